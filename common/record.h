@@ -1,0 +1,96 @@
+/*
+ * record.h - the record: header, overhang and body of one projection of one block, as it lies on
+ * disk and travels; file ids, versions, quorums. docs/FORMATS.md has the same in prose.
+ *
+ * Every disk of every user carries these bytes: change nothing without a new format number.
+ */
+#ifndef ROZO_RECORD_H
+#define ROZO_RECORD_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    RECORD_HEADER_BYTES = 32,
+    RECORD_FORMAT = 1,
+    EXTENT_BLOCKS = 128,       /* blocks of one extent: one head area, then one body area */
+    FILE_ID_BYTES = 16,
+    DIST_MAX = 32,             /* storages of one distribution */
+};
+
+/* Which file, for ever: inode numbers are never reused within an export. */
+struct file_id {
+    uint32_t export_id;
+    uint32_t generation;
+    uint64_t ino;
+};
+
+/** Little-endian, FILE_ID_BYTES at p. */
+void file_id_put(uint8_t *p, const struct file_id *id);
+void file_id_get(const uint8_t *p, struct file_id *id);
+/** crc32c of the 16 bytes: goes into every record, so that a misdirected one is seen. */
+uint32_t file_id_hash(const struct file_id *id);
+
+/* A version orders the writes of one block: the epoch exportd gave out, then the writer's count. */
+static inline uint64_t version_make(uint32_t epoch, uint32_t sequence)
+{
+    return (uint64_t)epoch << 32 | sequence;
+}
+static inline uint32_t version_epoch(uint64_t version)
+{
+    return (uint32_t)(version >> 32);
+}
+
+enum record_flags {
+    RECORD_HOLE = 1, /* truncated or punched away at this version; no overhang used, no body */
+    RECORD_DAMAGED = 2, /* only in read answers: what lies here cannot be believed */
+};
+
+/* Record header, unpacked. */
+struct record_header {
+    uint32_t crc;        /* crc32c over the rest of the header, the overhang and the body */
+    uint8_t format;      /* RECORD_FORMAT; an all-zero header is a hole of version 0 */
+    uint8_t projection;  /* index, 0..n-1 */
+    uint8_t flags;       /* enum record_flags */
+    uint16_t user_bytes; /* of the block, 1..block size; 0 for holes */
+    uint32_t file_hash;  /* file_id_hash() */
+    uint64_t version;
+    uint64_t block;      /* block index in the file */
+};
+
+/* Little-endian layout: 0 crc, 4 format, 5 projection, 6 flags, 7 zero, 8 user_bytes,
+ * 10 zero (2 bytes), 12 file_hash, 16 version, 24 block. */
+void record_header_put(uint8_t p[RECORD_HEADER_BYTES], const struct record_header *h);
+void record_header_get(const uint8_t p[RECORD_HEADER_BYTES], struct record_header *h);
+/** True when all 32 bytes are zero: never written. */
+bool record_header_is_zero(const uint8_t p[RECORD_HEADER_BYTES]);
+/** crc of a packed header (its crc field left out), overhang and body. NULL with length 0 is fine. */
+uint32_t record_crc(const uint8_t p[RECORD_HEADER_BYTES], const void *overhang,
+                    size_t overhang_bytes, const void *body, size_t body_bytes);
+/** Compute the crc and put it into the packed header. */
+void record_seal(uint8_t p[RECORD_HEADER_BYTES], const void *overhang, size_t overhang_bytes,
+                 const void *body, size_t body_bytes);
+
+enum record_state {
+    RECORD_IS_DATA,    /* a record of the expected file, block and projection; crc not looked at */
+    RECORD_IS_HOLE,    /* all zero (version 0) or a hole mark */
+    RECORD_IS_DAMAGED, /* another format, file, block, projection; impossible sizes or flags */
+};
+/**
+ * Look at a packed header that should be of (file_hash, block, projection). Fills *h (also for
+ * an all-zero header: version 0). Does not check the crc of data records (that needs the body),
+ * but does check that of hole marks.
+ */
+enum record_state record_inspect(const uint8_t p[RECORD_HEADER_BYTES], uint32_t file_hash,
+                                 uint64_t block, unsigned projection, size_t block_bytes,
+                                 struct record_header *h);
+
+/** Acknowledgements without which a write may never succeed: max(k, c - k + 1), c candidates. */
+static inline unsigned quorum_write(unsigned k, unsigned c)
+{
+    return k > c - k + 1 ? k : c - k + 1;
+}
+
+#endif
