@@ -21,6 +21,10 @@ struct env_mail {
     struct env_mail *next;
 };
 
+/**
+ * 0 or -errno. Until env_uv_close() the mailbox keeps uv_run() from returning, so that a thread
+ * may wait for mail alone.
+ */
 int env_uv_init(struct env_uv *e, uv_loop_t *loop);
 /** Nothing may be running or posted any more. Run the loop once afterwards to let handles close. */
 void env_uv_close(struct env_uv *e);
