@@ -1,0 +1,127 @@
+/*
+ * file.h - one open file in bytes: write-behind, read-modify-write, read-ahead, size, truncate.
+ *
+ * Core (sans-I/O), above blocks.h. One struct file per inode and loop, shared by all handles of
+ * that inode; the FUSE face calls it with byte ranges. It gathers small sequential writes into
+ * large runs, completes partial blocks, orders overlapping operations, keeps the size, and
+ * tells exportd (through struct file_meta) what was written. A read sees every write that was
+ * accepted before it.
+ */
+#ifndef ROZO_STORCLI_FILE_H
+#define ROZO_STORCLI_FILE_H
+
+#include <sys/uio.h>
+
+#include "storcli/blocks.h"
+
+struct file;
+
+typedef void file_done_cb(void *arg, int rc);
+
+/* What a file needs to know of its inode. */
+struct file_attr {
+    uint64_t size;
+    bool has_data;      /* false: reads are zeros, no storage is asked */
+    uint32_t epoch;     /* to write with; 0: none yet */
+    bool truncate_pending;
+    uint64_t truncate_size;
+    uint64_t truncate_version;
+};
+
+/* Calls to exportd, given by rozomount. Every one ends with file_meta_done(), later. */
+struct file_meta_call;
+typedef void file_meta_cb(struct file_meta_call *call, int rc);
+struct file_meta_call {
+    file_meta_cb *done;   /* set by file.c */
+    struct file *file;
+    struct file_attr attr; /* out of renew */
+    struct storcli_target target; /* out of renew */
+};
+struct file_meta {
+    /** A fresh epoch and capability for writing (MD_OPEN with no_reference). Fills attr and target. */
+    void (*renew)(void *arg, struct file_meta_call *call);
+    /** MD_WROTE: the file is at least size long (0: no change), has data; mtime_ns 0: no change. */
+    void (*wrote)(void *arg, struct file_meta_call *call, uint64_t size, bool has_data,
+                  int64_t mtime_ns, int64_t atime_ns, bool sync);
+    /** MD_TRUNCATED: the pending truncate of this version is done on the storages. */
+    void (*truncated)(void *arg, struct file_meta_call *call, uint64_t version);
+    void *arg;            /* the inode's, in rozomount */
+};
+
+struct file_config {
+    uint64_t write_behind_max;  /* dirty bytes of one file before writers wait [8 MiB]; 0: default */
+    uint64_t write_run_bytes;   /* a sequential run this long is written at once [1 MiB] */
+    uint32_t write_delay_ms;    /* dirty data does not wait longer than this [1000] */
+    uint64_t read_ahead_max;    /* [2 MiB]; 0: default */
+    uint32_t report_delay_ms;   /* a grown size is told to exportd after this at the latest [1000] */
+};
+
+int file_open(struct env *env, struct storcli *cli, const struct file_config *config,
+              const struct file_meta *meta, const struct storcli_target *target,
+              const struct file_attr *attr, struct file **out);
+/** Writes out, reports, syncs nothing, frees. rc is the first error not reported before. */
+void file_close(struct file *f, file_done_cb *done, void *arg);
+
+/** exportd told us more (another open, a getattr): adopt a fresher epoch, capability, size. */
+void file_refresh(struct file *f, const struct storcli_target *target,
+                  const struct file_attr *attr);
+
+/* The attributes this client knows better than exportd, for getattr answers. */
+uint64_t file_size(const struct file *f);
+bool file_has_data(const struct file *f);
+/** 0 while this client has not written; else its clock at the last write not yet reported. */
+int64_t file_mtime_ns(const struct file *f);
+/** Give up an unreported mtime (someone set mtime explicitly). */
+void file_forget_mtime(struct file *f);
+
+/* The answer to a read: pieces of memory, valid inside the callback only. */
+typedef void file_read_cb(void *arg, int rc, const struct iovec *iov, unsigned n_iov);
+
+/**
+ * Read up to len bytes (1 MiB at most) at offset; fewer only at the end of the file.
+ * @param direct  bypass this process's read-ahead cache (still sees every accepted write).
+ */
+void file_read(struct file *f, uint64_t offset, size_t len, bool direct, file_read_cb *done,
+               void *arg);
+
+enum file_write_flags {
+    FILE_WRITE_SYNC = 1,   /* done only when stable, size and times durable at exportd (O_SYNC) */
+    FILE_WRITE_THROUGH = 2, /* done only when enough storages have it (O_DIRECT) */
+    FILE_WRITE_APPEND = 4, /* offset is ignored: at the end of the file as we know it now */
+};
+/**
+ * Write. The bytes are taken over (copied or sent) before done; without flags done may come
+ * as soon as they are in write-behind memory, and errors show at file_flush / file_sync.
+ * @param data borrowed until done.
+ */
+void file_write(struct file *f, uint64_t offset, const struct iovec *iov, unsigned n_iov,
+                unsigned flags, file_done_cb *done, void *arg);
+
+/** All accepted writes are acknowledged by the storages and reported to exportd (close, flush). */
+void file_flush(struct file *f, file_done_cb *done, void *arg);
+/** The same, and stable: storages synced, size and times durable at exportd. */
+void file_sync(struct file *f, file_done_cb *done, void *arg);
+
+/**
+ * The storages' part of a truncate that exportd has just accepted: attr is its answer (new
+ * size, fresh epoch, pending truncate), target its FileRef. Writes accepted before it are
+ * ordered before. Done when the storages have it and exportd knows (MD_TRUNCATED).
+ * Call file_flush first when the truncate shrinks the file (so that no write is in flight at exportd).
+ */
+void file_truncate(struct file *f, const struct storcli_target *target,
+                   const struct file_attr *attr, file_done_cb *done, void *arg);
+
+/** FALLOC_FL_PUNCH_HOLE / ZERO_RANGE within the size; the rest of partial blocks stays. */
+void file_punch(struct file *f, uint64_t offset, uint64_t len, file_done_cb *done, void *arg);
+/** Plain fallocate: reserve; grow unless keep_size. */
+void file_allocate(struct file *f, uint64_t offset, uint64_t len, bool keep_size,
+                   file_done_cb *done, void *arg);
+
+/** lseek: offset of the next data (-ENXIO: none) or hole; rc is 0 and *found set. */
+void file_seek(struct file *f, uint64_t offset, bool want_hole, uint64_t *found,
+               file_done_cb *done, void *arg);
+
+/** Drop clean cached data (invalidate). */
+void file_drop_cache(struct file *f);
+
+#endif
