@@ -1,0 +1,366 @@
+/*
+ * mojette.c - the Mojette codecs: geometry, encoding, and decoding in one sweep.
+ *
+ * In:     codec.c, through struct codec_ops. Thread: any. Allocates nothing.
+ * Out:    kernel.h.
+ * Keeps:  which bins a projection has, and which of them are body and which overhang: disks carry
+ *         them. Frozen vectors in tests/unit/codec hold it.
+ * Yours:  how they are computed.
+ * Ask:    docs/CODEC.md, which has the pictures and the proofs.
+ *
+ * Words. A grid has k rows of P columns; its pixels are 16 or 64 bytes. Direction (p, 1) sums the
+ * pixels f(column, row) of equal
+ *
+ *     t = column - row * p          (t = -b in M(p, q) f(b) = sum of f(k, l) [b = -k q + l p])
+ *
+ * A projection keeps the bins t = first_bin .. first_bin + P + w - 1, where w is a constant of
+ * (codec, layout, projection). The first P are its body, the last w its overhang.
+ *
+ * Let rows l[0] < l[1] < ... be unknown and p[0] < p[1] < ... be the projections at hand, as many.
+ * Row l[i] is rebuilt from projection p[i] alone: its pixel in column c from bin t = c - l[i] p[i],
+ * so that P bins of the projection are looked at. The other pixels of that bin lie in the unknown
+ * rows l[j] at column c + (l[j] - l[i]) p[i]. Let row i run behind the sweep by
+ *
+ *     delay[0] = 0,  delay[i + 1] = delay[i] - (l[i + 1] - l[i]) p[i]
+ *
+ * (step s rebuilds column s - delay[i] of each row, rows in descending order). Then each of those
+ * pixels is outside the grid or was rebuilt before, since the slopes ascend:
+ *   j > i: delay[j] - delay[i] = -sum of (l[m+1] - l[m]) p[m], m = i..j-1, <= -(l[j] - l[i]) p[i],
+ *          with equality only for j = i + 1, which comes earlier in the same step;
+ *   j < i: delay[j] - delay[i] = sum of (l[m+1] - l[m]) p[m], m = j..i-1, < (l[i] - l[j]) p[i].
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "codec/codec_impl.h"
+#include "codec/kernel.h"
+
+enum {
+    ROWS_MAX = KERNEL_SOURCES_MAX, /* k of the largest layout */
+    MARGIN_MAX = 704, /* bytes; the sweep looks this far beyond a row's ends */
+    SCRATCH_BYTES = CODEC_BLOCK_MAX + (ROWS_MAX + 1) * MARGIN_MAX,
+};
+
+_Static_assert(SCRATCH_BYTES <= 32 * 1024, "codec_decode() promises a small stack");
+
+/* ---- geometry ---- */
+
+/* Keep of projection i the bins that rebuild any of the rows first_row..last_row. */
+static void projection_init(struct codec *c, unsigned i, int p, int first_row,
+                            int last_row)
+{
+    struct codec_projection *projection = &c->projections[i];
+    int n_overhang = (p < 0 ? -p : p) * (last_row - first_row);
+
+    projection->p = (int16_t)p;
+    projection->first_bin = (int16_t)(-p * (p < 0 ? first_row : last_row));
+    projection->overhang_bytes = (uint16_t)(n_overhang * (int)c->pixel_bytes);
+    assert(n_overhang * (int)c->pixel_bytes <= CODEC_OVERHANG_MAX);
+}
+
+/* The k rows, then n - k projections. Each of them may have to rebuild any row: all bins stay. */
+static void systematic_geometry(struct codec *c)
+{
+    static const int8_t directions[CODEC_M_MAX] = { 0, 1, -1, 2 };
+    static const uint8_t pixel_bytes[] = { 64, 64, 16 }; /* by layout */
+    unsigned k = c->layout->k;
+
+    assert(k <= ROWS_MAX && c->layout->n - k <= CODEC_M_MAX);
+    c->pixel_bytes = pixel_bytes[c->layout->layout];
+    for (unsigned i = 0; i < k; i++)
+        projection_init(c, i, 0, (int)i, (int)i);
+    for (unsigned i = k; i < c->layout->n; i++)
+        projection_init(c, i, directions[i - k], 0, (int)k - 1);
+}
+
+/*
+ * n projections in ascending slope. Of any k of them the one of rank r rebuilds row r, and
+ * projection i, which has i before it and n - 1 - i behind it, can only be of some ranks.
+ */
+static void nonsystematic_geometry(struct codec *c)
+{
+    int k = c->layout->k, n = c->layout->n;
+
+    assert(k <= ROWS_MAX);
+    c->pixel_bytes = 16;
+    for (int i = 0; i < n; i++) {
+        int first_rank = i > n - k ? i - (n - k) : 0;
+        int last_rank = i < k ? i : k - 1;
+
+        projection_init(c, (unsigned)i, i - n / 2, first_rank, last_rank);
+    }
+}
+
+/* ---- sums of shifted rows ---- */
+
+/* Bytes that go into dst[from..to). */
+struct span {
+    const uint8_t *src;
+    ptrdiff_t from;
+    ptrdiff_t to;
+};
+
+/* What is XORed into one stretch of len bytes. */
+struct sum {
+    ptrdiff_t len;
+    unsigned n_spans;
+    struct span spans[ROWS_MAX];
+};
+
+/* Add `bytes` bytes at src whose first one belongs to dst[start]; start may be negative. */
+static void sum_add(struct sum *sum, const uint8_t *src, ptrdiff_t start, ptrdiff_t bytes)
+{
+    ptrdiff_t from = start > 0 ? start : 0;
+    ptrdiff_t to = start + bytes < sum->len ? start + bytes : sum->len;
+
+    if (from >= to)
+        return;
+    assert(sum->n_spans < ROWS_MAX);
+    sum->spans[sum->n_spans++] = (struct span){ src + (from - start), from, to };
+}
+
+static void xor_into(uint8_t *dst, const uint8_t *src, ptrdiff_t len)
+{
+    typedef uint64_t bin __attribute__((vector_size(16), aligned(1), may_alias));
+
+    for (ptrdiff_t x = 0; x < len; x += (ptrdiff_t)sizeof(bin))
+        *(bin *)(dst + x) ^= *(const bin *)(src + x);
+}
+
+/* Write the sum: where all spans meet in one pass, the ends span by span. */
+static void sum_write(const struct sum *sum, uint8_t *dst)
+{
+    const uint8_t *sources[ROWS_MAX];
+    ptrdiff_t lo = 0, hi = sum->len;
+
+    for (unsigned i = 0; i < sum->n_spans; i++) {
+        lo = sum->spans[i].from > lo ? sum->spans[i].from : lo;
+        hi = sum->spans[i].to < hi ? sum->spans[i].to : hi;
+    }
+    if (sum->n_spans == 0 || lo >= hi)
+        lo = hi = 0;
+    memset(dst, 0, (size_t)lo);
+    memset(dst + hi, 0, (size_t)(sum->len - hi));
+    for (unsigned i = 0; i < sum->n_spans; i++)
+        sources[i] = sum->spans[i].src + (lo - sum->spans[i].from);
+    if (lo < hi)
+        kernel_xor(dst + lo, sources, sum->n_spans, (size_t)(hi - lo));
+    for (unsigned i = 0; i < sum->n_spans; i++) {
+        const struct span *span = &sum->spans[i];
+        ptrdiff_t from = span->from > hi ? span->from : hi;
+
+        xor_into(dst + span->from, span->src, lo - span->from);
+        xor_into(dst + from, span->src + (from - span->from), span->to - from);
+    }
+}
+
+/* ---- encode ---- */
+
+/* Write `len` bytes of a projection, from byte `skip` of its kept bins on. */
+static void project(const struct codec *c, const struct codec_projection *projection,
+                    const uint8_t *data, size_t row_bytes, ptrdiff_t skip, size_t len,
+                    uint8_t *bins)
+{
+    struct sum sum = { .len = (ptrdiff_t)len };
+
+    for (int row = 0; row < c->layout->k; row++) {
+        ptrdiff_t bin = -row * projection->p - projection->first_bin;
+
+        sum_add(&sum, data + (size_t)row * row_bytes, bin * c->pixel_bytes - skip,
+                (ptrdiff_t)row_bytes);
+    }
+    sum_write(&sum, bins);
+}
+
+static void mojette_encode(const struct codec *c, const uint8_t *data, size_t row_bytes,
+                           uint8_t *const body[], uint8_t *const overhang[])
+{
+    unsigned n_rows = c->ops->systematic ? c->layout->k : 0;
+
+    for (unsigned i = 0; i < c->layout->n; i++) {
+        const struct codec_projection *projection = &c->projections[i];
+
+        if (body[i] == NULL)
+            continue;
+        if (i < n_rows) {
+            memcpy(body[i], data + i * row_bytes, row_bytes);
+            continue;
+        }
+        project(c, projection, data, row_bytes, 0, row_bytes, body[i]);
+        if (projection->overhang_bytes != 0)
+            project(c, projection, data, row_bytes, (ptrdiff_t)row_bytes,
+                    projection->overhang_bytes, overhang[i]);
+    }
+}
+
+/* ---- decode ---- */
+
+/* The lost rows, and for each the projection that rebuilds it: in ascending slope. */
+static void plan_pair(struct codec_plan_impl *plan, uint32_t lost, uint32_t via)
+{
+    const struct codec_projection *projections = plan->codec->projections;
+
+    for (unsigned row = 0; row < plan->codec->layout->k; row++) {
+        if (lost >> row & 1)
+            plan->lost[plan->n_lost++] = (uint8_t)row;
+    }
+    for (unsigned i = 0, n = 0; i < plan->codec->layout->n; i++) {
+        unsigned at;
+
+        if (!(via >> i & 1))
+            continue;
+        for (at = n++; at > 0 && projections[plan->via[at - 1]].p > projections[i].p;
+             at--)
+            plan->via[at] = plan->via[at - 1];
+        plan->via[at] = (uint8_t)i;
+    }
+}
+
+static void mojette_plan(struct codec_plan_impl *plan)
+{
+    const struct codec *c = plan->codec;
+    uint32_t rows = (1u << c->layout->k) - 1;
+
+    plan->kept = c->ops->systematic ? plan->uses & rows : 0;
+    plan_pair(plan, rows & ~plan->kept, plan->uses & ~plan->kept);
+    for (unsigned i = 0; i < plan->n_lost; i++) {
+        int p = c->projections[plan->via[i]].p;
+        int reach_down =
+            (plan->lost[plan->n_lost - 1] - plan->lost[i]) * (p < 0 ? -p : p);
+        int reach_up = (plan->lost[i] - plan->lost[0]) * (p < 0 ? -p : p);
+
+        if (i + 1 < plan->n_lost)
+            plan->delay[i + 1] =
+                (int16_t)(plan->delay[i] - (plan->lost[i + 1] - plan->lost[i]) * p);
+        plan->margin = (uint16_t)(reach_down > plan->margin ? reach_down : plan->margin);
+        plan->margin = (uint16_t)(reach_up > plan->margin ? reach_up : plan->margin);
+    }
+    assert(plan->margin * c->pixel_bytes <= MARGIN_MAX);
+}
+
+/* One block being decoded. Everything is borrowed from the caller of codec_decode(). */
+struct decoding {
+    const struct codec_plan_impl *plan;
+    const uint8_t *const *body;
+    const uint8_t *const *overhang;
+    ptrdiff_t row_bytes;
+};
+
+/* Write bytes [from, to) of lost row i less the other lost rows: bins[from..to) plus kept rows. */
+static void residual_part(const struct decoding *d, unsigned i, const uint8_t *bins,
+                          ptrdiff_t from, ptrdiff_t to, uint8_t *residual)
+{
+    const struct codec *c = d->plan->codec;
+    int p = c->projections[d->plan->via[i]].p;
+    struct sum sum = { .len = to - from };
+
+    if (from >= to)
+        return;
+    sum_add(&sum, bins, 0, to - from);
+    for (int row = 0; row < c->layout->k; row++) {
+        ptrdiff_t shift = (row - d->plan->lost[i]) * p * (ptrdiff_t)c->pixel_bytes;
+
+        if (d->plan->kept >> row & 1)
+            sum_add(&sum, d->body[row], -shift - from, d->row_bytes);
+    }
+    sum_write(&sum, residual + from);
+}
+
+/* Write lost row i less the other lost rows. Its first bins lie in the body, the last beyond. */
+static void residual_write(const struct decoding *d, unsigned i, uint8_t *residual)
+{
+    const struct codec *c = d->plan->codec;
+    unsigned via = d->plan->via[i];
+    const struct codec_projection *projection = &c->projections[via];
+    ptrdiff_t skip = (-d->plan->lost[i] * projection->p - projection->first_bin) *
+                     (ptrdiff_t)c->pixel_bytes;
+    ptrdiff_t in_body = d->row_bytes > skip ? d->row_bytes - skip : 0;
+
+    assert(skip >= 0 && skip <= projection->overhang_bytes);
+    if (in_body > 0)
+        residual_part(d, i, d->body[via] + skip, 0, in_body, residual);
+    if (in_body < d->row_bytes)
+        residual_part(d, i, d->overhang[via] + (in_body + skip - d->row_bytes), in_body,
+                      d->row_bytes, residual);
+}
+
+/* The plan in bytes: lost row i stands in the scratch at first_row + i * stride. */
+static void sweep_init(struct kernel_sweep *sweep, const struct decoding *d,
+                       ptrdiff_t first_row, ptrdiff_t stride)
+{
+    const struct codec_plan_impl *plan = d->plan;
+    ptrdiff_t pixel_bytes = plan->codec->pixel_bytes;
+
+    sweep->n_rows = plan->n_lost;
+    sweep->n_cols = d->row_bytes / pixel_bytes;
+    for (unsigned i = 0; i < plan->n_lost; i++) {
+        int p = plan->codec->projections[plan->via[i]].p;
+
+        sweep->delay[i] = plan->delay[i];
+        sweep->to[i] = plan->lost[i] * d->row_bytes - plan->delay[i] * pixel_bytes;
+        for (unsigned j = 0; j < plan->n_lost; j++) {
+            ptrdiff_t shift = (plan->lost[j] - plan->lost[i]) * p - plan->delay[i];
+
+            sweep->from[i][j] = first_row + j * stride + shift * pixel_bytes;
+        }
+    }
+}
+
+/* Two or more lost rows: residuals into a scratch where zeros lie between the rows, so that the
+ * sweep may look beyond their ends, then sweep from there into data. */
+static void rows_sweep(const struct decoding *d, uint8_t *data)
+{
+    const struct codec_plan_impl *plan = d->plan;
+    _Alignas(CODEC_ALIGN) uint8_t scratch[SCRATCH_BYTES];
+    ptrdiff_t margin = plan->margin * (ptrdiff_t)plan->codec->pixel_bytes;
+    ptrdiff_t stride = margin + d->row_bytes;
+    struct kernel_sweep sweep;
+
+    memset(scratch, 0, (size_t)margin);
+    for (unsigned i = 0; i < plan->n_lost; i++) {
+        uint8_t *row = scratch + margin + i * stride;
+
+        residual_write(d, i, row);
+        memset(row + d->row_bytes, 0, (size_t)margin);
+    }
+    sweep_init(&sweep, d, margin, stride);
+    kernel_sweep(&sweep, plan->codec->pixel_bytes, scratch, data);
+}
+
+static void mojette_decode(const struct codec_plan_impl *plan,
+                           const uint8_t *const body[], const uint8_t *const overhang[],
+                           size_t row_bytes, uint8_t *data)
+{
+    struct decoding d = { plan, body, overhang, (ptrdiff_t)row_bytes };
+
+    if (plan->n_lost == 1)
+        residual_write(&d, 0, data + plan->lost[0] * row_bytes);
+    else if (plan->n_lost > 1)
+        rows_sweep(&d, data);
+    for (unsigned row = 0; row < plan->codec->layout->k; row++) {
+        uint8_t *to = data + row * row_bytes;
+
+        if ((plan->kept >> row & 1) && body[row] != to)
+            memcpy(to, body[row], row_bytes);
+    }
+}
+
+const struct codec_ops mojette_ops = {
+    .kind = CODEC_MOJETTE,
+    .name = "mojette",
+    .systematic = true,
+    .geometry = systematic_geometry,
+    .encode = mojette_encode,
+    .plan = mojette_plan,
+    .decode = mojette_decode,
+};
+
+const struct codec_ops mojette_nonsystematic_ops = {
+    .kind = CODEC_MOJETTE_NONSYSTEMATIC,
+    .name = "mojette-nonsystematic",
+    .systematic = false,
+    .geometry = nonsystematic_geometry,
+    .encode = mojette_encode,
+    .plan = mojette_plan,
+    .decode = mojette_decode,
+};

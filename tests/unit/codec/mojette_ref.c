@@ -1,0 +1,86 @@
+/*
+ * mojette_ref.c - the Mojette codecs from their definition. Stays slow and obvious for ever.
+ */
+#include "mojette_ref.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "codec/codec.h"
+
+static const unsigned layout_k[] = { 2, 4, 8 };
+static const unsigned layout_n[] = { 3, 6, 12 };
+
+static const int systematic_p[] = { 0, 1, -1, 2 };
+
+static const int nonsystematic_p[][12] = {
+    { -1, 0, 1 },
+    { -3, -2, -1, 0, 1, 2 },
+    { -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5 },
+};
+
+/* Is there a set of k projections in which i rebuilds that row, being at that place in it? In a
+ * systematic code any row may be the only one that is lost. */
+static bool rebuilds(bool systematic, unsigned layout, unsigned i, unsigned row)
+{
+    if (systematic)
+        return true;
+    for (unsigned set = 0; set < 1u << layout_n[layout]; set++) {
+        unsigned before = set & ((1u << i) - 1);
+
+        if ((set >> i & 1) && (unsigned)__builtin_popcount(set) == layout_k[layout] &&
+            (unsigned)__builtin_popcount(before) == row)
+            return true;
+    }
+    return false;
+}
+
+struct ref_projection ref_projection(unsigned kind, unsigned layout, unsigned i)
+{
+    bool systematic = kind == CODEC_MOJETTE;
+    struct ref_projection r = { .k = layout_k[layout], .row = -1 };
+    bool any = false;
+    int last_t = 0;
+
+    r.pixel_bytes = systematic && layout < 2 ? 64 : 16;
+    if (systematic && i < r.k) {
+        r.row = (int)i;
+        return r;
+    }
+    r.p = systematic ? systematic_p[i - r.k] : nonsystematic_p[layout][i];
+    for (unsigned row = 0; row < r.k; row++) {
+        int t = -(int)row * r.p; /* column 0 of that row */
+
+        if (!rebuilds(systematic, layout, i, row))
+            continue;
+        r.first_t = !any || t < r.first_t ? t : r.first_t;
+        last_t = !any || t > last_t ? t : last_t;
+        any = true;
+    }
+    r.n_overhang = last_t - r.first_t;
+    return r;
+}
+
+void ref_encode(const struct ref_projection *r, const uint8_t *data, size_t row_bytes,
+                uint8_t *bins)
+{
+    int n_columns = (int)(row_bytes / r->pixel_bytes);
+    int n_bins = n_columns + r->n_overhang;
+
+    if (r->row >= 0) {
+        memcpy(bins, data + (size_t)r->row * row_bytes, row_bytes);
+        return;
+    }
+    memset(bins, 0, (size_t)n_bins * r->pixel_bytes);
+    for (int l = 0; l < (int)r->k; l++) {
+        for (int k = 0; k < n_columns; k++) {
+            int b = -k + l * r->p;
+            int at = -b - r->first_t;
+            const uint8_t *pixel =
+                data + (size_t)l * row_bytes + (size_t)k * r->pixel_bytes;
+
+            for (unsigned x = 0; at >= 0 && at < n_bins && x < r->pixel_bytes; x++)
+                bins[(size_t)at * r->pixel_bytes + x] ^= pixel[x];
+        }
+    }
+}
