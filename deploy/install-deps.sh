@@ -1,0 +1,176 @@
+#!/bin/bash
+#
+# install-deps.sh - install what building and testing rozo needs, on Debian 12.
+#
+# In:     options, see --help. Run as root (with --check anybody may).
+# Out:    Debian packages; with --tests also two test programs from crates.io, built into
+#         ${ROZO_TESTS_DIR:-${XDG_CACHE_HOME:-~/.cache}/rozo-tests}/bin.
+# Keeps:  a second run finds everything, touches no network and is silent.
+# Yours:  the lists below. One package a line, with the reason where it is not plain.
+#
+set -euo pipefail
+
+BUILD_PACKAGES=(
+    build-essential
+    cmake
+    ninja-build
+    pkg-config
+    libfuse3-dev
+    fuse3 # mount.fuse3 and fusermount3
+    libuv1-dev
+    libprotobuf-c-dev
+    protobuf-c-compiler
+    libleveldb-dev
+    libisal-dev
+    libssl-dev
+    libcyaml-dev
+    libjansson-dev # the JSON that rozo prints
+    uthash-dev
+    libcmocka-dev
+    libsystemd-dev
+)
+TEST_PACKAGES=(
+    python3
+    python3-pytest
+    fio
+    git
+    rsync
+    sqlite3
+    attr
+    acl
+    clang # fuzz targets
+    clang-format
+)
+# The test programs, as crate@version; their binaries have the crate's name.
+CRATES=(pjdfstest@0.2.2 fsx@0.3.2)
+CRATES_WANT_RUST=1.85
+
+usage()
+{
+    cat <<'USAGE'
+Usage: install-deps.sh [--tests] [--check] [--help]
+
+Installs the Debian packages that rozo is built with. Needs root. When all is
+there already it does nothing and says nothing.
+
+  --tests   also what only the tests need: packages, and the crates pjdfstest and
+            fsx (built with cargo, kept in ~/.cache/rozo-tests)
+  --check   install nothing; name what is missing and exit 1 if anything is
+  --help    this text
+
+Exit status: 0 all is there, 1 something could not be installed (a line says
+what), 2 wrong usage, 3 only test programs from crates.io are missing.
+USAGE
+}
+
+say() { printf 'install-deps: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+tests=false
+check=false
+for arg in "$@"; do
+    case $arg in
+    --tests) tests=true ;;
+    --check) check=true ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage >&2; exit 2 ;;
+    esac
+done
+
+# The packages of "$@" that are not installed, one a line.
+missing_packages()
+{
+    local have
+
+    have=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |
+        sed -n 's/^installed //p' || true)
+    printf '%s\n' "$@" | grep -vxF "${have:-none}" || true
+}
+
+# Install packages; one apt-get update before the first.
+apt_updated=false
+apt_install()
+{
+    [ "$(id -u)" = 0 ] || die "packages are missing: $*. Run again as root."
+    if ! $apt_updated; then
+        say "apt-get update"
+        apt-get update -qq >/dev/null || say "apt-get update failed; trying with the lists that are here"
+        apt_updated=true
+    fi
+    say "apt-get install $*"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" \
+        >"$apt_log" 2>&1 </dev/null ||
+        { tail -n 20 "$apt_log" >&2; die "apt-get could not install: $*. See the lines above."; }
+}
+
+# True when cargo is here and compiles with at least CRATES_WANT_RUST.
+rust_is_new_enough()
+{
+    local have
+
+    command -v cargo >/dev/null && have=$(rustc --version 2>/dev/null | awk '{print $2}') &&
+        [ -n "$have" ] &&
+        [ "$(printf '%s\n' "$CRATES_WANT_RUST" "$have" | sort -V | head -n 1)" = "$CRATES_WANT_RUST" ]
+}
+
+# True when crate $1 of version $2 is installed under $crates_dir.
+crate_is_installed()
+{
+    [ -x "$crates_dir/bin/$1" ] && grep -q "^\"$1 $2 " "$crates_dir/.crates.toml" 2>/dev/null
+}
+
+missing_crates()
+{
+    local crate
+
+    for crate in "${CRATES[@]}"; do
+        crate_is_installed "${crate%@*}" "${crate#*@}" || echo "$crate"
+    done
+}
+
+command -v dpkg-query >/dev/null ||
+    die "this is no Debian system. Install by other means: ${BUILD_PACKAGES[*]}"
+
+apt_log=$(mktemp)
+trap 'rm -f "$apt_log"' EXIT
+crates_dir=${ROZO_TESTS_DIR:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rozo-tests}
+
+wanted=("${BUILD_PACKAGES[@]}")
+if $tests; then
+    wanted+=("${TEST_PACKAGES[@]}")
+fi
+mapfile -t missing < <(missing_packages "${wanted[@]}")
+crates=()
+if $tests; then
+    mapfile -t crates < <(missing_crates)
+fi
+
+if $check; then
+    [ ${#missing[@]} = 0 ] || die "missing packages: ${missing[*]}"
+    [ ${#crates[@]} = 0 ] || { say "missing test programs: ${crates[*]}"; exit 3; }
+    exit 0
+fi
+
+if [ ${#missing[@]} != 0 ]; then
+    apt_install "${missing[@]}"
+fi
+[ ${#crates[@]} = 0 ] && exit 0
+
+# Debian's own rustc is older than the crates want; rustc-web is the newer one it keeps for browsers.
+if ! rust_is_new_enough; then
+    apt_install rustc-web cargo-web
+    hash -r
+    rust_is_new_enough || {
+        say "pjdfstest and fsx want Rust $CRATES_WANT_RUST or newer, here is: $(rustc --version 2>&1 || true)"
+        exit 3
+    }
+fi
+mkdir -p "$crates_dir"
+say "cargo install ${crates[*]} (some minutes, once)"
+if ! CARGO_TARGET_DIR="$crates_dir/target" cargo install --locked --quiet --root "$crates_dir" \
+    "${crates[@]}" >"$crates_dir/install.log" 2>&1 </dev/null; then
+    tail -n 10 "$crates_dir/install.log" >&2
+    say "could not build ${crates[*]}; the whole story is in $crates_dir/install.log"
+    exit 3
+fi
+rm -rf "$crates_dir/target"
