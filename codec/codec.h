@@ -7,6 +7,8 @@
  * direction is longer than a row. The length of the overhang is a constant of (codec, layout,
  * projection), 0 for most; short blocks have the same overhang as full ones.
  *
+ * Which bins those are, and why any k projections suffice, stands in docs/CODEC.md.
+ *
  * Everything here allocates nothing and cannot fail unless a signature says otherwise; every
  * call may be made from any thread; a struct codec is immutable and lives for ever.
  *

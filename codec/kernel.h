@@ -26,6 +26,7 @@ void kernel_xor(uint8_t *dst, const uint8_t *const sources[], unsigned n_sources
  * A sweep over unknown rows; mojette.c tells why it works. In step s, for i from n_rows - 1 down
  * to 0, if 0 <= s - delay[i] < n_cols: the pixel at rows + from[i][i] + s * pixel becomes the XOR
  * of those at rows + from[i][j] + s * pixel over all j, and is copied to to[i] + s * pixel.
+ * from[i][i + 1] == from[i + 1][i + 1]: row i looks at the pixel that row i + 1 just got.
  */
 struct kernel_sweep {
     unsigned n_rows; /* 1..KERNEL_SWEEP_MAX */

@@ -127,6 +127,20 @@ static void xor_into(uint8_t *dst, const uint8_t *src, ptrdiff_t len)
         *(bin *)(dst + x) ^= *(const bin *)(src + x);
 }
 
+/* Write dst[0..lo) and dst[hi..len), span by span. */
+static void ends_write(const struct sum *sum, uint8_t *dst, ptrdiff_t lo, ptrdiff_t hi)
+{
+    memset(dst, 0, (size_t)lo);
+    memset(dst + hi, 0, (size_t)(sum->len - hi));
+    for (unsigned i = 0; i < sum->n_spans; i++) {
+        const struct span *span = &sum->spans[i];
+        ptrdiff_t from = span->from > hi ? span->from : hi;
+
+        xor_into(dst + span->from, span->src, lo - span->from);
+        xor_into(dst + from, span->src + (from - span->from), span->to - from);
+    }
+}
+
 /* Write the sum: where all spans meet in one pass, the ends span by span. */
 static void sum_write(const struct sum *sum, uint8_t *dst)
 {
@@ -139,19 +153,12 @@ static void sum_write(const struct sum *sum, uint8_t *dst)
     }
     if (sum->n_spans == 0 || lo >= hi)
         lo = hi = 0;
-    memset(dst, 0, (size_t)lo);
-    memset(dst + hi, 0, (size_t)(sum->len - hi));
     for (unsigned i = 0; i < sum->n_spans; i++)
         sources[i] = sum->spans[i].src + (lo - sum->spans[i].from);
     if (lo < hi)
         kernel_xor(dst + lo, sources, sum->n_spans, (size_t)(hi - lo));
-    for (unsigned i = 0; i < sum->n_spans; i++) {
-        const struct span *span = &sum->spans[i];
-        ptrdiff_t from = span->from > hi ? span->from : hi;
-
-        xor_into(dst + span->from, span->src, lo - span->from);
-        xor_into(dst + from, span->src + (from - span->from), span->to - from);
-    }
+    if (hi - lo < sum->len)
+        ends_write(sum, dst, lo, hi);
 }
 
 /* ---- encode ---- */
