@@ -1,7 +1,8 @@
 /*
- * codec_impl.h - what the codecs share behind codec.h. Nobody outside codec/ includes this.
+ * codec_impl.h - what the codecs share behind codec.h. Nobody outside codec/ includes
+ * this.
  *
- * A codec is a row of the table in codec.c: a struct codec_ops. To add one, write its three
+ * A codec is a row of the table in codec.c: a struct codec_ops. To add one, write its
  * functions, give it a number in enum codec_kind, and put it in the table.
  */
 #ifndef ROZO_CODEC_IMPL_H
@@ -9,7 +10,8 @@
 
 #include "codec/codec.h"
 
-/* The part of a projection's geometry that is a constant of (kind, layout, projection). */
+/* The part of a projection's geometry that is a constant of (kind, layout,
+ * projection). */
 struct codec_projection {
     int16_t p;         /* direction (p, 1); 0 for a row of a systematic code */
     int16_t first_bin; /* the first bin kept, in the coordinate t = column - row * p */

@@ -2,7 +2,8 @@
  * crc32c.c - the checksum of records and frames.
  *
  * In:     everybody. Thread: any. Out: isa-l.
- * Keeps:  the standard CRC-32C: "123456789" gives 0xE3069283. It is on disk and on the wire.
+ * Keeps:  the standard CRC-32C: "123456789" gives 0xE3069283. It is on disk and on the
+ *         wire.
  */
 #include <isa-l.h>
 

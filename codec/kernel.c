@@ -2,16 +2,17 @@
  * kernel.c - XOR of rows and the sweep: where the codec's time goes.
  *
  * In:     mojette.c. Thread: any. Allocates nothing, calls nothing.
- * Yours:  everything behind kernel.h. Look at the assembly after a change: the loops keep their
- *         pointers in registers and their pixels in vectors.
+ * Yours:  everything behind kernel.h. Look at the assembly after a change: the loops keep
+ *         their pointers in registers and their pixels in vectors.
  */
 #include "codec/kernel.h"
 
 #include <assert.h>
 #include <stdbool.h>
 
-/* One function for each kind of machine. Not under sanitizers: the choice runs in the loader,
- * before they are ready. Not with clang, whose version of it (14) does not link across files. */
+/* One function for each kind of machine. Not under sanitizers: the choice runs in the
+ * loader, before they are ready. Not with clang, whose version of it (14) does not
+ * link across files. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #    define KERNEL __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -81,10 +82,10 @@ KERNEL void kernel_xor(uint8_t *dst, const uint8_t *const sources[], unsigned n_
 }
 
 /*
- * Steps [s, end) of a sweep over n rows of pixels of the given type. `guarded` steps leave out
- * the rows that have not begun or are done. In the others all rows are under way, and the pixel
- * that row i wants of row i + 1 is the one just rebuilt: it stays in a register, which halves the
- * chain of one pixel waiting for another.
+ * Steps [s, end) of a sweep over n rows of pixels of the given type. `guarded` steps
+ * leave out the rows that have not begun or are done. In the others all rows are under
+ * way, and the pixel that row i wants of row i + 1 is the one just rebuilt: it stays in a
+ * register, which halves the chain of one pixel waiting for another.
  */
 #define DEFINE_SWEEP(pixel)                                                             \
     INLINE void sweep_steps_##pixel(const struct kernel_sweep *sweep, unsigned n,       \

@@ -1,8 +1,8 @@
 /*
  * kernel.h - the inner loops of the Mojette codecs. Private to codec/.
  *
- * Pointers may have any alignment, 64 is fastest; lengths are multiples of 16 bytes. gcc builds
- * carry each kernel for AVX-512, AVX2 and plain x86-64 and the loader picks one.
+ * Pointers may have any alignment, 64 is fastest; lengths are multiples of 16 bytes. gcc
+ * builds carry each kernel for AVX-512, AVX2 and plain x86-64 and the loader picks one.
  */
 #ifndef ROZO_CODEC_KERNEL_H
 #define ROZO_CODEC_KERNEL_H
@@ -16,16 +16,18 @@ enum {
 };
 
 /**
- * dst[x] = XOR of sources[0..n_sources-1][x] for len bytes; 1..KERNEL_SOURCES_MAX sources, none
- * of which overlaps dst.
+ * dst[x] = XOR of sources[0..n_sources-1][x] for len bytes; 1..KERNEL_SOURCES_MAX
+ * sources, none of which overlaps dst.
  */
 void kernel_xor(uint8_t *dst, const uint8_t *const sources[], unsigned n_sources,
                 size_t len);
 
 /*
- * A sweep over unknown rows; mojette.c tells why it works. In step s, for i from n_rows - 1 down
- * to 0, if 0 <= s - delay[i] < n_cols: the pixel at rows + from[i][i] + s * pixel becomes the XOR
- * of those at rows + from[i][j] + s * pixel over all j, and is copied to to[i] + s * pixel.
+ * A sweep over unknown rows; mojette.c tells why it works. In step s, for i from the last
+ * row down to 0, if 0 <= s - delay[i] < n_cols: the pixel at rows + from[i][i] + s * pixel
+ * becomes the XOR of those at rows + from[i][j] + s * pixel over all j, and is copied to
+ * out + to[i] + s * pixel.
+ *
  * from[i][i + 1] == from[i + 1][i + 1]: row i looks at the pixel that row i + 1 just got.
  */
 struct kernel_sweep {

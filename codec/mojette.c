@@ -3,31 +3,34 @@
  *
  * In:     codec.c, through struct codec_ops. Thread: any. Allocates nothing.
  * Out:    kernel.h.
- * Keeps:  which bins a projection has, and which of them are body and which overhang: disks carry
- *         them. Frozen vectors in tests/unit/codec hold it.
+ * Keeps:  which bins a projection has, and which of them are body and which overhang:
+ *         disks carry them. Frozen vectors in tests/unit/codec hold it.
  * Yours:  how they are computed.
  * Ask:    docs/CODEC.md, which has the pictures and the proofs.
  *
- * Words. A grid has k rows of P columns; its pixels are 16 or 64 bytes. Direction (p, 1) sums the
- * pixels f(column, row) of equal
+ * Words. A grid has k rows of P columns; its pixels are 16 or 64 bytes. Direction (p, 1)
+ * sums the pixels f(column, row) of equal
  *
- *     t = column - row * p          (t = -b in M(p, q) f(b) = sum of f(k, l) [b = -k q + l p])
+ *     t = column - row * p     (t = -b in M(p, q) f(b) = sum of f(k, l) [b = -k q + l p])
  *
- * A projection keeps the bins t = first_bin .. first_bin + P + w - 1, where w is a constant of
- * (codec, layout, projection). The first P are its body, the last w its overhang.
+ * A projection keeps the bins t = first_bin .. first_bin + P + w - 1, where w is a
+ * constant of (codec, layout, projection). The first P are its body, the last w its
+ * overhang.
  *
- * Let rows l[0] < l[1] < ... be unknown and p[0] < p[1] < ... be the projections at hand, as many.
- * Row l[i] is rebuilt from projection p[i] alone: its pixel in column c from bin t = c - l[i] p[i],
- * so that P bins of the projection are looked at. The other pixels of that bin lie in the unknown
- * rows l[j] at column c + (l[j] - l[i]) p[i]. Let row i run behind the sweep by
+ * Let rows l[0] < l[1] < ... be unknown and p[0] < p[1] < ... be the projections at hand,
+ * as many. Row l[i] is rebuilt from projection p[i] alone: its pixel in column c from bin
+ * t = c - l[i] p[i], so that P bins of the projection are looked at. The other pixels of
+ * that bin lie in the unknown rows l[j] at column c + (l[j] - l[i]) p[i]. Let row i run
+ * behind the sweep by
  *
  *     delay[0] = 0,  delay[i + 1] = delay[i] - (l[i + 1] - l[i]) p[i]
  *
- * (step s rebuilds column s - delay[i] of each row, rows in descending order). Then each of those
- * pixels is outside the grid or was rebuilt before, since the slopes ascend:
- *   j > i: delay[j] - delay[i] = -sum of (l[m+1] - l[m]) p[m], m = i..j-1, <= -(l[j] - l[i]) p[i],
- *          with equality only for j = i + 1, which comes earlier in the same step;
- *   j < i: delay[j] - delay[i] = sum of (l[m+1] - l[m]) p[m], m = j..i-1, < (l[i] - l[j]) p[i].
+ * (step s rebuilds column s - delay[i] of each row, rows in descending order). Then each
+ * of those pixels is outside the grid or was rebuilt before, since the slopes ascend:
+ *   j > i: delay[j] - delay[i] = -sum of (l[m+1] - l[m]) p[m] over m = i..j-1, which is
+ *          <= -(l[j] - l[i]) p[i], and equal only for j = i + 1: earlier in the same step;
+ *   j < i: delay[j] - delay[i] = sum of (l[m+1] - l[m]) p[m] over m = j..i-1, which is
+ *          < (l[i] - l[j]) p[i].
  */
 #include <assert.h>
 #include <string.h>
@@ -58,7 +61,8 @@ static void projection_init(struct codec *c, unsigned i, int p, int first_row,
     assert(n_overhang * (int)c->pixel_bytes <= CODEC_OVERHANG_MAX);
 }
 
-/* The k rows, then n - k projections. Each of them may have to rebuild any row: all bins stay. */
+/* The k rows, then n - k projections. Each of them may have to rebuild any row: all
+ * bins stay. */
 static void systematic_geometry(struct codec *c)
 {
     static const int8_t directions[CODEC_M_MAX] = { 0, 1, -1, 2 };
@@ -74,8 +78,9 @@ static void systematic_geometry(struct codec *c)
 }
 
 /*
- * n projections in ascending slope. Of any k of them the one of rank r rebuilds row r, and
- * projection i, which has i before it and n - 1 - i behind it, can only be of some ranks.
+ * n projections in ascending slope. Of any k of them the one of rank r rebuilds row r,
+ * and projection i, which has i before it and n - 1 - i behind it, can only be of some
+ * ranks.
  */
 static void nonsystematic_geometry(struct codec *c)
 {
@@ -107,7 +112,8 @@ struct sum {
     struct span spans[ROWS_MAX];
 };
 
-/* Add `bytes` bytes at src whose first one belongs to dst[start]; start may be negative. */
+/* Add `bytes` bytes at src whose first one belongs to dst[start]; start may be
+ * negative. */
 static void sum_add(struct sum *sum, const uint8_t *src, ptrdiff_t start, ptrdiff_t bytes)
 {
     ptrdiff_t from = start > 0 ? start : 0;
@@ -253,7 +259,8 @@ struct decoding {
     ptrdiff_t row_bytes;
 };
 
-/* Write bytes [from, to) of lost row i less the other lost rows: bins[from..to) plus kept rows. */
+/* Write bytes [from, to) of lost row i less the other lost rows: bins[from..to) plus
+ * kept rows. */
 static void residual_part(const struct decoding *d, unsigned i, const uint8_t *bins,
                           ptrdiff_t from, ptrdiff_t to, uint8_t *residual)
 {
@@ -273,7 +280,8 @@ static void residual_part(const struct decoding *d, unsigned i, const uint8_t *b
     sum_write(&sum, residual + from);
 }
 
-/* Write lost row i less the other lost rows. Its first bins lie in the body, the last beyond. */
+/* Write lost row i less the other lost rows. Its first bins lie in the body, the last
+ * beyond. */
 static void residual_write(const struct decoding *d, unsigned i, uint8_t *residual)
 {
     const struct codec *c = d->plan->codec;
@@ -313,8 +321,8 @@ static void sweep_init(struct kernel_sweep *sweep, const struct decoding *d,
     }
 }
 
-/* Two or more lost rows: residuals into a scratch where zeros lie between the rows, so that the
- * sweep may look beyond their ends, then sweep from there into data. */
+/* Two or more lost rows: residuals into a scratch where zeros lie between the rows, so
+ * that the sweep may look beyond their ends, then sweep from there into data. */
 static void rows_sweep(const struct decoding *d, uint8_t *data)
 {
     const struct codec_plan_impl *plan = d->plan;

@@ -1,5 +1,6 @@
 /*
- * mojette_ref.c - the Mojette codecs from their definition. Stays slow and obvious for ever.
+ * mojette_ref.c - the Mojette codecs from their definition. Stays slow and obvious for
+ * ever.
  */
 #include "mojette_ref.h"
 
@@ -19,8 +20,8 @@ static const int nonsystematic_p[][12] = {
     { -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5 },
 };
 
-/* Is there a set of k projections in which i rebuilds that row, being at that place in it? In a
- * systematic code any row may be the only one that is lost. */
+/* Is there a set of k projections in which i rebuilds that row, being at that place in
+ * it? In a systematic code any row may be the only one that is lost. */
 static bool rebuilds(bool systematic, unsigned layout, unsigned i, unsigned row)
 {
     if (systematic)

@@ -1,7 +1,8 @@
 /*
  * mojette_ref.h - the Mojette codecs again, slow and obvious, to hold codec/ against.
  *
- * Nothing here is shared with codec/: directions are written out, sums follow the definition
+ * Nothing here is shared with codec/: directions are written out, sums follow the
+ * definition
  *
  *     M(p, q) f(b) = sum over columns k and rows l of f(k, l) [b = -k q + l p],   q = 1
  *
@@ -26,7 +27,8 @@ struct ref_projection {
 /** Projection i of (kind, layout), as in codec.h. */
 struct ref_projection ref_projection(unsigned kind, unsigned layout, unsigned i);
 
-/** Kept bins of a grid of k rows at data: bins takes row_bytes + n_overhang * pixel_bytes. */
+/** Kept bins of a grid of k rows at data: bins takes row_bytes + n_overhang *
+ * pixel_bytes. */
 void ref_encode(const struct ref_projection *r, const uint8_t *data, size_t row_bytes,
                 uint8_t *bins);
 

@@ -1,11 +1,11 @@
 /*
  * test_codec.c - the codecs keep what codec.h promises.
  *
- * Goal:   any k of n projections give the block back, for every kind, layout, size and erasure
- *         pattern; projections are what mojette_ref.c says, in exactly the declared bytes; what
- *         lies on disks today means the same tomorrow.
- * Method: exhaustion where it is cheap (all patterns, all row lengths), buffers that end at an
- *         unreadable page, frozen checksums, and controls that must fail.
+ * Goal:   any k of n projections give the block back, for every kind, layout, size and
+ *         erasure pattern; projections are what mojette_ref.c says, in exactly the
+ *         declared bytes; what lies on disks today means the same tomorrow.
+ * Method: exhaustion where it is cheap (all patterns, all row lengths), buffers that end
+ *         at an unreadable page, frozen checksums, and controls that must fail.
  *         `unit.codec --print-frozen` prints the table of frozen checksums of this build.
  */
 #include <errno.h>
@@ -48,7 +48,8 @@ static void for_each_codec(void (*fn)(const struct codec *c, unsigned kind,
     }
 }
 
-/* splitmix64 by Sebastiano Vigna: the same bytes for ever, frozen checksums depend on it. */
+/* splitmix64 by Sebastiano Vigna: the same bytes for ever, frozen checksums depend on
+ * it. */
 static void fill_random(uint8_t *buf, size_t len, uint64_t seed)
 {
     for (size_t i = 0; i < len; i++) {
@@ -60,7 +61,8 @@ static void fill_random(uint8_t *buf, size_t len, uint64_t seed)
     }
 }
 
-/* Bytes between two unreadable pages, hard against one of them, canaries on the other side. */
+/* Bytes between two unreadable pages, hard against one of them, canaries on the other
+ * side. */
 struct guarded {
     uint8_t *map;
     size_t map_bytes;
@@ -92,7 +94,8 @@ static void guarded_free(struct guarded *g)
     assert_int_equal(munmap(g->map, g->map_bytes), 0);
 }
 
-/* One block, its projections in buffers of exactly the declared sizes, and a place to decode. */
+/* One block, its projections in buffers of exactly the declared sizes, and a place to
+ * decode. */
 struct block {
     const struct codec *c;
     size_t row_bytes;
@@ -145,7 +148,8 @@ static void block_free(struct block *b)
     free(b);
 }
 
-/* Decode from the projections in `have`, the others being junk; does the block come back? */
+/* Decode from the projections in `have`, the others being junk; does the block come
+ * back? */
 static bool block_decodes(struct block *b, uint32_t have)
 {
     const uint8_t *body[CODEC_N_MAX], *overhang[CODEC_N_MAX];
@@ -373,8 +377,9 @@ static bool only_bit(const uint8_t *bytes, size_t len, size_t bit)
     return true;
 }
 
-/* One set bit of pixel (column, row) shows in one bin of each slanted projection, or was trimmed
- * away; here from the formula alone. The code is linear: this and random data say it all. */
+/* One set bit of pixel (column, row) shows in one bin of each slanted projection, or
+ * was trimmed away; here from the formula alone. The code is linear: this and random
+ * data say it all. */
 static void check_bit(struct block *b, unsigned kind, unsigned layout, size_t row,
                       size_t column, size_t bit)
 {
@@ -470,8 +475,8 @@ static void check_round_trip(const struct codec *c, unsigned kind, unsigned layo
     }
 }
 
-/* Every pattern, every row length. The bins that were trimmed away exist nowhere: each buffer is
- * as long as the kept ones and ends at an unreadable page. */
+/* Every pattern, every row length. The bins that were trimmed away exist nowhere: each
+ * buffer is as long as the kept ones and ends at an unreadable page. */
 static void test_any_k_projections_give_the_block_back(void **state)
 {
     (void)state;
@@ -603,7 +608,8 @@ static void test_a_plan_uses_the_first_k_or_is_refused(void **state)
 
 /* ---- what disks carry ---- */
 
-/* crc32c of body, then overhang, of each projection of frozen_columns columns of random bytes. */
+/* crc32c of body, then overhang, of each projection of frozen_columns columns of
+ * random bytes. */
 struct frozen {
     uint8_t kind;
     uint8_t layout;
@@ -685,7 +691,8 @@ static void frozen_crcs(const struct codec *c, size_t n_columns, uint32_t *crcs)
     block_free(b);
 }
 
-/* Never change a line of that table: users' disks carry those bytes. New kinds add lines. */
+/* Never change a line of that table: users' disks carry those bytes. New kinds add
+ * lines. */
 static void test_projections_are_those_on_the_disks(void **state)
 {
     (void)state;
