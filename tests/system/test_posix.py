@@ -1,0 +1,63 @@
+"""pjdfstest and fsx: the same cases as on the machine's own file system."""
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+SEEDS = [1, 2, 3, 4, 5]
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "rozo-tests", "bin")
+DOC = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "docs",
+                   "POSIX.md")
+CONFIG = """
+[features]
+posix_fallocate = {}
+rename_ctime = {}
+utimensat = {}
+utime_now = {}
+[settings]
+naptime = 0.01
+allow_remount = false
+[dummy_auth]
+entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
+"""
+
+
+def tool(name):
+    path = shutil.which(name) or os.path.join(CACHE, name)
+    if not os.path.exists(path):
+        pytest.skip("%s is not installed (deploy/install-deps.sh --tests)" % name)
+    return path
+
+
+def pjdfstest(config, where):
+    """case -> ok | FAILED | skipped"""
+    os.makedirs(where, exist_ok=True)
+    r = subprocess.run([tool("pjdfstest"), "-c", config, "-p", where], stdout=subprocess.PIPE,
+                       stderr=subprocess.STDOUT, text=True, timeout=900)
+    out = dict(re.findall(r"^(\S+::\S+)\s+(ok|FAILED|skipped)\b", r.stdout, re.M))
+    assert len(out) > 300, r.stdout[-3000:]
+    return out, r.stdout
+
+
+def test_pjdfstest_passes_what_the_local_file_system_passes(cluster, tmp_path):
+    config = tmp_path / "pjdfstest.toml"
+    config.write_text(CONFIG)
+    local, _ = pjdfstest(str(config), str(tmp_path / "local"))
+    c = cluster(layout=0)
+    ours, text = pjdfstest(str(config), c.mnt + "/pjd")
+    runs = [case for case, result in local.items() if result == "ok"]
+    failed = sorted(case for case in runs if ours.get(case) != "ok")
+    documented = open(DOC).read()
+    unknown = [case for case in failed if case not in documented]
+    assert len(failed) <= 0.05 * len(runs), (failed, text[-3000:])
+    assert not unknown, "cases that fail and docs/POSIX.md does not explain: %s\n%s" % (unknown, text[-3000:])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fsx(cluster_shared, tmp_path, seed):
+    path = "%s/fsx-%d" % (cluster_shared.mnt, seed)
+    r = subprocess.run([tool("fsx"), "-N", "20000", "-S", str(seed), "-P", str(tmp_path), path],
+                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
+    assert r.returncode == 0, r.stdout[-4000:]

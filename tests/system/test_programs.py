@@ -1,0 +1,108 @@
+"""Programs that people run on file systems: git, a compiler, sqlite, fio."""
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def run(*cmd, **kw):
+    r = subprocess.run(cmd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kw)
+    assert r.returncode == 0, "%s: exit %d\n%s" % (" ".join(cmd), r.returncode, r.stdout[-4000:])
+    return r.stdout
+
+
+def make_repository(path, commits):
+    """A repository of `commits` commits by fast-import: many small files that change over time."""
+    run("git", "init", "-q", "-b", "main", path)
+    stream = []
+    for i in range(commits):
+        text = "line %d\n" % i * (1 + i % 40)
+        stream.append("commit refs/heads/main\nmark :%d\ncommitter T <t@example.org> %d +0000\n"
+                      "data 8\ncommit %d\n" % (i + 1, 1600000000 + i, i % 10))
+        if i:
+            stream.append("from :%d\n" % i)
+        stream.append("M 100644 inline dir%d/file%d.txt\ndata %d\n%s\n" % (i % 17, i % 301, len(text), text))
+    subprocess.run(["git", "-C", path, "fast-import", "--quiet"], input="".join(stream), text=True,
+                   check=True)
+
+
+def test_git_clone_fsck_gc(cluster, tmp_path):
+    c = cluster(layout=0)
+    make_repository(str(tmp_path / "origin"), 2000)
+    repo = c.mnt + "/clone"
+    run("git", "clone", "-q", "--no-hardlinks", str(tmp_path / "origin"), repo)
+    assert run("git", "-C", repo, "rev-list", "--count", "HEAD").strip() == "2000"
+    run("git", "-C", repo, "fsck", "--full", "--strict")
+    run("git", "-C", repo, "gc", "-q", "--aggressive", "--prune=now")
+    run("git", "-C", repo, "fsck", "--full", "--strict")
+    assert run("git", "-C", repo, "status", "--porcelain").strip() == ""
+    # A clone inside the file system makes hard links.
+    run("git", "clone", "-q", "--local", repo, c.mnt + "/second")
+    run("git", "-C", c.mnt + "/second", "fsck", "--full")
+
+
+def test_build_this_project_inside_the_mount(cluster):
+    c = cluster(layout=0)
+    src = c.mnt + "/src"
+    files = run("git", "-C", ROOT, "ls-files", "-co", "--exclude-standard").split("\n")
+    for name in filter(None, files):
+        if os.path.isfile(os.path.join(ROOT, name)):
+            os.makedirs(os.path.dirname(os.path.join(src, name)), exist_ok=True)
+            shutil.copy2(os.path.join(ROOT, name), os.path.join(src, name))
+    env = dict(os.environ, CCACHE_DISABLE="1")
+    run("cmake", "-S", src, "-B", src + "/build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug", env=env)
+    run("cmake", "--build", src + "/build", "--target", "exportd", "storaged", "rozomount", env=env)
+    assert "rozo" in run(src + "/build/bin/exportd", "--version")
+    # Nothing to do the second time: the times of sources and objects are consistent.
+    out = run("cmake", "--build", src + "/build", "--target", "exportd", env=env)
+    assert "no work to do" in out
+
+
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+def test_sqlite_inserts(cluster, journal):
+    c = cluster(layout=0)
+    db = sqlite3.connect(c.mnt + "/test.db", isolation_level=None)
+    assert db.execute("pragma journal_mode=%s" % journal).fetchone()[0] == journal
+    db.execute("create table t (id integer primary key, name text, data blob)")
+    db.execute("create index t_name on t (name)")
+    for base in range(0, 50000, 500):
+        db.execute("begin")
+        db.executemany("insert into t values (?, ?, ?)",
+                       [(i, "name %d" % (i * 7919 % 50000), b"%06d" % i * (1 + i % 30))
+                        for i in range(base, base + 500)])
+        db.execute("commit")
+    assert db.execute("pragma integrity_check").fetchone()[0] == "ok"
+    db.close()
+    c.remount()
+    db = sqlite3.connect(c.mnt + "/test.db")
+    assert db.execute("pragma integrity_check").fetchone()[0] == "ok"
+    assert db.execute("select count(*), sum(length(data)) from t").fetchone() == \
+        (50000, sum(6 * (1 + i % 30) for i in range(50000)))
+    db.close()
+
+
+@pytest.mark.parametrize("layout", [0, 1, 2])
+@pytest.mark.parametrize("engine", ["psync", "libaio-direct", "mmap"])
+def test_fio_verify(cluster, layout, engine):
+    c = cluster(layout=layout)
+    opts = {"psync": ["--ioengine=psync"], "mmap": ["--ioengine=mmap"],
+            "libaio-direct": ["--ioengine=libaio", "--direct=1", "--iodepth=8"]}[engine]
+    for rw in ("write", "randwrite"):
+        for bs in ("4k", "64k", "1m", "4k-256k"):
+            if bs == "4k-256k" and engine == "libaio-direct":
+                opts = opts + ["--blockalign=4k"]
+            size = "16m" if bs == "4k" else "48m"
+            name = "%s-%s" % (rw, bs)
+            out = run("fio", "--name=" + name, "--directory=" + c.mnt, "--rw=" + rw, "--bsrange=" + bs if
+                      "-" in bs else "--bs=" + bs, "--size=" + size, "--verify=crc32c",
+                      "--verify_fatal=1", "--do_verify=1", "--end_fsync=1", "--fallocate=none",
+                      "--output-format=json", *opts, cwd="/tmp")
+            jobs = json.loads(out[out.index("{"):])["jobs"]
+            assert [j["error"] for j in jobs] == [0]
+            assert jobs[0]["read"]["io_bytes"] > 0  # it did verify
+            os.unlink(c.mnt + "/%s.0.0" % name)

@@ -1,0 +1,75 @@
+"""Real trees go in with cp -a and come back the same, over remounts and restarts."""
+import os
+import subprocess
+
+import pytest
+
+TREES = ["/usr/include", "/usr/share/doc"]
+
+
+def run(*cmd, **kw):
+    r = subprocess.run(cmd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kw)
+    assert r.returncode == 0, "%s: exit %d\n%s" % (" ".join(cmd), r.returncode, r.stdout[-4000:])
+    return r.stdout
+
+
+def compare(src, dst):
+    # Contents, then every attribute rsync knows of: modes, owners, times, links, ACLs, xattrs.
+    run("diff", "-r", "--no-dereference", src, dst)
+    out = run("rsync", "-aHAXcn", "--delete", "--itemize-changes", src + "/", dst + "/")
+    assert out.strip() == "", out[:4000]
+
+
+def projections(c):
+    """Projection files of all storages, and the bytes they hold."""
+    n = size = 0
+    for name in os.listdir(c.dir + "/data"):
+        if not name.startswith("storaged"):
+            continue
+        for d, _, files in os.walk(os.path.join(c.dir, "data", name, "objects")):
+            for f in files:
+                try:
+                    size += os.stat(os.path.join(d, f)).st_blocks * 512
+                    n += 1
+                except FileNotFoundError:
+                    pass
+    return n, size
+
+
+def test_trees_survive_remount_and_restart_and_give_their_space_back(cluster):
+    c = cluster(layout=0)
+    before, _ = projections(c)
+    for src in TREES:
+        if not os.path.isdir(src) or not os.listdir(src):
+            pytest.skip("%s is not there or empty on this machine" % src)
+        run("cp", "-a", src, c.mnt + "/")
+    for src in TREES:
+        compare(src, c.mnt + "/" + os.path.basename(src))
+    c.remount()
+    for src in TREES:
+        compare(src, c.mnt + "/" + os.path.basename(src))
+    for name in c.daemons():
+        c.restart(name)
+    c.wait_for(lambda: all(s["up"] for s in c.status()["storages"]), "all storages up")
+    for src in TREES:
+        compare(src, c.mnt + "/" + os.path.basename(src))
+    filled, held = projections(c)
+    assert filled > before and held > 0
+    for src in TREES:
+        run("rm", "-rf", c.mnt + "/" + os.path.basename(src))
+    assert os.listdir(c.mnt) == []
+    c.wait_for(lambda: projections(c)[0] == before, "the projections of removed files to go", timeout=120)
+
+
+def test_space_of_an_open_unlinked_file_comes_back_at_its_last_close(cluster):
+    c = cluster(layout=0)
+    path = c.mnt + "/gone"
+    fd = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    os.write(fd, b"x" * (4 << 20))
+    os.fsync(fd)
+    os.unlink(path)
+    assert projections(c)[0] >= 3
+    assert os.pread(fd, 16, 1 << 20) == b"x" * 16
+    assert os.fstat(fd).st_nlink == 0
+    os.close(fd)
+    c.wait_for(lambda: projections(c)[0] == 0, "the projections of the closed orphan to go")
