@@ -1,0 +1,158 @@
+/*
+ * engine.h - what the parts of the block engine share: the engine, its files, operations under a
+ * memory bound, what is known of storages, and waking up.
+ *
+ * Private to storcli/core. Thread: the env's.
+ */
+#ifndef ROZO_STORCLI_ENGINE_H
+#define ROZO_STORCLI_ENGINE_H
+
+#include "storcli/blocks.h"
+#include "storcli/core/scratch.h"
+#include "storcli/core/unsynced.h"
+
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+enum {
+    PROJECTION_ANY = 255,
+    REF_BYTES_MAX = 512, /* a packed FileRef field */
+    MSG_BYTES_MAX = 640, /* a packed ST_* request */
+    WATCH_TICK_MS = 10,  /* how exactly hedges, spares and deadlines are kept */
+    WATCH_POLL_MS = 20,  /* how soon the health of a storage asked is looked at again */
+};
+
+/* Somebody who waits for time to pass or for a storage to change its health. */
+struct watch {
+    struct watch *prev, *next;
+    uint64_t wake_ns; /* not before; the owner moves it as it likes */
+    void (*wake)(struct watch *watch);
+    bool listed;
+};
+
+/* What experience says of one storage, over all files. Lives as long as the engine. */
+struct peer {
+    struct peer *next;
+    uint32_t storage_id;
+    uint32_t avoid_ms;       /* how long it was avoided last; 0: never, or fine since */
+    uint64_t avoid_until_ns; /* it was slow: others are asked first */
+};
+
+struct storcli {
+    struct env *env; /* borrowed */
+    struct storcli_config config;
+    struct storcli_peers where;
+    struct storcli_stats stats;
+    struct scratch scratch;
+    struct peer *peers;      /* owned list; as long as the cluster is large */
+    struct watch watches;    /* head of a ring */
+    struct watch *tick_next; /* where the tick under way goes on */
+    struct env_timer tick;
+    struct op *waiting; /* for memory, oldest first */
+    struct op **waiting_tail;
+    uint64_t memory_used;     /* bytes granted to operations */
+    uint64_t read_latency_ns; /* of reads that were answered, a moving average */
+    unsigned n_files, n_ops;
+    bool ticking;
+};
+
+/* How well a storage is to be asked, best first. */
+enum peer_rank {
+    PEER_GOOD,
+    PEER_SLOW,    /* its links are fine, but it let somebody wait lately */
+    PEER_SUSPECT, /* rpc thinks it hangs */
+    PEER_DOWN,
+};
+
+struct sync_op;
+
+struct storcli_file {
+    struct storcli *cli; /* borrowed */
+    struct storcli_target target;
+    const struct codec *codec;
+    unsigned k, n, c, q;
+    uint32_t file_hash;
+    size_t row_bytes;            /* of a full block */
+    struct peer *peer[DIST_MAX]; /* borrowed, by place in the distribution */
+    uint8_t ref[REF_BYTES_MAX];  /* field 1 of every ST_* request, packed */
+    size_t ref_len;
+    struct unsynced unsynced;     /* acknowledged since the last sync began */
+    struct sync_op *syncing;      /* at most one is under way */
+    struct sync_op *sync_waiting; /* the next, its callers join it until it begins */
+    unsigned n_ops;
+};
+
+/* The common part of every operation: first member of its struct, which is malloc'ed. */
+struct op {
+    struct storcli_file *file;  /* borrowed; it outlives its operations */
+    storcli_done_cb *done;      /* called once, by op_end() */
+    void *arg;                  /* the caller's */
+    void (*run)(struct op *op); /* the first step, posted once there is memory */
+    struct env_task task;
+    struct op *next; /* in cli->waiting */
+    uint64_t need_bytes;
+};
+
+/** size_bytes zeroed bytes that begin with an op. Out of memory ends the process: these are small. */
+void *op_new(struct storcli_file *file, size_t size_bytes, storcli_done_cb *done,
+             void *arg);
+/** Run op->run later, once need_bytes fit below memory_max (a single op always fits). */
+void op_start(struct op *op, uint64_t need_bytes, void (*run)(struct op *op));
+/** Give back the memory, free the op (its own resources are gone already), then tell its caller. */
+void op_end(struct op *op, int rc);
+
+void watch_start(struct storcli *cli, struct watch *watch,
+                 void (*wake)(struct watch *watch));
+/** After this wake does not come. An idle watch is fine. */
+void watch_stop(struct storcli *cli, struct watch *watch);
+
+static inline uint64_t engine_now_ns(struct storcli *cli)
+{
+    return env_now_ns(cli->env);
+}
+static inline uint64_t ms_ns(uint64_t ms)
+{
+    return ms * 1000000;
+}
+
+/** The channel to a candidate of the file, NULL when there is none. */
+struct rpc_channel *engine_channel(struct storcli_file *file, unsigned candidate);
+enum peer_rank engine_rank(struct storcli_file *file, unsigned candidate);
+/** It let us wait: others are preferred for a while, longer each time. */
+void engine_peer_slow(struct storcli_file *file, unsigned candidate);
+/** It answered in time. */
+void engine_peer_fine(struct storcli_file *file, unsigned candidate);
+/** True when its channel exists and is RPC_UP. */
+bool engine_is_up(struct storcli_file *file, unsigned candidate);
+
+/** Pieces of a run of blocks, cut at extents. */
+static inline unsigned piece_blocks(uint64_t first_block, uint64_t n_left)
+{
+    uint64_t in_extent = EXTENT_BLOCKS - first_block % EXTENT_BLOCKS;
+
+    return (unsigned)(n_left < in_extent ? n_left : in_extent);
+}
+static inline unsigned piece_count(uint64_t first_block, uint64_t n_blocks)
+{
+    return (unsigned)((first_block % EXTENT_BLOCKS + n_blocks + EXTENT_BLOCKS - 1) /
+                      EXTENT_BLOCKS);
+}
+
+/** Everything that goes into ST_* requests beside the message's own fields. */
+size_t engine_msg_begin(const struct storcli_file *file, uint8_t msg[MSG_BYTES_MAX]);
+
+/* Internal calls of one part by another. */
+
+/* What an inner read wants beyond storcli_read(). */
+struct read_want {
+    uint8_t *data;        /* NULL with heads_only */
+    uint16_t *user_bytes; /* may be NULL */
+    uint64_t *versions;   /* of each block, holes too; may be NULL */
+    bool heads_only;      /* crc of data cannot be checked then */
+};
+void engine_read(struct storcli_file *file, uint64_t first_block, uint32_t n_blocks,
+                 const struct read_want *want, storcli_done_cb *done, void *arg);
+
+/** The file layer's sync is over: begin the one that waits. */
+void engine_next_sync(struct storcli_file *file);
+
+#endif

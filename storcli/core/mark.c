@@ -1,0 +1,128 @@
+/*
+ * mark.c - make blocks holes, and reserve space: one small request to every storage of a file.
+ *
+ * In:     storcli_mark(), storcli_alloc(). Thread: the env's.
+ * Out:    ST_MARK, ST_ALLOC through a spread; marks go into file->unsynced.
+ * Keeps:  a mark is done when the quorum holds it, so that no read can overlook it; storages that
+ *         hold a projection by chance are told too, but count for nothing.
+ */
+#include <assert.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "storcli/core/engine.h"
+#include "storcli/core/spread.h"
+
+struct range_op {
+    struct op op;
+    struct spread spread;
+    uint64_t version; /* of a mark */
+    uint64_t first_block, n_blocks;
+};
+
+static size_t mark_fill(struct spread *s, unsigned candidate, unsigned projection,
+                        struct rpc_request *rq, uint8_t msg[MSG_BYTES_MAX])
+{
+    struct range_op *op = container_of(s, struct range_op, spread);
+    Rozo__StMarkReq req = ROZO__ST_MARK_REQ__INIT;
+    size_t len = engine_msg_begin(s->file, msg);
+
+    req.projection = projection;
+    req.first_block = op->first_block;
+    req.n_blocks = op->n_blocks;
+    req.version = op->version;
+    req.to_storage = s->file->target.storages[candidate];
+    rq->op = ROZO__OP__ST_MARK;
+    return len + rozo__st_mark_req__pack(&req, msg + len);
+}
+
+static void on_mark_spread(struct spread *s, int rc)
+{
+    struct range_op *op = container_of(s, struct range_op, spread);
+
+    if (rc == 0)
+        unsynced_add_mark(&s->file->unsynced, op->version, op->first_block, op->n_blocks,
+                          &s->held);
+    op_end(&op->op, rc);
+}
+
+static const struct spread_ops mark_spread_ops = {
+    .fill = mark_fill,
+    .ended = on_mark_spread,
+    .extras = true,
+};
+
+static size_t alloc_fill(struct spread *s, unsigned candidate, unsigned projection,
+                         struct rpc_request *rq, uint8_t msg[MSG_BYTES_MAX])
+{
+    struct range_op *op = container_of(s, struct range_op, spread);
+    Rozo__StAllocReq req = ROZO__ST_ALLOC_REQ__INIT;
+    size_t len = engine_msg_begin(s->file, msg);
+
+    req.projection = projection;
+    req.first_block = op->first_block;
+    req.n_blocks = op->n_blocks;
+    req.to_storage = s->file->target.storages[candidate];
+    rq->op = ROZO__OP__ST_ALLOC;
+    return len + rozo__st_alloc_req__pack(&req, msg + len);
+}
+
+static void on_alloc_spread(struct spread *s, int rc)
+{
+    op_end(&container_of(s, struct range_op, spread)->op, rc);
+}
+
+static const struct spread_ops alloc_spread_ops = {
+    .fill = alloc_fill,
+    .ended = on_alloc_spread,
+    .stop_at_no_space = true,
+};
+
+static void range_run(struct op *base, const struct spread_ops *ops)
+{
+    struct range_op *op = container_of(base, struct range_op, op);
+    int rc = spread_start(&op->spread, base->file, ops, false);
+
+    if (rc != 0)
+        op_end(base, rc);
+}
+
+static void mark_run(struct op *base)
+{
+    range_run(base, &mark_spread_ops);
+}
+
+static void alloc_run(struct op *base)
+{
+    range_run(base, &alloc_spread_ops);
+}
+
+static struct range_op *range_op_new(struct storcli_file *file, uint64_t first_block,
+                                     uint64_t n_blocks, storcli_done_cb *done, void *arg)
+{
+    struct range_op *op = op_new(file, sizeof(*op), done, arg);
+
+    assert(first_block + n_blocks >= first_block);
+    op->first_block = first_block;
+    op->n_blocks = n_blocks;
+    return op;
+}
+
+void storcli_mark(struct storcli_file *file, uint64_t version, uint64_t first_block,
+                  uint64_t n_blocks, storcli_done_cb *done, void *arg)
+{
+    struct range_op *op = range_op_new(file, first_block, n_blocks, done, arg);
+
+    assert(version != 0);
+    op->version = version;
+    op_start(&op->op, sizeof(*op), mark_run);
+}
+
+void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_blocks,
+                   storcli_done_cb *done, void *arg)
+{
+    struct range_op *op = range_op_new(file, first_block, n_blocks, done, arg);
+
+    assert(n_blocks != 0);
+    op_start(&op->op, sizeof(*op), alloc_run);
+}

@@ -1,0 +1,46 @@
+/*
+ * resolve.h - what is the value of a block, given what some storages say of it?
+ *
+ * Pure: no I/O, no memory. The rules are DESIGN section 7: the newest version on which k distinct
+ * projections agree, unless a newer one might have been acknowledged.
+ */
+#ifndef ROZO_STORCLI_RESOLVE_H
+#define ROZO_STORCLI_RESOLVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    RESOLVE_ANSWERS_MAX = 64, /* records of one block that are looked at */
+};
+
+/* One believable record (crc and identity were right) or hole of one block. */
+struct resolve_answer {
+    uint64_t version;
+    uint16_t user_bytes; /* 0: a hole */
+    uint8_t storage;     /* its place in the distribution */
+    uint8_t projection;
+};
+
+enum resolve_result {
+    RESOLVE_UNCLEAR, /* ask on */
+    RESOLVE_DATA,
+    RESOLVE_HOLE,
+};
+
+/**
+ * @param k          projections that give a block back.
+ * @param q          acknowledgements without which no write ever succeeded; q + k > c.
+ * @param candidates bitmap of the distribution's c storages.
+ * @param told       those of them that told all they know of this block. One that is silent,
+ *                   damaged, has no file, or holds projections not yet asked is not in it.
+ * @param answers    n_answers of them, at most one per (storage, projection), any order.
+ * @param version    out, with DATA and HOLE: the version to return.
+ * @param user_bytes out, with DATA.
+ */
+enum resolve_result resolve_block(unsigned k, unsigned q, uint32_t candidates,
+                                  uint32_t told, const struct resolve_answer *answers,
+                                  unsigned n_answers, uint64_t *version,
+                                  uint16_t *user_bytes);
+
+#endif

@@ -1,0 +1,633 @@
+/*
+ * sync.c - bring what was acknowledged to stable storage.
+ *
+ * In:     storcli_sync(). Thread: the env's.
+ * Out:    ST_SYNC to every storage that holds something unsynced. Where one of them is gone, its
+ *         projections are made again on another (read, code, ST_WRITE) and synced there.
+ * Keeps:  I1. Done with 0 only when every range is synced by all its holders, those that went away
+ *         replaced, or, with nobody left to replace them, by at least the quorum.
+ * Yours:  waiting times, how much is made again at a time.
+ *
+ * One sync of a file runs at a time; calls that come meanwhile share the next one.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "storcli/core/coder.h"
+#include "storcli/core/engine.h"
+
+enum {
+    SYNC_PATIENCE_MS =
+        5000, /* a disk may be busy; a storage that hangs is noticed by rpc */
+    PUT_PATIENCE_MS = 1000,
+    RETRY_MS = 200,
+};
+
+/* One storcli_sync(). */
+struct sync_call {
+    struct op op;
+    struct sync_call *next;
+};
+
+enum peer_sync {
+    PEER_NEEDED, /* nothing under way */
+    PEER_SENT,
+    PEER_SYNCED,
+    PEER_FAILED, /* asked again after retry_ns */
+};
+
+struct sync_peer {
+    struct rpc_request rq;
+    struct sync_op *op;
+    uint64_t sent_ns, retry_ns;
+    uint8_t candidate;
+    uint8_t state; /* enum peer_sync */
+    bool busy;     /* failed, but only for the moment */
+};
+
+enum sync_state {
+    SYNC_ASK,     /* storages are asked to sync; then: who is lost? */
+    SYNC_REMAKE,  /* what of a lost projection is next? */
+    SYNC_READING, /* blocks of the range are being read */
+    SYNC_PUTTING, /* a run of records, or a mark, is on its way to its new home */
+};
+
+/* One projection of one range that gets a new home. */
+struct remake {
+    struct rpc_request rq;
+    struct holders *held; /* of the range or mark, in op->set */
+    bool is_mark;
+    uint32_t index; /* of the range or mark */
+    uint8_t projection;
+    uint8_t target;      /* candidate */
+    uint64_t next_block; /* of the range: not looked at yet */
+    unsigned n_blocks;   /* read at the moment */
+    unsigned at;         /* of these, not put yet */
+    unsigned put_blocks; /* of these, under way */
+    uint64_t put_ns;
+    uint8_t *data; /* scratch: n blocks; then heads and bodies to be sent */
+    uint16_t user_bytes[EXTENT_BLOCKS];
+    uint64_t versions[EXTENT_BLOCKS];
+    struct iovec iov[2];
+};
+
+struct sync_op {
+    struct storcli_file *file; /* borrowed */
+    struct watch watch;
+    struct sync_call *calls; /* owned until they end */
+    enum sync_state state;
+    struct unsynced set; /* what is to be synced; ranges change as they get new homes */
+    uint64_t deadline_ns;
+    uint32_t unfit; /* candidates that could not take what another had lost */
+    bool denied;
+    struct remake remake;
+    struct sync_peer peers[DIST_MAX];
+};
+
+static void sync_step(struct sync_op *op);
+
+/* ---- ending ---- */
+
+static size_t remake_bytes(const struct storcli_file *file)
+{
+    return EXTENT_BLOCKS * ((size_t)file->target.block_bytes + file->row_bytes +
+                            RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX);
+}
+
+static void remake_release(struct sync_op *op)
+{
+    scratch_put(&op->file->cli->scratch, op->remake.data, remake_bytes(op->file));
+    op->remake.data = NULL;
+}
+
+static void sync_end(struct sync_op *op, int rc)
+{
+    struct storcli_file *file = op->file;
+    struct sync_call *calls = op->calls;
+
+    assert(op->state == SYNC_ASK && file->syncing == op);
+    for (unsigned i = 0; i < file->c; i++) {
+        if (op->peers[i].state == PEER_SENT)
+            rpc_cancel(&op->peers[i].rq);
+    }
+    watch_stop(file->cli, &op->watch);
+    remake_release(op);
+    if (rc != 0)
+        unsynced_merge_older(&file->unsynced, &op->set);
+    unsynced_free(&op->set);
+    file->syncing = NULL;
+    free(op);
+    engine_next_sync(
+        file); /* keeps the file busy, if there is one, before callers hear */
+    while (calls != NULL) {
+        struct sync_call *call = calls;
+
+        calls = call->next;
+        op_end(&call->op, rc);
+    }
+}
+
+/* ---- asking storages to sync ---- */
+
+static void on_sync_answer(struct rpc_request *rq, int rc)
+{
+    struct sync_peer *peer = container_of(rq, struct sync_peer, rq);
+    struct sync_op *op = peer->op;
+
+    assert(peer->state == PEER_SENT);
+    if (rc == 0 && rq->status == ROZO__STATUS__OK) {
+        peer->state = PEER_SYNCED;
+    } else {
+        peer->state = PEER_FAILED;
+        peer->retry_ns = engine_now_ns(op->file->cli) + ms_ns(RETRY_MS);
+        peer->busy = rc == 0 && rq->status == ROZO__STATUS__BUSY;
+        op->denied = op->denied || (rc == 0 && rq->status == ROZO__STATUS__DENIED);
+    }
+    sync_step(op);
+}
+
+static void peer_send(struct sync_op *op, unsigned candidate)
+{
+    struct sync_peer *peer = &op->peers[candidate];
+    Rozo__StSyncReq req = ROZO__ST_SYNC_REQ__INIT;
+    uint8_t msg[MSG_BYTES_MAX];
+    size_t len = engine_msg_begin(op->file, msg);
+
+    req.to_storage = op->file->target.storages[candidate];
+    len += rozo__st_sync_req__pack(&req, msg + len);
+    peer->state = PEER_SENT;
+    peer->sent_ns = engine_now_ns(op->file->cli);
+    peer->rq = (struct rpc_request){
+        .op = ROZO__OP__ST_SYNC,
+        .deadline_ms = op->file->cli->config.write_deadline_ms,
+        .msg = msg,
+        .msg_len = len,
+        .done = on_sync_answer,
+    };
+    rpc_send(engine_channel(op->file, candidate), &peer->rq);
+    peer->rq.msg = NULL; /* copied */
+}
+
+/* Ask everybody who holds something; returns those to be waited for. */
+static uint32_t ask_peers(struct sync_op *op, uint32_t any, uint64_t now_ns)
+{
+    uint32_t awaited = 0;
+
+    for (unsigned i = 0; i < op->file->c; i++) {
+        struct sync_peer *peer = &op->peers[i];
+
+        if ((any >> i & 1) == 0 || !engine_is_up(op->file, i))
+            continue;
+        if (peer->state == PEER_NEEDED ||
+            (peer->state == PEER_FAILED && now_ns >= peer->retry_ns))
+            peer_send(op, i);
+        if (peer->state == PEER_SENT && now_ns - peer->sent_ns < ms_ns(SYNC_PATIENCE_MS))
+            awaited |= 1u << i;
+        if (peer->state == PEER_FAILED && peer->busy && now_ns < op->deadline_ns)
+            awaited |= 1u << i;
+    }
+    return awaited;
+}
+
+static uint32_t peers_synced(const struct sync_op *op)
+{
+    uint32_t synced = 0;
+
+    for (unsigned i = 0; i < op->file->c; i++) {
+        if (op->peers[i].state == PEER_SYNCED)
+            synced |= 1u << i;
+    }
+    return synced;
+}
+
+/* ---- making lost projections again ---- */
+
+static uint32_t projections_of(const struct holders *held, uint32_t who)
+{
+    uint32_t projections = 0;
+
+    for (unsigned i = 0; i < DIST_MAX; i++) {
+        if ((held->all & who) >> i & 1)
+            projections |= 1u << held->projection[i];
+    }
+    return projections;
+}
+
+static bool is_fit(struct sync_op *op, const struct holders *held, uint32_t lost,
+                   unsigned candidate)
+{
+    uint32_t bit = 1u << candidate;
+
+    return ((held->any | lost | op->unfit) & bit) == 0 &&
+           engine_is_up(op->file, candidate);
+}
+
+/* A new home for projection p: its own, if that is fit again, else a spare. -1: none. */
+static int pick_target(struct sync_op *op, const struct holders *held, uint32_t lost,
+                       unsigned p)
+{
+    if (is_fit(op, held, lost, p))
+        return (int)p;
+    for (unsigned i = op->file->n; i < op->file->c; i++) {
+        if (is_fit(op, held, lost, i))
+            return (int)i;
+    }
+    return -1;
+}
+
+enum heal {
+    HEAL_NOTHING, /* all holders are there, or enough of them */
+    HEAL_REMAKE,  /* op->remake says what */
+    HEAL_STUCK,   /* too few, and nobody to take it */
+};
+
+/* What to do about the holders of one range that are lost. */
+static enum heal holders_heal(struct sync_op *op, struct holders *held, uint32_t lost,
+                              bool can)
+{
+    uint32_t there = projections_of(held, ~lost);
+
+    if ((held->any & lost) == 0)
+        return HEAL_NOTHING;
+    for (unsigned p = 0; can && p < op->file->n; p++) {
+        int target = (there >> p & 1) != 0 ? -1 : pick_target(op, held, lost, p);
+
+        if (target < 0)
+            continue;
+        op->remake.held = held;
+        op->remake.projection = (uint8_t)p;
+        op->remake.target = (uint8_t)target;
+        return HEAL_REMAKE;
+    }
+    if ((unsigned)__builtin_popcount(there) < op->file->q)
+        return HEAL_STUCK;
+    held->all &= ~lost;
+    held->any &= ~lost;
+    return HEAL_NOTHING;
+}
+
+/* The first range or mark that a lost storage leaves with too little. */
+static enum heal find_remake(struct sync_op *op, uint32_t lost)
+{
+    enum heal worst = HEAL_NOTHING;
+
+    for (uint32_t i = 0; i < op->set.n_ranges + op->set.n_marks; i++) {
+        bool is_mark = i >= op->set.n_ranges;
+        uint32_t index = is_mark ? i - op->set.n_ranges : i;
+        struct unsynced_mark *mark = is_mark ? &op->set.marks[index] : NULL;
+        enum heal heal =
+            holders_heal(op, is_mark ? &mark->held : &op->set.ranges[index].held, lost,
+                         !is_mark || mark->version != 0);
+
+        if (heal == HEAL_STUCK)
+            worst = HEAL_STUCK;
+        if (heal != HEAL_REMAKE)
+            continue;
+        op->remake.is_mark = is_mark;
+        op->remake.index = index;
+        op->remake.next_block = is_mark ? 0 : op->set.ranges[index].first_block;
+        op->remake.n_blocks = op->remake.at = 0;
+        return HEAL_REMAKE;
+    }
+    return worst;
+}
+
+/* The target holds it now, and is to be synced like the others. */
+static void remake_done(struct sync_op *op)
+{
+    struct remake *remake = &op->remake;
+    uint32_t bit = 1u << remake->target;
+
+    remake->held->all |= bit;
+    remake->held->any |= bit;
+    remake->held->projection[remake->target] = remake->projection;
+    op->peers[remake->target].state = PEER_NEEDED;
+    op->state = SYNC_ASK;
+}
+
+static void remake_failed(struct sync_op *op)
+{
+    op->unfit |= 1u << op->remake.target;
+    op->state = SYNC_ASK;
+}
+
+static void on_put_answer(struct rpc_request *rq, int rc)
+{
+    struct remake *remake = container_of(rq, struct remake, rq);
+    struct sync_op *op = container_of(remake, struct sync_op, remake);
+    bool in_time = engine_now_ns(op->file->cli) < op->deadline_ns;
+
+    assert(op->state == SYNC_PUTTING);
+    if (rc == 0 && rq->status == ROZO__STATUS__OK) {
+        remake->at += remake->put_blocks;
+        op->state = SYNC_REMAKE;
+        if (remake->is_mark)
+            remake_done(op);
+    } else if (rc == 0 && rq->status == ROZO__STATUS__STALE_VERSION && !remake->is_mark &&
+               in_time) {
+        remake->next_block -= remake->n_blocks; /* overwritten meanwhile: read it again */
+        remake->n_blocks = remake->at = 0;
+        op->state = SYNC_REMAKE;
+    } else {
+        remake_failed(op);
+    }
+    sync_step(op);
+}
+
+static void put_send(struct sync_op *op, uint16_t what, const void *msg, size_t msg_len,
+                     unsigned n_iov)
+{
+    struct remake *remake = &op->remake;
+    struct rpc_channel *ch = engine_channel(op->file, remake->target);
+
+    if (ch == NULL) {
+        remake_failed(op);
+        return;
+    }
+    op->state = SYNC_PUTTING;
+    remake->put_ns = engine_now_ns(op->file->cli);
+    remake->rq = (struct rpc_request){
+        .op = what,
+        .deadline_ms = op->file->cli->config.write_deadline_ms,
+        .msg = msg,
+        .msg_len = msg_len,
+        .payload = remake->iov,
+        .n_payload = n_iov,
+        .done = on_put_answer,
+    };
+    rpc_send(ch, &remake->rq);
+    remake->rq.msg = NULL; /* copied */
+}
+
+static void put_mark(struct sync_op *op)
+{
+    const struct unsynced_mark *mark = &op->set.marks[op->remake.index];
+    Rozo__StMarkReq req = ROZO__ST_MARK_REQ__INIT;
+    uint8_t msg[MSG_BYTES_MAX];
+    size_t len = engine_msg_begin(op->file, msg);
+
+    req.projection = op->remake.projection;
+    req.first_block = mark->first_block;
+    req.n_blocks = mark->n_blocks;
+    req.version = mark->version;
+    req.to_storage = op->file->target.storages[op->remake.target];
+    len += rozo__st_mark_req__pack(&req, msg + len);
+    put_send(op, ROZO__OP__ST_MARK, msg, len, 0);
+}
+
+/* Seal the records of blocks [at, at + n) of what was read, at their own versions. Returns the
+ * bytes of their bodies. */
+static size_t put_seal(struct sync_op *op, unsigned n, uint8_t *heads, uint8_t *bodies)
+{
+    struct remake *remake = &op->remake;
+    struct storcli_file *file = op->file;
+    size_t head_bytes = coder_head_bytes(file->codec, remake->projection), body_bytes = 0;
+    uint8_t *head[CODEC_N_MAX] = { NULL }, *body[CODEC_N_MAX] = { NULL };
+
+    for (unsigned i = 0; i < n; i++) {
+        unsigned b = remake->at + i;
+        const uint8_t *data = remake->data + (size_t)b * file->target.block_bytes;
+        const struct coder_block block = {
+            .codec = file->codec,
+            .file_hash = file->file_hash,
+            .user_bytes = remake->user_bytes[b],
+            .version = remake->versions[b],
+            .block = remake->next_block - remake->n_blocks + b,
+        };
+        size_t row_bytes = codec_row_bytes(file->codec, block.user_bytes);
+
+        head[remake->projection] = heads + i * head_bytes;
+        body[remake->projection] = bodies + body_bytes;
+        coder_seal(&block, data, 1u << remake->projection, head, body);
+        if (remake->projection < file->k && codec_is_systematic(file->codec))
+            memcpy(bodies + body_bytes, data + remake->projection * row_bytes, row_bytes);
+        body_bytes += row_bytes;
+    }
+    return body_bytes;
+}
+
+static void put_records(struct sync_op *op, unsigned n)
+{
+    struct remake *remake = &op->remake;
+    struct storcli_file *file = op->file;
+    size_t head_bytes = coder_head_bytes(file->codec, remake->projection);
+    uint8_t *bodies = remake->data + (size_t)EXTENT_BLOCKS * file->target.block_bytes;
+    uint8_t *heads = bodies + EXTENT_BLOCKS * file->row_bytes;
+    Rozo__StWriteReq req = ROZO__ST_WRITE_REQ__INIT;
+    uint8_t msg[MSG_BYTES_MAX];
+    size_t len = engine_msg_begin(file, msg);
+
+    remake->iov[0] = (struct iovec){ .iov_base = heads, .iov_len = n * head_bytes };
+    remake->iov[1] =
+        (struct iovec){ .iov_base = bodies, .iov_len = put_seal(op, n, heads, bodies) };
+    remake->put_blocks = n;
+    req.projection = remake->projection;
+    req.first_block = remake->next_block - remake->n_blocks + remake->at;
+    req.n_records = n;
+    req.to_storage = file->target.storages[remake->target];
+    len += rozo__st_write_req__pack(&req, msg + len);
+    put_send(op, ROZO__OP__ST_WRITE, msg, len, 2);
+}
+
+static void on_remake_read(void *arg, int rc)
+{
+    struct sync_op *op = arg;
+
+    assert(op->state == SYNC_READING);
+    op->state = SYNC_REMAKE;
+    op->remake.next_block += op->remake.n_blocks;
+    if (rc != 0)
+        remake_failed(op);
+    sync_step(op);
+}
+
+static void remake_read(struct sync_op *op)
+{
+    struct remake *remake = &op->remake;
+    const struct unsynced_range *range = &op->set.ranges[remake->index];
+    const struct read_want want = {
+        .data = remake->data,
+        .user_bytes = remake->user_bytes,
+        .versions = remake->versions,
+    };
+
+    remake->at = 0;
+    remake->n_blocks =
+        piece_blocks(remake->next_block, range->end_block - remake->next_block);
+    op->state = SYNC_READING;
+    engine_read(op->file, remake->next_block, remake->n_blocks, &want, on_remake_read,
+                op);
+}
+
+/* Put the next run of records that was read, or read on, or be done with this projection. */
+static void remake_step(struct sync_op *op)
+{
+    struct remake *remake = &op->remake;
+    unsigned n = 0;
+
+    if (remake->is_mark) {
+        put_mark(op);
+        return;
+    }
+    while (remake->at < remake->n_blocks && remake->user_bytes[remake->at] == 0)
+        remake->at++; /* a hole by now: nothing of it is lost */
+    /* short blocks end a run only by their shorter bodies: records need not be equal */
+    while (remake->at + n < remake->n_blocks && remake->user_bytes[remake->at + n] != 0)
+        n++;
+    if (n > 0) {
+        put_records(op, n);
+        return;
+    }
+    if (remake->next_block == op->set.ranges[remake->index].end_block)
+        remake_done(op);
+    else
+        remake_read(op);
+}
+
+static bool remake_begin(struct sync_op *op)
+{
+    struct remake *remake = &op->remake;
+
+    if (remake->data == NULL)
+        remake->data = scratch_get(&op->file->cli->scratch, remake_bytes(op->file));
+    if (remake->data == NULL)
+        return false;
+    op->state = SYNC_REMAKE;
+    return true;
+}
+
+/* A new home that hangs is none. */
+static void put_check(struct sync_op *op, uint64_t now_ns)
+{
+    if (engine_is_up(op->file, op->remake.target) &&
+        now_ns - op->remake.put_ns < ms_ns(PUT_PATIENCE_MS))
+        return;
+    rpc_cancel(&op->remake.rq);
+    remake_failed(op);
+}
+
+/* ---- the sync ---- */
+
+enum step_result {
+    STEP_ON,
+    STEP_WAIT,
+    STEP_ENDED, /* the op is gone */
+};
+
+/* Everybody who will answer has; go on with those who did not. */
+static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t now_ns)
+{
+    uint32_t lost = any & ~peers_synced(op);
+    int rc = 0;
+
+    if (lost != 0 && op->denied) {
+        rc = -EACCES;
+    } else if (lost != 0) {
+        enum heal heal = find_remake(op, lost);
+
+        if (heal == HEAL_REMAKE && remake_begin(op))
+            return STEP_ON;
+        if (heal == HEAL_STUCK && now_ns < op->deadline_ns) {
+            op->unfit = 0; /* they may have recovered */
+            return STEP_WAIT;
+        }
+        rc = heal == HEAL_REMAKE ? -ENOMEM : heal == HEAL_STUCK ? -EIO : 0;
+    }
+    sync_end(op, rc);
+    return STEP_ENDED;
+}
+
+static enum step_result sync_ask(struct sync_op *op, uint64_t now_ns)
+{
+    uint32_t any = unsynced_any(&op->set);
+
+    if (ask_peers(op, any, now_ns) != 0)
+        return STEP_WAIT; /* for the next answer, or the tick */
+    return sync_settle(op, any, now_ns);
+}
+
+static void sync_step(struct sync_op *op)
+{
+    uint64_t now_ns = engine_now_ns(op->file->cli);
+
+    op->watch.wake_ns = now_ns + ms_ns(WATCH_POLL_MS);
+    for (;;) {
+        switch (op->state) {
+        case SYNC_ASK:
+            if (sync_ask(op, now_ns) != STEP_ON)
+                return;
+            break;
+        case SYNC_REMAKE:
+            remake_step(op);
+            break;
+        case SYNC_READING:
+            return;
+        case SYNC_PUTTING:
+            put_check(op, now_ns);
+            if (op->state == SYNC_PUTTING)
+                return;
+        }
+    }
+}
+
+static void on_sync_wake(struct watch *watch)
+{
+    sync_step(container_of(watch, struct sync_op, watch));
+}
+
+void engine_next_sync(struct storcli_file *file)
+{
+    struct sync_op *op = file->sync_waiting;
+
+    if (op == NULL || file->syncing != NULL)
+        return;
+    file->sync_waiting = NULL;
+    file->syncing = op;
+    op->set = file->unsynced;
+    file->unsynced = (struct unsynced){ 0 };
+    op->deadline_ns =
+        engine_now_ns(file->cli) + ms_ns(file->cli->config.write_deadline_ms);
+    watch_start(file->cli, &op->watch, on_sync_wake);
+    sync_step(op);
+}
+
+static struct sync_op *sync_op_new(struct storcli_file *file)
+{
+    struct sync_op *op = calloc(1, sizeof(*op));
+
+    if (op == NULL)
+        return NULL;
+    op->file = file;
+    for (unsigned i = 0; i < file->c; i++) {
+        op->peers[i].op = op;
+        op->peers[i].candidate = (uint8_t)i;
+    }
+    return op;
+}
+
+static void sync_call_run(struct op *base)
+{
+    struct sync_call *call = container_of(base, struct sync_call, op);
+    struct storcli_file *file = base->file;
+
+    if (file->sync_waiting == NULL)
+        file->sync_waiting = sync_op_new(file);
+    if (file->sync_waiting == NULL) {
+        op_end(base, -ENOMEM);
+        return;
+    }
+    call->next = file->sync_waiting->calls;
+    file->sync_waiting->calls = call;
+    engine_next_sync(file);
+}
+
+void storcli_sync(struct storcli_file *file, storcli_done_cb *done, void *arg)
+{
+    struct sync_call *call = op_new(file, sizeof(*call), done, arg);
+
+    op_start(&call->op, 0, sync_call_run);
+}

@@ -1,0 +1,225 @@
+/*
+ * unsynced.c - which storages acknowledged what of a file that is not on stable storage yet.
+ *
+ * In:     acknowledged writes and marks (write.c), failed syncs (sync.c). Thread: the engine's.
+ * Out:    who is to be synced, and who else holds what a lost storage held.
+ * Keeps:  whoever is in a list stays in it until its sync: merging widens ranges and narrows
+ *         `all`, never the other way round, so it may only make a sync do more than needed.
+ * Yours:  the bounds.
+ */
+#include "storcli/core/unsynced.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool holders_equal(const struct holders *a, const struct holders *b)
+{
+    if (a->all != b->all || a->any != b->any)
+        return false;
+    for (unsigned i = 0; i < DIST_MAX; i++) {
+        if ((a->all >> i & 1) != 0 && a->projection[i] != b->projection[i])
+            return false;
+    }
+    return true;
+}
+
+/* What is true of both. */
+static void holders_merge(struct holders *into, const struct holders *from)
+{
+    uint32_t all = into->all & from->all;
+
+    for (unsigned i = 0; i < DIST_MAX; i++) {
+        if ((all >> i & 1) != 0 && into->projection[i] != from->projection[i])
+            all &= ~(1u << i);
+    }
+    into->all = all;
+    into->any |= from->any;
+}
+
+void unsynced_free(struct unsynced *u)
+{
+    free(u->ranges);
+    *u = (struct unsynced){ 0 };
+}
+
+static void ranges_grow(struct unsynced *u)
+{
+    uint32_t n_max = u->ranges_max == 0 ? 16 : u->ranges_max * 2;
+    struct unsynced_range *ranges = realloc(u->ranges, n_max * sizeof(*ranges));
+
+    if (ranges == NULL)
+        abort(); /* forgetting what is unsynced would be a lie at the next fsync */
+    u->ranges = ranges;
+    u->ranges_max = n_max;
+}
+
+/* Every two neighbours become one: half as many ranges, each as wide as both and the gap. */
+static void ranges_coarsen(struct unsynced *u)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < u->n_ranges; i += 2) {
+        struct unsynced_range range = u->ranges[i];
+
+        if (i + 1 < u->n_ranges) {
+            range.end_block = u->ranges[i + 1].end_block;
+            holders_merge(&range.held, &u->ranges[i + 1].held);
+        }
+        u->ranges[n++] = range;
+    }
+    u->n_ranges = n;
+}
+
+static void ranges_insert(struct unsynced *u, uint32_t at,
+                          const struct unsynced_range *range)
+{
+    if (u->n_ranges == u->ranges_max)
+        ranges_grow(u);
+    memmove(&u->ranges[at + 1], &u->ranges[at], (u->n_ranges - at) * sizeof(*range));
+    u->ranges[at] = *range;
+    u->n_ranges++;
+}
+
+static void ranges_remove(struct unsynced *u, uint32_t at)
+{
+    u->n_ranges--;
+    memmove(&u->ranges[at], &u->ranges[at + 1],
+            (u->n_ranges - at) * sizeof(u->ranges[0]));
+}
+
+/* The first range that ends behind `block`. */
+static uint32_t ranges_find(const struct unsynced *u, uint64_t block)
+{
+    uint32_t low = 0, high = u->n_ranges;
+
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+
+        if (u->ranges[mid].end_block > block)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return low;
+}
+
+/* Cut [first, end) out of the list; returns where a range of it belongs. */
+static uint32_t ranges_cut(struct unsynced *u, uint64_t first, uint64_t end)
+{
+    uint32_t at = ranges_find(u, first);
+
+    if (at < u->n_ranges && u->ranges[at].first_block < first) {
+        struct unsynced_range left = u->ranges[at];
+
+        left.end_block = first;
+        u->ranges[at].first_block = first;
+        ranges_insert(u, at, &left);
+        at++;
+    }
+    while (at < u->n_ranges && u->ranges[at].end_block <= end)
+        ranges_remove(u, at);
+    if (at < u->n_ranges && u->ranges[at].first_block < end)
+        u->ranges[at].first_block = end;
+    return at;
+}
+
+static bool ranges_join(struct unsynced *u, uint32_t at)
+{
+    struct unsynced_range *a = &u->ranges[at];
+
+    if (a[0].end_block != a[1].first_block || !holders_equal(&a[0].held, &a[1].held))
+        return false;
+    a[0].end_block = a[1].end_block;
+    ranges_remove(u, at + 1);
+    return true;
+}
+
+void unsynced_add(struct unsynced *u, uint64_t first_block, uint64_t n_blocks,
+                  const struct holders *held)
+{
+    struct unsynced_range range = {
+        .first_block = first_block,
+        .end_block = first_block + n_blocks,
+        .held = *held,
+    };
+    uint32_t at;
+
+    assert(n_blocks != 0 && range.end_block > first_block);
+    if (u->n_ranges >= UNSYNCED_RANGES_MAX - 2)
+        ranges_coarsen(u);
+    at = ranges_cut(u, first_block, range.end_block);
+    ranges_insert(u, at, &range);
+    if (at + 1 < u->n_ranges)
+        ranges_join(u, at);
+    if (at > 0)
+        ranges_join(u, at - 1);
+}
+
+/* The two oldest marks become one that covers both. */
+static void marks_coarsen(struct unsynced *u)
+{
+    struct unsynced_mark *a = &u->marks[0], *b = &u->marks[1];
+    uint64_t first = a->first_block < b->first_block ? a->first_block : b->first_block;
+    uint64_t a_end = a->first_block + a->n_blocks, b_end = b->first_block + b->n_blocks;
+
+    if (a->n_blocks == 0 || b->n_blocks == 0)
+        a->n_blocks = 0;
+    else
+        a->n_blocks = (a_end > b_end ? a_end : b_end) - first;
+    a->first_block = first;
+    a->version = 0;
+    holders_merge(&a->held, &b->held);
+    u->n_marks--;
+    memmove(b, b + 1, (u->n_marks - 1) * sizeof(*b));
+}
+
+void unsynced_add_mark(struct unsynced *u, uint64_t version, uint64_t first_block,
+                       uint64_t n_blocks, const struct holders *held)
+{
+    if (u->n_marks == UNSYNCED_MARKS_MAX)
+        marks_coarsen(u);
+    u->marks[u->n_marks++] = (struct unsynced_mark){
+        .first_block = first_block,
+        .n_blocks = n_blocks,
+        .version = version,
+        .held = *held,
+    };
+}
+
+bool unsynced_is_empty(const struct unsynced *u)
+{
+    return u->n_ranges == 0 && u->n_marks == 0;
+}
+
+uint32_t unsynced_any(const struct unsynced *u)
+{
+    uint32_t any = 0;
+
+    for (uint32_t i = 0; i < u->n_ranges; i++)
+        any |= u->ranges[i].held.any;
+    for (uint32_t i = 0; i < u->n_marks; i++)
+        any |= u->marks[i].held.any;
+    return any;
+}
+
+void unsynced_merge_older(struct unsynced *u, struct unsynced *older)
+{
+    struct unsynced newer = *u;
+
+    *u = *older;
+    *older = (struct unsynced){ 0 };
+    for (uint32_t i = 0; i < newer.n_ranges; i++) {
+        const struct unsynced_range *range = &newer.ranges[i];
+
+        unsynced_add(u, range->first_block, range->end_block - range->first_block,
+                     &range->held);
+    }
+    for (uint32_t i = 0; i < newer.n_marks; i++) {
+        const struct unsynced_mark *mark = &newer.marks[i];
+
+        unsynced_add_mark(u, mark->version, mark->first_block, mark->n_blocks,
+                          &mark->held);
+    }
+    unsynced_free(&newer);
+}

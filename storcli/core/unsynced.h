@@ -1,0 +1,62 @@
+/*
+ * unsynced.h - which storages acknowledged what of a file that is not on stable storage yet.
+ *
+ * Pure. A sorted list of disjoint block ranges, each with the candidates that hold it; exact while
+ * it is short, coarser (never forgetful) when it would grow too long.
+ */
+#ifndef ROZO_STORCLI_UNSYNCED_H
+#define ROZO_STORCLI_UNSYNCED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/record.h"
+
+enum {
+    UNSYNCED_RANGES_MAX = 1024,
+    UNSYNCED_MARKS_MAX = 32,
+    UNSYNCED_NO_PROJECTION = 255,
+};
+
+/* Who holds something. Bits are places in the distribution. */
+struct holders {
+    uint32_t all; /* they hold every unsynced block of the range */
+    uint32_t any; /* they hold some of it: all of these are to be synced */
+    uint8_t projection[DIST_MAX]; /* of those in `all` */
+};
+
+struct unsynced_range {
+    uint64_t first_block;
+    uint64_t end_block; /* exclusive */
+    struct holders held;
+};
+
+/* Blocks that became holes. Their order matters (later ones are newer), ranges may overlap. */
+struct unsynced_mark {
+    uint64_t first_block;
+    uint64_t n_blocks; /* 0: to the end */
+    uint64_t version;  /* 0: several marks made one, it cannot be made again */
+    struct holders held;
+};
+
+/* Zero-initialise. Owned by one file or one sync at a time. */
+struct unsynced {
+    struct unsynced_range *ranges; /* owned */
+    uint32_t n_ranges, ranges_max; /* ranges_max: allocated */
+    uint32_t n_marks;
+    struct unsynced_mark marks[UNSYNCED_MARKS_MAX];
+};
+
+void unsynced_free(struct unsynced *u);
+/** The newest word on these blocks: now `held` holds them. Out of memory ends the process. */
+void unsynced_add(struct unsynced *u, uint64_t first_block, uint64_t n_blocks,
+                  const struct holders *held);
+void unsynced_add_mark(struct unsynced *u, uint64_t version, uint64_t first_block,
+                       uint64_t n_blocks, const struct holders *held);
+bool unsynced_is_empty(const struct unsynced *u);
+/** Everybody who holds something unsynced. */
+uint32_t unsynced_any(const struct unsynced *u);
+/** Put an older list (whose sync failed) under a newer one; `older` is empty afterwards. */
+void unsynced_merge_older(struct unsynced *u, struct unsynced *older);
+
+#endif
