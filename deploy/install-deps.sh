@@ -39,7 +39,7 @@ TEST_PACKAGES=(
     attr
     acl
     clang # fuzz targets
-    clang-format
+    clang-format-16 # what the root .clang-format is written for
 )
 # The test programs, as crate@version; their binaries have the crate's name.
 CRATES=(pjdfstest@0.2.2 fsx@0.3.2)
@@ -98,7 +98,7 @@ apt_install()
         apt_updated=true
     fi
     say "apt-get install $*"
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" \
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove "$@" \
         >"$apt_log" 2>&1 </dev/null ||
         { tail -n 20 "$apt_log" >&2; die "apt-get could not install: $*. See the lines above."; }
 }

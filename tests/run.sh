@@ -1,0 +1,175 @@
+#!/bin/bash
+#
+# run.sh - install, build and run every test of rozo; one line at the end says how it went.
+#
+# In:     options, see --help. ROZO_SYSTEM_TESTS: further arguments for pytest (-k, -x, files).
+# Out:    build/PRESET; the last line is `N passed, N failed, N skipped`.
+# Keeps:  no mount and no process is left behind, however it ends: everything that tests start
+#         lives below one temporary folder, which is taken apart at the end.
+#
+set -uo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root" || exit 1
+
+usage()
+{
+    cat <<'USAGE'
+Usage: sudo tests/run.sh [--quick] [--no-install] [--help]
+
+Installs what is missing, builds release, asan and tsan, runs the unit and
+simulation tests in all three, the system tests (real daemons, real mounts) on
+the release build and some of them on the asan build. Not as root, or without
+/dev/fuse, the tests that mount are skipped.
+
+  --quick        release only, and of the system tests only the short ones
+  --no-install   take what is installed
+  --help         this text
+
+The last line is `N passed, N failed, N skipped`; the exit status is 0 when
+nothing failed, 1 otherwise, 2 for wrong usage.
+USAGE
+}
+
+quick=false
+install=true
+for arg in "$@"; do
+    case $arg in
+    --quick) quick=true ;;
+    --no-install) install=false ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage >&2; exit 2 ;;
+    esac
+done
+
+presets=(release asan tsan)
+$quick && presets=(release)
+# System tests that also run on the asan build: every daemon and verb, no long loads.
+asan_tests=(tests/system/test_dev.py tests/system/test_cli.py tests/system/test_bad_input.py
+    "tests/system/test_trees.py::test_space_of_an_open_unlinked_file_comes_back_at_its_last_close")
+quick_tests=(tests/system/test_dev.py tests/system/test_cli.py tests/system/test_bad_input.py
+    tests/system/test_trees.py)
+system_max_s=2400 # the whole of pytest on one build; then something hangs
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/rozo-tests-XXXXXX") || exit 1
+results=$work/results
+mkdir -p "$results" "$work/tmp"
+export TMPDIR=$work/tmp
+
+start_s=$SECONDS
+step() { printf '\n==== %s (%d s) ====\n' "$*" $((SECONDS - start_s)); }
+
+# Unmount and stop whatever a test has left below our folder.
+clean_up()
+{
+    local plan point
+
+    find "$work" -xdev -path '*/etc/cluster.json' 2>/dev/null | while read -r plan; do
+        [ -x build/release/bin/rozo ] &&
+            timeout 120 build/release/bin/rozo dev down --dir "${plan%/etc/cluster.json}"
+    done
+    awk -v w="$work/" 'index($5, w) == 1 { print $5 }' /proc/self/mountinfo | sort -r |
+        while read -r point; do
+            umount -l "$point"
+        done
+    rm -rf --one-file-system "$work"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# A failure of ours, outside any test runner, counted like a failed test.
+failure() # NAME WORDS
+{
+    printf 'FAILED: %s: %s\n' "$1" "$2"
+    printf '%s\t%s\n' "$1" "$2" >>"$results/failures"
+}
+
+build() # PRESET
+{
+    cmake --preset "$1" >"$work/cmake.log" 2>&1 ||
+        { tail -n 30 "$work/cmake.log"; failure "build.$1" "cmake --preset $1"; return 1; }
+    cmake --build --preset "$1" >"$work/build.log" 2>&1 ||
+        { grep -E 'error|FAILED|undefined' "$work/build.log" | head -n 40
+          tail -n 10 "$work/build.log"; failure "build.$1" "cmake --build --preset $1"; return 1; }
+}
+
+unit() # PRESET
+{
+    local personality=()
+
+    # ThreadSanitizer of gcc 12 wants addresses where it expects them.
+    [ "$1" = tsan ] && personality=(setarch -R)
+    ASAN_OPTIONS=detect_leaks=1 TSAN_OPTIONS=halt_on_error=1 \
+        "${personality[@]}" ctest --test-dir "build/$1" -j "$(nproc)" --timeout 300 \
+        --output-on-failure --output-junit "$results/unit-$1.xml" >"$work/ctest.log" 2>&1
+    # The names only when all is well.
+    if [ $? -eq 0 ]; then
+        grep -E 'tests passed|No tests' "$work/ctest.log"
+    else
+        cat "$work/ctest.log"
+        [ -s "$results/unit-$1.xml" ] || failure "unit.$1" "ctest did not run"
+    fi
+}
+
+pytests() # PRESET NAME TEST...
+{
+    local preset=$1 name=$2
+    shift 2
+    # shellcheck disable=SC2086
+    ROZO_BIN=$root/build/$preset/bin timeout --kill-after=30 "$system_max_s" \
+        python3 -m pytest -p no:cacheprovider --basetemp="$work/pytest-$name" \
+        --junit-xml="$results/$name.xml" -o junit_suite_name="$name" -rs --durations=10 -q \
+        "$@" ${ROZO_SYSTEM_TESTS:-} </dev/null
+    case $? in
+    0 | 1 | 5) [ -s "$results/$name.xml" ] || failure "$name" "pytest left no results" ;;
+    124 | 137) failure "$name" "pytest took longer than $system_max_s s" ;;
+    *) failure "$name" "pytest could not run" ;;
+    esac
+}
+
+if $install; then
+    step "install"
+    deploy/install-deps.sh --tests
+    case $? in
+    0) ;;
+    3) echo "the tests that need those programs will be skipped" ;;
+    *) failure install "deploy/install-deps.sh --tests" ;;
+    esac
+fi
+
+built=()
+for preset in "${presets[@]}"; do
+    step "build $preset"
+    build "$preset" && built+=("$preset")
+done
+for preset in "${built[@]}"; do
+    step "unit and simulation tests, $preset"
+    unit "$preset"
+done
+case " ${built[*]} " in
+*" release "*)
+    step "rules of the source"
+    pytests release rules tests/unit
+    step "system tests, release"
+    if $quick; then
+        pytests release system "${quick_tests[@]}"
+    else
+        pytests release system tests/system
+    fi
+    ;;
+esac
+case " ${built[*]} " in
+*" asan "*)
+    step "system tests, asan"
+    pytests asan system-asan "${asan_tests[@]}"
+    ;;
+esac
+
+step "results"
+summary=$(python3 tests/results.py "$results")
+status=$?
+clean_up # before the last line, should it have something to say
+trap - EXIT
+printf '%s\n' "$summary"
+exit $status

@@ -1,0 +1,336 @@
+"""Clusters for the system tests: real daemons, real mounts, made by `rozo dev` in a folder of the test.
+
+    def test_something(cluster):
+        c = cluster(layout=0)          # started and mounted; c.mnt is the mount point
+        c.kill("storaged-1")           # SIGKILL, or c.kill(name, signal.SIGSTOP)
+        c.restart("storaged-1")
+        c.wait_for(lambda: ..., "what is waited for")
+
+Programs are taken from ROZO_BIN (default build/release/bin). Whatever happens, a test leaves no mount and
+no process behind. When it fails, the ends of the logs are printed.
+"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BIN = os.path.abspath(os.environ.get("ROZO_BIN", os.path.join(ROOT, "build", "release", "bin")))
+ROZO = os.path.join(BIN, "rozo")
+LOG_TAIL_LINES = 40
+TEST_MAX_S = int(os.environ.get("ROZO_TEST_MAX_S", "600"))  # then the test's mounts are torn down
+# What a sanitizer leaves in a log; a daemon that wrote one of these failed the test.
+SANITIZER_MARKS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "WARNING: ThreadSanitizer",
+                   "runtime error:", "Assertion `")
+
+
+def cannot_mount():
+    """Why no file system can be mounted here; None when it can."""
+    if os.geteuid() != 0:
+        return "not run as root"
+    if not os.path.exists("/dev/fuse"):
+        return "/dev/fuse is not there"
+    try:
+        os.close(os.open("/dev/fuse", os.O_RDWR))
+    except OSError as e:
+        return "/dev/fuse cannot be opened: %s" % e.strerror
+    return None
+
+
+def mounts_below(path):
+    """Mount points at or below path, the innermost first."""
+    found = []
+    with open("/proc/self/mountinfo") as f:
+        for line in f:
+            point = line.split()[4].encode().decode("unicode_escape")
+            if point == path or point.startswith(path + "/"):
+                found.append(point)
+    return sorted(found, key=len, reverse=True)
+
+
+def rozo(*args, check=True, timeout=180, env=None):
+    """Run the command line; returns the CompletedProcess with text output."""
+    r = subprocess.run([ROZO, *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                       stderr=subprocess.PIPE, text=True, timeout=timeout,
+                       env=None if env is None else dict(os.environ, **env))
+    if check:
+        assert r.returncode == 0, "rozo %s: exit %d\n%s%s" % (" ".join(map(str, args)), r.returncode,
+                                                              r.stdout, r.stderr)
+    return r
+
+
+def wait_for(condition, what="a condition", timeout=30.0):
+    """Wait until condition() is true; fail, naming what was waited for. Errors count as not yet."""
+    end = time.monotonic() + timeout
+    last = None
+    while True:
+        try:
+            if condition():
+                return
+            last = None
+        except (OSError, AssertionError, KeyError, ValueError, subprocess.SubprocessError) as e:
+            last = e
+        if time.monotonic() > end:
+            pytest.fail("waited %.0f s in vain for %s%s" % (timeout, what, "" if last is None else
+                                                           " (last: %r)" % (last,)))
+        time.sleep(0.05)
+
+
+class Cluster:
+    """One private cluster. Names of members are those of `rozo dev status`."""
+
+    def __init__(self, base, layout=0, codec=None, storages=None, links=None, mounts=1,
+                 mount_options=None, log_level=None):
+        self.base = base                       # our folder; all of it goes at the end
+        self.dir = os.path.join(base, "c")     # the cluster's
+        self.mnts = [os.path.join(base, "mnt%d" % (i + 1)) for i in range(mounts)]
+        self.layout = layout
+        self.mount_options = mount_options
+        self.options = ["--layout", layout]
+        for option, value in (("--codec", codec), ("--storages", storages), ("--links", links),
+                              ("--log-level", log_level)):
+            if value is not None:
+                self.options += [option, value]
+
+    @property
+    def mnt(self):
+        return self.mnts[0]
+
+    # ---- life ----
+
+    def up(self, *more, check=True):
+        args = list(self.options)
+        for mnt in self.mnts:
+            args += ["--mount", mnt]
+        if self.mnts and self.mount_options:
+            args += ["--mount-options", self.mount_options]
+        return rozo("dev", "up", "--dir", self.dir, *args, *more, check=check)
+
+    def down(self):
+        return rozo("dev", "down", "--dir", self.dir)
+
+    def restart(self, *names):
+        """Stop (if it runs) and start again; returns when they serve."""
+        return rozo("dev", "restart", "--dir", self.dir, *names)
+
+    def remount(self):
+        """A fresh rozomount for every mount: nothing the old ones had cached is left."""
+        self.restart(*self.names("mount"))
+
+    # ---- looking ----
+
+    def dev_status(self):
+        return json.loads(rozo("dev", "status", "--dir", self.dir, "--json").stdout)
+
+    def admin(self, *args, check=True):
+        """A verb of `rozo` that talks to this cluster's exportd."""
+        return rozo(*args, "--config", os.path.join(self.dir, "etc", "rozo.yaml"), check=check)
+
+    def status(self):
+        """`rozo status --json`: storages, volumes, exports as exportd sees them."""
+        return json.loads(self.admin("status", "--json").stdout)
+
+    def locate(self, path):
+        return json.loads(rozo("locate", "--json", path).stdout)
+
+    def names(self, kind=None):
+        return [m["name"] for m in self.dev_status()["members"] if kind in (None, m["kind"])]
+
+    def daemons(self):
+        """exportd and the storages."""
+        return self.names("exportd") + self.names("storaged")
+
+    def pid(self, name):
+        with open(os.path.join(self.dir, "run", name + ".pid")) as f:
+            return int(f.read())
+
+    def log(self, name):
+        with open(os.path.join(self.dir, "log", name + ".log"), errors="replace") as f:
+            return f.read()
+
+    def addresses(self, name):
+        """[(host, port)] a daemon listens on."""
+        for m in self.dev_status()["members"]:
+            if m["name"] == name:
+                return [(a.rsplit(":", 1)[0], int(a.rsplit(":", 1)[1])) for a in m["addresses"]]
+        raise KeyError(name)
+
+    def data(self, name):
+        return os.path.join(self.dir, "data", name)
+
+    # ---- doing ----
+
+    def kill(self, name, sig=signal.SIGKILL):
+        """Send a signal; after SIGKILL the process is gone at return."""
+        pid = self.pid(name)
+        os.kill(pid, sig)
+        if sig == signal.SIGKILL:
+            wait_for(lambda: not process_runs(pid), "%s (pid %d) to be gone" % (name, pid))
+
+    def wait_for(self, condition, what="a condition", timeout=30.0):
+        wait_for(condition, what, timeout)
+
+    def wait_all_up(self, timeout=30.0):
+        wait_for(lambda: all(s["up"] for s in self.status()["storages"]), "all storages up", timeout)
+
+    def drop_caches(self):
+        """The kernel forgets clean pages, entries and attributes of all file systems."""
+        os.sync()
+        with open("/proc/sys/vm/drop_caches", "w") as f:
+            f.write("3\n")
+
+    # ---- the end ----
+
+    def log_tails(self):
+        text = []
+        log_dir = os.path.join(self.dir, "log")
+        for name in sorted(os.listdir(log_dir)) if os.path.isdir(log_dir) else []:
+            with open(os.path.join(log_dir, name), errors="replace") as f:
+                lines = f.readlines()
+            text.append("---- %s, last %d of %d lines ----\n%s" % (
+                name, min(LOG_TAIL_LINES, len(lines)), len(lines), "".join(lines[-LOG_TAIL_LINES:])))
+        return "\n".join(text)
+
+    def sanitizer_reports(self):
+        found = []
+        log_dir = os.path.join(self.dir, "log")
+        for name in sorted(os.listdir(log_dir)) if os.path.isdir(log_dir) else []:
+            text = self.log(name[:-4])
+            for mark in SANITIZER_MARKS:
+                at = text.find(mark)
+                if at >= 0:
+                    found.append("%s:\n%s" % (name, text[max(0, at - 200):at + 3000]))
+                    break
+        return found
+
+    def tear(self):
+        """End every call into our mounts with an error, also those of a hung mount."""
+        for name in self.names("mount"):
+            try:
+                self.kill(name)
+            except OSError:
+                pass
+
+    def destroy(self):
+        """Stop and remove everything; returns what went wrong, in words, or None."""
+        wrong = None
+        if os.path.exists(os.path.join(self.dir, "etc", "cluster.json")):
+            try:
+                r = rozo("dev", "down", "--dir", self.dir, check=False)
+                if r.returncode != 0:
+                    wrong = "rozo dev down: exit %d: %s" % (r.returncode, r.stderr)
+            except subprocess.TimeoutExpired:
+                wrong = "rozo dev down did not return"
+        for point in mounts_below(self.base):
+            subprocess.run(["umount", "-l", point], check=False)
+        kill_recorded(self.dir)
+        return wrong
+
+
+def process_runs(pid):
+    try:
+        with open("/proc/%d/stat" % pid) as f:
+            return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def kill_recorded(cluster_dir):
+    """SIGKILL what `rozo dev down` should have stopped: only processes started from our ROZO_BIN."""
+    run = os.path.join(cluster_dir, "run")
+    for name in os.listdir(run) if os.path.isdir(run) else []:
+        if not name.endswith(".pid"):
+            continue
+        try:
+            with open(os.path.join(run, name)) as f:
+                pid = int(f.read())
+            if os.readlink("/proc/%d/exe" % pid).startswith(BIN + "/"):
+                os.kill(pid, signal.SIGKILL)
+        except (OSError, ValueError):
+            pass
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    if call.when == "call":
+        item.call_failed = report.failed
+    if report.failed:
+        for c in getattr(item, "clusters", []):
+            report.sections.append(("logs of %s" % c.dir, c.log_tails()))
+
+
+def make_factory(owner, base, limited=True):
+    """The function behind the fixtures, and the one that ends what it made."""
+    made, late = [], []
+
+    def watchdog():
+        late.append("the test took longer than %d s; its mounts were torn down" % TEST_MAX_S)
+        for c in made:
+            c.tear()
+
+    timer = threading.Timer(TEST_MAX_S, watchdog)
+    timer.daemon = True
+
+    def make(start=True, **options):
+        why = cannot_mount()
+        if why is not None and options.get("mounts", 1) != 0:
+            pytest.skip("mounting needs root and /dev/fuse: " + why)
+        if not os.access(ROZO, os.X_OK):
+            pytest.fail("%s is not built; cmake --build it, or set ROZO_BIN" % ROZO)
+        c = Cluster(os.path.join(base, "r%d" % (len(made) + 1)), **options)
+        os.makedirs(c.base)
+        made.append(c)
+        owner.clusters = made
+        if len(made) == 1 and limited:
+            timer.start()
+        if start:
+            c.up()
+        return c
+
+    def end():
+        timer.cancel()
+        wrong = late + [w for w in (c.destroy() for c in made) if w]
+        reports = [r for c in made for r in c.sanitizer_reports()]
+        assert not wrong, "\n".join(wrong)
+        assert not reports, "a sanitizer or an assertion spoke:\n" + "\n".join(reports)
+
+    return make, end
+
+
+@pytest.fixture
+def scratch():
+    """A folder of the test, short enough for anything, gone afterwards."""
+    path = tempfile.mkdtemp(prefix="rozo-t-")
+    yield path
+    for point in mounts_below(path):
+        subprocess.run(["umount", "-l", point], check=False)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def cluster(request, scratch):
+    """make(layout=0, codec=None, storages=None, links=None, mounts=1, mount_options=None, start=True)"""
+    make, end = make_factory(request.node, scratch)
+    yield make
+    end()
+
+
+@pytest.fixture(scope="module")
+def cluster_shared(request):
+    """One cluster of layout 0 for all tests of a file that do not break it."""
+    base = tempfile.mkdtemp(prefix="rozo-t-")
+    make, end = make_factory(request.node, base, limited=False)
+    try:
+        yield make(layout=0)
+        end()
+    finally:
+        for point in mounts_below(base):
+            subprocess.run(["umount", "-l", point], check=False)
+        shutil.rmtree(base, ignore_errors=True)
