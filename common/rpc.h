@@ -29,14 +29,15 @@ struct rpc_request;
 /**
  * The end of a request: exactly once, never inside rpc_send(). rc 0: the peer answered, look at
  * rq->status. Otherwise -ETIMEDOUT (the deadline passed), -ENOTCONN (no link worked until the
- * deadline, or the channel closed), -EBADMSG (the answer made no sense). After it, nothing of
- * the caller's is pointed at any more.
+ * deadline, the channel closed, or the link broke in the middle of an answer after place() had been
+ * asked), or what place() returned. After it, nothing of the caller's is pointed at any more.
  */
 typedef void rpc_done_cb(struct rpc_request *rq, int rc);
 
 /**
  * Where do the rest of the answer's payload bytes go? Called once, when the first
- * rq->recv_head_len bytes (or all, if fewer) have arrived in rq->recv_head.
+ * rq->recv_head_len bytes have arrived in rq->recv_head; not at all when the payload is no longer
+ * than that. status, answer_msg and answer_payload_len of rq are valid inside.
  * @param rest_len bytes still to come, not 0.
  * @param iov      out: room for RPC_IOV_MAX; must add up to exactly rest_len.
  * @return number of iovecs; or -errno to throw the rest away, the request then ends with it.

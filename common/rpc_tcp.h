@@ -16,6 +16,7 @@
 
 enum {
     RPC_KEY_BYTES = 32,
+    RPC_CLUSTER_ID_BYTES = 16,
     RPC_ADDR_MAX = 16,      /* addresses of one peer */
     RPC_ADDR_TEXT_MAX = 80, /* "host:port", "[v6]:port" */
 };
@@ -36,13 +37,18 @@ int rpc_keys_load(struct rpc_keys *keys, bool node, const char *path, struct err
 
 struct rpc_server;
 struct rpc_server_config {
-    const struct rpc_keys *keys;  /* borrowed; both must be there */
-    const char *name;             /* who we are in Hello and in logs, "storaged"; borrowed */
-    uint32_t conns_max;           /* further connections are refused; 0: 4096 */
-    uint64_t memory_max;          /* bytes of requests and unsent answers, all connections; above it reading pauses (I9); 0: 256 MiB */
+    const struct rpc_keys *keys; /* borrowed; both must be there */
+    const char *name;   /* who we are in Hello and in logs, "storaged"; borrowed */
+    uint32_t conns_max; /* further connections are refused; 0: 4096 */
+    uint64_t
+        memory_max; /* bytes of requests and unsent answers, all connections; above it reading pauses (I9); 0: 256 MiB */
     rpc_handler_cb *handler;
     void *arg;
-    void (*conn_closed)(void *arg, uint64_t conn_id); /* may be NULL; calls of it may still be unanswered */
+    void (*conn_closed)(
+        void *arg,
+        uint64_t conn_id); /* may be NULL; calls of it may still be unanswered */
+    const uint8_t
+        *cluster_id; /* RPC_CLUSTER_ID_BYTES, copied; NULL or zeros: not known yet */
 };
 
 /** Listen on addr ("host:port", port 0: any). Says which address failed and why in err. */
@@ -51,6 +57,8 @@ int rpc_server_open(struct env_uv *env, const struct rpc_server_config *config,
                     struct err *err);
 /** The port really listened on, for addresses with port 0. */
 uint16_t rpc_server_port(const struct rpc_server *server, unsigned addr_index);
+/** The cluster id for Hellos from now on (a storage learns it when it is admitted). */
+void rpc_server_set_cluster_id(struct rpc_server *server, const uint8_t *cluster_id);
 /** Stop listening, close connections, then closed(arg). Unanswered calls may still be replied to. */
 void rpc_server_close(struct rpc_server *server, void (*closed)(void *arg), void *arg);
 
@@ -61,16 +69,19 @@ struct rpc_channel_config {
     const char *const *addrs;    /* copied */
     unsigned n_addrs;            /* 1..RPC_ADDR_MAX */
     unsigned links_per_addr;     /* 0: 1 */
-    uint32_t probe_ms;           /* a silent link with requests out is suspect after this; 0: 500 */
-    uint64_t queue_max;          /* bytes queued and not answered; above it requests wait in
+    uint32_t probe_ms; /* a silent link with requests out is suspect after this; 0: 500 */
+    uint64_t queue_max; /* bytes queued and not answered; above it requests wait in
                                     order of arrival; 0: 64 MiB */
+    const uint8_t
+        *cluster_id; /* RPC_CLUSTER_ID_BYTES, copied; NULL or zeros: not known yet */
 };
 
 /**
  * Make a channel; connecting starts at once, broken links are tried again for ever (50 ms,
  * doubling to 2 s). health() is RPC_UP from the first link's Hello. A peer that stays silent
  * while requests or probes are out turns RPC_SUSPECT after probe_ms, back RPC_UP at its next
- * byte; silent for 20 x probe_ms: the link is closed and its requests move or fail.
+ * byte; silent for 20 x probe_ms (4 x when another link of the channel hears its peer): the link
+ * is closed and its requests move to others, or wait for one until their deadline.
  */
 int rpc_tcp_channel_open(struct env_uv *env, const struct rpc_channel_config *config,
                          struct rpc_channel **out, struct err *err);
