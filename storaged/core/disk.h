@@ -1,0 +1,88 @@
+/*
+ * disk.h - the data directory as the core sees it: one request, one callback.
+ *
+ * The shell has a real one (disk_uv.h), tests have one in memory that fails, tears and forgets.
+ * A disk belongs to one thread, that of its env. Paths are relative to the data directory.
+ */
+#ifndef ROZO_STORAGED_DISK_H
+#define ROZO_STORAGED_DISK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+struct disk;
+struct disk_file; /* an open file; the disk's */
+
+enum disk_op {
+    DISK_OPEN,  /* path, create -> file, size. Makes missing parents when it creates */
+    DISK_READ,  /* file, offset, iov -> n_read; short only at the end of the file */
+    DISK_WRITE, /* file, offset, iov; all of it, or an error and nobody knows how much */
+    DISK_SYNC,  /* file: its data and size are on stable storage */
+    DISK_SYNC_NAME, /* path: the name and all directories above it are */
+    DISK_TRUNCATE,  /* file, offset: the new size, never a larger one */
+    DISK_ALLOCATE,  /* file, offset, len: reserve space, the size stays */
+    DISK_PUNCH,     /* file, offset, len: reads as zeros, the size stays */
+    DISK_NEXT_DATA, /* file, offset -> next: first byte >= offset that may not be a hole */
+    DISK_STAT,      /* file -> size, allocated */
+    DISK_WARM, /* file, offset, len: into the page cache, so that sending does not wait */
+    DISK_REMOVE, /* path, n_names: remove path + "0" .. path + "n_names - 1" */
+    DISK_SPACE,  /* -> total, free: bytes of the file system, what writers may use */
+    DISK_SAVE_IDENTITY, /* iov: replace the identity file, on stable storage when done */
+};
+
+struct disk_req;
+
+/**
+ * Exactly once, never inside disk_submit(). rc is 0 or one of -ENOENT (OPEN, REMOVE: no such
+ * name), -ENODATA (NEXT_DATA: only holes), -ENOSPC, -EFBIG, -ENOMEM, -EMFILE; any other
+ * failure is -EIO.
+ */
+typedef void disk_done_cb(struct disk_req *req, int rc);
+
+/* One request. Owned by its caller and embedded there; all it points at is borrowed until done. */
+struct disk_req {
+    enum disk_op op;
+    bool create;
+    struct disk_file *file; /* in; OPEN: out */
+    const char *path;
+    unsigned n_names;
+    uint64_t offset, len;
+    const struct iovec *iov;
+    unsigned n_iov;
+    disk_done_cb *done;
+    void *arg;
+    union {
+        uint64_t n_read, size, next, total;
+    };
+    union {
+        uint64_t allocated, free;
+    };
+};
+
+struct disk_ops {
+    void (*submit)(struct disk *disk, struct disk_req *req);
+    void (*close)(struct disk *disk, struct disk_file *file);
+    int (*fd)(const struct disk_file *file);
+};
+struct disk {
+    const struct disk_ops *ops;
+};
+
+static inline void disk_submit(struct disk *disk, struct disk_req *req)
+{
+    disk->ops->submit(disk, req);
+}
+/** No request on it may be under way. */
+static inline void disk_close(struct disk *disk, struct disk_file *file)
+{
+    disk->ops->close(disk, file);
+}
+/** For the file segments of an answer (rpc.h); valid until disk_close(). */
+static inline int disk_fd(struct disk *disk, const struct disk_file *file)
+{
+    return disk->ops->fd(file);
+}
+
+#endif

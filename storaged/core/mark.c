@@ -1,0 +1,519 @@
+/*
+ * mark.c - ST_MARK: a range of blocks becomes holes of a version (truncate, punch).
+ *
+ * In:     storage_handle_mark(). Thread: the storio loop.
+ * Out:    struct disk, rpc_reply().
+ * Keeps:  of a record and a mark over one block the newer counts, so a mark hides what it covers
+ *         from the moment its page (or its heads) is written, and removing that from the disk is
+ *         only for the space. What a sync may have promised is removed only after the mark is
+ *         on stable storage: a crash leaves the old record or the hole of this version.
+ * Yours:  SMALL_BLOCKS.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "storaged/core/op.h"
+
+enum {
+    SMALL_BLOCKS = 2 * EXTENT_BLOCKS
+}; /* so many are written as heads, more as a range */
+
+/* What is done to one projection file, in this order. */
+enum mark_stage {
+    MARK_BEGIN,
+    MARK_HEADS, /* small: heads of holes, one extent after the other */
+    MARK_ROOM,  /* large: room in the mark page */
+    MARK_PAGE,  /* also of a small one whose epoch is new to the file */
+    MARK_SYNC,
+    MARK_FREE, /* from here on nothing can fail any more */
+    MARK_END,
+};
+
+struct mark_op {
+    struct op op;        /* first */
+    unsigned projection; /* or PROJECTION_ANY */
+    uint64_t first, end; /* end UINT64_MAX: of everything */
+    uint64_t version;
+    uint64_t stale; /* the newest version in its way */
+    unsigned p;     /* projection being worked on */
+    enum mark_stage stage;
+    bool begun;                 /* a request of this stage is under way */
+    bool covers;                /* something is there to be removed */
+    uint64_t free_at, free_end; /* what is still to be removed */
+    bool heads_freed;           /* those of the extent of free_at */
+    struct head_scan scan;
+    bool scanning, scan_writing;
+    struct marks *marks; /* owned; those of p, with the new one */
+    unsigned spill;      /* range of marks being written out as heads */
+    bool spilling;
+    struct iovec iov;
+};
+
+/* Room for the heads of an extent, of any projection. */
+static size_t heads_max(void)
+{
+    return (size_t)EXTENT_BLOCKS * (RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX);
+}
+
+static bool is_small(const struct mark_op *m)
+{
+    return m->end - m->first <= SMALL_BLOCKS;
+}
+
+static void scan_start(struct mark_op *m, uint64_t first, uint64_t end, bool skip_holes)
+{
+    m->scan = (struct head_scan){
+        .at = first,
+        .end = end,
+        .buf = m->scan.buf,
+        .skip_holes = skip_holes,
+    };
+    m->scanning = true;
+    m->scan_writing = false;
+}
+
+/* ---- may it? ---- */
+
+static void check_heads(struct mark_op *m, const struct proj *proj)
+{
+    for (unsigned i = 0; i < m->scan.n; i++) {
+        struct record_header h;
+        enum record_state state =
+            record_inspect(m->scan.buf + i * proj->geo.head_bytes, m->op.obj->hash,
+                           m->scan.at + i, m->p, m->op.ref.block_bytes, &h);
+        bool in_the_way =
+            state == RECORD_IS_DATA ? h.version >= m->version : h.version > m->version;
+
+        if (state != RECORD_IS_DAMAGED && in_the_way && h.version > m->stale)
+            m->stale = h.version;
+    }
+}
+
+/* Look for what is newer in one file; most marks are of a later epoch than all of it. */
+static enum op_next check_proj(struct mark_op *m, struct proj *proj)
+{
+    uint64_t newest = marks_newest(proj_marks(proj), m->first, m->end);
+    uint64_t blocks = geometry_blocks(&proj->geo, proj->size);
+
+    if (!m->scanning) {
+        if (newest > m->version && newest > m->stale)
+            m->stale = newest;
+        if (m->version > proj->newest || m->first >= blocks)
+            return OP_GO;
+        scan_start(m, m->first, m->end < blocks ? m->end : blocks, !is_small(m));
+    }
+    for (;;) {
+        enum op_next next = op_scan(&m->op, proj, &m->scan);
+
+        if (next != OP_GO)
+            return next;
+        if (m->scan.n == 0)
+            break;
+        check_heads(m, proj);
+    }
+    m->scanning = false;
+    return OP_GO;
+}
+
+static enum op_next mark_check(struct mark_op *m)
+{
+    for (; m->p < CODEC_N_MAX; m->p++) {
+        struct proj *proj = object_ready(m->op.obj, m->p);
+        enum op_next next = proj == NULL ? OP_GO : check_proj(m, proj);
+
+        if (next != OP_GO)
+            return next;
+    }
+    m->p = 0;
+    return m->stale == 0 ? OP_GO : op_bad(&m->op, -EREMCHG);
+}
+
+/* ---- small marks, and large ones that no page has room for: heads ---- */
+
+/* Make holes of `version` of the heads in the scan's buffer that are older; how many were. */
+static unsigned heads_to_holes(struct mark_op *m, const struct proj *proj,
+                               uint64_t version, bool damaged_too)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < m->scan.n; i++) {
+        uint8_t *p = m->scan.buf + i * proj->geo.head_bytes;
+        uint64_t block = m->scan.at + i;
+        struct record_header h;
+        enum record_state state =
+            record_inspect(p, m->op.obj->hash, block, m->p, m->op.ref.block_bytes, &h);
+
+        if (state == RECORD_IS_DAMAGED ? !damaged_too : h.version >= version)
+            continue;
+        memset(p + RECORD_HEADER_BYTES, 0, proj->geo.head_bytes - RECORD_HEADER_BYTES);
+        hole_head_put(p, m->op.obj->hash, m->p, block, version);
+        m->covers |= state != RECORD_IS_HOLE;
+        n++;
+    }
+    return n;
+}
+
+/* Walk over [first, end) and write what changed. */
+static enum op_next write_holes(struct mark_op *m, uint64_t first, uint64_t end,
+                                uint64_t version, bool damaged_too)
+{
+    struct proj *proj = object_ready(m->op.obj, m->p);
+
+    if (!m->scanning)
+        scan_start(m, first, end, false);
+    for (;;) {
+        enum op_next next;
+        size_t len;
+
+        if (m->scan_writing && m->op.rc != 0)
+            return OP_BAD;
+        m->scan_writing = false;
+        next = op_scan(&m->op, proj, &m->scan);
+        if (next != OP_GO)
+            return next;
+        if (m->scan.n == 0)
+            break;
+        if (heads_to_holes(m, proj, version, damaged_too) == 0)
+            continue;
+        len = m->scan.n * proj->geo.head_bytes;
+        m->iov = (struct iovec){ .iov_base = m->scan.buf, .iov_len = len };
+        m->scan_writing = true;
+        op_write(&m->op, proj, geometry_head_at(&proj->geo, m->scan.at), &m->iov, 1, len);
+        return OP_WAIT;
+    }
+    m->scanning = false;
+    return OP_GO;
+}
+
+/* ---- large marks: the page ---- */
+
+/* The file's data on stable storage; a failure may have lost what others wrote. */
+static enum op_next mark_fdatasync(struct mark_op *m)
+{
+    struct proj *proj = object_ready(m->op.obj, m->p);
+
+    if (!m->begun) {
+        m->begun = true;
+        op_disk(&m->op, DISK_SYNC, proj, 0, 0);
+        return OP_WAIT;
+    }
+    m->begun = false;
+    if (m->op.rc != 0) {
+        m->op.st->objects.verifier++;
+        return OP_BAD;
+    }
+    if (proj->marks_slot >= 0)
+        proj->synced_slot = proj->marks_slot;
+    return OP_GO;
+}
+
+/* While the new range does not fit: the smallest of the old ones goes into heads. */
+static enum op_next mark_room(struct mark_op *m)
+{
+    for (;;) {
+        struct mark_range range;
+        enum op_next next = OP_GO;
+
+        if (!m->spilling && marks_fits(m->marks, m->first, m->end, m->version))
+            break;
+        if (!m->spilling)
+            m->spill = marks_smallest(m->marks);
+        m->spilling = true;
+        range = m->marks->ranges[m->spill];
+        if (!m->begun)
+            next = write_holes(m, range.first, range.end, range.version, false);
+        if (next == OP_GO) /* before the page forgets the range */
+            next = mark_fdatasync(m);
+        if (next != OP_GO)
+            return next;
+        marks_remove(m->marks, m->spill);
+        m->spilling = false;
+    }
+    marks_apply(m->marks, m->first, m->end, m->version);
+    m->covers = true;
+    return OP_GO;
+}
+
+/* ---- giving the space back ---- */
+
+static bool free_submit(struct mark_op *m, enum disk_op what, uint64_t from, uint64_t to)
+{
+    struct proj *proj = object_ready(m->op.obj, m->p);
+
+    if (what != DISK_WRITE) {
+        op_disk(&m->op, what, proj, from, to - from);
+        return true;
+    }
+    memset(m->scan.buf, 0, to - from);
+    m->iov = (struct iovec){ .iov_base = m->scan.buf, .iov_len = to - from };
+    op_write(&m->op, proj, from, &m->iov, 1, to - from);
+    return true;
+}
+
+/* Whole extents from first, the first block of one: false when none are there. */
+static bool free_extents(struct mark_op *m, uint64_t first, uint64_t end)
+{
+    struct proj *proj = object_ready(m->op.obj, m->p);
+    uint64_t from = geometry_extent_at(&proj->geo, first);
+    uint64_t to = geometry_extent_at(&proj->geo, end);
+
+    if (from >= proj->size)
+        return false;
+    if (to < proj->size)
+        return free_submit(m, DISK_PUNCH, from, to);
+    if (m->op.obj->n_sends > 0) /* a sendfile under way would find the file too short */
+        return free_submit(m, DISK_PUNCH, from, proj->size);
+    return free_submit(m, DISK_TRUNCATE, from, from);
+}
+
+/* Heads of n blocks of one extent; a small mark stands in its heads. */
+static bool free_heads(struct mark_op *m, uint64_t first, unsigned n)
+{
+    struct proj *proj = object_ready(m->op.obj, m->p);
+    uint64_t from = geometry_head_at(&proj->geo, first);
+
+    if (is_small(m) || from >= proj->size)
+        return false;
+    return free_submit(m, DISK_WRITE, from, from + n * proj->geo.head_bytes);
+}
+
+/* Whole pages of the bodies of n blocks of one extent. */
+static bool free_bodies(struct mark_op *m, uint64_t first, unsigned n)
+{
+    struct proj *proj = object_ready(m->op.obj, m->p);
+    uint64_t page = PROJFILE_PAGE_BYTES;
+    uint64_t from = geometry_body_at(&proj->geo, first);
+    uint64_t to = from + n * proj->geo.stride;
+
+    from = (from + page - 1) / page * page;
+    to = (to < proj->size ? to : proj->size) / page * page;
+    return from < to && free_submit(m, DISK_PUNCH, from, to);
+}
+
+/* The next request; false: all is removed. */
+static bool free_next(struct mark_op *m)
+{
+    while (m->free_at < m->free_end) {
+        uint64_t at = m->free_at;
+        unsigned n = extent_part(at, m->free_end);
+
+        if (n == EXTENT_BLOCKS && !is_small(m)) {
+            m->free_at = m->free_end / EXTENT_BLOCKS * EXTENT_BLOCKS;
+            if (free_extents(m, at, m->free_at))
+                return true;
+            continue;
+        }
+        if (!m->heads_freed) {
+            m->heads_freed = true;
+            if (free_heads(m, at, n))
+                return true;
+        }
+        m->heads_freed = false;
+        m->free_at += n;
+        if (free_bodies(m, at, n))
+            return true;
+    }
+    return false;
+}
+
+/* The mark is made; what cannot be removed stays until it is overwritten. */
+static enum op_next mark_free(struct mark_op *m)
+{
+    struct proj *proj = object_ready(m->op.obj, m->p);
+
+    if (m->begun && m->op.rc != 0)
+        log_warn("cannot give back the space of a truncated file: %s",
+                 strerror(-m->op.rc));
+    else if (m->begun && m->op.dr.op == DISK_TRUNCATE)
+        proj->size = m->op.dr.offset;
+    m->begun = free_next(m);
+    return m->begun ? OP_WAIT : OP_GO;
+}
+
+/* ---- life ---- */
+
+static enum op_next mark_begin(struct mark_op *m)
+{
+    struct proj *proj = object_ready(m->op.obj, m->p);
+    uint64_t blocks = geometry_blocks(&proj->geo, proj->size);
+
+    if (m->version > proj->newest)
+        proj->newest = m->version;
+    *m->marks = *proj_marks(proj);
+    m->covers = false;
+    m->free_at = m->first;
+    m->free_end = m->end < blocks ? m->end : blocks;
+    return OP_GO;
+}
+
+static enum op_next mark_heads(struct mark_op *m)
+{
+    return is_small(m) ? write_holes(m, m->first, m->end, m->version, true) : OP_GO;
+}
+
+static enum op_next mark_page(struct mark_op *m)
+{
+    struct proj *proj = object_ready(m->op.obj, m->p);
+    uint32_t epoch = version_epoch(m->version);
+
+    if (!m->begun && is_small(m) && epoch <= proj->epoch)
+        return OP_GO;
+    m->begun = true;
+    switch (op_write_marks(&m->op, m->p, m->marks, epoch)) {
+    case OP_WAIT:
+        return OP_WAIT;
+    case OP_BAD:
+        return OP_BAD;
+    case OP_GO:
+        break;
+    }
+    m->begun = false;
+    return OP_GO;
+}
+
+static enum op_next mark_sync(struct mark_op *m)
+{
+    struct proj *proj = object_ready(m->op.obj, m->p);
+
+    m->covers &= m->free_at < m->free_end;
+    if (!m->covers)
+        m->free_at = m->free_end;
+    if (!m->begun && !(m->covers && proj->promised))
+        return OP_GO;
+    return mark_fdatasync(m);
+}
+
+static enum op_next mark_stage_run(struct mark_op *m)
+{
+    switch (m->stage) {
+    case MARK_BEGIN:
+        return mark_begin(m);
+    case MARK_HEADS:
+        return mark_heads(m);
+    case MARK_ROOM:
+        return is_small(m) ? OP_GO : mark_room(m);
+    case MARK_PAGE:
+        return mark_page(m);
+    case MARK_SYNC:
+        return mark_sync(m);
+    case MARK_FREE:
+        return mark_free(m);
+    case MARK_END:
+        break;
+    }
+    return OP_GO;
+}
+
+/* One projection file after the other. */
+static enum op_next mark_apply(struct mark_op *m)
+{
+    for (; m->p < CODEC_N_MAX; m->p++) {
+        if (object_ready(m->op.obj, m->p) == NULL)
+            continue;
+        while (m->stage != MARK_END) {
+            enum op_next next = mark_stage_run(m);
+
+            if (next != OP_GO)
+                return next;
+            m->stage++;
+        }
+        m->stage = MARK_BEGIN;
+    }
+    return OP_GO;
+}
+
+static enum op_next mark_create(struct mark_op *m)
+{
+    unsigned p = m->projection;
+
+    if (p == PROJECTION_ANY || object_ready(m->op.obj, p) != NULL)
+        return OP_GO;
+    return op_create(&m->op, p, version_epoch(m->version));
+}
+
+static enum op_next mark_enter(struct mark_op *m)
+{
+    enum op_next next = op_enter(&m->op);
+
+    if (next == OP_GO && m->projection != PROJECTION_ANY &&
+        m->op.obj->state[m->projection] == PROJ_DAMAGED)
+        return op_bad(&m->op, -EUCLEAN);
+    return next;
+}
+
+static void mark_step(struct op *op)
+{
+    static enum op_next (*const steps[])(struct mark_op *) = { mark_enter, mark_check,
+                                                               mark_create, mark_apply };
+    struct mark_op *m = (struct mark_op *)op;
+    enum op_next next = OP_GO;
+
+    while (next == OP_GO && op->state < (int)(sizeof(steps) / sizeof(steps[0]))) {
+        next = steps[op->state](m);
+        if (next == OP_GO)
+            op->state++;
+    }
+    if (next == OP_GO)
+        op_finish(op, ROZO__STATUS__OK);
+    else if (next == OP_BAD)
+        op_fail(op, op->rc); /* -EREMCHG is STALE_VERSION */
+}
+
+static void mark_op_free(struct op *op)
+{
+    struct mark_op *m = (struct mark_op *)op;
+
+    free(m->scan.buf);
+    free(m->marks);
+}
+
+static int mark_parse(struct mark_op *m, const Rozo__StMarkReq *req)
+{
+    unsigned n;
+    int rc = op_ref_check(m->op.st, m->op.call, req->ref, req->to_storage,
+                          CAPABILITY_WRITE, &m->op.ref);
+
+    if (rc != 0)
+        return rc;
+    n = codec_n(m->op.ref.codec);
+    if (req->projection >= n && req->projection != PROJECTION_ANY)
+        return -EBADMSG;
+    if (req->version == 0 || req->first_block >= PROJFILE_BLOCKS_MAX ||
+        req->n_blocks > PROJFILE_BLOCKS_MAX || m->op.call->payload_len != 0)
+        return -EBADMSG;
+    m->projection = req->projection;
+    m->first = req->first_block;
+    m->end = req->n_blocks == 0 ? UINT64_MAX : req->first_block + req->n_blocks;
+    if (m->end != UINT64_MAX && m->end > PROJFILE_BLOCKS_MAX)
+        return -EBADMSG;
+    m->version = req->version;
+    m->op.want = (UINT32_C(1) << n) - 1;
+    m->op.exclusive = true;
+    m->scan.buf = malloc(heads_max());
+    m->marks = malloc(sizeof(*m->marks));
+    return m->scan.buf == NULL || m->marks == NULL ? -ENOMEM : 0;
+}
+
+void storage_handle_mark(struct storage *st, struct rpc_call *call)
+{
+    Rozo__StMarkReq *req = rozo__st_mark_req__unpack(NULL, call->msg_len, call->msg);
+    struct mark_op *m =
+        (struct mark_op *)op_new(st, call, sizeof(*m), mark_step, mark_op_free);
+    int rc = req == NULL ? -EBADMSG : 0;
+
+    if (m == NULL) {
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
+        rozo__st_mark_req__free_unpacked(req, NULL);
+        return;
+    }
+    if (rc == 0)
+        rc = mark_parse(m, req);
+    rozo__st_mark_req__free_unpacked(req, NULL);
+    if (rc != 0)
+        op_fail(&m->op, rc);
+    else
+        op_start(&m->op);
+}

@@ -1,0 +1,490 @@
+/*
+ * misc.c - ST_SYNC, ST_REMOVE, ST_STAT, ST_NEXT, ST_ALLOC.
+ *
+ * In:     storage_handle_*(). Thread: the storio loop.
+ * Out:    struct disk, rpc_reply().
+ * Keeps:  a sync answers for everything of the file that was acknowledged before it came (I1),
+ *         also by an earlier process on this machine.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "storaged/core/op.h"
+
+typedef enum op_next op_part(struct op *op);
+
+/* Run parts from op->state on. OP_GO: all are done. OP_BAD: the op was failed. */
+static enum op_next run_parts(struct op *op, op_part *const *parts, int n)
+{
+    enum op_next next = OP_GO;
+
+    while (next == OP_GO && op->state < n) {
+        next = parts[op->state](op);
+        if (next == OP_GO)
+            op->state++;
+    }
+    if (next == OP_BAD)
+        op_fail(op, op->rc);
+    return next;
+}
+
+static uint32_t all_projections(const struct file_ref *ref)
+{
+    return (UINT32_C(1) << codec_n(ref->codec)) - 1;
+}
+
+/* op_enter() for those that need a projection file to be here. */
+static enum op_next enter_present(struct op *op)
+{
+    enum op_next next = op_enter(op);
+
+    if (next == OP_GO && object_present(op->obj) == 0)
+        return op_bad(op, -ENOMEDIUM);
+    return next;
+}
+
+/* The op is started, or answered with what is wrong. */
+static void start_or_fail(struct op *op, int rc)
+{
+    if (rc != 0)
+        op_fail(op, rc);
+    else
+        op_start(op);
+}
+
+/* ---- ST_SYNC ---- */
+
+static enum op_next sync_enter(struct op *op)
+{
+    enum op_next next = enter_present(op);
+
+    for (unsigned p = 0; next == OP_GO && p < CODEC_N_MAX; p++) {
+        if (op->obj->state[p] == PROJ_DAMAGED)
+            return op_bad(op, -EUCLEAN); /* who knows what was acknowledged in it */
+    }
+    return next;
+}
+
+static enum op_next sync_all(struct op *op)
+{
+    op_unlock(op);
+    return op_sync(op);
+}
+
+static void sync_op_step(struct op *op)
+{
+    static op_part *const parts[] = { sync_enter, sync_all };
+    Rozo__StSyncResp resp = ROZO__ST_SYNC_RESP__INIT;
+
+    if (run_parts(op, parts, 2) != OP_GO)
+        return;
+    resp.verifier = storage_verifier(op->st);
+    op_finish_message(op, ROZO__STATUS__OK, &resp.base);
+}
+
+void storage_handle_sync(struct storage *st, struct rpc_call *call)
+{
+    Rozo__StSyncReq *req = rozo__st_sync_req__unpack(NULL, call->msg_len, call->msg);
+    struct op *op = op_new(st, call, sizeof(*op), sync_op_step, NULL);
+    int rc = -EBADMSG;
+
+    if (op == NULL) {
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
+    } else {
+        if (req != NULL)
+            rc = op_ref_check(st, call, req->ref, req->to_storage, CAPABILITY_WRITE,
+                              &op->ref);
+        if (rc == 0)
+            op->want = all_projections(&op->ref);
+        start_or_fail(op, rc);
+    }
+    rozo__st_sync_req__free_unpacked(req, NULL);
+}
+
+/* ---- ST_REMOVE ---- */
+
+static enum op_next remove_enter(struct op *op)
+{
+    if (op->obj != NULL && op->obj->dead) { /* another removal came first */
+        op_unlock(op);
+        object_put(op->obj);
+        op->obj = NULL;
+    }
+    if (op->obj == NULL) {
+        op->rc = object_get(&op->st->objects, &op->ref.id, &op->obj);
+        if (op->rc != 0)
+            return OP_BAD;
+        if (!object_lock(op->obj, &op->wait, true))
+            return OP_WAIT;
+        op->held = OP_HOLDS_EXCLUSIVE;
+    }
+    return OP_GO;
+}
+
+static enum op_next remove_names(struct op *op)
+{
+    if (op->enter_state == 0) {
+        projfile_path_prefix(op->path, &op->ref.id);
+        op->dr = (struct disk_req){
+            .op = DISK_REMOVE,
+            .path = op->path,
+            .n_names = CODEC_N_MAX,
+        };
+        op->enter_state = 1;
+        op_submit(op);
+        return OP_WAIT;
+    }
+    object_kill(op->obj); /* even on failure: some may be gone */
+    return op->rc == 0 || op->rc == -ENOENT ? OP_GO : OP_BAD;
+}
+
+static void remove_step(struct op *op)
+{
+    static op_part *const parts[] = { remove_enter, remove_names };
+
+    if (run_parts(op, parts, 2) == OP_GO)
+        op_finish(op, ROZO__STATUS__OK);
+}
+
+static int remove_parse(struct storage *st, struct rpc_call *call,
+                        const Rozo__StRemoveReq *req, struct op *op)
+{
+    uint32_t us = identity_storage_id(st->config.identity);
+
+    if (req == NULL || req->file_id.len != FILE_ID_BYTES)
+        return -EBADMSG;
+    if (call->role != RPC_ROLE_NODE)
+        return -EACCES;
+    if (us == 0)
+        return -EUNATCH;
+    if (req->to_storage != us)
+        return -ENXIO;
+    file_id_get(req->file_id.data, &op->ref.id);
+    return 0;
+}
+
+void storage_handle_remove(struct storage *st, struct rpc_call *call)
+{
+    Rozo__StRemoveReq *req = rozo__st_remove_req__unpack(NULL, call->msg_len, call->msg);
+    struct op *op = op_new(st, call, sizeof(*op), remove_step, NULL);
+
+    if (op == NULL)
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
+    else
+        start_or_fail(op, remove_parse(st, call, req, op));
+    rozo__st_remove_req__free_unpacked(req, NULL);
+}
+
+/* ---- ST_STAT ---- */
+
+struct stat_op {
+    struct op op; /* first */
+    unsigned p;
+    bool asking;
+    unsigned n;
+    Rozo__StStatResp__Projection projections[CODEC_N_MAX];
+    char paths[CODEC_N_MAX][PROJFILE_PATH_MAX];
+};
+
+static void stat_add(struct stat_op *s, uint64_t size, uint64_t allocated)
+{
+    Rozo__StStatResp__Projection *out = &s->projections[s->n];
+
+    rozo__st_stat_resp__projection__init(out);
+    projfile_path(s->paths[s->n], &s->op.ref.id, s->p);
+    out->projection = s->p;
+    out->size = size;
+    out->allocated = allocated;
+    out->path = s->paths[s->n];
+    s->n++;
+}
+
+static enum op_next stat_files(struct op *op)
+{
+    struct stat_op *s = (struct stat_op *)op;
+
+    for (; s->p < CODEC_N_MAX; s->p++) {
+        struct proj *proj = object_ready(op->obj, s->p);
+
+        if (op->obj->state[s->p] == PROJ_DAMAGED)
+            stat_add(s, 0, 0);
+        if (proj == NULL)
+            continue;
+        if (!s->asking) {
+            s->asking = true;
+            op_disk(op, DISK_STAT, proj, 0, 0);
+            return OP_WAIT;
+        }
+        s->asking = false;
+        if (op->rc != 0)
+            return OP_BAD;
+        stat_add(s, op->dr.size, op->dr.allocated);
+    }
+    return OP_GO;
+}
+
+static void stat_step(struct op *op)
+{
+    static op_part *const parts[] = { enter_present, stat_files };
+    struct stat_op *s = (struct stat_op *)op;
+    Rozo__StStatResp__Projection *all[CODEC_N_MAX];
+    Rozo__StStatResp resp = ROZO__ST_STAT_RESP__INIT;
+
+    if (run_parts(op, parts, 2) != OP_GO)
+        return;
+    for (unsigned i = 0; i < s->n; i++)
+        all[i] = &s->projections[i];
+    resp.n_projections = s->n;
+    resp.projections = all;
+    op_finish_message(op, ROZO__STATUS__OK, &resp.base);
+}
+
+void storage_handle_stat(struct storage *st, struct rpc_call *call)
+{
+    Rozo__StStatReq *req = rozo__st_stat_req__unpack(NULL, call->msg_len, call->msg);
+    struct op *op = op_new(st, call, sizeof(struct stat_op), stat_step, NULL);
+    int rc = -EBADMSG;
+
+    if (op == NULL) {
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
+    } else {
+        if (req != NULL)
+            rc = op_ref_check(st, call, req->ref, req->to_storage, CAPABILITY_READ,
+                              &op->ref);
+        if (rc == 0)
+            op->want = all_projections(&op->ref);
+        start_or_fail(op, rc);
+    }
+    rozo__st_stat_req__free_unpacked(req, NULL);
+}
+
+/* ---- ST_NEXT ---- */
+
+enum { NEXT_EXTENTS_MAX = 1024 }; /* looked at before the answer is "maybe here" */
+
+struct next_op {
+    struct op op; /* first */
+    uint64_t from, found;
+    unsigned p;
+    bool scanning;
+    unsigned n_extents;
+    struct head_scan scan;
+};
+
+/* The first head of the scan's buffer that is not zero; UINT64_MAX: none. */
+static uint64_t next_in_heads(const struct next_op *x, const struct proj *proj)
+{
+    for (unsigned i = 0; i < x->scan.n; i++) {
+        if (!record_header_is_zero(x->scan.buf + i * proj->geo.head_bytes))
+            return x->scan.at + i;
+    }
+    return UINT64_MAX;
+}
+
+static enum op_next next_in_proj(struct next_op *x, struct proj *proj)
+{
+    uint64_t mark = marks_next(proj_marks(proj), x->from);
+
+    if (!x->scanning) {
+        if (mark < x->found)
+            x->found = mark;
+        x->scan = (struct head_scan){
+            .at = x->from,
+            .end = geometry_blocks(&proj->geo, proj->size),
+            .buf = x->scan.buf,
+            .skip_holes = true,
+        };
+        x->scanning = true;
+    }
+    for (;;) {
+        enum op_next next = op_scan(&x->op, proj, &x->scan);
+        uint64_t block;
+
+        if (next != OP_GO)
+            return next;
+        if (x->scan.n == 0)
+            break;
+        block = ++x->n_extents > NEXT_EXTENTS_MAX ? x->scan.at : next_in_heads(x, proj);
+        if (block < x->found)
+            x->found = block;
+        if (block != UINT64_MAX || x->scan.at >= x->found)
+            break;
+    }
+    x->scanning = false;
+    return OP_GO;
+}
+
+static enum op_next next_find(struct op *op)
+{
+    struct next_op *x = (struct next_op *)op;
+
+    for (; x->p < CODEC_N_MAX; x->p++) {
+        struct proj *proj = object_ready(op->obj, x->p);
+        enum op_next next = proj == NULL ? OP_GO : next_in_proj(x, proj);
+
+        if (next != OP_GO)
+            return next;
+    }
+    return OP_GO;
+}
+
+static void next_step(struct op *op)
+{
+    static op_part *const parts[] = { enter_present, next_find };
+    Rozo__StNextResp resp = ROZO__ST_NEXT_RESP__INIT;
+
+    if (run_parts(op, parts, 2) != OP_GO)
+        return;
+    resp.block = ((struct next_op *)op)->found;
+    op_finish_message(op, ROZO__STATUS__OK, &resp.base);
+}
+
+static void next_free(struct op *op)
+{
+    free(((struct next_op *)op)->scan.buf);
+}
+
+static int next_parse(struct next_op *x, const Rozo__StNextReq *req)
+{
+    int rc = op_ref_check(x->op.st, x->op.call, req->ref, req->to_storage,
+                          CAPABILITY_READ, &x->op.ref);
+
+    if (rc != 0)
+        return rc;
+    x->from = req->from_block;
+    x->found = UINT64_MAX;
+    x->op.want = all_projections(&x->op.ref);
+    x->scan.buf =
+        malloc((size_t)EXTENT_BLOCKS * (RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX));
+    return x->scan.buf == NULL ? -ENOMEM : 0;
+}
+
+void storage_handle_next(struct storage *st, struct rpc_call *call)
+{
+    Rozo__StNextReq *req = rozo__st_next_req__unpack(NULL, call->msg_len, call->msg);
+    struct op *op = op_new(st, call, sizeof(struct next_op), next_step, next_free);
+
+    if (op == NULL)
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
+    else
+        start_or_fail(op, req == NULL ? -EBADMSG : next_parse((struct next_op *)op, req));
+    rozo__st_next_req__free_unpacked(req, NULL);
+}
+
+/* ---- ST_ALLOC ---- */
+
+struct alloc_op {
+    struct op op; /* first */
+    unsigned projection;
+    uint64_t first, end;
+    unsigned n_done; /* of the two ranges */
+    bool asking;
+};
+
+/* The bytes to reserve: heads, then bodies; a range over several extents is one of all between. */
+static void alloc_range(const struct alloc_op *a, const struct geometry *g, unsigned i,
+                        uint64_t *from, uint64_t *to)
+{
+    bool one_extent = a->first / EXTENT_BLOCKS == (a->end - 1) / EXTENT_BLOCKS;
+
+    *from = geometry_head_at(g, a->first);
+    *to = geometry_body_at(g, a->end - 1) + g->stride;
+    if (one_extent && i == 0)
+        *to = geometry_head_at(g, a->end - 1) + g->head_bytes;
+    else if (one_extent)
+        *from = geometry_body_at(g, a->first);
+    else if (i == 1)
+        *from = *to;
+}
+
+static enum op_next alloc_enter(struct op *op)
+{
+    struct alloc_op *a = (struct alloc_op *)op;
+    enum op_next next = op_enter(op);
+
+    if (next == OP_GO && op->obj->state[a->projection] == PROJ_DAMAGED)
+        return op_bad(op, -EUCLEAN);
+    return next;
+}
+
+static enum op_next alloc_space(struct op *op)
+{
+    struct alloc_op *a = (struct alloc_op *)op;
+    struct geometry g;
+
+    geometry_init(&g, op->ref.codec, a->projection);
+    return op_space(op, (a->end - a->first) * (g.stride + g.head_bytes));
+}
+
+static enum op_next alloc_create(struct op *op)
+{
+    struct alloc_op *a = (struct alloc_op *)op;
+
+    if (object_ready(op->obj, a->projection) != NULL)
+        return OP_GO;
+    return op_create(op, a->projection, 0);
+}
+
+static enum op_next alloc_ranges(struct op *op)
+{
+    struct alloc_op *a = (struct alloc_op *)op;
+    struct proj *proj = object_ready(op->obj, a->projection);
+    uint64_t from, to;
+
+    if (a->asking && op->rc != 0)
+        return OP_BAD;
+    for (; a->n_done < 2; a->n_done++) {
+        alloc_range(a, &proj->geo, a->n_done, &from, &to);
+        if (from == to)
+            continue;
+        a->asking = true;
+        a->n_done++;
+        op_disk(op, DISK_ALLOCATE, proj, from, to - from);
+        return OP_WAIT;
+    }
+    return OP_GO;
+}
+
+static void alloc_step(struct op *op)
+{
+    static op_part *const parts[] = { alloc_enter, alloc_space, alloc_create,
+                                      alloc_ranges };
+
+    if (run_parts(op, parts, 4) == OP_GO)
+        op_finish(op, ROZO__STATUS__OK);
+}
+
+static int alloc_parse(struct alloc_op *a, const Rozo__StAllocReq *req)
+{
+    int rc = op_ref_check(a->op.st, a->op.call, req->ref, req->to_storage,
+                          CAPABILITY_WRITE, &a->op.ref);
+
+    if (rc != 0)
+        return rc;
+    if (req->projection >= codec_n(a->op.ref.codec) || req->n_blocks == 0 ||
+        req->n_blocks > PROJFILE_BLOCKS_MAX ||
+        req->first_block > PROJFILE_BLOCKS_MAX - req->n_blocks)
+        return -EBADMSG;
+    a->projection = req->projection;
+    a->first = req->first_block;
+    a->end = req->first_block + req->n_blocks;
+    a->op.want = UINT32_C(1) << req->projection;
+    a->op.exclusive = true;
+    return 0;
+}
+
+void storage_handle_alloc(struct storage *st, struct rpc_call *call)
+{
+    Rozo__StAllocReq *req = rozo__st_alloc_req__unpack(NULL, call->msg_len, call->msg);
+    struct op *op = op_new(st, call, sizeof(struct alloc_op), alloc_step, NULL);
+
+    if (op == NULL)
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
+    else
+        start_or_fail(op,
+                      req == NULL ? -EBADMSG : alloc_parse((struct alloc_op *)op, req));
+    rozo__st_alloc_req__free_unpacked(req, NULL);
+}

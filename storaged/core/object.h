@@ -1,0 +1,147 @@
+/*
+ * object.h - what the core knows of one file: its projections here, their open files, who works
+ * on it. A bounded cache of them; the least recently used idle one makes room.
+ *
+ * Inside storaged/core only. One thread.
+ */
+#ifndef ROZO_STORAGED_OBJECT_H
+#define ROZO_STORAGED_OBJECT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "codec/codec.h"
+#include "common/env.h"
+#include "storaged/core/disk.h"
+#include "storaged/core/projfile.h"
+
+enum proj_state {
+    PROJ_UNKNOWN, /* nobody has looked */
+    PROJ_ABSENT,  /* no projection file, or one whose creation did not get to its end */
+    PROJ_READY,
+    PROJ_DAMAGED, /* header or marks cannot be believed: no reading, no writing */
+};
+
+/* One projection file that is here. */
+struct proj {
+    struct disk_file *file; /* owned; NULL when damaged */
+    struct geometry geo;
+    uint64_t size;   /* the file ends here or before; what lies beyond reads as zeros */
+    uint64_t newest; /* no record and no mark here is newer */
+    uint32_t epoch;  /* what the mark page or the header says of that */
+    uint64_t marks_sequence;
+    int marks_slot;  /* where the newest mark page lies; -1: none written */
+    int synced_slot; /* mark page that may be the newest on stable storage, so the next one
+                               goes to the other; or -1 */
+    unsigned n_pages;    /* mark pages written */
+    struct marks *marks; /* owned; NULL: none */
+    bool dirty;          /* written since the last sync began, or not known */
+    bool name_dirty;     /* its directory entry may not be on stable storage */
+    bool promised;       /* a sync may have promised what lies here */
+};
+
+struct object;
+
+/* Somebody waiting for the lock of an object. */
+struct object_wait {
+    struct env_task task; /* its fn is called when the lock is held */
+    struct object_wait *next;
+    bool exclusive;
+};
+
+/* Somebody waiting until what was acknowledged is on stable storage. */
+struct sync_wait {
+    struct sync_wait *next;
+    uint64_t want;        /* obj->n_changes that must be synced */
+    struct env_task task; /* posted when rc is set */
+    int rc;
+};
+
+struct object {
+    struct object *hash_next;
+    struct object *lru_prev, *lru_next; /* only while idle */
+    struct objects *all;                /* borrowed */
+    struct file_id id;
+    uint32_t hash; /* file_id_hash() */
+    unsigned n_refs;
+    bool dead; /* removed: out of the table, not to be used any more */
+
+    const struct codec *codec;  /* NULL until someone said; may change while all absent */
+    uint8_t state[CODEC_N_MAX]; /* enum proj_state */
+    struct proj *proj[CODEC_N_MAX]; /* owned; where READY or DAMAGED */
+
+    unsigned n_readers;
+    bool writer;
+    struct object_wait *wait_first, *wait_last;
+
+    uint64_t n_changes, n_synced; /* changes that reached the disk; those synced */
+    bool syncing;
+    uint64_t sync_target;
+    unsigned sync_at; /* 2 * projection, + 1 for its name */
+    int sync_rc;
+    unsigned sync_pages[CODEC_N_MAX]; /* n_pages when it began */
+    struct disk_req sync_req;
+    char sync_path[PROJFILE_PATH_MAX];
+    struct sync_wait *sync_first, *sync_last;
+
+    bool stop_tried;  /* objects_next_unsynced() gave it */
+    unsigned n_sends; /* answers whose file segments may not be sent yet */
+};
+
+struct objects {
+    struct env *env;
+    struct disk *disk;
+    struct object **buckets;
+    unsigned n_buckets; /* power of two */
+    unsigned n, n_max;
+    unsigned n_files, files_max;
+    struct object lru; /* head of the ring of idle ones, most recently used first */
+    uint64_t
+        verifier; /* grows when a sync failed, so that clients see that bytes may be lost */
+};
+
+int objects_init(struct objects *all, struct env *env, struct disk *disk,
+                 unsigned files_max);
+/** All must be idle. */
+void objects_close(struct objects *all);
+
+/** Find or make; a reference is taken. -EBUSY when all are in use, -ENOMEM. */
+int object_get(struct objects *all, const struct file_id *id, struct object **out);
+void object_put(struct object *obj);
+/** Removed: whoever holds it finishes, whoever asks anew gets another. */
+void object_kill(struct object *obj);
+
+/** An idle object with unsynced changes, referenced; NULL: none. Failed ones are not given again. */
+struct object *objects_next_unsynced(struct objects *all);
+
+/** True: held. False: w->task runs when it is. First come, first served. */
+bool object_lock(struct object *obj, struct object_wait *w, bool exclusive);
+void object_unlock(struct object *obj, bool exclusive);
+/** From exclusive to shared. */
+void object_downgrade(struct object *obj);
+
+/** Are the projections of `want` looked up, under this codec? */
+bool object_knows(const struct object *obj, const struct codec *codec, uint32_t want);
+/** Forget what is known of a file without projections, to look again under another codec. */
+bool object_recode(struct object *obj, const struct codec *codec);
+uint32_t object_present(const struct object *obj); /* READY or DAMAGED, a bitmap */
+static inline struct proj *object_ready(const struct object *obj, unsigned p)
+{
+    return obj->state[p] == PROJ_READY ? obj->proj[p] : NULL;
+}
+
+/** May one more file be opened? Closes idle ones for it; -EBUSY. */
+int objects_room_for_file(struct objects *all);
+/** A file was opened: make its proj, state UNKNOWN still. Takes file; -ENOMEM closes it. */
+int object_add_file(struct object *obj, unsigned p, struct disk_file *file,
+                    uint64_t size);
+/** Throw the proj away again (closes its file). */
+void object_drop_file(struct object *obj, unsigned p, enum proj_state state);
+
+/**
+ * Bring to stable storage what was acknowledged until now. True: it is. False: w->task runs with
+ * w->rc. Those who ask while a sync runs share the next one. Hold a reference, no lock.
+ */
+bool object_sync(struct object *obj, struct sync_wait *w);
+
+#endif

@@ -1,0 +1,195 @@
+/*
+ * op.h - what all requests on a file have in common: who asks, the object, its lock, looking up
+ * and making projection files, writing mark pages. Inside storaged/core only.
+ *
+ * An op is one struct with a struct op first and one step function. A step calls op_enter() until
+ * it says OP_GO, then does its own work, and ends with op_finish() or op_fail().
+ */
+#ifndef ROZO_STORAGED_OP_H
+#define ROZO_STORAGED_OP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "common/env.h"
+#include "common/rpc.h"
+#include "storaged/core/disk.h"
+#include "storaged/core/object.h"
+#include "storaged/core/storage.h"
+
+enum { PROJECTION_ANY = 255, BLOCKS_PER_REQUEST_MAX = 128, READ_COPY_MAX = 16384 };
+
+struct storage {
+    struct storage_config config;
+    struct env *env;
+    struct disk *disk;
+    struct objects objects;
+    unsigned n_ops;
+    struct op *ops; /* all under way */
+    bool stopping;
+    bool admitting;
+    void (*stop_done)(void *arg);
+    void *stop_arg;
+    struct env_task stop_task;
+    struct object *stop_object; /* being synced */
+    struct sync_wait stop_wait;
+
+    bool space_known;
+    uint64_t space_at_ns; /* when it was asked for */
+    uint64_t space_total, space_free;
+    uint64_t space_used_since; /* bytes promised to writers since then */
+};
+
+/* The file of a request, every field checked. */
+struct file_ref {
+    struct file_id id;
+    const struct codec *codec;
+    uint8_t kind, layout;
+    uint8_t n_storages;
+    uint32_t block_bytes;
+    uint32_t storages[DIST_MAX];
+};
+
+enum op_next {
+    OP_WAIT, /* step will be called again */
+    OP_GO,
+    OP_BAD, /* op->rc says why; the caller's step fails the op */
+};
+
+struct op {
+    struct op *prev, *next; /* in st->ops */
+    struct storage *st;     /* borrowed */
+    struct rpc_call *call;  /* owned until the answer */
+    void (*step)(struct op *op);
+    void (*free)(struct op *op);
+    struct file_ref ref;
+    uint32_t want;  /* projections to be looked up before OP_GO */
+    bool exclusive; /* wanted; what is held stands in `held` */
+    int rc;         /* of the last disk request; OP_BAD: why */
+    int state;      /* of the op's own work */
+
+    enum { OP_HOLDS_NOTHING, OP_HOLDS_SHARED, OP_HOLDS_EXCLUSIVE } held;
+    struct object *obj; /* referenced */
+    struct object_wait wait;
+    struct sync_wait sync;
+    struct disk_req dr;   /* one at a time */
+    struct proj *dr_proj; /* which it changes */
+    struct iovec iov;
+    struct env_task task;
+    int enter_state, create_state, marks_state;
+    bool syncing;
+    unsigned p;     /* projection being looked up */
+    uint8_t *front; /* PROJFILE_FRONT_BYTES, owned; header and mark pages */
+    char path[PROJFILE_PATH_MAX];
+};
+
+/* ---- the beginning and the end ---- */
+
+/**
+ * Check a request's file and right; -EBADMSG, -EACCES, -EUNATCH, -ENXIO. rights 0: no capability
+ * is needed of nobody (never so for clients).
+ */
+int op_ref_check(struct storage *st, const struct rpc_call *call,
+                 const Rozo__FileRef *ref, uint32_t to_storage, unsigned rights,
+                 struct file_ref *out);
+
+/** Start op: its first step is posted. Takes call. size_bytes of the whole struct, zeroed. */
+struct op *op_new(struct storage *st, struct rpc_call *call, size_t size_bytes,
+                  void (*step)(struct op *op), void (*free_more)(struct op *op));
+void op_start(struct op *op);
+/** Object, lock, and the projections of op->want looked up. */
+enum op_next op_enter(struct op *op);
+/** Set op->rc; returns OP_BAD. */
+enum op_next op_bad(struct op *op, int rc);
+/** Until what was acknowledged of the object is on stable storage. */
+enum op_next op_sync(struct op *op);
+/** What StWriteResp.verifier tells. */
+uint64_t storage_verifier(const struct storage *st);
+/** Let go of the lock before the op ends; the object stays. */
+void op_unlock(struct op *op);
+/** Answer without message or payload, and free the op. status: enum Rozo__Status. */
+void op_finish(struct op *op, uint16_t status);
+/** The same for an errno of our own or a disk. */
+void op_fail(struct op *op, int rc);
+/** Answer with a message and free the op. */
+void op_finish_message(struct op *op, uint16_t status, const ProtobufCMessage *msg);
+/** Free an op whose call was answered. */
+void op_free(struct op *op);
+
+/* ---- disk ---- */
+
+/** Submit op->dr; step runs when it is done, op->rc tells. */
+void op_submit(struct op *op);
+void op_read(struct op *op, struct proj *proj, uint64_t offset, void *buf, uint64_t len);
+void op_write(struct op *op, struct proj *proj, uint64_t offset, const struct iovec *iov,
+              unsigned n_iov, uint64_t len);
+void op_disk(struct op *op, enum disk_op what, struct proj *proj, uint64_t offset,
+             uint64_t len);
+
+/**
+ * Heads of n blocks from first, all of one extent, into buf: what lies beyond the end of the
+ * file is zero. Submits nothing and returns false when the file does not reach there.
+ */
+bool op_read_heads(struct op *op, struct proj *proj, uint64_t first, unsigned n,
+                   uint8_t *buf);
+/** After op_read_heads() was true and op->rc is 0: zero what was not read. */
+void op_read_heads_done(struct op *op, uint8_t *buf);
+
+/* A walk over the heads of [at, end) of one projection file, extent by extent. */
+struct head_scan {
+    uint64_t at, end;
+    unsigned n;   /* blocks whose heads are in buf now */
+    uint8_t *buf; /* owned by the scan's user; room for EXTENT_BLOCKS heads */
+    bool
+        skip_holes; /* pass over what the file system knows to be holes, and stop at the end */
+    int state;
+};
+/**
+ * The heads of the next n blocks; OP_GO with n 0: the walk is over. Between calls that say OP_GO
+ * the caller may use op for other requests.
+ */
+enum op_next op_scan(struct op *op, struct proj *proj, struct head_scan *scan);
+
+/** Is there room for len bytes of new records? Else OP_BAD, -ENOSPC. */
+enum op_next op_space(struct op *op, uint64_t len);
+
+/** Bytes that first writes may still take, as of the last look. */
+uint64_t storage_space_left(const struct storage *st);
+
+/** Make projection file p, which is absent. The object is held exclusively. */
+enum op_next op_create(struct op *op, unsigned p, uint32_t epoch);
+
+/**
+ * Write a mark page with these marks and, at least, this epoch, and make them proj's (copied).
+ */
+enum op_next op_write_marks(struct op *op, unsigned p, const struct marks *marks,
+                            uint32_t epoch);
+/** The marks of proj, or none. */
+const struct marks *proj_marks(const struct proj *proj);
+
+/** Blocks of [first, end) that are in the extent of first. */
+static inline unsigned extent_part(uint64_t first, uint64_t end)
+{
+    uint64_t left = EXTENT_BLOCKS - first % EXTENT_BLOCKS;
+
+    return (unsigned)(end - first < left ? end - first : left);
+}
+
+/* ---- the ops ---- */
+void storage_handle_write(struct storage *st, struct rpc_call *call);
+void storage_handle_read(struct storage *st, struct rpc_call *call);
+void storage_handle_mark(struct storage *st, struct rpc_call *call);
+void storage_handle_sync(struct storage *st, struct rpc_call *call);
+void storage_handle_remove(struct storage *st, struct rpc_call *call);
+void storage_handle_stat(struct storage *st, struct rpc_call *call);
+void storage_handle_next(struct storage *st, struct rpc_call *call);
+void storage_handle_alloc(struct storage *st, struct rpc_call *call);
+void storage_handle_info(struct storage *st, struct rpc_call *call);
+void storage_handle_admit(struct storage *st, struct rpc_call *call);
+
+/** Answer with one packed message. */
+void reply_message(struct rpc_call *call, uint16_t status, const ProtobufCMessage *msg);
+
+#endif

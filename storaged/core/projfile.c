@@ -1,0 +1,392 @@
+/*
+ * projfile.c - bytes of projection files: header page, mark pages, offsets, names.
+ *
+ * In:     pages as a disk gave them, structs as the core wants them written.
+ * Out:    the other of the two, or why not.
+ * Keeps:  what *_get() accepts, *_put() writes back the same.
+ * Ask:    every byte position here; users' disks already carry them (docs/FORMATS.md).
+ */
+#include "storaged/core/projfile.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/bytes.h"
+
+enum {
+    /* Both kinds of page begin: 8 magic, 4 format, 4 crc of the page with this field zero. */
+    FORMAT_AT = 8,
+    CRC_AT = 12,
+
+    HEADER_ID_AT = 16,
+    HEADER_CODEC_AT = 32,
+    HEADER_LAYOUT_AT = 33,
+    HEADER_PROJECTION_AT = 34,
+    HEADER_N_STORAGES_AT = 35,
+    HEADER_BLOCK_BYTES_AT = 36,
+    HEADER_STRIPE_AT = 40,
+    HEADER_EPOCH_AT = 44,
+    HEADER_STORAGES_AT = 48,
+    HEADER_END = HEADER_STORAGES_AT + 4 * DIST_MAX,
+
+    MARKS_SEQUENCE_AT = 16,
+    MARKS_HASH_AT = 24,
+    MARKS_N_AT = 28,
+    MARKS_PROJECTION_AT = 30,
+    MARKS_EPOCH_AT = 32,
+    MARKS_RANGES_AT = 40,
+    MARK_BYTES = 24,
+};
+
+static_assert(MARKS_RANGES_AT + MARKS_MAX * MARK_BYTES == PROJFILE_PAGE_BYTES,
+              "on disk since format 1");
+
+static const char header_magic[8] = "ROZOPROJ";
+static const char marks_magic[8] = "ROZOMARK";
+
+static bool is_zero(const uint8_t *p, size_t len)
+{
+    return len == 0 || (p[0] == 0 && memcmp(p, p + 1, len - 1) == 0);
+}
+
+static uint32_t page_crc(const uint8_t *page)
+{
+    static const uint8_t zero[4];
+    uint32_t crc = codec_crc32c(0, page, CRC_AT);
+
+    crc = codec_crc32c(crc, zero, sizeof(zero));
+    return codec_crc32c(crc, page + CRC_AT + 4, PROJFILE_PAGE_BYTES - CRC_AT - 4);
+}
+
+static void page_seal(uint8_t *page, const char magic[8])
+{
+    memcpy(page, magic, 8);
+    put_le32(page + FORMAT_AT, PROJFILE_FORMAT);
+    put_le32(page + CRC_AT, page_crc(page));
+}
+
+/* The crc first: a page whose format we do not know must at least be whole to be called that. */
+static int page_check(const uint8_t *page, const char magic[8])
+{
+    if (is_zero(page, PROJFILE_PAGE_BYTES))
+        return -ENODATA;
+    if (memcmp(page, magic, 8) != 0 || get_le32(page + CRC_AT) != page_crc(page))
+        return -EUCLEAN;
+    if (get_le32(page + FORMAT_AT) != PROJFILE_FORMAT)
+        return -EPROTONOSUPPORT;
+    return 0;
+}
+
+void projfile_header_put(uint8_t page[PROJFILE_PAGE_BYTES],
+                         const struct projfile_header *h)
+{
+    memset(page, 0, PROJFILE_PAGE_BYTES);
+    file_id_put(page + HEADER_ID_AT, &h->id);
+    page[HEADER_CODEC_AT] = h->codec;
+    page[HEADER_LAYOUT_AT] = h->layout;
+    page[HEADER_PROJECTION_AT] = h->projection;
+    page[HEADER_N_STORAGES_AT] = h->n_storages;
+    put_le32(page + HEADER_BLOCK_BYTES_AT, h->block_bytes);
+    put_le32(page + HEADER_STRIPE_AT, h->stripe);
+    put_le32(page + HEADER_EPOCH_AT, h->epoch);
+    assert(h->n_storages <= DIST_MAX);
+    for (unsigned i = 0; i < h->n_storages; i++)
+        put_le32(page + HEADER_STORAGES_AT + 4 * i, h->storages[i]);
+    page_seal(page, header_magic);
+}
+
+int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
+                        struct projfile_header *h)
+{
+    struct projfile_header got;
+    const struct codec *codec;
+    int rc = page_check(page, header_magic);
+    size_t used;
+
+    if (rc != 0)
+        return rc;
+    got = (struct projfile_header){
+        .codec = page[HEADER_CODEC_AT],
+        .layout = page[HEADER_LAYOUT_AT],
+        .projection = page[HEADER_PROJECTION_AT],
+        .n_storages = page[HEADER_N_STORAGES_AT],
+        .block_bytes = get_le32(page + HEADER_BLOCK_BYTES_AT),
+        .stripe = get_le32(page + HEADER_STRIPE_AT),
+        .epoch = get_le32(page + HEADER_EPOCH_AT),
+    };
+    file_id_get(page + HEADER_ID_AT, &got.id);
+    codec = codec_get(got.codec, got.layout, got.block_bytes);
+    if (codec == NULL || got.projection >= codec_n(codec))
+        return -EUCLEAN;
+    if (got.n_storages < codec_n(codec) || got.n_storages > DIST_MAX)
+        return -EUCLEAN;
+    for (unsigned i = 0; i < got.n_storages; i++)
+        got.storages[i] = get_le32(page + HEADER_STORAGES_AT + 4 * i);
+    used = HEADER_STORAGES_AT + 4u * got.n_storages;
+    if (!is_zero(page + used, PROJFILE_PAGE_BYTES - used))
+        return -EUCLEAN;
+    *h = got;
+    return 0;
+}
+
+void projfile_marks_put(uint8_t page[PROJFILE_PAGE_BYTES], const struct marks_page *h,
+                        const struct marks *marks)
+{
+    memset(page, 0, PROJFILE_PAGE_BYTES);
+    put_le64(page + MARKS_SEQUENCE_AT, h->sequence);
+    put_le32(page + MARKS_HASH_AT, h->file_hash);
+    put_le16(page + MARKS_N_AT, (uint16_t)marks->n);
+    page[MARKS_PROJECTION_AT] = h->projection;
+    put_le32(page + MARKS_EPOCH_AT, h->epoch);
+    for (unsigned i = 0; i < marks->n; i++) {
+        uint8_t *p = page + MARKS_RANGES_AT + (size_t)MARK_BYTES * i;
+
+        put_le64(p, marks->ranges[i].first);
+        put_le64(p + 8, marks->ranges[i].end);
+        put_le64(p + 16, marks->ranges[i].version);
+    }
+    page_seal(page, marks_magic);
+}
+
+int projfile_marks_get(const uint8_t page[PROJFILE_PAGE_BYTES], struct marks_page *h,
+                       struct marks *marks)
+{
+    unsigned n = get_le16(page + MARKS_N_AT);
+    size_t used = MARKS_RANGES_AT + (size_t)MARK_BYTES * n;
+    int rc = page_check(page, marks_magic);
+    uint64_t last_end = 0;
+
+    if (rc != 0)
+        return rc;
+    if (n > MARKS_MAX || get_le64(page + MARKS_SEQUENCE_AT) == 0 ||
+        page[MARKS_PROJECTION_AT + 1] != 0 || get_le32(page + MARKS_EPOCH_AT + 4) != 0 ||
+        !is_zero(page + used, PROJFILE_PAGE_BYTES - used))
+        return -EUCLEAN;
+    for (unsigned i = 0; i < n; i++) {
+        const uint8_t *p = page + MARKS_RANGES_AT + (size_t)MARK_BYTES * i;
+        uint64_t first = get_le64(p), end = get_le64(p + 8);
+
+        if (first < last_end || end <= first || get_le64(p + 16) == 0)
+            return -EUCLEAN;
+        last_end = end;
+    }
+    *h = (struct marks_page){
+        .sequence = get_le64(page + MARKS_SEQUENCE_AT),
+        .epoch = get_le32(page + MARKS_EPOCH_AT),
+        .file_hash = get_le32(page + MARKS_HASH_AT),
+        .projection = page[MARKS_PROJECTION_AT],
+    };
+    marks->n = n;
+    for (unsigned i = 0; i < n; i++) {
+        const uint8_t *p = page + MARKS_RANGES_AT + (size_t)MARK_BYTES * i;
+
+        marks->ranges[i] =
+            (struct mark_range){ get_le64(p), get_le64(p + 8), get_le64(p + 16) };
+    }
+    return 0;
+}
+
+/* Index of the first range that ends after block; m->n when none does. */
+static unsigned marks_lower(const struct marks *m, uint64_t block)
+{
+    unsigned lo = 0, hi = m->n;
+
+    while (lo < hi) {
+        unsigned mid = (lo + hi) / 2;
+
+        if (m->ranges[mid].end <= block)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+uint64_t marks_find(const struct marks *m, uint64_t block)
+{
+    unsigned i = marks_lower(m, block);
+
+    return i < m->n && m->ranges[i].first <= block ? m->ranges[i].version : 0;
+}
+
+uint64_t marks_newest(const struct marks *m, uint64_t first, uint64_t end)
+{
+    uint64_t newest = 0;
+
+    for (unsigned i = marks_lower(m, first); i < m->n && m->ranges[i].first < end; i++) {
+        if (m->ranges[i].version > newest)
+            newest = m->ranges[i].version;
+    }
+    return newest;
+}
+
+uint64_t marks_next(const struct marks *m, uint64_t block)
+{
+    unsigned i = marks_lower(m, block);
+
+    if (i == m->n)
+        return UINT64_MAX;
+    return m->ranges[i].first > block ? m->ranges[i].first : block;
+}
+
+/* Room for what one apply can make of MARKS_MAX ranges: each gap between them, and both ends. */
+struct marks_draft {
+    unsigned n;
+    struct mark_range ranges[2 * MARKS_MAX + 3];
+};
+
+static void draft_add(struct marks_draft *d, uint64_t first, uint64_t end,
+                      uint64_t version)
+{
+    struct mark_range *last = d->n > 0 ? &d->ranges[d->n - 1] : NULL;
+
+    if (first >= end)
+        return;
+    if (last != NULL && last->end == first && last->version == version) {
+        last->end = end;
+        return;
+    }
+    assert(d->n < sizeof(d->ranges) / sizeof(d->ranges[0]));
+    d->ranges[d->n++] = (struct mark_range){ first, end, version };
+}
+
+static void draft_make(struct marks_draft *d, const struct marks *m, uint64_t first,
+                       uint64_t end, uint64_t version)
+{
+    uint64_t at = first; /* what the new mark has not covered yet begins here */
+
+    d->n = 0;
+    for (unsigned i = 0; i < m->n; i++) {
+        const struct mark_range *r = &m->ranges[i];
+        uint64_t from = r->first > first ? r->first : first;
+        uint64_t to = r->end < end ? r->end : end;
+
+        if (r->end <= first) {
+            draft_add(d, r->first, r->end, r->version);
+            continue;
+        }
+        if (r->first >= end) {
+            draft_add(d, at, end, version);
+            at = end;
+            draft_add(d, r->first, r->end, r->version);
+            continue;
+        }
+        draft_add(d, r->first, from, r->version);
+        draft_add(d, at, from, version);
+        draft_add(d, from, to, r->version > version ? r->version : version);
+        draft_add(d, to, r->end, r->version);
+        at = to;
+    }
+    draft_add(d, at, end, version);
+}
+
+void marks_apply(struct marks *m, uint64_t first, uint64_t end, uint64_t version)
+{
+    struct marks_draft d;
+
+    assert(first < end && version != 0);
+    draft_make(&d, m, first, end, version);
+    assert(d.n <= MARKS_MAX);
+    m->n = d.n;
+    memcpy(m->ranges, d.ranges, d.n * sizeof(d.ranges[0]));
+}
+
+bool marks_fits(const struct marks *m, uint64_t first, uint64_t end, uint64_t version)
+{
+    struct marks_draft d;
+
+    draft_make(&d, m, first, end, version);
+    return d.n <= MARKS_MAX;
+}
+
+unsigned marks_smallest(const struct marks *m)
+{
+    unsigned best = 0;
+
+    assert(m->n > 0);
+    for (unsigned i = 1; i < m->n; i++) {
+        if (m->ranges[i].end - m->ranges[i].first <
+            m->ranges[best].end - m->ranges[best].first)
+            best = i;
+    }
+    return best;
+}
+
+void marks_remove(struct marks *m, unsigned index)
+{
+    assert(index < m->n);
+    m->n--;
+    memmove(&m->ranges[index], &m->ranges[index + 1],
+            (m->n - index) * sizeof(m->ranges[0]));
+}
+
+void geometry_init(struct geometry *g, const struct codec *codec, unsigned projection)
+{
+    uint64_t stride = codec_row_bytes(codec, codec_block_bytes(codec));
+    uint64_t head = RECORD_HEADER_BYTES + codec_overhang_bytes(codec, projection);
+    uint64_t heads = (EXTENT_BLOCKS * head + PROJFILE_PAGE_BYTES - 1) /
+                     PROJFILE_PAGE_BYTES * PROJFILE_PAGE_BYTES;
+
+    assert((stride & (stride - 1)) == 0);
+    *g = (struct geometry){
+        .codec = codec,
+        .head_bytes = head,
+        .heads_bytes = heads,
+        .stride = stride,
+        .extent_bytes = heads + EXTENT_BLOCKS * stride,
+    };
+}
+
+uint64_t geometry_blocks(const struct geometry *g, uint64_t size)
+{
+    if (size <= PROJFILE_EXTENTS_AT)
+        return 0;
+    return (size - PROJFILE_EXTENTS_AT + g->extent_bytes - 1) / g->extent_bytes *
+           EXTENT_BLOCKS;
+}
+
+uint64_t geometry_extent_of(const struct geometry *g, uint64_t offset)
+{
+    if (offset < PROJFILE_EXTENTS_AT)
+        return 0;
+    return (offset - PROJFILE_EXTENTS_AT) / g->extent_bytes * EXTENT_BLOCKS;
+}
+
+void projfile_path_prefix(char path[PROJFILE_PATH_MAX], const struct file_id *id)
+{
+    unsigned dir = (unsigned)((id->ino >> 8) + (uint64_t)id->export_id * 40503) & 0xffff;
+    int n = snprintf(path, PROJFILE_PATH_MAX,
+                     "objects/%02x/%02x/%08" PRIx32 "%08" PRIx32 "%016" PRIx64 ".",
+                     dir >> 8, dir & 0xff, id->export_id, id->generation, id->ino);
+
+    assert(n > 0 && n < PROJFILE_PATH_MAX - 3);
+}
+
+void projfile_path(char path[PROJFILE_PATH_MAX], const struct file_id *id,
+                   unsigned projection)
+{
+    size_t n;
+
+    projfile_path_prefix(path, id);
+    n = strlen(path);
+    snprintf(path + n, PROJFILE_PATH_MAX - n, "%u", projection);
+}
+
+void hole_head_put(uint8_t p[RECORD_HEADER_BYTES], uint32_t file_hash,
+                   unsigned projection, uint64_t block, uint64_t version)
+{
+    struct record_header h = {
+        .format = RECORD_FORMAT,
+        .projection = (uint8_t)projection,
+        .flags = RECORD_HOLE,
+        .file_hash = file_hash,
+        .version = version,
+        .block = block,
+    };
+
+    record_header_put(p, &h);
+    record_seal(p, NULL, 0, NULL, 0);
+}

@@ -1,0 +1,140 @@
+/*
+ * projfile.h - the projection file, format 1: header page, mark pages, where records lie.
+ * docs/FORMATS.md, "Projection files", has the same in prose.
+ *
+ * Every disk of every user carries these bytes: change nothing without a new format number.
+ * Pure functions on memory; any thread. What comes from a disk is not believed (I8).
+ */
+#ifndef ROZO_STORAGED_PROJFILE_H
+#define ROZO_STORAGED_PROJFILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "codec/codec.h"
+#include "common/record.h"
+
+enum {
+    PROJFILE_FORMAT = 1,
+    PROJFILE_PAGE_BYTES = 4096,
+    PROJFILE_MARKS_AT = 4096,                       /* two pages, used in turn */
+    PROJFILE_EXTENTS_AT = 16384,                    /* page 3 is reserved, zero */
+    PROJFILE_FRONT_BYTES = 3 * PROJFILE_PAGE_BYTES, /* header and both mark pages */
+    PROJFILE_PATH_MAX = 64,
+    MARKS_MAX = 169, /* ranges that fit in a mark page */
+};
+/* Block indices stay below this, so that no offset in a projection file overflows. */
+#define PROJFILE_BLOCKS_MAX ((uint64_t)1 << 47)
+
+/* Page 0: enough to read the file back without the metadata daemon. */
+struct projfile_header {
+    struct file_id id;
+    uint8_t codec; /* enum codec_kind */
+    uint8_t layout;
+    uint8_t projection;
+    uint8_t n_storages;
+    uint32_t block_bytes;
+    uint32_t stripe;
+    uint32_t epoch; /* of the write that made the file: see marks_page.epoch */
+    uint32_t storages[DIST_MAX];
+};
+
+void projfile_header_put(uint8_t page[PROJFILE_PAGE_BYTES],
+                         const struct projfile_header *h);
+/**
+ * @return 0; -ENODATA when the page is all zero (a creation that did not get to the end);
+ * -EPROTONOSUPPORT for a format this build does not know; -EUCLEAN for anything else. *h is
+ * untouched on failure.
+ */
+int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
+                        struct projfile_header *h);
+
+/* Blocks [first, end) are holes of `version` unless a newer record lies there. */
+struct mark_range {
+    uint64_t first, end; /* end UINT64_MAX: to the end of everything */
+    uint64_t version;    /* not 0 */
+};
+
+/* Sorted, disjoint, none empty. */
+struct marks {
+    unsigned n;
+    struct mark_range ranges[MARKS_MAX];
+};
+
+/* Pages 1 and 2: the valid one with the higher sequence counts. */
+struct marks_page {
+    uint64_t sequence; /* not 0 */
+    uint32_t
+        epoch; /* nothing in this file is of a later epoch; so a mark of a later one need
+                          not look for newer records */
+    uint32_t file_hash;
+    uint8_t projection;
+};
+
+void projfile_marks_put(uint8_t page[PROJFILE_PAGE_BYTES], const struct marks_page *h,
+                        const struct marks *marks);
+/** @return 0; -ENODATA when all zero; -EPROTONOSUPPORT; -EUCLEAN. Outputs untouched on failure. */
+int projfile_marks_get(const uint8_t page[PROJFILE_PAGE_BYTES], struct marks_page *h,
+                       struct marks *marks);
+
+/** The version of the mark over block, 0: none. */
+uint64_t marks_find(const struct marks *m, uint64_t block);
+/** The newest mark that touches [first, end); 0: none. */
+uint64_t marks_newest(const struct marks *m, uint64_t first, uint64_t end);
+/** The first marked block >= block; UINT64_MAX: none. */
+uint64_t marks_next(const struct marks *m, uint64_t block);
+/**
+ * Lay a mark over [first, end); it replaces, cuts and splits what is older there, where a newer
+ * one lies it changes nothing. The caller has seen marks_fits().
+ */
+void marks_apply(struct marks *m, uint64_t first, uint64_t end, uint64_t version);
+/** Would *m still fit its page after that? */
+bool marks_fits(const struct marks *m, uint64_t first, uint64_t end, uint64_t version);
+/** Index of the range with the fewest blocks. m->n not 0. */
+unsigned marks_smallest(const struct marks *m);
+void marks_remove(struct marks *m, unsigned index);
+
+/* Where the records of one projection lie. */
+struct geometry {
+    const struct codec *codec;
+    uint64_t head_bytes;   /* record header + overhang */
+    uint64_t heads_bytes;  /* head area of an extent: whole pages */
+    uint64_t stride;       /* a full body; power of two */
+    uint64_t extent_bytes; /* head area + body area */
+};
+
+void geometry_init(struct geometry *g, const struct codec *codec, unsigned projection);
+
+static inline uint64_t geometry_extent_at(const struct geometry *g, uint64_t block)
+{
+    return PROJFILE_EXTENTS_AT + block / EXTENT_BLOCKS * g->extent_bytes;
+}
+static inline uint64_t geometry_head_at(const struct geometry *g, uint64_t block)
+{
+    return geometry_extent_at(g, block) + block % EXTENT_BLOCKS * g->head_bytes;
+}
+static inline uint64_t geometry_body_at(const struct geometry *g, uint64_t block)
+{
+    return geometry_extent_at(g, block) + g->heads_bytes +
+           block % EXTENT_BLOCKS * g->stride;
+}
+/** Blocks that a file of size bytes may hold: those of every extent it reaches into. */
+uint64_t geometry_blocks(const struct geometry *g, uint64_t size);
+/** The first block of the extent that holds byte offset; 0 for the pages before the extents. */
+uint64_t geometry_extent_of(const struct geometry *g, uint64_t offset);
+
+/**
+ * "objects/xx/yy/<file id in hex>." into path, to be followed by the projection's number. The
+ * two levels come from export and inode number so that 256 neighbouring inodes share a directory.
+ */
+void projfile_path_prefix(char path[PROJFILE_PATH_MAX], const struct file_id *id);
+/** The whole path. */
+void projfile_path(char path[PROJFILE_PATH_MAX], const struct file_id *id,
+                   unsigned projection);
+
+/** A packed RECORD_HOLE header, sealed. */
+void hole_head_put(uint8_t p[RECORD_HEADER_BYTES], uint32_t file_hash,
+                   unsigned projection, uint64_t block, uint64_t version);
+
+#endif

@@ -1,0 +1,383 @@
+/*
+ * read.c - ST_READ: heads and bodies of a run of blocks.
+ *
+ * In:     storage_handle_read(). Thread: the storio loop.
+ * Out:    struct disk, rpc_reply() with file segments.
+ * Keeps:  hole, data and damaged are never mixed up; a hole under a mark carries the mark's
+ *         version; nothing is promised that the file is too short to hold.
+ * Yours:  READ_COPY_MAX. Short answers are copied under the lock. Longer ones leave by sendfile
+ *         after the lock is gone, so an overwrite may get between head and body: the crc that
+ *         the client checks tells it to ask again.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "storaged/core/op.h"
+
+struct read_block {
+    uint16_t body_len; /* 0: no body in the answer */
+};
+
+/* Heads of one projection, made ready for the answer. */
+struct read_heads {
+    unsigned projection;
+    unsigned n_records; /* data */
+    uint64_t newest;
+    size_t head_bytes;
+    uint8_t *heads; /* owned */
+    struct read_block blocks[BLOCKS_PER_REQUEST_MAX];
+};
+
+struct read_op {
+    struct op op;        /* first */
+    unsigned projection; /* or PROJECTION_ANY */
+    uint64_t first;
+    unsigned n;
+    bool heads_only;
+    bool reading;
+    unsigned candidate; /* projection whose heads are being read */
+    unsigned at;        /* block of the run */
+    bool found;
+    struct read_heads best, next;
+    size_t bodies_len;
+    uint8_t *copy; /* owned; bodies of a short answer */
+    size_t copied;
+    size_t run_len; /* of the body read under way */
+    unsigned n_segs;
+    struct rpc_seg segs[BLOCKS_PER_REQUEST_MAX + 1];
+};
+
+/* ---- heads ---- */
+
+static void head_damaged_put(uint8_t *p, uint32_t hash, unsigned projection,
+                             uint64_t block)
+{
+    struct record_header h = {
+        .format = RECORD_FORMAT,
+        .projection = (uint8_t)projection,
+        .flags = RECORD_DAMAGED,
+        .file_hash = hash,
+        .block = block,
+    };
+
+    record_header_put(p, &h);
+    record_seal(p, NULL, 0, NULL, 0);
+}
+
+/* Turn the head of block i as it lies on disk into what the answer says of it. */
+static void head_judge(struct read_op *r, struct read_heads *rh, unsigned i)
+{
+    struct proj *proj = object_ready(r->op.obj, rh->projection);
+    uint8_t *p = rh->heads + i * rh->head_bytes;
+    uint64_t block = r->first + i, mark = marks_find(proj_marks(proj), block);
+    uint32_t hash = r->op.obj->hash;
+    struct record_header h;
+    enum record_state state =
+        record_inspect(p, hash, block, rh->projection, r->op.ref.block_bytes, &h);
+    size_t len = 0;
+
+    if (state == RECORD_IS_DATA && h.version >= mark) {
+        len = codec_row_bytes(r->op.ref.codec, h.user_bytes);
+        if (geometry_body_at(&proj->geo, block) + len > proj->size) {
+            state = RECORD_IS_DAMAGED; /* the file was cut short */
+            len = 0;
+        }
+    }
+    rh->blocks[i].body_len = (uint16_t)len;
+    if (len > 0) {
+        rh->n_records++;
+    } else {
+        memset(p + RECORD_HEADER_BYTES, 0, rh->head_bytes - RECORD_HEADER_BYTES);
+        if (state == RECORD_IS_DAMAGED)
+            head_damaged_put(p, hash, rh->projection, block);
+        else if (h.version < mark)
+            hole_head_put(p, hash, rh->projection, block, mark);
+        if (h.version < mark)
+            h.version = mark;
+    }
+    if (state != RECORD_IS_DAMAGED && h.version > rh->newest)
+        rh->newest = h.version;
+}
+
+static int heads_begin(struct read_op *r, unsigned projection)
+{
+    struct read_heads *rh = &r->next;
+    size_t head_bytes = object_ready(r->op.obj, projection)->geo.head_bytes;
+
+    free(rh->heads);
+    *rh = (struct read_heads){
+        .projection = projection,
+        .head_bytes = head_bytes,
+        .heads = malloc(r->n * head_bytes),
+    };
+    r->at = 0;
+    return rh->heads == NULL ? -ENOMEM : 0;
+}
+
+/* All heads of r->next are here: is it better than what we had? */
+static void heads_end(struct read_op *r)
+{
+    struct read_heads *best = &r->best, *next = &r->next;
+
+    for (unsigned i = 0; i < r->n; i++)
+        head_judge(r, next, i);
+    if (r->found &&
+        (next->n_records < best->n_records ||
+         (next->n_records == best->n_records && next->newest <= best->newest)))
+        return;
+    r->found = true;
+    free(best->heads);
+    *best = *next;
+    next->heads = NULL;
+}
+
+/* ---- life: each of these is called until it says OP_GO, in this order ---- */
+
+static bool is_wanted(const struct read_op *r, unsigned p)
+{
+    return object_ready(r->op.obj, p) != NULL &&
+           (r->projection == PROJECTION_ANY || r->projection == p);
+}
+
+static enum op_next read_enter(struct read_op *r)
+{
+    enum op_next next = op_enter(&r->op);
+    uint32_t present, wanted;
+
+    if (next != OP_GO)
+        return next;
+    present = object_present(r->op.obj);
+    wanted = r->projection == PROJECTION_ANY ? present : present & 1u << r->projection;
+    if (wanted == 0)
+        return op_bad(&r->op, -ENOMEDIUM);
+    for (unsigned p = 0; p < CODEC_N_MAX; p++) {
+        if (is_wanted(r, p))
+            return OP_GO;
+    }
+    return op_bad(&r->op, -EUCLEAN);
+}
+
+static enum op_next read_heads(struct read_op *r)
+{
+    for (; r->candidate < CODEC_N_MAX; r->candidate++) {
+        struct proj *proj = object_ready(r->op.obj, r->candidate);
+
+        if (!is_wanted(r, r->candidate))
+            continue;
+        if (!r->reading && (r->op.rc = heads_begin(r, r->candidate)) != 0)
+            return OP_BAD;
+        while (r->at < r->n) {
+            unsigned n = extent_part(r->first + r->at, r->first + r->n);
+            uint8_t *buf = r->next.heads + r->at * r->next.head_bytes;
+
+            if (!r->reading && op_read_heads(&r->op, proj, r->first + r->at, n, buf)) {
+                r->reading = true;
+                return OP_WAIT;
+            }
+            if (r->reading && r->op.rc != 0)
+                return OP_BAD;
+            if (r->reading)
+                op_read_heads_done(&r->op, buf);
+            r->reading = false;
+            r->at += n;
+        }
+        heads_end(r);
+    }
+    assert(r->found);
+    r->at = 0;
+    for (unsigned i = 0; i < r->n && !r->heads_only; i++)
+        r->bodies_len += r->best.blocks[i].body_len;
+    return OP_GO;
+}
+
+/* The next bodies that lie without a gap: [from, to) of the run, len bytes; false: no more. */
+static bool next_run(struct read_op *r, unsigned *from, unsigned *to, size_t *len)
+{
+    const struct proj *proj = object_ready(r->op.obj, r->best.projection);
+    const struct read_block *b = r->best.blocks;
+    unsigned i = r->at, end;
+
+    while (i < r->n && b[i].body_len == 0)
+        i++;
+    if (i == r->n || r->heads_only)
+        return false;
+    *from = i;
+    *len = 0;
+    end = i + extent_part(r->first + i, r->first + r->n);
+    do {
+        *len += b[i].body_len;
+    } while (b[i++].body_len == proj->geo.stride && i < end && b[i].body_len > 0);
+    *to = r->at = i;
+    return true;
+}
+
+/* A short answer takes its bodies along. */
+static enum op_next read_copy(struct read_op *r)
+{
+    struct proj *proj = object_ready(r->op.obj, r->best.projection);
+    unsigned from, to;
+
+    if (r->bodies_len == 0 || r->bodies_len > READ_COPY_MAX)
+        return OP_GO;
+    if (r->copy == NULL && (r->copy = malloc(r->bodies_len)) == NULL)
+        return op_bad(&r->op, -ENOMEM);
+    if (r->reading) {
+        if (r->op.rc != 0)
+            return OP_BAD;
+        if (r->op.dr.n_read != r->run_len)
+            return op_bad(&r->op, -EIO); /* cut short behind our back */
+        r->copied += r->run_len;
+    }
+    r->reading = next_run(r, &from, &to, &r->run_len);
+    if (!r->reading)
+        return OP_GO;
+    op_read(&r->op, proj, geometry_body_at(&proj->geo, r->first + from),
+            r->copy + r->copied, r->run_len);
+    return OP_WAIT;
+}
+
+/* A long one is in the page cache before the loop sends it, extent by extent. */
+static enum op_next read_warm(struct read_op *r)
+{
+    struct proj *proj = object_ready(r->op.obj, r->best.projection);
+    uint64_t from, to;
+
+    if (r->bodies_len == 0 || r->copy != NULL)
+        return OP_GO;
+    if (r->reading && r->op.rc != 0)
+        return OP_BAD;
+    r->reading = false;
+    if (r->at >= r->n)
+        return OP_GO;
+    from = r->first + r->at;
+    to = from + extent_part(from, r->first + r->n);
+    r->at += (unsigned)(to - from);
+    r->reading = true;
+    op_disk(&r->op, DISK_WARM, proj, geometry_body_at(&proj->geo, from),
+            (to - from) * proj->geo.stride);
+    return OP_WAIT;
+}
+
+static void on_read_sent(void *arg)
+{
+    struct read_op *r = arg;
+
+    r->op.obj->n_sends--;
+    op_free(&r->op);
+}
+
+static void read_segs(struct read_op *r)
+{
+    struct proj *proj = object_ready(r->op.obj, r->best.projection);
+    unsigned from, to;
+    size_t len;
+
+    r->segs[r->n_segs++] = (struct rpc_seg){ .base = r->best.heads,
+                                             .fd = -1,
+                                             .len = r->n * r->best.head_bytes };
+    if (r->copy != NULL) {
+        r->segs[r->n_segs++] =
+            (struct rpc_seg){ .base = r->copy, .fd = -1, .len = r->bodies_len };
+        return;
+    }
+    r->at = 0;
+    while (next_run(r, &from, &to, &len)) {
+        r->segs[r->n_segs++] = (struct rpc_seg){
+            .fd = disk_fd(r->op.st->disk, proj->file),
+            .offset = (off_t)geometry_body_at(&proj->geo, r->first + from),
+            .len = len,
+        };
+    }
+}
+
+static void read_reply(struct read_op *r)
+{
+    Rozo__StReadResp resp = ROZO__ST_READ_RESP__INIT;
+    struct rpc_call *call = r->op.call;
+    uint8_t msg[32];
+    size_t len;
+
+    resp.projection = r->best.projection;
+    resp.present = object_present(r->op.obj);
+    len = rozo__st_read_resp__get_packed_size(&resp);
+    assert(len <= sizeof(msg));
+    rozo__st_read_resp__pack(&resp, msg);
+    read_segs(r);
+    r->op.obj->n_sends++;
+    op_unlock(&r->op);
+    rpc_reply(call, ROZO__STATUS__OK, msg, len, r->segs, r->n_segs, on_read_sent, r);
+}
+
+static void read_step(struct op *op)
+{
+    static enum op_next (*const steps[])(struct read_op *) = { read_enter, read_heads,
+                                                               read_copy, read_warm };
+    struct read_op *r = (struct read_op *)op;
+    enum op_next next = OP_GO;
+
+    while (next == OP_GO && op->state < (int)(sizeof(steps) / sizeof(steps[0]))) {
+        next = steps[op->state](r);
+        if (next == OP_GO)
+            op->state++;
+    }
+    if (next == OP_GO)
+        read_reply(r);
+    else if (next == OP_BAD)
+        op_fail(op, op->rc);
+}
+
+static void read_free(struct op *op)
+{
+    struct read_op *r = (struct read_op *)op;
+
+    free(r->best.heads);
+    free(r->next.heads);
+    free(r->copy);
+}
+
+static int read_parse(struct read_op *r, const Rozo__StReadReq *req)
+{
+    unsigned n;
+    int rc = op_ref_check(r->op.st, r->op.call, req->ref, req->to_storage,
+                          CAPABILITY_READ, &r->op.ref);
+
+    if (rc != 0)
+        return rc;
+    n = codec_n(r->op.ref.codec);
+    if (req->projection >= n && req->projection != PROJECTION_ANY)
+        return -EBADMSG;
+    if (req->n_blocks == 0 || req->n_blocks > BLOCKS_PER_REQUEST_MAX)
+        return -EBADMSG;
+    if (req->first_block > PROJFILE_BLOCKS_MAX - req->n_blocks ||
+        r->op.call->payload_len != 0)
+        return -EBADMSG;
+    r->projection = req->projection;
+    r->first = req->first_block;
+    r->n = req->n_blocks;
+    r->heads_only = req->heads_only;
+    r->op.want = (UINT32_C(1) << n) - 1;
+    return 0;
+}
+
+void storage_handle_read(struct storage *st, struct rpc_call *call)
+{
+    Rozo__StReadReq *req = rozo__st_read_req__unpack(NULL, call->msg_len, call->msg);
+    struct read_op *r =
+        (struct read_op *)op_new(st, call, sizeof(*r), read_step, read_free);
+    int rc = req == NULL ? -EBADMSG : 0;
+
+    if (r == NULL) {
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
+        rozo__st_read_req__free_unpacked(req, NULL);
+        return;
+    }
+    if (rc == 0)
+        rc = read_parse(r, req);
+    rozo__st_read_req__free_unpacked(req, NULL);
+    if (rc != 0)
+        op_fail(&r->op, rc);
+    else
+        op_start(&r->op);
+}

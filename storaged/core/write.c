@@ -1,0 +1,452 @@
+/*
+ * write.c - ST_WRITE: a run of records into one projection file.
+ *
+ * In:     storage_handle_write(). Thread: the storio loop.
+ * Out:    struct disk, rpc_reply().
+ * Keeps:  nothing is written when any block of the run is stale; first writes put bodies before
+ *         heads, so that a stop in between leaves the hole; what may fail for lack of space is
+ *         done before anything old is touched (I12).
+ * Yours:  the order of pieces within those rules.
+ * Ask:    projfile.h for the bytes; write_place() for the overwrite journal to come.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "storaged/core/op.h"
+
+enum { PARTS_MAX = 2, WRITE_IOV_MAX = 2 * BLOCKS_PER_REQUEST_MAX };
+
+/* In this order, each over all parts. A part is what one extent holds of the run. */
+enum write_phase {
+    PHASE_NEW_BODIES, /* those that need space */
+    PHASE_NEW_HEADS,  /* heads of parts where nothing old is replaced */
+    PHASE_OLD_BODIES, /* those that replace a record */
+    PHASE_OLD_HEADS,
+    PHASE_END,
+};
+
+struct write_block {
+    uint32_t body_at; /* in the payload */
+    uint16_t body_len;
+    bool needs_space; /* no body of at least this length lies there */
+};
+
+/* How a run goes to the disk. The overwrite journal will be the other way, for replaced records. */
+enum write_way { WRITE_IN_PLACE };
+
+struct write_op {
+    struct op op; /* first */
+    unsigned projection;
+    uint64_t first;
+    unsigned n;
+    bool sync;
+    bool reading, writing;
+    size_t head_bytes;
+    uint64_t newest; /* version in the request */
+    uint64_t stale;  /* the newest version in its way */
+    uint64_t space;  /* bytes that first writes need */
+    uint8_t *old;    /* the heads that lie there, owned */
+    enum write_phase phase;
+    unsigned at; /* block of the run the phase has come to */
+    unsigned n_iov;
+    struct iovec iov[WRITE_IOV_MAX];
+    struct write_block blocks[BLOCKS_PER_REQUEST_MAX];
+};
+
+static const uint8_t zeros[CODEC_BLOCK_MAX];
+
+static struct proj *write_proj(struct write_op *w)
+{
+    return object_ready(w->op.obj, w->projection);
+}
+
+static const uint8_t *new_head(const struct write_op *w, unsigned i)
+{
+    return w->op.call->payload + i * w->head_bytes;
+}
+
+/* ---- the request ---- */
+
+/* Every header must say what the request says, and bodies be as long as headers say. */
+static int write_check_payload(struct write_op *w, const struct rpc_call *call)
+{
+    uint32_t hash = file_id_hash(&w->op.ref.id);
+    size_t at = w->n * w->head_bytes;
+
+    if (call->payload_len < at)
+        return -EBADMSG;
+    for (unsigned i = 0; i < w->n; i++) {
+        struct record_header h;
+        enum record_state state =
+            record_inspect(call->payload + i * w->head_bytes, hash, w->first + i,
+                           w->projection, w->op.ref.block_bytes, &h);
+
+        if (state == RECORD_IS_DAMAGED || h.version == 0)
+            return -EBADMSG;
+        w->blocks[i].body_at = (uint32_t)at;
+        w->blocks[i].body_len =
+            state == RECORD_IS_DATA
+                ? (uint16_t)codec_row_bytes(w->op.ref.codec, h.user_bytes)
+                : 0;
+        at += w->blocks[i].body_len;
+        if (at > call->payload_len)
+            return -EBADMSG;
+        if (h.version > w->newest)
+            w->newest = h.version;
+    }
+    return at == call->payload_len ? 0 : -EBADMSG;
+}
+
+static int write_parse(struct write_op *w, const Rozo__StWriteReq *req)
+{
+    const struct rpc_call *call = w->op.call;
+    int rc = op_ref_check(w->op.st, call, req->ref, req->to_storage, CAPABILITY_WRITE,
+                          &w->op.ref);
+
+    if (rc != 0)
+        return rc;
+    if (req->projection >= codec_n(w->op.ref.codec))
+        return -EBADMSG;
+    if (req->n_records == 0 || req->n_records > BLOCKS_PER_REQUEST_MAX)
+        return -EBADMSG;
+    if (req->first_block > PROJFILE_BLOCKS_MAX - req->n_records)
+        return -EBADMSG;
+    w->projection = req->projection;
+    w->first = req->first_block;
+    w->n = req->n_records;
+    w->sync = req->sync;
+    w->head_bytes =
+        RECORD_HEADER_BYTES + codec_overhang_bytes(w->op.ref.codec, req->projection);
+    w->op.want = UINT32_C(1) << req->projection;
+    w->op.exclusive = true;
+    return write_check_payload(w, call);
+}
+
+/* ---- versions ---- */
+
+/* What lies at block i of the run: its version, and whether a body of its length is there. */
+static uint64_t old_version(struct write_op *w, unsigned i, struct record_header *h,
+                            size_t *body_len)
+{
+    struct proj *proj = write_proj(w);
+    uint64_t block = w->first + i;
+    uint64_t mark = proj == NULL ? 0 : marks_find(proj_marks(proj), block);
+    enum record_state state =
+        record_inspect(w->old + i * w->head_bytes, w->op.obj->hash, block, w->projection,
+                       w->op.ref.block_bytes, h);
+
+    *body_len = 0;
+    if (state == RECORD_IS_DAMAGED || h->version < mark) {
+        h->version = 0; /* nothing of the head counts */
+        return mark;
+    }
+    if (state == RECORD_IS_DATA)
+        *body_len = codec_row_bytes(w->op.ref.codec, h->user_bytes);
+    return h->version;
+}
+
+/* May block i be written over what lies there? The same record again may: it heals a torn one. */
+static bool is_stale(struct write_op *w, unsigned i, uint64_t old,
+                     const struct record_header *h)
+{
+    struct record_header new;
+
+    record_header_get(new_head(w, i), &new);
+    if (new.version != old)
+        return new.version < old;
+    if (h->version == old)
+        return memcmp(new_head(w, i), w->old + i * w->head_bytes, RECORD_HEADER_BYTES) !=
+               0;
+    return new.flags !=
+           RECORD_HOLE; /* a mark of this version and the same hole as a record */
+}
+
+/* The newest version in the way; 0: none is. */
+static uint64_t write_find_stale(struct write_op *w)
+{
+    uint64_t newest = 0;
+    bool stale = false;
+
+    w->space = 0;
+    for (unsigned i = 0; i < w->n; i++) {
+        struct write_block *b = &w->blocks[i];
+        struct record_header h;
+        size_t old_len;
+        uint64_t old = old_version(w, i, &h, &old_len);
+
+        stale |= is_stale(w, i, old, &h);
+        if (old > newest)
+            newest = old;
+        b->needs_space = b->body_len > old_len;
+        if (b->needs_space)
+            w->space += w->head_bytes + b->body_len;
+    }
+    return stale ? newest : 0;
+}
+
+/* ---- pieces ---- */
+
+/* Records that replace others will go to the overwrite journal here; first writes go in place. */
+static enum write_way write_place(const struct write_op *w)
+{
+    (void)w;
+    return WRITE_IN_PLACE;
+}
+
+/* End of the part (the blocks of one extent) that block i of the run is in. */
+static unsigned part_end(const struct write_op *w, unsigned i)
+{
+    return i + extent_part(w->first + i, w->first + w->n);
+}
+
+/* Does this part replace any record? */
+static bool part_is_new(const struct write_op *w, unsigned from, unsigned to)
+{
+    for (unsigned i = from; i < to; i++) {
+        if (w->blocks[i].body_len > 0 && !w->blocks[i].needs_space)
+            return false;
+        if (w->blocks[i].body_len == 0 &&
+            !record_header_is_zero(w->old + i * w->head_bytes))
+            return false;
+    }
+    return true;
+}
+
+static void iov_add(struct write_op *w, const void *base, size_t len)
+{
+    struct iovec *last = w->n_iov > 0 ? &w->iov[w->n_iov - 1] : NULL;
+
+    if (last != NULL && (const uint8_t *)last->iov_base + last->iov_len == base) {
+        last->iov_len += len;
+        return;
+    }
+    assert(w->n_iov < WRITE_IOV_MAX);
+    w->iov[w->n_iov++] =
+        (struct iovec){ .iov_base = (void *)(uintptr_t)base, .iov_len = len };
+}
+
+static bool in_phase(const struct write_op *w, unsigned i)
+{
+    return w->blocks[i].body_len > 0 &&
+           w->blocks[i].needs_space == (w->phase == PHASE_NEW_BODIES);
+}
+
+/* Bodies of neighbouring blocks in one write; shorter ones are filled up to the next. */
+static bool submit_bodies(struct write_op *w)
+{
+    struct proj *proj = write_proj(w);
+    unsigned from, to, end;
+    uint64_t len = 0;
+
+    while (w->at < w->n && !in_phase(w, w->at))
+        w->at++;
+    if (w->at == w->n)
+        return false;
+    from = w->at;
+    end = part_end(w, from);
+    w->n_iov = 0;
+    for (to = from; to < end && in_phase(w, to); to++) {
+        const struct write_block *b = &w->blocks[to];
+
+        iov_add(w, w->op.call->payload + b->body_at, b->body_len);
+        len += b->body_len;
+        if (b->body_len < proj->geo.stride && to + 1 < end && in_phase(w, to + 1)) {
+            iov_add(w, zeros, proj->geo.stride - b->body_len);
+            len += proj->geo.stride - b->body_len;
+        }
+    }
+    w->at = to;
+    op_write(&w->op, proj, geometry_body_at(&proj->geo, w->first + from), w->iov,
+             w->n_iov, len);
+    return true;
+}
+
+/* The heads of one part that is, or is not, all new. */
+static bool submit_heads(struct write_op *w)
+{
+    struct proj *proj = write_proj(w);
+
+    while (w->at < w->n) {
+        unsigned from = w->at, to = part_end(w, from);
+        size_t len = (to - from) * w->head_bytes;
+
+        w->at = to;
+        if (part_is_new(w, from, to) != (w->phase == PHASE_NEW_HEADS))
+            continue;
+        w->iov[0] = (struct iovec){ .iov_base = (void *)(uintptr_t)new_head(w, from),
+                                    .iov_len = len };
+        op_write(&w->op, proj, geometry_head_at(&proj->geo, w->first + from), w->iov, 1,
+                 len);
+        return true;
+    }
+    return false;
+}
+
+/* The next positioned write; false: all are done. */
+static bool submit_piece(struct write_op *w)
+{
+    assert(write_place(w) == WRITE_IN_PLACE);
+    while (w->phase != PHASE_END) {
+        bool bodies = w->phase == PHASE_NEW_BODIES || w->phase == PHASE_OLD_BODIES;
+
+        if (bodies ? submit_bodies(w) : submit_heads(w))
+            return true;
+        w->phase++;
+        w->at = 0;
+    }
+    return false;
+}
+
+/* ---- life: each of these is called until it says OP_GO, in this order ---- */
+
+static enum op_next write_enter(struct write_op *w)
+{
+    enum op_next next = op_enter(&w->op);
+
+    if (next == OP_GO && w->op.obj->state[w->projection] == PROJ_DAMAGED)
+        return op_bad(&w->op, -EUCLEAN);
+    return next;
+}
+
+/* The heads that lie there, part by part. */
+static enum op_next write_read_heads(struct write_op *w)
+{
+    struct proj *proj = write_proj(w);
+
+    if (w->reading && w->op.rc != 0)
+        return OP_BAD;
+    while (proj != NULL && w->at < w->n) {
+        unsigned from = w->at, to = part_end(w, from);
+        uint8_t *old = w->old + from * w->head_bytes;
+
+        if (!w->reading && op_read_heads(&w->op, proj, w->first + from, to - from, old)) {
+            w->reading = true;
+            return OP_WAIT;
+        }
+        if (w->reading)
+            op_read_heads_done(&w->op, old);
+        w->reading = false;
+        w->at = to;
+    }
+    w->at = 0;
+    return OP_GO;
+}
+
+static enum op_next write_versions(struct write_op *w)
+{
+    w->stale = write_find_stale(w);
+    return w->stale == 0 ? OP_GO : op_bad(&w->op, -EREMCHG);
+}
+
+static enum op_next write_space(struct write_op *w)
+{
+    return w->space == 0 ? OP_GO : op_space(&w->op, w->space);
+}
+
+static enum op_next write_create(struct write_op *w)
+{
+    if (write_proj(w) != NULL)
+        return OP_GO;
+    return op_create(&w->op, w->projection, version_epoch(w->newest));
+}
+
+/* A later epoch than the file's pages know of: they learn it first. */
+static enum op_next write_epoch(struct write_op *w)
+{
+    struct proj *proj = write_proj(w);
+
+    if (version_epoch(w->newest) <= proj->epoch)
+        return OP_GO;
+    return op_write_marks(&w->op, w->projection, proj_marks(proj),
+                          version_epoch(w->newest));
+}
+
+static enum op_next write_pieces(struct write_op *w)
+{
+    struct proj *proj = write_proj(w);
+
+    if (w->writing && w->op.rc != 0)
+        return OP_BAD;
+    if (w->newest > proj->newest)
+        proj->newest = w->newest;
+    w->writing = true;
+    return submit_piece(w) ? OP_WAIT : OP_GO;
+}
+
+static enum op_next write_sync(struct write_op *w)
+{
+    op_unlock(&w->op);
+    return w->sync ? op_sync(&w->op) : OP_GO;
+}
+
+static void write_reply(struct write_op *w)
+{
+    Rozo__StWriteResp resp = ROZO__ST_WRITE_RESP__INIT;
+
+    resp.verifier = storage_verifier(w->op.st);
+    op_finish_message(&w->op, ROZO__STATUS__OK, &resp.base);
+}
+
+static void write_refuse(struct write_op *w)
+{
+    Rozo__StWriteResp resp = ROZO__ST_WRITE_RESP__INIT;
+
+    if (w->op.rc != -EREMCHG) {
+        op_fail(&w->op, w->op.rc);
+        return;
+    }
+    resp.newest_version = w->stale;
+    op_finish_message(&w->op, ROZO__STATUS__STALE_VERSION, &resp.base);
+}
+
+static void write_step(struct op *op)
+{
+    static enum op_next (*const steps[])(struct write_op *) = {
+        write_enter,  write_read_heads, write_versions, write_space,
+        write_create, write_epoch,      write_pieces,   write_sync,
+    };
+    struct write_op *w = (struct write_op *)op;
+    enum op_next next = OP_GO;
+
+    while (next == OP_GO && op->state < (int)(sizeof(steps) / sizeof(steps[0]))) {
+        next = steps[op->state](w);
+        if (next == OP_GO)
+            op->state++;
+    }
+    if (next == OP_GO)
+        write_reply(w);
+    else if (next == OP_BAD)
+        write_refuse(w);
+}
+
+static void write_free(struct op *op)
+{
+    free(((struct write_op *)op)->old);
+}
+
+void storage_handle_write(struct storage *st, struct rpc_call *call)
+{
+    Rozo__StWriteReq *req = rozo__st_write_req__unpack(NULL, call->msg_len, call->msg);
+    struct write_op *w =
+        (struct write_op *)op_new(st, call, sizeof(*w), write_step, write_free);
+    int rc = req == NULL ? -EBADMSG : 0;
+
+    if (w == NULL) {
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
+        rozo__st_write_req__free_unpacked(req, NULL);
+        return;
+    }
+    if (rc == 0)
+        rc = write_parse(w, req);
+    if (rc == 0) {
+        w->old = calloc(w->n, w->head_bytes);
+        rc = w->old == NULL ? -ENOMEM : 0;
+    }
+    rozo__st_write_req__free_unpacked(req, NULL); /* NULL is fine */
+    if (rc != 0)
+        op_fail(&w->op, rc);
+    else
+        op_start(&w->op);
+}
