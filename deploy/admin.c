@@ -1,0 +1,312 @@
+/*
+ * admin.c - asking exportd, one question at a time.
+ *
+ * In:     the verbs. Out: an rpc channel on a loop of our own, run until the answer is there.
+ * Keeps:  no call waits longer than CALL_MAX_MS; an exportd that refuses connections is given
+ *         REFUSED_MS only. What comes back is checked like anything from the network (I8).
+ */
+#include "deploy/admin.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/rpc_tcp.h"
+#include "common/status.h"
+
+enum {
+    CALL_MAX_MS = 10000,
+    REFUSED_MS = 1500,
+    TICK_MS = 100,
+};
+
+struct admin {
+    char exportd[512];
+    char key_path[PATH_MAX];
+    uv_loop_t loop;
+    struct env_uv env;
+    uv_timer_t tick;
+    struct rpc_keys keys;
+    struct rpc_channel *channel; /* owned; NULL while there is none */
+    bool closed;
+    /* The call going on. */
+    struct rpc_request rq;
+    bool finished;
+    int rc;
+    uint16_t status;
+    uint8_t *answer; /* owned copy */
+    size_t answer_len;
+    struct progress *progress;
+    uint64_t start_ms;
+};
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct admin *a = timer->data;
+
+    if (a->progress != NULL)
+        progress_tick(a->progress);
+    if (!a->finished && clock_ms() - a->start_ms > REFUSED_MS &&
+        rpc_channel_health(a->channel) == RPC_DOWN &&
+        rpc_tcp_channel_last_error(a->channel)[0] != '\0') {
+        rpc_cancel(&a->rq);
+        a->finished = true;
+        a->rc = -ENOTCONN;
+    }
+}
+
+int admin_open(const char *exportd, const char *node_key, struct admin **out,
+               struct err *err)
+{
+    struct admin *a = calloc(1, sizeof(*a));
+    struct rpc_channel_config config = { .role = RPC_ROLE_NODE,
+                                         .name = "rozo",
+                                         .n_addrs = 1 };
+    const char *addrs[] = { exportd };
+    int rc;
+
+    if (a == NULL)
+        return err_wrap(err, -ENOMEM, "connect to exportd");
+    rc = rpc_keys_load(&a->keys, true, node_key, err);
+    if (rc != 0) {
+        free(a);
+        return rc;
+    }
+    snprintf(a->exportd, sizeof(a->exportd), "%s", exportd);
+    snprintf(a->key_path, sizeof(a->key_path), "%s", node_key);
+    rc = uv_loop_init(&a->loop);
+    if (rc != 0) {
+        free(a);
+        return err_wrap(err, rc, "make an event loop");
+    }
+    rc = env_uv_init(&a->env, &a->loop);
+    if (rc != 0) {
+        uv_loop_close(&a->loop);
+        free(a);
+        return err_wrap(err, rc, "make an event loop");
+    }
+    uv_timer_init(&a->loop, &a->tick);
+    a->tick.data = a;
+    config.keys = &a->keys;
+    config.addrs = addrs;
+    rc = rpc_tcp_channel_open(&a->env, &config, &a->channel, err);
+    if (rc != 0) {
+        err_wrap(err, rc, "exportd at %s", exportd);
+        admin_close(a);
+        return rc;
+    }
+    *out = a;
+    return 0;
+}
+
+static void on_channel_closed(void *arg)
+{
+    struct admin *a = arg;
+
+    a->closed = true;
+}
+
+void admin_close(struct admin *a)
+{
+    if (a == NULL)
+        return;
+    if (a->channel != NULL) {
+        rpc_tcp_channel_close(a->channel, on_channel_closed, a);
+        while (!a->closed)
+            uv_run(&a->loop, UV_RUN_ONCE);
+    }
+    uv_close((uv_handle_t *)&a->tick, NULL);
+    env_uv_close(&a->env);
+    while (uv_run(&a->loop, UV_RUN_DEFAULT) != 0)
+        ;
+    uv_loop_close(&a->loop);
+    free(a->answer);
+    free(a);
+}
+
+static void on_answer(struct rpc_request *rq, int rc)
+{
+    struct admin *a = rq->arg;
+
+    a->finished = true;
+    a->rc = rc;
+    if (rc != 0)
+        return;
+    a->status = rq->status;
+    a->answer = malloc(rq->answer_msg_len + 1);
+    if (a->answer == NULL) {
+        a->rc = -ENOMEM;
+        return;
+    }
+    a->answer_len = rq->answer_msg_len;
+    if (rq->answer_msg_len > 0)
+        memcpy(a->answer, rq->answer_msg, rq->answer_msg_len);
+}
+
+/* Words for a call that got no answer. */
+static int call_tell(struct admin *a, struct err *err)
+{
+    const char *why = rpc_tcp_channel_last_error(a->channel);
+
+    if (a->rc == -ENOTCONN || (a->rc == -ETIMEDOUT && why[0] != '\0'))
+        return err_set(
+            err, a->rc,
+            "cannot talk to exportd at %s: %s. Is it running there, and is %s the "
+            "node key of this cluster?",
+            a->exportd, why[0] == '\0' ? "no connection" : why, a->key_path);
+    if (a->rc == -ETIMEDOUT)
+        return err_set(
+            err, a->rc,
+            "exportd at %s did not answer within %d s. It may be hung; look at its "
+            "log",
+            a->exportd, CALL_MAX_MS / 1000);
+    return err_wrap(err, a->rc, "ask exportd at %s", a->exportd);
+}
+
+int admin_call(struct admin *a, uint16_t op, const ProtobufCMessage *question,
+               const ProtobufCMessageDescriptor *answer_type, struct progress *progress,
+               uint16_t *status, ProtobufCMessage **answer, struct err *err)
+{
+    size_t len = protobuf_c_message_get_packed_size(question);
+    uint8_t *packed = malloc(len + 1);
+
+    if (packed == NULL)
+        return err_wrap(err, -ENOMEM, "ask exportd");
+    protobuf_c_message_pack(question, packed);
+    memset(&a->rq, 0, sizeof(a->rq));
+    a->rq.op = op;
+    a->rq.deadline_ms = CALL_MAX_MS;
+    a->rq.msg = packed;
+    a->rq.msg_len = len;
+    a->rq.done = on_answer;
+    a->rq.arg = a;
+    a->finished = false;
+    a->progress = progress;
+    a->start_ms = clock_ms();
+    free(a->answer);
+    a->answer = NULL;
+    rpc_send(a->channel, &a->rq);
+    free(packed);
+    uv_timer_start(&a->tick, on_tick, TICK_MS, TICK_MS);
+    while (!a->finished)
+        uv_run(&a->loop, UV_RUN_ONCE);
+    uv_timer_stop(&a->tick);
+    if (a->rc != 0)
+        return call_tell(a, err);
+    *status = a->status;
+    *answer = protobuf_c_message_unpack(answer_type, NULL, a->answer_len, a->answer);
+    if (*answer == NULL)
+        return err_set(err, -EBADMSG,
+                       "exportd at %s answered what this rozo (%s) cannot read",
+                       a->exportd, ROZO_VERSION);
+    return 0;
+}
+
+/* Words for an answer that is not OK: exportd's own, else those of the status. */
+static int status_tell(const struct admin *a, uint16_t status, const char *words,
+                       struct err *err)
+{
+    int rc = status_to_errno(status);
+
+    if (rc == 0)
+        return 0;
+    if (words != NULL && words[0] != '\0')
+        return err_set(err, rc, "%s", words);
+    if (status == ROZO__STATUS__DENIED)
+        return err_set(err, rc, "exportd at %s lets only holders of the node key do this",
+                       a->exportd);
+    return err_set(err, rc, "exportd at %s answered %s", a->exportd, status_name(status));
+}
+
+int admin_status(struct admin *a, struct progress *progress, Rozo__AdStatusResp **out,
+                 struct err *err)
+{
+    Rozo__AdStatusReq question = ROZO__AD_STATUS_REQ__INIT;
+    ProtobufCMessage *answer;
+    uint16_t status;
+    int rc =
+        admin_call(a, ROZO__OP__AD_STATUS, &question.base,
+                   &rozo__ad_status_resp__descriptor, progress, &status, &answer, err);
+
+    if (rc != 0)
+        return rc;
+    *out = (Rozo__AdStatusResp *)answer;
+    rc = status_tell(a, status, NULL, err);
+    if (rc != 0)
+        rozo__ad_status_resp__free_unpacked(*out, NULL);
+    return rc;
+}
+
+int admin_storage_add(struct admin *a, char **addresses, size_t n_addresses,
+                      const char *volume, struct progress *progress,
+                      Rozo__AdStorageAddResp **out, struct err *err)
+{
+    Rozo__AdStorageAddReq question = ROZO__AD_STORAGE_ADD_REQ__INIT;
+    ProtobufCMessage *answer;
+    uint16_t status;
+    int rc;
+
+    question.addresses = addresses;
+    question.n_addresses = n_addresses;
+    question.volume = (char *)volume;
+    rc = admin_call(a, ROZO__OP__AD_STORAGE_ADD, &question.base,
+                    &rozo__ad_storage_add_resp__descriptor, progress, &status, &answer,
+                    err);
+    if (rc != 0)
+        return rc;
+    *out = (Rozo__AdStorageAddResp *)answer;
+    rc = status_tell(a, status, (*out)->error, err);
+    if (rc == 0 && (*out)->storage == NULL)
+        rc = err_set(err, -EBADMSG, "exportd at %s said OK but not which storage",
+                     a->exportd);
+    if (rc != 0)
+        rozo__ad_storage_add_resp__free_unpacked(*out, NULL);
+    return rc;
+}
+
+int admin_volume_create(struct admin *a, const char *name, struct progress *progress,
+                        Rozo__AdVolumeCreateResp **out, struct err *err)
+{
+    Rozo__AdVolumeCreateReq question = ROZO__AD_VOLUME_CREATE_REQ__INIT;
+    ProtobufCMessage *answer;
+    uint16_t status;
+    int rc;
+
+    question.name = (char *)name;
+    rc = admin_call(a, ROZO__OP__AD_VOLUME_CREATE, &question.base,
+                    &rozo__ad_volume_create_resp__descriptor, progress, &status, &answer,
+                    err);
+    if (rc != 0)
+        return rc;
+    *out = (Rozo__AdVolumeCreateResp *)answer;
+    rc = status_tell(a, status, (*out)->error, err);
+    if (rc == 0 && (*out)->volume == NULL)
+        rc = err_set(err, -EBADMSG, "exportd at %s said OK but not which volume",
+                     a->exportd);
+    if (rc != 0)
+        rozo__ad_volume_create_resp__free_unpacked(*out, NULL);
+    return rc;
+}
+
+int admin_export_create(struct admin *a, const Rozo__AdExportCreateReq *question,
+                        struct progress *progress, Rozo__AdExportCreateResp **out,
+                        struct err *err)
+{
+    ProtobufCMessage *answer;
+    uint16_t status;
+    int rc = admin_call(a, ROZO__OP__AD_EXPORT_CREATE, &question->base,
+                        &rozo__ad_export_create_resp__descriptor, progress, &status,
+                        &answer, err);
+
+    if (rc != 0)
+        return rc;
+    *out = (Rozo__AdExportCreateResp *)answer;
+    rc = status_tell(a, status, (*out)->error, err);
+    if (rc == 0 && (*out)->export == NULL)
+        rc = err_set(err, -EBADMSG, "exportd at %s said OK but not which export",
+                     a->exportd);
+    if (rc != 0)
+        rozo__ad_export_create_resp__free_unpacked(*out, NULL);
+    return rc;
+}

@@ -1,0 +1,135 @@
+/*
+ * cli.c - the table of verbs, exit statuses, complaints, JSON.
+ *
+ * In:     argv, from main().
+ * Out:    stdout for what was asked for, stderr for complaints.
+ * Keeps:  exit status 0 done, 1 failed, 2 wrong usage, for every verb.
+ */
+#include "deploy/cli.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void verbs_print(FILE *to, const struct cli *cli, const struct cli_verb *verbs,
+                        const char *doc)
+{
+    fprintf(to, "Usage: %s VERB [ARGUMENT...]\n%s\n\n", cli->verb, doc);
+    for (const struct cli_verb *v = verbs; v->name != NULL; v++) {
+        if (v->subs == NULL) {
+            fprintf(to, "  %-16s %s\n", v->name, v->summary);
+            continue;
+        }
+        for (const struct cli_verb *sub = v->subs; sub->name != NULL; sub++) {
+            char name[64];
+
+            snprintf(name, sizeof(name), "%s %s", v->name, sub->name);
+            fprintf(to, "  %-16s %s\n", name, sub->summary);
+        }
+    }
+    fprintf(to,
+            "\nEvery verb has --help. Exit status: 0 done, 1 failed, 2 wrong usage.\n");
+}
+
+int cli_dispatch(struct cli *cli, const struct cli_verb *verbs, const char *doc, int argc,
+                 char **argv)
+{
+    size_t len = strlen(cli->verb);
+    const struct cli_verb *v = verbs;
+
+    if (argc < 2) {
+        verbs_print(stderr, cli, verbs, doc);
+        return CLI_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0 ||
+        strcmp(argv[1], "-h") == 0) {
+        verbs_print(stdout, cli, verbs, doc);
+        return cli_finish(cli);
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("rozo %s\n", ROZO_VERSION);
+        return cli_finish(cli);
+    }
+    while (v->name != NULL && strcmp(v->name, argv[1]) != 0)
+        v++;
+    if (v->name == NULL)
+        return cli_usage(cli, "there is no verb '%s'", argv[1]);
+    snprintf(cli->verb + len, sizeof(cli->verb) - len, " %s", v->name);
+    if (v->subs != NULL)
+        return cli_dispatch(cli, v->subs, v->summary, argc - 1, argv + 1);
+    argv[1] = cli->verb;
+    return v->run(cli, argc - 1, argv + 1);
+}
+
+void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
+{
+    argp_err_exit_status = CLI_USAGE;
+    if (argp_parse(argp, argc, argv, 0, NULL, input) != 0)
+        exit(CLI_USAGE); /* a parser returned an error without words of its own */
+}
+
+static void complain(const struct cli *cli, const char *fmt, va_list ap)
+{
+    fflush(stdout);
+    fprintf(stderr, "%s: ", cli->verb);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+}
+
+int cli_fail(const struct cli *cli, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    complain(cli, fmt, ap);
+    va_end(ap);
+    return CLI_FAILED;
+}
+
+int cli_usage(const struct cli *cli, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    complain(cli, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "Try '%s --help'.\n", cli->verb);
+    return CLI_USAGE;
+}
+
+int cli_print_json(const struct cli *cli, json_t *json)
+{
+    int rc = json == NULL ? -1 : json_dumpf(json, stdout, JSON_INDENT(2));
+
+    json_decref(json); /* NULL is fine */
+    if (rc != 0)
+        return cli_fail(cli, "cannot print the answer: %s",
+                        json == NULL ? "out of memory" : strerror(errno));
+    putchar('\n');
+    return cli_finish(cli);
+}
+
+int cli_finish(const struct cli *cli)
+{
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return cli_fail(cli, "cannot write to standard output: %s", strerror(errno));
+    return CLI_DONE;
+}
+
+int cli_number(const char *text, unsigned long min, unsigned long max, unsigned long *out)
+{
+    unsigned long value;
+    char *end;
+
+    if (text[0] < '0' || text[0] > '9')
+        return -EINVAL;
+    errno = 0;
+    value = strtoul(text, &end, 10);
+    if (errno != 0 || *end != '\0' || value < min || value > max)
+        return -EINVAL;
+    *out = value;
+    return 0;
+}

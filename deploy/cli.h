@@ -1,0 +1,67 @@
+/*
+ * cli.h - what the verbs of `rozo` share: the table of verbs, exit statuses, complaints, JSON.
+ */
+#ifndef ROZO_DEPLOY_CLI_H
+#define ROZO_DEPLOY_CLI_H
+
+#include <argp.h>
+#include <jansson.h>
+
+#include "common/err.h"
+
+/* Exit status of every verb. */
+enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+/* One run of the program. */
+struct cli {
+    char verb[64]; /* "rozo storage add", for complaints and usage */
+};
+
+/* A verb, or with `subs` a group of verbs; a table ends with a zero name. */
+struct cli_verb {
+    const char *name;
+    const char *summary;                                /* one line of `rozo --help` */
+    int (*run)(struct cli *cli, int argc, char **argv); /* argv[0] is cli->verb */
+    const struct cli_verb *subs;
+};
+
+/** Find the verb of argv in the table and run it. Returns the exit status. */
+int cli_dispatch(struct cli *cli, const struct cli_verb *verbs, const char *doc, int argc,
+                 char **argv);
+
+/** argp_parse() with our exit status for wrong usage (it exits for --help and on errors). */
+void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
+
+/** Complain on stderr, "rozo storage add: ...". Returns CLI_FAILED. */
+int cli_fail(const struct cli *cli, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/** The same for wrong arguments that argp cannot see. Returns CLI_USAGE. */
+int cli_usage(const struct cli *cli, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/** Print as indented JSON and a newline; takes the reference. Returns the exit status. */
+int cli_print_json(const struct cli *cli, json_t *json);
+/** Flush stdout. Returns CLI_DONE, or complains (disk full, closed pipe) and CLI_FAILED. */
+int cli_finish(const struct cli *cli);
+
+/** A whole number min..max in decimal, nothing else. 0 or -EINVAL. */
+int cli_number(const char *text, unsigned long min, unsigned long max,
+               unsigned long *out);
+
+/* The groups, one file each. */
+int cmd_status(struct cli *cli, int argc, char **argv);
+int cmd_storage_list(struct cli *cli, int argc, char **argv);
+int cmd_storage_add(struct cli *cli, int argc, char **argv);
+int cmd_volume_list(struct cli *cli, int argc, char **argv);
+int cmd_volume_create(struct cli *cli, int argc, char **argv);
+int cmd_export_list(struct cli *cli, int argc, char **argv);
+int cmd_export_create(struct cli *cli, int argc, char **argv);
+int cmd_mount(struct cli *cli, int argc, char **argv);
+int cmd_locate(struct cli *cli, int argc, char **argv);
+int cmd_key_new(struct cli *cli, int argc, char **argv);
+int cmd_dev_up(struct cli *cli, int argc, char **argv);
+int cmd_dev_down(struct cli *cli, int argc, char **argv);
+int cmd_dev_status(struct cli *cli, int argc, char **argv);
+int cmd_dev_restart(struct cli *cli, int argc, char **argv);
+
+#endif

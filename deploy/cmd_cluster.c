@@ -1,0 +1,602 @@
+/*
+ * cmd_cluster.c - `rozo status`, `storage`, `volume`, `export`: what exportd tells about the
+ * cluster, and the few things one can ask it to change.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codec/codec.h"
+#include "deploy/admin.h"
+#include "deploy/cli.h"
+#include "deploy/conn.h"
+#include "deploy/table.h"
+
+enum { ADDRESSES_MAX = 16 };
+
+enum { OPT_VOLUME = 256, OPT_LAYOUT, OPT_CODEC, OPT_BLOCK };
+
+struct cluster_args {
+    struct conn conn;
+    bool json;
+    const char *name;               /* of the volume or export to make */
+    char *addresses[ADDRESSES_MAX]; /* owned, of the storage to add */
+    size_t n_addresses;
+    const char *volume;
+    const char *codec;
+    unsigned layout;
+    unsigned block_bytes;
+};
+
+/* A connection and what came over it. */
+struct asked {
+    struct admin *admin;
+    struct progress progress;
+    Rozo__AdStatusResp *status;
+};
+
+static error_t parse_list(int key, char *arg, struct argp_state *state)
+{
+    struct cluster_args *args = state->input;
+
+    (void)arg;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &args->conn;
+        return 0;
+    case 'j':
+        args->json = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child conn_children[] = { { &conn_argp, 0, NULL, 0 }, { 0 } };
+
+#define OPTION_JSON                           \
+    {                                         \
+        "json", 'j', NULL, 0, "print JSON", 0 \
+    }
+#define OPTION_VOLUME                                                                   \
+    {                                                                                   \
+        "volume", OPT_VOLUME, "NAME", 0, "the volume; needed when there are several", 0 \
+    }
+
+/* ---- asking ---- */
+
+static int ask_open(struct cluster_args *args, struct asked *asked, struct err *err)
+{
+    int rc = conn_resolve(&args->conn, false, err);
+
+    memset(asked, 0, sizeof(*asked));
+    progress_start(&asked->progress, 1);
+    progress_at(&asked->progress, 0, "asking exportd");
+    if (rc == 0)
+        rc = admin_open(args->conn.exportd, args->conn.key, &asked->admin, err);
+    return rc;
+}
+
+static void ask_close(struct asked *asked)
+{
+    progress_end(&asked->progress);
+    if (asked->status != NULL)
+        rozo__ad_status_resp__free_unpacked(asked->status, NULL);
+    admin_close(asked->admin);
+    memset(asked, 0, sizeof(*asked));
+}
+
+static int ask_status(struct cluster_args *args, struct asked *asked, struct err *err)
+{
+    int rc = ask_open(args, asked, err);
+
+    if (rc == 0)
+        rc = admin_status(asked->admin, &asked->progress, &asked->status, err);
+    progress_end(&asked->progress);
+    if (rc != 0)
+        ask_close(asked);
+    return rc;
+}
+
+/* ---- in words ---- */
+
+static const char *volume_name(const Rozo__AdStatusResp *s, uint32_t id)
+{
+    for (size_t i = 0; i < s->n_volumes; i++) {
+        if (s->volumes[i]->id == id)
+            return s->volumes[i]->name;
+    }
+    return "?";
+}
+
+static const char *codec_name(uint32_t kind)
+{
+    const char *name = codec_kind_name(kind);
+
+    return name == NULL ? "?" : name;
+}
+
+/* "a:1, a:2" */
+static void addresses_text(const Rozo__Storage *st, char *out, size_t size)
+{
+    size_t len = 0;
+
+    out[0] = '\0';
+    for (size_t i = 0; i < st->n_addresses && len < size; i++)
+        len += (size_t)snprintf(out + len, size - len, "%s%s", i == 0 ? "" : ", ",
+                                st->addresses[i]);
+}
+
+static void storages_print(const Rozo__AdStatusResp *s)
+{
+    static const char *const heads[] = { ">ID",  "STATE",  ">SIZE",    ">FREE",
+                                         "HOST", "VOLUME", "ADDRESSES" };
+    struct table t;
+
+    table_init(&t, heads, 7);
+    for (size_t i = 0; i < s->n_storages; i++) {
+        const Rozo__Storage *st = s->storages[i];
+        char total[HUMAN_BYTES_TEXT], free_text[HUMAN_BYTES_TEXT], addresses[512];
+
+        addresses_text(st, addresses, sizeof(addresses));
+        table_cell(&t, "%u", st->id);
+        table_cell(&t, "%s", st->up ? "up" : "DOWN");
+        table_cell(&t, "%s",
+                   st->total_bytes == 0 ? "-" : human_bytes(total, st->total_bytes));
+        table_cell(&t, "%s",
+                   st->total_bytes == 0 ? "-" : human_bytes(free_text, st->free_bytes));
+        table_cell(&t, "%.24s", st->host[0] == '\0' ? "-" : st->host);
+        table_cell(&t, "%.16s", volume_name(s, st->volume));
+        table_cell(&t, "%s", addresses);
+    }
+    table_print(&t, stdout);
+    table_free(&t);
+    for (size_t i = 0; i < s->n_storages; i++) {
+        if (!s->storages[i]->up && s->storages[i]->error[0] != '\0')
+            printf("storage %u: %.400s\n", s->storages[i]->id, s->storages[i]->error);
+    }
+}
+
+static void exports_print(const Rozo__AdStatusResp *s)
+{
+    static const char *const heads[] = { "EXPORT", "VOLUME", ">LAYOUT", "CODEC",
+                                         ">BLOCK", ">FILES", ">CLIENTS" };
+    struct table t;
+
+    table_init(&t, heads, 7);
+    for (size_t i = 0; i < s->n_exports; i++) {
+        const Rozo__Export *e = s->exports[i];
+        char block[HUMAN_BYTES_TEXT];
+
+        table_cell(&t, "%.24s", e->name);
+        table_cell(&t, "%.16s", volume_name(s, e->volume));
+        table_cell(&t, "%u", e->layout);
+        table_cell(&t, "%s", codec_name(e->codec));
+        table_cell(&t, "%s", human_bytes(block, e->block_bytes));
+        table_cell(&t, "%llu", (unsigned long long)e->files);
+        table_cell(&t, "%u", e->sessions);
+    }
+    table_print(&t, stdout);
+    table_free(&t);
+}
+
+static void volumes_print(const Rozo__AdStatusResp *s)
+{
+    static const char *const heads[] = { ">ID", "VOLUME", ">STORAGES", "THEIR IDS" };
+    struct table t;
+
+    table_init(&t, heads, 4);
+    for (size_t i = 0; i < s->n_volumes; i++) {
+        const Rozo__Volume *v = s->volumes[i];
+        char ids[200] = "-";
+        size_t len = 0;
+
+        for (size_t j = 0; j < v->n_storages && len < sizeof(ids); j++)
+            len += (size_t)snprintf(ids + len, sizeof(ids) - len, "%s%u",
+                                    j == 0 ? "" : ", ", v->storages[j]);
+        table_cell(&t, "%u", v->id);
+        table_cell(&t, "%.32s", v->name);
+        table_cell(&t, "%zu", v->n_storages);
+        table_cell(&t, "%s", ids);
+    }
+    table_print(&t, stdout);
+    table_free(&t);
+}
+
+static void cluster_id_text(const ProtobufCBinaryData *id, char out[33])
+{
+    out[0] = '\0';
+    for (size_t i = 0; i < id->len && i < 16; i++)
+        snprintf(out + 2 * i, 3, "%02x", id->data[i]);
+}
+
+static void duration_text(uint64_t s, char *out, size_t size)
+{
+    if (s < 120)
+        snprintf(out, size, "%llu s", (unsigned long long)s);
+    else if (s < 2 * 3600)
+        snprintf(out, size, "%llu min", (unsigned long long)(s / 60));
+    else if (s < 2 * 86400)
+        snprintf(out, size, "%llu h", (unsigned long long)(s / 3600));
+    else
+        snprintf(out, size, "%llu days", (unsigned long long)(s / 86400));
+}
+
+/* ---- in JSON. Strings of a peer may hold anything: what is no UTF-8 is left out. ---- */
+
+static json_t *json_text(const char *text)
+{
+    json_t *json = json_string(text);
+
+    return json != NULL ? json : json_string("?");
+}
+
+static json_t *storage_json(const Rozo__AdStatusResp *s, const Rozo__Storage *st)
+{
+    json_t *addresses = json_array();
+
+    for (size_t i = 0; i < st->n_addresses; i++)
+        json_array_append_new(addresses, json_text(st->addresses[i]));
+    return json_pack("{s:I, s:b, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "id",
+                     (json_int_t)st->id, "up", (int)st->up, "addresses", addresses,
+                     "host", json_text(st->host), "rack", json_text(st->rack), "volume",
+                     json_text(s == NULL ? "" : volume_name(s, st->volume)),
+                     "total_bytes", (json_int_t)st->total_bytes, "free_bytes",
+                     (json_int_t)st->free_bytes, "version", json_text(st->version),
+                     "error", json_text(st->error));
+}
+
+static json_t *storages_json(const Rozo__AdStatusResp *s)
+{
+    json_t *json = json_array();
+
+    for (size_t i = 0; i < s->n_storages; i++)
+        json_array_append_new(json, storage_json(s, s->storages[i]));
+    return json;
+}
+
+static json_t *volume_json(const Rozo__Volume *v)
+{
+    json_t *ids = json_array();
+
+    for (size_t i = 0; i < v->n_storages; i++)
+        json_array_append_new(ids, json_integer(v->storages[i]));
+    return json_pack("{s:I, s:o, s:o}", "id", (json_int_t)v->id, "name",
+                     json_text(v->name), "storages", ids);
+}
+
+static json_t *volumes_json(const Rozo__AdStatusResp *s)
+{
+    json_t *json = json_array();
+
+    for (size_t i = 0; i < s->n_volumes; i++)
+        json_array_append_new(json, volume_json(s->volumes[i]));
+    return json;
+}
+
+static json_t *export_json(const Rozo__AdStatusResp *s, const Rozo__Export *e)
+{
+    return json_pack("{s:I, s:o, s:o, s:I, s:s, s:I, s:I, s:I}", "id", (json_int_t)e->id,
+                     "name", json_text(e->name), "volume",
+                     json_text(s == NULL ? "" : volume_name(s, e->volume)), "layout",
+                     (json_int_t)e->layout, "codec", codec_name(e->codec), "block_bytes",
+                     (json_int_t)e->block_bytes, "files", (json_int_t)e->files, "clients",
+                     (json_int_t)e->sessions);
+}
+
+static json_t *exports_json(const Rozo__AdStatusResp *s)
+{
+    json_t *json = json_array();
+
+    for (size_t i = 0; i < s->n_exports; i++)
+        json_array_append_new(json, export_json(s, s->exports[i]));
+    return json;
+}
+
+/* ---- the verbs that look ---- */
+
+/* One thing of the status: as JSON, or printed. */
+static int list_verb(struct cli *cli, int argc, char **argv, const char *doc,
+                     json_t *(*json)(const Rozo__AdStatusResp *),
+                     void (*print)(const Rozo__AdStatusResp *))
+{
+    static const struct argp_option options[] = { OPTION_JSON, { 0 } };
+    const struct argp argp = {
+        .options = options, .parser = parse_list, .doc = doc, .children = conn_children
+    };
+    struct cluster_args args = { 0 };
+    struct asked asked;
+    struct err err = { 0 };
+    int rc;
+
+    cli_parse(&argp, argc, argv, &args);
+    if (ask_status(&args, &asked, &err) != 0)
+        return cli_fail(cli, "%s", err.text);
+    if (args.json) {
+        rc = cli_print_json(cli, json(asked.status));
+    } else {
+        print(asked.status);
+        rc = cli_finish(cli);
+    }
+    ask_close(&asked);
+    return rc;
+}
+
+static json_t *status_json(const Rozo__AdStatusResp *s)
+{
+    char id[33];
+
+    cluster_id_text(&s->cluster_id, id);
+    return json_pack("{s:s, s:o, s:I, s:I, s:o, s:o, s:o}", "cluster_id", id, "version",
+                     json_text(s->version), "uptime_s", (json_int_t)s->uptime_s, "trash",
+                     (json_int_t)s->trash, "storages", storages_json(s), "volumes",
+                     volumes_json(s), "exports", exports_json(s));
+}
+
+static void status_print(const Rozo__AdStatusResp *s)
+{
+    char id[33], up_for[32], total[HUMAN_BYTES_TEXT], free_text[HUMAN_BYTES_TEXT];
+    uint64_t total_bytes = 0, free_bytes = 0;
+    size_t n_up = 0;
+
+    for (size_t i = 0; i < s->n_storages; i++) {
+        n_up += s->storages[i]->up;
+        total_bytes += s->storages[i]->total_bytes;
+        free_bytes += s->storages[i]->free_bytes;
+    }
+    cluster_id_text(&s->cluster_id, id);
+    duration_text(s->uptime_s, up_for, sizeof(up_for));
+    printf("cluster  %s\n", id);
+    printf("exportd  %.32s, up for %s\n", s->version, up_for);
+    printf("storages %zu of %zu up, %s free of %s (raw, before coding)\n", n_up,
+           s->n_storages, human_bytes(free_text, free_bytes),
+           human_bytes(total, total_bytes));
+    if (s->trash > 0)
+        printf("removing %llu files whose projections still lie on storages\n",
+               (unsigned long long)s->trash);
+    if (s->n_storages > 0) {
+        putchar('\n');
+        storages_print(s);
+    }
+    if (s->n_exports > 0) {
+        putchar('\n');
+        exports_print(s);
+    }
+    if (s->n_storages == 0)
+        printf("\nNo storage has joined yet: rozo storage add HOST:PORT\n");
+    else if (s->n_exports == 0)
+        printf("\nThere is nothing to mount yet: rozo export create NAME\n");
+}
+
+int cmd_status(struct cli *cli, int argc, char **argv)
+{
+    return list_verb(
+        cli, argc, argv,
+        "Show the cluster: its storages and whether they are up, their space, the "
+        "exports and how many clients have them mounted.",
+        status_json, status_print);
+}
+
+int cmd_storage_list(struct cli *cli, int argc, char **argv)
+{
+    return list_verb(cli, argc, argv, "List the storages of the cluster.", storages_json,
+                     storages_print);
+}
+
+int cmd_volume_list(struct cli *cli, int argc, char **argv)
+{
+    return list_verb(cli, argc, argv,
+                     "List the volumes: sets of storages that exports draw on.",
+                     volumes_json, volumes_print);
+}
+
+int cmd_export_list(struct cli *cli, int argc, char **argv)
+{
+    return list_verb(cli, argc, argv, "List the exports: the file systems clients mount.",
+                     exports_json, exports_print);
+}
+
+/* ---- the verbs that change ---- */
+
+static unsigned number_arg(struct argp_state *state, const char *option, const char *arg,
+                           unsigned long min, unsigned long max)
+{
+    unsigned long value = 0;
+
+    if (cli_number(arg, min, max, &value) != 0)
+        argp_error(state, "%s wants a number from %lu to %lu, not '%s'", option, min, max,
+                   arg);
+    return (unsigned)value;
+}
+
+static error_t parse_change(int key, char *arg, struct argp_state *state)
+{
+    struct cluster_args *args = state->input;
+
+    switch (key) {
+    case OPT_VOLUME:
+        args->volume = arg;
+        return 0;
+    case OPT_CODEC:
+        args->codec = arg;
+        return 0;
+    case OPT_LAYOUT:
+        args->layout = number_arg(state, "--layout", arg, 0, 2);
+        return 0;
+    case OPT_BLOCK:
+        args->block_bytes = number_arg(state, "--block-bytes", arg, 4096, 8192);
+        if (args->block_bytes != 4096 && args->block_bytes != 8192)
+            argp_error(state, "--block-bytes is 4096 or 8192");
+        return 0;
+    default:
+        return parse_list(key, arg, state);
+    }
+}
+
+static error_t parse_named(int key, char *arg, struct argp_state *state)
+{
+    struct cluster_args *args = state->input;
+
+    switch (key) {
+    case ARGP_KEY_ARG:
+        if (args->name != NULL || arg[0] == '\0')
+            argp_error(state, "one NAME, please");
+        args->name = arg;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "NAME is missing");
+        return 0;
+    default:
+        return parse_change(key, arg, state);
+    }
+}
+
+static error_t parse_addresses(int key, char *arg, struct argp_state *state)
+{
+    struct cluster_args *args = state->input;
+
+    switch (key) {
+    case ARGP_KEY_ARG:
+        for (char *save, *word = strtok_r(arg, ",", &save); word != NULL;
+             word = strtok_r(NULL, ",", &save)) {
+            if (args->n_addresses == ADDRESSES_MAX)
+                argp_error(state, "a storage has at most %d addresses", ADDRESSES_MAX);
+            if (strchr(word, ':') == NULL)
+                argp_error(state, "'%s' has no port; say HOST:PORT", word);
+            args->addresses[args->n_addresses++] = word;
+        }
+        return 0;
+    case ARGP_KEY_END:
+        if (args->n_addresses == 0)
+            argp_error(state, "HOST:PORT is missing: an address the storage listens on");
+        return 0;
+    default:
+        return parse_change(key, arg, state);
+    }
+}
+
+int cmd_storage_add(struct cli *cli, int argc, char **argv)
+{
+    static const struct argp_option options[] = { OPTION_VOLUME, OPTION_JSON, { 0 } };
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse_addresses,
+        .args_doc = "HOST:PORT[,HOST:PORT...]",
+        .doc =
+            "Let a storage join the cluster: exportd asks it there who it is, gives it its "
+            "number and adds it to the volume. The storage must run, with the keys of this "
+            "cluster. Name all the addresses it listens on; adding it again is harmless.",
+        .children = conn_children
+    };
+    struct cluster_args args = { 0 };
+    Rozo__AdStorageAddResp *answer = NULL;
+    struct asked asked;
+    struct err err = { 0 };
+    int rc;
+
+    cli_parse(&argp, argc, argv, &args);
+    rc = ask_open(&args, &asked, &err);
+    if (rc == 0)
+        rc = admin_storage_add(asked.admin, args.addresses, args.n_addresses,
+                               args.volume == NULL ? "" : args.volume, &asked.progress,
+                               &answer, &err);
+    ask_close(&asked);
+    if (rc != 0)
+        return cli_fail(cli, "%s", err.text);
+    if (args.json) {
+        rc = cli_print_json(cli, storage_json(NULL, answer->storage));
+    } else {
+        printf("storage %u is a member\n", answer->storage->id);
+        rc = cli_finish(cli);
+    }
+    rozo__ad_storage_add_resp__free_unpacked(answer, NULL);
+    return rc;
+}
+
+int cmd_volume_create(struct cli *cli, int argc, char **argv)
+{
+    static const struct argp_option options[] = { OPTION_JSON, { 0 } };
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse_named,
+        .args_doc = "NAME",
+        .doc =
+            "Make a volume: an empty set of storages. Fill it by `rozo storage add --volume "
+            "NAME`.",
+        .children = conn_children
+    };
+    struct cluster_args args = { 0 };
+    Rozo__AdVolumeCreateResp *answer = NULL;
+    struct asked asked;
+    struct err err = { 0 };
+    int rc;
+
+    cli_parse(&argp, argc, argv, &args);
+    rc = ask_open(&args, &asked, &err);
+    if (rc == 0)
+        rc = admin_volume_create(asked.admin, args.name, &asked.progress, &answer, &err);
+    ask_close(&asked);
+    if (rc != 0)
+        return cli_fail(cli, "%s", err.text);
+    if (args.json) {
+        rc = cli_print_json(cli, volume_json(answer->volume));
+    } else {
+        printf("volume %.64s is there\n", answer->volume->name);
+        rc = cli_finish(cli);
+    }
+    rozo__ad_volume_create_resp__free_unpacked(answer, NULL);
+    return rc;
+}
+
+int cmd_export_create(struct cli *cli, int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        OPTION_VOLUME,
+        { "layout", OPT_LAYOUT, "0|1|2", 0,
+          "0: any 2 of 3 projections, 1: 4 of 6, 2: 8 of 12 (default 0)", 0 },
+        { "codec", OPT_CODEC, "NAME", 0, "erasure code (default mojette)", 0 },
+        { "block-bytes", OPT_BLOCK, "4096|8192", 0, "unit of coding (default 8192)", 0 },
+        OPTION_JSON,
+        { 0 },
+    };
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse_named,
+        .args_doc = "NAME",
+        .doc =
+            "Make an export: an empty file system. Layout, code and block size stay for "
+            "good; the volume must have enough storages for the layout.",
+        .children = conn_children
+    };
+    struct cluster_args args = { 0 };
+    Rozo__AdExportCreateReq question = ROZO__AD_EXPORT_CREATE_REQ__INIT;
+    Rozo__AdExportCreateResp *answer = NULL;
+    struct asked asked;
+    struct err err = { 0 };
+    int rc;
+
+    cli_parse(&argp, argc, argv, &args);
+    question.name = (char *)args.name;
+    question.layout = args.layout;
+    question.block_bytes = args.block_bytes;
+    if (args.volume != NULL)
+        question.volume = (char *)args.volume;
+    if (args.codec != NULL)
+        question.codec = (char *)args.codec;
+    rc = ask_open(&args, &asked, &err);
+    if (rc == 0)
+        rc = admin_export_create(asked.admin, &question, &asked.progress, &answer, &err);
+    ask_close(&asked);
+    if (rc != 0)
+        return cli_fail(cli, "%s", err.text);
+    if (args.json) {
+        rc = cli_print_json(cli, export_json(NULL, answer->export));
+    } else {
+        printf("export %.64s is there; mount it: rozo mount %.64s MNT\n",
+               answer->export->name, answer->export->name);
+        rc = cli_finish(cli);
+    }
+    rozo__ad_export_create_resp__free_unpacked(answer, NULL);
+    return rc;
+}

@@ -1,0 +1,58 @@
+/*
+ * main.c - rozo, the command line of the file system: finds the verb and runs it.
+ */
+#include <signal.h>
+#include <stdio.h>
+
+#include "common/log.h"
+#include "deploy/cli.h"
+
+static const struct cli_verb dev_verbs[] = {
+    { "up", "start a private cluster on this machine and mount it", cmd_dev_up, NULL },
+    { "down", "stop it; its data stays", cmd_dev_down, NULL },
+    { "status", "its processes, their pids and addresses", cmd_dev_status, NULL },
+    { "restart", "restart one of its processes", cmd_dev_restart, NULL },
+    { 0 },
+};
+static const struct cli_verb storage_verbs[] = {
+    { "list", "the storages of the cluster", cmd_storage_list, NULL },
+    { "add", "let a storage join the cluster", cmd_storage_add, NULL },
+    { 0 },
+};
+static const struct cli_verb volume_verbs[] = {
+    { "list", "the volumes and their storages", cmd_volume_list, NULL },
+    { "create", "make a volume", cmd_volume_create, NULL },
+    { 0 },
+};
+static const struct cli_verb export_verbs[] = {
+    { "list", "the file systems one can mount", cmd_export_list, NULL },
+    { "create", "make a file system", cmd_export_create, NULL },
+    { 0 },
+};
+static const struct cli_verb key_verbs[] = {
+    { "new", "make a key file", cmd_key_new, NULL },
+    { 0 },
+};
+static const struct cli_verb verbs[] = {
+    { "status", "the cluster: storages, space, exports", cmd_status, NULL },
+    { "storage", "Storages of a cluster.", NULL, storage_verbs },
+    { "volume", "Volumes: sets of storages that exports draw on.", NULL, volume_verbs },
+    { "export", "Exports: the file systems clients mount.", NULL, export_verbs },
+    { "mount", "mount an export", cmd_mount, NULL },
+    { "locate", "where a file lies", cmd_locate, NULL },
+    { "key", "Keys of a cluster.", NULL, key_verbs },
+    { "dev", "Private clusters on one machine, to try things out and to test.", NULL,
+      dev_verbs },
+    { 0 },
+};
+
+int main(int argc, char **argv)
+{
+    struct cli cli = { .verb = "rozo" };
+
+    log_init("rozo");
+    log_set_level(LOG_LEVEL_ERROR); /* what goes wrong is said by the verbs, once */
+    signal(SIGPIPE, SIG_IGN);
+    return cli_dispatch(&cli, verbs, "The command line of the rozo file system.", argc,
+                        argv);
+}

@@ -1,0 +1,245 @@
+"""The command line: every verb has --help, exit statuses 0/1/2, JSON that parses, errors that help."""
+import json
+import os
+import re
+import stat
+import subprocess
+
+import pytest
+
+from conftest import BIN, cannot_mount, rozo, wait_for
+
+VERBS = ["status", "storage list", "storage add", "volume list", "volume create", "export list",
+         "export create", "mount", "locate", "key new", "dev up", "dev down", "dev status", "dev restart"]
+NOWHERE = {"ROZO_EXPORTD": "", "ROZO_KEY": "", "ROZO_CONFIG": "/nowhere/rozo.yaml"}
+
+
+@pytest.fixture(scope="module")
+def c(cluster_shared):
+    return cluster_shared
+
+
+def fits(text):
+    return all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_help_lists_every_verb():
+    out = rozo("--help").stdout
+    assert fits(out)
+    for verb in VERBS:
+        assert re.search(r"^  %s +\S" % verb, out, re.M), verb
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb):
+    r = rozo(*verb.split(), "--help")
+    assert "rozo " + verb in r.stdout and len(r.stdout.splitlines()) > 3
+    assert fits(r.stdout), r.stdout
+
+
+@pytest.mark.parametrize("program", ["exportd", "storaged", "rozomount", "rozo"])
+def test_programs_have_version_and_help(program):
+    path = os.path.join(BIN, program)
+    out = subprocess.run([path, "--version"], stdout=subprocess.PIPE, text=True, timeout=30, check=True)
+    assert re.search(r"\b\d+\.\d+\.\d+\b", out.stdout)
+    out = subprocess.run([path, "--help"], stdout=subprocess.PIPE, text=True, timeout=30, check=True)
+    assert "sage:" in out.stdout
+
+
+@pytest.mark.parametrize("args", [
+    [], ["nonsense"], ["--nonsense"], ["storage"], ["storage", "nonsense"], ["storage", "add"],
+    ["storage", "add", "no-port"], ["volume", "create"], ["export", "create"],
+    ["export", "create", "a", "b"], ["export", "create", "x", "--layout", "3"],
+    ["export", "create", "x", "--block-bytes", "5000"], ["mount"], ["mount", "main"],
+    ["mount", "a/b", "/mnt"], ["locate"], ["key", "new"], ["dev", "up"], ["dev", "down"],
+    ["dev", "up", "--dir", "x", "--layout", "3"], ["dev", "up", "--dir", "x", "--codec", "nonsense"],
+    ["dev", "up", "--dir", "x", "--storages", "0"], ["dev", "up", "--dir", "x", "--links", "-1"],
+    ["dev", "up", "--dir", "x", "--log-level", "loud"], ["dev", "restart", "--dir", "x"],
+    ["status", "extra"], ["status", "--nonsense"]])
+def test_wrong_usage_is_exit_2(args):
+    r = rozo(*args, check=False)
+    assert r.returncode == 2, r.stderr
+    assert r.stderr and not r.stdout
+    assert not os.path.exists("x")
+
+
+@pytest.mark.parametrize("verb", ["status", "storage list", "volume list", "export list"])
+def test_without_a_cluster_it_says_what_is_missing(verb, scratch):
+    r = rozo(*verb.split(), check=False, env=NOWHERE)
+    assert r.returncode == 1 and "/nowhere/rozo.yaml" in r.stderr
+    r = rozo(*verb.split(), "--exportd", "127.0.0.1:1", "--key", scratch + "/no.key", check=False)
+    assert r.returncode == 1 and "no.key" in r.stderr
+    rozo("key", "new", scratch + "/k")
+    r = rozo(*verb.split(), "--exportd", "127.0.0.1:1", "--key", scratch + "/k", check=False)
+    assert r.returncode == 1 and "127.0.0.1:1" in r.stderr and "refused" in r.stderr
+
+
+def test_config_file_is_checked(scratch):
+    path = scratch + "/rozo.yaml"
+    with open(path, "w") as f:
+        f.write("exportd: 127.0.0.1:1\nkay: /x\n")
+    r = rozo("status", "--config", path, check=False)
+    assert r.returncode == 1 and re.search(r"rozo\.yaml:2: kay", r.stderr), r.stderr
+
+
+def test_wrong_key_is_told(c, scratch):
+    rozo("key", "new", scratch + "/k")
+    r = rozo("status", "--exportd", c.dev_status()["exportd"], "--key", scratch + "/k", check=False)
+    assert r.returncode == 1 and "key" in r.stderr
+
+
+def test_client_key_does_not_administer(c):
+    r = rozo("status", "--exportd", c.dev_status()["exportd"], "--key", c.dir + "/etc/client.key",
+             check=False)
+    assert r.returncode == 1 and "key" in r.stderr
+
+
+def test_key_new(scratch):
+    path = scratch + "/k"
+    rozo("key", "new", path)
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    with open(path) as f:
+        first = f.read()
+    assert re.fullmatch(r"[0-9a-f]{64}\n", first)
+    r = rozo("key", "new", path, check=False)
+    assert r.returncode == 1 and path in r.stderr
+    with open(path) as f:
+        assert f.read() == first
+    assert rozo("key", "new", scratch + "/no/k", check=False).returncode == 1
+
+
+def test_status_and_lists(c):
+    s = c.status()
+    assert re.fullmatch(r"[0-9a-f]{32}", s["cluster_id"])
+    assert [st["up"] for st in s["storages"]] == [True] * 4
+    assert len({st["id"] for st in s["storages"]}) == 4
+    assert all(0 < st["free_bytes"] <= st["total_bytes"] for st in s["storages"])
+    assert [v["name"] for v in s["volumes"]] == ["default"]
+    main = [e for e in s["exports"] if e["name"] == "main"]
+    assert len(main) == 1 and main[0]["layout"] == 0 and main[0]["codec"] == "mojette"
+    assert main[0]["clients"] == 1
+    assert json.loads(c.admin("storage", "list", "--json").stdout)[0].keys() == s["storages"][0].keys()
+    assert json.loads(c.admin("volume", "list", "--json").stdout) == s["volumes"]
+    assert json.loads(c.admin("export", "list", "--json").stdout)[0]["name"] == "main"
+    for verb in (["status"], ["storage", "list"], ["volume", "list"], ["export", "list"]):
+        out = c.admin(*verb).stdout
+        assert out and fits(out), out
+
+
+def test_a_storage_that_is_down_shows(c):
+    c.kill("storaged-4")
+    try:
+        wait_for(lambda: [s["up"] for s in c.status()["storages"]].count(False) == 1,
+                 "storaged-4 to be seen down")
+        down = [s for s in c.status()["storages"] if not s["up"]][0]
+        port = c.addresses("storaged-4")[0][1]
+        assert down["addresses"] == ["127.0.0.1:%d" % port]
+        assert "DOWN" in c.admin("storage", "list").stdout
+    finally:
+        c.restart("storaged-4")
+        c.wait_all_up()
+
+
+def test_export_and_volume_create(c, scratch):
+    made = json.loads(c.admin("export", "create", "second", "--block-bytes", 4096, "--json").stdout)
+    assert made["name"] == "second" and made["block_bytes"] == 4096 and made["layout"] == 0
+    r = c.admin("export", "create", "second", "--layout", 1, check=False)
+    assert r.returncode == 1 and r.stderr
+    r = c.admin("export", "create", "third", "--layout", 2, check=False)
+    assert r.returncode == 1 and "storages" in r.stderr
+    r = c.admin("export", "create", "third", "--codec", "nonsense", check=False)
+    assert r.returncode == 1 and "nonsense" in r.stderr
+    c.admin("volume", "create", "extra")
+    assert [v["name"] for v in c.status()["volumes"]] == ["default", "extra"]
+    r = c.admin("export", "create", "on-extra", "--volume", "extra", check=False)
+    assert r.returncode == 1
+    assert {e["name"] for e in c.status()["exports"]} == {"main", "second"}
+
+
+def test_storage_add_again_is_harmless_and_nobody_there_is_told(c):
+    port = c.addresses("storaged-1")[0][1]
+    again = json.loads(c.admin("storage", "add", "127.0.0.1:%d" % port, "--volume", "default",
+                               "--json").stdout)
+    assert again["id"] in [s["id"] for s in c.status()["storages"]]
+    assert len(c.status()["storages"]) == 4
+    r = c.admin("storage", "add", "127.0.0.1:1", "--volume", "default", check=False)
+    assert r.returncode == 1 and "127.0.0.1:1" in r.stderr
+
+
+def test_mount_verb(c, scratch):
+    if cannot_mount():
+        pytest.skip("mounting needs root and /dev/fuse: " + cannot_mount())
+    mnt = scratch + "/m"
+    os.mkdir(mnt)
+    c.admin("mount", "main", mnt)
+    try:
+        with open(mnt + "/by-verb", "w") as f:
+            f.write("hello")
+        with open(c.mnt + "/by-verb") as f:
+            assert f.read() == "hello"
+    finally:
+        subprocess.run(["umount", mnt], check=True)
+    r = c.admin("mount", "no-such-export", mnt, check=False)
+    assert r.returncode != 0 and "no-such-export" in r.stderr
+
+
+def test_mount_helper_of_fstab(c, scratch):
+    """mount -t fuse.rozomount, as a line of /etc/fstab does it."""
+    if cannot_mount():
+        pytest.skip("mounting needs root and /dev/fuse: " + cannot_mount())
+    mnt, fstab = scratch + "/m", scratch + "/fstab"
+    os.mkdir(mnt)
+    with open(fstab, "w") as f:
+        f.write("%s/main %s fuse.rozomount _netdev,key=%s/etc/client.key 0 0\n" %
+                (c.dev_status()["exportd"], mnt, c.dir))
+    env = dict(os.environ, PATH=BIN + ":" + os.environ["PATH"])
+    r = subprocess.run(["mount", "--fstab", fstab, mnt], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                       text=True, timeout=60, env=env)
+    assert r.returncode == 0, r.stdout
+    try:
+        assert os.path.ismount(mnt)
+        with open(mnt + "/by-fstab", "w") as f:
+            f.write("x")
+    finally:
+        subprocess.run(["umount", mnt], check=True)
+
+
+def test_locate(c):
+    path = c.mnt + "/located"
+    with open(path, "wb") as f:
+        f.write(os.urandom(1 << 20))
+        os.fsync(f.fileno())
+    where = c.locate(path)
+    assert (where["layout"], where["k"], where["n"]) == (0, 2, 3)
+    assert where["size"] == 1 << 20 and where["export"] == "main" and where["codec"] == "mojette"
+    assert where["ino"] == os.stat(path).st_ino
+    assert len(where["storages"]) == 4 and all(s["reachable"] for s in where["storages"])
+    assert [s["role"] for s in where["storages"]].count("optimal") == 3
+    held = sorted(p for s in where["storages"] for p in s["projections"])
+    assert held == [0, 1, 2]
+    out = rozo("locate", path).stdout
+    assert "any 2 of 3" in out and "optimal" in out and "NO" not in out
+    assert json.loads(rozo("locate", "--json", path, path).stdout)[1]["file"] == path
+    gone = [s for s in where["storages"] if s["projections"]][0]
+    name = [n for n in c.names("storaged") if
+            "127.0.0.1:%d" % c.addresses(n)[0][1] in gone["addresses"]][0]
+    c.kill(name)
+    try:
+        wait_for(lambda: [s["id"] for s in c.locate(path)["storages"] if not s["reachable"]] == [gone["id"]],
+                 "the killed storage to be unreachable")
+    finally:
+        c.restart(name)
+        c.wait_all_up()
+
+
+def test_locate_of_other_things(c, scratch):
+    for path in ("/etc/passwd", c.mnt, "/nowhere"):
+        r = rozo("locate", path, check=False)
+        assert r.returncode == 1 and path in r.stderr and not r.stdout
+
+
+def test_errors_go_to_a_full_disk_too(c):
+    with open("/dev/full", "w") as full:
+        r = subprocess.run([os.path.join(BIN, "rozo"), "status", "--config", c.dir + "/etc/rozo.yaml"],
+                           stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert r.returncode == 1 and "standard output" in r.stderr

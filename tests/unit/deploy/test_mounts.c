@@ -1,0 +1,77 @@
+/*
+ * test_mounts.c - reading mountinfo; paths that need not answer.
+ */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "deploy/files.h"
+#include "deploy/mounts.h"
+#include "tests/unit/unit.h"
+
+static const char MOUNTINFO[] =
+    "25 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
+    "26 25 0:5 / /dev rw,nosuid shared:2 master:3 - devtmpfs udev rw,size=8k\n"
+    "27 25 0:44 / /mnt/with\\040blank rw - fuse.rozomount 127.0.0.1:1/main rw\n"
+    "28 25 0:45 / /mnt/twice rw - ext4 /dev/vdb rw\n"
+    "29 28 0:46 / /mnt/twice rw shared:4 - fuse.rozomount x rw\n"
+    "30 25 0:47 / /mnt/short\n"
+    "nonsense\n"
+    "31 25 0:48 / /mnt/last rw - tmpfs x rw";
+
+static void finds_the_topmost_mount(void **state)
+{
+    static const struct {
+        const char *path, *type;
+    } cases[] = {
+        { "/", "ext4" },
+        { "/dev", "devtmpfs" },
+        { "/mnt/with blank", "fuse.rozomount" },
+        { "/mnt/twice", "fuse.rozomount" },
+        { "/mnt/last", "tmpfs" },
+    };
+    char type[64];
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_true(mountinfo_find(MOUNTINFO, cases[i].path, type, sizeof(type)));
+        assert_string_equal(type, cases[i].type);
+    }
+    assert_false(mountinfo_find(MOUNTINFO, "/mnt", type, sizeof(type)));
+    assert_false(mountinfo_find(MOUNTINFO, "/mnt/short", type, sizeof(type)));
+    assert_false(mountinfo_find("", "/", type, sizeof(type)));
+    assert_int_equal(mount_find("/", type, sizeof(type), NULL), 1);
+    assert_int_equal(mount_find("/nowhere at all", type, sizeof(type), NULL), 0);
+}
+
+static void absolute_paths(void **state)
+{
+    char cwd[PATH_MAX], out[PATH_MAX], wanted[2 * PATH_MAX];
+
+    (void)state;
+    assert_non_null(realpath(".", cwd));
+    assert_int_equal(path_absolute("not-there", out, NULL), 0);
+    snprintf(wanted, sizeof(wanted), "%s/not-there", cwd);
+    assert_string_equal(out, wanted);
+    assert_int_equal(path_absolute("/proc/../tmp/not-there///", out, NULL), 0);
+    assert_string_equal(out, "/tmp/not-there");
+    assert_int_equal(path_absolute("/top", out, NULL), 0);
+    assert_string_equal(out, "/top");
+    assert_int_equal(path_absolute("/", out, NULL), 0);
+    assert_string_equal(out, "/");
+    assert_int_equal(path_absolute(".", out, NULL), 0);
+    assert_string_equal(out, cwd);
+    assert_true(path_absolute("", out, NULL) < 0);
+    assert_true(path_absolute("/no such parent/x", out, NULL) < 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_the_topmost_mount),
+        cmocka_unit_test(absolute_paths),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
