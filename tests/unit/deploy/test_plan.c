@@ -88,7 +88,7 @@ static void what_is_wrong_is_refused(void **state)
     static const struct {
         const char *from, *to, *words;
     } cases[] = {
-        { "{", "", "line 1" },
+        { "{", "", "line 2" },
         { "\"format\": 1", "\"format\": 2", "format 2, this build knows 1" },
         { "\"format\": 1", "\"format\": \"1\"", "" },
         { "\"layout\": 1", "\"layout\": 3", "out of range" },
