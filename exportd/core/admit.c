@@ -1,0 +1,342 @@
+/*
+ * admit.c - AD_STORAGE_ADD: ask a storage who it is, admit it, remember it.
+ *
+ * In:     the call, from an administrator; answers of the storage (checked).
+ * Out:    a new storage in the map, or words.
+ * Keeps:  an id is on stable storage as given before the storage hears it, and is never given
+ *         twice; one admission at a time, so that one storage never gets two ids. Interrupted
+ *         anywhere, the same command again completes it.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "common/log.h"
+#include "common/status.h"
+#include "exportd/core/state.h"
+
+enum {
+    ADMISSIONS_MAX = 64,
+    ADMIT_DEADLINE_MS = 5000,
+};
+
+enum admission_state {
+    ADMISSION_PROBE,   /* ask: ST_INFO */
+    ADMISSION_RESERVE, /* the id goes to stable storage */
+    ADMISSION_ADMIT,   /* tell: ST_ADMIT */
+    ADMISSION_DONE,
+};
+
+/* One AD_STORAGE_ADD, from the request until the answer. PROBE -> (RESERVE -> ADMIT ->) DONE. */
+struct admission {
+    struct list_node link; /* in x->admissions */
+    struct exportd *x;
+    struct rpc_call *call; /* owned until answered */
+    enum admission_state state;
+    struct rpc_channel *channel; /* owned */
+    struct rpc_request rq;
+    bool rq_out, reserving;
+    struct env_task task; /* the next step */
+    struct store_wait wait;
+    char volume[NAMES_MAX + 1]; /* as asked for */
+    struct storage_facts facts;
+    struct storage *storage; /* the result */
+    int rc;
+    char words[WORDS_MAX + 1]; /* when rc is not 0 */
+};
+
+static void admission_step(struct admission *a);
+
+static void on_task(struct env_task *task)
+{
+    admission_step(container_of(task, struct admission, task));
+}
+
+static int refuse(struct admission *a, int rc, const char *words)
+{
+    a->rc = rc;
+    snprintf(a->words, sizeof(a->words), "storage at %s: %s", a->facts.addrs[0], words);
+    return rc;
+}
+
+static void answer(struct admission *a)
+{
+    Rozo__AdStorageAddResp resp = ROZO__AD_STORAGE_ADD_RESP__INIT;
+    Rozo__Storage msg;
+    char *addrs[ADDRS_MAX];
+
+    if (a->rc == 0) {
+        storage_message(a->storage, &msg, addrs);
+        resp.storage = &msg;
+    }
+    resp.error = a->words;
+    call_answer(a->x, a->call, a->rc, &resp.base);
+}
+
+static void admission_free(struct admission *a)
+{
+    const struct exportd_peers *peers = &a->x->config.peers;
+
+    if (a->rq_out)
+        rpc_cancel(&a->rq);
+    if (a->channel != NULL)
+        peers->close(peers->arg, a->channel);
+    list_remove(&a->link);
+    a->x->n_admissions--;
+    free(a);
+}
+
+/* What an answer or its absence means; 0 when it is one. */
+static int rq_result(struct admission *a, int rc)
+{
+    const struct exportd_peers *peers = &a->x->config.peers;
+    const char *why;
+
+    if (rc == 0 && a->rq.status == ROZO__STATUS__OK)
+        return 0;
+    if (rc == 0)
+        return refuse(a, status_to_errno(a->rq.status), status_name(a->rq.status));
+    why = peers->last_error(peers->arg, a->channel);
+    if (why[0] == '\0')
+        why = rc == -ETIMEDOUT ? "it does not answer" : strerror(-rc);
+    return refuse(a, rc, why);
+}
+
+/* The storage is a member already, by its incarnation. */
+static int known_check(struct admission *a, struct storage *known,
+                       const Rozo__StInfoResp *info)
+{
+    struct volume *v = volume_find_name(a->x, a->volume);
+
+    if (a->volume[0] != '\0' && (v == NULL || v->id != known->facts.volume))
+        return refuse(a, -EEXIST, "it is a member already, of another volume");
+    if (info->storage_id != 0 && info->storage_id != known->facts.id)
+        return refuse(a, -ENXIO, "it takes itself for another storage of this cluster");
+    a->storage = known;
+    a->facts.id = known->facts.id;
+    a->facts.volume = known->facts.volume;
+    return 0;
+}
+
+/* A new member: which id and volume? */
+static int new_check(struct admission *a, const Rozo__StInfoResp *info)
+{
+    struct exportd *x = a->x;
+    struct volume *v;
+    char words[WORDS_MAX + 1] = "";
+    int rc;
+
+    if (x->n_storages >= STORAGES_MAX)
+        return refuse(a, -EBUSY,
+                      "the cluster has as many storages as this build can hold");
+    if (info->storage_id != 0 && storage_find(x, info->storage_id) != NULL)
+        return refuse(a, -EEXIST, "its id belongs to another storage of this cluster");
+    rc = volume_choose(x, a->volume, true, &v, words);
+    if (rc != 0)
+        return refuse(a, rc, words);
+    a->facts.volume = v->id;
+    a->facts.id = info->storage_id; /* 0: it gets one */
+    return 0;
+}
+
+/* Who answered? Decides how it goes on. */
+static int info_check(struct admission *a, const Rozo__StInfoResp *info)
+{
+    struct storage *known = storage_find_incarnation(a->x, info->incarnation.data);
+
+    if (info->cluster_id.len != 0 && info->storage_id != 0 &&
+        memcmp(info->cluster_id.data, a->x->cluster_id, CLUSTER_ID_BYTES) != 0)
+        return refuse(a, -ENXIO, "it belongs to another cluster");
+    memcpy(a->facts.incarnation, info->incarnation.data, INCARNATION_BYTES);
+    snprintf(a->facts.host, sizeof(a->facts.host), "%s", info->host);
+    snprintf(a->facts.rack, sizeof(a->facts.rack), "%s", info->rack);
+    info_addresses(info, &a->facts);
+    return known != NULL ? known_check(a, known, info) : new_check(a, info);
+}
+
+static void on_info(struct rpc_request *rq, int rc)
+{
+    struct admission *a = container_of(rq, struct admission, rq);
+    Rozo__StInfoResp *info;
+
+    a->rq_out = false;
+    a->state = ADMISSION_DONE;
+    if (rq_result(a, rc) == 0) {
+        info = info_unpack(rq);
+        if (info == NULL)
+            refuse(a, -EBADMSG, "its answer makes no sense");
+        else if (info_check(a, info) == 0 &&
+                 (a->storage == NULL || info->storage_id == 0))
+            a->state = ADMISSION_RESERVE;
+        rozo__st_info_resp__free_unpacked(info, NULL);
+    }
+    env_post(a->x->env, &a->task);
+}
+
+static void on_reserved(struct store_wait *wait, int rc)
+{
+    struct admission *a = container_of(wait, struct admission, wait);
+
+    a->reserving = false;
+    a->state = rc == 0 ? ADMISSION_ADMIT : ADMISSION_DONE;
+    if (rc != 0)
+        refuse(a, rc, "its id could not be stored");
+    env_post(a->x->env, &a->task);
+}
+
+static void on_admitted(struct rpc_request *rq, int rc)
+{
+    struct admission *a = container_of(rq, struct admission, rq);
+
+    a->rq_out = false;
+    a->state = ADMISSION_DONE;
+    rq_result(a, rc);
+    env_post(a->x->env, &a->task);
+}
+
+static void rq_send(struct admission *a, unsigned op, const void *msg, size_t len,
+                    rpc_done_cb *done)
+{
+    a->rq = (struct rpc_request){
+        .op = (uint16_t)op,
+        .deadline_ms = ADMIT_DEADLINE_MS,
+        .msg = msg,
+        .msg_len = len,
+        .done = done,
+    };
+    a->rq_out = true;
+    rpc_send(a->channel, &a->rq);
+}
+
+static void admission_probe(struct admission *a)
+{
+    const struct exportd_peers *peers = &a->x->config.peers;
+    const char *addrs[ADDRS_MAX];
+
+    for (unsigned i = 0; i < a->facts.n_addrs; i++)
+        addrs[i] = a->facts.addrs[i];
+    a->channel = peers->open(peers->arg, addrs, a->facts.n_addrs);
+    if (a->channel == NULL) {
+        refuse(a, -EINVAL, "this is no address, such as host:port");
+        a->state = ADMISSION_DONE;
+        env_post(a->x->env, &a->task);
+        return;
+    }
+    rq_send(a, ROZO__OP__ST_INFO, NULL, 0, on_info);
+}
+
+static void admission_reserve(struct admission *a)
+{
+    if (a->facts.id == 0)
+        a->facts.id = storage_new_id(a->x);
+    else
+        storage_id_is_taken(a->x, a->facts.id);
+    a->reserving = true;
+    a->wait.fn = on_reserved;
+    store_when_synced(a->x->store, &a->wait);
+}
+
+static void admission_admit(struct admission *a)
+{
+    Rozo__StAdmitReq msg = ROZO__ST_ADMIT_REQ__INIT;
+    uint8_t buf[64];
+
+    msg.cluster_id = (ProtobufCBinaryData){ CLUSTER_ID_BYTES, a->x->cluster_id };
+    msg.storage_id = a->facts.id;
+    assert(rozo__st_admit_req__get_packed_size(&msg) <= sizeof(buf));
+    rq_send(a, ROZO__OP__ST_ADMIT, buf, rozo__st_admit_req__pack(&msg, buf), on_admitted);
+}
+
+static void admission_done(struct admission *a)
+{
+    struct exportd *x = a->x;
+
+    if (a->rc == 0 && a->storage != NULL) {
+        storage_change(a->storage, &a->facts);
+    } else if (a->rc == 0) {
+        a->storage = storage_add(x, &a->facts);
+        if (a->storage == NULL)
+            refuse(a, -ENOMEM, "out of memory");
+        else
+            log_info("storage %u (%s) added: %s", a->facts.id, a->facts.host,
+                     a->facts.addrs[0]);
+    }
+    answer(a);
+    admission_free(a);
+    if (!list_is_empty(&x->admissions))
+        env_post(x->env, &container_of(x->admissions.next, struct admission, link)->task);
+}
+
+static void admission_step(struct admission *a)
+{
+    if (a->x->stopping && a->state != ADMISSION_DONE) {
+        refuse(a, -EBUSY, "exportd is stopping");
+        a->state = ADMISSION_DONE;
+    }
+    switch (a->state) {
+    case ADMISSION_PROBE:
+        admission_probe(a);
+        return;
+    case ADMISSION_RESERVE:
+        admission_reserve(a);
+        return;
+    case ADMISSION_ADMIT:
+        admission_admit(a);
+        return;
+    case ADMISSION_DONE:
+        admission_done(a);
+        return;
+    }
+}
+
+static int add_check(const Rozo__AdStorageAddReq *req)
+{
+    if (req->n_addresses < 1 || req->n_addresses > ADDRS_MAX ||
+        strlen(req->volume) > NAMES_MAX)
+        return -EINVAL;
+    for (size_t i = 0; i < req->n_addresses; i++) {
+        size_t len = strlen(req->addresses[i]);
+
+        if (len == 0 || len > ADDR_MAX)
+            return -EINVAL;
+    }
+    return 0;
+}
+
+int ad_storage_add(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__AdStorageAddReq *req = (const Rozo__AdStorageAddReq *)msg;
+    struct exportd *x = op->x;
+    struct admission *a;
+    int rc = add_check(req);
+
+    if (rc == 0 && x->n_admissions >= ADMISSIONS_MAX)
+        rc = -EBUSY;
+    a = rc == 0 ? calloc(1, sizeof(*a)) : NULL;
+    if (a == NULL)
+        return rc == 0 ? -ENOMEM : rc;
+    a->x = x;
+    a->call = op->call;
+    op->call = NULL;
+    a->task.fn = on_task;
+    snprintf(a->volume, sizeof(a->volume), "%s", req->volume);
+    a->facts.n_addrs = (unsigned)req->n_addresses;
+    for (unsigned i = 0; i < a->facts.n_addrs; i++)
+        snprintf(a->facts.addrs[i], sizeof(a->facts.addrs[i]), "%s", req->addresses[i]);
+    if (x->n_admissions++ == 0)
+        env_post(x->env, &a->task);
+    list_add_tail(&x->admissions, &a->link);
+    return 0;
+}
+
+void admissions_stop(struct exportd *x)
+{
+    LIST_FOREACH(node, &x->admissions) {
+        struct admission *a = container_of(node, struct admission, link);
+
+        if (a->rq_out)
+            rpc_cancel(&a->rq);
+        a->rq_out = false;
+        if (!a->reserving)
+            env_post(x->env, &a->task);
+    }
+}

@@ -1,0 +1,382 @@
+/*
+ * exportd.c - the state machine as a whole: start, dispatch, answers, tick, stop.
+ *
+ * In:     exportd_handle(), from the rpc server; the tick.
+ * Out:    handlers of md.c and ad.c; rpc_reply(), once for every call.
+ * Keeps:  I4: while anything is not committed, no answer leaves; with `sync`, not before it is on
+ *         stable storage. I8: a message is decoded and every field checked before it means
+ *         anything. I9: answers that wait are counted, and more are told BUSY.
+ */
+#include "exportd/core/exportd.h"
+
+#include <errno.h>
+#include <stdalign.h>
+
+#include "common/log.h"
+#include "common/status.h"
+#include "exportd/core/state.h"
+
+enum {
+    ARENA_BYTES = 64 << 10,
+    LEASE_DEFAULT_MS = 20000,
+};
+static const size_t cache_default = 256u << 20;
+
+/* ---- answers ---- */
+
+/* An answer, packed, from the handler's end until it may leave. */
+struct answer {
+    struct store_wait wait;
+    struct exportd *x;
+    struct rpc_call *call; /* owned until replied to */
+    uint16_t status;
+    size_t len;
+    uint8_t msg[];
+};
+
+static int answer_pack(const ProtobufCMessage *msg, struct answer **out)
+{
+    size_t len = msg == NULL ? 0 : protobuf_c_message_get_packed_size(msg);
+    struct answer *a;
+
+    if (len > RPC_MSG_MAX)
+        return -EOVERFLOW;
+    a = malloc(sizeof(*a) + len);
+    if (a == NULL)
+        return -ENOMEM;
+    a->len = len;
+    if (msg != NULL)
+        protobuf_c_message_pack(msg, a->msg);
+    *out = a;
+    return 0;
+}
+
+int op_pack(struct op *op, const ProtobufCMessage *msg)
+{
+    assert(op->answer == NULL);
+    return answer_pack(msg, &op->answer);
+}
+
+static void answer_send(struct answer *a)
+{
+    rpc_reply(a->call, a->status, a->msg, a->len, NULL, 0, NULL, NULL);
+    free(a);
+}
+
+static void on_answer_safe(struct store_wait *wait, int rc)
+{
+    struct answer *a = container_of(wait, struct answer, wait);
+
+    a->x->n_answers--;
+    if (rc != 0) {
+        a->status = status_from_errno(rc);
+        a->len = 0;
+    }
+    answer_send(a);
+}
+
+/* Takes a and call: the answer leaves when what it says is safe. */
+static void answer_queue(struct exportd *x, struct answer *a, struct rpc_call *call,
+                         int rc, bool sync)
+{
+    a->x = x;
+    a->call = call;
+    a->status = status_from_errno(rc);
+    a->wait.fn = on_answer_safe;
+    if (store_is_clean(x->store) && (!sync || rc != 0)) {
+        answer_send(a);
+        return;
+    }
+    x->n_answers++;
+    if (sync && rc == 0)
+        store_when_synced(x->store, &a->wait);
+    else
+        store_when_committed(x->store, &a->wait);
+}
+
+void call_answer(struct exportd *x, struct rpc_call *call, int rc,
+                 const ProtobufCMessage *msg)
+{
+    struct answer *a;
+    int packed = answer_pack(msg, &a);
+
+    if (packed != 0)
+        rpc_reply_status(call, status_from_errno(packed));
+    else
+        answer_queue(x, a, call, rc, true);
+}
+
+/* ---- dispatch ---- */
+
+enum handler_flags {
+    NEEDS_NODE = 1,
+    NEEDS_SESSION = 2,
+    CHANGES = 4, /* not for read-only sessions, nor after the store has failed */
+    GROWS = 8,   /* not when the disk below the store is nearly full (I12) */
+};
+
+struct handler {
+    uint16_t op;
+    unsigned flags;
+    const ProtobufCMessageDescriptor *req;
+    op_handler *fn;
+};
+
+#define MD(OP, req, fn, flags)                                                         \
+    {                                                                                  \
+        ROZO__OP__MD_##OP, NEEDS_SESSION | (flags), &rozo__md_##req##_req__descriptor, \
+            md_##fn                                                                    \
+    }
+#define AD(OP, req, fn, flags)                                                      \
+    {                                                                               \
+        ROZO__OP__AD_##OP, NEEDS_NODE | (flags), &rozo__ad_##req##_req__descriptor, \
+            ad_##fn                                                                 \
+    }
+
+static const struct handler handlers[] = {
+    { ROZO__OP__MD_OPEN_SESSION, 0, &rozo__md_open_session_req__descriptor,
+      md_open_session },
+    MD(KEEP_ALIVE, keep_alive, keep_alive, 0),
+    MD(CLOSE_SESSION, close_session, close_session, 0),
+    MD(LOOKUP, lookup, lookup, 0),
+    MD(GETATTR, getattr, getattr, 0),
+    MD(SETATTR, setattr, setattr, CHANGES),
+    MD(CREATE, create, create, CHANGES | GROWS),
+    MD(UNLINK, unlink, unlink, CHANGES),
+    MD(RMDIR, rmdir, rmdir, CHANGES),
+    MD(LINK, link, link, CHANGES | GROWS),
+    MD(RENAME, rename, rename, CHANGES),
+    MD(READLINK, readlink, readlink, 0),
+    MD(READDIR, readdir, readdir, 0),
+    MD(OPEN, open, open, 0),
+    MD(CLOSE, close, close, 0),
+    MD(WROTE, wrote, wrote, CHANGES),
+    MD(TRUNCATED, truncated, truncated, CHANGES),
+    MD(GETXATTR, getxattr, getxattr, 0),
+    MD(SETXATTR, setxattr, setxattr, CHANGES | GROWS),
+    MD(LISTXATTR, listxattr, listxattr, 0),
+    MD(REMOVEXATTR, removexattr, removexattr, CHANGES),
+    MD(STATFS, statfs, statfs, 0),
+    MD(SYNC, sync, sync, 0),
+    AD(STATUS, status, status, 0),
+    AD(STORAGE_ADD, storage_add, storage_add, CHANGES | GROWS),
+    AD(VOLUME_CREATE, volume_create, volume_create, CHANGES | GROWS),
+    AD(EXPORT_CREATE, export_create, export_create, CHANGES | GROWS),
+};
+
+static const struct handler *handler_find(uint16_t op)
+{
+    unsigned i = op - ROZO__OP__MD_OPEN_SESSION;
+
+    if (op >= ROZO__OP__AD_STATUS)
+        i = op - ROZO__OP__AD_STATUS + ROZO__OP__MD_SYNC - ROZO__OP__MD_OPEN_SESSION + 1;
+    if (i >= sizeof(handlers) / sizeof(handlers[0]) || handlers[i].op != op)
+        return NULL;
+    return &handlers[i];
+}
+
+/* Memory of one message being decoded: bump, and malloc for what does not fit. */
+struct arena {
+    size_t used;
+    alignas(16) uint8_t bytes[ARENA_BYTES];
+};
+
+static void *arena_alloc(void *data, size_t size)
+{
+    struct arena *a = data;
+    size_t at = (a->used + 15) & ~(size_t)15;
+
+    if (size > sizeof(a->bytes) - at)
+        return malloc(size);
+    a->used = at + size;
+    return a->bytes + at;
+}
+
+static void arena_free(void *data, void *p)
+{
+    struct arena *a = data;
+
+    if ((uint8_t *)p < a->bytes || (uint8_t *)p >= a->bytes + sizeof(a->bytes))
+        free(p);
+}
+
+/* May this call be made at all, now, by this one? */
+static int op_admit(struct op *op, const struct handler *h)
+{
+    struct exportd *x = op->x;
+
+    if ((h->flags & NEEDS_NODE) != 0 && op->call->role != RPC_ROLE_NODE)
+        return -EACCES;
+    if (x->stopping || x->n_answers >= ANSWERS_MAX)
+        return -EBUSY;
+    if ((h->flags & NEEDS_SESSION) != 0) {
+        op->session = session_find(x, op->call->session);
+        if (op->session == NULL)
+            return -ESRCH;
+        session_touch(x, op->session);
+        op->export = op->session->export;
+        op->fs = &op->export->fs;
+        if ((h->flags & CHANGES) != 0 && op->session->read_only)
+            return -EROFS;
+    }
+    if ((h->flags & GROWS) != 0 && x->space_low)
+        return -ENOSPC;
+    return (h->flags & CHANGES) != 0 ? store_error(x->store) : 0;
+}
+
+static int op_run(struct op *op)
+{
+    const struct handler *h = handler_find(op->call->op);
+    struct arena arena;
+    ProtobufCAllocator allocator = { arena_alloc, arena_free, &arena };
+    ProtobufCMessage *req;
+    int rc = h == NULL ? -ENOSYS : op_admit(op, h);
+
+    if (rc != 0)
+        return rc;
+    arena.used = 0;
+    req = protobuf_c_message_unpack(h->req, &allocator, op->call->msg_len, op->call->msg);
+    if (req == NULL)
+        return -EBADMSG;
+    rc = h->fn(op, req);
+    protobuf_c_message_free_unpacked(req, &allocator);
+    return rc;
+}
+
+void exportd_handle(void *arg, struct rpc_call *call)
+{
+    struct exportd *x = arg;
+    struct op op = { .x = x, .call = call };
+    int rc, packed = 0;
+
+    store_trim(x->store);
+    rc = op_run(&op);
+    if (op.call == NULL)
+        return; /* an async handler answers later */
+    if (op.answer == NULL && store_is_clean(x->store) && !op.sync) {
+        rpc_reply_status(call, status_from_errno(rc));
+        return;
+    }
+    if (op.answer == NULL)
+        packed = answer_pack(NULL, &op.answer);
+    if (packed != 0)
+        rpc_reply_status(call, status_from_errno(packed));
+    else
+        answer_queue(x, op.answer, call, rc, op.sync);
+}
+
+/* ---- life ---- */
+
+static void on_tick(struct env_timer *timer)
+{
+    struct exportd *x = container_of(timer, struct exportd, tick);
+
+    env_timer_start(x->env, &x->tick, TICK_MS);
+    x->space_low = store_free_bytes(x->store) < METADATA_RESERVE;
+    LIST_FOREACH(node, &x->storages)
+        storage_poll(container_of(node, struct storage, link));
+    sessions_tick(x);
+    trash_tick(x);
+    store_sync_soon(x->store);
+    store_trim(x->store);
+}
+
+static void exportd_free(struct exportd *x)
+{
+    if (x == NULL)
+        return;
+    sessions_free(x);
+    cluster_free(x);
+    store_close(x->store);
+    free(x);
+}
+
+int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *config,
+                 struct exportd **out, struct err *err)
+{
+    struct exportd *x = calloc(1, sizeof(*x));
+    int rc;
+
+    if (x == NULL)
+        return err_set(err, -ENOMEM, "out of memory");
+    x->env = env;
+    x->config = *config;
+    if (x->config.lease_ms == 0)
+        x->config.lease_ms = LEASE_DEFAULT_MS;
+    if (x->config.cache_max == 0)
+        x->config.cache_max = cache_default;
+    x->started_ns = env_now_ns(env);
+    list_init(&x->storages);
+    list_init(&x->volumes);
+    list_init(&x->exports);
+    list_init(&x->admissions);
+    env_timer_init(&x->tick, on_tick);
+    rc = store_open(env, kv, x->config.cache_max, &x->store);
+    if (rc != 0) {
+        free(x);
+        return err_set(err, rc, "out of memory");
+    }
+    rc = cluster_load(x, err);
+    if (rc == 0)
+        rc = trash_load(x);
+    if (rc != 0) {
+        err_wrap(err, rc, "load the metadata");
+        exportd_free(x);
+        return rc;
+    }
+    cluster_begin(x);
+    env_timer_start(env, &x->tick, 0);
+    *out = x;
+    return 0;
+}
+
+/* Wait until nobody is waiting for us any more. */
+static void on_stop_task(struct env_task *task)
+{
+    struct exportd *x = container_of(task, struct exportd, stop_task);
+
+    if (!store_is_idle(x->store) || x->n_answers > 0 || x->n_admissions > 0)
+        env_post(x->env, &x->stop_task);
+    else
+        x->stopped(x->stopped_arg, store_error(x->store));
+}
+
+static void on_stop_synced(struct store_wait *wait, int rc)
+{
+    struct exportd *x = container_of(wait, struct exportd, stop_wait);
+
+    (void)rc; /* store_error() has it */
+    env_post(x->env, &x->stop_task);
+}
+
+void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
+{
+    assert(!x->stopping);
+    x->stopping = true;
+    x->stopped = done;
+    x->stopped_arg = arg;
+    env_timer_stop(x->env, &x->tick);
+    trash_free(x);
+    admissions_stop(x);
+    LIST_FOREACH(node, &x->storages) {
+        struct storage *s = container_of(node, struct storage, link);
+
+        if (s->polling)
+            rpc_cancel(&s->info);
+        s->polling = false;
+    }
+    x->stop_task.fn = on_stop_task;
+    x->stop_wait.fn = on_stop_synced;
+    store_when_synced(x->store, &x->stop_wait);
+}
+
+void exportd_close(struct exportd *x)
+{
+    assert(x == NULL || x->stopping);
+    exportd_free(x);
+}
+
+const uint8_t *exportd_cluster_id(const struct exportd *x)
+{
+    return x->cluster_id;
+}

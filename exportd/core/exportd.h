@@ -1,0 +1,56 @@
+/*
+ * exportd.h - the metadata daemon without its sockets, threads and files.
+ *
+ * One state machine on one thread, that of the env: requests come in as rpc_calls, everything is
+ * kept in a kv, storages are reached over channels that the shell opens. Every call is answered
+ * exactly once, and only after what it says is safe.
+ */
+#ifndef ROZO_EXPORTD_EXPORTD_H
+#define ROZO_EXPORTD_EXPORTD_H
+
+#include "common/capability.h"
+#include "common/env.h"
+#include "common/err.h"
+#include "common/rpc.h"
+#include "exportd/core/kv.h"
+
+struct exportd;
+
+/* How to reach storages, as a node. */
+struct exportd_peers {
+    /** A channel to one storage at these addresses; NULL when they make no sense. */
+    struct rpc_channel *(*open)(void *arg, const char *const *addrs, unsigned n_addrs);
+    /** No request is outstanding on it. */
+    void (*close)(void *arg, struct rpc_channel *ch);
+    /** Why it does not work, "" when nothing is known. */
+    const char *(*last_error)(void *arg, struct rpc_channel *ch);
+    void *arg;
+};
+
+struct exportd_config {
+    struct exportd_peers peers;
+    struct capability_key *capabilities; /* borrowed */
+    size_t cache_max;                    /* bytes of metadata in memory; 0: 256 MiB */
+    uint32_t lease_ms;                   /* of sessions; 0: 20000 */
+};
+
+/**
+ * Take up what lies in the kv, or begin a new cluster in an empty one. A kv of an unknown format
+ * is refused.
+ */
+int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *config,
+                 struct exportd **out, struct err *err);
+/** An rpc_handler_cb; arg is the struct exportd. */
+void exportd_handle(void *arg, struct rpc_call *call);
+/**
+ * Answer nothing new, answer what is waiting, sync; then done(arg, rc): 0 when all that was
+ * acknowledged is on stable storage. Then exportd_close().
+ */
+void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg);
+/** After exportd_stop() is done. NULL is fine. */
+void exportd_close(struct exportd *x);
+
+/** 16 bytes. */
+const uint8_t *exportd_cluster_id(const struct exportd *x);
+
+#endif

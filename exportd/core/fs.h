@@ -1,0 +1,141 @@
+/*
+ * fs.h - the name space of one export: inodes, names, links, attributes, xattrs.
+ *
+ * Every call is one operation: it checks everything, then puts its changes into the store's
+ * pending batch, all or nothing. 0 or -errno; results are untouched on failure. Nothing may be
+ * told to others before the store has committed. Who may do what has been decided by the
+ * client's kernel; here only what POSIX says of the tree itself.
+ *
+ * -ESTALE: the inode number is not there; -ENOENT: the name is not; -EIO: the store, or what lies
+ * in it, cannot be believed.
+ */
+#ifndef ROZO_EXPORTD_FS_H
+#define ROZO_EXPORTD_FS_H
+
+#include "exportd/core/inode.h"
+#include "exportd/core/store.h"
+
+enum {
+    FS_ROOT_INO = 1,
+    FS_LINKS_MAX = 65000,
+    FS_TARGET_MAX = 4095,       /* bytes of a symlink's target */
+    FS_XATTR_VALUE_MAX = 65536, /* bytes of one value */
+    FS_XATTR_NAMES_MAX =
+        65536,            /* bytes of all names of an inode, with their zero bytes */
+    FS_COOKIE_FIRST = 16, /* smaller ones are the client's, for "." and ".." */
+    FS_PARENT_STEPS_MAX = 1 << 20,
+};
+
+/* What a name space needs from the rest of exportd. */
+struct fs_hooks {
+    /** Choose storages for a new file: fills the distribution. 0, -ENOSPC, -EIO. */
+    int (*place)(void *arg, struct inode *in);
+    /** Does any session hold this inode open? */
+    bool (*is_open)(void *arg, uint64_t ino);
+    /** A key of kind KEY_TRASH was put for this inode. */
+    void (*trashed)(void *arg, const struct inode *in);
+    void *arg;
+};
+
+/* One export's tree. Owned by its export; members are fs.c's. */
+struct fs {
+    struct env *env;     /* borrowed */
+    struct store *store; /* borrowed */
+    struct fs_hooks hooks;
+    uint32_t export_id;
+    uint64_t next_ino; /* never given out before */
+    uint64_t n_inodes; /* in use */
+};
+
+/* Bytes of a name, not checked yet. */
+struct fs_name {
+    const uint8_t *bytes;
+    size_t len;
+};
+
+/** Load the counters of an export that exists. */
+int fs_open(struct fs *fs, struct env *env, struct store *store, uint32_t export_id,
+            const struct fs_hooks *hooks);
+/** The same for a new one: its root directory and counters are put. */
+void fs_make(struct fs *fs, struct env *env, struct store *store, uint32_t export_id,
+             const struct fs_hooks *hooks);
+
+/* ---- fs.c: inodes and names ---- */
+
+int fs_getattr(struct fs *fs, uint64_t ino, struct inode *out);
+/** "." is the inode itself, whatever it is; ".." the parent of a directory. */
+int fs_lookup(struct fs *fs, uint64_t parent, struct fs_name name, struct inode *out);
+
+struct fs_create {
+    uint64_t parent;
+    struct fs_name name;
+    uint32_t mode, umask, uid, gid, rdev;
+    struct fs_name target; /* of a symlink */
+};
+/** -EEXIST fills *out too, with what is there. */
+int fs_create(struct fs *fs, const struct fs_create *req, struct inode *out);
+/** out: the inode as it is after losing the name; nlink 0: it is gone, or an orphan. */
+int fs_unlink(struct fs *fs, uint64_t parent, struct fs_name name, struct inode *out);
+int fs_rmdir(struct fs *fs, uint64_t parent, struct fs_name name, struct inode *out);
+int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, struct fs_name name,
+            struct inode *out);
+int fs_readlink(struct fs *fs, uint64_t ino, const uint8_t **target, size_t *len);
+
+/** The last reference of an inode without names is gone: remove it. No orphan: nothing. */
+void fs_reap(struct fs *fs, uint64_t ino);
+
+/* One entry of a directory; borrowed while fs_readdir's callback runs. */
+struct fs_entry {
+    struct fs_name name;
+    uint64_t ino;
+    uint32_t type; /* mode & S_IFMT */
+    uint64_t cookie;
+};
+/** @return false to stop before this entry. */
+typedef bool fs_entry_cb(void *arg, const struct fs_entry *entry);
+/** Entries after cookie, in order of cookies. *end: the last one was seen. */
+int fs_readdir(struct fs *fs, uint64_t ino, uint64_t cookie, fs_entry_cb *fn, void *arg,
+               struct inode *dir, bool *end);
+
+/* ---- fs_rename.c ---- */
+
+/** flags of renameat2(2): RENAME_NOREPLACE, RENAME_EXCHANGE. removed->ino 0: none was. */
+int fs_rename(struct fs *fs, uint64_t parent, struct fs_name name, uint64_t new_parent,
+              struct fs_name new_name, uint32_t flags, struct inode *removed);
+
+/* ---- fs_attr.c: attributes and file data ---- */
+
+struct fs_setattr {
+    uint64_t ino;
+    uint32_t valid; /* Rozo__SetattrBits */
+    uint32_t mode, uid, gid;
+    uint64_t size;
+    int64_t atime_ns, mtime_ns;
+};
+int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out);
+/** Give out the next epoch of a regular file. */
+int fs_next_epoch(struct fs *fs, uint64_t ino, struct inode *out);
+/** A file that nobody has open any more, and that nobody wrote, needs no storages told. */
+void fs_forget_may_have_data(struct fs *fs, uint64_t ino);
+
+struct fs_wrote {
+    uint64_t ino;
+    bool has_data;
+    uint64_t size;              /* at least; 0: leave */
+    int64_t mtime_ns, atime_ns; /* 0: leave */
+};
+int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out);
+int fs_truncated(struct fs *fs, uint64_t ino, uint64_t version, struct inode *out);
+
+/* ---- fs_xattr.c ---- */
+
+int fs_getxattr(struct fs *fs, uint64_t ino, struct fs_name name, const uint8_t **val,
+                size_t *len);
+/** flags of setxattr(2): XATTR_CREATE, XATTR_REPLACE. */
+int fs_setxattr(struct fs *fs, uint64_t ino, struct fs_name name, const uint8_t *val,
+                size_t len, uint32_t flags, bool kill_sgid);
+/** All names, each with its zero byte. */
+int fs_listxattr(struct fs *fs, uint64_t ino, const uint8_t **names, size_t *len);
+int fs_removexattr(struct fs *fs, uint64_t ino, struct fs_name name);
+
+#endif

@@ -1,0 +1,247 @@
+/*
+ * fs_attr.c - setattr, epochs, sizes and truncates.
+ *
+ * In:     md.c, from requests.
+ * Out:    the store's pending batch.
+ * Keeps:  an epoch is given out once; while a truncate is pending the size never grows over it:
+ *         growth waits in wanted_size until the storages have forgotten the old bytes (I2).
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "common/record.h"
+#include "exportd/core/acl.h"
+#include "exportd/core/fs_inside.h"
+
+static const uint32_t setattr_bits_all =
+    ROZO__SETATTR_BITS__SET_MODE | ROZO__SETATTR_BITS__SET_UID |
+    ROZO__SETATTR_BITS__SET_GID | ROZO__SETATTR_BITS__SET_SIZE |
+    ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_MTIME |
+    ROZO__SETATTR_BITS__SET_ATIME_NOW | ROZO__SETATTR_BITS__SET_MTIME_NOW |
+    ROZO__SETATTR_BITS__SET_KILL_SUIDGID | ROZO__SETATTR_BITS__SET_SYNC;
+
+static bool wants(const struct fs_setattr *req, uint32_t bit)
+{
+    return (req->valid & bit) != 0;
+}
+
+static int setattr_check(const struct fs_setattr *req, const struct inode *in)
+{
+    if ((req->valid & ~setattr_bits_all) != 0)
+        return -EINVAL;
+    if (wants(req, ROZO__SETATTR_BITS__SET_MODE) &&
+        (req->mode & ~(uint32_t)(S_IFMT | 07777)) != 0)
+        return -EINVAL;
+    if ((wants(req, ROZO__SETATTR_BITS__SET_UID) && req->uid == UINT32_MAX) ||
+        (wants(req, ROZO__SETATTR_BITS__SET_GID) && req->gid == UINT32_MAX))
+        return -EINVAL;
+    if (!wants(req, ROZO__SETATTR_BITS__SET_SIZE))
+        return 0;
+    if (inode_is_dir(in))
+        return -EISDIR;
+    if (!inode_is_file(in))
+        return -EINVAL;
+    if (req->size > INT64_MAX)
+        return -EFBIG;
+    return in->epoch == UINT32_MAX ? -EOVERFLOW : 0;
+}
+
+/* As the kernel does: group execute makes set-gid mean set-gid. */
+static void kill_suidgid(struct inode *in)
+{
+    if (inode_is_dir(in))
+        return;
+    in->mode &= ~(uint32_t)S_ISUID;
+    if ((in->mode & S_IXGRP) != 0)
+        in->mode &= ~(uint32_t)S_ISGID;
+}
+
+/* A new size and a fresh epoch; a file that lost bytes has a truncate pending. */
+static void set_size(struct inode *in, uint64_t size)
+{
+    bool pending = (in->flags & INODE_TRUNCATE_PENDING) != 0;
+
+    in->epoch++;
+    if (size < inode_final_size(in) &&
+        (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0) {
+        if (!pending || size < in->truncate_size)
+            in->truncate_size = size;
+        in->truncate_version = version_make(in->epoch, 0);
+        in->flags |= INODE_TRUNCATE_PENDING;
+        pending = true;
+    }
+    in->wanted_size = 0;
+    if (pending && size > in->truncate_size) {
+        in->size = in->truncate_size;
+        in->wanted_size = size;
+    } else {
+        in->size = size;
+    }
+}
+
+static void set_times(const struct fs_setattr *req, struct inode *in, int64_t now_ns)
+{
+    in->ctime_ns = now_ns;
+    if (wants(req, ROZO__SETATTR_BITS__SET_SIZE))
+        in->mtime_ns = now_ns;
+    if (wants(req, ROZO__SETATTR_BITS__SET_ATIME))
+        in->atime_ns = req->atime_ns;
+    if (wants(req, ROZO__SETATTR_BITS__SET_MTIME))
+        in->mtime_ns = req->mtime_ns;
+    if (wants(req, ROZO__SETATTR_BITS__SET_ATIME_NOW))
+        in->atime_ns = now_ns;
+    if (wants(req, ROZO__SETATTR_BITS__SET_MTIME_NOW))
+        in->mtime_ns = now_ns;
+}
+
+/* The access ACL as chmod leaves it; NULL when there is none. */
+static int acl_for_chmod(struct fs *fs, const struct inode *in, uint32_t mode,
+                         uint8_t **acl, size_t *len)
+{
+    const uint8_t *old;
+    int rc;
+
+    *acl = NULL;
+    if ((in->flags & INODE_ACL_ACCESS) == 0)
+        return 0;
+    rc = acl_get(fs, in, ACL_NAME_ACCESS, &old, len);
+    if (rc != 0)
+        return rc;
+    *acl = malloc(*len);
+    if (*acl == NULL)
+        return -ENOMEM;
+    memcpy(*acl, old, *len);
+    acl_chmod(*acl, *len, mode);
+    return 0;
+}
+
+int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out)
+{
+    uint8_t *acl = NULL;
+    size_t acl_len = 0;
+    struct inode in;
+    int rc = inode_get(fs, req->ino, &in);
+
+    if (rc == 0)
+        rc = setattr_check(req, &in);
+    if (rc == 0 && wants(req, ROZO__SETATTR_BITS__SET_MODE))
+        rc = acl_for_chmod(fs, &in, req->mode, &acl, &acl_len);
+    if (rc != 0)
+        return rc;
+    if (wants(req, ROZO__SETATTR_BITS__SET_MODE))
+        in.mode = (in.mode & S_IFMT) | (req->mode & 07777);
+    if (wants(req, ROZO__SETATTR_BITS__SET_UID))
+        in.uid = req->uid;
+    if (wants(req, ROZO__SETATTR_BITS__SET_GID))
+        in.gid = req->gid;
+    if (wants(req, ROZO__SETATTR_BITS__SET_KILL_SUIDGID))
+        kill_suidgid(&in);
+    if (wants(req, ROZO__SETATTR_BITS__SET_SIZE))
+        set_size(&in, req->size);
+    if ((req->valid & ~(uint32_t)ROZO__SETATTR_BITS__SET_SYNC) != 0) {
+        set_times(req, &in, env_wall_ns(fs->env));
+        if (acl != NULL)
+            xattr_replace(fs, in.ino, ACL_NAME_ACCESS, acl, acl_len);
+        inode_put(fs, &in);
+    }
+    free(acl);
+    *out = in;
+    return 0;
+}
+
+int fs_next_epoch(struct fs *fs, uint64_t ino, struct inode *out)
+{
+    struct inode in;
+    int rc = inode_get(fs, ino, &in);
+
+    if (rc != 0)
+        return rc;
+    if (inode_is_dir(&in))
+        return -EISDIR;
+    if (!inode_is_file(&in))
+        return -EINVAL;
+    if (in.epoch == UINT32_MAX)
+        return -EOVERFLOW;
+    in.epoch++;
+    in.flags |= INODE_MAY_HAVE_DATA;
+    inode_put(fs, &in);
+    *out = in;
+    return 0;
+}
+
+void fs_forget_may_have_data(struct fs *fs, uint64_t ino)
+{
+    struct inode in;
+
+    if (inode_get(fs, ino, &in) != 0 ||
+        (in.flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != INODE_MAY_HAVE_DATA)
+        return;
+    in.flags &= ~(uint32_t)INODE_MAY_HAVE_DATA;
+    inode_put(fs, &in);
+}
+
+/* At least `size`; what lies beyond a pending truncate waits for it. */
+static bool grow(struct inode *in, uint64_t size)
+{
+    if (size <= inode_final_size(in))
+        return false;
+    if ((in->flags & INODE_TRUNCATE_PENDING) != 0 && size > in->truncate_size)
+        in->wanted_size = size;
+    else
+        in->size = size;
+    return true;
+}
+
+int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out)
+{
+    int64_t now_ns = env_wall_ns(fs->env);
+    bool changed, data;
+    struct inode in;
+    int rc = inode_get(fs, req->ino, &in);
+
+    if (rc == 0 && !inode_is_file(&in) && (req->has_data || req->size > 0))
+        rc = inode_is_dir(&in) ? -EISDIR : -EINVAL;
+    if (rc == 0 && req->size > INT64_MAX)
+        rc = -EFBIG;
+    if (rc != 0)
+        return rc;
+    data = req->has_data && (in.flags & INODE_HAS_DATA) == 0;
+    if (data)
+        in.flags |= INODE_HAS_DATA;
+    changed = grow(&in, req->size);
+    if (req->mtime_ns != 0) {
+        changed = changed || req->mtime_ns != in.mtime_ns;
+        in.mtime_ns = req->mtime_ns;
+        if (req->mtime_ns < now_ns)
+            now_ns = req->mtime_ns; /* ctime when it was written, not when we heard */
+    }
+    if (changed && in.ctime_ns < now_ns)
+        in.ctime_ns = now_ns;
+    if (req->atime_ns != 0 && req->atime_ns != in.atime_ns) {
+        in.atime_ns = req->atime_ns;
+        changed = true;
+    }
+    if (changed || data)
+        inode_put(fs, &in);
+    *out = in;
+    return 0;
+}
+
+int fs_truncated(struct fs *fs, uint64_t ino, uint64_t version, struct inode *out)
+{
+    struct inode in;
+    int rc = inode_get(fs, ino, &in);
+
+    if (rc != 0)
+        return rc;
+    if ((in.flags & INODE_TRUNCATE_PENDING) != 0 && in.truncate_version == version) {
+        in.flags &= ~(uint32_t)INODE_TRUNCATE_PENDING;
+        in.size = inode_final_size(&in);
+        in.wanted_size = in.truncate_size = in.truncate_version = 0;
+        inode_put(fs, &in);
+    }
+    *out = in;
+    return 0;
+}

@@ -1,0 +1,52 @@
+/*
+ * fs_inside.h - what the files of the name space share among themselves.
+ */
+#ifndef ROZO_EXPORTD_FS_INSIDE_H
+#define ROZO_EXPORTD_FS_INSIDE_H
+
+#include "exportd/core/fs.h"
+
+/* A name in a directory. */
+struct dentry {
+    uint64_t ino;
+    uint32_t type; /* mode & S_IFMT */
+    uint64_t cookie;
+};
+
+/** 0; -EINVAL: empty, with a slash or zero byte, "." or ".."; -ENAMETOOLONG. */
+int name_check(struct fs_name name);
+bool name_is(struct fs_name name, const char *text);
+
+/** -ESTALE when it is not there. */
+int inode_get(struct fs *fs, uint64_t ino, struct inode *out);
+/** The same for a directory that names may be put into: -ENOTDIR, -ENOENT when removed. */
+int dir_get(struct fs *fs, uint64_t ino, struct inode *out);
+/** Counts the change. */
+void inode_put(struct fs *fs, struct inode *in);
+/** The inode a name means; its absence is a damaged store, -EIO. */
+int named_inode_get(struct fs *fs, const struct dentry *d, struct inode *out);
+
+/** -ENOENT when the name is not there. */
+int dentry_get(struct fs *fs, uint64_t dir, struct fs_name name, struct dentry *out);
+/** The name and its place in the directory's order. */
+void dentry_put(struct fs *fs, uint64_t dir, struct fs_name name, const struct dentry *d);
+void dentry_delete(struct fs *fs, uint64_t dir, struct fs_name name,
+                   const struct dentry *d);
+
+/** An inode has lost its last name: to the orphans, to the trash, or gone. Puts in->nlink 0. */
+void inode_unnamed(struct fs *fs, struct inode *in);
+void counters_put(struct fs *fs);
+
+/** The value of an ACL the inode's flags say is there; -EIO when it is not, or not valid. */
+int acl_get(struct fs *fs, const struct inode *in, const char *name, const uint8_t **acl,
+            size_t *len);
+/** Put xattrs of an inode that had none (n of them, in order of names). */
+void xattrs_make(struct fs *fs, uint64_t ino, const char *const *names,
+                 const uint8_t *const *vals, const size_t *lens, unsigned n);
+/** Put a new value of an xattr that is there. */
+void xattr_replace(struct fs *fs, uint64_t ino, const char *name, const uint8_t *val,
+                   size_t len);
+/** Remove all xattrs of an inode that goes. */
+void xattrs_delete_all(struct fs *fs, const struct inode *in);
+
+#endif

@@ -1,0 +1,79 @@
+/*
+ * inode.h - an inode in memory and as the bytes in the kv.
+ *
+ * docs/FORMATS.md describes the bytes; they are on users' disks since format 1.
+ */
+#ifndef ROZO_EXPORTD_INODE_H
+#define ROZO_EXPORTD_INODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "common/record.h"
+
+enum {
+    INODE_FORMAT = 1,
+    INODE_BYTES_MIN = 120, /* without a distribution */
+    INODE_BYTES_MAX = INODE_BYTES_MIN + 4 * DIST_MAX,
+};
+
+enum inode_flags {
+    INODE_HAS_DATA = 1,         /* some storage took bytes of it */
+    INODE_MAY_HAVE_DATA = 2,    /* somebody has, or had, an epoch to write it with */
+    INODE_TRUNCATE_PENDING = 4, /* truncate_size, truncate_version count */
+    INODE_XATTRS = 8,           /* it has xattrs */
+    INODE_ACL_ACCESS = 16,      /* among them an access ACL */
+    INODE_ACL_DEFAULT = 32,     /* and a default ACL (directories) */
+    INODE_FLAGS_ALL = 63,
+};
+
+/* Plain data. Members after change are of directories only, or of regular files only. */
+struct inode {
+    uint64_t ino; /* not in the bytes: it is in the key */
+    uint32_t generation;
+    uint32_t flags; /* enum inode_flags */
+    uint32_t mode;  /* type and permissions */
+    uint32_t nlink; /* 0: an orphan */
+    uint32_t uid, gid, rdev;
+    uint32_t epoch; /* the last one given out */
+    uint64_t size;  /* bytes; of a symlink its target's length */
+    int64_t atime_ns, mtime_ns, ctime_ns;
+    uint64_t change;
+
+    uint64_t parent;      /* of a directory; the root's is itself */
+    uint64_t n_entries;   /* names in it */
+    uint64_t next_cookie; /* of the next name */
+
+    uint64_t truncate_size;    /* the smallest since the pending truncate began */
+    uint64_t truncate_version; /* of the newest one */
+    uint64_t
+        wanted_size; /* the size once the truncate is done, when above size; else 0 */
+    uint8_t codec;   /* enum codec_kind */
+    uint8_t layout;
+    uint16_t block_bytes;
+    uint32_t n_storages; /* 0: no regular file */
+    uint32_t storages[DIST_MAX];
+};
+
+/** Bytes written to buf, at most INODE_BYTES_MAX. */
+size_t inode_encode(const struct inode *in, uint8_t buf[INODE_BYTES_MAX]);
+/** Fills all of *in; -EINVAL when the bytes make no sense. Any bytes are safe. */
+int inode_decode(struct inode *in, uint64_t ino, const uint8_t *buf, size_t len);
+
+static inline bool inode_is_dir(const struct inode *in)
+{
+    return S_ISDIR(in->mode);
+}
+static inline bool inode_is_file(const struct inode *in)
+{
+    return S_ISREG(in->mode);
+}
+/** The size users see, also while growth waits for a truncate. */
+static inline uint64_t inode_final_size(const struct inode *in)
+{
+    return in->wanted_size > in->size ? in->wanted_size : in->size;
+}
+
+#endif

@@ -1,0 +1,536 @@
+/*
+ * md.c - the metadata requests of clients: MD_*.
+ *
+ * In:     decoded messages; the dispatcher has checked role, session and read-only.
+ * Out:    calls of fs.h and session.h; answers packed into the op. Errors are errnos.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "codec/codec.h"
+#include "exportd/core/state.h"
+
+enum {
+    READDIR_ENTRIES_MAX = 4096,
+    STAT_BLOCK_BYTES = 512,
+    DIR_BYTES = 4096, /* the size we say a directory has */
+};
+
+static struct fs_name name_of(ProtobufCBinaryData b)
+{
+    return (struct fs_name){ b.data, b.len };
+}
+
+/* ---- what answers are made of ---- */
+
+static void attr_fill(const struct inode *in, Rozo__Attr *a)
+{
+    rozo__attr__init(a);
+    a->ino = in->ino;
+    a->generation = in->generation;
+    a->mode = in->mode;
+    a->nlink = in->nlink;
+    a->uid = in->uid;
+    a->gid = in->gid;
+    a->rdev = in->rdev;
+    a->size = inode_is_dir(in) ? DIR_BYTES : inode_final_size(in);
+    a->atime_ns = (uint64_t)in->atime_ns;
+    a->mtime_ns = (uint64_t)in->mtime_ns;
+    a->ctime_ns = (uint64_t)in->ctime_ns;
+    a->has_data = (in->flags & INODE_HAS_DATA) != 0;
+    if (inode_is_dir(in))
+        a->blocks = DIR_BYTES / STAT_BLOCK_BYTES;
+    else if (a->has_data)
+        a->blocks = a->size / STAT_BLOCK_BYTES + (a->size % STAT_BLOCK_BYTES != 0);
+    a->change = in->change;
+}
+
+/* A FileData and all it points at. */
+struct data_parts {
+    Rozo__FileData msg;
+    Rozo__FileRef ref;
+    uint8_t id[FILE_ID_BYTES];
+    uint8_t capability[CAPABILITY_BYTES];
+};
+
+static void data_fill(struct op *op, struct inode *in, bool write, struct data_parts *d)
+{
+    struct file_id id = { op->export->id, in->generation, in->ino };
+    unsigned rights = write ? CAPABILITY_READ | CAPABILITY_WRITE : CAPABILITY_READ;
+
+    rozo__file_data__init(&d->msg);
+    rozo__file_ref__init(&d->ref);
+    file_id_put(d->id, &id);
+    capability_sign(op->x->config.capabilities, &id, rights, d->capability);
+    d->ref.file_id = (ProtobufCBinaryData){ sizeof(d->id), d->id };
+    d->ref.codec = in->codec;
+    d->ref.layout = in->layout;
+    d->ref.block_bytes = in->block_bytes;
+    d->ref.n_storages = in->n_storages;
+    d->ref.storages = in->storages;
+    d->ref.capability = (ProtobufCBinaryData){ sizeof(d->capability), d->capability };
+    d->msg.ref = &d->ref;
+    d->msg.epoch = write ? in->epoch : 0;
+    d->msg.truncate_pending = (in->flags & INODE_TRUNCATE_PENDING) != 0;
+    if (d->msg.truncate_pending) {
+        d->msg.truncate_size = in->truncate_size;
+        d->msg.truncate_version = in->truncate_version;
+    }
+}
+
+static int answer_entry(struct op *op, struct inode *in, bool with_data)
+{
+    Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
+    struct data_parts data;
+    Rozo__Attr attr;
+
+    attr_fill(in, &attr);
+    resp.attr = &attr;
+    if (with_data) {
+        data_fill(op, in, true, &data);
+        resp.data = &data.msg;
+    }
+    return op_pack(op, &resp.base);
+}
+
+static int answer_removed(struct op *op, const struct inode *in)
+{
+    Rozo__MdRemovedResp resp = ROZO__MD_REMOVED_RESP__INIT;
+    Rozo__Attr attr;
+
+    attr_fill(in, &attr);
+    if (in->ino != 0)
+        resp.removed = &attr;
+    return op_pack(op, &resp.base);
+}
+
+/* ---- sessions ---- */
+
+int md_open_session(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdOpenSessionReq *req = (const Rozo__MdOpenSessionReq *)msg;
+    Rozo__MdOpenSessionResp resp = ROZO__MD_OPEN_SESSION_RESP__INIT;
+    struct exportd *x = op->x;
+    struct export *e = export_find_name(x, req->export_name);
+    struct storage_messages *storages;
+    struct session *s;
+    struct inode in;
+    int rc = e == NULL
+                 ? -ENOENT
+                 : session_open(x, e, req->session, req->client, req->read_only, &s);
+
+    if (rc == 0 && req->n_open_inodes > SESSION_REFS_MAX)
+        rc = -EBUSY;
+    for (size_t i = 0; rc == 0 && i < req->n_open_inodes; i++) {
+        if (fs_getattr(&e->fs, req->open_inodes[i], &in) == 0)
+            rc = session_claim(s, req->open_inodes[i], 1);
+    }
+    if (rc == 0)
+        rc = storage_messages_make(x, &storages);
+    if (rc != 0)
+        return rc;
+    resp.session = s->id;
+    resp.export_id = e->id;
+    resp.root_ino = FS_ROOT_INO;
+    resp.codec = e->codec;
+    resp.layout = e->layout;
+    resp.block_bytes = e->block_bytes;
+    resp.lease_ms = x->config.lease_ms;
+    resp.n_storages = storages->n;
+    resp.storages = storages->list;
+    resp.map_version = x->map_version;
+    resp.cluster_id = (ProtobufCBinaryData){ CLUSTER_ID_BYTES, x->cluster_id };
+    resp.now_ns = env_wall_ns(x->env);
+    rc = op_pack(op, &resp.base);
+    free(storages);
+    return rc;
+}
+
+int md_keep_alive(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdKeepAliveReq *req = (const Rozo__MdKeepAliveReq *)msg;
+    Rozo__MdKeepAliveResp resp = ROZO__MD_KEEP_ALIVE_RESP__INIT;
+    struct exportd *x = op->x;
+    struct storage_messages *storages = NULL;
+    int rc = 0;
+
+    resp.map_version = x->map_version;
+    resp.now_ns = env_wall_ns(x->env);
+    if (req->map_version != x->map_version)
+        rc = storage_messages_make(x, &storages);
+    if (storages != NULL) {
+        resp.n_storages = storages->n;
+        resp.storages = storages->list;
+    }
+    if (rc == 0)
+        rc = op_pack(op, &resp.base);
+    free(storages);
+    return rc;
+}
+
+int md_close_session(struct op *op, const ProtobufCMessage *req)
+{
+    (void)req;
+    session_end(op->x, op->session);
+    return 0;
+}
+
+/* ---- inodes and names ---- */
+
+int md_lookup(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdLookupReq *req = (const Rozo__MdLookupReq *)msg;
+    struct inode in;
+    int rc = fs_lookup(op->fs, req->parent, name_of(req->name), &in);
+
+    return rc == 0 ? answer_entry(op, &in, false) : rc;
+}
+
+int md_getattr(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdGetattrReq *req = (const Rozo__MdGetattrReq *)msg;
+    struct inode in;
+    int rc = fs_getattr(op->fs, req->ino, &in);
+
+    return rc == 0 ? answer_entry(op, &in, false) : rc;
+}
+
+int md_setattr(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdSetattrReq *req = (const Rozo__MdSetattrReq *)msg;
+    struct fs_setattr set = {
+        .ino = req->ino,
+        .valid = req->valid,
+        .mode = req->mode,
+        .uid = req->uid,
+        .gid = req->gid,
+        .size = req->size,
+        .atime_ns = req->atime_ns,
+        .mtime_ns = req->mtime_ns,
+    };
+    struct inode in;
+    int rc = fs_setattr(op->fs, &set, &in);
+
+    op->sync = (req->valid & ROZO__SETATTR_BITS__SET_SYNC) != 0;
+    if (rc != 0)
+        return rc;
+    return answer_entry(op, &in, (req->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0);
+}
+
+/* Take a reference and, for writing, an epoch. *in is the inode before, and then after. */
+static int open_inode(struct op *op, struct inode *in, bool write, bool reference)
+{
+    bool clean = (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) == 0;
+    int rc = 0;
+
+    if (write && inode_is_dir(in))
+        return -EISDIR;
+    if (write && !inode_is_file(in))
+        return -EINVAL;
+    if (reference)
+        rc = session_ref(op->session, in->ino, clean);
+    if (rc == 0 && write) {
+        rc = fs_next_epoch(op->fs, in->ino, in);
+        if (rc != 0 && reference)
+            session_unref(op->x, op->session, in->ino, 1);
+    }
+    return rc;
+}
+
+int md_create(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdCreateReq *req = (const Rozo__MdCreateReq *)msg;
+    Rozo__MdCreateResp resp = ROZO__MD_CREATE_RESP__INIT;
+    struct fs_create create = {
+        .parent = req->parent,
+        .name = name_of(req->name),
+        .mode = req->mode,
+        .umask = req->umask,
+        .uid = req->uid,
+        .gid = req->gid,
+        .rdev = req->rdev,
+        .target = name_of(req->target),
+    };
+    struct data_parts data;
+    Rozo__Attr attr;
+    struct inode in = { 0 };
+    int rc;
+
+    if (req->open && !S_ISREG(req->mode))
+        return -EINVAL;
+    rc = fs_create(op->fs, &create, &in);
+    if (rc == -EEXIST && req->open && !req->exclusive && in.ino != 0) {
+        rc = inode_is_file(&in) ? 0 : inode_is_dir(&in) ? -EISDIR : -EEXIST;
+        resp.existed = true;
+    }
+    if (rc == 0 && req->open)
+        rc = open_inode(op, &in, true, true);
+    if (rc != 0)
+        return rc;
+    attr_fill(&in, &attr);
+    resp.attr = &attr;
+    if (req->open) {
+        data_fill(op, &in, true, &data);
+        resp.data = &data.msg;
+    }
+    return op_pack(op, &resp.base);
+}
+
+int md_unlink(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdUnlinkReq *req = (const Rozo__MdUnlinkReq *)msg;
+    struct inode in;
+    int rc = fs_unlink(op->fs, req->parent, name_of(req->name), &in);
+
+    return rc == 0 ? answer_removed(op, &in) : rc;
+}
+
+int md_rmdir(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdRmdirReq *req = (const Rozo__MdRmdirReq *)msg;
+    struct inode in;
+    int rc = fs_rmdir(op->fs, req->parent, name_of(req->name), &in);
+
+    return rc == 0 ? answer_removed(op, &in) : rc;
+}
+
+int md_link(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdLinkReq *req = (const Rozo__MdLinkReq *)msg;
+    struct inode in;
+    int rc = fs_link(op->fs, req->ino, req->parent, name_of(req->name), &in);
+
+    return rc == 0 ? answer_entry(op, &in, false) : rc;
+}
+
+int md_rename(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdRenameReq *req = (const Rozo__MdRenameReq *)msg;
+    struct inode removed = { 0 };
+    int rc = fs_rename(op->fs, req->parent, name_of(req->name), req->new_parent,
+                       name_of(req->new_name), req->flags, &removed);
+
+    return rc == 0 ? answer_removed(op, &removed) : rc;
+}
+
+int md_readlink(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdReadlinkReq *req = (const Rozo__MdReadlinkReq *)msg;
+    Rozo__MdReadlinkResp resp = ROZO__MD_READLINK_RESP__INIT;
+    const uint8_t *target;
+    size_t len;
+    int rc = fs_readlink(op->fs, req->ino, &target, &len);
+
+    if (rc != 0)
+        return rc;
+    resp.target = (ProtobufCBinaryData){ len, (uint8_t *)target };
+    return op_pack(op, &resp.base);
+}
+
+/* ---- readdir ---- */
+
+struct listed {
+    Rozo__MdReaddirResp__Entry msg;
+    Rozo__Attr attr;
+    uint8_t name[FS_NAME_MAX];
+};
+
+/* An answer being gathered. */
+struct listing {
+    struct fs *fs;
+    bool plus;
+    size_t n, n_max;
+    struct listed *entries;
+    Rozo__MdReaddirResp__Entry **list;
+    int rc;
+};
+
+static bool on_entry(void *arg, const struct fs_entry *e)
+{
+    struct listing *l = arg;
+    struct listed *to = &l->entries[l->n];
+    struct inode in;
+
+    if (l->n == l->n_max)
+        return false;
+    rozo__md_readdir_resp__entry__init(&to->msg);
+    memcpy(to->name, e->name.bytes, e->name.len);
+    to->msg.name = (ProtobufCBinaryData){ e->name.len, to->name };
+    to->msg.ino = e->ino;
+    to->msg.type = e->type;
+    to->msg.cookie = e->cookie;
+    if (l->plus) {
+        l->rc = fs_getattr(l->fs, e->ino, &in);
+        if (l->rc != 0)
+            return false;
+        attr_fill(&in, &to->attr);
+        to->msg.attr = &to->attr;
+    }
+    l->list[l->n++] = &to->msg;
+    return true;
+}
+
+int md_readdir(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdReaddirReq *req = (const Rozo__MdReaddirReq *)msg;
+    Rozo__MdReaddirResp resp = ROZO__MD_READDIR_RESP__INIT;
+    struct listing l = { .fs = op->fs, .plus = req->plus, .n_max = req->max_entries };
+    struct inode dir;
+    bool end;
+    int rc;
+
+    if (req->max_entries < 1 || req->max_entries > READDIR_ENTRIES_MAX ||
+        req->cookie > INT64_MAX)
+        return -EINVAL;
+    l.entries = malloc(l.n_max * sizeof(*l.entries));
+    l.list = malloc(l.n_max * sizeof(*l.list));
+    rc = l.entries == NULL || l.list == NULL ? -ENOMEM : 0;
+    if (rc == 0)
+        rc = fs_readdir(op->fs, req->ino, req->cookie, on_entry, &l, &dir, &end);
+    if (rc == 0)
+        rc = l.rc == -ESTALE ? -EIO : l.rc;
+    if (rc == 0) {
+        resp.n_entries = l.n;
+        resp.entries = l.list;
+        resp.end = end;
+        resp.parent = dir.parent;
+        rc = op_pack(op, &resp.base);
+    }
+    free(l.entries);
+    free(l.list);
+    return rc;
+}
+
+/* ---- open files ---- */
+
+int md_open(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdOpenReq *req = (const Rozo__MdOpenReq *)msg;
+    Rozo__MdOpenResp resp = ROZO__MD_OPEN_RESP__INIT;
+    struct data_parts data;
+    Rozo__Attr attr;
+    struct inode in;
+    int rc = fs_getattr(op->fs, req->ino, &in);
+
+    if (rc == 0 && req->write && op->session->read_only)
+        rc = -EROFS;
+    if (rc == 0 && req->write)
+        rc = store_error(op->x->store);
+    if (rc == 0)
+        rc = open_inode(op, &in, req->write, !req->no_reference);
+    if (rc != 0)
+        return rc;
+    attr_fill(&in, &attr);
+    resp.attr = &attr;
+    if (inode_is_file(&in)) {
+        data_fill(op, &in, req->write, &data);
+        resp.data = &data.msg;
+    }
+    return op_pack(op, &resp.base);
+}
+
+int md_close(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdCloseReq *req = (const Rozo__MdCloseReq *)msg;
+
+    session_unref(op->x, op->session, req->ino, req->n_references);
+    return 0;
+}
+
+int md_wrote(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdWroteReq *req = (const Rozo__MdWroteReq *)msg;
+    struct fs_wrote wrote = {
+        .ino = req->ino,
+        .has_data = req->has_data,
+        .size = req->size,
+        .mtime_ns = req->mtime_ns,
+        .atime_ns = req->atime_ns,
+    };
+    struct inode in;
+    int rc = fs_wrote(op->fs, &wrote, &in);
+
+    op->sync = req->sync;
+    return rc == 0 ? answer_entry(op, &in, false) : rc;
+}
+
+int md_truncated(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdTruncatedReq *req = (const Rozo__MdTruncatedReq *)msg;
+    struct inode in;
+    int rc = fs_truncated(op->fs, req->ino, req->version, &in);
+
+    return rc == 0 ? answer_entry(op, &in, false) : rc;
+}
+
+/* ---- xattrs ---- */
+
+int md_getxattr(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdGetxattrReq *req = (const Rozo__MdGetxattrReq *)msg;
+    Rozo__MdGetxattrResp resp = ROZO__MD_GETXATTR_RESP__INIT;
+    const uint8_t *val;
+    size_t len;
+    int rc = fs_getxattr(op->fs, req->ino, name_of(req->name), &val, &len);
+
+    if (rc != 0)
+        return rc;
+    resp.value = (ProtobufCBinaryData){ len, (uint8_t *)val };
+    return op_pack(op, &resp.base);
+}
+
+int md_setxattr(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdSetxattrReq *req = (const Rozo__MdSetxattrReq *)msg;
+
+    return fs_setxattr(op->fs, req->ino, name_of(req->name), req->value.data,
+                       req->value.len, req->flags, req->kill_sgid);
+}
+
+int md_listxattr(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdListxattrReq *req = (const Rozo__MdListxattrReq *)msg;
+    Rozo__MdListxattrResp resp = ROZO__MD_LISTXATTR_RESP__INIT;
+    const uint8_t *names;
+    size_t len;
+    int rc = fs_listxattr(op->fs, req->ino, &names, &len);
+
+    if (rc != 0)
+        return rc;
+    resp.names = (ProtobufCBinaryData){ len, (uint8_t *)names };
+    return op_pack(op, &resp.base);
+}
+
+int md_removexattr(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdRemovexattrReq *req = (const Rozo__MdRemovexattrReq *)msg;
+
+    return fs_removexattr(op->fs, req->ino, name_of(req->name));
+}
+
+/* ---- the whole export ---- */
+
+int md_statfs(struct op *op, const ProtobufCMessage *req)
+{
+    Rozo__MdStatfsResp resp = ROZO__MD_STATFS_RESP__INIT;
+    const struct codec_layout *layout = codec_layout(op->export->layout);
+
+    (void)req;
+    LIST_FOREACH(node, &op->x->storages) {
+        struct storage *s = container_of(node, struct storage, link);
+
+        if (s->facts.volume != op->export->volume)
+            continue;
+        resp.total_bytes += s->total_bytes / layout->n * layout->k;
+        resp.free_bytes += s->free_bytes / layout->n * layout->k;
+    }
+    resp.files = op->fs->n_inodes;
+    return op_pack(op, &resp.base);
+}
+
+int md_sync(struct op *op, const ProtobufCMessage *req)
+{
+    (void)req;
+    op->sync = true;
+    return 0;
+}

@@ -1,0 +1,262 @@
+/*
+ * session.c - who has mounted what, and which inodes they hold open.
+ *
+ * In:     md.c; the tick.
+ * Out:    references, counted per session and per export; orphans removed with the last one.
+ * Keeps:  I10: what a session held is given back when its lease ends. Until everybody had the time
+ *         to come back after our start (the grace), no orphan is removed.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "common/log.h"
+#include "exportd/core/state.h"
+
+enum {
+    ORPHANS_A_TICK = 4096, /* looked at after the grace */
+};
+
+static struct open_file *open_file_find(struct open_file *table, uint64_t ino)
+{
+    struct open_file *f;
+
+    HASH_FIND(hh, table, &ino, sizeof(ino), f);
+    return f;
+}
+
+static struct open_file *open_file_add(struct open_file **table, uint64_t ino, bool clean)
+{
+    struct open_file *f = calloc(1, sizeof(*f));
+
+    if (f == NULL)
+        return NULL;
+    f->ino = ino;
+    f->clean = clean;
+    HASH_ADD(hh, *table, ino, sizeof(f->ino), f);
+    return f;
+}
+
+static void open_file_free(struct open_file **table, struct open_file *f)
+{
+    HASH_DEL(*table, f);
+    free(f);
+}
+
+bool export_is_open(void *arg, uint64_t ino)
+{
+    struct export *e = arg;
+
+    return open_file_find(e->opens, ino) != NULL;
+}
+
+struct session *session_find(struct exportd *x, uint64_t id)
+{
+    struct session *s;
+
+    HASH_FIND(hh, x->sessions, &id, sizeof(id), s);
+    return s;
+}
+
+void session_touch(struct exportd *x, struct session *s)
+{
+    s->expires_ns = env_now_ns(x->env) + (uint64_t)x->config.lease_ms * 1000000;
+}
+
+int session_open(struct exportd *x, struct export *e, uint64_t id, const char *client,
+                 bool read_only, struct session **out)
+{
+    struct session *s = id == 0 ? NULL : session_find(x, id);
+
+    if (s == NULL && HASH_COUNT(x->sessions) >= SESSIONS_MAX)
+        return -EBUSY;
+    if (s != NULL && s->export != e)
+        return -EEXIST;
+    if (s == NULL) {
+        s = calloc(1, sizeof(*s));
+        if (s == NULL)
+            return -ENOMEM;
+        while (id == 0 || session_find(x, id) != NULL)
+            env_random(x->env, &id, sizeof(id));
+        s->id = id;
+        s->export = e;
+        e->n_sessions++;
+        HASH_ADD(hh, x->sessions, id, sizeof(s->id), s);
+        log_info("session %016llx: %.*s mounts %s%s", (unsigned long long)s->id,
+                 WORDS_MAX, client, e->name, read_only ? ", read only" : "");
+    }
+    snprintf(s->client, sizeof(s->client), "%s", client);
+    s->read_only = read_only;
+    session_touch(x, s);
+    *out = s;
+    return 0;
+}
+
+/* n more references of the session to the inode. */
+static int refs_add(struct session *s, uint64_t ino, uint32_t n, bool clean)
+{
+    struct open_file *mine = open_file_find(s->refs, ino);
+    struct open_file *all = open_file_find(s->export->opens, ino);
+
+    if (mine == NULL && HASH_COUNT(s->refs) >= SESSION_REFS_MAX)
+        return -EBUSY;
+    if (mine == NULL)
+        mine = open_file_add(&s->refs, ino, false);
+    if (mine == NULL)
+        return -ENOMEM;
+    if (all == NULL)
+        all = open_file_add(&s->export->opens, ino, clean);
+    if (all == NULL || n > UINT32_MAX - all->n_refs) {
+        if (mine->n_refs == 0)
+            open_file_free(&s->refs, mine);
+        return all == NULL ? -ENOMEM : -EBUSY;
+    }
+    mine->n_refs += n;
+    all->n_refs += n;
+    return 0;
+}
+
+int session_ref(struct session *s, uint64_t ino, bool clean)
+{
+    return refs_add(s, ino, 1, clean);
+}
+
+int session_claim(struct session *s, uint64_t ino, uint32_t n)
+{
+    struct open_file *mine = open_file_find(s->refs, ino);
+
+    if (mine != NULL && mine->n_refs >= n)
+        return 0;
+    return refs_add(s, ino, mine == NULL ? n : n - mine->n_refs, false);
+}
+
+static bool grace_is_over(const struct exportd *x)
+{
+    return env_now_ns(x->env) - x->started_ns > (uint64_t)x->config.lease_ms * 1000000;
+}
+
+/* n references of a session's are gone, and with the last of all maybe the inode. */
+static void refs_drop(struct exportd *x, struct export *e, uint64_t ino, uint32_t n,
+                      bool closed)
+{
+    struct open_file *all = open_file_find(e->opens, ino);
+    bool clean;
+
+    assert(all != NULL && all->n_refs >= n);
+    all->n_refs -= n;
+    all->clean = all->clean && closed;
+    if (all->n_refs > 0)
+        return;
+    clean = all->clean;
+    open_file_free(&e->opens, all);
+    if (clean)
+        fs_forget_may_have_data(&e->fs, ino);
+    if (grace_is_over(x))
+        fs_reap(&e->fs, ino);
+}
+
+void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t n)
+{
+    struct open_file *mine = open_file_find(s->refs, ino);
+
+    if (mine == NULL)
+        return; /* given back before: a repeated request */
+    if (n > mine->n_refs)
+        n = mine->n_refs;
+    mine->n_refs -= n;
+    if (mine->n_refs == 0)
+        open_file_free(&s->refs, mine);
+    refs_drop(x, s->export, ino, n, true);
+}
+
+void session_end(struct exportd *x, struct session *s)
+{
+    struct open_file *f, *tmp;
+
+    HASH_ITER(hh, s->refs, f, tmp)
+    {
+        uint64_t ino = f->ino;
+        uint32_t n = f->n_refs;
+
+        open_file_free(&s->refs, f);
+        refs_drop(x, s->export, ino, n, false);
+    }
+    s->export->n_sessions--;
+    HASH_DEL(x->sessions, s);
+    free(s);
+}
+
+/* Orphans that nobody has claimed since our start: gone with the machine that held them. */
+static void orphans_look(struct exportd *x)
+{
+    struct kv_iter *it;
+    struct key from;
+    size_t len;
+    struct {
+        uint32_t export_id;
+        uint64_t ino;
+    } *found = calloc(ORPHANS_A_TICK, sizeof(*found));
+    unsigned n = 0;
+
+    if (found == NULL || store_scan(x->store, &it) != 0) {
+        free(found);
+        return; /* again with the next tick */
+    }
+    key_ino(&from, KEY_ORPHAN, x->orphan_cursor_export, x->orphan_cursor_ino);
+    kv_iter_seek(it, from.bytes, from.len);
+    for (; n < ORPHANS_A_TICK && kv_iter_valid(it); kv_iter_next(it)) {
+        const uint8_t *key = kv_iter_key(it, &len);
+
+        if (len != from.len || key[0] != KEY_ORPHAN)
+            break;
+        found[n].export_id = key_get_u32(key + 1);
+        found[n++].ino = key_get_u64(key + 5);
+    }
+    x->orphans_seen = n < ORPHANS_A_TICK && kv_iter_error(it) == 0;
+    kv_iter_close(it);
+    for (unsigned i = 0; i < n; i++) {
+        struct export *e = export_find(x, found[i].export_id);
+
+        if (e != NULL && !export_is_open(e, found[i].ino))
+            fs_reap(&e->fs, found[i].ino);
+        x->orphan_cursor_export = found[i].export_id;
+        x->orphan_cursor_ino = found[i].ino + 1;
+    }
+    free(found);
+}
+
+void sessions_tick(struct exportd *x)
+{
+    uint64_t now_ns = env_now_ns(x->env);
+    struct session *s, *tmp;
+
+    HASH_ITER(hh, x->sessions, s, tmp)
+    {
+        if (now_ns <= s->expires_ns)
+            continue;
+        log_warn("session %016llx: %s has been silent for %u ms: ended",
+                 (unsigned long long)s->id, s->client, x->config.lease_ms);
+        session_end(x, s);
+    }
+    if (!x->orphans_seen && grace_is_over(x))
+        orphans_look(x);
+}
+
+void sessions_free(struct exportd *x)
+{
+    struct session *s, *tmp;
+    struct open_file *f, *next;
+
+    HASH_ITER(hh, x->sessions, s, tmp)
+    {
+        HASH_ITER(hh, s->refs, f, next)
+        open_file_free(&s->refs, f);
+        HASH_DEL(x->sessions, s);
+        free(s);
+    }
+    LIST_FOREACH(node, &x->exports) {
+        struct export *e = container_of(node, struct export, link);
+
+        HASH_ITER(hh, e->opens, f, next)
+        open_file_free(&e->opens, f);
+    }
+}

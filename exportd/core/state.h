@@ -1,0 +1,266 @@
+/*
+ * state.h - what the parts of exportd's state machine share.
+ *
+ * exportd.c holds it together and dispatches; md.c and ad.c are the handlers; session.c, cluster.c,
+ * place.c, poll.c, admit.c and trash.c do what their heads say. One thread.
+ */
+#ifndef ROZO_EXPORTD_STATE_H
+#define ROZO_EXPORTD_STATE_H
+
+/* uthash reports with exit() when memory is out; we would rather leave a trace. */
+#include <stdlib.h>
+#define uthash_fatal(msg) abort()
+#include <uthash.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "common/list.h"
+#include "exportd/core/exportd.h"
+#include "exportd/core/fs.h"
+
+enum {
+    CLUSTER_ID_BYTES = 16,
+    INCARNATION_BYTES = 16,
+    STORAGES_MAX = 4096,
+    VOLUMES_MAX = 256,
+    EXPORTS_MAX = 1024,
+    SESSIONS_MAX = 4096,
+    SESSION_REFS_MAX = 1 << 20, /* inodes a session may hold open */
+    ANSWERS_MAX = 1 << 16,      /* calls waiting for a commit; more are told BUSY */
+    NAMES_MAX = 63,             /* bytes of a volume's or export's name */
+    HOST_MAX = 255,             /* bytes of a host or rack */
+    WORDS_MAX = 255,            /* bytes of an error for people */
+    ADDR_MAX = 80,              /* bytes of "host:port" */
+    ADDRS_MAX = 16,             /* addresses of a storage */
+    TICK_MS = 1000,
+    INFO_DEADLINE_MS = 3000,
+    METADATA_RESERVE =
+        64 << 20, /* bytes kept free below the kv: the tree may shrink, not grow */
+};
+
+struct exportd;
+
+/* ---- the cluster map: cluster.c ---- */
+
+/* What a storage is. A value: copied, compared, kept in the kv. */
+struct storage_facts {
+    uint32_t id;
+    uint32_t volume;
+    uint8_t incarnation[INCARNATION_BYTES];
+    unsigned n_addrs;
+    char addrs[ADDRS_MAX][ADDR_MAX + 1];
+    char host[HOST_MAX + 1];
+    char rack[HOST_MAX + 1];
+};
+
+/* One storage of the cluster, from its admission on. */
+struct storage {
+    struct list_node link; /* in x->storages, by id */
+    struct exportd *x;     /* borrowed */
+    struct storage_facts facts;
+    struct rpc_channel *channel; /* owned; NULL when its addresses make no sense */
+    struct rpc_request info;     /* the poll under way */
+    bool polling;
+    bool asked; /* since our start, one poll has ended */
+    bool up;    /* the last one ended well */
+    uint64_t total_bytes, free_bytes;
+    char version[NAMES_MAX + 1];
+    char error[WORDS_MAX + 1]; /* why it is not up */
+    bool moved;          /* its addresses changed: a new channel when this one is idle */
+    unsigned n_removals; /* requests of trash.c out on the channel */
+    struct trash_round *round; /* removals it missed, when some are being sent */
+    struct key trash_cursor;   /* how far */
+    uint64_t n_waiting;        /* removals it has not confirmed */
+    uint64_t retry_ns;         /* not before: the last round failed */
+};
+
+struct volume {
+    struct list_node link;
+    uint32_t id;
+    char name[NAMES_MAX + 1];
+};
+
+/* A session's or an inode's count of references, by inode number. */
+struct open_file {
+    uint64_t ino; /* key */
+    uint32_t n_refs;
+    bool clean; /* of an export: nobody could have written it before it was opened */
+    UT_hash_handle hh;
+};
+
+struct export
+{
+    struct list_node link;
+    struct exportd *x; /* borrowed */
+    uint32_t id;
+    uint32_t volume;
+    uint8_t codec;
+    uint8_t layout;
+    uint16_t block_bytes;
+    char name[NAMES_MAX + 1];
+    struct fs fs;
+    unsigned n_sessions;
+    struct open_file *opens; /* owned; over all sessions */
+};
+
+/* Load the map from the store, or make one. Puts nothing. */
+int cluster_load(struct exportd *x, struct err *err);
+/** Everything is loaded: we have started once more. */
+void cluster_begin(struct exportd *x);
+void cluster_free(struct exportd *x);
+
+struct storage *storage_find(struct exportd *x, uint32_t id);
+struct storage *storage_find_incarnation(struct exportd *x, const uint8_t *incarnation);
+/** A new member, put into the store; its channel is opened and it is polled. NULL: no memory. */
+struct storage *storage_add(struct exportd *x, const struct storage_facts *facts);
+/** Changed facts, put into the store; a changed address opens a new channel. */
+void storage_change(struct storage *s, const struct storage_facts *facts);
+/** Open a channel to where it has moved, when nothing is out on the old one. */
+void storage_follow(struct storage *s);
+/** As far as its channel knows at this moment. */
+bool storage_is_reachable(const struct storage *s);
+/** An id that no storage has or will have but the one about to be admitted. Put into the store. */
+uint32_t storage_new_id(struct exportd *x);
+/** This id was found on a storage of ours: give it to nobody else. Put into the store. */
+void storage_id_is_taken(struct exportd *x, uint32_t id);
+
+struct volume *volume_find(struct exportd *x, uint32_t id);
+struct volume *volume_find_name(struct exportd *x, const char *name);
+/** "" is the only one; or, when there is none and make is set, a new one called default. */
+int volume_choose(struct exportd *x, const char *name, bool make, struct volume **out,
+                  char words[WORDS_MAX + 1]);
+struct volume *volume_add(struct exportd *x, const char *name);
+unsigned volume_n_storages(struct exportd *x, uint32_t id);
+
+struct export *export_find(struct exportd *x, uint32_t id);
+struct export *export_find_name(struct exportd *x, const char *name);
+struct export *export_add(struct exportd *x, const struct export *facts);
+
+/** The map as clients see it has changed. */
+void map_changed(struct exportd *x);
+/** Fill a message; strings are borrowed from s. addrs: room for ADDRS_MAX pointers. */
+void storage_message(struct storage *s, Rozo__Storage *msg, char **addrs);
+/* All storages as messages. Free with free(). */
+struct storage_messages {
+    size_t n;
+    Rozo__Storage **list; /* in the same piece of memory as all below it */
+};
+int storage_messages_make(struct exportd *x, struct storage_messages **out);
+
+/* ---- place.c ---- */
+/** A hook of fs: choose the distribution of a new file of this export. */
+int export_place(void *arg, struct inode *in);
+
+/* ---- poll.c: how storages are ---- */
+void storage_poll(struct storage *s);
+/** The addresses others can reach it at: what it says of itself, unless that is a wildcard. */
+void info_addresses(const Rozo__StInfoResp *info, struct storage_facts *facts);
+/** Does an answer to ST_INFO make sense at all? NULL: no. */
+Rozo__StInfoResp *info_unpack(const struct rpc_request *rq);
+
+/* ---- session.c ---- */
+
+struct session {
+    uint64_t id;           /* key */
+    struct export *export; /* borrowed */
+    char client[WORDS_MAX + 1];
+    bool read_only;
+    uint64_t expires_ns;
+    struct open_file *refs; /* owned */
+    UT_hash_handle hh;
+};
+
+struct session *session_find(struct exportd *x, uint64_t id);
+/** id 0: a new one. -EBUSY when there are too many, -EEXIST when id belongs to another export. */
+int session_open(struct exportd *x, struct export *e, uint64_t id, const char *client,
+                 bool read_only, struct session **out);
+void session_touch(struct exportd *x, struct session *s);
+/** One more reference. clean: see struct open_file. -EBUSY when it holds too many. */
+int session_ref(struct session *s, uint64_t ino, bool clean);
+/** At least n references, for a session that is taken up again. */
+int session_claim(struct session *s, uint64_t ino, uint32_t n);
+/** Up to n fewer; the last one of an inode without names removes it. */
+void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t n);
+/** Gives back all it holds and frees it. */
+void session_end(struct exportd *x, struct session *s);
+/** End what has been silent too long; after the grace, remove orphans nobody holds. */
+void sessions_tick(struct exportd *x);
+void sessions_free(struct exportd *x);
+/** A hook of fs. */
+bool export_is_open(void *arg, uint64_t ino);
+
+/* ---- trash.c: removed files, until every storage has confirmed ---- */
+
+struct trash_round;
+int trash_load(struct exportd *x);
+void trash_tick(struct exportd *x);
+/** A hook of fs. */
+void export_trashed(void *arg, const struct inode *in);
+/** Cancel what is under way. */
+void trash_free(struct exportd *x);
+
+/* ---- exportd.c ---- */
+
+/* One request, from its arrival until its answer is queued. */
+struct op {
+    struct exportd *x;
+    struct rpc_call *call; /* taken by an async handler: then NULL */
+    struct session *session;
+    struct export *export;
+    struct fs *fs; /* of the export */
+    bool sync;     /* answer only when durable */
+    struct answer *answer;
+};
+
+/** Pack what will be answered (also with an error, when the handler fails). -ENOMEM. */
+int op_pack(struct op *op, const ProtobufCMessage *msg);
+/** Answer a call that an async handler took: after the commit of all that was put. */
+void call_answer(struct exportd *x, struct rpc_call *call, int rc,
+                 const ProtobufCMessage *msg);
+
+typedef int op_handler(struct op *op, const ProtobufCMessage *req);
+/* md.c */
+op_handler md_open_session, md_keep_alive, md_close_session, md_lookup, md_getattr,
+    md_setattr, md_create, md_unlink, md_rmdir, md_link, md_rename, md_readlink,
+    md_readdir, md_open, md_close, md_wrote, md_truncated, md_getxattr, md_setxattr,
+    md_listxattr, md_removexattr, md_statfs, md_sync;
+/* ad.c, admit.c */
+op_handler ad_status, ad_storage_add, ad_volume_create, ad_export_create;
+/** Those under way end with -EBUSY, soon. */
+void admissions_stop(struct exportd *x);
+
+struct exportd {
+    struct env *env;     /* borrowed */
+    struct store *store; /* owned */
+    struct exportd_config config;
+    uint8_t cluster_id[CLUSTER_ID_BYTES];
+    uint64_t started_ns;
+    uint64_t map_version;
+    uint32_t next_storage_id, next_volume_id, next_export_id;
+    uint32_t n_starts;
+    struct list_node storages, volumes, exports;
+    unsigned n_storages, n_volumes, n_exports;
+    struct session *sessions;
+    bool orphans_seen;          /* the grace is over and they were looked at */
+    uint64_t orphan_cursor_ino; /* how far */
+    uint32_t orphan_cursor_export;
+    bool space_low;
+
+    uint64_t n_trash; /* removed files of which no storage was told yet */
+    struct key trash_cursor;
+    struct trash_round *round;
+
+    struct list_node
+        admissions; /* storage adds: the first is under way, the others wait */
+    unsigned n_admissions;
+
+    unsigned n_answers; /* waiting for a commit or sync */
+    struct env_timer tick;
+    bool stopping;
+    struct store_wait stop_wait;
+    struct env_task stop_task; /* looks whether all has come to rest */
+    void (*stopped)(void *arg, int rc);
+    void *stopped_arg;
+};
+
+#endif

@@ -1,0 +1,21 @@
+/*
+ * datadir.h - exportd's data directory: whose it is, which format, and that we are alone in it.
+ *
+ * DATA/format says "rozo exportd format 1"; DATA/lock is locked while a daemon runs; DATA/kv/ is
+ * the metadata store. Shell code.
+ */
+#ifndef ROZO_EXPORTD_DATADIR_H
+#define ROZO_EXPORTD_DATADIR_H
+
+#include "common/err.h"
+
+enum { DATADIR_FORMAT = 1 };
+
+/**
+ * Make the directory if it is not there, check its format, lock it. A directory that holds
+ * something else is refused.
+ * @param lock_fd out: keep it open as long as the directory is used.
+ */
+int datadir_open(const char *path, int *lock_fd, struct err *err);
+
+#endif

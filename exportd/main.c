@@ -1,0 +1,355 @@
+/*
+ * main.c - the metadata daemon: arguments, config, loop, sockets, signals.
+ *
+ * In:     exportd --config FILE.
+ * Out:    the core on LevelDB and TCP; exit status 0 stopped cleanly, 1 failed, 2 wrong usage.
+ * Keeps:  SIGTERM loses nothing: what was acknowledged is on stable storage before we end.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <uv.h>
+
+#include "common/config.h"
+#include "common/log.h"
+#include "common/rpc_tcp.h"
+#include "common/sd.h"
+#include "exportd/core/exportd.h"
+#include "exportd/datadir.h"
+#include "exportd/kv_leveldb.h"
+
+/* ---- the config file ---- */
+
+struct cluster_section {
+    char *node_key, *client_key; /* paths */
+};
+struct exportd_section {
+    char *data;
+    char **listen;
+    unsigned listen_count;
+};
+struct log_section {
+    char *level;
+};
+struct config {
+    struct cluster_section cluster;
+    struct exportd_section exportd;
+    struct log_section log;
+};
+
+static const cyaml_schema_value_t text_schema = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, 4096),
+};
+static const cyaml_schema_field_t cluster_fields[] = {
+    CYAML_FIELD_STRING_PTR("node_key", CYAML_FLAG_POINTER, struct cluster_section,
+                           node_key, 1, 4096),
+    CYAML_FIELD_STRING_PTR("client_key", CYAML_FLAG_POINTER, struct cluster_section,
+                           client_key, 1, 4096),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t exportd_fields[] = {
+    CYAML_FIELD_STRING_PTR("data", CYAML_FLAG_POINTER, struct exportd_section, data, 1,
+                           4096),
+    CYAML_FIELD_SEQUENCE("listen", CYAML_FLAG_POINTER, struct exportd_section, listen,
+                         &text_schema, 1, RPC_ADDR_MAX),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t log_fields[] = {
+    CYAML_FIELD_STRING_PTR("level", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                           struct log_section, level, 1, 16),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t config_fields[] = {
+    CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, struct config, cluster,
+                        cluster_fields),
+    CYAML_FIELD_MAPPING("exportd", CYAML_FLAG_DEFAULT, struct config, exportd,
+                        exportd_fields),
+    CYAML_FIELD_MAPPING("log", CYAML_FLAG_OPTIONAL, struct config, log, log_fields),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t config_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct config, config_fields),
+};
+
+/* ---- the daemon ---- */
+
+struct daemon {
+    struct config *config; /* owned */
+    struct rpc_keys keys;
+    struct capability_key *capabilities;
+    uv_loop_t loop;
+    struct env_uv env;
+    int lock_fd;
+    struct kv_leveldb *kv;
+    struct exportd *core;
+    struct rpc_server *server;
+    struct stop_signals signals;
+    bool env_open, signals_open;
+    unsigned n_closing; /* channels */
+    bool stopped, server_closed;
+    int rc;
+};
+
+static struct rpc_channel *peer_open(void *arg, const char *const *addrs,
+                                     unsigned n_addrs)
+{
+    struct daemon *d = arg;
+    struct rpc_channel_config config = {
+        .keys = &d->keys,
+        .role = RPC_ROLE_NODE,
+        .name = "exportd",
+        .addrs = addrs,
+        .n_addrs = n_addrs,
+    };
+    struct rpc_channel *ch;
+    struct err err = { 0 };
+
+    if (rpc_tcp_channel_open(&d->env, &config, &ch, &err) == 0)
+        return ch;
+    log_warn("channel to %s: %s", n_addrs > 0 ? addrs[0] : "nowhere", err.text);
+    return NULL;
+}
+
+static void on_channel_closed(void *arg)
+{
+    ((struct daemon *)arg)->n_closing--;
+}
+
+static void peer_close(void *arg, struct rpc_channel *ch)
+{
+    struct daemon *d = arg;
+
+    d->n_closing++;
+    rpc_tcp_channel_close(ch, on_channel_closed, d);
+}
+
+static const char *peer_last_error(void *arg, struct rpc_channel *ch)
+{
+    (void)arg;
+    return rpc_tcp_channel_last_error(ch);
+}
+
+static void on_stopped(void *arg, int rc)
+{
+    struct daemon *d = arg;
+
+    d->stopped = true;
+    d->rc = rc;
+}
+
+static void on_server_closed(void *arg)
+{
+    ((struct daemon *)arg)->server_closed = true;
+}
+
+static void on_stop_signal(void *arg)
+{
+    struct daemon *d = arg;
+
+    sd_tell_stopping();
+    exportd_stop(d->core, on_stopped, d);
+}
+
+static int keys_load(struct daemon *d, struct err *err)
+{
+    int rc = rpc_keys_load(&d->keys, true, d->config->cluster.node_key, err);
+
+    if (rc == 0)
+        rc = rpc_keys_load(&d->keys, false, d->config->cluster.client_key, err);
+    if (rc == 0) {
+        rc = capability_key_new(d->keys.node, 0, &d->capabilities);
+        if (rc != 0)
+            err_set(err, rc, "out of memory");
+    }
+    return rc;
+}
+
+static int store_open_in(struct daemon *d, struct err *err)
+{
+    const char *data = d->config->exportd.data;
+    char *dir;
+    int rc = datadir_open(data, &d->lock_fd, err);
+
+    if (rc != 0)
+        return rc;
+    if (asprintf(&dir, "%s/kv", data) < 0)
+        return err_set(err, -ENOMEM, "out of memory");
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
+        rc = err_set(err, -errno, "make %s: %s", dir, strerror(errno));
+    if (rc == 0)
+        rc = kv_leveldb_open(&d->env, dir, &d->kv, err);
+    free(dir);
+    return rc;
+}
+
+static int server_open(struct daemon *d, struct err *err)
+{
+    const struct exportd_section *section = &d->config->exportd;
+    struct rpc_server_config config = {
+        .keys = &d->keys,
+        .name = "exportd",
+        .handler = exportd_handle,
+        .arg = d->core,
+        .cluster_id = exportd_cluster_id(d->core),
+    };
+
+    return rpc_server_open(&d->env, &config, (const char *const *)section->listen,
+                           section->listen_count, &d->server, err);
+}
+
+static int daemon_start(struct daemon *d, struct err *err)
+{
+    struct exportd_config core = {
+        .peers = { peer_open, peer_close, peer_last_error, d },
+    };
+    int rc = keys_load(d, err);
+
+    if (rc == 0)
+        rc = env_uv_init(&d->env, &d->loop);
+    if (rc != 0)
+        return rc;
+    d->env_open = true;
+    core.capabilities = d->capabilities;
+    rc = store_open_in(d, err);
+    if (rc == 0)
+        rc = exportd_open(&d->env.env, kv_leveldb_kv(d->kv), &core, &d->core, err);
+    if (rc == 0)
+        rc = server_open(d, err);
+    if (rc == 0)
+        rc = stop_signals_start(&d->signals, &d->loop, on_stop_signal, d);
+    d->signals_open = rc == 0;
+    return rc;
+}
+
+static void daemon_serve(struct daemon *d)
+{
+    for (unsigned i = 0; i < d->config->exportd.listen_count; i++)
+        log_info("listening on %s (port %u)", d->config->exportd.listen[i],
+                 rpc_server_port(d->server, i));
+    sd_tell_ready("serving metadata");
+    while (!d->stopped)
+        uv_run(&d->loop, UV_RUN_ONCE);
+}
+
+/* Undo daemon_start(), however far it came. */
+static void daemon_end(struct daemon *d)
+{
+    if (d->core != NULL && !d->stopped) { /* a start that failed */
+        exportd_stop(d->core, on_stopped, d);
+        while (!d->stopped)
+            uv_run(&d->loop, UV_RUN_ONCE);
+    }
+    if (d->server != NULL) {
+        rpc_server_close(d->server, on_server_closed, d);
+        while (!d->server_closed)
+            uv_run(&d->loop, UV_RUN_ONCE);
+    }
+    exportd_close(d->core);
+    while (d->n_closing > 0)
+        uv_run(&d->loop, UV_RUN_ONCE);
+    kv_leveldb_close(d->kv);
+    if (d->signals_open)
+        stop_signals_close(&d->signals);
+    if (d->env_open)
+        env_uv_close(&d->env);
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&d->loop);
+    if (d->lock_fd >= 0)
+        close(d->lock_fd);
+    capability_key_free(d->capabilities);
+    config_free(&config_schema, d->config);
+}
+
+static int log_configure(const struct config *config, struct err *err)
+{
+    enum log_level level = LOG_LEVEL_INFO;
+
+    if (config->log.level != NULL && log_level_parse(config->log.level, &level) != 0)
+        return err_set(err, -EINVAL, "log: level: %s is none of error, warn, info, debug",
+                       config->log.level);
+    log_set_level(level);
+    return 0;
+}
+
+static int run(const char *config_path)
+{
+    struct daemon *d = calloc(1, sizeof(*d));
+    struct err err = { 0 };
+    int rc;
+
+    if (d == NULL)
+        return 1;
+    d->lock_fd = -1;
+    rc = config_load(config_path, &config_schema, (void **)&d->config, &err);
+    if (rc == 0)
+        rc = log_configure(d->config, &err);
+    if (rc == 0)
+        rc = uv_loop_init(&d->loop);
+    if (rc == 0) {
+        rc = daemon_start(d, &err);
+        if (rc == 0)
+            daemon_serve(d);
+        else
+            log_error("cannot start: %s", err.text[0] != '\0' ? err.text : strerror(-rc));
+        daemon_end(d);
+        if (rc == 0)
+            rc = d->rc;
+        log_info(rc == 0 ? "stopped, everything is stored" : "ended with an error");
+    } else {
+        log_error("cannot start: %s", err.text[0] != '\0' ? err.text : strerror(-rc));
+        config_free(&config_schema, d->config);
+    }
+    free(d);
+    return rc == 0 ? 0 : 1;
+}
+
+/* ---- the command line ---- */
+
+const char *argp_program_version = "exportd (rozo) " ROZO_VERSION;
+
+enum { EXIT_USAGE = 2 };
+
+static const struct argp_option options[] = {
+    { "config", 'c', "FILE", 0, "Read the configuration from FILE (YAML)", 0 },
+    { 0 },
+};
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    const char **config_path = state->input;
+
+    switch (key) {
+    case 'c':
+        *config_path = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "%s: no arguments are expected", arg);
+        return EINVAL;
+    case ARGP_KEY_END:
+        if (*config_path == NULL)
+            argp_error(state, "--config FILE is needed");
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse_option,
+        .doc =
+            "The metadata daemon of a rozo cluster. Runs in the foreground until SIGTERM.",
+    };
+    const char *config_path = NULL;
+
+    log_init("exportd");
+    argp_err_exit_status = EXIT_USAGE;
+    argp_parse(&argp, argc, argv, 0, NULL, &config_path);
+    return run(config_path);
+}
