@@ -7,6 +7,7 @@
 #include "common/bufpool.h"
 
 #include <assert.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
