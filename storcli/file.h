@@ -21,20 +21,20 @@ typedef void file_done_cb(void *arg, int rc);
 /* What a file needs to know of its inode. */
 struct file_attr {
     uint64_t size;
-    bool has_data;      /* false: reads are zeros, no storage is asked */
-    uint32_t epoch;     /* to write with; 0: none yet */
+    bool has_data;  /* false: reads are zeros, no storage is asked */
+    uint32_t epoch; /* to write with; 0: none yet */
     bool truncate_pending;
     uint64_t truncate_size;
     uint64_t truncate_version;
 };
 
-/* Calls to exportd, given by rozomount. Every one ends with file_meta_done(), later. */
+/* Calls to exportd, given by rozomount. Every one ends with call->done(call, rc), once, later. */
 struct file_meta_call;
 typedef void file_meta_cb(struct file_meta_call *call, int rc);
 struct file_meta_call {
-    file_meta_cb *done;   /* set by file.c */
+    file_meta_cb *done; /* set by file.c */
     struct file *file;
-    struct file_attr attr; /* out of renew */
+    struct file_attr attr;        /* out of renew */
     struct storcli_target target; /* out of renew */
 };
 struct file_meta {
@@ -45,24 +45,45 @@ struct file_meta {
                   int64_t mtime_ns, int64_t atime_ns, bool sync);
     /** MD_TRUNCATED: the pending truncate of this version is done on the storages. */
     void (*truncated)(void *arg, struct file_meta_call *call, uint64_t version);
-    void *arg;            /* the inode's, in rozomount */
+    /** exportd's clock as it is estimated here, to stamp writes with; NULL: this machine's. */
+    int64_t (*clock_ns)(void *arg);
+    void *arg; /* the inode's, in rozomount */
 };
 
+/* Memory that the files of one loop share. Optional: without it each file has its own. */
+struct file_pool;
+/** max_bytes: above it files read nothing ahead and write out before they take more; 0: 256 MiB. */
+int file_pool_new(uint64_t max_bytes, struct file_pool **out);
+/** No file that uses it may be open. */
+void file_pool_free(struct file_pool *pool);
+
+/* Everything 0 is the default. */
 struct file_config {
-    uint64_t write_behind_max;  /* dirty bytes of one file before writers wait [8 MiB]; 0: default */
-    uint64_t write_run_bytes;   /* a sequential run this long is written at once [1 MiB] */
-    uint32_t write_delay_ms;    /* dirty data does not wait longer than this [1000] */
-    uint64_t read_ahead_max;    /* [2 MiB]; 0: default */
-    uint32_t report_delay_ms;   /* a grown size is told to exportd after this at the latest [1000] */
+    uint64_t
+        write_behind_max; /* dirty bytes of one file before writers wait [8 MiB]; 0: default */
+    uint64_t write_run_bytes; /* a sequential run this long is written at once [1 MiB] */
+    uint32_t write_delay_ms;  /* dirty data does not wait longer than this [1000] */
+    uint64_t read_ahead_max;  /* [2 MiB]; 0: default */
+    uint32_t
+        report_delay_ms; /* a grown size is told to exportd after this at the latest [1000] */
+    uint32_t cache_ms;      /* clean data is believed this long [1000] */
+    struct file_pool *pool; /* borrowed, outlives the file; NULL: one of its own */
 };
 
 int file_open(struct env *env, struct storcli *cli, const struct file_config *config,
               const struct file_meta *meta, const struct storcli_target *target,
               const struct file_attr *attr, struct file **out);
-/** Writes out, reports, syncs nothing, frees. rc is the first error not reported before. */
+/**
+ * Writes out, reports, syncs nothing, frees. Nothing may be called with f any more. rc says what
+ * could not be written or reported: that is lost now.
+ */
 void file_close(struct file *f, file_done_cb *done, void *arg);
 
-/** exportd told us more (another open, a getattr): adopt a fresher epoch, capability, size. */
+/**
+ * exportd told us more (another open, a getattr): adopt a fresher epoch, capability, size. A size
+ * smaller than ours is believed only while nothing of ours is on its way to exportd.
+ * @param target NULL: attr has only size and has_data, as a getattr answer.
+ */
 void file_refresh(struct file *f, const struct storcli_target *target,
                   const struct file_attr *attr);
 
@@ -81,13 +102,15 @@ typedef void file_read_cb(void *arg, int rc, const struct iovec *iov, unsigned n
  * Read up to len bytes (1 MiB at most) at offset; fewer only at the end of the file.
  * @param direct  bypass this process's read-ahead cache (still sees every accepted write).
  */
-void file_read(struct file *f, uint64_t offset, size_t len, bool direct, file_read_cb *done,
-               void *arg);
+void file_read(struct file *f, uint64_t offset, size_t len, bool direct,
+               file_read_cb *done, void *arg);
 
 enum file_write_flags {
-    FILE_WRITE_SYNC = 1,   /* done only when stable, size and times durable at exportd (O_SYNC) */
+    FILE_WRITE_SYNC =
+        1, /* done only when stable, size and times durable at exportd (O_SYNC) */
     FILE_WRITE_THROUGH = 2, /* done only when enough storages have it (O_DIRECT) */
-    FILE_WRITE_APPEND = 4, /* offset is ignored: at the end of the file as we know it now */
+    FILE_WRITE_APPEND =
+        4, /* offset is ignored: at the end of the file as we know it now */
 };
 /**
  * Write. The bytes are taken over (copied or sent) before done; without flags done may come
@@ -97,6 +120,12 @@ enum file_write_flags {
 void file_write(struct file *f, uint64_t offset, const struct iovec *iov, unsigned n_iov,
                 unsigned flags, file_done_cb *done, void *arg);
 
+/*
+ * Data that could not be written stays in memory, is still returned by reads, and is tried again:
+ * by each flush and sync, when a writer needs its room, and by itself after a growing pause. So
+ * every flush or sync says the truth about all writes before it: an error until they are with
+ * the storages, 0 from then on. Only file_close() gives data up, and its rc says so.
+ */
 /** All accepted writes are acknowledged by the storages and reported to exportd (close, flush). */
 void file_flush(struct file *f, file_done_cb *done, void *arg);
 /** The same, and stable: storages synced, size and times durable at exportd. */
@@ -111,8 +140,18 @@ void file_sync(struct file *f, file_done_cb *done, void *arg);
 void file_truncate(struct file *f, const struct storcli_target *target,
                    const struct file_attr *attr, file_done_cb *done, void *arg);
 
+/**
+ * Optional, before MD_SETATTR: flush, then hold every write and report of this file until
+ * file_truncate() or file_truncate_cancel(), so that none of them can cross the truncate on its
+ * way to exportd. done with 0: held, one of the two must follow; with an error: nothing is held.
+ * While it is held, calls on this file wait: do not wait for one of them before you go on.
+ */
+void file_truncate_begin(struct file *f, file_done_cb *done, void *arg);
+void file_truncate_cancel(struct file *f);
+
 /** FALLOC_FL_PUNCH_HOLE / ZERO_RANGE within the size; the rest of partial blocks stays. */
-void file_punch(struct file *f, uint64_t offset, uint64_t len, file_done_cb *done, void *arg);
+void file_punch(struct file *f, uint64_t offset, uint64_t len, file_done_cb *done,
+                void *arg);
 /** Plain fallocate: reserve; grow unless keep_size. */
 void file_allocate(struct file *f, uint64_t offset, uint64_t len, bool keep_size,
                    file_done_cb *done, void *arg);

@@ -1,0 +1,442 @@
+/*
+ * file_alone.c - operations that run alone: truncate, punch, allocate.
+ *
+ * In:     file_truncate() and its begin and cancel, file_punch(), file_allocate(). Core.
+ * Out:    trunc_step(), storcli_mark(), storcli_alloc(), zeros for the edges of a punch.
+ * Keeps:  while one of them runs no write is taken in, and only what it needs itself is written.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "storcli/core/file_int.h"
+
+struct alone_fop {
+    struct fop op;
+    unsigned state; /* of the kind it is */
+    bool busy, asked;
+    int rc; /* the engine's answer */
+    unsigned n_tries;
+    uint64_t renew_no;
+    uint64_t change, report_no;
+    struct file_attr attr;
+    struct storcli_target target;
+    uint64_t offset, end, pos, version;
+    bool keep_size;
+};
+
+static void alone_end(struct alone_fop *a, int rc)
+{
+    file_exclusive_end(a->op.f);
+    fop_end(&a->op, rc);
+}
+
+static void on_alone_answer(void *arg, int rc)
+{
+    struct alone_fop *a = arg;
+
+    a->busy = false;
+    a->asked = true;
+    a->rc = rc;
+    fop_ready(&a->op);
+}
+
+bool file_is_landed(const struct file *f)
+{
+    for (unsigned i = 0; i < f->writing.n; i++)
+        if (f->writing.v[i]->state != FRUN_PARKED)
+            return false;
+    return true;
+}
+
+static struct alone_fop *alone_new(struct file *f, void (*step)(struct fop *),
+                                   file_done_cb *done, void *arg)
+{
+    return fop_new(f, sizeof(struct alone_fop), FOP_EXCLUSIVE, step, done, arg);
+}
+
+/* ---- truncate ---- */
+
+enum { TRUNCATE_DRAIN, TRUNCATE_FINISH };
+
+static void truncate_apply(struct alone_fop *a)
+{
+    struct file *f = a->op.f;
+    uint64_t size = a->attr.size;
+    bool storages_know_more = f->has_data && f->acked_end > size;
+
+    f->n_truncates++;
+    if (a->attr.epoch > f->epoch) {
+        f->epoch = a->attr.epoch;
+        f->sequence = 0;
+    }
+    if (a->attr.has_data)
+        f->has_data = f->has_data_told = true;
+    if (size < f->size)
+        frun_cut(f, size);
+    f->size = f->meta_size = size;
+    f->acked_end = min_u64(f->acked_end, size);
+    f->mtime_ns = 0; /* exportd's, of the truncate, is newer */
+    f->truncate_pending = a->attr.truncate_pending;
+    f->truncate_size = a->attr.truncate_size;
+    f->truncate_version = a->attr.truncate_version;
+    if (!f->truncate_pending && storages_know_more) {
+        /* exportd had not been told how long the file was: a cut that it knows nothing of. */
+        f->truncate_pending = true;
+        f->truncate_size = size;
+        f->truncate_version = 0;
+    }
+}
+
+static void truncate_step(struct fop *op)
+{
+    struct alone_fop *a = container_of(op, struct alone_fop, op);
+    struct file *f = op->f;
+    int rc;
+
+    switch (a->state) {
+    case TRUNCATE_DRAIN:
+        if (!file_is_landed(f) || f->report_busy) {
+            fop_wait(op, f->report_busy ? &f->report_waiters : &f->run_waiters);
+            return;
+        }
+        rc = storcli_file_update(f->sf, &a->target);
+        truncate_apply(a);
+        if (rc != 0 || !f->truncate_pending) {
+            alone_end(a, rc);
+            return;
+        }
+        trunc_start(f, true);
+        a->state = TRUNCATE_FINISH;
+        /* fall through */
+    case TRUNCATE_FINISH:
+        rc = trunc_step(f, op);
+        if (rc != 0)
+            alone_end(a, rc < 0 ? rc : 0);
+    }
+}
+
+void file_truncate(struct file *f, const struct storcli_target *target,
+                   const struct file_attr *attr, file_done_cb *done, void *arg)
+{
+    struct alone_fop *a = alone_new(f, truncate_step, done, arg);
+    struct fop *held = f->exclusive_held ? f->exclusive : NULL;
+
+    a->attr = *attr;
+    a->target = *target;
+    if (held == NULL) {
+        fop_queue(&a->op);
+        return;
+    }
+    a->op.started = true; /* in the place of what held it for us */
+    a->op.clock = f->clock;
+    f->exclusive = &a->op;
+    f->exclusive_held = false;
+    f->exclusive_first = f->exclusive_end = 0;
+    free(held);
+    fop_ready(&a->op);
+}
+
+enum { HOLD_WRITE, HOLD_TELL, HOLD_QUIET };
+
+static void hold_step(struct fop *op)
+{
+    struct alone_fop *a = container_of(op, struct alone_fop, op);
+    struct file *f = op->f;
+    int rc = 0;
+
+    switch (a->state) {
+    case HOLD_WRITE:
+        f->exclusive_end = UINT64_MAX;
+        if (file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, op->clock, &rc)) {
+            fop_wait(op, &f->run_waiters);
+            return;
+        }
+        if (rc != 0) {
+            alone_end(a, rc);
+            return;
+        }
+        a->change = f->change;
+        a->report_no = f->report_no;
+        a->state = HOLD_TELL;
+        /* fall through */
+    case HOLD_TELL:
+        rc = file_report(f, a->change, false, a->report_no);
+        if (rc == 0 || f->report_busy) {
+            fop_wait(op, &f->report_waiters);
+            return;
+        }
+        if (rc < 0) {
+            alone_end(a, rc);
+            return;
+        }
+        f->exclusive_held = true; /* and stays f->exclusive, until truncate or cancel */
+        a->state = HOLD_QUIET;
+        op->done(op->arg, 0);
+        return;
+    case HOLD_QUIET:
+        assert(!"nobody wakes it");
+    }
+}
+
+void file_truncate_begin(struct file *f, file_done_cb *done, void *arg)
+{
+    fop_queue(&alone_new(f, hold_step, done, arg)->op);
+}
+
+void file_truncate_cancel(struct file *f)
+{
+    struct fop *held = f->exclusive;
+
+    assert(f->exclusive_held);
+    f->exclusive_held = false;
+    f->n_active--;
+    file_exclusive_end(f);
+    file_report_released(f);
+    free(held);
+}
+
+/* ---- punch ---- */
+
+enum { PUNCH_BEGIN, PUNCH_DRAIN, PUNCH_MARK, PUNCH_EDGES };
+
+/* Whole blocks of the range; behind the end of the file nobody looks. */
+static void punched_blocks(const struct alone_fop *a, uint64_t *first, uint64_t *end)
+{
+    const struct file *f = a->op.f;
+
+    *first = block_past(f, a->offset);
+    *end = a->end == f->size ? block_past(f, a->end) : block_of(f, a->end);
+}
+
+/* 1: marked; 0: waits; -errno. */
+static int punch_mark(struct alone_fop *a)
+{
+    struct file *f = a->op.f;
+    uint64_t first, end;
+    bool is_refused;
+
+    punched_blocks(a, &first, &end);
+    if (first >= end)
+        return 1;
+    if (a->renew_no != 0 && f->renew_no >= a->renew_no && f->renew_rc != 0)
+        return f->renew_rc;
+    if (!a->asked && !a->busy) {
+        if (!file_next_version(f, &a->version)) {
+            if (a->renew_no != 0)
+                return -EIO;
+            a->renew_no = f->renew_no + 1;
+            fop_wait(&a->op, &f->renew_waiters);
+            file_renew(f);
+            return 0;
+        }
+        a->busy = true;
+        storcli_mark(f->sf, a->version, first, end - first, on_alone_answer, a);
+        return 0;
+    }
+    if (a->busy)
+        return 0;
+    clean_forget_all(f, first, end);
+    is_refused = a->rc == -ESTALE || (a->rc == -EACCES && !a->op.denied);
+    if (!is_refused || a->n_tries++ >= STALE_TRIES_MAX)
+        return a->rc == 0 ? 1 : a->rc == -ESTALE ? -EIO : a->rc;
+    a->op.denied |= a->rc == -EACCES;
+    a->asked = false;
+    a->renew_no = f->renew_no + 1;
+    fop_wait(&a->op, &f->renew_waiters);
+    file_renew(f);
+    return 0;
+}
+
+/* Zeros for what is not whole blocks: 1: taken in; 0: waits; -errno. */
+static int punch_edges(struct alone_fop *a)
+{
+    struct file *f = a->op.f;
+    uint64_t first, end;
+    int64_t n = 1;
+
+    punched_blocks(a, &first, &end);
+    f->exclusive_first = 0;
+    f->exclusive_end = UINT64_MAX; /* the marks are made: what follows is newer */
+    while (a->pos < a->end && n > 0) {
+        if (first < end && a->pos == block_start(f, first)) {
+            a->pos = min_u64(a->end, block_start(f, end));
+            continue;
+        }
+        n = frun_place(f, a->pos,
+                       first < end && a->pos < block_start(f, first)
+                           ? block_start(f, first)
+                           : a->end,
+                       NULL, false, &a->op);
+        a->pos += n > 0 ? (uint64_t)n : 0;
+    }
+    return n > 0 ? 1 : (int)n;
+}
+
+static void punch_end(struct alone_fop *a, int rc)
+{
+    struct file *f = a->op.f;
+
+    if (rc > 0) {
+        f->mtime_ns = file_clock_ns(f);
+        file_changed(f);
+    }
+    alone_end(a, rc < 0 ? rc : 0);
+}
+
+static void punch_step(struct fop *op)
+{
+    struct alone_fop *a = container_of(op, struct alone_fop, op);
+    struct file *f = op->f;
+    int rc = 0;
+
+    switch (a->state) {
+    case PUNCH_BEGIN:
+        a->end = min_u64(a->end, f->size);
+        a->pos = a->offset;
+        if (a->offset >= a->end) {
+            alone_end(a, 0);
+            return;
+        }
+        f->write_streak = 0;
+        f->exclusive_first = block_of(f, a->offset);
+        f->exclusive_end = block_past(f, a->end);
+        a->state = PUNCH_DRAIN;
+        /* fall through */
+    case PUNCH_DRAIN:
+        if (file_is_pending(f, f->exclusive_first, f->exclusive_end, UINT64_MAX,
+                            op->clock, &rc)) {
+            fop_wait(op, &f->run_waiters);
+            return;
+        }
+        if (rc != 0 || !f->has_data) {
+            punch_end(a, rc != 0 ? rc : 1); /* without data all of it is a hole */
+            return;
+        }
+        a->state = PUNCH_MARK;
+        /* fall through */
+    case PUNCH_MARK:
+        rc = punch_mark(a);
+        if (rc == 0)
+            return;
+        if (rc < 0) {
+            punch_end(a, rc);
+            return;
+        }
+        a->state = PUNCH_EDGES;
+        /* fall through */
+    case PUNCH_EDGES:
+        rc = punch_edges(a);
+        if (rc != 0)
+            punch_end(a, rc);
+    }
+}
+
+void file_punch(struct file *f, uint64_t offset, uint64_t len, file_done_cb *done,
+                void *arg)
+{
+    struct alone_fop *a = alone_new(f, punch_step, done, arg);
+
+    a->offset = offset;
+    a->end = offset > UINT64_MAX - len ? UINT64_MAX : offset + len;
+    fop_queue(&a->op);
+}
+
+/* ---- allocate ---- */
+
+enum { ALLOCATE_BEGIN, ALLOCATE_FINISH, ALLOCATE_RESERVE, ALLOCATE_TELL };
+
+/* 1: reserved; 0: waits; -errno. */
+static int allocate_reserve(struct alone_fop *a)
+{
+    struct file *f = a->op.f;
+    uint64_t first = block_of(f, a->offset);
+
+    if (!a->asked && !a->busy) {
+        a->busy = true;
+        storcli_alloc(f->sf, first, block_past(f, a->end) - first, on_alone_answer, a);
+        return 0;
+    }
+    if (a->busy)
+        return 0;
+    a->asked = false;
+    if (fop_denied(&a->op, a->rc))
+        return 0;
+    return a->rc != 0 ? a->rc : 1;
+}
+
+static void allocate_grow(struct alone_fop *a)
+{
+    struct file *f = a->op.f;
+
+    a->state = ALLOCATE_TELL;
+    if (a->keep_size || a->end <= f->size) {
+        a->change = f->reported_change;
+        return;
+    }
+    f->size = f->acked_end = a->end;
+    f->mtime_ns = file_clock_ns(f);
+    file_changed(f);
+    a->change = f->change;
+    a->report_no = f->report_no;
+}
+
+static void allocate_step(struct fop *op)
+{
+    struct alone_fop *a = container_of(op, struct alone_fop, op);
+    struct file *f = op->f;
+    int rc = 1;
+
+    switch (a->state) {
+    case ALLOCATE_BEGIN:
+        if (a->end > INT64_MAX) {
+            alone_end(a, -EFBIG);
+            return;
+        }
+        if (f->truncate_pending && !a->keep_size && a->end > f->size)
+            trunc_start(f, false);
+        else
+            a->state = ALLOCATE_RESERVE;
+        /* fall through */
+    case ALLOCATE_FINISH:
+        if (a->state != ALLOCATE_RESERVE) {
+            a->state = ALLOCATE_FINISH;
+            rc = trunc_step(f, op);
+        }
+        if (rc == 0)
+            return;
+        if (rc < 0) {
+            alone_end(a, rc);
+            return;
+        }
+        a->state = ALLOCATE_RESERVE;
+        /* fall through */
+    case ALLOCATE_RESERVE:
+        rc = allocate_reserve(a);
+        if (rc == 0)
+            return;
+        if (rc < 0) {
+            alone_end(a, rc);
+            return;
+        }
+        allocate_grow(a);
+        /* fall through */
+    case ALLOCATE_TELL:
+        rc = file_report(f, a->change, false, a->report_no);
+        if (rc == 0)
+            fop_wait(op, &f->report_waiters);
+        else
+            alone_end(a, rc < 0 ? rc : 0);
+    }
+}
+
+void file_allocate(struct file *f, uint64_t offset, uint64_t len, bool keep_size,
+                   file_done_cb *done, void *arg)
+{
+    struct alone_fop *a = alone_new(f, allocate_step, done, arg);
+
+    a->offset = offset;
+    a->end = offset > UINT64_MAX - len ? UINT64_MAX : offset + len;
+    a->keep_size = keep_size;
+    fop_queue(&a->op);
+}

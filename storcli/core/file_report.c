@@ -1,0 +1,124 @@
+/*
+ * file_report.c - what exportd is told: size, that there is data, mtime.
+ *
+ * In:     file_changed() after each acknowledgement, file_report() from flush, sync, close. Core.
+ * Out:    meta.wrote(), one at a time.
+ * Keeps:  a size is told only when the storages have acknowledged every accepted byte below it.
+ */
+#include <assert.h>
+#include <errno.h>
+
+#include "storcli/core/file_int.h"
+
+static uint64_t set_unacked(const struct file *f, const struct frunset *set,
+                            uint64_t size)
+{
+    for (unsigned i = frunset_index(set, block_of(f, f->meta_size)); i < set->n; i++)
+        if (set->v[i]->hi > f->meta_size)
+            size = min_u64(size, max_u64(set->v[i]->lo, f->meta_size));
+    return size;
+}
+
+/* How long the file may be called. */
+static uint64_t reportable_size(const struct file *f)
+{
+    uint64_t size = max_u64(f->meta_size, f->acked_end);
+
+    return set_unacked(f, &f->writing, set_unacked(f, &f->dirty, size));
+}
+
+static void start_report_timer(struct file *f)
+{
+    if (!f->closing && !env_timer_is_running(&f->report_timer))
+        env_timer_start(f->env, &f->report_timer, f->config.report_delay_ms);
+}
+
+void file_changed(struct file *f)
+{
+    f->change++;
+    start_report_timer(f);
+}
+
+static void send_report(struct file *f, bool sync);
+
+static void reported(struct file *f)
+{
+    if (f->report.n_truncates == f->n_truncates)
+        f->meta_size = max_u64(f->meta_size, f->report.size);
+    f->has_data_told |= f->report.has_data;
+    if (f->mtime_ns == f->report.mtime_ns)
+        f->mtime_ns = 0;
+    f->reported_change = f->report.change;
+    if (f->report.sync)
+        f->durable_change = f->report.change;
+}
+
+static void on_reported(struct file_meta_call *call, int rc)
+{
+    struct file *f = call->file;
+    bool again = f->report_again, sync = f->report_again_sync;
+
+    assert(f->report_busy);
+    f->report_busy = f->report_again = f->report_again_sync = false;
+    if (rc == 0) {
+        reported(f);
+    } else {
+        f->report_failed_no = f->report_no;
+        start_report_timer(f);
+    }
+    f->report_rc = rc;
+    if (again)
+        send_report(f, sync);
+    waitlist_wake(f, &f->report_waiters);
+    file_wake(f);
+}
+
+static void send_report(struct file *f, bool sync)
+{
+    uint64_t size = reportable_size(f);
+
+    if (f->report_busy || f->exclusive_held) {
+        f->report_again = true;
+        f->report_again_sync |= sync;
+        return;
+    }
+    f->report_busy = true;
+    f->report_no++;
+    f->report.size = size > f->meta_size ? size : 0;
+    f->report.has_data = f->has_data;
+    f->report.mtime_ns = f->mtime_ns;
+    f->report.sync = sync;
+    f->report.change = f->change;
+    f->report.n_truncates = f->n_truncates;
+    f->report_call = (struct file_meta_call){ .done = on_reported, .file = f };
+    f->meta.wrote(f->meta.arg, &f->report_call, f->report.size, f->report.has_data,
+                  f->report.mtime_ns, 0, sync);
+}
+
+int file_report(struct file *f, uint64_t change, bool sync, uint64_t since)
+{
+    if ((sync ? f->durable_change : f->reported_change) >= change)
+        return 1;
+    if (f->report_failed_no > since)
+        return f->report_rc != 0 ? f->report_rc : -EIO;
+    if (!f->report_busy || f->report.change < change || (sync && !f->report.sync))
+        send_report(f, sync);
+    return 0;
+}
+
+void file_report_released(struct file *f)
+{
+    if (!f->report_again || f->report_busy)
+        return;
+    f->report_again = false;
+    send_report(f, f->report_again_sync);
+    f->report_again_sync = false;
+}
+
+void file_on_report_timer(struct env_timer *timer)
+{
+    struct file *f = container_of(timer, struct file, report_timer);
+
+    if (f->change != f->reported_change)
+        send_report(f, false);
+}
