@@ -234,6 +234,10 @@ int dev_open_or_make(const char *dir, const struct dev_wish *wish, struct dev **
     if (dev == NULL)
         return -ENOMEM;
     rc = path_absolute(dir, dev->plan.dir, err);
+    if (rc == 0 && strpbrk(dev->plan.dir, ",\\") != NULL)
+        rc = err_set(err, -EINVAL,
+                     "%s: a comma or backslash cannot stand in mount options",
+                     dev->plan.dir);
     if (rc == 0)
         rc = folder_check(dev->plan.dir, err);
     if (rc == 0)
