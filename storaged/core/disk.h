@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "common/env.h"
+
 struct disk;
 struct disk_file; /* an open file; the disk's */
 
@@ -53,6 +55,8 @@ struct disk_req {
     unsigned n_iov;
     disk_done_cb *done;
     void *arg;
+    struct env_task task; /* the disk's */
+    int rc;               /* the disk's */
     union {
         uint64_t n_read, size, next, total;
     };

@@ -266,7 +266,7 @@ static bool free_extents(struct mark_op *m, uint64_t first, uint64_t end)
         return free_submit(m, DISK_PUNCH, from, to);
     if (m->op.obj->n_sends > 0) /* a sendfile under way would find the file too short */
         return free_submit(m, DISK_PUNCH, from, proj->size);
-    return free_submit(m, DISK_TRUNCATE, from, from);
+    return free_submit(m, DISK_TRUNCATE, from, proj->size);
 }
 
 /* Heads of n blocks of one extent; a small mark stands in its heads. */

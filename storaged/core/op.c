@@ -145,9 +145,24 @@ static void op_let_go(struct op *op)
     op->obj = NULL;
 }
 
+static void stop_when_quiet(struct storage *st)
+{
+    if (st->stopping && st->n_ops == st->n_sending)
+        env_post(st->env, &st->stop_task);
+}
+
+void op_sending(struct op *op)
+{
+    op_unlock(op);
+    op->sending = true;
+    op->st->n_sending++;
+    stop_when_quiet(op->st);
+}
+
 void op_free(struct op *op)
 {
     struct storage *st = op->st;
+    bool sending = op->sending;
 
     op_let_go(op);
     if (op->next != NULL)
@@ -162,8 +177,10 @@ void op_free(struct op *op)
     free(op);
     assert(st->n_ops > 0);
     st->n_ops--;
-    if (st->stopping && st->n_ops == 0)
-        env_post(st->env, &st->stop_task);
+    if (sending)
+        st->n_sending--;
+    else
+        stop_when_quiet(st);
 }
 
 void op_finish(struct op *op, uint16_t status)

@@ -26,8 +26,9 @@ struct storage {
     struct env *env;
     struct disk *disk;
     struct objects objects;
-    unsigned n_ops;
-    struct op *ops; /* all under way */
+    unsigned n_ops;     /* all */
+    unsigned n_sending; /* those answered, waiting for their bytes to be sent */
+    struct op *ops;     /* all under way */
     bool stopping;
     bool admitting;
     void (*stop_done)(void *arg);
@@ -79,7 +80,7 @@ struct op {
     struct iovec iov;
     struct env_task task;
     int enter_state, create_state, marks_state;
-    bool syncing;
+    bool syncing, sending;
     unsigned p;     /* projection being looked up */
     uint8_t *front; /* PROJFILE_FRONT_BYTES, owned; header and mark pages */
     char path[PROJFILE_PATH_MAX];
@@ -115,6 +116,8 @@ void op_finish(struct op *op, uint16_t status);
 void op_fail(struct op *op, int rc);
 /** Answer with a message and free the op. */
 void op_finish_message(struct op *op, uint16_t status, const ProtobufCMessage *msg);
+/** The op was answered and ends when its bytes are sent: storage_stop() does not wait for it. */
+void op_sending(struct op *op);
 /** Free an op whose call was answered. */
 void op_free(struct op *op);
 

@@ -306,7 +306,7 @@ static void read_reply(struct read_op *r)
     rozo__st_read_resp__pack(&resp, msg);
     read_segs(r);
     r->op.obj->n_sends++;
-    op_unlock(&r->op);
+    op_sending(&r->op);
     rpc_reply(call, ROZO__STATUS__OK, msg, len, r->segs, r->n_segs, on_read_sent, r);
 }
 

@@ -89,6 +89,8 @@ static void admit_end(struct admit_op *a)
     memcpy(id->cluster_id, a->cluster_id, IDENTITY_ID_BYTES);
     atomic_store_explicit(&id->storage_id, a->storage_id, memory_order_release);
     log_info("admitted as storage %u", (unsigned)a->storage_id);
+    if (st->config.admitted != NULL)
+        st->config.admitted(st->config.arg);
     op_finish(&a->op, ROZO__STATUS__OK);
 }
 
@@ -276,7 +278,7 @@ void storage_stop(struct storage *st, void (*done)(void *arg), void *arg)
     st->stopping = true;
     st->stop_done = done;
     st->stop_arg = arg;
-    if (st->n_ops == 0)
+    if (st->n_ops == st->n_sending)
         env_post(st->env, &st->stop_task);
 }
 

@@ -33,6 +33,8 @@ struct storage_config {
     unsigned files_max;     /* projection files held open; 0: 1024 */
     unsigned ops_max;       /* requests under way; above it BUSY; 0: 4096 */
     uint64_t boot;          /* see StWriteResp.verifier */
+    void (*admitted)(void *arg); /* the identity was written; may be NULL */
+    void *arg;
 };
 
 /** 0 or -ENOMEM. The config is copied. */
@@ -42,12 +44,13 @@ int storage_open(const struct storage_config *config, struct storage **out);
 void storage_handle(void *storage, struct rpc_call *call);
 
 /**
- * Refuse what comes from now on with BUSY, finish what is under way, bring every file to stable
- * storage; then done(arg), never from inside this call.
+ * Refuse what comes from now on with BUSY, answer what is under way, bring the files in the cache
+ * to stable storage; then done(arg), once and never from inside this call. Answers may still be
+ * on their way out.
  */
 void storage_stop(struct storage *st, void (*done)(void *arg), void *arg);
 
-/** After storage_stop() is done, or when nothing is under way. NULL is fine. */
+/** When nothing is under way and every answer is sent. NULL is fine. */
 void storage_close(struct storage *st);
 
 /**

@@ -1,0 +1,492 @@
+/*
+ * disk_uv.c - disk requests as system calls, on the loop or on a worker.
+ *
+ * In:     disk_submit(), from the core. Thread: the storio loop, and libuv's workers.
+ * Out:    files below the data directory.
+ * Keeps:  a callback comes once and later; a name is called synced when every directory above
+ *         it is; what a worker touches, the loop leaves alone until it is done.
+ * Yours:  what counts as short enough for the loop (*_ON_LOOP_MAX, WARM_STEP).
+ */
+#include "storaged/disk_uv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "storaged/data_dir.h"
+
+enum {
+    FREE_ON_LOOP_MAX =
+        16 << 20,      /* bytes punched, truncated or unlinked without a worker */
+    WARM_STEP = 16384, /* read-ahead brings at least so much at once */
+    PATH_TEXT_MAX = 128,
+};
+
+struct disk_file {
+    int fd;
+};
+
+struct disk_work {
+    uv_work_t work;
+    struct disk_uv *d;
+    struct disk_req *req;
+    bool chain; /* DISK_SYNC_NAME: also the directories above the lowest */
+};
+
+static struct disk_uv *disk_of(struct disk *disk)
+{
+    return (struct disk_uv *)disk;
+}
+
+static int disk_rc(int error)
+{
+    switch (error) {
+    case 0:
+        return 0;
+    case ENOENT:
+    case ENOTDIR:
+        return -ENOENT;
+    case ENOSPC:
+    case EDQUOT:
+        return -ENOSPC;
+    case EFBIG:
+        return -EFBIG;
+    case ENOMEM:
+        return -ENOMEM;
+    case EMFILE:
+    case ENFILE:
+        return -EMFILE;
+    default:
+        return -EIO;
+    }
+}
+
+/* ---- the calls: return disk_rc() ---- */
+
+static int open_flags(const struct disk_req *req)
+{
+    return O_RDWR | O_CLOEXEC | O_NOFOLLOW | (req->create ? O_CREAT : 0);
+}
+
+/* Every directory on the way to path that is not there. */
+static void make_parents(int dir_fd, const char *path)
+{
+    char part[PATH_TEXT_MAX];
+
+    for (const char *slash = strchr(path, '/'); slash != NULL;
+         slash = strchr(slash + 1, '/')) {
+        size_t n = (size_t)(slash - path);
+
+        assert(n < sizeof(part));
+        memcpy(part, path, n);
+        part[n] = '\0';
+        mkdirat(dir_fd, part, 0700); /* EEXIST is usual; a real failure shows at open */
+    }
+}
+
+static int do_open(struct disk_uv *d, struct disk_req *req)
+{
+    int fd = openat(d->dir_fd, req->path, open_flags(req), 0600);
+    struct disk_file *file;
+    struct stat st;
+
+    if (fd < 0 && errno == ENOENT && req->create) {
+        make_parents(d->dir_fd, req->path);
+        fd = openat(d->dir_fd, req->path, open_flags(req), 0600);
+    }
+    if (fd < 0)
+        return disk_rc(errno);
+    file = malloc(sizeof(*file));
+    if (file == NULL || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        free(file);
+        return file == NULL ? -ENOMEM : -EIO;
+    }
+    file->fd = fd;
+    req->file = file;
+    req->size = (uint64_t)st.st_size;
+    return 0;
+}
+
+static uint64_t iov_len(const struct iovec *iov, unsigned n)
+{
+    uint64_t len = 0;
+
+    for (unsigned i = 0; i < n; i++)
+        len += iov[i].iov_len;
+    return len;
+}
+
+/* Reads use one iovec. -EAGAIN: not all of it is in the page cache. */
+static int do_read(struct disk_req *req, int flags)
+{
+    const struct iovec *iov = req->iov;
+
+    assert(req->n_iov == 1);
+    req->n_read = 0;
+    while (req->n_read < iov->iov_len) {
+        struct iovec rest = { .iov_base = (uint8_t *)iov->iov_base + req->n_read,
+                              .iov_len = iov->iov_len - req->n_read };
+        ssize_t n =
+            preadv2(req->file->fd, &rest, 1, (off_t)(req->offset + req->n_read), flags);
+
+        if (n == 0)
+            break;
+        if (n > 0)
+            req->n_read += (uint64_t)n;
+        else if (flags != 0 && (errno == EAGAIN || errno == EOPNOTSUPP))
+            return -EAGAIN;
+        else if (errno != EINTR)
+            return disk_rc(errno);
+    }
+    return 0;
+}
+
+/* What a short pwritev left over, one iovec at a time. */
+static int write_rest(const struct disk_req *req, uint64_t done)
+{
+    uint64_t offset = req->offset + done;
+
+    for (unsigned i = 0; i < req->n_iov; i++) {
+        const struct iovec *iov = &req->iov[i];
+        size_t at = done < iov->iov_len ? (size_t)done : iov->iov_len;
+
+        done -= at;
+        while (at < iov->iov_len) {
+            ssize_t n = pwrite(req->file->fd, (const uint8_t *)iov->iov_base + at,
+                               iov->iov_len - at, (off_t)offset);
+
+            if (n < 0 && errno == EINTR)
+                continue;
+            if (n <= 0)
+                return n == 0 ? -EIO : disk_rc(errno);
+            at += (size_t)n;
+            offset += (uint64_t)n;
+        }
+    }
+    return 0;
+}
+
+static int do_write(struct disk_req *req)
+{
+    uint64_t len = iov_len(req->iov, req->n_iov);
+    ssize_t n;
+
+    do {
+        n = pwritev(req->file->fd, req->iov, (int)req->n_iov, (off_t)req->offset);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return disk_rc(errno);
+    return (uint64_t)n == len ? 0 : write_rest(req, (uint64_t)n);
+}
+
+static int do_sync(const struct disk_req *req)
+{
+    return fdatasync(req->file->fd) == 0 ? 0 : disk_rc(errno);
+}
+
+static int sync_directory(int dir_fd, const char *path)
+{
+    int fd = openat(dir_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc;
+
+    if (fd < 0)
+        return disk_rc(errno);
+    rc = fsync(fd) == 0 ? 0 : disk_rc(errno);
+    close(fd);
+    return rc;
+}
+
+/* Bottom up: the name's directory always, those above it unless they are known to be. */
+static int do_sync_name(struct disk_uv *d, const struct disk_req *req, bool chain)
+{
+    char path[PATH_TEXT_MAX];
+    char *slash;
+    int rc = 0;
+
+    snprintf(path, sizeof(path), "%s", req->path);
+    while (rc == 0 && (slash = strrchr(path, '/')) != NULL) {
+        *slash = '\0';
+        rc = sync_directory(d->dir_fd, path);
+        if (!chain)
+            return rc;
+    }
+    return rc == 0 ? sync_directory(d->dir_fd, ".") : rc;
+}
+
+static int do_fallocate(const struct disk_req *req, int mode)
+{
+    int rc;
+
+    do {
+        rc = fallocate(req->file->fd, mode, (off_t)req->offset, (off_t)req->len);
+    } while (rc != 0 && errno == EINTR);
+    return rc == 0 ? 0 : disk_rc(errno);
+}
+
+static int do_next_data(struct disk_req *req)
+{
+    off_t at = lseek(req->file->fd, (off_t)req->offset, SEEK_DATA);
+
+    if (at < 0)
+        return errno == ENXIO ? -ENODATA : disk_rc(errno);
+    req->next = (uint64_t)at;
+    return 0;
+}
+
+static int do_stat(struct disk_req *req)
+{
+    struct stat st;
+
+    if (fstat(req->file->fd, &st) != 0)
+        return disk_rc(errno);
+    req->size = (uint64_t)st.st_size;
+    req->allocated = (uint64_t)st.st_blocks * 512;
+    return 0;
+}
+
+static bool is_warm(const struct disk_req *req)
+{
+    uint8_t byte;
+    struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
+
+    for (uint64_t at = 0; at < req->len; at += WARM_STEP) {
+        if (preadv2(req->file->fd, &iov, 1, (off_t)(req->offset + at), RWF_NOWAIT) < 0)
+            return errno != EAGAIN;
+    }
+    return preadv2(req->file->fd, &iov, 1, (off_t)(req->offset + req->len - 1),
+                   RWF_NOWAIT) >= 0 ||
+           errno != EAGAIN;
+}
+
+/* On a worker: ask for all of it, then wait page by page. */
+static int do_warm(const struct disk_req *req)
+{
+    uint8_t byte;
+
+    posix_fadvise(req->file->fd, (off_t)req->offset, (off_t)req->len,
+                  POSIX_FADV_WILLNEED);
+    for (uint64_t at = 0; at < req->len; at += 4096) {
+        if (pread(req->file->fd, &byte, 1, (off_t)(req->offset + at)) < 0)
+            return disk_rc(errno);
+    }
+    return 0;
+}
+
+static int do_space(struct disk_uv *d, struct disk_req *req)
+{
+    struct statvfs st;
+
+    if (fstatvfs(d->dir_fd, &st) != 0)
+        return disk_rc(errno);
+    req->total = (uint64_t)st.f_blocks * st.f_frsize;
+    req->free = (uint64_t)st.f_bavail * st.f_frsize;
+    return 0;
+}
+
+/* Remove the names; on the loop stop, with -EAGAIN, at the first that is big. */
+static int do_remove(struct disk_uv *d, const struct disk_req *req, bool on_loop)
+{
+    char path[PATH_TEXT_MAX];
+    int rc = -ENOENT;
+
+    for (unsigned i = 0; i < req->n_names; i++) {
+        struct stat st;
+
+        snprintf(path, sizeof(path), "%s%u", req->path, i);
+        if (fstatat(d->dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+            if (disk_rc(errno) != -ENOENT)
+                return disk_rc(errno);
+            continue;
+        }
+        if (on_loop && st.st_blocks > FREE_ON_LOOP_MAX / 512)
+            return -EAGAIN;
+        if (unlinkat(d->dir_fd, path, 0) != 0 && errno != ENOENT)
+            return disk_rc(errno);
+        rc = 0;
+    }
+    return rc;
+}
+
+/* ---- on the loop or on a worker ---- */
+
+/* The number of the directory in "objects/xx/yy/...", as in projfile_path(). */
+static unsigned dir_index(const char *path)
+{
+    unsigned hi = 0, lo = 0;
+
+    if (sscanf(path, "objects/%2x/%2x/", &hi, &lo) != 2)
+        return 0;
+    return (hi << 8 | lo) % DISK_DIRS;
+}
+
+static bool dir_is_synced(const struct disk_uv *d, unsigned dir)
+{
+    return (d->dir_synced[dir / 8] >> dir % 8 & 1) != 0;
+}
+
+static void on_done(struct env_task *task)
+{
+    struct disk_req *req =
+        (struct disk_req *)((char *)task - offsetof(struct disk_req, task));
+
+    req->done(req, req->rc);
+}
+
+static void disk_finish(struct disk_uv *d, struct disk_req *req, int rc)
+{
+    req->rc = rc;
+    req->task = (struct env_task){ .fn = on_done };
+    d->n_inflight--;
+    env_post(&d->env->env, &req->task);
+}
+
+/* Without waiting for a device, as far as one can know; -EAGAIN: a worker must do it. */
+static int try_on_loop(struct disk_uv *d, struct disk_req *req)
+{
+    switch (req->op) {
+    case DISK_OPEN:
+        return do_open(d, req);
+    case DISK_READ:
+        return do_read(req, RWF_NOWAIT);
+    case DISK_WRITE:
+        return do_write(req);
+    case DISK_TRUNCATE:
+        if (req->len > FREE_ON_LOOP_MAX)
+            return -EAGAIN;
+        return ftruncate(req->file->fd, (off_t)req->offset) == 0 ? 0 : disk_rc(errno);
+    case DISK_PUNCH:
+        if (req->len > FREE_ON_LOOP_MAX)
+            return -EAGAIN;
+        return do_fallocate(req, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
+    case DISK_NEXT_DATA:
+        return do_next_data(req);
+    case DISK_STAT:
+        return do_stat(req);
+    case DISK_WARM:
+        return is_warm(req) ? 0 : -EAGAIN;
+    case DISK_REMOVE:
+        return do_remove(d, req, true);
+    case DISK_SPACE:
+        return do_space(d, req);
+    case DISK_SYNC:
+    case DISK_SYNC_NAME:
+    case DISK_ALLOCATE:
+    case DISK_SAVE_IDENTITY:
+        break;
+    }
+    return -EAGAIN;
+}
+
+static int on_worker(struct disk_work *w)
+{
+    struct disk_req *req = w->req;
+    int rc;
+
+    switch (req->op) {
+    case DISK_READ:
+        return do_read(req, 0);
+    case DISK_SYNC:
+        return do_sync(req);
+    case DISK_SYNC_NAME:
+        return do_sync_name(w->d, req, w->chain);
+    case DISK_TRUNCATE:
+        return ftruncate(req->file->fd, (off_t)req->offset) == 0 ? 0 : disk_rc(errno);
+    case DISK_ALLOCATE:
+        return do_fallocate(req, FALLOC_FL_KEEP_SIZE);
+    case DISK_PUNCH:
+        return do_fallocate(req, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
+    case DISK_WARM:
+        return do_warm(req);
+    case DISK_REMOVE:
+        rc = do_remove(w->d, req, false);
+        return rc == -ENOENT ? 0 : rc; /* the loop may have removed the first of them */
+    case DISK_SAVE_IDENTITY:
+        rc = data_dir_save_identity(w->d->dir_fd, req->iov->iov_base, req->iov->iov_len);
+        return disk_rc(-rc);
+    case DISK_OPEN:
+    case DISK_WRITE:
+    case DISK_NEXT_DATA:
+    case DISK_STAT:
+    case DISK_SPACE:
+        break;
+    }
+    assert(!"a request that never waits");
+    return -EIO;
+}
+
+static void on_work(uv_work_t *work)
+{
+    struct disk_work *w = work->data;
+
+    w->req->rc = on_worker(w);
+}
+
+static void on_work_done(uv_work_t *work, int status)
+{
+    struct disk_work *w = work->data;
+    struct disk_uv *d = w->d;
+    struct disk_req *req = w->req;
+    int rc = status == 0 ? req->rc : -EIO;
+
+    free(w);
+    if (req->op == DISK_SYNC_NAME && rc == 0) {
+        unsigned dir = dir_index(req->path);
+
+        d->dir_synced[dir / 8] |= (uint8_t)(1u << dir % 8);
+    }
+    disk_finish(d, req, rc);
+}
+
+static void disk_uv_submit(struct disk *disk, struct disk_req *req)
+{
+    struct disk_uv *d = disk_of(disk);
+    int rc = try_on_loop(d, req);
+    struct disk_work *w;
+
+    d->n_inflight++;
+    if (rc != -EAGAIN) {
+        disk_finish(d, req, rc);
+        return;
+    }
+    w = malloc(sizeof(*w));
+    if (w == NULL) {
+        disk_finish(d, req, -ENOMEM);
+        return;
+    }
+    *w = (struct disk_work){ .work.data = w, .d = d, .req = req };
+    w->chain = req->op == DISK_SYNC_NAME && !dir_is_synced(d, dir_index(req->path));
+    uv_queue_work(d->env->loop, &w->work, on_work, on_work_done);
+}
+
+static void disk_uv_close(struct disk *disk, struct disk_file *file)
+{
+    (void)disk;
+    close(file->fd);
+    free(file);
+}
+
+static int disk_uv_fd(const struct disk_file *file)
+{
+    return file->fd;
+}
+
+static const struct disk_ops disk_uv_ops = {
+    .submit = disk_uv_submit,
+    .close = disk_uv_close,
+    .fd = disk_uv_fd,
+};
+
+void disk_uv_init(struct disk_uv *d, struct env_uv *env, int dir_fd)
+{
+    memset(d, 0, sizeof(*d));
+    d->disk.ops = &disk_uv_ops;
+    d->env = env;
+    d->dir_fd = dir_fd;
+}

@@ -1,0 +1,367 @@
+/*
+ * main.c - storaged: command line, config, loops.
+ *
+ * In:     --config FILE; SIGTERM and SIGINT.
+ * Out:    exit status 0 after a clean stop, 1 with words on stderr when it cannot start, 2 for
+ *         wrong usage.
+ * Keeps:  what was acknowledged is on stable storage after a clean stop.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "codec/codec.h"
+#include "common/bytes.h"
+#include "common/config.h"
+#include "common/log.h"
+#include "common/sd.h"
+#include "storaged/data_dir.h"
+#include "storaged/storio.h"
+
+enum {
+    WORKERS_DEFAULT = 8,
+    WORKERS_MAX = 128,
+    FILES_MAX = 16384, /* projection files held open, all loops together */
+    FILES_MIN = 64,
+    NAME_LEN_MAX = 255,
+};
+
+/* ---- config ---- */
+
+struct cluster_section {
+    char *node_key;
+    char *client_key;
+};
+struct storaged_section {
+    char *data;
+    char **listen;
+    unsigned listen_count;
+    char *host;
+    char *rack;
+    unsigned workers;     /* 0: WORKERS_DEFAULT */
+    uint64_t *reserve_mb; /* NULL: 1 %, at most 64 */
+};
+struct log_section {
+    char *level;
+};
+struct config {
+    struct cluster_section cluster;
+    struct storaged_section storaged;
+    struct log_section log;
+};
+
+static const cyaml_schema_value_t text_schema = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, 4096),
+};
+static const cyaml_schema_field_t cluster_fields[] = {
+    CYAML_FIELD_STRING_PTR("node_key", CYAML_FLAG_POINTER, struct cluster_section,
+                           node_key, 1, 4096),
+    CYAML_FIELD_STRING_PTR("client_key", CYAML_FLAG_POINTER, struct cluster_section,
+                           client_key, 1, 4096),
+    CYAML_FIELD_END
+};
+static const cyaml_schema_field_t storaged_fields[] = {
+    CYAML_FIELD_STRING_PTR("data", CYAML_FLAG_POINTER, struct storaged_section, data, 1,
+                           4096),
+    CYAML_FIELD_SEQUENCE("listen", CYAML_FLAG_POINTER, struct storaged_section, listen,
+                         &text_schema, 1, STORIOS_MAX),
+    CYAML_FIELD_STRING_PTR("host", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                           struct storaged_section, host, 1, NAME_LEN_MAX),
+    CYAML_FIELD_STRING_PTR("rack", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                           struct storaged_section, rack, 0, NAME_LEN_MAX),
+    CYAML_FIELD_UINT("workers", CYAML_FLAG_OPTIONAL, struct storaged_section, workers),
+    CYAML_FIELD_UINT_PTR("reserve_mb", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                         struct storaged_section, reserve_mb),
+    CYAML_FIELD_END
+};
+static const cyaml_schema_field_t log_fields[] = {
+    CYAML_FIELD_STRING_PTR("level", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                           struct log_section, level, 1, 16),
+    CYAML_FIELD_END
+};
+static const cyaml_schema_field_t config_fields[] = {
+    CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, struct config, cluster,
+                        cluster_fields),
+    CYAML_FIELD_MAPPING("storaged", CYAML_FLAG_DEFAULT, struct config, storaged,
+                        storaged_fields),
+    CYAML_FIELD_MAPPING("log", CYAML_FLAG_OPTIONAL, struct config, log, log_fields),
+    CYAML_FIELD_END
+};
+static const cyaml_schema_value_t config_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct config, config_fields),
+};
+
+static int config_check(const struct config *c, const char *path, struct err *err)
+{
+    enum log_level level;
+
+    if (c->log.level != NULL && log_level_parse(c->log.level, &level) != 0)
+        return err_set(err, -EINVAL, "%s: log: level: error, warn, info or debug", path);
+    if (c->storaged.workers > WORKERS_MAX)
+        return err_set(err, -EINVAL, "%s: storaged: workers: at most %d", path,
+                       WORKERS_MAX);
+    if (c->storaged.reserve_mb != NULL && *c->storaged.reserve_mb > UINT64_MAX >> 21)
+        return err_set(err, -EINVAL, "%s: storaged: reserve_mb: too large", path);
+    return 0;
+}
+
+/* ---- command line ---- */
+
+const char *argp_program_version = "storaged " ROZO_VERSION;
+
+struct arguments {
+    const char *config;
+};
+
+static error_t on_argument(int key, char *arg, struct argp_state *state)
+{
+    struct arguments *args = state->input;
+
+    switch (key) {
+    case 'c':
+        args->config = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s'", arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (args->config == NULL)
+            argp_error(state, "--config FILE is needed");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* ---- the parts of a start ---- */
+
+static int keys_load(struct daemon *d, const struct config *c, struct err *err)
+{
+    int rc = rpc_keys_load(&d->keys, true, c->cluster.node_key, err);
+
+    return rc != 0 ? rc : rpc_keys_load(&d->keys, false, c->cluster.client_key, err);
+}
+
+/* As many descriptors as we may have; how many of them are for projection files, of one loop. */
+static unsigned files_max(unsigned n_loops)
+{
+    struct rlimit limit;
+    uint64_t n;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return FILES_MIN;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        getrlimit(RLIMIT_NOFILE, &limit);
+    n = limit.rlim_cur == RLIM_INFINITY ? FILES_MAX : limit.rlim_cur / 2;
+    n = (n < FILES_MAX ? n : FILES_MAX) / n_loops;
+    return n > FILES_MIN ? (unsigned)n : FILES_MIN;
+}
+
+/* The same until the machine goes down, which is when unsynced bytes are lost. */
+static uint64_t boot_number(void)
+{
+    char text[64] = "";
+    uint8_t bytes[8] = { 0 };
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+
+    if (fd >= 0)
+        close(fd);
+    if (n < 36 && getrandom(bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes))
+        return get_le64(bytes); /* then every start counts as one */
+    put_le32(bytes, codec_crc32c(0, text, 18));
+    put_le32(bytes + 4, codec_crc32c(0, text + 18, 18));
+    return get_le64(bytes);
+}
+
+/* "host:0" with the port that was given to us. */
+static const char *real_address(const char *configured, uint16_t port)
+{
+    const char *colon = strrchr(configured, ':');
+    char *text = NULL;
+
+    if (colon == NULL ||
+        asprintf(&text, "%.*s:%u", (int)(colon - configured), configured, port) < 0)
+        return NULL;
+    return text;
+}
+
+static int loops_open(struct daemon *d, const struct config *c, struct err *err)
+{
+    for (unsigned i = 0; i < c->storaged.listen_count; i++) {
+        int rc;
+
+        d->n_storios = i + 1;
+        rc = storio_open(&d->storios[i], d, i, c->storaged.listen[i], err);
+        if (rc != 0)
+            return rc;
+        d->addresses[i] =
+            real_address(c->storaged.listen[i], rpc_server_port(d->storios[i].server, 0));
+        if (d->addresses[i] == NULL)
+            return err_set(err, -ENOMEM, "out of memory");
+    }
+    return 0;
+}
+
+static int loops_start(struct daemon *d, const struct config *c, struct err *err)
+{
+    static char host[NAME_LEN_MAX + 1];
+    struct storage_config config = {
+        .version = ROZO_VERSION,
+        .host = c->storaged.host,
+        .rack = c->storaged.rack == NULL ? "" : c->storaged.rack,
+        .data_dir = c->storaged.data,
+        .addresses = d->addresses,
+        .n_addresses = d->n_storios,
+        .reserve_bytes =
+            c->storaged.reserve_mb == NULL ? UINT64_MAX : *c->storaged.reserve_mb << 20,
+        .files_max = files_max(d->n_storios),
+        .boot = boot_number(),
+    };
+
+    if (config.host == NULL) {
+        gethostname(host, sizeof(host) - 1);
+        config.host = host;
+    }
+    for (unsigned i = 0; i < d->n_storios; i++) {
+        int rc = storio_start(&d->storios[i], &config, err);
+
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+static void run_thread(void *arg)
+{
+    storio_run(arg);
+}
+
+static struct stop_signals signals;
+
+static void on_stop(void *arg)
+{
+    sd_tell_stopping();
+    daemon_stop(arg);
+    stop_signals_close(&signals);
+}
+
+static int daemon_run(struct daemon *d, struct err *err)
+{
+    uint32_t id = identity_storage_id(&d->identity);
+    unsigned n = 1;
+    int rc = stop_signals_start(&signals, &d->storios[0].loop, on_stop, d);
+
+    if (rc != 0)
+        return err_wrap(err, rc, "catch signals");
+    for (; n < d->n_storios; n++) {
+        rc = uv_thread_create(&d->storios[n].thread, run_thread, &d->storios[n]);
+        if (rc != 0) {
+            log_error("start a thread: %s", uv_strerror(rc));
+            exit(1); /* other loops run already; nothing was acknowledged yet */
+        }
+    }
+    for (unsigned i = 0; i < d->n_storios; i++)
+        log_info("listening on %s", d->addresses[i]);
+    if (id == 0)
+        log_info("this storage is not admitted to a cluster yet");
+    else
+        log_info("serving as storage %u", (unsigned)id);
+    sd_tell_ready("serving");
+    storio_run(&d->storios[0]);
+    for (unsigned i = 1; i < n; i++)
+        uv_thread_join(&d->storios[i].thread);
+    syncfs(d->dir_fd); /* also what left the caches unsynced */
+    log_info("stopped");
+    return 0;
+}
+
+static int daemon_start(struct daemon *d, const struct config *c, struct err *err)
+{
+    int rc = keys_load(d, c, err);
+
+    if (rc != 0)
+        return rc;
+    d->dir_fd = data_dir_open(c->storaged.data, &d->identity, err);
+    if (d->dir_fd < 0)
+        return d->dir_fd;
+    rc = loops_open(d, c, err);
+    if (rc == 0)
+        rc = loops_start(d, c, err);
+    return rc == 0 ? daemon_run(d, err) : rc;
+}
+
+static void daemon_free(struct daemon *d)
+{
+    for (unsigned i = 0; i < d->n_storios; i++) {
+        storio_free(&d->storios[i]);
+        free((char *)(uintptr_t)d->addresses[i]);
+    }
+    if (d->dir_fd >= 0)
+        close(d->dir_fd);
+    free(d);
+}
+
+static int start_with_config(const char *path, struct err *err)
+{
+    struct config *c = NULL;
+    struct daemon *d = calloc(1, sizeof(*d));
+    char workers[16];
+    enum log_level level;
+    int rc = d == NULL ? -ENOMEM : config_load(path, &config_schema, (void **)&c, err);
+
+    if (rc == 0)
+        rc = config_check(c, path, err);
+    if (rc != 0) {
+        config_free(&config_schema, c);
+        free(d);
+        return rc;
+    }
+    if (c->log.level != NULL && log_level_parse(c->log.level, &level) == 0)
+        log_set_level(level);
+    snprintf(workers, sizeof(workers), "%u",
+             c->storaged.workers == 0 ? WORKERS_DEFAULT : c->storaged.workers);
+    setenv("UV_THREADPOOL_SIZE", workers, 1);
+    d->dir_fd = -1;
+    rc = daemon_start(d, c, err);
+    if (rc != 0) /* the process ends: sockets and locks go with it */
+        return rc;
+    daemon_free(d);
+    config_free(&config_schema, c);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        { "config", 'c', "FILE", 0, "Configuration, in YAML", 0 },
+        { 0 },
+    };
+    static const struct argp argp = {
+        .options = options,
+        .parser = on_argument,
+        .doc =
+            "Storage daemon of the rozo file system.\v"
+            "Stays in the foreground and logs to standard error. SIGTERM ends it cleanly.",
+    };
+    struct arguments args = { 0 };
+    struct err err = { 0 };
+    int rc;
+
+    log_init("storaged");
+    argp_err_exit_status = 2;
+    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    rc = start_with_config(args.config, &err);
+    if (rc != 0) {
+        fprintf(stderr, "storaged: %s\n", err.text[0] != '\0' ? err.text : strerror(-rc));
+        return 1;
+    }
+    return 0;
+}

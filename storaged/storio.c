@@ -1,0 +1,290 @@
+/*
+ * storio.c - the loops of the storage daemon, and how requests and stops travel between them.
+ *
+ * In:     calls from rpc_server, mail from other storios.
+ * Out:    storage_handle() of the loop that owns the file.
+ * Keeps:  a struct storage is touched by its own thread only; nobody mails a loop that ended:
+ *         stopping goes in phases, each begun when all have done the one before.
+ */
+#include "storaged/storio.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "common/log.h"
+
+enum { PHASE_RUNNING, PHASE_STOP_STORAGE, PHASE_CLOSE_SERVER, PHASE_END };
+
+/* ---- a request that arrived on one loop and belongs to another ---- */
+
+/* From arrival to `sent`: arrived -> owner -> (answer) arrived -> (sent) owner, freed there. */
+struct forward {
+    struct rpc_call call;  /* what the owner's storage sees; first */
+    struct rpc_call *real; /* the arrived loop's, until it is answered */
+    struct storio *arrived, *owner;
+    struct env_mail mail; /* on one way at a time */
+    uint16_t status;
+    uint8_t *msg; /* owned copy of the answer's message */
+    size_t msg_len;
+    const struct rpc_seg *segs; /* borrowed from the owner until sent */
+    unsigned n_segs;
+    void (*sent)(void *arg);
+    void *sent_arg;
+};
+
+#define FORWARD_OF(m) ((struct forward *)((char *)(m)-offsetof(struct forward, mail)))
+
+static void storio_maybe_ended(struct storio *io);
+
+static void on_forward_done(struct env_mail *mail)
+{
+    struct forward *f = FORWARD_OF(mail);
+
+    if (f->sent != NULL)
+        f->sent(f->sent_arg);
+    free(f->msg);
+    free(f);
+}
+
+static void on_forward_sent(void *arg)
+{
+    struct forward *f = arg;
+    struct storio *io = f->arrived;
+
+    f->mail.fn = on_forward_done;
+    env_mailbox_post(&f->owner->env, &f->mail);
+    io->n_forwarded--;
+    storio_maybe_ended(io);
+}
+
+static void on_forward_answer(struct env_mail *mail)
+{
+    struct forward *f = FORWARD_OF(mail);
+
+    rpc_reply(f->real, f->status, f->msg, f->msg_len, f->segs, f->n_segs, on_forward_sent,
+              f);
+}
+
+static void forward_reply(struct rpc_call *call, uint16_t status, const void *msg,
+                          size_t msg_len, const struct rpc_seg *segs, unsigned n_segs,
+                          void (*sent)(void *arg), void *arg)
+{
+    struct forward *f = (struct forward *)call;
+
+    f->status = status;
+    f->msg = malloc(msg_len + 1);
+    if (f->msg == NULL) {
+        f->status = ROZO__STATUS__NO_MEMORY;
+        msg_len = 0;
+        n_segs = 0;
+    } else if (msg_len > 0) {
+        memcpy(f->msg, msg, msg_len);
+    }
+    f->msg_len = msg_len;
+    f->segs = segs;
+    f->n_segs = n_segs;
+    f->sent = sent;
+    f->sent_arg = arg;
+    f->mail.fn = on_forward_answer;
+    env_mailbox_post(&f->arrived->env, &f->mail);
+}
+
+static const struct rpc_call_ops forward_ops = { .reply = forward_reply };
+
+static void on_forward_call(struct env_mail *mail)
+{
+    struct forward *f = FORWARD_OF(mail);
+
+    storage_handle(f->owner->storage, &f->call);
+}
+
+static void storio_forward(struct storio *io, struct storio *owner, struct rpc_call *call)
+{
+    struct forward *f = calloc(1, sizeof(*f));
+
+    if (f == NULL) {
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
+        return;
+    }
+    f->call = *call;
+    f->call.ops = &forward_ops;
+    f->real = call;
+    f->arrived = io;
+    f->owner = owner;
+    f->mail.fn = on_forward_call;
+    io->n_forwarded++;
+    env_mailbox_post(&owner->env, &f->mail);
+}
+
+static void on_call(void *arg, struct rpc_call *call)
+{
+    struct storio *io = arg;
+    struct daemon *d = io->daemon;
+    struct storio *owner =
+        d->n_storios == 1
+            ? io
+            : &d->storios[storage_route(call->op, call->msg, call->msg_len) %
+                          d->n_storios];
+
+    if (owner == io)
+        storage_handle(io->storage, call);
+    else
+        storio_forward(io, owner, call);
+}
+
+/* ---- a new identity: every listener says so in its Hellos ---- */
+
+static void on_identity_mail(struct env_mail *mail)
+{
+    struct storio *io =
+        (struct storio *)((char *)mail - offsetof(struct storio, identity_mail));
+
+    if (io->server != NULL)
+        rpc_server_set_cluster_id(io->server, io->daemon->identity.cluster_id);
+}
+
+/* On the first loop, once in the life of a data directory. */
+static void on_admitted(void *arg)
+{
+    struct daemon *d = arg;
+
+    for (unsigned i = 0; i < d->n_storios; i++) {
+        d->storios[i].identity_mail.fn = on_identity_mail;
+        env_mailbox_post(&d->storios[i].env, &d->storios[i].identity_mail);
+    }
+}
+
+/* ---- stopping ---- */
+
+static void on_phase(struct env_mail *mail);
+
+/* Let every loop begin the next phase. On the first one's thread. */
+static void next_phase(struct daemon *d)
+{
+    d->phase++;
+    d->n_done = 0;
+    for (unsigned i = 0; i < d->n_storios; i++) {
+        d->storios[i].to_us.fn = on_phase;
+        env_mailbox_post(&d->storios[i].env, &d->storios[i].to_us);
+    }
+}
+
+static void on_phase_done(struct env_mail *mail)
+{
+    struct storio *io =
+        (struct storio *)((char *)mail - offsetof(struct storio, to_first));
+
+    if (++io->daemon->n_done == io->daemon->n_storios && io->daemon->phase < PHASE_END)
+        next_phase(io->daemon);
+}
+
+static void tell_phase_done(struct storio *io)
+{
+    io->to_first.fn = on_phase_done;
+    env_mailbox_post(&io->daemon->storios[0].env, &io->to_first);
+}
+
+static void storio_maybe_ended(struct storio *io)
+{
+    if (io->closed && io->n_forwarded == 0) {
+        io->closed = false; /* once */
+        tell_phase_done(io);
+    }
+}
+
+static void on_server_closed(void *arg)
+{
+    struct storio *io = arg;
+
+    io->server = NULL;
+    io->closed = true;
+    storio_maybe_ended(io);
+}
+
+static void on_storage_stopped(void *arg)
+{
+    tell_phase_done(arg);
+}
+
+/* daemon->phase was written before the mail and is not written again until we tell. */
+static void on_phase(struct env_mail *mail)
+{
+    struct storio *io = (struct storio *)((char *)mail - offsetof(struct storio, to_us));
+
+    switch (io->daemon->phase) {
+    case PHASE_STOP_STORAGE:
+        storage_stop(io->storage, on_storage_stopped, io);
+        break;
+    case PHASE_CLOSE_SERVER:
+        rpc_server_close(io->server, on_server_closed, io);
+        break;
+    case PHASE_END:
+        env_uv_close(&io->env);
+        break;
+    }
+}
+
+void daemon_stop(struct daemon *d)
+{
+    assert(d->phase == PHASE_RUNNING);
+    next_phase(d);
+}
+
+/* ---- the beginning and the end ---- */
+
+int storio_open(struct storio *io, struct daemon *d, unsigned index, const char *address,
+                struct err *err)
+{
+    struct rpc_server_config config = {
+        .keys = &d->keys,
+        .name = "storaged",
+        .handler = on_call,
+        .arg = io,
+        .cluster_id = d->identity.cluster_id,
+    };
+    int rc;
+
+    io->daemon = d;
+    io->index = index;
+    rc = uv_loop_init(&io->loop);
+    if (rc == 0)
+        rc = env_uv_init(&io->env, &io->loop);
+    if (rc == 0)
+        rc = capability_key_new(d->keys.node, 0, &io->key);
+    if (rc != 0)
+        return err_wrap(err, rc, "start a loop");
+    disk_uv_init(&io->disk, &io->env, d->dir_fd);
+    return rpc_server_open(&io->env, &config, &address, 1, &io->server, err);
+}
+
+int storio_start(struct storio *io, const struct storage_config *config, struct err *err)
+{
+    struct storage_config mine = *config;
+    int rc;
+
+    mine.env = &io->env.env;
+    mine.disk = &io->disk.disk;
+    mine.identity = &io->daemon->identity;
+    mine.key = io->key;
+    mine.admitted = on_admitted;
+    mine.arg = io->daemon;
+    rc = storage_open(&mine, &io->storage);
+    return rc == 0 ? 0 : err_wrap(err, rc, "start");
+}
+
+void storio_run(struct storio *io)
+{
+    uv_run(&io->loop, UV_RUN_DEFAULT);
+}
+
+void storio_free(struct storio *io)
+{
+    storage_close(io->storage);
+    capability_key_free(io->key);
+    uv_loop_close(&io->loop);
+}

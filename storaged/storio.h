@@ -1,0 +1,64 @@
+/*
+ * storio.h - one loop of the storage daemon: its listener, its share of the files. Shell code.
+ *
+ * A file belongs to one loop, by a hash of its id. A request that arrives elsewhere is mailed
+ * there, and its answer back; with one address there is one loop and no mail.
+ */
+#ifndef ROZO_STORAGED_STORIO_H
+#define ROZO_STORAGED_STORIO_H
+
+#include <uv.h>
+
+#include "common/env_uv.h"
+#include "common/rpc_tcp.h"
+#include "storaged/core/storage.h"
+#include "storaged/disk_uv.h"
+
+enum { STORIOS_MAX = RPC_ADDR_MAX };
+
+struct daemon;
+
+/* Everything but the two atomics of the mailbox and `mail`s belongs to its thread once it runs. */
+struct storio {
+    struct daemon *daemon; /* borrowed */
+    unsigned index;
+    uv_thread_t thread; /* not of the first, which runs on main's */
+    uv_loop_t loop;
+    struct env_uv env;
+    struct disk_uv disk;
+    struct capability_key *key; /* owned */
+    struct storage *storage;    /* owned */
+    struct rpc_server *server;  /* owned; NULL once closed */
+    unsigned n_forwarded;       /* calls that came here and are with another loop */
+    bool closed; /* the server is; end when nothing is forwarded any more */
+    struct env_mail
+        to_us; /* from the first: the next phase of stopping, a new identity */
+    struct env_mail to_first; /* from us: the phase is done */
+    struct env_mail identity_mail;
+};
+
+/* What all loops share. Written before they run; `phase` and `n_done` by the first only. */
+struct daemon {
+    struct rpc_keys keys;
+    struct identity identity;
+    int dir_fd;
+    unsigned n_storios;
+    struct storio storios[STORIOS_MAX];
+    unsigned phase, n_done;              /* of stopping */
+    const char *addresses[RPC_ADDR_MAX]; /* as configured, with the real ports; owned */
+};
+
+/** Loop, env, disk, listening socket; not serving yet. Main's thread. */
+int storio_open(struct storio *io, struct daemon *d, unsigned index, const char *address,
+                struct err *err);
+/** The storage behind it, when all addresses are known. config: what is the same for all. */
+int storio_start(struct storio *io, const struct storage_config *config, struct err *err);
+/** Run until stopped. */
+void storio_run(struct storio *io);
+/** After run, or a failed open or start. Main's thread. */
+void storio_free(struct storio *io);
+
+/** Stop all: answer what is under way, sync, close, end. On the first one's thread. */
+void daemon_stop(struct daemon *d);
+
+#endif
