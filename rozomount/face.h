@@ -1,0 +1,309 @@
+/*
+ * face.h - the FUSE face: the mount, its loops, and the requests of the kernel on their way.
+ *
+ * A mount has one or more loops, each a thread with a libuv loop, a clone of the FUSE
+ * descriptor, and channels of its own; they share nothing but what stands in struct mount.
+ * What concerns an inode's open file happens on its owner, mount_owner(ino); an operation that
+ * was read elsewhere hops there (op_goto) and its answer goes out through the session it came
+ * from, whatever the thread.
+ */
+#ifndef ROZO_FACE_H
+#define ROZO_FACE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <uthash.h>
+
+#include <uv.h>
+
+#define FUSE_USE_VERSION 314
+#include <fuse3/fuse_lowlevel.h>
+
+#include "common/env_uv.h"
+#include "common/list.h"
+#include "common/rpc_tcp.h"
+#include "rozomount/invalidator.h"
+#include "rozomount/md.h"
+#include "rozomount/md_decode.h"
+#include "rozomount/node.h"
+#include "rozomount/options.h"
+#include "rozomount/peers.h"
+#include "rozomount/refs.h"
+#include "rozomount/session.h"
+#include "storcli/file.h"
+
+enum {
+    IO_MAX = 1 << 20,        /* bytes of one read or write by the kernel */
+    REQUEST_HEAD_BYTES = 80, /* fuse_in_header + fuse_write_in: data begins on a page */
+    REQUEST_BYTES = IO_MAX + 4096, /* what we offer to read(2) of the device */
+    REQUESTS_MAX =
+        96, /* request buffers of one loop; when all are taken, we stop reading */
+    REQUESTS_PER_TURN = 32, /* then others get their turn */
+    NAME_BYTES_MAX = 255,
+    COUNTERS = 4096, /* of open inodes, by hash, see mount_may_be_open() */
+    INTERRUPTS_EARLY =
+        32, /* interrupts remembered that came before their operation waits */
+};
+
+struct mount;
+struct loop;
+
+/* Memory one request of the kernel is read into; a write keeps it until its data are stored. */
+struct reqbuf {
+    struct reqbuf *next; /* free list */
+    uint8_t *base;       /* page-aligned, owned */
+    uint8_t *mem; /* where the request begins: so that a write's data are page-aligned */
+};
+
+/* One request of the kernel, from its handler to its reply. Thread: op->loop's; freed at home. */
+struct op {
+    struct env_mail mail;        /* while it hops */
+    struct loop *home;           /* read the request; owns op and buf */
+    struct loop *loop;           /* where it is now */
+    void (*step)(struct op *op); /* what to do after the hop */
+    fuse_req_t req;              /* NULL once answered */
+    uint64_t unique;             /* the kernel's number for it */
+    struct md_call call;         /* one at a time, see op_ask() */
+    void (*on_answer)(struct op *op, int rc);
+    uint64_t started_ns; /* env_now_ns() at home */
+    /* Interrupts: see op_wait_interruptibly(). */
+    void (*give_up)(struct op *op);
+    bool waiting;
+    UT_hash_handle hh;
+    /* What the operation is about; which of these mean something is the handler's business. */
+    uint64_t ino, ino2;
+    uid_t uid;
+    gid_t gid;
+    pid_t pid;
+    mode_t umask;
+    mode_t mode;
+    dev_t rdev;
+    unsigned flags;
+    unsigned valid;
+    struct stat st;
+    size_t size;
+    uint64_t offset, offset2;
+    struct fuse_file_info fi;
+    struct node *node; /* pinned */
+    struct node_wait wait;
+    struct md_entry entry;
+    struct reqbuf *buf; /* held until op_finish() */
+    struct iovec iov;   /* of a write: in buf */
+    void *memory;       /* free()d with the op */
+    struct dir *dir;
+    struct handle *handle;
+    int rc;
+    bool plus, keep_cache;
+    uint64_t found;
+    size_t done_bytes, piece_bytes;
+    char name[NAME_BYTES_MAX + 1];
+    char name2[NAME_BYTES_MAX + 1];
+};
+
+/* An open file of some process; fi->fh. Lives on the inode's owner loop. */
+struct handle {
+    struct node *node;          /* pinned */
+    struct handle *next, *prev; /* in loop->handles */
+};
+
+/* One thread of the mount. */
+struct loop {
+    uv_loop_t uv;
+    struct env_uv env; /* its wall clock runs as exportd's */
+    struct env_ops env_ops;
+    const struct env_ops *env_below;
+    struct mount *mount;
+    unsigned index;
+    pthread_t thread; /* not of loop 0, that is the process's own */
+    bool started;
+
+    struct fuse_session *se; /* the protocol; loop 0's is the one that mounted */
+    int fd;                  /* this loop's clone of the device; closed by se */
+    uv_poll_t poll;
+    bool polling, poll_open;
+    struct reqbuf *free_bufs;
+    unsigned n_bufs;
+    struct reqbuf *current; /* the one being handled; NULL once somebody took it */
+    uint64_t current_unique;
+    struct op *free_ops;
+    unsigned n_free_ops;
+    struct op *waiting; /* by unique: those an interrupt may end */
+    uint64_t
+        early[INTERRUPTS_EARLY]; /* interrupts for operations that do not wait (yet) */
+    unsigned next_early;
+
+    struct rpc_channel *md_channel;
+    struct md md;
+    struct peers peers;
+    struct storcli *cli;
+    struct file_pool *pool;
+    struct nodes nodes;
+    struct handle *handles;
+    bool ready;         /* everything above is made */
+    unsigned n_closing; /* at the end: parts not closed yet */
+    struct env_mail mail, lost_mail;
+    atomic_bool lost_sent;
+};
+
+/* The whole mount. What is not atomic is written before the other loops start. */
+struct mount {
+    const struct options *opt;
+    struct rpc_keys keys;
+    struct refs *refs;
+    struct session *session;  /* loop 0 */
+    struct session_info info; /* of the first open */
+    struct cluster_map *map;  /* loop 0: for loops that start later */
+    struct loop *loops;
+    unsigned n_loops;
+    struct invalidator *invalidator;
+    atomic_llong clock_ahead_ns; /* exportd's clock against this machine's */
+    atomic_uint open_counts[COUNTERS];
+    atomic_uint n_ops;    /* under way on all loops */
+    atomic_bool draining; /* no loop reads any more: tell loop 0 when n_ops is 0 */
+    atomic_bool drained_sent;
+    atomic_bool stop_sent;
+    struct env_mail drained_mail, stop_mail;
+    /* Loop 0's. */
+    unsigned n_loops_left; /* of the step under way */
+    void (*next_step)(struct mount *m);
+    void (*before_end)(
+        void *arg); /* main.c's, when the loops are about to end; may be NULL */
+    void *before_end_arg;
+    bool unmounting;
+    pthread_t unmounter; /* joined at the end */
+    char client[256];
+};
+
+/* ---- mount.c ---- */
+
+static inline struct loop *mount_owner(struct mount *m, uint64_t ino)
+{
+    if (m->n_loops == 1)
+        return &m->loops[0];
+    return &m->loops[(ino * 0x9e3779b97f4a7c15u >> 32) % m->n_loops];
+}
+static inline atomic_uint *mount_open_count(struct mount *m, uint64_t ino)
+{
+    return &m->open_counts[(ino * 0x9e3779b97f4a7c15u >> 52) % COUNTERS];
+}
+/** False: no loop has a node of ino, exportd's attributes are the truth. */
+static inline bool mount_may_be_open(struct mount *m, uint64_t ino)
+{
+    return atomic_load_explicit(mount_open_count(m, ino), memory_order_acquire) != 0;
+}
+/** The kernel's side is gone, or we are told to go: finish what is under way, then end. Any thread. */
+void mount_stop(struct mount *m);
+/** No operation is left, and no loop reads any more. Any thread. */
+void mount_drained(struct mount *m);
+
+/* ---- loop.c ---- */
+
+int loop_init(struct loop *loop, struct mount *m, unsigned index, struct err *err);
+/** Read requests from the device from now on. */
+int loop_start_reading(struct loop *loop, struct err *err);
+void loop_stop_reading(struct loop *loop);
+/** Memory of the request being handled now belongs to op, until op_finish(). */
+void loop_take_request(struct loop *loop, struct op *op);
+void loop_return_buf(struct loop *loop, struct reqbuf *buf);
+void loop_free_memory(struct loop *loop);
+
+/* ---- op.c ---- */
+
+/** For the request being handled on the loop of the session it came through. */
+struct op *op_begin(fuse_req_t req);
+/** Go on with step on ino's owner: at once when that is here. */
+void op_goto_owner(struct op *op, uint64_t ino, void (*step)(struct op *op));
+void op_goto(struct op *op, struct loop *loop, void (*step)(struct op *op));
+/** The last thing: goes home, gives everything back. The request must be answered. */
+void op_finish(struct op *op);
+/** Answer with an error (or success without data) and finish. rc 0 or -errno of any kind. */
+void op_reply_err(struct op *op, int rc);
+/** Answer with the attributes in entry, overlaid where this loop has the file, and finish. */
+void op_reply_attr(struct op *op);
+void op_reply_entry(struct op *op);
+void op_fill_entry(struct op *op, struct fuse_entry_param *e);
+/**
+ * Ask exportd with op->call; then on_answer, on this loop, with rc fit for users. A signal to
+ * the waiting process ends the operation with EINTR, when the call only asks or is not sent
+ * yet. Like all of these the last thing a function does: the op may be gone when it returns.
+ */
+void op_ask(struct op *op, uint16_t code, const ProtobufCMessage *msg,
+            void (*on_answer)(struct op *op, int rc));
+/**
+ * From now until op_wait_over(), a signal to the waiting process calls give_up(op), once. That
+ * either answers EINTR and finishes, or lets the operation go on. The signal may have come
+ * already: the last thing a function does.
+ */
+void op_wait_interruptibly(struct op *op, void (*give_up)(struct op *op));
+void op_wait_over(struct op *op);
+/** The kernel wants an operation interrupted. Thread: any loop's. */
+void op_interrupt(struct loop *loop, uint64_t unique);
+/** Wait for the node of op (pinned in op->node) not to be closing, then step. */
+void op_with_node(struct op *op, void (*step)(struct op *op));
+/** A name of 1..255 bytes into to[]. False: too long; answered ENAMETOOLONG and finished. */
+bool op_set_name(struct op *op, char *to, const char *name);
+ProtobufCBinaryData bytes_of(const char *text);
+
+/* ---- the operations, fs_*.c ---- */
+
+extern const struct fuse_lowlevel_ops face_ops;
+void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n);
+void fs_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets);
+void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+              dev_t rdev);
+void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
+void fs_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name);
+void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+               struct fuse_file_info *fi);
+void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
+               const char *new_name, unsigned flags);
+void fs_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name);
+void fs_readlink(fuse_req_t req, fuse_ino_t ino);
+
+void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int valid,
+                struct fuse_file_info *fi);
+void fs_statfs(fuse_req_t req, fuse_ino_t ino);
+
+void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
+                 size_t size, int flags);
+void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
+void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
+/** The value of the virtual xattr rozo.locate of a regular file. */
+void fs_locate(struct op *op);
+void op_reply_xattr(struct op *op, const void *value, size_t len);
+
+void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+                struct fuse_file_info *fi);
+void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+                    struct fuse_file_info *fi);
+void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
+
+void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+             struct fuse_file_info *fi);
+void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *bufv, off_t off,
+                  struct fuse_file_info *fi);
+void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
+void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
+                  struct fuse_file_info *fi);
+void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+              struct fuse_file_info *fi);
+void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
+                        struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t off_out,
+                        struct fuse_file_info *fi_out, size_t len, int flags);
+
+struct handle *handle_new(struct loop *loop, struct node *node);
+void handle_free(struct loop *loop, struct handle *handle);
+/** The file in op->entry is created or opened: answer, with a handle. On the owner. */
+void fs_created(struct op *op);
+
+#endif

@@ -1,0 +1,68 @@
+/*
+ * fs.c - the table of operations, and what we agree on with the kernel.
+ */
+#include "common/log.h"
+#include "rozomount/face.h"
+
+enum {
+    BACKGROUND_MAX = 256, /* asynchronous requests (read-ahead, AIO) under way */
+    CONGESTED = 192,
+};
+
+static void fs_init(void *userdata, struct fuse_conn_info *conn)
+{
+    const unsigned wanted =
+        FUSE_CAP_ASYNC_READ | FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_DONT_MASK |
+        FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_DIO |
+        FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_POSIX_ACL | FUSE_CAP_CACHE_SYMLINKS;
+
+    (void)userdata;
+    /* Not AUTO_INVAL_DATA: it would drop the pages at every write of our own. Others' writes
+     * we see ourselves (node.c) and drop the pages then. Not WRITEBACK_CACHE: strictness. */
+    conn->want = conn->capable & wanted;
+    conn->max_write = IO_MAX;
+    conn->max_read = IO_MAX;
+    conn->max_readahead = IO_MAX;
+    conn->max_background = BACKGROUND_MAX;
+    conn->congestion_threshold = CONGESTED;
+    conn->time_gran = 1;
+    if ((conn->want & FUSE_CAP_POSIX_ACL) == 0)
+        log_warn("this kernel's FUSE knows no POSIX ACLs");
+}
+
+const struct fuse_lowlevel_ops face_ops = {
+    .init = fs_init,
+    .lookup = fs_lookup,
+    .forget = fs_forget,
+    .forget_multi = fs_forget_multi,
+    .getattr = fs_getattr,
+    .setattr = fs_setattr,
+    .readlink = fs_readlink,
+    .mknod = fs_mknod,
+    .mkdir = fs_mkdir,
+    .unlink = fs_unlink,
+    .rmdir = fs_rmdir,
+    .symlink = fs_symlink,
+    .rename = fs_rename,
+    .link = fs_link,
+    .open = fs_open,
+    .create = fs_create,
+    .read = fs_read,
+    .write_buf = fs_write_buf,
+    .flush = fs_flush,
+    .release = fs_release,
+    .fsync = fs_fsync,
+    .opendir = fs_opendir,
+    .readdir = fs_readdir,
+    .readdirplus = fs_readdirplus,
+    .releasedir = fs_releasedir,
+    .fsyncdir = fs_fsyncdir,
+    .statfs = fs_statfs,
+    .setxattr = fs_setxattr,
+    .getxattr = fs_getxattr,
+    .listxattr = fs_listxattr,
+    .removexattr = fs_removexattr,
+    .fallocate = fs_fallocate,
+    .lseek = fs_lseek,
+    .copy_file_range = fs_copy_file_range,
+};

@@ -1,0 +1,230 @@
+/*
+ * fs_attr.c - getattr, setattr, statfs.
+ *
+ * In:     the kernel's requests. Out: md calls, the file layer for sizes, replies.
+ * Keeps:  a truncate first flushes, then is exportd's, then the storages' (docs/DECISIONS-0.md
+ *         item 4); an mtime set by a user is not overwritten by one of a write before it.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "rozomount/face.h"
+
+/* ---- getattr ---- */
+
+static void on_got_attr(struct op *op, int rc)
+{
+    if (rc == 0 &&
+        (md_decode_entry(&op->call, &op->entry) != 0 || op->entry.attr.ino != op->ino))
+        rc = -EIO;
+    if (rc == -ENOENT)
+        rc = -ESTALE;
+    if (rc != 0)
+        op_reply_err(op, rc);
+    else
+        op_reply_attr(op);
+}
+
+void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
+
+    (void)fi;
+    op->ino = ino;
+    msg.ino = ino;
+    op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_got_attr);
+}
+
+/* ---- setattr ---- */
+
+static int64_t ns_of(struct timespec ts)
+{
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+/* FUSE_SET_ATTR_* as exportd says it. */
+static uint32_t valid_to_wire(int valid)
+{
+    static const struct {
+        int fuse;
+        uint32_t wire;
+    } table[] = {
+        { FUSE_SET_ATTR_MODE, ROZO__SETATTR_BITS__SET_MODE },
+        { FUSE_SET_ATTR_UID, ROZO__SETATTR_BITS__SET_UID },
+        { FUSE_SET_ATTR_GID, ROZO__SETATTR_BITS__SET_GID },
+        { FUSE_SET_ATTR_SIZE, ROZO__SETATTR_BITS__SET_SIZE },
+    };
+    uint32_t out = 0;
+
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        if ((valid & table[i].fuse) != 0)
+            out |= table[i].wire;
+    }
+    if ((valid & FUSE_SET_ATTR_ATIME_NOW) != 0)
+        out |= ROZO__SETATTR_BITS__SET_ATIME_NOW;
+    else if ((valid & FUSE_SET_ATTR_ATIME) != 0)
+        out |= ROZO__SETATTR_BITS__SET_ATIME;
+    if ((valid & FUSE_SET_ATTR_MTIME_NOW) != 0)
+        out |= ROZO__SETATTR_BITS__SET_MTIME_NOW;
+    else if ((valid & FUSE_SET_ATTR_MTIME) != 0)
+        out |= ROZO__SETATTR_BITS__SET_MTIME;
+    return out;
+}
+
+static void on_truncated(void *arg, int rc)
+{
+    struct op *op = arg;
+
+    if (rc != 0)
+        op_reply_err(op, md_user_errno(rc));
+    else
+        op_reply_attr(op);
+}
+
+/* The truncate does not happen: writes may go on. */
+static void setattr_cancel(struct op *op)
+{
+    if (op->plus)
+        file_truncate_cancel(op->node->file);
+}
+
+/* exportd has done its part. */
+static void on_attr_set(struct op *op, int rc)
+{
+    bool sized = (op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0;
+
+    if (rc == 0 && (md_decode_entry(&op->call, &op->entry) != 0 ||
+                    op->entry.attr.ino != op->ino || (sized && !op->entry.has_target)))
+        rc = -EIO;
+    if (op->node != NULL)
+        node_change_answered(op->node, rc == 0 ? &op->entry.attr : NULL);
+    if (rc == -ENOENT)
+        rc = -ESTALE;
+    if (rc != 0) {
+        setattr_cancel(op);
+        op_reply_err(op, rc);
+        return;
+    }
+    if (!sized) {
+        op_reply_attr(op);
+        return;
+    }
+    if (op->node->file == NULL) /* nobody has it open: for the storages' part only */
+        rc = node_adopt(op->node, &op->entry, false);
+    if (rc != 0)
+        op_reply_err(op, md_user_errno(rc));
+    else
+        file_truncate(op->node->file, &op->entry.target, &op->entry.file, on_truncated,
+                      op);
+}
+
+static void setattr_ask(struct op *op)
+{
+    Rozo__MdSetattrReq msg = ROZO__MD_SETATTR_REQ__INIT;
+
+    msg.ino = op->ino;
+    msg.valid = op->valid;
+    msg.mode = op->st.st_mode & 07777;
+    msg.uid = op->st.st_uid;
+    msg.gid = op->st.st_gid;
+    msg.size = (uint64_t)op->st.st_size;
+    msg.atime_ns = ns_of(op->st.st_atim);
+    msg.mtime_ns = ns_of(op->st.st_mtim);
+    if (op->node != NULL) {
+        node_change_sent(op->node);
+        if (op->node->file != NULL && (op->valid & (ROZO__SETATTR_BITS__SET_MTIME |
+                                                    ROZO__SETATTR_BITS__SET_MTIME_NOW |
+                                                    ROZO__SETATTR_BITS__SET_SIZE)) != 0)
+            file_forget_mtime(op->node->file);
+    }
+    op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_attr_set);
+}
+
+/* Written out, and writes are held until the truncate is through. */
+static void on_held(void *arg, int rc)
+{
+    struct op *op = arg;
+
+    op->plus = rc == 0;
+    if (rc != 0)
+        op_reply_err(op, md_user_errno(rc));
+    else
+        setattr_ask(op);
+}
+
+/* The node is there and not closing. */
+static void setattr_with_node(struct op *op)
+{
+    if (op->node->file != NULL && (op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0)
+        file_truncate_begin(op->node->file, on_held, op);
+    else
+        setattr_ask(op);
+}
+
+static void setattr_on_owner(struct op *op)
+{
+    struct nodes *nodes = &op->loop->nodes;
+
+    if ((op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0 ||
+        node_find(nodes, op->ino) != NULL) {
+        op->node = node_get(nodes, op->ino);
+        op_with_node(op, setattr_with_node);
+    } else {
+        setattr_ask(op);
+    }
+}
+
+void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int valid,
+                struct fuse_file_info *fi)
+{
+    struct op *op = op_begin(req);
+
+    (void)fi;
+    op->ino = ino;
+    op->st = *st;
+    op->valid = valid_to_wire(valid);
+    op_goto_owner(op, ino, setattr_on_owner);
+}
+
+/* ---- statfs ---- */
+
+static void on_statfs(struct op *op, int rc)
+{
+    enum { UNIT = 4096 };
+    Rozo__MdStatfsResp *msg = NULL;
+    struct statvfs st = { 0 };
+    fuse_req_t req;
+
+    if (rc == 0) {
+        msg = rozo__md_statfs_resp__unpack(NULL, op->call.answer_len, op->call.answer);
+        if (msg == NULL)
+            rc = -EIO;
+    }
+    if (rc != 0) {
+        op_reply_err(op, rc);
+        return;
+    }
+    st.f_bsize = MD_BLKSIZE;
+    st.f_frsize = UNIT;
+    st.f_blocks = msg->total_bytes / UNIT;
+    st.f_bfree = st.f_bavail = msg->free_bytes / UNIT;
+    st.f_ffree = st.f_favail =
+        st.f_bfree; /* each inode with data takes a block at least */
+    st.f_files = msg->files + st.f_ffree;
+    st.f_namemax = NAME_BYTES_MAX;
+    rozo__md_statfs_resp__free_unpacked(msg, NULL);
+    req = op->req;
+    op->req = NULL;
+    fuse_reply_statfs(req, &st);
+    op_finish(op);
+}
+
+void fs_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdStatfsReq msg = ROZO__MD_STATFS_REQ__INIT;
+
+    (void)ino;
+    op_ask(op, ROZO__OP__MD_STATFS, &msg.base, on_statfs);
+}

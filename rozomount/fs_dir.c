@@ -1,0 +1,242 @@
+/*
+ * fs_dir.c - reading directories.
+ *
+ * In:     the kernel's requests; a directory's state lives with the owner of its inode.
+ * Out:    MD_READDIR in pages, replies.
+ * Keeps:  offsets are exportd's cookies (plus 2, for "." and ".."): a stream may be continued
+ *         anywhere, after any restart, also through another handle. Attributes are given only
+ *         when they were fetched for the very request: the kernel would take older ones for
+ *         newer than what it has seen since.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rozomount/face.h"
+#include "rozomount/mem.h"
+
+enum {
+    OFFSET_DOT = 1,     /* comes after "." */
+    OFFSET_DOT_DOT = 2, /* comes after ".."; then cookie + this */
+    PAGE_ENTRIES_MAX = 1000,
+    PAGE_ENTRIES_MIN = 16,
+    ENTRY_BYTES = 48,       /* of a usual entry in the kernel's buffer */
+    ENTRY_PLUS_BYTES = 180, /* with attributes */
+};
+
+/* An open directory. Thread: the owner of its inode. */
+struct dir {
+    uint64_t ino;
+    Rozo__MdReaddirResp *page; /* owned; NULL: none. Names only. */
+    size_t next;               /* in page */
+    uint64_t next_after;       /* the cookie before page->entries[next] */
+};
+
+void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct dir *dir = mem_new(sizeof(*dir));
+
+    dir->ino = ino;
+    fi->fh = (uintptr_t)dir;
+    if (fuse_reply_open(req, fi) == -ENOENT)
+        free(dir);
+}
+
+static void dir_drop_page(struct dir *dir)
+{
+    rozo__md_readdir_resp__free_unpacked(dir->page, NULL);
+    dir->page = NULL;
+}
+
+static void releasedir_on_owner(struct op *op)
+{
+    dir_drop_page(op->dir);
+    free(op->dir);
+    op_reply_err(op, 0);
+}
+
+void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct op *op = op_begin(req);
+
+    op->dir = (struct dir *)(uintptr_t)fi->fh;
+    op_goto_owner(op, ino, releasedir_on_owner);
+}
+
+/* ---- filling the kernel's buffer ---- */
+
+/* Attributes of an entry, unless another loop may know better: then the kernel will ask. */
+static void entry_fill(struct op *op, const Rozo__MdReaddirResp__Entry *entry,
+                       struct fuse_entry_param *e)
+{
+    struct mount *m = op->loop->mount;
+
+    memset(e, 0, sizeof(*e));
+    if (entry->attr != NULL && md_attr_check(entry->attr, &op->entry.attr) == 0 &&
+        (mount_owner(m, entry->ino) == op->loop || !mount_may_be_open(m, entry->ino))) {
+        op_fill_entry(op, e);
+    } else {
+        e->attr.st_ino = entry->ino;
+        e->attr.st_mode = entry->type;
+    }
+}
+
+/* False: it did not fit. */
+static bool add_entry(struct op *op, const char *name, const struct fuse_entry_param *e,
+                      uint64_t offset)
+{
+    char *at = (char *)op->memory + op->done_bytes;
+    size_t room = op->size - op->done_bytes;
+    size_t len =
+        op->plus ? fuse_add_direntry_plus(op->req, at, room, name, e, (off_t)offset)
+                 : fuse_add_direntry(op->req, at, room, name, &e->attr, (off_t)offset);
+
+    if (len > room)
+        return false;
+    op->done_bytes += len;
+    return true;
+}
+
+static bool add_dots(struct op *op, uint64_t parent)
+{
+    struct fuse_entry_param e = { .attr = { .st_ino = op->ino, .st_mode = S_IFDIR } };
+
+    if (op->offset < OFFSET_DOT) {
+        if (!add_entry(op, ".", &e, OFFSET_DOT))
+            return false;
+        op->offset = OFFSET_DOT;
+    }
+    if (op->offset < OFFSET_DOT_DOT) {
+        e.attr.st_ino = parent;
+        if (!add_entry(op, "..", &e, OFFSET_DOT_DOT))
+            return false;
+        op->offset = OFFSET_DOT_DOT;
+    }
+    return true;
+}
+
+/* From op->offset on, what fits. */
+static void fill_from_page(struct op *op, struct dir *dir)
+{
+    char name[NAME_BYTES_MAX + 1];
+    struct fuse_entry_param e;
+
+    if (!add_dots(op, dir->page->parent))
+        return;
+    for (; dir->next < dir->page->n_entries; dir->next++) {
+        const Rozo__MdReaddirResp__Entry *entry = dir->page->entries[dir->next];
+
+        memcpy(name, entry->name.data, entry->name.len);
+        name[entry->name.len] = '\0';
+        entry_fill(op, entry, &e);
+        if (!add_entry(op, name, &e, entry->cookie + OFFSET_DOT_DOT))
+            return;
+        dir->next_after = entry->cookie;
+    }
+}
+
+static void readdir_reply(struct op *op)
+{
+    fuse_req_t req = op->req;
+
+    op->req = NULL;
+    fuse_reply_buf(req, op->memory, op->done_bytes);
+    op_finish(op);
+}
+
+static void on_page(struct op *op, int rc)
+{
+    struct dir *dir = op->dir;
+    uint64_t after = op->offset <= OFFSET_DOT_DOT ? 0 : op->offset - OFFSET_DOT_DOT;
+
+    dir_drop_page(dir);
+    if (rc == 0) {
+        dir->page = md_decode_readdir(&op->call, after, op->plus);
+        if (dir->page == NULL)
+            rc = -EIO;
+    }
+    if (rc != 0) {
+        op_reply_err(op, rc == -ENOENT ? -ESTALE : rc);
+        return;
+    }
+    dir->next = 0;
+    dir->next_after = after;
+    fill_from_page(op, dir);
+    if (op->plus) /* what did not fit will be too old next time */
+        dir_drop_page(dir);
+    readdir_reply(op);
+}
+
+static void ask_page(struct op *op)
+{
+    Rozo__MdReaddirReq msg = ROZO__MD_READDIR_REQ__INIT;
+    size_t n = op->plus ? op->size / ENTRY_PLUS_BYTES : PAGE_ENTRIES_MAX;
+
+    if (!op->plus && op->offset <= OFFSET_DOT_DOT) /* most directories are small */
+        n = 2 * op->size / ENTRY_BYTES;
+    if (n < PAGE_ENTRIES_MIN)
+        n = PAGE_ENTRIES_MIN;
+    if (n > PAGE_ENTRIES_MAX)
+        n = PAGE_ENTRIES_MAX;
+    msg.ino = op->ino;
+    msg.cookie = op->offset <= OFFSET_DOT_DOT ? 0 : op->offset - OFFSET_DOT_DOT;
+    msg.max_entries = (uint32_t)n;
+    msg.plus = op->plus;
+    op_ask(op, ROZO__OP__MD_READDIR, &msg.base, on_page);
+}
+
+static void readdir_on_owner(struct op *op)
+{
+    struct dir *dir = op->dir;
+    bool continues = dir->page != NULL && op->offset > OFFSET_DOT_DOT && !op->plus &&
+                     op->offset - OFFSET_DOT_DOT == dir->next_after &&
+                     (dir->next < dir->page->n_entries || dir->page->end);
+
+    op->memory = mem_new(op->size);
+    if (!continues) {
+        ask_page(op);
+        return;
+    }
+    fill_from_page(op, dir);
+    readdir_reply(op);
+}
+
+static void readdir_start(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+                          bool plus, struct fuse_file_info *fi)
+{
+    struct op *op = op_begin(req);
+
+    op->ino = ino;
+    op->size = size;
+    op->offset = (uint64_t)off;
+    op->plus = plus;
+    op->dir = (struct dir *)(uintptr_t)fi->fh;
+    if (off < 0 || size > IO_MAX)
+        op_reply_err(op, -EINVAL);
+    else
+        op_goto_owner(op, ino, readdir_on_owner);
+}
+
+void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+                struct fuse_file_info *fi)
+{
+    readdir_start(req, ino, size, off, false, fi);
+}
+
+void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+                    struct fuse_file_info *fi)
+{
+    readdir_start(req, ino, size, off, true, fi);
+}
+
+void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdSyncReq msg = ROZO__MD_SYNC_REQ__INIT;
+
+    (void)datasync;
+    (void)fi;
+    msg.ino = ino;
+    op_ask(op, ROZO__OP__MD_SYNC, &msg.base, op_reply_err);
+}

@@ -1,0 +1,509 @@
+/*
+ * fs_file.c - open files: open, read, write, flush, release, fsync, fallocate, lseek, copy.
+ *
+ * In:     the kernel's requests; everything here happens on the owner loop of the inode.
+ * Out:    md calls at open, storcli's file layer for the rest, replies.
+ * Keeps:  a write's memory is the request's own, held until the file layer is done with it.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rozomount/face.h"
+#include "rozomount/mem.h"
+
+enum {
+    COPY_CALL_MAX = 8 << 20, /* bytes of one copy_file_range; the kernel asks again */
+};
+
+static struct handle *handle_of(const struct fuse_file_info *fi)
+{
+    return (struct handle *)(uintptr_t)fi->fh;
+}
+
+struct handle *handle_new(struct loop *loop, struct node *node)
+{
+    struct handle *handle = mem_new(sizeof(*handle));
+
+    handle->node = node;
+    handle->next = loop->handles;
+    if (loop->handles != NULL)
+        loop->handles->prev = handle;
+    loop->handles = handle;
+    return handle;
+}
+
+/* Lets go of the node: with its last pin the file is written out and closed. */
+void handle_free(struct loop *loop, struct handle *handle)
+{
+    struct node *node = handle->node;
+
+    if (handle->prev != NULL)
+        handle->prev->next = handle->next;
+    else
+        loop->handles = handle->next;
+    if (handle->next != NULL)
+        handle->next->prev = handle->prev;
+    free(handle);
+    node_put(node);
+}
+
+/* ---- open, create ---- */
+
+/* The node is pinned and has its file: the handle takes the pin. */
+static void open_set_handle(struct op *op)
+{
+    op->handle = handle_new(op->loop, op->node);
+    op->node = NULL;
+    op->fi.fh = (uintptr_t)op->handle;
+    op->fi.keep_cache = op->keep_cache;
+}
+
+/* rc of fuse_reply_open/create: nobody waits any more, so nobody will release. */
+static void open_answered(struct op *op, int rc)
+{
+    if (rc == -ENOENT)
+        handle_free(op->loop, op->handle);
+    op_finish(op);
+}
+
+static void on_opened(struct op *op, int rc)
+{
+    bool asked = rc != -EIO || op->call.answered;
+    fuse_req_t req;
+
+    if (rc == 0 && (md_decode_open(&op->call, &op->entry) != 0 ||
+                    op->entry.attr.ino != op->ino || !op->entry.has_target)) {
+        rc = -EIO;
+        asked = false; /* the reference is taken all the same */
+    }
+    if (rc == 0) {
+        op->keep_cache = node_cache_is_fresh(op->node, &op->entry.attr);
+        rc = md_user_errno(node_adopt(op->node, &op->entry, true));
+    } else if (!asked) {
+        node_count_unanswered(op->node);
+    }
+    if (rc != 0) {
+        op_reply_err(op, rc == -ENOENT ? -ESTALE : rc);
+        return;
+    }
+    open_set_handle(op);
+    req = op->req;
+    op->req = NULL;
+    open_answered(op, fuse_reply_open(req, &op->fi));
+}
+
+static void open_with_node(struct op *op)
+{
+    Rozo__MdOpenReq msg = ROZO__MD_OPEN_REQ__INIT;
+
+    msg.ino = op->ino;
+    msg.write = (op->fi.flags & O_ACCMODE) != O_RDONLY;
+    op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_opened);
+}
+
+static void open_on_owner(struct op *op)
+{
+    op->node = node_get(&op->loop->nodes, op->ino);
+    op_with_node(op, open_with_node);
+}
+
+void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct op *op = op_begin(req);
+
+    op->ino = ino;
+    op->fi = *fi;
+    op_goto_owner(op, ino, open_on_owner);
+}
+
+static void created_with_node(struct op *op)
+{
+    struct fuse_entry_param e;
+    fuse_req_t req;
+    int rc;
+
+    node_cache_is_fresh(op->node, &op->entry.attr);
+    rc = op->entry.has_target ? node_adopt(op->node, &op->entry, true) : -EBADMSG;
+    if (rc != 0) {
+        op_reply_err(op, md_user_errno(rc));
+        return;
+    }
+    op_fill_entry(op, &e);
+    open_set_handle(op);
+    req = op->req;
+    op->req = NULL;
+    open_answered(op, fuse_reply_create(req, &e, &op->fi));
+}
+
+void fs_created(struct op *op)
+{
+    op->node = node_get(&op->loop->nodes, op->entry.attr.ino);
+    op_with_node(op, created_with_node);
+}
+
+/* ---- release ---- */
+
+static void release_on_owner(struct op *op)
+{
+    handle_free(op->loop, op->handle);
+    op_reply_err(op, 0);
+}
+
+void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct op *op = op_begin(req);
+
+    op->handle = handle_of(fi);
+    op_goto_owner(op, ino, release_on_owner);
+}
+
+/* An operation on an open file: pinned, on its owner. */
+static struct op *op_begin_on_file(fuse_req_t req, fuse_ino_t ino,
+                                   struct fuse_file_info *fi)
+{
+    struct op *op = op_begin(req);
+
+    op->ino = ino;
+    op->fi = *fi;
+    op->handle = handle_of(fi);
+    return op;
+}
+
+/* Once on the owner: the handle's pin holds the file until we are answered. */
+static struct file *op_file(struct op *op)
+{
+    struct node *node = op->handle->node;
+
+    assert(node->ino == op->ino && node->file != NULL && !node->closing);
+    return node->file;
+}
+
+/* ---- read ---- */
+
+static void on_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
+{
+    struct op *op = arg;
+    fuse_req_t req = op->req;
+
+    op_wait_over(op);
+    op->req = NULL;
+    if (req != NULL) { /* else a signal ended it */
+        if (rc != 0)
+            fuse_reply_err(req, -md_user_errno(rc));
+        else
+            fuse_reply_iov(req, iov, (int)n_iov);
+    }
+    op_finish(op);
+}
+
+static void give_up_reading(struct op *op)
+{
+    fuse_req_t req = op->req;
+
+    op->req = NULL;
+    fuse_reply_err(req, EINTR);
+}
+
+static void read_on_owner(struct op *op)
+{
+    op->node =
+        op->handle->node; /* a pin of our own: a signal may end us before the read */
+    op->node->n_pins++;
+    file_read(op_file(op), op->offset, op->size, (op->fi.flags & O_DIRECT) != 0, on_read,
+              op);
+    op_wait_interruptibly(op, give_up_reading);
+}
+
+void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+             struct fuse_file_info *fi)
+{
+    struct op *op = op_begin_on_file(req, ino, fi);
+
+    op->size = size;
+    op->offset = (uint64_t)off;
+    if (off < 0 || size > IO_MAX)
+        op_reply_err(op, -EINVAL);
+    else
+        op_goto_owner(op, ino, read_on_owner);
+}
+
+/* ---- write ---- */
+
+static void on_written(void *arg, int rc)
+{
+    struct op *op = arg;
+    fuse_req_t req = op->req;
+
+    op->req = NULL;
+    if (rc != 0)
+        fuse_reply_err(req, -md_user_errno(rc));
+    else
+        fuse_reply_write(req, op->size);
+    op_finish(op);
+}
+
+static unsigned write_flags(const struct fuse_file_info *fi)
+{
+    unsigned flags = 0;
+
+    if (fi->writepage) /* the kernel's pages, whatever handle they go through */
+        return 0;
+    if ((fi->flags & O_APPEND) != 0)
+        flags |= FILE_WRITE_APPEND;
+    if ((fi->flags & O_DSYNC) != 0)
+        flags |= FILE_WRITE_SYNC;
+    if ((fi->flags & O_DIRECT) != 0)
+        flags |= FILE_WRITE_THROUGH;
+    return flags;
+}
+
+static void write_on_owner(struct op *op)
+{
+    struct file *file = op_file(op);
+    unsigned flags = write_flags(&op->fi);
+
+    /* Others made the file longer than the kernel knew: its page is not where the data go. */
+    if ((flags & FILE_WRITE_APPEND) != 0 && op->offset != file_size(file) &&
+        op->loop->nodes.config.invalidate != NULL)
+        op->loop->nodes.config.invalidate(op->loop->nodes.config.arg, op->ino);
+    file_write(file, op->offset, &op->iov, 1, flags, on_written, op);
+}
+
+void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *bufv, off_t off,
+                  struct fuse_file_info *fi)
+{
+    struct op *op = op_begin_on_file(req, ino, fi);
+
+    assert(bufv->count == 1 && (bufv->buf[0].flags & FUSE_BUF_IS_FD) == 0);
+    op->iov =
+        (struct iovec){ .iov_base = bufv->buf[0].mem, .iov_len = bufv->buf[0].size };
+    op->size = bufv->buf[0].size;
+    op->offset = (uint64_t)off;
+    loop_take_request(op->loop, op);
+    if (off < 0 || op->size > IO_MAX)
+        op_reply_err(op, -EINVAL);
+    else
+        op_goto_owner(op, ino, write_on_owner);
+}
+
+/* ---- flush, fsync ---- */
+
+static void on_flushed(void *arg, int rc)
+{
+    op_reply_err(arg, md_user_errno(rc));
+}
+
+static void flush_on_owner(struct op *op)
+{
+    file_flush(op_file(op), on_flushed, op);
+}
+
+void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    op_goto_owner(op_begin_on_file(req, ino, fi), ino, flush_on_owner);
+}
+
+/* The data and what describes them are stable; is all else of the inode? */
+static void on_synced(void *arg, int rc)
+{
+    struct op *op = arg;
+    Rozo__MdSyncReq msg = ROZO__MD_SYNC_REQ__INIT;
+
+    if (rc != 0 || op->handle->node->synced) {
+        op_reply_err(op, md_user_errno(rc));
+        return;
+    }
+    msg.ino = op->ino;
+    op_ask(op, ROZO__OP__MD_SYNC, &msg.base, op_reply_err);
+}
+
+static void fsync_on_owner(struct op *op)
+{
+    op->handle->node->synced = false;
+    file_sync(op_file(op), on_synced, op);
+}
+
+void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+    (void)datasync;
+    op_goto_owner(op_begin_on_file(req, ino, fi), ino, fsync_on_owner);
+}
+
+/* ---- fallocate, lseek ---- */
+
+/* ZERO_RANGE: what is within the file reads as zeros; now the size. */
+static void on_zeroed(void *arg, int rc)
+{
+    struct op *op = arg;
+
+    if (rc != 0)
+        op_reply_err(op, md_user_errno(rc));
+    else
+        file_allocate(op_file(op), op->offset, op->size,
+                      (op->flags & FALLOC_FL_KEEP_SIZE) != 0, on_flushed, op);
+}
+
+static void fallocate_on_owner(struct op *op)
+{
+    struct file *file = op_file(op);
+
+    if ((op->flags & FALLOC_FL_PUNCH_HOLE) != 0)
+        file_punch(file, op->offset, op->size, on_flushed, op);
+    else if ((op->flags & FALLOC_FL_ZERO_RANGE) != 0)
+        file_punch(file, op->offset, op->size, on_zeroed, op);
+    else
+        file_allocate(file, op->offset, op->size, (op->flags & FALLOC_FL_KEEP_SIZE) != 0,
+                      on_flushed, op);
+}
+
+void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
+                  struct fuse_file_info *fi)
+{
+    const int known = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
+    const int both = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
+    struct op *op = op_begin_on_file(req, ino, fi);
+
+    op->flags = (unsigned)mode;
+    op->offset = (uint64_t)offset;
+    op->size = (size_t)length;
+    if ((mode & ~known) != 0 || (mode & both) == both ||
+        ((mode & FALLOC_FL_PUNCH_HOLE) != 0 && (mode & FALLOC_FL_KEEP_SIZE) == 0))
+        op_reply_err(op, -EOPNOTSUPP);
+    else if (offset < 0 || length <= 0)
+        op_reply_err(op, -EINVAL);
+    else if (offset > INT64_MAX - length)
+        op_reply_err(op, -EFBIG);
+    else
+        op_goto_owner(op, ino, fallocate_on_owner);
+}
+
+static void on_sought(void *arg, int rc)
+{
+    struct op *op = arg;
+    fuse_req_t req = op->req;
+
+    if (rc != 0) {
+        op_reply_err(op, rc == -ENXIO ? rc : md_user_errno(rc));
+        return;
+    }
+    op->req = NULL;
+    fuse_reply_lseek(req, (off_t)op->found);
+    op_finish(op);
+}
+
+static void lseek_on_owner(struct op *op)
+{
+    file_seek(op_file(op), op->offset, op->plus, &op->found, on_sought, op);
+}
+
+void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+              struct fuse_file_info *fi)
+{
+    struct op *op = op_begin_on_file(req, ino, fi);
+
+    op->offset = (uint64_t)off;
+    op->plus = whence == SEEK_HOLE;
+    if (off < 0)
+        op_reply_err(op, -ENXIO);
+    else if (whence != SEEK_DATA && whence != SEEK_HOLE)
+        op_reply_err(op, -EINVAL);
+    else
+        op_goto_owner(op, ino, lseek_on_owner);
+}
+
+/* ---- copy_file_range: read on one owner, write on the other, piece by piece ---- */
+
+static void copy_read_step(struct op *op);
+
+static struct file *copy_source(struct op *op)
+{
+    return handle_of(&op->fi)->node->file;
+}
+
+static void copy_end(struct op *op, int rc)
+{
+    fuse_req_t req = op->req;
+
+    if (rc != 0 && op->done_bytes == 0) {
+        op_reply_err(op, rc);
+        return;
+    }
+    op->req = NULL;
+    fuse_reply_write(req,
+                     op->done_bytes); /* what is copied is copied; an error comes again */
+    op_finish(op);
+}
+
+static void on_copy_written(void *arg, int rc)
+{
+    struct op *op = arg;
+
+    if (rc != 0) {
+        copy_end(op, md_user_errno(rc));
+        return;
+    }
+    op->done_bytes += op->piece_bytes;
+    if (op->done_bytes == op->size)
+        copy_end(op, 0);
+    else
+        op_goto_owner(op, op->ino, copy_read_step);
+}
+
+static void copy_write_step(struct op *op)
+{
+    unsigned flags = 0;
+
+    op->iov = (struct iovec){ .iov_base = op->memory, .iov_len = op->piece_bytes };
+    file_write(op->handle->node->file, op->offset2 + op->done_bytes, &op->iov, 1, flags,
+               on_copy_written, op);
+}
+
+static void on_copy_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
+{
+    struct op *op = arg;
+
+    op->piece_bytes = 0;
+    for (unsigned i = 0; rc == 0 && i < n_iov; i++) {
+        assert(op->piece_bytes + iov[i].iov_len <= IO_MAX);
+        memcpy((uint8_t *)op->memory + op->piece_bytes, iov[i].iov_base, iov[i].iov_len);
+        op->piece_bytes += iov[i].iov_len;
+    }
+    if (rc != 0 || op->piece_bytes == 0) /* the end of the source */
+        copy_end(op, md_user_errno(rc));
+    else
+        op_goto_owner(op, op->ino2, copy_write_step);
+}
+
+static void copy_read_step(struct op *op)
+{
+    size_t left = op->size - op->done_bytes;
+
+    file_read(copy_source(op), op->offset + op->done_bytes, left < IO_MAX ? left : IO_MAX,
+              false, on_copy_read, op);
+}
+
+void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
+                        struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t off_out,
+                        struct fuse_file_info *fi_out, size_t len, int flags)
+{
+    struct op *op = op_begin(req);
+
+    op->ino = ino_in;
+    op->ino2 = ino_out;
+    op->fi = *fi_in;
+    op->handle = handle_of(fi_out);
+    op->offset = (uint64_t)off_in;
+    op->offset2 = (uint64_t)off_out;
+    op->size = len < COPY_CALL_MAX ? len : COPY_CALL_MAX;
+    if (flags != 0 || off_in < 0 || off_out < 0) {
+        op_reply_err(op, -EINVAL);
+        return;
+    }
+    op->memory = mem_new(op->size < IO_MAX ? op->size + 1 : IO_MAX);
+    op_goto_owner(op, ino_in, copy_read_step);
+}

@@ -1,0 +1,352 @@
+/*
+ * fs_name.c - operations on names: lookup, create, remove, rename, link.
+ *
+ * In:     the kernel's requests, on the loop that read them. Out: md calls, replies.
+ * Keeps:  a change of the name space happens once, or is answered as if it had: where a broken
+ *         link may have made exportd see a request twice, its EXISTS or NOT_FOUND is looked
+ *         into before it is believed.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rozomount/face.h"
+#include "rozomount/mem.h"
+
+/* ---- lookup ---- */
+
+static void on_looked_up(struct op *op, int rc)
+{
+    double negative_s = op->loop->mount->opt->negative_timeout_s;
+
+    if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
+        rc = -EIO;
+    if (rc == -ENOENT && negative_s > 0) {
+        struct fuse_entry_param e = { .entry_timeout = negative_s };
+        fuse_req_t req = op->req;
+
+        op->req = NULL;
+        fuse_reply_entry(req, &e);
+        op_finish(op);
+    } else if (rc != 0) {
+        op_reply_err(op, rc);
+    } else {
+        op_reply_entry(op);
+    }
+}
+
+static void ask_lookup(struct op *op, uint64_t parent, const char *name,
+                       void (*on_answer)(struct op *op, int rc))
+{
+    Rozo__MdLookupReq msg = ROZO__MD_LOOKUP_REQ__INIT;
+
+    msg.parent = parent;
+    msg.name = bytes_of(name);
+    op_ask(op, ROZO__OP__MD_LOOKUP, &msg.base, on_answer);
+}
+
+void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+    struct op *op = op_begin(req);
+
+    if (op_set_name(op, op->name, name))
+        ask_lookup(op, parent, op->name, on_looked_up);
+}
+
+/* Node ids are inode numbers: there is nothing to forget. */
+void fs_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n)
+{
+    (void)ino;
+    (void)n;
+    fuse_reply_none(req);
+}
+
+void fs_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+    (void)count;
+    (void)forgets;
+    fuse_reply_none(req);
+}
+
+/* ---- was that us? ---- */
+
+/* The inode changed since the operation began, by exportd's clock and some slack: the trace of
+ * our own request, executed before its answer was lost. */
+static bool changed_since_start(struct op *op, const struct md_attr *attr)
+{
+    struct env *env = &op->loop->env.env;
+    int64_t age_ns = env_wall_ns(env) - attr->ctime_ns;
+    int64_t ours_ns = (int64_t)(env_now_ns(env) - op->started_ns);
+
+    return age_ns <= ours_ns + 1000000000;
+}
+
+/* ---- mknod, mkdir, symlink, create ---- */
+
+/* The inode is as our create would have made it. */
+static bool is_our_creation(struct op *op, const struct md_attr *attr)
+{
+    return (attr->mode & S_IFMT) == (op->mode & S_IFMT) && attr->uid == op->uid &&
+           attr->nlink <= 2 && changed_since_start(op, attr);
+}
+
+static void create_reply(struct op *op)
+{
+    op_reply_entry(op);
+}
+
+static void on_reopened(struct op *op, int rc)
+{
+    if (rc == 0 && md_decode_open(&op->call, &op->entry) != 0)
+        rc = -EIO;
+    if (rc != 0)
+        op_reply_err(op, rc);
+    else
+        op_goto_owner(op, op->entry.attr.ino, fs_created);
+}
+
+/* The name is there; our first try may have made it. */
+static void on_create_rechecked(struct op *op, int rc)
+{
+    Rozo__MdOpenReq msg = ROZO__MD_OPEN_REQ__INIT;
+
+    if (rc != 0 || md_decode_entry(&op->call, &op->entry) != 0 ||
+        !is_our_creation(op, &op->entry.attr)) {
+        op_reply_err(op, -EEXIST);
+    } else if (!op->plus) {
+        create_reply(op);
+    } else {
+        msg.ino = op->entry.attr.ino;
+        msg.write = true;
+        op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_reopened);
+    }
+}
+
+static void on_created(struct op *op, int rc)
+{
+    if (rc == 0 && md_decode_create(&op->call, &op->entry) != 0)
+        rc = -EIO;
+    if (rc == -EEXIST && op->call.maybe_repeated) {
+        ask_lookup(op, op->ino, op->name, on_create_rechecked);
+    } else if (rc == -EEXIST && op->plus && (op->fi.flags & O_EXCL) == 0) {
+        /* Made by others since the kernel looked: ESTALE has it look again, so that it checks
+         * permissions as for every file that is there. */
+        op_reply_err(op, -ESTALE);
+    } else if (rc != 0) {
+        op_reply_err(op, rc);
+    } else if (op->plus) {
+        op_goto_owner(op, op->entry.attr.ino, fs_created);
+    } else {
+        create_reply(op);
+    }
+}
+
+/* op->plus: also open it. */
+static void ask_create(struct op *op, const char *target)
+{
+    Rozo__MdCreateReq msg = ROZO__MD_CREATE_REQ__INIT;
+
+    msg.parent = op->ino;
+    msg.name = bytes_of(op->name);
+    msg.mode = op->mode;
+    msg.umask = op->umask;
+    msg.uid = op->uid;
+    msg.gid = op->gid;
+    msg.rdev = (uint32_t)op->rdev;
+    if (target != NULL)
+        msg.target = bytes_of(target);
+    msg.open = op->plus;
+    msg.exclusive = true;
+    op_ask(op, ROZO__OP__MD_CREATE, &msg.base, on_created);
+}
+
+static void create_start(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+                         dev_t rdev, const char *target)
+{
+    struct op *op = op_begin(req);
+
+    op->ino = parent;
+    op->mode = mode;
+    op->rdev = rdev;
+    if (op_set_name(op, op->name, name))
+        ask_create(op, target);
+}
+
+void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+              dev_t rdev)
+{
+    create_start(req, parent, name, (mode & S_IFMT) == 0 ? mode | S_IFREG : mode, rdev,
+                 NULL);
+}
+
+void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+{
+    create_start(req, parent, name, S_IFDIR | (mode & 07777), 0, NULL);
+}
+
+void fs_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
+{
+    create_start(req, parent, name, S_IFLNK | 0777, 0, target);
+}
+
+void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+               struct fuse_file_info *fi)
+{
+    struct op *op = op_begin(req);
+
+    op->ino = parent;
+    op->mode = S_IFREG | (mode & 07777);
+    op->fi = *fi;
+    op->plus = true;
+    if (op_set_name(op, op->name, name))
+        ask_create(op, NULL);
+}
+
+/* ---- unlink, rmdir ---- */
+
+static void on_removed(struct op *op, int rc)
+{
+    if (rc == -ENOENT && op->call.maybe_repeated)
+        rc = 0; /* it was there when the kernel looked, and the first try took it away */
+    op_reply_err(op, rc);
+}
+
+void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdUnlinkReq msg = ROZO__MD_UNLINK_REQ__INIT;
+
+    if (!op_set_name(op, op->name, name))
+        return;
+    msg.parent = parent;
+    msg.name = bytes_of(op->name);
+    op_ask(op, ROZO__OP__MD_UNLINK, &msg.base, on_removed);
+}
+
+void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdRmdirReq msg = ROZO__MD_RMDIR_REQ__INIT;
+
+    if (!op_set_name(op, op->name, name))
+        return;
+    msg.parent = parent;
+    msg.name = bytes_of(op->name);
+    op_ask(op, ROZO__OP__MD_RMDIR, &msg.base, on_removed);
+}
+
+/* ---- rename ---- */
+
+/* The old name is gone; did our first try move it? */
+static void on_rename_rechecked(struct op *op, int rc)
+{
+    if (rc == 0 && (md_decode_entry(&op->call, &op->entry) != 0 ||
+                    !changed_since_start(op, &op->entry.attr)))
+        rc = -ENOENT;
+    op_reply_err(op, rc);
+}
+
+static void on_renamed(struct op *op, int rc)
+{
+    bool exchange = (op->flags & RENAME_EXCHANGE) != 0;
+
+    if (rc == -ENOENT && op->call.maybe_repeated && !exchange)
+        ask_lookup(op, op->ino2, op->name2, on_rename_rechecked);
+    else
+        op_reply_err(op, rc);
+}
+
+void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
+               const char *new_name, unsigned flags)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdRenameReq msg = ROZO__MD_RENAME_REQ__INIT;
+
+    if (!op_set_name(op, op->name, name) || !op_set_name(op, op->name2, new_name))
+        return;
+    if ((flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE)) != 0) {
+        op_reply_err(op, -EINVAL);
+        return;
+    }
+    op->ino2 = new_parent;
+    op->flags = flags;
+    msg.parent = parent;
+    msg.name = bytes_of(op->name);
+    msg.new_parent = new_parent;
+    msg.new_name = bytes_of(op->name2);
+    msg.flags = flags;
+    op_ask(op, ROZO__OP__MD_RENAME, &msg.base, on_renamed);
+}
+
+/* ---- link, readlink ---- */
+
+static void on_link_rechecked(struct op *op, int rc)
+{
+    if (rc != 0 || md_decode_entry(&op->call, &op->entry) != 0 ||
+        op->entry.attr.ino != op->ino2)
+        op_reply_err(op, -EEXIST);
+    else
+        op_reply_entry(op);
+}
+
+static void on_linked(struct op *op, int rc)
+{
+    if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
+        rc = -EIO;
+    if (rc == -EEXIST && op->call.maybe_repeated)
+        ask_lookup(op, op->ino, op->name, on_link_rechecked);
+    else if (rc != 0)
+        op_reply_err(op, rc);
+    else
+        op_reply_entry(op);
+}
+
+void fs_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdLinkReq msg = ROZO__MD_LINK_REQ__INIT;
+
+    if (!op_set_name(op, op->name, name))
+        return;
+    op->ino = parent;
+    op->ino2 = ino;
+    msg.ino = ino;
+    msg.parent = parent;
+    msg.name = bytes_of(op->name);
+    op_ask(op, ROZO__OP__MD_LINK, &msg.base, on_linked);
+}
+
+static void on_link_read(struct op *op, int rc)
+{
+    Rozo__MdReadlinkResp *msg = NULL;
+    fuse_req_t req;
+    char *target;
+
+    if (rc == 0) {
+        msg = rozo__md_readlink_resp__unpack(NULL, op->call.answer_len, op->call.answer);
+        if (msg == NULL || msg->target.len == 0 || msg->target.len > 4095 ||
+            memchr(msg->target.data, '\0', msg->target.len) != NULL)
+            rc = -EIO;
+    }
+    if (rc != 0) {
+        rozo__md_readlink_resp__free_unpacked(msg, NULL);
+        op_reply_err(op, rc);
+        return;
+    }
+    target = op->memory = mem_new(msg->target.len + 1);
+    memcpy(target, msg->target.data, msg->target.len);
+    rozo__md_readlink_resp__free_unpacked(msg, NULL);
+    req = op->req;
+    op->req = NULL;
+    fuse_reply_readlink(req, target);
+    op_finish(op);
+}
+
+void fs_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdReadlinkReq msg = ROZO__MD_READLINK_REQ__INIT;
+
+    msg.ino = ino;
+    op_ask(op, ROZO__OP__MD_READLINK, &msg.base, on_link_read);
+}

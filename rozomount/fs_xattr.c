@@ -1,0 +1,192 @@
+/*
+ * fs_xattr.c - extended attributes, POSIX ACLs among them, and the virtual ones of our own.
+ *
+ * In:     the kernel's requests. Out: md calls, replies. Names beginning with "rozo." are never
+ *         stored: rozo.locate is made up when asked for (locate.c), the rest is not there.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/xattr.h>
+
+#include "rozomount/face.h"
+#include "rozomount/mem.h"
+
+enum { GROUPS_MAX = 1024 };
+
+static bool name_is_virtual(const char *name)
+{
+    return strncmp(name, "rozo.", 5) == 0;
+}
+
+/* Answer with a value, or with its length when the caller only asked for that. */
+void op_reply_xattr(struct op *op, const void *value, size_t len)
+{
+    fuse_req_t req = op->req;
+
+    op->req = NULL;
+    if (op->size == 0)
+        fuse_reply_xattr(req, len);
+    else if (len > op->size)
+        fuse_reply_err(req, ERANGE);
+    else
+        fuse_reply_buf(req, value, len);
+    op_finish(op);
+}
+
+/* ---- get, list ---- */
+
+static void on_got_xattr(struct op *op, int rc)
+{
+    Rozo__MdGetxattrResp *msg;
+
+    if (rc != 0) {
+        op_reply_err(op, rc);
+        return;
+    }
+    msg = rozo__md_getxattr_resp__unpack(NULL, op->call.answer_len, op->call.answer);
+    if (msg == NULL || msg->value.len > XATTR_SIZE_MAX)
+        op_reply_err(op, -EIO);
+    else
+        op_reply_xattr(op, msg->value.data, msg->value.len);
+    rozo__md_getxattr_resp__free_unpacked(msg, NULL);
+}
+
+void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdGetxattrReq msg = ROZO__MD_GETXATTR_REQ__INIT;
+
+    op->ino = ino;
+    op->size = size;
+    if (strcmp(name, "rozo.locate") == 0) {
+        fs_locate(op);
+    } else if (name_is_virtual(name)) {
+        op_reply_err(op, -ENODATA);
+    } else {
+        msg.ino = ino;
+        msg.name = bytes_of(name);
+        op_ask(op, ROZO__OP__MD_GETXATTR, &msg.base, on_got_xattr);
+    }
+}
+
+static void on_listed_xattr(struct op *op, int rc)
+{
+    Rozo__MdListxattrResp *msg;
+
+    if (rc != 0) {
+        op_reply_err(op, rc);
+        return;
+    }
+    msg = rozo__md_listxattr_resp__unpack(NULL, op->call.answer_len, op->call.answer);
+    if (msg == NULL || msg->names.len > XATTR_LIST_MAX ||
+        (msg->names.len != 0 && msg->names.data[msg->names.len - 1] != '\0'))
+        op_reply_err(op, -EIO);
+    else
+        op_reply_xattr(op, msg->names.data, msg->names.len);
+    rozo__md_listxattr_resp__free_unpacked(msg, NULL);
+}
+
+void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdListxattrReq msg = ROZO__MD_LISTXATTR_REQ__INIT;
+
+    op->size = size;
+    msg.ino = ino;
+    op_ask(op, ROZO__OP__MD_LISTXATTR, &msg.base, on_listed_xattr);
+}
+
+/* ---- set, remove ---- */
+
+static void on_set_xattr(struct op *op, int rc)
+{
+    if (op->call.maybe_repeated && ((rc == -EEXIST && (op->flags & XATTR_CREATE) != 0) ||
+                                    (rc == -ENODATA && op->flags == 0)))
+        rc = 0; /* the first try did it */
+    op_reply_err(op, rc);
+}
+
+/* op->memory is the value, op->size its length, op->plus: the set-gid bit must go. */
+static void setxattr_ask(struct op *op)
+{
+    Rozo__MdSetxattrReq msg = ROZO__MD_SETXATTR_REQ__INIT;
+
+    msg.ino = op->ino;
+    msg.name = bytes_of(op->name);
+    msg.value = (ProtobufCBinaryData){ .len = op->size, .data = op->memory };
+    msg.flags = op->flags;
+    msg.kill_sgid = op->plus;
+    op_ask(op, ROZO__OP__MD_SETXATTR, &msg.base, on_set_xattr);
+}
+
+static bool caller_is_in_group(struct op *op, gid_t gid)
+{
+    gid_t groups[GROUPS_MAX];
+    int n;
+
+    if (op->gid == gid)
+        return true;
+    n = fuse_req_getgroups(op->req, GROUPS_MAX, groups);
+    for (int i = 0; i < n && i < GROUPS_MAX; i++) {
+        if (groups[i] == gid)
+            return true;
+    }
+    return false;
+}
+
+static void on_attr_for_acl(struct op *op, int rc)
+{
+    if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
+        rc = -EIO;
+    if (rc != 0) {
+        op_reply_err(op, rc);
+        return;
+    }
+    op->plus = !caller_is_in_group(op, op->entry.attr.gid);
+    setxattr_ask(op);
+}
+
+void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
+                 size_t size, int flags)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
+
+    if (strlen(name) > XATTR_NAME_MAX) {
+        op_reply_err(op, -ERANGE);
+        return;
+    }
+    if (!op_set_name(op, op->name, name))
+        return;
+    if (name_is_virtual(name)) {
+        op_reply_err(op, -EPERM);
+        return;
+    }
+    op->ino = ino;
+    op->size = size;
+    op->flags = (unsigned)flags;
+    op->memory = mem_new(size + 1);
+    if (size != 0)
+        memcpy(op->memory, value, size);
+    if (strcmp(name, "system.posix_acl_access") == 0 && op->uid != 0) {
+        msg.ino = ino;
+        op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_attr_for_acl);
+    } else {
+        setxattr_ask(op);
+    }
+}
+
+void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdRemovexattrReq msg = ROZO__MD_REMOVEXATTR_REQ__INIT;
+
+    if (name_is_virtual(name)) {
+        op_reply_err(op, strcmp(name, "rozo.locate") == 0 ? -EPERM : -ENODATA);
+        return;
+    }
+    msg.ino = ino;
+    msg.name = bytes_of(name);
+    op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base, on_set_xattr);
+}

@@ -1,0 +1,196 @@
+/*
+ * main.c - rozomount: command line, daemon, signals.
+ *
+ * The process that was started ends with 0 only once the mount serves; otherwise it ends with
+ * the message of what went wrong, and 1 (or 2: wrong usage).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <systemd/sd-journal.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "common/sd.h"
+#include "rozomount/mem.h"
+#include "rozomount/mount.h"
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+static int fail(int status, const struct err *err)
+{
+    fprintf(stderr, "rozomount: %s\n", err->text);
+    return status;
+}
+
+/* ---- daemon ---- */
+
+/* The child goes on with *report; the parent waits for its word and never returns. */
+static int daemon_fork(int *report, struct err *err)
+{
+    int fds[2];
+    char text[ERR_TEXT_MAX];
+    size_t len = 0;
+    pid_t pid;
+    ssize_t n;
+
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return err_set(err, -errno, "pipe: %s", strerror(errno));
+    pid = fork();
+    if (pid < 0)
+        return err_set(err, -errno, "fork: %s", strerror(errno));
+    if (pid == 0) {
+        close(fds[0]);
+        setsid();
+        *report = fds[1];
+        return 0;
+    }
+    close(fds[1]);
+    while (len < sizeof(text) - 1 &&
+           ((n = read(fds[0], text + len, sizeof(text) - 1 - len)) > 0 ||
+            (n < 0 && errno == EINTR)))
+        len += n > 0 ? (size_t)n : 0;
+    text[len] = '\0';
+    if (len == 1 && text[0] == '+') /* it serves */
+        _exit(0);
+    fprintf(stderr, "rozomount: %s\n",
+            len == 0 ? "ended before it could serve (see its log)" : text);
+    _exit(EXIT_FAILED);
+}
+
+static void daemon_report(int report, const char *text)
+{
+    size_t len = strlen(text);
+
+    while (len != 0) {
+        ssize_t n = write(report, text, len);
+
+        if (n < 0 && errno != EINTR)
+            break;
+        if (n > 0) {
+            text += n;
+            len -= (size_t)n;
+        }
+    }
+    close(report);
+}
+
+/* Standard input and output go; what we log goes to the journal, or nowhere. */
+static void daemon_let_go(void)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int journal = sd_journal_stream_fd("rozomount", LOG_INFO, 0);
+
+    if (null >= 0) {
+        dup2(null, STDIN_FILENO);
+        dup2(null, STDOUT_FILENO);
+    }
+    if (journal >= 0)
+        dup2(journal, STDERR_FILENO);
+    else if (null >= 0)
+        dup2(null, STDERR_FILENO);
+    if (journal > STDERR_FILENO)
+        close(journal);
+    if (null > STDERR_FILENO)
+        close(null);
+    if (chdir("/") != 0)
+        log_warn("chdir /: %s", strerror(errno));
+}
+
+/* ---- running ---- */
+
+static int write_pid_file(const char *path, struct err *err)
+{
+    FILE *f;
+
+    if (path == NULL)
+        return 0;
+    f = fopen(path, "we");
+    if (f == NULL || fprintf(f, "%d\n", (int)getpid()) < 0 || fflush(f) != 0) {
+        int rc = err_set(err, -errno, "pid file %s: %s", path, strerror(errno));
+
+        if (f != NULL)
+            fclose(f);
+        return rc;
+    }
+    fclose(f);
+    return 0;
+}
+
+static void on_stop_signal(void *arg)
+{
+    log_info("told to end");
+    sd_tell_stopping();
+    mount_unmount(arg);
+}
+
+static void on_loops_end(void *arg)
+{
+    stop_signals_close(arg);
+}
+
+static int run(struct options *opt, int report, struct err *err)
+{
+    struct mount *m = mem_new(sizeof(*m));
+    struct stop_signals signals = { 0 };
+    int rc = mount_start(m, opt, err);
+
+    if (rc == 0)
+        rc = stop_signals_start(&signals, &m->loops[0].uv, on_stop_signal, m);
+    if (rc == 0)
+        rc = write_pid_file(opt->pid_file, err);
+    if (rc != 0) {
+        if (m->loops != NULL && m->loops[0].fd > 0)
+            fuse_session_unmount(m->loops[0].se);
+        return err_wrap(err, rc, "mount %s", opt->spec);
+    }
+    m->before_end = on_loops_end;
+    m->before_end_arg = &signals;
+    log_info("%s mounted on %s, %u loop%s", opt->spec, opt->mountpoint, m->n_loops,
+             m->n_loops == 1 ? "" : "s");
+    sd_tell_ready("serving");
+    if (report >= 0) {
+        daemon_let_go();
+        daemon_report(report, "+");
+    }
+    mount_run(m);
+    if (opt->pid_file != NULL)
+        unlink(opt->pid_file);
+    log_info("%s: all written out, good bye", opt->mountpoint);
+    free(m);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct options opt = { 0 };
+    struct err err = { 0 };
+    int report = -1;
+    int rc = options_parse(&opt, argc, argv, &err);
+
+    log_init("rozomount");
+    if (rc != 0)
+        return fail(EXIT_USAGE, &err);
+    if (opt.help || opt.version) {
+        printf("%s", opt.help ? options_help : "rozomount " ROZO_VERSION "\n");
+        return 0;
+    }
+    log_set_level(opt.log_level);
+    signal(SIGPIPE, SIG_IGN);
+    rc = options_check_mountpoint(&opt, &err);
+    if (rc == 0 && !opt.foreground)
+        rc = daemon_fork(&report, &err);
+    if (rc != 0)
+        return fail(EXIT_FAILED, &err);
+    rc = run(&opt, report, &err);
+    if (rc != 0 && report >= 0)
+        daemon_report(report, err.text);
+    else if (rc != 0)
+        fail(EXIT_FAILED, &err);
+    options_free(&opt);
+    return rc == 0 ? 0 : EXIT_FAILED;
+}

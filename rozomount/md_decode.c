@@ -1,0 +1,201 @@
+/*
+ * md_decode.c - check and unpack what exportd answers.
+ *
+ * In:     packed messages from the wire. Out: structs whose fields are in range. Core.
+ * Keeps:  I8: nothing beyond this file looks at an unchecked field.
+ */
+#include "rozomount/md_decode.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+
+static bool mode_is_known(uint32_t mode)
+{
+    if ((mode & ~(uint32_t)(S_IFMT | 07777)) != 0)
+        return false;
+    switch (mode & S_IFMT) {
+    case S_IFREG:
+    case S_IFDIR:
+    case S_IFLNK:
+    case S_IFCHR:
+    case S_IFBLK:
+    case S_IFIFO:
+    case S_IFSOCK:
+        return true;
+    default:
+        return false;
+    }
+}
+
+int md_attr_check(const Rozo__Attr *attr, struct md_attr *out)
+{
+    if (attr == NULL || attr->ino == 0 || !mode_is_known(attr->mode) ||
+        attr->size > INT64_MAX || attr->blocks > INT64_MAX / 512)
+        return -EBADMSG;
+    *out = (struct md_attr){
+        .ino = attr->ino,
+        .generation = attr->generation,
+        .mode = attr->mode,
+        .nlink = attr->nlink,
+        .uid = attr->uid,
+        .gid = attr->gid,
+        .rdev = attr->rdev,
+        .size = attr->size,
+        .atime_ns = (int64_t)attr->atime_ns,
+        .mtime_ns = (int64_t)attr->mtime_ns,
+        .ctime_ns = (int64_t)attr->ctime_ns,
+        .has_data = attr->has_data,
+        .blocks = attr->blocks,
+        .change = attr->change,
+    };
+    return 0;
+}
+
+/* The engine checks codec, layout and counts against each other in storcli_file_open(). */
+static int data_check(const Rozo__FileData *data, struct md_entry *entry)
+{
+    const Rozo__FileRef *ref = data->ref;
+    struct storcli_target target = { 0 };
+
+    if (ref == NULL || ref->file_id.len != FILE_ID_BYTES || ref->codec > UINT8_MAX ||
+        ref->layout > UINT8_MAX || ref->block_bytes > UINT16_MAX || ref->stripe != 0 ||
+        ref->n_storages == 0 || ref->n_storages > DIST_MAX ||
+        ref->capability.len > sizeof(target.capability) ||
+        data->truncate_size > INT64_MAX)
+        return -EBADMSG;
+    file_id_get(ref->file_id.data, &target.id);
+    if (target.id.ino != entry->attr.ino || !S_ISREG(entry->attr.mode))
+        return -EBADMSG;
+    target.codec = (uint8_t)ref->codec;
+    target.layout = (uint8_t)ref->layout;
+    target.block_bytes = (uint16_t)ref->block_bytes;
+    target.n_storages = (uint8_t)ref->n_storages;
+    for (unsigned i = 0; i < target.n_storages; i++)
+        target.storages[i] = ref->storages[i];
+    target.capability_len = (uint8_t)ref->capability.len;
+    if (target.capability_len != 0)
+        memcpy(target.capability, ref->capability.data, target.capability_len);
+    entry->has_target = true;
+    entry->target = target;
+    entry->file = (struct file_attr){
+        .size = entry->attr.size,
+        .has_data = entry->attr.has_data,
+        .epoch = data->epoch,
+        .truncate_pending = data->truncate_pending,
+        .truncate_size = data->truncate_size,
+        .truncate_version = data->truncate_version,
+    };
+    return 0;
+}
+
+static int entry_check(const Rozo__Attr *attr, const Rozo__FileData *data, bool existed,
+                       struct md_entry *out)
+{
+    struct md_entry entry = { .existed = existed };
+    int rc = md_attr_check(attr, &entry.attr);
+
+    if (rc == 0 && data != NULL)
+        rc = data_check(data, &entry);
+    if (rc == 0)
+        *out = entry;
+    return rc;
+}
+
+int md_decode_entry(const struct md_call *call, struct md_entry *out)
+{
+    Rozo__MdEntryResp *msg =
+        rozo__md_entry_resp__unpack(NULL, call->answer_len, call->answer);
+    int rc = msg == NULL ? -EBADMSG : entry_check(msg->attr, msg->data, false, out);
+
+    rozo__md_entry_resp__free_unpacked(msg, NULL);
+    return rc;
+}
+
+int md_decode_create(const struct md_call *call, struct md_entry *out)
+{
+    Rozo__MdCreateResp *msg =
+        rozo__md_create_resp__unpack(NULL, call->answer_len, call->answer);
+    int rc =
+        msg == NULL ? -EBADMSG : entry_check(msg->attr, msg->data, msg->existed, out);
+
+    rozo__md_create_resp__free_unpacked(msg, NULL);
+    return rc;
+}
+
+int md_decode_open(const struct md_call *call, struct md_entry *out)
+{
+    Rozo__MdOpenResp *msg =
+        rozo__md_open_resp__unpack(NULL, call->answer_len, call->answer);
+    int rc = msg == NULL || msg->data == NULL
+                 ? -EBADMSG
+                 : entry_check(msg->attr, msg->data, true, out);
+
+    rozo__md_open_resp__free_unpacked(msg, NULL);
+    return rc;
+}
+
+static struct timespec timespec_of_ns(int64_t ns)
+{
+    struct timespec ts = { .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
+
+    if (ts.tv_nsec < 0) { /* before 1970 */
+        ts.tv_sec--;
+        ts.tv_nsec += 1000000000;
+    }
+    return ts;
+}
+
+void md_attr_to_stat(const struct md_attr *attr, struct stat *st)
+{
+    memset(st, 0, sizeof(*st));
+    st->st_ino = attr->ino;
+    st->st_mode = attr->mode;
+    st->st_nlink = attr->nlink;
+    st->st_uid = attr->uid;
+    st->st_gid = attr->gid;
+    st->st_rdev = attr->rdev;
+    st->st_size = (off_t)attr->size;
+    st->st_blocks = (blkcnt_t)attr->blocks;
+    st->st_blksize = MD_BLKSIZE;
+    st->st_atim = timespec_of_ns(attr->atime_ns);
+    st->st_mtim = timespec_of_ns(attr->mtime_ns);
+    st->st_ctim = timespec_of_ns(attr->ctime_ns);
+}
+
+static bool name_is_fine(const ProtobufCBinaryData *name)
+{
+    if (name->len == 0 || name->len > 255)
+        return false;
+    if (memchr(name->data, '/', name->len) != NULL ||
+        memchr(name->data, '\0', name->len) != NULL)
+        return false;
+    return !(name->data[0] == '.' &&
+             (name->len == 1 || (name->len == 2 && name->data[1] == '.')));
+}
+
+Rozo__MdReaddirResp *md_decode_readdir(const struct md_call *call, uint64_t after_cookie,
+                                       bool plus)
+{
+    Rozo__MdReaddirResp *msg =
+        rozo__md_readdir_resp__unpack(NULL, call->answer_len, call->answer);
+    struct md_attr attr;
+
+    if (msg == NULL)
+        return NULL;
+    for (size_t i = 0; i < msg->n_entries; i++) {
+        const Rozo__MdReaddirResp__Entry *e = msg->entries[i];
+
+        if (!name_is_fine(&e->name) || e->ino == 0 || !mode_is_known(e->type) ||
+            e->cookie <= after_cookie || e->cookie > MD_COOKIE_MAX ||
+            (plus && (md_attr_check(e->attr, &attr) != 0 || attr.ino != e->ino)))
+            goto bad;
+        after_cookie = e->cookie;
+    }
+    if (msg->n_entries == 0 && !msg->end) /* it would never end */
+        goto bad;
+    return msg;
+bad:
+    rozo__md_readdir_resp__free_unpacked(msg, NULL);
+    return NULL;
+}

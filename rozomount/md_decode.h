@@ -1,0 +1,60 @@
+/*
+ * md_decode.h - exportd's answers, checked and turned into our own structs.
+ *
+ * Everything from the network is checked here, once (I8); what these return can be believed to
+ * be in range. 0 or -EBADMSG; results are untouched on failure. Core, any thread.
+ */
+#ifndef ROZO_MD_DECODE_H
+#define ROZO_MD_DECODE_H
+
+#include <sys/stat.h>
+
+#include "rozomount/md.h"
+#include "storcli/file.h"
+
+/* An inode's attributes as exportd has them. */
+struct md_attr {
+    uint64_t ino; /* not 0 */
+    uint32_t generation;
+    uint32_t mode; /* type is one of the seven */
+    uint32_t nlink, uid, gid, rdev;
+    uint64_t size; /* 0..INT64_MAX */
+    int64_t atime_ns, mtime_ns, ctime_ns;
+    bool has_data;
+    uint64_t blocks; /* of 512 bytes */
+    uint64_t change;
+};
+
+/* Attributes and, when the answer has them, how to reach a regular file's data. */
+struct md_entry {
+    struct md_attr attr;
+    bool existed;    /* CREATE: it was there already */
+    bool has_target; /* the two below are set */
+    struct storcli_target target;
+    struct file_attr file;
+};
+
+int md_attr_check(const Rozo__Attr *attr, struct md_attr *out);
+/** For answers of LOOKUP, LINK, GETATTR, SETATTR, WROTE, TRUNCATED. */
+int md_decode_entry(const struct md_call *call, struct md_entry *out);
+int md_decode_create(const struct md_call *call, struct md_entry *out);
+int md_decode_open(const struct md_call *call, struct md_entry *out);
+
+/** For stat and FUSE replies; st_blksize as well. */
+void md_attr_to_stat(const struct md_attr *attr, struct stat *st);
+
+/**
+ * Unpack a page of a directory and check all of it: names are 1..255 bytes without '/' and zero
+ * bytes, cookies grow and stay below COOKIE_MAX.
+ * @return free with rozo__md_readdir_resp__free_unpacked(); NULL: the answer makes no sense.
+ */
+Rozo__MdReaddirResp *md_decode_readdir(const struct md_call *call, uint64_t after_cookie,
+                                       bool plus);
+
+enum {
+    MD_BLKSIZE = 128 << 10
+}; /* st_blksize: what programs had better read and write at once */
+#define MD_COOKIE_MAX \
+    ((uint64_t)INT64_MAX - 2) /* the face adds "." and ".." before them */
+
+#endif

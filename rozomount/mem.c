@@ -1,0 +1,27 @@
+/*
+ * mem.c - see mem.h.
+ */
+#include "rozomount/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+
+void *mem_new(size_t len_bytes)
+{
+    void *p = calloc(1, len_bytes);
+
+    if (p == NULL) {
+        log_error("out of memory for %zu bytes", len_bytes);
+        abort();
+    }
+    return p;
+}
+
+char *mem_copy_text(const char *text)
+{
+    size_t len = strlen(text) + 1;
+
+    return memcpy(mem_new(len), text, len);
+}

@@ -1,0 +1,627 @@
+/*
+ * mount.c - a mount: session, kernel mount, loops, and the way back.
+ *
+ * In:     main.c. Out: libfuse for mount(2), threads, mails between loops.
+ * Keeps:  at the end every file is written out and reported before the session closes.
+ * The way back, each step when the last is done on every loop: stop reading the device; all
+ * operations answered; handles the kernel left are closed, files written out; session closed;
+ * channels closed; loops end.
+ */
+#include "rozomount/mount.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <poll.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/list.h"
+#include "common/log.h"
+#include "rozomount/mem.h"
+
+enum {
+    INIT_WAIT_MS = 10000,
+    READ_AHEAD_KB = 4096, /* the kernel's, for sequential readers */
+};
+
+extern char **environ;
+
+/* ---- news for every loop ---- */
+
+/* On its way to a loop other than 0; freed there. */
+struct news {
+    struct env_mail mail;
+    struct loop *loop;
+    struct cluster_map *map; /* owned; NULL: not this news */
+    uint64_t session;        /* 0: not this news */
+};
+
+static void loop_take_session(struct loop *loop, uint64_t session)
+{
+    rpc_tcp_channel_set_session(loop->md_channel, session);
+    peers_set_session(&loop->peers, session);
+    md_session_is_open(&loop->md);
+}
+
+static void on_news(struct env_mail *mail)
+{
+    struct news *news = container_of(mail, struct news, mail);
+
+    if (news->map != NULL)
+        peers_update(&news->loop->peers, news->map);
+    if (news->session != 0)
+        loop_take_session(news->loop, news->session);
+    free(news->map);
+    free(news);
+}
+
+static void tell_other_loops(struct mount *m, const struct cluster_map *map,
+                             uint64_t session)
+{
+    for (unsigned i = 1; i < m->n_loops; i++) {
+        struct news *news;
+
+        if (!m->loops[i].ready)
+            continue;
+        news = mem_new(sizeof(*news));
+        news->mail.fn = on_news;
+        news->loop = &m->loops[i];
+        news->map = map == NULL ? NULL : cluster_map_copy(map);
+        news->session = session;
+        env_mailbox_post(&news->loop->env, &news->mail);
+    }
+}
+
+static void on_session_opened(void *arg, const struct session_info *info)
+{
+    struct mount *m = arg;
+
+    if (m->info.id == 0)
+        m->info = *info;
+    loop_take_session(&m->loops[0], info->id);
+    tell_other_loops(m, NULL, info->id);
+}
+
+static void on_map_changed(void *arg, const struct cluster_map *map)
+{
+    struct mount *m = arg;
+
+    free(m->map);
+    m->map = cluster_map_copy(map);
+    peers_update(&m->loops[0].peers, map);
+    tell_other_loops(m, map, 0);
+}
+
+static void on_clock_is_ahead(void *arg, int64_t ns)
+{
+    struct mount *m = arg;
+
+    atomic_fetch_add(&m->clock_ahead_ns, ns);
+}
+
+/* ---- the session, at start ---- */
+
+struct opening {
+    bool done;
+    int rc;
+};
+
+static void on_first_open(void *arg, int rc)
+{
+    struct opening *o = arg;
+
+    o->done = true;
+    o->rc = rc;
+}
+
+/* Nothing but a wrong key makes a channel fail with words about keys; trying on is no use. */
+static bool key_is_refused(struct rpc_channel *channel)
+{
+    return strstr(rpc_tcp_channel_last_error(channel), "key") != NULL;
+}
+
+static int opening_failed(struct mount *m, int rc, struct err *err)
+{
+    const struct options *opt = m->opt;
+    const char *why = rpc_tcp_channel_last_error(m->loops[0].md_channel);
+
+    switch (rc) {
+    case -ENOENT:
+        return err_set(
+            err, rc,
+            "exportd at %s has no export named \"%s\" (rozo export list shows them)",
+            opt->addrs[0], opt->export_name);
+    case -EACCES:
+        return err_set(err, rc, "exportd at %s does not let us in: %s", opt->addrs[0],
+                       *why == '\0' ? "wrong key" : why);
+    case -EIO:
+        return err_set(err, rc, "exportd at %s does not answer%s%s", opt->addrs[0],
+                       *why == '\0' ? "" : ": ", why);
+    default:
+        return err_set(err, rc, "open a session at exportd %s: %s", opt->addrs[0],
+                       strerror(-rc));
+    }
+}
+
+static int mount_open_session(struct mount *m, struct err *err)
+{
+    struct loop *loop = &m->loops[0];
+    struct session_config config = {
+        .export_name = m->opt->export_name,
+        .client = m->client,
+        .read_only = m->opt->read_only,
+        .refs = m->refs,
+        .open_timeout_ms = m->opt->mount_timeout_ms,
+        .opened = on_session_opened,
+        .map_changed = on_map_changed,
+        .clock_is_ahead = on_clock_is_ahead,
+        .arg = m,
+    };
+    struct opening opening = { 0 };
+    char host[128] = "?";
+
+    gethostname(host, sizeof(host) - 1);
+    snprintf(m->client, sizeof(m->client), "%s:%d:%.100s", host, (int)getpid(),
+             m->opt->mountpoint);
+    m->session = session_new(&loop->env.env, &loop->md, &config);
+    session_open(m->session, on_first_open, &opening);
+    while (!opening.done) {
+        uv_run(&loop->uv, UV_RUN_ONCE);
+        if (!opening.done && key_is_refused(loop->md_channel))
+            return err_set(err, -EACCES, "exportd at %s: %s (key file %s)",
+                           m->opt->addrs[0], rpc_tcp_channel_last_error(loop->md_channel),
+                           m->opt->key_file);
+    }
+    return opening.rc == 0 ? 0 : opening_failed(m, opening.rc, err);
+}
+
+/* ---- the kernel ---- */
+
+/* Other loops' sessions: replies go to the loop's own clone of the device. While a session is
+ * told about the kernel's INIT, its answer is thrown away: loop 0 has given it. */
+static _Thread_local bool swallow_replies;
+
+static ssize_t clone_writev(int fd, struct iovec *iov, int count, void *userdata)
+{
+    ssize_t len = 0;
+
+    (void)userdata;
+    if (!swallow_replies)
+        return writev(fd, iov, count);
+    for (int i = 0; i < count; i++)
+        len += (ssize_t)iov[i].iov_len;
+    return len;
+}
+
+static ssize_t clone_read(int fd, void *buf, size_t len, void *userdata)
+{
+    (void)userdata;
+    return read(fd, buf, len);
+}
+
+static const struct fuse_custom_io clone_io = { .writev = clone_writev,
+                                                .read = clone_read };
+
+/* "a,b" as one value in a list of options. */
+static void add_escaped(char *to, size_t room, const char *value)
+{
+    size_t at = strlen(to);
+
+    for (; *value != '\0' && at + 3 < room; value++) {
+        if (*value == ',' || *value == '\\')
+            to[at++] = '\\';
+        to[at++] = *value;
+    }
+    to[at] = '\0';
+}
+
+static int mount_kernel(struct mount *m, struct err *err)
+{
+    const struct options *opt = m->opt;
+    struct loop *loop = &m->loops[0];
+    char text[4096] = "subtype=rozomount,default_permissions,fsname=";
+    char *argv[] = { (char *)"rozomount", (char *)"-o", text, NULL };
+    struct fuse_args args = FUSE_ARGS_INIT(3, argv);
+    size_t at;
+
+    add_escaped(text, sizeof(text) / 2, opt->spec);
+    at = strlen(text);
+    snprintf(text + at, sizeof(text) - at, ",max_read=%d%s%s%s", IO_MAX,
+             opt->allow_other ? ",allow_other" : "", opt->kernel_opts == NULL ? "" : ",",
+             opt->kernel_opts == NULL ? "" : opt->kernel_opts);
+    loop->se = fuse_session_new(&args, &face_ops, sizeof(face_ops), loop);
+    fuse_opt_free_args(&args);
+    if (loop->se == NULL)
+        return err_set(err, -EINVAL, "libfuse refuses the options \"%s\"", text);
+    if (fuse_session_mount(loop->se, opt->mountpoint) != 0)
+        return err_set(err, -EIO, "mount on %s failed (is /dev/fuse there, and may we?)",
+                       opt->mountpoint);
+    loop->fd = fuse_session_fd(loop->se);
+    return 0;
+}
+
+/* Read the kernel's first request and let loop 0 answer it; other loops hear it in *buf. */
+static int mount_read_init(struct mount *m, void *buf, size_t *len, struct err *err)
+{
+    struct loop *loop = &m->loops[0];
+    struct pollfd pfd = { .fd = loop->fd, .events = POLLIN };
+    struct fuse_buf fbuf = { .mem = buf };
+    ssize_t n;
+
+    if (poll(&pfd, 1, INIT_WAIT_MS) != 1)
+        return err_set(err, -EIO, "the kernel does not begin to talk FUSE");
+    n = read(loop->fd, buf, REQUEST_BYTES);
+    if (n < 0)
+        return err_set(err, -errno, "read the kernel's first FUSE request: %s",
+                       strerror(errno));
+    *len = fbuf.size = (size_t)n;
+    fuse_session_process_buf(loop->se, &fbuf);
+    return 0;
+}
+
+static int loop_clone_device(struct loop *loop, void *init, size_t init_len,
+                             struct err *err)
+{
+    uint32_t master = (uint32_t)loop->mount->loops[0].fd;
+    char *argv[] = { (char *)"rozomount", NULL };
+    struct fuse_args args = FUSE_ARGS_INIT(1, argv);
+    struct fuse_buf fbuf = { .mem = init, .size = init_len };
+    int fd;
+
+    loop->se = fuse_session_new(&args, &face_ops, sizeof(face_ops), loop);
+    fuse_opt_free_args(&args);
+    if (loop->se == NULL)
+        return err_set(err, -ENOMEM, "another FUSE session");
+    fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    if (fd < 0 || ioctl(fd, FUSE_DEV_IOC_CLONE, &master) != 0)
+        return err_set(err, -errno, "clone the FUSE device: %s", strerror(errno));
+    if (fuse_session_custom_io(loop->se, &clone_io, fd) != 0)
+        return err_set(err, -EINVAL, "libfuse refuses a cloned device");
+    loop->fd = fd;
+    swallow_replies = true;
+    fuse_session_process_buf(loop->se, &fbuf);
+    swallow_replies = false;
+    return 0;
+}
+
+/* Sequential readers get long requests. As root, and best effort. */
+static void mount_set_read_ahead(const char *mountpoint)
+{
+    FILE *f = fopen("/proc/self/mountinfo", "re");
+    char line[8192], where[4096], path[128];
+    unsigned major_no = 0, minor_no = 0, ma, mi;
+
+    if (f == NULL)
+        return;
+    while (fgets(line, sizeof(line), f) != NULL) { /* the last one is the topmost */
+        if (sscanf(line, "%*d %*d %u:%u %*s %4095s", &ma, &mi, where) == 3 &&
+            strcmp(where, mountpoint) == 0) {
+            major_no = ma;
+            minor_no = mi;
+        }
+    }
+    fclose(f);
+    if (minor_no == 0)
+        return;
+    snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major_no,
+             minor_no);
+    f = fopen(path, "we");
+    if (f == NULL)
+        return;
+    fprintf(f, "%d", READ_AHEAD_KB);
+    fclose(f);
+}
+
+/* ---- start ---- */
+
+static void *loop_run(void *arg)
+{
+    struct loop *loop = arg;
+
+    uv_run(&loop->uv, UV_RUN_DEFAULT);
+    return NULL;
+}
+
+static int start_other_loop(struct mount *m, unsigned i, void *init, size_t init_len,
+                            struct err *err)
+{
+    struct loop *loop = &m->loops[i];
+    int rc = loop_init(loop, m, i, err);
+
+    if (rc != 0)
+        return rc;
+    rpc_tcp_channel_set_session(loop->md_channel, m->info.id);
+    peers_set_session(&loop->peers, m->info.id);
+    peers_update(&loop->peers, m->map);
+    md_session_is_open(&loop->md);
+    rc = loop_clone_device(loop, init, init_len, err);
+    if (rc == 0)
+        rc = loop_start_reading(loop, err);
+    return rc;
+}
+
+static unsigned loops_of_machine(void)
+{
+    long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (n_cpus <= 3)
+        return 1;
+    return n_cpus / 2 > OPTIONS_LOOPS_MAX ? OPTIONS_LOOPS_MAX : (unsigned)(n_cpus / 2);
+}
+
+static int mount_start_loops(struct mount *m, struct err *err)
+{
+    void *init = mem_new(REQUEST_BYTES);
+    size_t init_len = 0;
+    int rc = mount_read_init(m, init, &init_len, err);
+
+    for (unsigned i = 1; i < m->n_loops && rc == 0; i++)
+        rc = start_other_loop(m, i, init, init_len, err);
+    free(init);
+    if (rc != 0)
+        return rc;
+    m->invalidator = invalidator_start(m->loops[0].se);
+    rc = loop_start_reading(&m->loops[0], err);
+    for (unsigned i = 1; i < m->n_loops && rc == 0; i++) {
+        rc = -pthread_create(&m->loops[i].thread, NULL, loop_run, &m->loops[i]);
+        if (rc != 0)
+            return err_set(err, rc, "start a thread: %s", strerror(-rc));
+        m->loops[i].started = true;
+    }
+    return rc;
+}
+
+int mount_start(struct mount *m, const struct options *opt, struct err *err)
+{
+    int rc;
+
+    m->opt = opt;
+    m->n_loops = opt->loops == 0 ? loops_of_machine() : opt->loops;
+    m->loops = mem_new(m->n_loops * sizeof(*m->loops));
+    m->refs = refs_new();
+    rc = rpc_keys_load(&m->keys, false, opt->key_file, err);
+    if (rc == 0)
+        rc = loop_init(&m->loops[0], m, 0, err);
+    if (rc == 0)
+        rc = mount_open_session(m, err);
+    if (rc == 0)
+        rc = mount_kernel(m, err);
+    if (rc != 0)
+        return rc;
+    rc = mount_start_loops(m, err);
+    if (rc != 0)
+        fuse_session_unmount(m->loops[0].se);
+    else
+        mount_set_read_ahead(opt->mountpoint);
+    return rc;
+}
+
+/* ---- the way back ---- */
+
+/* fn on every loop; each says mount_loop_done() when it is through, and then comes next. */
+static void mount_on_every_loop(struct mount *m, void (*fn)(struct env_mail *mail),
+                                void (*next)(struct mount *m))
+{
+    m->n_loops_left = m->n_loops;
+    m->next_step = next;
+    for (unsigned i = 0; i < m->n_loops; i++) {
+        m->loops[i].mail.fn = fn;
+        env_mailbox_post(&m->loops[i].env, &m->loops[i].mail);
+    }
+}
+
+static void on_loop_done(struct env_mail *mail)
+{
+    struct mount *m = container_of(mail, struct loop, mail)->mount;
+
+    assert(m->n_loops_left != 0);
+    if (--m->n_loops_left == 0)
+        m->next_step(m);
+}
+
+static void loop_is_done(struct loop *loop)
+{
+    loop->mail.fn = on_loop_done;
+    env_mailbox_post(&loop->mount->loops[0].env, &loop->mail);
+}
+
+/* 5. channels */
+
+static void loop_end_if_closed(struct loop *loop)
+{
+    if (--loop->n_closing != 0)
+        return;
+    md_close(&loop->md);
+    nodes_close(&loop->nodes);
+    file_pool_free(loop->pool);
+    storcli_free(loop->cli);
+    loop->cli = NULL;
+    env_uv_close(&loop->env); /* the loop has nothing left and ends */
+}
+
+static void on_loop_part_closed(void *arg)
+{
+    loop_end_if_closed(arg);
+}
+
+static void on_close_channels(struct env_mail *mail)
+{
+    struct loop *loop = container_of(mail, struct loop, mail);
+
+    loop->n_closing = 3;
+    peers_close(&loop->peers, on_loop_part_closed, loop);
+    rpc_tcp_channel_close(loop->md_channel, on_loop_part_closed, loop);
+    loop_end_if_closed(loop);
+}
+
+/* 4. session */
+
+static void on_session_closed(void *arg)
+{
+    struct mount *m = arg;
+
+    if (m->before_end != NULL)
+        m->before_end(m->before_end_arg);
+    mount_on_every_loop(m, on_close_channels, NULL);
+}
+
+static void mount_close_session(struct mount *m)
+{
+    session_close(m->session, on_session_closed, m);
+}
+
+/* 3. files */
+
+static void on_nodes_idle(void *arg)
+{
+    loop_is_done(arg);
+}
+
+static void on_close_files(struct env_mail *mail)
+{
+    struct loop *loop = container_of(mail, struct loop, mail);
+
+    while (loop->handles != NULL)
+        handle_free(loop, loop->handles);
+    nodes_when_idle(&loop->nodes, on_nodes_idle, loop);
+}
+
+static void on_drained(struct env_mail *mail)
+{
+    struct mount *m = container_of(mail, struct mount, drained_mail);
+
+    mount_on_every_loop(m, on_close_files, mount_close_session);
+}
+
+/* 2. operations */
+
+void mount_drained(struct mount *m)
+{
+    if (atomic_exchange(&m->drained_sent, true))
+        return;
+    m->drained_mail.fn = on_drained;
+    env_mailbox_post(&m->loops[0].env, &m->drained_mail);
+}
+
+static void mount_drain(struct mount *m)
+{
+    atomic_store(&m->draining, true);
+    if (atomic_load(&m->n_ops) == 0)
+        mount_drained(m);
+}
+
+/* 1. the device */
+
+static void on_quit_reading(struct env_mail *mail)
+{
+    struct loop *loop = container_of(mail, struct loop, mail);
+
+    loop_stop_reading(loop);
+    loop_is_done(loop);
+}
+
+static void on_stop(struct env_mail *mail)
+{
+    struct mount *m = container_of(mail, struct mount, stop_mail);
+
+    log_info("%s: unmounted; writing out what is left", m->opt->mountpoint);
+    mount_on_every_loop(m, on_quit_reading, mount_drain);
+}
+
+void mount_stop(struct mount *m)
+{
+    if (atomic_exchange(&m->stop_sent, true))
+        return;
+    m->stop_mail.fn = on_stop;
+    env_mailbox_post(&m->loops[0].env, &m->stop_mail);
+}
+
+void mount_run(struct mount *m)
+{
+    uv_run(&m->loops[0].uv, UV_RUN_DEFAULT);
+    for (unsigned i = 1; i < m->n_loops; i++)
+        pthread_join(m->loops[i].thread, NULL);
+    if (m->unmounting)
+        pthread_join(m->unmounter, NULL);
+    invalidator_stop(m->invalidator);
+    for (unsigned i = m->n_loops; i-- > 0;) { /* loop 0 mounted: it goes last */
+        fuse_session_destroy(m->loops[i].se);
+        loop_free_memory(&m->loops[i]);
+        uv_loop_close(&m->loops[i].uv);
+    }
+    session_free(m->session);
+    refs_free(m->refs);
+    free(m->map);
+    free(m->loops);
+    m->loops = NULL;
+}
+
+/* ---- unmounting ourselves ---- */
+
+static int run_fusermount(const char *mountpoint, bool lazy)
+{
+    char *argv[] = { (char *)"fusermount3",        (char *)"-u",
+                     (char *)(lazy ? "-z" : "-q"), (char *)"--",
+                     (char *)mountpoint,           NULL };
+    int status = 0;
+    pid_t pid;
+
+    if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) != 0)
+        return -ENOENT;
+    while (waitpid(pid, &status, 0) < 0) {
+        if (errno != EINTR)
+            return -errno;
+    }
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EBUSY;
+}
+
+static int unmount_once(const char *mountpoint, bool lazy)
+{
+    if (geteuid() != 0)
+        return run_fusermount(mountpoint, lazy);
+    return umount2(mountpoint, (lazy ? MNT_DETACH : 0) | UMOUNT_NOFOLLOW) == 0 ? 0
+                                                                               : -errno;
+}
+
+/* A thread of its own: the kernel asks us things before it lets go. */
+static void *unmounter_run(void *arg)
+{
+    struct mount *m = arg;
+    const char *mountpoint = m->opt->mountpoint;
+    int rc = unmount_once(mountpoint, false);
+    int fd;
+
+    if (rc == 0 ||
+        rc == -EINVAL) /* EINVAL: somebody was faster; the device will say so */
+        return NULL;
+    log_warn("%s is in use; writing out and letting go of it all the same", mountpoint);
+    fd = open(mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        syncfs(fd);
+        close(fd);
+    }
+    rc = unmount_once(mountpoint, true);
+    if (rc != 0)
+        log_error("unmount %s: %s", mountpoint, strerror(-rc));
+    mount_stop(m);
+    return NULL;
+}
+
+void mount_unmount(struct mount *m)
+{
+    if (m->unmounting)
+        return;
+    m->unmounting = pthread_create(&m->unmounter, NULL, unmounter_run, m) == 0;
+    if (!m->unmounting)
+        mount_stop(m);
+}

@@ -1,0 +1,461 @@
+/*
+ * node.c - inodes in use: from the first pin to the last, and what exportd must hear of it.
+ *
+ * In:     node_* by the operations of one loop; struct file_meta by storcli's files.
+ * Out:    md calls (OPEN for fresh epochs, WROTE, TRUNCATED, CLOSE), file_open/refresh/close.
+ * Keeps:  references given back only after the file is written out and reported.
+ * Yours:  SEEN_MAX.
+ */
+#include "rozomount/node.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "rozomount/mem.h"
+
+/* What we remember of an inode that is not in use, for the kernel's pages that may be. */
+struct closed_node {
+    uint64_t ino;
+    struct seen seen;
+    UT_hash_handle hh; /* in order of closing */
+};
+
+void nodes_init(struct nodes *nodes, struct env *env, struct md *md, struct storcli *cli,
+                const struct nodes_config *config)
+{
+    memset(nodes, 0, sizeof(*nodes));
+    nodes->env = env;
+    nodes->md = md;
+    nodes->cli = cli;
+    nodes->config = *config;
+}
+
+void nodes_close(struct nodes *nodes)
+{
+    struct closed_node *c, *next;
+
+    assert(nodes->by_ino == NULL);
+    HASH_ITER(hh, nodes->closed, c, next)
+    {
+        HASH_DEL(nodes->closed, c);
+        free(c);
+    }
+}
+
+static void on_idle_task(struct env_task *task)
+{
+    struct nodes *nodes = container_of(task, struct nodes, idle_task);
+    void (*idle)(void *arg) = nodes->idle;
+
+    if (idle == NULL || nodes->by_ino != NULL || nodes->n_giving_back != 0)
+        return;
+    nodes->idle = NULL;
+    idle(nodes->idle_arg);
+}
+
+static void nodes_check_idle(struct nodes *nodes)
+{
+    if (nodes->idle != NULL && nodes->by_ino == NULL && nodes->n_giving_back == 0)
+        env_post(nodes->env, &nodes->idle_task);
+}
+
+void nodes_when_idle(struct nodes *nodes, void (*idle)(void *arg), void *arg)
+{
+    nodes->idle = idle;
+    nodes->idle_arg = arg;
+    nodes->idle_task.fn = on_idle_task;
+    nodes_check_idle(nodes);
+}
+
+/* ---- what the kernel's pages are worth ---- */
+
+static void seen_set(struct seen *seen, const struct md_attr *attr)
+{
+    *seen = (struct seen){
+        .valid = true,
+        .size = attr->size,
+        .change = attr->change,
+        .mtime_ns = attr->mtime_ns,
+    };
+}
+
+static void closed_remember(struct nodes *nodes, uint64_t ino, const struct seen *seen)
+{
+    struct closed_node *c;
+
+    if (!seen->valid)
+        return;
+    if (HASH_COUNT(nodes->closed) >= SEEN_MAX) {
+        c = nodes->closed; /* the oldest */
+        HASH_DEL(nodes->closed, c);
+    } else {
+        c = mem_new(sizeof(*c));
+    }
+    c->ino = ino;
+    c->seen = *seen;
+    HASH_ADD(hh, nodes->closed, ino, sizeof(ino), c);
+}
+
+static void closed_take(struct nodes *nodes, uint64_t ino, struct seen *seen)
+{
+    struct closed_node *c;
+
+    HASH_FIND(hh, nodes->closed, &ino, sizeof(ino), c);
+    if (c == NULL)
+        return;
+    *seen = c->seen;
+    HASH_DEL(nodes->closed, c);
+    free(c);
+}
+
+/* Others wrote: neither the kernel's pages nor our blocks are worth anything. */
+static void node_foreign_change(struct node *node, const struct md_attr *attr)
+{
+    bool data = attr->size != node->seen.size || attr->mtime_ns != node->seen.mtime_ns;
+
+    seen_set(&node->seen, attr);
+    if (!data)
+        return;
+    if (node->file != NULL && !node->closing)
+        file_drop_cache(node->file);
+    if (node->nodes->config.invalidate != NULL)
+        node->nodes->config.invalidate(node->nodes->config.arg, node->ino);
+}
+
+void node_change_sent(struct node *node)
+{
+    node->n_changing++;
+}
+
+void node_change_answered(struct node *node, const struct md_attr *attr)
+{
+    assert(node->n_changing != 0);
+    node->n_changing--;
+    if (attr == NULL) { /* it may have happened, or not */
+        node->seen.valid = false;
+        return;
+    }
+    if (!node->seen.valid || attr->change <= node->seen.change)
+        return;
+    if (attr->change == node->seen.change + 1)
+        seen_set(&node->seen, attr);
+    else
+        node_foreign_change(node, attr);
+}
+
+/* exportd knows of a longer file than the open one does: reads must get there. */
+static void node_note_size(struct node *node, const struct md_attr *attr)
+{
+    struct file_attr file = { .size = attr->size, .has_data = attr->has_data };
+
+    if (node->file != NULL && !node->closing)
+        file_refresh(node->file, NULL, &file);
+}
+
+void node_note_attr(struct node *node, const struct md_attr *attr)
+{
+    if (!node->seen.valid || node->n_changing != 0 || attr->change <= node->seen.change)
+        return;
+    node_foreign_change(node, attr);
+    node_note_size(node, attr);
+}
+
+bool node_cache_is_fresh(struct node *node, const struct md_attr *attr)
+{
+    bool fresh = node->seen.valid && attr->change == node->seen.change;
+
+    if (!fresh && node->seen.valid && node->n_changing == 0)
+        fresh = attr->size == node->seen.size && attr->mtime_ns == node->seen.mtime_ns;
+    if (node->n_changing != 0 && node->seen.valid) /* ours; its answer will tell */
+        return true;
+    if (!fresh && node->file != NULL && !node->closing)
+        file_drop_cache(node->file);
+    seen_set(&node->seen, attr);
+    return fresh;
+}
+
+void node_overlay(const struct node *node, struct stat *st)
+{
+    int64_t mtime_ns;
+    blkcnt_t blocks;
+
+    if (node->file == NULL || node->closing)
+        return;
+    st->st_size = (off_t)file_size(node->file);
+    mtime_ns = file_mtime_ns(node->file);
+    if (mtime_ns != 0) {
+        struct timespec ts = { .tv_sec = mtime_ns / 1000000000,
+                               .tv_nsec = mtime_ns % 1000000000 };
+
+        st->st_mtim = ts;
+        if (ts.tv_sec > st->st_ctim.tv_sec ||
+            (ts.tv_sec == st->st_ctim.tv_sec && ts.tv_nsec > st->st_ctim.tv_nsec))
+            st->st_ctim = ts;
+        /* Data on its way will need space; programs take 0 blocks for a hole. */
+        blocks = (st->st_size + 511) / 512;
+        if (st->st_blocks < blocks && file_has_data(node->file))
+            st->st_blocks = blocks;
+    }
+}
+
+/* ---- what the file layer asks of exportd ---- */
+
+/* One call of a file to exportd. */
+struct meta_op {
+    struct md_call call;
+    struct node *node; /* lives until its file is closed */
+    struct file_meta_call *meta;
+    bool sync;
+};
+
+static void meta_send(struct node *node, struct file_meta_call *meta, uint16_t op,
+                      bool sync, const ProtobufCMessage *msg, md_done_cb *done)
+{
+    struct meta_op *m = mem_new(sizeof(*m));
+
+    m->node = node;
+    m->meta = meta;
+    m->sync = sync;
+    md_send(node->nodes->md, &m->call, op, msg, 0, done, m);
+}
+
+static void on_renewed(struct md_call *call, int rc)
+{
+    struct meta_op *m = call->arg;
+    struct file_meta_call *meta = m->meta;
+    struct md_entry entry;
+
+    if (rc == 0)
+        rc = md_decode_open(call, &entry);
+    if (rc == 0 && !entry.has_target)
+        rc = -EBADMSG;
+    if (rc == 0) {
+        meta->attr = entry.file;
+        meta->target = entry.target;
+    }
+    free(m);
+    meta->done(meta, md_user_errno(rc));
+}
+
+static void meta_renew(void *arg, struct file_meta_call *meta)
+{
+    struct node *node = arg;
+    Rozo__MdOpenReq req = ROZO__MD_OPEN_REQ__INIT;
+
+    req.ino = node->ino;
+    req.write = true;
+    req.no_reference = true;
+    meta_send(node, meta, ROZO__OP__MD_OPEN, false, &req.base, on_renewed);
+}
+
+/* WROTE and TRUNCATED. */
+static void on_changed(struct md_call *call, int rc)
+{
+    struct meta_op *m = call->arg;
+    struct file_meta_call *meta = m->meta;
+    struct node *node = m->node;
+    struct md_entry entry;
+
+    if (rc == 0)
+        rc = md_decode_entry(call, &entry);
+    node_change_answered(node, rc == 0 ? &entry.attr : NULL);
+    if (rc == 0 && m->sync)
+        node->synced = true;
+    free(m);
+    meta->done(meta, md_user_errno(rc));
+}
+
+static void meta_wrote(void *arg, struct file_meta_call *meta, uint64_t size,
+                       bool has_data, int64_t mtime_ns, int64_t atime_ns, bool sync)
+{
+    struct node *node = arg;
+    Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
+
+    req.ino = node->ino;
+    req.size = size;
+    req.has_data = has_data;
+    req.mtime_ns = mtime_ns;
+    req.atime_ns = atime_ns;
+    req.sync = sync;
+    node_change_sent(node);
+    meta_send(node, meta, ROZO__OP__MD_WROTE, sync, &req.base, on_changed);
+}
+
+static void meta_truncated(void *arg, struct file_meta_call *meta, uint64_t version)
+{
+    struct node *node = arg;
+    Rozo__MdTruncatedReq req = ROZO__MD_TRUNCATED_REQ__INIT;
+
+    req.ino = node->ino;
+    req.version = version;
+    node_change_sent(node);
+    meta_send(node, meta, ROZO__OP__MD_TRUNCATED, false, &req.base, on_changed);
+}
+
+/* ---- from the first pin to the last ---- */
+
+struct node *node_find(struct nodes *nodes, uint64_t ino)
+{
+    struct node *node;
+
+    HASH_FIND(hh, nodes->by_ino, &ino, sizeof(ino), node);
+    return node;
+}
+
+struct node *node_get(struct nodes *nodes, uint64_t ino)
+{
+    struct node *node = node_find(nodes, ino);
+
+    if (node == NULL) {
+        node = mem_new(sizeof(*node));
+        node->ino = ino;
+        node->nodes = nodes;
+        node->meta = (struct file_meta){
+            .renew = meta_renew,
+            .wrote = meta_wrote,
+            .truncated = meta_truncated,
+            .arg = node,
+        };
+        list_init(&node->waiters);
+        closed_take(nodes, ino, &node->seen);
+        HASH_ADD(hh, nodes->by_ino, ino, sizeof(ino), node);
+        if (nodes->config.count != NULL)
+            nodes->config.count(nodes->config.arg, ino, 1);
+    }
+    node->n_pins++;
+    return node;
+}
+
+/* References on their way back to exportd. Repeated until exportd has answered: a reference it
+ * keeps would hold an unlinked file for ever. */
+struct give_back {
+    struct md_call call;
+    struct nodes *nodes;
+    uint64_t ino;
+    uint32_t n_refs;
+};
+
+static void give_back_send(struct give_back *g);
+
+static void on_given_back(struct md_call *call, int rc)
+{
+    struct give_back *g = call->arg;
+    struct nodes *nodes = g->nodes;
+
+    if (rc != 0 && !call->answered && nodes->idle == NULL) {
+        give_back_send(g);
+        return;
+    }
+    refs_remove(nodes->config.refs, g->ino, g->n_refs);
+    nodes->n_giving_back--;
+    free(g);
+    nodes_check_idle(nodes);
+}
+
+static void give_back_send(struct give_back *g)
+{
+    Rozo__MdCloseReq req = ROZO__MD_CLOSE_REQ__INIT;
+
+    req.ino = g->ino;
+    req.n_references = g->n_refs;
+    md_send(g->nodes->md, &g->call, ROZO__OP__MD_CLOSE, &req.base, 0, on_given_back, g);
+}
+
+static void node_give_back(struct node *node)
+{
+    struct give_back *g;
+
+    if (node->n_refs == 0)
+        return;
+    g = mem_new(sizeof(*g));
+    g->nodes = node->nodes;
+    g->ino = node->ino;
+    g->n_refs = node->n_refs;
+    node->n_refs = 0;
+    node->nodes->n_giving_back++;
+    give_back_send(g);
+}
+
+static void node_free(struct node *node)
+{
+    struct nodes *nodes = node->nodes;
+
+    assert(list_is_empty(&node->waiters) && node->n_changing == 0);
+    node_give_back(node);
+    closed_remember(nodes, node->ino, &node->seen);
+    HASH_DEL(nodes->by_ino, node);
+    if (nodes->config.count != NULL)
+        nodes->config.count(nodes->config.arg, node->ino, -1);
+    free(node);
+    nodes_check_idle(nodes);
+}
+
+static void on_file_closed(void *arg, int rc)
+{
+    struct node *node = arg;
+
+    if (rc != 0)
+        log_error("inode %llu: data written earlier could not be stored: %s",
+                  (unsigned long long)node->ino, strerror(-rc));
+    node->closing = false;
+    node->file = NULL;
+    if (node->n_pins == 0) {
+        node_free(node);
+        return;
+    }
+    node->n_pins++; /* the last of them may let go */
+    while (!list_is_empty(&node->waiters)) {
+        struct node_wait *wait = container_of(node->waiters.next, struct node_wait, link);
+
+        list_remove(&wait->link);
+        wait->ready(wait);
+    }
+    node_put(node);
+}
+
+void node_put(struct node *node)
+{
+    assert(node->n_pins != 0);
+    if (--node->n_pins != 0 || node->closing)
+        return;
+    if (node->file == NULL) {
+        node_free(node);
+        return;
+    }
+    node->closing = true;
+    file_close(node->file, on_file_closed, node);
+}
+
+void node_wait(struct node *node, struct node_wait *wait)
+{
+    assert(node->closing && node->n_pins != 0);
+    list_add_tail(&node->waiters, &wait->link);
+}
+
+int node_adopt(struct node *node, const struct md_entry *entry, bool counted)
+{
+    struct nodes *nodes = node->nodes;
+
+    assert(node->n_pins != 0 && !node->closing && entry->attr.ino == node->ino);
+    if (counted) {
+        node->n_refs++;
+        refs_add(nodes->config.refs, node->ino);
+    }
+    if (!entry->has_target)
+        return -EBADMSG;
+    if (node->file != NULL) {
+        file_refresh(node->file, &entry->target, &entry->file);
+        return 0;
+    }
+    return file_open(nodes->env, nodes->cli, &nodes->config.file, &node->meta,
+                     &entry->target, &entry->file, &node->file);
+}
+
+void node_count_unanswered(struct node *node)
+{
+    node->n_refs++;
+    refs_add(node->nodes->config.refs, node->ino);
+}

@@ -1,0 +1,113 @@
+/*
+ * node.h - what one loop knows of the inodes in use: their struct file, their references.
+ *
+ * A node lives as long as someone holds a pin: an open handle, or an operation that needs it.
+ * With the last pin the file is written out and closed, then its references go back to exportd.
+ * Core: reaches the world through the env, the md and storcli. One thread.
+ */
+#ifndef ROZO_NODE_H
+#define ROZO_NODE_H
+
+#include <uthash.h>
+
+#include "rozomount/md.h"
+#include "rozomount/md_decode.h"
+#include "rozomount/refs.h"
+#include "storcli/file.h"
+
+struct nodes_config {
+    struct file_config file;
+    struct refs *refs; /* borrowed */
+    /** Someone else changed the data of ino: drop the kernel's pages. May be NULL. */
+    void (*invalidate)(void *arg, uint64_t ino);
+    /** A node came or went (+1, -1). May be NULL. */
+    void (*count)(void *arg, uint64_t ino, int change);
+    void *arg;
+};
+
+/* An inode's state as exportd last told us, when nothing of ours was under way. */
+struct seen {
+    bool valid;
+    uint64_t size, change;
+    int64_t mtime_ns;
+};
+
+/* Someone waits until a node is not closing any more. Embedded. */
+struct node_wait {
+    void (*ready)(struct node_wait *wait);
+    struct list_node link; /* in node->waiters */
+};
+
+struct nodes;
+
+/* One inode in use. */
+struct node {
+    uint64_t ino;
+    struct nodes *nodes; /* borrowed */
+    struct file *file;   /* owned; NULL before the first open and after closing */
+    unsigned n_pins;
+    uint32_t n_refs;     /* references exportd counts for us */
+    bool closing;        /* file_close() is under way: `file` is not to be used */
+    bool synced;         /* a durable WROTE was answered since node_begin_sync() */
+    unsigned n_changing; /* our own changes under way at exportd */
+    struct seen seen;
+    struct file_meta meta;
+    struct list_node waiters;
+    UT_hash_handle hh;
+};
+
+enum { SEEN_MAX = 16384 }; /* closed inodes whose state we remember */
+
+/* Embedded in its loop. */
+struct nodes {
+    struct env *env;
+    struct md *md;       /* borrowed */
+    struct storcli *cli; /* borrowed */
+    struct nodes_config config;
+    struct node *by_ino;
+    struct closed_node *closed; /* remembered, oldest first */
+    unsigned n_giving_back;     /* MD_CLOSE under way */
+    void (*idle)(void *arg);    /* from nodes_when_idle() */
+    void *idle_arg;
+    struct env_task idle_task;
+};
+
+void nodes_init(struct nodes *nodes, struct env *env, struct md *md, struct storcli *cli,
+                const struct nodes_config *config);
+/** No node may be left. */
+void nodes_close(struct nodes *nodes);
+/** Call idle once, later, when no node and no MD_CLOSE is left. */
+void nodes_when_idle(struct nodes *nodes, void (*idle)(void *arg), void *arg);
+
+/** The node of ino, NULL when it is not in use. Not pinned. */
+struct node *node_find(struct nodes *nodes, uint64_t ino);
+/** The node of ino, made when needed; pinned: node_put() it. */
+struct node *node_get(struct nodes *nodes, uint64_t ino);
+void node_put(struct node *node);
+/** Call wait->ready later, once the node is not closing. Only while it is; the caller holds a pin. */
+void node_wait(struct node *node, struct node_wait *wait);
+
+/**
+ * exportd told how to reach the data: open the file, or refresh the open one. The node must be
+ * pinned and not closing.
+ * @param counted  the answer took a reference for us (MD_OPEN, MD_CREATE with open).
+ */
+int node_adopt(struct node *node, const struct md_entry *entry, bool counted);
+/** A reference may have been taken: exportd did not answer. */
+void node_count_unanswered(struct node *node);
+
+/** Our own change is sent to exportd / was answered (attr NULL: no). Calls come in pairs. */
+void node_change_sent(struct node *node);
+void node_change_answered(struct node *node, const struct md_attr *attr);
+/** Attributes exportd gave to a question: notes what others changed. */
+void node_note_attr(struct node *node, const struct md_attr *attr);
+/**
+ * At open: true when the kernel's pages, if any, are still what exportd has. Call before
+ * node_adopt().
+ */
+bool node_cache_is_fresh(struct node *node, const struct md_attr *attr);
+
+/** What this client knows better than exportd: size and times of data on its way. */
+void node_overlay(const struct node *node, struct stat *st);
+
+#endif

@@ -1,0 +1,335 @@
+/*
+ * op.c - requests of the kernel as operations: where they run, how they end.
+ *
+ * In:     handlers of fs_*.c. Out: fuse_reply_*, always the last that is done for a request.
+ * Keeps:  an op is answered once and freed once, on the loop that read it.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/list.h"
+#include "rozomount/face.h"
+#include "rozomount/mem.h"
+
+enum { FREE_OPS_MAX = 256 };
+
+struct op *op_begin(fuse_req_t req)
+{
+    struct loop *loop = fuse_req_userdata(req);
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+    struct op *op = loop->free_ops;
+
+    if (op != NULL) {
+        loop->free_ops = (struct op *)op->memory;
+        loop->n_free_ops--;
+        memset(op, 0, offsetof(struct op, name));
+    } else {
+        op = mem_new(sizeof(*op));
+    }
+    op->home = op->loop = loop;
+    op->req = req;
+    op->unique = loop->current_unique;
+    op->started_ns = env_now_ns(&loop->env.env);
+    op->uid = ctx->uid;
+    op->gid = ctx->gid;
+    op->pid = ctx->pid;
+    op->umask = ctx->umask;
+    atomic_fetch_add(&loop->mount->n_ops, 1);
+    return op;
+}
+
+/* At home: give everything back. */
+static void op_free(struct op *op)
+{
+    struct loop *loop = op->home;
+    struct mount *m = loop->mount;
+
+    assert(op->loop == loop && op->req == NULL && !op->waiting);
+    if (op->buf != NULL)
+        loop_return_buf(loop, op->buf);
+    free(op->memory);
+    if (loop->n_free_ops < FREE_OPS_MAX) {
+        op->memory = loop->free_ops;
+        loop->free_ops = op;
+        loop->n_free_ops++;
+    } else {
+        free(op);
+    }
+    if (atomic_fetch_sub(&m->n_ops, 1) == 1 && atomic_load(&m->draining))
+        mount_drained(m);
+}
+
+static void on_op_mail(struct env_mail *mail)
+{
+    struct op *op = container_of(mail, struct op, mail);
+
+    op->step(op);
+}
+
+void op_goto(struct op *op, struct loop *loop, void (*step)(struct op *op))
+{
+    assert(!op->waiting);
+    if (op->loop == loop) {
+        step(op);
+        return;
+    }
+    op->loop = loop;
+    op->step = step;
+    op->mail.fn = on_op_mail;
+    env_mailbox_post(&loop->env, &op->mail);
+}
+
+void op_goto_owner(struct op *op, uint64_t ino, void (*step)(struct op *op))
+{
+    op_goto(op, mount_owner(op->loop->mount, ino), step);
+}
+
+void op_finish(struct op *op)
+{
+    struct node *node = op->node;
+
+    assert(op->req == NULL);
+    if (node != NULL) {
+        assert(mount_owner(op->loop->mount, node->ino) == op->loop);
+        op->node = NULL;
+        node_put(node);
+    }
+    op_goto(op, op->home, op_free);
+}
+
+void op_reply_err(struct op *op, int rc)
+{
+    fuse_req_t req = op->req;
+
+    op->req = NULL;
+    /* ENOSYS would tell the kernel never to ask again. */
+    fuse_reply_err(req, rc == -ENOSYS ? EIO : -rc);
+    op_finish(op);
+}
+
+/* ---- attributes ---- */
+
+/* Note what exportd said of an inode that may be open here, and what we know better. */
+static void op_overlay(struct op *op)
+{
+    struct node *node = node_find(&op->loop->nodes, op->entry.attr.ino);
+
+    md_attr_to_stat(&op->entry.attr, &op->st);
+    if (node == NULL)
+        return;
+    node_note_attr(node, &op->entry.attr);
+    node_overlay(node, &op->st);
+}
+
+static void reply_attr_step(struct op *op)
+{
+    fuse_req_t req = op->req;
+
+    op_overlay(op);
+    op->req = NULL;
+    fuse_reply_attr(req, &op->st, op->loop->mount->opt->attr_timeout_s);
+    op_finish(op);
+}
+
+/* Regular files may be open on another loop, which then knows better. */
+static void op_goto_knower(struct op *op, void (*step)(struct op *op))
+{
+    if (S_ISREG(op->entry.attr.mode) &&
+        mount_may_be_open(op->loop->mount, op->entry.attr.ino) && op->node == NULL)
+        op_goto_owner(op, op->entry.attr.ino, step);
+    else
+        step(op);
+}
+
+void op_reply_attr(struct op *op)
+{
+    op_goto_knower(op, reply_attr_step);
+}
+
+void op_fill_entry(struct op *op, struct fuse_entry_param *e)
+{
+    const struct options *opt = op->loop->mount->opt;
+
+    op_overlay(op);
+    *e = (struct fuse_entry_param){
+        .ino = op->entry.attr.ino,
+        .generation = op->entry.attr.generation,
+        .attr = op->st,
+        .attr_timeout = opt->attr_timeout_s,
+        .entry_timeout = opt->entry_timeout_s,
+    };
+}
+
+static void reply_entry_step(struct op *op)
+{
+    struct fuse_entry_param e;
+    fuse_req_t req = op->req;
+
+    op_fill_entry(op, &e);
+    op->req = NULL;
+    fuse_reply_entry(req, &e);
+    op_finish(op);
+}
+
+void op_reply_entry(struct op *op)
+{
+    op_goto_knower(op, reply_entry_step);
+}
+
+/* ---- asking exportd ---- */
+
+static bool code_only_asks(uint16_t code)
+{
+    switch (code) {
+    case ROZO__OP__MD_LOOKUP:
+    case ROZO__OP__MD_GETATTR:
+    case ROZO__OP__MD_READLINK:
+    case ROZO__OP__MD_READDIR:
+    case ROZO__OP__MD_GETXATTR:
+    case ROZO__OP__MD_LISTXATTR:
+    case ROZO__OP__MD_STATFS:
+    case ROZO__OP__MD_SYNC:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void op_give_up_asking(struct op *op)
+{
+    if (md_cancel(&op->call, !code_only_asks(op->call.rq.op)))
+        op->on_answer(op, -EINTR);
+}
+
+static void on_op_answer(struct md_call *call, int rc)
+{
+    struct op *op = call->arg;
+
+    op_wait_over(op);
+    op->on_answer(op, md_user_errno(rc));
+}
+
+void op_ask(struct op *op, uint16_t code, const ProtobufCMessage *msg,
+            void (*on_answer)(struct op *op, int rc))
+{
+    op->on_answer = on_answer;
+    md_send(&op->loop->md, &op->call, code, msg, 0, on_op_answer, op);
+    if (op->req != NULL)
+        op_wait_interruptibly(op, op_give_up_asking);
+}
+
+/* ---- interrupts ---- */
+
+void op_wait_interruptibly(struct op *op, void (*give_up)(struct op *op))
+{
+    struct loop *loop = op->loop;
+
+    assert(!op->waiting);
+    op->give_up = give_up;
+    op->waiting = true;
+    HASH_ADD(hh, loop->waiting, unique, sizeof(op->unique), op);
+    for (unsigned i = 0; i < INTERRUPTS_EARLY; i++) {
+        if (loop->early[i] == op->unique) {
+            loop->early[i] = 0;
+            op_wait_over(op);
+            give_up(op);
+            return;
+        }
+    }
+}
+
+void op_wait_over(struct op *op)
+{
+    if (!op->waiting)
+        return;
+    op->waiting = false;
+    HASH_DEL(op->loop->waiting, op);
+}
+
+static bool loop_interrupt(struct loop *loop, uint64_t unique)
+{
+    struct op *op;
+
+    HASH_FIND(hh, loop->waiting, &unique, sizeof(unique), op);
+    if (op == NULL) {
+        loop->early[loop->next_early++ % INTERRUPTS_EARLY] = unique;
+        return false;
+    }
+    op_wait_over(op);
+    op->give_up(op);
+    return true;
+}
+
+/* An interrupt on its way to another loop. */
+struct interrupt {
+    struct env_mail mail;
+    struct loop *loop;
+    uint64_t unique;
+};
+
+static void on_interrupt_mail(struct env_mail *mail)
+{
+    struct interrupt *i = container_of(mail, struct interrupt, mail);
+
+    loop_interrupt(i->loop, i->unique);
+    free(i);
+}
+
+void op_interrupt(struct loop *loop, uint64_t unique)
+{
+    struct mount *m = loop->mount;
+
+    if (loop_interrupt(loop, unique))
+        return;
+    for (unsigned i = 0; i < m->n_loops; i++) {
+        struct interrupt *mail;
+
+        if (&m->loops[i] == loop)
+            continue;
+        mail = mem_new(sizeof(*mail));
+        mail->mail.fn = on_interrupt_mail;
+        mail->loop = &m->loops[i];
+        mail->unique = unique;
+        env_mailbox_post(&mail->loop->env, &mail->mail);
+    }
+}
+
+/* ---- small things ---- */
+
+static void on_node_ready(struct node_wait *wait)
+{
+    struct op *op = container_of(wait, struct op, wait);
+
+    op->step(op);
+}
+
+void op_with_node(struct op *op, void (*step)(struct op *op))
+{
+    assert(op->node != NULL);
+    if (!op->node->closing) {
+        step(op);
+        return;
+    }
+    op->step = step;
+    op->wait.ready = on_node_ready;
+    node_wait(op->node, &op->wait);
+}
+
+bool op_set_name(struct op *op, char *to, const char *name)
+{
+    size_t len = strlen(name);
+
+    if (len > NAME_BYTES_MAX) {
+        op_reply_err(op, -ENAMETOOLONG);
+        return false;
+    }
+    memcpy(to, name, len + 1);
+    return true;
+}
+
+ProtobufCBinaryData bytes_of(const char *text)
+{
+    return (ProtobufCBinaryData){ .len = strlen(text), .data = (uint8_t *)text };
+}

@@ -1,0 +1,310 @@
+/*
+ * session.c - MD_OPEN_SESSION, MD_KEEP_ALIVE, MD_CLOSE_SESSION.
+ *
+ * In:     session_open/lost/close from the mount; a timer. Thread: the first loop.
+ * Out:    md calls; news through struct session_config. This is core.
+ * Keeps:  an open session is heard of by exportd three times a lease.
+ * Yours:  the pauses.
+ */
+#include "rozomount/session.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "rozomount/mem.h"
+
+enum {
+    CLOSE_TIMEOUT_MS = 3000,
+    REOPEN_PAUSE_MS = 200,
+    LEASE_MIN_MS = 300,      /* exportd would have us talk of nothing else */
+    CLOCK_SLACK_NS = 200000, /* of the answer's way; not worth moving the clock */
+};
+
+enum session_state {
+    SESSION_NEW,
+    SESSION_OPENING, /* the first time */
+    SESSION_OPEN,
+    SESSION_REOPENING,
+    SESSION_PAUSING, /* before the next try to reopen */
+    SESSION_CLOSING,
+    SESSION_CLOSED,
+};
+
+struct session {
+    struct env *env; /* borrowed */
+    struct md *md;   /* borrowed */
+    struct session_config config;
+    enum session_state state;
+    struct session_info info; /* from the first time open */
+    uint64_t map_version;
+    int64_t asked_ns;     /* env_wall_ns() when the call went out */
+    struct md_call call;  /* OPEN */
+    struct md_call alive; /* KEEP_ALIVE */
+    struct md_call bye;   /* CLOSE */
+    bool alive_sent;
+    struct env_timer timer; /* next keep-alive, or end of a pause */
+    void (*opened)(void *arg, int rc);
+    void (*closed)(void *arg);
+    void *arg;
+};
+
+struct cluster_map *cluster_map_copy(const struct cluster_map *map)
+{
+    size_t len = sizeof(*map) + map->n_storages * sizeof(map->storages[0]);
+
+    return memcpy(mem_new(len), map, len);
+}
+
+/* NULL when the list cannot be believed. */
+static struct cluster_map *map_from_wire(uint64_t version, size_t n,
+                                         Rozo__Storage **storages)
+{
+    struct cluster_map *map;
+
+    if (n > MAP_STORAGES_MAX)
+        return NULL;
+    map = mem_new(sizeof(*map) + n * sizeof(map->storages[0]));
+    map->version = version;
+    for (size_t i = 0; i < n; i++) {
+        struct map_storage *to = &map->storages[map->n_storages++];
+
+        if (storages[i]->id == 0 || storages[i]->n_addresses > MAP_ADDRS_MAX)
+            goto bad;
+        to->id = storages[i]->id;
+        for (size_t j = 0; j < storages[i]->n_addresses; j++) {
+            size_t len = strlen(storages[i]->addresses[j]);
+
+            if (len == 0 || len >= MAP_ADDR_TEXT_MAX)
+                goto bad;
+            memcpy(to->addrs[to->n_addrs++], storages[i]->addresses[j], len + 1);
+        }
+    }
+    return map;
+bad:
+    free(map);
+    return NULL;
+}
+
+static void session_take_map(struct session *s, uint64_t version, size_t n,
+                             Rozo__Storage **storages)
+{
+    struct cluster_map *map = map_from_wire(version, n, storages);
+
+    if (map == NULL) {
+        log_warn("exportd sent a map of storages that makes no sense; the old one stays");
+        return;
+    }
+    s->map_version = version;
+    s->config.map_changed(s->config.arg, map);
+    free(map);
+}
+
+static void session_take_clock(struct session *s, int64_t theirs_ns)
+{
+    int64_t ours_ns = s->asked_ns + (env_wall_ns(s->env) - s->asked_ns) / 2;
+    int64_t ahead_ns = theirs_ns - ours_ns;
+
+    if (ahead_ns > CLOCK_SLACK_NS || ahead_ns < -CLOCK_SLACK_NS)
+        s->config.clock_is_ahead(s->config.arg, ahead_ns);
+}
+
+static void session_send_open(struct session *s);
+
+static void session_reopen_later(struct session *s)
+{
+    s->state = SESSION_PAUSING;
+    env_timer_start(s->env, &s->timer, REOPEN_PAUSE_MS);
+}
+
+static int open_answer_take(struct session *s, const struct md_call *call)
+{
+    Rozo__MdOpenSessionResp *r =
+        rozo__md_open_session_resp__unpack(NULL, call->answer_len, call->answer);
+    int rc = -EBADMSG;
+
+    if (r == NULL || r->session == 0 || r->root_ino != 1 || r->lease_ms < LEASE_MIN_MS ||
+        r->cluster_id.len != sizeof(s->info.cluster_id) ||
+        (s->info.id != 0 && s->info.export_id != r->export_id))
+        goto out;
+    s->info = (struct session_info){
+        .id = r->session,
+        .export_id = r->export_id,
+        .codec = r->codec,
+        .layout = r->layout,
+        .block_bytes = r->block_bytes,
+        .lease_ms = r->lease_ms,
+    };
+    memcpy(s->info.cluster_id, r->cluster_id.data, sizeof(s->info.cluster_id));
+    session_take_clock(s, r->now_ns);
+    session_take_map(s, r->map_version, r->n_storages, r->storages);
+    rc = 0;
+out:
+    rozo__md_open_session_resp__free_unpacked(r, NULL);
+    return rc;
+}
+
+static void on_open_answer(struct md_call *call, int rc)
+{
+    struct session *s = call->arg;
+    bool first = s->state == SESSION_OPENING;
+
+    if (!first && s->state != SESSION_REOPENING) /* we are closing */
+        return;
+    if (rc == 0)
+        rc = open_answer_take(s, call);
+    if (rc == 0) {
+        s->state = SESSION_OPEN;
+        env_timer_start(s->env, &s->timer, s->info.lease_ms / 3);
+        s->config.opened(s->config.arg, &s->info);
+        if (!first)
+            log_info("session %016llx is open again", (unsigned long long)s->info.id);
+    } else if (!first) {
+        log_warn("the session could not be opened again: %s", strerror(-rc));
+        session_reopen_later(s);
+    } else {
+        s->state = SESSION_CLOSED;
+    }
+    if (first)
+        s->opened(s->arg, rc);
+}
+
+static void session_send_open(struct session *s)
+{
+    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    size_t n_inodes = 0;
+    uint64_t *inodes = refs_list(s->config.refs, &n_inodes);
+
+    req.export_name = (char *)s->config.export_name;
+    req.client = (char *)s->config.client;
+    req.session = s->info.id;
+    req.n_open_inodes = n_inodes;
+    req.open_inodes = inodes;
+    req.read_only = s->config.read_only;
+    s->asked_ns = env_wall_ns(s->env);
+    md_send_within(s->md, &s->call, ROZO__OP__MD_OPEN_SESSION, &req.base, MD_SESSIONLESS,
+                   s->config.open_timeout_ms, on_open_answer, s);
+    free(inodes);
+}
+
+static void session_reopen(struct session *s)
+{
+    s->state = SESSION_REOPENING;
+    session_send_open(s);
+}
+
+static void alive_answer_take(struct session *s, const struct md_call *call)
+{
+    Rozo__MdKeepAliveResp *r =
+        rozo__md_keep_alive_resp__unpack(NULL, call->answer_len, call->answer);
+
+    if (r == NULL) {
+        log_warn("exportd's answer to a keep-alive makes no sense");
+        return;
+    }
+    session_take_clock(s, r->now_ns);
+    if (r->n_storages != 0 && r->map_version != s->map_version)
+        session_take_map(s, r->map_version, r->n_storages, r->storages);
+    rozo__md_keep_alive_resp__free_unpacked(r, NULL);
+}
+
+static void on_alive_answer(struct md_call *call, int rc)
+{
+    struct session *s = call->arg;
+
+    s->alive_sent = false;
+    if (s->state != SESSION_OPEN)
+        return;
+    if (rc == 0)
+        alive_answer_take(s, call);
+    else if (call->answered && call->status == ROZO__STATUS__NO_SESSION)
+        session_lost(s);
+}
+
+static void session_send_alive(struct session *s)
+{
+    Rozo__MdKeepAliveReq req = ROZO__MD_KEEP_ALIVE_REQ__INIT;
+
+    if (s->alive_sent)
+        return;
+    s->alive_sent = true;
+    req.map_version = s->map_version;
+    s->asked_ns = env_wall_ns(s->env);
+    md_send_within(s->md, &s->alive, ROZO__OP__MD_KEEP_ALIVE, &req.base, MD_SESSIONLESS,
+                   s->info.lease_ms / 3, on_alive_answer, s);
+}
+
+static void on_session_timer(struct env_timer *timer)
+{
+    struct session *s = container_of(timer, struct session, timer);
+
+    if (s->state == SESSION_PAUSING) {
+        session_reopen(s);
+    } else if (s->state == SESSION_OPEN) {
+        session_send_alive(s);
+        env_timer_start(s->env, &s->timer, s->info.lease_ms / 3);
+    }
+}
+
+struct session *session_new(struct env *env, struct md *md,
+                            const struct session_config *config)
+{
+    struct session *s = mem_new(sizeof(*s));
+
+    s->env = env;
+    s->md = md;
+    s->config = *config;
+    env_timer_init(&s->timer, on_session_timer);
+    return s;
+}
+
+void session_free(struct session *s)
+{
+    if (s == NULL)
+        return;
+    assert(s->state == SESSION_NEW || s->state == SESSION_CLOSED);
+    free(s);
+}
+
+void session_open(struct session *s, void (*done)(void *arg, int rc), void *arg)
+{
+    assert(s->state == SESSION_NEW);
+    s->state = SESSION_OPENING;
+    s->opened = done;
+    s->arg = arg;
+    session_send_open(s);
+}
+
+void session_lost(struct session *s)
+{
+    if (s->state != SESSION_OPEN)
+        return;
+    log_warn("exportd does not know our session any more: opening it again");
+    session_reopen(s);
+}
+
+static void on_close_answer(struct md_call *call, int rc)
+{
+    struct session *s = call->arg;
+
+    if (rc != 0)
+        log_warn("exportd did not hear that we go: %s", strerror(-rc));
+    s->state = SESSION_CLOSED;
+    s->closed(s->arg);
+}
+
+void session_close(struct session *s, void (*done)(void *arg), void *arg)
+{
+    Rozo__MdCloseSessionReq req = ROZO__MD_CLOSE_SESSION_REQ__INIT;
+
+    env_timer_stop(s->env, &s->timer);
+    md_cancel(&s->alive, false);
+    md_cancel(&s->call, false);
+    s->state = SESSION_CLOSING;
+    s->closed = done;
+    s->arg = arg;
+    md_send_within(s->md, &s->bye, ROZO__OP__MD_CLOSE_SESSION, &req.base, MD_SESSIONLESS,
+                   CLOSE_TIMEOUT_MS, on_close_answer, s);
+}

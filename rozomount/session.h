@@ -1,0 +1,76 @@
+/*
+ * session.h - the mount's session at exportd: open it, keep it alive, open it again.
+ *
+ * One per mount, on its first loop. exportd forgets sessions when it restarts, and ends those
+ * that are silent longer than the lease; the session is then opened again under its old id with
+ * the inodes we hold, and goes on. Core.
+ */
+#ifndef ROZO_SESSION_H
+#define ROZO_SESSION_H
+
+#include "rozomount/md.h"
+#include "rozomount/refs.h"
+
+enum {
+    MAP_STORAGES_MAX = 4096,
+    MAP_ADDRS_MAX = 16,     /* of one storage */
+    MAP_ADDR_TEXT_MAX = 80, /* with the zero byte */
+};
+
+/* Where one storage is. */
+struct map_storage {
+    uint32_t id;
+    unsigned n_addrs; /* 0..MAP_ADDRS_MAX */
+    char addrs[MAP_ADDRS_MAX][MAP_ADDR_TEXT_MAX];
+};
+/* All storages of the cluster. One allocation; free() it. */
+struct cluster_map {
+    uint64_t version;
+    unsigned n_storages;
+    struct map_storage storages[];
+};
+struct cluster_map *cluster_map_copy(const struct cluster_map *map);
+
+/* What exportd said when the session opened. */
+struct session_info {
+    uint64_t id; /* not 0 */
+    uint32_t export_id;
+    uint32_t codec, layout, block_bytes;
+    uint32_t lease_ms;
+    uint8_t cluster_id[16];
+};
+
+struct session_config {
+    const char *export_name; /* borrowed */
+    const char *client;      /* borrowed, "host:pid:mountpoint" */
+    bool read_only;
+    struct refs *refs; /* borrowed */
+    uint32_t open_timeout_ms;
+    /** The session is open, for the first time or again: put info->id on all channels. */
+    void (*opened)(void *arg, const struct session_info *info);
+    /** There is a (new) map. Borrowed. */
+    void (*map_changed)(void *arg, const struct cluster_map *map);
+    /** exportd's clock is this far ahead of env_wall_ns(): from now on it should not be. */
+    void (*clock_is_ahead)(void *arg, int64_t ns);
+    void *arg;
+};
+
+struct session;
+
+/** md: of the same loop; its calls wait until the session is open. */
+struct session *session_new(struct env *env, struct md *md,
+                            const struct session_config *config);
+/** Not between session_open() / session_close() and their callbacks. */
+void session_free(struct session *s);
+
+/**
+ * Open for the first time. done: 0, or the -errno of the refusal (-ENOENT: no such export,
+ * -EIO: exportd did not answer); from 0 on the session is kept alive.
+ */
+void session_open(struct session *s, void (*done)(void *arg, int rc), void *arg);
+/** Some md heard NO_SESSION: open again. Calling it too often is fine. */
+void session_lost(struct session *s);
+/** Tell exportd that we go, wait a little for its answer, stop everything. */
+void session_close(struct session *s, void (*done)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,390 @@
+/*
+ * Goal: an inode's file is opened, shared, written out and its references given back in that
+ * order; others' changes are noticed, our own are not taken for theirs.
+ * Method: the file layer and exportd are the test's.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "fake_exportd.h"
+#include "rozomount/node.h"
+#include "tests/unit/unit.h"
+
+/* ---- a file layer that does nothing but what it is told ---- */
+
+struct file {
+    const struct file_meta *meta;
+    uint64_t size;
+    int64_t mtime_ns;
+    file_done_cb *closed;
+    void *closed_arg;
+};
+static struct file *the_file; /* the last one opened */
+static unsigned n_opened, n_refreshed, n_dropped;
+
+int file_open(struct env *env, struct storcli *cli, const struct file_config *config,
+              const struct file_meta *meta, const struct storcli_target *target,
+              const struct file_attr *attr, struct file **out)
+{
+    (void)env;
+    (void)cli;
+    (void)config;
+    (void)target;
+    the_file = *out = calloc(1, sizeof(struct file));
+    assert_non_null(the_file);
+    the_file->meta = meta;
+    the_file->size = attr->size;
+    n_opened++;
+    return 0;
+}
+void file_refresh(struct file *f, const struct storcli_target *target,
+                  const struct file_attr *attr)
+{
+    (void)target;
+    f->size = attr->size;
+    n_refreshed++;
+}
+void file_close(struct file *f, file_done_cb *done, void *arg)
+{
+    f->closed = done;
+    f->closed_arg = arg;
+}
+void file_drop_cache(struct file *f)
+{
+    (void)f;
+    n_dropped++;
+}
+uint64_t file_size(const struct file *f)
+{
+    return f->size;
+}
+bool file_has_data(const struct file *f)
+{
+    return f->size != 0;
+}
+int64_t file_mtime_ns(const struct file *f)
+{
+    return f->mtime_ns;
+}
+
+static void finish_close(struct file *f)
+{
+    file_done_cb *closed = f->closed;
+    void *arg = f->closed_arg;
+
+    assert_non_null(closed);
+    free(f);
+    closed(arg, 0);
+}
+
+/* ---- the rest ---- */
+
+struct fixture {
+    struct env_virtual env;
+    struct fake_exportd exportd;
+    struct md md;
+    struct refs *refs;
+    struct nodes nodes;
+    unsigned n_invalidated, n_idle, n_ready;
+    int n_nodes;
+    struct node_wait wait;
+};
+static struct fixture fx;
+
+static void on_lost(void *arg)
+{
+    (void)arg;
+}
+static void on_invalidate(void *arg, uint64_t ino)
+{
+    (void)arg;
+    (void)ino;
+    fx.n_invalidated++;
+}
+static void on_count(void *arg, uint64_t ino, int change)
+{
+    (void)arg;
+    (void)ino;
+    fx.n_nodes += change;
+}
+static void on_idle(void *arg)
+{
+    (void)arg;
+    fx.n_idle++;
+}
+static void on_ready(struct node_wait *wait)
+{
+    (void)wait;
+    fx.n_ready++;
+}
+
+static int setup(void **state)
+{
+    struct md_config md = { .timeout_ms = 1000, .session_lost = on_lost };
+    struct nodes_config config = { .invalidate = on_invalidate, .count = on_count };
+
+    (void)state;
+    memset(&fx, 0, sizeof(fx));
+    n_opened = n_refreshed = n_dropped = 0;
+    env_virtual_init(&fx.env, 1);
+    fake_exportd_init(&fx.exportd);
+    md_init(&fx.md, &fx.env.env, &fx.exportd.channel, &md);
+    md_session_is_open(&fx.md);
+    fx.refs = config.refs = refs_new();
+    nodes_init(&fx.nodes, &fx.env.env, &fx.md, NULL, &config);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    size_t n;
+
+    (void)state;
+    nodes_when_idle(&fx.nodes, on_idle, NULL);
+    env_virtual_run_posted(&fx.env);
+    assert_int_equal(fx.n_idle, 1);
+    assert_int_equal(fx.n_nodes, 0);
+    assert_null(refs_list(fx.refs, &n));
+    nodes_close(&fx.nodes);
+    refs_free(fx.refs);
+    md_close(&fx.md);
+    env_virtual_close(&fx.env);
+    return 0;
+}
+
+static struct md_entry entry_of(uint64_t ino, uint64_t size, uint64_t change)
+{
+    struct md_entry e = { .has_target = true };
+
+    e.attr.ino = ino;
+    e.attr.mode = S_IFREG | 0644;
+    e.attr.size = size;
+    e.attr.change = change;
+    e.attr.mtime_ns = (int64_t)change;
+    e.file.size = size;
+    return e;
+}
+
+static struct node *open_node(uint64_t ino, uint64_t size, uint64_t change, bool *fresh)
+{
+    struct node *node = node_get(&fx.nodes, ino);
+    struct md_entry e = entry_of(ino, size, change);
+    bool is_fresh = node_cache_is_fresh(node, &e.attr);
+
+    if (fresh != NULL)
+        *fresh = is_fresh;
+    assert_int_equal(node_adopt(node, &e, true), 0);
+    return node;
+}
+
+static void close_node(struct node *node)
+{
+    struct file *file = node->file;
+
+    node_put(node);
+    finish_close(file);
+    assert_int_equal(fx.exportd.n_sent, 1);
+    assert_int_equal(fx.exportd.sent[0]->op, ROZO__OP__MD_CLOSE);
+    fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
+}
+
+static void test_references_go_back_after_the_last_close(void **state)
+{
+    struct node *node = open_node(5, 100, 1, NULL);
+    Rozo__MdCloseReq *req;
+    size_t n;
+    uint64_t *list;
+
+    (void)state;
+    assert_ptr_equal(open_node(5, 100, 1, NULL), node);
+    assert_int_equal(n_opened, 1);
+    assert_int_equal(n_refreshed, 1);
+    list = refs_list(fx.refs, &n);
+    assert_int_equal(n, 1);
+    free(list);
+    node_put(node);
+    assert_null(the_file->closed);
+    node_put(node);
+    assert_int_equal(fx.exportd.n_sent, 0); /* first the data */
+    finish_close(the_file);
+    assert_int_equal(fx.exportd.n_sent, 1);
+    req = rozo__md_close_req__unpack(NULL, fx.exportd.msg_len[0], fx.exportd.msg[0]);
+    assert_int_equal(req->ino, 5);
+    assert_int_equal(req->n_references, 2);
+    rozo__md_close_req__free_unpacked(req, NULL);
+    list = refs_list(fx.refs, &n); /* still ours, should the session be lost now */
+    assert_int_equal(n, 1);
+    free(list);
+    fake_exportd_fail(&fx.exportd, 0, -ETIMEDOUT);
+    assert_int_equal(fx.exportd.n_sent, 1); /* again, until exportd knows */
+    fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
+    assert_int_equal(fx.exportd.n_sent, 0);
+}
+
+static void test_who_comes_while_closing_waits(void **state)
+{
+    struct node *node = open_node(5, 100, 1, NULL);
+    struct file *file = the_file;
+
+    (void)state;
+    node_put(node);
+    assert_ptr_equal(node_get(&fx.nodes, 5), node);
+    assert_true(node->closing);
+    fx.wait.ready = on_ready;
+    node_wait(node, &fx.wait);
+    assert_int_equal(fx.n_ready, 0);
+    finish_close(file);
+    assert_int_equal(fx.n_ready, 1);
+    assert_false(node->closing);
+    assert_null(node->file);
+    node_put(node);
+    assert_int_equal(fx.exportd.sent[0]->op, ROZO__OP__MD_CLOSE);
+    fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
+}
+
+static void test_pages_stay_when_nothing_changed(void **state)
+{
+    bool fresh;
+
+    (void)state;
+    close_node(open_node(5, 100, 1, &fresh));
+    assert_false(fresh); /* never seen before */
+    close_node(open_node(5, 100, 1, &fresh));
+    assert_true(fresh);
+    close_node(open_node(5, 100, 2, &fresh));
+    assert_false(fresh);
+    close_node(open_node(5, 200, 3, &fresh));
+    assert_false(fresh);
+}
+
+static void test_our_own_changes_are_not_taken_for_others(void **state)
+{
+    struct node *node = open_node(5, 100, 7, NULL);
+    struct md_entry e = entry_of(5, 100, 8);
+    bool fresh;
+
+    (void)state;
+    node_change_sent(node);
+    node_note_attr(node, &e.attr); /* a getattr that overtook the answer */
+    assert_int_equal(fx.n_invalidated, 0);
+    node_change_answered(node, &e.attr);
+    assert_int_equal(fx.n_invalidated, 0);
+    node_note_attr(node, &e.attr);
+    assert_int_equal(fx.n_invalidated, 0);
+    close_node(node);
+    close_node(open_node(5, 100, 8, &fresh));
+    assert_true(fresh);
+}
+
+static void test_others_changes_drop_the_pages(void **state)
+{
+    struct node *node = open_node(5, 100, 7, NULL);
+    struct md_entry e = entry_of(5, 100, 8);
+
+    (void)state;
+    node_note_attr(node, &e.attr);
+    assert_int_equal(fx.n_invalidated, 1);
+    assert_int_equal(n_dropped, 1);
+    e = entry_of(5, 300, 9);
+    node_note_attr(node, &e.attr);
+    assert_int_equal(fx.n_invalidated, 2);
+    assert_int_equal(node->file->size, 300);
+    /* somebody's change hides between our sending and the answer */
+    node_change_sent(node);
+    e = entry_of(5, 300, 11);
+    node_change_answered(node, &e.attr);
+    assert_int_equal(fx.n_invalidated, 3);
+    close_node(node);
+}
+
+static void test_only_metadata_changed_elsewhere(void **state)
+{
+    struct node *node = open_node(5, 100, 7, NULL);
+    struct md_entry e = entry_of(5, 100, 8);
+
+    (void)state;
+    e.attr.mtime_ns = 7;
+    node_note_attr(node, &e.attr);
+    assert_int_equal(fx.n_invalidated, 0);
+    close_node(node);
+}
+
+static unsigned n_meta_done;
+static int meta_rc;
+static void on_meta_done(struct file_meta_call *call, int rc)
+{
+    (void)call;
+    n_meta_done++;
+    meta_rc = rc;
+}
+
+static void test_what_the_file_layer_asks(void **state)
+{
+    struct node *node = open_node(5, 100, 7, NULL);
+    struct file_meta_call call = { .done = on_meta_done };
+    Rozo__MdWroteReq *req;
+
+    (void)state;
+    n_meta_done = 0;
+    the_file->meta->wrote(the_file->meta->arg, &call, 200, true, 55, 0, true);
+    assert_int_equal(fx.exportd.sent[0]->op, ROZO__OP__MD_WROTE);
+    req = rozo__md_wrote_req__unpack(NULL, fx.exportd.msg_len[0], fx.exportd.msg[0]);
+    assert_int_equal(req->size, 200);
+    assert_true(req->has_data && req->sync);
+    assert_int_equal(req->mtime_ns, 55);
+    rozo__md_wrote_req__free_unpacked(req, NULL);
+    fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__STALE_HANDLE, NULL);
+    assert_int_equal(n_meta_done, 1);
+    assert_int_equal(meta_rc, -ESTALE);
+    assert_false(node->synced);
+    the_file->meta->renew(the_file->meta->arg, &call);
+    assert_int_equal(fx.exportd.sent[0]->op, ROZO__OP__MD_OPEN);
+    fake_exportd_answer_raw(&fx.exportd, 0, ROZO__STATUS__OK, "\xff", 1);
+    assert_int_equal(meta_rc, -EIO);
+    the_file->meta->truncated(the_file->meta->arg, &call, 1);
+    fake_exportd_fail(&fx.exportd, 0, -ETIMEDOUT);
+    assert_int_equal(meta_rc, -EIO);
+    assert_int_equal(n_meta_done, 3);
+    close_node(node);
+}
+
+static void test_overlay(void **state)
+{
+    struct node *node = open_node(5, 100, 7, NULL);
+    struct stat st = { .st_size = 100 };
+
+    (void)state;
+    node_overlay(node, &st);
+    assert_int_equal(st.st_mtim.tv_sec, 0);
+    node->file->size = 5000;
+    node->file->mtime_ns = 3000000001;
+    node_overlay(node, &st);
+    assert_int_equal(st.st_size, 5000);
+    assert_int_equal(st.st_mtim.tv_sec, 3);
+    assert_int_equal(st.st_mtim.tv_nsec, 1);
+    assert_int_equal(st.st_ctim.tv_sec, 3);
+    assert_int_equal(st.st_blocks, 10);
+    close_node(node);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_references_go_back_after_the_last_close,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(test_who_comes_while_closing_waits, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_pages_stay_when_nothing_changed, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_our_own_changes_are_not_taken_for_others,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(test_others_changes_drop_the_pages, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_only_metadata_changed_elsewhere, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_what_the_file_layer_asks, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_overlay, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,302 @@
+/*
+ * Goal: the session opens, stays alive, comes back, and ends; exportd's answers are checked.
+ * Method: a channel whose other end is the test, on a virtual clock.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "fake_exportd.h"
+#include "rozomount/session.h"
+#include "tests/unit/unit.h"
+
+struct fixture {
+    struct env_virtual env;
+    struct fake_exportd exportd;
+    struct md md;
+    struct refs *refs;
+    struct session *session;
+    unsigned n_opened, n_first, n_maps, n_closed;
+    int rc;
+    struct session_info info;
+    struct cluster_map *map;
+    int64_t ahead_ns;
+};
+
+static void on_lost(void *arg)
+{
+    session_lost(((struct fixture *)arg)->session);
+}
+static void on_opened(void *arg, const struct session_info *info)
+{
+    struct fixture *f = arg;
+
+    f->n_opened++;
+    f->info = *info;
+    md_session_is_open(&f->md);
+}
+static void on_map(void *arg, const struct cluster_map *map)
+{
+    struct fixture *f = arg;
+
+    f->n_maps++;
+    free(f->map);
+    f->map = cluster_map_copy(map);
+}
+static void on_ahead(void *arg, int64_t ns)
+{
+    ((struct fixture *)arg)->ahead_ns += ns;
+}
+static void on_first(void *arg, int rc)
+{
+    struct fixture *f = arg;
+
+    f->n_first++;
+    f->rc = rc;
+}
+static void on_closed(void *arg)
+{
+    ((struct fixture *)arg)->n_closed++;
+}
+
+static void setup(struct fixture *f)
+{
+    struct md_config md = { .timeout_ms = 1000, .session_lost = on_lost, .arg = f };
+    struct session_config config = {
+        .export_name = "main",
+        .client = "here:1:/mnt",
+        .open_timeout_ms = 2000,
+        .opened = on_opened,
+        .map_changed = on_map,
+        .clock_is_ahead = on_ahead,
+        .arg = f,
+    };
+
+    memset(f, 0, sizeof(*f));
+    env_virtual_init(&f->env, 1);
+    fake_exportd_init(&f->exportd);
+    md_init(&f->md, &f->env.env, &f->exportd.channel, &md);
+    f->refs = config.refs = refs_new();
+    f->session = session_new(&f->env.env, &f->md, &config);
+    session_open(f->session, on_first, f);
+}
+
+static void teardown(struct fixture *f)
+{
+    env_virtual_run_posted(&f->env);
+    session_free(f->session);
+    refs_free(f->refs);
+    free(f->map);
+    md_close(&f->md);
+    env_virtual_close(&f->env);
+}
+
+static void answer_open(struct fixture *f, uint64_t session, uint32_t lease_ms,
+                        unsigned n_storages, Rozo__Storage **storages)
+{
+    static uint8_t cluster[16] = { 1 };
+    Rozo__MdOpenSessionResp r = ROZO__MD_OPEN_SESSION_RESP__INIT;
+
+    r.session = session;
+    r.export_id = 3;
+    r.root_ino = 1;
+    r.lease_ms = lease_ms;
+    r.cluster_id.len = sizeof(cluster);
+    r.cluster_id.data = cluster;
+    r.now_ns = env_wall_ns(&f->env.env);
+    r.map_version = 5;
+    r.n_storages = n_storages;
+    r.storages = storages;
+    assert_int_equal(f->exportd.sent[0]->op, ROZO__OP__MD_OPEN_SESSION);
+    fake_exportd_answer(&f->exportd, 0, ROZO__STATUS__OK, &r.base);
+}
+
+static void close_it(struct fixture *f)
+{
+    session_close(f->session, on_closed, f);
+    assert_int_equal(f->exportd.sent[0]->op, ROZO__OP__MD_CLOSE_SESSION);
+    fake_exportd_answer(&f->exportd, 0, ROZO__STATUS__OK, NULL);
+    assert_int_equal(f->n_closed, 1);
+    assert_int_equal(f->exportd.n_sent, 0);
+    env_virtual_advance_ms(&f->env, 60000);
+    assert_int_equal(f->exportd.n_sent, 0); /* no keep-alive any more */
+}
+
+static void test_open_keep_alive_close(void **state)
+{
+    struct fixture f;
+    Rozo__Storage s = ROZO__STORAGE__INIT;
+    Rozo__Storage *list[] = { &s };
+    char *addrs[] = { (char *)"127.0.0.1:1", (char *)"127.0.0.2:1" };
+    Rozo__MdKeepAliveResp alive = ROZO__MD_KEEP_ALIVE_RESP__INIT;
+
+    (void)state;
+    setup(&f);
+    s.id = 9;
+    s.n_addresses = 2;
+    s.addresses = addrs;
+    answer_open(&f, 77, 3000, 1, list);
+    assert_int_equal(f.n_first, 1);
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.info.id, 77);
+    assert_int_equal(f.info.export_id, 3);
+    assert_int_equal(f.map->n_storages, 1);
+    assert_int_equal(f.map->storages[0].id, 9);
+    assert_string_equal(f.map->storages[0].addrs[1], "127.0.0.2:1");
+    for (unsigned i = 0; i < 5; i++) {
+        env_virtual_advance_ms(&f.env, 1000);
+        assert_int_equal(f.exportd.n_sent, 1);
+        assert_int_equal(f.exportd.sent[0]->op, ROZO__OP__MD_KEEP_ALIVE);
+        alive.map_version = 5 + i;
+        alive.now_ns = env_wall_ns(&f.env.env);
+        alive.n_storages = i == 3 ? 1 : 0;
+        alive.storages = list;
+        fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, &alive.base);
+    }
+    assert_int_equal(f.n_maps, 2);
+    assert_int_equal(f.ahead_ns, 0);
+    close_it(&f);
+    teardown(&f);
+}
+
+static void test_a_refused_open_is_told(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NOT_FOUND, NULL);
+    assert_int_equal(f.n_first, 1);
+    assert_int_equal(f.rc, -ENOENT);
+    teardown(&f);
+}
+
+static void test_answers_that_make_no_sense_do_not_open(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    answer_open(&f, 0, 3000, 0, NULL);
+    assert_int_equal(f.rc, -EBADMSG);
+    teardown(&f);
+    setup(&f);
+    answer_open(&f, 1, 1, 0, NULL);
+    assert_int_equal(f.rc, -EBADMSG);
+    teardown(&f);
+    setup(&f);
+    fake_exportd_answer_raw(&f.exportd, 0, ROZO__STATUS__OK, "\xff\xff\xff", 3);
+    assert_int_equal(f.rc, -EBADMSG);
+    teardown(&f);
+}
+
+static void test_a_bad_map_leaves_the_old_one(void **state)
+{
+    struct fixture f;
+    Rozo__Storage s = ROZO__STORAGE__INIT;
+    Rozo__Storage *list[] = { &s };
+    char *many[MAP_ADDRS_MAX + 1];
+    char long_addr[MAP_ADDR_TEXT_MAX + 1];
+    Rozo__MdKeepAliveResp alive = ROZO__MD_KEEP_ALIVE_RESP__INIT;
+
+    (void)state;
+    setup(&f);
+    s.id = 1;
+    answer_open(&f, 77, 3000, 1, list);
+    assert_int_equal(f.n_maps, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        memset(long_addr, 'x', sizeof(long_addr) - 1);
+        long_addr[sizeof(long_addr) - 1] = '\0';
+        for (unsigned j = 0; j <= MAP_ADDRS_MAX; j++)
+            many[j] = i == 1 ? long_addr : (char *)"h:1";
+        s.id = i == 0 ? 0 : 1;
+        s.n_addresses = i == 0 ? 0 : i == 1 ? 1 : MAP_ADDRS_MAX + 1;
+        s.addresses = many;
+        env_virtual_advance_ms(&f.env, 1000);
+        alive.map_version = 100 + i;
+        alive.n_storages = 1;
+        alive.storages = list;
+        alive.now_ns = env_wall_ns(&f.env.env);
+        fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, &alive.base);
+        assert_int_equal(f.n_maps, 1);
+    }
+    close_it(&f);
+    teardown(&f);
+}
+
+static void test_it_comes_back_with_its_id_and_inodes(void **state)
+{
+    struct fixture f;
+    Rozo__MdOpenSessionReq *req;
+    unsigned n = 0;
+
+    (void)state;
+    setup(&f);
+    answer_open(&f, 77, 3000, 0, NULL);
+    refs_add(f.refs, 42);
+    refs_add(f.refs, 42);
+    env_virtual_advance_ms(&f.env, 1000);
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
+    session_lost(f.session); /* others notice as well */
+    assert_int_equal(f.exportd.n_sent, 1);
+    fake_exportd_fail(&f.exportd, 0, -ETIMEDOUT);
+    while (f.exportd.n_sent == 0) {
+        assert_true(n++ < 10);
+        env_virtual_advance_ms(&f.env, 100);
+    }
+    req = rozo__md_open_session_req__unpack(NULL, f.exportd.msg_len[0], f.exportd.msg[0]);
+    assert_non_null(req);
+    assert_int_equal(req->session, 77);
+    assert_int_equal(req->n_open_inodes, 1);
+    assert_int_equal(req->open_inodes[0], 42);
+    rozo__md_open_session_req__free_unpacked(req, NULL);
+    answer_open(&f, 77, 3000, 0, NULL);
+    assert_int_equal(f.n_opened, 2);
+    assert_int_equal(f.n_first, 1);
+    refs_remove(f.refs, 42, 2);
+    close_it(&f);
+    teardown(&f);
+}
+
+static void test_close_while_reopening(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    answer_open(&f, 77, 3000, 0, NULL);
+    session_lost(f.session);
+    assert_int_equal(f.exportd.n_sent, 1);
+    close_it(&f);
+    teardown(&f);
+}
+
+static void test_exportds_clock_is_followed(void **state)
+{
+    struct fixture f;
+    Rozo__MdKeepAliveResp alive = ROZO__MD_KEEP_ALIVE_RESP__INIT;
+
+    (void)state;
+    setup(&f);
+    answer_open(&f, 77, 3000, 0, NULL);
+    env_virtual_advance_ms(&f.env, 1000);
+    alive.now_ns = env_wall_ns(&f.env.env) + 7000000000;
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, &alive.base);
+    assert_int_equal(f.ahead_ns, 7000000000);
+    close_it(&f);
+    teardown(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_open_keep_alive_close),
+        cmocka_unit_test(test_a_refused_open_is_told),
+        cmocka_unit_test(test_answers_that_make_no_sense_do_not_open),
+        cmocka_unit_test(test_a_bad_map_leaves_the_old_one),
+        cmocka_unit_test(test_it_comes_back_with_its_id_and_inodes),
+        cmocka_unit_test(test_close_while_reopening),
+        cmocka_unit_test(test_exportds_clock_is_followed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
