@@ -1,0 +1,539 @@
+"""Wrong configs, taken ports, foreign and future data, garbage on the wire, damaged projection files.
+
+Each gives a clear message and a non-zero exit, or leaves a healthy daemon: never a crash, never wrong data.
+"""
+import contextlib
+import errno
+import os
+import random
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import time
+
+import pytest
+
+from conftest import BIN, process_runs, rozo, wait_for
+
+STARTS_MAX_S = 30
+
+
+class Daemon:
+    """One daemon by hand, with a config of our own."""
+
+    def __init__(self, folder, kind="storaged", port=None):
+        self.folder, self.kind = folder, kind
+        self.data = os.path.join(folder, "data")
+        self.port = port or free_port()
+        for name in ("node.key", "client.key"):
+            if not os.path.exists(os.path.join(folder, name)):
+                rozo("key", "new", os.path.join(folder, name))
+
+    def config(self, **change):
+        """The good config, with lines replaced: config(listen='  listen: 5')."""
+        lines = {"cluster": "cluster:", "node_key": "  node_key: %s/node.key" % self.folder,
+                 "client_key": "  client_key: %s/client.key" % self.folder, "kind": self.kind + ":",
+                 "data": "  data: " + self.data, "listen": "  listen: ['127.0.0.1:%d']" % self.port,
+                 "log": "log:", "level": "  level: info"}
+        lines.update(change)
+        return "\n".join(line for line in lines.values() if line is not None) + "\n"
+
+    def run(self, text):
+        """Start with that config; it must end by itself. (exit status, what it said)"""
+        path = os.path.join(self.folder, self.kind + ".yaml")
+        with open(path, "w") as f:
+            f.write(text)
+        try:
+            r = subprocess.run([os.path.join(BIN, self.kind), "--config", path], timeout=STARTS_MAX_S,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               errors="replace")
+        except subprocess.TimeoutExpired as e:
+            pytest.fail("%s started with\n%s\n%s" % (self.kind, text, e.stdout))
+        return r.returncode, r.stdout
+
+    @contextlib.contextmanager
+    def running(self, text=None):
+        path = os.path.join(self.folder, self.kind + ".yaml")
+        with open(path, "w") as f:
+            f.write(text or self.config())
+        with open(os.path.join(self.folder, "log"), "a") as log:
+            p = subprocess.Popen([os.path.join(BIN, self.kind), "--config", path], stdout=log, stderr=log)
+        try:
+            wait_for(lambda: can_connect(self.port), "%s to listen" % self.kind)
+            assert p.poll() is None
+            yield p
+        finally:
+            p.terminate()
+            assert p.wait(30) == 0  # a clean stop
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def can_connect(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        return True
+    except OSError:
+        return False
+
+
+def no_crash(status, said):
+    assert status == 1, "exit %d: %s" % (status, said)
+    assert "Sanitizer" not in said and "Assertion" not in said, said
+
+
+# ---- configs ----
+
+WRONG_CONFIGS = [
+    # (what replaces a line, what the complaint must name)
+    ({"listen": "  lisen: ['127.0.0.1:1']"}, r"\.yaml:6: .*lisen"),
+    ({"listen": None}, r"listen"),
+    ({"data": None}, r"data"),
+    ({"node_key": None}, r"node_key"),
+    ({"listen": "  listen: 5"}, r"\.yaml:6: .*listen.*list"),
+    ({"listen": "  listen: []"}, r"listen"),
+    ({"listen": "  listen: ['127.0.0.1']"}, r"127\.0\.0\.1"),
+    ({"listen": "  listen: ['127.0.0.1:99999']"}, r"99999"),
+    ({"listen": "  listen: ['host.invalid:1']"}, r"host\.invalid"),
+    ({"level": "  level: loud"}, r"\.yaml:8: .*(loud|level)"),
+    ({"level": "  level: {}"}, r"\.yaml:8: .*level"),
+    ({"log": "logs:"}, r"\.yaml:7: .*logs"),
+    ({"node_key": "  node_key: /nowhere/node.key"}, r"/nowhere/node\.key"),
+    ({"data": "  data: /proc/nowhere/data"}, r"/proc/nowhere"),
+    ({"cluster": "cluster: [", "node_key": None}, r"\.yaml"),
+    ({"kind": "\t:"}, r"\.yaml"),
+]
+
+
+@pytest.mark.parametrize("kind", ["exportd", "storaged"])
+@pytest.mark.parametrize("change,wanted", WRONG_CONFIGS, ids=[str(i) for i in range(len(WRONG_CONFIGS))])
+def test_wrong_config(scratch, kind, change, wanted):
+    d = Daemon(scratch, kind)
+    status, said = d.run(d.config(**change))
+    no_crash(status, said)
+    assert re.search(wanted, said), said
+
+
+@pytest.mark.parametrize("kind", ["exportd", "storaged"])
+def test_config_files_that_are_none(scratch, kind):
+    d = Daemon(scratch, kind)
+    rng = random.Random(5)
+    good = d.config()
+    for text in ("", "\n", "5", "[]", "\0" * 100, "a: &a [*a]", "- " * 5000, "{" * 5000, good + "\0",
+                 "x: y\n" * 50000, good.replace("data", "da\xff\xfeta"), good + good):
+        no_crash(*d.run(text))
+    for _ in range(20):  # a byte changed anywhere: refused, or understood, never a crash
+        at = rng.randrange(len(good))
+        text = good[:at] + chr(rng.randrange(1, 127)) + good[at + 1:]
+        path = os.path.join(scratch, "mutated.yaml")
+        with open(path, "w") as f:
+            f.write(text)
+        p = subprocess.Popen([os.path.join(BIN, kind), "--config", path], stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, cwd=scratch)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            p.wait(0.5)
+        p.terminate()
+        said = p.communicate(timeout=30)[0]
+        assert p.returncode in (0, 1, -15), (p.returncode, text, said)
+        shutil.rmtree(d.data, ignore_errors=True)
+
+
+@pytest.mark.parametrize("kind", ["exportd", "storaged"])
+def test_arguments(kind, scratch):
+    for args, status in ((["--nonsense"], 2), (["--config"], 2), ([], 2), (["--config", "/nowhere"], 1)):
+        r = subprocess.run([os.path.join(BIN, kind), *args], stdout=subprocess.PIPE, cwd=scratch,
+                           stderr=subprocess.PIPE, text=True, timeout=STARTS_MAX_S)
+        assert r.returncode == status and r.stderr, (args, r)
+
+
+@pytest.mark.parametrize("kind", ["exportd", "storaged"])
+def test_key_files(scratch, kind):
+    d = Daemon(scratch, kind)
+    path = scratch + "/node.key"
+    for text, mode in (("", 0o600), ("zz" * 32 + "\n", 0o600), ("ab" * 31 + "\n", 0o600),
+                       ("ab" * 33 + "\n", 0o600), ("ab" * 32 + "\n", 0o644)):
+        with open(path, "w") as f:
+            f.write(text)
+        os.chmod(path, mode)
+        status, said = d.run(d.config())
+        no_crash(status, said)
+        assert "node.key" in said
+
+
+# ---- ports and data directories ----
+
+@pytest.mark.parametrize("kind", ["exportd", "storaged"])
+def test_port_in_use(scratch, kind):
+    d = Daemon(scratch, kind)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        d.port = s.getsockname()[1]
+        status, said = d.run(d.config())
+    no_crash(status, said)
+    assert str(d.port) in said and "in use" in said, said
+    with d.running():  # and it starts once the port is free
+        pass
+
+
+@pytest.mark.parametrize("kind", ["exportd", "storaged"])
+def test_two_daemons_never_share_a_data_directory(scratch, kind):
+    d = Daemon(scratch, kind)
+    with d.running() as p:
+        os.mkdir(scratch + "/2")
+        second = Daemon(scratch + "/2", kind)
+        second.data = d.data
+        status, said = second.run(second.config())
+        no_crash(status, said)
+        assert d.data in said
+        assert p.poll() is None
+
+
+@pytest.mark.parametrize("kind", ["exportd", "storaged"])
+def test_data_directory_with_other_things(scratch, kind):
+    d = Daemon(scratch, kind)
+    os.mkdir(d.data)
+    with open(d.data + "/holiday.jpg", "w") as f:
+        f.write("x")
+    status, said = d.run(d.config())
+    no_crash(status, said)
+    assert d.data in said
+    assert os.listdir(d.data) == ["holiday.jpg"]
+
+
+def test_format_of_the_future(scratch):
+    for kind, name, pattern in (("storaged", "storage.id", rb"format: 1\b"),
+                                ("exportd", "format", rb"format 1\b")):
+        folder = os.path.join(scratch, kind)
+        os.mkdir(folder)
+        d = Daemon(folder, kind)
+        with d.running():
+            pass
+        path = os.path.join(d.data, name)
+        with open(path, "rb") as f:
+            was = f.read()
+        future = re.sub(pattern, lambda m: m.group(0)[:-1] + b"7", was)
+        assert future != was
+        with open(path, "wb") as f:
+            f.write(future)
+        status, said = d.run(d.config())
+        no_crash(status, said)
+        assert re.search(r"format 7", said) and name in said or d.data in said, said
+        with open(path, "rb") as f:
+            assert f.read() == future  # untouched
+        with open(path, "wb") as f:
+            f.write(was)
+        with d.running():
+            pass
+
+
+@pytest.mark.parametrize("text", [b"", b"\0" * 64, b"rozo-storage\nformat: x\n", os.urandom(500),
+                                  b"rozo-storage\nformat: 1\nincarnation: 00\n"])
+def test_damaged_identity(scratch, text):
+    d = Daemon(scratch)
+    with d.running():
+        pass
+    with open(d.data + "/storage.id", "wb") as f:
+        f.write(text)
+    status, said = d.run(d.config())
+    no_crash(status, said)
+    assert "storage.id" in said
+
+
+def test_a_storage_of_another_cluster_is_not_admitted(cluster):
+    """Same keys, another cluster: its data belongs to somebody else."""
+    a, b = cluster(layout=0, mounts=0), cluster(layout=0, mounts=0, start=False)
+    os.makedirs(b.dir + "/etc")
+    b.up()
+    b.down()
+    d = Daemon(b.base + "/", "storaged")
+    d.data = b.data("storaged-1")
+    for name in ("node.key", "client.key"):
+        shutil.copy2(os.path.join(a.dir, "etc", name), os.path.join(d.folder, name))
+    with d.running():
+        r = a.admin("storage", "add", "127.0.0.1:%d" % d.port, check=False)
+        assert r.returncode == 1 and r.stderr
+        assert len(a.status()["storages"]) == 4
+
+
+def test_swapped_data_directories_never_give_wrong_data(cluster):
+    """Somebody exchanged two disks of one cluster."""
+    c = cluster(layout=0)
+    data = os.urandom(1 << 20)
+    with open(c.mnt + "/f", "wb") as f:
+        f.write(data)
+    c.down()
+    one, two = c.data("storaged-1"), c.data("storaged-2")
+    os.rename(one, one + ".x")
+    os.rename(two, one)
+    os.rename(one + ".x", two)
+    c.up(check=False)
+    rozo("dev", "up", "--dir", c.dir, check=False)
+    try:
+        with open(c.mnt + "/f", "rb") as f:
+            assert f.read() == data
+    except OSError as e:
+        assert e.errno in (errno.EIO, errno.ENOENT, errno.ENOTCONN, errno.ETIMEDOUT)
+    c.down()
+    os.rename(one, one + ".x")
+    os.rename(two, one)
+    os.rename(one + ".x", two)
+    c.up()
+    with open(c.mnt + "/f", "rb") as f:
+        assert f.read() == data
+
+
+# ---- mounting ----
+
+def rozomount(*args, timeout=90):
+    return subprocess.run([os.path.join(BIN, "rozomount"), *args], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=timeout)
+
+
+def test_mounts_that_cannot_be(cluster, scratch):
+    c = cluster(layout=0)
+    key = "key=%s/etc/client.key" % c.dir
+    exportd = c.dev_status()["exportd"]
+    full, empty, plain = scratch + "/full", scratch + "/empty", scratch + "/plain"
+    os.makedirs(full + "/something")
+    os.mkdir(empty)
+    with open(plain, "w") as f:
+        f.write("x")
+    rozo("key", "new", scratch + "/other.key")
+    nobody = "127.0.0.1:%d" % free_port()
+    for args, wanted in (
+            ([exportd + "/main", full, "-o", key], "not empty|nonempty"),
+            ([exportd + "/main", plain, "-o", key], "plain"),
+            ([exportd + "/main", scratch + "/none", "-o", key], "none"),
+            ([exportd + "/main", c.mnt, "-o", key], "mount"),
+            ([exportd + "/nothing", empty, "-o", key], "nothing"),
+            ([exportd + "/main", empty, "-o", "key=/nowhere/k"], "/nowhere/k"),
+            ([exportd + "/main", empty, "-o", "key=%s/other.key" % scratch], "key"),
+            ([nobody + "/main", empty, "-o", key + ",mount_timeout=3"], re.escape(nobody)),
+            ([exportd + "/main", empty, "-o", key + ",nonsense=5"], "nonsense")):
+        r = rozomount(*args)
+        assert r.returncode in (1, 2), (args, r)
+        assert re.search(wanted, r.stderr), (args, r.stderr)
+        assert not os.path.ismount(empty)
+    for args in ([], [exportd + "/main"], ["nonsense", empty], [exportd + "/main", empty, "more"]):
+        assert rozomount(*args).returncode == 2, args
+    assert os.listdir(c.mnt) == []
+
+
+def test_a_hung_exportd_at_mount(cluster, scratch):
+    """A port that takes connections and never answers."""
+    c = cluster(layout=0, mounts=0)
+    os.mkdir(scratch + "/m")
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen(16)
+        r = rozomount("127.0.0.1:%d/main" % s.getsockname()[1], scratch + "/m", "-o",
+                      "key=%s/etc/client.key,mount_timeout=3" % c.dir)
+        assert r.returncode == 1 and r.stderr
+        r = c.admin("status", "--exportd", "127.0.0.1:%d" % s.getsockname()[1], check=False)
+        assert r.returncode == 1 and r.stderr
+
+
+# ---- the wire ----
+
+def garbage(rng):
+    """What a scanner, a wrong client or an attacker sends."""
+    yield b""
+    yield b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    yield b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + rng.randbytes(200)  # TLS
+    yield b"\0" * 100000
+    yield b"\xff" * 100000
+    yield rng.randbytes(1)
+    yield rng.randbytes(47)
+    yield rng.randbytes(1 << 20)
+    for kind in range(7):  # frames that begin well
+        for length in (0, 1, 4 << 20, 0xffffffff):
+            yield b"ROZ1" + struct.pack("<HHHHQQIIII", 1, kind, rng.randrange(300), 0, rng.randrange(9), 0,
+                                        length, length, 0, rng.randrange(1 << 32)) + rng.randbytes(64)
+
+
+def test_garbage_on_every_listening_port(cluster):
+    c = cluster(layout=0, links=2)
+    data = os.urandom(1 << 20)
+    with open(c.mnt + "/f", "wb") as f:
+        f.write(data)
+        os.fsync(f.fileno())
+    pids = {name: c.pid(name) for name in c.names()}
+    rng = random.Random(11)
+    silent = []
+    for name in c.daemons():
+        for address in c.addresses(name):
+            for blob in garbage(rng):
+                with socket.create_connection(address, timeout=10) as s:
+                    s.settimeout(0.05)
+                    with contextlib.suppress(OSError):  # closed on us in the middle: its right
+                        s.sendall(blob)
+                        s.recv(4096)
+            for _ in range(30):
+                s = socket.create_connection(address, timeout=10)
+                s.setblocking(False)
+                with contextlib.suppress(OSError):
+                    s.send(b"ROZ1"[:rng.randrange(5)])
+                silent.append(s)  # kept open: nobody waits for them
+    assert {name: c.pid(name) for name in c.names()} == pids
+    assert all(process_runs(pid) for pid in pids.values())
+    assert all(s["up"] for s in c.status()["storages"])
+    c.remount()  # new connections are taken while the silent ones hang around
+    with open(c.mnt + "/f", "rb") as f:
+        assert f.read() == data
+    for s in silent:
+        s.close()
+    for name in c.daemons():  # complaints are rate limited
+        assert len(c.log(name)) < 1 << 20
+
+
+# ---- projection files ----
+
+def damage_ways():
+    """name -> function(path, rng): one way a disk can hurt a projection file."""
+    def cut(to):
+        def do(path, _rng):
+            size = os.path.getsize(path)
+            os.truncate(path, int(to * size) if isinstance(to, float) else min(to, size))
+        return do
+
+    def scribble(first, last, n):
+        def do(path, rng):
+            with open(path, "r+b") as f:
+                size = os.path.getsize(path)
+                for _ in range(n):
+                    f.seek(rng.randrange(min(first, size - 1), min(last, size)))
+                    f.write(rng.randbytes(1))
+        return do
+
+    def fill(first, n_bytes, byte):
+        def do(path, _rng):
+            with open(path, "r+b") as f:
+                f.seek(first)
+                f.write(bytes([byte]) * n_bytes)
+        return do
+
+    def swap_pages(path, _rng):
+        with open(path, "r+b") as f:
+            a, b = f.read(16384), f.read(16384)
+            f.seek(0)
+            f.write(b + a)
+
+    end = 1 << 40
+    return {"empty": cut(0), "100 bytes": cut(100), "header page only": cut(4096), "no bodies": cut(20480),
+            "half": cut(0.5), "one byte short": cut(0.99999), "header bytes": scribble(0, 4096, 64),
+            "mark bytes": scribble(4096, 12288, 64), "heads": scribble(16384, 20480, 200),
+            "bodies": scribble(20480, end, 500), "everywhere": scribble(0, end, 2000),
+            "zero header": fill(0, 4096, 0), "zero marks": fill(4096, 8192, 0),
+            "ones in marks": fill(4096, 8192, 255), "zero heads": fill(16384, 4096, 0),
+            "ones in heads": fill(16384, 4096, 255), "zero body page": fill(32768, 4096, 0),
+            "swapped": swap_pages}
+
+
+# Damage that a checksum sees. A file cut short or zeroed on more than n - k storages is a loss beyond what the
+# layout promises, and says "never written" with several voices.
+SEEN = ("header bytes", "heads", "bodies", "everywhere", "zero header", "ones in heads", "zero body page")
+
+
+def projection_files(c, storage, ino):
+    """Paths of the projection files of an inode on one storage."""
+    found = []
+    for folder, _, names in os.walk(os.path.join(c.data(storage), "objects")):
+        # The name is the file id in hex: export, generation, inode number, little-endian.
+        found += [os.path.join(folder, n) for n in names if struct.pack("<Q", ino).hex() in n or
+                  "%016x" % ino in n]
+    return found
+
+
+def test_damaged_projection_files(cluster):
+    """One projection of each of many files is damaged in its own way: all read back right. Then a second
+    one too: EIO or the right bytes, never others."""
+    c = cluster(layout=0)
+    rng = random.Random(3)
+    files = {}
+    for way in damage_ways():
+        path = os.path.join(c.mnt, way.replace(" ", "-"))
+        data = rng.randbytes(3 * 128 * 8192 // 2 + 777)  # an extent and a half, a short last block
+        with open(path, "wb") as f:
+            f.write(data)
+            os.fsync(f.fileno())
+        files[way] = (path, data, os.stat(path).st_ino)
+
+    def damage(n_th, ways):
+        """The n-th storage that holds something of the file."""
+        hit = 0
+        for way in ways:
+            do = damage_ways()[way]
+            ino = files[way][2]
+            holders = [s for s in c.names("storaged") if projection_files(c, s, ino)]
+            for path in projection_files(c, holders[n_th], ino):
+                do(path, rng)
+                hit += 1
+        assert hit >= len(ways)
+
+    def read_all(errors_allowed=()):
+        c.remount()
+        wrong = []
+        for way, (path, data, _) in files.items():
+            try:
+                with open(path, "rb") as f:
+                    if f.read() != data:
+                        wrong.append(way + ": wrong bytes")
+            except OSError as e:
+                if way not in errors_allowed or e.errno != errno.EIO:
+                    wrong.append("%s: %s" % (way, e))
+        assert not wrong, wrong
+
+    for name in c.names("storaged"):
+        c.kill(name)
+    damage(0, list(files))
+    c.restart(*c.names("storaged"))
+    c.wait_all_up()
+    read_all()
+    for name in c.names("storaged"):
+        c.kill(name)
+    damage(1, SEEN)
+    c.restart(*c.names("storaged"))
+    c.wait_all_up()
+    read_all(errors_allowed=SEEN)
+    # What is damaged can be written anew and removed.
+    for way, (path, _, _) in files.items():
+        with open(path, "wb") as f:
+            f.write(way.encode())
+            os.fsync(f.fileno())
+    c.remount()
+    for way, (path, _, _) in files.items():
+        with open(path, "rb") as f:
+            assert f.read() == way.encode()
+        os.unlink(path)
+    assert all(process_runs(c.pid(name)) for name in c.names())
+
+
+def test_damage_under_a_running_storage(cluster):
+    """Bytes change on the disk while the storage has the file open."""
+    c = cluster(layout=0)
+    data = os.urandom(1 << 20)
+    path = c.mnt + "/f"
+    with open(path, "wb") as f:
+        f.write(data)
+        os.fsync(f.fileno())
+    ino = os.stat(path).st_ino
+    rng = random.Random(9)
+    victim = [s for s in c.names("storaged") if projection_files(c, s, ino)][0]
+    end = time.monotonic() + 5
+    for do in damage_ways().values():
+        for p in projection_files(c, victim, ino):
+            if os.path.getsize(p) > 65536:
+                do(p, rng)
+        with open(path, "rb") as f:
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            assert f.read() == data
+        if time.monotonic() > end and len(os.listdir(c.mnt)) > 1:
+            break
+    assert process_runs(c.pid(victim))
