@@ -18,6 +18,8 @@ struct range_op {
     struct spread spread;
     uint64_t version; /* of a mark */
     uint64_t first_block, n_blocks;
+    uint32_t verified; /* candidates that told their verifier */
+    uint64_t verifier[DIST_MAX];
 };
 
 static size_t mark_fill(struct spread *s, unsigned candidate, unsigned projection,
@@ -36,18 +38,44 @@ static size_t mark_fill(struct spread *s, unsigned candidate, unsigned projectio
     return len + rozo__st_mark_req__pack(&req, msg + len);
 }
 
+static void mark_acked(struct spread *s, unsigned candidate, const struct rpc_request *rq)
+{
+    struct range_op *op = container_of(s, struct range_op, spread);
+    Rozo__StMarkResp *resp = NULL;
+
+    if (rq->answer_msg_len != 0)
+        resp = rozo__st_mark_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+    if (resp == NULL)
+        return;
+    op->verified |= 1u << candidate;
+    op->verifier[candidate] = resp->verifier;
+    rozo__st_mark_resp__free_unpacked(resp, NULL);
+}
+
+static void mark_is_unsynced(struct range_op *op)
+{
+    struct storcli_file *file = op->op.file;
+
+    for (unsigned i = 0; i < file->c; i++) {
+        if ((op->verified >> i & 1) != 0)
+            unsynced_verify(&file->unsynced, i, op->verifier[i]);
+    }
+    unsynced_add_mark(&file->unsynced, op->version, op->first_block, op->n_blocks,
+                      &op->spread.held);
+}
+
 static void on_mark_spread(struct spread *s, int rc)
 {
     struct range_op *op = container_of(s, struct range_op, spread);
 
     if (rc == 0)
-        unsynced_add_mark(&s->file->unsynced, op->version, op->first_block, op->n_blocks,
-                          &s->held);
+        mark_is_unsynced(op);
     op_end(&op->op, rc);
 }
 
 static const struct spread_ops mark_spread_ops = {
     .fill = mark_fill,
+    .acked = mark_acked,
     .ended = on_mark_spread,
     .extras = true,
 };

@@ -3,8 +3,9 @@
  *
  * In:     answers of any storages, in any order. Any thread.
  * Out:    a version that is never older than the newest acknowledged one, or "ask on".
- * Keeps:  I2 and I6. Every acknowledged version is on at least q storages, so one that has fewer
- *         than q holders even if all the silent ones had it was never acknowledged.
+  * Keeps:  I2 and I6. An acknowledged version was taken by at least q storages, and each of them still
+ *         has it, or a newer one that replaced it. So a version may be returned when those that have
+ *         a newer one and those that are silent are, together, fewer than q.
  * Ask:    DESIGN section 7; every read of every user depends on these rules.
  */
 #include "storcli/core/resolve.h"
@@ -67,7 +68,7 @@ enum resolve_result resolve_block(unsigned k, unsigned q, uint32_t candidates,
                                   unsigned n_answers, uint64_t *version,
                                   uint16_t *user_bytes)
 {
-    uint32_t silent = candidates & ~told;
+    uint32_t silent = candidates & ~told, newer = 0;
     uint64_t v = 0;
     bool limited = false;
 
@@ -83,8 +84,9 @@ enum resolve_result resolve_block(unsigned k, unsigned q, uint32_t candidates,
             *user_bytes = answers[i].user_bytes;
             return answers[i].user_bytes == 0 ? RESOLVE_HOLE : RESOLVE_DATA;
         }
-        if (count(holders_of(answers, n_answers, v) | silent) >= q)
-            return RESOLVE_UNCLEAR; /* v may have been acknowledged */
+        newer |= holders_of(answers, n_answers, v);
+        if (count(newer | silent) >= q)
+            return RESOLVE_UNCLEAR; /* something newer than the rest may have been acknowledged */
         limited = true;
     }
     return RESOLVE_UNCLEAR;

@@ -76,6 +76,8 @@ static void try_acked(struct spread_try *try)
     s->held.all |= 1u << try->candidate;
     s->held.any |= 1u << try->candidate;
     s->held.projection[try->candidate] = try->projection;
+    if (s->ops->acked != NULL)
+        s->ops->acked(s, try->candidate, &try->rq);
 }
 
 static void on_try_answer(struct rpc_request *rq, int rc)
@@ -99,7 +101,7 @@ static void try_send(struct spread *s, unsigned candidate, unsigned projection)
     uint8_t msg[MSG_BYTES_MAX];
 
     try->state = TRY_SENT;
-    try->slow = false;
+    try->away = try->slow = false;
     try->projection = (uint8_t)projection;
     try->sent_ns = now_ns;
     try->rq = (struct rpc_request){
@@ -124,10 +126,16 @@ static void note_slow_ones(struct spread *s, uint64_t now_ns)
     for (unsigned i = 0; i < s->file->c; i++) {
         struct spread_try *try = &s->tries[i];
 
-        if (try->state != TRY_SENT || try->slow)
+        if (try->state != TRY_SENT)
+            continue;
+        if (try->away && engine_is_up(s->file, i)) { /* it is back, and has our request */
+            try->away = try->slow = false;
+            try->sent_ns = now_ns;
+        }
+        if (try->slow)
             continue;
         if (!engine_is_up(s->file, i)) {
-            try->slow = true;
+            try->away = try->slow = true;
         } else if (now_ns - try->sent_ns >= ms_ns(patience_ms(s, try))) {
             try->slow = true;
             engine_peer_slow(s->file, i);
@@ -153,6 +161,11 @@ static int pick_candidate(struct spread *s, unsigned projection, enum peer_rank 
             return (int)projection;
         for (unsigned i = file->n; i < file->c; i++) {
             if (is_free(&s->tries[i], now_ns) && engine_rank(file, i) == rank)
+                return (int)i;
+        }
+        for (unsigned i = 0; i < file->n; i++) { /* came back too late for its own */
+            if ((s->acked >> i & 1) != 0 && is_free(&s->tries[i], now_ns) &&
+                engine_rank(file, i) == rank)
                 return (int)i;
         }
     }

@@ -17,6 +17,8 @@ struct spread_ops {
      * be PROJECTION_ANY when `extras` is set. */
     size_t (*fill)(struct spread *s, unsigned candidate, unsigned projection,
                    struct rpc_request *rq, uint8_t msg[MSG_BYTES_MAX]);
+    /** This candidate has it; its answer is in rq. May be NULL. */
+    void (*acked)(struct spread *s, unsigned candidate, const struct rpc_request *rq);
     /** Over: nothing of it is under way. The spread may be freed. Never inside spread_start(). */
     void (*ended)(struct spread *s, int rc);
     bool extras; /* afterwards the other candidates are asked too, for what it is worth */
@@ -42,6 +44,7 @@ struct spread_try {
     uint8_t projection;
     uint8_t state; /* enum spread_try_state */
     bool slow;     /* not waited for any more, though its answer will count */
+    bool away;     /* that is because its channel is not up */
 };
 
 /* Embedded in its owner; tries are owned from spread_start() to ended or spread_cancel(). */

@@ -84,6 +84,7 @@ struct sync_op {
     uint64_t deadline_ns;
     uint32_t unfit; /* candidates that could not take what another had lost */
     bool denied;
+    bool lost; /* something acknowledged cannot be made stable any more */
     struct remake remake;
     struct sync_peer peers[DIST_MAX];
 };
@@ -116,9 +117,11 @@ static void sync_end(struct sync_op *op, int rc)
     }
     watch_stop(file->cli, &op->watch);
     remake_release(op);
-    if (rc != 0)
+    if (rc != 0) /* but not what is lost: nobody can sync that */
         unsynced_merge_older(&file->unsynced, &op->set);
     unsynced_free(&op->set);
+    if (op->lost && file->sync_waiting != NULL) /* its callers count on the same bytes */
+        file->sync_waiting->lost = true;
     file->syncing = NULL;
     free(op);
     engine_next_sync(
@@ -133,6 +136,16 @@ static void sync_end(struct sync_op *op, int rc)
 
 /* ---- asking storages to sync ---- */
 
+static uint64_t sync_verifier(const struct rpc_request *rq)
+{
+    Rozo__StSyncResp *resp =
+        rozo__st_sync_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+    uint64_t verifier = resp == NULL ? 0 : resp->verifier;
+
+    rozo__st_sync_resp__free_unpacked(resp, NULL);
+    return verifier;
+}
+
 static void on_sync_answer(struct rpc_request *rq, int rc)
 {
     struct sync_peer *peer = container_of(rq, struct sync_peer, rq);
@@ -141,6 +154,8 @@ static void on_sync_answer(struct rpc_request *rq, int rc)
     assert(peer->state == PEER_SENT);
     if (rc == 0 && rq->status == ROZO__STATUS__OK) {
         peer->state = PEER_SYNCED;
+        unsynced_verify(&op->set, peer->candidate,
+                        sync_verifier(rq)); /* or it lost all */
     } else {
         peer->state = PEER_FAILED;
         peer->retry_ns = engine_now_ns(op->file->cli) + ms_ns(RETRY_MS);
@@ -226,14 +241,19 @@ static bool is_fit(struct sync_op *op, const struct holders *held, uint32_t lost
            engine_is_up(op->file, candidate);
 }
 
-/* A new home for projection p: its own, if that is fit again, else a spare. -1: none. */
+/* A new home for projection p: its own, if that is fit again, a spare, or a storage whose own
+ * projection is elsewhere. -1: none. */
 static int pick_target(struct sync_op *op, const struct holders *held, uint32_t lost,
-                       unsigned p)
+                       uint32_t there, unsigned p)
 {
     if (is_fit(op, held, lost, p))
         return (int)p;
     for (unsigned i = op->file->n; i < op->file->c; i++) {
         if (is_fit(op, held, lost, i))
+            return (int)i;
+    }
+    for (unsigned i = 0; i < op->file->n; i++) {
+        if ((there >> i & 1) != 0 && is_fit(op, held, lost, i))
             return (int)i;
     }
     return -1;
@@ -243,6 +263,7 @@ enum heal {
     HEAL_NOTHING, /* all holders are there, or enough of them */
     HEAL_REMAKE,  /* op->remake says what */
     HEAL_STUCK,   /* too few, and nobody to take it */
+    HEAL_LOST,    /* what was acknowledged is nowhere any more */
 };
 
 /* What to do about the holders of one range that are lost. */
@@ -251,10 +272,12 @@ static enum heal holders_heal(struct sync_op *op, struct holders *held, uint32_t
 {
     uint32_t there = projections_of(held, ~lost);
 
-    if ((held->any & lost) == 0)
+    if ((held->any & lost) == 0 && held->gone == 0)
         return HEAL_NOTHING;
+    if ((unsigned)__builtin_popcount(there) < op->file->k)
+        return (held->any & lost) != 0 ? HEAL_STUCK : HEAL_LOST;
     for (unsigned p = 0; can && p < op->file->n; p++) {
-        int target = (there >> p & 1) != 0 ? -1 : pick_target(op, held, lost, p);
+        int target = (there >> p & 1) != 0 ? -1 : pick_target(op, held, lost, there, p);
 
         if (target < 0)
             continue;
@@ -267,7 +290,15 @@ static enum heal holders_heal(struct sync_op *op, struct holders *held, uint32_t
         return HEAL_STUCK;
     held->all &= ~lost;
     held->any &= ~lost;
+    held->gone = 0;
     return HEAL_NOTHING;
+}
+
+/* Say so once: at the end of this sync. */
+static void holders_lose(struct sync_op *op, struct holders *held)
+{
+    op->lost = true;
+    held->any = held->all = held->gone = 0;
 }
 
 /* The first range or mark that a lost storage leaves with too little. */
@@ -285,6 +316,8 @@ static enum heal find_remake(struct sync_op *op, uint32_t lost)
 
         if (heal == HEAL_STUCK)
             worst = HEAL_STUCK;
+        if (heal == HEAL_LOST)
+            holders_lose(op, is_mark ? &mark->held : &op->set.ranges[index].held);
         if (heal != HEAL_REMAKE)
             continue;
         op->remake.is_mark = is_mark;
@@ -315,6 +348,32 @@ static void remake_failed(struct sync_op *op)
     op->state = SYNC_ASK;
 }
 
+static void remake_restart(struct sync_op *op)
+{
+    op->remake.next_block = op->set.ranges[op->remake.index].first_block;
+    op->remake.n_blocks = op->remake.at = 0;
+}
+
+/* Did the new home lose its memory since the last put? Then this projection starts again. */
+static bool put_verify(struct sync_op *op, const struct rpc_request *rq)
+{
+    Rozo__StMarkResp *mark = NULL;
+    Rozo__StWriteResp *write = NULL;
+    bool changed = false;
+
+    if (rq->op == ROZO__OP__ST_MARK && rq->answer_msg_len != 0)
+        mark = rozo__st_mark_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+    if (rq->op == ROZO__OP__ST_WRITE)
+        write = rozo__st_write_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+    if (mark != NULL)
+        changed = unsynced_verify(&op->set, op->remake.target, mark->verifier);
+    if (write != NULL)
+        changed = unsynced_verify(&op->set, op->remake.target, write->verifier);
+    rozo__st_mark_resp__free_unpacked(mark, NULL);
+    rozo__st_write_resp__free_unpacked(write, NULL);
+    return changed;
+}
+
 static void on_put_answer(struct rpc_request *rq, int rc)
 {
     struct remake *remake = container_of(rq, struct remake, rq);
@@ -323,10 +382,14 @@ static void on_put_answer(struct rpc_request *rq, int rc)
 
     assert(op->state == SYNC_PUTTING);
     if (rc == 0 && rq->status == ROZO__STATUS__OK) {
+        bool changed = put_verify(op, rq);
+
         remake->at += remake->put_blocks;
         op->state = SYNC_REMAKE;
         if (remake->is_mark)
             remake_done(op);
+        else if (changed)
+            remake_restart(op);
     } else if (rc == 0 && rq->status == ROZO__STATUS__STALE_VERSION && !remake->is_mark &&
                in_time) {
         remake->next_block -= remake->n_blocks; /* overwritten meanwhile: read it again */
@@ -363,17 +426,17 @@ static void put_send(struct sync_op *op, uint16_t what, const void *msg, size_t 
     remake->rq.msg = NULL; /* copied */
 }
 
-static void put_mark(struct sync_op *op)
+static void put_mark(struct sync_op *op, uint64_t first_block, uint64_t n_blocks,
+                     uint64_t version)
 {
-    const struct unsynced_mark *mark = &op->set.marks[op->remake.index];
     Rozo__StMarkReq req = ROZO__ST_MARK_REQ__INIT;
     uint8_t msg[MSG_BYTES_MAX];
     size_t len = engine_msg_begin(op->file, msg);
 
     req.projection = op->remake.projection;
-    req.first_block = mark->first_block;
-    req.n_blocks = mark->n_blocks;
-    req.version = mark->version;
+    req.first_block = first_block;
+    req.n_blocks = n_blocks;
+    req.version = version;
     req.to_storage = op->file->target.storages[op->remake.target];
     len += rozo__st_mark_req__pack(&req, msg + len);
     put_send(op, ROZO__OP__ST_MARK, msg, len, 0);
@@ -424,7 +487,6 @@ static void put_records(struct sync_op *op, unsigned n)
     remake->iov[0] = (struct iovec){ .iov_base = heads, .iov_len = n * head_bytes };
     remake->iov[1] =
         (struct iovec){ .iov_base = bodies, .iov_len = put_seal(op, n, heads, bodies) };
-    remake->put_blocks = n;
     req.projection = remake->projection;
     req.first_block = remake->next_block - remake->n_blocks + remake->at;
     req.n_records = n;
@@ -463,29 +525,45 @@ static void remake_read(struct sync_op *op)
                 op);
 }
 
-/* Put the next run of records that was read, or read on, or be done with this projection. */
+/* Blocks from remake->at on that are one run: records, or holes of one version. */
+static unsigned run_length(const struct remake *remake)
+{
+    bool hole = remake->user_bytes[remake->at] == 0;
+    unsigned b = remake->at + 1;
+
+    while (b < remake->n_blocks && (remake->user_bytes[b] == 0) == hole &&
+           (!hole || remake->versions[b] == remake->versions[remake->at]))
+        b++;
+    return b - remake->at;
+}
+
+/* Put the next run that was read, or read on, or be done with this projection. */
 static void remake_step(struct sync_op *op)
 {
     struct remake *remake = &op->remake;
-    unsigned n = 0;
+    const struct unsynced_mark *mark = &op->set.marks[remake->index];
+    unsigned n;
 
     if (remake->is_mark) {
-        put_mark(op);
+        put_mark(op, mark->first_block, mark->n_blocks, mark->version);
         return;
     }
-    while (remake->at < remake->n_blocks && remake->user_bytes[remake->at] == 0)
-        remake->at++; /* a hole by now: nothing of it is lost */
-    /* short blocks end a run only by their shorter bodies: records need not be equal */
-    while (remake->at + n < remake->n_blocks && remake->user_bytes[remake->at + n] != 0)
-        n++;
-    if (n > 0) {
+    while (remake->at < remake->n_blocks && remake->versions[remake->at] == 0)
+        remake->at++; /* between the blocks that were written */
+    if (remake->at == remake->n_blocks) {
+        if (remake->next_block == op->set.ranges[remake->index].end_block)
+            remake_done(op);
+        else
+            remake_read(op);
+        return;
+    }
+    n = run_length(remake);
+    remake->put_blocks = n;
+    if (remake->user_bytes[remake->at] != 0)
         put_records(op, n);
-        return;
-    }
-    if (remake->next_block == op->set.ranges[remake->index].end_block)
-        remake_done(op);
-    else
-        remake_read(op);
+    else /* somebody made it a hole since: a newer word than ours */
+        put_mark(op, remake->next_block - remake->n_blocks + remake->at, n,
+                 remake->versions[remake->at]);
 }
 
 static bool remake_begin(struct sync_op *op)
@@ -526,7 +604,7 @@ static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t n
 
     if (lost != 0 && op->denied) {
         rc = -EACCES;
-    } else if (lost != 0) {
+    } else {
         enum heal heal = find_remake(op, lost);
 
         if (heal == HEAL_REMAKE && remake_begin(op))
@@ -535,7 +613,7 @@ static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t n
             op->unfit = 0; /* they may have recovered */
             return STEP_WAIT;
         }
-        rc = heal == HEAL_REMAKE ? -ENOMEM : heal == HEAL_STUCK ? -EIO : 0;
+        rc = heal == HEAL_REMAKE ? -ENOMEM : heal == HEAL_STUCK || op->lost ? -EIO : 0;
     }
     sync_end(op, rc);
     return STEP_ENDED;

@@ -15,7 +15,7 @@
 
 static bool holders_equal(const struct holders *a, const struct holders *b)
 {
-    if (a->all != b->all || a->any != b->any)
+    if (a->all != b->all || a->any != b->any || a->gone != b->gone)
         return false;
     for (unsigned i = 0; i < DIST_MAX; i++) {
         if ((a->all >> i & 1) != 0 && a->projection[i] != b->projection[i])
@@ -35,6 +35,14 @@ static void holders_merge(struct holders *into, const struct holders *from)
     }
     into->all = all;
     into->any |= from->any;
+    into->gone |= from->gone;
+}
+
+static void holder_lost(struct holders *held, uint32_t bit)
+{
+    held->gone |= held->any & bit;
+    held->any &= ~bit;
+    held->all &= ~bit;
 }
 
 void unsynced_free(struct unsynced *u)
@@ -187,6 +195,22 @@ void unsynced_add_mark(struct unsynced *u, uint64_t version, uint64_t first_bloc
     };
 }
 
+bool unsynced_verify(struct unsynced *u, unsigned candidate, uint64_t verifier)
+{
+    uint32_t bit = 1u << candidate;
+    bool changed = (u->verified & bit) != 0 && u->verifier[candidate] != verifier;
+
+    u->verified |= bit;
+    u->verifier[candidate] = verifier;
+    if (!changed)
+        return false;
+    for (uint32_t i = 0; i < u->n_ranges; i++)
+        holder_lost(&u->ranges[i].held, bit);
+    for (uint32_t i = 0; i < u->n_marks; i++)
+        holder_lost(&u->marks[i].held, bit);
+    return true;
+}
+
 bool unsynced_is_empty(const struct unsynced *u)
 {
     return u->n_ranges == 0 && u->n_marks == 0;
@@ -209,6 +233,10 @@ void unsynced_merge_older(struct unsynced *u, struct unsynced *older)
 
     *u = *older;
     *older = (struct unsynced){ 0 };
+    for (unsigned i = 0; i < DIST_MAX; i++) {
+        if ((newer.verified >> i & 1) != 0)
+            unsynced_verify(u, i, newer.verifier[i]);
+    }
     for (uint32_t i = 0; i < newer.n_ranges; i++) {
         const struct unsynced_range *range = &newer.ranges[i];
 

@@ -20,8 +20,9 @@ enum {
 
 /* Who holds something. Bits are places in the distribution. */
 struct holders {
-    uint32_t all; /* they hold every unsynced block of the range */
-    uint32_t any; /* they hold some of it: all of these are to be synced */
+    uint32_t all;  /* they hold every unsynced block of the range */
+    uint32_t any;  /* they hold some of it: all of these are to be synced */
+    uint32_t gone; /* they held some of it and may have lost it since */
     uint8_t projection[DIST_MAX]; /* of those in `all` */
 };
 
@@ -44,6 +45,8 @@ struct unsynced {
     struct unsynced_range *ranges; /* owned */
     uint32_t n_ranges, ranges_max; /* ranges_max: allocated */
     uint32_t n_marks;
+    uint32_t verified;           /* candidates whose verifier is known */
+    uint64_t verifier[DIST_MAX]; /* what they answered writes with, see StSyncResp */
     struct unsynced_mark marks[UNSYNCED_MARKS_MAX];
 };
 
@@ -53,6 +56,9 @@ void unsynced_add(struct unsynced *u, uint64_t first_block, uint64_t n_blocks,
                   const struct holders *held);
 void unsynced_add_mark(struct unsynced *u, uint64_t version, uint64_t first_block,
                        uint64_t n_blocks, const struct holders *held);
+/** This storage answered with this verifier: when it is another than before, what it holds of the
+ * list so far may be lost. Call it before adding what the answer was to. True when it is so. */
+bool unsynced_verify(struct unsynced *u, unsigned candidate, uint64_t verifier);
 bool unsynced_is_empty(const struct unsynced *u);
 /** Everybody who holds something unsynced. */
 uint32_t unsynced_any(const struct unsynced *u);

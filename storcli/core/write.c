@@ -32,6 +32,7 @@ struct write_piece {
         body_at[CODEC_N_MAX]; /* in scratch: n_blocks bodies of each coded projection */
     size_t iov_at[CODEC_N_MAX];
     unsigned n_iov[CODEC_N_MAX];
+    uint64_t verifier[DIST_MAX]; /* of those who have it */
 };
 
 /* One write: every turn codes and sends one piece more, until all are under way. */
@@ -158,13 +159,36 @@ static void piece_free(struct write_piece *piece)
     piece->scratch = NULL;
 }
 
+static void write_acked(struct spread *s, unsigned candidate,
+                        const struct rpc_request *rq)
+{
+    struct write_piece *piece = container_of(s, struct write_piece, spread);
+    Rozo__StWriteResp *resp =
+        rozo__st_write_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+
+    piece->verifier[candidate] = resp == NULL ? 0 : resp->verifier;
+    rozo__st_write_resp__free_unpacked(resp, NULL);
+}
+
+static void piece_is_unsynced(struct write_piece *piece)
+{
+    struct storcli_file *file = piece->op->op.file;
+
+    for (unsigned i = 0; i < file->c; i++) {
+        if ((piece->spread.held.any >> i & 1) != 0)
+            unsynced_verify(&file->unsynced, i, piece->verifier[i]);
+    }
+    unsynced_add(&file->unsynced, piece->first_block, piece->n_blocks,
+                 &piece->spread.held);
+}
+
 static void on_piece_spread(struct spread *s, int rc)
 {
     struct write_piece *piece = container_of(s, struct write_piece, spread);
     struct write_op *op = piece->op;
 
     if (rc == 0 && !op->sync)
-        unsynced_add(&s->file->unsynced, piece->first_block, piece->n_blocks, &s->held);
+        piece_is_unsynced(piece);
     if (rc == 0)
         s->file->cli->stats.blocks_written += piece->n_blocks;
     if (rc != 0 && op->rc == 0)
@@ -176,6 +200,7 @@ static void on_piece_spread(struct spread *s, int rc)
 
 static const struct spread_ops write_spread_ops = {
     .fill = write_fill,
+    .acked = write_acked,
     .ended = on_piece_spread,
 };
 

@@ -1,0 +1,765 @@
+/*
+ * sim_blocks.c - random work of several clients on one file, under faults, against a model.
+ *
+ * Goal: I1, I2, I6 for the block engine. An acknowledged write is returned by every later read
+ * while its storages are there; a read never returns what nobody wrote, nor anything older than the
+ * newest acknowledged; no call hangs; what a sync said is stable is stable.
+ * Method: clients write, mark, read and sync overlapping runs; storages go down, hang, fill up, rot
+ * and lose power at random. The model knows every version ever written to each block.
+ *
+ *     rozo-sim-blocks [--mode budget|chaos|power] [--layout L] [--storages N] [--kind K]
+ *                     [--seed S] [--seeds N] [--steps N]
+ *
+ * Modes: budget, never more than n-k storages away: every call succeeds within 2 s. chaos: anything,
+ * calls may fail, but nothing is ever wrong, and all is back when the storages are. power: machines
+ * lose what was not synced.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "storcli/core/engine.h"
+#include "tests/sim/sim_net.h"
+
+enum {
+    CLIENTS = 2,
+    OPS_MAX = 5,   /* of one client at a time */
+    RUN_MAX = 160, /* blocks of one call: may span extents */
+    BLOCK_BYTES = 8192,
+    CALL_MS_MAX = 2000,
+    SYNC_MS_MAX =
+        20000, /* it copies what a lost storage held, while others come and go */
+    SIM_HOLE = 0,
+};
+
+enum mode {
+    MODE_BUDGET,
+    MODE_CHAOS,
+    MODE_POWER,
+};
+static const char *const mode_names[] = { "budget", "chaos", "power" };
+
+enum fate {
+    FATE_STARTED,
+    FATE_ACKED,
+    FATE_UNKNOWN, /* failed, or lost power: may be there or not */
+};
+
+/* One version of one block. */
+struct entry {
+    uint64_t version;
+    uint16_t user_bytes; /* SIM_HOLE: a mark */
+    uint8_t fate;
+};
+
+struct model_block {
+    struct entry *entries; /* owned */
+    unsigned n, n_max;
+    uint64_t acked;             /* reads return this one or a newer one */
+    uint64_t acked_by[CLIENTS]; /* newest each client heard to be done */
+};
+
+enum op_kind {
+    OP_NONE,
+    OP_WRITE,
+    OP_MARK,
+    OP_READ,
+    OP_SYNC,
+};
+
+struct sim_op {
+    struct sim *sim;
+    unsigned client;
+    enum op_kind kind;
+    uint64_t started_ns;
+    uint64_t version;
+    unsigned first, n;
+    bool to_end;    /* a mark */
+    bool sync;      /* a write */
+    bool power_cut; /* one happened meanwhile */
+    uint8_t *data;  /* owned */
+    uint16_t user_bytes[RUN_MAX];
+    uint64_t versions[RUN_MAX];
+    uint64_t floor[SIM_BLOCKS];
+};
+
+struct client {
+    struct storcli *cli;
+    struct storcli_file *file;
+    uint32_t epoch, sequence;
+    struct sim_op ops[OPS_MAX];
+};
+
+struct sim {
+    struct env_virtual v;
+    struct sim_net net;
+    enum mode mode;
+    unsigned layout, kind, n_storages;
+    uint64_t seed;
+    unsigned n, k, q;
+    uint32_t last_epoch;
+    uint32_t wiped; /* storages that say NOT_ADMITTED from now on */
+    bool rotten;
+    struct client clients[CLIENTS];
+    struct model_block blocks[SIM_BLOCKS];
+    unsigned n_done[OP_SYNC + 1], n_failed[OP_SYNC + 1];
+    uint64_t longest_ms;
+};
+
+static void sim_fail(const struct sim *sim, const char *what, uint64_t a, uint64_t b,
+                     uint64_t c)
+{
+    fprintf(stderr, "FAILED: %s (%llx, %llx, %llx) at %llu ms\n", what,
+            (unsigned long long)a, (unsigned long long)b, (unsigned long long)c,
+            (unsigned long long)(sim->v.now_ns / 1000000));
+    fprintf(
+        stderr,
+        "replay: rozo-sim-blocks --mode %s --layout %u --storages %u --kind %u --seed %llu\n",
+        mode_names[sim->mode], sim->layout, sim->n_storages, sim->kind,
+        (unsigned long long)sim->seed);
+    if (a < SIM_BLOCKS)
+        sim_net_dump(&sim->net, (unsigned)a);
+    abort();
+}
+
+#define sim_check(sim, cond, what, a, b, c)                                   \
+    do {                                                                      \
+        if (!(cond))                                                          \
+            sim_fail(sim, what, (uint64_t)(a), (uint64_t)(b), (uint64_t)(c)); \
+    } while (0)
+
+static uint64_t below(struct sim *sim, uint64_t bound)
+{
+    return env_virtual_below(&sim->v, bound);
+}
+
+/* ---- content ---- */
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+}
+
+/* What (version, block) holds: nothing else holds the same. Zero beyond user_bytes. */
+static void fill(uint8_t *data, uint64_t version, uint64_t block, size_t user_bytes)
+{
+    uint64_t x = mix(version * 0x9e3779b97f4a7c15 + block);
+
+    memset(data, 0, BLOCK_BYTES);
+    for (size_t i = 0; i < user_bytes; i += 8) {
+        size_t n = user_bytes - i < 8 ? user_bytes - i : 8;
+
+        x += 0x9e3779b97f4a7c15;
+        memcpy(data + i, &x, n);
+    }
+}
+
+/* ---- model ---- */
+
+static struct entry *model_find(struct model_block *block, uint64_t version)
+{
+    for (unsigned i = 0; i < block->n; i++) {
+        if (block->entries[i].version == version)
+            return &block->entries[i];
+    }
+    return NULL;
+}
+
+static void model_add(struct sim *sim, unsigned index, uint64_t version,
+                      uint16_t user_bytes)
+{
+    struct model_block *block = &sim->blocks[index];
+
+    if (block->n == block->n_max) {
+        block->n_max = block->n_max == 0 ? 8 : block->n_max * 2;
+        block->entries = realloc(block->entries, block->n_max * sizeof(*block->entries));
+        assert(block->entries != NULL);
+    }
+    block->entries[block->n++] =
+        (struct entry){ .version = version, .user_bytes = user_bytes };
+}
+
+static unsigned op_end_block(const struct sim_op *op)
+{
+    return op->to_end ? SIM_BLOCKS : op->first + op->n;
+}
+
+/* ---- calls and their ends ---- */
+
+static void check_time(struct sim *sim, const struct sim_op *op)
+{
+    uint64_t took_ms = (sim->v.now_ns - op->started_ns) / 1000000;
+
+    if (took_ms > sim->longest_ms)
+        sim->longest_ms = took_ms;
+    if (sim->mode == MODE_BUDGET)
+        sim_check(sim, took_ms <= (op->kind == OP_SYNC ? SYNC_MS_MAX : CALL_MS_MAX),
+                  "a call took too long", op->kind, took_ms, op->version);
+    sim_check(sim, took_ms <= 60000, "a call took for ever", op->kind, took_ms,
+              op->version);
+}
+
+/* A failed sync: its client knows that what is not stable by now may never be. */
+static void told_of_loss(struct sim *sim, unsigned client)
+{
+    for (unsigned b = 0; b < SIM_BLOCKS; b++) {
+        uint64_t *acked = &sim->blocks[b].acked_by[client];
+
+        if (sim->mode == MODE_POWER && sim_net_count_since(&sim->net, b, *acked) < sim->q)
+            *acked = 0;
+    }
+}
+
+static void check_failure(struct sim *sim, struct sim_op *op, int rc)
+{
+    bool newer = false;
+
+    sim->n_failed[op->kind]++;
+    if (op->kind == OP_SYNC)
+        told_of_loss(sim, op->client);
+    if (rc == -ESTALE) {
+        for (unsigned b = op->first; b < op_end_block(op); b++)
+            newer = newer || sim_net_newest(&sim->net, b) > op->version;
+        sim_check(sim, newer || sim->mode == MODE_POWER, "ESTALE without a newer version",
+                  op->kind, op->version, op->first);
+        if (version_epoch(op->version) == sim->clients[op->client].epoch) {
+            sim->clients[op->client].epoch = ++sim->last_epoch;
+            sim->clients[op->client].sequence = 0;
+        }
+        return;
+    }
+    sim_check(sim, sim->mode != MODE_BUDGET, "a call failed", op->kind, (uint64_t)-rc,
+              op->first);
+    sim_check(sim, rc == -EIO || rc == -ENOSPC, "a strange error", op->kind,
+              (uint64_t)-rc, op->first);
+}
+
+/* What is acknowledged must really be there. */
+static void check_stored(struct sim *sim, const struct sim_op *op)
+{
+    for (unsigned b = op->first; b < op_end_block(op); b++) {
+        unsigned count = sim_net_count(&sim->net, b, op->version, false, 0);
+
+        if (sim->rotten || op->power_cut || sim_net_newest(&sim->net, b) > op->version)
+            continue;
+        sim_check(sim, count >= sim->q, "acknowledged below the quorum", b, op->version,
+                  count);
+        if (sim->mode == MODE_BUDGET)
+            sim_check(sim, count >= sim->n, "acknowledged by too few", b, op->version,
+                      count);
+    }
+}
+
+static void on_changed(struct sim_op *op, int rc)
+{
+    struct sim *sim = op->sim;
+
+    for (unsigned b = op->first; b < op_end_block(op); b++) {
+        struct model_block *block = &sim->blocks[b];
+        struct entry *entry = model_find(block, op->version);
+
+        assert(entry != NULL);
+        entry->fate = rc == 0 ? FATE_ACKED : FATE_UNKNOWN;
+        if (rc != 0)
+            continue;
+        if (op->version > block->acked && (!op->power_cut || op->sync))
+            block->acked = op->version;
+        if (op->version > block->acked_by[op->client])
+            block->acked_by[op->client] = op->version;
+    }
+    if (rc == 0)
+        check_stored(sim, op);
+}
+
+static void check_block(struct sim *sim, const struct sim_op *op, unsigned i)
+{
+    struct model_block *block = &sim->blocks[op->first + i];
+    uint64_t version = op->versions[i];
+    struct entry *entry = model_find(block, version);
+    uint8_t expected[BLOCK_BYTES];
+
+    sim_check(sim, version >= op->floor[op->first + i], "older than acknowledged",
+              op->first + i, version, op->floor[op->first + i]);
+    sim_check(sim, version == 0 || entry != NULL, "a version nobody wrote", op->first + i,
+              version, 0);
+    sim_check(sim, op->user_bytes[i] == (version == 0 ? 0 : entry->user_bytes),
+              "another length than was written", op->first + i, version,
+              op->user_bytes[i]);
+    fill(expected, version, op->first + i, op->user_bytes[i]);
+    sim_check(sim, memcmp(expected, op->data + (size_t)i * BLOCK_BYTES, BLOCK_BYTES) == 0,
+              "other bytes than were written", op->first + i, version, op->user_bytes[i]);
+}
+
+static void check_synced(struct sim *sim, const struct sim_op *op)
+{
+    for (unsigned b = 0; b < SIM_BLOCKS; b++) {
+        unsigned count = sim_net_count_since(&sim->net, b, op->floor[b]);
+
+        if (op->floor[b] == 0)
+            continue;
+        sim_check(sim, count >= sim->q, "synced but not stable", b, op->floor[b], count);
+        if (op->floor[b] > sim->blocks[b].acked)
+            sim->blocks[b].acked = op->floor[b];
+    }
+}
+
+static void begin_write(struct sim *sim, struct sim_op *op);
+static void begin_mark(struct sim *sim, struct sim_op *op);
+
+/* Somebody wrote with a newer epoch: as a file does, repeat it with a fresh one. */
+static void repeat(struct sim *sim, struct sim_op *op)
+{
+    op->started_ns = sim->v.now_ns;
+    op->power_cut = false;
+    if (op->kind == OP_WRITE)
+        begin_write(sim, op);
+    else
+        begin_mark(sim, op);
+}
+
+static void on_op_done(void *arg, int rc)
+{
+    struct sim_op *op = arg;
+    struct sim *sim = op->sim;
+
+    assert(op->kind != OP_NONE);
+    check_time(sim, op);
+    if (op->kind == OP_WRITE || op->kind == OP_MARK)
+        on_changed(op, rc);
+    if (rc != 0)
+        check_failure(sim, op, rc);
+    else if (op->kind == OP_READ)
+        for (unsigned i = 0; i < op->n; i++)
+            check_block(sim, op, i);
+    else if (op->kind == OP_SYNC && !op->power_cut)
+        check_synced(sim, op);
+    sim->n_done[op->kind]++;
+    if (rc == -ESTALE) {
+        repeat(sim, op);
+        return;
+    }
+    free(op->data);
+    op->data = NULL;
+    op->kind = OP_NONE;
+}
+
+/* A client does not write blocks it is writing: that is the file layer's promise. */
+static bool is_busy(const struct client *client, unsigned first, unsigned end)
+{
+    for (unsigned i = 0; i < OPS_MAX; i++) {
+        const struct sim_op *op = &client->ops[i];
+
+        if ((op->kind == OP_WRITE || op->kind == OP_MARK) && op->first < end &&
+            first < op_end_block(op))
+            return true;
+    }
+    return false;
+}
+
+static void begin_write(struct sim *sim, struct sim_op *op)
+{
+    struct client *client = &sim->clients[op->client];
+    uint16_t last =
+        below(sim, 3) == 0 ? (uint16_t)(1 + below(sim, BLOCK_BYTES)) : BLOCK_BYTES;
+
+    op->version = version_make(client->epoch, ++client->sequence);
+    for (unsigned i = 0; i < op->n; i++) {
+        uint16_t user_bytes = i + 1 == op->n ? last : BLOCK_BYTES;
+
+        fill(op->data + (size_t)i * BLOCK_BYTES, op->version, op->first + i, user_bytes);
+        model_add(sim, op->first + i, op->version, user_bytes);
+    }
+    storcli_write(client->file, op->version, op->first, op->n, op->data, last, op->sync,
+                  on_op_done, op);
+}
+
+static void start_write(struct sim *sim, struct sim_op *op)
+{
+    if (is_busy(&sim->clients[op->client], op->first, op->first + op->n))
+        return;
+    op->kind = OP_WRITE;
+    op->sync = below(sim, 10) == 0;
+    op->data = malloc((size_t)op->n * BLOCK_BYTES);
+    assert(op->data != NULL);
+    begin_write(sim, op);
+}
+
+static void begin_mark(struct sim *sim, struct sim_op *op)
+{
+    struct client *client = &sim->clients[op->client];
+    op->version = version_make(client->epoch, ++client->sequence);
+    for (unsigned b = op->first; b < op_end_block(op); b++)
+        model_add(sim, b, op->version, SIM_HOLE);
+    storcli_mark(client->file, op->version, op->first, op->to_end ? 0 : op->n, on_op_done,
+                 op);
+}
+
+static void start_mark(struct sim *sim, struct sim_op *op)
+{
+    op->to_end = below(sim, 4) == 0;
+    if (is_busy(&sim->clients[op->client], op->first, op_end_block(op)))
+        return;
+    op->kind = OP_MARK;
+    begin_mark(sim, op);
+}
+
+static void start_read(struct sim *sim, struct sim_op *op)
+{
+    struct read_want want = { 0 };
+
+    op->kind = OP_READ;
+    op->data = malloc((size_t)op->n * BLOCK_BYTES);
+    assert(op->data != NULL);
+    memset(op->data, 0xee, (size_t)op->n * BLOCK_BYTES);
+    for (unsigned i = 0; i < op->n; i++)
+        op->floor[op->first + i] = sim->blocks[op->first + i].acked;
+    want.data = op->data;
+    want.user_bytes = op->user_bytes;
+    want.versions = op->versions;
+    engine_read(sim->clients[op->client].file, op->first, op->n, &want, on_op_done, op);
+}
+
+static void start_sync(struct sim *sim, struct sim_op *op)
+{
+    op->kind = OP_SYNC;
+    for (unsigned b = 0; b < SIM_BLOCKS; b++)
+        op->floor[b] = sim->blocks[b].acked_by[op->client];
+    storcli_sync(sim->clients[op->client].file, on_op_done, op);
+}
+
+static void start_something(struct sim *sim)
+{
+    unsigned client = (unsigned)below(sim, CLIENTS), what = (unsigned)below(sim, 100);
+    struct sim_op *op = &sim->clients[client].ops[below(sim, OPS_MAX)];
+    unsigned extent = below(sim, 4) == 0 ? RUN_MAX : 8;
+
+    if (op->kind != OP_NONE)
+        return;
+    memset(op, 0, sizeof(*op));
+    op->sim = sim;
+    op->client = client;
+    op->started_ns = sim->v.now_ns;
+    op->n = 1 + (unsigned)below(sim, extent);
+    op->first = (unsigned)below(sim, SIM_BLOCKS - op->n);
+    if (below(sim, 2) == 0) /* often the same blocks */
+        op->first %= 40;
+    if (what < 40)
+        start_write(sim, op);
+    else if (what < 85)
+        start_read(sim, op);
+    else if (what < 90)
+        start_mark(sim, op);
+    else
+        start_sync(sim, op);
+}
+
+/* ---- faults ---- */
+
+static unsigned n_away(const struct sim *sim)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < sim->n_storages; i++)
+        n += sim->net.storages[i].state != SIM_UP;
+    return n;
+}
+
+static void fault_state(struct sim *sim, unsigned storage)
+{
+    enum sim_state was = sim->net.storages[storage].state;
+    unsigned most = sim->mode == MODE_CHAOS ? sim->n_storages : sim->n - sim->k;
+
+    if (was != SIM_UP)
+        sim_storage_set(&sim->net, storage, SIM_UP);
+    else if (n_away(sim) < most)
+        sim_storage_set(&sim->net, storage, below(sim, 2) == 0 ? SIM_DOWN : SIM_HUNG);
+}
+
+static void fault_chaos(struct sim *sim, unsigned storage)
+{
+    static const uint16_t statuses[] = {
+        0, ROZO__STATUS__NO_SPACE, 0, ROZO__STATUS__IO_ERROR, 0, ROZO__STATUS__BUSY,
+    };
+    struct sim_storage *s = &sim->net.storages[storage];
+
+    switch (below(sim, 8)) {
+    case 0:
+        s->slow_ms = below(sim, 2) == 0 ? 0 : (uint32_t)below(sim, 3000);
+        break;
+    case 1:
+        s->refuse_writes = statuses[below(sim, 6)];
+        break;
+    case 2:
+        s->lossy_ppm = below(sim, 2) == 0 ? 0 : (uint32_t)below(sim, 200000);
+        break;
+    case 3:
+        for (unsigned i = 0; i < 5; i++)
+            sim->rotten |=
+                sim_storage_rot(&sim->net, storage, (unsigned)below(sim, sim->n),
+                                (unsigned)below(sim, SIM_BLOCKS));
+        break;
+    case 4:
+        if (sim->wiped == 0 && below(sim, 4) == 0) { /* one for ever, if at all */
+            s->refuse_all = ROZO__STATUS__NOT_ADMITTED;
+            sim->wiped |= 1u << storage;
+        }
+        break;
+    default:
+        fault_state(sim, storage);
+    }
+}
+
+/* Unsynced bytes may be old now, on one machine or on all. */
+static void fault_power(struct sim *sim, unsigned storage)
+{
+    bool all = below(sim, 3) == 0;
+
+    for (unsigned i = 0; i < sim->n_storages; i++) {
+        if (all || i == storage)
+            sim_storage_power_cut(&sim->net, i);
+    }
+    for (unsigned b = 0; b < SIM_BLOCKS; b++) {
+        struct model_block *block = &sim->blocks[b];
+
+        block->acked = 0; /* what is stable is so as long as q storages have it */
+        for (unsigned i = 0; i < block->n; i++) {
+            struct entry *entry = &block->entries[i];
+
+            if (sim_net_count_since(&sim->net, b, entry->version) >= sim->q &&
+                entry->fate == FATE_ACKED && entry->version > block->acked &&
+                sim_net_newest(&sim->net, b) == entry->version)
+                block->acked = entry->version;
+        }
+    }
+    for (unsigned c = 0; c < CLIENTS; c++) {
+        for (unsigned i = 0; i < OPS_MAX; i++) {
+            struct sim_op *op = &sim->clients[c].ops[i];
+
+            op->power_cut = true;
+            memset(op->floor, 0, op->kind == OP_READ ? sizeof(op->floor) : 0);
+        }
+    }
+}
+
+static void fault(struct sim *sim)
+{
+    unsigned storage = (unsigned)below(sim, sim->n_storages);
+
+    if (sim->mode == MODE_CHAOS)
+        fault_chaos(sim, storage);
+    else if (sim->mode == MODE_POWER && below(sim, 3) == 0)
+        fault_power(sim, storage);
+    else
+        fault_state(sim, storage);
+    if (sim->mode == MODE_BUDGET && below(sim, 4) == 0)
+        sim->net.storages[storage].slow_ms = (uint32_t)below(sim, 150);
+}
+
+static void stop_faults(struct sim *sim)
+{
+    for (unsigned i = 0; i < sim->n_storages; i++) {
+        struct sim_storage *s = &sim->net.storages[i];
+
+        sim_storage_set(&sim->net, i, SIM_UP);
+        s->slow_ms = s->lossy_ppm = s->refuse_writes = 0;
+        if ((sim->wiped >> i & 1) == 0)
+            s->refuse_all = 0;
+    }
+}
+
+/* ---- a run ---- */
+
+static unsigned n_under_way(const struct sim *sim)
+{
+    unsigned n = 0;
+
+    for (unsigned c = 0; c < CLIENTS; c++) {
+        for (unsigned i = 0; i < OPS_MAX; i++)
+            n += sim->clients[c].ops[i].kind != OP_NONE;
+    }
+    return n;
+}
+
+static void run_to_end(struct sim *sim)
+{
+    for (unsigned i = 0; n_under_way(sim) > 0; i++) {
+        sim_check(sim, i < 70000, "calls never end", n_under_way(sim), 0, 0);
+        env_virtual_advance_ms(&sim->v, 1);
+    }
+}
+
+/* Blocks [first, first + n) in one call that may or may not have to succeed. */
+static void read_back(struct sim *sim, unsigned first, unsigned n, bool must)
+{
+    struct sim_op *op = &sim->clients[0].ops[0];
+    unsigned n_failed = sim->n_failed[OP_READ];
+
+    memset(op, 0, sizeof(*op));
+    op->sim = sim;
+    op->started_ns = sim->v.now_ns;
+    op->first = first;
+    op->n = n;
+    start_read(sim, op);
+    run_to_end(sim);
+    sim_check(sim, !must || sim->n_failed[OP_READ] == n_failed, "unreadable", first, n,
+              0);
+}
+
+/* With every storage back, whatever is whole is read, and right. */
+static void check_all(struct sim *sim)
+{
+    unsigned clear_from = 0, n_doubtful = 0;
+
+    for (unsigned b = 0; b <= SIM_BLOCKS; b++) {
+        uint64_t acked = b < SIM_BLOCKS ? sim->blocks[b].acked : 0;
+        uint64_t newest = b < SIM_BLOCKS ? sim_net_newest(&sim->net, b) : 0;
+        bool whole = b < SIM_BLOCKS && acked != 0 && newest == acked &&
+                     sim_net_count(&sim->net, b, acked, false, sim->wiped) >= sim->k;
+
+        if (sim->mode == MODE_BUDGET && b < SIM_BLOCKS && acked != 0)
+            sim_check(sim, whole, "not whole although never too few", b, acked, newest);
+        if (whole && b - clear_from < RUN_MAX)
+            continue;
+        if (b > clear_from)
+            read_back(sim, clear_from, b - clear_from, true);
+        clear_from = b;
+        if (whole || b == SIM_BLOCKS)
+            continue;
+        if (++n_doubtful <= 10)
+            read_back(sim, b, 1, false);
+        clear_from = b + 1;
+    }
+}
+
+static void sim_run(struct sim *sim, unsigned steps)
+{
+    const struct codec_layout *layout = codec_layout(sim->layout);
+    const struct storcli_config config = {
+        .memory_max = 16 << 20,
+        .read_deadline_ms = sim->mode == MODE_CHAOS ? 5000 : 0,
+        .write_deadline_ms = sim->mode == MODE_CHAOS ? 5000 : 0,
+    };
+
+    env_virtual_init(&sim->v, sim->seed);
+    sim_net_init(&sim->net, &sim->v, sim->kind, sim->layout, sim->n_storages);
+    sim->n = layout->n;
+    sim->k = layout->k;
+    sim->q = quorum_write(layout->k, sim->n_storages);
+    for (unsigned c = 0; c < CLIENTS; c++) {
+        struct storcli_peers peers = sim_net_peers(&sim->net, c);
+
+        assert(storcli_new(&sim->v.env, &config, &peers, &sim->clients[c].cli) == 0);
+        assert(storcli_file_open(sim->clients[c].cli, &sim->net.target,
+                                 &sim->clients[c].file) == 0);
+        sim->clients[c].epoch = ++sim->last_epoch;
+    }
+    for (unsigned i = 0; i < steps; i++) {
+        for (unsigned j = 0; j < 3; j++)
+            start_something(sim);
+        if (below(sim, 12) == 0)
+            fault(sim);
+        env_virtual_advance_ms(&sim->v,
+                               below(sim, 4) == 0 ? below(sim, 300) : below(sim, 10));
+    }
+    stop_faults(sim);
+    run_to_end(sim);
+    check_all(sim);
+}
+
+static void sim_report_and_free(struct sim *sim, bool verbose)
+{
+    struct storcli_stats stats;
+
+    storcli_get_stats(sim->clients[0].cli, &stats);
+    if (verbose)
+        printf(
+            "seed %llu: %u+%u writes, %u+%u marks, %u+%u reads, %u+%u syncs (done, of these "
+            "failed), longest %llu ms; client 0: decoded %llu hedges %llu spares %llu damaged "
+            "%llu stale %llu\n",
+            (unsigned long long)sim->seed, sim->n_done[OP_WRITE], sim->n_failed[OP_WRITE],
+            sim->n_done[OP_MARK], sim->n_failed[OP_MARK], sim->n_done[OP_READ],
+            sim->n_failed[OP_READ], sim->n_done[OP_SYNC], sim->n_failed[OP_SYNC],
+            (unsigned long long)sim->longest_ms, (unsigned long long)stats.blocks_decoded,
+            (unsigned long long)stats.hedges, (unsigned long long)stats.spares,
+            (unsigned long long)stats.damaged, (unsigned long long)stats.stale);
+    for (unsigned c = 0; c < CLIENTS; c++) {
+        storcli_file_close(sim->clients[c].file);
+        storcli_free(sim->clients[c].cli);
+    }
+    for (unsigned b = 0; b < SIM_BLOCKS; b++)
+        free(sim->blocks[b].entries);
+    sim_net_close(&sim->net);
+    env_virtual_close(&sim->v);
+}
+
+static int usage(void)
+{
+    fprintf(
+        stderr,
+        "usage: rozo-sim-blocks [--mode budget|chaos|power] [--layout L] [--storages N]\n"
+        "                       [--kind K] [--seed S] [--seeds N] [--steps N]\n");
+    return 2;
+}
+
+static bool parse_mode(const char *text, enum mode *mode)
+{
+    for (unsigned i = 0; i < sizeof(mode_names) / sizeof(mode_names[0]); i++) {
+        if (strcmp(text, mode_names[i]) == 0) {
+            *mode = (enum mode)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    enum mode mode = MODE_BUDGET;
+    unsigned layout = 1, storages = 0, kind = CODEC_MOJETTE, steps = 400;
+    uint64_t seed = 1, seeds = 1;
+
+    for (int i = 1; i < argc; i += 2) {
+        const char *key = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+
+        if (value == NULL)
+            return usage();
+        if (strcmp(key, "--mode") == 0 && parse_mode(value, &mode))
+            continue;
+        if (strcmp(key, "--layout") == 0)
+            layout = (unsigned)strtoul(value, NULL, 10);
+        else if (strcmp(key, "--storages") == 0)
+            storages = (unsigned)strtoul(value, NULL, 10);
+        else if (strcmp(key, "--kind") == 0)
+            kind = (unsigned)strtoul(value, NULL, 10);
+        else if (strcmp(key, "--seed") == 0)
+            seed = strtoull(value, NULL, 10);
+        else if (strcmp(key, "--seeds") == 0)
+            seeds = strtoull(value, NULL, 10);
+        else if (strcmp(key, "--steps") == 0)
+            steps = (unsigned)strtoul(value, NULL, 10);
+        else
+            return usage();
+    }
+    if (codec_get(kind, layout, BLOCK_BYTES) == NULL)
+        return usage();
+    for (uint64_t s = seed; s < seed + seeds; s++) {
+        struct sim *sim = calloc(1, sizeof(*sim));
+
+        assert(sim != NULL);
+        sim->mode = mode;
+        sim->layout = layout;
+        sim->kind = kind;
+        sim->n_storages = storages != 0 ? storages : codec_layout(layout)->safe;
+        sim->seed = s;
+        sim_run(sim, steps);
+        sim_report_and_free(sim, true);
+        free(sim);
+    }
+    return 0;
+}

@@ -1,0 +1,103 @@
+/*
+ * sim_net.h - storages and a network in memory, on a virtual clock, with faults.
+ *
+ * Channels deliver requests of any number of clients to storages that keep records, marks and
+ * versions as rozo.proto says. Everything random comes from the env's seed. A storage can be down
+ * (links broken; requests are sent again when it returns), hung (requests are kept and carried out
+ * late), slow, full, failing; its records can rot; its power can fail.
+ */
+#ifndef ROZO_SIM_NET_H
+#define ROZO_SIM_NET_H
+
+#include "codec/codec.h"
+#include "common/env_virtual.h"
+#include "common/record.h"
+#include "common/rpc.h"
+#include "storcli/blocks.h"
+
+enum {
+    SIM_STORAGES_MAX = 20,
+    SIM_CLIENTS_MAX = 4,
+    SIM_BLOCKS = 600,     /* of the one file there is; beyond, only marks to the end */
+    SIM_SUSPECT_MS = 500, /* after a request that is not answered */
+};
+
+enum sim_state {
+    SIM_UP,
+    SIM_DOWN,
+    SIM_HUNG,
+};
+
+/* What lies at one block of one projection. */
+struct sim_record {
+    uint64_t version;
+    uint8_t *bytes; /* head and body, counted; NULL: a hole of this version */
+    uint32_t len;
+};
+
+struct sim_projection {
+    bool here, here_stable;
+    struct sim_record now[SIM_BLOCKS], stable[SIM_BLOCKS];
+    uint64_t tail_version, tail_stable; /* mark to the end, beyond SIM_BLOCKS */
+};
+
+struct sim_storage {
+    uint32_t id;
+    enum sim_state state;
+    uint32_t slow_ms;   /* each request takes up to this long */
+    uint32_t lossy_ppm; /* of messages that get lost, and are sent again later */
+    uint16_t
+        refuse_writes;   /* a status for ST_WRITE, ST_MARK, ST_ALLOC, ST_SYNC; 0: none */
+    uint16_t refuse_all; /* a status for everything; 0: none */
+    uint64_t verifier;
+    struct sim_projection *projections;           /* owned, CODEC_N_MAX */
+    uint64_t n_writes, n_reads, n_marks, n_syncs; /* requests carried out */
+    uint64_t n_read_blocks;
+};
+
+struct sim_channel {
+    struct rpc_channel ch; /* first */
+    struct sim_net *net;
+    struct sim_storage *storage;
+    uint64_t suspect_at_ns; /* 0: nothing is overdue */
+};
+
+struct sim_net {
+    struct env_virtual *v; /* borrowed */
+    const struct codec *codec;
+    struct storcli_target target;
+    unsigned n_storages;
+    struct sim_storage storages[SIM_STORAGES_MAX];
+    struct sim_channel channels[SIM_CLIENTS_MAX][SIM_STORAGES_MAX];
+    struct sim_request *requests; /* owned list */
+    uint64_t n_bad;    /* requests that no client may send: asserted to be 0 at the end */
+    uint32_t delay_ms; /* a message takes 0..delay_ms */
+};
+
+/** One file of this layout; its distribution is storages 1..n_storages in order. */
+void sim_net_init(struct sim_net *net, struct env_virtual *v, unsigned kind,
+                  unsigned layout, unsigned n_storages);
+void sim_net_close(struct sim_net *net);
+/** How client number `client` reaches them. The channels live as long as the net. */
+struct storcli_peers sim_net_peers(struct sim_net *net, unsigned client);
+
+void sim_storage_set(struct sim_net *net, unsigned storage, enum sim_state state);
+/** Everything not synced is lost, and the verifier changes. The storage stays in its state. */
+void sim_storage_power_cut(struct sim_net *net, unsigned storage);
+/** Flip a bit of the record of (projection, block); false when there is none. */
+bool sim_storage_rot(struct sim_net *net, unsigned storage, unsigned projection,
+                     unsigned block);
+
+/** Print who holds what of a block, for people who hunt a bug. */
+void sim_net_dump(const struct sim_net *net, unsigned block);
+
+/** Distinct projections of this block at exactly this version with a right crc (holes: storages).
+ * stable: only what is on stable storage. away: bitmap of storages that do not count. */
+unsigned sim_net_count(struct sim_net *net, unsigned block, uint64_t version, bool stable,
+                       uint32_t away);
+/** The newest version of this block anywhere. */
+uint64_t sim_net_newest(const struct sim_net *net, unsigned block);
+/** Distinct projections of this block at this version or a newer one, on stable storage. */
+unsigned sim_net_count_since(struct sim_net *net, unsigned block, uint64_t version);
+
+#endif
