@@ -918,40 +918,164 @@ static void a_peer_that_does_not_read_holds_up_nobody(void **state)
     teardown(&f);
 }
 
-static void a_silent_peer_turns_suspect_and_comes_back(void **state)
+/* A listening socket of a server made by hand; f->addr[0] says where. */
+static int raw_listen(struct fixture *f)
 {
-    struct fixture f;
     struct sockaddr_in sa = { .sin_family = AF_INET };
     socklen_t sa_len = sizeof(sa);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    getsockname(fd, (struct sockaddr *)&sa, &sa_len);
+    snprintf(f->addr[0], sizeof(f->addr[0]), "127.0.0.1:%u", ntohs(sa.sin_port));
+    return fd;
+}
+
+/* The next connection of the channel, after Hello. */
+static int raw_accept(struct fixture *f, int listener)
+{
     uint8_t buf[FRAME_HEADER_BYTES + HELLO_MSG_MAX], in[HELLO_MSG_MAX];
     uint8_t nonce[HELLO_NONCE_BYTES] = { 78 };
     struct frame frame;
     struct hello h;
-    struct ask a = { .rq.deadline_ms = 300 };
     size_t len;
-    int listener = socket(AF_INET, SOCK_STREAM, 0), fd = -1;
+    int fd = -1;
 
-    (void)state;
-    setup_loop(&f);
-    sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(bind(listener, (struct sockaddr *)&sa, sizeof(sa)), 0);
-    assert_int_equal(listen(listener, 8), 0);
-    fcntl(listener, F_SETFL, O_NONBLOCK);
-    getsockname(listener, (struct sockaddr *)&sa, &sa_len);
-    snprintf(f.addr[0], sizeof(f.addr[0]), "127.0.0.1:%u", ntohs(sa.sin_port));
-    f.ch = channel_open(&f, &keys, 1, 1, 40);
-    WAIT_FOR(&f, (fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) >= 0);
-    hello_init(&h, true, &keys, 0, "silent", NULL, nonce);
+    WAIT_FOR(f, (fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) >= 0);
+    hello_init(&h, true, &keys, 0, "by hand", NULL, nonce);
     while (h.state != HELLO_DONE) {
-        raw_read(&f, fd, buf, FRAME_HEADER_BYTES);
+        raw_read(f, fd, buf, FRAME_HEADER_BYTES);
         assert_int_equal(frame_parse(buf, &frame), 0);
-        raw_read(&f, fd, in, frame.msg_len);
+        raw_read(f, fd, in, frame.msg_len);
         hello_step(&h, in, frame.msg_len, buf + FRAME_HEADER_BYTES, &len);
         frame = (struct frame){ .kind = FRAME_HELLO, .msg_len = (uint32_t)len };
         frame_build(buf, &frame, buf + FRAME_HEADER_BYTES);
         assert_int_equal(write(fd, buf, FRAME_HEADER_BYTES + len),
                          FRAME_HEADER_BYTES + len);
     }
+    return fd;
+}
+
+/* Take one request and send the header of its answer and so many bytes of its payload. */
+static void raw_answer(struct fixture *f, int fd, uint32_t payload_len, size_t n_bytes)
+{
+    uint8_t buf[FRAME_HEADER_BYTES];
+    struct frame frame;
+
+    do {
+        raw_read(f, fd, buf, FRAME_HEADER_BYTES);
+        assert_int_equal(frame_parse(buf, &frame), 0);
+    } while (frame.kind != FRAME_REQUEST);
+    assert_int_equal(frame.msg_len + frame.payload_len, 0);
+    frame = (struct frame){
+        .kind = FRAME_ANSWER, .op = frame.op, .id = frame.id, .payload_len = payload_len
+    };
+    frame_build(buf, &frame, NULL);
+    assert_int_equal(write(fd, buf, sizeof(buf)), sizeof(buf));
+    assert_int_equal(write(fd, f->big, n_bytes), n_bytes);
+}
+
+/* A link breaks in the middle of an answer's payload: before place() was asked the request goes out
+ * again, afterwards it ends. */
+static void broken_answers_are_never_placed_twice(void **state)
+{
+    struct fixture f;
+    struct ask a = { .n_split = 2 }, b = { .n_split = 2 };
+    int listener, fd;
+
+    (void)state;
+    setup_loop(&f);
+    listener = raw_listen(&f);
+    f.ch = channel_open(&f, &keys, 1, 1, 0);
+    a.rq.recv_head = a.head;
+    a.rq.recv_head_len = 10;
+    a.rq.place = on_place;
+    a.room = calloc(1, 1000);
+    ask_send(&f, &a, OP_ECHO, NULL, 0);
+    fd = raw_accept(&f, listener);
+    raw_answer(&f, fd, 100, 5); /* half of the head */
+    pass_ms(&f, 10);
+    close(fd);
+    fd = raw_accept(&f, listener);
+    assert_int_equal(a.n_done + a.n_placed, 0);
+    raw_answer(&f, fd, 100, 100);
+    ask_wait(&f, &a);
+    assert_int_equal(a.rc, 0);
+    assert_int_equal(a.n_placed, 1);
+    assert_memory_equal(a.room, f.big + 10, 90);
+
+    b.rq.place = on_place;
+    b.room = a.room;
+    ask_send(&f, &b, OP_ECHO, NULL, 0);
+    raw_answer(&f, fd, 100, 50);
+    WAIT_FOR(&f, b.n_placed == 1);
+    close(fd);
+    ask_wait(&f, &b);
+    assert_int_equal(b.rc, -ENOTCONN);
+    close(listener);
+    free(a.room);
+    teardown(&f);
+}
+
+/* An answer to something never asked is thrown away; one with another op ends the link. */
+static void wrong_answers_are_not_taken(void **state)
+{
+    struct fixture f;
+    struct ask a = { .rq.deadline_ms = 100 };
+    struct frame frame = {
+        .kind = FRAME_ANSWER, .op = OP_ECHO, .id = 999, .payload_len = 20000
+    };
+    uint8_t buf[FRAME_HEADER_BYTES];
+    int listener, fd;
+
+    (void)state;
+    setup_loop(&f);
+    listener = raw_listen(&f);
+    f.ch = channel_open(&f, &keys, 1, 1, 0);
+    ask_send(&f, &a, OP_ECHO, NULL, 0);
+    fd = raw_accept(&f, listener);
+    frame_build(buf, &frame, NULL);
+    assert_int_equal(write(fd, buf, sizeof(buf)), sizeof(buf));
+    assert_int_equal(write(fd, f.big, 20000), 20000);
+    ask_wait(&f, &a);
+    assert_int_equal(a.rc, -ETIMEDOUT);
+    assert_int_equal(rpc_channel_health(f.ch), RPC_UP);
+    memset(&a, 0, sizeof(a));
+    raw_read(&f, fd, buf, sizeof(buf)); /* the request that timed out */
+    ask_send(&f, &a, OP_ECHO, NULL, 0);
+    raw_read(&f, fd, buf, sizeof(buf));
+    assert_int_equal(frame_parse(buf, &frame), 0);
+    frame.kind = FRAME_ANSWER;
+    frame.op = OP_SUM;
+    frame_build(buf, &frame, NULL);
+    assert_int_equal(write(fd, buf, sizeof(buf)), sizeof(buf));
+    raw_wait_closed(&f, fd);
+    assert_int_equal(a.n_done, 0);
+    fd = raw_accept(&f, listener); /* it asks again */
+    raw_answer(&f, fd, 0, 0);
+    ask_wait(&f, &a);
+    assert_int_equal(a.rc, 0);
+    close(fd);
+    close(listener);
+    teardown(&f);
+}
+
+static void a_silent_peer_turns_suspect_and_comes_back(void **state)
+{
+    struct fixture f;
+    uint8_t buf[FRAME_HEADER_BYTES];
+    struct frame frame;
+    struct ask a = { .rq.deadline_ms = 300 };
+    int listener, fd;
+
+    (void)state;
+    setup_loop(&f);
+    listener = raw_listen(&f);
+    f.ch = channel_open(&f, &keys, 1, 1, 40);
+    fd = raw_accept(&f, listener);
     WAIT_FOR(&f, rpc_channel_health(f.ch) == RPC_UP);
     ask_send(&f, &a, OP_ECHO, NULL, 0);
     WAIT_FOR(&f, rpc_channel_health(f.ch) == RPC_SUSPECT); /* probes go unanswered */
@@ -1041,6 +1165,8 @@ int main(void)
         cmocka_unit_test(a_wrong_key_is_refused_with_words),
         cmocka_unit_test(garbage_closes_only_its_connection),
         cmocka_unit_test(a_peer_that_does_not_read_holds_up_nobody),
+        cmocka_unit_test(broken_answers_are_never_placed_twice),
+        cmocka_unit_test(wrong_answers_are_not_taken),
         cmocka_unit_test(a_silent_peer_turns_suspect_and_comes_back),
         cmocka_unit_test(an_idle_channel_stays_up),
         cmocka_unit_test(open_says_what_is_wrong),
