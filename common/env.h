@@ -16,10 +16,11 @@ struct env;
 
 /* A moment in the future. Owned by its user, embedded; zero-initialise, then env_timer_init(). */
 struct env_timer {
-    void (*fn)(struct env_timer *timer); /* on the env's thread, never inside env_timer_start() */
-    uint64_t expires_ns;                 /* on env_now_ns()'s clock */
-    uint64_t order;                      /* the env's: equal times fire in order of starting */
-    uint32_t heap_index;                 /* the env's; ENV_TIMER_IDLE when not running */
+    void (*fn)(struct env_timer
+                   *timer); /* on the env's thread, never inside env_timer_start() */
+    uint64_t expires_ns;    /* on env_now_ns()'s clock */
+    uint64_t order;         /* the env's: equal times fire in order of starting */
+    uint32_t heap_index;    /* the env's; ENV_TIMER_IDLE when not running */
 };
 enum { ENV_TIMER_IDLE = UINT32_MAX };
 
@@ -62,7 +63,8 @@ static inline bool env_timer_is_running(const struct env_timer *timer)
     return timer->heap_index != (uint32_t)ENV_TIMER_IDLE;
 }
 /** Fire once in after_ms (at the earliest in the next turn). A running timer is moved. */
-static inline void env_timer_start(struct env *env, struct env_timer *timer, uint64_t after_ms)
+static inline void env_timer_start(struct env *env, struct env_timer *timer,
+                                   uint64_t after_ms)
 {
     env->ops->timer_start(env, timer, after_ms);
 }

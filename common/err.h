@@ -15,8 +15,10 @@ struct err {
 };
 
 /** Set the text (replacing what was there). Returns rc, so that `return err_set(...)` works. */
-int err_set(struct err *err, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int err_set(struct err *err, int rc, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /** Put "what: " before the text, or strerror(-rc) as the text when there was none. Returns rc. */
-int err_wrap(struct err *err, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int err_wrap(struct err *err, int rc, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -14,7 +14,8 @@ void log_init(const char *component);
 void log_set_level(enum log_level level);
 /** "error" "warn" "info" "debug"; -EINVAL if text is none of them. */
 int log_level_parse(const char *text, enum log_level *out);
-void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void log_write(enum log_level level, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #define log_error(...) log_write(LOG_LEVEL_ERROR, __VA_ARGS__)
 #define log_warn(...)  log_write(LOG_LEVEL_WARN, __VA_ARGS__)

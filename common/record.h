@@ -15,9 +15,9 @@
 enum {
     RECORD_HEADER_BYTES = 32,
     RECORD_FORMAT = 1,
-    EXTENT_BLOCKS = 128,       /* blocks of one extent: one head area, then one body area */
+    EXTENT_BLOCKS = 128, /* blocks of one extent: one head area, then one body area */
     FILE_ID_BYTES = 16,
-    DIST_MAX = 32,             /* storages of one distribution */
+    DIST_MAX = 32, /* storages of one distribution */
 };
 
 /* Which file, for ever: inode numbers are never reused within an export. */
@@ -44,20 +44,21 @@ static inline uint32_t version_epoch(uint64_t version)
 }
 
 enum record_flags {
-    RECORD_HOLE = 1, /* truncated or punched away at this version; no overhang used, no body */
+    RECORD_HOLE =
+        1, /* truncated or punched away at this version; no overhang used, no body */
     RECORD_DAMAGED = 2, /* only in read answers: what lies here cannot be believed */
 };
 
 /* Record header, unpacked. */
 struct record_header {
-    uint32_t crc;        /* crc32c over the rest of the header, the overhang and the body */
-    uint8_t format;      /* RECORD_FORMAT; an all-zero header is a hole of version 0 */
+    uint32_t crc;   /* crc32c over the rest of the header, the overhang and the body */
+    uint8_t format; /* RECORD_FORMAT; an all-zero header is a hole of version 0 */
     uint8_t projection;  /* index, 0..n-1 */
     uint8_t flags;       /* enum record_flags */
     uint16_t user_bytes; /* of the block, 1..block size; 0 for holes */
     uint32_t file_hash;  /* file_id_hash() */
     uint64_t version;
-    uint64_t block;      /* block index in the file */
+    uint64_t block; /* block index in the file */
 };
 
 /* Little-endian layout: 0 crc, 4 format, 5 projection, 6 flags, 7 zero, 8 user_bytes,
@@ -70,12 +71,12 @@ bool record_header_is_zero(const uint8_t p[RECORD_HEADER_BYTES]);
 uint32_t record_crc(const uint8_t p[RECORD_HEADER_BYTES], const void *overhang,
                     size_t overhang_bytes, const void *body, size_t body_bytes);
 /** Compute the crc and put it into the packed header. */
-void record_seal(uint8_t p[RECORD_HEADER_BYTES], const void *overhang, size_t overhang_bytes,
-                 const void *body, size_t body_bytes);
+void record_seal(uint8_t p[RECORD_HEADER_BYTES], const void *overhang,
+                 size_t overhang_bytes, const void *body, size_t body_bytes);
 
 enum record_state {
-    RECORD_IS_DATA,    /* a record of the expected file, block and projection; crc not looked at */
-    RECORD_IS_HOLE,    /* all zero (version 0) or a hole mark */
+    RECORD_IS_DATA, /* a record of the expected file, block and projection; crc not looked at */
+    RECORD_IS_HOLE, /* all zero (version 0) or a hole mark */
     RECORD_IS_DAMAGED, /* another format, file, block, projection; impossible sizes or flags */
 };
 /**

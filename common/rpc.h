@@ -48,22 +48,22 @@ typedef int rpc_place_cb(struct rpc_request *rq, size_t rest_len, struct iovec *
 struct rpc_request {
     /* Set by the caller. */
     uint16_t op;
-    uint32_t deadline_ms;        /* from now; not 0 */
-    const void *msg;             /* packed message; copied by rpc_send() */
+    uint32_t deadline_ms; /* from now; not 0 */
+    const void *msg;      /* packed message; copied by rpc_send() */
     size_t msg_len;
     const struct iovec *payload; /* borrowed until done or cancelled, array and bytes */
     unsigned n_payload;
-    void *recv_head;             /* first bytes of the answer's payload; NULL with place NULL */
+    void *recv_head; /* first bytes of the answer's payload; NULL with place NULL */
     size_t recv_head_len;
-    rpc_place_cb *place;         /* NULL: rpc allocates, see answer_payload */
+    rpc_place_cb *place; /* NULL: rpc allocates, see answer_payload */
     rpc_done_cb *done;
-    void *arg;                   /* the caller's */
+    void *arg; /* the caller's */
     /* Valid inside done when rc is 0. */
-    uint16_t status;             /* enum Rozo__Status */
-    const uint8_t *answer_msg;   /* borrowed, gone when done returns */
+    uint16_t status;           /* enum Rozo__Status */
+    const uint8_t *answer_msg; /* borrowed, gone when done returns */
     size_t answer_msg_len;
-    uint8_t *answer_payload;     /* without place: all of it, borrowed like answer_msg */
-    size_t answer_payload_len;   /* with or without place */
+    uint8_t *answer_payload;   /* without place: all of it, borrowed like answer_msg */
+    size_t answer_payload_len; /* with or without place */
     /* The channel's. */
     struct rpc_channel *channel;
     void *impl;
@@ -137,7 +137,7 @@ struct rpc_call {
     uint64_t conn_id;   /* unique in this process for the connection it came on */
     const uint8_t *msg; /* packed message, the call's */
     size_t msg_len;
-    uint8_t *payload;   /* the call's, 4096-aligned; gone at rpc_reply() */
+    uint8_t *payload; /* the call's, 4096-aligned; gone at rpc_reply() */
     size_t payload_len;
 };
 
