@@ -1,0 +1,618 @@
+/*
+ * test_attrs.c - attributes, epochs, truncates, xattrs and ACLs, through requests.
+ */
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#include "common/bytes.h"
+#include "common/record.h"
+#include "exportd/core/acl.h"
+#include "tests/unit/exportd/world.h"
+
+static struct world w;
+
+static int setup(void **state)
+{
+    (void)state;
+    world_open(&w, 9);
+    world_start(&w);
+    world_make_export(&w, 4, 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+static uint64_t mk(const char *name, uint32_t mode)
+{
+    struct seen s;
+
+    OK(t_create(&w, 1, name, mode, &s));
+    return s.ino;
+}
+
+static struct seen get(uint64_t ino)
+{
+    struct seen s;
+
+    OK(t_getattr(&w, ino, &s));
+    return s;
+}
+
+static Rozo__MdSetattrReq set(uint64_t ino, uint32_t valid)
+{
+    Rozo__MdSetattrReq req = ROZO__MD_SETATTR_REQ__INIT;
+
+    req.ino = ino;
+    req.valid = valid;
+    return req;
+}
+
+static void test_mode_owner_times(void **state)
+{
+    uint64_t f = mk("f", S_IFREG | 0644);
+    Rozo__MdSetattrReq req =
+        set(f, ROZO__SETATTR_BITS__SET_MODE | ROZO__SETATTR_BITS__SET_UID |
+                   ROZO__SETATTR_BITS__SET_GID);
+    struct seen before = get(f), s;
+
+    (void)state;
+    env_virtual_advance_ms(&w.env, 3);
+    req.mode = 06711;
+    req.uid = 5;
+    req.gid = 6;
+    OK(t_setattr(&w, req, &s));
+    assert_int_equal(s.mode, S_IFREG | 06711);
+    assert_int_equal(s.uid, 5);
+    assert_int_equal(s.gid, 6);
+    assert_true(s.ctime_ns > before.ctime_ns && s.mtime_ns == before.mtime_ns);
+    assert_true(s.change > before.change);
+    req = set(f, ROZO__SETATTR_BITS__SET_KILL_SUIDGID);
+    OK(t_setattr(&w, req, &s));
+    assert_int_equal(s.mode, S_IFREG | 0711);
+    req = set(f, ROZO__SETATTR_BITS__SET_MODE);
+    req.mode =
+        06700; /* no group execute: mandatory locking, says the kernel, and keeps it */
+    OK(t_setattr(&w, req, &s));
+    OK(t_setattr(&w, set(f, ROZO__SETATTR_BITS__SET_KILL_SUIDGID), &s));
+    assert_int_equal(s.mode, S_IFREG | 02700);
+    req = set(f, ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_MTIME);
+    req.atime_ns = -5000000001;
+    req.mtime_ns = 123456789012345678;
+    OK(t_setattr(&w, req, &s));
+    assert_true(s.atime_ns == -5000000001 && s.mtime_ns == 123456789012345678);
+    req = set(f, ROZO__SETATTR_BITS__SET_ATIME_NOW | ROZO__SETATTR_BITS__SET_MTIME_NOW |
+                     ROZO__SETATTR_BITS__SET_SYNC);
+    OK(t_setattr(&w, req, &s));
+    assert_true(s.atime_ns == s.mtime_ns && s.mtime_ns == s.ctime_ns);
+}
+
+static void test_setattr_refusals(void **state)
+{
+    uint64_t f = mk("f", S_IFREG | 0644), d = mk("d", S_IFDIR | 0755);
+    uint64_t p = mk("p", S_IFIFO | 0644);
+    Rozo__MdSetattrReq req = set(f, ROZO__SETATTR_BITS__SET_UID);
+
+    (void)state;
+    req.uid = UINT32_MAX;
+    IS(INVALID, t_setattr(&w, req, NULL));
+    IS(INVALID, t_setattr(&w, set(f, 1024), NULL));
+    req = set(f, ROZO__SETATTR_BITS__SET_MODE);
+    req.mode = 1 << 20;
+    IS(INVALID, t_setattr(&w, req, NULL));
+    IS(STALE_HANDLE, t_setattr(&w, set(1234, 0), NULL));
+    IS(IS_DIRECTORY, t_truncate(&w, d, 0, NULL));
+    IS(INVALID, t_truncate(&w, p, 0, NULL));
+    IS(FILE_TOO_BIG, t_truncate(&w, f, UINT64_MAX, NULL));
+    OK(t_truncate(&w, f, INT64_MAX, NULL));
+}
+
+static void test_epochs_only_grow(void **state)
+{
+    uint64_t f = mk("f", S_IFREG | 0644);
+    uint32_t last = 0;
+    struct seen s;
+
+    (void)state;
+    for (unsigned i = 0; i < 40; i++) {
+        if (i % 2 == 0)
+            OK(t_open(&w, f, true, &s));
+        else
+            OK(t_truncate(&w, f, i, &s));
+        assert_true(s.epoch > last);
+        assert_true(s.with_data && s.n_storages == 4);
+        last = s.epoch;
+        if (i % 5 == 4) {
+            world_kill(&w);
+            world_reopen_session(&w);
+        }
+    }
+    OK(t_open(&w, f, false, &s));
+    assert_int_equal(s.epoch, 0);
+    IS(IS_DIRECTORY, t_open(&w, 1, true, NULL));
+    OK(t_open(&w, 1, false, &s));
+    assert_false(s.with_data);
+    IS(STALE_HANDLE, t_open(&w, 4711, false, NULL));
+}
+
+static void test_writing(void **state)
+{
+    struct seen s, before;
+    Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    assert_true(s.with_data && s.epoch == 1 && !s.has_data);
+    env_virtual_advance_ms(&w.env, 5);
+    OK(t_wrote(&w, s.ino, 1000, &s));
+    assert_true(s.has_data && s.size == 1000 && s.blocks == 2);
+    OK(t_wrote(&w, s.ino, 10, &s)); /* at least */
+    assert_int_equal(s.size, 1000);
+    before = s;
+    req.ino = s.ino;
+    req.mtime_ns = before.ctime_ns + 1000000;
+    env_virtual_advance_ms(&w.env, 5);
+    OK(world_call(&w, ROZO__OP__MD_WROTE, &req.base, NULL, NULL));
+    s = get(s.ino);
+    assert_true(s.mtime_ns == req.mtime_ns && s.ctime_ns == req.mtime_ns);
+    OK(world_call(&w, ROZO__OP__MD_WROTE, &req.base, NULL,
+                  NULL)); /* said twice: no change */
+    assert_true(get(s.ino).change == s.change);
+    req.mtime_ns =
+        INT64_MAX; /* a client with a mad clock spoils mtime, as utimens could */
+    OK(world_call(&w, ROZO__OP__MD_WROTE, &req.base, NULL, NULL));
+    assert_true(get(s.ino).ctime_ns < s.ctime_ns + 1000000000);
+    req.ino = 1;
+    req.has_data = true;
+    IS(IS_DIRECTORY, world_call(&w, ROZO__OP__MD_WROTE, &req.base, NULL, NULL));
+    req.ino = s.ino;
+    req.size = (uint64_t)INT64_MAX + 1;
+    IS(FILE_TOO_BIG, world_call(&w, ROZO__OP__MD_WROTE, &req.base, NULL, NULL));
+}
+
+static void test_create_opens_what_is_there(void **state)
+{
+    struct seen s, again;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    assert_false(s.existed);
+    OK(t_create_open(&w, 1, "f", false, &again));
+    assert_true(again.existed && again.ino == s.ino && again.epoch == s.epoch + 1);
+    IS(EXISTS, t_create_open(&w, 1, "f", true, NULL));
+    mk("d", S_IFDIR | 0755);
+    mk("p", S_IFIFO | 0644);
+    IS(IS_DIRECTORY, t_create_open(&w, 1, "d", false, NULL));
+    IS(EXISTS, t_create_open(&w, 1, "p", false, NULL));
+}
+
+static void test_truncate_of_a_file_with_data(void **state)
+{
+    struct seen s;
+    uint64_t f, version;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    f = s.ino;
+    OK(t_wrote(&w, f, 100000, NULL));
+    OK(t_truncate(&w, f, 50000, &s));
+    assert_true(s.size == 50000 && s.truncate_pending && s.truncate_size == 50000);
+    assert_true(s.truncate_version == (uint64_t)s.epoch << 32);
+    version = s.truncate_version;
+    OK(t_truncate(&w, f, 20000, &s)); /* again: the smallest size, the newest version */
+    assert_true(s.truncate_size == 20000 && s.truncate_version > version);
+    OK(t_truncated(&w, f, version, &s)); /* an older one is done: not this */
+    OK(t_open(&w, f, false, &s));
+    assert_true(s.truncate_pending && s.truncate_size == 20000);
+    version = s.truncate_version;
+    world_kill(&w);
+    world_reopen_session(&w);
+    OK(t_open(&w, f, true, &s));
+    assert_true(s.truncate_pending && s.truncate_version == version && s.size == 20000);
+    OK(t_truncated(&w, f, version, &s));
+    OK(t_open(&w, f, false, &s));
+    assert_false(s.truncate_pending);
+    assert_int_equal(s.size, 20000);
+    OK(t_truncated(&w, f, version, &s)); /* twice is fine */
+    OK(t_truncate(&w, f, 30000, &s));    /* longer: no work */
+    assert_true(s.size == 30000 && !s.truncate_pending);
+}
+
+/* Goal: I2. A file never shows bytes again that a truncate took: growth waits for the storages. */
+static void test_growth_waits_for_the_truncate(void **state)
+{
+    Rozo__MdOpenReq req = ROZO__MD_OPEN_REQ__INIT;
+    struct seen s;
+    uint64_t f;
+
+    (void)state;
+    req.write = false;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    f = s.ino;
+    OK(t_wrote(&w, f, 100000, NULL));
+    OK(t_truncate(&w, f, 1000, &s));
+    OK(t_truncate(&w, f, 5000, &s)); /* the caller sees its size ... */
+    assert_true(s.size == 5000 && s.truncate_pending && s.truncate_size == 1000);
+    OK(t_wrote(&w, f, 7000, &s));
+    assert_int_equal(s.size, 7000);
+    OK(t_truncated(&w, f, s.truncate_version, &s));
+    OK(t_open(&w, f, false, &s));
+    assert_true(s.truncate_pending);
+    OK(t_truncated(&w, f, s.truncate_version, &s));
+    assert_int_equal(s.size, 7000);
+    OK(t_open(&w, f, false, &s));
+    assert_false(s.truncate_pending);
+}
+
+static void test_truncate_without_data(void **state)
+{
+    struct seen s;
+    uint64_t f = mk("f", S_IFREG | 0644);
+
+    (void)state;
+    OK(t_truncate(&w, f, 1000, &s));
+    OK(t_truncate(&w, f, 10, &s));
+    assert_true(s.size == 10 && !s.truncate_pending && !s.has_data && s.blocks == 0);
+}
+
+/* ---- xattrs ---- */
+
+static void test_xattrs(void **state)
+{
+    uint64_t f = mk("f", S_IFREG | 0644);
+    static char val[65537], back[65537];
+    size_t len;
+
+    (void)state;
+    IS(NO_DATA, t_getxattr(&w, f, "user.a", back, &len));
+    IS(NO_DATA, t_removexattr(&w, f, "user.a"));
+    IS(NO_DATA, t_setxattr(&w, f, "user.a", "1", 1, XATTR_REPLACE));
+    OK(t_setxattr(&w, f, "user.a", "1", 1, XATTR_CREATE));
+    IS(EXISTS, t_setxattr(&w, f, "user.a", "1", 1, XATTR_CREATE));
+    IS(INVALID, t_setxattr(&w, f, "user.a", "1", 1, 3));
+    IS(INVALID, t_setxattr(&w, f, "user.a", "1", 1, 8));
+    OK(t_setxattr(&w, f, "user.a", "22", 2, XATTR_REPLACE));
+    OK(t_getxattr(&w, f, "user.a", back, &len));
+    assert_int_equal(len, 2);
+    OK(t_setxattr(&w, f, "user.empty", "", 0, 0));
+    OK(t_getxattr(&w, f, "user.empty", back, &len));
+    assert_int_equal(len, 0);
+    memset(val, 'v', sizeof(val));
+    OK(t_setxattr(&w, f, "trusted.big", val, 65536, 0));
+    OK(t_getxattr(&w, f, "trusted.big", back, &len));
+    assert_int_equal(len, 65536);
+    assert_memory_equal(val, back, 65536);
+    IS(TOO_BIG, t_setxattr(&w, f, "user.big", val, 65537, 0));
+    OK(t_setxattr(&w, f, "security.selinux", "x", 1, 0));
+    IS(NOT_SUPPORTED, t_setxattr(&w, f, "system.other", "x", 1, 0));
+    IS(NOT_SUPPORTED, t_setxattr(&w, f, "rozo.locate", "x", 1, 0));
+    IS(NOT_SUPPORTED, t_setxattr(&w, f, "user.", "x", 1, 0));
+    IS(NOT_SUPPORTED, t_getxattr(&w, f, "nonsense", back, &len));
+    OK(t_removexattr(&w, f, "user.a"));
+    IS(NO_DATA, t_getxattr(&w, f, "user.a", back, &len));
+    IS(STALE_HANDLE, t_setxattr(&w, 999, "user.a", "x", 1, 0));
+}
+
+static unsigned list_names(uint64_t ino, char *names, size_t *len)
+{
+    Rozo__MdListxattrReq req = ROZO__MD_LISTXATTR_REQ__INIT;
+    Rozo__MdListxattrResp *resp;
+    unsigned status;
+
+    req.ino = ino;
+    status = world_call(&w, ROZO__OP__MD_LISTXATTR, &req.base,
+                        &rozo__md_listxattr_resp__descriptor, &resp);
+    if (resp != NULL) {
+        *len = resp->names.len;
+        if (*len > 0)
+            memcpy(names, resp->names.data, *len);
+    }
+    rozo__md_listxattr_resp__free_unpacked(resp, NULL);
+    return status;
+}
+
+static void test_list_of_xattrs(void **state)
+{
+    uint64_t f = mk("f", S_IFREG | 0644);
+    static char names[70000];
+    char name[300];
+    size_t len, keys;
+    unsigned n = 0;
+
+    (void)state;
+    OK(list_names(f, names, &len));
+    assert_int_equal(len, 0);
+    OK(t_setxattr(&w, f, "user.one", "", 0, 0));
+    OK(t_setxattr(&w, f, "user.two", "2", 1, 0));
+    OK(t_setxattr(&w, f, "user.one", "1", 1, 0));
+    OK(list_names(f, names, &len));
+    assert_int_equal(len, 18);
+    assert_memory_equal(names, "user.one\0user.two", 18);
+    OK(t_removexattr(&w, f, "user.one"));
+    OK(list_names(f, names, &len));
+    assert_memory_equal(names, "user.two", 9);
+    OK(t_removexattr(&w, f, "user.two"));
+    OK(list_names(f, names, &len));
+    assert_int_equal(len, 0);
+    /* names of 255 bytes until the list is full */
+    memset(name, 'n', sizeof(name));
+    memcpy(name, "user.", 5);
+    name[255] = '\0';
+    for (;; n++) {
+        unsigned status;
+
+        name[100] = (char)('a' + n % 26);
+        name[101] = (char)('a' + n / 26);
+        status = t_setxattr(&w, f, name, "v", 1, 0);
+        if (status != ROZO__STATUS__OK) {
+            assert_int_equal(status, ROZO__STATUS__NO_SPACE);
+            break;
+        }
+    }
+    assert_int_equal(n, 65536 / 256);
+    OK(list_names(f, names, &len));
+    assert_int_equal(len, 65536);
+    name[255] = 'n';
+    name[256] = '\0';
+    IS(OUT_OF_RANGE, t_setxattr(&w, f, name, "v", 1, 0));
+    /* all go with the file */
+    env_virtual_run_posted(&w.env);
+    keys = kv_memory_n_keys(w.mem);
+    OK(t_unlink(&w, 1, "f", NULL));
+    env_virtual_run_posted(&w.env);
+    assert_int_equal(keys - kv_memory_n_keys(w.mem),
+                     256 + 1 + 3); /* values, list, inode, names */
+}
+
+/* ---- ACLs ---- */
+
+struct ace {
+    uint16_t tag, perm;
+    uint32_t id;
+};
+enum { NOBODY = -1 };
+#define U_OBJ(p)                  \
+    {                             \
+        0x01, p, (uint32_t)NOBODY \
+    }
+#define USER(i, p) \
+    {              \
+        0x02, p, i \
+    }
+#define G_OBJ(p)                  \
+    {                             \
+        0x04, p, (uint32_t)NOBODY \
+    }
+#define GROUP(i, p) \
+    {               \
+        0x08, p, i  \
+    }
+#define MASK(p)                   \
+    {                             \
+        0x10, p, (uint32_t)NOBODY \
+    }
+#define OTHER(p)                  \
+    {                             \
+        0x20, p, (uint32_t)NOBODY \
+    }
+
+static size_t acl_pack(uint8_t *buf, const struct ace *e, unsigned n)
+{
+    put_le32(buf, 2);
+    for (unsigned i = 0; i < n; i++) {
+        put_le16(buf + 4 + i * 8, e[i].tag);
+        put_le16(buf + 6 + i * 8, e[i].perm);
+        put_le32(buf + 8 + i * 8, e[i].id);
+    }
+    return 4 + (size_t)n * 8;
+}
+
+static void test_which_acls_are_valid(void **state)
+{
+    static const struct {
+        bool valid, exact;
+        uint32_t mode;
+        unsigned n;
+        struct ace e[8];
+    } table[] = {
+        { true, true, 0754, 3, { U_OBJ(7), G_OBJ(5), OTHER(4) } },
+        { true, false, 0734, 4, { U_OBJ(7), G_OBJ(5), MASK(3), OTHER(4) } },
+        { true, false, 0760, 5, { U_OBJ(7), USER(5, 7), G_OBJ(5), MASK(6), OTHER(0) } },
+        { true,
+          false,
+          0770,
+          6,
+          { U_OBJ(7), USER(5, 7), USER(4, 1), G_OBJ(5), MASK(7), OTHER(0) } },
+        { true,
+          false,
+          0770,
+          6,
+          { U_OBJ(7), G_OBJ(5), GROUP(1, 1), GROUP(2, 2), MASK(7), OTHER(0) } },
+        { false,
+          false,
+          0,
+          4,
+          { U_OBJ(7), USER(5, 7), G_OBJ(5), OTHER(0) } }, /* no mask */
+        { false, false, 0, 4, { U_OBJ(7), G_OBJ(5), GROUP(5, 7), OTHER(0) } },
+        { false, false, 0, 2, { U_OBJ(7), G_OBJ(5) } },
+        { false, false, 0, 2, { G_OBJ(5), OTHER(5) } },
+        { false, false, 0, 4, { U_OBJ(7), U_OBJ(7), G_OBJ(5), OTHER(5) } },
+        { false, false, 0, 4, { U_OBJ(7), G_OBJ(5), G_OBJ(5), OTHER(5) } },
+        { false, false, 0, 4, { U_OBJ(7), G_OBJ(5), OTHER(5), OTHER(5) } },
+        { false, false, 0, 4, { U_OBJ(7), G_OBJ(5), OTHER(5), MASK(5) } },
+        { false, false, 0, 5, { U_OBJ(7), G_OBJ(5), USER(1, 5), MASK(5), OTHER(5) } },
+        { false, false, 0, 3, { U_OBJ(8), G_OBJ(5), OTHER(4) } },
+        { false, false, 0, 3, { U_OBJ(7), { 0x03, 1, 1 }, OTHER(4) } },
+        { false, false, 0, 3, { U_OBJ(7), { 0, 1, 1 }, OTHER(4) } },
+        { false,
+          false,
+          0,
+          5,
+          { U_OBJ(7), USER(UINT32_MAX, 7), G_OBJ(5), MASK(6), OTHER(0) } },
+    };
+    uint8_t buf[128];
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        size_t len = acl_pack(buf, table[i].e, table[i].n);
+        bool exact;
+
+        if ((acl_check(buf, len) == 0) != table[i].valid)
+            fail_msg("table entry %u", i);
+        assert_int_not_equal(acl_check(buf, len - 1), 0);
+        if (!table[i].valid)
+            continue;
+        assert_int_equal(acl_mode(buf, len, &exact), table[i].mode);
+        assert_int_equal(exact, table[i].exact);
+        put_le32(buf, 3); /* another version */
+        assert_int_not_equal(acl_check(buf, len), 0);
+    }
+    assert_int_not_equal(acl_check(buf, 0), 0);
+    assert_int_not_equal(acl_check(buf, 3), 0);
+}
+
+static const struct ace acl_user5[] = { U_OBJ(6), USER(5, 7), G_OBJ(4), MASK(7),
+                                        OTHER(0) };
+static const struct ace acl_plain[] = { U_OBJ(7), G_OBJ(1), OTHER(0) };
+
+static void test_access_acls(void **state)
+{
+    uint64_t f = mk("f", S_IFREG | 0644);
+    Rozo__MdSetattrReq req = set(f, ROZO__SETATTR_BITS__SET_MODE);
+    uint8_t buf[128], back[65536];
+    size_t len = acl_pack(buf, acl_user5, 5), back_len;
+    struct seen s;
+
+    (void)state;
+    IS(NO_DATA, t_getxattr(&w, f, ACL_NAME_ACCESS, back, &back_len));
+    OK(t_setxattr(&w, f, ACL_NAME_ACCESS, buf, len, 0));
+    assert_int_equal(get(f).mode, S_IFREG | 0670); /* the mode follows */
+    OK(t_getxattr(&w, f, ACL_NAME_ACCESS, back, &back_len));
+    assert_int_equal(back_len, len);
+    assert_memory_equal(back, buf, len);
+    req.mode = 0531; /* chmod: owner, mask and other follow */
+    OK(t_setattr(&w, req, &s));
+    assert_int_equal(s.mode, S_IFREG | 0531);
+    OK(t_getxattr(&w, f, ACL_NAME_ACCESS, back, &back_len));
+    assert_int_equal(get_le16(back + 6), 5);
+    assert_int_equal(get_le16(back + 6 + 8), 7);  /* user 5 keeps what it had */
+    assert_int_equal(get_le16(back + 6 + 16), 4); /* and the group */
+    assert_int_equal(get_le16(back + 6 + 24), 3);
+    assert_int_equal(get_le16(back + 6 + 32), 1);
+    len = acl_pack(buf, acl_plain, 3); /* says no more than a mode: is not kept */
+    OK(t_setxattr(&w, f, ACL_NAME_ACCESS, buf, len, 0));
+    assert_int_equal(get(f).mode, S_IFREG | 0710);
+    IS(NO_DATA, t_getxattr(&w, f, ACL_NAME_ACCESS, back, &back_len));
+    OK(list_names(f, (char *)back, &back_len));
+    assert_int_equal(back_len, 0);
+    IS(INVALID, t_setxattr(&w, f, ACL_NAME_ACCESS, buf, len - 8, 0));
+    len = acl_pack(buf, acl_user5, 5);
+    OK(t_setxattr(&w, f, ACL_NAME_ACCESS, buf, len, 0));
+    OK(t_setxattr(&w, f, ACL_NAME_ACCESS, "", 0, 0)); /* empty: removes */
+    IS(NO_DATA, t_getxattr(&w, f, ACL_NAME_ACCESS, back, &back_len));
+    OK(t_setxattr(&w, f, ACL_NAME_ACCESS, buf, len, 0));
+    OK(t_removexattr(&w, f, ACL_NAME_ACCESS));
+    IS(NO_DATA, t_removexattr(&w, f, ACL_NAME_ACCESS));
+}
+
+static void test_set_gid_and_acls(void **state)
+{
+    uint64_t f = mk("f", S_IFREG | 02755);
+    Rozo__MdSetxattrReq req = ROZO__MD_SETXATTR_REQ__INIT;
+    uint8_t buf[128];
+
+    (void)state;
+    req.ino = f;
+    req.name =
+        (ProtobufCBinaryData){ strlen(ACL_NAME_ACCESS), (uint8_t *)ACL_NAME_ACCESS };
+    req.value = (ProtobufCBinaryData){ acl_pack(buf, acl_user5, 5), buf };
+    OK(world_call(&w, ROZO__OP__MD_SETXATTR, &req.base, NULL, NULL));
+    assert_int_equal(get(f).mode, S_IFREG | 02670);
+    req.kill_sgid = true;
+    OK(world_call(&w, ROZO__OP__MD_SETXATTR, &req.base, NULL, NULL));
+    assert_int_equal(get(f).mode, S_IFREG | 0670);
+}
+
+static unsigned create_umask(uint64_t parent, const char *name, uint32_t mode,
+                             struct seen *out)
+{
+    Rozo__MdCreateReq req = ROZO__MD_CREATE_REQ__INIT;
+    unsigned status;
+
+    req.parent = parent;
+    req.name = (ProtobufCBinaryData){ strlen(name), (uint8_t *)(uintptr_t)name };
+    req.mode = mode;
+    req.umask = 077;
+    req.target = (ProtobufCBinaryData){ 1, (uint8_t *)(uintptr_t) "t" };
+    status = world_call(&w, ROZO__OP__MD_CREATE, &req.base, NULL, NULL);
+    OK(t_lookup(&w, parent, name, out));
+    return status;
+}
+
+static void test_default_acls_are_inherited(void **state)
+{
+    uint64_t d = mk("d", S_IFDIR | 0755), f = mk("f", S_IFREG | 0644);
+    uint8_t buf[128], back[65536];
+    size_t len = acl_pack(buf, acl_user5, 5), back_len;
+    struct seen s;
+
+    (void)state;
+    IS(DENIED, t_setxattr(&w, f, ACL_NAME_DEFAULT, buf, len, 0));
+    OK(t_setxattr(&w, f, ACL_NAME_DEFAULT, "", 0, 0));
+    OK(t_setxattr(&w, d, ACL_NAME_DEFAULT, buf, len, 0));
+    assert_int_equal(get(d).mode, S_IFDIR | 0755); /* a default ACL changes no mode */
+    /* umask counts for nothing; mode limits the ACL, and the ACL the mode */
+    OK(create_umask(d, "file", S_IFREG | 0666, &s));
+    assert_int_equal(s.mode, S_IFREG | 0660);
+    OK(t_getxattr(&w, s.ino, ACL_NAME_ACCESS, back, &back_len));
+    assert_int_equal(get_le16(back + 6 + 24), 6); /* the mask, limited */
+    IS(NO_DATA, t_getxattr(&w, s.ino, ACL_NAME_DEFAULT, back, &back_len));
+    OK(create_umask(d, "sub", S_IFDIR | 0777, &s));
+    assert_int_equal(s.mode, S_IFDIR | 0670);
+    OK(t_getxattr(&w, s.ino, ACL_NAME_DEFAULT, back, &back_len));
+    assert_memory_equal(back, buf, len);
+    OK(create_umask(s.ino, "deeper", S_IFREG | 0600, &s));
+    assert_int_equal(s.mode, S_IFREG | 0600);
+    OK(t_getxattr(&w, s.ino, ACL_NAME_ACCESS, back, &back_len));
+    OK(create_umask(d, "link", S_IFLNK | 0777, &s));
+    assert_int_equal(s.mode, S_IFLNK | 0777);
+    IS(NOT_SUPPORTED, t_setxattr(&w, s.ino, ACL_NAME_ACCESS, buf, len, 0));
+    /* a default that says no more than a mode leaves no ACL behind, and still beats umask */
+    len = acl_pack(buf, acl_plain, 3);
+    OK(t_setxattr(&w, d, ACL_NAME_DEFAULT, buf, len, 0));
+    OK(create_umask(d, "file2", S_IFREG | 0777, &s));
+    assert_int_equal(s.mode, S_IFREG | 0710);
+    IS(NO_DATA, t_getxattr(&w, s.ino, ACL_NAME_ACCESS, back, &back_len));
+    OK(t_removexattr(&w, d, ACL_NAME_DEFAULT));
+    OK(create_umask(d, "file3", S_IFREG | 0777, &s));
+    assert_int_equal(s.mode, S_IFREG | 0700);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_mode_owner_times),
+        T(test_setattr_refusals),
+        T(test_epochs_only_grow),
+        T(test_writing),
+        T(test_create_opens_what_is_there),
+        T(test_truncate_of_a_file_with_data),
+        T(test_growth_waits_for_the_truncate),
+        T(test_truncate_without_data),
+        T(test_xattrs),
+        T(test_list_of_xattrs),
+        T(test_which_acls_are_valid),
+        T(test_access_acls),
+        T(test_set_gid_and_acls),
+        T(test_default_acls_are_inherited),
+    };
+
+    return cmocka_run_group_tests_name("exportd.attrs", tests, NULL, NULL);
+}

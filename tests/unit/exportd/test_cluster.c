@@ -1,0 +1,674 @@
+/*
+ * test_cluster.c - storages, volumes, exports, placement, sessions, orphans and removals, with
+ * storages that answer, refuse, hang and come back.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "tests/unit/exportd/world.h"
+
+static struct world w;
+
+static int setup(void **state)
+{
+    (void)state;
+    world_open(&w, 11);
+    world_start(&w);
+    return 0;
+}
+
+static int setup_export(void **state)
+{
+    setup(state);
+    world_make_export(&w, 4, 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+static Rozo__AdStatusResp *status(void)
+{
+    Rozo__AdStatusReq req = ROZO__AD_STATUS_REQ__INIT;
+    Rozo__AdStatusResp *resp;
+
+    OK(world_call_node(&w, ROZO__OP__AD_STATUS, &req.base,
+                       &rozo__ad_status_resp__descriptor, &resp));
+    return resp;
+}
+
+static void status_free(Rozo__AdStatusResp *s)
+{
+    rozo__ad_status_resp__free_unpacked(s, NULL);
+}
+
+static void test_a_storage_joins(void **state)
+{
+    char error[256];
+    uint32_t id, again;
+    Rozo__AdStatusResp *s;
+
+    (void)state;
+    OK(t_storage_add(&w, 3, &id, NULL));
+    assert_int_equal(id, 1);
+    assert_int_equal(w.storages[3].id, 1);
+    assert_memory_equal(w.storages[3].cluster_id, exportd_cluster_id(w.x), 16);
+    OK(t_storage_add(&w, 3, &again, NULL)); /* twice is once */
+    assert_int_equal(again, id);
+    OK(t_storage_add(&w, 5, &id, NULL));
+    assert_int_equal(id, 2);
+    env_virtual_advance_ms(&w.env, 2000);
+    s = status();
+    assert_int_equal(s->n_storages, 2);
+    assert_int_equal(s->n_volumes, 1);
+    assert_string_equal(s->volumes[0]->name, "default");
+    assert_int_equal(s->volumes[0]->n_storages, 2);
+    assert_string_equal(s->storages[0]->addresses[0], "s3:1");
+    assert_string_equal(s->storages[0]->host, "host3");
+    assert_true(s->storages[0]->up && s->storages[0]->free_bytes == 60ull << 30);
+    status_free(s);
+    world_kill(&w);
+    s = status();
+    assert_int_equal(s->n_storages, 2);
+    assert_true(s->storages[1]->up);
+    status_free(s);
+    /* what cannot join */
+    w.storages[6].down = true;
+    IS(IO_ERROR, t_storage_add(&w, 6, NULL, error));
+    assert_string_equal(error, "storage at s6:1: Connection refused");
+    w.storages[7].hung = true;
+    IS(TIMED_OUT, t_storage_add(&w, 7, NULL, error));
+    assert_string_equal(error, "storage at s7:1: it does not answer");
+    w.storages[8].id = 4;
+    memset(w.storages[8].cluster_id, 9, 16);
+    IS(WRONG_STORAGE, t_storage_add(&w, 8, NULL, error));
+    assert_string_equal(error, "storage at s8:1: it belongs to another cluster");
+}
+
+/* Goal: one storage, one id, whatever happens in between. Method: the process is killed after each
+ * step of an admission; the same command again completes it. */
+static void test_an_admission_cut_short(void **state)
+{
+    Rozo__AdStorageAddReq req = ROZO__AD_STORAGE_ADD_REQ__INIT;
+    char *addr = w.storages[0].addr;
+    uint8_t msg[64];
+    size_t len;
+    unsigned n_ids = 0;
+
+    (void)state;
+    req.n_addresses = 1;
+    req.addresses = &addr;
+    len = rozo__ad_storage_add_req__pack(&req, msg);
+    for (unsigned ms = 0; ms < 6; ms++) {
+        struct answer_got got;
+        uint32_t id;
+
+        world_send(&w, ROZO__OP__AD_STORAGE_ADD, RPC_ROLE_NODE, 0, msg, len, &got);
+        env_virtual_run_posted(&w.env);
+        if (ms > 0)
+            env_virtual_advance_ms(&w.env, ms);
+        world_kill(&w);
+        free(got.msg);
+        OK(t_storage_add(&w, 0, &id, NULL));
+        assert_int_equal(id, w.storages[0].id);
+        OK(t_storage_add(&w, 1, &id, NULL));
+        assert_int_not_equal(id, w.storages[0].id);
+        n_ids++;
+    }
+    assert_int_equal(n_ids, 6);
+}
+
+static void test_two_admissions_at_once(void **state)
+{
+    Rozo__AdStorageAddReq req = ROZO__AD_STORAGE_ADD_REQ__INIT;
+    struct answer_got got[4];
+    uint8_t msg[64];
+    Rozo__AdStatusResp *s;
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        char *addr = w.storages[i / 2].addr;
+
+        req.n_addresses = 1;
+        req.addresses = &addr;
+        world_send(&w, ROZO__OP__AD_STORAGE_ADD, RPC_ROLE_NODE, 0, msg,
+                   rozo__ad_storage_add_req__pack(&req, msg), &got[i]);
+    }
+    env_virtual_advance_ms(&w.env, 100);
+    for (unsigned i = 0; i < 4; i++) {
+        assert_true(got[i].came);
+        OK(got[i].status);
+        free(got[i].msg);
+    }
+    s = status();
+    assert_int_equal(s->n_storages, 2);
+    status_free(s);
+}
+
+static void test_exports_and_their_refusals(void **state)
+{
+    Rozo__AdExportCreateReq req = ROZO__AD_EXPORT_CREATE_REQ__INIT;
+    Rozo__AdExportCreateResp *resp;
+    char error[256];
+
+    (void)state;
+    IS(NOT_FOUND, t_export_create(&w, "main", 0, error));
+    assert_string_equal(error, "there is no volume yet: add storages first");
+    for (unsigned i = 0; i < 4; i++)
+        OK(t_storage_add(&w, i, NULL, NULL));
+    IS(INVALID, t_export_create(&w, "main", 1, error));
+    assert_string_equal(error,
+                        "layout 1 wants 6 storages at least (8 to be safe), volume "
+                        "default has 4");
+    IS(INVALID, t_export_create(&w, "main", 3, error));
+    IS(INVALID, t_export_create(&w, "", 0, error));
+    IS(INVALID, t_export_create(&w, "a/b", 0, error));
+    IS(INVALID, t_export_create(&w, "..", 0, error));
+    OK(t_export_create(&w, "main", 0, error));
+    assert_string_equal(error, "");
+    IS(EXISTS, t_export_create(&w, "main", 0, error));
+    req.name = (char *)(uintptr_t) "x";
+    req.codec = (char *)(uintptr_t) "rot13";
+    IS(INVALID, world_call_node(&w, ROZO__OP__AD_EXPORT_CREATE, &req.base,
+                                &rozo__ad_export_create_resp__descriptor, &resp));
+    assert_string_equal(resp->error, "there is no codec rot13; the default is mojette");
+    rozo__ad_export_create_resp__free_unpacked(resp, NULL);
+    req.codec = (char *)(uintptr_t) "";
+    req.block_bytes = 5000;
+    IS(INVALID, world_call_node(&w, ROZO__OP__AD_EXPORT_CREATE, &req.base, NULL, NULL));
+    req.block_bytes = 4096;
+    OK(world_call_node(&w, ROZO__OP__AD_EXPORT_CREATE, &req.base, NULL, NULL));
+    /* clients may not administer */
+    IS(DENIED, world_call(&w, ROZO__OP__AD_EXPORT_CREATE, &req.base, NULL, NULL));
+}
+
+static void test_exports_are_strangers(void **state)
+{
+    struct seen s;
+
+    (void)state;
+    OK(t_create(&w, 1, "in main", S_IFREG | 0644, &s));
+    OK(t_export_create(&w, "other", 0, NULL));
+    {
+        Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+        Rozo__MdOpenSessionResp *resp;
+
+        req.export_name = (char *)(uintptr_t) "other";
+        req.client = (char *)(uintptr_t) "c";
+        OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base,
+                      &rozo__md_open_session_resp__descriptor, &resp));
+        assert_int_equal(resp->n_storages, 4);
+        assert_int_equal(resp->root_ino, 1);
+        w.session = resp->session;
+        rozo__md_open_session_resp__free_unpacked(resp, NULL);
+        req.export_name = (char *)(uintptr_t) "none";
+        IS(NOT_FOUND, world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base, NULL, NULL));
+    }
+    IS(NOT_FOUND, t_lookup(&w, 1, "in main", NULL));
+    IS(STALE_HANDLE, t_getattr(&w, s.ino, NULL));
+}
+
+/* ---- placement ---- */
+
+static void test_distributions(void **state)
+{
+    unsigned n_first[5] = { 0 };
+    struct seen s;
+    char name[16];
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++)
+        w.storages[i].free = i == 0 ? 10ull << 30 : 50ull << 30;
+    env_virtual_advance_ms(&w.env, 1500);
+    for (unsigned i = 0; i < 400; i++) {
+        snprintf(name, sizeof(name), "f%u", i);
+        OK(t_create_open(&w, 1, name, true, &s));
+        assert_int_equal(s.n_storages, 4);
+        for (unsigned a = 0; a < 4; a++) {
+            assert_in_range(s.storages[a], 1, 4);
+            for (unsigned b = 0; b < a; b++)
+                assert_int_not_equal(s.storages[a], s.storages[b]);
+        }
+        n_first[s.storages[0]]++;
+    }
+    /* 10 of 160 GiB: about 25 of 400 begin with storage 1 */
+    assert_in_range(n_first[1], 5, 60);
+    assert_in_range(n_first[2], 80, 180);
+}
+
+static void test_hosts_are_spread(void **state)
+{
+    struct seen s;
+    char name[16];
+
+    (void)state;
+    /* 12 storages on 4 hosts, layout 0: the four of a file are on four hosts */
+    for (unsigned i = 0; i < 12; i++)
+        snprintf(w.storages[i].host, sizeof(w.storages[i].host), "h%u", i / 3);
+    world_make_export(&w, 12, 0);
+    env_virtual_advance_ms(&w.env, 1500);
+    for (unsigned i = 0; i < 100; i++) {
+        snprintf(name, sizeof(name), "f%u", i);
+        OK(t_create_open(&w, 1, name, true, &s));
+        for (unsigned a = 0; a < 4; a++)
+            for (unsigned b = 0; b < a; b++)
+                assert_int_not_equal((s.storages[a] - 1) / 3, (s.storages[b] - 1) / 3);
+    }
+}
+
+static void test_down_and_full_storages_get_no_files(void **state)
+{
+    struct seen s;
+    char name[16];
+
+    (void)state;
+    w.storages[1].hung = true;
+    env_virtual_advance_ms(&w.env, 5000);
+    for (unsigned i = 0; i < 20; i++) {
+        snprintf(name, sizeof(name), "f%u", i);
+        OK(t_create_open(&w, 1, name, true, &s));
+        assert_int_equal(s.n_storages, 3);
+        for (unsigned a = 0; a < 3; a++)
+            assert_int_not_equal(s.storages[a], 2);
+    }
+    w.storages[2].down = true; /* two of four: files still come to be, and wait for it */
+    env_virtual_advance_ms(&w.env, 5000);
+    OK(t_create_open(&w, 1, "g", true, &s));
+    assert_int_equal(s.n_storages, 3);
+    w.storages[1].hung = w.storages[2].down = false;
+    w.storages[0].free = w.storages[1].free = 1000;
+    env_virtual_advance_ms(&w.env, 5000);
+    IS(NO_SPACE, t_create_open(&w, 1, "h", true, &s));
+    OK(t_create(&w, 1, "no data, no space", S_IFDIR | 0755, NULL));
+}
+
+static void test_statfs(void **state)
+{
+    Rozo__MdStatfsReq req = ROZO__MD_STATFS_REQ__INIT;
+    Rozo__MdStatfsResp *resp;
+
+    (void)state;
+    env_virtual_advance_ms(&w.env, 1500);
+    OK(t_create(&w, 1, "f", S_IFREG | 0644, NULL));
+    OK(world_call(&w, ROZO__OP__MD_STATFS, &req.base, &rozo__md_statfs_resp__descriptor,
+                  &resp));
+    assert_in_range(resp->total_bytes, (400ull << 30) / 3 * 2 - 100,
+                    (400ull << 30) / 3 * 2);
+    assert_in_range(resp->free_bytes, (240ull << 30) / 3 * 2 - 100,
+                    (240ull << 30) / 3 * 2);
+    assert_int_equal(resp->files, 2);
+    rozo__md_statfs_resp__free_unpacked(resp, NULL);
+}
+
+static uint64_t map_version(unsigned *n_storages)
+{
+    static uint64_t have;
+    Rozo__MdKeepAliveReq req = ROZO__MD_KEEP_ALIVE_REQ__INIT;
+    Rozo__MdKeepAliveResp *resp;
+
+    req.map_version = have;
+    OK(world_call(&w, ROZO__OP__MD_KEEP_ALIVE, &req.base,
+                  &rozo__md_keep_alive_resp__descriptor, &resp));
+    have = resp->map_version;
+    *n_storages = (unsigned)resp->n_storages;
+    rozo__md_keep_alive_resp__free_unpacked(resp, NULL);
+    return have;
+}
+
+static void test_the_map_reaches_clients(void **state)
+{
+    uint64_t version, newer;
+    unsigned n;
+
+    (void)state;
+    env_virtual_advance_ms(&w.env, 1500);
+    version = map_version(&n);
+    assert_int_equal(n, 4);
+    assert_true(map_version(&n) == version && n == 0);
+    w.storages[0].down = true;
+    env_virtual_advance_ms(&w.env, 1500);
+    newer = map_version(&n);
+    assert_true(newer > version && n == 4);
+    OK(t_storage_add(&w, 4, NULL, NULL));
+    map_version(&n);
+    assert_int_equal(n, 5);
+    version = map_version(&n);
+    world_kill(&w);
+    world_reopen_session(&w);
+    assert_true(map_version(&n) > version); /* also after a restart */
+}
+
+static void test_a_storage_with_another_disk_is_not_up(void **state)
+{
+    Rozo__AdStatusResp *s;
+
+    (void)state;
+    memset(w.storages[0].incarnation, 0x77, 16);
+    w.storages[1].id = 9;
+    memset(w.storages[2].cluster_id, 1, 16);
+    w.storages[3].id = 0;
+    env_virtual_advance_ms(&w.env, 1500);
+    s = status();
+    for (unsigned i = 0; i < 4; i++) {
+        assert_false(s->storages[i]->up);
+        assert_true(strlen(s->storages[i]->error) > 10);
+    }
+    status_free(s);
+    OK(t_storage_add(&w, 3, NULL, NULL)); /* it had forgotten: told again */
+    assert_int_equal(w.storages[3].id, 4);
+}
+
+static void test_a_storage_that_moved(void **state)
+{
+    Rozo__AdStatusResp *s;
+    uint32_t id;
+
+    (void)state;
+    snprintf(w.storages[2].addr, sizeof(w.storages[2].addr), "elsewhere:99");
+    OK(t_storage_add(&w, 2, &id, NULL));
+    assert_int_equal(id, 3);
+    w.storages[1].down = true;
+    env_virtual_advance_ms(&w.env, 2500);
+    s = status();
+    assert_true(s->storages[2]->up);
+    assert_string_equal(s->storages[2]->addresses[0], "elsewhere:99");
+    assert_false(s->storages[1]->up);
+    assert_string_equal(s->storages[1]->error, "Connection refused");
+    status_free(s);
+}
+
+/* ---- sessions, orphans ---- */
+
+static void keep_alive_for(unsigned ms)
+{
+    for (unsigned i = 0; i < ms; i += 1000) {
+        OK(t_getattr(&w, 1, NULL));
+        env_virtual_advance_ms(&w.env, 1000);
+    }
+}
+
+static void test_requests_need_a_session(void **state)
+{
+    Rozo__MdCloseSessionReq req = ROZO__MD_CLOSE_SESSION_REQ__INIT;
+    uint64_t session = w.session;
+
+    (void)state;
+    w.session = 0;
+    IS(NO_SESSION, t_getattr(&w, 1, NULL));
+    w.session = session + 1;
+    IS(NO_SESSION, t_getattr(&w, 1, NULL));
+    w.session = session;
+    OK(t_getattr(&w, 1, NULL));
+    env_virtual_advance_ms(&w.env, 22000); /* silent for longer than the lease */
+    IS(NO_SESSION, t_getattr(&w, 1, NULL));
+    world_reopen_session(&w);
+    OK(world_call(&w, ROZO__OP__MD_CLOSE_SESSION, &req.base, NULL, NULL));
+    IS(NO_SESSION, t_getattr(&w, 1, NULL));
+}
+
+static void test_read_only_sessions(void **state)
+{
+    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    Rozo__MdOpenSessionResp *resp;
+    struct seen f;
+
+    (void)state;
+    OK(t_create(&w, 1, "f", S_IFREG | 0644, &f));
+    req.export_name = (char *)(uintptr_t) "main";
+    req.read_only = true;
+    OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base,
+                  &rozo__md_open_session_resp__descriptor, &resp));
+    w.session = resp->session;
+    rozo__md_open_session_resp__free_unpacked(resp, NULL);
+    IS(READ_ONLY, t_create(&w, 1, "g", S_IFREG | 0644, NULL));
+    IS(READ_ONLY, t_unlink(&w, 1, "f", NULL));
+    IS(READ_ONLY, t_truncate(&w, f.ino, 0, NULL));
+    IS(READ_ONLY, t_open(&w, f.ino, true, NULL));
+    IS(READ_ONLY, t_setxattr(&w, f.ino, "user.x", "", 0, 0));
+    OK(t_open(&w, f.ino, false, NULL));
+    OK(t_lookup(&w, 1, "f", NULL));
+}
+
+static void test_an_open_file_outlives_its_name(void **state)
+{
+    struct seen s;
+
+    (void)state;
+    keep_alive_for(21000); /* past the grace */
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(t_open(&w, s.ino, false, NULL));
+    OK(t_wrote(&w, s.ino, 5, NULL));
+    OK(t_unlink(&w, 1, "f", NULL));
+    OK(t_getattr(&w, s.ino, &s));
+    assert_int_equal(s.nlink, 0);
+    OK(t_wrote(&w, s.ino, 50, NULL));
+    IS(NOT_FOUND, t_link(&w, s.ino, 1, "again"));
+    OK(t_close(&w, s.ino, 1));
+    OK(t_getattr(&w, s.ino, NULL));
+    OK(t_close(&w, s.ino, 1));
+    IS(STALE_HANDLE, t_getattr(&w, s.ino, NULL));
+    OK(t_close(&w, s.ino, 1)); /* repeated: fine */
+    keep_alive_for(3000);
+    for (unsigned i = 0; i < 4; i++)
+        assert_true(w.storages[i].n_removed == 1 && w.storages[i].removed[0] == s.ino);
+}
+
+static void test_a_dead_clients_orphans_go(void **state)
+{
+    struct seen s;
+
+    (void)state;
+    keep_alive_for(21000);
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(t_wrote(&w, s.ino, 5, NULL));
+    OK(t_unlink(&w, 1, "f", NULL));
+    env_virtual_advance_ms(&w.env, 25000);
+    world_reopen_session(&w);
+    IS(STALE_HANDLE, t_getattr(&w, s.ino, NULL));
+    assert_int_equal(w.storages[0].n_removed, 1);
+}
+
+static void test_orphans_over_a_restart(void **state)
+{
+    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    struct seen mine, other;
+    uint64_t open[2];
+
+    (void)state;
+    OK(t_create_open(&w, 1, "mine", true, &mine));
+    OK(t_create_open(&w, 1, "other", true, &other));
+    OK(t_wrote(&w, mine.ino, 5, NULL));
+    OK(t_unlink(&w, 1, "mine", NULL));
+    OK(t_unlink(&w, 1, "other", NULL));
+    world_kill(&w);
+    IS(NO_SESSION, t_getattr(&w, mine.ino, NULL));
+    open[0] = mine.ino;
+    open[1] = 777777; /* not there: no harm */
+    req.export_name = (char *)(uintptr_t) "main";
+    req.session = w.session;
+    req.n_open_inodes = 2;
+    req.open_inodes = open;
+    OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base, NULL, NULL));
+    OK(t_getattr(&w, mine.ino, NULL));
+    OK(t_getattr(&w, other.ino, NULL)); /* somebody may still come and claim it */
+    keep_alive_for(23000);
+    OK(t_getattr(&w, mine.ino, NULL));
+    IS(STALE_HANDLE, t_getattr(&w, other.ino, NULL));
+    OK(t_close(&w, mine.ino, 1));
+    IS(STALE_HANDLE, t_getattr(&w, mine.ino, NULL));
+    keep_alive_for(3000);
+    assert_int_equal(w.storages[0].n_removed,
+                     2); /* of "other" nobody knows whether it has data */
+}
+
+/* ---- removal from the storages ---- */
+
+static uint64_t file_with_data(const char *name)
+{
+    struct seen s;
+
+    OK(t_create_open(&w, 1, name, true, &s));
+    OK(t_wrote(&w, s.ino, 5, NULL));
+    OK(t_close(&w, s.ino, 1));
+    return s.ino;
+}
+
+static void test_files_without_data_skip_the_storages(void **state)
+{
+    struct seen s;
+    char name[16];
+
+    (void)state;
+    for (unsigned i = 0; i < 10; i++) {
+        snprintf(name, sizeof(name), "f%u", i);
+        OK(t_create_open(&w, 1, name, true, &s));
+        OK(t_close(&w, s.ino, 1));
+        OK(t_unlink(&w, 1, name, NULL));
+    }
+    /* but one whose client died may have data that nobody told of */
+    OK(t_create_open(&w, 1, "f", true, &s));
+    assert_int_equal(t_trash(&w), 0);
+    env_virtual_advance_ms(&w.env, 25000);
+    world_reopen_session(&w);
+    OK(t_unlink(&w, 1, "f", NULL));
+    keep_alive_for(3000);
+    for (unsigned i = 0; i < 4; i++)
+        assert_true(w.storages[i].n_removed == 1 && w.storages[i].removed[0] == s.ino);
+    assert_int_equal(t_trash(&w), 0);
+}
+
+static void test_every_storage_is_told_in_the_end(void **state)
+{
+    uint64_t inos[600];
+    char name[16];
+
+    (void)state;
+    env_virtual_advance_ms(&w.env, 1500);
+    for (unsigned i = 0; i < 600; i++) {
+        snprintf(name, sizeof(name), "f%u", i);
+        inos[i] = file_with_data(name);
+    }
+    w.storages[1].hung = true;
+    w.storages[2].no_removes = true;
+    for (unsigned i = 0; i < 600; i++) {
+        snprintf(name, sizeof(name), "f%u", i);
+        OK(t_unlink(&w, 1, name, NULL));
+    }
+    keep_alive_for(20000);
+    assert_int_equal(w.storages[0].n_removed, 600);
+    assert_int_equal(w.storages[3].n_removed, 600);
+    assert_int_equal(w.storages[1].n_removed, 0);
+    assert_int_equal(t_trash(&w), 1200);
+    world_kill(&w);
+    world_reopen_session(&w);
+    assert_int_equal(t_trash(&w), 1200);
+    w.storages[1].hung = false;
+    keep_alive_for(20000);
+    assert_int_equal(w.storages[1].n_removed, 600);
+    assert_int_equal(t_trash(&w), 600);
+    w.storages[2].no_removes = false;
+    keep_alive_for(20000);
+    assert_int_equal(w.storages[2].n_removed, 600);
+    assert_int_equal(t_trash(&w), 0);
+    for (unsigned i = 0; i < 600; i++) {
+        assert_true(w.storages[1].removed[i] == inos[i]);
+        assert_true(w.storages[2].removed[i] == inos[i]);
+    }
+}
+
+/* Goal: a file that exists never loses its projections. Method: unlink, let time pass, cut the power
+ * so that everything unsynced is lost; if the name is back, no storage has been told. */
+static void test_storages_are_told_only_of_durable_removals(void **state)
+{
+    (void)state;
+    for (unsigned ms = 0; ms < 60; ms += 3) {
+        uint64_t ino = file_with_data("f");
+        Rozo__MdSyncReq req = ROZO__MD_SYNC_REQ__INIT;
+        unsigned n = w.storages[0].n_removed;
+
+        OK(world_call(&w, ROZO__OP__MD_SYNC, &req.base, NULL, NULL));
+        env_virtual_advance_ms(&w.env, 950);
+        OK(t_unlink(&w, 1, "f", NULL));
+        env_virtual_advance_ms(&w.env, ms);
+        world_power_cut(&w, kv_memory_n_unsynced(w.mem));
+        world_reopen_session(&w);
+        if (t_lookup(&w, 1, "f", NULL) == ROZO__STATUS__OK) {
+            assert_int_equal(w.storages[0].n_removed, n);
+            OK(t_unlink(&w, 1, "f", NULL));
+        }
+        keep_alive_for(3000);
+        assert_true(w.storages[0].n_removed > n);
+        assert_true(w.storages[0].removed[w.storages[0].n_removed - 1] == ino);
+    }
+}
+
+/* ---- the store below is full or broken ---- */
+
+static void test_a_nearly_full_disk_refuses_growth(void **state)
+{
+    struct seen s;
+
+    (void)state;
+    OK(t_create(&w, 1, "f", S_IFREG | 0644, &s));
+    kv_memory_set_free(w.mem, 1000);
+    env_virtual_advance_ms(&w.env, 1100);
+    IS(NO_SPACE, t_create(&w, 1, "g", S_IFREG | 0644, NULL));
+    IS(NO_SPACE, t_link(&w, s.ino, 1, "g"));
+    IS(NO_SPACE, t_setxattr(&w, s.ino, "user.x", "", 0, 0));
+    OK(t_truncate(&w, s.ino, 5, NULL));
+    OK(t_unlink(&w, 1, "f", NULL));
+    kv_memory_set_free(w.mem, UINT64_MAX);
+    env_virtual_advance_ms(&w.env, 1100);
+    OK(t_create(&w, 1, "g", S_IFREG | 0644, NULL));
+}
+
+static void test_a_store_that_cannot_write(void **state)
+{
+    (void)state;
+    OK(t_create(&w, 1, "f", S_IFREG | 0644, NULL));
+    kv_memory_kill(w.mem);
+    IS(IO_ERROR, t_create(&w, 1, "g", S_IFREG | 0644, NULL));
+    IS(IO_ERROR, t_unlink(&w, 1, "f", NULL));
+    OK(t_lookup(&w, 1, "f", NULL));            /* what is there is served ... */
+    IS(NOT_FOUND, t_lookup(&w, 1, "g", NULL)); /* ... and nothing else */
+    world_kill(&w);
+    world_reopen_session(&w);
+    OK(t_create(&w, 1, "g", S_IFREG | 0644, NULL));
+}
+
+#define T(name, setup) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_a_storage_joins, setup),
+        T(test_an_admission_cut_short, setup),
+        T(test_two_admissions_at_once, setup),
+        T(test_exports_and_their_refusals, setup),
+        T(test_exports_are_strangers, setup_export),
+        T(test_distributions, setup_export),
+        T(test_hosts_are_spread, setup),
+        T(test_down_and_full_storages_get_no_files, setup_export),
+        T(test_statfs, setup_export),
+        T(test_the_map_reaches_clients, setup_export),
+        T(test_a_storage_with_another_disk_is_not_up, setup_export),
+        T(test_a_storage_that_moved, setup_export),
+        T(test_requests_need_a_session, setup_export),
+        T(test_read_only_sessions, setup_export),
+        T(test_an_open_file_outlives_its_name, setup_export),
+        T(test_a_dead_clients_orphans_go, setup_export),
+        T(test_orphans_over_a_restart, setup_export),
+        T(test_files_without_data_skip_the_storages, setup_export),
+        T(test_every_storage_is_told_in_the_end, setup_export),
+        T(test_storages_are_told_only_of_durable_removals, setup_export),
+        T(test_a_nearly_full_disk_refuses_growth, setup_export),
+        T(test_a_store_that_cannot_write, setup_export),
+    };
+
+    return cmocka_run_group_tests_name("exportd.cluster", tests, NULL, NULL);
+}

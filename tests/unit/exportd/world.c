@@ -1,0 +1,721 @@
+/*
+ * world.c - an exportd for tests.
+ */
+#include "tests/unit/exportd/world.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "common/record.h"
+#include "common/status.h"
+
+/* ---- fake channels ---- */
+
+struct fake_channel {
+    struct rpc_channel ch; /* first */
+    struct list_node link;
+    struct fake_storage *s; /* NULL: nobody is there */
+    struct world *w;
+};
+
+/* One request out; answered by a timer, so never inside rpc_send(). */
+struct fake_request {
+    struct env_timer timer; /* first */
+    struct fake_channel *ch;
+    struct rpc_request *rq;
+    uint8_t msg[256];
+    size_t msg_len;
+};
+
+static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
+                               uint8_t *out, size_t *out_len)
+{
+    Rozo__StInfoResp info = ROZO__ST_INFO_RESP__INIT;
+    char *addrs[1] = { s->addr };
+
+    *out_len = 0;
+    if (fr->rq->op == ROZO__OP__ST_INFO) {
+        info.version = (char *)"test";
+        info.storage_id = s->id;
+        info.incarnation = (ProtobufCBinaryData){ 16, s->incarnation };
+        if (s->id != 0)
+            info.cluster_id = (ProtobufCBinaryData){ 16, s->cluster_id };
+        info.total_bytes = s->total;
+        info.free_bytes = s->free;
+        info.host = s->host;
+        info.n_addresses = 1;
+        info.addresses = addrs;
+        *out_len = rozo__st_info_resp__pack(&info, out);
+        return ROZO__STATUS__OK;
+    }
+    if (fr->rq->op == ROZO__OP__ST_ADMIT) {
+        Rozo__StAdmitReq *req = rozo__st_admit_req__unpack(NULL, fr->msg_len, fr->msg);
+        bool other = s->id != 0 && (s->id != req->storage_id ||
+                                    memcmp(s->cluster_id, req->cluster_id.data, 16) != 0);
+
+        assert_int_equal(req->cluster_id.len, 16);
+        if (!other) {
+            s->id = req->storage_id;
+            memcpy(s->cluster_id, req->cluster_id.data, 16);
+        }
+        rozo__st_admit_req__free_unpacked(req, NULL);
+        return other ? ROZO__STATUS__WRONG_STORAGE : ROZO__STATUS__OK;
+    }
+    if (fr->rq->op == ROZO__OP__ST_REMOVE) {
+        Rozo__StRemoveReq *req = rozo__st_remove_req__unpack(NULL, fr->msg_len, fr->msg);
+        struct file_id id;
+
+        assert_int_equal(req->file_id.len, FILE_ID_BYTES);
+        assert_int_equal(req->to_storage, s->id);
+        file_id_get(req->file_id.data, &id);
+        assert_int_not_equal(id.generation, 0);
+        rozo__st_remove_req__free_unpacked(req, NULL);
+        if (s->no_removes)
+            return ROZO__STATUS__IO_ERROR;
+        assert_true(s->n_removed < WORLD_REMOVED_MAX);
+        s->removed[s->n_removed++] = id.ino;
+        return ROZO__STATUS__OK;
+    }
+    fail_msg("exportd sent op %u", fr->rq->op);
+    return 0;
+}
+
+static void on_fake_timer(struct env_timer *timer)
+{
+    struct fake_request *fr = (struct fake_request *)timer;
+    struct fake_storage *s = fr->ch->s;
+    struct rpc_request *rq = fr->rq;
+    uint8_t answer[1024];
+    size_t len = 0;
+    int rc = 0;
+
+    rq->impl = NULL;
+    if (s == NULL || s->down)
+        rc = -ENOTCONN;
+    else if (s->hung)
+        rc = -ETIMEDOUT;
+    else
+        rq->status = (uint16_t)storage_answer(s, fr, answer, &len);
+    rq->answer_msg = answer;
+    rq->answer_msg_len = len;
+    free(fr);
+    rq->done(rq, rc);
+}
+
+static void fake_send(struct rpc_channel *ch, struct rpc_request *rq)
+{
+    struct fake_channel *fc = (struct fake_channel *)ch;
+    struct fake_request *fr = calloc(1, sizeof(*fr));
+
+    assert_true(rq->msg_len <= sizeof(fr->msg));
+    env_timer_init(&fr->timer, on_fake_timer);
+    fr->ch = fc;
+    fr->rq = rq;
+    rq->impl = fr;
+    fr->msg_len = rq->msg_len;
+    if (rq->msg_len > 0)
+        memcpy(fr->msg, rq->msg, rq->msg_len);
+    env_timer_start(&fc->w->env.env, &fr->timer,
+                    fc->s != NULL && fc->s->hung ? rq->deadline_ms : 1);
+}
+
+static void fake_cancel(struct rpc_channel *ch, struct rpc_request *rq)
+{
+    struct fake_channel *fc = (struct fake_channel *)ch;
+    struct fake_request *fr = rq->impl;
+
+    assert_non_null(fr);
+    env_timer_stop(&fc->w->env.env, &fr->timer);
+    free(fr);
+    rq->impl = NULL;
+}
+
+static enum rpc_health fake_health(struct rpc_channel *ch)
+{
+    struct fake_channel *fc = (struct fake_channel *)ch;
+
+    if (fc->s == NULL || fc->s->down)
+        return RPC_DOWN;
+    return fc->s->hung ? RPC_SUSPECT : RPC_UP;
+}
+
+static const struct rpc_channel_ops fake_ops = { fake_send, fake_cancel, fake_health };
+
+static struct rpc_channel *fake_open(void *arg, const char *const *addrs,
+                                     unsigned n_addrs)
+{
+    struct world *w = arg;
+    struct fake_channel *fc = calloc(1, sizeof(*fc));
+
+    assert_true(n_addrs >= 1);
+    fc->ch.ops = &fake_ops;
+    fc->w = w;
+    for (unsigned i = 0; i < WORLD_STORAGES_MAX; i++) {
+        if (strcmp(w->storages[i].addr, addrs[0]) == 0)
+            fc->s = &w->storages[i];
+    }
+    list_add_tail(&w->channels, &fc->link);
+    return &fc->ch;
+}
+
+static void fake_close(void *arg, struct rpc_channel *ch)
+{
+    struct fake_channel *fc = (struct fake_channel *)ch;
+
+    (void)arg;
+    list_remove(&fc->link);
+    free(fc);
+}
+
+static const char *fake_last_error(void *arg, struct rpc_channel *ch)
+{
+    struct fake_channel *fc = (struct fake_channel *)ch;
+
+    (void)arg;
+    return fc->s == NULL || fc->s->down ? "Connection refused" : "";
+}
+
+/* ---- life ---- */
+
+static void run_virtual(struct world *w)
+{
+    env_virtual_advance_ms(&w->env, 1);
+}
+
+void world_open(struct world *w, uint64_t seed)
+{
+    static const uint8_t node_key[32] = { 1, 2, 3 };
+
+    memset(w, 0, sizeof(*w));
+    w->run = run_virtual;
+    env_virtual_init(&w->env, seed);
+    list_init(&w->channels);
+    assert_int_equal(kv_memory_open(&w->env.env, &w->mem), 0);
+    w->kv = kv_memory_kv(w->mem);
+    assert_int_equal(capability_key_new(node_key, 0, &w->capabilities), 0);
+    for (unsigned i = 0; i < WORLD_STORAGES_MAX; i++) {
+        struct fake_storage *s = &w->storages[i];
+
+        s->w = w;
+        snprintf(s->addr, sizeof(s->addr), "s%u:1", i);
+        snprintf(s->host, sizeof(s->host), "host%u", i);
+        memset(s->incarnation, 0x40 + (int)i, sizeof(s->incarnation));
+        s->total = 100ull << 30;
+        s->free = 60ull << 30;
+    }
+}
+
+void world_start(struct world *w)
+{
+    struct exportd_config config = {
+        .peers = { fake_open, fake_close, fake_last_error, w },
+        .capabilities = w->capabilities,
+        .cache_max = 1 << 20, /* small, so that things are forgotten and read again */
+    };
+    struct err err = { 0 };
+
+    if (exportd_open(&w->env.env, w->kv, &config, &w->x, &err) != 0)
+        fail_msg("%s", err.text);
+    env_virtual_advance_ms(&w->env, 10); /* the storages have been asked */
+}
+
+static void on_stopped(void *arg, int rc)
+{
+    *(int *)arg = rc;
+}
+
+int world_stop(struct world *w)
+{
+    int rc = 1;
+
+    exportd_stop(w->x, on_stopped, &rc);
+    for (unsigned i = 0; rc == 1; i++) {
+        assert_true(i < 1000);
+        w->run(w);
+    }
+    exportd_close(w->x);
+    w->x = NULL;
+    assert_true(list_is_empty(&w->channels));
+    assert_int_equal(w->n_unanswered, 0);
+    return rc;
+}
+
+void world_close(struct world *w)
+{
+    if (w->x != NULL)
+        assert_int_equal(world_stop(w), 0);
+    capability_key_free(w->capabilities);
+    kv_memory_close(w->mem);
+    env_virtual_close(&w->env);
+}
+
+void world_kill(struct world *w)
+{
+    kv_memory_kill(w->mem);
+    world_stop(w);
+    kv_memory_revive(w->mem);
+    world_start(w);
+}
+
+void world_power_cut(struct world *w, uint64_t n_lost)
+{
+    kv_memory_kill(w->mem);
+    world_stop(w);
+    kv_memory_power_cut(w->mem, n_lost);
+    world_start(w);
+}
+
+/* ---- calls ---- */
+
+struct test_call {
+    struct rpc_call call; /* first */
+    struct world *w;
+    struct answer_got *got;
+    uint8_t msg[];
+};
+
+static void test_reply(struct rpc_call *call, uint16_t status, const void *msg,
+                       size_t msg_len, const struct rpc_seg *segs, unsigned n_segs,
+                       void (*sent)(void *arg), void *arg)
+{
+    struct test_call *tc = (struct test_call *)call;
+
+    (void)segs;
+    (void)arg;
+    assert_int_equal(n_segs, 0);
+    assert_null(sent);
+    tc->w->n_unanswered--;
+    if (tc->got != NULL) {
+        assert_false(tc->got->came);
+        tc->got->came = true;
+        tc->got->status = status;
+        tc->got->len = msg_len;
+        tc->got->msg = malloc(msg_len + 1);
+        if (msg_len > 0)
+            memcpy(tc->got->msg, msg, msg_len);
+    }
+    free(tc);
+}
+
+static const struct rpc_call_ops call_ops = { test_reply };
+
+void world_send(struct world *w, unsigned op, enum rpc_role role, uint64_t session,
+                const void *msg, size_t len, struct answer_got *got)
+{
+    struct test_call *tc = calloc(1, sizeof(*tc) + len + 1);
+
+    tc->call = (struct rpc_call){
+        .ops = &call_ops,
+        .op = (uint16_t)op,
+        .role = role,
+        .session = session,
+        .msg = tc->msg,
+        .msg_len = len,
+    };
+    if (len > 0)
+        memcpy(tc->msg, msg, len);
+    tc->w = w;
+    tc->got = got;
+    if (got != NULL)
+        memset(got, 0, sizeof(*got));
+    w->n_unanswered++;
+    exportd_handle(w->x, &tc->call);
+}
+
+static unsigned call_as(struct world *w, enum rpc_role role, unsigned op,
+                        const ProtobufCMessage *req,
+                        const ProtobufCMessageDescriptor *desc, void *out)
+{
+    size_t len = protobuf_c_message_get_packed_size(req);
+    uint8_t *msg = malloc(len + 1);
+    struct answer_got got;
+    unsigned status;
+
+    protobuf_c_message_pack(req, msg);
+    world_send(w, op, role, w->session, msg, len, &got);
+    free(msg);
+    for (unsigned i = 0; !got.came; i++) {
+        assert_true(i < 20000);
+        if (i == 0)
+            env_virtual_run_posted(&w->env);
+        else
+            w->run(w);
+    }
+    status = got.status;
+    if (out != NULL) {
+        ProtobufCMessage *answer = NULL;
+
+        if (status == ROZO__STATUS__OK || got.len > 0) {
+            answer = protobuf_c_message_unpack(desc, NULL, got.len, got.msg);
+            assert_non_null(answer);
+        }
+        *(ProtobufCMessage **)out = answer;
+    }
+    free(got.msg);
+    return status;
+}
+
+unsigned world_call(struct world *w, unsigned op, const ProtobufCMessage *req,
+                    const ProtobufCMessageDescriptor *desc, void *out)
+{
+    return call_as(w, RPC_ROLE_CLIENT, op, req, desc, out);
+}
+
+unsigned world_call_node(struct world *w, unsigned op, const ProtobufCMessage *req,
+                         const ProtobufCMessageDescriptor *desc, void *out)
+{
+    return call_as(w, RPC_ROLE_NODE, op, req, desc, out);
+}
+
+/* ---- the requests, short ---- */
+
+static void see(struct seen *out, const Rozo__Attr *a, const Rozo__FileData *d)
+{
+    memset(out, 0, sizeof(*out));
+    if (a != NULL) {
+        out->ino = a->ino;
+        out->generation = a->generation;
+        out->size = a->size;
+        out->mode = a->mode;
+        out->nlink = a->nlink;
+        out->uid = a->uid;
+        out->gid = a->gid;
+        out->rdev = a->rdev;
+        out->atime_ns = (int64_t)a->atime_ns;
+        out->mtime_ns = (int64_t)a->mtime_ns;
+        out->ctime_ns = (int64_t)a->ctime_ns;
+        out->has_data = a->has_data;
+        out->change = a->change;
+        out->blocks = a->blocks;
+    }
+    out->with_data = d != NULL;
+    if (d != NULL) {
+        assert_int_equal(d->ref->file_id.len, FILE_ID_BYTES);
+        assert_int_equal(d->ref->capability.len, CAPABILITY_BYTES);
+        out->epoch = d->epoch;
+        out->n_storages = (uint32_t)d->ref->n_storages;
+        for (unsigned i = 0; i < d->ref->n_storages; i++)
+            out->storages[i] = d->ref->storages[i];
+        out->truncate_pending = d->truncate_pending;
+        out->truncate_size = d->truncate_size;
+        out->truncate_version = d->truncate_version;
+    }
+}
+
+static ProtobufCBinaryData bytes(const char *text)
+{
+    return (ProtobufCBinaryData){ strlen(text), (uint8_t *)(uintptr_t)text };
+}
+
+static unsigned entry_call(struct world *w, unsigned op, const ProtobufCMessage *req,
+                           struct seen *out)
+{
+    Rozo__MdEntryResp *resp;
+    unsigned status = world_call(w, op, req, &rozo__md_entry_resp__descriptor, &resp);
+
+    if (resp != NULL && out != NULL)
+        see(out, resp->attr, resp->data);
+    rozo__md_entry_resp__free_unpacked(resp, NULL);
+    return status;
+}
+
+unsigned t_lookup(struct world *w, uint64_t parent, const char *name, struct seen *out)
+{
+    Rozo__MdLookupReq req = ROZO__MD_LOOKUP_REQ__INIT;
+
+    req.parent = parent;
+    req.name = bytes(name);
+    return entry_call(w, ROZO__OP__MD_LOOKUP, &req.base, out);
+}
+
+unsigned t_getattr(struct world *w, uint64_t ino, struct seen *out)
+{
+    Rozo__MdGetattrReq req = ROZO__MD_GETATTR_REQ__INIT;
+
+    req.ino = ino;
+    return entry_call(w, ROZO__OP__MD_GETATTR, &req.base, out);
+}
+
+static unsigned create_call(struct world *w, const Rozo__MdCreateReq *req,
+                            struct seen *out)
+{
+    Rozo__MdCreateResp *resp;
+    unsigned status = world_call(w, ROZO__OP__MD_CREATE, &req->base,
+                                 &rozo__md_create_resp__descriptor, &resp);
+
+    if (resp != NULL && out != NULL) {
+        see(out, resp->attr, resp->data);
+        out->existed = resp->existed;
+    }
+    rozo__md_create_resp__free_unpacked(resp, NULL);
+    return status;
+}
+
+unsigned t_create(struct world *w, uint64_t parent, const char *name, uint32_t mode,
+                  struct seen *out)
+{
+    Rozo__MdCreateReq req = ROZO__MD_CREATE_REQ__INIT;
+
+    req.parent = parent;
+    req.name = bytes(name);
+    req.mode = mode;
+    req.uid = 1000;
+    req.gid = 1001;
+    req.exclusive = true;
+    return create_call(w, &req, out);
+}
+
+unsigned t_create_open(struct world *w, uint64_t parent, const char *name, bool exclusive,
+                       struct seen *out)
+{
+    Rozo__MdCreateReq req = ROZO__MD_CREATE_REQ__INIT;
+
+    req.parent = parent;
+    req.name = bytes(name);
+    req.mode = S_IFREG | 0644;
+    req.open = true;
+    req.exclusive = exclusive;
+    return create_call(w, &req, out);
+}
+
+unsigned t_symlink(struct world *w, uint64_t parent, const char *name, const char *target,
+                   struct seen *out)
+{
+    Rozo__MdCreateReq req = ROZO__MD_CREATE_REQ__INIT;
+
+    req.parent = parent;
+    req.name = bytes(name);
+    req.mode = S_IFLNK | 0777;
+    req.target = bytes(target);
+    req.exclusive = true;
+    return create_call(w, &req, out);
+}
+
+static unsigned removed_call(struct world *w, unsigned op, const ProtobufCMessage *req,
+                             struct seen *removed)
+{
+    Rozo__MdRemovedResp *resp;
+    unsigned status = world_call(w, op, req, &rozo__md_removed_resp__descriptor, &resp);
+
+    if (resp != NULL && removed != NULL)
+        see(removed, resp->removed, NULL);
+    rozo__md_removed_resp__free_unpacked(resp, NULL);
+    return status;
+}
+
+unsigned t_unlink(struct world *w, uint64_t parent, const char *name,
+                  struct seen *removed)
+{
+    Rozo__MdUnlinkReq req = ROZO__MD_UNLINK_REQ__INIT;
+
+    req.parent = parent;
+    req.name = bytes(name);
+    return removed_call(w, ROZO__OP__MD_UNLINK, &req.base, removed);
+}
+
+unsigned t_rmdir(struct world *w, uint64_t parent, const char *name)
+{
+    Rozo__MdRmdirReq req = ROZO__MD_RMDIR_REQ__INIT;
+
+    req.parent = parent;
+    req.name = bytes(name);
+    return removed_call(w, ROZO__OP__MD_RMDIR, &req.base, NULL);
+}
+
+unsigned t_link(struct world *w, uint64_t ino, uint64_t parent, const char *name)
+{
+    Rozo__MdLinkReq req = ROZO__MD_LINK_REQ__INIT;
+
+    req.ino = ino;
+    req.parent = parent;
+    req.name = bytes(name);
+    return entry_call(w, ROZO__OP__MD_LINK, &req.base, NULL);
+}
+
+unsigned t_rename(struct world *w, uint64_t parent, const char *name, uint64_t new_parent,
+                  const char *new_name, uint32_t flags)
+{
+    Rozo__MdRenameReq req = ROZO__MD_RENAME_REQ__INIT;
+
+    req.parent = parent;
+    req.name = bytes(name);
+    req.new_parent = new_parent;
+    req.new_name = bytes(new_name);
+    req.flags = flags;
+    return removed_call(w, ROZO__OP__MD_RENAME, &req.base, NULL);
+}
+
+unsigned t_setattr(struct world *w, Rozo__MdSetattrReq req, struct seen *out)
+{
+    return entry_call(w, ROZO__OP__MD_SETATTR, &req.base, out);
+}
+
+unsigned t_truncate(struct world *w, uint64_t ino, uint64_t size, struct seen *out)
+{
+    Rozo__MdSetattrReq req = ROZO__MD_SETATTR_REQ__INIT;
+
+    req.ino = ino;
+    req.valid = ROZO__SETATTR_BITS__SET_SIZE;
+    req.size = size;
+    return t_setattr(w, req, out);
+}
+
+unsigned t_open(struct world *w, uint64_t ino, bool write, struct seen *out)
+{
+    Rozo__MdOpenReq req = ROZO__MD_OPEN_REQ__INIT;
+    Rozo__MdOpenResp *resp;
+    unsigned status;
+
+    req.ino = ino;
+    req.write = write;
+    status = world_call(w, ROZO__OP__MD_OPEN, &req.base, &rozo__md_open_resp__descriptor,
+                        &resp);
+    if (resp != NULL && out != NULL)
+        see(out, resp->attr, resp->data);
+    rozo__md_open_resp__free_unpacked(resp, NULL);
+    return status;
+}
+
+unsigned t_close(struct world *w, uint64_t ino, unsigned n)
+{
+    Rozo__MdCloseReq req = ROZO__MD_CLOSE_REQ__INIT;
+
+    req.ino = ino;
+    req.n_references = n;
+    return world_call(w, ROZO__OP__MD_CLOSE, &req.base, NULL, NULL);
+}
+
+unsigned t_wrote(struct world *w, uint64_t ino, uint64_t size, struct seen *out)
+{
+    Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
+
+    req.ino = ino;
+    req.size = size;
+    req.has_data = true;
+    return entry_call(w, ROZO__OP__MD_WROTE, &req.base, out);
+}
+
+unsigned t_truncated(struct world *w, uint64_t ino, uint64_t version, struct seen *out)
+{
+    Rozo__MdTruncatedReq req = ROZO__MD_TRUNCATED_REQ__INIT;
+
+    req.ino = ino;
+    req.version = version;
+    return entry_call(w, ROZO__OP__MD_TRUNCATED, &req.base, out);
+}
+
+unsigned t_setxattr(struct world *w, uint64_t ino, const char *name, const void *val,
+                    size_t len, uint32_t flags)
+{
+    Rozo__MdSetxattrReq req = ROZO__MD_SETXATTR_REQ__INIT;
+
+    req.ino = ino;
+    req.name = bytes(name);
+    req.value = (ProtobufCBinaryData){ len, (uint8_t *)(uintptr_t)val };
+    req.flags = flags;
+    return world_call(w, ROZO__OP__MD_SETXATTR, &req.base, NULL, NULL);
+}
+
+unsigned t_getxattr(struct world *w, uint64_t ino, const char *name, void *val,
+                    size_t *len)
+{
+    Rozo__MdGetxattrReq req = ROZO__MD_GETXATTR_REQ__INIT;
+    Rozo__MdGetxattrResp *resp;
+    unsigned status;
+
+    req.ino = ino;
+    req.name = bytes(name);
+    status = world_call(w, ROZO__OP__MD_GETXATTR, &req.base,
+                        &rozo__md_getxattr_resp__descriptor, &resp);
+    if (resp != NULL) {
+        *len = resp->value.len;
+        if (*len > 0)
+            memcpy(val, resp->value.data, *len);
+    }
+    rozo__md_getxattr_resp__free_unpacked(resp, NULL);
+    return status;
+}
+
+unsigned t_removexattr(struct world *w, uint64_t ino, const char *name)
+{
+    Rozo__MdRemovexattrReq req = ROZO__MD_REMOVEXATTR_REQ__INIT;
+
+    req.ino = ino;
+    req.name = bytes(name);
+    return world_call(w, ROZO__OP__MD_REMOVEXATTR, &req.base, NULL, NULL);
+}
+
+unsigned t_storage_add(struct world *w, unsigned i, uint32_t *id, char error[256])
+{
+    Rozo__AdStorageAddReq req = ROZO__AD_STORAGE_ADD_REQ__INIT;
+    Rozo__AdStorageAddResp *resp;
+    char *addr = w->storages[i].addr;
+    unsigned status;
+
+    req.n_addresses = 1;
+    req.addresses = &addr;
+    status = world_call_node(w, ROZO__OP__AD_STORAGE_ADD, &req.base,
+                             &rozo__ad_storage_add_resp__descriptor, &resp);
+    if (id != NULL)
+        *id = resp != NULL && resp->storage != NULL ? resp->storage->id : 0;
+    if (error != NULL)
+        snprintf(error, 256, "%s", resp == NULL ? "" : resp->error);
+    rozo__ad_storage_add_resp__free_unpacked(resp, NULL);
+    return status;
+}
+
+unsigned t_export_create(struct world *w, const char *name, unsigned layout,
+                         char error[256])
+{
+    Rozo__AdExportCreateReq req = ROZO__AD_EXPORT_CREATE_REQ__INIT;
+    Rozo__AdExportCreateResp *resp;
+    unsigned status;
+
+    req.name = (char *)(uintptr_t)name;
+    req.layout = layout;
+    status = world_call_node(w, ROZO__OP__AD_EXPORT_CREATE, &req.base,
+                             &rozo__ad_export_create_resp__descriptor, &resp);
+    if (error != NULL)
+        snprintf(error, 256, "%s", resp == NULL ? "" : resp->error);
+    rozo__ad_export_create_resp__free_unpacked(resp, NULL);
+    return status;
+}
+
+uint64_t t_trash(struct world *w)
+{
+    Rozo__AdStatusReq req = ROZO__AD_STATUS_REQ__INIT;
+    Rozo__AdStatusResp *resp;
+    uint64_t trash;
+
+    OK(world_call_node(w, ROZO__OP__AD_STATUS, &req.base,
+                       &rozo__ad_status_resp__descriptor, &resp));
+    trash = resp->trash;
+    rozo__ad_status_resp__free_unpacked(resp, NULL);
+    return trash;
+}
+
+void world_reopen_session(struct world *w)
+{
+    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    Rozo__MdOpenSessionResp *resp;
+
+    req.export_name = (char *)(uintptr_t) "main";
+    req.client = (char *)(uintptr_t) "test:1:/mnt";
+    req.session = w->session;
+    OK(world_call(w, ROZO__OP__MD_OPEN_SESSION, &req.base,
+                  &rozo__md_open_session_resp__descriptor, &resp));
+    if (w->session != 0)
+        assert_true(resp->session == w->session);
+    w->session = resp->session;
+    rozo__md_open_session_resp__free_unpacked(resp, NULL);
+}
+
+void world_make_export(struct world *w, unsigned n_storages, unsigned layout)
+{
+    for (unsigned i = 0; i < n_storages; i++)
+        OK(t_storage_add(w, i, NULL, NULL));
+    OK(t_export_create(w, "main", layout, NULL));
+    world_reopen_session(w);
+}

@@ -1,0 +1,127 @@
+/*
+ * world.h - an exportd for tests: virtual clock, kv in memory (or one given), fake storages, and
+ * requests that come back with their answers.
+ */
+#ifndef ROZO_TEST_EXPORTD_WORLD_H
+#define ROZO_TEST_EXPORTD_WORLD_H
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "common/env_virtual.h"
+#include "common/list.h"
+#include "exportd/core/exportd.h"
+#include "exportd/core/kv_memory.h"
+#include "tests/unit/unit.h"
+
+enum {
+    WORLD_STORAGES_MAX = 16,
+    WORLD_REMOVED_MAX = 4096,
+};
+
+/* A storage as far as exportd sees it. Address "sI:1" for the one at index I. */
+struct fake_storage {
+    struct world *w;
+    char addr[32];
+    uint8_t incarnation[16];
+    uint8_t cluster_id[16];
+    uint32_t id;     /* 0: not admitted */
+    bool down, hung; /* refuses; says nothing */
+    bool no_removes; /* answers ST_REMOVE with IO_ERROR */
+    uint64_t total, free;
+    char host[32];
+    unsigned n_removed;
+    uint64_t removed[WORLD_REMOVED_MAX]; /* inode numbers, in order */
+};
+
+struct world {
+    struct env_virtual env;
+    struct kv_memory *mem;
+    struct kv *kv; /* mem's, unless a test brought its own */
+    struct capability_key *capabilities;
+    struct exportd *x;
+    struct fake_storage storages[WORLD_STORAGES_MAX];
+    struct list_node channels;
+    uint64_t session;
+    unsigned n_unanswered;
+    void (*run)(struct world *w); /* let things happen until an answer comes */
+};
+
+void world_open(struct world *w, uint64_t seed);
+/** n storages admitted, an export "main" of this layout, a session. */
+void world_make_export(struct world *w, unsigned n_storages, unsigned layout);
+void world_start(struct world *w);
+/** Clean stop; 0 or what exportd said. */
+int world_stop(struct world *w);
+void world_close(struct world *w);
+/** The process dies at this point: nothing more reaches the kv. Then started again. */
+void world_kill(struct world *w);
+/** The same with the newest n_lost unsynced commits lost. */
+void world_power_cut(struct world *w, uint64_t n_lost);
+void world_reopen_session(struct world *w);
+
+/* A request; the answer is freed with answer_free(). */
+struct answer_got {
+    bool came;
+    uint16_t status;
+    uint8_t *msg;
+    size_t len;
+};
+void world_send(struct world *w, unsigned op, enum rpc_role role, uint64_t session,
+                const void *msg, size_t len, struct answer_got *got);
+/** Send and wait; the status. out (may be NULL): the answer unpacked as desc, NULL if none. */
+unsigned world_call(struct world *w, unsigned op, const ProtobufCMessage *req,
+                    const ProtobufCMessageDescriptor *desc, void *out);
+unsigned world_call_node(struct world *w, unsigned op, const ProtobufCMessage *req,
+                         const ProtobufCMessageDescriptor *desc, void *out);
+
+/* ---- the requests, short. Statuses; attributes through *attr where one is given. ---- */
+
+/* An inode as answers tell of it. */
+struct seen {
+    uint64_t ino, size, change, blocks;
+    uint32_t generation, mode, nlink, uid, gid, rdev;
+    int64_t atime_ns, mtime_ns, ctime_ns;
+    bool has_data;
+    /* of FileData, when there was one */
+    bool with_data;
+    uint32_t epoch, n_storages;
+    uint32_t storages[32];
+    bool truncate_pending;
+    uint64_t truncate_size, truncate_version;
+    bool existed;
+};
+unsigned t_lookup(struct world *w, uint64_t parent, const char *name, struct seen *out);
+unsigned t_getattr(struct world *w, uint64_t ino, struct seen *out);
+unsigned t_create(struct world *w, uint64_t parent, const char *name, uint32_t mode,
+                  struct seen *out);
+unsigned t_create_open(struct world *w, uint64_t parent, const char *name, bool exclusive,
+                       struct seen *out);
+unsigned t_symlink(struct world *w, uint64_t parent, const char *name, const char *target,
+                   struct seen *out);
+unsigned t_unlink(struct world *w, uint64_t parent, const char *name,
+                  struct seen *removed);
+unsigned t_rmdir(struct world *w, uint64_t parent, const char *name);
+unsigned t_link(struct world *w, uint64_t ino, uint64_t parent, const char *name);
+unsigned t_rename(struct world *w, uint64_t parent, const char *name, uint64_t new_parent,
+                  const char *new_name, uint32_t flags);
+unsigned t_setattr(struct world *w, Rozo__MdSetattrReq req, struct seen *out);
+unsigned t_truncate(struct world *w, uint64_t ino, uint64_t size, struct seen *out);
+unsigned t_open(struct world *w, uint64_t ino, bool write, struct seen *out);
+unsigned t_close(struct world *w, uint64_t ino, unsigned n);
+unsigned t_wrote(struct world *w, uint64_t ino, uint64_t size, struct seen *out);
+unsigned t_truncated(struct world *w, uint64_t ino, uint64_t version, struct seen *out);
+unsigned t_setxattr(struct world *w, uint64_t ino, const char *name, const void *val,
+                    size_t len, uint32_t flags);
+/** val: room for 65536; *len is its length. */
+unsigned t_getxattr(struct world *w, uint64_t ino, const char *name, void *val,
+                    size_t *len);
+unsigned t_removexattr(struct world *w, uint64_t ino, const char *name);
+unsigned t_storage_add(struct world *w, unsigned i, uint32_t *id, char error[256]);
+unsigned t_export_create(struct world *w, const char *name, unsigned layout,
+                         char error[256]);
+uint64_t t_trash(struct world *w);
+
+#define OK(call)         assert_int_equal(call, ROZO__STATUS__OK)
+#define IS(status, call) assert_int_equal(call, ROZO__STATUS__##status)
+
+#endif
