@@ -137,6 +137,12 @@ static uint64_t below(struct sim *sim, uint64_t bound)
     return env_virtual_below(&sim->v, bound);
 }
 
+/* A spare for each storage that may be lost. Without, writes may be taken by fewer than n. */
+static bool has_spares(const struct sim *sim)
+{
+    return sim->n_storages >= 2 * sim->n - sim->k;
+}
+
 /* ---- content ---- */
 
 static uint64_t mix(uint64_t x)
@@ -250,7 +256,7 @@ static void check_stored(struct sim *sim, const struct sim_op *op)
             continue;
         sim_check(sim, count >= sim->q, "acknowledged below the quorum", b, op->version,
                   count);
-        if (sim->mode == MODE_BUDGET)
+        if (sim->mode == MODE_BUDGET && has_spares(sim))
             sim_check(sim, count >= sim->n, "acknowledged by too few", b, op->version,
                       count);
     }
@@ -473,7 +479,8 @@ static unsigned n_away(const struct sim *sim)
 static void fault_state(struct sim *sim, unsigned storage)
 {
     enum sim_state was = sim->net.storages[storage].state;
-    unsigned most = sim->mode == MODE_CHAOS ? sim->n_storages : sim->n - sim->k;
+    unsigned budget = has_spares(sim) ? sim->n - sim->k : 1;
+    unsigned most = sim->mode == MODE_CHAOS ? sim->n_storages : budget;
 
     if (was != SIM_UP)
         sim_storage_set(&sim->net, storage, SIM_UP);

@@ -1,0 +1,921 @@
+/*
+ * Goal: each promise of storcli/blocks.h by itself. Method: the engine on simulated storages and a
+ * virtual clock; faults by hand, time is what the test lets pass.
+ */
+#include "storcli/blocks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "storcli/core/engine.h"
+#include "tests/sim/sim_net.h"
+#include "tests/unit/unit.h"
+
+enum { BS = 8192, NOT_DONE = 1 };
+
+struct fix {
+    struct env_virtual v;
+    struct sim_net net;
+    struct storcli *cli;
+    struct storcli_file *file;
+    unsigned n, k, q;
+};
+
+static struct fix *fix_new_with(unsigned kind, unsigned layout, unsigned n_storages,
+                                struct storcli_config config)
+{
+    struct fix *f = calloc(1, sizeof(*f));
+    struct storcli_peers peers;
+
+    assert_non_null(f);
+    env_virtual_init(&f->v, 1);
+    sim_net_init(&f->net, &f->v, kind, layout, n_storages);
+    peers = sim_net_peers(&f->net, 0);
+    assert_int_equal(storcli_new(&f->v.env, &config, &peers, &f->cli), 0);
+    assert_int_equal(storcli_file_open(f->cli, &f->net.target, &f->file), 0);
+    f->k = codec_layout(layout)->k;
+    f->n = codec_layout(layout)->n;
+    f->q = quorum_write(f->k, n_storages);
+    return f;
+}
+
+static struct fix *fix_new(unsigned layout)
+{
+    return fix_new_with(CODEC_MOJETTE, layout, codec_layout(layout)->safe,
+                        (struct storcli_config){ 0 });
+}
+
+static void fix_free(struct fix *f)
+{
+    storcli_file_close(f->file);
+    storcli_free(f->cli); /* asserts that no buffer is lent */
+    sim_net_close(&f->net);
+    env_virtual_close(&f->v);
+    free(f);
+}
+
+static void on_done(void *arg, int rc)
+{
+    int *result = arg;
+
+    assert_int_equal(*result, NOT_DONE); /* exactly once */
+    *result = rc;
+}
+
+/* Let time pass until the call is done; how many ms that took. */
+static unsigned wait_done(struct fix *f, const int *result)
+{
+    unsigned ms = 0;
+
+    for (; *result == NOT_DONE; ms++) {
+        assert_true(ms < 60000);
+        env_virtual_advance_ms(&f->v, 1);
+    }
+    return ms;
+}
+
+static uint8_t *pattern(uint64_t seed, uint64_t first, unsigned n, size_t last)
+{
+    uint8_t *data = aligned_alloc(4096, (size_t)n * BS);
+
+    assert_non_null(data);
+    memset(data, 0, (size_t)n * BS);
+    for (size_t i = 0; i < (size_t)(n - 1) * BS + last; i++)
+        data[i] = (uint8_t)((first * BS + i) * 2654435761u >> 13 ^ seed * 37);
+    return data;
+}
+
+static int write_ms(struct fix *f, uint64_t version, uint64_t first, unsigned n,
+                    size_t last, bool sync, unsigned *ms)
+{
+    uint8_t *data = pattern(version, first, n, last);
+    int rc = NOT_DONE;
+
+    storcli_write(f->file, version, first, n, data, last, sync, on_done, &rc);
+    assert_int_equal(rc, NOT_DONE);
+    *ms = wait_done(f, &rc);
+    free(data); /* nothing may look at it any more: asan watches */
+    return rc;
+}
+
+static int write_blocks(struct fix *f, uint64_t version, uint64_t first, unsigned n,
+                        size_t last)
+{
+    unsigned ms;
+
+    return write_ms(f, version, first, n, last, false, &ms);
+}
+
+/* Read and compare with what version `version` wrote to [first, first + n). */
+static int read_ms(struct fix *f, uint64_t version, uint64_t first, unsigned n,
+                   size_t last, unsigned *ms)
+{
+    uint8_t *expected = pattern(version, first, n, last);
+    uint8_t *data = malloc((size_t)n * BS);
+    uint16_t *user_bytes = malloc(n * sizeof(*user_bytes));
+    int rc = NOT_DONE;
+
+    assert_true(data != NULL && user_bytes != NULL);
+    memset(data, 0xaa, (size_t)n * BS);
+    storcli_read(f->file, first, n, data, user_bytes, on_done, &rc);
+    assert_int_equal(rc, NOT_DONE);
+    *ms = wait_done(f, &rc);
+    if (rc == 0) {
+        assert_memory_equal(data, expected, (size_t)n * BS);
+        for (unsigned i = 0; i < n; i++)
+            assert_int_equal(user_bytes[i], i + 1 == n ? last : BS);
+    }
+    free(expected);
+    free(data);
+    free(user_bytes);
+    return rc;
+}
+
+static int read_blocks(struct fix *f, uint64_t version, uint64_t first, unsigned n,
+                       size_t last)
+{
+    unsigned ms;
+
+    return read_ms(f, version, first, n, last, &ms);
+}
+
+static int sync_file(struct fix *f)
+{
+    int rc = NOT_DONE;
+
+    storcli_sync(f->file, on_done, &rc);
+    assert_int_equal(rc, NOT_DONE);
+    wait_done(f, &rc);
+    return rc;
+}
+
+static int mark_blocks(struct fix *f, uint64_t version, uint64_t first, uint64_t n)
+{
+    int rc = NOT_DONE;
+
+    storcli_mark(f->file, version, first, n, on_done, &rc);
+    wait_done(f, &rc);
+    return rc;
+}
+
+static uint64_t n_requests(const struct fix *f)
+{
+    uint64_t n = 0;
+
+    for (unsigned i = 0; i < f->net.n_storages; i++)
+        n += f->net.storages[i].n_reads + f->net.storages[i].n_writes;
+    return n;
+}
+
+static struct storcli_stats stats_of(const struct fix *f)
+{
+    struct storcli_stats stats;
+
+    storcli_get_stats(f->cli, &stats);
+    return stats;
+}
+
+/* ---- healthy ---- */
+
+static void what_is_written_is_read(void **state)
+{
+    static const struct {
+        uint64_t first;
+        unsigned n;
+        size_t last;
+    } runs[] = {
+        { 0, 1, 1 },    { 0, 1, 8192 },     { 3, 2, 700 },    { 127, 2, 4096 },
+        { 5, 128, 64 }, { 128, 128, 8192 }, { 1, 590, 8191 }, { 130, 5, 65 },
+    };
+
+    (void)state;
+    for (unsigned kind = 1; kind <= 2; kind++) {
+        for (unsigned layout = 0; layout < 3; layout++) {
+            struct fix *f = fix_new_with(kind, layout, codec_layout(layout)->safe,
+                                         (struct storcli_config){ 0 });
+
+            for (unsigned i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+                uint64_t version = version_make(1, i + 1);
+
+                assert_int_equal(
+                    write_blocks(f, version, runs[i].first, runs[i].n, runs[i].last), 0);
+                assert_int_equal(
+                    read_blocks(f, version, runs[i].first, runs[i].n, runs[i].last), 0);
+            }
+            fix_free(f);
+        }
+    }
+}
+
+static void a_healthy_run_costs_n_writes_and_k_reads(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        struct fix *f = fix_new(layout);
+
+        assert_int_equal(write_blocks(f, 1, 128, 128, BS), 0);
+        assert_int_equal(n_requests(f), f->n);
+        assert_int_equal(read_blocks(f, 1, 128, 128, BS), 0);
+        assert_int_equal(n_requests(f), f->n + f->k);
+        for (unsigned i = 0; i < f->k; i++)
+            assert_int_equal(f->net.storages[i].n_reads, 1);
+        assert_int_equal(stats_of(f).blocks_decoded, 0);
+        assert_int_equal(stats_of(f).blocks_read, 128);
+        assert_int_equal(stats_of(f).blocks_written, 128);
+        fix_free(f);
+    }
+}
+
+static void marks_make_holes(void **state)
+{
+    struct fix *f = fix_new(1);
+    uint8_t data[3 * BS], zero[BS] = { 0 };
+    uint16_t user_bytes[3];
+    int rc = NOT_DONE;
+
+    (void)state;
+    assert_int_equal(write_blocks(f, 1, 0, 10, BS), 0);
+    assert_int_equal(mark_blocks(f, 2, 4, 1), 0);
+    storcli_read(f->file, 3, 3, data, user_bytes, on_done, &rc);
+    wait_done(f, &rc);
+    assert_int_equal(rc, 0);
+    assert_int_equal(user_bytes[0], BS);
+    assert_int_equal(user_bytes[1], 0);
+    assert_int_equal(user_bytes[2], BS);
+    assert_memory_equal(data + BS, zero, BS);
+    assert_int_equal(mark_blocks(f, 1, 4, 1), -ESTALE);
+    assert_int_equal(write_blocks(f, 1, 4, 1, BS), -ESTALE);
+    assert_int_equal(mark_blocks(f, 3, 0, 0), 0);
+    rc = NOT_DONE;
+    storcli_read(f->file, 7, 3, data, user_bytes, on_done, &rc);
+    wait_done(f, &rc);
+    assert_int_equal(rc, 0);
+    assert_int_equal(user_bytes[0] + user_bytes[1] + user_bytes[2], 0);
+    fix_free(f);
+}
+
+static void never_written_blocks_of_a_file_that_is_there_are_holes(void **state)
+{
+    struct fix *f = fix_new(1);
+    uint8_t data[BS], zero[BS] = { 0 };
+    uint16_t user_bytes = 9;
+    int rc = NOT_DONE;
+
+    (void)state;
+    assert_int_equal(write_blocks(f, 1, 0, 1, BS), 0);
+    storcli_read(f->file, 400, 1, data, &user_bytes, on_done, &rc);
+    assert_true(wait_done(f, &rc) < 30);
+    assert_int_equal(rc, 0);
+    assert_int_equal(user_bytes, 0);
+    assert_memory_equal(data, zero, BS);
+    fix_free(f);
+}
+
+static void no_projection_anywhere_is_an_error_not_zeros(void **state)
+{
+    struct fix *f = fix_new(1);
+    uint8_t data[BS];
+    int rc = NOT_DONE;
+
+    (void)state;
+    storcli_read(f->file, 0, 1, data, NULL, on_done, &rc);
+    assert_true(wait_done(f, &rc) <
+                6000); /* all answered: no need for the whole deadline */
+    assert_int_equal(rc, -EIO);
+    fix_free(f);
+}
+
+static void targets_that_make_no_sense_are_refused(void **state)
+{
+    struct fix *f = fix_new(1);
+    struct storcli_target t = f->net.target;
+    struct storcli_file *file;
+
+    (void)state;
+    t.codec = 99;
+    assert_int_equal(storcli_file_open(f->cli, &t, &file), -EINVAL);
+    t = f->net.target;
+    t.layout = 3;
+    assert_int_equal(storcli_file_open(f->cli, &t, &file), -EINVAL);
+    t = f->net.target;
+    t.block_bytes = 512;
+    assert_int_equal(storcli_file_open(f->cli, &t, &file), -EINVAL);
+    t = f->net.target;
+    t.n_storages = 5;
+    assert_int_equal(storcli_file_open(f->cli, &t, &file), -EINVAL);
+    t = f->net.target;
+    t.n_storages = 10; /* n = 6 acknowledgements would be no quorum */
+    t.storages[8] = 9, t.storages[9] = 10;
+    assert_int_equal(storcli_file_open(f->cli, &t, &file), -EINVAL);
+    t = f->net.target;
+    t.storages[3] = t.storages[2];
+    assert_int_equal(storcli_file_open(f->cli, &t, &file), -EINVAL);
+    t = f->net.target;
+    t.capability_len = 65;
+    assert_int_equal(storcli_file_open(f->cli, &t, &file), -EINVAL);
+    t = f->net.target;
+    t.capability[3] = 9;
+    assert_int_equal(storcli_file_update(f->file, &t), 0);
+    t.storages[0] = 77;
+    assert_int_equal(storcli_file_update(f->file, &t), -EINVAL);
+    fix_free(f);
+}
+
+/* ---- storages down or hung ---- */
+
+static void every_pattern_of_lost_storages_is_read_back(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 2; layout++) {
+        struct fix *f = fix_new(layout);
+
+        assert_int_equal(write_blocks(f, 1, 100, 60, 777), 0);
+        for (uint32_t away = 0; away < 1u << f->n; away++) {
+            unsigned ms;
+
+            if ((unsigned)__builtin_popcount(away) > f->n - f->k)
+                continue;
+            for (unsigned i = 0; i < f->n; i++)
+                sim_storage_set(&f->net, i, (away >> i & 1) != 0 ? SIM_DOWN : SIM_UP);
+            assert_int_equal(read_ms(f, 1, 100, 60, 777, &ms), 0);
+            assert_true(ms < 100);
+        }
+        fix_free(f);
+    }
+}
+
+static void a_write_goes_to_spares_at_once_when_storages_are_down(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        struct fix *f = fix_new(layout);
+        unsigned ms;
+
+        for (unsigned i = 0; i < f->n - f->k; i++)
+            sim_storage_set(&f->net, i * 2, SIM_DOWN);
+        assert_int_equal(write_ms(f, 1, 0, 20, BS, false, &ms), 0);
+        assert_true(ms < 50);
+        assert_int_equal(sim_net_count(&f->net, 3, 1, false, 0), f->n);
+        assert_int_equal(stats_of(f).spares, f->n - f->k);
+        assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
+        fix_free(f);
+    }
+}
+
+static void a_hung_storage_costs_one_short_wait(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        struct fix *f = fix_new(layout);
+        unsigned ms;
+
+        assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0);
+        for (unsigned i = 0; i < f->n - f->k; i++)
+            sim_storage_set(&f->net, i, SIM_HUNG);
+        assert_int_equal(read_ms(f, 1, 0, 20, BS, &ms), 0);
+        assert_true(ms < 250);
+        assert_int_equal(read_ms(f, 1, 0, 20, BS, &ms), 0);
+        assert_true(ms < 30); /* we know by now */
+        assert_int_equal(write_ms(f, 2, 0, 20, BS, false, &ms), 0);
+        assert_true(ms < 700);
+        assert_int_equal(sim_net_count(&f->net, 3, 2, false, 0), f->n);
+        for (unsigned i = 0; i < 20; i++) {
+            env_virtual_advance_ms(&f->v, 400);
+            assert_int_equal(write_ms(f, 3 + i, 0, 20, BS, false, &ms), 0);
+            assert_true(ms < 100);
+            assert_int_equal(read_ms(f, 3 + i, 0, 20, BS, &ms), 0);
+            assert_true(ms < 100);
+        }
+        /* They wake up and do what was asked of them long ago: nothing stale is ever seen. */
+        for (unsigned i = 0; i < f->n - f->k; i++)
+            sim_storage_set(&f->net, i, SIM_UP);
+        for (unsigned i = 0; i < 5; i++) {
+            assert_int_equal(read_ms(f, 22, 0, 20, BS, &ms), 0);
+            env_virtual_advance_ms(&f->v, 1);
+        }
+        fix_free(f);
+    }
+}
+
+static void spares_that_hang_too_do_not_add_up(void **state)
+{
+    struct fix *f = fix_new(2);
+    unsigned ms;
+
+    (void)state;
+    sim_storage_set(&f->net, 3, SIM_HUNG);
+    for (unsigned i = 12; i < 15; i++)
+        sim_storage_set(&f->net, i, SIM_HUNG);
+    assert_int_equal(write_ms(f, 1, 0, 5, BS, false, &ms), 0);
+    assert_true(ms < 2000);
+    assert_int_equal(sim_net_count(&f->net, 3, 1, false, 0), f->n);
+    fix_free(f);
+}
+
+static void without_spares_the_quorum_is_enough(void **state)
+{
+    struct fix *f =
+        fix_new_with(CODEC_MOJETTE, 1, 6, (struct storcli_config){ 0 }); /* q = 4 */
+    unsigned ms;
+
+    (void)state;
+    sim_storage_set(&f->net, 0, SIM_HUNG);
+    sim_storage_set(&f->net, 1, SIM_DOWN);
+    assert_int_equal(write_ms(f, 1, 0, 5, BS, false, &ms), 0);
+    assert_true(ms < 2000);
+    assert_int_equal(read_ms(f, 1, 0, 5, BS, &ms), 0);
+    assert_int_equal(write_ms(f, 2, 0, 5, BS, false, &ms), 0);
+    assert_true(ms < 100);
+    fix_free(f);
+}
+
+static void too_few_storages_wait_and_go_on_when_they_return(void **state)
+{
+    struct fix *f = fix_new(1);
+    uint8_t *data = pattern(2, 0, 5, BS), *got = malloc(5 * BS);
+    int write_rc = NOT_DONE, read_rc = NOT_DONE;
+
+    (void)state;
+    assert_non_null(got);
+    assert_int_equal(write_blocks(f, 1, 100, 5, BS), 0);
+    for (unsigned i = 0; i < 5; i++)
+        sim_storage_set(&f->net, i, i < 3 ? SIM_DOWN : SIM_HUNG);
+    storcli_write(f->file, 2, 0, 5, data, BS, false, on_done, &write_rc);
+    storcli_read(f->file, 100, 5, got, NULL, on_done, &read_rc);
+    env_virtual_advance_ms(&f->v, 10000);
+    assert_int_equal(write_rc, NOT_DONE);
+    assert_int_equal(read_rc, NOT_DONE);
+    for (unsigned i = 0; i < 5; i++)
+        sim_storage_set(&f->net, i, SIM_UP);
+    env_virtual_advance_ms(&f->v, 500);
+    assert_int_equal(write_rc, 0);
+    assert_int_equal(read_rc, 0);
+    assert_int_equal(read_blocks(f, 1, 100, 5, BS), 0);
+    assert_int_equal(read_blocks(f, 2, 0, 5, BS), 0);
+    free(data);
+    free(got);
+    fix_free(f);
+}
+
+static void too_few_storages_for_too_long_is_an_error(void **state)
+{
+    struct fix *f = fix_new(1);
+    unsigned ms;
+
+    (void)state;
+    assert_int_equal(write_blocks(f, 1, 0, 5, BS), 0);
+    for (unsigned i = 0; i < 5; i++)
+        sim_storage_set(&f->net, i, SIM_DOWN);
+    assert_int_equal(write_ms(f, 2, 0, 5, BS, false, &ms), -EIO);
+    assert_in_range(ms, 19000, 21000);
+    assert_int_equal(read_ms(f, 1, 0, 5, BS, &ms), -EIO);
+    assert_in_range(ms, 19000, 21000);
+    for (unsigned i = 0; i < 5; i++)
+        sim_storage_set(&f->net, i, SIM_UP);
+    assert_int_equal(write_blocks(f, 3, 0, 5, BS), 0);
+    assert_int_equal(read_blocks(f, 3, 0, 5, BS), 0);
+    fix_free(f);
+}
+
+static void a_storage_unknown_to_the_shell_is_as_if_down(void **state)
+{
+    struct fix *f = fix_new(1);
+    struct storcli_target target = f->net.target;
+    struct storcli_file *file = f->file;
+
+    (void)state;
+    target.storages[1] = 4000; /* the map does not have it yet */
+    assert_int_equal(storcli_file_open(f->cli, &target, &f->file), 0);
+    assert_int_equal(write_blocks(f, 1, 0, 5, BS), 0);
+    assert_int_equal(read_blocks(f, 1, 0, 5, BS), 0);
+    storcli_file_close(f->file);
+    f->file = file;
+    fix_free(f);
+}
+
+/* ---- refusals ---- */
+
+static void full_storages(void **state)
+{
+    struct fix *f = fix_new(1);
+    unsigned ms;
+
+    (void)state;
+    f->net.storages[0].refuse_writes = ROZO__STATUS__NO_SPACE;
+    f->net.storages[3].refuse_writes = ROZO__STATUS__NO_SPACE;
+    assert_int_equal(write_ms(f, 1, 0, 5, BS, false, &ms), 0); /* spares take it */
+    assert_int_equal(sim_net_count(&f->net, 3, 1, false, 0), f->n);
+    for (unsigned i = 0; i < 8; i++)
+        f->net.storages[i].refuse_writes = ROZO__STATUS__NO_SPACE;
+    assert_int_equal(write_ms(f, 2, 0, 5, BS, false, &ms), -ENOSPC);
+    assert_true(ms < 100);
+    assert_int_equal(read_blocks(f, 1, 0, 5, BS), 0); /* what was there is unharmed */
+    fix_free(f);
+}
+
+static void a_refused_capability(void **state)
+{
+    struct fix *f = fix_new(1);
+    unsigned ms;
+
+    (void)state;
+    assert_int_equal(write_blocks(f, 1, 0, 5, BS), 0);
+    for (unsigned i = 0; i < 8; i++)
+        f->net.storages[i].refuse_all = ROZO__STATUS__DENIED;
+    assert_int_equal(write_ms(f, 2, 0, 5, BS, false, &ms), -EACCES);
+    assert_true(ms < 100);
+    assert_int_equal(read_ms(f, 1, 0, 5, BS, &ms), -EACCES);
+    assert_true(ms < 100);
+    assert_int_equal(sync_file(f), -EACCES);
+    for (unsigned i = 0; i < 8; i++)
+        f->net.storages[i].refuse_all = 0;
+    assert_int_equal(sync_file(f), 0);
+    fix_free(f);
+}
+
+static void storages_that_fail_or_belong_to_nobody(void **state)
+{
+    struct fix *f = fix_new(1);
+
+    (void)state;
+    f->net.storages[1].refuse_writes = ROZO__STATUS__IO_ERROR;
+    f->net.storages[2].refuse_all = ROZO__STATUS__NOT_ADMITTED;
+    assert_int_equal(write_blocks(f, 1, 0, 5, BS), 0);
+    assert_int_equal(sim_net_count(&f->net, 3, 1, false, 0), f->n);
+    assert_int_equal(read_blocks(f, 1, 0, 5, BS), 0);
+    fix_free(f);
+}
+
+/* ---- damage ---- */
+
+static void damaged_records_are_passed_by(void **state)
+{
+    struct fix *f = fix_new(1);
+    unsigned ms;
+
+    (void)state;
+    assert_int_equal(write_blocks(f, 1, 0, 128, BS), 0);
+    assert_true(sim_storage_rot(&f->net, 0, 0, 17));
+    assert_true(sim_storage_rot(&f->net, 2, 2, 17));
+    assert_true(sim_storage_rot(&f->net, 3, 3, 90));
+    assert_int_equal(read_ms(f, 1, 0, 128, BS, &ms), 0);
+    assert_true(ms < 100);
+    assert_int_equal(stats_of(f).damaged, 3);
+    assert_int_equal(stats_of(f).blocks_decoded, 2);
+    /* the others were asked only about what was unclear */
+    assert_true(f->net.storages[4].n_read_blocks <= 90 - 17 + 1);
+    fix_free(f);
+}
+
+static void too_much_damage_is_an_error_never_zeros(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        struct fix *f = fix_new(layout);
+        unsigned ms;
+
+        assert_int_equal(write_blocks(f, 1, 0, 10, BS), 0);
+        for (unsigned i = 0; i <= f->n - f->k; i++)
+            assert_true(sim_storage_rot(&f->net, i, i, 5));
+        assert_int_equal(read_ms(f, 1, 0, 10, BS, &ms), -EIO);
+        assert_true(ms < 8000);
+        assert_int_equal(read_blocks(f, 1, 0, 1, BS), 0);
+        fix_free(f);
+    }
+}
+
+/* ---- versions ---- */
+
+static void an_interrupted_overwrite_leaves_the_old_or_the_new(void **state)
+{
+    (void)state;
+    for (unsigned n_new = 0; n_new <= 6; n_new++) {
+        struct fix *f = fix_new(1);
+        uint8_t *data = pattern(2, 0, 4, BS), got[4 * BS];
+        int write_rc = NOT_DONE, rc = NOT_DONE;
+
+        assert_int_equal(write_blocks(f, 1, 0, 4, BS), 0);
+        for (unsigned i = n_new; i < 8;
+             i++) /* nobody else takes it, until the writer is gone */
+            f->net.storages[i].refuse_writes = ROZO__STATUS__IO_ERROR;
+        storcli_write(f->file, 2, 0, 4, data, BS, false, on_done, &write_rc);
+        wait_done(f, &write_rc);
+        assert_int_equal(write_rc, n_new >= 5 ? 0 : -EIO);
+        storcli_read(f->file, 0, 4, got, NULL, on_done, &rc);
+        wait_done(f, &rc);
+        if (n_new <= 2 || n_new >= 4) {
+            uint8_t *expected = pattern(n_new >= 4 ? 2 : 1, 0, 4, BS);
+
+            assert_int_equal(rc, 0);
+            assert_memory_equal(got, expected, sizeof(got));
+            free(expected);
+        } else {
+            assert_int_equal(rc,
+                             -EIO); /* 3 and 3: the journal's business, never a mixture */
+        }
+        free(data);
+        fix_free(f);
+    }
+}
+
+static void a_storage_that_missed_writes_is_not_believed(void **state)
+{
+    struct fix *f = fix_new(1);
+
+    (void)state;
+    assert_int_equal(write_blocks(f, 1, 0, 128, BS), 0);
+    sim_storage_set(&f->net, 0, SIM_DOWN);
+    sim_storage_set(&f->net, 2, SIM_DOWN);
+    assert_int_equal(write_blocks(f, 2, 0, 128, BS), 0);
+    sim_storage_set(&f->net, 0, SIM_UP);
+    sim_storage_set(&f->net, 2, SIM_UP);
+    assert_int_equal(read_blocks(f, 2, 0, 128, BS), 0);
+    sim_storage_set(&f->net, 4, SIM_DOWN);
+    sim_storage_set(&f->net, 6, SIM_DOWN);
+    assert_int_equal(read_blocks(f, 2, 0, 128, BS), 0);
+    assert_true(stats_of(f).stale > 0);
+    fix_free(f);
+}
+
+/* A spare may hold several projections of a file, even of one block, at different versions. */
+static void a_spare_is_asked_for_all_it_holds(void **state)
+{
+    struct fix *f = fix_new(1);
+
+    (void)state;
+    sim_storage_set(&f->net, 3, SIM_DOWN);
+    sim_storage_set(&f->net, 7, SIM_DOWN);
+    assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0); /* 6 has projection 3 */
+    sim_storage_set(&f->net, 3, SIM_UP);
+    sim_storage_set(&f->net, 7, SIM_UP);
+    sim_storage_set(&f->net, 0, SIM_DOWN);
+    sim_storage_set(&f->net, 1, SIM_DOWN);
+    assert_int_equal(write_blocks(f, 2, 0, 1, BS),
+                     0); /* 6 and 7 have 0 and 1 of block 0 */
+    sim_storage_set(&f->net, 0, SIM_UP);
+    sim_storage_set(&f->net, 1, SIM_UP);
+    sim_storage_set(&f->net, 4, SIM_DOWN);
+    sim_storage_set(&f->net, 5, SIM_DOWN);
+    assert_int_equal(read_blocks(f, 2, 0, 1, BS), 0);
+    assert_int_equal(read_blocks(f, 1, 1, 19, BS), 0);
+    fix_free(f);
+}
+
+/* ---- sync ---- */
+
+static void sync_makes_it_stable(void **state)
+{
+    struct fix *f = fix_new(1);
+
+    (void)state;
+    assert_false(storcli_file_is_unsynced(f->file));
+    assert_int_equal(sync_file(f), 0);
+    assert_int_equal(f->net.storages[0].n_syncs, 0);
+    assert_int_equal(write_blocks(f, 1, 0, 40, BS), 0);
+    assert_int_equal(mark_blocks(f, 2, 3, 2), 0);
+    assert_true(storcli_file_is_unsynced(f->file));
+    assert_int_equal(sync_file(f), 0);
+    assert_false(storcli_file_is_unsynced(f->file));
+    for (unsigned i = 0; i < 8; i++) {
+        assert_int_equal(f->net.storages[i].n_syncs, i < 6);
+        sim_storage_power_cut(&f->net, i);
+    }
+    assert_int_equal(read_blocks(f, 1, 10, 30, BS), 0);
+    fix_free(f);
+}
+
+static void a_synced_write_needs_no_sync(void **state)
+{
+    struct fix *f = fix_new(1);
+    unsigned ms;
+
+    (void)state;
+    assert_int_equal(write_ms(f, 1, 0, 40, BS, true, &ms), 0);
+    assert_false(storcli_file_is_unsynced(f->file));
+    for (unsigned i = 0; i < 8; i++)
+        sim_storage_power_cut(&f->net, i);
+    assert_int_equal(read_blocks(f, 1, 0, 40, BS), 0);
+    fix_free(f);
+}
+
+static void what_a_lost_storage_held_is_made_again(void **state)
+{
+    static const enum sim_state how[] = { SIM_DOWN, SIM_HUNG };
+
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        for (unsigned h = 0; h < 2; h++) {
+            struct fix *f = fix_new(layout);
+            int rc = NOT_DONE;
+
+            assert_int_equal(write_blocks(f, 1, 0, 300, 99), 0);
+            assert_int_equal(write_blocks(f, 2, 17, 5, BS), 0);
+            assert_int_equal(mark_blocks(f, 3, 40, 10), 0);
+            for (unsigned i = 0; i < f->n - f->k; i++)
+                sim_storage_set(&f->net, 1 + i, how[h]);
+            storcli_sync(f->file, on_done, &rc);
+            assert_true(wait_done(f, &rc) < 2000);
+            assert_int_equal(rc, 0);
+            for (unsigned i = 0; i < f->net.n_storages; i++)
+                sim_storage_power_cut(&f->net, i);
+            assert_int_equal(sim_net_count(&f->net, 16, 1, true, 0), f->n);
+            assert_int_equal(sim_net_count(&f->net, 18, 2, true, 0), f->n);
+            assert_int_equal(sim_net_count(&f->net, 299, 1, true, 0), f->n);
+            /* and as many more may go now */
+            assert_int_equal(read_blocks(f, 2, 17, 5, BS), 0);
+            assert_int_equal(read_blocks(f, 1, 0, 17, BS), 0);
+            fix_free(f);
+        }
+    }
+}
+
+static void a_storage_that_forgot_unsynced_writes_is_noticed(void **state)
+{
+    struct fix *f = fix_new(1);
+
+    (void)state;
+    assert_int_equal(write_blocks(f, 1, 0, 40, BS), 0);
+    sim_storage_power_cut(&f->net, 1);
+    sim_storage_power_cut(&f->net, 4);
+    assert_int_equal(sync_file(f), 0);
+    assert_int_equal(sim_net_count(&f->net, 3, 1, true, 0), f->n);
+    fix_free(f);
+}
+
+static void what_all_forgot_is_an_error_once(void **state)
+{
+    struct fix *f = fix_new(1);
+    int rc = NOT_DONE, rc2 = NOT_DONE;
+
+    (void)state;
+    assert_int_equal(write_blocks(f, 1, 0, 40, BS), 0);
+    for (unsigned i = 0; i < 8; i++)
+        sim_storage_power_cut(&f->net, i);
+    storcli_sync(f->file, on_done, &rc);
+    env_virtual_run_posted(&f->v);
+    storcli_sync(f->file, on_done, &rc2); /* counts on the same bytes */
+    wait_done(f, &rc);
+    wait_done(f, &rc2);
+    assert_int_equal(rc, -EIO);
+    assert_int_equal(rc2, -EIO);
+    assert_int_equal(sync_file(f), 0);
+    fix_free(f);
+}
+
+static void a_sync_that_cannot_be_is_an_error_and_can_be_repeated(void **state)
+{
+    struct fix *f = fix_new(0);
+    unsigned ms;
+    int rc = NOT_DONE;
+
+    (void)state;
+    assert_int_equal(write_blocks(f, 1, 0, 40, BS), 0);
+    sim_storage_set(&f->net, 0, SIM_DOWN);
+    sim_storage_set(&f->net, 3, SIM_DOWN);
+    storcli_sync(f->file, on_done, &rc);
+    ms = wait_done(f, &rc);
+    assert_int_equal(rc, -EIO); /* 2 of a quorum of 3 */
+    assert_in_range(ms, 19000, 21000);
+    assert_true(storcli_file_is_unsynced(f->file));
+    sim_storage_set(&f->net, 0, SIM_UP);
+    assert_int_equal(sync_file(f), 0);
+    assert_false(storcli_file_is_unsynced(f->file));
+    fix_free(f);
+}
+
+/* ---- the rest ---- */
+
+static void seek_finds_data_and_holes(void **state)
+{
+    struct fix *f = fix_new(1);
+    static const struct {
+        uint64_t from;
+        bool hole;
+        uint64_t found;
+    } cases[] = {
+        { 0, false, 150 },   { 150, false, 150 },        { 155, false, 155 },
+        { 160, false, 500 }, { 503, false, UINT64_MAX }, { 0, true, 0 },
+        { 150, true, 156 },  { 500, true, 502 },         { 501, true, 502 },
+        { 700, true, 600 },
+    };
+
+    (void)state;
+    assert_int_equal(write_blocks(f, 1, 150, 10, BS), 0);
+    assert_int_equal(write_blocks(f, 2, 500, 2, 5), 0);
+    assert_int_equal(mark_blocks(f, 3, 156, 4), 0);
+    for (unsigned away = 0; away < 3; away++) {
+        for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+            uint64_t found = 12345;
+            int rc = NOT_DONE;
+
+            storcli_seek(f->file, cases[i].from, 600, cases[i].hole, &found, on_done,
+                         &rc);
+            assert_true(wait_done(f, &rc) < 1000);
+            assert_int_equal(rc, 0);
+            assert_int_equal(found, cases[i].found);
+        }
+        sim_storage_set(&f->net, away * 2, away == 0 ? SIM_HUNG : SIM_DOWN);
+    }
+    fix_free(f);
+}
+
+static void alloc_and_locate(void **state)
+{
+    struct fix *f = fix_new(1);
+    struct storcli_place places[DIST_MAX];
+    int rc = NOT_DONE;
+
+    (void)state;
+    storcli_alloc(f->file, 0, 100, on_done, &rc);
+    wait_done(f, &rc);
+    assert_int_equal(rc, 0);
+    sim_storage_set(&f->net, 1, SIM_DOWN);
+    sim_storage_set(&f->net, 2, SIM_HUNG);
+    rc = NOT_DONE;
+    storcli_locate(f->file, places, on_done, &rc);
+    assert_true(wait_done(f, &rc) < 1100);
+    assert_int_equal(rc, 0);
+    assert_true(places[0].reachable);
+    assert_int_equal(places[0].storage_id, 1);
+    assert_int_equal(places[0].projections, 1);
+    assert_int_equal(places[0].allocated_bytes, 8192);
+    assert_string_equal(places[0].path, "objects/00/00/f");
+    assert_false(places[1].reachable);
+    assert_false(places[2].reachable);
+    assert_true(places[7].reachable);
+    assert_int_equal(places[7].projections, 0);
+    sim_storage_set(&f->net, 1, SIM_UP);
+    sim_storage_set(&f->net, 2, SIM_UP);
+    f->net.storages[4].refuse_writes = ROZO__STATUS__NO_SPACE;
+    rc = NOT_DONE;
+    storcli_alloc(f->file, 0, 100, on_done, &rc);
+    wait_done(f, &rc);
+    assert_int_equal(rc, -ENOSPC);
+    fix_free(f);
+}
+
+static void memory_is_bounded_and_all_get_their_turn(void **state)
+{
+    enum { OPS = 64 };
+    struct fix *f = fix_new_with(CODEC_MOJETTE, 1, 8,
+                                 (struct storcli_config){ .memory_max = 4 << 20 });
+    uint8_t *data = pattern(1, 0, 64, BS);
+    int rc[OPS];
+
+    (void)state;
+    for (unsigned i = 0; i < OPS; i++) {
+        rc[i] = NOT_DONE;
+        storcli_write(f->file, version_make(1, 1 + i), 64 * (i % 8), 64, data, BS, false,
+                      on_done, &rc[i]);
+        assert_true(f->cli->memory_used <= 4 << 20);
+    }
+    for (unsigned i = 0; i < OPS; i++) {
+        wait_done(f, &rc[i]);
+        assert_true(f->cli->memory_used <= 4 << 20);
+        assert_true(f->cli->scratch.lent_bytes <= 8 << 20);
+    }
+    assert_int_equal(f->cli->memory_used, 0);
+    free(data);
+    fix_free(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(a_healthy_run_costs_n_writes_and_k_reads),
+        cmocka_unit_test(marks_make_holes),
+        cmocka_unit_test(never_written_blocks_of_a_file_that_is_there_are_holes),
+        cmocka_unit_test(no_projection_anywhere_is_an_error_not_zeros),
+        cmocka_unit_test(targets_that_make_no_sense_are_refused),
+        cmocka_unit_test(every_pattern_of_lost_storages_is_read_back),
+        cmocka_unit_test(a_write_goes_to_spares_at_once_when_storages_are_down),
+        cmocka_unit_test(a_hung_storage_costs_one_short_wait),
+        cmocka_unit_test(spares_that_hang_too_do_not_add_up),
+        cmocka_unit_test(without_spares_the_quorum_is_enough),
+        cmocka_unit_test(too_few_storages_wait_and_go_on_when_they_return),
+        cmocka_unit_test(too_few_storages_for_too_long_is_an_error),
+        cmocka_unit_test(a_storage_unknown_to_the_shell_is_as_if_down),
+        cmocka_unit_test(full_storages),
+        cmocka_unit_test(a_refused_capability),
+        cmocka_unit_test(storages_that_fail_or_belong_to_nobody),
+        cmocka_unit_test(damaged_records_are_passed_by),
+        cmocka_unit_test(too_much_damage_is_an_error_never_zeros),
+        cmocka_unit_test(an_interrupted_overwrite_leaves_the_old_or_the_new),
+        cmocka_unit_test(a_storage_that_missed_writes_is_not_believed),
+        cmocka_unit_test(a_spare_is_asked_for_all_it_holds),
+        cmocka_unit_test(sync_makes_it_stable),
+        cmocka_unit_test(a_synced_write_needs_no_sync),
+        cmocka_unit_test(what_a_lost_storage_held_is_made_again),
+        cmocka_unit_test(a_storage_that_forgot_unsynced_writes_is_noticed),
+        cmocka_unit_test(what_all_forgot_is_an_error_once),
+        cmocka_unit_test(a_sync_that_cannot_be_is_an_error_and_can_be_repeated),
+        cmocka_unit_test(seek_finds_data_and_holes),
+        cmocka_unit_test(alloc_and_locate),
+        cmocka_unit_test(memory_is_bounded_and_all_get_their_turn),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

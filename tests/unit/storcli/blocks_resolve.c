@@ -1,0 +1,188 @@
+/*
+ * Goal: the rules by which a version of a block may be believed. Method: answers by hand, for
+ * layout 1 unless said otherwise: k = 4, n = 6, c = 8, q = 5.
+ */
+#include "storcli/core/resolve.h"
+#include "tests/unit/unit.h"
+
+enum { K = 4, Q = 5, ALL = 0xff };
+
+struct want {
+    enum resolve_result result;
+    uint64_t version;
+    uint16_t user_bytes;
+};
+
+static void check(const struct resolve_answer *answers, unsigned n, uint32_t told,
+                  struct want want)
+{
+    uint64_t version = 77;
+    uint16_t user_bytes = 77;
+    enum resolve_result result =
+        resolve_block(K, Q, ALL, told, answers, n, &version, &user_bytes);
+
+    assert_int_equal(result, want.result);
+    if (want.result == RESOLVE_UNCLEAR)
+        return;
+    assert_int_equal(version, want.version);
+    assert_int_equal(user_bytes, want.user_bytes);
+}
+
+/* {version, user_bytes, storage, projection} */
+static void k_agree(void **state)
+{
+    const struct resolve_answer a[] = {
+        { 7, 100, 0, 0 },
+        { 7, 100, 1, 1 },
+        { 7, 100, 2, 2 },
+        { 7, 100, 5, 5 },
+    };
+
+    (void)state;
+    check(a, 4, 0x27, (struct want){ RESOLVE_DATA, 7, 100 });
+    check(a, 3, 0x07, (struct want){ RESOLVE_UNCLEAR, 0, 0 });
+}
+
+static void the_same_projection_twice_is_one(void **state)
+{
+    const struct resolve_answer a[] = {
+        { 7, 100, 0, 0 },
+        { 7, 100, 1, 1 },
+        { 7, 100, 2, 2 },
+        { 7, 100, 6, 2 },
+    };
+
+    (void)state;
+    check(a, 4, 0x47, (struct want){ RESOLVE_UNCLEAR, 0, 0 });
+}
+
+static void lengths_must_agree(void **state)
+{
+    const struct resolve_answer a[] = {
+        { 7, 100, 0, 0 },
+        { 7, 100, 1, 1 },
+        { 7, 100, 2, 2 },
+        { 7, 101, 3, 3 },
+    };
+
+    (void)state;
+    check(a, 4, 0x0f, (struct want){ RESOLVE_UNCLEAR, 0, 0 });
+}
+
+static void newer_is_passed_over_only_when_never_acknowledged(void **state)
+{
+    const struct resolve_answer a[] = {
+        { 7, 100, 0, 0 }, { 7, 100, 1, 1 }, { 7, 100, 2, 2 },
+        { 7, 100, 3, 3 }, { 9, 100, 4, 4 },
+    };
+
+    (void)state;
+    /* 4 has the newer one, 5 6 7 are silent: 4 < q, nobody can have been promised 9 */
+    check(a, 5, 0x1f, (struct want){ RESOLVE_DATA, 7, 100 });
+    /* 3 is damaged: 7 has 3 projections only */
+    check(a + 1, 4, 0x1e, (struct want){ RESOLVE_UNCLEAR, 0, 0 });
+}
+
+static void newer_that_may_have_been_acknowledged_is_waited_for(void **state)
+{
+    const struct resolve_answer a[] = {
+        { 7, 100, 0, 0 }, { 7, 100, 1, 1 }, { 7, 100, 2, 2 },
+        { 7, 100, 3, 3 }, { 9, 100, 4, 4 }, { 9, 100, 5, 5 },
+    };
+
+    (void)state;
+    check(a, 6, 0xff,
+          (struct want){ RESOLVE_DATA, 7, 100 }); /* 2 holders, nobody silent */
+    check(a, 6, 0x7f, (struct want){ RESOLVE_DATA, 7, 100 });
+    check(a, 6, 0x3f, (struct want){ RESOLVE_DATA, 7, 100 }); /* 2 + 2 < 5 */
+    check(a, 6, 0x3e,
+          (struct want){ RESOLVE_UNCLEAR, 0, 0 }); /* 0 has more to tell: 2 + 3 */
+}
+
+/* Found by the simulation: 8 was acknowledged by 0 and 4..7, then 9 began to replace it on 4..6.
+ * What is left of 8 shows on 0 and 7 only, and both are silent: 7 must not be returned. */
+static void a_version_under_replacement_hides_behind_its_successor(void **state)
+{
+    const struct resolve_answer a[] = {
+        { 7, 100, 1, 1 }, { 7, 100, 2, 2 }, { 7, 100, 3, 3 }, { 7, 100, 6, 0 },
+        { 8, 100, 7, 0 }, { 9, 100, 4, 4 }, { 9, 100, 5, 5 }, { 9, 100, 6, 5 },
+    };
+
+    (void)state;
+    check(a, 8, 0xfe, (struct want){ RESOLVE_UNCLEAR, 0, 0 });
+}
+
+static void silence_of_q_storages_hides_anything(void **state)
+{
+    const struct resolve_answer a[] = {
+        { 7, 100, 6, 0 },
+        { 7, 100, 6, 1 },
+        { 7, 100, 7, 2 },
+        { 7, 100, 7, 3 },
+    };
+
+    (void)state;
+    check(a, 4, 0xc0, (struct want){ RESOLVE_UNCLEAR, 0, 0 });
+}
+
+static void holes_count_by_storage(void **state)
+{
+    const struct resolve_answer marks[] = {
+        { 9, 0, 0, 0 }, { 9, 0, 1, 1 }, { 9, 0, 6, 0 }, { 9, 0, 7, 1 }, { 7, 100, 2, 2 },
+    };
+    const struct resolve_answer never[] = {
+        { 0, 0, 0, 0 },
+        { 0, 0, 1, 1 },
+        { 0, 0, 2, 2 },
+        { 0, 0, 3, 3 },
+    };
+
+    (void)state;
+    check(marks, 5, 0xc7, (struct want){ RESOLVE_HOLE, 9, 0 });
+    check(marks, 3, 0x43, (struct want){ RESOLVE_UNCLEAR, 0, 0 });
+    check(never, 4, 0x0f, (struct want){ RESOLVE_HOLE, 0, 0 });
+}
+
+static void a_storage_that_missed_the_write_does_not_make_a_hole(void **state)
+{
+    const struct resolve_answer a[] = {
+        { 0, 0, 0, 0 },   { 7, 100, 1, 1 }, { 7, 100, 2, 2 },
+        { 7, 100, 3, 3 }, { 7, 100, 4, 4 },
+    };
+    const struct resolve_answer lost[] = {
+        /* four hole answers, three records, one silent */
+        { 0, 0, 0, 0 },   { 0, 0, 5, 5 },   { 0, 0, 6, 6 },   { 0, 0, 7, 7 },
+        { 7, 100, 1, 1 }, { 7, 100, 2, 2 }, { 7, 100, 3, 3 },
+    };
+
+    (void)state;
+    check(a, 4, 0x0f, (struct want){ RESOLVE_UNCLEAR, 0, 0 });
+    check(a, 5, 0x1f, (struct want){ RESOLVE_DATA, 7, 100 });
+    /* 3 + 1 < 5: never acknowledged, so never written */
+    check(lost, 7, 0xef, (struct want){ RESOLVE_HOLE, 0, 0 });
+}
+
+static void nothing_said_is_unclear(void **state)
+{
+    (void)state;
+    check(NULL, 0, 0, (struct want){ RESOLVE_UNCLEAR, 0, 0 });
+    check(NULL, 0, 0xff, (struct want){ RESOLVE_UNCLEAR, 0, 0 });
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(k_agree),
+        cmocka_unit_test(the_same_projection_twice_is_one),
+        cmocka_unit_test(lengths_must_agree),
+        cmocka_unit_test(newer_is_passed_over_only_when_never_acknowledged),
+        cmocka_unit_test(newer_that_may_have_been_acknowledged_is_waited_for),
+        cmocka_unit_test(a_version_under_replacement_hides_behind_its_successor),
+        cmocka_unit_test(silence_of_q_storages_hides_anything),
+        cmocka_unit_test(holes_count_by_storage),
+        cmocka_unit_test(a_storage_that_missed_the_write_does_not_make_a_hole),
+        cmocka_unit_test(nothing_said_is_unclear),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,187 @@
+/*
+ * Goal: nobody who holds something unsynced is forgotten, however much is written; what is said of
+ * a range is true of each of its blocks. Method: random adds against a model of single blocks.
+ */
+#include <stdlib.h>
+
+#include "storcli/core/unsynced.h"
+#include "tests/unit/unit.h"
+
+enum { BLOCKS = 20000 };
+
+static uint32_t random_state;
+
+static uint32_t rnd(uint32_t bound)
+{
+    random_state = random_state * 1664525 + 1013904223;
+    return (random_state >> 8) % bound;
+}
+
+static struct holders holders_of(uint32_t who, unsigned shift)
+{
+    struct holders held = { .all = who, .any = who };
+
+    memset(held.projection, UNSYNCED_NO_PROJECTION, sizeof(held.projection));
+    for (unsigned i = 0; i < DIST_MAX; i++) {
+        if ((who >> i & 1) != 0)
+            held.projection[i] = (uint8_t)((i + shift) % 6);
+    }
+    return held;
+}
+
+static void check_model(const struct unsynced *u, const struct holders *model, bool exact)
+{
+    uint64_t block = 0;
+    uint32_t any = 0;
+
+    assert_true(u->n_ranges <= UNSYNCED_RANGES_MAX);
+    for (uint32_t i = 0; i < u->n_ranges; i++) {
+        const struct unsynced_range *range = &u->ranges[i];
+
+        assert_true(range->first_block < range->end_block && range->first_block >= block);
+        for (; block < range->first_block; block++)
+            assert_int_equal(model[block].any, 0);
+        for (; block < range->end_block; block++) {
+            uint32_t all = range->held.all;
+
+            if (model[block].any == 0) {
+                assert_false(exact); /* only a coarse range has a gap */
+                continue;
+            }
+            assert_int_equal(model[block].any & ~range->held.any, 0);
+            assert_int_equal(all & ~model[block].all, 0);
+            for (unsigned c = 0; c < DIST_MAX; c++) {
+                if ((all >> c & 1) != 0)
+                    assert_int_equal(range->held.projection[c],
+                                     model[block].projection[c]);
+            }
+            if (exact)
+                assert_int_equal(all, model[block].all);
+        }
+        any |= range->held.any;
+    }
+    assert_int_equal(unsynced_any(u), any);
+}
+
+static void run(unsigned n_adds, unsigned longest, bool exact)
+{
+    struct holders *model = calloc(BLOCKS, sizeof(*model));
+    struct unsynced u = { 0 };
+
+    assert_non_null(model);
+    for (unsigned i = 0; i < n_adds; i++) {
+        unsigned n = 1 + rnd(longest), first = rnd(BLOCKS - n);
+        struct holders held = holders_of(rnd(4) == 0 ? 0xbe : 0x3f, rnd(8) == 0);
+
+        unsynced_add(&u, first, n, &held);
+        for (unsigned b = first; b < first + n; b++)
+            model[b] = held;
+        if (i % 64 == 0 || i + 1 == n_adds)
+            check_model(&u, model, exact);
+    }
+    unsynced_free(&u);
+    free(model);
+}
+
+static void ranges_are_exact_while_few(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= 10; seed++) {
+        random_state = seed;
+        run(300, 100, true);
+    }
+}
+
+static void ranges_are_bounded_and_forget_nobody(void **state)
+{
+    (void)state;
+    random_state = 5;
+    run(6000, 3, false);
+}
+
+static void a_sequential_writer_needs_one_range(void **state)
+{
+    struct unsynced u = { 0 };
+    struct holders held = holders_of(0x3f, 0);
+
+    (void)state;
+    for (unsigned i = 0; i < 1000; i++)
+        unsynced_add(&u, i * 128, 128, &held);
+    assert_int_equal(u.n_ranges, 1);
+    assert_int_equal(u.ranges[0].end_block, 128000);
+    unsynced_free(&u);
+}
+
+static void marks_are_bounded(void **state)
+{
+    struct unsynced u = { 0 };
+
+    (void)state;
+    for (unsigned i = 0; i < 100; i++) {
+        struct holders held = holders_of(i == 3 ? 0x5f : 0x3f, 0);
+
+        unsynced_add_mark(&u, 100 + i, 10 * i, i == 50 ? 0 : 5, &held);
+    }
+    assert_int_equal(u.n_marks, UNSYNCED_MARKS_MAX);
+    assert_int_equal(u.marks[0].version, 0); /* several made one */
+    assert_int_equal(u.marks[0].first_block, 0);
+    assert_int_equal(u.marks[0].n_blocks, 0); /* one of them went to the end */
+    assert_int_equal(u.marks[0].held.any, 0x7f);
+    assert_int_equal(u.marks[0].held.all, 0x1f);
+    assert_int_equal(u.marks[31].version, 199);
+    unsynced_free(&u);
+}
+
+static void another_verifier_means_lost(void **state)
+{
+    struct unsynced u = { 0 };
+    struct holders held = holders_of(0x3f, 0);
+
+    (void)state;
+    assert_false(unsynced_verify(&u, 2, 11));
+    unsynced_add(&u, 0, 10, &held);
+    assert_false(unsynced_verify(&u, 2, 11));
+    assert_int_equal(u.ranges[0].held.gone, 0);
+    assert_true(unsynced_verify(&u, 2, 12));
+    assert_int_equal(u.ranges[0].held.gone, 0x04);
+    assert_int_equal(u.ranges[0].held.all, 0x3b);
+    assert_int_equal(u.ranges[0].held.any, 0x3b);
+    unsynced_free(&u);
+}
+
+static void a_failed_sync_comes_back_below_the_newer(void **state)
+{
+    struct unsynced newer = { 0 }, older = { 0 };
+    struct holders a = holders_of(0x3f, 0), b = holders_of(0xbe, 0);
+
+    (void)state;
+    unsynced_add(&older, 0, 100, &a);
+    unsynced_add_mark(&older, 5, 200, 10, &a);
+    unsynced_verify(&older, 0, 1);
+    unsynced_add(&newer, 50, 10, &b);
+    unsynced_verify(&newer, 0, 2); /* 0 lost what was older */
+    unsynced_merge_older(&newer, &older);
+    assert_true(unsynced_is_empty(&older));
+    assert_int_equal(newer.n_ranges, 3);
+    assert_int_equal(newer.ranges[1].first_block, 50);
+    assert_int_equal(newer.ranges[1].end_block, 60);
+    assert_int_equal(newer.ranges[1].held.any, 0xbe);
+    assert_int_equal(newer.ranges[0].held.gone, 1);
+    assert_int_equal(newer.ranges[2].end_block, 100);
+    assert_int_equal(newer.n_marks, 1);
+    unsynced_free(&newer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranges_are_exact_while_few),
+        cmocka_unit_test(ranges_are_bounded_and_forget_nobody),
+        cmocka_unit_test(a_sequential_writer_needs_one_range),
+        cmocka_unit_test(marks_are_bounded),
+        cmocka_unit_test(another_verifier_means_lost),
+        cmocka_unit_test(a_failed_sync_comes_back_below_the_newer),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
