@@ -150,13 +150,13 @@ static int run(struct options *opt, int report, struct err *err)
     }
     m->before_end = on_loops_end;
     m->before_end_arg = &signals;
+    if (report >= 0)
+        daemon_let_go();
     log_info("%s mounted on %s, %u loop%s", opt->spec, opt->mountpoint, m->n_loops,
              m->n_loops == 1 ? "" : "s");
     sd_tell_ready("serving");
-    if (report >= 0) {
-        daemon_let_go();
+    if (report >= 0)
         daemon_report(report, "+");
-    }
     mount_run(m);
     if (opt->pid_file != NULL)
         unlink(opt->pid_file);
@@ -191,6 +191,8 @@ int main(int argc, char **argv)
         daemon_report(report, err.text);
     else if (rc != 0)
         fail(EXIT_FAILED, &err);
+    if (rc != 0)
+        _exit(EXIT_FAILED); /* with a mount half made; the kernel frees what we hold */
     options_free(&opt);
-    return rc == 0 ? 0 : EXIT_FAILED;
+    return 0;
 }

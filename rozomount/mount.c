@@ -236,8 +236,10 @@ static int mount_kernel(struct mount *m, struct err *err)
 
     add_escaped(text, sizeof(text) / 2, opt->spec);
     at = strlen(text);
-    snprintf(text + at, sizeof(text) - at, ",max_read=%d%s%s%s", IO_MAX,
-             opt->allow_other ? ",allow_other" : "", opt->kernel_opts == NULL ? "" : ",",
+    /* libfuse's default is nosuid,nodev; root's mounts are as those of other file systems. */
+    snprintf(text + at, sizeof(text) - at, ",max_read=%d%s%s%s%s", IO_MAX,
+             geteuid() == 0 ? ",suid,dev" : "", opt->allow_other ? ",allow_other" : "",
+             opt->kernel_opts == NULL ? "" : ",",
              opt->kernel_opts == NULL ? "" : opt->kernel_opts);
     loop->se = fuse_session_new(&args, &face_ops, sizeof(face_ops), loop);
     fuse_opt_free_args(&args);
