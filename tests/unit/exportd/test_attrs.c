@@ -226,12 +226,10 @@ static void test_truncate_of_a_file_with_data(void **state)
 /* Goal: I2. A file never shows bytes again that a truncate took: growth waits for the storages. */
 static void test_growth_waits_for_the_truncate(void **state)
 {
-    Rozo__MdOpenReq req = ROZO__MD_OPEN_REQ__INIT;
     struct seen s;
     uint64_t f;
 
     (void)state;
-    req.write = false;
     OK(t_create_open(&w, 1, "f", true, &s));
     f = s.ino;
     OK(t_wrote(&w, f, 100000, NULL));
