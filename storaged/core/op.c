@@ -442,6 +442,8 @@ static int front_check(struct op *op, unsigned p, size_t len)
     rc = projfile_header_get(op->front, &h);
     if (rc != 0)
         return rc;
+    if (len < PROJFILE_PAGE_BYTES)
+        return -EUCLEAN; /* cut short within the header page's own zeros */
     if (file_id_hash(&h.id) != op->obj->hash || h.id.ino != op->obj->id.ino ||
         h.id.generation != op->obj->id.generation ||
         h.id.export_id != op->obj->id.export_id)

@@ -1,0 +1,462 @@
+/*
+ * memdisk.c - a struct disk in memory.
+ *
+ * In:     disk_submit(). Out: callbacks by env_post(), on a virtual clock.
+ * Keeps:  after a power cut what was synced is there; anything else may be old, new or torn.
+ */
+#include "tests/unit/storaged/memdisk.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct memdisk *mem_of(struct disk *disk)
+{
+    return (struct memdisk *)disk;
+}
+
+static struct mem_page *page_find(const struct disk_file *f, uint64_t index)
+{
+    struct mem_page *p = f->buckets[index % MEM_BUCKETS];
+
+    while (p != NULL && p->index != index)
+        p = p->next;
+    return p;
+}
+
+static struct mem_page *page_make(struct disk_file *f, uint64_t index)
+{
+    struct mem_page *p = page_find(f, index);
+
+    if (p == NULL) {
+        p = calloc(1, sizeof(*p));
+        assert(p != NULL);
+        p->index = index;
+        p->next = f->buckets[index % MEM_BUCKETS];
+        f->buckets[index % MEM_BUCKETS] = p;
+    }
+    return p;
+}
+
+void memdisk_peek(const struct disk_file *f, uint64_t offset, void *buf, uint64_t len)
+{
+    uint8_t *out = buf;
+
+    while (len > 0) {
+        uint64_t in = offset % MEM_PAGE;
+        uint64_t n = MEM_PAGE - in < len ? MEM_PAGE - in : len;
+        struct mem_page *p = page_find(f, offset / MEM_PAGE);
+
+        if (p != NULL && p->here)
+            memcpy(out, p->now + in, n);
+        else
+            memset(out, 0, n);
+        out += n;
+        offset += n;
+        len -= n;
+    }
+}
+
+/* Returns how many bytes found room. */
+static uint64_t write_bytes(struct memdisk *d, struct disk_file *f, uint64_t offset,
+                            const uint8_t *in_bytes, uint64_t len)
+{
+    uint64_t done = 0;
+
+    while (done < len) {
+        uint64_t in = (offset + done) % MEM_PAGE;
+        uint64_t n = MEM_PAGE - in < len - done ? MEM_PAGE - in : len - done;
+        struct mem_page *p = page_make(f, (offset + done) / MEM_PAGE);
+
+        if (!p->here) {
+            if (d->pages_max != 0 && d->n_pages >= d->pages_max)
+                break;
+            d->n_pages++;
+            memset(p->now, 0, MEM_PAGE);
+            p->here = true;
+        }
+        memcpy(p->now + in, in_bytes + done, n);
+        done += n;
+    }
+    if (offset + done > f->size && done > 0)
+        f->size = offset + done;
+    return done;
+}
+
+void memdisk_poke(struct memdisk *d, struct disk_file *f, uint64_t offset,
+                  const void *buf, uint64_t len)
+{
+    write_bytes(d, f, offset, buf, len);
+    memdisk_settle(d);
+}
+
+/* Zero [from, to) and free whole pages. */
+static void clear_bytes(struct memdisk *d, struct disk_file *f, uint64_t from,
+                        uint64_t to)
+{
+    for (unsigned b = 0; b < MEM_BUCKETS; b++) {
+        for (struct mem_page *p = f->buckets[b]; p != NULL; p = p->next) {
+            uint64_t at = p->index * MEM_PAGE;
+            uint64_t lo = at > from ? at : from;
+            uint64_t hi = to - at < MEM_PAGE && at < to ? to : at + MEM_PAGE;
+
+            if (!p->here || at >= to || at + MEM_PAGE <= from)
+                continue;
+            memset(p->now + (lo - at), 0, hi - lo);
+            if (lo == at && hi == at + MEM_PAGE) {
+                p->here = false;
+                d->n_pages--;
+            }
+        }
+    }
+}
+
+void memdisk_cut_file(struct disk_file *f, uint64_t size)
+{
+    struct memdisk none = { .n_pages = UINT64_MAX / 2 };
+
+    clear_bytes(&none, f, size, UINT64_MAX);
+    f->size = f->size_durable = size;
+}
+
+uint64_t memdisk_allocated(const struct disk_file *f)
+{
+    uint64_t n = 0;
+
+    for (unsigned b = 0; b < MEM_BUCKETS; b++) {
+        for (const struct mem_page *p = f->buckets[b]; p != NULL; p = p->next)
+            n += p->here;
+    }
+    return n * MEM_PAGE;
+}
+
+struct disk_file *memdisk_find(struct memdisk *d, const char *path)
+{
+    for (unsigned i = 0; i < d->n_files; i++) {
+        if (d->files[i]->linked && strcmp(d->files[i]->path, path) == 0)
+            return d->files[i];
+    }
+    return NULL;
+}
+
+struct disk_file *memdisk_by_fd(struct memdisk *d, int fd)
+{
+    assert(fd >= 0 && (unsigned)fd < d->n_files);
+    return d->files[fd];
+}
+
+/* ---- requests ---- */
+
+static int do_open(struct memdisk *d, struct disk_req *req)
+{
+    struct disk_file *f = memdisk_find(d, req->path);
+
+    if (f == NULL && !req->create)
+        return -ENOENT;
+    if (f == NULL) {
+        assert(d->n_files < MEM_FILES_MAX && strlen(req->path) < sizeof(f->path));
+        f = calloc(1, sizeof(*f));
+        assert(f != NULL);
+        snprintf(f->path, sizeof(f->path), "%s", req->path);
+        f->linked = true;
+        d->files[d->n_files++] = f;
+    }
+    f->n_open++;
+    req->file = f;
+    req->size = f->size;
+    return 0;
+}
+
+static int do_read(struct disk_req *req)
+{
+    uint64_t len = req->iov->iov_len, left;
+
+    assert(req->n_iov == 1);
+    left = req->offset < req->file->size ? req->file->size - req->offset : 0;
+    if (len > left)
+        len = left;
+    memdisk_peek(req->file, req->offset, req->iov->iov_base, len);
+    req->n_read = len;
+    return 0;
+}
+
+static int do_write(struct memdisk *d, struct disk_req *req)
+{
+    uint64_t at = req->offset, sum = 0;
+
+    for (unsigned i = 0; i < req->n_iov; i++)
+        sum += req->iov[i].iov_len;
+    assert(sum == req->len);
+    for (unsigned i = 0; i < req->n_iov; i++) {
+        uint64_t len = req->iov[i].iov_len;
+
+        if (write_bytes(d, req->file, at, req->iov[i].iov_base, len) != len)
+            return -ENOSPC;
+        at += len;
+    }
+    return 0;
+}
+
+static void sync_file(struct disk_file *f)
+{
+    f->size_durable = f->size;
+    for (unsigned b = 0; b < MEM_BUCKETS; b++) {
+        for (struct mem_page *p = f->buckets[b]; p != NULL; p = p->next) {
+            p->here_durable = p->here;
+            memcpy(p->durable, p->now, MEM_PAGE);
+        }
+    }
+}
+
+static int do_next_data(struct disk_req *req)
+{
+    uint64_t best = UINT64_MAX;
+
+    for (unsigned b = 0; b < MEM_BUCKETS; b++) {
+        for (struct mem_page *p = req->file->buckets[b]; p != NULL; p = p->next) {
+            uint64_t at = p->index * MEM_PAGE;
+
+            if (p->here && at + MEM_PAGE > req->offset && at < req->file->size &&
+                at < best)
+                best = at;
+        }
+    }
+    if (best == UINT64_MAX || req->offset >= req->file->size)
+        return -ENODATA;
+    req->next = best > req->offset ? best : req->offset;
+    return 0;
+}
+
+static int do_remove(struct memdisk *d, struct disk_req *req)
+{
+    int rc = -ENOENT;
+
+    for (unsigned i = 0; i < req->n_names; i++) {
+        char path[80];
+        struct disk_file *f;
+
+        snprintf(path, sizeof(path), "%s%u", req->path, i);
+        f = memdisk_find(d, path);
+        if (f == NULL)
+            continue;
+        f->linked = false;
+        rc = 0;
+    }
+    return rc;
+}
+
+static int run(struct memdisk *d, struct disk_req *req)
+{
+    switch (req->op) {
+    case DISK_OPEN:
+        return do_open(d, req);
+    case DISK_READ:
+        return do_read(req);
+    case DISK_WRITE:
+        return do_write(d, req);
+    case DISK_SYNC:
+        sync_file(req->file);
+        return 0;
+    case DISK_SYNC_NAME:
+        assert(memdisk_find(d, req->path) != NULL);
+        memdisk_find(d, req->path)->name_durable = true;
+        return 0;
+    case DISK_TRUNCATE:
+        clear_bytes(d, req->file, req->offset, UINT64_MAX);
+        req->file->size = req->offset;
+        return 0;
+    case DISK_PUNCH:
+        clear_bytes(d, req->file, req->offset, req->offset + req->len);
+        return 0;
+    case DISK_NEXT_DATA:
+        return do_next_data(req);
+    case DISK_STAT:
+        req->size = req->file->size;
+        req->allocated = memdisk_allocated(req->file);
+        return 0;
+    case DISK_ALLOCATE:
+        assert(req->len > 0 && req->len < UINT64_C(1) << 62);
+        return 0;
+    case DISK_WARM:
+        return 0;
+    case DISK_REMOVE:
+        return do_remove(d, req);
+    case DISK_SPACE:
+        req->total = d->total == 0 ? UINT64_C(1) << 40 : d->total;
+        req->free = d->total == 0 ? UINT64_C(1) << 40 : d->free_reported;
+        return 0;
+    case DISK_SAVE_IDENTITY:
+        d->identity_len = req->iov->iov_len;
+        memcpy(d->identity, req->iov->iov_base, d->identity_len);
+        return 0;
+    }
+    abort();
+}
+
+static void on_done(struct env_task *task)
+{
+    struct disk_req *req =
+        (struct disk_req *)((char *)task - offsetof(struct disk_req, task));
+
+    req->done(req, req->rc);
+}
+
+static void finish(struct memdisk *d, struct disk_req *req)
+{
+    req->task = (struct env_task){ .fn = on_done };
+    env_post(&d->v->env, &req->task);
+}
+
+static bool is_failing(struct memdisk *d, const struct disk_req *req)
+{
+    if (d->fail_at == 0 || (d->fail_op >= 0 && d->fail_op != (int)req->op))
+        return false;
+    return --d->fail_at == 0;
+}
+
+static void mem_submit(struct disk *disk, struct disk_req *req)
+{
+    struct memdisk *d = mem_of(disk);
+
+    if (d->is_cut || ++d->n_requests == d->cut_at) {
+        /* The last write may still have reached the page cache. What the storage makes of the
+         * errors nobody will see: the machine is gone. */
+        if (!d->is_cut && req->op == DISK_WRITE && env_virtual_below(d->v, 2) == 0)
+            run(d, req);
+        d->is_cut = true;
+        req->rc = -EIO;
+        finish(d, req);
+        return;
+    }
+    assert((unsigned)req->op < MEM_OPS);
+    d->n_of[req->op]++;
+    req->rc = is_failing(d, req) ? d->fail_rc : run(d, req);
+    if (d->hold_syncs && req->op == DISK_SYNC) {
+        assert(d->n_held < 16);
+        d->held[d->n_held++] = req;
+        return;
+    }
+    finish(d, req);
+}
+
+void memdisk_release(struct memdisk *d)
+{
+    unsigned n = d->n_held;
+
+    d->n_held = 0;
+    for (unsigned i = 0; i < n; i++)
+        finish(d, d->held[i]);
+}
+
+static void mem_close(struct disk *disk, struct disk_file *file)
+{
+    (void)disk;
+    assert(file->n_open > 0);
+    file->n_open--;
+}
+
+/* Index in d->files, kept in the path's unused tail: fds are what peers' sendfile sees. */
+static int mem_fd(const struct disk_file *file)
+{
+    return (int)(uint8_t)file->path[62] | (int)(uint8_t)file->path[63] << 8;
+}
+
+static void mem_number(struct memdisk *d)
+{
+    for (unsigned i = 0; i < d->n_files; i++) {
+        d->files[i]->path[62] = (char)(i & 0xff);
+        d->files[i]->path[63] = (char)(i >> 8);
+    }
+}
+
+static void mem_submit_numbered(struct disk *disk, struct disk_req *req)
+{
+    mem_submit(disk, req);
+    if (req->op == DISK_OPEN)
+        mem_number(mem_of(disk));
+}
+
+static const struct disk_ops mem_ops = {
+    .submit = mem_submit_numbered,
+    .close = mem_close,
+    .fd = mem_fd,
+};
+
+void memdisk_init(struct memdisk *d, struct env_virtual *v)
+{
+    *d = (struct memdisk){ .disk.ops = &mem_ops, .v = v, .fail_op = -1 };
+}
+
+static void file_free(struct disk_file *f)
+{
+    for (unsigned b = 0; b < MEM_BUCKETS; b++) {
+        while (f->buckets[b] != NULL) {
+            struct mem_page *p = f->buckets[b];
+
+            f->buckets[b] = p->next;
+            free(p);
+        }
+    }
+    free(f);
+}
+
+void memdisk_free(struct memdisk *d)
+{
+    for (unsigned i = 0; i < d->n_files; i++)
+        file_free(d->files[i]);
+    d->n_files = 0;
+}
+
+void memdisk_settle(struct memdisk *d)
+{
+    for (unsigned i = 0; i < d->n_files; i++) {
+        sync_file(d->files[i]);
+        d->files[i]->name_durable = true;
+    }
+}
+
+static void page_power_cut(struct memdisk *d, struct mem_page *p)
+{
+    if (!p->here && !p->here_durable)
+        return;
+    switch (env_virtual_below(d->v, 4)) {
+    case 0: /* written out just in time */
+        return;
+    case 1: /* torn: some sectors of each */
+        if (p->here && p->here_durable) {
+            for (unsigned s = 0; s < MEM_PAGE; s += 512) {
+                if (env_virtual_below(d->v, 2) == 0)
+                    memcpy(p->now + s, p->durable + s, 512);
+            }
+            return;
+        }
+        break;
+    default:
+        break;
+    }
+    p->here = p->here_durable;
+    memcpy(p->now, p->durable, MEM_PAGE);
+}
+
+void memdisk_power_cut(struct memdisk *d)
+{
+    for (unsigned i = 0; i < d->n_files; i++) {
+        struct disk_file *f = d->files[i];
+
+        if (!f->name_durable && env_virtual_below(d->v, 2) == 0)
+            f->linked = false;
+        if (env_virtual_below(d->v, 2) == 0)
+            f->size = f->size_durable;
+        for (unsigned b = 0; b < MEM_BUCKETS; b++) {
+            for (struct mem_page *p = f->buckets[b]; p != NULL; p = p->next)
+                page_power_cut(d, p);
+        }
+        if (f->size < UINT64_MAX)
+            clear_bytes(d, f, f->size, UINT64_MAX);
+    }
+    memdisk_settle(d);
+    d->is_cut = false;
+    d->cut_at = 0;
+}

@@ -1,0 +1,368 @@
+/*
+ * Goal: marks, records, restarts and power cuts leave what the rules allow, and nothing else.
+ * Method: random operations against a model of one version per block; the power goes at every
+ * disk request of a run in turn.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/unit/storaged/world.h"
+
+#define OK ROZO__STATUS__OK
+
+enum { BLOCKS = 1400, STATES_MAX = 64 };
+
+/* What a block may be: version, and is it a record (or a hole)? */
+struct value {
+    uint64_t version;
+    size_t user_bytes; /* 0: a hole */
+};
+
+/* Every value the block had or was asked to have since the last sync, oldest first. */
+struct block {
+    struct value values[STATES_MAX];
+    unsigned n; /* the last one is what a storage that was not stopped has */
+};
+
+struct model {
+    struct block blocks[BLOCKS];
+    uint64_t version;
+    bool made;   /* the projection file */
+    bool synced; /* and will survive */
+};
+
+static void model_init(struct model *m)
+{
+    memset(m, 0, sizeof(*m));
+    for (unsigned b = 0; b < BLOCKS; b++)
+        m->blocks[b].n = 1;
+    m->version = UINT64_C(1) << 32;
+}
+
+static struct value model_now(const struct model *m, uint64_t b)
+{
+    return m->blocks[b].values[m->blocks[b].n - 1];
+}
+
+/* The storage was asked for it; whether it answers, we will see. */
+static void model_try(struct model *m, uint64_t first, uint64_t end, uint64_t version,
+                      size_t user_bytes)
+{
+    for (uint64_t b = first; b < end && b < BLOCKS; b++) {
+        struct block *x = &m->blocks[b];
+
+        if (x->n == STATES_MAX) { /* forget one in the middle: allows less, never more */
+            memmove(&x->values[1], &x->values[2],
+                    (STATES_MAX - 2) * sizeof(x->values[0]));
+            x->n--;
+        }
+        x->values[x->n++] = (struct value){ version, user_bytes };
+    }
+}
+
+static void model_sync(struct model *m)
+{
+    m->synced = m->made;
+    for (unsigned b = 0; b < BLOCKS; b++) {
+        m->blocks[b].values[0] = model_now(m, b);
+        m->blocks[b].n = 1;
+    }
+}
+
+static bool is_value(const struct seen *s, const struct value *v)
+{
+    if (s->version != v->version)
+        return false;
+    return v->user_bytes == 0 ? s->kind == SEEN_HOLE
+                              : s->kind == SEEN_DATA && s->user_bytes == v->user_bytes;
+}
+
+static void check_all_now(struct world *w, struct model *m)
+{
+    struct seen seen[100];
+
+    for (unsigned b = 0; m->made && b < BLOCKS; b += 100) {
+        assert_int_equal(world_read(w, 0, b, 100, seen, NULL), OK);
+        for (unsigned i = 0; i < 100; i++) {
+            struct value v = model_now(m, b + i);
+
+            if (!is_value(&seen[i], &v))
+                print_message("block %u: kind %d version %llx, not %llx (%zu bytes)\n",
+                              b + i, (int)seen[i].kind,
+                              (unsigned long long)seen[i].version,
+                              (unsigned long long)v.version, v.user_bytes);
+            assert_true(is_value(&seen[i], &v));
+        }
+    }
+}
+
+/* After a power cut: any value since the last sync, or damaged where there is more than one. */
+static void check_all_allowed(struct world *w, struct model *m)
+{
+    struct seen seen[100];
+    uint16_t status = ROZO__STATUS__NO_FILE;
+
+    for (unsigned b = 0; b < BLOCKS; b += 100) {
+        status = world_read(w, 0, b, 100, seen, NULL);
+        if (status != OK) {
+            assert_true(status == ROZO__STATUS__NO_FILE ||
+                        status == ROZO__STATUS__DAMAGED);
+            assert_false(m->synced); /* what was synced is never refused ... */
+            m->made = false;
+            break;
+        }
+        m->made = true;
+        for (unsigned i = 0; i < 100; i++) {
+            struct block *x = &m->blocks[b + i];
+            bool allowed = seen[i].kind == SEEN_DAMAGED && x->n > 1;
+
+            for (unsigned k = 0; k < x->n; k++)
+                allowed |= is_value(&seen[i], &x->values[k]);
+            if (!allowed)
+                print_message(
+                    "block %u: kind %d version %llx of %u values, first %llx (%zu)\n",
+                    b + i, (int)seen[i].kind, (unsigned long long)seen[i].version, x->n,
+                    (unsigned long long)x->values[0].version, x->values[0].user_bytes);
+            assert_true(allowed);
+        }
+    }
+}
+
+static uint64_t next_version(struct world *w, struct model *m)
+{
+    if (env_virtual_below(&w->v, 10) == 0) /* opened again */
+        m->version = ((m->version >> 32) + 1) << 32;
+    return ++m->version;
+}
+
+static void random_range(struct world *w, uint64_t max, uint64_t *first, uint64_t *end)
+{
+    *first = env_virtual_below(&w->v, BLOCKS);
+    if (env_virtual_below(&w->v, 3) == 0)
+        *first = *first / 128 * 128;
+    *end = *first + 1 + env_virtual_below(&w->v, max);
+    if (*end > BLOCKS)
+        *end = BLOCKS;
+}
+
+/* false: the power is gone. */
+static bool random_write(struct world *w, struct model *m)
+{
+    static const size_t sizes[] = { 8192, 8192, 5000, 64, 0 };
+    size_t size = sizes[env_virtual_below(&w->v, 5)];
+    uint64_t first, end, version = next_version(w, m);
+    bool sync = env_virtual_below(&w->v, 8) == 0;
+    uint16_t status;
+
+    random_range(w, 128, &first, &end);
+    model_try(m, first, end, version, size);
+    status = world_write(w, 0, first, (unsigned)(end - first), version, size, sync, NULL);
+    if (w->disk.is_cut)
+        return false;
+    assert_int_equal(status, OK);
+    m->made = true;
+    if (sync)
+        model_sync(m);
+    return true;
+}
+
+static bool random_mark(struct world *w, struct model *m)
+{
+    uint64_t first, end, version = next_version(w, m);
+    bool to_the_end = env_virtual_below(&w->v, 6) == 0;
+    uint16_t status;
+
+    random_range(w, env_virtual_below(&w->v, 2) == 0 ? 1000 : 10, &first, &end);
+    model_try(m, first, to_the_end ? BLOCKS : end, version, 0);
+    status = world_mark(w, 0, first, to_the_end ? 0 : end - first, version);
+    if (w->disk.is_cut)
+        return false;
+    assert_int_equal(status, OK);
+    m->made = true;
+    return true;
+}
+
+/* Something older than what lies there: refused, and nothing changes. */
+static bool random_stale(struct world *w, struct model *m)
+{
+    uint64_t first, end, newest = 0;
+    uint16_t status;
+
+    random_range(w, 128, &first, &end);
+    for (uint64_t b = first; b < end; b++)
+        newest = model_now(m, b).version > newest ? model_now(m, b).version : newest;
+    if (newest < 2 || !m->made)
+        return true;
+    if (env_virtual_below(&w->v, 2) == 0)
+        status = world_write(w, 0, first, (unsigned)(end - first), newest - 1, 8192,
+                             false, NULL);
+    else
+        status = world_mark(w, 0, first, end - first, newest - 1);
+    if (w->disk.is_cut)
+        return false;
+    assert_int_equal(status, ROZO__STATUS__STALE_VERSION);
+    return true;
+}
+
+static bool random_sync(struct world *w, struct model *m)
+{
+    uint16_t status = world_sync(w);
+
+    if (w->disk.is_cut)
+        return false;
+    assert_int_equal(status, m->made ? OK : ROZO__STATUS__NO_FILE);
+    if (m->made)
+        model_sync(m);
+    return true;
+}
+
+static void random_next(struct world *w, struct model *m)
+{
+    uint64_t from = env_virtual_below(&w->v, BLOCKS), b = from, block;
+
+    if (!m->made || world_next(w, from, &block) != OK)
+        return;
+    while (b < BLOCKS && model_now(m, b).version == 0)
+        b++;
+    assert_true(b == BLOCKS ? block >= BLOCKS : block == b);
+}
+
+static bool random_step(struct world *w, struct model *m, bool with_next)
+{
+    switch (env_virtual_below(&w->v, 10)) {
+    case 0:
+    case 1:
+    case 2:
+    case 3:
+        return random_write(w, m);
+    case 4:
+    case 5:
+    case 6:
+        return random_mark(w, m);
+    case 7:
+        return random_stale(w, m);
+    case 8:
+        return random_sync(w, m);
+    default:
+        if (with_next)
+            random_next(w, m);
+        return true;
+    }
+}
+
+/* Thousands of steps, with restarts: after every few of them every block is what it must be. */
+static void test_random_steps_against_the_model(void **state)
+{
+    static struct model m;
+
+    (void)state;
+    for (unsigned seed = 0; seed < 6; seed++) {
+        struct world w;
+
+        world_init(&w, seed);
+        w.layout = seed % 3;
+        model_init(&m);
+        for (unsigned i = 0; i < 500; i++) {
+            assert_true(random_step(&w, &m, true));
+            if (i % 25 == 0)
+                check_all_now(&w, &m);
+            if (env_virtual_below(&w.v, 60) == 0)
+                world_restart(&w, false);
+        }
+        check_all_now(&w, &m);
+        world_free(&w);
+    }
+}
+
+/* Many more ranges than a page of marks holds: the smallest go into heads. */
+static void test_marks_overflow_into_heads(void **state)
+{
+    static struct model m;
+    struct world w;
+    uint64_t stride = 259;
+
+    (void)state;
+    world_init(&w, 3);
+    model_init(&m);
+    assert_int_equal(world_write(&w, 0, 0, 128, next_version(&w, &m), 8192, true, NULL),
+                     OK);
+    for (unsigned round = 0; round < 2; round++) {
+        for (unsigned i = 0; i < 250; i++)
+            assert_int_equal(world_mark(&w, 0, 1000 + stride * i, 257 + i % 2,
+                                        (UINT64_C(5) << 32) + 1000 * round + i),
+                             OK);
+        world_restart(&w, round == 0);
+        for (unsigned i = 0; i < 250; i++) {
+            struct seen seen[3];
+            uint64_t last = 1000 + stride * i + 256 + i % 2;
+
+            assert_int_equal(world_read(&w, 0, last - 1, 3, seen, NULL), OK);
+            if (round == 0)
+                continue; /* the power went: what was not synced may be anything older */
+            assert_int_equal(seen[0].version, (UINT64_C(5) << 32) + 1000 * round + i);
+            assert_int_equal(seen[1].version, (UINT64_C(5) << 32) + 1000 * round + i);
+            assert_int_equal(seen[1].kind, SEEN_HOLE);
+            if (i % 2 == 0)
+                assert_true(seen[2].version == 0 ||
+                            seen[2].version > (UINT64_C(5) << 32) + 1000 * round);
+        }
+    }
+    assert_true(w.disk.n_of[DISK_SYNC] >
+                80); /* each range was durable before it was forgotten */
+    world_free(&w);
+}
+
+/* The file still takes new records, everywhere; unless it is damaged as a whole. */
+static void check_still_serves(struct world *w, struct model *m)
+{
+    uint64_t version = UINT64_C(1000) << 32;
+
+    for (unsigned b = 0; b < BLOCKS; b += 100) {
+        uint16_t status = world_write(w, 0, b, 100, version, 8192, true, NULL);
+
+        if (status == ROZO__STATUS__DAMAGED && !m->synced)
+            return;
+        assert_int_equal(status, OK);
+        model_try(m, b, b + 100, version, 8192);
+    }
+    m->made = true;
+    check_all_now(w, m);
+}
+
+/* One run up to its cut; what is left is allowed, and goes on. */
+static void run_with_cut(uint64_t seed, unsigned cut_at)
+{
+    static struct model m;
+    struct world w;
+    unsigned i = 0;
+
+    world_init(&w, seed);
+    model_init(&m);
+    w.disk.cut_at = cut_at;
+    while (i++ < 40 && random_step(&w, &m, false))
+        ;
+    world_restart(&w, true);
+    check_all_allowed(&w, &m);
+    check_still_serves(&w, &m);
+    world_free(&w);
+}
+
+static void test_power_cuts_at_every_disk_request(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 4; seed++) {
+        for (unsigned cut_at = 1; cut_at < 160; cut_at++)
+            run_with_cut(seed, cut_at);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_steps_against_the_model),
+        cmocka_unit_test(test_marks_overflow_into_heads),
+        cmocka_unit_test(test_power_cuts_at_every_disk_request),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,773 @@
+/*
+ * Goal: every ST_* request does what rozo.proto says. Method: a storage on a disk in memory, and
+ * a client that can make every record again to compare what it reads.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "codec/codec.h"
+#include "storaged/core/projfile.h"
+#include "tests/unit/storaged/world.h"
+
+#define OK ROZO__STATUS__OK
+
+static const uint64_t v1 = UINT64_C(1) << 32 | 1, v2 = UINT64_C(1) << 32 | 2,
+                      v3 = UINT64_C(2) << 32 | 1;
+
+static void expect(struct world *w, unsigned projection, uint64_t block, int kind,
+                   uint64_t version)
+{
+    struct seen seen;
+
+    assert_int_equal(world_read(w, projection, block, 1, &seen, NULL), OK);
+    assert_int_equal(seen.kind, kind);
+    if (kind != SEEN_DAMAGED)
+        assert_int_equal(seen.version, version);
+}
+
+static void test_what_was_written_is_read(void **state)
+{
+    static const size_t sizes[] = { 8192, 8191, 4096, 1000, 64, 1 };
+    static const uint64_t firsts[] = { 0, 1, 100, 127, 128, 5000 };
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    for (unsigned kind = 1; kind <= 2; kind++) {
+        for (w.layout = 0; w.layout < 3; w.layout++) {
+            for (unsigned s = 0; s < 6; s++) {
+                w.kind = kind;
+                w.id.ino++;
+                for (unsigned p = 0; p < codec_n(world_codec(&w)); p++) {
+                    struct seen seen[128];
+
+                    assert_int_equal(
+                        world_write(&w, p, firsts[s], 128, v1, sizes[s], false, NULL),
+                        OK);
+                    assert_int_equal(world_read(&w, p, firsts[s], 128, seen, NULL), OK);
+                    for (unsigned i = 0; i < 128; i++) {
+                        assert_int_equal(seen[i].kind, SEEN_DATA);
+                        assert_int_equal(seen[i].user_bytes, sizes[s]);
+                    }
+                    assert_int_equal(world_read(&w, p, firsts[s] + 127, 2, seen, NULL),
+                                     OK);
+                    assert_int_equal(seen[1].kind, SEEN_HOLE);
+                    assert_int_equal(seen[1].version, 0);
+                }
+            }
+        }
+    }
+    world_free(&w);
+}
+
+static void test_versions_decide(void **state)
+{
+    struct world w;
+    uint64_t newest;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 10, 4, v2, 8192, false, NULL), OK);
+    assert_int_equal(world_write(&w, 0, 10, 4, v2, 8192, false, NULL), OK); /* again */
+    assert_int_equal(world_write(&w, 0, 10, 4, v2, 100, false, &newest),
+                     ROZO__STATUS__STALE_VERSION); /* another record of that version */
+    assert_int_equal(newest, v2);
+    assert_int_equal(
+        world_write(&w, 0, 8, 3, v1, 8192, false, &newest),
+        ROZO__STATUS__STALE_VERSION); /* 10 is newer, so not 8 and 9 either */
+    assert_int_equal(newest, v2);
+    expect(&w, 0, 8, SEEN_HOLE, 0);
+    expect(&w, 0, 9, SEEN_HOLE, 0);
+    expect(&w, 0, 10, SEEN_DATA, v2);
+    assert_int_equal(world_write(&w, 0, 8, 3, v3, 8192, false, NULL), OK);
+    expect(&w, 0, 10, SEEN_DATA, v3);
+    expect(&w, 0, 11, SEEN_DATA, v2);
+    assert_int_equal(world_write(&w, 0, 8, 1, 0, 8192, false, NULL),
+                     ROZO__STATUS__BAD_REQUEST);
+    world_free(&w);
+}
+
+static void test_holes_have_versions(void **state)
+{
+    static const uint64_t lengths[] = { 0, 5, 300, 2000 };
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    for (unsigned i = 0; i < 4; i++) {
+        uint64_t n = lengths[i], last = n == 0 ? 3000 : 20 + n - 1;
+
+        w.id.ino++;
+        assert_int_equal(world_write(&w, 0, 0, 128, v1, 8192, false, NULL), OK);
+        assert_int_equal(world_write(&w, 0, 128, 100, v1, 8192, true, NULL), OK);
+        assert_int_equal(world_mark(&w, 0, 20, n, v2), OK);
+        assert_int_equal(world_mark(&w, 0, 20, n, v2), OK); /* again */
+        expect(&w, 0, 19, SEEN_DATA, v1);
+        expect(&w, 0, 20, SEEN_HOLE, v2);
+        expect(&w, 0, last, SEEN_HOLE, v2);
+        if (n != 0)
+            expect(&w, 0, last + 1, last + 1 < 228 ? SEEN_DATA : SEEN_HOLE,
+                   last + 1 < 228 ? v1 : 0);
+        assert_int_equal(world_write(&w, 0, 20, 1, v1, 8192, false, NULL),
+                         ROZO__STATUS__STALE_VERSION);
+        assert_int_equal(world_write(&w, 0, 20, 1, v2, 8192, false, NULL),
+                         ROZO__STATUS__STALE_VERSION);
+        assert_int_equal(world_mark(&w, 0, 18, 3, v1), ROZO__STATUS__STALE_VERSION);
+        assert_int_equal(world_write(&w, 0, 20, 1, v3, 8192, false, NULL), OK);
+        expect(&w, 0, 20, SEEN_DATA, v3);
+        assert_int_equal(world_mark(&w, 0, 20, n, v2), ROZO__STATUS__STALE_VERSION);
+        assert_int_equal(world_mark(&w, 0, 0, 0, v2), ROZO__STATUS__STALE_VERSION);
+        expect(&w, 0, 19, SEEN_DATA, v1);
+        world_restart(&w, false);
+        expect(&w, 0, 20, SEEN_DATA, v3);
+        expect(&w, 0, 21, SEEN_HOLE, v2);
+        expect(&w, 0, last, SEEN_HOLE, v2);
+        assert_int_equal(world_mark(&w, 0, 0, 0, v2), ROZO__STATUS__STALE_VERSION);
+    }
+    world_free(&w);
+}
+
+static void test_truncate_gives_space_back(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    for (unsigned i = 0; i < 8; i++)
+        assert_int_equal(world_write(&w, 0, 128 * i, 128, v1, 8192, false, NULL), OK);
+    assert_true(memdisk_allocated(world_file(&w, 0)) >= 8 * 128 * 4096);
+    assert_int_equal(world_mark(&w, 0, 130, 0, v2), OK);
+    assert_true(memdisk_allocated(world_file(&w, 0)) < 132 * 4096 + 65536);
+    assert_true(world_file(&w, 0)->size < 2 * 129 * 4096 + 65536);
+    assert_int_equal(world_mark(&w, 0, 2, 20, v2), OK);
+    assert_true(memdisk_allocated(world_file(&w, 0)) < 112 * 4096 + 65536);
+    assert_int_equal(world_mark(&w, 0, 0, 0, v3), OK);
+    assert_true(memdisk_allocated(world_file(&w, 0)) <= 3 * 4096);
+    world_free(&w);
+}
+
+static void test_a_promised_record_goes_only_after_its_mark_is_durable(void **state)
+{
+    struct world w;
+    unsigned n;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 4, v1, 8192, false, NULL), OK);
+    assert_int_equal(world_mark(&w, 0, 0, 0, v2), OK);
+    assert_int_equal(w.disk.n_of[DISK_SYNC], 0); /* nobody was promised anything */
+    assert_int_equal(world_write(&w, 0, 0, 4, v3, 8192, true, NULL), OK);
+    n = w.disk.n_of[DISK_SYNC];
+    assert_int_equal(n, 1);
+    assert_int_equal(world_mark(&w, 0, 0, 0, v3 + 1), OK);
+    assert_int_equal(w.disk.n_of[DISK_SYNC], n + 1);
+    world_free(&w);
+}
+
+static void test_any_projection_and_what_is_present(void **state)
+{
+    struct world w;
+    struct seen seen[4];
+    uint32_t present;
+
+    (void)state;
+    world_init(&w, 1);
+    w.layout = 1;
+    assert_int_equal(world_read(&w, 255, 0, 4, seen, NULL), ROZO__STATUS__NO_FILE);
+    assert_int_equal(world_write(&w, 2, 0, 1, v3, 8192, false, NULL), OK);
+    assert_int_equal(world_write(&w, 5, 0, 2, v1, 8192, false, NULL), OK);
+    assert_int_equal(world_write(&w, 4, 3, 1, v2, 8192, false, NULL), OK);
+    assert_int_equal(world_read(&w, 255, 0, 4, seen, &present), OK); /* 5 has more */
+    assert_int_equal(present, 1 << 2 | 1 << 5 | 1 << 4);
+    assert_int_equal(seen[0].version, v1);
+    assert_int_equal(seen[1].kind, SEEN_DATA);
+    assert_int_equal(world_read(&w, 255, 0, 1, seen, NULL), OK); /* 2 has a newer one */
+    assert_int_equal(seen[0].version, v3);
+    assert_int_equal(world_read(&w, 1, 0, 1, seen, NULL), ROZO__STATUS__NO_FILE);
+    assert_int_equal(world_mark(&w, 0, 0, 0, v3 + 1),
+                     OK); /* all of them, and 0 is made */
+    for (unsigned p = 0; p < 6; p++) {
+        uint16_t status = world_read(&w, p, 0, 1, seen, &present);
+
+        assert_int_equal(status, p == 1 || p == 3 ? ROZO__STATUS__NO_FILE : OK);
+        if (status == OK)
+            assert_int_equal(seen[0].version, v3 + 1);
+    }
+    assert_int_equal(present, 1 | 1 << 2 | 1 << 5 | 1 << 4);
+    world_free(&w);
+}
+
+static void test_next_finds_records_and_marks(void **state)
+{
+    struct world w;
+    uint64_t block;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_next(&w, 0, &block), ROZO__STATUS__NO_FILE);
+    assert_int_equal(world_write(&w, 0, 1000, 3, v1, 8192, false, NULL), OK);
+    assert_int_equal(world_write(&w, 1, 5000, 1, v1, 8192, false, NULL), OK);
+    assert_int_equal(world_next(&w, 0, &block), OK);
+    assert_int_equal(block, 1000);
+    assert_int_equal(world_next(&w, 1002, &block), OK);
+    assert_int_equal(block, 1002);
+    assert_int_equal(world_next(&w, 1003, &block), OK);
+    assert_int_equal(block, 5000);
+    assert_int_equal(world_next(&w, 5001, &block), OK);
+    assert_int_equal(block, UINT64_MAX);
+    assert_int_equal(world_next(&w, UINT64_MAX, &block), OK);
+    assert_int_equal(block, UINT64_MAX);
+    assert_int_equal(world_mark(&w, 0, 9000, 0, v2), OK);
+    assert_int_equal(world_next(&w, 5001, &block), OK);
+    assert_int_equal(block, 9000);
+    assert_int_equal(world_next(&w, UINT64_MAX - 1, &block), OK);
+    assert_int_equal(block, UINT64_MAX - 1);
+    world_free(&w);
+}
+
+static void test_remove_leaves_nothing(void **state)
+{
+    struct world w;
+    struct seen seen;
+    struct test_call *read;
+    Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
+    struct test_ref ref;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_remove(&w), OK);
+    for (unsigned p = 0; p < 3; p++)
+        assert_int_equal(world_write(&w, p, 0, 100, v1, 8192, false, NULL), OK);
+    w.hold_sent = true; /* somebody is still being sent the old bytes */
+    ref_init(&w, &ref);
+    req.ref = &ref.ref;
+    req.n_blocks = 100;
+    req.to_storage = US;
+    assert_int_equal(call_run(&w, ROZO__OP__ST_READ, &req.base, NULL, 0, &read), OK);
+    assert_non_null(read->sent);
+    w.hold_sent = false;
+    assert_int_equal(world_remove(&w), OK);
+    for (unsigned p = 0; p < 3; p++)
+        assert_null(world_file(&w, p));
+    assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), ROZO__STATUS__NO_FILE);
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL), OK);
+    expect(&w, 0, 0, SEEN_DATA, v1);
+    call_free(read);
+    w.role = RPC_ROLE_CLIENT;
+    world_free(&w);
+}
+
+static void test_truncate_waits_for_nobody_and_cuts_nobody_short(void **state)
+{
+    struct world w;
+    struct test_call *read;
+    Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
+    struct test_ref ref;
+    uint64_t size;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 128, v1, 8192, false, NULL), OK);
+    size = world_file(&w, 0)->size;
+    w.hold_sent = true;
+    ref_init(&w, &ref);
+    req.ref = &ref.ref;
+    req.n_blocks = 128;
+    req.to_storage = US;
+    assert_int_equal(call_run(&w, ROZO__OP__ST_READ, &req.base, NULL, 0, &read), OK);
+    assert_int_equal(world_mark(&w, 0, 0, 0, v2), OK);
+    assert_int_equal(world_file(&w, 0)->size, size); /* sendfile still finds its bytes */
+    assert_true(memdisk_allocated(world_file(&w, 0)) <= 3 * 4096);
+    w.hold_sent = false;
+    call_free(read);
+    expect(&w, 0, 0, SEEN_HOLE, v2);
+    world_free(&w);
+}
+
+static void test_syncs_are_shared_and_cover_what_was_acknowledged(void **state)
+{
+    struct world w;
+    struct test_call *a[4], *late;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_sync(&w), ROZO__STATUS__NO_FILE);
+    w.disk.hold_syncs = true;
+    for (unsigned i = 0; i < 4; i++)
+        a[i] = world_write_start(&w, 0, i, 1, v1, 8192, true);
+    env_virtual_run_posted(&w.v);
+    assert_int_equal(w.disk.n_held, 1); /* for the first; the others came while it ran */
+    late = world_write_start(&w, 0, 9, 1, v1, 8192, true);
+    env_virtual_run_posted(&w.v);
+    memdisk_release(&w.disk);
+    env_virtual_run_posted(&w.v);
+    assert_true(a[0]->done);
+    assert_false(late->done);
+    assert_int_equal(w.disk.n_held, 1); /* one for all the rest */
+    memdisk_release(&w.disk);
+    env_virtual_run_posted(&w.v);
+    for (unsigned i = 0; i < 4; i++) {
+        assert_true(a[i]->done && a[i]->status == OK);
+        call_free(a[i]);
+    }
+    assert_true(late->done);
+    call_free(late);
+    w.disk.hold_syncs = false;
+    assert_int_equal(w.disk.n_of[DISK_SYNC], 2);
+    assert_int_equal(w.disk.n_of[DISK_SYNC_NAME], 1);
+    assert_int_equal(world_sync(&w), OK); /* nothing is left to do */
+    assert_int_equal(w.disk.n_of[DISK_SYNC], 2);
+    world_restart(&w, false); /* what the process before us left, nobody knows */
+    assert_int_equal(world_sync(&w), OK);
+    assert_int_equal(w.disk.n_of[DISK_SYNC], 3);
+    assert_int_equal(w.disk.n_of[DISK_SYNC_NAME], 2);
+    world_free(&w);
+}
+
+static void test_a_failed_sync_is_told_and_changes_the_verifier(void **state)
+{
+    struct world w;
+    struct test_call *c;
+    Rozo__StSyncReq req = ROZO__ST_SYNC_REQ__INIT;
+    Rozo__StSyncResp *resp;
+    struct test_ref ref;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL), OK);
+    w.disk.fail_op = DISK_SYNC;
+    w.disk.fail_at = 1;
+    w.disk.fail_rc = -EIO;
+    assert_int_equal(world_sync(&w), ROZO__STATUS__IO_ERROR);
+    ref_init(&w, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = US;
+    assert_int_equal(call_run(&w, ROZO__OP__ST_SYNC, &req.base, NULL, 0, &c), OK);
+    resp = rozo__st_sync_resp__unpack(NULL, c->msg_len, c->msg);
+    assert_int_equal(resp->verifier, w.config.boot + 1);
+    rozo__st_sync_resp__free_unpacked(resp, NULL);
+    call_free(c);
+    world_free(&w);
+}
+
+static void test_small_caches_serve_many_files(void **state)
+{
+    struct world w;
+    struct seen seen;
+
+    (void)state;
+    world_init(&w, 1);
+    storage_close(w.storage);
+    w.config.files_max = 4;
+    assert_int_equal(storage_open(&w.config, &w.storage), 0);
+    for (unsigned round = 0; round < 3; round++) {
+        for (w.id.ino = 1; w.id.ino <= 60; w.id.ino++)
+            assert_int_equal(world_write(&w, 0, round, 1, v1, 500, round == 1, NULL), OK);
+    }
+    for (w.id.ino = 1; w.id.ino <= 60; w.id.ino++) {
+        for (unsigned round = 0; round < 3; round++) {
+            assert_int_equal(world_read(&w, 0, round, 1, &seen, NULL), OK);
+            assert_int_equal(seen.kind, SEEN_DATA);
+        }
+    }
+    world_free(&w);
+}
+
+static void test_requests_on_one_file_go_in_turn(void **state)
+{
+    struct world w;
+    struct test_call *c[40];
+    struct seen seen;
+
+    (void)state;
+    world_init(&w, 1);
+    for (unsigned i = 0; i < 40; i++)
+        c[i] = world_write_start(&w, 0, 0, 128, v1 + i, 8192, i % 7 == 0);
+    env_virtual_run_posted(&w.v);
+    for (unsigned i = 0; i < 40; i++) {
+        assert_true(c[i]->done && c[i]->status == OK);
+        call_free(c[i]);
+    }
+    assert_int_equal(world_read(&w, 0, 127, 1, &seen, NULL), OK);
+    assert_int_equal(seen.version, v1 + 39);
+    world_free(&w);
+}
+
+static void test_too_many_requests_are_told_to_come_back(void **state)
+{
+    struct world w;
+    struct test_call *c[12];
+    unsigned n_busy = 0;
+
+    (void)state;
+    world_init(&w, 1);
+    storage_close(w.storage);
+    w.config.ops_max = 8;
+    assert_int_equal(storage_open(&w.config, &w.storage), 0);
+    for (unsigned i = 0; i < 12; i++)
+        c[i] = world_write_start(&w, 0, i, 1, v1, 8192, false);
+    env_virtual_run_posted(&w.v);
+    for (unsigned i = 0; i < 12; i++) {
+        assert_true(c[i]->done);
+        n_busy += c[i]->status == ROZO__STATUS__BUSY;
+        call_free(c[i]);
+    }
+    assert_int_equal(n_busy, 4);
+    world_free(&w);
+}
+
+static void test_a_full_disk_refuses_first_writes_and_harms_nothing(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    w.disk.total = 1 << 30;
+    w.disk.free_reported = 1 << 29;
+    assert_int_equal(world_write(&w, 0, 0, 10, v1, 8192, false, NULL), OK);
+    w.disk.free_reported = 1 << 20; /* below 1 % */
+    env_virtual_advance_ms(&w.v, 1000);
+    assert_int_equal(world_write(&w, 0, 10, 1, v1, 8192, false, NULL),
+                     ROZO__STATUS__NO_SPACE);
+    assert_int_equal(world_write(&w, 0, 5, 10, v2, 8192, false, NULL),
+                     ROZO__STATUS__NO_SPACE);
+    expect(&w, 0, 5, SEEN_DATA, v1);
+    expect(&w, 0, 10, SEEN_HOLE, 0);
+    assert_int_equal(world_write(&w, 0, 0, 10, v2, 8192, false, NULL),
+                     OK); /* needs none */
+    assert_int_equal(world_mark(&w, 0, 3, 1, v3), OK);
+    expect(&w, 0, 5, SEEN_DATA, v2);
+    world_free(&w);
+}
+
+/* The file system's own ENOSPC, at every page that could be missing. */
+static void test_running_out_of_space_leaves_old_records_whole(void **state)
+{
+    (void)state;
+    for (unsigned extra = 0; extra < 40; extra++) {
+        struct world w;
+        struct seen seen[20];
+        uint16_t status;
+
+        world_init(&w, extra);
+        assert_int_equal(world_write(&w, 0, 120, 8, v1, 8192, true, NULL), OK);
+        w.disk.pages_max = w.disk.n_pages + extra;
+        status =
+            world_write(&w, 0, 116, 20, v2, 8192, false, NULL); /* over two extents */
+        assert_int_equal(status, extra >= 13 ? OK : ROZO__STATUS__NO_SPACE);
+        assert_int_equal(world_read(&w, 0, 116, 20, seen, NULL), OK);
+        for (unsigned i = 0; i < 20; i++) {
+            bool old = i >= 4 && i < 12;
+
+            if (status == OK || (seen[i].kind == SEEN_DATA && !old))
+                assert_int_equal(seen[i].version, v2);
+            else
+                assert_int_equal(seen[i].kind, old ? SEEN_DATA : SEEN_HOLE);
+            if (status != OK && old)
+                assert_int_equal(seen[i].version, v1);
+        }
+        world_free(&w);
+    }
+}
+
+/* Every request of a few operations fails once, in every way a disk may. */
+static void test_disk_errors_become_answers(void **state)
+{
+    static const int errors[] = { -EIO, -ENOSPC, -ENOMEM, -EMFILE };
+
+    (void)state;
+    for (unsigned e = 0; e < 4; e++) {
+        for (unsigned at = 1; at < 60; at++) {
+            struct world w;
+            struct seen seen[3];
+            uint64_t block;
+
+            world_init(&w, at);
+            w.disk.fail_at = at;
+            w.disk.fail_rc = errors[e];
+            world_write(&w, 0, 0, 3, v1, 8192, true, NULL);
+            world_mark(&w, 1, 1, 1, v2);
+            world_write(&w, 0, 0, 3, v3, 8192, false, NULL);
+            world_mark(&w, 0, 0, 0, v3 + 1);
+            world_next(&w, 0, &block);
+            world_sync(&w);
+            world_remove(&w);
+            w.disk.fail_at = 0;
+            assert_int_equal(world_write(&w, 0, 0, 3, v3 + 2, 8192, true, NULL), OK);
+            assert_int_equal(world_read(&w, 0, 0, 3, seen, NULL), OK);
+            assert_int_equal(seen[2].version, v3 + 2);
+            assert_int_equal(seen[2].kind, SEEN_DATA);
+            world_free(&w);
+        }
+    }
+}
+
+static void poke_byte(struct world *w, unsigned projection, uint64_t offset)
+{
+    struct disk_file *f = world_file(w, projection);
+    uint8_t byte;
+
+    memdisk_peek(f, offset, &byte, 1);
+    byte ^= 0x10;
+    memdisk_poke(&w->disk, f, offset, &byte, 1);
+}
+
+static void test_what_cannot_be_believed_is_damaged(void **state)
+{
+    struct world w;
+    struct seen seen[200];
+    uint64_t block;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 100, v1, 8192, true, NULL), OK);
+    assert_int_equal(world_mark(&w, 0, 1000, 0, v1 + 1), OK);
+    world_restart(&w, false);
+    poke_byte(&w, 0, PROJFILE_EXTENTS_AT + 32 * 7 + 8); /* the head of block 7 */
+    assert_int_equal(world_read(&w, 0, 0, 100, seen, NULL), OK);
+    assert_int_equal(seen[6].kind, SEEN_DATA);
+    assert_int_equal(seen[7].kind, SEEN_DAMAGED);
+    assert_int_equal(seen[8].kind, SEEN_DATA);
+    assert_int_equal(world_write(&w, 0, 7, 1, v1, 8192, true, NULL), OK); /* healed */
+    expect(&w, 0, 7, SEEN_DATA, v1);
+
+    memdisk_cut_file(world_file(&w, 0), PROJFILE_EXTENTS_AT + 4096 + 50 * 4096 + 100);
+    world_restart(&w, false);
+    assert_int_equal(world_read(&w, 0, 0, 100, seen, NULL), OK);
+    assert_int_equal(seen[49].kind, SEEN_DATA);
+    assert_int_equal(seen[50].kind, SEEN_DAMAGED);
+    assert_int_equal(seen[99].kind, SEEN_DAMAGED);
+
+    poke_byte(&w, 0, PROJFILE_MARKS_AT + 50); /* the only mark page */
+    world_restart(&w, false);
+    assert_int_equal(world_read(&w, 0, 0, 1, seen, NULL), ROZO__STATUS__DAMAGED);
+    assert_int_equal(world_write(&w, 0, 0, 1, v3, 8192, true, NULL),
+                     ROZO__STATUS__DAMAGED);
+    assert_int_equal(world_mark(&w, 0, 0, 1, v3), ROZO__STATUS__DAMAGED);
+    assert_int_equal(world_sync(&w), ROZO__STATUS__DAMAGED);
+    assert_int_equal(world_next(&w, 0, &block), OK);
+    assert_int_equal(world_read(&w, 255, 0, 1, seen, NULL), ROZO__STATUS__DAMAGED);
+    poke_byte(&w, 0, PROJFILE_MARKS_AT + 50);
+    world_restart(&w, false);
+    expect(&w, 0, 1000, SEEN_HOLE, v1 + 1);
+
+    poke_byte(&w, 0, 40); /* the header page */
+    world_restart(&w, false);
+    assert_int_equal(world_read(&w, 0, 0, 1, seen, NULL), ROZO__STATUS__DAMAGED);
+    assert_int_equal(world_write(&w, 0, 0, 1, v3, 8192, true, NULL),
+                     ROZO__STATUS__DAMAGED);
+    assert_int_equal(world_remove(&w), OK);
+    assert_int_equal(world_write(&w, 0, 0, 1, v3, 8192, true, NULL), OK);
+    memdisk_cut_file(world_file(&w, 0), 100);
+    world_restart(&w, false);
+    assert_int_equal(world_read(&w, 0, 0, 1, seen, NULL), ROZO__STATUS__DAMAGED);
+    memdisk_cut_file(world_file(&w, 0), 0); /* as if it had never been finished */
+    world_restart(&w, false);
+    assert_int_equal(world_read(&w, 0, 0, 1, seen, NULL), ROZO__STATUS__NO_FILE);
+    assert_int_equal(world_write(&w, 0, 0, 1, v3, 8192, true, NULL), OK);
+    expect(&w, 0, 0, SEEN_DATA, v3);
+    world_free(&w);
+}
+
+static void test_a_file_of_another_is_damaged(void **state)
+{
+    struct world w;
+    struct seen seen;
+    uint8_t page[4096];
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, true, NULL), OK);
+    memdisk_peek(world_file(&w, 0), 0, page, sizeof(page));
+    w.id.ino++;
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, true, NULL), OK);
+    memdisk_poke(&w.disk, world_file(&w, 0), 0, page, sizeof(page));
+    world_restart(&w, false);
+    assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), ROZO__STATUS__DAMAGED);
+    w.id.ino--;
+    w.block_bytes = 4096; /* a request that knows the file wrongly */
+    assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), ROZO__STATUS__BAD_REQUEST);
+    world_free(&w);
+}
+
+static void test_stat_and_alloc(void **state)
+{
+    struct world w;
+    struct test_call *c;
+    Rozo__StAllocReq alloc = ROZO__ST_ALLOC_REQ__INIT;
+    Rozo__StStatReq stat = ROZO__ST_STAT_REQ__INIT;
+    Rozo__StStatResp *resp;
+    struct test_ref ref;
+
+    (void)state;
+    world_init(&w, 1);
+    ref_init(&w, &ref);
+    alloc.ref = stat.ref = &ref.ref;
+    alloc.to_storage = stat.to_storage = US;
+    alloc.projection = 2;
+    alloc.first_block = 100;
+    assert_int_equal(call_run(&w, ROZO__OP__ST_STAT, &stat.base, NULL, 0, NULL),
+                     ROZO__STATUS__NO_FILE);
+    assert_int_equal(call_run(&w, ROZO__OP__ST_ALLOC, &alloc.base, NULL, 0, NULL),
+                     ROZO__STATUS__BAD_REQUEST); /* no blocks */
+    alloc.n_blocks = 1000;
+    assert_int_equal(call_run(&w, ROZO__OP__ST_ALLOC, &alloc.base, NULL, 0, NULL), OK);
+    assert_int_equal(w.disk.n_of[DISK_ALLOCATE], 1);
+    alloc.n_blocks = 2;
+    assert_int_equal(call_run(&w, ROZO__OP__ST_ALLOC, &alloc.base, NULL, 0, NULL), OK);
+    assert_int_equal(w.disk.n_of[DISK_ALLOCATE], 3);
+    alloc.n_blocks = UINT64_C(1) << 46;
+    assert_int_equal(call_run(&w, ROZO__OP__ST_ALLOC, &alloc.base, NULL, 0, NULL),
+                     ROZO__STATUS__NO_SPACE);
+    expect(&w, 2, 100, SEEN_HOLE, 0);
+    assert_int_equal(call_run(&w, ROZO__OP__ST_STAT, &stat.base, NULL, 0, &c), OK);
+    resp = rozo__st_stat_resp__unpack(NULL, c->msg_len, c->msg);
+    assert_int_equal(resp->n_projections, 1);
+    assert_int_equal(resp->projections[0]->projection, 2);
+    assert_string_equal(resp->projections[0]->path, world_file(&w, 2)->path);
+    rozo__st_stat_resp__free_unpacked(resp, NULL);
+    call_free(c);
+    world_free(&w);
+}
+
+static void test_admission(void **state)
+{
+    struct world w;
+    struct seen seen;
+    struct test_call *c;
+    uint8_t cluster[16];
+    Rozo__StAdmitReq req = ROZO__ST_ADMIT_REQ__INIT;
+    Rozo__StInfoReq info = ROZO__ST_INFO_REQ__INIT;
+    Rozo__StInfoResp *resp;
+    struct identity id = { .storage_id = 0 };
+
+    (void)state;
+    world_init(&w, 1);
+    atomic_store(&w.identity.storage_id, 0);
+    memset(cluster, 9, sizeof(cluster));
+    req.cluster_id.data = cluster;
+    req.cluster_id.len = sizeof(cluster);
+    req.storage_id = US;
+    assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), ROZO__STATUS__NOT_ADMITTED);
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL),
+                     ROZO__STATUS__NOT_ADMITTED);
+    assert_int_equal(call_run(&w, ROZO__OP__ST_ADMIT, &req.base, NULL, 0, NULL),
+                     ROZO__STATUS__DENIED);
+    w.role = RPC_ROLE_NODE;
+    w.disk.fail_op = DISK_SAVE_IDENTITY;
+    w.disk.fail_at = 1;
+    w.disk.fail_rc = -EIO;
+    assert_int_equal(call_run(&w, ROZO__OP__ST_ADMIT, &req.base, NULL, 0, NULL),
+                     ROZO__STATUS__IO_ERROR);
+    assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), ROZO__STATUS__NOT_ADMITTED);
+    assert_int_equal(call_run(&w, ROZO__OP__ST_ADMIT, &req.base, NULL, 0, NULL), OK);
+    assert_int_equal(call_run(&w, ROZO__OP__ST_ADMIT, &req.base, NULL, 0, NULL), OK);
+    assert_int_equal(
+        identity_parse((char *)w.disk.identity, w.disk.identity_len, &id, NULL), 0);
+    assert_int_equal(id.storage_id, US);
+    assert_memory_equal(id.cluster_id, cluster, sizeof(cluster));
+    req.storage_id = US + 1;
+    assert_int_equal(call_run(&w, ROZO__OP__ST_ADMIT, &req.base, NULL, 0, NULL),
+                     ROZO__STATUS__WRONG_STORAGE);
+    req.storage_id = US;
+    cluster[0]++;
+    assert_int_equal(call_run(&w, ROZO__OP__ST_ADMIT, &req.base, NULL, 0, NULL),
+                     ROZO__STATUS__WRONG_STORAGE);
+    assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), ROZO__STATUS__NO_FILE);
+    assert_int_equal(call_run(&w, ROZO__OP__ST_INFO, &info.base, NULL, 0, &c), OK);
+    resp = rozo__st_info_resp__unpack(NULL, c->msg_len, c->msg);
+    assert_int_equal(resp->storage_id, US);
+    assert_int_equal(resp->cluster_id.len, 16);
+    assert_int_equal(resp->total_bytes, UINT64_C(1) << 40);
+    assert_string_equal(resp->host, "here");
+    rozo__st_info_resp__free_unpacked(resp, NULL);
+    call_free(c);
+    world_free(&w);
+}
+
+static void on_stopped(void *arg)
+{
+    *(bool *)arg = true;
+}
+
+static void test_stop_answers_and_syncs(void **state)
+{
+    struct world w;
+    struct test_call *c;
+    bool stopped = false;
+
+    (void)state;
+    world_init(&w, 1);
+    for (w.id.ino = 1; w.id.ino < 5; w.id.ino++)
+        assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL), OK);
+    c = world_write_start(&w, 0, 0, 1, v1, 8192, false);
+    storage_stop(w.storage, on_stopped, &stopped);
+    assert_false(stopped);
+    assert_int_equal(world_write(&w, 0, 1, 1, v1, 8192, false, NULL), ROZO__STATUS__BUSY);
+    env_virtual_run_posted(&w.v);
+    assert_true(c->done && c->status == OK);
+    assert_true(stopped);
+    assert_int_equal(w.disk.n_of[DISK_SYNC], 5);
+    call_free(c);
+    world_restart(&w, true);
+    for (w.id.ino = 1; w.id.ino <= 5; w.id.ino++)
+        expect(&w, 0, 0, SEEN_DATA, v1);
+    world_free(&w);
+}
+
+static void test_routes_are_by_file(void **state)
+{
+    struct world w;
+    struct test_ref ref;
+    Rozo__StReadReq read = ROZO__ST_READ_REQ__INIT;
+    Rozo__StRemoveReq remove = ROZO__ST_REMOVE_REQ__INIT;
+    uint8_t buf[512];
+    size_t len;
+
+    (void)state;
+    world_init(&w, 1);
+    ref_init(&w, &ref);
+    read.ref = &ref.ref;
+    read.n_blocks = 5;
+    len = protobuf_c_message_pack(&read.base, buf);
+    assert_int_equal(storage_route(ROZO__OP__ST_READ, buf, len), file_id_hash(&w.id));
+    for (size_t i = 0; i < len; i++)
+        storage_route(ROZO__OP__ST_READ, buf, i);
+    remove.file_id.data = ref.id;
+    remove.file_id.len = sizeof(ref.id);
+    len = protobuf_c_message_pack(&remove.base, buf);
+    assert_int_equal(storage_route(ROZO__OP__ST_REMOVE, buf, len), file_id_hash(&w.id));
+    assert_int_equal(storage_route(ROZO__OP__ST_INFO, buf, len), 0);
+    world_free(&w);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_was_written_is_read),
+        cmocka_unit_test(test_versions_decide),
+        cmocka_unit_test(test_holes_have_versions),
+        cmocka_unit_test(test_truncate_gives_space_back),
+        cmocka_unit_test(test_a_promised_record_goes_only_after_its_mark_is_durable),
+        cmocka_unit_test(test_any_projection_and_what_is_present),
+        cmocka_unit_test(test_next_finds_records_and_marks),
+        cmocka_unit_test(test_remove_leaves_nothing),
+        cmocka_unit_test(test_truncate_waits_for_nobody_and_cuts_nobody_short),
+        cmocka_unit_test(test_syncs_are_shared_and_cover_what_was_acknowledged),
+        cmocka_unit_test(test_a_failed_sync_is_told_and_changes_the_verifier),
+        cmocka_unit_test(test_small_caches_serve_many_files),
+        cmocka_unit_test(test_requests_on_one_file_go_in_turn),
+        cmocka_unit_test(test_too_many_requests_are_told_to_come_back),
+        cmocka_unit_test(test_a_full_disk_refuses_first_writes_and_harms_nothing),
+        cmocka_unit_test(test_running_out_of_space_leaves_old_records_whole),
+        cmocka_unit_test(test_disk_errors_become_answers),
+        cmocka_unit_test(test_what_cannot_be_believed_is_damaged),
+        cmocka_unit_test(test_a_file_of_another_is_damaged),
+        cmocka_unit_test(test_stat_and_alloc),
+        cmocka_unit_test(test_admission),
+        cmocka_unit_test(test_stop_answers_and_syncs),
+        cmocka_unit_test(test_routes_are_by_file),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
