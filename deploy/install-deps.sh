@@ -24,6 +24,7 @@ BUILD_PACKAGES=(
     libisal-dev
     libssl-dev
     libcyaml-dev
+    libyaml-dev # config.c walks the tree itself
     libjansson-dev # the JSON that rozo prints
     uthash-dev
     libcmocka-dev
