@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "storcli/core/file_int.h"
 
@@ -353,12 +354,17 @@ void file_refresh(struct file *f, const struct storcli_target *target,
 void file_size_recount(struct file *f)
 {
     uint64_t size = max_u64(f->meta_size, f->acked_end);
+    struct frun *run;
 
     for (unsigned i = 0; i < f->dirty.n; i++)
         size = max_u64(size, f->dirty.v[i]->hi);
     for (unsigned i = 0; i < f->writing.n; i++)
         size = max_u64(size, f->writing.v[i]->hi);
     f->size = size;
+    /* A block completed from the write that failed has bytes of it beyond what is left. */
+    run = frunset_find(&f->dirty, block_of(f, size));
+    if (run != NULL)
+        memset(frun_byte(run, size), 0, block_start(f, block_of(f, size) + 1) - size);
 }
 
 int64_t file_clock_ns(struct file *f)

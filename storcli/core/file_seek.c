@@ -12,6 +12,8 @@ struct seek_fop {
     struct fop op;
     uint64_t offset, pos;
     bool want_hole, busy, asked;
+    bool drained;
+    uint64_t before_id;
     int rc;
     uint64_t block; /* the storages' answer */
     uint64_t *found;
@@ -110,11 +112,29 @@ static int seek_hole(struct seek_fop *s)
     return 1;
 }
 
+/* What was accepted before us goes to the storages first: else a run could land between their
+ * answer and our look at memory, and be in neither. What cannot go stays in memory. */
+static bool drain(struct seek_fop *s)
+{
+    struct file *f = s->op.f;
+    int rc = 0;
+
+    if (s->before_id == 0)
+        s->before_id = f->next_id;
+    s->drained |= !file_is_pending(f, block_of(f, s->offset), UINT64_MAX, s->before_id,
+                                   s->op.clock, &rc);
+    if (!s->drained)
+        fop_wait(&s->op, &f->run_waiters);
+    return s->drained;
+}
+
 static void seek_step(struct fop *op)
 {
     struct seek_fop *s = container_of(op, struct seek_fop, op);
     int rc;
 
+    if (!s->drained && !drain(s))
+        return;
     if (s->offset >= op->f->size)
         rc = s->busy ? 0 : -ENXIO;
     else
