@@ -275,11 +275,13 @@ static int loop_clone_device(struct loop *loop, void *init, size_t init_len,
                              struct err *err)
 {
     uint32_t master = (uint32_t)loop->mount->loops[0].fd;
-    char *argv[] = { (char *)"rozomount", NULL };
-    struct fuse_args args = FUSE_ARGS_INIT(1, argv);
+    char max_read[32];
+    char *argv[] = { (char *)"rozomount", (char *)"-o", max_read, NULL };
+    struct fuse_args args = FUSE_ARGS_INIT(3, argv);
     struct fuse_buf fbuf = { .mem = init, .size = init_len };
     int fd;
 
+    snprintf(max_read, sizeof(max_read), "max_read=%d", IO_MAX);
     loop->se = fuse_session_new(&args, &face_ops, sizeof(face_ops), loop);
     fuse_opt_free_args(&args);
     if (loop->se == NULL)
@@ -548,6 +550,14 @@ void mount_stop(struct mount *m)
     env_mailbox_post(&m->loops[0].env, &m->stop_mail);
 }
 
+/* Otherwise (let go of lazily) libfuse would unmount whatever is on our mount point by now. */
+static bool device_is_severed(int fd)
+{
+    struct pollfd pfd = { .fd = fd };
+
+    return poll(&pfd, 1, 0) == 1 && (pfd.revents & POLLERR) != 0;
+}
+
 void mount_run(struct mount *m)
 {
     uv_run(&m->loops[0].uv, UV_RUN_DEFAULT);
@@ -556,6 +566,8 @@ void mount_run(struct mount *m)
     if (m->unmounting)
         pthread_join(m->unmounter, NULL);
     invalidator_stop(m->invalidator);
+    if (device_is_severed(m->loops[0].fd))
+        fuse_session_unmount(m->loops[0].se); /* frees; there is nothing to unmount */
     for (unsigned i = m->n_loops; i-- > 0;) { /* loop 0 mounted: it goes last */
         fuse_session_destroy(m->loops[i].se);
         loop_free_memory(&m->loops[i]);
