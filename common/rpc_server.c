@@ -269,8 +269,9 @@ static void server_reply(struct rpc_call *rpc_call, uint16_t status, const void 
     answer->sent = sent;
     answer->arg = arg;
     server_charge(server, answer->charged);
-    if (sc != NULL) {
+    if (sc != NULL)
         list_remove(&call->node);
+    if (sc != NULL && !sc->conn.is_closed) { /* closed and gone are two turns */
         sc->charged += answer->charged;
         conn_send(&sc->conn, &answer->out, false);
     } else {
