@@ -61,7 +61,9 @@ struct read_ask {
     size_t head_bytes;  /* of one record */
     uint8_t *heads;     /* scratch, n * head_bytes */
     uint8_t *bodies;    /* scratch, n rows; NULL while all is in place */
-    uint8_t judged[EXTENT_BLOCKS]; /* enum judged, from `at` on */
+    bool heads_judged;
+    uint8_t judged[EXTENT_BLOCKS];     /* enum judged, from `at` on */
+    uint16_t row_bytes[EXTENT_BLOCKS]; /* of their bodies */
 };
 
 /* What was found out about one block. */
@@ -158,6 +160,18 @@ static enum judged judge_head(const struct read_ask *ask, unsigned block,
     }
 }
 
+/* Once, as soon as the heads are here. */
+static void judge_heads(struct read_ask *ask)
+{
+    for (unsigned b = 0; !ask->heads_judged && b < ask->n; b++) {
+        size_t row_bytes;
+
+        ask->judged[b] = (uint8_t)judge_head(ask, b, &row_bytes);
+        ask->row_bytes[b] = (uint16_t)row_bytes;
+    }
+    ask->heads_judged = true;
+}
+
 /* Where the body of a record is, or goes to. */
 static uint8_t *ask_body(const struct read_ask *ask, unsigned block, size_t row_bytes)
 {
@@ -186,11 +200,11 @@ static int on_ask_place(struct rpc_request *rq, size_t rest_len, struct iovec *i
 
     if (rq->status != ROZO__STATUS__OK || ask->piece->op->want.heads_only)
         return -EBADMSG;
+    judge_heads(ask);
     for (unsigned b = 0; b < ask->n; b++) {
-        size_t row_bytes;
+        size_t row_bytes = ask->row_bytes[b];
         uint8_t *body;
 
-        judge_head(ask, b, &row_bytes);
         if (row_bytes == 0)
             continue;
         if (!(ask->in_place && row_bytes == ask->piece->op->op.file->row_bytes) &&
@@ -219,10 +233,10 @@ static int ask_take_payload(struct read_ask *ask)
         return -ENOMEM;
     memcpy(ask->heads, ask->rq.answer_payload, heads_bytes);
     at = heads_bytes;
+    judge_heads(ask);
     for (unsigned b = 0; !ask->piece->op->want.heads_only && b < ask->n; b++) {
-        size_t row_bytes;
+        size_t row_bytes = ask->row_bytes[b];
 
-        judge_head(ask, b, &row_bytes);
         if (row_bytes == 0)
             continue;
         if (!ask_need_bodies(ask))
@@ -267,12 +281,12 @@ static int ask_judge(struct read_ask *ask)
     size_t overhang = ask->head_bytes - RECORD_HEADER_BYTES;
     size_t expected = ask->n * ask->head_bytes;
 
+    judge_heads(ask);
     ask->whole = ask->at == 0 && ask->n == ask->piece->n_blocks;
     for (unsigned b = 0; b < ask->n; b++) {
         const uint8_t *head = ask->heads + b * ask->head_bytes;
-        size_t row_bytes;
+        size_t row_bytes = ask->row_bytes[b];
 
-        ask->judged[b] = (uint8_t)judge_head(ask, b, &row_bytes);
         if (ask->judged[b] == JUDGED_DATA && !heads_only) {
             expected += row_bytes;
             if (expected > ask->rq.answer_payload_len)

@@ -495,12 +495,27 @@ static void put_records(struct sync_op *op, unsigned n)
     put_send(op, ROZO__OP__ST_WRITE, msg, len, 2);
 }
 
+/* With too many holders away or forgetful, a read may honestly find what was before: that must not
+ * pass for the bytes whose sync was asked for. */
+static bool remake_is_older(const struct sync_op *op)
+{
+    const struct unsynced_range *range = &op->set.ranges[op->remake.index];
+
+    for (unsigned b = 0; !range->gaps && b < op->remake.n_blocks; b++) {
+        if (op->remake.versions[b] < range->version)
+            return true;
+    }
+    return false;
+}
+
 static void on_remake_read(void *arg, int rc)
 {
     struct sync_op *op = arg;
 
     assert(op->state == SYNC_READING);
     op->state = SYNC_REMAKE;
+    if (rc == 0 && remake_is_older(op))
+        rc = -EIO;
     op->remake.next_block += op->remake.n_blocks;
     if (rc != 0)
         remake_failed(op);

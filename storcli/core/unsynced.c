@@ -71,6 +71,10 @@ static void ranges_coarsen(struct unsynced *u)
         struct unsynced_range range = u->ranges[i];
 
         if (i + 1 < u->n_ranges) {
+            range.gaps = range.gaps || u->ranges[i + 1].gaps ||
+                         range.end_block != u->ranges[i + 1].first_block;
+            if (u->ranges[i + 1].version < range.version)
+                range.version = u->ranges[i + 1].version;
             range.end_block = u->ranges[i + 1].end_block;
             holders_merge(&range.held, &u->ranges[i + 1].held);
         }
@@ -136,19 +140,21 @@ static bool ranges_join(struct unsynced *u, uint32_t at)
 {
     struct unsynced_range *a = &u->ranges[at];
 
-    if (a[0].end_block != a[1].first_block || !holders_equal(&a[0].held, &a[1].held))
+    if (a[0].end_block != a[1].first_block || a[0].version != a[1].version ||
+        a[0].gaps != a[1].gaps || !holders_equal(&a[0].held, &a[1].held))
         return false;
     a[0].end_block = a[1].end_block;
     ranges_remove(u, at + 1);
     return true;
 }
 
-void unsynced_add(struct unsynced *u, uint64_t first_block, uint64_t n_blocks,
-                  const struct holders *held)
+void unsynced_add(struct unsynced *u, uint64_t version, uint64_t first_block,
+                  uint64_t n_blocks, const struct holders *held)
 {
     struct unsynced_range range = {
         .first_block = first_block,
         .end_block = first_block + n_blocks,
+        .version = version,
         .held = *held,
     };
     uint32_t at;
@@ -227,6 +233,32 @@ uint32_t unsynced_any(const struct unsynced *u)
     return any;
 }
 
+/* A coarse range says nothing of its gaps: what it overlaps must not be forgotten for it. */
+static void ranges_absorb(struct unsynced *u, const struct unsynced_range *coarse)
+{
+    struct unsynced_range range = *coarse;
+    uint32_t at = ranges_find(u, range.first_block);
+
+    while (at < u->n_ranges && u->ranges[at].first_block < range.end_block) {
+        const struct unsynced_range *old = &u->ranges[at];
+
+        if (old->first_block < range.first_block)
+            range.first_block = old->first_block;
+        if (old->end_block > range.end_block)
+            range.end_block = old->end_block;
+        if (old->version < range.version)
+            range.version = old->version;
+        holders_merge(&range.held, &old->held);
+        ranges_remove(u, at);
+    }
+    if (u->n_ranges >= UNSYNCED_RANGES_MAX - 2) {
+        ranges_coarsen(u);
+        ranges_absorb(u, &range); /* there is room now, but neighbours may have grown */
+        return;
+    }
+    ranges_insert(u, at, &range);
+}
+
 void unsynced_merge_older(struct unsynced *u, struct unsynced *older)
 {
     struct unsynced newer = *u;
@@ -240,8 +272,11 @@ void unsynced_merge_older(struct unsynced *u, struct unsynced *older)
     for (uint32_t i = 0; i < newer.n_ranges; i++) {
         const struct unsynced_range *range = &newer.ranges[i];
 
-        unsynced_add(u, range->first_block, range->end_block - range->first_block,
-                     &range->held);
+        if (range->gaps)
+            ranges_absorb(u, range);
+        else
+            unsynced_add(u, range->version, range->first_block,
+                         range->end_block - range->first_block, &range->held);
     }
     for (uint32_t i = 0; i < newer.n_marks; i++) {
         const struct unsynced_mark *mark = &newer.marks[i];

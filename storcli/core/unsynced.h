@@ -29,6 +29,8 @@ struct holders {
 struct unsynced_range {
     uint64_t first_block;
     uint64_t end_block; /* exclusive */
+    uint64_t version;   /* every unsynced block of it has this one or a newer one */
+    bool gaps;          /* some of its blocks may not be unsynced at all */
     struct holders held;
 };
 
@@ -52,8 +54,8 @@ struct unsynced {
 
 void unsynced_free(struct unsynced *u);
 /** The newest word on these blocks: now `held` holds them. Out of memory ends the process. */
-void unsynced_add(struct unsynced *u, uint64_t first_block, uint64_t n_blocks,
-                  const struct holders *held);
+void unsynced_add(struct unsynced *u, uint64_t version, uint64_t first_block,
+                  uint64_t n_blocks, const struct holders *held);
 void unsynced_add_mark(struct unsynced *u, uint64_t version, uint64_t first_block,
                        uint64_t n_blocks, const struct holders *held);
 /** This storage answered with this verifier: when it is another than before, what it holds of the

@@ -178,7 +178,7 @@ static void piece_is_unsynced(struct write_piece *piece)
         if ((piece->spread.held.any >> i & 1) != 0)
             unsynced_verify(&file->unsynced, i, piece->verifier[i]);
     }
-    unsynced_add(&file->unsynced, piece->first_block, piece->n_blocks,
+    unsynced_add(&file->unsynced, piece->op->version, piece->first_block, piece->n_blocks,
                  &piece->spread.held);
 }
 

@@ -73,7 +73,7 @@ static void run(unsigned n_adds, unsigned longest, bool exact)
         unsigned n = 1 + rnd(longest), first = rnd(BLOCKS - n);
         struct holders held = holders_of(rnd(4) == 0 ? 0xbe : 0x3f, rnd(8) == 0);
 
-        unsynced_add(&u, first, n, &held);
+        unsynced_add(&u, rnd(3) + 1, first, n, &held);
         for (unsigned b = first; b < first + n; b++)
             model[b] = held;
         if (i % 64 == 0 || i + 1 == n_adds)
@@ -99,14 +99,14 @@ static void ranges_are_bounded_and_forget_nobody(void **state)
     run(6000, 3, false);
 }
 
-static void a_sequential_writer_needs_one_range(void **state)
+static void pieces_of_one_write_are_one_range(void **state)
 {
     struct unsynced u = { 0 };
     struct holders held = holders_of(0x3f, 0);
 
     (void)state;
     for (unsigned i = 0; i < 1000; i++)
-        unsynced_add(&u, i * 128, 128, &held);
+        unsynced_add(&u, 7, i * 128, 128, &held);
     assert_int_equal(u.n_ranges, 1);
     assert_int_equal(u.ranges[0].end_block, 128000);
     unsynced_free(&u);
@@ -139,7 +139,7 @@ static void another_verifier_means_lost(void **state)
 
     (void)state;
     assert_false(unsynced_verify(&u, 2, 11));
-    unsynced_add(&u, 0, 10, &held);
+    unsynced_add(&u, 5, 0, 10, &held);
     assert_false(unsynced_verify(&u, 2, 11));
     assert_int_equal(u.ranges[0].held.gone, 0);
     assert_true(unsynced_verify(&u, 2, 12));
@@ -155,10 +155,10 @@ static void a_failed_sync_comes_back_below_the_newer(void **state)
     struct holders a = holders_of(0x3f, 0), b = holders_of(0xbe, 0);
 
     (void)state;
-    unsynced_add(&older, 0, 100, &a);
+    unsynced_add(&older, 5, 0, 100, &a);
     unsynced_add_mark(&older, 5, 200, 10, &a);
     unsynced_verify(&older, 0, 1);
-    unsynced_add(&newer, 50, 10, &b);
+    unsynced_add(&newer, 6, 50, 10, &b);
     unsynced_verify(&newer, 0, 2); /* 0 lost what was older */
     unsynced_merge_older(&newer, &older);
     assert_true(unsynced_is_empty(&older));
@@ -172,15 +172,37 @@ static void a_failed_sync_comes_back_below_the_newer(void **state)
     unsynced_free(&newer);
 }
 
+/* The gaps of a coarse newer range are not its business. */
+static void a_coarse_newer_list_forgets_nothing_older(void **state)
+{
+    struct unsynced newer = { 0 }, older = { 0 };
+    struct holders a = holders_of(0x3f, 0), b = holders_of(0xbe, 0);
+
+    (void)state;
+    for (unsigned i = 0; i < UNSYNCED_RANGES_MAX;
+         i++) /* every other block: made coarse */
+        unsynced_add(&newer, 9, 2 * i, 1, &b);
+    assert_true(newer.ranges[0].gaps);
+    unsynced_add(&older, 5, 0, 4 * UNSYNCED_RANGES_MAX, &a);
+    unsynced_merge_older(&newer, &older);
+    assert_int_equal(unsynced_any(&newer), 0xbf);
+    assert_int_equal(newer.ranges[0].first_block, 0);
+    assert_int_equal(newer.ranges[0].version, 5);
+    assert_int_equal(newer.ranges[0].held.any, 0xbf);
+    assert_int_equal(newer.ranges[newer.n_ranges - 1].end_block, 4 * UNSYNCED_RANGES_MAX);
+    unsynced_free(&newer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges_are_exact_while_few),
         cmocka_unit_test(ranges_are_bounded_and_forget_nobody),
-        cmocka_unit_test(a_sequential_writer_needs_one_range),
+        cmocka_unit_test(pieces_of_one_write_are_one_range),
         cmocka_unit_test(marks_are_bounded),
         cmocka_unit_test(another_verifier_means_lost),
         cmocka_unit_test(a_failed_sync_comes_back_below_the_newer),
+        cmocka_unit_test(a_coarse_newer_list_forgets_nothing_older),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
