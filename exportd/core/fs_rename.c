@@ -95,7 +95,7 @@ static int rename_check(struct rename *r, uint32_t flags)
             rc = below_check(r->fs, r->new_in.ino, r->dir.ino);
         return rc;
     }
-    if (rc == 0 && r->replaces)
+    if (rc == 0 && r->replaces && r->in.ino != r->new_in.ino)
         rc = replace_check(&r->in, &r->new_in);
     return rc;
 }

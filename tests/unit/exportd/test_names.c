@@ -252,6 +252,8 @@ static const struct rename_case {
     { "f", "g", 0, ROZO__STATUS__OK },
     { "f", "h", 0, ROZO__STATUS__OK }, /* the same inode: nothing happens */
     { "f", "f", 0, ROZO__STATUS__OK },
+    { "full", "full", 0, ROZO__STATUS__OK },
+    { "full", "full", RENAME_EXCHANGE, ROZO__STATUS__OK },
     { "f", "g", RENAME_NOREPLACE, ROZO__STATUS__EXISTS },
     { "f", "new", RENAME_NOREPLACE, ROZO__STATUS__OK },
     { "f", "b", 0, ROZO__STATUS__IS_DIRECTORY },

@@ -50,6 +50,12 @@ void world_open(struct world *w, uint64_t seed);
 /** n storages admitted, an export "main" of this layout, a session. */
 void world_make_export(struct world *w, unsigned n_storages, unsigned layout);
 void world_start(struct world *w);
+/** False when exportd refuses what lies in the kv. */
+bool world_try_start(struct world *w);
+/** Put one item into the kv behind the back of exportd, which is stopped. */
+void world_put(struct world *w, const struct kv_item *item);
+/** A session if one can be had. */
+void world_try_session(struct world *w);
 /** Clean stop; 0 or what exportd said. */
 int world_stop(struct world *w);
 void world_close(struct world *w);
