@@ -100,6 +100,8 @@ static void try_send(struct spread *s, unsigned candidate, unsigned projection)
     uint64_t left_ns = s->deadline_ns > now_ns ? s->deadline_ns - now_ns : 0;
     uint8_t msg[MSG_BYTES_MAX];
 
+    if (try->state == TRY_SENT) /* what it was to do somebody else has done */
+        rpc_cancel(&try->rq);
     try->state = TRY_SENT;
     try->away = try->slow = false;
     try->projection = (uint8_t)projection;
@@ -149,6 +151,21 @@ static bool is_free(const struct spread_try *try, uint64_t now_ns)
            (try->state == TRY_REFUSED && now_ns >= try->retry_ns);
 }
 
+/* Works on, or has, a projection that somebody else has as well: the slow one answered after all. */
+static bool is_redundant(const struct spread *s, unsigned candidate)
+{
+    const struct spread_try *try = &s->tries[candidate];
+
+    if (try->state != TRY_ACKED && try->state != TRY_SENT)
+        return false;
+    for (unsigned i = 0; i < s->file->c; i++) {
+        if (i != candidate && s->tries[i].state == TRY_ACKED &&
+            s->tries[i].projection == try->projection)
+            return true;
+    }
+    return false;
+}
+
 /* The best candidate for a projection among those of at most this rank; -1 when there is none. */
 static int pick_candidate(struct spread *s, unsigned projection, enum peer_rank worst,
                           uint64_t now_ns)
@@ -166,6 +183,10 @@ static int pick_candidate(struct spread *s, unsigned projection, enum peer_rank 
         for (unsigned i = 0; i < file->n; i++) { /* came back too late for its own */
             if ((s->acked >> i & 1) != 0 && is_free(&s->tries[i], now_ns) &&
                 engine_rank(file, i) == rank)
+                return (int)i;
+        }
+        for (unsigned i = 0; i < file->c; i++) {
+            if (engine_rank(file, i) == rank && is_redundant(s, i))
                 return (int)i;
         }
     }
