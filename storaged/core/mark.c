@@ -449,6 +449,7 @@ static void mark_step(struct op *op)
     static enum op_next (*const steps[])(struct mark_op *) = { mark_enter, mark_check,
                                                                mark_create, mark_apply };
     struct mark_op *m = (struct mark_op *)op;
+    Rozo__StMarkResp resp = ROZO__ST_MARK_RESP__INIT;
     enum op_next next = OP_GO;
 
     while (next == OP_GO && op->state < (int)(sizeof(steps) / sizeof(steps[0]))) {
@@ -456,10 +457,12 @@ static void mark_step(struct op *op)
         if (next == OP_GO)
             op->state++;
     }
-    if (next == OP_GO)
-        op_finish(op, ROZO__STATUS__OK);
-    else if (next == OP_BAD)
+    if (next == OP_GO) {
+        resp.verifier = storage_verifier(op->st);
+        op_finish_message(op, ROZO__STATUS__OK, &resp.base);
+    } else if (next == OP_BAD) {
         op_fail(op, op->rc); /* -EREMCHG is STALE_VERSION */
+    }
 }
 
 static void mark_op_free(struct op *op)

@@ -256,7 +256,7 @@ static void test_random_steps_against_the_model(void **state)
     static struct model m;
 
     (void)state;
-    for (unsigned seed = 0; seed < 6; seed++) {
+    for (unsigned seed = 0; seed < 3; seed++) {
         struct world w;
 
         world_init(&w, seed);
@@ -350,10 +350,8 @@ static void run_with_cut(uint64_t seed, unsigned cut_at)
 static void test_power_cuts_at_every_disk_request(void **state)
 {
     (void)state;
-    for (unsigned seed = 0; seed < 4; seed++) {
-        for (unsigned cut_at = 1; cut_at < 160; cut_at++)
-            run_with_cut(seed, cut_at);
-    }
+    for (unsigned cut_at = 1; cut_at < 160; cut_at++)
+        run_with_cut(cut_at % 7, cut_at);
 }
 
 int main(void)
