@@ -98,7 +98,7 @@ struct sim {
     struct env_virtual v;
     struct sim_net net;
     enum mode mode;
-    unsigned layout, kind, n_storages;
+    unsigned layout, kind, n_storages, steps;
     uint64_t seed;
     unsigned n, k, q;
     uint32_t last_epoch;
@@ -118,9 +118,10 @@ static void sim_fail(const struct sim *sim, const char *what, uint64_t a, uint64
             (unsigned long long)(sim->v.now_ns / 1000000));
     fprintf(
         stderr,
-        "replay: rozo-sim-blocks --mode %s --layout %u --storages %u --kind %u --seed %llu\n",
+        "replay: rozo-sim-blocks --mode %s --layout %u --storages %u --kind %u --seed %llu "
+        "--steps %u\n",
         mode_names[sim->mode], sim->layout, sim->n_storages, sim->kind,
-        (unsigned long long)sim->seed);
+        (unsigned long long)sim->seed, sim->steps);
     if (a < SIM_BLOCKS)
         sim_net_dump(&sim->net, (unsigned)a);
     abort();
@@ -644,7 +645,19 @@ static void check_all(struct sim *sim)
     }
 }
 
-static void sim_run(struct sim *sim, unsigned steps)
+/* A file without any projection cannot be read at all, and nobody would. */
+static void write_first(struct sim *sim)
+{
+    struct sim_op *op = &sim->clients[0].ops[0];
+
+    op->sim = sim;
+    op->started_ns = sim->v.now_ns;
+    op->n = 1;
+    start_write(sim, op);
+    run_to_end(sim);
+}
+
+static void sim_run(struct sim *sim)
 {
     const struct codec_layout *layout = codec_layout(sim->layout);
     const struct storcli_config config = {
@@ -666,7 +679,8 @@ static void sim_run(struct sim *sim, unsigned steps)
                                  &sim->clients[c].file) == 0);
         sim->clients[c].epoch = ++sim->last_epoch;
     }
-    for (unsigned i = 0; i < steps; i++) {
+    write_first(sim);
+    for (unsigned i = 0; i < sim->steps; i++) {
         for (unsigned j = 0; j < 3; j++)
             start_something(sim);
         if (below(sim, 12) == 0)
@@ -764,7 +778,8 @@ int main(int argc, char **argv)
         sim->kind = kind;
         sim->n_storages = storages != 0 ? storages : codec_layout(layout)->safe;
         sim->seed = s;
-        sim_run(sim, steps);
+        sim->steps = steps;
+        sim_run(sim);
         sim_report_and_free(sim, true);
         free(sim);
     }
