@@ -29,9 +29,10 @@ enum {
 };
 
 struct kv_leveldb {
-    struct kv kv; /* first */
-    struct env_uv *env;
-    char *dir; /* owned */
+    struct kv kv;    /* first */
+    struct env *env; /* borrowed */
+    uv_loop_t *loop; /* borrowed */
+    char *dir;       /* owned */
     leveldb_t *db;
     leveldb_options_t *options;
     leveldb_cache_t *cache;
@@ -118,7 +119,7 @@ static void ldb_commit(struct kv *kv, const struct kv_item *items, size_t n_item
     else
         k->done_tail->next = done;
     k->done_tail = done;
-    env_post(&k->env->env, &k->task);
+    env_post(k->env, &k->task);
 }
 
 /* "000123.log" -> 123; 0 for anything else. */
@@ -206,8 +207,7 @@ static void ldb_sync(struct kv *kv, struct kv_done *done)
 
     k->sync_done = done;
     k->work.data = k;
-    uv_queue_work(k->env->loop, &k->work, sync_work,
-                  on_sync_work); /* fails on NULL only */
+    uv_queue_work(k->loop, &k->work, sync_work, on_sync_work); /* fails on NULL only */
 }
 
 static uint64_t ldb_free_bytes(struct kv *kv)
@@ -314,8 +314,8 @@ static void options_make(struct kv_leveldb *k)
     k->batch = leveldb_writebatch_create();
 }
 
-int kv_leveldb_open(struct env_uv *env, const char *dir, struct kv_leveldb **out,
-                    struct err *err)
+int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir,
+                    struct kv_leveldb **out, struct err *err)
 {
     struct kv_leveldb *k = calloc(1, sizeof(*k));
     char *words = NULL;
@@ -324,6 +324,7 @@ int kv_leveldb_open(struct env_uv *env, const char *dir, struct kv_leveldb **out
         return err_set(err, -ENOMEM, "out of memory");
     k->kv.ops = &ldb_ops;
     k->env = env;
+    k->loop = loop;
     k->task.fn = on_done_task;
     k->dir = strdup(dir);
     if (k->dir == NULL) {

@@ -9,15 +9,20 @@
 #ifndef ROZO_EXPORTD_KV_LEVELDB_H
 #define ROZO_EXPORTD_KV_LEVELDB_H
 
-#include "common/env_uv.h"
+#include <uv.h>
+
+#include "common/env.h"
 #include "common/err.h"
 #include "exportd/core/kv.h"
 
 struct kv_leveldb;
 
-/** Open or create the store in a directory. One process at a time; another is refused. */
-int kv_leveldb_open(struct env_uv *env, const char *dir, struct kv_leveldb **out,
-                    struct err *err);
+/**
+ * Open or create the store in a directory. One process at a time; another is refused.
+ * @param env  for what is posted. @param loop of the same thread, for what workers do.
+ */
+int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir,
+                    struct kv_leveldb **out, struct err *err);
 /** No commit or sync may be under way. NULL is fine. */
 void kv_leveldb_close(struct kv_leveldb *k);
 struct kv *kv_leveldb_kv(struct kv_leveldb *k);

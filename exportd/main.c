@@ -182,7 +182,7 @@ static int store_open_in(struct daemon *d, struct err *err)
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
         rc = err_set(err, -errno, "make %s: %s", dir, strerror(errno));
     if (rc == 0)
-        rc = kv_leveldb_open(&d->env, dir, &d->kv, err);
+        rc = kv_leveldb_open(&d->env.env, &d->loop, dir, &d->kv, err);
     free(dir);
     return rc;
 }

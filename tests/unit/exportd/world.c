@@ -10,6 +10,7 @@
 
 #include "common/record.h"
 #include "common/status.h"
+#include "tests/unit/exportd/world_disk.h"
 
 /* ---- fake channels ---- */
 
@@ -182,6 +183,21 @@ static const char *fake_last_error(void *arg, struct rpc_channel *ch)
 static void run_virtual(struct world *w)
 {
     env_virtual_advance_ms(&w->env, 1);
+    world_disk_run(w);
+}
+
+size_t world_n_keys(struct world *w)
+{
+    struct kv_iter *it;
+    size_t n = 0;
+
+    env_virtual_run_posted(&w->env);
+    assert_int_equal(kv_iter_open(w->kv, &it), 0);
+    for (kv_iter_seek(it, "A", 1); kv_iter_valid(it); kv_iter_next(it))
+        n++;
+    assert_int_equal(kv_iter_error(it), 0);
+    kv_iter_close(it);
+    return n;
 }
 
 void world_open(struct world *w, uint64_t seed)
@@ -194,6 +210,8 @@ void world_open(struct world *w, uint64_t seed)
     list_init(&w->channels);
     assert_int_equal(kv_memory_open(&w->env.env, &w->mem), 0);
     w->kv = kv_memory_kv(w->mem);
+    if (getenv("ROZO_TEST_KV") != NULL && strcmp(getenv("ROZO_TEST_KV"), "leveldb") == 0)
+        w->kv = world_disk_open(w);
     assert_int_equal(capability_key_new(node_key, 0, &w->capabilities), 0);
     for (unsigned i = 0; i < WORLD_STORAGES_MAX; i++) {
         struct fake_storage *s = &w->storages[i];
@@ -278,6 +296,7 @@ void world_close(struct world *w)
     if (w->x != NULL)
         assert_int_equal(world_stop(w), 0);
     capability_key_free(w->capabilities);
+    world_disk_close(w);
     kv_memory_close(w->mem);
     env_virtual_close(&w->env);
 }
@@ -285,13 +304,16 @@ void world_close(struct world *w)
 void world_kill(struct world *w)
 {
     kv_memory_kill(w->mem);
+    world_disk_kill(w);
     world_stop(w);
     kv_memory_revive(w->mem);
+    world_disk_revive(w);
     world_start(w);
 }
 
 void world_power_cut(struct world *w, uint64_t n_lost)
 {
+    assert_null(w->disk);
     kv_memory_kill(w->mem);
     world_stop(w);
     kv_memory_power_cut(w->mem, n_lost);

@@ -36,7 +36,8 @@ struct fake_storage {
 struct world {
     struct env_virtual env;
     struct kv_memory *mem;
-    struct kv *kv; /* mem's, unless a test brought its own */
+    struct world_disk *disk; /* LevelDB instead of mem, when ROZO_TEST_KV=leveldb */
+    struct kv *kv;           /* of one of them */
     struct capability_key *capabilities;
     struct exportd *x;
     struct fake_storage storages[WORLD_STORAGES_MAX];
@@ -47,6 +48,8 @@ struct world {
 };
 
 void world_open(struct world *w, uint64_t seed);
+/** Keys in the kv. */
+size_t world_n_keys(struct world *w);
 /** n storages admitted, an export "main" of this layout, a session. */
 void world_make_export(struct world *w, unsigned n_storages, unsigned layout);
 void world_start(struct world *w);
