@@ -22,7 +22,7 @@ struct alone_fop {
     struct file_attr attr;
     struct storcli_target target;
     uint64_t offset, end, pos, version;
-    bool keep_size;
+    bool keep_size, is_to_end, finishing;
 };
 
 static void alone_end(struct alone_fop *a, int rc)
@@ -53,6 +53,71 @@ static struct alone_fop *alone_new(struct file *f, void (*step)(struct fop *),
                                    file_done_cb *done, void *arg)
 {
     return fop_new(f, sizeof(struct alone_fop), FOP_EXCLUSIVE, step, done, arg);
+}
+
+/* ---- a truncate somebody left unfinished ---- */
+
+/* The first wanted run that cannot be written before the truncate is finished. */
+static struct frun *wanted_beyond(struct file *f)
+{
+    LIST_FOREACH(node, &f->want) {
+        struct frun *run = container_of(node, struct frun, link);
+
+        if (frun_is_beyond(run))
+            return run;
+    }
+    return NULL;
+}
+
+static void finish_step(struct fop *op)
+{
+    struct alone_fop *a = container_of(op, struct alone_fop, op);
+    int rc = trunc_step(op->f, op);
+    struct frun *run;
+
+    if (rc == 0)
+        return;
+    while (rc < 0 && (run = wanted_beyond(op->f)) != NULL)
+        file_failed(run, rc);
+    alone_end(a, rc < 0 ? rc : 0);
+}
+
+static void on_finished(void *arg, int rc)
+{
+    (void)arg;
+    (void)rc; /* the runs that waited for it tell */
+}
+
+void file_finish_truncate(struct file *f)
+{
+    struct alone_fop *a;
+
+    if (f->exclusive != NULL)
+        return;
+    a = alone_new(f, finish_step, on_finished, NULL);
+    a->op.started = true;
+    a->op.clock = f->clock;
+    f->n_active++;
+    f->exclusive = &a->op;
+    trunc_start(f, false);
+    fop_ready(&a->op);
+}
+
+/* What runs alone cannot wait for another to finish it. 1: nothing of ours reaches beyond an
+ * unfinished truncate (or need_it and there is none); 0: waits; -errno. */
+static int finish_first(struct alone_fop *a, bool need_it)
+{
+    struct file *f = a->op.f;
+    bool is_beyond = (f->dirty.n > 0 && frun_is_beyond(f->dirty.v[f->dirty.n - 1])) ||
+                     (f->writing.n > 0 && frun_is_beyond(f->writing.v[f->writing.n - 1]));
+
+    if (!a->finishing) {
+        if (!f->truncate_pending || (!is_beyond && !need_it))
+            return 1;
+        a->finishing = true;
+        trunc_start(f, false);
+    }
+    return trunc_step(f, &a->op);
 }
 
 /* ---- truncate ---- */
@@ -137,7 +202,9 @@ void file_truncate(struct file *f, const struct storcli_target *target,
     fop_ready(&a->op);
 }
 
-enum { HOLD_WRITE, HOLD_TELL, HOLD_QUIET };
+/* ---- held for a truncate to come ---- */
+
+enum { HOLD_BEGIN, HOLD_WRITE, HOLD_TELL, HOLD_QUIET };
 
 static void hold_step(struct fop *op)
 {
@@ -146,7 +213,17 @@ static void hold_step(struct fop *op)
     int rc = 0;
 
     switch (a->state) {
+    case HOLD_BEGIN:
+        rc = finish_first(a, false);
+        if (rc < 0)
+            alone_end(a, rc);
+        if (rc <= 0)
+            return;
+        rc = 0;
+        a->state = HOLD_WRITE;
+        /* fall through */
     case HOLD_WRITE:
+        f->exclusive_first = 0;
         f->exclusive_end = UINT64_MAX;
         if (file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, op->clock, &rc)) {
             fop_wait(op, &f->run_waiters);
@@ -206,7 +283,7 @@ static void punched_blocks(const struct alone_fop *a, uint64_t *first, uint64_t 
     const struct file *f = a->op.f;
 
     *first = block_past(f, a->offset);
-    *end = a->end == f->size ? block_past(f, a->end) : block_of(f, a->end);
+    *end = a->is_to_end ? block_past(f, a->end) : block_of(f, a->end);
 }
 
 /* 1: marked; 0: waits; -errno. */
@@ -284,6 +361,16 @@ static void punch_end(struct alone_fop *a, int rc)
     alone_end(a, rc < 0 ? rc : 0);
 }
 
+/* What a truncate that is not finished will remove, needs no punching. */
+static void punch_clip(struct alone_fop *a)
+{
+    const struct file *f = a->op.f;
+    uint64_t end = f->truncate_pending ? min_u64(f->size, f->truncate_size) : f->size;
+
+    a->is_to_end = a->end >= end;
+    a->end = min_u64(a->end, end);
+}
+
 static void punch_step(struct fop *op)
 {
     struct alone_fop *a = container_of(op, struct alone_fop, op);
@@ -292,7 +379,13 @@ static void punch_step(struct fop *op)
 
     switch (a->state) {
     case PUNCH_BEGIN:
-        a->end = min_u64(a->end, f->size);
+        rc = finish_first(a, false);
+        if (rc < 0)
+            alone_end(a, rc);
+        if (rc <= 0)
+            return;
+        rc = 0;
+        punch_clip(a);
         a->pos = a->offset;
         if (a->offset >= a->end) {
             alone_end(a, 0);
@@ -344,7 +437,7 @@ void file_punch(struct file *f, uint64_t offset, uint64_t len, file_done_cb *don
 
 /* ---- allocate ---- */
 
-enum { ALLOCATE_BEGIN, ALLOCATE_FINISH, ALLOCATE_RESERVE, ALLOCATE_TELL };
+enum { ALLOCATE_BEGIN, ALLOCATE_RESERVE, ALLOCATE_TELL };
 
 /* 1: reserved; 0: waits; -errno. */
 static int allocate_reserve(struct alone_fop *a)
@@ -393,22 +486,11 @@ static void allocate_step(struct fop *op)
             alone_end(a, -EFBIG);
             return;
         }
-        if (f->truncate_pending && !a->keep_size && a->end > f->size)
-            trunc_start(f, false);
-        else
-            a->state = ALLOCATE_RESERVE;
-        /* fall through */
-    case ALLOCATE_FINISH:
-        if (a->state != ALLOCATE_RESERVE) {
-            a->state = ALLOCATE_FINISH;
-            rc = trunc_step(f, op);
-        }
-        if (rc == 0)
-            return;
-        if (rc < 0) {
+        rc = finish_first(a, !a->keep_size && a->end > f->size);
+        if (rc < 0)
             alone_end(a, rc);
+        if (rc <= 0)
             return;
-        }
         a->state = ALLOCATE_RESERVE;
         /* fall through */
     case ALLOCATE_RESERVE:

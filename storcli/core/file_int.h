@@ -175,6 +175,8 @@ struct trunc {
     bool asked;   /* it has come: rc is the state's */
     bool own;     /* it is our own file_truncate(): what is beyond is ours to remove */
     bool fresh;   /* the mark needs a version of our own, the truncate's was too old */
+    bool denied;  /* had its fresh capability */
+    bool by_run;  /* a run in memory that will be written is the cut */
     bool renewed; /* the answer asked for is that of file_renew() */
     int rc;
     unsigned n_tries;
@@ -315,6 +317,13 @@ static inline uint64_t frun_to(const struct frun *run)
 {
     return run->tail_ok ? block_start(run->f, run->end) : run->hi;
 }
+/** It reaches beyond a truncate that is not finished: it may not be written before that. */
+static inline bool frun_is_beyond(const struct frun *run)
+{
+    const struct file *f = run->f;
+
+    return f->truncate_pending && run->end > block_past(f, f->truncate_size);
+}
 static inline uint8_t *frun_byte(const struct frun *run, uint64_t offset)
 {
     return run->data + (offset - block_start(run->f, run->first));
@@ -437,6 +446,15 @@ void file_on_report_timer(struct env_timer *timer);
 void trunc_start(struct file *f, bool own);
 /** 1: it is finished; 0: op waits for its next step; -errno: failed, and still pending. */
 int trunc_step(struct file *f, struct fop *op);
+
+/* ---- file_alone.c ---- */
+
+/**
+ * A run that reaches beyond a truncate nobody finished is to be written: finish it first, alone,
+ * even while a write is being taken in (it may wait for that run). Does nothing while another
+ * operation is alone. When it fails, so do the wanted runs that reach beyond.
+ */
+void file_finish_truncate(struct file *f);
 
 /* ---- file_write.c ---- */
 

@@ -25,7 +25,7 @@ bool file_next_version(struct file *f, uint64_t *version)
     return true;
 }
 
-static void launch(struct frun *run);
+static void relaunch(struct frun *run);
 static void fetch_read(struct fetch *fetch);
 static void on_fetched(void *arg, int rc);
 
@@ -40,7 +40,7 @@ static void renewed_runs(struct file *f)
             continue;
         }
         if (f->renew_rc == 0)
-            launch(run);
+            relaunch(run);
         else
             file_failed(run, f->renew_rc);
         i = 0;
@@ -217,7 +217,7 @@ static void on_written(void *arg, int rc)
     } else {
         run->state = FRUN_EPOCH;
         if (f->epoch > version_epoch(run->version))
-            launch(run);
+            relaunch(run);
         else
             file_renew(f);
     }
@@ -241,6 +241,19 @@ static void launch(struct frun *run)
                   run->data, min_u64(f->bs, f->size - last), run->sync, on_written, run);
 }
 
+/* With the fresh epoch may have come the news of a truncate: that goes first then. */
+static void relaunch(struct frun *run)
+{
+    if (!frun_is_beyond(run)) {
+        launch(run);
+    } else if (run->direct != NULL) {
+        file_failed(run, -EIO);
+    } else {
+        run->state = FRUN_PARKED;
+        frun_want(run);
+    }
+}
+
 /* Runs of the writing set that a dirty run must wait for; parked ones are to go first. */
 static bool is_above_writing(struct frun *run)
 {
@@ -260,6 +273,10 @@ static bool may_fly(struct frun *run)
 {
     struct file *f = run->f;
 
+    if (frun_is_beyond(run)) {
+        file_finish_truncate(f);
+        return false;
+    }
     if (f->exclusive != NULL &&
         (run->end <= f->exclusive_first || run->first >= f->exclusive_end))
         return false;
@@ -279,6 +296,8 @@ void file_fly(struct file *f)
             continue;
         frun_unwant(run);
         if (run->state == FRUN_DIRTY) {
+            /* A fill that later writes made needless must not fill a later run. */
+            clean_forget_all(f, run->first, run->end);
             frunset_remove(&f->dirty, run);
             frunset_add(&f->writing, run);
         }

@@ -103,6 +103,14 @@ static int step_epoch(struct file *f, struct fop *op)
     return 0;
 }
 
+/* Refused for its version, or for the first time for its capability. */
+static bool may_try_again(struct trunc *t)
+{
+    if (t->rc == -EACCES && !t->denied)
+        return t->denied = true;
+    return t->rc == -ESTALE && t->n_tries++ < STALE_TRIES_MAX;
+}
+
 /* 1: marked; 0: waits; -errno. */
 static int step_mark(struct file *f, struct fop *op)
 {
@@ -120,52 +128,44 @@ static int step_mark(struct file *f, struct fop *op)
         return 0;
     if (t->rc == 0)
         return 1;
-    if ((t->rc != -ESTALE && t->rc != -EACCES) || t->n_tries++ >= STALE_TRIES_MAX)
+    if (!may_try_again(t))
         return t->rc == -ESTALE ? -EIO : t->rc;
-    if (t->rc == -EACCES)
-        t->n_tries += STALE_TRIES_MAX;
     /* Newer blocks beyond our own truncate are our own, from before it. */
     t->fresh |= t->rc == -ESTALE && t->own;
     need_renewal(f, op);
     return 0;
 }
 
-/* The last block as the storages have it becomes dirty, so that it is written again, short. */
-static int make_cut_run(struct file *f, struct fetch *look)
+/* A run that holds the last partial block and nothing behind it: writing it is the cut. */
+static bool is_cut_by_run(struct file *f)
 {
-    struct frun *run = frun_new(f);
+    uint64_t block = block_of(f, f->truncate_size);
+    struct frun *run = frunset_find(&f->dirty, block);
 
     if (run == NULL)
-        return -ENOMEM;
-    run->buf = fbuf_share(look->buf);
-    run->data = run->buf->data;
-    run->first = look->first;
-    run->end = run->cap_end = look->first + 1;
-    run->lo = run->hi = f->truncate_size;
-    run->head_ok = run->tail_ok = true;
-    run->state = FRUN_DIRTY;
-    run->id = f->next_id++;
-    run->born_ns = env_now_ns(f->env);
-    frunset_add(&f->dirty, run);
-    f->dirty_bytes += f->bs;
-    clean_forget(f, run->first, run->end);
-    return 0;
+        run = frunset_find(&f->writing, block);
+    return run != NULL && run->end == block + 1;
+}
+
+static void forget_look(struct trunc *t)
+{
+    fetch_free(t->look);
+    t->look = NULL;
 }
 
 /* 1: looked, and cut if that is needed; 0: waits; -errno. */
 static int step_look(struct file *f)
 {
     struct trunc *t = &f->trunc;
-    uint64_t block = block_of(f, f->truncate_size);
     uint32_t keep = (uint32_t)(f->truncate_size % f->bs);
     struct fetch *fetch;
     int rc = 0;
 
-    if (keep == 0 || !f->has_data || frunset_find(&f->dirty, block) != NULL ||
-        frunset_find(&f->writing, block) != NULL)
+    t->by_run = keep != 0 && is_cut_by_run(f);
+    if (keep == 0 || !f->has_data || (t->by_run && t->look == NULL && !t->busy))
         return 1;
     if (ask_begin(t)) {
-        rc = fetch_start(f, FETCH_OWN, block, 1, &fetch);
+        rc = fetch_start(f, FETCH_OWN, block_of(f, f->truncate_size), 1, &fetch);
         if (rc == 0) {
             fetch->done = on_looked;
             fetch->arg = f;
@@ -174,28 +174,60 @@ static int step_look(struct file *f)
     }
     if (t->busy)
         return 0;
-    rc = t->rc;
-    if (rc == 0 && t->look->user_bytes[0] > keep)
-        rc = make_cut_run(f, t->look);
-    fetch_free(t->look);
-    t->look = NULL;
-    return rc != 0 ? rc : 1;
+    t->by_run = false;
+    if (t->rc == 0 && t->look->user_bytes[0] <= keep) /* short enough already */
+        forget_look(t);
+    return t->rc != 0 ? t->rc : 1;
+}
+
+/* The block as the storages have it is written again, short; newer bytes come on top later. */
+static int cut_by_look(struct file *f, struct fop *op)
+{
+    struct trunc *t = &f->trunc;
+    uint64_t version;
+
+    if (ask_begin(t)) {
+        if (!file_next_version(f, &version))
+            return -EIO;
+        clean_forget(f, t->look->first, t->look->first + 1);
+        storcli_write(f->sf, version, t->look->first, 1, t->look->buf->data,
+                      f->truncate_size % f->bs, false, on_trunc_answer, f);
+        return 0;
+    }
+    if (t->busy)
+        return 0;
+    if (t->rc == 0) {
+        forget_look(t);
+        return 1;
+    }
+    if (!may_try_again(t))
+        return t->rc == -ESTALE ? -EIO : t->rc;
+    forget_look(t);
+    need_renewal(f, op);
+    return 0;
 }
 
 static int step_cut(struct file *f, struct fop *op)
 {
+    struct trunc *t = &f->trunc;
     uint64_t block = block_of(f, f->truncate_size);
     int rc = 0;
 
-    if (f->truncate_size % f->bs == 0)
+    if (t->look != NULL)
+        return cut_by_look(f, op);
+    if (!t->by_run)
         return 1;
-    f->exclusive_first = block;
-    f->exclusive_end = block + 1;
-    if (file_is_pending(f, block, block + 1, UINT64_MAX, f->trunc.clock, &rc)) {
-        fop_wait(op, &f->run_waiters);
+    if (frunset_overlaps(&f->dirty, block, block + 1) && !is_cut_by_run(f)) {
+        next_state(t, TRUNC_LOOK); /* it has grown, and may not be written yet */
+        fop_ready(op);
         return 0;
     }
-    return rc != 0 ? rc : 1;
+    f->exclusive_first = block;
+    f->exclusive_end = block + 1;
+    if (!file_is_pending(f, block, block + 1, UINT64_MAX, t->clock, &rc))
+        return rc != 0 ? rc : 1;
+    fop_wait(op, &f->run_waiters);
+    return 0;
 }
 
 static int step_tell(struct file *f)
@@ -258,6 +290,8 @@ int trunc_step(struct file *f, struct fop *op)
         if (rc == 1)
             next_state(t, state + 1);
     }
+    if (rc != 0)
+        forget_look(t);
     return rc == 2 ? 1 : rc;
 }
 
@@ -268,7 +302,7 @@ void trunc_start(struct file *f, bool own)
     assert(f->truncate_pending && t->look == NULL);
     next_state(t, TRUNC_DRAIN);
     t->own = own;
-    t->fresh = false;
+    t->fresh = t->denied = t->by_run = false;
     t->n_tries = 0;
     t->clock = f->clock;
 }

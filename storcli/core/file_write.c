@@ -147,6 +147,12 @@ static int take_direct(struct write_fop *w)
     const uint8_t *src = source_at(w, w->pos, &len);
     int rc = 0;
 
+    if (f->exclusive != NULL) {
+        fop_wait(&w->op, &f->exclusive_waiters);
+        return 0;
+    }
+    if (f->truncate_pending && end > block_past(f, f->truncate_size))
+        return -EIO; /* another client's, of this very moment: nobody can say who was first */
     if (file_is_pending(f, first, end, UINT64_MAX, w->op.clock, &rc) && rc == 0) {
         fop_wait(&w->op, &f->run_waiters);
         return 0;
@@ -187,7 +193,7 @@ static int write_begin(struct write_fop *w)
     w->pos = w->offset;
     w->end = w->offset + len;
     choose_direct(w);
-    if (len == 0 || w->end <= f->size || !f->truncate_pending) {
+    if (len == 0 || !f->truncate_pending || w->end <= f->truncate_size) {
         w->state = WRITE_TAKE;
         return 0;
     }
@@ -238,6 +244,10 @@ static void write_step(struct fop *op)
 
     switch (w->state) {
     case WRITE_BEGIN:
+        if (f->exclusive != NULL) { /* it began in the same turn */
+            fop_wait(op, &f->exclusive_waiters);
+            return;
+        }
         w->rc = write_begin(w);
         if (w->rc != 0) {
             write_end(w);

@@ -1,0 +1,1031 @@
+/*
+ * test_file.c - the rules of the byte layer, one by one.
+ *
+ * Method: a file over the fake engine and exportd of fake_blocks.h, on a virtual clock.
+ */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "fake_blocks.h"
+
+enum { BS = FAKE_BS, DATA_MAX = 4 << 20, WAIT_MS = 600 * 1000 };
+
+struct fx {
+    struct fake k;
+    struct file *f;
+    struct file_config config;
+    uint8_t *data; /* DATA_MAX random bytes */
+    uint8_t *buf;  /* what was read */
+};
+
+/* One call under way. */
+struct call {
+    bool done;
+    int rc;
+    uint8_t *buf;
+    size_t len;
+    unsigned n_iov;
+};
+
+static void on_done(void *arg, int rc)
+{
+    struct call *c = arg;
+
+    assert_false(c->done);
+    c->done = true;
+    c->rc = rc;
+}
+
+static void on_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
+{
+    struct call *c = arg;
+
+    assert_false(c->done);
+    c->done = true;
+    c->rc = rc;
+    c->n_iov = n_iov;
+    c->len = 0;
+    for (unsigned i = 0; i < n_iov; i++) {
+        memcpy(c->buf + c->len, iov[i].iov_base, iov[i].iov_len);
+        c->len += iov[i].iov_len;
+    }
+}
+
+static int wait_call(struct fx *x, struct call *c)
+{
+    uint64_t limit_ns = x->k.v.now_ns + WAIT_MS * 1000000ull;
+
+    env_virtual_run_posted(&x->k.v);
+    while (!c->done && x->k.v.now_ns < limit_ns)
+        if (!env_virtual_run_next_timer(&x->k.v))
+            break;
+    env_virtual_run_posted(&x->k.v);
+    assert_true(c->done);
+    return c->rc;
+}
+
+static void start_write(struct fx *x, struct call *c, uint64_t offset, const void *data,
+                        size_t len, unsigned flags)
+{
+    struct iovec iov = { .iov_base = (void *)data, .iov_len = len };
+
+    *c = (struct call){ 0 };
+    file_write(x->f, offset, &iov, 1, flags, on_done, c);
+    assert_false(c->done);
+}
+
+static int write_at(struct fx *x, uint64_t offset, size_t len, unsigned flags)
+{
+    struct call c;
+
+    start_write(x, &c, offset, x->data + offset % (DATA_MAX / 2), len, flags);
+    return wait_call(x, &c);
+}
+
+static void start_read(struct fx *x, struct call *c, uint64_t offset, size_t len, bool direct)
+{
+    *c = (struct call){ .buf = x->buf };
+    file_read(x->f, offset, len, direct, on_read, c);
+    assert_false(c->done);
+}
+
+static int read_at(struct fx *x, uint64_t offset, size_t len, bool direct, size_t *got)
+{
+    struct call c;
+    int rc;
+
+    start_read(x, &c, offset, len, direct);
+    rc = wait_call(x, &c);
+    *got = c.len;
+    return rc;
+}
+
+/* The range reads as write_at() wrote it. */
+static void assert_written(struct fx *x, uint64_t offset, size_t len, bool direct)
+{
+    size_t got;
+
+    assert_int_equal(read_at(x, offset, len, direct, &got), 0);
+    assert_int_equal(got, len);
+    assert_memory_equal(x->buf, x->data + offset % (DATA_MAX / 2), len);
+}
+
+static void assert_zeros(struct fx *x, uint64_t offset, size_t len)
+{
+    size_t got;
+
+    assert_int_equal(read_at(x, offset, len, false, &got), 0);
+    assert_int_equal(got, len);
+    for (size_t i = 0; i < len; i++)
+        assert_int_equal(x->buf[i], 0);
+}
+
+typedef void simple_call(struct file *f, file_done_cb *done, void *arg);
+
+static int do_call(struct fx *x, simple_call *fn)
+{
+    struct call c = { 0 };
+
+    fn(x->f, on_done, &c);
+    assert_false(c.done);
+    return wait_call(x, &c);
+}
+
+static int close_file(struct fx *x)
+{
+    int rc = do_call(x, file_close);
+
+    x->f = NULL;
+    return rc;
+}
+
+static void reopen(struct fx *x)
+{
+    assert_int_equal(close_file(x), 0);
+    x->f = fake_open(&x->k, &x->config, x->k.s.epoch + 1);
+}
+
+static int truncate_to(struct fx *x, uint64_t size)
+{
+    struct storcli_target target;
+    struct file_attr attr;
+    struct call c = { 0 };
+    int rc = do_call(x, file_truncate_begin);
+
+    if (rc != 0)
+        return rc;
+    fake_target(&target);
+    fake_setattr_size(&x->k, size, &attr);
+    file_truncate(x->f, &target, &attr, on_done, &c);
+    assert_false(c.done);
+    return wait_call(x, &c);
+}
+
+static int range_call(struct fx *x, uint64_t offset, uint64_t len, bool punch, bool keep)
+{
+    struct call c = { 0 };
+
+    if (punch)
+        file_punch(x->f, offset, len, on_done, &c);
+    else
+        file_allocate(x->f, offset, len, keep, on_done, &c);
+    assert_false(c.done);
+    return wait_call(x, &c);
+}
+
+static int seek(struct fx *x, uint64_t offset, bool hole, uint64_t *found)
+{
+    struct call c = { 0 };
+
+    file_seek(x->f, offset, hole, found, on_done, &c);
+    return wait_call(x, &c);
+}
+
+static int setup(void **state)
+{
+    struct fx *x = calloc(1, sizeof(*x));
+
+    fake_init(&x->k, 1);
+    x->data = malloc(DATA_MAX);
+    x->buf = malloc(DATA_MAX);
+    srandom(1);
+    for (size_t i = 0; i < DATA_MAX; i++)
+        x->data[i] = (uint8_t)(random() % 255 + 1);
+    x->f = fake_open(&x->k, &x->config, 1);
+    *state = x;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fx *x = *state;
+
+    if (x->f != NULL)
+        assert_int_equal(close_file(x), 0);
+    fake_free(&x->k);
+    free(x->data);
+    free(x->buf);
+    free(x);
+    return 0;
+}
+
+/* ---- writing ---- */
+
+static void small_writes_become_one_run(void **state)
+{
+    struct fx *x = *state;
+
+    for (unsigned i = 0; i < 256; i++)
+        assert_int_equal(write_at(x, i * BS, BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.blocks_written, 256);
+    assert_true(x->k.n[FAKE_WRITE] <= 8); /* a ladder of runs, the last ones long */
+    assert_int_equal(x->k.n[FAKE_READ], 0);
+    assert_int_equal(x->k.s.size, 256 * BS);
+    assert_written(x, 0, 256 * BS, true);
+}
+
+static void a_megabyte_is_one_write_and_goes_at_once(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 1 << 20, 0), 0);
+    env_virtual_advance_ms(&x->k.v, 50);
+    assert_int_equal(x->k.n[FAKE_WRITE], 1);
+    assert_int_equal(x->k.last_write_blocks, 256);
+}
+
+static void dirty_data_does_not_wait_longer_than_its_delay(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 100, 50, 0), 0);
+    env_virtual_advance_ms(&x->k.v, 900);
+    assert_int_equal(x->k.n[FAKE_WRITE], 0);
+    env_virtual_advance_ms(&x->k.v, 200);
+    assert_int_equal(x->k.n[FAKE_WRITE], 1);
+    assert_int_equal(x->k.last_user_bytes, 150);
+    env_virtual_advance_ms(&x->k.v, 1100);
+    assert_int_equal(x->k.s.size, 150);
+    assert_true(x->k.s.has_data);
+    assert_int_equal(file_mtime_ns(x->f), 0); /* told */
+    assert_int_not_equal(x->k.s.mtime_ns, 0);
+}
+
+static void a_partial_block_is_completed_from_storages(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 3 * BS, 0), 0);
+    reopen(x);
+    assert_int_equal(write_at(x, BS + 10, 20, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.blocks_read, 1);
+    assert_int_equal(x->k.last_write_first, 1);
+    assert_int_equal(x->k.last_write_blocks, 1);
+    assert_written(x, 0, 3 * BS, true);
+}
+
+static void bytes_beyond_the_size_are_not_read_for_completion(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(write_at(x, BS + 100, 10, 0), 0); /* behind the end */
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.n[FAKE_READ], 0);
+    assert_zeros(x, BS, 100);
+    assert_written(x, BS + 100, 10, true);
+}
+
+static void writes_with_a_gap_in_one_block_meet(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    reopen(x);
+    assert_int_equal(write_at(x, 10, 20, 0), 0);
+    assert_int_equal(write_at(x, 1000, 20, 0), 0);
+    assert_int_equal(write_at(x, 500, 20, 0), 0);
+    assert_written(x, 0, BS, false);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.blocks_read, 1);
+    assert_written(x, 0, BS, true);
+}
+
+static void a_sparse_file_reads_zeros(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 100 * BS + 7, 10, 0), 0);
+    assert_int_equal(file_size(x->f), 100 * BS + 17);
+    assert_zeros(x, 0, 1 << 18);
+    assert_int_equal(x->k.n[FAKE_READ], 0); /* nothing was ever there */
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_zeros(x, 50 * BS, 50 * BS + 7);
+}
+
+static void a_block_in_flight_is_not_written_again(void **state)
+{
+    struct fx *x = *state;
+    uint8_t v[3] = { 1, 2, 3 };
+    struct call c;
+    size_t got;
+
+    x->k.held[FAKE_WRITE] = true;
+    for (unsigned i = 0; i < 3; i++) {
+        start_write(x, &c, 0, &v[i], 1, 0);
+        assert_int_equal(wait_call(x, &c), 0);
+        env_virtual_advance_ms(&x->k.v, 3000);
+        assert_int_equal(x->k.n[FAKE_WRITE], 1);
+        assert_int_equal(read_at(x, 0, 1, false, &got), 0);
+        assert_int_equal(x->buf[0], v[i]);
+    }
+    fake_release(&x->k, FAKE_WRITE);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.n[FAKE_WRITE], 2); /* the two later ones met in memory */
+    assert_int_equal(x->k.s.blocks[0].data[0], 3);
+}
+
+static void a_direct_write_is_not_copied(void **state)
+{
+    struct fx *x = *state;
+    uint8_t *data = aligned_alloc(4096, 1 << 20);
+    struct call c;
+
+    memcpy(data, x->data, 1 << 20);
+    start_write(x, &c, 0, data, 1 << 20, FILE_WRITE_THROUGH);
+    assert_int_equal(wait_call(x, &c), 0);
+    assert_int_equal(x->k.n[FAKE_WRITE], 1);
+    assert_ptr_equal(x->k.last_write_data, data);
+    assert_int_equal(x->k.s.blocks[255].user_bytes, BS); /* when done, they have it */
+    free(data);
+    assert_written(x, 0, 1 << 20, true);
+}
+
+static void a_direct_write_takes_part_of_a_block_along(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 20 * BS, FILE_WRITE_THROUGH), 0);
+    assert_int_equal(write_at(x, 100, 10 * BS, FILE_WRITE_THROUGH), 0);
+    assert_int_equal(write_at(x, 20 * BS - 5, 10, FILE_WRITE_THROUGH), 0);
+    assert_written(x, 0, 20 * BS + 5, true);
+    assert_int_equal(x->k.s.blocks[20].user_bytes, 5);
+}
+
+static void a_direct_write_goes_after_older_dirty_data(void **state)
+{
+    struct fx *x = *state;
+    uint8_t old[BS];
+    struct call c;
+
+    memset(old, 7, sizeof(old));
+    start_write(x, &c, BS, old, BS, 0);
+    assert_int_equal(wait_call(x, &c), 0);
+    assert_int_equal(write_at(x, 0, 4 * BS, FILE_WRITE_THROUGH), 0);
+    assert_int_equal(x->k.n[FAKE_WRITE], 2);
+    assert_written(x, 0, 4 * BS, false);
+    assert_written(x, 0, 4 * BS, true);
+}
+
+static void a_synchronous_write_is_stable_when_done(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 100, FILE_WRITE_SYNC), 0);
+    assert_int_equal(x->k.n_write_sync, 1);
+    assert_int_equal(x->k.n_wrote_sync, 1);
+    assert_int_equal(x->k.s.size, 100);
+    assert_false(x->k.unsynced);
+    assert_int_equal(write_at(x, 0, 8 * BS, FILE_WRITE_SYNC), 0);
+    assert_int_equal(x->k.n_wrote_sync, 2);
+    assert_false(x->k.unsynced);
+}
+
+static void an_append_goes_to_the_end(void **state)
+{
+    struct fx *x = *state;
+    struct call c[10];
+
+    for (unsigned i = 0; i < 10; i++)
+        start_write(x, &c[i], 0, x->data + i * 1000, 1000, FILE_WRITE_APPEND);
+    for (unsigned i = 0; i < 10; i++)
+        assert_int_equal(wait_call(x, &c[i]), 0);
+    assert_written(x, 0, 10000, false);
+    assert_int_equal(file_size(x->f), 10000);
+}
+
+static void writers_wait_when_too_much_is_dirty(void **state)
+{
+    struct fx *x = *state;
+    struct call c[12];
+    unsigned n_done = 0;
+
+    x->k.held[FAKE_WRITE] = true;
+    for (unsigned i = 0; i < 12; i++)
+        start_write(x, &c[i], (uint64_t)i << 20, x->data, 1 << 20, 0);
+    env_virtual_advance_ms(&x->k.v, 5000);
+    for (unsigned i = 0; i < 12; i++)
+        n_done += c[i].done;
+    assert_int_equal(n_done, 8); /* write_behind_max */
+    assert_int_equal(x->k.n[FAKE_WRITE], 8);
+    fake_release(&x->k, FAKE_WRITE);
+    for (unsigned i = 0; i < 12; i++)
+        assert_int_equal(wait_call(x, &c[i]), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.s.size, 12 << 20);
+}
+
+static void a_zero_length_write_does_nothing(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 1000, 0, 0), 0);
+    assert_int_equal(write_at(x, 1000, 0, FILE_WRITE_SYNC), 0);
+    assert_int_equal(file_size(x->f), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.n[FAKE_WROTE], 0);
+}
+
+static void a_write_beyond_all_bounds_is_refused(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, INT64_MAX - 5, 10, 0), -EFBIG);
+    assert_int_equal(file_size(x->f), 0);
+}
+
+/* ---- failures ---- */
+
+static void what_cannot_be_written_is_kept_and_told_until_it_is(void **state)
+{
+    struct fx *x = *state;
+
+    x->k.fail_all[FAKE_WRITE] = -EIO;
+    assert_int_equal(write_at(x, 0, 3 * BS, 0), 0);
+    env_virtual_advance_ms(&x->k.v, 2000);
+    assert_true(x->k.n[FAKE_WRITE] >= 1);
+    assert_int_equal(do_call(x, file_flush), -EIO);
+    assert_int_equal(do_call(x, file_sync), -EIO);
+    assert_written(x, 0, 3 * BS, false);
+    assert_int_equal(write_at(x, BS, 100, 0), 0); /* later writes go on */
+    assert_int_equal(x->k.s.size, 0);
+    x->k.fail_all[FAKE_WRITE] = 0;
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.s.size, 3 * BS);
+    assert_written(x, 0, 3 * BS, true);
+}
+
+static void a_failed_run_is_tried_again_by_itself(void **state)
+{
+    struct fx *x = *state;
+
+    x->k.fail_next[FAKE_WRITE] = -EIO;
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    env_virtual_advance_ms(&x->k.v, 6000);
+    assert_int_equal(x->k.n[FAKE_WRITE], 2);
+    assert_int_equal(x->k.s.size, BS);
+    assert_int_equal(do_call(x, file_flush), 0); /* nothing was lost */
+}
+
+static void a_writer_without_room_hears_why(void **state)
+{
+    struct fx *x = *state;
+
+    x->k.fail_all[FAKE_WRITE] = -ENOSPC;
+    for (unsigned i = 0; i < 8; i++)
+        assert_int_equal(write_at(x, (uint64_t)i << 20, 1 << 20, 0), 0);
+    assert_int_equal(write_at(x, 8 << 20, 1 << 20, 0), -ENOSPC);
+    assert_int_equal(close_file(x), -ENOSPC);
+    assert_int_equal(x->k.s.size, 0);
+}
+
+static void close_tells_what_is_lost(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    x->k.fail_all[FAKE_WRITE] = -EIO;
+    assert_int_equal(write_at(x, BS, BS, 0), 0);
+    assert_int_equal(close_file(x), -EIO);
+    assert_int_equal(x->k.s.size, BS);
+}
+
+static void a_failed_direct_write_does_not_lengthen_the_file(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, BS, FILE_WRITE_THROUGH), 0);
+    x->k.fail_next[FAKE_WRITE] = -EIO;
+    assert_int_equal(write_at(x, BS, BS, FILE_WRITE_THROUGH), -EIO);
+    assert_int_equal(file_size(x->f), BS);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.size, BS);
+}
+
+static void a_newer_writer_makes_us_take_a_fresh_epoch(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    x->k.min_epoch = 9;
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.n[FAKE_RENEW], 1);
+    assert_int_equal(version_epoch(x->k.s.blocks[0].version), 9);
+}
+
+static void a_refused_capability_is_renewed_once(void **state)
+{
+    struct fx *x = *state;
+
+    x->k.denied = true;
+    assert_int_equal(write_at(x, 0, BS, FILE_WRITE_THROUGH), 0);
+    assert_int_equal(x->k.n[FAKE_RENEW], 1);
+    x->k.fail_all[FAKE_WRITE] = -EACCES;
+    assert_int_equal(write_at(x, 0, BS, FILE_WRITE_THROUGH), -EACCES);
+    assert_int_equal(x->k.n[FAKE_RENEW], 2);
+    x->k.fail_all[FAKE_WRITE] = 0;
+    file_drop_cache(x->f);
+    x->k.denied = true;
+    assert_written(x, 0, BS, false);
+    x->k.denied = true;
+    assert_int_equal(do_call(x, file_sync), 0);
+}
+
+static void without_an_epoch_one_is_asked_for(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(close_file(x), 0);
+    x->f = fake_open(&x->k, &x->config, 0);
+    assert_int_equal(write_at(x, 0, BS, FILE_WRITE_SYNC), 0);
+    assert_int_equal(x->k.n[FAKE_RENEW], 1);
+    x->k.fail_all[FAKE_RENEW] = -ESTALE;
+    x->k.min_epoch = 100;
+    assert_int_equal(write_at(x, 0, BS, FILE_WRITE_SYNC), -ESTALE);
+}
+
+static void an_unreadable_base_fails_the_write_out(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 2 * BS, 0), 0);
+    reopen(x);
+    x->k.fail_all[FAKE_READ] = -EIO;
+    assert_int_equal(write_at(x, 10, 10, 0), 0);
+    assert_int_equal(do_call(x, file_flush), -EIO);
+    assert_int_equal(write_at(x, 100, 10, 0), -EIO); /* a gap that cannot be closed */
+    x->k.fail_all[FAKE_READ] = 0;
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_written(x, 0, 2 * BS, true);
+}
+
+/* ---- what exportd is told ---- */
+
+static void a_size_is_told_only_when_all_below_it_is_acknowledged(void **state)
+{
+    struct fx *x = *state;
+
+    x->k.held[FAKE_WRITE] = true;
+    assert_int_equal(write_at(x, 0, 1 << 20, 0), 0); /* held */
+    env_virtual_advance_ms(&x->k.v, 100);
+    x->k.held[FAKE_WRITE] = false; /* but not for later ones */
+    assert_int_equal(write_at(x, 1 << 20, 1 << 20, 0), 0);
+    env_virtual_advance_ms(&x->k.v, 5000);
+    assert_int_equal(x->k.s.size, 0);
+    assert_int_equal(file_size(x->f), 2 << 20);
+    fake_release(&x->k, FAKE_WRITE);
+    env_virtual_advance_ms(&x->k.v, 2000);
+    assert_int_equal(x->k.s.size, 2 << 20);
+}
+
+static void sync_syncs_storages_and_exportd_when_there_is_need(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.n[FAKE_SYNC] + x->k.n[FAKE_WROTE], 0);
+    assert_int_equal(write_at(x, 0, 10, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.n[FAKE_SYNC], 0);
+    assert_int_equal(x->k.n_wrote_sync, 0);
+    assert_int_equal(do_call(x, file_sync), 0); /* told already, but not durably */
+    assert_int_equal(x->k.n[FAKE_SYNC], 1);
+    assert_int_equal(x->k.n_wrote_sync, 1);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.n[FAKE_SYNC], 1);
+    assert_int_equal(x->k.n[FAKE_WROTE], 2);
+}
+
+static void a_sync_that_fails_says_so_and_can_be_repeated(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 10, 0), 0);
+    x->k.fail_next[FAKE_SYNC] = -EIO;
+    assert_int_equal(do_call(x, file_sync), -EIO);
+    x->k.fail_next[FAKE_WROTE] = -EIO;
+    assert_int_equal(do_call(x, file_flush), 0); /* that was told */
+    assert_int_equal(write_at(x, 10, 10, 0), 0);
+    assert_int_equal(do_call(x, file_sync), -EIO);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.size, 20);
+    assert_false(x->k.unsynced);
+}
+
+static void a_forgotten_mtime_is_not_told(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 10, 0), 0);
+    assert_int_not_equal(file_mtime_ns(x->f), 0);
+    file_forget_mtime(x->f);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.mtime_ns, 0);
+}
+
+static void other_clients_sizes_are_adopted(void **state)
+{
+    struct fx *x = *state;
+    struct file_attr attr;
+
+    assert_int_equal(write_at(x, 0, 10, 0), 0);
+    fake_attr(&x->k, &attr);
+    file_refresh(x->f, NULL, &attr); /* size 0: from before our write */
+    assert_int_equal(file_size(x->f), 10);
+    assert_int_equal(do_call(x, file_flush), 0);
+    attr.size = 5000;
+    attr.has_data = true;
+    file_refresh(x->f, NULL, &attr);
+    assert_int_equal(file_size(x->f), 5000);
+    attr.size = 3;
+    file_refresh(x->f, NULL, &attr);
+    assert_int_equal(file_size(x->f), 3);
+    assert_written(x, 0, 3, false);
+}
+
+/* ---- truncate ---- */
+
+static void truncate_marks_cuts_and_tells(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_int_equal(truncate_to(x, 3 * BS + 100), 0);
+    assert_int_equal(x->k.last_mark_first, 4);
+    assert_int_equal(x->k.last_mark_blocks, 0);
+    assert_int_equal(x->k.last_mark_version, version_make(x->k.s.epoch, 0));
+    assert_int_equal(x->k.last_write_first, 3);
+    assert_int_equal(x->k.last_user_bytes, 100);
+    assert_int_equal(x->k.s.blocks[3].user_bytes, 100);
+    assert_true(x->k.s.blocks[3].version > version_make(x->k.s.epoch, 0));
+    assert_false(x->k.s.truncate_pending);
+    assert_int_equal(file_size(x->f), 3 * BS + 100);
+    assert_written(x, 0, 3 * BS + 100, false);
+    assert_int_equal(truncate_to(x, 8 * BS), 0); /* longer again: zeros */
+    assert_zeros(x, 3 * BS + 100, 5 * BS - 100);
+    assert_int_equal(write_at(x, 7 * BS, 10, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_zeros(x, 3 * BS + 100, 4 * BS - 100);
+}
+
+static void truncate_of_dirty_data_needs_no_look_at_storages(void **state)
+{
+    struct fx *x = *state;
+    struct storcli_target target;
+    struct file_attr attr;
+    struct call c = { 0 };
+
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0); /* dirty */
+    fake_target(&target);
+    fake_setattr_size(&x->k, 100, &attr);
+    file_truncate(x->f, &target, &attr, on_done, &c);
+    assert_int_equal(wait_call(x, &c), 0);
+    assert_int_equal(x->k.n[FAKE_READ], 0);
+    assert_int_equal(x->k.s.blocks[0].user_bytes, 100);
+    assert_int_equal(x->k.s.size, 100);
+    assert_written(x, 0, 100, true);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.s.size, 100);
+}
+
+static void a_truncate_that_failed_is_finished_before_the_file_grows(void **state)
+{
+    struct fx *x = *state;
+    unsigned n;
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    x->k.fail_all[FAKE_MARK] = -EIO;
+    assert_int_equal(truncate_to(x, 100), -EIO);
+    assert_int_equal(file_size(x->f), 100);
+    assert_int_equal(write_at(x, 50, 50, 0), 0); /* within the size: goes on */
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(write_at(x, 100, 10, 0), -EIO);
+    assert_int_equal(file_size(x->f), 100);
+    x->k.fail_all[FAKE_MARK] = 0;
+    n = x->k.n[FAKE_TRUNCATED];
+    assert_int_equal(write_at(x, 5 * BS, 10, 0), 0);
+    assert_int_equal(x->k.n[FAKE_TRUNCATED], n + 1);
+    assert_false(x->k.s.truncate_pending);
+    assert_zeros(x, 100, 5 * BS - 100);
+    reopen(x);
+    assert_zeros(x, 100, 5 * BS - 100);
+}
+
+static void a_dead_clients_truncate_is_finished(void **state)
+{
+    struct fx *x = *state;
+    struct file_attr attr;
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_int_equal(close_file(x), 0);
+    fake_setattr_size(&x->k, BS + 10, &attr); /* and then it died */
+    x->f = fake_open(&x->k, &x->config, x->k.s.epoch + 1);
+    assert_int_equal(x->k.n[FAKE_MARK], 0);
+    assert_written(x, 0, BS + 10, false);
+    assert_int_equal(write_at(x, 4 * BS, 10, 0), 0);
+    assert_int_equal(x->k.last_mark_version, attr.truncate_version);
+    assert_int_equal(x->k.last_mark_first, 2);
+    assert_false(x->k.s.truncate_pending);
+    assert_zeros(x, BS + 10, 3 * BS - 10);
+    reopen(x);
+    assert_zeros(x, BS + 10, 3 * BS - 10);
+    assert_written(x, 4 * BS, 10, false);
+}
+
+static void a_pending_truncate_that_somebody_finished_is_let_go(void **state)
+{
+    struct fx *x = *state;
+    struct file_attr attr;
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_int_equal(close_file(x), 0);
+    fake_setattr_size(&x->k, BS, &attr);
+    x->f = fake_open(&x->k, &x->config, x->k.s.epoch + 1);
+    x->k.s.truncate_pending = false; /* another client was quicker, and wrote since */
+    x->k.s.blocks[2].version = version_make(50, 1);
+    assert_int_equal(write_at(x, 3 * BS, 10, 0), 0);
+    assert_int_equal(x->k.n[FAKE_MARK], 1);
+    assert_int_equal(x->k.n[FAKE_TRUNCATED], 0);
+}
+
+static void writes_wait_while_a_truncate_is_held(void **state)
+{
+    struct fx *x = *state;
+    struct storcli_target target;
+    struct file_attr attr;
+    struct call w, t = { 0 };
+
+    assert_int_equal(write_at(x, 0, 4 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_truncate_begin), 0);
+    assert_int_equal(x->k.s.size, 4 * BS);
+    start_write(x, &w, 8 * BS, x->data, 10, 0);
+    env_virtual_advance_ms(&x->k.v, 5000);
+    assert_false(w.done);
+    file_truncate_cancel(x->f);
+    assert_int_equal(wait_call(x, &w), 0);
+    assert_int_equal(do_call(x, file_truncate_begin), 0);
+    start_write(x, &w, 2 * BS, x->data, 10, 0);
+    fake_target(&target);
+    fake_setattr_size(&x->k, BS, &attr);
+    file_truncate(x->f, &target, &attr, on_done, &t);
+    assert_int_equal(wait_call(x, &t), 0);
+    assert_int_equal(wait_call(x, &w), 0);
+    assert_int_equal(file_size(x->f), 2 * BS + 10);
+    assert_zeros(x, BS, BS);
+}
+
+/* ---- punch, allocate, seek ---- */
+
+static void punch_marks_whole_blocks_and_zeros_the_rest(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_int_equal(range_call(x, BS + 100, 5 * BS, true, false), 0);
+    assert_int_equal(x->k.last_mark_first, 2);
+    assert_int_equal(x->k.last_mark_blocks, 4);
+    assert_written(x, 0, BS + 100, false);
+    assert_zeros(x, BS + 100, 5 * BS);
+    assert_written(x, 6 * BS + 100, 4 * BS - 100, false);
+    assert_int_equal(do_call(x, file_flush), 0);
+    file_drop_cache(x->f);
+    assert_zeros(x, BS + 100, 5 * BS);
+    assert_written(x, 6 * BS + 100, 4 * BS - 100, true);
+    assert_int_equal(x->k.s.blocks[3].user_bytes, 0);
+    assert_int_equal(file_size(x->f), 10 * BS);
+}
+
+static void punch_stays_within_the_size(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 2 * BS + 10, 0), 0);
+    assert_int_equal(range_call(x, 2 * BS, 100 * BS, true, false), 0);
+    assert_int_equal(x->k.last_mark_first, 2);
+    assert_int_equal(x->k.last_mark_blocks, 1);
+    assert_int_equal(file_size(x->f), 2 * BS + 10);
+    assert_int_equal(range_call(x, 3 * BS, 10, true, false), 0);
+    assert_int_equal(range_call(x, 10, 10, true, false), 0);
+    assert_zeros(x, 10, 10);
+    assert_zeros(x, 2 * BS, 10);
+    assert_written(x, 20, 2 * BS - 20, false);
+}
+
+static void allocate_reserves_and_grows(void **state)
+{
+    struct fx *x = *state;
+    struct call c;
+
+    assert_int_equal(range_call(x, 0, 10 * BS, false, true), 0);
+    assert_int_equal(file_size(x->f), 0);
+    assert_int_equal(range_call(x, 0, 10 * BS + 1, false, false), 0);
+    assert_int_equal(x->k.s.size, 10 * BS + 1); /* exportd knows when it is done */
+    assert_zeros(x, 0, 10 * BS + 1);
+    start_write(x, &c, 5 * BS, x->data, 10, 0);
+    assert_int_equal(wait_call(x, &c), 0);
+    assert_zeros(x, 0, 5 * BS);
+    x->k.fail_next[FAKE_ALLOC] = -ENOSPC;
+    assert_int_equal(range_call(x, 0, 20 * BS, false, false), -ENOSPC);
+    assert_int_equal(file_size(x->f), 10 * BS + 1);
+}
+
+static void seek_sees_storages_and_memory(void **state)
+{
+    struct fx *x = *state;
+    uint64_t at = 0;
+
+    assert_int_equal(seek(x, 0, false, &at), -ENXIO);
+    assert_int_equal(write_at(x, 4 * BS, 2 * BS, 0), 0);
+    assert_int_equal(seek(x, 0, false, &at), 0); /* dirty */
+    assert_int_equal(at, 4 * BS);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(write_at(x, 6 * BS, 10, 0), 0);
+    assert_int_equal(write_at(x, 20 * BS + 5, 10, 0), 0);
+    assert_int_equal(seek(x, 100, false, &at), 0);
+    assert_int_equal(at, 4 * BS);
+    assert_int_equal(seek(x, 5 * BS + 1, false, &at), 0);
+    assert_int_equal(at, 5 * BS + 1);
+    assert_int_equal(seek(x, 4 * BS, true, &at), 0); /* storages, then memory */
+    assert_int_equal(at, 7 * BS);
+    assert_int_equal(seek(x, 7 * BS, false, &at), 0);
+    assert_int_equal(at, 20 * BS);
+    assert_int_equal(seek(x, 20 * BS, true, &at), 0); /* the end is a hole */
+    assert_int_equal(at, 20 * BS + 15);
+    assert_int_equal(seek(x, 20 * BS + 15, true, &at), -ENXIO);
+    assert_int_equal(seek(x, 1, true, &at), 0);
+    assert_int_equal(at, 1);
+}
+
+/* ---- reading ---- */
+
+static void a_sequential_reader_is_served_from_ahead(void **state)
+{
+    struct fx *x = *state;
+    unsigned n;
+    size_t got;
+
+    assert_int_equal(write_at(x, 0, 2 << 20, 0), 0);
+    reopen(x);
+    x->k.n[FAKE_READ] = 0;
+    x->k.blocks_read = 0;
+    for (unsigned i = 0; i < 16; i++)
+        assert_written(x, i * (128 << 10), 128 << 10, false);
+    assert_true(x->k.n[FAKE_READ] <= 8);
+    assert_int_equal(x->k.blocks_read, 512); /* each block once */
+    n = x->k.n[FAKE_READ];
+    assert_written(x, (2 << 20) - 100, 100, false);
+    assert_int_equal(x->k.n[FAKE_READ], n);
+    assert_int_equal(read_at(x, 2 << 20, 100, false, &got), 0); /* the end */
+    assert_int_equal(got, 0);
+    env_virtual_advance_ms(&x->k.v, 1500); /* what is old is not believed */
+    assert_written(x, (2 << 20) - 100, 100, false);
+    assert_int_equal(x->k.n[FAKE_READ], n + 1);
+}
+
+static void a_random_reader_reads_only_what_he_asks_for(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 2 << 20, 0), 0);
+    reopen(x);
+    x->k.blocks_read = 0;
+    assert_written(x, 400 * BS, BS, false);
+    assert_written(x, 100 * BS + 5, BS, false);
+    assert_written(x, 300 * BS, 10, false);
+    assert_int_equal(x->k.blocks_read, 4);
+}
+
+static void a_direct_read_asks_storages_and_sees_accepted_writes(void **state)
+{
+    struct fx *x = *state;
+    unsigned n;
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_written(x, 5, 9 * BS, true);
+    assert_int_equal(x->k.n[FAKE_WRITE], 1);
+    n = x->k.n[FAKE_READ];
+    assert_written(x, 5, 9 * BS, true);
+    assert_int_equal(x->k.n[FAKE_READ], n + 1);
+}
+
+static void a_read_that_fails_elsewhere_is_tried_alone(void **state)
+{
+    struct fx *x = *state;
+    size_t got;
+
+    assert_int_equal(write_at(x, 0, 1 << 20, 0), 0);
+    reopen(x);
+    x->k.fail_next[FAKE_READ] = -EIO;
+    assert_written(x, 0, BS, false);
+    x->k.fail_all[FAKE_READ] = -EIO;
+    file_drop_cache(x->f);
+    assert_int_equal(read_at(x, 0, BS, false, &got), -EIO);
+    assert_int_equal(read_at(x, 0, BS, true, &got), -EIO);
+}
+
+static void a_write_during_a_fetch_is_not_forgotten(void **state)
+{
+    struct fx *x = *state;
+    uint8_t fresh[BS];
+    struct call r, w;
+
+    memset(fresh, 9, sizeof(fresh));
+    assert_int_equal(write_at(x, 0, 4 * BS, 0), 0);
+    reopen(x);
+    x->k.held[FAKE_READ] = true;
+    start_read(x, &r, 0, 4 * BS, false);
+    env_virtual_advance_ms(&x->k.v, 100);
+    start_write(x, &w, BS, fresh, BS, 0);
+    assert_int_equal(wait_call(x, &w), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    env_virtual_advance_ms(&x->k.v, 5000); /* no longer clean in memory */
+    fake_release(&x->k, FAKE_READ);
+    assert_int_equal(wait_call(x, &r), 0);
+    assert_int_equal(x->buf[0], x->data[0]);
+    start_read(x, &r, BS, BS, false);
+    assert_int_equal(wait_call(x, &r), 0);
+    assert_memory_equal(x->buf, fresh, BS);
+}
+
+static void files_share_a_pool(void **state)
+{
+    struct fx *x = *state;
+    struct file_config config = { 0 };
+    struct file *first = x->f;
+    uint64_t big = 1 << 20;
+
+    assert_int_equal(file_pool_new(2 << 20, &config.pool), 0);
+    x->f = fake_open(&x->k, &config, 2);
+    for (unsigned i = 0; i < 8; i++)
+        assert_int_equal(write_at(x, i * big, big, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    for (unsigned i = 0; i < 8; i++)
+        assert_written(x, i * big, big, false);
+    assert_int_equal(close_file(x), 0);
+    file_pool_free(config.pool);
+    x->f = first;
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(small_writes_become_one_run),
+        T(a_megabyte_is_one_write_and_goes_at_once),
+        T(dirty_data_does_not_wait_longer_than_its_delay),
+        T(a_partial_block_is_completed_from_storages),
+        T(bytes_beyond_the_size_are_not_read_for_completion),
+        T(writes_with_a_gap_in_one_block_meet),
+        T(a_sparse_file_reads_zeros),
+        T(a_block_in_flight_is_not_written_again),
+        T(a_direct_write_is_not_copied),
+        T(a_direct_write_takes_part_of_a_block_along),
+        T(a_direct_write_goes_after_older_dirty_data),
+        T(a_synchronous_write_is_stable_when_done),
+        T(an_append_goes_to_the_end),
+        T(writers_wait_when_too_much_is_dirty),
+        T(a_zero_length_write_does_nothing),
+        T(a_write_beyond_all_bounds_is_refused),
+        T(what_cannot_be_written_is_kept_and_told_until_it_is),
+        T(a_failed_run_is_tried_again_by_itself),
+        T(a_writer_without_room_hears_why),
+        T(close_tells_what_is_lost),
+        T(a_failed_direct_write_does_not_lengthen_the_file),
+        T(a_newer_writer_makes_us_take_a_fresh_epoch),
+        T(a_refused_capability_is_renewed_once),
+        T(without_an_epoch_one_is_asked_for),
+        T(an_unreadable_base_fails_the_write_out),
+        T(a_size_is_told_only_when_all_below_it_is_acknowledged),
+        T(sync_syncs_storages_and_exportd_when_there_is_need),
+        T(a_sync_that_fails_says_so_and_can_be_repeated),
+        T(a_forgotten_mtime_is_not_told),
+        T(other_clients_sizes_are_adopted),
+        T(truncate_marks_cuts_and_tells),
+        T(truncate_of_dirty_data_needs_no_look_at_storages),
+        T(a_truncate_that_failed_is_finished_before_the_file_grows),
+        T(a_dead_clients_truncate_is_finished),
+        T(a_pending_truncate_that_somebody_finished_is_let_go),
+        T(writes_wait_while_a_truncate_is_held),
+        T(punch_marks_whole_blocks_and_zeros_the_rest),
+        T(punch_stays_within_the_size),
+        T(allocate_reserves_and_grows),
+        T(seek_sees_storages_and_memory),
+        T(a_sequential_reader_is_served_from_ahead),
+        T(a_random_reader_reads_only_what_he_asks_for),
+        T(a_direct_read_asks_storages_and_sees_accepted_writes),
+        T(a_read_that_fails_elsewhere_is_tried_alone),
+        T(a_write_during_a_fetch_is_not_forgotten),
+        T(files_share_a_pool),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
