@@ -133,7 +133,8 @@ static void on_loops_end(void *arg)
     stop_signals_close(arg);
 }
 
-static int run(struct options *opt, int report, struct err *err)
+/* *report: where the parent waits for our word, -1 once it has it. */
+static int run(struct options *opt, int *report, struct err *err)
 {
     struct mount *m = mem_new(sizeof(*m));
     struct stop_signals signals = { 0 };
@@ -150,18 +151,22 @@ static int run(struct options *opt, int report, struct err *err)
     }
     m->before_end = on_loops_end;
     m->before_end_arg = &signals;
-    if (report >= 0)
+    if (*report >= 0)
         daemon_let_go();
     log_info("%s mounted on %s, %u loop%s", opt->spec, opt->mountpoint, m->n_loops,
              m->n_loops == 1 ? "" : "s");
     sd_tell_ready("serving");
-    if (report >= 0)
-        daemon_report(report, "+");
-    mount_run(m);
+    if (*report >= 0)
+        daemon_report(*report, "+");
+    *report = -1;
+    rc = mount_run(m);
     if (opt->pid_file != NULL)
         unlink(opt->pid_file);
-    log_info("%s: all written out, good bye", opt->mountpoint);
     free(m);
+    if (rc != 0)
+        return err_set(err, rc, "%s: some data could not be stored (see the log)",
+                       opt->mountpoint);
+    log_info("%s: all written out, good bye", opt->mountpoint);
     return 0;
 }
 
@@ -186,7 +191,7 @@ int main(int argc, char **argv)
         rc = daemon_fork(&report, &err);
     if (rc != 0)
         return fail(EXIT_FAILED, &err);
-    rc = run(&opt, report, &err);
+    rc = run(&opt, &report, &err);
     if (rc != 0 && report >= 0)
         daemon_report(report, err.text);
     else if (rc != 0)

@@ -558,8 +558,10 @@ static bool device_is_severed(int fd)
     return poll(&pfd, 1, 0) == 1 && (pfd.revents & POLLERR) != 0;
 }
 
-void mount_run(struct mount *m)
+int mount_run(struct mount *m)
 {
+    unsigned n_lost = 0;
+
     uv_run(&m->loops[0].uv, UV_RUN_DEFAULT);
     for (unsigned i = 1; i < m->n_loops; i++)
         pthread_join(m->loops[i].thread, NULL);
@@ -569,6 +571,7 @@ void mount_run(struct mount *m)
     if (device_is_severed(m->loops[0].fd))
         fuse_session_unmount(m->loops[0].se); /* frees; there is nothing to unmount */
     for (unsigned i = m->n_loops; i-- > 0;) { /* loop 0 mounted: it goes last */
+        n_lost += m->loops[i].nodes.n_lost;
         fuse_session_destroy(m->loops[i].se);
         loop_free_memory(&m->loops[i]);
         uv_loop_close(&m->loops[i].uv);
@@ -578,6 +581,7 @@ void mount_run(struct mount *m)
     free(m->map);
     free(m->loops);
     m->loops = NULL;
+    return n_lost == 0 ? 0 : -EIO;
 }
 
 /* ---- unmounting ourselves ---- */

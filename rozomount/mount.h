@@ -12,8 +12,11 @@
  * the process is meant to end.
  */
 int mount_start(struct mount *m, const struct options *opt, struct err *err);
-/** Serve until unmounted or told to stop; all data are written out and the session is closed. */
-void mount_run(struct mount *m);
+/**
+ * Serve until unmounted or told to stop; all data are written out and the session is closed.
+ * 0, or -EIO when data of some file could not be stored: the log says of which.
+ */
+int mount_run(struct mount *m);
 /** A signal told us to end: unmount, lazily when somebody is in there. Loop 0's thread. */
 void mount_unmount(struct mount *m);
 

@@ -397,9 +397,11 @@ static void on_file_closed(void *arg, int rc)
 {
     struct node *node = arg;
 
-    if (rc != 0)
+    if (rc != 0) {
+        node->nodes->n_lost++;
         log_error("inode %llu: data written earlier could not be stored: %s",
                   (unsigned long long)node->ino, strerror(-rc));
+    }
     node->closing = false;
     node->file = NULL;
     if (node->n_pins == 0) {

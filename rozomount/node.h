@@ -66,6 +66,7 @@ struct nodes {
     struct nodes_config config;
     struct node *by_ino;
     struct closed_node *closed; /* remembered, oldest first */
+    unsigned n_lost;            /* files closed with data that could not be stored */
     unsigned n_giving_back;     /* MD_CLOSE under way */
     void (*idle)(void *arg);    /* from nodes_when_idle() */
     void *idle_arg;
