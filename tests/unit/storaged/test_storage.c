@@ -164,6 +164,51 @@ static void test_a_promised_record_goes_only_after_its_mark_is_durable(void **st
     world_free(&w);
 }
 
+static void test_a_mark_hides_what_could_not_be_removed(void **state)
+{
+    static const int ops[] = { DISK_TRUNCATE, DISK_PUNCH };
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        struct world w;
+
+        world_init(&w, 1);
+        assert_int_equal(world_write(&w, 0, 0, 128, v1, 8192, false, NULL), OK);
+        assert_int_equal(world_write(&w, 0, 900, 128, v1, 8192, false, NULL), OK);
+        w.disk.fail_op = ops[i];
+        w.disk.fail_at = 1;
+        w.disk.fail_rc = -EIO;
+        assert_int_equal(world_mark(&w, 0, 0, i == 0 ? 0 : 512, v2), OK);
+        w.disk.fail_at = 0;
+        expect(&w, 0, 5, SEEN_HOLE, v2);
+        world_restart(&w, false);
+        expect(&w, 0, 5, SEEN_HOLE, v2);
+        expect(&w, 0, 900, i == 0 ? SEEN_HOLE : SEEN_DATA, i == 0 ? v2 : v1);
+        assert_int_equal(world_write(&w, 0, 5, 1, v3, 100, false, NULL), OK);
+        expect(&w, 0, 5, SEEN_DATA, v3);
+        expect(&w, 0, 6, SEEN_HOLE, v2);
+        world_free(&w);
+    }
+}
+
+/* What tells a mark that it need not look for newer records must be kept up to date. */
+static void test_a_late_mark_spares_newer_records(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 4, v1, 8192, false, NULL), OK);
+    assert_int_equal(world_write(&w, 0, 3, 1, UINT64_C(9) << 32 | 1, 8192, false, NULL),
+                     OK);
+    world_restart(&w, false);
+    assert_int_equal(world_mark(&w, 0, 0, 0, UINT64_C(8) << 32),
+                     ROZO__STATUS__STALE_VERSION);
+    expect(&w, 0, 3, SEEN_DATA, UINT64_C(9) << 32 | 1);
+    expect(&w, 0, 0, SEEN_DATA, v1);
+    world_free(&w);
+}
+
 static void test_any_projection_and_what_is_present(void **state)
 {
     struct world w;
@@ -749,6 +794,8 @@ int main(void)
         cmocka_unit_test(test_holes_have_versions),
         cmocka_unit_test(test_truncate_gives_space_back),
         cmocka_unit_test(test_a_promised_record_goes_only_after_its_mark_is_durable),
+        cmocka_unit_test(test_a_mark_hides_what_could_not_be_removed),
+        cmocka_unit_test(test_a_late_mark_spares_newer_records),
         cmocka_unit_test(test_any_projection_and_what_is_present),
         cmocka_unit_test(test_next_finds_records_and_marks),
         cmocka_unit_test(test_remove_leaves_nothing),
