@@ -29,6 +29,17 @@ static void rate(const char *what, unsigned n, double since_s)
     print_message("%-8s %8u in %6.2f s: %9.0f a second\n", what, n, s, n / s);
 }
 
+/* "f123" -> 123; names have no terminator. */
+static unsigned number_of(const ProtobufCBinaryData *name)
+{
+    char digits[16];
+
+    assert_in_range(name->len, 2, sizeof(digits));
+    memcpy(digits, name->data + 1, name->len - 1);
+    digits[name->len - 1] = 0;
+    return (unsigned)strtoul(digits, NULL, 10);
+}
+
 static unsigned list(uint64_t d, unsigned char *seen, unsigned n)
 {
     Rozo__MdReaddirReq req = ROZO__MD_READDIR_REQ__INIT;
@@ -42,8 +53,7 @@ static unsigned list(uint64_t d, unsigned char *seen, unsigned n)
         OK(world_call(&w, ROZO__OP__MD_READDIR, &req.base,
                       &rozo__md_readdir_resp__descriptor, &resp));
         for (size_t i = 0; i < resp->n_entries; i++) {
-            unsigned at = (unsigned)strtoul((const char *)resp->entries[i]->name.data + 1,
-                                            NULL, 10);
+            unsigned at = number_of(&resp->entries[i]->name);
 
             assert_true(at < n && seen[at] == 0);
             seen[at] = 1;
