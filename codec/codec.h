@@ -26,27 +26,28 @@
 #include <stdint.h>
 
 enum {
-    CODEC_K_MAX = 16,              /* rows */
-    CODEC_N_MAX = 20,              /* projections; n - k <= CODEC_M_MAX */
-    CODEC_M_MAX = 4,               /* projections that may be lost */
-    CODEC_BLOCK_MAX = 8192,        /* user bytes in a block; 4096 is the other legal size */
-    CODEC_OVERHANG_MAX = 1024,     /* bytes of the largest overhang of any codec */
-    CODEC_ALIGN = 64,              /* wanted alignment of every buffer; any works, slower */
-    CODEC_PLAN_BYTES = 512,        /* a struct codec_plan fits in this */
+    CODEC_K_MAX = 16,          /* rows */
+    CODEC_N_MAX = 20,          /* projections; n - k <= CODEC_M_MAX */
+    CODEC_M_MAX = 4,           /* projections that may be lost */
+    CODEC_BLOCK_MAX = 8192,    /* user bytes in a block; 4096 is the other legal size */
+    CODEC_OVERHANG_MAX = 1024, /* bytes of the largest overhang of any codec */
+    CODEC_ALIGN = 64,          /* wanted alignment of every buffer; any works, slower */
+    CODEC_PLAN_BYTES = 512,    /* a struct codec_plan fits in this */
 };
 
 /* Numbers as they stand in inodes, header pages and on the wire: never reuse one. */
 enum codec_kind {
-    CODEC_MOJETTE = 1,               /* systematic: k rows, then n - k projections (p, 1) */
-    CODEC_MOJETTE_NONSYSTEMATIC = 2, /* the papers': n projections (p, 1), p around 0, trimmed */
+    CODEC_MOJETTE = 1, /* systematic: k rows, then n - k projections (p, 1) */
+    CODEC_MOJETTE_NONSYSTEMATIC =
+        2, /* the papers': n projections (p, 1), p around 0, trimmed */
 };
 
 /* The three layouts every cluster knows; see codec_layout(). */
 struct codec_layout {
-    uint8_t layout;  /* 0, 1, 2 */
-    uint8_t k;       /* rows; projections a read needs */
-    uint8_t n;       /* projections written */
-    uint8_t safe;    /* candidate storages of a distribution */
+    uint8_t layout; /* 0, 1, 2 */
+    uint8_t k;      /* rows; projections a read needs */
+    uint8_t n;      /* projections written */
+    uint8_t safe;   /* candidate storages of a distribution */
 };
 
 struct codec;

@@ -21,16 +21,19 @@
 #include "common/record.h"
 #include "common/rpc.h"
 
-struct storcli;      /* the engine of one loop */
-struct storcli_file; /* one file as this loop knows it: distribution, capability, unsynced ranges */
+struct storcli; /* the engine of one loop */
+struct
+    storcli_file; /* one file as this loop knows it: distribution, capability, unsynced ranges */
 
 /* Everything in milliseconds; zero-initialise for the defaults in brackets. */
 struct storcli_config {
-    uint32_t hedge_ms;         /* [60] a read silent this long is repeated to other projections */
-    uint32_t spare_ms;         /* [400] a write silent this long also goes to a spare */
+    uint32_t hedge_ms; /* [60] a read silent this long is repeated to other projections */
+    uint32_t spare_ms; /* [400] a write silent this long also goes to a spare */
     uint32_t read_deadline_ms; /* [20000] fewer than k usable answers until then: -EIO */
-    uint32_t write_deadline_ms; /* [20000] fewer than quorum acknowledgements until then: -EIO */
-    uint64_t memory_max;       /* [256 MiB] bytes of operations under way; above it new ones wait */
+    uint32_t
+        write_deadline_ms; /* [20000] fewer than quorum acknowledgements until then: -EIO */
+    uint64_t
+        memory_max; /* [256 MiB] bytes of operations under way; above it new ones wait */
 };
 
 /* Where storages are: the shell owns the channels and keeps this up to date. */
@@ -48,10 +51,10 @@ void storcli_free(struct storcli *cli);
 /* What exportd said of a file's data (FileData in rozo.proto), unpacked and checked. */
 struct storcli_target {
     struct file_id id;
-    uint8_t codec;        /* enum codec_kind */
+    uint8_t codec; /* enum codec_kind */
     uint8_t layout;
     uint16_t block_bytes;
-    uint8_t n_storages;   /* c: layout n..DIST_MAX */
+    uint8_t n_storages; /* c: layout n..DIST_MAX */
     uint32_t storages[DIST_MAX];
     uint8_t capability[64];
     uint8_t capability_len;
@@ -87,8 +90,8 @@ enum { STORCLI_RUN_MAX = 1024 }; /* blocks of one call (8 MiB) */
  * @param sync    true: on the storages' stable storage before done (O_SYNC).
  */
 void storcli_write(struct storcli_file *file, uint64_t version, uint64_t first_block,
-                   uint32_t n_blocks, const uint8_t *data, size_t last_user_bytes, bool sync,
-                   storcli_done_cb *done, void *arg);
+                   uint32_t n_blocks, const uint8_t *data, size_t last_user_bytes,
+                   bool sync, storcli_done_cb *done, void *arg);
 
 /**
  * Read n_blocks blocks. Holes and what is missing from short blocks is filled with zeros.
@@ -122,7 +125,8 @@ bool storcli_file_is_unsynced(const struct storcli_file *file);
  * With want_hole, the search ends at limit_block, which then is the answer.
  */
 void storcli_seek(struct storcli_file *file, uint64_t from_block, uint64_t limit_block,
-                  bool want_hole, uint64_t *found_block, storcli_done_cb *done, void *arg);
+                  bool want_hole, uint64_t *found_block, storcli_done_cb *done,
+                  void *arg);
 
 /** Reserve space on the storages for a range. Best effort below n, -ENOSPC when they are full. */
 void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_blocks,
@@ -131,11 +135,11 @@ void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_b
 /* One projection file as a storage describes it. */
 struct storcli_place {
     uint32_t storage_id;
-    bool reachable;        /* it answered in time */
-    uint32_t projections;  /* bitmap of what it holds */
-    uint64_t size_bytes;   /* summed over its projections of this file */
+    bool reachable;       /* it answered in time */
+    uint32_t projections; /* bitmap of what it holds */
+    uint64_t size_bytes;  /* summed over its projections of this file */
     uint64_t allocated_bytes;
-    char path[128];        /* of the first one, below its data directory */
+    char path[128]; /* of the first one, below its data directory */
 };
 /** Ask every storage of the distribution what it holds: c entries of places are filled. */
 void storcli_locate(struct storcli_file *file, struct storcli_place places[DIST_MAX],
@@ -144,11 +148,11 @@ void storcli_locate(struct storcli_file *file, struct storcli_place places[DIST_
 /* Counters, for metrics and tests. */
 struct storcli_stats {
     uint64_t blocks_read, blocks_written;
-    uint64_t blocks_decoded;   /* reads that were not a plain gather of rows */
-    uint64_t hedges;           /* reads repeated because a storage was slow */
-    uint64_t spares;           /* write slots that went to a spare */
-    uint64_t damaged;          /* records whose crc or identity was wrong */
-    uint64_t stale;            /* records older than the version returned */
+    uint64_t blocks_decoded; /* reads that were not a plain gather of rows */
+    uint64_t hedges;         /* reads repeated because a storage was slow */
+    uint64_t spares;         /* write slots that went to a spare */
+    uint64_t damaged;        /* records whose crc or identity was wrong */
+    uint64_t stale;          /* records older than the version returned */
 };
 void storcli_get_stats(const struct storcli *cli, struct storcli_stats *out);
 

@@ -232,7 +232,8 @@ static int choose_failure(struct request *rq)
             rc = -ESTALE;
     }
     k->n_since_denied++;
-    if (rc == 0 && to_storages && k->n_since_denied > 100 && fake_chance(k, k->denied_ppm)) {
+    if (rc == 0 && to_storages && k->n_since_denied > 100 &&
+        fake_chance(k, k->denied_ppm)) {
         k->denied = true; /* seldom enough for one renewal to help */
         k->n_since_denied = 0;
     }
@@ -309,8 +310,8 @@ static void start(struct request *rq)
                     rq->k->in_order ? 0 : fake_below(rq->k, FAKE_DELAY_MS));
 }
 
-static struct request *request_new(struct fake *k, enum fake_kind kind, storcli_done_cb *done,
-                                   void *arg)
+static struct request *request_new(struct fake *k, enum fake_kind kind,
+                                   storcli_done_cb *done, void *arg)
 {
     struct request *rq = calloc(1, sizeof(*rq));
 
@@ -327,7 +328,7 @@ static struct request *request_new(struct fake *k, enum fake_kind kind, storcli_
 void fake_release(struct fake *k, enum fake_kind kind)
 {
     k->held[kind] = false;
-    LIST_FOREACH (node, &k->requests) {
+    LIST_FOREACH(node, &k->requests) {
         struct request *rq = container_of(node, struct request, link);
 
         if (rq->kind == kind && !env_timer_is_running(&rq->timer))
@@ -337,7 +338,7 @@ void fake_release(struct fake *k, enum fake_kind kind)
 
 void fake_kill(struct fake *k)
 {
-    LIST_FOREACH (node, &k->requests)
+    LIST_FOREACH(node, &k->requests)
         apply(container_of(node, struct request, link), true);
     k->dead = true;
     for (unsigned i = 0; i < FAKE_KINDS; i++)
@@ -355,7 +356,7 @@ void fake_revive(struct fake *k)
 /* Only one of them at a time may touch a block. */
 static void check_alone(const struct request *rq)
 {
-    LIST_FOREACH (node, &rq->k->requests) {
+    LIST_FOREACH(node, &rq->k->requests) {
         const struct request *o = container_of(node, struct request, link);
 
         if (o != rq && (o->kind == FAKE_WRITE || o->kind == FAKE_MARK))
@@ -392,8 +393,8 @@ bool storcli_file_is_unsynced(const struct storcli_file *file)
 }
 
 void storcli_write(struct storcli_file *file, uint64_t version, uint64_t first_block,
-                   uint32_t n_blocks, const uint8_t *data, size_t last_user_bytes, bool sync,
-                   storcli_done_cb *done, void *arg)
+                   uint32_t n_blocks, const uint8_t *data, size_t last_user_bytes,
+                   bool sync, storcli_done_cb *done, void *arg)
 {
     struct fake *k = file->k;
     struct request *rq = request_new(k, FAKE_WRITE, done, arg);
@@ -438,7 +439,8 @@ void storcli_read(struct storcli_file *file, uint64_t first_block, uint32_t n_bl
     rq->user_bytes = user_bytes;
     rq->copy = malloc((size_t)n_blocks * FAKE_BS);
     rq->user_copy = malloc(n_blocks * sizeof(uint16_t));
-    rq->early = fake_chance(k, 500000); /* it sees the storages as they are now, or then */
+    rq->early =
+        fake_chance(k, 500000); /* it sees the storages as they are now, or then */
     if (rq->early)
         read_blocks(rq);
     memset(data, 0xee, (size_t)n_blocks * FAKE_BS);
@@ -495,8 +497,8 @@ static void fake_renew(void *arg, struct file_meta_call *call)
     request_new(arg, FAKE_RENEW, NULL, NULL)->call = call;
 }
 
-static void fake_wrote(void *arg, struct file_meta_call *call, uint64_t size, bool has_data,
-                       int64_t mtime_ns, int64_t atime_ns, bool sync)
+static void fake_wrote(void *arg, struct file_meta_call *call, uint64_t size,
+                       bool has_data, int64_t mtime_ns, int64_t atime_ns, bool sync)
 {
     struct fake *k = arg;
     struct request *rq = request_new(k, FAKE_WROTE, NULL, NULL);

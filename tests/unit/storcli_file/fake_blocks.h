@@ -53,14 +53,14 @@ struct fake {
     int fail_next[FAKE_KINDS]; /* the next one fails with this; 0: does not */
     int fail_all[FAKE_KINDS];
     unsigned fail_ppm, stale_ppm, denied_ppm;
-    bool in_order;             /* no delays but one turn */
-    uint32_t min_epoch;        /* older ones are refused with -ESTALE */
+    bool in_order;      /* no delays but one turn */
+    uint32_t min_epoch; /* older ones are refused with -ESTALE */
     unsigned n_since_denied;
-    bool denied;               /* until the next renewal */
-    bool dead;                 /* everything fails, nothing has an effect */
+    bool denied; /* until the next renewal */
+    bool dead;   /* everything fails, nothing has an effect */
     bool unsynced;
-    uint64_t last_version;     /* of any write */
-    uint64_t acked_end;        /* since the last truncate */
+    uint64_t last_version; /* of any write */
+    uint64_t acked_end;    /* since the last truncate */
     /* What came. */
     unsigned n[FAKE_KINDS];
     uint64_t blocks_read, blocks_written;

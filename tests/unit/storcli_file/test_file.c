@@ -3,12 +3,11 @@
  *
  * Method: a file over the fake engine and exportd of fake_blocks.h, on a virtual clock.
  */
-#include "tests/unit/unit.h"
-
 #include <errno.h>
 #include <stdlib.h>
 
 #include "fake_blocks.h"
+#include "tests/unit/unit.h"
 
 enum { BS = FAKE_BS, DATA_MAX = 4 << 20, WAIT_MS = 600 * 1000 };
 
@@ -84,7 +83,8 @@ static int write_at(struct fx *x, uint64_t offset, size_t len, unsigned flags)
     return wait_call(x, &c);
 }
 
-static void start_read(struct fx *x, struct call *c, uint64_t offset, size_t len, bool direct)
+static void start_read(struct fx *x, struct call *c, uint64_t offset, size_t len,
+                       bool direct)
 {
     *c = (struct call){ .buf = x->buf };
     file_read(x->f, offset, len, direct, on_read, c);

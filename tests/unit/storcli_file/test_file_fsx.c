@@ -9,13 +9,12 @@
  *
  *     test_file_fsx [--seed N] [--steps N]     replays one seed
  */
-#include "tests/unit/unit.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "fake_blocks.h"
+#include "tests/unit/unit.h"
 
 enum {
     FILE_MAX = 30 * FAKE_BS,
@@ -35,8 +34,8 @@ struct cell {
     uint64_t allowed[4]; /* values a read after a death may return */
     uint64_t touched;    /* step of the last call that changed it */
     uint8_t value;
-    uint8_t n_busy;      /* calls under way that change it */
-    bool unknown;        /* any allowed value: something failed here */
+    uint8_t n_busy; /* calls under way that change it */
+    bool unknown;   /* any allowed value: something failed here */
 };
 
 enum kind { READ, WRITE, TRUNCATE, PUNCH, ALLOCATE, FLUSH, SEEK };
@@ -70,14 +69,16 @@ struct fsx {
 
 static uint64_t the_seed, the_steps;
 
-#define CHECK(x, cond)                                                                      \
-    do {                                                                                    \
-        if (!(cond)) {                                                                      \
-            fprintf(stderr, "step %llu: " #cond "\nreplay: test_file_fsx --seed %llu --steps %llu\n", \
-                    (unsigned long long)(x)->step, (unsigned long long)the_seed,            \
-                    (unsigned long long)the_steps);                                         \
-            abort();                                                                        \
-        }                                                                                   \
+#define CHECK(x, cond)                                                           \
+    do {                                                                         \
+        if (!(cond)) {                                                           \
+            fprintf(stderr,                                                      \
+                    "step %llu: " #cond                                          \
+                    "\nreplay: test_file_fsx --seed %llu --steps %llu\n",        \
+                    (unsigned long long)(x)->step, (unsigned long long)the_seed, \
+                    (unsigned long long)the_steps);                              \
+            abort();                                                             \
+        }                                                                        \
     } while (0)
 
 static bool is_allowed(const struct cell *c, uint8_t value)
@@ -159,8 +160,8 @@ static void check_byte(struct call *c, uint64_t i, uint8_t got)
         return;
     }
     if (cell->value != got)
-        fprintf(stderr, "byte %llu: %u, not %u\n", (unsigned long long)(c->offset + i), got,
-                cell->value);
+        fprintf(stderr, "byte %llu: %u, not %u\n", (unsigned long long)(c->offset + i),
+                got, cell->value);
     CHECK(x, cell->value == got);
     x->n_compared++;
 }
@@ -275,8 +276,8 @@ static void op_write(struct fsx *x)
     iov[1] = (struct iovec){ .iov_base = c->data + cut, .iov_len = len - cut };
     cells_begin(c);
     x->size = c->end > x->size && len > 0 ? c->end : x->size;
-    file_write(x->f, (c->flags & FILE_WRITE_APPEND) != 0 ? 0 : c->offset, iov, 2, c->flags,
-               on_changed, c);
+    file_write(x->f, (c->flags & FILE_WRITE_APPEND) != 0 ? 0 : c->offset, iov, 2,
+               c->flags, on_changed, c);
 }
 
 static void op_punch(struct fsx *x)
@@ -376,7 +377,8 @@ static void op_seek(struct fsx *x)
         return;
     if (rc == -ENXIO)
         c->found = x->size > c->offset ? x->size : c->offset;
-    CHECK(x, c->found >= c->offset && (x->size_unknown || rc != 0 || c->found <= x->size));
+    CHECK(x,
+          c->found >= c->offset && (x->size_unknown || rc != 0 || c->found <= x->size));
     for (uint64_t i = c->offset; !c->hole && i < c->found; i++)
         CHECK(x, x->cells[i].value == 0 || x->cells[i].unknown || x->size_unknown);
     if (c->hole && rc == 0 && c->found < x->size && !x->size_unknown)
@@ -578,10 +580,11 @@ static void run_seed(uint64_t seed, uint64_t steps)
     close_file(x);
     CHECK(x, x->close_rc == 0);
     if (steps > STEPS)
-        printf("seed %llu: %llu bytes compared, %llu calls failed, %llu deaths, %u writes\n",
-               (unsigned long long)seed, (unsigned long long)x->n_compared,
-               (unsigned long long)x->n_failed, (unsigned long long)x->n_deaths,
-               x->k.n[FAKE_WRITE]);
+        printf(
+            "seed %llu: %llu bytes compared, %llu calls failed, %llu deaths, %u writes\n",
+            (unsigned long long)seed, (unsigned long long)x->n_compared,
+            (unsigned long long)x->n_failed, (unsigned long long)x->n_deaths,
+            x->k.n[FAKE_WRITE]);
     fake_free(&x->k);
     free(x);
 }
@@ -595,7 +598,8 @@ static void reads_return_what_the_history_allows(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(reads_return_what_the_history_allows) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(
+        reads_return_what_the_history_allows) };
     uint64_t seed = 0, steps = STEPS;
 
     for (int i = 1; i + 1 < argc; i += 2) {
