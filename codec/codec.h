@@ -38,8 +38,7 @@ enum {
 /* Numbers as they stand in inodes, header pages and on the wire: never reuse one. */
 enum codec_kind {
     CODEC_MOJETTE = 1, /* systematic: k rows, then n - k projections (p, 1) */
-    CODEC_MOJETTE_NONSYSTEMATIC =
-        2, /* the papers': n projections (p, 1), p around 0, trimmed */
+    CODEC_MOJETTE_NONSYSTEMATIC = 2, /* the papers': n projections, p around 0, trimmed */
 };
 
 /* The three layouts every cluster knows; see codec_layout(). */

@@ -21,9 +21,8 @@
 #include "common/record.h"
 #include "common/rpc.h"
 
-struct storcli; /* the engine of one loop */
-struct
-    storcli_file; /* one file as this loop knows it: distribution, capability, unsynced ranges */
+struct storcli;      /* the engine of one loop */
+struct storcli_file; /* one file as this loop knows it, with what is not synced yet */
 
 /* Everything in milliseconds; zero-initialise for the defaults in brackets. */
 struct storcli_config {
