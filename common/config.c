@@ -399,3 +399,24 @@ int config_load(const char *path, const cyaml_schema_value_t *schema, void **out
     free(text);
     return rc;
 }
+
+/* ---- the section `log` ---- */
+
+static const cyaml_strval_t log_levels[] = {
+    { "error", LOG_LEVEL_ERROR },
+    { "warn", LOG_LEVEL_WARN },
+    { "info", LOG_LEVEL_INFO },
+    { "debug", LOG_LEVEL_DEBUG },
+};
+const cyaml_schema_field_t config_log_fields[] = {
+    CYAML_FIELD_ENUM_PTR(
+        "level", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT,
+        struct config_log, level, log_levels, sizeof(log_levels) / sizeof(log_levels[0])),
+    CYAML_FIELD_END,
+};
+
+void config_log_apply(const struct config_log *log)
+{
+    if (log->level != NULL)
+        log_set_level(*log->level);
+}

@@ -19,6 +19,7 @@
 #include <stddef.h>
 
 #include "common/err.h"
+#include "common/log.h"
 
 enum { CONFIG_FILE_MAX = 1 << 20 };
 
@@ -34,5 +35,13 @@ int config_parse(const char *name, const void *text, size_t len,
                  const cyaml_schema_value_t *schema, void **out, struct err *err);
 /** NULL is fine. */
 void config_free(const cyaml_schema_value_t *schema, void *config);
+
+/* The section `log` that every daemon's config may have: CYAML_FIELD_MAPPING it with these. */
+struct config_log {
+    enum log_level *level; /* NULL: it does not stand there */
+};
+extern const cyaml_schema_field_t config_log_fields[];
+/** Log from now on as the section says. */
+void config_log_apply(const struct config_log *log);
 
 #endif

@@ -33,13 +33,10 @@ struct exportd_section {
     char **listen;
     unsigned listen_count;
 };
-struct log_section {
-    char *level;
-};
 struct config {
     struct cluster_section cluster;
     struct exportd_section exportd;
-    struct log_section log;
+    struct config_log log;
 };
 
 static const cyaml_schema_value_t text_schema = {
@@ -59,17 +56,13 @@ static const cyaml_schema_field_t exportd_fields[] = {
                          &text_schema, 1, RPC_ADDR_MAX),
     CYAML_FIELD_END,
 };
-static const cyaml_schema_field_t log_fields[] = {
-    CYAML_FIELD_STRING_PTR("level", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
-                           struct log_section, level, 1, 16),
-    CYAML_FIELD_END,
-};
 static const cyaml_schema_field_t config_fields[] = {
     CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, struct config, cluster,
                         cluster_fields),
     CYAML_FIELD_MAPPING("exportd", CYAML_FLAG_DEFAULT, struct config, exportd,
                         exportd_fields),
-    CYAML_FIELD_MAPPING("log", CYAML_FLAG_OPTIONAL, struct config, log, log_fields),
+    CYAML_FIELD_MAPPING("log", CYAML_FLAG_OPTIONAL, struct config, log,
+                        config_log_fields),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t config_schema = {
@@ -265,17 +258,6 @@ static void daemon_end(struct daemon *d)
     config_free(&config_schema, d->config);
 }
 
-static int log_configure(const struct config *config, struct err *err)
-{
-    enum log_level level = LOG_LEVEL_INFO;
-
-    if (config->log.level != NULL && log_level_parse(config->log.level, &level) != 0)
-        return err_set(err, -EINVAL, "log: level: %s is none of error, warn, info, debug",
-                       config->log.level);
-    log_set_level(level);
-    return 0;
-}
-
 static int run(const char *config_path)
 {
     struct daemon *d = calloc(1, sizeof(*d));
@@ -286,10 +268,10 @@ static int run(const char *config_path)
         return 1;
     d->lock_fd = -1;
     rc = config_load(config_path, &config_schema, (void **)&d->config, &err);
-    if (rc == 0)
-        rc = log_configure(d->config, &err);
-    if (rc == 0)
+    if (rc == 0) {
+        config_log_apply(&d->config->log);
         rc = uv_loop_init(&d->loop);
+    }
     if (rc == 0) {
         rc = daemon_start(d, &err);
         if (rc == 0)

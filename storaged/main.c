@@ -47,13 +47,10 @@ struct storaged_section {
     unsigned workers;     /* 0: WORKERS_DEFAULT */
     uint64_t *reserve_mb; /* NULL: 1 %, at most 64 */
 };
-struct log_section {
-    char *level;
-};
 struct config {
     struct cluster_section cluster;
     struct storaged_section storaged;
-    struct log_section log;
+    struct config_log log;
 };
 
 static const cyaml_schema_value_t text_schema = {
@@ -80,17 +77,13 @@ static const cyaml_schema_field_t storaged_fields[] = {
                          struct storaged_section, reserve_mb),
     CYAML_FIELD_END
 };
-static const cyaml_schema_field_t log_fields[] = {
-    CYAML_FIELD_STRING_PTR("level", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
-                           struct log_section, level, 1, 16),
-    CYAML_FIELD_END
-};
 static const cyaml_schema_field_t config_fields[] = {
     CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, struct config, cluster,
                         cluster_fields),
     CYAML_FIELD_MAPPING("storaged", CYAML_FLAG_DEFAULT, struct config, storaged,
                         storaged_fields),
-    CYAML_FIELD_MAPPING("log", CYAML_FLAG_OPTIONAL, struct config, log, log_fields),
+    CYAML_FIELD_MAPPING("log", CYAML_FLAG_OPTIONAL, struct config, log,
+                        config_log_fields),
     CYAML_FIELD_END
 };
 static const cyaml_schema_value_t config_schema = {
@@ -99,10 +92,6 @@ static const cyaml_schema_value_t config_schema = {
 
 static int config_check(const struct config *c, const char *path, struct err *err)
 {
-    enum log_level level;
-
-    if (c->log.level != NULL && log_level_parse(c->log.level, &level) != 0)
-        return err_set(err, -EINVAL, "%s: log: level: error, warn, info or debug", path);
     if (c->storaged.workers > WORKERS_MAX)
         return err_set(err, -EINVAL, "%s: storaged: workers: at most %d", path,
                        WORKERS_MAX);
@@ -314,7 +303,6 @@ static int start_with_config(const char *path, struct err *err)
     struct config *c = NULL;
     struct daemon *d = calloc(1, sizeof(*d));
     char workers[16];
-    enum log_level level;
     int rc = d == NULL ? -ENOMEM : config_load(path, &config_schema, (void **)&c, err);
 
     if (rc == 0)
@@ -324,8 +312,7 @@ static int start_with_config(const char *path, struct err *err)
         free(d);
         return rc;
     }
-    if (c->log.level != NULL && log_level_parse(c->log.level, &level) == 0)
-        log_set_level(level);
+    config_log_apply(&c->log);
     snprintf(workers, sizeof(workers), "%u",
              c->storaged.workers == 0 ? WORKERS_DEFAULT : c->storaged.workers);
     setenv("UV_THREADPOOL_SIZE", workers, 1);

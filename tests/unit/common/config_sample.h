@@ -24,6 +24,7 @@ struct sample {
     unsigned listen_count;
     struct sample_device *devices;
     unsigned devices_count;
+    struct config_log log;
 };
 
 static const cyaml_strval_t sample_modes[] = { { "fast", 1 }, { "slow", 2 } };
@@ -50,6 +51,8 @@ static const cyaml_schema_field_t sample_fields[] = {
                          &sample_listen_schema, 1, 4),
     CYAML_FIELD_SEQUENCE("devices", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
                          struct sample, devices, &sample_device_schema, 0, 4),
+    CYAML_FIELD_MAPPING("log", CYAML_FLAG_OPTIONAL, struct sample, log,
+                        config_log_fields),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t sample_schema = {

@@ -19,7 +19,8 @@ static const char good[] = "name: s1\n"
                            "devices:\n"
                            "  - path: /a\n"
                            "    weight: 3\n"
-                           "  - path: /b\n";
+                           "  - path: /b\n"
+                           "log: {level: warn}\n";
 
 static void good_files_are_loaded(void **state)
 {
@@ -39,6 +40,8 @@ static void good_files_are_loaded(void **state)
     assert_string_equal(s->listen[1], "127.0.0.1:2");
     assert_int_equal(s->devices_count, 2);
     assert_int_equal(s->devices[0].weight, 3);
+    assert_non_null(s->log.level);
+    assert_int_equal(*s->log.level, LOG_LEVEL_WARN);
     config_free(&sample_schema, s);
     config_free(&sample_schema, NULL);
 }
@@ -50,7 +53,11 @@ static void wrong_files_are_named_with_line_and_key(void **state)
     } cases[] = {
         { "name: a\nport: 1\nlisen: [a]\n",
           "x:3: lisen: no such key here; known: name, port, offset, sync, mode, ratio, listen, "
-          "devices" },
+          "devices, log" },
+        { "name: a\nport: 1\nlisten: [a]\nlog:\n  level: loud\n",
+          "x:5: level: expected one of error, warn, info, debug, found \"loud\"" },
+        { "name: a\nport: 1\nlisten: [a]\nlog: {level: }\n",
+          "x:4: level: expected one of error, warn, info, debug, found \"\"" },
         { "name: a\nport: 5x\nlisten: [a]\n",
           "x:2: port: expected a whole number, 0 or more, found \"5x\"" },
         { "name: a\nport: -1\nlisten: [a]\n",
