@@ -6,7 +6,8 @@
  * Keeps:  of a record and a mark over one block the newer counts, so a mark hides what it covers
  *         from the moment its page (or its heads) is written, and removing that from the disk is
  *         only for the space. What a sync may have promised is removed only after the mark is
- *         on stable storage: a crash leaves the old record or the hole of this version.
+ *         on stable storage: a crash leaves the old record or the hole of this version. Where a mark
+ *         went below newer records nothing is removed at all.
  * Yours:  SMALL_BLOCKS.
  */
 #include <assert.h>
@@ -37,8 +38,9 @@ struct mark_op {
     unsigned projection; /* or PROJECTION_ANY */
     uint64_t first, end; /* end UINT64_MAX: of everything */
     uint64_t version;
-    uint64_t stale; /* the newest version in its way */
-    unsigned p;     /* projection being worked on */
+    bool keep_newer; /* newer ones are not in its way, they stay */
+    uint64_t stale;  /* the newest version in its way */
+    unsigned p;      /* projection being worked on */
     enum mark_stage stage;
     bool begun;                 /* a request of this stage is under way */
     bool covers;                /* something is there to be removed */
@@ -89,6 +91,8 @@ static void check_heads(struct mark_op *m, const struct proj *proj)
 
         if (state != RECORD_IS_DAMAGED && in_the_way && h.version > m->stale)
             m->stale = h.version;
+        if (state == RECORD_IS_DAMAGED && m->keep_newer && m->stale == 0)
+            m->stale = 1; /* it may have been newer */
     }
 }
 
@@ -128,7 +132,7 @@ static enum op_next mark_check(struct mark_op *m)
             return next;
     }
     m->p = 0;
-    return m->stale == 0 ? OP_GO : op_bad(&m->op, -EREMCHG);
+    return m->stale == 0 || m->keep_newer ? OP_GO : op_bad(&m->op, -EREMCHG);
 }
 
 /* ---- small marks, and large ones that no page has room for: heads ---- */
@@ -351,7 +355,10 @@ static enum op_next mark_begin(struct mark_op *m)
 
 static enum op_next mark_heads(struct mark_op *m)
 {
-    return is_small(m) ? write_holes(m, m->first, m->end, m->version, true) : OP_GO;
+    bool damaged_too = !m->keep_newer; /* what is damaged may be newer */
+
+    return is_small(m) ? write_holes(m, m->first, m->end, m->version, damaged_too)
+                       : OP_GO;
 }
 
 static enum op_next mark_page(struct mark_op *m)
@@ -378,7 +385,7 @@ static enum op_next mark_sync(struct mark_op *m)
 {
     struct proj *proj = object_ready(m->op.obj, m->p);
 
-    m->covers &= m->free_at < m->free_end;
+    m->covers &= m->free_at < m->free_end && m->stale == 0;
     if (!m->covers)
         m->free_at = m->free_end;
     if (!m->begun && !(m->covers && proj->promised))
@@ -493,6 +500,7 @@ static int mark_parse(struct mark_op *m, const Rozo__StMarkReq *req)
     if (m->end != UINT64_MAX && m->end > PROJFILE_BLOCKS_MAX)
         return -EBADMSG;
     m->version = req->version;
+    m->keep_newer = req->keep_newer;
     m->op.want = (UINT32_C(1) << n) - 1;
     m->op.exclusive = true;
     m->scan.buf = malloc(heads_max());

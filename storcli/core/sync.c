@@ -438,6 +438,7 @@ static void put_mark(struct sync_op *op, uint64_t first_block, uint64_t n_blocks
     req.n_blocks = n_blocks;
     req.version = version;
     req.to_storage = op->file->target.storages[op->remake.target];
+    req.keep_newer = true; /* the target may have taken writes of later */
     len += rozo__st_mark_req__pack(&req, msg + len);
     put_send(op, ROZO__OP__ST_MARK, msg, len, 0);
 }

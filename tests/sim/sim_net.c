@@ -348,7 +348,7 @@ static uint16_t do_mark(struct sim_net *net, struct sim_storage *s, struct sim_r
               ? SIM_BLOCKS
               : req->first_block + req->n_blocks;
     for (unsigned i = 0; i < codec_n(net->codec); i++) {
-        if (mark_is_stale(&s->projections[i], req, end))
+        if (!req->keep_newer && mark_is_stale(&s->projections[i], req, end))
             status = ROZO__STATUS__STALE_VERSION;
     }
     if (status == ROZO__STATUS__OK && req->projection != 255)
@@ -356,9 +356,11 @@ static uint16_t do_mark(struct sim_net *net, struct sim_storage *s, struct sim_r
     for (unsigned i = 0; status == ROZO__STATUS__OK && i < codec_n(net->codec); i++) {
         struct sim_projection *p = &s->projections[i];
 
-        for (uint64_t b = req->first_block; p->here && b < end; b++)
-            record_set(&p->now[b], req->version, NULL, 0);
-        if (p->here && req->n_blocks == 0)
+        for (uint64_t b = req->first_block; p->here && b < end; b++) {
+            if (p->now[b].version < req->version)
+                record_set(&p->now[b], req->version, NULL, 0);
+        }
+        if (p->here && req->n_blocks == 0 && p->tail_version < req->version)
             p->tail_version = req->version;
     }
     rozo__st_mark_req__free_unpacked(req, NULL);

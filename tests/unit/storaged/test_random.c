@@ -204,6 +204,30 @@ static bool random_stale(struct world *w, struct model *m)
     return true;
 }
 
+/* A mark that comes late: what is newer stays, what is older between becomes holes. */
+static bool random_mark_below(struct world *w, struct model *m)
+{
+    uint64_t first, end, version = m->version - env_virtual_below(&w->v, 20);
+    bool to_the_end = env_virtual_below(&w->v, 6) == 0;
+    uint16_t status;
+
+    random_range(w, env_virtual_below(&w->v, 2) == 0 ? 1000 : 10, &first, &end);
+    for (uint64_t b = first; b < (to_the_end ? BLOCKS : end); b++) {
+        if (model_now(m, b).version == version)
+            return true; /* versions are made once, for a record or a mark */
+    }
+    for (uint64_t b = first; b < (to_the_end ? BLOCKS : end); b++) {
+        if (model_now(m, b).version < version)
+            model_try(m, b, b + 1, version, 0);
+    }
+    status = world_mark_below(w, 0, first, to_the_end ? 0 : end - first, version);
+    if (w->disk.is_cut)
+        return false;
+    assert_int_equal(status, OK);
+    m->made = true;
+    return true;
+}
+
 static bool random_sync(struct world *w, struct model *m)
 {
     uint16_t status = world_sync(w);
@@ -237,8 +261,9 @@ static bool random_step(struct world *w, struct model *m, bool with_next)
         return random_write(w, m);
     case 4:
     case 5:
-    case 6:
         return random_mark(w, m);
+    case 6:
+        return random_mark_below(w, m);
     case 7:
         return random_stale(w, m);
     case 8:

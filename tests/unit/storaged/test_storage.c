@@ -25,6 +25,16 @@ static void expect(struct world *w, unsigned projection, uint64_t block, int kin
         assert_int_equal(seen.version, version);
 }
 
+static void poke_byte(struct world *w, unsigned projection, uint64_t offset)
+{
+    struct disk_file *f = world_file(w, projection);
+    uint8_t byte;
+
+    memdisk_peek(f, offset, &byte, 1);
+    byte ^= 0x10;
+    memdisk_poke(&w->disk, f, offset, &byte, 1);
+}
+
 static void test_what_was_written_is_read(void **state)
 {
     static const size_t sizes[] = { 8192, 8191, 4096, 1000, 64, 1 };
@@ -206,6 +216,63 @@ static void test_a_late_mark_spares_newer_records(void **state)
                      ROZO__STATUS__STALE_VERSION);
     expect(&w, 0, 3, SEEN_DATA, UINT64_C(9) << 32 | 1);
     expect(&w, 0, 0, SEEN_DATA, v1);
+    world_free(&w);
+}
+
+/* Made again on a storage that has taken later writes: those stay, with their bytes. */
+static void test_a_mark_goes_below_newer_records(void **state)
+{
+    static const uint64_t lengths[] = { 0, 20, 300 };
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        w.id.ino++;
+        assert_int_equal(world_write(&w, 0, 0, 50, v1, 8192, true, NULL), OK);
+        assert_int_equal(world_write(&w, 0, 8, 4, v3, 8192, false, NULL), OK);
+        assert_int_equal(world_write(&w, 1, 9, 1, v3 + 1, 8192, false, NULL), OK);
+        assert_int_equal(world_mark(&w, 0, 5, lengths[i], v2),
+                         ROZO__STATUS__STALE_VERSION);
+        for (unsigned j = 0; j < 2; j++) { /* and again */
+            assert_int_equal(world_mark_below(&w, 2, 5, lengths[i], v2), OK);
+            if (j == 1)
+                world_restart(&w, false);
+            expect(&w, 0, 4, SEEN_DATA, v1);
+            expect(&w, 0, 5, SEEN_HOLE, v2);
+            expect(&w, 0, 8, SEEN_DATA, v3);
+            expect(&w, 0, 11, SEEN_DATA, v3);
+            expect(&w, 0, 12, SEEN_HOLE, v2);
+            expect(&w, 0, lengths[i] == 20 ? 25 : 49,
+                   lengths[i] == 20 ? SEEN_DATA : SEEN_HOLE, lengths[i] == 20 ? v1 : v2);
+            expect(&w, 1, 8, SEEN_HOLE, v2);
+            expect(&w, 1, 9, SEEN_DATA, v3 + 1);
+            expect(&w, 2, 9, SEEN_HOLE, v2);
+        }
+    }
+    world_free(&w);
+}
+
+/* What is damaged may have been newer: it does not become an older hole. */
+static void test_a_mark_that_goes_below_leaves_what_is_damaged(void **state)
+{
+    static const uint64_t lengths[] = { 0, 20, 300 };
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        struct geometry geo;
+
+        w.id.ino++;
+        geometry_init(&geo, codec_get(CODEC_MOJETTE, w.layout, 8192), 0);
+        assert_int_equal(world_write(&w, 0, 0, 50, v3, 8192, true, NULL), OK);
+        assert_int_equal(world_write(&w, 0, 7, 1, v3 + 1, 8192, true, NULL), OK);
+        poke_byte(&w, 0, geometry_head_at(&geo, 7) + 8);
+        assert_int_equal(
+            world_mark_below(&w, 0, 7, lengths[i] == 20 ? 1 : lengths[i], v3), OK);
+        expect(&w, 0, 7, SEEN_DAMAGED, 0);
+    }
     world_free(&w);
 }
 
@@ -547,16 +614,6 @@ static void test_disk_errors_become_answers(void **state)
     }
 }
 
-static void poke_byte(struct world *w, unsigned projection, uint64_t offset)
-{
-    struct disk_file *f = world_file(w, projection);
-    uint8_t byte;
-
-    memdisk_peek(f, offset, &byte, 1);
-    byte ^= 0x10;
-    memdisk_poke(&w->disk, f, offset, &byte, 1);
-}
-
 static void test_what_cannot_be_believed_is_damaged(void **state)
 {
     struct world w;
@@ -796,6 +853,8 @@ int main(void)
         cmocka_unit_test(test_a_promised_record_goes_only_after_its_mark_is_durable),
         cmocka_unit_test(test_a_mark_hides_what_could_not_be_removed),
         cmocka_unit_test(test_a_late_mark_spares_newer_records),
+        cmocka_unit_test(test_a_mark_goes_below_newer_records),
+        cmocka_unit_test(test_a_mark_that_goes_below_leaves_what_is_damaged),
         cmocka_unit_test(test_any_projection_and_what_is_present),
         cmocka_unit_test(test_next_finds_records_and_marks),
         cmocka_unit_test(test_remove_leaves_nothing),

@@ -357,8 +357,8 @@ uint16_t world_read(struct world *w, unsigned projection, uint64_t first, unsign
     return status;
 }
 
-uint16_t world_mark(struct world *w, unsigned projection, uint64_t first, uint64_t n,
-                    uint64_t version)
+static uint16_t mark_run(struct world *w, unsigned projection, uint64_t first, uint64_t n,
+                         uint64_t version, bool keep_newer)
 {
     Rozo__StMarkReq req = ROZO__ST_MARK_REQ__INIT;
     struct test_ref ref;
@@ -370,7 +370,20 @@ uint16_t world_mark(struct world *w, unsigned projection, uint64_t first, uint64
     req.n_blocks = n;
     req.version = version;
     req.to_storage = US;
+    req.keep_newer = keep_newer;
     return call_run(w, ROZO__OP__ST_MARK, &req.base, NULL, 0, NULL);
+}
+
+uint16_t world_mark(struct world *w, unsigned projection, uint64_t first, uint64_t n,
+                    uint64_t version)
+{
+    return mark_run(w, projection, first, n, version, false);
+}
+
+uint16_t world_mark_below(struct world *w, unsigned projection, uint64_t first,
+                          uint64_t n, uint64_t version)
+{
+    return mark_run(w, projection, first, n, version, true);
 }
 
 uint16_t world_sync(struct world *w)

@@ -94,6 +94,9 @@ uint16_t world_read(struct world *w, unsigned projection, uint64_t first, unsign
                     struct seen *seen, uint32_t *present);
 uint16_t world_mark(struct world *w, unsigned projection, uint64_t first, uint64_t n,
                     uint64_t version);
+/** keep_newer: a mark that goes below what is newer. */
+uint16_t world_mark_below(struct world *w, unsigned projection, uint64_t first,
+                          uint64_t n, uint64_t version);
 uint16_t world_sync(struct world *w);
 uint16_t world_remove(struct world *w);
 uint16_t world_next(struct world *w, uint64_t from, uint64_t *block);

@@ -731,6 +731,47 @@ static void what_a_lost_storage_held_is_made_again(void **state)
     }
 }
 
+/* A truncate, then a write in whose middle storages die: the spares hold newer records in the range
+ * of the mark that is to be made again there. */
+static void a_mark_is_made_again_below_newer_records(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        for (unsigned to_end = 0; to_end < 2; to_end++) {
+            struct fix *f = fix_new(layout);
+            unsigned n_lost = f->n - f->k, n_storages = f->net.n_storages;
+            int rc = NOT_DONE;
+
+            assert_int_equal(write_blocks(f, 1, 0, 300, BS), 0);
+            assert_int_equal(sync_file(f), 0);
+            assert_int_equal(mark_blocks(f, 2, 0, to_end ? 0 : 400), 0);
+            assert_int_equal(write_blocks(f, 3, 0, 100, BS), 0);
+            for (unsigned i = 0; i < n_lost; i++)
+                sim_storage_set(&f->net, i, SIM_DOWN);
+            assert_int_equal(write_blocks(f, 4, 100, 50, BS), 0);
+            assert_int_equal(write_blocks(f, 5, 170, 3, BS), 0);
+            storcli_sync(f->file, on_done, &rc);
+            assert_true(wait_done(f, &rc) < 2000);
+            assert_int_equal(rc, 0);
+            for (unsigned i = 0; i < n_storages; i++)
+                sim_storage_power_cut(&f->net, i);
+            for (unsigned b = 0; b < 300; b++) {
+                uint64_t version = b < 100               ? 3
+                                   : b < 150             ? 4
+                                   : b >= 170 && b < 173 ? 5
+                                                         : 2;
+
+                assert_int_equal(sim_net_count(&f->net, b, version, true, 0) >= f->n,
+                                 true);
+            }
+            /* and as many more may go now */
+            assert_int_equal(read_blocks(f, 3, 0, 100, BS), 0);
+            assert_int_equal(read_blocks(f, 4, 100, 50, BS), 0);
+            fix_free(f);
+        }
+    }
+}
+
 static void a_storage_that_forgot_unsynced_writes_is_noticed(void **state)
 {
     struct fix *f = fix_new(1);
@@ -909,6 +950,7 @@ int main(void)
         cmocka_unit_test(sync_makes_it_stable),
         cmocka_unit_test(a_synced_write_needs_no_sync),
         cmocka_unit_test(what_a_lost_storage_held_is_made_again),
+        cmocka_unit_test(a_mark_is_made_again_below_newer_records),
         cmocka_unit_test(a_storage_that_forgot_unsynced_writes_is_noticed),
         cmocka_unit_test(what_all_forgot_is_an_error_once),
         cmocka_unit_test(a_sync_that_cannot_be_is_an_error_and_can_be_repeated),
