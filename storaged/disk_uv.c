@@ -5,7 +5,8 @@
  * Out:    files below the data directory.
  * Keeps:  a callback comes once and later; a name is called synced when every directory above
  *         it is; what a worker touches, the loop leaves alone until it is done.
- * Yours:  what counts as short enough for the loop (*_ON_LOOP_MAX, WARM_STEP).
+ * Yours:  what counts as short enough for the loop (*_ON_LOOP_MAX, WARM_STEP), and as a stream
+ *         that goes to the device early (STREAM_MIN, PUSH_BYTES).
  */
 #include "storaged/disk_uv.h"
 
@@ -23,13 +24,18 @@
 
 enum {
     FREE_ON_LOOP_MAX =
-        16 << 20,      /* bytes punched, truncated or unlinked without a worker */
-    WARM_STEP = 16384, /* read-ahead brings at least so much at once */
+        16 << 20,              /* bytes punched, truncated or unlinked without a worker */
+    WARM_STEP = 16384,         /* read-ahead brings at least so much at once */
+    STREAM_MIN = 64 << 10,     /* bytes of a write that is part of a stream */
+    STREAM_GAP_MAX = 64 << 10, /* heads lie between bodies */
+    PUSH_BYTES = 1 << 20,      /* so much of a stream is pushed out at a time */
+    PUSHES_MAX = 4, /* such pushes under way; what comes meanwhile joins the next */
     PATH_TEXT_MAX = 128,
 };
 
 struct disk_file {
     int fd;
+    uint64_t stream_from, stream_end; /* bytes of a stream that were not pushed out */
 };
 
 struct disk_work {
@@ -37,6 +43,14 @@ struct disk_work {
     struct disk_uv *d;
     struct disk_req *req;
     bool chain; /* DISK_SYNC_NAME: also the directories above the lowest */
+};
+
+/* The kernel is asked to begin to write out. Nobody waits for it. */
+struct disk_push {
+    uv_work_t work;
+    struct disk_uv *d;
+    int fd; /* owned, so that the file may be closed meanwhile */
+    uint64_t offset, len;
 };
 
 static struct disk_uv *disk_of(struct disk *disk)
@@ -108,7 +122,7 @@ static int do_open(struct disk_uv *d, struct disk_req *req)
         free(file);
         return file == NULL ? -ENOMEM : -EIO;
     }
-    file->fd = fd;
+    *file = (struct disk_file){ .fd = fd };
     req->file = file;
     req->size = (uint64_t)st.st_size;
     return 0;
@@ -184,6 +198,62 @@ static int do_write(struct disk_req *req)
     if (n < 0)
         return disk_rc(errno);
     return (uint64_t)n == len ? 0 : write_rest(req, (uint64_t)n);
+}
+
+static void on_push(uv_work_t *work)
+{
+    struct disk_push *push = work->data;
+
+    sync_file_range(push->fd, (off_t)push->offset, (off_t)push->len,
+                    SYNC_FILE_RANGE_WRITE);
+}
+
+static void on_pushed(uv_work_t *work, int status)
+{
+    struct disk_push *push = work->data;
+
+    (void)status;
+    push->d->n_pushes--;
+    close(push->fd);
+    free(push);
+}
+
+static void push_start(struct disk_uv *d, struct disk_file *file)
+{
+    struct disk_push *push;
+    int fd = fcntl(file->fd, F_DUPFD_CLOEXEC, 0);
+
+    push = fd < 0 ? NULL : malloc(sizeof(*push));
+    if (push == NULL) { /* it would only have been earlier */
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    *push = (struct disk_push){ .work.data = push,
+                                .d = d,
+                                .fd = fd,
+                                .offset = file->stream_from,
+                                .len = file->stream_end - file->stream_from };
+    d->n_pushes++;
+    uv_queue_work(d->env->loop, &push->work, on_push, on_pushed);
+}
+
+/* The kernel would keep a stream in memory for seconds, and the sync at its end would wait for
+ * all of it. On a worker: it waits when the device has enough to do. */
+static void push_out(struct disk_uv *d, const struct disk_req *req)
+{
+    struct disk_file *file = req->file;
+    uint64_t len = iov_len(req->iov, req->n_iov);
+
+    if (len < STREAM_MIN)
+        return;
+    if (req->offset < file->stream_end || req->offset - file->stream_end > STREAM_GAP_MAX)
+        file->stream_from = req->offset;
+    file->stream_end = req->offset + len;
+    if (file->stream_end - file->stream_from < PUSH_BYTES || d->n_pushes == PUSHES_MAX)
+        return;
+    push_start(d, file);
+    file->stream_from = file->stream_end;
 }
 
 static int do_sync(const struct disk_req *req)
@@ -451,6 +521,8 @@ static void disk_uv_submit(struct disk *disk, struct disk_req *req)
     struct disk_work *w;
 
     d->n_inflight++;
+    if (rc == 0 && req->op == DISK_WRITE)
+        push_out(d, req);
     if (rc != -EAGAIN) {
         disk_finish(d, req, rc);
         return;

@@ -17,6 +17,7 @@ struct disk_uv {
     struct env_uv *env;  /* borrowed */
     int dir_fd;          /* borrowed; the data directory */
     unsigned n_inflight; /* requests not done yet */
+    unsigned n_pushes;   /* write-outs being begun; the loop ends after them */
     uint8_t
         dir_synced[DISK_DIRS / 8]; /* directories whose own names are on stable storage */
 };
