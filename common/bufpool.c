@@ -11,6 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__SANITIZE_ADDRESS__) /* gcc */
+#    define UNDER_ASAN 1
+#elif defined(__has_feature) /* clang */
+#    if __has_feature(address_sanitizer)
+#        define UNDER_ASAN 1
+#    endif
+#endif
+
 /* The class of len, and how many bytes its buffers have: 4, 5, 6, 7, 8, 10, 12, 14, 16 ... KiB. */
 static unsigned class_of(size_t len, size_t *size)
 {
@@ -54,7 +62,7 @@ void bufpool_put(struct bufpool *pool, void *buf, size_t len)
     if (buf == NULL)
         return;
     class = class_of(len, &size);
-#ifdef __SANITIZE_ADDRESS__
+#ifdef UNDER_ASAN
     size = SIZE_MAX / 2;
 #endif
     if (size > pool->idle_max_bytes || pool->idle_bytes > pool->idle_max_bytes - size) {

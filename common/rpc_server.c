@@ -4,7 +4,8 @@
  * In:     connections from anywhere (I8), rpc_reply() from handlers.
  * Out:    config.handler(), one call per request. Thread: the env's loop. This is shell.
  * Keeps:  memory of requests and unsent answers below memory_max plus one frame a connection
- *         (I9); strangers get HELLO_MS, little memory and HELLO_CONNS_MAX places.
+ *         (I9); strangers get HELLO_MS, little memory and HELLO_CONNS_MAX places, of
+ *         which the oldest is given away when they are wanted.
  * Yours:  the limits below.
  */
 #include <assert.h>
@@ -31,9 +32,10 @@ enum {
     MEMORY_MAX_DEFAULT = 256 << 20,
     HELLO_CONNS_MAX = 256, /* connections that have proved nothing */
     HELLO_MS = 5000,
-    STALL_MS = 30000,   /* a peer in the middle of something that makes no progress */
-    SWEEP_MS = 1000,    /* how often that is looked at */
-    BUSY_PONG_MS = 100, /* how often peers we do not read from hear that we live */
+    STALL_MS = 30000,     /* a peer in the middle of something that makes no progress */
+    STALL_FULL_MS = 5000, /* the same while its answers keep others waiting for memory */
+    SWEEP_MS = 1000,      /* how often that is looked at */
+    BUSY_PONG_MS = 100,   /* how often peers we do not read from hear that we live */
     ACCEPTS_PER_TURN = 64,
     CALL_OVERHEAD = 512, /* bytes charged for a request besides its own */
     WARNINGS_MAX = 20,   /* per WARNINGS_MS */
@@ -56,7 +58,8 @@ struct rpc_server {
     struct listener *listeners; /* owned */
     unsigned n_listeners;
     struct list_node conns; /* server_conns, until their sockets' handles are closed */
-    unsigned n_conns, n_hello_conns;
+    struct list_node strangers; /* those that have proved nothing, oldest first */
+    unsigned n_conns, n_strangers;
     unsigned n_paused;
     unsigned n_handles; /* listeners whose handles are not closed yet */
     unsigned n_calls;   /* with handlers */
@@ -75,6 +78,8 @@ struct rpc_server {
 struct server_conn {
     struct conn conn;
     struct list_node node; /* in server->conns */
+    struct list_node stranger_node;
+    bool is_stranger; /* in server->strangers */
     struct rpc_server *server;
     uint64_t id;
     uint64_t opened_ns;
@@ -171,7 +176,7 @@ static bool conn_may_read(const struct server_conn *sc)
 
 static void server_resume(struct rpc_server *server)
 {
-    LIST_FOREACH(node, &server->conns) {
+    LIST_FOREACH_SAFE(node, &server->conns) {
         struct server_conn *sc = container_of(node, struct server_conn, node);
 
         if (server->n_paused == 0 ||
@@ -180,6 +185,8 @@ static void server_resume(struct rpc_server *server)
         if (sc->conn.is_paused && !sc->conn.is_closed && conn_may_read(sc)) {
             server->n_paused--;
             conn_resume(&sc->conn);
+            list_remove(node); /* next time the others are first */
+            list_add_tail(&server->conns, node);
         }
     }
 }
@@ -354,6 +361,15 @@ static void hello_send(struct server_conn *sc, size_t len)
     conn_send(&sc->conn, &sc->hello_out, false);
 }
 
+static void stranger_forget(struct server_conn *sc)
+{
+    if (!sc->is_stranger)
+        return;
+    sc->is_stranger = false;
+    list_remove(&sc->stranger_node);
+    sc->server->n_strangers--;
+}
+
 static int on_hello_msg(struct server_conn *sc, const uint8_t *msg)
 {
     struct hello *h = &sc->hello;
@@ -364,7 +380,7 @@ static int on_hello_msg(struct server_conn *sc, const uint8_t *msg)
     hello_step(h, msg, sc->conn.frame.msg_len, sc->hello_bytes + FRAME_HEADER_BYTES,
                &len);
     if (h->state == HELLO_DONE) {
-        sc->server->n_hello_conns--;
+        stranger_forget(sc);
         log_debug("rpc: %s is %s (%s)", sc->conn.peer, h->peer_name,
                   h->role == RPC_ROLE_NODE ? "node" : "client");
     } else if (h->state == HELLO_FAILED) {
@@ -515,9 +531,8 @@ static void server_on_closed(struct conn *c)
         call_free(sc->rx);
     if (c->is_paused)
         server->n_paused--;
-    if (sc->hello.state != HELLO_DONE)
-        server->n_hello_conns--;
-    else if (server->config.conn_closed != NULL)
+    stranger_forget(sc);
+    if (sc->hello.state == HELLO_DONE && server->config.conn_closed != NULL)
         server->config.conn_closed(server->config.arg, sc->id);
     server->n_conns--;
     list_remove(&sc->node);
@@ -534,19 +549,33 @@ static const struct conn_ops server_conn_ops = {
     .on_closed = server_on_closed,
 };
 
+/* Strangers that hold all places must not keep friends out: the oldest goes. Who knows a key
+ * needs his place for two round trips only. */
+static void stranger_make_room(struct rpc_server *server)
+{
+    struct server_conn *sc;
+
+    if (server->n_strangers < HELLO_CONNS_MAX)
+        return;
+    sc = container_of(server->strangers.next, struct server_conn, stranger_node);
+    server_warn(server, "closed %s: no Hello yet, and others wait", sc->conn.peer);
+    stranger_forget(sc);
+    conn_close(&sc->conn);
+}
+
 static void server_accept(struct rpc_server *server, int fd)
 {
     static atomic_uint_fast64_t last_id;
     struct server_conn *sc;
     uint8_t nonce[HELLO_NONCE_BYTES];
 
-    if (server->n_conns >= server->config.conns_max ||
-        server->n_hello_conns >= HELLO_CONNS_MAX) {
+    if (server->n_conns >= server->config.conns_max) {
         server_warn(server, "refused a connection: %u are open, %u of them without Hello",
-                    server->n_conns, server->n_hello_conns);
+                    server->n_conns, server->n_strangers);
         close(fd);
         return;
     }
+    stranger_make_room(server);
     socket_tune(fd);
     sc = calloc(1, sizeof(*sc));
     if (sc == NULL || conn_open(&sc->conn, server->e, fd, false, &server_conn_ops) != 0) {
@@ -560,7 +589,9 @@ static void server_accept(struct rpc_server *server, int fd)
     list_init(&sc->calls);
     list_add_tail(&server->conns, &sc->node);
     server->n_conns++;
-    server->n_hello_conns++;
+    sc->is_stranger = true;
+    list_add_tail(&server->strangers, &sc->stranger_node);
+    server->n_strangers++;
     env_random(&server->e->env, nonce, sizeof(nonce));
     hello_init(&sc->hello, true, server->config.keys, 0, server->config.name,
                server->cluster_id, nonce);
@@ -594,10 +625,12 @@ static const char *conn_stall(const struct server_conn *sc, uint64_t now_ns)
 {
     const struct conn *c = &sc->conn;
     bool in_frame = c->rx != CONN_RX_HEADER || c->in_len != c->in_pos;
+    bool in_the_way = sc->charged != 0 && server_is_full(sc->server);
+    uint64_t out_ms = in_the_way ? STALL_FULL_MS : STALL_MS;
 
     if (sc->hello.state != HELLO_DONE)
         return now_ns - sc->opened_ns > HELLO_MS * 1000000ull ? "no Hello in time" : NULL;
-    if (c->out_bytes != 0 && now_ns - c->drained_ns > STALL_MS * 1000000ull)
+    if (c->out_bytes != 0 && now_ns - c->drained_ns > out_ms * 1000000)
         return "it does not take its answers";
     if (in_frame && !c->is_paused && now_ns - c->heard_ns > STALL_MS * 1000000ull)
         return "it stopped in the middle of a request";
@@ -764,6 +797,7 @@ server_new(struct env_uv *env, const struct rpc_server_config *config, unsigned 
     server->pool.idle_max_bytes = POOL_IDLE_MAX;
     server->task.fn = on_server_task;
     list_init(&server->conns);
+    list_init(&server->strangers);
     list_init(&server->finished);
     env_timer_init(&server->sweep, on_sweep_timer);
     env_timer_init(&server->busy, on_busy_timer);

@@ -9,11 +9,13 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/frame.h"
 #include "common/hello.h"
+#include "common/list.h"
 #include "common/log.h"
 #include "common/rpc_tcp.h"
 #include "tests/unit/unit.h"
@@ -28,6 +30,7 @@ enum {
     OP_SHORT_FILE = 4, /* promises more than the file has */
     OP_SUM = 5,        /* message: sum of the payload bytes */
     OP_BIG = 6,        /* payload of `session` bytes, pattern */
+    OP_POSTED = 7,     /* answered by a task, so after what came with it was looked at */
 };
 
 static const struct rpc_keys keys = { true, true, { 1, 2, 3 }, { 4, 5, 6 } };
@@ -49,7 +52,20 @@ struct fixture {
     bool server_closed, channel_closed;
     uint64_t last_conn;
     enum rpc_role last_role;
+    struct rpc_call *posted; /* waits for posted_task */
+    struct env_task posted_task;
+    const char *cluster_id; /* of servers and channels from now on; NULL: not known */
 };
+
+/* The clock of the env may be put forward: timers do not notice, what compares times does. */
+static const struct env_ops *real_ops;
+static struct env_ops ahead_ops; /* the same but for now_ns */
+static uint64_t ahead_ns;
+
+static uint64_t ahead_now_ns(struct env *env)
+{
+    return real_ops->now_ns(env) + ahead_ns;
+}
 
 static uint8_t pattern(size_t i)
 {
@@ -70,6 +86,15 @@ static void reply_file(struct fixture *f, struct rpc_call *call, size_t len)
     };
 
     rpc_reply(call, 0, "file", 4, segs, 3, on_reply_sent, &f->n_sent);
+}
+
+static void on_posted(struct env_task *task)
+{
+    struct fixture *f = container_of(task, struct fixture, posted_task);
+    struct rpc_seg seg = { .base = f->big, .len = 1000 };
+
+    rpc_reply(f->posted, 0, "late", 4, &seg, 1, on_reply_sent, &f->n_sent);
+    f->posted = NULL;
 }
 
 static void on_call(void *arg, struct rpc_call *call)
@@ -113,6 +138,11 @@ static void on_call(void *arg, struct rpc_call *call)
         rpc_reply(call, 0, NULL, 0, &seg, 1, on_reply_sent, &f->n_sent);
         return;
     }
+    case OP_POSTED:
+        f->posted = call;
+        f->posted_task.fn = on_posted;
+        env_post(&f->e.env, &f->posted_task);
+        return;
     default:
         rpc_reply_status(call, 3);
     }
@@ -173,6 +203,7 @@ static void server_open(struct fixture *f, uint64_t memory_max, uint16_t port)
         .handler = on_call,
         .arg = f,
         .conn_closed = on_conn_closed,
+        .cluster_id = (const uint8_t *)f->cluster_id,
     };
     char first[32];
     const char *addrs[] = { first, "[::1]:0" };
@@ -208,6 +239,7 @@ static struct rpc_channel *channel_open(struct fixture *f, const struct rpc_keys
         .links_per_addr = links,
         .probe_ms = probe_ms,
         .queue_max = 16 << 20,
+        .cluster_id = (const uint8_t *)f->cluster_id,
     };
     struct rpc_channel *ch;
     struct err err = { 0 };
@@ -224,6 +256,13 @@ static void setup_loop(struct fixture *f)
     memset(f, 0, sizeof(*f));
     assert_int_equal(uv_loop_init(&f->loop), 0);
     assert_int_equal(env_uv_init(&f->e, &f->loop), 0);
+    if (ahead_ops.now_ns == NULL) {
+        real_ops = f->e.env.ops;
+        ahead_ops = *real_ops;
+        ahead_ops.now_ns = ahead_now_ns;
+    }
+    ahead_ns = 0;
+    f->e.env.ops = &ahead_ops;
     f->big = malloc(RPC_PAYLOAD_MAX);
     for (size_t i = 0; i < RPC_PAYLOAD_MAX; i++)
         f->big[i] = pattern(i);
@@ -805,10 +844,9 @@ static void raw_read(struct fixture *f, int fd, void *buf, size_t len)
     }
 }
 
-/* A client that has proved its key, by hand. */
-static int raw_hello(struct fixture *f)
+/* Prove our key on fd, by hand. */
+static void raw_shake(struct fixture *f, int fd)
 {
-    int fd = raw_connect(f);
     struct hello h;
     uint8_t buf[FRAME_HEADER_BYTES + HELLO_MSG_MAX], in[HELLO_MSG_MAX];
     uint8_t nonce[HELLO_NONCE_BYTES] = { 77 };
@@ -831,6 +869,14 @@ static int raw_hello(struct fixture *f)
         raw_read(f, fd, in, frame.msg_len);
         assert_int_equal(frame_check(&frame, in), 0);
     }
+}
+
+/* A client that has proved its key. */
+static int raw_hello(struct fixture *f)
+{
+    int fd = raw_connect(f);
+
+    raw_shake(f, fd);
     return fd;
 }
 
@@ -1094,6 +1140,201 @@ static void a_silent_peer_turns_suspect_and_comes_back(void **state)
     teardown(&f);
 }
 
+/* A handler may answer after the connection was closed and before its socket is gone. */
+static void a_call_whose_connection_was_just_closed_may_be_answered(void **state)
+{
+    struct fixture f;
+    struct frame frame = { .kind = FRAME_REQUEST, .op = OP_POSTED };
+    uint8_t bytes[2 * FRAME_HEADER_BYTES];
+    int fd;
+
+    (void)state;
+    setup(&f);
+    fd = raw_hello(&f);
+    frame_build(bytes, &frame, NULL);
+    memset(bytes + FRAME_HEADER_BYTES, 'x', FRAME_HEADER_BYTES); /* closes it */
+    assert_int_equal(write(fd, bytes, sizeof(bytes)), sizeof(bytes));
+    raw_wait_closed(&f, fd);
+    assert_int_equal(f.n_handled, 1);
+    WAIT_FOR(&f, f.n_sent == 1 && f.n_conn_closed == 1);
+    assert_null(f.posted);
+    ask_echo(&f, 100);
+    teardown(&f);
+}
+
+static void who_does_not_finish_hello_is_closed(void **state)
+{
+    struct fixture f;
+    char byte;
+    int fd, honest;
+
+    (void)state;
+    setup(&f);
+    ask_echo(&f, 0);
+    fd = raw_connect(&f);
+    honest = raw_hello(&f);
+    pass_ms(&f, 1100); /* a sweep */
+    assert_int_equal(read(fd, &byte, 1), -1);
+    assert_int_equal(errno, EAGAIN);
+    ahead_ns = 5001 * 1000000ull;
+    raw_wait_closed(&f, fd);
+    assert_int_equal(read(honest, &byte, 1), -1); /* silent, but known */
+    assert_int_equal(errno, EAGAIN);
+    close(honest);
+    assert_int_equal(f.n_conn_closed, 0); /* it had never been one */
+    ask_echo(&f, 0);
+    teardown(&f);
+}
+
+static void who_stops_half_way_is_closed(void **state)
+{
+    struct fixture f;
+    struct frame big = { .kind = FRAME_REQUEST, .op = OP_BIG, .session = 8 << 20 };
+    struct frame frame = { .kind = FRAME_REQUEST, .op = OP_ECHO, .payload_len = 1000 };
+    uint8_t header[FRAME_HEADER_BYTES + 10] = { 0 };
+    char byte;
+    int in_header, in_payload, not_reading, idle;
+
+    (void)state;
+    setup_loop(&f);
+    server_open(&f, 0, 0);
+    idle = raw_hello(&f);
+    in_header = raw_hello(&f);
+    in_payload = raw_hello(&f);
+    not_reading = raw_hello(&f);
+    frame_build(header, &big, NULL);
+    assert_int_equal(write(not_reading, header, FRAME_HEADER_BYTES), FRAME_HEADER_BYTES);
+    frame_build(header, &frame, NULL);
+    assert_int_equal(write(in_header, header, 10), 10);
+    assert_int_equal(write(in_payload, header, sizeof(header)), sizeof(header));
+    pass_ms(&f, 1100);
+    assert_int_equal(f.n_conn_closed, 0);
+    assert_int_equal(f.n_handled, 1);
+    ahead_ns = 30001 * 1000000ull;
+    WAIT_FOR(&f, f.n_conn_closed == 3);
+    WAIT_FOR(&f, f.n_sent == 1); /* thrown away, but its owner was told */
+    raw_wait_closed(&f, in_header);
+    raw_wait_closed(&f, in_payload);
+    close(not_reading);
+    assert_int_equal(read(idle, &byte, 1), -1);
+    assert_int_equal(errno, EAGAIN);
+    close(idle);
+    teardown(&f);
+}
+
+/* Answers that nobody takes and that fill the server's memory go sooner. */
+static void who_stops_reading_keeps_nobody_waiting_for_long(void **state)
+{
+    enum { N = 2 };
+    struct fixture f;
+    struct frame big = { .kind = FRAME_REQUEST, .op = OP_BIG, .session = 8 << 20 };
+    uint8_t header[FRAME_HEADER_BYTES];
+    struct ask a = { 0 };
+    int fds[N];
+
+    (void)state;
+    setup_loop(&f);
+    server_open(&f, 16 << 20, 0);
+    frame_build(header, &big, NULL);
+    for (unsigned i = 0; i < N; i++) {
+        fds[i] = raw_hello(&f);
+        assert_int_equal(write(fds[i], header, sizeof(header)), sizeof(header));
+    }
+    WAIT_FOR(&f, f.n_handled == 2); /* full */
+    f.ch = channel_open(&f, &keys, 1, 1, 0);
+    ask_send(&f, &a, OP_ECHO, "x", 0);
+    pass_ms(&f, 1100);
+    assert_int_equal(a.n_done, 0);
+    ahead_ns = 5001 * 1000000ull;
+    ask_wait(&f, &a);
+    assert_int_equal(a.rc, 0);
+    for (unsigned i = 0; i < N; i++)
+        close(fds[i]);
+    teardown(&f);
+}
+
+/* A process out of descriptors goes on when there are some again. */
+static void running_out_of_descriptors_passes(void **state)
+{
+    struct fixture f;
+    struct rlimit old, none;
+    int fd, waits;
+
+    (void)state;
+    setup(&f);
+    ask_echo(&f, 0);
+    waits = raw_connect(&f);
+    pass_ms(&f, 5); /* accepted */
+    close(waits);
+    pass_ms(&f, 5);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    fd = dup(0);
+    close(fd);
+    waits = raw_connect(&f); /* gets fd; the server would need fd + 1 */
+    none = (struct rlimit){ (rlim_t)waits + 1, old.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    pass_ms(&f, 1200); /* tried, paused, tried again */
+    ask_echo(&f, 100); /* who is in is served meanwhile */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    raw_shake(&f, waits);
+    close(waits);
+    teardown(&f);
+}
+
+static void strangers_do_not_lock_friends_out(void **state)
+{
+    enum { N = 300 }; /* more than there are places */
+    struct fixture f;
+    int fds[N], friend;
+
+    (void)state;
+    setup_loop(&f);
+    server_open(&f, 0, 0);
+    for (unsigned i = 0; i < N; i++) {
+        fds[i] = raw_connect(&f);
+        if (i % 50 == 49)
+            pass_ms(&f, 5);
+    }
+    friend = raw_hello(&f);
+    close(friend);
+    for (unsigned i = 0; i < N; i++)
+        close(fds[i]);
+    teardown(&f);
+}
+
+static void another_cluster_is_refused_with_words(void **state)
+{
+    struct fixture f;
+    struct ask a = { .rq.deadline_ms = 200 };
+    const char ours[RPC_CLUSTER_ID_BYTES + 1] = "cluster number 1";
+    const char theirs[RPC_CLUSTER_ID_BYTES + 1] = "cluster number 2";
+    const uint8_t *id = (const uint8_t *)theirs;
+
+    (void)state;
+    setup_loop(&f);
+    f.cluster_id = ours;
+    server_open(&f, 0, 0);
+    f.cluster_id = theirs;
+    f.ch = channel_open(&f, &keys, 1, 1, 0);
+    ask_send(&f, &a, OP_ECHO, NULL, 0);
+    ask_wait(&f, &a);
+    assert_int_equal(a.rc, -ENOTCONN);
+    assert_int_equal(f.n_handled, 0);
+    assert_non_null(strstr(rpc_tcp_channel_last_error(f.ch),
+                           "different clusters: 636c7573746572206e756d6265722032 here, "
+                           "636c7573746572206e756d6265722031 there"));
+    channel_close(&f);
+    f.cluster_id = NULL; /* who does not know yet is let in */
+    f.ch = channel_open(&f, &keys, 1, 1, 0);
+    ask_echo(&f, 10);
+    channel_close(&f);
+    rpc_server_set_cluster_id(f.server, id);
+    f.cluster_id = theirs;
+    f.ch = channel_open(&f, &keys, 1, 1, 0);
+    ask_echo(&f, 10);
+    teardown(&f);
+}
+
 static void an_idle_channel_stays_up(void **state)
 {
     struct fixture f;
@@ -1168,6 +1409,13 @@ int main(void)
         cmocka_unit_test(broken_answers_are_never_placed_twice),
         cmocka_unit_test(wrong_answers_are_not_taken),
         cmocka_unit_test(a_silent_peer_turns_suspect_and_comes_back),
+        cmocka_unit_test(a_call_whose_connection_was_just_closed_may_be_answered),
+        cmocka_unit_test(who_does_not_finish_hello_is_closed),
+        cmocka_unit_test(who_stops_half_way_is_closed),
+        cmocka_unit_test(who_stops_reading_keeps_nobody_waiting_for_long),
+        cmocka_unit_test(running_out_of_descriptors_passes),
+        cmocka_unit_test(strangers_do_not_lock_friends_out),
+        cmocka_unit_test(another_cluster_is_refused_with_words),
         cmocka_unit_test(an_idle_channel_stays_up),
         cmocka_unit_test(open_says_what_is_wrong),
     };
