@@ -41,7 +41,8 @@ static void finds_the_topmost_mount(void **state)
     assert_false(mountinfo_find(MOUNTINFO, "/mnt", type, sizeof(type)));
     assert_false(mountinfo_find(MOUNTINFO, "/mnt/short", type, sizeof(type)));
     assert_false(mountinfo_find("", "/", type, sizeof(type)));
-    assert_int_equal(mount_find("/", type, sizeof(type), NULL), 1);
+    /* a changed root need not be a mount point */
+    assert_int_equal(mount_find("/proc", type, sizeof(type), NULL), 1);
     assert_int_equal(mount_find("/nowhere at all", type, sizeof(type), NULL), 0);
 }
 
