@@ -25,6 +25,7 @@
 #include "rozomount/invalidator.h"
 #include "rozomount/md.h"
 #include "rozomount/md_decode.h"
+#include "rozomount/mountpoint.h"
 #include "rozomount/node.h"
 #include "rozomount/options.h"
 #include "rozomount/peers.h"
@@ -69,6 +70,7 @@ struct op {
     /* Interrupts: see op_wait_interruptibly(). */
     void (*give_up)(struct op *op);
     bool waiting;
+    bool signalled; /* by a signal that does not end the process */
     UT_hash_handle hh;
     /* What the operation is about; which of these mean something is the handler's business. */
     uint64_t ino, ino2;
@@ -131,6 +133,7 @@ struct loop {
     uint64_t
         early[INTERRUPTS_EARLY]; /* interrupts for operations that do not wait (yet) */
     unsigned next_early;
+    struct env_timer signal_timer; /* while one of waiting is signalled */
 
     struct rpc_channel *md_channel;
     struct md md;
@@ -139,7 +142,9 @@ struct loop {
     struct file_pool *pool;
     struct nodes nodes;
     struct handle *handles;
-    bool ready;         /* everything above is made */
+    bool ready;                  /* everything above is made */
+    struct env_timer quit_timer; /* at the end: until the kernel has no more for us */
+    unsigned n_quit_looks;
     unsigned n_closing; /* at the end: parts not closed yet */
     struct env_mail mail, lost_mail;
     atomic_bool lost_sent;
@@ -156,6 +161,8 @@ struct mount {
     struct loop *loops;
     unsigned n_loops;
     struct invalidator *invalidator;
+    struct mountpoint at; /* where we are mounted, with is_listed */
+    bool is_listed;
     atomic_llong clock_ahead_ns; /* exportd's clock against this machine's */
     atomic_uint open_counts[COUNTERS];
     atomic_uint n_ops;    /* under way on all loops */
@@ -223,19 +230,20 @@ void op_reply_attr(struct op *op);
 void op_reply_entry(struct op *op);
 void op_fill_entry(struct op *op, struct fuse_entry_param *e);
 /**
- * Ask exportd with op->call; then on_answer, on this loop, with rc fit for users. A signal to
- * the waiting process ends the operation with EINTR, when the call only asks or is not sent
+ * Ask exportd with op->call; then on_answer, on this loop, with rc fit for users. A signal that
+ * ends the waiting process ends the operation with EINTR, when the call only asks or is not sent
  * yet. Like all of these the last thing a function does: the op may be gone when it returns.
  */
 void op_ask(struct op *op, uint16_t code, const ProtobufCMessage *msg,
             void (*on_answer)(struct op *op, int rc));
 /**
- * From now until op_wait_over(), a signal to the waiting process calls give_up(op), once. That
+ * From now until op_wait_over(), a signal that ends the waiting process calls give_up(op), once. That
  * either answers EINTR and finishes, or lets the operation go on. The signal may have come
  * already: the last thing a function does.
  */
 void op_wait_interruptibly(struct op *op, void (*give_up)(struct op *op));
 void op_wait_over(struct op *op);
+void op_init_signals(struct loop *loop);
 /** The kernel wants an operation interrupted. Thread: any loop's. */
 void op_interrupt(struct loop *loop, uint64_t unique);
 /** Wait for the node of op (pinned in op->node) not to be closing, then step. */

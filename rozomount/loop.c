@@ -305,6 +305,7 @@ int loop_init(struct loop *loop, struct mount *m, unsigned index, struct err *er
     loop->env_ops = *loop->env_below;
     loop->env_ops.wall_ns = loop_wall_ns;
     loop->env.env.ops = &loop->env_ops;
+    op_init_signals(loop);
     rc = loop_init_md(loop, err);
     if (rc == 0)
         rc = loop_init_data(loop, err);

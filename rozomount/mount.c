@@ -14,15 +14,12 @@
 #include <fcntl.h>
 #include <linux/fuse.h>
 #include <poll.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mount.h>
-#include <sys/sysmacros.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/list.h"
@@ -32,9 +29,10 @@
 enum {
     INIT_WAIT_MS = 10000,
     READ_AHEAD_KB = 4096, /* the kernel's, for sequential readers */
+    QUIT_LOOK_MS = 20, /* told to end, we look so often whether the kernel has no more, */
+    QUIT_LOOKS_MAX = 150, /* and no oftener: somebody may never stop */
+    SYNC_WAIT_S = 20,
 };
-
-extern char **environ;
 
 /* ---- news for every loop ---- */
 
@@ -298,28 +296,21 @@ static int loop_clone_device(struct loop *loop, void *init, size_t init_len,
     return 0;
 }
 
-/* Sequential readers get long requests. As root, and best effort. */
-static void mount_set_read_ahead(const char *mountpoint)
+/* Who we are among the mounts. */
+static void mount_note_device(struct mount *m)
 {
-    FILE *f = fopen("/proc/self/mountinfo", "re");
-    char line[8192], where[4096], path[128];
-    unsigned major_no = 0, minor_no = 0, ma, mi;
+    m->is_listed = mountpoint_find_now(m->opt->mountpoint, &m->at);
+}
 
-    if (f == NULL)
-        return;
-    while (fgets(line, sizeof(line), f) != NULL) { /* the last one is the topmost */
-        if (sscanf(line, "%*d %*d %u:%u %*s %4095s", &ma, &mi, where) == 3 &&
-            strcmp(where, mountpoint) == 0) {
-            major_no = ma;
-            minor_no = mi;
-        }
-    }
-    fclose(f);
-    if (minor_no == 0)
-        return;
-    snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major_no,
-             minor_no);
-    f = fopen(path, "we");
+/* Sequential readers get long requests. As root, and best effort. */
+static void mount_set_read_ahead(const struct mount *m)
+{
+    char path[128];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", m->at.dev_major,
+             m->at.dev_minor);
+    f = m->is_listed ? fopen(path, "we") : NULL;
     if (f == NULL)
         return;
     fprintf(f, "%d", READ_AHEAD_KB);
@@ -402,11 +393,12 @@ int mount_start(struct mount *m, const struct options *opt, struct err *err)
         rc = mount_kernel(m, err);
     if (rc != 0)
         return rc;
+    mount_note_device(m);
     rc = mount_start_loops(m, err);
     if (rc != 0)
         fuse_session_unmount(m->loops[0].se);
     else
-        mount_set_read_ahead(opt->mountpoint);
+        mount_set_read_ahead(m);
     return rc;
 }
 
@@ -445,6 +437,7 @@ static void loop_end_if_closed(struct loop *loop)
 {
     if (--loop->n_closing != 0)
         return;
+    env_timer_stop(&loop->env.env, &loop->signal_timer);
     md_close(&loop->md);
     nodes_close(&loop->nodes);
     file_pool_free(loop->pool);
@@ -524,14 +517,38 @@ static void mount_drain(struct mount *m)
         mount_drained(m);
 }
 
-/* 1. the device */
+/* 1. the device. What the kernel has queued is still taken in: pages it was told to write out. */
+
+static bool device_has_requests(int fd)
+{
+    struct pollfd pfd = { .fd = fd, .events = POLLIN };
+
+    return poll(&pfd, 1, 0) == 1 && (pfd.revents & (POLLIN | POLLERR)) == POLLIN;
+}
+
+static void loop_quit_when_quiet(struct loop *loop)
+{
+    bool quiet = !device_has_requests(loop->fd) && atomic_load(&loop->mount->n_ops) == 0;
+
+    if (loop->poll_open && !quiet && loop->n_quit_looks++ < QUIT_LOOKS_MAX) {
+        env_timer_start(&loop->env.env, &loop->quit_timer, QUIT_LOOK_MS);
+        return;
+    }
+    loop_stop_reading(loop);
+    loop_is_done(loop);
+}
+
+static void on_quit_timer(struct env_timer *timer)
+{
+    loop_quit_when_quiet(container_of(timer, struct loop, quit_timer));
+}
 
 static void on_quit_reading(struct env_mail *mail)
 {
     struct loop *loop = container_of(mail, struct loop, mail);
 
-    loop_stop_reading(loop);
-    loop_is_done(loop);
+    env_timer_init(&loop->quit_timer, on_quit_timer);
+    loop_quit_when_quiet(loop);
 }
 
 static void on_stop(struct env_mail *mail)
@@ -586,51 +603,64 @@ int mount_run(struct mount *m)
 
 /* ---- unmounting ourselves ---- */
 
-static int run_fusermount(const char *mountpoint, bool lazy)
+/* After a lazy unmount somebody else's mount may lie there. */
+static bool mount_is_there(const struct mount *m)
 {
-    char *argv[] = { (char *)"fusermount3",        (char *)"-u",
-                     (char *)(lazy ? "-z" : "-q"), (char *)"--",
-                     (char *)mountpoint,           NULL };
-    int status = 0;
-    pid_t pid;
+    struct mountpoint at;
 
-    if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) != 0)
-        return -ENOENT;
-    while (waitpid(pid, &status, 0) < 0) {
-        if (errno != EINTR)
-            return -errno;
-    }
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EBUSY;
+    return m->is_listed && mountpoint_find_now(m->opt->mountpoint, &at) &&
+           at.dev_major == m->at.dev_major && at.dev_minor == m->at.dev_minor;
 }
 
-static int unmount_once(const char *mountpoint, bool lazy)
+static void unmount_busy(struct mount *m)
 {
-    if (geteuid() != 0)
-        return run_fusermount(mountpoint, lazy);
-    return umount2(mountpoint, (lazy ? MNT_DETACH : 0) | UMOUNT_NOFOLLOW) == 0 ? 0
-                                                                               : -errno;
-}
-
-/* A thread of its own: the kernel asks us things before it lets go. */
-static void *unmounter_run(void *arg)
-{
-    struct mount *m = arg;
     const char *mountpoint = m->opt->mountpoint;
-    int rc = unmount_once(mountpoint, false);
-    int fd;
+    int fd, rc;
 
-    if (rc == 0 ||
-        rc == -EINVAL) /* EINVAL: somebody was faster; the device will say so */
-        return NULL;
     log_warn("%s is in use; writing out and letting go of it all the same", mountpoint);
     fd = open(mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
         syncfs(fd);
         close(fd);
     }
-    rc = unmount_once(mountpoint, true);
+    rc = mountpoint_unmount(mountpoint, true);
     if (rc != 0)
         log_error("unmount %s: %s", mountpoint, strerror(-rc));
+}
+
+/* Still in use where no path leads from here any more: only sync(2) gets at its pages, and that
+ * may wait for any other file system of the machine. */
+static void *syncer_run(void *arg)
+{
+    (void)arg;
+    sync();
+    return NULL;
+}
+
+static void sync_unreachable(struct mount *m)
+{
+    struct timespec until;
+    pthread_t syncer;
+
+    log_warn("%s: unmounted, but files of it are still in use; writing out",
+             m->opt->mountpoint);
+    if (pthread_create(&syncer, NULL, syncer_run, NULL) != 0)
+        return;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += SYNC_WAIT_S;
+    if (pthread_timedjoin_np(syncer, NULL, &until) != 0)
+        pthread_detach(syncer);
+}
+
+/* A thread of its own: the kernel asks us things before it lets go. */
+static void *unmounter_run(void *arg)
+{
+    struct mount *m = arg;
+
+    if (!mount_is_there(m))
+        sync_unreachable(m);
+    else if (mountpoint_unmount(m->opt->mountpoint, false) != 0)
+        unmount_busy(m);
     mount_stop(m);
     return NULL;
 }

@@ -6,6 +6,8 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +15,10 @@
 #include "rozomount/face.h"
 #include "rozomount/mem.h"
 
-enum { FREE_OPS_MAX = 256 };
+enum {
+    FREE_OPS_MAX = 256,
+    SIGNAL_LOOK_MS = 100,
+};
 
 struct op *op_begin(fuse_req_t req)
 {
@@ -222,6 +227,93 @@ void op_ask(struct op *op, uint16_t code, const ProtobufCMessage *msg,
 
 /* ---- interrupts ---- */
 
+static unsigned long long bit_of(int sig)
+{
+    return 1ull << (sig - 1);
+}
+
+/* Pending signals that end a process: neither blocked, nor ignored, nor handled. */
+static bool status_is_doomed(FILE *f)
+{
+    unsigned long long pending = 0, shared = 0, others = 0, mask;
+    char line[256];
+
+    others = bit_of(SIGCHLD) | bit_of(SIGCONT) | bit_of(SIGURG) | bit_of(SIGWINCH) |
+             bit_of(SIGSTOP) | bit_of(SIGTSTP) | bit_of(SIGTTIN) | bit_of(SIGTTOU);
+    while (fgets(line, sizeof(line), f) != NULL) {
+        if (sscanf(line, "SigPnd: %llx", &mask) == 1)
+            pending = mask;
+        else if (sscanf(line, "ShdPnd: %llx", &mask) == 1)
+            shared = mask;
+        else if (sscanf(line, "SigBlk: %llx", &mask) == 1 ||
+                 sscanf(line, "SigIgn: %llx", &mask) == 1 ||
+                 sscanf(line, "SigCgt: %llx", &mask) == 1)
+            others |= mask;
+    }
+    return ((pending | shared) & ~others) != 0;
+}
+
+/* Is the process that waits dying? Only then is its wait ended: of files nobody expects EINTR,
+ * and timers and run-time systems send signals all the time. When we cannot see it: yes. */
+static bool op_is_doomed(const struct op *op)
+{
+    char path[32];
+    bool doomed;
+    FILE *f;
+
+    if (op->pid == 0) /* of another pid namespace */
+        return true;
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)op->pid);
+    f = fopen(path, "re");
+    if (f == NULL)
+        return true;
+    doomed = status_is_doomed(f);
+    fclose(f);
+    return doomed;
+}
+
+/* The kernel tells of the first signal only: look again for a worse one. */
+static void on_signal_timer(struct env_timer *timer)
+{
+    struct loop *loop = container_of(timer, struct loop, signal_timer);
+    struct op *op, *next, *doomed = NULL;
+    bool any = false;
+
+    HASH_ITER(hh, loop->waiting, op, next)
+    {
+        if (op->signalled && doomed == NULL && op_is_doomed(op))
+            doomed = op;
+        any |= op->signalled;
+    }
+    if (any)
+        env_timer_start(&loop->env.env, &loop->signal_timer,
+                        doomed != NULL ? 0 : SIGNAL_LOOK_MS);
+    if (doomed != NULL) { /* one at a time: others may end with it */
+        op_wait_over(doomed);
+        doomed->give_up(doomed);
+    }
+}
+
+void op_init_signals(struct loop *loop)
+{
+    env_timer_init(&loop->signal_timer, on_signal_timer);
+}
+
+/* A signal came to the process that waits for op. */
+static void op_signal(struct op *op)
+{
+    struct loop *loop = op->loop;
+
+    if (op_is_doomed(op)) {
+        op_wait_over(op);
+        op->give_up(op);
+        return;
+    }
+    op->signalled = true;
+    if (!env_timer_is_running(&loop->signal_timer))
+        env_timer_start(&loop->env.env, &loop->signal_timer, SIGNAL_LOOK_MS);
+}
+
 void op_wait_interruptibly(struct op *op, void (*give_up)(struct op *op))
 {
     struct loop *loop = op->loop;
@@ -230,11 +322,14 @@ void op_wait_interruptibly(struct op *op, void (*give_up)(struct op *op))
     op->give_up = give_up;
     op->waiting = true;
     HASH_ADD(hh, loop->waiting, unique, sizeof(op->unique), op);
+    if (op->signalled) { /* while it waited for something else */
+        op_signal(op);
+        return;
+    }
     for (unsigned i = 0; i < INTERRUPTS_EARLY; i++) {
         if (loop->early[i] == op->unique) {
             loop->early[i] = 0;
-            op_wait_over(op);
-            give_up(op);
+            op_signal(op);
             return;
         }
     }
@@ -257,8 +352,7 @@ static bool loop_interrupt(struct loop *loop, uint64_t unique)
         loop->early[loop->next_early++ % INTERRUPTS_EARLY] = unique;
         return false;
     }
-    op_wait_over(op);
-    op->give_up(op);
+    op_signal(op);
     return true;
 }
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "rozomount/mem.h"
+#include "rozomount/mountpoint.h"
 
 enum { PORT_DEFAULT = 4700 };
 
@@ -457,50 +458,51 @@ static int check_empty(const char *path, struct err *err)
     return rc;
 }
 
-/* A mount point's line in /proc/self/mounts, blanks as \040. */
-static bool is_mounted(const char *path)
+static bool has_our_mount(const char *path)
 {
-    FILE *f = fopen("/proc/self/mounts", "re");
-    char line[3 * PATH_MAX];
-    char where[PATH_MAX];
-    bool found = false;
+    struct mountpoint at;
 
-    if (f == NULL)
-        return false;
-    while (!found && fgets(line, sizeof(line), f) != NULL) {
-        char type[64];
+    return mountpoint_find_now(path, &at) && strcmp(at.type, "fuse.rozomount") == 0;
+}
 
-        if (sscanf(line, "%*s %4095s %63s", where, type) == 2)
-            found = strcmp(where, path) == 0 && strcmp(type, "fuse.rozomount") == 0;
+/* What was mounted there and whose process died is taken away. */
+static void drop_dead_mounts(const char *path)
+{
+    enum { STACKED_MAX = 16 };
+    struct stat st;
+
+    for (unsigned i = 0; i < STACKED_MAX; i++) {
+        if (stat(path, &st) == 0 || errno != ENOTCONN || !has_our_mount(path) ||
+            mountpoint_unmount(path, true) != 0)
+            return;
+        log_warn("%s: the mount there was dead; taken away", path);
     }
-    fclose(f);
-    return found;
+}
+
+static int check_resolved(const struct options *opt, struct err *err)
+{
+    const char *path = opt->mountpoint;
+    struct stat st;
+
+    drop_dead_mounts(path);
+    if (has_our_mount(path))
+        return err_set(err, -EBUSY,
+                       "%s has a rozo export mounted already (umount it first)", path);
+    if (stat(path, &st) != 0)
+        return err_set(err, -errno, "mount point %s: %s", path, strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return err_set(err, -ENOTDIR, "mount point %s is not a directory", path);
+    return opt->nonempty ? 0 : check_empty(path, err);
 }
 
 int options_check_mountpoint(struct options *opt, struct err *err)
 {
-    char *absolute;
-    struct stat st;
+    char *absolute = mountpoint_resolve(opt->mountpoint);
 
-    if (is_mounted(opt->mountpoint))
-        return err_set(err, -EBUSY,
-                       "%s has a rozo export mounted already (umount it first)",
-                       opt->mountpoint);
-    if (stat(opt->mountpoint, &st) != 0)
-        return err_set(err, -errno, "mount point %s: %s", opt->mountpoint,
-                       strerror(errno));
-    if (!S_ISDIR(st.st_mode))
-        return err_set(err, -ENOTDIR, "mount point %s is not a directory",
-                       opt->mountpoint);
-    absolute = realpath(opt->mountpoint, NULL);
     if (absolute == NULL)
         return err_set(err, -errno, "mount point %s: %s", opt->mountpoint,
                        strerror(errno));
     free(opt->mountpoint);
     opt->mountpoint = absolute;
-    if (is_mounted(opt->mountpoint))
-        return err_set(err, -EBUSY,
-                       "%s has a rozo export mounted already (umount it first)",
-                       opt->mountpoint);
-    return opt->nonempty ? 0 : check_empty(opt->mountpoint, err);
+    return check_resolved(opt, err);
 }

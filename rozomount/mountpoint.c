@@ -1,0 +1,143 @@
+/*
+ * mountpoint.c - /proc/self/mountinfo (unlike stat(2), it asks nobody who may be dead), umount2(2).
+ */
+#include "rozomount/mountpoint.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* Blanks and backslashes come as \040 and the like; in place. */
+static void unescape(char *text)
+{
+    char *to = text;
+
+    for (; *text != '\0'; text++) {
+        if (text[0] == '\\' && text[1] >= '0' && text[1] <= '3' && text[2] >= '0' &&
+            text[2] <= '7' && text[3] >= '0' && text[3] <= '7') {
+            *to++ = (char)((text[1] - '0') << 6 | (text[2] - '0') << 3 | (text[3] - '0'));
+            text += 3;
+        } else {
+            *to++ = *text;
+        }
+    }
+    *to = '\0';
+}
+
+/* "36 35 0:52 / /mnt rw,noatime shared:1 - fuse.rozomount source options" */
+static bool line_parse(char *line, const char *path, struct mountpoint *out)
+{
+    struct mountpoint info = { 0 };
+    char *type = strstr(line, " - ");
+    char *save = NULL, *where = NULL;
+
+    if (sscanf(line, "%*u %*u %u:%u", &info.dev_major, &info.dev_minor) != 2 ||
+        type == NULL || sscanf(type, " - %63s", info.type) != 1)
+        return false;
+    for (unsigned i = 0; i < 5; i++)
+        where = strtok_r(i == 0 ? line : NULL, " ", &save);
+    if (where == NULL)
+        return false;
+    unescape(where);
+    if (strcmp(where, path) != 0)
+        return false;
+    *out = info;
+    return true;
+}
+
+bool mountpoint_find(FILE *f, const char *path, struct mountpoint *out)
+{
+    char *line = NULL;
+    size_t room = 0;
+    bool found = false;
+
+    while (getline(&line, &room, f) > 0) /* the last one is the topmost */
+        found |= line_parse(line, path, out);
+    free(line);
+    return found;
+}
+
+bool mountpoint_find_now(const char *path, struct mountpoint *out)
+{
+    FILE *f = fopen("/proc/self/mountinfo", "re");
+    bool found;
+
+    if (f == NULL)
+        return false;
+    found = mountpoint_find(f, path, out);
+    fclose(f);
+    return found;
+}
+
+/* dir/base, resolved but for base. */
+static char *join_resolved(const char *dir, const char *base)
+{
+    char *parent = realpath(dir, NULL), *out = NULL;
+    size_t room;
+
+    if (parent == NULL)
+        return NULL;
+    room = strlen(parent) + strlen(base) + 2;
+    out = malloc(room);
+    if (out != NULL)
+        snprintf(out, room, "%s/%s", strcmp(parent, "/") == 0 ? "" : parent, base);
+    free(parent);
+    return out;
+}
+
+char *mountpoint_resolve(const char *path)
+{
+    char name[PATH_MAX], link[1];
+    size_t len = strlen(path);
+    char *base;
+
+    while (len > 1 &&
+           path[len - 1] == '/') /* "mnt/" would be looked up in what is there */
+        len--;
+    if (len >= sizeof(name)) {
+        errno = ENAMETOOLONG;
+        return NULL;
+    }
+    memcpy(name, path, len);
+    name[len] = '\0';
+    base = strrchr(name, '/') == NULL ? name : strrchr(name, '/') + 1;
+    if (*base == '\0' || strcmp(base, ".") == 0 || strcmp(base, "..") == 0 ||
+        readlink(name, link, sizeof(link)) >= 0 || errno != EINVAL)
+        return realpath(path, NULL);
+    if (base == name)
+        return join_resolved(".", base);
+    if (base == name + 1)
+        return join_resolved("/", base);
+    base[-1] = '\0';
+    return join_resolved(name, base);
+}
+
+static int run_fusermount(const char *path, bool lazy)
+{
+    char *argv[] = { (char *)"fusermount3", (char *)"-u", (char *)(lazy ? "-z" : "-q"),
+                     (char *)"--",          (char *)path, NULL };
+    int status = 0;
+    pid_t pid;
+
+    if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) != 0)
+        return -ENOENT;
+    while (waitpid(pid, &status, 0) < 0) {
+        if (errno != EINTR)
+            return -errno;
+    }
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EBUSY;
+}
+
+int mountpoint_unmount(const char *path, bool lazy)
+{
+    if (geteuid() != 0)
+        return run_fusermount(path, lazy);
+    return umount2(path, (lazy ? MNT_DETACH : 0) | UMOUNT_NOFOLLOW) == 0 ? 0 : -errno;
+}

@@ -1,0 +1,279 @@
+"""The life of a mount: how it ends, whatever ends it, and what signals do to those who work in it."""
+import contextlib
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from conftest import BIN, cannot_mount, process_runs, wait_for
+
+pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
+
+
+def mount(c, mnt, *options, foreground=True):
+    """A rozomount of our own on mnt; returns the process once it serves (or has ended)."""
+    with contextlib.suppress(FileExistsError):  # exist_ok would ask a dead mount
+        os.mkdir(mnt)
+    argv = [os.path.join(BIN, "rozomount"), c.dev_status()["exportd"] + "/main", mnt, "-o",
+            ",".join(["key=%s/etc/client.key" % c.dir, *options])]
+    if not foreground:
+        return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+    p = subprocess.Popen(argv + ["-f"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: os.path.ismount(mnt) or p.poll() is not None, "the mount on " + mnt)
+    return p
+
+
+def end(p, timeout=60):
+    """Its words and its exit status."""
+    err = p.communicate(timeout=timeout)[1]
+    return p.returncode, err
+
+
+def put(path, data):
+    fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o644)
+    assert os.write(fd, data) == len(data)
+    return fd
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def let_go(fd):
+    with contextlib.suppress(OSError):  # its mount is gone
+        os.close(fd)
+
+
+# ---- ends ----
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_unmounts_and_stores_everything(cluster, scratch, sig):
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    p = mount(c, mnt)
+    data = os.urandom(3 << 20)
+    let_go(put(mnt + "/a", data))
+    p.send_signal(sig)
+    status, err = end(p)
+    assert status == 0, err
+    assert not os.path.ismount(mnt)
+    assert read(c.mnt + "/a") == data
+
+
+def test_sigterm_while_files_are_open_and_dirty(cluster, scratch):
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    p = mount(c, mnt)
+    data = os.urandom(5 << 20)
+    fd = put(mnt + "/written", data)
+    mapped = put(mnt + "/mapped", bytes(1 << 20))
+    m = mmap.mmap(mapped, 1 << 20)
+    m[4096:4100] = b"here"
+    p.send_signal(signal.SIGTERM)
+    status, err = end(p)
+    assert status == 0 and "in use" in err, err
+    assert not os.path.ismount(mnt)
+    assert read(c.mnt + "/written") == data
+    assert read(c.mnt + "/mapped")[4096:4100] == b"here"
+    let_go(fd)
+    let_go(mapped)
+
+
+def test_sigterm_after_a_lazy_unmount_with_open_files(cluster, scratch):
+    """Nobody finds the mount any more, but its files are in use: it still has to end when told to."""
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    p = mount(c, mnt)
+    fd = put(mnt + "/a", b"")
+    mapped = put(mnt + "/mapped", bytes(1 << 20))
+    m = mmap.mmap(mapped, 1 << 20)
+    subprocess.run(["umount", "-l", mnt], check=True)
+    data = os.urandom(2 << 20)
+    os.write(fd, data)  # the mount goes on for those who have it
+    m[8192:8196] = b"here"
+    assert p.poll() is None
+    p.send_signal(signal.SIGTERM)
+    status, err = end(p)
+    assert status == 0, err
+    assert read(c.mnt + "/a") == data
+    assert read(c.mnt + "/mapped")[8192:8196] == b"here"
+    let_go(fd)
+    let_go(mapped)
+
+
+def test_a_lazy_unmount_ends_with_the_last_close(cluster, scratch):
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    p = mount(c, mnt)
+    fd = put(mnt + "/a", b"x" * 100000)
+    subprocess.run(["umount", "-l", mnt], check=True)
+    assert os.pread(fd, 10, 0) == b"x" * 10
+    assert p.poll() is None
+    os.close(fd)
+    status, err = end(p)
+    assert status == 0, err
+    assert read(c.mnt + "/a") == b"x" * 100000
+
+
+def test_sigterm_leaves_a_newer_mount_alone(cluster, scratch):
+    """After a lazy unmount somebody else has mounted there: that is not ours to unmount."""
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    old = mount(c, mnt)
+    fd = put(mnt + "/a", b"old")
+    subprocess.run(["umount", "-l", mnt], check=True)
+    new = mount(c, mnt)
+    old.send_signal(signal.SIGTERM)
+    status, err = end(old)
+    assert status == 0, err
+    assert os.path.ismount(mnt) and new.poll() is None
+    assert read(mnt + "/a") == b"old"
+    let_go(fd)
+    new.send_signal(signal.SIGTERM)
+    assert end(new)[0] == 0
+
+
+def test_sigterm_while_busy(cluster, scratch):
+    """Writers and readers are at work: it ends soon, and what was synced before is there."""
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    p = mount(c, mnt)
+    acknowledged = {}
+    ended = threading.Event()
+
+    top = os.open(mnt, os.O_RDONLY)  # paths would lead below the mount once it is gone
+
+    def work(n):
+        i = 0
+        with contextlib.suppress(OSError):
+            while not ended.is_set():
+                fd = os.open("%d-%d" % (n, i), os.O_CREAT | os.O_RDWR, 0o644, dir_fd=top)
+                os.write(fd, b"%d" % i * 5000)
+                os.fsync(fd)
+                acknowledged[n] = i
+                os.close(fd)
+                os.listdir(top)
+                i += 1
+
+    workers = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for w in workers:
+        w.start()
+    wait_for(lambda: len(acknowledged) == 4 and min(acknowledged.values()) > 5, "some work")
+    p.send_signal(signal.SIGTERM)
+    status, err = end(p)
+    ended.set()
+    for w in workers:
+        w.join(timeout=30)
+        assert not w.is_alive()
+    let_go(top)
+    assert status == 0, err
+    assert not os.path.ismount(mnt)
+    for n, last in acknowledged.items():
+        for i in range(last + 1):
+            assert read("%s/%d-%d" % (c.mnt, n, i)) == b"%d" % i * 5000
+
+
+def test_mounting_over_a_dead_mount(cluster, scratch):
+    """SIGKILL leaves a mount point that answers nobody; the next mount there just works."""
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    p = mount(c, mnt)
+    let_go(put(mnt + "/a", b"synced"))
+    p.kill()
+    end(p)
+    with pytest.raises(OSError):
+        os.listdir(mnt)
+    p = mount(c, mnt)
+    assert p.poll() is None, end(p)
+    assert read(mnt + "/a") == b"synced"
+    with open("/proc/self/mountinfo") as f:
+        assert sum(line.split()[4] == mnt for line in f) == 1  # the dead one is not below it
+    p.send_signal(signal.SIGTERM)
+    assert end(p)[0] == 0
+    assert os.listdir(mnt) == []
+
+
+def test_a_second_mount_on_the_same_place_is_refused(cluster, scratch):
+    c = cluster(layout=0)
+    mnt = scratch + "/m m"  # and blanks are fine
+    p = mount(c, mnt)
+    r = mount(c, mnt, foreground=False)
+    assert r.returncode == 1 and "mounted already" in r.stderr
+    assert p.poll() is None and os.listdir(mnt) == []
+    p.send_signal(signal.SIGTERM)
+    assert end(p)[0] == 0
+
+
+# ---- signals to those who work in it ----
+
+SIGNALLED = r"""
+import ctypes, os, signal, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.siginterrupt(signal.SIGALRM, False)   # SA_RESTART, as timers and run-time systems use it
+path, until = sys.argv[1].encode(), time.monotonic() + float(sys.argv[2])
+buf = ctypes.create_string_buffer(65536)
+signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+n = 0
+print("begun", flush=True)
+while time.monotonic() < until:
+    fd = libc.open(path, os.O_RDWR)
+    for what, rc in (("open", fd), ("pread", libc.pread(fd, buf, 65536, 0)), ("fsync", libc.fsync(fd)),
+                     ("pwrite", libc.pwrite(fd, buf, 65536, 0)), ("access", libc.access(path + b"2", 0)),
+                     ("close", libc.close(fd))):
+        if rc < 0 and ctypes.get_errno() != 2:
+            e = ctypes.get_errno()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            sys.exit("%s: errno %d after %d rounds" % (what, e, n))
+    n += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(n)
+"""
+
+
+def test_signals_that_are_handled_interrupt_nothing(cluster):
+    """Programs expect no EINTR from files: timers and preemption signals come all the time."""
+    c = cluster(layout=0)
+    let_go(put(c.mnt + "/f", bytes(65536)))
+    p = subprocess.Popen([sys.executable, "-c", SIGNALLED, c.mnt + "/f", "4"], stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True)
+    p.stdout.readline()
+    for member in ("exportd", "storaged-1", "storaged-2"):
+        c.kill(member, signal.SIGSTOP)
+        time.sleep(0.6)
+        c.kill(member, signal.SIGCONT)
+    out, err = p.communicate(timeout=60)
+    assert p.returncode == 0, err
+    assert int(out) > 3
+
+
+@pytest.mark.parametrize("signals", [[signal.SIGKILL], [signal.SIGALRM, signal.SIGTERM]])
+def test_a_process_that_waits_can_be_killed(cluster, signals):
+    """Also when a signal that does not end it came first: the kernel tells us of the first one only."""
+    c = cluster(layout=0)
+    let_go(put(c.mnt + "/f", b"x"))
+    p = subprocess.Popen([sys.executable, "-c", "import os, signal, sys, time\n"
+                          "signal.signal(signal.SIGALRM, lambda *_: None)\n"
+                          "signal.siginterrupt(signal.SIGALRM, False)\n"
+                          "print('begun', flush=True)\n"
+                          "while True: os.listdir(sys.argv[1]); time.sleep(.01)", c.mnt],
+                         stdout=subprocess.PIPE)
+    p.stdout.readline()
+    c.kill("exportd", signal.SIGSTOP)
+    try:
+        time.sleep(1.5)  # it waits for exportd now
+        for sig in signals:
+            p.send_signal(sig)
+            time.sleep(0.3)
+        p.wait(timeout=5)
+        assert p.returncode == -signals[-1]
+    finally:
+        c.kill("exportd", signal.SIGCONT)
+        p.kill()
+        p.wait()

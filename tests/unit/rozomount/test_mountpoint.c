@@ -1,0 +1,74 @@
+/*
+ * Goal: we know our own mount from others, whatever the path looks like and whoever mounted over it.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "rozomount/mountpoint.h"
+#include "tests/unit/unit.h"
+
+static const char list[] =
+    "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
+    "40 22 0:52 / /mnt rw,nosuid shared:9 master:3 - fuse.rozomount h:4700/main rw\n"
+    "41 40 0:53 / /mnt rw - tmpfs tmpfs rw\n"
+    "42 22 0:54 / /with\\040blank\\134and\\011tab rw - fuse.rozomount h:4700/a\\040b rw\n"
+    "43 22 0:55 /mnt /elsewhere rw - ext4 /dev/x rw\n"
+    "not a line\n"
+    "44 22 0:56 / /cut\n";
+
+static bool find(const char *path, struct mountpoint *out)
+{
+    FILE *f = fmemopen((void *)list, strlen(list), "r");
+    bool found;
+
+    assert_non_null(f);
+    found = mountpoint_find(f, path, out);
+    fclose(f);
+    return found;
+}
+
+static void test_the_topmost_counts(void **state)
+{
+    struct mountpoint info;
+
+    (void)state;
+    assert_true(find("/mnt", &info));
+    assert_int_equal(info.dev_major, 0);
+    assert_int_equal(info.dev_minor, 53);
+    assert_string_equal(info.type, "tmpfs");
+    assert_true(find("/", &info));
+    assert_int_equal(info.dev_major, 254);
+}
+
+static void test_odd_paths(void **state)
+{
+    struct mountpoint info;
+
+    (void)state;
+    assert_true(find("/with blank\\and\ttab", &info));
+    assert_int_equal(info.dev_minor, 54);
+    assert_string_equal(info.type, "fuse.rozomount");
+}
+
+static void test_what_is_not_there(void **state)
+{
+    struct mountpoint info = { .dev_minor = 7 };
+
+    (void)state;
+    assert_false(find("/mn", &info));
+    assert_false(find("/mnt/", &info));
+    assert_false(find("/cut", &info));
+    assert_false(find("line", &info));
+    assert_int_equal(info.dev_minor, 7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_topmost_counts),
+        cmocka_unit_test(test_odd_paths),
+        cmocka_unit_test(test_what_is_not_there),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
