@@ -10,7 +10,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -51,7 +50,7 @@ static int empty_check(const char *path, struct err *err)
 
         if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&
             strcmp(name, "lock") != 0 && strcmp(name, "format.new") != 0 &&
-            strcmp(name, "lost+found") != 0)
+            strcmp(name, "kv") != 0 && strcmp(name, "lost+found") != 0)
             rc = err_set(
                 err, -ENOTEMPTY,
                 "%s is not a data directory of exportd, and not empty (it holds %s): "
@@ -79,18 +78,16 @@ static int format_write(int dir_fd, const char *path, struct err *err)
     return rc == 0 ? 0 : err_set(err, rc, "write %s/format: %s", path, strerror(-rc));
 }
 
-static int format_check(int dir_fd, const char *path, struct err *err)
+static int format_check(int dir_fd, const char *path, bool *is_new, struct err *err)
 {
     char text[64] = "";
     unsigned format;
     int fd = openat(dir_fd, "format", O_RDONLY | O_CLOEXEC);
     ssize_t n;
 
-    if (fd < 0 && errno == ENOENT) {
-        int rc = empty_check(path, err);
-
-        return rc == 0 ? format_write(dir_fd, path, err) : rc;
-    }
+    *is_new = fd < 0 && errno == ENOENT;
+    if (*is_new)
+        return empty_check(path, err);
     if (fd < 0)
         return err_set(err, -errno, "open %s/format: %s", path, strerror(errno));
     n = read(fd, text, sizeof(text) - 1);
@@ -106,22 +103,43 @@ static int format_check(int dir_fd, const char *path, struct err *err)
     return 0;
 }
 
-int datadir_open(const char *path, int *lock_fd, struct err *err)
+/* The fd, or -errno. */
+static int dir_open(const char *path, struct err *err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    return fd >= 0 ? fd
+                   : err_set(err, -errno, "open the data directory %s: %s", path,
+                             strerror(errno));
+}
+
+int datadir_open(const char *path, int *lock_fd, bool *is_new, struct err *err)
 {
     int dir_fd, fd = -1, rc;
 
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
         return err_set(err, -errno, "make the data directory %s: %s", path,
                        strerror(errno));
-    dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    dir_fd = dir_open(path, err);
     if (dir_fd < 0)
-        return err_set(err, -errno, "open the data directory %s: %s", path,
-                       strerror(errno));
-    rc = format_check(dir_fd, path, err);
+        return dir_fd;
+    rc = format_check(dir_fd, path, is_new, err);
     if (rc == 0)
         rc = lock_take(dir_fd, &fd, path, err);
     close(dir_fd);
     if (rc == 0)
         *lock_fd = fd;
+    return rc;
+}
+
+int datadir_begin(const char *path, struct err *err)
+{
+    int dir_fd = dir_open(path, err);
+    int rc;
+
+    if (dir_fd < 0)
+        return dir_fd;
+    rc = format_write(dir_fd, path, err);
+    close(dir_fd);
     return rc;
 }

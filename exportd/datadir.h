@@ -7,6 +7,8 @@
 #ifndef ROZO_EXPORTD_DATADIR_H
 #define ROZO_EXPORTD_DATADIR_H
 
+#include <stdbool.h>
+
 #include "common/err.h"
 
 enum { DATADIR_FORMAT = 1 };
@@ -15,7 +17,11 @@ enum { DATADIR_FORMAT = 1 };
  * Make the directory if it is not there, check its format, lock it. A directory that holds
  * something else is refused.
  * @param lock_fd out: keep it open as long as the directory is used.
+ * @param is_new  out: it has no format yet. Make the store, then datadir_begin(): so a directory
+ *                with a format has a store, and one without it is never made there again.
  */
-int datadir_open(const char *path, int *lock_fd, struct err *err);
+int datadir_open(const char *path, int *lock_fd, bool *is_new, struct err *err);
+/** The store is there: write the format. */
+int datadir_begin(const char *path, struct err *err);
 
 #endif

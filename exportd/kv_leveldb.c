@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -22,7 +23,7 @@
 #include "common/log.h"
 
 enum {
-    WRITE_BUFFER_BYTES = 32 << 20,
+    WRITE_BUFFER_BYTES = 16 << 20, /* see METADATA_RESERVE in core/state.h */
     CACHE_BYTES = 64 << 20,
     BLOOM_BITS = 10,
     OPEN_FILES_MAX = 512,
@@ -295,12 +296,13 @@ static const struct kv_ops ldb_ops = {
     .free_bytes = ldb_free_bytes,
 };
 
-static void options_make(struct kv_leveldb *k)
+static void options_make(struct kv_leveldb *k, bool may_create)
 {
     k->options = leveldb_options_create();
     k->cache = leveldb_cache_create_lru(CACHE_BYTES);
     k->bloom = leveldb_filterpolicy_create_bloom(BLOOM_BITS);
-    leveldb_options_set_create_if_missing(k->options, 1);
+    leveldb_options_set_create_if_missing(k->options, may_create);
+    leveldb_options_set_paranoid_checks(k->options, 1);
     leveldb_options_set_write_buffer_size(k->options, WRITE_BUFFER_BYTES);
     leveldb_options_set_cache(k->options, k->cache);
     leveldb_options_set_filter_policy(k->options, k->bloom);
@@ -314,11 +316,37 @@ static void options_make(struct kv_leveldb *k)
     k->batch = leveldb_writebatch_create();
 }
 
-int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir,
+/* LevelDB did not open: say what that means. */
+static int open_refusal(const char *dir, char *words, struct err *err)
+{
+    char current[4096];
+    int rc = -EIO;
+
+    snprintf(current, sizeof(current), "%s/CURRENT", dir);
+    if (strncmp(words, "Corruption", 10) == 0)
+        rc = err_set(err, -EUCLEAN,
+                     "the metadata store %s is damaged (%s); nothing was changed: check "
+                     "its disk, and restore it from a backup",
+                     dir, words);
+    else if (access(current, F_OK) != 0 && errno == ENOENT)
+        rc =
+            err_set(err, -ENOENT,
+                    "the metadata store %s is not there, or not whole (no %s), but this "
+                    "data directory was in use: is its disk mounted? A new store is made "
+                    "only in an empty data directory",
+                    dir, current);
+    else
+        err_set(err, rc, "open the metadata store %s: %s", dir, words);
+    leveldb_free(words);
+    return rc;
+}
+
+int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_create,
                     struct kv_leveldb **out, struct err *err)
 {
     struct kv_leveldb *k = calloc(1, sizeof(*k));
     char *words = NULL;
+    int rc;
 
     if (k == NULL)
         return err_set(err, -ENOMEM, "out of memory");
@@ -331,13 +359,12 @@ int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir,
         kv_leveldb_close(k);
         return err_set(err, -ENOMEM, "out of memory");
     }
-    options_make(k);
+    options_make(k, may_create);
     k->db = leveldb_open(k->options, dir, &words);
     if (k->db == NULL) {
-        err_set(err, -EIO, "open the metadata store %s: %s", dir, words);
-        leveldb_free(words);
+        rc = open_refusal(dir, words, err);
         kv_leveldb_close(k);
-        return -EIO;
+        return rc;
     }
     *out = k;
     return 0;

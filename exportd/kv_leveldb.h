@@ -18,10 +18,14 @@
 struct kv_leveldb;
 
 /**
- * Open or create the store in a directory. One process at a time; another is refused.
+ * Open the store in a directory; with may_create make one there when there is none. Without it the
+ * absence of a store is an error, for LevelDB would clear away what is left of a damaged one. A
+ * log with damage in its middle is refused: what was acknowledged after it would come back without
+ * what was acknowledged before. (A last record that is cut short was never acknowledged as
+ * durable, and is left out.) One process at a time; another is refused.
  * @param env  for what is posted. @param loop of the same thread, for what workers do.
  */
-int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir,
+int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_create,
                     struct kv_leveldb **out, struct err *err);
 /** No commit or sync may be under way. NULL is fine. */
 void kv_leveldb_close(struct kv_leveldb *k);

@@ -166,7 +166,8 @@ static int store_open_in(struct daemon *d, struct err *err)
 {
     const char *data = d->config->exportd.data;
     char *dir;
-    int rc = datadir_open(data, &d->lock_fd, err);
+    bool is_new;
+    int rc = datadir_open(data, &d->lock_fd, &is_new, err);
 
     if (rc != 0)
         return rc;
@@ -175,7 +176,9 @@ static int store_open_in(struct daemon *d, struct err *err)
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
         rc = err_set(err, -errno, "make %s: %s", dir, strerror(errno));
     if (rc == 0)
-        rc = kv_leveldb_open(&d->env.env, &d->loop, dir, &d->kv, err);
+        rc = kv_leveldb_open(&d->env.env, &d->loop, dir, is_new, &d->kv, err);
+    if (rc == 0 && is_new)
+        rc = datadir_begin(data, err);
     free(dir);
     return rc;
 }

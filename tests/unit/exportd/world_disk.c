@@ -95,7 +95,7 @@ static void ldb_open(struct world_disk *d)
 {
     struct err err = { 0 };
 
-    if (kv_leveldb_open(&d->w->env.env, &d->loop, d->dir, &d->ldb, &err) != 0)
+    if (kv_leveldb_open(&d->w->env.env, &d->loop, d->dir, true, &d->ldb, &err) != 0)
         fail_msg("%s", err.text);
 }
 

@@ -1,0 +1,264 @@
+/*
+ * test_disk.c - what exportd finds on its disk at start: nothing, another's files, damage.
+ *
+ * Goal: a damaged or missing store is told with words and left as it is; what was cut short at the
+ * end of a log costs only what was never durable. Method: a store of a known history, then one
+ * file changed behind its back.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <uv.h>
+
+#include "common/env_virtual.h"
+#include "exportd/datadir.h"
+#include "exportd/kv_leveldb.h"
+#include "tests/unit/unit.h"
+
+enum { N_KEYS = 500 };
+
+static struct env_virtual env;
+static uv_loop_t loop;
+static char dir[64];
+
+static int setup(void **state)
+{
+    (void)state;
+    env_virtual_init(&env, 1);
+    assert_int_equal(uv_loop_init(&loop), 0);
+    snprintf(dir, sizeof(dir), "/tmp/rozo-test-disk.XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    char command[128];
+
+    (void)state;
+    env_virtual_close(&env);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    return system(command);
+}
+
+/* ---- the store ---- */
+
+static void on_done(struct kv_done *done, int rc)
+{
+    assert_int_equal(rc, 0);
+    done->fn = NULL;
+}
+
+/* N_KEYS commits of one key each, then closed. */
+static void store_make(void)
+{
+    struct kv_leveldb *k;
+    struct err err = { 0 };
+
+    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, &k, &err), 0);
+    for (unsigned i = 0; i < N_KEYS; i++) {
+        struct kv_done done = { .fn = on_done };
+        char key[16], val[100];
+        struct kv_item item = { key, 6, val, sizeof(val) };
+
+        snprintf(key, sizeof(key), "k%05u", i);
+        memset(val, (int)i, sizeof(val));
+        kv_commit(kv_leveldb_kv(k), &item, 1, &done);
+        env_virtual_run_posted(&env);
+        assert_null(done.fn);
+    }
+    kv_leveldb_close(k);
+}
+
+/* How many keys there are; they must be the first ones, without a gap. -1: it does not open. */
+static int store_count(struct err *err)
+{
+    struct kv_leveldb *k;
+    int n = 0;
+
+    if (kv_leveldb_open(&env.env, &loop, dir, false, &k, err) != 0)
+        return -1;
+    for (unsigned i = 0; i < N_KEYS; i++) {
+        char key[16];
+        void *val;
+        size_t len;
+
+        snprintf(key, sizeof(key), "k%05u", i);
+        if (kv_get(kv_leveldb_kv(k), key, 6, &val, &len) != 0)
+            continue;
+        assert_int_equal(n, i);
+        free(val);
+        n++;
+    }
+    kv_leveldb_close(k);
+    return n;
+}
+
+/* The path of the one file in the store whose name ends so, and is not empty. */
+static void store_file(const char *end, char path[512])
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    struct stat st;
+
+    path[0] = '\0';
+    while ((e = readdir(d)) != NULL) {
+        size_t n = strlen(e->d_name);
+        char name[512];
+
+        snprintf(name, sizeof(name), "%s/%s", dir, e->d_name);
+        if (n < strlen(end) || strcmp(e->d_name + n - strlen(end), end) != 0 ||
+            stat(name, &st) != 0 || st.st_size == 0)
+            continue;
+        assert_string_equal(path, "");
+        snprintf(path, 512, "%s", name);
+    }
+    closedir(d);
+    assert_string_not_equal(path, "");
+}
+
+static void test_a_log_cut_short(void **state)
+{
+    char path[512];
+    struct stat st;
+    struct err err = { 0 };
+
+    (void)state;
+    store_make();
+    store_file(".log", path);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(truncate(path, st.st_size - 20), 0);
+    assert_int_equal(store_count(&err), N_KEYS - 1);
+}
+
+static void test_a_log_damaged_in_its_middle(void **state)
+{
+    char path[512], byte;
+    struct stat st, after;
+    struct err err = { 0 };
+    int fd;
+
+    (void)state;
+    store_make();
+    store_file(".log", path);
+    assert_int_equal(stat(path, &st), 0);
+    fd = open(path, O_RDWR);
+    assert_int_equal(pread(fd, &byte, 1, st.st_size / 2), 1);
+    byte ^= 4;
+    assert_int_equal(pwrite(fd, &byte, 1, st.st_size / 2), 1);
+    close(fd);
+    assert_int_equal(store_count(&err), -1);
+    assert_non_null(strstr(err.text, "is damaged"));
+    assert_non_null(strstr(err.text, dir));
+    assert_int_equal(stat(path, &after), 0); /* it is still there, to be looked at */
+    assert_int_equal(after.st_size, st.st_size);
+    fd = open(path, O_RDWR);
+    byte ^= 4;
+    assert_int_equal(pwrite(fd, &byte, 1, st.st_size / 2), 1);
+    close(fd);
+    assert_int_equal(store_count(&err), N_KEYS);
+}
+
+static void test_a_store_without_its_head(void **state)
+{
+    char path[512], away[600];
+    struct err err = { 0 };
+
+    (void)state;
+    store_make();
+    snprintf(path, sizeof(path), "%s/CURRENT", dir);
+    snprintf(away, sizeof(away), "%s.away", dir);
+    assert_int_equal(rename(path, away), 0);
+    assert_int_equal(store_count(&err), -1);
+    assert_non_null(strstr(err.text, "is its disk mounted"));
+    assert_int_equal(rename(away, path), 0); /* nothing else had been touched */
+    assert_int_equal(store_count(&err), N_KEYS);
+    store_file(".ldb", path); /* opening has made a table of the log */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(store_count(&err), -1);
+    assert_non_null(strstr(err.text, "is damaged"));
+}
+
+/* ---- the data directory ---- */
+
+static void file_write(const char *name, const char *text)
+{
+    char path[600];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static int open_again(bool *is_new, struct err *err)
+{
+    int fd = -1, rc = datadir_open(dir, &fd, is_new, err);
+
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+static void test_a_new_directory(void **state)
+{
+    struct err err = { 0 };
+    bool is_new = false;
+    int fd = -1, other = -1;
+
+    (void)state;
+    assert_int_equal(datadir_open(dir, &fd, &is_new, &err), 0);
+    assert_true(is_new);
+    assert_int_equal(datadir_open(dir, &other, &is_new, &err), -EWOULDBLOCK);
+    assert_non_null(strstr(err.text, "in use by another exportd"));
+    close(fd);
+    assert_int_equal(open_again(&is_new, &err), 0); /* cut short: begun again */
+    assert_true(is_new);
+    assert_int_equal(datadir_begin(dir, &err), 0);
+    assert_int_equal(open_again(&is_new, &err), 0);
+    assert_false(is_new);
+}
+
+static void test_directories_that_are_not_ours(void **state)
+{
+    struct err err = { 0 };
+    bool is_new;
+
+    (void)state;
+    file_write("thesis.tex", "");
+    assert_int_equal(open_again(&is_new, &err), -ENOTEMPTY);
+    assert_non_null(strstr(err.text, "thesis.tex"));
+    file_write("format", "rozo storaged format 1\n");
+    assert_int_equal(open_again(&is_new, &err), -EINVAL);
+    file_write("format", "rozo exportd format 2\n");
+    assert_int_equal(open_again(&is_new, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "a newer rozo"));
+    file_write("format", "");
+    assert_int_equal(open_again(&is_new, &err), -EINVAL);
+    file_write("format", "rozo exportd format 1\n");
+    assert_int_equal(open_again(&is_new, &err), 0);
+    assert_false(is_new);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_a_log_cut_short),
+        T(test_a_log_damaged_in_its_middle),
+        T(test_a_store_without_its_head),
+        T(test_a_new_directory),
+        T(test_directories_that_are_not_ours),
+    };
+
+    return cmocka_run_group_tests_name("exportd.disk", tests, NULL, NULL);
+}
