@@ -604,13 +604,33 @@ static bool entry_get(struct kv_iter *it, const struct key *prefix, struct fs_en
     return true;
 }
 
+/* Where a listing after this cookie can begin. */
+static uint64_t listing_start(const struct fs *fs, uint64_t dir, uint64_t cookie)
+{
+    const struct fs_first *f = &fs->firsts[dir % FS_FIRSTS];
+
+    /* Once a commit has failed, names are back that were gone when we looked. */
+    if (f->dir == dir && cookie < f->cookie && store_error(fs->store) == 0)
+        return f->cookie;
+    return cookie == UINT64_MAX ? cookie : cookie + 1;
+}
+
+/* The first entry of a listing that began before all entries. */
+static void first_note(struct fs *fs, uint64_t dir, uint64_t cookie, uint64_t found)
+{
+    struct fs_first *f = &fs->firsts[dir % FS_FIRSTS];
+
+    if (cookie < FS_COOKIE_FIRST || (f->dir == dir && cookie < f->cookie))
+        *f = (struct fs_first){ dir, found };
+}
+
 int fs_readdir(struct fs *fs, uint64_t ino, uint64_t cookie, fs_entry_cb *fn, void *arg,
                struct inode *dir, bool *end)
 {
     struct kv_iter *it = NULL;
     struct key prefix, from;
     struct fs_entry e;
-    bool sane = true;
+    bool sane = true, first = true;
     int rc = inode_get(fs, ino, dir);
 
     if (rc == 0 && !inode_is_dir(dir))
@@ -620,17 +640,22 @@ int fs_readdir(struct fs *fs, uint64_t ino, uint64_t cookie, fs_entry_cb *fn, vo
     if (rc != 0)
         return rc;
     key_ino(&prefix, KEY_ORDER, fs->export_id, ino);
-    key_order(&from, fs->export_id, ino, cookie == UINT64_MAX ? cookie : cookie + 1);
+    key_order(&from, fs->export_id, ino, listing_start(fs, ino, cookie));
     *end = true;
     for (kv_iter_seek(it, from.bytes, from.len); kv_iter_valid(it); kv_iter_next(it)) {
         if (!entry_get(it, &prefix, &e, &sane) || !sane)
             break;
+        if (first)
+            first_note(fs, ino, cookie, e.cookie);
+        first = false;
         if (!fn(arg, &e)) {
             *end = false;
             break;
         }
     }
     rc = sane ? kv_iter_error(it) : damaged(fs, "an entry of the directory", ino);
+    if (rc == 0 && first) /* none: the next one to come is the first */
+        first_note(fs, ino, cookie, dir->next_cookie);
     kv_iter_close(it);
     return rc;
 }

@@ -24,6 +24,7 @@ enum {
         65536,            /* bytes of all names of an inode, with their zero bytes */
     FS_COOKIE_FIRST = 16, /* smaller ones are the client's, for "." and ".." */
     FS_PARENT_STEPS_MAX = 1 << 20,
+    FS_FIRSTS = 512,
 };
 
 /* What a name space needs from the rest of exportd. */
@@ -37,14 +38,22 @@ struct fs_hooks {
     void *arg;
 };
 
+/* A directory has no entries before this cookie. Cookies only grow, so that stays true; and a
+ * listing from the start need not walk over a million names that are gone. */
+struct fs_first {
+    uint64_t dir; /* 0: nothing is known */
+    uint64_t cookie;
+};
+
 /* One export's tree. Owned by its export; members are fs.c's. */
 struct fs {
     struct env *env;     /* borrowed */
     struct store *store; /* borrowed */
     struct fs_hooks hooks;
     uint32_t export_id;
-    uint64_t next_ino; /* never given out before */
-    uint64_t n_inodes; /* in use */
+    uint64_t next_ino;                 /* never given out before */
+    uint64_t n_inodes;                 /* in use */
+    struct fs_first firsts[FS_FIRSTS]; /* by inode number; a newer one takes the place */
 };
 
 /* Bytes of a name, not checked yet. */

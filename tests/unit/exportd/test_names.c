@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "exportd/core/fs.h"
 #include "tests/unit/exportd/world.h"
 
 static struct world w;
@@ -510,6 +511,11 @@ static void list_all(uint64_t ino, unsigned step, bool plus, struct list *l)
 
 static struct list list;
 
+static unsigned below(unsigned bound)
+{
+    return (unsigned)env_virtual_below(&w.env, bound);
+}
+
 static void test_readdir(void **state)
 {
     uint64_t d = dir(1, "d");
@@ -604,6 +610,50 @@ static void test_readdir_under_churn(void **state)
         assert_int_equal(seen[i], 1);
 }
 
+/* Goal: what is remembered of where a directory begins is never wrong. Method: two directories
+ * that share the place where it is remembered, names put in, replaced, exchanged and taken out from
+ * the front, to the last one and again. */
+static void test_listings_from_the_start(void **state)
+{
+    uint64_t d[2] = { dir(1, "d0") };
+    bool there[2][40] = { 0 };
+    char name[16], other[16];
+
+    (void)state;
+    do
+        d[1] = dir(1, "d1");
+    while ((d[1] - d[0]) % FS_FIRSTS != 0 && t_rmdir(&w, 1, "d1") == ROZO__STATUS__OK);
+    for (unsigned step = 0; step < 4000; step++) {
+        unsigned i = below(2), k = below(40), other_k = below(40), n = 0;
+        unsigned what = step % 500 < 350 ? below(4) : 4;
+
+        snprintf(name, sizeof(name), "n%u", k);
+        snprintf(other, sizeof(other), "n%u", other_k);
+        if (what < 2) {
+            there[i][k] |= t_create(&w, d[i], name, S_IFREG | 0644, NULL) == 0;
+        } else if (what == 2 && k != other_k) {
+            if (t_rename(&w, d[i], name, d[1 - i], other, 0) == 0) {
+                there[i][k] = false;
+                there[1 - i][other_k] = true;
+            }
+        } else if (what == 3) {
+            t_rename(&w, d[i], name, d[1 - i], other, RENAME_EXCHANGE);
+        } else {
+            list_all(d[i], 5, false, &list);
+            if (list.n > 0) {
+                there[i][atoi(list.e[0].name + 1)] = false;
+                OK(t_unlink(&w, d[i], list.e[0].name, NULL));
+            }
+        }
+        list_all(d[i], 7, false, &list);
+        for (unsigned j = 0; j < 40; j++)
+            n += there[i][j];
+        assert_int_equal(list.n, n);
+        for (unsigned j = 0; j < list.n; j++)
+            assert_true(there[i][atoi(list.e[j].name + 1)]);
+    }
+}
+
 static void test_a_removed_directory_that_is_open(void **state)
 {
     uint64_t d = dir(1, "d");
@@ -645,6 +695,7 @@ int main(void)
         T(test_inode_numbers_are_never_used_again),
         T(test_readdir),
         T(test_readdir_under_churn),
+        T(test_listings_from_the_start),
         T(test_a_removed_directory_that_is_open),
     };
 
