@@ -31,6 +31,26 @@ static void cluster_put(struct exportd *x)
     store_put(x->store, &k, f.bytes, f.len);
 }
 
+/* No record of a cluster: then there must be nothing at all. */
+static int cluster_make(struct exportd *x, struct err *err)
+{
+    struct kv_iter *it;
+    bool empty;
+    int rc = store_scan(x->store, &it);
+
+    if (rc != 0)
+        return err_set(err, rc, "scan the metadata store: %s", strerror(-rc));
+    kv_iter_seek(it, "", 0);
+    empty = !kv_iter_valid(it) && kv_iter_error(it) == 0;
+    kv_iter_close(it);
+    if (!empty)
+        return err_set(err, -EUCLEAN,
+                       "the metadata store is damaged: the cluster's record is missing");
+    env_random(x->env, x->cluster_id, sizeof(x->cluster_id));
+    x->next_storage_id = x->next_volume_id = x->next_export_id = 1;
+    return 0;
+}
+
 static int cluster_get(struct exportd *x, struct err *err)
 {
     struct facts_in f;
@@ -41,11 +61,8 @@ static int cluster_get(struct exportd *x, struct err *err)
 
     key_start(&k, KEY_CLUSTER);
     rc = store_get(x->store, &k, &val, &len);
-    if (rc == -ENOENT) { /* a new cluster */
-        env_random(x->env, x->cluster_id, sizeof(x->cluster_id));
-        x->next_storage_id = x->next_volume_id = x->next_export_id = 1;
-        return 0;
-    }
+    if (rc == -ENOENT)
+        return cluster_make(x, err);
     if (rc != 0)
         return err_set(err, rc, "read the cluster's record from the metadata store: %s",
                        strerror(-rc));
@@ -529,6 +546,8 @@ int cluster_load(struct exportd *x, struct err *err)
 
 void cluster_begin(struct exportd *x)
 {
+    if (x->n_starts > 0) /* else there was nobody before us */
+        x->grace_ends_ns += (uint64_t)x->config.lease_ms * 1000000;
     x->n_starts++;
     x->map_version = (uint64_t)x->n_starts << 32; /* newer than any before */
     cluster_put(x);

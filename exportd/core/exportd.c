@@ -270,8 +270,12 @@ void exportd_handle(void *arg, struct rpc_call *call)
 static void on_tick(struct env_timer *timer)
 {
     struct exportd *x = container_of(timer, struct exportd, tick);
+    uint64_t now_ns = env_now_ns(x->env);
 
     env_timer_start(x->env, &x->tick, TICK_MS);
+    if (x->ticked_ns != 0 && now_ns - x->ticked_ns > ASLEEP_MS * 1000000ull)
+        sessions_excuse(x, now_ns - x->ticked_ns);
+    x->ticked_ns = now_ns;
     x->space_low = store_free_bytes(x->store) < METADATA_RESERVE;
     LIST_FOREACH(node, &x->storages)
         storage_poll(container_of(node, struct storage, link));
@@ -305,7 +309,7 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
         x->config.lease_ms = LEASE_DEFAULT_MS;
     if (x->config.cache_max == 0)
         x->config.cache_max = cache_default;
-    x->started_ns = env_now_ns(env);
+    x->started_ns = x->grace_ends_ns = env_now_ns(env);
     list_init(&x->storages);
     list_init(&x->volumes);
     list_init(&x->exports);

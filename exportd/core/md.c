@@ -258,6 +258,8 @@ int md_create(struct op *op, const ProtobufCMessage *msg)
 
     if (req->open && !S_ISREG(req->mode))
         return -EINVAL;
+    if (req->open && !session_may_ref(op->session))
+        return -ENOMEM; /* before anything is made */
     rc = fs_create(op->fs, &create, &in);
     if (rc == -EEXIST && req->open && !req->exclusive && in.ino != 0) {
         rc = inode_is_file(&in) ? 0 : inode_is_dir(&in) ? -EISDIR : -EEXIST;

@@ -3,8 +3,9 @@
  *
  * In:     md.c; the tick.
  * Out:    references, counted per session and per export; orphans removed with the last one.
- * Keeps:  I10: what a session held is given back when its lease ends. Until everybody had the time
- *         to come back after our start (the grace), no orphan is removed.
+ * Keeps:  I10: what a session held is given back when its lease ends; time in which we slept does
+ *         not count. Until everybody had the time to come back after our start (the grace), any
+ *         inode may be open, and no orphan is removed.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -42,11 +43,16 @@ static void open_file_free(struct open_file **table, struct open_file *f)
     free(f);
 }
 
+static bool grace_is_over(const struct exportd *x)
+{
+    return env_now_ns(x->env) > x->grace_ends_ns;
+}
+
 bool export_is_open(void *arg, uint64_t ino)
 {
     struct export *e = arg;
 
-    return open_file_find(e->opens, ino) != NULL;
+    return !grace_is_over(e->x) || open_file_find(e->opens, ino) != NULL;
 }
 
 struct session *session_find(struct exportd *x, uint64_t id)
@@ -91,14 +97,19 @@ int session_open(struct exportd *x, struct export *e, uint64_t id, const char *c
     return 0;
 }
 
+bool session_may_ref(const struct session *s)
+{
+    return HASH_COUNT(s->refs) < SESSION_REFS_MAX && s->export->x->n_refs < REFS_MAX;
+}
+
 /* n more references of the session to the inode. */
 static int refs_add(struct session *s, uint64_t ino, uint32_t n, bool clean)
 {
     struct open_file *mine = open_file_find(s->refs, ino);
     struct open_file *all = open_file_find(s->export->opens, ino);
 
-    if (mine == NULL && HASH_COUNT(s->refs) >= SESSION_REFS_MAX)
-        return -EBUSY;
+    if (mine == NULL && !session_may_ref(s))
+        return -ENOMEM;
     if (mine == NULL)
         mine = open_file_add(&s->refs, ino, false);
     if (mine == NULL)
@@ -108,8 +119,9 @@ static int refs_add(struct session *s, uint64_t ino, uint32_t n, bool clean)
     if (all == NULL || n > UINT32_MAX - all->n_refs) {
         if (mine->n_refs == 0)
             open_file_free(&s->refs, mine);
-        return all == NULL ? -ENOMEM : -EBUSY;
+        return -ENOMEM;
     }
+    s->export->x->n_refs += mine->n_refs == 0;
     mine->n_refs += n;
     all->n_refs += n;
     return 0;
@@ -127,11 +139,6 @@ int session_claim(struct session *s, uint64_t ino, uint32_t n)
     if (mine != NULL && mine->n_refs >= n)
         return 0;
     return refs_add(s, ino, mine == NULL ? n : n - mine->n_refs, false);
-}
-
-static bool grace_is_over(const struct exportd *x)
-{
-    return env_now_ns(x->env) - x->started_ns > (uint64_t)x->config.lease_ms * 1000000;
 }
 
 /* n references of a session's are gone, and with the last of all maybe the inode. */
@@ -163,8 +170,10 @@ void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t 
     if (n > mine->n_refs)
         n = mine->n_refs;
     mine->n_refs -= n;
-    if (mine->n_refs == 0)
+    if (mine->n_refs == 0) {
         open_file_free(&s->refs, mine);
+        x->n_refs--;
+    }
     refs_drop(x, s->export, ino, n, true);
 }
 
@@ -178,6 +187,7 @@ void session_end(struct exportd *x, struct session *s)
         uint32_t n = f->n_refs;
 
         open_file_free(&s->refs, f);
+        x->n_refs--;
         refs_drop(x, s->export, ino, n, false);
     }
     s->export->n_sessions--;
@@ -222,6 +232,19 @@ static void orphans_look(struct exportd *x)
         x->orphan_cursor_ino = found[i].ino + 1;
     }
     free(found);
+}
+
+void sessions_excuse(struct exportd *x, uint64_t slept_ns)
+{
+    struct session *s, *tmp;
+
+    log_warn(
+        "exportd was away for %llu ms (stopped, or waiting for its disk): sessions get "
+        "as much more time",
+        (unsigned long long)(slept_ns / 1000000));
+    x->grace_ends_ns += slept_ns;
+    HASH_ITER(hh, x->sessions, s, tmp)
+    s->expires_ns += slept_ns;
 }
 
 void sessions_tick(struct exportd *x)

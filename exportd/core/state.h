@@ -25,17 +25,21 @@ enum {
     VOLUMES_MAX = 256,
     EXPORTS_MAX = 1024,
     SESSIONS_MAX = 4096,
-    SESSION_REFS_MAX = 1 << 20, /* inodes a session may hold open */
-    ANSWERS_MAX = 1 << 16,      /* calls waiting for a commit; more are told BUSY */
-    NAMES_MAX = 63,             /* bytes of a volume's or export's name */
-    HOST_MAX = 255,             /* bytes of a host or rack */
-    WORDS_MAX = 255,            /* bytes of an error for people */
-    ADDR_MAX = 80,              /* bytes of "host:port" */
-    ADDRS_MAX = 16,             /* addresses of a storage */
+    SESSION_REFS_MAX =
+        500000, /* inodes a session may hold open: one MD_OPEN_SESSION names all */
+    REFS_MAX = 4 << 20,    /* of all sessions together */
+    ANSWERS_MAX = 1 << 16, /* calls waiting for a commit; more are told BUSY */
+    NAMES_MAX = 63,        /* bytes of a volume's or export's name */
+    HOST_MAX = 255,        /* bytes of a host or rack */
+    WORDS_MAX = 255,       /* bytes of an error for people */
+    ADDR_MAX = 80,         /* bytes of "host:port" */
+    ADDRS_MAX = 16,        /* addresses of a storage */
     TICK_MS = 1000,
+    ASLEEP_MS = 3000, /* no tick for so long: we were not running */
     INFO_DEADLINE_MS = 3000,
-    METADATA_RESERVE =
-        64 << 20, /* bytes kept free below the kv: the tree may shrink, not grow */
+    /* Bytes kept free below the kv: the tree may shrink, not grow. LevelDB needs them to merge
+     * its newest tables (up to a dozen, of a write buffer each) before it removes the old ones. */
+    METADATA_RESERVE = 256 << 20,
 };
 
 struct exportd;
@@ -175,7 +179,9 @@ struct session *session_find(struct exportd *x, uint64_t id);
 int session_open(struct exportd *x, struct export *e, uint64_t id, const char *client,
                  bool read_only, struct session **out);
 void session_touch(struct exportd *x, struct session *s);
-/** One more reference. clean: see struct open_file. -EBUSY when it holds too many. */
+/** Room for one more inode? */
+bool session_may_ref(const struct session *s);
+/** One more reference. clean: see struct open_file. -ENOMEM, also when it holds too many. */
 int session_ref(struct session *s, uint64_t ino, bool clean);
 /** At least n references, for a session that is taken up again. */
 int session_claim(struct session *s, uint64_t ino, uint32_t n);
@@ -183,10 +189,12 @@ int session_claim(struct session *s, uint64_t ino, uint32_t n);
 void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t n);
 /** Gives back all it holds and frees it. */
 void session_end(struct exportd *x, struct session *s);
+/** For slept_ns we heard nobody, and that was our own doing: leases and grace last longer. */
+void sessions_excuse(struct exportd *x, uint64_t slept_ns);
 /** End what has been silent too long; after the grace, remove orphans nobody holds. */
 void sessions_tick(struct exportd *x);
 void sessions_free(struct exportd *x);
-/** A hook of fs. */
+/** A hook of fs. During the grace every inode may be. */
 bool export_is_open(void *arg, uint64_t ino);
 
 /* ---- trash.c: removed files, until every storage has confirmed ---- */
@@ -235,12 +243,15 @@ struct exportd {
     struct exportd_config config;
     uint8_t cluster_id[CLUSTER_ID_BYTES];
     uint64_t started_ns;
+    uint64_t grace_ends_ns; /* until then clients from before our start may come back */
+    uint64_t ticked_ns;     /* when the tick last ran */
     uint64_t map_version;
     uint32_t next_storage_id, next_volume_id, next_export_id;
     uint32_t n_starts;
     struct list_node storages, volumes, exports;
     unsigned n_storages, n_volumes, n_exports;
     struct session *sessions;
+    uint64_t n_refs;            /* inodes held open, once for each session that does */
     bool orphans_seen;          /* the grace is over and they were looked at */
     uint64_t orphan_cursor_ino; /* how far */
     uint32_t orphan_cursor_export;

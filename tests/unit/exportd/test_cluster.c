@@ -506,6 +506,70 @@ static void test_orphans_over_a_restart(void **state)
                      2); /* of "other" nobody knows whether it has data */
 }
 
+/* Goal: a file that a client holds open outlives an unlink by another one that came back from our
+ * restart earlier. */
+static void test_an_unlink_before_all_are_back(void **state)
+{
+    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    struct seen held, loose, dir;
+    uint64_t holder = w.session, other;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "held", true, &held));
+    OK(t_wrote(&w, held.ino, 5, NULL));
+    OK(t_create(&w, 1, "loose", S_IFREG | 0644, &loose));
+    OK(t_create(&w, 1, "dir", S_IFDIR | 0755, &dir));
+    OK(t_create(&w, 1, "new", S_IFREG | 0644, NULL));
+    w.session = 0;
+    world_reopen_session(&w);
+    other = w.session;
+    world_kill(&w);
+    world_reopen_session(&w);
+    OK(t_unlink(&w, 1, "held", NULL));
+    OK(t_rename(&w, 1, "new", 1, "loose", 0));
+    OK(t_rmdir(&w, 1, "dir"));
+    keep_alive_for(5000);
+    req.export_name = (char *)(uintptr_t) "main";
+    req.session = holder;
+    req.n_open_inodes = 1;
+    req.open_inodes = &held.ino;
+    OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base, NULL, NULL));
+    for (unsigned i = 0; i < 25; i++) {
+        w.session = other;
+        keep_alive_for(1000);
+        w.session = holder;
+        OK(t_wrote(&w, held.ino, 6 + i, NULL));
+    }
+    IS(STALE_HANDLE, t_getattr(&w, loose.ino, NULL));
+    IS(STALE_HANDLE, t_getattr(&w, dir.ino, NULL));
+    OK(t_close(&w, held.ino, 1));
+    IS(STALE_HANDLE, t_getattr(&w, held.ino, NULL));
+}
+
+/* Goal: I10 counts time in which clients could have been heard. Method: exportd does not run for a
+ * minute, as one that was stopped or waited for its disk; then the clients go on. */
+static void test_sleep_of_our_own_ends_no_session(void **state)
+{
+    struct seen s;
+
+    (void)state;
+    keep_alive_for(21000);
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(t_unlink(&w, 1, "f", NULL));
+    w.env.now_ns += 60000000000ull;
+    env_virtual_advance_ms(&w.env, 10000);
+    OK(t_getattr(&w, s.ino, NULL));
+    env_virtual_advance_ms(&w.env, 22000); /* but theirs does */
+    IS(NO_SESSION, t_getattr(&w, s.ino, NULL));
+    world_kill(&w);
+    w.env.now_ns += 60000000000ull; /* the grace, too */
+    world_reopen_session(&w);
+    OK(t_create(&w, 1, "g", S_IFREG | 0644, &s));
+    env_virtual_advance_ms(&w.env, 2000);
+    OK(t_unlink(&w, 1, "g", NULL));
+    OK(t_getattr(&w, s.ino, NULL));
+}
+
 /* ---- removal from the storages ---- */
 
 static uint64_t file_with_data(const char *name)
@@ -608,7 +672,7 @@ static void test_storages_are_told_only_of_durable_removals(void **state)
             assert_int_equal(w.storages[0].n_removed, n);
             OK(t_unlink(&w, 1, "f", NULL));
         }
-        keep_alive_for(3000);
+        keep_alive_for(23000); /* the grace, in which somebody might still claim it */
         assert_true(w.storages[0].n_removed > n);
         assert_true(w.storages[0].removed[w.storages[0].n_removed - 1] == ino);
     }
@@ -670,6 +734,8 @@ int main(void)
         T(test_an_open_file_outlives_its_name, setup_export),
         T(test_a_dead_clients_orphans_go, setup_export),
         T(test_orphans_over_a_restart, setup_export),
+        T(test_an_unlink_before_all_are_back, setup_export),
+        T(test_sleep_of_our_own_ends_no_session, setup_export),
         T(test_files_without_data_skip_the_storages, setup_export),
         T(test_every_storage_is_told_in_the_end, setup_export),
         T(test_storages_are_told_only_of_durable_removals, setup_export),

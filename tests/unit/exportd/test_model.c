@@ -39,7 +39,8 @@ struct model {
 static struct world w;
 static struct model m;
 static struct model *copies; /* by number of commits */
-static size_t copies_room;
+static size_t copies_room, copied;
+static bool grace; /* after a start */
 
 static unsigned below(unsigned bound)
 {
@@ -302,7 +303,10 @@ static void check_tree(void)
     }
     OK(world_call(&w, ROZO__OP__MD_STATFS, &req.base, &rozo__md_statfs_resp__descriptor,
                   &resp));
-    assert_int_equal(resp->files, n);
+    if (grace) /* what was removed may still be held by one who has not come back yet */
+        assert_true(resp->files >= n);
+    else
+        assert_int_equal(resp->files, n);
     rozo__md_statfs_resp__free_unpacked(resp, NULL);
 }
 
@@ -315,7 +319,10 @@ static void copy_keep(void)
         copies = realloc(copies, copies_room * sizeof(*copies));
         assert_non_null(copies);
     }
+    for (size_t i = n; i > copied && i > 0; i--) /* some commits are not of operations */
+        copies[i] = m;
     copies[n] = m;
+    copied = n;
 }
 
 static void crash(void)
@@ -327,12 +334,21 @@ static void crash(void)
     } else {
         n_lost = env_virtual_below(&w.env, kv_memory_n_unsynced(w.mem) + 1);
         m = copies[kv_memory_n_commits(w.mem) - n_lost];
+        copied = (size_t)(kv_memory_n_commits(w.mem) - n_lost);
         world_power_cut(&w, n_lost);
     }
     copy_keep(); /* the start made a commit of its own */
     world_reopen_session(&w);
     copy_keep();
+    grace = true;
     check_tree();
+    if (below(2) == 0) {
+        env_virtual_advance_ms(&w.env, 23000);
+        world_reopen_session(&w);
+        grace = false;
+        copy_keep();
+        check_tree();
+    }
 }
 
 /* Sent, not answered, killed: it never happened, for the kv never saw it. */
@@ -356,6 +372,7 @@ static void crash_before_commit(void)
         copy_keep();
         world_reopen_session(&w);
         copy_keep();
+        grace = true;
         check_tree();
         return;
     }
@@ -369,6 +386,8 @@ static void run(uint64_t seed)
     };
     Rozo__MdSyncReq sync = ROZO__MD_SYNC_REQ__INIT;
 
+    copied = 0;
+    grace = false;
     world_open(&w, seed);
     world_start(&w);
     world_make_export(&w, 4, 0);
