@@ -29,7 +29,8 @@ enum {
     HEDGE_MAX_MS = 400,
     SETTLED_MS = 3000, /* all storages answered and it stays unclear this long: damaged */
     SETTLED_ROUNDS = 5,
-    ASKS_MAX = 256, /* of one piece and round; c storages hold few projections each */
+    STARVED_MS = 3000, /* longer than rpc pauses between two attempts to connect */
+    ASKS_MAX = 256,    /* of one piece and round; c storages hold few projections each */
 };
 
 enum ask_state {
@@ -853,6 +854,40 @@ static bool is_settled(const struct read_piece *piece, uint64_t now_ns)
            (unsigned)__builtin_popcount(candidates_up(piece)) == piece->op->op.file->c;
 }
 
+/* All who are there have spoken: it depends on those who are away. */
+static bool only_absent_ones_can_help(const struct read_piece *piece)
+{
+    const struct storcli_file *file = piece->op->op.file;
+    uint32_t up = candidates_up(piece);
+
+    for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
+        if (ask->state == ASK_SENT && (up >> ask->candidate & 1) != 0)
+            return false;
+    }
+    return (unsigned)__builtin_popcount(up) < file->c;
+}
+
+/* The kernel asks for the pages of one read(2) several times over, each in vain: only the first of
+ * these waits for as long as one may, while no storage comes that was not there then. */
+static bool is_starved(const struct read_piece *piece, uint64_t now_ns)
+{
+    const struct storcli_file *file = piece->op->op.file;
+
+    return file->starved && now_ns - piece->started_ns >= ms_ns(STARVED_MS) &&
+           (candidates_up(piece) & ~file->starved_up) == 0 &&
+           only_absent_ones_can_help(piece);
+}
+
+static void note_starved(struct read_piece *piece, uint64_t now_ns)
+{
+    struct storcli_file *file = piece->op->op.file;
+
+    if (now_ns < piece->deadline_ns || !only_absent_ones_can_help(piece))
+        return;
+    file->starved = true;
+    file->starved_up = candidates_up(piece);
+}
+
 static bool is_denied(const struct read_piece *piece)
 {
     unsigned n_denied = (unsigned)__builtin_popcount(piece->denied);
@@ -866,10 +901,13 @@ static void piece_step(struct read_piece *piece)
 
     if (n_in_state(piece, ASK_ANSWERED, true) >= piece->op->op.file->k &&
         resolve_all(piece)) {
+        piece->op->op.file->starved = false;
         piece_end(piece, 0);
         return;
     }
-    if (is_denied(piece) || now_ns >= piece->deadline_ns || is_settled(piece, now_ns)) {
+    if (is_denied(piece) || now_ns >= piece->deadline_ns || is_settled(piece, now_ns) ||
+        is_starved(piece, now_ns)) {
+        note_starved(piece, now_ns);
         piece_end(piece, piece->denied != 0 ? -EACCES : -EIO);
         return;
     }

@@ -459,6 +459,42 @@ static void too_few_storages_wait_and_go_on_when_they_return(void **state)
     fix_free(f);
 }
 
+/* One read(2) makes the kernel ask several times: not each of them waits for as long as one may. */
+static void a_file_that_is_out_of_reach_is_so_soon_the_second_time(void **state)
+{
+    struct fix *f = fix_new(1);
+    uint8_t *got = malloc(5 * BS);
+    int rc = NOT_DONE;
+    unsigned ms;
+
+    (void)state;
+    assert_non_null(got);
+    assert_int_equal(write_blocks(f, 1, 0, 5, BS), 0);
+    for (unsigned i = 0; i < 5; i++)
+        sim_storage_set(&f->net, i, i < 3 ? SIM_DOWN : SIM_HUNG);
+    assert_int_equal(read_ms(f, 1, 0, 5, BS, &ms), -EIO);
+    assert_in_range(ms, 19000, 21000);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(read_ms(f, 1, 0, 5, BS, &ms), -EIO);
+        assert_in_range(ms, 2500, 3500);
+    }
+    /* One comes, which is too few: there is hope again. */
+    storcli_read(f->file, 0, 5, got, NULL, on_done, &rc);
+    env_virtual_advance_ms(&f->v, 2000);
+    sim_storage_set(&f->net, 0, SIM_UP);
+    env_virtual_advance_ms(&f->v, 10000);
+    assert_int_equal(rc, NOT_DONE);
+    sim_storage_set(&f->net, 1, SIM_UP);
+    sim_storage_set(&f->net, 2, SIM_UP);
+    assert_true(wait_done(f, &rc) < 200);
+    assert_int_equal(rc, 0);
+    sim_storage_set(&f->net, 1, SIM_DOWN);
+    assert_int_equal(read_ms(f, 1, 0, 5, BS, &ms), -EIO);
+    assert_in_range(ms, 19000, 21000);
+    free(got);
+    fix_free(f);
+}
+
 static void too_few_storages_for_too_long_is_an_error(void **state)
 {
     struct fix *f = fix_new(1);
@@ -938,6 +974,7 @@ int main(void)
         cmocka_unit_test(without_spares_the_quorum_is_enough),
         cmocka_unit_test(too_few_storages_wait_and_go_on_when_they_return),
         cmocka_unit_test(too_few_storages_for_too_long_is_an_error),
+        cmocka_unit_test(a_file_that_is_out_of_reach_is_so_soon_the_second_time),
         cmocka_unit_test(a_storage_unknown_to_the_shell_is_as_if_down),
         cmocka_unit_test(full_storages),
         cmocka_unit_test(a_refused_capability),
