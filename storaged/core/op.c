@@ -17,7 +17,12 @@
 #include "common/log.h"
 #include "common/status.h"
 
-enum { SPACE_MAX_AGE_MS = 500, SPACE_RESERVE_MAX = 64 << 20, REPLY_MESSAGE_MAX = 65536 };
+enum {
+    SPACE_MAX_AGE_MS = 500,
+    SPACE_PLENTY = 1 << 30, /* nobody writes so much in SPACE_MAX_AGE_MS */
+    SPACE_RESERVE_MAX = 64 << 20,
+    REPLY_MESSAGE_MAX = 65536,
+};
 
 /* ---- the beginning and the end ---- */
 
@@ -656,13 +661,14 @@ uint64_t storage_space_left(const struct storage *st)
     return st->space_free > taken ? st->space_free - taken : 0;
 }
 
-/* What statfs said is good for half a second, and while much more than what is asked is left. */
+/* What statfs said is good for half a second while there is plenty, whoever else writes to the
+ * same device; near the end it is asked for every write, or the reserve would be gone. */
 static bool space_is_fresh(const struct storage *st, uint64_t len)
 {
     uint64_t age_ns = env_now_ns(st->env) - st->space_at_ns;
 
     return st->space_known && age_ns < SPACE_MAX_AGE_MS * UINT64_C(1000000) &&
-           storage_space_left(st) / 2 > len;
+           storage_space_left(st) > SPACE_PLENTY + len;
 }
 
 enum op_next op_space(struct op *op, uint64_t len)

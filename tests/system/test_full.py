@@ -1,0 +1,102 @@
+"""A disk that is full: the writer hears ENOSPC, nothing stored is harmed, and removing makes room again (I12).
+
+All of a cluster, exportd too, lies on one small ext4 in a file. That is the hardest case: storages that
+took the last byte would leave exportd unable to write down that something was removed.
+"""
+import errno
+import hashlib
+import os
+import random
+import subprocess
+
+import pytest
+
+MIB = 1 << 20
+DISK_MIB = 512
+
+
+@pytest.fixture
+def small(cluster, scratch):
+    """A cluster whose folder is on a file system of DISK_MIB."""
+    image, disk = os.path.join(scratch, "disk.img"), os.path.join(scratch, "disk")
+    os.mkdir(disk)
+    with open(image, "wb") as f:
+        f.truncate(DISK_MIB * MIB)
+    subprocess.run(["mkfs.ext4", "-q", "-m0", image], check=True)
+    r = subprocess.run(["mount", "-o", "loop", image, disk], stderr=subprocess.PIPE, text=True)
+    if r.returncode != 0:
+        pytest.skip("a file cannot be mounted by a loop device here: " + r.stderr.strip())
+    c = cluster(start=False)
+    c.dir = os.path.join(disk, "c")
+    c.up()
+    return c
+
+
+def write_until_full(path):
+    """Write MiB after MiB; returns the errno that ended it, wherever it was told."""
+    chunk = random.Random(1).randbytes(MIB)
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
+    try:
+        for i in range(2 * DISK_MIB):
+            if os.write(fd, chunk) != MIB:
+                break
+            if i % 16 == 15:
+                os.fsync(fd)
+        os.fsync(fd)
+    except OSError as e:
+        return e.errno
+    finally:
+        try:
+            os.close(fd)
+        except OSError as e:
+            assert e.errno == errno.ENOSPC
+    return 0
+
+
+def digest(path):
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
+def test_a_full_disk_is_told_harms_nothing_and_gets_room_again(small):
+    c = small
+    kept = random.Random(2).randbytes(24 * MIB)
+    with open(c.mnt + "/kept", "wb") as f:
+        f.write(kept)
+        os.fsync(f.fileno())
+    free_before = os.statvfs(c.mnt).f_bavail
+    assert write_until_full(c.mnt + "/big") == errno.ENOSPC
+    assert write_until_full(c.mnt + "/big2") == errno.ENOSPC  # at its creation, or later
+    c.remount()
+    assert digest(c.mnt + "/kept") == hashlib.sha256(kept).hexdigest()
+
+    # What needs no new space still works: bytes are overwritten, a file is renamed.
+    changed = random.Random(3).randbytes(24 * MIB)
+    fd = os.open(c.mnt + "/kept", os.O_WRONLY)
+    try:
+        assert os.pwrite(fd, changed, 0) == len(changed)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(c.mnt + "/kept", c.mnt + "/still-kept")
+    c.remount()
+    assert digest(c.mnt + "/still-kept") == hashlib.sha256(changed).hexdigest()
+
+    # Removing works without any room, and gives it back.
+    for name in ("big", "big2"):
+        if os.path.exists(c.mnt + "/" + name):
+            os.unlink(c.mnt + "/" + name)
+    c.wait_for(lambda: os.statvfs(c.mnt).f_bavail > free_before * 0.9, "the space to come back")
+    c.wait_for(lambda: write_some(c.mnt + "/again", kept), "writing to work again")
+    assert digest(c.mnt + "/again") == hashlib.sha256(kept).hexdigest()
+    for name in c.daemons():
+        c.restart(name)
+    c.wait_all_up()
+    assert digest(c.mnt + "/still-kept") == hashlib.sha256(changed).hexdigest()
+
+
+def write_some(path, data):
+    with open(path, "wb") as f:
+        f.write(data)
+        os.fsync(f.fileno())
+    return True
