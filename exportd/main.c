@@ -295,7 +295,7 @@ static int run(const char *config_path)
 
 /* ---- the command line ---- */
 
-const char *argp_program_version = "exportd (rozo) " ROZO_VERSION;
+const char *argp_program_version = "exportd " ROZO_VERSION;
 
 enum { EXIT_USAGE = 2 };
 
