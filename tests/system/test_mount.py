@@ -16,11 +16,12 @@ pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s
 
 
 def mount(c, mnt, *options, foreground=True):
-    """A rozomount of our own on mnt; returns the process once it serves (or has ended)."""
+    """A rozomount of our own on mnt, of two loops so that its end has more ways to go wrong than that of
+    other tests' mounts; returns the process once it serves (or has ended)."""
     with contextlib.suppress(FileExistsError):  # exist_ok would ask a dead mount
         os.mkdir(mnt)
     argv = [os.path.join(BIN, "rozomount"), c.dev_status()["exportd"] + "/main", mnt, "-o",
-            ",".join(["key=%s/etc/client.key" % c.dir, *options])]
+            ",".join(["key=%s/etc/client.key" % c.dir, "loops=2", *options])]
     if not foreground:
         return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
     p = subprocess.Popen(argv + ["-f"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

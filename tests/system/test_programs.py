@@ -106,3 +106,56 @@ def test_fio_verify(cluster, layout, engine):
             assert [j["error"] for j in jobs] == [0]
             assert jobs[0]["read"]["io_bytes"] > 0  # it did verify
             os.unlink(c.mnt + "/%s.0.0" % name)
+
+
+def tree_files(top, n):
+    """[(path, contents)]"""
+    return [("%s/d%d/e%d/f%d" % (top, i % 7, i % 31, i), b"%d" % i * (i % 5000)) for i in range(n)]
+
+
+def fill_tree(top, n):
+    for path, contents in tree_files(top, n):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as f:
+            f.write(contents)
+
+
+@pytest.mark.parametrize("loops", [2, 4])
+def test_parallel_work_on_several_loops(cluster, tmp_path, loops):
+    """Everything at once, so that requests hop between loops: no mismatch, no error, nothing left."""
+    c = cluster(layout=0, mount_options="loops=%d" % loops)
+    fsx = shutil.which("fsx") or os.path.expanduser("~/.cache/rozo-tests/bin/fsx")
+    fill_tree(c.mnt + "/tree", 600)
+    work = {
+        "fio": ["fio", "--name=v", "--directory=" + c.mnt, "--rw=randrw", "--bsrange=4k-128k",
+                "--blockalign=4k", "--size=12m", "--numjobs=3", "--verify=crc32c", "--verify_fatal=1",
+                "--fallocate=none", "--end_fsync=1", "--group_reporting"],
+        "direct": ["fio", "--name=d", "--directory=" + c.mnt, "--rw=randwrite", "--bs=64k", "--size=24m",
+                   "--ioengine=libaio", "--direct=1", "--iodepth=8", "--verify=crc32c", "--do_verify=1",
+                   "--verify_fatal=1", "--fallocate=none"],
+        "copies": ["sh", "-ec", "for i in 1 2 3; do cp -a '%s/tree' '%s/copy'; diff -r '%s/tree' '%s/copy'; "
+                   "rm -rf '%s/copy'; done" % ((c.mnt,) * 5)],
+        "find": ["sh", "-c", "for i in $(seq 30); do find '%s' -ls; cat /proc/self/mountinfo; "
+                 "df '%s'; done >/dev/null 2>&1; true" % ((c.mnt,) * 2)],
+        "renames": ["sh", "-ec", "mkdir '%s/r'; cd '%s/r'; for i in $(seq 150); do echo $i >a; mv a b$i; "
+                    "ln b$i c$i; setfattr -n user.x -v $i c$i; test $(cat c$i) = $i; truncate -s 3 b$i; "
+                    "rm b$i; done; test $(ls | wc -l) = 150" % ((c.mnt,) * 2)],
+    }
+    if os.path.exists(fsx):
+        for seed in (11, 12):
+            work["fsx-%d" % seed] = [fsx, "-N", "4000", "-S", str(seed), "-P", str(tmp_path),
+                                     "%s/fsx-%d" % (c.mnt, seed)]
+    running = {name: subprocess.Popen(cmd, cwd="/tmp", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+               for name, cmd in work.items()}
+    failed = {}
+    for name, p in running.items():
+        out = p.communicate(timeout=500)[0]
+        if p.returncode != 0:
+            failed[name] = out[-3000:]
+    assert not failed
+    c.remount()
+    for path, contents in tree_files(c.mnt + "/tree", 600):
+        with open(path, "rb") as f:
+            assert f.read() == contents, path
+    run("rm", "-rf", *[os.path.join(c.mnt, name) for name in os.listdir(c.mnt)])
+    assert os.listdir(c.mnt) == []
