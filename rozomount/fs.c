@@ -7,6 +7,8 @@
 enum {
     BACKGROUND_MAX = 256, /* asynchronous requests (read-ahead, AIO) under way */
     CONGESTED = 192,
+    /* FUSE of Linux 6.14: from then on a direct write leaves no older pages behind. */
+    MINOR_DIRECT_WRITE = 42,
 };
 
 static void fs_init(void *userdata, struct fuse_conn_info *conn)
@@ -15,8 +17,9 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
         FUSE_CAP_ASYNC_READ | FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_DONT_MASK |
         FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_DIO |
         FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_POSIX_ACL | FUSE_CAP_CACHE_SYMLINKS;
+    struct loop *loop = userdata;
 
-    (void)userdata;
+    loop->mount->direct_writes = conn->proto_minor >= MINOR_DIRECT_WRITE;
     /* Not AUTO_INVAL_DATA: it would drop the pages at every write of our own. Others' writes
      * we see ourselves (node.c) and drop the pages then. Not WRITEBACK_CACHE: strictness. */
     conn->want = conn->capable & wanted;

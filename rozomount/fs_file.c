@@ -58,8 +58,11 @@ void handle_free(struct loop *loop, struct handle *handle)
 static void open_set_handle(struct op *op)
 {
     op->handle = handle_new(op->loop, op->node);
+    op->handle->direct = op->loop->mount->direct_writes &&
+                         (op->fi.flags & O_ACCMODE) == O_WRONLY; /* cannot be mapped */
     op->node = NULL;
     op->fi.fh = (uintptr_t)op->handle;
+    op->fi.direct_io = op->handle->direct;
     op->fi.keep_cache = op->keep_cache;
 }
 
@@ -83,6 +86,7 @@ static void on_opened(struct op *op, int rc)
     }
     if (rc == 0) {
         op->keep_cache = node_cache_is_fresh(op->node, &op->entry.attr);
+        node_note_mode(op->node, op->entry.attr.mode);
         rc = md_user_errno(node_adopt(op->node, &op->entry, true));
     } else if (!asked) {
         node_count_unanswered(op->node);
@@ -134,6 +138,9 @@ static void created_with_node(struct op *op)
         return;
     }
     op_fill_entry(op, &e);
+    node_note_mode(op->node, op->entry.attr.mode);
+    if (!op->entry.existed)
+        node_note_no_capability(op->node);
     open_set_handle(op);
     req = op->req;
     op->req = NULL;
@@ -262,7 +269,7 @@ static unsigned write_flags(const struct fuse_file_info *fi)
     return flags;
 }
 
-static void write_on_owner(struct op *op)
+static void write_unprivileged(struct op *op)
 {
     struct file *file = op_file(op);
     unsigned flags = write_flags(&op->fi);
@@ -272,6 +279,14 @@ static void write_on_owner(struct op *op)
         op->loop->nodes.config.invalidate != NULL)
         op->loop->nodes.config.invalidate(op->loop->nodes.config.arg, op->ino);
     file_write(file, op->offset, &op->iov, 1, flags, on_written, op);
+}
+
+static void write_on_owner(struct op *op)
+{
+    if (op->handle->direct)
+        op_drop_privileges(op, write_unprivileged);
+    else
+        write_unprivileged(op);
 }
 
 void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *bufv, off_t off,

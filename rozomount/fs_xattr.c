@@ -5,6 +5,7 @@
  *         stored: rozo.locate is made up when asked for (locate.c), the rest is not there.
  */
 #include <errno.h>
+#include <linux/xattr.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/xattr.h>
@@ -17,6 +18,11 @@ enum { GROUPS_MAX = 1024 };
 static bool name_is_virtual(const char *name)
 {
     return strncmp(name, "rozo.", 5) == 0;
+}
+
+static bool name_is_capability(const char *name)
+{
+    return strcmp(name, XATTR_NAME_CAPS) == 0;
 }
 
 /* Answer with a value, or with its length when the caller only asked for that. */
@@ -52,6 +58,30 @@ static void on_got_xattr(struct op *op, int rc)
     rozo__md_getxattr_resp__free_unpacked(msg, NULL);
 }
 
+static void on_got_capability(struct op *op, int rc)
+{
+    struct node *node = node_find(&op->loop->nodes, op->ino);
+
+    if (rc == -ENODATA && node != NULL)
+        node_note_no_capability(node);
+    on_got_xattr(op, rc);
+}
+
+/* The kernel asks before every write through its pages. */
+static void getxattr_capability(struct op *op)
+{
+    const struct node *node = node_find(&op->loop->nodes, op->ino);
+    Rozo__MdGetxattrReq msg = ROZO__MD_GETXATTR_REQ__INIT;
+
+    if (node != NULL && env_now_ns(&op->loop->env.env) < node->no_capability_until_ns) {
+        op_reply_err(op, -ENODATA);
+        return;
+    }
+    msg.ino = op->ino;
+    msg.name = bytes_of(XATTR_NAME_CAPS);
+    op_ask(op, ROZO__OP__MD_GETXATTR, &msg.base, on_got_capability);
+}
+
 void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
     struct op *op = op_begin(req);
@@ -63,6 +93,8 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
         fs_locate(op);
     } else if (name_is_virtual(name)) {
         op_reply_err(op, -ENODATA);
+    } else if (name_is_capability(name)) {
+        op_goto_owner(op, ino, getxattr_capability);
     } else {
         msg.ino = ino;
         msg.name = bytes_of(name);
@@ -107,6 +139,16 @@ static void on_set_xattr(struct op *op, int rc)
     op_reply_err(op, rc);
 }
 
+/* On the owner. */
+static void on_set_capability(struct op *op, int rc)
+{
+    struct node *node = node_find(&op->loop->nodes, op->ino);
+
+    if (node != NULL)
+        node->no_capability_until_ns = 0;
+    on_set_xattr(op, rc);
+}
+
 /* op->memory is the value, op->size its length, op->plus: the set-gid bit must go. */
 static void setxattr_ask(struct op *op)
 {
@@ -117,7 +159,8 @@ static void setxattr_ask(struct op *op)
     msg.value = (ProtobufCBinaryData){ .len = op->size, .data = op->memory };
     msg.flags = op->flags;
     msg.kill_sgid = op->plus;
-    op_ask(op, ROZO__OP__MD_SETXATTR, &msg.base, on_set_xattr);
+    op_ask(op, ROZO__OP__MD_SETXATTR, &msg.base,
+           name_is_capability(op->name) ? on_set_capability : on_set_xattr);
 }
 
 static bool caller_is_in_group(struct op *op, gid_t gid)
@@ -172,6 +215,8 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
     if (strcmp(name, "system.posix_acl_access") == 0 && op->uid != 0) {
         msg.ino = ino;
         op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_attr_for_acl);
+    } else if (name_is_capability(name)) {
+        op_goto_owner(op, ino, setxattr_ask);
     } else {
         setxattr_ask(op);
     }

@@ -16,6 +16,8 @@
 #include "common/log.h"
 #include "rozomount/mem.h"
 
+enum { PRIVILEGES_NS = 1000000000 }; /* as long as the kernel believes attributes */
+
 /* What we remember of an inode that is not in use, for the kernel's pages that may be. */
 struct closed_node {
     uint64_t ino;
@@ -116,6 +118,7 @@ static void node_foreign_change(struct node *node, const struct md_attr *attr)
 {
     bool data = attr->size != node->seen.size || attr->mtime_ns != node->seen.mtime_ns;
 
+    node->mode_until_ns = node->no_capability_until_ns = 0;
     seen_set(&node->seen, attr);
     if (!data)
         return;
@@ -134,6 +137,7 @@ void node_change_answered(struct node *node, const struct md_attr *attr)
 {
     assert(node->n_changing != 0);
     node->n_changing--;
+    node->mode_until_ns = 0;
     if (attr == NULL) { /* it may have happened, or not */
         node->seen.valid = false;
         return;
@@ -175,6 +179,17 @@ bool node_cache_is_fresh(struct node *node, const struct md_attr *attr)
         file_drop_cache(node->file);
     seen_set(&node->seen, attr);
     return fresh;
+}
+
+void node_note_mode(struct node *node, uint32_t mode)
+{
+    node->mode = mode;
+    node->mode_until_ns = env_now_ns(node->nodes->env) + PRIVILEGES_NS;
+}
+
+void node_note_no_capability(struct node *node)
+{
+    node->no_capability_until_ns = env_now_ns(node->nodes->env) + PRIVILEGES_NS;
 }
 
 void node_overlay(const struct node *node, struct stat *st)

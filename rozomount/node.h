@@ -51,6 +51,10 @@ struct node {
     bool synced;         /* a durable WROTE was answered since node_begin_sync() */
     unsigned n_changing; /* our own changes under way at exportd */
     struct seen seen;
+    /* Privileges that a write takes away, as exportd told us shortly ago. */
+    uint32_t mode;
+    uint64_t mode_until_ns;          /* then mode is too old */
+    uint64_t no_capability_until_ns; /* there is no security.capability; then ask again */
     struct file_meta meta;
     struct list_node waiters;
     UT_hash_handle hh;
@@ -107,6 +111,11 @@ void node_note_attr(struct node *node, const struct md_attr *attr);
  * node_adopt().
  */
 bool node_cache_is_fresh(struct node *node, const struct md_attr *attr);
+
+/** exportd just told us the mode. */
+void node_note_mode(struct node *node, uint32_t mode);
+/** exportd just told us that there is no security.capability. */
+void node_note_no_capability(struct node *node);
 
 /** What this client knows better than exportd: size and times of data on its way. */
 void node_overlay(const struct node *node, struct stat *st);

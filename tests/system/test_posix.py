@@ -69,3 +69,61 @@ def test_fsx(cluster_shared, tmp_path, seed):
     r = subprocess.run([tool("fsx"), "-N", "20000", "-S", str(seed), "-P", str(tmp_path), path],
                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
     assert r.returncode == 0, r.stdout[-4000:]
+
+
+CAPABILITY = bytes.fromhex("0100000200040000000000000000000000000000")
+NOBODY = 65534
+
+
+def write_as_nobody(path, flags, before_second=lambda: None):
+    """Two writes of nobody to path; before_second() is called, as root, between them."""
+    go, went = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            fd = os.open(path, flags)
+            os.write(fd, b"one")
+            os.write(went[1], b".")
+            os.read(go[0], 1)
+            os.write(fd, b"two")
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.close(went[1])
+    assert os.read(went[0], 1) == b"."
+    before_second()
+    os.write(go[1], b".")
+    assert os.waitpid(pid, 0)[1] == 0
+    for end in (go[0], go[1], went[0]):
+        os.close(end)
+
+
+@pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC])
+def test_a_write_takes_privileges_away(cluster_shared, flags):
+    c = cluster_shared
+    let_others_in(c.mnt)
+    path = os.path.join(c.mnt, "privileged-%d" % flags)
+
+    def give():
+        os.chmod(path, 0o6777)
+        os.setxattr(path, "security.capability", CAPABILITY)
+
+    def privileges():
+        return os.stat(path).st_mode & 0o6000, os.listxattr(path)
+
+    open(path, "w").close()
+    give()
+    write_as_nobody(path, flags)
+    assert privileges() == (0, [])
+    write_as_nobody(path, flags, give)  # they came while it was open
+    assert privileges() == (0, [])
+    give()
+    fd = os.open(path, flags)
+    os.write(fd, b"root")
+    assert privileges() == (0o6000, [])
+    give()
+    os.write(fd, b"root")
+    assert privileges() == (0o6000, [])
+    os.close(fd)

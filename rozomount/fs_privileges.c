@@ -1,0 +1,122 @@
+/*
+ * fs_privileges.c - what a write takes from a file: set-id bits and the file's capability.
+ *
+ * In:     op_drop_privileges(), on the owner of the inode. Out: md calls, then the write.
+ * Keeps:  bytes of a write past the kernel's pages are taken in only when, as exportd said at most
+ *         a second ago and we know of no change since, no privilege would go with them.
+ */
+#include <errno.h>
+#include <linux/xattr.h>
+#include <sys/xattr.h>
+
+#include "rozomount/face.h"
+
+static void drop_step(struct op *op);
+
+static bool has_set_id(uint32_t mode)
+{
+    const uint32_t set_gid = S_ISGID | S_IXGRP; /* set-gid alone means something else */
+
+    return (mode & S_ISUID) != 0 || (mode & set_gid) == set_gid;
+}
+
+static bool answer_is_ours(struct op *op)
+{
+    return md_decode_entry(&op->call, &op->entry) == 0 && op->entry.attr.ino == op->ino;
+}
+
+static void drop_failed(struct op *op, int rc)
+{
+    op_reply_err(op, rc == -ENOENT ? -ESTALE : rc);
+}
+
+static void on_mode(struct op *op, int rc)
+{
+    if (rc == 0 && !answer_is_ours(op))
+        rc = -EIO;
+    if (rc != 0) {
+        drop_failed(op, rc);
+        return;
+    }
+    node_note_mode(op->handle->node, op->entry.attr.mode);
+    drop_step(op);
+}
+
+static void on_capability_gone(struct op *op, int rc)
+{
+    if (rc != 0 && rc != -ENODATA) {
+        drop_failed(op, rc);
+        return;
+    }
+    node_note_no_capability(op->handle->node);
+    drop_step(op);
+}
+
+static void on_capability(struct op *op, int rc)
+{
+    Rozo__MdRemovexattrReq msg = ROZO__MD_REMOVEXATTR_REQ__INIT;
+
+    if (rc != 0) {
+        on_capability_gone(op, rc);
+        return;
+    }
+    msg.ino = op->ino;
+    msg.name = bytes_of(XATTR_NAME_CAPS);
+    op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base, on_capability_gone);
+}
+
+/* The kernel must not go on believing in the old mode. */
+static void on_set_id_gone(struct op *op, int rc)
+{
+    struct nodes *nodes = &op->loop->nodes;
+
+    if (rc == 0 && !answer_is_ours(op))
+        rc = -EIO;
+    node_change_answered(op->handle->node, rc == 0 ? &op->entry.attr : NULL);
+    if (rc != 0) {
+        drop_failed(op, rc);
+        return;
+    }
+    node_note_mode(op->handle->node, op->entry.attr.mode);
+    if (nodes->config.invalidate != NULL)
+        nodes->config.invalidate(nodes->config.arg, op->ino);
+    drop_step(op);
+}
+
+static void drop_set_id(struct op *op)
+{
+    Rozo__MdSetattrReq msg = ROZO__MD_SETATTR_REQ__INIT;
+
+    msg.ino = op->ino;
+    msg.valid = ROZO__SETATTR_BITS__SET_KILL_SUIDGID;
+    node_change_sent(op->handle->node);
+    op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_set_id_gone);
+}
+
+/* After each answer: what else is not known, or not gone? */
+static void drop_step(struct op *op)
+{
+    const struct node *node = op->handle->node;
+    uint64_t now_ns = env_now_ns(&op->loop->env.env);
+    Rozo__MdGetattrReq get = ROZO__MD_GETATTR_REQ__INIT;
+    Rozo__MdGetxattrReq getx = ROZO__MD_GETXATTR_REQ__INIT;
+
+    if (now_ns >= node->mode_until_ns) {
+        get.ino = op->ino;
+        op_ask(op, ROZO__OP__MD_GETATTR, &get.base, on_mode);
+    } else if (now_ns >= node->no_capability_until_ns) {
+        getx.ino = op->ino;
+        getx.name = bytes_of(XATTR_NAME_CAPS);
+        op_ask(op, ROZO__OP__MD_GETXATTR, &getx.base, on_capability);
+    } else if (op->uid != 0 && has_set_id(node->mode)) {
+        drop_set_id(op);
+    } else {
+        op->step(op);
+    }
+}
+
+void op_drop_privileges(struct op *op, void (*step)(struct op *op))
+{
+    op->step = step;
+    drop_step(op);
+}
