@@ -134,6 +134,7 @@ struct rpc_call {
     uint16_t op;
     enum rpc_role role;
     uint64_t session;   /* from the frame; 0 before a session is open */
+    uint64_t id;        /* from the frame; the same when its sender sends it again */
     uint64_t conn_id;   /* unique in this process for the connection it came on */
     const uint8_t *msg; /* packed message, the call's */
     size_t msg_len;

@@ -58,7 +58,7 @@ struct sent {
     bool is_out;     /* the request has left, out is not in link->conn.out */
     bool has_placed; /* place() was asked: no second answer can be taken */
     int rc;          /* SENT_FAILED, or what place() said */
-    uint64_t id;     /* of this attempt */
+    uint64_t id;     /* the same for every attempt, so that the peer recognises it */
     uint64_t order;  /* of arrival */
     uint64_t bytes;  /* counted against queue_max */
     struct env_timer deadline;
@@ -110,7 +110,8 @@ struct channel {
     unsigned last_link; /* for turns among equals */
     uint32_t probe_ms;
     uint64_t queue_max, bytes; /* with the links */
-    uint64_t session, next_id, next_order;
+    uint64_t session, next_order;
+    uint64_t next_id; /* begins anywhere: channels of one session do not share ids */
     struct list_node waiting; /* by order */
     struct list_node failed;
     struct sent *buckets[N_BUCKETS]; /* requests on links by id */
@@ -372,7 +373,7 @@ static void sent_start(struct sent *s, struct link *l)
     struct frame frame = {
         .kind = FRAME_REQUEST,
         .op = rq->op,
-        .id = ++ch->next_id,
+        .id = s->id,
         .session = ch->session,
         .msg_len = (uint32_t)rq->msg_len,
     };
@@ -384,7 +385,6 @@ static void sent_start(struct sent *s, struct link *l)
     list_add_tail(&l->sent, &s->node);
     s->state = SENT_ON_LINK;
     s->link = l;
-    s->id = frame.id;
     s->is_out = false;
     s->out = (struct conn_out){
         .head = s->head,
@@ -453,6 +453,7 @@ static void channel_send(struct rpc_channel *base, struct rpc_request *rq)
     rq->answer_payload_len = 0;
     s->rq = rq;
     s->ch = ch;
+    s->id = ++ch->next_id;
     s->order = ch->next_order++;
     s->bytes = REQUEST_OVERHEAD + rq->msg_len + payload_len;
     env_timer_init(&s->deadline, on_deadline);
@@ -1017,6 +1018,7 @@ static void channel_init(struct channel *ch, struct env_uv *env,
         memcpy(ch->cluster_id, config->cluster_id, sizeof(ch->cluster_id));
     ch->probe_ms = config->probe_ms != 0 ? config->probe_ms : PROBE_MS_DEFAULT;
     ch->queue_max = config->queue_max != 0 ? config->queue_max : QUEUE_MAX_DEFAULT;
+    env_random(&ch->e->env, &ch->next_id, sizeof(ch->next_id));
     ch->pool.idle_max_bytes = POOL_IDLE_MAX;
     ch->task.fn = on_channel_task;
     list_init(&ch->waiting);

@@ -305,6 +305,7 @@ static struct server_call *call_new(struct server_conn *sc, const uint8_t *msg)
             .op = f->op,
             .role = sc->hello.role,
             .session = f->session,
+            .id = f->id,
             .conn_id = sc->id,
             .msg = call->msg,
             .msg_len = f->msg_len,

@@ -648,6 +648,7 @@ static void requests_survive_a_restart_of_the_server(void **state)
     struct fixture f;
     struct ask a = { 0 }, b = { 0 };
     unsigned n_up = 0;
+    uint64_t id;
     uint16_t port;
     bool up = false;
 
@@ -658,6 +659,7 @@ static void requests_survive_a_restart_of_the_server(void **state)
     port = rpc_server_port(f.server, 0);
     ask_send(&f, &a, OP_HOLD, "a", 500000);
     WAIT_FOR(&f, f.n_held == 1);
+    id = f.held[0]->id;
     server_close(&f); /* the call is still held */
     ask_send(&f, &b, OP_ECHO, "b", 5000);
     pass_ms(&f, 20);
@@ -671,6 +673,7 @@ static void requests_survive_a_restart_of_the_server(void **state)
     free(b.got);
     assert_true(up);
     WAIT_FOR(&f, f.n_held == 2); /* sent again */
+    assert_true(f.held[1]->id == id);
     assert_int_equal(f.held[1]->payload_len, 500000);
     assert_memory_equal(f.held[1]->payload, f.big, 500000);
     rpc_reply_status(f.held[1], 0);
