@@ -4,7 +4,7 @@
  * In:     exportd_handle(), from the rpc server; the tick.
  * Out:    handlers of md.c and ad.c; rpc_reply(), once for every call.
  * Keeps:  I4: while anything is not committed, no answer leaves; with `sync`, not before it is on
- *         stable storage. I8: a message is decoded and every field checked before it means
+ *         stable storage. A request that comes again is not done again, see replies.h. I8: a message is decoded and every field checked before it means
  *         anything. I9: answers that wait are counted, and more are told BUSY.
  */
 #include "exportd/core/exportd.h"
@@ -34,21 +34,25 @@ struct answer {
     uint8_t msg[];
 };
 
-static int answer_pack(const ProtobufCMessage *msg, struct answer **out)
+static int answer_new(size_t len, struct answer **out)
 {
-    size_t len = msg == NULL ? 0 : protobuf_c_message_get_packed_size(msg);
-    struct answer *a;
+    struct answer *a = malloc(sizeof(*a) + len);
 
-    if (len > RPC_MSG_MAX)
-        return -EOVERFLOW;
-    a = malloc(sizeof(*a) + len);
     if (a == NULL)
         return -ENOMEM;
     a->len = len;
-    if (msg != NULL)
-        protobuf_c_message_pack(msg, a->msg);
     *out = a;
     return 0;
+}
+
+static int answer_pack(const ProtobufCMessage *msg, struct answer **out)
+{
+    size_t len = msg == NULL ? 0 : protobuf_c_message_get_packed_size(msg);
+    int rc = len > RPC_MSG_MAX ? -EOVERFLOW : answer_new(len, out);
+
+    if (rc == 0 && msg != NULL)
+        protobuf_c_message_pack(msg, (*out)->msg);
+    return rc;
 }
 
 int op_pack(struct op *op, const ProtobufCMessage *msg)
@@ -113,6 +117,7 @@ enum handler_flags {
     NEEDS_SESSION = 2,
     CHANGES = 4, /* not for read-only sessions, nor after the store has failed */
     GROWS = 8,   /* not when the disk below the store is nearly full (I12) */
+    ONCE = 16, /* done twice is not the same: a request that comes again is recognised */
 };
 
 struct handler {
@@ -140,22 +145,22 @@ static const struct handler handlers[] = {
     MD(CLOSE_SESSION, close_session, close_session, 0),
     MD(LOOKUP, lookup, lookup, 0),
     MD(GETATTR, getattr, getattr, 0),
-    MD(SETATTR, setattr, setattr, CHANGES),
-    MD(CREATE, create, create, CHANGES | GROWS),
-    MD(UNLINK, unlink, unlink, CHANGES),
-    MD(RMDIR, rmdir, rmdir, CHANGES),
-    MD(LINK, link, link, CHANGES | GROWS),
-    MD(RENAME, rename, rename, CHANGES),
+    MD(SETATTR, setattr, setattr, CHANGES | ONCE),
+    MD(CREATE, create, create, CHANGES | GROWS | ONCE),
+    MD(UNLINK, unlink, unlink, CHANGES | ONCE),
+    MD(RMDIR, rmdir, rmdir, CHANGES | ONCE),
+    MD(LINK, link, link, CHANGES | GROWS | ONCE),
+    MD(RENAME, rename, rename, CHANGES | ONCE),
     MD(READLINK, readlink, readlink, 0),
     MD(READDIR, readdir, readdir, 0),
-    MD(OPEN, open, open, 0),
-    MD(CLOSE, close, close, 0),
+    MD(OPEN, open, open, ONCE),
+    MD(CLOSE, close, close, ONCE),
     MD(WROTE, wrote, wrote, CHANGES),
     MD(TRUNCATED, truncated, truncated, CHANGES),
     MD(GETXATTR, getxattr, getxattr, 0),
-    MD(SETXATTR, setxattr, setxattr, CHANGES | GROWS),
+    MD(SETXATTR, setxattr, setxattr, CHANGES | GROWS | ONCE),
     MD(LISTXATTR, listxattr, listxattr, 0),
-    MD(REMOVEXATTR, removexattr, removexattr, CHANGES),
+    MD(REMOVEXATTR, removexattr, removexattr, CHANGES | ONCE),
     MD(STATFS, statfs, statfs, 0),
     MD(SYNC, sync, sync, 0),
     AD(STATUS, status, status, 0),
@@ -200,28 +205,57 @@ static void arena_free(void *data, void *p)
         free(p);
 }
 
-/* May this call be made at all, now, by this one? */
+/* Whose call is it? */
+static int op_find_session(struct op *op, const struct handler *h)
+{
+    if ((h->flags & NEEDS_NODE) != 0 && op->call->role != RPC_ROLE_NODE)
+        return -EACCES;
+    if ((h->flags & NEEDS_SESSION) == 0)
+        return 0;
+    op->session = session_find(op->x, op->call->session);
+    if (op->session == NULL)
+        return -ESRCH;
+    session_touch(op->x, op->session);
+    op->export = op->session->export;
+    op->fs = &op->export->fs;
+    return 0;
+}
+
+/* May this call be made now? */
 static int op_admit(struct op *op, const struct handler *h)
 {
     struct exportd *x = op->x;
 
-    if ((h->flags & NEEDS_NODE) != 0 && op->call->role != RPC_ROLE_NODE)
-        return -EACCES;
     if (x->stopping || x->n_answers >= ANSWERS_MAX)
         return -EBUSY;
-    if ((h->flags & NEEDS_SESSION) != 0) {
-        op->session = session_find(x, op->call->session);
-        if (op->session == NULL)
-            return -ESRCH;
-        session_touch(x, op->session);
-        op->export = op->session->export;
-        op->fs = &op->export->fs;
-        if ((h->flags & CHANGES) != 0 && op->session->read_only)
-            return -EROFS;
-    }
+    if ((h->flags & CHANGES) != 0 && op->session != NULL && op->session->read_only)
+        return -EROFS;
     if ((h->flags & GROWS) != 0 && x->space_low)
         return -ENOSPC;
     return (h->flags & CHANGES) != 0 ? store_error(x->store) : 0;
+}
+
+/* Done already. What was not stored since then is lost, and must not be told of. */
+static int op_answer_again(struct op *op, const struct reply *before)
+{
+    int rc = store_error(op->x->store);
+
+    if (rc == 0)
+        rc = answer_new(before->len, &op->answer);
+    if (rc != 0)
+        return rc;
+    if (before->len > 0)
+        memcpy(op->answer->msg, before->msg, before->len);
+    op->sync = before->sync;
+    return before->rc;
+}
+
+static void op_remember(struct op *op, int rc)
+{
+    const struct answer *a = op->answer;
+
+    replies_keep(&op->session->replies, op->call, rc, op->sync, a == NULL ? NULL : a->msg,
+                 a == NULL ? 0 : a->len, env_now_ns(op->x->env));
 }
 
 static int op_run(struct op *op)
@@ -229,9 +263,17 @@ static int op_run(struct op *op)
     const struct handler *h = handler_find(op->call->op);
     struct arena arena;
     ProtobufCAllocator allocator = { arena_alloc, arena_free, &arena };
+    const struct reply *before;
     ProtobufCMessage *req;
-    int rc = h == NULL ? -ENOSYS : op_admit(op, h);
+    int rc = h == NULL ? -ENOSYS : op_find_session(op, h);
 
+    if (rc != 0)
+        return rc;
+    before =
+        (h->flags & ONCE) != 0 ? replies_find(&op->session->replies, op->call) : NULL;
+    if (before != NULL)
+        return op_answer_again(op, before);
+    rc = op_admit(op, h);
     if (rc != 0)
         return rc;
     arena.used = 0;
@@ -240,6 +282,8 @@ static int op_run(struct op *op)
         return -EBADMSG;
     rc = h->fn(op, req);
     protobuf_c_message_free_unpacked(req, &allocator);
+    if ((h->flags & ONCE) != 0)
+        op_remember(op, rc);
     return rc;
 }
 

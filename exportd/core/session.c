@@ -83,6 +83,7 @@ int session_open(struct exportd *x, struct export *e, uint64_t id, const char *c
             return -ENOMEM;
         while (id == 0 || session_find(x, id) != NULL)
             env_random(x->env, &id, sizeof(id));
+        replies_init(&s->replies);
         s->id = id;
         s->export = e;
         e->n_sessions++;
@@ -192,6 +193,7 @@ void session_end(struct exportd *x, struct session *s)
     }
     s->export->n_sessions--;
     HASH_DEL(x->sessions, s);
+    replies_free(&s->replies);
     free(s);
 }
 
@@ -254,6 +256,7 @@ void sessions_tick(struct exportd *x)
 
     HASH_ITER(hh, x->sessions, s, tmp)
     {
+        replies_trim(&s->replies, now_ns);
         if (now_ns <= s->expires_ns)
             continue;
         log_warn("session %016llx: %s has been silent for %u ms: ended",
@@ -274,6 +277,7 @@ void sessions_free(struct exportd *x)
         HASH_ITER(hh, s->refs, f, next)
         open_file_free(&s->refs, f);
         HASH_DEL(x->sessions, s);
+        replies_free(&s->replies);
         free(s);
     }
     LIST_FOREACH(node, &x->exports) {

@@ -17,6 +17,7 @@
 #include "common/list.h"
 #include "exportd/core/exportd.h"
 #include "exportd/core/fs.h"
+#include "exportd/core/replies.h"
 
 enum {
     CLUSTER_ID_BYTES = 16,
@@ -171,6 +172,7 @@ struct session {
     bool read_only;
     uint64_t expires_ns;
     struct open_file *refs; /* owned */
+    struct replies replies;
     UT_hash_handle hh;
 };
 

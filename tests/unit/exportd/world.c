@@ -364,6 +364,7 @@ void world_send(struct world *w, unsigned op, enum rpc_role role, uint64_t sessi
         .op = (uint16_t)op,
         .role = role,
         .session = session,
+        .id = w->again_id != 0 ? w->again_id : ++w->n_ids,
         .msg = tc->msg,
         .msg_len = len,
     };

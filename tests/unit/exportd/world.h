@@ -43,6 +43,8 @@ struct world {
     struct fake_storage storages[WORLD_STORAGES_MAX];
     struct list_node channels;
     uint64_t session;
+    uint64_t n_ids;    /* each request has its own, ... */
+    uint64_t again_id; /* ... but for this one, when it is not 0 */
     unsigned n_unanswered;
     void (*run)(struct world *w); /* let things happen until an answer comes */
 };

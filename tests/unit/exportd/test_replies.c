@@ -1,0 +1,341 @@
+/*
+ * test_replies.c - requests that come twice, as after a broken connection, are done once.
+ *
+ * Method: each request is sent, and sent again with its id after something happened that would make
+ * it do harm, or fail; the second answer is the first one to the last byte.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "exportd/core/replies.h"
+#include "tests/unit/exportd/world.h"
+
+static struct world w;
+
+static int setup(void **state)
+{
+    (void)state;
+    world_open(&w, 9);
+    world_start(&w);
+    world_make_export(&w, 4, 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+/* A request kept, to be sent as often as one likes. */
+struct sent {
+    unsigned op;
+    uint64_t id, session;
+    size_t len;
+    uint8_t msg[1024];
+    struct answer_got first;
+};
+
+static void send(struct sent *s, struct answer_got *got)
+{
+    w.again_id = s->id;
+    world_send(&w, s->op, RPC_ROLE_CLIENT, s->session, s->msg, s->len, got);
+    w.again_id = 0;
+    for (unsigned i = 0; !got->came; i++) {
+        assert_true(i < 1000);
+        env_virtual_run_posted(&w.env);
+        if (!got->came)
+            env_virtual_advance_ms(&w.env, 1);
+    }
+}
+
+static struct sent first(unsigned op, const ProtobufCMessage *req, unsigned status)
+{
+    struct sent s = { .op = op, .id = 1000000 + ++w.n_ids, .session = w.session };
+
+    s.len = protobuf_c_message_get_packed_size(req);
+    assert_true(s.len <= sizeof(s.msg));
+    protobuf_c_message_pack(req, s.msg);
+    send(&s, &s.first);
+    assert_int_equal(s.first.status, status);
+    return s;
+}
+
+/* Ends with s. */
+static void again(struct sent *s)
+{
+    struct answer_got got;
+
+    send(s, &got);
+    assert_int_equal(got.status, s->first.status);
+    assert_int_equal(got.len, s->first.len);
+    if (got.len > 0)
+        assert_memory_equal(got.msg, s->first.msg, got.len);
+    free(got.msg);
+    free(s->first.msg);
+}
+
+static ProtobufCBinaryData bytes(const char *text)
+{
+    return (ProtobufCBinaryData){ strlen(text), (uint8_t *)(uintptr_t)text };
+}
+
+static struct sent mkdir_once(const char *name, unsigned status)
+{
+    Rozo__MdCreateReq req = ROZO__MD_CREATE_REQ__INIT;
+
+    req.parent = 1;
+    req.name = bytes(name);
+    req.mode = S_IFDIR | 0755;
+    req.exclusive = true;
+    return first(ROZO__OP__MD_CREATE, &req.base, status);
+}
+
+static struct sent unlink_once(const char *name, unsigned status)
+{
+    Rozo__MdUnlinkReq req = ROZO__MD_UNLINK_REQ__INIT;
+
+    req.parent = 1;
+    req.name = bytes(name);
+    return first(ROZO__OP__MD_UNLINK, &req.base, status);
+}
+
+static void test_names(void **state)
+{
+    Rozo__MdLinkReq link = ROZO__MD_LINK_REQ__INIT;
+    Rozo__MdRenameReq rename = ROZO__MD_RENAME_REQ__INIT;
+    Rozo__MdRmdirReq rmdir = ROZO__MD_RMDIR_REQ__INIT;
+    struct sent s = mkdir_once("d", ROZO__STATUS__OK);
+    struct seen a, b;
+
+    (void)state;
+    again(&s);
+    s = mkdir_once("d", ROZO__STATUS__EXISTS); /* another request is another matter */
+    OK(t_rmdir(&w, 1, "d"));
+    again(&s); /* what was refused stays so */
+    IS(NOT_FOUND, t_lookup(&w, 1, "d", NULL));
+
+    OK(t_create(&w, 1, "f", S_IFREG | 0644, &a));
+    link.ino = a.ino;
+    link.parent = 1;
+    link.name = bytes("g");
+    s = first(ROZO__OP__MD_LINK, &link.base, ROZO__STATUS__OK);
+    again(&s);
+    OK(t_getattr(&w, a.ino, &a));
+    assert_int_equal(a.nlink, 2);
+
+    s = unlink_once("g", ROZO__STATUS__OK);
+    OK(t_create(&w, 1, "g", S_IFREG | 0644, &b)); /* somebody else's */
+    again(&s);
+    OK(t_lookup(&w, 1, "g", NULL));
+
+    rename.parent = rename.new_parent = 1;
+    rename.name = bytes("f");
+    rename.new_name = bytes("h");
+    s = first(ROZO__OP__MD_RENAME, &rename.base, ROZO__STATUS__OK);
+    OK(t_create(&w, 1, "f", S_IFREG | 0644, NULL));
+    again(&s);
+    OK(t_lookup(&w, 1, "f", NULL));
+    OK(t_lookup(&w, 1, "h", &b));
+    assert_true(b.ino == a.ino);
+    rename.flags = 2; /* exchange */
+    s = first(ROZO__OP__MD_RENAME, &rename.base, ROZO__STATUS__OK);
+    again(&s);
+    OK(t_lookup(&w, 1, "f", &b));
+    assert_true(b.ino == a.ino);
+
+    OK(t_create(&w, 1, "d", S_IFDIR | 0755, NULL));
+    rmdir.parent = 1;
+    rmdir.name = bytes("d");
+    s = first(ROZO__OP__MD_RMDIR, &rmdir.base, ROZO__STATUS__OK);
+    OK(t_create(&w, 1, "d", S_IFDIR | 0755, NULL));
+    again(&s);
+    OK(t_lookup(&w, 1, "d", NULL));
+}
+
+/* One open, one reference, one epoch; one close, one reference less. */
+static void test_references(void **state)
+{
+    Rozo__MdCreateReq create = ROZO__MD_CREATE_REQ__INIT;
+    Rozo__MdOpenReq open = ROZO__MD_OPEN_REQ__INIT;
+    Rozo__MdCloseReq close = ROZO__MD_CLOSE_REQ__INIT;
+    struct sent s;
+    struct seen f, g;
+
+    (void)state;
+    create.parent = 1;
+    create.name = bytes("f");
+    create.mode = S_IFREG | 0644;
+    create.open = create.exclusive = true;
+    s = first(ROZO__OP__MD_CREATE, &create.base, ROZO__STATUS__OK);
+    again(&s);
+    OK(t_lookup(&w, 1, "f", &f));
+    open.ino = close.ino = f.ino;
+    open.write = true;
+    s = first(ROZO__OP__MD_OPEN, &open.base, ROZO__STATUS__OK);
+    again(&s);
+    OK(t_open(&w, f.ino, true, &g));
+    assert_int_equal(g.epoch, 3);
+    OK(t_unlink(&w, 1, "f", NULL));
+    close.n_references = 1;
+    s = first(ROZO__OP__MD_CLOSE, &close.base, ROZO__STATUS__OK);
+    again(&s);
+    s = first(ROZO__OP__MD_CLOSE, &close.base, ROZO__STATUS__OK);
+    again(&s);
+    OK(t_getattr(&w, f.ino, NULL)); /* one is left */
+    OK(t_close(&w, f.ino, 1));
+    IS(STALE_HANDLE, t_getattr(&w, f.ino, NULL));
+}
+
+static void test_attributes(void **state)
+{
+    Rozo__MdSetattrReq set = ROZO__MD_SETATTR_REQ__INIT;
+    Rozo__MdSetxattrReq setx = ROZO__MD_SETXATTR_REQ__INIT;
+    Rozo__MdRemovexattrReq removex = ROZO__MD_REMOVEXATTR_REQ__INIT;
+    struct sent s;
+    struct seen f;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &f));
+    set.ino = setx.ino = removex.ino = f.ino;
+    set.valid = ROZO__SETATTR_BITS__SET_SIZE;
+    s = first(ROZO__OP__MD_SETATTR, &set.base, ROZO__STATUS__OK);
+    OK(t_wrote(&w, f.ino, 5, NULL)); /* written after the truncate */
+    again(&s);
+    OK(t_getattr(&w, f.ino, &f));
+    assert_int_equal(f.size, 5);
+    setx.name = removex.name = bytes("user.a");
+    setx.flags = 1; /* create */
+    s = first(ROZO__OP__MD_SETXATTR, &setx.base, ROZO__STATUS__OK);
+    again(&s);
+    s = first(ROZO__OP__MD_REMOVEXATTR, &removex.base, ROZO__STATUS__OK);
+    again(&s);
+}
+
+static void test_only_the_same_is_the_same(void **state)
+{
+    struct sent s = mkdir_once("d", ROZO__STATUS__OK), t = s;
+    struct answer_got got;
+
+    (void)state;
+    t.msg[t.len - 1] ^= 1; /* another message under the same id: not exclusive any more */
+    send(&t, &got);
+    IS(EXISTS, got.status);
+    free(got.msg);
+    t = s;
+    t.op = ROZO__OP__MD_RMDIR; /* another op; the fields fit */
+    send(&t, &got);
+    OK(got.status);
+    free(got.msg);
+    t = s;
+    w.session = 0;
+    world_reopen_session(&w);
+    t.session = w.session; /* another session */
+    send(&t, &got);
+    OK(got.status);
+    free(got.msg);
+    free(s.first.msg);
+}
+
+static void test_bounds(void **state)
+{
+    struct sent s = mkdir_once("d", ROZO__STATUS__OK), t;
+    struct answer_got got;
+
+    (void)state;
+    for (unsigned i = 0; i < REPLIES_MAX - 1; i++)
+        IS(NOT_FOUND, t_unlink(&w, 1, "none", NULL));
+    t = s;
+    send(&t, &got);
+    OK(got.status);
+    free(got.msg);
+    IS(NOT_FOUND, t_unlink(&w, 1, "none", NULL));
+    send(&t, &got); /* forgotten, so it was done */
+    IS(EXISTS, got.status);
+    free(got.msg);
+    free(s.first.msg);
+    s = mkdir_once("e", ROZO__STATUS__OK);
+    for (unsigned i = 0; i <= REPLY_KEEP_MS; i += 1000) {
+        OK(t_getattr(&w, 1, NULL));
+        env_virtual_advance_ms(&w.env, 1000);
+    }
+    env_virtual_advance_ms(&w.env, 1000);
+    send(&s, &got);
+    IS(EXISTS, got.status);
+    free(got.msg);
+    free(s.first.msg);
+}
+
+/* I4: an answer is not given again when what it says was lost. */
+static void test_what_was_lost_is_not_told(void **state)
+{
+    struct sent s = mkdir_once("d", ROZO__STATUS__OK), t;
+    struct answer_got got;
+
+    (void)state;
+    free(s.first.msg);
+    kv_memory_kill(w.mem);
+    t = mkdir_once("e", ROZO__STATUS__IO_ERROR);
+    free(t.first.msg);
+    send(&t, &got);
+    IS(IO_ERROR, got.status);
+    free(got.msg);
+    send(&s, &got);
+    IS(IO_ERROR, got.status);
+    free(got.msg);
+    world_kill(&w);
+    world_reopen_session(&w); /* a new process knows nothing of them */
+    send(&s, &got);
+    IS(EXISTS, got.status);
+    free(got.msg);
+    send(&t, &got);
+    OK(got.status);
+    free(got.msg);
+}
+
+/* Sent again before the first answer has left: once done, answered twice, both after the commit. */
+static void test_again_before_the_commit(void **state)
+{
+    Rozo__MdUnlinkReq req = ROZO__MD_UNLINK_REQ__INIT;
+    struct answer_got got[3];
+    uint8_t msg[64];
+    size_t len;
+
+    (void)state;
+    OK(t_create(&w, 1, "f", S_IFREG | 0644, NULL));
+    req.parent = 1;
+    req.name = bytes("f");
+    len = rozo__md_unlink_req__pack(&req, msg);
+    w.again_id = 77777;
+    for (unsigned i = 0; i < 3; i++)
+        world_send(&w, ROZO__OP__MD_UNLINK, RPC_ROLE_CLIENT, w.session, msg, len,
+                   &got[i]);
+    w.again_id = 0;
+    for (unsigned i = 0; i < 3; i++)
+        assert_false(got[i].came);
+    env_virtual_run_posted(&w.env);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_true(got[i].came);
+        OK(got[i].status);
+        free(got[i].msg);
+    }
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_names),
+        T(test_references),
+        T(test_attributes),
+        T(test_only_the_same_is_the_same),
+        T(test_bounds),
+        T(test_what_was_lost_is_not_told),
+        T(test_again_before_the_commit),
+    };
+
+    return cmocka_run_group_tests_name("exportd.replies", tests, NULL, NULL);
+}
