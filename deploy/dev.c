@@ -218,8 +218,12 @@ int dev_open_or_make(const char *dir, const struct dev_wish *wish, struct dev **
             dev_close(*out);
         return rc;
     }
+    if (rc != -ENOENT)
+        return rc;
+    err->text[0] = '\0'; /* that none is there is no error here */
     /* Parents are made too, so that the path can be made absolute. */
-    if (rc != -ENOENT || path_join(parent, err, "%s", dir) != 0)
+    rc = path_join(parent, err, "%s", dir);
+    if (rc != 0)
         return rc;
     for (size_t len = strlen(parent); len > 1 && parent[len - 1] == '/'; len--)
         parent[len - 1] = '\0';
