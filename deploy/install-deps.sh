@@ -31,6 +31,7 @@ BUILD_PACKAGES=(
     libsystemd-dev
 )
 TEST_PACKAGES=(
+    ca-certificates # cargo fetches the crates over https
     python3
     python3-pytest
     fio
