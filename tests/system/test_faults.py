@@ -2,8 +2,8 @@
 
 For layouts 0, 1 and 2, up to n - k storages of the cluster are killed (SIGKILL) or stopped (SIGSTOP, which
 keeps their sockets open) while a 64 MB file is read and another one is written. The bytes are right, no
-call fails, and no single read or write takes longer than CALL_MAX_S. That bound is the promise users get
-(a pause under two seconds), which is why it is asserted although it is a time.
+call fails, and no single call takes longer than CALL_MAX_S. That bound is the promise users get (a pause
+under two seconds), which is why it is asserted although it is a time.
 """
 import errno
 import itertools
@@ -17,7 +17,8 @@ import pytest
 
 MIB = 1 << 20
 FILE_MIB = 64
-CALL_MAX_S = 2.0
+# A sanitizer makes everything several times slower: there this is no promise, set it higher.
+CALL_MAX_S = float(os.environ.get("ROZO_CALL_MAX_S", "2.0"))
 STOPPED_S = 20.0
 N, K = {0: 3, 1: 6, 2: 12}, {0: 2, 1: 4, 2: 8}
 STORAGES = {0: 4, 1: 8, 2: 16}
@@ -27,13 +28,18 @@ def pattern(seed, n_bytes):
     return random.Random(seed).randbytes(n_bytes)
 
 
-def combinations(layout, most):
-    """Every combination of 1..n-k storages for layout 0, a seeded sample of the largest for 1 and 2."""
-    size = N[layout] - K[layout]
-    every = list(itertools.combinations(range(1, STORAGES[layout] + 1), size))
+def combinations(layout, sizes):
+    """Every combination of 1..n-k storages for layout 0; else a seeded one of each of these sizes."""
+    ids = range(1, STORAGES[layout] + 1)
     if layout == 0:
-        return every
-    return random.Random(layout).sample(every, most)
+        return list(itertools.combinations(ids, N[0] - K[0]))
+    rng = random.Random(layout)
+    assert max(sizes) == N[layout] - K[layout]
+    return [tuple(sorted(rng.sample(ids, size))) for size in sizes]
+
+
+def names_of(combo):
+    return ["storaged-%d" % s for s in combo]
 
 
 class Calls:
@@ -44,30 +50,35 @@ class Calls:
 
     def time(self, what, fn, *args):
         start = time.monotonic()
-        out = fn(*args)
-        took = time.monotonic() - start
-        with self.lock:
-            if took > self.longest:
-                self.longest, self.what = took, what
-        return out
+        try:
+            return fn(*args)
+        finally:
+            took = time.monotonic() - start
+            with self.lock:
+                if took > self.longest:
+                    self.longest, self.what = took, what
+
+    def check(self, names):
+        assert self.longest < CALL_MAX_S, (names, self.what, self.longest)
 
 
 def write_file(path, data, calls, half=None):
-    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
+    fd = calls.time("open for writing of " + path, os.open, path,
+                    os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
     try:
         for off in range(0, len(data), MIB):
             if half is not None and off == len(data) // 2:
                 half()
             n = calls.time("write at %d of %s" % (off, path), os.pwrite, fd, data[off:off + MIB], off)
             assert n == MIB
-        os.fsync(fd)
+        calls.time("fsync of " + path, os.fsync, fd)
     finally:
-        os.close(fd)
+        calls.time("close of " + path, os.close, fd)
 
 
 def read_file(path, data, calls, half=None):
     """Cold: the kernel's pages of the file are dropped first."""
-    fd = os.open(path, os.O_RDONLY)
+    fd = calls.time("open for reading of " + path, os.open, path, os.O_RDONLY)
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         for off in range(0, len(data), MIB):
@@ -79,6 +90,20 @@ def read_file(path, data, calls, half=None):
         assert os.pread(fd, MIB, len(data)) == b""
     finally:
         os.close(fd)
+
+
+def rewrite_piece(path, data, at, new, calls):
+    """Overwrite a piece, make it stable, read it back cold; data (a bytearray) is what the file holds."""
+    fd = calls.time("open of " + path, os.open, path, os.O_RDWR)
+    try:
+        data[at:at + len(new)] = new
+        assert calls.time("write at %d of %s" % (at, path), os.pwrite, fd, new, at) == len(new)
+        calls.time("fsync of " + path, os.fsync, fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        got = calls.time("read at %d of %s" % (at, path), os.pread, fd, len(new), at)
+        assert got == new, "wrong bytes at %d of %s" % (at, path)
+    finally:
+        calls.time("close of " + path, os.close, fd)
 
 
 def in_parallel(*fns):
@@ -116,9 +141,9 @@ def all_up(c):
     return all(s["up"] for s in c.status()["storages"])
 
 
-def break_and_check(c, names, sig, old, new, rewritten):
+def break_and_check(c, names, sig, old, new, rewritten, calls=None):
     """One combination: the middle of a read and a write, then both again while broken."""
-    mnt, calls = c.mnt, Calls()
+    mnt, calls = c.mnt, calls or Calls()
     hit = once(lambda: [c.kill(name, sig) for name in names])
     in_parallel(lambda: read_file(mnt + "/old", old, calls, half=hit),
                 lambda: write_file(mnt + "/new", new, calls, half=hit))
@@ -129,103 +154,145 @@ def break_and_check(c, names, sig, old, new, rewritten):
     return calls
 
 
-@pytest.mark.parametrize("layout,most", [(0, 4), (1, 3), (2, 2)])
-def test_reads_and_writes_go_on_when_storages_are_killed(cluster, layout, most):
+@pytest.mark.parametrize("layout,sizes", [(0, None), (1, (2, 2, 2, 1)), (2, (4, 4, 3, 1))],
+                         ids=("layout0", "layout1", "layout2"))
+def test_reads_and_writes_go_on_when_storages_are_killed(cluster, layout, sizes):
     c = cluster(layout=layout)
     old = pattern(1, FILE_MIB * MIB)
     write_file(c.mnt + "/old", old, Calls())
     write_file(c.mnt + "/rewritten", pattern(2, FILE_MIB * MIB), Calls())
-    for i, combo in enumerate(combinations(layout, most)):
-        names = ["storaged-%d" % s for s in combo]
-        calls = break_and_check(c, names, signal.SIGKILL, old, pattern(100 + i, FILE_MIB * MIB),
-                                pattern(200 + i, FILE_MIB * MIB))
-        assert calls.longest < CALL_MAX_S, (names, calls.what, calls.longest)
-        for name in names:
-            c.restart(name)
+    for i, combo in enumerate(combinations(layout, sizes)):
+        names = names_of(combo)
+        new, rewritten = pattern(100 + i, FILE_MIB * MIB), pattern(200 + i, FILE_MIB * MIB)
+        calls = break_and_check(c, names, signal.SIGKILL, old, new, rewritten)
+        calls.check(names)
+        c.restart(*names)
         c.wait_for(lambda: all_up(c), "all storages up")
-        read_file(c.mnt + "/rewritten", pattern(200 + i, FILE_MIB * MIB), Calls())
-        read_file(c.mnt + "/new", pattern(100 + i, FILE_MIB * MIB), Calls())
+        read_file(c.mnt + "/rewritten", rewritten, Calls())
+        read_file(c.mnt + "/new", new, Calls())
 
 
-@pytest.mark.parametrize("layout,most", [(0, 4), (1, 1), (2, 1)])
-def test_reads_and_writes_go_on_when_storages_hang(cluster, layout, most):
-    c = cluster(layout=layout)
-    old = pattern(1, FILE_MIB * MIB)
-    write_file(c.mnt + "/old", old, Calls())
-    write_file(c.mnt + "/rewritten", pattern(2, FILE_MIB * MIB), Calls())
-    for i, combo in enumerate(combinations(layout, most)):
-        names = ["storaged-%d" % s for s in combo]
-        new, rewritten = pattern(300 + i, FILE_MIB * MIB), pattern(400 + i, FILE_MIB * MIB)
-        stopped = time.monotonic()
+def hang_and_check(c, combo, busy, seed):
+    """Stopped for STOPPED_S, during which all goes on. Who holds `busy` has the machine to itself."""
+    names, path = names_of(combo), c.mnt + "/rewritten"
+    old, new = pattern(1, FILE_MIB * MIB), pattern(seed, FILE_MIB * MIB)
+    rewritten = bytearray(pattern(seed + 1, FILE_MIB * MIB))
+    rng, calls = random.Random(seed), Calls()
+    with busy:
+        write_file(c.mnt + "/old", old, Calls())
+        write_file(path, pattern(2, FILE_MIB * MIB), Calls())
         try:
-            calls = break_and_check(c, names, signal.SIGSTOP, old, new, rewritten)
-            while time.monotonic() - stopped < STOPPED_S:
-                read_file(c.mnt + "/new", new, calls)
-                time.sleep(0.5)
-        finally:
-            for name in names:
-                c.kill(name, signal.SIGCONT)
-        # Nothing stale afterwards: what was replaced while they hung reads back new, at once and
-        # after they have worked off what had piled up in their sockets.
-        read_file(c.mnt + "/rewritten", rewritten, calls)
+            break_and_check(c, names, signal.SIGSTOP, old, new, bytes(rewritten), calls)
+        except BaseException:
+            resume(c, names)
+            raise
+        stopped = time.monotonic()  # a little later than it was
+    try:
+        while time.monotonic() - stopped < STOPPED_S:
+            at = rng.randrange(2 * FILE_MIB - 1) * MIB // 2 + rng.randrange(8192)
+            rewrite_piece(path, rewritten, at, rng.randbytes(MIB // 2), calls)
+            time.sleep(0.5)
+    finally:
+        resume(c, names)
+    # Nothing stale afterwards: what was replaced while they hung reads back new, at once and
+    # after they have worked off what had piled up in their sockets.
+    with busy:
+        read_file(path, rewritten, calls)
         c.wait_for(lambda: all_up(c), "all storages up")
         for name, want in (("rewritten", rewritten), ("new", new), ("old", old)):
             read_file(c.mnt + "/" + name, want, calls)
-        assert calls.longest < CALL_MAX_S, (names, calls.what, calls.longest)
+    calls.check(names)
 
 
-@pytest.mark.parametrize("layout", [0, 1])
-def test_killed_before_the_first_read_or_write(cluster, layout):
+def resume(c, names):
+    for name in names:
+        c.kill(name, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("layout,sizes", [(0, None), (1, (2, 2, 1)), (2, (4, 3))],
+                         ids=("layout0", "layout1", "layout2"))
+def test_reads_and_writes_go_on_when_storages_hang(cluster, layout, sizes):
+    """A cluster for each combination, so that their 20 s pass together."""
+    busy = threading.Lock()
+    made = [(cluster(layout=layout), combo) for combo in combinations(layout, sizes)]
+    in_parallel(*[lambda c=c, combo=combo, seed=300 + 10 * i: hang_and_check(c, combo, busy, seed)
+                  for i, (c, combo) in enumerate(made)])
+
+
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGSTOP], ids=("killed", "hung"))
+@pytest.mark.parametrize("layout", [0, 1, 2])
+def test_away_before_the_first_read_or_write(cluster, layout, sig):
+    """Also for a mount that has never seen them."""
     c = cluster(layout=layout)
     old = pattern(5, 16 * MIB)
     write_file(c.mnt + "/old", old, Calls())
-    for i, combo in enumerate(combinations(layout, 2)):
-        names = ["storaged-%d" % s for s in combo]
-        calls = Calls()
-        for name in names:
-            c.kill(name, signal.SIGKILL)
-        read_file(c.mnt + "/old", old, calls)
-        new = pattern(500 + i, 16 * MIB)
-        write_file(c.mnt + "/new", new, calls)
+    most = N[layout] - K[layout]
+    for i, combo in enumerate(combinations(layout, (most, most, 1) if most > 1 else None)):
+        names, calls = names_of(combo), Calls()
+        try:
+            for name in names:
+                c.kill(name, sig)
+            if i % 2 == 0:
+                c.remount()
+            read_file(c.mnt + "/old", old, calls)
+            new = pattern(500 + i, 16 * MIB)
+            write_file(c.mnt + "/new", new, calls)
+            read_file(c.mnt + "/new", new, calls)
+            write_file(c.mnt + "/new%d" % i, new, calls)
+            read_file(c.mnt + "/new%d" % i, new, calls)
+        finally:
+            if sig == signal.SIGSTOP:
+                resume(c, names)
+        calls.check(names)
+        if sig == signal.SIGKILL:
+            c.restart(*names)
+        c.wait_for(lambda: all_up(c), "all storages up")
         read_file(c.mnt + "/new", new, calls)
-        assert calls.longest < CALL_MAX_S, (names, calls.what, calls.longest)
-        for name in names:
-            c.restart(name)
-        c.wait_for(lambda: all_up(c), "all storages up")
 
 
-def test_a_storage_that_missed_overwrites_serves_nothing_stale(cluster):
-    """It comes back with old records of every block; whoever else is lost, the new bytes win."""
-    c = cluster(layout=0)
-    first, second = pattern(7, 8 * MIB), pattern(8, 8 * MIB)
-    write_file(c.mnt + "/f", first, Calls())
-    for away in range(1, 5):
-        c.kill("storaged-%d" % away, signal.SIGKILL)
+@pytest.mark.parametrize("layout", [0, 1, 2])
+def test_storages_that_missed_overwrites_serve_nothing_stale(cluster, layout):
+    """They come back with old records of every block; whoever else is lost, the new bytes win."""
+    c = cluster(layout=layout)
+    ids, most = range(1, STORAGES[layout] + 1), N[layout] - K[layout]
+    rng = random.Random(layout)
+    write_file(c.mnt + "/f", pattern(7, 8 * MIB), Calls())
+    for turn in range(4):
+        away = (turn + 1,) if layout == 0 else tuple(rng.sample(ids, most))
+        second = pattern(8 + turn, 8 * MIB)
+        for name in names_of(away):
+            c.kill(name, signal.SIGKILL)
         write_file(c.mnt + "/f", second, Calls())
-        c.restart("storaged-%d" % away)
+        c.restart(*names_of(away))
         c.wait_for(lambda: all_up(c), "all storages up")
-        for lost in range(1, 5):
-            if lost == away:
-                continue
-            c.kill("storaged-%d" % lost, signal.SIGKILL)
+        others = [s for s in ids if s not in away]
+        for lost in itertools.combinations(others, 1) if layout == 0 else [rng.sample(others, most)]:
+            for name in names_of(lost):
+                c.kill(name, signal.SIGKILL)
             try:
                 read_file(c.mnt + "/f", second, Calls())
             finally:
-                c.restart("storaged-%d" % lost)
+                c.restart(*names_of(lost))
                 c.wait_for(lambda: all_up(c), "all storages up")
-        first, second = second, pattern(9 + away, 8 * MIB)
 
 
 def test_too_many_lost_is_an_error_and_all_returns(cluster):
     """More than n - k away: a read waits or fails with EIO, never lies; then everything is back."""
-    c = cluster(layout=0)
-    data = pattern(11, 8 * MIB)
+    c = cluster(layout=0, mount_options="io_timeout=6")
+    data, other = pattern(11, 8 * MIB), pattern(12, 8 * MIB)
     write_file(c.mnt + "/f", data, Calls())
-    for name in ("storaged-1", "storaged-2", "storaged-3"):
+    write_file(c.mnt + "/g", data, Calls())
+    lost = names_of((1, 2, 3))
+    for name in lost:
         c.kill(name, signal.SIGKILL)
     try:
         read_file(c.mnt + "/f", data, Calls())
         pytest.fail("read 8 MB with one storage of four")
+    except OSError as e:
+        assert e.errno == errno.EIO
+    try:
+        write_file(c.mnt + "/h", other, Calls())
+        pytest.fail("fsync of 8 MB with one storage of four")
     except OSError as e:
         assert e.errno == errno.EIO
     # A reader that is waiting when the storages return gets its bytes.
@@ -241,10 +308,11 @@ def test_too_many_lost_is_an_error_and_all_returns(cluster):
 
     t = threading.Thread(target=reader)
     t.start()
-    for name in ("storaged-1", "storaged-2", "storaged-3"):
-        c.restart(name)
+    c.restart(*lost)
     t.join(60)
     assert got and not t.is_alive()
     read_file(c.mnt + "/f", data, Calls())
-    write_file(c.mnt + "/g", data, Calls())
     read_file(c.mnt + "/g", data, Calls())
+    for name in ("g", "h"):
+        write_file(c.mnt + "/" + name, other, Calls())
+        read_file(c.mnt + "/" + name, other, Calls())
