@@ -2,7 +2,7 @@
  * data_dir.c - open, lock and identify the data directory.
  *
  * In:     the path of the config. Called once at the start.
- * Out:    DATA/storage.id.
+ * Out:    DATA/storage.id, DATA/storage.generations.
  * Keeps:  two daemons never share a directory; a directory with anything in it that we did not
  *         make is left alone; the identity file is whole at any time.
  */
@@ -22,6 +22,8 @@
 
 static const char id_name[] = "storage.id";
 static const char id_new_name[] = "storage.id.new";
+static const char generations_name[] = "storage.generations";
+static const char generations_new_name[] = "storage.generations.new";
 
 static int write_all(int fd, const char *text, size_t len)
 {
@@ -38,9 +40,11 @@ static int write_all(int fd, const char *text, size_t len)
     return 0;
 }
 
-int data_dir_save_identity(int dir_fd, const char *text, size_t len)
+/* At any time the name has the old text or the new one, whole. */
+static int replace_file(int dir_fd, const char *name, const char *new_name,
+                        const char *text, size_t len)
 {
-    int fd = openat(dir_fd, id_new_name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int fd = openat(dir_fd, new_name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     int rc;
 
     if (fd < 0)
@@ -49,11 +53,43 @@ int data_dir_save_identity(int dir_fd, const char *text, size_t len)
     if (rc == 0 && fsync(fd) != 0)
         rc = -errno;
     close(fd);
-    if (rc == 0 && renameat(dir_fd, id_new_name, dir_fd, id_name) != 0)
+    if (rc == 0 && renameat(dir_fd, new_name, dir_fd, name) != 0)
         rc = -errno;
     if (rc == 0 && fsync(dir_fd) != 0)
         rc = -errno;
     return rc;
+}
+
+int data_dir_save_identity(int dir_fd, const char *text, size_t len)
+{
+    return replace_file(dir_fd, id_name, id_new_name, text, len);
+}
+
+int data_dir_save_generations(int dir_fd, const char *text, size_t len)
+{
+    return replace_file(dir_fd, generations_name, generations_new_name, text, len);
+}
+
+int data_dir_load_generations(int dir_fd, struct generations_file *out, struct err *err)
+{
+    char text[GENERATIONS_TEXT_MAX + 1];
+    int fd = openat(dir_fd, generations_name, O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+    int rc;
+
+    if (fd < 0 && errno == ENOENT) {
+        memset(out, 0, sizeof(*out));
+        return 0;
+    }
+    if (fd < 0)
+        return err_wrap(err, -errno, "read %s", generations_name);
+    n = read(fd, text, sizeof(text));
+    rc = n < 0 ? -errno : 0;
+    close(fd);
+    if (rc != 0)
+        return err_wrap(err, rc, "read %s", generations_name);
+    rc = generations_parse(text, (size_t)n, out, err);
+    return rc == 0 ? 0 : err_wrap(err, rc, "%s", generations_name);
 }
 
 /* Nothing but what a new file system or a start that was cut short leaves. */

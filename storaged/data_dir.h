@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "common/err.h"
+#include "storaged/core/generation.h"
 #include "storaged/core/identity.h"
 
 /**
@@ -18,5 +19,10 @@ int data_dir_open(const char *path, struct identity *out, struct err *err);
 
 /** Replace the identity file; on stable storage at return. 0 or -errno. */
 int data_dir_save_identity(int dir_fd, const char *text, size_t len);
+
+/** Read DATA/storage.generations; all zero when there is none. 0 or -errno with words. */
+int data_dir_load_generations(int dir_fd, struct generations_file *out, struct err *err);
+/** Replace it; on stable storage at return. 0 or -errno. */
+int data_dir_save_generations(int dir_fd, const char *text, size_t len);
 
 #endif

@@ -360,28 +360,39 @@ static int do_space(struct disk_uv *d, struct disk_req *req)
     return 0;
 }
 
-/* Remove the names; on the loop stop, with -EAGAIN, at the first that is big. */
+/* One name; on the loop not, with -EAGAIN, when it is big. */
+static int remove_name(struct disk_uv *d, const char *path, bool on_loop)
+{
+    struct stat st;
+
+    if (fstatat(d->dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return disk_rc(errno);
+    if (on_loop && st.st_blocks > FREE_ON_LOOP_MAX / 512)
+        return -EAGAIN;
+    return unlinkat(d->dir_fd, path, 0) == 0 ? 0 : disk_rc(errno);
+}
+
 static int do_remove(struct disk_uv *d, const struct disk_req *req, bool on_loop)
 {
     char path[PATH_TEXT_MAX];
-    int rc = -ENOENT;
+    int all = -ENOENT;
 
-    for (unsigned i = 0; i < req->n_names; i++) {
-        struct stat st;
+    if (req->n_names == 0)
+        return remove_name(d, req->path, on_loop);
+    for (unsigned i = 0; i <= req->n_names; i++) {
+        int rc;
 
-        snprintf(path, sizeof(path), "%s%u", req->path, i);
-        if (fstatat(d->dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0) {
-            if (disk_rc(errno) != -ENOENT)
-                return disk_rc(errno);
-            continue;
-        }
-        if (on_loop && st.st_blocks > FREE_ON_LOOP_MAX / 512)
-            return -EAGAIN;
-        if (unlinkat(d->dir_fd, path, 0) != 0 && errno != ENOENT)
-            return disk_rc(errno);
-        rc = 0;
+        if (i < req->n_names)
+            snprintf(path, sizeof(path), "%s%u", req->path, i);
+        else
+            snprintf(path, sizeof(path), "%sdamaged", req->path);
+        rc = remove_name(d, path, on_loop);
+        if (rc != 0 && rc != -ENOENT)
+            return rc;
+        if (rc == 0)
+            all = 0;
     }
-    return rc;
+    return all;
 }
 
 /* ---- on the loop or on a worker ---- */
@@ -443,6 +454,9 @@ static int try_on_loop(struct disk_uv *d, struct disk_req *req)
         return is_warm(req) ? 0 : -EAGAIN;
     case DISK_REMOVE:
         return do_remove(d, req, true);
+    case DISK_RENAME:
+        return renameat(d->dir_fd, req->path, d->dir_fd, req->to) == 0 ? 0
+                                                                      : disk_rc(errno);
     case DISK_SPACE:
         return do_space(d, req);
     case DISK_SYNC:
@@ -484,6 +498,7 @@ static int on_worker(struct disk_work *w)
     case DISK_WRITE:
     case DISK_NEXT_DATA:
     case DISK_STAT:
+    case DISK_RENAME:
     case DISK_SPACE:
         break;
     }

@@ -250,6 +250,7 @@ static int daemon_run(struct daemon *d, struct err *err)
 
     if (rc != 0)
         return err_wrap(err, rc, "catch signals");
+    settler_start(&d->settler, &d->storios[0].env, &d->generations, d->dir_fd);
     for (; n < d->n_storios; n++) {
         rc = uv_thread_create(&d->storios[n].thread, run_thread, &d->storios[n]);
         if (rc != 0) {
@@ -267,7 +268,7 @@ static int daemon_run(struct daemon *d, struct err *err)
     storio_run(&d->storios[0]);
     for (unsigned i = 1; i < n; i++)
         uv_thread_join(&d->storios[i].thread);
-    syncfs(d->dir_fd); /* also what left the caches unsynced */
+    settle_end(&d->generations, d->dir_fd); /* also what left the caches unsynced */
     log_info("stopped");
     return 0;
 }
@@ -282,6 +283,8 @@ static int daemon_start(struct daemon *d, const struct config *c, struct err *er
     if (d->dir_fd < 0)
         return d->dir_fd;
     rc = loops_open(d, c, err);
+    if (rc == 0)
+        rc = settle_load(&d->generations, d->dir_fd, boot_number(), err);
     if (rc == 0)
         rc = loops_start(d, c, err);
     return rc == 0 ? daemon_run(d, err) : rc;

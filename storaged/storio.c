@@ -232,6 +232,7 @@ static void on_phase(struct env_mail *mail)
 void daemon_stop(struct daemon *d)
 {
     assert(d->phase == PHASE_RUNNING);
+    settler_stop(&d->settler);
     next_phase(d);
 }
 
@@ -270,6 +271,7 @@ int storio_start(struct storio *io, const struct storage_config *config, struct 
     mine.env = &io->env.env;
     mine.disk = &io->disk.disk;
     mine.identity = &io->daemon->identity;
+    mine.generations = &io->daemon->generations;
     mine.key = io->key;
     mine.admitted = on_admitted;
     mine.arg = io->daemon;

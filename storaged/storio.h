@@ -13,6 +13,7 @@
 #include "common/rpc_tcp.h"
 #include "storaged/core/storage.h"
 #include "storaged/disk_uv.h"
+#include "storaged/settle.h"
 
 enum { STORIOS_MAX = RPC_ADDR_MAX };
 
@@ -41,6 +42,8 @@ struct storio {
 struct daemon {
     struct rpc_keys keys;
     struct identity identity;
+    struct generations generations;
+    struct settler settler; /* the first one's */
     int dir_fd;
     unsigned n_storios;
     struct storio storios[STORIOS_MAX];

@@ -29,7 +29,9 @@ enum disk_op {
     DISK_NEXT_DATA, /* file, offset -> next: first byte >= offset that may not be a hole */
     DISK_STAT,      /* file -> size, allocated */
     DISK_WARM, /* file, offset, len: into the page cache, so that sending does not wait */
-    DISK_REMOVE, /* path, n_names: remove path + "0" .. path + "n_names - 1" */
+    DISK_REMOVE, /* path, n_names: remove path + "0" .. path + "n_names - 1", and path +
+                    "damaged"; n_names 0: path itself */
+    DISK_RENAME, /* path, to: what was called so is gone */
     DISK_SPACE,  /* -> total, free: bytes of the file system, what writers may use */
     DISK_SAVE_IDENTITY, /* iov: replace the identity file, on stable storage when done */
 };
@@ -48,7 +50,7 @@ struct disk_req {
     enum disk_op op;
     bool create;
     struct disk_file *file; /* in; OPEN: out */
-    const char *path;
+    const char *path, *to;
     unsigned n_names;
     uint64_t offset, len;
     const struct iovec *iov;

@@ -25,9 +25,9 @@ enum {
 /* What is done to one projection file, in this order. */
 enum mark_stage {
     MARK_BEGIN,
+    MARK_ROOM, /* large: room in the mark page */
+    MARK_PAGE, /* also of a small one, when its epoch is new to the file or there is no page */
     MARK_HEADS, /* small: heads of holes, one extent after the other */
-    MARK_ROOM,  /* large: room in the mark page */
-    MARK_PAGE,  /* also of a small one whose epoch is new to the file */
     MARK_SYNC,
     MARK_FREE, /* from here on nothing can fail any more */
     MARK_END,
@@ -40,6 +40,7 @@ struct mark_op {
     uint64_t version;
     bool keep_newer; /* newer ones are not in its way, they stay */
     uint64_t stale;  /* the newest version in its way */
+    bool lost;       /* a damaged record is, for all we know */
     unsigned p;      /* projection being worked on */
     enum mark_stage stage;
     bool begun;                 /* a request of this stage is under way */
@@ -48,8 +49,10 @@ struct mark_op {
     bool heads_freed;           /* those of the extent of free_at */
     struct head_scan scan;
     bool scanning, scan_writing;
-    struct marks *marks; /* owned; those of p, with the new one */
-    unsigned spill;      /* range of marks being written out as heads */
+    struct marks *marks;   /* owned; those of p, with the new one */
+    struct marks *written; /* owned; those of p, without what the mark takes away */
+    bool noted;     /* the disk may say of blocks we remove that they were written */
+    unsigned spill; /* range of marks being written out as heads */
     bool spilling;
     struct iovec iov;
 };
@@ -79,20 +82,20 @@ static void scan_start(struct mark_op *m, uint64_t first, uint64_t end, bool ski
 
 /* ---- may it? ---- */
 
-static void check_heads(struct mark_op *m, const struct proj *proj)
+static void check_heads(struct mark_op *m, struct proj *proj)
 {
     for (unsigned i = 0; i < m->scan.n; i++) {
         struct record_header h;
-        enum record_state state =
-            record_inspect(m->scan.buf + i * proj->geo.head_bytes, m->op.obj->hash,
-                           m->scan.at + i, m->p, m->op.ref.block_bytes, &h);
+        enum record_state state = op_inspect(&m->op, m->p, m->scan.at + i,
+                                             m->scan.buf + i * proj->geo.head_bytes, &h);
+        uint64_t version =
+            state == RECORD_IS_DAMAGED ? proj_lost_version(proj) : h.version;
         bool in_the_way =
-            state == RECORD_IS_DATA ? h.version >= m->version : h.version > m->version;
+            state == RECORD_IS_DATA ? version >= m->version : version > m->version;
 
-        if (state != RECORD_IS_DAMAGED && in_the_way && h.version > m->stale)
-            m->stale = h.version;
-        if (state == RECORD_IS_DAMAGED && m->keep_newer && m->stale == 0)
-            m->stale = 1; /* it may have been newer */
+        if (in_the_way && version > m->stale)
+            m->stale = version;
+        m->lost |= in_the_way && state == RECORD_IS_DAMAGED;
     }
 }
 
@@ -118,7 +121,9 @@ static enum op_next check_proj(struct mark_op *m, struct proj *proj)
             break;
         check_heads(m, proj);
     }
-    m->scanning = false;
+    if (m->lost)
+        proj_set_floor(proj);
+    m->lost = m->scanning = false;
     return OP_GO;
 }
 
@@ -147,8 +152,7 @@ static unsigned heads_to_holes(struct mark_op *m, const struct proj *proj,
         uint8_t *p = m->scan.buf + i * proj->geo.head_bytes;
         uint64_t block = m->scan.at + i;
         struct record_header h;
-        enum record_state state =
-            record_inspect(p, m->op.obj->hash, block, m->p, m->op.ref.block_bytes, &h);
+        enum record_state state = op_inspect(&m->op, m->p, block, p, &h);
 
         if (state == RECORD_IS_DAMAGED ? !damaged_too : h.version >= version)
             continue;
@@ -339,6 +343,25 @@ static enum op_next mark_free(struct mark_op *m)
 
 /* ---- life ---- */
 
+/* The heads a large mark removes are not missed any more, from the same page on that has the mark. */
+static void mark_forget_written(struct mark_op *m, const struct proj *proj)
+{
+    struct marks *written = m->written;
+
+    proj_written_copy(proj, written);
+    m->noted = false;
+    if (is_small(m))
+        return;
+    for (unsigned i = 0; i < written->n; i++) {
+        const struct mark_range *r = &written->ranges[i];
+
+        if (r->first < m->end && r->end > m->first)
+            m->noted |= generation_is_ended(m->op.st->config.generations, r->version);
+    }
+    while (!marks_cut(written, m->first, m->end))
+        marks_remove(written, marks_smallest(written));
+}
+
 static enum op_next mark_begin(struct mark_op *m)
 {
     struct proj *proj = object_ready(m->op.obj, m->p);
@@ -347,6 +370,7 @@ static enum op_next mark_begin(struct mark_op *m)
     if (m->version > proj->newest)
         proj->newest = m->version;
     *m->marks = *proj_marks(proj);
+    mark_forget_written(m, proj);
     m->covers = false;
     m->free_at = m->first;
     m->free_end = m->end < blocks ? m->end : blocks;
@@ -366,10 +390,10 @@ static enum op_next mark_page(struct mark_op *m)
     struct proj *proj = object_ready(m->op.obj, m->p);
     uint32_t epoch = version_epoch(m->version);
 
-    if (!m->begun && is_small(m) && epoch <= proj->epoch)
+    if (!m->begun && is_small(m) && epoch <= proj->epoch && proj->marks_slot >= 0)
         return OP_GO;
     m->begun = true;
-    switch (op_write_marks(&m->op, m->p, m->marks, epoch)) {
+    switch (op_write_marks(&m->op, m->p, m->marks, m->written, epoch)) {
     case OP_WAIT:
         return OP_WAIT;
     case OP_BAD:
@@ -388,7 +412,7 @@ static enum op_next mark_sync(struct mark_op *m)
     m->covers &= m->free_at < m->free_end && m->stale == 0;
     if (!m->covers)
         m->free_at = m->free_end;
-    if (!m->begun && !(m->covers && proj->promised))
+    if (!m->begun && !(m->covers && (proj->promised || m->noted)))
         return OP_GO;
     return mark_fdatasync(m);
 }
@@ -398,12 +422,12 @@ static enum op_next mark_stage_run(struct mark_op *m)
     switch (m->stage) {
     case MARK_BEGIN:
         return mark_begin(m);
-    case MARK_HEADS:
-        return mark_heads(m);
     case MARK_ROOM:
         return is_small(m) ? OP_GO : mark_room(m);
     case MARK_PAGE:
         return mark_page(m);
+    case MARK_HEADS:
+        return mark_heads(m);
     case MARK_SYNC:
         return mark_sync(m);
     case MARK_FREE:
@@ -438,23 +462,28 @@ static enum op_next mark_create(struct mark_op *m)
 
     if (p == PROJECTION_ANY || object_ready(m->op.obj, p) != NULL)
         return OP_GO;
-    return op_create(&m->op, p, version_epoch(m->version));
+    return op_create(&m->op, p, version_epoch(m->version), NULL);
+}
+
+static enum op_next mark_put_aside(struct mark_op *m)
+{
+    if (m->projection == PROJECTION_ANY)
+        return OP_GO;
+    if (m->keep_newer && m->op.obj->state[m->projection] == PROJ_DAMAGED)
+        return op_bad(&m->op, -EUCLEAN); /* what is newer in it could not stay */
+    return op_put_aside(&m->op, m->projection, m->version);
 }
 
 static enum op_next mark_enter(struct mark_op *m)
 {
-    enum op_next next = op_enter(&m->op);
-
-    if (next == OP_GO && m->projection != PROJECTION_ANY &&
-        m->op.obj->state[m->projection] == PROJ_DAMAGED)
-        return op_bad(&m->op, -EUCLEAN);
-    return next;
+    return op_enter(&m->op);
 }
 
 static void mark_step(struct op *op)
 {
-    static enum op_next (*const steps[])(struct mark_op *) = { mark_enter, mark_check,
-                                                               mark_create, mark_apply };
+    static enum op_next (*const steps[])(struct mark_op *) = {
+        mark_enter, mark_check, mark_put_aside, mark_create, mark_apply,
+    };
     struct mark_op *m = (struct mark_op *)op;
     Rozo__StMarkResp resp = ROZO__ST_MARK_RESP__INIT;
     enum op_next next = OP_GO;
@@ -478,6 +507,7 @@ static void mark_op_free(struct op *op)
 
     free(m->scan.buf);
     free(m->marks);
+    free(m->written);
 }
 
 static int mark_parse(struct mark_op *m, const Rozo__StMarkReq *req)
@@ -505,7 +535,8 @@ static int mark_parse(struct mark_op *m, const Rozo__StMarkReq *req)
     m->op.exclusive = true;
     m->scan.buf = malloc(heads_max());
     m->marks = malloc(sizeof(*m->marks));
-    return m->scan.buf == NULL || m->marks == NULL ? -ENOMEM : 0;
+    m->written = malloc(sizeof(*m->written));
+    return m->scan.buf == NULL || m->marks == NULL || m->written == NULL ? -ENOMEM : 0;
 }
 
 void storage_handle_mark(struct storage *st, struct rpc_call *call)

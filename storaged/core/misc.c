@@ -274,14 +274,28 @@ struct next_op {
     struct head_scan scan;
 };
 
-/* The first head of the scan's buffer that is not zero; UINT64_MAX: none. */
+/* The first block of the scan's buffer that was written, or may have been; UINT64_MAX: none. */
 static uint64_t next_in_heads(const struct next_op *x, const struct proj *proj)
 {
     for (unsigned i = 0; i < x->scan.n; i++) {
-        if (!record_header_is_zero(x->scan.buf + i * proj->geo.head_bytes))
+        struct record_header h;
+        enum record_state state = op_inspect(&x->op, x->p, x->scan.at + i,
+                                             x->scan.buf + i * proj->geo.head_bytes, &h);
+
+        if (state != RECORD_IS_HOLE || h.version != 0)
             return x->scan.at + i;
     }
     return UINT64_MAX;
+}
+
+/* Behind the last block this file can say anything of. */
+static uint64_t next_end(const struct proj *proj)
+{
+    const struct marks *written = proj_written(proj);
+    uint64_t blocks = geometry_blocks(&proj->geo, proj->size);
+    uint64_t end = written->n == 0 ? 0 : written->ranges[written->n - 1].end;
+
+    return blocks > end ? blocks : end;
 }
 
 static enum op_next next_in_proj(struct next_op *x, struct proj *proj)
@@ -289,11 +303,13 @@ static enum op_next next_in_proj(struct next_op *x, struct proj *proj)
     uint64_t mark = marks_next(proj_marks(proj), x->from);
 
     if (!x->scanning) {
+        if (proj->partial) /* anything may have been */
+            mark = x->from;
         if (mark < x->found)
             x->found = mark;
         x->scan = (struct head_scan){
             .at = x->from,
-            .end = geometry_blocks(&proj->geo, proj->size),
+            .end = next_end(proj),
             .buf = x->scan.buf,
             .skip_holes = true,
         };
@@ -331,9 +347,21 @@ static enum op_next next_find(struct op *op)
     return OP_GO;
 }
 
+/* A damaged one may have had anything: it says nothing, and "none" nobody may say for it. */
+static enum op_next next_enter(struct op *op)
+{
+    enum op_next next = enter_present(op);
+
+    for (unsigned p = 0; next == OP_GO && p < CODEC_N_MAX; p++) {
+        if (op->obj->state[p] == PROJ_DAMAGED)
+            return op_bad(op, -EUCLEAN);
+    }
+    return next;
+}
+
 static void next_step(struct op *op)
 {
-    static op_part *const parts[] = { enter_present, next_find };
+    static op_part *const parts[] = { next_enter, next_find };
     Rozo__StNextResp resp = ROZO__ST_NEXT_RESP__INIT;
 
     if (run_parts(op, parts, 2) != OP_GO)
@@ -381,6 +409,7 @@ struct alloc_op {
     unsigned projection;
     uint64_t first, end;
     unsigned n_done; /* of the two ranges */
+    bool created;
     bool asking;
 };
 
@@ -425,7 +454,17 @@ static enum op_next alloc_create(struct op *op)
 
     if (object_ready(op->obj, a->projection) != NULL)
         return OP_GO;
-    return op_create(op, a->projection, 0);
+    a->created = true;
+    return op_create(op, a->projection, 0, NULL);
+}
+
+/* A header alone, without a page, would stand for a file that lost everything else. */
+static enum op_next alloc_page(struct op *op)
+{
+    static const struct marks none;
+    struct alloc_op *a = (struct alloc_op *)op;
+
+    return a->created ? op_write_marks(op, a->projection, &none, &none, 0) : OP_GO;
 }
 
 static enum op_next alloc_ranges(struct op *op)
@@ -450,10 +489,10 @@ static enum op_next alloc_ranges(struct op *op)
 
 static void alloc_step(struct op *op)
 {
-    static op_part *const parts[] = { alloc_enter, alloc_space, alloc_create,
+    static op_part *const parts[] = { alloc_enter, alloc_space, alloc_create, alloc_page,
                                       alloc_ranges };
 
-    if (run_parts(op, parts, 4) == OP_GO)
+    if (run_parts(op, parts, 5) == OP_GO)
         op_finish(op, ROZO__STATUS__OK);
 }
 

@@ -67,6 +67,7 @@ void object_drop_file(struct object *obj, unsigned p, enum proj_state state)
         obj->all->n_files--;
     }
     free(proj->marks);
+    free(proj->written);
     free(proj);
     obj->proj[p] = NULL;
 }
@@ -259,6 +260,7 @@ bool object_recode(struct object *obj, const struct codec *codec)
     if (object_present(obj) != 0)
         return false;
     memset(obj->state, PROJ_UNKNOWN, sizeof(obj->state));
+    obj->foreign = obj->emptied = 0;
     obj->codec = codec;
     return true;
 }

@@ -33,11 +33,16 @@ struct proj {
     int marks_slot;  /* where the newest mark page lies; -1: none written */
     int synced_slot; /* mark page that may be the newest on stable storage, so the next one
                                goes to the other; or -1 */
-    unsigned n_pages;    /* mark pages written */
-    struct marks *marks; /* owned; NULL: none */
-    bool dirty;          /* written since the last sync began, or not known */
-    bool name_dirty;     /* its directory entry may not be on stable storage */
-    bool promised;       /* a sync may have promised what lies here */
+    unsigned n_pages;      /* mark pages written */
+    struct marks *marks;   /* owned; NULL: none */
+    struct marks *written; /* owned, only as long as its n ranges; NULL: none */
+    bool unsaved;          /* `written` has more than the pages */
+    bool partial;          /* what was never written here is unknown, not a hole */
+    bool floor_set;        /* lost records are of floor_epoch or before */
+    uint32_t floor_epoch;
+    bool dirty;      /* written since the last sync began, or not known */
+    bool name_dirty; /* its directory entry may not be on stable storage */
+    bool promised;   /* a sync may have promised what lies here */
 };
 
 struct object;
@@ -69,6 +74,10 @@ struct object {
     const struct codec *codec;  /* NULL until someone said; may change while all absent */
     uint8_t state[CODEC_N_MAX]; /* enum proj_state */
     struct proj *proj[CODEC_N_MAX]; /* owned; where READY or DAMAGED */
+    uint32_t foreign; /* of the damaged: a format we do not know, to be left alone */
+    uint32_t emptied; /* of the absent: there is a file, without a header */
+    bool floor_set;   /* records in damaged files are of floor_epoch or before */
+    uint32_t floor_epoch;
 
     unsigned n_readers;
     bool writer;

@@ -329,6 +329,96 @@ void op_read_heads_done(struct op *op, uint8_t *buf)
     memset(buf + op->dr.n_read, 0, op->dr.len - op->dr.n_read);
 }
 
+/* ---- what is known of a projection file ---- */
+
+const struct marks *proj_marks(const struct proj *proj)
+{
+    static const struct marks none;
+
+    return proj->marks == NULL ? &none : proj->marks;
+}
+
+static int marks_keep(struct proj *proj, const struct marks *marks)
+{
+    if (marks->n == 0) {
+        free(proj->marks);
+        proj->marks = NULL;
+        return 0;
+    }
+    if (proj->marks == NULL)
+        proj->marks = malloc(sizeof(*proj->marks));
+    if (proj->marks == NULL)
+        return -ENOMEM;
+    if (proj->marks != marks)
+        *proj->marks = *marks;
+    return 0;
+}
+
+static const struct marks none_written;
+
+const struct marks *proj_written(const struct proj *proj)
+{
+    return proj->written == NULL ? &none_written : proj->written;
+}
+
+void proj_written_copy(const struct proj *proj, struct marks *out)
+{
+    const struct marks *w = proj_written(proj);
+
+    out->n = w->n; /* what is kept ends behind its n-th range */
+    memcpy(out->ranges, w->ranges, w->n * sizeof(w->ranges[0]));
+}
+
+int proj_written_keep(struct proj *proj, const struct marks *written)
+{
+    size_t len = offsetof(struct marks, ranges) + written->n * sizeof(written->ranges[0]);
+    struct marks *copy = written->n == 0 ? NULL : malloc(len);
+
+    if (copy == NULL && written->n != 0)
+        return -ENOMEM;
+    if (copy != NULL)
+        memcpy(copy, written, len);
+    free(proj->written);
+    proj->written = copy;
+    return 0;
+}
+
+static bool is_lost(const struct proj *proj, uint64_t block)
+{
+    return marks_find(proj_written(proj), block) != 0 ||
+           (proj->partial && marks_find(proj_marks(proj), block) == 0);
+}
+
+uint64_t proj_lost_version(const struct proj *proj)
+{
+    return proj->floor_set ? version_make(proj->floor_epoch, UINT32_MAX) : proj->newest;
+}
+
+void proj_set_floor(struct proj *proj)
+{
+    if (proj->floor_set)
+        return;
+    proj->floor_set = true;
+    proj->floor_epoch = version_epoch(proj->newest);
+}
+
+enum record_state op_inspect(const struct op *op, unsigned p, uint64_t block,
+                             const uint8_t *head, struct record_header *h)
+{
+    const struct proj *proj = object_ready(op->obj, p);
+    enum record_state state =
+        record_inspect(head, op->obj->hash, block, p, op->ref.block_bytes, h);
+
+    if (proj == NULL)
+        return state;
+    if (record_header_is_zero(head))
+        return is_lost(proj, block) ? RECORD_IS_DAMAGED : state;
+    /* Nobody looks at the crc of data here. But a page with its epoch was written before it. */
+    if (state == RECORD_IS_DATA && version_epoch(h->version) > proj->epoch)
+        return RECORD_IS_DAMAGED;
+    return state;
+}
+
 enum scan_state { SCAN_NEXT, SCAN_SEEKING, SCAN_READING };
 
 static enum op_next scan_read(struct op *op, struct proj *proj, struct head_scan *scan)
@@ -341,6 +431,14 @@ static enum op_next scan_read(struct op *op, struct proj *proj, struct head_scan
     return OP_WAIT;
 }
 
+/* The extent of the first block >= at that is known to have a head; UINT64_MAX: none. */
+static uint64_t written_extent(const struct proj *proj, uint64_t at)
+{
+    uint64_t block = marks_next(proj_written(proj), at);
+
+    return block == UINT64_MAX ? block : block / EXTENT_BLOCKS * EXTENT_BLOCKS;
+}
+
 /* The answer to DISK_NEXT_DATA: on from there. */
 static enum op_next scan_found(struct op *op, struct proj *proj, struct head_scan *scan)
 {
@@ -350,6 +448,8 @@ static enum op_next scan_found(struct op *op, struct proj *proj, struct head_sca
     if (op->rc != 0 && op->rc != -ENODATA)
         return OP_BAD;
     block = op->rc != 0 ? UINT64_MAX : geometry_extent_of(&proj->geo, op->dr.next);
+    if (block > written_extent(proj, scan->at))
+        block = written_extent(proj, scan->at); /* a hole there is a loss to be seen */
     if (block > scan->at)
         scan->at = block;
     if (scan->at >= scan->end)
@@ -368,6 +468,11 @@ enum op_next op_scan(struct op *op, struct proj *proj, struct head_scan *scan)
         if (!scan->skip_holes)
             return scan_read(op, proj, scan);
         if (geometry_extent_at(&proj->geo, scan->at) >= proj->size) {
+            uint64_t block = written_extent(proj, scan->at);
+
+            scan->at = block > scan->at ? block : scan->at;
+            if (scan->at < scan->end)
+                return scan_read(op, proj, scan);
             scan->at = scan->end;
             return OP_GO;
         }
@@ -397,43 +502,82 @@ enum enter_state {
     ENTER_EMPTY
 };
 
-/* The newest valid of the two mark pages goes into proj. */
-static int front_marks(struct object *obj, unsigned p, const uint8_t *front)
+/* What a power loss may have taken is not held against the file. */
+static void written_keep_certain(const struct storage *st, struct marks *written)
 {
-    struct proj *proj = obj->proj[p];
-    struct marks *got = malloc(sizeof(*got));
+    const struct generations *g = st->config.generations;
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < written->n; i++) {
+        struct mark_range r = written->ranges[i];
+
+        if (!generation_is_kept(g, r.version))
+            continue;
+        written->ranges[n++] = r;
+    }
+    written->n = n;
+}
+
+/* The page in `slot` goes into proj if it is valid and newer than what is there. */
+static int front_take_page(struct op *op, unsigned p, int slot, struct marks *marks,
+                           struct marks *written)
+{
+    struct proj *proj = op->obj->proj[p];
+    struct marks_page page;
+    int rc =
+        projfile_marks_get(op->front + PROJFILE_MARKS_AT + slot * PROJFILE_PAGE_BYTES,
+                           &page, marks, written);
+
+    if (rc == 0 && (page.file_hash != op->obj->hash || page.projection != p))
+        rc = -EUCLEAN;
+    if (rc != 0 || page.sequence <= proj->marks_sequence)
+        return rc;
+    proj->marks_sequence = page.sequence;
+    proj->marks_slot = proj->synced_slot = slot;
+    proj->partial |= page.partial;
+    if (page.epoch > proj->epoch)
+        proj->epoch = page.epoch;
+    written_keep_certain(op->st, written);
+    rc = marks_keep(proj, marks);
+    return rc == 0 ? proj_written_keep(proj, written) : rc;
+}
+
+/* The newest valid of the two mark pages goes into proj. */
+static int front_marks(struct op *op, unsigned p)
+{
+    struct marks *got = malloc(2 * sizeof(*got));
     int worst = 0;
 
     if (got == NULL)
         return -ENOMEM;
     for (int slot = 0; slot < 2; slot++) {
-        struct marks_page page;
-        int rc = projfile_marks_get(
-            front + PROJFILE_MARKS_AT + slot * PROJFILE_PAGE_BYTES, &page, got);
+        int rc = front_take_page(op, p, slot, &got[0], &got[1]);
 
-        if (rc == 0 && (page.file_hash != obj->hash || page.projection != p))
-            rc = -EUCLEAN;
-        if (rc == -EPROTONOSUPPORT || (rc == -EUCLEAN && worst == 0))
+        if (rc == -ENOMEM || rc == -EPROTONOSUPPORT || (rc == -EUCLEAN && worst == 0))
             worst = rc;
-        if (rc != 0 || page.sequence <= proj->marks_sequence)
-            continue;
-        proj->marks_sequence = page.sequence;
-        proj->marks_slot = proj->synced_slot = slot;
-        if (page.epoch > proj->epoch)
-            proj->epoch = page.epoch;
-        free(proj->marks);
-        proj->marks = NULL;
-        if (got->n > 0) {
-            proj->marks = got;
-            got = malloc(sizeof(*got));
-            if (got == NULL)
-                return -ENOMEM;
-        }
     }
     free(got);
-    if (worst == -EPROTONOSUPPORT)
+    if (worst == -ENOMEM || worst == -EPROTONOSUPPORT)
         return worst;
-    return proj->marks_slot >= 0 ? 0 : worst; /* one torn, the other whole: as designed */
+    return op->obj->proj[p]->marks_slot >= 0 ? 0 : worst; /* one torn, the other whole */
+}
+
+/*
+ * No page was ever written, or they are gone: only the header speaks of what was written. Who made the
+ * file wrote heads or a page at once, and a page before more than the extents of that range.
+ */
+static int front_no_pages(struct op *op, unsigned p, const struct projfile_header *h)
+{
+    struct proj *proj = op->obj->proj[p];
+    struct marks written = { .n = h->written.end != 0, .ranges = { h->written } };
+    uint64_t told = (h->written.end + EXTENT_BLOCKS - 1) / EXTENT_BLOCKS * EXTENT_BLOCKS;
+
+    if (!generation_is_kept(op->st->config.generations, h->written.version))
+        return 0; /* a power loss may have taken anything */
+    if (proj->size < PROJFILE_MARKS_AT + PROJFILE_PAGE_BYTES ||
+        geometry_blocks(&proj->geo, proj->size) > told)
+        proj->partial = true;
+    return proj_written_keep(proj, &written);
 }
 
 /* 0: ready. -ENODATA: perhaps unfinished. -EBADMSG: the request does not know this file. */
@@ -459,9 +603,15 @@ static int front_check(struct op *op, unsigned p, size_t len)
         h.block_bytes != op->ref.block_bytes || h.stripe != 0)
         return -EBADMSG;
     proj->epoch = h.epoch;
-    rc = front_marks(op->obj, p, op->front);
+    proj->partial = h.partial;
+    rc = front_marks(op, p);
+    if (rc == 0 && proj->marks_slot < 0)
+        rc = front_no_pages(op, p, &h);
     if (rc != 0)
         return rc;
+    if (proj->partial)
+        log_warn("%s: lost some of its bytes, or is in place of one that was damaged",
+                 op->path);
     proj->newest = (uint64_t)proj->epoch << 32 | UINT32_MAX;
     proj->name_dirty = true; /* nobody knows any more */
     proj->promised = true;
@@ -474,6 +624,8 @@ static void look_damaged(struct op *op, int why)
              why == -EPROTONOSUPPORT ? "its format is newer than this build knows"
                                      : "its header or mark pages are damaged");
     object_drop_file(op->obj, op->p, PROJ_DAMAGED);
+    if (why == -EPROTONOSUPPORT)
+        op->obj->foreign |= UINT32_C(1) << op->p;
 }
 
 /* After the front pages were read. */
@@ -531,6 +683,7 @@ static enum op_next look_empty(struct op *op)
 {
     if (op->rc == -ENODATA) {
         object_drop_file(op->obj, op->p, PROJ_ABSENT);
+        op->obj->emptied |= UINT32_C(1) << op->p;
     } else if (op->rc == 0) {
         look_damaged(op, -EUCLEAN);
     } else {
@@ -697,7 +850,13 @@ enum op_next op_space(struct op *op, uint64_t len)
 
 /* ---- making projection files and mark pages ---- */
 
-static void create_header(struct op *op, unsigned p, uint32_t epoch)
+static bool is_emptied(const struct object *obj, unsigned p)
+{
+    return (obj->emptied >> p & 1) != 0;
+}
+
+static void create_header(struct op *op, unsigned p, uint32_t epoch,
+                          const struct mark_range *written)
 {
     struct projfile_header h = {
         .id = op->ref.id,
@@ -707,8 +866,12 @@ static void create_header(struct op *op, unsigned p, uint32_t epoch)
         .n_storages = op->ref.n_storages,
         .block_bytes = op->ref.block_bytes,
         .epoch = epoch,
+        .partial = is_emptied(op->obj, p),
     };
 
+    h.written.version = generation_of_note(op->st->config.generations);
+    if (written != NULL && !h.partial)
+        h.written = *written;
     memcpy(h.storages, op->ref.storages, sizeof(h.storages));
     projfile_header_put(op->front, &h);
 }
@@ -729,7 +892,8 @@ static enum op_next create_open(struct op *op, unsigned p)
     return OP_WAIT;
 }
 
-static enum op_next create_opened(struct op *op, unsigned p, uint32_t epoch)
+static enum op_next create_opened(struct op *op, unsigned p, uint32_t epoch,
+                                  const struct mark_range *written)
 {
     if (op->rc == 0)
         op->rc = object_add_file(op->obj, p, op->dr.file, op->dr.size);
@@ -737,105 +901,202 @@ static enum op_next create_opened(struct op *op, unsigned p, uint32_t epoch)
         op->create_state = 0;
         return OP_BAD;
     }
-    create_header(op, p, epoch);
+    create_header(op, p, epoch, written);
     op->iov = (struct iovec){ .iov_base = op->front, .iov_len = PROJFILE_PAGE_BYTES };
     op_write(op, op->obj->proj[p], 0, &op->iov, 1, PROJFILE_PAGE_BYTES);
     op->create_state = 2;
     return OP_WAIT;
 }
 
+/* No room for a header: without it the file would stand for one that was lost. */
+enum op_next op_create_undo(struct op *op, unsigned p)
+{
+    if (op->create_state == 3) {
+        op->create_state = 0;
+        return op_bad(op, op->create_rc);
+    }
+    projfile_path(op->path, &op->obj->id, p);
+    object_drop_file(op->obj, p,
+                     PROJ_UNKNOWN); /* perhaps something is left: look again */
+    op->create_rc = op->rc;
+    op->dr = (struct disk_req){ .op = DISK_REMOVE, .path = op->path };
+    op->create_state = 3;
+    op_submit(op);
+    return OP_WAIT;
+}
+
 static enum op_next create_written(struct op *op, unsigned p, uint32_t epoch)
 {
     struct object *obj = op->obj;
+    struct proj *proj = obj->proj[p];
 
     op->create_state = 0;
-    if (op->rc != 0) { /* perhaps the header is there, perhaps not: look again */
+    if (op->rc != 0 && is_emptied(obj, p)) {
         object_drop_file(obj, p, PROJ_UNKNOWN);
         return OP_BAD;
     }
-    obj->proj[p]->epoch = epoch;
-    obj->proj[p]->name_dirty = true;
+    if (op->rc != 0)
+        return op_create_undo(op, p);
+    proj->epoch = epoch;
+    proj->name_dirty = true;
+    proj->partial = is_emptied(obj, p);
+    if (proj->partial &&
+        epoch > 0) { /* what was lost was refused until this epoch came */
+        proj->floor_set = true;
+        proj->floor_epoch = epoch - 1;
+    }
+    obj->emptied &= ~(UINT32_C(1) << p);
     obj->state[p] = PROJ_READY;
     return OP_GO;
 }
 
-enum op_next op_create(struct op *op, unsigned p, uint32_t epoch)
+enum op_next op_create(struct op *op, unsigned p, uint32_t epoch,
+                       const struct mark_range *written)
 {
     assert(op->held == OP_HOLDS_EXCLUSIVE);
-    if (op->create_state == 0) {
+    switch (op->create_state) {
+    case 0:
         assert(op->obj->state[p] == PROJ_ABSENT);
         return create_open(op, p);
+    case 1:
+        return create_opened(op, p, epoch, written);
+    case 2:
+        return create_written(op, p, epoch);
+    default:
+        return op_create_undo(op, p);
     }
-    return op->create_state == 1 ? create_opened(op, p, epoch)
-                                 : create_written(op, p, epoch);
 }
 
-const struct marks *proj_marks(const struct proj *proj)
-{
-    static const struct marks none;
+/* ---- damaged files, and those that lost their header ---- */
 
-    return proj->marks == NULL ? &none : proj->marks;
+static enum op_next aside_renamed(struct op *op, unsigned p)
+{
+    struct object *obj = op->obj;
+
+    op->aside_state = 0;
+    if (op->rc != 0)
+        return OP_BAD;
+    log_warn(
+        "%s: damaged, so it is %s now and a new file begins; what was only in the old "
+        "one is unknown",
+        op->path, op->aside);
+    op->st->objects.verifier++; /* unsynced records went with it */
+    obj->state[p] = PROJ_ABSENT;
+    obj->emptied |= UINT32_C(1) << p;
+    return OP_GO;
 }
 
-static int marks_keep(struct proj *proj, const struct marks *marks)
+enum op_next op_put_aside(struct op *op, unsigned p, uint64_t version)
 {
-    if (marks->n == 0) {
-        free(proj->marks);
-        proj->marks = NULL;
-        return 0;
+    struct object *obj = op->obj;
+    bool is_damaged = obj->state[p] == PROJ_DAMAGED;
+
+    if (op->aside_state == 1)
+        return aside_renamed(op, p);
+    if (!is_damaged && !(obj->state[p] == PROJ_ABSENT && is_emptied(obj, p)))
+        return OP_GO;
+    if (is_damaged && (obj->foreign >> p & 1) != 0)
+        return op_bad(op, -EUCLEAN);
+    if (!obj->floor_set || version_epoch(version) <= obj->floor_epoch) {
+        if (!obj->floor_set || version_epoch(version) > obj->floor_epoch)
+            obj->floor_epoch = version_epoch(version);
+        obj->floor_set = true;
+        return op_bad(op, -EREMCHG);
     }
-    if (proj->marks == NULL)
-        proj->marks = malloc(sizeof(*proj->marks));
-    if (proj->marks == NULL)
-        return -ENOMEM;
-    if (proj->marks != marks)
-        *proj->marks = *marks;
-    return 0;
+    if (!is_damaged)
+        return OP_GO;
+    projfile_path(op->path, &obj->id, p);
+    projfile_path_prefix(op->aside, &obj->id);
+    memcpy(op->aside + strlen(op->aside), "damaged", sizeof("damaged"));
+    op->dr = (struct disk_req){ .op = DISK_RENAME, .path = op->path, .to = op->aside };
+    op->aside_state = 1;
+    op_submit(op);
+    return OP_WAIT;
 }
 
-enum op_next op_write_marks(struct op *op, unsigned p, const struct marks *marks,
-                            uint32_t epoch)
+/* The page is full of marks: what is known of the smallest ranges is not told. */
+static void written_fit(const struct storage *st, const struct marks *marks,
+                        const struct marks *written, struct marks *out)
+{
+    out->n = 0;
+    for (unsigned i = 0; i < written->n; i++) {
+        struct mark_range r = written->ranges[i];
+        struct mark_range *last = out->n > 0 ? &out->ranges[out->n - 1] : NULL;
+
+        r.version = generation_settled(st->config.generations, r.version);
+        if (last != NULL && last->end == r.first && last->version == r.version)
+            last->end = r.end;
+        else
+            out->ranges[out->n++] = r;
+    }
+    while (marks->n + out->n > MARKS_MAX)
+        marks_remove(out, marks_smallest(out));
+}
+
+static enum op_next marks_submit(struct op *op, unsigned p, const struct marks *marks,
+                                 const struct marks *written, uint32_t epoch)
 {
     struct proj *proj = op->obj->proj[p];
     int slot = proj->synced_slot == 0 ? 1 : 0; /* the one that may be lost */
+    struct marks_page page = {
+        .sequence = ++proj->marks_sequence,
+        .epoch = epoch > proj->epoch ? epoch : proj->epoch,
+        .file_hash = op->obj->hash,
+        .projection = (uint8_t)p,
+        .partial = proj->partial,
+    };
+    struct marks fits;
 
-    assert(op->held == OP_HOLDS_EXCLUSIVE);
-    if (op->marks_state == 0 && (op->syncing || op->obj->syncing)) {
-        enum op_next next =
-            op_sync(op); /* it may be about to promise the page in that slot */
+    if (op->front == NULL)
+        op->front = malloc(PROJFILE_FRONT_BYTES);
+    if (op->front == NULL)
+        return op_bad(op, -ENOMEM);
+    written_fit(op->st, marks, written, &fits);
+    projfile_marks_put(op->front, &page, marks, &fits);
+    op->iov = (struct iovec){ .iov_base = op->front, .iov_len = PROJFILE_PAGE_BYTES };
+    op_write(op, proj, PROJFILE_MARKS_AT + (uint64_t)slot * PROJFILE_PAGE_BYTES, &op->iov,
+             1, PROJFILE_PAGE_BYTES);
+    op->marks_slot = slot;
+    op->marks_state = 1;
+    return OP_WAIT;
+}
 
-        if (next != OP_GO)
-            return next;
-        slot = proj->synced_slot == 0 ? 1 : 0;
-    }
-    if (op->marks_state == 0) {
-        struct marks_page page = {
-            .sequence = ++proj->marks_sequence,
-            .epoch = epoch > proj->epoch ? epoch : proj->epoch,
-            .file_hash = op->obj->hash,
-            .projection = (uint8_t)p,
-        };
+static enum op_next marks_written(struct op *op, unsigned p, const struct marks *marks,
+                                  const struct marks *written, uint32_t epoch)
+{
+    struct proj *proj = op->obj->proj[p];
+    struct marks fits;
 
-        if (op->front == NULL)
-            op->front = malloc(PROJFILE_FRONT_BYTES);
-        if (op->front == NULL)
-            return op_bad(op, -ENOMEM);
-        projfile_marks_put(op->front, &page, marks);
-        op->iov = (struct iovec){ .iov_base = op->front, .iov_len = PROJFILE_PAGE_BYTES };
-        op_write(op, proj, PROJFILE_MARKS_AT + (uint64_t)slot * PROJFILE_PAGE_BYTES,
-                 &op->iov, 1, PROJFILE_PAGE_BYTES);
-        op->marks_state = 1;
-        return OP_WAIT;
-    }
     op->marks_state = 0;
     if (op->rc == 0)
         op->rc = marks_keep(proj, marks);
+    written_fit(op->st, marks, written, &fits);
+    if (op->rc == 0)
+        op->rc = proj_written_keep(proj, &fits);
     if (op->rc != 0)
         return OP_BAD;
-    proj->marks_slot = slot;
-    proj->synced_slot = 1 - slot;
+    proj->unsaved = false;
+    proj->marks_slot = op->marks_slot;
+    proj->synced_slot = 1 - op->marks_slot;
     proj->n_pages++;
     if (epoch > proj->epoch)
         proj->epoch = epoch;
     return OP_GO;
+}
+
+enum op_next op_write_marks(struct op *op, unsigned p, const struct marks *marks,
+                            const struct marks *written, uint32_t epoch)
+{
+    assert(op->held == OP_HOLDS_EXCLUSIVE);
+    if (op->marks_state == 1)
+        return marks_written(op, p, marks, written, epoch);
+    /* A sync may be about to promise the page in the slot we would take. When one ends, another may
+     * have begun; but while we hold the lock only those who asked before. */
+    while (op->syncing || op->obj->syncing) {
+        enum op_next next = op_sync(op);
+
+        if (next != OP_GO)
+            return next;
+    }
+    return marks_submit(op, p, marks, written, epoch);
 }

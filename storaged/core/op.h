@@ -79,11 +79,14 @@ struct op {
     struct proj *dr_proj; /* which it changes */
     struct iovec iov;
     struct env_task task;
-    int enter_state, create_state, marks_state;
+    int enter_state, create_state, marks_state, aside_state;
+    int create_rc;  /* why a creation is being undone */
+    int marks_slot; /* where the page under way goes */
     bool syncing, sending;
     unsigned p;     /* projection being looked up */
     uint8_t *front; /* PROJFILE_FRONT_BYTES, owned; header and mark pages */
     char path[PROJFILE_PATH_MAX];
+    char aside[PROJFILE_PATH_MAX];
 };
 
 /* ---- the beginning and the end ---- */
@@ -161,16 +164,46 @@ enum op_next op_space(struct op *op, uint64_t len);
 /** Bytes that first writes may still take, as of the last look. */
 uint64_t storage_space_left(const struct storage *st);
 
-/** Make projection file p, which is absent. The object is held exclusively. */
-enum op_next op_create(struct op *op, unsigned p, uint32_t epoch);
+/**
+ * Make projection file p, which is absent. The object is held exclusively. written: what the
+ * header says is about to be; NULL: nothing.
+ */
+enum op_next op_create(struct op *op, unsigned p, uint32_t epoch,
+                       const struct mark_range *written);
+/**
+ * Right after op_create(), before anything is in it: the file goes again, and this ends with the
+ * op->rc it began with.
+ */
+enum op_next op_create_undo(struct op *op, unsigned p);
+/**
+ * A damaged projection file p is in the way of a new record or mark of `version`. It goes aside, and
+ * p is absent then; but the first time it refuses with -EREMCHG, so that nobody's late request takes
+ * the place of newer ones that were in it: whoever still lives comes again with a fresh epoch.
+ * -EUCLEAN when it is to be left alone. OP_GO at once for those not damaged.
+ */
+enum op_next op_put_aside(struct op *op, unsigned p, uint64_t version);
 
 /**
- * Write a mark page with these marks and, at least, this epoch, and make them proj's (copied).
+ * Write a mark page with these marks, these written blocks and, at least, this epoch, and make them
+ * proj's (copied). Where the page is too small the smallest of written are left out.
  */
 enum op_next op_write_marks(struct op *op, unsigned p, const struct marks *marks,
-                            uint32_t epoch);
+                            const struct marks *written, uint32_t epoch);
 /** The marks of proj, or none. */
 const struct marks *proj_marks(const struct proj *proj);
+/** The blocks that are known to have heads, or none. Of those a zero head is a lost one. */
+const struct marks *proj_written(const struct proj *proj);
+/** The same as a whole struct, to be changed. */
+void proj_written_copy(const struct proj *proj, struct marks *out);
+/** Keep a copy of it; 0 or -ENOMEM. */
+int proj_written_keep(struct proj *proj, const struct marks *written);
+/** No record that was lost here is newer. Asking for the first time makes it an epoch's. */
+uint64_t proj_lost_version(const struct proj *proj);
+/** A request was refused for what may have been lost: a later epoch may pass. */
+void proj_set_floor(struct proj *proj);
+/** record_inspect() of a head of projection p, which may be absent; a lost one is damaged. */
+enum record_state op_inspect(const struct op *op, unsigned p, uint64_t block,
+                             const uint8_t *head, struct record_header *h);
 
 /** Blocks of [first, end) that are in the extent of first. */
 static inline unsigned extent_part(uint64_t first, uint64_t end)

@@ -30,15 +30,23 @@ enum {
     HEADER_STRIPE_AT = 40,
     HEADER_EPOCH_AT = 44,
     HEADER_STORAGES_AT = 48,
-    HEADER_END = HEADER_STORAGES_AT + 4 * DIST_MAX,
+    HEADER_WRITTEN_AT = HEADER_STORAGES_AT + 4 * DIST_MAX,
+    HEADER_FLAGS_AT = HEADER_WRITTEN_AT + 24,
+    HEADER_END = HEADER_FLAGS_AT + 4,
 
     MARKS_SEQUENCE_AT = 16,
     MARKS_HASH_AT = 24,
     MARKS_N_AT = 28,
     MARKS_PROJECTION_AT = 30,
     MARKS_EPOCH_AT = 32,
+    MARKS_N_WRITTEN_AT = 36,
+    MARKS_FLAGS_AT = 38,
     MARKS_RANGES_AT = 40,
     MARK_BYTES = 24,
+
+    FLAG_PARTIAL = 1, /* of both */
+
+    UNIT_BLOCKS_SLANTED = 16, /* where heads have overhangs */
 };
 
 static_assert(MARKS_RANGES_AT + MARKS_MAX * MARK_BYTES == PROJFILE_PAGE_BYTES,
@@ -80,6 +88,26 @@ static int page_check(const uint8_t *page, const char magic[8])
     return 0;
 }
 
+static void range_put(uint8_t *p, const struct mark_range *r)
+{
+    put_le64(p, r->first);
+    put_le64(p + 8, r->end);
+    put_le64(p + 16, r->version);
+}
+
+static struct mark_range range_get(const uint8_t *p)
+{
+    return (struct mark_range){ get_le64(p), get_le64(p + 8), get_le64(p + 16) };
+}
+
+/* The range of a header: none, or some blocks a file may have. */
+static bool range_is_valid(const struct mark_range *r)
+{
+    if (r->first == 0 && r->end == 0)
+        return true;
+    return r->first < r->end && r->end <= PROJFILE_BLOCKS_MAX && r->version != 0;
+}
+
 void projfile_header_put(uint8_t page[PROJFILE_PAGE_BYTES],
                          const struct projfile_header *h)
 {
@@ -95,6 +123,8 @@ void projfile_header_put(uint8_t page[PROJFILE_PAGE_BYTES],
     assert(h->n_storages <= DIST_MAX);
     for (unsigned i = 0; i < h->n_storages; i++)
         put_le32(page + HEADER_STORAGES_AT + 4 * i, h->storages[i]);
+    range_put(page + HEADER_WRITTEN_AT, &h->written);
+    put_le32(page + HEADER_FLAGS_AT, h->partial ? FLAG_PARTIAL : 0);
     page_seal(page, header_magic);
 }
 
@@ -126,66 +156,91 @@ int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
     for (unsigned i = 0; i < got.n_storages; i++)
         got.storages[i] = get_le32(page + HEADER_STORAGES_AT + 4 * i);
     used = HEADER_STORAGES_AT + 4u * got.n_storages;
-    if (!is_zero(page + used, PROJFILE_PAGE_BYTES - used))
+    if (!is_zero(page + used, HEADER_WRITTEN_AT - used) ||
+        !is_zero(page + HEADER_END, PROJFILE_PAGE_BYTES - HEADER_END))
         return -EUCLEAN;
+    got.written = range_get(page + HEADER_WRITTEN_AT);
+    if (!range_is_valid(&got.written) || get_le32(page + HEADER_FLAGS_AT) > FLAG_PARTIAL)
+        return -EUCLEAN;
+    got.partial = get_le32(page + HEADER_FLAGS_AT) != 0;
     *h = got;
     return 0;
 }
 
 void projfile_marks_put(uint8_t page[PROJFILE_PAGE_BYTES], const struct marks_page *h,
-                        const struct marks *marks)
+                        const struct marks *marks, const struct marks *written)
 {
+    uint8_t *p = page + MARKS_RANGES_AT;
+
+    assert(marks->n + written->n <= MARKS_MAX);
     memset(page, 0, PROJFILE_PAGE_BYTES);
     put_le64(page + MARKS_SEQUENCE_AT, h->sequence);
     put_le32(page + MARKS_HASH_AT, h->file_hash);
     put_le16(page + MARKS_N_AT, (uint16_t)marks->n);
+    put_le16(page + MARKS_N_WRITTEN_AT, (uint16_t)written->n);
+    put_le16(page + MARKS_FLAGS_AT, h->partial ? FLAG_PARTIAL : 0);
     page[MARKS_PROJECTION_AT] = h->projection;
     put_le32(page + MARKS_EPOCH_AT, h->epoch);
-    for (unsigned i = 0; i < marks->n; i++) {
-        uint8_t *p = page + MARKS_RANGES_AT + (size_t)MARK_BYTES * i;
-
-        put_le64(p, marks->ranges[i].first);
-        put_le64(p + 8, marks->ranges[i].end);
-        put_le64(p + 16, marks->ranges[i].version);
-    }
+    for (unsigned i = 0; i < marks->n; i++, p += MARK_BYTES)
+        range_put(p, &marks->ranges[i]);
+    for (unsigned i = 0; i < written->n; i++, p += MARK_BYTES)
+        range_put(p, &written->ranges[i]);
     page_seal(page, marks_magic);
 }
 
+/* n ranges from p on: are they sorted, disjoint, and none empty? */
+static bool ranges_are_valid(const uint8_t *p, unsigned n)
+{
+    uint64_t last_end = 0;
+
+    for (unsigned i = 0; i < n; i++, p += MARK_BYTES) {
+        struct mark_range r = range_get(p);
+
+        if (r.first < last_end || r.end <= r.first || r.version == 0)
+            return false;
+        last_end = r.end;
+    }
+    return true;
+}
+
+static void ranges_get(const uint8_t *p, unsigned n, struct marks *out)
+{
+    out->n = n;
+    for (unsigned i = 0; i < n; i++, p += MARK_BYTES)
+        out->ranges[i] = range_get(p);
+}
+
 int projfile_marks_get(const uint8_t page[PROJFILE_PAGE_BYTES], struct marks_page *h,
-                       struct marks *marks)
+                       struct marks *marks, struct marks *written)
 {
     unsigned n = get_le16(page + MARKS_N_AT);
-    size_t used = MARKS_RANGES_AT + (size_t)MARK_BYTES * n;
+    unsigned n_written = get_le16(page + MARKS_N_WRITTEN_AT);
+    unsigned flags = get_le16(page + MARKS_FLAGS_AT);
+    const uint8_t *more = page + MARKS_RANGES_AT + (size_t)MARK_BYTES * n;
+    size_t used = MARKS_RANGES_AT + (size_t)MARK_BYTES * (n + n_written);
     int rc = page_check(page, marks_magic);
-    uint64_t last_end = 0;
 
     if (rc != 0)
         return rc;
-    if (n > MARKS_MAX || get_le64(page + MARKS_SEQUENCE_AT) == 0 ||
-        page[MARKS_PROJECTION_AT + 1] != 0 || get_le32(page + MARKS_EPOCH_AT + 4) != 0 ||
+    if (n + n_written > MARKS_MAX || get_le64(page + MARKS_SEQUENCE_AT) == 0 ||
+        page[MARKS_PROJECTION_AT + 1] != 0 || flags > FLAG_PARTIAL ||
         !is_zero(page + used, PROJFILE_PAGE_BYTES - used))
         return -EUCLEAN;
-    for (unsigned i = 0; i < n; i++) {
-        const uint8_t *p = page + MARKS_RANGES_AT + (size_t)MARK_BYTES * i;
-        uint64_t first = get_le64(p), end = get_le64(p + 8);
-
-        if (first < last_end || end <= first || get_le64(p + 16) == 0)
-            return -EUCLEAN;
-        last_end = end;
-    }
+    if (!ranges_are_valid(page + MARKS_RANGES_AT, n) ||
+        !ranges_are_valid(more, n_written))
+        return -EUCLEAN;
+    if (n_written > 0 &&
+        range_get(more + (size_t)MARK_BYTES * (n_written - 1)).end > PROJFILE_BLOCKS_MAX)
+        return -EUCLEAN;
     *h = (struct marks_page){
         .sequence = get_le64(page + MARKS_SEQUENCE_AT),
         .epoch = get_le32(page + MARKS_EPOCH_AT),
         .file_hash = get_le32(page + MARKS_HASH_AT),
         .projection = page[MARKS_PROJECTION_AT],
+        .partial = flags != 0,
     };
-    marks->n = n;
-    for (unsigned i = 0; i < n; i++) {
-        const uint8_t *p = page + MARKS_RANGES_AT + (size_t)MARK_BYTES * i;
-
-        marks->ranges[i] =
-            (struct mark_range){ get_le64(p), get_le64(p + 8), get_le64(p + 16) };
-    }
+    ranges_get(page + MARKS_RANGES_AT, n, marks);
+    ranges_get(more, n_written, written);
     return 0;
 }
 
@@ -210,6 +265,16 @@ uint64_t marks_find(const struct marks *m, uint64_t block)
     unsigned i = marks_lower(m, block);
 
     return i < m->n && m->ranges[i].first <= block ? m->ranges[i].version : 0;
+}
+
+bool marks_cover(const struct marks *m, uint64_t first, uint64_t end)
+{
+    for (unsigned i = marks_lower(m, first); first < end && i < m->n; i++) {
+        if (m->ranges[i].first > first)
+            return false;
+        first = m->ranges[i].end;
+    }
+    return first >= end;
 }
 
 uint64_t marks_newest(const struct marks *m, uint64_t first, uint64_t end)
@@ -302,6 +367,24 @@ bool marks_fits(const struct marks *m, uint64_t first, uint64_t end, uint64_t ve
     return d.n <= MARKS_MAX;
 }
 
+bool marks_cut(struct marks *m, uint64_t first, uint64_t end)
+{
+    struct marks_draft d = { .n = 0 };
+
+    assert(first < end);
+    for (unsigned i = 0; i < m->n; i++) {
+        const struct mark_range *r = &m->ranges[i];
+
+        draft_add(&d, r->first, r->end < first ? r->end : first, r->version);
+        draft_add(&d, r->first > end ? r->first : end, r->end, r->version);
+    }
+    if (d.n > MARKS_MAX)
+        return false;
+    m->n = d.n;
+    memcpy(m->ranges, d.ranges, d.n * sizeof(d.ranges[0]));
+    return true;
+}
+
 unsigned marks_smallest(const struct marks *m)
 {
     unsigned best = 0;
@@ -337,6 +420,7 @@ void geometry_init(struct geometry *g, const struct codec *codec, unsigned proje
         .heads_bytes = heads,
         .stride = stride,
         .extent_bytes = heads + EXTENT_BLOCKS * stride,
+        .unit_blocks = head == RECORD_HEADER_BYTES ? EXTENT_BLOCKS : UNIT_BLOCKS_SLANTED,
     };
 }
 

@@ -27,6 +27,12 @@ enum {
 /* Block indices stay below this, so that no offset in a projection file overflows. */
 #define PROJFILE_BLOCKS_MAX ((uint64_t)1 << 47)
 
+/* Blocks [first, end), and a version or generation. */
+struct mark_range {
+    uint64_t first, end; /* end UINT64_MAX: to the end of everything */
+    uint64_t version;    /* not 0 */
+};
+
 /* Page 0: enough to read the file back without the metadata daemon. */
 struct projfile_header {
     struct file_id id;
@@ -37,6 +43,10 @@ struct projfile_header {
     uint32_t block_bytes;
     uint32_t stripe;
     uint32_t epoch; /* of the write that made the file: see marks_page.epoch */
+    bool
+        partial; /* made in place of a lost one: what was never written here is unknown */
+    struct mark_range
+        written; /* by that write, noted in this generation; 0 to 0: nothing */
     uint32_t storages[DIST_MAX];
 };
 
@@ -50,13 +60,11 @@ void projfile_header_put(uint8_t page[PROJFILE_PAGE_BYTES],
 int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
                         struct projfile_header *h);
 
-/* Blocks [first, end) are holes of `version` unless a newer record lies there. */
-struct mark_range {
-    uint64_t first, end; /* end UINT64_MAX: to the end of everything */
-    uint64_t version;    /* not 0 */
-};
-
-/* Sorted, disjoint, none empty. */
+/*
+ * Ranges, sorted, disjoint, none empty. Two uses: *marks* (the blocks are holes of `version` unless
+ * a newer record lies there), and the *written* blocks (each has a head that is not zero, noted in
+ * generation `version`: a zero head there means that the file lost it).
+ */
 struct marks {
     unsigned n;
     struct mark_range ranges[MARKS_MAX];
@@ -70,16 +78,20 @@ struct marks_page {
                           not look for newer records */
     uint32_t file_hash;
     uint8_t projection;
+    bool partial; /* as in the header */
 };
 
+/** The two together have at most MARKS_MAX ranges. */
 void projfile_marks_put(uint8_t page[PROJFILE_PAGE_BYTES], const struct marks_page *h,
-                        const struct marks *marks);
+                        const struct marks *marks, const struct marks *written);
 /** @return 0; -ENODATA when all zero; -EPROTONOSUPPORT; -EUCLEAN. Outputs untouched on failure. */
 int projfile_marks_get(const uint8_t page[PROJFILE_PAGE_BYTES], struct marks_page *h,
-                       struct marks *marks);
+                       struct marks *marks, struct marks *written);
 
 /** The version of the mark over block, 0: none. */
 uint64_t marks_find(const struct marks *m, uint64_t block);
+/** Is every block of [first, end) in a range? */
+bool marks_cover(const struct marks *m, uint64_t first, uint64_t end);
 /** The newest mark that touches [first, end); 0: none. */
 uint64_t marks_newest(const struct marks *m, uint64_t first, uint64_t end);
 /** The first marked block >= block; UINT64_MAX: none. */
@@ -91,6 +103,8 @@ uint64_t marks_next(const struct marks *m, uint64_t block);
 void marks_apply(struct marks *m, uint64_t first, uint64_t end, uint64_t version);
 /** Would *m still fit its page after that? */
 bool marks_fits(const struct marks *m, uint64_t first, uint64_t end, uint64_t version);
+/** Take [first, end) out; false, and nothing changes, when it would not fit then. */
+bool marks_cut(struct marks *m, uint64_t first, uint64_t end);
 /** Index of the range with the fewest blocks. m->n not 0. */
 unsigned marks_smallest(const struct marks *m);
 void marks_remove(struct marks *m, unsigned index);
@@ -102,6 +116,9 @@ struct geometry {
     uint64_t heads_bytes;  /* head area of an extent: whole pages */
     uint64_t stride;       /* a full body; power of two */
     uint64_t extent_bytes; /* head area + body area */
+    unsigned
+        unit_blocks; /* their heads are at most a page: the first write to one of them
+                              gives all a head; divides EXTENT_BLOCKS */
 };
 
 void geometry_init(struct geometry *g, const struct codec *codec, unsigned projection);

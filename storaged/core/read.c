@@ -74,8 +74,7 @@ static void head_judge(struct read_op *r, struct read_heads *rh, unsigned i)
     uint64_t block = r->first + i, mark = marks_find(proj_marks(proj), block);
     uint32_t hash = r->op.obj->hash;
     struct record_header h;
-    enum record_state state =
-        record_inspect(p, hash, block, rh->projection, r->op.ref.block_bytes, &h);
+    enum record_state state = op_inspect(&r->op, rh->projection, block, p, &h);
     size_t len = 0;
 
     if (state == RECORD_IS_DATA && h.version >= mark) {
@@ -94,6 +93,8 @@ static void head_judge(struct read_op *r, struct read_heads *rh, unsigned i)
             head_damaged_put(p, hash, rh->projection, block);
         else if (h.version < mark)
             hole_head_put(p, hash, rh->projection, block, mark);
+        else if (h.version == 0) /* on disk it may have a head that says so */
+            memset(p, 0, RECORD_HEADER_BYTES);
         if (h.version < mark)
             h.version = mark;
     }

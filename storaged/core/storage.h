@@ -14,16 +14,18 @@
 #include "common/env.h"
 #include "common/rpc.h"
 #include "storaged/core/disk.h"
+#include "storaged/core/generation.h"
 #include "storaged/core/identity.h"
 
 struct storage;
 
 struct storage_config {
-    struct env *env;            /* borrowed */
-    struct disk *disk;          /* borrowed; of the same thread */
-    struct identity *identity;  /* borrowed; shared with the other loops */
-    struct capability_key *key; /* borrowed; of this thread */
-    const char *version;        /* what ST_INFO tells, all borrowed */
+    struct env *env;                 /* borrowed */
+    struct disk *disk;               /* borrowed; of the same thread */
+    struct identity *identity;       /* borrowed; shared with the other loops */
+    struct generations *generations; /* the same */
+    struct capability_key *key;      /* borrowed; of this thread */
+    const char *version;             /* what ST_INFO tells, all borrowed */
     const char *host, *rack;
     const char *data_dir;
     const char *const *addresses;

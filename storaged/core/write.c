@@ -5,7 +5,8 @@
  * Out:    struct disk, rpc_reply().
  * Keeps:  nothing is written when any block of the run is stale; first writes put bodies before
  *         heads, so that a stop in between leaves the hole; what may fail for lack of space is
- *         done before anything old is touched (I12).
+ *         done before anything old is touched (I12); what may have been lost here counts as newer
+ *         than it can have been.
  * Yours:  the order of pieces within those rules.
  * Ask:    projfile.h for the bytes; write_place() for the overwrite journal to come.
  */
@@ -16,7 +17,10 @@
 
 #include "storaged/core/op.h"
 
-enum { PARTS_MAX = 2, WRITE_IOV_MAX = 2 * BLOCKS_PER_REQUEST_MAX };
+enum {
+    WRITE_IOV_MAX = 2 * BLOCKS_PER_REQUEST_MAX,
+    UNITS_MAX = 16, /* of a run, at most */
+};
 
 /* In this order, each over all parts. A part is what one extent holds of the run. */
 enum write_phase {
@@ -31,6 +35,8 @@ struct write_block {
     uint32_t body_at; /* in the payload */
     uint16_t body_len;
     bool needs_space; /* no body of at least this length lies there */
+    bool lost;        /* what lies there is damaged */
+    bool replaces;    /* something that is not a hole of version 0 */
 };
 
 /* How a run goes to the disk. The overwrite journal will be the other way, for replaced records. */
@@ -44,10 +50,18 @@ struct write_op {
     bool sync;
     bool reading, writing;
     size_t head_bytes;
-    uint64_t newest; /* version in the request */
-    uint64_t stale;  /* the newest version in its way */
-    uint64_t space;  /* bytes that first writes need */
-    uint8_t *old;    /* the heads that lie there, owned */
+    bool created, undoing, noting;
+    uint16_t
+        fresh; /* units of the run that not all blocks of are known to have heads, a bitmap */
+    unsigned unit;       /* being given heads */
+    uint8_t filling;     /* enum fill_state */
+    uint8_t *fill;       /* their heads, owned */
+    struct marks *noted; /* owned: the written blocks with those of the fresh units */
+    uint64_t newest;     /* version in the request */
+    uint64_t stale;      /* the newest version in its way */
+    uint64_t space;      /* bytes that first writes need */
+    unsigned n_lost;     /* damaged blocks */
+    uint8_t *old;        /* the heads that lie there, owned */
     enum write_phase phase;
     unsigned at; /* block of the run the phase has come to */
     unsigned n_iov;
@@ -57,7 +71,7 @@ struct write_op {
 
 static const uint8_t zeros[CODEC_BLOCK_MAX];
 
-static struct proj *write_proj(struct write_op *w)
+static struct proj *write_proj(const struct write_op *w)
 {
     return object_ready(w->op.obj, w->projection);
 }
@@ -134,12 +148,20 @@ static uint64_t old_version(struct write_op *w, unsigned i, struct record_header
     uint64_t block = w->first + i;
     uint64_t mark = proj == NULL ? 0 : marks_find(proj_marks(proj), block);
     enum record_state state =
-        record_inspect(w->old + i * w->head_bytes, w->op.obj->hash, block, w->projection,
-                       w->op.ref.block_bytes, h);
+        op_inspect(&w->op, w->projection, block, w->old + i * w->head_bytes, h);
 
     *body_len = 0;
-    if (state == RECORD_IS_DAMAGED || h->version < mark) {
-        h->version = 0; /* nothing of the head counts */
+    if (state ==
+        RECORD_IS_DAMAGED) { /* nothing of the head counts; but what was there? */
+        uint64_t lost = proj_lost_version(proj);
+
+        h->version = 0;
+        w->n_lost++;
+        w->blocks[i].lost = true;
+        return lost > mark ? lost : mark;
+    }
+    if (h->version < mark) {
+        h->version = 0;
         return mark;
     }
     if (state == RECORD_IS_DATA)
@@ -154,7 +176,7 @@ static bool is_stale(struct write_op *w, unsigned i, uint64_t old,
     struct record_header new;
 
     record_header_get(new_head(w, i), &new);
-    if (new.version != old)
+    if (new.version != old || w->blocks[i].lost) /* records of one version are the same */
         return new.version < old;
     if (h->version == old)
         return memcmp(new_head(w, i), w->old + i * w->head_bytes, RECORD_HEADER_BYTES) !=
@@ -169,7 +191,7 @@ static uint64_t write_find_stale(struct write_op *w)
     uint64_t newest = 0;
     bool stale = false;
 
-    w->space = 0;
+    w->space = w->n_lost = 0;
     for (unsigned i = 0; i < w->n; i++) {
         struct write_block *b = &w->blocks[i];
         struct record_header h;
@@ -180,6 +202,7 @@ static uint64_t write_find_stale(struct write_op *w)
         if (old > newest)
             newest = old;
         b->needs_space = b->body_len > old_len;
+        b->replaces = old != 0;
         if (b->needs_space)
             w->space += w->head_bytes + b->body_len;
     }
@@ -207,8 +230,7 @@ static bool part_is_new(const struct write_op *w, unsigned from, unsigned to)
     for (unsigned i = from; i < to; i++) {
         if (w->blocks[i].body_len > 0 && !w->blocks[i].needs_space)
             return false;
-        if (w->blocks[i].body_len == 0 &&
-            !record_header_is_zero(w->old + i * w->head_bytes))
+        if (w->blocks[i].body_len == 0 && w->blocks[i].replaces)
             return false;
     }
     return true;
@@ -303,11 +325,7 @@ static bool submit_piece(struct write_op *w)
 
 static enum op_next write_enter(struct write_op *w)
 {
-    enum op_next next = op_enter(&w->op);
-
-    if (next == OP_GO && w->op.obj->state[w->projection] == PROJ_DAMAGED)
-        return op_bad(&w->op, -EUCLEAN);
-    return next;
+    return op_enter(&w->op);
 }
 
 /* The heads that lie there, part by part. */
@@ -337,7 +355,21 @@ static enum op_next write_read_heads(struct write_op *w)
 static enum op_next write_versions(struct write_op *w)
 {
     w->stale = write_find_stale(w);
-    return w->stale == 0 ? OP_GO : op_bad(&w->op, -EREMCHG);
+    if (w->stale == 0)
+        return OP_GO;
+    if (w->n_lost > 0)
+        proj_set_floor(write_proj(w));
+    return op_bad(&w->op, -EREMCHG);
+}
+
+/* A damaged file is in the way. */
+static enum op_next write_put_aside(struct write_op *w)
+{
+    enum op_next next = op_put_aside(&w->op, w->projection, w->newest);
+
+    if (next == OP_BAD && w->op.rc == -EREMCHG)
+        w->stale = w->newest;
+    return next;
 }
 
 static enum op_next write_space(struct write_op *w)
@@ -345,23 +377,212 @@ static enum op_next write_space(struct write_op *w)
     return w->space == 0 ? OP_GO : op_space(&w->op, w->space);
 }
 
+static unsigned unit_blocks(const struct write_op *w)
+{
+    struct geometry g;
+
+    geometry_init(&g, w->op.ref.codec, w->projection);
+    return g.unit_blocks;
+}
+
+/* The units of the run, as blocks. */
+static struct mark_range write_units(const struct write_op *w)
+{
+    unsigned unit = unit_blocks(w);
+
+    return (struct mark_range){
+        .first = w->first / unit * unit,
+        .end = (w->first + w->n + unit - 1) / unit * unit,
+        .version = generation_of_note(w->op.st->config.generations),
+    };
+}
+
 static enum op_next write_create(struct write_op *w)
 {
+    struct mark_range units;
+
     if (write_proj(w) != NULL)
         return OP_GO;
-    return op_create(&w->op, w->projection, version_epoch(w->newest));
+    w->created = true;
+    units = write_units(w);
+    return op_create(&w->op, w->projection, version_epoch(w->newest), &units);
 }
 
-/* A later epoch than the file's pages know of: they learn it first. */
-static enum op_next write_epoch(struct write_op *w)
+/* ---- the rest of the unit: who was never written gets a head that says so ---- */
+
+static uint64_t unit_first(const struct write_op *w, unsigned unit)
+{
+    unsigned blocks = write_proj(w)->geo.unit_blocks;
+
+    return (w->first / blocks + unit) * blocks;
+}
+
+/* Which units are new? Of a partial file none ever is: what it says of the others stays unknown. */
+static enum op_next write_find_fresh(struct write_op *w)
 {
     struct proj *proj = write_proj(w);
+    unsigned blocks = proj->geo.unit_blocks;
+    unsigned n = (unsigned)((w->first + w->n - 1) / blocks - w->first / blocks) + 1;
 
-    if (version_epoch(w->newest) <= proj->epoch)
+    w->fresh = 0;
+    for (unsigned u = 0; u < n && !proj->partial; u++) {
+        uint64_t first = unit_first(w, u);
+
+        if (!marks_cover(proj_written(proj), first, first + blocks))
+            w->fresh |= (uint16_t)(1u << u);
+    }
+    return OP_GO;
+}
+
+/* Heads of holes where nothing is; how many. What was lost stays lost. */
+static unsigned fill_holes(struct write_op *w, uint64_t first)
+{
+    struct proj *proj = write_proj(w);
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < proj->geo.unit_blocks; i++) {
+        uint8_t *p = w->fill + i * proj->geo.head_bytes;
+
+        if (!record_header_is_zero(p) || marks_find(proj_written(proj), first + i) != 0)
+            continue;
+        hole_head_put(p, w->op.obj->hash, w->projection, first + i, 0);
+        n++;
+    }
+    return n;
+}
+
+/*
+ * A page first: of a later epoch than those there know of; and before a file gets longer than its
+ * header tells, because without any page that would look like a file that lost them.
+ */
+static enum op_next write_page(struct write_op *w)
+{
+    struct proj *proj = write_proj(w);
+    bool first_page = proj->marks_slot < 0 && w->fresh != 0 && !w->created;
+
+    if (version_epoch(w->newest) <= proj->epoch && !first_page && w->op.marks_state == 0)
         return OP_GO;
-    return op_write_marks(&w->op, w->projection, proj_marks(proj),
+    return op_write_marks(&w->op, w->projection, proj_marks(proj), proj_written(proj),
                           version_epoch(w->newest));
 }
+
+enum fill_state { FILL_NEXT, FILL_READING, FILL_WRITING };
+
+/* One unit: read, fill, write. */
+static enum op_next fill_unit(struct write_op *w, uint64_t first)
+{
+    struct proj *proj = write_proj(w);
+    size_t len = proj->geo.unit_blocks * proj->geo.head_bytes;
+
+    switch ((enum fill_state)w->filling) {
+    case FILL_NEXT:
+        if (w->fill == NULL && (w->fill = malloc(len)) == NULL)
+            return op_bad(&w->op, -ENOMEM);
+        if (op_read_heads(&w->op, proj, first, proj->geo.unit_blocks, w->fill)) {
+            w->filling = FILL_READING;
+            return OP_WAIT;
+        }
+        break;
+    case FILL_READING:
+        if (w->op.rc != 0)
+            return OP_BAD;
+        op_read_heads_done(&w->op, w->fill);
+        break;
+    case FILL_WRITING:
+        w->filling = FILL_NEXT;
+        return w->op.rc != 0 ? OP_BAD : OP_GO;
+    }
+    w->filling = FILL_NEXT;
+    if (fill_holes(w, first) == 0)
+        return OP_GO;
+    w->filling = FILL_WRITING;
+    w->iov[0] = (struct iovec){ .iov_base = w->fill, .iov_len = len };
+    op_write(&w->op, proj, geometry_head_at(&proj->geo, first), w->iov, 1, len);
+    return OP_WAIT;
+}
+
+/* Of a file just made also the whole ones: its header says that they have heads. */
+static bool unit_needs_fill(const struct write_op *w, unsigned unit)
+{
+    uint64_t first = unit_first(w, unit);
+    uint64_t end = first + write_proj(w)->geo.unit_blocks;
+    bool is_whole = w->first <= first && end <= w->first + w->n;
+
+    return (w->fresh >> unit & 1) != 0 && (w->created || !is_whole);
+}
+
+static enum op_next write_fill(struct write_op *w)
+{
+    if (w->undoing)
+        return op_create_undo(&w->op, w->projection);
+    for (; w->unit < UNITS_MAX; w->unit++) {
+        enum op_next next = OP_GO;
+
+        if (unit_needs_fill(w, w->unit))
+            next = fill_unit(w, unit_first(w, w->unit));
+        if (next == OP_BAD && w->created) {
+            w->undoing = true;
+            return op_create_undo(&w->op, w->projection);
+        }
+        if (next != OP_GO)
+            return next;
+    }
+    return OP_GO;
+}
+
+/* All blocks of the fresh units have heads now: note that. */
+static struct marks *write_note_make(struct write_op *w)
+{
+    struct proj *proj = write_proj(w);
+    uint64_t generation = generation_of_note(w->op.st->config.generations);
+    struct marks *noted = malloc(sizeof(*noted));
+
+    if (noted == NULL)
+        return NULL;
+    proj_written_copy(proj, noted);
+    for (unsigned u = 0; u < UNITS_MAX; u++) {
+        uint64_t first, end;
+
+        if ((w->fresh >> u & 1) == 0)
+            continue;
+        first = unit_first(w, u);
+        end = first + proj->geo.unit_blocks;
+        while (!marks_cut(noted, first, end) ||
+               !marks_fits(noted, first, end, generation))
+            marks_remove(noted, marks_smallest(noted));
+        marks_apply(noted, first, end, generation);
+    }
+    return noted;
+}
+
+/*
+ * A page for it; the header says it already when this write made the file. While a sync is under
+ * way nobody waits for that: the next write takes it along.
+ */
+static enum op_next write_note(struct write_op *w)
+{
+    struct proj *proj = write_proj(w);
+    enum op_next next;
+
+    if (!w->noting && w->fresh == 0 && !proj->unsaved)
+        return OP_GO;
+    if (w->noted == NULL && (w->noted = write_note_make(w)) == NULL)
+        return op_bad(&w->op, -ENOMEM);
+    if (!w->noting && (w->created || w->op.obj->syncing)) {
+        proj->unsaved |= !w->created;
+        w->op.rc = proj_written_keep(proj, w->noted);
+        return w->op.rc == 0 ? OP_GO : OP_BAD;
+    }
+    w->noting = true;
+    next = op_write_marks(&w->op, w->projection, proj_marks(proj), w->noted, 0);
+    if (next != OP_BAD)
+        return next;
+    proj->unsaved = true; /* the records are here: no room for the note harms nobody */
+    w->op.rc = proj_written_keep(proj, w->noted);
+    return w->op.rc == 0 ? OP_GO : OP_BAD;
+}
+
+/* ---- the records ---- */
 
 static enum op_next write_pieces(struct write_op *w)
 {
@@ -404,8 +625,9 @@ static void write_refuse(struct write_op *w)
 static void write_step(struct op *op)
 {
     static enum op_next (*const steps[])(struct write_op *) = {
-        write_enter,  write_read_heads, write_versions, write_space,
-        write_create, write_epoch,      write_pieces,   write_sync,
+        write_enter, write_read_heads, write_versions,   write_put_aside,
+        write_space, write_create,     write_find_fresh, write_page,
+        write_fill,  write_pieces,     write_note,       write_sync,
     };
     struct write_op *w = (struct write_op *)op;
     enum op_next next = OP_GO;
@@ -423,7 +645,11 @@ static void write_step(struct op *op)
 
 static void write_free(struct op *op)
 {
-    free(((struct write_op *)op)->old);
+    struct write_op *w = (struct write_op *)op;
+
+    free(w->old);
+    free(w->fill);
+    free(w->noted);
 }
 
 void storage_handle_write(struct storage *st, struct rpc_call *call)

@@ -233,11 +233,16 @@ static int do_remove(struct memdisk *d, struct disk_req *req)
 {
     int rc = -ENOENT;
 
-    for (unsigned i = 0; i < req->n_names; i++) {
+    for (unsigned i = 0; i <= req->n_names; i++) {
         char path[80];
         struct disk_file *f;
 
-        snprintf(path, sizeof(path), "%s%u", req->path, i);
+        if (req->n_names == 0)
+            snprintf(path, sizeof(path), "%s", req->path);
+        else if (i == req->n_names)
+            snprintf(path, sizeof(path), "%sdamaged", req->path);
+        else
+            snprintf(path, sizeof(path), "%s%u", req->path, i);
         f = memdisk_find(d, path);
         if (f == NULL)
             continue;
@@ -245,6 +250,21 @@ static int do_remove(struct memdisk *d, struct disk_req *req)
         rc = 0;
     }
     return rc;
+}
+
+/* The new name is what DISK_SYNC_NAME of any name in the directory makes durable; not modelled. */
+static int do_rename(struct memdisk *d, struct disk_req *req)
+{
+    struct disk_file *f = memdisk_find(d, req->path), *old = memdisk_find(d, req->to);
+
+    if (f == NULL)
+        return -ENOENT;
+    if (old != NULL)
+        old->linked = false;
+    assert(strlen(req->to) < 62);
+    memset(f->path, 0, 62);
+    memcpy(f->path, req->to, strlen(req->to));
+    return 0;
 }
 
 static int run(struct memdisk *d, struct disk_req *req)
@@ -283,6 +303,8 @@ static int run(struct memdisk *d, struct disk_req *req)
         return 0;
     case DISK_REMOVE:
         return do_remove(d, req);
+    case DISK_RENAME:
+        return do_rename(d, req);
     case DISK_SPACE:
         req->total = d->total == 0 ? UINT64_C(1) << 40 : d->total;
         req->free = d->total == 0 ? UINT64_C(1) << 40 : d->free_reported;

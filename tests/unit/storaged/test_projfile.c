@@ -83,7 +83,7 @@ static void test_header_pages_of_others(void **state)
 
 static void test_mark_pages(void **state)
 {
-    struct marks m = { .n = 0 }, got;
+    struct marks m = { .n = 0 }, got, written = { .n = 0 }, got_written;
     struct marks_page h = {
         .sequence = 9, .epoch = 3, .file_hash = 0x1234, .projection = 2
     };
@@ -97,22 +97,22 @@ static void test_mark_pages(void **state)
     assert_false(marks_fits(&m, 7, 8, 1000));
     assert_true(marks_fits(&m, 5, 10, 1));
     assert_true(marks_fits(&m, 0, UINT64_MAX, 1000));
-    projfile_marks_put(page, &h, &m);
-    assert_int_equal(projfile_marks_get(page, &got_h, &got), 0);
+    projfile_marks_put(page, &h, &m, &written);
+    assert_int_equal(projfile_marks_get(page, &got_h, &got, &got_written), 0);
     assert_int_equal(got_h.sequence, 9);
     assert_int_equal(got_h.epoch, 3);
     assert_int_equal(got.n, m.n);
     assert_memory_equal(got.ranges, m.ranges, sizeof(m.ranges));
     for (unsigned i = 0; i < sizeof(page); i += 3) {
         page[i] ^= 0x80;
-        assert_int_equal(projfile_marks_get(page, &got_h, &got), -EUCLEAN);
+        assert_int_equal(projfile_marks_get(page, &got_h, &got, &got_written), -EUCLEAN);
         page[i] ^= 0x80;
     }
     m.ranges[3].end = m.ranges[4].first + 1; /* overlapping, and correctly sealed */
-    projfile_marks_put(page, &h, &m);
-    assert_int_equal(projfile_marks_get(page, &got_h, &got), -EUCLEAN);
+    projfile_marks_put(page, &h, &m, &written);
+    assert_int_equal(projfile_marks_get(page, &got_h, &got, &got_written), -EUCLEAN);
     memset(page, 0, sizeof(page));
-    assert_int_equal(projfile_marks_get(page, &got_h, &got), -ENODATA);
+    assert_int_equal(projfile_marks_get(page, &got_h, &got, &got_written), -ENODATA);
 }
 
 static void marks_check(const struct marks *m, const uint64_t *model, uint64_t beyond)
@@ -169,7 +169,17 @@ static void test_marks_against_one_version_per_block(void **state)
             if (end == UINT64_MAX && beyond > newest)
                 newest = beyond;
             assert_int_equal(marks_newest(&m, first, end), newest);
+            if (i % 5 == 4 && marks_cut(&m, first, end)) {
+                for (uint64_t b = first; b < N_BLOCKS && b < end; b++)
+                    model[b] = 0;
+                beyond = end == UINT64_MAX ? 0 : beyond;
+                assert_int_equal(marks_newest(&m, first, end), 0);
+                assert_false(marks_cover(&m, first, end));
+                marks_check(&m, model, beyond);
+                continue;
+            }
             marks_apply(&m, first, end, version);
+            assert_true(marks_cover(&m, first, end));
             for (uint64_t b = first; b < N_BLOCKS && b < end; b++)
                 model[b] = version > model[b] ? version : model[b];
             if (end == UINT64_MAX && version > beyond)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "codec/codec.h"
+#include "common/bytes.h"
 #include "storaged/core/projfile.h"
 #include "tests/unit/storaged/world.h"
 
@@ -566,7 +567,7 @@ static void test_running_out_of_space_leaves_old_records_whole(void **state)
         w.disk.pages_max = w.disk.n_pages + extra;
         status =
             world_write(&w, 0, 116, 20, v2, 8192, false, NULL); /* over two extents */
-        assert_int_equal(status, extra >= 13 ? OK : ROZO__STATUS__NO_SPACE);
+        assert_int_equal(status, extra >= 14 ? OK : ROZO__STATUS__NO_SPACE);
         assert_int_equal(world_read(&w, 0, 116, 20, seen, NULL), OK);
         for (unsigned i = 0; i < 20; i++) {
             bool old = i >= 4 && i < 12;
@@ -614,6 +615,17 @@ static void test_disk_errors_become_answers(void **state)
     }
 }
 
+static void break_mark_pages(struct world *w)
+{
+    uint8_t byte;
+
+    for (unsigned slot = 0; slot < 2; slot++) {
+        memdisk_peek(world_file(w, 0), PROJFILE_MARKS_AT + 4096 * slot, &byte, 1);
+        if (byte != 0)
+            poke_byte(w, 0, PROJFILE_MARKS_AT + 4096 * slot + 50);
+    }
+}
+
 static void test_what_cannot_be_believed_is_damaged(void **state)
 {
     struct world w;
@@ -630,8 +642,16 @@ static void test_what_cannot_be_believed_is_damaged(void **state)
     assert_int_equal(seen[6].kind, SEEN_DATA);
     assert_int_equal(seen[7].kind, SEEN_DAMAGED);
     assert_int_equal(seen[8].kind, SEEN_DATA);
-    assert_int_equal(world_write(&w, 0, 7, 1, v1, 8192, true, NULL), OK); /* healed */
-    expect(&w, 0, 7, SEEN_DATA, v1);
+    assert_int_equal(world_write(&w, 0, 7, 1, v2, 8192, true, &block),
+                     ROZO__STATUS__STALE_VERSION); /* who knows what was there */
+    assert_int_equal(block >> 32, 1);
+    assert_int_equal(world_write(&w, 0, 7, 1, v3, 8192, true, NULL), OK); /* healed */
+    expect(&w, 0, 7, SEEN_DATA, v3);
+
+    poke_byte(&w, 0, PROJFILE_EXTENTS_AT + 32 * 9 + 22); /* the version of block 9 */
+    expect(&w, 0, 9, SEEN_DAMAGED, 0);
+    assert_int_equal(world_write(&w, 0, 9, 1, v3 + 1, 8192, true, NULL), OK);
+    expect(&w, 0, 9, SEEN_DATA, v3 + 1);
 
     memdisk_cut_file(world_file(&w, 0), PROJFILE_EXTENTS_AT + 4096 + 50 * 4096 + 100);
     world_restart(&w, false);
@@ -640,35 +660,213 @@ static void test_what_cannot_be_believed_is_damaged(void **state)
     assert_int_equal(seen[50].kind, SEEN_DAMAGED);
     assert_int_equal(seen[99].kind, SEEN_DAMAGED);
 
-    poke_byte(&w, 0, PROJFILE_MARKS_AT + 50); /* the only mark page */
+    break_mark_pages(&w);
     world_restart(&w, false);
     assert_int_equal(world_read(&w, 0, 0, 1, seen, NULL), ROZO__STATUS__DAMAGED);
-    assert_int_equal(world_write(&w, 0, 0, 1, v3, 8192, true, NULL),
-                     ROZO__STATUS__DAMAGED);
-    assert_int_equal(world_mark(&w, 0, 0, 1, v3), ROZO__STATUS__DAMAGED);
     assert_int_equal(world_sync(&w), ROZO__STATUS__DAMAGED);
-    assert_int_equal(world_next(&w, 0, &block), OK);
+    assert_int_equal(world_next(&w, 0, &block), ROZO__STATUS__DAMAGED);
     assert_int_equal(world_read(&w, 255, 0, 1, seen, NULL), ROZO__STATUS__DAMAGED);
-    poke_byte(&w, 0, PROJFILE_MARKS_AT + 50);
+    break_mark_pages(&w); /* whole again */
     world_restart(&w, false);
     expect(&w, 0, 1000, SEEN_HOLE, v1 + 1);
 
     poke_byte(&w, 0, 40); /* the header page */
     world_restart(&w, false);
     assert_int_equal(world_read(&w, 0, 0, 1, seen, NULL), ROZO__STATUS__DAMAGED);
-    assert_int_equal(world_write(&w, 0, 0, 1, v3, 8192, true, NULL),
-                     ROZO__STATUS__DAMAGED);
     assert_int_equal(world_remove(&w), OK);
     assert_int_equal(world_write(&w, 0, 0, 1, v3, 8192, true, NULL), OK);
     memdisk_cut_file(world_file(&w, 0), 100);
     world_restart(&w, false);
     assert_int_equal(world_read(&w, 0, 0, 1, seen, NULL), ROZO__STATUS__DAMAGED);
-    memdisk_cut_file(world_file(&w, 0), 0); /* as if it had never been finished */
+    memdisk_cut_file(world_file(&w, 0), 0);
     world_restart(&w, false);
     assert_int_equal(world_read(&w, 0, 0, 1, seen, NULL), ROZO__STATUS__NO_FILE);
-    assert_int_equal(world_write(&w, 0, 0, 1, v3, 8192, true, NULL), OK);
-    expect(&w, 0, 0, SEEN_DATA, v3);
     world_free(&w);
+}
+
+/* The first writer is sent for a fresh epoch; then a new file begins, and knows nothing of what it
+ * was not given. */
+static void check_is_replaced(struct world *w, bool damaged)
+{
+    const uint64_t late = UINT64_C(5) << 32 | 1, fresh = UINT64_C(6) << 32 | 1,
+                   fresher = UINT64_C(7) << 32 | 1;
+    struct seen seen[200];
+    uint64_t newest, block;
+    uint16_t was = damaged ? ROZO__STATUS__DAMAGED : ROZO__STATUS__NO_FILE;
+
+    assert_int_equal(world_read(w, 0, 0, 1, seen, NULL), was);
+    assert_int_equal(world_write(w, 0, 3, 2, late, 8192, false, &newest),
+                     ROZO__STATUS__STALE_VERSION);
+    assert_int_equal(newest, late);
+    assert_int_equal(world_write(w, 0, 3, 2, v1, 8192, false, &newest),
+                     ROZO__STATUS__STALE_VERSION);
+    assert_int_equal(world_write(w, 0, 3, 2, fresh, 8192, false, NULL), OK);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(world_read(w, 0, 0, 128, seen, NULL), OK);
+        assert_int_equal(seen[2].kind, SEEN_DAMAGED); /* never a hole */
+        assert_int_equal(seen[3].version, fresh);
+        assert_int_equal(seen[4].version, fresh);
+        assert_int_equal(seen[5].kind, SEEN_DAMAGED);
+        assert_int_equal(seen[127].kind, SEEN_DAMAGED);
+        assert_int_equal(world_next(w, 70, &block), OK);
+        assert_int_equal(block, 70);
+        assert_int_equal(world_sync(w), OK);
+        world_restart(w, i == 0);
+    }
+    assert_int_equal(world_mark(w, 0, 100, 0, fresh + 1), ROZO__STATUS__STALE_VERSION);
+    assert_int_equal(world_mark(w, 0, 100, 0, fresher), OK); /* that much is known then */
+    assert_int_equal(world_mark(w, 0, 50, 10, fresher + 1), OK);
+    world_restart(w, false);
+    expect(w, 0, 49, SEEN_DAMAGED, 0);
+    expect(w, 0, 50, SEEN_HOLE, fresher + 1);
+    expect(w, 0, 60, SEEN_DAMAGED, 0);
+    expect(w, 0, 1 << 20, SEEN_HOLE, fresher);
+}
+
+static void test_a_damaged_file_makes_way_for_new_records(void **state)
+{
+    static const uint8_t zeros[4096];
+
+    (void)state;
+    for (unsigned how = 0; how < 4; how++) {
+        struct world w;
+        struct disk_file *f;
+        uint64_t newest;
+
+        world_init(&w, how);
+        assert_int_equal(world_write(&w, 0, 0, 100, v1, 8192, true, NULL), OK);
+        assert_int_equal(world_mark(&w, 0, 1000, 0, v2), OK);
+        f = world_file(&w, 0);
+        if (how == 0)
+            poke_byte(&w, 0, 40);
+        else if (how == 1)
+            break_mark_pages(&w);
+        else if (how == 2)
+            memdisk_poke(&w.disk, f, 0, zeros, sizeof(zeros));
+        else
+            memdisk_cut_file(f, 0);
+        world_restart(&w, false);
+        newest = w.disk.n_of[DISK_RENAME];
+        check_is_replaced(&w, how < 3);
+        assert_int_equal(w.disk.n_of[DISK_RENAME], newest + (how < 3));
+        assert_true(how == 3 ? f == world_file(&w, 0)
+                             : f->linked && f != world_file(&w, 0));
+        assert_int_equal(world_remove(&w), OK);
+        assert_false(f->linked); /* the one put aside, too */
+        world_free(&w);
+    }
+}
+
+/* Of a format that we do not know: not ours to replace. */
+static void test_a_foreign_file_is_left_alone(void **state)
+{
+    struct world w;
+    uint8_t page[4096];
+    uint32_t crc;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, true, NULL), OK);
+    memdisk_peek(world_file(&w, 0), 0, page, sizeof(page));
+    put_le32(page + 8, 2);
+    put_le32(page + 12, 0);
+    crc = codec_crc32c(0, page, sizeof(page));
+    put_le32(page + 12, crc);
+    memdisk_poke(&w.disk, world_file(&w, 0), 0, page, sizeof(page));
+    world_restart(&w, false);
+    for (uint64_t epoch = 2; epoch < 5; epoch++) {
+        assert_int_equal(world_write(&w, 0, 0, 1, epoch << 32 | 1, 8192, true, NULL),
+                         ROZO__STATUS__DAMAGED);
+        assert_int_equal(world_mark(&w, 0, 0, 0, epoch << 32 | 2), ROZO__STATUS__DAMAGED);
+    }
+    assert_int_equal(w.disk.n_of[DISK_RENAME], 0);
+    world_free(&w);
+}
+
+/* What a file lost is damaged, never a hole: cut short, or zeroed anywhere. */
+static void test_lost_bytes_are_not_holes(void **state)
+{
+    static const uint8_t zeros[8192];
+    static const uint64_t cuts[] = {
+        4096, 4097, 8192, 12288, 16384, 16385, 16384 + 2000, 20480, 20481, 300000, 600000,
+    };
+
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        for (unsigned i = 0; i < 11 + 8; i++) {
+            struct world w;
+            struct seen seen[400];
+            unsigned p, n_here = 0;
+            uint16_t status = OK;
+
+            world_init(&w, i);
+            w.layout = layout;
+            p = codec_n(world_codec(&w)) - 1; /* with an overhang, in layouts 1 and 2 */
+            assert_int_equal(world_write(&w, p, 0, 100, v1, 8192, false, NULL), OK);
+            assert_int_equal(world_write(&w, p, 130, 40, v1, 8192, false, NULL), OK);
+            assert_int_equal(world_write(&w, p, 270, 1, v1, 8192, false, NULL), OK);
+            if (i % 2 == 0)
+                world_settle(&w);
+            if (i < 11)
+                memdisk_cut_file(world_file(&w, p), cuts[i]);
+            else
+                memdisk_poke(&w.disk, world_file(&w, p), 4096 + (i - 11) * 4096, zeros,
+                             i % 3 == 0 ? 8192 : 4096);
+            world_restart(&w, false);
+            for (unsigned b = 0; b < 400; b += 100)
+                status = world_read(&w, p, b, 100, seen + b, NULL);
+            assert_true(status == OK || status == ROZO__STATUS__DAMAGED);
+            for (unsigned b = 0; b < 271 && status == OK; b++) {
+                bool written = b < 100 || (b >= 130 && b < 170) || b == 270;
+
+                assert_false(written && seen[b].kind == SEEN_HOLE);
+                n_here += seen[b].kind == SEEN_DATA;
+            }
+            assert_true(n_here < 141 || i > 8);
+            world_free(&w);
+        }
+    }
+}
+
+/* What was never written stays a hole, whatever restarts, and power losses, come. */
+static void test_holes_stay_holes(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 60; seed++) {
+        struct world w;
+        struct seen seen[128];
+
+        world_init(&w, seed);
+        w.layout = seed % 3;
+        for (unsigned round = 0; round < 4; round++) {
+            for (unsigned i = 0; i < 12; i++) {
+                uint64_t b = env_virtual_below(&w.v, 60) * 10;
+
+                assert_int_equal(world_write(&w, 0, b, 1 + b % 3, v1 + (i + 12 * round),
+                                             8192, i % 5 == 0, NULL),
+                                 OK);
+                if (env_virtual_below(&w.v, 6) == 0)
+                    world_settle(&w);
+                if (env_virtual_below(&w.v, 6) == 0)
+                    world_restart(&w, false);
+            }
+            world_restart(&w, true);
+            for (unsigned b = 0; b < 600; b += 100) {
+                uint16_t status = world_read(&w, 0, b, 100, seen, NULL);
+
+                if (status != OK) { /* only what was never synced */
+                    assert_int_equal(status, ROZO__STATUS__NO_FILE);
+                    continue;
+                }
+                for (unsigned i = 0; i < 100; i++)
+                    if ((b + i) % 10 > 2)
+                        assert_int_equal(seen[i].kind, SEEN_HOLE);
+            }
+            if (world_sync(&w) != OK)
+                break;
+        }
+        world_free(&w);
+    }
 }
 
 static void test_a_file_of_another_is_damaged(void **state)
@@ -868,6 +1066,10 @@ int main(void)
         cmocka_unit_test(test_running_out_of_space_leaves_old_records_whole),
         cmocka_unit_test(test_disk_errors_become_answers),
         cmocka_unit_test(test_what_cannot_be_believed_is_damaged),
+        cmocka_unit_test(test_a_damaged_file_makes_way_for_new_records),
+        cmocka_unit_test(test_a_foreign_file_is_left_alone),
+        cmocka_unit_test(test_lost_bytes_are_not_holes),
+        cmocka_unit_test(test_holes_stay_holes),
         cmocka_unit_test(test_a_file_of_another_is_damaged),
         cmocka_unit_test(test_stat_and_alloc),
         cmocka_unit_test(test_admission),

@@ -16,6 +16,7 @@ static void storage_make(struct world *w)
     w->config.env = &w->v.env;
     w->config.disk = &w->disk.disk;
     w->config.identity = &w->identity;
+    w->config.generations = &w->generations;
     w->config.key = w->key;
     w->config.version = "test";
     w->config.host = "here";
@@ -32,6 +33,7 @@ void world_init(struct world *w, uint64_t seed)
     assert_int_equal(capability_key_new(node_key, 0, &w->key), 0);
     w->config.reserve_bytes = UINT64_MAX;
     w->config.boot = 1000;
+    generations_begin(&w->generations, &w->generations.file, w->config.boot);
     w->id = (struct file_id){ .export_id = 1, .generation = 2, .ino = 300 };
     w->kind = CODEC_MOJETTE;
     w->layout = 0;
@@ -53,13 +55,26 @@ void world_free(struct world *w)
     env_virtual_close(&w->v);
 }
 
+void world_settle(struct world *w)
+{
+    if (!generations_may_advance(&w->generations))
+        assert_true(generations_may_advance(&w->generations));
+    uint64_t ended = generations_advance(&w->generations);
+
+    memdisk_settle(&w->disk);
+    generations_settle(&w->generations, ended);
+}
+
 void world_restart(struct world *w, bool power_cut)
 {
+    struct generations_file file = w->generations.file;
+
     assert(w->v.tasks.head == NULL);
     storage_close(w->storage);
     if (power_cut)
         memdisk_power_cut(&w->disk);
     w->config.boot += power_cut;
+    generations_begin(&w->generations, &file, w->config.boot);
     storage_make(w);
 }
 

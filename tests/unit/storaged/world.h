@@ -18,6 +18,7 @@ struct world {
     struct env_virtual v;
     struct memdisk disk;
     struct identity identity;
+    struct generations generations;
     struct capability_key *key;
     struct storage_config config;
     struct storage *storage;
@@ -47,6 +48,8 @@ void world_init(struct world *w, uint64_t seed);
 void world_free(struct world *w);
 /** Another process on the same disk; with a power cut in between, or a kill (no clean stop). */
 void world_restart(struct world *w, bool power_cut);
+/** Everything is on stable storage and a generation ends, as the daemon does now and then. */
+void world_settle(struct world *w);
 const struct codec *world_codec(const struct world *w);
 
 /** Send; the answer comes when the world runs. Takes nothing; bytes are copied. */
