@@ -180,6 +180,7 @@ static void test_damaged_records(void **state)
     unsigned n = 0;
 
     (void)state;
+    w.damaged = true;
     OK(t_symlink(&w, 1, "s", "target", NULL));
     world_stop(&w);
     assert_int_equal(kv_iter_open(w.kv, &it), 0);

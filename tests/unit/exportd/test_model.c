@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "tests/unit/exportd/check.h"
 #include "tests/unit/exportd/world.h"
 
 enum {
@@ -310,6 +311,12 @@ static void check_tree(void)
     rozo__md_statfs_resp__free_unpacked(resp, NULL);
 }
 
+static void check_all(void)
+{
+    check_tree();
+    kv_check(w.kv);
+}
+
 static void copy_keep(void)
 {
     size_t n = (size_t)kv_memory_n_commits(w.mem);
@@ -341,13 +348,13 @@ static void crash(void)
     world_reopen_session(&w);
     copy_keep();
     grace = true;
-    check_tree();
+    check_all();
     if (below(2) == 0) {
         env_virtual_advance_ms(&w.env, 23000);
         world_reopen_session(&w);
         grace = false;
         copy_keep();
-        check_tree();
+        check_all();
     }
 }
 

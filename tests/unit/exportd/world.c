@@ -10,6 +10,7 @@
 
 #include "common/record.h"
 #include "common/status.h"
+#include "tests/unit/exportd/check.h"
 #include "tests/unit/exportd/world_disk.h"
 
 /* ---- fake channels ---- */
@@ -277,11 +278,12 @@ static void on_stopped(void *arg, int rc)
 
 int world_stop(struct world *w)
 {
+    unsigned n_turns = 0;
     int rc = 1;
 
     exportd_stop(w->x, on_stopped, &rc);
-    for (unsigned i = 0; rc == 1; i++) {
-        assert_true(i < 1000);
+    while (rc == 1) {
+        assert_true(n_turns++ < 1000);
         w->run(w);
     }
     exportd_close(w->x);
@@ -295,6 +297,8 @@ void world_close(struct world *w)
 {
     if (w->x != NULL)
         assert_int_equal(world_stop(w), 0);
+    if (!w->damaged)
+        kv_check(w->kv);
     capability_key_free(w->capabilities);
     world_disk_close(w);
     kv_memory_close(w->mem);

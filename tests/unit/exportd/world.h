@@ -45,6 +45,7 @@ struct world {
     uint64_t session;
     uint64_t n_ids;    /* each request has its own, ... */
     uint64_t again_id; /* ... but for this one, when it is not 0 */
+    bool damaged;      /* the kv on purpose: world_close() does not check it */
     unsigned n_unanswered;
     void (*run)(struct world *w); /* let things happen until an answer comes */
 };
