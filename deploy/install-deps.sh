@@ -40,8 +40,12 @@ TEST_PACKAGES=(
     sqlite3
     attr
     acl
-    clang # fuzz targets
     clang-format-16 # what the root .clang-format is written for
+)
+# The fuzz preset. Other builds replay the corpus and want none of it.
+FUZZ_PACKAGES=(
+    clang
+    libclang-rt-14-dev # libFuzzer and the sanitizers' run time
 )
 # The test programs, as crate@version; their binaries have the crate's name.
 CRATES=(pjdfstest@0.2.2 fsx@0.3.2)
@@ -50,13 +54,14 @@ CRATES_WANT_RUST=1.85
 usage()
 {
     cat <<'USAGE'
-Usage: install-deps.sh [--tests] [--check] [--help]
+Usage: install-deps.sh [--tests] [--fuzz] [--check] [--help]
 
 Installs the Debian packages that rozo is built with. Needs root. When all is
 there already it does nothing and says nothing.
 
   --tests   also what only the tests need: packages, and the crates pjdfstest and
             fsx (built with cargo, kept in ~/.cache/rozo-tests)
+  --fuzz    also what the preset "fuzz" is built with: clang and libFuzzer
   --check   install nothing; name what is missing and exit 1 if anything is
   --help    this text
 
@@ -69,10 +74,12 @@ say() { printf 'install-deps: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
 tests=false
+fuzz=false
 check=false
 for arg in "$@"; do
     case $arg in
     --tests) tests=true ;;
+    --fuzz) fuzz=true ;;
     --check) check=true ;;
     --help | -h) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
@@ -140,6 +147,9 @@ crates_dir=${ROZO_TESTS_DIR:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rozo-tests
 wanted=("${BUILD_PACKAGES[@]}")
 if $tests; then
     wanted+=("${TEST_PACKAGES[@]}")
+fi
+if $fuzz; then
+    wanted+=("${FUZZ_PACKAGES[@]}")
 fi
 mapfile -t missing < <(missing_packages "${wanted[@]}")
 crates=()
