@@ -82,17 +82,22 @@ static void on_truncated(void *arg, int rc)
         op_reply_attr(op);
 }
 
-/* The truncate does not happen: writes may go on. */
-static void setattr_cancel(struct op *op)
+/* The truncate does not happen, and writes may go on; or nobody can say whether it happens. */
+static void setattr_cancel(struct op *op, bool refused)
 {
-    if (op->plus)
-        file_truncate_cancel(op->node->file);
+    struct file *file = op->node == NULL ? NULL : op->node->file;
+
+    if (op->plus && refused)
+        file_truncate_cancel(file);
+    else if (file != NULL && !refused && (op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0)
+        file_truncate_unsure(file);
 }
 
 /* exportd has done its part. */
 static void on_attr_set(struct op *op, int rc)
 {
     bool sized = (op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0;
+    bool refused = rc != 0 && (op->call.answered || rc == -EINTR); /* or never sent */
 
     if (rc == 0 && (md_decode_entry(&op->call, &op->entry) != 0 ||
                     op->entry.attr.ino != op->ino || (sized && !op->entry.has_target)))
@@ -102,7 +107,7 @@ static void on_attr_set(struct op *op, int rc)
     if (rc == -ENOENT)
         rc = -ESTALE;
     if (rc != 0) {
-        setattr_cancel(op);
+        setattr_cancel(op, refused);
         op_reply_err(op, rc);
         return;
     }

@@ -72,6 +72,7 @@ static void call_transmit(struct md_call *call)
     uint32_t left_ms = call_left_ms(call);
 
     call->state = MD_CALL_SENT;
+    call->answered = false; /* BUSY and NO_SESSION were no answers */
     call->rq = (struct rpc_request){
         .op = call->rq.op,
         .deadline_ms = left_ms == 0 ? 1 : left_ms,

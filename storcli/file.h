@@ -148,6 +148,13 @@ void file_truncate(struct file *f, const struct storcli_target *target,
  */
 void file_truncate_begin(struct file *f, file_done_cb *done, void *arg);
 void file_truncate_cancel(struct file *f);
+/**
+ * In the place of cancel (and also when nothing was held): exportd did not say whether it has
+ * truncated the file. Nothing is written before it has told, with a fresh epoch: it may have given
+ * the truncate a newer one than we have, under which what we write now would be cut off later.
+ * Writes that wait for that fail when exportd stays away.
+ */
+void file_truncate_unsure(struct file *f);
 
 /** FALLOC_FL_PUNCH_HOLE / ZERO_RANGE within the size; the rest of partial blocks stays. */
 void file_punch(struct file *f, uint64_t offset, uint64_t len, file_done_cb *done,

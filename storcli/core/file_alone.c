@@ -17,7 +17,7 @@ struct alone_fop {
     bool busy, asked;
     int rc; /* the engine's answer */
     unsigned n_tries;
-    uint64_t renew_no;
+    uint64_t renew_no, sure_no;
     uint64_t change, report_no;
     struct file_attr attr;
     struct storcli_target target;
@@ -110,7 +110,10 @@ static int finish_first(struct alone_fop *a, bool need_it)
     struct file *f = a->op.f;
     bool is_beyond = (f->dirty.n > 0 && frun_is_beyond(f->dirty.v[f->dirty.n - 1])) ||
                      (f->writing.n > 0 && frun_is_beyond(f->writing.v[f->writing.n - 1]));
+    int rc = file_be_sure(&a->op, &a->sure_no);
 
+    if (rc <= 0)
+        return rc;
     if (!a->finishing) {
         if (!f->truncate_pending || (!is_beyond && !need_it))
             return 1;
@@ -131,6 +134,7 @@ static void truncate_apply(struct alone_fop *a)
     bool storages_know_more = f->has_data && f->acked_end > size;
 
     f->n_truncates++;
+    f->unsure = false; /* of the one before: this is what exportd made of both */
     if (a->attr.epoch > f->epoch) {
         f->epoch = a->attr.epoch;
         f->sequence = 0;
@@ -271,6 +275,15 @@ void file_truncate_cancel(struct file *f)
     file_exclusive_end(f);
     file_report_released(f);
     free(held);
+}
+
+void file_truncate_unsure(struct file *f)
+{
+    if (f->exclusive_held)
+        file_truncate_cancel(f);
+    f->unsure = true;
+    f->sure_no = f->renew_no + (f->renew_busy ? 2 : 1);
+    file_renew(f);
 }
 
 /* ---- punch ---- */

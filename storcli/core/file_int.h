@@ -216,6 +216,8 @@ struct file {
     bool truncate_pending;
     uint64_t truncate_size, truncate_version;
     uint64_t n_truncates; /* ours; a report that spans one says nothing of the size */
+    bool unsure;      /* of a truncate that exportd did not answer: no version is good */
+    uint64_t sure_no; /* the renewal that will tell, see renew_no */
 
     /* Memory. */
     struct frunset dirty, writing, clean;
@@ -420,6 +422,11 @@ void file_on_write_timer(struct env_timer *timer);
 /** A version above all before; f->epoch must not be 0. False: a fresh epoch is needed first. */
 bool file_next_version(struct file *f, uint64_t *version);
 void file_renew(struct file *f);
+/**
+ * For an operation about to change the file: does exportd have to tell first? 1: no; 0: op waits
+ * for it; -errno: it does not tell. *asked_no: 0 before the first call, then its own.
+ */
+int file_be_sure(struct fop *op, uint64_t *asked_no);
 /** Read blocks; does nothing for those that are in memory. -ENOMEM or 0. */
 int fetch_start(struct file *f, enum fetch_kind kind, uint64_t first, uint32_t n,
                 struct fetch **out);

@@ -19,7 +19,7 @@
 
 bool file_next_version(struct file *f, uint64_t *version)
 {
-    if (f->epoch == 0 || f->sequence == UINT32_MAX)
+    if (f->epoch == 0 || f->unsure || f->sequence == UINT32_MAX)
         return false;
     *version = version_make(f->epoch, ++f->sequence);
     return true;
@@ -62,6 +62,38 @@ static void renewed_fetches(struct file *f)
     }
 }
 
+/* What became of a truncate that exportd had not answered. Nothing was given to the storages
+ * since, so what is in memory came after it. */
+static void learn_of_truncate(struct file *f, const struct file_attr *attr)
+{
+    f->unsure = false;
+    f->n_truncates++;
+    if (attr->size < f->meta_size || attr->truncate_pending) {
+        f->truncate_pending = attr->truncate_pending;
+        f->truncate_size = attr->truncate_size;
+        f->truncate_version = attr->truncate_version;
+        f->meta_size = attr->size;
+        f->acked_end = min_u64(f->acked_end, attr->size);
+        file_size_recount(f);
+    }
+    clean_forget_all(f, 0, UINT64_MAX);
+}
+
+int file_be_sure(struct fop *op, uint64_t *asked_no)
+{
+    struct file *f = op->f;
+
+    if (!f->unsure)
+        return 1;
+    if (*asked_no != 0 && f->renew_no >= *asked_no)
+        return f->renew_rc != 0 ? f->renew_rc : -EIO;
+    if (*asked_no == 0)
+        *asked_no = max_u64(f->sure_no, f->renew_no + 1);
+    fop_wait(op, &f->renew_waiters);
+    file_renew(f);
+    return 0;
+}
+
 static void on_renewed(struct file_meta_call *call, int rc)
 {
     struct file *f = call->file;
@@ -76,7 +108,12 @@ static void on_renewed(struct file_meta_call *call, int rc)
         file_adopt(f, &call->attr, true);
     f->renew_no++;
     f->renew_rc = rc;
-    renewed_runs(f);
+    if (f->unsure && f->renew_no < f->sure_no)
+        file_renew(f); /* this one was asked before the truncate */
+    else if (f->unsure && rc == 0)
+        learn_of_truncate(f, &call->attr);
+    if (rc != 0 || !f->unsure)
+        renewed_runs(f);
     renewed_fetches(f);
     waitlist_wake(f, &f->renew_waiters);
     file_wake(f);

@@ -28,7 +28,7 @@ struct write_fop {
     uint64_t direct_from, direct_to; /* bytes that go straight from the caller's memory */
     unsigned n_direct;               /* pieces of that still flying */
     int rc;                          /* the first failure */
-    uint64_t before_id, change, report_no;
+    uint64_t before_id, change, report_no, sure_no;
     unsigned n_iov;
     struct iovec iov[];
 };
@@ -248,7 +248,10 @@ static void write_step(struct fop *op)
             fop_wait(op, &f->exclusive_waiters);
             return;
         }
-        w->rc = write_begin(w);
+        rc = file_be_sure(op, &w->sure_no);
+        if (rc == 0)
+            return;
+        w->rc = rc < 0 ? rc : write_begin(w);
         if (w->rc != 0) {
             write_end(w);
             return;

@@ -782,6 +782,82 @@ static void writes_wait_while_a_truncate_is_held(void **state)
     assert_zeros(x, BS, BS);
 }
 
+/* The answer to a truncate was lost: exportd may have given it an epoch above ours, and who
+ * finishes it cuts off what has an older one. */
+static void nothing_is_written_under_a_truncate_that_may_have_happened(void **state)
+{
+    struct fx *x = *state;
+    struct file_attr attr;
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_truncate_begin), 0);
+    fake_setattr_size(&x->k, 100, &attr);
+    file_truncate_unsure(x->f);
+    assert_int_equal(write_at(x, 5 * BS, 10, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.last_mark_version, attr.truncate_version);
+    assert_true(x->k.s.blocks[5].version > attr.truncate_version);
+    assert_false(x->k.s.truncate_pending);
+    assert_int_equal(x->k.s.size, 5 * BS + 10);
+    assert_zeros(x, 100, 5 * BS - 100);
+    reopen(x);
+    assert_zeros(x, 100, 5 * BS - 100);
+    assert_written(x, 5 * BS, 10, false);
+}
+
+static void a_truncate_that_turns_out_not_to_have_happened(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_truncate_begin), 0);
+    x->k.fail_next[FAKE_RENEW] = -EIO; /* exportd is still away */
+    file_truncate_unsure(x->f);
+    env_virtual_advance_ms(&x->k.v, 1000);
+    assert_written(x, 0, 10 * BS, false);
+    x->k.fail_all[FAKE_RENEW] = -EIO;
+    assert_int_equal(write_at(x, 12 * BS, 10, 0), -EIO);
+    assert_int_equal(range_call(x, 0, BS, true, true), -EIO);
+    assert_int_equal(do_call(x, file_truncate_begin), -EIO);
+    x->k.fail_all[FAKE_RENEW] = 0;
+    assert_int_equal(write_at(x, 12 * BS, 10, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    reopen(x);
+    assert_written(x, 0, 10 * BS, false);
+    assert_zeros(x, 10 * BS, 2 * BS);
+    assert_written(x, 12 * BS, 10, false);
+}
+
+/* What was asked before the truncate says nothing about it. */
+static void an_older_question_does_not_answer_for_a_truncate(void **state)
+{
+    struct fx *x = *state;
+    struct file_attr attr;
+    unsigned n;
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    x->k.min_epoch = x->k.s.epoch + 5; /* so that a write has to ask */
+    x->k.held[FAKE_RENEW] = true;
+    n = x->k.n[FAKE_RENEW];
+    assert_int_equal(write_at(x, 20 * BS, 10, 0), 0);
+    env_virtual_advance_ms(&x->k.v, 5000);
+    assert_int_equal(x->k.n[FAKE_RENEW], n + 1);
+    file_truncate_unsure(x->f);
+    fake_release(&x->k, FAKE_RENEW);
+    env_virtual_run_posted(&x->k.v);
+    fake_setattr_size(&x->k, 3 * BS, &attr);
+    x->k.held[FAKE_RENEW] = false;
+    fake_release(&x->k, FAKE_RENEW);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.n[FAKE_RENEW], n + 2);
+    assert_false(x->k.s.truncate_pending);
+    reopen(x);
+    assert_written(x, 0, 3 * BS, false);
+    assert_zeros(x, 3 * BS, 17 * BS);
+    assert_written(x, 20 * BS, 10, false);
+}
+
 /* ---- punch, allocate, seek ---- */
 
 static void punch_marks_whole_blocks_and_zeros_the_rest(void **state)
@@ -1015,6 +1091,9 @@ int main(void)
         T(a_dead_clients_truncate_is_finished),
         T(a_pending_truncate_that_somebody_finished_is_let_go),
         T(writes_wait_while_a_truncate_is_held),
+        T(nothing_is_written_under_a_truncate_that_may_have_happened),
+        T(a_truncate_that_turns_out_not_to_have_happened),
+        T(an_older_question_does_not_answer_for_a_truncate),
         T(punch_marks_whole_blocks_and_zeros_the_rest),
         T(punch_stays_within_the_size),
         T(allocate_reserves_and_grows),

@@ -333,9 +333,21 @@ static void on_held(void *arg, int rc)
         c->found = 0;
         return;
     }
+    if (fake_below(&c->x->k, 8) == 0) { /* the question was lost */
+        file_truncate_unsure(c->x->f);
+        c->found = 0;
+        call_end(c, 0);
+        return;
+    }
     c->found = 1;
     fake_target(&target);
     fake_setattr_size(&c->x->k, c->offset, &attr);
+    if (fake_below(&c->x->k, 8) == 0) { /* the answer was lost */
+        file_truncate_unsure(c->x->f);
+        c->found = 2;
+        call_end(c, 0);
+        return;
+    }
     file_truncate(c->x->f, &target, &attr, on_other, c);
 }
 
@@ -353,6 +365,12 @@ static void op_truncate(struct fsx *x)
     run_until_idle(x);
     if (c->found == 0)
         return;
+    for (unsigned i = 0; c->found == 2 && i < 100; i++) { /* until it is told */
+        env_virtual_advance_ms(&x->k.v, FAKE_DELAY_MS + 1);
+        if (file_size(x->f) == c->offset)
+            break;
+        file_truncate_unsure(x->f);
+    }
     CHECK(x, file_size(x->f) == c->offset);
     x->size_unknown = false;
     if (c->offset < x->size || c->rc == 0)
