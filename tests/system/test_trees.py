@@ -1,6 +1,7 @@
 """Real trees go in with cp -a and come back the same, over remounts and restarts."""
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -73,3 +74,45 @@ def test_space_of_an_open_unlinked_file_comes_back_at_its_last_close(cluster):
     assert os.fstat(fd).st_nlink == 0
     os.close(fd)
     c.wait_for(lambda: projections(c)[0] == 0, "the projections of the closed orphan to go")
+
+
+# A soak sets this to 1000000: creating them takes some minutes.
+DIRECTORY_ENTRIES = int(os.environ.get("ROZO_DIRECTORY_ENTRIES", "20000"))
+MAKE_ENTRIES = ("import os, sys\nfor i in range(int(sys.argv[2]), int(sys.argv[3])):\n"
+                "    os.mknod('%s/a-file-of-number-%08d' % (sys.argv[1], i))")
+
+
+def rss_max_kb(pid):
+    with open("/proc/%d/status" % pid) as f:
+        return int(next(line for line in f if line.startswith("VmHWM")).split()[1])
+
+
+def test_a_large_directory(cluster):
+    """Filled by several processes at once; read whole, with little memory, while it changes."""
+    c = cluster(layout=0)
+    d = c.mnt + "/large"
+    os.mkdir(d)
+    part = DIRECTORY_ENTRIES // 4
+    makers = [subprocess.Popen([sys.executable, "-c", MAKE_ENTRIES, d, str(i * part), str((i + 1) * part)])
+              for i in range(4)]
+    assert [p.wait(timeout=3600) for p in makers] == [0] * 4
+    expected = {"a-file-of-number-%08d" % i for i in range(4 * part)}
+    assert os.stat(d).st_nlink == 2
+    before = rss_max_kb(c.pid("mount-1"))
+    with os.scandir(d) as entries:
+        seen = [e.name for e in entries]
+    assert len(seen) == len(expected) and set(seen) == expected
+    assert rss_max_kb(c.pid("mount-1")) - before < 16 << 10  # not the directory, a page of it
+    # Emptied while it is read: every entry that stays is seen, none twice.
+    seen, gone = [], set()
+    with os.scandir(d) as entries:
+        for i, e in enumerate(entries):
+            seen.append(e.name)
+            if i % 10 == 0:
+                os.unlink(os.path.join(d, e.name))
+                gone.add(e.name)
+    assert len(seen) == len(set(seen)) and set(seen) == expected
+    c.remount()
+    assert set(os.listdir(d)) == expected - gone
+    run("rm", "-rf", d)
+    assert os.listdir(c.mnt) == []
