@@ -214,6 +214,11 @@ static int daemon_start(struct daemon *d, struct err *err)
     rc = store_open_in(d, err);
     if (rc == 0)
         rc = exportd_open(&d->env.env, kv_leveldb_kv(d->kv), &core, &d->core, err);
+    while (rc == 0 && exportd_is_ready(d->core) == 0)
+        uv_run(&d->loop, UV_RUN_ONCE);
+    if (rc == 0 && exportd_is_ready(d->core) < 0)
+        rc = err_set(err, exportd_is_ready(d->core), "write to the metadata store: %s",
+                     strerror(-exportd_is_ready(d->core)));
     if (rc == 0)
         rc = server_open(d, err);
     if (rc == 0)

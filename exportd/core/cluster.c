@@ -435,6 +435,7 @@ struct export *export_add(struct exportd *x, const struct export *facts)
     key_id(&k, KEY_EXPORT, e->id);
     store_put(x->store, &k, f.bytes, f.len);
     fs_make(&e->fs, x->env, x->store, e->id, &hooks);
+    e->fs.start = x->n_starts;
     return e;
 }
 
@@ -551,6 +552,8 @@ void cluster_begin(struct exportd *x)
     x->n_starts++;
     x->map_version = (uint64_t)x->n_starts << 32; /* newer than any before */
     cluster_put(x);
+    LIST_FOREACH(node, &x->exports)
+        container_of(node, struct export, link)->fs.start = x->n_starts;
 }
 
 void cluster_free(struct exportd *x)

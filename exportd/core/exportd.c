@@ -226,7 +226,7 @@ static int op_admit(struct op *op, const struct handler *h)
 {
     struct exportd *x = op->x;
 
-    if (x->stopping || x->n_answers >= ANSWERS_MAX)
+    if (x->stopping || !x->is_ready || x->n_answers >= ANSWERS_MAX)
         return -EBUSY;
     if ((h->flags & CHANGES) != 0 && op->session != NULL && op->session->read_only)
         return -EROFS;
@@ -339,6 +339,11 @@ static void exportd_free(struct exportd *x)
     free(x);
 }
 
+static void on_start_synced(struct store_wait *wait, int rc)
+{
+    container_of(wait, struct exportd, ready_wait)->is_ready = rc == 0;
+}
+
 int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *config,
                  struct exportd **out, struct err *err)
 {
@@ -373,6 +378,8 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
         return rc;
     }
     cluster_begin(x);
+    x->ready_wait.fn = on_start_synced;
+    store_when_synced(x->store, &x->ready_wait);
     env_timer_start(env, &x->tick, 0);
     *out = x;
     return 0;
@@ -422,6 +429,13 @@ void exportd_close(struct exportd *x)
 {
     assert(x == NULL || x->stopping);
     exportd_free(x);
+}
+
+int exportd_is_ready(const struct exportd *x)
+{
+    int rc = store_error(x->store);
+
+    return rc != 0 ? rc : x->is_ready;
 }
 
 const uint8_t *exportd_cluster_id(const struct exportd *x)

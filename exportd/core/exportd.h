@@ -40,6 +40,8 @@ struct exportd_config {
  */
 int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *config,
                  struct exportd **out, struct err *err);
+/** 1 once requests are served, soon after exportd_open(); 0: they are told BUSY; or why never. */
+int exportd_is_ready(const struct exportd *x);
 /** An rpc_handler_cb; arg is the struct exportd. */
 void exportd_handle(void *arg, struct rpc_call *call);
 /**

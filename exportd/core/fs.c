@@ -334,6 +334,7 @@ static void create_inode(struct fs *fs, const struct fs_create *req,
         .atime_ns = now_ns,
         .mtime_ns = now_ns,
         .ctime_ns = now_ns,
+        .epoch_start = fs->start,
         .parent = type == S_IFDIR ? dir->ino : 0,
         .next_cookie = type == S_IFDIR ? FS_COOKIE_FIRST : 0,
     };

@@ -51,8 +51,9 @@ struct fs {
     struct store *store; /* borrowed */
     struct fs_hooks hooks;
     uint32_t export_id;
-    uint64_t next_ino;                 /* never given out before */
-    uint64_t n_inodes;                 /* in use */
+    uint32_t start;    /* number of this start of exportd; durable before any request */
+    uint64_t next_ino; /* never given out before */
+    uint64_t n_inodes; /* in use */
     struct fs_first firsts[FS_FIRSTS]; /* by inode number; a newer one takes the place */
 };
 

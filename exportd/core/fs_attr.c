@@ -3,9 +3,10 @@
  *
  * In:     md.c, from requests.
  * Out:    the store's pending batch.
- * Keeps:  an epoch is given out once; while a truncate is pending the size never grows over it:
+ * Keeps:  an epoch is given out once, also when the power takes what was not synced; while a truncate is pending the size never grows over it:
  *         growth waits in wanted_size until the storages have forgotten the old bytes (I2).
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -14,6 +15,10 @@
 #include "common/record.h"
 #include "exportd/core/acl.h"
 #include "exportd/core/fs_inside.h"
+
+enum {
+    EPOCHS_LOST_MAX = 1 << 14
+}; /* of one inode between two syncs; 2^32 are 262,144 starts */
 
 static const uint32_t setattr_bits_all =
     ROZO__SETATTR_BITS__SET_MODE | ROZO__SETATTR_BITS__SET_UID |
@@ -27,7 +32,34 @@ static bool wants(const struct fs_setattr *req, uint32_t bit)
     return (req->valid & bit) != 0;
 }
 
-static int setattr_check(const struct fs_setattr *req, const struct inode *in)
+/*
+ * Epochs are on stable storage only a second or so after they were given out: when the power fails, the
+ * inode may come back with an older one while storages have records of the newer ones. What two
+ * writes with one version leave behind is a mixture. So each start of exportd goes on far above
+ * whatever the starts since the inode's last epoch may have given out and lost.
+ */
+static int epoch_next(const struct fs *fs, const struct inode *in, uint32_t *out)
+{
+    uint64_t next = (uint64_t)in->epoch + 1 +
+                    (uint64_t)(fs->start - in->epoch_start) * EPOCHS_LOST_MAX;
+
+    if (next > UINT32_MAX)
+        return -EOVERFLOW;
+    if (out != NULL)
+        *out = (uint32_t)next;
+    return 0;
+}
+
+static void epoch_give(const struct fs *fs, struct inode *in)
+{
+    int rc = epoch_next(fs, in, &in->epoch);
+
+    assert(rc == 0); /* whoever gives it has looked */
+    in->epoch_start = fs->start;
+}
+
+static int setattr_check(const struct fs *fs, const struct fs_setattr *req,
+                         const struct inode *in)
 {
     if ((req->valid & ~setattr_bits_all) != 0)
         return -EINVAL;
@@ -45,7 +77,7 @@ static int setattr_check(const struct fs_setattr *req, const struct inode *in)
         return -EINVAL;
     if (req->size > INT64_MAX)
         return -EFBIG;
-    return in->epoch == UINT32_MAX ? -EOVERFLOW : 0;
+    return epoch_next(fs, in, NULL);
 }
 
 /* As the kernel does: group execute makes set-gid mean set-gid. */
@@ -59,11 +91,11 @@ static void kill_suidgid(struct inode *in)
 }
 
 /* A new size and a fresh epoch; a file that lost bytes has a truncate pending. */
-static void set_size(struct inode *in, uint64_t size)
+static void set_size(struct fs *fs, struct inode *in, uint64_t size)
 {
     bool pending = (in->flags & INODE_TRUNCATE_PENDING) != 0;
 
-    in->epoch++;
+    epoch_give(fs, in);
     if (size < inode_final_size(in) &&
         (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0) {
         if (!pending || size < in->truncate_size)
@@ -125,7 +157,7 @@ int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out)
     int rc = inode_get(fs, req->ino, &in);
 
     if (rc == 0)
-        rc = setattr_check(req, &in);
+        rc = setattr_check(fs, req, &in);
     if (rc == 0 && wants(req, ROZO__SETATTR_BITS__SET_MODE))
         rc = acl_for_chmod(fs, &in, req->mode, &acl, &acl_len);
     if (rc != 0)
@@ -139,7 +171,7 @@ int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out)
     if (wants(req, ROZO__SETATTR_BITS__SET_KILL_SUIDGID))
         kill_suidgid(&in);
     if (wants(req, ROZO__SETATTR_BITS__SET_SIZE))
-        set_size(&in, req->size);
+        set_size(fs, &in, req->size);
     if ((req->valid & ~(uint32_t)ROZO__SETATTR_BITS__SET_SYNC) != 0) {
         set_times(req, &in, env_wall_ns(fs->env));
         if (acl != NULL)
@@ -162,9 +194,10 @@ int fs_next_epoch(struct fs *fs, uint64_t ino, struct inode *out)
         return -EISDIR;
     if (!inode_is_file(&in))
         return -EINVAL;
-    if (in.epoch == UINT32_MAX)
-        return -EOVERFLOW;
-    in.epoch++;
+    rc = epoch_next(fs, &in, NULL);
+    if (rc != 0)
+        return rc;
+    epoch_give(fs, &in);
     in.flags |= INODE_MAY_HAVE_DATA;
     inode_put(fs, &in);
     *out = in;

@@ -40,7 +40,8 @@ size_t inode_encode(const struct inode *in, uint8_t buf[INODE_BYTES_MAX])
     put_le64(buf + 88, dir ? in->n_entries : in->truncate_version);
     put_le64(buf + 96, dir ? in->next_cookie : in->wanted_size);
     put_le64(buf + 104, 0); /* stripe unit in blocks; 0: not striped */
-    put_le64(buf + 112, 0);
+    put_le32(buf + 112, in->epoch_start);
+    put_le32(buf + 116, 0);
     for (uint32_t i = 0; i < in->n_storages; i++)
         put_le32(buf + INODE_BYTES_MIN + 4 * i, in->storages[i]);
     return INODE_BYTES_MIN + 4 * (size_t)in->n_storages;
@@ -86,6 +87,7 @@ int inode_decode(struct inode *in, uint64_t ino, const uint8_t *buf, size_t len)
         .mtime_ns = (int64_t)get_le64(buf + 56),
         .ctime_ns = (int64_t)get_le64(buf + 64),
         .change = get_le64(buf + 72),
+        .epoch_start = get_le32(buf + 112),
     };
     dir = inode_is_dir(in);
     *(dir ? &in->parent : &in->truncate_size) = get_le64(buf + 80);

@@ -37,8 +37,9 @@ struct inode {
     uint32_t mode;  /* type and permissions */
     uint32_t nlink; /* 0: an orphan */
     uint32_t uid, gid, rdev;
-    uint32_t epoch; /* the last one given out */
-    uint64_t size;  /* bytes; of a symlink its target's length */
+    uint32_t epoch;       /* the last one given out ... */
+    uint32_t epoch_start; /* ... by the exportd of this start; see fs_attr.c */
+    uint64_t size;        /* bytes; of a symlink its target's length */
     int64_t atime_ns, mtime_ns, ctime_ns;
     uint64_t change;
 

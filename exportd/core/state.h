@@ -250,6 +250,8 @@ struct exportd {
     uint64_t map_version;
     uint32_t next_storage_id, next_volume_id, next_export_id;
     uint32_t n_starts;
+    bool is_ready; /* that is on stable storage: epochs depend on it */
+    struct store_wait ready_wait;
     struct list_node storages, volumes, exports;
     unsigned n_storages, n_volumes, n_exports;
     struct session *sessions;

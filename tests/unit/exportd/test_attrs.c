@@ -140,6 +140,32 @@ static void test_epochs_only_grow(void **state)
     IS(STALE_HANDLE, t_open(&w, 4711, false, NULL));
 }
 
+/* Goal: no two writes ever get one version. Method: the power fails again and again before epochs are
+ * on stable storage; whatever comes back, each is above all that were seen. */
+static void test_epochs_lost_with_the_power_are_not_given_again(void **state)
+{
+    uint64_t f = mk("f", S_IFREG | 0644);
+    Rozo__MdSyncReq sync = ROZO__MD_SYNC_REQ__INIT;
+    uint32_t last = 0;
+    struct seen s;
+
+    (void)state;
+    if (w.disk != NULL)
+        skip(); /* LevelDB's power cannot be cut here */
+    OK(world_call(&w, ROZO__OP__MD_SYNC, &sync.base, NULL, NULL));
+    for (unsigned i = 0; i < 30; i++) {
+        for (unsigned j = 0; j <= i % 7; j++) {
+            OK(j % 3 == 2 ? t_truncate(&w, f, j, &s) : t_open(&w, f, true, &s));
+            assert_true(s.epoch > last);
+            last = s.epoch;
+        }
+        if (i % 4 == 3)
+            OK(world_call(&w, ROZO__OP__MD_SYNC, &sync.base, NULL, NULL));
+        world_power_cut(&w, kv_memory_n_unsynced(w.mem));
+        world_reopen_session(&w);
+    }
+}
+
 static void test_writing(void **state)
 {
     struct seen s, before;
@@ -597,6 +623,7 @@ int main(void)
         T(test_mode_owner_times),
         T(test_setattr_refusals),
         T(test_epochs_only_grow),
+        T(test_epochs_lost_with_the_power_are_not_given_again),
         T(test_writing),
         T(test_create_opens_what_is_there),
         T(test_truncate_of_a_file_with_data),

@@ -235,6 +235,8 @@ static int start(struct world *w, struct err *err)
     };
     int rc = exportd_open(&w->env.env, w->kv, &config, &w->x, err);
 
+    while (rc == 0 && exportd_is_ready(w->x) == 0)
+        run_virtual(w);
     if (rc == 0)
         env_virtual_advance_ms(&w->env, 10); /* the storages have been asked */
     return rc;
