@@ -335,14 +335,14 @@ static bool is_warm(const struct disk_req *req)
            errno != EAGAIN;
 }
 
-/* On a worker: ask for all of it, then wait page by page. */
+/* On a worker: ask for all of it, then wait for it step by step. */
 static int do_warm(const struct disk_req *req)
 {
     uint8_t byte;
 
     posix_fadvise(req->file->fd, (off_t)req->offset, (off_t)req->len,
                   POSIX_FADV_WILLNEED);
-    for (uint64_t at = 0; at < req->len; at += 4096) {
+    for (uint64_t at = 0; at < req->len; at += WARM_STEP) {
         if (pread(req->file->fd, &byte, 1, (off_t)(req->offset + at)) < 0)
             return disk_rc(errno);
     }
