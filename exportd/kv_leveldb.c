@@ -23,7 +23,8 @@
 #include "common/log.h"
 
 enum {
-    WRITE_BUFFER_BYTES = 16 << 20, /* see METADATA_RESERVE in core/state.h */
+    WRITE_BUFFER_BYTES = 16 << 20,
+    MERGE_BYTES_MAX = 192 << 20, /* a dozen of the newest tables, each a write buffer */
     CACHE_BYTES = 64 << 20,
     BLOOM_BITS = 10,
     OPEN_FILES_MAX = 512,
@@ -211,14 +212,27 @@ static void ldb_sync(struct kv *kv, struct kv_done *done)
     uv_queue_work(k->loop, &k->work, sync_work, on_sync_work); /* fails on NULL only */
 }
 
+/* Merging tables, LevelDB has the old and the new ones for a while: what that may take. */
+static uint64_t merge_bytes(struct kv_leveldb *k)
+{
+    const char *from = "", *to = "\xff";
+    size_t from_len = 0, to_len = 1;
+    uint64_t tables = 0;
+
+    leveldb_approximate_sizes(k->db, 1, &from, &from_len, &to, &to_len, &tables);
+    return tables < MERGE_BYTES_MAX ? tables : MERGE_BYTES_MAX;
+}
+
 static uint64_t ldb_free_bytes(struct kv *kv)
 {
     struct kv_leveldb *k = (struct kv_leveldb *)kv;
+    uint64_t merge = merge_bytes(k), free_bytes;
     struct statvfs st;
 
     if (statvfs(k->dir, &st) != 0)
         return UINT64_MAX;
-    return (uint64_t)st.f_bavail * st.f_frsize;
+    free_bytes = (uint64_t)st.f_bavail * st.f_frsize;
+    return free_bytes < merge ? 0 : free_bytes - merge;
 }
 
 static leveldb_iterator_t *iter_at(struct kv_iter *it)

@@ -81,7 +81,10 @@ static inline void kv_sync(struct kv *kv, struct kv_done *done)
 {
     kv->ops->sync(kv, done);
 }
-/** Room for more, as the file system below says; UINT64_MAX: who knows. */
+/**
+ * Room for more: what the file system below has, without what the kv needs to tidy up behind itself.
+ * UINT64_MAX: who knows.
+ */
 static inline uint64_t kv_free_bytes(struct kv *kv)
 {
     return kv->ops->free_bytes(kv);

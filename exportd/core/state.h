@@ -38,9 +38,8 @@ enum {
     TICK_MS = 1000,
     ASLEEP_MS = 3000, /* no tick for so long: we were not running */
     INFO_DEADLINE_MS = 3000,
-    /* Bytes kept free below the kv: the tree may shrink, not grow. LevelDB needs them to merge
-     * its newest tables (up to a dozen, of a write buffer each) before it removes the old ones. */
-    METADATA_RESERVE = 256 << 20,
+    METADATA_RESERVE =
+        64 << 20, /* bytes kept free below the kv: the tree may shrink, not grow */
 };
 
 struct exportd;
