@@ -73,6 +73,7 @@ struct frun {
     bool head_ok, tail_ok; /* the first block below lo, the last above hi are right too */
     bool sync;             /* to stable storage before it is acknowledged */
     bool wanted;           /* dirty, parked: to be written as soon as may be */
+    bool needed;           /* parked: a run above it may go, and can only after it */
     enum frun_state state;
     uint64_t id;                /* dirty, writing: age, from f->next_id */
     uint64_t version;           /* of the last attempt */

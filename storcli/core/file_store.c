@@ -142,7 +142,7 @@ void frun_want(struct frun *run)
 
 void frun_unwant(struct frun *run)
 {
-    run->wanted = false;
+    run->wanted = run->needed = false;
     list_remove(&run->link);
 }
 
@@ -300,8 +300,11 @@ static bool is_above_writing(struct frun *run)
     for (unsigned i = frunset_index(&f->writing, run->first);
          i < f->writing.n && f->writing.v[i]->first < run->end; i++) {
         is_above = true;
-        if (f->writing.v[i]->state == FRUN_PARKED)
-            frun_want(f->writing.v[i]);
+        if (f->writing.v[i]->state != FRUN_PARKED || f->writing.v[i]->needed)
+            continue;
+        f->writing.v[i]->needed = true;
+        frun_want(f->writing.v[i]);
+        file_wake(f);
     }
     return is_above;
 }
@@ -314,7 +317,7 @@ static bool may_fly(struct frun *run)
         file_finish_truncate(f);
         return false;
     }
-    if (f->exclusive != NULL &&
+    if (f->exclusive != NULL && !run->needed &&
         (run->end <= f->exclusive_first || run->first >= f->exclusive_end))
         return false;
     if (run->state == FRUN_PARKED)

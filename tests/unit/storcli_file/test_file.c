@@ -879,6 +879,24 @@ static void punch_marks_whole_blocks_and_zeros_the_rest(void **state)
     assert_int_equal(file_size(x->f), 10 * BS);
 }
 
+/* What lies over the range may have to wait for a run that does not. */
+static void punch_waits_for_no_run_that_waits_for_the_punch(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    x->k.fail_all[FAKE_WRITE] = -EIO;
+    assert_int_equal(write_at(x, 2 * BS, 3 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), -EIO);
+    x->k.fail_all[FAKE_WRITE] = 0;
+    assert_int_equal(write_at(x, 4 * BS, 3 * BS, 0), 0);
+    assert_int_equal(range_call(x, 6 * BS, 2 * BS, true, true), 0);
+    assert_zeros(x, 6 * BS, 2 * BS);
+    assert_written(x, 0, 6 * BS, false);
+    assert_int_equal(do_call(x, file_flush), 0);
+}
+
 static void punch_stays_within_the_size(void **state)
 {
     struct fx *x = *state;
@@ -1095,6 +1113,7 @@ int main(void)
         T(a_truncate_that_turns_out_not_to_have_happened),
         T(an_older_question_does_not_answer_for_a_truncate),
         T(punch_marks_whole_blocks_and_zeros_the_rest),
+        T(punch_waits_for_no_run_that_waits_for_the_punch),
         T(punch_stays_within_the_size),
         T(allocate_reserves_and_grows),
         T(seek_sees_storages_and_memory),
