@@ -18,11 +18,13 @@
 
 enum { PERIOD_MS = 300 * 1000 };
 
-static int save(const struct generations *all, int dir_fd)
+static int save(struct generations *all, int dir_fd)
 {
     char text[GENERATIONS_TEXT_MAX];
-    size_t len = generations_print(text, &all->file);
+    size_t len;
 
+    generations_prepare(all);
+    len = generations_print(text, &all->file);
     return data_dir_save_generations(dir_fd, text, len);
 }
 
@@ -108,12 +110,12 @@ void settler_stop(struct settler *s)
 
 void settle_end(struct generations *all, int dir_fd)
 {
-    int rc = syncfs(dir_fd) == 0 ? 0 : -errno;
+    int rc = syncfs(dir_fd) == 0 ? 0 : -errno, saved;
 
-    if (rc == 0) {
+    if (rc == 0)
         generations_end(all);
-        rc = save(all, dir_fd);
-    }
+    saved = save(all, dir_fd);
+    rc = rc != 0 ? rc : saved;
     if (rc != 0)
         log_warn("cannot bring the data directory to stable storage: %s", strerror(-rc));
 }

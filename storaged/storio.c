@@ -271,6 +271,8 @@ int storio_start(struct storio *io, const struct storage_config *config, struct 
     mine.env = &io->env.env;
     mine.disk = &io->disk.disk;
     mine.identity = &io->daemon->identity;
+    mine.n_loops = io->daemon->n_storios;
+    mine.loop = io->index;
     mine.generations = &io->daemon->generations;
     mine.key = io->key;
     mine.admitted = on_admitted;

@@ -4,6 +4,7 @@
  *     rozo-generations
  *     format: 1
  *     boot: 16 hex digits
+ *     failures: 0
  *     stable: 41
  *     last: 44
  *     lost: 12 14            (a line for each range)
@@ -67,6 +68,7 @@ void generations_begin(struct generations *g, const struct generations_file *fil
         f->stable = f->last;
     }
     f->boot = boot;
+    atomic_store(&g->failures, f->failures);
     atomic_store(&g->stable, f->stable);
     atomic_store(&g->current, f->last + 1);
     atomic_store(&g->n_open, f->last > f->stable ? 2 : 0);
@@ -108,13 +110,18 @@ void generations_end(struct generations *g)
     g->file.stable = g->file.last;
 }
 
+void generations_prepare(struct generations *g)
+{
+    g->file.failures = generations_failures(g);
+}
+
 size_t generations_print(char text[GENERATIONS_TEXT_MAX],
                          const struct generations_file *f)
 {
     int n = snprintf(text, GENERATIONS_TEXT_MAX,
                      "rozo-generations\nformat: %d\nboot: %016" PRIx64
-                     "\nstable: %" PRIu64 "\nlast: %" PRIu64 "\n",
-                     GENERATIONS_FORMAT, f->boot, f->stable, f->last);
+                     "\nfailures: %" PRIu64 "\nstable: %" PRIu64 "\nlast: %" PRIu64 "\n",
+                     GENERATIONS_FORMAT, f->boot, f->failures, f->stable, f->last);
 
     for (unsigned i = 0; i < f->n_lost; i++)
         n += snprintf(text + n, GENERATIONS_TEXT_MAX - (size_t)n,
@@ -194,9 +201,11 @@ int generations_parse(const char *text, size_t len, struct generations_file *out
                        "format %" PRIu64 ", this build reads up to %d", format,
                        GENERATIONS_FORMAT);
     if (!word_take(&at, "boot: ") || !number_take(&at, 16, '\n', &f.boot) ||
+        !word_take(&at, "failures: ") || !number_take(&at, 10, '\n', &f.failures) ||
         !word_take(&at, "stable: ") || !number_take(&at, 10, '\n', &f.stable) ||
         !word_take(&at, "last: ") || !number_take(&at, 10, '\n', &f.last))
-        return err_set(err, -EUCLEAN, "lines 3 to 5 are not boot, stable and last");
+        return err_set(err, -EUCLEAN,
+                       "lines 3 to 6 are not boot, failures, stable and last");
     if (f.stable > f.last || f.last > UINT64_MAX / 2)
         return err_set(err, -EUCLEAN, "stable and last do not fit together");
     while (*at != '\0') {

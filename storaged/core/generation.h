@@ -26,9 +26,10 @@ enum {
 
 /* What the file says. */
 struct generations_file {
-    uint64_t boot; /* of the machine, when it was written */
-    uint64_t stable,
-        last; /* all up to stable are on stable storage; none above last is in use */
+    uint64_t boot;     /* of the machine, when it was written */
+    uint64_t failures; /* how often unsynced bytes may have been lost otherwise */
+    uint64_t stable;   /* all up to this one are on stable storage */
+    uint64_t last;     /* none above this one is in use */
     unsigned n_lost;
     struct {
         uint64_t first, last;
@@ -40,11 +41,9 @@ struct generations_file {
  * belongs to who ends generations.
  */
 struct generations {
-    _Atomic uint64_t current, stable;
-    _Atomic unsigned
-        n_open; /* ends of generations until all notes are on stable storage */
-    _Atomic bool
-        muted; /* the file could not be saved: notes do not outlive the process */
+    _Atomic uint64_t current, stable, failures;
+    _Atomic unsigned n_open; /* so many must end until all notes are stable */
+    _Atomic bool muted;      /* the file could not be saved: notes die with the process */
     struct generations_file file;
 };
 
@@ -55,6 +54,16 @@ static inline uint64_t generation_of_note(struct generations *g)
     if (atomic_load_explicit(&g->muted, memory_order_relaxed))
         return UINT64_MAX;
     return atomic_load_explicit(&g->current, memory_order_acquire) + 1;
+}
+/** A sync failed, or worse: clients see it in the verifier, also those that come after a restart. */
+static inline void generations_lost_bytes(struct generations *g)
+{
+    atomic_fetch_add_explicit(&g->failures, 1, memory_order_relaxed);
+    atomic_store_explicit(&g->n_open, 2, memory_order_relaxed);
+}
+static inline uint64_t generations_failures(const struct generations *g)
+{
+    return atomic_load_explicit(&g->failures, memory_order_relaxed);
 }
 /** Is what a note of that generation speaks of here, as far as power losses go? */
 bool generation_is_kept(const struct generations *g, uint64_t generation);
@@ -87,6 +96,8 @@ void generations_settle(struct generations *g, uint64_t ended);
 /** After a clean stop nothing is in doubt: then g->file is to be saved. */
 void generations_end(struct generations *g);
 
+/** g->file as it is to be saved. */
+void generations_prepare(struct generations *g);
 /** The text of the file; returns its length. */
 size_t generations_print(char text[GENERATIONS_TEXT_MAX],
                          const struct generations_file *f);

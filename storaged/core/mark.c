@@ -103,7 +103,7 @@ static void check_heads(struct mark_op *m, struct proj *proj)
 static enum op_next check_proj(struct mark_op *m, struct proj *proj)
 {
     uint64_t newest = marks_newest(proj_marks(proj), m->first, m->end);
-    uint64_t blocks = geometry_blocks(&proj->geo, proj->size);
+    uint64_t blocks = proj_blocks(proj);
 
     if (!m->scanning) {
         if (newest > m->version && newest > m->stale)
@@ -210,7 +210,7 @@ static enum op_next mark_fdatasync(struct mark_op *m)
     }
     m->begun = false;
     if (m->op.rc != 0) {
-        m->op.st->objects.verifier++;
+        generations_lost_bytes(m->op.st->config.generations);
         return OP_BAD;
     }
     if (proj->marks_slot >= 0)

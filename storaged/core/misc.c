@@ -163,7 +163,7 @@ static int remove_parse(struct storage *st, struct rpc_call *call,
     if (req->to_storage != us)
         return -ENXIO;
     file_id_get(req->file_id.data, &op->ref.id);
-    return 0;
+    return storage_owns(st, &op->ref.id) ? 0 : -EBADMSG;
 }
 
 void storage_handle_remove(struct storage *st, struct rpc_call *call)
@@ -288,16 +288,6 @@ static uint64_t next_in_heads(const struct next_op *x, const struct proj *proj)
     return UINT64_MAX;
 }
 
-/* Behind the last block this file can say anything of. */
-static uint64_t next_end(const struct proj *proj)
-{
-    const struct marks *written = proj_written(proj);
-    uint64_t blocks = geometry_blocks(&proj->geo, proj->size);
-    uint64_t end = written->n == 0 ? 0 : written->ranges[written->n - 1].end;
-
-    return blocks > end ? blocks : end;
-}
-
 static enum op_next next_in_proj(struct next_op *x, struct proj *proj)
 {
     uint64_t mark = marks_next(proj_marks(proj), x->from);
@@ -309,7 +299,7 @@ static enum op_next next_in_proj(struct next_op *x, struct proj *proj)
             x->found = mark;
         x->scan = (struct head_scan){
             .at = x->from,
-            .end = next_end(proj),
+            .end = proj_blocks(proj),
             .buf = x->scan.buf,
             .skip_holes = true,
         };
@@ -434,8 +424,9 @@ static enum op_next alloc_enter(struct op *op)
     struct alloc_op *a = (struct alloc_op *)op;
     enum op_next next = op_enter(op);
 
-    if (next == OP_GO && op->obj->state[a->projection] == PROJ_DAMAGED)
-        return op_bad(op, -EUCLEAN);
+    if (next == OP_GO && (op->obj->state[a->projection] == PROJ_DAMAGED ||
+                          (op->obj->emptied >> a->projection & 1) != 0))
+        return op_bad(op, -EUCLEAN); /* a write may replace it */
     return next;
 }
 

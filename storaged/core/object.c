@@ -94,7 +94,7 @@ static bool evict_one(struct objects *all)
 }
 
 int objects_init(struct objects *all, struct env *env, struct disk *disk,
-                 unsigned files_max)
+                 struct generations *generations, unsigned files_max)
 {
     unsigned n_buckets = 64;
 
@@ -103,6 +103,7 @@ int objects_init(struct objects *all, struct env *env, struct disk *disk,
     *all = (struct objects){
         .env = env,
         .disk = disk,
+        .generations = generations,
         .n_buckets = n_buckets,
         .n_max = 2 * files_max,
         .files_max = files_max,
@@ -403,7 +404,7 @@ static void sync_end(struct object *obj)
     } else {
         log_error("sync of file %08x%08x%016llx failed: acknowledged bytes may be lost",
                   obj->id.export_id, obj->id.generation, (unsigned long long)obj->id.ino);
-        obj->all->verifier++;
+        generations_lost_bytes(obj->all->generations);
     }
     sync_wake(obj);
     obj->syncing = false;

@@ -13,6 +13,7 @@
 #include "codec/codec.h"
 #include "common/env.h"
 #include "storaged/core/disk.h"
+#include "storaged/core/generation.h"
 #include "storaged/core/projfile.h"
 
 enum proj_state {
@@ -105,12 +106,11 @@ struct objects {
     unsigned n, n_max;
     unsigned n_files, files_max;
     struct object lru; /* head of the ring of idle ones, most recently used first */
-    uint64_t
-        verifier; /* grows when a sync failed, so that clients see that bytes may be lost */
+    struct generations *generations; /* borrowed; told when a sync failed */
 };
 
 int objects_init(struct objects *all, struct env *env, struct disk *disk,
-                 unsigned files_max);
+                 struct generations *generations, unsigned files_max);
 /** All must be idle. */
 void objects_close(struct objects *all);
 

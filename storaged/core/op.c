@@ -63,6 +63,13 @@ static bool ref_has_storage(const struct file_ref *ref, uint32_t id)
     return false;
 }
 
+/* Who packs a request oddly may get it to another loop: two must never work on one file. */
+bool storage_owns(const struct storage *st, const struct file_id *id)
+{
+    return st->config.n_loops <= 1 ||
+           file_id_hash(id) % st->config.n_loops == st->config.loop;
+}
+
 int op_ref_check(struct storage *st, const struct rpc_call *call,
                  const Rozo__FileRef *ref, uint32_t to_storage, unsigned rights,
                  struct file_ref *out)
@@ -76,7 +83,7 @@ int op_ref_check(struct storage *st, const struct rpc_call *call,
         return -EUNATCH;
     if (to_storage != us)
         return -ENXIO;
-    if (!ref_has_storage(out, us))
+    if (!ref_has_storage(out, us) || !storage_owns(st, &out->id))
         return -EBADMSG;
     if (call->role == RPC_ROLE_NODE)
         return 0;
@@ -220,7 +227,7 @@ enum op_next op_sync(struct op *op)
 
 uint64_t storage_verifier(const struct storage *st)
 {
-    return st->config.boot + st->objects.verifier;
+    return st->config.boot + generations_failures(st->config.generations);
 }
 
 void reply_message(struct rpc_call *call, uint16_t status, const ProtobufCMessage *msg)
@@ -381,6 +388,15 @@ int proj_written_keep(struct proj *proj, const struct marks *written)
     free(proj->written);
     proj->written = copy;
     return 0;
+}
+
+uint64_t proj_blocks(const struct proj *proj)
+{
+    const struct marks *written = proj_written(proj);
+    uint64_t blocks = geometry_blocks(&proj->geo, proj->size);
+    uint64_t end = written->n == 0 ? 0 : written->ranges[written->n - 1].end;
+
+    return blocks > end ? blocks : end;
 }
 
 static bool is_lost(const struct proj *proj, uint64_t block)
@@ -915,6 +931,8 @@ enum op_next op_create_undo(struct op *op, unsigned p)
         op->create_state = 0;
         return op_bad(op, op->create_rc);
     }
+    if (op->obj->state[p] == PROJ_READY && op->obj->syncing)
+        return op_bad(op, op->rc); /* that has its file in hand */
     projfile_path(op->path, &op->obj->id, p);
     object_drop_file(op->obj, p,
                      PROJ_UNKNOWN); /* perhaps something is left: look again */
@@ -980,7 +998,8 @@ static enum op_next aside_renamed(struct op *op, unsigned p)
         "%s: damaged, so it is %s now and a new file begins; what was only in the old "
         "one is unknown",
         op->path, op->aside);
-    op->st->objects.verifier++; /* unsynced records went with it */
+    generations_lost_bytes(
+        op->st->config.generations); /* unsynced records went with it */
     obj->state[p] = PROJ_ABSENT;
     obj->emptied |= UINT32_C(1) << p;
     return OP_GO;

@@ -109,6 +109,8 @@ enum op_next op_enter(struct op *op);
 enum op_next op_bad(struct op *op, int rc);
 /** Until what was acknowledged of the object is on stable storage. */
 enum op_next op_sync(struct op *op);
+/** Is the file one of this loop's? */
+bool storage_owns(const struct storage *st, const struct file_id *id);
 /** What StWriteResp.verifier tells. */
 uint64_t storage_verifier(const struct storage *st);
 /** Let go of the lock before the op ends; the object stays. */
@@ -195,6 +197,8 @@ const struct marks *proj_marks(const struct proj *proj);
 const struct marks *proj_written(const struct proj *proj);
 /** The same as a whole struct, to be changed. */
 void proj_written_copy(const struct proj *proj, struct marks *out);
+/** Behind the last block that proj can say anything of, also when its file is shorter. */
+uint64_t proj_blocks(const struct proj *proj);
 /** Keep a copy of it; 0 or -ENOMEM. */
 int proj_written_keep(struct proj *proj, const struct marks *written);
 /** No record that was lost here is newer. Asking for the first time makes it an epoch's. */

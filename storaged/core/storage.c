@@ -298,7 +298,8 @@ int storage_open(const struct storage_config *config, struct storage **out)
     st->disk = config->disk;
     st->stop_task.fn = on_stop_task;
     st->stop_wait.task.fn = on_stop_synced;
-    rc = objects_init(&st->objects, st->env, st->disk, st->config.files_max);
+    rc = objects_init(&st->objects, st->env, st->disk, config->generations,
+                      st->config.files_max);
     if (rc != 0) {
         free(st);
         return rc;

@@ -35,6 +35,7 @@ struct storage_config {
     unsigned files_max;     /* projection files held open; 0: 1024 */
     unsigned ops_max;       /* requests under way; above it BUSY; 0: 4096 */
     uint64_t boot;          /* see StWriteResp.verifier */
+    unsigned n_loops, loop; /* files whose hash % n_loops is loop are ours; 0: all are */
     void (*admitted)(void *arg); /* the identity was written; may be NULL */
     void *arg;
 };

@@ -15,18 +15,19 @@ static void test_the_text_is_read_back(void **state)
         "",
         "rozo-generations\n",
         "rozo-generations\nformat: 1\n",
-        "rozo-generations\nformat: 1\nboot: 0\nstable: 5\nlast: 4\n",
-        "rozo-generations\nformat: 1\nboot: 0\nstable: 5\nlast: 9",
-        "rozo-generations\nformat: 1\nboot: 0\nstable: 5\nlast: 9\nlost: 3\n",
-        "rozo-generations\nformat: 1\nboot: 0\nstable: 5\nlast: 9\nlost: 3 2\n",
-        "rozo-generations\nformat: 1\nboot: 0\nstable: 5\nlast: 9\nlost: 3 6\n",
-        "rozo-generations\nformat: 1\nboot: 0\nstable: 5\nlast: 9\nlost: 1 3\nlost: 3 4\n",
-        "rozo-generations\nformat: 1\nboot: g\nstable: 5\nlast: 9\n",
-        "rozo-generations\nformat: 1\nboot: 0\nstable: 5\nlast: 18446744073709551616\n",
-        "rozo-generations\nformat: 1\nboot: 0\nstable: -5\nlast: 9\n",
+        "rozo-generations\nformat: 1\nboot: 0\nfailures: 1\nstable: 5\nlast: 4\n",
+        "rozo-generations\nformat: 1\nboot: 0\nfailures: 1\nstable: 5\nlast: 9",
+        "rozo-generations\nformat: 1\nboot: 0\nfailures: 1\nstable: 5\nlast: 9\nlost: 3\n",
+        "rozo-generations\nformat: 1\nboot: 0\nfailures: 1\nstable: 5\nlast: 9\nlost: 3 2\n",
+        "rozo-generations\nformat: 1\nboot: 0\nfailures: 1\nstable: 5\nlast: 9\nlost: 3 6\n",
+        "rozo-generations\nformat: 1\nboot: 0\nfailures: 1\nstable: 5\nlast: 9\nlost: 1 3\nlost: 3 4\n",
+        "rozo-generations\nformat: 1\nboot: 0\nstable: 5\nlast: 9\n",
+        "rozo-generations\nformat: 1\nboot: g\nfailures: 1\nstable: 5\nlast: 9\n",
+        "rozo-generations\nformat: 1\nboot: 0\nfailures: 1\nstable: 5\nlast: 18446744073709551616\n",
+        "rozo-generations\nformat: 1\nboot: 0\nfailures: 1\nstable: -5\nlast: 9\n",
     };
     struct generations_file f = {
-        .boot = 0xabc, .stable = 300, .last = 303, .n_lost = 64
+        .boot = 0xabc, .failures = 17, .stable = 300, .last = 303, .n_lost = 64
     };
     struct generations_file got;
     char text[GENERATIONS_TEXT_MAX], again[GENERATIONS_TEXT_MAX];
@@ -41,6 +42,7 @@ static void test_the_text_is_read_back(void **state)
     len = generations_print(text, &f);
     assert_int_equal(generations_parse(text, len, &got, &err), 0);
     assert_int_equal(got.boot, 0xabc);
+    assert_int_equal(got.failures, 17);
     assert_int_equal(generations_print(again, &got), len);
     assert_memory_equal(text, again, len);
     for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {

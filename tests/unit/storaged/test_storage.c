@@ -460,6 +460,13 @@ static void test_a_failed_sync_is_told_and_changes_the_verifier(void **state)
     assert_int_equal(resp->verifier, w.config.boot + 1);
     rozo__st_sync_resp__free_unpacked(resp, NULL);
     call_free(c);
+    world_restart(&w,
+                  false); /* who wrote before that and syncs only now must see it, too */
+    assert_int_equal(call_run(&w, ROZO__OP__ST_SYNC, &req.base, NULL, 0, &c), OK);
+    resp = rozo__st_sync_resp__unpack(NULL, c->msg_len, c->msg);
+    assert_int_equal(resp->verifier, w.config.boot + 1);
+    rozo__st_sync_resp__free_unpacked(resp, NULL);
+    call_free(c);
     world_free(&w);
 }
 
@@ -1015,6 +1022,46 @@ static void test_stop_answers_and_syncs(void **state)
     world_free(&w);
 }
 
+/* Two loops never work on one file, however its requests are packed. */
+static void test_a_file_of_another_loop_is_refused(void **state)
+{
+    struct world w;
+    uint32_t hash;
+
+    (void)state;
+    world_init(&w, 1);
+    hash = file_id_hash(&w.id);
+    for (unsigned loop = 0; loop < 3; loop++) {
+        uint16_t status = hash % 3 == loop ? OK : ROZO__STATUS__BAD_REQUEST;
+
+        storage_close(w.storage);
+        w.config.n_loops = 3;
+        w.config.loop = loop;
+        assert_int_equal(storage_open(&w.config, &w.storage), 0);
+        assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL), status);
+        assert_int_equal(world_remove(&w), status);
+    }
+    world_free(&w);
+}
+
+/* A mark that may be older than what a file lost behind its end does not hide that. */
+static void test_a_mark_does_not_cover_up_a_loss(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 128, v1, 8192, false, NULL), OK);
+    assert_int_equal(world_write(&w, 0, 128 * 5, 128, v3 + 5, 8192, false, NULL), OK);
+    memdisk_cut_file(world_file(&w, 0), PROJFILE_EXTENTS_AT + 8192);
+    world_restart(&w, false);
+    assert_int_equal(world_mark(&w, 0, 128 * 4, 0, v3), ROZO__STATUS__STALE_VERSION);
+    expect(&w, 0, 128 * 5, SEEN_DAMAGED, 0);
+    assert_int_equal(world_mark(&w, 0, 128 * 4, 0, UINT64_C(3) << 32), OK);
+    expect(&w, 0, 128 * 5, SEEN_HOLE, UINT64_C(3) << 32);
+    world_free(&w);
+}
+
 static void test_routes_are_by_file(void **state)
 {
     struct world w;
@@ -1075,6 +1122,8 @@ int main(void)
         cmocka_unit_test(test_admission),
         cmocka_unit_test(test_stop_answers_and_syncs),
         cmocka_unit_test(test_routes_are_by_file),
+        cmocka_unit_test(test_a_file_of_another_loop_is_refused),
+        cmocka_unit_test(test_a_mark_does_not_cover_up_a_loss),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,18 +57,21 @@ void world_free(struct world *w)
 
 void world_settle(struct world *w)
 {
-    if (!generations_may_advance(&w->generations))
-        assert_true(generations_may_advance(&w->generations));
-    uint64_t ended = generations_advance(&w->generations);
+    uint64_t ended;
 
+    while (!generations_may_advance(&w->generations))
+        ; /* "saved" */
+    ended = generations_advance(&w->generations);
     memdisk_settle(&w->disk);
     generations_settle(&w->generations, ended);
 }
 
 void world_restart(struct world *w, bool power_cut)
 {
-    struct generations_file file = w->generations.file;
+    struct generations_file file;
 
+    generations_prepare(&w->generations); /* "saved" */
+    file = w->generations.file;
     assert(w->v.tasks.head == NULL);
     storage_close(w->storage);
     if (power_cut)
