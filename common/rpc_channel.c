@@ -89,6 +89,7 @@ struct link {
     struct list_node sent; /* requests on this link, oldest first */
     uint64_t bytes;        /* of them */
     uint64_t owed_ns;      /* since when the peer owes us something; 0: it does not */
+    uint64_t awake_ns;     /* its silence counts from here: we slept for a part of it */
     struct sent *rx;       /* whose payload is being received */
     bool rx_in_head;       /* into rx->rq->recv_head, place() not asked yet */
     uint8_t *rx_msg;       /* copy of the answer's message; owned, grows */
@@ -117,7 +118,6 @@ struct channel {
     struct sent *buckets[N_BUCKETS]; /* requests on links by id */
     struct env_timer tick;
     uint64_t tick_due_ns; /* when the tick should have come */
-    uint64_t awake_ns;    /* since when we have listened without a break */
     struct env_task task; /* failed requests, end */
     struct bufpool pool;
     char last_error[ERROR_TEXT_MAX];
@@ -183,7 +183,7 @@ static uint64_t link_silent_since(const struct link *l)
     if (l->owed_ns == 0)
         return 0;
     return latest(latest(l->owed_ns, l->conn.heard_ns),
-                  latest(l->ch->awake_ns, l->conn.out_blocked ? l->conn.drained_ns : 0));
+                  latest(l->awake_ns, l->conn.out_blocked ? l->conn.drained_ns : 0));
 }
 
 static bool link_is_suspect(const struct link *l, uint64_t now_ns)
@@ -193,12 +193,27 @@ static bool link_is_suspect(const struct link *l, uint64_t now_ns)
     return since != 0 && now_ns - since >= l->ch->probe_ms * 1000000ull;
 }
 
-/* Was it us who slept? Then what peers sent meanwhile has not been read yet. */
+/*
+ * Was it us who slept? Then what peers sent meanwhile has not been read yet, and the time does not
+ * count as their silence. What they were silent before does, unless we slept for long: on a machine
+ * where we are always late, a hung peer is found later, but it is found.
+ */
 static void channel_note_sleep(struct channel *ch, uint64_t now_ns)
 {
-    if (ch->tick_due_ns != 0 && now_ns > ch->tick_due_ns + ch->probe_ms * 500000ull) {
-        ch->awake_ns = now_ns;
-        ch->tick_due_ns = now_ns;
+    uint64_t slept_ns;
+
+    if (ch->tick_due_ns == 0 || now_ns <= ch->tick_due_ns + ch->probe_ms * 500000ull)
+        return;
+    slept_ns = now_ns - ch->tick_due_ns;
+    ch->tick_due_ns = now_ns;
+    for (unsigned i = 0; i < ch->n_links; i++) {
+        struct link *l = &ch->links[i];
+        uint64_t since = link_silent_since(l);
+
+        if (since != 0 && slept_ns < ch->probe_ms * 1000000ull)
+            l->awake_ns = since + slept_ns < now_ns ? since + slept_ns : now_ns;
+        else
+            l->awake_ns = now_ns;
     }
 }
 
@@ -627,9 +642,8 @@ static void link_up(struct link *l)
     env_timer_stop(&ch->e->env, &l->timer);
     log_debug("rpc: link to %s (%s) is up", ch->addrs[l->addr], l->hello.peer_name);
     if (ch->n_up++ == 0) {
-        ch->awake_ns = now_of(ch);
         if (!env_timer_is_running(&ch->tick)) {
-            ch->tick_due_ns = 0;
+            ch->tick_due_ns = now_of(ch) + 1000000;
             env_timer_start(&ch->e->env, &ch->tick, 1);
         }
         if (ch->on_up != NULL)

@@ -1123,7 +1123,7 @@ static void a_silent_peer_turns_suspect_and_comes_back(void **state)
     (void)state;
     setup_loop(&f);
     listener = raw_listen(&f);
-    f.ch = channel_open(&f, &keys, 1, 1, 40);
+    f.ch = channel_open(&f, &keys, 1, 1, 100);
     fd = raw_accept(&f, listener);
     WAIT_FOR(&f, rpc_channel_health(f.ch) == RPC_UP);
     ask_send(&f, &a, OP_ECHO, NULL, 0);
@@ -1136,7 +1136,7 @@ static void a_silent_peer_turns_suspect_and_comes_back(void **state)
     assert_int_equal(write(fd, buf, FRAME_HEADER_BYTES), FRAME_HEADER_BYTES);
     WAIT_FOR(&f, rpc_channel_health(f.ch) == RPC_UP);
     WAIT_FOR(&f, rpc_channel_health(f.ch) == RPC_SUSPECT);
-    WAIT_FOR(&f, rpc_channel_health(f.ch) == RPC_DOWN); /* 20 x 40 ms */
+    WAIT_FOR(&f, rpc_channel_health(f.ch) == RPC_DOWN); /* 20 x 100 ms */
     assert_non_null(strstr(rpc_tcp_channel_last_error(f.ch), "silent for"));
     close(fd);
     close(listener);
@@ -1338,6 +1338,54 @@ static void another_cluster_is_refused_with_words(void **state)
     teardown(&f);
 }
 
+/* Time in which we did not run says nothing of the peer. */
+static void our_own_sleep_is_not_the_peers_silence(void **state)
+{
+    struct fixture f;
+    struct ask a = { 0 };
+
+    (void)state;
+    setup(&f);
+    ask_echo(&f, 0);
+    ask_send(&f, &a, OP_HOLD, NULL, 0);
+    WAIT_FOR(&f, f.n_held == 1);
+    for (unsigned i = 0; i < 3; i++) {
+        ahead_ns += 60 * 1000000000ull;
+        assert_int_equal(rpc_channel_health(f.ch), RPC_UP);
+        pass_ms(&f, 300); /* more than one tick */
+        assert_int_equal(rpc_channel_health(f.ch), RPC_UP);
+    }
+    assert_int_equal(f.n_conn_closed, 0);
+    rpc_reply_status(f.held[0], 0);
+    ask_wait(&f, &a);
+    assert_int_equal(a.rc, 0);
+    teardown(&f);
+}
+
+static void a_hung_peer_is_found_also_when_we_are_always_late(void **state)
+{
+    struct fixture f;
+    struct ask a = { 0 };
+    int listener, fd;
+
+    (void)state;
+    setup_loop(&f);
+    listener = raw_listen(&f);
+    f.ch = channel_open(&f, &keys, 1, 1, 40);
+    fd = raw_accept(&f, listener);
+    WAIT_FOR(&f, rpc_channel_health(f.ch) == RPC_UP);
+    ask_send(&f, &a, OP_ECHO, NULL, 0);
+    for (unsigned i = 0; i < 2000 && rpc_channel_health(f.ch) != RPC_SUSPECT; i++) {
+        ahead_ns += 30 * 1000000ull; /* each time, more than half a probe */
+        turn(&f);
+    }
+    assert_int_equal(rpc_channel_health(f.ch), RPC_SUSPECT);
+    rpc_cancel(&a.rq);
+    close(fd);
+    close(listener);
+    teardown(&f);
+}
+
 static void an_idle_channel_stays_up(void **state)
 {
     struct fixture f;
@@ -1419,6 +1467,8 @@ int main(void)
         cmocka_unit_test(running_out_of_descriptors_passes),
         cmocka_unit_test(strangers_do_not_lock_friends_out),
         cmocka_unit_test(another_cluster_is_refused_with_words),
+        cmocka_unit_test(our_own_sleep_is_not_the_peers_silence),
+        cmocka_unit_test(a_hung_peer_is_found_also_when_we_are_always_late),
         cmocka_unit_test(an_idle_channel_stays_up),
         cmocka_unit_test(open_says_what_is_wrong),
     };
