@@ -3,10 +3,10 @@
  *
  * In:     answers of any storages, in any order. Any thread.
  * Out:    a version that is never older than the newest acknowledged one, or "ask on".
-  * Keeps:  I2 and I6. An acknowledged version was taken by at least q storages, and each of them still
+ * Keeps:  I2 and I6. An acknowledged version was taken by at least q storages, and each of them still
  *         has it, or a newer one that replaced it. So a version may be returned when those that have
  *         a newer one and those that are silent are, together, fewer than q.
- * Ask:    DESIGN section 7; every read of every user depends on these rules.
+ * Ask:    docs/ARCHITECTURE.md section 6; every read of every user depends on these rules.
  */
 #include "storcli/core/resolve.h"
 
