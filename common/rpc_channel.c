@@ -636,7 +636,6 @@ static void link_up(struct link *l)
     struct channel *ch = l->ch;
 
     l->state = LINK_UP;
-    l->retry_ms = RETRY_MS_MIN;
     l->error[0] = '\0';
     l->owed_ns = 0;
     env_timer_stop(&ch->e->env, &l->timer);
@@ -690,6 +689,7 @@ static int link_on_frame(struct conn *c, const uint8_t *msg)
 
     if (c->frame.kind == FRAME_HELLO)
         return link_on_hello(l, msg);
+    l->retry_ms = RETRY_MS_MIN; /* it serves; Hello alone would not say so */
     if (c->frame.kind == FRAME_PONG) {
         if (c->frame.id == l->ping_id && !l->ping_busy) {
             l->ping_is_out = false;
@@ -738,10 +738,15 @@ static void channel_end_if_idle(struct channel *ch)
 
 static void link_retry_later(struct link *l)
 {
+    uint32_t chance;
+
     l->state = LINK_IDLE;
     if (l->ch->is_closing)
         return;
-    env_timer_start(&l->ch->e->env, &l->timer, l->retry_ms);
+    /* A quarter less at most: all clients of a server that was restarted do not come at once. */
+    env_random(&l->ch->e->env, &chance, sizeof(chance));
+    env_timer_start(&l->ch->e->env, &l->timer,
+                    l->retry_ms - chance % (l->retry_ms / 4 + 1));
     l->retry_ms = l->retry_ms * 2 < RETRY_MS_MAX ? l->retry_ms * 2 : RETRY_MS_MAX;
 }
 

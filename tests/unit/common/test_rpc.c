@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -1338,6 +1339,34 @@ static void another_cluster_is_refused_with_words(void **state)
     teardown(&f);
 }
 
+/* A server that shows its key and then hangs up is not asked twenty times a second. */
+static void a_peer_that_never_serves_is_tried_less_and_less(void **state)
+{
+    struct fixture f;
+    struct ask a = { .rq.deadline_ms = 1000 };
+    unsigned n = 0;
+    int listener;
+
+    (void)state;
+    setup_loop(&f);
+    listener = raw_listen(&f);
+    f.ch = channel_open(&f, &keys, 1, 1, 0);
+    ask_send(&f, &a, OP_ECHO, NULL, 0);
+    while (a.n_done == 0) { /* 50, 100, 200, 400 ms: the fifth would be after 750 */
+        struct pollfd p = { .fd = listener, .events = POLLIN };
+
+        if (poll(&p, 1, 0) == 1) {
+            close(raw_accept(&f, listener));
+            n++;
+        }
+        turn(&f);
+    }
+    assert_int_not_equal(a.rc, 0);
+    assert_true(n >= 1 && n <= 6);
+    close(listener);
+    teardown(&f);
+}
+
 /* Time in which we did not run says nothing of the peer. */
 static void our_own_sleep_is_not_the_peers_silence(void **state)
 {
@@ -1467,6 +1496,7 @@ int main(void)
         cmocka_unit_test(running_out_of_descriptors_passes),
         cmocka_unit_test(strangers_do_not_lock_friends_out),
         cmocka_unit_test(another_cluster_is_refused_with_words),
+        cmocka_unit_test(a_peer_that_never_serves_is_tried_less_and_less),
         cmocka_unit_test(our_own_sleep_is_not_the_peers_silence),
         cmocka_unit_test(a_hung_peer_is_found_also_when_we_are_always_late),
         cmocka_unit_test(an_idle_channel_stays_up),
