@@ -469,7 +469,8 @@ static enum op_next mark_put_aside(struct mark_op *m)
 {
     if (m->projection == PROJECTION_ANY)
         return OP_GO;
-    if (m->keep_newer && m->op.obj->state[m->projection] == PROJ_DAMAGED)
+    if (m->op.aside_state == 0 && m->keep_newer &&
+        m->op.obj->state[m->projection] == PROJ_DAMAGED)
         return op_bad(&m->op, -EUCLEAN); /* what is newer in it could not stay */
     return op_put_aside(&m->op, m->projection, m->version);
 }

@@ -424,9 +424,20 @@ static enum op_next alloc_enter(struct op *op)
     struct alloc_op *a = (struct alloc_op *)op;
     enum op_next next = op_enter(op);
 
-    if (next == OP_GO && (op->obj->state[a->projection] == PROJ_DAMAGED ||
-                          (op->obj->emptied >> a->projection & 1) != 0))
-        return op_bad(op, -EUCLEAN); /* a write may replace it */
+    if (next == OP_GO && op->obj->state[a->projection] == PROJ_DAMAGED)
+        return op_bad(op, -EUCLEAN);
+    return next;
+}
+
+/* In place of a lost file only a write begins another: it brings an epoch. */
+static enum op_next alloc_aside(struct op *op)
+{
+    struct alloc_op *a = (struct alloc_op *)op;
+    enum op_next next = op_seek_aside(op, a->projection);
+
+    if (next == OP_GO && object_ready(op->obj, a->projection) == NULL &&
+        (op->obj->emptied >> a->projection & 1) != 0)
+        return op_bad(op, -EUCLEAN);
     return next;
 }
 
@@ -480,10 +491,10 @@ static enum op_next alloc_ranges(struct op *op)
 
 static void alloc_step(struct op *op)
 {
-    static op_part *const parts[] = { alloc_enter, alloc_space, alloc_create, alloc_page,
-                                      alloc_ranges };
+    static op_part *const parts[] = { alloc_enter,  alloc_aside, alloc_space,
+                                      alloc_create, alloc_page,  alloc_ranges };
 
-    if (run_parts(op, parts, 5) == OP_GO)
+    if (run_parts(op, parts, 6) == OP_GO)
         op_finish(op, ROZO__STATUS__OK);
 }
 

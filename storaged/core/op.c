@@ -987,6 +987,36 @@ enum op_next op_create(struct op *op, unsigned p, uint32_t epoch,
 
 /* ---- damaged files, and those that lost their header ---- */
 
+static void aside_path(struct op *op)
+{
+    projfile_path_prefix(op->aside, &op->obj->id);
+    memcpy(op->aside + strlen(op->aside), "damaged", sizeof("damaged"));
+}
+
+enum op_next op_seek_aside(struct op *op, unsigned p)
+{
+    struct object *obj = op->obj;
+
+    if (op->aside_state == 0) {
+        if (obj->state[p] != PROJ_ABSENT || (obj->sought >> p & 1) != 0)
+            return OP_GO;
+        aside_path(op);
+        op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->aside };
+        op->aside_state = 2;
+        op_submit(op);
+        return OP_WAIT;
+    }
+    op->aside_state = 0;
+    if (op->rc != 0 && op->rc != -ENOENT)
+        return OP_BAD;
+    if (op->rc == 0) {
+        disk_close(op->st->disk, op->dr.file);
+        obj->emptied |= UINT32_C(1) << p;
+    }
+    obj->sought |= UINT32_C(1) << p;
+    return OP_GO;
+}
+
 static enum op_next aside_renamed(struct op *op, unsigned p)
 {
     struct object *obj = op->obj;
@@ -1012,6 +1042,12 @@ enum op_next op_put_aside(struct op *op, unsigned p, uint64_t version)
 
     if (op->aside_state == 1)
         return aside_renamed(op, p);
+    if (!is_damaged) {
+        enum op_next next = op_seek_aside(op, p);
+
+        if (next != OP_GO)
+            return next;
+    }
     if (!is_damaged && !(obj->state[p] == PROJ_ABSENT && is_emptied(obj, p)))
         return OP_GO;
     if (is_damaged && (obj->foreign >> p & 1) != 0)
@@ -1025,8 +1061,7 @@ enum op_next op_put_aside(struct op *op, unsigned p, uint64_t version)
     if (!is_damaged)
         return OP_GO;
     projfile_path(op->path, &obj->id, p);
-    projfile_path_prefix(op->aside, &obj->id);
-    memcpy(op->aside + strlen(op->aside), "damaged", sizeof("damaged"));
+    aside_path(op);
     op->dr = (struct disk_req){ .op = DISK_RENAME, .path = op->path, .to = op->aside };
     op->aside_state = 1;
     op_submit(op);

@@ -178,6 +178,11 @@ enum op_next op_create(struct op *op, unsigned p, uint32_t epoch,
  */
 enum op_next op_create_undo(struct op *op, unsigned p);
 /**
+ * Was a damaged file put aside for p, which is absent, by somebody who then did not get to make the new
+ * one? Then that is to be partial: see object.emptied.
+ */
+enum op_next op_seek_aside(struct op *op, unsigned p);
+/**
  * A damaged projection file p is in the way of a new record or mark of `version`. It goes aside, and
  * p is absent then; but the first time it refuses with -EREMCHG, so that nobody's late request takes
  * the place of newer ones that were in it: whoever still lives comes again with a fresh epoch.

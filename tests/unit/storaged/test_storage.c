@@ -764,6 +764,68 @@ static void test_a_damaged_file_makes_way_for_new_records(void **state)
     }
 }
 
+/* Put aside, but then there was no room for the new file, and the daemon ended: nobody forgets. */
+static void test_a_file_put_aside_is_not_forgotten(void **state)
+{
+    const uint64_t v5 = UINT64_C(5) << 32, v6 = UINT64_C(6) << 32;
+    struct world w;
+    struct seen seen[10];
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 10, v1, 8192, true, NULL), OK);
+    poke_byte(&w, 0, 40);
+    world_restart(&w, false);
+    assert_int_equal(world_write(&w, 0, 3, 1, v5, 8192, false, NULL),
+                     ROZO__STATUS__STALE_VERSION);
+    w.disk.fail_op = DISK_WRITE;
+    w.disk.fail_at = 1;
+    w.disk.fail_rc = -ENOSPC;
+    assert_int_equal(world_write(&w, 0, 3, 1, v6, 8192, false, NULL),
+                     ROZO__STATUS__NO_SPACE);
+    assert_int_equal(w.disk.n_of[DISK_RENAME], 1);
+    world_restart(&w, false);
+    assert_int_equal(world_read(&w, 0, 0, 10, seen, NULL), ROZO__STATUS__NO_FILE);
+    assert_int_equal(world_write(&w, 0, 3, 1, v5, 8192, false, NULL),
+                     ROZO__STATUS__STALE_VERSION);
+    assert_int_equal(world_write(&w, 0, 3, 1, v6, 8192, false, NULL), OK);
+    assert_int_equal(world_read(&w, 0, 0, 10, seen, NULL), OK);
+    assert_int_equal(seen[2].kind, SEEN_DAMAGED);
+    assert_int_equal(seen[3].version, v6);
+    world_free(&w);
+}
+
+/* Whatever a first write fails of, what was never written is a hole, or there is no file. */
+static void test_a_failed_first_write_leaves_holes(void **state)
+{
+    static const int errors[] = { -EIO, -ENOSPC, -ENOMEM, -EMFILE };
+
+    (void)state;
+    for (unsigned i = 0; i < 4 * 2 * 30; i++) {
+        struct world w;
+        struct seen seen[3];
+        uint64_t first = i / 4 % 2 == 0 ? 0 : 130;
+        uint16_t status;
+
+        world_init(&w, i);
+        w.disk.fail_at = 1 + i / 8;
+        w.disk.fail_rc = errors[i % 4];
+        world_write(&w, 0, first, i / 4 % 2 == 0 ? 100 : 126, v1, 8192, false, NULL);
+        world_write(&w, 0, 1000, 128, v1 + 1, 8192, false, NULL);
+        w.disk.fail_at = 0;
+        for (unsigned k = 0; k < 2; k++) {
+            for (uint64_t b = 126; b < 1200; b += 1014) {
+                status = world_read(&w, 0, b, 3, seen, NULL);
+                assert_true(status == OK || status == ROZO__STATUS__NO_FILE);
+                if (status == OK)
+                    assert_int_equal(seen[0].kind, SEEN_HOLE);
+            }
+            world_restart(&w, false);
+        }
+        world_free(&w);
+    }
+}
+
 /* Of a format that we do not know: not ours to replace. */
 static void test_a_foreign_file_is_left_alone(void **state)
 {
@@ -1114,6 +1176,8 @@ int main(void)
         cmocka_unit_test(test_disk_errors_become_answers),
         cmocka_unit_test(test_what_cannot_be_believed_is_damaged),
         cmocka_unit_test(test_a_damaged_file_makes_way_for_new_records),
+        cmocka_unit_test(test_a_file_put_aside_is_not_forgotten),
+        cmocka_unit_test(test_a_failed_first_write_leaves_holes),
         cmocka_unit_test(test_a_foreign_file_is_left_alone),
         cmocka_unit_test(test_lost_bytes_are_not_holes),
         cmocka_unit_test(test_holes_stay_holes),
