@@ -105,7 +105,6 @@ struct op {
 /* An open file of some process; fi->fh. Lives on the inode's owner loop. */
 struct handle {
     struct node *node;          /* pinned */
-    bool direct;                /* writes go past the kernel's pages */
     struct handle *next, *prev; /* in loop->handles */
 };
 
@@ -164,6 +163,7 @@ struct mount {
     struct invalidator *invalidator;
     struct mountpoint at; /* where we are mounted, with is_listed */
     bool is_listed;
+    bool drops_privileges; /* we, not the kernel, take them away when a file is written */
     bool direct_writes; /* what is opened for writing only goes past the kernel's pages */
     atomic_llong clock_ahead_ns; /* exportd's clock against this machine's */
     atomic_uint open_counts[COUNTERS];
@@ -312,8 +312,8 @@ void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
                         struct fuse_file_info *fi_out, size_t len, int flags);
 
 /**
- * Before a write past the kernel's pages: what a write takes from a file (set-id bits, unless it
- * is root's; its capability) is taken; then step. The kernel sees to it for all other writes.
+ * Before a write: what it takes from the file (set-id bits, unless it is root's; the capability)
+ * is taken; then step. At once when the kernel sees to it.
  */
 void op_drop_privileges(struct op *op, void (*step)(struct op *op));
 struct handle *handle_new(struct loop *loop, struct node *node);

@@ -19,7 +19,8 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
         FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_POSIX_ACL | FUSE_CAP_CACHE_SYMLINKS;
     struct loop *loop = userdata;
 
-    loop->mount->direct_writes = conn->proto_minor >= MINOR_DIRECT_WRITE;
+    loop->mount->direct_writes =
+        loop->mount->drops_privileges && conn->proto_minor >= MINOR_DIRECT_WRITE;
     /* Not AUTO_INVAL_DATA: it would drop the pages at every write of our own. Others' writes
      * we see ourselves (node.c) and drop the pages then. Not WRITEBACK_CACHE: strictness. */
     conn->want = conn->capable & wanted;

@@ -180,6 +180,15 @@ static void setattr_on_owner(struct op *op)
     }
 }
 
+/* A new owner; a new size, unless root makes it. */
+static bool takes_set_id(const struct op *op)
+{
+    const uint32_t owner = ROZO__SETATTR_BITS__SET_UID | ROZO__SETATTR_BITS__SET_GID;
+
+    return (op->valid & owner) != 0 ||
+           (op->uid != 0 && (op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0);
+}
+
 void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int valid,
                 struct fuse_file_info *fi)
 {
@@ -189,6 +198,8 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int valid,
     op->ino = ino;
     op->st = *st;
     op->valid = valid_to_wire(valid);
+    if (op->loop->mount->drops_privileges && takes_set_id(op))
+        op->valid |= ROZO__SETATTR_BITS__SET_KILL_SUIDGID;
     op_goto_owner(op, ino, setattr_on_owner);
 }
 

@@ -58,11 +58,10 @@ void handle_free(struct loop *loop, struct handle *handle)
 static void open_set_handle(struct op *op)
 {
     op->handle = handle_new(op->loop, op->node);
-    op->handle->direct = op->loop->mount->direct_writes &&
-                         (op->fi.flags & O_ACCMODE) == O_WRONLY; /* cannot be mapped */
     op->node = NULL;
     op->fi.fh = (uintptr_t)op->handle;
-    op->fi.direct_io = op->handle->direct;
+    op->fi.direct_io = op->loop->mount->direct_writes &&
+                       (op->fi.flags & O_ACCMODE) == O_WRONLY; /* cannot be mapped */
     op->fi.keep_cache = op->keep_cache;
 }
 
@@ -283,10 +282,10 @@ static void write_unprivileged(struct op *op)
 
 static void write_on_owner(struct op *op)
 {
-    if (op->handle->direct)
-        op_drop_privileges(op, write_unprivileged);
-    else
+    if (op->fi.writepage) /* mapped pages: nobody knows whose */
         write_unprivileged(op);
+    else
+        op_drop_privileges(op, write_unprivileged);
 }
 
 void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *bufv, off_t off,
@@ -363,7 +362,7 @@ static void on_zeroed(void *arg, int rc)
                       (op->flags & FALLOC_FL_KEEP_SIZE) != 0, on_flushed, op);
 }
 
-static void fallocate_on_owner(struct op *op)
+static void fallocate_unprivileged(struct op *op)
 {
     struct file *file = op_file(op);
 
@@ -374,6 +373,11 @@ static void fallocate_on_owner(struct op *op)
     else
         file_allocate(file, op->offset, op->size, (op->flags & FALLOC_FL_KEEP_SIZE) != 0,
                       on_flushed, op);
+}
+
+static void fallocate_on_owner(struct op *op)
+{
+    op_drop_privileges(op, fallocate_unprivileged);
 }
 
 void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
@@ -469,13 +473,18 @@ static void on_copy_written(void *arg, int rc)
         op_goto_owner(op, op->ino, copy_read_step);
 }
 
-static void copy_write_step(struct op *op)
+static void copy_unprivileged(struct op *op)
 {
     unsigned flags = 0;
 
     op->iov = (struct iovec){ .iov_base = op->memory, .iov_len = op->piece_bytes };
     file_write(op->handle->node->file, op->offset2 + op->done_bytes, &op->iov, 1, flags,
                on_copy_written, op);
+}
+
+static void copy_write_step(struct op *op)
+{
+    op_drop_privileges(op, copy_unprivileged);
 }
 
 static void on_copy_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)

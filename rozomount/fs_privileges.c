@@ -2,8 +2,8 @@
  * fs_privileges.c - what a write takes from a file: set-id bits and the file's capability.
  *
  * In:     op_drop_privileges(), on the owner of the inode. Out: md calls, then the write.
- * Keeps:  bytes of a write past the kernel's pages are taken in only when, as exportd said at most
- *         a second ago and we know of no change since, no privilege would go with them.
+ * Keeps:  bytes are taken in only when, as exportd said at most a second ago and we know of no
+ *         change since, no privilege would go with them.
  */
 #include <errno.h>
 #include <linux/xattr.h>
@@ -22,7 +22,8 @@ static bool has_set_id(uint32_t mode)
 
 static bool answer_is_ours(struct op *op)
 {
-    return md_decode_entry(&op->call, &op->entry) == 0 && op->entry.attr.ino == op->ino;
+    return md_decode_entry(&op->call, &op->entry) == 0 &&
+           op->entry.attr.ino == op->handle->node->ino;
 }
 
 static void drop_failed(struct op *op, int rc)
@@ -60,7 +61,7 @@ static void on_capability(struct op *op, int rc)
         on_capability_gone(op, rc);
         return;
     }
-    msg.ino = op->ino;
+    msg.ino = op->handle->node->ino;
     msg.name = bytes_of(XATTR_NAME_CAPS);
     op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base, on_capability_gone);
 }
@@ -79,7 +80,7 @@ static void on_set_id_gone(struct op *op, int rc)
     }
     node_note_mode(op->handle->node, op->entry.attr.mode);
     if (nodes->config.invalidate != NULL)
-        nodes->config.invalidate(nodes->config.arg, op->ino);
+        nodes->config.invalidate(nodes->config.arg, op->handle->node->ino);
     drop_step(op);
 }
 
@@ -87,7 +88,7 @@ static void drop_set_id(struct op *op)
 {
     Rozo__MdSetattrReq msg = ROZO__MD_SETATTR_REQ__INIT;
 
-    msg.ino = op->ino;
+    msg.ino = op->handle->node->ino;
     msg.valid = ROZO__SETATTR_BITS__SET_KILL_SUIDGID;
     node_change_sent(op->handle->node);
     op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_set_id_gone);
@@ -102,10 +103,10 @@ static void drop_step(struct op *op)
     Rozo__MdGetxattrReq getx = ROZO__MD_GETXATTR_REQ__INIT;
 
     if (now_ns >= node->mode_until_ns) {
-        get.ino = op->ino;
+        get.ino = op->handle->node->ino;
         op_ask(op, ROZO__OP__MD_GETATTR, &get.base, on_mode);
     } else if (now_ns >= node->no_capability_until_ns) {
-        getx.ino = op->ino;
+        getx.ino = op->handle->node->ino;
         getx.name = bytes_of(XATTR_NAME_CAPS);
         op_ask(op, ROZO__OP__MD_GETXATTR, &getx.base, on_capability);
     } else if (op->uid != 0 && has_set_id(node->mode)) {
@@ -118,5 +119,8 @@ static void drop_step(struct op *op)
 void op_drop_privileges(struct op *op, void (*step)(struct op *op))
 {
     op->step = step;
-    drop_step(op);
+    if (op->loop->mount->drops_privileges)
+        drop_step(op);
+    else
+        step(op);
 }

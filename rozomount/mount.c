@@ -187,14 +187,31 @@ static int mount_open_session(struct mount *m, struct err *err)
 
 /* Other loops' sessions: replies go to the loop's own clone of the device. While a session is
  * told about the kernel's INIT, its answer is thrown away: loop 0 has given it. */
-static _Thread_local bool swallow_replies;
+static _Thread_local enum { REPLY_GOES_OUT, REPLY_IS_SWALLOWED, REPLY_TO_INIT } reply_is;
+
+/* What libfuse 3.14 has no name for: writes, truncates and chowns take privileges away here, so
+ * the kernel need not ask for a capability before every write. */
+static ssize_t writev_init_reply(int fd, const struct iovec *iov, int count)
+{
+    struct fuse_init_out init;
+    struct iovec out[2] = { iov[0], { .iov_base = &init, .iov_len = sizeof(init) } };
+
+    if (count != 2 ||
+        iov[1].iov_len != sizeof(init)) /* an error, or of older protocols */
+        return writev(fd, iov, count);
+    memcpy(&init, iov[1].iov_base, sizeof(init));
+    init.flags |= FUSE_HANDLE_KILLPRIV_V2;
+    return writev(fd, out, 2);
+}
 
 static ssize_t clone_writev(int fd, struct iovec *iov, int count, void *userdata)
 {
+    const struct loop *loop = userdata;
     ssize_t len = 0;
 
-    (void)userdata;
-    if (!swallow_replies)
+    if (reply_is == REPLY_TO_INIT && loop->mount->drops_privileges)
+        return writev_init_reply(fd, iov, count);
+    if (reply_is != REPLY_IS_SWALLOWED)
         return writev(fd, iov, count);
     for (int i = 0; i < count; i++)
         len += (ssize_t)iov[i].iov_len;
@@ -247,6 +264,8 @@ static int mount_kernel(struct mount *m, struct err *err)
         return err_set(err, -EIO, "mount on %s failed (is /dev/fuse there, and may we?)",
                        opt->mountpoint);
     loop->fd = fuse_session_fd(loop->se);
+    if (fuse_session_custom_io(loop->se, &clone_io, loop->fd) != 0)
+        return err_set(err, -EINVAL, "libfuse refuses to let us read the FUSE device");
     return 0;
 }
 
@@ -256,6 +275,8 @@ static int mount_read_init(struct mount *m, void *buf, size_t *len, struct err *
     struct loop *loop = &m->loops[0];
     struct pollfd pfd = { .fd = loop->fd, .events = POLLIN };
     struct fuse_buf fbuf = { .mem = buf };
+    const struct fuse_in_header *head = buf;
+    const struct fuse_init_in *in = (const void *)(head + 1);
     ssize_t n;
 
     if (poll(&pfd, 1, INIT_WAIT_MS) != 1)
@@ -265,7 +286,12 @@ static int mount_read_init(struct mount *m, void *buf, size_t *len, struct err *
         return err_set(err, -errno, "read the kernel's first FUSE request: %s",
                        strerror(errno));
     *len = fbuf.size = (size_t)n;
+    m->drops_privileges = (size_t)n >= sizeof(*head) + sizeof(*in) &&
+                          head->opcode == FUSE_INIT &&
+                          (in->flags & FUSE_HANDLE_KILLPRIV_V2) != 0;
+    reply_is = REPLY_TO_INIT;
     fuse_session_process_buf(loop->se, &fbuf);
+    reply_is = REPLY_GOES_OUT;
     return 0;
 }
 
@@ -290,9 +316,9 @@ static int loop_clone_device(struct loop *loop, void *init, size_t init_len,
     if (fuse_session_custom_io(loop->se, &clone_io, fd) != 0)
         return err_set(err, -EINVAL, "libfuse refuses a cloned device");
     loop->fd = fd;
-    swallow_replies = true;
+    reply_is = REPLY_IS_SWALLOWED;
     fuse_session_process_buf(loop->se, &fbuf);
-    swallow_replies = false;
+    reply_is = REPLY_GOES_OUT;
     return 0;
 }
 

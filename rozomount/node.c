@@ -128,6 +128,12 @@ static void node_foreign_change(struct node *node, const struct md_attr *attr)
         node->nodes->config.invalidate(node->nodes->config.arg, node->ino);
 }
 
+void node_note_mode(struct node *node, uint32_t mode)
+{
+    node->mode = mode;
+    node->mode_until_ns = env_now_ns(node->nodes->env) + PRIVILEGES_NS;
+}
+
 void node_change_sent(struct node *node)
 {
     node->n_changing++;
@@ -137,11 +143,12 @@ void node_change_answered(struct node *node, const struct md_attr *attr)
 {
     assert(node->n_changing != 0);
     node->n_changing--;
-    node->mode_until_ns = 0;
     if (attr == NULL) { /* it may have happened, or not */
+        node->mode_until_ns = 0;
         node->seen.valid = false;
         return;
     }
+    node_note_mode(node, attr->mode);
     if (!node->seen.valid || attr->change <= node->seen.change)
         return;
     if (attr->change == node->seen.change + 1)
@@ -179,12 +186,6 @@ bool node_cache_is_fresh(struct node *node, const struct md_attr *attr)
         file_drop_cache(node->file);
     seen_set(&node->seen, attr);
     return fresh;
-}
-
-void node_note_mode(struct node *node, uint32_t mode)
-{
-    node->mode = mode;
-    node->mode_until_ns = env_now_ns(node->nodes->env) + PRIVILEGES_NS;
 }
 
 void node_note_no_capability(struct node *node)
