@@ -29,7 +29,7 @@ enum {
     STREAM_MIN = 64 << 10,     /* bytes of a write that is part of a stream */
     STREAM_GAP_MAX = 64 << 10, /* heads lie between bodies */
     PUSH_BYTES = 1 << 20,      /* so much of a stream is pushed out at a time */
-    PUSHES_MAX = 4, /* such pushes under way; what comes meanwhile joins the next */
+    PUSHES_MAX = 2, /* such pushes at a time: a slow device must not hold all workers */
     PATH_TEXT_MAX = 128,
 };
 
