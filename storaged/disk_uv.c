@@ -321,18 +321,25 @@ static int do_stat(struct disk_req *req)
     return 0;
 }
 
-static bool is_warm(const struct disk_req *req)
+/* 0, -EIO when the file is shorter, -EAGAIN when a worker must do it. */
+static int warm_now(const struct disk_req *req)
 {
     uint8_t byte;
     struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
 
     for (uint64_t at = 0; at < req->len; at += WARM_STEP) {
         if (preadv2(req->file->fd, &iov, 1, (off_t)(req->offset + at), RWF_NOWAIT) < 0)
-            return errno != EAGAIN;
+            return -EAGAIN;
     }
-    return preadv2(req->file->fd, &iov, 1, (off_t)(req->offset + req->len - 1),
-                   RWF_NOWAIT) >= 0 ||
-           errno != EAGAIN;
+    switch (preadv2(req->file->fd, &iov, 1, (off_t)(req->offset + req->len - 1),
+                    RWF_NOWAIT)) {
+    case 1:
+        return 0;
+    case 0:
+        return -EIO;
+    default:
+        return -EAGAIN;
+    }
 }
 
 /* On a worker: ask for all of it, then wait for it step by step. */
@@ -346,7 +353,14 @@ static int do_warm(const struct disk_req *req)
         if (pread(req->file->fd, &byte, 1, (off_t)(req->offset + at)) < 0)
             return disk_rc(errno);
     }
-    return 0;
+    switch (pread(req->file->fd, &byte, 1, (off_t)(req->offset + req->len - 1))) {
+    case 1:
+        return 0;
+    case 0:
+        return -EIO; /* it is shorter */
+    default:
+        return disk_rc(errno);
+    }
 }
 
 static int do_space(struct disk_uv *d, struct disk_req *req)
@@ -451,7 +465,7 @@ static int try_on_loop(struct disk_uv *d, struct disk_req *req)
     case DISK_STAT:
         return do_stat(req);
     case DISK_WARM:
-        return is_warm(req) ? 0 : -EAGAIN;
+        return warm_now(req);
     case DISK_REMOVE:
         return do_remove(d, req, true);
     case DISK_RENAME:

@@ -28,7 +28,8 @@ enum disk_op {
     DISK_PUNCH,     /* file, offset, len: reads as zeros, the size stays */
     DISK_NEXT_DATA, /* file, offset -> next: first byte >= offset that may not be a hole */
     DISK_STAT,      /* file -> size, allocated */
-    DISK_WARM, /* file, offset, len: into the page cache, so that sending does not wait */
+    DISK_WARM, /* file, offset, len: into the page cache, so that sending does not wait; -EIO
+                    when the file is shorter */
     DISK_REMOVE, /* path, n_names: remove path + "0" .. path + "n_names - 1", and path +
                     "damaged"; n_names 0: path itself */
     DISK_RENAME, /* path, to: what was called so is gone */

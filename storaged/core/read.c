@@ -239,25 +239,31 @@ static enum op_next read_copy(struct read_op *r)
     return OP_WAIT;
 }
 
-/* A long one is in the page cache before the loop sends it, extent by extent. */
+/* A long one is in the page cache before the loop sends it, extent by extent; and all of it is there,
+ * whatever happened to the file since we opened it. */
 static enum op_next read_warm(struct read_op *r)
 {
     struct proj *proj = object_ready(r->op.obj, r->best.projection);
-    uint64_t from, to;
+    const struct read_block *b = r->best.blocks;
+    unsigned from, to;
 
     if (r->bodies_len == 0 || r->copy != NULL)
         return OP_GO;
     if (r->reading && r->op.rc != 0)
         return OP_BAD;
     r->reading = false;
+    while (r->at < r->n && b[r->at].body_len == 0)
+        r->at++;
     if (r->at >= r->n)
         return OP_GO;
-    from = r->first + r->at;
-    to = from + extent_part(from, r->first + r->n);
-    r->at += (unsigned)(to - from);
+    from = r->at;
+    to = from + extent_part(r->first + from, r->first + r->n);
+    r->at = to;
+    while (b[to - 1].body_len == 0)
+        to--;
     r->reading = true;
-    op_disk(&r->op, DISK_WARM, proj, geometry_body_at(&proj->geo, from),
-            (to - from) * proj->geo.stride);
+    op_disk(&r->op, DISK_WARM, proj, geometry_body_at(&proj->geo, r->first + from),
+            (to - 1 - from) * proj->geo.stride + b[to - 1].body_len);
     return OP_WAIT;
 }
 

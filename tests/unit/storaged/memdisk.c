@@ -300,7 +300,7 @@ static int run(struct memdisk *d, struct disk_req *req)
         assert(req->len > 0 && req->len < UINT64_C(1) << 62);
         return 0;
     case DISK_WARM:
-        return 0;
+        return req->offset + req->len <= req->file->size ? 0 : -EIO;
     case DISK_REMOVE:
         return do_remove(d, req);
     case DISK_RENAME:

@@ -897,6 +897,31 @@ static void test_lost_bytes_are_not_holes(void **state)
     }
 }
 
+/* Cut short behind the back of a daemon that has it open. */
+static void test_a_file_cut_while_it_is_open(void **state)
+{
+    struct world w;
+    struct seen seen[100];
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 100, v1, 8192, true, NULL), OK);
+    assert_int_equal(world_write(&w, 0, 100, 20, v1, 100, true, NULL), OK);
+    assert_int_equal(world_read(&w, 0, 20, 100, seen, NULL), OK);
+    memdisk_cut_file(world_file(&w, 0), PROJFILE_EXTENTS_AT + 4096 + 50 * 4096 + 100);
+    assert_int_equal(world_read(&w, 0, 0, 100, seen, NULL), ROZO__STATUS__IO_ERROR);
+    assert_int_equal(world_read(&w, 0, 55, 2, seen, NULL), ROZO__STATUS__IO_ERROR);
+    assert_int_equal(world_read(&w, 0, 0, 50, seen, NULL), OK);
+    memdisk_cut_file(world_file(&w, 0), PROJFILE_EXTENTS_AT + 32 * 10);
+    assert_int_equal(world_read(&w, 0, 20, 100, seen, NULL), OK);
+    for (unsigned i = 0; i < 100; i++)
+        assert_int_equal(seen[i].kind, SEEN_DAMAGED);
+    assert_int_equal(world_write(&w, 0, 20, 100, v3, 8192, true, NULL), OK);
+    assert_int_equal(world_read(&w, 0, 20, 100, seen, NULL), OK);
+    assert_int_equal(seen[99].version, v3);
+    world_free(&w);
+}
+
 /* What was never written stays a hole, whatever restarts, and power losses, come. */
 static void test_holes_stay_holes(void **state)
 {
@@ -1180,6 +1205,7 @@ int main(void)
         cmocka_unit_test(test_a_failed_first_write_leaves_holes),
         cmocka_unit_test(test_a_foreign_file_is_left_alone),
         cmocka_unit_test(test_lost_bytes_are_not_holes),
+        cmocka_unit_test(test_a_file_cut_while_it_is_open),
         cmocka_unit_test(test_holes_stay_holes),
         cmocka_unit_test(test_a_file_of_another_is_damaged),
         cmocka_unit_test(test_stat_and_alloc),
