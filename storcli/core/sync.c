@@ -267,8 +267,7 @@ enum heal {
 };
 
 /* What to do about the holders of one range that are lost. */
-static enum heal holders_heal(struct sync_op *op, struct holders *held, uint32_t lost,
-                              bool can)
+static enum heal holders_heal(struct sync_op *op, struct holders *held, uint32_t lost)
 {
     uint32_t there = projections_of(held, ~lost);
 
@@ -276,7 +275,7 @@ static enum heal holders_heal(struct sync_op *op, struct holders *held, uint32_t
         return HEAL_NOTHING;
     if ((unsigned)__builtin_popcount(there) < op->file->k)
         return (held->any & lost) != 0 ? HEAL_STUCK : HEAL_LOST;
-    for (unsigned p = 0; can && p < op->file->n; p++) {
+    for (unsigned p = 0; p < op->file->n; p++) {
         int target = (there >> p & 1) != 0 ? -1 : pick_target(op, held, lost, there, p);
 
         if (target < 0)
@@ -311,8 +310,7 @@ static enum heal find_remake(struct sync_op *op, uint32_t lost)
         uint32_t index = is_mark ? i - op->set.n_ranges : i;
         struct unsynced_mark *mark = is_mark ? &op->set.marks[index] : NULL;
         enum heal heal =
-            holders_heal(op, is_mark ? &mark->held : &op->set.ranges[index].held, lost,
-                         !is_mark || mark->version != 0);
+            holders_heal(op, is_mark ? &mark->held : &op->set.ranges[index].held, lost);
 
         if (heal == HEAL_STUCK)
             worst = HEAL_STUCK;
@@ -557,14 +555,17 @@ static unsigned run_length(const struct remake *remake)
 static void remake_step(struct sync_op *op)
 {
     struct remake *remake = &op->remake;
-    const struct unsynced_mark *mark = &op->set.marks[remake->index];
+    uint64_t wanted;
     unsigned n;
 
     if (remake->is_mark) {
+        const struct unsynced_mark *mark = &op->set.marks[remake->index];
+
         put_mark(op, mark->first_block, mark->n_blocks, mark->version);
         return;
     }
-    while (remake->at < remake->n_blocks && remake->versions[remake->at] == 0)
+    wanted = op->set.ranges[remake->index].version;
+    while (remake->at < remake->n_blocks && remake->versions[remake->at] < wanted)
         remake->at++; /* between the blocks that were written */
     if (remake->at == remake->n_blocks) {
         if (remake->next_block == op->set.ranges[remake->index].end_block)

@@ -62,25 +62,45 @@ static void ranges_grow(struct unsynced *u)
     u->ranges_max = n_max;
 }
 
-/* Every two neighbours become one: half as many ranges, each as wide as both and the gap. */
-static void ranges_coarsen(struct unsynced *u)
+/* Two neighbours become one, as wide as both and the gap. */
+static void range_widen(struct unsynced_range *range, const struct unsynced_range *next)
+{
+    range->gaps = range->gaps || next->gaps || range->end_block != next->first_block;
+    if (next->version < range->version)
+        range->version = next->version;
+    range->end_block = next->end_block;
+    holders_merge(&range->held, &next->held);
+}
+
+/* Make pairs of neighbours: of all, or of those that the same storages hold. */
+static void ranges_pair(struct unsynced *u, bool all)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < u->n_ranges; i += 2) {
+    for (uint32_t i = 0; i < u->n_ranges; i++) {
         struct unsynced_range range = u->ranges[i];
 
-        if (i + 1 < u->n_ranges) {
-            range.gaps = range.gaps || u->ranges[i + 1].gaps ||
-                         range.end_block != u->ranges[i + 1].first_block;
-            if (u->ranges[i + 1].version < range.version)
-                range.version = u->ranges[i + 1].version;
-            range.end_block = u->ranges[i + 1].end_block;
-            holders_merge(&range.held, &u->ranges[i + 1].held);
-        }
+        if (i + 1 < u->n_ranges &&
+            (all || holders_equal(&range.held, &u->ranges[i + 1].held)))
+            range_widen(&range, &u->ranges[++i]);
         u->ranges[n++] = range;
     }
     u->n_ranges = n;
+}
+
+/* A quarter of the list is to be free. What different storages hold stays apart for as long as that
+ * helps: of a mixture nobody knows who has all of it, and when one of them is lost, nobody can take
+ * its place. */
+static void ranges_coarsen(struct unsynced *u)
+{
+    uint32_t before;
+
+    do {
+        before = u->n_ranges;
+        ranges_pair(u, false);
+    } while (u->n_ranges > UNSYNCED_RANGES_MAX / 4 * 3 && u->n_ranges < before);
+    if (u->n_ranges > UNSYNCED_RANGES_MAX / 4 * 3)
+        ranges_pair(u, true);
 }
 
 static void ranges_insert(struct unsynced *u, uint32_t at,
@@ -170,37 +190,6 @@ void unsynced_add(struct unsynced *u, uint64_t version, uint64_t first_block,
         ranges_join(u, at - 1);
 }
 
-/* The two oldest marks become one that covers both. */
-static void marks_coarsen(struct unsynced *u)
-{
-    struct unsynced_mark *a = &u->marks[0], *b = &u->marks[1];
-    uint64_t first = a->first_block < b->first_block ? a->first_block : b->first_block;
-    uint64_t a_end = a->first_block + a->n_blocks, b_end = b->first_block + b->n_blocks;
-
-    if (a->n_blocks == 0 || b->n_blocks == 0)
-        a->n_blocks = 0;
-    else
-        a->n_blocks = (a_end > b_end ? a_end : b_end) - first;
-    a->first_block = first;
-    a->version = 0;
-    holders_merge(&a->held, &b->held);
-    u->n_marks--;
-    memmove(b, b + 1, (u->n_marks - 1) * sizeof(*b));
-}
-
-void unsynced_add_mark(struct unsynced *u, uint64_t version, uint64_t first_block,
-                       uint64_t n_blocks, const struct holders *held)
-{
-    if (u->n_marks == UNSYNCED_MARKS_MAX)
-        marks_coarsen(u);
-    u->marks[u->n_marks++] = (struct unsynced_mark){
-        .first_block = first_block,
-        .n_blocks = n_blocks,
-        .version = version,
-        .held = *held,
-    };
-}
-
 bool unsynced_verify(struct unsynced *u, unsigned candidate, uint64_t verifier)
 {
     uint32_t bit = 1u << candidate;
@@ -248,6 +237,7 @@ static void ranges_absorb(struct unsynced *u, const struct unsynced_range *coars
             range.end_block = old->end_block;
         if (old->version < range.version)
             range.version = old->version;
+        range.gaps = range.gaps || old->gaps;
         holders_merge(&range.held, &old->held);
         ranges_remove(u, at);
     }
@@ -257,6 +247,86 @@ static void ranges_absorb(struct unsynced *u, const struct unsynced_range *coars
         return;
     }
     ranges_insert(u, at, &range);
+}
+
+static uint64_t mark_end(const struct unsynced_mark *mark)
+{
+    return mark->n_blocks == 0 ? UINT64_MAX : mark->first_block + mark->n_blocks;
+}
+
+static void mark_set(struct unsynced_mark *mark, uint64_t first, uint64_t end)
+{
+    mark->first_block = first;
+    mark->n_blocks = end == UINT64_MAX ? 0 : end - first;
+}
+
+/* Take away at either end what a newer mark covers; false: nothing is left. */
+static bool mark_trim(struct unsynced_mark *mark, const struct unsynced_mark *newer)
+{
+    uint64_t first = mark->first_block, end = mark_end(mark);
+
+    if (newer->version < mark->version)
+        return true;
+    if (newer->first_block <= first && first < mark_end(newer))
+        first = mark_end(newer) < end ? mark_end(newer) : end;
+    if (newer->first_block < end && end <= mark_end(newer))
+        end = newer->first_block > first ? newer->first_block : first;
+    if (first >= end)
+        return false;
+    mark_set(mark, first, end);
+    return true;
+}
+
+static void marks_remove(struct unsynced *u, uint32_t at)
+{
+    u->n_marks--;
+    memmove(&u->marks[at], &u->marks[at + 1], (u->n_marks - at) * sizeof(u->marks[0]));
+}
+
+/* The smallest mark becomes a range: every block of it has its version or a newer one, too. */
+static void marks_spill(struct unsynced *u)
+{
+    uint32_t least = 0;
+    struct unsynced_range range;
+
+    for (uint32_t i = 1; i < u->n_marks; i++) {
+        if (mark_end(&u->marks[i]) - u->marks[i].first_block <
+            mark_end(&u->marks[least]) - u->marks[least].first_block)
+            least = i;
+    }
+    /* only one goes to the end of everything: it covers the end of the others, or they its */
+    assert(u->marks[least].n_blocks != 0);
+    range = (struct unsynced_range){
+        .first_block = u->marks[least].first_block,
+        .end_block = mark_end(&u->marks[least]),
+        .version = u->marks[least].version,
+        .held = u->marks[least].held,
+    };
+    marks_remove(u, least);
+    ranges_absorb(u, &range);
+}
+
+void unsynced_add_mark(struct unsynced *u, uint64_t version, uint64_t first_block,
+                       uint64_t n_blocks, const struct holders *held)
+{
+    struct unsynced_mark mark = {
+        .first_block = first_block,
+        .n_blocks = n_blocks,
+        .version = version,
+        .held = *held,
+    };
+
+    for (uint32_t i = 0; i < u->n_marks; i++) {
+        if (!mark_trim(&mark, &u->marks[i]))
+            return;
+    }
+    for (uint32_t i = u->n_marks; i > 0; i--) {
+        if (!mark_trim(&u->marks[i - 1], &mark))
+            marks_remove(u, i - 1);
+    }
+    if (u->n_marks == UNSYNCED_MARKS_MAX)
+        marks_spill(u);
+    u->marks[u->n_marks++] = mark;
 }
 
 void unsynced_merge_older(struct unsynced *u, struct unsynced *older)

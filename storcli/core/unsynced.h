@@ -34,11 +34,11 @@ struct unsynced_range {
     struct holders held;
 };
 
-/* Blocks that became holes. Their order matters (later ones are newer), ranges may overlap. */
+/* Blocks that became holes. They may overlap, but at most one goes to the end. */
 struct unsynced_mark {
     uint64_t first_block;
     uint64_t n_blocks; /* 0: to the end */
-    uint64_t version;  /* 0: several marks made one, it cannot be made again */
+    uint64_t version;
     struct holders held;
 };
 

@@ -808,6 +808,33 @@ static void a_mark_is_made_again_below_newer_records(void **state)
     }
 }
 
+/* More of them than one remembers one by one. */
+static void many_small_changes_are_made_again(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 2; layout++) {
+        struct fix *f = fix_new(layout);
+        int rc = NOT_DONE;
+
+        assert_int_equal(write_blocks(f, 1, 0, 600, BS), 0);
+        assert_int_equal(sync_file(f), 0);
+        for (unsigned i = 0; i < 150; i++)
+            assert_int_equal(mark_blocks(f, 2 + i, i * 4, 1), 0);
+        assert_int_equal(mark_blocks(f, 1000, 590, 0), 0);
+        for (unsigned i = 0; i < f->n - f->k; i++)
+            sim_storage_set(&f->net, i, SIM_DOWN);
+        storcli_sync(f->file, on_done, &rc);
+        assert_true(wait_done(f, &rc) < 5000);
+        assert_int_equal(rc, 0);
+        for (unsigned i = 0; i < f->net.n_storages; i++)
+            sim_storage_power_cut(&f->net, i);
+        for (unsigned i = 0; i < 147; i++)
+            assert_true(sim_net_count(&f->net, i * 4, 2 + i, true, 0) >= f->n);
+        assert_true(sim_net_count(&f->net, 599, 1000, true, 0) >= f->n);
+        fix_free(f);
+    }
+}
+
 static void a_storage_that_forgot_unsynced_writes_is_noticed(void **state)
 {
     struct fix *f = fix_new(1);
@@ -988,6 +1015,7 @@ int main(void)
         cmocka_unit_test(a_synced_write_needs_no_sync),
         cmocka_unit_test(what_a_lost_storage_held_is_made_again),
         cmocka_unit_test(a_mark_is_made_again_below_newer_records),
+        cmocka_unit_test(many_small_changes_are_made_again),
         cmocka_unit_test(a_storage_that_forgot_unsynced_writes_is_noticed),
         cmocka_unit_test(what_all_forgot_is_an_error_once),
         cmocka_unit_test(a_sync_that_cannot_be_is_an_error_and_can_be_repeated),

@@ -112,23 +112,103 @@ static void pieces_of_one_write_are_one_range(void **state)
     unsynced_free(&u);
 }
 
+/* Is the block in the list, at this version or below (which makes a sync do more, not less)? */
+static bool is_listed(const struct unsynced *u, uint64_t block, uint64_t version)
+{
+    for (uint32_t i = 0; i < u->n_ranges; i++) {
+        if (block >= u->ranges[i].first_block && block < u->ranges[i].end_block)
+            return u->ranges[i].version <= version;
+    }
+    for (uint32_t i = 0; i < u->n_marks; i++) {
+        const struct unsynced_mark *m = &u->marks[i];
+
+        if (m->version == version && block >= m->first_block &&
+            (m->n_blocks == 0 || block < m->first_block + m->n_blocks))
+            return true;
+    }
+    return false;
+}
+
 static void marks_are_bounded(void **state)
 {
     struct unsynced u = { 0 };
 
     (void)state;
     for (unsigned i = 0; i < 100; i++) {
-        struct holders held = holders_of(i == 3 ? 0x5f : 0x3f, 0);
+        struct holders held = holders_of(0x3f, 0);
 
-        unsynced_add_mark(&u, 100 + i, 10 * i, i == 50 ? 0 : 5, &held);
+        unsynced_add_mark(&u, 100 + i, 10 * i, i == 0 ? 0 : 1 + i % 7, &held);
     }
     assert_int_equal(u.n_marks, UNSYNCED_MARKS_MAX);
-    assert_int_equal(u.marks[0].version, 0); /* several made one */
-    assert_int_equal(u.marks[0].first_block, 0);
-    assert_int_equal(u.marks[0].n_blocks, 0); /* one of them went to the end */
-    assert_int_equal(u.marks[0].held.any, 0x7f);
-    assert_int_equal(u.marks[0].held.all, 0x1f);
-    assert_int_equal(u.marks[31].version, 199);
+    assert_int_equal(u.marks[0].n_blocks, 0); /* there is no end that it could become */
+    for (unsigned i = 1; i < 100; i++) {
+        assert_true(is_listed(&u, 10 * i, 100 + i));
+        assert_true(is_listed(&u, 10 * i + i % 7, 100 + i));
+    }
+    for (uint32_t i = 0; i < u.n_ranges; i++) {
+        assert_false(u.ranges[i].gaps);
+        assert_int_equal(u.ranges[i].held.all, 0x3f);
+    }
+    unsynced_free(&u);
+}
+
+/* Truncates and appends for ever: of each mark only what the later ones left of it. */
+static void newer_marks_take_the_place_of_older_ones(void **state)
+{
+    struct unsynced u = { 0 };
+    struct holders held = holders_of(0x3f, 0);
+
+    (void)state;
+    for (unsigned i = 0; i < 10; i++)
+        unsynced_add_mark(&u, 10 + i, 1000, 0, &held);
+    assert_int_equal(u.n_marks, 1);
+    unsynced_add_mark(&u, 20, 1200, 0, &held); /* [1000, 1200) of the one before */
+    assert_int_equal(u.n_marks, 2);
+    assert_int_equal(u.marks[0].n_blocks, 200);
+    assert_int_equal(u.marks[0].version, 19);
+    unsynced_add_mark(&u, 21, 900, 150, &held);
+    assert_int_equal(u.marks[0].first_block, 1050);
+    assert_int_equal(u.marks[0].n_blocks, 150);
+    unsynced_add_mark(&u, 22, 1100, 10, &held); /* in the middle: both stay */
+    assert_int_equal(u.n_marks, 4);
+    unsynced_add_mark(&u, 5, 1205, 20, &held); /* older than what covers it */
+    assert_int_equal(u.n_marks, 4);
+    unsynced_add_mark(&u, 5, 1190, 0, &held);
+    assert_int_equal(u.n_marks, 4);
+    unsynced_add_mark(&u, 23, 0, 0, &held);
+    assert_int_equal(u.n_marks, 1);
+    assert_int_equal(u.marks[0].n_blocks, 0);
+    for (unsigned i = 0; i < 200; i++) /* growing: one end of everything, ever */
+        unsynced_add_mark(&u, 24 + i, i * 10, 0, &held);
+    assert_true(u.n_marks <= UNSYNCED_MARKS_MAX);
+    for (unsigned i = 0; i < 199; i++)
+        assert_true(is_listed(&u, 10 * i + 9, 24 + i));
+    assert_true(is_listed(&u, 1u << 30, 24 + 199));
+    unsynced_free(&u);
+}
+
+/* A storage was away for some of many small writes: what it has is not mixed with what it lacks. */
+static void what_others_hold_stays_apart(void **state)
+{
+    struct unsynced u = { 0 };
+    struct holders a = holders_of(0x3f, 0), b = holders_of(0xbe, 0);
+
+    (void)state;
+    for (unsigned i = 0; i < 20000; i++) {
+        uint64_t block = i * 7919 % 20011 * 3;
+
+        unsynced_add(&u, 1 + i, block, 1, i % 3000 < 300 ? &a : &b);
+        assert_true(u.n_ranges < UNSYNCED_RANGES_MAX);
+        if (i < 1300)
+            assert_true(is_listed(&u, block, 1 + i));
+    }
+    for (uint32_t i = 0; i < u.n_ranges; i++)
+        assert_true(u.ranges[i].held.any != 0);
+    unsynced_free(&u);
+    for (unsigned i = 0; i < 4000; i++)
+        unsynced_add(&u, 1 + i, i * 3, 1, i / 10 % 10 == 0 ? &a : &b);
+    for (uint32_t i = 0; i < u.n_ranges; i++)
+        assert_int_equal(u.ranges[i].held.all, u.ranges[i].held.any);
     unsynced_free(&u);
 }
 
@@ -200,6 +280,8 @@ int main(void)
         cmocka_unit_test(ranges_are_bounded_and_forget_nobody),
         cmocka_unit_test(pieces_of_one_write_are_one_range),
         cmocka_unit_test(marks_are_bounded),
+        cmocka_unit_test(newer_marks_take_the_place_of_older_ones),
+        cmocka_unit_test(what_others_hold_stays_apart),
         cmocka_unit_test(another_verifier_means_lost),
         cmocka_unit_test(a_failed_sync_comes_back_below_the_newer),
         cmocka_unit_test(a_coarse_newer_list_forgets_nothing_older),
