@@ -104,7 +104,10 @@ def test_as_the_guide_tells(scratch):
 
 def on_a_terminal(*args, timeout=120):
     """Run rozo with a terminal as its stderr: (exit status, what it wrote there)."""
-    ours, its = pty.openpty()
+    try:
+        ours, its = pty.openpty()
+    except OSError as e:
+        pytest.skip("no terminal can be made here: %s" % e)
     p = subprocess.Popen([ROZO, *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=its)
     os.close(its)
     said = b""
