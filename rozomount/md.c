@@ -139,7 +139,8 @@ void md_session_is_open(struct md *md)
 
         list_remove(&call->link);
         env_timer_stop(md->env, &call->timer);
-        call->ups_at_send = md->n_ups; /* refused or never sent: this is the first time */
+        if (!call->maybe_repeated) /* refused or never sent: this is the first time */
+            call->ups_at_send = md->n_ups;
         call_transmit(call);
     }
 }

@@ -205,6 +205,26 @@ static void test_a_link_that_came_back_may_mean_a_second_execution(void **state)
     teardown(&f);
 }
 
+/* exportd died between our request and its answer: what the old process did, the new one refuses
+ * (NO_SESSION) and then, asked again, does not recognise. */
+static void test_a_restart_of_exportd_may_mean_a_second_execution(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f, true);
+    md_channel_is_up(&f.md);
+    send_getattr(&f);
+    md_channel_is_up(&f.md);
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
+    assert_int_equal(f.n_lost, 1);
+    md_session_is_open(&f.md);
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__EXISTS, NULL);
+    assert_int_equal(f.rc, -EEXIST);
+    assert_true(f.maybe_repeated);
+    teardown(&f);
+}
+
 static void test_transport_errors_are_eio(void **state)
 {
     static const int rcs[] = { -ETIMEDOUT, -ENOTCONN, -EBADMSG };
@@ -281,6 +301,7 @@ int main(void)
         cmocka_unit_test(test_no_session_in_time_is_eio),
         cmocka_unit_test(test_sessionless_calls_do_not_wait),
         cmocka_unit_test(test_a_link_that_came_back_may_mean_a_second_execution),
+        cmocka_unit_test(test_a_restart_of_exportd_may_mean_a_second_execution),
         cmocka_unit_test(test_transport_errors_are_eio),
         cmocka_unit_test(test_cancel_at_every_stage),
         cmocka_unit_test(test_long_messages),
