@@ -34,7 +34,10 @@ int settle_load(struct generations *all, int dir_fd, uint64_t boot, struct err *
     int rc = data_dir_load_generations(dir_fd, &file, err);
 
     if (rc != 0)
-        return rc;
+        return err_wrap(
+            err, rc,
+            "data directory (if the disk is sound, move it away: then storaged "
+            "begins a new one)");
     generations_begin(all, &file, boot);
     rc = save(all, dir_fd);
     if (rc != 0) { /* a full disk: serve all the same */

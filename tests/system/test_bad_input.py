@@ -247,6 +247,44 @@ def test_damaged_identity(scratch, text):
     assert "storage.id" in said
 
 
+def test_generations_of_a_storage(scratch):
+    """After a clean stop nothing is in doubt, after a kill something is; a damaged file is refused."""
+    def generations():
+        with open(path) as f:
+            lines = dict(line.split(": ") for line in f.read().splitlines()[1:] if not line.startswith("lost"))
+        return int(lines["stable"]), int(lines["last"])
+
+    d = Daemon(scratch)
+    path = d.data + "/storage.generations"
+    last = 0
+    for _ in range(3):
+        with d.running():
+            stable, now = generations()
+            assert stable < now and last < now
+        stable, last = generations()
+        assert stable == last
+    p = subprocess.Popen([os.path.join(BIN, "storaged"), "--config", os.path.join(scratch, "storaged.yaml")],
+                         stderr=subprocess.DEVNULL)
+    wait_for(lambda: can_connect(d.port), "storaged to listen")
+    p.kill()
+    p.wait()
+    stable, now = generations()
+    assert stable == last < now
+    with d.running():
+        assert generations()[1] > now  # none is used twice
+    with open(path) as f:
+        was = f.read()
+    for text in ("", "rozo-generations\nformat: 1\n", was.replace("stable: ", "stable: 9"), "\0" * 100):
+        with open(path, "w") as f:
+            f.write(text)
+        status, said = d.run(d.config())
+        no_crash(status, said)
+        assert "storage.generations" in said and "move it away" in said
+    os.unlink(path)
+    with d.running():
+        pass
+
+
 def test_a_storage_of_another_cluster_is_not_admitted(cluster):
     """Same keys, another cluster: its data belongs to somebody else."""
     a, b = cluster(layout=0, mounts=0), cluster(layout=0, mounts=0)
