@@ -34,7 +34,7 @@ enum write_phase {
 struct write_block {
     uint32_t body_at; /* in the payload */
     uint16_t body_len;
-    bool needs_space; /* no body of at least this length lies there */
+    bool needs_space; /* no body lies there */
     bool lost;        /* what lies there is damaged */
     bool replaces;    /* something that is not a hole of version 0 */
 };
@@ -49,6 +49,7 @@ struct write_op {
     unsigned n;
     bool sync;
     bool reading, writing;
+    bool no_space; /* only what replaces a record is written, then it is refused */
     size_t head_bytes;
     bool created, undoing, noting;
     uint16_t
@@ -60,8 +61,11 @@ struct write_op {
     uint64_t newest;     /* version in the request */
     uint64_t stale;      /* the newest version in its way */
     uint64_t space;      /* bytes that first writes need */
-    unsigned n_lost;     /* damaged blocks */
-    uint8_t *old;        /* the heads that lie there, owned */
+    uint64_t
+        verifier; /* before the first byte went to the disk: a sync that fails meanwhile
+                            may lose it */
+    unsigned n_lost; /* damaged blocks */
+    uint8_t *old;    /* the heads that lie there, owned */
     enum write_phase phase;
     unsigned at; /* block of the run the phase has come to */
     unsigned n_iov;
@@ -201,7 +205,9 @@ static uint64_t write_find_stale(struct write_op *w)
         stale |= is_stale(w, i, old, &h);
         if (old > newest)
             newest = old;
-        b->needs_space = b->body_len > old_len;
+        /* A record that lies there has its page: a longer one of the same slot needs no other. Were
+         * it refused here and taken elsewhere, neither would be whole any more (I12). */
+        b->needs_space = b->body_len > 0 && old_len == 0;
         b->replaces = old != 0;
         if (b->needs_space)
             w->space += w->head_bytes + b->body_len;
@@ -251,7 +257,7 @@ static void iov_add(struct write_op *w, const void *base, size_t len)
 
 static bool in_phase(const struct write_op *w, unsigned i)
 {
-    return w->blocks[i].body_len > 0 &&
+    return w->blocks[i].body_len > 0 && !(w->no_space && w->blocks[i].needs_space) &&
            w->blocks[i].needs_space == (w->phase == PHASE_NEW_BODIES);
 }
 
@@ -292,10 +298,20 @@ static bool submit_heads(struct write_op *w)
 
     while (w->at < w->n) {
         unsigned from = w->at, to = part_end(w, from);
-        size_t len = (to - from) * w->head_bytes;
+        size_t len;
 
+        if (w->no_space) { /* the next blocks in a row that need none */
+            unsigned end = to;
+
+            while (from < end && w->blocks[from].needs_space)
+                from++;
+            for (to = from; to < end && !w->blocks[to].needs_space;)
+                to++;
+        }
+        len = (to - from) * w->head_bytes;
         w->at = to;
-        if (part_is_new(w, from, to) != (w->phase == PHASE_NEW_HEADS))
+        if (from == to ||
+            (part_is_new(w, from, to) && !w->no_space) != (w->phase == PHASE_NEW_HEADS))
             continue;
         w->iov[0] = (struct iovec){ .iov_base = (void *)(uintptr_t)new_head(w, from),
                                     .iov_len = len };
@@ -374,7 +390,15 @@ static enum op_next write_put_aside(struct write_op *w)
 
 static enum op_next write_space(struct write_op *w)
 {
-    return w->space == 0 ? OP_GO : op_space(&w->op, w->space);
+    enum op_next next = w->space == 0 ? OP_GO : op_space(&w->op, w->space);
+
+    if (next != OP_BAD || w->op.rc != -ENOSPC || write_proj(w) == NULL)
+        return next;
+    /* Other storages may have room and take all of the run. Were the records that it replaces left
+     * as they are here, neither the old nor the new would be on enough storages (I12): these go
+     * in place, they need no space, and then the run is refused. */
+    w->no_space = true;
+    return OP_GO;
 }
 
 static unsigned unit_blocks(const struct write_op *w)
@@ -425,7 +449,7 @@ static enum op_next write_find_fresh(struct write_op *w)
     unsigned n = (unsigned)((w->first + w->n - 1) / blocks - w->first / blocks) + 1;
 
     w->fresh = 0;
-    for (unsigned u = 0; u < n && !proj->partial; u++) {
+    for (unsigned u = 0; u < n && !proj->partial && !w->no_space; u++) {
         uint64_t first = unit_first(w, u);
 
         if (!marks_cover(proj_written(proj), first, first + blocks))
@@ -592,21 +616,31 @@ static enum op_next write_pieces(struct write_op *w)
         return OP_BAD;
     if (w->newest > proj->newest)
         proj->newest = w->newest;
+    if (!w->writing)
+        w->verifier = storage_verifier(w->op.st);
     w->writing = true;
     return submit_piece(w) ? OP_WAIT : OP_GO;
 }
 
 static enum op_next write_sync(struct write_op *w)
 {
+    enum op_next next;
+
     op_unlock(&w->op);
-    return w->sync ? op_sync(&w->op) : OP_GO;
+    if (w->no_space)
+        return op_bad(&w->op, -ENOSPC);
+    next = w->sync ? op_sync(&w->op) : OP_GO;
+    if (next == OP_GO && w->sync && w->verifier != storage_verifier(w->op.st))
+        return op_bad(&w->op,
+                      -EIO); /* somebody else's sync failed, perhaps on these bytes */
+    return next;
 }
 
 static void write_reply(struct write_op *w)
 {
     Rozo__StWriteResp resp = ROZO__ST_WRITE_RESP__INIT;
 
-    resp.verifier = storage_verifier(w->op.st);
+    resp.verifier = w->verifier;
     op_finish_message(&w->op, ROZO__STATUS__OK, &resp.base);
 }
 

@@ -127,11 +127,12 @@ static bool write_payload_ok(const struct sim_net *net, const Rozo__StWriteReq *
 }
 
 static void store_records(struct sim_net *net, struct sim_projection *p,
-                          const Rozo__StWriteReq *req, const struct sim_request *r)
+                          const Rozo__StWriteReq *req, const struct sim_request *r,
+                          bool full)
 {
     size_t head = head_bytes(net, req->projection), at = req->n_records * head;
 
-    p->here = true;
+    p->here = p->here || !full;
     for (unsigned i = 0; i < req->n_records; i++) {
         struct record_header h;
         size_t row;
@@ -139,6 +140,10 @@ static void store_records(struct sim_net *net, struct sim_projection *p,
 
         record_header_get(r->payload + i * head, &h);
         row = codec_row_bytes(net->codec, h.user_bytes);
+        if (full && (!p->here || p->now[req->first_block + i].bytes == NULL)) {
+            at += row; /* only what replaces a record fits */
+            continue;
+        }
         bytes = bytes_new(head + row);
         memcpy(bytes, r->payload + i * head, head);
         memcpy(bytes + head, r->payload + at, row);
@@ -188,7 +193,9 @@ static uint16_t do_write(struct sim_net *net, struct sim_storage *s,
             resp.newest_version = have;
     }
     if (status == ROZO__STATUS__OK) {
-        store_records(net, p, req, r);
+        store_records(net, p, req, r, s->refuse_writes == ROZO__STATUS__NO_SPACE);
+        if (s->refuse_writes == ROZO__STATUS__NO_SPACE)
+            status = ROZO__STATUS__NO_SPACE;
         if (req->sync)
             storage_sync(s);
         resp.newest_version = 0;
@@ -447,6 +454,7 @@ static uint16_t carry_out(struct sim_net *net, struct sim_storage *s,
     if (s->refuse_all != 0)
         return s->refuse_all;
     if (s->refuse_writes != 0 &&
+        !(s->refuse_writes == ROZO__STATUS__NO_SPACE && r->op == ROZO__OP__ST_WRITE) &&
         (r->op == ROZO__OP__ST_WRITE || r->op == ROZO__OP__ST_MARK ||
          r->op == ROZO__OP__ST_ALLOC || r->op == ROZO__OP__ST_SYNC))
         return s->refuse_writes;

@@ -470,6 +470,37 @@ static void test_a_failed_sync_is_told_and_changes_the_verifier(void **state)
     world_free(&w);
 }
 
+/* A record that grows within its page needs no space. */
+static void test_a_short_record_grows_on_a_full_disk(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    w.disk.total = w.disk.free_reported = UINT64_C(1) << 40;
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 100, true, NULL), OK);
+    w.disk.free_reported = 0;
+    env_virtual_advance_ms(&w.v, 10000);
+    assert_int_equal(world_write(&w, 0, 0, 1, v2, 5000, false, NULL), OK);
+    expect(&w, 0, 0, SEEN_DATA, v2);
+    /* a run that replaces records and adds some: the former are taken, the answer is no */
+    w.disk.free_reported = UINT64_C(1) << 40;
+    assert_int_equal(world_write(&w, 0, 126, 1, v1, 8192, false, NULL), OK);
+    assert_int_equal(world_write(&w, 0, 130, 2, v1, 8192, true, NULL), OK);
+    w.disk.free_reported = 0;
+    env_virtual_advance_ms(&w.v, 10000);
+    assert_int_equal(world_write(&w, 0, 124, 10, v2, 8192, false, NULL),
+                     ROZO__STATUS__NO_SPACE);
+    for (unsigned b = 124; b < 134; b++) {
+        bool was = b == 126 || b == 130 || b == 131;
+
+        expect(&w, 0, b, was ? SEEN_DATA : SEEN_HOLE, was ? v2 : 0);
+    }
+    assert_int_equal(world_write(&w, 1, 0, 3, v2, 8192, false, NULL),
+                     ROZO__STATUS__NO_SPACE); /* no file yet: none is made */
+    world_free(&w);
+}
+
 static void test_small_caches_serve_many_files(void **state)
 {
     struct world w;
@@ -551,7 +582,8 @@ static void test_a_full_disk_refuses_first_writes_and_harms_nothing(void **state
                      ROZO__STATUS__NO_SPACE);
     assert_int_equal(world_write(&w, 0, 5, 10, v2, 8192, false, NULL),
                      ROZO__STATUS__NO_SPACE);
-    expect(&w, 0, 5, SEEN_DATA, v1);
+    expect(&w, 0, 5, SEEN_DATA,
+           v2); /* but what it replaces is taken: see write_space() */
     expect(&w, 0, 10, SEEN_HOLE, 0);
     assert_int_equal(world_write(&w, 0, 0, 10, v2, 8192, false, NULL),
                      OK); /* needs none */
@@ -1178,6 +1210,7 @@ static void test_routes_are_by_file(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_short_record_grows_on_a_full_disk),
         cmocka_unit_test(test_what_was_written_is_read),
         cmocka_unit_test(test_versions_decide),
         cmocka_unit_test(test_holes_have_versions),

@@ -547,7 +547,7 @@ static void full_storages(void **state)
         f->net.storages[i].refuse_writes = ROZO__STATUS__NO_SPACE;
     assert_int_equal(write_ms(f, 2, 0, 5, BS, false, &ms), -ENOSPC);
     assert_true(ms < 100);
-    assert_int_equal(read_blocks(f, 1, 0, 5, BS), 0); /* what was there is unharmed */
+    assert_int_equal(read_blocks(f, 2, 0, 5, BS), 0); /* what needs no space is taken */
     fix_free(f);
 }
 
@@ -889,6 +889,23 @@ static void a_sync_that_cannot_be_is_an_error_and_can_be_repeated(void **state)
     fix_free(f);
 }
 
+/* The last block, short and synced, is made longer; most storages are full. What was stored
+ * must stay readable. */
+static void a_full_cluster_does_not_harm_the_last_block(void **state)
+{
+    struct fix *f = fix_new(1);
+
+    (void)state;
+    assert_int_equal(write_blocks(f, 1, 0, 1, 100), 0);
+    assert_int_equal(sync_file(f), 0);
+    for (unsigned i = 3; i < 8; i++)
+        f->net.storages[i].refuse_writes = ROZO__STATUS__NO_SPACE;
+    assert_int_equal(write_blocks(f, 2, 0, 1, 5000), -ENOSPC);
+    assert_int_equal(read_blocks(f, 2, 0, 1, 5000),
+                     0); /* or as it was: but not an error */
+    fix_free(f);
+}
+
 /* ---- the rest ---- */
 
 static void seek_finds_data_and_holes(void **state)
@@ -988,6 +1005,7 @@ static void memory_is_bounded_and_all_get_their_turn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_cluster_does_not_harm_the_last_block),
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(a_healthy_run_costs_n_writes_and_k_reads),
         cmocka_unit_test(marks_make_holes),
