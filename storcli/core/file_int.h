@@ -168,6 +168,7 @@ enum trunc_state {
     TRUNC_MARK,  /* blocks beyond become holes */
     TRUNC_LOOK,  /* what lies in the last partial block? */
     TRUNC_CUT,   /* it is written again, short */
+    TRUNC_SYNC,  /* stable on the storages: exportd is about to forget that it was not */
     TRUNC_TELL,  /* exportd may forget it */
 };
 struct trunc {

@@ -230,6 +230,29 @@ static int step_cut(struct file *f, struct fop *op)
     return 0;
 }
 
+/* Were the marks lost in a power cut that exportd's word of them survives, old bytes would come
+ * back when the file grows again. */
+static int step_sync(struct file *f, struct fop *op)
+{
+    struct trunc *t = &f->trunc;
+
+    if (f->truncate_version == 0 ||
+        (!t->asked && !t->busy && !storcli_file_is_unsynced(f->sf)))
+        return 1;
+    if (ask_begin(t)) {
+        storcli_sync(f->sf, on_trunc_answer, f);
+        return 0;
+    }
+    if (t->busy)
+        return 0;
+    if (t->rc == 0)
+        return 1;
+    if (!may_try_again(t))
+        return t->rc == -ESTALE ? -EIO : t->rc;
+    need_renewal(f, op);
+    return 0;
+}
+
 static int step_tell(struct file *f)
 {
     struct trunc *t = &f->trunc;
@@ -278,6 +301,9 @@ int trunc_step(struct file *f, struct fop *op)
             break;
         case TRUNC_CUT:
             rc = step_cut(f, op);
+            break;
+        case TRUNC_SYNC:
+            rc = step_sync(f, op);
             break;
         case TRUNC_TELL:
             rc = step_tell(f);
