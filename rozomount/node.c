@@ -76,12 +76,7 @@ void nodes_when_idle(struct nodes *nodes, void (*idle)(void *arg), void *arg)
 
 static void seen_set(struct seen *seen, const struct md_attr *attr)
 {
-    *seen = (struct seen){
-        .valid = true,
-        .size = attr->size,
-        .change = attr->change,
-        .mtime_ns = attr->mtime_ns,
-    };
+    *seen = (struct seen){ .valid = true, .change = attr->change };
 }
 
 static void closed_remember(struct nodes *nodes, uint64_t ino, const struct seen *seen)
@@ -116,12 +111,8 @@ static void closed_take(struct nodes *nodes, uint64_t ino, struct seen *seen)
 /* Others wrote: neither the kernel's pages nor our blocks are worth anything. */
 static void node_foreign_change(struct node *node, const struct md_attr *attr)
 {
-    bool data = attr->size != node->seen.size || attr->mtime_ns != node->seen.mtime_ns;
-
     node->mode_until_ns = node->no_capability_until_ns = 0;
     seen_set(&node->seen, attr);
-    if (!data)
-        return;
     if (node->file != NULL && !node->closing)
         file_drop_cache(node->file);
     if (node->nodes->config.invalidate != NULL)
@@ -168,9 +159,12 @@ static void node_note_size(struct node *node, const struct md_attr *attr)
 
 void node_note_attr(struct node *node, const struct md_attr *attr)
 {
-    if (!node->seen.valid || node->n_changing != 0 || attr->change <= node->seen.change)
+    if (node->n_changing != 0 || (node->seen.valid && attr->change < node->seen.change))
         return;
-    node_foreign_change(node, attr);
+    if (!node->seen.valid || attr->change > node->seen.change)
+        node_foreign_change(node, attr);
+    /* also when the change is known: the answer to one of our own may have told of it, while the
+     * file could not adopt the size */
     node_note_size(node, attr);
 }
 
@@ -178,8 +172,6 @@ bool node_cache_is_fresh(struct node *node, const struct md_attr *attr)
 {
     bool fresh = node->seen.valid && attr->change == node->seen.change;
 
-    if (!fresh && node->seen.valid && node->n_changing == 0)
-        fresh = attr->size == node->seen.size && attr->mtime_ns == node->seen.mtime_ns;
     if (node->n_changing != 0 && node->seen.valid) /* ours; its answer will tell */
         return true;
     if (!fresh && node->file != NULL && !node->closing)

@@ -25,11 +25,11 @@ struct nodes_config {
     void *arg;
 };
 
-/* An inode's state as exportd last told us, when nothing of ours was under way. */
+/* An inode's change counter as exportd last told us, when nothing of ours was under way. Size and
+ * times are no substitute: cp -p and rsync -t set them back. */
 struct seen {
     bool valid;
-    uint64_t size, change;
-    int64_t mtime_ns;
+    uint64_t change;
 };
 
 /* Someone waits until a node is not closing any more. Embedded. */

@@ -297,16 +297,60 @@ static void test_others_changes_drop_the_pages(void **state)
     close_node(node);
 }
 
-static void test_only_metadata_changed_elsewhere(void **state)
+static void test_any_change_elsewhere_makes_pages_worthless(void **state)
 {
     struct node *node = open_node(5, 100, 7, NULL);
     struct md_entry e = entry_of(5, 100, 8);
 
     (void)state;
-    e.attr.mtime_ns = 7;
+    e.attr.mtime_ns = 7; /* nobody can say that the bytes are the same */
     node_note_attr(node, &e.attr);
-    assert_int_equal(fx.n_invalidated, 0);
+    assert_int_equal(fx.n_invalidated, 1);
     close_node(node);
+}
+
+/* Another mount made the file longer before our own report was answered: the size must be
+ * heard of, at the latest with the next getattr. */
+static void test_a_size_hidden_behind_our_own_change_is_heard_of(void **state)
+{
+    struct node *node = open_node(5, 100, 7, NULL);
+    struct md_entry e = entry_of(5, 300, 9); /* 8 was the other's, 9 is ours */
+
+    (void)state;
+    node_change_sent(node);
+    node_change_answered(node, &e.attr);
+    node_note_attr(node, &e.attr); /* stat(2), later */
+    assert_int_equal(node->file->size, 300);
+    close_node(node);
+}
+
+/* A report of ours got no answer: others' changes must still be noticed. */
+static void test_others_are_heard_of_after_an_unanswered_change(void **state)
+{
+    struct node *node = open_node(5, 100, 7, NULL);
+    struct md_entry e = entry_of(5, 300, 12);
+
+    (void)state;
+    node_change_sent(node);
+    node_change_answered(node, NULL);
+    node_note_attr(node, &e.attr);
+    assert_int_equal(node->file->size, 300);
+    assert_int_equal(fx.n_invalidated, 1);
+    close_node(node);
+}
+
+/* cp -p, rsync -t, touch -r: other data, same size, same mtime. */
+static void test_other_data_of_the_same_mtime_is_noticed(void **state)
+{
+    struct md_entry e = entry_of(5, 100, 9);
+    struct node *node = open_node(5, 100, 7, NULL);
+
+    (void)state;
+    e.attr.mtime_ns = 7; /* set back */
+    close_node(node);
+    node = node_get(&fx.nodes, 5);
+    assert_false(node_cache_is_fresh(node, &e.attr));
+    node_put(node);
 }
 
 static unsigned n_meta_done;
@@ -370,6 +414,12 @@ static void test_overlay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            test_a_size_hidden_behind_our_own_change_is_heard_of, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_others_are_heard_of_after_an_unanswered_change, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_other_data_of_the_same_mtime_is_noticed,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_references_go_back_after_the_last_close,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_who_comes_while_closing_waits, setup,
@@ -380,8 +430,8 @@ int main(void)
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_others_changes_drop_the_pages, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(test_only_metadata_changed_elsewhere, setup,
-                                        teardown),
+        cmocka_unit_test_setup_teardown(test_any_change_elsewhere_makes_pages_worthless,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_the_file_layer_asks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_overlay, setup, teardown),
     };
