@@ -115,6 +115,13 @@ void storcli_mark(struct storcli_file *file, uint64_t version, uint64_t first_bl
  */
 void storcli_sync(struct storcli_file *file, storcli_done_cb *done, void *arg);
 
+/**
+ * Others (another client, or we ourselves before the file was closed and opened again) may have
+ * written what is not stable: the next sync asks every storage of the file, not only those that
+ * we gave something.
+ */
+void storcli_file_others_wrote(struct storcli_file *file);
+
 /** True when something was written or marked since the last storcli_sync() that succeeded. */
 bool storcli_file_is_unsynced(const struct storcli_file *file);
 

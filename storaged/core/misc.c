@@ -95,7 +95,7 @@ void storage_handle_sync(struct storage *st, struct rpc_call *call)
         rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
     } else {
         if (req != NULL)
-            rc = op_ref_check(st, call, req->ref, req->to_storage, CAPABILITY_WRITE,
+            rc = op_ref_check(st, call, req->ref, req->to_storage, CAPABILITY_READ,
                               &op->ref);
         if (rc == 0)
             op->want = all_projections(&op->ref);

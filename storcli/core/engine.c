@@ -382,9 +382,15 @@ const struct codec *storcli_file_codec(const struct storcli_file *file)
     return file->codec;
 }
 
+void storcli_file_others_wrote(struct storcli_file *file)
+{
+    file->others_wrote = true;
+}
+
 bool storcli_file_is_unsynced(const struct storcli_file *file)
 {
-    return !unsynced_is_empty(&file->unsynced) || file->syncing != NULL;
+    return !unsynced_is_empty(&file->unsynced) || file->syncing != NULL ||
+           file->others_wrote;
 }
 
 void storcli_get_stats(const struct storcli *cli, struct storcli_stats *out)

@@ -78,6 +78,7 @@ struct storcli_file {
     struct unsynced unsynced;     /* acknowledged since the last sync began */
     struct sync_op *syncing;      /* at most one is under way */
     struct sync_op *sync_waiting; /* the next, its callers join it until it begins */
+    bool others_wrote;            /* see storcli_file_others_wrote() */
     bool starved;                 /* a read waited to its deadline in vain */
     uint32_t starved_up;          /* with these up: until another comes reads wait less */
     unsigned n_ops;

@@ -298,6 +298,8 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
     f->fetch_blocks = blocks_of(f, 1 << 20, FETCH_BLOCKS_MAX);
     f->clean_max = 4 * f->config.read_ahead_max;
     f->size = f->meta_size = attr->size;
+    if (attr->has_data)
+        storcli_file_others_wrote(f->sf);
     file_adopt(f, attr, true);
     *out = f;
     return 0;
@@ -395,5 +397,6 @@ void file_forget_mtime(struct file *f)
 
 void file_drop_cache(struct file *f)
 {
+    storcli_file_others_wrote(f->sf); /* somebody else was here */
     clean_drop_all(f);
 }

@@ -63,6 +63,7 @@ struct read_ask {
     uint8_t *heads;     /* scratch, n * head_bytes */
     uint8_t *bodies;    /* scratch, n rows; NULL while all is in place */
     bool heads_judged;
+    bool not_here; /* the projection asked for is not there, others may be */
     uint8_t judged[EXTENT_BLOCKS];     /* enum judged, from `at` on */
     uint16_t row_bytes[EXTENT_BLOCKS]; /* of their bodies */
 };
@@ -339,6 +340,9 @@ static void on_ask_answer(struct rpc_request *rq, int rc)
         ask->state = ASK_FAILED;
     if (rc == 0 && rq->status == ROZO__STATUS__DENIED)
         ask->piece->denied |= 1u << ask->candidate;
+    ask->not_here =
+        rc == 0 && ask->projection != PROJECTION_ANY &&
+        (rq->status == ROZO__STATUS__NO_FILE || rq->status == ROZO__STATUS__DAMAGED);
     piece_step(ask->piece);
 }
 
@@ -544,7 +548,12 @@ static bool ask_beside(struct read_piece *piece, unsigned at, unsigned n)
     unsigned n_projections = piece->op->op.file->n;
     bool any = false;
 
-    for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
+    for (struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
+        /* an optimal storage that missed its own may have been the home of another */
+        if (ask->state == ASK_FAILED && ask->not_here) {
+            ask->not_here = false;
+            any = piece_ask(piece, ask->candidate, PROJECTION_ANY, at, n) || any;
+        }
         for (unsigned p = 0; ask->state == ASK_ANSWERED && p < n_projections; p++) {
             if ((ask->present >> p & 1) != 0 && !was_asked(piece, ask->candidate, p))
                 any = piece_ask(piece, ask->candidate, p, at, n) || any;

@@ -82,6 +82,8 @@ struct sync_op {
     enum sync_state state;
     struct unsynced set; /* what is to be synced; ranges change as they get new homes */
     uint64_t deadline_ns;
+    uint32_t
+        others; /* candidates asked for what others gave them; no file there is fine */
     uint32_t unfit; /* candidates that could not take what another had lost */
     bool denied;
     bool lost; /* something acknowledged cannot be made stable any more */
@@ -119,6 +121,8 @@ static void sync_end(struct sync_op *op, int rc)
     remake_release(op);
     if (rc != 0) /* but not what is lost: nobody can sync that */
         unsynced_merge_older(&file->unsynced, &op->set);
+    if (rc != 0 && op->others != 0)
+        file->others_wrote = true;
     unsynced_free(&op->set);
     if (op->lost && file->sync_waiting != NULL) /* its callers count on the same bytes */
         file->sync_waiting->lost = true;
@@ -156,6 +160,9 @@ static void on_sync_answer(struct rpc_request *rq, int rc)
         peer->state = PEER_SYNCED;
         unsynced_verify(&op->set, peer->candidate,
                         sync_verifier(rq)); /* or it lost all */
+    } else if (rc == 0 && rq->status == ROZO__STATUS__NO_FILE &&
+               (op->others & ~unsynced_any(&op->set)) >> peer->candidate & 1) {
+        peer->state = PEER_SYNCED;
     } else {
         peer->state = PEER_FAILED;
         peer->retry_ns = engine_now_ns(op->file->cli) + ms_ns(RETRY_MS);
@@ -238,7 +245,7 @@ static bool is_fit(struct sync_op *op, const struct holders *held, uint32_t lost
     uint32_t bit = 1u << candidate;
 
     return ((held->any | lost | op->unfit) & bit) == 0 &&
-           engine_is_up(op->file, candidate);
+           op->peers[candidate].state != PEER_SENT && engine_is_up(op->file, candidate);
 }
 
 /* A new home for projection p: its own, if that is fit again, a spare, or a storage whose own
@@ -619,10 +626,16 @@ static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t n
     uint32_t lost = any & ~peers_synced(op);
     int rc = 0;
 
-    if (lost != 0 && op->denied) {
+    bool too_few =
+        op->others != 0 && (unsigned)__builtin_popcount(peers_synced(op)) < op->file->q;
+
+    if ((lost != 0 || too_few) && op->denied) {
         rc = -EACCES;
     } else {
         enum heal heal = find_remake(op, lost);
+
+        if (heal == HEAL_NOTHING && too_few)
+            heal = HEAL_STUCK;
 
         if (heal == HEAL_REMAKE && remake_begin(op))
             return STEP_ON;
@@ -640,7 +653,7 @@ static enum step_result sync_ask(struct sync_op *op, uint64_t now_ns)
 {
     uint32_t any = unsynced_any(&op->set);
 
-    if (ask_peers(op, any, now_ns) != 0)
+    if (ask_peers(op, any | op->others, now_ns) != 0)
         return STEP_WAIT; /* for the next answer, or the tick */
     return sync_settle(op, any, now_ns);
 }
@@ -684,6 +697,9 @@ void engine_next_sync(struct storcli_file *file)
     file->syncing = op;
     op->set = file->unsynced;
     file->unsynced = (struct unsynced){ 0 };
+    if (file->others_wrote)
+        op->others = file->c == 32 ? UINT32_MAX : (1u << file->c) - 1;
+    file->others_wrote = false;
     op->deadline_ns =
         engine_now_ns(file->cli) + ms_ns(file->cli->config.write_deadline_ms);
     watch_start(file->cli, &op->watch, on_sync_wake);

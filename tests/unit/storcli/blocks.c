@@ -889,6 +889,48 @@ static void a_sync_that_cannot_be_is_an_error_and_can_be_repeated(void **state)
     fix_free(f);
 }
 
+/* A projection that found its home on another optimal storage. */
+static void a_projection_on_anothers_optimal_storage_is_found(void **state)
+{
+    struct fix *f = fix_new(0);
+
+    (void)state;
+    sim_storage_set(&f->net, 0, SIM_DOWN);
+    assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0); /* 3 has 0, 1 has 1, 2 has 2 */
+    sim_storage_set(&f->net, 0, SIM_UP);
+    sim_storage_set(&f->net, 1, SIM_DOWN);
+    assert_int_equal(sync_file(f), 0); /* 0 gets 1 */
+    sim_storage_power_cut(&f->net, 1); /* it had not been synced: it has nothing */
+    sim_storage_set(&f->net, 1, SIM_UP);
+    assert_int_equal(sim_net_count(&f->net, 3, 1, true, 0), 3);
+    assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
+    sim_storage_set(&f->net, 3, SIM_DOWN); /* n - k = 1 of {0, 2, 3} */
+    assert_int_equal(sim_net_count(&f->net, 3, 1, true, 1 << 3), 2);
+    assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
+    fix_free(f);
+}
+
+/* Write, close, open again, fsync (cp a b; sync b), then the power fails everywhere. */
+static void a_sync_after_reopening_makes_it_stable(void **state)
+{
+    for (unsigned layout = 0; layout < 3; layout++) {
+        struct fix *f = fix_new(layout);
+
+        (void)state;
+        assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0);
+        storcli_file_close(f->file);
+        assert_int_equal(storcli_file_open(f->cli, &f->net.target, &f->file), 0);
+        storcli_file_others_wrote(f->file); /* as file_open() says */
+        assert_true(storcli_file_is_unsynced(f->file));
+        assert_int_equal(sync_file(f), 0);
+        assert_false(storcli_file_is_unsynced(f->file));
+        for (unsigned i = 0; i < f->net.n_storages; i++)
+            sim_storage_power_cut(&f->net, i);
+        assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
+        fix_free(f);
+    }
+}
+
 /* The last block, short and synced, is made longer; most storages are full. What was stored
  * must stay readable. */
 static void a_full_cluster_does_not_harm_the_last_block(void **state)
@@ -1006,6 +1048,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_cluster_does_not_harm_the_last_block),
+        cmocka_unit_test(a_sync_after_reopening_makes_it_stable),
+        cmocka_unit_test(a_projection_on_anothers_optimal_storage_is_found),
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(a_healthy_run_costs_n_writes_and_k_reads),
         cmocka_unit_test(marks_make_holes),

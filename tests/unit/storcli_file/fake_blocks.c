@@ -387,6 +387,11 @@ void storcli_file_close(struct storcli_file *file)
     free(file);
 }
 
+void storcli_file_others_wrote(struct storcli_file *file)
+{
+    (void)file;
+}
+
 bool storcli_file_is_unsynced(const struct storcli_file *file)
 {
     return file->k->unsynced;
