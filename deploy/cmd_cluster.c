@@ -15,7 +15,7 @@
 
 enum { ADDRESSES_MAX = 16 };
 
-enum { OPT_VOLUME = 256, OPT_LAYOUT, OPT_CODEC, OPT_BLOCK };
+enum { OPT_VOLUME = 256, OPT_LAYOUT, OPT_CODEC, OPT_BLOCK, OPT_SYNC };
 
 struct cluster_args {
     struct conn conn;
@@ -27,6 +27,7 @@ struct cluster_args {
     const char *codec;
     unsigned layout;
     unsigned block_bytes;
+    bool sync;
 };
 
 /* A connection and what came over it. */
@@ -277,12 +278,12 @@ static json_t *volumes_json(const Rozo__AdStatusResp *s)
 
 static json_t *export_json(const Rozo__AdStatusResp *s, const Rozo__Export *e)
 {
-    return json_pack("{s:I, s:o, s:o, s:I, s:s, s:I, s:I, s:I}", "id", (json_int_t)e->id,
-                     "name", json_text(e->name), "volume",
+    return json_pack("{s:I, s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:b}", "id",
+                     (json_int_t)e->id, "name", json_text(e->name), "volume",
                      json_text(s == NULL ? "" : volume_name(s, e->volume)), "layout",
                      (json_int_t)e->layout, "codec", codec_name(e->codec), "block_bytes",
                      (json_int_t)e->block_bytes, "files", (json_int_t)e->files, "clients",
-                     (json_int_t)e->sessions);
+                     (json_int_t)e->sessions, "sync", e->sync);
 }
 
 static json_t *exports_json(const Rozo__AdStatusResp *s)
@@ -429,6 +430,9 @@ static error_t parse_change(int key, char *arg, struct argp_state *state)
         if (args->block_bytes != 4096 && args->block_bytes != 8192)
             argp_error(state, "--block-bytes is 4096 or 8192");
         return 0;
+    case OPT_SYNC:
+        args->sync = true;
+        return 0;
     default:
         return parse_list(key, arg, state);
     }
@@ -557,6 +561,10 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
           "0: any 2 of 3 projections, 1: 4 of 6, 2: 8 of 12 (default 0)", 0 },
         { "codec", OPT_CODEC, "NAME", 0, "erasure code (default mojette)", 0 },
         { "block-bytes", OPT_BLOCK, "4096|8192", 0, "unit of coding (default 8192)", 0 },
+        { "sync", OPT_SYNC, NULL, 0,
+          "names and attributes are on stable storage before a change of them returns "
+          "(default: within a second or so, and at fsync)",
+          0 },
         OPTION_JSON,
         { 0 },
     };
@@ -564,9 +572,8 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
         .options = options,
         .parser = parse_named,
         .args_doc = "NAME",
-        .doc =
-            "Make an export: an empty file system. Layout, code and block size stay for "
-            "good; the volume must have enough storages for the layout.",
+        .doc = "Make an export: an empty file system. All options stay for "
+               "good; the volume must have enough storages for the layout.",
         .children = conn_children
     };
     struct cluster_args args = { 0 };
@@ -580,6 +587,7 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
     question.name = (char *)args.name;
     question.layout = args.layout;
     question.block_bytes = args.block_bytes;
+    question.sync = args.sync;
     if (args.volume != NULL)
         question.volume = (char *)args.volume;
     if (args.codec != NULL)

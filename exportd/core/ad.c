@@ -61,6 +61,7 @@ static void export_message(struct export *e, Rozo__Export *msg)
     msg->block_bytes = e->block_bytes;
     msg->files = e->fs.n_inodes;
     msg->sessions = e->n_sessions;
+    msg->sync = e->sync;
 }
 
 /* All that a status points at. */
@@ -220,7 +221,8 @@ static int export_check(struct exportd *x, const Rozo__AdExportCreateReq *req,
     *facts = (struct export){ .volume = v->id,
                               .codec = (uint8_t)kind,
                               .layout = (uint8_t)req->layout,
-                              .block_bytes = (uint16_t)block_bytes };
+                              .block_bytes = (uint16_t)block_bytes,
+                              .sync = req->sync };
     snprintf(facts->name, sizeof(facts->name), "%s", req->name);
     return 0;
 }

@@ -14,6 +14,8 @@
 #include "exportd/core/facts.h"
 #include "exportd/core/state.h"
 
+enum export_flags { EXPORT_SYNC = 1 };
+
 /* ---- the cluster's own record ---- */
 
 static void cluster_put(struct exportd *x)
@@ -432,6 +434,8 @@ struct export *export_add(struct exportd *x, const struct export *facts)
     facts_put_u32(&f, e->codec);
     facts_put_u32(&f, e->layout);
     facts_put_u32(&f, e->block_bytes);
+    if (e->sync) /* exports of before there were flags have none */
+        facts_put_u32(&f, EXPORT_SYNC);
     key_id(&k, KEY_EXPORT, e->id);
     store_put(x->store, &k, f.bytes, f.len);
     fs_make(&e->fs, x->env, x->store, e->id, &hooks);
@@ -441,7 +445,7 @@ struct export *export_add(struct exportd *x, const struct export *facts)
 
 static int export_get(struct export *e, uint32_t id, const uint8_t *val, size_t len)
 {
-    uint32_t codec, layout, block_bytes;
+    uint32_t codec, layout, block_bytes, flags;
     struct facts_in f;
 
     *e = (struct export){ .id = id };
@@ -451,12 +455,15 @@ static int export_get(struct export *e, uint32_t id, const uint8_t *val, size_t 
     codec = facts_get_u32(&f);
     layout = facts_get_u32(&f);
     block_bytes = facts_get_u32(&f);
-    if (!facts_end(&f) || codec > UINT8_MAX || block_bytes > UINT16_MAX ||
-        codec_layout(layout) == NULL || codec_get(codec, layout, block_bytes) == NULL)
+    flags = facts_end(&f) ? 0 : facts_get_u32(&f);
+    if (!facts_end(&f) || (flags & ~(uint32_t)EXPORT_SYNC) != 0 || codec > UINT8_MAX ||
+        block_bytes > UINT16_MAX || codec_layout(layout) == NULL ||
+        codec_get(codec, layout, block_bytes) == NULL)
         return -EINVAL;
     e->codec = (uint8_t)codec;
     e->layout = (uint8_t)layout;
     e->block_bytes = (uint16_t)block_bytes;
+    e->sync = (flags & EXPORT_SYNC) != 0;
     return 0;
 }
 

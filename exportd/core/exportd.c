@@ -281,6 +281,8 @@ static int op_run(struct op *op)
     if (req == NULL)
         return -EBADMSG;
     rc = h->fn(op, req);
+    if ((h->flags & CHANGES) != 0 && op->export != NULL && op->export->sync)
+        op->sync = true;
     protobuf_c_message_free_unpacked(req, &allocator);
     if ((h->flags & ONCE) != 0)
         op_remember(op, rc);

@@ -80,6 +80,8 @@ int named_inode_get(struct fs *fs, const struct dentry *d, struct inode *out)
 {
     int rc = inode_get(fs, d->ino, out);
 
+    if (rc == 0 && out->nlink == 0)
+        rc = damaged(fs, "the number of links", d->ino);
     return rc == -ESTALE ? damaged(fs, "the missing record", d->ino) : rc;
 }
 

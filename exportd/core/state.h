@@ -101,6 +101,7 @@ struct export
     uint8_t codec;
     uint8_t layout;
     uint16_t block_bytes;
+    bool sync; /* changes are answered when durable */
     char name[NAMES_MAX + 1];
     struct fs fs;
     unsigned n_sessions;

@@ -698,6 +698,43 @@ static void test_a_nearly_full_disk_refuses_growth(void **state)
     OK(t_create(&w, 1, "g", S_IFREG | 0644, NULL));
 }
 
+/* Goal: on an export made with sync nothing that was answered is lost with the power. */
+static void test_a_sync_export(void **state)
+{
+    Rozo__AdExportCreateReq create = ROZO__AD_EXPORT_CREATE_REQ__INIT;
+    Rozo__MdOpenSessionReq open = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    Rozo__AdStatusResp *s;
+    struct seen d;
+
+    (void)state;
+    create.name = open.export_name = (char *)(uintptr_t) "careful";
+    create.sync = true;
+    OK(world_call_node(&w, ROZO__OP__AD_EXPORT_CREATE, &create.base, NULL, NULL));
+    for (unsigned i = 0; i < 3; i++) {
+        Rozo__MdOpenSessionResp *resp;
+
+        OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &open.base,
+                      &rozo__md_open_session_resp__descriptor, &resp));
+        w.session = resp->session;
+        rozo__md_open_session_resp__free_unpacked(resp, NULL);
+        OK(t_create(&w, 1, "d", S_IFDIR | 0755, &d));
+        OK(t_setxattr(&w, d.ino, "user.a", "x", 1, 0));
+        world_power_cut(&w, kv_memory_n_unsynced(w.mem));
+        OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &open.base,
+                      &rozo__md_open_session_resp__descriptor, &resp));
+        w.session = resp->session;
+        rozo__md_open_session_resp__free_unpacked(resp, NULL);
+        OK(t_lookup(&w, 1, "d", NULL));
+        OK(t_removexattr(&w, d.ino, "user.a"));
+        OK(t_rmdir(&w, 1, "d"));
+        world_power_cut(&w, kv_memory_n_unsynced(w.mem));
+    }
+    s = status();
+    assert_int_equal(s->n_exports, 2);
+    assert_true(!s->exports[0]->sync && s->exports[1]->sync);
+    status_free(s);
+}
+
 static void test_a_store_that_cannot_write(void **state)
 {
     (void)state;
@@ -740,6 +777,7 @@ int main(void)
         T(test_every_storage_is_told_in_the_end, setup_export),
         T(test_storages_are_told_only_of_durable_removals, setup_export),
         T(test_a_nearly_full_disk_refuses_growth, setup_export),
+        T(test_a_sync_export, setup_export),
         T(test_a_store_that_cannot_write, setup_export),
     };
 
