@@ -238,6 +238,9 @@ void op_fill_entry(struct op *op, struct fuse_entry_param *e);
  */
 void op_ask(struct op *op, uint16_t code, const ProtobufCMessage *msg,
             void (*on_answer)(struct op *op, int rc));
+/** The same with a timeout of its own. */
+void op_ask_within(struct op *op, uint32_t timeout_ms, uint16_t code,
+                   const ProtobufCMessage *msg, void (*on_answer)(struct op *op, int rc));
 /**
  * From now until op_wait_over(), a signal that ends the waiting process calls give_up(op), once. That
  * either answers EINTR and finishes, or lets the operation go on. The signal may have come
@@ -316,6 +319,17 @@ void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
  * is taken; then step. At once when the kernel sees to it.
  */
 void op_drop_privileges(struct op *op, void (*step)(struct op *op));
+/**
+ * Knowledge of an open file that was good until until_ns (0: there is none) and is looked after
+ * from time to time, such as that it has no capability: may we go by it? Also when it is too old,
+ * while exportd is away.
+ */
+bool op_still_knows(const struct op *op, uint64_t until_ns);
+/** Ask exportd for it; not for long when we have something to go by. */
+void op_ask_again(struct op *op, uint64_t until_ns, uint16_t code,
+                  const ProtobufCMessage *msg, void (*on_answer)(struct op *op, int rc));
+/** rc of op_ask_again(): exportd did not answer, and we go by what we had. */
+bool op_goes_on_knowing(const struct op *op, uint64_t until_ns, int rc);
 struct handle *handle_new(struct loop *loop, struct node *node);
 void handle_free(struct loop *loop, struct handle *handle);
 /** The file in op->entry is created or opened: answer, with a handle. On the owner. */

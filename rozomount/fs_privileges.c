@@ -2,14 +2,17 @@
  * fs_privileges.c - what a write takes from a file: set-id bits and the file's capability.
  *
  * In:     op_drop_privileges(), on the owner of the inode. Out: md calls, then the write.
- * Keeps:  bytes are taken in only when, as exportd said at most a second ago and we know of no
- *         change since, no privilege would go with them.
+ * Keeps:  bytes are taken in only when, as exportd said at most a second ago (or, when it is away
+ *         now, at last) and we know of no change since, no privilege would go with them.
  */
 #include <errno.h>
 #include <linux/xattr.h>
 #include <sys/xattr.h>
 
 #include "rozomount/face.h"
+
+/* What we know is looked after again; exportd need not answer that for us to go on. */
+enum { ASK_AGAIN_MS = 1000 };
 
 static void drop_step(struct op *op);
 
@@ -18,6 +21,27 @@ static bool has_set_id(uint32_t mode)
     const uint32_t set_gid = S_ISGID | S_IXGRP; /* set-gid alone means something else */
 
     return (mode & S_ISUID) != 0 || (mode & set_gid) == set_gid;
+}
+
+/* Nobody can change it, as far as we can see, while exportd is away. */
+bool op_still_knows(const struct op *op, uint64_t until_ns)
+{
+    return until_ns != 0 && (env_now_ns(&op->loop->env.env) < until_ns ||
+                             rpc_channel_health(op->loop->md_channel) != RPC_UP);
+}
+
+/* until_ns: 0 when it was not known before. */
+void op_ask_again(struct op *op, uint64_t until_ns, uint16_t code,
+                  const ProtobufCMessage *msg, void (*on_answer)(struct op *op, int rc))
+{
+    op_ask_within(op,
+                  until_ns == 0 ? op->loop->mount->opt->meta_timeout_ms : ASK_AGAIN_MS,
+                  code, msg, on_answer);
+}
+
+bool op_goes_on_knowing(const struct op *op, uint64_t until_ns, int rc)
+{
+    return rc == -EIO && !op->call.answered && until_ns != 0;
 }
 
 static bool answer_is_ours(struct op *op)
@@ -33,13 +57,20 @@ static void drop_failed(struct op *op, int rc)
 
 static void on_mode(struct op *op, int rc)
 {
+    struct node *node = op->handle->node;
+
+    if (op_goes_on_knowing(op, node->mode_until_ns, rc)) {
+        node_note_mode(node, node->mode);
+        drop_step(op);
+        return;
+    }
     if (rc == 0 && !answer_is_ours(op))
         rc = -EIO;
     if (rc != 0) {
         drop_failed(op, rc);
         return;
     }
-    node_note_mode(op->handle->node, op->entry.attr.mode);
+    node_note_mode(node, op->entry.attr.mode);
     drop_step(op);
 }
 
@@ -55,10 +86,11 @@ static void on_capability_gone(struct op *op, int rc)
 
 static void on_capability(struct op *op, int rc)
 {
+    uint64_t until_ns = op->handle->node->no_capability_until_ns;
     Rozo__MdRemovexattrReq msg = ROZO__MD_REMOVEXATTR_REQ__INIT;
 
     if (rc != 0) {
-        on_capability_gone(op, rc);
+        on_capability_gone(op, op_goes_on_knowing(op, until_ns, rc) ? -ENODATA : rc);
         return;
     }
     msg.ino = op->handle->node->ino;
@@ -98,17 +130,17 @@ static void drop_set_id(struct op *op)
 static void drop_step(struct op *op)
 {
     const struct node *node = op->handle->node;
-    uint64_t now_ns = env_now_ns(&op->loop->env.env);
     Rozo__MdGetattrReq get = ROZO__MD_GETATTR_REQ__INIT;
     Rozo__MdGetxattrReq getx = ROZO__MD_GETXATTR_REQ__INIT;
 
-    if (now_ns >= node->mode_until_ns) {
-        get.ino = op->handle->node->ino;
-        op_ask(op, ROZO__OP__MD_GETATTR, &get.base, on_mode);
-    } else if (now_ns >= node->no_capability_until_ns) {
-        getx.ino = op->handle->node->ino;
+    if (!op_still_knows(op, node->mode_until_ns)) {
+        get.ino = node->ino;
+        op_ask_again(op, node->mode_until_ns, ROZO__OP__MD_GETATTR, &get.base, on_mode);
+    } else if (!op_still_knows(op, node->no_capability_until_ns)) {
+        getx.ino = node->ino;
         getx.name = bytes_of(XATTR_NAME_CAPS);
-        op_ask(op, ROZO__OP__MD_GETXATTR, &getx.base, on_capability);
+        op_ask_again(op, node->no_capability_until_ns, ROZO__OP__MD_GETXATTR, &getx.base,
+                     on_capability);
     } else if (op->uid != 0 && has_set_id(node->mode)) {
         drop_set_id(op);
     } else {

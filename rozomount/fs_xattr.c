@@ -62,6 +62,8 @@ static void on_got_capability(struct op *op, int rc)
 {
     struct node *node = node_find(&op->loop->nodes, op->ino);
 
+    if (node != NULL && op_goes_on_knowing(op, node->no_capability_until_ns, rc))
+        rc = -ENODATA;
     if (rc == -ENODATA && node != NULL)
         node_note_no_capability(node);
     on_got_xattr(op, rc);
@@ -73,13 +75,14 @@ static void getxattr_capability(struct op *op)
     const struct node *node = node_find(&op->loop->nodes, op->ino);
     Rozo__MdGetxattrReq msg = ROZO__MD_GETXATTR_REQ__INIT;
 
-    if (node != NULL && env_now_ns(&op->loop->env.env) < node->no_capability_until_ns) {
+    if (node != NULL && op_still_knows(op, node->no_capability_until_ns)) {
         op_reply_err(op, -ENODATA);
         return;
     }
     msg.ino = op->ino;
     msg.name = bytes_of(XATTR_NAME_CAPS);
-    op_ask(op, ROZO__OP__MD_GETXATTR, &msg.base, on_got_capability);
+    op_ask_again(op, node == NULL ? 0 : node->no_capability_until_ns,
+                 ROZO__OP__MD_GETXATTR, &msg.base, on_got_capability);
 }
 
 void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)

@@ -72,7 +72,6 @@ static void call_transmit(struct md_call *call)
     uint32_t left_ms = call_left_ms(call);
 
     call->state = MD_CALL_SENT;
-    call->answered = false; /* BUSY and NO_SESSION were no answers */
     call->rq = (struct rpc_request){
         .op = call->rq.op,
         .deadline_ms = left_ms == 0 ? 1 : left_ms,
@@ -96,7 +95,6 @@ static void on_rpc_done(struct rpc_request *rq, int rc)
         return;
     }
     call->status = rq->status;
-    call->answered = true;
     if (rq->status == ROZO__STATUS__BUSY && call_left_ms(call) > MD_BUSY_PAUSE_MS) {
         call->state = MD_CALL_PAUSING;
         env_timer_start(md->env, &call->timer, MD_BUSY_PAUSE_MS);
@@ -109,6 +107,7 @@ static void on_rpc_done(struct rpc_request *rq, int rc)
         md->config.session_lost(md->config.arg);
         return;
     }
+    call->answered = true; /* BUSY and NO_SESSION are none while there is time */
     call->answer = rq->answer_msg;
     call->answer_len = rq->answer_msg_len;
     call_end(call, status_to_errno(rq->status));

@@ -216,13 +216,19 @@ static void on_op_answer(struct md_call *call, int rc)
     op->on_answer(op, md_user_errno(rc));
 }
 
+void op_ask_within(struct op *op, uint32_t timeout_ms, uint16_t code,
+                   const ProtobufCMessage *msg, void (*on_answer)(struct op *op, int rc))
+{
+    op->on_answer = on_answer;
+    md_send_within(&op->loop->md, &op->call, code, msg, 0, timeout_ms, on_op_answer, op);
+    if (op->req != NULL)
+        op_wait_interruptibly(op, op_give_up_asking);
+}
+
 void op_ask(struct op *op, uint16_t code, const ProtobufCMessage *msg,
             void (*on_answer)(struct op *op, int rc))
 {
-    op->on_answer = on_answer;
-    md_send(&op->loop->md, &op->call, code, msg, 0, on_op_answer, op);
-    if (op->req != NULL)
-        op_wait_interruptibly(op, op_give_up_asking);
+    op_ask_within(op, op->loop->mount->opt->meta_timeout_ms, code, msg, on_answer);
 }
 
 /* ---- interrupts ---- */

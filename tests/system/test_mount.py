@@ -1,5 +1,6 @@
 """The life of a mount: how it ends, whatever ends it, and what signals do to those who work in it."""
 import contextlib
+import errno
 import mmap
 import os
 import signal
@@ -278,3 +279,85 @@ def test_a_process_that_waits_can_be_killed(cluster, signals):
         c.kill("exportd", signal.SIGCONT)
         p.kill()
         p.wait()
+
+
+# ---- exportd away ----
+
+# In a process of its own: a fork of the test's would close copies of its files, and close waits for exportd.
+KEEPS_WRITING = r"""
+import os, sys, time
+top, until = sys.argv[1], time.monotonic() + float(sys.argv[2])
+expected = bytearray(os.urandom(1 << 20))
+fds = {}
+for name in ("rw", "wo"):
+    fds[name] = os.open(top + "/" + name, os.O_CREAT | (os.O_RDWR if name == "rw" else os.O_WRONLY))
+    assert os.write(fds[name], expected) == len(expected)
+print("begun", flush=True)
+i, slowest = 0, 0
+while time.monotonic() < until:
+    at, block = i * 7919 % (1 << 20) // 4096 * 4096, os.urandom(4096)
+    begun = time.monotonic()
+    for fd in fds.values():
+        assert os.pwrite(fd, block, at) == 4096
+    expected[at:at + 4096] = block
+    assert os.pread(fds["rw"], 4096, at) == block
+    slowest = max(slowest, time.monotonic() - begun)
+    i += 1
+    time.sleep(0.02)
+for fd in fds.values():
+    os.fsync(fd)
+with open(sys.argv[3], "wb") as f:
+    f.write(expected)
+print(slowest)
+"""
+
+
+def test_open_files_go_on_while_exportd_is_away(cluster, scratch):
+    """Dead for a while, then hung: reads and writes of open files go on, calls for names wait, nothing fails."""
+    c = cluster(layout=0)
+    writer = subprocess.Popen([sys.executable, "-c", KEEPS_WRITING, c.mnt, "12", scratch + "/expected"],
+                              stdout=subprocess.PIPE, text=True)
+    writer.stdout.readline()
+    time.sleep(0.2)
+    for way in ("dead", "hung"):
+        c.kill("exportd", signal.SIGKILL if way == "dead" else signal.SIGSTOP)
+        maker = subprocess.Popen(["mkdir", c.mnt + "/" + way])
+        time.sleep(4)
+        assert maker.poll() is None
+        if way == "dead":
+            c.restart("exportd")
+        else:
+            c.kill("exportd", signal.SIGCONT)
+        assert maker.wait(timeout=30) == 0
+    out = writer.communicate(timeout=60)[0]
+    assert writer.returncode == 0
+    assert float(out) < 2
+    c.remount()
+    for name in ("rw", "wo"):
+        assert read(c.mnt + "/" + name) == read(scratch + "/expected")
+    assert sorted(os.listdir(c.mnt)) == ["dead", "hung", "rw", "wo"]
+
+
+def test_calls_fail_when_exportd_stays_away(cluster, scratch):
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    p = mount(c, mnt, "meta_timeout=3", "entry_timeout=0", "attr_timeout=0")
+    fd = put(mnt + "/f", b"x" * 10000)
+    os.fsync(fd)
+    c.kill("exportd", signal.SIGSTOP)
+    try:
+        os.write(fd, b"y" * 10000)
+        for call in (lambda: os.stat(mnt + "/f"), lambda: os.mkdir(mnt + "/d"), lambda: os.fsync(fd),
+                     lambda: os.fsync(fd)):
+            begun = time.monotonic()
+            with pytest.raises(OSError) as e:
+                call()
+            assert e.value.errno == errno.EIO
+            assert 2 < time.monotonic() - begun < 9
+    finally:
+        c.kill("exportd", signal.SIGCONT)
+    os.fsync(fd)  # what could not be told before is told now
+    os.close(fd)
+    assert read(c.mnt + "/f") == b"x" * 10000 + b"y" * 10000
+    p.send_signal(signal.SIGTERM)
+    assert end(p)[0] == 0
