@@ -19,8 +19,9 @@
 #include "storaged/core/op.h"
 
 enum {
-    SMALL_BLOCKS = 2 * EXTENT_BLOCKS
-}; /* so many are written as heads, more as a range */
+    SMALL_BLOCKS = 2 * EXTENT_BLOCKS, /* so many are written as heads, more as a range */
+    SPILL_BLOCKS_MAX = 1 << 20,       /* of one range, when the page is full of them */
+};
 
 /* What is done to one projection file, in this order. */
 enum mark_stage {
@@ -231,6 +232,8 @@ static enum op_next mark_room(struct mark_op *m)
             m->spill = marks_smallest(m->marks);
         m->spilling = true;
         range = m->marks->ranges[m->spill];
+        if (range.end - range.first > SPILL_BLOCKS_MAX)
+            return op_bad(&m->op, -ENOSPC); /* it would take for ever, and much space */
         if (!m->begun)
             next = write_holes(m, range.first, range.end, range.version, false);
         if (next == OP_GO) /* before the page forgets the range */

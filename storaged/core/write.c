@@ -571,8 +571,9 @@ static struct marks *write_note_make(struct write_op *w)
             continue;
         first = unit_first(w, u);
         end = first + proj->geo.unit_blocks;
-        while (!marks_cut(noted, first, end) ||
-               !marks_fits(noted, first, end, generation))
+        while (marks_newest(noted, first, end) != 0 && !marks_cut(noted, first, end))
+            marks_remove(noted, marks_smallest(noted));
+        while (noted->n + 2 > MARKS_MAX && !marks_fits(noted, first, end, generation))
             marks_remove(noted, marks_smallest(noted));
         marks_apply(noted, first, end, generation);
     }

@@ -929,6 +929,32 @@ static void test_lost_bytes_are_not_holes(void **state)
     }
 }
 
+/* Ranges too many for the page and too large for heads: the next one is refused, and that is all. */
+static void test_huge_marks_have_an_end(void **state)
+{
+    const uint64_t step = UINT64_C(1) << 30;
+    struct world w;
+    unsigned n = 0;
+
+    (void)state;
+    world_init(&w, 1);
+    while (n < 200 && world_mark(&w, 0, n * step, step / 2, v1 + n) == OK)
+        n++;
+    assert_true(n == MARKS_MAX);
+    assert_true(memdisk_allocated(world_file(&w, 0)) < 100000);
+    assert_int_equal(world_mark(&w, 0, n * step, step / 2, v1 + n),
+                     ROZO__STATUS__NO_SPACE);
+    for (unsigned i = 0; i < n; i += 20) {
+        expect(&w, 0, i * step + 7, SEEN_HOLE, v1 + i);
+        expect(&w, 0, i * step + step / 2, SEEN_HOLE, 0);
+    }
+    assert_int_equal(world_write(&w, 0, 5, 1, v3, 8192, false, NULL), OK);
+    assert_int_equal(world_mark(&w, 0, 1000, 0, v3 + 1),
+                     OK); /* takes the place of many */
+    expect(&w, 0, 5 * step, SEEN_HOLE, v3 + 1);
+    world_free(&w);
+}
+
 /* Cut short behind the back of a daemon that has it open. */
 static void test_a_file_cut_while_it_is_open(void **state)
 {
@@ -1238,6 +1264,7 @@ int main(void)
         cmocka_unit_test(test_a_failed_first_write_leaves_holes),
         cmocka_unit_test(test_a_foreign_file_is_left_alone),
         cmocka_unit_test(test_lost_bytes_are_not_holes),
+        cmocka_unit_test(test_huge_marks_have_an_end),
         cmocka_unit_test(test_a_file_cut_while_it_is_open),
         cmocka_unit_test(test_holes_stay_holes),
         cmocka_unit_test(test_a_file_of_another_is_damaged),
