@@ -37,8 +37,10 @@ enum {
     IO_MAX = 1 << 20,        /* bytes of one read or write by the kernel */
     REQUEST_HEAD_BYTES = 80, /* fuse_in_header + fuse_write_in: data begins on a page */
     REQUEST_BYTES = IO_MAX + 4096, /* what we offer to read(2) of the device */
-    REQUESTS_MAX =
-        96, /* request buffers of one loop; when all are taken, we stop reading */
+    /* Request buffers of one loop; when all are taken, we stop reading: that must not happen
+     * while some writers wait for storages, or nobody else gets through. */
+    REQUESTS_MAX = 512,
+    REQUESTS_KEPT = 96,     /* of those, when they are free again */
     REQUESTS_PER_TURN = 32, /* then others get their turn */
     NAME_BYTES_MAX = 255,
     COUNTERS = 4096, /* of open inodes, by hash, see mount_may_be_open() */
@@ -105,6 +107,7 @@ struct op {
 /* An open file of some process; fi->fh. Lives on the inode's owner loop. */
 struct handle {
     struct node *node;          /* pinned */
+    bool sync;                  /* opened O_SYNC or O_DSYNC */
     struct handle *next, *prev; /* in loop->handles */
 };
 
@@ -124,7 +127,7 @@ struct loop {
     uv_poll_t poll;
     bool polling, poll_open;
     struct reqbuf *free_bufs;
-    unsigned n_bufs;
+    unsigned n_bufs, n_free_bufs;
     struct reqbuf *current; /* the one being handled; NULL once somebody took it */
     uint64_t current_unique;
     struct op *free_ops;

@@ -63,6 +63,7 @@ static void open_set_handle(struct op *op)
     op->fi.direct_io = op->loop->mount->direct_writes &&
                        (op->fi.flags & O_ACCMODE) == O_WRONLY; /* cannot be mapped */
     op->fi.keep_cache = op->keep_cache;
+    op->handle->sync = (op->fi.flags & O_DSYNC) != 0;
 }
 
 /* rc of fuse_reply_open/create: nobody waits any more, so nobody will release. */
@@ -328,7 +329,7 @@ static void on_synced(void *arg, int rc)
     struct op *op = arg;
     Rozo__MdSyncReq msg = ROZO__MD_SYNC_REQ__INIT;
 
-    if (rc != 0 || op->handle->node->synced) {
+    if (rc != 0 || op->handle->node->synced_no >= op->found) {
         op_reply_err(op, md_user_errno(rc));
         return;
     }
@@ -338,7 +339,7 @@ static void on_synced(void *arg, int rc)
 
 static void fsync_on_owner(struct op *op)
 {
-    op->handle->node->synced = false;
+    op->found = ++op->handle->node->n_syncs;
     file_sync(op_file(op), on_synced, op);
 }
 
@@ -475,11 +476,9 @@ static void on_copy_written(void *arg, int rc)
 
 static void copy_unprivileged(struct op *op)
 {
-    unsigned flags = 0;
-
     op->iov = (struct iovec){ .iov_base = op->memory, .iov_len = op->piece_bytes };
-    file_write(op->handle->node->file, op->offset2 + op->done_bytes, &op->iov, 1, flags,
-               on_copy_written, op);
+    file_write(op->handle->node->file, op->offset2 + op->done_bytes, &op->iov, 1,
+               op->handle->sync ? FILE_WRITE_SYNC : 0, on_copy_written, op);
 }
 
 static void copy_write_step(struct op *op)

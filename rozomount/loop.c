@@ -32,6 +32,7 @@ static struct reqbuf *buf_take(struct loop *loop)
 
     if (buf != NULL) {
         loop->free_bufs = buf->next;
+        loop->n_free_bufs--;
         return buf;
     }
     if (loop->n_bufs == REQUESTS_MAX)
@@ -48,12 +49,24 @@ static struct reqbuf *buf_take(struct loop *loop)
     return buf;
 }
 
+static void buf_free(struct loop *loop, struct reqbuf *buf)
+{
+    munmap(buf->base, REQBUF_BYTES);
+    free(buf);
+    loop->n_bufs--;
+}
+
 static void loop_poll(struct loop *loop);
 
 void loop_return_buf(struct loop *loop, struct reqbuf *buf)
 {
-    buf->next = loop->free_bufs;
-    loop->free_bufs = buf;
+    if (loop->n_free_bufs >= REQUESTS_KEPT) {
+        buf_free(loop, buf);
+    } else {
+        buf->next = loop->free_bufs;
+        loop->free_bufs = buf;
+        loop->n_free_bufs++;
+    }
     if (loop->poll_open && !loop->polling)
         loop_poll(loop);
 }
@@ -72,9 +85,7 @@ void loop_free_memory(struct loop *loop)
 
     while ((buf = loop->free_bufs) != NULL) {
         loop->free_bufs = buf->next;
-        munmap(buf->base, REQBUF_BYTES);
-        free(buf);
-        loop->n_bufs--;
+        buf_free(loop, buf);
     }
     assert(loop->n_bufs == 0);
     while ((op = loop->free_ops) != NULL) {

@@ -216,7 +216,7 @@ struct meta_op {
     struct md_call call;
     struct node *node; /* lives until its file is closed */
     struct file_meta_call *meta;
-    bool sync;
+    uint64_t sync_no; /* of a durable WROTE: fsyncs begun when it was sent */
 };
 
 static void meta_send(struct node *node, struct file_meta_call *meta, uint16_t op,
@@ -226,7 +226,7 @@ static void meta_send(struct node *node, struct file_meta_call *meta, uint16_t o
 
     m->node = node;
     m->meta = meta;
-    m->sync = sync;
+    m->sync_no = sync ? node->n_syncs : 0;
     md_send(node->nodes->md, &m->call, op, msg, 0, done, m);
 }
 
@@ -270,8 +270,8 @@ static void on_changed(struct md_call *call, int rc)
     if (rc == 0)
         rc = md_decode_entry(call, &entry);
     node_change_answered(node, rc == 0 ? &entry.attr : NULL);
-    if (rc == 0 && m->sync)
-        node->synced = true;
+    if (rc == 0 && m->sync_no > node->synced_no)
+        node->synced_no = m->sync_no;
     free(m);
     meta->done(meta, md_user_errno(rc));
 }

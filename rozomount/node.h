@@ -46,9 +46,11 @@ struct node {
     struct nodes *nodes; /* borrowed */
     struct file *file;   /* owned; NULL before the first open and after closing */
     unsigned n_pins;
-    uint32_t n_refs;     /* references exportd counts for us */
-    bool closing;        /* file_close() is under way: `file` is not to be used */
-    bool synced;         /* a durable WROTE was answered since node_begin_sync() */
+    uint32_t n_refs;  /* references exportd counts for us */
+    bool closing;     /* file_close() is under way: `file` is not to be used */
+    uint64_t n_syncs; /* fsyncs begun */
+    uint64_t
+        synced_no; /* those up to here have a durable WROTE that was sent after them */
     unsigned n_changing; /* our own changes under way at exportd */
     struct seen seen;
     /* Privileges that a write takes away, as exportd told us shortly ago. */

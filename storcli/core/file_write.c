@@ -53,6 +53,8 @@ static void choose_direct(struct write_fop *w)
     uint64_t from = block_start(f, block_past(f, w->offset));
     uint64_t to = block_start(f, block_of(f, w->end)), len;
 
+    if (f->pool->used_bytes >= f->pool->max_bytes) /* others have it all: no more here */
+        w->flags |= FILE_WRITE_THROUGH;
     w->direct_from = w->direct_to = w->end;
     if ((w->flags & (FILE_WRITE_SYNC | FILE_WRITE_THROUGH)) == 0 || from >= to)
         return;

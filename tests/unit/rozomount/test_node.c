@@ -366,6 +366,8 @@ static void test_what_the_file_layer_asks(void **state)
 {
     struct node *node = open_node(5, 100, 7, NULL);
     struct file_meta_call call = { .done = on_meta_done };
+    Rozo__MdEntryResp answer = ROZO__MD_ENTRY_RESP__INIT;
+    Rozo__Attr attr = ROZO__ATTR__INIT;
     Rozo__MdWroteReq *req;
 
     (void)state;
@@ -380,7 +382,18 @@ static void test_what_the_file_layer_asks(void **state)
     fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__STALE_HANDLE, NULL);
     assert_int_equal(n_meta_done, 1);
     assert_int_equal(meta_rc, -ESTALE);
-    assert_false(node->synced);
+    assert_int_equal(node->synced_no, 0);
+    /* A durable report says nothing of an fsync that began after it was sent. */
+    node->n_syncs = 1;
+    the_file->meta->wrote(the_file->meta->arg, &call, 0, true, 0, 0, true);
+    node->n_syncs = 2;
+    answer.attr = &attr;
+    attr.ino = 5;
+    attr.mode = S_IFREG | 0644;
+    fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, &answer.base);
+    assert_int_equal(meta_rc, 0);
+    assert_int_equal(node->synced_no, 1);
+    n_meta_done--;
     the_file->meta->renew(the_file->meta->arg, &call);
     assert_int_equal(fx.exportd.sent[0]->op, ROZO__OP__MD_OPEN);
     fake_exportd_answer_raw(&fx.exportd, 0, ROZO__STATUS__OK, "\xff", 1);

@@ -1068,6 +1068,35 @@ static void files_share_a_pool(void **state)
     x->f = first;
 }
 
+/* Many files that cannot be written out must not take memory without end (I9). */
+static void who_finds_the_pool_full_writes_from_his_own_memory(void **state)
+{
+    struct fx *x = *state;
+    struct file_config config = { 0 };
+    struct file *own = x->f, *first;
+    struct call one, two;
+
+    assert_int_equal(file_pool_new(64 * BS, &config.pool), 0);
+    first = x->f = fake_open(&x->k, &config, 2);
+    x->k.held[FAKE_WRITE] = true;
+    assert_int_equal(write_at(x, 0, 64 * BS, 0), 0);
+    x->f = fake_open(&x->k, &config, 3);
+    start_write(x, &two, 128 * BS, x->data, 64 * BS, 0);
+    env_virtual_advance_ms(&x->k.v, 1000);
+    assert_false(two.done);
+    assert_ptr_equal(x->k.last_write_data, x->data);    /* not a copy of it */
+    start_write(x, &one, 300 * BS + 1, x->data, 10, 0); /* a little is always taken */
+    x->k.held[FAKE_WRITE] = false;
+    fake_release(&x->k, FAKE_WRITE);
+    assert_int_equal(wait_call(x, &two), 0);
+    assert_int_equal(wait_call(x, &one), 0);
+    assert_int_equal(close_file(x), 0);
+    x->f = first;
+    assert_int_equal(close_file(x), 0);
+    file_pool_free(config.pool);
+    x->f = own;
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -1123,6 +1152,7 @@ int main(void)
         T(a_read_that_fails_elsewhere_is_tried_alone),
         T(a_write_during_a_fetch_is_not_forgotten),
         T(files_share_a_pool),
+        T(who_finds_the_pool_full_writes_from_his_own_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
