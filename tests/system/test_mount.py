@@ -361,3 +361,65 @@ def test_calls_fail_when_exportd_stays_away(cluster, scratch):
     assert read(c.mnt + "/f") == b"x" * 10000 + b"y" * 10000
     p.send_signal(signal.SIGTERM)
     assert end(p)[0] == 0
+
+
+# ---- no space ----
+
+def test_a_full_disk_is_told_and_harms_nothing(cluster):
+    """ENOSPC to the writer, at the latest at fsync or close; what was there stays, and space that is freed is used."""
+    c = cluster(layout=0, start=False)
+    os.makedirs(c.dir)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=192m", "tmpfs", c.dir], check=True)
+    try:
+        c.up()
+        kept = os.urandom(4 << 20)
+        fd = put(c.mnt + "/kept", kept)
+        os.fsync(fd)
+        told = set()
+
+        def fill(name):
+            """Write until somebody says that there is no room."""
+            with contextlib.ExitStack() as stack:
+                fill_fd = os.open(c.mnt + "/" + name, os.O_CREAT | os.O_WRONLY)
+                stack.callback(let_go, fill_fd)
+                for _ in range(200):
+                    for call, what in ((lambda: os.write(fill_fd, bytes(1 << 20)), "write"),
+                                       (lambda: os.fsync(fill_fd), "fsync")):
+                        try:
+                            call()
+                        except OSError as e:
+                            assert e.errno == errno.ENOSPC, e
+                            told.add(what)
+                            with pytest.raises(OSError):  # and again, as long as it is so
+                                os.fsync(fill_fd)
+                            return
+            pytest.fail("192 MiB took 200 MiB")
+
+        fill("a")
+        fill("b")
+        assert told
+        # Overwriting needs no space; what was stored is there.
+        assert os.pwrite(fd, b"new", 1 << 20) == 3
+        os.fsync(fd)
+        os.close(fd)
+        expected = kept[:1 << 20] + b"new" + kept[(1 << 20) + 3:]
+        assert read(c.mnt + "/kept") == expected
+        c.remount()
+        assert read(c.mnt + "/kept") == expected
+        os.unlink(c.mnt + "/a")
+        os.unlink(c.mnt + "/b")
+
+        def fits():
+            let_go(os.open(c.mnt + "/again", os.O_CREAT | os.O_WRONLY | os.O_TRUNC))
+            again = put(c.mnt + "/again", bytes(8 << 20))
+            try:
+                os.fsync(again)
+            finally:
+                os.close(again)
+            return True
+
+        wait_for(fits, "the space of removed files", timeout=60)
+        assert read(c.mnt + "/kept") == expected
+    finally:
+        c.down()
+        subprocess.run(["umount", "-l", c.dir], check=False)
