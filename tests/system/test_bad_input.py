@@ -486,6 +486,39 @@ def projection_files(c, storage, ino):
     return found
 
 
+@pytest.mark.parametrize("layout,may_be_lost", [(1, 2), (2, 4)])
+def test_projections_lost_under_a_running_cluster(cluster, layout, may_be_lost):
+    """Cut short while the daemons have them open: right bytes up to n - k of them, EIO beyond, zeros never."""
+    c = cluster(layout=layout, mount_options="io_timeout=2")
+    path = os.path.join(c.mnt, "file")
+    data = random.Random(layout).randbytes(3 * 1024 * 1024 + 5)
+    with open(path, "wb") as f:
+        f.write(data)
+        os.fsync(f.fileno())
+    ino = os.stat(path).st_ino
+    found = [p for s in c.names("storaged") for p in projection_files(c, s, ino)]
+    assert len(found) >= 3 * may_be_lost
+    ways = ["half", "no bodies", "header page only", "empty", "half"]  # all lose the second half
+    for n, p in enumerate(found[:may_be_lost]):
+        damage_ways()[ways[n]](p, None)
+    c.remount()
+    with open(path, "rb") as f:
+        assert f.read() == data
+    damage_ways()[ways[may_be_lost]](found[may_be_lost], None)
+    c.remount()
+    with open(path, "rb") as f:
+        f.seek(5 * len(data) // 6)
+        with pytest.raises(OSError) as e:
+            f.read(16384)
+        assert e.value.errno == errno.EIO
+    with open(path, "r+b") as f:
+        f.write(data[::-1])
+        os.fsync(f.fileno())
+    c.remount()
+    with open(path, "rb") as f:
+        assert f.read() == data[::-1]
+
+
 def test_damaged_projection_files(cluster):
     """One projection of each of many files is damaged in its own way: all read back right. Then a second
     one too: EIO or the right bytes, never others, and never zeros for what was lost. All can be written anew."""

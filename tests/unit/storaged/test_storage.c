@@ -929,6 +929,41 @@ static void test_lost_bytes_are_not_holes(void **state)
     }
 }
 
+/* A write to new blocks goes on while a sync is under way; what it has to note is noted later. */
+static void test_new_blocks_wait_for_no_sync(void **state)
+{
+    struct world w;
+    struct test_ref ref;
+    struct test_call *c;
+    Rozo__StSyncReq req = ROZO__ST_SYNC_REQ__INIT;
+
+    (void)state;
+    world_init(&w, 1);
+    ref_init(&w, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = US;
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL), OK);
+    assert_int_equal(world_write(&w, 0, 200, 1, v1, 8192, false, NULL), OK);
+    w.disk.hold_syncs = true;
+    c = call_start(&w, ROZO__OP__ST_SYNC, &req.base, NULL, 0);
+    env_virtual_run_posted(&w.v);
+    assert_false(c->done);
+    assert_int_equal(world_write(&w, 0, 400, 1, v1, 8192, false, NULL), OK);
+    w.disk.hold_syncs = false;
+    memdisk_release(&w.disk);
+    env_virtual_run_posted(&w.v);
+    assert_int_equal(c->status, OK);
+    call_free(c);
+    assert_int_equal(world_write(&w, 0, 0, 1, v2, 8192, false, NULL), OK);
+    memdisk_cut_file(world_file(&w, 0), 20480 + 8192);
+    world_restart(&w, false);
+    expect(&w, 0, 0, SEEN_DATA, v2);
+    expect(&w, 0, 200, SEEN_DAMAGED, 0);
+    expect(&w, 0, 400, SEEN_DAMAGED, 0);
+    expect(&w, 0, 600, SEEN_HOLE, 0);
+    world_free(&w);
+}
+
 /* Ranges too many for the page and too large for heads: the next one is refused, and that is all. */
 static void test_huge_marks_have_an_end(void **state)
 {
@@ -1264,6 +1299,7 @@ int main(void)
         cmocka_unit_test(test_a_failed_first_write_leaves_holes),
         cmocka_unit_test(test_a_foreign_file_is_left_alone),
         cmocka_unit_test(test_lost_bytes_are_not_holes),
+        cmocka_unit_test(test_new_blocks_wait_for_no_sync),
         cmocka_unit_test(test_huge_marks_have_an_end),
         cmocka_unit_test(test_a_file_cut_while_it_is_open),
         cmocka_unit_test(test_holes_stay_holes),
