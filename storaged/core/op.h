@@ -206,7 +206,7 @@ void proj_written_copy(const struct proj *proj, struct marks *out);
 uint64_t proj_blocks(const struct proj *proj);
 /** Keep a copy of it; 0 or -ENOMEM. */
 int proj_written_keep(struct proj *proj, const struct marks *written);
-/** No record that was lost here is newer. Asking for the first time makes it an epoch's. */
+/** No record that was lost here is newer. */
 uint64_t proj_lost_version(const struct proj *proj);
 /** A request was refused for what may have been lost: a later epoch may pass. */
 void proj_set_floor(struct proj *proj);
