@@ -9,6 +9,8 @@
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,6 +237,17 @@ static void run_thread(void *arg)
 
 static struct stop_signals signals;
 
+/* Who sees us listen may tell us to stop: that waits until we can stop cleanly. */
+static void stop_signals_hold(bool hold)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
 static void on_stop(void *arg)
 {
     sd_tell_stopping();
@@ -250,6 +263,7 @@ static int daemon_run(struct daemon *d, struct err *err)
 
     if (rc != 0)
         return err_wrap(err, rc, "catch signals");
+    stop_signals_hold(false);
     settler_start(&d->settler, &d->storios[0].env, &d->generations, d->dir_fd);
     for (; n < d->n_storios; n++) {
         rc = uv_thread_create(&d->storios[n].thread, run_thread, &d->storios[n]);
@@ -282,9 +296,10 @@ static int daemon_start(struct daemon *d, const struct config *c, struct err *er
     d->dir_fd = data_dir_open(c->storaged.data, &d->identity, err);
     if (d->dir_fd < 0)
         return d->dir_fd;
-    rc = loops_open(d, c, err);
+    rc = settle_load(&d->generations, d->dir_fd, boot_number(), err);
+    stop_signals_hold(true);
     if (rc == 0)
-        rc = settle_load(&d->generations, d->dir_fd, boot_number(), err);
+        rc = loops_open(d, c, err);
     if (rc == 0)
         rc = loops_start(d, c, err);
     return rc == 0 ? daemon_run(d, err) : rc;
