@@ -12,6 +12,9 @@
 #include "common/status.h"
 #include "exportd/core/state.h"
 
+/* What is believed of one storage: sums over STORAGES_MAX fit into 64 bits. */
+static const uint64_t storage_bytes_max = 1ull << 51;
+
 static bool text_fits(const char *text, size_t max)
 {
     return strlen(text) <= max;
@@ -89,9 +92,9 @@ static void storage_is_up(struct storage *s, const Rozo__StInfoResp *info)
     }
     s->up = true;
     s->error[0] = '\0';
-    s->total_bytes = info->total_bytes;
-    s->free_bytes =
-        info->free_bytes < info->total_bytes ? info->free_bytes : info->total_bytes;
+    s->total_bytes =
+        info->total_bytes < storage_bytes_max ? info->total_bytes : storage_bytes_max;
+    s->free_bytes = info->free_bytes < s->total_bytes ? info->free_bytes : s->total_bytes;
     snprintf(s->version, sizeof(s->version), "%s", info->version);
     info_addresses(info, &facts);
     snprintf(facts.host, sizeof(facts.host), "%s", info->host);
