@@ -303,7 +303,8 @@ static void test_statfs(void **state)
                     (240ull << 30) / 3 * 2);
     assert_int_equal(resp->files, 2);
     rozo__md_statfs_resp__free_unpacked(resp, NULL);
-    for (unsigned i = 0; i < 4; i++) /* nonsense adds up to a lot, but does not go round */
+    for (unsigned i = 0; i < 4;
+         i++) /* nonsense adds up to a lot, but does not go round */
         w.storages[i].total = w.storages[i].free = UINT64_MAX;
     env_virtual_advance_ms(&w.env, 1500);
     OK(world_call(&w, ROZO__OP__MD_STATFS, &req.base, &rozo__md_statfs_resp__descriptor,
