@@ -407,6 +407,11 @@ static void on_sought(void *arg, int rc)
     struct op *op = arg;
     fuse_req_t req = op->req;
 
+    op_wait_over(op);
+    if (req == NULL) { /* a signal ended it */
+        op_finish(op);
+        return;
+    }
     if (rc != 0) {
         op_reply_err(op, rc == -ENXIO ? rc : md_user_errno(rc));
         return;
@@ -418,7 +423,10 @@ static void on_sought(void *arg, int rc)
 
 static void lseek_on_owner(struct op *op)
 {
+    op->node = op->handle->node; /* a pin of our own, as for reads */
+    op->node->n_pins++;
     file_seek(op_file(op), op->offset, op->plus, &op->found, on_sought, op);
+    op_wait_interruptibly(op, give_up_reading);
 }
 
 void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,

@@ -80,8 +80,8 @@ static void on_looked(void *arg, int rc)
         }
     }
     op->at += op->n_looked;
-    if (op->want_hole && op->at >= op->limit)
-        seek_end(op, 0, op->limit);
+    if (op->at >= op->limit) /* a mark that cut the file reaches on without end */
+        seek_end(op, 0, op->want_hole ? op->limit : UINT64_MAX);
     else if (op->want_hole)
         look_begin(op);
     else
@@ -91,10 +91,12 @@ static void on_looked(void *arg, int rc)
 static void look_begin(struct seek_op *op)
 {
     const struct read_want want = { .user_bytes = op->user_bytes, .heads_only = true };
-    uint64_t left = op->want_hole ? op->limit - op->at : EXTENT_BLOCKS;
+    bool goes_on =
+        op->want_hole || op->n_looked > 0; /* the first look often finds data */
+    uint64_t left = op->limit - op->at;
 
-    op->n_looked = op->want_hole && left > STORCLI_RUN_MAX ? STORCLI_RUN_MAX
-                                                           : piece_blocks(op->at, left);
+    op->n_looked =
+        goes_on && left > STORCLI_RUN_MAX ? STORCLI_RUN_MAX : piece_blocks(op->at, left);
     engine_read(op->op.file, op->at, op->n_looked, &want, on_looked, op);
 }
 
@@ -185,7 +187,7 @@ static void jump_step(struct seek_op *op)
         file->q) { /* nothing acknowledged is on the silent ones alone */
         jump_stop(op);
         op->at = block;
-        if (block == UINT64_MAX)
+        if (block >= op->limit)
             seek_end(op, 0, UINT64_MAX);
         else
             look_begin(op);
@@ -228,8 +230,8 @@ static void seek_run(struct op *base)
 {
     struct seek_op *op = container_of(base, struct seek_op, op);
 
-    if (op->want_hole && op->at >= op->limit)
-        seek_end(op, 0, op->limit);
+    if (op->at >= op->limit)
+        seek_end(op, 0, op->want_hole ? op->limit : UINT64_MAX);
     else if (op->want_hole)
         look_begin(op);
     else

@@ -423,3 +423,24 @@ def test_a_full_disk_is_told_and_harms_nothing(cluster):
     finally:
         c.down()
         subprocess.run(["umount", "-l", c.dir], check=False)
+
+
+# ---- holes ----
+
+def test_seek_ends_in_a_file_that_was_cut_and_made_longer(cluster):
+    c = cluster(layout=0)
+    fd = put(c.mnt + "/f", b"x" * 100000)
+    os.fsync(fd)
+    os.ftruncate(fd, 20000)
+    os.ftruncate(fd, 4 << 30)
+    begun = time.monotonic()
+    assert os.lseek(fd, 0, os.SEEK_DATA) == 0
+    hole = os.lseek(fd, 0, os.SEEK_HOLE)
+    assert 20000 <= hole < 50000
+    with pytest.raises(OSError) as e:
+        os.lseek(fd, hole, os.SEEK_DATA)
+    assert e.value.errno == errno.ENXIO
+    os.pwrite(fd, b"y", 3 << 30)
+    assert hole < os.lseek(fd, hole, os.SEEK_DATA) <= 3 << 30
+    assert time.monotonic() - begun < 20
+    os.close(fd)

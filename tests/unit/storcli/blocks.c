@@ -968,6 +968,7 @@ static void seek_finds_data_and_holes(void **state)
     assert_int_equal(write_blocks(f, 1, 150, 10, BS), 0);
     assert_int_equal(write_blocks(f, 2, 500, 2, 5), 0);
     assert_int_equal(mark_blocks(f, 3, 156, 4), 0);
+    assert_int_equal(mark_blocks(f, 4, 520, 0), 0); /* from there on, without end */
     for (unsigned away = 0; away < 3; away++) {
         for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
             uint64_t found = 12345;
