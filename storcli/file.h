@@ -18,6 +18,9 @@ struct file;
 
 typedef void file_done_cb(void *arg, int rc);
 
+/* Data reach no further (holes may): half of it, a projection, is what ext4 takes in one file. */
+#define FILE_DATA_END_MAX (UINT64_C(1) << 44)
+
 /* What a file needs to know of its inode. */
 struct file_attr {
     uint64_t size;

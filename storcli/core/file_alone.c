@@ -495,7 +495,7 @@ static void allocate_step(struct fop *op)
 
     switch (a->state) {
     case ALLOCATE_BEGIN:
-        if (a->end > INT64_MAX) {
+        if (a->end > FILE_DATA_END_MAX) {
             alone_end(a, -EFBIG);
             return;
         }

@@ -190,7 +190,7 @@ static int write_begin(struct write_fop *w)
 
     if ((w->flags & FILE_WRITE_APPEND) != 0)
         w->offset = f->size;
-    if (w->offset > INT64_MAX - len)
+    if (len > FILE_DATA_END_MAX || w->offset > FILE_DATA_END_MAX - len)
         return -EFBIG;
     w->pos = w->offset;
     w->end = w->offset + len;

@@ -425,7 +425,26 @@ def test_a_full_disk_is_told_and_harms_nothing(cluster):
         subprocess.run(["umount", "-l", c.dir], check=False)
 
 
-# ---- holes ----
+# ---- far ends and holes ----
+
+def test_far_ends(cluster):
+    """Where the storages' file systems would give up we refuse before; what is accepted is stored."""
+    c = cluster(layout=0)
+    fd = os.open(c.mnt + "/f", os.O_CREAT | os.O_RDWR)
+    last = (16 << 40) - 3
+    assert os.pwrite(fd, b"end", last) == 3
+    os.fsync(fd)
+    for off in (16 << 40, 1 << 50, (1 << 63) - 10):
+        with pytest.raises(OSError) as e:
+            os.pwrite(fd, b"end", off)
+        assert e.value.errno == errno.EFBIG
+    os.close(fd)
+    c.remount()
+    with open(c.mnt + "/f", "rb") as f:
+        assert f.seek(0, os.SEEK_END) == 16 << 40
+        assert os.pread(f.fileno(), 10, last - 2) == b"\0\0end"
+    os.unlink(c.mnt + "/f")
+
 
 def test_seek_ends_in_a_file_that_was_cut_and_made_longer(cluster):
     c = cluster(layout=0)

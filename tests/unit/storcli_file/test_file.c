@@ -436,6 +436,8 @@ static void a_write_beyond_all_bounds_is_refused(void **state)
     struct fx *x = *state;
 
     assert_int_equal(write_at(x, INT64_MAX - 5, 10, 0), -EFBIG);
+    assert_int_equal(write_at(x, FILE_DATA_END_MAX - 5, 10, 0), -EFBIG);
+    assert_int_equal(range_call(x, FILE_DATA_END_MAX - 5, 10, false, false), -EFBIG);
     assert_int_equal(file_size(x->f), 0);
 }
 
