@@ -57,7 +57,7 @@ def test_build_this_project_inside_the_mount(cluster):
     env = dict(os.environ, CCACHE_DISABLE="1")
     run("cmake", "-S", src, "-B", src + "/build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug", env=env)
     run("cmake", "--build", src + "/build", "--target", "exportd", "storaged", "rozomount", env=env)
-    assert "rozo" in run(src + "/build/bin/exportd", "--version")
+    assert run(src + "/build/bin/exportd", "--version").startswith("exportd ")
     # Nothing to do the second time: the times of sources and objects are consistent.
     out = run("cmake", "--build", src + "/build", "--target", "exportd", env=env)
     assert "no work to do" in out
