@@ -25,6 +25,7 @@ enum {
         5000, /* a disk may be busy; a storage that hangs is noticed by rpc */
     PUT_PATIENCE_MS = 1000,
     RETRY_MS = 200,
+    STALE_MAX = 8, /* writes overtake us; so often in a row, the home is damaged there */
 };
 
 /* One storcli_sync(). */
@@ -68,6 +69,7 @@ struct remake {
     unsigned n_blocks;   /* read at the moment */
     unsigned at;         /* of these, not put yet */
     unsigned put_blocks; /* of these, under way */
+    unsigned n_stale;    /* refused as too old, one after the other */
     uint64_t put_ns;
     uint8_t *data; /* scratch: n blocks; then heads and bodies to be sent */
     uint16_t user_bytes[EXTENT_BLOCKS];
@@ -328,7 +330,7 @@ static enum heal find_remake(struct sync_op *op, uint32_t lost)
         op->remake.is_mark = is_mark;
         op->remake.index = index;
         op->remake.next_block = is_mark ? 0 : op->set.ranges[index].first_block;
-        op->remake.n_blocks = op->remake.at = 0;
+        op->remake.n_blocks = op->remake.at = op->remake.n_stale = 0;
         return HEAL_REMAKE;
     }
     return worst;
@@ -390,13 +392,14 @@ static void on_put_answer(struct rpc_request *rq, int rc)
         bool changed = put_verify(op, rq);
 
         remake->at += remake->put_blocks;
+        remake->n_stale = 0;
         op->state = SYNC_REMAKE;
         if (remake->is_mark)
             remake_done(op);
         else if (changed)
             remake_restart(op);
     } else if (rc == 0 && rq->status == ROZO__STATUS__STALE_VERSION && !remake->is_mark &&
-               in_time) {
+               in_time && remake->n_stale++ < STALE_MAX) {
         remake->next_block -= remake->n_blocks; /* overwritten meanwhile: read it again */
         remake->n_blocks = remake->at = 0;
         op->state = SYNC_REMAKE;

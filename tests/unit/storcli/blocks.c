@@ -889,6 +889,25 @@ static void a_sync_that_cannot_be_is_an_error_and_can_be_repeated(void **state)
     fix_free(f);
 }
 
+/* As a storage does whose own record there is damaged. */
+static void a_home_that_finds_all_too_old_is_none(void **state)
+{
+    struct fix *f = fix_new(1);
+    unsigned ms;
+    int rc = NOT_DONE;
+
+    (void)state;
+    assert_int_equal(write_blocks(f, 1, 0, 40, BS), 0);
+    sim_storage_set(&f->net, 0, SIM_DOWN);
+    f->net.storages[6].refuse_writes = ROZO__STATUS__STALE_VERSION;
+    storcli_sync(f->file, on_done, &rc);
+    ms = wait_done(f, &rc);
+    assert_int_equal(rc, 0);
+    assert_true(ms < 1000);
+    assert_int_equal(sim_net_count(&f->net, 3, 1, true, 1 << 0), f->n); /* 7 has it */
+    fix_free(f);
+}
+
 /* A projection that found its home on another optimal storage. */
 static void a_projection_on_anothers_optimal_storage_is_found(void **state)
 {
@@ -1082,6 +1101,7 @@ int main(void)
         cmocka_unit_test(a_storage_that_forgot_unsynced_writes_is_noticed),
         cmocka_unit_test(what_all_forgot_is_an_error_once),
         cmocka_unit_test(a_sync_that_cannot_be_is_an_error_and_can_be_repeated),
+        cmocka_unit_test(a_home_that_finds_all_too_old_is_none),
         cmocka_unit_test(seek_finds_data_and_holes),
         cmocka_unit_test(alloc_and_locate),
         cmocka_unit_test(memory_is_bounded_and_all_get_their_turn),
