@@ -126,8 +126,9 @@ pytests() # PRESET NAME TEST...
 {
     local preset=$1 name=$2
     shift 2
+    # Programs that cannot start end without giving everything back: leaks are for the unit tests.
     # shellcheck disable=SC2086
-    ROZO_BIN=$root/build/$preset/bin timeout --kill-after=30 "$system_max_s" \
+    ASAN_OPTIONS=detect_leaks=0 ROZO_BIN=$root/build/$preset/bin timeout --kill-after=30 "$system_max_s" \
         python3 -m pytest -p no:cacheprovider --basetemp="$work/pytest-$name" \
         --junit-xml="$results/$name.xml" -o junit_suite_name="$name" -rs --durations=10 -q \
         "$@" ${ROZO_SYSTEM_TESTS:-} </dev/null
