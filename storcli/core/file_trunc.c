@@ -111,6 +111,21 @@ static bool may_try_again(struct trunc *t)
     return t->rc == -ESTALE && t->n_tries++ < STALE_TRIES_MAX;
 }
 
+/* What the storages said. 1: done; 0: not yet, or once more with a fresh epoch; -errno. */
+static int answered(struct file *f, struct fop *op)
+{
+    struct trunc *t = &f->trunc;
+
+    if (t->busy)
+        return 0;
+    if (t->rc == 0)
+        return 1;
+    if (!may_try_again(t))
+        return t->rc == -ESTALE ? -EIO : t->rc;
+    need_renewal(f, op);
+    return 0;
+}
+
 /* 1: marked; 0: waits; -errno. */
 static int step_mark(struct file *f, struct fop *op)
 {
@@ -124,16 +139,9 @@ static int step_mark(struct file *f, struct fop *op)
                      f);
         return 0;
     }
-    if (t->busy)
-        return 0;
-    if (t->rc == 0)
-        return 1;
-    if (!may_try_again(t))
-        return t->rc == -ESTALE ? -EIO : t->rc;
     /* Newer blocks beyond our own truncate are our own, from before it. */
-    t->fresh |= t->rc == -ESTALE && t->own;
-    need_renewal(f, op);
-    return 0;
+    t->fresh |= !t->busy && t->rc == -ESTALE && t->own;
+    return answered(f, op);
 }
 
 /* A run that holds the last partial block and nothing behind it: writing it is the cut. */
@@ -194,17 +202,9 @@ static int cut_by_look(struct file *f, struct fop *op)
                       f->truncate_size % f->bs, false, on_trunc_answer, f);
         return 0;
     }
-    if (t->busy)
-        return 0;
-    if (t->rc == 0) {
+    if (!t->busy)
         forget_look(t);
-        return 1;
-    }
-    if (!may_try_again(t))
-        return t->rc == -ESTALE ? -EIO : t->rc;
-    forget_look(t);
-    need_renewal(f, op);
-    return 0;
+    return answered(f, op);
 }
 
 static int step_cut(struct file *f, struct fop *op)
@@ -243,14 +243,7 @@ static int step_sync(struct file *f, struct fop *op)
         storcli_sync(f->sf, on_trunc_answer, f);
         return 0;
     }
-    if (t->busy)
-        return 0;
-    if (t->rc == 0)
-        return 1;
-    if (!may_try_again(t))
-        return t->rc == -ESTALE ? -EIO : t->rc;
-    need_renewal(f, op);
-    return 0;
+    return answered(f, op);
 }
 
 static int step_tell(struct file *f)
