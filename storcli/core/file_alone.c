@@ -105,7 +105,7 @@ void file_finish_truncate(struct file *f)
 
 /* What runs alone cannot wait for another to finish it. 1: nothing of ours reaches beyond an
  * unfinished truncate (or need_it and there is none); 0: waits; -errno. */
-static int finish_first(struct alone_fop *a, bool need_it)
+static int try_finish_first(struct alone_fop *a, bool need_it)
 {
     struct file *f = a->op.f;
     bool is_beyond = (f->dirty.n > 0 && frun_is_beyond(f->dirty.v[f->dirty.n - 1])) ||
@@ -121,6 +121,16 @@ static int finish_first(struct alone_fop *a, bool need_it)
         trunc_start(f, false);
     }
     return trunc_step(f, &a->op);
+}
+
+/* True: go on. False: it waits, or has ended with an error. */
+static bool finish_first(struct alone_fop *a, bool need_it)
+{
+    int rc = try_finish_first(a, need_it);
+
+    if (rc < 0)
+        alone_end(a, rc);
+    return rc == 1;
 }
 
 /* ---- truncate ---- */
@@ -218,12 +228,8 @@ static void hold_step(struct fop *op)
 
     switch (a->state) {
     case HOLD_BEGIN:
-        rc = finish_first(a, false);
-        if (rc < 0)
-            alone_end(a, rc);
-        if (rc <= 0)
+        if (!finish_first(a, false))
             return;
-        rc = 0;
         a->state = HOLD_WRITE;
         /* fall through */
     case HOLD_WRITE:
@@ -392,12 +398,8 @@ static void punch_step(struct fop *op)
 
     switch (a->state) {
     case PUNCH_BEGIN:
-        rc = finish_first(a, false);
-        if (rc < 0)
-            alone_end(a, rc);
-        if (rc <= 0)
+        if (!finish_first(a, false))
             return;
-        rc = 0;
         punch_clip(a);
         a->pos = a->offset;
         if (a->offset >= a->end) {
@@ -491,7 +493,7 @@ static void allocate_step(struct fop *op)
 {
     struct alone_fop *a = container_of(op, struct alone_fop, op);
     struct file *f = op->f;
-    int rc = 1;
+    int rc;
 
     switch (a->state) {
     case ALLOCATE_BEGIN:
@@ -499,10 +501,7 @@ static void allocate_step(struct fop *op)
             alone_end(a, -EFBIG);
             return;
         }
-        rc = finish_first(a, !a->keep_size && a->end > f->size);
-        if (rc < 0)
-            alone_end(a, rc);
-        if (rc <= 0)
+        if (!finish_first(a, !a->keep_size && a->end > f->size))
             return;
         a->state = ALLOCATE_RESERVE;
         /* fall through */
