@@ -1,10 +1,11 @@
 /*
  * codec.c - the table of codecs, and the public calls that look things up in it.
  *
- * In:     everybody. Thread: any; the table is built once and never written again.
- * Out:    the functions of one struct codec_ops.
+ * In:     everybody. Thread: any. A codec and its ways are made under one lock, once, and never
+ *         written again.
+ * Out:    the functions of one struct codec_ops, or a straight line from kernel.h where there is one.
  * Keeps:  numbers and names of kinds and layouts: inodes carry them.
- * Yours:  how the table is built.
+ * Yours:  how the tables are built.
  * Ask:    codec.h.
  */
 #include "codec/codec.h"
@@ -12,6 +13,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "codec/codec_impl.h"
@@ -34,24 +36,12 @@ static const struct codec_ops *const kinds[] = { &mojette_ops,
 
 enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
-static struct codec codecs[N_KINDS][N_LAYOUTS][N_SIZES];
-static pthread_once_t codecs_once = PTHREAD_ONCE_INIT;
+/* Every codec there is, NULL until somebody asks for it. */
+static _Atomic(struct codec *) codecs[CODEC_ISA_COUNT][N_KINDS][CODEC_K_MAX][CODEC_M_MAX]
+                                     [N_SIZES];
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
-static void codecs_build(void)
-{
-    for (unsigned kind = 0; kind < N_KINDS; kind++) {
-        for (unsigned layout = 0; layout < N_LAYOUTS; layout++) {
-            for (unsigned size = 0; size < N_SIZES; size++) {
-                struct codec *c = &codecs[kind][layout][size];
-
-                c->ops = kinds[kind];
-                c->layout = &layouts[layout];
-                c->block_bytes = sizes[size];
-                c->ops->geometry(c);
-            }
-        }
-    }
-}
+/* ---- names and numbers ---- */
 
 const struct codec_layout *codec_layout(unsigned layout)
 {
@@ -81,28 +71,115 @@ unsigned codec_kind_by_name(const char *name)
     return 0;
 }
 
+/* ---- making a codec ---- */
+
+/* n over k, of numbers up to 20. */
+static size_t choose(unsigned n, unsigned k)
+{
+    size_t ways = 1;
+
+    for (unsigned i = 0; i < k; i++)
+        ways = ways * (n - i) / (i + 1);
+    return k > n ? 0 : ways;
+}
+
+static void straight_lines_find(struct codec *c)
+{
+    for (unsigned i = 0; i < c->kernels->n_encodes; i++) {
+        const struct kernel_encode *e = &c->kernels->encodes[i];
+
+        if (e->kind != c->ops->kind || e->k != c->k || e->n != c->n ||
+            e->row_bytes != c->full_row_bytes)
+            continue;
+        *(e->copies ? &c->encode_all : &c->encode_coded) = e->run;
+    }
+}
+
+static struct codec *codec_new(const struct codec_ops *ops, unsigned k, unsigned n,
+                               uint32_t block_bytes, const struct kernels *kernels)
+{
+    size_t bytes = (sizeof(struct codec) + ops->codec_bytes + CODEC_ALIGN - 1) /
+                   CODEC_ALIGN * CODEC_ALIGN;
+    struct codec *c = aligned_alloc(CODEC_ALIGN, bytes);
+
+    if (c == NULL)
+        return NULL;
+    memset(c, 0, bytes);
+    c->ops = ops;
+    c->kernels = kernels;
+    c->k = k;
+    c->n = n;
+    c->block_bytes = block_bytes;
+    c->coded = ((1u << n) - 1) & ~(ops->systematic ? (1u << k) - 1 : 0);
+    c->way_bytes = (sizeof(struct codec_way) + ops->way_bytes + CODEC_ALIGN - 1) /
+                   CODEC_ALIGN * CODEC_ALIGN;
+    c->ways = calloc(choose(n, k) + 1,
+                     c->way_bytes); /* pages are touched with the ways in them */
+    if (c->ways == NULL) {
+        free(c);
+        return NULL;
+    }
+    c->ways += -(uintptr_t)c->ways % CODEC_ALIGN; /* lives for ever: nobody frees it */
+    ops->geometry(c);
+    c->full_row_bytes = (uint32_t)codec_row_bytes(c, block_bytes);
+    straight_lines_find(c);
+    return c;
+}
+
+const struct codec *codec_open_isa(unsigned kind, unsigned k, unsigned n,
+                                   size_t block_bytes, enum codec_isa isa)
+{
+    const struct kernels *kernels = kernels_of(isa);
+    unsigned at = 0, size = 0;
+    _Atomic(struct codec *) *place;
+    struct codec *c;
+
+    while (at < N_KINDS && kinds[at]->kind != kind)
+        at++;
+    while (size < N_SIZES && sizes[size] != block_bytes)
+        size++;
+    if (at == N_KINDS || size == N_SIZES || kernels == NULL || k < 1 || k > CODEC_K_MAX ||
+        n <= k || n - k > CODEC_M_MAX) {
+        errno = EINVAL;
+        return NULL;
+    }
+    place = &codecs[isa][at][k - 1][n - k - 1][size];
+    c = atomic_load_explicit(place, memory_order_acquire);
+    if (c != NULL)
+        return c;
+    pthread_mutex_lock(&making);
+    c = atomic_load_explicit(place, memory_order_relaxed);
+    if (c == NULL)
+        c = codec_new(kinds[at], k, n, sizes[size], kernels);
+    atomic_store_explicit(place, c, memory_order_release);
+    pthread_mutex_unlock(&making);
+    if (c == NULL)
+        errno = ENOMEM;
+    return c;
+}
+
+const struct codec *codec_open(unsigned kind, unsigned k, unsigned n, size_t block_bytes)
+{
+    return codec_open_isa(kind, k, n, block_bytes, codec_isa_default());
+}
+
 const struct codec *codec_get(unsigned kind, unsigned layout, size_t block_bytes)
 {
     if (layout >= N_LAYOUTS)
         return NULL;
-    pthread_once(&codecs_once, codecs_build);
-    for (unsigned i = 0; i < N_KINDS; i++) {
-        for (unsigned size = 0; size < N_SIZES; size++) {
-            if (kinds[i]->kind == kind && sizes[size] == block_bytes)
-                return &codecs[i][layout][size];
-        }
-    }
-    return NULL;
+    return codec_open(kind, layouts[layout].k, layouts[layout].n, block_bytes);
 }
+
+/* ---- what it is ---- */
 
 unsigned codec_k(const struct codec *c)
 {
-    return c->layout->k;
+    return c->k;
 }
 
 unsigned codec_n(const struct codec *c)
 {
-    return c->layout->n;
+    return c->n;
 }
 
 size_t codec_block_bytes(const struct codec *c)
@@ -110,9 +187,9 @@ size_t codec_block_bytes(const struct codec *c)
     return c->block_bytes;
 }
 
-size_t codec_pixel_bytes(const struct codec *c)
+size_t codec_row_unit(const struct codec *c)
 {
-    return c->pixel_bytes;
+    return c->row_unit;
 }
 
 bool codec_is_systematic(const struct codec *c)
@@ -122,30 +199,97 @@ bool codec_is_systematic(const struct codec *c)
 
 size_t codec_row_bytes(const struct codec *c, size_t user_bytes)
 {
-    size_t column_bytes = (size_t)c->layout->k * c->pixel_bytes;
+    size_t units_bytes = (size_t)c->k * c->row_unit;
 
     assert(user_bytes <= c->block_bytes);
-    return (user_bytes + column_bytes - 1) / column_bytes * c->pixel_bytes;
+    return (user_bytes + units_bytes - 1) / units_bytes * c->row_unit;
 }
 
 size_t codec_overhang_bytes(const struct codec *c, unsigned i)
 {
-    assert(i < c->layout->n);
+    assert(i < c->n);
     return c->projections[i].overhang_bytes;
 }
 
 static void row_bytes_check(const struct codec *c, size_t row_bytes)
 {
-    assert(row_bytes != 0 && row_bytes % c->pixel_bytes == 0);
-    assert(row_bytes * c->layout->k <= c->block_bytes);
+    assert(row_bytes - 1 < c->full_row_bytes && (row_bytes & (c->row_unit - 1)) == 0);
+}
+
+/* ---- encode ---- */
+
+static uint32_t wanted_of(const struct codec *c, uint8_t *const body[])
+{
+    uint32_t wanted = 0;
+
+    for (unsigned i = 0; i < c->n; i++)
+        wanted |= (uint32_t)(body[i] != NULL) << i;
+    return wanted;
+}
+
+static void encode_wanted(const struct codec *c, const uint8_t *data, size_t row_bytes,
+                          uint32_t wanted, uint8_t *const body[],
+                          uint8_t *const overhang[])
+{
+    bool is_full = row_bytes == c->full_row_bytes && (wanted & c->coded) == c->coded;
+
+    if (is_full && c->encode_all != NULL && wanted == (1u << c->n) - 1) {
+        c->encode_all(data, body, overhang);
+        return;
+    }
+    if (is_full && c->encode_coded != NULL)
+        c->encode_coded(data, body, overhang);
+    else if ((wanted & c->coded) != 0)
+        c->ops->encode(c, data, row_bytes, body, overhang);
+    for (uint32_t rows = wanted & ~c->coded; rows != 0; rows &= rows - 1) {
+        unsigned row = (unsigned)__builtin_ctz(rows);
+
+        memcpy(body[row], data + row * row_bytes, row_bytes);
+    }
 }
 
 void codec_encode(const struct codec *c, const uint8_t *data, size_t row_bytes,
                   uint8_t *const body[], uint8_t *const overhang[])
 {
     row_bytes_check(c, row_bytes);
-    c->ops->encode(c, data, row_bytes, body, overhang);
+    encode_wanted(c, data, row_bytes, wanted_of(c, body), body, overhang);
 }
+
+void codec_encode_run(const struct codec *c, const struct codec_run *run,
+                      const uint8_t *data, uint8_t *const body[],
+                      uint8_t *const overhang[])
+{
+    uint32_t wanted = wanted_of(c, body);
+    uint8_t *body_at[CODEC_N_MAX] = { NULL }, *overhang_at[CODEC_N_MAX] = { NULL };
+
+    row_bytes_check(c, run->row_bytes);
+    for (size_t b = 0; b < run->n_blocks; b++) {
+        for (uint32_t left = wanted; left != 0; left &= left - 1) {
+            unsigned i = (unsigned)__builtin_ctz(left);
+
+            body_at[i] = body[i] + b * run->body_stride;
+            if (c->projections[i].overhang_bytes != 0)
+                overhang_at[i] = overhang[i] + b * run->overhang_stride[i];
+        }
+        encode_wanted(c, data + b * run->data_stride, run->row_bytes, wanted, body_at,
+                      overhang_at);
+    }
+}
+
+void codec_update(const struct codec *c, unsigned row, size_t from, size_t len,
+                  const uint8_t *delta, size_t row_bytes, uint8_t *const body[],
+                  uint8_t *const overhang[])
+{
+    row_bytes_check(c, row_bytes);
+    assert(row < c->k && from <= row_bytes && len <= row_bytes - from);
+    if (c->ops->systematic && body[row] != NULL) {
+        for (size_t x = 0; x < len; x++)
+            body[row][from + x] ^= delta[x];
+    }
+    c->ops->update(c, row, from, len, delta, row_bytes, body, overhang);
+}
+
+/* ---- plans ---- */
 
 /* The lowest `count` set bits of `bits`; all of them when there are fewer. */
 static uint32_t lowest_bits(uint32_t bits, unsigned count)
@@ -159,35 +303,179 @@ static uint32_t lowest_bits(uint32_t bits, unsigned count)
     return lowest;
 }
 
-int codec_plan_init(const struct codec *c, uint32_t have, struct codec_plan *plan)
+/* The place of a set among those of the same size: sum of (bit over its place in the set). */
+static size_t rank(uint32_t set)
 {
-    uint32_t known = have & ((1u << c->layout->n) - 1);
-    struct codec_plan_impl impl;
+    size_t sum = 0;
 
-    if (__builtin_popcount(known) < c->layout->k)
+    for (unsigned i = 1; set != 0; i++, set &= set - 1)
+        sum += choose((unsigned)__builtin_ctz(set), i);
+    return sum;
+}
+
+static void way_make(const struct codec *c, uint32_t uses, struct codec_way *way)
+{
+    uint32_t rows = (1u << c->k) - 1, via;
+
+    way->uses = uses;
+    way->kept = uses & rows & ~c->coded;
+    via = uses & ~way->kept;
+    for (uint32_t lost = rows & ~way->kept; lost != 0; lost &= lost - 1, via &= via - 1) {
+        way->lost[way->n_lost] = (uint8_t)__builtin_ctz(lost);
+        way->via[way->n_lost++] = (uint8_t)__builtin_ctz(via);
+    }
+    c->ops->plan(c, way);
+    for (unsigned i = 0; i < c->kernels->n_decodes; i++) {
+        const struct kernel_decode *d = &c->kernels->decodes[i];
+
+        if (d->kind == c->ops->kind && d->k == c->k && d->n == c->n && d->uses == uses &&
+            d->row_bytes == c->full_row_bytes)
+            way->full = d->run;
+    }
+}
+
+static const struct codec_way *way_of(const struct codec *c, uint32_t uses)
+{
+    struct codec_way *way = (struct codec_way *)(c->ways + rank(uses) * c->way_bytes);
+
+    if (atomic_load_explicit(&way->is_made, memory_order_acquire))
+        return way;
+    pthread_mutex_lock(&making);
+    if (!atomic_load_explicit(&way->is_made, memory_order_relaxed))
+        way_make(c, uses, way);
+    atomic_store_explicit(&way->is_made, true, memory_order_release);
+    pthread_mutex_unlock(&making);
+    return way;
+}
+
+int codec_plan(const struct codec *c, uint32_t present, uint32_t wanted,
+               struct codec_plan *plan)
+{
+    uint32_t known = present & ((1u << c->n) - 1), uses;
+
+    if (wanted >> c->n != 0)
         return -EINVAL;
-    memset(&impl, 0, sizeof(impl));
-    impl.codec = c;
-    impl.uses = lowest_bits(known, c->layout->k);
-    c->ops->plan(&impl);
-    memcpy(plan->opaque, &impl, sizeof(impl));
+    if (wanted != 0 && (wanted & ~known) == 0) {
+        *plan = (struct codec_plan){ .codec = c, .reads = wanted, .wanted = wanted };
+        return 0;
+    }
+    if ((unsigned)__builtin_popcount(known) < c->k)
+        return -EINVAL;
+    uses = lowest_bits(known, c->k);
+    *plan = (struct codec_plan){ c, way_of(c, uses), uses, wanted };
     return 0;
 }
 
-uint32_t codec_plan_uses(const struct codec_plan *plan)
+void codec_plan_reads(const struct codec_plan *plan, unsigned i, size_t row_bytes,
+                      struct codec_reads *reads)
 {
-    struct codec_plan_impl impl;
+    const struct codec *c = plan->codec;
 
-    memcpy(&impl, plan->opaque, sizeof(impl));
-    return impl.uses;
+    row_bytes_check(c, row_bytes);
+    assert(i < c->n);
+    *reads = (struct codec_reads){ 0 };
+    if ((plan->reads >> i & 1) == 0)
+        return;
+    reads->body_to = (uint32_t)row_bytes;
+    reads->overhang_to = c->projections[i].overhang_bytes;
+    if (plan->way != NULL && (c->coded >> i & 1) != 0 && c->ops->reads != NULL)
+        c->ops->reads(c, plan->way, i, row_bytes, reads);
+}
+
+/* ---- decode ---- */
+
+/* The lost rows to rows[lost], by a straight line if there is one. */
+static void lost_rows_make(const struct codec_plan *plan, const uint8_t *const body[],
+                           const uint8_t *const overhang[], size_t row_bytes,
+                           uint8_t *const rows[])
+{
+    const struct codec_way *way = plan->way;
+
+    if (way->n_lost == 0)
+        return;
+    if (way->full != NULL && row_bytes == plan->codec->full_row_bytes)
+        way->full(body, overhang, rows);
+    else
+        plan->codec->ops->decode(plan->codec, way, body, overhang, row_bytes, rows);
 }
 
 void codec_decode(const struct codec_plan *plan, const uint8_t *const body[],
                   const uint8_t *const overhang[], size_t row_bytes, uint8_t *data)
 {
-    struct codec_plan_impl impl;
+    uint8_t *rows[CODEC_K_MAX];
 
-    memcpy(&impl, plan->opaque, sizeof(impl));
-    row_bytes_check(impl.codec, row_bytes);
-    impl.codec->ops->decode(&impl, body, overhang, row_bytes, data);
+    row_bytes_check(plan->codec, row_bytes);
+    assert(plan->wanted == 0);
+    for (unsigned row = 0; row < plan->codec->k; row++)
+        rows[row] = data + row * row_bytes;
+    lost_rows_make(plan, body, overhang, row_bytes, rows);
+    for (uint32_t kept = plan->way->kept; kept != 0; kept &= kept - 1) {
+        unsigned row = (unsigned)__builtin_ctz(kept);
+
+        if (body[row] != rows[row])
+            memcpy(rows[row], body[row], row_bytes);
+    }
+}
+
+void codec_decode_run(const struct codec_plan *plan, const struct codec_run *run,
+                      const uint8_t *const body[], const uint8_t *const overhang[],
+                      uint8_t *data)
+{
+    const struct codec *c = plan->codec;
+    const uint8_t *body_at[CODEC_N_MAX] = { NULL }, *overhang_at[CODEC_N_MAX] = { NULL };
+
+    for (size_t b = 0; b < run->n_blocks; b++) {
+        for (uint32_t left = plan->reads; left != 0; left &= left - 1) {
+            unsigned i = (unsigned)__builtin_ctz(left);
+            bool is_in_place =
+                (plan->way->kept >> i & 1) != 0 && body[i] == data + i * run->row_bytes;
+
+            body_at[i] =
+                body[i] + b * (is_in_place ? run->data_stride : run->body_stride);
+            if (c->projections[i].overhang_bytes != 0)
+                overhang_at[i] = overhang[i] + b * run->overhang_stride[i];
+        }
+        codec_decode(plan, body_at, overhang_at, run->row_bytes,
+                     data + b * run->data_stride);
+    }
+}
+
+static void copy_wanted(const struct codec_plan *plan, const uint8_t *const body[],
+                        const uint8_t *const overhang[], size_t row_bytes,
+                        uint8_t *const out_body[], uint8_t *const out_overhang[])
+{
+    for (uint32_t left = plan->wanted; left != 0; left &= left - 1) {
+        unsigned i = (unsigned)__builtin_ctz(left);
+        size_t overhang_bytes = plan->codec->projections[i].overhang_bytes;
+
+        memcpy(out_body[i], body[i], row_bytes);
+        if (overhang_bytes != 0)
+            memcpy(out_overhang[i], overhang[i], overhang_bytes);
+    }
+}
+
+void codec_repair(const struct codec_plan *plan, const uint8_t *const body[],
+                  const uint8_t *const overhang[], size_t row_bytes,
+                  uint8_t *const out_body[], uint8_t *const out_overhang[])
+{
+    const struct codec *c = plan->codec;
+    _Alignas(CODEC_ALIGN) uint8_t data[CODEC_DATA_MAX];
+    const struct codec_way *way = plan->way;
+    uint8_t *wanted[CODEC_N_MAX];
+
+    row_bytes_check(c, row_bytes);
+    assert(plan->wanted != 0);
+    if (way == NULL) {
+        copy_wanted(plan, body, overhang, row_bytes, out_body, out_overhang);
+        return;
+    }
+    if (way->n_lost == 1 && plan->wanted == 1u << way->lost[0] && c->ops->systematic) {
+        lost_rows_make(plan, body, overhang, row_bytes, out_body);
+        return;
+    }
+    codec_decode(&(struct codec_plan){ c, way, plan->reads, 0 }, body, overhang,
+                 row_bytes, data);
+    for (unsigned i = 0; i < c->n; i++)
+        wanted[i] = (plan->wanted >> i & 1) != 0 ? out_body[i] : NULL;
+    codec_encode(c, data, row_bytes, wanted, out_overhang);
 }

@@ -9,8 +9,8 @@
  *
  * Which bins those are, and why any k projections suffice, stands in docs/CODEC.md.
  *
- * Everything here allocates nothing and cannot fail unless a signature says otherwise; every
- * call may be made from any thread; a struct codec is immutable and lives for ever.
+ * Only codec_open() and its like allocate. Nothing else does, nothing fails unless its signature
+ * says so, every call may be made from any thread, and a struct codec is immutable and lives for ever.
  *
  * Sources: J.-P. Guedon (ed.), The Mojette Transform: Theory and Applications, ISTE/Wiley 2009;
  * M. Katz, Questions of Uniqueness and Resolution in Reconstruction from Projections, 1978;
@@ -26,19 +26,31 @@
 #include <stdint.h>
 
 enum {
-    CODEC_K_MAX = 16,          /* rows */
-    CODEC_N_MAX = 20,          /* projections; n - k <= CODEC_M_MAX */
-    CODEC_M_MAX = 4,           /* projections that may be lost */
-    CODEC_BLOCK_MAX = 8192,    /* user bytes in a block; 4096 is the other legal size */
+    CODEC_K_MAX = 16,       /* rows */
+    CODEC_N_MAX = 20,       /* projections; n - k <= CODEC_M_MAX */
+    CODEC_M_MAX = 4,        /* projections that may be lost */
+    CODEC_BLOCK_MAX = 8192, /* user bytes in a block; 4096 is the other legal size */
+    CODEC_DATA_MAX =
+        12288, /* k * row_bytes of any codec: where k does not divide a block */
     CODEC_OVERHANG_MAX = 1024, /* bytes of the largest overhang of any codec */
     CODEC_ALIGN = 64,          /* wanted alignment of every buffer; any works, slower */
-    CODEC_PLAN_BYTES = 512,    /* a struct codec_plan fits in this */
 };
 
 /* Numbers as they stand in inodes, header pages and on the wire: never reuse one. */
 enum codec_kind {
     CODEC_MOJETTE = 1, /* systematic: k rows, then n - k projections (p, 1) */
     CODEC_MOJETTE_NONSYSTEMATIC = 2, /* the papers': n projections, p around 0, trimmed */
+    CODEC_MOJETTE_FINITE = 3,        /* systematic, bins modulo 17: no overhang */
+    CODEC_RS = 4,                    /* systematic Reed-Solomon (Cauchy), by isa-l */
+};
+
+/* Instruction sets the inner loops are built for, worst first. */
+enum codec_isa {
+    CODEC_ISA_REF,    /* plain C, 8 bytes at a time */
+    CODEC_ISA_128,    /* 16-byte vectors: SSE2, NEON */
+    CODEC_ISA_AVX2,   /* 32 */
+    CODEC_ISA_AVX512, /* 64: F, BW, VL, DQ */
+    CODEC_ISA_COUNT,
 };
 
 /* The three layouts every cluster knows; see codec_layout(). */
@@ -54,30 +66,47 @@ struct codec;
 /** The table of layouts: 0 (2,3,4), 1 (4,6,8), 2 (8,12,16); NULL for any other number. */
 const struct codec_layout *codec_layout(unsigned layout);
 
-/** Name of a kind ("mojette", "mojette-nonsystematic"), NULL if unknown; and back, 0 if unknown. */
+/** Name of a kind ("mojette", "rs", ...), NULL if unknown; and back, 0 if unknown. */
 const char *codec_kind_name(unsigned kind);
 unsigned codec_kind_by_name(const char *name);
 /** The i-th known kind, for listings; 0 past the last. */
 unsigned codec_kind_at(unsigned i);
 
+/** Name of an instruction set ("ref", "sse2" or "neon", "avx2", "avx512"); NULL past the last. */
+const char *codec_isa_name(enum codec_isa isa);
+/** True when this build has it and this machine can run it. */
+bool codec_isa_usable(enum codec_isa isa);
 /**
- * The codec of (kind, layout, block_bytes). Built on first use, thread-safe, never freed.
- * @return NULL when there is no such kind or layout, or block_bytes is not 4096 or 8192.
+ * The best usable one, or the one that ROZO_CODEC_ISA names if that is usable (a name that is not is
+ * ignored). Found once.
  */
+enum codec_isa codec_isa_default(void);
+
+/**
+ * The codec of (kind, k, n, block_bytes). Made on first use, thread-safe, never freed; the same
+ * arguments give the same pointer.
+ * @return NULL with errno EINVAL when there is no such kind, k is not 1..CODEC_K_MAX, n - k not
+ *         1..CODEC_M_MAX, or block_bytes neither 4096 nor 8192; with ENOMEM when there is no memory.
+ */
+const struct codec *codec_open(unsigned kind, unsigned k, unsigned n, size_t block_bytes);
+/** The same with the loops of one instruction set, for tests and benchmarks; EINVAL if not usable. */
+const struct codec *codec_open_isa(unsigned kind, unsigned k, unsigned n,
+                                   size_t block_bytes, enum codec_isa isa);
+/** codec_open() for one of the three layouts; NULL for any other. */
 const struct codec *codec_get(unsigned kind, unsigned layout, size_t block_bytes);
 
 unsigned codec_k(const struct codec *c);
 unsigned codec_n(const struct codec *c);
 size_t codec_block_bytes(const struct codec *c);
-/** Pixel size: every row length is a multiple of this. Power of two, 16..64. */
-size_t codec_pixel_bytes(const struct codec *c);
+/** Every row length is a multiple of this: 16..256, a power of two. */
+size_t codec_row_unit(const struct codec *c);
 /** True when projection i < k is row i itself, so that a healthy read computes nothing. */
 bool codec_is_systematic(const struct codec *c);
 
 /**
  * Bytes of one row of a block that holds user_bytes (0..block_bytes): ceil(user_bytes / (k *
- * pixel)) * pixel, 0 for 0. It is also the length of the body of every projection. A full
- * block's rows are block_bytes / k.
+ * unit)) * unit, 0 for 0. It is also the length of the body of every projection. A full
+ * block's rows are block_bytes / k where k divides it.
  */
 size_t codec_row_bytes(const struct codec *c, size_t user_bytes);
 
@@ -99,25 +128,70 @@ size_t codec_overhang_bytes(const struct codec *c, unsigned i);
 void codec_encode(const struct codec *c, const uint8_t *data, size_t row_bytes,
                   uint8_t *const body[], uint8_t *const overhang[]);
 
-/* How to get the rows back from one set of projections. Make it once, use it for many blocks. */
+/* A run of blocks at even distances. All blocks have the same row_bytes. */
+struct codec_run {
+    size_t n_blocks;
+    size_t row_bytes;
+    size_t data_stride;                  /* from block to block, bytes */
+    size_t body_stride;                  /* of every body */
+    size_t overhang_stride[CODEC_N_MAX]; /* of each projection's overhang */
+};
+
+/** codec_encode() of every block of a run; the pointers are those of its first block. */
+void codec_encode_run(const struct codec *c, const struct codec_run *run,
+                      const uint8_t *data, uint8_t *const body[],
+                      uint8_t *const overhang[]);
+
+/**
+ * What a change of one row changes in the projections: the code is linear.
+ *
+ * @param delta     len bytes: old XOR new bytes of row `row` from byte `from` of it on. Any from and
+ *                  len within the row will do.
+ * @param body      n pointers, of whole bodies: the change is XORed in. NULL: not wanted.
+ * @param overhang  as at encode, likewise.
+ */
+void codec_update(const struct codec *c, unsigned row, size_t from, size_t len,
+                  const uint8_t *delta, size_t row_bytes, uint8_t *const body[],
+                  uint8_t *const overhang[]);
+
+/* How to get something back from one set of projections. Small; copy it as you like. */
 struct codec_plan {
-    _Alignas(8) uint8_t opaque[CODEC_PLAN_BYTES];
+    const struct codec *codec; /* lives for ever */
+    const struct codec_way
+        *way; /* cached by the codec, lives for ever; NULL when reads are wanted ones */
+    uint32_t reads;  /* projections that are read, at most k */
+    uint32_t wanted; /* projections that are made; 0: the block itself */
 };
 
 /**
- * Plan a decode from exactly the projections whose bits are set in `have`; bits beyond the
- * first k set ones (lowest index first) are ignored.
- * @return 0, or -EINVAL when fewer than k bits below n are set (*plan untouched).
+ * Plan how to make something from the projections whose bits are set in `present`; bits beyond n
+ * are ignored. Computed once for each set of k projections and cached.
+ *
+ * @param wanted 0: the k rows, by codec_decode(). Otherwise a bitmap of projections, by
+ *               codec_repair(); those that are present are copied.
+ * @return 0, or -EINVAL when fewer than k are present and not all wanted ones are, or wanted
+ *         has bits beyond n (*plan untouched).
  */
-int codec_plan_init(const struct codec *c, uint32_t have, struct codec_plan *plan);
+int codec_plan(const struct codec *c, uint32_t present, uint32_t wanted,
+               struct codec_plan *plan);
 
-/** The projections the plan reads, a bitmap with exactly k bits. */
-uint32_t codec_plan_uses(const struct codec_plan *plan);
+/* Bytes [from, to) of a body and of an overhang. */
+struct codec_reads {
+    uint32_t body_from, body_to;
+    uint32_t overhang_from, overhang_to;
+};
 
 /**
- * Decode one block.
+ * What the plan looks at in projection i of a block of that row length: all of its bytes or
+ * fewer, nothing (all zero) for a projection that is not in plan->reads.
+ */
+void codec_plan_reads(const struct codec_plan *plan, unsigned i, size_t row_bytes,
+                      struct codec_reads *reads);
+
+/**
+ * Decode one block by a plan with wanted == 0.
  *
- * @param body      n pointers; those in codec_plan_uses() are read, the others ignored. For a
+ * @param body      n pointers; those in plan->reads are read, the others ignored. For a
  *                  systematic code body[i] for i < k may be data + i * row_bytes itself: then
  *                  the row is already in place and is not copied.
  * @param overhang  n pointers, read where a used projection has an overhang.
@@ -127,6 +201,26 @@ uint32_t codec_plan_uses(const struct codec_plan *plan);
  */
 void codec_decode(const struct codec_plan *plan, const uint8_t *const body[],
                   const uint8_t *const overhang[], size_t row_bytes, uint8_t *data);
+
+/**
+ * codec_decode() of every block of a run. body_stride is that of bodies that are not in place;
+ * those in place go with data_stride.
+ */
+void codec_decode_run(const struct codec_plan *plan, const struct codec_run *run,
+                      const uint8_t *const body[], const uint8_t *const overhang[],
+                      uint8_t *data);
+
+/**
+ * Make the wanted projections of one block by a plan with wanted != 0: what healing does.
+ *
+ * @param body, overhang  as at decode.
+ * @param out_body        n pointers, those of wanted projections take row_bytes bytes each.
+ * @param out_overhang    n pointers, those of wanted projections that have one.
+ * Out must not overlap in. Uses no more than 64 KB of stack.
+ */
+void codec_repair(const struct codec_plan *plan, const uint8_t *const body[],
+                  const uint8_t *const overhang[], size_t row_bytes,
+                  uint8_t *const out_body[], uint8_t *const out_overhang[]);
 
 /** crc32c (Castagnoli, reflected, init and xorout ~0) of len bytes, continuing from crc (0 to start). */
 uint32_t codec_crc32c(uint32_t crc, const void *buf, size_t len);

@@ -1,5 +1,7 @@
 /*
- * kernel.c - XOR of rows and the sweep: where the codec's time goes.
+ * kernel.c - XOR of rows and the sweep, for any geometry. Compiled once for each
+ * instruction set, with its flags, KERNEL_TABLE (the name of its struct kernels) and KERNEL_GENERATED
+ * (the header of its straight lines).
  *
  * In:     mojette.c. Thread: any. Allocates nothing, calls nothing.
  * Yours:  everything behind kernel.h. Look at the assembly after a change: the loops keep
@@ -10,15 +12,7 @@
 #include <assert.h>
 #include <stdbool.h>
 
-/* One function for each kind of machine. Not under sanitizers: the choice runs in the
- * loader, before they are ready. Not with clang, whose version of it (14) does not
- * link across files. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#    define KERNEL __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#    define KERNEL
-#endif
+#include KERNEL_GENERATED
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -49,35 +43,26 @@ INLINE void xor_n(uint8_t *dst, const uint8_t *const sources[], unsigned n, size
     }
 }
 
-KERNEL void kernel_xor(uint8_t *dst, const uint8_t *const sources[], unsigned n_sources,
-                       size_t len)
+#define CASE_XOR(n)                  \
+    case n:                          \
+        xor_n(dst, sources, n, len); \
+        break
+
+static void xor_rows(uint8_t *dst, const uint8_t *const sources[], unsigned n_sources,
+                     size_t len)
 {
     assert(n_sources >= 1 && n_sources <= KERNEL_SOURCES_MAX);
     switch (n_sources) {
-    case 1:
-        xor_n(dst, sources, 1, len);
-        break;
-    case 2:
-        xor_n(dst, sources, 2, len);
-        break;
-    case 3:
-        xor_n(dst, sources, 3, len);
-        break;
-    case 4:
-        xor_n(dst, sources, 4, len);
-        break;
-    case 5:
-        xor_n(dst, sources, 5, len);
-        break;
-    case 6:
-        xor_n(dst, sources, 6, len);
-        break;
-    case 7:
-        xor_n(dst, sources, 7, len);
-        break;
-    case 8:
-        xor_n(dst, sources, 8, len);
-        break;
+        CASE_XOR(1);
+        CASE_XOR(2);
+        CASE_XOR(3);
+        CASE_XOR(4);
+        CASE_XOR(5);
+        CASE_XOR(6);
+        CASE_XOR(7);
+        CASE_XOR(8);
+    default:
+        xor_n(dst, sources, n_sources, len);
     }
 }
 
@@ -90,7 +75,7 @@ KERNEL void kernel_xor(uint8_t *dst, const uint8_t *const sources[], unsigned n_
 #define DEFINE_SWEEP(pixel)                                                             \
     INLINE void sweep_steps_##pixel(const struct kernel_sweep *sweep, unsigned n,       \
                                     bool guarded, ptrdiff_t s, ptrdiff_t end,           \
-                                    uint8_t *rows, uint8_t *out)                        \
+                                    uint8_t *rows)                                      \
     {                                                                                   \
         for (; s < end; s++) {                                                          \
             ptrdiff_t at = s * (ptrdiff_t)sizeof(pixel);                                \
@@ -110,13 +95,13 @@ KERNEL void kernel_xor(uint8_t *dst, const uint8_t *const sources[], unsigned n_
                 sum ^= guarded ? (pixel){ 0 } : below;                                  \
                 below = sum;                                                            \
                 *(pixel *)(rows + (sweep->from[i][i] + at)) = sum;                      \
-                *(pixel *)(out + (sweep->to[i] + at)) = sum;                            \
+                *(pixel *)(sweep->to[i] + column * (ptrdiff_t)sizeof(pixel)) = sum;     \
             }                                                                           \
         }                                                                               \
     }                                                                                   \
                                                                                         \
     INLINE void sweep_##pixel(const struct kernel_sweep *shared, unsigned n,            \
-                              uint8_t *rows, uint8_t *out)                              \
+                              uint8_t *rows)                                            \
     {                                                                                   \
         struct kernel_sweep sweep = *shared; /* ours: stores to out cannot change it */ \
         ptrdiff_t first = sweep.delay[0], last = sweep.delay[0];                        \
@@ -129,16 +114,16 @@ KERNEL void kernel_xor(uint8_t *dst, const uint8_t *const sources[], unsigned n_
         end = last + sweep.n_cols;                                                      \
         all_to = first + sweep.n_cols;                                                  \
         all_from = last < all_to ? last : all_to;                                       \
-        sweep_steps_##pixel(&sweep, n, true, first, all_from, rows, out);               \
-        sweep_steps_##pixel(&sweep, n, false, all_from, all_to, rows, out);             \
-        sweep_steps_##pixel(&sweep, n, true, all_to, end, rows, out);                   \
+        sweep_steps_##pixel(&sweep, n, true, first, all_from, rows);                    \
+        sweep_steps_##pixel(&sweep, n, false, all_from, all_to, rows);                  \
+        sweep_steps_##pixel(&sweep, n, true, all_to, end, rows);                        \
     }
 
 DEFINE_SWEEP(pixel16)
 DEFINE_SWEEP(pixel64)
 
-KERNEL void kernel_sweep(const struct kernel_sweep *sweep, unsigned pixel_bytes,
-                         uint8_t *rows, uint8_t *out)
+static void sweep_run(const struct kernel_sweep *sweep, unsigned pixel_bytes,
+                      uint8_t *rows)
 {
     assert(sweep->n_rows >= 1 && sweep->n_rows <= KERNEL_SWEEP_MAX);
     for (unsigned i = 0; i + 1 < sweep->n_rows; i++)
@@ -146,25 +131,34 @@ KERNEL void kernel_sweep(const struct kernel_sweep *sweep, unsigned pixel_bytes,
     assert(pixel_bytes == sizeof(pixel16) || pixel_bytes == sizeof(pixel64));
     if (pixel_bytes == sizeof(pixel64)) {
         if (sweep->n_rows == 2)
-            sweep_pixel64(sweep, 2, rows, out);
+            sweep_pixel64(sweep, 2, rows);
         else
-            sweep_pixel64(sweep, sweep->n_rows, rows, out);
+            sweep_pixel64(sweep, sweep->n_rows, rows);
         return;
     }
     switch (sweep->n_rows) {
     case 2:
-        sweep_pixel16(sweep, 2, rows, out);
+        sweep_pixel16(sweep, 2, rows);
         break;
     case 3:
-        sweep_pixel16(sweep, 3, rows, out);
+        sweep_pixel16(sweep, 3, rows);
         break;
     case 4:
-        sweep_pixel16(sweep, 4, rows, out);
+        sweep_pixel16(sweep, 4, rows);
         break;
     case 8:
-        sweep_pixel16(sweep, 8, rows, out);
+        sweep_pixel16(sweep, 8, rows);
         break;
     default:
-        sweep_pixel16(sweep, sweep->n_rows, rows, out);
+        sweep_pixel16(sweep, sweep->n_rows, rows);
     }
 }
+
+const struct kernels KERNEL_TABLE = {
+    .xor_rows = xor_rows,
+    .sweep = sweep_run,
+    .encodes = kernel_encodes,
+    .decodes = kernel_decodes,
+    .n_encodes = KERNEL_N_ENCODES,
+    .n_decodes = KERNEL_N_DECODES,
+};

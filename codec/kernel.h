@@ -1,32 +1,31 @@
 /*
- * kernel.h - the inner loops of the Mojette codecs. Private to codec/.
+ * kernel.h - the inner loops of the codecs, once for each instruction set. Private to codec/.
  *
- * Pointers may have any alignment, 64 is fastest; lengths are multiples of 16 bytes. gcc
- * builds carry each kernel for AVX-512, AVX2 and plain x86-64 and the loader picks one.
+ * Pointers may have any alignment, 64 is fastest; lengths are multiples of 16 bytes.
+ *
+ * There are two sorts: loops for any geometry (kernel.c, kernel_ref.c), and straight lines for one
+ * (kind, k, n, row length, lost rows) each, written by codec/gen at build time. Who does not
+ * find one of the latter takes the former.
  */
 #ifndef ROZO_CODEC_KERNEL_H
 #define ROZO_CODEC_KERNEL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum {
-    KERNEL_SOURCES_MAX = 8, /* of one kernel_xor() */
-    KERNEL_SWEEP_MAX = 8,   /* rows of one sweep */
-};
+#include "codec/codec.h"
 
-/**
- * dst[x] = XOR of sources[0..n_sources-1][x] for len bytes; 1..KERNEL_SOURCES_MAX
- * sources, none of which overlaps dst.
- */
-void kernel_xor(uint8_t *dst, const uint8_t *const sources[], unsigned n_sources,
-                size_t len);
+enum {
+    KERNEL_SOURCES_MAX = CODEC_K_MAX + 1, /* of one xor */
+    KERNEL_SWEEP_MAX = CODEC_K_MAX,       /* rows of one sweep */
+};
 
 /*
  * A sweep over unknown rows; mojette.c tells why it works. In step s, for i from the last
  * row down to 0, if 0 <= s - delay[i] < n_cols: the pixel at rows + from[i][i] + s * pixel
  * becomes the XOR of those at rows + from[i][j] + s * pixel over all j, and is copied to
- * out + to[i] + s * pixel.
+ * to[i] + (s - delay[i]) * pixel.
  *
  * from[i][i + 1] == from[i + 1][i + 1]: row i looks at the pixel that row i + 1 just got.
  */
@@ -35,11 +34,43 @@ struct kernel_sweep {
     ptrdiff_t n_cols;
     ptrdiff_t delay[KERNEL_SWEEP_MAX];                  /* columns */
     ptrdiff_t from[KERNEL_SWEEP_MAX][KERNEL_SWEEP_MAX]; /* bytes from rows */
-    ptrdiff_t to[KERNEL_SWEEP_MAX];                     /* bytes from out */
+    uint8_t *to[KERNEL_SWEEP_MAX];                      /* where column 0 goes */
 };
 
-/** Run the sweep. pixel_bytes is 16 or 64. */
-void kernel_sweep(const struct kernel_sweep *sweep, unsigned pixel_bytes, uint8_t *rows,
-                  uint8_t *out);
+/* One straight line that encodes full blocks: codec_encode() for exactly the coded projections (or all n). */
+typedef void kernel_encode_fn(const uint8_t *data, uint8_t *const body[],
+                              uint8_t *const overhang[]);
+/* One straight line that rebuilds rows[lost] of full blocks for one set of k projections. */
+typedef void kernel_decode_fn(const uint8_t *const body[],
+                              const uint8_t *const overhang[], uint8_t *const rows[]);
+
+struct kernel_encode {
+    uint8_t kind, k, n;
+    bool copies; /* writes the rows as well */
+    uint16_t row_bytes;
+    kernel_encode_fn *run;
+};
+
+struct kernel_decode {
+    uint8_t kind, k, n;
+    uint16_t row_bytes;
+    uint32_t uses; /* the projections it reads, k bits */
+    kernel_decode_fn *run;
+};
+
+struct kernels {
+    /* dst[x] = XOR of sources[0..n_sources-1][x] for len bytes; 1..KERNEL_SOURCES_MAX sources, none
+     * of which overlaps dst. */
+    void (*xor_rows)(uint8_t *dst, const uint8_t *const sources[], unsigned n_sources,
+                     size_t len);
+    /* Run the sweep. pixel_bytes is 16 or 64. */
+    void (*sweep)(const struct kernel_sweep *sweep, unsigned pixel_bytes, uint8_t *rows);
+    const struct kernel_encode *encodes; /* n_encodes of them, any order */
+    const struct kernel_decode *decodes;
+    unsigned n_encodes, n_decodes;
+};
+
+/** The loops of an instruction set, NULL when this build or machine has not got it. */
+const struct kernels *kernels_of(enum codec_isa isa);
 
 #endif

@@ -39,12 +39,11 @@
 #include "codec/kernel.h"
 
 enum {
-    ROWS_MAX = KERNEL_SOURCES_MAX, /* k of the largest layout */
-    MARGIN_MAX = 704, /* bytes; the sweep looks this far beyond a row's ends */
-    SCRATCH_BYTES = CODEC_BLOCK_MAX + (ROWS_MAX + 1) * MARGIN_MAX,
+    MARGIN_MAX = 2400, /* bytes; the sweep looks this far beyond a row's ends */
+    SCRATCH_BYTES = CODEC_DATA_MAX + (CODEC_K_MAX + 1) * MARGIN_MAX,
 };
 
-_Static_assert(SCRATCH_BYTES <= 32 * 1024, "codec_decode() promises a small stack");
+_Static_assert(SCRATCH_BYTES <= 56 * 1024, "codec_decode() promises a small stack");
 
 /* ---- geometry ---- */
 
@@ -66,14 +65,12 @@ static void projection_init(struct codec *c, unsigned i, int p, int first_row,
 static void systematic_geometry(struct codec *c)
 {
     static const int8_t directions[CODEC_M_MAX] = { 0, 1, -1, 2 };
-    static const uint8_t pixel_bytes[] = { 64, 64, 16 }; /* by layout */
-    unsigned k = c->layout->k;
+    unsigned k = c->k;
 
-    assert(k <= ROWS_MAX && c->layout->n - k <= CODEC_M_MAX);
-    c->pixel_bytes = pixel_bytes[c->layout->layout];
+    c->pixel_bytes = c->row_unit = k <= 4 ? 64 : 16;
     for (unsigned i = 0; i < k; i++)
         projection_init(c, i, 0, (int)i, (int)i);
-    for (unsigned i = k; i < c->layout->n; i++)
+    for (unsigned i = k; i < c->n; i++)
         projection_init(c, i, directions[i - k], 0, (int)k - 1);
 }
 
@@ -84,10 +81,9 @@ static void systematic_geometry(struct codec *c)
  */
 static void nonsystematic_geometry(struct codec *c)
 {
-    int k = c->layout->k, n = c->layout->n;
+    int k = (int)c->k, n = (int)c->n;
 
-    assert(k <= ROWS_MAX);
-    c->pixel_bytes = 16;
+    c->pixel_bytes = c->row_unit = 16;
     for (int i = 0; i < n; i++) {
         int first_rank = i > n - k ? i - (n - k) : 0;
         int last_rank = i < k ? i : k - 1;
@@ -109,7 +105,7 @@ struct span {
 struct sum {
     ptrdiff_t len;
     unsigned n_spans;
-    struct span spans[ROWS_MAX];
+    struct span spans[KERNEL_SOURCES_MAX];
 };
 
 /* Add `bytes` bytes at src whose first one belongs to dst[start]; start may be
@@ -121,7 +117,7 @@ static void sum_add(struct sum *sum, const uint8_t *src, ptrdiff_t start, ptrdif
 
     if (from >= to)
         return;
-    assert(sum->n_spans < ROWS_MAX);
+    assert(sum->n_spans < KERNEL_SOURCES_MAX);
     sum->spans[sum->n_spans++] = (struct span){ src + (from - start), from, to };
 }
 
@@ -148,9 +144,9 @@ static void ends_write(const struct sum *sum, uint8_t *dst, ptrdiff_t lo, ptrdif
 }
 
 /* Write the sum: where all spans meet in one pass, the ends span by span. */
-static void sum_write(const struct sum *sum, uint8_t *dst)
+static void sum_write(const struct kernels *kernels, const struct sum *sum, uint8_t *dst)
 {
-    const uint8_t *sources[ROWS_MAX];
+    const uint8_t *sources[KERNEL_SOURCES_MAX];
     ptrdiff_t lo = 0, hi = sum->len;
 
     for (unsigned i = 0; i < sum->n_spans; i++) {
@@ -162,7 +158,7 @@ static void sum_write(const struct sum *sum, uint8_t *dst)
     for (unsigned i = 0; i < sum->n_spans; i++)
         sources[i] = sum->spans[i].src + (lo - sum->spans[i].from);
     if (lo < hi)
-        kernel_xor(dst + lo, sources, sum->n_spans, (size_t)(hi - lo));
+        kernels->xor_rows(dst + lo, sources, sum->n_spans, (size_t)(hi - lo));
     if (hi - lo < sum->len)
         ends_write(sum, dst, lo, hi);
 }
@@ -176,29 +172,24 @@ static void project(const struct codec *c, const struct codec_projection *projec
 {
     struct sum sum = { .len = (ptrdiff_t)len };
 
-    for (int row = 0; row < c->layout->k; row++) {
+    for (int row = 0; row < (int)c->k; row++) {
         ptrdiff_t bin = -row * projection->p - projection->first_bin;
 
         sum_add(&sum, data + (size_t)row * row_bytes, bin * c->pixel_bytes - skip,
                 (ptrdiff_t)row_bytes);
     }
-    sum_write(&sum, bins);
+    sum_write(c->kernels, &sum, bins);
 }
 
 static void mojette_encode(const struct codec *c, const uint8_t *data, size_t row_bytes,
                            uint8_t *const body[], uint8_t *const overhang[])
 {
-    unsigned n_rows = c->ops->systematic ? c->layout->k : 0;
-
-    for (unsigned i = 0; i < c->layout->n; i++) {
+    for (uint32_t coded = c->coded; coded != 0; coded &= coded - 1) {
+        unsigned i = (unsigned)__builtin_ctz(coded);
         const struct codec_projection *projection = &c->projections[i];
 
         if (body[i] == NULL)
             continue;
-        if (i < n_rows) {
-            memcpy(body[i], data + i * row_bytes, row_bytes);
-            continue;
-        }
         project(c, projection, data, row_bytes, 0, row_bytes, body[i]);
         if (projection->overhang_bytes != 0)
             project(c, projection, data, row_bytes, (ptrdiff_t)row_bytes,
@@ -206,54 +197,90 @@ static void mojette_encode(const struct codec *c, const uint8_t *data, size_t ro
     }
 }
 
-/* ---- decode ---- */
+/* ---- update ---- */
 
-/* The lost rows, and for each the projection that rebuilds it: in ascending slope. */
-static void plan_pair(struct codec_plan_impl *plan, uint32_t lost, uint32_t via)
+/* XOR the delta into one projection: bytes of row `row` from `from` on. */
+static void update_projection(const struct codec *c, unsigned i, unsigned row,
+                              size_t from, size_t len, const uint8_t *delta,
+                              size_t row_bytes, uint8_t *const body[],
+                              uint8_t *const overhang[])
 {
-    const struct codec_projection *projections = plan->codec->projections;
+    const struct codec_projection *projection = &c->projections[i];
+    ptrdiff_t bin = -(ptrdiff_t)row * projection->p - projection->first_bin;
+    ptrdiff_t at =
+        bin * (ptrdiff_t)c->pixel_bytes + (ptrdiff_t)from; /* of delta[0] in the bins */
+    ptrdiff_t in_body = (ptrdiff_t)row_bytes, end = in_body + projection->overhang_bytes;
 
-    for (unsigned row = 0; row < plan->codec->layout->k; row++) {
-        if (lost >> row & 1)
-            plan->lost[plan->n_lost++] = (uint8_t)row;
-    }
-    for (unsigned i = 0, n = 0; i < plan->codec->layout->n; i++) {
-        unsigned at;
-
-        if (!(via >> i & 1))
-            continue;
-        for (at = n++; at > 0 && projections[plan->via[at - 1]].p > projections[i].p;
-             at--)
-            plan->via[at] = plan->via[at - 1];
-        plan->via[at] = (uint8_t)i;
+    for (ptrdiff_t x = at < 0 ? -at : 0; x < (ptrdiff_t)len && at + x < end; x++) {
+        if (at + x < in_body)
+            body[i][at + x] ^= delta[x];
+        else
+            overhang[i][at + x - in_body] ^= delta[x];
     }
 }
 
-static void mojette_plan(struct codec_plan_impl *plan)
+static void mojette_update(const struct codec *c, unsigned row, size_t from, size_t len,
+                           const uint8_t *delta, size_t row_bytes, uint8_t *const body[],
+                           uint8_t *const overhang[])
 {
-    const struct codec *c = plan->codec;
-    uint32_t rows = (1u << c->layout->k) - 1;
+    for (uint32_t coded = c->coded; coded != 0; coded &= coded - 1) {
+        unsigned i = (unsigned)__builtin_ctz(coded);
 
-    plan->kept = c->ops->systematic ? plan->uses & rows : 0;
-    plan_pair(plan, rows & ~plan->kept, plan->uses & ~plan->kept);
-    for (unsigned i = 0; i < plan->n_lost; i++) {
-        int p = c->projections[plan->via[i]].p;
-        int reach_down =
-            (plan->lost[plan->n_lost - 1] - plan->lost[i]) * (p < 0 ? -p : p);
-        int reach_up = (plan->lost[i] - plan->lost[0]) * (p < 0 ? -p : p);
-
-        if (i + 1 < plan->n_lost)
-            plan->delay[i + 1] =
-                (int16_t)(plan->delay[i] - (plan->lost[i + 1] - plan->lost[i]) * p);
-        plan->margin = (uint16_t)(reach_down > plan->margin ? reach_down : plan->margin);
-        plan->margin = (uint16_t)(reach_up > plan->margin ? reach_up : plan->margin);
+        if (body[i] != NULL)
+            update_projection(c, i, row, from, len, delta, row_bytes, body, overhang);
     }
-    assert(plan->margin * c->pixel_bytes <= MARGIN_MAX);
+}
+
+/* ---- decode ---- */
+
+/* How a way's lost rows are swept; in its extra bytes. */
+struct mojette_way {
+    int16_t delay[CODEC_K_MAX]; /* columns that row lost[i] runs behind the sweep */
+    uint16_t margin;            /* columns that the sweep may look beyond a row's ends */
+};
+
+static struct mojette_way *sweep_of(struct codec_way *way)
+{
+    return (struct mojette_way *)way->extra;
+}
+
+/* Bring the projections in order of slope: the i-th lost row is rebuilt from the i-th. */
+static void via_sort(const struct codec *c, struct codec_way *way)
+{
+    for (unsigned n = 1; n < way->n_lost; n++) {
+        uint8_t via = way->via[n];
+        unsigned at = n;
+
+        for (; at > 0 && c->projections[way->via[at - 1]].p > c->projections[via].p; at--)
+            way->via[at] = way->via[at - 1];
+        way->via[at] = via;
+    }
+}
+
+static void mojette_plan(const struct codec *c, struct codec_way *way)
+{
+    struct mojette_way *sweep = sweep_of(way);
+
+    via_sort(c, way);
+    for (unsigned i = 0; i < way->n_lost; i++) {
+        int p = c->projections[way->via[i]].p;
+        int reach_down = (way->lost[way->n_lost - 1] - way->lost[i]) * (p < 0 ? -p : p);
+        int reach_up = (way->lost[i] - way->lost[0]) * (p < 0 ? -p : p);
+
+        if (i + 1 < way->n_lost)
+            sweep->delay[i + 1] =
+                (int16_t)(sweep->delay[i] - (way->lost[i + 1] - way->lost[i]) * p);
+        sweep->margin =
+            (uint16_t)(reach_down > sweep->margin ? reach_down : sweep->margin);
+        sweep->margin = (uint16_t)(reach_up > sweep->margin ? reach_up : sweep->margin);
+    }
+    assert(sweep->margin * c->pixel_bytes <= MARGIN_MAX);
 }
 
 /* One block being decoded. Everything is borrowed from the caller of codec_decode(). */
 struct decoding {
-    const struct codec_plan_impl *plan;
+    const struct codec *codec;
+    const struct codec_way *way;
     const uint8_t *const *body;
     const uint8_t *const *overhang;
     ptrdiff_t row_bytes;
@@ -264,34 +291,41 @@ struct decoding {
 static void residual_part(const struct decoding *d, unsigned i, const uint8_t *bins,
                           ptrdiff_t from, ptrdiff_t to, uint8_t *residual)
 {
-    const struct codec *c = d->plan->codec;
-    int p = c->projections[d->plan->via[i]].p;
+    int p = d->codec->projections[d->way->via[i]].p;
     struct sum sum = { .len = to - from };
 
     if (from >= to)
         return;
     sum_add(&sum, bins, 0, to - from);
-    for (int row = 0; row < c->layout->k; row++) {
-        ptrdiff_t shift = (row - d->plan->lost[i]) * p * (ptrdiff_t)c->pixel_bytes;
+    for (uint32_t kept = d->way->kept; kept != 0; kept &= kept - 1) {
+        int row = __builtin_ctz(kept);
+        ptrdiff_t shift = (row - d->way->lost[i]) * p * (ptrdiff_t)d->codec->pixel_bytes;
 
-        if (d->plan->kept >> row & 1)
-            sum_add(&sum, d->body[row], -shift - from, d->row_bytes);
+        sum_add(&sum, d->body[row], -shift - from, d->row_bytes);
     }
-    sum_write(&sum, residual + from);
+    sum_write(d->codec->kernels, &sum, residual + from);
+}
+
+/* The first byte of the projection's bins that rebuilds row lost[i]. */
+static ptrdiff_t bins_skipped(const struct codec *c, const struct codec_way *way,
+                              unsigned i)
+{
+    const struct codec_projection *projection = &c->projections[way->via[i]];
+    ptrdiff_t skip = (-way->lost[i] * projection->p - projection->first_bin) *
+                     (ptrdiff_t)c->pixel_bytes;
+
+    assert(skip >= 0 && skip <= projection->overhang_bytes);
+    return skip;
 }
 
 /* Write lost row i less the other lost rows. Its first bins lie in the body, the last
  * beyond. */
 static void residual_write(const struct decoding *d, unsigned i, uint8_t *residual)
 {
-    const struct codec *c = d->plan->codec;
-    unsigned via = d->plan->via[i];
-    const struct codec_projection *projection = &c->projections[via];
-    ptrdiff_t skip = (-d->plan->lost[i] * projection->p - projection->first_bin) *
-                     (ptrdiff_t)c->pixel_bytes;
+    unsigned via = d->way->via[i];
+    ptrdiff_t skip = bins_skipped(d->codec, d->way, i);
     ptrdiff_t in_body = d->row_bytes > skip ? d->row_bytes - skip : 0;
 
-    assert(skip >= 0 && skip <= projection->overhang_bytes);
     if (in_body > 0)
         residual_part(d, i, d->body[via] + skip, 0, in_body, residual);
     if (in_body < d->row_bytes)
@@ -299,22 +333,23 @@ static void residual_write(const struct decoding *d, unsigned i, uint8_t *residu
                       d->row_bytes, residual);
 }
 
-/* The plan in bytes: lost row i stands in the scratch at first_row + i * stride. */
+/* The way in bytes: lost row i stands in the scratch at first_row + i * stride. */
 static void sweep_init(struct kernel_sweep *sweep, const struct decoding *d,
-                       ptrdiff_t first_row, ptrdiff_t stride)
+                       ptrdiff_t first_row, ptrdiff_t stride, uint8_t *const rows[])
 {
-    const struct codec_plan_impl *plan = d->plan;
-    ptrdiff_t pixel_bytes = plan->codec->pixel_bytes;
+    const struct codec_way *way = d->way;
+    const struct mojette_way *plan = (const struct mojette_way *)way->extra;
+    ptrdiff_t pixel_bytes = d->codec->pixel_bytes;
 
-    sweep->n_rows = plan->n_lost;
+    sweep->n_rows = way->n_lost;
     sweep->n_cols = d->row_bytes / pixel_bytes;
-    for (unsigned i = 0; i < plan->n_lost; i++) {
-        int p = plan->codec->projections[plan->via[i]].p;
+    for (unsigned i = 0; i < way->n_lost; i++) {
+        int p = d->codec->projections[way->via[i]].p;
 
         sweep->delay[i] = plan->delay[i];
-        sweep->to[i] = plan->lost[i] * d->row_bytes - plan->delay[i] * pixel_bytes;
-        for (unsigned j = 0; j < plan->n_lost; j++) {
-            ptrdiff_t shift = (plan->lost[j] - plan->lost[i]) * p - plan->delay[i];
+        sweep->to[i] = rows[way->lost[i]];
+        for (unsigned j = 0; j < way->n_lost; j++) {
+            ptrdiff_t shift = (way->lost[j] - way->lost[i]) * p - plan->delay[i];
 
             sweep->from[i][j] = first_row + j * stride + shift * pixel_bytes;
         }
@@ -322,41 +357,54 @@ static void sweep_init(struct kernel_sweep *sweep, const struct decoding *d,
 }
 
 /* Two or more lost rows: residuals into a scratch where zeros lie between the rows, so
- * that the sweep may look beyond their ends, then sweep from there into data. */
-static void rows_sweep(const struct decoding *d, uint8_t *data)
+ * that the sweep may look beyond their ends, then sweep from there into the rows. */
+static void rows_sweep(const struct decoding *d, uint8_t *const rows[])
 {
-    const struct codec_plan_impl *plan = d->plan;
+    const struct mojette_way *plan = (const struct mojette_way *)d->way->extra;
     _Alignas(CODEC_ALIGN) uint8_t scratch[SCRATCH_BYTES];
-    ptrdiff_t margin = plan->margin * (ptrdiff_t)plan->codec->pixel_bytes;
+    ptrdiff_t margin = plan->margin * (ptrdiff_t)d->codec->pixel_bytes;
     ptrdiff_t stride = margin + d->row_bytes;
     struct kernel_sweep sweep;
 
     memset(scratch, 0, (size_t)margin);
-    for (unsigned i = 0; i < plan->n_lost; i++) {
+    for (unsigned i = 0; i < d->way->n_lost; i++) {
         uint8_t *row = scratch + margin + i * stride;
 
         residual_write(d, i, row);
         memset(row + d->row_bytes, 0, (size_t)margin);
     }
-    sweep_init(&sweep, d, margin, stride);
-    kernel_sweep(&sweep, plan->codec->pixel_bytes, scratch, data);
+    sweep_init(&sweep, d, margin, stride, rows);
+    d->codec->kernels->sweep(&sweep, d->codec->pixel_bytes, scratch);
 }
 
-static void mojette_decode(const struct codec_plan_impl *plan,
+static void mojette_decode(const struct codec *c, const struct codec_way *way,
                            const uint8_t *const body[], const uint8_t *const overhang[],
-                           size_t row_bytes, uint8_t *data)
+                           size_t row_bytes, uint8_t *const rows[])
 {
-    struct decoding d = { plan, body, overhang, (ptrdiff_t)row_bytes };
+    struct decoding d = { c, way, body, overhang, (ptrdiff_t)row_bytes };
 
-    if (plan->n_lost == 1)
-        residual_write(&d, 0, data + plan->lost[0] * row_bytes);
-    else if (plan->n_lost > 1)
-        rows_sweep(&d, data);
-    for (unsigned row = 0; row < plan->codec->layout->k; row++) {
-        uint8_t *to = data + row * row_bytes;
+    if (way->n_lost == 1)
+        residual_write(&d, 0, rows[way->lost[0]]);
+    else
+        rows_sweep(&d, rows);
+}
 
-        if ((plan->kept >> row & 1) && body[row] != to)
-            memcpy(to, body[row], row_bytes);
+/* P bins of each projection, those of the row it rebuilds. */
+static void mojette_reads(const struct codec *c, const struct codec_way *way, unsigned i,
+                          size_t row_bytes, struct codec_reads *reads)
+{
+    for (unsigned lost = 0; lost < way->n_lost; lost++) {
+        size_t skip;
+
+        if (way->via[lost] != i)
+            continue;
+        skip = (size_t)bins_skipped(c, way, lost);
+        *reads = (struct codec_reads){
+            .body_from = (uint32_t)(skip < row_bytes ? skip : row_bytes),
+            .body_to = (uint32_t)row_bytes,
+            .overhang_from = (uint32_t)(skip < row_bytes ? 0 : skip - row_bytes),
+            .overhang_to = (uint32_t)skip,
+        };
     }
 }
 
@@ -364,18 +412,24 @@ const struct codec_ops mojette_ops = {
     .kind = CODEC_MOJETTE,
     .name = "mojette",
     .systematic = true,
+    .way_bytes = sizeof(struct mojette_way),
     .geometry = systematic_geometry,
     .encode = mojette_encode,
     .plan = mojette_plan,
     .decode = mojette_decode,
+    .update = mojette_update,
+    .reads = mojette_reads,
 };
 
 const struct codec_ops mojette_nonsystematic_ops = {
     .kind = CODEC_MOJETTE_NONSYSTEMATIC,
     .name = "mojette-nonsystematic",
     .systematic = false,
+    .way_bytes = sizeof(struct mojette_way),
     .geometry = nonsystematic_geometry,
     .encode = mojette_encode,
     .plan = mojette_plan,
     .decode = mojette_decode,
+    .update = mojette_update,
+    .reads = mojette_reads,
 };

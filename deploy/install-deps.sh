@@ -15,6 +15,7 @@ BUILD_PACKAGES=(
     cmake
     ninja-build
     pkg-config
+    python3 # writes the inner loops of codec/
     libfuse3-dev
     fuse3 # mount.fuse3 and fusermount3
     libuv1-dev
@@ -32,7 +33,6 @@ BUILD_PACKAGES=(
 )
 TEST_PACKAGES=(
     ca-certificates # cargo fetches the crates over https
-    python3
     python3-pytest
     fio
     git

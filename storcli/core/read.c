@@ -756,7 +756,7 @@ static void block_decode(struct read_piece *piece, unsigned block,
         return;
     }
     if (cache->have != have) {
-        int rc = codec_plan_init(file->codec, have, &cache->plan);
+        int rc = codec_plan(file->codec, have, 0, &cache->plan);
 
         assert(rc == 0); /* resolve_block() counted k of them */
         cache->have = have;

@@ -116,7 +116,7 @@ static struct block *block_new(const struct codec *c, size_t n_columns, bool at_
 
     assert_non_null(b);
     b->c = c;
-    b->row_bytes = n_columns * codec_pixel_bytes(c);
+    b->row_bytes = n_columns * codec_row_unit(c);
     b->data_bytes = b->row_bytes * codec_k(c);
     b->data = guarded_new(b->data_bytes, at_end);
     b->out = guarded_new(b->data_bytes, at_end);
@@ -155,8 +155,8 @@ static bool block_decodes(struct block *b, uint32_t have)
     const uint8_t *body[CODEC_N_MAX], *overhang[CODEC_N_MAX];
     struct codec_plan plan;
 
-    assert_int_equal(codec_plan_init(b->c, have, &plan), 0);
-    assert_int_equal(codec_plan_uses(&plan), have);
+    assert_int_equal(codec_plan(b->c, have, 0, &plan), 0);
+    assert_int_equal(plan.reads, have);
     for (unsigned i = 0; i < codec_n(b->c); i++) {
         body[i] = have >> i & 1 ? b->bodies[i] : b->junk.bytes;
         overhang[i] = have >> i & 1 ? b->overhangs[i] : b->junk.bytes;
@@ -172,7 +172,7 @@ static bool block_decodes_in_place(struct block *b, uint32_t have)
     const uint8_t *body[CODEC_N_MAX], *overhang[CODEC_N_MAX];
     struct codec_plan plan;
 
-    assert_int_equal(codec_plan_init(b->c, have, &plan), 0);
+    assert_int_equal(codec_plan(b->c, have, 0, &plan), 0);
     memset(b->out.bytes, JUNK, b->data_bytes);
     for (unsigned i = 0; i < codec_n(b->c); i++) {
         body[i] = have >> i & 1 ? b->bodies[i] : NULL;
@@ -198,7 +198,7 @@ static uint32_t pattern_next(const struct codec *c, uint32_t pattern)
 
 static size_t columns_max(const struct codec *c)
 {
-    return codec_block_bytes(c) / codec_k(c) / codec_pixel_bytes(c);
+    return codec_block_bytes(c) / codec_k(c) / codec_row_unit(c);
 }
 
 /* ---- the table ---- */
@@ -295,7 +295,7 @@ static const uint8_t overhang_bins[2][N_LAYOUTS][12] = {
 
 static void check_geometry(const struct codec *c, unsigned kind, unsigned layout)
 {
-    size_t pixel = codec_pixel_bytes(c);
+    size_t pixel = codec_row_unit(c);
 
     assert_int_equal(codec_k(c), codec_layout(layout)->k);
     assert_int_equal(codec_n(c), codec_layout(layout)->n);
@@ -319,7 +319,7 @@ static void test_geometry_is_the_documented_one(void **state)
 
 static void check_row_bytes(const struct codec *c, unsigned kind, unsigned layout)
 {
-    size_t pixel = codec_pixel_bytes(c), k = codec_k(c);
+    size_t pixel = codec_row_unit(c), k = codec_k(c);
 
     (void)kind, (void)layout;
     assert_int_equal(codec_row_bytes(c, codec_block_bytes(c)), codec_block_bytes(c) / k);
@@ -383,7 +383,7 @@ static bool only_bit(const uint8_t *bytes, size_t len, size_t bit)
 static void check_bit(struct block *b, unsigned kind, unsigned layout, size_t row,
                       size_t column, size_t bit)
 {
-    size_t pixel = codec_pixel_bytes(b->c);
+    size_t pixel = codec_row_unit(b->c);
 
     memset(b->data.bytes, 0, b->data_bytes);
     b->data.bytes[row * b->row_bytes + column * pixel + bit / 8] =
@@ -418,7 +418,7 @@ static void check_bits(const struct codec *c, unsigned kind, unsigned layout)
         for (size_t row = 0; row < codec_k(c); row++) {
             for (size_t column = 0; column < columns[i]; column++)
                 check_bit(b, kind, layout, row, column,
-                          (row * 37 + column * 11) % (codec_pixel_bytes(c) * 8));
+                          (row * 37 + column * 11) % (codec_row_unit(c) * 8));
         }
         block_free(b);
     }
@@ -502,9 +502,9 @@ static void check_no_bin_is_idle(const struct codec *c, unsigned kind, unsigned 
     (void)kind, (void)layout;
     block_encode(b);
     for (unsigned i = 0; i < codec_n(c); i++) {
-        for (size_t x = 3; x < b->row_bytes; x += codec_pixel_bytes(c))
+        for (size_t x = 3; x < b->row_bytes; x += codec_row_unit(c))
             assert_true(matters(b, i, b->bodies[i] + x));
-        for (size_t x = 3; x < b->overhang[i].len; x += codec_pixel_bytes(c))
+        for (size_t x = 3; x < b->overhang[i].len; x += codec_row_unit(c))
             assert_true(matters(b, i, b->overhangs[i] + x));
     }
     block_free(b);
@@ -562,7 +562,7 @@ static void check_odd_addresses(const struct codec *c, unsigned kind, unsigned l
     fill_random(data + 5, codec_block_bytes(c), 5);
     codec_encode(c, data + 5, row_bytes, body, overhang);
     for (uint32_t p = pattern_next(c, 0); p != 0; p = pattern_next(c, p)) {
-        assert_int_equal(codec_plan_init(c, p, &plan), 0);
+        assert_int_equal(codec_plan(c, p, 0, &plan), 0);
         codec_decode(&plan, (const uint8_t *const *)body,
                      (const uint8_t *const *)overhang, row_bytes, out + 7);
         assert_memory_equal(out + 7, data + 5, codec_block_bytes(c));
@@ -586,17 +586,17 @@ static void check_plans(const struct codec *c, unsigned kind, unsigned layout)
 
         plan = untouched;
         if ((unsigned)__builtin_popcount(have) < codec_k(c)) {
-            assert_int_equal(codec_plan_init(c, have, &plan), -EINVAL);
-            assert_int_equal(codec_plan_init(c, have | beyond, &plan), -EINVAL);
+            assert_int_equal(codec_plan(c, have, 0, &plan), -EINVAL);
+            assert_int_equal(codec_plan(c, have | beyond, 0, &plan), -EINVAL);
             assert_memory_equal(&plan, &untouched, sizeof(plan));
             continue;
         }
         while ((unsigned)__builtin_popcount(want) > codec_k(c))
             want &= ~(1u << (31 - __builtin_clz(want)));
-        assert_int_equal(codec_plan_init(c, have, &plan), 0);
-        assert_int_equal(codec_plan_uses(&plan), want);
-        assert_int_equal(codec_plan_init(c, have | beyond, &plan), 0);
-        assert_int_equal(codec_plan_uses(&plan), want);
+        assert_int_equal(codec_plan(c, have, 0, &plan), 0);
+        assert_int_equal(plan.reads, want);
+        assert_int_equal(codec_plan(c, have | beyond, 0, &plan), 0);
+        assert_int_equal(plan.reads, want);
     }
 }
 

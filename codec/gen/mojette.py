@@ -1,0 +1,103 @@
+"""
+mojette.py - straight lines of the systematic Mojette code with pixels at least as wide as vectors.
+
+Geometry and sweep are those of docs/CODEC.md and codec/mojette.c, names too: t = column - row * p.
+"""
+from itertools import combinations
+
+from lines import DECODE_ARGS, ENCODE_ARGS, At, Kernel, Lines
+
+SLOPES = (0, 1, -1, 2)
+SHAPES = ((2, 3), (4, 6))  # k, n
+PIXEL_BYTES = 64
+BLOCKS = (4096, 8192)
+
+
+class Shape:
+    def __init__(self, k, n, block_bytes):
+        self.k, self.n = k, n
+        self.row_bytes = block_bytes // k
+        self.columns = self.row_bytes // PIXEL_BYTES
+        self.slope = dict(zip(range(k, n), SLOPES))  # of projection i
+        self.overhang = {i: abs(p) * (k - 1) for i, p in self.slope.items()}
+
+    def bin(self, i, t):
+        """Where bin t of projection i lies."""
+        p = self.slope[i]
+        index = t + (p * (self.k - 1) if p > 0 else 0)
+        if index < self.columns:
+            return At(f"body{i}", index)
+        return At(f"overhang{i}", index - self.columns)
+
+    def on_ray(self, p, t, rows):
+        """The pixels (row, column) of those rows that bin t of slope p sums."""
+        return [(row, t + row * p) for row in rows if 0 <= t + row * p < self.columns]
+
+
+def encode(isa, shape, copies):
+    lines = Lines(isa, PIXEL_BYTES)
+    k = shape.k
+    for step in range(shape.columns + max(shape.overhang.values())):
+        if copies and step < shape.columns:
+            for row in range(k):
+                pixel = At(f"row{row}", step)
+                lines.store(At(f"body{row}", step), lines.load(pixel))
+        for i, p in shape.slope.items():
+            # The rightmost pixel of the ray is in column `step`, where nobody has been yet.
+            t = step - max(p, 0) * (k - 1)
+            ray = shape.on_ray(p, t, range(k))
+            if ray:
+                pixels = [At(f"row{row}", column) for row, column in ray]
+                lines.store(shape.bin(i, t), lines.sum(pixels))
+    pointers = {f"row{row}": (True, f"data + {row * shape.row_bytes}") for row in range(k)}
+    for i in range(0 if copies else k, shape.n):
+        pointers[f"body{i}"] = (False, f"body[{i}]")
+        if shape.overhang.get(i):
+            pointers[f"overhang{i}"] = (False, f"overhang[{i}]")
+    name = f"mojette_{isa}_{k}_{shape.n}_{shape.row_bytes}_encode{'_all' if copies else ''}"
+    code = lines.function(name, ENCODE_ARGS, pointers)
+    return Kernel("CODEC_MOJETTE", k, shape.n, shape.row_bytes, name, code, copies=copies)
+
+
+def decode(isa, shape, lost, via):
+    """Rebuild rows `lost`, ascending, from projections `via` and the other rows."""
+    lines = Lines(isa, PIXEL_BYTES)
+    via = sorted(via, key=lambda i: shape.slope[i])
+    slopes = [shape.slope[i] for i in via]
+    kept = [row for row in range(shape.k) if row not in lost]
+    delay = [0]
+    for above, below, p in zip(lost, lost[1:], slopes):
+        delay.append(delay[-1] - (below - above) * p)
+    for step in range(min(delay), max(delay) + shape.columns):
+        for row, i, p, late in reversed(list(zip(lost, via, slopes, delay))):
+            column = step - late
+            if not 0 <= column < shape.columns:
+                continue
+            t = column - row * p
+            sources = [shape.bin(i, t)]
+            sources += [At(f"row{r}", c) for r, c in shape.on_ray(p, t, kept)]
+            others = [r for r in lost if r != row]
+            sources += [At(f"row{r}", c) for r, c in shape.on_ray(p, t, others)]
+            lines.store(At(f"row{row}", column), lines.sum(sources))
+    pointers = {f"row{row}": (True, f"body[{row}]") for row in kept}
+    pointers |= {f"row{row}": (False, f"rows[{row}]") for row in lost}
+    for i in via:
+        pointers[f"body{i}"] = (True, f"body[{i}]")
+        if shape.overhang[i]:
+            pointers[f"overhang{i}"] = (True, f"overhang[{i}]")
+    uses = sum(1 << i for i in kept + via)
+    name = f"mojette_{isa}_{shape.k}_{shape.n}_{shape.row_bytes}_decode_{uses:x}"
+    code = lines.function(name, DECODE_ARGS, pointers)
+    return Kernel("CODEC_MOJETTE", shape.k, shape.n, shape.row_bytes, name, code, uses=uses)
+
+
+def kernels(isa):
+    for k, n in SHAPES:
+        for block_bytes in BLOCKS:
+            shape = Shape(k, n, block_bytes)
+            yield encode(isa, shape, copies=False)
+            yield encode(isa, shape, copies=True)
+            for n_lost in range(1, n - k + 1):
+                for lost in combinations(range(k), n_lost):
+                    for via in combinations(range(k, n), n_lost):
+                        yield decode(isa, shape, lost, via)

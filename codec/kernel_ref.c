@@ -1,0 +1,63 @@
+/*
+ * kernel_ref.c - the loops in plain C: slow, obvious, on every machine, kept for ever.
+ *
+ * In:     mojette.c. Thread: any. Allocates nothing, calls nothing.
+ * Keeps:  what kernel.h says and no more: the other instruction sets are tested against it.
+ */
+#include <string.h>
+
+#include "codec/kernel.h"
+
+static void xor_word(uint8_t *dst, const uint8_t *src)
+{
+    uint64_t a, b;
+
+    memcpy(&a, dst, sizeof(a));
+    memcpy(&b, src, sizeof(b));
+    a ^= b;
+    memcpy(dst, &a, sizeof(a));
+}
+
+static void xor_rows(uint8_t *dst, const uint8_t *const sources[], unsigned n_sources,
+                     size_t len)
+{
+    memcpy(dst, sources[0], len);
+    for (unsigned i = 1; i < n_sources; i++) {
+        for (size_t x = 0; x < len; x += sizeof(uint64_t))
+            xor_word(dst + x, sources[i] + x);
+    }
+}
+
+static void sweep_pixel(const struct kernel_sweep *sweep, unsigned i, ptrdiff_t s,
+                        size_t pixel_bytes, uint8_t *rows)
+{
+    uint8_t *at = rows + s * (ptrdiff_t)pixel_bytes;
+
+    for (unsigned j = 0; j < sweep->n_rows; j++) {
+        if (j == i)
+            continue;
+        for (size_t x = 0; x < pixel_bytes; x += sizeof(uint64_t))
+            xor_word(at + sweep->from[i][i] + x, at + sweep->from[i][j] + x);
+    }
+    memcpy(sweep->to[i] + (s - sweep->delay[i]) * (ptrdiff_t)pixel_bytes,
+           at + sweep->from[i][i], pixel_bytes);
+}
+
+static void sweep_run(const struct kernel_sweep *sweep, unsigned pixel_bytes,
+                      uint8_t *rows)
+{
+    ptrdiff_t first = sweep->delay[0], last = sweep->delay[0];
+
+    for (unsigned i = 1; i < sweep->n_rows; i++) {
+        first = sweep->delay[i] < first ? sweep->delay[i] : first;
+        last = sweep->delay[i] > last ? sweep->delay[i] : last;
+    }
+    for (ptrdiff_t s = first; s < last + sweep->n_cols; s++) {
+        for (unsigned i = sweep->n_rows; i-- > 0;) {
+            if (s >= sweep->delay[i] && s < sweep->delay[i] + sweep->n_cols)
+                sweep_pixel(sweep, i, s, pixel_bytes, rows);
+        }
+    }
+}
+
+const struct kernels kernels_ref = { .xor_rows = xor_rows, .sweep = sweep_run };
