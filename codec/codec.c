@@ -73,14 +73,18 @@ unsigned codec_kind_by_name(const char *name)
 
 /* ---- making a codec ---- */
 
-/* n over k, of numbers up to 20. */
-static size_t choose(unsigned n, unsigned k)
-{
-    size_t ways = 1;
+/* choose[n][k]: n over k. Filled under the lock, before the first codec is there. */
+static uint32_t choose[CODEC_N_MAX + 1][CODEC_N_MAX + 1];
 
-    for (unsigned i = 0; i < k; i++)
-        ways = ways * (n - i) / (i + 1);
-    return k > n ? 0 : ways;
+static void choose_fill(void)
+{
+    if (choose[0][0] != 0)
+        return;
+    for (unsigned n = 0; n <= CODEC_N_MAX; n++) {
+        choose[n][0] = 1;
+        for (unsigned k = 1; k <= n; k++)
+            choose[n][k] = choose[n - 1][k - 1] + choose[n - 1][k];
+    }
 }
 
 static void straight_lines_find(struct codec *c)
@@ -113,7 +117,7 @@ static struct codec *codec_new(const struct codec_ops *ops, unsigned k, unsigned
     c->coded = ((1u << n) - 1) & ~(ops->systematic ? (1u << k) - 1 : 0);
     c->way_bytes = (sizeof(struct codec_way) + ops->way_bytes + CODEC_ALIGN - 1) /
                    CODEC_ALIGN * CODEC_ALIGN;
-    c->ways = calloc(choose(n, k) + 1,
+    c->ways = calloc(choose[n][k] + 1,
                      c->way_bytes); /* pages are touched with the ways in them */
     if (c->ways == NULL) {
         free(c);
@@ -148,6 +152,7 @@ const struct codec *codec_open_isa(unsigned kind, unsigned k, unsigned n,
     if (c != NULL)
         return c;
     pthread_mutex_lock(&making);
+    choose_fill();
     c = atomic_load_explicit(place, memory_order_relaxed);
     if (c == NULL)
         c = codec_new(kinds[at], k, n, sizes[size], kernels);
@@ -309,7 +314,7 @@ static size_t rank(uint32_t set)
     size_t sum = 0;
 
     for (unsigned i = 1; set != 0; i++, set &= set - 1)
-        sum += choose((unsigned)__builtin_ctz(set), i);
+        sum += choose[__builtin_ctz(set)][i];
     return sum;
 }
 
