@@ -83,5 +83,6 @@ struct codec_ops {
 
 extern const struct codec_ops mojette_ops;
 extern const struct codec_ops mojette_nonsystematic_ops;
+extern const struct codec_ops rs_ops;
 
 #endif
