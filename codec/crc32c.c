@@ -4,10 +4,12 @@
  * In:     everybody. Thread: any. Out: isa-l.
  * Keeps:  the standard CRC-32C: "123456789" gives 0xE3069283. It is on disk and on the
  *         wire.
+ *
+ * isa-l takes the fastest way the machine has: vectors of carry-less products (VPCLMULQDQ; 2 KB hot
+ * in 82 cycles, where the multiplier allows 64), else three crc32 instructions at a time.
  */
-#include <isa-l.h>
-
 #include "codec/codec.h"
+#include "codec/isal.h"
 
 uint32_t codec_crc32c(uint32_t crc, const void *buf, size_t len)
 {
@@ -22,5 +24,6 @@ uint32_t codec_crc32c(uint32_t crc, const void *buf, size_t len)
         from += step;
         len -= step;
     }
+    isal_leave();
     return ~state;
 }

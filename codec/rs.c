@@ -16,9 +16,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include <isa-l.h>
-
 #include "codec/codec_impl.h"
+#include "codec/isal.h"
 
 enum {
     ROW_UNIT = 64,    /* so that isa-l's loops have no rest to care for */
@@ -174,14 +173,13 @@ static void rs_encode(const struct codec *c, const uint8_t *data, size_t row_byt
         rows[row] = unconst(data + row * row_bytes);
     for (unsigned i = 0; i < sums; i++)
         n_wanted += (to[i] = body[c->k + i]) != NULL;
-    if (n_wanted == sums) {
+    if (n_wanted == sums)
         rs->engine->encode(len, k, (int)sums, unconst(rs->all), rows, to);
-        return;
-    }
-    for (unsigned i = 0; i < sums; i++) {
+    for (unsigned i = 0; n_wanted < sums && i < sums; i++) {
         if (to[i] != NULL)
             rs->engine->encode(len, k, 1, unconst(rs->each[i]), rows, &to[i]);
     }
+    isal_leave();
 }
 
 static void rs_update(const struct codec *c, unsigned row, size_t from, size_t len,
@@ -200,6 +198,7 @@ static void rs_update(const struct codec *c, unsigned row, size_t from, size_t l
         rs->engine->update((int)len, (int)c->k, 1, (int)row, unconst(rs->each[i]),
                            unconst(delta), &to);
     }
+    isal_leave();
 }
 
 /* ---- decode ---- */
@@ -242,6 +241,7 @@ static void rs_decode(const struct codec *c, const struct codec_way *way,
         to[i] = rows[way->lost[i]];
     rs_of(c)->engine->encode((int)row_bytes, (int)c->k, way->n_lost,
                              unconst(sums->tables), from, to);
+    isal_leave();
 }
 
 const struct codec_ops rs_ops = {
