@@ -261,8 +261,10 @@ static int daemon_run(struct daemon *d, struct err *err)
     unsigned n = 1;
     int rc = stop_signals_start(&signals, &d->storios[0].loop, on_stop, d);
 
-    if (rc != 0)
+    if (rc != 0) {
+        stop_signals_close(&signals);
         return err_wrap(err, rc, "catch signals");
+    }
     stop_signals_hold(false);
     settler_start(&d->settler, &d->storios[0].env, &d->generations, d->dir_fd);
     for (; n < d->n_storios; n++) {
@@ -305,8 +307,11 @@ static int daemon_start(struct daemon *d, const struct config *c, struct err *er
     return rc == 0 ? daemon_run(d, err) : rc;
 }
 
+/* NULL and one that did not come far are fine; nothing runs any more. */
 static void daemon_free(struct daemon *d)
 {
+    if (d == NULL)
+        return;
     for (unsigned i = 0; i < d->n_storios; i++) {
         storio_free(&d->storios[i]);
         free((char *)(uintptr_t)d->addresses[i]);
@@ -316,31 +321,35 @@ static void daemon_free(struct daemon *d)
     free(d);
 }
 
+static void workers_set(const struct config *c)
+{
+    char workers[16];
+
+    snprintf(workers, sizeof(workers), "%u",
+             c->storaged.workers == 0 ? WORKERS_DEFAULT : c->storaged.workers);
+    setenv("UV_THREADPOOL_SIZE", workers, 1);
+}
+
 static int start_with_config(const char *path, struct err *err)
 {
     struct config *c = NULL;
     struct daemon *d = calloc(1, sizeof(*d));
-    char workers[16];
-    int rc = d == NULL ? -ENOMEM : config_load(path, &config_schema, (void **)&c, err);
+    int rc;
 
+    if (d == NULL)
+        return -ENOMEM;
+    d->dir_fd = -1;
+    rc = config_load(path, &config_schema, (void **)&c, err);
     if (rc == 0)
         rc = config_check(c, path, err);
-    if (rc != 0) {
-        config_free(&config_schema, c);
-        free(d);
-        return rc;
+    if (rc == 0) {
+        config_log_apply(&c->log);
+        workers_set(c);
+        rc = daemon_start(d, c, err);
     }
-    config_log_apply(&c->log);
-    snprintf(workers, sizeof(workers), "%u",
-             c->storaged.workers == 0 ? WORKERS_DEFAULT : c->storaged.workers);
-    setenv("UV_THREADPOOL_SIZE", workers, 1);
-    d->dir_fd = -1;
-    rc = daemon_start(d, c, err);
-    if (rc != 0) /* the process ends: sockets and locks go with it */
-        return rc;
     daemon_free(d);
     config_free(&config_schema, c);
-    return 0;
+    return rc;
 }
 
 int main(int argc, char **argv)

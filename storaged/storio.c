@@ -253,6 +253,7 @@ int storio_open(struct storio *io, struct daemon *d, unsigned index, const char 
     io->daemon = d;
     io->index = index;
     rc = uv_loop_init(&io->loop);
+    io->loop_open = rc == 0;
     if (rc == 0)
         rc = env_uv_init(&io->env, &io->loop);
     if (rc == 0)
@@ -286,9 +287,25 @@ void storio_run(struct storio *io)
     uv_run(&io->loop, UV_RUN_DEFAULT);
 }
 
+static void on_server_given_up(void *arg)
+{
+    struct storio *io = arg;
+
+    io->server = NULL;
+}
+
 void storio_free(struct storio *io)
 {
+    if (io->server != NULL) /* it never ran */
+        rpc_server_close(io->server, on_server_given_up, io);
+    while (io->server != NULL)
+        uv_run(&io->loop, UV_RUN_ONCE);
+    if (io->env.impl != NULL)
+        env_uv_close(&io->env);
     storage_close(io->storage);
     capability_key_free(io->key);
-    uv_loop_close(&io->loop);
+    if (io->loop_open) {
+        uv_run(&io->loop, UV_RUN_DEFAULT); /* handles close */
+        uv_loop_close(&io->loop);
+    }
 }

@@ -25,6 +25,7 @@ struct storio {
     unsigned index;
     uv_thread_t thread; /* not of the first, which runs on main's */
     uv_loop_t loop;
+    bool loop_open;
     struct env_uv env;
     struct disk_uv disk;
     struct capability_key *key; /* owned */
