@@ -84,7 +84,7 @@ struct daemon {
     struct stop_signals signals;
     bool env_open, signals_open;
     unsigned n_closing; /* channels */
-    bool stopped, server_closed;
+    bool stopping, stopped, server_closed;
     int rc;
 };
 
@@ -140,12 +140,18 @@ static void on_server_closed(void *arg)
     ((struct daemon *)arg)->server_closed = true;
 }
 
+static void core_stop(struct daemon *d)
+{
+    if (d->stopping)
+        return;
+    d->stopping = true;
+    exportd_stop(d->core, on_stopped, d);
+}
+
 static void on_stop_signal(void *arg)
 {
-    struct daemon *d = arg;
-
     sd_tell_stopping();
-    exportd_stop(d->core, on_stopped, d);
+    core_stop(arg);
 }
 
 static int keys_load(struct daemon *d, struct err *err)
@@ -219,11 +225,12 @@ static int daemon_start(struct daemon *d, struct err *err)
     if (rc == 0 && exportd_is_ready(d->core) < 0)
         rc = err_set(err, exportd_is_ready(d->core), "write to the metadata store: %s",
                      strerror(-exportd_is_ready(d->core)));
+    if (rc == 0) { /* who sees us listen may tell us to stop */
+        rc = stop_signals_start(&d->signals, &d->loop, on_stop_signal, d);
+        d->signals_open = true;
+    }
     if (rc == 0)
         rc = server_open(d, err);
-    if (rc == 0)
-        rc = stop_signals_start(&d->signals, &d->loop, on_stop_signal, d);
-    d->signals_open = rc == 0;
     return rc;
 }
 
@@ -240,11 +247,10 @@ static void daemon_serve(struct daemon *d)
 /* Undo daemon_start(), however far it came. */
 static void daemon_end(struct daemon *d)
 {
-    if (d->core != NULL && !d->stopped) { /* a start that failed */
-        exportd_stop(d->core, on_stopped, d);
-        while (!d->stopped)
-            uv_run(&d->loop, UV_RUN_ONCE);
-    }
+    if (d->core != NULL)
+        core_stop(d); /* of a start that failed */
+    while (d->core != NULL && !d->stopped)
+        uv_run(&d->loop, UV_RUN_ONCE);
     if (d->server != NULL) {
         rpc_server_close(d->server, on_server_closed, d);
         while (!d->server_closed)
