@@ -116,7 +116,7 @@ struct loop {
     uv_loop_t uv;
     struct env_uv env; /* its wall clock runs as exportd's */
     struct env_ops env_ops;
-    const struct env_ops *env_below;
+    const struct env_ops *env_below; /* NULL: uv and env are not open */
     struct mount *mount;
     unsigned index;
     pthread_t thread; /* not of loop 0, that is the process's own */
@@ -181,6 +181,7 @@ struct mount {
     void (*before_end)(
         void *arg); /* main.c's, when the loops are about to end; may be NULL */
     void *before_end_arg;
+    bool giving_up; /* the start failed */
     bool unmounting;
     pthread_t unmounter; /* joined at the end */
     char client[256];

@@ -308,10 +308,13 @@ int loop_init(struct loop *loop, struct mount *m, unsigned index, struct err *er
     loop->index = index;
     loop->fd = -1;
     rc = uv_loop_init(&loop->uv);
-    if (rc == 0)
-        rc = env_uv_init(&loop->env, &loop->uv);
     if (rc != 0)
         return err_set(err, rc, "start an event loop: %s", uv_strerror(rc));
+    rc = env_uv_init(&loop->env, &loop->uv);
+    if (rc != 0) {
+        uv_loop_close(&loop->uv);
+        return err_set(err, rc, "start an event loop: %s", uv_strerror(rc));
+    }
     loop->env_below = loop->env.env.ops;
     loop->env_ops = *loop->env_below;
     loop->env_ops.wall_ns = loop_wall_ns;

@@ -21,10 +21,9 @@
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-static int fail(int status, const struct err *err)
+static void complain(const struct err *err)
 {
     fprintf(stderr, "rozomount: %s\n", err->text);
-    return status;
 }
 
 /* ---- daemon ---- */
@@ -133,24 +132,27 @@ static void on_loops_end(void *arg)
     stop_signals_close(arg);
 }
 
-/* *report: where the parent waits for our word, -1 once it has it. */
-static int run(struct options *opt, int *report, struct err *err)
+/* Open, catch signals, mount: whoever sees the mount may tell us to end. */
+static int start(struct mount *m, struct options *opt, struct stop_signals *signals,
+                 struct err *err)
 {
-    struct mount *m = mem_new(sizeof(*m));
-    struct stop_signals signals = { 0 };
-    int rc = mount_start(m, opt, err);
+    int rc = mount_open(m, opt, err);
 
-    if (rc == 0)
-        rc = stop_signals_start(&signals, &m->loops[0].uv, on_stop_signal, m);
-    if (rc == 0)
-        rc = write_pid_file(opt->pid_file, err);
-    if (rc != 0) {
-        if (m->loops != NULL && m->loops[0].fd > 0)
-            fuse_session_unmount(m->loops[0].se);
-        return err_wrap(err, rc, "mount %s", opt->spec);
-    }
+    if (rc != 0)
+        return rc;
     m->before_end = on_loops_end;
-    m->before_end_arg = &signals;
+    m->before_end_arg = signals;
+    rc = stop_signals_start(signals, &m->loops[0].uv, on_stop_signal, m);
+    if (rc != 0)
+        log_warn("cannot catch signals: %s", strerror(-rc));
+    return mount_start(m, err);
+}
+
+/* *report: where the parent waits for our word, -1 once it has it. */
+static void say_that_we_serve(const struct mount *m, int *report)
+{
+    const struct options *opt = m->opt;
+
     if (*report >= 0)
         daemon_let_go();
     log_info("%s mounted on %s, %u loop%s", opt->spec, opt->mountpoint, m->n_loops,
@@ -159,10 +161,29 @@ static int run(struct options *opt, int *report, struct err *err)
     if (*report >= 0)
         daemon_report(*report, "+");
     *report = -1;
+}
+
+static int run(struct options *opt, int *report, struct err *err)
+{
+    struct mount *m = mem_new(sizeof(*m));
+    struct stop_signals signals = { 0 };
+    int rc = start(m, opt, &signals, err), started;
+
+    if (rc != 0) {
+        free(m);
+        return err_wrap(err, rc, "mount %s", opt->spec);
+    }
+    started = write_pid_file(opt->pid_file, err);
+    if (started == 0)
+        say_that_we_serve(m, report);
+    else
+        mount_unmount(m);
     rc = mount_run(m);
+    free(m);
+    if (started != 0)
+        return err_wrap(err, started, "mount %s", opt->spec);
     if (opt->pid_file != NULL)
         unlink(opt->pid_file);
-    free(m);
     if (rc != 0)
         return err_set(err, rc, "%s: some data could not be stored (see the log)",
                        opt->mountpoint);
@@ -170,34 +191,44 @@ static int run(struct options *opt, int *report, struct err *err)
     return 0;
 }
 
+/* Fork unless told to stay, and mount. The exit status. */
+static int mount_as_told(struct options *opt)
+{
+    struct err err = { 0 };
+    int report = -1;
+    int rc = options_check_mountpoint(opt, &err);
+
+    if (rc == 0 && !opt->foreground)
+        rc = daemon_fork(&report, &err);
+    if (rc == 0)
+        rc = run(opt, &report, &err);
+    if (rc == 0)
+        return 0;
+    if (report >= 0)
+        daemon_report(report, err.text);
+    else
+        complain(&err);
+    return EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
     struct options opt = { 0 };
     struct err err = { 0 };
-    int report = -1;
+    int status = 0;
     int rc = options_parse(&opt, argc, argv, &err);
 
     log_init("rozomount");
-    if (rc != 0)
-        return fail(EXIT_USAGE, &err);
-    if (opt.help || opt.version) {
-        printf("%s", opt.help ? options_help : "rozomount " ROZO_VERSION "\n");
-        return 0;
-    }
     log_set_level(opt.log_level);
     signal(SIGPIPE, SIG_IGN);
-    rc = options_check_mountpoint(&opt, &err);
-    if (rc == 0 && !opt.foreground)
-        rc = daemon_fork(&report, &err);
-    if (rc != 0)
-        return fail(EXIT_FAILED, &err);
-    rc = run(&opt, &report, &err);
-    if (rc != 0 && report >= 0)
-        daemon_report(report, err.text);
-    else if (rc != 0)
-        fail(EXIT_FAILED, &err);
-    if (rc != 0)
-        _exit(EXIT_FAILED); /* with a mount half made; the kernel frees what we hold */
+    if (rc != 0) {
+        complain(&err);
+        status = EXIT_USAGE;
+    } else if (opt.help || opt.version) {
+        printf("%s", opt.help ? options_help : "rozomount " ROZO_VERSION "\n");
+    } else {
+        status = mount_as_told(&opt);
+    }
     options_free(&opt);
-    return 0;
+    return status;
 }

@@ -175,10 +175,12 @@ static int mount_open_session(struct mount *m, struct err *err)
     session_open(m->session, on_first_open, &opening);
     while (!opening.done) {
         uv_run(&loop->uv, UV_RUN_ONCE);
-        if (!opening.done && key_is_refused(loop->md_channel))
+        if (!opening.done && key_is_refused(loop->md_channel)) {
+            session_give_up(m->session);
             return err_set(err, -EACCES, "exportd at %s: %s (key file %s)",
                            m->opt->addrs[0], rpc_tcp_channel_last_error(loop->md_channel),
                            m->opt->key_file);
+        }
     }
     return opening.rc == 0 ? 0 : opening_failed(m, opening.rc, err);
 }
@@ -303,7 +305,7 @@ static int loop_clone_device(struct loop *loop, void *init, size_t init_len,
     char *argv[] = { (char *)"rozomount", (char *)"-o", max_read, NULL };
     struct fuse_args args = FUSE_ARGS_INIT(3, argv);
     struct fuse_buf fbuf = { .mem = init, .size = init_len };
-    int fd;
+    int fd, rc = 0;
 
     snprintf(max_read, sizeof(max_read), "max_read=%d", IO_MAX);
     loop->se = fuse_session_new(&args, &face_ops, sizeof(face_ops), loop);
@@ -311,11 +313,17 @@ static int loop_clone_device(struct loop *loop, void *init, size_t init_len,
     if (loop->se == NULL)
         return err_set(err, -ENOMEM, "another FUSE session");
     fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-    if (fd < 0 || ioctl(fd, FUSE_DEV_IOC_CLONE, &master) != 0)
-        return err_set(err, -errno, "clone the FUSE device: %s", strerror(errno));
-    if (fuse_session_custom_io(loop->se, &clone_io, fd) != 0)
-        return err_set(err, -EINVAL, "libfuse refuses a cloned device");
-    loop->fd = fd;
+    if (fd < 0)
+        return err_set(err, -errno, "open /dev/fuse: %s", strerror(errno));
+    if (ioctl(fd, FUSE_DEV_IOC_CLONE, &master) != 0)
+        rc = err_set(err, -errno, "clone the FUSE device: %s", strerror(errno));
+    else if (fuse_session_custom_io(loop->se, &clone_io, fd) != 0)
+        rc = err_set(err, -EINVAL, "libfuse refuses a cloned device");
+    if (rc != 0) {
+        close(fd);
+        return rc;
+    }
+    loop->fd = fd; /* the session closes it */
     reply_is = REPLY_IS_SWALLOWED;
     fuse_session_process_buf(loop->se, &fbuf);
     reply_is = REPLY_GOES_OUT;
@@ -395,36 +403,12 @@ static int mount_start_loops(struct mount *m, struct err *err)
     rc = loop_start_reading(&m->loops[0], err);
     for (unsigned i = 1; i < m->n_loops && rc == 0; i++) {
         rc = -pthread_create(&m->loops[i].thread, NULL, loop_run, &m->loops[i]);
-        if (rc != 0)
-            return err_set(err, rc, "start a thread: %s", strerror(-rc));
-        m->loops[i].started = true;
+        if (rc != 0) {
+            log_error("start a thread: %s", strerror(-rc));
+            fuse_session_unmount(m->loops[0].se);
+            _exit(1); /* other loops run already; nothing was acknowledged yet */
+        }
     }
-    return rc;
-}
-
-int mount_start(struct mount *m, const struct options *opt, struct err *err)
-{
-    int rc;
-
-    m->opt = opt;
-    m->n_loops = opt->loops == 0 ? loops_of_machine() : opt->loops;
-    m->loops = mem_new(m->n_loops * sizeof(*m->loops));
-    m->refs = refs_new();
-    rc = rpc_keys_load(&m->keys, false, opt->key_file, err);
-    if (rc == 0)
-        rc = loop_init(&m->loops[0], m, 0, err);
-    if (rc == 0)
-        rc = mount_open_session(m, err);
-    if (rc == 0)
-        rc = mount_kernel(m, err);
-    if (rc != 0)
-        return rc;
-    mount_note_device(m);
-    rc = mount_start_loops(m, err);
-    if (rc != 0)
-        fuse_session_unmount(m->loops[0].se);
-    else
-        mount_set_read_ahead(m);
     return rc;
 }
 
@@ -477,14 +461,17 @@ static void on_loop_part_closed(void *arg)
     loop_end_if_closed(arg);
 }
 
-static void on_close_channels(struct env_mail *mail)
+static void loop_close_channels(struct loop *loop)
 {
-    struct loop *loop = container_of(mail, struct loop, mail);
-
     loop->n_closing = 3;
     peers_close(&loop->peers, on_loop_part_closed, loop);
     rpc_tcp_channel_close(loop->md_channel, on_loop_part_closed, loop);
     loop_end_if_closed(loop);
+}
+
+static void on_close_channels(struct env_mail *mail)
+{
+    loop_close_channels(container_of(mail, struct loop, mail));
 }
 
 /* 4. session */
@@ -601,6 +588,24 @@ static bool device_is_severed(int fd)
     return poll(&pfd, 1, 0) == 1 && (pfd.revents & POLLERR) != 0;
 }
 
+/* Everything is closed, the loop has ended. */
+static void loop_free(struct loop *loop)
+{
+    if (loop->se != NULL)
+        fuse_session_destroy(loop->se);
+    loop_free_memory(loop);
+    uv_loop_close(&loop->uv);
+}
+
+static void mount_free_memory(struct mount *m)
+{
+    session_free(m->session);
+    refs_free(m->refs);
+    free(m->map);
+    free(m->loops);
+    m->loops = NULL;
+}
+
 int mount_run(struct mount *m)
 {
     unsigned n_lost = 0;
@@ -615,16 +620,83 @@ int mount_run(struct mount *m)
         fuse_session_unmount(m->loops[0].se); /* frees; there is nothing to unmount */
     for (unsigned i = m->n_loops; i-- > 0;) { /* loop 0 mounted: it goes last */
         n_lost += m->loops[i].nodes.n_lost;
-        fuse_session_destroy(m->loops[i].se);
-        loop_free_memory(&m->loops[i]);
-        uv_loop_close(&m->loops[i].uv);
+        loop_free(&m->loops[i]);
     }
-    session_free(m->session);
-    refs_free(m->refs);
-    free(m->map);
-    free(m->loops);
-    m->loops = NULL;
+    mount_free_memory(m);
     return n_lost == 0 ? 0 : -EIO;
+}
+
+/* ---- a start that fails: no other loop has a thread yet ---- */
+
+static void on_closed_at_start(void *arg)
+{
+    *(bool *)arg = true;
+}
+
+static void loop_give_up(struct loop *loop)
+{
+    if (loop->env_below == NULL)
+        return;
+    loop_stop_reading(loop);
+    if (loop->md_channel != NULL)
+        loop_close_channels(loop);
+    else
+        env_uv_close(&loop->env);
+    uv_run(&loop->uv, UV_RUN_DEFAULT);
+    loop_free(loop);
+}
+
+/* exportd hears that we go. */
+static void mount_give_up(struct mount *m)
+{
+    bool closed = m->info.id == 0; /* it never was open */
+
+    m->giving_up = true;
+    if (m->loops[0].fd > 0)
+        fuse_session_unmount(m->loops[0].se);
+    invalidator_stop(m->invalidator);
+    if (!closed)
+        session_close(m->session, on_closed_at_start, &closed);
+    while (!closed)
+        uv_run(&m->loops[0].uv, UV_RUN_ONCE);
+    if (m->before_end != NULL)
+        m->before_end(m->before_end_arg);
+    for (unsigned i = m->n_loops; i-- > 0;)
+        loop_give_up(&m->loops[i]);
+    mount_free_memory(m);
+}
+
+int mount_open(struct mount *m, const struct options *opt, struct err *err)
+{
+    int rc;
+
+    m->opt = opt;
+    m->n_loops = opt->loops == 0 ? loops_of_machine() : opt->loops;
+    m->loops = mem_new(m->n_loops * sizeof(*m->loops));
+    m->refs = refs_new();
+    rc = rpc_keys_load(&m->keys, false, opt->key_file, err);
+    if (rc == 0)
+        rc = loop_init(&m->loops[0], m, 0, err);
+    if (rc == 0)
+        rc = mount_open_session(m, err);
+    if (rc != 0)
+        mount_give_up(m);
+    return rc;
+}
+
+int mount_start(struct mount *m, struct err *err)
+{
+    int rc = mount_kernel(m, err);
+
+    if (rc == 0) {
+        mount_note_device(m);
+        rc = mount_start_loops(m, err);
+    }
+    if (rc == 0)
+        mount_set_read_ahead(m);
+    else
+        mount_give_up(m);
+    return rc;
 }
 
 /* ---- unmounting ourselves ---- */
@@ -693,7 +765,7 @@ static void *unmounter_run(void *arg)
 
 void mount_unmount(struct mount *m)
 {
-    if (m->unmounting)
+    if (m->unmounting || m->giving_up)
         return;
     m->unmounting = pthread_create(&m->unmounter, NULL, unmounter_run, m) == 0;
     if (!m->unmounting)

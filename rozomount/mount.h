@@ -7,11 +7,15 @@
 #include "rozomount/face.h"
 
 /**
- * Open the session, mount, start every loop. The options outlive the mount. From success on the
- * kernel is served as soon as mount_run() runs. On failure nothing is left behind but memory:
- * the process is meant to end.
+ * Open the session. The options outlive the mount. m->loops[0].uv is there from success on, and
+ * does not run before mount_run(): for signals.
  */
-int mount_start(struct mount *m, const struct options *opt, struct err *err);
+int mount_open(struct mount *m, const struct options *opt, struct err *err);
+/**
+ * After mount_open(): mount, start every loop. From success on the kernel is served as soon as
+ * mount_run() runs. When this or mount_open() failed, nothing is left behind; m may be freed.
+ */
+int mount_start(struct mount *m, struct err *err);
 /**
  * Serve until unmounted or told to stop; all data are written out and the session is closed.
  * 0, or -EIO when data of some file could not be stored: the log says of which.

@@ -277,6 +277,13 @@ void session_open(struct session *s, void (*done)(void *arg, int rc), void *arg)
     session_send_open(s);
 }
 
+void session_give_up(struct session *s)
+{
+    assert(s->state == SESSION_OPENING);
+    md_cancel(&s->call, false);
+    s->state = SESSION_CLOSED;
+}
+
 void session_lost(struct session *s)
 {
     if (s->state != SESSION_OPEN)

@@ -68,6 +68,8 @@ void session_free(struct session *s);
  * -EIO: exportd did not answer); from 0 on the session is kept alive.
  */
 void session_open(struct session *s, void (*done)(void *arg, int rc), void *arg);
+/** Instead of waiting for session_open()'s done, which does not come any more. */
+void session_give_up(struct session *s);
 /** Some md heard NO_SESSION: open again. Calling it too often is fine. */
 void session_lost(struct session *s);
 /** Tell exportd that we go, wait a little for its answer, stop everything. */
