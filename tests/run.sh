@@ -45,9 +45,10 @@ done
 presets=(release asan tsan)
 $quick && presets=(release)
 # System tests that also run on the asan build: every daemon and verb, no long loads.
-asan_tests=(tests/system/test_by_hand.py tests/system/test_cli.py tests/system/test_bad_input.py)
+asan_tests=(tests/system/test_by_hand.py tests/system/test_cli.py tests/system/test_bad_input.py
+    tests/system/test_starts.py)
 quick_tests=(tests/system/test_dev.py tests/system/test_cli.py tests/system/test_bad_input.py
-    tests/system/test_by_hand.py tests/system/test_trees.py)
+    tests/system/test_by_hand.py tests/system/test_starts.py tests/system/test_trees.py)
 system_max_s=2400 # the whole of pytest on one build; then something hangs
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/rozo-tests-XXXXXX") || exit 1
@@ -126,9 +127,8 @@ pytests() # PRESET NAME TEST...
 {
     local preset=$1 name=$2
     shift 2
-    # Programs that cannot start end without giving everything back: leaks are for the unit tests.
     # shellcheck disable=SC2086
-    ASAN_OPTIONS=detect_leaks=0 ROZO_BIN=$root/build/$preset/bin timeout --kill-after=30 "$system_max_s" \
+    ASAN_OPTIONS=detect_leaks=1 ROZO_BIN=$root/build/$preset/bin timeout --kill-after=30 "$system_max_s" \
         python3 -m pytest -p no:cacheprovider --basetemp="$work/pytest-$name" \
         --junit-xml="$results/$name.xml" -o junit_suite_name="$name" -rs --durations=10 -q \
         "$@" ${ROZO_SYSTEM_TESTS:-} </dev/null
