@@ -16,9 +16,11 @@
 
 enum {
     BENCH_CODES_MAX = 24,
+    BENCH_LIBS_MAX = 3,
     BENCH_PATTERNS_MAX = 70, /* of lost rows; all of them for k = 8 */
     BENCH_OPS = 2 * (2 + CODEC_M_MAX),
     BENCH_NAME_MAX = 24,
+    BENCH_TEXT_MAX = 80,
     BENCH_ROUNDS_MAX = 201,
 };
 
@@ -100,16 +102,22 @@ struct bench_code_ops {
 struct bench_code {
     char name[BENCH_NAME_MAX];
     const struct bench_code_ops *ops;
-    const void *lib;    /* a rival's functions; never closed */
+    const void *lib;    /* borrowed from bench_codes: a rival's functions */
     const void *encode; /* of a rival: the function, where it has several */
     unsigned kind;      /* of rozo */
     enum codec_isa isa;
 };
 
+/* Zero-initialise; bench_codes_free(). */
 struct bench_codes {
     struct bench_code code[BENCH_CODES_MAX];
     unsigned n_codes;
+    void
+        *lib[BENCH_LIBS_MAX]; /* owned: functions of rivals; what was opened stays open */
+    unsigned n_libs;
 };
+
+void bench_codes_free(struct bench_codes *codes);
 
 /** Add rozo's codes with the best instruction set; with `isas` those of lesser ones too. */
 void bench_add_ours(struct bench_codes *codes, bool isas);
@@ -163,7 +171,7 @@ int bench_loop(const struct bench_codes *codes, const struct bench_case *what,
 enum bench_unit { BENCH_CYCLES, BENCH_GBS };
 
 /** "(6, 4), blocks of 8 KB, hot in L1", without a newline. Returns text. */
-const char *bench_case_text(const struct bench_case *what, char text[80]);
+const char *bench_case_text(const struct bench_case *what, char text[BENCH_TEXT_MAX]);
 /** Print what was measured as a table, 80 columns wide. */
 void bench_print(const struct bench_codes *codes, const struct bench_case *what,
                  const struct bench_results *results, enum bench_unit unit, FILE *to);

@@ -4,18 +4,18 @@
 #include "deploy/bench_codec.h"
 #include "deploy/table.h"
 
-const char *bench_case_text(const struct bench_case *what, char text[80])
+const char *bench_case_text(const struct bench_case *what, char text[BENCH_TEXT_MAX])
 {
     char block[HUMAN_BYTES_TEXT], run[HUMAN_BYTES_TEXT];
 
     human_bytes(block, what->block_bytes);
     human_bytes(run, what->block_bytes * what->run_blocks);
     if (what->run_blocks > 1)
-        snprintf(text, 80, "(%u, %u), runs of %s of %s blocks", what->n, what->k, run,
-                 block);
+        snprintf(text, BENCH_TEXT_MAX, "(%u, %u), runs of %s of %s blocks", what->n,
+                 what->k, run, block);
     else
-        snprintf(text, 80, "(%u, %u), blocks of %s, %s", what->n, what->k, block,
-                 what->l2 ? "1 MiB of them in turn" : "hot in L1");
+        snprintf(text, BENCH_TEXT_MAX, "(%u, %u), blocks of %s, %s", what->n, what->k,
+                 block, what->l2 ? "1 MiB of them in turn" : "hot in L1");
     return text;
 }
 
@@ -40,7 +40,7 @@ void bench_print(const struct bench_codes *codes, const struct bench_case *what,
     unsigned m = what->decode ? what->n - what->k : 0;
     unsigned n_heads = what->decode ? 4 + m + 1 : 3;
     const char *head[9];
-    char text[80];
+    char text[BENCH_TEXT_MAX];
     struct table t;
 
     for (unsigned i = 0; i < n_heads; i++)

@@ -16,8 +16,8 @@
 
 #include "deploy/bench_codec.h"
 
-#ifdef __SANITIZE_ADDRESS__
-#    define OPEN_MODE (RTLD_NOW | RTLD_LOCAL) /* it refuses RTLD_DEEPBIND */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#    define OPEN_MODE (RTLD_NOW | RTLD_LOCAL) /* they refuse RTLD_DEEPBIND */
 #else
 #    define OPEN_MODE \
         (RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND) /* each ISA-L calls its own kernels */
@@ -556,6 +556,25 @@ static void isal_version(void *lib, char *out, size_t size)
     free(path);
 }
 
+/* A place for a rival's functions, freed with the codes. */
+static void *lib_add(struct bench_codes *codes, size_t size)
+{
+    void *functions = calloc(1, size);
+
+    if (functions == NULL)
+        abort();
+    assert(codes->n_libs < BENCH_LIBS_MAX);
+    codes->lib[codes->n_libs++] = functions;
+    return functions;
+}
+
+void bench_codes_free(struct bench_codes *codes)
+{
+    for (unsigned i = 0; i < codes->n_libs; i++)
+        free(codes->lib[i]);
+    memset(codes, 0, sizeof(*codes));
+}
+
 static struct bench_code *code_add(struct bench_codes *codes, const void *lib,
                                    const struct bench_code_ops *ops)
 {
@@ -575,7 +594,7 @@ static void isal_add(struct bench_codes *codes, void *lib, bool isas)
     } lesser[] = { { "avx2+gfni", "ec_encode_data_avx2_gfni" },
                    { "avx2", "ec_encode_data_avx2" },
                    { "sse", "ec_encode_data_sse" } };
-    struct isal *isal = calloc(1, sizeof(*isal));
+    struct isal *isal = lib_add(codes, sizeof(*isal));
     const struct symbol symbols[] = {
         { "ec_init_tables", &isal->init_tables },
         { "ec_encode_data", &isal->encode },
@@ -591,10 +610,8 @@ static void isal_add(struct bench_codes *codes, void *lib, bool isas)
                                    { 0 } };
     char version[8];
 
-    if (isal == NULL || lib == NULL || !symbols_find(lib, symbols)) {
-        free(isal);
-        return; /* not installed, or not what we know; a library once opened stays */
-    }
+    if (lib == NULL || !symbols_find(lib, symbols))
+        return; /* not installed, or not what we know */
     if (!symbols_find(lib, base))
         isal->init_tables_base = isal->init_tables; /* before GFNI there was one kind */
     isal_version(lib, version, sizeof(version));
@@ -612,13 +629,12 @@ static void isal_add(struct bench_codes *codes, void *lib, bool isas)
         code->encode = encode;
         snprintf(code->name, BENCH_NAME_MAX, "isa-l %s %s", version, lesser[i].name);
     }
-    /* isal lives as long as the codes do: to the end */
 }
 
 static void jerasure_add(struct bench_codes *codes, const char *path)
 {
     void *lib = dlopen(path, OPEN_MODE);
-    struct jerasure *j = calloc(1, sizeof(*j));
+    struct jerasure *j = lib_add(codes, sizeof(*j));
     const struct symbol symbols[] = {
         { "reed_sol_vandermonde_coding_matrix", &j->vandermonde },
         { "cauchy_good_general_coding_matrix", &j->cauchy },
@@ -632,10 +648,8 @@ static void jerasure_add(struct bench_codes *codes, const char *path)
         { 0 },
     };
 
-    if (j == NULL || lib == NULL || !symbols_find(lib, symbols)) {
-        free(j);
+    if (lib == NULL || !symbols_find(lib, symbols))
         return;
-    }
     snprintf(code_add(codes, j, &vandermonde_ops)->name, BENCH_NAME_MAX,
              "jerasure vandermonde");
     snprintf(code_add(codes, j, &cauchy_ops)->name, BENCH_NAME_MAX, "jerasure cauchy");

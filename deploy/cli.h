@@ -59,6 +59,7 @@ int cmd_export_create(struct cli *cli, int argc, char **argv);
 int cmd_mount(struct cli *cli, int argc, char **argv);
 int cmd_locate(struct cli *cli, int argc, char **argv);
 int cmd_key_new(struct cli *cli, int argc, char **argv);
+int cmd_bench_codec(struct cli *cli, int argc, char **argv);
 int cmd_dev_up(struct cli *cli, int argc, char **argv);
 int cmd_dev_down(struct cli *cli, int argc, char **argv);
 int cmd_dev_status(struct cli *cli, int argc, char **argv);

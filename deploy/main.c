@@ -33,6 +33,10 @@ static const struct cli_verb key_verbs[] = {
     { "new", "make a key file", cmd_key_new, NULL },
     { 0 },
 };
+static const struct cli_verb bench_verbs[] = {
+    { "codec", "how fast this machine codes", cmd_bench_codec, NULL },
+    { 0 },
+};
 static const struct cli_verb verbs[] = {
     { "status", "the cluster: storages, space, exports", cmd_status, NULL },
     { "storage", "Storages of a cluster.", NULL, storage_verbs },
@@ -41,6 +45,7 @@ static const struct cli_verb verbs[] = {
     { "mount", "mount an export", cmd_mount, NULL },
     { "locate", "where a file lies", cmd_locate, NULL },
     { "key", "Keys of a cluster.", NULL, key_verbs },
+    { "bench", "How fast things are on this machine.", NULL, bench_verbs },
     { "dev", "Private clusters on one machine, to try things out and to test.", NULL,
       dev_verbs },
     { 0 },

@@ -11,7 +11,7 @@ import pytest
 from conftest import BIN, cannot_mount, rozo, wait_for
 
 VERBS = ["status", "storage list", "storage add", "volume list", "volume create", "export list",
-         "export create", "mount", "locate", "key new", "dev up", "dev down", "dev status", "dev restart"]
+         "export create", "mount", "locate", "key new", "bench codec", "dev up", "dev down", "dev status", "dev restart"]
 NOWHERE = {"ROZO_EXPORTD": "", "ROZO_KEY": "", "ROZO_CONFIG": "/nowhere/rozo.yaml"}
 
 
@@ -69,7 +69,8 @@ def test_programs_have_version_and_help(program):
     ["dev", "up", "--dir", "x", "--layout", "3"], ["dev", "up", "--dir", "x", "--codec", "nonsense"],
     ["dev", "up", "--dir", "x", "--storages", "0"], ["dev", "up", "--dir", "x", "--links", "-1"],
     ["dev", "up", "--dir", "x", "--log-level", "loud"], ["dev", "restart", "--dir", "x"],
-    ["status", "extra"], ["status", "--nonsense"]])
+    ["bench"], ["bench", "codec", "x"], ["bench", "codec", "--layout", "3"],
+    ["bench", "codec", "--block-bytes", "5000"], ["status", "extra"], ["status", "--nonsense"]])
 def test_wrong_usage_is_exit_2(args):
     r = rozo(*args, check=False)
     assert r.returncode == 2, r.stderr

@@ -189,7 +189,7 @@ static int measure(struct cli *cli, const struct args *args,
     json_t *all = json_array();
     struct progress progress;
     struct err err = { 0 };
-    char text[80];
+    char text[BENCH_TEXT_MAX];
     int rc = 0;
 
     if (results == NULL || all == NULL)
@@ -239,6 +239,7 @@ int main(int argc, char **argv)
     struct cli cli = { .verb = "bench_codec" };
     struct args args = { .rounds = 31, .seconds = 5, .block_kb = 8 };
     struct bench_codes codes = { 0 };
+    int status;
 
     cli_parse(&argp, argc, argv, &args);
     if (args.goals)
@@ -247,5 +248,7 @@ int main(int argc, char **argv)
     bench_add_rivals(&codes, args.isas);
     if (args.only != NULL)
         bench_keep(&codes, args.only);
-    return args.op != NULL ? loop(&cli, &args, &codes) : measure(&cli, &args, &codes);
+    status = args.op != NULL ? loop(&cli, &args, &codes) : measure(&cli, &args, &codes);
+    bench_codes_free(&codes);
+    return status;
 }

@@ -35,6 +35,7 @@ struct goal {
 #define ENC     BENCH_ENCODE
 #define ROWS    (BENCH_ENCODE + BENCH_OPS / 2)
 #define READ    (BENCH_DECODE + BENCH_OPS / 2)
+#define PLACE   BENCH_DECODE
 #define LOST(e) (BENCH_DECODE + (e))
 
 static const struct goal goals[] = {
@@ -65,6 +66,9 @@ static const struct goal goals[] = {
     { 2, 3, READ, false, MOJETTE, "memcpy", 1 / 1.15, "healthy read, of k" },
     { 4, 6, READ, false, MOJETTE, "memcpy", 1 / 1.15, "healthy read, of k" },
     { 8, 12, READ, false, MOJETTE, "memcpy", 1 / 1.15, "healthy read, of k" },
+    { 2, 3, PLACE, false, MOJETTE, "memcpy", 3, "healthy, in place" },
+    { 4, 6, PLACE, false, MOJETTE, "memcpy", 3, "healthy, in place" },
+    { 8, 12, PLACE, false, MOJETTE, "memcpy", 3, "healthy, in place" },
     { 2, 3, ENC, false, { "mojette avx2", NULL }, "avx2", 4, "encode" },
     { 4, 6, ENC, false, { "mojette avx2", NULL }, "avx2", 4, "encode" },
     { 8, 12, ENC, false, { "mojette avx2", "mojette-finite avx2" }, "avx2", 4, "encode" },
@@ -162,5 +166,6 @@ int goals_check(unsigned n_rounds, bench_tick_cb *tick, void *arg, struct err *e
     for (unsigned i = 0; results != NULL && i < 2 * N; i++)
         bench_results_free(&results[i]);
     free(results);
+    bench_codes_free(&codes);
     return rc != 0 ? rc : n_missed > 0;
 }
