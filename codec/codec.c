@@ -32,7 +32,7 @@ static const struct codec_layout layouts[N_LAYOUTS] = {
 static const uint32_t sizes[N_SIZES] = { 4096, 8192 };
 
 static const struct codec_ops *const kinds[] = { &mojette_ops, &mojette_nonsystematic_ops,
-                                                 &rs_ops };
+                                                 &mojette_finite_ops, &rs_ops };
 
 enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 

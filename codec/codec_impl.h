@@ -83,6 +83,7 @@ struct codec_ops {
 
 extern const struct codec_ops mojette_ops;
 extern const struct codec_ops mojette_nonsystematic_ops;
+extern const struct codec_ops mojette_finite_ops;
 extern const struct codec_ops rs_ops;
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * kernel.c - XOR of rows and the sweep, for any geometry. Compiled once for each
+ * kernel.c - XOR of rows, the sweep, and rings, for any geometry. Compiled once for each
  * instruction set, with its flags, KERNEL_TABLE (the name of its struct kernels) and KERNEL_GENERATED
  * (the header of its straight lines).
  *
- * In:     mojette.c. Thread: any. Allocates nothing, calls nothing.
+ * In:     mojette.c, finite.c. Thread: any. Allocates nothing, calls nothing.
  * Yours:  everything behind kernel.h. Look at the assembly after a change: the loops keep
  *         their pointers in registers and their pixels in vectors.
  */
@@ -154,9 +154,101 @@ static void sweep_run(const struct kernel_sweep *sweep, unsigned pixel_bytes,
     }
 }
 
+/* ---- rings ---- */
+
+/* One vector of each of the 17 pixels, from byte x of them on. */
+#define DEFINE_RING(pixel)                                                            \
+    INLINE void ring_sum_##pixel(uint8_t *dst, bool folds,                            \
+                                 const struct kernel_turn turns[], unsigned n_turns,  \
+                                 ptrdiff_t pixel_bytes)                               \
+    {                                                                                 \
+        pixel sum[RING_PIXELS];                                                       \
+                                                                                      \
+        for (int at = 0; at < RING_PIXELS; at++)                                      \
+            sum[at] = (pixel){ 0 };                                                   \
+        for (unsigned i = 0; i < n_turns; i++) {                                      \
+            const uint8_t *from = turns[i].from;                                      \
+            int turn = turns[i].turn, n_pixels = turns[i].n_pixels, at = 0;           \
+                                                                                      \
+            for (; at < n_pixels - turn; at++)                                        \
+                sum[at] ^= *(const pixel *)(from + (at + turn) * pixel_bytes);        \
+            for (at = RING_PIXELS - turn; at < RING_PIXELS; at++)                     \
+                sum[at] ^=                                                            \
+                    *(const pixel *)(from + (at + turn - RING_PIXELS) * pixel_bytes); \
+        }                                                                             \
+        for (int at = 0; folds && at < RING_PIXELS - 1; at++)                         \
+            sum[at] ^= sum[RING_PIXELS - 1];                                          \
+        for (int at = 0; at < RING_PIXELS - 1; at++)                                  \
+            *(pixel *)(dst + at * pixel_bytes) = sum[at];                             \
+        if (!folds)                                                                   \
+            *(pixel *)(dst + (RING_PIXELS - 1) * pixel_bytes) = sum[RING_PIXELS - 1]; \
+    }                                                                                 \
+                                                                                      \
+    INLINE void ring_divide_##pixel(uint8_t *ring, const uint8_t path[],              \
+                                    ptrdiff_t pixel_bytes)                            \
+    {                                                                                 \
+        pixel old[RING_PIXELS], last = { 0 };                                         \
+                                                                                      \
+        for (int at = 0; at < RING_PIXELS; at++)                                      \
+            old[at] = *(const pixel *)(ring + at * pixel_bytes);                      \
+        *(pixel *)(ring + (RING_PIXELS - 1) * pixel_bytes) = last;                    \
+        for (int i = 0; i < 3 * (RING_PIXELS - 1); i += 3) {                          \
+            last ^= old[path[i]] ^ old[path[i + 1]];                                  \
+            *(pixel *)(ring + path[i + 2] * pixel_bytes) = last;                      \
+        }                                                                             \
+    }
+
+DEFINE_RING(pixel16)
+DEFINE_RING(pixel64)
+
+static void ring_sum(uint8_t *dst, bool folds, const struct kernel_turn turns[],
+                     unsigned n_turns, size_t pixel_bytes)
+{
+    struct kernel_turn at[KERNEL_SOURCES_MAX];
+    ptrdiff_t bytes = (ptrdiff_t)pixel_bytes, x = 0;
+
+    assert(n_turns >= 1 && n_turns <= KERNEL_SOURCES_MAX);
+    for (unsigned i = 0; i < n_turns; i++) {
+        assert(turns[i].turn < RING_PIXELS);
+        at[i] = turns[i];
+    }
+    while (x < bytes) {
+        ptrdiff_t size =
+            bytes - x >= (ptrdiff_t)sizeof(pixel64) ? sizeof(pixel64) : sizeof(pixel16);
+
+        if (size == sizeof(pixel64))
+            ring_sum_pixel64(dst + x, folds, at, n_turns, bytes);
+        else
+            ring_sum_pixel16(dst + x, folds, at, n_turns, bytes);
+        for (unsigned i = 0; i < n_turns; i++)
+            at[i].from += size;
+        x += size;
+    }
+}
+
+static void ring_divide(uint8_t *ring, unsigned turn, unsigned step, size_t pixel_bytes)
+{
+    uint8_t path[3 * (RING_PIXELS - 1)]; /* two that are added, and where the sum goes */
+    ptrdiff_t bytes = (ptrdiff_t)pixel_bytes, x = 0;
+    unsigned at = RING_PIXELS - 1;
+
+    assert(turn < RING_PIXELS && step >= 1 && step < RING_PIXELS);
+    for (unsigned i = 0; i < 3 * (RING_PIXELS - 1); i += 3) {
+        path[i] = (uint8_t)((at + turn) % RING_PIXELS);
+        path[i + 1] = (uint8_t)((at + turn + step) % RING_PIXELS);
+        path[i + 2] = (uint8_t)(at = (at + 2 * step) % RING_PIXELS);
+    }
+    for (; bytes - x >= (ptrdiff_t)sizeof(pixel64); x += (ptrdiff_t)sizeof(pixel64))
+        ring_divide_pixel64(ring + x, path, bytes);
+    for (; x < bytes; x += (ptrdiff_t)sizeof(pixel16))
+        ring_divide_pixel16(ring + x, path, bytes);
+}
+
 const struct kernels KERNEL_TABLE = {
     .xor_rows = xor_rows,
     .sweep = sweep_run,
+    .ring_sum = ring_sum,
+    .ring_divide = ring_divide,
     .encodes = kernel_encodes,
     .decodes = kernel_decodes,
     .n_encodes = KERNEL_N_ENCODES,

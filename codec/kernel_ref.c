@@ -1,7 +1,7 @@
 /*
  * kernel_ref.c - the loops in plain C: slow, obvious, on every machine, kept for ever.
  *
- * In:     mojette.c. Thread: any. Allocates nothing, calls nothing.
+ * In:     mojette.c, finite.c. Thread: any. Allocates nothing, calls nothing.
  * Keeps:  what kernel.h says and no more: the other instruction sets are tested against it.
  */
 #include <string.h>
@@ -60,4 +60,53 @@ static void sweep_run(const struct kernel_sweep *sweep, unsigned pixel_bytes,
     }
 }
 
-const struct kernels kernels_ref = { .xor_rows = xor_rows, .sweep = sweep_run };
+static void ring_sum(uint8_t *dst, bool folds, const struct kernel_turn turns[],
+                     unsigned n_turns, size_t pixel_bytes)
+{
+    for (size_t x = 0; x < pixel_bytes; x += sizeof(uint64_t)) {
+        uint8_t sum[RING_PIXELS][sizeof(uint64_t)] = { { 0 } };
+        unsigned n_dst = folds ? RING_PIXELS - 1 : RING_PIXELS;
+
+        for (unsigned i = 0; i < n_turns; i++) {
+            for (unsigned at = 0; at < RING_PIXELS; at++) {
+                unsigned pixel = (at + turns[i].turn) % RING_PIXELS;
+
+                if (pixel < turns[i].n_pixels)
+                    xor_word(sum[at], turns[i].from + pixel * pixel_bytes + x);
+            }
+        }
+        for (unsigned at = 0; at < n_dst; at++) {
+            if (folds)
+                xor_word(sum[at], sum[RING_PIXELS - 1]);
+            memcpy(dst + at * pixel_bytes + x, sum[at], sizeof(uint64_t));
+        }
+    }
+}
+
+static void ring_divide(uint8_t *ring, unsigned turn, unsigned step, size_t pixel_bytes)
+{
+    for (size_t x = 0; x < pixel_bytes; x += sizeof(uint64_t)) {
+        uint8_t quotient[RING_PIXELS][sizeof(uint64_t)] = { { 0 } };
+        unsigned at = RING_PIXELS - 1;
+
+        for (unsigned i = 1; i < RING_PIXELS; i++) {
+            unsigned next = (at + 2 * step) % RING_PIXELS;
+            size_t one = (at + turn) % RING_PIXELS,
+                   two = (at + turn + step) % RING_PIXELS;
+
+            memcpy(quotient[next], quotient[at], sizeof(uint64_t));
+            xor_word(quotient[next], ring + one * pixel_bytes + x);
+            xor_word(quotient[next], ring + two * pixel_bytes + x);
+            at = next;
+        }
+        for (at = 0; at < RING_PIXELS; at++)
+            memcpy(ring + at * pixel_bytes + x, quotient[at], sizeof(uint64_t));
+    }
+}
+
+const struct kernels kernels_ref = {
+    .xor_rows = xor_rows,
+    .sweep = sweep_run,
+    .ring_sum = ring_sum,
+    .ring_divide = ring_divide,
+};

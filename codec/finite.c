@@ -1,0 +1,352 @@
+/*
+ * finite.c - the Mojette code with bins modulo 17: projections are exactly as long as rows.
+ *
+ * In:     codec.c, through struct codec_ops. Thread: any. Allocates nothing.
+ * Out:    kernel.h.
+ * Keeps:  17 columns, the slopes and their order, which bin is folded: disks carry them. Frozen vectors
+ *         in tests/unit/codec hold it.
+ * Yours:  how they are computed.
+ * Ask:    docs/CODEC.md, which has the definition and the proofs.
+ *
+ * Words. A row is 16 pixels and, in column 16, one that is always zero: a *ring* of 17 pixels. Read as
+ * a polynomial in z, it is an element of GF(2)[z] / (1 + z + ... + z^16): a ring tells the same as
+ * one with any pixel added to all of its pixels; it is *folded* when its pixel 16 is zero. To multiply by
+ * z^-s is to turn: pixel x becomes the old pixel x + s, modulo 17. Projection p of rows f(l) is the sum of
+ * y(l)^p f(l) with y(l) = z^-l, folded.
+ *
+ * Of lost rows l[0..e-1] and projections of slopes p[0..e-1], less the known rows: b(j) = sum over i of
+ * y(i)^p[j] f(i). If slopes go up in equal steps g, then with Y(i) = y(i)^g and h(i) = y(i)^p[0] f(i) we
+ * have b(j) = sum of Y(i)^j h(i), j = 0 .. e-1: a Vandermonde system, solved by Newton's divided differences.
+ * All that is ever divided by is Y(i) + Y(j): a walk around the ring. Only of three slopes of -1, 0, 1, 2 one in the
+ * middle may be wanting; then b of that one is made first, see gap_fill().
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "codec/codec_impl.h"
+#include "codec/kernel.h"
+
+enum {
+    ROW_UNIT = 256, /* RING_PIXELS - 1 pixels of at least 16 bytes */
+    N_PIXELS = RING_PIXELS - 1,
+    FIELD_ORDER =
+        255, /* x to this power is one for every unit x there is: see inverse() */
+    SCRATCH_BYTES =
+        CODEC_DATA_MAX / N_PIXELS * RING_PIXELS, /* a ring for each lost row */
+};
+
+/* In way->extra. */
+struct finite_way {
+    uint8_t step; /* the slopes at hand, ascending, go up by this */
+    uint8_t
+        gap; /* three lost rows: the slope that is wanting, less the least one; 0: none */
+    uint32_t gap_factor; /* bit x: z^x; what gap_fill() multiplies with */
+};
+
+static unsigned modulo(int x)
+{
+    return (unsigned)((x % RING_PIXELS + RING_PIXELS) % RING_PIXELS);
+}
+
+static void geometry(struct codec *c)
+{
+    static const int8_t slopes[CODEC_M_MAX] = { 0, 1, -1, 2 };
+
+    c->row_unit = ROW_UNIT;
+    for (unsigned i = c->k; i < c->n; i++)
+        c->projections[i].p = slopes[i - c->k];
+}
+
+/* ---- encode ---- */
+
+/* A source of pixels that go `turn` to the left. */
+static struct kernel_turn turned(const uint8_t *from, unsigned n_pixels, int turn)
+{
+    return (struct kernel_turn){ from, (uint8_t)modulo(turn), (uint8_t)n_pixels };
+}
+
+static void encode(const struct codec *c, const uint8_t *data, size_t row_bytes,
+                   uint8_t *const body[], uint8_t *const overhang[])
+{
+    struct kernel_turn turns[CODEC_K_MAX];
+    const uint8_t *rows[CODEC_K_MAX];
+
+    (void)overhang; /* there is none */
+    for (unsigned i = c->k; i < c->n; i++) {
+        int p = c->projections[i].p;
+
+        if (body[i] == NULL)
+            continue;
+        for (unsigned row = 0; row < c->k; row++) {
+            rows[row] = data + row * row_bytes;
+            turns[row] = turned(rows[row], N_PIXELS, (int)row * p);
+        }
+        if (p == 0)
+            c->kernels->xor_rows(body[i], rows, c->k, row_bytes);
+        else
+            c->kernels->ring_sum(body[i], true, turns, c->k, row_bytes / N_PIXELS);
+    }
+}
+
+/* ---- update ---- */
+
+static void xor_into(uint8_t *dst, const uint8_t *src, size_t len)
+{
+    for (size_t x = 0; x < len; x++)
+        dst[x] ^= src[x];
+}
+
+/* XOR len bytes of a pixel, from its byte `at` on, into bin t; bin 16 is part of all others. */
+static void bin_update(uint8_t *body, unsigned t, size_t pixel_bytes, size_t at,
+                       const uint8_t *delta, size_t len)
+{
+    unsigned first = t < N_PIXELS ? t : 0, last = t < N_PIXELS ? t : N_PIXELS - 1;
+
+    for (unsigned bin = first; bin <= last; bin++)
+        xor_into(body + bin * pixel_bytes + at, delta, len);
+}
+
+static void update(const struct codec *c, unsigned row, size_t from, size_t len,
+                   const uint8_t *delta, size_t row_bytes, uint8_t *const body[],
+                   uint8_t *const overhang[])
+{
+    size_t pixel_bytes = row_bytes / N_PIXELS, piece;
+
+    (void)overhang;
+    for (size_t x = 0; x < len; x += piece) {
+        size_t column = (from + x) / pixel_bytes, at = (from + x) % pixel_bytes;
+
+        piece = pixel_bytes - at < len - x ? pixel_bytes - at : len - x;
+        for (unsigned i = c->k; i < c->n; i++) {
+            unsigned t = modulo((int)column - (int)row * c->projections[i].p);
+
+            if (body[i] != NULL)
+                bin_update(body[i], t, pixel_bytes, at, delta + x, piece);
+        }
+    }
+}
+
+/* ---- plans ---- */
+
+/* Products of ring elements whose pixels are single bits. */
+static uint32_t multiply(uint32_t a, uint32_t b)
+{
+    const uint32_t all = (1u << RING_PIXELS) - 1;
+    uint32_t product = 0;
+
+    for (unsigned s = 0; s < RING_PIXELS; s++) {
+        if ((b >> s & 1) != 0)
+            product ^= (a << s | a >> (RING_PIXELS - s)) & all;
+    }
+    return product;
+}
+
+/* 1 / a in at most 8 bits. The ring is two fields of 256 elements, so a^255 = 1. */
+static uint32_t inverse(uint32_t a)
+{
+    uint32_t power = a;
+
+    for (unsigned i = 2; i < FIELD_ORDER; i++)
+        power = multiply(power, a);
+    if (__builtin_popcount(power) > N_PIXELS / 2)
+        power ^= (1u << RING_PIXELS) - 1; /* the same element */
+    return power;
+}
+
+/* Bring the projections in order of slope. */
+static void via_sort(const struct codec *c, struct codec_way *way)
+{
+    for (unsigned n = 1; n < way->n_lost; n++) {
+        uint8_t via = way->via[n];
+        unsigned at = n;
+
+        for (; at > 0 && c->projections[way->via[at - 1]].p > c->projections[via].p; at--)
+            way->via[at] = way->via[at - 1];
+        way->via[at] = via;
+    }
+}
+
+static void plan(const struct codec *c, struct codec_way *way)
+{
+    struct finite_way *how = (struct finite_way *)way->extra;
+    const uint8_t *l = way->lost;
+    int p[CODEC_M_MAX] = { 0 };
+
+    via_sort(c, way);
+    for (unsigned i = 0; i < way->n_lost; i++)
+        p[i] = c->projections[way->via[i]].p;
+    how->step = (uint8_t)(way->n_lost == 2 ? p[1] - p[0] : 1);
+    if (way->n_lost != CODEC_M_MAX - 1 || p[2] - p[0] == 2)
+        return;
+    how->gap = (uint8_t)(p[1] - p[0] == 1 ? 2 : 1);
+    if (how->gap == 2) /* 1 / (y0 + y1 + y2) */
+        how->gap_factor =
+            inverse(1u << modulo(-l[0]) ^ 1u << modulo(-l[1]) ^ 1u << modulo(-l[2]));
+    else /* 1 / (y0 y1 + y0 y2 + y1 y2) */
+        how->gap_factor =
+            inverse(1u << modulo(-l[0] - l[1]) ^ 1u << modulo(-l[0] - l[2]) ^
+                    1u << modulo(-l[1] - l[2]));
+}
+
+/* ---- decode ---- */
+
+/* One block being decoded. Everything is borrowed from the caller of codec_decode(). */
+struct decoding {
+    const struct codec *codec;
+    const struct codec_way *way;
+    const uint8_t *const *body;
+    size_t pixel_bytes;
+    uint8_t *ring[CODEC_M_MAX]; /* b(j), then better and better */
+};
+
+/* The projection by which i is rebuilt less the known rows, all turned: sources of a sum. */
+static unsigned residual_turns(const struct decoding *d, unsigned i, int turn,
+                               struct kernel_turn turns[])
+{
+    unsigned via = d->way->via[i], n_turns = 0;
+    int p = d->codec->projections[via].p;
+
+    turns[n_turns++] = turned(d->body[via], N_PIXELS, turn);
+    for (uint32_t kept = d->way->kept; kept != 0; kept &= kept - 1) {
+        int row = __builtin_ctz(kept);
+
+        turns[n_turns++] = turned(d->body[row], N_PIXELS, row * p + turn);
+    }
+    return n_turns;
+}
+
+static void one_row(const struct decoding *d, uint8_t *row, size_t row_bytes)
+{
+    struct kernel_turn turns[CODEC_K_MAX + 1];
+    const uint8_t *sources[CODEC_K_MAX + 1];
+    int p = d->codec->projections[d->way->via[0]].p;
+    unsigned n = residual_turns(d, 0, -d->way->lost[0] * p, turns);
+
+    for (unsigned i = 0; i < n; i++)
+        sources[i] = turns[i].from;
+    if (p == 0)
+        d->codec->kernels->xor_rows(row, sources, n, row_bytes);
+    else
+        d->codec->kernels->ring_sum(row, true, turns, n, d->pixel_bytes);
+}
+
+static void residuals(const struct decoding *d)
+{
+    struct kernel_turn turns[CODEC_K_MAX + 1];
+
+    for (unsigned i = 0; i < d->way->n_lost; i++) {
+        unsigned n_turns = residual_turns(d, i, 0, turns);
+
+        d->codec->kernels->ring_sum(d->ring[i], false, turns, n_turns, d->pixel_bytes);
+    }
+}
+
+/*
+ * Three lost rows, of slopes 0, 1, 2, 3 (less the least one) 2 or 1 is wanting. Each y(i) is a zero of
+ * (y + y(0)) (y + y(1)) (y + y(2)) = y^3 + e1 y^2 + e2 y + e3, so b(3) + e1 b(2) + e2 b(1) + e3 b(0) = 0.
+ */
+static void gap_fill(struct decoding *d)
+{
+    const struct finite_way *how = (const struct finite_way *)d->way->extra;
+    const uint8_t *l = d->way->lost;
+    int sum = l[0] + l[1] + l[2]; /* e3 turns by this, e2 by this less one, e1 by one */
+    struct kernel_turn turns[KERNEL_SOURCES_MAX];
+    uint8_t *made = d->ring[2];
+    unsigned n = 0;
+
+    turns[n++] = turned(made, RING_PIXELS, 0);
+    turns[n++] = turned(d->ring[0], RING_PIXELS, sum);
+    for (unsigned i = 0; i < d->way->n_lost; i++)
+        turns[n++] = turned(d->ring[1], RING_PIXELS, how->gap == 2 ? sum - l[i] : l[i]);
+    d->codec->kernels->ring_sum(made, false, turns, n, d->pixel_bytes);
+    n = 0;
+    for (uint32_t left = how->gap_factor; left != 0; left &= left - 1)
+        turns[n++] = turned(made, RING_PIXELS, -__builtin_ctz(left));
+    d->codec->kernels->ring_sum(made, false, turns, n, d->pixel_bytes);
+    d->ring[2] = how->gap == 2 ? made : d->ring[1];
+    d->ring[1] = how->gap == 2 ? d->ring[1] : made;
+}
+
+/* ring[i] += ring[j] turned. */
+static void ring_add(const struct decoding *d, unsigned i, unsigned j, int turn)
+{
+    struct kernel_turn turns[2] = { turned(d->ring[i], RING_PIXELS, 0),
+                                    turned(d->ring[j], RING_PIXELS, turn) };
+
+    d->codec->kernels->ring_sum(d->ring[i], false, turns, 2, d->pixel_bytes);
+}
+
+/* Solve b(j) = sum of Y(i)^j h(i), except for the last step: then h(i) = ring[i] + ring[i + 1]. */
+static void newton(const struct decoding *d)
+{
+    const struct finite_way *how = (const struct finite_way *)d->way->extra;
+    unsigned n = d->way->n_lost;
+    int turn[CODEC_M_MAX]; /* of Y(i) */
+
+    for (unsigned i = 0; i < n; i++)
+        turn[i] = d->way->lost[i] * how->step;
+    for (unsigned k = 0; k + 1 < n; k++) {
+        for (unsigned i = n - 1; i > k; i--)
+            ring_add(d, i, i - 1, turn[k]);
+    }
+    for (unsigned k = n - 1; k-- > 0;) {
+        for (unsigned i = k + 1; i < n;
+             i++) { /* by Y(i) + Y(j) = Y(i) (1 + Y(j) / Y(i)) */
+            unsigned j = i - k - 1;
+
+            d->codec->kernels->ring_divide(d->ring[i], modulo(-turn[i]),
+                                           modulo(turn[j] - turn[i]), d->pixel_bytes);
+        }
+        for (unsigned i = k; k > 0 && i + 1 < n; i++)
+            ring_add(d, i, i + 1, 0);
+    }
+}
+
+static void rows_write(const struct decoding *d, uint8_t *const rows[])
+{
+    int least = d->codec->projections[d->way->via[0]].p;
+
+    for (unsigned i = 0; i < d->way->n_lost; i++) {
+        struct kernel_turn turns[2];
+        unsigned n_turns = 0;
+
+        for (unsigned j = i; j < d->way->n_lost && j <= i + 1; j++)
+            turns[n_turns++] = turned(d->ring[j], RING_PIXELS, -d->way->lost[i] * least);
+        d->codec->kernels->ring_sum(rows[d->way->lost[i]], true, turns, n_turns,
+                                    d->pixel_bytes);
+    }
+}
+
+static void decode(const struct codec *c, const struct codec_way *way,
+                   const uint8_t *const body[], const uint8_t *const overhang[],
+                   size_t row_bytes, uint8_t *const rows[])
+{
+    _Alignas(CODEC_ALIGN) uint8_t scratch[SCRATCH_BYTES];
+    struct decoding d = { c, way, body, row_bytes / N_PIXELS, { NULL } };
+
+    (void)overhang;
+    if (way->n_lost == 1) {
+        one_row(&d, rows[way->lost[0]], row_bytes);
+        return;
+    }
+    assert(way->n_lost * RING_PIXELS * d.pixel_bytes <= sizeof(scratch));
+    for (unsigned i = 0; i < way->n_lost; i++)
+        d.ring[i] = scratch + i * RING_PIXELS * d.pixel_bytes;
+    residuals(&d);
+    if (((const struct finite_way *)way->extra)->gap != 0)
+        gap_fill(&d);
+    newton(&d);
+    rows_write(&d, rows);
+}
+
+const struct codec_ops mojette_finite_ops = {
+    .kind = CODEC_MOJETTE_FINITE,
+    .name = "mojette-finite",
+    .systematic = true,
+    .way_bytes = sizeof(struct finite_way),
+    .geometry = geometry,
+    .encode = encode,
+    .plan = plan,
+    .decode = decode,
+    .update = update,
+};
