@@ -706,12 +706,6 @@ static bool resolve_all(struct read_piece *piece)
 
 /* ---- giving it to the caller ---- */
 
-/* Plans by what there is: one set serves a whole run as a rule. */
-struct plan_cache {
-    uint32_t have;
-    struct codec_plan plan;
-};
-
 static uint32_t block_sources(const struct read_piece *piece, unsigned block,
                               const struct read_ask *source[CODEC_N_MAX])
 {
@@ -732,37 +726,64 @@ static uint32_t block_sources(const struct read_piece *piece, unsigned block,
     return have;
 }
 
-static void block_decode(struct read_piece *piece, unsigned block,
-                         struct plan_cache *cache)
+static bool block_is_to_decode(const struct read_piece *piece, unsigned block)
+{
+    const struct read_block *rb = &piece->blocks[block];
+
+    return rb->clear && !rb->done && rb->user_bytes != 0;
+}
+
+/* Does this block lie behind those of a run, come from the same answers, and have rows as long? */
+static bool block_joins_run(const struct read_piece *piece, unsigned block,
+                            unsigned first, uint32_t have,
+                            const struct read_ask *const source[CODEC_N_MAX])
+{
+    const struct read_ask *other[CODEC_N_MAX] = { NULL };
+
+    return block < piece->at + piece->n && block_is_to_decode(piece, block) &&
+           piece->blocks[block].user_bytes == piece->blocks[first].user_bytes &&
+           block_sources(piece, block, other) == have &&
+           memcmp(source, other, sizeof(other)) == 0;
+}
+
+/* Decode a run of blocks by one plan; returns how many. Of a healthy one all rows are in their places, and
+ * nothing is copied. */
+static unsigned run_decode(struct read_piece *piece, unsigned first)
 {
     struct storcli_file *file = piece->op->op.file;
     const struct read_ask *source[CODEC_N_MAX] = { NULL };
     const uint8_t *body[CODEC_N_MAX] = { NULL }, *overhang[CODEC_N_MAX] = { NULL };
-    uint32_t have = block_sources(piece, block, source), rows = (1u << file->k) - 1;
-    size_t row_bytes = codec_row_bytes(file->codec, piece->blocks[block].user_bytes);
-    uint8_t *data = block_data(piece, block);
+    uint32_t have = block_sources(piece, first, source), rows = (1u << file->k) - 1;
+    struct codec_run run = {
+        .n_blocks = 1,
+        .row_bytes = codec_row_bytes(file->codec, piece->blocks[first].user_bytes),
+        .data_stride = file->target.block_bytes,
+        .body_stride = file->row_bytes,
+    };
+    struct codec_plan plan;
+    int rc;
 
     for (unsigned i = 0; i < file->n; i++) {
         if ((have >> i & 1) == 0)
             continue;
-        body[i] = ask_body(source[i], block - source[i]->at, row_bytes);
-        overhang[i] = ask_head(source[i], block) + RECORD_HEADER_BYTES;
+        body[i] = ask_body(source[i], first - source[i]->at, run.row_bytes);
+        overhang[i] = ask_head(source[i], first) + RECORD_HEADER_BYTES;
+        run.overhang_stride[i] = source[i]->head_bytes;
     }
-    if (codec_is_systematic(file->codec) && (have & rows) == rows) {
-        for (unsigned i = 0; i < file->k; i++) {
-            if (body[i] != data + i * row_bytes)
-                memcpy(data + i * row_bytes, body[i], row_bytes);
-        }
-        return;
-    }
-    if (cache->have != have) {
-        int rc = codec_plan(file->codec, have, 0, &cache->plan);
+    while (block_joins_run(piece, first + (unsigned)run.n_blocks, first, have, source))
+        run.n_blocks++;
+    rc = codec_plan(file->codec, have, 0, &plan);
+    assert(rc == 0); /* resolve_block() counted k of them */
+    codec_decode_run(&plan, &run, body, overhang, block_data(piece, first));
+    if (!codec_is_systematic(file->codec) || (have & rows) != rows)
+        file->cli->stats.blocks_decoded += run.n_blocks;
+    return (unsigned)run.n_blocks;
+}
 
-        assert(rc == 0); /* resolve_block() counted k of them */
-        cache->have = have;
-    }
-    codec_decode(&cache->plan, body, overhang, row_bytes, data);
-    file->cli->stats.blocks_decoded++;
+static void piece_decode(struct read_piece *piece)
+{
+    for (unsigned b = piece->at; b < piece->at + piece->n;)
+        b += block_is_to_decode(piece, b) ? run_decode(piece, b) : 1;
 }
 
 /* Hand over what is clear. No answer may be under way: it could still write where we do. */
@@ -771,15 +792,14 @@ static void piece_assemble(struct read_piece *piece)
     const struct read_want *want = &piece->op->want;
     size_t block_bytes = piece->op->op.file->target.block_bytes;
     uint64_t index = piece->first_block - piece->op->first_block;
-    struct plan_cache cache = { .have = 0 };
 
+    if (want->data != NULL)
+        piece_decode(piece);
     for (unsigned b = piece->at; b < piece->at + piece->n; b++) {
         struct read_block *rb = &piece->blocks[b];
 
         if (!rb->clear || rb->done)
             continue;
-        if (want->data != NULL && rb->user_bytes != 0)
-            block_decode(piece, b, &cache);
         if (want->data != NULL && rb->user_bytes < block_bytes)
             memset(block_data(piece, b) + rb->user_bytes, 0,
                    block_bytes - rb->user_bytes);
