@@ -27,9 +27,10 @@
 #endif
 
 enum {
-    SAMPLE_CYCLES = 6000, /* of one sample at least: the clock itself costs some 50 */
+    SAMPLE_CYCLES =
+        40000, /* of one sample: a core takes thousands to turn its widest units on */
     REPEATS_MIN = 4,
-    REPEATS_MAX = 64,
+    REPEATS_MAX = 512,
     CHAIN_CYCLES = 64 * 32,
     L2_BYTES = 1 << 20,
     L2_PATTERNS_MAX = 6,
@@ -501,6 +502,8 @@ static double sample_take(const struct bench *b, unsigned c, unsigned op,
         repeats = repeats < REPEATS_MIN   ? REPEATS_MIN
                   : repeats > REPEATS_MAX ? REPEATS_MAX
                                           : repeats;
+        for (unsigned i = 0; i < repeats; i++)
+            run(state, &b->calls[0]); /* whoever was before us had other units on */
         start = ticks();
         for (unsigned i = 0; i < repeats; i++)
             run(state, &b->calls[0]);
