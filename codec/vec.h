@@ -2,7 +2,9 @@
  * vec.h - vectors of 16, 32 and 64 bytes for the straight lines that codec/gen writes. Private to
  * codec/. Which of them exist follows from the flags of the compilation.
  *
- * ldN, stN: any address. xor3_N: of three, one instruction where there is one.
+ * ldN, stN: any address. ldN_part, stN_part: only the first n_pixels of 16 bytes, the rest is zero or
+ * left alone. xor3_N: of three, one instruction where there is one. joinN: the N bytes that start
+ * with pixel `by` of low, and go on in high.
  */
 #ifndef ROZO_CODEC_VEC_H
 #define ROZO_CODEC_VEC_H
@@ -19,6 +21,11 @@
     typedef long long vec##bytes __attribute__((vector_size(bytes), may_alias)); \
     typedef long long mem##bytes                                                 \
         __attribute__((vector_size(bytes), aligned(1), may_alias));              \
+                                                                                 \
+    VEC_INLINE vec##bytes zero##bytes(void)                                      \
+    {                                                                            \
+        return (vec##bytes){ 0 };                                                \
+    }                                                                            \
                                                                                  \
     VEC_INLINE vec##bytes ld##bytes(const uint8_t *from)                         \
     {                                                                            \
@@ -54,6 +61,45 @@ VEC_XOR3(16, a ^ b ^ c)
 #    ifdef __AVX2__
 VEC_XOR3(32, a ^ b ^ c)
 #    endif
+#endif
+
+#ifdef __AVX2__
+#    define join32(low, high, by) \
+        ((vec32)_mm256_permute2x128_si256((__m256i)(low), (__m256i)(high), 0x21))
+
+VEC_INLINE vec32 ld32_part(const uint8_t *from, unsigned n_pixels)
+{
+    (void)n_pixels; /* 1 */
+    return (vec32)_mm256_zextsi128_si256((__m128i)ld16(from));
+}
+
+VEC_INLINE void st32_part(uint8_t *to, vec32 v, unsigned n_pixels)
+{
+    (void)n_pixels;
+    st16(to, (vec16)_mm256_castsi256_si128((__m256i)v));
+}
+#endif
+
+#ifdef __AVX512VL__
+#    define join64(low, high, by) \
+        ((vec64)_mm512_alignr_epi64((__m512i)(high), (__m512i)(low), 2 * (by)))
+
+VEC_INLINE vec64 ld64_part(const uint8_t *from, unsigned n_pixels)
+{
+    return (vec64)_mm512_maskz_loadu_epi64((__mmask8)((1u << 2 * n_pixels) - 1), from);
+}
+
+VEC_INLINE void st64_part(uint8_t *to, vec64 v, unsigned n_pixels)
+{
+    __m512i z = (__m512i)v;
+
+    if (n_pixels >= 2)
+        st32(to, (vec32)_mm512_castsi512_si256(z));
+    if (n_pixels == 3)
+        st16(to + 32, (vec16)_mm512_extracti64x2_epi64(z, 2));
+    if (n_pixels == 1)
+        st16(to, (vec16)_mm512_castsi512_si128(z));
+}
 #endif
 
 #endif

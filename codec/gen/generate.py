@@ -10,9 +10,10 @@ import argparse
 from pathlib import Path
 
 import mojette
+import packed
 from lines import DECODE_ARGS, ENCODE_ARGS, WIDTH
 
-MODULES = (mojette,)
+MODULES = (mojette, packed)
 N_FILES = 2  # so that two compilers can work on them; CMakeLists.txt knows the number
 
 
