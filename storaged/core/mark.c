@@ -39,10 +39,11 @@ struct mark_op {
     unsigned projection; /* or PROJECTION_ANY */
     uint64_t first, end; /* end UINT64_MAX: of everything */
     uint64_t version;
-    bool keep_newer; /* newer ones are not in its way, they stay */
-    uint64_t stale;  /* the newest version in its way */
-    bool lost;       /* a damaged record is, for all we know */
-    unsigned p;      /* projection being worked on */
+    bool keep_newer;   /* newer ones are not in its way, they stay */
+    uint64_t stale;    /* the newest version in its way */
+    uint64_t verifier; /* before the first byte went to the disk, as that of a write */
+    bool lost;         /* a damaged record is, for all we know */
+    unsigned p;        /* projection being worked on */
     enum mark_stage stage;
     bool begun;                 /* a request of this stage is under way */
     bool covers;                /* something is there to be removed */
@@ -143,7 +144,10 @@ static enum op_next mark_check(struct mark_op *m)
 
 /* ---- small marks, and large ones that no page has room for: heads ---- */
 
-/* Make holes of `version` of the heads in the scan's buffer that are older; how many were. */
+/*
+ * Make holes of `version` of the heads in the scan's buffer that are older; how many were. Holes of
+ * that version count, too: who marks again may do so because a sync of them failed.
+ */
 static unsigned heads_to_holes(struct mark_op *m, const struct proj *proj,
                                uint64_t version, bool damaged_too)
 {
@@ -155,7 +159,9 @@ static unsigned heads_to_holes(struct mark_op *m, const struct proj *proj,
         struct record_header h;
         enum record_state state = op_inspect(&m->op, m->p, block, p, &h);
 
-        if (state == RECORD_IS_DAMAGED ? !damaged_too : h.version >= version)
+        if (state == RECORD_IS_DAMAGED ? !damaged_too : h.version > version)
+            continue;
+        if (state == RECORD_IS_DATA && h.version == version)
             continue;
         memset(p + RECORD_HEADER_BYTES, 0, proj->geo.head_bytes - RECORD_HEADER_BYTES);
         hole_head_put(p, m->op.obj->hash, m->p, block, version);
@@ -199,24 +205,22 @@ static enum op_next write_holes(struct mark_op *m, uint64_t first, uint64_t end,
 
 /* ---- large marks: the page ---- */
 
-/* The file's data on stable storage; a failure may have lost what others wrote. */
-static enum op_next mark_fdatasync(struct mark_op *m)
+/*
+ * What this wrote on stable storage. By the same syncs as everybody's: of two at a time the other
+ * might be the one that is told of a failure. One that failed since we began may have lost our bytes.
+ */
+static enum op_next mark_stabilize(struct mark_op *m)
 {
-    struct proj *proj = object_ready(m->op.obj, m->p);
+    enum op_next next;
 
-    if (!m->begun) {
-        m->begun = true;
-        op_disk(&m->op, DISK_SYNC, proj, 0, 0);
-        return OP_WAIT;
-    }
+    m->begun = true;
+    next = op_sync(&m->op);
+    if (next == OP_WAIT)
+        return next;
     m->begun = false;
-    if (m->op.rc != 0) {
-        generations_lost_bytes(m->op.st->config.generations);
-        return OP_BAD;
-    }
-    if (proj->marks_slot >= 0)
-        proj->synced_slot = proj->marks_slot;
-    return OP_GO;
+    if (next == OP_GO && m->verifier != storage_verifier(m->op.st))
+        return op_bad(&m->op, -EIO);
+    return next;
 }
 
 /* While the new range does not fit: the smallest of the old ones goes into heads. */
@@ -237,7 +241,7 @@ static enum op_next mark_room(struct mark_op *m)
         if (!m->begun)
             next = write_holes(m, range.first, range.end, range.version, false);
         if (next == OP_GO) /* before the page forgets the range */
-            next = mark_fdatasync(m);
+            next = mark_stabilize(m);
         if (next != OP_GO)
             return next;
         marks_remove(m->marks, m->spill);
@@ -417,7 +421,7 @@ static enum op_next mark_sync(struct mark_op *m)
         m->free_at = m->free_end;
     if (!m->begun && !(m->covers && (proj->promised || m->noted)))
         return OP_GO;
-    return mark_fdatasync(m);
+    return mark_stabilize(m);
 }
 
 static enum op_next mark_stage_run(struct mark_op *m)
@@ -459,6 +463,12 @@ static enum op_next mark_apply(struct mark_op *m)
     return OP_GO;
 }
 
+static enum op_next mark_start(struct mark_op *m)
+{
+    m->verifier = storage_verifier(m->op.st);
+    return OP_GO;
+}
+
 static enum op_next mark_create(struct mark_op *m)
 {
     unsigned p = m->projection;
@@ -486,7 +496,7 @@ static enum op_next mark_enter(struct mark_op *m)
 static void mark_step(struct op *op)
 {
     static enum op_next (*const steps[])(struct mark_op *) = {
-        mark_enter, mark_check, mark_put_aside, mark_create, mark_apply,
+        mark_enter, mark_check, mark_put_aside, mark_start, mark_create, mark_apply,
     };
     struct mark_op *m = (struct mark_op *)op;
     Rozo__StMarkResp resp = ROZO__ST_MARK_RESP__INIT;
@@ -498,7 +508,7 @@ static void mark_step(struct op *op)
             op->state++;
     }
     if (next == OP_GO) {
-        resp.verifier = storage_verifier(op->st);
+        resp.verifier = m->verifier;
         op_finish_message(op, ROZO__STATUS__OK, &resp.base);
     } else if (next == OP_BAD) {
         op_fail(op, op->rc); /* -EREMCHG is STALE_VERSION */

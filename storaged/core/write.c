@@ -61,11 +61,9 @@ struct write_op {
     uint64_t newest;     /* version in the request */
     uint64_t stale;      /* the newest version in its way */
     uint64_t space;      /* bytes that first writes need */
-    uint64_t
-        verifier; /* before the first byte went to the disk: a sync that fails meanwhile
-                            may lose it */
-    unsigned n_lost; /* damaged blocks */
-    uint8_t *old;    /* the heads that lie there, owned */
+    uint64_t verifier;   /* of before it wrote: a sync that fails since may lose it */
+    unsigned n_lost;     /* damaged blocks */
+    uint8_t *old;        /* the heads that lie there, owned */
     enum write_phase phase;
     unsigned at; /* block of the run the phase has come to */
     unsigned n_iov;
@@ -421,6 +419,14 @@ static struct mark_range write_units(const struct write_op *w)
     };
 }
 
+/* From here on this writes. What it makes of the file, and heads that say "never written", count
+ * as much as the records. */
+static enum op_next write_begin(struct write_op *w)
+{
+    w->verifier = storage_verifier(w->op.st);
+    return OP_GO;
+}
+
 static enum op_next write_create(struct write_op *w)
 {
     struct mark_range units;
@@ -617,8 +623,6 @@ static enum op_next write_pieces(struct write_op *w)
         return OP_BAD;
     if (w->newest > proj->newest)
         proj->newest = w->newest;
-    if (!w->writing)
-        w->verifier = storage_verifier(w->op.st);
     w->writing = true;
     return submit_piece(w) ? OP_WAIT : OP_GO;
 }
@@ -660,9 +664,9 @@ static void write_refuse(struct write_op *w)
 static void write_step(struct op *op)
 {
     static enum op_next (*const steps[])(struct write_op *) = {
-        write_enter, write_read_heads, write_versions,   write_put_aside,
-        write_space, write_create,     write_find_fresh, write_page,
-        write_fill,  write_pieces,     write_note,       write_sync,
+        write_enter,  write_read_heads, write_versions,   write_put_aside, write_space,
+        write_begin,  write_create,     write_find_fresh, write_page,      write_fill,
+        write_pieces, write_note,       write_sync,
     };
     struct write_op *w = (struct write_op *)op;
     enum op_next next = OP_GO;

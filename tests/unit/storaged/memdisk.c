@@ -355,7 +355,8 @@ static void mem_submit(struct disk *disk, struct disk_req *req)
     assert((unsigned)req->op < MEM_OPS);
     d->n_of[req->op]++;
     req->rc = is_failing(d, req) ? d->fail_rc : run(d, req);
-    if (d->hold_syncs && req->op == DISK_SYNC) {
+    if ((d->hold_syncs && req->op == DISK_SYNC) ||
+        (d->hold_writes && req->op == DISK_WRITE)) {
         assert(d->n_held < 16);
         d->held[d->n_held++] = req;
         return;

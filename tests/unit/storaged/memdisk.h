@@ -40,7 +40,7 @@ struct memdisk {
     int fail_op;     /* only requests of this kind count for fail_at; -1: all */
     unsigned cut_at; /* the power goes at this request; all from then on fail */
     bool is_cut;
-    bool hold_syncs; /* they are done only at memdisk_release() */
+    bool hold_syncs, hold_writes; /* they are done only at memdisk_release() */
     struct disk_req *held[16];
     unsigned n_held;
     uint8_t identity[1024];
@@ -49,7 +49,7 @@ struct memdisk {
 
 void memdisk_init(struct memdisk *d, struct env_virtual *v);
 void memdisk_free(struct memdisk *d);
-/** Answer the syncs held back. */
+/** Answer what is held back, in the order it came. */
 void memdisk_release(struct memdisk *d);
 /** A power cut: each unsynced page is kept, lost or torn, by chance. */
 void memdisk_power_cut(struct memdisk *d);

@@ -470,6 +470,161 @@ static void test_a_failed_sync_is_told_and_changes_the_verifier(void **state)
     world_free(&w);
 }
 
+static uint64_t write_verifier(const struct test_call *c)
+{
+    Rozo__StWriteResp *resp = rozo__st_write_resp__unpack(NULL, c->msg_len, c->msg);
+    uint64_t verifier;
+
+    assert_non_null(resp);
+    verifier = resp->verifier;
+    rozo__st_write_resp__free_unpacked(resp, NULL);
+    return verifier;
+}
+
+static uint64_t mark_verifier(const struct test_call *c)
+{
+    Rozo__StMarkResp *resp = rozo__st_mark_resp__unpack(NULL, c->msg_len, c->msg);
+    uint64_t verifier;
+
+    assert_non_null(resp);
+    verifier = resp->verifier;
+    rozo__st_mark_resp__free_unpacked(resp, NULL);
+    return verifier;
+}
+
+/* A sync of somebody else's that will fail, under way. */
+static struct test_call *bad_sync_start(struct world *w)
+{
+    struct test_call *sync = world_sync_start(w);
+
+    w->disk.hold_syncs = true;
+    w->disk.fail_op = DISK_SYNC;
+    w->disk.fail_at = 1;
+    w->disk.fail_rc = -EIO;
+    env_virtual_run_posted(&w->v);
+    assert_int_equal(w->disk.n_held, 1);
+    return sync;
+}
+
+/* It fails, and c goes on, which waits for its first write, or its sync. */
+static void bad_sync_end(struct world *w, struct test_call *sync, struct test_call *c)
+{
+    env_virtual_run_posted(&w->v);
+    assert_false(c->done);
+    w->disk.hold_syncs = w->disk.hold_writes = false;
+    memdisk_release(&w->disk);
+    assert_int_equal(call_finish(sync), ROZO__STATUS__IO_ERROR);
+    assert_true(c->done);
+}
+
+/*
+ * A sync that fails may lose what was on its way meanwhile. The client hears of that by the verifier:
+ * an answer with the one of after the failure would pass for safe at the next sync.
+ */
+static void test_a_write_answers_with_the_verifier_of_its_beginning(void **state)
+{
+    /* One more record; the first of a unit, with heads for the rest of it; of another projection. */
+    static const struct {
+        unsigned projection;
+        uint64_t first;
+    } tries[] = { { 0, 1 }, { 0, 100 }, { 1, 0 } };
+    struct world w;
+    struct test_call *sync, *c;
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        world_init(&w, 1);
+        assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL), OK);
+        sync = bad_sync_start(&w);
+        w.disk.hold_writes = true;
+        c = world_write_start(&w, tries[i].projection, tries[i].first, 1, v1, 8192,
+                              false);
+        bad_sync_end(&w, sync, c);
+        assert_int_equal(c->status, OK);
+        assert_int_equal(write_verifier(c), w.config.boot);
+        call_free(c);
+        c = world_write_start(&w, 0, 2, 1, v1, 8192, false);
+        env_virtual_run_posted(&w.v);
+        assert_int_equal(write_verifier(c), w.config.boot + 1);
+        call_free(c);
+        world_free(&w);
+    }
+}
+
+/* Its own sync is the next one and goes well; the bytes may be gone nevertheless. */
+static void test_a_synced_write_is_refused_when_a_sync_failed_meanwhile(void **state)
+{
+    struct world w;
+    struct test_call *sync, *c;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL), OK);
+    sync = bad_sync_start(&w);
+    w.disk.hold_writes = true;
+    c = world_write_start(&w, 0, 1, 1, v1, 8192, true);
+    bad_sync_end(&w, sync, c);
+    assert_int_equal(c->status, ROZO__STATUS__IO_ERROR);
+    call_free(c);
+    assert_int_equal(world_write(&w, 0, 1, 1, v1, 8192, true, NULL), OK);
+    world_free(&w);
+}
+
+static void test_a_mark_answers_with_the_verifier_of_its_beginning(void **state)
+{
+    struct world w;
+    struct test_call *sync, *c;
+    unsigned n_writes;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 2, v1, 8192, false, NULL), OK);
+    assert_int_equal(world_mark(&w, 0, 2, 0, v2), OK); /* a page is there */
+    sync = bad_sync_start(&w);
+    w.disk.hold_writes = true;
+    c = world_mark_start(&w, 0, 1, 1, v2, false);
+    bad_sync_end(&w, sync, c);
+    assert_int_equal(c->status, OK);
+    assert_int_equal(mark_verifier(c), w.config.boot);
+    call_free(c);
+    n_writes = w.disk.n_of[DISK_WRITE];
+    c = world_mark_start(&w, 0, 1, 1, v2, false);
+    env_virtual_run_posted(&w.v);
+    assert_int_equal(c->status, OK);
+    assert_int_equal(mark_verifier(c), w.config.boot + 1);
+    assert_true(w.disk.n_of[DISK_WRITE] >
+                n_writes); /* what is there may not be on the disk */
+    call_free(c);
+    world_free(&w);
+}
+
+/*
+ * What a sync promised goes only when the mark is stable. Of two syncs at a time one is told that
+ * the bytes of the mark are lost; the other hears that all is well.
+ */
+static void test_a_mark_removes_nothing_when_a_sync_failed_meanwhile(void **state)
+{
+    struct world w;
+    struct test_call *sync, *c;
+    uint64_t allocated;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 2, v1, 8192, true, NULL), OK);
+    assert_int_equal(world_mark(&w, 0, 2, 0, v2), OK); /* a page is there */
+    assert_int_equal(world_write(&w, 0, 0, 1, v2, 8192, false, NULL), OK);
+    allocated = memdisk_allocated(world_file(&w, 0));
+    sync = bad_sync_start(&w);
+    c = world_mark_start(&w, 0, 1, 1, v2, false);
+    bad_sync_end(&w, sync, c);
+    assert_int_equal(c->status, ROZO__STATUS__IO_ERROR);
+    call_free(c);
+    assert_int_equal(memdisk_allocated(world_file(&w, 0)), allocated);
+    assert_int_equal(world_mark(&w, 0, 0, 0, v3), OK);
+    assert_true(memdisk_allocated(world_file(&w, 0)) < allocated);
+    world_free(&w);
+}
+
 /* A record that grows within its page needs no space. */
 static void test_a_short_record_grows_on_a_full_disk(void **state)
 {
@@ -1287,6 +1442,10 @@ int main(void)
         cmocka_unit_test(test_truncate_waits_for_nobody_and_cuts_nobody_short),
         cmocka_unit_test(test_syncs_are_shared_and_cover_what_was_acknowledged),
         cmocka_unit_test(test_a_failed_sync_is_told_and_changes_the_verifier),
+        cmocka_unit_test(test_a_write_answers_with_the_verifier_of_its_beginning),
+        cmocka_unit_test(test_a_synced_write_is_refused_when_a_sync_failed_meanwhile),
+        cmocka_unit_test(test_a_mark_answers_with_the_verifier_of_its_beginning),
+        cmocka_unit_test(test_a_mark_removes_nothing_when_a_sync_failed_meanwhile),
         cmocka_unit_test(test_small_caches_serve_many_files),
         cmocka_unit_test(test_requests_on_one_file_go_in_turn),
         cmocka_unit_test(test_too_many_requests_are_told_to_come_back),

@@ -190,20 +190,31 @@ void call_free(struct test_call *c)
     free(c);
 }
 
+/* Run until it is answered; the status. */
+static uint16_t call_wait(struct test_call *c)
+{
+    env_virtual_run_posted(&c->w->v);
+    assert_true(c->done || c->w->disk.is_cut);
+    return c->done ? c->status : UINT16_MAX;
+}
+
+uint16_t call_finish(struct test_call *c)
+{
+    uint16_t status = call_wait(c);
+
+    call_free(c);
+    return status;
+}
+
 uint16_t call_run(struct world *w, uint16_t op, const ProtobufCMessage *msg,
                   const void *payload, size_t payload_len, struct test_call **out)
 {
     struct test_call *c = call_start(w, op, msg, payload, payload_len);
-    uint16_t status;
 
-    env_virtual_run_posted(&w->v);
-    assert_true(c->done || w->disk.is_cut);
-    status = c->done ? c->status : UINT16_MAX;
-    if (out != NULL)
-        *out = c;
-    else
-        call_free(c);
-    return status;
+    if (out == NULL)
+        return call_finish(c);
+    *out = c;
+    return call_wait(c);
 }
 
 void ref_init(struct world *w, struct test_ref *r)
@@ -375,8 +386,8 @@ uint16_t world_read(struct world *w, unsigned projection, uint64_t first, unsign
     return status;
 }
 
-static uint16_t mark_run(struct world *w, unsigned projection, uint64_t first, uint64_t n,
-                         uint64_t version, bool keep_newer)
+struct test_call *world_mark_start(struct world *w, unsigned projection, uint64_t first,
+                                   uint64_t n, uint64_t version, bool keep_newer)
 {
     Rozo__StMarkReq req = ROZO__ST_MARK_REQ__INIT;
     struct test_ref ref;
@@ -389,22 +400,22 @@ static uint16_t mark_run(struct world *w, unsigned projection, uint64_t first, u
     req.version = version;
     req.to_storage = US;
     req.keep_newer = keep_newer;
-    return call_run(w, ROZO__OP__ST_MARK, &req.base, NULL, 0, NULL);
+    return call_start(w, ROZO__OP__ST_MARK, &req.base, NULL, 0);
 }
 
 uint16_t world_mark(struct world *w, unsigned projection, uint64_t first, uint64_t n,
                     uint64_t version)
 {
-    return mark_run(w, projection, first, n, version, false);
+    return call_finish(world_mark_start(w, projection, first, n, version, false));
 }
 
 uint16_t world_mark_below(struct world *w, unsigned projection, uint64_t first,
                           uint64_t n, uint64_t version)
 {
-    return mark_run(w, projection, first, n, version, true);
+    return call_finish(world_mark_start(w, projection, first, n, version, true));
 }
 
-uint16_t world_sync(struct world *w)
+struct test_call *world_sync_start(struct world *w)
 {
     Rozo__StSyncReq req = ROZO__ST_SYNC_REQ__INIT;
     struct test_ref ref;
@@ -412,7 +423,12 @@ uint16_t world_sync(struct world *w)
     ref_init(w, &ref);
     req.ref = &ref.ref;
     req.to_storage = US;
-    return call_run(w, ROZO__OP__ST_SYNC, &req.base, NULL, 0, NULL);
+    return call_start(w, ROZO__OP__ST_SYNC, &req.base, NULL, 0);
+}
+
+uint16_t world_sync(struct world *w)
+{
+    return call_finish(world_sync_start(w));
 }
 
 uint16_t world_remove(struct world *w)

@@ -58,6 +58,8 @@ struct test_call *call_start(struct world *w, uint16_t op, const ProtobufCMessag
 struct test_call *call_start_raw(struct world *w, uint16_t op, const void *msg,
                                  size_t msg_len, const void *payload, size_t payload_len);
 void call_free(struct test_call *c);
+/** Run until it is answered, give the status, free it. */
+uint16_t call_finish(struct test_call *c);
 /** Start, run, give the status; *out keeps the answer when not NULL. */
 uint16_t call_run(struct world *w, uint16_t op, const ProtobufCMessage *msg,
                   const void *payload, size_t payload_len, struct test_call **out);
@@ -95,11 +97,15 @@ struct test_call *world_write_start(struct world *w, unsigned projection, uint64
  */
 uint16_t world_read(struct world *w, unsigned projection, uint64_t first, unsigned n,
                     struct seen *seen, uint32_t *present);
+/** The request of a mark, to be started by hand. */
+struct test_call *world_mark_start(struct world *w, unsigned projection, uint64_t first,
+                                   uint64_t n, uint64_t version, bool keep_newer);
 uint16_t world_mark(struct world *w, unsigned projection, uint64_t first, uint64_t n,
                     uint64_t version);
 /** keep_newer: a mark that goes below what is newer. */
 uint16_t world_mark_below(struct world *w, unsigned projection, uint64_t first,
                           uint64_t n, uint64_t version);
+struct test_call *world_sync_start(struct world *w);
 uint16_t world_sync(struct world *w);
 uint16_t world_remove(struct world *w);
 uint16_t world_next(struct world *w, uint64_t from, uint64_t *block);
