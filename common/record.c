@@ -73,12 +73,15 @@ bool record_header_is_zero(const uint8_t p[RECORD_HEADER_BYTES])
     return (words[0] | words[1] | words[2] | words[3]) == 0;
 }
 
+/* The overhang lies right behind the header as a rule: one crc for both. */
 uint32_t record_crc(const uint8_t p[RECORD_HEADER_BYTES], const void *overhang,
                     size_t overhang_bytes, const void *body, size_t body_bytes)
 {
-    uint32_t crc = codec_crc32c(0, p + 4, RECORD_HEADER_BYTES - 4);
+    bool is_behind = overhang_bytes != 0 && overhang == p + RECORD_HEADER_BYTES;
+    size_t head_bytes = RECORD_HEADER_BYTES - 4 + (is_behind ? overhang_bytes : 0);
+    uint32_t crc = codec_crc32c(0, p + 4, head_bytes);
 
-    if (overhang_bytes != 0)
+    if (overhang_bytes != 0 && !is_behind)
         crc = codec_crc32c(crc, overhang, overhang_bytes);
     if (body_bytes != 0)
         crc = codec_crc32c(crc, body, body_bytes);
