@@ -5,53 +5,99 @@
  *
  * In:     mojette.c, finite.c. Thread: any. Allocates nothing, calls nothing.
  * Yours:  everything behind kernel.h. Look at the assembly after a change: the loops keep
- *         their pointers in registers and their pixels in vectors.
+ *         their pixels in registers.
  */
 #include "codec/kernel.h"
 
 #include <assert.h>
-#include <stdbool.h>
+#include <string.h>
+
+#include "codec/vec.h"
 
 #include KERNEL_GENERATED
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE VEC_INLINE
 
-/* Pixels in memory: any alignment, and they may alias whatever the caller calls them. */
-typedef uint64_t pixel16 __attribute__((vector_size(16), aligned(1), may_alias));
-typedef uint64_t pixel64 __attribute__((vector_size(64), aligned(1), may_alias));
+/* The widest vector there is, and those that pixels of 16, 32 and 64 bytes are made of. */
+#if defined __AVX512VL__
+#    define WIDEST 64
+#    define LANE16 16
+#    define LANE32 32
+#    define LANE64 64
+#elif defined __AVX2__
+#    define WIDEST 32
+#    define LANE16 16
+#    define LANE32 32
+#    define LANE64 32
+#else
+#    define WIDEST 16
+#    define LANE16 16
+#    define LANE32 16
+#    define LANE64 16
+#endif
+#define PASTE_(a, b) a##b
+#define PASTE(a, b)  PASTE_(a, b)
 
-INLINE void xor_n(uint8_t *dst, const uint8_t *const sources[], unsigned n, size_t len)
+typedef PASTE(vec, WIDEST) vec;
+#define LOAD  PASTE(ld, WIDEST)
+#define STORE PASTE(st, WIDEST)
+#define XOR3  PASTE(xor3_, WIDEST)
+
+enum {
+    AT_ONCE = 4
+}; /* vectors that one turn of a loop makes, to be worth its pointers */
+
+/* ---- sums of rows ---- */
+
+/*
+ * dst[x] = XOR of src[0..n-1][x], n_vecs vectors at a time, for as many as fit below `to`. Returns
+ * where it stopped.
+ */
+INLINE ptrdiff_t xor_vecs(uint8_t *dst, const uint8_t *const src[], unsigned n,
+                          unsigned n_vecs, ptrdiff_t x, ptrdiff_t to)
 {
-    const uint8_t *src[KERNEL_SOURCES_MAX]; /* stores to dst cannot change these */
-    size_t x = 0;
+    for (; x + (ptrdiff_t)n_vecs * WIDEST <= to; x += (ptrdiff_t)n_vecs * WIDEST) {
+        vec sum[AT_ONCE];
+        unsigned i = 1;
+
+        for (unsigned v = 0; v < n_vecs; v++)
+            sum[v] = LOAD(src[0] + x + v * WIDEST);
+        for (; i + 1 < n; i += 2) {
+            for (unsigned v = 0; v < n_vecs; v++)
+                sum[v] = XOR3(sum[v], LOAD(src[i] + x + v * WIDEST),
+                              LOAD(src[i + 1] + x + v * WIDEST));
+        }
+        if (i < n) {
+            for (unsigned v = 0; v < n_vecs; v++)
+                sum[v] ^= LOAD(src[i] + x + v * WIDEST);
+        }
+        for (unsigned v = 0; v < n_vecs; v++)
+            STORE(dst + x + v * WIDEST, sum[v]);
+    }
+    return x;
+}
+
+/* With n a constant wherever it is called: then the pointers stay in registers, and stores to dst
+ * cannot change them. */
+INLINE ptrdiff_t xor_n(uint8_t *dst, const uint8_t *const sources[], unsigned n,
+                       ptrdiff_t x, ptrdiff_t to)
+{
+    const uint8_t *src[KERNEL_SOURCES_MAX];
 
     for (unsigned i = 0; i < n; i++)
         src[i] = sources[i];
-    for (; x + sizeof(pixel64) <= len; x += sizeof(pixel64)) {
-        pixel64 sum = *(const pixel64 *)(src[0] + x);
-
-        for (unsigned i = 1; i < n; i++)
-            sum ^= *(const pixel64 *)(src[i] + x);
-        *(pixel64 *)(dst + x) = sum;
-    }
-    for (; x < len; x += sizeof(pixel16)) {
-        pixel16 sum = *(const pixel16 *)(src[0] + x);
-
-        for (unsigned i = 1; i < n; i++)
-            sum ^= *(const pixel16 *)(src[i] + x);
-        *(pixel16 *)(dst + x) = sum;
-    }
+    x = xor_vecs(dst, src, n, AT_ONCE, x, to);
+    return xor_vecs(dst, src, n, 1, x, to);
 }
 
-#define CASE_XOR(n)                  \
-    case n:                          \
-        xor_n(dst, sources, n, len); \
-        break
+#define CASE_XOR(n) \
+    case n:         \
+        return xor_n(dst, sources, n, x, to)
 
-static void xor_rows(uint8_t *dst, const uint8_t *const sources[], unsigned n_sources,
-                     size_t len)
+/* dst[x] = XOR of all sources, for as many whole vectors as fit below `to`; returns where it stopped. */
+static ptrdiff_t xor_whole_vecs(uint8_t *dst, const uint8_t *const sources[],
+                                unsigned n_sources, ptrdiff_t x, ptrdiff_t to)
 {
-    assert(n_sources >= 1 && n_sources <= KERNEL_SOURCES_MAX);
     switch (n_sources) {
         CASE_XOR(1);
         CASE_XOR(2);
@@ -61,100 +107,226 @@ static void xor_rows(uint8_t *dst, const uint8_t *const sources[], unsigned n_so
         CASE_XOR(6);
         CASE_XOR(7);
         CASE_XOR(8);
-    default:
-        xor_n(dst, sources, n_sources, len);
+        CASE_XOR(9);
+    default: /* too many to be kept in registers */
+        x = xor_vecs(dst, sources, n_sources, AT_ONCE, x, to);
+        return xor_vecs(dst, sources, n_sources, 1, x, to);
     }
 }
 
-/*
- * Steps [s, end) of a sweep over n rows of pixels of the given type. `guarded` steps
- * leave out the rows that have not begun or are done. In the others all rows are under
- * way, and the pixel that row i wants of row i + 1 is the one just rebuilt: it stays in a
- * register, which halves the chain of one pixel waiting for another.
- */
-#define DEFINE_SWEEP(pixel)                                                             \
-    INLINE void sweep_steps_##pixel(const struct kernel_sweep *sweep, unsigned n,       \
-                                    bool guarded, ptrdiff_t s, ptrdiff_t end,           \
-                                    uint8_t *rows)                                      \
-    {                                                                                   \
-        for (; s < end; s++) {                                                          \
-            ptrdiff_t at = s * (ptrdiff_t)sizeof(pixel);                                \
-            pixel below = { 0 }; /* of row i + 1, this step's */                        \
-                                                                                        \
-            for (unsigned i = n; i-- > 0;) {                                            \
-                ptrdiff_t column = s - sweep->delay[i];                                 \
-                pixel sum;                                                              \
-                                                                                        \
-                if (guarded && (column < 0 || column >= sweep->n_cols))                 \
-                    continue;                                                           \
-                sum = *(const pixel *)(rows + (sweep->from[i][i] + at));                \
-                for (unsigned j = 0; j < n; j++) {                                      \
-                    if (j != i && (guarded || j != i + 1))                              \
-                        sum ^= *(const pixel *)(rows + (sweep->from[i][j] + at));       \
-                }                                                                       \
-                sum ^= guarded ? (pixel){ 0 } : below;                                  \
-                below = sum;                                                            \
-                *(pixel *)(rows + (sweep->from[i][i] + at)) = sum;                      \
-                *(pixel *)(sweep->to[i] + column * (ptrdiff_t)sizeof(pixel)) = sum;     \
-            }                                                                           \
-        }                                                                               \
-    }                                                                                   \
-                                                                                        \
-    INLINE void sweep_##pixel(const struct kernel_sweep *shared, unsigned n,            \
-                              uint8_t *rows)                                            \
-    {                                                                                   \
-        struct kernel_sweep sweep = *shared; /* ours: stores to out cannot change it */ \
-        ptrdiff_t first = sweep.delay[0], last = sweep.delay[0];                        \
-        ptrdiff_t all_from, all_to, end;                                                \
-                                                                                        \
-        for (unsigned i = 1; i < n; i++) {                                              \
-            first = sweep.delay[i] < first ? sweep.delay[i] : first;                    \
-            last = sweep.delay[i] > last ? sweep.delay[i] : last;                       \
-        }                                                                               \
-        end = last + sweep.n_cols;                                                      \
-        all_to = first + sweep.n_cols;                                                  \
-        all_from = last < all_to ? last : all_to;                                       \
-        sweep_steps_##pixel(&sweep, n, true, first, all_from, rows);                    \
-        sweep_steps_##pixel(&sweep, n, false, all_from, all_to, rows);                  \
-        sweep_steps_##pixel(&sweep, n, true, all_to, end, rows);                        \
-    }
-
-DEFINE_SWEEP(pixel16)
-DEFINE_SWEEP(pixel64)
-
-static void sweep_run(const struct kernel_sweep *sweep, unsigned pixel_bytes,
-                      uint8_t *rows)
+/* What is left, 16 bytes at a time. */
+static void xor_rest(uint8_t *dst, const uint8_t *const src[], unsigned n, ptrdiff_t x,
+                     ptrdiff_t to)
 {
-    assert(sweep->n_rows >= 1 && sweep->n_rows <= KERNEL_SWEEP_MAX);
-    for (unsigned i = 0; i + 1 < sweep->n_rows; i++)
-        assert(sweep->from[i][i + 1] == sweep->from[i + 1][i + 1]);
-    assert(pixel_bytes == sizeof(pixel16) || pixel_bytes == sizeof(pixel64));
-    if (pixel_bytes == sizeof(pixel64)) {
-        if (sweep->n_rows == 2)
-            sweep_pixel64(sweep, 2, rows);
-        else
-            sweep_pixel64(sweep, sweep->n_rows, rows);
-        return;
+    for (; x < to; x += 16) {
+        vec16 sum = ld16(src[0] + x);
+
+        for (unsigned i = 1; i < n; i++)
+            sum ^= ld16(src[i] + x);
+        st16(dst + x, sum);
     }
-    switch (sweep->n_rows) {
-    case 2:
-        sweep_pixel16(sweep, 2, rows);
-        break;
-    case 3:
-        sweep_pixel16(sweep, 3, rows);
-        break;
-    case 4:
-        sweep_pixel16(sweep, 4, rows);
-        break;
-    case 8:
-        sweep_pixel16(sweep, 8, rows);
-        break;
-    default:
-        sweep_pixel16(sweep, sweep->n_rows, rows);
+}
+
+/* dst[x..to) = XOR of all sources. */
+INLINE void xor_some(uint8_t *dst, const uint8_t *const src[], unsigned n, ptrdiff_t x,
+                     ptrdiff_t to)
+{
+    if (to - x >= WIDEST)
+        x = xor_whole_vecs(dst, src, n, x, to);
+    xor_rest(dst, src, n, x, to);
+}
+
+static void xor_rows(uint8_t *dst, const uint8_t *const sources[], unsigned n_sources,
+                     size_t len)
+{
+    assert(n_sources >= 1 && n_sources <= KERNEL_SOURCES_MAX);
+    xor_some(dst, sources, n_sources, 0, (ptrdiff_t)len);
+}
+
+/* ---- sums of shifted rows ---- */
+
+/* Loops over start[] are written with a pointer: the compiler would unroll what looks like at most 16
+ * turns. The window [lo, hi) of rows that are under way moves on with x. */
+
+#ifdef __AVX512VL__
+
+/* v plus what row i adds to those words, whose places in the sum are `at`, that are wanted. Only what is
+ * not masked out is looked at. */
+INLINE __m512i masked_add(__m512i v, const struct kernel_sum *sum, unsigned i, __m512i at,
+                          __mmask8 wanted)
+{
+    const __m512i row_bytes = _mm512_set1_epi64(sum->row_bytes);
+    const __m512i in_row = _mm512_sub_epi64(at, _mm512_set1_epi64(sum->start[i]));
+    __mmask8 has = _mm512_mask_cmplt_epu64_mask(wanted, in_row, row_bytes);
+    ptrdiff_t x = _mm_cvtsi128_si64(_mm512_castsi512_si128(at));
+
+    return v ^ _mm512_maskz_loadu_epi64(has, sum->src[1 + i] + x);
+}
+
+/* One vector from byte x on, of rows lo..hi-1 that may begin and end within. Four rows at a time, with
+ * some that add nothing: a loop that ends elsewhere each time costs more. */
+INLINE void masked_write(const struct kernel_sum *sum, unsigned lo, unsigned hi,
+                         const uint8_t *base, ptrdiff_t x, ptrdiff_t to, uint8_t *dst)
+{
+    const __m512i words = _mm512_set_epi64(56, 48, 40, 32, 24, 16, 8, 0);
+    const __m512i at = _mm512_add_epi64(words, _mm512_set1_epi64(x));
+    __mmask8 wanted = _mm512_cmplt_epi64_mask(at, _mm512_set1_epi64(to));
+    unsigned n_fours = sum->n_rows & -4u, i = lo & -4u;
+    __m512i v = base == NULL ? _mm512_setzero_si512()
+                             : _mm512_maskz_loadu_epi64(wanted, base + x);
+
+    for (; i < hi && i < n_fours; i += 4) {
+        for (unsigned j = 0; j < 4; j++)
+            v = masked_add(v, sum, i + j, at, wanted);
+    }
+    for (; i < hi; i++)
+        v = masked_add(v, sum, i, at, wanted);
+    _mm512_mask_storeu_epi64(dst + x, wanted, v);
+}
+
+static void sum_run(struct kernel_sum *sum, const struct kernel_part *parts,
+                    unsigned n_parts)
+{
+    const ptrdiff_t *start = sum->start;
+    unsigned lo = 0, hi = 0, n = sum->n_rows;
+    ptrdiff_t all_from = n == 0 ? PTRDIFF_MIN : start[n - 1]; /* all rows are under way */
+    ptrdiff_t all_to = n == 0 ? PTRDIFF_MAX : start[0] + sum->row_bytes;
+
+    for (unsigned p = 0; p < n_parts; p++) {
+        ptrdiff_t x = parts[p].from, to = parts[p].to, whole = to < all_to ? to : all_to;
+        uint8_t *dst = parts[p].dst - x;
+        const uint8_t *base = parts[p].base == NULL ? NULL : parts[p].base - x;
+        bool has_base = base != NULL;
+
+        for (; x < to; x += WIDEST) {
+            if (x >= all_from && x + WIDEST <= whole) {
+                sum->src[0] = base;
+                x = xor_whole_vecs(dst, sum->src + !has_base, n + has_base, x, whole);
+                if (x == to)
+                    break;
+            }
+            while (lo < n && start[lo] + sum->row_bytes <= x)
+                lo++;
+            while (hi < n && start[hi] < x + WIDEST)
+                hi++;
+            masked_write(sum, lo, hi, base, x, to, dst);
+        }
+    }
+}
+
+#else
+
+/* Stretch by stretch between the bytes where a row begins or ends. */
+static void sum_run(struct kernel_sum *sum, const struct kernel_part *parts,
+                    unsigned n_parts)
+{
+    const ptrdiff_t *start = sum->start;
+    unsigned lo = 0, hi = 0, n = sum->n_rows;
+
+    for (unsigned p = 0; p < n_parts; p++) {
+        ptrdiff_t x = parts[p].from, to = parts[p].to, until;
+        uint8_t *dst = parts[p].dst - x;
+
+        for (; x < to; x = until) {
+            const uint8_t **src;
+            unsigned n_src;
+
+            while (lo < n && start[lo] + sum->row_bytes <= x)
+                lo++;
+            while (hi < n && start[hi] <= x)
+                hi++;
+            until = to;
+            if (hi < n && start[hi] < until)
+                until = start[hi];
+            if (lo < hi && start[lo] + sum->row_bytes < until)
+                until = start[lo] + sum->row_bytes;
+            src = &sum->src[1 + lo];
+            n_src = hi - lo;
+            if (parts[p].base != NULL) {
+                *--src =
+                    parts[p].base - parts[p].from; /* in place of a row that has ended */
+                n_src++;
+            }
+            if (n_src == 0)
+                memset(dst + x, 0, (size_t)(until - x));
+            else
+                xor_some(dst, src, n_src, x, until);
+        }
+    }
+}
+
+#endif
+
+/* ---- the sweep ---- */
+
+enum { FEW = 4 }; /* rows of which a pixel each fits into registers */
+
+#define STEP 16
+#define LANE LANE16
+#include "codec/kernel_sweep.h"
+
+#define STEP 32
+#define LANE LANE32
+#include "codec/kernel_sweep.h"
+
+#define STEP 64
+#define LANE LANE64
+#include "codec/kernel_sweep.h"
+
+/* Steps [s, end), `bytes` bytes each. */
+static void sweep_steps(const struct kernel_sweep *sweep, unsigned bytes, uint32_t active,
+                        ptrdiff_t s, ptrdiff_t end, uint8_t *rows)
+{
+    uint32_t near = 0;
+
+    for (unsigned i = 1; i < sweep->n_rows; i++)
+        near |= (uint32_t)(sweep->from[i - 1][i - 1] - sweep->from[i][i - 1] == bytes)
+                << i;
+    if (bytes == 64)
+        sweep_by64(sweep, active, near, s, end, rows);
+    else if (bytes == 32)
+        sweep_by32(sweep, active, near, s, end, rows);
+    else
+        sweep_by16(sweep, active, near, s, end, rows);
+}
+
+/* Cut the steps where a row begins or ends: in between the same rows are under way. */
+static void sweep_run(const struct kernel_sweep *sweep, uint8_t *rows)
+{
+    ptrdiff_t s = PTRDIFF_MAX, end = PTRDIFF_MIN, next;
+
+    assert(sweep->n_rows >= 1 && sweep->n_rows <= KERNEL_SWEEP_MAX);
+    for (unsigned i = 0; i < sweep->n_rows; i++) {
+        ptrdiff_t to = sweep->delay[i] + sweep->row_bytes;
+
+        s = sweep->delay[i] < s ? sweep->delay[i] : s;
+        end = to > end ? to : end;
+    }
+    for (; s < end; s = next) {
+        uint32_t active = 0;
+        ptrdiff_t whole;
+
+        next = end;
+        for (unsigned i = 0; i < sweep->n_rows; i++) {
+            ptrdiff_t from = sweep->delay[i], to = from + sweep->row_bytes;
+
+            active |= (uint32_t)(from <= s && s < to) << i;
+            next = s < from && from < next ? from : next;
+            next = s < to && to < next ? to : next;
+        }
+        whole = s + ((next - s) & -(ptrdiff_t)sweep->stride_bytes);
+        if (s < whole)
+            sweep_steps(sweep, sweep->stride_bytes, active, s, whole, rows);
+        if (whole < next)
+            sweep_steps(sweep, sweep->pixel_bytes, active, whole, next, rows);
     }
 }
 
 /* ---- rings ---- */
+
+/* Pixels in memory: any alignment, and they may alias whatever the caller calls them. */
+typedef uint64_t pixel16 __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint64_t pixel64 __attribute__((vector_size(64), aligned(1), may_alias));
 
 /* One vector of each of the 17 pixels, from byte x of them on. */
 #define DEFINE_RING(pixel)                                                            \
@@ -246,6 +418,7 @@ static void ring_divide(uint8_t *ring, unsigned turn, unsigned step, size_t pixe
 
 const struct kernels KERNEL_TABLE = {
     .xor_rows = xor_rows,
+    .sum = sum_run,
     .sweep = sweep_run,
     .ring_sum = ring_sum,
     .ring_divide = ring_divide,

@@ -22,19 +22,40 @@ enum {
 };
 
 /*
- * A sweep over unknown rows; mojette.c tells why it works. In step s, for i from the last
- * row down to 0, if 0 <= s - delay[i] < n_cols: the pixel at rows + from[i][i] + s * pixel
- * becomes the XOR of those at rows + from[i][j] + s * pixel over all j, and is copied to
- * to[i] + (s - delay[i]) * pixel.
+ * A sum of shifted rows: byte x of it is the XOR of src[1 + i][x] over all i with start[i] <= x <
+ * start[i] + row_bytes. start is ascending. Not to be zeroed before it is filled: that would cost more
+ * than some sums.
+ */
+struct kernel_sum {
+    unsigned n_rows; /* 0..CODEC_K_MAX */
+    ptrdiff_t row_bytes;
+    ptrdiff_t start[CODEC_K_MAX];           /* bytes */
+    const uint8_t *src[KERNEL_SOURCES_MAX]; /* src[0] is the kernel's own */
+};
+
+/* Bytes [from, to) of a sum, XORed with those at base unless that is NULL, go to dst. */
+struct kernel_part {
+    ptrdiff_t from, to;
+    const uint8_t *base;
+    uint8_t *dst;
+};
+
+/*
+ * A sweep over unknown rows; mojette.c tells why it works. All numbers are bytes, multiples of a
+ * pixel. At step s (from the least delay on, pixel by pixel), for i from the last row down to 0, if
+ * 0 <= s - delay[i] < row_bytes: the pixel at rows + from[i][i] + s becomes the XOR of those at rows +
+ * from[i][j] + s over all j. Outside of its row_bytes a row is zero, as far as others look.
  *
- * from[i][i + 1] == from[i + 1][i + 1]: row i looks at the pixel that row i + 1 just got.
+ * from[i][i + 1] == from[i + 1][i + 1]: row i looks at the pixel that row i + 1 just got. All other
+ * pixels that a row looks at are at least stride_bytes behind, so that many can be made at once.
  */
 struct kernel_sweep {
-    unsigned n_rows; /* 1..KERNEL_SWEEP_MAX */
-    ptrdiff_t n_cols;
-    ptrdiff_t delay[KERNEL_SWEEP_MAX];                  /* columns */
-    ptrdiff_t from[KERNEL_SWEEP_MAX][KERNEL_SWEEP_MAX]; /* bytes from rows */
-    uint8_t *to[KERNEL_SWEEP_MAX];                      /* where column 0 goes */
+    unsigned n_rows;       /* 1..KERNEL_SWEEP_MAX */
+    unsigned pixel_bytes;  /* 16 or 64 */
+    unsigned stride_bytes; /* 16, 32 or 64, not less than a pixel */
+    ptrdiff_t row_bytes;
+    ptrdiff_t delay[KERNEL_SWEEP_MAX];
+    ptrdiff_t from[KERNEL_SWEEP_MAX][KERNEL_SWEEP_MAX]; /* from `rows` */
 };
 
 /*
@@ -75,8 +96,11 @@ struct kernels {
      * of which overlaps dst. */
     void (*xor_rows)(uint8_t *dst, const uint8_t *const sources[], unsigned n_sources,
                      size_t len);
-    /* Run the sweep. pixel_bytes is 16 or 64. */
-    void (*sweep)(const struct kernel_sweep *sweep, unsigned pixel_bytes, uint8_t *rows);
+    /* Write some parts of a sum, ascending. No dst overlaps anything else. */
+    void (*sum)(struct kernel_sum *sum, const struct kernel_part *parts,
+                unsigned n_parts);
+    /* Run the sweep. */
+    void (*sweep)(const struct kernel_sweep *sweep, uint8_t *rows);
     /* dst = XOR of 1..KERNEL_SOURCES_MAX sources, turned: 17 pixels of pixel_bytes, a multiple of 16.
      * If it folds, pixel 16 is XORed into the others, and those 16 are written. dst may be one of them. */
     void (*ring_sum)(uint8_t *dst, bool folds, const struct kernel_turn turns[],

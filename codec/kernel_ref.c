@@ -28,23 +28,37 @@ static void xor_rows(uint8_t *dst, const uint8_t *const sources[], unsigned n_so
     }
 }
 
-static void sweep_pixel(const struct kernel_sweep *sweep, unsigned i, ptrdiff_t s,
-                        size_t pixel_bytes, uint8_t *rows)
+static void sum_part(const struct kernel_sum *sum, const struct kernel_part *part)
 {
-    uint8_t *at = rows + s * (ptrdiff_t)pixel_bytes;
+    for (ptrdiff_t x = part->from; x < part->to; x++) {
+        uint8_t *dst = part->dst + (x - part->from);
 
+        *dst = part->base != NULL ? part->base[x - part->from] : 0;
+        for (unsigned i = 0; i < sum->n_rows; i++) {
+            if (sum->start[i] <= x && x < sum->start[i] + sum->row_bytes)
+                *dst ^= sum->src[1 + i][x];
+        }
+    }
+}
+
+static void sum_run(struct kernel_sum *sum, const struct kernel_part *parts,
+                    unsigned n_parts)
+{
+    for (unsigned i = 0; i < n_parts; i++)
+        sum_part(sum, &parts[i]);
+}
+
+static void sweep_pixel(const struct kernel_sweep *sweep, unsigned i, uint8_t *at)
+{
     for (unsigned j = 0; j < sweep->n_rows; j++) {
         if (j == i)
             continue;
-        for (size_t x = 0; x < pixel_bytes; x += sizeof(uint64_t))
+        for (size_t x = 0; x < sweep->pixel_bytes; x += sizeof(uint64_t))
             xor_word(at + sweep->from[i][i] + x, at + sweep->from[i][j] + x);
     }
-    memcpy(sweep->to[i] + (s - sweep->delay[i]) * (ptrdiff_t)pixel_bytes,
-           at + sweep->from[i][i], pixel_bytes);
 }
 
-static void sweep_run(const struct kernel_sweep *sweep, unsigned pixel_bytes,
-                      uint8_t *rows)
+static void sweep_run(const struct kernel_sweep *sweep, uint8_t *rows)
 {
     ptrdiff_t first = sweep->delay[0], last = sweep->delay[0];
 
@@ -52,10 +66,10 @@ static void sweep_run(const struct kernel_sweep *sweep, unsigned pixel_bytes,
         first = sweep->delay[i] < first ? sweep->delay[i] : first;
         last = sweep->delay[i] > last ? sweep->delay[i] : last;
     }
-    for (ptrdiff_t s = first; s < last + sweep->n_cols; s++) {
+    for (ptrdiff_t s = first; s < last + sweep->row_bytes; s += sweep->pixel_bytes) {
         for (unsigned i = sweep->n_rows; i-- > 0;) {
-            if (s >= sweep->delay[i] && s < sweep->delay[i] + sweep->n_cols)
-                sweep_pixel(sweep, i, s, pixel_bytes, rows);
+            if (s >= sweep->delay[i] && s < sweep->delay[i] + sweep->row_bytes)
+                sweep_pixel(sweep, i, rows + s);
         }
     }
 }
@@ -106,6 +120,7 @@ static void ring_divide(uint8_t *ring, unsigned turn, unsigned step, size_t pixe
 
 const struct kernels kernels_ref = {
     .xor_rows = xor_rows,
+    .sum = sum_run,
     .sweep = sweep_run,
     .ring_sum = ring_sum,
     .ring_divide = ring_divide,

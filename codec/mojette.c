@@ -39,7 +39,8 @@
 #include "codec/kernel.h"
 
 enum {
-    MARGIN_MAX = 2400, /* bytes; the sweep looks this far beyond a row's ends */
+    MARGIN_MAX =
+        2464, /* bytes; the sweep looks that far beyond a row's ends, rounded up */
     SCRATCH_BYTES = CODEC_DATA_MAX + (CODEC_K_MAX + 1) * MARGIN_MAX,
 };
 
@@ -94,91 +95,45 @@ static void nonsystematic_geometry(struct codec *c)
 
 /* ---- sums of shifted rows ---- */
 
-/* Bytes that go into dst[from..to). */
-struct span {
-    const uint8_t *src;
-    ptrdiff_t from;
-    ptrdiff_t to;
-};
-
-/* What is XORed into one stretch of len bytes. */
-struct sum {
-    ptrdiff_t len;
-    unsigned n_spans;
-    struct span spans[KERNEL_SOURCES_MAX];
-};
-
-/* Add `bytes` bytes at src whose first one belongs to dst[start]; start may be
- * negative. */
-static void sum_add(struct sum *sum, const uint8_t *src, ptrdiff_t start, ptrdiff_t bytes)
+/* A sum of nothing as yet. */
+static void sum_init(struct kernel_sum *sum, size_t row_bytes)
 {
-    ptrdiff_t from = start > 0 ? start : 0;
-    ptrdiff_t to = start + bytes < sum->len ? start + bytes : sum->len;
-
-    if (from >= to)
-        return;
-    assert(sum->n_spans < KERNEL_SOURCES_MAX);
-    sum->spans[sum->n_spans++] = (struct span){ src + (from - start), from, to };
+    sum->n_rows = 0;
+    sum->row_bytes = (ptrdiff_t)row_bytes;
 }
 
-static void xor_into(uint8_t *dst, const uint8_t *src, ptrdiff_t len)
+/* Rows of the grid go into a sum. Those of ascending start come first: the last row of the grid
+ * where p is positive. */
+static void sum_add(struct kernel_sum *sum, const uint8_t *row, ptrdiff_t start)
 {
-    typedef uint64_t bin __attribute__((vector_size(16), aligned(1), may_alias));
-
-    for (ptrdiff_t x = 0; x < len; x += (ptrdiff_t)sizeof(bin))
-        *(bin *)(dst + x) ^= *(const bin *)(src + x);
-}
-
-/* Write dst[0..lo) and dst[hi..len), span by span. */
-static void ends_write(const struct sum *sum, uint8_t *dst, ptrdiff_t lo, ptrdiff_t hi)
-{
-    memset(dst, 0, (size_t)lo);
-    memset(dst + hi, 0, (size_t)(sum->len - hi));
-    for (unsigned i = 0; i < sum->n_spans; i++) {
-        const struct span *span = &sum->spans[i];
-        ptrdiff_t from = span->from > hi ? span->from : hi;
-
-        xor_into(dst + span->from, span->src, lo - span->from);
-        xor_into(dst + from, span->src + (from - span->from), span->to - from);
-    }
-}
-
-/* Write the sum: where all spans meet in one pass, the ends span by span. */
-static void sum_write(const struct kernels *kernels, const struct sum *sum, uint8_t *dst)
-{
-    const uint8_t *sources[KERNEL_SOURCES_MAX];
-    ptrdiff_t lo = 0, hi = sum->len;
-
-    for (unsigned i = 0; i < sum->n_spans; i++) {
-        lo = sum->spans[i].from > lo ? sum->spans[i].from : lo;
-        hi = sum->spans[i].to < hi ? sum->spans[i].to : hi;
-    }
-    if (sum->n_spans == 0 || lo >= hi)
-        lo = hi = 0;
-    for (unsigned i = 0; i < sum->n_spans; i++)
-        sources[i] = sum->spans[i].src + (lo - sum->spans[i].from);
-    if (lo < hi)
-        kernels->xor_rows(dst + lo, sources, sum->n_spans, (size_t)(hi - lo));
-    if (hi - lo < sum->len)
-        ends_write(sum, dst, lo, hi);
+    sum->start[sum->n_rows++] = start;
+    sum->src[sum->n_rows] = row - start;
 }
 
 /* ---- encode ---- */
 
-/* Write `len` bytes of a projection, from byte `skip` of its kept bins on. */
-static void project(const struct codec *c, const struct codec_projection *projection,
-                    const uint8_t *data, size_t row_bytes, ptrdiff_t skip, size_t len,
-                    uint8_t *bins)
+/* Write a projection of k rows that stand at even distances. */
+static void project(const struct codec *c, unsigned i, const uint8_t *data,
+                    size_t row_bytes, uint8_t *const body[], uint8_t *const overhang[])
 {
-    struct sum sum = { .len = (ptrdiff_t)len };
+    const struct codec_projection *projection = &c->projections[i];
+    int p = projection->p, k = (int)c->k;
+    struct kernel_part parts[2];
+    struct kernel_sum sum;
 
-    for (int row = 0; row < (int)c->k; row++) {
-        ptrdiff_t bin = -row * projection->p - projection->first_bin;
+    sum_init(&sum, row_bytes);
+    for (int at = 0; at < k; at++) {
+        int row = p > 0 ? k - 1 - at : at;
+        ptrdiff_t bin = -row * p - projection->first_bin;
 
-        sum_add(&sum, data + (size_t)row * row_bytes, bin * c->pixel_bytes - skip,
-                (ptrdiff_t)row_bytes);
+        sum_add(&sum, data + (size_t)row * row_bytes, bin * (ptrdiff_t)c->pixel_bytes);
     }
-    sum_write(c->kernels, &sum, bins);
+    parts[0] = (struct kernel_part){ 0, sum.row_bytes, NULL, body[i] };
+    if (projection->overhang_bytes != 0)
+        parts[1] = (struct kernel_part){ sum.row_bytes,
+                                         sum.row_bytes + projection->overhang_bytes, NULL,
+                                         overhang[i] };
+    c->kernels->sum(&sum, parts, projection->overhang_bytes != 0 ? 2 : 1);
 }
 
 static void mojette_encode(const struct codec *c, const uint8_t *data, size_t row_bytes,
@@ -186,14 +141,9 @@ static void mojette_encode(const struct codec *c, const uint8_t *data, size_t ro
 {
     for (uint32_t coded = c->coded; coded != 0; coded &= coded - 1) {
         unsigned i = (unsigned)__builtin_ctz(coded);
-        const struct codec_projection *projection = &c->projections[i];
 
-        if (body[i] == NULL)
-            continue;
-        project(c, projection, data, row_bytes, 0, row_bytes, body[i]);
-        if (projection->overhang_bytes != 0)
-            project(c, projection, data, row_bytes, (ptrdiff_t)row_bytes,
-                    projection->overhang_bytes, overhang[i]);
+        if (body[i] != NULL)
+            project(c, i, data, row_bytes, body, overhang);
     }
 }
 
@@ -237,6 +187,7 @@ static void mojette_update(const struct codec *c, unsigned row, size_t from, siz
 struct mojette_way {
     int16_t delay[CODEC_K_MAX]; /* columns that row lost[i] runs behind the sweep */
     uint16_t margin;            /* columns that the sweep may look beyond a row's ends */
+    uint16_t stride;            /* columns that the sweep makes at once */
 };
 
 static struct mojette_way *sweep_of(struct codec_way *way)
@@ -257,24 +208,43 @@ static void via_sort(const struct codec *c, struct codec_way *way)
     }
 }
 
+/* Steps since lost row j got the pixel that lost row i wants of it. */
+static int steps_behind(const struct codec *c, const struct codec_way *way, unsigned i,
+                        unsigned j)
+{
+    const int16_t *delay = ((const struct mojette_way *)way->extra)->delay;
+    int shift = (way->lost[j] - way->lost[i]) * c->projections[way->via[i]].p;
+
+    return delay[i] - delay[j] - shift;
+}
+
 static void mojette_plan(const struct codec *c, struct codec_way *way)
 {
     struct mojette_way *sweep = sweep_of(way);
+    int margin = 0, distances = 0;
 
     via_sort(c, way);
-    for (unsigned i = 0; i < way->n_lost; i++) {
-        int p = c->projections[way->via[i]].p;
-        int reach_down = (way->lost[way->n_lost - 1] - way->lost[i]) * (p < 0 ? -p : p);
-        int reach_up = (way->lost[i] - way->lost[0]) * (p < 0 ? -p : p);
+    for (unsigned i = 0; i + 1 < way->n_lost; i++) {
+        int down = (way->lost[i + 1] - way->lost[i]) * c->projections[way->via[i]].p;
 
-        if (i + 1 < way->n_lost)
-            sweep->delay[i + 1] =
-                (int16_t)(sweep->delay[i] - (way->lost[i + 1] - way->lost[i]) * p);
-        sweep->margin =
-            (uint16_t)(reach_down > sweep->margin ? reach_down : sweep->margin);
-        sweep->margin = (uint16_t)(reach_up > sweep->margin ? reach_up : sweep->margin);
+        sweep->delay[i + 1] = (int16_t)(sweep->delay[i] - down);
     }
-    assert(sweep->margin * c->pixel_bytes <= MARGIN_MAX);
+    for (unsigned i = 0; i < way->n_lost; i++) {
+        for (unsigned j = 0; j < way->n_lost; j++) {
+            int reach = (way->lost[j] - way->lost[i]) * c->projections[way->via[i]].p;
+            int behind = steps_behind(c, way, i, j);
+
+            reach = reach < 0 ? -reach : reach;
+            margin = reach > margin ? reach : margin;
+            if (j != i && j != i + 1)
+                distances |= behind;
+        }
+    }
+    sweep->margin = (uint16_t)margin;
+    /* Who makes many pixels at once must not want parts of what was made before: a machine forwards
+     * a store to a load only as a whole. So the stride divides all distances. */
+    sweep->stride = (uint16_t)(distances & -distances);
+    assert(margin * (int)c->pixel_bytes <= MARGIN_MAX - CODEC_ALIGN);
 }
 
 /* One block being decoded. Everything is borrowed from the caller of codec_decode(). */
@@ -285,26 +255,6 @@ struct decoding {
     const uint8_t *const *overhang;
     ptrdiff_t row_bytes;
 };
-
-/* Write bytes [from, to) of lost row i less the other lost rows: bins[from..to) plus
- * kept rows. */
-static void residual_part(const struct decoding *d, unsigned i, const uint8_t *bins,
-                          ptrdiff_t from, ptrdiff_t to, uint8_t *residual)
-{
-    int p = d->codec->projections[d->way->via[i]].p;
-    struct sum sum = { .len = to - from };
-
-    if (from >= to)
-        return;
-    sum_add(&sum, bins, 0, to - from);
-    for (uint32_t kept = d->way->kept; kept != 0; kept &= kept - 1) {
-        int row = __builtin_ctz(kept);
-        ptrdiff_t shift = (row - d->way->lost[i]) * p * (ptrdiff_t)d->codec->pixel_bytes;
-
-        sum_add(&sum, d->body[row], -shift - from, d->row_bytes);
-    }
-    sum_write(d->codec->kernels, &sum, residual + from);
-}
 
 /* The first byte of the projection's bins that rebuilds row lost[i]. */
 static ptrdiff_t bins_skipped(const struct codec *c, const struct codec_way *way,
@@ -318,63 +268,86 @@ static ptrdiff_t bins_skipped(const struct codec *c, const struct codec_way *way
     return skip;
 }
 
-/* Write lost row i less the other lost rows. Its first bins lie in the body, the last
- * beyond. */
+/* Write lost row i less the other lost rows: the bins that rebuild it plus the kept rows. The
+ * first of those bins lie in the body, the last beyond. */
 static void residual_write(const struct decoding *d, unsigned i, uint8_t *residual)
 {
     unsigned via = d->way->via[i];
+    int p = d->codec->projections[via].p;
     ptrdiff_t skip = bins_skipped(d->codec, d->way, i);
     ptrdiff_t in_body = d->row_bytes > skip ? d->row_bytes - skip : 0;
+    struct kernel_part parts[2];
+    unsigned n_parts = 0;
+    struct kernel_sum sum;
 
+    sum_init(&sum, (size_t)d->row_bytes);
+    for (uint32_t kept = d->way->kept; kept != 0;) {
+        int row = p > 0 ? 31 - __builtin_clz(kept) : __builtin_ctz(kept);
+
+        kept &= ~(1u << row);
+        sum_add(&sum, d->body[row],
+                (d->way->lost[i] - row) * p * (ptrdiff_t)d->codec->pixel_bytes);
+    }
     if (in_body > 0)
-        residual_part(d, i, d->body[via] + skip, 0, in_body, residual);
+        parts[n_parts++] =
+            (struct kernel_part){ 0, in_body, d->body[via] + skip, residual };
     if (in_body < d->row_bytes)
-        residual_part(d, i, d->overhang[via] + (in_body + skip - d->row_bytes), in_body,
-                      d->row_bytes, residual);
+        parts[n_parts++] =
+            (struct kernel_part){ in_body, d->row_bytes,
+                                  d->overhang[via] + in_body + skip - d->row_bytes,
+                                  residual + in_body };
+    d->codec->kernels->sum(&sum, parts, n_parts);
 }
 
-/* The way in bytes: lost row i stands in the scratch at first_row + i * stride. */
+/* The way in bytes: lost row i stands in the scratch at first_row + i * spacing. */
 static void sweep_init(struct kernel_sweep *sweep, const struct decoding *d,
-                       ptrdiff_t first_row, ptrdiff_t stride, uint8_t *const rows[])
+                       ptrdiff_t first_row, ptrdiff_t spacing)
 {
     const struct codec_way *way = d->way;
     const struct mojette_way *plan = (const struct mojette_way *)way->extra;
-    ptrdiff_t pixel_bytes = d->codec->pixel_bytes;
+    unsigned pixel_bytes = d->codec->pixel_bytes;
+    unsigned stride_bytes = plan->stride * pixel_bytes;
 
     sweep->n_rows = way->n_lost;
-    sweep->n_cols = d->row_bytes / pixel_bytes;
+    sweep->pixel_bytes = pixel_bytes;
+    sweep->stride_bytes = stride_bytes >= 64 ? 64 : stride_bytes >= 32 ? 32 : 16;
+    sweep->row_bytes = d->row_bytes;
     for (unsigned i = 0; i < way->n_lost; i++) {
         int p = d->codec->projections[way->via[i]].p;
 
-        sweep->delay[i] = plan->delay[i];
-        sweep->to[i] = rows[way->lost[i]];
+        sweep->delay[i] = plan->delay[i] * (ptrdiff_t)pixel_bytes;
         for (unsigned j = 0; j < way->n_lost; j++) {
             ptrdiff_t shift = (way->lost[j] - way->lost[i]) * p - plan->delay[i];
 
-            sweep->from[i][j] = first_row + j * stride + shift * pixel_bytes;
+            sweep->from[i][j] = first_row + j * spacing + shift * (ptrdiff_t)pixel_bytes;
         }
     }
 }
 
 /* Two or more lost rows: residuals into a scratch where zeros lie between the rows, so
- * that the sweep may look beyond their ends, then sweep from there into the rows. */
+ * that the sweep may look beyond their ends, sweep there, and copy what came out. */
 static void rows_sweep(const struct decoding *d, uint8_t *const rows[])
 {
     const struct mojette_way *plan = (const struct mojette_way *)d->way->extra;
     _Alignas(CODEC_ALIGN) uint8_t scratch[SCRATCH_BYTES];
-    ptrdiff_t margin = plan->margin * (ptrdiff_t)d->codec->pixel_bytes;
-    ptrdiff_t stride = margin + d->row_bytes;
+    ptrdiff_t margin =
+        (plan->margin * (ptrdiff_t)d->codec->pixel_bytes + CODEC_ALIGN - 1) /
+        CODEC_ALIGN * CODEC_ALIGN;
+    ptrdiff_t spacing = margin + d->row_bytes;
     struct kernel_sweep sweep;
 
     memset(scratch, 0, (size_t)margin);
     for (unsigned i = 0; i < d->way->n_lost; i++) {
-        uint8_t *row = scratch + margin + i * stride;
+        uint8_t *row = scratch + margin + i * spacing;
 
         residual_write(d, i, row);
         memset(row + d->row_bytes, 0, (size_t)margin);
     }
-    sweep_init(&sweep, d, margin, stride, rows);
-    d->codec->kernels->sweep(&sweep, d->codec->pixel_bytes, scratch);
+    sweep_init(&sweep, d, margin, spacing);
+    d->codec->kernels->sweep(&sweep, scratch);
+    for (unsigned i = 0; i < d->way->n_lost; i++)
+        memcpy(rows[d->way->lost[i]], scratch + margin + i * spacing,
+               (size_t)d->row_bytes);
 }
 
 static void mojette_decode(const struct codec *c, const struct codec_way *way,

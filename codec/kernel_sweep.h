@@ -1,0 +1,125 @@
+/*
+ * kernel_sweep.h - the steps of a sweep, STEP bytes each, made of vectors of LANE bytes. kernel.c
+ * includes it once for each STEP; it defines sweep_by16(), sweep_by32() or sweep_by64().
+ *
+ * In:     kernel.c. Thread: any.
+ * Yours:  all of it. The chain of one pixel waiting for another is what costs, look there first.
+ */
+
+#define NAME(word) PASTE(word, STEP)
+#define LANE_LOAD  PASTE(ld, LANE)
+#define LANE_STORE PASTE(st, LANE)
+
+typedef PASTE(vec, LANE) NAME(lane);
+
+/* STEP bytes of a row. */
+typedef struct {
+    NAME(lane) lanes[STEP / LANE];
+} NAME(piece);
+
+INLINE NAME(piece) NAME(piece_load)(const uint8_t *from)
+{
+    NAME(piece) piece;
+
+    for (unsigned i = 0; i < STEP / LANE; i++)
+        piece.lanes[i] = LANE_LOAD(from + i * LANE);
+    return piece;
+}
+
+INLINE void NAME(piece_store)(uint8_t *to, NAME(piece) piece)
+{
+    for (unsigned i = 0; i < STEP / LANE; i++)
+        LANE_STORE(to + i * LANE, piece.lanes[i]);
+}
+
+INLINE NAME(piece) NAME(piece_xor)(NAME(piece) a, NAME(piece) b)
+{
+    for (unsigned i = 0; i < STEP / LANE; i++)
+        a.lanes[i] ^= b.lanes[i];
+    return a;
+}
+
+/*
+ * Steps [s, end) while the rows in `active` and no others are under way, the others being zero
+ * wherever this step or the one before touches them. from is sweep->from, or a copy that stores to
+ * rows cannot change.
+ *
+ * Row i wants of row i + 1 what was made in this very step and, if i is in `near`, of row i - 1 what was
+ * made in the step before. With few rows, n a constant then, those pixels stay in registers.
+ */
+INLINE void NAME(sweep_n)(const ptrdiff_t from[][KERNEL_SWEEP_MAX], unsigned n,
+                          uint32_t active, uint32_t near, ptrdiff_t s, ptrdiff_t end,
+                          uint8_t *rows)
+{
+    const NAME(piece) zero = { 0 };
+    const bool is_few = n <= FEW;
+    NAME(piece) before[FEW] = { 0 }; /* of row i, in the step before */
+
+    for (unsigned i = 1; is_few && i < n; i++) {
+        if ((near & active) >> i & 1)
+            before[i - 1] = NAME(piece_load)(rows + from[i][i - 1] + s);
+    }
+    for (; s < end; s += STEP) {
+        NAME(piece) sum = zero; /* of row i + 1, in this step */
+        uint8_t *at = rows + s;
+
+        for (unsigned i = n; i-- > 0;) {
+            NAME(piece) below = sum;
+
+            sum = zero;
+            if (active >> i & 1) {
+                sum = NAME(piece_load)(at + from[i][i]);
+                for (unsigned j = 0; j < n; j++) {
+                    if (j != i && j != i + 1 && (j + 1 != i || !is_few))
+                        sum = NAME(piece_xor)(sum, NAME(piece_load)(at + from[i][j]));
+                }
+                if (i > 0 && is_few)
+                    sum =
+                        NAME(piece_xor)(sum, (near >> i & 1) != 0
+                                                 ? before[i - 1]
+                                                 : NAME(piece_load)(at + from[i][i - 1]));
+                sum = NAME(piece_xor)(sum, below);
+                NAME(piece_store)(at + from[i][i], sum);
+            }
+            if (is_few)
+                before[i] = sum;
+        }
+    }
+}
+
+/* The same with n, no more than FEW, a constant. */
+INLINE void NAME(sweep_few)(const struct kernel_sweep *sweep, unsigned n, uint32_t active,
+                            uint32_t near, ptrdiff_t s, ptrdiff_t end, uint8_t *rows)
+{
+    ptrdiff_t from[FEW][KERNEL_SWEEP_MAX];
+
+    for (unsigned i = 0; i < n; i++) {
+        for (unsigned j = 0; j < n; j++)
+            from[i][j] = sweep->from[i][j];
+    }
+    NAME(sweep_n)(from, n, active, near, s, end, rows);
+}
+
+static void NAME(sweep_by)(const struct kernel_sweep *sweep, uint32_t active,
+                           uint32_t near, ptrdiff_t s, ptrdiff_t end, uint8_t *rows)
+{
+    switch (sweep->n_rows) {
+    case 2:
+        NAME(sweep_few)(sweep, 2, active, near, s, end, rows);
+        break;
+    case 3:
+        NAME(sweep_few)(sweep, 3, active, near, s, end, rows);
+        break;
+    case 4:
+        NAME(sweep_few)(sweep, 4, active, near, s, end, rows);
+        break;
+    default:
+        NAME(sweep_n)(sweep->from, sweep->n_rows, active, near, s, end, rows);
+    }
+}
+
+#undef NAME
+#undef LANE_LOAD
+#undef LANE_STORE
+#undef STEP
+#undef LANE
