@@ -12,6 +12,10 @@
  * Cycles: the time stamp counter ticks at a constant rate, the core does not. So each round also
  * times a chain of dependent additions, one core cycle each on every processor we know (of register
  * to register: additions of constants vanish in newer ones), and ticks are divided by that.
+ *
+ * Warming: processors that have not computed with 512 bits for some microseconds do so at less than half
+ * their speed for the first three or so. So the same work is done untimed before each sample, for long
+ * enough; otherwise a code would pay for whoever came before it.
  */
 #include "deploy/bench_codec.h"
 
@@ -27,8 +31,8 @@
 #endif
 
 enum {
-    SAMPLE_CYCLES =
-        40000, /* of one sample: a core takes thousands to turn its widest units on */
+    WARM_CYCLES = 20000, /* before each sample, see above */
+    SAMPLE_CYCLES = 40000,
     REPEATS_MIN = 4,
     REPEATS_MAX = 512,
     CHAIN_CYCLES = 64 * 32,
@@ -477,7 +481,7 @@ static double sample_take(const struct bench *b, unsigned c, unsigned op,
     unsigned n_slots;
     const void *state = b->state[c];
     uint64_t start, took;
-    unsigned repeats;
+    unsigned repeats, n_warm = 0;
 
     if (!call_bind(b, c, 0, op, pattern, copy))
         return -1;
@@ -486,11 +490,13 @@ static double sample_take(const struct bench *b, unsigned c, unsigned op,
         encode_all(b, c, n_slots, copy);
     for (unsigned s = 0; s < n_slots; s++)
         call_bind(b, c, s, op, pattern, copy);
-    for (unsigned s = 0; s < n_slots; s++)
-        run(state, &b->calls[s]);
     start = ticks();
-    run(state, &b->calls[0]); /* warm, and a guess */
-    took = ticks() - start;
+    do {
+        for (unsigned s = 0; s < n_slots; s++)
+            run(state, &b->calls[s]);
+        n_warm++;
+        took = ticks() - start;
+    } while ((double)took < WARM_CYCLES * per_cycle);
     if (n_slots > 1) {
         start = ticks();
         for (unsigned s = 0; s < n_slots; s++)
@@ -498,12 +504,10 @@ static double sample_take(const struct bench *b, unsigned c, unsigned op,
         took = ticks() - start;
         repeats = n_slots;
     } else {
-        repeats = (unsigned)(SAMPLE_CYCLES * per_cycle / (double)(took + 1));
+        repeats = (unsigned)(SAMPLE_CYCLES * per_cycle * n_warm / (double)took);
         repeats = repeats < REPEATS_MIN   ? REPEATS_MIN
                   : repeats > REPEATS_MAX ? REPEATS_MAX
                                           : repeats;
-        for (unsigned i = 0; i < repeats; i++)
-            run(state, &b->calls[0]); /* whoever was before us had other units on */
         start = ticks();
         for (unsigned i = 0; i < repeats; i++)
             run(state, &b->calls[0]);

@@ -15,7 +15,7 @@
 #include "common/err.h"
 
 enum {
-    BENCH_CODES_MAX = 24,
+    BENCH_CODES_MAX = 32,
     BENCH_LIBS_MAX = 3,
     BENCH_PATTERNS_MAX = 70, /* of lost rows; all of them for k = 8 */
     BENCH_OPS = 2 * (2 + CODEC_M_MAX),
