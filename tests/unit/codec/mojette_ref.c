@@ -9,50 +9,49 @@
 
 #include "codec/codec.h"
 
-static const unsigned layout_k[] = { 2, 4, 8 };
-static const unsigned layout_n[] = { 3, 6, 12 };
+enum { N_LAYOUTS = 3 };
+
+static const unsigned layout_k[N_LAYOUTS] = { 2, 4, 8 };
+static const unsigned layout_n[N_LAYOUTS] = { 3, 6, 12 };
 
 static const int systematic_p[] = { 0, 1, -1, 2 };
 
-static const int nonsystematic_p[][12] = {
-    { -1, 0, 1 },
-    { -3, -2, -1, 0, 1, 2 },
-    { -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5 },
-};
-
-/* Is there a set of k projections in which i rebuilds that row, being at that place in
- * it? In a systematic code any row may be the only one that is lost. */
-static bool rebuilds(bool systematic, unsigned layout, unsigned i, unsigned row)
+/* A bit for each row that projection i may have to rebuild: the i-th in ascending slope of k rebuilds
+ * row i. All sets of k projections are gone through. In a systematic code any row may be the only one
+ * that is lost. */
+static unsigned rows_rebuilt(bool systematic, unsigned k, unsigned n, unsigned i)
 {
+    unsigned rows = 0;
+
     if (systematic)
-        return true;
-    for (unsigned set = 0; set < 1u << layout_n[layout]; set++) {
+        return (1u << k) - 1;
+    for (unsigned set = 0; set < 1u << n; set++) {
         unsigned before = set & ((1u << i) - 1);
 
-        if ((set >> i & 1) && (unsigned)__builtin_popcount(set) == layout_k[layout] &&
-            (unsigned)__builtin_popcount(before) == row)
-            return true;
+        if ((set >> i & 1) && (unsigned)__builtin_popcount(set) == k)
+            rows |= 1u << __builtin_popcount(before);
     }
-    return false;
+    return rows;
 }
 
-struct ref_projection ref_projection(unsigned kind, unsigned layout, unsigned i)
+struct ref_projection ref_projection_of(unsigned kind, unsigned k, unsigned n, unsigned i)
 {
     bool systematic = kind == CODEC_MOJETTE;
-    struct ref_projection r = { .k = layout_k[layout], .row = -1 };
+    unsigned rows = rows_rebuilt(systematic, k, n, i);
+    struct ref_projection r = { .k = k, .row = -1 };
     bool any = false;
     int last_t = 0;
 
-    r.pixel_bytes = systematic && layout < 2 ? 64 : 16;
+    r.pixel_bytes = systematic && k <= 4 ? 64 : 16;
     if (systematic && i < r.k) {
         r.row = (int)i;
         return r;
     }
-    r.p = systematic ? systematic_p[i - r.k] : nonsystematic_p[layout][i];
+    r.p = systematic ? systematic_p[i - r.k] : (int)i - (int)(n / 2);
     for (unsigned row = 0; row < r.k; row++) {
         int t = -(int)row * r.p; /* column 0 of that row */
 
-        if (!rebuilds(systematic, layout, i, row))
+        if ((rows >> row & 1) == 0)
             continue;
         r.first_t = !any || t < r.first_t ? t : r.first_t;
         last_t = !any || t > last_t ? t : last_t;
@@ -60,6 +59,11 @@ struct ref_projection ref_projection(unsigned kind, unsigned layout, unsigned i)
     }
     r.n_overhang = last_t - r.first_t;
     return r;
+}
+
+struct ref_projection ref_projection(unsigned kind, unsigned layout, unsigned i)
+{
+    return ref_projection_of(kind, layout_k[layout], layout_n[layout], i);
 }
 
 void ref_encode(const struct ref_projection *r, const uint8_t *data, size_t row_bytes,

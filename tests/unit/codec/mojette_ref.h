@@ -1,7 +1,7 @@
 /*
  * mojette_ref.h - the Mojette codecs again, slow and obvious, to hold codec/ against.
  *
- * Nothing here is shared with codec/: directions are written out, sums follow the
+ * Nothing here is shared with codec/: directions are written down, sums follow the
  * definition
  *
  *     M(p, q) f(b) = sum over columns k and rows l of f(k, l) [b = -k q + l p],   q = 1
@@ -24,7 +24,10 @@ struct ref_projection {
     int n_overhang; /* ... to first_t + columns + n_overhang - 1 */
 };
 
-/** Projection i of (kind, layout), as in codec.h. */
+/** Projection i of n, as in codec.h, for any k and n; slow when n is great. */
+struct ref_projection ref_projection_of(unsigned kind, unsigned k, unsigned n,
+                                        unsigned i);
+/** The same for a layout. */
 struct ref_projection ref_projection(unsigned kind, unsigned layout, unsigned i);
 
 /** Kept bins of a grid of k rows at data: bins takes row_bytes + n_overhang *
