@@ -107,6 +107,9 @@ void storcli_read(struct storcli_file *file, uint64_t first_block, uint32_t n_bl
  */
 void storcli_mark(struct storcli_file *file, uint64_t version, uint64_t first_block,
                   uint64_t n_blocks, storcli_done_cb *done, void *arg);
+/** The same below whatever is newer there, which stays: never -ESTALE. */
+void storcli_mark_below(struct storcli_file *file, uint64_t version, uint64_t first_block,
+                        uint64_t n_blocks, storcli_done_cb *done, void *arg);
 
 /**
  * Everything acknowledged on this file before this call is on stable storage, on as many

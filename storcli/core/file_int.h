@@ -177,6 +177,8 @@ struct trunc {
     bool asked;   /* it has come: rc is the state's */
     bool own;     /* it is our own file_truncate(): what is beyond is ours to remove */
     bool fresh;   /* the mark needs a version of our own, the truncate's was too old */
+    bool refused; /* something newer is beyond a truncate that is not ours */
+    bool below;   /* and exportd says that it is pending still: what is newer stays */
     bool denied;  /* had its fresh capability */
     bool by_run;  /* a run in memory that will be written is the cut */
     bool renewed; /* the answer asked for is that of file_renew() */

@@ -81,8 +81,9 @@ static int look_at_renewal(struct file *f)
     if (attr->truncate_version != f->truncate_version) {
         f->truncate_version = attr->truncate_version;
         f->truncate_size = attr->truncate_size;
-        t->fresh = false;
+        t->fresh = t->refused = t->below = false;
     }
+    t->below |= t->refused;
     return 0;
 }
 
@@ -135,12 +136,16 @@ static int step_mark(struct file *f, struct fop *op)
     if (ask_begin(t)) {
         if ((t->fresh || version == 0) && !file_next_version(f, &version))
             return -EIO; /* step_epoch() saw to it */
-        storcli_mark(f->sf, version, block_past(f, f->truncate_size), 0, on_trunc_answer,
-                     f);
+        (t->below ? storcli_mark_below : storcli_mark)(
+            f->sf, version, block_past(f, f->truncate_size), 0, on_trunc_answer, f);
         return 0;
     }
-    /* Newer blocks beyond our own truncate are our own, from before it. */
-    t->fresh |= !t->busy && t->rc == -ESTALE && t->own;
+    /* Newer blocks beyond our own truncate are our own, from before it. Beyond another's, which
+     * exportd will say is finished, or its client marked them so, and did not get to tell. */
+    if (!t->busy && t->rc == -ESTALE) {
+        t->fresh |= t->own;
+        t->refused |= !t->own;
+    }
     return answered(f, op);
 }
 
@@ -321,7 +326,7 @@ void trunc_start(struct file *f, bool own)
     assert(f->truncate_pending && t->look == NULL);
     next_state(t, TRUNC_DRAIN);
     t->own = own;
-    t->fresh = t->denied = t->by_run = false;
+    t->fresh = t->refused = t->below = t->denied = t->by_run = false;
     t->n_tries = 0;
     t->clock = f->clock;
 }

@@ -1,7 +1,7 @@
 /*
  * mark.c - make blocks holes, and reserve space: one small request to every storage of a file.
  *
- * In:     storcli_mark(), storcli_alloc(). Thread: the env's.
+ * In:     storcli_mark(), storcli_mark_below(), storcli_alloc(). Thread: the env's.
  * Out:    ST_MARK, ST_ALLOC through a spread; marks go into file->unsynced.
  * Keeps:  a mark is done when the quorum holds it, so that no read can overlook it; storages that
  *         hold a projection by chance are told too, but count for nothing.
@@ -17,6 +17,7 @@ struct range_op {
     struct op op;
     struct spread spread;
     uint64_t version; /* of a mark */
+    bool keep_newer;  /* the same */
     uint64_t first_block, n_blocks;
     uint32_t verified; /* candidates that told their verifier */
     uint64_t verifier[DIST_MAX];
@@ -33,6 +34,7 @@ static size_t mark_fill(struct spread *s, unsigned candidate, unsigned projectio
     req.first_block = op->first_block;
     req.n_blocks = op->n_blocks;
     req.version = op->version;
+    req.keep_newer = op->keep_newer;
     req.to_storage = s->file->target.storages[candidate];
     rq->op = ROZO__OP__ST_MARK;
     return len + rozo__st_mark_req__pack(&req, msg + len);
@@ -136,14 +138,24 @@ static struct range_op *range_op_new(struct storcli_file *file, uint64_t first_b
     return op;
 }
 
+static void mark_start(struct range_op *op, uint64_t version, bool keep_newer)
+{
+    assert(version != 0);
+    op->version = version;
+    op->keep_newer = keep_newer;
+    op_start(&op->op, sizeof(*op), mark_run);
+}
+
 void storcli_mark(struct storcli_file *file, uint64_t version, uint64_t first_block,
                   uint64_t n_blocks, storcli_done_cb *done, void *arg)
 {
-    struct range_op *op = range_op_new(file, first_block, n_blocks, done, arg);
+    mark_start(range_op_new(file, first_block, n_blocks, done, arg), version, false);
+}
 
-    assert(version != 0);
-    op->version = version;
-    op_start(&op->op, sizeof(*op), mark_run);
+void storcli_mark_below(struct storcli_file *file, uint64_t version, uint64_t first_block,
+                        uint64_t n_blocks, storcli_done_cb *done, void *arg)
+{
+    mark_start(range_op_new(file, first_block, n_blocks, done, arg), version, true);
 }
 
 void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_blocks,

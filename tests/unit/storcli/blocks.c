@@ -246,7 +246,20 @@ static void marks_make_holes(void **state)
     assert_memory_equal(data + BS, zero, BS);
     assert_int_equal(mark_blocks(f, 1, 4, 1), -ESTALE);
     assert_int_equal(write_blocks(f, 1, 4, 1, BS), -ESTALE);
-    assert_int_equal(mark_blocks(f, 3, 0, 0), 0);
+    assert_int_equal(write_blocks(f, 4, 8, 1, BS), 0);
+    assert_int_equal(mark_blocks(f, 3, 7, 0), -ESTALE);
+    rc = NOT_DONE;
+    storcli_mark_below(f->file, 3, 7, 0, on_done, &rc);
+    wait_done(f, &rc);
+    assert_int_equal(rc, 0);
+    rc = NOT_DONE;
+    storcli_read(f->file, 7, 3, data, user_bytes, on_done, &rc);
+    wait_done(f, &rc);
+    assert_int_equal(rc, 0);
+    assert_int_equal(user_bytes[0], 0);
+    assert_int_equal(user_bytes[1], BS); /* what is newer stayed */
+    assert_int_equal(user_bytes[2], 0);
+    assert_int_equal(mark_blocks(f, 5, 0, 0), 0);
     rc = NOT_DONE;
     storcli_read(f->file, 7, 3, data, user_bytes, on_done, &rc);
     wait_done(f, &rc);

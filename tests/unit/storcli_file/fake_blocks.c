@@ -32,7 +32,7 @@ struct request {
     uint32_t last_user_bytes;
     uint64_t size, *found;
     int64_t mtime_ns;
-    bool has_data, sync, want_hole, early;
+    bool has_data, sync, want_hole, early, below;
 };
 
 static struct fake *the_fake; /* storcli_file_open() is told nothing of it */
@@ -225,7 +225,7 @@ static int choose_failure(struct request *rq)
     k->fail_next[rq->kind] = 0;
     if (k->dead)
         return -EIO;
-    if (rc == 0 && has_version && fake_chance(k, k->stale_ppm)) {
+    if (rc == 0 && has_version && !rq->below && fake_chance(k, k->stale_ppm)) {
         if (rq->kind == FAKE_WRITE)
             k->min_epoch = k->s.epoch + 1; /* another client has been here */
         else
@@ -237,7 +237,7 @@ static int choose_failure(struct request *rq)
         k->denied = true; /* seldom enough for one renewal to help */
         k->n_since_denied = 0;
     }
-    if (rc == 0 && has_version && is_stale(rq))
+    if (rc == 0 && has_version && !rq->below && is_stale(rq))
         rc = -ESTALE;
     if (rc == 0 && to_storages && k->denied)
         rc = -EACCES;
@@ -453,12 +453,13 @@ void storcli_read(struct storcli_file *file, uint64_t first_block, uint32_t n_bl
     k->max_read_blocks = n_blocks > k->max_read_blocks ? n_blocks : k->max_read_blocks;
 }
 
-void storcli_mark(struct storcli_file *file, uint64_t version, uint64_t first_block,
-                  uint64_t n_blocks, storcli_done_cb *done, void *arg)
+static void mark(struct storcli_file *file, uint64_t version, uint64_t first_block,
+                 uint64_t n_blocks, bool below, storcli_done_cb *done, void *arg)
 {
     struct fake *k = file->k;
     struct request *rq = request_new(k, FAKE_MARK, done, arg);
 
+    rq->below = below;
     rq->version = version;
     rq->first = first_block;
     rq->n_blocks = n_blocks == 0 ? UINT64_MAX : n_blocks;
@@ -468,6 +469,18 @@ void storcli_mark(struct storcli_file *file, uint64_t version, uint64_t first_bl
     k->last_mark_blocks = n_blocks;
     if (version > k->last_version)
         k->last_version = version;
+}
+
+void storcli_mark(struct storcli_file *file, uint64_t version, uint64_t first_block,
+                  uint64_t n_blocks, storcli_done_cb *done, void *arg)
+{
+    mark(file, version, first_block, n_blocks, false, done, arg);
+}
+
+void storcli_mark_below(struct storcli_file *file, uint64_t version, uint64_t first_block,
+                        uint64_t n_blocks, storcli_done_cb *done, void *arg)
+{
+    mark(file, version, first_block, n_blocks, true, done, arg);
 }
 
 void storcli_sync(struct storcli_file *file, storcli_done_cb *done, void *arg)

@@ -742,6 +742,28 @@ static void a_dead_clients_truncate_is_finished(void **state)
     assert_written(x, 4 * BS, 10, false);
 }
 
+/* It had to mark under a newer version than exportd knows, and then it died: nobody else could
+ * finish it, and the file not grow any more. */
+static void a_dead_clients_truncate_with_newer_marks_is_finished(void **state)
+{
+    struct fx *x = *state;
+    struct file_attr attr;
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_int_equal(close_file(x), 0);
+    fake_setattr_size(&x->k, BS + 10, &attr);
+    x->k.s.blocks[5].version = version_make(50, 1);
+    x->k.s.blocks[5].user_bytes = 0;
+    memset(x->k.s.blocks[5].data, 0, BS);
+    x->f = fake_open(&x->k, &x->config, x->k.s.epoch + 1);
+    assert_int_equal(write_at(x, 8 * BS, 10, 0), 0);
+    assert_int_equal(x->k.n[FAKE_MARK], 2); /* refused, and below what is newer */
+    assert_false(x->k.s.truncate_pending);
+    reopen(x);
+    assert_zeros(x, BS + 10, 7 * BS - 10);
+    assert_written(x, 8 * BS, 10, false);
+}
+
 static void a_pending_truncate_that_somebody_finished_is_let_go(void **state)
 {
     struct fx *x = *state;
@@ -1138,6 +1160,7 @@ int main(void)
         T(truncate_of_dirty_data_needs_no_look_at_storages),
         T(a_truncate_that_failed_is_finished_before_the_file_grows),
         T(a_dead_clients_truncate_is_finished),
+        T(a_dead_clients_truncate_with_newer_marks_is_finished),
         T(a_pending_truncate_that_somebody_finished_is_let_go),
         T(writes_wait_while_a_truncate_is_held),
         T(nothing_is_written_under_a_truncate_that_may_have_happened),
