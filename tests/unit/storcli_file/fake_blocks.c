@@ -255,6 +255,8 @@ static void succeed(struct request *rq)
 
         k->acked_end = end > k->acked_end ? end : k->acked_end;
         k->unsynced |= !rq->sync;
+    } else if (rq->kind == FAKE_MARK) {
+        k->unsynced = true;
     } else if (rq->kind == FAKE_ALLOC) {
         uint64_t end = (rq->first + rq->n_blocks) * FAKE_BS;
 
@@ -532,8 +534,11 @@ static void fake_wrote(void *arg, struct file_meta_call *call, uint64_t size,
 
 static void fake_truncated(void *arg, struct file_meta_call *call, uint64_t version)
 {
-    struct request *rq = request_new(arg, FAKE_TRUNCATED, NULL, NULL);
+    struct fake *k = arg;
+    struct request *rq = request_new(k, FAKE_TRUNCATED, NULL, NULL);
 
+    /* exportd forgets it: a power cut of the storages must not bring the old bytes back */
+    assert(!k->unsynced || k->dead);
     rq->call = call;
     rq->version = version;
 }

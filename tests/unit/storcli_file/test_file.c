@@ -721,6 +721,36 @@ static void a_truncate_that_failed_is_finished_before_the_file_grows(void **stat
     assert_zeros(x, 100, 5 * BS - 100);
 }
 
+/* The marks and the cut block; exportd would forget a truncate that a power cut can undo. */
+static void exportd_hears_of_a_truncate_once_it_is_stable_on_the_storages(void **state)
+{
+    struct fx *x = *state;
+    struct storcli_target target;
+    struct file_attr attr;
+    struct call c = { 0 };
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    x->k.fail_all[FAKE_SYNC] = -EIO;
+    assert_int_equal(truncate_to(x, 3 * BS + 100), -EIO);
+    assert_int_equal(x->k.n[FAKE_TRUNCATED], 0);
+    assert_true(x->k.s.truncate_pending);
+    x->k.fail_all[FAKE_SYNC] = 0;
+    x->k.held[FAKE_SYNC] = true;
+    assert_int_equal(do_call(x, file_truncate_begin), 0);
+    fake_target(&target);
+    fake_setattr_size(&x->k, 2 * BS, &attr);
+    file_truncate(x->f, &target, &attr, on_done, &c);
+    env_virtual_advance_ms(&x->k.v, 5000);
+    assert_false(c.done);
+    assert_int_equal(x->k.n[FAKE_MARK], 2);
+    assert_int_equal(x->k.n[FAKE_TRUNCATED], 0);
+    fake_release(&x->k, FAKE_SYNC);
+    assert_int_equal(wait_call(x, &c), 0);
+    assert_int_equal(x->k.n[FAKE_TRUNCATED], 1);
+    assert_false(x->k.s.truncate_pending);
+}
+
 static void a_dead_clients_truncate_is_finished(void **state)
 {
     struct fx *x = *state;
@@ -1159,6 +1189,7 @@ int main(void)
         T(truncate_marks_cuts_and_tells),
         T(truncate_of_dirty_data_needs_no_look_at_storages),
         T(a_truncate_that_failed_is_finished_before_the_file_grows),
+        T(exportd_hears_of_a_truncate_once_it_is_stable_on_the_storages),
         T(a_dead_clients_truncate_is_finished),
         T(a_dead_clients_truncate_with_newer_marks_is_finished),
         T(a_pending_truncate_that_somebody_finished_is_let_go),
