@@ -559,13 +559,14 @@ static int compare_floats(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static float median(const float *samples, unsigned n)
+/* The sample that `tenths` tenths of all are below. */
+static float quantile(const float *samples, unsigned n, unsigned tenths)
 {
     float sorted[BENCH_ROUNDS_MAX];
 
     memcpy(sorted, samples, n * sizeof(*sorted));
     qsort(sorted, n, sizeof(*sorted), compare_floats);
-    return sorted[n / 2];
+    return sorted[n * tenths / 10];
 }
 
 static void figure_make(const struct bench_results *results, size_t block_bytes,
@@ -577,8 +578,9 @@ static void figure_make(const struct bench_results *results, size_t block_bytes,
 
         if (s[0] < 0)
             continue; /* never filled in, or cannot */
-        cycles = median(s, results->n_rounds);
+        cycles = quantile(s, results->n_rounds, 5);
         f->cycles += cycles;
+        f->best += quantile(s, results->n_rounds, 1);
         f->n_patterns++;
         if (cycles > f->worst)
             f->worst = cycles;
@@ -586,6 +588,7 @@ static void figure_make(const struct bench_results *results, size_t block_bytes,
     if (f->n_patterns == 0)
         return;
     f->cycles /= f->n_patterns;
+    f->best /= f->n_patterns;
     if (f->cycles >= 1) /* else it did nothing */
         f->gbs = (double)block_bytes * results->ghz / f->cycles;
 }
@@ -605,7 +608,7 @@ double bench_ratio(const struct bench_results *results, unsigned theirs, unsigne
             continue;
         for (unsigned r = 0; r < results->n_rounds; r++)
             ratio[r] = t[r] / (o[r] > 1 ? o[r] : 1);
-        sum += median(ratio, results->n_rounds);
+        sum += quantile(ratio, results->n_rounds, 5);
         n_patterns++;
     }
     return n_patterns == 0 ? 0 : sum / n_patterns;

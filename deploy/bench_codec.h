@@ -47,6 +47,7 @@ static inline unsigned bench_op(unsigned op, bool copy)
 /* Core cycles of one block. n_patterns is 0 when the code cannot do it, or was not asked to. */
 struct bench_figure {
     double cycles; /* mean over the patterns of lost rows of the median over the rounds */
+    double best;   /* as cycles, of the fastest tenth of the rounds: codes have moods */
     double worst;  /* the slowest pattern */
     double gbs;    /* user bytes, 10^9 a second, at the clock it ran with */
     unsigned n_patterns;
@@ -178,7 +179,7 @@ void bench_print(const struct bench_codes *codes, const struct bench_case *what,
 /**
  * The same as JSON, an object for each case with a list of figures:
  * {"k", "n", "block_bytes", "run_bytes", "place": "l1" or "l2", "core_ghz", "figures": [{"code", "op":
- * "encode" or "decode", "lost", "copy", "cycles", "worst", "gb_s", "patterns"}]}. NULL: no memory.
+ * "encode" or "decode", "lost", "copy", "cycles", "best", "worst", "gb_s", "patterns"}]}. NULL: no memory.
  */
 json_t *bench_json(const struct bench_codes *codes, const struct bench_case *what,
                    const struct bench_results *results);

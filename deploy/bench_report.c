@@ -83,11 +83,11 @@ static json_t *figure_json(const char *code, unsigned op, const struct bench_fig
     bool copy = op >= BENCH_OPS / 2;
     unsigned plain = copy ? op - BENCH_OPS / 2 : op;
 
-    return json_pack("{s:s, s:s, s:i, s:b, s:f, s:f, s:f, s:i}", "code", code, "op",
+    return json_pack("{s:s, s:s, s:i, s:b, s:f, s:f, s:f, s:f, s:i}", "code", code, "op",
                      plain == BENCH_ENCODE ? "encode" : "decode", "lost",
                      plain == BENCH_ENCODE ? 0 : (int)(plain - BENCH_DECODE), "copy",
-                     copy, "cycles", f->cycles, "worst", f->worst, "gb_s", f->gbs,
-                     "patterns", (int)f->n_patterns);
+                     copy, "cycles", f->cycles, "best", f->best, "worst", f->worst,
+                     "gb_s", f->gbs, "patterns", (int)f->n_patterns);
 }
 
 json_t *bench_json(const struct bench_codes *codes, const struct bench_case *what,

@@ -7,6 +7,7 @@ Writes codec-encode.svg (cycles of encoding a block, 4 and 8 KB), codec-decode-4
 (cycles of decoding by number of lost rows). Bars are codes. A full bar is what must be computed: parities, or lost
 rows; the pale part on top is what copying the other rows adds. The dashed line is memcpy of all n packets, or
 of the k packets of a block. Bars that leave the picture are cut, and carry their number. No library is needed.
+Prints a table of the largest blocks for docs/CODEC.md.
 """
 import json
 import os
@@ -118,6 +119,22 @@ def picture(path, heading, panels):
                 % (width, ly + 14, "\n".join(out)))
 
 
+def cell(case, code, op, lost):
+    cycles = case.cycles.get((code, op, lost, False))
+    return "-" if cycles is None else "%.0f" % cycles
+
+
+def table(cases):
+    """Encode / 1 lost / 2 lost / ... of every code, a column for each case, as Markdown."""
+    print("| cycles | %s |" % " | ".join(
+        "(%d,%d) %s" % (c.n, c.k, " / ".join(["enc"] + ["e%d" % e for e in range(1, c.n - c.k + 1)])) for c in cases))
+    print("| --- " * (len(cases) + 1) + "|")
+    for code in dict.fromkeys(code for c in cases for code in c.codes):
+        print("| %s | %s |" % (code, " | ".join(
+            " / ".join([cell(c, code, "encode", 0)] +
+                       [cell(c, code, "decode", e) for e in range(1, c.n - c.k + 1)]) for c in cases)))
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
@@ -135,6 +152,7 @@ def main():
         picture(os.path.join(sys.argv[2], "codec-decode-%dk.svg" % (b >> 10)),
                 "Decoding a block of %d KB by number of lost rows: core cycles, hot in L1" % (b >> 10),
                 [([("%d lost" % e, at[b, k], "decode", e) for e in range(at[b, k].n - k + 1)], name(k)) for k in ks])
+    table([at[sizes[-1], k] for k in ks])
 
 
 if __name__ == "__main__":
