@@ -232,6 +232,20 @@ static uint32_t wanted_of(const struct codec *c, uint8_t *const body[])
     return wanted;
 }
 
+/* Is what one mostly wants: all projections but the rows, which are sent from where they are? */
+static bool is_coded_wanted(const struct codec *c, uint8_t *const body[])
+{
+    unsigned n_rows = c->ops->systematic ? c->k : 0;
+    uintptr_t rows = 0;
+    bool coded = true;
+
+    for (unsigned i = 0; i < n_rows; i++)
+        rows |= (uintptr_t)body[i];
+    for (unsigned i = n_rows; i < c->n; i++)
+        coded &= body[i] != NULL;
+    return coded && rows == 0;
+}
+
 static void encode_wanted(const struct codec *c, const uint8_t *data, size_t row_bytes,
                           uint32_t wanted, uint8_t *const body[],
                           uint8_t *const overhang[])
@@ -257,7 +271,11 @@ void codec_encode(const struct codec *c, const uint8_t *data, size_t row_bytes,
                   uint8_t *const body[], uint8_t *const overhang[])
 {
     row_bytes_check(c, row_bytes);
-    encode_wanted(c, data, row_bytes, wanted_of(c, body), body, overhang);
+    if (c->encode_coded != NULL && row_bytes == c->full_row_bytes &&
+        is_coded_wanted(c, body))
+        c->encode_coded(data, body, overhang);
+    else
+        encode_wanted(c, data, row_bytes, wanted_of(c, body), body, overhang);
 }
 
 void codec_encode_run(const struct codec *c, const struct codec_run *run,
@@ -287,10 +305,8 @@ void codec_update(const struct codec *c, unsigned row, size_t from, size_t len,
 {
     row_bytes_check(c, row_bytes);
     assert(row < c->k && from <= row_bytes && len <= row_bytes - from);
-    if (c->ops->systematic && body[row] != NULL) {
-        for (size_t x = 0; x < len; x++)
-            body[row][from + x] ^= delta[x];
-    }
+    if (c->ops->systematic && body[row] != NULL)
+        c->kernels->add(body[row] + from, delta, len);
     c->ops->update(c, row, from, len, delta, row_bytes, body, overhang);
 }
 
@@ -407,18 +423,19 @@ static void lost_rows_make(const struct codec_plan *plan, const uint8_t *const b
 void codec_decode(const struct codec_plan *plan, const uint8_t *const body[],
                   const uint8_t *const overhang[], size_t row_bytes, uint8_t *data)
 {
-    uint8_t *rows[CODEC_K_MAX];
+    const struct codec_way *way = plan->way;
+    uint8_t *rows[CODEC_K_MAX]; /* only those that are lost */
 
     row_bytes_check(plan->codec, row_bytes);
     assert(plan->wanted == 0);
-    for (unsigned row = 0; row < plan->codec->k; row++)
-        rows[row] = data + row * row_bytes;
+    for (unsigned i = 0; i < way->n_lost; i++)
+        rows[way->lost[i]] = data + way->lost[i] * row_bytes;
     lost_rows_make(plan, body, overhang, row_bytes, rows);
-    for (uint32_t kept = plan->way->kept; kept != 0; kept &= kept - 1) {
+    for (uint32_t kept = way->kept; kept != 0; kept &= kept - 1) {
         unsigned row = (unsigned)__builtin_ctz(kept);
 
-        if (body[row] != rows[row])
-            memcpy(rows[row], body[row], row_bytes);
+        if (body[row] != data + row * row_bytes)
+            memcpy(data + row * row_bytes, body[row], row_bytes);
     }
 }
 
@@ -459,6 +476,30 @@ static void copy_wanted(const struct codec_plan *plan, const uint8_t *const body
     }
 }
 
+/* Write the wanted projections that are not rows, of k rows that lie anywhere; data has room for them. */
+static void coded_make(const struct codec *c, uint32_t wanted,
+                       const uint8_t *const rows[], size_t row_bytes, uint8_t *data,
+                       uint8_t *const body[], uint8_t *const overhang[])
+{
+    uint8_t *wanted_body[CODEC_N_MAX] = { NULL };
+
+    for (uint32_t left = wanted & c->coded; left != 0; left &= left - 1) {
+        unsigned i = (unsigned)__builtin_ctz(left);
+
+        wanted_body[i] = body[i];
+        if (c->ops->project != NULL)
+            c->ops->project(c, i, rows, row_bytes, body[i],
+                            c->projections[i].overhang_bytes != 0 ? overhang[i] : NULL);
+    }
+    if (c->ops->project != NULL || (wanted & c->coded) == 0)
+        return;
+    for (unsigned row = 0; row < c->k; row++) {
+        if (rows[row] != data + row * row_bytes)
+            memcpy(data + row * row_bytes, rows[row], row_bytes);
+    }
+    codec_encode(c, data, row_bytes, wanted_body, overhang);
+}
+
 void codec_repair(const struct codec_plan *plan, const uint8_t *const body[],
                   const uint8_t *const overhang[], size_t row_bytes,
                   uint8_t *const out_body[], uint8_t *const out_overhang[])
@@ -466,7 +507,9 @@ void codec_repair(const struct codec_plan *plan, const uint8_t *const body[],
     const struct codec *c = plan->codec;
     _Alignas(CODEC_ALIGN) uint8_t data[CODEC_DATA_MAX];
     const struct codec_way *way = plan->way;
-    uint8_t *wanted[CODEC_N_MAX];
+    uint32_t wanted_rows = plan->wanted & ~c->coded;
+    const uint8_t *rows[CODEC_K_MAX];
+    uint8_t *lost[CODEC_K_MAX];
 
     row_bytes_check(c, row_bytes);
     assert(plan->wanted != 0);
@@ -474,13 +517,19 @@ void codec_repair(const struct codec_plan *plan, const uint8_t *const body[],
         copy_wanted(plan, body, overhang, row_bytes, out_body, out_overhang);
         return;
     }
-    if (way->n_lost == 1 && plan->wanted == 1u << way->lost[0] && c->ops->systematic) {
-        lost_rows_make(plan, body, overhang, row_bytes, out_body);
-        return;
+    for (uint32_t kept = way->kept; kept != 0; kept &= kept - 1) {
+        unsigned row = (unsigned)__builtin_ctz(kept);
+
+        rows[row] = body[row];
+        if (wanted_rows >> row & 1)
+            memcpy(out_body[row], body[row], row_bytes);
     }
-    codec_decode(&(struct codec_plan){ c, way, plan->reads, 0 }, body, overhang,
-                 row_bytes, data);
-    for (unsigned i = 0; i < c->n; i++)
-        wanted[i] = (plan->wanted >> i & 1) != 0 ? out_body[i] : NULL;
-    codec_encode(c, data, row_bytes, wanted, out_overhang);
+    for (unsigned i = 0; i < way->n_lost; i++) {
+        unsigned row = way->lost[i];
+
+        lost[row] = wanted_rows >> row & 1 ? out_body[row] : data + row * row_bytes;
+        rows[row] = lost[row];
+    }
+    lost_rows_make(plan, body, overhang, row_bytes, lost);
+    coded_make(c, plan->wanted, rows, row_bytes, data, out_body, out_overhang);
 }

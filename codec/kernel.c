@@ -143,6 +143,38 @@ static void xor_rows(uint8_t *dst, const uint8_t *const sources[], unsigned n_so
     xor_some(dst, sources, n_sources, 0, (ptrdiff_t)len);
 }
 
+/* dst ^= src for 1, 2, 4 or 8 bytes. */
+INLINE void add_few(uint8_t *dst, const uint8_t *src, size_t bytes)
+{
+    uint64_t a = 0, b = 0;
+
+    memcpy(&a, dst, bytes);
+    memcpy(&b, src, bytes);
+    a ^= b;
+    memcpy(dst, &a, bytes);
+}
+
+static void add(uint8_t *dst, const uint8_t *src, size_t len)
+{
+    size_t x = 0;
+
+    for (; x + WIDEST <= len; x += WIDEST)
+        STORE(dst + x, LOAD(dst + x) ^ LOAD(src + x));
+    for (; x + 16 <= len; x += 16)
+        st16(dst + x, ld16(dst + x) ^ ld16(src + x));
+    if (len & 8)
+        add_few(dst + x, src + x, 8);
+    x += len & 8;
+    if (len & 4)
+        add_few(dst + x, src + x, 4);
+    x += len & 4;
+    if (len & 2)
+        add_few(dst + x, src + x, 2);
+    x += len & 2;
+    if (len & 1)
+        add_few(dst + x, src + x, 1);
+}
+
 /* ---- sums of shifted rows ---- */
 
 /* Loops over start[] are written with a pointer: the compiler would unroll what looks like at most 16
@@ -418,6 +450,7 @@ static void ring_divide(uint8_t *ring, unsigned turn, unsigned step, size_t pixe
 
 const struct kernels KERNEL_TABLE = {
     .xor_rows = xor_rows,
+    .add = add,
     .sum = sum_run,
     .sweep = sweep_run,
     .ring_sum = ring_sum,

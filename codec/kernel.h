@@ -1,7 +1,7 @@
 /*
  * kernel.h - the inner loops of the codecs, once for each instruction set. Private to codec/.
  *
- * Pointers may have any alignment, 64 is fastest; lengths are multiples of 16 bytes.
+ * Pointers may have any alignment, 64 is fastest; lengths are multiples of 16 bytes unless it says otherwise.
  *
  * There are two sorts: loops for any geometry (kernel.c, kernel_ref.c), and straight lines for one
  * (kind, k, n, row length, lost rows) each, written by codec/gen at build time. Who does not
@@ -96,6 +96,8 @@ struct kernels {
      * of which overlaps dst. */
     void (*xor_rows)(uint8_t *dst, const uint8_t *const sources[], unsigned n_sources,
                      size_t len);
+    /* dst ^= src; any number of bytes. They do not overlap. */
+    void (*add)(uint8_t *dst, const uint8_t *src, size_t len);
     /* Write some parts of a sum, ascending. No dst overlaps anything else. */
     void (*sum)(struct kernel_sum *sum, const struct kernel_part *parts,
                 unsigned n_parts);

@@ -28,6 +28,12 @@ static void xor_rows(uint8_t *dst, const uint8_t *const sources[], unsigned n_so
     }
 }
 
+static void add(uint8_t *dst, const uint8_t *src, size_t len)
+{
+    for (size_t x = 0; x < len; x++)
+        dst[x] ^= src[x];
+}
+
 static void sum_part(const struct kernel_sum *sum, const struct kernel_part *part)
 {
     for (ptrdiff_t x = part->from; x < part->to; x++) {
@@ -120,6 +126,7 @@ static void ring_divide(uint8_t *ring, unsigned turn, unsigned step, size_t pixe
 
 const struct kernels kernels_ref = {
     .xor_rows = xor_rows,
+    .add = add,
     .sum = sum_run,
     .sweep = sweep_run,
     .ring_sum = ring_sum,

@@ -38,6 +38,8 @@
 #include "codec/codec_impl.h"
 #include "codec/kernel.h"
 
+#define INLINE static inline __attribute__((always_inline))
+
 enum {
     MARGIN_MAX =
         2464, /* bytes; the sweep looks that far beyond a row's ends, rounded up */
@@ -112,27 +114,40 @@ static void sum_add(struct kernel_sum *sum, const uint8_t *row, ptrdiff_t start)
 
 /* ---- encode ---- */
 
-/* Write a projection of k rows that stand at even distances. */
-static void project(const struct codec *c, unsigned i, const uint8_t *data,
-                    size_t row_bytes, uint8_t *const body[], uint8_t *const overhang[])
+/* The rows that are summed, and where to. */
+struct projecting {
+    const struct codec *codec;
+    const uint8_t *const
+        *rows; /* k of them; NULL: they stand one behind the other at data */
+    const uint8_t *data;
+    size_t row_bytes;
+};
+
+/* Write projection i. */
+INLINE void project(const struct projecting *from, unsigned i, uint8_t *body,
+                    uint8_t *overhang)
 {
+    const struct codec *c = from->codec;
     const struct codec_projection *projection = &c->projections[i];
     int p = projection->p, k = (int)c->k;
     struct kernel_part parts[2];
     struct kernel_sum sum;
 
-    sum_init(&sum, row_bytes);
+    sum_init(&sum, from->row_bytes);
     for (int at = 0; at < k; at++) {
         int row = p > 0 ? k - 1 - at : at;
         ptrdiff_t bin = -row * p - projection->first_bin;
 
-        sum_add(&sum, data + (size_t)row * row_bytes, bin * (ptrdiff_t)c->pixel_bytes);
+        sum_add(&sum,
+                from->rows != NULL ? from->rows[row]
+                                   : from->data + (size_t)row * from->row_bytes,
+                bin * (ptrdiff_t)c->pixel_bytes);
     }
-    parts[0] = (struct kernel_part){ 0, sum.row_bytes, NULL, body[i] };
+    parts[0] = (struct kernel_part){ 0, sum.row_bytes, NULL, body };
     if (projection->overhang_bytes != 0)
         parts[1] = (struct kernel_part){ sum.row_bytes,
                                          sum.row_bytes + projection->overhang_bytes, NULL,
-                                         overhang[i] };
+                                         overhang };
     c->kernels->sum(&sum, parts, projection->overhang_bytes != 0 ? 2 : 1);
 }
 
@@ -143,8 +158,16 @@ static void mojette_encode(const struct codec *c, const uint8_t *data, size_t ro
         unsigned i = (unsigned)__builtin_ctz(coded);
 
         if (body[i] != NULL)
-            project(c, i, data, row_bytes, body, overhang);
+            project(&(struct projecting){ c, NULL, data, row_bytes }, i, body[i],
+                    c->projections[i].overhang_bytes != 0 ? overhang[i] : NULL);
     }
+}
+
+static void mojette_project(const struct codec *c, unsigned i,
+                            const uint8_t *const rows[], size_t row_bytes, uint8_t *body,
+                            uint8_t *overhang)
+{
+    project(&(struct projecting){ c, rows, NULL, row_bytes }, i, body, overhang);
 }
 
 /* ---- update ---- */
@@ -159,14 +182,21 @@ static void update_projection(const struct codec *c, unsigned i, unsigned row,
     ptrdiff_t bin = -(ptrdiff_t)row * projection->p - projection->first_bin;
     ptrdiff_t at =
         bin * (ptrdiff_t)c->pixel_bytes + (ptrdiff_t)from; /* of delta[0] in the bins */
-    ptrdiff_t in_body = (ptrdiff_t)row_bytes, end = in_body + projection->overhang_bytes;
+    ptrdiff_t end = at + (ptrdiff_t)len, in_body = (ptrdiff_t)row_bytes;
+    ptrdiff_t split =
+        end < in_body ? end : in_body; /* the body ends here, or the delta */
 
-    for (ptrdiff_t x = at < 0 ? -at : 0; x < (ptrdiff_t)len && at + x < end; x++) {
-        if (at + x < in_body)
-            body[i][at + x] ^= delta[x];
-        else
-            overhang[i][at + x - in_body] ^= delta[x];
-    }
+    delta -= at;
+    if (at < 0)
+        at = 0;
+    if (at < split)
+        c->kernels->add(body[i] + at, delta + at, (size_t)(split - at));
+    if (at < in_body)
+        at = in_body;
+    if (end > in_body + projection->overhang_bytes)
+        end = in_body + projection->overhang_bytes;
+    if (at < end)
+        c->kernels->add(overhang[i] + (at - in_body), delta + at, (size_t)(end - at));
 }
 
 static void mojette_update(const struct codec *c, unsigned row, size_t from, size_t len,
@@ -388,6 +418,7 @@ const struct codec_ops mojette_ops = {
     .way_bytes = sizeof(struct mojette_way),
     .geometry = systematic_geometry,
     .encode = mojette_encode,
+    .project = mojette_project,
     .plan = mojette_plan,
     .decode = mojette_decode,
     .update = mojette_update,
@@ -401,6 +432,7 @@ const struct codec_ops mojette_nonsystematic_ops = {
     .way_bytes = sizeof(struct mojette_way),
     .geometry = nonsystematic_geometry,
     .encode = mojette_encode,
+    .project = mojette_project,
     .plan = mojette_plan,
     .decode = mojette_decode,
     .update = mojette_update,
