@@ -2,6 +2,7 @@
  * bench_codec.c - the micro-benchmark of rozo's erasure codes against those of others: all
  * layouts, block sizes and places, goals, and loops for a profiler.
  *
+ *     apt-get install nasm cargo libjerasure2  # for the next line; and Jerasure, to compare with
  *     tests/bench/codec/get-isal.sh            # a newer ISA-L than Debian's, once
  *     bench_codec --json codec.json && tests/bench/codec/plot.py codec.json docs/img
  *     bench_codec --goals                      # exit status 1 when one is missed
