@@ -21,6 +21,8 @@
 enum {
     N_LAYOUTS = 3,
     N_SIZES = 2,
+    HOT_BLOCKS =
+        3, /* that L1 holds with their projections; more are taken to lie in L2 */
 };
 
 static const struct codec_layout layouts[N_LAYOUTS] = {
@@ -95,7 +97,9 @@ static void straight_lines_find(struct codec *c)
         if (e->kind != c->ops->kind || e->k != c->k || e->n != c->n ||
             e->row_bytes != c->full_row_bytes)
             continue;
-        *(e->copies ? &c->encode_all : &c->encode_coded) = e->run;
+        *(e->copies ? &c->encode_all
+          : e->far  ? &c->encode_far
+                    : &c->encode_coded) = e->run;
     }
 }
 
@@ -127,6 +131,8 @@ static struct codec *codec_new(const struct codec_ops *ops, unsigned k, unsigned
     ops->geometry(c);
     c->full_row_bytes = (uint32_t)codec_row_bytes(c, block_bytes);
     straight_lines_find(c);
+    if (c->encode_far == NULL)
+        c->encode_far = c->encode_coded;
     return c;
 }
 
@@ -246,9 +252,10 @@ static bool is_coded_wanted(const struct codec *c, uint8_t *const body[])
     return coded && rows == 0;
 }
 
-static void encode_wanted(const struct codec *c, const uint8_t *data, size_t row_bytes,
-                          uint32_t wanted, uint8_t *const body[],
-                          uint8_t *const overhang[])
+/* full: what encodes the coded projections of a full block, NULL: nothing special. */
+static void encode_wanted(const struct codec *c, kernel_encode_fn *full,
+                          const uint8_t *data, size_t row_bytes, uint32_t wanted,
+                          uint8_t *const body[], uint8_t *const overhang[])
 {
     bool is_full = row_bytes == c->full_row_bytes && (wanted & c->coded) == c->coded;
 
@@ -256,8 +263,8 @@ static void encode_wanted(const struct codec *c, const uint8_t *data, size_t row
         c->encode_all(data, body, overhang);
         return;
     }
-    if (is_full && c->encode_coded != NULL)
-        c->encode_coded(data, body, overhang);
+    if (is_full && full != NULL)
+        full(data, body, overhang);
     else if ((wanted & c->coded) != 0)
         c->ops->encode(c, data, row_bytes, body, overhang);
     for (uint32_t rows = wanted & ~c->coded; rows != 0; rows &= rows - 1) {
@@ -275,7 +282,8 @@ void codec_encode(const struct codec *c, const uint8_t *data, size_t row_bytes,
         is_coded_wanted(c, body))
         c->encode_coded(data, body, overhang);
     else
-        encode_wanted(c, data, row_bytes, wanted_of(c, body), body, overhang);
+        encode_wanted(c, c->encode_coded, data, row_bytes, wanted_of(c, body), body,
+                      overhang);
 }
 
 void codec_encode_run(const struct codec *c, const struct codec_run *run,
@@ -283,6 +291,7 @@ void codec_encode_run(const struct codec *c, const struct codec_run *run,
                       uint8_t *const overhang[])
 {
     uint32_t wanted = wanted_of(c, body);
+    kernel_encode_fn *full = run->n_blocks > HOT_BLOCKS ? c->encode_far : c->encode_coded;
     uint8_t *body_at[CODEC_N_MAX] = { NULL }, *overhang_at[CODEC_N_MAX] = { NULL };
 
     row_bytes_check(c, run->row_bytes);
@@ -294,8 +303,8 @@ void codec_encode_run(const struct codec *c, const struct codec_run *run,
             if (c->projections[i].overhang_bytes != 0)
                 overhang_at[i] = overhang[i] + b * run->overhang_stride[i];
         }
-        encode_wanted(c, data + b * run->data_stride, run->row_bytes, wanted, body_at,
-                      overhang_at);
+        encode_wanted(c, full, data + b * run->data_stride, run->row_bytes, wanted,
+                      body_at, overhang_at);
     }
 }
 

@@ -48,6 +48,7 @@ struct codec {
     struct codec_projection projections[CODEC_N_MAX];
     kernel_encode_fn
         *encode_coded; /* of a full block, all of `coded`; NULL: there is none */
+    kernel_encode_fn *encode_far; /* the same for blocks that are not in L1 */
     kernel_encode_fn *encode_all; /* the same and the rows */
     uint8_t *ways; /* one struct codec_way for each set of k of n, by rank */
     size_t way_bytes;

@@ -80,6 +80,7 @@ typedef void kernel_decode_fn(const uint8_t *const body[],
 struct kernel_encode {
     uint8_t kind, k, n;
     bool copies; /* writes the rows as well */
+    bool far;    /* fetches ahead what it writes: for blocks that are not in L1 */
     uint16_t row_bytes;
     kernel_encode_fn *run;
 };

@@ -22,8 +22,8 @@ def table(kernels):
     for kernel in kernels:
         args = ENCODE_ARGS if kernel.uses is None else DECODE_ARGS
         text.append(f"void {kernel.name}({args});")
-    encodes = [f"    {{ {k.kind}, {k.k}, {k.n}, {'true' if k.copies else 'false'}, "
-               f"{k.row_bytes}, {k.name} }}," for k in kernels if k.uses is None]
+    encodes = [f"    {{ {k.kind}, {k.k}, {k.n}, {k.copies:d}, {k.far:d}, {k.row_bytes}, {k.name} }},"
+               for k in kernels if k.uses is None]
     decodes = [f"    {{ {k.kind}, {k.k}, {k.n}, {k.row_bytes}, 0x{k.uses:x}, {k.name} }},"
                for k in kernels if k.uses is not None]
     text += [f"enum {{ KERNEL_N_ENCODES = {len(encodes)}, KERNEL_N_DECODES = {len(decodes)} }};"]

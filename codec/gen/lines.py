@@ -26,6 +26,7 @@ class Kernel:
     name: str
     code: str
     copies: bool = False  # encode: the rows too
+    far: bool = False  # encode: fetches ahead what it writes, for blocks that are not in L1
     uses: int = None  # decode: the projections that are read; None for encode
 
 
@@ -81,6 +82,10 @@ class Lines:
         """at is then as good as loaded."""
         self.text.append(f"st{self.width}({self.address(at)}, {var});")
         self.hold(at, var)
+
+    def fetch(self, at):
+        """at will be written soon: its line may come nearer already."""
+        self.text.append(f"__builtin_prefetch({self.address(at)}, 1);")
 
     def function(self, name, args, pointers):
         """pointers: local name -> (is it const, C expression); those not used are left out."""

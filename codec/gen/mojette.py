@@ -5,12 +5,13 @@ Geometry and sweep are those of docs/CODEC.md and codec/mojette.c, names too: t 
 """
 from itertools import combinations
 
-from lines import DECODE_ARGS, ENCODE_ARGS, At, Kernel, Lines
+from lines import DECODE_ARGS, ENCODE_ARGS, WIDTH, At, Kernel, Lines
 
 SLOPES = (0, 1, -1, 2)
 SHAPES = ((2, 3), (4, 6))  # k, n
 PIXEL_BYTES = 64
 BLOCKS = (4096, 8192)
+AHEAD = 4  # columns that a store's line is fetched ahead of it, where blocks are not in L1
 
 
 class Shape:
@@ -34,10 +35,13 @@ class Shape:
         return [(row, t + row * p) for row in rows if 0 <= t + row * p < self.columns]
 
 
-def encode(isa, shape, copies):
+def encode(isa, shape, copies=False, far=False):
     lines = Lines(isa, PIXEL_BYTES)
     k = shape.k
     for step in range(shape.columns + max(shape.overhang.values())):
+        if far and step + AHEAD < shape.columns:
+            for i in shape.slope:
+                lines.fetch(At(f"body{i}", step + AHEAD))
         if copies and step < shape.columns:
             for row in range(k):
                 pixel = At(f"row{row}", step)
@@ -54,9 +58,10 @@ def encode(isa, shape, copies):
         pointers[f"body{i}"] = (False, f"body[{i}]")
         if shape.overhang.get(i):
             pointers[f"overhang{i}"] = (False, f"overhang[{i}]")
-    name = f"mojette_{isa}_{k}_{shape.n}_{shape.row_bytes}_encode{'_all' if copies else ''}"
+    variant = "_all" if copies else "_far" if far else ""
+    name = f"mojette_{isa}_{k}_{shape.n}_{shape.row_bytes}_encode{variant}"
     code = lines.function(name, ENCODE_ARGS, pointers)
-    return Kernel("CODEC_MOJETTE", k, shape.n, shape.row_bytes, name, code, copies=copies)
+    return Kernel("CODEC_MOJETTE", k, shape.n, shape.row_bytes, name, code, copies=copies, far=far)
 
 
 def decode(isa, shape, lost, via):
@@ -95,8 +100,10 @@ def kernels(isa):
     for k, n in SHAPES:
         for block_bytes in BLOCKS:
             shape = Shape(k, n, block_bytes)
-            yield encode(isa, shape, copies=False)
+            yield encode(isa, shape)
             yield encode(isa, shape, copies=True)
+            if WIDTH[isa] == PIXEL_BYTES:  # else each line would be fetched for each vector in it
+                yield encode(isa, shape, far=True)
             for n_lost in range(1, n - k + 1):
                 for lost in combinations(range(k), n_lost):
                     for via in combinations(range(k, n), n_lost):

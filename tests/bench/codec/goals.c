@@ -130,7 +130,10 @@ static bool goal_check(const struct goal *goal, const struct bench_codes *codes,
 int goals_check(unsigned n_rounds, bench_tick_cb *tick, void *arg, struct err *err)
 {
     static const unsigned layouts[][2] = { { 2, 3 }, { 4, 6 }, { 8, 12 } };
-    enum { N = sizeof(layouts) / sizeof(layouts[0]) };
+    enum {
+        N = sizeof(layouts) / sizeof(layouts[0]),
+        L2_RUN_BLOCKS = 64, /* 800 KB with the projections */
+    };
     struct bench_codes codes = { 0 };
     struct bench_results *results = calloc(2 * N, sizeof(*results));
     unsigned n_missed = 0;
@@ -143,7 +146,7 @@ int goals_check(unsigned n_rounds, bench_tick_cb *tick, void *arg, struct err *e
             .k = layouts[i / 2][0],
             .n = layouts[i / 2][1],
             .block_bytes = 8192,
-            .run_blocks = 1,
+            .run_blocks = i % 2 == 1 ? L2_RUN_BLOCKS : 1,
             .l2 = i % 2 == 1,
             .decode = i % 2 == 0,
             .n_rounds = n_rounds,
