@@ -559,7 +559,8 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
         OPTION_VOLUME,
         { "layout", OPT_LAYOUT, "0|1|2", 0,
           "0: any 2 of 3 projections, 1: 4 of 6, 2: 8 of 12 (default 0)", 0 },
-        { "codec", OPT_CODEC, "NAME", 0, "erasure code (default mojette)", 0 },
+        { "codec", OPT_CODEC, "NAME", 0,
+          "mojette (default), mojette-finite, rs, mojette-nonsystematic", 0 },
         { "block-bytes", OPT_BLOCK, "4096|8192", 0, "unit of coding (default 8192)", 0 },
         { "sync", OPT_SYNC, NULL, 0,
           "names and attributes are on stable storage before a change of them returns "

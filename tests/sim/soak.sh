@@ -20,10 +20,12 @@ while [ "$(date +%s)" -lt "$end" ]; do
             }
             n=$((n + 1))
         done
-        # the smallest cluster: no spares at all; and the papers' form of the code
+        # the smallest cluster: no spares at all; and the other kinds of code
         nice "$sim" --mode "$mode" --layout 1 --storages 6 --seed "$seed" >/dev/null
         nice "$sim" --mode "$mode" --layout 0 --kind 2 --seed "$seed" >/dev/null
-        n=$((n + 2))
+        nice "$sim" --mode "$mode" --layout 1 --kind 3 --seed "$seed" >/dev/null
+        nice "$sim" --mode "$mode" --layout 2 --kind 4 --seed "$seed" >/dev/null
+        n=$((n + 4))
     done
     seed=$((seed + 1))
 done

@@ -6,7 +6,8 @@
         c.restart("storaged-1")
         c.wait_for(lambda: ..., "what is waited for")
 
-Programs are taken from ROZO_BIN (default build/release/bin). Whatever happens, a test leaves no mount and
+Programs are taken from ROZO_BIN (default build/release/bin). ROZO_TEST_CODEC=NAME lets every cluster that does
+not ask for a code of its own use that one: all tests must pass with each. Whatever happens, a test leaves no mount and
 no process behind. When it fails, the ends of the logs are printed.
 """
 import json
@@ -23,6 +24,9 @@ import pytest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.path.abspath(os.environ.get("ROZO_BIN", os.path.join(ROOT, "build", "release", "bin")))
 ROZO = os.path.join(BIN, "rozo")
+CODECS = ("mojette", "mojette-nonsystematic", "mojette-finite", "rs")  # the first is the default
+TEST_CODEC = os.environ.get("ROZO_TEST_CODEC", CODECS[0])
+assert TEST_CODEC in CODECS, "ROZO_TEST_CODEC is none of " + ", ".join(CODECS)
 LOG_TAIL_LINES = 40
 TEST_MAX_S = int(os.environ.get("ROZO_TEST_MAX_S", "600"))  # then the test's mounts are torn down
 # What a sanitizer leaves in a log; a daemon that wrote one of these failed the test.
@@ -91,9 +95,10 @@ class Cluster:
         self.dir = os.path.join(base, "c")     # the cluster's
         self.mnts = [os.path.join(base, "mnt%d" % (i + 1)) for i in range(mounts)]
         self.layout = layout
+        self.codec = codec or TEST_CODEC
         self.mount_options = mount_options
         self.options = ["--layout", layout]
-        for option, value in (("--codec", codec), ("--storages", storages), ("--links", links),
+        for option, value in (("--codec", codec or os.environ.get("ROZO_TEST_CODEC")), ("--storages", storages), ("--links", links),
                               ("--log-level", log_level)):
             if value is not None:
                 self.options += [option, value]

@@ -131,7 +131,7 @@ def test_status_and_lists(c):
     assert all(0 < st["free_bytes"] <= st["total_bytes"] for st in s["storages"])
     assert [v["name"] for v in s["volumes"]] == ["default"]
     main = [e for e in s["exports"] if e["name"] == "main"]
-    assert len(main) == 1 and main[0]["layout"] == 0 and main[0]["codec"] == "mojette"
+    assert len(main) == 1 and main[0]["layout"] == 0 and main[0]["codec"] == c.codec
     assert main[0]["clients"] == 1
     assert json.loads(c.admin("storage", "list", "--json").stdout)[0].keys() == s["storages"][0].keys()
     assert json.loads(c.admin("volume", "list", "--json").stdout) == s["volumes"]
@@ -227,7 +227,7 @@ def test_locate(c):
         os.fsync(f.fileno())
     where = c.locate(path)
     assert (where["layout"], where["k"], where["n"]) == (0, 2, 3)
-    assert where["size"] == 1 << 20 and where["export"] == "main" and where["codec"] == "mojette"
+    assert where["size"] == 1 << 20 and where["export"] == "main" and where["codec"] == c.codec
     assert where["ino"] == os.stat(path).st_ino
     assert len(where["storages"]) == 4 and all(s["reachable"] for s in where["storages"])
     assert [s["role"] for s in where["storages"]].count("optimal") == 3

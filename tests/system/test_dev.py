@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import ROZO, cannot_mount, mounts_below, process_runs, rozo, wait_for
+from conftest import CODECS, ROZO, cannot_mount, mounts_below, process_runs, rozo, wait_for
 
 
 def write(path, data):
@@ -180,19 +180,29 @@ def test_it_can_grow(cluster):
 def test_options_that_contradict_the_cluster_are_refused(cluster):
     c = cluster(layout=0, mounts=0)
     for option in (["--layout", 1], ["--links", 3], ["--storages", 3],
-                   ["--codec", "mojette-nonsystematic"]):
+                   ["--codec", next(codec for codec in CODECS if codec != c.codec)]):
         r = rozo("dev", "up", "--dir", c.dir, *option, check=False)
         assert r.returncode == 1 and option[0] in r.stderr, r.stderr
     assert c.dev_status()["state"] == "up"
 
 
-def test_codec_can_be_chosen(cluster):
-    c = cluster(layout=0, codec="mojette-nonsystematic")
-    assert [e["codec"] for e in c.status()["exports"]] == ["mojette-nonsystematic"]
+def test_these_are_all_codecs(scratch):
+    r = rozo("dev", "up", "--dir", scratch + "/c", "--codec", "nonsense", check=False)
+    assert r.returncode != 0 and "known: " + ", ".join(CODECS) in " ".join(r.stderr.split())
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_codec_can_be_chosen(cluster, codec):
+    c = cluster(layout=0, codec=codec)
+    assert [e["codec"] for e in c.status()["exports"]] == [codec]
     data = os.urandom(300001)
     write(c.mnt + "/f", data)
-    c.remount()
-    assert read(c.mnt + "/f") == data
+    for lost in ("storaged-1", "storaged-2", "storaged-3", "storaged-4"):
+        c.kill(lost)
+        c.remount()
+        assert read(c.mnt + "/f") == data
+        c.restart(lost)
+        c.wait_all_up()
 
 
 def test_a_folder_with_other_things_is_left_alone(scratch):
