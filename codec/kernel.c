@@ -180,47 +180,94 @@ static void add(uint8_t *dst, const uint8_t *src, size_t len)
 /* Loops over start[] are written with a pointer: the compiler would unroll what looks like at most 16
  * turns. The window [lo, hi) of rows that are under way moves on with x. */
 
-#ifdef __AVX512VL__
+#if WIDEST > 16
 
-/* v plus what row i adds to those words, whose places in the sum are `at`, that are wanted. Only what is
- * not masked out is looked at. */
-INLINE __m512i masked_add(__m512i v, const struct kernel_sum *sum, unsigned i, __m512i at,
-                          __mmask8 wanted)
+/* Vectors of words of which some are masked out; those are not looked at in memory. A row that begins or
+ * ends within a vector is masked, as rows begin and end between pixels of 16 bytes. */
+#    if WIDEST == 64
+typedef __mmask8 mask;
+
+INLINE __m512i places_from(ptrdiff_t x)
 {
-    const __m512i row_bytes = _mm512_set1_epi64(sum->row_bytes);
-    const __m512i in_row = _mm512_sub_epi64(at, _mm512_set1_epi64(sum->start[i]));
-    __mmask8 has = _mm512_mask_cmplt_epu64_mask(wanted, in_row, row_bytes);
-    ptrdiff_t x = _mm_cvtsi128_si64(_mm512_castsi512_si128(at));
-
-    return v ^ _mm512_maskz_loadu_epi64(has, sum->src[1 + i] + x);
+    return _mm512_add_epi64(_mm512_set_epi64(56, 48, 40, 32, 24, 16, 8, 0),
+                            _mm512_set1_epi64(x));
 }
+
+/* Those of the words at the places that lie in the len bytes from `from` on. */
+INLINE mask places_within(__m512i places, ptrdiff_t from, ptrdiff_t len)
+{
+    return _mm512_cmplt_epu64_mask(_mm512_sub_epi64(places, _mm512_set1_epi64(from)),
+                                   _mm512_set1_epi64(len));
+}
+
+INLINE vec masked_load(mask m, const uint8_t *from)
+{
+    return (vec)_mm512_maskz_loadu_epi64(m, from);
+}
+
+INLINE void masked_store(mask m, uint8_t *to, vec v)
+{
+    _mm512_mask_storeu_epi64(to, m, (__m512i)v);
+}
+#        define PLACES __m512i
+#    else
+typedef __m256i mask;
+
+INLINE __m256i places_from(ptrdiff_t x)
+{
+    return _mm256_add_epi64(_mm256_set_epi64x(24, 16, 8, 0), _mm256_set1_epi64x(x));
+}
+
+/* An unsigned comparison by a signed one: both sides less 2^63. */
+INLINE mask places_within(__m256i places, ptrdiff_t from, ptrdiff_t len)
+{
+    __m256i least = _mm256_set1_epi64x(INT64_MIN);
+
+    places = _mm256_sub_epi64(places, _mm256_set1_epi64x(from));
+    return _mm256_cmpgt_epi64(_mm256_add_epi64(_mm256_set1_epi64x(len), least),
+                              _mm256_add_epi64(places, least));
+}
+
+INLINE vec masked_load(mask m, const uint8_t *from)
+{
+    return (vec)_mm256_maskload_epi64((const long long *)from, m);
+}
+
+INLINE void masked_store(mask m, uint8_t *to, vec v)
+{
+    _mm256_maskstore_epi64((long long *)to, m, (__m256i)v);
+}
+#        define PLACES __m256i
+#    endif
 
 /* One vector from byte x on, of rows lo..hi-1 that may begin and end within. Four rows at a time, with
  * some that add nothing: a loop that ends elsewhere each time costs more. */
-INLINE void masked_write(const struct kernel_sum *sum, unsigned lo, unsigned hi,
+INLINE void masked_write(const struct kernel_sum *sum, size_t lo, size_t hi,
                          const uint8_t *base, ptrdiff_t x, ptrdiff_t to, uint8_t *dst)
 {
-    const __m512i words = _mm512_set_epi64(56, 48, 40, 32, 24, 16, 8, 0);
-    const __m512i at = _mm512_add_epi64(words, _mm512_set1_epi64(x));
-    __mmask8 wanted = _mm512_cmplt_epi64_mask(at, _mm512_set1_epi64(to));
-    unsigned n_fours = sum->n_rows & -4u, i = lo & -4u;
-    __m512i v = base == NULL ? _mm512_setzero_si512()
-                             : _mm512_maskz_loadu_epi64(wanted, base + x);
+    const PLACES places = places_from(x);
+    const uint8_t *const *src = sum->src + 1;
+    const ptrdiff_t *start = sum->start, row_bytes = sum->row_bytes;
+    mask wanted = places_within(places, x, to - x);
+    size_t n_fours = sum->n_rows & ~(size_t)3, i = lo & ~(size_t)3;
+    vec v = { 0 };
 
+    if (base != NULL)
+        v = masked_load(wanted, base + x);
     for (; i < hi && i < n_fours; i += 4) {
-        for (unsigned j = 0; j < 4; j++)
-            v = masked_add(v, sum, i + j, at, wanted);
+        for (size_t j = i; j < i + 4; j++)
+            v ^= masked_load(places_within(places, start[j], row_bytes), src[j] + x);
     }
     for (; i < hi; i++)
-        v = masked_add(v, sum, i, at, wanted);
-    _mm512_mask_storeu_epi64(dst + x, wanted, v);
+        v ^= masked_load(places_within(places, start[i], row_bytes), src[i] + x);
+    masked_store(wanted, dst + x, v);
 }
 
 static void sum_run(struct kernel_sum *sum, const struct kernel_part *parts,
                     unsigned n_parts)
 {
     const ptrdiff_t *start = sum->start;
-    unsigned lo = 0, hi = 0, n = sum->n_rows;
+    size_t lo = 0, hi = 0, n = sum->n_rows;
     ptrdiff_t all_from = n == 0 ? PTRDIFF_MIN : start[n - 1]; /* all rows are under way */
     ptrdiff_t all_to = n == 0 ? PTRDIFF_MAX : start[0] + sum->row_bytes;
 
@@ -233,7 +280,8 @@ static void sum_run(struct kernel_sum *sum, const struct kernel_part *parts,
         for (; x < to; x += WIDEST) {
             if (x >= all_from && x + WIDEST <= whole) {
                 sum->src[0] = base;
-                x = xor_whole_vecs(dst, sum->src + !has_base, n + has_base, x, whole);
+                x = xor_whole_vecs(dst, sum->src + !has_base, (unsigned)n + has_base, x,
+                                   whole);
                 if (x == to)
                     break;
             }

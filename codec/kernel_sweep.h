@@ -97,7 +97,10 @@ INLINE void NAME(sweep_few)(const struct kernel_sweep *sweep, unsigned n, uint32
         for (unsigned j = 0; j < n; j++)
             from[i][j] = sweep->from[i][j];
     }
-    NAME(sweep_n)(from, n, active, near, s, end, rows);
+    if (active == (1u << n) - 1) /* a constant: the loop need not ask */
+        NAME(sweep_n)(from, n, (1u << n) - 1, near, s, end, rows);
+    else
+        NAME(sweep_n)(from, n, active, near, s, end, rows);
 }
 
 static void NAME(sweep_by)(const struct kernel_sweep *sweep, uint32_t active,

@@ -218,6 +218,8 @@ struct mojette_way {
     int16_t delay[CODEC_K_MAX]; /* columns that row lost[i] runs behind the sweep */
     uint16_t margin;            /* columns that the sweep may look beyond a row's ends */
     uint16_t stride;            /* columns that the sweep makes at once */
+    uint8_t n_kept;             /* rows that are at hand: */
+    uint8_t kept[CODEC_K_MAX];  /* ascending */
 };
 
 static struct mojette_way *sweep_of(struct codec_way *way)
@@ -254,6 +256,8 @@ static void mojette_plan(const struct codec *c, struct codec_way *way)
     int margin = 0, distances = 0;
 
     via_sort(c, way);
+    for (uint32_t kept = way->kept; kept != 0; kept &= kept - 1)
+        sweep->kept[sweep->n_kept++] = (uint8_t)__builtin_ctz(kept);
     for (unsigned i = 0; i + 1 < way->n_lost; i++) {
         int down = (way->lost[i + 1] - way->lost[i]) * c->projections[way->via[i]].p;
 
@@ -306,17 +310,17 @@ static void residual_write(const struct decoding *d, unsigned i, uint8_t *residu
     int p = d->codec->projections[via].p;
     ptrdiff_t skip = bins_skipped(d->codec, d->way, i);
     ptrdiff_t in_body = d->row_bytes > skip ? d->row_bytes - skip : 0;
+    ptrdiff_t pitch = p * (ptrdiff_t)d->codec->pixel_bytes;
+    const struct mojette_way *plan = (const struct mojette_way *)d->way->extra;
     struct kernel_part parts[2];
     unsigned n_parts = 0;
     struct kernel_sum sum;
 
     sum_init(&sum, (size_t)d->row_bytes);
-    for (uint32_t kept = d->way->kept; kept != 0;) {
-        int row = p > 0 ? 31 - __builtin_clz(kept) : __builtin_ctz(kept);
+    for (unsigned at = 0; at < plan->n_kept; at++) {
+        int row = plan->kept[p > 0 ? plan->n_kept - 1 - at : at];
 
-        kept &= ~(1u << row);
-        sum_add(&sum, d->body[row],
-                (d->way->lost[i] - row) * p * (ptrdiff_t)d->codec->pixel_bytes);
+        sum_add(&sum, d->body[row], (d->way->lost[i] - row) * pitch);
     }
     if (in_body > 0)
         parts[n_parts++] =
