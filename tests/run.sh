@@ -49,6 +49,10 @@ asan_tests=(tests/system/test_by_hand.py tests/system/test_cli.py tests/system/t
     tests/system/test_starts.py)
 quick_tests=(tests/system/test_dev.py tests/system/test_cli.py tests/system/test_bad_input.py
     tests/system/test_by_hand.py tests/system/test_starts.py tests/system/test_trees.py)
+# And on the release build with each further code: written, read, storages lost in all layouts, records damaged.
+codecs=(mojette-finite rs mojette-nonsystematic)
+codec_tests=(tests/system/test_faults.py::test_storages_that_missed_overwrites_serve_nothing_stale
+    "tests/system/test_bad_input.py::test_projections_lost_under_a_running_cluster[1-2]")
 system_max_s=2400 # the whole of pytest on one build; then something hangs
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/rozo-tests-XXXXXX") || exit 1
@@ -167,6 +171,10 @@ case " ${built[*]} " in
         pytests release system "${quick_tests[@]}"
     else
         pytests release system tests/system
+        for codec in "${codecs[@]}"; do
+            step "system tests, release, $codec"
+            ROZO_TEST_CODEC=$codec pytests release "system-$codec" "${codec_tests[@]}"
+        done
     fi
     ;;
 esac
