@@ -43,6 +43,12 @@
         return expression;                                                       \
     }
 
+/* What was stored before is loaded again after: not kept in a register, which are all in use. */
+VEC_INLINE void vec_stay(void)
+{
+    __asm__ volatile("" : : : "memory");
+}
+
 VEC_DEFINE(16)
 #ifdef __AVX2__
 VEC_DEFINE(32)

@@ -4,20 +4,22 @@ generate.py - write the straight lines of one instruction set, and the tables to
     generate.py --isa 128|avx2|avx512 --out FOLDER
 
 Makes FOLDER/kernels_ISA.h (the tables, for kernel.c) and N_FILES sources kernels_ISA_N.c. Each of the
-modules has kernels(isa), which yields lines.Kernel; to add a form, write one and name it in MODULES.
+modules has kernels(isa), which yields lines.Kernel and lines.Helper; to add a form, write one and name it in MODULES.
 """
 import argparse
 from pathlib import Path
 
+import finite
 import mojette
 import packed
-from lines import DECODE_ARGS, ENCODE_ARGS, WIDTH
+from lines import DECODE_ARGS, ENCODE_ARGS, WIDTH, Kernel
 
-MODULES = (mojette, packed)
+MODULES = (mojette, packed, finite)
 N_FILES = 2  # so that two compilers can work on them; CMakeLists.txt knows the number
 
 
 def table(kernels):
+    kernels = [kernel for kernel in kernels if isinstance(kernel, Kernel)]
     text = ["/* Written by codec/gen/generate.py at build time. */"]
     for kernel in kernels:
         args = ENCODE_ARGS if kernel.uses is None else DECODE_ARGS

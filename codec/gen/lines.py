@@ -30,6 +30,14 @@ class Kernel:
     uses: int = None  # decode: the projections that are read; None for encode
 
 
+@dataclass
+class Helper:
+    """A function that kernels call; no table has it."""
+
+    name: str
+    code: str
+
+
 @dataclass(frozen=True)
 class At:
     """A vector in memory: pixel `index` of what local pointer `base` points to."""
@@ -87,14 +95,19 @@ class Lines:
         """at will be written soon: its line may come nearer already."""
         self.text.append(f"__builtin_prefetch({self.address(at)}, 1);")
 
-    def function(self, name, args, pointers):
-        """pointers: local name -> (is it const, C expression); those not used are left out."""
+    def function(self, name, args, pointers, first=(), last=()):
+        """pointers: local name -> (is it const, C expression); those not used are left out.
+
+        first, last: more lines, which are done once, however wide a pixel is.
+        """
         text = [f"void {name}({args});", f"void {name}({args})", "{"]
         text += [f"    {'const ' if is_const else ''}uint8_t *const {local} = {expression};"
                  for local, (is_const, expression) in pointers.items() if local in self.bases]
+        text += [f"    {line}" for line in first]
         if self.width < self.pixel_bytes:
             text.append(f"    for (size_t x = 0; x < {self.pixel_bytes}; x += {self.width}) {{")
         text += [f"    {line}" for line in self.text]
         if self.width < self.pixel_bytes:
             text.append("    }")
+        text += [f"    {line}" for line in last]
         return "\n".join(text + ["}", ""])

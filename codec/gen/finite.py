@@ -1,0 +1,308 @@
+"""
+finite.py - straight lines of the Mojette code with bins modulo 17.
+
+docs/CODEC.md has the definition, codec/finite.c the words: t = column - row * p modulo 17.
+"""
+from itertools import combinations
+
+from flow import Flow
+from lines import DECODE_ARGS, ENCODE_ARGS, At, Helper, Kernel
+
+SLOPES = (0, 1, -1, 2)
+RING = 17
+PIXELS = 16
+
+
+class Shape:
+    def __init__(self, k, n, block_bytes):
+        self.k, self.n = k, n
+        self.row_bytes = block_bytes // k
+        self.pixel_bytes = self.row_bytes // PIXELS
+        self.slope = dict(zip(range(k, n), SLOPES))  # of projection i
+
+    def ray(self, p, t, rows):
+        """The pixels of those rows that bin t of slope p sums."""
+        pixels = [(row, (t + row * p) % RING) for row in rows]
+        return [At(f"row{row}", column) for row, column in pixels if column < PIXELS]
+
+
+class Gather:
+    """Sums that grow while their pixels pass by.
+
+    Of each sum, the pixels that came and have not been added yet wait; as soon as there are
+    three to be added, they are. When too many wait, the oldest one is added to what it is part of.
+    """
+
+    def __init__(self, flow, sums, room):
+        self.flow, self.room = flow, room
+        self.left = {key: len(sources) for key, sources in sums.items()}
+        self.parts = {key: [] for key in sums}  # the first may be a partial sum
+        self.users = {}
+        for key, sources in sums.items():
+            for source in sources:
+                self.users.setdefault(source, []).append(key)
+        self.waiting = {}  # source -> keys, oldest first
+
+    def add(self, key, parts):
+        for part in parts:
+            if part in self.waiting:
+                self.waiting[part].discard(key)
+                if not self.waiting[part]:
+                    del self.waiting[part]
+        self.parts[key] = [self.flow.xor(*parts)] + [p for p in self.parts[key] if p not in parts]
+
+    def come(self, source):
+        """The source is there; returns the sums that are complete with it: key -> sum."""
+        complete = {}
+        users = self.users.get(source, [])
+        self.waiting[source] = set(users)
+        for key in users:
+            self.parts[key].append(source)
+            self.left[key] -= 1
+            if len(self.parts[key]) == 3:
+                self.add(key, self.parts[key])
+            if self.left[key] == 0:
+                if len(self.parts[key]) == 2:
+                    self.add(key, self.parts[key])
+                complete[key] = self.parts.pop(key)[0]
+        if source in self.waiting and not self.waiting[source]:
+            del self.waiting[source]
+        self.shrink()
+        return complete
+
+    def shrink(self):
+        while len(self.waiting) + self.n_partial() > self.room and self.waiting:
+            oldest = next(iter(self.waiting))
+            for key in sorted(self.waiting[oldest], key=str):
+                if len(self.parts[key]) > 1:
+                    self.add(key, self.parts[key])
+            # where it is alone it is the partial sum itself
+            self.waiting.pop(oldest, None)
+
+    def n_partial(self):
+        return sum(1 for parts in self.parts.values()
+                   if parts and parts[0] not in self.waiting)
+
+
+def encode(isa, shape, copies):
+    flow = Flow(isa, shape.pixel_bytes)
+    rows = range(shape.k)
+    slopes = {p: i for i, p in shape.slope.items()}
+    pairs = [(0, 1), (-1, 2)] if len(slopes) == 4 else [(0, 1)] if len(slopes) == 2 else [(0,)]
+    for pair in pairs:
+        folds = {p: flow.xor_all(shape.ray(p, PIXELS, rows)) for p in pair if p != 0}
+        sums = {(p, t): shape.ray(p, t, rows) + ([folds[p]] if p in folds else [])
+                for p in pair for t in range(PIXELS)}
+        gather = Gather(flow, sums, flow.held_max - 2)
+        for fold in folds.values():
+            gather.come(fold)
+        step = (pair[-1] - pair[0]) % RING or 1
+        for u in range(RING):
+            pixels = shape.ray(pair[0], u * step % RING, rows)
+            complete = {}
+            for pixel in pixels:
+                complete |= gather.come(pixel)
+            # Loads come before stores, whose addresses may look alike to the machine (4 KB apart).
+            for (p, t), total in complete.items():
+                flow.put(At(f"body{slopes[p]}", t), total)
+            for pixel in pixels if copies and pair is pairs[0] else ():
+                flow.put(At(f"body{pixel.base[3:]}", pixel.index), pixel)
+    pointers = {f"row{row}": (True, f"data + {row * shape.row_bytes}") for row in rows}
+    pointers |= {f"body{i}": (False, f"body[{i}]") for i in range(shape.n)}
+    name = f"finite_{isa}_{shape.k}_{shape.n}_{shape.row_bytes}_encode{'_all' if copies else ''}"
+    code = flow.function(name, ENCODE_ARGS, pointers)
+    return Kernel("CODEC_MOJETTE_FINITE", shape.k, shape.n, shape.row_bytes, name, code, copies=copies)
+
+
+class Solve:
+    """The lost rows from rings of projections: Newton's scheme of codec/finite.c.
+
+    A ring is a list of 17 sums not yet made: sets of what is to be added. `lost` may count from the
+    first lost row if all rings are turned as if that were row 0.
+    """
+
+    def __init__(self, flow, lost, least, step):
+        self.flow, self.lost, self.least = flow, lost, least
+        self.turns = [row * step for row in lost]
+
+    def made(self, ring, t):
+        """Make one sum of a ring, if it is not a sum yet."""
+        if len(ring[t]) > 1:
+            ring[t] = frozenset([self.flow.xor_all(sorted(ring[t], key=str))])
+        return ring[t]
+
+    def divide(self, ring, turn, step, start):
+        """x(t) + x(t + step) = ring(t + turn) + K, x(start) = 0"""
+        quotient = [frozenset()] * RING
+        at = start
+        for _ in range(PIXELS):
+            after = (at + 2 * step) % RING
+            quotient[after] = quotient[at] ^ self.made(ring, (at + turn) % RING) \
+                ^ self.made(ring, (at + turn + step) % RING)
+            self.made(quotient, after)
+            at = after
+        return quotient
+
+    def forward(self, b):
+        for m in range(len(b) - 1):
+            for i in range(len(b) - 1, m, -1):
+                b[i] = [b[i][t] ^ b[i - 1][(t + self.turns[m]) % RING] for t in range(RING)]
+            for t in range(RING) if m > 0 else ():
+                self.made(b[m + 1], t)
+
+    def back(self, b):
+        n = len(b)
+        for m in range(n - 2, -1, -1):
+            for i in range(m + 1, n):
+                start = (PIXELS - self.lost[i] * self.least) % RING
+                b[i] = self.divide(b[i], -self.turns[i],
+                                   self.turns[i - m - 1] - self.turns[i], start)
+            for i in range(m, n - 1) if m else ():
+                b[i] = [b[i][t] ^ b[i + 1][t] for t in range(RING)]
+
+    def rows(self, b, bases):
+        for i, base in enumerate(bases):
+            at = [(column - self.lost[i] * self.least) % RING for column in range(RING)]
+            total = [b[i][t] ^ b[i + 1][t] for t in range(RING)] if i + 1 < len(b) else b[i]
+            fold = self.made(total, at[PIXELS])
+            for column in range(PIXELS):
+                total[at[column]] ^= fold
+                for what in self.made(total, at[column]):
+                    self.flow.put(At(base, column), what)
+
+
+class Decode:
+    """Rebuild rows `lost`, ascending, from the projections `via` and the other rows."""
+
+    def __init__(self, isa, shape, lost, via):
+        self.isa = isa
+        self.flow = Flow(isa, shape.pixel_bytes)
+        self.shape, self.lost = shape, lost
+        self.kept = [row for row in range(shape.k) if row not in lost]
+        self.via = sorted(via, key=lambda i: shape.slope[i])
+        self.slopes = [shape.slope[i] for i in self.via]
+
+    def bin(self, which, t):
+        """What is known of a bin of a projection: itself, and the pixels of kept rows."""
+        stored = [At(f"body{self.via[which]}", t)] if t < PIXELS else []
+        return stored + self.shape.ray(self.slopes[which], t, self.kept)
+
+    def one_row(self):
+        row, p = self.lost[0], self.slopes[0]
+        fold = [self.flow.xor_all(self.bin(0, (PIXELS - row * p) % RING))] if p else []
+        for column in range(PIXELS):
+            total = self.flow.xor_all(self.bin(0, (column - row * p) % RING) + fold)
+            self.flow.put(At(f"row{row}", column), total)
+
+    def walk(self, pair, made):
+        """Sum up bins of one or two of `via` less the kept rows, in one walk around the ring.
+
+        made(i, t, sum) is told of each bin of via[i] as soon as there is one.
+        """
+        slopes = [self.slopes[i] for i in pair]
+        gather = Gather(self.flow, {(i, t): self.bin(i, t) for i in pair for t in range(RING)},
+                        self.flow.held_max - 2)
+        step = (slopes[-1] - slopes[0]) % RING or 1
+        for u in range(RING):
+            pixels = self.shape.ray(slopes[0], u * step % RING, self.kept)
+            for i, p in zip(pair, slopes):
+                # the bin that the first lost row would be in
+                t = (u * step + self.lost[0] * (slopes[0] - p)) % RING
+                pixels += [At(f"body{self.via[i]}", t)] if t < PIXELS else []
+            for pixel in pixels:
+                for (i, t), total in gather.come(pixel).items():
+                    made(i, t, total)
+
+    def residuals(self, made):
+        for first in range(0, len(self.lost), 2):
+            self.walk(range(first, min(first + 2, len(self.lost))), made)
+
+    def two_rows(self):
+        least, step = self.slopes[0], self.slopes[1] - self.slopes[0]
+        solve = Solve(self.flow, self.lost, least, step)
+        b = [[frozenset()] * RING for _ in self.lost]
+
+        def made(i, t, total):
+            b[i][t] = frozenset([total])
+
+        self.residuals(made)
+        solve.forward(b)
+        solve.back(b)
+        solve.rows(b, [f"row{row}" for row in self.lost])
+
+    def solver(self):
+        """Name and parameters of who does the rest, for all patterns of rows at these distances."""
+        name = f"finite_{self.isa}_{self.shape.row_bytes}_solve"
+        for row in self.lost[1:]:
+            name += f"_{row - self.lost[0]}"
+        return name, ", ".join(["const uint8_t *rings"] +
+                               [f"uint8_t *lost{i}" for i in range(len(self.lost))])
+
+    def many_rows(self):
+        """Slopes go up by one. The rings are left to the solver, turned as if the first lost row were row 0."""
+        def made(i, t, total):
+            turned = (t + self.lost[0] * self.slopes[i]) % RING
+            self.flow.put(At("rings", i * RING + turned), total)
+
+        self.residuals(made)
+        return self.solver()
+
+    def solver_code(self):
+        flow = Flow(self.isa, self.shape.pixel_bytes)
+        bases = [f"lost{i}" for i in range(len(self.lost))]
+        solve = Solve(flow, [row - self.lost[0] for row in self.lost], self.slopes[0], 1)
+        b = [[frozenset([At("rings", i * RING + t)]) for t in range(RING)]
+             for i in range(len(bases))]
+        b[self.slopes.index(0)][PIXELS] = frozenset()
+        solve.forward(b)
+        solve.back(b)
+        solve.rows(b, bases)
+        name, parameters = self.solver()
+        return Helper(name, flow.function(name, parameters, {}))
+
+    def kernel(self):
+        shape, n_lost = self.shape, len(self.lost)
+        pointers = {f"row{row}": (True, f"body[{row}]") for row in self.kept}
+        pointers |= {f"row{row}": (False, f"rows[{row}]") for row in self.lost}
+        pointers |= {f"body{i}": (True, f"body[{i}]") for i in self.via}
+        uses = sum(1 << i for i in self.kept + self.via)
+        name = f"finite_{self.isa}_{shape.k}_{shape.n}_{shape.row_bytes}_decode_{uses:x}"
+        before, first, last = "", (), ()
+        if n_lost == 1:
+            self.one_row()
+        elif n_lost == 2:
+            self.two_rows()
+        else:
+            solver, parameters = self.many_rows()
+            before = f"void {solver}({parameters});\n"
+            first = [f"_Alignas(64) uint8_t rings[{n_lost * RING * shape.pixel_bytes}];"]
+            last = [f"{solver}(rings, {', '.join(f'rows[{row}]' for row in self.lost)});"]
+        code = before + self.flow.function(name, DECODE_ARGS, pointers, first, last)
+        return Kernel("CODEC_MOJETTE_FINITE", shape.k, shape.n, shape.row_bytes, name, code, uses=uses)
+
+
+def patterns(isa, shape):
+    """(lost rows, projections) that are worth a function of their own."""
+    everything = shape.n <= 6
+    if not everything and (isa != "avx512" or shape.row_bytes != 1024):
+        return
+    for n_lost in range(1, shape.n - shape.k + 1):
+        for lost in combinations(range(shape.k), n_lost):
+            for via in combinations(range(shape.k, shape.n), n_lost):
+                if everything or n_lost == 1 or via == tuple(range(shape.k, shape.k + n_lost)):
+                    yield lost, via
+
+
+def kernels(isa):
+    for k, n in ((2, 3), (4, 6), (8, 12)):
+        for block_bytes in (8192, 4096):
+            shape = Shape(k, n, block_bytes)
+            yield encode(isa, shape, copies=False)
+            yield encode(isa, shape, copies=True)
+            solvers = set()
+            for lost, via in patterns(isa, shape):
+                decode = Decode(isa, shape, lost, via)
+                if len(lost) > 2 and decode.solver() not in solvers:
+                    solvers.add(decode.solver())
+                    yield decode.solver_code()
+                yield decode.kernel()
