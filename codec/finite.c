@@ -90,20 +90,14 @@ static void encode(const struct codec *c, const uint8_t *data, size_t row_bytes,
 
 /* ---- update ---- */
 
-static void xor_into(uint8_t *dst, const uint8_t *src, size_t len)
-{
-    for (size_t x = 0; x < len; x++)
-        dst[x] ^= src[x];
-}
-
 /* XOR len bytes of a pixel, from its byte `at` on, into bin t; bin 16 is part of all others. */
-static void bin_update(uint8_t *body, unsigned t, size_t pixel_bytes, size_t at,
-                       const uint8_t *delta, size_t len)
+static void bin_update(const struct codec *c, uint8_t *body, unsigned t,
+                       size_t pixel_bytes, size_t at, const uint8_t *delta, size_t len)
 {
     unsigned first = t < N_PIXELS ? t : 0, last = t < N_PIXELS ? t : N_PIXELS - 1;
 
     for (unsigned bin = first; bin <= last; bin++)
-        xor_into(body + bin * pixel_bytes + at, delta, len);
+        c->kernels->add(body + bin * pixel_bytes + at, delta, len);
 }
 
 static void update(const struct codec *c, unsigned row, size_t from, size_t len,
@@ -121,7 +115,7 @@ static void update(const struct codec *c, unsigned row, size_t from, size_t len,
             unsigned t = modulo((int)column - (int)row * c->projections[i].p);
 
             if (body[i] != NULL)
-                bin_update(body[i], t, pixel_bytes, at, delta + x, piece);
+                bin_update(c, body[i], t, pixel_bytes, at, delta + x, piece);
         }
     }
 }
