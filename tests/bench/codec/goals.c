@@ -152,6 +152,8 @@ int goals_check(unsigned n_rounds, bench_tick_cb *tick, void *arg, struct err *e
             .n_rounds = n_rounds,
         };
 
+        if (what.l2 && n_rounds * 3 <= BENCH_ROUNDS_MAX)
+            what.n_rounds *= 3; /* others on this machine share that cache */
         rc = bench_run(&codes, &what, tick, arg, &results[i], err);
     }
     if (rc == 0)
