@@ -17,9 +17,9 @@
  * their speed for the first three or so. So the same work is done untimed before each sample, for long
  * enough; otherwise a code would pay for whoever came before it.
  *
- * Stack: where a store to a buffer and a return address have the same last 12 bits, processors wait for
- * the one before they read the other, and a call of 120 cycles takes 350. So the stack lies
- * elsewhere in each round, and nobody's median is spoilt by where it happens to be in this process.
+ * Pointers: a load waits for older stores that it might have to see, and some address bits decide. Where the
+ * page of a code's array of pointers resembles one it writes to, a call of 115 cycles takes 335. Which
+ * pages do is luck; so the pointers lie in other pages from round to round.
  */
 #include "deploy/bench_codec.h"
 
@@ -37,7 +37,7 @@
 enum {
     WARM_CYCLES = 20000, /* before each sample, see above */
     SAMPLE_CYCLES = 40000,
-    STACK_STEP = 208, /* from round to round */
+    CALLS_PLACES = 16, /* pages where the pointers of a call lie in turn */
     REPEATS_MIN = 4,
     REPEATS_MAX = 512,
     CHAIN_CYCLES = 64 * 32,
@@ -274,7 +274,8 @@ struct bench {
     void *state[BENCH_CODES_MAX];    /* NULL: has no such code */
     const struct bench_code_ops *ops[BENCH_CODES_MAX];
     struct bench_slot *slots; /* owned */
-    struct bench_call *calls; /* owned, one for each slot */
+    uint8_t *call_pages;      /* owned, room for calls at CALLS_PLACES places */
+    struct bench_call *calls; /* there, one for each slot */
     unsigned n_slots,
         n_slots_copy; /* of about 1 MB together, without and with the copies */
     uint8_t *memory;  /* owned */
@@ -333,6 +334,18 @@ static int overhangs_measure(struct bench_set *set)
     return 0;
 }
 
+/* Of one place. */
+static size_t calls_bytes(const struct bench *b)
+{
+    return align_up(b->n_slots * sizeof(*b->calls), 4096);
+}
+
+static void calls_move(struct bench *b, unsigned place)
+{
+    b->calls =
+        (struct bench_call *)(b->call_pages + place % CALLS_PLACES * calls_bytes(b));
+}
+
 /*
  * A slot is its data, then its parities, then overhangs, as close as they come; copies lie in a part of their own.
  */
@@ -355,9 +368,11 @@ static int memory_make(struct bench *b)
         align_up(b->n_slots * (plain + overhangs + copies) + 2 * 4096, 1 << 21);
     b->memory = aligned_alloc(1 << 21, b->memory_bytes);
     b->slots = calloc(b->n_slots, sizeof(*b->slots));
-    b->calls = aligned_alloc(64, align_up(b->n_slots * sizeof(*b->calls), 64));
+    b->call_pages = aligned_alloc(4096, CALLS_PLACES * calls_bytes(b));
+    b->calls = (struct bench_call *)b->call_pages;
     b->data_was = malloc(b->n_slots * what->k * body);
-    if (b->memory == NULL || b->slots == NULL || b->calls == NULL || b->data_was == NULL)
+    if (b->memory == NULL || b->slots == NULL || b->call_pages == NULL ||
+        b->data_was == NULL)
         return -ENOMEM;
     madvise(b->memory, b->memory_bytes, MADV_HUGEPAGE); /* L2 is by physical address */
     memset(b->memory, 0, b->memory_bytes);
@@ -479,7 +494,7 @@ static float *samples_of(float *samples, unsigned n_rounds, unsigned c, unsigned
 
 /* Time one code doing one thing, in ticks of one block. Negative: it cannot. */
 static double sample_take(const struct bench *b, unsigned c, unsigned op,
-                          unsigned pattern, bool copy, double per_cycle, unsigned turn)
+                          unsigned pattern, bool copy, double per_cycle)
 {
     void (*run)(const void *state, const struct bench_call *call) =
         op == BENCH_ENCODE ? b->ops[c]->encode : b->ops[c]->decode;
@@ -487,7 +502,6 @@ static double sample_take(const struct bench *b, unsigned c, unsigned op,
     const void *state = b->state[c];
     uint64_t start, took;
     unsigned repeats, n_warm = 0;
-    volatile char *stack = __builtin_alloca(STACK_STEP + turn * STACK_STEP % 4096);
 
     if (!call_bind(b, c, 0, op, pattern, copy))
         return -1;
@@ -496,7 +510,6 @@ static double sample_take(const struct bench *b, unsigned c, unsigned op,
         encode_all(b, c, n_slots, copy);
     for (unsigned s = 0; s < n_slots; s++)
         call_bind(b, c, s, op, pattern, copy);
-    stack[0] = 0;
     start = ticks();
     do {
         for (unsigned s = 0; s < n_slots; s++)
@@ -524,11 +537,12 @@ static double sample_take(const struct bench *b, unsigned c, unsigned op,
 }
 
 /* Everyone once, doing everything. */
-static void round_run(const struct bench *b, unsigned round, bench_tick_cb *tick,
-                      void *arg, double *clock, uint64_t *n_clocks)
+static void round_run(struct bench *b, unsigned round, bench_tick_cb *tick, void *arg,
+                      double *clock, uint64_t *n_clocks)
 {
     unsigned n_codes = b->codes->n_codes;
 
+    calls_move(b, round);
     for (unsigned copy = 0; copy < 2; copy++) {
         for (unsigned op = BENCH_ENCODE; op <= BENCH_DECODE + rank_max(b); op++) {
             unsigned n_patterns =
@@ -549,7 +563,7 @@ static void round_run(const struct bench *b, unsigned round, bench_tick_cb *tick
                     if (b->state[c] != NULL)
                         samples_of(b->samples, b->set.what.n_rounds, c,
                                    bench_op(op, copy), p)[round] =
-                            (float)(sample_take(b, c, op, p, copy, per_cycle, round) /
+                            (float)(sample_take(b, c, op, p, copy, per_cycle) /
                                     per_cycle);
                 }
             }
@@ -639,7 +653,7 @@ static void bench_free(struct bench *b)
     }
     free(b->memory);
     free(b->slots);
-    free(b->calls);
+    free(b->call_pages);
     free(b->data_was);
     free(b->samples);
     free(b);
@@ -749,7 +763,7 @@ int bench_loop(const struct bench_codes *codes, const struct bench_case *what,
         double per_cycle = ticks_per_cycle();
 
         for (unsigned i = 0; i < 1000; i++) {
-            double took = sample_take(b, 0, op, 0, copy, per_cycle, i) / per_cycle;
+            double took = sample_take(b, 0, op, 0, copy, per_cycle) / per_cycle;
 
             if (least == 0 || took < least)
                 least = took;
