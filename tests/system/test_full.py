@@ -33,9 +33,12 @@ def small(cluster, scratch):
 
 
 def write_until_full(path):
-    """Write MiB after MiB; returns the errno that ended it, wherever it was told."""
+    """Write MiB after MiB; returns the errno that ended it, wherever it was told: at its creation, or later."""
     chunk = random.Random(1).randbytes(MIB)
-    fd = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
+    try:
+        fd = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
+    except OSError as e:  # exportd has heard that no storage has room
+        return e.errno
     try:
         for i in range(2 * DISK_MIB):
             if os.write(fd, chunk) != MIB:
