@@ -72,7 +72,7 @@ static void *ours_prepare(const struct bench_code *code, const struct bench_set 
     o->codec = codec;
     o->run = (struct codec_run){ .n_blocks = what->run_blocks,
                                  .row_bytes = set->row_bytes,
-                                 .data_stride = what->block_bytes,
+                                 .data_stride = what->k * set->row_bytes,
                                  .body_stride = set->row_bytes };
     memcpy(o->run.overhang_stride, set->overhang_stride, sizeof(o->run.overhang_stride));
     for (unsigned lost = 0; lost <= what->n - what->k; lost++) {
@@ -440,7 +440,7 @@ static void data_spoil(const struct bench *b, unsigned c, unsigned s, uint32_t l
             continue;
         }
         for (size_t block = 0; block < what->run_blocks; block++)
-            memset(b->slots[s].data + block * what->block_bytes + i * row, 0xa5, row);
+            memset(b->slots[s].data + (block * what->k + i) * row, 0xa5, row);
     }
 }
 
@@ -663,6 +663,7 @@ static int bench_new(const struct bench_codes *codes, const struct bench_case *w
                      struct bench **out, struct err *err)
 {
     struct bench *b = calloc(1, sizeof(*b));
+    const struct codec *mojette;
     size_t n_samples;
     int rc = -ENOMEM;
 
@@ -671,13 +672,12 @@ static int bench_new(const struct bench_codes *codes, const struct bench_case *w
     b->codes = codes;
     b->set.what = *what;
     assert(what->n_rounds > 0 && what->n_rounds <= BENCH_ROUNDS_MAX);
-    if (what->k == 0 || what->k > CODEC_K_MAX || what->n <= what->k ||
-        what->block_bytes % what->k != 0 ||
-        codec_open(CODEC_MOJETTE, what->k, what->n, what->block_bytes) == NULL) {
+    mojette = codec_open(CODEC_MOJETTE, what->k, what->n, what->block_bytes);
+    if (mojette == NULL) {
         rc = err_set(err, -EINVAL, "rozo has no code (%u, %u)", what->n, what->k);
         goto out;
     }
-    b->set.row_bytes = what->block_bytes / what->k;
+    b->set.row_bytes = codec_row_bytes(mojette, what->block_bytes);
     overhangs_measure(&b->set);
     rc = memory_make(b);
     if (rc != 0)

@@ -27,7 +27,7 @@ enum {
 /* What is measured in one go. */
 struct bench_case {
     unsigned k, n;
-    size_t block_bytes; /* 4096 or 8192; k divides it */
+    size_t block_bytes; /* 4096 or 8192 */
     size_t run_blocks;  /* blocks of one call: 1, or a run */
     bool l2;     /* false: one run over and over; true: runs of about 1 MB in turn */
     bool decode; /* false: encode only */
@@ -153,7 +153,7 @@ typedef void bench_tick_cb(void *arg);
 
 /**
  * Measure all codes on one case. What `results` held before is not freed. First each has to show that what it decodes is right.
- * @return 0; -ENOMEM; -EINVAL when k does not divide the block or rozo has no such (k, n); -EIO
+ * @return 0; -ENOMEM; -EINVAL when rozo has no such (k, n); -EIO
  *         when a code is wrong.
  */
 int bench_run(const struct bench_codes *codes, const struct bench_case *what,

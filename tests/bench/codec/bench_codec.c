@@ -21,7 +21,7 @@
 
 struct args {
     const char *json, *only, *op;
-    unsigned long k, block_kb, rounds, seconds;
+    unsigned long k, n, block_kb, rounds, seconds;
     bool goals, isas, quick, l2;
 };
 
@@ -29,6 +29,7 @@ enum {
     KEY_ONLY = 256,
     KEY_OP,
     KEY_K,
+    KEY_N,
     KEY_BLOCK,
     KEY_L2,
     KEY_SECONDS,
@@ -72,6 +73,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_K:
         number(state, arg, CODEC_K_MAX, &args->k);
         return 0;
+    case KEY_N:
+        number(state, arg, CODEC_N_MAX, &args->n);
+        return 0;
     case KEY_BLOCK:
         number(state, arg, 8, &args->block_kb);
         return 0;
@@ -93,7 +97,9 @@ static const struct argp_option options[] = {
     { "isas", 'i', NULL, 0, "lesser instruction sets too", 0 },
     { "quick", KEY_QUICK, NULL, 0, "blocks of 8 KB in L1 only", 0 },
     { "rounds", KEY_ROUNDS, "N", 0, "rounds of each case (31)", 0 },
-    { "k", KEY_K, "K", 0, "only the layout with K rows: 2, 4 or 8", 0 },
+    { "k", KEY_K, "K", 0, "only the layout with K rows: 2, 4 or 8; with --n any code",
+      0 },
+    { "n", KEY_N, "N", 0, "with --k: the code (N, K)", 0 },
     { "only", KEY_ONLY, "NAME", 0, "only codes whose name begins so", 0 },
     { "op", KEY_OP, "OP", 0,
       "with --only and --k: do OP over and over, for a profiler: encode, read, or lost1 to "
@@ -105,18 +111,25 @@ static const struct argp_option options[] = {
     { 0 },
 };
 
-static const struct codec_layout *layout_of(unsigned long k)
+/* The i-th (n, k) that was asked for: --k with --n, or layouts. False past the last. */
+static bool code_at(const struct args *args, unsigned i, unsigned *k, unsigned *n)
 {
-    for (unsigned i = 0; codec_layout(i) != NULL; i++) {
-        if (codec_layout(i)->k == k)
-            return codec_layout(i);
+    if (args->n != 0) {
+        *k = (unsigned)args->k;
+        *n = (unsigned)args->n;
+        return i == 0;
     }
-    return NULL;
+    for (unsigned l = 0; codec_layout(l) != NULL; l++) {
+        *k = codec_layout(l)->k;
+        *n = codec_layout(l)->n;
+        if ((args->k == 0 || args->k == *k) && i-- == 0)
+            return true;
+    }
+    return false;
 }
 
 static int loop(struct cli *cli, const struct args *args, const struct bench_codes *codes)
 {
-    const struct codec_layout *layout = layout_of(args->k);
     struct bench_case what = { .block_bytes = args->block_kb << 10,
                                .run_blocks = 1,
                                .l2 = args->l2,
@@ -136,10 +149,8 @@ static int loop(struct cli *cli, const struct args *args, const struct bench_cod
         op = BENCH_DECODE + (unsigned)(args->op[4] - '0');
     else
         return cli_usage(cli, "there is no operation '%s'", args->op);
-    if (args->only == NULL || layout == NULL)
-        return cli_usage(cli, "--op wants --only, and --k 2, 4 or 8");
-    what.k = layout->k;
-    what.n = layout->n;
+    if (args->only == NULL || args->k == 0 || !code_at(args, 0, &what.k, &what.n))
+        return cli_usage(cli, "--op wants --only, and --k 2, 4 or 8 or with --n");
     if (op > BENCH_DECODE + what.n - what.k)
         return cli_usage(cli, "(%u, %u) can lose %u", what.n, what.k, what.n - what.k);
     if (bench_loop(codes, &what, op, copy, (double)args->seconds, &cycles, &err) != 0)
@@ -165,16 +176,15 @@ static unsigned cases_list(const struct args *args, struct bench_case cases[],
     unsigned n = 0;
 
     for (unsigned i = 0; i < (args->quick ? 1 : sizeof(kinds) / sizeof(kinds[0])); i++) {
-        for (unsigned l = 0; codec_layout(l) != NULL && n < max; l++) {
-            if (args->k != 0 && codec_layout(l)->k != args->k)
-                continue;
-            cases[n++] = (struct bench_case){ .k = codec_layout(l)->k,
-                                              .n = codec_layout(l)->n,
-                                              .block_bytes = kinds[i].block_bytes,
-                                              .run_blocks = kinds[i].run_blocks,
-                                              .l2 = kinds[i].l2,
-                                              .decode = true,
-                                              .n_rounds = (unsigned)args->rounds };
+        for (unsigned c = 0; n < max && code_at(args, c, &cases[n].k, &cases[n].n); c++) {
+            cases[n] = (struct bench_case){ .k = cases[n].k,
+                                            .n = cases[n].n,
+                                            .block_bytes = kinds[i].block_bytes,
+                                            .run_blocks = kinds[i].run_blocks,
+                                            .l2 = kinds[i].l2,
+                                            .decode = true,
+                                            .n_rounds = (unsigned)args->rounds };
+            n++;
         }
     }
     return n;
@@ -245,6 +255,8 @@ int main(int argc, char **argv)
     cli_parse(&argp, argc, argv, &args);
     if (args.goals)
         return goals(&cli, &args);
+    if (args.n != 0 && args.k == 0)
+        return cli_usage(&cli, "--n wants --k");
     bench_add_ours(&codes, args.isas);
     bench_add_rivals(&codes, args.isas);
     if (args.only != NULL)

@@ -37,6 +37,12 @@ static void every_code_shows_that_it_decodes(void **state)
           .l2 = true,
           .decode = true,
           .n_rounds = 1 },
+        { .k = 3,
+          .n = 5,
+          .block_bytes = 4096,
+          .run_blocks = 2,
+          .decode = true,
+          .n_rounds = 1 },
         { .k = 16, .n = 20, .block_bytes = 8192, .run_blocks = 1, .n_rounds = 1 },
     };
     struct bench_results *results = calloc(1, sizeof(*results));
@@ -126,7 +132,7 @@ static void a_code_that_there_is_not_is_refused(void **state)
     none.n = 11;
     assert_int_equal(bench_run(&codes, &none, NULL, NULL, results, NULL), -EINVAL);
     none = small;
-    none.k = 3;
+    none.k = 1;
     assert_int_equal(bench_run(&codes, &none, NULL, NULL, results, NULL), -EINVAL);
     free(results);
     bench_codes_free(&codes);
