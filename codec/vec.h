@@ -17,6 +17,13 @@
 
 #define VEC_INLINE static inline __attribute__((always_inline, unused))
 
+/* One copy for all who call it with different constants. */
+#ifdef __clang__
+#    define VEC_APART __attribute__((noinline))
+#else
+#    define VEC_APART __attribute__((noinline, noclone))
+#endif
+
 #define VEC_DEFINE(bytes)                                                        \
     typedef long long vec##bytes __attribute__((vector_size(bytes), may_alias)); \
     typedef long long mem##bytes                                                 \

@@ -9,7 +9,7 @@ recurrences that vectors can do (series.Quotient).
 from itertools import combinations
 
 from lines import DECODE_ARGS, ENCODE_ARGS, WIDTH, Kernel
-from series import PIXEL_BYTES, Program, Quotient, Row, Sum, Writer
+from series import PIXEL_BYTES, Cut, Program, Quotient, Row, Sum, Writer
 
 SLOPES = (0, 1, -1, 2)
 BLOCKS = (8192, 4096)
@@ -50,11 +50,11 @@ def functions(isa, name, args, pointers, program_of, sizes, form):
     writer = Writer(program_of(vectors[0]))
     first, length = writer.longest_run()
     n_loops = [length - (vectors[0] - n) for n in vectors]
-    if form == "shared" and min(n_loops) > 0:
+    if form == "shared" and min(n_loops) >= 0:
         writer.looped(first, length)
         head = f"void {name}({args}, size_t row_bytes, size_t n_loops)"
         call = ", ".join(arg.split()[-1].strip("*[]") for arg in args.split(", "))
-        code = block(f"__attribute__((noinline)) {head}", [*pointers(writer.bases), *writer.text])
+        code = block(f"VEC_APART {head}", [*pointers(writer.bases), *writer.text])
         for size, n in zip(sizes, n_loops):
             code += block(f"void {name}_{size}({args})", [f"{name}({call}, {size}, {n});"])
             yield size, f"{name}_{size}", code
@@ -63,18 +63,17 @@ def functions(isa, name, args, pointers, program_of, sizes, form):
     for size, n in zip(sizes, vectors):
         writer = Writer(program_of(n))
         first, length = writer.longest_run()
-        constants = [f"const size_t row_bytes = {size};"]
         if form == "loop" and length > 2:
             writer.looped(first, length)
-            constants.append(f"const size_t n_loops = {length};")
         else:
             writer.straight()
-        lines = constants + pointers(writer.bases) + writer.text
+        constants = f"enum {{ row_bytes = {size}, n_loops = {length} }};"
+        lines = [constants, *pointers(writer.bases), *writer.text]
         yield size, f"{name}_{size}", block(f"void {name}_{size}({args})", lines)
 
 
 def block(head, lines):
-    declaration = head.replace("__attribute__((noinline)) ", "")
+    declaration = head.removeprefix("VEC_APART ")
     return "\n".join([f"{head};", declaration, "{", *[f"    {line}" for line in lines], "}", ""])
 
 
@@ -109,11 +108,157 @@ def encode(isa, shape, copies):
         yield Kernel(shape.kind, shape.k, shape.n, size, full_name, code, copies=copies)
 
 
+class Equations:
+    """The projections `via` less the rows that are known: sums of the lost rows."""
+
+    def __init__(self, program, shape, lost, via):
+        self.program, self.shape = program, shape
+        self.known = [(row, Row(program, f"row{row}")) for row in range(shape.k)
+                      if row not in lost]
+        self.bins = {shape.slope[i]: (shape.projection(program, i), shape.first_bin[i])
+                     for i in via}
+
+    def terms(self, p, row, shift=0):
+        """Those whose sum is, at 0, what row `row` has at column `shift`, and lost ones beside it."""
+        bins, first_bin = self.bins[p]
+        return [(bins, shift - row * p - first_bin),
+                *[(known, shift + (at - row) * p) for at, known in self.known]]
+
+    def sum(self, terms):
+        return Sum(self.program, terms)
+
+    def row(self, series):
+        """One that ends where rows do."""
+        return Cut(self.program, series, self.program.n_vectors * self.program.pixels)
+
+    def quotient(self, terms, *lags):
+        """terms / (1 + z^lag) for all lags."""
+        lags = sorted(lags)
+        if lags[:2] == [1, 2]:  # 1 / (1 + z)(1 + z^2) is (1 + z) / (1 + z^4)
+            whole = self.sum(terms)
+            terms = [(whole, 0), (whole, -1)]
+            lags[:2] = [4]
+        for lag in lags:
+            series = Quotient(self.program, terms, lag)
+            terms = [(series, 0)]
+        return series
+
+
+def solve_1(eq, rows, slopes):
+    return [eq.sum(eq.terms(slopes[0], rows[0]))]
+
+
+def solve_2(eq, rows, _slopes):
+    """
+    Slopes 0, 1, a gap e between the rows A and B:
+        A + B = R in any columns        z^e A + B = Q in those of B
+    gives (1 + z^e) A = R + Q.
+    """
+    r = eq.sum(eq.terms(0, rows[0]))
+    a = eq.quotient([(r, 0), *eq.terms(1, rows[1])], rows[1] - rows[0])
+    return [a, eq.sum([(r, 0), (a, 0)])]
+
+
+def solve_3(eq, rows, _slopes):
+    """
+    Slopes -1, 0, 1 and gaps e, f between the rows A, B, C. In columns of A, any, and C:
+        A + z^e B + z^(e+f) C = M        A + B + C = R        z^(e+f) A + z^f B + C = Q
+    gives (1 + z^e)(1 + z^f) B = X + M + z^(e+f) R with X = Q + R, and (1 + z^(e+f)) A = X + (1 + z^f) B.
+    """
+    r = eq.sum(eq.terms(0, rows[1]))
+    return solve_abc(eq, rows, r, eq.terms(1, rows[2]), eq.terms(-1, rows[0]))
+
+
+def solve_abc(eq, rows, r, q_terms, m_terms):
+    e, f = rows[1] - rows[0], rows[2] - rows[1]
+    x = eq.sum([(r, 0), *q_terms])
+    b_terms = [(x, 0), (r, -e - f), *m_terms]
+    if e == f:
+        b = eq.quotient(b_terms, 2 * e)
+        part = [(b, 0), (b, -f)]
+    else:
+        part = [(eq.quotient(b_terms, e), 0)]
+        b = eq.quotient(part, f)
+    a = eq.quotient([(x, 0), *part], e + f)
+    return [a, b, eq.sum([(r, 0), (a, 0), (b, 0)])]
+
+
+def solve_4(eq, rows, _slopes):
+    """
+    Slopes -1, 0, 1, 2, gaps e, f, g between the rows A, B, C, D, h = e + f + g. In columns of D,
+        y_A^p A + y_B^p B + y_C^p C + D = R_p,  y_A = z^h, y_B = z^(f+g), y_C = z^g.
+    With L(y) = (y + y_A)(y + y_B)(y + y_C), the sum of L(y) / y times row over all rows has nothing of A, B
+    and C: L(1) D = R_2 + s_1 R_1 + s_2 R_0 + s_3 R_-1, s being the coefficients of L. The others are then as in
+    solve_3. R_1 belongs to C, so its first g pixels, with nothing but D in them, are taken from R_2.
+    """
+    e, f, g = (below - above for above, below in zip(rows, rows[1:]))
+    h = e + f + g
+    r = eq.sum(eq.terms(0, rows[1]))
+    m = eq.sum(eq.terms(-1, rows[0]))  # in columns of A: z^h R_-1
+    q = eq.row(eq.sum(eq.terms(1, rows[2])))  # in columns of C: z^-g R_1
+    r_2 = eq.sum(eq.terms(2, rows[3]))
+    r_1 = eq.sum([(q, -g), (Cut(eq.program, r_2, g), 0)])
+    s_1 = (g, f + g, h)
+    s_2 = (f + 2 * g, g + h, f + g + h)
+    d_terms = [(r_2, 0), *[(r_1, -lag) for lag in s_1], *[(r, -lag) for lag in s_2],
+               (m, -f - 2 * g)]
+    d = eq.row(eq.quotient(d_terms, *s_1))
+    rest = eq.sum([(r, 0), (d, 0)])
+    return [*solve_abc(eq, rows, rest, [(q, 0), (d, g)], [(m, 0), (d, -h)]), d]
+
+
+SOLVE = {1: solve_1, 2: solve_2, 3: solve_3, 4: solve_4}
+
+
+def decode(isa, shape, lost, via):
+    """Rebuild rows `lost`, ascending, from projections `via` and the other rows."""
+    slopes = sorted(shape.slope[i] for i in via)
+
+    def program_of(n_vectors):
+        hold = {1: 0, 2: 2}.get(len(lost), 1) if isa == "avx512" else 0
+        program = Program(isa, n_vectors, hold)
+        made = SOLVE[len(lost)](Equations(program, shape, lost, via), lost, slopes)
+        outs = [(Row(program, f"row{row}"), series, 0) for row, series in zip(lost, made)]
+        ahead = 0
+        if len(lost) == 4:  # the last row is wanted by the others, so many vectors before
+            ahead = -(-(lost[3] - lost[2]) // program.pixels)
+            outs = [outs[3], *[(out, series, ahead) for out, series, _ in outs[:3]]]
+        for step in range(n_vectors + ahead):
+            program.begin_step()
+            for out, series, late in outs:
+                if 0 <= step - late < n_vectors:
+                    program.store(out, step - late, series.vector(step - late))
+        return program
+
+    def pointers(bases):
+        text = [f"uint8_t *const row{row} = rows[{row}];" if row in lost
+                else f"const uint8_t *const row{row} = body[{row}];" for row in range(shape.k)]
+        for i in via:
+            text += [f"const uint8_t *const body{i} = body[{i}];"] * (f"body{i}" in bases)
+            text += [f"const uint8_t *const overhang{i} = overhang[{i}];"] \
+                * (f"overhang{i}" in bases)
+        return text
+
+    uses = sum(1 << i for i in (*[row for row in range(shape.k) if row not in lost], *via))
+    name = f"{shape.name}_{isa}_decode_{uses:x}"
+    sizes = [shape.row_bytes(size) for size in BLOCKS]
+    for size, full_name, code in functions(isa, name, DECODE_ARGS, pointers, program_of, sizes,
+                                           "shared"):
+        yield Kernel(shape.kind, shape.k, shape.n, size, full_name, code, uses=uses)
+
+
 def kernels(isa):
     systematic = Shape("CODEC_MOJETTE", 8, 12)
     yield from encode(isa, systematic, copies=False)
     yield from encode(isa, systematic, copies=True)
     for k, n in ((2, 3), (4, 6), (8, 12)):
         if isa == "128" and k == 8:
-            continue  # 39 KB would be slower than the loops of kernel.c
+            continue  # 39 KB of straight lines are slower than the loops of kernel.c
         yield from encode(isa, Shape("CODEC_MOJETTE_NONSYSTEMATIC", k, n), copies=False)
+    if isa == "avx512":
+        for row in range(8):
+            for i in range(8, 12):
+                yield from decode(isa, systematic, (row,), (i,))
+        for n_lost in range(2, 5):
+            for lost in combinations(range(8), n_lost):
+                yield from decode(isa, systematic, lost, range(8, 8 + n_lost))

@@ -177,6 +177,28 @@ class Sum:
         return self.made[j]
 
 
+class Cut:
+    """The first n_pixels pixels of a series."""
+
+    def __init__(self, program, series, n_pixels):
+        self.program, self.series = program, series
+        self.name = program.name_series()
+        self.n_vectors, self.n_last = divmod(n_pixels, program.pixels)
+        self.made = {}
+
+    def vector(self, j):
+        if j < self.n_vectors:
+            return self.series.vector(j)
+        if j > self.n_vectors or self.n_last == 0:
+            return None
+        if j not in self.made:
+            whole = self.series.vector(j)
+            top = self.program.join((self.name, 0), j, None, whole, self.n_last)
+            by = self.program.pixels - self.n_last
+            self.made[j] = self.program.join((self.name, 1), j, top, None, by)
+        return self.made[j]
+
+
 class Quotient:
     """terms / (1 + z^lag): pixel x is theirs plus the pixel x - lag of itself."""
 
