@@ -262,8 +262,8 @@ int cmd_dev_up(struct cli *cli, int argc, char **argv)
         .doc =
             "Start a private cluster on this machine: exportd and storages as processes of "
             "their own on loopback, on ports it picks, all their files in DIR; make the "
-            "export `main` and mount it.\vWhat runs already stays; what has crashed is "
-            "started again. Without --mount the mounts there were at last are made again."
+            "export `main` and mount it.\vWhat runs already stays; what was stopped by a "
+            "signal goes on; what has crashed is started again. Without --mount the mounts there were at last are made again."
     };
     struct dev_args args = { 0 };
     struct err err = { 0 };
@@ -282,7 +282,9 @@ int cmd_dev_up(struct cli *cli, int argc, char **argv)
     if (args.json) {
         rc = status_print_json(cli, dev);
     } else {
-        printf(dev->n_started == 0 ? "Running already. " : "Started. ");
+        printf(dev->n_started != 0     ? "Started. "
+               : dev->n_continued != 0 ? "Continued. "
+                                       : "Running already. ");
         status_print(dev);
         printf("\nLook at it:  rozo status --config %s/etc/rozo.yaml\n"
                "Stop it:     rozo dev down --dir %s\n",
@@ -299,8 +301,10 @@ int cmd_dev_down(struct cli *cli, int argc, char **argv)
     static const struct argp argp = {
         .options = options,
         .parser = parse_common,
-        .doc = "Unmount and stop a private cluster. All its data "
-               "stays; `rozo dev up` finds it again."
+        .doc =
+            "Unmount and stop a private cluster. All its data stays; `rozo dev up` "
+            "finds it again. A mount may take as long as its io_timeout says to write out "
+            "what it has; ^C makes it short."
     };
     struct dev_args args = { 0 };
     struct err err = { 0 };

@@ -27,7 +27,9 @@
 enum {
     START_MAX_MS = 60000, /* builds with sanitizers on a busy machine take their time */
     STOP_MAX_MS = 20000,
-    MOUNT_STOP_MS = 15000,
+    BUSY_END_MS = 2000,    /* a mount in use does not end by itself */
+    HURRY_MS = 2000,       /* somebody has pressed ^C */
+    MOUNT_STOP_MS = 15000, /* beyond what its io_timeout makes of it */
     STORAGES_UP_MS = 30000,
     LOCK_MAX_MS = 60000,
     PORT_TRIES = 5,
@@ -275,6 +277,24 @@ static bool member_runs(const struct dev *dev, unsigned member)
     return p.state == PROCESS_RUNNING || p.state == PROCESS_STOPPED;
 }
 
+/* Wake up whom SIGSTOP has put to sleep. How many there were. */
+static unsigned members_continue(const struct dev *dev)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < dev_plan_members(&dev->plan); i++) {
+        char name[DEV_NAME_MAX];
+        struct process p;
+
+        dev_member_look(dev, i, &p);
+        dev_plan_name(&dev->plan, i, name);
+        if (p.state == PROCESS_STOPPED &&
+            process_signal(dev->run_dir, name, SIGCONT) == 0)
+            n++;
+    }
+    return n;
+}
+
 /* ---- programs ---- */
 
 /* The program `name` beside our own, or in sbin or bin next to that. */
@@ -395,10 +415,41 @@ static int daemons_start(struct dev *dev, unsigned first, unsigned last, struct 
 
 /* ---- mounts ---- */
 
+/* What was written before it was told to end fails after io_timeout; then it is tried once more. */
+static struct patience mount_patience(const struct dev_mount *m)
+{
+    return (struct patience){
+        .end_ms = clock_ms() + 2 * dev_mount_io_timeout_ms(m) + MOUNT_STOP_MS,
+        .hurry_ms = HURRY_MS,
+        .stop = &stop_asked,
+    };
+}
+
+/* Unmount it; once all is written out its process ends by itself, unless somebody is in there. */
+static void mount_let_go(struct dev *dev, const char *name, const char *path,
+                         struct patience *patience)
+{
+    struct patience soon = { .end_ms = clock_ms() + BUSY_END_MS };
+    int rc = mount_remove(path, false, patience, &dev->progress, NULL);
+
+    if (rc == 0)
+        process_wait_end(dev->run_dir, name, patience, &dev->progress);
+    if (rc != -EBUSY)
+        return;
+    progress_end(&dev->progress);
+    fprintf(stderr,
+            "rozo dev: %s is in use; it is detached now, and who still has files open "
+            "there loses them\n",
+            path);
+    mount_remove(path, true, patience, &dev->progress, NULL);
+    process_wait_end(dev->run_dir, name, &soon, &dev->progress);
+}
+
 /* Take a mount away and end its process. Nothing of it is left at return 0. */
 static int mount_stop(struct dev *dev, unsigned member, struct err *err)
 {
     const struct dev_mount *m = dev_plan_mount(&dev->plan, member);
+    struct patience patience = mount_patience(m);
     char name[DEV_NAME_MAX], type[64];
     struct process p;
     int rc, mounted;
@@ -410,31 +461,21 @@ static int mount_stop(struct dev *dev, unsigned member, struct err *err)
     mounted = mount_find(m->path, type, sizeof(type), err);
     if (mounted < 0)
         return mounted;
-    if (mounted != 0 && strncmp(type, "fuse", 4) == 0) {
-        process_signal(dev->run_dir, name, SIGCONT); /* a stopped one cannot write out */
-        rc = mount_remove(m->path, false, MOUNT_STOP_MS, err);
-        if (rc == -EBUSY) {
-            progress_end(&dev->progress);
-            fprintf(
-                stderr,
-                "rozo dev: %s is in use; it is detached now, and who still has files open "
-                "there loses them\n",
-                m->path);
-            rc = mount_remove(m->path, true, MOUNT_STOP_MS, err);
-        }
-        if (rc == 0)
-            process_wait_end(dev->run_dir, name, p.state == PROCESS_CRASHED ? 0 : 2000,
-                             &dev->progress);
-    }
+    process_signal(dev->run_dir, name, SIGCONT); /* a stopped one cannot write out */
+    if (mounted != 0 && strncmp(type, "fuse", 4) == 0)
+        mount_let_go(dev, name, m->path, &patience);
+    if (process_signal(dev->run_dir, name, SIGTERM) == 0)
+        process_wait_end(dev->run_dir, name, &patience, &dev->progress);
     rc = process_end(dev->run_dir, name, MOUNT_STOP_MS, &dev->progress, err);
     if (rc < 0)
         return rc;
     if (rc == 1)
         fprintf(stderr, "rozo dev: %s did not end on SIGTERM and was killed\n", name);
     /* A mount whose process is dead can always be detached. */
+    patience.end_ms = clock_ms() + MOUNT_STOP_MS;
     if (mount_find(m->path, type, sizeof(type), NULL) == 1 &&
         strncmp(type, "fuse", 4) == 0)
-        return mount_remove(m->path, true, MOUNT_STOP_MS, err);
+        return mount_remove(m->path, true, &patience, &dev->progress, err);
     return 0;
 }
 
@@ -756,8 +797,11 @@ static int up_step(struct dev *dev, const struct dev_wish *wish, struct err *err
 {
     struct dev_plan *plan = &dev->plan;
     unsigned n_had = plan->n_storages;
-    int rc = mounts_plan(dev, wish, err);
+    int rc;
 
+    dev->n_continued =
+        members_continue(dev); /* first: who looks into a mount may wait for it */
+    rc = mounts_plan(dev, wish, err);
     if (rc == 0 && plan->exportd_port == 0)
         rc = ports_plan(plan, 0, err);
     if (rc == 0 && wish->n_storages > n_had) { /* it grows */
@@ -817,6 +861,7 @@ int dev_down(struct dev *dev, struct err *err)
 
     stop_signals_watch(); /* ^C does not leave it half stopped: every wait here is bounded */
     progress_start(&dev->progress, n_all);
+    members_continue(dev); /* mounts cannot write out to storages that sleep */
     for (unsigned i = n_all; i-- > 0;) {
         char name[DEV_NAME_MAX];
         struct err why = { 0 };
@@ -851,6 +896,7 @@ static int member_find(const struct dev *dev, const char *name, unsigned *out)
 
 int dev_restart(struct dev *dev, const char *name, bool kill, struct err *err)
 {
+    struct patience patience = { .end_ms = clock_ms() + STOP_MAX_MS };
     unsigned member;
     bool is_mount;
     int rc = member_find(dev, name, &member);
@@ -864,7 +910,7 @@ int dev_restart(struct dev *dev, const char *name, bool kill, struct err *err)
     progress_start(&dev->progress, 2);
     progress_at(&dev->progress, 0, name);
     if (kill && process_signal(dev->run_dir, name, SIGKILL) == 0)
-        process_wait_end(dev->run_dir, name, STOP_MAX_MS, &dev->progress);
+        process_wait_end(dev->run_dir, name, &patience, &dev->progress);
     rc = is_mount ? mount_stop(dev, member, err) : daemon_stop(dev, member, err);
     progress_at(&dev->progress, 1, name);
     if (rc == 0)

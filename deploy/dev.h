@@ -36,6 +36,7 @@ struct dev {
     struct progress progress;
     bool started[DEV_MEMBERS_MAX]; /* by us, in this run */
     unsigned n_started;
+    unsigned n_continued; /* of those that were there: they had been stopped */
 };
 
 /**
@@ -50,9 +51,9 @@ int dev_open_or_make(const char *dir, const struct dev_wish *wish, struct dev **
 void dev_close(struct dev *dev);
 
 /**
- * Start what does not run, make the export, mount. Ends early, and stops what it started, when
+ * Start what does not run, continue what SIGSTOP has stopped, make the export, mount. Ends early, and stops what it started, when
  * SIGINT, SIGTERM or SIGHUP comes (-EINTR) or something does not start.
- * dev->n_started tells how many processes were started; 0: all were there.
+ * dev->n_started tells how many processes were started, n_continued how many continued; both 0: all ran.
  */
 int dev_up(struct dev *dev, const struct dev_wish *wish, struct err *err);
 /** Unmount, stop. Says on stderr what had to be forced. */

@@ -15,7 +15,11 @@
 #include "codec/codec.h"
 #include "deploy/files.h"
 
-enum { PLAN_FILE_MAX = 1 << 20 };
+enum {
+    PLAN_FILE_MAX = 1 << 20,
+    IO_TIMEOUT_MS = 20000, /* rozomount's, when it is not told */
+    IO_TIMEOUT_MAX_S = 86400,
+};
 
 char *dev_plan_print(const struct dev_plan *plan)
 {
@@ -221,6 +225,26 @@ void dev_plan_name(const struct dev_plan *plan, unsigned member, char name[DEV_N
         snprintf(name, DEV_NAME_MAX, "exportd");
     else
         snprintf(name, DEV_NAME_MAX, "storaged-%u", member);
+}
+
+uint32_t dev_mount_io_timeout_ms(const struct dev_mount *m)
+{
+    static const char key[] = "io_timeout=";
+    uint32_t ms = IO_TIMEOUT_MS;
+
+    for (const char *o = m->options; o != NULL; o = strchr(o, ',')) {
+        char *end;
+        double s;
+
+        o += *o == ',';
+        if (strncmp(o, key, sizeof(key) - 1) != 0)
+            continue;
+        s = strtod(o + sizeof(key) - 1,
+                   &end); /* rozomount has checked it, or did not start */
+        if ((*end == ',' || *end == '\0') && s > 0 && s <= IO_TIMEOUT_MAX_S)
+            ms = (uint32_t)(s * 1000);
+    }
+    return ms;
 }
 
 const uint16_t *dev_plan_ports(const struct dev_plan *plan, unsigned member, unsigned *n)

@@ -56,6 +56,8 @@ unsigned dev_plan_members(const struct dev_plan *plan);
 void dev_plan_name(const struct dev_plan *plan, unsigned member, char name[DEV_NAME_MAX]);
 /** The mount of a member, NULL for daemons. */
 const struct dev_mount *dev_plan_mount(const struct dev_plan *plan, unsigned member);
+/** What is not stored within this time fails there: io_timeout of its options, or its default. */
+uint32_t dev_mount_io_timeout_ms(const struct dev_mount *m);
 /** Ports of a member and how many; none for mounts. */
 const uint16_t *dev_plan_ports(const struct dev_plan *plan, unsigned member, unsigned *n);
 

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOUNTINFO_MAX = 4 << 20 };
+enum { MOUNTINFO_MAX = 4 << 20, TICK_MS = 100 };
 
 /* The word at *p (up to a blank or the end of the line) with \ooo undone; moves *p behind it. */
 static bool word_take(const char **p, char *out, size_t size)
@@ -108,7 +108,8 @@ static void unmount_exec(const char *path, bool lazy)
     _exit(ENOENT);
 }
 
-int mount_remove(const char *path, bool lazy, uint32_t timeout_ms, struct err *err)
+int mount_remove(const char *path, bool lazy, struct patience *patience,
+                 struct progress *progress, struct err *err)
 {
     struct pollfd pfd = { .events = POLLIN };
     pid_t child = fork();
@@ -119,16 +120,14 @@ int mount_remove(const char *path, bool lazy, uint32_t timeout_ms, struct err *e
     if (child == 0)
         unmount_exec(path, lazy);
     pfd.fd = pidfd_open(child, 0);
-    if (pfd.fd >= 0) {
-        do
-            rc = poll(&pfd, 1, (int)timeout_ms);
-        while (rc < 0 && errno == EINTR);
+    while (pfd.fd >= 0 && (rc = poll(&pfd, 1, TICK_MS)) <= 0 &&
+           !patience_is_over(patience))
+        progress_tick(progress);
+    if (pfd.fd >= 0)
         close(pfd.fd);
-    }
-    if (rc == 0) {
+    if (pfd.fd >= 0 && rc <= 0) {
         kill(child, SIGKILL); /* goes when the mount lets it; init takes it then */
-        return err_set(err, -ETIMEDOUT, "unmounting %s takes longer than %u ms", path,
-                       timeout_ms);
+        return err_set(err, -ETIMEDOUT, "unmounting %s takes too long", path);
     }
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;

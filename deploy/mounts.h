@@ -9,6 +9,8 @@
 #include <stdint.h>
 
 #include "common/err.h"
+#include "deploy/patience.h"
+#include "deploy/progress.h"
 
 /**
  * Is path (absolute, as path_absolute() gives it) a mount point in the text of a
@@ -18,10 +20,11 @@ bool mountinfo_find(const char *text, const char *path, char *type, size_t type_
 /** The same for this machine as it is now. -errno when that cannot be read. 1 yes, 0 no. */
 int mount_find(const char *path, char *type, size_t type_size, struct err *err);
 /**
- * Unmount. Gives up after timeout_ms: a hung file system can hold an unmount for ever.
+ * Unmount. Gives up when the patience is over: a hung file system can hold an unmount for ever.
  * @param lazy detach now, whoever still uses it.
  * @return 0, -EBUSY (somebody has files open there), -ETIMEDOUT, other -errno.
  */
-int mount_remove(const char *path, bool lazy, uint32_t timeout_ms, struct err *err);
+int mount_remove(const char *path, bool lazy, struct patience *patience,
+                 struct progress *progress, struct err *err);
 
 #endif

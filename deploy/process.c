@@ -425,9 +425,9 @@ int launch_wait(struct launch *l, uint32_t timeout_ms, const volatile sig_atomic
 /* ---- ending ---- */
 
 /* Wait for the end of a pidfd's process. True when it came. */
-static bool pid_fd_wait(int fd, pid_t pid, uint32_t timeout_ms, struct progress *progress)
+static bool pid_fd_wait(int fd, pid_t pid, struct patience *patience,
+                        struct progress *progress)
 {
-    uint64_t end_ms = clock_ms() + timeout_ms;
     struct pollfd pfd = { .fd = fd, .events = POLLIN };
 
     do {
@@ -436,7 +436,7 @@ static bool pid_fd_wait(int fd, pid_t pid, uint32_t timeout_ms, struct progress 
             return true;
         }
         progress_tick(progress);
-    } while (clock_ms() < end_ms);
+    } while (!patience_is_over(patience));
     return false;
 }
 
@@ -462,6 +462,7 @@ static int process_open(const char *run_dir, const char *name, struct process *p
 int process_end(const char *run_dir, const char *name, uint32_t timeout_ms,
                 struct progress *progress, struct err *err)
 {
+    struct patience patience = { .end_ms = clock_ms() + timeout_ms };
     struct process p;
     int fd = process_open(run_dir, name, &p);
     int rc = 0;
@@ -472,10 +473,11 @@ int process_end(const char *run_dir, const char *name, uint32_t timeout_ms,
         if (pidfd_send_signal(fd, SIGTERM, NULL, 0) != 0 ||
             pidfd_send_signal(fd, SIGCONT, NULL, 0) != 0)
             rc = errno == ESRCH ? 0 : -errno;
-        if (rc == 0 && !pid_fd_wait(fd, p.pid, timeout_ms, progress)) {
+        if (rc == 0 && !pid_fd_wait(fd, p.pid, &patience, progress)) {
             rc = 1;
             pidfd_send_signal(fd, SIGKILL, NULL, 0);
-            if (!pid_fd_wait(fd, p.pid, KILL_WAIT_MS, progress))
+            patience.end_ms = clock_ms() + KILL_WAIT_MS;
+            if (!pid_fd_wait(fd, p.pid, &patience, progress))
                 rc = -ETIMEDOUT;
         }
         close(fd);
@@ -500,7 +502,7 @@ int process_signal(const char *run_dir, const char *name, int sig)
     return rc;
 }
 
-int process_wait_end(const char *run_dir, const char *name, uint32_t timeout_ms,
+int process_wait_end(const char *run_dir, const char *name, struct patience *patience,
                      struct progress *progress)
 {
     struct process p;
@@ -509,7 +511,7 @@ int process_wait_end(const char *run_dir, const char *name, uint32_t timeout_ms,
 
     if (fd < 0)
         return 0;
-    ended = pid_fd_wait(fd, p.pid, timeout_ms, progress);
+    ended = pid_fd_wait(fd, p.pid, patience, progress);
     close(fd);
     return ended ? 0 : -ETIMEDOUT;
 }

@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include "common/err.h"
+#include "deploy/patience.h"
 #include "deploy/progress.h"
 
 enum process_state {
@@ -79,7 +80,7 @@ int process_end(const char *run_dir, const char *name, uint32_t timeout_ms,
 /** Send it a signal. -ESRCH when it is not there. */
 int process_signal(const char *run_dir, const char *name, int sig);
 /** Wait until it ends by itself. 0, or -ETIMEDOUT. */
-int process_wait_end(const char *run_dir, const char *name, uint32_t timeout_ms,
+int process_wait_end(const char *run_dir, const char *name, struct patience *patience,
                      struct progress *progress);
 
 #endif

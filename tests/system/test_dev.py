@@ -146,6 +146,79 @@ def test_down_with_stopped_members_and_a_busy_mount(cluster):
     assert mounts_below(c.base) == []
 
 
+def stop(c, *names):
+    for name in names:
+        c.kill(name, signal.SIGSTOP)
+    wait_for(lambda: all(members(c)[name]["state"] == "stopped" for name in names), "them to be stopped")
+
+
+def test_up_continues_what_was_stopped(cluster):
+    """Also a mount: whoever looks at its folder waits for it."""
+    c = cluster(layout=0)
+    before = {name: m["pid"] for name, m in members(c).items()}
+    stop(c, "exportd", "storaged-2", "mount-1")
+    assert "Continued" in c.up().stdout
+    assert {name: m["pid"] for name, m in members(c).items()} == before
+    assert c.dev_status()["state"] == "up"
+    c.wait_all_up()
+    write(c.mnt + "/f", b"z" * 100000)
+    assert "Running already" in c.up().stdout
+
+
+@contextlib.contextmanager
+def writer(c, path, size):
+    """Bytes on their way: the mount has them, the close of the file waits until they are stored."""
+    p = subprocess.Popen(["dd", "if=/dev/zero", "of=" + path, "bs=%d" % size, "count=1"], stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: os.stat(path).st_size == size, "the bytes to be with the mount")
+        yield p
+    finally:
+        p.kill()
+        p.wait()
+
+
+def test_down_lets_mounts_write_to_stopped_storages(cluster):
+    """All sleep; what the mount still has in memory is stored nevertheless."""
+    c = cluster(layout=0)
+    stop(c, "storaged-1", "storaged-2", "storaged-3", "storaged-4")
+    with writer(c, c.mnt + "/f", 1 << 20):
+        stop(c, "exportd", "mount-1")
+        assert "killed" not in c.down().stderr
+    c.up()
+    assert read(c.mnt + "/f") == bytes(1 << 20)
+
+
+def test_a_stopped_mount_can_be_restarted(cluster):
+    c = cluster(layout=0)
+    data = os.urandom(1 << 20)
+    write(c.mnt + "/f", data)
+    pid = c.pid("mount-1")
+    stop(c, "mount-1")
+    c.restart("mount-1")
+    assert c.pid("mount-1") != pid and not process_runs(pid)
+    assert read(c.mnt + "/f") == data
+
+
+@pytest.mark.parametrize("interrupted", [False, True], ids=["patient", "interrupted"])
+def test_down_of_a_mount_whose_writes_cannot_land(cluster, interrupted):
+    """Until io_timeout they may; then the mount says what is lost, and ends. ^C makes it shorter."""
+    c = cluster(layout=0, mount_options="io_timeout=%d" % (3600 if interrupted else 12))
+    for name in c.names("storaged"):
+        c.kill(name)
+    pid = c.pid("mount-1")
+    with writer(c, c.mnt + "/f", 1 << 20):
+        p = subprocess.Popen([ROZO, "dev", "down", "--dir", c.dir], stderr=subprocess.PIPE, text=True)
+        if interrupted:
+            wait_for(lambda: "told to end" in c.log("mount-1"), "the mount to be told")
+            p.send_signal(signal.SIGINT)
+        said = p.communicate(timeout=100)[1]
+    assert p.returncode == 0 and not process_runs(pid)
+    assert ("killed" in said) == interrupted, said
+    if not interrupted:
+        assert "some data could not be stored" in c.log("mount-1")
+    assert mounts_below(c.base) == []
+
+
 def test_two_clusters_side_by_side(cluster):
     a, b = cluster(layout=0), cluster(layout=0)
     write(a.mnt + "/f", b"of a")

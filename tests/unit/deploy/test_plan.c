@@ -48,6 +48,34 @@ static void a_plan_comes_back(void **state)
     free(back);
 }
 
+static void a_mount_knows_its_io_timeout(void **state)
+{
+    static const struct {
+        const char *options;
+        uint32_t ms;
+    } tries[] = {
+        { "", 20000 },
+        { "loops=2,ro", 20000 },
+        { "io_timeout=3", 3000 },
+        { "ro,io_timeout=0.5,loops=1", 500 },
+        { "io_timeout=3,io_timeout=60", 60000 },
+        { ",,io_timeout=7,", 7000 },
+        { "xio_timeout=3,io_timeout", 20000 },
+        { "io_timeout=", 20000 },
+        { "io_timeout=-3", 20000 },
+        { "io_timeout=3x", 20000 },
+        { "io_timeout=1e9", 20000 },
+        { "io_timeout=nan", 20000 },
+    };
+    struct dev_mount m;
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
+        strcpy(m.options, tries[i].options);
+        assert_int_equal(dev_mount_io_timeout_ms(&m), tries[i].ms);
+    }
+}
+
 static void members_are_numbered_exportd_storages_mounts(void **state)
 {
     struct dev_plan *plan = plan_new();
@@ -161,6 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_comes_back),
+        cmocka_unit_test(a_mount_knows_its_io_timeout),
         cmocka_unit_test(members_are_numbered_exportd_storages_mounts),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(damaged_text_never_gives_a_plan_out_of_bounds),
