@@ -440,11 +440,9 @@ void codec_decode(const struct codec_plan *plan, const uint8_t *const body[],
     for (unsigned i = 0; i < way->n_lost; i++)
         rows[way->lost[i]] = data + way->lost[i] * row_bytes;
     lost_rows_make(plan, body, overhang, row_bytes, rows);
-    for (uint32_t kept = way->kept; kept != 0; kept &= kept - 1) {
-        unsigned row = (unsigned)__builtin_ctz(kept);
-
-        if (body[row] != data + row * row_bytes)
-            memcpy(data + row * row_bytes, body[row], row_bytes);
+    for (unsigned row = 0; row < plan->codec->k; row++, data += row_bytes) {
+        if ((way->kept >> row & 1) != 0 && body[row] != data)
+            memcpy(data, body[row], row_bytes);
     }
 }
 
@@ -497,8 +495,7 @@ static void coded_make(const struct codec *c, uint32_t wanted,
 
         wanted_body[i] = body[i];
         if (c->ops->project != NULL)
-            c->ops->project(c, i, rows, row_bytes, body[i],
-                            c->projections[i].overhang_bytes != 0 ? overhang[i] : NULL);
+            c->ops->project(c, i, rows, row_bytes, body[i], overhang);
     }
     if (c->ops->project != NULL || (wanted & c->coded) == 0)
         return;

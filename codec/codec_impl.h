@@ -69,7 +69,7 @@ struct codec_ops {
                    uint8_t *const body[], uint8_t *const overhang[]);
     /* Write projection i, which is not a row, of k rows that lie anywhere. NULL: only encode can. */
     void (*project)(const struct codec *c, unsigned i, const uint8_t *const rows[],
-                    size_t row_bytes, uint8_t *body, uint8_t *overhang);
+                    size_t row_bytes, uint8_t *body, uint8_t *const overhang[]);
     /* uses, kept, lost and via are set (via ascending by index), extra is zero. */
     void (*plan)(const struct codec *c, struct codec_way *way);
     /* Write the lost rows: to rows[lost]. */

@@ -337,6 +337,109 @@ static void sum_run(struct kernel_sum *sum, const struct kernel_part *parts,
 
 #endif
 
+/* ---- skewed sums ---- */
+
+/*
+ * As in Horner's rule: the sum so far moves on by `shift`, then the next row is added, in the same place each
+ * time. A pass does that to some neighbouring vectors in registers; what moves out of them at each row is what
+ * moves into those of the next pass.
+ */
+#if WIDEST == 64
+#    define SKEW_WIDTH 64
+enum { SKEW_LANE = 64, SKEW_LANES = 4 };
+typedef vec64 skew_lane;
+typedef vec64 skew_moved; /* the last vector: the end of it moves out */
+
+INLINE void skew_move(skew_lane sum[], skew_moved *moved, size_t shift)
+{
+    __m512i before = (__m512i)*moved;
+
+    *moved = sum[SKEW_LANES - 1];
+    for (unsigned i = 0; i < SKEW_LANES; i++) {
+        __m512i v = (__m512i)sum[i];
+
+        sum[i] = (vec64)(shift == 16 ? _mm512_alignr_epi64(v, before, 6)
+                                     : _mm512_alignr_epi64(v, before, 4));
+        before = v;
+    }
+}
+
+/* The first `left` bytes of a vector. */
+INLINE skew_lane skew_load_some(const uint8_t *from, ptrdiff_t left)
+{
+    return masked_load(places_within(places_from(0), 0, left > 0 ? left : 0), from);
+}
+#else
+#    define SKEW_WIDTH 16
+enum { SKEW_LANE = 16, SKEW_LANES = 8 };
+typedef vec16 skew_lane;
+typedef struct {
+    vec16 pixels[2]; /* `shift` bytes of them */
+} skew_moved;
+
+INLINE void skew_move(skew_lane sum[], skew_moved *moved, size_t shift)
+{
+    skew_moved before = *moved;
+    int n = (int)shift / 16;
+
+    for (int i = 0; i < n; i++)
+        moved->pixels[i] = sum[SKEW_LANES - n + i];
+    for (int i = SKEW_LANES - 1; i >= 0; i--)
+        sum[i] = i >= n ? sum[i - n] : before.pixels[i];
+}
+
+INLINE skew_lane skew_load_some(const uint8_t *from, ptrdiff_t left)
+{
+    return left > 0 ? ld16(from) : (skew_lane){ 0 };
+}
+#endif
+
+/* One pass, from byte x on, where `left` bytes of the rows are left. */
+INLINE void skew_pass(uint8_t *dst, const uint8_t *const rows[], unsigned n_rows,
+                      size_t shift, ptrdiff_t x, ptrdiff_t left, skew_moved moved[])
+{
+    const bool is_whole = left >= SKEW_LANE * SKEW_LANES;
+    skew_lane sum[SKEW_LANES] = { { 0 } };
+
+    for (unsigned row = n_rows; row-- > 0;) {
+        skew_move(sum, &moved[row], shift);
+        for (int i = 0; i < SKEW_LANES && left > 0; i++) {
+            const uint8_t *from = rows[row] + x + i * SKEW_LANE;
+
+            sum[i] ^= is_whole ? PASTE(ld, SKEW_WIDTH)(from)
+                               : skew_load_some(from, left - i * SKEW_LANE);
+        }
+    }
+    for (int i = 0; i < SKEW_LANES; i++)
+        PASTE(st, SKEW_WIDTH)(dst + x + i * SKEW_LANE, sum[i]);
+}
+
+INLINE void skew_by(uint8_t *dst, const uint8_t *const rows[], unsigned n_rows,
+                    size_t shift, ptrdiff_t row_bytes, ptrdiff_t len)
+{
+    const ptrdiff_t pass = SKEW_LANE * SKEW_LANES;
+    skew_moved moved[CODEC_K_MAX];
+    ptrdiff_t x = 0;
+
+    for (unsigned row = 0; row < n_rows; row++)
+        moved[row] = (skew_moved){ 0 };
+    for (; x < len && x + pass <= row_bytes; x += pass)
+        skew_pass(dst, rows, n_rows, shift, x, pass, moved);
+    for (; x < len && x < row_bytes; x += pass)
+        skew_pass(dst, rows, n_rows, shift, x, row_bytes - x, moved);
+    for (; x < len; x += pass)
+        skew_pass(dst, rows, n_rows, shift, x, 0, moved);
+}
+
+static void skew(uint8_t *dst, const uint8_t *const rows[], unsigned n_rows, size_t shift,
+                 size_t row_bytes, size_t len)
+{
+    if (shift == 16)
+        skew_by(dst, rows, n_rows, 16, (ptrdiff_t)row_bytes, (ptrdiff_t)len);
+    else
+        skew_by(dst, rows, n_rows, 32, (ptrdiff_t)row_bytes, (ptrdiff_t)len);
+}
+
 /* ---- the sweep ---- */
 
 enum { FEW = 4 }; /* rows of which a pixel each fits into registers */
@@ -353,15 +456,21 @@ enum { FEW = 4 }; /* rows of which a pixel each fits into registers */
 #define LANE LANE64
 #include "codec/kernel_sweep.h"
 
-/* Steps [s, end), `bytes` bytes each. */
-static void sweep_steps(const struct kernel_sweep *sweep, unsigned bytes, uint32_t active,
-                        ptrdiff_t s, ptrdiff_t end, uint8_t *rows)
+/* The rows that want of the row above what was made `bytes` before. */
+static uint32_t near_rows(const struct kernel_sweep *sweep, unsigned bytes)
 {
     uint32_t near = 0;
 
     for (unsigned i = 1; i < sweep->n_rows; i++)
         near |= (uint32_t)(sweep->from[i - 1][i - 1] - sweep->from[i][i - 1] == bytes)
                 << i;
+    return near;
+}
+
+/* Steps [s, end), `bytes` bytes each. */
+INLINE void sweep_steps(const struct kernel_sweep *sweep, unsigned bytes, uint32_t active,
+                        uint32_t near, ptrdiff_t s, ptrdiff_t end, uint8_t *rows)
+{
     if (bytes == 64)
         sweep_by64(sweep, active, near, s, end, rows);
     else if (bytes == 32)
@@ -373,6 +482,8 @@ static void sweep_steps(const struct kernel_sweep *sweep, unsigned bytes, uint32
 /* Cut the steps where a row begins or ends: in between the same rows are under way. */
 static void sweep_run(const struct kernel_sweep *sweep, uint8_t *rows)
 {
+    uint32_t near_stride = near_rows(sweep, sweep->stride_bytes);
+    uint32_t near_pixel = near_rows(sweep, sweep->pixel_bytes);
     ptrdiff_t s = PTRDIFF_MAX, end = PTRDIFF_MIN, next;
 
     assert(sweep->n_rows >= 1 && sweep->n_rows <= KERNEL_SWEEP_MAX);
@@ -396,9 +507,9 @@ static void sweep_run(const struct kernel_sweep *sweep, uint8_t *rows)
         }
         whole = s + ((next - s) & -(ptrdiff_t)sweep->stride_bytes);
         if (s < whole)
-            sweep_steps(sweep, sweep->stride_bytes, active, s, whole, rows);
+            sweep_steps(sweep, sweep->stride_bytes, active, near_stride, s, whole, rows);
         if (whole < next)
-            sweep_steps(sweep, sweep->pixel_bytes, active, whole, next, rows);
+            sweep_steps(sweep, sweep->pixel_bytes, active, near_pixel, whole, next, rows);
     }
 }
 
@@ -497,9 +608,11 @@ static void ring_divide(uint8_t *ring, unsigned turn, unsigned step, size_t pixe
 }
 
 const struct kernels KERNEL_TABLE = {
+    .skew_pays = WIDEST == 16 ? 8 : 2,
     .xor_rows = xor_rows,
     .add = add,
     .sum = sum_run,
+    .skew = skew,
     .sweep = sweep_run,
     .ring_sum = ring_sum,
     .ring_divide = ring_divide,

@@ -19,6 +19,7 @@
 enum {
     KERNEL_SOURCES_MAX = CODEC_K_MAX + 1, /* of one xor */
     KERNEL_SWEEP_MAX = CODEC_K_MAX,       /* rows of one sweep */
+    KERNEL_SKEW_SPILL = 256, /* bytes that it may write beyond what is wanted */
 };
 
 /*
@@ -93,6 +94,8 @@ struct kernel_decode {
 };
 
 struct kernels {
+    /* skew() is faster than sum() for rows up to so many times what the last row begins behind the first. */
+    int skew_pays;
     /* dst[x] = XOR of sources[0..n_sources-1][x] for len bytes; 1..KERNEL_SOURCES_MAX sources, none
      * of which overlaps dst. */
     void (*xor_rows)(uint8_t *dst, const uint8_t *const sources[], unsigned n_sources,
@@ -102,6 +105,10 @@ struct kernels {
     /* Write some parts of a sum, ascending. No dst overlaps anything else. */
     void (*sum)(struct kernel_sum *sum, const struct kernel_part *parts,
                 unsigned n_parts);
+    /* dst[x] = XOR of rows[i][x - i * shift] over all i whose row has such a byte, for x < len, and perhaps
+     * KERNEL_SKEW_SPILL bytes more. 1..CODEC_K_MAX rows; shift is 16 or 32. */
+    void (*skew)(uint8_t *dst, const uint8_t *const rows[], unsigned n_rows, size_t shift,
+                 size_t row_bytes, size_t len);
     /* Run the sweep. */
     void (*sweep)(const struct kernel_sweep *sweep, uint8_t *rows);
     /* dst = XOR of 1..KERNEL_SOURCES_MAX sources, turned: 17 pixels of pixel_bytes, a multiple of 16.

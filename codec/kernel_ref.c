@@ -54,6 +54,18 @@ static void sum_run(struct kernel_sum *sum, const struct kernel_part *parts,
         sum_part(sum, &parts[i]);
 }
 
+static void skew(uint8_t *dst, const uint8_t *const rows[], unsigned n_rows, size_t shift,
+                 size_t row_bytes, size_t len)
+{
+    for (size_t x = 0; x < len; x++) {
+        dst[x] = 0;
+        for (unsigned i = 0; i < n_rows; i++) {
+            if (x >= i * shift && x - i * shift < row_bytes)
+                dst[x] ^= rows[i][x - i * shift];
+        }
+    }
+}
+
 static void sweep_pixel(const struct kernel_sweep *sweep, unsigned i, uint8_t *at)
 {
     for (unsigned j = 0; j < sweep->n_rows; j++) {
@@ -125,9 +137,11 @@ static void ring_divide(uint8_t *ring, unsigned turn, unsigned step, size_t pixe
 }
 
 const struct kernels kernels_ref = {
+    .skew_pays = 2,
     .xor_rows = xor_rows,
     .add = add,
     .sum = sum_run,
+    .skew = skew,
     .sweep = sweep_run,
     .ring_sum = ring_sum,
     .ring_divide = ring_divide,

@@ -41,6 +41,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum {
+    SKEW_ROW_MAX = 4096, /* bytes */
     MARGIN_MAX =
         2464, /* bytes; the sweep looks that far beyond a row's ends, rounded up */
     SCRATCH_BYTES = CODEC_DATA_MAX + (CODEC_K_MAX + 1) * MARGIN_MAX,
@@ -114,60 +115,100 @@ static void sum_add(struct kernel_sum *sum, const uint8_t *row, ptrdiff_t start)
 
 /* ---- encode ---- */
 
-/* The rows that are summed, and where to. */
+/* One projection to be written. */
 struct projecting {
     const struct codec *codec;
-    const uint8_t *const
-        *rows; /* k of them; NULL: they stand one behind the other at data */
-    const uint8_t *data;
-    size_t row_bytes;
+    const uint8_t *const *row; /* the one that begins first */
+    ptrdiff_t next; /* from there to the next one: 1, or -1 where p is positive */
+    ptrdiff_t first,
+        step; /* bytes: where the first row begins in the kept bins, and the others */
+    ptrdiff_t row_bytes;
+    struct kernel_part parts[2]; /* body, overhang */
+    unsigned n_parts;
 };
 
-/* Write projection i. */
-INLINE void project(const struct projecting *from, unsigned i, uint8_t *body,
-                    uint8_t *overhang)
+/* Short rows of small pixels are mostly ends. Adding them one after the other knows no ends. */
+static bool skew_pays(const struct projecting *to)
 {
-    const struct codec *c = from->codec;
-    const struct codec_projection *projection = &c->projections[i];
-    int p = projection->p, k = (int)c->k;
-    struct kernel_part parts[2];
+    const struct codec *c = to->codec;
+    ptrdiff_t spread = to->step * (ptrdiff_t)(c->k - 1);
+
+    return (to->step == 16 || to->step == 32) && to->row_bytes <= SKEW_ROW_MAX &&
+           to->row_bytes <= c->kernels->skew_pays * spread;
+}
+
+static void skewed_write(const struct projecting *to)
+{
+    const struct kernel_part *last = &to->parts[to->n_parts - 1];
+    const struct codec *c = to->codec;
+    _Alignas(CODEC_ALIGN)
+        uint8_t sum[SKEW_ROW_MAX + 32 * CODEC_K_MAX + KERNEL_SKEW_SPILL];
+    const uint8_t *rows[CODEC_K_MAX], *const *row = to->row;
+
+    assert(to->first <= 0 &&
+           last->to - to->first <= (ptrdiff_t)sizeof(sum) - KERNEL_SKEW_SPILL);
+    for (unsigned i = 0; i < c->k; i++, row += to->next)
+        rows[i] = *row;
+    c->kernels->skew(sum, rows, c->k, (size_t)to->step, (size_t)to->row_bytes,
+                     (size_t)(last->to - to->first));
+    for (const struct kernel_part *part = to->parts; part <= last; part++)
+        c->kernels->xor_rows(part->dst,
+                             (const uint8_t *[]){ sum + (part->from - to->first) }, 1,
+                             (size_t)(part->to - part->from));
+}
+
+static void summed_write(const struct projecting *to)
+{
+    const uint8_t *const *row = to->row;
+    ptrdiff_t start = to->first;
     struct kernel_sum sum;
 
-    sum_init(&sum, from->row_bytes);
-    for (int at = 0; at < k; at++) {
-        int row = p > 0 ? k - 1 - at : at;
-        ptrdiff_t bin = -row * p - projection->first_bin;
+    sum_init(&sum, (size_t)to->row_bytes);
+    for (unsigned n = to->codec->k; n > 0; n--, row += to->next, start += to->step)
+        sum_add(&sum, *row, start);
+    to->codec->kernels->sum(&sum, to->parts, to->n_parts);
+}
 
-        sum_add(&sum,
-                from->rows != NULL ? from->rows[row]
-                                   : from->data + (size_t)row * from->row_bytes,
-                bin * (ptrdiff_t)c->pixel_bytes);
-    }
-    parts[0] = (struct kernel_part){ 0, sum.row_bytes, NULL, body };
-    if (projection->overhang_bytes != 0)
-        parts[1] = (struct kernel_part){ sum.row_bytes,
-                                         sum.row_bytes + projection->overhang_bytes, NULL,
-                                         overhang };
-    c->kernels->sum(&sum, parts, projection->overhang_bytes != 0 ? 2 : 1);
+static void mojette_project(const struct codec *c, unsigned i,
+                            const uint8_t *const rows[], size_t row_bytes, uint8_t *body,
+                            uint8_t *const overhang[])
+{
+    const struct codec_projection *projection = &c->projections[i];
+    ptrdiff_t pitch = projection->p * (ptrdiff_t)c->pixel_bytes;
+    ptrdiff_t in_body = (ptrdiff_t)row_bytes, all = in_body + projection->overhang_bytes;
+    ptrdiff_t first_row = pitch > 0 ? (ptrdiff_t)c->k - 1 : 0;
+    struct projecting to = {
+        .codec = c,
+        .row = rows + first_row,
+        .next = pitch > 0 ? -1 : 1,
+        .first = -projection->first_bin * (ptrdiff_t)c->pixel_bytes - first_row * pitch,
+        .step = pitch < 0 ? -pitch : pitch,
+        .row_bytes = in_body,
+        .parts = { { 0, in_body, NULL, body } },
+        .n_parts = 1,
+    };
+
+    if (all > in_body)
+        to.parts[to.n_parts++] = (struct kernel_part){ in_body, all, NULL, overhang[i] };
+    if (skew_pays(&to))
+        skewed_write(&to);
+    else
+        summed_write(&to);
 }
 
 static void mojette_encode(const struct codec *c, const uint8_t *data, size_t row_bytes,
                            uint8_t *const body[], uint8_t *const overhang[])
 {
+    const uint8_t *rows[CODEC_K_MAX];
+
+    for (unsigned row = 0; row < c->k; row++)
+        rows[row] = data + row * row_bytes;
     for (uint32_t coded = c->coded; coded != 0; coded &= coded - 1) {
         unsigned i = (unsigned)__builtin_ctz(coded);
 
         if (body[i] != NULL)
-            project(&(struct projecting){ c, NULL, data, row_bytes }, i, body[i],
-                    c->projections[i].overhang_bytes != 0 ? overhang[i] : NULL);
+            mojette_project(c, i, rows, row_bytes, body[i], overhang);
     }
-}
-
-static void mojette_project(const struct codec *c, unsigned i,
-                            const uint8_t *const rows[], size_t row_bytes, uint8_t *body,
-                            uint8_t *overhang)
-{
-    project(&(struct projecting){ c, rows, NULL, row_bytes }, i, body, overhang);
 }
 
 /* ---- update ---- */
@@ -317,10 +358,11 @@ static void residual_write(const struct decoding *d, unsigned i, uint8_t *residu
     struct kernel_sum sum;
 
     sum_init(&sum, (size_t)d->row_bytes);
-    for (unsigned at = 0; at < plan->n_kept; at++) {
-        int row = plan->kept[p > 0 ? plan->n_kept - 1 - at : at];
+    for (unsigned n = plan->n_kept, at = p > 0 ? n - 1 : 0; n > 0; n--) {
+        ptrdiff_t row = plan->kept[at];
 
         sum_add(&sum, d->body[row], (d->way->lost[i] - row) * pitch);
+        at += p > 0 ? -1u : 1;
     }
     if (in_body > 0)
         parts[n_parts++] =
