@@ -31,8 +31,9 @@ enum {
     N_PIXELS = RING_PIXELS - 1,
     FIELD_ORDER =
         255, /* x to this power is one for every unit x there is: see inverse() */
-    SCRATCH_BYTES =
-        CODEC_DATA_MAX / N_PIXELS * RING_PIXELS, /* a ring for each lost row */
+    FAR_BELOW = 8 * CODEC_K_MAX * RING_PIXELS, /* no sum of turns is as much */
+    SCRATCH_BYTES = /* a ring for each lost row, and one more */
+    (CODEC_DATA_MAX + CODEC_BLOCK_MAX / 2) / N_PIXELS * RING_PIXELS,
 };
 
 /* In way->extra. */
@@ -41,11 +42,15 @@ struct finite_way {
     uint8_t
         gap; /* three lost rows: the slope that is wanting, less the least one; 0: none */
     uint32_t gap_factor; /* bit x: z^x; what gap_fill() multiplies with */
+    /* By which the known rows, ascending, and then the bins themselves are turned for via[i]: not at all
+     * but by the rows' own slant, or, with one lost row, as if that were row 0. */
+    uint8_t turns[CODEC_M_MAX][CODEC_K_MAX + 1];
 };
 
+/* Of numbers that are not far below zero. */
 static unsigned modulo(int x)
 {
-    return (unsigned)((x % RING_PIXELS + RING_PIXELS) % RING_PIXELS);
+    return (unsigned)(x + FAR_BELOW) % RING_PIXELS;
 }
 
 static void geometry(struct codec *c)
@@ -59,10 +64,10 @@ static void geometry(struct codec *c)
 
 /* ---- encode ---- */
 
-/* A source of pixels that go `turn` to the left. */
-static struct kernel_turn turned(const uint8_t *from, unsigned n_pixels, int turn)
+/* A row, or a projection, whose pixels go `turn` to the left. */
+static struct kernel_turn row_turned(const uint8_t *from, int turn)
 {
-    return (struct kernel_turn){ from, (uint8_t)modulo(turn), (uint8_t)n_pixels };
+    return (struct kernel_turn){ from, (uint8_t)modulo(turn), false };
 }
 
 static void encode(const struct codec *c, const uint8_t *data, size_t row_bytes,
@@ -79,7 +84,7 @@ static void encode(const struct codec *c, const uint8_t *data, size_t row_bytes,
             continue;
         for (unsigned row = 0; row < c->k; row++) {
             rows[row] = data + row * row_bytes;
-            turns[row] = turned(rows[row], N_PIXELS, (int)row * p);
+            turns[row] = row_turned(rows[row], (int)row * p);
         }
         if (p == 0)
             c->kernels->xor_rows(body[i], rows, c->k, row_bytes);
@@ -160,6 +165,20 @@ static void via_sort(const struct codec *c, struct codec_way *way)
     }
 }
 
+static void turns_fill(const struct codec *c, const struct codec_way *way,
+                       struct finite_way *how)
+{
+    for (unsigned i = 0; i < way->n_lost; i++) {
+        int p = c->projections[way->via[i]].p,
+            first = way->n_lost == 1 ? way->lost[0] : 0;
+        unsigned n = 0;
+
+        for (uint32_t kept = way->kept; kept != 0; kept &= kept - 1)
+            how->turns[i][n++] = (uint8_t)modulo((__builtin_ctz(kept) - first) * p);
+        how->turns[i][n] = (uint8_t)modulo(-first * p);
+    }
+}
+
 static void plan(const struct codec *c, struct codec_way *way)
 {
     struct finite_way *how = (struct finite_way *)way->extra;
@@ -167,6 +186,7 @@ static void plan(const struct codec *c, struct codec_way *way)
     int p[CODEC_M_MAX] = { 0 };
 
     via_sort(c, way);
+    turns_fill(c, way, how);
     for (unsigned i = 0; i < way->n_lost; i++)
         p[i] = c->projections[way->via[i]].p;
     how->step = (uint8_t)(way->n_lost == 2 ? p[1] - p[0] : 1);
@@ -188,51 +208,54 @@ static void plan(const struct codec *c, struct codec_way *way)
 struct decoding {
     const struct codec *codec;
     const struct codec_way *way;
+    const struct finite_way *how;
     const uint8_t *const *body;
     size_t pixel_bytes;
     uint8_t *ring[CODEC_M_MAX]; /* b(j), then better and better */
+    uint8_t *spare;             /* a ring for the next result */
 };
 
-/* The projection by which i is rebuilt less the known rows, all turned: sources of a sum. */
-static unsigned residual_turns(const struct decoding *d, unsigned i, int turn,
-                               struct kernel_turn turns[])
+/* The i-th ring is the one just made in the spare; its old place is spare now. */
+static void ring_replace(struct decoding *d, unsigned i)
 {
-    unsigned via = d->way->via[i], n_turns = 0;
-    int p = d->codec->projections[via].p;
+    uint8_t *old = d->ring[i];
 
-    turns[n_turns++] = turned(d->body[via], N_PIXELS, turn);
-    for (uint32_t kept = d->way->kept; kept != 0; kept &= kept - 1) {
-        int row = __builtin_ctz(kept);
-
-        turns[n_turns++] = turned(d->body[row], N_PIXELS, row * p + turn);
-    }
-    return n_turns;
+    d->ring[i] = d->spare;
+    d->spare = old;
 }
 
-static void one_row(const struct decoding *d, uint8_t *row, size_t row_bytes)
+static struct kernel_turn ring_turned(const struct decoding *d, unsigned i, int turn)
+{
+    return (struct kernel_turn){ d->ring[i], (uint8_t)modulo(turn), true };
+}
+
+/* The sources of the i-th projection less the known rows. */
+static unsigned residual(const struct decoding *d, unsigned i, struct kernel_turn turns[])
+{
+    unsigned n = 0;
+
+    for (uint32_t uses = d->way->kept; uses != 0; uses &= uses - 1) {
+        turns[n] = (struct kernel_turn){ d->body[__builtin_ctz(uses)],
+                                         d->how->turns[i][n], false };
+        n++;
+    }
+    turns[n] =
+        (struct kernel_turn){ d->body[d->way->via[i]], d->how->turns[i][n], false };
+    return n + 1;
+}
+
+static void one_row(const struct decoding *d, uint8_t *row)
 {
     struct kernel_turn turns[CODEC_K_MAX + 1];
     const uint8_t *sources[CODEC_K_MAX + 1];
-    int p = d->codec->projections[d->way->via[0]].p;
-    unsigned n = residual_turns(d, 0, -d->way->lost[0] * p, turns);
+    unsigned n = residual(d, 0, turns);
 
     for (unsigned i = 0; i < n; i++)
         sources[i] = turns[i].from;
-    if (p == 0)
-        d->codec->kernels->xor_rows(row, sources, n, row_bytes);
+    if (d->codec->projections[d->way->via[0]].p == 0)
+        d->codec->kernels->xor_rows(row, sources, n, d->pixel_bytes * N_PIXELS);
     else
         d->codec->kernels->ring_sum(row, true, turns, n, d->pixel_bytes);
-}
-
-static void residuals(const struct decoding *d)
-{
-    struct kernel_turn turns[CODEC_K_MAX + 1];
-
-    for (unsigned i = 0; i < d->way->n_lost; i++) {
-        unsigned n_turns = residual_turns(d, i, 0, turns);
-
-        d->codec->kernels->ring_sum(d->ring[i], false, turns, n_turns, d->pixel_bytes);
-    }
 }
 
 /*
@@ -241,44 +264,45 @@ static void residuals(const struct decoding *d)
  */
 static void gap_fill(struct decoding *d)
 {
-    const struct finite_way *how = (const struct finite_way *)d->way->extra;
     const uint8_t *l = d->way->lost;
     int sum = l[0] + l[1] + l[2]; /* e3 turns by this, e2 by this less one, e1 by one */
-    struct kernel_turn turns[KERNEL_SOURCES_MAX];
-    uint8_t *made = d->ring[2];
+    struct kernel_turn turns[RING_SOURCES_MAX];
+    uint8_t *made;
     unsigned n = 0;
 
-    turns[n++] = turned(made, RING_PIXELS, 0);
-    turns[n++] = turned(d->ring[0], RING_PIXELS, sum);
+    turns[n++] = ring_turned(d, 2, 0);
+    turns[n++] = ring_turned(d, 0, sum);
     for (unsigned i = 0; i < d->way->n_lost; i++)
-        turns[n++] = turned(d->ring[1], RING_PIXELS, how->gap == 2 ? sum - l[i] : l[i]);
-    d->codec->kernels->ring_sum(made, false, turns, n, d->pixel_bytes);
+        turns[n++] = ring_turned(d, 1, d->how->gap == 2 ? sum - l[i] : l[i]);
+    d->codec->kernels->ring_sum(d->spare, false, turns, n, d->pixel_bytes);
+    ring_replace(d, 2);
     n = 0;
-    for (uint32_t left = how->gap_factor; left != 0; left &= left - 1)
-        turns[n++] = turned(made, RING_PIXELS, -__builtin_ctz(left));
-    d->codec->kernels->ring_sum(made, false, turns, n, d->pixel_bytes);
-    d->ring[2] = how->gap == 2 ? made : d->ring[1];
-    d->ring[1] = how->gap == 2 ? d->ring[1] : made;
+    for (uint32_t left = d->how->gap_factor; left != 0; left &= left - 1)
+        turns[n++] = ring_turned(d, 2, -__builtin_ctz(left));
+    d->codec->kernels->ring_sum(d->spare, false, turns, n, d->pixel_bytes);
+    ring_replace(d, 2);
+    made = d->ring[2];
+    d->ring[2] = d->how->gap == 2 ? made : d->ring[1];
+    d->ring[1] = d->how->gap == 2 ? d->ring[1] : made;
 }
 
 /* ring[i] += ring[j] turned. */
-static void ring_add(const struct decoding *d, unsigned i, unsigned j, int turn)
+static void ring_add(struct decoding *d, unsigned i, unsigned j, int turn)
 {
-    struct kernel_turn turns[2] = { turned(d->ring[i], RING_PIXELS, 0),
-                                    turned(d->ring[j], RING_PIXELS, turn) };
+    struct kernel_turn turns[2] = { ring_turned(d, i, 0), ring_turned(d, j, turn) };
 
-    d->codec->kernels->ring_sum(d->ring[i], false, turns, 2, d->pixel_bytes);
+    d->codec->kernels->ring_sum(d->spare, false, turns, 2, d->pixel_bytes);
+    ring_replace(d, i);
 }
 
 /* Solve b(j) = sum of Y(i)^j h(i), except for the last step: then h(i) = ring[i] + ring[i + 1]. */
-static void newton(const struct decoding *d)
+static void newton(struct decoding *d)
 {
-    const struct finite_way *how = (const struct finite_way *)d->way->extra;
     unsigned n = d->way->n_lost;
     int turn[CODEC_M_MAX]; /* of Y(i) */
 
     for (unsigned i = 0; i < n; i++)
-        turn[i] = d->way->lost[i] * how->step;
+        turn[i] = d->way->lost[i] * d->how->step;
     for (unsigned k = 0; k + 1 < n; k++) {
         for (unsigned i = n - 1; i > k; i--)
             ring_add(d, i, i - 1, turn[k]);
@@ -288,8 +312,9 @@ static void newton(const struct decoding *d)
              i++) { /* by Y(i) + Y(j) = Y(i) (1 + Y(j) / Y(i)) */
             unsigned j = i - k - 1;
 
-            d->codec->kernels->ring_divide(d->ring[i], modulo(-turn[i]),
+            d->codec->kernels->ring_divide(d->spare, d->ring[i], modulo(-turn[i]),
                                            modulo(turn[j] - turn[i]), d->pixel_bytes);
+            ring_replace(d, i);
         }
         for (unsigned i = k; k > 0 && i + 1 < n; i++)
             ring_add(d, i, i + 1, 0);
@@ -302,11 +327,11 @@ static void rows_write(const struct decoding *d, uint8_t *const rows[])
 
     for (unsigned i = 0; i < d->way->n_lost; i++) {
         struct kernel_turn turns[2];
-        unsigned n_turns = 0;
+        unsigned n = 0;
 
         for (unsigned j = i; j < d->way->n_lost && j <= i + 1; j++)
-            turns[n_turns++] = turned(d->ring[j], RING_PIXELS, -d->way->lost[i] * least);
-        d->codec->kernels->ring_sum(rows[d->way->lost[i]], true, turns, n_turns,
+            turns[n++] = ring_turned(d, j, -d->way->lost[i] * least);
+        d->codec->kernels->ring_sum(rows[d->way->lost[i]], true, turns, n,
                                     d->pixel_bytes);
     }
 }
@@ -316,18 +341,27 @@ static void decode(const struct codec *c, const struct codec_way *way,
                    size_t row_bytes, uint8_t *const rows[])
 {
     _Alignas(CODEC_ALIGN) uint8_t scratch[SCRATCH_BYTES];
-    struct decoding d = { c, way, body, row_bytes / N_PIXELS, { NULL } };
+    struct decoding d = { .codec = c, .way = way, .body = body };
+    struct kernel_turn turns[CODEC_K_MAX + 1];
+    size_t ring_bytes;
 
     (void)overhang;
+    d.how = (const struct finite_way *)way->extra;
+    d.pixel_bytes = row_bytes / N_PIXELS;
+    ring_bytes = RING_PIXELS * d.pixel_bytes;
     if (way->n_lost == 1) {
-        one_row(&d, rows[way->lost[0]], row_bytes);
+        one_row(&d, rows[way->lost[0]]);
         return;
     }
-    assert(way->n_lost * RING_PIXELS * d.pixel_bytes <= sizeof(scratch));
-    for (unsigned i = 0; i < way->n_lost; i++)
-        d.ring[i] = scratch + i * RING_PIXELS * d.pixel_bytes;
-    residuals(&d);
-    if (((const struct finite_way *)way->extra)->gap != 0)
+    assert((way->n_lost + 1) * ring_bytes <= sizeof(scratch));
+    d.spare = scratch + way->n_lost * ring_bytes;
+    for (unsigned i = 0; i < way->n_lost; i++) {
+        unsigned n = residual(&d, i, turns);
+
+        d.ring[i] = scratch + i * ring_bytes;
+        c->kernels->ring_sum(d.ring[i], false, turns, n, d.pixel_bytes);
+    }
+    if (d.how->gap != 0)
         gap_fill(&d);
     newton(&d);
     rows_write(&d, rows);

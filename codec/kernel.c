@@ -515,96 +515,184 @@ static void sweep_run(const struct kernel_sweep *sweep, uint8_t *rows)
 
 /* ---- rings ---- */
 
-/* Pixels in memory: any alignment, and they may alias whatever the caller calls them. */
-typedef uint64_t pixel16 __attribute__((vector_size(16), aligned(1), may_alias));
-typedef uint64_t pixel64 __attribute__((vector_size(64), aligned(1), may_alias));
+/*
+ * Add a source to the 17 sums, which stay in registers where there are as many: hence a case for each
+ * turn. In all of this pixel_bytes is a constant for pixels that are common.
+ */
+#define ADD_PIXEL(bytes, turn, c)                      \
+    sum[((c) + RING_PIXELS - (turn)) % RING_PIXELS] ^= \
+        PASTE(ld, bytes)(from + (c)*pixel_bytes)
 
-/* One vector of each of the 17 pixels, from byte x of them on. */
-#define DEFINE_RING(pixel)                                                            \
-    INLINE void ring_sum_##pixel(uint8_t *dst, bool folds,                            \
-                                 const struct kernel_turn turns[], unsigned n_turns,  \
-                                 ptrdiff_t pixel_bytes)                               \
-    {                                                                                 \
-        pixel sum[RING_PIXELS];                                                       \
-                                                                                      \
-        for (int at = 0; at < RING_PIXELS; at++)                                      \
-            sum[at] = (pixel){ 0 };                                                   \
-        for (unsigned i = 0; i < n_turns; i++) {                                      \
-            const uint8_t *from = turns[i].from;                                      \
-            int turn = turns[i].turn, n_pixels = turns[i].n_pixels, at = 0;           \
-                                                                                      \
-            for (; at < n_pixels - turn; at++)                                        \
-                sum[at] ^= *(const pixel *)(from + (at + turn) * pixel_bytes);        \
-            for (at = RING_PIXELS - turn; at < RING_PIXELS; at++)                     \
-                sum[at] ^=                                                            \
-                    *(const pixel *)(from + (at + turn - RING_PIXELS) * pixel_bytes); \
-        }                                                                             \
-        for (int at = 0; folds && at < RING_PIXELS - 1; at++)                         \
-            sum[at] ^= sum[RING_PIXELS - 1];                                          \
-        for (int at = 0; at < RING_PIXELS - 1; at++)                                  \
-            *(pixel *)(dst + at * pixel_bytes) = sum[at];                             \
-        if (!folds)                                                                   \
-            *(pixel *)(dst + (RING_PIXELS - 1) * pixel_bytes) = sum[RING_PIXELS - 1]; \
-    }                                                                                 \
-                                                                                      \
-    INLINE void ring_divide_##pixel(uint8_t *ring, const uint8_t path[],              \
-                                    ptrdiff_t pixel_bytes)                            \
-    {                                                                                 \
-        pixel old[RING_PIXELS], last = { 0 };                                         \
-                                                                                      \
-        for (int at = 0; at < RING_PIXELS; at++)                                      \
-            old[at] = *(const pixel *)(ring + at * pixel_bytes);                      \
-        *(pixel *)(ring + (RING_PIXELS - 1) * pixel_bytes) = last;                    \
-        for (int i = 0; i < 3 * (RING_PIXELS - 1); i += 3) {                          \
-            last ^= old[path[i]] ^ old[path[i + 1]];                                  \
-            *(pixel *)(ring + path[i + 2] * pixel_bytes) = last;                      \
-        }                                                                             \
+#define CASE_TURN(bytes, turn)          \
+    case turn:                          \
+        ADD_PIXEL(bytes, turn, 0);      \
+        ADD_PIXEL(bytes, turn, 1);      \
+        ADD_PIXEL(bytes, turn, 2);      \
+        ADD_PIXEL(bytes, turn, 3);      \
+        ADD_PIXEL(bytes, turn, 4);      \
+        ADD_PIXEL(bytes, turn, 5);      \
+        ADD_PIXEL(bytes, turn, 6);      \
+        ADD_PIXEL(bytes, turn, 7);      \
+        ADD_PIXEL(bytes, turn, 8);      \
+        ADD_PIXEL(bytes, turn, 9);      \
+        ADD_PIXEL(bytes, turn, 10);     \
+        ADD_PIXEL(bytes, turn, 11);     \
+        ADD_PIXEL(bytes, turn, 12);     \
+        ADD_PIXEL(bytes, turn, 13);     \
+        ADD_PIXEL(bytes, turn, 14);     \
+        ADD_PIXEL(bytes, turn, 15);     \
+        if (turns[i].is_ring)           \
+            ADD_PIXEL(bytes, turn, 16); \
+        break
+
+/* X(0) .. X(15): the sums are only ever named by constants, otherwise they would live in memory. */
+#define EACH_PIXEL(X) \
+    X(0);             \
+    X(1);             \
+    X(2);             \
+    X(3);             \
+    X(4);             \
+    X(5);             \
+    X(6);             \
+    X(7);             \
+    X(8);             \
+    X(9);             \
+    X(10);            \
+    X(11);            \
+    X(12);            \
+    X(13);            \
+    X(14);            \
+    X(15)
+
+#define CLEAR(at) sum[at] = zero
+#define FOLD(at)  sum[at] ^= sum[RING_PIXELS - 1]
+
+#define MULTIPLES(x)                                                                   \
+    {                                                                                  \
+        0, (x) % 17, (x)*2 % 17, (x)*3 % 17, (x)*4 % 17, (x)*5 % 17, (x)*6 % 17,       \
+            (x)*7 % 17, (x)*8 % 17, (x)*9 % 17, (x)*10 % 17, (x)*11 % 17, (x)*12 % 17, \
+            (x)*13 % 17, (x)*14 % 17, (x)*15 % 17, (x)*16 % 17                         \
     }
 
-DEFINE_RING(pixel16)
-DEFINE_RING(pixel64)
+/* x * y modulo 17: tables, for loops that would wait for arithmetic. */
+static const uint8_t multiple[RING_PIXELS][RING_PIXELS] = {
+    MULTIPLES(0),  MULTIPLES(1),  MULTIPLES(2),  MULTIPLES(3),  MULTIPLES(4),
+    MULTIPLES(5),  MULTIPLES(6),  MULTIPLES(7),  MULTIPLES(8),  MULTIPLES(9),
+    MULTIPLES(10), MULTIPLES(11), MULTIPLES(12), MULTIPLES(13), MULTIPLES(14),
+    MULTIPLES(15), MULTIPLES(16)
+};
+
+/* Remainders of numbers below 2 * 17. */
+static const uint8_t modulo[] = { 0,  1,  2,  3,  4,  5,  6,  7,  8,  9, 10, 11,
+                                  12, 13, 14, 15, 16, 0,  1,  2,  3,  4, 5,  6,
+                                  7,  8,  9,  10, 11, 12, 13, 14, 15, 16 };
+
+#define DEFINE_RING(bytes)                                                             \
+    INLINE void ring_sum_##bytes(uint8_t *dst, bool folds,                             \
+                                 const struct kernel_turn turns[], unsigned n_turns,   \
+                                 ptrdiff_t pixel_bytes)                                \
+    {                                                                                  \
+        for (ptrdiff_t x = 0; x < pixel_bytes; x += bytes) {                           \
+            PASTE(vec, bytes) sum[RING_PIXELS], zero = { 0 };                          \
+                                                                                       \
+            EACH_PIXEL(CLEAR);                                                         \
+            CLEAR(16);                                                                 \
+            for (unsigned i = 0; i < n_turns; i++) {                                   \
+                const uint8_t *from = turns[i].from + x;                               \
+                                                                                       \
+                switch (turns[i].turn) {                                               \
+                    CASE_TURN(bytes, 0);                                               \
+                    CASE_TURN(bytes, 1);                                               \
+                    CASE_TURN(bytes, 2);                                               \
+                    CASE_TURN(bytes, 3);                                               \
+                    CASE_TURN(bytes, 4);                                               \
+                    CASE_TURN(bytes, 5);                                               \
+                    CASE_TURN(bytes, 6);                                               \
+                    CASE_TURN(bytes, 7);                                               \
+                    CASE_TURN(bytes, 8);                                               \
+                    CASE_TURN(bytes, 9);                                               \
+                    CASE_TURN(bytes, 10);                                              \
+                    CASE_TURN(bytes, 11);                                              \
+                    CASE_TURN(bytes, 12);                                              \
+                    CASE_TURN(bytes, 13);                                              \
+                    CASE_TURN(bytes, 14);                                              \
+                    CASE_TURN(bytes, 15);                                              \
+                    CASE_TURN(bytes, 16);                                              \
+                default:                                                               \
+                    assert(!"a turn is less than a whole one");                        \
+                }                                                                      \
+            }                                                                          \
+            if (folds) {                                                               \
+                EACH_PIXEL(FOLD);                                                      \
+            } else {                                                                   \
+                STORE_PIXEL_##bytes(16);                                               \
+            }                                                                          \
+            EACH_PIXEL(STORE_PIXEL_##bytes);                                           \
+        }                                                                              \
+    }                                                                                  \
+                                                                                       \
+    INLINE void ring_divide_##bytes(uint8_t *ring, const uint8_t *from, unsigned turn, \
+                                    unsigned step, ptrdiff_t pixel_bytes)              \
+    {                                                                                  \
+        const uint8_t *to_one = modulo + modulo[RING_PIXELS - 1 + turn];               \
+        const uint8_t *to_two = modulo + modulo[*to_one + step];                       \
+        const uint8_t *walk = multiple[modulo[2 * step]];                              \
+                                                                                       \
+        for (ptrdiff_t x = 0; x < pixel_bytes; x += bytes) {                           \
+            PASTE(vec, bytes) last = { 0 };                                            \
+                                                                                       \
+            for (int i = 0; i < RING_PIXELS; i++) {                                    \
+                ptrdiff_t at = modulo[RING_PIXELS - 1 + walk[i]] * pixel_bytes;        \
+                ptrdiff_t one = to_one[walk[i]] * pixel_bytes;                         \
+                ptrdiff_t two = to_two[walk[i]] * pixel_bytes;                         \
+                                                                                       \
+                PASTE(st, bytes)(ring + at + x, last);                                 \
+                last = PASTE(xor3_, bytes)(last, PASTE(ld, bytes)(from + one + x),     \
+                                           PASTE(ld, bytes)(from + two + x));          \
+            }                                                                          \
+        }                                                                              \
+    }
+
+#define STORE_PIXEL_16(at) st16(dst + (at)*pixel_bytes + x, sum[at])
+#define STORE_PIXEL_32(at) st32(dst + (at)*pixel_bytes + x, sum[at])
+#define STORE_PIXEL_64(at) st64(dst + (at)*pixel_bytes + x, sum[at])
+
+DEFINE_RING(16)
+#if WIDEST >= 32
+DEFINE_RING(32)
+#endif
+#if WIDEST >= 64
+DEFINE_RING(64)
+#endif
 
 static void ring_sum(uint8_t *dst, bool folds, const struct kernel_turn turns[],
                      unsigned n_turns, size_t pixel_bytes)
 {
-    struct kernel_turn at[KERNEL_SOURCES_MAX];
-    ptrdiff_t bytes = (ptrdiff_t)pixel_bytes, x = 0;
-
-    assert(n_turns >= 1 && n_turns <= KERNEL_SOURCES_MAX);
-    for (unsigned i = 0; i < n_turns; i++) {
-        assert(turns[i].turn < RING_PIXELS);
-        at[i] = turns[i];
-    }
-    while (x < bytes) {
-        ptrdiff_t size =
-            bytes - x >= (ptrdiff_t)sizeof(pixel64) ? sizeof(pixel64) : sizeof(pixel16);
-
-        if (size == sizeof(pixel64))
-            ring_sum_pixel64(dst + x, folds, at, n_turns, bytes);
-        else
-            ring_sum_pixel16(dst + x, folds, at, n_turns, bytes);
-        for (unsigned i = 0; i < n_turns; i++)
-            at[i].from += size;
-        x += size;
-    }
+    assert(n_turns >= 1 && n_turns <= RING_SOURCES_MAX);
+    if (pixel_bytes == 64)
+        PASTE(ring_sum_, LANE64)(dst, folds, turns, n_turns, 64);
+    else if (pixel_bytes == 32)
+        PASTE(ring_sum_, LANE32)(dst, folds, turns, n_turns, 32);
+    else if (pixel_bytes % LANE64 == 0)
+        PASTE(ring_sum_, LANE64)(dst, folds, turns, n_turns, (ptrdiff_t)pixel_bytes);
+    else
+        ring_sum_16(dst, folds, turns, n_turns, (ptrdiff_t)pixel_bytes);
 }
 
-static void ring_divide(uint8_t *ring, unsigned turn, unsigned step, size_t pixel_bytes)
+static void ring_divide(uint8_t *ring, const uint8_t *from, unsigned turn, unsigned step,
+                        size_t pixel_bytes)
 {
-    uint8_t path[3 * (RING_PIXELS - 1)]; /* two that are added, and where the sum goes */
-    ptrdiff_t bytes = (ptrdiff_t)pixel_bytes, x = 0;
-    unsigned at = RING_PIXELS - 1;
+    ptrdiff_t bytes = (ptrdiff_t)pixel_bytes;
 
     assert(turn < RING_PIXELS && step >= 1 && step < RING_PIXELS);
-    for (unsigned i = 0; i < 3 * (RING_PIXELS - 1); i += 3) {
-        path[i] = (uint8_t)((at + turn) % RING_PIXELS);
-        path[i + 1] = (uint8_t)((at + turn + step) % RING_PIXELS);
-        path[i + 2] = (uint8_t)(at = (at + 2 * step) % RING_PIXELS);
-    }
-    for (; bytes - x >= (ptrdiff_t)sizeof(pixel64); x += (ptrdiff_t)sizeof(pixel64))
-        ring_divide_pixel64(ring + x, path, bytes);
-    for (; x < bytes; x += (ptrdiff_t)sizeof(pixel16))
-        ring_divide_pixel16(ring + x, path, bytes);
+    if (bytes == 64)
+        PASTE(ring_divide_, LANE64)(ring, from, turn, step, 64);
+    else if (bytes == 32)
+        PASTE(ring_divide_, LANE32)(ring, from, turn, step, 32);
+    else if (bytes % LANE64 == 0)
+        PASTE(ring_divide_, LANE64)(ring, from, turn, step, bytes);
+    else
+        ring_divide_16(ring, from, turn, step, bytes);
 }
 
 const struct kernels KERNEL_TABLE = {

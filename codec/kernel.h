@@ -60,15 +60,15 @@ struct kernel_sweep {
 };
 
 /*
- * Pixels of the cyclic code; finite.c tells what they are for. A ring is RING_PIXELS pixels in a
- * row; a source that has only the first RING_PIXELS - 1 of them ends with a zero.
+ * Pixels of the code with bins modulo 17; finite.c tells what they are for. A ring is RING_PIXELS pixels in
+ * a row; a source that has only the first RING_PIXELS - 1 of them ends with a zero.
  */
-enum { RING_PIXELS = 17 };
+enum { RING_PIXELS = 17, RING_SOURCES_MAX = CODEC_K_MAX + 8 };
 
 struct kernel_turn {
     const uint8_t *from;
-    uint8_t turn;     /* 0..16: pixel x of the sum takes its pixel (x + turn) mod 17 */
-    uint8_t n_pixels; /* 16 or 17 */
+    uint8_t turn;    /* 0..16: pixel x of the sum takes its pixel (x + turn) mod 17 */
+    uint8_t is_ring; /* it has all 17 pixels */
 };
 
 /* One straight line that encodes full blocks: codec_encode() for exactly the coded projections (or all n). */
@@ -111,13 +111,14 @@ struct kernels {
                  size_t row_bytes, size_t len);
     /* Run the sweep. */
     void (*sweep)(const struct kernel_sweep *sweep, uint8_t *rows);
-    /* dst = XOR of 1..KERNEL_SOURCES_MAX sources, turned: 17 pixels of pixel_bytes, a multiple of 16.
-     * If it folds, pixel 16 is XORed into the others, and those 16 are written. dst may be one of them. */
+    /* dst = XOR of 1..RING_SOURCES_MAX sources, turned: 17 pixels of pixel_bytes, a multiple of 16. If it
+     * folds, pixel 16 is XORed into the others, and those 16 are written. None overlaps dst. */
     void (*ring_sum)(uint8_t *dst, bool folds, const struct kernel_turn turns[],
                      unsigned n_turns, size_t pixel_bytes);
-    /* In place: the ring x with x[16] = 0 of which x[at] ^ x[at + step] is the old ring[at + turn],
-     * up to a constant, for all at; indices modulo 17, step 1..16. */
-    void (*ring_divide)(uint8_t *ring, unsigned turn, unsigned step, size_t pixel_bytes);
+    /* The ring x with x[16] = 0 of which x[at] ^ x[at + step] is from[at + turn], up to a constant, for all at;
+     * indices modulo 17, step 1..16, turn 0..16. They do not overlap. */
+    void (*ring_divide)(uint8_t *ring, const uint8_t *from, unsigned turn, unsigned step,
+                        size_t pixel_bytes);
     const struct kernel_encode *encodes; /* n_encodes of them, any order */
     const struct kernel_decode *decodes;
     unsigned n_encodes, n_decodes;

@@ -103,7 +103,7 @@ static void ring_sum(uint8_t *dst, bool folds, const struct kernel_turn turns[],
             for (unsigned at = 0; at < RING_PIXELS; at++) {
                 unsigned pixel = (at + turns[i].turn) % RING_PIXELS;
 
-                if (pixel < turns[i].n_pixels)
+                if (pixel < RING_PIXELS - 1 || turns[i].is_ring)
                     xor_word(sum[at], turns[i].from + pixel * pixel_bytes + x);
             }
         }
@@ -115,24 +115,22 @@ static void ring_sum(uint8_t *dst, bool folds, const struct kernel_turn turns[],
     }
 }
 
-static void ring_divide(uint8_t *ring, unsigned turn, unsigned step, size_t pixel_bytes)
+static void ring_divide(uint8_t *ring, const uint8_t *from, unsigned turn, unsigned step,
+                        size_t pixel_bytes)
 {
-    for (size_t x = 0; x < pixel_bytes; x += sizeof(uint64_t)) {
-        uint8_t quotient[RING_PIXELS][sizeof(uint64_t)] = { { 0 } };
-        unsigned at = RING_PIXELS - 1;
+    unsigned at = RING_PIXELS - 1;
 
-        for (unsigned i = 1; i < RING_PIXELS; i++) {
-            unsigned next = (at + 2 * step) % RING_PIXELS;
-            size_t one = (at + turn) % RING_PIXELS,
-                   two = (at + turn + step) % RING_PIXELS;
+    memset(ring + at * pixel_bytes, 0, pixel_bytes);
+    for (unsigned i = 1; i < RING_PIXELS; i++) {
+        unsigned next = (at + 2 * step) % RING_PIXELS;
+        size_t one = (at + turn) % RING_PIXELS, two = (at + turn + step) % RING_PIXELS;
 
-            memcpy(quotient[next], quotient[at], sizeof(uint64_t));
-            xor_word(quotient[next], ring + one * pixel_bytes + x);
-            xor_word(quotient[next], ring + two * pixel_bytes + x);
-            at = next;
+        memcpy(ring + next * pixel_bytes, ring + at * pixel_bytes, pixel_bytes);
+        for (size_t x = 0; x < pixel_bytes; x += sizeof(uint64_t)) {
+            xor_word(ring + next * pixel_bytes + x, from + one * pixel_bytes + x);
+            xor_word(ring + next * pixel_bytes + x, from + two * pixel_bytes + x);
         }
-        for (at = 0; at < RING_PIXELS; at++)
-            memcpy(ring + at * pixel_bytes + x, quotient[at], sizeof(uint64_t));
+        at = next;
     }
 }
 
