@@ -339,105 +339,34 @@ static void sum_run(struct kernel_sum *sum, const struct kernel_part *parts,
 
 /* ---- skewed sums ---- */
 
-/*
- * As in Horner's rule: the sum so far moves on by `shift`, then the next row is added, in the same place each
- * time. A pass does that to some neighbouring vectors in registers; what moves out of them at each row is what
- * moves into those of the next pass.
- */
+enum { SKEW_PASS = WIDEST == 64 ? 256 : 128 };
+enum skew_part {
+    SKEW_WHOLE,
+    SKEW_SOME,
+    SKEW_NONE
+}; /* how much of the rows a pass gets */
+
+_Static_assert((int)SKEW_PASS <= (int)KERNEL_SKEW_SPILL, "a pass is written as a whole");
+
+#define SHIFT 16
 #if WIDEST == 64
-#    define SKEW_WIDTH 64
-enum { SKEW_LANE = 64, SKEW_LANES = 4 };
-typedef vec64 skew_lane;
-typedef vec64 skew_moved; /* the last vector: the end of it moves out */
-
-INLINE void skew_move(skew_lane sum[], skew_moved *moved, size_t shift)
-{
-    __m512i before = (__m512i)*moved;
-
-    *moved = sum[SKEW_LANES - 1];
-    for (unsigned i = 0; i < SKEW_LANES; i++) {
-        __m512i v = (__m512i)sum[i];
-
-        sum[i] = (vec64)(shift == 16 ? _mm512_alignr_epi64(v, before, 6)
-                                     : _mm512_alignr_epi64(v, before, 4));
-        before = v;
-    }
-}
-
-/* The first `left` bytes of a vector. */
-INLINE skew_lane skew_load_some(const uint8_t *from, ptrdiff_t left)
-{
-    return masked_load(places_within(places_from(0), 0, left > 0 ? left : 0), from);
-}
+#    define LANE 64
 #else
-#    define SKEW_WIDTH 16
-enum { SKEW_LANE = 16, SKEW_LANES = 8 };
-typedef vec16 skew_lane;
-typedef struct {
-    vec16 pixels[2]; /* `shift` bytes of them */
-} skew_moved;
-
-INLINE void skew_move(skew_lane sum[], skew_moved *moved, size_t shift)
-{
-    skew_moved before = *moved;
-    int n = (int)shift / 16;
-
-    for (int i = 0; i < n; i++)
-        moved->pixels[i] = sum[SKEW_LANES - n + i];
-    for (int i = SKEW_LANES - 1; i >= 0; i--)
-        sum[i] = i >= n ? sum[i - n] : before.pixels[i];
-}
-
-INLINE skew_lane skew_load_some(const uint8_t *from, ptrdiff_t left)
-{
-    return left > 0 ? ld16(from) : (skew_lane){ 0 };
-}
+#    define LANE 16
 #endif
+#include "codec/kernel_skew.h"
 
-/* One pass, from byte x on, where `left` bytes of the rows are left. */
-INLINE void skew_pass(uint8_t *dst, const uint8_t *const rows[], unsigned n_rows,
-                      size_t shift, ptrdiff_t x, ptrdiff_t left, skew_moved moved[])
-{
-    const bool is_whole = left >= SKEW_LANE * SKEW_LANES;
-    skew_lane sum[SKEW_LANES] = { { 0 } };
-
-    for (unsigned row = n_rows; row-- > 0;) {
-        skew_move(sum, &moved[row], shift);
-        for (int i = 0; i < SKEW_LANES && left > 0; i++) {
-            const uint8_t *from = rows[row] + x + i * SKEW_LANE;
-
-            sum[i] ^= is_whole ? PASTE(ld, SKEW_WIDTH)(from)
-                               : skew_load_some(from, left - i * SKEW_LANE);
-        }
-    }
-    for (int i = 0; i < SKEW_LANES; i++)
-        PASTE(st, SKEW_WIDTH)(dst + x + i * SKEW_LANE, sum[i]);
-}
-
-INLINE void skew_by(uint8_t *dst, const uint8_t *const rows[], unsigned n_rows,
-                    size_t shift, ptrdiff_t row_bytes, ptrdiff_t len)
-{
-    const ptrdiff_t pass = SKEW_LANE * SKEW_LANES;
-    skew_moved moved[CODEC_K_MAX];
-    ptrdiff_t x = 0;
-
-    for (unsigned row = 0; row < n_rows; row++)
-        moved[row] = (skew_moved){ 0 };
-    for (; x < len && x + pass <= row_bytes; x += pass)
-        skew_pass(dst, rows, n_rows, shift, x, pass, moved);
-    for (; x < len && x < row_bytes; x += pass)
-        skew_pass(dst, rows, n_rows, shift, x, row_bytes - x, moved);
-    for (; x < len; x += pass)
-        skew_pass(dst, rows, n_rows, shift, x, 0, moved);
-}
+#define SHIFT 32
+#define LANE  WIDEST
+#include "codec/kernel_skew.h"
 
 static void skew(uint8_t *dst, const uint8_t *const rows[], unsigned n_rows, size_t shift,
                  size_t row_bytes, size_t len)
 {
     if (shift == 16)
-        skew_by(dst, rows, n_rows, 16, (ptrdiff_t)row_bytes, (ptrdiff_t)len);
+        skew_by16(dst, rows, n_rows, (ptrdiff_t)row_bytes, (ptrdiff_t)len);
     else
-        skew_by(dst, rows, n_rows, 32, (ptrdiff_t)row_bytes, (ptrdiff_t)len);
+        skew_by32(dst, rows, n_rows, (ptrdiff_t)row_bytes, (ptrdiff_t)len);
 }
 
 /* ---- the sweep ---- */
@@ -696,7 +625,9 @@ static void ring_divide(uint8_t *ring, const uint8_t *from, unsigned turn, unsig
 }
 
 const struct kernels KERNEL_TABLE = {
-    .skew_pays = WIDEST == 16 ? 8 : 2,
+    .skew_pays = WIDEST == 16   ? 8
+                 : WIDEST == 64 ? 3
+                                : 2,
     .xor_rows = xor_rows,
     .add = add,
     .sum = sum_run,
