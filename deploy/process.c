@@ -42,22 +42,37 @@ const char *process_state_name(enum process_state state)
 
 /* ---- who is who ---- */
 
-/* State letter and start time of a pid, from /proc/PID/stat. */
-static int proc_stat(pid_t pid, char *state, uint64_t *start_tick)
+/* What /proc/PID/stat says of a process. */
+struct proc_stat {
+    char state;
+    long n_threads;
+    uint64_t start_tick;
+};
+
+/* The text of field `n`, 3 or more; p stands at the blank before field 3. NULL: there are fewer. */
+static const char *stat_field(const char *p, unsigned n)
+{
+    for (unsigned field = 3; field < n && p != NULL; field++)
+        p = strchr(p + 1, ' ');
+    return p == NULL ? NULL : p + 1;
+}
+
+static int proc_stat(pid_t pid, struct proc_stat *out)
 {
     char path[64], text[1024];
-    const char *p;
+    const char *p, *n_threads, *start_tick;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     if (file_read_text(path, text, sizeof(text), NULL) < 0)
         return -ESRCH;
     p = strrchr(text, ')'); /* the name before it may hold anything */
-    if (p == NULL || sscanf(p, ") %c", state) != 1)
+    if (p == NULL || p[1] != ' ' || p[2] == '\0')
         return -ESRCH;
-    /* state is field 3, starttime field 22 */
-    for (unsigned field = 3; field < 22 && p != NULL; field++)
-        p = strchr(p + 2, ' ') == NULL ? NULL : strchr(p + 2, ' ') - 1;
-    if (p == NULL || sscanf(p + 1, " %" SCNu64, start_tick) != 1)
+    n_threads = stat_field(p + 1, 20);
+    start_tick = stat_field(p + 1, 22);
+    out->state = p[2];
+    if (start_tick == NULL || sscanf(n_threads, "%ld", &out->n_threads) != 1 ||
+        sscanf(start_tick, "%" SCNu64, &out->start_tick) != 1)
         return -ESRCH;
     return 0;
 }
@@ -86,16 +101,16 @@ static int pid_files_name(struct pid_files *files, const char *run_dir, const ch
 static int pid_files_write(const struct pid_files *files, pid_t pid, const char *program,
                            struct err *err)
 {
-    char text[PATH_MAX + 256], boot[BOOT_ID_MAX], state;
-    uint64_t start_tick = 0;
+    char text[PATH_MAX + 256], boot[BOOT_ID_MAX];
+    struct proc_stat stat;
     int len, rc;
 
-    rc = proc_stat(pid, &state, &start_tick);
+    rc = proc_stat(pid, &stat);
     if (rc != 0)
         return err_wrap(err, rc, "look at process %d", (int)pid);
     boot_id(boot);
     len = snprintf(text, sizeof(text), "pid %d\nstart %" PRIu64 "\nboot %s\nprogram %s\n",
-                   (int)pid, start_tick, boot, program);
+                   (int)pid, stat.start_tick, boot, program);
     rc = file_replace(files->proc, 0644, text, (size_t)len, err);
     if (rc != 0)
         return rc;
@@ -133,12 +148,18 @@ static bool program_is(pid_t pid, const char *program)
     return strcmp(exe, program) == 0;
 }
 
+/* A zombie that is only the first thread of a process: the others may hold files and mounts still. */
+static bool is_dead(const struct proc_stat *stat)
+{
+    return stat->state == 'X' || (stat->state == 'Z' && stat->n_threads <= 1);
+}
+
 void process_look(const char *run_dir, const char *name, struct process *out)
 {
     char text[PATH_MAX + 256], program[PATH_MAX] = "", boot[BOOT_ID_MAX],
-                               boot_then[BOOT_ID_MAX] = "", state = 0;
+                               boot_then[BOOT_ID_MAX] = "";
     struct pid_files files;
-    uint64_t start_tick = 0;
+    struct proc_stat stat;
     int pid = 0;
 
     memset(out, 0, sizeof(*out));
@@ -151,11 +172,12 @@ void process_look(const char *run_dir, const char *name, struct process *out)
     out->pid = pid;
     out->state = PROCESS_CRASHED;
     boot_id(boot);
-    if (strcmp(boot, boot_then) != 0 || proc_stat(pid, &state, &start_tick) != 0 ||
-        start_tick != out->start_tick || state == 'Z' || state == 'X' ||
-        !program_is(pid, program))
+    if (strcmp(boot, boot_then) != 0 || proc_stat(pid, &stat) != 0 ||
+        stat.start_tick != out->start_tick || is_dead(&stat) ||
+        (stat.state != 'Z' && !program_is(pid, program)))
         return;
-    out->state = state == 'T' || state == 't' ? PROCESS_STOPPED : PROCESS_RUNNING;
+    out->state =
+        stat.state == 'T' || stat.state == 't' ? PROCESS_STOPPED : PROCESS_RUNNING;
 }
 
 /* ---- starting ---- */

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -50,6 +51,22 @@ static int n_inherited(void)
     return n;
 }
 
+static void *pause_for_ever(void *arg)
+{
+    while (pause() < 0)
+        ;
+    return arg;
+}
+
+static void end_first_thread(void)
+{
+    pthread_t other;
+
+    if (pthread_create(&other, NULL, pause_for_ever, NULL) == 0)
+        pthread_exit(NULL);
+    _exit(42);
+}
+
 static int daemon_main(const char *how)
 {
     int inherited = n_inherited();
@@ -62,6 +79,8 @@ static int daemon_main(const char *how)
         signal(SIGTERM, SIG_IGN);
     if (strcmp(how, "--silent") != 0)
         tell_ready();
+    if (strcmp(how, "--half-dead") == 0)
+        end_first_thread();
     for (;;)
         pause();
 }
@@ -223,6 +242,28 @@ static void a_crash_is_seen(void **state)
     assert_int_equal(look(), PROCESS_DOWN);
 }
 
+/* Goal: nothing of a process is left that ends while we look. Its first thread goes first, and stays
+ * a zombie until the last one is gone. Method: one that stays so. */
+static void one_whose_first_thread_has_ended_is_there(void **state)
+{
+    char path[64], text[1024] = "";
+    struct err err = { 0 };
+    struct process p;
+
+    (void)state;
+    assert_int_equal(start_and_wait("--half-dead", 10000, &err), 0);
+    process_look(folder, "d", &p);
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)p.pid);
+    for (unsigned i = 0; i < 500 && strstr(text, ") Z ") == NULL; i++) {
+        usleep(10000);
+        assert_true(file_read_text(path, text, sizeof(text), NULL) > 0);
+    }
+    assert_non_null(strstr(text, ") Z "));
+    assert_int_equal(look(), PROCESS_RUNNING);
+    assert_int_equal(end(10000), 0);
+    assert_int_equal(kill(p.pid, 0), -1);
+}
+
 /* Goal: a stranger that got the pid of a dead daemon is never signalled. Method: write the files
  * of a process that lives (ours) with one thing wrong at a time. */
 static void a_recycled_pid_is_not_ours(void **state)
@@ -295,6 +336,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stubborn_one_is_killed),
         cmocka_unit_test(a_stopped_one_ends_too),
         cmocka_unit_test(a_crash_is_seen),
+        cmocka_unit_test(one_whose_first_thread_has_ended_is_there),
         cmocka_unit_test(a_recycled_pid_is_not_ours),
         cmocka_unit_test(ports_are_free_and_different),
     };
