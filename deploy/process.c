@@ -139,7 +139,7 @@ static bool program_is(pid_t pid, const char *program)
     snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
     n = readlink(path, exe, sizeof(exe) - 1);
     if (n < 0)
-        return false;
+        return errno == ENOENT; /* on its way out it has none any more, but files */
     exe[n] = '\0';
     len = strlen(exe);
     if (len > sizeof(deleted) - 1 &&
