@@ -371,7 +371,16 @@ static void skew(uint8_t *dst, const uint8_t *const rows[], unsigned n_rows, siz
 
 /* ---- the sweep ---- */
 
-enum { FEW = 4 }; /* rows of which a pixel each fits into registers */
+enum {
+    FEW = 4,  /* rows of which all that is wanted where fits into registers */
+    HELD = 8, /* rows of which a pixel each fits into registers */
+};
+
+/* More rows than FEW, a constant: only codes that lose all k rows have them, with pixels of 16 bytes. */
+#define CASE_MANY(n)                                               \
+    case n:                                                        \
+        NAME(sweep_n)(sweep->from, n, active, near, s, end, rows); \
+        break
 
 #define STEP 16
 #define LANE LANE16

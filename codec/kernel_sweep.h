@@ -45,17 +45,17 @@ INLINE NAME(piece) NAME(piece_xor)(NAME(piece) a, NAME(piece) b)
  * rows cannot change.
  *
  * Row i wants of row i + 1 what was made in this very step and, if i is in `near`, of row i - 1 what was
- * made in the step before. With few rows, n a constant then, those pixels stay in registers.
+ * made in the step before. Where n is a constant and not too great, those pixels stay in registers.
  */
 INLINE void NAME(sweep_n)(const ptrdiff_t from[][KERNEL_SWEEP_MAX], unsigned n,
                           uint32_t active, uint32_t near, ptrdiff_t s, ptrdiff_t end,
                           uint8_t *rows)
 {
     const NAME(piece) zero = { 0 };
-    const bool is_few = n <= FEW;
-    NAME(piece) before[FEW] = { 0 }; /* of row i, in the step before */
+    const bool is_held = n <= HELD;
+    NAME(piece) before[HELD] = { 0 }; /* of row i, in the step before */
 
-    for (unsigned i = 1; is_few && i < n; i++) {
+    for (unsigned i = 1; is_held && i < n; i++) {
         if ((near & active) >> i & 1)
             before[i - 1] = NAME(piece_load)(rows + from[i][i - 1] + s);
     }
@@ -63,17 +63,19 @@ INLINE void NAME(sweep_n)(const ptrdiff_t from[][KERNEL_SWEEP_MAX], unsigned n,
         NAME(piece) sum = zero; /* of row i + 1, in this step */
         uint8_t *at = rows + s;
 
+#pragma GCC unroll 16
         for (unsigned i = n; i-- > 0;) {
             NAME(piece) below = sum;
 
             sum = zero;
             if (active >> i & 1) {
                 sum = NAME(piece_load)(at + from[i][i]);
+#pragma GCC unroll 16
                 for (unsigned j = 0; j < n; j++) {
-                    if (j != i && j != i + 1 && (j + 1 != i || !is_few))
+                    if (j != i && j != i + 1 && (j + 1 != i || !is_held))
                         sum = NAME(piece_xor)(sum, NAME(piece_load)(at + from[i][j]));
                 }
-                if (i > 0 && is_few)
+                if (i > 0 && is_held)
                     sum =
                         NAME(piece_xor)(sum, (near >> i & 1) != 0
                                                  ? before[i - 1]
@@ -81,7 +83,7 @@ INLINE void NAME(sweep_n)(const ptrdiff_t from[][KERNEL_SWEEP_MAX], unsigned n,
                 sum = NAME(piece_xor)(sum, below);
                 NAME(piece_store)(at + from[i][i], sum);
             }
-            if (is_few)
+            if (is_held)
                 before[i] = sum;
         }
     }
@@ -116,6 +118,20 @@ static void NAME(sweep_by)(const struct kernel_sweep *sweep, uint32_t active,
     case 4:
         NAME(sweep_few)(sweep, 4, active, near, s, end, rows);
         break;
+#if STEP == 16
+        CASE_MANY(5);
+        CASE_MANY(6);
+        CASE_MANY(7);
+        CASE_MANY(8);
+        CASE_MANY(9);
+        CASE_MANY(10);
+        CASE_MANY(11);
+        CASE_MANY(12);
+        CASE_MANY(13);
+        CASE_MANY(14);
+        CASE_MANY(15);
+        CASE_MANY(16);
+#endif
     default:
         NAME(sweep_n)(sweep->from, sweep->n_rows, active, near, s, end, rows);
     }
