@@ -6,7 +6,7 @@ docs/CODEC.md has the definition, codec/finite.c the words: t = column - row * p
 from itertools import combinations
 
 from flow import Flow
-from lines import DECODE_ARGS, ENCODE_ARGS, At, Helper, Kernel
+from lines import DECODE_ARGS, ENCODE_ARGS, REGISTERS, WIDTH, At, Helper, Kernel
 
 SLOPES = (0, 1, -1, 2)
 RING = 17
@@ -24,6 +24,13 @@ class Shape:
         """The pixels of those rows that bin t of slope p sums."""
         pixels = [(row, (t + row * p) % RING) for row in rows]
         return [At(f"row{row}", column) for row, column in pixels if column < PIXELS]
+
+
+def in_pairs(isa, shape, items):
+    """What is summed up in one walk: two projections where registers hold their sums, else one."""
+    vectors = shape.pixel_bytes // WIDTH[isa]
+    apart = REGISTERS[isa] == 16 and shape.k > 4 and vectors != 2
+    return [items[i:i + 2 - apart] for i in range(0, len(items), 2 - apart)]
 
 
 class Gather:
@@ -88,7 +95,7 @@ def encode(isa, shape, copies):
     flow = Flow(isa, shape.pixel_bytes)
     rows = range(shape.k)
     slopes = {p: i for i, p in shape.slope.items()}
-    pairs = [(0, 1), (-1, 2)] if len(slopes) == 4 else [(0, 1)] if len(slopes) == 2 else [(0,)]
+    pairs = in_pairs(isa, shape, sorted(slopes, key=lambda p: p % 3))  # (0, 1), (-1, 2)
     for pair in pairs:
         folds = {p: flow.xor_all(shape.ray(p, PIXELS, rows)) for p in pair if p != 0}
         sums = {(p, t): shape.ray(p, t, rows) + ([folds[p]] if p in folds else [])
@@ -214,8 +221,8 @@ class Decode:
                     made(i, t, total)
 
     def residuals(self, made):
-        for first in range(0, len(self.lost), 2):
-            self.walk(range(first, min(first + 2, len(self.lost))), made)
+        for pair in in_pairs(self.isa, self.shape, range(len(self.lost))):
+            self.walk(pair, made)
 
     def two_rows(self):
         least, step = self.slopes[0], self.slopes[1] - self.slopes[0]

@@ -60,8 +60,7 @@ class Lines:
 
     def address(self, at):
         self.bases.add(at.base)
-        lane = " + x" if self.width < self.pixel_bytes else ""
-        return f"{at.base} + {at.index * self.pixel_bytes}{lane}"
+        return f"{at.base} + {at.index * self.pixel_bytes}"
 
     def define(self, expression):
         self.n_vars += 1
@@ -101,13 +100,15 @@ class Lines:
         first, last: more lines, which are done once, however wide a pixel is.
         """
         text = [f"void {name}({args});", f"void {name}({args})", "{"]
-        text += [f"    {'const ' if is_const else ''}uint8_t *const {local} = {expression};"
+        text += [f"    {'const ' if is_const else ''}uint8_t *{local} = {expression};"
                  for local, (is_const, expression) in pointers.items() if local in self.bases]
         text += [f"    {line}" for line in first]
-        if self.width < self.pixel_bytes:
-            text.append(f"    for (size_t x = 0; x < {self.pixel_bytes}; x += {self.width}) {{")
+        lanes = self.pixel_bytes // self.width
+        if lanes > 1:  # all pointers go on: sums of pointers and x would fill the registers
+            text.append(f"    for (unsigned lane = 0; lane < {lanes}; lane++) {{")
         text += [f"    {line}" for line in self.text]
-        if self.width < self.pixel_bytes:
+        if lanes > 1:
+            text += [f"    {local} += {self.width};" for local in pointers if local in self.bases]
             text.append("    }")
         text += [f"    {line}" for line in last]
         return "\n".join(text + ["}", ""])
