@@ -182,6 +182,20 @@ static void rs_encode(const struct codec *c, const uint8_t *data, size_t row_byt
     isal_leave();
 }
 
+/* One projection, its rows anywhere. */
+static void rs_project(const struct codec *c, unsigned i, const uint8_t *const rows[],
+                       size_t row_bytes, uint8_t *body, uint8_t *const overhang[])
+{
+    unsigned char *from[CODEC_K_MAX];
+
+    (void)overhang;
+    for (unsigned row = 0; row < c->k; row++)
+        from[row] = unconst(rows[row]);
+    rs_of(c)->engine->encode((int)row_bytes, (int)c->k, 1,
+                             unconst(rs_of(c)->each[i - c->k]), from, &body);
+    isal_leave();
+}
+
 static void rs_update(const struct codec *c, unsigned row, size_t from, size_t len,
                       const uint8_t *delta, size_t row_bytes, uint8_t *const body[],
                       uint8_t *const overhang[])
@@ -255,4 +269,5 @@ const struct codec_ops rs_ops = {
     .plan = rs_plan,
     .decode = rs_decode,
     .update = rs_update,
+    .project = rs_project,
 };
