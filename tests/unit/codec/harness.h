@@ -12,13 +12,13 @@
 #include "codec/codec.h"
 #include "tests/unit/unit.h"
 
-/* Under sanitizers there are fewer lengths, and every so many bytes for each of them, never fewer patterns. */
+/* Under sanitizers there are fewer short lengths, and one in so many bytes is tried alone; never fewer patterns. */
 #if defined(__SANITIZE_THREAD__)
-enum { HARNESS_IS_SLOW = 1, HARNESS_STEP = 61 };
+enum { HARNESS_IS_SLOW = 1, HARNESS_STEP = 61, HARNESS_SHORT = 2 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { HARNESS_IS_SLOW = 1, HARNESS_STEP = 7 };
+enum { HARNESS_IS_SLOW = 1, HARNESS_STEP = 7, HARNESS_SHORT = 4 };
 #else
-enum { HARNESS_IS_SLOW = 0, HARNESS_STEP = 1 };
+enum { HARNESS_IS_SLOW = 0, HARNESS_STEP = 1, HARNESS_SHORT = 9 };
 #endif
 
 enum {
@@ -45,10 +45,11 @@ struct guarded {
     uint8_t *canary;
 };
 
-/* One block, its projections in buffers of exactly the declared sizes, and a place to decode. */
+/* One block (or some in a row), its projections in buffers of exactly the declared sizes, and a place to decode. */
 struct block {
     const struct codec *c;
-    size_t row_bytes, data_bytes;
+    unsigned n_blocks;
+    size_t row_bytes, data_bytes; /* of one block */
     struct guarded data, out;
     struct guarded junk; /* stands for what is lost: readable, and nobody should */
     struct guarded body[CODEC_N_MAX], overhang[CODEC_N_MAX];
@@ -79,6 +80,10 @@ uint32_t pattern_next(const struct codec *c, uint32_t pattern);
 
 /** A random block, not encoded: junk in its projections. */
 struct block *block_new(const struct codec *c, size_t row_bytes, enum side side);
+/** The same of n_blocks blocks without gaps: a run of them. */
+struct block *blocks_new(const struct codec *c, size_t row_bytes, enum side side,
+                         unsigned n_blocks);
+struct codec_run blocks_run(const struct block *b);
 /** Checks the canaries. */
 void block_free(struct block *b);
 void block_encode(struct block *b);

@@ -9,23 +9,61 @@
 #include "definition.h"
 #include "harness.h"
 
-enum { RANDOM_UPDATES = 40 };
+enum {
+    RANDOM_UPDATES = 40,
+    RUN_BLOCKS = 5
+}; /* more than what codec.c takes to lie in L1 */
+
+/* What can have functions of its own. */
+enum form { WHOLE, CODED_ONLY, RUN_OF_CODED, N_FORMS };
+
+static uint32_t wanted_of(const struct codec *c, enum form form)
+{
+    uint32_t rows = codec_is_systematic(c) ? (1u << codec_k(c)) - 1 : 0;
+
+    return ((1u << codec_n(c)) - 1) & ~(form == WHOLE ? 0 : rows);
+}
+
+/* Encode what the form wants; of one block, or of all of a run. */
+static void encode_in_form(const struct block *b, enum form form)
+{
+    uint32_t wanted = wanted_of(b->c, form);
+    uint8_t *body[CODEC_N_MAX], *overhang[CODEC_N_MAX];
+    struct codec_run run = blocks_run(b);
+
+    for (unsigned i = 0; i < codec_n(b->c); i++) {
+        body[i] = (wanted >> i & 1) != 0 ? b->bodies[i] : NULL;
+        overhang[i] = (wanted >> i & 1) != 0 ? b->overhangs[i] : NULL;
+    }
+    if (form == RUN_OF_CODED)
+        codec_encode_run(b->c, &run, b->data.bytes, body, overhang);
+    else
+        codec_encode(b->c, b->data.bytes, b->row_bytes, body, overhang);
+}
 
 static uint8_t zeros[CODEC_BLOCK_MAX + CODEC_OVERHANG_MAX];
 
 /* ---- random blocks ---- */
 
 static void check_random(const struct codec *c, const struct which *which,
-                         size_t row_bytes, enum side side)
+                         size_t row_bytes, enum side side, enum form form)
 {
     static uint8_t bins[CODEC_BLOCK_MAX + CODEC_OVERHANG_MAX];
-    struct block *b = block_new(c, row_bytes, side);
+    struct block *b =
+        blocks_new(c, row_bytes, side, form == RUN_OF_CODED ? RUN_BLOCKS : 1);
 
-    block_encode(b);
-    for (unsigned i = 0; i < codec_n(c); i++) {
-        definition_encode(c, which, i, b->data.bytes, row_bytes, bins);
-        check(memcmp(b->bodies[i], bins, row_bytes) == 0);
-        check(memcmp(b->overhang[i].bytes, bins + row_bytes, b->overhang[i].len) == 0);
+    encode_in_form(b, form);
+    for (unsigned at = 0; at < b->n_blocks * codec_n(c); at++) {
+        unsigned i = at % codec_n(c), block = at / codec_n(c);
+        size_t overhang_bytes = codec_overhang_bytes(c, i);
+
+        if ((wanted_of(c, form) >> i & 1) == 0)
+            continue;
+        definition_encode(c, which, i, b->data.bytes + block * b->data_bytes, row_bytes,
+                          bins);
+        check(memcmp(b->bodies[i] + block * row_bytes, bins, row_bytes) == 0);
+        check(memcmp(b->overhang[i].bytes + block * overhang_bytes, bins + row_bytes,
+                     overhang_bytes) == 0);
     }
     block_free(b);
 }
@@ -35,9 +73,10 @@ static void check_all_lengths(const struct codec *c, const struct which *which)
     size_t row_bytes;
 
     for (unsigned i = 0; (row_bytes = row_bytes_at(c, i, !HARNESS_IS_SLOW)) != 0; i++) {
-        if (i == 0)
-            check_random(c, which, row_bytes, AT_FRONT);
-        check_random(c, which, row_bytes, i % 2 != 0 ? AT_FRONT : AT_END);
+        for (unsigned form = 0; form < (i < 3 ? N_FORMS : 1); form++) {
+            check_random(c, which, row_bytes, AT_FRONT, form);
+            check_random(c, which, row_bytes, AT_END, form);
+        }
     }
 }
 
@@ -49,54 +88,69 @@ static void test_encode_equals_the_definition(void **state)
 
 /* ---- single bits ---- */
 
-/* Are these the projections of a block that is zero but for one byte? */
-static void check_terms(const struct block *b, const struct which *which, unsigned row,
-                        size_t x, uint8_t value)
+/* Are these the projections of a block that is zero but for one byte? They are zero afterwards. */
+static void check_terms(const struct block *b, unsigned block, uint32_t wanted,
+                        const struct which *which, size_t at, uint8_t value)
 {
     struct term terms[TERMS_MAX];
 
-    for (unsigned i = 0; i < codec_n(b->c); i++) {
-        unsigned n = definition_terms(b->c, which, i, b->row_bytes, row, x, value, terms);
+    for (; wanted != 0; wanted &= wanted - 1) {
+        unsigned i = (unsigned)__builtin_ctz(wanted);
+        unsigned n =
+            definition_terms(b->c, which, i, b->row_bytes, (unsigned)(at / b->row_bytes),
+                             at % b->row_bytes, value, terms);
+        size_t overhang_bytes = codec_overhang_bytes(b->c, i);
+        uint8_t *body = b->bodies[i] + block * b->row_bytes;
+        uint8_t *overhang = b->overhang[i].bytes + block * overhang_bytes;
 
         for (unsigned t = 0; t < n; t++) { /* take them away: nothing is left */
             if (terms[t].at < b->row_bytes)
-                b->bodies[i][terms[t].at] ^= terms[t].value;
+                body[terms[t].at] ^= terms[t].value;
             else
-                b->overhangs[i][terms[t].at - b->row_bytes] ^= terms[t].value;
+                overhang[terms[t].at - b->row_bytes] ^= terms[t].value;
         }
-        check(memcmp(b->bodies[i], zeros, b->row_bytes) == 0);
-        check(memcmp(b->overhang[i].bytes, zeros, b->overhang[i].len) == 0);
+        check(memcmp(body, zeros, b->row_bytes) == 0);
+        check(memcmp(overhang, zeros, overhang_bytes) == 0);
     }
 }
 
-/* Every byte of the block by one of its bits, or by all of them; fewer where it is slow. */
+/* One bit of each byte, every so many bytes; step 0: all bits of all bytes. */
 static void check_bits(const struct codec *c, const struct which *which, size_t row_bytes,
-                       bool every_bit)
+                       enum form form, size_t step)
 {
-    struct block *b = block_new(c, row_bytes, AT_END);
-    size_t slow_step = which->isa == CODEC_ISA_REF && HARNESS_STEP < 7 ? 7 : HARNESS_STEP;
-    size_t step = every_bit ? 1 : slow_step;
+    struct block *b =
+        blocks_new(c, row_bytes, AT_END, form == RUN_OF_CODED ? RUN_BLOCKS : 1);
+    size_t n = step == 0 ? b->data_bytes * 8 : b->data_bytes / step;
+    size_t at[RUN_BLOCKS];
+    uint8_t value[RUN_BLOCKS];
 
-    memset(b->data.bytes, 0, b->data_bytes);
-    for (size_t at = 0; at < b->data_bytes; at += step) {
-        for (unsigned bit = every_bit ? 0 : (at * 5 + at / 64) % 8; bit < 8;
-             bit += every_bit ? 1 : 8) {
-            b->data.bytes[at] = (uint8_t)(1u << bit);
-            block_encode(b);
-            check_terms(b, which, (unsigned)(at / row_bytes), at % row_bytes,
-                        b->data.bytes[at]);
+    memset(b->data.bytes, 0, b->n_blocks * b->data_bytes);
+    for (size_t first = 0; first < n; first += b->n_blocks) {
+        for (size_t block = 0; block < b->n_blocks; block++) {
+            size_t x = (first + block) % n; /* the last ones may come again */
+
+            at[block] = step == 0 ? x / 8 : x * step;
+            value[block] = (uint8_t)(1u << (step == 0 ? x : at[block] * 5 + x / 64) % 8);
+            b->data.bytes[block * b->data_bytes + at[block]] = value[block];
         }
-        b->data.bytes[at] = 0;
+        encode_in_form(b, form);
+        for (unsigned block = 0; block < b->n_blocks; block++) {
+            check_terms(b, block, wanted_of(c, form), which, at[block], value[block]);
+            b->data.bytes[block * b->data_bytes + at[block]] = 0;
+        }
     }
     block_free(b);
 }
 
 static void check_single_bits(const struct codec *c, const struct which *which)
 {
+    size_t step = which->isa == CODEC_ISA_REF && HARNESS_STEP < 7 ? 7 : HARNESS_STEP;
     size_t row_bytes;
 
     for (unsigned i = 0; (row_bytes = row_bytes_at(c, i, false)) != 0; i++)
-        check_bits(c, which, row_bytes, i == 1);
+        check_bits(c, which, row_bytes, WHOLE, i == 1 ? 0 : step);
+    check_bits(c, which, row_bytes_at(c, 0, false), CODED_ONLY, step);
+    check_bits(c, which, row_bytes_at(c, 0, false), RUN_OF_CODED, step);
 }
 
 /* The basis of all blocks: with linearity this is the encoding of every block there is. */
@@ -209,7 +263,7 @@ static void test_any_alignment_will_do(void **state)
 
 /* ---- runs ---- */
 
-enum { RUN_BLOCKS = 5, RUN_BYTES = RUN_BLOCKS * (CODEC_DATA_MAX + 256) };
+enum { RUN_BYTES = RUN_BLOCKS * (CODEC_DATA_MAX + 256) };
 
 /* Five blocks with gaps between everything: as single calls, and the gaps stay. */
 static void check_run(const struct codec *c, size_t row_bytes, uint32_t wanted)
@@ -346,12 +400,11 @@ static void check_update_bytes(const struct codec *c, const struct which *which)
             memset(b->overhang[i].bytes, 0, b->overhang[i].len);
         }
         for (size_t at = 0; at < b->data_bytes; at++) {
-            unsigned row = (unsigned)(at / b->row_bytes);
             uint8_t value = (uint8_t)(1u << (at * 5 + at / 64) % 8);
 
-            codec_update(c, row, at % b->row_bytes, 1, &value, b->row_bytes, b->bodies,
-                         b->overhangs);
-            check_terms(b, which, row, at % b->row_bytes, value);
+            codec_update(c, (unsigned)(at / b->row_bytes), at % b->row_bytes, 1, &value,
+                         b->row_bytes, b->bodies, b->overhangs);
+            check_terms(b, 0, wanted_of(c, WHOLE), which, at, value);
         }
         block_free(b);
     }
