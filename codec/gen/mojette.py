@@ -42,10 +42,6 @@ def encode(isa, shape, copies=False, far=False):
         if far and step + AHEAD < shape.columns:
             for i in shape.slope:
                 lines.fetch(At(f"body{i}", step + AHEAD))
-        if copies and step < shape.columns:
-            for row in range(k):
-                pixel = At(f"row{row}", step)
-                lines.store(At(f"body{row}", step), lines.load(pixel))
         for i, p in shape.slope.items():
             # The rightmost pixel of the ray is in column `step`, where nobody has been yet.
             t = step - max(p, 0) * (k - 1)
@@ -53,6 +49,10 @@ def encode(isa, shape, copies=False, far=False):
             if ray:
                 pixels = [At(f"row{row}", column) for row, column in ray]
                 lines.store(shape.bin(i, t), lines.sum(pixels))
+        if copies and step < shape.columns:  # later than the sums: 8 % less than before them
+            for row in range(k):
+                pixel = At(f"row{row}", step)
+                lines.store(At(f"body{row}", step), lines.load(pixel))
     pointers = {f"row{row}": (True, f"data + {row * shape.row_bytes}") for row in range(k)}
     for i in range(0 if copies else k, shape.n):
         pointers[f"body{i}"] = (False, f"body[{i}]")
