@@ -4,7 +4,7 @@
  *
  * ldN, stN: any address. ldN_part, stN_part: only the first n_pixels of 16 bytes, the rest is zero or
  * left alone. xor3_N: of three, one instruction where there is one. joinN: the N bytes that start
- * with pixel `by` of low, and go on in high.
+ * with pixel `by` of low, and go on in high. keepN: v.
  */
 #ifndef ROZO_CODEC_VEC_H
 #define ROZO_CODEC_VEC_H
@@ -24,6 +24,15 @@
 #    define VEC_APART __attribute__((noinline, noclone))
 #endif
 
+/* v stays in its register: who uses it twice does not load it twice. */
+#if defined(__AVX512VL__)
+#    define VEC_KEEP(v) __asm__("" : "+v"(v))
+#elif defined(__x86_64__)
+#    define VEC_KEEP(v) __asm__("" : "+x"(v))
+#else
+#    define VEC_KEEP(v) (void)(v)
+#endif
+
 #define VEC_DEFINE(bytes)                                                        \
     typedef long long vec##bytes __attribute__((vector_size(bytes), may_alias)); \
     typedef long long mem##bytes                                                 \
@@ -32,6 +41,12 @@
     VEC_INLINE vec##bytes zero##bytes(void)                                      \
     {                                                                            \
         return (vec##bytes){ 0 };                                                \
+    }                                                                            \
+                                                                                 \
+    VEC_INLINE vec##bytes keep##bytes(vec##bytes v)                              \
+    {                                                                            \
+        VEC_KEEP(v);                                                             \
+        return v;                                                                \
     }                                                                            \
                                                                                  \
     VEC_INLINE vec##bytes ld##bytes(const uint8_t *from)                         \
@@ -49,6 +64,13 @@
     {                                                                            \
         return expression;                                                       \
     }
+
+/* x, but the compiler does not know it. */
+VEC_INLINE size_t vec_unknown(size_t x)
+{
+    __asm__("" : "+r"(x));
+    return x;
+}
 
 /* What was stored before is loaded again after: not kept in a register, which are all in use. */
 VEC_INLINE void vec_stay(void)

@@ -47,29 +47,28 @@ def functions(isa, name, args, pointers, program_of, sizes, form):
     lines, a "loop" for each, or one "shared" loop (straight lines where steps differ too much).
     """
     vectors = [size // WIDTH[isa] for size in sizes]
-    writer = Writer(program_of(vectors[0]))
+    writer = Writer(program_of(vectors[0]), pointers)
     first, length = writer.longest_run()
     n_loops = [length - (vectors[0] - n) for n in vectors]
     if form == "shared" and min(n_loops) >= 0:
         writer.looped(first, length)
         head = f"void {name}({args}, size_t row_bytes, size_t n_loops)"
         call = ", ".join(arg.split()[-1].strip("*[]") for arg in args.split(", "))
-        code = block(f"VEC_APART {head}", [*pointers(writer.bases), *writer.text])
+        code = block(f"VEC_APART {head}", writer.text)
         for size, n in zip(sizes, n_loops):
             code += block(f"void {name}_{size}({args})", [f"{name}({call}, {size}, {n});"])
             yield size, f"{name}_{size}", code
             code = f"{head};\n\n"
         return
     for size, n in zip(sizes, vectors):
-        writer = Writer(program_of(n))
+        writer = Writer(program_of(n), pointers)
         first, length = writer.longest_run()
         if form == "loop" and length > 2:
             writer.looped(first, length)
         else:
             writer.straight()
         constants = f"enum {{ row_bytes = {size}, n_loops = {length} }};"
-        lines = [constants, *pointers(writer.bases), *writer.text]
-        yield size, f"{name}_{size}", block(f"void {name}_{size}({args})", lines)
+        yield size, f"{name}_{size}", block(f"void {name}_{size}({args})", [constants, *writer.text])
 
 
 def block(head, lines):
@@ -80,7 +79,7 @@ def block(head, lines):
 def encode(isa, shape, copies):
     def program_of(n_vectors):
         program = Program(isa, n_vectors, hold=1 if isa == "avx512" else 0)
-        rows = [Row(program, f"row{row}") for row in range(shape.k)]
+        rows = [Row(program, f"row{row}", copy=f"body{row}" if copies else None) for row in range(shape.k)]
         outs = [(Row(program, f"body{row}"), rows[row]) for row in range(shape.k if copies else 0)]
         outs += [(shape.projection(program, i),
                   Sum(program, [(row, shape.first_bin[i] + at * p) for at, row in enumerate(rows)]))
@@ -92,14 +91,11 @@ def encode(isa, shape, copies):
                     program.store(out, j, series.vector(j))
         return program
 
-    def pointers(bases):
-        text = [f"const uint8_t *const row{row} = data + {row} * row_bytes;"
-                for row in range(shape.k)]
-        for i in range(shape.n):
-            text += [f"uint8_t *const body{i} = body[{i}];"] * (f"body{i}" in bases)
-            text += [f"uint8_t *const overhang{i} = overhang[{i}];"] * (f"overhang{i}" in bases)
-        return text
-
+    pointers = {f"row{row}": f"const uint8_t *const row{row} = data + {row} * row_bytes;"
+                for row in range(shape.k)}
+    for i in range(shape.n):
+        pointers[f"body{i}"] = f"uint8_t *const body{i} = body[{i}];"
+        pointers[f"overhang{i}"] = f"uint8_t *const overhang{i} = overhang[{i}];"
     name = f"{shape.name}_{isa}_encode{'_all' if copies else ''}"
     sizes = [shape.row_bytes(size) for size in BLOCKS]
     form = "loop" if isa == "128" or shape.k < 8 else "straight"
@@ -230,15 +226,11 @@ def decode(isa, shape, lost, via):
                     program.store(out, step - late, series.vector(step - late))
         return program
 
-    def pointers(bases):
-        text = [f"uint8_t *const row{row} = rows[{row}];" if row in lost
-                else f"const uint8_t *const row{row} = body[{row}];" for row in range(shape.k)]
-        for i in via:
-            text += [f"const uint8_t *const body{i} = body[{i}];"] * (f"body{i}" in bases)
-            text += [f"const uint8_t *const overhang{i} = overhang[{i}];"] \
-                * (f"overhang{i}" in bases)
-        return text
-
+    pointers = {f"row{row}": f"uint8_t *const row{row} = rows[{row}];" if row in lost
+                else f"const uint8_t *const row{row} = body[{row}];" for row in range(shape.k)}
+    for i in via:
+        pointers[f"body{i}"] = f"const uint8_t *const body{i} = body[{i}];"
+        pointers[f"overhang{i}"] = f"const uint8_t *const overhang{i} = overhang[{i}];"
     uses = sum(1 << i for i in (*[row for row in range(shape.k) if row not in lost], *via))
     name = f"{shape.name}_{isa}_decode_{uses:x}"
     sizes = [shape.row_bytes(size) for size in BLOCKS]

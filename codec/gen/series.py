@@ -10,6 +10,7 @@ vector one `join` of two neighbours; Sum adds all that share this part before th
 Program keeps what each step wrote. Most steps are the same but for their place: they become a
 loop, the steps at both edges stay straight lines, and the same code serves all lengths.
 """
+from collections import Counter
 from dataclasses import dataclass
 
 from lines import WIDTH
@@ -54,6 +55,7 @@ class Program:
         self.hold = hold  # steps after which a vector from memory is loaded again
         self.steps = []  # of lines each
         self.defined = {}  # Value -> (step, line) that defined it
+        self.uses = Counter()  # of a Value
         self.n_series = 0
 
     def name_series(self):
@@ -70,6 +72,7 @@ class Program:
     def define(self, series, j, text, sources=(), **place):
         value = Value(series, j)
         self.defined[value] = (self.step, len(self.steps[-1]))
+        self.uses.update(sources)
         self.steps[-1].append(Line(text, tuple(sources), value, **place))
         return value
 
@@ -98,6 +101,7 @@ class Program:
         base, index, moves = row.place(j)
         text = f"zero{self.width}()" if value is None else "{0}"
         sources = () if value is None else (value,)
+        self.uses.update(sources)
         text = f"st{self.width}{row.suffix(j)}({{at}}, {text}{row.count(j)})"
         self.steps[-1].append(Line(text, sources, None, base, index, moves))
 
@@ -105,9 +109,10 @@ class Program:
 class Row:
     """Pixels in memory: n_vectors vectors at `base`, then n_beyond pixels at `beyond`."""
 
-    def __init__(self, program, base, beyond=None, n_beyond=0):
+    def __init__(self, program, base, beyond=None, n_beyond=0, copy=None):
         self.program = program
         self.base, self.beyond, self.n_beyond = base, beyond, n_beyond
+        self.copy = copy
         self.loaded = {}  # j -> (Value, step of its last use)
         self.n_vectors = program.n_vectors + -(-n_beyond // program.pixels)
 
@@ -133,6 +138,8 @@ class Row:
         value, used = self.loaded.get(j, (None, 0))
         if value is None or step - used > self.program.hold:
             base, index, moves = self.place(j)
+            if step > j and self.copy:
+                base = self.copy
             text = f"ld{self.program.width}{self.suffix(j)}({{at}}{self.count(j)})"
             value = self.program.define((self.base, step - j), j, text,
                                         base=base, index=index, moves=moves)
@@ -227,10 +234,11 @@ class Quotient:
 class Writer:
     """The C of a program: straight, or for several lengths with a loop of its equal steps."""
 
-    def __init__(self, program):
+    def __init__(self, program, pointers):
+        """pointers: base -> the C that declares it."""
         self.program = program
+        self.pointers = dict(pointers)
         self.series = {}  # -> its number in names of variables
-        self.bases = set()
         self.text = []
 
     def longest_run(self):
@@ -249,16 +257,22 @@ class Writer:
         number = self.series.setdefault(series, len(self.series))
         return f"{prefix}{number}_{'m' if j < 0 else ''}{abs(j)}"
 
+    def declare(self, base):
+        if base in self.pointers:
+            self.text.append(self.pointers.pop(base))
+
     def write(self, lines, name_of, origin, x):
         """origin: what is taken off places that move, in vectors; x: what is added to them."""
         for line in lines:
             at = ""
             if line.base:
-                self.bases.add(line.base)
+                self.declare(line.base)
                 offset = (line.index - (origin if line.moves else 0)) * self.program.width
                 at = f"{line.base}{x if line.moves else ''} + {offset}".replace("+ -", "- ")
             text = line.text.format(*[name_of(value) for value in line.sources], at=at)
             if line.dest:
+                if line.base and self.program.uses[line.dest] > 1:
+                    text = f"keep{self.program.width}({text})"
                 text = f"const vec{self.program.width} {name_of(line.dest)} = {text}"
             self.text.append(text + ";")
 
@@ -297,6 +311,9 @@ class Writer:
                 return straight_name(value)
             return self.name("c", value.series, value.j - end)
 
+        for line in self.program.steps[first]:
+            if line.base:
+                self.declare(line.base)
         for lines in self.program.steps[:first]:
             self.write(lines, straight_name, 0, "")
         for series, at in carried:
@@ -311,5 +328,6 @@ class Writer:
             latest = self.name("n" if own[series] == at + 1 else "c", series, at + 1)
             self.text.append(f"{self.name('c', series, at)} = {latest};")
         self.text.append("}")
+        self.text.append("x = vec_unknown(x);")  # or the loop would keep addresses for what follows
         for lines in self.program.steps[end:]:
             self.write(lines, end_name, length, " + x")
