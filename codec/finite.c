@@ -29,11 +29,18 @@
 enum {
     ROW_UNIT = 256, /* RING_PIXELS - 1 pixels of at least 16 bytes */
     N_PIXELS = RING_PIXELS - 1,
+    TERMS_MAX = 7, /* 3 + 3 + 1 */
     FIELD_ORDER =
         255, /* x to this power is one for every unit x there is: see inverse() */
     FAR_BELOW = 8 * CODEC_K_MAX * RING_PIXELS, /* no sum of turns is as much */
     SCRATCH_BYTES = /* a ring for each lost row, and one more */
     (CODEC_DATA_MAX + CODEC_BLOCK_MAX / 2) / N_PIXELS * RING_PIXELS,
+};
+
+/* What a divided difference has of one before it. */
+struct finite_term {
+    uint8_t ring;
+    uint8_t turn;
 };
 
 /* In way->extra. */
@@ -45,6 +52,8 @@ struct finite_way {
     /* By which the known rows, ascending, and then the bins themselves are turned for via[i]: not at all
      * but by the rows' own slant, or, with one lost row, as if that were row 0. */
     uint8_t turns[CODEC_M_MAX][CODEC_K_MAX + 1];
+    struct finite_term terms[CODEC_M_MAX][TERMS_MAX]; /* see difference() */
+    uint8_t n_terms[CODEC_M_MAX];
 };
 
 /* Of numbers that are not far below zero. */
@@ -179,6 +188,20 @@ static void turns_fill(const struct codec *c, const struct codec_way *way,
     }
 }
 
+/* All products of n of Y(0) .. Y(last), of which `turn` is the one begun, times difference j go into difference i. */
+static void products(const struct codec_way *way, struct finite_way *how, unsigned i,
+                     unsigned j, unsigned n, unsigned last, int turn)
+{
+    if (n == 0) {
+        assert(how->n_terms[i] < TERMS_MAX);
+        how->terms[i][how->n_terms[i]++] =
+            (struct finite_term){ (uint8_t)j, (uint8_t)modulo(turn) };
+        return;
+    }
+    for (unsigned y = 0; y <= last; y++)
+        products(way, how, i, j, n - 1, y, turn + way->lost[y] * how->step);
+}
+
 static void plan(const struct codec *c, struct codec_way *way)
 {
     struct finite_way *how = (struct finite_way *)way->extra;
@@ -190,6 +213,10 @@ static void plan(const struct codec *c, struct codec_way *way)
     for (unsigned i = 0; i < way->n_lost; i++)
         p[i] = c->projections[way->via[i]].p;
     how->step = (uint8_t)(way->n_lost == 2 ? p[1] - p[0] : 1);
+    for (unsigned i = 1; i < way->n_lost; i++) {
+        for (unsigned j = 0; j < i; j++)
+            products(way, how, i, j, i - j, j, 0);
+    }
     if (way->n_lost != CODEC_M_MAX - 1 || p[2] - p[0] == 2)
         return;
     how->gap = (uint8_t)(p[1] - p[0] == 1 ? 2 : 1);
@@ -286,38 +313,62 @@ static void gap_fill(struct decoding *d)
     d->ring[1] = d->how->gap == 2 ? d->ring[1] : made;
 }
 
-/* ring[i] += ring[j] turned. */
-static void ring_add(struct decoding *d, unsigned i, unsigned j, int turn)
+/*
+ * b(i) becomes its i-th divided difference, up to the division: the first n_turns sources, which make b(i), plus
+ * all products of i - j of Y(0) .. Y(j) times the difference j, for all j below i.
+ */
+static void difference(struct decoding *d, unsigned i, struct kernel_turn turns[],
+                       unsigned n_turns)
 {
-    struct kernel_turn turns[2] = { ring_turned(d, i, 0), ring_turned(d, j, turn) };
+    const struct finite_term *terms = d->how->terms[i];
 
-    d->codec->kernels->ring_sum(d->spare, false, turns, 2, d->pixel_bytes);
+    for (unsigned t = 0; t < d->how->n_terms[i]; t++)
+        turns[n_turns++] =
+            (struct kernel_turn){ d->ring[terms[t].ring], terms[t].turn, true };
+    d->codec->kernels->ring_sum(d->spare, false, turns, n_turns, d->pixel_bytes);
     ring_replace(d, i);
 }
 
-/* Solve b(j) = sum of Y(i)^j h(i), except for the last step: then h(i) = ring[i] + ring[i + 1]. */
-static void newton(struct decoding *d)
+static void differences(struct decoding *d)
+{
+    struct kernel_turn turns[RING_SOURCES_MAX];
+
+    if (d->how->gap == 0) {
+        for (unsigned i = 0; i < d->way->n_lost; i++)
+            difference(d, i, turns, residual(d, i, turns));
+        return;
+    }
+    for (unsigned i = 0; i < d->way->n_lost; i++) {
+        unsigned n_turns = residual(d, i, turns);
+
+        d->codec->kernels->ring_sum(d->ring[i], false, turns, n_turns, d->pixel_bytes);
+    }
+    gap_fill(d);
+    for (unsigned i = 1; i < d->way->n_lost; i++) {
+        turns[0] = ring_turned(d, i, 0);
+        difference(d, i, turns, 1);
+    }
+}
+
+/* From differences to b(j) = sum of Y(i)^j h(i), but for the last sums: h(i) = ring[i] + ring[i + 1]. */
+static void back(struct decoding *d)
 {
     unsigned n = d->way->n_lost;
     int turn[CODEC_M_MAX]; /* of Y(i) */
 
     for (unsigned i = 0; i < n; i++)
         turn[i] = d->way->lost[i] * d->how->step;
-    for (unsigned k = 0; k + 1 < n; k++) {
-        for (unsigned i = n - 1; i > k; i--)
-            ring_add(d, i, i - 1, turn[k]);
-    }
     for (unsigned k = n - 1; k-- > 0;) {
         for (unsigned i = k + 1; i < n;
              i++) { /* by Y(i) + Y(j) = Y(i) (1 + Y(j) / Y(i)) */
             unsigned j = i - k - 1;
+            bool is_sum = k + 2 < n && i + 1 < n; /* what the round before left to do */
 
-            d->codec->kernels->ring_divide(d->spare, d->ring[i], modulo(-turn[i]),
-                                           modulo(turn[j] - turn[i]), d->pixel_bytes);
+            d->codec->kernels->ring_divide(
+                d->spare, d->ring[i], is_sum ? d->ring[i + 1] : NULL, modulo(-turn[i]),
+                modulo(turn[j] - turn[i]), d->pixel_bytes);
             ring_replace(d, i);
         }
-        for (unsigned i = k; k > 0 && i + 1 < n; i++)
-            ring_add(d, i, i + 1, 0);
     }
 }
 
@@ -342,7 +393,6 @@ static void decode(const struct codec *c, const struct codec_way *way,
 {
     _Alignas(CODEC_ALIGN) uint8_t scratch[SCRATCH_BYTES];
     struct decoding d = { .codec = c, .way = way, .body = body };
-    struct kernel_turn turns[CODEC_K_MAX + 1];
     size_t ring_bytes;
 
     (void)overhang;
@@ -355,15 +405,10 @@ static void decode(const struct codec *c, const struct codec_way *way,
     }
     assert((way->n_lost + 1) * ring_bytes <= sizeof(scratch));
     d.spare = scratch + way->n_lost * ring_bytes;
-    for (unsigned i = 0; i < way->n_lost; i++) {
-        unsigned n = residual(&d, i, turns);
-
+    for (unsigned i = 0; i < way->n_lost; i++)
         d.ring[i] = scratch + i * ring_bytes;
-        c->kernels->ring_sum(d.ring[i], false, turns, n, d.pixel_bytes);
-    }
-    if (d.how->gap != 0)
-        gap_fill(&d);
-    newton(&d);
+    differences(&d);
+    back(&d);
     rows_write(&d, rows);
 }
 

@@ -569,24 +569,34 @@ static const uint8_t modulo[] = { 0,  1,  2,  3,  4,  5,  6,  7,  8,  9, 10, 11,
         }                                                                              \
     }                                                                                  \
                                                                                        \
-    INLINE void ring_divide_##bytes(uint8_t *ring, const uint8_t *from, unsigned turn, \
-                                    unsigned step, ptrdiff_t pixel_bytes)              \
+    /* n vectors of each pixel at once: n is a constant. */                            \
+    INLINE void ring_divide_##bytes(uint8_t *ring, const uint8_t *from,                \
+                                    const uint8_t *also, unsigned turn, unsigned step, \
+                                    ptrdiff_t pixel_bytes, unsigned n)                 \
     {                                                                                  \
         const uint8_t *to_one = modulo + modulo[RING_PIXELS - 1 + turn];               \
         const uint8_t *to_two = modulo + modulo[*to_one + step];                       \
         const uint8_t *walk = multiple[modulo[2 * step]];                              \
                                                                                        \
-        for (ptrdiff_t x = 0; x < pixel_bytes; x += bytes) {                           \
-            PASTE(vec, bytes) last = { 0 };                                            \
+        for (ptrdiff_t x = 0; x < pixel_bytes; x += n * bytes) {                       \
+            PASTE(vec, bytes) last[4] = { { 0 }, { 0 }, { 0 }, { 0 } };                \
                                                                                        \
-            for (int i = 0; i < RING_PIXELS; i++) {                                    \
-                ptrdiff_t at = modulo[RING_PIXELS - 1 + walk[i]] * pixel_bytes;        \
-                ptrdiff_t one = to_one[walk[i]] * pixel_bytes;                         \
-                ptrdiff_t two = to_two[walk[i]] * pixel_bytes;                         \
+            _Pragma("GCC unroll 17") for (int i = 0; i < RING_PIXELS; i++)             \
+            {                                                                          \
+                ptrdiff_t at = modulo[RING_PIXELS - 1 + walk[i]] * pixel_bytes + x;    \
+                ptrdiff_t one = to_one[walk[i]] * pixel_bytes + x;                     \
+                ptrdiff_t two = to_two[walk[i]] * pixel_bytes + x;                     \
                                                                                        \
-                PASTE(st, bytes)(ring + at + x, last);                                 \
-                last = PASTE(xor3_, bytes)(last, PASTE(ld, bytes)(from + one + x),     \
-                                           PASTE(ld, bytes)(from + two + x));          \
+                for (unsigned v = 0; v < n * bytes; v += bytes) {                      \
+                    PASTE(st, bytes)(ring + at + v, last[v / bytes]);                  \
+                    last[v / bytes] = PASTE(xor3_, bytes)(                             \
+                        last[v / bytes], PASTE(ld, bytes)(from + one + v),             \
+                        PASTE(ld, bytes)(from + two + v));                             \
+                    if (also != NULL)                                                  \
+                        last[v / bytes] = PASTE(xor3_, bytes)(                         \
+                            last[v / bytes], PASTE(ld, bytes)(also + one + v),         \
+                            PASTE(ld, bytes)(also + two + v));                         \
+                }                                                                      \
             }                                                                          \
         }                                                                              \
     }
@@ -617,20 +627,26 @@ static void ring_sum(uint8_t *dst, bool folds, const struct kernel_turn turns[],
         ring_sum_16(dst, folds, turns, n_turns, (ptrdiff_t)pixel_bytes);
 }
 
-static void ring_divide(uint8_t *ring, const uint8_t *from, unsigned turn, unsigned step,
-                        size_t pixel_bytes)
-{
-    ptrdiff_t bytes = (ptrdiff_t)pixel_bytes;
+#define DIVIDE(bytes, pixel_bytes, n)                                                 \
+    do {                                                                              \
+        if (also == NULL)                                                             \
+            PASTE(ring_divide_, bytes)(ring, from, NULL, turn, step, pixel_bytes, n); \
+        else                                                                          \
+            PASTE(ring_divide_, bytes)(ring, from, also, turn, step, pixel_bytes, n); \
+    } while (0)
 
+static void ring_divide(uint8_t *ring, const uint8_t *from, const uint8_t *also,
+                        unsigned turn, unsigned step, size_t pixel_bytes)
+{
     assert(turn < RING_PIXELS && step >= 1 && step < RING_PIXELS);
-    if (bytes == 64)
-        PASTE(ring_divide_, LANE64)(ring, from, turn, step, 64);
-    else if (bytes == 32)
-        PASTE(ring_divide_, LANE32)(ring, from, turn, step, 32);
-    else if (bytes % LANE64 == 0)
-        PASTE(ring_divide_, LANE64)(ring, from, turn, step, bytes);
+    if (pixel_bytes == 64)
+        DIVIDE(LANE64, 64, 64 / LANE64);
+    else if (pixel_bytes == 32)
+        DIVIDE(LANE32, 32, 32 / LANE32);
+    else if (pixel_bytes % 64 == 0)
+        DIVIDE(LANE64, (ptrdiff_t)pixel_bytes, 64 / LANE64);
     else
-        ring_divide_16(ring, from, turn, step, bytes);
+        DIVIDE(16, (ptrdiff_t)pixel_bytes, 1);
 }
 
 const struct kernels KERNEL_TABLE = {

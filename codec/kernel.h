@@ -116,9 +116,10 @@ struct kernels {
     void (*ring_sum)(uint8_t *dst, bool folds, const struct kernel_turn turns[],
                      unsigned n_turns, size_t pixel_bytes);
     /* The ring x with x[16] = 0 of which x[at] ^ x[at + step] is from[at + turn], up to a constant, for all at;
-     * indices modulo 17, step 1..16, turn 0..16. They do not overlap. */
-    void (*ring_divide)(uint8_t *ring, const uint8_t *from, unsigned turn, unsigned step,
-                        size_t pixel_bytes);
+     * indices modulo 17, step 1..16, turn 0..16. If `also` is not NULL, from is the XOR of both. None overlaps
+     * the ring. */
+    void (*ring_divide)(uint8_t *ring, const uint8_t *from, const uint8_t *also,
+                        unsigned turn, unsigned step, size_t pixel_bytes);
     const struct kernel_encode *encodes; /* n_encodes of them, any order */
     const struct kernel_decode *decodes;
     unsigned n_encodes, n_decodes;

@@ -115,8 +115,8 @@ static void ring_sum(uint8_t *dst, bool folds, const struct kernel_turn turns[],
     }
 }
 
-static void ring_divide(uint8_t *ring, const uint8_t *from, unsigned turn, unsigned step,
-                        size_t pixel_bytes)
+static void ring_divide(uint8_t *ring, const uint8_t *from, const uint8_t *also,
+                        unsigned turn, unsigned step, size_t pixel_bytes)
 {
     unsigned at = RING_PIXELS - 1;
 
@@ -129,6 +129,10 @@ static void ring_divide(uint8_t *ring, const uint8_t *from, unsigned turn, unsig
         for (size_t x = 0; x < pixel_bytes; x += sizeof(uint64_t)) {
             xor_word(ring + next * pixel_bytes + x, from + one * pixel_bytes + x);
             xor_word(ring + next * pixel_bytes + x, from + two * pixel_bytes + x);
+            if (also == NULL)
+                continue;
+            xor_word(ring + next * pixel_bytes + x, also + one * pixel_bytes + x);
+            xor_word(ring + next * pixel_bytes + x, also + two * pixel_bytes + x);
         }
         at = next;
     }
