@@ -44,6 +44,7 @@ struct codec {
     uint32_t row_unit;       /* every row is a multiple of it; a power of two */
     uint32_t pixel_bytes;    /* mojette kinds but the finite one: row_unit */
     uint32_t full_row_bytes; /* of a full block */
+    unsigned n_plain;        /* projections that are rows: k, or none */
     uint32_t coded;          /* projections that are not rows, as a bitmap */
     struct codec_projection projections[CODEC_N_MAX];
     kernel_encode_fn
