@@ -263,8 +263,8 @@ INLINE void masked_write(const struct kernel_sum *sum, size_t lo, size_t hi,
     masked_store(wanted, dst + x, v);
 }
 
-static void sum_run(struct kernel_sum *sum, const struct kernel_part *parts,
-                    unsigned n_parts)
+static void sum_masked(struct kernel_sum *sum, const struct kernel_part *parts,
+                       unsigned n_parts)
 {
     const ptrdiff_t *start = sum->start;
     size_t lo = 0, hi = 0, n = sum->n_rows;
@@ -294,11 +294,11 @@ static void sum_run(struct kernel_sum *sum, const struct kernel_part *parts,
     }
 }
 
-#else
+#endif
 
 /* Stretch by stretch between the bytes where a row begins or ends. */
-static void sum_run(struct kernel_sum *sum, const struct kernel_part *parts,
-                    unsigned n_parts)
+static void sum_stretches(struct kernel_sum *sum, const struct kernel_part *parts,
+                          unsigned n_parts)
 {
     const ptrdiff_t *start = sum->start;
     unsigned lo = 0, hi = 0, n = sum->n_rows;
@@ -335,7 +335,17 @@ static void sum_run(struct kernel_sum *sum, const struct kernel_part *parts,
     }
 }
 
+static void sum_run(struct kernel_sum *sum, const struct kernel_part *parts,
+                    unsigned n_parts)
+{
+#if WIDEST > 16
+    if (!sum->is_whole) {
+        sum_masked(sum, parts, n_parts);
+        return;
+    }
 #endif
+    sum_stretches(sum, parts, n_parts);
+}
 
 /* ---- skewed sums ---- */
 
@@ -376,12 +386,6 @@ enum {
     HELD = 8, /* rows of which a pixel each fits into registers */
 };
 
-/* More rows than FEW, a constant: only codes that lose all k rows have them, with pixels of 16 bytes. */
-#define CASE_MANY(n)                                               \
-    case n:                                                        \
-        NAME(sweep_n)(sweep->from, n, active, near, s, end, rows); \
-        break
-
 #define STEP 16
 #define LANE LANE16
 #include "codec/kernel_sweep.h"
@@ -405,49 +409,98 @@ static uint32_t near_rows(const struct kernel_sweep *sweep, unsigned bytes)
     return near;
 }
 
-/* Steps [s, end), `bytes` bytes each. */
-INLINE void sweep_steps(const struct kernel_sweep *sweep, unsigned bytes, uint32_t active,
-                        uint32_t near, ptrdiff_t s, ptrdiff_t end, uint8_t *rows)
+/* Steps [s, end), `bytes` bytes each. Of more rows than FEW only codes with small pixels know. */
+INLINE void sweep_steps(const ptrdiff_t from[][KERNEL_SWEEP_MAX], unsigned n,
+                        unsigned bytes, uint32_t active, uint32_t near, ptrdiff_t s,
+                        ptrdiff_t end, uint8_t *rows)
 {
-    if (bytes == 64)
-        sweep_by64(sweep, active, near, s, end, rows);
+    const uint32_t all =
+        (1u << n) - 1; /* mostly so, and as a constant the loop need not ask */
+
+    if (n > FEW)
+        sweep_n16(from, n, active, near, s, end, rows);
+    else if (bytes == 16 && active == all)
+        sweep_n16(from, n, all, near, s, end, rows);
+    else if (bytes == 16)
+        sweep_n16(from, n, active, near, s, end, rows);
+    else if (bytes == 32 && active == all)
+        sweep_n32(from, n, all, near, s, end, rows);
     else if (bytes == 32)
-        sweep_by32(sweep, active, near, s, end, rows);
+        sweep_n32(from, n, active, near, s, end, rows);
+    else if (active == all)
+        sweep_n64(from, n, all, near, s, end, rows);
     else
-        sweep_by16(sweep, active, near, s, end, rows);
+        sweep_n64(from, n, active, near, s, end, rows);
 }
 
-/* Cut the steps where a row begins or ends: in between the same rows are under way. */
-static void sweep_run(const struct kernel_sweep *sweep, uint8_t *rows)
+/* A sweep over n rows, a constant. Cut the steps where a row begins or ends: in between the same rows are
+ * under way. */
+INLINE void sweep_rows(const struct kernel_sweep *sweep, unsigned n, uint8_t *rows)
 {
-    uint32_t near_stride = near_rows(sweep, sweep->stride_bytes);
-    uint32_t near_pixel = near_rows(sweep, sweep->pixel_bytes);
-    ptrdiff_t s = PTRDIFF_MAX, end = PTRDIFF_MIN, next;
+    unsigned pixel = n > FEW ? 16 : sweep->pixel_bytes;
+    unsigned stride = n > FEW ? 16 : sweep->stride_bytes;
+    uint32_t near_stride = near_rows(sweep, stride), near_pixel = near_rows(sweep, pixel);
+    ptrdiff_t s = PTRDIFF_MAX, end = PTRDIFF_MIN, next, row_bytes = sweep->row_bytes;
+    const ptrdiff_t(*from)[KERNEL_SWEEP_MAX] = sweep->from;
+    ptrdiff_t ours[FEW][KERNEL_SWEEP_MAX]; /* stores to rows cannot change them */
 
-    assert(sweep->n_rows >= 1 && sweep->n_rows <= KERNEL_SWEEP_MAX);
-    for (unsigned i = 0; i < sweep->n_rows; i++) {
-        ptrdiff_t to = sweep->delay[i] + sweep->row_bytes;
+    for (unsigned i = 0; i < n; i++) {
+        ptrdiff_t delay = sweep->delay[i];
 
-        s = sweep->delay[i] < s ? sweep->delay[i] : s;
-        end = to > end ? to : end;
+        s = delay < s ? delay : s;
+        end = delay + row_bytes > end ? delay + row_bytes : end;
+        for (unsigned j = 0; n <= FEW && j < n; j++)
+            ours[i][j] = from[i][j];
     }
+    if (n <= FEW)
+        from = (const ptrdiff_t(*)[KERNEL_SWEEP_MAX])ours;
     for (; s < end; s = next) {
         uint32_t active = 0;
         ptrdiff_t whole;
 
         next = end;
-        for (unsigned i = 0; i < sweep->n_rows; i++) {
-            ptrdiff_t from = sweep->delay[i], to = from + sweep->row_bytes;
+        for (unsigned i = 0; i < n; i++) {
+            ptrdiff_t begin = sweep->delay[i], stop = begin + row_bytes;
 
-            active |= (uint32_t)(from <= s && s < to) << i;
-            next = s < from && from < next ? from : next;
-            next = s < to && to < next ? to : next;
+            active |= (uint32_t)(begin <= s && s < stop) << i;
+            next = s < begin && begin < next ? begin : next;
+            next = s < stop && stop < next ? stop : next;
         }
-        whole = s + ((next - s) & -(ptrdiff_t)sweep->stride_bytes);
+        whole = s + ((next - s) & -(ptrdiff_t)stride);
         if (s < whole)
-            sweep_steps(sweep, sweep->stride_bytes, active, near_stride, s, whole, rows);
+            sweep_steps(from, n, stride, active, near_stride, s, whole, rows);
         if (whole < next)
-            sweep_steps(sweep, sweep->pixel_bytes, active, near_pixel, whole, next, rows);
+            sweep_steps(from, n, pixel, active, near_pixel, whole, next, rows);
+    }
+}
+
+#define CASE_SWEEP(n)               \
+    case n:                         \
+        sweep_rows(sweep, n, rows); \
+        break
+
+static void sweep_run(const struct kernel_sweep *sweep, uint8_t *rows)
+{
+    assert(sweep->n_rows <= FEW || sweep->pixel_bytes == 16);
+    switch (sweep->n_rows) {
+        CASE_SWEEP(1);
+        CASE_SWEEP(2);
+        CASE_SWEEP(3);
+        CASE_SWEEP(4);
+        CASE_SWEEP(5);
+        CASE_SWEEP(6);
+        CASE_SWEEP(7);
+        CASE_SWEEP(8);
+        CASE_SWEEP(9);
+        CASE_SWEEP(10);
+        CASE_SWEEP(11);
+        CASE_SWEEP(12);
+        CASE_SWEEP(13);
+        CASE_SWEEP(14);
+        CASE_SWEEP(15);
+        CASE_SWEEP(16);
+    default:
+        assert(!"no more rows than KERNEL_SWEEP_MAX");
     }
 }
 

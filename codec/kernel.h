@@ -29,6 +29,7 @@ enum {
  */
 struct kernel_sum {
     unsigned n_rows; /* 0..CODEC_K_MAX */
+    bool is_whole; /* rows and parts begin and end at multiples of 64 bytes of the sum */
     ptrdiff_t row_bytes;
     ptrdiff_t start[CODEC_K_MAX];           /* bytes */
     const uint8_t *src[KERNEL_SOURCES_MAX]; /* src[0] is the kernel's own */
@@ -52,7 +53,7 @@ struct kernel_part {
  */
 struct kernel_sweep {
     unsigned n_rows;       /* 1..KERNEL_SWEEP_MAX */
-    unsigned pixel_bytes;  /* 16 or 64 */
+    unsigned pixel_bytes;  /* 16, or 64 of up to 4 rows */
     unsigned stride_bytes; /* 16, 32 or 64, not less than a pixel */
     ptrdiff_t row_bytes;
     ptrdiff_t delay[KERNEL_SWEEP_MAX];

@@ -1,6 +1,6 @@
 /*
  * kernel_sweep.h - the steps of a sweep, STEP bytes each, made of vectors of LANE bytes. kernel.c
- * includes it once for each STEP; it defines sweep_by16(), sweep_by32() or sweep_by64().
+ * includes it once for each STEP; it defines sweep_n16(), sweep_n32() or sweep_n64().
  *
  * In:     kernel.c. Thread: any.
  * Yours:  all of it. The chain of one pixel waiting for another is what costs, look there first.
@@ -86,54 +86,6 @@ INLINE void NAME(sweep_n)(const ptrdiff_t from[][KERNEL_SWEEP_MAX], unsigned n,
             if (is_held)
                 before[i] = sum;
         }
-    }
-}
-
-/* The same with n, no more than FEW, a constant. */
-INLINE void NAME(sweep_few)(const struct kernel_sweep *sweep, unsigned n, uint32_t active,
-                            uint32_t near, ptrdiff_t s, ptrdiff_t end, uint8_t *rows)
-{
-    ptrdiff_t from[FEW][KERNEL_SWEEP_MAX];
-
-    for (unsigned i = 0; i < n; i++) {
-        for (unsigned j = 0; j < n; j++)
-            from[i][j] = sweep->from[i][j];
-    }
-    if (active == (1u << n) - 1) /* a constant: the loop need not ask */
-        NAME(sweep_n)(from, n, (1u << n) - 1, near, s, end, rows);
-    else
-        NAME(sweep_n)(from, n, active, near, s, end, rows);
-}
-
-static void NAME(sweep_by)(const struct kernel_sweep *sweep, uint32_t active,
-                           uint32_t near, ptrdiff_t s, ptrdiff_t end, uint8_t *rows)
-{
-    switch (sweep->n_rows) {
-    case 2:
-        NAME(sweep_few)(sweep, 2, active, near, s, end, rows);
-        break;
-    case 3:
-        NAME(sweep_few)(sweep, 3, active, near, s, end, rows);
-        break;
-    case 4:
-        NAME(sweep_few)(sweep, 4, active, near, s, end, rows);
-        break;
-#if STEP == 16
-        CASE_MANY(5);
-        CASE_MANY(6);
-        CASE_MANY(7);
-        CASE_MANY(8);
-        CASE_MANY(9);
-        CASE_MANY(10);
-        CASE_MANY(11);
-        CASE_MANY(12);
-        CASE_MANY(13);
-        CASE_MANY(14);
-        CASE_MANY(15);
-        CASE_MANY(16);
-#endif
-    default:
-        NAME(sweep_n)(sweep->from, sweep->n_rows, active, near, s, end, rows);
     }
 }
 

@@ -99,9 +99,10 @@ static void nonsystematic_geometry(struct codec *c)
 /* ---- sums of shifted rows ---- */
 
 /* A sum of nothing as yet. */
-static void sum_init(struct kernel_sum *sum, size_t row_bytes)
+static void sum_init(struct kernel_sum *sum, const struct codec *c, size_t row_bytes)
 {
     sum->n_rows = 0;
+    sum->is_whole = c->pixel_bytes == 64;
     sum->row_bytes = (ptrdiff_t)row_bytes;
 }
 
@@ -163,7 +164,7 @@ static void summed_write(const struct projecting *to)
     ptrdiff_t start = to->first;
     struct kernel_sum sum;
 
-    sum_init(&sum, (size_t)to->row_bytes);
+    sum_init(&sum, to->codec, (size_t)to->row_bytes);
     for (unsigned n = to->codec->k; n > 0; n--, row += to->next, start += to->step)
         sum_add(&sum, *row, start);
     to->codec->kernels->sum(&sum, to->parts, to->n_parts);
@@ -357,7 +358,7 @@ static void residual_write(const struct decoding *d, unsigned i, uint8_t *residu
     unsigned n_parts = 0;
     struct kernel_sum sum;
 
-    sum_init(&sum, (size_t)d->row_bytes);
+    sum_init(&sum, d->codec, (size_t)d->row_bytes);
     for (unsigned n = plan->n_kept, at = p > 0 ? n - 1 : 0; n > 0; n--) {
         ptrdiff_t row = plan->kept[at];
 
