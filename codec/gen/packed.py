@@ -239,18 +239,45 @@ def decode(isa, shape, lost, via):
         yield Kernel(shape.kind, shape.k, shape.n, size, full_name, code, uses=uses)
 
 
+def encode_singly(isa, shape):
+    """One projection after another, each with a loop: for slopes so many that steps differ a lot."""
+    for size in (shape.row_bytes(block_bytes) for block_bytes in BLOCKS):
+        text = [f"const uint8_t *const row{row} = data + {row * size};" for row in range(shape.k)]
+        for i, p in shape.slope.items():
+            program = Program(isa, size // WIDTH[isa], hold=0)
+            rows = [Row(program, f"row{row}") for row in range(shape.k)]
+            out = shape.projection(program, i)
+            bins = Sum(program, [(row, shape.first_bin[i] + at * p) for at, row in enumerate(rows)])
+            for j in range(out.n_vectors):
+                program.begin_step()
+                program.store(out, j, bins.vector(j))
+            writer = Writer(program, {
+                f"body{i}": f"uint8_t *const body{i} = body[{i}];",
+                f"overhang{i}": f"uint8_t *const overhang{i} = overhang[{i}];"})
+            first, length = writer.longest_run()
+            if length > 2:
+                writer.looped(first, length)
+            else:
+                writer.straight()
+            text += ["{", f"enum {{ n_loops = {length} }};", *writer.text, "}"]
+        name = f"{shape.name}_{isa}_encode_{size}"
+        code = block(f"void {name}({ENCODE_ARGS})", text)
+        yield Kernel(shape.kind, shape.k, shape.n, size, name, code)
+
+
 def kernels(isa):
     systematic = Shape("CODEC_MOJETTE", 8, 12)
     yield from encode(isa, systematic, copies=False)
     yield from encode(isa, systematic, copies=True)
     for k, n in ((2, 3), (4, 6), (8, 12)):
-        if isa == "128" and k == 8:
-            continue  # 39 KB of straight lines are slower than the loops of kernel.c
-        yield from encode(isa, Shape("CODEC_MOJETTE_NONSYSTEMATIC", k, n), copies=False)
-    if isa == "avx512":
-        for row in range(8):
-            for i in range(8, 12):
-                yield from decode(isa, systematic, (row,), (i,))
-        for n_lost in range(2, 5):
-            for lost in combinations(range(8), n_lost):
-                yield from decode(isa, systematic, lost, range(8, 8 + n_lost))
+        nonsystematic = Shape("CODEC_MOJETTE_NONSYSTEMATIC", k, n)
+        if k < 8 or isa == "avx512":
+            yield from encode(isa, nonsystematic, copies=False)
+        else:
+            yield from encode_singly(isa, nonsystematic)
+    for row in range(8):
+        for i in range(8, 12):
+            yield from decode(isa, systematic, (row,), (i,))
+    for n_lost in range(2, 5 if isa == "avx512" else 3):
+        for lost in combinations(range(8), n_lost):
+            yield from decode(isa, systematic, lost, range(8, 8 + n_lost))
