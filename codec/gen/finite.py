@@ -11,6 +11,7 @@ from lines import DECODE_ARGS, ENCODE_ARGS, REGISTERS, WIDTH, At, Helper, Kernel
 SLOPES = (0, 1, -1, 2)
 RING = 17
 PIXELS = 16
+AHEAD = 4  # bins that a store's line is fetched ahead of it, where blocks are not in L1
 
 
 class Shape:
@@ -37,11 +38,12 @@ class Gather:
     """Sums that grow while their pixels pass by.
 
     Of each sum, the pixels that came and have not been added yet wait; as soon as there are
-    three to be added, they are. When too many wait, the oldest one is added to what it is part of.
+    three to be added, they are. When too many wait, the oldest one is added to what it is part of,
+    but for those in `steady`, which wait as long as they like.
     """
 
-    def __init__(self, flow, sums, room):
-        self.flow, self.room = flow, room
+    def __init__(self, flow, sums, room, steady=()):
+        self.flow, self.room, self.steady = flow, room, steady
         self.left = {key: len(sources) for key, sources in sums.items()}
         self.parts = {key: [] for key in sums}  # the first may be a partial sum
         self.users = {}
@@ -78,8 +80,10 @@ class Gather:
         return complete
 
     def shrink(self):
-        while len(self.waiting) + self.n_partial() > self.room and self.waiting:
-            oldest = next(iter(self.waiting))
+        while len(self.waiting) + self.n_partial() > self.room:
+            oldest = next((source for source in self.waiting if source not in self.steady), None)
+            if oldest is None:
+                return
             for key in sorted(self.waiting[oldest], key=str):
                 if len(self.parts[key]) > 1:
                     self.add(key, self.parts[key])
@@ -91,7 +95,7 @@ class Gather:
                    if parts and parts[0] not in self.waiting)
 
 
-def encode(isa, shape, copies):
+def encode(isa, shape, copies=False, far=False):
     flow = Flow(isa, shape.pixel_bytes)
     rows = range(shape.k)
     slopes = {p: i for i, p in shape.slope.items()}
@@ -100,13 +104,16 @@ def encode(isa, shape, copies):
         folds = {p: flow.xor_all(shape.ray(p, PIXELS, rows)) for p in pair if p != 0}
         sums = {(p, t): shape.ray(p, t, rows) + ([folds[p]] if p in folds else [])
                 for p in pair for t in range(PIXELS)}
-        gather = Gather(flow, sums, flow.held_max - 2)
+        gather = Gather(flow, sums, flow.held_max - 2, folds.values())
         for fold in folds.values():
             gather.come(fold)
         step = (pair[-1] - pair[0]) % RING or 1
         for u in range(RING):
             pixels = shape.ray(pair[0], u * step % RING, rows)
             complete = {}
+            ahead = (u + AHEAD) * step % RING
+            for p in pair if far and ahead < PIXELS else ():
+                flow.fetch(At(f"body{slopes[p]}", ahead))
             for pixel in pixels:
                 complete |= gather.come(pixel)
             # Loads come before stores, whose addresses may look alike to the machine (4 KB apart).
@@ -116,9 +123,10 @@ def encode(isa, shape, copies):
                 flow.put(At(f"body{pixel.base[3:]}", pixel.index), pixel)
     pointers = {f"row{row}": (True, f"data + {row * shape.row_bytes}") for row in rows}
     pointers |= {f"body{i}": (False, f"body[{i}]") for i in range(shape.n)}
-    name = f"finite_{isa}_{shape.k}_{shape.n}_{shape.row_bytes}_encode{'_all' if copies else ''}"
+    variant = "_all" if copies else "_far" if far else ""
+    name = f"finite_{isa}_{shape.k}_{shape.n}_{shape.row_bytes}_encode{variant}"
     code = flow.function(name, ENCODE_ARGS, pointers)
-    return Kernel("CODEC_MOJETTE_FINITE", shape.k, shape.n, shape.row_bytes, name, code, copies=copies)
+    return Kernel("CODEC_MOJETTE_FINITE", shape.k, shape.n, shape.row_bytes, name, code, copies=copies, far=far)
 
 
 class Solve:
@@ -304,8 +312,10 @@ def kernels(isa):
     for k, n in ((2, 3), (4, 6), (8, 12)):
         for block_bytes in (8192, 4096):
             shape = Shape(k, n, block_bytes)
-            yield encode(isa, shape, copies=False)
+            yield encode(isa, shape)
             yield encode(isa, shape, copies=True)
+            if WIDTH[isa] == 64 and shape.pixel_bytes >= 64:
+                yield encode(isa, shape, far=True)
             solvers = set()
             for lost, via in patterns(isa, shape):
                 decode = Decode(isa, shape, lost, via)

@@ -18,7 +18,7 @@ class Flow(Lines):
 
     def __init__(self, isa, pixel_bytes, spare=3):
         super().__init__(isa, pixel_bytes, spare)
-        self.steps = []  # (sum, its sources) or (place, (what goes there,))
+        self.steps = []  # (sum, its sources), (place, (what goes there,)) or (None, (what to fetch,))
         self.n_sums = 0
         self.n_slots = 0
 
@@ -39,6 +39,9 @@ class Flow(Lines):
     def put(self, place, what):
         self.steps.append((place, (what,)))
 
+    def fetch(self, at):
+        self.steps.append((None, (at,)))
+
     def address(self, at):
         if at.base == "scratch":
             return f"scratch + {at.index * self.width}"
@@ -46,8 +49,8 @@ class Flow(Lines):
 
     def write_down(self):
         uses = {}  # what -> the steps that want it
-        for number, (_, sources) in enumerate(self.steps):
-            for source in sources:
+        for number, (result, sources) in enumerate(self.steps):
+            for source in sources if result else ():
                 uses.setdefault(source, []).append(number)
         homes = {}  # sum -> where it is in memory
         inside = {}  # what -> the variable that has it
@@ -88,6 +91,9 @@ class Flow(Lines):
             self.text.append("vec_stay();")
 
         for number, (result, sources) in enumerate(self.steps):
+            if result is None:
+                super().fetch(*sources)
+                continue
             names = [enter(source, number, sources) for source in sources]
             if isinstance(result, At):
                 store(result, names[0])
