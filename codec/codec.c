@@ -426,23 +426,27 @@ void codec_plan_reads(const struct codec_plan *plan, unsigned i, size_t row_byte
 
 /* ---- decode ---- */
 
-/* The lost rows to rows[lost], by a straight line if there is one. */
-static void lost_rows_make(const struct codec_plan *plan, const uint8_t *const body[],
-                           const uint8_t *const overhang[], size_t row_bytes,
-                           uint8_t *const rows[])
+static bool is_full_line(const struct codec_plan *plan, size_t row_bytes)
 {
-    const struct codec_way *way = plan->way;
-
-    if (way->n_lost == 0)
-        return;
-    if (way->full != NULL && row_bytes == plan->codec->full_row_bytes)
-        way->full(body, overhang, rows);
-    else
-        plan->codec->ops->decode(plan->codec, way, body, overhang, row_bytes, rows);
+    return plan->way->full != NULL && row_bytes == plan->codec->full_row_bytes;
 }
 
-void codec_decode(const struct codec_plan *plan, const uint8_t *const body[],
-                  const uint8_t *const overhang[], size_t row_bytes, uint8_t *data)
+/* Do the kept rows lie where they belong in data? */
+static bool is_in_place(const struct codec *c, uint32_t kept, const uint8_t *const body[],
+                        size_t row_bytes, const uint8_t *data)
+{
+    for (unsigned row = 0; row < c->n_plain; row++, data += row_bytes) {
+        if (body[row] != data && (kept >> row & 1) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Apart, as encode_any() is. */
+static __attribute__((noinline)) void decode_any(const struct codec_plan *plan,
+                                                 const uint8_t *const body[],
+                                                 const uint8_t *const overhang[],
+                                                 size_t row_bytes, uint8_t *data)
 {
     const struct codec_way *way = plan->way;
     uint8_t *rows[CODEC_K_MAX]; /* only those that are lost */
@@ -451,11 +455,26 @@ void codec_decode(const struct codec_plan *plan, const uint8_t *const body[],
     assert(plan->wanted == 0);
     for (unsigned i = 0; i < way->n_lost; i++)
         rows[way->lost[i]] = data + way->lost[i] * row_bytes;
-    lost_rows_make(plan, body, overhang, row_bytes, rows);
-    for (unsigned row = 0; row < plan->codec->k; row++, data += row_bytes) {
-        if ((way->kept >> row & 1) != 0 && body[row] != data)
-            memcpy(data, body[row], row_bytes);
+    if (is_full_line(plan, row_bytes))
+        way->full(body, overhang, data);
+    else if (way->n_lost != 0)
+        plan->codec->ops->decode(plan->codec, way, body, overhang, row_bytes, rows);
+    for (uint32_t kept = way->kept; kept != 0; kept &= kept - 1) {
+        unsigned row = (unsigned)__builtin_ctz(kept);
+
+        if (body[row] != data + row * row_bytes)
+            memcpy(data + row * row_bytes, body[row], row_bytes);
     }
+}
+
+void codec_decode(const struct codec_plan *plan, const uint8_t *const body[],
+                  const uint8_t *const overhang[], size_t row_bytes, uint8_t *data)
+{
+    if (plan->wanted == 0 && is_full_line(plan, row_bytes) &&
+        is_in_place(plan->codec, plan->way->kept, body, row_bytes, data))
+        plan->way->full(body, overhang, data);
+    else
+        decode_any(plan, body, overhang, row_bytes, data);
 }
 
 void codec_decode_run(const struct codec_plan *plan, const struct codec_run *run,
@@ -468,11 +487,10 @@ void codec_decode_run(const struct codec_plan *plan, const struct codec_run *run
     for (size_t b = 0; b < run->n_blocks; b++) {
         for (uint32_t left = plan->reads; left != 0; left &= left - 1) {
             unsigned i = (unsigned)__builtin_ctz(left);
-            bool is_in_place =
+            bool stays =
                 (plan->way->kept >> i & 1) != 0 && body[i] == data + i * run->row_bytes;
 
-            body_at[i] =
-                body[i] + b * (is_in_place ? run->data_stride : run->body_stride);
+            body_at[i] = body[i] + b * (stays ? run->data_stride : run->body_stride);
             if (c->projections[i].overhang_bytes != 0)
                 overhang_at[i] = overhang[i] + b * run->overhang_stride[i];
         }
@@ -528,6 +546,7 @@ void codec_repair(const struct codec_plan *plan, const uint8_t *const body[],
     uint32_t wanted_rows = plan->wanted & ~c->coded;
     const uint8_t *rows[CODEC_K_MAX];
     uint8_t *lost[CODEC_K_MAX];
+    bool is_full;
 
     row_bytes_check(c, row_bytes);
     assert(plan->wanted != 0);
@@ -535,6 +554,7 @@ void codec_repair(const struct codec_plan *plan, const uint8_t *const body[],
         copy_wanted(plan, body, overhang, row_bytes, out_body, out_overhang);
         return;
     }
+    is_full = is_full_line(plan, row_bytes);
     for (uint32_t kept = way->kept; kept != 0; kept &= kept - 1) {
         unsigned row = (unsigned)__builtin_ctz(kept);
 
@@ -544,10 +564,20 @@ void codec_repair(const struct codec_plan *plan, const uint8_t *const body[],
     }
     for (unsigned i = 0; i < way->n_lost; i++) {
         unsigned row = way->lost[i];
+        bool goes_out = !is_full && (wanted_rows >> row & 1) != 0;
 
-        lost[row] = wanted_rows >> row & 1 ? out_body[row] : data + row * row_bytes;
+        lost[row] = goes_out ? out_body[row] : data + row * row_bytes;
         rows[row] = lost[row];
     }
-    lost_rows_make(plan, body, overhang, row_bytes, lost);
+    if (is_full)
+        way->full(body, overhang, data);
+    else if (way->n_lost != 0)
+        c->ops->decode(c, way, body, overhang, row_bytes, lost);
+    for (unsigned i = 0; is_full && i < way->n_lost; i++) {
+        unsigned row = way->lost[i];
+
+        if (wanted_rows >> row & 1)
+            memcpy(out_body[row], lost[row], row_bytes);
+    }
     coded_make(c, plan->wanted, rows, row_bytes, data, out_body, out_overhang);
 }

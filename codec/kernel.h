@@ -75,9 +75,10 @@ struct kernel_turn {
 /* One straight line that encodes full blocks: codec_encode() for exactly the coded projections (or all n). */
 typedef void kernel_encode_fn(const uint8_t *data, uint8_t *const body[],
                               uint8_t *const overhang[]);
-/* One straight line that rebuilds rows[lost] of full blocks for one set of k projections. */
+/* One straight line that rebuilds the lost rows of a full block, where they belong in data, for one set
+ * of k projections. */
 typedef void kernel_decode_fn(const uint8_t *const body[],
-                              const uint8_t *const overhang[], uint8_t *const rows[]);
+                              const uint8_t *const overhang[], uint8_t *data);
 
 struct kernel_encode {
     uint8_t kind, k, n;

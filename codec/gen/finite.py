@@ -278,7 +278,7 @@ class Decode:
     def kernel(self):
         shape, n_lost = self.shape, len(self.lost)
         pointers = {f"row{row}": (True, f"body[{row}]") for row in self.kept}
-        pointers |= {f"row{row}": (False, f"rows[{row}]") for row in self.lost}
+        pointers |= {f"row{row}": (False, f"data + {row * shape.row_bytes}") for row in self.lost}
         pointers |= {f"body{i}": (True, f"body[{i}]") for i in self.via}
         uses = sum(1 << i for i in self.kept + self.via)
         name = f"finite_{self.isa}_{shape.k}_{shape.n}_{shape.row_bytes}_decode_{uses:x}"
@@ -291,7 +291,7 @@ class Decode:
             solver, parameters = self.many_rows()
             before = f"void {solver}({parameters});\n"
             first = [f"_Alignas(64) uint8_t rings[{n_lost * RING * shape.pixel_bytes}];"]
-            last = [f"{solver}(rings, {', '.join(f'rows[{row}]' for row in self.lost)});"]
+            last = [f"{solver}(rings, {', '.join(f'data + {row * shape.row_bytes}' for row in self.lost)});"]
         code = before + self.flow.function(name, DECODE_ARGS, pointers, first, last)
         return Kernel("CODEC_MOJETTE_FINITE", shape.k, shape.n, shape.row_bytes, name, code, uses=uses)
 

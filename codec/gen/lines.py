@@ -12,7 +12,7 @@ WIDTH = {"128": 16, "avx2": 32, "avx512": 64}  # bytes of the widest vector
 REGISTERS = {"128": 16, "avx2": 16, "avx512": 32}
 
 ENCODE_ARGS = "const uint8_t *data, uint8_t *const body[], uint8_t *const overhang[]"
-DECODE_ARGS = "const uint8_t *const body[], const uint8_t *const overhang[], uint8_t *const rows[]"
+DECODE_ARGS = "const uint8_t *const body[], const uint8_t *const overhang[], uint8_t *data"
 
 
 @dataclass

@@ -85,7 +85,7 @@ def decode(isa, shape, lost, via):
             sources += [At(f"row{r}", c) for r, c in shape.on_ray(p, t, others)]
             lines.store(At(f"row{row}", column), lines.sum(sources))
     pointers = {f"row{row}": (True, f"body[{row}]") for row in kept}
-    pointers |= {f"row{row}": (False, f"rows[{row}]") for row in lost}
+    pointers |= {f"row{row}": (False, f"data + {row * shape.row_bytes}") for row in lost}
     for i in via:
         pointers[f"body{i}"] = (True, f"body[{i}]")
         if shape.overhang[i]:

@@ -226,7 +226,7 @@ def decode(isa, shape, lost, via):
                     program.store(out, step - late, series.vector(step - late))
         return program
 
-    pointers = {f"row{row}": f"uint8_t *const row{row} = rows[{row}];" if row in lost
+    pointers = {f"row{row}": f"uint8_t *const row{row} = data + {row} * row_bytes;" if row in lost
                 else f"const uint8_t *const row{row} = body[{row}];" for row in range(shape.k)}
     for i in via:
         pointers[f"body{i}"] = f"const uint8_t *const body{i} = body[{i}];"
