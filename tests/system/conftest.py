@@ -239,9 +239,11 @@ class Cluster:
 
 
 def process_runs(pid):
+    """Until its last thread is gone, as `rozo dev` sees it: the first one may be a zombie before that."""
     try:
         with open("/proc/%d/stat" % pid) as f:
-            return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+            fields = f.read().rsplit(")", 1)[1].split()  # from the third on
+            return fields[0] not in "ZX" or int(fields[17]) > 1
     except (FileNotFoundError, ProcessLookupError):
         return False
 
