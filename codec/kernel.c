@@ -404,13 +404,14 @@ static uint32_t near_rows(const struct kernel_sweep *sweep, unsigned bytes)
     uint32_t near = 0;
 
     for (unsigned i = 1; i < sweep->n_rows; i++)
-        near |= (uint32_t)(sweep->from[i - 1][i - 1] - sweep->from[i][i - 1] == bytes)
+        near |= (uint32_t)(sweep->from[i - 1][i - 1] - sweep->from[i][i - 1] ==
+                           (int32_t)bytes)
                 << i;
     return near;
 }
 
 /* Steps [s, end), `bytes` bytes each. Of more rows than FEW only codes with small pixels know. */
-INLINE void sweep_steps(const ptrdiff_t from[][KERNEL_SWEEP_MAX], unsigned n,
+INLINE void sweep_steps(const int32_t from[][KERNEL_SWEEP_MAX], unsigned n,
                         unsigned bytes, uint32_t active, uint32_t near, ptrdiff_t s,
                         ptrdiff_t end, uint8_t *rows)
 {
@@ -441,8 +442,8 @@ INLINE void sweep_rows(const struct kernel_sweep *sweep, unsigned n, uint8_t *ro
     unsigned stride = n > FEW ? 16 : sweep->stride_bytes;
     uint32_t near_stride = near_rows(sweep, stride), near_pixel = near_rows(sweep, pixel);
     ptrdiff_t s = PTRDIFF_MAX, end = PTRDIFF_MIN, next, row_bytes = sweep->row_bytes;
-    const ptrdiff_t(*from)[KERNEL_SWEEP_MAX] = sweep->from;
-    ptrdiff_t ours[FEW][KERNEL_SWEEP_MAX]; /* stores to rows cannot change them */
+    const int32_t(*from)[KERNEL_SWEEP_MAX] = sweep->from;
+    int32_t ours[FEW][KERNEL_SWEEP_MAX]; /* stores to rows cannot change them */
 
     for (unsigned i = 0; i < n; i++) {
         ptrdiff_t delay = sweep->delay[i];
@@ -453,7 +454,7 @@ INLINE void sweep_rows(const struct kernel_sweep *sweep, unsigned n, uint8_t *ro
             ours[i][j] = from[i][j];
     }
     if (n <= FEW)
-        from = (const ptrdiff_t(*)[KERNEL_SWEEP_MAX])ours;
+        from = (const int32_t(*)[KERNEL_SWEEP_MAX])ours;
     for (; s < end; s = next) {
         uint32_t active = 0;
         ptrdiff_t whole;

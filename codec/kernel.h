@@ -57,7 +57,7 @@ struct kernel_sweep {
     unsigned stride_bytes; /* 16, 32 or 64, not less than a pixel */
     ptrdiff_t row_bytes;
     ptrdiff_t delay[KERNEL_SWEEP_MAX];
-    ptrdiff_t from[KERNEL_SWEEP_MAX][KERNEL_SWEEP_MAX]; /* from `rows` */
+    int32_t from[KERNEL_SWEEP_MAX][KERNEL_SWEEP_MAX]; /* from `rows` */
 };
 
 /*

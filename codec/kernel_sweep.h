@@ -47,7 +47,7 @@ INLINE NAME(piece) NAME(piece_xor)(NAME(piece) a, NAME(piece) b)
  * Row i wants of row i + 1 what was made in this very step and, if i is in `near`, of row i - 1 what was
  * made in the step before. Where n is a constant and not too great, those pixels stay in registers.
  */
-INLINE void NAME(sweep_n)(const ptrdiff_t from[][KERNEL_SWEEP_MAX], unsigned n,
+INLINE void NAME(sweep_n)(const int32_t from[][KERNEL_SWEEP_MAX], unsigned n,
                           uint32_t active, uint32_t near, ptrdiff_t s, ptrdiff_t end,
                           uint8_t *rows)
 {

@@ -43,11 +43,13 @@
 enum {
     SKEW_ROW_MAX = 4096, /* bytes */
     MARGIN_MAX =
-        2464, /* bytes; the sweep looks that far beyond a row's ends, rounded up */
-    SCRATCH_BYTES = CODEC_DATA_MAX + (CODEC_K_MAX + 1) * MARGIN_MAX,
+        2432, /* bytes; the sweep looks that far beyond a row's ends: 15 rows of slope 10 */
+    SCRATCH_BYTES =
+        CODEC_BLOCK_MAX + (CODEC_K_MAX + 1) * MARGIN_MAX, /* 16 rows with margins */
 };
 
-_Static_assert(SCRATCH_BYTES <= 56 * 1024, "codec_decode() promises a small stack");
+_Static_assert(SCRATCH_BYTES + CODEC_DATA_MAX <= 61 * 1024,
+               "codec_repair() promises a small stack");
 
 /* ---- geometry ---- */
 
@@ -292,6 +294,24 @@ static int steps_behind(const struct codec *c, const struct codec_way *way, unsi
     return delay[i] - delay[j] - shift;
 }
 
+/* Between lost rows in the scratch, a multiple of what is fastest. */
+static size_t margin_bytes(const struct codec *c, unsigned columns)
+{
+    size_t bytes = (size_t)columns * c->pixel_bytes;
+
+    return (bytes + CODEC_ALIGN - 1) / CODEC_ALIGN * CODEC_ALIGN;
+}
+
+/* What the scratch holds: the lost rows with margins before, between and behind them. */
+static size_t scratch_bytes(const struct codec *c, const struct codec_way *way,
+                            size_t row_bytes)
+{
+    const struct mojette_way *plan = (const struct mojette_way *)way->extra;
+    size_t margin = margin_bytes(c, plan->margin);
+
+    return margin + way->n_lost * (margin + row_bytes);
+}
+
 static void mojette_plan(const struct codec *c, struct codec_way *way)
 {
     struct mojette_way *sweep = sweep_of(way);
@@ -320,7 +340,8 @@ static void mojette_plan(const struct codec *c, struct codec_way *way)
     /* Who makes many pixels at once must not want parts of what was made before: a machine forwards
      * a store to a load only as a whole. So the stride divides all distances. */
     sweep->stride = (uint16_t)(distances & -distances);
-    assert(margin * (int)c->pixel_bytes <= MARGIN_MAX - CODEC_ALIGN);
+    assert(margin_bytes(c, sweep->margin) <= MARGIN_MAX);
+    assert(scratch_bytes(c, way, c->full_row_bytes) <= SCRATCH_BYTES);
 }
 
 /* One block being decoded. Everything is borrowed from the caller of codec_decode(). */
@@ -396,7 +417,8 @@ static void sweep_init(struct kernel_sweep *sweep, const struct decoding *d,
         for (unsigned j = 0; j < way->n_lost; j++) {
             ptrdiff_t shift = (way->lost[j] - way->lost[i]) * p - plan->delay[i];
 
-            sweep->from[i][j] = first_row + j * spacing + shift * (ptrdiff_t)pixel_bytes;
+            sweep->from[i][j] =
+                (int32_t)(first_row + j * spacing + shift * (ptrdiff_t)pixel_bytes);
         }
     }
 }
@@ -407,9 +429,7 @@ static void rows_sweep(const struct decoding *d, uint8_t *const rows[])
 {
     const struct mojette_way *plan = (const struct mojette_way *)d->way->extra;
     _Alignas(CODEC_ALIGN) uint8_t scratch[SCRATCH_BYTES];
-    ptrdiff_t margin =
-        (plan->margin * (ptrdiff_t)d->codec->pixel_bytes + CODEC_ALIGN - 1) /
-        CODEC_ALIGN * CODEC_ALIGN;
+    ptrdiff_t margin = (ptrdiff_t)margin_bytes(d->codec, plan->margin);
     ptrdiff_t spacing = margin + d->row_bytes;
     struct kernel_sweep sweep;
 

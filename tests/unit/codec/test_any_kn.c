@@ -7,7 +7,9 @@
  *         generator starts from the same seed each time. Projections are held against mojette_ref.c; those of
  *         the other kinds, which have references of their own, against plain C. Every buffer touches an
  *         unreadable page with one end and canaries with the other. What a plan does not read cannot be read.
+ *         Stack is counted in a thread whose stack was painted.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -486,6 +488,91 @@ static void test_vectors_of_64_bytes(void **state)
     isa_check(CODEC_ISA_AVX512);
 }
 
+/* ---- stack ---- */
+
+enum { STACK_BYTES = 512 * 1024, STACK_MAX = 64 * 1024 };
+
+/* A call whose stack is measured. */
+struct measured {
+    const struct codec_plan *plan;
+    const uint8_t *const *body, *const *overhang;
+    uint8_t *const *out_body, *const *out_overhang;
+    uint8_t *data; /* NULL: repair */
+    size_t row_bytes;
+};
+
+static void *thread_call(void *arg)
+{
+    struct measured *m = arg;
+
+    if (m->plan == NULL)
+        return NULL; /* what a thread takes by itself */
+    if (m->data != NULL)
+        codec_decode(m->plan, m->body, m->overhang, m->row_bytes, m->data);
+    else
+        codec_repair(m->plan, m->body, m->overhang, m->row_bytes, m->out_body,
+                     m->out_overhang);
+    return NULL;
+}
+
+/* Bytes of stack that a thread has written to. */
+static size_t stack_taken(struct measured *m)
+{
+    static _Alignas(PAGE) uint8_t stack[STACK_BYTES];
+    pthread_attr_t attr;
+    pthread_t thread;
+    size_t clean = 0;
+
+    memset(stack, JUNK, sizeof(stack));
+    assert_int_equal(pthread_attr_init(&attr), 0);
+    assert_int_equal(pthread_attr_setstack(&attr, stack, sizeof(stack)), 0);
+    assert_int_equal(pthread_create(&thread, &attr, thread_call, m), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    pthread_attr_destroy(&attr);
+    while (clean < sizeof(stack) && stack[clean] == JUNK)
+        clean++;
+    return sizeof(stack) - clean;
+}
+
+/* Decode and repair of the code that takes most, on any machine's loops. */
+static void test_decode_and_repair_need_little_stack(void **state)
+{
+    const struct codec *c =
+        codec_open(CODEC_MOJETTE_NONSYSTEMATIC, CODEC_K_MAX, CODEC_N_MAX, 8192);
+    struct measured nothing = { NULL, NULL, NULL, NULL, NULL, NULL, 0 };
+    uint8_t *out_body[CODEC_N_MAX], *out_overhang[CODEC_N_MAX];
+    struct codec_plan decode, repair;
+    struct block b;
+
+    (void)state;
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__ || !defined __OPTIMIZE__
+    skip();
+#endif
+    assert_non_null(c);
+    block_new(&b, c, codec_row_bytes(c, 8192));
+    for (unsigned i = 0; i < b.n; i++) {
+        out_body[i] = place_take(&memory.out_body[i], b.row_bytes);
+        out_overhang[i] = place_take(&memory.out_overhang[i], codec_overhang_bytes(c, i));
+    }
+    assert_int_equal(codec_plan(c, 0xFFFF, 0, &decode), 0);
+    assert_int_equal(codec_plan(c, 0xFFFF, 1u << 19, &repair), 0);
+    {
+        struct measured m = { &decode,
+                              (const uint8_t *const *)b.body,
+                              (const uint8_t *const *)b.overhang,
+                              out_body,
+                              out_overhang,
+                              place_take(&memory.out, b.k * b.row_bytes),
+                              b.row_bytes };
+        size_t idle = stack_taken(&nothing);
+
+        assert_in_range(stack_taken(&m) - idle, 1, STACK_MAX);
+        m.plan = &repair;
+        m.data = NULL;
+        assert_in_range(stack_taken(&m) - idle, 1, STACK_MAX);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,6 +580,7 @@ int main(void)
         cmocka_unit_test(test_vectors_of_16_bytes),
         cmocka_unit_test(test_vectors_of_32_bytes),
         cmocka_unit_test(test_vectors_of_64_bytes),
+        cmocka_unit_test(test_decode_and_repair_need_little_stack),
     };
 
     return cmocka_run_group_tests_name("codec.any_kn", tests, memory_new, NULL);

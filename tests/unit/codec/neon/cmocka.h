@@ -46,6 +46,7 @@ static inline int run_tests(const struct CMUnitTest *tests, size_t n,
 #define assert_true(a)                   CHECK(a)
 #define assert_non_null(a)               CHECK((a) != NULL)
 #define assert_int_equal(a, b)           CHECK((a) == (b))
+#define assert_in_range(a, from, to)     CHECK((a) >= (from) && (a) <= (to))
 #define assert_ptr_not_equal(a, b)       CHECK((const void *)(a) != (const void *)(b))
 #define assert_memory_equal(a, b, n)     CHECK(memcmp(a, b, n) == 0)
 #define assert_memory_not_equal(a, b, n) CHECK(memcmp(a, b, n) != 0)
