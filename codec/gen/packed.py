@@ -144,15 +144,20 @@ def solve_1(eq, rows, slopes):
     return [eq.sum(eq.terms(slopes[0], rows[0]))]
 
 
-def solve_2(eq, rows, _slopes):
+def solve_2(eq, rows, slopes):
     """
-    Slopes 0, 1, a gap e between the rows A and B:
-        A + B = R in any columns        z^e A + B = Q in those of B
-    gives (1 + z^e) A = R + Q.
+    Slopes -s and t, a gap e between the rows A and B. In columns of A and of B:
+        A + z^(e s) B = M        z^(e t) A + B = Q
+    gives (1 + z^(e (s + t))) A = M + z^(e s) Q.
     """
-    r = eq.sum(eq.terms(0, rows[0]))
-    a = eq.quotient([(r, 0), *eq.terms(1, rows[1])], rows[1] - rows[0])
-    return [a, eq.sum([(r, 0), (a, 0)])]
+    (s, t), e = (-slopes[0], slopes[1]), rows[1] - rows[0]
+    if (s, t) == (0, 1):  # Q is wanted once only
+        m = eq.sum(eq.terms(0, rows[0]))
+        a = eq.quotient([(m, 0), *eq.terms(1, rows[1])], e)
+        return [a, eq.sum([(m, 0), (a, 0)])]
+    q = eq.sum(eq.terms(t, rows[1]))
+    a = eq.quotient([*eq.terms(-s, rows[0]), (q, -e * s)], e * (s + t))
+    return [a, eq.sum([(q, 0), (a, -e * t)])]
 
 
 def solve_3(eq, rows, _slopes):
@@ -275,6 +280,8 @@ def kernels(isa):
             yield from encode(isa, nonsystematic, copies=False)
         else:
             yield from encode_singly(isa, nonsystematic)
+    for via in combinations(range(3), 2):
+        yield from decode(isa, Shape("CODEC_MOJETTE_NONSYSTEMATIC", 2, 3), (0, 1), via)
     for row in range(8):
         for i in range(8, 12):
             yield from decode(isa, systematic, (row,), (i,))
