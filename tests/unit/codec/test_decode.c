@@ -259,7 +259,8 @@ static void check_run_pattern(const struct codec *c, struct run *r, uint32_t pat
 static void check_runs(const struct codec *c, const struct which *which)
 {
     (void)which;
-    for (unsigned l = 0; l < 3 && row_bytes_at(c, l, false) != 0; l++) {
+    for (unsigned l = 0; l < (HARNESS_IS_SLOW ? 2 : 3) && row_bytes_at(c, l, false) != 0;
+         l++) {
         run_fill(c, row_bytes_at(c, l, false), &the_run);
         for (uint32_t p = pattern_next(c, 0); p != 0; p = pattern_next(c, p)) {
             check_run_pattern(c, &the_run, p,
