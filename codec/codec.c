@@ -435,6 +435,7 @@ static bool is_full_line(const struct codec_plan *plan, size_t row_bytes)
 static bool is_in_place(const struct codec *c, uint32_t kept, const uint8_t *const body[],
                         size_t row_bytes, const uint8_t *data)
 {
+#pragma GCC unroll 4
     for (unsigned row = 0; row < c->n_plain; row++, data += row_bytes) {
         if (body[row] != data && (kept >> row & 1) != 0)
             return false;
@@ -459,11 +460,9 @@ static __attribute__((noinline)) void decode_any(const struct codec_plan *plan,
         way->full(body, overhang, data);
     else if (way->n_lost != 0)
         plan->codec->ops->decode(plan->codec, way, body, overhang, row_bytes, rows);
-    for (uint32_t kept = way->kept; kept != 0; kept &= kept - 1) {
-        unsigned row = (unsigned)__builtin_ctz(kept);
-
-        if (body[row] != data + row * row_bytes)
-            memcpy(data + row * row_bytes, body[row], row_bytes);
+    for (unsigned row = 0; row < plan->codec->n_plain; row++, data += row_bytes) {
+        if (body[row] != data && (way->kept >> row & 1) != 0)
+            memcpy(data, body[row], row_bytes);
     }
 }
 
