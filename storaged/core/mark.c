@@ -480,12 +480,18 @@ static enum op_next mark_create(struct mark_op *m)
 
 static enum op_next mark_put_aside(struct mark_op *m)
 {
+    enum op_next next;
+
     if (m->projection == PROJECTION_ANY)
         return OP_GO;
     if (m->op.aside_state == 0 && m->keep_newer &&
         m->op.obj->state[m->projection] == PROJ_DAMAGED)
         return op_bad(&m->op, -EUCLEAN); /* what is newer in it could not stay */
-    return op_put_aside(&m->op, m->projection, m->version);
+    next = op_put_aside(&m->op, m->projection, m->version);
+    /* Its version stays the same, so no fresh epoch helps: spares take the mark instead. */
+    if (next == OP_BAD && m->op.rc == -EREMCHG && m->keep_newer)
+        m->op.rc = -EUCLEAN;
+    return next;
 }
 
 static enum op_next mark_enter(struct mark_op *m)

@@ -277,6 +277,29 @@ static void test_a_mark_that_goes_below_leaves_what_is_damaged(void **state)
     world_free(&w);
 }
 
+/* Where a file was lost the same version is refused for ever: never as one that is too old, for the
+ * client would only come again with it. */
+static void test_a_mark_that_goes_below_leaves_what_was_lost(void **state)
+{
+    const uint64_t fresh = UINT64_C(9) << 32;
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 10, v1, 8192, true, NULL), OK);
+    memdisk_cut_file(world_file(&w, 0), 0);
+    world_restart(&w, false);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(world_mark_below(&w, 0, 3, 0, v2), ROZO__STATUS__DAMAGED);
+        if (i == 1)
+            world_restart(&w, false);
+    }
+    assert_int_equal(world_mark(&w, 0, 3, 0, fresh), OK);
+    expect(&w, 0, 2, SEEN_DAMAGED, 0);
+    expect(&w, 0, 3, SEEN_HOLE, fresh);
+    world_free(&w);
+}
+
 static void test_any_projection_and_what_is_present(void **state)
 {
     struct world w;
@@ -1436,6 +1459,7 @@ int main(void)
         cmocka_unit_test(test_a_late_mark_spares_newer_records),
         cmocka_unit_test(test_a_mark_goes_below_newer_records),
         cmocka_unit_test(test_a_mark_that_goes_below_leaves_what_is_damaged),
+        cmocka_unit_test(test_a_mark_that_goes_below_leaves_what_was_lost),
         cmocka_unit_test(test_any_projection_and_what_is_present),
         cmocka_unit_test(test_next_finds_records_and_marks),
         cmocka_unit_test(test_remove_leaves_nothing),
