@@ -112,8 +112,10 @@ static int write_pid_file(const char *path, struct err *err)
     if (f == NULL || fprintf(f, "%d\n", (int)getpid()) < 0 || fflush(f) != 0) {
         int rc = err_set(err, -errno, "pid file %s: %s", path, strerror(errno));
 
-        if (f != NULL)
+        if (f != NULL) {
             fclose(f);
+            unlink(path);
+        }
         return rc;
     }
     fclose(f);

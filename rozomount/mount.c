@@ -280,8 +280,12 @@ static int mount_read_init(struct mount *m, void *buf, size_t *len, struct err *
     const struct fuse_in_header *head = buf;
     const struct fuse_init_in *in = (const void *)(head + 1);
     ssize_t n;
+    int rc;
 
-    if (poll(&pfd, 1, INIT_WAIT_MS) != 1)
+    do /* a signal that ends us is looked at when the loops run */
+        rc = poll(&pfd, 1, INIT_WAIT_MS);
+    while (rc < 0 && errno == EINTR);
+    if (rc != 1)
         return err_set(err, -EIO, "the kernel does not begin to talk FUSE");
     n = read(loop->fd, buf, REQUEST_BYTES);
     if (n < 0)
