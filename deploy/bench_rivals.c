@@ -587,6 +587,18 @@ static struct bench_code *code_add(struct bench_codes *codes, const void *lib,
     return code;
 }
 
+/* isa-l has all of its functions on every machine; calling them is another matter. */
+static bool can_run(const char *name)
+{
+#if defined(__x86_64__)
+    return (strstr(name, "avx2") == NULL || __builtin_cpu_supports("avx2")) &&
+           (strstr(name, "gfni") == NULL || __builtin_cpu_supports("gfni"));
+#else
+    (void)name;
+    return false;
+#endif
+}
+
 static void isal_add(struct bench_codes *codes, void *lib, bool isas)
 {
     static const struct {
@@ -622,7 +634,7 @@ static void isal_add(struct bench_codes *codes, void *lib, bool isas)
         void *encode = dlsym(lib, lesser[i].symbol);
         struct bench_code *code;
 
-        if (encode == NULL ||
+        if (encode == NULL || !can_run(lesser[i].name) ||
             (strstr(lesser[i].name, "gfni") != NULL && !symbols_find(lib, gfni)))
             continue;
         code = code_add(codes, isal, &isal_ops);

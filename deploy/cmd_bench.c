@@ -82,8 +82,10 @@ static int bench_layouts(struct cli *cli, const struct bench_args *args,
                     bench_case_text(&what, text));
         rc = bench_run(codes, &what, tick, &progress, results, &err);
         progress_end(&progress);
-        if (rc != 0)
+        if (rc != 0) {
+            bench_results_free(results);
             break;
+        }
         if (args->json) {
             json_array_append_new(all, bench_json(codes, &what, results));
         } else {
