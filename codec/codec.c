@@ -355,6 +355,19 @@ static size_t rank(uint32_t set)
     return sum;
 }
 
+/* Bring the projections in order of slope: what Mojette codes want. Others have no slopes. */
+static void via_sort(const struct codec *c, struct codec_way *way)
+{
+    for (unsigned n = 1; n < way->n_lost; n++) {
+        uint8_t via = way->via[n];
+        unsigned at = n;
+
+        for (; at > 0 && c->projections[way->via[at - 1]].p > c->projections[via].p; at--)
+            way->via[at] = way->via[at - 1];
+        way->via[at] = via;
+    }
+}
+
 static void way_make(const struct codec *c, uint32_t uses, struct codec_way *way)
 {
     uint32_t rows = (1u << c->k) - 1, via;
@@ -366,6 +379,7 @@ static void way_make(const struct codec *c, uint32_t uses, struct codec_way *way
         way->lost[way->n_lost] = (uint8_t)__builtin_ctz(lost);
         way->via[way->n_lost++] = (uint8_t)__builtin_ctz(via);
     }
+    via_sort(c, way);
     c->ops->plan(c, way);
     for (unsigned i = 0; i < c->kernels->n_decodes; i++) {
         const struct kernel_decode *d = &c->kernels->decodes[i];

@@ -159,7 +159,8 @@ struct codec_plan {
     const struct codec *codec; /* lives for ever */
     const struct codec_way
         *way; /* cached by the codec, lives for ever; NULL when reads are wanted ones */
-    uint32_t reads;  /* projections that are read, at most k */
+    uint32_t
+        reads; /* projections that are read: k, or all wanted ones if those are copied */
     uint32_t wanted; /* projections that are made; 0: the block itself */
 };
 
@@ -168,7 +169,8 @@ struct codec_plan {
  * are ignored. Computed once for each set of k projections and cached.
  *
  * @param wanted 0: the k rows, by codec_decode(). Otherwise a bitmap of projections, by
- *               codec_repair(); those that are present are copied.
+ *               codec_repair(). If all of them are present they are copied; otherwise k are
+ *               read, of these rows are copied, and all other wanted ones are made.
  * @return 0, or -EINVAL when fewer than k are present and not all wanted ones are, or wanted
  *         has bits beyond n (*plan untouched).
  */
@@ -191,13 +193,13 @@ void codec_plan_reads(const struct codec_plan *plan, unsigned i, size_t row_byte
 /**
  * Decode one block by a plan with wanted == 0.
  *
- * @param body      n pointers; those in plan->reads are read, the others ignored. For a
+ * @param body      n pointers; those in plan->reads are read, NULL will do for the others. For a
  *                  systematic code body[i] for i < k may be data + i * row_bytes itself: then
  *                  the row is already in place and is not copied.
  * @param overhang  n pointers, read where a used projection has an overhang.
  * @param row_bytes as at encode.
  * @param data      out: k * row_bytes bytes, all written. Otherwise must not overlap bodies.
- * Uses no more than 64 KB of stack.
+ * Uses no more than 72 KB of stack.
  */
 void codec_decode(const struct codec_plan *plan, const uint8_t *const body[],
                   const uint8_t *const overhang[], size_t row_bytes, uint8_t *data);
@@ -216,7 +218,7 @@ void codec_decode_run(const struct codec_plan *plan, const struct codec_run *run
  * @param body, overhang  as at decode.
  * @param out_body        n pointers, those of wanted projections take row_bytes bytes each.
  * @param out_overhang    n pointers, those of wanted projections that have one.
- * Out must not overlap in. Uses no more than 64 KB of stack.
+ * Out must not overlap in. Uses no more than 72 KB of stack.
  */
 void codec_repair(const struct codec_plan *plan, const uint8_t *const body[],
                   const uint8_t *const overhang[], size_t row_bytes,

@@ -42,7 +42,6 @@ struct codec {
     unsigned k, n;
     uint32_t block_bytes;
     uint32_t row_unit;       /* every row is a multiple of it; a power of two */
-    uint32_t pixel_bytes;    /* mojette kinds but the finite one: row_unit */
     uint32_t full_row_bytes; /* of a full block */
     unsigned n_plain;        /* projections that are rows: k, or none */
     uint32_t coded;          /* projections that are not rows, as a bitmap */
@@ -63,7 +62,7 @@ struct codec_ops {
     bool systematic;
     size_t codec_bytes; /* of codec->extra */
     size_t way_bytes;   /* of way->extra */
-    /* Fill in row_unit, pixel_bytes, projections, extra; ops, kernels, k, n, block_bytes are set. */
+    /* Fill in row_unit, projections, extra; ops, kernels, k, n, block_bytes are set. */
     void (*geometry)(struct codec *c);
     /* As codec_encode(), rows of a systematic code left out. */
     void (*encode)(const struct codec *c, const uint8_t *data, size_t row_bytes,
@@ -71,7 +70,7 @@ struct codec_ops {
     /* Write projection i, which is not a row, of k rows that lie anywhere. NULL: only encode can. */
     void (*project)(const struct codec *c, unsigned i, const uint8_t *const rows[],
                     size_t row_bytes, uint8_t *body, uint8_t *const overhang[]);
-    /* uses, kept, lost and via are set (via ascending by index), extra is zero. */
+    /* uses, kept, lost and via are set (via ascending by slope), extra is zero. */
     void (*plan)(const struct codec *c, struct codec_way *way);
     /* Write the lost rows: to rows[lost]. */
     void (*decode)(const struct codec *c, const struct codec_way *way,

@@ -161,19 +161,6 @@ static uint32_t inverse(uint32_t a)
     return power;
 }
 
-/* Bring the projections in order of slope. */
-static void via_sort(const struct codec *c, struct codec_way *way)
-{
-    for (unsigned n = 1; n < way->n_lost; n++) {
-        uint8_t via = way->via[n];
-        unsigned at = n;
-
-        for (; at > 0 && c->projections[way->via[at - 1]].p > c->projections[via].p; at--)
-            way->via[at] = way->via[at - 1];
-        way->via[at] = via;
-    }
-}
-
 static void turns_fill(const struct codec *c, const struct codec_way *way,
                        struct finite_way *how)
 {
@@ -208,7 +195,6 @@ static void plan(const struct codec *c, struct codec_way *way)
     const uint8_t *l = way->lost;
     int p[CODEC_M_MAX] = { 0 };
 
-    via_sort(c, way);
     turns_fill(c, way, how);
     for (unsigned i = 0; i < way->n_lost; i++)
         p[i] = c->projections[way->via[i]].p;

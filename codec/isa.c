@@ -3,7 +3,7 @@
  *
  * In:     codec.c, tests. Thread: any; found once.
  * Out:    CPUID and XGETBV by the compiler's own functions, ROZO_CODEC_ISA.
- * Yours:  what counts as an instruction set. A table in kernel_*.c goes with each.
+ * Yours:  what counts as an instruction set. A table goes with each: of kernel.c, compiled once for each, or kernel_ref.c.
  */
 #include <assert.h>
 #include <pthread.h>

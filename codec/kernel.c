@@ -3,7 +3,7 @@
  * instruction set, with its flags, KERNEL_TABLE (the name of its struct kernels) and KERNEL_GENERATED
  * (the header of its straight lines).
  *
- * In:     mojette.c, finite.c. Thread: any. Allocates nothing, calls nothing.
+ * In:     mojette.c, finite.c, codec.c. Thread: any. Allocates nothing.
  * Yours:  everything behind kernel.h. Look at the assembly after a change: the loops keep
  *         their pixels in registers.
  */
@@ -484,7 +484,6 @@ static void sweep_run(const struct kernel_sweep *sweep, uint8_t *rows)
 {
     assert(sweep->n_rows <= FEW || sweep->pixel_bytes == 16);
     switch (sweep->n_rows) {
-        CASE_SWEEP(1);
         CASE_SWEEP(2);
         CASE_SWEEP(3);
         CASE_SWEEP(4);

@@ -52,7 +52,7 @@ struct kernel_part {
  * pixels that a row looks at are at least stride_bytes behind, so that many can be made at once.
  */
 struct kernel_sweep {
-    unsigned n_rows;       /* 1..KERNEL_SWEEP_MAX */
+    unsigned n_rows;       /* 2..KERNEL_SWEEP_MAX */
     unsigned pixel_bytes;  /* 16, or 64 of up to 4 rows */
     unsigned stride_bytes; /* 16, 32 or 64, not less than a pixel */
     ptrdiff_t row_bytes;

@@ -62,8 +62,8 @@ static void projection_init(struct codec *c, unsigned i, int p, int first_row,
 
     projection->p = (int16_t)p;
     projection->first_bin = (int16_t)(-p * (p < 0 ? first_row : last_row));
-    projection->overhang_bytes = (uint16_t)(n_overhang * (int)c->pixel_bytes);
-    assert(n_overhang * (int)c->pixel_bytes <= CODEC_OVERHANG_MAX);
+    projection->overhang_bytes = (uint16_t)(n_overhang * (int)c->row_unit);
+    assert(n_overhang * (int)c->row_unit <= CODEC_OVERHANG_MAX);
 }
 
 /* The k rows, then n - k projections. Each of them may have to rebuild any row: all
@@ -73,7 +73,7 @@ static void systematic_geometry(struct codec *c)
     static const int8_t directions[CODEC_M_MAX] = { 0, 1, -1, 2 };
     unsigned k = c->k;
 
-    c->pixel_bytes = c->row_unit = k <= 4 ? 64 : 16;
+    c->row_unit = k <= 4 ? 64 : 16;
     for (unsigned i = 0; i < k; i++)
         projection_init(c, i, 0, (int)i, (int)i);
     for (unsigned i = k; i < c->n; i++)
@@ -89,7 +89,7 @@ static void nonsystematic_geometry(struct codec *c)
 {
     int k = (int)c->k, n = (int)c->n;
 
-    c->pixel_bytes = c->row_unit = 16;
+    c->row_unit = 16;
     for (int i = 0; i < n; i++) {
         int first_rank = i > n - k ? i - (n - k) : 0;
         int last_rank = i < k ? i : k - 1;
@@ -104,7 +104,7 @@ static void nonsystematic_geometry(struct codec *c)
 static void sum_init(struct kernel_sum *sum, const struct codec *c, size_t row_bytes)
 {
     sum->n_rows = 0;
-    sum->is_whole = c->pixel_bytes == 64;
+    sum->is_whole = c->row_unit == 64;
     sum->row_bytes = (ptrdiff_t)row_bytes;
 }
 
@@ -177,14 +177,14 @@ static void mojette_project(const struct codec *c, unsigned i,
                             uint8_t *const overhang[])
 {
     const struct codec_projection *projection = &c->projections[i];
-    ptrdiff_t pitch = projection->p * (ptrdiff_t)c->pixel_bytes;
+    ptrdiff_t pitch = projection->p * (ptrdiff_t)c->row_unit;
     ptrdiff_t in_body = (ptrdiff_t)row_bytes, all = in_body + projection->overhang_bytes;
     ptrdiff_t first_row = pitch > 0 ? (ptrdiff_t)c->k - 1 : 0;
     struct projecting to = {
         .codec = c,
         .row = rows + first_row,
         .next = pitch > 0 ? -1 : 1,
-        .first = -projection->first_bin * (ptrdiff_t)c->pixel_bytes - first_row * pitch,
+        .first = -projection->first_bin * (ptrdiff_t)c->row_unit - first_row * pitch,
         .step = pitch < 0 ? -pitch : pitch,
         .row_bytes = in_body,
         .parts = { { 0, in_body, NULL, body } },
@@ -225,7 +225,7 @@ static void update_projection(const struct codec *c, unsigned i, unsigned row,
     const struct codec_projection *projection = &c->projections[i];
     ptrdiff_t bin = -(ptrdiff_t)row * projection->p - projection->first_bin;
     ptrdiff_t at =
-        bin * (ptrdiff_t)c->pixel_bytes + (ptrdiff_t)from; /* of delta[0] in the bins */
+        bin * (ptrdiff_t)c->row_unit + (ptrdiff_t)from; /* of delta[0] in the bins */
     ptrdiff_t end = at + (ptrdiff_t)len, in_body = (ptrdiff_t)row_bytes;
     ptrdiff_t split =
         end < in_body ? end : in_body; /* the body ends here, or the delta */
@@ -271,19 +271,6 @@ static struct mojette_way *sweep_of(struct codec_way *way)
     return (struct mojette_way *)way->extra;
 }
 
-/* Bring the projections in order of slope: the i-th lost row is rebuilt from the i-th. */
-static void via_sort(const struct codec *c, struct codec_way *way)
-{
-    for (unsigned n = 1; n < way->n_lost; n++) {
-        uint8_t via = way->via[n];
-        unsigned at = n;
-
-        for (; at > 0 && c->projections[way->via[at - 1]].p > c->projections[via].p; at--)
-            way->via[at] = way->via[at - 1];
-        way->via[at] = via;
-    }
-}
-
 /* Steps since lost row j got the pixel that lost row i wants of it. */
 static int steps_behind(const struct codec *c, const struct codec_way *way, unsigned i,
                         unsigned j)
@@ -297,7 +284,7 @@ static int steps_behind(const struct codec *c, const struct codec_way *way, unsi
 /* Between lost rows in the scratch, a multiple of what is fastest. */
 static size_t margin_bytes(const struct codec *c, unsigned columns)
 {
-    size_t bytes = (size_t)columns * c->pixel_bytes;
+    size_t bytes = (size_t)columns * c->row_unit;
 
     return (bytes + CODEC_ALIGN - 1) / CODEC_ALIGN * CODEC_ALIGN;
 }
@@ -317,7 +304,6 @@ static void mojette_plan(const struct codec *c, struct codec_way *way)
     struct mojette_way *sweep = sweep_of(way);
     int margin = 0, distances = 0;
 
-    via_sort(c, way);
     for (uint32_t kept = way->kept; kept != 0; kept &= kept - 1)
         sweep->kept[sweep->n_kept++] = (uint8_t)__builtin_ctz(kept);
     for (unsigned i = 0; i + 1 < way->n_lost; i++) {
@@ -358,8 +344,8 @@ static ptrdiff_t bins_skipped(const struct codec *c, const struct codec_way *way
                               unsigned i)
 {
     const struct codec_projection *projection = &c->projections[way->via[i]];
-    ptrdiff_t skip = (-way->lost[i] * projection->p - projection->first_bin) *
-                     (ptrdiff_t)c->pixel_bytes;
+    ptrdiff_t skip =
+        (-way->lost[i] * projection->p - projection->first_bin) * (ptrdiff_t)c->row_unit;
 
     assert(skip >= 0 && skip <= projection->overhang_bytes);
     return skip;
@@ -373,7 +359,7 @@ static void residual_write(const struct decoding *d, unsigned i, uint8_t *residu
     int p = d->codec->projections[via].p;
     ptrdiff_t skip = bins_skipped(d->codec, d->way, i);
     ptrdiff_t in_body = d->row_bytes > skip ? d->row_bytes - skip : 0;
-    ptrdiff_t pitch = p * (ptrdiff_t)d->codec->pixel_bytes;
+    ptrdiff_t pitch = p * (ptrdiff_t)d->codec->row_unit;
     const struct mojette_way *plan = (const struct mojette_way *)d->way->extra;
     struct kernel_part parts[2];
     unsigned n_parts = 0;
@@ -403,7 +389,7 @@ static void sweep_init(struct kernel_sweep *sweep, const struct decoding *d,
 {
     const struct codec_way *way = d->way;
     const struct mojette_way *plan = (const struct mojette_way *)way->extra;
-    unsigned pixel_bytes = d->codec->pixel_bytes;
+    unsigned pixel_bytes = d->codec->row_unit;
     unsigned stride_bytes = plan->stride * pixel_bytes;
 
     sweep->n_rows = way->n_lost;

@@ -1,5 +1,5 @@
 /*
- * vec.h - vectors of 16, 32 and 64 bytes for the straight lines that codec/gen writes. Private to
+ * vec.h - vectors of 16, 32 and 64 bytes for kernel.c and what codec/gen writes. Private to
  * codec/. Which of them exist follows from the flags of the compilation.
  *
  * ldN, stN: any address. ldN_part, stN_part: only the first n_pixels of 16 bytes, the rest is zero or

@@ -6,9 +6,9 @@ docs/CODEC.md has the definition, codec/finite.c the words: t = column - row * p
 from itertools import combinations
 
 from flow import Flow
-from lines import DECODE_ARGS, ENCODE_ARGS, REGISTERS, WIDTH, At, Helper, Kernel
+from lines import (BLOCKS, DECODE_ARGS, ENCODE_ARGS, LAYOUTS, REGISTERS, SLOPES, WIDTH, At, Helper,
+                   Kernel)
 
-SLOPES = (0, 1, -1, 2)
 RING = 17
 PIXELS = 16
 AHEAD = 4  # bins that a store's line is fetched ahead of it, where blocks are not in L1
@@ -309,8 +309,8 @@ def patterns(isa, shape):
 
 
 def kernels(isa):
-    for k, n in ((2, 3), (4, 6), (8, 12)):
-        for block_bytes in (8192, 4096):
+    for k, n in LAYOUTS:
+        for block_bytes in BLOCKS:
             shape = Shape(k, n, block_bytes)
             yield encode(isa, shape)
             yield encode(isa, shape, copies=True)

@@ -8,7 +8,7 @@ wanted last goes first (Belady), pixels to be loaded again, sums to a scratch on
 """
 from bisect import bisect_right
 
-from lines import REGISTERS, At, Lines
+from lines import At, Lines
 
 NEVER = 1 << 30
 
@@ -99,7 +99,7 @@ class Flow(Lines):
                 store(result, names[0])
                 if not isinstance(sources[0], At):
                     homes.setdefault(sources[0], result)
-            for source in set(sources):
+            for source in dict.fromkeys(sources):
                 if next_use(source, number) == NEVER:
                     forget(source)
             if not isinstance(result, At):

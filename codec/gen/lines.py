@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 WIDTH = {"128": 16, "avx2": 32, "avx512": 64}  # bytes of the widest vector
 REGISTERS = {"128": 16, "avx2": 16, "avx512": 32}
+LAYOUTS = ((2, 3), (4, 6), (8, 12))  # k, n
+BLOCKS = (8192, 4096)  # bytes
+SLOPES = (0, 1, -1, 2)  # of the projections of systematic codes that are not rows, in order
 
 ENCODE_ARGS = "const uint8_t *data, uint8_t *const body[], uint8_t *const overhang[]"
 DECODE_ARGS = "const uint8_t *const body[], const uint8_t *const overhang[], uint8_t *data"

@@ -5,12 +5,9 @@ Geometry and sweep are those of docs/CODEC.md and codec/mojette.c, names too: t 
 """
 from itertools import combinations
 
-from lines import DECODE_ARGS, ENCODE_ARGS, WIDTH, At, Kernel, Lines
+from lines import BLOCKS, DECODE_ARGS, ENCODE_ARGS, LAYOUTS, SLOPES, WIDTH, At, Kernel, Lines
 
-SLOPES = (0, 1, -1, 2)
-SHAPES = ((2, 3), (4, 6))  # k, n
 PIXEL_BYTES = 64
-BLOCKS = (4096, 8192)
 AHEAD = 4  # columns that a store's line is fetched ahead of it, where blocks are not in L1
 
 
@@ -97,7 +94,7 @@ def decode(isa, shape, lost, via):
 
 
 def kernels(isa):
-    for k, n in SHAPES:
+    for k, n in LAYOUTS[:2]:  # pixels of the third are narrower: packed.py
         for block_bytes in BLOCKS:
             shape = Shape(k, n, block_bytes)
             yield encode(isa, shape)

@@ -8,11 +8,9 @@ recurrences that vectors can do (series.Quotient).
 """
 from itertools import combinations
 
-from lines import DECODE_ARGS, ENCODE_ARGS, WIDTH, Kernel
-from series import PIXEL_BYTES, Cut, Program, Quotient, Row, Sum, Writer
+from lines import BLOCKS, DECODE_ARGS, ENCODE_ARGS, LAYOUTS, SLOPES, WIDTH, Kernel
+from series import Cut, Program, Quotient, Row, Sum, Writer
 
-SLOPES = (0, 1, -1, 2)
-BLOCKS = (8192, 4096)
 
 
 class Shape:
@@ -274,7 +272,7 @@ def kernels(isa):
     systematic = Shape("CODEC_MOJETTE", 8, 12)
     yield from encode(isa, systematic, copies=False)
     yield from encode(isa, systematic, copies=True)
-    for k, n in ((2, 3), (4, 6), (8, 12)):
+    for k, n in LAYOUTS:
         nonsystematic = Shape("CODEC_MOJETTE_NONSYSTEMATIC", k, n)
         if k < 8 or isa == "avx512":
             yield from encode(isa, nonsystematic, copies=False)
