@@ -457,25 +457,36 @@ static bool is_in_place(const struct codec *c, uint32_t kept, const uint8_t *con
     return true;
 }
 
+/* Rebuild the lost rows where they belong in data. */
+static void lost_rows_make(const struct codec_plan *plan, const uint8_t *const body[],
+                           const uint8_t *const overhang[], size_t row_bytes,
+                           uint8_t *data)
+{
+    const struct codec_way *way = plan->way;
+    uint8_t *rows[CODEC_K_MAX]; /* only those that are lost */
+
+    if (is_full_line(plan, row_bytes)) {
+        way->full(body, overhang, data);
+        return;
+    }
+    if (way->n_lost == 0)
+        return;
+    for (unsigned i = 0; i < way->n_lost; i++)
+        rows[way->lost[i]] = data + way->lost[i] * row_bytes;
+    plan->codec->ops->decode(plan->codec, way, body, overhang, row_bytes, rows);
+}
+
 /* Apart, as encode_any() is. */
 static __attribute__((noinline)) void decode_any(const struct codec_plan *plan,
                                                  const uint8_t *const body[],
                                                  const uint8_t *const overhang[],
                                                  size_t row_bytes, uint8_t *data)
 {
-    const struct codec_way *way = plan->way;
-    uint8_t *rows[CODEC_K_MAX]; /* only those that are lost */
-
     row_bytes_check(plan->codec, row_bytes);
     assert(plan->wanted == 0);
-    for (unsigned i = 0; i < way->n_lost; i++)
-        rows[way->lost[i]] = data + way->lost[i] * row_bytes;
-    if (is_full_line(plan, row_bytes))
-        way->full(body, overhang, data);
-    else if (way->n_lost != 0)
-        plan->codec->ops->decode(plan->codec, way, body, overhang, row_bytes, rows);
+    lost_rows_make(plan, body, overhang, row_bytes, data);
     for (unsigned row = 0; row < plan->codec->n_plain; row++, data += row_bytes) {
-        if (body[row] != data && (way->kept >> row & 1) != 0)
+        if (body[row] != data && (plan->way->kept >> row & 1) != 0)
             memcpy(data, body[row], row_bytes);
     }
 }
@@ -555,42 +566,19 @@ void codec_repair(const struct codec_plan *plan, const uint8_t *const body[],
 {
     const struct codec *c = plan->codec;
     _Alignas(CODEC_ALIGN) uint8_t data[CODEC_DATA_MAX];
-    const struct codec_way *way = plan->way;
-    uint32_t wanted_rows = plan->wanted & ~c->coded;
     const uint8_t *rows[CODEC_K_MAX];
-    uint8_t *lost[CODEC_K_MAX];
-    bool is_full;
 
     row_bytes_check(c, row_bytes);
     assert(plan->wanted != 0);
-    if (way == NULL) {
+    if (plan->way == NULL) {
         copy_wanted(plan, body, overhang, row_bytes, out_body, out_overhang);
         return;
     }
-    is_full = is_full_line(plan, row_bytes);
-    for (uint32_t kept = way->kept; kept != 0; kept &= kept - 1) {
-        unsigned row = (unsigned)__builtin_ctz(kept);
-
-        rows[row] = body[row];
-        if (wanted_rows >> row & 1)
-            memcpy(out_body[row], body[row], row_bytes);
-    }
-    for (unsigned i = 0; i < way->n_lost; i++) {
-        unsigned row = way->lost[i];
-        bool goes_out = !is_full && (wanted_rows >> row & 1) != 0;
-
-        lost[row] = goes_out ? out_body[row] : data + row * row_bytes;
-        rows[row] = lost[row];
-    }
-    if (is_full)
-        way->full(body, overhang, data);
-    else if (way->n_lost != 0)
-        c->ops->decode(c, way, body, overhang, row_bytes, lost);
-    for (unsigned i = 0; is_full && i < way->n_lost; i++) {
-        unsigned row = way->lost[i];
-
-        if (wanted_rows >> row & 1)
-            memcpy(out_body[row], lost[row], row_bytes);
+    lost_rows_make(plan, body, overhang, row_bytes, data);
+    for (unsigned row = 0; row < c->k; row++) {
+        rows[row] = plan->way->kept >> row & 1 ? body[row] : data + row * row_bytes;
+        if ((plan->wanted & ~c->coded) >> row & 1)
+            memcpy(out_body[row], rows[row], row_bytes);
     }
     coded_make(c, plan->wanted, rows, row_bytes, data, out_body, out_overhang);
 }
