@@ -6,20 +6,19 @@ docs/CODEC.md has the definition, codec/finite.c the words: t = column - row * p
 from itertools import combinations
 
 from flow import Flow
-from lines import (BLOCKS, DECODE_ARGS, ENCODE_ARGS, LAYOUTS, REGISTERS, SLOPES, WIDTH, At, Helper,
-                   Kernel)
+from lines import BLOCKS, LAYOUTS, REGISTERS, WIDTH, At, Helper, Shape
 
 RING = 17
 PIXELS = 16
 AHEAD = 4  # bins that a store's line is fetched ahead of it, where blocks are not in L1
 
 
-class Shape:
+class Finite(Shape):
+    form, kind = "finite", "CODEC_MOJETTE_FINITE"
+
     def __init__(self, k, n, block_bytes):
-        self.k, self.n = k, n
-        self.row_bytes = block_bytes // k
+        super().__init__(k, n, block_bytes)
         self.pixel_bytes = self.row_bytes // PIXELS
-        self.slope = dict(zip(range(k, n), SLOPES))  # of projection i
 
     def ray(self, p, t, rows):
         """The pixels of those rows that bin t of slope p sums."""
@@ -123,10 +122,7 @@ def encode(isa, shape, copies=False, far=False):
                 flow.put(At(f"body{pixel.base[3:]}", pixel.index), pixel)
     pointers = {f"row{row}": (True, f"data + {row * shape.row_bytes}") for row in rows}
     pointers |= {f"body{i}": (False, f"body[{i}]") for i in range(shape.n)}
-    variant = "_all" if copies else "_far" if far else ""
-    name = f"finite_{isa}_{shape.k}_{shape.n}_{shape.row_bytes}_encode{variant}"
-    code = flow.function(name, ENCODE_ARGS, pointers)
-    return Kernel("CODEC_MOJETTE_FINITE", shape.k, shape.n, shape.row_bytes, name, code, copies=copies, far=far)
+    return shape.encode_kernel(flow, isa, pointers, copies, far)
 
 
 class Solve:
@@ -280,8 +276,6 @@ class Decode:
         pointers = {f"row{row}": (True, f"body[{row}]") for row in self.kept}
         pointers |= {f"row{row}": (False, f"data + {row * shape.row_bytes}") for row in self.lost}
         pointers |= {f"body{i}": (True, f"body[{i}]") for i in self.via}
-        uses = sum(1 << i for i in self.kept + self.via)
-        name = f"finite_{self.isa}_{shape.k}_{shape.n}_{shape.row_bytes}_decode_{uses:x}"
         before, first, last = "", (), ()
         if n_lost == 1:
             self.one_row()
@@ -292,8 +286,8 @@ class Decode:
             before = f"void {solver}({parameters});\n"
             first = [f"_Alignas(64) uint8_t rings[{n_lost * RING * shape.pixel_bytes}];"]
             last = [f"{solver}(rings, {', '.join(f'data + {row * shape.row_bytes}' for row in self.lost)});"]
-        code = before + self.flow.function(name, DECODE_ARGS, pointers, first, last)
-        return Kernel("CODEC_MOJETTE_FINITE", shape.k, shape.n, shape.row_bytes, name, code, uses=uses)
+        return shape.decode_kernel(self.flow, self.isa, pointers, self.kept + self.via, before,
+                                   first, last)
 
 
 def patterns(isa, shape):
@@ -311,7 +305,7 @@ def patterns(isa, shape):
 def kernels(isa):
     for k, n in LAYOUTS:
         for block_bytes in BLOCKS:
-            shape = Shape(k, n, block_bytes)
+            shape = Finite(k, n, block_bytes)
             yield encode(isa, shape)
             yield encode(isa, shape, copies=True)
             if WIDTH[isa] == 64 and shape.pixel_bytes >= 64:

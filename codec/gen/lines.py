@@ -41,6 +41,31 @@ class Helper:
     code: str
 
 
+class Shape:
+    """One systematic code on blocks of one size; `form` begins the names of its functions."""
+
+    form = kind = None
+
+    def __init__(self, k, n, block_bytes):
+        self.k, self.n = k, n
+        self.row_bytes = block_bytes // k
+        self.slope = dict(zip(range(k, n), SLOPES))  # of projection i
+
+    def name(self, isa, what):
+        return f"{self.form}_{isa}_{self.k}_{self.n}_{self.row_bytes}_{what}"
+
+    def encode_kernel(self, lines, isa, pointers, copies, far):
+        name = self.name(isa, "encode" + ("_all" if copies else "_far" if far else ""))
+        code = lines.function(name, ENCODE_ARGS, pointers)
+        return Kernel(self.kind, self.k, self.n, self.row_bytes, name, code, copies=copies, far=far)
+
+    def decode_kernel(self, lines, isa, pointers, reads, before="", first=(), last=()):
+        uses = sum(1 << i for i in reads)
+        name = self.name(isa, f"decode_{uses:x}")
+        code = before + lines.function(name, DECODE_ARGS, pointers, first, last)
+        return Kernel(self.kind, self.k, self.n, self.row_bytes, name, code, uses=uses)
+
+
 @dataclass(frozen=True)
 class At:
     """A vector in memory: pixel `index` of what local pointer `base` points to."""

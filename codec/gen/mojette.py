@@ -5,18 +5,18 @@ Geometry and sweep are those of docs/CODEC.md and codec/mojette.c, names too: t 
 """
 from itertools import combinations
 
-from lines import BLOCKS, DECODE_ARGS, ENCODE_ARGS, LAYOUTS, SLOPES, WIDTH, At, Kernel, Lines
+from lines import BLOCKS, LAYOUTS, WIDTH, At, Lines, Shape
 
 PIXEL_BYTES = 64
 AHEAD = 4  # columns that a store's line is fetched ahead of it, where blocks are not in L1
 
 
-class Shape:
+class Mojette(Shape):
+    form, kind = "mojette", "CODEC_MOJETTE"
+
     def __init__(self, k, n, block_bytes):
-        self.k, self.n = k, n
-        self.row_bytes = block_bytes // k
+        super().__init__(k, n, block_bytes)
         self.columns = self.row_bytes // PIXEL_BYTES
-        self.slope = dict(zip(range(k, n), SLOPES))  # of projection i
         self.overhang = {i: abs(p) * (k - 1) for i, p in self.slope.items()}
 
     def bin(self, i, t):
@@ -55,10 +55,7 @@ def encode(isa, shape, copies=False, far=False):
         pointers[f"body{i}"] = (False, f"body[{i}]")
         if shape.overhang.get(i):
             pointers[f"overhang{i}"] = (False, f"overhang[{i}]")
-    variant = "_all" if copies else "_far" if far else ""
-    name = f"mojette_{isa}_{k}_{shape.n}_{shape.row_bytes}_encode{variant}"
-    code = lines.function(name, ENCODE_ARGS, pointers)
-    return Kernel("CODEC_MOJETTE", k, shape.n, shape.row_bytes, name, code, copies=copies, far=far)
+    return shape.encode_kernel(lines, isa, pointers, copies, far)
 
 
 def decode(isa, shape, lost, via):
@@ -87,16 +84,13 @@ def decode(isa, shape, lost, via):
         pointers[f"body{i}"] = (True, f"body[{i}]")
         if shape.overhang[i]:
             pointers[f"overhang{i}"] = (True, f"overhang[{i}]")
-    uses = sum(1 << i for i in kept + via)
-    name = f"mojette_{isa}_{shape.k}_{shape.n}_{shape.row_bytes}_decode_{uses:x}"
-    code = lines.function(name, DECODE_ARGS, pointers)
-    return Kernel("CODEC_MOJETTE", shape.k, shape.n, shape.row_bytes, name, code, uses=uses)
+    return shape.decode_kernel(lines, isa, pointers, kept + via)
 
 
 def kernels(isa):
     for k, n in LAYOUTS[:2]:  # pixels of the third are narrower: packed.py
         for block_bytes in BLOCKS:
-            shape = Shape(k, n, block_bytes)
+            shape = Mojette(k, n, block_bytes)
             yield encode(isa, shape)
             yield encode(isa, shape, copies=True)
             if WIDTH[isa] == PIXEL_BYTES:  # else each line would be fetched for each vector in it
