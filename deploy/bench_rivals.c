@@ -356,6 +356,19 @@ static int jerasure_invert(const struct rival *r, int *in, int *out)
     return r->jerasure->invert(in, out, r->k, r->w);
 }
 
+/* The rival with all its ways, NULL if it has none; takes parity. */
+static struct rival *jerasure_ready(struct rival *r, int *parity,
+                                    void (*finish)(struct rival *r, struct way *way))
+{
+    bool fine = parity != NULL && ways_make(r, parity, jerasure_invert, finish);
+
+    free(parity);
+    if (fine)
+        return r;
+    rival_release(r);
+    return NULL;
+}
+
 static void vandermonde_finish(struct rival *r, struct way *way)
 {
     (void)r;
@@ -366,20 +379,12 @@ static void *vandermonde_prepare(const struct bench_code *code,
                                  const struct bench_set *set)
 {
     struct rival *r = rival_new(code, set);
-    int *parity;
-    bool fine;
 
     r->jerasure = code->lib;
     r->w = 8;
     r->xor_last = true;
-    parity = r->jerasure->vandermonde(r->k, r->m, r->w);
-    fine = parity != NULL && ways_make(r, parity, jerasure_invert, vandermonde_finish);
-    free(parity);
-    if (!fine) {
-        rival_release(r);
-        return NULL;
-    }
-    return r;
+    return jerasure_ready(r, r->jerasure->vandermonde(r->k, r->m, r->w),
+                          vandermonde_finish);
 }
 
 static void vandermonde_encode(const void *state, const struct bench_call *call)
@@ -437,8 +442,6 @@ static void cauchy_finish(struct rival *r, struct way *way)
 static void *cauchy_prepare(const struct bench_code *code, const struct bench_set *set)
 {
     struct rival *r;
-    int *parity;
-    bool fine;
 
     if (set->what.n > 16)
         return NULL; /* 4-bit words have no more points */
@@ -446,14 +449,7 @@ static void *cauchy_prepare(const struct bench_code *code, const struct bench_se
     r->jerasure = code->lib;
     r->w = 4;
     r->packet_bytes = r->len / r->w < 1024 ? r->len / r->w : 1024; /* stays in L1 */
-    parity = r->jerasure->cauchy(r->k, r->m, r->w);
-    fine = parity != NULL && ways_make(r, parity, jerasure_invert, cauchy_finish);
-    free(parity);
-    if (!fine) {
-        rival_release(r);
-        return NULL;
-    }
-    return r;
+    return jerasure_ready(r, r->jerasure->cauchy(r->k, r->m, r->w), cauchy_finish);
 }
 
 static void cauchy_run(const void *state, const struct bench_call *call)
