@@ -21,7 +21,7 @@
 #include "common/sd.h"
 #include "exportd/core/exportd.h"
 #include "exportd/datadir.h"
-#include "exportd/kv_leveldb.h"
+#include "common/kv_leveldb.h"
 
 /* ---- the config file ---- */
 

@@ -12,7 +12,7 @@
 #include "common/env.h"
 #include "common/err.h"
 #include "common/rpc.h"
-#include "exportd/core/kv.h"
+#include "common/kv.h"
 
 struct exportd;
 

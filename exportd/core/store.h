@@ -13,7 +13,7 @@
 #include "common/env.h"
 #include "common/list.h"
 #include "exportd/core/key.h"
-#include "exportd/core/kv.h"
+#include "common/kv.h"
 
 struct store;
 

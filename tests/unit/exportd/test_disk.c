@@ -17,7 +17,7 @@
 
 #include "common/env_virtual.h"
 #include "exportd/datadir.h"
-#include "exportd/kv_leveldb.h"
+#include "common/kv_leveldb.h"
 #include "tests/unit/unit.h"
 
 enum { N_KEYS = 500 };

@@ -10,7 +10,7 @@
 #include <uv.h>
 
 #include "exportd/core/store.h"
-#include "exportd/kv_leveldb.h"
+#include "common/kv_leveldb.h"
 #include "tests/unit/exportd/world.h"
 
 static struct env_virtual env;

@@ -10,7 +10,7 @@
 #include "common/env_virtual.h"
 #include "common/list.h"
 #include "exportd/core/exportd.h"
-#include "exportd/core/kv_memory.h"
+#include "common/kv_memory.h"
 #include "tests/unit/unit.h"
 
 enum {

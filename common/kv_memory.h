@@ -4,11 +4,11 @@
  * A commit is applied at once and acknowledged by a posted task. What was committed since the
  * last sync is remembered backwards, so that a power cut can take any tail of it away.
  */
-#ifndef ROZO_EXPORTD_KV_MEMORY_H
-#define ROZO_EXPORTD_KV_MEMORY_H
+#ifndef ROZO_KV_MEMORY_H
+#define ROZO_KV_MEMORY_H
 
 #include "common/env.h"
-#include "exportd/core/kv.h"
+#include "common/kv.h"
 
 struct kv_memory;
 

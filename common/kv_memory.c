@@ -5,7 +5,7 @@
  * Out:    callbacks from a posted task, in order.
  * Source: W. Pugh, Skip Lists: A Probabilistic Alternative to Balanced Trees, CACM 1990.
  */
-#include "exportd/core/kv_memory.h"
+#include "common/kv_memory.h"
 
 #include <assert.h>
 #include <errno.h>

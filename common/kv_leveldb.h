@@ -6,14 +6,14 @@
  * LevelDB's logs in a worker thread, shared by all who wait: unlike a synced write of LevelDB's own
  * it holds up no commit, and it covers logs that are no longer written to.
  */
-#ifndef ROZO_EXPORTD_KV_LEVELDB_H
-#define ROZO_EXPORTD_KV_LEVELDB_H
+#ifndef ROZO_KV_LEVELDB_H
+#define ROZO_KV_LEVELDB_H
 
 #include <uv.h>
 
 #include "common/env.h"
 #include "common/err.h"
-#include "exportd/core/kv.h"
+#include "common/kv.h"
 
 struct kv_leveldb;
 

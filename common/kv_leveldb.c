@@ -7,7 +7,7 @@
  *         sync lists them is in a table that LevelDB has synced before it removed the log.
  * Yours:  sizes of buffers and caches.
  */
-#include "exportd/kv_leveldb.h"
+#include "common/kv_leveldb.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,15 +1,15 @@
 /*
- * kv.h - what exportd asks of a key-value store: get, ordered scan, atomic batch, sync.
+ * kv.h - what daemons ask of a key-value store: get, ordered scan, atomic batch, sync.
  *
  * Keys are compared as unsigned bytes. A commit is seen by every get and iterator that starts
  * after kv_commit() has returned; its callback says that it survives the end of this process.
  * kv_sync()'s callback says that all commits made before the call are on stable storage.
  * Callbacks come exactly once, in order (commits among themselves), and never before the call
  * has returned. Everything belongs to one thread, that of the env the kv was opened with.
- * Twins: kv_memory.h (tests), exportd/kv_leveldb.h.
+ * Twins: kv_memory.h (tests), kv_leveldb.h.
  */
-#ifndef ROZO_EXPORTD_KV_H
-#define ROZO_EXPORTD_KV_H
+#ifndef ROZO_KV_H
+#define ROZO_KV_H
 
 #include <stdbool.h>
 #include <stddef.h>
