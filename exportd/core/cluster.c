@@ -218,7 +218,7 @@ void storage_change(struct storage *s, const struct storage_facts *facts)
 
 void storage_follow(struct storage *s)
 {
-    if (!s->moved || s->n_removals > 0)
+    if (!s->moved || s->n_out > 0)
         return;
     s->moved = false;
     channel_close(s);

@@ -326,6 +326,7 @@ static void on_tick(struct env_timer *timer)
     LIST_FOREACH(node, &x->storages)
         storage_poll(container_of(node, struct storage, link));
     sessions_tick(x);
+    abandoned_tick(x);
     trash_tick(x);
     store_sync_soon(x->store);
     store_trim(x->store);
@@ -336,6 +337,7 @@ static void exportd_free(struct exportd *x)
     if (x == NULL)
         return;
     sessions_free(x);
+    abandoned_free(x);
     cluster_free(x);
     store_close(x->store);
     free(x);
@@ -365,6 +367,7 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
     list_init(&x->volumes);
     list_init(&x->exports);
     list_init(&x->admissions);
+    list_init(&x->checks);
     env_timer_init(&x->tick, on_tick);
     rc = store_open(env, kv, x->config.cache_max, &x->store);
     if (rc != 0) {
@@ -414,6 +417,7 @@ void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
     x->stopped_arg = arg;
     env_timer_stop(x->env, &x->tick);
     trash_free(x);
+    abandoned_stop(x);
     admissions_stop(x);
     LIST_FOREACH(node, &x->storages) {
         struct storage *s = container_of(node, struct storage, link);
@@ -421,6 +425,7 @@ void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
         if (s->polling)
             rpc_cancel(&s->info);
         s->polling = false;
+        map_push_stop(s);
     }
     x->stop_task.fn = on_stop_task;
     x->stop_wait.fn = on_stop_synced;

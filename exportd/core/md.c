@@ -171,7 +171,7 @@ int md_keep_alive(struct op *op, const ProtobufCMessage *msg)
 int md_close_session(struct op *op, const ProtobufCMessage *req)
 {
     (void)req;
-    session_end(op->x, op->session);
+    session_end(op->x, op->session, false);
     return 0;
 }
 
@@ -214,6 +214,9 @@ int md_setattr(struct op *op, const ProtobufCMessage *msg)
     op->sync = (req->valid & ROZO__SETATTR_BITS__SET_SYNC) != 0;
     if (rc != 0)
         return rc;
+    if ((in.flags & INODE_TRUNCATE_PENDING) != 0 &&
+        (req->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0)
+        session_writes(op->session, in.ino);
     return answer_entry(op, &in, (req->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0);
 }
 
@@ -233,6 +236,8 @@ static int open_inode(struct op *op, struct inode *in, bool write, bool referenc
         rc = fs_next_epoch(op->fs, in->ino, in);
         if (rc != 0 && reference)
             session_unref(op->x, op->session, in->ino, 1);
+        if (rc == 0 && reference)
+            session_writes(op->session, in->ino);
     }
     return rc;
 }
@@ -462,6 +467,8 @@ int md_truncated(struct op *op, const ProtobufCMessage *msg)
     struct inode in;
     int rc = fs_truncated(op->fs, req->ino, req->version, &in);
 
+    if (rc == 0 && (in.flags & INODE_TRUNCATE_PENDING) == 0)
+        session_has_cut(op->session, req->ino);
     return rc == 0 ? answer_entry(op, &in, false) : rc;
 }
 

@@ -90,12 +90,15 @@ static void storage_is_up(struct storage *s, const Rozo__StInfoResp *info)
         log_info("storage %u (%s) is up: %s", s->facts.id, info->host, s->facts.addrs[0]);
         map_changed(s->x);
     }
+    if (!s->up)
+        s->map_told = 0;
     s->up = true;
     s->error[0] = '\0';
     s->total_bytes =
         info->total_bytes < storage_bytes_max ? info->total_bytes : storage_bytes_max;
     s->free_bytes = info->free_bytes < s->total_bytes ? info->free_bytes : s->total_bytes;
     snprintf(s->version, sizeof(s->version), "%s", info->version);
+    storage_knows_map(s, info->map_version);
     info_addresses(info, &facts);
     snprintf(facts.host, sizeof(facts.host), "%s", info->host);
     snprintf(facts.rack, sizeof(facts.rack), "%s", info->rack);
@@ -129,6 +132,8 @@ static void on_info(struct rpc_request *rq, int rc)
     else
         storage_is_up(s, info);
     rozo__st_info_resp__free_unpacked(info, NULL);
+    if (s->up)
+        storage_push_map(s);
 }
 
 void storage_poll(struct storage *s)

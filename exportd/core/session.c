@@ -2,7 +2,8 @@
  * session.c - who has mounted what, and which inodes they hold open.
  *
  * In:     md.c; the tick.
- * Out:    references, counted per session and per export; orphans removed with the last one.
+ * Out:    references, counted per session and per export; orphans removed with the last one; files
+ *         whose writer is gone, to abandoned.c.
  * Keeps:  I10: what a session held is given back when its lease ends; time in which we slept does
  *         not count. Until everybody had the time to come back after our start (the grace), any
  *         inode may be open, and no orphan is removed.
@@ -15,6 +16,7 @@
 
 enum {
     ORPHANS_A_TICK = 4096, /* looked at after the grace */
+    SESSION_CUTS_MAX = 1024,
 };
 
 static struct open_file *open_file_find(struct open_file *table, uint64_t ino)
@@ -136,10 +138,33 @@ int session_ref(struct session *s, uint64_t ino, bool clean)
 int session_claim(struct session *s, uint64_t ino, uint32_t n)
 {
     struct open_file *mine = open_file_find(s->refs, ino);
+    int rc;
 
     if (mine != NULL && mine->n_refs >= n)
         return 0;
-    return refs_add(s, ino, mine == NULL ? n : n - mine->n_refs, false);
+    rc = refs_add(s, ino, mine == NULL ? n : n - mine->n_refs, false);
+    if (rc == 0)
+        session_writes(s, ino); /* before our start, for all we know */
+    return rc;
+}
+
+void session_writes(struct session *s, uint64_t ino)
+{
+    struct open_file *mine = open_file_find(s->refs, ino);
+
+    if (mine != NULL)
+        mine->writes = true;
+    else if (HASH_COUNT(s->cuts) < SESSION_CUTS_MAX &&
+             open_file_find(s->cuts, ino) == NULL)
+        open_file_add(&s->cuts, ino, false); /* else scrub will see to it */
+}
+
+void session_has_cut(struct session *s, uint64_t ino)
+{
+    struct open_file *cut = open_file_find(s->cuts, ino);
+
+    if (cut != NULL)
+        open_file_free(&s->cuts, cut);
 }
 
 /* n references of a session's are gone, and with the last of all maybe the inode. */
@@ -178,15 +203,32 @@ void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t 
     refs_drop(x, s->export, ino, n, true);
 }
 
-void session_end(struct exportd *x, struct session *s)
+/* The session did not get to the end of what it wrote there. */
+static void file_abandoned(struct session *s, uint64_t ino)
+{
+    struct inode in;
+
+    if (abandoned_has_room(s->export->x) && fs_getattr(&s->export->fs, ino, &in) == 0)
+        abandoned_add(s->export, &in);
+}
+
+void session_end(struct exportd *x, struct session *s, bool gone)
 {
     struct open_file *f, *tmp;
 
+    HASH_ITER(hh, s->cuts, f, tmp)
+    {
+        if (gone)
+            file_abandoned(s, f->ino);
+        open_file_free(&s->cuts, f);
+    }
     HASH_ITER(hh, s->refs, f, tmp)
     {
         uint64_t ino = f->ino;
         uint32_t n = f->n_refs;
 
+        if (gone && f->writes)
+            file_abandoned(s, ino);
         open_file_free(&s->refs, f);
         x->n_refs--;
         refs_drop(x, s->export, ino, n, false);
@@ -261,7 +303,7 @@ void sessions_tick(struct exportd *x)
             continue;
         log_warn("session %016llx: %s has been silent for %u ms: ended",
                  (unsigned long long)s->id, s->client, x->config.lease_ms);
-        session_end(x, s);
+        session_end(x, s, true);
     }
     if (!x->orphans_seen && grace_is_over(x))
         orphans_look(x);
@@ -276,6 +318,8 @@ void sessions_free(struct exportd *x)
     {
         HASH_ITER(hh, s->refs, f, next)
         open_file_free(&s->refs, f);
+        HASH_ITER(hh, s->cuts, f, next)
+        open_file_free(&s->cuts, f);
         HASH_DEL(x->sessions, s);
         replies_free(&s->replies);
         free(s);

@@ -1,8 +1,8 @@
 /*
  * state.h - what the parts of exportd's state machine share.
  *
- * exportd.c holds it together and dispatches; md.c and ad.c are the handlers; session.c, cluster.c,
- * place.c, poll.c, admit.c and trash.c do what their heads say. One thread.
+ * exportd.c holds it together and dispatches; md.c and ad.c are the handlers; the others do what their
+ * heads say. One thread.
  */
 #ifndef ROZO_EXPORTD_STATE_H
 #define ROZO_EXPORTD_STATE_H
@@ -70,8 +70,14 @@ struct storage {
     uint64_t total_bytes, free_bytes;
     char version[NAMES_MAX + 1];
     char error[WORDS_MAX + 1]; /* why it is not up */
-    bool moved;          /* its addresses changed: a new channel when this one is idle */
-    unsigned n_removals; /* requests of trash.c out on the channel */
+    bool moved;     /* its addresses changed: a new channel when this one is idle */
+    unsigned n_out; /* requests but the poll that are out on the channel */
+    struct rpc_request map_rq;
+    bool map_out;              /* it is */
+    uint64_t map_sent;         /* the version in it */
+    uint64_t map_told;         /* the last one it took; 0: none */
+    uint64_t map_told_ns;      /* when */
+    uint64_t map_known;        /* what it says it knows; 0: it does not say */
     struct trash_round *round; /* removals it missed, when some are being sent */
     struct key trash_cursor;   /* how far */
     uint64_t n_waiting;        /* removals it has not confirmed */
@@ -88,7 +94,8 @@ struct volume {
 struct open_file {
     uint64_t ino; /* key */
     uint32_t n_refs;
-    bool clean; /* of an export: nobody could have written it before it was opened */
+    bool clean;  /* of an export: nobody could have written it before it was opened */
+    bool writes; /* of a session: it got an epoch, or may have */
     UT_hash_handle hh;
 };
 
@@ -163,6 +170,24 @@ void info_addresses(const Rozo__StInfoResp *info, struct storage_facts *facts);
 /** Does an answer to ST_INFO make sense at all? NULL: no. */
 Rozo__StInfoResp *info_unpack(const struct rpc_request *rq);
 
+/* ---- map_push.c: storages are told the map ---- */
+/** Tell a storage that is up, if it lacks the map of today. */
+void storage_push_map(struct storage *s);
+/** What it says it knows. */
+void storage_knows_map(struct storage *s, uint64_t known);
+void map_push_stop(struct storage *s);
+
+/* ---- abandoned.c: files whose writer is gone ---- */
+struct check;
+/** Have a storage look at it. What is no file with data is passed over. */
+void abandoned_add(struct export *e, const struct inode *in);
+/** Would it be remembered? */
+bool abandoned_has_room(const struct exportd *x);
+void abandoned_tick(struct exportd *x);
+/** Cancel what is under way. */
+void abandoned_stop(struct exportd *x);
+void abandoned_free(struct exportd *x);
+
 /* ---- session.c ---- */
 
 struct session {
@@ -172,6 +197,8 @@ struct session {
     bool read_only;
     uint64_t expires_ns;
     struct open_file *refs; /* owned */
+    struct open_file
+        *cuts; /* owned: truncates begun without a reference, and not ended */
     struct replies replies;
     UT_hash_handle hh;
 };
@@ -189,8 +216,12 @@ int session_ref(struct session *s, uint64_t ino, bool clean);
 int session_claim(struct session *s, uint64_t ino, uint32_t n);
 /** Up to n fewer; the last one of an inode without names removes it. */
 void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t n);
-/** Gives back all it holds and frees it. */
-void session_end(struct exportd *x, struct session *s);
+/** It got an epoch of this inode: by opening it, or to truncate it. */
+void session_writes(struct session *s, uint64_t ino);
+/** A truncate is done. */
+void session_has_cut(struct session *s, uint64_t ino);
+/** Gives back all it holds and frees it. gone: it did not say so, what it wrote is to be looked at. */
+void session_end(struct exportd *x, struct session *s, bool gone);
 /** For slept_ns we heard nobody, and that was our own doing: leases and grace last longer. */
 void sessions_excuse(struct exportd *x, uint64_t slept_ns);
 /** End what has been silent too long; after the grace, remove orphans nobody holds. */
@@ -260,6 +291,10 @@ struct exportd {
     uint64_t orphan_cursor_ino; /* how far */
     uint32_t orphan_cursor_export;
     bool space_low;
+
+    struct list_node checks; /* of abandoned.c, longest waiting first */
+    struct check *checks_by_id;
+    unsigned n_checks, n_checks_out;
 
     uint64_t n_trash; /* removed files of which no storage was told yet */
     struct key trash_cursor;

@@ -234,8 +234,8 @@ static void on_removed(struct rpc_request *rq, int rc)
 
     t->out = false;
     t->confirmed = rc == 0 && rq->status == ROZO__STATUS__OK;
-    assert(s != NULL && s->n_removals > 0);
-    s->n_removals--;
+    assert(s != NULL && s->n_out > 0);
+    s->n_out--;
     if (--item->n_left == 0)
         item_end(item);
 }
@@ -264,7 +264,7 @@ static bool target_send(struct trash_item *item, struct target *t)
         .done = on_removed,
     };
     t->out = true;
-    s->n_removals++;
+    s->n_out++;
     rpc_send(s->channel, &t->rq);
     return true;
 }
@@ -392,7 +392,7 @@ static void round_cancel(struct trash_round *r)
             if (!t->out)
                 continue;
             rpc_cancel(&t->rq);
-            storage_find(r->x, t->storage_id)->n_removals--;
+            storage_find(r->x, t->storage_id)->n_out--;
             t->out = false;
             sent = true;
         }

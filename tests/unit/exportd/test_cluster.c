@@ -352,6 +352,58 @@ static void test_the_map_reaches_clients(void **state)
     assert_true(map_version(&n) > version); /* also after a restart */
 }
 
+/* ---- the map reaches storages ---- */
+
+static void test_the_map_reaches_storages(void **state)
+{
+    unsigned n;
+
+    (void)state;
+    env_virtual_advance_ms(&w.env, 1500);
+    for (unsigned i = 0; i < 4; i++) {
+        assert_int_equal(w.storages[i].n_map_storages, 4);
+        assert_int_equal(w.storages[i].n_map_up, 4);
+    }
+    n = w.storages[0].n_maps;
+    env_virtual_advance_ms(&w.env, 10000);
+    assert_int_equal(w.storages[0].n_maps, n); /* nothing new */
+    w.storages[3].hung = true;
+    env_virtual_advance_ms(&w.env, 6000);
+    assert_int_equal(w.storages[0].n_map_up, 3);
+    assert_true(w.storages[0].map_version > w.storages[3].map_version);
+    w.storages[3].hung = false;
+    env_virtual_advance_ms(&w.env, 4000);
+    assert_int_equal(w.storages[3].n_map_up, 4);
+    assert_true(w.storages[3].map_version == w.storages[0].map_version);
+    /* after our own restart, too, and newer than ever */
+    n = w.storages[0].n_maps;
+    world_kill(&w);
+    env_virtual_advance_ms(&w.env, 2500);
+    assert_true(w.storages[0].n_maps > n);
+    assert_int_equal(w.storages[0].n_map_up, 4);
+}
+
+/* Goal: a storage that was restarted between two polls gets its map, and an old one is left alone. */
+static void test_a_storage_that_forgot_its_map(void **state)
+{
+    unsigned n;
+
+    (void)state;
+    w.storages[0].says_map = true;
+    w.storages[1].old = true;
+    env_virtual_advance_ms(&w.env, 3500);
+    n = w.storages[0].n_maps;
+    assert_true(n > 0);
+    w.storages[0].map_version = 0; /* it was restarted */
+    env_virtual_advance_ms(&w.env, 2500);
+    assert_int_equal(w.storages[0].n_maps, n + 1);
+    n = w.storages[1].n_maps;
+    env_virtual_advance_ms(&w.env, 20000);
+    assert_int_equal(w.storages[1].n_maps, n); /* no error, no flood */
+    env_virtual_advance_ms(&w.env, 40000);
+    assert_in_range(w.storages[1].n_maps, n + 1, n + 2); /* from those that do not say */
+}
+
 static void test_a_storage_with_another_disk_is_not_up(void **state)
 {
     Rozo__AdStatusResp *s;
@@ -579,6 +631,83 @@ static void test_sleep_of_our_own_ends_no_session(void **state)
     OK(t_getattr(&w, s.ino, NULL));
 }
 
+/* ---- what a dead client leaves behind ---- */
+
+static unsigned n_checked(uint64_t ino)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < 4; i++)
+        for (unsigned c = 0; c < w.storages[i].n_checked; c++)
+            n += w.storages[i].checked[c] == ino;
+    return n;
+}
+
+/* Goal: what a client that died held open for writing is looked at by one storage, once; nothing else is. */
+static void test_a_dead_clients_files_are_checked(void **state)
+{
+    struct seen writes, reads, closed, cut, done, fresh;
+
+    (void)state;
+    keep_alive_for(2000);
+    OK(t_create_open(&w, 1, "writes", true, &writes));
+    OK(t_wrote(&w, writes.ino, 5, NULL));
+    OK(t_create_open(&w, 1, "reads", true, &reads));
+    OK(t_wrote(&w, reads.ino, 5, NULL));
+    OK(t_close(&w, reads.ino, 1));
+    OK(t_open(&w, reads.ino, false, NULL));
+    OK(t_create_open(&w, 1, "closed", true, &closed));
+    OK(t_wrote(&w, closed.ino, 5, NULL));
+    OK(t_close(&w, closed.ino, 1));
+    OK(t_create_open(&w, 1, "cut", true, &cut));
+    OK(t_wrote(&w, cut.ino, 50000, NULL));
+    OK(t_close(&w, cut.ino, 1));
+    OK(t_truncate(&w, cut.ino, 5, NULL)); /* by path, and never ended */
+    OK(t_create_open(&w, 1, "done", true, &done));
+    OK(t_wrote(&w, done.ino, 50000, NULL));
+    OK(t_close(&w, done.ino, 1));
+    OK(t_truncate(&w, done.ino, 5, &done));
+    assert_true(done.truncate_pending);
+    OK(t_truncated(&w, done.ino, done.truncate_version, NULL));
+    OK(t_create_open(&w, 1, "fresh", true, &fresh));     /* maybe it was written */
+    w.storages[writes.storages[0] - 1].no_checks = true; /* its first candidate cannot */
+    env_virtual_advance_ms(&w.env, 40000);
+    assert_int_equal(n_checked(writes.ino), 1);
+    assert_int_equal(n_checked(cut.ino), 1);
+    assert_int_equal(n_checked(fresh.ino), 1);
+    assert_int_equal(n_checked(reads.ino) + n_checked(closed.ino) + n_checked(done.ino),
+                     0);
+}
+
+static void test_checks_wait_for_a_storage(void **state)
+{
+    Rozo__MdCloseSessionReq req = ROZO__MD_CLOSE_SESSION_REQ__INIT;
+    struct seen a, b, gone;
+
+    (void)state;
+    keep_alive_for(21000); /* past the grace */
+    OK(t_create_open(&w, 1, "a", true, &a));
+    OK(t_create_open(&w, 1, "gone", true, &gone));
+    for (unsigned i = 0; i < 4; i++)
+        w.storages[i].down = true;
+    env_virtual_advance_ms(&w.env, 60000);
+    assert_int_equal(n_checked(a.ino), 0);
+    w.session = 0;
+    world_reopen_session(&w);
+    OK(t_unlink(&w, 1, "gone", NULL));
+    w.storages[2].down = false;
+    keep_alive_for(10000);
+    assert_int_equal(n_checked(a.ino), 1);
+    assert_int_equal(n_checked(gone.ino), 0);
+    /* who says goodbye has stored what it wrote */
+    w.storages[0].down = w.storages[1].down = w.storages[3].down = false;
+    keep_alive_for(3000);
+    OK(t_create_open(&w, 1, "b", true, &b));
+    OK(world_call(&w, ROZO__OP__MD_CLOSE_SESSION, &req.base, NULL, NULL));
+    env_virtual_advance_ms(&w.env, 30000);
+    assert_int_equal(n_checked(b.ino), 0);
+}
+
 /* ---- removal from the storages ---- */
 
 static uint64_t file_with_data(const char *name)
@@ -773,6 +902,8 @@ int main(void)
         T(test_down_and_full_storages_get_no_files, setup_export),
         T(test_statfs, setup_export),
         T(test_the_map_reaches_clients, setup_export),
+        T(test_the_map_reaches_storages, setup_export),
+        T(test_a_storage_that_forgot_its_map, setup_export),
         T(test_a_storage_with_another_disk_is_not_up, setup_export),
         T(test_a_storage_that_moved, setup_export),
         T(test_requests_need_a_session, setup_export),
@@ -782,6 +913,8 @@ int main(void)
         T(test_orphans_over_a_restart, setup_export),
         T(test_an_unlink_before_all_are_back, setup_export),
         T(test_sleep_of_our_own_ends_no_session, setup_export),
+        T(test_a_dead_clients_files_are_checked, setup_export),
+        T(test_checks_wait_for_a_storage, setup_export),
         T(test_files_without_data_skip_the_storages, setup_export),
         T(test_every_storage_is_told_in_the_end, setup_export),
         T(test_storages_are_told_only_of_durable_removals, setup_export),

@@ -27,9 +27,43 @@ struct fake_request {
     struct env_timer timer; /* first */
     struct fake_channel *ch;
     struct rpc_request *rq;
-    uint8_t msg[256];
+    uint8_t msg[8192];
     size_t msg_len;
 };
+
+static unsigned take_map(struct fake_storage *s, const struct fake_request *fr)
+{
+    Rozo__StMapReq *req = rozo__st_map_req__unpack(NULL, fr->msg_len, fr->msg);
+
+    assert_non_null(req);
+    assert_int_equal(req->to_storage, s->id);
+    s->n_maps++;
+    s->map_version = req->version;
+    s->n_map_storages = (unsigned)req->n_storages;
+    s->n_map_up = 0;
+    for (size_t i = 0; i < req->n_storages; i++)
+        s->n_map_up += req->storages[i]->up;
+    rozo__st_map_req__free_unpacked(req, NULL);
+    return s->old ? ROZO__STATUS__UNKNOWN_OP : ROZO__STATUS__OK;
+}
+
+static unsigned take_check(struct fake_storage *s, const struct fake_request *fr)
+{
+    Rozo__StCheckReq *req = rozo__st_check_req__unpack(NULL, fr->msg_len, fr->msg);
+    struct file_id id;
+
+    assert_non_null(req);
+    assert_int_equal(req->to_storage, s->id);
+    assert_int_equal(req->ref->file_id.len, FILE_ID_BYTES);
+    assert_true(req->abandoned && req->n_blocks == 0 && req->ref->n_storages >= 3);
+    file_id_get(req->ref->file_id.data, &id);
+    rozo__st_check_req__free_unpacked(req, NULL);
+    if (s->no_checks)
+        return ROZO__STATUS__BUSY;
+    assert_true(s->n_checked < WORLD_CHECKED_MAX);
+    s->checked[s->n_checked++] = id.ino;
+    return s->old ? ROZO__STATUS__UNKNOWN_OP : ROZO__STATUS__OK;
+}
 
 static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
                                uint8_t *out, size_t *out_len)
@@ -49,6 +83,8 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
         info.host = s->host;
         info.n_addresses = 1;
         info.addresses = addrs;
+        info.n_projections = s->n_projections;
+        info.map_version = s->says_map ? s->map_version : 0;
         *out_len = rozo__st_info_resp__pack(&info, out);
         return ROZO__STATUS__OK;
     }
@@ -60,11 +96,16 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
         assert_int_equal(req->cluster_id.len, 16);
         if (!other) {
             s->id = req->storage_id;
+            s->replaces = req->replaces;
             memcpy(s->cluster_id, req->cluster_id.data, 16);
         }
         rozo__st_admit_req__free_unpacked(req, NULL);
         return other ? ROZO__STATUS__WRONG_STORAGE : ROZO__STATUS__OK;
     }
+    if (fr->rq->op == ROZO__OP__ST_MAP)
+        return take_map(s, fr);
+    if (fr->rq->op == ROZO__OP__ST_CHECK)
+        return take_check(s, fr);
     if (fr->rq->op == ROZO__OP__ST_REMOVE) {
         Rozo__StRemoveReq *req = rozo__st_remove_req__unpack(NULL, fr->msg_len, fr->msg);
         struct file_id id;

@@ -8,14 +8,15 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/env_virtual.h"
+#include "common/kv_memory.h"
 #include "common/list.h"
 #include "exportd/core/exportd.h"
-#include "common/kv_memory.h"
 #include "tests/unit/unit.h"
 
 enum {
     WORLD_STORAGES_MAX = 16,
     WORLD_REMOVED_MAX = 4096,
+    WORLD_CHECKED_MAX = 256,
 };
 
 /* A storage as far as exportd sees it. Address "sI:1" for the one at index I. */
@@ -29,6 +30,16 @@ struct fake_storage {
     bool no_removes; /* answers ST_REMOVE with IO_ERROR */
     uint64_t total, free;
     char host[32];
+    bool old;        /* knows neither ST_MAP nor ST_CHECK */
+    bool says_map;   /* tells in ST_INFO which map it knows */
+    bool no_checks;  /* answers ST_CHECK with BUSY */
+    unsigned n_maps; /* told so often */
+    uint64_t map_version;
+    unsigned n_map_storages, n_map_up;
+    unsigned n_checked;
+    uint64_t checked[WORLD_CHECKED_MAX]; /* inode numbers, in order */
+    bool replaces;                       /* it was admitted in place of another */
+    uint64_t n_projections;
     unsigned n_removed;
     uint64_t removed[WORLD_REMOVED_MAX]; /* inode numbers, in order */
 };
