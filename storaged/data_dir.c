@@ -135,7 +135,7 @@ static int identity_make(int dir_fd, struct identity *out, struct err *err)
     if (getrandom(out->incarnation, sizeof(out->incarnation), 0) !=
         (ssize_t)sizeof(out->incarnation))
         return err_set(err, -EIO, "no random numbers");
-    len = identity_print(text, out->incarnation, out->cluster_id, 0);
+    len = identity_print(text, out->incarnation, out->cluster_id, 0, false);
     rc = data_dir_save_identity(dir_fd, text, len);
     return rc == 0 ? 0 : err_wrap(err, rc, "write %s", id_name);
 }

@@ -6,6 +6,7 @@
  *     incarnation: 32 hex digits
  *     cluster: 32 hex digits        (these two once it is admitted)
  *     storage: 3
+ *     rebuild: yes                  (as long as it is)
  *
  * In:     the bytes of the file; whoever edited them is not believed (I8).
  * Out:    struct identity, or words for the operator.
@@ -67,7 +68,8 @@ static bool number_get(const char *text, uint32_t *out)
 
 size_t identity_print(char text[IDENTITY_TEXT_MAX],
                       const uint8_t incarnation[IDENTITY_ID_BYTES],
-                      const uint8_t cluster_id[IDENTITY_ID_BYTES], uint32_t storage_id)
+                      const uint8_t cluster_id[IDENTITY_ID_BYTES], uint32_t storage_id,
+                      bool rebuild)
 {
     char hex[2 * IDENTITY_ID_BYTES + 1];
     int n;
@@ -78,7 +80,8 @@ size_t identity_print(char text[IDENTITY_TEXT_MAX],
     if (storage_id != 0) {
         hex_put(hex, cluster_id);
         n += snprintf(text + n, IDENTITY_TEXT_MAX - (size_t)n,
-                      "cluster: %s\nstorage: %" PRIu32 "\n", hex, storage_id);
+                      "cluster: %s\nstorage: %" PRIu32 "\n%s", hex, storage_id,
+                      rebuild ? "rebuild: yes\n" : "");
     }
     return (size_t)n;
 }
@@ -105,6 +108,7 @@ int identity_parse(const char *text, size_t len, struct identity *out, struct er
     char *at = copy, *value;
     struct identity got = { .storage_id = 0 };
     uint32_t format, storage_id = 0;
+    bool rebuild = false;
 
     if (len > IDENTITY_TEXT_MAX || memchr(text, '\0', len) != NULL)
         return err_set(err, -EUCLEAN, "not the identity of a storage");
@@ -130,11 +134,18 @@ int identity_parse(const char *text, size_t len, struct identity *out, struct er
         value = line_take(&at, "storage");
         if (value == NULL || !number_get(value, &storage_id))
             return err_set(err, -EUCLEAN, "line 5 is not \"storage: NUMBER\"");
+        if (*at != '\0') {
+            value = line_take(&at, "rebuild");
+            rebuild = value != NULL && strcmp(value, "yes") == 0;
+            if (!rebuild)
+                return err_set(err, -EUCLEAN, "line 6 is not \"rebuild: yes\"");
+        }
     }
     if (*at != '\0')
         return err_set(err, -EUCLEAN, "more in it than belongs there");
     memcpy(out->incarnation, got.incarnation, sizeof(out->incarnation));
     memcpy(out->cluster_id, got.cluster_id, sizeof(out->cluster_id));
+    atomic_store(&out->rebuild, rebuild);
     atomic_store(&out->storage_id, storage_id);
     return 0;
 }

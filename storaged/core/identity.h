@@ -5,6 +5,7 @@
 #define ROZO_STORAGED_IDENTITY_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,8 @@ struct identity {
     uint8_t incarnation[IDENTITY_ID_BYTES];
     uint8_t cluster_id[IDENTITY_ID_BYTES];
     _Atomic uint32_t storage_id; /* 0: not admitted */
+    _Atomic bool
+        rebuild; /* in place of a lost one, and not all it should have is here yet */
 };
 
 /** 0: not admitted. */
@@ -32,10 +35,17 @@ static inline uint32_t identity_storage_id(const struct identity *id)
     return atomic_load_explicit(&id->storage_id, memory_order_acquire);
 }
 
+/** True: projection files made now are partial, since others may have been lost with what was in them. */
+static inline bool identity_is_rebuilt(const struct identity *id)
+{
+    return atomic_load_explicit(&id->rebuild, memory_order_acquire);
+}
+
 /** The text of the file; returns its length. storage_id 0 leaves the cluster out. */
 size_t identity_print(char text[IDENTITY_TEXT_MAX],
                       const uint8_t incarnation[IDENTITY_ID_BYTES],
-                      const uint8_t cluster_id[IDENTITY_ID_BYTES], uint32_t storage_id);
+                      const uint8_t cluster_id[IDENTITY_ID_BYTES], uint32_t storage_id,
+                      bool rebuild);
 /**
  * Read such a text. 0, -EPROTONOSUPPORT (a format this build does not know) or -EUCLEAN, with
  * words in err. *out is untouched on failure.

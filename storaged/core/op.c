@@ -871,6 +871,12 @@ static bool is_emptied(const struct object *obj, unsigned p)
     return (obj->emptied >> p & 1) != 0;
 }
 
+/* Where everything was lost, so was what this file may have had. */
+static bool is_partial_when_made(const struct op *op, unsigned p)
+{
+    return is_emptied(op->obj, p) || identity_is_rebuilt(op->st->config.identity);
+}
+
 static void create_header(struct op *op, unsigned p, uint32_t epoch,
                           const struct mark_range *written)
 {
@@ -882,7 +888,7 @@ static void create_header(struct op *op, unsigned p, uint32_t epoch,
         .n_storages = op->ref.n_storages,
         .block_bytes = op->ref.block_bytes,
         .epoch = epoch,
-        .partial = is_emptied(op->obj, p),
+        .partial = is_partial_when_made(op, p),
     };
 
     h.written.version = generation_of_note(op->st->config.generations);
@@ -957,8 +963,8 @@ static enum op_next create_written(struct op *op, unsigned p, uint32_t epoch)
         return op_create_undo(op, p);
     proj->epoch = epoch;
     proj->name_dirty = true;
-    proj->partial = is_emptied(obj, p);
-    if (proj->partial &&
+    proj->partial = is_partial_when_made(op, p);
+    if (is_emptied(obj, p) &&
         epoch > 0) { /* what was lost was refused until this epoch came */
         proj->floor_set = true;
         proj->floor_epoch = epoch - 1;

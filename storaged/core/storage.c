@@ -73,6 +73,7 @@ struct admit_op {
     struct op op; /* first */
     uint8_t cluster_id[IDENTITY_ID_BYTES];
     uint32_t storage_id;
+    bool rebuild;
     char text[IDENTITY_TEXT_MAX];
 };
 
@@ -87,8 +88,10 @@ static void admit_end(struct admit_op *a)
         return;
     }
     memcpy(id->cluster_id, a->cluster_id, IDENTITY_ID_BYTES);
+    atomic_store_explicit(&id->rebuild, a->rebuild, memory_order_release);
     atomic_store_explicit(&id->storage_id, a->storage_id, memory_order_release);
-    log_info("admitted as storage %u", (unsigned)a->storage_id);
+    log_info("admitted as storage %u%s", (unsigned)a->storage_id,
+             a->rebuild ? ", in place of a lost one" : "");
     if (st->config.admitted != NULL)
         st->config.admitted(st->config.arg);
     op_finish(&a->op, ROZO__STATUS__OK);
@@ -113,8 +116,8 @@ static void admit_step(struct op *op)
         op->state = 1;
         op->st->admitting = true;
         op->iov.iov_base = a->text;
-        op->iov.iov_len =
-            identity_print(a->text, id->incarnation, a->cluster_id, a->storage_id);
+        op->iov.iov_len = identity_print(a->text, id->incarnation, a->cluster_id,
+                                         a->storage_id, a->rebuild);
         op->dr = (struct disk_req){
             .op = DISK_SAVE_IDENTITY,
             .iov = &op->iov,
@@ -137,6 +140,7 @@ static int admit_parse(struct admit_op *a, const struct rpc_call *call,
         return -EACCES;
     memcpy(a->cluster_id, req->cluster_id.data, IDENTITY_ID_BYTES);
     a->storage_id = req->storage_id;
+    a->rebuild = req->replaces;
     return 0;
 }
 

@@ -21,8 +21,8 @@ static void try_identity(const char *text, size_t len)
         assert(err.text[0] != '\0');
         return;
     }
-    assert(identity_print(again, id.incarnation, id.cluster_id,
-                          identity_storage_id(&id)) == len);
+    assert(identity_print(again, id.incarnation, id.cluster_id, identity_storage_id(&id),
+                          identity_is_rebuilt(&id)) == len);
     assert(memcmp(again, text, len) == 0);
 }
 

@@ -246,6 +246,10 @@ static void test_identity_texts(void **state)
         "cluster: 00112233445566778899aabbccddeeff\nstorage: 4294967296\n",
         "rozo-storage\nformat: 1\nincarnation: 00112233445566778899aabbccddeeff\n"
         "cluster: 00112233445566778899aabbccddeeff\nstorage: 1\n\n",
+        "rozo-storage\nformat: 1\nincarnation: 00112233445566778899aabbccddeeff\n"
+        "cluster: 00112233445566778899aabbccddeeff\nstorage: 1\nrebuild: no\n",
+        "rozo-storage\nformat: 1\nincarnation: 00112233445566778899aabbccddeeff\n"
+        "cluster: 00112233445566778899aabbccddeeff\nstorage: 1\nrebuild: yes\nx",
     };
     static const char newer[] = "rozo-storage\nformat: 7\nwhatever";
     uint8_t incarnation[16] = { 0xab, 1 }, cluster[16] = { 0xcd, 2 };
@@ -260,14 +264,19 @@ static void test_identity_texts(void **state)
     assert_int_equal(identity_parse(newer, strlen(newer), &id, &err), -EPROTONOSUPPORT);
     assert_string_equal(err.text, "format 7, this build reads up to 1");
     assert_int_equal(id.storage_id, 9);
-    len = identity_print(text, incarnation, cluster, 0);
+    len = identity_print(text, incarnation, cluster, 0, false);
     assert_int_equal(identity_parse(text, len, &id, &err), 0);
     assert_int_equal(id.storage_id, 0);
-    len = identity_print(text, incarnation, cluster, 4294967295);
+    len = identity_print(text, incarnation, cluster, 4294967295, false);
     assert_int_equal(identity_parse(text, len, &id, &err), 0);
     assert_int_equal(id.storage_id, 4294967295);
     assert_memory_equal(id.incarnation, incarnation, 16);
     assert_memory_equal(id.cluster_id, cluster, 16);
+    assert_false(identity_is_rebuilt(&id));
+    len = identity_print(text, incarnation, cluster, 3, true);
+    assert_int_equal(identity_parse(text, len, &id, &err), 0);
+    assert_int_equal(id.storage_id, 3);
+    assert_true(identity_is_rebuilt(&id));
 }
 
 int main(void)

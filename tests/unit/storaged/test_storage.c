@@ -1295,6 +1295,36 @@ static void test_stat_and_alloc(void **state)
     world_free(&w);
 }
 
+/* In place of a lost storage: what this one does not have it may have had. */
+static void test_admission_in_place_of_a_lost_one(void **state)
+{
+    struct world w;
+    struct seen seen[2];
+    uint8_t cluster[16] = { 9 };
+    Rozo__StAdmitReq req = ROZO__ST_ADMIT_REQ__INIT;
+
+    (void)state;
+    world_init(&w, 1);
+    atomic_store(&w.identity.storage_id, 0);
+    req.cluster_id.data = cluster;
+    req.cluster_id.len = sizeof(cluster);
+    req.storage_id = US;
+    req.replaces = true;
+    w.role = RPC_ROLE_NODE;
+    assert_int_equal(call_run(&w, ROZO__OP__ST_ADMIT, &req.base, NULL, 0, NULL), OK);
+    assert_non_null(strstr((char *)w.disk.identity, "rebuild: yes\n"));
+    assert_true(identity_is_rebuilt(&w.identity));
+    assert_int_equal(world_write(&w, 0, 5, 1, v1, 8192, true, NULL), OK);
+    assert_int_equal(world_read(&w, 0, 4, 2, seen, NULL), OK);
+    assert_int_equal(seen[0].kind, SEEN_DAMAGED);
+    assert_int_equal(seen[1].kind, SEEN_DATA);
+    world_restart(&w, false);
+    assert_int_equal(world_read(&w, 0, 4, 2, seen, NULL), OK);
+    assert_int_equal(seen[0].kind, SEEN_DAMAGED);
+    assert_int_equal(seen[1].kind, SEEN_DATA);
+    world_free(&w);
+}
+
 static void test_admission(void **state)
 {
     struct world w;
@@ -1489,6 +1519,7 @@ int main(void)
         cmocka_unit_test(test_a_file_of_another_is_damaged),
         cmocka_unit_test(test_stat_and_alloc),
         cmocka_unit_test(test_admission),
+        cmocka_unit_test(test_admission_in_place_of_a_lost_one),
         cmocka_unit_test(test_stop_answers_and_syncs),
         cmocka_unit_test(test_routes_are_by_file),
         cmocka_unit_test(test_a_file_of_another_loop_is_refused),
