@@ -48,6 +48,7 @@ struct storaged_section {
     char *rack;
     unsigned workers;     /* 0: WORKERS_DEFAULT */
     uint64_t *reserve_mb; /* NULL: 1 %, at most 64 */
+    unsigned journal_mb;  /* 0: 256 */
 };
 struct config {
     struct cluster_section cluster;
@@ -77,6 +78,8 @@ static const cyaml_schema_field_t storaged_fields[] = {
     CYAML_FIELD_UINT("workers", CYAML_FLAG_OPTIONAL, struct storaged_section, workers),
     CYAML_FIELD_UINT_PTR("reserve_mb", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
                          struct storaged_section, reserve_mb),
+    CYAML_FIELD_UINT("journal_mb", CYAML_FLAG_OPTIONAL, struct storaged_section,
+                     journal_mb),
     CYAML_FIELD_END
 };
 static const cyaml_schema_field_t config_fields[] = {
@@ -214,6 +217,7 @@ static int loops_start(struct daemon *d, const struct config *c, struct err *err
         .reserve_bytes =
             c->storaged.reserve_mb == NULL ? UINT64_MAX : *c->storaged.reserve_mb << 20,
         .files_max = files_max(d->n_storios),
+        .journal_bytes = (uint64_t)c->storaged.journal_mb << 20,
         .boot = boot_number(),
     };
 
@@ -255,6 +259,11 @@ static void on_stop(void *arg)
     stop_signals_close(&signals);
 }
 
+static void on_serving(void)
+{
+    sd_tell_ready("serving");
+}
+
 static int daemon_run(struct daemon *d, struct err *err)
 {
     uint32_t id = identity_storage_id(&d->identity);
@@ -280,7 +289,6 @@ static int daemon_run(struct daemon *d, struct err *err)
         log_info("this storage is not admitted to a cluster yet");
     else
         log_info("serving as storage %u", (unsigned)id);
-    sd_tell_ready("serving");
     storio_run(&d->storios[0]);
     for (unsigned i = 1; i < n; i++)
         uv_thread_join(&d->storios[i].thread);
@@ -339,6 +347,7 @@ static int start_with_config(const char *path, struct err *err)
     if (d == NULL)
         return -ENOMEM;
     d->dir_fd = -1;
+    d->on_serving = on_serving;
     rc = config_load(path, &config_schema, (void **)&c, err);
     if (rc == 0)
         rc = config_check(c, path, err);

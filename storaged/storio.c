@@ -18,7 +18,7 @@
 
 #include "common/log.h"
 
-enum { PHASE_RUNNING, PHASE_STOP_STORAGE, PHASE_CLOSE_SERVER, PHASE_END };
+enum { PHASE_STARTING, PHASE_SERVING, PHASE_STOP_STORAGE, PHASE_CLOSE_SERVER, PHASE_END };
 
 /* ---- a request that arrived on one loop and belongs to another ---- */
 
@@ -179,8 +179,16 @@ static void on_phase_done(struct env_mail *mail)
     struct storio *io =
         (struct storio *)((char *)mail - offsetof(struct storio, to_first));
 
-    if (++io->daemon->n_done == io->daemon->n_storios && io->daemon->phase < PHASE_END)
-        next_phase(io->daemon);
+    struct daemon *d = io->daemon;
+
+    if (++d->n_done < d->n_storios || d->phase == PHASE_END)
+        return;
+    if (d->phase == PHASE_SERVING) {
+        d->serving = true;
+        d->on_serving();
+    }
+    if (d->phase != PHASE_SERVING || d->stop_wanted)
+        next_phase(d);
 }
 
 static void tell_phase_done(struct storio *io)
@@ -217,6 +225,10 @@ static void on_phase(struct env_mail *mail)
     struct storio *io = (struct storio *)((char *)mail - offsetof(struct storio, to_us));
 
     switch (io->daemon->phase) {
+    case PHASE_SERVING:
+        storage_serve(io->storage);
+        tell_phase_done(io);
+        break;
     case PHASE_STOP_STORAGE:
         storage_stop(io->storage, on_storage_stopped, io);
         break;
@@ -231,9 +243,11 @@ static void on_phase(struct env_mail *mail)
 
 void daemon_stop(struct daemon *d)
 {
-    assert(d->phase == PHASE_RUNNING);
+    assert(d->phase <= PHASE_SERVING && !d->stop_wanted);
     settler_stop(&d->settler);
-    next_phase(d);
+    d->stop_wanted = true; /* no phase begins before all loops have done the one before */
+    if (d->serving)
+        next_phase(d);
 }
 
 /* ---- the beginning and the end ---- */
@@ -264,6 +278,16 @@ int storio_open(struct storio *io, struct daemon *d, unsigned index, const char 
     return rpc_server_open(&io->env, &config, &address, 1, &io->server, err);
 }
 
+/* Its journal cannot be used: nothing was acknowledged yet, other loops may run already. */
+static void on_storage_started(void *arg, int rc)
+{
+    if (rc != 0) {
+        log_error("the journal cannot be used: %s", strerror(-rc));
+        exit(1);
+    }
+    tell_phase_done(arg);
+}
+
 int storio_start(struct storio *io, const struct storage_config *config, struct err *err)
 {
     struct storage_config mine = *config;
@@ -279,7 +303,10 @@ int storio_start(struct storio *io, const struct storage_config *config, struct 
     mine.admitted = on_admitted;
     mine.arg = io->daemon;
     rc = storage_open(&mine, &io->storage);
-    return rc == 0 ? 0 : err_wrap(err, rc, "start");
+    if (rc != 0)
+        return err_wrap(err, rc, "start");
+    storage_start(io->storage, on_storage_started, io); /* goes on when the loop runs */
+    return 0;
 }
 
 void storio_run(struct storio *io)

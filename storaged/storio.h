@@ -48,7 +48,9 @@ struct daemon {
     int dir_fd;
     unsigned n_storios;
     struct storio storios[STORIOS_MAX];
-    unsigned phase, n_done;              /* of stopping */
+    unsigned phase, n_done;              /* of starting and stopping */
+    bool serving, stop_wanted;           /* the first one's, as the phase */
+    void (*on_serving)(void);            /* once, on its thread */
     const char *addresses[RPC_ADDR_MAX]; /* as configured, with the real ports; owned */
 };
 

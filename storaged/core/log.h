@@ -113,8 +113,14 @@ void log_scan(struct env *env, struct disk *disk, unsigned n_loops_max, log_entr
  */
 int log_open(const struct log_config *config, struct log **out);
 void log_start(struct log *log, void (*done)(void *arg, int rc), void *arg);
-/** Everything that still counts was appended again and synced: the segments of before are free. Also those of
- * loops that are not there any more are removed by loop 0. done(arg, rc). */
+/**
+ * Between log_start() and log_forget_old(): an entry that log_scan() found in a segment of this loop counts as
+ * wanted, once, where it lies; it need not be appended again. place->file is set. -ENOENT: the segment is not
+ * one of this log's, which then has to be given the entry anew.
+ */
+int log_adopt(struct log *log, struct log_place *place);
+/** Everything that still counts was adopted, or appended again and synced, by all loops: the segments of before are
+ * free where nothing was adopted. Also those of loops that are not there any more are removed by loop 0. done(arg, rc). */
 void log_forget_old(struct log *log, void (*done)(void *arg, int rc), void *arg);
 /** Nothing under way. NULL is fine. */
 void log_close(struct log *log);

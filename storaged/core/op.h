@@ -29,8 +29,12 @@ struct storage {
     unsigned n_ops;     /* all */
     unsigned n_sending; /* those answered, waiting for their bytes to be sent */
     struct op *ops;     /* all under way */
+    bool serving;       /* storage_serve() was called */
     bool stopping;
     bool admitting;
+    void (*start_done)(void *arg, int rc);
+    void *start_arg;
+    struct env_task start_task;
     void (*stop_done)(void *arg);
     void *stop_arg;
     struct env_task stop_task;

@@ -184,7 +184,7 @@ void storage_handle(void *storage, struct rpc_call *call)
 {
     struct storage *st = storage;
 
-    if (st->stopping || st->n_ops >= st->config.ops_max) {
+    if (!st->serving || st->stopping || st->n_ops >= st->config.ops_max) {
         rpc_reply_status(call, ROZO__STATUS__BUSY);
         return;
     }
@@ -284,6 +284,43 @@ void storage_stop(struct storage *st, void (*done)(void *arg), void *arg)
     st->stop_arg = arg;
     if (st->n_ops == st->n_sending)
         env_post(st->env, &st->stop_task);
+}
+
+static void on_start_task(struct env_task *task)
+{
+    struct storage *st =
+        (struct storage *)((char *)task - offsetof(struct storage, start_task));
+
+    st->start_done(st->start_arg, 0);
+}
+
+void storage_start(struct storage *st, void (*done)(void *arg, int rc), void *arg)
+{
+    st->start_done = done;
+    st->start_arg = arg;
+    st->start_task.fn = on_start_task;
+    env_post(st->env, &st->start_task);
+}
+
+void storage_serve(struct storage *st)
+{
+    st->serving = true;
+}
+
+void storage_health(const struct storage *st, Rozo__StHealthResp *out)
+{
+    (void)st;
+    (void)out;
+}
+
+bool storage_next_unsettled(struct storage *st, uint64_t older_than_ns, uint64_t *cursor,
+                            struct storage_unsettled *out)
+{
+    (void)st;
+    (void)older_than_ns;
+    (void)cursor;
+    (void)out;
+    return false;
 }
 
 int storage_open(const struct storage_config *config, struct storage **out)

@@ -8,16 +8,32 @@
 #ifndef ROZO_STORAGED_STORAGE_H
 #define ROZO_STORAGED_STORAGE_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "common/proto/rozo.pb-c.h"
 
 #include "common/capability.h"
 #include "common/env.h"
+#include "common/record.h"
 #include "common/rpc.h"
 #include "storaged/core/disk.h"
 #include "storaged/core/generation.h"
 #include "storaged/core/identity.h"
 
 struct storage;
+
+/*
+ * Safety measures to be left out one at a time, so that the simulator can show that it would notice.
+ * For its tests only; the daemon has no setting for it.
+ */
+enum storage_mutant {
+    MUTANT_NO_JOURNAL = 1,      /* what is replaced is overwritten in place */
+    MUTANT_NO_JOURNAL_SYNC = 2, /* ST_SYNC does not sync the journal */
+    MUTANT_NO_COMMIT_RULE = 4,  /* what is pending is applied at once, without a commit */
+    MUTANT_NO_VERSION_CHECK = 8, /* older versions are taken */
+    MUTANT_NO_CRC_CHECK = 16,    /* frames of the journal are believed with a wrong crc */
+};
 
 struct storage_config {
     struct env *env;                 /* borrowed */
@@ -36,12 +52,22 @@ struct storage_config {
     unsigned ops_max;       /* requests under way; above it BUSY; 0: 4096 */
     uint64_t boot;          /* see StWriteResp.verifier */
     unsigned n_loops, loop; /* files whose hash % n_loops is loop are ours; 0: all are */
+    uint64_t journal_bytes; /* of all loops together; 0: 256 MiB */
+    unsigned mutant;        /* enum storage_mutant, for tests of the simulator only */
     void (*admitted)(void *arg); /* the identity was written; may be NULL */
     void *arg;
 };
 
 /** 0 or -ENOMEM. The config is copied. */
 int storage_open(const struct storage_config *config, struct storage **out);
+
+/**
+ * Read the journal and take over what is ours of it. done(arg, rc), once and never from inside this call;
+ * rc other than 0: the journal cannot be used, the daemon must not serve. Requests are BUSY until
+ * storage_serve(), which is for when all loops are done with this.
+ */
+void storage_start(struct storage *st, void (*done)(void *arg, int rc), void *arg);
+void storage_serve(struct storage *st);
 
 /** Any ST_* request; takes the call (rpc.h). An rpc_handler_cb. */
 void storage_handle(void *storage, struct rpc_call *call);
@@ -55,6 +81,32 @@ void storage_stop(struct storage *st, void (*done)(void *arg), void *arg);
 
 /** When nothing is under way and every answer is sent. NULL is fine. */
 void storage_close(struct storage *st);
+
+/** Add what this loop knows of its journal to *out: journal_bytes to uncommitted. */
+void storage_health(const struct storage *st, Rozo__StHealthResp *out);
+
+/* A file, as its FileRef says. */
+struct storage_file {
+    struct file_id id;
+    uint8_t codec, layout, n_storages;
+    uint32_t block_bytes;
+    uint32_t storages[DIST_MAX];
+};
+
+/* What waits here for a commit: who writes it may be gone. */
+struct storage_unsettled {
+    struct storage_file file;
+    uint64_t first, end; /* blocks; end UINT64_MAX: to the end of everything */
+    uint64_t newest;     /* version */
+    uint64_t age_ns;     /* of the oldest */
+};
+
+/**
+ * The next file after *cursor (0: from the start) of which something has been pending for older_than_ns without a
+ * commit; *cursor moves on. False: no more.
+ */
+bool storage_next_unsettled(struct storage *st, uint64_t older_than_ns, uint64_t *cursor,
+                            struct storage_unsettled *out);
 
 /**
  * A number that is the same for all requests on one file, so that one loop sees them all. Reads

@@ -689,6 +689,7 @@ static void test_small_caches_serve_many_files(void **state)
     storage_close(w.storage);
     w.config.files_max = 4;
     assert_int_equal(storage_open(&w.config, &w.storage), 0);
+    world_start(&w);
     for (unsigned round = 0; round < 3; round++) {
         for (w.id.ino = 1; w.id.ino <= 60; w.id.ino++)
             assert_int_equal(world_write(&w, 0, round, 1, v1, 500, round == 1, NULL), OK);
@@ -733,6 +734,7 @@ static void test_too_many_requests_are_told_to_come_back(void **state)
     storage_close(w.storage);
     w.config.ops_max = 8;
     assert_int_equal(storage_open(&w.config, &w.storage), 0);
+    world_start(&w);
     for (unsigned i = 0; i < 12; i++)
         c[i] = world_write_start(&w, 0, i, 1, v1, 8192, false);
     env_virtual_run_posted(&w.v);
@@ -1426,6 +1428,7 @@ static void test_a_file_of_another_loop_is_refused(void **state)
         w.config.n_loops = 3;
         w.config.loop = loop;
         assert_int_equal(storage_open(&w.config, &w.storage), 0);
+        world_start(&w);
         assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL), status);
         assert_int_equal(world_remove(&w), status);
     }

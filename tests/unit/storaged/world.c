@@ -11,6 +11,23 @@
 
 static const uint8_t node_key[CAPABILITY_NODE_KEY_BYTES] = { 1, 2, 3 };
 
+static void on_started(void *arg, int rc)
+{
+    assert_int_equal(rc, 0);
+    *(bool *)arg = true;
+}
+
+void world_start(struct world *w)
+{
+    bool started = false;
+
+    storage_start(w->storage, on_started, &started);
+    env_virtual_run_posted(&w->v);
+    assert_true(started);
+    storage_serve(w->storage);
+    env_virtual_run_posted(&w->v);
+}
+
 static void storage_make(struct world *w)
 {
     w->config.env = &w->v.env;
@@ -23,6 +40,7 @@ static void storage_make(struct world *w)
     w->config.rack = "";
     w->config.data_dir = "/nowhere";
     assert_int_equal(storage_open(&w->config, &w->storage), 0);
+    world_start(w);
 }
 
 void world_init(struct world *w, uint64_t seed)

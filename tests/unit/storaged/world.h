@@ -46,6 +46,8 @@ struct test_call {
 
 void world_init(struct world *w, uint64_t seed);
 void world_free(struct world *w);
+/** w->storage was opened: it takes over the journal and serves. */
+void world_start(struct world *w);
 /** Another process on the same disk; with a power cut in between, or a kill (no clean stop). */
 void world_restart(struct world *w, bool power_cut);
 /** Everything is on stable storage and a generation ends, as the daemon does now and then. */
