@@ -1,0 +1,264 @@
+/*
+ * decide.c - what is to become of a block, given what its storages say of it?
+ *
+ * In:     answers of any storages, in any order. Any thread.
+ * Out:    a decision that no other driver's decision contradicts, or "leave it".
+ * Keeps:  a version that q storages acknowledged is never settled back: each of them has it or
+ *         something newer, is silent, or lost it; when those may be q, it stays undecided. And what
+ *         k can still come to have is never settled back either.
+ * Ask:    docs/ARCHITECTURE.md, "Healing"; storcli/core/resolve.c has the readers' side of the rules.
+ */
+#include "storaged/heal/decide.h"
+
+#include <assert.h>
+
+#include "common/record.h"
+
+/* What is looked at over and over. */
+struct view {
+    const struct decide_rules *rules;
+    const struct decide_answer *answers;
+    unsigned n;
+    uint32_t all;     /* every candidate */
+    uint32_t damaged; /* candidates with something damaged on top */
+};
+
+static unsigned count(uint32_t bits)
+{
+    return (unsigned)__builtin_popcount(bits);
+}
+
+/* The newest version below `limit` (or of all); false when there is none. */
+static bool next_version(const struct view *w, bool limited, uint64_t limit,
+                         uint64_t *version)
+{
+    bool found = false;
+
+    for (unsigned i = 0; i < w->n; i++) {
+        uint64_t v = w->answers[i].version;
+
+        if (w->answers[i].kind == DECIDE_DAMAGED || (limited && v >= limit) ||
+            (found && v <= *version))
+            continue;
+        *version = v;
+        found = true;
+    }
+    return found;
+}
+
+static uint32_t holders_of(const struct view *w, uint64_t version)
+{
+    uint32_t holders = 0;
+
+    for (unsigned i = 0; i < w->n; i++) {
+        if (w->answers[i].kind != DECIDE_DAMAGED && w->answers[i].version == version)
+            holders |= 1u << w->answers[i].candidate;
+    }
+    return holders;
+}
+
+/* How many agree with answer `as`: distinct projections of data, storages of a hole. */
+static unsigned n_agree(const struct view *w, const struct decide_answer *as)
+{
+    uint32_t agree = 0;
+
+    for (unsigned i = 0; i < w->n; i++) {
+        const struct decide_answer *a = &w->answers[i];
+
+        if (a->kind == as->kind && a->version == as->version &&
+            a->user_bytes == as->user_bytes)
+            agree |= 1u << (a->kind == DECIDE_HOLE ? a->candidate : a->projection);
+    }
+    return count(agree);
+}
+
+/* The answer that most agree with at this version; *have: how many do. */
+static const struct decide_answer *best_at(const struct view *w, uint64_t version,
+                                           unsigned *have)
+{
+    const struct decide_answer *best = NULL;
+
+    *have = 0;
+    for (unsigned i = 0; i < w->n; i++) {
+        const struct decide_answer *a = &w->answers[i];
+        unsigned n;
+
+        if (a->kind == DECIDE_DAMAGED || a->version != version)
+            continue;
+        n = n_agree(w, a);
+        if (n > *have) {
+            *have = n;
+            best = a;
+        }
+    }
+    return best;
+}
+
+/* What the same storage says of the same projection, one level below; NULL: not asked. */
+static const struct decide_answer *below(const struct view *w,
+                                         const struct decide_answer *a)
+{
+    for (unsigned i = 0; i < w->n; i++) {
+        const struct decide_answer *b = &w->answers[i];
+
+        if (b->candidate == a->candidate && b->projection == a->projection &&
+            b->level == a->level + 1)
+            return b;
+    }
+    return NULL;
+}
+
+static const struct decide_answer *top(const struct view *w, unsigned candidate,
+                                       unsigned projection)
+{
+    for (unsigned i = 0; i < w->n; i++) {
+        const struct decide_answer *a = &w->answers[i];
+
+        if (a->candidate == candidate && a->projection == projection && a->level == 0)
+            return a;
+    }
+    return NULL;
+}
+
+/* Does anybody who has this version keep for himself what lies below it? */
+static bool hides_below(const struct view *w, uint64_t version)
+{
+    for (unsigned i = 0; i < w->n; i++) {
+        const struct decide_answer *a = &w->answers[i];
+
+        if (a->kind != DECIDE_DAMAGED && a->version == version && version != 0 &&
+            below(w, a) == NULL)
+            return true;
+    }
+    return false;
+}
+
+static bool is_fenced(const struct view *w, uint64_t version)
+{
+    return w->rules->fenced && version_epoch(version) <= w->rules->fence_epoch;
+}
+
+/*
+ * May a version that fewer than k have be passed over? newer: candidates that have it, or a newer one.
+ * Readers may when it cannot have been acknowledged; to them who has no file is silent, since it may
+ * have lost it. To settle it back, nobody may be left who could still bring it to k.
+ */
+static bool may_pass(const struct view *w, uint64_t version, unsigned have,
+                     uint32_t newer)
+{
+    const struct decide_rules *r = w->rules;
+    uint32_t told = r->told & ~w->damaged;
+
+    if (!is_fenced(w, version))
+        return count(newer | (w->all & ~told)) < r->q;
+    return have + count(w->all & ~(r->told | r->none)) < r->k &&
+           count(newer | (w->all & ~(told | r->none))) < r->q;
+}
+
+/* ---- forward: who lacks it? ---- */
+
+/* What home i has once everything settled back is gone; NULL: nothing, or who knows. */
+static const struct decide_answer *counts_at_home(const struct view *w, unsigned i,
+                                                  uint64_t version)
+{
+    const struct decide_answer *a = top(w, i, i);
+
+    while (a != NULL && a->kind != DECIDE_DAMAGED && a->version > version &&
+           is_fenced(w, a->version))
+        a = below(w, a);
+    return a;
+}
+
+static void judge_home(const struct view *w, unsigned i, struct decision *d)
+{
+    const struct decide_answer *a = counts_at_home(w, i, d->version);
+    uint32_t bit = 1u << i;
+
+    if (((w->rules->told | w->rules->none) & bit) == 0)
+        return;
+    if (a != NULL && a->kind != DECIDE_DAMAGED && a->version >= d->version)
+        return; /* it has it, or something newer that stays */
+    if (a != NULL && a->kind == DECIDE_DAMAGED)
+        d->damaged |= bit;
+    else if (d->version == 0)
+        return; /* nothing to be had */
+    else if (a != NULL)
+        d->stale |= bit;
+    else
+        d->missing |= bit;
+}
+
+static void decide_forward(const struct view *w, const struct decide_answer *as,
+                           uint64_t newest, struct decision *d)
+{
+    d->what = DECIDE_FORWARD;
+    d->version = as->version;
+    d->user_bytes = as->user_bytes;
+    d->newest = newest == as->version;
+    d->holders = holders_of(w, as->version);
+    for (unsigned i = 0; i < w->rules->n; i++)
+        judge_home(w, i, d);
+    d->lack = d->damaged | d->stale | d->missing;
+    for (unsigned i = 0; i < w->n; i++) {
+        const struct decide_answer *a = &w->answers[i];
+
+        if (a->kind != DECIDE_DAMAGED && a->version > as->version &&
+            is_fenced(w, a->version))
+            d->drop |= 1u << a->candidate;
+    }
+}
+
+static void view_init(struct view *w, const struct decide_rules *rules,
+                      const struct decide_answer *answers, unsigned n_answers)
+{
+    assert(n_answers <= DECIDE_ANSWERS_MAX && rules->c <= DIST_MAX);
+    assert((rules->told & rules->none) == 0);
+    *w = (struct view){ .rules = rules, .answers = answers, .n = n_answers };
+    w->all = rules->c == 32 ? UINT32_MAX : (1u << rules->c) - 1;
+    for (unsigned i = 0; i < n_answers; i++) {
+        if (answers[i].kind == DECIDE_DAMAGED && answers[i].level == 0)
+            w->damaged |= 1u << answers[i].candidate;
+    }
+}
+
+void decide_block(const struct decide_rules *rules, const struct decide_answer *answers,
+                  unsigned n_answers, struct decision *out)
+{
+    struct view w;
+    uint64_t v = 0, newest = 0, hidden = 0;
+    uint32_t newer = 0;
+    bool limited = false;
+
+    view_init(&w, rules, answers, n_answers);
+    *out = (struct decision){ .what = DECIDE_UNDECIDED };
+    if (n_answers == 0 && count(w.all & ~rules->none) < rules->k)
+        out->what = DECIDE_NOTHING;
+    while (next_version(&w, limited, v, &v)) {
+        unsigned have;
+        const struct decide_answer *as = best_at(&w, v, &have);
+
+        if (!limited)
+            newest = v;
+        if (have >= rules->k && (hidden == 0 || !rules->fenced)) {
+            decide_forward(&w, as, newest, out);
+            return;
+        }
+        if (hidden != 0) { /* what is hidden may bring this one to k */
+            out->what = DECIDE_BELOW;
+            out->version = hidden;
+            return;
+        }
+        if (out->torn == 0)
+            out->torn = v;
+        newer |= holders_of(&w, v);
+        if (!may_pass(&w, v, have, newer))
+            return;
+        if (hides_below(&w, v))
+            hidden = v;
+        limited = true;
+    }
+    if (hidden != 0) {
+        out->what = DECIDE_BELOW;
+        out->version = hidden;
+    }
+}
