@@ -1,5 +1,7 @@
 /*
- * ad.c - administration: AD_STATUS, AD_VOLUME_CREATE, AD_EXPORT_CREATE. AD_STORAGE_ADD is admit.c.
+ * ad.c - administration: AD_STATUS, AD_STORAGE_LOST, AD_VOLUME_CREATE, AD_EXPORT_CREATE.
+ *
+ * AD_STORAGE_ADD and _REPLACE are admit.c, AD_INODES is inodes.c.
  *
  * In:     requests of nodes (administrators), decoded; every field is checked here.
  * Out:    the map, changed; answers, with words for people when they are refusals.
@@ -139,6 +141,46 @@ static int words_set(char words[WORDS_MAX + 1], int rc, const char *fmt, ...)
     vsnprintf(words, WORDS_MAX + 1, fmt, ap);
     va_end(ap);
     return rc;
+}
+
+static int lost_check(struct exportd *x, const Rozo__AdStorageLostReq *req,
+                      struct storage **out, char words[WORDS_MAX + 1])
+{
+    *out = storage_find(x, req->id);
+    if (*out == NULL)
+        return words_set(words, -ENOENT, "there is no storage %u", req->id);
+    if (req->lost && (*out)->up)
+        return words_set(words, -EBUSY, "storage %u is up at %s: it is not lost", req->id,
+                         (*out)->facts.addrs[0]);
+    return 0;
+}
+
+int ad_storage_lost(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__AdStorageLostReq *req = (const Rozo__AdStorageLostReq *)msg;
+    Rozo__AdStorageLostResp resp = ROZO__AD_STORAGE_LOST_RESP__INIT;
+    char words[WORDS_MAX + 1] = "";
+    Rozo__Storage storage_msg;
+    char *addrs[ADDRS_MAX];
+    struct storage_facts facts;
+    struct storage *s;
+    int rc = lost_check(op->x, req, &s, words), packed;
+
+    if (rc == 0 && s->facts.lost != req->lost) {
+        facts = s->facts;
+        facts.lost = req->lost;
+        storage_change(s, &facts);
+        log_info("storage %u is %s", req->id,
+                 req->lost ? "given up" : "not given up any more");
+    }
+    if (rc == 0) {
+        storage_message(s, &storage_msg, addrs);
+        resp.storage = &storage_msg;
+    }
+    resp.error = words;
+    op->sync = true;
+    packed = op_pack(op, &resp.base);
+    return rc != 0 ? rc : packed;
 }
 
 static int volume_create(struct exportd *x, const char *name, struct volume **out,

@@ -1,11 +1,13 @@
 /*
- * admit.c - AD_STORAGE_ADD: ask a storage who it is, admit it, remember it.
+ * admit.c - AD_STORAGE_ADD and AD_STORAGE_REPLACE: ask a storage who it is, admit it, remember it.
  *
  * In:     the call, from an administrator; answers of the storage (checked).
- * Out:    a new storage in the map, or words.
+ * Out:    a new storage in the map, or another one in the place of a lost one; or words.
  * Keeps:  an id is on stable storage as given before the storage hears it, and is never given
  *         twice; one admission at a time, so that one storage never gets two ids. Interrupted
- *         anywhere, the same command again completes it.
+ *         anywhere, the same command again completes it. Who takes another's place is empty, or
+ *         was when we chose it: its incarnation is noted before it hears of it, so that a disk
+ *         that had the place long ago is not taken for it (I6).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -26,7 +28,7 @@ enum admission_state {
     ADMISSION_DONE,
 };
 
-/* One AD_STORAGE_ADD, from the request until the answer. PROBE -> (RESERVE -> ADMIT ->) DONE. */
+/* One AD_STORAGE_ADD or _REPLACE, from the request until the answer. PROBE -> (RESERVE -> ADMIT ->) DONE. */
 struct admission {
     struct list_node link; /* in x->admissions */
     struct exportd *x;
@@ -38,6 +40,8 @@ struct admission {
     struct env_task task; /* the next step */
     struct store_wait wait;
     char volume[NAMES_MAX + 1]; /* as asked for */
+    uint32_t replace_id;        /* whose place it takes; 0: nobody's, it is added */
+    bool same_place;            /* the addresses are those the old one has */
     struct storage_facts facts;
     struct storage *storage; /* the result */
     int rc;
@@ -60,16 +64,17 @@ static int refuse(struct admission *a, int rc, const char *words)
 
 static void answer(struct admission *a)
 {
-    Rozo__AdStorageAddResp resp = ROZO__AD_STORAGE_ADD_RESP__INIT;
+    Rozo__AdStorageReplaceResp replaced = ROZO__AD_STORAGE_REPLACE_RESP__INIT;
+    Rozo__AdStorageAddResp added = ROZO__AD_STORAGE_ADD_RESP__INIT;
     Rozo__Storage msg;
     char *addrs[ADDRS_MAX];
 
     if (a->rc == 0) {
         storage_message(a->storage, &msg, addrs);
-        resp.storage = &msg;
+        added.storage = replaced.storage = &msg;
     }
-    resp.error = a->words;
-    call_answer(a->x, a->call, a->rc, &resp.base);
+    added.error = replaced.error = a->words;
+    call_answer(a->x, a->call, a->rc, a->replace_id != 0 ? &replaced.base : &added.base);
 }
 
 static void admission_free(struct admission *a)
@@ -138,6 +143,34 @@ static int new_check(struct admission *a, const Rozo__StInfoResp *info)
     return 0;
 }
 
+/* May it take the place of a lost one? */
+static int replace_check(struct admission *a, struct storage *known,
+                         const Rozo__StInfoResp *info)
+{
+    struct storage *old = storage_find(a->x, a->replace_id);
+    bool chosen =
+        old->facts.changes && memcmp(old->facts.next_incarnation, info->incarnation.data,
+                                     INCARNATION_BYTES) == 0;
+
+    if (known != NULL && known != old)
+        return refuse(a, -EEXIST, "it is another storage of this cluster already");
+    if (known == NULL && old->up && !a->same_place)
+        return refuse(a, -EBUSY,
+                      "the storage whose place it is to take is up: stop that first");
+    if (info->storage_id != 0 && info->storage_id != a->replace_id)
+        return refuse(a, -ENXIO, "it takes itself for another storage of this cluster");
+    if (known == NULL && info->storage_id != 0 && !chosen)
+        return refuse(a, -EEXIST,
+                      "its data are of before another one took this place: give it an "
+                      "empty data directory");
+    if (known == NULL && !chosen && info->n_projections > 0)
+        return refuse(a, -ENOTEMPTY, "its data directory is not empty");
+    a->storage = old;
+    a->facts.id = old->facts.id;
+    a->facts.volume = old->facts.volume;
+    return 0;
+}
+
 /* Who answered? Decides how it goes on. */
 static int info_check(struct admission *a, const Rozo__StInfoResp *info)
 {
@@ -150,6 +183,8 @@ static int info_check(struct admission *a, const Rozo__StInfoResp *info)
     snprintf(a->facts.host, sizeof(a->facts.host), "%s", info->host);
     snprintf(a->facts.rack, sizeof(a->facts.rack), "%s", info->rack);
     info_addresses(info, &a->facts);
+    if (a->replace_id != 0)
+        return replace_check(a, known, info);
     return known != NULL ? known_check(a, known, info) : new_check(a, info);
 }
 
@@ -165,7 +200,9 @@ static void on_info(struct rpc_request *rq, int rc)
         if (info == NULL)
             refuse(a, -EBADMSG, "its answer makes no sense");
         else if (info_check(a, info) == 0 &&
-                 (a->storage == NULL || info->storage_id == 0))
+                 (a->storage == NULL || info->storage_id == 0 ||
+                  memcmp(a->storage->facts.incarnation, a->facts.incarnation,
+                         INCARNATION_BYTES) != 0))
             a->state = ADMISSION_RESERVE;
         rozo__st_info_resp__free_unpacked(info, NULL);
     }
@@ -224,9 +261,21 @@ static void admission_probe(struct admission *a)
     rq_send(a, ROZO__OP__ST_INFO, NULL, 0, on_info);
 }
 
+/* Note who is to take the place, while the old one still has it. */
+static void admission_choose(struct admission *a)
+{
+    struct storage_facts facts = a->storage->facts;
+
+    facts.changes = true;
+    memcpy(facts.next_incarnation, a->facts.incarnation, INCARNATION_BYTES);
+    storage_change(a->storage, &facts);
+}
+
 static void admission_reserve(struct admission *a)
 {
-    if (a->facts.id == 0)
+    if (a->replace_id != 0)
+        admission_choose(a);
+    else if (a->facts.id == 0)
         a->facts.id = storage_new_id(a->x);
     else
         storage_id_is_taken(a->x, a->facts.id);
@@ -242,6 +291,7 @@ static void admission_admit(struct admission *a)
 
     msg.cluster_id = (ProtobufCBinaryData){ CLUSTER_ID_BYTES, a->x->cluster_id };
     msg.storage_id = a->facts.id;
+    msg.replaces = a->replace_id != 0;
     assert(rozo__st_admit_req__get_packed_size(&msg) <= sizeof(buf));
     rq_send(a, ROZO__OP__ST_ADMIT, buf, rozo__st_admit_req__pack(&msg, buf), on_admitted);
 }
@@ -251,6 +301,10 @@ static void admission_done(struct admission *a)
     struct exportd *x = a->x;
 
     if (a->rc == 0 && a->storage != NULL) {
+        if (memcmp(a->storage->facts.incarnation, a->facts.incarnation,
+                   INCARNATION_BYTES) != 0)
+            log_info("storage %u (%s) has taken the place of the one before: %s",
+                     a->facts.id, a->facts.host, a->facts.addrs[0]);
         storage_change(a->storage, &a->facts);
     } else if (a->rc == 0) {
         a->storage = storage_add(x, &a->facts);
@@ -288,13 +342,12 @@ static void admission_step(struct admission *a)
     }
 }
 
-static int add_check(const Rozo__AdStorageAddReq *req)
+static int addresses_check(char *const *addresses, size_t n)
 {
-    if (req->n_addresses < 1 || req->n_addresses > ADDRS_MAX ||
-        strlen(req->volume) > NAMES_MAX)
+    if (n > ADDRS_MAX)
         return -EINVAL;
-    for (size_t i = 0; i < req->n_addresses; i++) {
-        size_t len = strlen(req->addresses[i]);
+    for (size_t i = 0; i < n; i++) {
+        size_t len = strlen(addresses[i]);
 
         if (len == 0 || len > ADDR_MAX)
             return -EINVAL;
@@ -302,30 +355,93 @@ static int add_check(const Rozo__AdStorageAddReq *req)
     return 0;
 }
 
-int ad_storage_add(struct op *op, const ProtobufCMessage *msg)
+/* An admission for this call, which it takes; addresses[0..n) are where to look. */
+static int admission_new(struct op *op, char *const *addresses, size_t n,
+                         struct admission **out)
 {
-    const Rozo__AdStorageAddReq *req = (const Rozo__AdStorageAddReq *)msg;
     struct exportd *x = op->x;
     struct admission *a;
-    int rc = add_check(req);
 
-    if (rc == 0 && x->n_admissions >= ADMISSIONS_MAX)
-        rc = -EBUSY;
-    a = rc == 0 ? calloc(1, sizeof(*a)) : NULL;
+    if (x->n_admissions >= ADMISSIONS_MAX)
+        return -EBUSY;
+    a = calloc(1, sizeof(*a));
     if (a == NULL)
-        return rc == 0 ? -ENOMEM : rc;
+        return -ENOMEM;
     a->x = x;
     a->call = op->call;
     op->call = NULL;
     a->task.fn = on_task;
-    snprintf(a->volume, sizeof(a->volume), "%s", req->volume);
-    a->facts.n_addrs = (unsigned)req->n_addresses;
+    a->facts.n_addrs = (unsigned)n;
     for (unsigned i = 0; i < a->facts.n_addrs; i++)
-        snprintf(a->facts.addrs[i], sizeof(a->facts.addrs[i]), "%s", req->addresses[i]);
+        snprintf(a->facts.addrs[i], sizeof(a->facts.addrs[i]), "%s", addresses[i]);
     if (x->n_admissions++ == 0)
         env_post(x->env, &a->task);
     list_add_tail(&x->admissions, &a->link);
+    *out = a;
     return 0;
+}
+
+int ad_storage_add(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__AdStorageAddReq *req = (const Rozo__AdStorageAddReq *)msg;
+    struct admission *a;
+    int rc = req->n_addresses < 1 || strlen(req->volume) > NAMES_MAX
+                 ? -EINVAL
+                 : addresses_check(req->addresses, req->n_addresses);
+
+    if (rc == 0)
+        rc = admission_new(op, req->addresses, req->n_addresses, &a);
+    if (rc == 0)
+        snprintf(a->volume, sizeof(a->volume), "%s", req->volume);
+    return rc;
+}
+
+static int replace_unknown(struct op *op, uint32_t id)
+{
+    Rozo__AdStorageReplaceResp resp = ROZO__AD_STORAGE_REPLACE_RESP__INIT;
+    char words[WORDS_MAX + 1];
+    int packed;
+
+    snprintf(words, sizeof(words), "there is no storage %u", id);
+    resp.error = words;
+    packed = op_pack(op, &resp.base);
+    return packed != 0 ? packed : -ENOENT;
+}
+
+/* Does what was asked for name an address that the old one has? Then it is not there any more. */
+static bool addresses_meet(const struct storage *old,
+                           const Rozo__AdStorageReplaceReq *req)
+{
+    for (size_t i = 0; i < req->n_addresses; i++)
+        for (unsigned j = 0; j < old->facts.n_addrs; j++)
+            if (strcmp(req->addresses[i], old->facts.addrs[j]) == 0)
+                return true;
+    return false;
+}
+
+int ad_storage_replace(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__AdStorageReplaceReq *req = (const Rozo__AdStorageReplaceReq *)msg;
+    struct storage *old = storage_find(op->x, req->id);
+    struct admission *a;
+    char *addrs[ADDRS_MAX];
+    int rc = addresses_check(req->addresses, req->n_addresses);
+
+    if (rc != 0)
+        return rc;
+    if (old == NULL)
+        return replace_unknown(op, req->id);
+    for (unsigned i = 0; i < old->facts.n_addrs; i++)
+        addrs[i] = old->facts.addrs[i];
+    if (req->n_addresses > 0)
+        rc = admission_new(op, req->addresses, req->n_addresses, &a);
+    else
+        rc = admission_new(op, addrs, old->facts.n_addrs, &a);
+    if (rc == 0) {
+        a->replace_id = req->id;
+        a->same_place = req->n_addresses == 0 || addresses_meet(old, req);
+    }
+    return rc;
 }
 
 void admissions_stop(struct exportd *x)

@@ -15,6 +15,7 @@
 #include "exportd/core/state.h"
 
 enum export_flags { EXPORT_SYNC = 1 };
+enum storage_flags { STORAGE_LOST = 1, STORAGE_CHANGES = 2 };
 
 /* ---- the cluster's own record ---- */
 
@@ -121,6 +122,7 @@ static void storage_put(struct storage *s)
 {
     const struct storage_facts *facts = &s->facts;
     struct facts_out f;
+    uint32_t flags;
     struct key k;
 
     facts_begin(&f);
@@ -131,6 +133,11 @@ static void storage_put(struct storage *s)
     facts_put_u32(&f, facts->n_addrs);
     for (unsigned i = 0; i < facts->n_addrs; i++)
         facts_put_text(&f, facts->addrs[i]);
+    flags = (facts->lost ? STORAGE_LOST : 0u) | (facts->changes ? STORAGE_CHANGES : 0u);
+    if (flags != 0) /* storages of before there were flags have none */
+        facts_put_u32(&f, flags);
+    if (facts->changes)
+        facts_put_bytes(&f, facts->next_incarnation, INCARNATION_BYTES);
     key_id(&k, KEY_STORAGE, facts->id);
     store_put(s->x->store, &k, f.bytes, f.len);
 }
@@ -139,6 +146,7 @@ static int storage_get(struct storage_facts *facts, uint32_t id, const uint8_t *
                        size_t len)
 {
     struct facts_in f;
+    uint32_t flags;
 
     *facts = (struct storage_facts){ .id = id };
     facts_read(&f, val, len);
@@ -151,6 +159,13 @@ static int storage_get(struct storage_facts *facts, uint32_t id, const uint8_t *
         return -EINVAL;
     for (unsigned i = 0; i < facts->n_addrs; i++)
         facts_get_text(&f, facts->addrs[i], ADDR_MAX);
+    flags = facts_end(&f) ? 0 : facts_get_u32(&f);
+    facts->lost = (flags & STORAGE_LOST) != 0;
+    facts->changes = (flags & STORAGE_CHANGES) != 0;
+    if (facts->changes)
+        facts_get_bytes(&f, facts->next_incarnation, INCARNATION_BYTES);
+    if ((flags & ~(uint32_t)(STORAGE_LOST | STORAGE_CHANGES)) != 0)
+        return -EINVAL;
     return facts_end(&f) && id != 0 ? 0 : -EINVAL;
 }
 
@@ -210,6 +225,8 @@ void storage_change(struct storage *s, const struct storage_facts *facts)
 
     for (unsigned i = 0; !moved && i < facts->n_addrs; i++)
         moved = strcmp(facts->addrs[i], s->facts.addrs[i]) != 0;
+    if (memcmp(facts->incarnation, s->facts.incarnation, INCARNATION_BYTES) != 0)
+        s->map_told = s->map_known = 0;
     s->facts = *facts;
     storage_put(s);
     map_changed(s->x);
@@ -256,6 +273,7 @@ void storage_message(struct storage *s, Rozo__Storage *msg, char **addrs)
     msg->volume = s->facts.volume;
     msg->version = s->version;
     msg->error = s->error;
+    msg->lost = s->facts.lost;
 }
 
 int storage_messages_make(struct exportd *x, struct storage_messages **out)

@@ -167,6 +167,9 @@ static const struct handler handlers[] = {
     AD(STORAGE_ADD, storage_add, storage_add, CHANGES | GROWS),
     AD(VOLUME_CREATE, volume_create, volume_create, CHANGES | GROWS),
     AD(EXPORT_CREATE, export_create, export_create, CHANGES | GROWS),
+    AD(STORAGE_REPLACE, storage_replace, storage_replace, CHANGES),
+    AD(INODES, inodes, inodes, 0),
+    AD(STORAGE_LOST, storage_lost, storage_lost, CHANGES),
 };
 
 static const struct handler *handler_find(uint16_t op)
@@ -368,6 +371,7 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
     list_init(&x->exports);
     list_init(&x->admissions);
     list_init(&x->checks);
+    list_init(&x->listings);
     env_timer_init(&x->tick, on_tick);
     rc = store_open(env, kv, x->config.cache_max, &x->store);
     if (rc != 0) {
@@ -419,6 +423,7 @@ void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
     trash_free(x);
     abandoned_stop(x);
     admissions_stop(x);
+    listings_stop(x);
     LIST_FOREACH(node, &x->storages) {
         struct storage *s = container_of(node, struct storage, link);
 

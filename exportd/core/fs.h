@@ -107,6 +107,27 @@ typedef bool fs_entry_cb(void *arg, const struct fs_entry *entry);
 int fs_readdir(struct fs *fs, uint64_t ino, uint64_t cookie, fs_entry_cb *fn, void *arg,
                struct inode *dir, bool *end);
 
+/* ---- fs_scan.c: looking through all of it, bounded ---- */
+
+/** @return false to stop before this file. */
+typedef bool fs_file_cb(void *arg, const struct inode *in);
+/** Regular files with numbers above *after, ascending; *after: the last inode looked at, of any type. */
+int fs_files(struct fs *fs, uint64_t *after, unsigned max_keys, fs_file_cb *fn, void *arg,
+             bool *end);
+
+/* A name; borrowed while the callback runs. */
+struct fs_named {
+    uint64_t dir;
+    struct fs_name name;
+    uint64_t ino;
+    uint32_t type; /* mode & S_IFMT */
+};
+/** @return false when it has seen enough: that is the end. */
+typedef bool fs_named_cb(void *arg, const struct fs_named *named);
+/** Names in this directory, dir 0: in all of them. *cursor: where to go on; length 0: from the start. */
+int fs_names(struct fs *fs, uint64_t dir, struct key *cursor, unsigned max_keys,
+             fs_named_cb *fn, void *arg, bool *end);
+
 /* ---- fs_rename.c ---- */
 
 /** flags of renameat2(2): RENAME_NOREPLACE, RENAME_EXCHANGE. removed->ino 0: none was. */

@@ -528,7 +528,7 @@ int md_statfs(struct op *op, const ProtobufCMessage *req)
     LIST_FOREACH(node, &op->x->storages) {
         struct storage *s = container_of(node, struct storage, link);
 
-        if (s->facts.volume != op->export->volume)
+        if (s->facts.volume != op->export->volume || s->facts.lost)
             continue;
         resp.total_bytes += s->total_bytes / layout->n * layout->k;
         resp.free_bytes += s->free_bytes / layout->n * layout->k;

@@ -94,7 +94,7 @@ static void choose(struct export *e, struct inode *in, unsigned wanted, bool goo
     LIST_FOREACH(node, &e->x->storages) {
         struct storage *s = container_of(node, struct storage, link);
 
-        if (s->facts.volume != e->volume || storage_is_full(s))
+        if (s->facts.volume != e->volume || s->facts.lost || storage_is_full(s))
             continue;
         c[n].s = s;
         for (uint32_t i = 0; i < in->n_storages; i++)

@@ -72,7 +72,8 @@ static void storage_is_down(struct storage *s, const char *why)
 static const char *info_objection(const struct storage *s, const Rozo__StInfoResp *info)
 {
     if (memcmp(info->incarnation.data, s->facts.incarnation, INCARNATION_BYTES) != 0)
-        return "another data directory answers at its address: not the one that was admitted";
+        return "another data directory answers at its address: not the one that was admitted "
+               "(when its disk was replaced: rozo storage replace)";
     if (info->cluster_id.len == 0 || info->storage_id == 0)
         return "it does not know that it was admitted; run storage add again";
     if (memcmp(info->cluster_id.data, s->x->cluster_id, CLUSTER_ID_BYTES) != 0)
@@ -102,6 +103,9 @@ static void storage_is_up(struct storage *s, const Rozo__StInfoResp *info)
     info_addresses(info, &facts);
     snprintf(facts.host, sizeof(facts.host), "%s", info->host);
     snprintf(facts.rack, sizeof(facts.rack), "%s", info->rack);
+    if (facts.lost)
+        log_info("storage %u was given up, and is back", facts.id);
+    facts.lost = false;
     if (memcmp(&facts, &s->facts, sizeof(facts)) != 0)
         storage_change(s, &facts);
 }

@@ -55,6 +55,10 @@ struct storage_facts {
     char addrs[ADDRS_MAX][ADDR_MAX + 1];
     char host[HOST_MAX + 1];
     char rack[HOST_MAX + 1];
+    bool lost;    /* it will not come back */
+    bool changes; /* next_incarnation was told that it takes this one's place ... */
+    uint8_t
+        next_incarnation[INCARNATION_BYTES]; /* ... and we do not know yet that it did */
 };
 
 /* One storage of the cluster, from its admission on. */
@@ -266,9 +270,12 @@ op_handler md_open_session, md_keep_alive, md_close_session, md_lookup, md_getat
     md_readdir, md_open, md_close, md_wrote, md_truncated, md_getxattr, md_setxattr,
     md_listxattr, md_removexattr, md_statfs, md_sync;
 /* ad.c, admit.c */
-op_handler ad_status, ad_storage_add, ad_volume_create, ad_export_create;
+op_handler ad_status, ad_storage_add, ad_volume_create, ad_export_create,
+    ad_storage_replace, ad_storage_lost, ad_inodes;
 /** Those under way end with -EBUSY, soon. */
 void admissions_stop(struct exportd *x);
+/** The same for listings of inodes, now. */
+void listings_stop(struct exportd *x);
 
 struct exportd {
     struct env *env;     /* borrowed */
@@ -303,6 +310,8 @@ struct exportd {
     struct list_node
         admissions; /* storage adds: the first is under way, the others wait */
     unsigned n_admissions;
+    struct list_node listings; /* of inodes.c, under way */
+    unsigned n_listings;
 
     unsigned n_answers; /* waiting for a commit or sync */
     struct env_timer tick;

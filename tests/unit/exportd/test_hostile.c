@@ -136,9 +136,9 @@ static void test_unknown_ops_and_roles(void **state)
     IS(UNKNOWN_OP, send(99, RPC_ROLE_NODE, w.session, NULL, 0));
     IS(UNKNOWN_OP, send(123, RPC_ROLE_NODE, w.session, NULL, 0));
     IS(UNKNOWN_OP, send(199, RPC_ROLE_NODE, w.session, NULL, 0));
-    IS(UNKNOWN_OP, send(204, RPC_ROLE_NODE, w.session, NULL, 0));
+    IS(UNKNOWN_OP, send(207, RPC_ROLE_NODE, w.session, NULL, 0));
     IS(UNKNOWN_OP, send(ROZO__OP__ST_WRITE, RPC_ROLE_NODE, w.session, NULL, 0));
-    for (unsigned op = 200; op <= 203; op++)
+    for (unsigned op = 200; op <= 206; op++)
         IS(DENIED, send(op, RPC_ROLE_CLIENT, w.session, NULL, 0));
     IS(BAD_REQUEST, send(ROZO__OP__MD_LOOKUP, RPC_ROLE_CLIENT, w.session,
                          (const uint8_t *)"\xff\xff", 2));

@@ -1,0 +1,498 @@
+/*
+ * inodes.c - AD_INODES: the files of an export that own data, and their paths.
+ *
+ * In:     the call, from an administrator.
+ * Out:    its answer. With paths it comes later: no inode of a file knows its names, so all names of the
+ *         export are looked through, some in each turn of the loop, while others are served.
+ * Keeps:  bounded in keys a turn, in inodes and bytes of paths an answer, in answers being made.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "common/bytes.h"
+#include "common/log.h"
+#include "exportd/core/state.h"
+
+enum {
+    INODES_MAX = 4096,
+    PATHS_MAX = 1024,      /* inodes of a call that wants paths, or names them */
+    KEYS_A_CALL = 16384,   /* inodes looked at by a listing */
+    NAMES_A_TURN = 8192,   /* names looked at before others get their turn */
+    DIRS_MAX = 65536,      /* directories whose names are remembered */
+    PATH_MAX_BYTES = 4096, /* longer ones are cut, at their front */
+    PATHS_BYTES = 2 << 20, /* of all paths of an answer */
+    LISTINGS_MAX = 4,
+};
+
+/* One inode of the answer. */
+struct listed {
+    struct inode in; /* removed: only ino and generation */
+    bool removed;
+    bool named;      /* a name was found: */
+    uint64_t parent; /* in this directory */
+    size_t name_len;
+    uint8_t name[FS_NAME_MAX];
+    char *path; /* owned */
+    UT_hash_handle hh;
+};
+
+/* What a directory is called. */
+struct dir_name {
+    uint64_t ino; /* key */
+    uint64_t parent;
+    size_t len;
+    UT_hash_handle hh;
+    uint8_t name[];
+};
+
+enum listing_state {
+    LISTING_NAMES, /* which name has each file? */
+    LISTING_PATHS, /* and the directories above it? */
+    LISTING_DONE,
+};
+
+/* One AD_INODES, from its request until the answer. */
+struct listing {
+    struct list_node link; /* in x->listings */
+    struct exportd *x;
+    struct export *export; /* borrowed: exports stay */
+    struct rpc_call *call; /* owned, with paths; else NULL */
+    enum listing_state state;
+    struct env_timer next; /* the next turn */
+    size_t n, n_max;
+    struct listed *items;  /* owned */
+    struct listed *by_ino; /* of the same */
+    size_t n_unnamed;
+    struct key cursor;
+    struct dir_name *dirs; /* owned */
+    unsigned n_dirs;
+    uint64_t dir, dir_parent; /* whose name is being looked for; 0: nobody's */
+    size_t at;                /* paths are made up to here */
+    size_t path_bytes;
+    uint64_t after;
+    bool end;
+    int rc;
+};
+
+/* ---- which inodes ---- */
+
+static struct listed *item_add(struct listing *l, const struct inode *in, bool removed)
+{
+    struct listed *item;
+
+    HASH_FIND(hh, l->by_ino, &in->ino, sizeof(in->ino), item);
+    if (item != NULL || l->n == l->n_max)
+        return item;
+    item = &l->items[l->n++];
+    item->in = *in;
+    item->removed = removed;
+    HASH_ADD(hh, l->by_ino, in.ino, sizeof(item->in.ino), item);
+    l->n_unnamed += !removed && in->nlink > 0;
+    return item;
+}
+
+static bool on_file(void *arg, const struct inode *in)
+{
+    struct listing *l = arg;
+
+    if ((in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) == 0)
+        return true;
+    return item_add(l, in, false) != NULL;
+}
+
+/* A record of a removed file under this key: its generation. */
+static bool removed_get(struct exportd *x, const struct key *k, uint32_t *generation)
+{
+    const uint8_t *val;
+    size_t len;
+
+    if (store_get(x->store, k, &val, &len) != 0 || len < 6)
+        return false;
+    *generation = get_le32(val + 2);
+    return true;
+}
+
+/* It is not there (any more): are storages still being told? */
+static void removed_look(struct listing *l, uint64_t ino)
+{
+    struct inode in = { .ino = ino };
+    struct key k;
+    bool found;
+
+    key_ino(&k, KEY_TRASH, l->export->id, ino);
+    found = removed_get(l->x, &k, &in.generation);
+    LIST_FOREACH(node, &l->x->storages) {
+        struct storage *s = container_of(node, struct storage, link);
+
+        if (found || s->n_waiting == 0)
+            continue;
+        key_waiting(&k, s->facts.id, l->export->id, ino);
+        found = removed_get(l->x, &k, &in.generation);
+    }
+    if (found)
+        item_add(l, &in, true);
+}
+
+static int only_get(struct listing *l, const uint64_t *inos, size_t n)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct inode in;
+
+        rc = fs_getattr(&l->export->fs, inos[i], &in);
+        if (rc == 0 && inode_is_file(&in))
+            item_add(l, &in, false);
+        else if (rc == -ESTALE)
+            removed_look(l, inos[i]);
+        rc = rc == -ESTALE ? 0 : rc;
+    }
+    l->end = true;
+    return rc;
+}
+
+/* ---- the answer ---- */
+
+/* A message and what it points at. */
+struct inode_parts {
+    Rozo__AdInodesResp__Inode msg;
+    Rozo__FileRef ref;
+    uint8_t id[FILE_ID_BYTES];
+};
+
+static void inode_message(const struct listing *l, const struct listed *item,
+                          struct inode_parts *p)
+{
+    struct file_id id = { l->export->id, item->in.generation, item->in.ino };
+
+    rozo__ad_inodes_resp__inode__init(&p->msg);
+    rozo__file_ref__init(&p->ref);
+    file_id_put(p->id, &id);
+    p->ref.file_id = (ProtobufCBinaryData){ sizeof(p->id), p->id };
+    p->ref.codec = item->in.codec;
+    p->ref.layout = item->in.layout;
+    p->ref.block_bytes = item->in.block_bytes;
+    p->ref.n_storages = item->in.n_storages;
+    p->ref.storages = (uint32_t *)item->in.storages;
+    p->msg.ref = &p->ref;
+    p->msg.size = item->removed ? 0 : inode_final_size(&item->in);
+    p->msg.has_data = (item->in.flags & INODE_HAS_DATA) != 0;
+    p->msg.orphan = !item->removed && item->in.nlink == 0;
+    p->msg.removed = item->removed;
+    if (item->path != NULL)
+        p->msg.path = item->path;
+}
+
+/* Fill an answer that borrows from *parts and *list; free() both. */
+static int resp_fill(const struct listing *l, Rozo__AdInodesResp *resp,
+                     struct inode_parts **parts, Rozo__AdInodesResp__Inode ***list)
+{
+    *parts = calloc(l->n + 1, sizeof(**parts));
+    *list = calloc(l->n + 1, sizeof(**list));
+    if (*parts == NULL || *list == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < l->n; i++) {
+        inode_message(l, &l->items[i], &(*parts)[i]);
+        (*list)[i] = &(*parts)[i].msg;
+    }
+    resp->n_inodes = l->n;
+    resp->inodes = *list;
+    resp->end = l->end;
+    resp->after = l->after;
+    resp->next_ino = l->export->fs.next_ino;
+    return 0;
+}
+
+/* Into the op, or, when that has ended long ago, to the caller. */
+static int listing_answer(struct listing *l, struct op *op)
+{
+    Rozo__AdInodesResp resp = ROZO__AD_INODES_RESP__INIT;
+    struct inode_parts *parts = NULL;
+    Rozo__AdInodesResp__Inode **list = NULL;
+    int rc = l->rc;
+
+    if (rc == 0)
+        rc = resp_fill(l, &resp, &parts, &list);
+    if (op == NULL)
+        call_answer(l->x, l->call, rc, rc == 0 ? &resp.base : NULL);
+    else if (rc == 0)
+        rc = op_pack(op, &resp.base);
+    free(parts);
+    free(list);
+    return rc;
+}
+
+static void listing_free(struct listing *l)
+{
+    struct dir_name *d, *tmp;
+
+    HASH_ITER(hh, l->dirs, d, tmp)
+    {
+        HASH_DEL(l->dirs, d);
+        free(d);
+    }
+    HASH_CLEAR(hh, l->by_ino);
+    for (size_t i = 0; i < l->n; i++)
+        free(l->items[i].path);
+    free(l->items);
+    free(l);
+}
+
+/* ---- paths ---- */
+
+static bool on_name(void *arg, const struct fs_named *named)
+{
+    struct listing *l = arg;
+    struct listed *item;
+
+    if (!S_ISREG(named->type))
+        return true;
+    HASH_FIND(hh, l->by_ino, &named->ino, sizeof(named->ino), item);
+    if (item == NULL || item->named || item->removed || item->in.nlink == 0 ||
+        named->name.len > sizeof(item->name))
+        return true;
+    item->named = true;
+    item->parent = named->dir;
+    item->name_len = named->name.len;
+    memcpy(item->name, named->name.bytes, named->name.len);
+    return --l->n_unnamed > 0;
+}
+
+static struct dir_name *dir_find(struct listing *l, uint64_t ino)
+{
+    struct dir_name *d;
+
+    HASH_FIND(hh, l->dirs, &ino, sizeof(ino), d);
+    return d;
+}
+
+static int dir_add(struct listing *l, struct fs_name name)
+{
+    struct dir_name *d = calloc(1, sizeof(*d) + name.len);
+
+    if (d == NULL)
+        return -ENOMEM;
+    d->ino = l->dir;
+    d->parent = l->dir_parent;
+    d->len = name.len;
+    memcpy(d->name, name.bytes, name.len);
+    HASH_ADD(hh, l->dirs, ino, sizeof(d->ino), d);
+    l->n_dirs++;
+    l->dir = 0;
+    return 0;
+}
+
+static bool on_dir_name(void *arg, const struct fs_named *named)
+{
+    struct listing *l = arg;
+
+    if (named->ino != l->dir)
+        return true;
+    l->rc = dir_add(l, named->name);
+    return false;
+}
+
+/* Begin to look for a directory's name; what cannot be found hangs below the root as "?". */
+static void dir_want(struct listing *l, uint64_t ino)
+{
+    struct inode in;
+
+    l->dir = ino;
+    l->cursor.len = 0;
+    l->dir_parent = FS_ROOT_INO;
+    if (fs_getattr(&l->export->fs, ino, &in) == 0 && inode_is_dir(&in) && in.nlink > 0)
+        l->dir_parent = in.parent;
+    else
+        l->rc = dir_add(l, (struct fs_name){ (const uint8_t *)"?", 1 });
+}
+
+/* One turn of looking for it. */
+static void dir_look(struct listing *l)
+{
+    bool end;
+    int rc = fs_names(&l->export->fs, l->dir_parent, &l->cursor, NAMES_A_TURN,
+                      on_dir_name, l, &end);
+
+    if (l->rc == 0)
+        l->rc = rc;
+    if (l->rc == 0 && end && l->dir != 0) /* renamed meanwhile */
+        l->rc = dir_add(l, (struct fs_name){ (const uint8_t *)"?", 1 });
+}
+
+/* "/NAME" goes in front of what ends at the end of buf. */
+static bool path_prepend(char buf[PATH_MAX_BYTES], size_t *start, const uint8_t *name,
+                         size_t len)
+{
+    if (*start < len + 1 + sizeof("..."))
+        return false;
+    *start -= len;
+    memcpy(buf + *start, name, len);
+    buf[--*start] = '/';
+    return true;
+}
+
+/* The path of an item, when all directories above it have names; else one of them is wanted. */
+static char *path_make(struct listing *l, const struct listed *item)
+{
+    char buf[PATH_MAX_BYTES];
+    size_t start = sizeof(buf) - 1;
+    uint64_t dir = item->parent;
+    char *path;
+    bool fits = path_prepend(buf, &start, item->name, item->name_len);
+
+    buf[sizeof(buf) - 1] = '\0';
+    while (fits && dir != FS_ROOT_INO) {
+        const struct dir_name *d = dir_find(l, dir);
+
+        if (d == NULL && l->n_dirs < DIRS_MAX) {
+            dir_want(l, dir);
+            return NULL;
+        }
+        fits = d != NULL && path_prepend(buf, &start, d->name, d->len);
+        dir = d == NULL ? FS_ROOT_INO : d->parent;
+    }
+    if (!fits) {
+        start -= 3;
+        memcpy(buf + start, "...", 3);
+    }
+    path = strdup(buf + start + (fits ? 1 : 0));
+    if (path == NULL)
+        l->rc = -ENOMEM;
+    return path;
+}
+
+/* Make paths until one needs a name that is not known yet. */
+static void paths_make(struct listing *l)
+{
+    while (l->rc == 0 && l->at < l->n && l->path_bytes < PATHS_BYTES) {
+        struct listed *item = &l->items[l->at];
+
+        if (item->named) {
+            item->path = path_make(l, item);
+            if (l->dir != 0 || l->rc != 0)
+                return;
+            if (item->path == NULL)
+                continue; /* the name was found at once, as "?" */
+            l->path_bytes += strlen(item->path);
+        }
+        l->at++;
+    }
+    l->state = LISTING_DONE;
+}
+
+static void listing_end(struct listing *l)
+{
+    listing_answer(l, NULL);
+    list_remove(&l->link);
+    l->x->n_listings--;
+    listing_free(l);
+}
+
+static void listing_step(struct listing *l)
+{
+    bool end = l->n_unnamed == 0;
+
+    switch (l->rc != 0 ? LISTING_DONE : l->state) {
+    case LISTING_NAMES:
+        if (!end)
+            l->rc =
+                fs_names(&l->export->fs, 0, &l->cursor, NAMES_A_TURN, on_name, l, &end);
+        if (end)
+            l->state = LISTING_PATHS;
+        break;
+    case LISTING_PATHS:
+        if (l->dir != 0)
+            dir_look(l);
+        else
+            paths_make(l);
+        break;
+    case LISTING_DONE:
+        listing_end(l);
+        return;
+    }
+    env_timer_start(l->x->env, &l->next, 0);
+}
+
+static void on_next(struct env_timer *timer)
+{
+    listing_step(container_of(timer, struct listing, next));
+}
+
+void listings_stop(struct exportd *x)
+{
+    LIST_FOREACH_SAFE(node, &x->listings) {
+        struct listing *l = container_of(node, struct listing, link);
+
+        env_timer_stop(x->env, &l->next);
+        l->rc = -EBUSY;
+        listing_end(l);
+    }
+}
+
+/* ---- the call ---- */
+
+static int req_check(const Rozo__AdInodesReq *req)
+{
+    bool few = req->with_paths || req->n_only > 0;
+
+    if (req->n_only > PATHS_MAX)
+        return -EINVAL;
+    if (req->n_only == 0 &&
+        (req->max_inodes < 1 || req->max_inodes > (few ? PATHS_MAX : INODES_MAX)))
+        return -EINVAL;
+    return 0;
+}
+
+static int listing_new(struct exportd *x, struct export *e, const Rozo__AdInodesReq *req,
+                       struct listing **out)
+{
+    struct listing *l = calloc(1, sizeof(*l));
+
+    if (l == NULL)
+        return -ENOMEM;
+    l->x = x;
+    l->export = e;
+    l->after = req->after;
+    l->n_max = req->n_only > 0 ? req->n_only : req->max_inodes;
+    l->items = calloc(l->n_max, sizeof(*l->items));
+    env_timer_init(&l->next, on_next);
+    *out = l;
+    if (l->items != NULL)
+        return 0;
+    free(l);
+    return -ENOMEM;
+}
+
+int ad_inodes(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__AdInodesReq *req = (const Rozo__AdInodesReq *)msg;
+    struct exportd *x = op->x;
+    struct export *e = export_find(x, req->export_id);
+    struct listing *l;
+    int rc = req_check(req);
+
+    if (rc == 0 && e == NULL)
+        rc = -ENOENT;
+    if (rc == 0 && req->with_paths && x->n_listings >= LISTINGS_MAX)
+        rc = -EBUSY;
+    if (rc == 0)
+        rc = listing_new(x, e, req, &l);
+    if (rc != 0)
+        return rc;
+    if (req->n_only > 0)
+        rc = only_get(l, req->only, req->n_only);
+    else
+        rc = fs_files(&e->fs, &l->after, KEYS_A_CALL, on_file, l, &l->end);
+    if (rc == 0 && req->with_paths) {
+        l->call = op->call;
+        op->call = NULL;
+        list_add_tail(&x->listings, &l->link);
+        x->n_listings++;
+        env_timer_start(x->env, &l->next, 0);
+        return 0;
+    }
+    if (rc == 0)
+        rc = listing_answer(l, op);
+    listing_free(l);
+    return rc;
+}
