@@ -90,8 +90,9 @@ static void check_heads(struct mark_op *m, struct proj *proj)
         struct record_header h;
         enum record_state state = op_inspect(&m->op, m->p, m->scan.at + i,
                                              m->scan.buf + i * proj->geo.head_bytes, &h);
-        uint64_t version =
-            state == RECORD_IS_DAMAGED ? proj_lost_version(proj) : h.version;
+        bool decided = m->op.call->role == RPC_ROLE_NODE; /* by what all storages say */
+        uint64_t lost = decided ? 0 : proj_lost_version(proj);
+        uint64_t version = state == RECORD_IS_DAMAGED ? lost : h.version;
         bool in_the_way =
             state == RECORD_IS_DATA ? version >= m->version : version > m->version;
 

@@ -268,10 +268,13 @@ enum { NEXT_EXTENTS_MAX = 1024 }; /* looked at before the answer is "maybe here"
 struct next_op {
     struct op op; /* first */
     uint64_t from, found;
+    bool heads; /* only these, and the marks by themselves */
     unsigned p;
     bool scanning;
     unsigned n_extents;
     struct head_scan scan;
+    Rozo__StCommitReq__Range *marks; /* owned */
+    unsigned n_marks;
 };
 
 /* The first block of the scan's buffer that was written, or may have been; UINT64_MAX: none. */
@@ -282,19 +285,48 @@ static uint64_t next_in_heads(const struct next_op *x, const struct proj *proj)
         enum record_state state = op_inspect(&x->op, x->p, x->scan.at + i,
                                              x->scan.buf + i * proj->geo.head_bytes, &h);
 
+        if (x->heads && proj->partial && state == RECORD_IS_DAMAGED &&
+            record_header_is_zero(x->scan.buf + i * proj->geo.head_bytes))
+            continue; /* it may never have been written */
         if (state != RECORD_IS_HOLE || h.version != 0)
             return x->scan.at + i;
     }
     return UINT64_MAX;
 }
 
+/* Large marks are told as such, once for each projection. */
+static int next_tell_marks(struct next_op *x, const struct marks *m)
+{
+    Rozo__StCommitReq__Range *told =
+        realloc(x->marks, (x->n_marks + m->n + 1) * sizeof(*told));
+
+    if (told == NULL)
+        return -ENOMEM;
+    x->marks = told;
+    for (unsigned i = 0; i < m->n; i++) {
+        const struct mark_range *r = &m->ranges[i];
+        Rozo__StCommitReq__Range *to = &told[x->n_marks];
+
+        if (r->end <= x->from)
+            continue;
+        rozo__st_commit_req__range__init(to);
+        to->first_block = r->first;
+        to->n_blocks = r->end == UINT64_MAX ? 0 : r->end - r->first;
+        to->version = r->version;
+        x->n_marks++;
+    }
+    return 0;
+}
+
 static enum op_next next_in_proj(struct next_op *x, struct proj *proj)
 {
-    uint64_t mark = marks_next(proj_marks(proj), x->from);
+    uint64_t mark = x->heads ? UINT64_MAX : marks_next(proj_marks(proj), x->from);
 
     if (!x->scanning) {
-        if (proj->partial) /* anything may have been */
+        if (proj->partial && !x->heads) /* anything may have been */
             mark = x->from;
+        if (x->heads && next_tell_marks(x, proj_marks(proj)) != 0)
+            return op_bad(&x->op, -ENOMEM);
         if (mark < x->found)
             x->found = mark;
         x->scan = (struct head_scan){
@@ -349,20 +381,32 @@ static enum op_next next_enter(struct op *op)
     return next;
 }
 
+static void next_reply(struct next_op *x)
+{
+    Rozo__StNextResp resp = ROZO__ST_NEXT_RESP__INIT;
+    Rozo__StCommitReq__Range *marks[CODEC_N_MAX * MARKS_MAX];
+
+    resp.block = x->found;
+    resp.n_marks = x->n_marks;
+    resp.marks = marks;
+    for (unsigned i = 0; i < x->n_marks; i++)
+        marks[i] = &x->marks[i];
+    op_finish_message(&x->op, ROZO__STATUS__OK, &resp.base);
+}
+
 static void next_step(struct op *op)
 {
     static op_part *const parts[] = { next_enter, next_find };
-    Rozo__StNextResp resp = ROZO__ST_NEXT_RESP__INIT;
 
     if (run_parts(op, parts, 2) != OP_GO)
         return;
-    resp.block = ((struct next_op *)op)->found;
-    op_finish_message(op, ROZO__STATUS__OK, &resp.base);
+    next_reply((struct next_op *)op);
 }
 
 static void next_free(struct op *op)
 {
     free(((struct next_op *)op)->scan.buf);
+    free(((struct next_op *)op)->marks);
 }
 
 static int next_parse(struct next_op *x, const Rozo__StNextReq *req)
@@ -373,6 +417,7 @@ static int next_parse(struct next_op *x, const Rozo__StNextReq *req)
     if (rc != 0)
         return rc;
     x->from = req->from_block;
+    x->heads = req->heads;
     x->found = UINT64_MAX;
     x->op.want = all_projections(&x->op.ref);
     x->scan.buf =

@@ -1058,7 +1058,8 @@ enum op_next op_put_aside(struct op *op, unsigned p, uint64_t version)
         return OP_GO;
     if (is_damaged && (obj->foreign >> p & 1) != 0)
         return op_bad(op, -EUCLEAN);
-    if (!obj->floor_set || version_epoch(version) <= obj->floor_epoch) {
+    if (op->call->role != RPC_ROLE_NODE &&
+        (!obj->floor_set || version_epoch(version) <= obj->floor_epoch)) {
         if (!obj->floor_set || version_epoch(version) > obj->floor_epoch)
             obj->floor_epoch = version_epoch(version);
         obj->floor_set = true;

@@ -155,7 +155,8 @@ static uint64_t old_version(struct write_op *w, unsigned i, struct record_header
     *body_len = 0;
     if (state ==
         RECORD_IS_DAMAGED) { /* nothing of the head counts; but what was there? */
-        uint64_t lost = proj_lost_version(proj);
+        bool decided = w->op.call->role == RPC_ROLE_NODE; /* by what all storages say */
+        uint64_t lost = decided ? 0 : proj_lost_version(proj);
 
         h->version = 0;
         w->n_lost++;

@@ -845,6 +845,66 @@ static void break_mark_pages(struct world *w)
     }
 }
 
+/* Healing asks for heads only, and is told the large marks by themselves. */
+static void test_next_tells_marks_to_those_who_heal(void **state)
+{
+    struct world w;
+    struct test_ref ref;
+    struct test_call *c;
+    Rozo__StNextReq req = ROZO__ST_NEXT_REQ__INIT;
+    Rozo__StNextResp *resp;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 5000, 1, v1, 8192, false, NULL), OK);
+    assert_int_equal(world_mark(&w, 0, 1000, 1000, v2), OK);
+    assert_int_equal(world_mark(&w, 0, 9000, 0, v2 + 1), OK);
+    ref_init(&w, &ref);
+    req.ref = &ref.ref;
+    req.from_block = 1500;
+    req.heads = true;
+    req.to_storage = US;
+    assert_int_equal(call_run(&w, ROZO__OP__ST_NEXT, &req.base, NULL, 0, &c), OK);
+    resp = rozo__st_next_resp__unpack(NULL, c->msg_len, c->msg);
+    assert_non_null(resp);
+    assert_int_equal(resp->block, 5000);
+    assert_int_equal(resp->n_marks, 2);
+    assert_int_equal(resp->marks[0]->first_block, 1000);
+    assert_int_equal(resp->marks[0]->n_blocks, 1000);
+    assert_int_equal(resp->marks[0]->version, v2);
+    assert_int_equal(resp->marks[1]->first_block, 9000);
+    assert_int_equal(resp->marks[1]->n_blocks, 0);
+    rozo__st_next_resp__free_unpacked(resp, NULL);
+    call_free(c);
+    world_free(&w);
+}
+
+/* What all storages together have decided goes over damage, though it is no newer. */
+static void test_a_node_replaces_what_is_damaged(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 100, v1, 8192, true, NULL), OK);
+    assert_int_equal(world_write(&w, 0, 3, 1, v2, 8192, true, NULL), OK);
+    poke_byte(&w, 0, PROJFILE_EXTENTS_AT + 32 * 7 + 8);
+    poke_byte(&w, 0, PROJFILE_EXTENTS_AT + 32 * 8 + 8);
+    world_restart(&w, false);
+    expect(&w, 0, 7, SEEN_DAMAGED, 0);
+    w.role = RPC_ROLE_NODE;
+    assert_int_equal(world_write(&w, 0, 7, 1, v1, 8192, true, NULL), OK);
+    assert_int_equal(world_mark(&w, 0, 8, 1, v1), OK);
+    expect(&w, 0, 7, SEEN_DATA, v1);
+    expect(&w, 0, 8, SEEN_HOLE, v1);
+    poke_byte(&w, 0, 40); /* the header page */
+    world_restart(&w, false);
+    assert_int_equal(world_write(&w, 0, 7, 1, v1, 8192, true, NULL), OK);
+    expect(&w, 0, 7, SEEN_DATA, v1);
+    expect(&w, 0, 8, SEEN_DAMAGED, 0);
+    world_free(&w);
+}
+
 static void test_what_cannot_be_believed_is_damaged(void **state)
 {
     struct world w;
@@ -1509,6 +1569,8 @@ int main(void)
         cmocka_unit_test(test_a_full_disk_refuses_first_writes_and_harms_nothing),
         cmocka_unit_test(test_running_out_of_space_leaves_old_records_whole),
         cmocka_unit_test(test_disk_errors_become_answers),
+        cmocka_unit_test(test_next_tells_marks_to_those_who_heal),
+        cmocka_unit_test(test_a_node_replaces_what_is_damaged),
         cmocka_unit_test(test_what_cannot_be_believed_is_damaged),
         cmocka_unit_test(test_a_damaged_file_makes_way_for_new_records),
         cmocka_unit_test(test_a_file_put_aside_is_not_forgotten),
