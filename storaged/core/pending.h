@@ -1,0 +1,165 @@
+/*
+ * pending.h - which records and marks wait in the journal, by file: the index that reads, writes and
+ * the applier look into. Memory only; the bodies are in the journal.
+ *
+ * A file has a struct pending_file as long as anything of it is pending; it does not depend on the cache
+ * of objects. Of one block and projection several versions may be pending; of those up to a commit
+ * only the newest stays.
+ *
+ * Inside storaged/core only. One thread, no I/O. Lookups cost nothing where a file has none pending.
+ */
+#ifndef ROZO_STORAGED_PENDING_H
+#define ROZO_STORAGED_PENDING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "codec/codec.h"
+#include "common/list.h"
+#include "common/record.h"
+#include "storaged/core/log.h"
+#include "storaged/core/storage.h"
+
+enum { PENDING_EPOCHS_MAX = 16, PENDING_MARKS_MAX = 4096 };
+
+/* A frame of the journal that something is wanted of. */
+struct pending_entry {
+    struct list_node link; /* in pending.entries, in the order of the journal */
+    struct log_place place;
+    uint64_t number;  /* grows with every frame appended */
+    unsigned n_refs;  /* records and marks that lie in it, reads that send of it */
+    unsigned n_bytes; /* of what is still wanted, about */
+    bool copying;     /* is being appended anew */
+};
+
+struct pending_file;
+
+/* One version of one block of one projection. */
+struct pending_record {
+    struct list_node link;            /* in file->records, as they came */
+    struct pending_record *hash_next; /* of the newest of its block only */
+    struct pending_record *older;     /* of the same block, owned */
+    struct pending_file *file;
+    struct pending_entry *entry; /* referenced */
+    uint64_t block, version;
+    uint64_t since_ns; /* came at */
+    uint32_t body_at;  /* in the entry */
+    uint16_t body_len; /* 0: a hole */
+    uint16_t head_len;
+    uint8_t projection;
+    bool committed;
+    bool applied; /* lies in place, maybe not on stable storage */
+    uint8_t head[];
+};
+
+struct pending_mark {
+    struct list_node link; /* in file->marks, oldest version first */
+    struct pending_entry *entry;
+    uint64_t first, end, version;
+    uint64_t since_ns;
+    uint8_t projection; /* of the request; 255: none */
+    bool keep_newer, committed, applied;
+};
+
+struct pending_file {
+    struct pending_file *hash_next;
+    struct list_node link; /* in pending.files, in the order of serial */
+    struct list_node
+        apply_link; /* the journal's: in its queue of files with something to apply */
+    uint64_t serial;
+    struct storage_file ref;
+    const struct codec *codec;
+    uint32_t hash; /* file_id_hash() */
+    struct list_node records, marks;
+    unsigned n_records, n_marks;
+    unsigned n_committed;  /* of both */
+    unsigned n_users;      /* who hold it; it stays until they are done */
+    uint64_t last_number;  /* of the newest frame of it */
+    uint64_t committed_ns; /* when the oldest of those committed was */
+    uint64_t retry_ns;     /* not to be applied before */
+    unsigned n_durable;
+    uint64_t durable[PENDING_EPOCHS_MAX]; /* one for each epoch: committed up to there */
+};
+
+struct pending {
+    struct pending_file **buckets;
+    unsigned n_buckets, n_files;
+    struct pending_record **blocks; /* hash of the newest ones of each block */
+    unsigned n_blocks_buckets, n_blocks;
+    struct list_node files, entries;
+    uint64_t n_serials, n_numbers;
+    uint64_t n_records, n_marks, n_uncommitted;
+    /** Of this frame nothing is wanted any more; it is freed when this returns. */
+    void (*unwanted)(void *arg, struct pending_entry *entry);
+    void *arg;
+};
+
+int pending_init(struct pending *p,
+                 void (*unwanted)(void *arg, struct pending_entry *entry), void *arg);
+/** Forgets all; unwanted() does not come. */
+void pending_close(struct pending *p);
+
+/** NULL: nothing of it is pending. */
+struct pending_file *pending_find(const struct pending *p, const struct file_id *id);
+/** Find or make; NULL: out of memory. One with nothing in it goes at the next pending_put() or removal. */
+struct pending_file *pending_get(struct pending *p, const struct storage_file *ref,
+                                 const struct codec *codec);
+void pending_hold(struct pending_file *f);
+void pending_put(struct pending *p, struct pending_file *f);
+
+/** A frame was appended, or found. One reference is the caller's. NULL: out of memory. */
+struct pending_entry *pending_entry_new(struct pending *p, const struct log_place *place);
+void pending_entry_put(struct pending *p, struct pending_entry *e);
+
+/** The newest pending version of a block; ->older has the others. NULL: none. */
+struct pending_record *pending_newest(const struct pending *p,
+                                      const struct pending_file *f, unsigned projection,
+                                      uint64_t block);
+/** The newest not above at_most. */
+struct pending_record *pending_at_most(const struct pending *p,
+                                       const struct pending_file *f, unsigned projection,
+                                       uint64_t block, uint64_t at_most);
+/** The version of the newest mark over block that is not above at_most; 0: none. */
+uint64_t pending_mark_over(const struct pending_file *f, uint64_t block,
+                           uint64_t at_most);
+/** The newest mark that touches [first, end); 0: none. */
+uint64_t pending_marks_newest(const struct pending_file *f, uint64_t first, uint64_t end);
+
+/**
+ * Add a record (head_len bytes of head are copied). The same version again takes the place of the old one.
+ * 0 or -ENOMEM. It is committed already when a commit of its epoch covers it.
+ */
+int pending_add_record(struct pending *p, struct pending_file *f, struct pending_entry *e,
+                       unsigned projection, const uint8_t *head, size_t head_len,
+                       const struct record_header *h, size_t body_at, size_t body_len,
+                       uint64_t now_ns);
+int pending_add_mark(struct pending *p, struct pending_file *f, struct pending_entry *e,
+                     const struct pending_mark *mark);
+void pending_remove_record(struct pending *p, struct pending_record *r);
+void pending_remove_mark(struct pending *p, struct pending_file *f,
+                         struct pending_mark *m);
+/** Everything of it, as when the file is removed. f may be gone then. */
+void pending_remove_all(struct pending *p, struct pending_file *f);
+
+/** Versions of the same epoch up to `durable` are committed. True: that was news to some. */
+bool pending_commit(struct pending *p, struct pending_file *f, uint64_t durable,
+                    uint64_t now_ns);
+/** What is in these blocks and not above version is committed. */
+bool pending_commit_range(struct pending *p, struct pending_file *f, uint64_t first,
+                          uint64_t end, uint64_t version, uint64_t now_ns);
+
+/* What ST_DROP takes away. */
+struct pending_drop {
+    uint64_t first, end;
+    uint64_t keep;
+    uint32_t epoch;
+    uint32_t projections;
+};
+/** Is a version of this projection (marks: 255) to be dropped? */
+bool pending_is_dropped(const struct pending_drop *d, unsigned projection,
+                        uint64_t version);
+/** Drop; f may be gone then. Returns how many records and marks it changed. -ENOMEM: nothing was done to a mark. */
+int pending_drop(struct pending *p, struct pending_file *f, const struct pending_drop *d);
+
+#endif
