@@ -32,6 +32,7 @@ enum {
     QUIT_LOOK_MS = 20, /* told to end, we look so often whether the kernel has no more, */
     QUIT_LOOKS_MAX = 150, /* and no oftener: somebody may never stop */
     SYNC_WAIT_S = 20,
+    DRAIN_MS = 2000, /* for what closed files left to be done on the storages */
 };
 
 /* ---- news for every loop ---- */
@@ -473,9 +474,17 @@ static void loop_close_channels(struct loop *loop)
     loop_end_if_closed(loop);
 }
 
+static void on_engine_drained(void *arg, int rc)
+{
+    (void)rc; /* what is left the storages find out by themselves */
+    loop_close_channels(arg);
+}
+
 static void on_close_channels(struct env_mail *mail)
 {
-    loop_close_channels(container_of(mail, struct loop, mail));
+    struct loop *loop = container_of(mail, struct loop, mail);
+
+    storcli_drain(loop->cli, DRAIN_MS, on_engine_drained, loop);
 }
 
 /* 4. session */

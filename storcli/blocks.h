@@ -44,7 +44,15 @@ struct storcli_peers {
 
 int storcli_new(struct env *env, const struct storcli_config *config,
                 const struct storcli_peers *peers, struct storcli **out);
-/** No operation may be under way and no file open. */
+/**
+ * A file that was closed lingers in the engine until what it overwrote is stable and the storages have
+ * heard of it, 30 s at the longest. End that, at the deadline whatever is left: it does no harm, the storages
+ * then find out by themselves. done comes with 0. No operation may be under way and no file open, and no
+ * file may be opened any more.
+ */
+void storcli_drain(struct storcli *cli, uint32_t deadline_ms,
+                   void (*done)(void *arg, int rc), void *arg);
+/** No operation may be under way and no file open; storcli_drain() first, unless no storage was ever lost. */
 void storcli_free(struct storcli *cli);
 
 /* What exportd said of a file's data (FileData in rozo.proto), unpacked and checked. */
@@ -64,7 +72,7 @@ int storcli_file_open(struct storcli *cli, const struct storcli_target *target,
                       struct storcli_file **out);
 /** A new capability (say, now also for writing); the rest must be as before (-EINVAL). */
 int storcli_file_update(struct storcli_file *file, const struct storcli_target *target);
-/** No operation on it may be under way. */
+/** No operation on it may be under way. The file is gone for its caller; see storcli_drain(). */
 void storcli_file_close(struct storcli_file *file);
 const struct codec *storcli_file_codec(const struct storcli_file *file);
 
@@ -125,7 +133,7 @@ void storcli_sync(struct storcli_file *file, storcli_done_cb *done, void *arg);
  */
 void storcli_file_others_wrote(struct storcli_file *file);
 
-/** True when something was written or marked since the last storcli_sync() that succeeded. */
+/** True when something was written or marked since the last sync that succeeded. */
 bool storcli_file_is_unsynced(const struct storcli_file *file);
 
 /**
@@ -162,6 +170,8 @@ struct storcli_stats {
     uint64_t spares;         /* write slots that went to a spare */
     uint64_t damaged;        /* records whose crc or identity was wrong */
     uint64_t stale;          /* records older than the version returned */
+    uint64_t background_syncs;
+    uint64_t commits; /* ST_COMMIT sent: nothing else went there in time */
 };
 void storcli_get_stats(const struct storcli *cli, struct storcli_stats *out);
 

@@ -210,6 +210,66 @@ void engine_peer_fine(struct storcli_file *file, unsigned candidate)
     peer->avoid_until_ns = 0;
 }
 
+/* ---- closed files that linger ---- */
+
+static void file_free(struct storcli_file *file)
+{
+    after_stop(file);
+    unsynced_free(&file->unsynced);
+    free(file);
+}
+
+/* Give up what can be given up now. */
+static void lingering_end(struct storcli *cli)
+{
+    LIST_FOREACH_SAFE(node, &cli->lingering)
+        engine_file_end(container_of(node, struct storcli_file, after.lingering));
+}
+
+static void drain_look(struct storcli *cli)
+{
+    storcli_done_cb *drained = cli->drained;
+
+    if (drained == NULL || cli->n_lingering != 0)
+        return;
+    cli->drained = NULL;
+    env_timer_stop(cli->env, &cli->drain_timer);
+    drained(cli->drained_arg, 0);
+}
+
+/* The deadline; from then on again and again until the last of them has ended. */
+static void on_drain_timer(struct env_timer *timer)
+{
+    struct storcli *cli = container_of(timer, struct storcli, drain_timer);
+
+    env_timer_start(cli->env, timer, WATCH_POLL_MS);
+    lingering_end(cli);
+    drain_look(cli);
+}
+
+void storcli_drain(struct storcli *cli, uint32_t deadline_ms, storcli_done_cb *done,
+                   void *arg)
+{
+    assert(cli->drained == NULL);
+    cli->drained = done;
+    cli->drained_arg = arg;
+    env_timer_start(cli->env, &cli->drain_timer, cli->n_lingering == 0 ? 0 : deadline_ms);
+    LIST_FOREACH(node, &cli->lingering)
+        after_hurry(container_of(node, struct storcli_file, after.lingering));
+}
+
+bool engine_file_end(struct storcli_file *file)
+{
+    struct storcli *cli = file->cli;
+
+    if (file->syncing != NULL && !engine_sync_abandon(file))
+        return false;
+    file_free(file);
+    if (cli->drained != NULL && cli->n_lingering == 0) /* not from inside what ended it */
+        env_timer_start(cli->env, &cli->drain_timer, 0);
+    return true;
+}
+
 /* ---- engine and files ---- */
 
 int storcli_new(struct env *env, const struct storcli_config *config,
@@ -234,7 +294,9 @@ int storcli_new(struct env *env, const struct storcli_config *config,
     cli->where = *peers;
     cli->watches.next = cli->watches.prev = &cli->watches;
     cli->waiting_tail = &cli->waiting;
+    list_init(&cli->lingering);
     env_timer_init(&cli->tick, on_tick);
+    env_timer_init(&cli->drain_timer, on_drain_timer);
     *out = cli;
     return 0;
 }
@@ -243,6 +305,8 @@ void storcli_free(struct storcli *cli)
 {
     if (cli == NULL)
         return;
+    lingering_end(cli);
+    assert(cli->n_lingering == 0 && cli->drained == NULL);
     assert(cli->n_ops == 0 && cli->n_files == 0 && cli->memory_used == 0);
     env_timer_stop(cli->env, &cli->tick);
     while (cli->peers != NULL) {
@@ -332,6 +396,8 @@ int storcli_file_open(struct storcli *cli, const struct storcli_target *target,
     file->q = quorum_write(file->k, file->c);
     file->file_hash = file_id_hash(&target->id);
     file->row_bytes = codec_row_bytes(file->codec, target->block_bytes);
+    commit_init(&file->commit);
+    after_init(file);
     rc = ref_pack(file);
     for (unsigned i = 0; rc == 0 && i < file->c; i++) {
         file->peer[i] = peer_get(cli, target->storages[i]);
@@ -371,10 +437,14 @@ void storcli_file_close(struct storcli_file *file)
 {
     if (file == NULL)
         return;
-    assert(file->n_ops == 0 && file->syncing == NULL && file->sync_waiting == NULL);
-    unsynced_free(&file->unsynced);
+    assert(file->sync_waiting == NULL);
+    assert(file->n_ops == 0 ||
+           file->syncing != NULL); /* which reads what it makes again */
     file->cli->n_files--;
-    free(file);
+    if (after_is_needed(file))
+        after_linger(file);
+    else
+        file_free(file);
 }
 
 const struct codec *storcli_file_codec(const struct storcli_file *file)
@@ -390,7 +460,7 @@ void storcli_file_others_wrote(struct storcli_file *file)
 bool storcli_file_is_unsynced(const struct storcli_file *file)
 {
     return !unsynced_is_empty(&file->unsynced) || file->syncing != NULL ||
-           file->others_wrote;
+           file->others_wrote || file->lost;
 }
 
 void storcli_get_stats(const struct storcli *cli, struct storcli_stats *out)

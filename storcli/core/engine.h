@@ -8,15 +8,15 @@
 #define ROZO_STORCLI_ENGINE_H
 
 #include "storcli/blocks.h"
+#include "storcli/core/after.h"
+#include "storcli/core/commit.h"
 #include "storcli/core/scratch.h"
 #include "storcli/core/unsynced.h"
-
-#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 enum {
     PROJECTION_ANY = 255,
     REF_BYTES_MAX = 512, /* a packed FileRef field */
-    MSG_BYTES_MAX = 640, /* a packed ST_* request */
+    MSG_BYTES_MAX = 704, /* a packed ST_* request */
     WATCH_TICK_MS = 10,  /* how exactly hedges, spares and deadlines are kept */
     WATCH_POLL_MS = 20,  /* how soon the health of a storage asked is looked at again */
 };
@@ -52,6 +52,12 @@ struct storcli {
     uint64_t memory_used;     /* bytes granted to operations */
     uint64_t read_latency_ns; /* of reads that were answered, a moving average */
     unsigned n_files, n_ops;
+    unsigned n_background;      /* syncs that nobody asked for, under way */
+    struct list_node lingering; /* closed files with something left to do: struct after */
+    unsigned n_lingering;
+    storcli_done_cb *drained; /* of storcli_drain(), while one is under way */
+    void *drained_arg;
+    struct env_timer drain_timer;
     bool ticking;
 };
 
@@ -78,9 +84,13 @@ struct storcli_file {
     struct unsynced unsynced;     /* acknowledged since the last sync began */
     struct sync_op *syncing;      /* at most one is under way */
     struct sync_op *sync_waiting; /* the next, its callers join it until it begins */
-    bool others_wrote;            /* see storcli_file_others_wrote() */
-    bool starved;                 /* a read waited to its deadline in vain */
-    uint32_t starved_up;          /* with these up: until another comes reads wait less */
+    bool
+        lost; /* a sync nobody asked for found a loss: the next one that is asked for says so */
+    struct commit commit;
+    struct after after;
+    bool others_wrote;   /* see storcli_file_others_wrote() */
+    bool starved;        /* a read waited to its deadline in vain */
+    uint32_t starved_up; /* with these up: until another comes reads wait less */
     unsigned n_ops;
 };
 
@@ -157,5 +167,11 @@ void engine_read(struct storcli_file *file, uint64_t first_block, uint32_t n_blo
 
 /** The file layer's sync is over: begin the one that waits. */
 void engine_next_sync(struct storcli_file *file);
+/** Sync what is unsynced; nobody waits for it, and whoever wants a sync of his own has precedence. */
+void engine_sync_background(struct storcli_file *file);
+/** Give up the background sync under way. False: it reads at the moment, and ends soon by itself. */
+bool engine_sync_abandon(struct storcli_file *file);
+/** A closed file is freed, done or not. False: not yet, see engine_sync_abandon(). */
+bool engine_file_end(struct storcli_file *file);
 
 #endif

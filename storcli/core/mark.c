@@ -19,6 +19,8 @@ struct range_op {
     uint64_t version; /* of a mark */
     bool keep_newer;  /* the same */
     uint64_t first_block, n_blocks;
+    struct commit_flight flight; /* of a mark */
+    bool pending, pressure;
     uint32_t verified; /* candidates that told their verifier */
     uint64_t verifier[DIST_MAX];
 };
@@ -28,6 +30,7 @@ static size_t mark_fill(struct spread *s, unsigned candidate, unsigned projectio
 {
     struct range_op *op = container_of(s, struct range_op, spread);
     Rozo__StMarkReq req = ROZO__ST_MARK_REQ__INIT;
+    uint64_t durable[COMMIT_EPOCHS_MAX];
     size_t len = engine_msg_begin(s->file, msg);
 
     req.projection = projection;
@@ -35,6 +38,8 @@ static size_t mark_fill(struct spread *s, unsigned candidate, unsigned projectio
     req.n_blocks = op->n_blocks;
     req.version = op->version;
     req.keep_newer = op->keep_newer;
+    req.durable = durable;
+    req.n_durable = commit_durable(&s->file->commit, durable);
     req.to_storage = s->file->target.storages[candidate];
     rq->op = ROZO__OP__ST_MARK;
     return len + rozo__st_mark_req__pack(&req, msg + len);
@@ -49,8 +54,15 @@ static void mark_acked(struct spread *s, unsigned candidate, const struct rpc_re
         resp = rozo__st_mark_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
     if (resp == NULL)
         return;
-    op->verified |= 1u << candidate;
-    op->verifier[candidate] = resp->verifier;
+    if (s->tries[candidate].projection != PROJECTION_ANY) {
+        op->verified |= 1u << candidate;
+        op->verifier[candidate] = resp->verifier;
+    }
+    if (resp->pending) {
+        op->pending = true;
+        op->pressure |= resp->pressure;
+        commit_pending(&s->file->commit, candidate, op->version);
+    }
     rozo__st_mark_resp__free_unpacked(resp, NULL);
 }
 
@@ -69,9 +81,17 @@ static void mark_is_unsynced(struct range_op *op)
 static void on_mark_spread(struct spread *s, int rc)
 {
     struct range_op *op = container_of(s, struct range_op, spread);
+    struct storcli_file *file = op->op.file;
 
     if (rc == 0)
         mark_is_unsynced(op);
+    for (unsigned i = 0; op->pending && i < file->c; i++) {
+        if ((s->unheard >> i & 1) != 0)
+            commit_pending(&file->commit, i, op->version);
+    }
+    commit_end(&file->commit, &op->flight, rc == 0, false);
+    if (op->pending)
+        after_pending(file, 0, op->pressure);
     op_end(&op->op, rc);
 }
 
@@ -114,7 +134,7 @@ static void range_run(struct op *base, const struct spread_ops *ops)
     int rc = spread_start(&op->spread, base->file, ops, false);
 
     if (rc != 0)
-        op_end(base, rc);
+        ops->ended(&op->spread, rc);
 }
 
 static void mark_run(struct op *base)
@@ -143,6 +163,7 @@ static void mark_start(struct range_op *op, uint64_t version, bool keep_newer)
     assert(version != 0);
     op->version = version;
     op->keep_newer = keep_newer;
+    commit_begin(&op->op.file->commit, &op->flight, version);
     op_start(&op->op, sizeof(*op), mark_run);
 }
 

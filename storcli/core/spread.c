@@ -70,8 +70,14 @@ static void try_acked(struct spread_try *try)
     try->state = TRY_ACKED;
     if (!try->slow)
         engine_peer_fine(s->file, try->candidate);
-    if (try->projection == PROJECTION_ANY)
-        return; /* it may have had nothing to mark: no holder */
+    commit_told(&s->file->commit, try->candidate, try->commit_no);
+    s->unheard &= ~(1u << try->candidate);
+    if (try->projection ==
+        PROJECTION_ANY) { /* it may have had nothing to mark: no holder */
+        if (s->ops->acked != NULL)
+            s->ops->acked(s, try->candidate, &try->rq);
+        return;
+    }
     s->acked |= 1u << try->projection;
     s->held.all |= 1u << try->candidate;
     s->held.any |= 1u << try->candidate;
@@ -86,6 +92,8 @@ static void on_try_answer(struct rpc_request *rq, int rc)
     struct spread *s = try->spread;
 
     assert(s->running && try->state == TRY_SENT);
+    if (rc != 0 || rq->status == ROZO__STATUS__NO_SPACE)
+        s->unheard |= 1u << try->candidate;
     if (rc == 0 && rq->status == ROZO__STATUS__OK)
         try_acked(try);
     else
@@ -100,8 +108,11 @@ static void try_send(struct spread *s, unsigned candidate, unsigned projection)
     uint64_t left_ns = s->deadline_ns > now_ns ? s->deadline_ns - now_ns : 0;
     uint8_t msg[MSG_BYTES_MAX];
 
-    if (try->state == TRY_SENT) /* what it was to do somebody else has done */
+    if (try->state == TRY_SENT) { /* what it was to do somebody else has done */
         rpc_cancel(&try->rq);
+        s->unheard |= 1u << candidate;
+    }
+    try->commit_no = s->file->commit.no;
     try->state = TRY_SENT;
     try->away = try->slow = false;
     try->projection = (uint8_t)projection;
@@ -348,8 +359,10 @@ void spread_cancel(struct spread *s)
     if (!s->running)
         return;
     for (unsigned i = 0; i < s->file->c; i++) {
-        if (s->tries[i].state == TRY_SENT)
-            rpc_cancel(&s->tries[i].rq);
+        if (s->tries[i].state != TRY_SENT)
+            continue;
+        rpc_cancel(&s->tries[i].rq);
+        s->unheard |= 1u << i;
     }
     watch_stop(s->file->cli, &s->watch);
     free(s->tries);

@@ -17,7 +17,8 @@ struct spread_ops {
      * be PROJECTION_ANY when `extras` is set. */
     size_t (*fill)(struct spread *s, unsigned candidate, unsigned projection,
                    struct rpc_request *rq, uint8_t msg[MSG_BYTES_MAX]);
-    /** This candidate has it; its answer is in rq. May be NULL. */
+    /** This candidate has it (or, asked for PROJECTION_ANY, was told); its answer is in rq. May be
+     * NULL. */
     void (*acked)(struct spread *s, unsigned candidate, const struct rpc_request *rq);
     /** Over: nothing of it is under way. The spread may be freed. Never inside spread_start(). */
     void (*ended)(struct spread *s, int rc);
@@ -42,9 +43,10 @@ struct spread_try {
     int refusal; /* -errno of the last refusal */
     uint8_t candidate;
     uint8_t projection;
-    uint8_t state; /* enum spread_try_state */
-    bool slow;     /* not waited for any more, though its answer will count */
-    bool away;     /* that is because its channel is not up */
+    uint8_t state;      /* enum spread_try_state */
+    uint32_t commit_no; /* of the watermarks it was told */
+    bool slow;          /* not waited for any more, though its answer will count */
+    bool away;          /* that is because its channel is not up */
 };
 
 /* Embedded in its owner; tries are owned from spread_start() to ended or spread_cancel(). */
@@ -56,6 +58,7 @@ struct spread {
     uint64_t started_ns, deadline_ns;
     uint32_t patience_ms; /* silent this long: a spare is asked */
     uint32_t acked;       /* bitmap of projections */
+    uint32_t unheard; /* candidates that may have taken it without our hearing of it */
     bool extras_sent, running;
     struct holders held; /* who has it; `all` and `any` are the same here */
 };

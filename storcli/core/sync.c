@@ -46,8 +46,9 @@ struct sync_peer {
     struct sync_op *op;
     uint64_t sent_ns, retry_ns;
     uint8_t candidate;
-    uint8_t state; /* enum peer_sync */
-    bool busy;     /* failed, but only for the moment */
+    uint8_t state;      /* enum peer_sync */
+    uint32_t commit_no; /* of the watermarks it was told */
+    bool busy;          /* failed, but only for the moment */
 };
 
 enum sync_state {
@@ -88,7 +89,10 @@ struct sync_op {
         others; /* candidates asked for what others gave them; no file there is fine */
     uint32_t unfit; /* candidates that could not take what another had lost */
     bool denied;
-    bool lost; /* something acknowledged cannot be made stable any more */
+    bool lost; /* something acknowledged cannot be made stable any more: to be told */
+    bool lost_here;   /* it is of this sync's own set */
+    bool background;  /* nobody waits for it */
+    bool interrupted; /* and somebody wants another: it ends as soon as it can */
     struct remake remake;
     struct sync_peer peers[DIST_MAX];
 };
@@ -113,6 +117,7 @@ static void sync_end(struct sync_op *op, int rc)
 {
     struct storcli_file *file = op->file;
     struct sync_call *calls = op->calls;
+    bool background = op->background;
 
     assert(op->state == SYNC_ASK && file->syncing == op);
     for (unsigned i = 0; i < file->c; i++) {
@@ -128,8 +133,18 @@ static void sync_end(struct sync_op *op, int rc)
     unsynced_free(&op->set);
     if (op->lost && file->sync_waiting != NULL) /* its callers count on the same bytes */
         file->sync_waiting->lost = true;
+    else if (op->lost && background)
+        file->lost = true;
+    commit_sync_end(&file->commit, op->lost_here ? COMMIT_SYNC_LOST
+                                   : rc != 0     ? COMMIT_SYNC_FAILED
+                                                 : COMMIT_SYNC_DONE);
     file->syncing = NULL;
+    file->cli->n_background -= background;
     free(op);
+    if (background)
+        after_sync_ended(file, rc);
+    else
+        after_look(file);
     engine_next_sync(
         file); /* keeps the file busy, if there is one, before callers hear */
     while (calls != NULL) {
@@ -160,6 +175,7 @@ static void on_sync_answer(struct rpc_request *rq, int rc)
     assert(peer->state == PEER_SENT);
     if (rc == 0 && rq->status == ROZO__STATUS__OK) {
         peer->state = PEER_SYNCED;
+        commit_told(&op->file->commit, peer->candidate, peer->commit_no);
         unsynced_verify(&op->set, peer->candidate,
                         sync_verifier(rq)); /* or it lost all */
     } else if (rc == 0 && rq->status == ROZO__STATUS__NO_FILE &&
@@ -178,10 +194,14 @@ static void peer_send(struct sync_op *op, unsigned candidate)
 {
     struct sync_peer *peer = &op->peers[candidate];
     Rozo__StSyncReq req = ROZO__ST_SYNC_REQ__INIT;
+    uint64_t durable[COMMIT_EPOCHS_MAX];
     uint8_t msg[MSG_BYTES_MAX];
     size_t len = engine_msg_begin(op->file, msg);
 
     req.to_storage = op->file->target.storages[candidate];
+    req.durable = durable;
+    req.n_durable = commit_durable(&op->file->commit, durable);
+    peer->commit_no = op->file->commit.no;
     len += rozo__st_sync_req__pack(&req, msg + len);
     peer->state = PEER_SENT;
     peer->sent_ns = engine_now_ns(op->file->cli);
@@ -305,7 +325,7 @@ static enum heal holders_heal(struct sync_op *op, struct holders *held, uint32_t
 /* Say so once: at the end of this sync. */
 static void holders_lose(struct sync_op *op, struct holders *held)
 {
-    op->lost = true;
+    op->lost = op->lost_here = true;
     held->any = held->all = held->gone = 0;
 }
 
@@ -361,6 +381,18 @@ static void remake_restart(struct sync_op *op)
     op->remake.n_blocks = op->remake.at = 0;
 }
 
+/* The new home had something older there, and keeps that until it hears more. */
+static void put_is_pending(struct sync_op *op)
+{
+    struct remake *remake = &op->remake;
+    struct commit *commit = &op->file->commit;
+
+    if (remake->is_mark)
+        commit_pending(commit, remake->target, op->set.marks[remake->index].version);
+    for (unsigned b = 0; !remake->is_mark && b < remake->put_blocks; b++)
+        commit_pending(commit, remake->target, remake->versions[remake->at + b]);
+}
+
 /* Did the new home lose its memory since the last put? Then this projection starts again. */
 static bool put_verify(struct sync_op *op, const struct rpc_request *rq)
 {
@@ -372,6 +404,8 @@ static bool put_verify(struct sync_op *op, const struct rpc_request *rq)
         mark = rozo__st_mark_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
     if (rq->op == ROZO__OP__ST_WRITE)
         write = rozo__st_write_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+    if ((mark != NULL && mark->pending) || (write != NULL && write->pending))
+        put_is_pending(op);
     if (mark != NULL)
         changed = unsynced_verify(&op->set, op->remake.target, mark->verifier);
     if (write != NULL)
@@ -528,6 +562,11 @@ static void on_remake_read(void *arg, int rc)
     op->remake.next_block += op->remake.n_blocks;
     if (rc != 0)
         remake_failed(op);
+    if (op->interrupted) {
+        op->state = SYNC_ASK;
+        sync_end(op, -ECANCELED);
+        return;
+    }
     sync_step(op);
 }
 
@@ -690,6 +729,17 @@ static void on_sync_wake(struct watch *watch)
     sync_step(container_of(watch, struct sync_op, watch));
 }
 
+/* What only somebody who asked for a sync is told, or needs. */
+static void take_over_debts(struct sync_op *op)
+{
+    struct storcli_file *file = op->file;
+
+    if (file->others_wrote)
+        op->others = file->c == 32 ? UINT32_MAX : (1u << file->c) - 1;
+    op->lost |= file->lost;
+    file->others_wrote = file->lost = false;
+}
+
 void engine_next_sync(struct storcli_file *file)
 {
     struct sync_op *op = file->sync_waiting;
@@ -700,9 +750,10 @@ void engine_next_sync(struct storcli_file *file)
     file->syncing = op;
     op->set = file->unsynced;
     file->unsynced = (struct unsynced){ 0 };
-    if (file->others_wrote)
-        op->others = file->c == 32 ? UINT32_MAX : (1u << file->c) - 1;
-    file->others_wrote = false;
+    commit_sync_begin(&file->commit);
+    after_sync_began(file);
+    if (!op->background)
+        take_over_debts(op);
     op->deadline_ns =
         engine_now_ns(file->cli) + ms_ns(file->cli->config.write_deadline_ms);
     watch_start(file->cli, &op->watch, on_sync_wake);
@@ -723,11 +774,61 @@ static struct sync_op *sync_op_new(struct storcli_file *file)
     return op;
 }
 
+void engine_sync_background(struct storcli_file *file)
+{
+    assert(file->syncing == NULL && file->sync_waiting == NULL);
+    file->sync_waiting = sync_op_new(file);
+    if (file->sync_waiting == NULL)
+        return;
+    file->sync_waiting->background = true;
+    file->cli->n_background++;
+    file->cli->stats.background_syncs++;
+    engine_next_sync(file);
+}
+
+bool engine_sync_abandon(struct storcli_file *file)
+{
+    struct sync_op *op = file->syncing;
+
+    assert(op->background);
+    if (op->state == SYNC_READING) {
+        op->interrupted = true;
+        return false;
+    }
+    if (op->state == SYNC_PUTTING)
+        rpc_cancel(&op->remake.rq);
+    op->state = SYNC_ASK;
+    sync_end(op, -ECANCELED);
+    return true;
+}
+
+/* The sync under way is one of ours, and all there is to be synced is in it: take it. */
+static bool join_background(struct storcli_file *file, struct sync_call *call)
+{
+    struct sync_op *op = file->syncing;
+
+    if (op->interrupted || !unsynced_is_empty(&file->unsynced) || file->others_wrote)
+        return false;
+    op->background = false;
+    file->cli->n_background--;
+    op->lost |= file->lost;
+    file->lost = false;
+    op->deadline_ns =
+        engine_now_ns(file->cli) + ms_ns(file->cli->config.write_deadline_ms);
+    op->calls = call;
+    return true;
+}
+
 static void sync_call_run(struct op *base)
 {
     struct sync_call *call = container_of(base, struct sync_call, op);
     struct storcli_file *file = base->file;
 
+    if (file->syncing != NULL && file->syncing->background) {
+        if (join_background(file, call))
+            return;
+        engine_sync_abandon(file);
+    }
     if (file->sync_waiting == NULL)
         file->sync_waiting = sync_op_new(file);
     if (file->sync_waiting == NULL) {

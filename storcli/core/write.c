@@ -33,6 +33,7 @@ struct write_piece {
     size_t iov_at[CODEC_N_MAX];
     unsigned n_iov[CODEC_N_MAX];
     uint64_t verifier[DIST_MAX]; /* of those who have it */
+    bool pending, pressure;      /* somebody said so */
 };
 
 /* One write: every turn codes and sends one piece more, until all are under way. */
@@ -44,6 +45,9 @@ struct write_op {
     const uint8_t *data; /* borrowed until done */
     uint16_t last_user_bytes;
     bool sync;
+    struct commit_flight flight;
+    uint64_t pending_bytes; /* of the pieces that somebody said to be pending */
+    bool pressure;
     int rc; /* the first failure */
     unsigned n_pieces, n_started, n_ended;
     struct write_piece pieces[];
@@ -137,6 +141,7 @@ static size_t write_fill(struct spread *s, unsigned candidate, unsigned projecti
 {
     struct write_piece *piece = container_of(s, struct write_piece, spread);
     Rozo__StWriteReq req = ROZO__ST_WRITE_REQ__INIT;
+    uint64_t durable[COMMIT_EPOCHS_MAX];
     size_t len = engine_msg_begin(s->file, msg);
 
     req.projection = projection;
@@ -144,6 +149,8 @@ static size_t write_fill(struct spread *s, unsigned candidate, unsigned projecti
     req.n_records = piece->n_blocks;
     req.to_storage = s->file->target.storages[candidate];
     req.sync = piece->op->sync;
+    req.durable = durable;
+    req.n_durable = commit_durable(&s->file->commit, durable);
     rq->op = ROZO__OP__ST_WRITE;
     rq->payload = (const struct iovec *)(piece->scratch + piece->iov_at[projection]);
     rq->n_payload = piece->n_iov[projection];
@@ -167,6 +174,11 @@ static void write_acked(struct spread *s, unsigned candidate,
         rozo__st_write_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
 
     piece->verifier[candidate] = resp == NULL ? 0 : resp->verifier;
+    if (resp != NULL && resp->pending) {
+        piece->pending = true;
+        piece->pressure |= resp->pressure;
+        commit_pending(&s->file->commit, candidate, piece->op->version);
+    }
     rozo__st_write_resp__free_unpacked(resp, NULL);
 }
 
@@ -182,11 +194,26 @@ static void piece_is_unsynced(struct write_piece *piece)
                  &piece->spread.held);
 }
 
+/* Who did not answer in time may keep it in its journal, too. */
+static void piece_is_pending(struct write_piece *piece)
+{
+    struct storcli_file *file = piece->op->op.file;
+
+    for (unsigned i = 0; i < file->c; i++) {
+        if ((piece->spread.unheard >> i & 1) != 0)
+            commit_pending(&file->commit, i, piece->op->version);
+    }
+    piece->op->pressure |= piece->pressure;
+    piece->op->pending_bytes += (uint64_t)piece->n_blocks * file->target.block_bytes;
+}
+
 static void on_piece_spread(struct spread *s, int rc)
 {
     struct write_piece *piece = container_of(s, struct write_piece, spread);
     struct write_op *op = piece->op;
 
+    if (piece->pending)
+        piece_is_pending(piece);
     if (rc == 0 && !op->sync)
         piece_is_unsynced(piece);
     if (rc == 0)
@@ -244,6 +271,16 @@ static void write_start_next(struct write_op *op)
     }
 }
 
+static void write_end(struct write_op *op)
+{
+    struct storcli_file *file = op->op.file;
+
+    commit_end(&file->commit, &op->flight, op->rc == 0, op->sync);
+    if (op->pending_bytes != 0)
+        after_pending(file, op->pending_bytes, op->pressure);
+    op_end(&op->op, op->rc);
+}
+
 static void write_step(struct write_op *op)
 {
     if (op->rc != 0) { /* the rest would be in vain */
@@ -252,7 +289,7 @@ static void write_step(struct write_op *op)
         op->n_ended = op->n_pieces;
     }
     if (op->n_ended == op->n_pieces && !op->op.task.queued)
-        op_end(&op->op, op->rc);
+        write_end(op);
 }
 
 static void write_run(struct op *base)
@@ -288,6 +325,7 @@ void storcli_write(struct storcli_file *file, uint64_t version, uint64_t first_b
     op->last_user_bytes = (uint16_t)last_user_bytes;
     op->sync = sync;
     op->n_pieces = n_pieces;
+    commit_begin(&file->commit, &op->flight, version);
     /* as much again for what the channels hold */
     op_start(&op->op, (uint64_t)n_blocks * file->target.block_bytes * 2, write_run);
 }

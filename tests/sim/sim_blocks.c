@@ -702,6 +702,23 @@ static void sim_run(struct sim *sim)
     check_all(sim);
 }
 
+static void on_drained(void *arg, int rc)
+{
+    assert(rc == 0);
+    *(bool *)arg = true;
+}
+
+static void client_close(struct sim *sim, struct client *client)
+{
+    bool drained = false;
+
+    storcli_file_close(client->file);
+    storcli_drain(client->cli, 5000, on_drained, &drained);
+    while (!drained)
+        env_virtual_advance_ms(&sim->v, 1);
+    storcli_free(client->cli);
+}
+
 static void sim_report_and_free(struct sim *sim, bool verbose)
 {
     struct storcli_stats stats;
@@ -711,17 +728,17 @@ static void sim_report_and_free(struct sim *sim, bool verbose)
         printf(
             "seed %llu: %u+%u writes, %u+%u marks, %u+%u reads, %u+%u syncs (done, of these "
             "failed), longest %llu ms; client 0: decoded %llu hedges %llu spares %llu damaged "
-            "%llu stale %llu\n",
+            "%llu stale %llu syncs %llu commits %llu\n",
             (unsigned long long)sim->seed, sim->n_done[OP_WRITE], sim->n_failed[OP_WRITE],
             sim->n_done[OP_MARK], sim->n_failed[OP_MARK], sim->n_done[OP_READ],
             sim->n_failed[OP_READ], sim->n_done[OP_SYNC], sim->n_failed[OP_SYNC],
             (unsigned long long)sim->longest_ms, (unsigned long long)stats.blocks_decoded,
             (unsigned long long)stats.hedges, (unsigned long long)stats.spares,
-            (unsigned long long)stats.damaged, (unsigned long long)stats.stale);
-    for (unsigned c = 0; c < CLIENTS; c++) {
-        storcli_file_close(sim->clients[c].file);
-        storcli_free(sim->clients[c].cli);
-    }
+            (unsigned long long)stats.damaged, (unsigned long long)stats.stale,
+            (unsigned long long)stats.background_syncs,
+            (unsigned long long)stats.commits);
+    for (unsigned c = 0; c < CLIENTS; c++)
+        client_close(sim, &sim->clients[c]);
     for (unsigned b = 0; b < SIM_BLOCKS; b++)
         free(sim->blocks[b].entries);
     sim_net_close(&sim->net);

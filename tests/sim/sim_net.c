@@ -85,6 +85,128 @@ static void record_copy(struct sim_record *to, const struct sim_record *from)
     record_set(to, from->version, bytes, from->len);
 }
 
+/* ---- what was replaced ---- */
+
+static void older_push(struct sim_older *older, const struct sim_record *record)
+{
+    if (older->n == older->n_max) {
+        older->n_max = older->n_max == 0 ? 4 : older->n_max * 2;
+        older->v = realloc(older->v, older->n_max * sizeof(*older->v));
+        assert(older->v != NULL);
+    }
+    older->v[older->n] = (struct sim_record){ 0 };
+    record_copy(&older->v[older->n++], record);
+}
+
+/* Forget what is older than `version`. */
+static void older_forget(struct sim_older *older, uint64_t version)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < older->n; i++) {
+        if (older->v[i].version < version)
+            bytes_unref(older->v[i].bytes);
+        else
+            older->v[n++] = older->v[i];
+    }
+    older->n = n;
+}
+
+/* Forget `version` and what is newer: the power is gone. */
+static void older_forget_from(struct sim_older *older, uint64_t version)
+{
+    while (older->n > 0 && older->v[older->n - 1].version >= version)
+        bytes_unref(older->v[--older->n].bytes);
+}
+
+/* A new record or mark. What certainly was a hole before is not kept. */
+static void block_replace(const struct sim_net *net, struct sim_projection *p, uint64_t b,
+                          uint64_t version, uint8_t *bytes, uint32_t len)
+{
+    bool is_first =
+        p->now[b].version == 0 && p->now[b].bytes == NULL && p->older[b].n == 0;
+
+    if (p->now[b].version != version && !(is_first && bytes != NULL) && !net->no_journal)
+        older_push(&p->older[b], &p->now[b]);
+    record_set(&p->now[b], version, bytes, len);
+}
+
+/* The newest that is not newer than at_most (0: of all); NULL: a hole that never was anything else. */
+static const struct sim_record *block_at(const struct sim_net *net,
+                                         const struct sim_projection *p, uint64_t b,
+                                         uint64_t at_most)
+{
+    if (at_most == 0 || net->no_at_most || p->now[b].version <= at_most)
+        return &p->now[b];
+    for (unsigned i = p->older[b].n; i > 0; i--) {
+        if (p->older[b].v[i - 1].version <= at_most)
+            return &p->older[b].v[i - 1];
+    }
+    return NULL;
+}
+
+/* `version` takes its place for good, and is synced there. */
+static void block_apply(struct sim_net *net, struct sim_projection *p, unsigned b,
+                        uint64_t version)
+{
+    unsigned q = quorum_write(codec_k(net->codec), net->n_storages);
+
+    if (sim_net_count_since(net, b, version) < q)
+        net->n_unsafe++;
+    older_forget(&p->older[b], version);
+    if (p->now[b].version == version) {
+        record_copy(&p->stable[b], &p->now[b]);
+    } else if (p->stable[b].version < version) {
+        assert(p->older[b].n > 0 && p->older[b].v[0].version == version);
+        record_copy(&p->stable[b], &p->older[b].v[0]);
+    }
+}
+
+/* The newest pending version that this watermark covers; 0: none. */
+static uint64_t block_covered(const struct sim_projection *p, unsigned b,
+                              uint64_t durable)
+{
+    uint64_t found = 0;
+
+    if (p->older[b].n == 0)
+        return 0;
+    for (unsigned i = 1; i <= p->older[b].n; i++) { /* v[0] lies in place */
+        uint64_t v = i == p->older[b].n ? p->now[b].version : p->older[b].v[i].version;
+
+        if (version_epoch(v) == version_epoch(durable) && v <= durable)
+            found = v;
+    }
+    return found;
+}
+
+static void storage_commit(struct sim_net *net, struct sim_storage *s, size_t n_durable,
+                           const uint64_t *durable)
+{
+    for (size_t d = 0; d < n_durable; d++) {
+        for (unsigned i = 0; i < codec_n(net->codec); i++) {
+            struct sim_projection *p = &s->projections[i];
+
+            for (unsigned b = 0; p->here && b < SIM_BLOCKS; b++) {
+                uint64_t version = block_covered(p, b, durable[d]);
+
+                if (version == 0)
+                    continue;
+                p->here_stable = true;
+                block_apply(net, p, b, version);
+            }
+        }
+    }
+}
+
+static bool is_pending(const struct sim_projection *p, uint64_t first, uint64_t end)
+{
+    for (uint64_t b = first; p->here && b < end && b < SIM_BLOCKS; b++) {
+        if (p->older[b].n > 0)
+            return true;
+    }
+    return false;
+}
+
 /* ---- what storages do ---- */
 
 static size_t head_bytes(const struct sim_net *net, unsigned projection)
@@ -148,8 +270,8 @@ static void store_records(struct sim_net *net, struct sim_projection *p,
         memcpy(bytes, r->payload + i * head, head);
         memcpy(bytes + head, r->payload + at, row);
         at += row;
-        record_set(&p->now[req->first_block + i], h.version, bytes,
-                   (uint32_t)(head + row));
+        block_replace(net, p, req->first_block + i, h.version, bytes,
+                      (uint32_t)(head + row));
     }
 }
 
@@ -163,6 +285,11 @@ static void storage_sync(struct sim_storage *s)
         for (unsigned b = 0; p->here && b < SIM_BLOCKS; b++)
             record_copy(&p->stable[b], &p->now[b]);
     }
+}
+
+static bool is_fenced(const struct sim_storage *s, uint64_t version)
+{
+    return s->fence != 0 && version_epoch(version) <= s->fence;
 }
 
 static uint16_t do_write(struct sim_net *net, struct sim_storage *s,
@@ -181,13 +308,14 @@ static uint16_t do_write(struct sim_net *net, struct sim_storage *s,
         return bad(net);
     }
     s->n_writes++;
+    storage_commit(net, s, req->n_durable, req->durable);
     p = &s->projections[req->projection];
     for (unsigned i = 0; i < req->n_records; i++) {
         uint64_t version =
             get_le64(r->payload + i * head_bytes(net, req->projection) + 16);
         uint64_t have = p->here ? p->now[req->first_block + i].version : 0;
 
-        if (have > version)
+        if (have > version || (have != version && is_fenced(s, version)))
             status = ROZO__STATUS__STALE_VERSION;
         if (have > resp.newest_version)
             resp.newest_version = have;
@@ -199,6 +327,9 @@ static uint16_t do_write(struct sim_net *net, struct sim_storage *s,
         if (req->sync)
             storage_sync(s);
         resp.newest_version = 0;
+        resp.pending = is_pending(p, req->first_block, req->first_block + req->n_records);
+        resp.pressure = s->pressure;
+        s->n_pending += resp.pending;
     }
     resp.verifier = s->verifier;
     answer_pack(r, &resp.base);
@@ -276,12 +407,15 @@ static void read_payload(const struct sim_net *net, const struct sim_projection 
     for (unsigned i = 0; i < req->n_blocks; i++) {
         uint64_t block = req->first_block + i;
         uint8_t *out = r->answer + i * head;
-        const struct sim_record *record = block < SIM_BLOCKS ? &p->now[block] : NULL;
+        const struct sim_record *record =
+            block < SIM_BLOCKS ? block_at(net, p, block, req->at_most) : NULL;
         struct record_header h;
 
         if (record == NULL || record->bytes == NULL) {
             hole_head(net, out, projection, block,
-                      record == NULL ? p->tail_version : record->version);
+                      record != NULL        ? record->version
+                      : block >= SIM_BLOCKS ? p->tail_version
+                                            : 0);
             continue;
         }
         memcpy(out, record->bytes, head);
@@ -351,6 +485,9 @@ static uint16_t do_mark(struct sim_net *net, struct sim_storage *s, struct sim_r
         return bad(net);
     }
     s->n_marks++;
+    storage_commit(net, s, req->n_durable, req->durable);
+    if (is_fenced(s, req->version))
+        status = ROZO__STATUS__STALE_VERSION;
     end = req->n_blocks == 0 || req->first_block + req->n_blocks > SIM_BLOCKS
               ? SIM_BLOCKS
               : req->first_block + req->n_blocks;
@@ -365,21 +502,44 @@ static uint16_t do_mark(struct sim_net *net, struct sim_storage *s, struct sim_r
 
         for (uint64_t b = req->first_block; p->here && b < end; b++) {
             if (p->now[b].version < req->version)
-                record_set(&p->now[b], req->version, NULL, 0);
+                block_replace(net, p, b, req->version, NULL, 0);
         }
+        resp.pending |= is_pending(p, req->first_block, end);
         if (p->here && req->n_blocks == 0 && p->tail_version < req->version)
             p->tail_version = req->version;
     }
     rozo__st_mark_req__free_unpacked(req, NULL);
+    resp.pressure = s->pressure;
     resp.verifier = s->verifier;
     answer_pack(r, &resp.base);
     return status;
 }
 
-static uint16_t do_sync(struct sim_storage *s, struct sim_request *r)
+static uint16_t do_commit(struct sim_net *net, struct sim_storage *s,
+                          struct sim_request *r)
 {
+    Rozo__StCommitReq *req = rozo__st_commit_req__unpack(NULL, r->msg_len, r->msg);
+    bool ok = req != NULL && req->to_storage == s->id && req->n_durable > 0 &&
+              req->n_ranges == 0;
+
+    s->n_commits++;
+    if (ok)
+        storage_commit(net, s, req->n_durable, req->durable);
+    rozo__st_commit_req__free_unpacked(req, NULL);
+    return ok ? ROZO__STATUS__OK : bad(net);
+}
+
+static uint16_t do_sync(struct sim_net *net, struct sim_storage *s, struct sim_request *r)
+{
+    Rozo__StSyncReq *req = rozo__st_sync_req__unpack(NULL, r->msg_len, r->msg);
     Rozo__StSyncResp resp = ROZO__ST_SYNC_RESP__INIT;
 
+    if (req == NULL || req->to_storage != s->id) {
+        rozo__st_sync_req__free_unpacked(req, NULL);
+        return bad(net);
+    }
+    storage_commit(net, s, req->n_durable, req->durable);
+    rozo__st_sync_req__free_unpacked(req, NULL);
     s->n_syncs++;
     storage_sync(s);
     resp.verifier = s->verifier;
@@ -466,7 +626,9 @@ static uint16_t carry_out(struct sim_net *net, struct sim_storage *s,
     case ROZO__OP__ST_MARK:
         return do_mark(net, s, r);
     case ROZO__OP__ST_SYNC:
-        return do_sync(s, r);
+        return do_sync(net, s, r);
+    case ROZO__OP__ST_COMMIT:
+        return do_commit(net, s, r);
     case ROZO__OP__ST_NEXT:
         return do_next(net, s, r);
     case ROZO__OP__ST_STAT:
@@ -616,6 +778,8 @@ static void request_leaves(struct sim_request *r)
         request_free(r);
         return;
     }
+    if (r->channel->is_dead)
+        return; /* stays in the queue for ever */
     if (s->state == SIM_DOWN) {
         request_at(r, LEG_QUEUED, RESEND_MS);
         return;
@@ -661,6 +825,8 @@ static void on_request_timer(struct env_timer *timer)
             request_again(r);
             return;
         }
+        if (r->channel->is_dead)
+            return;
         r->channel->suspect_at_ns = 0;
         request_done(r, 0);
         request_free(r);
@@ -719,6 +885,16 @@ static enum rpc_health sim_health(struct rpc_channel *ch)
     return RPC_UP;
 }
 
+void sim_net_kill_client(struct sim_net *net, unsigned client)
+{
+    for (unsigned i = 0; i < net->n_storages; i++)
+        net->channels[client][i].is_dead = true;
+    for (struct sim_request *r = net->requests; r != NULL; r = r->next) {
+        if (r->channel->is_dead && r->leg == LEG_TO && below(net, 2) == 0)
+            request_at(r, LEG_QUEUED, 0);
+    }
+}
+
 static const struct rpc_channel_ops sim_channel_ops = {
     .send = sim_send,
     .cancel = sim_cancel,
@@ -764,7 +940,7 @@ void sim_net_init(struct sim_net *net, struct env_virtual *v, unsigned kind,
 
 void sim_net_close(struct sim_net *net)
 {
-    assert(net->n_bad == 0);
+    assert(net->n_bad == 0 && net->n_unsafe == 0);
     while (net->requests != NULL)
         request_free(net->requests);
     for (unsigned i = 0; i < net->n_storages; i++) {
@@ -772,6 +948,8 @@ void sim_net_close(struct sim_net *net)
             for (unsigned b = 0; b < SIM_BLOCKS; b++) {
                 record_set(&net->storages[i].projections[j].now[b], 0, NULL, 0);
                 record_set(&net->storages[i].projections[j].stable[b], 0, NULL, 0);
+                older_forget(&net->storages[i].projections[j].older[b], UINT64_MAX);
+                free(net->storages[i].projections[j].older[b].v);
             }
         }
         free(net->storages[i].projections);
@@ -819,8 +997,10 @@ void sim_storage_power_cut(struct sim_net *net, unsigned storage)
 
         p->here = p->here_stable;
         p->tail_version = p->tail_stable;
-        for (unsigned b = 0; b < SIM_BLOCKS; b++)
+        for (unsigned b = 0; b < SIM_BLOCKS; b++) {
+            older_forget_from(&p->older[b], p->stable[b].version);
             record_copy(&p->now[b], &p->stable[b]);
+        }
     }
 }
 
@@ -874,6 +1054,9 @@ void sim_net_dump(const struct sim_net *net, unsigned block)
                         p->now[block].bytes == NULL ? "hole" : "data",
                         (unsigned long long)p->now[block].version,
                         (unsigned long long)p->stable[block].version);
+            for (unsigned o = p->older[block].n; p->here && o > 0; o--)
+                fprintf(stderr, " over %llx",
+                        (unsigned long long)p->older[block].v[o - 1].version);
         }
         fprintf(stderr, "\n");
     }

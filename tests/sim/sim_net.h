@@ -2,7 +2,8 @@
  * sim_net.h - storages and a network in memory, on a virtual clock, with faults.
  *
  * Channels deliver requests of any number of clients to storages that keep records, marks and
- * versions as rozo.proto says. Everything random comes from the env's seed. A storage can be down
+ * versions as rozo.proto says: what replaces something is pending, and keeps what it replaced, until
+ * it is committed. Everything random comes from the env's seed. A storage can be down
  * (links broken; requests are sent again when it returns), hung (requests are kept and carried out
  * late), slow, full, failing; its records can rot; its power can fail.
  */
@@ -17,7 +18,7 @@
 
 enum {
     SIM_STORAGES_MAX = 20,
-    SIM_CLIENTS_MAX = 4,
+    SIM_CLIENTS_MAX = 40,
     SIM_BLOCKS = 600,     /* of the one file there is; beyond, only marks to the end */
     SIM_SUSPECT_MS = 500, /* after a request that is not answered */
 };
@@ -35,9 +36,16 @@ struct sim_record {
     uint32_t len;
 };
 
+/* What a block's newest record or mark replaced, oldest first, until that is committed. */
+struct sim_older {
+    struct sim_record *v; /* owned */
+    unsigned n, n_max;
+};
+
 struct sim_projection {
     bool here, here_stable;
     struct sim_record now[SIM_BLOCKS], stable[SIM_BLOCKS];
+    struct sim_older older[SIM_BLOCKS]; /* not empty: `now` is pending */
     uint64_t tail_version, tail_stable; /* mark to the end, beyond SIM_BLOCKS */
 };
 
@@ -52,7 +60,9 @@ struct sim_storage {
     uint64_t verifier;
     struct sim_projection *projections;           /* owned, CODEC_N_MAX */
     uint64_t n_writes, n_reads, n_marks, n_syncs; /* requests carried out */
-    uint64_t n_read_blocks;
+    uint64_t n_read_blocks, n_commits, n_pending;
+    uint32_t fence; /* writes and marks with epochs up to this one are refused; 0: none */
+    bool pressure;  /* it says so in its answers */
 };
 
 struct sim_channel {
@@ -60,6 +70,7 @@ struct sim_channel {
     struct sim_net *net;
     struct sim_storage *storage;
     uint64_t suspect_at_ns; /* 0: nothing is overdue */
+    bool is_dead;           /* its client is */
 };
 
 struct sim_net {
@@ -71,6 +82,10 @@ struct sim_net {
     struct sim_channel channels[SIM_CLIENTS_MAX][SIM_STORAGES_MAX];
     struct sim_request *requests; /* owned list */
     uint64_t n_bad;    /* requests that no client may send: asserted to be 0 at the end */
+    uint64_t n_unsafe; /* watermarks that covered what was not durable: the same */
+    bool
+        no_journal; /* overwrites destroy what was there, as before there were journals */
+    bool no_at_most;   /* reads say only the newest there is */
     uint32_t delay_ms; /* a message takes 0..delay_ms */
 };
 
@@ -84,6 +99,8 @@ struct storcli_peers sim_net_peers(struct sim_net *net, unsigned client);
 void sim_storage_set(struct sim_net *net, unsigned storage, enum sim_state state);
 /** Everything not synced is lost, and the verifier changes. The storage stays in its state. */
 void sim_storage_power_cut(struct sim_net *net, unsigned storage);
+/** The client is gone: of what it has sent some arrives, some does not, and nothing comes back. */
+void sim_net_kill_client(struct sim_net *net, unsigned client);
 /** Flip a bit of the record of (projection, block); false when there is none. */
 bool sim_storage_rot(struct sim_net *net, unsigned storage, unsigned projection,
                      unsigned block);

@@ -1,0 +1,312 @@
+/*
+ * after.c - what is done for a file when its callers have their answers.
+ *
+ * In:     answers that say `pending`, the ends of syncs, closing. Thread: the env's.
+ * Out:    syncs in the background (sync.c); ST_COMMIT to storages that nothing else goes to.
+ * Keeps:  a file that only had first writes costs nothing here; memory: at most LINGER_MAX closed
+ *         files, each for LINGER_MS; what is given up the storages settle by themselves.
+ * Yours:  the times.
+ */
+#include "storcli/core/after.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "storcli/core/engine.h"
+
+enum {
+    SYNC_MS = 2000,
+    SYNC_RETRY_MAX_MS = 30000,
+    SYNC_BYTES = 32 << 20, /* pending so much: at once */
+    SYNCS_MAX = 16,        /* in the background at a time, of one engine */
+    SYNCS_MAX_WAIT_MS = 50,
+    COMMIT_MS = 250, /* nothing else went there for so long */
+    COMMIT_DEADLINE_MS = 5000,
+    COMMIT_RETRY_MAX_MS = 4000,
+    COMMIT_FAILED_MAX = 8, /* in a row: the storages settle it */
+    LINGER_MAX = 4096,
+    LINGER_MS = 30000,
+};
+
+/* One request that nobody waits for. */
+struct after_call {
+    struct rpc_request rq;
+    struct after_call *next;
+    struct storcli_file *file; /* borrowed */
+    unsigned candidate;
+    uint32_t no; /* of the watermarks it carries */
+};
+
+static void after_step(struct storcli_file *file);
+
+static void on_after_timer(struct env_timer *timer)
+{
+    after_step(container_of(timer, struct storcli_file, after.timer));
+}
+
+void after_init(struct storcli_file *file)
+{
+    env_timer_init(&file->after.timer, on_after_timer);
+    list_init(&file->after.lingering);
+}
+
+static uint64_t backoff_ms(uint64_t first_ms, unsigned n_failed, uint64_t most_ms)
+{
+    uint64_t ms = n_failed > 16 ? most_ms : first_ms << n_failed;
+
+    return ms < most_ms ? ms : most_ms;
+}
+
+/* ---- requests ---- */
+
+static void call_free(struct after_call *call)
+{
+    struct after_call **link = &call->file->after.calls;
+
+    while (*link != call)
+        link = &(*link)->next;
+    *link = call->next;
+    free(call);
+}
+
+static struct after_call *call_new(struct storcli_file *file, unsigned candidate)
+{
+    struct after_call *call = calloc(1, sizeof(*call));
+
+    if (call == NULL)
+        return NULL;
+    call->file = file;
+    call->candidate = candidate;
+    call->next = file->after.calls;
+    file->after.calls = call;
+    return call;
+}
+
+/* ---- commit notices ---- */
+
+/* A storage of before there were journals, or one that thinks nothing of us. */
+static bool is_refusal(const struct rpc_request *rq)
+{
+    return rq->status == ROZO__STATUS__UNKNOWN_OP ||
+           rq->status == ROZO__STATUS__BAD_REQUEST ||
+           rq->status == ROZO__STATUS__WRONG_STORAGE ||
+           rq->status == ROZO__STATUS__NO_FILE;
+}
+
+static void on_commit_answer(struct rpc_request *rq, int rc)
+{
+    struct after_call *call = container_of(rq, struct after_call, rq);
+    struct storcli_file *file = call->file;
+    struct after *a = &file->after;
+
+    a->committing &= ~(1u << call->candidate);
+    if (rc == 0 && rq->status == ROZO__STATUS__OK) {
+        commit_told(&file->commit, call->candidate, call->no);
+        a->n_commit_failed = 0;
+    } else if (rc == 0 && is_refusal(rq)) {
+        commit_forget(&file->commit, call->candidate);
+    } else if (++a->n_commit_failed > COMMIT_FAILED_MAX) {
+        commit_forget(&file->commit, call->candidate);
+    }
+    call_free(call);
+    after_look(file);
+}
+
+static void commit_send(struct storcli_file *file, unsigned candidate)
+{
+    struct after_call *call = call_new(file, candidate);
+    Rozo__StCommitReq req = ROZO__ST_COMMIT_REQ__INIT;
+    uint64_t durable[COMMIT_EPOCHS_MAX];
+    uint8_t msg[MSG_BYTES_MAX];
+    size_t len;
+
+    if (call == NULL)
+        return;
+    len = engine_msg_begin(file, msg);
+    req.to_storage = file->target.storages[candidate];
+    req.durable = durable;
+    req.n_durable = commit_durable(&file->commit, durable);
+    len += rozo__st_commit_req__pack(&req, msg + len);
+    call->no = file->commit.no;
+    call->rq = (struct rpc_request){
+        .op = ROZO__OP__ST_COMMIT,
+        .deadline_ms = COMMIT_DEADLINE_MS,
+        .msg = msg,
+        .msg_len = len,
+        .done = on_commit_answer,
+    };
+    file->cli->stats.commits++;
+    file->after.committing |= 1u << candidate;
+    rpc_send(engine_channel(file, candidate), &call->rq);
+    call->rq.msg = NULL; /* copied */
+}
+
+static uint64_t commit_pause_ns(const struct after *a)
+{
+    uint64_t first_ms = a->hurry && a->n_commit_failed == 0 ? 0 : COMMIT_MS;
+
+    return ms_ns(backoff_ms(first_ms, a->n_commit_failed, COMMIT_RETRY_MAX_MS));
+}
+
+static void step_commit(struct storcli_file *file, uint64_t now_ns)
+{
+    struct after *a = &file->after;
+    uint32_t due = commit_due(&file->commit) & ~a->committing;
+
+    if (due == 0) {
+        a->commit_at_ns = 0;
+        return;
+    }
+    if (a->commit_at_ns == 0)
+        a->commit_at_ns = now_ns + commit_pause_ns(a);
+    if (now_ns < a->commit_at_ns)
+        return;
+    a->commit_at_ns = 0;
+    for (unsigned i = 0; i < file->c; i++) {
+        if ((due >> i & 1) == 0)
+            continue;
+        if (engine_is_up(file, i))
+            commit_send(file, i);
+        else if (++a->n_commit_failed > COMMIT_FAILED_MAX)
+            commit_forget(&file->commit, i);
+    }
+    if ((commit_due(&file->commit) & ~a->committing) != 0)
+        a->commit_at_ns = now_ns + commit_pause_ns(a);
+}
+
+/* ---- syncs in the background ---- */
+
+static void step_sync(struct storcli_file *file, uint64_t now_ns)
+{
+    struct after *a = &file->after;
+
+    if (!commit_wants_sync(&file->commit) || file->syncing != NULL) {
+        a->sync_at_ns = 0;
+        return;
+    }
+    if (a->sync_at_ns == 0)
+        a->sync_at_ns =
+            now_ns + ms_ns(backoff_ms(a->hurry && a->n_sync_failed == 0 ? 0 : SYNC_MS,
+                                      a->n_sync_failed, SYNC_RETRY_MAX_MS));
+    if (now_ns < a->sync_at_ns)
+        return;
+    if (file->cli->n_background >= SYNCS_MAX) {
+        a->sync_at_ns = now_ns + ms_ns(SYNCS_MAX_WAIT_MS);
+        return;
+    }
+    a->sync_at_ns = 0;
+    engine_sync_background(file);
+}
+
+void after_pending(struct storcli_file *file, uint64_t n_bytes, bool pressure)
+{
+    struct after *a = &file->after;
+
+    a->pending_bytes += n_bytes;
+    if ((pressure || a->pending_bytes >= SYNC_BYTES) && a->n_sync_failed == 0)
+        a->sync_at_ns = engine_now_ns(file->cli);
+    else if (env_timer_is_running(&a->timer))
+        return; /* it looks anyway */
+    after_look(file);
+}
+
+void after_sync_began(struct storcli_file *file)
+{
+    file->after.pending_bytes = 0;
+    file->after.sync_at_ns = 0;
+}
+
+void after_sync_ended(struct storcli_file *file, int rc)
+{
+    if (rc != -ECANCELED) /* somebody wants one of his own */
+        file->after.n_sync_failed = rc == 0 ? 0 : file->after.n_sync_failed + 1;
+    after_look(file);
+}
+
+/* ---- all of it ---- */
+
+static uint64_t sooner(uint64_t a_ns, uint64_t b_ns)
+{
+    return a_ns == 0 || (b_ns != 0 && b_ns < a_ns) ? b_ns : a_ns;
+}
+
+bool after_is_needed(struct storcli_file *file)
+{
+    return file->syncing != NULL || commit_due(&file->commit) != 0 ||
+           commit_wants_sync(&file->commit);
+}
+
+static void after_step(struct storcli_file *file)
+{
+    struct after *a = &file->after;
+    uint64_t now_ns = engine_now_ns(file->cli), wake_ns;
+
+    if (a->closed && (!after_is_needed(file) || now_ns >= a->give_up_ns) &&
+        engine_file_end(file))
+        return;
+    step_commit(file, now_ns);
+    step_sync(file, now_ns);
+    wake_ns = sooner(a->commit_at_ns, a->sync_at_ns);
+    if (a->closed) /* a sync that reads cannot be stopped, but ends */
+        wake_ns = sooner(wake_ns, now_ns < a->give_up_ns ? a->give_up_ns
+                                                         : now_ns + ms_ns(WATCH_POLL_MS));
+    if (wake_ns == 0)
+        env_timer_stop(file->cli->env, &a->timer);
+    else
+        env_timer_start(file->cli->env, &a->timer,
+                        wake_ns > now_ns ? (wake_ns - now_ns + 999999) / 1000000 : 0);
+}
+
+void after_look(struct storcli_file *file)
+{
+    struct after *a = &file->after;
+    uint64_t now_ns = engine_now_ns(file->cli);
+
+    if (!a->closed && !after_is_needed(file))
+        return;
+    if (!env_timer_is_running(&a->timer) || a->timer.expires_ns > now_ns)
+        env_timer_start(file->cli->env, &a->timer, 0);
+}
+
+void after_linger(struct storcli_file *file)
+{
+    struct after *a = &file->after;
+
+    a->closed = true;
+    a->give_up_ns = engine_now_ns(file->cli) + ms_ns(LINGER_MS);
+    if (file->cli->n_lingering >= LINGER_MAX)
+        a->give_up_ns = 0;
+    list_add_tail(&file->cli->lingering, &a->lingering);
+    file->cli->n_lingering++;
+    after_look(file);
+}
+
+void after_hurry(struct storcli_file *file)
+{
+    struct after *a = &file->after;
+    uint64_t now_ns = engine_now_ns(file->cli);
+
+    a->hurry = true;
+    a->sync_at_ns = a->sync_at_ns != 0 ? now_ns : 0;
+    a->commit_at_ns = a->commit_at_ns != 0 ? now_ns : 0;
+    after_look(file);
+}
+
+void after_stop(struct storcli_file *file)
+{
+    struct after *a = &file->after;
+
+    while (a->calls != NULL) {
+        struct after_call *call = a->calls;
+
+        rpc_cancel(&call->rq);
+        call_free(call);
+    }
+    env_timer_stop(file->cli->env, &a->timer);
+    if (!list_is_empty(&a->lingering)) {
+        list_remove(&a->lingering);
+        file->cli->n_lingering--;
+    }
+}

@@ -1,0 +1,406 @@
+/*
+ * Goal: what overwrote something becomes stable and is committed by itself, also after the file was
+ * closed, at no cost for files that were only written once, nor for a caller's own sync. Method: the
+ * engine on simulated storages, which check every watermark, and a virtual clock.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "storcli/core/engine.h"
+#include "tests/sim/sim_net.h"
+#include "tests/unit/unit.h"
+
+enum { BS = 8192, NOT_DONE = 1, N = 6, C = 8 };
+
+struct fix {
+    struct env_virtual v;
+    struct sim_net net;
+    struct storcli *cli;
+    struct storcli_file *file; /* NULL: closed */
+    uint32_t sequence;
+};
+
+static struct fix *fix_new(void)
+{
+    struct fix *f = calloc(1, sizeof(*f));
+    struct storcli_config config = { 0 };
+    struct storcli_peers peers;
+
+    assert_non_null(f);
+    env_virtual_init(&f->v, 1);
+    sim_net_init(&f->net, &f->v, CODEC_MOJETTE, 1, C);
+    peers = sim_net_peers(&f->net, 0);
+    assert_int_equal(storcli_new(&f->v.env, &config, &peers, &f->cli), 0);
+    assert_int_equal(storcli_file_open(f->cli, &f->net.target, &f->file), 0);
+    return f;
+}
+
+static void fix_free(struct fix *f)
+{
+    storcli_file_close(f->file);
+    storcli_free(f->cli);
+    sim_net_close(&f->net); /* asserts that no watermark was wrong */
+    env_virtual_close(&f->v);
+    free(f);
+}
+
+static void on_done(void *arg, int rc)
+{
+    int *result = arg;
+
+    assert_int_equal(*result, NOT_DONE);
+    *result = rc;
+}
+
+static unsigned wait_done(struct fix *f, const int *result)
+{
+    unsigned ms = 0;
+
+    for (; *result == NOT_DONE; ms++) {
+        assert_true(ms < 60000);
+        env_virtual_advance_ms(&f->v, 1);
+    }
+    return ms;
+}
+
+static int write_some(struct fix *f, uint64_t first, unsigned n, bool sync)
+{
+    uint8_t *data = calloc(n, BS);
+    int rc = NOT_DONE;
+
+    storcli_write(f->file, version_make(1, ++f->sequence), first, n, data, BS, sync,
+                  on_done, &rc);
+    wait_done(f, &rc);
+    free(data);
+    return rc;
+}
+
+static int mark_some(struct fix *f, uint64_t first, uint64_t n)
+{
+    int rc = NOT_DONE;
+
+    storcli_mark(f->file, version_make(1, ++f->sequence), first, n, on_done, &rc);
+    wait_done(f, &rc);
+    return rc;
+}
+
+static int sync_file(struct fix *f)
+{
+    int rc = NOT_DONE;
+
+    storcli_sync(f->file, on_done, &rc);
+    wait_done(f, &rc);
+    return rc;
+}
+
+/* Projections of blocks of the file that still wait for a commit. */
+static unsigned n_waiting(const struct fix *f)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < C; i++) {
+        for (unsigned j = 0; j < N; j++) {
+            for (unsigned b = 0; b < SIM_BLOCKS; b++)
+                n += f->net.storages[i].projections[j].older[b].n > 0;
+        }
+    }
+    return n;
+}
+
+static uint64_t n_of(const struct fix *f, size_t at)
+{
+    uint64_t n = 0;
+
+    for (unsigned i = 0; i < C; i++) {
+        const uint8_t *storage = (const uint8_t *)&f->net.storages[i];
+
+        n += *(const uint64_t *)(const void *)(storage + at);
+    }
+    return n;
+}
+#define n_syncs(f)   n_of(f, offsetof(struct sim_storage, n_syncs))
+#define n_commits(f) n_of(f, offsetof(struct sim_storage, n_commits))
+
+static void first_writes_cost_nothing(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 100, false), 0);
+    env_virtual_advance_ms(&f->v, 60000);
+    assert_int_equal(n_syncs(f) + n_commits(f), 0);
+    assert_false(env_timer_is_running(&f->file->after.timer));
+    fix_free(f);
+}
+
+static void an_overwrite_is_synced_and_committed(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, false), 0);
+    assert_int_equal(write_some(f, 3, 2, false), 0);
+    assert_int_equal(n_waiting(f), 2 * N);
+    env_virtual_advance_ms(&f->v, 1900);
+    assert_int_equal(n_syncs(f), 0);
+    env_virtual_advance_ms(&f->v, 1000);
+    assert_int_equal(n_syncs(f), N);
+    assert_int_equal(n_commits(f), N);
+    assert_int_equal(n_waiting(f), 0);
+    assert_false(storcli_file_is_unsynced(f->file));
+    env_virtual_advance_ms(&f->v, 60000); /* and that is all */
+    assert_int_equal(n_syncs(f) + n_commits(f), 2 * N);
+    assert_false(env_timer_is_running(&f->file->after.timer));
+    fix_free(f);
+}
+
+static void so_is_a_mark(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, false), 0);
+    assert_int_equal(mark_some(f, 5, 0), 0);
+    assert_true(n_waiting(f) > 0);
+    env_virtual_advance_ms(&f->v, 3000);
+    assert_int_equal(n_waiting(f), 0);
+    fix_free(f);
+}
+
+static void a_synced_overwrite_is_only_committed(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, true), 0);
+    assert_int_equal(write_some(f, 3, 2, true), 0);
+    env_virtual_advance_ms(&f->v, 1000);
+    assert_int_equal(n_waiting(f), 0);
+    assert_int_equal(n_syncs(f), 0);
+    assert_int_equal(n_commits(f), N);
+    fix_free(f);
+}
+
+static void the_next_write_tells_it(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, false), 0);
+    assert_int_equal(write_some(f, 3, 2, false), 0);
+    assert_int_equal(sync_file(f), 0);
+    assert_int_equal(write_some(f, 300, 2, false), 0); /* a first one */
+    assert_int_equal(n_waiting(f), 0);
+    env_virtual_advance_ms(&f->v, 10000);
+    assert_int_equal(n_commits(f), 0);
+    assert_int_equal(n_syncs(f), N);
+    fix_free(f);
+}
+
+static void pressure_hurries(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, false), 0);
+    f->net.storages[2].pressure = true;
+    assert_int_equal(write_some(f, 3, 2, false), 0);
+    env_virtual_advance_ms(&f->v, 300);
+    assert_int_equal(n_waiting(f), 0);
+    fix_free(f);
+}
+
+static void much_pending_hurries(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 512, false), 0);
+    for (unsigned i = 0; i < 8; i++) /* 4 MiB each */
+        assert_int_equal(write_some(f, 0, 512, false), 0);
+    assert_true(f->v.now_ns < UINT64_C(1500) * 1000000 + 1000000000);
+    env_virtual_advance_ms(&f->v, 300);
+    assert_int_equal(n_waiting(f), 0);
+    fix_free(f);
+}
+
+static void a_closed_file_is_finished(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, false), 0);
+    assert_int_equal(write_some(f, 3, 2, false), 0);
+    storcli_file_close(f->file);
+    assert_int_equal(f->cli->n_lingering, 1);
+    env_virtual_advance_ms(&f->v, 3000);
+    assert_int_equal(f->cli->n_lingering, 0);
+    assert_int_equal(n_waiting(f), 0);
+    assert_int_equal(storcli_file_open(f->cli, &f->net.target, &f->file), 0);
+    assert_int_equal(write_some(f, 400, 1, false), 0);
+    storcli_file_close(f->file); /* a first write: nothing lingers */
+    assert_int_equal(f->cli->n_lingering, 0);
+    assert_int_equal(storcli_file_open(f->cli, &f->net.target, &f->file), 0);
+    fix_free(f);
+}
+
+static void the_end_drains_what_lingers(void **state)
+{
+    for (unsigned n_down = 0; n_down <= 4; n_down += 2) {
+        struct fix *f = fix_new();
+        int rc = NOT_DONE;
+        unsigned ms;
+
+        (void)state;
+        assert_int_equal(write_some(f, 0, 10, false), 0);
+        assert_int_equal(write_some(f, 3, 2, false), 0);
+        for (unsigned i = 0; i < n_down; i++)
+            sim_storage_set(&f->net, i, SIM_HUNG);
+        storcli_file_close(f->file);
+        storcli_drain(f->cli, 2000, on_done, &rc);
+        assert_int_equal(rc, NOT_DONE);
+        ms = wait_done(f, &rc);
+        assert_int_equal(rc, 0);
+        assert_true(ms < (n_down == 0 ? 50 : 2100));
+        assert_int_equal(f->cli->n_lingering, 0);
+        if (n_down == 0)
+            assert_int_equal(n_waiting(f), 0);
+        storcli_free(f->cli);
+        sim_net_close(&f->net);
+        env_virtual_close(&f->v);
+        free(f);
+    }
+}
+
+static void what_lingers_is_given_up_in_the_end(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, false), 0);
+    assert_int_equal(write_some(f, 3, 2, false), 0);
+    for (unsigned i = 0; i < 5; i++)
+        sim_storage_set(&f->net, i, SIM_DOWN);
+    storcli_file_close(f->file);
+    env_virtual_advance_ms(&f->v, 29000);
+    assert_int_equal(f->cli->n_lingering, 1);
+    env_virtual_advance_ms(&f->v, 30000); /* what it reads in vain takes its time */
+    assert_int_equal(f->cli->n_lingering, 0);
+    assert_int_equal(storcli_file_open(f->cli, &f->net.target, &f->file), 0);
+    fix_free(f);
+}
+
+/* A sync of the caller's own takes the place of ours, or joins it, and takes no longer. */
+static void a_sync_that_is_asked_for_does_not_wait(void **state)
+{
+    for (unsigned more = 0; more < 2; more++) {
+        struct fix *f = fix_new();
+        int rc = NOT_DONE;
+        uint64_t n_before;
+
+        (void)state;
+        assert_int_equal(write_some(f, 0, 10, false), 0);
+        assert_int_equal(write_some(f, 3, 2, false), 0);
+        env_virtual_advance_ms(&f->v, 1990);
+        while (f->file->syncing == NULL)
+            env_virtual_advance_ms(&f->v, 1);
+        sim_storage_set(&f->net, 1, SIM_HUNG); /* ours would wait for it */
+        if (more == 1)
+            assert_int_equal(write_some(f, 7, 2, false), 0);
+        n_before = n_syncs(f);
+        storcli_sync(f->file, on_done, &rc);
+        assert_true(wait_done(f, &rc) < 700); /* rpc says soon that it hangs */
+        assert_int_equal(rc, 0);
+        assert_true(more == 0 || n_syncs(f) > n_before);
+        for (unsigned b = 0; b < 10; b++)
+            assert_true(sim_net_count_since(&f->net, b, version_make(1, 1)) >= N);
+        assert_true(sim_net_count_since(&f->net, 3, version_make(1, 2)) >= N);
+        assert_true(more == 0 ||
+                    sim_net_count_since(&f->net, 7, version_make(1, 3)) >= N);
+        fix_free(f);
+    }
+}
+
+/* What a sync nobody asked for finds lost, the next one that is asked for says, once. */
+static void a_loss_is_told_to_who_asks(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, true), 0);
+    assert_int_equal(write_some(f, 3, 2, false), 0);
+    for (unsigned i = 0; i < C; i++)
+        sim_storage_power_cut(&f->net, i);
+    env_virtual_advance_ms(&f->v, 5000);
+    assert_true(f->cli->stats.background_syncs > 0);
+    assert_true(storcli_file_is_unsynced(f->file));
+    assert_int_equal(sync_file(f), -EIO);
+    assert_int_equal(sync_file(f), 0);
+    assert_false(storcli_file_is_unsynced(f->file));
+    fix_free(f);
+}
+
+/* What failed is never committed, nor what came after it in its epoch. */
+static void a_failed_write_is_not_committed(void **state)
+{
+    struct fix *f = fix_new();
+    unsigned n_left;
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, true), 0);
+    for (unsigned i = 3; i < C; i++)
+        f->net.storages[i].refuse_writes = ROZO__STATUS__NO_SPACE;
+    for (unsigned i = 3; i < C; i++)
+        f->net.storages[i].refuse_all = ROZO__STATUS__NO_SPACE;
+    assert_int_equal(write_some(f, 3, 2, false), -ENOSPC);
+    for (unsigned i = 3; i < C; i++)
+        f->net.storages[i].refuse_writes = f->net.storages[i].refuse_all = 0;
+    n_left = n_waiting(f);
+    assert_true(n_left > 0);
+    assert_int_equal(write_some(f, 300, 2, false), 0);
+    assert_int_equal(sync_file(f), 0);
+    env_virtual_advance_ms(&f->v, 20000);
+    assert_int_equal(n_waiting(f), n_left);
+    fix_free(f);
+}
+
+static void a_storage_that_comes_back_is_told(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, false), 0);
+    assert_int_equal(write_some(f, 3, 2, false), 0);
+    assert_int_equal(sync_file(f), 0);
+    sim_storage_set(&f->net, 2, SIM_DOWN);
+    env_virtual_advance_ms(&f->v, 1000);
+    assert_int_equal(n_waiting(f), 2);
+    sim_storage_set(&f->net, 2, SIM_UP);
+    env_virtual_advance_ms(&f->v, 5000);
+    assert_int_equal(n_waiting(f), 0);
+    fix_free(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_writes_cost_nothing),
+        cmocka_unit_test(an_overwrite_is_synced_and_committed),
+        cmocka_unit_test(so_is_a_mark),
+        cmocka_unit_test(a_synced_overwrite_is_only_committed),
+        cmocka_unit_test(the_next_write_tells_it),
+        cmocka_unit_test(pressure_hurries),
+        cmocka_unit_test(much_pending_hurries),
+        cmocka_unit_test(a_closed_file_is_finished),
+        cmocka_unit_test(the_end_drains_what_lingers),
+        cmocka_unit_test(what_lingers_is_given_up_in_the_end),
+        cmocka_unit_test(a_sync_that_is_asked_for_does_not_wait),
+        cmocka_unit_test(a_loss_is_told_to_who_asks),
+        cmocka_unit_test(a_failed_write_is_not_committed),
+        cmocka_unit_test(a_storage_that_comes_back_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
