@@ -2,12 +2,17 @@
  * log.h - a sequential log of crc-framed entries above a struct disk: what the overwrite journal is
  * written to. docs/FORMATS.md, "Journal", has the bytes.
  *
- * The log is a ring of segment files "journal/LOOP.SLOT" of one size, preallocated when they are
+ * The log is a set of segment files "journal/LOOP.SLOT" of one size, preallocated when they are
  * made and used again and again, so that it works on a full disk and a sync moves data only. A
- * segment begins with a header (log id, segment number, crc) and holds entries one behind the other; each
- * frame carries the number of its segment, so what an earlier use left behind is never taken for an entry.
- * Every entry lies in one segment. Its owner counts what is still wanted of each segment; one of which
- * nothing is wanted can be used again.
+ * segment begins with a header (segment number, a random salt, crc; a copy at its end) and holds entries
+ * one behind the other; each frame carries the number of its segment, and the salt goes into its crc, so
+ * what an earlier use left behind, or what somebody stored, is never taken for an entry. Every entry
+ * lies in one segment. Its owner counts what is still wanted of each segment.
+ *
+ * A segment that is full and of which nothing is wanted is erased before it is used again: one at a time,
+ * the oldest first, each on stable storage before the next. Until then a scan finds its entries, released
+ * or not. So who notes "entry E does not count any more" in a later entry T must not release T while
+ * log_oldest() <= the segment of E: then no scan finds E without T.
  *
  * Core; one thread. Callbacks come exactly once and never inside the call that asks for them.
  */
@@ -24,8 +29,9 @@
 
 enum {
     LOG_FORMAT = 1,
-    LOG_SLOTS_MAX = 256,
+    LOG_SLOTS_MAX = 32,
     LOG_SEGMENT_MIN = 2 << 20,  /* bytes; an entry with its frame fits into one */
+    LOG_SEGMENT_MAX = 64 << 20, /* bytes; a scan has one in memory at a time */
     LOG_ENTRY_MAX = 1280 << 10, /* bytes of one entry without its frame */
     LOG_IOV_MAX = 2 * 128 + 2,
 };
@@ -36,9 +42,11 @@ struct log_config {
     struct env *env;        /* borrowed */
     struct disk *disk;      /* borrowed */
     unsigned loop;          /* in the names of its segments */
-    uint64_t segment_bytes; /* LOG_SEGMENT_MIN..; all segments of this log */
-    unsigned
-        slots; /* 2..LOG_SLOTS_MAX segments at most; two are made at open, more when needed */
+    unsigned n_loops;       /* loop 0 forgets the segments of loops n_loops.. */
+    unsigned n_loops_max;   /* ..n_loops_max - 1 */
+    uint64_t segment_bytes; /* LOG_SEGMENT_MIN..LOG_SEGMENT_MAX, whole pages */
+    unsigned slots; /* 2..LOG_SLOTS_MAX segments at most; two are made at start, more when
+                       needed */
 };
 
 /* Where an entry lies. Segment numbers grow for ever; one is never used twice in a log. */
@@ -46,9 +54,9 @@ struct log_place {
     uint64_t segment; /* 0: nowhere */
     uint64_t
         offset; /* of the entry itself, behind its frame header, in its segment's file */
-    uint32_t len; /* bytes of the entry */
-    struct disk_file
-        *file; /* borrowed: good for reads and disk_fd() while the segment is wanted */
+    uint32_t len;           /* bytes of the entry */
+    struct disk_file *file; /* borrowed: good for reads and disk_fd() while the entry is
+                               wanted; NULL from a scan */
 };
 
 /* One append. Embedded in its owner; everything it points at is borrowed until done. */
@@ -56,25 +64,25 @@ struct log_append {
     uint8_t kind;            /* the owner's, not 0; stored with the entry */
     const struct iovec *iov; /* the entry; at most LOG_IOV_MAX pieces */
     unsigned n_iov;
-    size_t len;
+    size_t len; /* 0..LOG_ENTRY_MAX */
     /** rc 0: written (in the page cache: see log_sync), at `place`. -ENOSPC: no segment is free and
-     * none can be made. -EIO: nobody knows; nothing of it will be found by a scan. Appends end in the order they
+     * none can be made. -EIO: nobody knows; a scan may find it. Appends end in the order they
      * were asked for. */
     void (*done)(struct log_append *a, int rc);
     struct log_place place;
-    struct log_append *next;             /* the log's */
-    struct disk_req dr;                  /* the log's */
-    struct iovec frame[LOG_IOV_MAX + 1]; /* the log's */
-    uint8_t frame_header[32];            /* the log's */
-    struct env_task task;                /* the log's */
-    int rc;                              /* the log's */
+    struct log_append *next; /* the log's, as the rest */
+    struct disk_req dr;
+    struct iovec frame[LOG_IOV_MAX + 1];
+    uint8_t frame_header[32];
+    struct env_task task;
+    struct log *log;
+    int rc;
 };
 
 /* Somebody waiting for stable storage. */
 struct log_wait {
-    void (*done)(
-        struct log_wait *w,
-        int rc);   /* rc -EIO: what was appended since the last good sync may be lost */
+    /** rc -EIO: what was appended since the last good sync may be lost; the next sync will not tell again. */
+    void (*done)(struct log_wait *w, int rc);
     uint64_t want; /* the log's, as the rest */
     struct log_wait *next;
     struct env_task task;
@@ -82,8 +90,8 @@ struct log_wait {
 };
 
 /**
- * An entry found by a scan, in the order it was appended (within one loop's log). data: the entry, `len` bytes,
- * valid inside the call. Return 0 to go on, -errno to give up with it.
+ * An entry found by a scan, in the order it was appended (within one loop's log). data: the entry, `len` bytes, not
+ * aligned, valid inside the call. Return 0 to go on, -errno to give up with it.
  */
 typedef int log_entry_cb(void *arg, unsigned loop, uint8_t kind,
                          const struct log_place *place, const uint8_t *data, size_t len);
@@ -94,35 +102,43 @@ struct log_scan_result {
     uint64_t
         n_torn; /* segments that end in a frame that is not whole: usual after a crash */
     uint64_t
-        n_damaged; /* frames in the middle that cannot be believed, though later ones can: bytes were lost */
+        n_damaged; /* frames that cannot be believed though later ones of their segment can, and segments
+                           whose headers are both damaged: bytes were lost */
 };
 
 /**
  * Read every segment of every loop 0..n_loops_max-1 that lies on the disk and give each entry to cb. A frame that is not
- * whole is skipped when a later one in the same segment is whole. Segments of a format we do not know: -EPROTONOSUPPORT.
- * done(arg, rc) once. Before log_open() of any loop.
+ * whole is skipped when a later one in the same segment is whole; a page that cannot be read costs the frames in it.
+ * done(arg, rc, result) once: 0, -EPROTONOSUPPORT (a segment of a format we do not know), what cb returned,
+ * or the disk's. Before log_start() of any loop. Returns 0 or -ENOMEM (then done does not come).
  */
-void log_scan(struct env *env, struct disk *disk, unsigned n_loops_max, log_entry_cb *cb,
-              void (*done)(void *arg, int rc, const struct log_scan_result *result),
-              void *arg);
+int log_scan(struct env *env, struct disk *disk, unsigned n_loops_max, log_entry_cb *cb,
+             void (*done)(void *arg, int rc, const struct log_scan_result *result),
+             void *arg);
 
-/**
- * Begin a log: makes what is missing of its first two free segments (preallocated), stable when done(arg, rc). Segments that
- * lie there already (numbers, for each loop, are taken from their headers) count as wanted, with their
- * entries, until log_forget_old(): so a crash between finds them, and what the owner appends again first, both.
- */
+/** Returns 0 or -ENOMEM; touches no disk. */
 int log_open(const struct log_config *config, struct log **out);
+/**
+ * Begin: makes what is missing of its first two free segments (preallocated), stable when done(arg, rc). Segments that
+ * lie there already stay, with their entries, until log_forget_old(): so a crash between finds them, and what
+ * the owner appends again behind them. rc -ENOSPC only when there are not even two segments, used or free.
+ */
 void log_start(struct log *log, void (*done)(void *arg, int rc), void *arg);
 /**
- * Between log_start() and log_forget_old(): an entry that log_scan() found in a segment of this loop counts as
- * wanted, once, where it lies; it need not be appended again. place->file is set. -ENOENT: the segment is not
- * one of this log's, which then has to be given the entry anew.
+ * Instead of appending it again: an entry that log_scan() found in a segment of this loop counts as wanted where it lies,
+ * once per call; place->file is set. Needs no space. Between the ends of log_start() and of the last log_forget_old()
+ * asked for. -ENOENT: there is no such segment: append it again.
  */
 int log_adopt(struct log *log, struct log_place *place);
-/** Everything that still counts was adopted, or appended again and synced, by all loops: the segments of before are
- * free where nothing was adopted. Also those of loops that are not there any more are removed by loop 0. done(arg, rc). */
+/**
+ * Everything that still counts was adopted, or appended again and synced, by *all* loops: the other segments of before are
+ * erased, oldest first, those of loops that are not there any more by loop 0. done(arg, rc). Until then a
+ * scan finds them, so nothing may be noted as not counting any more. -EIO: not all are; ask again.
+ */
 void log_forget_old(struct log *log, void (*done)(void *arg, int rc), void *arg);
-/** Nothing under way. NULL is fine. */
+/** No more segments are made or erased; done when no request is under way. All appends and waits are done. */
+void log_stop(struct log *log, void (*done)(void *arg), void *arg);
+/** After log_stop(), a log_start() that failed, or instead of it; also inside the callbacks of these two. NULL is fine. */
 void log_close(struct log *log);
 
 /** Append; every entry whose append was done with 0 counts as wanted once. */
@@ -133,11 +149,15 @@ void log_release(struct log *log, const struct log_place *place);
  * asked before it began. Returns true, and no callback comes, when it is already. */
 bool log_sync(struct log *log, struct log_wait *w);
 
-/** Bytes in segments that are wanted or being written, and how many there can be. */
+/** Bytes in segments that are not free, and how many there can be (fewer while the disk is full). */
 uint64_t log_used_bytes(const struct log *log);
 uint64_t log_max_bytes(const struct log *log);
-/** The oldest segment of which something is wanted, without the one being written; 0: none. */
+/** The oldest segment that was not erased, without the one being written; 0: none. */
 uint64_t log_oldest(const struct log *log);
+/** The oldest of those of which something is wanted; 0: none. Copy that forward to let it go. */
+uint64_t log_oldest_wanted(const struct log *log);
+/** The segment being written; 0: none yet. */
+uint64_t log_newest(const struct log *log);
 /** How often a sync failed or bytes may have been lost otherwise; for the verifier. */
 uint64_t log_failures(const struct log *log);
 

@@ -70,10 +70,13 @@ static uint64_t write_bytes(struct memdisk *d, struct disk_file *f, uint64_t off
         uint64_t n = MEM_PAGE - in < len - done ? MEM_PAGE - in : len - done;
         struct mem_page *p = page_make(f, (offset + done) / MEM_PAGE);
 
+        p->is_dirty = true;
         if (!p->here) {
-            if (d->pages_max != 0 && d->n_pages >= d->pages_max)
-                break;
-            d->n_pages++;
+            if (p->index >= f->reserved) {
+                if (d->pages_max != 0 && d->n_pages >= d->pages_max)
+                    break;
+                d->n_pages++;
+            }
             memset(p->now, 0, MEM_PAGE);
             p->here = true;
         }
@@ -104,10 +107,12 @@ static void clear_bytes(struct memdisk *d, struct disk_file *f, uint64_t from,
 
             if (!p->here || at >= to || at + MEM_PAGE <= from)
                 continue;
+            p->is_dirty = true;
             memset(p->now + (lo - at), 0, hi - lo);
             if (lo == at && hi == at + MEM_PAGE) {
                 p->here = false;
-                d->n_pages--;
+                if (p->index >= f->reserved)
+                    d->n_pages--;
             }
         }
     }
@@ -204,6 +209,9 @@ static void sync_file(struct disk_file *f)
     f->size_durable = f->size;
     for (unsigned b = 0; b < MEM_BUCKETS; b++) {
         for (struct mem_page *p = f->buckets[b]; p != NULL; p = p->next) {
+            if (!p->is_dirty)
+                continue;
+            p->is_dirty = false;
             p->here_durable = p->here;
             memcpy(p->durable, p->now, MEM_PAGE);
         }
@@ -267,6 +275,24 @@ static int do_rename(struct memdisk *d, struct disk_req *req)
     return 0;
 }
 
+/* Modelled from the start of a file only, as journal segments ask for it. */
+static int reserve(struct memdisk *d, struct disk_file *f, uint64_t len)
+{
+    uint64_t pages = (len + MEM_PAGE - 1) / MEM_PAGE, need = pages - f->reserved;
+
+    if (pages <= f->reserved)
+        return 0;
+    for (unsigned b = 0; b < MEM_BUCKETS; b++) {
+        for (const struct mem_page *p = f->buckets[b]; p != NULL; p = p->next)
+            need -= p->here && p->index >= f->reserved && p->index < pages;
+    }
+    if (d->pages_max != 0 && d->n_pages + need > d->pages_max)
+        return -ENOSPC;
+    d->n_pages += need;
+    f->reserved = pages;
+    return 0;
+}
+
 static int run(struct memdisk *d, struct disk_req *req)
 {
     switch (req->op) {
@@ -298,7 +324,7 @@ static int run(struct memdisk *d, struct disk_req *req)
         return 0;
     case DISK_ALLOCATE:
         assert(req->len > 0 && req->len < UINT64_C(1) << 62);
-        return 0;
+        return req->offset == 0 ? reserve(d, req->file, req->len) : 0;
     case DISK_WARM:
         return req->offset + req->len <= req->file->size ? 0 : -EIO;
     case DISK_REMOVE:

@@ -14,12 +14,15 @@ struct mem_page {
     struct mem_page *next;
     uint64_t index;
     bool here, here_durable; /* else a hole */
+    bool is_dirty;           /* may differ from durable */
     uint8_t now[MEM_PAGE], durable[MEM_PAGE];
 };
 
 struct disk_file {
     char path[64];
     uint64_t size, size_durable;
+    uint64_t
+        reserved; /* pages from the start that have their room already (DISK_ALLOCATE) */
     bool linked, name_durable; /* name_durable: survives a power cut for sure */
     unsigned n_open;
     struct mem_page *buckets[MEM_BUCKETS];
