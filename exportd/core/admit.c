@@ -45,7 +45,8 @@ struct admission {
     struct storage_facts facts;
     struct storage *storage; /* the result */
     int rc;
-    char words[WORDS_MAX + 1]; /* when rc is not 0 */
+    bool told;                 /* ST_ADMIT was sent */
+    char words[WORDS_MAX + 1]; /* when rc is not 0, or nothing was to be done */
 };
 
 static void admission_step(struct admission *a);
@@ -292,6 +293,7 @@ static void admission_admit(struct admission *a)
     msg.cluster_id = (ProtobufCBinaryData){ CLUSTER_ID_BYTES, a->x->cluster_id };
     msg.storage_id = a->facts.id;
     msg.replaces = a->replace_id != 0;
+    a->told = true;
     assert(rozo__st_admit_req__get_packed_size(&msg) <= sizeof(buf));
     rq_send(a, ROZO__OP__ST_ADMIT, buf, rozo__st_admit_req__pack(&msg, buf), on_admitted);
 }
@@ -301,6 +303,8 @@ static void admission_done(struct admission *a)
     struct exportd *x = a->x;
 
     if (a->rc == 0 && a->storage != NULL) {
+        if (a->replace_id != 0 && !a->told)
+            snprintf(a->words, sizeof(a->words), "it has that place already");
         if (memcmp(a->storage->facts.incarnation, a->facts.incarnation,
                    INCARNATION_BYTES) != 0)
             log_info("storage %u (%s) has taken the place of the one before: %s",

@@ -86,11 +86,13 @@ static void test_a_storage_takes_the_place_of_a_lost_one(void **state)
 {
     Rozo__AdStatusResp *s;
     unsigned n_maps = w.storages[0].n_maps;
+    char error[256];
 
     (void)state;
     w.storages[1].down = true; /* id 2 */
     env_virtual_advance_ms(&w.env, 2500);
-    OK(replace(2, 7, NULL));
+    OK(replace(2, 7, error));
+    assert_string_equal(error, "");
     assert_int_equal(w.storages[7].id, 2);
     assert_true(w.storages[7].replaces);
     env_virtual_advance_ms(&w.env, 2500);
@@ -102,7 +104,8 @@ static void test_a_storage_takes_the_place_of_a_lost_one(void **state)
     status_free(s);
     assert_true(w.storages[0].n_maps > n_maps);
     assert_int_equal(w.storages[7].n_map_storages, 4);
-    OK(replace(2, 7, NULL)); /* again is no harm */
+    OK(replace(2, 7, error)); /* again is no harm */
+    assert_string_equal(error, "it has that place already");
     world_power_cut(&w, kv_memory_n_unsynced(w.mem));
     s = status(); /* and it is durable */
     assert_int_equal(s->n_storages, 4);
