@@ -2,7 +2,7 @@
  * admin.c - asking exportd, one question at a time.
  *
  * In:     the verbs. Out: an rpc channel on a loop of our own, run until the answer is there.
- * Keeps:  no call waits longer than CALL_MAX_MS; an exportd that refuses connections is given
+ * Keeps:  no call waits longer than CALL_MAX_MS, unless told to; an exportd that refuses connections is given
  *         REFUSED_MS only. What comes back is checked like anything from the network (I8).
  */
 #include "deploy/admin.h"
@@ -12,24 +12,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/rpc_tcp.h"
 #include "common/status.h"
+#include "deploy/wire.h"
 
 enum {
     CALL_MAX_MS = 10000,
     REFUSED_MS = 1500,
-    TICK_MS = 100,
 };
 
 struct admin {
     char exportd[512];
     char key_path[PATH_MAX];
-    uv_loop_t loop;
-    struct env_uv env;
-    uv_timer_t tick;
-    struct rpc_keys keys;
+    struct wire *wire;           /* owned */
     struct rpc_channel *channel; /* owned; NULL while there is none */
-    bool closed;
+    uint32_t call_max_ms;
     /* The call going on. */
     struct rpc_request rq;
     bool finished;
@@ -41,9 +37,9 @@ struct admin {
     uint64_t start_ms;
 };
 
-static void on_tick(uv_timer_t *timer)
+static void on_tick(void *arg)
 {
-    struct admin *a = timer->data;
+    struct admin *a = arg;
 
     if (a->progress != NULL)
         progress_tick(a->progress);
@@ -60,39 +56,20 @@ int admin_open(const char *exportd, const char *node_key, struct admin **out,
                struct err *err)
 {
     struct admin *a = calloc(1, sizeof(*a));
-    struct rpc_channel_config config = { .role = RPC_ROLE_NODE,
-                                         .name = "rozo",
-                                         .n_addrs = 1 };
-    const char *addrs[] = { exportd };
     int rc;
 
     if (a == NULL)
         return err_wrap(err, -ENOMEM, "connect to exportd");
-    rc = rpc_keys_load(&a->keys, true, node_key, err);
-    if (rc != 0) {
-        free(a);
-        return rc;
-    }
     snprintf(a->exportd, sizeof(a->exportd), "%s", exportd);
     snprintf(a->key_path, sizeof(a->key_path), "%s", node_key);
-    rc = uv_loop_init(&a->loop);
-    if (rc != 0) {
-        free(a);
-        return err_wrap(err, rc, "make an event loop");
+    a->call_max_ms = CALL_MAX_MS;
+    rc = wire_open(node_key, &a->wire, err);
+    if (rc == 0) {
+        rc = wire_connect(a->wire, &exportd, 1, &a->channel, err);
+        if (rc != 0)
+            err_wrap(err, rc, "exportd at %s", exportd);
     }
-    rc = env_uv_init(&a->env, &a->loop);
     if (rc != 0) {
-        uv_loop_close(&a->loop);
-        free(a);
-        return err_wrap(err, rc, "make an event loop");
-    }
-    uv_timer_init(&a->loop, &a->tick);
-    a->tick.data = a;
-    config.keys = &a->keys;
-    config.addrs = addrs;
-    rc = rpc_tcp_channel_open(&a->env, &config, &a->channel, err);
-    if (rc != 0) {
-        err_wrap(err, rc, "exportd at %s", exportd);
         admin_close(a);
         return rc;
     }
@@ -100,29 +77,19 @@ int admin_open(const char *exportd, const char *node_key, struct admin **out,
     return 0;
 }
 
-static void on_channel_closed(void *arg)
-{
-    struct admin *a = arg;
-
-    a->closed = true;
-}
-
 void admin_close(struct admin *a)
 {
     if (a == NULL)
         return;
-    if (a->channel != NULL) {
-        rpc_tcp_channel_close(a->channel, on_channel_closed, a);
-        while (!a->closed)
-            uv_run(&a->loop, UV_RUN_ONCE);
-    }
-    uv_close((uv_handle_t *)&a->tick, NULL);
-    env_uv_close(&a->env);
-    while (uv_run(&a->loop, UV_RUN_DEFAULT) != 0)
-        ;
-    uv_loop_close(&a->loop);
+    wire_disconnect(a->wire, a->channel);
+    wire_close(a->wire);
     free(a->answer);
     free(a);
+}
+
+void admin_wait_up_to(struct admin *a, uint32_t ms)
+{
+    a->call_max_ms = ms;
 }
 
 static void on_answer(struct rpc_request *rq, int rc)
@@ -160,7 +127,7 @@ static int call_tell(struct admin *a, struct err *err)
             err, a->rc,
             "exportd at %s did not answer within %d s. It may be hung; look at its "
             "log",
-            a->exportd, CALL_MAX_MS / 1000);
+            a->exportd, (int)a->call_max_ms / 1000);
     return err_wrap(err, a->rc, "ask exportd at %s", a->exportd);
 }
 
@@ -176,7 +143,7 @@ int admin_call(struct admin *a, uint16_t op, const ProtobufCMessage *question,
     protobuf_c_message_pack(question, packed);
     memset(&a->rq, 0, sizeof(a->rq));
     a->rq.op = op;
-    a->rq.deadline_ms = CALL_MAX_MS;
+    a->rq.deadline_ms = a->call_max_ms;
     a->rq.msg = packed;
     a->rq.msg_len = len;
     a->rq.done = on_answer;
@@ -188,10 +155,7 @@ int admin_call(struct admin *a, uint16_t op, const ProtobufCMessage *question,
     a->answer = NULL;
     rpc_send(a->channel, &a->rq);
     free(packed);
-    uv_timer_start(&a->tick, on_tick, TICK_MS, TICK_MS);
-    while (!a->finished)
-        uv_run(&a->loop, UV_RUN_ONCE);
-    uv_timer_stop(&a->tick);
+    wire_run(a->wire, &a->finished, on_tick, a);
     if (a->rc != 0)
         return call_tell(a, err);
     *status = a->status;
@@ -308,5 +272,70 @@ int admin_export_create(struct admin *a, const Rozo__AdExportCreateReq *question
                      a->exportd);
     if (rc != 0)
         rozo__ad_export_create_resp__free_unpacked(*out, NULL);
+    return rc;
+}
+
+int admin_storage_replace(struct admin *a, const Rozo__AdStorageReplaceReq *question,
+                          struct progress *progress, Rozo__AdStorageReplaceResp **out,
+                          struct err *err)
+{
+    ProtobufCMessage *answer;
+    uint16_t status;
+    int rc = admin_call(a, ROZO__OP__AD_STORAGE_REPLACE, &question->base,
+                        &rozo__ad_storage_replace_resp__descriptor, progress, &status,
+                        &answer, err);
+
+    if (rc != 0)
+        return rc;
+    *out = (Rozo__AdStorageReplaceResp *)answer;
+    rc = status_tell(a, status, (*out)->error, err);
+    if (rc == 0 && (*out)->storage == NULL)
+        rc = err_set(err, -EBADMSG, "exportd at %s said OK but not which storage",
+                     a->exportd);
+    if (rc != 0)
+        rozo__ad_storage_replace_resp__free_unpacked(*out, NULL);
+    return rc;
+}
+
+int admin_storage_lost(struct admin *a, uint32_t id, bool lost, struct progress *progress,
+                       Rozo__AdStorageLostResp **out, struct err *err)
+{
+    Rozo__AdStorageLostReq question = ROZO__AD_STORAGE_LOST_REQ__INIT;
+    ProtobufCMessage *answer;
+    uint16_t status;
+    int rc;
+
+    question.id = id;
+    question.lost = lost;
+    rc = admin_call(a, ROZO__OP__AD_STORAGE_LOST, &question.base,
+                    &rozo__ad_storage_lost_resp__descriptor, progress, &status, &answer,
+                    err);
+    if (rc != 0)
+        return rc;
+    *out = (Rozo__AdStorageLostResp *)answer;
+    rc = status_tell(a, status, (*out)->error, err);
+    if (rc == 0 && (*out)->storage == NULL)
+        rc = err_set(err, -EBADMSG, "exportd at %s said OK but not which storage",
+                     a->exportd);
+    if (rc != 0)
+        rozo__ad_storage_lost_resp__free_unpacked(*out, NULL);
+    return rc;
+}
+
+int admin_inodes(struct admin *a, const Rozo__AdInodesReq *question,
+                 struct progress *progress, Rozo__AdInodesResp **out, struct err *err)
+{
+    ProtobufCMessage *answer;
+    uint16_t status;
+    int rc =
+        admin_call(a, ROZO__OP__AD_INODES, &question->base,
+                   &rozo__ad_inodes_resp__descriptor, progress, &status, &answer, err);
+
+    if (rc != 0)
+        return rc;
+    *out = (Rozo__AdInodesResp *)answer;
+    rc = status_tell(a, status, NULL, err);
+    if (rc != 0)
+        rozo__ad_inodes_resp__free_unpacked(*out, NULL);
     return rc;
 }

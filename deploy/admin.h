@@ -31,6 +31,9 @@ int admin_call(struct admin *a, uint16_t op, const ProtobufCMessage *question,
                const ProtobufCMessageDescriptor *answer_type, struct progress *progress,
                uint16_t *status, ProtobufCMessage **answer, struct err *err);
 
+/** From now on a call may take so long: for those that look through a lot. */
+void admin_wait_up_to(struct admin *a, uint32_t ms);
+
 /* The calls. Each returns 0, or -errno with words. Free the answers by their free_unpacked. */
 int admin_status(struct admin *a, struct progress *progress, Rozo__AdStatusResp **out,
                  struct err *err);
@@ -42,5 +45,12 @@ int admin_volume_create(struct admin *a, const char *name, struct progress *prog
 int admin_export_create(struct admin *a, const Rozo__AdExportCreateReq *question,
                         struct progress *progress, Rozo__AdExportCreateResp **out,
                         struct err *err);
+int admin_storage_replace(struct admin *a, const Rozo__AdStorageReplaceReq *question,
+                          struct progress *progress, Rozo__AdStorageReplaceResp **out,
+                          struct err *err);
+int admin_storage_lost(struct admin *a, uint32_t id, bool lost, struct progress *progress,
+                       Rozo__AdStorageLostResp **out, struct err *err);
+int admin_inodes(struct admin *a, const Rozo__AdInodesReq *question,
+                 struct progress *progress, Rozo__AdInodesResp **out, struct err *err);
 
 #endif

@@ -133,3 +133,42 @@ int cli_number(const char *text, unsigned long min, unsigned long max, unsigned 
     *out = value;
     return 0;
 }
+
+unsigned long cli_number_arg(struct argp_state *state, const char *option,
+                             const char *arg, unsigned long min, unsigned long max)
+{
+    unsigned long value = min;
+
+    if (cli_number(arg, min, max, &value) != 0)
+        argp_error(state, "%s wants a number from %lu to %lu, not '%s'", option, min, max,
+                   arg);
+    return value;
+}
+
+unsigned cli_block_arg(struct argp_state *state, const char *arg)
+{
+    unsigned long value = 0;
+
+    if (cli_number(arg, 4096, 8192, &value) != 0 || (value != 4096 && value != 8192))
+        argp_error(state, "--block-bytes is 4096 or 8192, not '%s'", arg);
+    return (unsigned)value;
+}
+
+json_t *cli_json_text(const char *text)
+{
+    json_t *json = json_string(text);
+
+    return json != NULL ? json : json_string("?");
+}
+
+void cli_duration_text(uint64_t s, char *out, size_t size)
+{
+    if (s < 120)
+        snprintf(out, size, "%llu s", (unsigned long long)s);
+    else if (s < 2 * 3600)
+        snprintf(out, size, "%llu min", (unsigned long long)(s / 60));
+    else if (s < 2 * 86400)
+        snprintf(out, size, "%llu h", (unsigned long long)(s / 3600));
+    else
+        snprintf(out, size, "%llu days", (unsigned long long)(s / 86400));
+}

@@ -6,6 +6,7 @@
 
 #include <argp.h>
 #include <jansson.h>
+#include <stdint.h>
 
 #include "common/err.h"
 
@@ -39,8 +40,12 @@ int cli_fail(const struct cli *cli, const char *fmt, ...)
 int cli_usage(const struct cli *cli, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/** A peer's text, which may hold anything: what is no UTF-8 becomes "?". */
+json_t *cli_json_text(const char *text);
 /** Print as indented JSON and a newline; takes the reference. Returns the exit status. */
 int cli_print_json(const struct cli *cli, json_t *json);
+/** "90 s", "5 min", "3 h", "12 days". */
+void cli_duration_text(uint64_t s, char *out, size_t size);
 /** Flush stdout. Returns CLI_DONE, or complains (disk full, closed pipe) and CLI_FAILED. */
 int cli_finish(const struct cli *cli);
 
@@ -48,16 +53,32 @@ int cli_finish(const struct cli *cli);
 int cli_number(const char *text, unsigned long min, unsigned long max,
                unsigned long *out);
 
+/** The argument of an option as such a number; else argp_error(). */
+unsigned long cli_number_arg(struct argp_state *state, const char *option,
+                             const char *arg, unsigned long min, unsigned long max);
+
+/** The same for the bytes of a block: 4096 or 8192. */
+unsigned cli_block_arg(struct argp_state *state, const char *arg);
+
 /* The groups, one file each. */
 int cmd_status(struct cli *cli, int argc, char **argv);
 int cmd_storage_list(struct cli *cli, int argc, char **argv);
 int cmd_storage_add(struct cli *cli, int argc, char **argv);
+int cmd_storage_replace(struct cli *cli, int argc, char **argv);
+int cmd_storage_lost(struct cli *cli, int argc, char **argv);
 int cmd_volume_list(struct cli *cli, int argc, char **argv);
 int cmd_volume_create(struct cli *cli, int argc, char **argv);
 int cmd_export_list(struct cli *cli, int argc, char **argv);
 int cmd_export_create(struct cli *cli, int argc, char **argv);
 int cmd_mount(struct cli *cli, int argc, char **argv);
 int cmd_locate(struct cli *cli, int argc, char **argv);
+int cmd_fsck(struct cli *cli, int argc, char **argv);
+int cmd_rebuild_status(struct cli *cli, int argc, char **argv);
+int cmd_rebuild_start(struct cli *cli, int argc, char **argv);
+int cmd_rebuild_rate(struct cli *cli, int argc, char **argv);
+int cmd_scrub_start(struct cli *cli, int argc, char **argv);
+int cmd_scrub_stop(struct cli *cli, int argc, char **argv);
+int cmd_scrub_status(struct cli *cli, int argc, char **argv);
 int cmd_key_new(struct cli *cli, int argc, char **argv);
 int cmd_bench_codec(struct cli *cli, int argc, char **argv);
 int cmd_dev_up(struct cli *cli, int argc, char **argv);

@@ -20,19 +20,14 @@ struct bench_args {
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct bench_args *args = state->input;
-    unsigned long layout;
 
     switch (key) {
     case KEY_LAYOUT:
-        if (cli_number(arg, 0, 2, &layout) != 0)
-            argp_error(state, "there are layouts 0, 1 and 2, not '%s'", arg);
-        else
-            args->layout = codec_layout((unsigned)layout);
+        args->layout =
+            codec_layout((unsigned)cli_number_arg(state, "--layout", arg, 0, 2));
         return 0;
     case KEY_BLOCK:
-        if (cli_number(arg, 4096, 8192, &args->block_bytes) != 0 ||
-            (args->block_bytes != 4096 && args->block_bytes != 8192))
-            argp_error(state, "blocks have 4096 or 8192 bytes, not '%s'", arg);
+        args->block_bytes = cli_block_arg(state, arg);
         return 0;
     case KEY_L2:
         args->l2 = true;

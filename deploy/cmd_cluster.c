@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "codec/codec.h"
-#include "deploy/admin.h"
+#include "deploy/ask.h"
 #include "deploy/cli.h"
-#include "deploy/conn.h"
+#include "deploy/health.h"
 #include "deploy/table.h"
 
 enum { ADDRESSES_MAX = 16 };
@@ -28,13 +28,6 @@ struct cluster_args {
     unsigned layout;
     unsigned block_bytes;
     bool sync;
-};
-
-/* A connection and what came over it. */
-struct asked {
-    struct admin *admin;
-    struct progress progress;
-    Rozo__AdStatusResp *status;
 };
 
 static error_t parse_list(int key, char *arg, struct argp_state *state)
@@ -64,41 +57,6 @@ static const struct argp_child conn_children[] = { { &conn_argp, 0, NULL, 0 }, {
     {                                                                                   \
         "volume", OPT_VOLUME, "NAME", 0, "the volume; needed when there are several", 0 \
     }
-
-/* ---- asking ---- */
-
-static int ask_open(struct cluster_args *args, struct asked *asked, struct err *err)
-{
-    int rc = conn_resolve(&args->conn, false, err);
-
-    memset(asked, 0, sizeof(*asked));
-    progress_start(&asked->progress, 1);
-    progress_at(&asked->progress, 0, "asking exportd");
-    if (rc == 0)
-        rc = admin_open(args->conn.exportd, args->conn.key, &asked->admin, err);
-    return rc;
-}
-
-static void ask_close(struct asked *asked)
-{
-    progress_end(&asked->progress);
-    if (asked->status != NULL)
-        rozo__ad_status_resp__free_unpacked(asked->status, NULL);
-    admin_close(asked->admin);
-    memset(asked, 0, sizeof(*asked));
-}
-
-static int ask_status(struct cluster_args *args, struct asked *asked, struct err *err)
-{
-    int rc = ask_open(args, asked, err);
-
-    if (rc == 0)
-        rc = admin_status(asked->admin, &asked->progress, &asked->status, err);
-    progress_end(&asked->progress);
-    if (rc != 0)
-        ask_close(asked);
-    return rc;
-}
 
 /* ---- in words ---- */
 
@@ -142,7 +100,7 @@ static void storages_print(const Rozo__AdStatusResp *s)
 
         addresses_text(st, addresses, sizeof(addresses));
         table_cell(&t, "%u", st->id);
-        table_cell(&t, "%s", st->up ? "up" : "DOWN");
+        table_cell(&t, "%s", st->up ? "up" : st->lost ? "LOST" : "DOWN");
         table_cell(&t, "%s",
                    st->total_bytes == 0 ? "-" : human_bytes(total, st->total_bytes));
         table_cell(&t, "%s",
@@ -212,40 +170,22 @@ static void cluster_id_text(const ProtobufCBinaryData *id, char out[33])
         snprintf(out + 2 * i, 3, "%02x", id->data[i]);
 }
 
-static void duration_text(uint64_t s, char *out, size_t size)
-{
-    if (s < 120)
-        snprintf(out, size, "%llu s", (unsigned long long)s);
-    else if (s < 2 * 3600)
-        snprintf(out, size, "%llu min", (unsigned long long)(s / 60));
-    else if (s < 2 * 86400)
-        snprintf(out, size, "%llu h", (unsigned long long)(s / 3600));
-    else
-        snprintf(out, size, "%llu days", (unsigned long long)(s / 86400));
-}
-
 /* ---- in JSON. Strings of a peer may hold anything: what is no UTF-8 is left out. ---- */
-
-static json_t *json_text(const char *text)
-{
-    json_t *json = json_string(text);
-
-    return json != NULL ? json : json_string("?");
-}
 
 static json_t *storage_json(const Rozo__AdStatusResp *s, const Rozo__Storage *st)
 {
     json_t *addresses = json_array();
 
     for (size_t i = 0; i < st->n_addresses; i++)
-        json_array_append_new(addresses, json_text(st->addresses[i]));
-    return json_pack("{s:I, s:b, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "id",
-                     (json_int_t)st->id, "up", (int)st->up, "addresses", addresses,
-                     "host", json_text(st->host), "rack", json_text(st->rack), "volume",
-                     json_text(s == NULL ? "" : volume_name(s, st->volume)),
+        json_array_append_new(addresses, cli_json_text(st->addresses[i]));
+    return json_pack("{s:I, s:b, s:b, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "id",
+                     (json_int_t)st->id, "up", (int)st->up, "lost", (int)st->lost,
+                     "addresses", addresses, "host", cli_json_text(st->host), "rack",
+                     cli_json_text(st->rack), "volume",
+                     cli_json_text(s == NULL ? "" : volume_name(s, st->volume)),
                      "total_bytes", (json_int_t)st->total_bytes, "free_bytes",
-                     (json_int_t)st->free_bytes, "version", json_text(st->version),
-                     "error", json_text(st->error));
+                     (json_int_t)st->free_bytes, "version", cli_json_text(st->version),
+                     "error", cli_json_text(st->error));
 }
 
 static json_t *storages_json(const Rozo__AdStatusResp *s)
@@ -264,7 +204,7 @@ static json_t *volume_json(const Rozo__Volume *v)
     for (size_t i = 0; i < v->n_storages; i++)
         json_array_append_new(ids, json_integer(v->storages[i]));
     return json_pack("{s:I, s:o, s:o}", "id", (json_int_t)v->id, "name",
-                     json_text(v->name), "storages", ids);
+                     cli_json_text(v->name), "storages", ids);
 }
 
 static json_t *volumes_json(const Rozo__AdStatusResp *s)
@@ -279,8 +219,8 @@ static json_t *volumes_json(const Rozo__AdStatusResp *s)
 static json_t *export_json(const Rozo__AdStatusResp *s, const Rozo__Export *e)
 {
     return json_pack("{s:I, s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:b}", "id",
-                     (json_int_t)e->id, "name", json_text(e->name), "volume",
-                     json_text(s == NULL ? "" : volume_name(s, e->volume)), "layout",
+                     (json_int_t)e->id, "name", cli_json_text(e->name), "volume",
+                     cli_json_text(s == NULL ? "" : volume_name(s, e->volume)), "layout",
                      (json_int_t)e->layout, "codec", codec_name(e->codec), "block_bytes",
                      (json_int_t)e->block_bytes, "files", (json_int_t)e->files, "clients",
                      (json_int_t)e->sessions, "sync", e->sync);
@@ -312,7 +252,7 @@ static int list_verb(struct cli *cli, int argc, char **argv, const char *doc,
     int rc;
 
     cli_parse(&argp, argc, argv, &args);
-    if (ask_status(&args, &asked, &err) != 0)
+    if (ask_status(&args.conn, &asked, &err) != 0)
         return cli_fail(cli, "%s", err.text);
     if (args.json) {
         rc = cli_print_json(cli, json(asked.status));
@@ -330,9 +270,9 @@ static json_t *status_json(const Rozo__AdStatusResp *s)
 
     cluster_id_text(&s->cluster_id, id);
     return json_pack("{s:s, s:o, s:I, s:I, s:o, s:o, s:o}", "cluster_id", id, "version",
-                     json_text(s->version), "uptime_s", (json_int_t)s->uptime_s, "trash",
-                     (json_int_t)s->trash, "storages", storages_json(s), "volumes",
-                     volumes_json(s), "exports", exports_json(s));
+                     cli_json_text(s->version), "uptime_s", (json_int_t)s->uptime_s,
+                     "trash", (json_int_t)s->trash, "storages", storages_json(s),
+                     "volumes", volumes_json(s), "exports", exports_json(s));
 }
 
 static void status_print(const Rozo__AdStatusResp *s)
@@ -347,7 +287,7 @@ static void status_print(const Rozo__AdStatusResp *s)
         free_bytes += s->storages[i]->free_bytes;
     }
     cluster_id_text(&s->cluster_id, id);
-    duration_text(s->uptime_s, up_for, sizeof(up_for));
+    cli_duration_text(s->uptime_s, up_for, sizeof(up_for));
     printf("cluster  %s\n", id);
     printf("exportd  %.32s, up for %s\n", s->version, up_for);
     printf("storages %zu of %zu up, %s free of %s (raw, before coding)\n", n_up,
@@ -370,13 +310,78 @@ static void status_print(const Rozo__AdStatusResp *s)
         printf("\nThere is nothing to mount yet: rozo export create NAME\n");
 }
 
+/* What storages have to heal, a line each; nothing of those that do not tell. */
+static void healing_print(const struct fleet *f)
+{
+    char text[400];
+    bool any = false;
+
+    for (size_t i = 0; i < f->n; i++) {
+        const struct fleet_member *m = &f->members[i];
+
+        if (m->answer == NULL ||
+            !health_line((const Rozo__StHealthResp *)m->answer, text, sizeof(text)))
+            continue;
+        if (!any)
+            putchar('\n');
+        any = true;
+        printf("storage %u: %s\n", m->st->id, text);
+    }
+}
+
+/* The same in the JSON of the storages, which are in the same order. */
+static void healing_add(json_t *json, const struct fleet *f)
+{
+    json_t *storages = json_object_get(json, "storages");
+
+    for (size_t i = 0; i < f->n; i++) {
+        const ProtobufCMessage *answer = f->members[i].answer;
+
+        json_object_set_new(json_array_get(storages, i), "health",
+                            answer == NULL
+                                ? json_null()
+                                : health_json((const Rozo__StHealthResp *)answer));
+    }
+}
+
 int cmd_status(struct cli *cli, int argc, char **argv)
 {
-    return list_verb(
-        cli, argc, argv,
-        "Show the cluster: its storages and whether they are up, their space, the "
-        "exports and how many clients have them mounted.",
-        status_json, status_print);
+    static const struct argp_option options[] = { OPTION_JSON, { 0 } };
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse_list,
+        .doc =
+            "Show the cluster: its storages and whether they are up, their space, what they "
+            "have to heal, the exports and how many clients have them mounted.",
+        .children = conn_children
+    };
+    struct cluster_args args = { 0 };
+    struct fleet *fleet = NULL;
+    struct asked asked;
+    struct err err = { 0 };
+    int rc;
+
+    cli_parse(&argp, argc, argv, &args);
+    if (ask_status(&args.conn, &asked, &err) != 0)
+        return cli_fail(cli, "%s", err.text);
+    if (fleet_open(asked.status, args.conn.key, &fleet, &err) == 0)
+        health_ask(fleet, 0, &asked.progress);
+    progress_end(&asked.progress);
+    if (args.json) {
+        json_t *json = status_json(asked.status);
+
+        if (fleet != NULL)
+            healing_add(json, fleet);
+        rc = cli_print_json(cli, json);
+    } else {
+        status_print(asked.status);
+        if (fleet != NULL)
+            healing_print(fleet);
+        rc = cli_finish(cli);
+    }
+    fleet_close(fleet);
+    ask_close(&asked);
+    return rc;
 }
 
 int cmd_storage_list(struct cli *cli, int argc, char **argv)
@@ -400,17 +405,6 @@ int cmd_export_list(struct cli *cli, int argc, char **argv)
 
 /* ---- the verbs that change ---- */
 
-static unsigned number_arg(struct argp_state *state, const char *option, const char *arg,
-                           unsigned long min, unsigned long max)
-{
-    unsigned long value = 0;
-
-    if (cli_number(arg, min, max, &value) != 0)
-        argp_error(state, "%s wants a number from %lu to %lu, not '%s'", option, min, max,
-                   arg);
-    return (unsigned)value;
-}
-
 static error_t parse_change(int key, char *arg, struct argp_state *state)
 {
     struct cluster_args *args = state->input;
@@ -423,12 +417,10 @@ static error_t parse_change(int key, char *arg, struct argp_state *state)
         args->codec = arg;
         return 0;
     case OPT_LAYOUT:
-        args->layout = number_arg(state, "--layout", arg, 0, 2);
+        args->layout = (unsigned)cli_number_arg(state, "--layout", arg, 0, 2);
         return 0;
     case OPT_BLOCK:
-        args->block_bytes = number_arg(state, "--block-bytes", arg, 4096, 8192);
-        if (args->block_bytes != 4096 && args->block_bytes != 8192)
-            argp_error(state, "--block-bytes is 4096 or 8192");
+        args->block_bytes = cli_block_arg(state, arg);
         return 0;
     case OPT_SYNC:
         args->sync = true;
@@ -500,7 +492,7 @@ int cmd_storage_add(struct cli *cli, int argc, char **argv)
     int rc;
 
     cli_parse(&argp, argc, argv, &args);
-    rc = ask_open(&args, &asked, &err);
+    rc = ask_open(&args.conn, &asked, &err);
     if (rc == 0)
         rc = admin_storage_add(asked.admin, args.addresses, args.n_addresses,
                                args.volume == NULL ? "" : args.volume, &asked.progress,
@@ -537,7 +529,7 @@ int cmd_volume_create(struct cli *cli, int argc, char **argv)
     int rc;
 
     cli_parse(&argp, argc, argv, &args);
-    rc = ask_open(&args, &asked, &err);
+    rc = ask_open(&args.conn, &asked, &err);
     if (rc == 0)
         rc = admin_volume_create(asked.admin, args.name, &asked.progress, &answer, &err);
     ask_close(&asked);
@@ -593,7 +585,7 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
         question.volume = (char *)args.volume;
     if (args.codec != NULL)
         question.codec = (char *)args.codec;
-    rc = ask_open(&args, &asked, &err);
+    rc = ask_open(&args.conn, &asked, &err);
     if (rc == 0)
         rc = admin_export_create(asked.admin, &question, &asked.progress, &answer, &err);
     ask_close(&asked);

@@ -29,17 +29,6 @@ enum {
     OPT_KILL
 };
 
-static unsigned number_arg(struct argp_state *state, const char *option, const char *arg,
-                           unsigned long min, unsigned long max)
-{
-    unsigned long value = 0;
-
-    if (cli_number(arg, min, max, &value) != 0)
-        argp_error(state, "%s wants a number from %lu to %lu, not '%s'", option, min, max,
-                   arg);
-    return (unsigned)value;
-}
-
 static void codec_arg(struct argp_state *state, struct dev_wish *wish, const char *arg)
 {
     char known[256] = "";
@@ -86,17 +75,18 @@ static error_t parse_up(int key, char *arg, struct argp_state *state)
 
     switch (key) {
     case 'l':
-        wish->layout = number_arg(state, "--layout", arg, 0, 2);
+        wish->layout = (unsigned)cli_number_arg(state, "--layout", arg, 0, 2);
         wish->has_layout = true;
         return 0;
     case OPT_CODEC:
         codec_arg(state, wish, arg);
         return 0;
     case OPT_STORAGES:
-        wish->n_storages = number_arg(state, "--storages", arg, 1, DEV_STORAGES_MAX);
+        wish->n_storages =
+            (unsigned)cli_number_arg(state, "--storages", arg, 1, DEV_STORAGES_MAX);
         return 0;
     case OPT_LINKS:
-        wish->n_links = number_arg(state, "--links", arg, 1, DEV_LINKS_MAX);
+        wish->n_links = (unsigned)cli_number_arg(state, "--links", arg, 1, DEV_LINKS_MAX);
         return 0;
     case 'm':
         if (wish->n_mounts == DEV_MOUNTS_MAX)

@@ -17,6 +17,8 @@ static const struct cli_verb dev_verbs[] = {
 static const struct cli_verb storage_verbs[] = {
     { "list", "the storages of the cluster", cmd_storage_list, NULL },
     { "add", "let a storage join the cluster", cmd_storage_add, NULL },
+    { "replace", "a new disk in the place of a lost one", cmd_storage_replace, NULL },
+    { "lost", "give a storage up", cmd_storage_lost, NULL },
     { 0 },
 };
 static const struct cli_verb volume_verbs[] = {
@@ -27,6 +29,18 @@ static const struct cli_verb volume_verbs[] = {
 static const struct cli_verb export_verbs[] = {
     { "list", "the file systems one can mount", cmd_export_list, NULL },
     { "create", "make a file system", cmd_export_create, NULL },
+    { 0 },
+};
+static const struct cli_verb rebuild_verbs[] = {
+    { "status", "how far storages are in healing", cmd_rebuild_status, NULL },
+    { "start", "have a storage make again what it lacks", cmd_rebuild_start, NULL },
+    { "rate", "limit how fast storages heal", cmd_rebuild_rate, NULL },
+    { 0 },
+};
+static const struct cli_verb scrub_verbs[] = {
+    { "start", "have storages read and heal all they hold", cmd_scrub_start, NULL },
+    { "stop", "stop that", cmd_scrub_stop, NULL },
+    { "status", "how far it is, and what was found", cmd_scrub_status, NULL },
     { 0 },
 };
 static const struct cli_verb key_verbs[] = {
@@ -42,6 +56,8 @@ static const struct cli_verb verbs[] = {
     { "storage", "Storages of a cluster.", NULL, storage_verbs },
     { "volume", "Volumes: sets of storages that exports draw on.", NULL, volume_verbs },
     { "export", "Exports: the file systems clients mount.", NULL, export_verbs },
+    { "rebuild", "Healing: storages make again what they lack.", NULL, rebuild_verbs },
+    { "scrub", "Scrub: storages read and check all they hold.", NULL, scrub_verbs },
     { "mount", "mount an export", cmd_mount, NULL },
     { "locate", "where a file lies", cmd_locate, NULL },
     { "key", "Keys of a cluster.", NULL, key_verbs },
