@@ -329,15 +329,18 @@ static void healing_print(const struct fleet *f)
     }
 }
 
-/* The same in the JSON of the storages, which are in the same order. */
-static void healing_add(json_t *json, const struct fleet *f)
+/* The same in the JSON of the storages. */
+static void healing_add(json_t *json, struct fleet *f)
 {
     json_t *storages = json_object_get(json, "storages");
 
     for (size_t i = 0; i < f->n; i++) {
-        const ProtobufCMessage *answer = f->members[i].answer;
+        json_t *st = json_array_get(storages, i);
+        const struct fleet_member *m =
+            fleet_find(f, (uint32_t)json_integer_value(json_object_get(st, "id")));
+        const ProtobufCMessage *answer = m == NULL ? NULL : m->answer;
 
-        json_object_set_new(json_array_get(storages, i), "health",
+        json_object_set_new(st, "health",
                             answer == NULL
                                 ? json_null()
                                 : health_json((const Rozo__StHealthResp *)answer));

@@ -49,6 +49,14 @@ void fleet_pause_ms(uint32_t ms)
     }
 }
 
+static int by_id(const void *a, const void *b)
+{
+    uint32_t x = ((const struct fleet_member *)a)->id,
+             y = ((const struct fleet_member *)b)->id;
+
+    return x < y ? -1 : x > y;
+}
+
 int fleet_open(const Rozo__AdStatusResp *status, const char *node_key, struct fleet **out,
                struct err *err)
 {
@@ -62,10 +70,16 @@ int fleet_open(const Rozo__AdStatusResp *status, const char *node_key, struct fl
                             : wire_open(node_key, &f->wire, err);
     for (size_t i = 0; rc == 0 && i < status->n_storages; i++) {
         struct fleet_member *m = &f->members[f->n++];
-        struct err why = { 0 };
 
         m->st = status->storages[i];
+        m->id = m->st->id;
         m->fleet = f;
+    }
+    qsort(f->members, f->n, sizeof(f->members[0]), by_id);
+    for (size_t i = 0; rc == 0 && i < f->n; i++) {
+        struct fleet_member *m = &f->members[i];
+        struct err why = { 0 };
+
         if (wire_connect(f->wire, (const char *const *)m->st->addresses,
                          (unsigned)m->st->n_addresses, &m->channel, &why) != 0)
             m->channel = NULL;
@@ -106,11 +120,9 @@ void fleet_close(struct fleet *f)
 
 struct fleet_member *fleet_find(struct fleet *f, uint32_t id)
 {
-    for (size_t i = 0; i < f->n; i++) {
-        if (f->members[i].st->id == id)
-            return &f->members[i];
-    }
-    return NULL;
+    struct fleet_member key = { .id = id };
+
+    return bsearch(&key, f->members, f->n, sizeof(key), by_id);
 }
 
 static void member_fail(struct fleet_member *m, int rc, const char *why)

@@ -19,6 +19,7 @@ enum { FLEET_WORDS = 200 };
 /* One storage, and the question it is asked. Zero-initialised by fleet_open(). */
 struct fleet_member {
     Rozo__Storage *st; /* borrowed from the status */
+    uint32_t id;       /* its */
     struct rpc_channel *channel;
     /* The question, set by the caller before fleet_ask(). NULL: this one is not asked. */
     const ProtobufCMessage *question; /* borrowed during fleet_ask() */

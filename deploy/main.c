@@ -58,6 +58,7 @@ static const struct cli_verb verbs[] = {
     { "export", "Exports: the file systems clients mount.", NULL, export_verbs },
     { "rebuild", "Healing: storages make again what they lack.", NULL, rebuild_verbs },
     { "scrub", "Scrub: storages read and check all they hold.", NULL, scrub_verbs },
+    { "fsck", "is all there that should be, and nothing else?", cmd_fsck, NULL },
     { "mount", "mount an export", cmd_mount, NULL },
     { "locate", "where a file lies", cmd_locate, NULL },
     { "key", "Keys of a cluster.", NULL, key_verbs },
