@@ -142,6 +142,15 @@ static bool is_wanted(const struct read_op *r, unsigned p)
            (r->projection == PROJECTION_ANY || r->projection == p);
 }
 
+/* A reader takes "no file" for "never took anything": not where what was here was lost. */
+static int no_file(const struct read_op *r)
+{
+    bool is_lost =
+        r->op.obj->emptied != 0 || identity_is_rebuilt(r->op.st->config.identity);
+
+    return is_lost && r->op.call->role != RPC_ROLE_NODE ? -EUCLEAN : -ENOMEDIUM;
+}
+
 static enum op_next read_enter(struct read_op *r)
 {
     enum op_next next = op_enter(&r->op);
@@ -152,7 +161,7 @@ static enum op_next read_enter(struct read_op *r)
     present = object_present(r->op.obj);
     wanted = r->projection == PROJECTION_ANY ? present : present & 1u << r->projection;
     if (wanted == 0)
-        return op_bad(&r->op, -ENOMEDIUM);
+        return op_bad(&r->op, no_file(r));
     for (unsigned p = 0; p < CODEC_N_MAX; p++) {
         if (is_wanted(r, p))
             return OP_GO;

@@ -959,21 +959,20 @@ static void test_what_cannot_be_believed_is_damaged(void **state)
     assert_int_equal(world_read(&w, 0, 0, 1, seen, NULL), ROZO__STATUS__DAMAGED);
     memdisk_cut_file(world_file(&w, 0), 0);
     world_restart(&w, false);
-    assert_int_equal(world_read(&w, 0, 0, 1, seen, NULL), ROZO__STATUS__NO_FILE);
+    assert_int_equal(world_read(&w, 0, 0, 1, seen, NULL), ROZO__STATUS__DAMAGED);
     world_free(&w);
 }
 
 /* The first writer is sent for a fresh epoch; then a new file begins, and knows nothing of what it
  * was not given. */
-static void check_is_replaced(struct world *w, bool damaged)
+static void check_is_replaced(struct world *w)
 {
     const uint64_t late = UINT64_C(5) << 32 | 1, fresh = UINT64_C(6) << 32 | 1,
                    fresher = UINT64_C(7) << 32 | 1;
     struct seen seen[200];
     uint64_t newest, block;
-    uint16_t was = damaged ? ROZO__STATUS__DAMAGED : ROZO__STATUS__NO_FILE;
 
-    assert_int_equal(world_read(w, 0, 0, 1, seen, NULL), was);
+    assert_int_equal(world_read(w, 0, 0, 1, seen, NULL), ROZO__STATUS__DAMAGED);
     assert_int_equal(world_write(w, 0, 3, 2, late, 8192, false, &newest),
                      ROZO__STATUS__STALE_VERSION);
     assert_int_equal(newest, late);
@@ -1026,7 +1025,7 @@ static void test_a_damaged_file_makes_way_for_new_records(void **state)
             memdisk_cut_file(f, 0);
         world_restart(&w, false);
         newest = w.disk.n_of[DISK_RENAME];
-        check_is_replaced(&w, how < 3);
+        check_is_replaced(&w);
         assert_int_equal(w.disk.n_of[DISK_RENAME], newest + (how < 3));
         assert_true(how == 3 ? f == world_file(&w, 0)
                              : f->linked && f != world_file(&w, 0));
@@ -1057,7 +1056,7 @@ static void test_a_file_put_aside_is_not_forgotten(void **state)
                      ROZO__STATUS__NO_SPACE);
     assert_int_equal(w.disk.n_of[DISK_RENAME], 1);
     world_restart(&w, false);
-    assert_int_equal(world_read(&w, 0, 0, 10, seen, NULL), ROZO__STATUS__NO_FILE);
+    assert_int_equal(world_read(&w, 0, 0, 10, seen, NULL), ROZO__STATUS__DAMAGED);
     assert_int_equal(world_write(&w, 0, 3, 1, v5, 8192, false, NULL),
                      ROZO__STATUS__STALE_VERSION);
     assert_int_equal(world_write(&w, 0, 3, 1, v6, 8192, false, NULL), OK);
@@ -1376,6 +1375,10 @@ static void test_admission_in_place_of_a_lost_one(void **state)
     assert_int_equal(call_run(&w, ROZO__OP__ST_ADMIT, &req.base, NULL, 0, NULL), OK);
     assert_non_null(strstr((char *)w.disk.identity, "rebuild: yes\n"));
     assert_true(identity_is_rebuilt(&w.identity));
+    assert_int_equal(world_read(&w, 0, 4, 2, seen, NULL), ROZO__STATUS__NO_FILE);
+    w.role = RPC_ROLE_CLIENT; /* to whom that would mean that there never was anything */
+    assert_int_equal(world_read(&w, 0, 4, 2, seen, NULL), ROZO__STATUS__DAMAGED);
+    w.role = RPC_ROLE_NODE;
     assert_int_equal(world_write(&w, 0, 5, 1, v1, 8192, true, NULL), OK);
     assert_int_equal(world_read(&w, 0, 4, 2, seen, NULL), OK);
     assert_int_equal(seen[0].kind, SEEN_DAMAGED);
