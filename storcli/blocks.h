@@ -170,6 +170,7 @@ struct storcli_stats {
     uint64_t spares;         /* write slots that went to a spare */
     uint64_t damaged;        /* records whose crc or identity was wrong */
     uint64_t stale;          /* records older than the version returned */
+    uint64_t below;          /* blocks read below a newer version that too few have */
     uint64_t background_syncs;
     uint64_t commits; /* ST_COMMIT sent: nothing else went there in time */
 };

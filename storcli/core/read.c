@@ -51,6 +51,7 @@ struct read_ask {
     struct read_piece *piece;
     struct read_ask *next;
     uint64_t sent_ns;
+    uint64_t at_most; /* not 0: what lies below something newer was asked for */
     uint8_t candidate;
     uint8_t projection; /* asked for, then what was answered */
     uint8_t state;      /* enum ask_state */
@@ -74,6 +75,11 @@ struct read_block {
     uint16_t user_bytes; /* 0: hole */
     bool clear;          /* version and user_bytes are what to return */
     bool done;           /* and the caller has it */
+    uint64_t
+        below; /* not clear: what is below this version is to be asked for; 0: nothing */
+    unsigned
+        doubt_round; /* a hole was found below something newer in that round, from 1; 0: none */
+    uint64_t doubt_version, doubt_newest; /* its version, and of what lay above */
 };
 
 /* At most 128 blocks of one extent. */
@@ -89,6 +95,7 @@ struct read_piece {
         again_ns; /* again_ns: when the next round begins, or 0 */
     uint32_t backoff_ms;
     uint32_t denied; /* candidates that refused the capability */
+    uint32_t none;   /* candidates that have no file of it, in this round */
     uint32_t
         up_before;     /* candidates that were up when the round had nobody left to ask */
     unsigned n_rounds; /* before this one */
@@ -340,6 +347,9 @@ static void on_ask_answer(struct rpc_request *rq, int rc)
         ask->state = ASK_FAILED;
     if (rc == 0 && rq->status == ROZO__STATUS__DENIED)
         ask->piece->denied |= 1u << ask->candidate;
+    if (rc == 0 && rq->status == ROZO__STATUS__NO_FILE &&
+        ask->projection == PROJECTION_ANY)
+        ask->piece->none |= 1u << ask->candidate;
     ask->not_here =
         rc == 0 && ask->projection != PROJECTION_ANY &&
         (rq->status == ROZO__STATUS__NO_FILE || rq->status == ROZO__STATUS__DAMAGED);
@@ -373,6 +383,16 @@ static struct read_ask *ask_new(struct read_piece *piece, unsigned candidate,
     return ask;
 }
 
+static const uint8_t *ask_head(const struct read_ask *ask, unsigned block)
+{
+    return ask->heads + (block - ask->at) * ask->head_bytes;
+}
+
+static uint64_t head_version(const uint8_t *head)
+{
+    return get_le64(head + 16);
+}
+
 /* In place only one ask per row: a second one for the same projection goes to scratch. */
 static bool row_is_taken(const struct read_piece *piece, unsigned projection)
 {
@@ -383,8 +403,9 @@ static bool row_is_taken(const struct read_piece *piece, unsigned projection)
     return false;
 }
 
-static bool piece_ask(struct read_piece *piece, unsigned candidate, unsigned projection,
-                      unsigned at, unsigned n)
+static bool piece_ask_below(struct read_piece *piece, unsigned candidate,
+                            unsigned projection, unsigned at, unsigned n,
+                            uint64_t at_most)
 {
     struct storcli_file *file = piece->op->op.file;
     uint64_t now_ns = engine_now_ns(file->cli);
@@ -398,7 +419,8 @@ static bool piece_ask(struct read_piece *piece, unsigned candidate, unsigned pro
     ask = ask_new(piece, candidate, projection, at, n);
     if (ask == NULL)
         return false;
-    if (ask->in_place && row_is_taken(piece, projection))
+    ask->at_most = at_most;
+    if (ask->in_place && (at_most != 0 || row_is_taken(piece, projection)))
         ask->in_place = false;
     ask->next = piece->asks;
     piece->asks = ask;
@@ -410,6 +432,7 @@ static bool piece_ask(struct read_piece *piece, unsigned candidate, unsigned pro
     req.n_blocks = n;
     req.to_storage = file->target.storages[candidate];
     req.heads_only = piece->op->want.heads_only;
+    req.at_most = at_most;
     len += rozo__st_read_req__pack(&req, msg + len);
     ask->rq = (struct rpc_request){
         .op = ROZO__OP__ST_READ,
@@ -424,6 +447,12 @@ static bool piece_ask(struct read_piece *piece, unsigned candidate, unsigned pro
     rpc_send(engine_channel(file, candidate), &ask->rq);
     ask->rq.msg = NULL; /* copied */
     return true;
+}
+
+static bool piece_ask(struct read_piece *piece, unsigned candidate, unsigned projection,
+                      unsigned at, unsigned n)
+{
+    return piece_ask_below(piece, candidate, projection, at, n, 0);
 }
 
 /* ---- whom to ask ---- */
@@ -584,6 +613,62 @@ static bool ask_the_rest(struct read_piece *piece)
     return any;
 }
 
+/* Was this asked for already, for all of these blocks? */
+static bool was_asked_below(const struct read_piece *piece, const struct read_ask *as,
+                            unsigned at, unsigned n, uint64_t at_most)
+{
+    for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
+        if (ask->candidate == as->candidate && ask->projection == as->projection &&
+            ask->at_most == at_most && ask->at <= at && ask->at + ask->n >= at + n)
+            return true;
+    }
+    return false;
+}
+
+/* Of blocks [first, end), those who said that they have `version`: what is below? */
+static bool ask_below_run(struct read_piece *piece, unsigned first, unsigned end,
+                          uint64_t version)
+{
+    bool any = false;
+
+    for (struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
+        unsigned at = ask->at > first ? ask->at : first, b;
+        unsigned past = ask->at + ask->n < end ? ask->at + ask->n : end;
+
+        if (ask->state != ASK_ANSWERED || at >= past)
+            continue;
+        for (b = at; b < past; b++) {
+            if (ask->judged[b - ask->at] != JUDGED_BAD &&
+                head_version(ask_head(ask, b)) == version)
+                break;
+        }
+        if (b < past && !was_asked_below(piece, ask, at, past - at, version - 1))
+            any = piece_ask_below(piece, ask->candidate, ask->projection, at, past - at,
+                                  version - 1) ||
+                  any;
+    }
+    return any;
+}
+
+/* Where too few have the newest version, the one before may be whole: below it. False: nothing to ask. */
+static bool ask_below(struct read_piece *piece)
+{
+    unsigned end = piece->at + piece->n, past;
+    bool any = false;
+
+    for (unsigned b = piece->at; b < end; b = past) {
+        uint64_t version = piece->blocks[b].below;
+
+        past = b + 1;
+        if (version == 0)
+            continue;
+        while (past < end && piece->blocks[past].below == version)
+            past++;
+        any = ask_below_run(piece, b, past, version) || any;
+    }
+    return any;
+}
+
 /* ---- judging ---- */
 
 static void block_is(struct read_piece *piece, unsigned block, uint64_t version,
@@ -592,16 +677,7 @@ static void block_is(struct read_piece *piece, unsigned block, uint64_t version,
     piece->blocks[block].version = version;
     piece->blocks[block].user_bytes = user_bytes;
     piece->blocks[block].clear = true;
-}
-
-static const uint8_t *ask_head(const struct read_ask *ask, unsigned block)
-{
-    return ask->heads + (block - ask->at) * ask->head_bytes;
-}
-
-static uint64_t head_version(const uint8_t *head)
-{
-    return get_le64(head + 16);
+    piece->blocks[block].below = 0;
 }
 
 static uint16_t head_user_bytes(const uint8_t *head)
@@ -620,7 +696,8 @@ static bool resolve_healthy(struct read_piece *piece)
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
         if (ask->state != ASK_ANSWERED)
             continue;
-        if (n == k || !ask->whole || ask->present != 1u << ask->projection)
+        if (n == k || !ask->whole || ask->at_most != 0 ||
+            ask->present != 1u << ask->projection)
             return false;
         asks[n++] = ask;
         projections |= 1u << ask->projection;
@@ -648,44 +725,79 @@ static bool ask_covers(const struct read_ask *ask, unsigned block)
            block < ask->at + (unsigned)ask->n;
 }
 
+/*
+ * A hole that was found below something newer. Had that been committed before those who have it were
+ * asked, they would have forgotten what it replaced and said the same. So all are asked once more:
+ * when it still cannot have been acknowledged then, it was not committed before.
+ */
+static bool old_hole_is_true(struct read_piece *piece, unsigned block, uint64_t version,
+                             const struct resolve_answer *answers, unsigned n)
+{
+    struct read_block *rb = &piece->blocks[block];
+    uint64_t newest = 0;
+
+    for (unsigned i = 0; i < n; i++)
+        newest = answers[i].version > newest ? answers[i].version : newest;
+    if (rb->doubt_round != 0 && rb->doubt_version == version &&
+        rb->doubt_newest == newest)
+        return rb->doubt_round <= piece->n_rounds;
+    rb->doubt_round = piece->n_rounds + 1;
+    rb->doubt_version = version;
+    rb->doubt_newest = newest;
+    return false;
+}
+
 /* Judge one block by everything that was said of it. */
 static void resolve_one(struct read_piece *piece, unsigned block)
 {
     const struct storcli_file *file = piece->op->op.file;
     struct resolve_answer answers[RESOLVE_ANSWERS_MAX];
+    enum resolve_result result;
     uint32_t present[DIST_MAX] = { 0 }, heard[DIST_MAX] = { 0 };
     uint32_t all = file->c == 32 ? UINT32_MAX : (1u << file->c) - 1;
-    uint32_t told = 0;
+    uint32_t told = piece->none;
     unsigned n = 0;
     uint64_t version;
     uint16_t user_bytes;
+    bool below = false;
 
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
         if (!ask_covers(ask, block))
             continue;
         present[ask->candidate] |= ask->present;
         if (ask->judged[block - ask->at] == JUDGED_BAD || n == RESOLVE_ANSWERS_MAX ||
-            (heard[ask->candidate] >> ask->projection & 1) != 0)
+            (ask->at_most == 0 && (heard[ask->candidate] >> ask->projection & 1) != 0))
             continue;
-        heard[ask->candidate] |= 1u << ask->projection;
+        if (ask->at_most == 0)
+            heard[ask->candidate] |= 1u << ask->projection;
         answers[n++] = (struct resolve_answer){
             .version = head_version(ask_head(ask, block)),
             .user_bytes = head_user_bytes(ask_head(ask, block)),
             .storage = ask->candidate,
             .projection = ask->projection,
+            .below = ask->at_most != 0,
         };
     }
     for (unsigned i = 0; i < file->c; i++) {
-        if (present[i] != 0 && (present[i] & ~heard[i]) == 0)
-            told |= 1u << i;
+        if (present[i] != 0)
+            told = (present[i] & ~heard[i]) == 0 ? told | 1u << i : told & ~(1u << i);
     }
-    if (resolve_block(file->k, file->q, all, told, answers, n, &version, &user_bytes) ==
-        RESOLVE_UNCLEAR)
+    piece->blocks[block].below = 0;
+    result =
+        resolve_block(file->k, file->q, all, told, answers, n, &version, &user_bytes);
+    if (result == RESOLVE_BELOW)
+        piece->blocks[block].below = version;
+    if (result == RESOLVE_UNCLEAR || result == RESOLVE_BELOW ||
+        (result == RESOLVE_OLD_HOLE &&
+         !old_hole_is_true(piece, block, version, answers, n)))
         return;
     for (unsigned i = 0; i < n; i++) {
-        if (answers[i].version < version)
+        if (answers[i].version < version && !answers[i].below)
             file->cli->stats.stale++;
+        if (answers[i].version == version && answers[i].below)
+            below = true;
     }
+    file->cli->stats.below += below;
     block_is(piece, block, version, user_bytes);
 }
 
@@ -850,7 +962,7 @@ static void round_begin(struct read_piece *piece)
     piece->n = end - piece->at;
     piece->n_rounds++;
     piece->again_ns = 0;
-    piece->denied = 0;
+    piece->denied = piece->none = 0;
     while ((candidate = pick_candidate(piece, PEER_SLOW)) >= 0) {
         if (!ask_candidate(piece, (unsigned)candidate, piece->at, piece->n))
             break;
@@ -945,7 +1057,7 @@ static void piece_step(struct read_piece *piece)
     ask_until_k(piece);
     if (n_in_state(piece, ASK_SENT, false) > 0)
         return; /* answers will come soon */
-    if (!ask_the_rest(piece))
+    if (!ask_the_rest(piece) && !ask_below(piece))
         round_wait(piece, now_ns);
 }
 

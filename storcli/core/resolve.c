@@ -3,9 +3,10 @@
  *
  * In:     answers of any storages, in any order. Any thread.
  * Out:    a version that is never older than the newest acknowledged one, or "ask on".
- * Keeps:  I2 and I6. An acknowledged version was taken by at least q storages, and each of them still
- *         has it, or a newer one that replaced it. So a version may be returned when those that have
- *         a newer one and those that are silent are, together, fewer than q.
+ * Keeps:  I2 and I6. An acknowledged version was taken by at least q storages with a projection each, and
+ *         each of them still has it, or a newer one that replaced it. So a version may be returned when
+ *         those that have a newer one, and have not told what lies below it, and those that are silent
+ *         are, together, fewer than q; and when no newer one that was seen can have had q.
  * Ask:    docs/ARCHITECTURE.md section 6; every read of every user depends on these rules.
  */
 #include "storcli/core/resolve.h"
@@ -63,31 +64,97 @@ static bool enough_agree(const struct resolve_answer *answers, unsigned n_answer
     return count(agree) >= k;
 }
 
+/* Storages that may have something at or above `version` that they do not show: the oldest they told of
+ * one of their projections is newer. *newest: the newest of these. */
+static uint32_t hiders_of(const struct resolve_answer *answers, unsigned n_answers,
+                          uint64_t version, uint64_t *newest)
+{
+    uint32_t hiders = 0;
+
+    *newest = 0;
+    for (unsigned i = 0; i < n_answers; i++) {
+        uint64_t oldest = answers[i].version;
+
+        for (unsigned j = 0; j < n_answers; j++) {
+            if (answers[j].storage == answers[i].storage &&
+                answers[j].projection == answers[i].projection &&
+                answers[j].version < oldest)
+                oldest = answers[j].version;
+        }
+        if (oldest <= version)
+            continue;
+        hiders |= 1u << answers[i].storage;
+        *newest = oldest > *newest ? oldest : *newest;
+    }
+    return hiders;
+}
+
+/* So many storages at most can have acknowledged this version, when those in `unknown` may: each with
+ * a projection of its own (marks: each). */
+static unsigned acknowledged_most(const struct resolve_answer *answers,
+                                  unsigned n_answers, uint64_t version, uint32_t unknown)
+{
+    uint32_t holders = holders_of(answers, n_answers, version), projections = 0;
+    unsigned by_storage = count(holders | unknown), by_projection;
+
+    for (unsigned i = 0; i < n_answers; i++) {
+        if (answers[i].version != version)
+            continue;
+        if (answers[i].user_bytes == 0)
+            return by_storage;
+        projections |= 1u << answers[i].projection;
+    }
+    by_projection = count(projections) + count(unknown);
+    return by_projection < by_storage ? by_projection : by_storage;
+}
+
+/* k agree on it. A hole that some only say to have lain below something newer may be no longer true. */
+static enum resolve_result found(const struct resolve_answer *answers, unsigned n_answers,
+                                 unsigned k, uint64_t version, uint16_t user_bytes)
+{
+    uint32_t now = 0;
+
+    if (user_bytes != 0)
+        return RESOLVE_DATA;
+    for (unsigned i = 0; i < n_answers; i++) {
+        if (answers[i].version == version && !answers[i].below)
+            now |= 1u << answers[i].storage;
+    }
+    return count(now) >= k ? RESOLVE_HOLE : RESOLVE_OLD_HOLE;
+}
+
 enum resolve_result resolve_block(unsigned k, unsigned q, uint32_t candidates,
                                   uint32_t told, const struct resolve_answer *answers,
                                   unsigned n_answers, uint64_t *version,
                                   uint16_t *user_bytes)
 {
-    uint32_t silent = candidates & ~told, newer = 0;
-    uint64_t v = 0;
+    uint32_t silent = candidates & ~told;
+    uint64_t v = 0, hidden;
     bool limited = false;
 
     assert(n_answers <= RESOLVE_ANSWERS_MAX);
     if (count(silent) >= q) /* a version nobody mentioned may have been acknowledged */
         return RESOLVE_UNCLEAR;
     while (next_version(answers, n_answers, limited, v, &v)) {
-        for (unsigned i = 0; i < n_answers; i++) {
+        uint32_t hiders = hiders_of(answers, n_answers, v, &hidden);
+
+        for (unsigned i = 0; i < n_answers && count(hiders | silent) < q; i++) {
             if (answers[i].version != v ||
                 !enough_agree(answers, n_answers, k, v, answers[i].user_bytes))
                 continue;
             *version = v;
             *user_bytes = answers[i].user_bytes;
-            return answers[i].user_bytes == 0 ? RESOLVE_HOLE : RESOLVE_DATA;
+            return found(answers, n_answers, k, v, *user_bytes);
         }
-        newer |= holders_of(answers, n_answers, v);
-        if (count(newer | silent) >= q)
-            return RESOLVE_UNCLEAR; /* something newer than the rest may have been acknowledged */
+        if (acknowledged_most(answers, n_answers, v, silent) >= q)
+            return RESOLVE_UNCLEAR; /* this one, or one that it hides */
+        if (acknowledged_most(answers, n_answers, v, hiders | silent) >= q)
+            break; /* unless those who have something newer do not have it */
         limited = true;
     }
-    return RESOLVE_UNCLEAR;
+    hiders_of(answers, n_answers, 0, &hidden);
+    if (hidden == 0)
+        return RESOLVE_UNCLEAR;
+    *version = hidden;
+    return RESOLVE_BELOW;
 }

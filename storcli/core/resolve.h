@@ -4,7 +4,9 @@
  * Pure: no I/O, no memory. The rules are those of docs/ARCHITECTURE.md, section 6: the newest
  * version on which k distinct projections agree, unless a newer one might have been acknowledged.
  * An acknowledged version that was being replaced when it was asked for may show on few storages or
- * none: whoever has something newer may have had it.
+ * none: whoever has something newer may have had it. Asked for what lies below the newer one, a
+ * storage tells; only that it is a hole there says nothing for sure, because what is committed forgets
+ * what it replaced.
  */
 #ifndef ROZO_STORCLI_RESOLVE_H
 #define ROZO_STORCLI_RESOLVE_H
@@ -13,7 +15,7 @@
 #include <stdint.h>
 
 enum {
-    RESOLVE_ANSWERS_MAX = 64, /* records of one block that are looked at */
+    RESOLVE_ANSWERS_MAX = 128, /* records of one block that are looked at */
 };
 
 /* One believable record (crc and identity were right) or hole of one block. */
@@ -22,12 +24,15 @@ struct resolve_answer {
     uint16_t user_bytes; /* 0: a hole */
     uint8_t storage;     /* its place in the distribution */
     uint8_t projection;
+    bool below; /* it lies below something newer, which is there too */
 };
 
 enum resolve_result {
     RESOLVE_UNCLEAR, /* ask on */
     RESOLVE_DATA,
     RESOLVE_HOLE,
+    RESOLVE_OLD_HOLE, /* true if nothing newer has been committed since: ask all again, and see the same */
+    RESOLVE_BELOW, /* ask those who have *version what lies below it */
 };
 
 /**
@@ -35,10 +40,11 @@ enum resolve_result {
  * @param q          acknowledgements without which no write ever succeeded; q + k > c.
  * @param candidates bitmap of the distribution's c storages.
  * @param told       those of them that told all they know of this block. One that is silent,
- *                   damaged, has no file, or holds projections not yet asked is not in it.
- * @param answers    n_answers of them, at most one per (storage, projection), any order.
- * @param version    out, with DATA and HOLE: the version to return.
- * @param user_bytes out, with DATA.
+ *                   damaged, or holds projections not yet asked is not in it; one without a file is.
+ * @param answers    n_answers of them, any order; those of one (storage, projection) without a gap
+ *                   between them: each is the next older one.
+ * @param version    out, with all but UNCLEAR: the version to return, or to look below.
+ * @param user_bytes out, with DATA (holes: 0).
  */
 enum resolve_result resolve_block(unsigned k, unsigned q, uint32_t candidates,
                                   uint32_t told, const struct resolve_answer *answers,

@@ -1004,6 +1004,32 @@ void sim_storage_power_cut(struct sim_net *net, unsigned storage)
     }
 }
 
+void sim_storage_apply(struct sim_net *net, unsigned storage)
+{
+    for (unsigned i = 0; i < codec_n(net->codec); i++) {
+        struct sim_projection *p = &net->storages[storage].projections[i];
+
+        for (unsigned b = 0; p->here && b < SIM_BLOCKS; b++) {
+            if (p->older[b].n > 0)
+                block_apply(net, p, b, p->now[b].version);
+        }
+    }
+}
+
+void sim_storage_swap(struct sim_net *net, unsigned storage, unsigned block)
+{
+    for (unsigned i = 0; i < codec_n(net->codec); i++) {
+        struct sim_projection *p = &net->storages[storage].projections[i];
+        struct sim_older *older = &p->older[block];
+        struct sim_record record = p->now[block];
+
+        if (older->n == 0)
+            continue;
+        p->now[block] = older->v[older->n - 1];
+        older->v[older->n - 1] = record;
+    }
+}
+
 bool sim_storage_rot(struct sim_net *net, unsigned storage, unsigned projection,
                      unsigned block)
 {

@@ -101,6 +101,10 @@ void sim_storage_set(struct sim_net *net, unsigned storage, enum sim_state state
 void sim_storage_power_cut(struct sim_net *net, unsigned storage);
 /** The client is gone: of what it has sent some arrives, some does not, and nothing comes back. */
 void sim_net_kill_client(struct sim_net *net, unsigned client);
+/** Everything pending there is applied, as after a commit of all of it. */
+void sim_storage_apply(struct sim_net *net, unsigned storage);
+/** What a block has, and what lies right below it, change places: the newest is still on its way. */
+void sim_storage_swap(struct sim_net *net, unsigned storage, unsigned block);
 /** Flip a bit of the record of (projection, block); false when there is none. */
 bool sim_storage_rot(struct sim_net *net, unsigned storage, unsigned projection,
                      unsigned block);

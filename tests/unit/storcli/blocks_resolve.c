@@ -22,7 +22,9 @@ static void check(const struct resolve_answer *answers, unsigned n, uint32_t tol
         resolve_block(K, Q, ALL, told, answers, n, &version, &user_bytes);
 
     assert_int_equal(result, want.result);
-    if (want.result == RESOLVE_UNCLEAR)
+    if (want.result == RESOLVE_BELOW)
+        assert_int_equal(version, want.version);
+    if (want.result == RESOLVE_UNCLEAR || want.result == RESOLVE_BELOW)
         return;
     assert_int_equal(version, want.version);
     assert_int_equal(user_bytes, want.user_bytes);
@@ -32,10 +34,10 @@ static void check(const struct resolve_answer *answers, unsigned n, uint32_t tol
 static void k_agree(void **state)
 {
     const struct resolve_answer a[] = {
-        { 7, 100, 0, 0 },
-        { 7, 100, 1, 1 },
-        { 7, 100, 2, 2 },
-        { 7, 100, 5, 5 },
+        { 7, 100, 0, 0, false },
+        { 7, 100, 1, 1, false },
+        { 7, 100, 2, 2, false },
+        { 7, 100, 5, 5, false },
     };
 
     (void)state;
@@ -46,10 +48,10 @@ static void k_agree(void **state)
 static void the_same_projection_twice_is_one(void **state)
 {
     const struct resolve_answer a[] = {
-        { 7, 100, 0, 0 },
-        { 7, 100, 1, 1 },
-        { 7, 100, 2, 2 },
-        { 7, 100, 6, 2 },
+        { 7, 100, 0, 0, false },
+        { 7, 100, 1, 1, false },
+        { 7, 100, 2, 2, false },
+        { 7, 100, 6, 2, false },
     };
 
     (void)state;
@@ -59,10 +61,10 @@ static void the_same_projection_twice_is_one(void **state)
 static void lengths_must_agree(void **state)
 {
     const struct resolve_answer a[] = {
-        { 7, 100, 0, 0 },
-        { 7, 100, 1, 1 },
-        { 7, 100, 2, 2 },
-        { 7, 101, 3, 3 },
+        { 7, 100, 0, 0, false },
+        { 7, 100, 1, 1, false },
+        { 7, 100, 2, 2, false },
+        { 7, 101, 3, 3, false },
     };
 
     (void)state;
@@ -72,8 +74,8 @@ static void lengths_must_agree(void **state)
 static void newer_is_passed_over_only_when_never_acknowledged(void **state)
 {
     const struct resolve_answer a[] = {
-        { 7, 100, 0, 0 }, { 7, 100, 1, 1 }, { 7, 100, 2, 2 },
-        { 7, 100, 3, 3 }, { 9, 100, 4, 4 },
+        { 7, 100, 0, 0, false }, { 7, 100, 1, 1, false }, { 7, 100, 2, 2, false },
+        { 7, 100, 3, 3, false }, { 9, 100, 4, 4, false },
     };
 
     (void)state;
@@ -86,8 +88,8 @@ static void newer_is_passed_over_only_when_never_acknowledged(void **state)
 static void newer_that_may_have_been_acknowledged_is_waited_for(void **state)
 {
     const struct resolve_answer a[] = {
-        { 7, 100, 0, 0 }, { 7, 100, 1, 1 }, { 7, 100, 2, 2 },
-        { 7, 100, 3, 3 }, { 9, 100, 4, 4 }, { 9, 100, 5, 5 },
+        { 7, 100, 0, 0, false }, { 7, 100, 1, 1, false }, { 7, 100, 2, 2, false },
+        { 7, 100, 3, 3, false }, { 9, 100, 4, 4, false }, { 9, 100, 5, 5, false },
     };
 
     (void)state;
@@ -104,21 +106,88 @@ static void newer_that_may_have_been_acknowledged_is_waited_for(void **state)
 static void a_version_under_replacement_hides_behind_its_successor(void **state)
 {
     const struct resolve_answer a[] = {
-        { 7, 100, 1, 1 }, { 7, 100, 2, 2 }, { 7, 100, 3, 3 }, { 7, 100, 6, 0 },
-        { 8, 100, 7, 0 }, { 9, 100, 4, 4 }, { 9, 100, 5, 5 }, { 9, 100, 6, 5 },
+        { 7, 100, 1, 1, false }, { 7, 100, 2, 2, false }, { 7, 100, 3, 3, false },
+        { 7, 100, 6, 0, false }, { 8, 100, 7, 0, false }, { 9, 100, 4, 4, false },
+        { 9, 100, 5, 5, false }, { 9, 100, 6, 5, false },
     };
 
     (void)state;
-    check(a, 8, 0xfe, (struct want){ RESOLVE_UNCLEAR, 0, 0 });
+    check(a, 8, 0xfe, (struct want){ RESOLVE_BELOW, 9, 0 });
+}
+
+/* A torn overwrite: 9 is on 0..2, the spares have no file. Asked, they show 7 below. */
+static void below_a_torn_version_lies_the_one_before(void **state)
+{
+    const struct resolve_answer a[] = {
+        { 9, 100, 0, 0, false }, { 9, 100, 1, 1, false }, { 9, 100, 2, 2, false },
+        { 7, 100, 3, 3, false }, { 7, 100, 4, 4, false }, { 7, 100, 5, 5, false },
+        { 7, 100, 0, 0, true },  { 7, 100, 1, 1, true },  { 7, 100, 2, 2, true },
+    };
+
+    (void)state;
+    check(a, 6, 0xff, (struct want){ RESOLVE_BELOW, 9, 0 });
+    check(a, 7, 0xff, (struct want){ RESOLVE_DATA, 7, 100 });
+    check(a, 9, 0xff, (struct want){ RESOLVE_DATA, 7, 100 });
+    check(a, 9, 0xdf, (struct want){ RESOLVE_DATA, 7, 100 });
+    /* two silent: 3 + 2 may have acknowledged 9, and asking does not help */
+    check(a, 9, 0x9f, (struct want){ RESOLVE_UNCLEAR, 0, 0 });
+    check(a, 6, 0x9f, (struct want){ RESOLVE_UNCLEAR, 0, 0 });
+}
+
+/* Of three torn versions each hides some of the one that is whole. */
+static void one_below_the_other(void **state)
+{
+    const struct resolve_answer a[] = {
+        { 9, 100, 0, 0, false }, { 9, 100, 1, 1, false }, { 8, 100, 2, 2, false },
+        { 8, 100, 3, 3, false }, { 7, 100, 4, 4, false }, { 7, 100, 5, 5, false },
+        { 8, 100, 0, 0, true },  { 7, 100, 1, 1, true },  { 7, 100, 0, 0, true },
+        { 7, 100, 2, 2, true },
+    };
+
+    (void)state;
+    check(a, 6, 0xff, (struct want){ RESOLVE_BELOW, 9, 0 });
+    check(a, 8, 0xff, (struct want){ RESOLVE_BELOW, 8, 0 });
+    check(a, 10, 0xff, (struct want){ RESOLVE_DATA, 7, 100 });
+}
+
+/* The same projections on five storages, which is not what five acknowledgements are. */
+static void copies_of_a_projection_were_no_acknowledgements(void **state)
+{
+    const struct resolve_answer a[] = {
+        { 9, 100, 0, 0, false }, { 9, 100, 1, 1, false }, { 9, 100, 2, 2, false },
+        { 9, 100, 6, 0, false }, { 9, 100, 7, 1, false }, { 7, 100, 3, 3, false },
+        { 7, 100, 4, 4, false }, { 7, 100, 5, 5, false }, { 7, 100, 0, 0, true },
+        { 7, 100, 1, 1, true },  { 7, 100, 2, 2, true },
+    };
+
+    (void)state;
+    check(a, 11, 0xff, (struct want){ RESOLVE_DATA, 7, 100 });
+    check(a, 11, 0xdf, (struct want){ RESOLVE_DATA, 7, 100 });
+    check(a, 11, 0x9f,
+          (struct want){ RESOLVE_UNCLEAR, 0, 0 }); /* 5 and 6: 4 and 5 of 9 */
+}
+
+static void an_old_hole_is_looked_at_twice(void **state)
+{
+    const struct resolve_answer a[] = {
+        { 9, 100, 0, 0, false }, { 9, 100, 1, 1, false }, { 9, 100, 2, 2, false },
+        { 0, 0, 3, 3, false },   { 0, 0, 4, 4, false },   { 0, 0, 5, 5, false },
+        { 0, 0, 0, 0, true },    { 0, 0, 1, 1, true },
+    };
+
+    (void)state;
+    check(a, 6, 0xff, (struct want){ RESOLVE_BELOW, 9, 0 });
+    check(a, 8, 0xff, (struct want){ RESOLVE_OLD_HOLE, 0, 0 });
+    check(a, 7, 0xff, (struct want){ RESOLVE_OLD_HOLE, 0, 0 });
 }
 
 static void silence_of_q_storages_hides_anything(void **state)
 {
     const struct resolve_answer a[] = {
-        { 7, 100, 6, 0 },
-        { 7, 100, 6, 1 },
-        { 7, 100, 7, 2 },
-        { 7, 100, 7, 3 },
+        { 7, 100, 6, 0, false },
+        { 7, 100, 6, 1, false },
+        { 7, 100, 7, 2, false },
+        { 7, 100, 7, 3, false },
     };
 
     (void)state;
@@ -128,13 +197,14 @@ static void silence_of_q_storages_hides_anything(void **state)
 static void holes_count_by_storage(void **state)
 {
     const struct resolve_answer marks[] = {
-        { 9, 0, 0, 0 }, { 9, 0, 1, 1 }, { 9, 0, 6, 0 }, { 9, 0, 7, 1 }, { 7, 100, 2, 2 },
+        { 9, 0, 0, 0, false }, { 9, 0, 1, 1, false },   { 9, 0, 6, 0, false },
+        { 9, 0, 7, 1, false }, { 7, 100, 2, 2, false },
     };
     const struct resolve_answer never[] = {
-        { 0, 0, 0, 0 },
-        { 0, 0, 1, 1 },
-        { 0, 0, 2, 2 },
-        { 0, 0, 3, 3 },
+        { 0, 0, 0, 0, false },
+        { 0, 0, 1, 1, false },
+        { 0, 0, 2, 2, false },
+        { 0, 0, 3, 3, false },
     };
 
     (void)state;
@@ -146,13 +216,14 @@ static void holes_count_by_storage(void **state)
 static void a_storage_that_missed_the_write_does_not_make_a_hole(void **state)
 {
     const struct resolve_answer a[] = {
-        { 0, 0, 0, 0 },   { 7, 100, 1, 1 }, { 7, 100, 2, 2 },
-        { 7, 100, 3, 3 }, { 7, 100, 4, 4 },
+        { 0, 0, 0, 0, false },   { 7, 100, 1, 1, false }, { 7, 100, 2, 2, false },
+        { 7, 100, 3, 3, false }, { 7, 100, 4, 4, false },
     };
     const struct resolve_answer lost[] = {
         /* four hole answers, three records, one silent */
-        { 0, 0, 0, 0 },   { 0, 0, 5, 5 },   { 0, 0, 6, 6 },   { 0, 0, 7, 7 },
-        { 7, 100, 1, 1 }, { 7, 100, 2, 2 }, { 7, 100, 3, 3 },
+        { 0, 0, 0, 0, false },   { 0, 0, 5, 5, false },   { 0, 0, 6, 6, false },
+        { 0, 0, 7, 7, false },   { 7, 100, 1, 1, false }, { 7, 100, 2, 2, false },
+        { 7, 100, 3, 3, false },
     };
 
     (void)state;
@@ -178,6 +249,10 @@ int main(void)
         cmocka_unit_test(newer_is_passed_over_only_when_never_acknowledged),
         cmocka_unit_test(newer_that_may_have_been_acknowledged_is_waited_for),
         cmocka_unit_test(a_version_under_replacement_hides_behind_its_successor),
+        cmocka_unit_test(below_a_torn_version_lies_the_one_before),
+        cmocka_unit_test(one_below_the_other),
+        cmocka_unit_test(copies_of_a_projection_were_no_acknowledgements),
+        cmocka_unit_test(an_old_hole_is_looked_at_twice),
         cmocka_unit_test(silence_of_q_storages_hides_anything),
         cmocka_unit_test(holes_count_by_storage),
         cmocka_unit_test(a_storage_that_missed_the_write_does_not_make_a_hole),
