@@ -11,6 +11,7 @@
 #include "storaged/disk_uv.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -409,6 +410,142 @@ static int do_remove(struct disk_uv *d, const struct disk_req *req, bool on_loop
     return all;
 }
 
+/* ---- names of a directory ---- */
+
+struct names {
+    char (*all)[DISK_NAME_MAX]; /* owned */
+    size_t n, room;
+};
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+static int names_add(struct names *names, const char *name)
+{
+    if (names->n == names->room) {
+        size_t room = names->room * 2 + 512;
+        void *all = realloc(names->all, room * sizeof(names->all[0]));
+
+        if (all == NULL)
+            return -ENOMEM;
+        names->all = all;
+        names->room = room;
+    }
+    snprintf(names->all[names->n++], DISK_NAME_MAX, "%s", name);
+    return 0;
+}
+
+/* What is longer than any name of ours is none. -ENOENT is as good as empty. */
+static int names_read(int dir_fd, const char *path, const char *after,
+                      struct names *names)
+{
+    int fd = openat(dir_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *d;
+
+    if (dir == NULL) {
+        rc = disk_rc(errno);
+        if (fd >= 0)
+            close(fd);
+        return rc == -ENOENT ? 0 : rc;
+    }
+    errno = 0;
+    while (rc == 0 && (d = readdir(dir)) != NULL) {
+        if (d->d_name[0] != '.' && strlen(d->d_name) < DISK_NAME_MAX &&
+            (after == NULL || strcmp(d->d_name, after) > 0))
+            rc = names_add(names, d->d_name);
+        errno = 0;
+    }
+    if (rc == 0)
+        rc = disk_rc(errno);
+    closedir(dir);
+    qsort(names->all, names->n, sizeof(names->all[0]), by_name);
+    return rc;
+}
+
+static void names_give(const struct names *names, struct disk_req *req)
+{
+    char *to = req->iov->iov_base;
+    size_t left = req->iov->iov_len;
+
+    for (size_t i = 0; i < names->n; i++) {
+        size_t len = strlen(names->all[i]) + 1;
+
+        req->more = len > left;
+        if (req->more)
+            break;
+        memcpy(to, names->all[i], len);
+        to += len;
+        left -= len;
+    }
+    req->n_read = req->iov->iov_len - left;
+}
+
+/* Bit i: objects/HI/i, or with hi below 0 objects/i, is there. */
+static int subdirectories(int dir_fd, int hi, uint8_t there[32])
+{
+    struct names names = { 0 };
+    char path[PATH_TEXT_MAX];
+    int rc;
+
+    snprintf(path, sizeof(path), hi < 0 ? "objects" : "objects/%02x", (unsigned)hi);
+    rc = names_read(dir_fd, path, NULL, &names);
+    memset(there, 0, 32);
+    for (size_t i = 0; i < names.n; i++) {
+        char *end;
+        unsigned long x = strtoul(names.all[i], &end, 16);
+
+        if (*end == '\0' && end == names.all[i] + 2)
+            there[x / 8] |= (uint8_t)(1u << x % 8);
+    }
+    free(names.all);
+    return rc;
+}
+
+static int list_one(int dir_fd, unsigned dir, const char *after, struct disk_req *req)
+{
+    struct names names = { 0 };
+    char path[PATH_TEXT_MAX];
+    int rc;
+
+    snprintf(path, sizeof(path), "objects/%02x/%02x", dir >> 8, dir & 0xff);
+    rc = names_read(dir_fd, path, after, &names);
+    if (rc == 0 && names.n > 0) {
+        names_give(&names, req);
+        req->directory = dir;
+        rc = 1;
+    }
+    free(names.all);
+    return rc;
+}
+
+/* The directories that are not there are passed over 256 at a time. */
+static int do_list(struct disk_uv *d, struct disk_req *req)
+{
+    uint8_t upper[32], lower[32];
+    int rc = subdirectories(d->dir_fd, -1, upper);
+
+    req->more = false;
+    for (uint64_t dir = req->offset; rc == 0 && dir < DISK_DIRECTORIES; dir++) {
+        unsigned hi = (unsigned)dir >> 8, lo = (unsigned)dir & 0xff;
+
+        if ((upper[hi / 8] >> hi % 8 & 1) == 0) {
+            dir |= 0xff;
+            continue;
+        }
+        if (dir == req->offset || lo == 0)
+            rc = subdirectories(d->dir_fd, (int)hi, lower);
+        if (rc == 0 && (lower[lo / 8] >> lo % 8 & 1) != 0)
+            rc = list_one(d->dir_fd, (unsigned)dir, dir == req->offset ? req->path : NULL,
+                          req);
+    }
+    if (rc == 0)
+        return -ENODATA;
+    return rc > 0 ? 0 : rc;
+}
+
 /* ---- on the loop or on a worker ---- */
 
 /* The number of the directory in "objects/xx/yy/...", as in projfile_path(). */
@@ -470,13 +607,14 @@ static int try_on_loop(struct disk_uv *d, struct disk_req *req)
         return do_remove(d, req, true);
     case DISK_RENAME:
         return renameat(d->dir_fd, req->path, d->dir_fd, req->to) == 0 ? 0
-                                                                      : disk_rc(errno);
+                                                                       : disk_rc(errno);
     case DISK_SPACE:
         return do_space(d, req);
     case DISK_SYNC:
     case DISK_SYNC_NAME:
     case DISK_ALLOCATE:
     case DISK_SAVE_IDENTITY:
+    case DISK_LIST:
         break;
     }
     return -EAGAIN;
@@ -508,6 +646,8 @@ static int on_worker(struct disk_work *w)
     case DISK_SAVE_IDENTITY:
         rc = data_dir_save_identity(w->d->dir_fd, req->iov->iov_base, req->iov->iov_len);
         return disk_rc(-rc);
+    case DISK_LIST:
+        return do_list(w->d, req);
     case DISK_OPEN:
     case DISK_WRITE:
     case DISK_NEXT_DATA:

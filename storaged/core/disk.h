@@ -35,7 +35,14 @@ enum disk_op {
     DISK_RENAME, /* path, to: what was called so is gone */
     DISK_SPACE,  /* -> total, free: bytes of the file system, what writers may use */
     DISK_SAVE_IDENTITY, /* iov: replace the identity file, on stable storage when done */
+    DISK_LIST, /* offset: number of a directory objects/XX/YY, path: a name in it or NULL, iov
+                    -> names of it behind that one, ascending, each with its zero byte, n_read
+                    bytes of whole ones; is there none, those of the next directory that has
+                    any. directory: whose they are; more: there was no room for all.
+                    -ENODATA: none is left. Not while names are made or removed in the same
+                    turn: what comes or goes meanwhile may be there or not */
 };
+enum { DISK_DIRECTORIES = 65536, DISK_NAME_MAX = 64 }; /* with its zero byte */
 
 struct disk_req;
 
@@ -50,6 +57,7 @@ typedef void disk_done_cb(struct disk_req *req, int rc);
 struct disk_req {
     enum disk_op op;
     bool create;
+    bool more;              /* out */
     struct disk_file *file; /* in; OPEN: out */
     const char *path, *to;
     unsigned n_names;
@@ -64,7 +72,7 @@ struct disk_req {
         uint64_t n_read, size, next, total;
     };
     union {
-        uint64_t allocated, free;
+        uint64_t allocated, free, directory;
     };
 };
 

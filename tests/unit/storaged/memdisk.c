@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -293,6 +294,64 @@ static int reserve(struct memdisk *d, struct disk_file *f, uint64_t len)
     return 0;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The lowest directory >= from, with names behind `after` in `from` itself; none: UINT_MAX. */
+static unsigned list_directory(struct memdisk *d, unsigned from, const char *after,
+                               const char **names, unsigned *n)
+{
+    unsigned best = UINT_MAX;
+
+    *n = 0;
+    for (unsigned i = 0; i < d->n_files; i++) {
+        unsigned hi, lo, dir;
+        const char *name = d->files[i]->path + strlen("objects/xx/yy/");
+
+        if (!d->files[i]->linked ||
+            sscanf(d->files[i]->path, "objects/%2x/%2x/", &hi, &lo) != 2)
+            continue;
+        dir = hi << 8 | lo;
+        if (dir < from || dir > best ||
+            (dir == from && after != NULL && strcmp(name, after) <= 0))
+            continue;
+        if (dir < best)
+            *n = 0;
+        best = dir;
+        names[(*n)++] = name;
+    }
+    return best;
+}
+
+static int do_list(struct memdisk *d, struct disk_req *req)
+{
+    const char *names[MEM_FILES_MAX];
+    char *to = req->iov->iov_base;
+    size_t left = req->iov->iov_len;
+    unsigned n;
+    unsigned dir = list_directory(d, (unsigned)req->offset, req->path, names, &n);
+
+    req->more = false;
+    if (dir == UINT_MAX)
+        return -ENODATA;
+    qsort(names, n, sizeof(names[0]), by_name);
+    for (unsigned i = 0; i < n && !req->more; i++) {
+        size_t len = strlen(names[i]) + 1;
+
+        req->more = len > left;
+        if (!req->more) {
+            memcpy(to, names[i], len);
+            to += len;
+            left -= len;
+        }
+    }
+    req->n_read = req->iov->iov_len - left;
+    req->directory = dir;
+    return 0;
+}
+
 static int run(struct memdisk *d, struct disk_req *req)
 {
     switch (req->op) {
@@ -339,6 +398,8 @@ static int run(struct memdisk *d, struct disk_req *req)
         d->identity_len = req->iov->iov_len;
         memcpy(d->identity, req->iov->iov_base, d->identity_len);
         return 0;
+    case DISK_LIST:
+        return do_list(d, req);
     }
     abort();
 }
