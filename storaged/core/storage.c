@@ -35,6 +35,7 @@ static void info_reply(struct op *op)
     resp.incarnation.data = id->incarnation;
     resp.incarnation.len = IDENTITY_ID_BYTES;
     resp.storage_id = identity_storage_id(id);
+    resp.map_version = atomic_load_explicit(&id->map_version, memory_order_relaxed);
     if (resp.storage_id != 0) {
         resp.cluster_id.data = id->cluster_id;
         resp.cluster_id.len = IDENTITY_ID_BYTES;

@@ -1,0 +1,224 @@
+/*
+ * check.c - ST_CHECK and settling: blocks that somebody found wrong, and what waits in the journal
+ * without a commit because whoever wrote it is gone.
+ *
+ * In:     ST_CHECK; a timer that asks our own storage. Thread: the healer's.
+ * Out:    jobs of RANK_CHECK.
+ * Keeps:  bounded: CHECKS_MAX files, merged; what could not be healed is tried again, ever later, and given up
+ *         in the end: readers, the scrub or the journal's age find it again.
+ * Yours:  the times.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/capability.h"
+#include "common/status.h"
+#include "storaged/heal/healer_int.h"
+
+enum {
+    TICK_MS = 500,
+    RETRY_MS = 5000, /* doubling */
+    TRIES_MAX = 8,
+    SETTLE_TICK_MS = 3000,
+    SETTLE_STEP_MS =
+        4000, /* the next candidate waits so much longer for the one before it */
+};
+
+static void check_run(struct healer *h, struct check *c);
+
+static struct check *check_find(const struct healer *h, const struct file_id *id)
+{
+    LIST_FOREACH(node, &h->checks) {
+        struct check *c = container_of(node, struct check, link);
+        const struct file_id *other = &c->job.request.target.id;
+
+        if (other->ino == id->ino && other->export_id == id->export_id &&
+            other->generation == id->generation)
+            return c;
+    }
+    return NULL;
+}
+
+static void check_free(struct healer *h, struct check *c)
+{
+    list_remove(&c->link);
+    h->n_checks--;
+    free(c);
+}
+
+static void on_checked(struct job *job, const struct mend_result *result)
+{
+    struct check *c = container_of(job, struct check, job);
+    struct healer *h = job->h;
+    bool good = mend_is_good(result);
+
+    c->running = false;
+    if (c->again) { /* more came meanwhile */
+        c->again = false;
+        c->tries = 0;
+        check_run(h, c);
+    } else if (good || c->tries == TRIES_MAX) {
+        check_free(h, c);
+    } else {
+        c->ready_ns = env_now_ns(h->env) + ((uint64_t)RETRY_MS << c->tries) * 1000000;
+        c->tries++;
+    }
+}
+
+static void check_run(struct healer *h, struct check *c)
+{
+    struct mend_request *r = &c->job.request;
+
+    r->first_block = c->first;
+    r->n_blocks = c->end == UINT64_MAX ? 0 : c->end - c->first;
+    r->flags = c->flags;
+    c->running = true;
+    c->job.done = on_checked;
+    job_submit(h, &c->job, RANK_CHECK);
+}
+
+/* 0, -EBUSY: there are too many, -ENOMEM. */
+static int check_add(struct healer *h, const struct storcli_target *target,
+                     uint64_t first, uint64_t end, uint32_t flags)
+{
+    struct check *c = check_find(h, &target->id);
+
+    if (c != NULL) {
+        c->again = c->running && (first < c->first || end > c->end ||
+                                  (flags & ~c->flags) != 0 || c->job.mend != NULL);
+        c->first = first < c->first ? first : c->first;
+        c->end = end > c->end ? end : c->end;
+        c->flags |= flags;
+        if (!c->running)
+            check_run(h, c);
+        return 0;
+    }
+    if (h->n_checks >= CHECKS_MAX)
+        return -EBUSY;
+    c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return -ENOMEM;
+    c->job.request.target = *target;
+    c->first = first;
+    c->end = end;
+    c->flags = flags;
+    list_add_tail(&h->checks, &c->link);
+    h->n_checks++;
+    check_run(h, c);
+    return 0;
+}
+
+/* ---- ST_CHECK ---- */
+
+static int check_parse(struct healer *h, const struct rpc_call *call,
+                       const Rozo__StCheckReq *req, struct storcli_target *target)
+{
+    int rc = req == NULL ? -EBADMSG : heal_target_get(req->ref, target);
+
+    if (rc != 0)
+        return rc;
+    if (req->first_block == UINT64_MAX ||
+        req->n_blocks > UINT64_MAX - 1 - req->first_block)
+        return -EBADMSG;
+    if (req->to_storage != h->us)
+        return -ENXIO;
+    if (heal_place(target, h->us) == DIST_MAX)
+        return -EBADMSG;
+    if (call->role == RPC_ROLE_NODE)
+        return 0;
+    if (req->abandoned)
+        return -EACCES;
+    return capability_verify(h->config.key, &target->id, CAPABILITY_READ,
+                             req->ref->capability.data, req->ref->capability.len);
+}
+
+void check_handle(struct healer *h, struct rpc_call *call)
+{
+    Rozo__StCheckReq *req = rozo__st_check_req__unpack(NULL, call->msg_len, call->msg);
+    struct storcli_target target;
+    int rc = check_parse(h, call, req, &target);
+
+    if (rc == 0)
+        rc = check_add(h, &target, req->first_block,
+                       req->n_blocks == 0 ? UINT64_MAX : req->first_block + req->n_blocks,
+                       req->abandoned ? MEND_FENCE | MEND_ALL_HOMES
+                                      : (uint32_t)MEND_VERIFY_OWN);
+    rpc_reply_status(call, status_from_errno(rc));
+    rozo__st_check_req__free_unpacked(req, NULL);
+}
+
+/* ---- settling ---- */
+
+/* The lowest candidate first: it alone is enough when it is up. */
+static bool is_our_turn(const struct healer *h, const struct heal_unsettled *u)
+{
+    uint64_t ms =
+        h->config.settle_ms + (uint64_t)heal_place(&u->target, h->us) * SETTLE_STEP_MS;
+
+    return u->age_ns >= ms * 1000000;
+}
+
+static void on_unsettled(struct heal_question *q)
+{
+    struct healer *h = container_of(q, struct healer, question);
+
+    h->asking = false;
+    for (unsigned i = 0; i < q->n_unsettled && !h->stopping; i++) {
+        const struct heal_unsettled *u = &q->unsettled[i];
+
+        if (is_our_turn(h, u) && check_find(h, &u->target.id) == NULL)
+            check_add(h, &u->target, u->first, u->end, MEND_FENCE | MEND_ALL_HOMES);
+    }
+    healer_idle(h);
+}
+
+static void on_settle_timer(struct env_timer *timer)
+{
+    struct healer *h = container_of(timer, struct healer, settle_timer);
+
+    env_timer_start(h->env, &h->settle_timer, SETTLE_TICK_MS);
+    if (h->us == 0 || h->asking)
+        return;
+    h->asking = true;
+    h->n_busy++;
+    h->question.n_unsettled = 0;
+    h->question.older_than_ns = (uint64_t)h->config.settle_ms * 1000000;
+    h->question.answered = on_unsettled;
+    h->config.ask_unsettled(h->config.arg, &h->question);
+}
+
+/* ---- the beginning and the end ---- */
+
+static void on_check_timer(struct env_timer *timer)
+{
+    struct healer *h = container_of(timer, struct healer, check_timer);
+    uint64_t now = env_now_ns(h->env);
+
+    env_timer_start(h->env, &h->check_timer, TICK_MS);
+    LIST_FOREACH_SAFE(node, &h->checks) {
+        struct check *c = container_of(node, struct check, link);
+
+        if (!c->running && c->ready_ns <= now)
+            check_run(h, c);
+    }
+}
+
+void checks_start(struct healer *h)
+{
+    env_timer_init(&h->check_timer, on_check_timer);
+    env_timer_start(h->env, &h->check_timer, TICK_MS);
+    env_timer_init(&h->settle_timer, on_settle_timer);
+    env_timer_start(h->env, &h->settle_timer, SETTLE_TICK_MS);
+}
+
+/* Jobs were cancelled. */
+void checks_stop(struct healer *h)
+{
+    if (h->started) {
+        env_timer_stop(h->env, &h->check_timer);
+        env_timer_stop(h->env, &h->settle_timer);
+    }
+    LIST_FOREACH_SAFE(node, &h->checks)
+        check_free(h, container_of(node, struct check, link));
+}

@@ -1,0 +1,771 @@
+/*
+ * healer.c - the healer's face: the requests it serves, the map of the cluster, its channels, the end.
+ *
+ * In:     healer_handle(), from the shell or a simulator. Thread: the healer's.
+ * Out:    rpc_reply(); channels; the other files of this folder.
+ * Keeps:  every call is answered once; after healer_stop() is done nothing is under way.
+ * Ask:    the bytes of the map in the kv (docs/FORMATS.md).
+ */
+#include "storaged/heal/healer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/bytes.h"
+#include "common/log.h"
+#include "common/status.h"
+#include "storaged/heal/healer_int.h"
+
+enum {
+    CONCURRENCY_DEFAULT = 4,
+    CONCURRENCY_MAX = 64,
+    SETTLE_MS_DEFAULT = 10000,
+    RETURN_MS_DEFAULT = 10000,
+    MAP_BYTES_MAX = 1 << 20,
+    ADDR_MAX = 255,
+};
+
+static const char map_key[] = "map";
+
+/* ---- answers ---- */
+
+void reply_message(struct rpc_call *call, const ProtobufCMessage *msg)
+{
+    size_t len = protobuf_c_message_get_packed_size(msg);
+    uint8_t *buf = malloc(len + 1);
+
+    if (buf == NULL || len > RPC_MSG_MAX) {
+        free(buf);
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
+        return;
+    }
+    protobuf_c_message_pack(msg, buf);
+    rpc_reply(call, ROZO__STATUS__OK, buf, len, NULL, 0, NULL, NULL);
+    free(buf);
+}
+
+/* ---- asking a storage ---- */
+
+static void ask_end(struct heal_ask *ask, int rc)
+{
+    ask->under_way = ask->sent = false;
+    list_remove(&ask->link);
+    ask->done(ask, rc);
+}
+
+static void on_ask_task(struct env_task *task)
+{
+    struct heal_ask *ask = container_of(task, struct heal_ask, task);
+
+    if (!ask->under_way) /* the healer stops */
+        healer_idle(ask->h);
+    else
+        ask_end(ask, -ENOTCONN);
+}
+
+static void on_ask_done(struct rpc_request *rq, int rc)
+{
+    ask_end(rq->arg, rc != 0 ? rc : status_to_errno(rq->status));
+}
+
+void heal_ask_send(struct healer *h, struct heal_ask *ask, uint32_t storage, uint16_t op,
+                   const ProtobufCMessage *msg, uint32_t deadline_ms)
+{
+    struct rpc_channel *ch = healer_channel(h, storage);
+    size_t len = protobuf_c_message_get_packed_size(msg);
+    uint8_t *buf = ch == NULL ? NULL : malloc(len + 1);
+
+    assert(!ask->under_way);
+    ask->h = h;
+    ask->storage = storage;
+    ask->under_way = true;
+    list_add_tail(&h->asks, &ask->link);
+    if (buf == NULL) {
+        ask->task.fn = on_ask_task;
+        env_post(h->env, &ask->task);
+        return;
+    }
+    protobuf_c_message_pack(msg, buf);
+    ask->rq = (struct rpc_request){
+        .op = op,
+        .deadline_ms = deadline_ms,
+        .msg = buf,
+        .msg_len = len,
+        .done = on_ask_done,
+        .arg = ask,
+    };
+    ask->sent = true;
+    rpc_send(ch, &ask->rq);
+    free(buf);
+}
+
+static void asks_cancel(struct healer *h)
+{
+    LIST_FOREACH_SAFE(node, &h->asks) {
+        struct heal_ask *ask = container_of(node, struct heal_ask, link);
+
+        ask->under_way = false;
+        list_remove(node);
+        if (ask->sent)
+            rpc_cancel(&ask->rq);
+        else
+            h->n_busy++; /* its task is posted */
+        ask->sent = false;
+    }
+}
+
+/* ---- the map ---- */
+
+static struct heal_peer *peer_find(const struct healer *h, uint32_t id)
+{
+    unsigned lo = 0, hi = h->n_peers;
+
+    while (lo < hi) {
+        unsigned mid = (lo + hi) / 2;
+
+        if (h->peers[mid].id < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < h->n_peers && h->peers[lo].id == id ? &h->peers[lo] : NULL;
+}
+
+struct rpc_channel *healer_channel(void *healer, uint32_t storage)
+{
+    struct heal_peer *peer = peer_find(healer, storage);
+
+    return peer == NULL ? NULL : peer->channel;
+}
+
+bool healer_peer_is_up(const struct healer *h, const struct heal_peer *peer)
+{
+    (void)h;
+    return peer->channel != NULL && rpc_channel_health(peer->channel) == RPC_UP;
+}
+
+static void peer_close(struct healer *h, struct heal_peer *peer)
+{
+    struct rpc_channel *ch = peer->channel;
+
+    peer->channel = NULL;
+    if (ch != NULL)
+        h->config.peers.close(h->config.peers.arg, ch);
+    for (unsigned i = 0; i < peer->n_addrs; i++)
+        free(peer->addrs[i]);
+    peer->n_addrs = 0;
+}
+
+static bool addrs_are(const struct heal_peer *peer, char *const *addrs, size_t n)
+{
+    if (peer->n_addrs != n)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(peer->addrs[i], addrs[i]) != 0)
+            return false;
+    }
+    return true;
+}
+
+static void peer_connect(struct healer *h, struct heal_peer *peer, char *const *addrs,
+                         size_t n_addrs)
+{
+    peer_close(h, peer);
+    for (size_t i = 0; i < n_addrs && i < HEAL_ADDRS_MAX; i++) {
+        char *addr = strdup(addrs[i]);
+
+        if (addr != NULL)
+            peer->addrs[peer->n_addrs++] = addr;
+    }
+    if (peer->n_addrs > 0)
+        peer->channel =
+            h->config.peers.open(h->config.peers.arg, peer->id,
+                                 (const char *const *)peer->addrs, peer->n_addrs);
+}
+
+static int by_id(const void *a, const void *b)
+{
+    uint32_t x = ((const struct heal_peer *)a)->id, y = ((const struct heal_peer *)b)->id;
+
+    return x < y ? -1 : x > y;
+}
+
+static int peer_add(struct healer *h, uint32_t id)
+{
+    struct heal_peer *peers = realloc(h->peers, (h->n_peers + 1) * sizeof(*peers));
+
+    if (peers == NULL)
+        return -ENOMEM;
+    h->peers = peers;
+    peers[h->n_peers++] = (struct heal_peer){ .id = id };
+    qsort(peers, h->n_peers, sizeof(*peers), by_id);
+    return 0;
+}
+
+static void peers_sweep(struct healer *h)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < h->n_peers; i++) {
+        if (h->peers[i].in_map)
+            h->peers[n++] = h->peers[i];
+        else
+            peer_close(h, &h->peers[i]);
+    }
+    h->n_peers = n;
+}
+
+static int map_apply(struct healer *h, const Rozo__StMapReq *map)
+{
+    for (unsigned i = 0; i < h->n_peers; i++)
+        h->peers[i].in_map = false;
+    for (size_t i = 0; i < map->n_storages; i++) {
+        const Rozo__Storage *s = map->storages[i];
+        struct heal_peer *peer = peer_find(h, s->id);
+
+        if (peer == NULL) {
+            int rc = peer_add(h, s->id);
+
+            if (rc != 0)
+                return rc;
+            peer = peer_find(h, s->id);
+        }
+        if (!addrs_are(peer, s->addresses, s->n_addresses) || peer->channel == NULL)
+            peer_connect(h, peer, s->addresses, s->n_addresses);
+        peer->in_map = true;
+        peer->lost = s->lost;
+    }
+    peers_sweep(h);
+    h->map_version = map->version;
+    atomic_store(&h->config.identity->map_version, map->version);
+    return 0;
+}
+
+static int map_check(const Rozo__StMapReq *map)
+{
+    if (map->n_storages > PEERS_MAX)
+        return -EBADMSG;
+    for (size_t i = 0; i < map->n_storages; i++) {
+        const Rozo__Storage *s = map->storages[i];
+
+        if (s->id == 0 || s->n_addresses > HEAL_ADDRS_MAX)
+            return -EBADMSG;
+        for (size_t j = 0; j < s->n_addresses; j++) {
+            if (strlen(s->addresses[j]) > ADDR_MAX)
+                return -EBADMSG;
+        }
+    }
+    return 0;
+}
+
+static int map_load(struct healer *h)
+{
+    void *val;
+    size_t len;
+    int rc = kv_get(h->config.kv, map_key, strlen(map_key), &val, &len);
+    Rozo__StMapReq *map;
+
+    if (rc != 0)
+        return rc == -ENOENT ? 0 : rc;
+    map = rozo__st_map_req__unpack(NULL, len, val);
+    free(val);
+    if (map == NULL || map_check(map) != 0) {
+        log_warn("the map that was kept makes no sense: waiting for one from exportd");
+        rozo__st_map_req__free_unpacked(map, NULL);
+        return 0;
+    }
+    rc = map_apply(h, map);
+    h->map_version = 0; /* any that comes is newer */
+    atomic_store(&h->config.identity->map_version, 0);
+    rozo__st_map_req__free_unpacked(map, NULL);
+    return rc;
+}
+
+static int menders_make(struct healer *h);
+
+static void handle_map(struct healer *h, struct rpc_call *call)
+{
+    Rozo__StMapReq *map = rozo__st_map_req__unpack(NULL, call->msg_len, call->msg);
+    int rc = map == NULL ? -EBADMSG : map_check(map);
+
+    if (rc == 0 && call->role != RPC_ROLE_NODE)
+        rc = -EACCES;
+    if (rc == 0 && map->to_storage != h->us)
+        rc = -ENXIO;
+    if (rc == 0 && map->version > h->map_version) {
+        rc = map_apply(h, map);
+        if (rc == 0 && call->msg_len <= MAP_BYTES_MAX)
+            healer_put(h, map_key, call->msg, call->msg_len);
+    }
+    rpc_reply_status(call, status_from_errno(rc));
+    rozo__st_map_req__free_unpacked(map, NULL);
+}
+
+/* ---- the kv ---- */
+
+struct put {
+    struct kv_done done;
+    struct healer *h;
+};
+
+static void on_put(struct kv_done *done, int rc)
+{
+    struct put *p = container_of(done, struct put, done);
+    struct healer *h = p->h;
+
+    if (rc != 0)
+        log_error("what healing keeps cannot be written: %s", strerror(-rc));
+    free(p);
+    healer_idle(h);
+}
+
+void healer_put(struct healer *h, const char *key, const void *val, size_t len)
+{
+    struct kv_item item = {
+        .key = key, .key_len = strlen(key), .val = val, .val_len = len
+    };
+    struct put *p = calloc(1, sizeof(*p));
+
+    if (p == NULL)
+        return; /* what is kept there can be found out again */
+    p->h = h;
+    p->done.fn = on_put;
+    h->n_busy++;
+    kv_commit(h->config.kv, &item, 1, &p->done);
+}
+
+int healer_get(struct healer *h, const char *key, void *val, size_t len)
+{
+    void *got;
+    size_t got_len;
+    int rc = kv_get(h->config.kv, key, strlen(key), &got, &got_len);
+
+    if (rc != 0)
+        return rc;
+    if (got_len == len)
+        memcpy(val, got, len);
+    free(got);
+    return got_len == len ? 0 : -EUCLEAN;
+}
+
+/* ---- ST_LIST ---- */
+
+struct list_call {
+    struct healer *h;
+    struct rpc_call *call;
+    uint8_t after[FILE_ID_BYTES];
+};
+
+static void list_reply(struct list_call *lc, const struct list_result *result)
+{
+    Rozo__StListResp resp = ROZO__ST_LIST_RESP__INIT;
+    Rozo__StListResp__File *files = calloc(result->n_files + 1, sizeof(*files));
+    Rozo__StListResp__File **pointers = calloc(result->n_files + 1, sizeof(*pointers));
+    struct heal_ref *refs = calloc(result->n_files + 1, sizeof(*refs));
+
+    if (files != NULL && pointers != NULL && refs != NULL) {
+        for (unsigned i = 0; i < result->n_files; i++) {
+            const struct list_file *f = &result->files[i];
+
+            rozo__st_list_resp__file__init(&files[i]);
+            heal_ref_put(&f->target, &refs[i]);
+            files[i].ref = &refs[i].ref;
+            files[i].projections = f->projections;
+            files[i].damaged = f->damaged;
+            files[i].partial = f->partial;
+            files[i].size = f->size;
+            files[i].allocated = f->allocated;
+            files[i].blocks = f->blocks;
+            pointers[i] = &files[i];
+        }
+        resp.files = pointers;
+        resp.n_files = result->n_files;
+        resp.end = result->end;
+        if (!result->end) {
+            file_id_put(lc->after, &result->after);
+            resp.after.data = lc->after;
+            resp.after.len = FILE_ID_BYTES;
+        }
+        reply_message(lc->call, &resp.base);
+    } else {
+        rpc_reply_status(lc->call, ROZO__STATUS__NO_MEMORY);
+    }
+    free(refs);
+    free(pointers);
+    free(files);
+}
+
+static void on_listed(void *arg, const struct list_result *result)
+{
+    struct list_call *lc = arg;
+    struct healer *h = lc->h;
+
+    if (result->rc != 0)
+        rpc_reply_status(lc->call, status_from_errno(result->rc));
+    else
+        list_reply(lc, result);
+    free(lc);
+    healer_idle(h);
+}
+
+static int list_parse(struct healer *h, const struct rpc_call *call,
+                      const Rozo__StListReq *req, struct list_request *out)
+{
+    if (req == NULL || req->max_files == 0 || req->max_files > LIST_FILES_MAX ||
+        (req->after.len != 0 && req->after.len != FILE_ID_BYTES))
+        return -EBADMSG;
+    if (call->role != RPC_ROLE_NODE)
+        return -EACCES;
+    if (req->to_storage != h->us)
+        return -ENXIO;
+    *out = (struct list_request){ .has_after = req->after.len != 0,
+                                  .max_files = req->max_files,
+                                  .with_storage = req->with_storage };
+    if (out->has_after)
+        file_id_get(req->after.data, &out->after);
+    return 0;
+}
+
+static void handle_list(struct healer *h, struct rpc_call *call)
+{
+    Rozo__StListReq *req = rozo__st_list_req__unpack(NULL, call->msg_len, call->msg);
+    struct list_call *lc = calloc(1, sizeof(*lc));
+    struct list_request request;
+    struct list_op *op;
+    int rc = lc == NULL ? -ENOMEM : list_parse(h, call, req, &request);
+
+    if (rc == 0) {
+        lc->h = h;
+        lc->call = call;
+        rc = list_start(h->env, h->config.disk, &request, on_listed, lc, &op);
+    }
+    if (rc == 0) {
+        h->n_busy++;
+    } else {
+        free(lc);
+        rpc_reply_status(call, status_from_errno(rc));
+    }
+    rozo__st_list_req__free_unpacked(req, NULL);
+}
+
+/* ---- ST_HEALTH, ST_HEAL ---- */
+
+struct health_call {
+    struct heal_question q; /* first */
+    struct healer *h;
+    struct rpc_call *call;
+};
+
+static void on_health(struct heal_question *q)
+{
+    struct health_call *hc = (struct health_call *)q;
+    struct healer *h = hc->h;
+    Rozo__StHealthResp *resp = &q->health;
+    char *findings[FINDINGS_MAX];
+
+    resp->missed_ranges = ledger_n_ranges(h->ledger);
+    resp->queued = h->n_waiting + h->n_running + h->n_checks;
+    resp->healed_records = h->healed;
+    resp->heal_read_bytes = h->read_bytes;
+    resp->heal_written_bytes = h->written_bytes;
+    resp->unhealed = h->unhealed;
+    resp->problem = h->problem;
+    resp->rate_bytes = h->rate.bytes_per_s;
+    rebuild_health(h, resp);
+    scrub_health(h, resp, findings);
+    reply_message(hc->call, &resp->base);
+    free(hc);
+    healer_idle(h);
+}
+
+static void handle_health(struct healer *h, struct rpc_call *call)
+{
+    Rozo__StHealthReq *req = rozo__st_health_req__unpack(NULL, call->msg_len, call->msg);
+    struct health_call *hc = calloc(1, sizeof(*hc));
+    int rc = hc == NULL ? -ENOMEM : 0;
+
+    if (rc == 0 && req == NULL)
+        rc = -EBADMSG;
+    if (rc == 0 && req->to_storage != h->us && req->to_storage != 0)
+        rc = -ENXIO;
+    if (rc == 0) {
+        hc->h = h;
+        hc->call = call;
+        rozo__st_health_resp__init(&hc->q.health);
+        hc->q.answered = on_health;
+        h->n_busy++;
+        h->config.ask_health(h->config.arg, &hc->q);
+    } else {
+        free(hc);
+        rpc_reply_status(call, status_from_errno(rc));
+    }
+    rozo__st_health_req__free_unpacked(req, NULL);
+}
+
+static int heal_parse(struct healer *h, const struct rpc_call *call,
+                      const Rozo__StHealReq *req)
+{
+    if (req == NULL || req->scrub > 2 || req->rebuild > 1)
+        return -EBADMSG;
+    if (call->role != RPC_ROLE_NODE)
+        return -EACCES;
+    return req->to_storage == h->us ? 0 : -ENXIO;
+}
+
+static void handle_heal(struct healer *h, struct rpc_call *call)
+{
+    Rozo__StHealReq *req = rozo__st_heal_req__unpack(NULL, call->msg_len, call->msg);
+    int rc = heal_parse(h, call, req);
+
+    if (rc == 0) {
+        if (req->set_rate)
+            h->rate.bytes_per_s = req->rate_bytes;
+        if (req->scrub == 1)
+            scrub_begin(h, false);
+        if (req->scrub == 2)
+            scrub_end(h);
+        if (req->rebuild == 1)
+            rebuild_force(h);
+    }
+    rpc_reply_status(call, status_from_errno(rc));
+    rozo__st_heal_req__free_unpacked(req, NULL);
+}
+
+/* ---- the dispatcher ---- */
+
+static const struct {
+    uint16_t op;
+    void (*handle)(struct healer *h, struct rpc_call *call);
+} handlers[] = {
+    { ROZO__OP__ST_LIST, handle_list },
+    { ROZO__OP__ST_MAP, handle_map },
+    { ROZO__OP__ST_MISSED, missed_handle },
+    { ROZO__OP__ST_MISSED_LIST, missed_handle_list },
+    { ROZO__OP__ST_MISSED_DONE, missed_handle_done },
+    { ROZO__OP__ST_CHECK, check_handle },
+    { ROZO__OP__ST_HEALTH, handle_health },
+    { ROZO__OP__ST_HEAL, handle_heal },
+};
+
+bool healer_serves(uint16_t op)
+{
+    for (size_t i = 0; i < sizeof(handlers) / sizeof(handlers[0]); i++) {
+        if (handlers[i].op == op)
+            return true;
+    }
+    return false;
+}
+
+/* The first request after we were admitted. */
+static void find_out_who_we_are(struct healer *h)
+{
+    h->us = identity_storage_id(h->config.identity);
+    if (h->us == 0)
+        return;
+    if (menders_make(h) != 0) {
+        h->us = 0;
+        return;
+    }
+    if (h->started)
+        rebuild_start(h);
+}
+
+void healer_handle(void *healer, struct rpc_call *call)
+{
+    struct healer *h = healer;
+
+    if (h->us == 0)
+        find_out_who_we_are(h);
+    if (h->stopping) {
+        rpc_reply_status(call, ROZO__STATUS__BUSY);
+        return;
+    }
+    if (h->us == 0) {
+        rpc_reply_status(call, ROZO__STATUS__NOT_ADMITTED);
+        return;
+    }
+    for (size_t i = 0; i < sizeof(handlers) / sizeof(handlers[0]); i++) {
+        if (handlers[i].op == call->op) {
+            handlers[i].handle(h, call);
+            return;
+        }
+    }
+    rpc_reply_status(call, ROZO__STATUS__UNKNOWN_OP);
+}
+
+/* ---- the beginning and the end ---- */
+
+static uint32_t take(struct healer *h, struct rate *rate, uint64_t bytes)
+{
+    uint64_t now = env_now_ns(h->env), wait;
+
+    if (rate->bytes_per_s == 0)
+        return 0;
+    if (rate->free_at_ns < now)
+        rate->free_at_ns = now;
+    wait = rate->free_at_ns - now;
+    rate->free_at_ns += (uint64_t)((double)bytes * 1e9 / (double)rate->bytes_per_s);
+    return wait / 1000000 < UINT32_MAX ? (uint32_t)(wait / 1000000) : UINT32_MAX;
+}
+
+static uint32_t on_take(void *arg, uint64_t bytes)
+{
+    struct healer *h = arg;
+
+    return take(h, &h->rate, bytes);
+}
+
+static uint32_t on_scrub_take(void *arg, uint64_t bytes)
+{
+    struct healer *h = arg;
+    uint32_t a = take(h, &h->rate, bytes), b = take(h, &h->scrub_rate, bytes);
+
+    return a > b ? a : b;
+}
+
+static int menders_make(struct healer *h)
+{
+    struct mender_config config = {
+        .env = h->env,
+        .peers = { .channel = healer_channel, .arg = h },
+        .own_storage = h->us,
+        .take = on_take,
+        .arg = h,
+    };
+    int rc = mender_new(&config, &h->mender);
+
+    config.take = on_scrub_take;
+    if (rc == 0)
+        rc = mender_new(&config, &h->scrub_mender);
+    if (rc != 0) {
+        mender_free(h->mender);
+        h->mender = NULL;
+    }
+    return rc;
+}
+
+static void config_defaults(struct healer_config *c)
+{
+    if (c->concurrency == 0)
+        c->concurrency = CONCURRENCY_DEFAULT;
+    if (c->concurrency > CONCURRENCY_MAX)
+        c->concurrency = CONCURRENCY_MAX;
+    if (c->settle_ms == 0)
+        c->settle_ms = SETTLE_MS_DEFAULT;
+    if (c->return_ms == 0)
+        c->return_ms = RETURN_MS_DEFAULT;
+}
+
+static int load(struct healer *h, struct err *err)
+{
+    struct ledger_config config = {
+        .env = h->env,
+        .kv = h->config.kv,
+        .ranges_max = h->config.missed_ranges_max,
+        .files_max = h->config.missed_files_max,
+    };
+    int rc = ledger_open(&config, &h->ledger);
+
+    if (rc != 0)
+        return err_wrap(err, rc, "notes of what other storages missed");
+    rc = map_load(h);
+    if (rc == 0)
+        rc = rebuild_load(h);
+    if (rc == 0)
+        rc = scrub_load(h);
+    return rc == 0 ? 0 : err_wrap(err, rc, "what healing keeps");
+}
+
+int healer_open(const struct healer_config *config, struct healer **out, struct err *err)
+{
+    struct healer *h = calloc(1, sizeof(*h));
+    int rc;
+
+    if (h == NULL)
+        return err_set(err, -ENOMEM, "out of memory");
+    h->config = *config;
+    h->env = config->env;
+    config_defaults(&h->config);
+    list_init(&h->asks);
+    list_init(&h->checks);
+    h->rate.bytes_per_s = config->rate_bytes;
+    h->scrub_rate.bytes_per_s = config->scrub_rate_bytes;
+    jobs_init(h);
+    rc = load(h, err);
+    if (rc != 0) {
+        healer_close(h);
+        return rc;
+    }
+    find_out_who_we_are(h);
+    *out = h;
+    return 0;
+}
+
+void healer_start(struct healer *h)
+{
+    h->started = true;
+    jobs_start(h);
+    round_start(h);
+    checks_start(h);
+    rebuild_start(h);
+    scrub_start(h);
+}
+
+static void on_stopped(struct ledger_wait *w, int rc)
+{
+    struct healer *h = container_of(w, struct healer, stop_wait);
+
+    (void)rc; /* it was logged */
+    for (unsigned i = 0; i < h->n_peers; i++)
+        peer_close(h, &h->peers[i]);
+    h->stop_done(h->stop_arg);
+}
+
+static void on_stop_task(struct env_task *task)
+{
+    struct healer *h = container_of(task, struct healer, stop_task);
+
+    h->stop_wait.done = on_stopped;
+    ledger_sync(h->ledger, &h->stop_wait);
+}
+
+void healer_idle(struct healer *h)
+{
+    assert(h->n_busy > 0);
+    if (--h->n_busy == 0 && h->stopping)
+        env_post(h->env, &h->stop_task);
+}
+
+void healer_stop(struct healer *h, void (*done)(void *arg), void *arg)
+{
+    assert(!h->stopping);
+    h->stopping = true;
+    h->stop_done = done;
+    h->stop_arg = arg;
+    h->stop_task.fn = on_stop_task;
+    h->n_busy++;
+    asks_cancel(h);
+    jobs_stop(h);
+    round_stop(h);
+    checks_stop(h);
+    rebuild_stop(h);
+    scrub_stop(h);
+    healer_idle(h);
+}
+
+void healer_close(struct healer *h)
+{
+    if (h == NULL)
+        return;
+    assert(h->n_busy == 0);
+    for (unsigned i = 0; i < h->n_peers; i++)
+        peer_close(h, &h->peers[i]);
+    free(h->peers);
+    mender_free(h->scrub_mender);
+    mender_free(h->mender);
+    ledger_close(h->ledger);
+    free(h);
+}

@@ -1,0 +1,304 @@
+/*
+ * healer_int.h - what the parts of the healer share. Inside storaged/heal only.
+ *
+ * A part (return, rebuild, scrub, checks) makes jobs; jobs.c lets so many of them run, in the order of
+ * their rank; mend.c does the work. Whoever waits for something counts in n_busy, so that a stop knows
+ * when nothing points at anything any more.
+ */
+#ifndef ROZO_STORAGED_HEAL_HEALER_INT_H
+#define ROZO_STORAGED_HEAL_HEALER_INT_H
+
+#include "common/list.h"
+#include "storaged/heal/healer.h"
+#include "storaged/heal/ledger.h"
+#include "storaged/heal/list.h"
+#include "storaged/heal/mend.h"
+
+enum {
+    ASK_DEADLINE_MS = 15000,
+    LIST_DEADLINE_MS = 60000,
+    PEERS_MAX = 4096,
+    PAGE_FILES = 256,  /* of one ST_LIST */
+    CHECKS_MAX = 4096, /* files waiting to be checked */
+    FINDINGS_MAX = 100,
+    FINDING_TEXT_MAX = 256,
+};
+
+struct healer;
+
+/* ---- asking a storage ---- */
+
+/* One request to one storage. Embedded; zero-initialise. */
+struct heal_ask {
+    struct healer *h;
+    struct rpc_request rq;
+    struct env_task task; /* when there is no channel */
+    bool under_way, sent;
+    void (*done)(struct heal_ask *ask,
+                 int rc); /* rc: transport or status; rq's answer is valid at 0 */
+    void *arg;
+    uint32_t storage;
+    struct list_node link; /* in h->asks */
+};
+/** Later done(), once; not when the healer stops. The message is packed here. */
+void heal_ask_send(struct healer *h, struct heal_ask *ask, uint32_t storage, uint16_t op,
+                   const ProtobufCMessage *msg, uint32_t deadline_ms);
+
+/* ---- the map ---- */
+
+struct heal_peer {
+    uint32_t id;
+    bool lost; /* it will not come back */
+    unsigned n_addrs;
+    char *addrs[HEAL_ADDRS_MAX]; /* owned */
+    struct rpc_channel *channel; /* owned; NULL: no address that makes sense */
+    bool in_map;                 /* a mark while a new map comes in */
+};
+
+/* ---- jobs ---- */
+
+enum heal_rank { RANK_CHECK, RANK_RETURN, RANK_REBUILD, RANK_SCRUB, RANK_N };
+
+struct job {
+    struct list_node link; /* waiting or running */
+    enum heal_rank rank;
+    struct mend_request request;
+    struct mend *mend; /* under way */
+    struct healer *h;
+    void (*done)(struct job *job, const struct mend_result *result);
+};
+/** done() comes later, once; not when the healer stops. */
+void job_submit(struct healer *h, struct job *job, enum heal_rank rank);
+/** Everything that was looked at is as it should be. */
+bool mend_is_good(const struct mend_result *result);
+
+/* Bytes per second, as a moment from which on more may be taken. */
+struct rate {
+    uint64_t bytes_per_s; /* 0: no limit */
+    uint64_t free_at_ns;
+};
+
+/* ---- a walk over files in the order of lists ---- */
+
+/* Files of all peers (with us in their distribution) or of our own disk, page by page; each page ends when
+ * its user says so. */
+struct walk_file {
+    struct list_file file;
+    uint32_t own_projections, own_damaged, own_partial; /* bitmaps of what is here */
+};
+struct walk;
+/** Later, once a page; files are valid until walk_next(). end: there is nothing behind them. */
+typedef void walk_page_cb(struct walk *w, struct walk_file *files, unsigned n, bool end);
+
+struct walk_peer {
+    struct heal_ask ask;
+    struct walk *w;
+    bool heard, end;
+    struct file_id after;
+};
+struct walk {
+    struct healer *h;
+    bool own; /* our own disk, not the peers' */
+    walk_page_cb *page;
+    bool has_after;
+    struct file_id after;    /* all up to it was given */
+    bool unheard;            /* a peer that is not lost did not answer for a page */
+    struct walk_peer *peers; /* owned */
+    unsigned n_peers, n_waiting;
+    struct walk_file *files; /* owned */
+    unsigned n_files, files_room;
+    bool under_way, end;
+    struct env_task task;
+};
+/** Ask for the first page, behind w->after when has_after. Set own and page before. */
+void walk_begin(struct healer *h, struct walk *w);
+/** The page is done with: the next. */
+void walk_next(struct walk *w);
+/** Free what it holds; nothing comes any more. */
+void walk_end(struct walk *w);
+
+/* ---- parts ---- */
+
+struct missed_entry {
+    struct storcli_target target;
+    uint64_t first, end, version, note;
+    unsigned peer; /* index in round.peers */
+    unsigned group;
+};
+struct missed_group {
+    struct job job;
+    struct healer *h;
+    bool good;
+};
+struct round_peer {
+    struct heal_ask ask;
+    uint32_t id;
+    bool heard, end;
+    bool has_after;
+    uint8_t after[FILE_ID_BYTES];
+};
+/* One round of asking all peers what we missed. */
+struct round {
+    bool under_way;
+    struct env_timer timer;
+    struct round_peer *peers; /* owned */
+    unsigned n_peers, n_waiting, max_ranges;
+    struct missed_entry *entries; /* owned */
+    unsigned n_entries, entries_room;
+    struct missed_group *groups; /* owned */
+    unsigned n_groups, n_running;
+    bool failed; /* something of this round could not be healed */
+};
+
+struct check {
+    struct job job;        /* first */
+    struct list_node link; /* in h->checks */
+    uint64_t first, end;
+    uint32_t flags;
+    bool running, again;
+    unsigned tries;
+    uint64_t ready_ns; /* not before */
+};
+
+/* A walk whose files are mended. Of the rebuild, and of the scrub. */
+struct sweep_file {
+    struct job job; /* first */
+    struct heal_ask ask;
+    struct healer *h;
+    struct walk_file f;
+    unsigned place;   /* ours in its distribution; DIST_MAX: none */
+    unsigned n_asked; /* homes after ours that were asked whether they have it */
+    struct mend_result result;
+    void (*done)(struct sweep_file *s, bool good); /* with the job and what follows it */
+};
+/** Submit the job; when it is good and the file was not whole here, say that it is now. */
+void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags);
+
+struct rebuild {
+    uint32_t state;   /* as StHealthResp.rebuild_state */
+    bool forced;      /* all files, also those that are whole here */
+    bool first;       /* the first pass, whose place is kept */
+    bool again;       /* asked to begin from the start */
+    bool waiting;     /* for the timer */
+    bool in_identity; /* storage.id says that it is under way */
+    struct walk walk;
+    struct walk count;        /* how much is it? */
+    struct sweep_file *files; /* owned, of the page */
+    unsigned n_running;
+    bool failed; /* of this pass */
+    uint64_t files_done, n_files, bytes_done, n_bytes;
+    uint64_t counted_files, counted_bytes;
+    uint64_t began_ns, ran_s; /* ran_s: by earlier processes */
+    struct env_timer timer;   /* the next pass */
+    struct disk_req dr;
+    struct iovec iov;
+    char text[IDENTITY_TEXT_MAX];
+    struct heal_ask done_ask;
+    unsigned n_told;
+    struct {
+        uint32_t peer;
+        uint64_t note;
+    } everything[64]; /* who told us that we missed too much */
+    unsigned n_everything;
+};
+
+struct scrub {
+    uint32_t state; /* as StHealthResp.scrub_state */
+    bool heads_only;
+    bool stop; /* asked for */
+    struct walk walk;
+    struct walk count;
+    struct sweep_file *files; /* owned, of the page */
+    unsigned n_running;
+    uint64_t counted_files, counted_bytes;
+    uint64_t files_done, n_files, bytes_done, n_bytes, found, healed;
+    uint64_t began_ns, ran_s;
+    int64_t ended_wall_ns; /* of the last; or when scrubs were first heard of */
+    char findings[FINDINGS_MAX][FINDING_TEXT_MAX];
+    unsigned n_findings;
+    struct env_timer timer; /* is it time? */
+};
+
+struct healer {
+    struct healer_config config;
+    struct env *env;
+    uint32_t us; /* storage id; 0: not admitted */
+    struct ledger *ledger;
+    struct mender *mender, *scrub_mender; /* NULL before we are admitted */
+    bool started, stopping;
+    unsigned n_busy; /* lists, questions, saves, syncs under way */
+    struct list_node asks;
+    void (*stop_done)(void *arg);
+    void *stop_arg;
+    struct ledger_wait stop_wait;
+    struct env_task stop_task;
+
+    uint64_t map_version;
+    struct heal_peer *peers; /* owned, ascending by id */
+    unsigned n_peers;
+
+    struct list_node waiting[RANK_N], running;
+    unsigned n_running, n_of_rank[RANK_N]; /* running */
+    unsigned n_waiting;
+    unsigned concurrency; /* now; config.concurrency at most */
+    struct rate rate, scrub_rate;
+    struct env_task pump;
+    struct env_timer load_timer;
+    struct heal_ask load_ask;
+    uint64_t load_asked_ns;
+    uint64_t healed, read_bytes, written_bytes, unhealed;
+    char problem[160];
+
+    struct round round;
+    struct list_node checks;
+    unsigned n_checks;
+    struct env_timer check_timer, settle_timer;
+    struct heal_question question; /* of settling */
+    bool asking;
+    struct ledger_wait boot_wait;
+    struct rebuild rebuild;
+    struct scrub scrub;
+};
+
+struct rpc_channel *healer_channel(void *healer, uint32_t storage);
+bool healer_peer_is_up(const struct healer *h, const struct heal_peer *peer);
+/** Something that was counted in n_busy ended. */
+void healer_idle(struct healer *h);
+/** Write a key; nobody waits. val NULL: delete. */
+void healer_put(struct healer *h, const char *key, const void *val, size_t len);
+/** -ENOENT, or 0 and exactly len bytes in val; anything else there is -EUCLEAN. */
+int healer_get(struct healer *h, const char *key, void *val, size_t len);
+void reply_message(struct rpc_call *call, const ProtobufCMessage *msg);
+
+void jobs_init(struct healer *h);
+void jobs_start(struct healer *h);
+void jobs_stop(struct healer *h);
+
+void missed_handle(struct healer *h, struct rpc_call *call);
+void missed_handle_list(struct healer *h, struct rpc_call *call);
+void missed_handle_done(struct healer *h, struct rpc_call *call);
+
+void round_start(struct healer *h);
+void round_stop(struct healer *h);
+
+void check_handle(struct healer *h, struct rpc_call *call);
+void checks_start(struct healer *h);
+void checks_stop(struct healer *h);
+
+int rebuild_load(struct healer *h);
+void rebuild_start(struct healer *h);
+/** Begin from the start; all files, whole ones too. */
+void rebuild_force(struct healer *h);
+/** A peer says that we missed too much to be told. */
+void rebuild_everything(struct healer *h, uint32_t peer, uint64_t note);
+void rebuild_stop(struct healer *h);
+void rebuild_health(struct healer *h, Rozo__StHealthResp *resp);
+
+int scrub_load(struct healer *h);
+void scrub_start(struct healer *h);
+void scrub_begin(struct healer *h, bool heads_only);
+void scrub_end(struct healer *h);
+void scrub_stop(struct healer *h);
+void scrub_health(struct healer *h, Rozo__StHealthResp *resp, char **findings);
+
+#endif

@@ -1,0 +1,171 @@
+/*
+ * jobs.c - which mend runs next, and how many at a time.
+ *
+ * In:     job_submit(), from the parts of the healer; the ends of mends. Thread: the healer's.
+ * Out:    mend_start(); job->done().
+ * Keeps:  at most so many mends run; a lower rank never waits for a higher one; whoever waits for our own
+ *         storage goes first: when it answers slowly, healing takes fewer turns.
+ * Yours:  the LOAD_ figures.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "storaged/heal/healer_int.h"
+
+enum {
+    LOAD_MS = 1000,
+    LOAD_SLOW_US = 30000, /* our own storage takes so long to say who it is */
+    LOAD_FAST_US = 10000,
+    CHECKS_EXTRA = 2, /* mends of the first rank beside all others */
+    SCRUBS_MAX = 2,
+};
+
+bool mend_is_good(const struct mend_result *result)
+{
+    return result->rc == -ENOENT || (result->rc == 0 && result->undecided == 0);
+}
+
+static void count(struct healer *h, const struct job *job,
+                  const struct mend_result *result)
+{
+    h->healed += result->healed;
+    h->read_bytes += result->read_bytes;
+    h->written_bytes += result->written_bytes;
+    if (mend_is_good(result))
+        return;
+    h->unhealed += result->failed + result->undecided;
+    snprintf(h->problem, sizeof(h->problem), "file %08x%08x%016llx: %.100s",
+             job->request.target.id.export_id, job->request.target.id.generation,
+             (unsigned long long)job->request.target.id.ino,
+             result->problem[0] != '\0' ? result->problem
+             : result->undecided > 0    ? "too few storages answer to tell"
+                                        : strerror(-result->rc));
+}
+
+static void job_end(struct job *job, const struct mend_result *result)
+{
+    struct healer *h = job->h;
+
+    job->mend = NULL;
+    list_remove(&job->link);
+    h->n_running--;
+    h->n_of_rank[job->rank]--;
+    count(h, job, result);
+    env_post(h->env, &h->pump);
+    job->done(job, result);
+}
+
+static void on_mended(void *arg, const struct mend_result *result)
+{
+    job_end(arg, result);
+}
+
+static bool may_run(const struct healer *h, unsigned rank)
+{
+    if (rank == RANK_CHECK)
+        return h->n_running < h->concurrency + CHECKS_EXTRA;
+    if (rank == RANK_SCRUB && h->n_of_rank[RANK_SCRUB] >= SCRUBS_MAX)
+        return false;
+    return h->n_running < h->concurrency;
+}
+
+static void job_run(struct healer *h, struct job *job)
+{
+    struct mender *m = job->rank == RANK_SCRUB ? h->scrub_mender : h->mender;
+    int rc;
+
+    list_remove(&job->link);
+    list_add_tail(&h->running, &job->link);
+    h->n_waiting--;
+    h->n_running++;
+    h->n_of_rank[job->rank]++;
+    rc = m == NULL ? -EUNATCH : mend_start(m, &job->request, on_mended, job, &job->mend);
+    if (rc != 0) {
+        struct mend_result failed = { .rc = rc, .failed = 1 };
+
+        job_end(job, &failed);
+    }
+}
+
+static void on_pump(struct env_task *task)
+{
+    struct healer *h = container_of(task, struct healer, pump);
+
+    for (unsigned rank = 0; rank < RANK_N && !h->stopping; rank++) {
+        while (!list_is_empty(&h->waiting[rank]) && may_run(h, rank))
+            job_run(h, container_of(h->waiting[rank].next, struct job, link));
+    }
+}
+
+void job_submit(struct healer *h, struct job *job, enum heal_rank rank)
+{
+    job->h = h;
+    job->rank = rank;
+    job->mend = NULL;
+    list_add_tail(&h->waiting[rank], &job->link);
+    h->n_waiting++;
+    env_post(h->env, &h->pump);
+}
+
+/* ---- our own storage goes first ---- */
+
+static void on_load(struct heal_ask *ask, int rc)
+{
+    struct healer *h = ask->h;
+    uint64_t us = (env_now_ns(h->env) - h->load_asked_ns) / 1000;
+
+    if (rc != 0 || us > LOAD_SLOW_US)
+        h->concurrency = (h->concurrency + 1) / 2;
+    else if (us < LOAD_FAST_US && h->concurrency < h->config.concurrency)
+        h->concurrency++;
+    env_post(h->env, &h->pump);
+}
+
+static void on_load_timer(struct env_timer *timer)
+{
+    struct healer *h = container_of(timer, struct healer, load_timer);
+    Rozo__StInfoReq req = ROZO__ST_INFO_REQ__INIT;
+
+    env_timer_start(h->env, &h->load_timer, LOAD_MS);
+    if (h->load_ask.under_way || h->us == 0)
+        return;
+    if (h->n_running == 0) {
+        h->concurrency = h->config.concurrency;
+        return;
+    }
+    h->load_asked_ns = env_now_ns(h->env);
+    h->load_ask.done = on_load;
+    heal_ask_send(h, &h->load_ask, h->us, ROZO__OP__ST_INFO, &req.base, ASK_DEADLINE_MS);
+}
+
+void jobs_init(struct healer *h)
+{
+    for (unsigned rank = 0; rank < RANK_N; rank++)
+        list_init(&h->waiting[rank]);
+    list_init(&h->running);
+    h->concurrency = h->config.concurrency;
+    h->pump.fn = on_pump;
+    env_timer_init(&h->load_timer, on_load_timer);
+}
+
+void jobs_start(struct healer *h)
+{
+    env_timer_start(h->env, &h->load_timer, LOAD_MS);
+}
+
+void jobs_stop(struct healer *h)
+{
+    env_timer_stop(h->env, &h->load_timer);
+    LIST_FOREACH_SAFE(node, &h->running) {
+        struct job *job = container_of(node, struct job, link);
+
+        list_remove(node);
+        if (job->mend != NULL)
+            mend_cancel(job->mend);
+    }
+    for (unsigned rank = 0; rank < RANK_N; rank++)
+        list_init(&h->waiting[rank]);
+    h->n_waiting = h->n_running = 0;
+}

@@ -1,0 +1,413 @@
+/*
+ * rebuild.c - all that this storage should have and others can make again.
+ *
+ * In:     storage.id says so; ST_HEAL; a peer that says we missed too much to be told. Thread: the healer's.
+ * Out:    jobs of RANK_REBUILD; DISK_SAVE_IDENTITY; the key "rebuild".
+ * Keeps:  storage.id says "rebuild" until a whole pass, begun when new files were not partial any more, has found
+ *         nothing that is missing or partial here and has heard every peer that is not lost.
+ *
+ * FIRST PASS (its place is kept; after a crash it goes on there) -> new files count as whole ->
+ * passes from the start until one is clean -> storage.id. Files that are whole here are passed over.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codec/codec.h"
+#include "common/bytes.h"
+#include "common/log.h"
+#include "storaged/heal/healer_int.h"
+
+enum {
+    KEPT_FORMAT = 1,
+    KEPT_BYTES = 44,
+    RETRY_MS = 15000,
+    GATHER_MS = 1000, /* until all peers have had their say */
+};
+
+static const char rebuild_key[] = "rebuild";
+
+static void pass_begin(struct healer *h);
+
+/* ---- the place, kept ---- */
+
+static uint64_t run_seconds(const struct healer *h)
+{
+    const struct rebuild *r = &h->rebuild;
+
+    return r->ran_s +
+           (r->state == 1 ? (env_now_ns(h->env) - r->began_ns) / 1000000000 : 0);
+}
+
+static void place_save(struct healer *h)
+{
+    struct rebuild *r = &h->rebuild;
+    uint8_t val[KEPT_BYTES] = { KEPT_FORMAT, r->walk.has_after, r->forced,
+                                r->failed || r->walk.unheard };
+
+    file_id_put(val + 4, &r->walk.after);
+    put_le64(val + 20, r->files_done);
+    put_le64(val + 28, r->bytes_done);
+    put_le64(val + 36, run_seconds(h));
+    healer_put(h, rebuild_key, val, sizeof(val));
+}
+
+int rebuild_load(struct healer *h)
+{
+    struct rebuild *r = &h->rebuild;
+    uint8_t val[KEPT_BYTES];
+    int rc = healer_get(h, rebuild_key, val, sizeof(val));
+
+    r->first = true;
+    if (rc == -ENOENT || rc == -EUCLEAN || val[0] != KEPT_FORMAT)
+        return rc == -EUCLEAN ? 0 : (rc == -ENOENT ? 0 : rc);
+    r->walk.has_after = val[1] != 0;
+    r->forced = val[2] != 0;
+    r->failed = val[3] != 0;
+    file_id_get(val + 4, &r->walk.after);
+    r->files_done = get_le64(val + 20);
+    r->bytes_done = get_le64(val + 28);
+    r->ran_s = get_le64(val + 36);
+    return 0;
+}
+
+/* ---- how much is it? ---- */
+
+static bool is_home(const struct healer *h, const struct list_file *f)
+{
+    const struct codec *codec =
+        f->known ? codec_get(f->target.codec, f->target.layout, f->target.block_bytes)
+                 : NULL;
+
+    return codec != NULL && heal_place(&f->target, h->us) < codec_n(codec);
+}
+
+/* Of one projection. */
+static uint64_t file_bytes(const struct list_file *f)
+{
+    unsigned n = (unsigned)__builtin_popcount(f->projections);
+
+    return n == 0 ? 0 : f->allocated / n;
+}
+
+static void on_count_page(struct walk *w, struct walk_file *files, unsigned n, bool end)
+{
+    struct rebuild *r = &w->h->rebuild;
+
+    for (unsigned i = 0; i < n; i++) {
+        if (is_home(w->h, &files[i].file)) {
+            r->counted_files++;
+            r->counted_bytes += file_bytes(&files[i].file);
+        }
+    }
+    if (!end) {
+        walk_next(w);
+        return;
+    }
+    r->n_files = r->counted_files;
+    r->n_bytes = r->counted_bytes;
+    walk_end(w);
+}
+
+static void count_begin(struct healer *h)
+{
+    struct rebuild *r = &h->rebuild;
+
+    if (r->count.under_way)
+        return;
+    r->counted_files = r->counted_bytes = 0;
+    r->count = (struct walk){ .page = on_count_page };
+    walk_begin(h, &r->count);
+}
+
+/* ---- the end ---- */
+
+static void tell_everything(struct healer *h);
+
+static void on_told_everything(struct heal_ask *ask, int rc)
+{
+    (void)rc; /* it tells us again, then */
+    tell_everything(ask->h);
+}
+
+static void tell_everything(struct healer *h)
+{
+    struct rebuild *r = &h->rebuild;
+    Rozo__StMissedDoneReq req = ROZO__ST_MISSED_DONE_REQ__INIT;
+
+    if (r->n_told == r->n_everything) {
+        r->n_told = r->n_everything = 0;
+        return;
+    }
+    req.storage = h->us;
+    req.to_storage = r->everything[r->n_told].peer;
+    req.everything = r->everything[r->n_told].note;
+    r->n_told++;
+    r->done_ask.done = on_told_everything;
+    heal_ask_send(h, &r->done_ask, req.to_storage, ROZO__OP__ST_MISSED_DONE, &req.base,
+                  ASK_DEADLINE_MS);
+}
+
+static void rebuild_done(struct healer *h)
+{
+    struct rebuild *r = &h->rebuild;
+
+    r->ran_s = run_seconds(h);
+    r->state = 2;
+    r->in_identity = false;
+    r->forced = false;
+    r->first = true;
+    r->walk.has_after = false;
+    healer_put(h, rebuild_key, NULL, 0);
+    log_info("all that this storage should have is here: %llu files looked at",
+             (unsigned long long)r->files_done);
+    tell_everything(h);
+}
+
+static void on_saved(struct disk_req *dr, int rc)
+{
+    struct healer *h = dr->arg;
+
+    if (rc != 0) {
+        log_error("storage.id cannot be written: %s", strerror(-rc));
+        if (!h->stopping) {
+            h->rebuild.waiting = true;
+            env_timer_start(h->env, &h->rebuild.timer, RETRY_MS);
+        }
+    } else if (!h->stopping) {
+        rebuild_done(h);
+    }
+    healer_idle(h);
+}
+
+static void identity_save(struct healer *h)
+{
+    struct rebuild *r = &h->rebuild;
+    struct identity *id = h->config.identity;
+
+    r->iov.iov_base = r->text;
+    r->iov.iov_len =
+        identity_print(r->text, id->incarnation, id->cluster_id, h->us, false);
+    r->dr = (struct disk_req){ .op = DISK_SAVE_IDENTITY,
+                               .iov = &r->iov,
+                               .n_iov = 1,
+                               .len = r->iov.iov_len,
+                               .done = on_saved,
+                               .arg = h };
+    h->n_busy++;
+    disk_submit(h->config.disk, &r->dr);
+}
+
+static void pass_end(struct healer *h)
+{
+    struct rebuild *r = &h->rebuild;
+    bool clean = !r->failed && !r->walk.unheard && !r->again;
+    bool was_partial = identity_is_rebuilt(h->config.identity);
+
+    r->first = false;
+    walk_end(&r->walk);
+    r->walk.has_after = false;
+    if (!clean) {
+        r->first = r->again;
+        r->waiting = true;
+        env_timer_start(h->env, &r->timer, r->again ? 1 : RETRY_MS);
+        r->again = false;
+        return;
+    }
+    r->forced = false;
+    if (was_partial) { /* what was made meanwhile lies behind us: once more */
+        atomic_store(&h->config.identity->rebuild, false);
+        pass_begin(h);
+    } else if (r->in_identity) { /* until it is saved a restart begins the passes again */
+        identity_save(h);
+    } else {
+        rebuild_done(h);
+    }
+}
+
+/* ---- a pass ---- */
+
+static void page_done(struct healer *h)
+{
+    struct rebuild *r = &h->rebuild;
+
+    free(r->files);
+    r->files = NULL;
+    if (r->walk.end || r->again) {
+        pass_end(h);
+        return;
+    }
+    if (r->first)
+        place_save(h);
+    walk_next(&r->walk);
+}
+
+static void on_file(struct sweep_file *s, bool good)
+{
+    struct healer *h = s->h;
+    struct rebuild *r = &h->rebuild;
+
+    if (!good)
+        r->failed = true;
+    r->files_done++;
+    r->bytes_done += file_bytes(&s->f.file);
+    if (--r->n_running == 0)
+        page_done(h);
+}
+
+/* It is here, and all of it. */
+static bool is_whole(const struct healer *h, const struct walk_file *f)
+{
+    uint32_t bit = UINT32_C(1) << heal_place(&f->file.target, h->us);
+
+    return (f->own_projections & bit) != 0 &&
+           ((f->own_damaged | f->own_partial) & bit) == 0;
+}
+
+static void on_page(struct walk *w, struct walk_file *files, unsigned n, bool end)
+{
+    struct healer *h = w->h;
+    struct rebuild *r = &h->rebuild;
+
+    (void)end; /* w->end */
+    r->files = calloc(n + 1, sizeof(r->files[0]));
+    if (r->files == NULL) {
+        r->failed = true;
+        n = 0;
+    }
+    r->n_running = 1; /* us, until all are submitted */
+    for (unsigned i = 0; i < n; i++) {
+        struct sweep_file *s = &r->files[r->n_running - 1];
+
+        if (!is_home(h, &files[i].file))
+            continue;
+        if (!r->forced && is_whole(h, &files[i])) {
+            r->files_done++;
+            r->bytes_done += file_bytes(&files[i].file);
+            continue;
+        }
+        s->h = h;
+        s->f = files[i];
+        s->done = on_file;
+        r->n_running++;
+        sweep_submit(s, RANK_REBUILD, 0);
+    }
+    if (--r->n_running == 0)
+        page_done(h);
+}
+
+static void pass_begin(struct healer *h)
+{
+    struct rebuild *r = &h->rebuild;
+
+    if (!r->walk.has_after) {
+        r->files_done = r->bytes_done = 0;
+        r->failed = false;
+    }
+    r->walk.own = false;
+    r->walk.page = on_page;
+    walk_begin(h, &r->walk);
+    if (r->first)
+        count_begin(h);
+}
+
+static void on_timer(struct env_timer *timer)
+{
+    struct healer *h = container_of(timer, struct healer, rebuild.timer);
+
+    h->rebuild.waiting = false;
+    pass_begin(h);
+}
+
+static void rebuild_begin(struct healer *h, uint32_t after_ms)
+{
+    struct rebuild *r = &h->rebuild;
+
+    r->state = 1;
+    r->began_ns = env_now_ns(h->env);
+    r->waiting = true;
+    env_timer_start(h->env, &r->timer, after_ms);
+}
+
+void rebuild_start(struct healer *h)
+{
+    struct rebuild *r = &h->rebuild;
+
+    if (r->timer.fn == NULL)
+        env_timer_init(&r->timer, on_timer);
+    if (h->us == 0 || r->state == 1)
+        return;
+    r->in_identity = identity_is_rebuilt(h->config.identity);
+    if (!r->in_identity && !r->forced)
+        return;
+    log_info("rebuild: %s", r->walk.has_after ? "going on" : "begins");
+    rebuild_begin(h, GATHER_MS);
+}
+
+void rebuild_force(struct healer *h)
+{
+    struct rebuild *r = &h->rebuild;
+
+    r->forced = true;
+    r->ran_s = 0;
+    if (r->state == 1 && !r->waiting) {
+        r->again = true;
+        return;
+    }
+    r->first = true;
+    r->walk.has_after = false;
+    r->in_identity = identity_is_rebuilt(h->config.identity);
+    rebuild_begin(h, 1);
+}
+
+void rebuild_everything(struct healer *h, uint32_t peer, uint64_t note)
+{
+    struct rebuild *r = &h->rebuild;
+
+    if (r->n_told > 0 || r->n_everything == 64 ||
+        (r->state == 1 && !(r->waiting && r->first && r->forced)))
+        return; /* it will be told again */
+    for (unsigned i = 0; i < r->n_everything; i++) {
+        if (r->everything[i].peer == peer) {
+            r->everything[i].note = note;
+            return;
+        }
+    }
+    r->everything[r->n_everything].peer = peer;
+    r->everything[r->n_everything++].note = note;
+    if (r->state == 1)
+        return;
+    log_info("storage %u says that we missed much: all files are looked at",
+             (unsigned)peer);
+    r->forced = r->first = true;
+    r->walk.has_after = false;
+    r->ran_s = 0;
+    rebuild_begin(h, GATHER_MS);
+}
+
+/* Jobs and asks were cancelled. */
+void rebuild_stop(struct healer *h)
+{
+    struct rebuild *r = &h->rebuild;
+
+    if (r->timer.fn != NULL)
+        env_timer_stop(h->env, &r->timer);
+    walk_end(&r->walk);
+    walk_end(&r->count);
+    free(r->files);
+    r->files = NULL;
+}
+
+void rebuild_health(struct healer *h, Rozo__StHealthResp *resp)
+{
+    const struct rebuild *r = &h->rebuild;
+
+    resp->rebuild_state = r->state;
+    resp->rebuild_files_done = r->files_done;
+    resp->rebuild_files =
+        r->n_files < r->files_done && r->n_files != 0 ? r->files_done : r->n_files;
+    resp->rebuild_bytes_done = r->bytes_done;
+    resp->rebuild_bytes =
+        r->n_bytes < r->bytes_done && r->n_bytes != 0 ? r->bytes_done : r->n_bytes;
+    resp->rebuild_s = run_seconds(h);
+}

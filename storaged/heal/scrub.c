@@ -1,0 +1,472 @@
+/*
+ * scrub.c - everything that lies here is read and checked, and what is wrong is healed.
+ *
+ * In:     the schedule, ST_HEAL, a power loss. Thread: the healer's.
+ * Out:    jobs of RANK_SCRUB; ST_STAT to the homes behind ours, ST_CHECK to those that lack the file; the keys
+ *         "scrub" and "findings".
+ * Keeps:  its place, over restarts.
+ *
+ * A home that lost a whole file does not find that out from its own disk. Of the homes before it, n - k + 1
+ * cannot all have lost it too: each home asks the n - k behind it.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codec/codec.h"
+#include "common/bytes.h"
+#include "common/log.h"
+#include "storaged/heal/healer_int.h"
+
+enum {
+    KEPT_FORMAT = 1,
+    KEPT_BYTES = 96,
+    SCHEDULE_MS = 60000,
+    SCRUB_RUNNING = 1,
+    SCRUB_DONE = 2,
+    SCRUB_STOPPED = 3,
+};
+
+static const char scrub_key[] = "scrub", findings_key[] = "findings";
+static const char running_key[] = "running";
+
+/* ---- what is kept ---- */
+
+static uint64_t run_seconds(const struct healer *h)
+{
+    const struct scrub *s = &h->scrub;
+
+    return s->ran_s + (s->state == SCRUB_RUNNING && s->began_ns != 0
+                           ? (env_now_ns(h->env) - s->began_ns) / 1000000000
+                           : 0);
+}
+
+static void state_save(struct healer *h)
+{
+    const struct scrub *s = &h->scrub;
+    uint8_t val[KEPT_BYTES] = { KEPT_FORMAT, (uint8_t)s->state, s->walk.has_after,
+                                s->heads_only };
+
+    file_id_put(val + 4, &s->walk.after);
+    put_le64(val + 20, s->files_done);
+    put_le64(val + 28, s->n_files);
+    put_le64(val + 36, s->bytes_done);
+    put_le64(val + 44, s->n_bytes);
+    put_le64(val + 52, s->found);
+    put_le64(val + 60, s->healed);
+    put_le64(val + 68, run_seconds(h));
+    put_le64(val + 76, (uint64_t)s->ended_wall_ns);
+    healer_put(h, scrub_key, val, sizeof(val));
+}
+
+static void findings_save(struct healer *h)
+{
+    const struct scrub *s = &h->scrub;
+
+    if (s->n_findings == 0)
+        healer_put(h, findings_key, NULL, 0);
+    else
+        healer_put(h, findings_key, s->findings,
+                   (size_t)s->n_findings * FINDING_TEXT_MAX);
+}
+
+static void findings_load(struct healer *h)
+{
+    struct scrub *s = &h->scrub;
+    void *val;
+    size_t len;
+
+    if (kv_get(h->config.kv, findings_key, strlen(findings_key), &val, &len) != 0)
+        return;
+    if (len % FINDING_TEXT_MAX == 0 && len <= sizeof(s->findings)) {
+        memcpy(s->findings, val, len);
+        s->n_findings = (unsigned)(len / FINDING_TEXT_MAX);
+        for (unsigned i = 0; i < s->n_findings; i++)
+            s->findings[i][FINDING_TEXT_MAX - 1] = '\0';
+    }
+    free(val);
+}
+
+int scrub_load(struct healer *h)
+{
+    struct scrub *s = &h->scrub;
+    uint8_t val[KEPT_BYTES];
+    int rc = healer_get(h, scrub_key, val, sizeof(val));
+
+    if (rc != 0 || val[0] != KEPT_FORMAT || val[1] > SCRUB_STOPPED) {
+        s->ended_wall_ns =
+            env_wall_ns(h->env); /* the first is due after a whole period */
+        return rc == -ENOENT || rc == -EUCLEAN ? 0 : rc;
+    }
+    s->state = val[1];
+    s->walk.has_after = val[2] != 0;
+    s->heads_only = val[3] != 0;
+    file_id_get(val + 4, &s->walk.after);
+    s->files_done = get_le64(val + 20);
+    s->n_files = get_le64(val + 28);
+    s->bytes_done = get_le64(val + 36);
+    s->n_bytes = get_le64(val + 44);
+    s->found = get_le64(val + 52);
+    s->healed = get_le64(val + 60);
+    s->ran_s = get_le64(val + 68);
+    s->ended_wall_ns = (int64_t)get_le64(val + 76);
+    findings_load(h);
+    return 0;
+}
+
+/* ---- findings ---- */
+
+static void finding(struct healer *h, const struct file_id *id, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void finding(struct healer *h, const struct file_id *id, const char *fmt, ...)
+{
+    struct scrub *s = &h->scrub;
+    char text[FINDING_TEXT_MAX] = "";
+    va_list args;
+    int n = snprintf(text, sizeof(text), "file %08x%08x%016llx: ", id->export_id,
+                     id->generation, (unsigned long long)id->ino);
+
+    va_start(args, fmt);
+    vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, args);
+    va_end(args);
+    log_warn("scrub: %s", text);
+    if (s->n_findings < FINDINGS_MAX)
+        memcpy(s->findings[s->n_findings++], text, sizeof(text));
+}
+
+static void result_count(struct sweep_file *f, bool good)
+{
+    struct healer *h = f->h;
+    const struct mend_result *r = &f->result;
+    uint64_t found = r->damaged + r->stale + r->missing;
+
+    h->scrub.found += found;
+    h->scrub.healed += r->healed;
+    if (found > 0)
+        finding(h, &f->f.file.target.id,
+                "%llu records damaged, %llu stale, %llu missing; %llu healed%s%s",
+                (unsigned long long)r->damaged, (unsigned long long)r->stale,
+                (unsigned long long)r->missing, (unsigned long long)r->healed,
+                r->problem[0] != '\0' ? ": " : "", r->problem);
+    else if (!good)
+        finding(h, &f->f.file.target.id, "cannot be looked at as a whole: %s",
+                r->problem[0] != '\0' ? r->problem : "too few storages answer");
+}
+
+/* ---- the homes behind ours ---- */
+
+static void page_done(struct healer *h);
+static void homes_next(struct sweep_file *f);
+
+static void file_done(struct sweep_file *f)
+{
+    struct healer *h = f->h;
+
+    h->scrub.files_done++;
+    h->scrub.bytes_done += f->f.file.allocated;
+    if (--h->scrub.n_running == 0)
+        page_done(h);
+}
+
+static const struct codec *file_codec(const struct sweep_file *f)
+{
+    const struct storcli_target *t = &f->f.file.target;
+
+    return codec_get(t->codec, t->layout, t->block_bytes);
+}
+
+static void on_home_told(struct heal_ask *ask, int rc)
+{
+    (void)rc; /* the next scrub, of any home, finds it again */
+    homes_next(container_of(ask, struct sweep_file, ask));
+}
+
+static void home_tell(struct sweep_file *f, uint32_t home)
+{
+    Rozo__StCheckReq req = ROZO__ST_CHECK_REQ__INIT;
+    struct heal_ref ref;
+
+    finding(f->h, &f->f.file.target.id, "storage %u does not have it, and is told so",
+            (unsigned)home);
+    f->h->scrub.found++;
+    heal_ref_put(&f->f.file.target, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = home;
+    f->ask.done = on_home_told;
+    heal_ask_send(f->h, &f->ask, home, ROZO__OP__ST_CHECK, &req.base, ASK_DEADLINE_MS);
+}
+
+static bool has_projection(const struct heal_ask *ask, unsigned p)
+{
+    Rozo__StStatResp *resp =
+        rozo__st_stat_resp__unpack(NULL, ask->rq.answer_msg_len, ask->rq.answer_msg);
+    bool has = false;
+
+    for (size_t i = 0; resp != NULL && i < resp->n_projections; i++)
+        has |= resp->projections[i]->projection == p;
+    rozo__st_stat_resp__free_unpacked(resp, NULL);
+    return has;
+}
+
+static void on_home(struct heal_ask *ask, int rc)
+{
+    struct sweep_file *f = container_of(ask, struct sweep_file, ask);
+    unsigned n = codec_n(file_codec(f));
+    unsigned place = (f->place + f->n_asked) % n;
+
+    if (rc == -ENOMEDIUM || rc == -EUCLEAN || (rc == 0 && !has_projection(ask, place)))
+        home_tell(f, ask->storage);
+    else
+        homes_next(f);
+}
+
+static void homes_next(struct sweep_file *f)
+{
+    const struct codec *codec = file_codec(f);
+    Rozo__StStatReq req = ROZO__ST_STAT_REQ__INIT;
+    struct heal_ref ref;
+
+    if (f->place == DIST_MAX || f->n_asked >= codec_n(codec) - codec_k(codec)) {
+        file_done(f);
+        return;
+    }
+    f->n_asked++;
+    heal_ref_put(&f->f.file.target, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = f->f.file.target.storages[(f->place + f->n_asked) % codec_n(codec)];
+    f->ask.done = on_home;
+    heal_ask_send(f->h, &f->ask, req.to_storage, ROZO__OP__ST_STAT, &req.base,
+                  ASK_DEADLINE_MS);
+}
+
+/* ---- the walk ---- */
+
+static void scrub_finish(struct healer *h, uint32_t state)
+{
+    struct scrub *s = &h->scrub;
+
+    s->ran_s = run_seconds(h);
+    s->state = state;
+    s->ended_wall_ns = env_wall_ns(h->env);
+    s->walk.has_after = false;
+    walk_end(&s->walk);
+    walk_end(&s->count);
+    state_save(h);
+    findings_save(h);
+    log_info("scrub: %s, %llu files, %llu records were wrong, %llu healed",
+             state == SCRUB_DONE ? "done" : "stopped", (unsigned long long)s->files_done,
+             (unsigned long long)s->found, (unsigned long long)s->healed);
+}
+
+static void page_done(struct healer *h)
+{
+    struct scrub *s = &h->scrub;
+
+    free(s->files);
+    s->files = NULL;
+    if (s->stop || s->walk.end) {
+        scrub_finish(h, s->stop ? SCRUB_STOPPED : SCRUB_DONE);
+        return;
+    }
+    state_save(h);
+    findings_save(h);
+    walk_next(&s->walk);
+}
+
+static void on_file(struct sweep_file *f, bool good)
+{
+    result_count(f, good);
+    if (f->result.rc == 0 && !f->h->scrub.stop)
+        homes_next(f);
+    else
+        file_done(f);
+}
+
+/* A file whose distribution is not known any more: the homes that have it find out that we do not. */
+static void unknown_file(struct healer *h, const struct walk_file *f)
+{
+    finding(h, &f->file.target.id, "its projection file is damaged");
+    h->scrub.found++;
+    h->scrub.files_done++;
+}
+
+static void on_page(struct walk *w, struct walk_file *files, unsigned n, bool end)
+{
+    struct healer *h = w->h;
+    struct scrub *s = &h->scrub;
+
+    (void)end; /* w->end */
+    s->files = calloc(n + 1, sizeof(s->files[0]));
+    if (s->files == NULL || s->stop)
+        n = 0;
+    s->n_running = 1; /* us, until all are submitted */
+    for (unsigned i = 0; i < n; i++) {
+        struct sweep_file *f = &s->files[s->n_running - 1];
+
+        if (!files[i].file.known) {
+            unknown_file(h, &files[i]);
+            continue;
+        }
+        f->h = h;
+        f->f = files[i];
+        f->done = on_file;
+        s->n_running++;
+        sweep_submit(f, RANK_SCRUB,
+                     MEND_CLEAN_SPARES | (s->heads_only ? 0 : MEND_VERIFY_OWN));
+    }
+    if (--s->n_running == 0)
+        page_done(h);
+}
+
+static void on_count_page(struct walk *w, struct walk_file *files, unsigned n, bool end)
+{
+    struct scrub *s = &w->h->scrub;
+
+    for (unsigned i = 0; i < n; i++) {
+        s->counted_files++;
+        s->counted_bytes += files[i].file.allocated;
+    }
+    if (!end) {
+        walk_next(w);
+        return;
+    }
+    s->n_files = s->counted_files;
+    s->n_bytes = s->counted_bytes;
+    walk_end(w);
+}
+
+/* From the place that is kept, or from the start. */
+static void walk_on(struct healer *h)
+{
+    struct scrub *s = &h->scrub;
+
+    s->stop = false;
+    s->state = SCRUB_RUNNING;
+    s->began_ns = env_now_ns(h->env);
+    s->walk.own = true;
+    s->walk.page = on_page;
+    walk_begin(h, &s->walk);
+    if (s->count.under_way)
+        return;
+    s->counted_files = s->counted_bytes = 0;
+    s->count = (struct walk){ .own = true, .page = on_count_page };
+    walk_begin(h, &s->count);
+}
+
+void scrub_begin(struct healer *h, bool heads_only)
+{
+    struct scrub *s = &h->scrub;
+
+    if (s->state == SCRUB_RUNNING) {
+        s->stop = false;
+        s->heads_only &= heads_only;
+        return;
+    }
+    log_info("scrub: begins%s", heads_only ? ", after a power loss" : "");
+    s->heads_only = heads_only;
+    s->walk.has_after = false;
+    s->files_done = s->bytes_done = s->n_files = s->n_bytes = 0;
+    s->found = s->healed = s->ran_s = 0;
+    s->n_findings = 0;
+    walk_on(h);
+    state_save(h);
+}
+
+/* At the end of the page; what is under way comes to its end. */
+void scrub_end(struct healer *h)
+{
+    h->scrub.stop = h->scrub.state == SCRUB_RUNNING;
+}
+
+/* ---- the beginning and the end ---- */
+
+static void on_schedule(struct env_timer *timer)
+{
+    struct healer *h = container_of(timer, struct healer, scrub.timer);
+    struct scrub *s = &h->scrub;
+    int64_t period = (int64_t)h->config.scrub_days * 86400 * 1000000000;
+
+    env_timer_start(h->env, &s->timer, SCHEDULE_MS);
+    if (h->config.scrub_days == 0 || s->state == SCRUB_RUNNING || h->us == 0)
+        return;
+    if (env_wall_ns(h->env) - s->ended_wall_ns >= period)
+        scrub_begin(h, false);
+}
+
+static void on_running_noted(struct ledger_wait *w, int rc)
+{
+    (void)rc;
+    healer_idle(container_of(w, struct healer, boot_wait));
+}
+
+/* The machine went down while we ran: what was not synced may be gone. */
+static bool was_power_lost(struct healer *h)
+{
+    uint8_t val[9];
+    bool lost = healer_get(h, running_key, val, sizeof(val)) == 0 && val[8] != 0 &&
+                get_le64(val) != h->config.boot;
+
+    put_le64(val, h->config.boot);
+    val[8] = 1;
+    healer_put(h, running_key, val, sizeof(val));
+    h->boot_wait.done = on_running_noted;
+    h->n_busy++;
+    ledger_sync(h->ledger, &h->boot_wait);
+    return lost;
+}
+
+void scrub_start(struct healer *h)
+{
+    struct scrub *s = &h->scrub;
+    bool lost = was_power_lost(h);
+
+    env_timer_init(&s->timer, on_schedule);
+    env_timer_start(h->env, &s->timer, SCHEDULE_MS);
+    if (s->state == 0)
+        state_save(h); /* from when on the first is counted */
+    if (h->us == 0)
+        return;
+    if (s->state == SCRUB_RUNNING)
+        walk_on(h);
+    else if (lost)
+        scrub_begin(h, true);
+}
+
+/* Jobs and asks were cancelled. */
+void scrub_stop(struct healer *h)
+{
+    struct scrub *s = &h->scrub;
+    uint8_t val[9] = { 0 };
+
+    if (h->started) {
+        env_timer_stop(h->env, &s->timer);
+        put_le64(val, h->config.boot);
+        healer_put(h, running_key, val, sizeof(val));
+    }
+    walk_end(&s->walk);
+    walk_end(&s->count);
+    free(s->files);
+    s->files = NULL;
+}
+
+void scrub_health(struct healer *h, Rozo__StHealthResp *resp, char **findings)
+{
+    struct scrub *s = &h->scrub;
+
+    resp->scrub_state = s->state;
+    resp->scrub_files_done = s->files_done;
+    resp->scrub_files = s->n_files;
+    resp->scrub_bytes_done = s->bytes_done;
+    resp->scrub_bytes = s->n_bytes;
+    resp->scrub_found = s->found;
+    resp->scrub_healed = s->healed;
+    resp->scrub_ended_ns =
+        s->state == SCRUB_DONE || s->state == SCRUB_STOPPED ? s->ended_wall_ns : 0;
+    resp->scrub_s = run_seconds(h);
+    for (unsigned i = 0; i < s->n_findings; i++)
+        findings[i] = s->findings[i];
+    resp->scrub_findings = findings;
+    resp->n_scrub_findings = s->n_findings;
+}

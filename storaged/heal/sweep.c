@@ -1,0 +1,68 @@
+/*
+ * sweep.c - one file of a walk: mended, and when it was not whole here, said to be whole.
+ *
+ * In:     sweep_submit(), from the rebuild and the scrub. Thread: the healer's.
+ * Out:    jobs; ST_COMMIT with `whole` to our own storage.
+ * Keeps:  a projection file is called whole only after a mend of all its blocks that left nothing undecided.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "storaged/heal/healer_int.h"
+
+static void on_whole(struct heal_ask *ask, int rc)
+{
+    struct sweep_file *s = container_of(ask, struct sweep_file, ask);
+
+    /* Nothing here: all of it is holes, or it was removed. */
+    s->done(s, rc == 0 || rc == -ENOMEDIUM);
+}
+
+static void tell_whole(struct sweep_file *s)
+{
+    Rozo__StCommitReq req = ROZO__ST_COMMIT_REQ__INIT;
+    struct heal_ref ref;
+
+    heal_ref_put(&s->job.request.target, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = s->h->us;
+    req.whole = UINT32_C(1) << s->place;
+    s->ask.done = on_whole;
+    heal_ask_send(s->h, &s->ask, s->h->us, ROZO__OP__ST_COMMIT, &req.base,
+                  ASK_DEADLINE_MS);
+}
+
+static bool may_be_partial(const struct sweep_file *s)
+{
+    uint32_t bit = UINT32_C(1) << s->place;
+
+    return (s->f.own_projections & bit) == 0 || (s->f.own_partial & bit) != 0 ||
+           (s->f.own_damaged & bit) != 0;
+}
+
+static void on_job(struct job *job, const struct mend_result *result)
+{
+    struct sweep_file *s = (struct sweep_file *)job;
+    bool good = mend_is_good(result);
+
+    s->result = *result;
+    if (good && result->rc == 0 && s->place < DIST_MAX && may_be_partial(s))
+        tell_whole(s);
+    else
+        s->done(s, good);
+}
+
+void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags)
+{
+    const struct storcli_target *t = &s->f.file.target;
+    unsigned n = codec_n(codec_get(t->codec, t->layout, t->block_bytes));
+
+    s->place = heal_place(t, s->h->us);
+    if (s->place >= n)
+        s->place = DIST_MAX; /* a spare has what it was given */
+    s->job.request = (struct mend_request){ .target = *t, .flags = flags };
+    if (s->place < DIST_MAX && may_be_partial(s))
+        s->job.request.flags |= MEND_PARTIAL;
+    s->job.done = on_job;
+    job_submit(s->h, &s->job, rank);
+}

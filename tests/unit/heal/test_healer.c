@@ -1,0 +1,722 @@
+/*
+ * Goal: what was missed comes back, and only that; a rebuild ends whatever crashes; a scrub sees everything;
+ * checks and settling happen; nothing grows without bound.
+ * Method: five healers on a virtual clock with a network and disks in memory; mends are watched, not made.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "storaged/heal/list.h"
+#include "tests/unit/heal/nodes.h"
+
+/* Every mend that ended, and what they are to say. */
+static struct mend_seen {
+    uint32_t own;
+    struct mend_request request;
+} seen[4096];
+static unsigned n_seen;
+static int fail_ino_rc; /* for fail_ino */
+static uint64_t fail_ino;
+static struct mend_result next_result;
+
+static void on_mend(void *arg, uint32_t own, const struct mend_request *request,
+                    struct mend_result *result)
+{
+    unsigned place = heal_place(&request->target, own);
+    (void)arg;
+    assert_true(n_seen < 4096);
+    seen[n_seen].own = own;
+    seen[n_seen++].request = *request;
+    *result = next_result;
+    if (request->target.id.ino == fail_ino)
+        result->rc = fail_ino_rc;
+    if (result->rc == 0 && (request->flags & MEND_PARTIAL) != 0 &&
+        !projection_is_whole(own, &request->target, place))
+        projection_make(own, &request->target, place, true, 1);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    nodes_init(1);
+    n_seen = 0;
+    fail_ino = 0;
+    memset(&next_result, 0, sizeof(next_result));
+    fake_mends.fn = on_mend;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    nodes_free();
+    return 0;
+}
+
+static void run_ms(uint64_t ms)
+{
+    env_virtual_advance_ms(&nodes_env, ms);
+}
+
+/* ---- return ---- */
+
+static void test_what_was_missed_is_mended_once_and_forgotten(void **state)
+{
+    struct storcli_target a = target_make(10, 1), b = target_make(11, 1);
+
+    (void)state;
+    nodes_start_all();
+    for (unsigned i = 2; i <= 4; i++) {
+        assert_int_equal(node_missed(i, &a, 10, 20, 1, 5), ROZO__STATUS__OK);
+        assert_int_equal(node_missed(i, &b, 7, 0, 1, 6), ROZO__STATUS__OK);
+    }
+    assert_int_equal(node_missed(3, &a, 100, 1, 1, 7), ROZO__STATUS__OK);
+    run_ms(15000);
+    assert_int_equal(n_seen, 3); /* though three told of it */
+    for (unsigned i = 0; i < n_seen; i++) {
+        assert_int_equal(seen[i].own, 1);
+        assert_int_equal(seen[i].request.flags, 0);
+    }
+    assert_int_equal(seen[0].request.first_block, 10);
+    assert_int_equal(seen[0].request.n_blocks, 20);
+    assert_int_equal(seen[1].request.first_block, 100);
+    assert_int_equal(seen[2].request.first_block, 7);
+    assert_int_equal(seen[2].request.n_blocks, 0);
+    for (unsigned i = 1; i <= NODES; i++)
+        assert_int_equal(node_n_missed(i), 0);
+    run_ms(60000);
+    assert_int_equal(n_seen, 3);
+}
+
+static void test_what_cannot_be_mended_stays(void **state)
+{
+    struct storcli_target a = target_make(10, 1), b = target_make(11, 1);
+
+    (void)state;
+    nodes_start_all();
+    fail_ino = 10;
+    fail_ino_rc = -EIO;
+    assert_int_equal(node_missed(2, &a, 10, 20, 1, 5), ROZO__STATUS__OK);
+    assert_int_equal(node_missed(2, &b, 10, 20, 1, 5), ROZO__STATUS__OK);
+    run_ms(40000);
+    assert_true(n_seen >= 4);
+    assert_int_equal(node_n_missed(2), 1);
+    fail_ino_rc = -ENOENT; /* it was removed */
+    run_ms(15000);
+    assert_int_equal(node_n_missed(2), 0);
+}
+
+/* A note that comes while its blocks are mended is not taken away with the one that was told. */
+static void test_what_comes_while_it_is_mended_stays(void **state)
+{
+    struct storcli_target a = target_make(10, 1);
+
+    (void)state;
+    nodes_start_all();
+    fake_mends.takes_ms = 5000;
+    assert_int_equal(node_missed(2, &a, 10, 20, 1, 5), ROZO__STATUS__OK);
+    while (fake_mends.n_running == 0)
+        run_ms(1);
+    assert_int_equal(node_missed(2, &a, 12, 1, 1, 4), ROZO__STATUS__OK);
+    run_ms(5000);
+    assert_int_equal(n_seen, 1);
+    assert_int_equal(node_n_missed(2), 1);
+    run_ms(30000);
+    assert_int_equal(n_seen, 2);
+    assert_int_equal(node_n_missed(2), 0);
+}
+
+static void test_peers_that_are_down_are_not_asked(void **state)
+{
+    struct storcli_target a = target_make(10, 1);
+
+    (void)state;
+    nodes_start_all();
+    assert_int_equal(node_missed(2, &a, 10, 20, 1, 5), ROZO__STATUS__OK);
+    nodes[2].up = false;
+    memset(nodes[2].n_served, 0, sizeof(nodes[2].n_served));
+    run_ms(60000);
+    assert_int_equal(n_seen, 0);
+    nodes[2].up = true;
+    run_ms(15000);
+    assert_int_equal(n_seen, 1);
+}
+
+static void test_many_notes_go_in_pages(void **state)
+{
+    (void)state;
+    nodes_start_all();
+    nodes[1].up = false;
+    node_stop(1);
+    for (unsigned i = 0; i < 3000; i++) {
+        struct storcli_target t = target_make(1000 + i, 1);
+
+        assert_int_equal(node_missed(2, &t, 5, 1, 1, 5), ROZO__STATUS__OK);
+        if (i % 7 == 0)
+            assert_int_equal(node_missed(3, &t, 5, 1, 1, 5), ROZO__STATUS__OK);
+        if (i % 100 == 0)
+            assert_int_equal(node_missed(4, &t, 500, 1, 1, 5), ROZO__STATUS__OK);
+    }
+    nodes[1].up = true;
+    fake_mends.takes_ms = 0;
+    node_start(1); /* it knows its peers without being told */
+    run_ms(10000);
+    assert_int_equal(n_seen, 3000 + 30);
+    for (unsigned i = 2; i <= 4; i++)
+        assert_int_equal(node_n_missed(i), 0);
+    assert_true(fake_mends.n_running_most <= 4);
+}
+
+static void test_too_much_becomes_everything(void **state)
+{
+    struct storcli_target t;
+
+    (void)state;
+    nodes[2].config.missed_files_max = 5;
+    nodes_start_all();
+    for (unsigned i = 0; i < 8; i++) {
+        t = target_make(1000 + i, 1);
+        projection_make(1, &t, 0, false, 1);
+        projection_make(2, &t, 1, false, 1);
+        assert_int_equal(node_missed(2, &t, 5, 1, 1, 5), ROZO__STATUS__OK);
+    }
+    assert_int_equal(node_n_missed(2), 1);
+    run_ms(30000);
+    assert_int_equal(n_seen, 8); /* all that is listed, whole or not */
+    assert_int_equal(node_n_missed(2), 0);
+    run_ms(60000);
+    assert_int_equal(n_seen, 8);
+}
+
+static void test_clients_want_a_capability(void **state)
+{
+    struct storcli_target a = target_make(10, 1), foreign = target_make(10, 1);
+    Rozo__StMissedReq req = ROZO__ST_MISSED_REQ__INIT;
+    Rozo__Missed m = ROZO__MISSED__INIT, *missed = &m;
+    uint8_t capability[CAPABILITY_BYTES];
+    struct heal_ref ref;
+
+    (void)state;
+    nodes_start_all();
+    heal_ref_put(&a, &ref);
+    m.ref = &ref.ref;
+    m.n_blocks = 1;
+    m.candidates = 1;
+    m.version = 5;
+    req.missed = &missed;
+    req.n_missed = 1;
+    req.to_storage = 2;
+#define ASK(role) node_ask(2, role, ROZO__OP__ST_MISSED, &req.base, NULL, NULL)
+    assert_int_equal(ASK(RPC_ROLE_CLIENT), ROZO__STATUS__DENIED);
+    capability_sign(nodes[1].key, &a.id, CAPABILITY_READ, capability);
+    ref.ref.capability.data = capability;
+    ref.ref.capability.len = sizeof(capability);
+    assert_int_equal(ASK(RPC_ROLE_CLIENT), ROZO__STATUS__DENIED);
+    capability_sign(nodes[1].key, &a.id, CAPABILITY_WRITE, capability);
+    assert_int_equal(ASK(RPC_ROLE_CLIENT), ROZO__STATUS__OK);
+    m.candidates = 8; /* a spare misses nothing */
+    assert_int_equal(ASK(RPC_ROLE_NODE), ROZO__STATUS__BAD_REQUEST);
+    m.candidates = 1;
+    m.first_block = UINT64_MAX - 1;
+    m.n_blocks = 9;
+    assert_int_equal(ASK(RPC_ROLE_NODE), ROZO__STATUS__BAD_REQUEST);
+    m.first_block = 0;
+    req.to_storage = 3;
+    assert_int_equal(ASK(RPC_ROLE_NODE), ROZO__STATUS__WRONG_STORAGE);
+    req.to_storage = 2;
+    foreign.storages[1] = 5; /* we have no place in it */
+    heal_ref_put(&foreign, &ref);
+    assert_int_equal(ASK(RPC_ROLE_NODE), ROZO__STATUS__BAD_REQUEST);
+#undef ASK
+    assert_int_equal(node_n_missed(2), 1);
+}
+
+/* ---- rebuild ---- */
+
+enum { FILES = 60 };
+
+/* FILES files over all nodes; node 1 has lost its disk. */
+static void cluster_make(struct storcli_target *files)
+{
+    for (unsigned i = 0; i < FILES; i++) {
+        files[i] = target_make(50 + (uint64_t)i * 97, 1 + i % NODES);
+        for (unsigned p = 0; p < 3; p++) {
+            if (files[i].storages[p] != 1)
+                projection_make(files[i].storages[p], &files[i], p, false, 1);
+        }
+    }
+    atomic_store(&nodes[1].identity.rebuild, true);
+}
+
+static void cluster_check(const struct storcli_target *files)
+{
+    for (unsigned i = 0; i < FILES; i++) {
+        unsigned place = heal_place(&files[i], 1);
+
+        if (place < 3)
+            assert_true(projection_is_whole(1, &files[i], place));
+    }
+    assert_false(identity_is_rebuilt(&nodes[1].identity));
+    assert_non_null(strstr((char *)nodes[1].disk.identity, "storage: 1\n"));
+    assert_null(strstr((char *)nodes[1].disk.identity, "rebuild"));
+}
+
+static void test_a_rebuild(void **state)
+{
+    struct storcli_target files[FILES];
+    Rozo__StHealthResp *health;
+    unsigned n_homes = 0;
+
+    (void)state;
+    cluster_make(files);
+    for (unsigned i = 0; i < FILES; i++)
+        n_homes += heal_place(&files[i], 1) < 3;
+    fake_mends.takes_ms = 20;
+    nodes_start_all();
+    run_ms(1050);
+    health = node_health(1);
+    assert_int_equal(health->rebuild_state, 1);
+    assert_int_equal(health->rebuild_files, n_homes);
+    assert_true(health->rebuild_files_done < n_homes);
+    assert_true(health->rebuild_bytes > 0);
+    rozo__st_health_resp__free_unpacked(health, NULL);
+    run_ms(20000);
+    cluster_check(files);
+    assert_int_equal(n_seen, n_homes);
+    assert_int_equal(nodes[1].n_whole, n_homes);
+    for (unsigned i = 0; i < n_seen; i++)
+        assert_int_equal(seen[i].request.flags, MEND_PARTIAL);
+    health = node_health(1);
+    assert_int_equal(health->rebuild_state, 2);
+    assert_int_equal(health->rebuild_files_done, n_homes);
+    rozo__st_health_resp__free_unpacked(health, NULL);
+}
+
+static void test_a_rebuild_goes_on_after_a_crash_at_any_time(void **state)
+{
+    (void)state;
+    for (unsigned at_ms = 1; at_ms < 1200; at_ms += at_ms < 990 ? 330 : 7) {
+        struct storcli_target files[FILES];
+        unsigned crashes = 0;
+
+        nodes_free();
+        setup(NULL);
+        cluster_make(files);
+        nodes_start_all();
+        while (nodes[1].disk.identity_len == 0) {
+            run_ms(crashes < 6 ? at_ms + crashes * 3 : 30000);
+            if (crashes < 6) {
+                node_crash(1);
+                if (nodes[1].disk.identity_len == 0) /* as storage.id says */
+                    atomic_store(&nodes[1].identity.rebuild, true);
+                node_start(1);
+            }
+            assert_true(++crashes < 50);
+        }
+        run_ms(2000);
+        cluster_check(files);
+    }
+}
+
+/* A file that somebody creates behind the walk is not partial for ever. */
+static void test_files_made_during_a_rebuild_become_whole(void **state)
+{
+    struct storcli_target files[FILES], late = target_make(1, 1);
+
+    (void)state;
+    cluster_make(files);
+    fake_mends.takes_ms = 200;
+    nodes_start_all();
+    run_ms(1600);
+    projection_make(1, &late, 0, true, 1);
+    run_ms(60000);
+    cluster_check(files);
+    assert_true(projection_is_whole(1, &late, 0));
+}
+
+static void test_a_rebuild_waits_for_all_peers(void **state)
+{
+    struct storcli_target files[FILES];
+
+    (void)state;
+    cluster_make(files);
+    nodes_start_all();
+    nodes[3].up = false;
+    run_ms(60000);
+    assert_true(identity_is_rebuilt(&nodes[1].identity));
+    assert_true(n_seen > 0);
+    nodes[3].up = true;
+    run_ms(40000);
+    cluster_check(files);
+}
+
+static void test_a_rebuild_tries_again_what_failed(void **state)
+{
+    struct storcli_target files[FILES];
+
+    (void)state;
+    cluster_make(files);
+    fail_ino = files[0].id.ino;
+    fail_ino_rc = -EIO;
+    nodes_start_all();
+    run_ms(50000);
+    assert_true(identity_is_rebuilt(&nodes[1].identity));
+    fail_ino = 0;
+    run_ms(40000);
+    cluster_check(files);
+}
+
+/* ---- scrub ---- */
+
+static void heal(unsigned i, unsigned scrub, uint64_t rate)
+{
+    Rozo__StHealReq req = ROZO__ST_HEAL_REQ__INIT;
+
+    req.to_storage = i;
+    req.scrub = scrub;
+    req.set_rate = rate != 0;
+    req.rate_bytes = rate;
+    assert_int_equal(node_ask(i, RPC_ROLE_NODE, ROZO__OP__ST_HEAL, &req.base, NULL, NULL),
+                     ROZO__STATUS__OK);
+}
+
+static void test_a_scrub_sees_everything_and_tells_others(void **state)
+{
+    struct storcli_target files[FILES];
+    Rozo__StHealthResp *health;
+    unsigned n_own = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < FILES; i++) {
+        files[i] = target_make(50 + (uint64_t)i * 97, 1 + i % NODES);
+        for (unsigned p = 0; p < 3; p++)
+            projection_make(files[i].storages[p], &files[i], p, false, 1);
+        n_own += heal_place(&files[i], 1) < 3;
+    }
+    nodes[2].lacks_ino = (uint32_t)files[0].id.ino; /* homes 1, 2, 3 */
+    nodes_start_all();
+    heal(1, 1, 0);
+    run_ms(5000);
+    assert_int_equal(n_seen, n_own + 1);
+    for (unsigned i = 0; i < n_seen; i++) {
+        if (seen[i].own == 1) {
+            assert_int_equal(seen[i].request.flags, MEND_VERIFY_OWN | MEND_CLEAN_SPARES);
+        } else { /* the one that was told */
+            assert_int_equal(seen[i].own, 2);
+            assert_int_equal(seen[i].request.target.id.ino, files[0].id.ino);
+        }
+    }
+    health = node_health(1);
+    assert_int_equal(health->scrub_state, 2);
+    assert_int_equal(health->scrub_files_done, n_own);
+    assert_int_equal(health->scrub_files, n_own);
+    assert_int_equal(health->scrub_found, 1);
+    assert_int_equal(health->n_scrub_findings, 1);
+    assert_non_null(strstr(health->scrub_findings[0], "storage 2 does not have it"));
+    rozo__st_health_resp__free_unpacked(health, NULL);
+    nodes[2].lacks_ino = 0;
+    next_result = (struct mend_result){ .damaged = 2, .healed = 2 };
+    heal(1, 1, 0);
+    run_ms(5000);
+    health = node_health(1);
+    assert_int_equal(health->scrub_found, 2 * n_own);
+    assert_int_equal(health->scrub_healed, 2 * n_own);
+    assert_int_equal(health->journal_bytes, 77);
+    rozo__st_health_resp__free_unpacked(health, NULL);
+    node_stop(1);
+    node_start(1);
+    health = node_health(1);
+    assert_int_equal(health->scrub_state, 2);
+    assert_int_equal(health->scrub_found, 2 * n_own);
+    assert_true(health->n_scrub_findings > 0);
+    rozo__st_health_resp__free_unpacked(health, NULL);
+}
+
+static void test_a_scrub_goes_on_after_a_restart_and_can_be_stopped(void **state)
+{
+    Rozo__StHealthResp *health;
+
+    (void)state;
+    for (unsigned i = 0; i < 400; i++) {
+        struct storcli_target t = target_make(50 + (uint64_t)i * 97, 1);
+
+        projection_make(1, &t, 0, false, 1);
+    }
+    nodes_start_all();
+    heal(1, 1, 0);
+    while (n_seen < 300)
+        run_ms(10);
+    node_crash(1);
+    node_start(1);
+    n_seen = 0;
+    run_ms(60000);
+    assert_int_equal(n_seen, 144); /* from the second page on */
+    health = node_health(1);
+    assert_int_equal(health->scrub_state, 2);
+    assert_int_equal(health->scrub_files_done, 400);
+    rozo__st_health_resp__free_unpacked(health, NULL);
+    heal(1, 1, 0);
+    run_ms(100);
+    heal(1, 2, 0);
+    run_ms(60000);
+    health = node_health(1);
+    assert_int_equal(health->scrub_state, 3);
+    assert_true(health->scrub_files_done < 400);
+    rozo__st_health_resp__free_unpacked(health, NULL);
+}
+
+static void test_scrubs_by_schedule_and_after_a_power_loss(void **state)
+{
+    struct storcli_target t = target_make(50, 1);
+
+    (void)state;
+    projection_make(1, &t, 0, false, 1);
+    nodes[1].config.scrub_days = 2;
+    node_start(1);
+    run_ms(3600 * 1000);
+    assert_int_equal(n_seen, 0);
+    for (unsigned h = 0; h < 48; h++)
+        run_ms(3600 * 1000);
+    assert_int_equal(n_seen, 1);
+    node_crash(1); /* only the process */
+    node_start(1);
+    run_ms(1000);
+    assert_int_equal(n_seen, 1);
+    node_crash(1);
+    nodes[1].config.boot = 2;
+    node_start(1);
+    run_ms(1000);
+    assert_int_equal(n_seen, 2);
+    assert_int_equal(seen[1].request.flags, MEND_CLEAN_SPARES);
+    node_stop(1);
+    nodes[1].config.boot = 3; /* after a clean stop */
+    node_start(1);
+    run_ms(1000);
+    assert_int_equal(n_seen, 2);
+}
+
+/* ---- checks, settling ---- */
+
+static uint16_t check(unsigned i, const struct storcli_target *t, uint64_t first,
+                      uint64_t n, bool abandoned)
+{
+    Rozo__StCheckReq req = ROZO__ST_CHECK_REQ__INIT;
+    struct heal_ref ref;
+
+    heal_ref_put(t, &ref);
+    req.ref = &ref.ref;
+    req.first_block = first;
+    req.n_blocks = n;
+    req.to_storage = i;
+    req.abandoned = abandoned;
+    return node_ask(i, RPC_ROLE_NODE, ROZO__OP__ST_CHECK, &req.base, NULL, NULL);
+}
+
+static void test_checks(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+
+    (void)state;
+    nodes_start_all();
+    assert_int_equal(check(1, &t, 5, 2, false), ROZO__STATUS__OK);
+    run_ms(100);
+    assert_int_equal(n_seen, 1);
+    assert_int_equal(seen[0].request.flags, MEND_VERIFY_OWN);
+    assert_int_equal(seen[0].request.first_block, 5);
+    assert_int_equal(seen[0].request.n_blocks, 2);
+    assert_int_equal(check(1, &t, 5, 2, true), ROZO__STATUS__OK);
+    run_ms(100);
+    assert_int_equal(n_seen, 2);
+    assert_int_equal(seen[1].request.flags, MEND_FENCE | MEND_ALL_HOMES);
+    /* One that is running and one behind it; what comes more joins that. */
+    fake_mends.takes_ms = 1000;
+    for (unsigned i = 0; i < 10; i++)
+        assert_int_equal(check(1, &t, 5 + i, 2, false), ROZO__STATUS__OK);
+    run_ms(5000);
+    assert_int_equal(n_seen, 4);
+    assert_int_equal(seen[3].request.n_blocks, 11);
+}
+
+static void test_checks_are_tried_again_and_bounded(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+    unsigned n_busy = 0;
+
+    (void)state;
+    nodes_start_all();
+    next_result = (struct mend_result){ .undecided = 1 };
+    assert_int_equal(check(1, &t, 5, 2, false), ROZO__STATUS__OK);
+    run_ms(7000);
+    assert_int_equal(n_seen, 2);
+    next_result.undecided = 0;
+    run_ms(20000);
+    assert_int_equal(n_seen, 3);
+    run_ms(600000);
+    assert_int_equal(n_seen, 3);
+    fake_mends.takes_ms = 1000000000;
+    for (unsigned i = 0; i < 4200; i++) {
+        t = target_make(100 + i, 1);
+        n_busy += check(1, &t, 5, 2, false) == ROZO__STATUS__BUSY;
+    }
+    assert_int_equal(n_busy, 4200 - 4096);
+    assert_true(fake_mends.n_running <= 6);
+}
+
+static void test_settling_waits_its_turn(void **state)
+{
+    (void)state;
+    nodes_start_all();
+    for (unsigned i = 1; i <= 2; i++) {
+        nodes[i].unsettled = (struct heal_unsettled){ .target = target_make(10, 1),
+                                                      .first = 3,
+                                                      .end = 5,
+                                                      .age_ns = UINT64_C(11000000000) };
+        nodes[i].has_unsettled = true;
+    }
+    run_ms(4000);
+    assert_true(n_seen >= 1);
+    for (unsigned i = 0; i < n_seen; i++) {
+        assert_int_equal(seen[i].own,
+                         1); /* the second in its distribution waits longer */
+        assert_int_equal(seen[i].request.flags, MEND_FENCE | MEND_ALL_HOMES);
+        assert_int_equal(seen[i].request.first_block, 3);
+        assert_int_equal(seen[i].request.n_blocks, 2);
+    }
+    nodes[1].has_unsettled = false;
+    n_seen = 0;
+    nodes[2].unsettled.age_ns = UINT64_C(15000000000);
+    run_ms(4000);
+    assert_true(n_seen >= 1);
+    assert_int_equal(seen[0].own, 2);
+}
+
+/* ---- limits ---- */
+
+static void test_limits(void **state)
+{
+    (void)state;
+    nodes_start_all();
+    fake_mends.takes_ms = 100;
+    fake_mends.bytes = 1000000;
+    heal(1, 0, 10000000); /* ten a second */
+    for (unsigned i = 0; i < 100; i++) {
+        struct storcli_target t = target_make(1000 + i, 1);
+
+        assert_int_equal(node_missed(2, &t, 5, 1, 1, 5), ROZO__STATUS__OK);
+    }
+    while (n_seen == 0)
+        run_ms(10);
+    run_ms(5000);
+    assert_in_range(n_seen, 40, 60);
+    run_ms(10000);
+    assert_int_equal(n_seen, 100);
+    assert_int_equal(fake_mends.n_running_most, 4);
+    /* When our own storage is slow to answer, one at a time is enough. */
+    heal(1, 0, UINT64_MAX);
+    nodes[1].info_ms = 200;
+    for (unsigned i = 0; i < 300; i++) {
+        struct storcli_target t = target_make(1000 + i, 1);
+
+        assert_int_equal(node_missed(2, &t, 5, 1, 1, 5), ROZO__STATUS__OK);
+    }
+    n_seen = 0;
+    while (n_seen == 0)
+        run_ms(10);
+    run_ms(4000);
+    assert_int_equal(fake_mends.n_running, 1);
+}
+
+/* ---- lists, maps ---- */
+
+static void test_lists_are_served(void **state)
+{
+    Rozo__StListReq req = ROZO__ST_LIST_REQ__INIT;
+    Rozo__StListResp *resp;
+    struct storcli_target t = target_make(10, 1);
+    uint8_t *answer;
+    size_t len;
+
+    (void)state;
+    nodes_start_all();
+    projection_make(1, &t, 0, false, 1);
+    req.to_storage = 1;
+    req.max_files = 10;
+    assert_int_equal(
+        node_ask(1, RPC_ROLE_CLIENT, ROZO__OP__ST_LIST, &req.base, NULL, NULL),
+        ROZO__STATUS__DENIED);
+    assert_int_equal(
+        node_ask(1, RPC_ROLE_NODE, ROZO__OP__ST_LIST, &req.base, &answer, &len),
+        ROZO__STATUS__OK);
+    resp = rozo__st_list_resp__unpack(NULL, len, answer);
+    free(answer);
+    assert_int_equal(resp->n_files, 1);
+    assert_true(resp->end);
+    assert_int_equal(resp->files[0]->projections, 1);
+    assert_int_equal(resp->files[0]->ref->n_storages, 4);
+    rozo__st_list_resp__free_unpacked(resp, NULL);
+    req.max_files = 0;
+    assert_int_equal(node_ask(1, RPC_ROLE_NODE, ROZO__OP__ST_LIST, &req.base, NULL, NULL),
+                     ROZO__STATUS__BAD_REQUEST);
+}
+
+static void test_maps(void **state)
+{
+    (void)state;
+    node_start(1);
+    node_map(1, 5, 3);
+    assert_int_equal(nodes[1].n_open, 3);
+    assert_int_equal(nodes[1].identity.map_version, 5);
+    node_map(1, 4, 5); /* older */
+    assert_int_equal(nodes[1].n_open, 3);
+    node_stop(1);
+    node_start(1); /* what was kept serves until a new one comes */
+    assert_int_equal(nodes[1].n_open, 3);
+    assert_int_equal(nodes[1].identity.map_version, 0);
+    node_map(1, 6, 2);
+    assert_int_equal(nodes[1].n_open, 2);
+    atomic_store(&nodes[2].identity.storage_id, 0);
+    node_start(2);
+    {
+        Rozo__StHealthReq req = ROZO__ST_HEALTH_REQ__INIT;
+
+        assert_int_equal(
+            node_ask(2, RPC_ROLE_NODE, ROZO__OP__ST_HEALTH, &req.base, NULL, NULL),
+            ROZO__STATUS__NOT_ADMITTED);
+        atomic_store(&nodes[2].identity.storage_id, 2);
+        assert_int_equal(
+            node_ask(2, RPC_ROLE_NODE, ROZO__OP__ST_HEALTH, &req.base, NULL, NULL),
+            ROZO__STATUS__OK);
+    }
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    static const struct CMUnitTest tests[] = {
+        T(test_what_was_missed_is_mended_once_and_forgotten),
+        T(test_what_cannot_be_mended_stays),
+        T(test_what_comes_while_it_is_mended_stays),
+        T(test_peers_that_are_down_are_not_asked),
+        T(test_many_notes_go_in_pages),
+        T(test_too_much_becomes_everything),
+        T(test_clients_want_a_capability),
+        T(test_a_rebuild),
+        T(test_a_rebuild_goes_on_after_a_crash_at_any_time),
+        T(test_files_made_during_a_rebuild_become_whole),
+        T(test_a_rebuild_waits_for_all_peers),
+        T(test_a_rebuild_tries_again_what_failed),
+        T(test_a_scrub_sees_everything_and_tells_others),
+        T(test_a_scrub_goes_on_after_a_restart_and_can_be_stopped),
+        T(test_scrubs_by_schedule_and_after_a_power_loss),
+        T(test_checks),
+        T(test_checks_are_tried_again_and_bounded),
+        T(test_settling_waits_its_turn),
+        T(test_limits),
+        T(test_lists_are_served),
+        T(test_maps),
+    };
+#undef T
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
