@@ -18,9 +18,9 @@ usage()
 Usage: sudo tests/run.sh [--quick] [--no-install] [--help]
 
 Installs what is missing, builds release, asan and tsan, runs the unit and
-simulation tests in all three, the system tests (real daemons, real mounts) on
-the release build and some of them on the asan build. Not as root, or without
-/dev/fuse, the tests that mount are skipped.
+simulation tests on the first two, those with threads on the third, the system
+tests (real daemons, real mounts) on the release build and some of them on the
+asan build. Not as root, or without /dev/fuse, the tests that mount are skipped.
 
   --quick        release only, and of the system tests only the short ones
   --no-install   take what is installed
@@ -53,6 +53,9 @@ quick_tests=(tests/system/test_dev.py tests/system/test_cli.py tests/system/test
 codecs=(mojette-finite rs mojette-nonsystematic)
 codec_tests=(tests/system/test_faults.py::test_storages_that_missed_overwrites_serve_nothing_stale
     "tests/system/test_bad_input.py::test_projections_lost_under_a_running_cluster[1-2]")
+# ThreadSanitizer looks at what has more than one thread: cores, codes and the simulation have one, and
+# took minutes of it to say so.
+tsan_tests='^unit\.(codec\.threads|common\.(env|rpc)|deploy\.process|exportd\.(disk|kv|.*_leveldb)|.*\.shell)$'
 system_max_s=2400 # the whole of pytest on one build; then something hangs
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/rozo-tests-XXXXXX") || exit 1
@@ -102,8 +105,7 @@ build() # PRESET
 
     cmake --preset "$1" >"$work/cmake.log" 2>&1 ||
         { tail -n 30 "$work/cmake.log"; failure "build.$1" "cmake --preset $1"; return 1; }
-    # ThreadSanitizer is for the unit tests and the simulation only.
-    [ "$1" = tsan ] && targets=(--target tests/unit/all tests/sim/all tests/fuzz/all)
+    [ "$1" = tsan ] && targets=(--target tests/unit/all)
     cmake --build --preset "$1" "${targets[@]}" >"$work/build.log" 2>&1 ||
         { grep -E 'error|FAILED|undefined' "$work/build.log" | head -n 40
           tail -n 10 "$work/build.log"; failure "build.$1" "cmake --build --preset $1"; return 1; }
@@ -111,12 +113,12 @@ build() # PRESET
 
 unit() # PRESET
 {
-    local personality=()
+    local personality=() only=()
 
     # ThreadSanitizer of gcc 12 wants addresses where it expects them.
-    [ "$1" = tsan ] && personality=(setarch -R)
+    [ "$1" = tsan ] && personality=(setarch -R) only=(-R "$tsan_tests")
     ASAN_OPTIONS=detect_leaks=1 TSAN_OPTIONS=halt_on_error=1 \
-        "${personality[@]}" ctest --test-dir "build/$1" -j "$(nproc)" --timeout 300 \
+        "${personality[@]}" ctest --test-dir "build/$1" "${only[@]}" -j "$(nproc)" --timeout 300 \
         --output-on-failure --output-junit "$results/unit-$1.xml" >"$work/ctest.log" 2>&1
     # The names only when all is well.
     if [ $? -eq 0 ]; then
