@@ -15,6 +15,9 @@ enum {
     MAP_AGAIN_MS = 30000, /* to storages that do not say what they know */
 };
 
+/* More than we will ever get to; a storage that says so talks nonsense. */
+static const uint64_t map_version_max = 1ull << 62;
+
 static void on_map_answer(struct rpc_request *rq, int rc)
 {
     struct storage *s = container_of(rq, struct storage, map_rq);
@@ -75,8 +78,18 @@ void storage_push_map(struct storage *s)
     free(storages);
 }
 
+/* A map of a later exportd: ours was restored from a backup. They would take none of ours. */
+static void map_catch_up(struct exportd *x, uint64_t known)
+{
+    if (known <= x->map_version || known >= map_version_max)
+        return;
+    x->map_version = known;
+    map_changed(x);
+}
+
 void storage_knows_map(struct storage *s, uint64_t known)
 {
+    map_catch_up(s->x, known);
     if (known < s->map_known) /* it was started again */
         s->map_told = 0;
     s->map_known = known;

@@ -16,7 +16,7 @@
 
 enum {
     ORPHANS_A_TICK = 4096, /* looked at after the grace */
-    SESSION_CUTS_MAX = 1024,
+    CUTS_MAX = 1 << 16,    /* truncates remembered, of all sessions */
 };
 
 static struct open_file *open_file_find(struct open_file *table, uint64_t ino)
@@ -154,17 +154,19 @@ void session_writes(struct session *s, uint64_t ino)
 
     if (mine != NULL)
         mine->writes = true;
-    else if (HASH_COUNT(s->cuts) < SESSION_CUTS_MAX &&
-             open_file_find(s->cuts, ino) == NULL)
-        open_file_add(&s->cuts, ino, false); /* else scrub will see to it */
+    else if (s->export->x->n_cuts < CUTS_MAX && open_file_find(s->cuts, ino) == NULL)
+        s->export->x->n_cuts += open_file_add(&s->cuts, ino, false) != NULL;
+    /* else scrub will see to it */
 }
 
 void session_has_cut(struct session *s, uint64_t ino)
 {
     struct open_file *cut = open_file_find(s->cuts, ino);
 
-    if (cut != NULL)
-        open_file_free(&s->cuts, cut);
+    if (cut == NULL)
+        return;
+    open_file_free(&s->cuts, cut);
+    s->export->x->n_cuts--;
 }
 
 /* n references of a session's are gone, and with the last of all maybe the inode. */
@@ -221,6 +223,7 @@ void session_end(struct exportd *x, struct session *s, bool gone)
         if (gone)
             file_abandoned(s, f->ino);
         open_file_free(&s->cuts, f);
+        x->n_cuts--;
     }
     HASH_ITER(hh, s->refs, f, tmp)
     {

@@ -294,6 +294,7 @@ struct exportd {
     unsigned n_storages, n_volumes, n_exports;
     struct session *sessions;
     uint64_t n_refs;            /* inodes held open, once for each session that does */
+    unsigned n_cuts;            /* struct session.cuts of all */
     bool orphans_seen;          /* the grace is over and they were looked at */
     uint64_t orphan_cursor_ino; /* how far */
     uint32_t orphan_cursor_export;

@@ -397,6 +397,15 @@ static void test_a_storage_that_forgot_its_map(void **state)
     w.storages[0].map_version = 0; /* it was restarted */
     env_virtual_advance_ms(&w.env, 2500);
     assert_int_equal(w.storages[0].n_maps, n + 1);
+    w.storages[0].map_version += 1ull
+                                 << 40; /* of a later exportd: ours is from a backup */
+    env_virtual_advance_ms(&w.env, 2500);
+    assert_true(w.storages[2].map_version > 1ull << 40);
+    assert_true(w.storages[2].map_version == w.storages[0].map_version);
+    w.storages[0].map_version = UINT64_MAX; /* nonsense */
+    env_virtual_advance_ms(&w.env, 2500);
+    assert_true(w.storages[2].map_version < 1ull << 42);
+    env_virtual_advance_ms(&w.env, 30000);
     n = w.storages[1].n_maps;
     env_virtual_advance_ms(&w.env, 20000);
     assert_int_equal(w.storages[1].n_maps, n); /* no error, no flood */
