@@ -16,7 +16,7 @@
 #include "deploy/table.h"
 
 enum { OPT_STORAGE = 256, OPT_WATCH };
-enum { WATCH_MS = 1000, HEAL_DEADLINE_MS = 5000, RATE_MAX_MB = 1 << 20 };
+enum { WATCH_MS = 1000, WATCH_QUIET = 3, HEAL_DEADLINE_MS = 5000, RATE_MAX_MB = 1 << 20 };
 
 struct heal_args {
     struct conn conn;
@@ -98,8 +98,6 @@ static bool is_meant(const struct heal_args *args, const struct fleet_member *m)
 }
 
 /* ---- looking ---- */
-
-typedef struct health_work work_of(const Rozo__StHealthResp *h);
 
 static void left_text(const struct health_work *w, char *out, size_t size)
 {
@@ -256,49 +254,57 @@ static json_t *work_json(const struct heal_args *args, const struct heal *h)
     return json_pack("{s:o}", "storages", all);
 }
 
-/* Does any of them still run, and has any not told? */
-static void work_look(const struct heal_args *args, const struct heal *h, work_of *of,
+/* Does any of them still run, or has something waiting; and has any not told? */
+static void work_look(const struct heal_args *args, const struct heal *h, bool scrub,
                       bool *running, bool *silent)
 {
     *running = *silent = false;
     for (size_t i = 0; i < h->fleet->n; i++) {
         const struct fleet_member *m = &h->fleet->members[i];
+        const Rozo__StHealthResp *health = (const Rozo__StHealthResp *)m->answer;
 
         if (!is_meant(args, m))
             continue;
-        if (m->answer == NULL)
+        if (health == NULL)
             *silent = true;
+        else if (scrub)
+            *running = *running || health_scrub(health).running;
         else
-            *running = *running || of((const Rozo__StHealthResp *)m->answer).running;
+            *running = *running || health_rebuild(health).running || health->queued > 0;
     }
 }
 
-/* Ask and show, with --watch again and again until nothing runs. */
+/* Ask once and show it. */
+static int work_show_once(struct cli *cli, const struct heal_args *args, struct heal *h,
+                          bool scrub)
+{
+    if (args->watch && isatty(STDOUT_FILENO) && !args->json)
+        fputs("\033[H\033[J", stdout); /* each picture on an empty screen */
+    if (args->json)
+        return cli_print_json(cli, work_json(args, h));
+    work_print(args, h, scrub);
+    return cli_finish(cli);
+}
+
+/* With --watch again and again until nothing runs: a rebuild that was just asked for is not there at once. */
 static int work_show(struct cli *cli, const struct heal_args *args, struct heal *h,
                      bool scrub)
 {
-    work_of *of = scrub ? health_scrub : health_rebuild;
-    bool running = true, silent = false, terminal = isatty(STDOUT_FILENO);
+    bool running, silent = false;
+    unsigned n_quiet = 0;
     int rc = CLI_DONE;
 
-    while (running && rc == CLI_DONE) {
+    while (rc == CLI_DONE && n_quiet < WATCH_QUIET) {
         if (health_ask(h->fleet, args->storage, &h->asked.progress) == -EINTR)
             break;
         progress_end(&h->asked.progress);
-        work_look(args, h, of, &running, &silent);
-        if (args->watch && terminal && !args->json)
-            fputs("\033[H\033[J", stdout); /* each picture on an empty screen */
-        if (args->json) {
-            rc = cli_print_json(cli, work_json(args, h));
-        } else {
-            work_print(args, h, scrub);
-            rc = cli_finish(cli);
-        }
+        work_look(args, h, scrub, &running, &silent);
+        rc = work_show_once(cli, args, h, scrub);
+        n_quiet = running ? 0 : n_quiet + 1;
         if (!args->watch)
             break;
-        if (running)
+        if (n_quiet < WATCH_QUIET)
             fleet_pause_ms(WATCH_MS);
-        running = running && !fleet_is_interrupted();
     }
     return rc != CLI_DONE ? rc : silent ? CLI_FAILED : CLI_DONE;
 }
