@@ -578,7 +578,7 @@ void cluster_begin(struct exportd *x)
     x->map_version = (uint64_t)x->n_starts << 32; /* newer than any before */
     cluster_put(x);
     LIST_FOREACH(node, &x->exports)
-        container_of(node, struct export, link)->fs.start = x->n_starts;
+        fs_begin(&container_of(node, struct export, link)->fs, x->n_starts);
 }
 
 void cluster_free(struct exportd *x)

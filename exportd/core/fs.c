@@ -23,6 +23,7 @@ enum {
     ORDER_BYTES_MIN = 1 + 8 + 4,  /* format, ino, type; then the name */
     COUNTERS_BYTES = 1 + 8 + 8,   /* format, next ino, inodes */
     TRASH_FORMAT = 1,
+    INODES_LOST_MAX = 1 << 20, /* given out between two syncs; 2^63 are 2^43 starts */
 };
 
 bool name_is(struct fs_name name, const char *text)
@@ -153,6 +154,18 @@ void counters_put(struct fs *fs)
     put_le64(buf + 9, fs->n_inodes);
     key_id(&k, KEY_COUNTERS, fs->export_id);
     store_put(fs->store, &k, buf, sizeof(buf));
+}
+
+/*
+ * A power cut may have taken inodes that were given out a second before, with the counter. Storages have
+ * their data, clients hold their numbers: none of these may come again, so each start goes on far above
+ * what can have been lost. Stable with the number of the start, before anything is answered.
+ */
+void fs_begin(struct fs *fs, uint32_t start)
+{
+    fs->start = start;
+    fs->next_ino += INODES_LOST_MAX;
+    counters_put(fs);
 }
 
 static void fs_init(struct fs *fs, struct env *env, struct store *store,

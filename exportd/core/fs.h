@@ -66,7 +66,9 @@ struct fs_name {
 /** Load the counters of an export that exists. */
 int fs_open(struct fs *fs, struct env *env, struct store *store, uint32_t export_id,
             const struct fs_hooks *hooks);
-/** The same for a new one: its root directory and counters are put. */
+/** After fs_open(), once for this start of exportd, whose number is stable before it answers anything. */
+void fs_begin(struct fs *fs, uint32_t start);
+/** Instead of both for a new one: its root directory and counters are put. */
 void fs_make(struct fs *fs, struct env *env, struct store *store, uint32_t export_id,
              const struct fs_hooks *hooks);
 

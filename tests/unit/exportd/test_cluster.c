@@ -799,6 +799,28 @@ static void test_every_storage_is_told_in_the_end(void **state)
     }
 }
 
+/* Goal: a number that a client or a storage may know is never another file's. Method: create, cut the
+ * power so that it is forgotten, create again, some starts later, too. */
+static void test_inode_numbers_are_not_used_again_after_a_power_cut(void **state)
+{
+    uint64_t given[12];
+
+    (void)state;
+    for (unsigned i = 0; i < 12; i++) {
+        struct seen s;
+
+        OK(t_create(&w, 1, "f", S_IFREG | 0644, &s));
+        given[i] = s.ino;
+        for (unsigned j = 0; j < i; j++)
+            assert_true(given[j] != s.ino);
+        for (unsigned n = 0; n <= i % 3; n++) {
+            world_power_cut(&w, kv_memory_n_unsynced(w.mem));
+            world_reopen_session(&w);
+        }
+        IS(NOT_FOUND, t_lookup(&w, 1, "f", NULL));
+    }
+}
+
 /* Goal: a file that exists never loses its projections. Method: unlink, let time pass, cut the power
  * so that everything unsynced is lost; if the name is back, no storage has been told. */
 static void test_storages_are_told_only_of_durable_removals(void **state)
@@ -926,6 +948,7 @@ int main(void)
         T(test_checks_wait_for_a_storage, setup_export),
         T(test_files_without_data_skip_the_storages, setup_export),
         T(test_every_storage_is_told_in_the_end, setup_export),
+        T(test_inode_numbers_are_not_used_again_after_a_power_cut, setup_export),
         T(test_storages_are_told_only_of_durable_removals, setup_export),
         T(test_a_nearly_full_disk_refuses_growth, setup_export),
         T(test_a_sync_export, setup_export),
