@@ -267,6 +267,8 @@ struct file {
     uint64_t report_no;        /* reports begun */
     uint64_t report_failed_no; /* the newest that failed */
     int report_rc;
+    uint64_t
+        told_end; /* the largest size told since the last report that is durable; 0: none */
     struct {
         uint64_t size, change, n_truncates;
         int64_t mtime_ns;

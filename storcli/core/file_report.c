@@ -49,8 +49,12 @@ static void reported(struct file *f)
     if (f->mtime_ns == f->report.mtime_ns)
         f->mtime_ns = 0;
     f->reported_change = f->report.change;
-    if (f->report.sync)
+    if (f->report.sync) {
         f->durable_change = f->report.change;
+        f->told_end = 0;
+    } else {
+        f->told_end = max_u64(f->told_end, f->report.size);
+    }
 }
 
 static void on_reported(struct file_meta_call *call, int rc)
@@ -73,10 +77,19 @@ static void on_reported(struct file_meta_call *call, int rc)
     file_wake(f);
 }
 
-static void send_report(struct file *f, bool sync)
+/* A size that was told before, and is not known to be on stable storage, is told again with a sync: exportd's
+ * power may have failed meanwhile. Unless somebody has cut the file since. */
+static uint64_t size_to_tell(const struct file *f, bool sync)
 {
     uint64_t size = reportable_size(f);
 
+    if (size > f->meta_size)
+        return size;
+    return sync && f->told_end <= f->meta_size ? f->told_end : 0;
+}
+
+static void send_report(struct file *f, bool sync)
+{
     if (f->report_busy || f->exclusive_held) {
         f->report_again = true;
         f->report_again_sync |= sync;
@@ -84,7 +97,7 @@ static void send_report(struct file *f, bool sync)
     }
     f->report_busy = true;
     f->report_no++;
-    f->report.size = size > f->meta_size ? size : 0;
+    f->report.size = size_to_tell(f, sync);
     f->report.has_data = f->has_data;
     f->report.mtime_ns = f->mtime_ns;
     f->report.sync = sync;

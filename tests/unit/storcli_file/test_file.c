@@ -586,6 +586,22 @@ static void a_size_is_told_only_when_all_below_it_is_acknowledged(void **state)
     assert_int_equal(x->k.s.size, 2 << 20);
 }
 
+/* exportd's power failed after it was told the size, and before that was stable. */
+static void sync_tells_a_size_again_that_was_not_told_durably(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 100, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.s.size, 100);
+    x->k.s.size = 0;
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.size, 100);
+    assert_int_equal(write_at(x, 0, 10, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0); /* now exportd has it for good */
+    assert_int_equal(x->k.last_wrote_size, 0);
+}
+
 static void sync_syncs_storages_and_exportd_when_there_is_need(void **state)
 {
     struct fx *x = *state;
@@ -1182,6 +1198,7 @@ int main(void)
         T(without_an_epoch_one_is_asked_for),
         T(an_unreadable_base_fails_the_write_out),
         T(a_size_is_told_only_when_all_below_it_is_acknowledged),
+        T(sync_tells_a_size_again_that_was_not_told_durably),
         T(sync_syncs_storages_and_exportd_when_there_is_need),
         T(a_sync_that_fails_says_so_and_can_be_repeated),
         T(a_forgotten_mtime_is_not_told),
