@@ -1,0 +1,218 @@
+/*
+ * main.c - rozo-sim: runs of the simulated cluster.
+ *
+ *     rozo-sim --seed 1 --seeds 100 --ops 500
+ *
+ * Exit status 0: nothing was wrong. Otherwise the command that replays it stands last on stderr.
+ */
+#include <argp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "codec/codec.h"
+#include "common/log.h"
+#include "tests/sim/cluster/run.h"
+
+/* Kinds of trouble by name. */
+static const struct {
+    const char *name;
+    unsigned faults;
+} modes[] = {
+    { "calm", 0 },
+    { "net", FAULT_WEATHER | FAULT_CUT },
+    { "crash", FAULT_KILL_STORAGE | FAULT_KILL_EXPORTD | FAULT_KILL_CLIENT },
+    { "client", FAULT_KILL_CLIENT },
+    { "hang", FAULT_HANG | FAULT_SLOW_DISK | FAULT_KILL_CLIENT },
+    { "power",
+      FAULT_POWER_STORAGE | FAULT_POWER_EXPORTD | FAULT_POWER_ALL | FAULT_KILL_CLIENT },
+    { "rot", FAULT_ROT | FAULT_KILL_STORAGE | FAULT_KILL_CLIENT },
+    { "full", FAULT_FULL | FAULT_KILL_STORAGE },
+    { "chaos", FAULT_WEATHER | FAULT_CUT | FAULT_KILL_STORAGE | FAULT_KILL_EXPORTD |
+                   FAULT_KILL_CLIENT | FAULT_HANG | FAULT_SLOW_DISK |
+                   FAULT_POWER_STORAGE | FAULT_POWER_EXPORTD | FAULT_POWER_ALL |
+                   FAULT_ROT | FAULT_FULL },
+};
+enum { N_MODES = sizeof(modes) / sizeof(modes[0]) };
+
+struct arguments {
+    uint64_t seed;
+    unsigned n_seeds, n_ops;
+    int layout, n_storages;
+    unsigned mutant;
+    const char *mode; /* NULL: each seed its own */
+    bool verbose, tells, quiet, torn, twice;
+    char replay[256];
+};
+static struct arguments args = { .seed = 1,
+                                 .n_seeds = 1,
+                                 .n_ops = 500,
+                                 .layout = -1,
+                                 .n_storages = 0 };
+
+static void on_abort(int sig)
+{
+    (void)sig;
+    if (write(2, args.replay, strlen(args.replay)) < 0)
+        _exit(3);
+    _exit(2);
+}
+
+/* What a seed is about, unless the command line says. */
+static struct run_config config_of(uint64_t seed, unsigned *mode)
+{
+    static const unsigned storages[3][3] = { { 4, 4, 6 }, { 8, 8, 9 }, { 16, 16, 16 } };
+    uint64_t x = (seed + 77) * 0x9e3779b97f4a7c15u;
+    struct run_config c = { .seed = seed, .n_ops = args.n_ops };
+
+    x ^= x >> 32;
+    c.layout = args.layout >= 0 ? (unsigned)args.layout
+               : x % 16 < 11    ? 0
+               : x % 16 < 15    ? 1
+                                : 2;
+    x >>= 4;
+    *mode = (unsigned)(x % N_MODES);
+    for (unsigned i = 0; args.mode != NULL && i < N_MODES; i++) {
+        if (strcmp(args.mode, modes[i].name) == 0)
+            *mode = i;
+    }
+    x /= N_MODES;
+    c.faults = modes[*mode].faults;
+    c.n_storages =
+        args.n_storages > 0 ? (unsigned)args.n_storages : storages[c.layout][x % 3];
+    c.mutant = args.mutant;
+    c.verbose = args.verbose;
+    c.tells = args.tells;
+    c.torn_is_fine = args.torn;
+    return c;
+}
+
+static void run_seed(uint64_t seed, struct run_result *r)
+{
+    unsigned mode;
+    struct run_config c = config_of(seed, &mode);
+
+    snprintf(args.replay, sizeof(args.replay),
+             "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
+             "--mutant %u%s\n",
+             (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
+             c.mutant, c.torn_is_fine ? " --torn" : "");
+    run_once(&c, r);
+    if (!args.quiet)
+        printf(
+            "seed %llu %s layout %u of %u: %u operations (%u failed), %llu events, %llu s, "
+            "%u kills, %u power losses, %u clients died, %u torn, %llu KiB, trace %016llx\n",
+            (unsigned long long)seed, modes[mode].name, c.layout, c.n_storages, r->n_ops,
+            r->n_errors, (unsigned long long)r->n_events,
+            (unsigned long long)r->virtual_ms / 1000, r->n_kills, r->n_power,
+            r->n_client_deaths, r->n_torn, (unsigned long long)r->bytes_most >> 10,
+            (unsigned long long)r->trace);
+}
+
+static error_t on_argument(int key, char *arg, struct argp_state *state)
+{
+    switch (key) {
+    case 's':
+        args.seed = strtoull(arg, NULL, 0);
+        return 0;
+    case 'n':
+        args.n_seeds = (unsigned)strtoul(arg, NULL, 0);
+        return 0;
+    case 'o':
+        args.n_ops = (unsigned)strtoul(arg, NULL, 0);
+        return 0;
+    case 'm':
+        args.mode = arg;
+        for (unsigned i = 0; i < N_MODES; i++) {
+            if (strcmp(arg, modes[i].name) == 0)
+                return 0;
+        }
+        argp_error(state, "no such mode: %s", arg);
+        return 0;
+    case 'l':
+        args.layout = atoi(arg);
+        return 0;
+    case 'c':
+        args.n_storages = atoi(arg);
+        return 0;
+    case 'x':
+        args.mutant = (unsigned)strtoul(arg, NULL, 0);
+        return 0;
+    case 'v':
+        args.verbose = true;
+        return 0;
+    case 'w':
+        args.verbose = args.tells = true;
+        return 0;
+    case 'q':
+        args.quiet = true;
+        return 0;
+    case 't':
+        args.torn = true;
+        return 0;
+    case '2':
+        args.twice = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        { "seed", 's', "N", 0, "The first seed", 0 },
+        { "seeds", 'n', "N", 0, "How many", 0 },
+        { "ops", 'o', "N", 0, "Operations of a run", 0 },
+        { "mode", 'm', "NAME", 0,
+          "calm, net, crash, client, hang, power, rot, full, chaos", 0 },
+        { "layout", 'l', "N", 0, "0, 1, 2", 0 },
+        { "storages", 'c', "N", 0, "How many", 0 },
+        { "mutant", 'x', "BITS", 0, "Safety measures of storaged that are left out", 0 },
+        { "verbose", 'v', NULL, 0, "Tell what happens", 0 },
+        { "words", 'w', NULL, 0, "... and every message", 0 },
+        { "quiet", 'q', NULL, 0, "Only the sum", 0 },
+        { "torn", 't', NULL, 0, "Count blocks that cannot be read, do not fail", 0 },
+        { "twice", '2', NULL, 0, "Run each seed twice: both must be the same", 0 },
+        { 0 },
+    };
+    static const struct argp argp = { .options = options, .parser = on_argument };
+    struct run_result sum = { 0 };
+    struct timespec from, to;
+
+    log_init("rozo-sim");
+    argp_parse(&argp, argc, argv, 0, NULL, NULL);
+    log_set_level(args.verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_ERROR);
+    signal(SIGABRT, on_abort);
+    for (unsigned layout = 0; layout < 3; layout++)
+        codec_get(CODEC_MOJETTE, layout, 4096); /* theirs for ever, no process's */
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
+    for (unsigned i = 0; i < args.n_seeds; i++) {
+        struct run_result r, again;
+
+        run_seed(args.seed + i, &r);
+        sum.n_ops += r.n_ops;
+        sum.n_events += r.n_events;
+        sum.n_torn += r.n_torn;
+        sum.n_units += r.n_units;
+        if (!args.twice)
+            continue;
+        run_seed(args.seed + i, &again);
+        if (again.trace != r.trace) {
+            fprintf(stderr, "seed %llu runs differently the second time\n%s",
+                    (unsigned long long)(args.seed + i), args.replay);
+            return 1;
+        }
+    }
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
+    printf(
+        "%u seeds, %u operations, %llu events, %llu units checked, %u torn blocks, %.1f s of "
+        "CPU\n",
+        args.n_seeds, sum.n_ops, (unsigned long long)sum.n_events,
+        (unsigned long long)sum.n_units, sum.n_torn,
+        (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9);
+    return 0;
+}

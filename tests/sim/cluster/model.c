@@ -1,0 +1,517 @@
+/*
+ * model.c - what POSIX allows.
+ *
+ * In:     what programs ask for and are told. Out: words when something cannot be.
+ */
+#include "tests/sim/cluster/model.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/bytes.h"
+#include "tests/sim/cluster/proc.h"
+
+struct model model;
+static char words[512];
+
+void model_begin(void)
+{
+    memset(&model, 0, sizeof(model));
+    for (unsigned i = 0; i < NAMES_MAX; i++) {
+        model.names[i].n_values = 1; /* not there */
+        model.names[i].values[0].file = NOBODY;
+    }
+}
+
+void model_end(void)
+{
+    for (unsigned i = 0; i < FILES_MAX_SIM; i++)
+        free(model.files[i].writes);
+}
+
+/* ---- units ---- */
+
+static uint64_t mix(uint32_t id, uint64_t unit)
+{
+    uint64_t x = ((uint64_t)id << 32 ^ unit) * 0x9e3779b97f4a7c15u;
+
+    x = (x ^ x >> 31) * 0xbf58476d1ce4e5b9u;
+    return x ^ x >> 29;
+}
+
+static void unit_put(uint8_t *p, uint32_t id, uint64_t unit)
+{
+    put_le32(p, id);
+    put_le32(p + 4, (uint32_t)unit);
+    put_le64(p + 8, mix(id, unit));
+}
+
+/* Which write is it from? False: from none. */
+static bool unit_get(const uint8_t *p, uint64_t unit, uint32_t *id)
+{
+    static const uint8_t zeros[UNIT];
+
+    *id = 0;
+    if (memcmp(p, zeros, UNIT) == 0)
+        return true;
+    *id = get_le32(p);
+    return *id != 0 && get_le32(p + 4) == (uint32_t)unit &&
+           get_le64(p + 8) == mix(*id, unit);
+}
+
+/* ---- writes ---- */
+
+int model_file_new(void)
+{
+    for (int i = 0; i < FILES_MAX_SIM; i++) {
+        struct model_file *f = &model.files[i];
+
+        if (f->used)
+            continue;
+        free(f->writes);
+        memset(f, 0, sizeof(*f));
+        f->used = true;
+        f->writer = NOBODY;
+        return i;
+    }
+    return NOBODY;
+}
+
+void model_file_free(int file)
+{
+    model.files[file].used = false;
+}
+
+static struct model_write *write_find(struct model_file *f, uint32_t no)
+{
+    for (unsigned i = f->n_writes; i-- > 0;) {
+        if (f->writes[i].no == no)
+            return &f->writes[i];
+    }
+    return NULL;
+}
+
+uint32_t model_write_begin(int file, uint64_t off, uint64_t end, bool zeros, int client,
+                           unsigned life)
+{
+    struct model_file *f = &model.files[file];
+    struct model_write *w;
+
+    assert(off % UNIT == 0 && (end % UNIT == 0 || end == UINT64_MAX));
+    if (f->n_writes == f->writes_room) {
+        f->writes_room = f->writes_room * 2 + 16;
+        f->writes = realloc(f->writes, f->writes_room * sizeof(f->writes[0]));
+        assert(f->writes != NULL);
+    }
+    w = &f->writes[f->n_writes++];
+    *w = (struct model_write){ .id = zeros ? 0 : ++model.last_id,
+                               .no = ++f->last_no,
+                               .off = off,
+                               .end = end,
+                               .client = client,
+                               .life = life,
+                               .begun_ns = world_clock.now_ns };
+    return w->no;
+}
+
+void model_write_done(int file, uint32_t no, int rc)
+{
+    struct model_write *w = write_find(&model.files[file], no);
+
+    assert(w != NULL);
+    if (rc == 0)
+        w->acked_ns = world_clock.now_ns;
+    else
+        w->unknown = true;
+}
+
+void model_fill(int file, uint32_t no, uint8_t *data, uint64_t off, size_t len)
+{
+    struct model_write *w = write_find(&model.files[file], no);
+
+    assert(w != NULL && len % UNIT == 0);
+    for (size_t at = 0; at < len; at += UNIT)
+        unit_put(data + at, w->id, (off + at) / UNIT);
+}
+
+void model_write_synced(int file, uint32_t no)
+{
+    struct model_write *w = write_find(&model.files[file], no);
+
+    w->stored_ns = w->synced_ns = world_clock.now_ns;
+    w->shaky = w->unknown = false;
+}
+
+/* Does a flush or fsync of whoever has this view speak of it? */
+static bool is_covered(const struct model_write *w, const struct model_view *v)
+{
+    bool own = w->client == v->client && w->life == v->life;
+
+    if (w->unknown)
+        return false;
+    if (own && w->begun_ns >= v->opened_ns)
+        return w->acked_ns != 0 && w->acked_ns <= v->started_ns;
+    if (w->shaky)
+        return false;
+    if (own)
+        return w->acked_ns != 0 && w->acked_ns <= v->started_ns;
+    return w->stored_ns != 0 && w->stored_ns <= v->started_ns;
+}
+
+void model_stored(int file, const struct model_view *view, bool synced)
+{
+    struct model_file *f = &model.files[file];
+
+    for (unsigned i = 0; i < f->n_writes; i++) {
+        struct model_write *w = &f->writes[i];
+
+        if (!is_covered(w, view))
+            continue;
+        if (w->stored_ns == 0)
+            w->stored_ns = world_clock.now_ns;
+        if (synced && w->synced_ns == 0) {
+            w->synced_ns = world_clock.now_ns;
+            w->shaky = false;
+        }
+    }
+    model_collapse(file);
+}
+
+/* Nothing older than it can be seen. */
+static bool is_definite(const struct model_write *w, const struct model_view *v)
+{
+    bool own = w->client == v->client && w->life == v->life;
+    uint64_t by_ns = own ? v->started_ns : v->opened_ns;
+
+    if (w->synced_ns != 0 && w->synced_ns <= by_ns)
+        return true;
+    if (w->unknown || w->shaky)
+        return false;
+    if (own)
+        return w->acked_ns != 0 && w->acked_ns <= by_ns;
+    return w->stored_ns != 0 && w->stored_ns <= by_ns;
+}
+
+static bool covers(const struct model_write *w, uint64_t unit)
+{
+    return w->off <= unit * UNIT && unit * UNIT < w->end;
+}
+
+static void size_step(const struct model_write *w, bool definite, uint64_t *lo,
+                      uint64_t *hi)
+{
+    if (w->end == UINT64_MAX) { /* a truncate */
+        if (definite || w->off < *lo)
+            *lo = w->off;
+        if (definite || w->off > *hi)
+            *hi = w->off;
+    } else if (w->id != 0) {
+        if (definite && w->end > *lo)
+            *lo = w->end;
+        if (w->end > *hi)
+            *hi = w->end;
+    }
+}
+
+void model_size(int file, const struct model_view *view, uint64_t *lo, uint64_t *hi)
+{
+    struct model_file *f = &model.files[file];
+
+    *lo = f->size_lo;
+    *hi = f->size_hi;
+    for (unsigned i = 0; i < f->n_writes; i++)
+        size_step(&f->writes[i], is_definite(&f->writes[i], view), lo, hi);
+}
+
+void model_collapse(int file)
+{
+    struct model_file *f = &model.files[file];
+    unsigned n = 0;
+
+    if (f->n_reads != 0)
+        return;
+    /* a prefix of writes that are all stable is what the file is */
+    while (n < f->n_writes && f->writes[n].synced_ns != 0 && !f->writes[n].was_shaky) {
+        const struct model_write *w = &f->writes[n++];
+        uint64_t end = w->end < FILE_BYTES_MAX_SIM ? w->end : FILE_BYTES_MAX_SIM;
+
+        size_step(w, true, &f->size_lo, &f->size_hi);
+        for (uint64_t u = w->off / UNIT; u < end / UNIT; u++)
+            f->base[u] = w->id;
+    }
+    if (n == 0)
+        return;
+    memmove(f->writes, f->writes + n, (f->n_writes - n) * sizeof(f->writes[0]));
+    f->n_writes -= n;
+}
+
+static bool unit_is_allowed(const struct model_file *f, const struct model_view *view,
+                            uint64_t unit, uint32_t id)
+{
+    unsigned i = f->n_writes;
+    bool passed = false; /* a write of data, or of zeros */
+
+    while (i-- > 0 && !passed) {
+        const struct model_write *w = &f->writes[i];
+
+        if (!covers(w, unit))
+            continue;
+        if (w->id == id)
+            return true;
+        passed = is_definite(w, view);
+        if (passed && w->id != 0)
+            return false;
+    }
+    if (!passed)
+        return unit < FILE_UNITS && f->base[unit] == id;
+    for (i++; i-- > 0;) { /* see model.h: what lies beyond the end */
+        const struct model_write *w = &f->writes[i];
+
+        if (covers(w, unit) && w->id == id && (w->unknown || w->was_shaky)) {
+            model.n_resurfaced++;
+            return !model.strict_end;
+        }
+    }
+    return false;
+}
+
+static const char *say_unit(int file, const struct model_view *view, uint64_t unit,
+                            uint32_t id, bool known)
+{
+    const struct model_file *f = &model.files[file];
+    int n = snprintf(
+        words, sizeof(words),
+        "file %d (ino %llu) bytes %llu (block %llu): read %s%u, allowed:", file,
+        (unsigned long long)f->ino, (unsigned long long)unit * UNIT,
+        (unsigned long long)unit * UNIT / 4096, known ? "write " : "garbage ", id);
+
+    for (unsigned i = f->n_writes; i-- > 0 && n < (int)sizeof(words) - 60;) {
+        const struct model_write *w = &f->writes[i];
+
+        if (!covers(w, unit))
+            continue;
+        n +=
+            snprintf(words + n, sizeof(words) - (size_t)n, " %u%s%s%s%s%s", w->id,
+                     w->acked_ns ? "a" : "", w->stored_ns ? "s" : "",
+                     w->synced_ns ? "S" : "", w->unknown ? "?" : "", w->shaky ? "~" : "");
+        if (is_definite(w, view))
+            return words;
+    }
+    if (n < (int)sizeof(words) - 20)
+        snprintf(words + n, sizeof(words) - (size_t)n, " base %u", f->base[unit]);
+    return words;
+}
+
+const char *model_check_read(int file, const struct model_view *view, uint64_t off,
+                             size_t len, const uint8_t *data, size_t got)
+{
+    const struct model_file *f = &model.files[file];
+    uint64_t lo, hi;
+
+    assert(off % UNIT == 0 && len % UNIT == 0);
+    model_size(file, view, &lo, &hi);
+    if (off + got > hi && got != 0) {
+        snprintf(words, sizeof(words),
+                 "file %d: read up to %llu, but it is at most %llu long", file,
+                 (unsigned long long)(off + got), (unsigned long long)hi);
+        return words;
+    }
+    if (got < len && off + got < lo) {
+        snprintf(words, sizeof(words),
+                 "file %d: read %zu of %zu bytes at %llu, but it is at least %llu long",
+                 file, got, len, (unsigned long long)off, (unsigned long long)lo);
+        return words;
+    }
+    for (size_t at = 0; at + UNIT <= got; at += UNIT) {
+        uint64_t unit = (off + at) / UNIT;
+        uint32_t id;
+        bool known = unit_get(data + at, unit, &id);
+
+        model.n_units_checked++;
+        if (!known || !unit_is_allowed(f, view, unit, id))
+            return say_unit(file, view, unit, id, known);
+    }
+    return NULL;
+}
+
+const char *model_check_size(int file, const struct model_view *view, uint64_t size)
+{
+    uint64_t lo, hi;
+
+    model_size(file, view, &lo, &hi);
+    if (size >= lo && size <= hi)
+        return NULL;
+    snprintf(words, sizeof(words), "file %d (ino %llu): size %llu, allowed %llu to %llu",
+             file, (unsigned long long)model.files[file].ino, (unsigned long long)size,
+             (unsigned long long)lo, (unsigned long long)hi);
+    return words;
+}
+
+/* ---- what happens to all of them ---- */
+
+void model_close_failed(int file, int client, unsigned life)
+{
+    struct model_file *f = &model.files[file];
+
+    for (unsigned i = 0; i < f->n_writes; i++) {
+        struct model_write *w = &f->writes[i];
+
+        if (w->client == client && w->life == life && w->stored_ns == 0)
+            w->unknown = true;
+    }
+}
+
+void model_fsync_failed(int file)
+{
+    struct model_file *f = &model.files[file];
+
+    for (unsigned i = 0; i < f->n_writes; i++) {
+        if (f->writes[i].shaky && f->writes[i].synced_ns == 0)
+            f->writes[i].unknown = true;
+    }
+}
+
+void model_client_died(int client, unsigned life)
+{
+    for (unsigned i = 0; i < FILES_MAX_SIM; i++) {
+        struct model_file *f = &model.files[i];
+
+        for (unsigned j = 0; f->used && j < f->n_writes; j++) {
+            struct model_write *w = &f->writes[j];
+
+            if (w->client == client && w->life == life && w->stored_ns == 0)
+                w->unknown = true;
+        }
+        if (f->used && f->writer == client)
+            f->writer = NOBODY;
+    }
+}
+
+void model_power_lost(void)
+{
+    for (unsigned i = 0; i < FILES_MAX_SIM; i++) {
+        struct model_file *f = &model.files[i];
+
+        for (unsigned j = 0; f->used && j < f->n_writes; j++)
+            if (f->writes[j].synced_ns == 0)
+                f->writes[j].shaky = f->writes[j].was_shaky = true;
+    }
+}
+
+/* ---- names ---- */
+
+static void value_add(struct model_name *n, int file, uint64_t acked_ns)
+{
+    if (n->n_values == NAME_VALUES_MAX) { /* rare: it is looked for no more */
+        memmove(n->values + 1, n->values + 2, (n->n_values - 2) * sizeof(n->values[0]));
+        n->n_values--;
+    }
+    n->values[n->n_values++] = (struct model_value){ .file = file, .acked_ns = acked_ns };
+}
+
+void model_name_set(int name, int file)
+{
+    value_add(&model.names[name], file, world_clock.now_ns);
+    model.names[name].n_possible = 0;
+}
+
+void model_name_maybe(int name, int file)
+{
+    struct model_name *n = &model.names[name];
+    int now = n->n_values == 0 ? NOBODY : n->values[n->n_values - 1].file;
+
+    value_add(n, file, UINT64_MAX);
+    value_add(n, now, UINT64_MAX);
+    n->n_possible = n->n_possible == 0 ? 2 : n->n_possible + 2;
+    if (n->n_possible > n->n_values)
+        n->n_possible = n->n_values;
+}
+
+int model_name_get(int name)
+{
+    const struct model_name *n = &model.names[name];
+
+    assert(n->n_possible == 0);
+    return n->n_values == 0 ? NOBODY : n->values[n->n_values - 1].file;
+}
+
+int model_file_by_ino(uint64_t ino)
+{
+    for (int i = 0; i < FILES_MAX_SIM; i++) {
+        if (model.files[i].used && model.files[i].ino == ino)
+            return i;
+    }
+    return NOBODY;
+}
+
+const char *model_name_seen(int name, uint64_t ino)
+{
+    struct model_name *n = &model.names[name];
+    unsigned possible = n->n_possible != 0 ? n->n_possible : 1;
+    unsigned first = possible > n->n_values ? 0 : n->n_values - possible;
+    int file = ino == 0 ? NOBODY : model_file_by_ino(ino);
+    bool fits = n->n_values == 0 && ino == 0;
+
+    for (unsigned i = n->n_values; i-- > first && !fits;) {
+        int v = n->values[i].file;
+
+        if (ino != 0 && v != NOBODY && model.files[v].used && model.files[v].ino == 0 &&
+            file == NOBODY) { /* one that nobody was told the number of */
+            model.files[v].ino = ino;
+            file = v;
+        }
+        fits = ino == 0 ? v == NOBODY : v == file && file != NOBODY;
+    }
+    if (fits) {
+        if (n->n_possible != 0) {
+            n->n_possible = 0;
+            value_add(n, file, world_clock.now_ns);
+        }
+        return NULL;
+    }
+    snprintf(words, sizeof(words), "name %s: is inode %llu (file %d), which it cannot be",
+             n->text, (unsigned long long)ino, file);
+    for (unsigned i = first; i < n->n_values && strlen(words) < sizeof(words) - 32; i++)
+        snprintf(words + strlen(words), sizeof(words) - strlen(words), "; %d (%llu)",
+                 n->values[i].file,
+                 (unsigned long long)(n->values[i].file == NOBODY
+                                          ? 0
+                                          : model.files[n->values[i].file].ino));
+    return words;
+}
+
+/* exportd did not live to tell: a truncate of before may be undone, and no fsync of now knows. */
+static void truncates_lost(struct model_file *f)
+{
+    for (unsigned j = 0; f->used && j < f->n_writes; j++)
+        f->writes[j].unknown |=
+            f->writes[j].end == UINT64_MAX && f->writes[j].synced_ns == 0;
+}
+
+void model_names_lost(void)
+{
+    for (unsigned i = 0; i < FILES_MAX_SIM; i++)
+        truncates_lost(&model.files[i]);
+    for (unsigned i = 0; i < model.n_names; i++)
+        model.names[i].n_possible = model.names[i].n_values;
+}
+
+void model_names_synced(uint64_t since_ns)
+{
+    for (unsigned i = 0; i < model.n_names; i++) {
+        struct model_name *n = &model.names[i];
+        unsigned keep = 0;
+
+        if (n->n_possible !=
+            0) /* what it was told to be may be lost: nobody has looked */
+            continue;
+        for (unsigned j = 0; j < n->n_values; j++) {
+            if (n->values[j].acked_ns <= since_ns)
+                keep = j;
+        }
+        memmove(n->values, n->values + keep, (n->n_values - keep) * sizeof(n->values[0]));
+        n->n_values -= keep;
+    }
+}

@@ -1,0 +1,160 @@
+/*
+ * model.h - what POSIX allows: every value a unit of a file, a size, a name may have.
+ *
+ * Files are looked at in units of 16 bytes; each unit that is written says which write it comes from, so
+ * a read is checked by looking. Of each file all writes (truncates and punches are writes of zeros) are
+ * kept in order until nobody can see past them. The promises that are checked:
+ *
+ * - Each file has one writing client at a time (there are no tokens yet); readers are anywhere.
+ * - A program sees what programs of its own client were acknowledged before. Of another client's writes
+ *   it sees at its open all that a flush, close or fsync had acknowledged there before.
+ * - A write of a client that died, or that failed, may be there or not (for ever, or until it is
+ *   overwritten); each unit by itself.
+ * - What an fsync acknowledged is there, whatever happens. Between, any loss of power may take it.
+ * - What was written beyond the end of the file as exportd knows it (its client died before it reported
+ *   the size, or exportd's power failed) may show when the file grows, even after a truncate or punch
+ *   there. strict_end forbids that.
+ * - An fsync says nothing of what a loss of power took before the file was opened.
+ * - After a loss of exportd's power, an fsync does not speak of truncates and names of before.
+ * - An fsync that fails tells once of what a loss of power took, as Linux does.
+ * - A name has a value it was given since the last fsync anywhere, and without a loss of power of exportd
+ *   the last one.
+ */
+#ifndef ROZO_SIM_MODEL_H
+#define ROZO_SIM_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+    UNIT = 16,
+    FILE_BYTES_MAX_SIM = 160 << 10,
+    FILE_UNITS = FILE_BYTES_MAX_SIM / UNIT,
+    FILES_MAX_SIM = 64,
+    NAMES_MAX = 20,
+    DIRS_MAX = 3,
+    NAME_VALUES_MAX = 64,
+    NOBODY = -1,
+};
+
+/* One write, truncate or punch, in the order they were asked for. */
+struct model_write {
+    uint32_t id;       /* 0: zeros */
+    uint32_t no;       /* counts in its file; never 0 */
+    uint64_t off, end; /* end UINT64_MAX: a truncate to off */
+    int client;        /* who wrote, and in which life */
+    unsigned life;
+    bool unknown;   /* failed, or its client died */
+    bool shaky;     /* power was lost since, and no fsync */
+    bool was_shaky; /* before an fsync */
+    uint64_t begun_ns, acked_ns, stored_ns, synced_ns; /* 0: not */
+};
+
+struct model_file {
+    bool used;
+    uint64_t ino; /* 0: nobody has told yet */
+    unsigned n_names;
+    int writer;                 /* client that may write, or NOBODY */
+    unsigned n_users;           /* episodes under way on it */
+    struct model_write *writes; /* oldest first */
+    unsigned n_writes, writes_room;
+    uint32_t last_no;
+    uint64_t size_lo, size_hi; /* before all of writes */
+    uint32_t base[FILE_UNITS]; /* ids, before all of writes */
+    unsigned n_reads;          /* who may look: nothing they may see is forgotten */
+    uint64_t now_size;         /* as its writer sees it */
+};
+
+/* A value a name had: index of a file, NOBODY: none; from its acknowledgement on. */
+struct model_value {
+    int file;
+    uint64_t acked_ns;
+};
+
+struct model_name {
+    char text[16];
+    int dir; /* in the root, or in one of dirs */
+    bool locked;
+    unsigned
+        n_possible; /* it is one of that many newest values, nobody knows which; 0: the last one */
+    unsigned n_values;
+    struct model_value values[NAME_VALUES_MAX];
+};
+
+struct model {
+    struct model_file files[FILES_MAX_SIM];
+    struct model_name names[NAMES_MAX];
+    unsigned n_names;
+    uint32_t last_id;
+    uint64_t n_units_checked, n_resurfaced;
+    bool strict_end;
+};
+extern struct model model;
+
+void model_begin(void);
+void model_end(void);
+
+/* Who looks: its client, and since when it may rely on what others stored and on its own. */
+struct model_view {
+    int client;
+    unsigned life;
+    uint64_t opened_ns, started_ns;
+};
+
+int model_file_new(void);
+void model_file_free(int file);
+
+/** Asked for. Returns its number. */
+uint32_t model_write_begin(int file, uint64_t off, uint64_t end, bool zeros, int client,
+                           unsigned life);
+/** rc 0: it is accepted. */
+void model_write_done(int file, uint32_t no, int rc);
+/** Bytes of a write that model_write_begin() was told of. */
+void model_fill(int file, uint32_t no, uint8_t *data, uint64_t off, size_t len);
+/**
+ * A flush or close (or, synced, an fsync) of whoever has this view, that began at view->started_ns, ended
+ * well.
+ */
+void model_stored(int file, const struct model_view *view, bool synced);
+/** A close that failed: what was not stored yet may be given up. */
+void model_close_failed(int file, int client, unsigned life);
+/** An fsync that failed: what a loss of power may have taken is lost, and later ones do not speak of it. */
+void model_fsync_failed(int file);
+/** The same of one write that was O_SYNC. */
+void model_write_synced(int file, uint32_t no);
+
+/** NULL: fine; else what is wrong, in words. */
+const char *model_check_read(int file, const struct model_view *view, uint64_t off,
+                             size_t len, const uint8_t *data, size_t got);
+const char *model_check_size(int file, const struct model_view *view, uint64_t size);
+/** What it may be. */
+void model_size(int file, const struct model_view *view, uint64_t *lo, uint64_t *hi);
+
+void model_client_died(int client, unsigned life);
+/** Some machine lost its power: storages or exportd. */
+void model_power_lost(void);
+/** exportd's did: names, too. */
+void model_names_lost(void);
+/** Names acknowledged before since_ns are stable. */
+void model_names_synced(uint64_t since_ns);
+
+/** The name is now that file (or NOBODY). */
+void model_name_set(int name, int file);
+/** It may be, or not. */
+void model_name_maybe(int name, int file);
+/** The current value, when it is sure. */
+int model_name_get(int name);
+/** Somebody looked. NULL: fine. Settles what was unsure. */
+const char *model_name_seen(int name, uint64_t ino);
+
+int model_file_by_ino(uint64_t ino);
+/** Forget what nobody can see any more. */
+void model_collapse(int file);
+
+static inline bool model_name_is_unsure(int name)
+{
+    return model.names[name].n_possible != 0;
+}
+
+#endif

@@ -1,0 +1,702 @@
+/*
+ * net.c - a simulated network: channels of one process, calls at another.
+ *
+ * In:     rpc_send(), rpc_cancel(), rpc_reply() of cores. Thread: one.
+ * Out:    the same messages at the other end, at times and in an order that follow from the seed.
+ * Keeps:  a payload is looked at only while its owner owes it; a dead process hears nothing.
+ */
+#include "tests/sim/cluster/net.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/cluster/tell.h"
+
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+enum {
+    RESEND_MS = 60,
+    SUSPECT_MS = 500,
+    LINK_LOST_MS = 10000,
+    LATE_MS = 3000,
+};
+
+/* A channel of a process. In that process's memory. */
+struct net_channel {
+    struct rpc_channel ch; /* first */
+    struct host *from, *to;
+    enum rpc_role role;
+    uint64_t session;
+    uint64_t conn_id;
+    uint64_t owed_since_ns; /* the oldest request since we heard something; 0: none */
+    unsigned n_waiting;
+    void (*broke)(void *arg);
+    void *arg;
+};
+
+/* Bytes that several copies of a message share. */
+struct net_bytes {
+    unsigned n_refs;
+    size_t len;
+    uint8_t *bytes;
+};
+
+/* A request, from rpc_send() until nothing is about it any more. */
+struct net_exchange {
+    struct net_exchange *prev, *next;
+    unsigned n_refs;        /* its caller's, its messages', its calls' */
+    struct rpc_request *rq; /* NULL: over for its caller */
+    struct net_channel *ch; /* NULL with rq */
+    unsigned from_life;
+    struct host *from, *to;
+    uint16_t op;
+    enum rpc_role role;
+    uint64_t id;
+    bool sent; /* an attempt is under way */
+    struct env_timer again, deadline;
+    struct net_bytes *msg;
+};
+
+/* One message on its way. */
+struct net_flight {
+    struct net_flight *prev, *next;
+    struct net_exchange *x;
+    bool is_answer;
+    unsigned from_life;
+    struct env_timer timer;
+    struct net_bytes *msg, *payload;
+    uint64_t session, conn_id;
+    uint16_t status;
+};
+
+/* A request at its server. */
+struct net_call {
+    struct rpc_call call; /* first */
+    struct net_call *prev, *next;
+    struct host *host;
+    struct net_exchange *x;
+    uint64_t conn_id;
+    struct net_bytes *msg;
+    void *payload; /* aligned */
+    /* While the answer waits for its turn to be sent. */
+    struct env_timer timer;
+    uint16_t status;
+    struct net_bytes *answer_msg;
+    struct rpc_seg *segs;
+    unsigned n_segs;
+    void (*sent)(void *arg);
+    void *sent_arg;
+};
+
+struct net net;
+
+static struct net_bytes *bytes_new(const void *from, size_t len)
+{
+    struct net_bytes *b = malloc(sizeof(*b) + len + 1);
+
+    assert(b != NULL);
+    b->n_refs = 1;
+    b->len = len;
+    b->bytes = (uint8_t *)(b + 1);
+    if (len > 0 && from != NULL)
+        memcpy(b->bytes, from, len);
+    return b;
+}
+
+static struct net_bytes *bytes_ref(struct net_bytes *b)
+{
+    b->n_refs++;
+    return b;
+}
+
+static void bytes_unref(struct net_bytes *b)
+{
+    if (b != NULL && --b->n_refs == 0)
+        free(b);
+}
+
+/* ---- exchanges ---- */
+
+static void exchange_unref(struct net_exchange *x)
+{
+    if (--x->n_refs != 0)
+        return;
+    if (x->prev != NULL)
+        x->prev->next = x->next;
+    else
+        net.exchanges = x->next;
+    if (x->next != NULL)
+        x->next->prev = x->prev;
+    bytes_unref(x->msg);
+    free(x);
+}
+
+static void world_timer_stop(struct env_timer *timer)
+{
+    struct proc *before = proc_enter(&world_clock.world);
+
+    env_timer_stop(&world_clock.world.env, timer);
+    proc_leave(before);
+}
+
+/* Its caller does not wait any more. */
+static void exchange_let_go(struct net_exchange *x)
+{
+    assert(x->rq != NULL);
+    x->rq = NULL;
+    if (x->ch != NULL) {
+        x->ch->n_waiting--;
+        if (x->ch->n_waiting == 0)
+            x->ch->owed_since_ns = 0;
+        x->ch = NULL;
+    }
+    world_timer_stop(&x->again);
+    world_timer_stop(&x->deadline);
+}
+
+/* ---- what gets through ---- */
+
+static bool is_listening(const struct host *h)
+{
+    return h->power && h->proc->alive && h->handler != NULL;
+}
+
+static bool is_cut(const struct host *a, const struct host *b)
+{
+    return net.cut[a->index][b->index];
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Since when have we not been able to hear of `to`? 0: we can. */
+static uint64_t silent_since(const struct host *from, const struct host *to)
+{
+    uint64_t since = to->unreached_since;
+
+    if (is_cut(from, to))
+        since = later(since, net.cut_since[from->index][to->index]);
+    if (is_cut(to, from))
+        since = later(since, net.cut_since[to->index][from->index]);
+    return since;
+}
+
+static uint64_t flight_us(bool is_request)
+{
+    if (is_request && world_chance(net.weather.late_ppm))
+        return world_below(LATE_MS * 1000);
+    return 20 + world_below(net.weather.delay_us + 1);
+}
+
+static void flight_free(struct net_flight *f)
+{
+    if (f->prev != NULL)
+        f->prev->next = f->next;
+    else
+        net.flights = f->next;
+    if (f->next != NULL)
+        f->next->prev = f->prev;
+    bytes_unref(f->msg);
+    bytes_unref(f->payload);
+    exchange_unref(f->x);
+    free(f);
+}
+
+static void on_flight(struct env_timer *timer);
+
+static struct net_flight *flight_new(struct net_exchange *x, bool is_answer,
+                                     struct net_bytes *msg, struct net_bytes *payload)
+{
+    struct net_flight *f = calloc(1, sizeof(*f));
+
+    assert(f != NULL);
+    f->x = x;
+    x->n_refs++;
+    f->is_answer = is_answer;
+    f->msg = bytes_ref(msg);
+    f->payload = bytes_ref(payload);
+    f->next = net.flights;
+    if (f->next != NULL)
+        f->next->prev = f;
+    net.flights = f;
+    env_timer_init(&f->timer, on_flight);
+    return f;
+}
+
+/* ---- the caller's side ---- */
+
+/* The link broke: what was sent and not answered is sent again. */
+static void exchange_again(struct net_exchange *x)
+{
+    if (x->rq == NULL)
+        return;
+    net.n_lost++;
+    x->sent = false;
+    x->ch->conn_id = ++net.last_id;
+    world_timer_start_us(&x->again, 1000 * (RESEND_MS / 2 + world_below(RESEND_MS)));
+    if (x->ch->broke != NULL) {
+        struct net_channel *ch = x->ch;
+        struct proc *before = proc_enter(ch->from->proc);
+
+        ch->broke(ch->arg);
+        proc_leave(before);
+    }
+}
+
+static struct net_bytes *payload_gather(const struct rpc_request *rq)
+{
+    struct net_bytes *b;
+    size_t len = 0, at = 0;
+
+    assert(rq->n_payload <= RPC_IOV_MAX);
+    for (unsigned i = 0; i < rq->n_payload; i++)
+        len += rq->payload[i].iov_len;
+    assert(len <= RPC_PAYLOAD_MAX);
+    b = bytes_new(NULL, len);
+    for (unsigned i = 0; i < rq->n_payload; i++) {
+        memcpy(b->bytes + at, rq->payload[i].iov_base, rq->payload[i].iov_len);
+        at += rq->payload[i].iov_len;
+    }
+    return b;
+}
+
+static void exchange_transmit(struct net_exchange *x)
+{
+    unsigned n = world_chance(net.weather.twice_ppm) ? 2 : 1;
+    struct net_bytes *payload;
+
+    if (!is_listening(x->to) && x->to->power) { /* refused; tried again */
+        world_timer_start_us(&x->again, 1000 * (RESEND_MS / 2 + world_below(RESEND_MS)));
+        return;
+    }
+    x->sent = true;
+    net.n_sent++;
+    net.n_twice += n - 1;
+    payload = payload_gather(x->rq);
+    for (unsigned i = 0; i < n; i++) {
+        struct net_flight *f = flight_new(x, false, x->msg, payload);
+
+        f->session = x->ch->session;
+        f->conn_id = x->ch->conn_id;
+        world_timer_start_us(&f->timer, flight_us(true));
+    }
+    bytes_unref(payload);
+    if (x->ch->owed_since_ns == 0)
+        x->ch->owed_since_ns = world_clock.now_ns;
+}
+
+static void on_again(struct env_timer *timer)
+{
+    struct net_exchange *x = container_of(timer, struct net_exchange, again);
+
+    if (x->from->proc->hung) /* it cannot send */
+        world_timer_start_us(&x->again, 10000);
+    else
+        exchange_transmit(x);
+}
+
+static void answer_scatter(const uint8_t *from, const struct iovec *iov, unsigned n_iov,
+                           size_t len)
+{
+    size_t at = 0;
+
+    for (unsigned i = 0; i < n_iov; i++) {
+        assert(at + iov[i].iov_len <= len);
+        memcpy(iov[i].iov_base, from + at, iov[i].iov_len);
+        at += iov[i].iov_len;
+    }
+    assert(at == len); /* the contract of place() */
+}
+
+static int answer_receive(struct rpc_request *rq, const struct net_bytes *payload)
+{
+    size_t head = payload->len < rq->recv_head_len ? payload->len : rq->recv_head_len;
+    struct iovec iov[RPC_IOV_MAX];
+    int n;
+
+    rq->answer_payload_len = payload->len;
+    rq->answer_payload = NULL;
+    if (rq->place == NULL) {
+        rq->answer_payload = payload->bytes;
+        return 0;
+    }
+    if (head > 0)
+        memcpy(rq->recv_head, payload->bytes, head);
+    if (payload->len == head)
+        return 0;
+    n = rq->place(rq, payload->len - head, iov);
+    if (n < 0)
+        return n;
+    answer_scatter(payload->bytes + head, iov, (unsigned)n, payload->len - head);
+    return 0;
+}
+
+/* Tell the caller, in its process. */
+static void exchange_end(struct net_exchange *x, int rc, const struct net_flight *f)
+{
+    struct rpc_request *rq = x->rq;
+    struct proc *before;
+
+    assert(rq != NULL && x->from->proc->alive && x->from->proc->life == x->from_life);
+    exchange_let_go(x);
+    before = proc_enter(x->from->proc);
+    world_trace(x->op ^ (uint64_t)rc << 32);
+    if (f != NULL) {
+        rq->status = f->status;
+        rq->answer_msg = f->msg->bytes;
+        rq->answer_msg_len = f->msg->len;
+        rc = answer_receive(rq, f->payload);
+    }
+    rq->done(rq, rc);
+    proc_leave(before);
+    exchange_unref(x);
+}
+
+static void on_deadline(struct env_timer *timer)
+{
+    struct net_exchange *x = container_of(timer, struct net_exchange, deadline);
+
+    if (x->from->proc->hung) {
+        world_timer_start_us(&x->deadline, 10000);
+        return;
+    }
+    exchange_end(x, x->sent ? -ETIMEDOUT : -ENOTCONN, NULL);
+}
+
+static void channel_send(struct rpc_channel *rch, struct rpc_request *rq)
+{
+    struct net_channel *ch = container_of(rch, struct net_channel, ch);
+    struct proc *before = proc_enter(&world_clock.world);
+    struct net_exchange *x = calloc(1, sizeof(*x));
+
+    assert(x != NULL && rq->deadline_ms != 0 && before == ch->from->proc);
+    x->n_refs = 1;
+    x->rq = rq;
+    x->ch = ch;
+    x->from = ch->from;
+    x->from_life = ch->from->proc->life;
+    x->to = ch->to;
+    x->op = rq->op;
+    x->role = ch->role;
+    x->id = ++net.last_id;
+    x->msg = bytes_new(rq->msg, rq->msg_len);
+    x->next = net.exchanges;
+    if (x->next != NULL)
+        x->next->prev = x;
+    net.exchanges = x;
+    rq->impl = x;
+    ch->n_waiting++;
+    env_timer_init(&x->again, on_again);
+    env_timer_init(&x->deadline, on_deadline);
+    world_timer_start_us(&x->deadline, (uint64_t)rq->deadline_ms * 1000);
+    world_timer_start_us(&x->again, world_below(50));
+    proc_leave(before);
+}
+
+static void channel_cancel(struct rpc_channel *rch, struct rpc_request *rq)
+{
+    struct net_exchange *x = rq->impl;
+    struct proc *before = proc_enter(&world_clock.world);
+
+    assert(x->rq == rq && &x->ch->ch == rch);
+    exchange_let_go(x); /* what was sent goes its way without us */
+    exchange_unref(x);
+    proc_leave(before);
+}
+
+static enum rpc_health channel_health(struct rpc_channel *rch)
+{
+    struct net_channel *ch = container_of(rch, struct net_channel, ch);
+    uint64_t since = silent_since(ch->from, ch->to), now = world_clock.now_ns;
+
+    if (ch->to->power && !is_listening(ch->to) && since == 0)
+        return RPC_DOWN;
+    if (since == 0)
+        return RPC_UP;
+    if (now - since > (uint64_t)LINK_LOST_MS * 1000000)
+        return RPC_DOWN;
+    since = later(since, ch->owed_since_ns);
+    if (ch->owed_since_ns != 0 && now - since > (uint64_t)SUSPECT_MS * 1000000)
+        return RPC_SUSPECT;
+    return RPC_UP;
+}
+
+static const struct rpc_channel_ops channel_ops = {
+    .send = channel_send,
+    .cancel = channel_cancel,
+    .health = channel_health,
+};
+
+struct rpc_channel *net_channel_new(struct host *from, struct host *to,
+                                    enum rpc_role role, void (*broke)(void *arg),
+                                    void *arg)
+{
+    struct net_channel *ch = calloc(1, sizeof(*ch));
+
+    assert(ch != NULL && proc_current == from->proc);
+    ch->ch.ops = &channel_ops;
+    ch->from = from;
+    ch->to = to;
+    ch->role = role;
+    ch->conn_id = ++net.last_id;
+    ch->broke = broke;
+    ch->arg = arg;
+    return &ch->ch;
+}
+
+void net_channel_free(struct rpc_channel *rch)
+{
+    struct net_channel *ch = container_of(rch, struct net_channel, ch);
+
+    assert(ch->n_waiting == 0);
+    free(ch);
+}
+
+void net_channel_set_session(struct rpc_channel *rch, uint64_t session)
+{
+    container_of(rch, struct net_channel, ch)->session = session;
+}
+
+/* ---- the server's side ---- */
+
+static void call_free(struct net_call *c)
+{
+    if (c->prev != NULL)
+        c->prev->next = c->next;
+    else
+        c->host->calls = c->next;
+    if (c->next != NULL)
+        c->next->prev = c->prev;
+    world_timer_stop(&c->timer);
+    bytes_unref(c->msg);
+    bytes_unref(c->answer_msg);
+    free(c->payload);
+    free(c->segs);
+    exchange_unref(c->x);
+    free(c);
+}
+
+/* The bytes leave: only now are files read. */
+static void on_call_sent(struct env_timer *timer)
+{
+    struct net_call *c = container_of(timer, struct net_call, timer);
+    struct host *h = c->host;
+    struct net_bytes *payload;
+    struct net_flight *f;
+    size_t len = 0, at = 0;
+
+    if (h->proc->hung) {
+        world_timer_start_us(&c->timer, 10000);
+        return;
+    }
+    for (unsigned i = 0; i < c->n_segs; i++)
+        len += c->segs[i].len;
+    payload = bytes_new(NULL, len);
+    for (unsigned i = 0; i < c->n_segs; i++) {
+        const struct rpc_seg *s = &c->segs[i];
+
+        if (s->base != NULL)
+            memcpy(payload->bytes + at, s->base, s->len);
+        else
+            h->read_fd(h->read_fd_arg, s->fd, (uint64_t)s->offset, payload->bytes + at,
+                       s->len);
+        at += s->len;
+    }
+    f = flight_new(c->x, true, c->answer_msg, payload);
+    f->status = c->status;
+    f->conn_id = c->conn_id;
+    f->from_life = h->proc->life;
+    world_timer_start_us(&f->timer, flight_us(false));
+    bytes_unref(payload);
+    if (c->sent != NULL) {
+        struct proc *before = proc_enter(h->proc);
+
+        c->sent(c->sent_arg);
+        proc_leave(before);
+    }
+    call_free(c);
+}
+
+static void call_reply(struct rpc_call *call, uint16_t status, const void *msg,
+                       size_t msg_len, const struct rpc_seg *segs, unsigned n_segs,
+                       void (*sent)(void *arg), void *arg)
+{
+    struct net_call *c = container_of(call, struct net_call, call);
+    struct proc *before = proc_enter(&world_clock.world);
+
+    assert(before == c->host->proc && c->answer_msg == NULL);
+    assert(sent != NULL || n_segs == 0);
+    c->status = status;
+    c->answer_msg = bytes_new(msg, msg_len);
+    c->n_segs = n_segs;
+    if (n_segs > 0) {
+        c->segs = malloc(n_segs * sizeof(c->segs[0]));
+        assert(c->segs != NULL);
+        memcpy(c->segs, segs, n_segs * sizeof(c->segs[0]));
+    }
+    c->sent = sent;
+    c->sent_arg = arg;
+    bytes_unref(c->msg); /* nobody may look at the request any more */
+    free(c->payload);
+    c->msg = NULL;
+    c->payload = NULL;
+    world_trace((uint64_t)status << 32 ^ c->x->op);
+    if (net.tells)
+        tell_answer(c->host->proc->name, c->x->from->proc->name, c->x->op, status, msg,
+                    msg_len);
+    world_timer_start_us(&c->timer, world_below(60));
+    proc_leave(before);
+}
+
+static const struct rpc_call_ops call_ops = { .reply = call_reply };
+
+static void request_arrives(struct net_flight *f)
+{
+    struct host *h = f->x->to;
+    struct net_call *c = calloc(1, sizeof(*c));
+    struct proc *before;
+
+    assert(c != NULL);
+    c->host = h;
+    c->x = f->x;
+    f->x->n_refs++;
+    c->conn_id = f->conn_id;
+    c->msg = bytes_new(f->msg->bytes, f->msg->len);
+    if (posix_memalign(&c->payload, 4096, f->payload->len + 1) != 0)
+        abort();
+    memcpy(c->payload, f->payload->bytes, f->payload->len);
+    c->call = (struct rpc_call){
+        .ops = &call_ops,
+        .op = f->x->op,
+        .role = f->x->role,
+        .session = f->session,
+        .id = f->x->id,
+        .conn_id = f->conn_id,
+        .msg = c->msg->bytes,
+        .msg_len = c->msg->len,
+        .payload = c->payload,
+        .payload_len = f->payload->len,
+    };
+    env_timer_init(&c->timer, on_call_sent);
+    c->next = h->calls;
+    if (c->next != NULL)
+        c->next->prev = c;
+    h->calls = c;
+    if (net.tells)
+        tell_request(f->x->from->proc->name, h->proc->name, f->x->op, f->msg->bytes,
+                     f->msg->len, f->payload->bytes, f->payload->len);
+    before = proc_enter(h->proc);
+    h->handler(h->handler_arg, &c->call);
+    proc_leave(before);
+}
+
+static void answer_arrives(struct net_flight *f)
+{
+    struct net_exchange *x = f->x;
+
+    if (x->rq == NULL)
+        return;
+    x->ch->owed_since_ns = x->ch->n_waiting > 1 ? world_clock.now_ns : 0;
+    exchange_end(x, 0, f);
+}
+
+static void on_flight(struct env_timer *timer)
+{
+    struct net_flight *f = container_of(timer, struct net_flight, timer);
+    struct net_exchange *x = f->x;
+    struct host *from = f->is_answer ? x->to : x->from;
+    struct host *to = f->is_answer ? x->from : x->to;
+    bool lost = world_chance(net.weather.loss_ppm);
+
+    if (to->power && to->proc->hung) { /* in its socket */
+        world_timer_start_us(timer, 5000 + world_below(10000));
+        return;
+    }
+    if (is_cut(from, to) || !to->power) {
+        if (!world_chance(100000)) { /* TCP tries again */
+            world_timer_start_us(timer, 100000 + world_below(300000));
+            return;
+        }
+        lost = true;
+    }
+    if (!to->proc->alive || (!f->is_answer && to->handler == NULL))
+        lost = true;
+    if (lost)
+        exchange_again(x);
+    else if (f->is_answer)
+        answer_arrives(f);
+    else
+        request_arrives(f);
+    flight_free(f);
+}
+
+/* ---- hosts ---- */
+
+void net_begin(void)
+{
+    memset(&net, 0, sizeof(net));
+    net.weather.delay_us = 300;
+}
+
+struct host *net_add_host(struct proc *proc)
+{
+    struct host *h = &net.hosts[net.n_hosts];
+
+    assert(net.n_hosts < HOSTS_MAX);
+    h->proc = proc;
+    h->index = net.n_hosts++;
+    h->power = true;
+    return h;
+}
+
+void net_host_died(struct host *h)
+{
+    struct net_exchange *x, *next;
+
+    h->handler = NULL;
+    while (h->calls != NULL) {
+        struct net_exchange *asked = h->calls->x;
+
+        asked->n_refs++;
+        call_free(h->calls);
+        if (h->power) /* its kernel says so to the caller */
+            exchange_again(asked);
+        exchange_unref(asked);
+    }
+    for (x = net.exchanges; x != NULL; x = next) {
+        next = x->next;
+        if (x->from == h && x->rq != NULL) {
+            exchange_let_go(x);
+            exchange_unref(x); /* messages on their way hold it */
+        }
+    }
+}
+
+void net_cut(unsigned from, unsigned to, bool cut)
+{
+    if (net.cut[from][to] == cut)
+        return;
+    net.cut[from][to] = cut;
+    net.cut_since[from][to] = world_clock.now_ns;
+}
+
+void net_host_reachable(struct host *h, bool reachable)
+{
+    h->unreached_since = reachable ? 0 : world_clock.now_ns;
+}
+
+unsigned net_n_strays(const struct host *to)
+{
+    unsigned n = 0;
+
+    for (const struct net_flight *f = net.flights; f != NULL; f = f->next)
+        n += !f->is_answer && f->x->to == to && f->x->rq == NULL;
+    for (const struct net_call *c = to->calls; c != NULL; c = c->next)
+        n += c->x->rq == NULL && c->answer_msg == NULL;
+    return n;
+}

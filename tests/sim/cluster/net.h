@@ -1,0 +1,75 @@
+/*
+ * net.h - a simulated network: channels of one process, calls at another.
+ *
+ * Messages take time, overtake each other, arrive twice, or get lost, which is a broken link: the
+ * request is sent again until its deadline, as the real channel does. A cut holds messages of one
+ * direction up (and breaks links now and then). The end of a process is noticed at once, the end
+ * of its machine is not.
+ */
+#ifndef ROZO_SIM_NET_H_CLUSTER
+#define ROZO_SIM_NET_H_CLUSTER
+
+#include "common/rpc.h"
+#include "tests/sim/cluster/proc.h"
+
+enum { HOSTS_MAX = 36 };
+
+/* A machine with one process. */
+struct host {
+    struct proc *proc;
+    unsigned index;
+    bool power;
+    /* The server in it; NULL: it does not listen. */
+    rpc_handler_cb *handler;
+    void *handler_arg;
+    /** Bytes of a file segment of an answer. */
+    void (*read_fd)(void *arg, int fd, uint64_t offset, void *buf, size_t len);
+    void *read_fd_arg;
+    struct net_call *calls; /* not answered or not sent */
+    uint64_t
+        unreached_since; /* its process hangs or its machine is off since; 0: neither */
+};
+
+/* How bad it is. */
+struct net_weather {
+    uint32_t delay_us; /* a message takes 20 us to this long */
+    uint32_t loss_ppm, twice_ppm;
+    uint32_t late_ppm; /* takes up to 3 s */
+};
+
+struct net {
+    struct host hosts[HOSTS_MAX];
+    unsigned n_hosts;
+    struct net_weather weather;
+    bool cut[HOSTS_MAX][HOSTS_MAX]; /* nothing gets from .. to .. */
+    uint64_t cut_since[HOSTS_MAX][HOSTS_MAX];
+    struct net_exchange
+        *exchanges; /* all that a caller waits for, or a message is about */
+    struct net_flight *flights;
+    uint64_t last_id;
+    uint64_t n_sent, n_lost, n_twice;
+    bool tells; /* every message, in words */
+};
+extern struct net net; /* of the world */
+
+void net_begin(void);
+struct host *net_add_host(struct proc *proc);
+/** From the process on: forget its requests and its calls. Before proc_kill(). */
+void net_host_died(struct host *h);
+void net_cut(unsigned from, unsigned to, bool cut);
+/** Its process hangs, or its power is gone, or neither. */
+void net_host_reachable(struct host *h, bool reachable);
+
+/**
+ * A channel of the process that runs, to another host; its memory is the process's. broke: a link
+ * was lost and came up again; may be NULL.
+ */
+struct rpc_channel *net_channel_new(struct host *from, struct host *to,
+                                    enum rpc_role role, void (*broke)(void *arg),
+                                    void *arg);
+void net_channel_free(struct rpc_channel *ch);
+void net_channel_set_session(struct rpc_channel *ch, uint64_t session);
+/** Requests to this host, on their way or in it, whose sender has died or does not wait any more. */
+unsigned net_n_strays(const struct host *to);
+
+#endif

@@ -1,0 +1,48 @@
+/*
+ * run.h - one run of the simulated cluster: programs, faults, checks.
+ */
+#ifndef ROZO_SIM_RUN_H
+#define ROZO_SIM_RUN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What may go wrong, or'ed. */
+enum run_fault {
+    FAULT_WEATHER = 1,      /* messages late, lost, twice */
+    FAULT_CUT = 2,          /* partitions, also in one direction */
+    FAULT_KILL_STORAGE = 4, /* processes */
+    FAULT_KILL_EXPORTD = 8,
+    FAULT_KILL_CLIENT = 16,
+    FAULT_HANG = 32,      /* SIGSTOP */
+    FAULT_SLOW_DISK = 64, /* also hanging ones */
+    FAULT_POWER_STORAGE = 128,
+    FAULT_POWER_EXPORTD = 256,
+    FAULT_POWER_ALL = 512,
+    FAULT_ROT = 1024,    /* bits of projection files and journals */
+    FAULT_FULL = 2048,   /* disks fill up */
+    FAULT_ERRORS = 4096, /* reads and writes fail */
+};
+
+struct run_config {
+    uint64_t seed;
+    unsigned n_ops;
+    unsigned layout, n_storages;
+    unsigned faults;
+    unsigned mutant;     /* enum storage_mutant */
+    bool verbose, tells; /* what happens; every message */
+    bool
+        torn_is_fine; /* blocks that cannot be read after all is over are counted, no more */
+};
+
+struct run_result {
+    unsigned n_ops, n_errors, n_torn;
+    uint64_t n_events, n_units, virtual_ms, trace;
+    unsigned n_faults, n_kills, n_power, n_client_deaths;
+    uint64_t bytes_most; /* memory of one process */
+};
+
+/** Ends the process with words when something is wrong. */
+void run_once(const struct run_config *config, struct run_result *out);
+
+#endif

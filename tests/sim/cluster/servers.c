@@ -1,0 +1,306 @@
+/*
+ * servers.c - the daemons of the simulated cluster: starts, kills, power cuts.
+ *
+ * In:     the run. Out: storage_*, exportd_* cores, each in its process.
+ * Keeps:  a daemon begins with nothing but what its disk or kv has.
+ */
+#include "tests/sim/cluster/servers.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/cluster/kv.h"
+
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+struct servers servers;
+
+static const uint8_t node_key[CAPABILITY_NODE_KEY_BYTES] = { 9, 8, 7 };
+
+/* A storage's daemon while it runs. In its memory. */
+struct storage_process {
+    struct sim_storage *s;
+    struct identity identity;
+    struct generations generations;
+    struct storage *loops[LOOPS_MAX];
+    unsigned n_started;
+};
+
+/* ---- storages ---- */
+
+static void generations_save(struct storage_process *p)
+{
+    generations_prepare(&p->generations);
+    p->s->generations_saved = p->generations.file;
+    p->s->has_generations = true;
+}
+
+static void on_settle(struct env_timer *timer)
+{
+    struct sim_storage *s = container_of(timer, struct sim_storage, settle);
+    struct storage_process *p = s->process;
+    struct proc *before;
+    uint64_t ended;
+
+    if (!storage_node_is_up(s) || s->host->proc->life != s->settle_life)
+        return;
+    world_timer_start_us(timer, (uint64_t)s->settle_ms * 1000);
+    if (s->host->proc->hung || atomic_load(&p->generations.n_open) == 0)
+        return;
+    before = proc_enter(s->host->proc);
+    if (!generations_may_advance(&p->generations))
+        generations_save(p);
+    ended = generations_advance(&p->generations);
+    proc_leave(before);
+    sim_disk_sync_all(&s->disk);
+    before = proc_enter(s->host->proc);
+    generations_settle(&p->generations, ended);
+    generations_save(p);
+    proc_leave(before);
+}
+
+static void storage_node_call(void *arg, struct rpc_call *call)
+{
+    struct storage_process *p = arg;
+    unsigned n = p->s->n_loops;
+
+    storage_handle(p->loops[storage_route(call->op, call->msg, call->msg_len) % n], call);
+}
+
+/* All loops have read their journals. */
+static void storage_node_serve(struct storage_process *p)
+{
+    for (unsigned i = 0; i < p->s->n_loops; i++)
+        storage_serve(p->loops[i]);
+    p->s->host->handler = storage_node_call;
+    p->s->host->handler_arg = p;
+}
+
+static void on_storage_started(void *arg, int rc)
+{
+    struct storage_process *p = arg;
+
+    if (rc != 0) { /* the daemon would end with words */
+        p->s->n_starts_failed++;
+        return;
+    }
+    if (++p->n_started == p->s->n_loops)
+        storage_node_serve(p);
+}
+
+static void identity_load(struct storage_process *p)
+{
+    struct sim_disk *d = &p->s->disk;
+    struct err err = { 0 };
+    int rc;
+
+    if (d->identity_len == 0) { /* a new data directory */
+        char text[IDENTITY_TEXT_MAX];
+
+        env_random(&p->s->host->proc->env, p->identity.incarnation, IDENTITY_ID_BYTES);
+        d->identity_len = identity_print(text, p->identity.incarnation,
+                                         p->identity.cluster_id, 0, false);
+        memcpy(d->identity, text, d->identity_len);
+        return;
+    }
+    rc = identity_parse((const char *)d->identity, d->identity_len, &p->identity, &err);
+    assert(rc == 0);
+}
+
+void storage_node_start(struct sim_storage *s)
+{
+    struct storage_config config = {
+        .env = &s->host->proc->env,
+        .disk = &s->disk.disk,
+        .key = s->key,
+        .version = "sim",
+        .host = s->name,
+        .rack = "",
+        .data_dir = "/data",
+        .addresses = s->addrs,
+        .n_addresses = 1,
+        .reserve_bytes = 64 << 10,
+        .files_max = 24,
+        .boot = s->boot,
+        .n_loops = s->n_loops,
+        .journal_bytes = s->journal_bytes,
+        .mutant = s->mutant,
+    };
+    struct generations_file none = { 0 };
+    struct storage_process *p;
+    struct proc *before;
+    int rc;
+
+    s->host->power = true;
+    net_host_reachable(s->host, true);
+    proc_start(s->host->proc);
+    before = proc_enter(s->host->proc);
+    p = s->process = calloc(1, sizeof(*p));
+    assert(p != NULL);
+    p->s = s;
+    identity_load(p);
+    generations_begin(&p->generations, s->has_generations ? &s->generations_saved : &none,
+                      s->boot);
+    generations_save(p);
+    config.identity = &p->identity;
+    config.generations = &p->generations;
+    for (unsigned i = 0; i < s->n_loops; i++) {
+        config.loop = i;
+        rc = storage_open(&config, &p->loops[i]);
+        assert(rc == 0);
+    }
+    for (unsigned i = 0; i < s->n_loops; i++)
+        storage_start(p->loops[i], on_storage_started, p);
+    proc_leave(before);
+    s->host->read_fd = sim_disk_read_fd;
+    s->host->read_fd_arg = &s->disk;
+    s->settle_life = s->host->proc->life;
+    env_timer_init(&s->settle, on_settle);
+    world_timer_start_us(&s->settle, (uint64_t)s->settle_ms * 1000);
+}
+
+void storage_node_kill(struct sim_storage *s, bool power)
+{
+    if (power) {
+        s->host->power = false;
+        net_host_reachable(s->host, false);
+    }
+    net_host_died(s->host);
+    sim_disk_proc_died(&s->disk);
+    timers_stop(&world_clock.world.timers, &s->settle);
+    proc_kill(s->host->proc);
+    s->process = NULL;
+    if (power) {
+        sim_disk_power_cut(&s->disk);
+        s->boot++;
+    }
+}
+
+bool storage_node_is_up(const struct sim_storage *s)
+{
+    return s->host->power && s->host->proc->alive;
+}
+
+/* ---- exportd ---- */
+
+static struct rpc_channel *peer_open(void *arg, const char *const *addrs,
+                                     unsigned n_addrs)
+{
+    struct sim_exportd *e = arg;
+
+    for (unsigned i = 0; n_addrs > 0 && i < servers.n_storages; i++) {
+        if (strcmp(servers.storages[i].addr, addrs[0]) == 0)
+            return net_channel_new(e->host, servers.storages[i].host, RPC_ROLE_NODE, NULL,
+                                   NULL);
+    }
+    return NULL;
+}
+
+static void peer_close(void *arg, struct rpc_channel *ch)
+{
+    (void)arg;
+    net_channel_free(ch);
+}
+
+static const char *peer_last_error(void *arg, struct rpc_channel *ch)
+{
+    (void)arg;
+    (void)ch;
+    return "";
+}
+
+void exportd_node_start(struct sim_exportd *e)
+{
+    struct exportd_config config = {
+        .peers = { peer_open, peer_close, peer_last_error, e },
+        .capabilities = e->key,
+        .cache_max = 64 << 10,
+        .lease_ms = 5000,
+    };
+    struct err err = { 0 };
+    struct proc *before;
+    int rc;
+
+    e->host->power = true;
+    net_host_reachable(e->host, true);
+    proc_start(e->host->proc);
+    before = proc_enter(e->host->proc);
+    rc = exportd_open(&e->host->proc->env, sim_kv_kv(e->kv), &config, &e->x, &err);
+    if (rc != 0) {
+        fprintf(stderr, "exportd refuses its kv: %s\n", err.text);
+        abort();
+    }
+    proc_leave(before);
+    e->host->handler = exportd_handle;
+    e->host->handler_arg = e->x;
+}
+
+void exportd_node_kill(struct sim_exportd *e, bool power)
+{
+    if (power) {
+        e->host->power = false;
+        net_host_reachable(e->host, false);
+    }
+    net_host_died(e->host);
+    sim_kv_proc_died(e->kv);
+    proc_kill(e->host->proc);
+    e->x = NULL;
+    if (power)
+        sim_kv_power_cut(e->kv);
+}
+
+bool exportd_node_is_ready(const struct sim_exportd *e)
+{
+    return e->host->power && e->host->proc->alive && e->x != NULL &&
+           exportd_is_ready(e->x) == 1;
+}
+
+uint64_t exportd_node_n_unsynced(const struct sim_exportd *e)
+{
+    return sim_kv_n_unsynced(e->kv);
+}
+
+/* ---- all of them ---- */
+
+static struct capability_key *key_new(void)
+{
+    struct capability_key *key;
+    int rc = capability_key_new(node_key, 0, &key);
+
+    assert(rc == 0);
+    return key;
+}
+
+void servers_begin(unsigned n_storages, unsigned n_loops, uint64_t disk_bytes)
+{
+    memset(&servers, 0, sizeof(servers));
+    servers.n_storages = n_storages;
+    servers.exportd.host = net_add_host(proc_new("exportd"));
+    servers.exportd.key = key_new();
+    servers.exportd.kv = sim_kv_new(servers.exportd.host->proc);
+    for (unsigned i = 0; i < n_storages; i++) {
+        struct sim_storage *s = &servers.storages[i];
+
+        snprintf(s->name, sizeof(s->name), "storage%u", i + 1);
+        snprintf(s->addr, sizeof(s->addr), "s%u:1", i + 1);
+        s->addrs[0] = s->addr;
+        s->index = i;
+        s->n_loops = n_loops;
+        s->boot = 1000 + i * 100;
+        s->settle_ms = 7000;
+        s->journal_bytes = 8 << 20;
+        s->key = key_new();
+        s->host = net_add_host(proc_new(s->name));
+        sim_disk_init(&s->disk, s->host->proc, disk_bytes / PAGE);
+    }
+}
+
+void servers_end(void)
+{
+    capability_key_free(servers.exportd.key);
+    for (unsigned i = 0; i < servers.n_storages; i++)
+        capability_key_free(servers.storages[i].key);
+}

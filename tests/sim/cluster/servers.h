@@ -1,0 +1,65 @@
+/*
+ * servers.h - the daemons of the simulated cluster: exportd on a kv in memory, storages on simulated
+ * disks. What the shells do in the real ones (start, settle generations, save identities) is here.
+ */
+#ifndef ROZO_SIM_SERVERS_H
+#define ROZO_SIM_SERVERS_H
+
+#include "common/capability.h"
+#include "exportd/core/exportd.h"
+#include "storaged/core/storage.h"
+#include "tests/sim/cluster/disk.h"
+#include "tests/sim/cluster/net.h"
+
+enum { STORAGES_MAX = 20, LOOPS_MAX = 2 };
+
+/* A storage daemon and its machine. */
+struct sim_storage {
+    struct host *host;
+    struct sim_disk disk;
+    unsigned index, n_loops;
+    uint64_t boot;
+    unsigned mutant; /* enum storage_mutant */
+    uint64_t journal_bytes;
+    struct generations_file generations_saved; /* stable */
+    bool has_generations;
+    char addr[32], name[16];
+    const char *addrs[1];
+    struct capability_key *key; /* the world's */
+    struct env_timer settle;    /* the world's */
+    unsigned settle_life;
+    uint32_t settle_ms;
+    /* Of the process. */
+    struct storage_process *process;
+    unsigned n_starts_failed; /* a start refused what lay on the disk */
+};
+
+struct sim_exportd {
+    struct host *host;
+    struct sim_kv *kv;
+    struct capability_key *key;
+    struct exportd *x; /* of the process */
+};
+
+struct servers {
+    unsigned n_storages;
+    struct sim_storage storages[STORAGES_MAX];
+    struct sim_exportd exportd;
+};
+extern struct servers servers;
+
+void servers_begin(unsigned n_storages, unsigned n_loops, uint64_t disk_bytes);
+void servers_end(void);
+
+void storage_node_start(struct sim_storage *s);
+/** kill -9; power: the machine, too. */
+void storage_node_kill(struct sim_storage *s, bool power);
+bool storage_node_is_up(const struct sim_storage *s);
+
+void exportd_node_start(struct sim_exportd *e);
+void exportd_node_kill(struct sim_exportd *e, bool power);
+bool exportd_node_is_ready(const struct sim_exportd *e);
+/** The kv below it, for checks while it is down; NULL ops are never called. */
+uint64_t exportd_node_n_unsynced(const struct sim_exportd *e);
+
+#endif
