@@ -142,13 +142,13 @@ static bool is_wanted(const struct read_op *r, unsigned p)
            (r->projection == PROJECTION_ANY || r->projection == p);
 }
 
-/* A reader takes "no file" for "never took anything": not where what was here was lost. */
+/* Readers and healers take "no file" for "never took anything": not where what was here was lost. */
 static int no_file(const struct read_op *r)
 {
     bool is_lost =
         r->op.obj->emptied != 0 || identity_is_rebuilt(r->op.st->config.identity);
 
-    return is_lost && r->op.call->role != RPC_ROLE_NODE ? -EUCLEAN : -ENOMEDIUM;
+    return is_lost ? -EUCLEAN : -ENOMEDIUM;
 }
 
 static enum op_next read_enter(struct read_op *r)

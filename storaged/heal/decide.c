@@ -86,6 +86,8 @@ static const struct decide_answer *best_at(const struct view *w, uint64_t versio
         if (a->kind == DECIDE_DAMAGED || a->version != version)
             continue;
         n = n_agree(w, a);
+        if (version == 0 && w->rules->fenced) /* they never got any of it, and will not */
+            n += count(w->rules->none);
         if (n > *have) {
             *have = n;
             best = a;
@@ -138,30 +140,48 @@ static bool is_fenced(const struct view *w, uint64_t version)
     return w->rules->fenced && version_epoch(version) <= w->rules->fence_epoch;
 }
 
+/* Candidates who hide damage below something newer: this version may be what is damaged. */
+static uint32_t damaged_below(const struct view *w, uint64_t version)
+{
+    uint32_t who = 0;
+
+    for (unsigned i = 0; i < w->n; i++) {
+        const struct decide_answer *a = &w->answers[i];
+        const struct decide_answer *b = below(w, a);
+
+        if (a->kind != DECIDE_DAMAGED && a->version > version && b != NULL &&
+            b->kind == DECIDE_DAMAGED)
+            who |= 1u << a->candidate;
+    }
+    return who;
+}
+
 /*
- * May a version that fewer than k have be passed over? newer: candidates that have it, or a newer one.
- * Readers may when it cannot have been acknowledged; to them who has no file is silent, since it may
- * have lost it. To settle it back, nobody may be left who could still bring it to k.
+ * May a version that fewer than k have be passed over? Readers may when it cannot have been
+ * acknowledged; whoever has a newer one may have had it (newer: both).
+ * To settle it back, what lies below newer ones is known: it is gone only where a newer one was
+ * committed, and that has k. But nobody may be left who could still bring it to k.
  */
 static bool may_pass(const struct view *w, uint64_t version, unsigned have,
                      uint32_t newer)
 {
     const struct decide_rules *r = w->rules;
     uint32_t told = r->told & ~w->damaged;
+    uint32_t holders = holders_of(w, version) | damaged_below(w, version);
 
     if (!is_fenced(w, version))
-        return count(newer | (w->all & ~told)) < r->q;
-    return have + count(w->all & ~(r->told | r->none)) < r->k &&
-           count(newer | (w->all & ~(told | r->none))) < r->q;
+        return count(newer | (w->all & ~(told | r->none))) < r->q;
+    return have + count(w->all & ~(r->told | r->none | r->lost)) < r->k &&
+           count(holders | (w->all & ~(told | r->none))) < r->q;
 }
 
 /* ---- forward: who lacks it? ---- */
 
-/* What home i has once everything settled back is gone; NULL: nothing, or who knows. */
-static const struct decide_answer *counts_at_home(const struct view *w, unsigned i,
-                                                  uint64_t version)
+/* What the home of projection p has once everything settled back is gone; NULL: nothing. */
+static const struct decide_answer *counts_at_home(const struct view *w, unsigned home,
+                                                  unsigned p, uint64_t version)
 {
-    const struct decide_answer *a = top(w, i, i);
+    const struct decide_answer *a = top(w, home, p);
 
     while (a != NULL && a->kind != DECIDE_DAMAGED && a->version > version &&
            is_fenced(w, a->version))
@@ -169,13 +189,15 @@ static const struct decide_answer *counts_at_home(const struct view *w, unsigned
     return a;
 }
 
-static void judge_home(const struct view *w, unsigned i, struct decision *d)
+static void judge_home(const struct view *w, unsigned p, struct decision *d)
 {
-    const struct decide_answer *a = counts_at_home(w, i, d->version);
-    uint32_t bit = 1u << i;
+    unsigned home = w->rules->home == NULL ? p : w->rules->home[p];
+    const struct decide_answer *a;
+    uint32_t bit = 1u << p;
 
-    if (((w->rules->told | w->rules->none) & bit) == 0)
+    if (home >= w->rules->c || ((w->rules->told | w->rules->none) >> home & 1) == 0)
         return;
+    a = counts_at_home(w, home, p, d->version);
     if (a != NULL && a->kind != DECIDE_DAMAGED && a->version >= d->version)
         return; /* it has it, or something newer that stays */
     if (a != NULL && a->kind == DECIDE_DAMAGED)
@@ -196,8 +218,8 @@ static void decide_forward(const struct view *w, const struct decide_answer *as,
     d->user_bytes = as->user_bytes;
     d->newest = newest == as->version;
     d->holders = holders_of(w, as->version);
-    for (unsigned i = 0; i < w->rules->n; i++)
-        judge_home(w, i, d);
+    for (unsigned p = 0; p < w->rules->n; p++)
+        judge_home(w, p, d);
     d->lack = d->damaged | d->stale | d->missing;
     for (unsigned i = 0; i < w->n; i++) {
         const struct decide_answer *a = &w->answers[i];

@@ -40,7 +40,12 @@ struct decide_rules {
     /* Answered, all that they know, and so far as `fenced` goes after their fence. One that is damaged
      * or holds projections not asked for is not among them. */
     uint32_t told;
-    uint32_t none; /* answered that they have no file of it; disjoint from told */
+    /* Answered that they have no file of it; disjoint from told. They never took any of it: a storage
+     * that may have lost it says "damaged" instead. */
+    uint32_t none;
+    uint32_t lost; /* will not come back: what they had makes up for nothing */
+    const uint8_t
+        *home;   /* n: who is to hold projection p, 255: nobody. NULL: candidate p */
     bool fenced; /* no client's write or mark of fence_epoch or before arrives any more */
     uint32_t fence_epoch;
 };

@@ -69,6 +69,9 @@ struct mend_request {
     uint64_t
         n_blocks;   /* 0: to the end of everything, what was cut off by a truncate too */
     uint32_t flags; /* enum mend_flags */
+    /* Bitmap of places in the distribution whose storages will not come back (Storage.lost): the
+     * first spare that is not lost is to hold what the first of them should, and so on. */
+    uint32_t lost;
 };
 
 struct mend_result {

@@ -1375,7 +1375,7 @@ static void test_admission_in_place_of_a_lost_one(void **state)
     assert_int_equal(call_run(&w, ROZO__OP__ST_ADMIT, &req.base, NULL, 0, NULL), OK);
     assert_non_null(strstr((char *)w.disk.identity, "rebuild: yes\n"));
     assert_true(identity_is_rebuilt(&w.identity));
-    assert_int_equal(world_read(&w, 0, 4, 2, seen, NULL), ROZO__STATUS__NO_FILE);
+    assert_int_equal(world_read(&w, 0, 4, 2, seen, NULL), ROZO__STATUS__DAMAGED);
     w.role = RPC_ROLE_CLIENT; /* to whom that would mean that there never was anything */
     assert_int_equal(world_read(&w, 0, 4, 2, seen, NULL), ROZO__STATUS__DAMAGED);
     w.role = RPC_ROLE_NODE;

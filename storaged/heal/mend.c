@@ -1,0 +1,352 @@
+/*
+ * mend.c - the one healing state machine: its life, its fence, the order of its batches.
+ *
+ * In:     mend_start() by those who know what may be wrong. Thread: that of the env.
+ * Out:    pieces and batches; ST_FENCE.
+ * Keeps:  I7 and I9: memory is bounded by pieces over all mends; the callback comes once, and never
+ *         inside mend_start().
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "storaged/heal/mend_int.h"
+
+enum {
+    DEADLINE_MS = 10000,
+    EXTENTS_MAX = 4,
+    SMALL_BLOCKS =
+        8 * EXTENT_BLOCKS, /* a range like that is gone through without asking */
+};
+static const uint64_t memory_max_default = 64 << 20;
+
+int mender_new(const struct mender_config *config, struct mender **out)
+{
+    struct mender *mender = calloc(1, sizeof(*mender));
+
+    if (mender == NULL)
+        return -ENOMEM;
+    mender->config = *config;
+    if (mender->config.deadline_ms == 0)
+        mender->config.deadline_ms = DEADLINE_MS;
+    if (mender->config.extents_max == 0)
+        mender->config.extents_max = EXTENTS_MAX;
+    if (mender->config.memory_max == 0)
+        mender->config.memory_max = memory_max_default;
+    list_init(&mender->mends);
+    *out = mender;
+    return 0;
+}
+
+void mender_free(struct mender *mender)
+{
+    if (mender == NULL)
+        return;
+    assert(mender->n_mends == 0 && mender->memory_used == 0);
+    free(mender);
+}
+
+void mend_problem(struct mend *mend, const char *format, ...)
+{
+    va_list ap;
+
+    va_start(ap, format);
+    vsnprintf(mend->result.problem, sizeof(mend->result.problem), format, ap);
+    va_end(ap);
+}
+
+void mend_step_soon(struct mend *mend)
+{
+    if (!env_timer_is_running(&mend->timer))
+        env_timer_start(mend->file.env, &mend->timer, 0);
+}
+
+/* ---- pieces ---- */
+
+/* There is memory again: whoever waited for it goes on. */
+static void wake_the_waiting(struct mender *mender)
+{
+    LIST_FOREACH(node, &mender->mends) {
+        struct mend *mend = container_of(node, struct mend, link);
+
+        if (mend->wants_memory)
+            mend_step_soon(mend);
+    }
+}
+
+void mend_piece_ended(struct mend_piece *piece)
+{
+    struct mend *mend = piece->mend;
+    bool sparse = piece->sparse && !piece->flat;
+
+    if (piece->tail)
+        mend->tail_healed = piece->holders[0] & ~piece->decided[0].holders;
+    if (sparse && !mend->small && mend->look == WALK_EXTENTS)
+        mend->look = WALK_NEXT;
+    mend_piece_free(piece);
+    wake_the_waiting(mend->mender);
+    mend_step_soon(mend);
+}
+
+/* ---- the fence ---- */
+
+static void fence_start(struct mend *mend);
+
+static void wake_the_fenced(struct mend *mend)
+{
+    for (;;) {
+        struct mend_piece *waits = NULL;
+
+        LIST_FOREACH(node, &mend->pieces) {
+            struct mend_piece *piece = container_of(node, struct mend_piece, link);
+
+            if (piece->state == PIECE_FENCE)
+                waits = piece;
+        }
+        if (waits == NULL)
+            return;
+        mend_piece_wake(waits);
+    }
+}
+
+static void on_fenced(struct ask *ask, int rc)
+{
+    struct mend *mend = container_of(ask - ask->candidate, struct mend, fence_asks[0]);
+
+    mend->n_fencing--;
+    if (ask_is_ok(ask, rc))
+        mend->fenced |= 1u << ask->candidate;
+    if (mend->n_fencing > 0)
+        return;
+    mend->fence_up = true;
+    mend->result.fenced = true;
+    if (mend->fence_wanted > mend->fence_epoch)
+        fence_start(mend);
+    else
+        wake_the_fenced(mend);
+}
+
+static void fence_start(struct mend *mend)
+{
+    struct heal_file *file = &mend->file;
+
+    mend->fence_up = false;
+    mend->fence_epoch = mend->fence_wanted;
+    mend->fenced = 0;
+    for (unsigned i = 0; i < file->c; i++) {
+        Rozo__StFenceReq req = ROZO__ST_FENCE_REQ__INIT;
+
+        req.ref = &file->ref;
+        req.epoch = mend->fence_epoch;
+        req.to_storage = file->target.storages[i];
+        if (ask_send(&mend->fence_asks[i], file, i, ROZO__OP__ST_FENCE, &req.base, NULL,
+                     0, on_fenced) == 0)
+            mend->n_fencing++;
+    }
+    if (mend->n_fencing == 0)
+        mend->fence_up = true; /* nobody is there to be told */
+}
+
+bool mend_want_fence(struct mend *mend, uint32_t epoch)
+{
+    if (mend->n_fencing == 0 && mend->fence_up && mend->fence_epoch >= epoch)
+        return true;
+    if (epoch > mend->fence_wanted)
+        mend->fence_wanted = epoch;
+    if (mend->n_fencing == 0)
+        fence_start(mend);
+    return mend->fence_up;
+}
+
+/* ---- its life ---- */
+
+/* What can be committed or dropped at the end needs to know what was there, unlost, from the start. */
+static bool needs_verifiers(const struct mend *mend)
+{
+    uint32_t flags = mend->request.flags;
+
+    return (flags & (MEND_FENCE | MEND_CLEAN_SPARES)) != 0 ||
+           (flags & (MEND_PARTIAL | MEND_VERIFY_OWN)) == 0;
+}
+
+static uint32_t batch_candidates(const struct mend *mend)
+{
+    uint32_t candidates = mend->to_sync;
+
+    for (unsigned i = 0; i < mend->n_ranges; i++)
+        candidates |= mend->ranges[i].holders;
+    return candidates;
+}
+
+static void mend_free(struct mend *mend)
+{
+    struct mender *mender = mend->mender;
+
+    while (!list_is_empty(&mend->pieces))
+        mend_piece_free(container_of(mend->pieces.next, struct mend_piece, link));
+    for (unsigned i = 0; i < DIST_MAX; i++) {
+        ask_cancel(&mend->next_asks[i]);
+        ask_cancel(&mend->fence_asks[i]);
+    }
+    mend_commit_cancel(mend);
+    env_timer_stop(mend->file.env, &mend->timer);
+    free(mend->marks);
+    list_remove(&mend->link);
+    mender->n_mends--;
+    free(mend);
+    wake_the_waiting(mender);
+}
+
+static void mend_end(struct mend *mend)
+{
+    struct mend_result result;
+    mend_done_cb *done = mend->done;
+    void *arg = mend->arg;
+    uint32_t maybe = heal_file_all(&mend->file) & ~mend->none;
+
+    if (mend->result.rc == 0 && !mend->seen_file &&
+        (unsigned)__builtin_popcount(maybe) < mend->file.k)
+        mend->result.rc = -ENOENT;
+    mend->result.silent = mend->file.silent;
+    result = mend->result;
+    mend_free(mend);
+    done(arg, &result);
+}
+
+/* Walk on; true: it is over, or a batch is due, and no piece is under way any more. */
+static bool walk(struct mend *mend)
+{
+    bool over = mend->look == WALK_OVER;
+
+    if (!over && !mend_batch_is_due(mend))
+        over = mend_walk(mend);
+    return mend->n_pieces == 0 && (over || mend_batch_is_due(mend));
+}
+
+static void mend_step(struct mend *mend)
+{
+    for (;;) {
+        switch (mend->state) {
+        case MEND_BEGIN:
+            mend->state = MEND_WALK;
+            if (needs_verifiers(mend)) {
+                mend->state = MEND_SYNC_FIRST;
+                mend_sync_start(mend, heal_file_all(&mend->file));
+                return;
+            }
+            break;
+        case MEND_SYNC_FIRST:
+            if (mend->n_batch > 0)
+                return;
+            mend->state = MEND_WALK;
+            break;
+        case MEND_WALK:
+            if (!walk(mend))
+                return;
+            mend->state = MEND_END;
+            if (!mend_batch_is_empty(mend)) {
+                mend->state = MEND_BATCH_SYNC;
+                mend_sync_start(mend, batch_candidates(mend));
+                return;
+            }
+            if (mend->look != WALK_OVER) {
+                mend->batch_bytes = 0;
+                mend->state = MEND_WALK;
+            }
+            break;
+        case MEND_BATCH_SYNC:
+            if (mend->n_batch > 0)
+                return;
+            mend->state = MEND_BATCH_COMMIT;
+            break;
+        case MEND_BATCH_COMMIT:
+            if (mend->n_batch > 0 || mend_commit_next(mend))
+                return;
+            mend->state = mend->look == WALK_OVER ? MEND_END : MEND_WALK;
+            break;
+        case MEND_END:
+            mend_end(mend);
+            return;
+        }
+    }
+}
+
+static void on_mend_timer(struct env_timer *timer)
+{
+    mend_step(container_of(timer, struct mend, timer));
+}
+
+static void set_scope(struct mend *mend)
+{
+    const struct heal_file *file = &mend->file;
+    bool all = (mend->request.flags & MEND_ALL_HOMES) != 0;
+
+    for (unsigned i = 0; i < file->c; i++) {
+        if (file->target.storages[i] == mend->mender->config.own_storage)
+            mend->own = 1u << i;
+    }
+    for (unsigned p = 0; p < file->n; p++) {
+        unsigned home = file->home[p];
+
+        if (home < file->c && (all || (mend->own >> home & 1) != 0))
+            mend->scope |= 1u << p;
+    }
+}
+
+int mend_start(struct mender *mender, const struct mend_request *request,
+               mend_done_cb *done, void *arg, struct mend **out)
+{
+    struct mend *mend = calloc(1, sizeof(*mend));
+    int rc;
+
+    if (mend == NULL)
+        return -ENOMEM;
+    rc = heal_file_init(&mend->file, mender->config.env, &mender->config.peers,
+                        mender->config.deadline_ms, &request->target, request->lost);
+    if (rc != 0 || request->first_block + request->n_blocks < request->first_block) {
+        free(mend);
+        return rc != 0 ? rc : -EINVAL;
+    }
+    mend->mender = mender;
+    mend->request = *request;
+    mend->done = done;
+    mend->arg = arg;
+    mend->cursor = request->first_block;
+    mend->end =
+        request->n_blocks == 0 ? UINT64_MAX : request->first_block + request->n_blocks;
+    mend->small = request->n_blocks != 0 && request->n_blocks <= SMALL_BLOCKS;
+    mend->look = mend->small ? WALK_EXTENTS : WALK_NEXT;
+    list_init(&mend->pieces);
+    set_scope(mend);
+    list_add_tail(&mender->mends, &mend->link);
+    mender->n_mends++;
+    env_timer_init(&mend->timer, on_mend_timer);
+    env_timer_start(mender->config.env, &mend->timer, 0);
+    *out = mend;
+    return 0;
+}
+
+void mend_cancel(struct mend *mend)
+{
+    mend_free(mend);
+}
+
+const struct mend_result *mend_progress(const struct mend *mend)
+{
+    return &mend->result;
+}
+
+uint64_t mend_position(const struct mend *mend)
+{
+    uint64_t position = mend->cursor;
+
+    LIST_FOREACH(node, &mend->pieces) {
+        const struct mend_piece *piece = container_of(node, struct mend_piece, link);
+
+        if (!piece->tail && piece->first < position)
+            position = piece->first;
+    }
+    return position;
+}

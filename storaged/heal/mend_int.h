@@ -1,0 +1,230 @@
+/*
+ * mend_int.h - what the parts of a mend share. Private to mend*.c.
+ *
+ * A mend walks over its range (mend.c) in pieces of at most one extent, several at a time; a piece looks, decides and
+ * repairs (mend_piece.c). What the pieces did is made durable and committed in batches (mend_commit.c).
+ */
+#ifndef ROZO_STORAGED_HEAL_MEND_INT_H
+#define ROZO_STORAGED_HEAL_MEND_INT_H
+
+#include "common/list.h"
+#include "storaged/heal/heads.h"
+#include "storaged/heal/mend.h"
+
+enum {
+    MEND_RANGES_MAX = 1024, /* of one batch */
+    MEND_MARKS_MAX = 65536, /* large marks of a file that are looked at */
+    MEND_BAD_MAX = 512,     /* records of a piece whose crc was wrong */
+    MEND_BATCH_BYTES = 32 << 20,
+};
+
+struct mender {
+    struct mender_config config;
+    uint64_t memory_used;
+    struct list_node mends;
+    unsigned n_mends;
+};
+
+/* Blocks [first, first + n), n 0: to the end, that have this version at these candidates. */
+struct mend_range {
+    uint64_t first, n, version;
+    uint32_t holders; /* told they have it, or something newer */
+    uint32_t clean; /* not 0: projections that `cleaner` needs no more; no commit then */
+    uint8_t cleaner;
+};
+
+/* A large mark as one candidate told it. */
+struct mend_mark {
+    uint64_t first, end; /* end UINT64_MAX: of everything */
+    uint64_t version;
+    uint8_t candidate;
+};
+
+enum mend_state {
+    MEND_BEGIN,
+    MEND_SYNC_FIRST, /* verifiers before anything is looked at */
+    MEND_WALK,
+    MEND_BATCH_SYNC,   /* what the pieces saw and did is made stable ... */
+    MEND_BATCH_COMMIT, /* ... committed, and no longer wanted spares dropped */
+    MEND_END,
+};
+
+enum mend_look {
+    WALK_EXTENTS, /* the next extent may have something */
+    WALK_NEXT,    /* ask where something is */
+    WALK_ASKED,
+    WALK_TAIL,  /* the mark to the end of everything goes to whoever missed it */
+    WALK_FLATS, /* what lies between here and there: large marks, or nothing */
+    WALK_OVER,
+};
+
+struct mend {
+    struct list_node link;
+    struct mender *mender; /* borrowed */
+    struct heal_file file;
+    struct mend_request request;
+    mend_done_cb *done;
+    void *arg;
+    struct mend_result result;
+    enum mend_state state;
+    struct env_timer timer; /* the next step, soon */
+    uint32_t own;           /* bitmap: our place in the distribution, if any */
+    uint32_t scope;         /* projections that are to be mended */
+    bool seen_file;         /* somebody has it */
+    uint32_t none;          /* candidates that said last that they have no file of it */
+    bool wants_memory;      /* another mend's is to be given back first */
+
+    /* Walking. */
+    enum mend_look look;
+    bool small; /* every extent of the range is looked at, without asking */
+    uint64_t cursor, end;
+    uint64_t head; /* the next block that somebody has a head of */
+    struct list_node pieces;
+    unsigned n_pieces;
+    struct ask next_asks[DIST_MAX];
+    unsigned n_asked;
+    uint64_t next_block[DIST_MAX];
+    uint32_t next_told;
+    struct mend_mark *marks; /* owned */
+    unsigned n_marks;
+    bool marks_lost; /* some found no room: nothing may be told from them */
+    bool tail_tried;
+    uint64_t tail_from;   /* from here on ... */
+    uint32_t tail_healed; /* ... these candidates were given the mark to the end */
+
+    /* The fence. */
+    uint32_t fence_epoch, fence_wanted;
+    bool fence_up;
+    uint32_t fenced; /* candidates that have it */
+    struct ask fence_asks[DIST_MAX];
+    unsigned n_fencing;
+
+    /* Batches. */
+    struct mend_range *ranges; /* owned */
+    unsigned n_ranges;
+    uint64_t batch_bytes;
+    bool pressure;
+    uint32_t to_sync; /* candidates that got a mark, which no sync covers yet */
+    uint64_t verifier[DIST_MAX];
+    uint32_t verified; /* candidates whose verifier we have */
+    uint32_t synced;   /* in this batch, with the same verifier as before */
+    struct ask batch_asks[DIST_MAX];
+    unsigned n_batch;
+    unsigned batch_at; /* ranges done */
+    bool cleaning;
+};
+
+enum piece_state {
+    PIECE_BEGIN,
+    PIECE_HEADS,
+    PIECE_VERIFY,
+    PIECE_DECIDE,
+    PIECE_FENCE,
+    PIECE_DROP,
+    PIECE_GROUP,
+    PIECE_RATE,
+    PIECE_READ,
+    PIECE_WRITE,
+    PIECE_MARK,
+    PIECE_END,
+};
+
+/* A record that its storage believes in and that is wrong. */
+struct piece_bad {
+    uint64_t version;
+    uint16_t block;
+    uint8_t candidate, projection;
+};
+
+struct piece_ask {
+    struct ask ask;
+    struct mend_piece *piece;
+    uint8_t projection;
+};
+
+/* Blocks of a piece that are repaired in one go. */
+struct piece_group {
+    unsigned at, n;
+    uint32_t lack;               /* projections */
+    bool damaged;                /* some home holds something damaged */
+    uint32_t sources;            /* projections that are read; 0: holes */
+    uint8_t source[CODEC_N_MAX]; /* at which candidate */
+    uint64_t at_most;
+    uint8_t *read[CODEC_N_MAX]; /* owned; n heads, then n places for a full row */
+    uint8_t *made[CODEC_N_MAX]; /* owned; the same, rows packed */
+    struct iovec iov[CODEC_N_MAX];
+    uint32_t answered; /* projections read and found right */
+};
+
+/* Part of a mend: blocks of one extent, or one block that stands for many without heads. */
+struct mend_piece {
+    struct list_node link;
+    struct mend *mend; /* borrowed */
+    enum piece_state state;
+    uint64_t first;
+    unsigned n;
+    bool flat;
+    uint64_t span; /* of a flat one: blocks it stands for, 0: to the end */
+    /* A flat one, far behind everything: whoever lacks its hole gets it from tail_from on. */
+    bool tail;
+    uint64_t tail_from;
+    uint64_t memory;
+    struct env_timer timer;
+    struct heads heads;
+    bool under_fence;
+    uint32_t fence_epoch, fenced;
+    struct decision decided[EXTENT_BLOCKS];
+    uint32_t lack[EXTENT_BLOCKS];    /* of the scope, still to be healed */
+    uint32_t counted[EXTENT_BLOCKS]; /* lacks that are in the result's counts */
+    uint32_t holders[EXTENT_BLOCKS]; /* candidates that have the decided version by now */
+    bool skip[EXTENT_BLOCKS];        /* not in this round */
+    bool pending[EXTENT_BLOCKS];     /* what we gave some home waits in its journal */
+    unsigned n_rounds, n_belows, n_fences, n_bad, n_bad_before;
+    bool again, verified;
+    struct piece_bad bad[MEND_BAD_MAX];
+    struct piece_group group;
+    struct piece_ask asks[DIST_MAX];
+    unsigned n_asks;
+    unsigned drop_at, verify_at;
+    bool sparse; /* no data and nothing damaged was seen */
+};
+
+/* mend.c */
+void mend_step_soon(struct mend *mend);
+void mend_problem(struct mend *mend, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/** A piece is over; it is freed. */
+void mend_piece_ended(struct mend_piece *piece);
+/** The fence of at least this epoch is to be up: true when it is (or was tried). */
+bool mend_want_fence(struct mend *mend, uint32_t epoch);
+
+/* mend_piece.c */
+/** NULL: out of memory. It begins soon, so there is time to fill in more; ends by mend_piece_ended(). */
+struct mend_piece *mend_piece_new(struct mend *mend, uint64_t first, unsigned n);
+void mend_piece_free(struct mend_piece *piece);
+/** The fence it waits for is up, as far as it goes. */
+void mend_piece_wake(struct mend_piece *piece);
+uint64_t mend_piece_memory(const struct mend *mend);
+
+/* mend_walk.c */
+/** Begin what can be begun; true: all of the range was looked at. */
+bool mend_walk(struct mend *mend);
+
+/* mend_commit.c */
+/** These blocks have the version at these candidates: to be committed once that is stable. */
+void mend_note_commit(struct mend *mend, uint64_t first, uint64_t n, uint64_t version,
+                      uint32_t holders);
+/** Spare `candidate` needs these projections of the blocks no more, once their homes' are stable. */
+void mend_note_clean(struct mend *mend, uint64_t first, uint64_t n, uint64_t version,
+                     uint32_t holders, unsigned candidate, uint32_t projections);
+bool mend_batch_is_due(const struct mend *mend);
+bool mend_batch_is_empty(const struct mend *mend);
+/** A write or mark was answered with it. */
+void mend_note_verifier(struct mend *mend, unsigned candidate, uint64_t verifier);
+/** Ask all for their verifiers, syncing what they have. Steps the mend when answered. */
+void mend_sync_start(struct mend *mend, uint32_t candidates);
+/** False: nothing more to commit or drop. Steps the mend when answered. */
+bool mend_commit_next(struct mend *mend);
+void mend_commit_cancel(struct mend *mend);
+
+#endif

@@ -1,0 +1,327 @@
+/*
+ * mend_walk.c - how a mend goes along its range: extent after extent where something may be, in one
+ * leap where nobody has a head of his own.
+ *
+ * In:     mend_walk(), whenever there is room for another piece. Thread: that of the env.
+ * Out:    pieces; ST_NEXT to all candidates.
+ * Keeps:  between heads there are only large marks, the same over a whole stretch at every storage: one
+ *         block of a stretch speaks for all of it. So the holes of a truncated file take one request.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/record.h"
+#include "storaged/heal/mend_int.h"
+
+/* A block behind everything: what is true of it is true to the end. */
+static const uint64_t far_block = ((uint64_t)1 << 47) - 1;
+
+static bool has_room(struct mend *mend)
+{
+    const struct mender *mender = mend->mender;
+
+    if (mend->n_pieces >= mender->config.extents_max)
+        return false;
+    mend->wants_memory =
+        mender->memory_used != 0 &&
+        mender->memory_used + mend_piece_memory(mend) > mender->config.memory_max;
+    return !mend->wants_memory;
+}
+
+static struct mend_piece *piece_new(struct mend *mend, uint64_t first, unsigned n)
+{
+    struct mend_piece *piece = mend_piece_new(mend, first, n);
+
+    if (piece == NULL) {
+        mend_problem(mend, "out of memory");
+        mend->result.rc = -ENOMEM;
+        mend->look = WALK_OVER;
+    }
+    return piece;
+}
+
+/* ---- where is something? ---- */
+
+static void take_mark(struct mend *mend, unsigned candidate,
+                      const Rozo__StCommitReq__Range *r)
+{
+    struct mend_mark *marks;
+
+    if (mend->n_marks == MEND_MARKS_MAX) {
+        mend->marks_lost = true;
+        return;
+    }
+    if ((mend->n_marks & (mend->n_marks - 1)) == 0) { /* a power of two: it is full */
+        marks =
+            realloc(mend->marks, (mend->n_marks == 0 ? 1 : 2 * (size_t)mend->n_marks) *
+                                     sizeof(*marks));
+        if (marks == NULL) {
+            mend->marks_lost = true;
+            return;
+        }
+        mend->marks = marks;
+    }
+    mend->marks[mend->n_marks++] = (struct mend_mark){
+        .first = r->first_block,
+        .end = r->n_blocks == 0 || r->first_block + r->n_blocks < r->first_block
+                   ? UINT64_MAX
+                   : r->first_block + r->n_blocks,
+        .version = r->version,
+        .candidate = (uint8_t)candidate,
+    };
+}
+
+static void take_next(struct mend *mend, const struct ask *ask)
+{
+    Rozo__StNextResp *resp =
+        rozo__st_next_resp__unpack(NULL, ask->rq.answer_msg_len, ask->rq.answer_msg);
+
+    if (resp != NULL && resp->block >= mend->cursor) {
+        mend->next_told |= 1u << ask->candidate;
+        mend->next_block[ask->candidate] = resp->block;
+        mend->seen_file = true;
+        for (size_t i = 0; i < resp->n_marks; i++)
+            take_mark(mend, ask->candidate, resp->marks[i]);
+    }
+    rozo__st_next_resp__free_unpacked(resp, NULL);
+}
+
+static void on_next(struct ask *ask, int rc)
+{
+    struct mend *mend = container_of(ask - ask->candidate, struct mend, next_asks[0]);
+
+    mend->n_asked--;
+    if (ask_is_ok(ask, rc))
+        take_next(mend, ask);
+    else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE)
+        mend->none |= 1u << ask->candidate;
+    if (mend->n_asked == 0)
+        mend_step_soon(mend);
+}
+
+static void next_start(struct mend *mend)
+{
+    struct heal_file *file = &mend->file;
+
+    mend->look = WALK_ASKED;
+    mend->next_told = mend->none = 0;
+    mend->n_marks = 0;
+    for (unsigned i = 0; i < file->c; i++) {
+        Rozo__StNextReq req = ROZO__ST_NEXT_REQ__INIT;
+
+        req.ref = &file->ref;
+        req.from_block = mend->cursor;
+        req.to_storage = file->target.storages[i];
+        req.heads = true;
+        if (ask_send(&mend->next_asks[i], file, i, ROZO__OP__ST_NEXT, &req.base, NULL, 0,
+                     on_next) == 0)
+            mend->n_asked++;
+    }
+}
+
+/* The nearest head of anybody. Who was given the mark to the end may show heads that it hides. */
+static uint64_t nearest_head(const struct mend *mend)
+{
+    uint64_t head = UINT64_MAX;
+
+    for (unsigned i = 0; i < mend->file.c; i++) {
+        bool hidden =
+            (mend->tail_healed >> i & 1) != 0 && mend->next_block[i] >= mend->tail_from;
+
+        if ((mend->next_told >> i & 1) != 0 && !hidden && mend->next_block[i] < head)
+            head = mend->next_block[i];
+    }
+    return head;
+}
+
+/* What was asked for is here: how to go on. */
+static void next_end(struct mend *mend)
+{
+    mend->head = nearest_head(mend);
+    mend->look = mend->tail_tried ? WALK_FLATS : WALK_TAIL;
+    if (mend->marks_lost) {
+        mend_problem(mend, "no room for the marks of the file");
+        mend->result.rc = -ENOMEM;
+    }
+    if (mend->marks_lost || mend->next_told == 0)
+        mend->look = WALK_OVER;
+}
+
+/* ---- the mark to the end of everything ---- */
+
+static const struct mend_mark *tail_of(const struct mend *mend, unsigned candidate)
+{
+    const struct mend_mark *best = NULL;
+
+    for (unsigned i = 0; i < mend->n_marks; i++) {
+        const struct mend_mark *m = &mend->marks[i];
+
+        if (m->candidate == candidate && m->end == UINT64_MAX &&
+            (best == NULL || m->version > best->version))
+            best = m;
+    }
+    return best;
+}
+
+/* From which block on do k storages have the mark of this version to the end? UINT64_MAX: nowhere. */
+static uint64_t tail_start(const struct mend *mend, uint64_t version)
+{
+    uint64_t starts[DIST_MAX];
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < mend->file.c; i++) {
+        const struct mend_mark *m = tail_of(mend, i);
+        unsigned at = n;
+
+        if (m == NULL || m->version != version)
+            continue;
+        for (; at > 0 && starts[at - 1] > m->first; at--)
+            starts[at] = starts[at - 1];
+        starts[at] = m->first;
+        n++;
+    }
+    return n < mend->file.k ? UINT64_MAX : starts[mend->file.k - 1];
+}
+
+/*
+ * A home that was away while a file was cut holds all that was cut off: one mark makes it forget that,
+ * where k others have the mark. Not block by block.
+ */
+static bool tail_is_missed(struct mend *mend, uint64_t *from)
+{
+    for (unsigned i = 0; i < mend->file.c; i++) {
+        const struct mend_mark *m = tail_of(mend, i);
+        uint64_t start = m == NULL ? UINT64_MAX : tail_start(mend, m->version);
+
+        if (start >= far_block)
+            continue;
+        for (unsigned p = 0; p < mend->file.n; p++) {
+            unsigned home = mend->file.home[p];
+            const struct mend_mark *has;
+
+            if ((mend->scope >> p & 1) == 0 || (mend->next_told >> home & 1) == 0)
+                continue;
+            has = tail_of(mend, home);
+            if (has != NULL && (has->version > m->version ||
+                                (has->version == m->version && has->first <= start)))
+                continue;
+            *from = start > mend->request.first_block ? start : mend->request.first_block;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* True: wait for it. */
+static bool tail_next(struct mend *mend)
+{
+    struct mend_piece *piece;
+    uint64_t from;
+
+    if (mend->tail_tried) {
+        if (mend->n_pieces > 0)
+            return true;
+        mend->look = WALK_NEXT; /* with what is there now */
+        return false;
+    }
+    mend->tail_tried = true;
+    if (mend->end != UINT64_MAX || !tail_is_missed(mend, &from)) {
+        mend->look = WALK_FLATS;
+        return false;
+    }
+    piece = piece_new(mend, far_block, 1);
+    if (piece == NULL)
+        return false;
+    piece->flat = piece->tail = true;
+    piece->tail_from = mend->tail_from = from;
+    return true;
+}
+
+/* ---- stretches without heads ---- */
+
+/* Where the stretch that begins at the cursor ends, at the latest at `limit`; *covered: somebody has
+ * a mark over it. */
+static uint64_t stretch_end(const struct mend *mend, uint64_t limit, bool *covered)
+{
+    uint64_t end = limit;
+
+    *covered = false;
+    for (unsigned i = 0; i < mend->n_marks; i++) {
+        const struct mend_mark *m = &mend->marks[i];
+
+        if (m->first <= mend->cursor && m->end > mend->cursor)
+            *covered = true;
+        if (m->first > mend->cursor && m->first < end)
+            end = m->first;
+        if (m->end > mend->cursor && m->end < end)
+            end = m->end;
+    }
+    return end;
+}
+
+static void flat_next(struct mend *mend)
+{
+    uint64_t limit = mend->head < mend->end ? mend->head : mend->end, end;
+    struct mend_piece *piece;
+    bool covered;
+
+    if (mend->cursor >= limit) {
+        mend->look = mend->cursor >= mend->end ? WALK_OVER : WALK_EXTENTS;
+        return;
+    }
+    end = stretch_end(mend, limit, &covered);
+    if (covered && mend->cursor <= far_block) {
+        piece = piece_new(mend, mend->cursor, 1);
+        if (piece == NULL)
+            return;
+        piece->flat = true;
+        piece->span = end == UINT64_MAX ? 0 : end - mend->cursor;
+    }
+    mend->cursor = end;
+}
+
+static void extent_next(struct mend *mend)
+{
+    uint64_t in_extent = EXTENT_BLOCKS - mend->cursor % EXTENT_BLOCKS;
+    uint64_t left = mend->end - mend->cursor;
+    unsigned n = (unsigned)(left < in_extent ? left : in_extent);
+
+    if (mend->cursor >= mend->end || mend->cursor > far_block) {
+        mend->look = WALK_OVER;
+        return;
+    }
+    if (piece_new(mend, mend->cursor, n) != NULL)
+        mend->cursor += n;
+}
+
+bool mend_walk(struct mend *mend)
+{
+    while (mend->look != WALK_OVER) {
+        if (mend->look == WALK_ASKED && mend->n_asked > 0)
+            return false;
+        if (mend->look != WALK_ASKED && mend->look != WALK_NEXT && !has_room(mend))
+            return false;
+        switch (mend->look) {
+        case WALK_NEXT:
+            next_start(mend);
+            break;
+        case WALK_ASKED:
+            next_end(mend);
+            break;
+        case WALK_TAIL:
+            if (tail_next(mend))
+                return false;
+            break;
+        case WALK_FLATS:
+            flat_next(mend);
+            break;
+        case WALK_EXTENTS:
+            extent_next(mend);
+            break;
+        case WALK_OVER:
+            break;
+        }
+    }
+    return true;
+}

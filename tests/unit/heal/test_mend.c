@@ -1,0 +1,676 @@
+/*
+ * Goal: what was missed, damaged, torn or cut off is made right by a mend, with no more requests than
+ * that takes, and what cannot be known is left alone. Method: storages in memory that keep versions below versions
+ * (fake.h), one case at a time; then random histories, drivers that are interrupted, two at once, storages that come
+ * and go: at the end every home has the same version of every block, whoever did it in whatever order.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "storaged/heal/mend.h"
+#include "tests/unit/heal/fake.h"
+
+enum { ALL = MEND_ALL_HOMES, SETTLE = MEND_ALL_HOMES | MEND_FENCE };
+
+static const uint64_t v1 = (uint64_t)1 << 32 | 1, v2 = (uint64_t)2 << 32 | 1,
+                      v3 = (uint64_t)3 << 32 | 1;
+
+struct run {
+    struct mender *mender;
+    struct mend *mend;
+    struct mend_result result;
+    bool done;
+};
+
+static void on_done(void *arg, const struct mend_result *result)
+{
+    struct run *run = arg;
+
+    assert_false(run->done);
+    run->done = true;
+    run->result = *result;
+}
+
+/* Limits of the menders under test. */
+static struct mender_config config;
+
+static void run_start(struct fake *f, struct run *run, unsigned driver, unsigned own,
+                      uint32_t flags, uint64_t first, uint64_t n)
+{
+    const struct mend_request request = {
+        .target = f->target,
+        .first_block = first,
+        .n_blocks = n,
+        .flags = flags,
+    };
+
+    *run = (struct run){ 0 };
+    config.env = &f->v.env;
+    config.peers = fake_peers(f, driver);
+    config.own_storage = own + 1;
+    config.deadline_ms = 1000;
+    assert_int_equal(mender_new(&config, &run->mender), 0);
+    assert_int_equal(mend_start(run->mender, &request, on_done, run, &run->mend), 0);
+    assert_false(run->done);
+}
+
+static struct mend_result mend_now(struct fake *f, unsigned own, uint32_t flags,
+                                   uint64_t first, uint64_t n)
+{
+    struct run run;
+
+    run_start(f, &run, 0, own, flags, first, n);
+    assert_true(env_virtual_run_until_idle(&f->v, 600000));
+    assert_true(run.done);
+    mender_free(run.mender);
+    return run.result;
+}
+
+/* All homes but those in `but` take it. */
+static void write_homes(struct fake *f, uint64_t first, uint64_t n, uint64_t version,
+                        uint32_t but)
+{
+    for (uint64_t b = first; b < first + n; b++) {
+        for (unsigned p = 0; p < f->n; p++) {
+            if ((but >> p & 1) == 0)
+                assert_true(fake_write(f, p, p, b, version, true));
+        }
+    }
+}
+
+static void commit_all(struct fake *f, uint64_t first, uint64_t n, uint64_t version)
+{
+    for (uint64_t b = first; b < first + n; b++) {
+        for (unsigned i = 0; i < f->c; i++)
+            fake_commit(f, i, b, version);
+    }
+}
+
+static void expect_all(struct fake *f, uint64_t first, uint64_t n, uint64_t version)
+{
+    for (uint64_t b = first; b < first + n; b++)
+        fake_expect(f, b, version, true);
+}
+
+static void a_home_gets_what_it_missed(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 1, CODEC_MOJETTE, 1);
+    write_homes(&f, 0, 300, v1, 0);
+    write_homes(&f, 100, 100, v2, 1 << 2);
+    commit_all(&f, 100, 100, v2);
+    r = mend_now(&f, 2, 0, 100, 100);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.stale, 100);
+    assert_int_equal(r.healed, 100);
+    assert_int_equal(r.undecided + r.failed + r.missing + r.damaged, 0);
+    assert_false(r.fenced);
+    assert_int_equal(f.n_read_blocks, 4 * 100); /* k, and not one more */
+    expect_all(&f, 100, 100, v2);
+    expect_all(&f, 0, 100, v1);
+    r = mend_now(&f, 2, 0, 0, 0);
+    assert_int_equal(r.healed + r.stale, 0);
+    assert_int_equal(r.looked_at, 300);
+    assert_int_equal(f.n_read_blocks, 4 * 100);
+    fake_close(&f);
+}
+
+static void what_a_spare_took_is_copied_and_dropped(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 2, CODEC_MOJETTE, 0);
+    write_homes(&f, 0, 50, v1, 1 << 1);
+    for (unsigned b = 0; b < 50; b++)
+        assert_true(fake_write(&f, 3, 1, b, v1, true));
+    r = mend_now(&f, 1, MEND_CLEAN_SPARES, 0, 50);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.missing, 50);
+    assert_int_equal(r.healed, 50);
+    assert_int_equal(f.n_read_blocks, 50);
+    assert_int_equal(r.cleaned, 50);
+    expect_all(&f, 0, 50, v1);
+    for (unsigned b = 0; b < 50; b++)
+        assert_null(fake_top(&f, 3, 1, b));
+    fake_close(&f);
+}
+
+static void our_own_are_read_whole_and_made_again(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 3, CODEC_MOJETTE, 1);
+    write_homes(&f, 0, 128, v1, 0);
+    fake_top(&f, 4, 4, 7)->rotten = true;
+    fake_top(&f, 4, 4, 9)->damaged = true;
+    fake_top(&f, 5, 5, 7)->rotten = true; /* another's, which repairing 7 may need */
+    r = mend_now(&f, 4, 0, 0, 128);
+    assert_int_equal(r.damaged, 1); /* heads do not tell more */
+    r = mend_now(&f, 4, MEND_VERIFY_OWN, 0, 128);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.damaged, 1);
+    assert_int_equal(r.healed, 1);
+    r = mend_now(&f, 5, MEND_VERIFY_OWN, 0, 128);
+    assert_int_equal(r.healed, 1);
+    r = mend_now(&f, 5, MEND_FENCE, 0, 128);
+    assert_false(r.fenced); /* nothing to be settled */
+    expect_all(&f, 0, 128, v1);
+    fake_close(&f);
+}
+
+static void a_torn_version_is_left_without_a_fence_and_settled_with_one(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 4, CODEC_MOJETTE, 1);
+    write_homes(&f, 0, 20, v1, 0);
+    for (unsigned b = 5; b < 10; b++) { /* three of four that are needed */
+        for (unsigned p = 0; p < 3; p++)
+            assert_true(fake_write(&f, p, p, b, v2, true));
+    }
+    for (unsigned b = 12; b < 15; b++) { /* four: it can be completed */
+        for (unsigned p = 1; p < 5; p++)
+            assert_true(fake_write(&f, p, p, b, v2, true));
+    }
+    r = mend_now(&f, 0, 0, 0, 20);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.stale, 3); /* ours at 12, 13, 14 */
+    assert_int_equal(fake_top(&f, 0, 0, 5)->version, v2);
+    assert_int_equal(fake_top(&f, 5, 5, 12)->version, v1);
+    r = mend_now(&f, 3, SETTLE, 0, 20);
+    assert_int_equal(r.rc, 0);
+    assert_true(r.fenced);
+    assert_int_equal(r.dropped, 5);
+    assert_int_equal(r.undecided, 0);
+    for (unsigned b = 0; b < 20; b++)
+        fake_expect(&f, b, b >= 12 && b < 15 ? v2 : v1, true);
+    assert_false(fake_write(&f, 0, 0, 5, v2, true)); /* it comes too late */
+    assert_true(fake_write(&f, 0, 0, 5, v3, true));
+    fake_close(&f);
+}
+
+static void the_first_write_of_all_is_settled_back_too(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 5, CODEC_MOJETTE, 0);
+    assert_true(fake_write(&f, 1, 1, 77, v1, false));
+    r = mend_now(&f, 1, SETTLE, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_true(r.fenced);
+    assert_int_equal(r.dropped, 1);
+    assert_int_equal(r.undecided, 0);
+    assert_null(fake_top(&f, 1, 1, 77));
+    fake_close(&f);
+}
+
+static void what_the_silent_may_hold_is_not_settled(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 6, CODEC_MOJETTE, 0);
+    write_homes(&f, 0, 4, v1, 0);
+    assert_true(fake_write(&f, 0, 0, 2, v2, true));
+    f.storages[1].up = false;
+    r = mend_now(&f, 0, SETTLE, 0, 4);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.undecided, 1);
+    assert_int_equal(r.silent, 2);
+    assert_true(r.problem[0] != '\0');
+    assert_int_equal(fake_top(&f, 0, 0, 2)->version, v2);
+    f.storages[1].up = true;
+    r = mend_now(&f, 2, SETTLE, 0, 4);
+    assert_int_equal(r.undecided, 0);
+    expect_all(&f, 0, 4, v1);
+    fake_close(&f);
+}
+
+static void a_truncate_that_was_missed_is_one_mark(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 7, CODEC_MOJETTE, 1);
+    write_homes(&f, 0, 400, v1, 0);
+    for (unsigned i = 0; i < f.c; i++) {
+        if (i != 3)
+            fake_mark(&f, i, i < f.n ? i : 0, 10, UINT64_MAX, v2, true);
+    }
+    for (unsigned i = 0; i < f.c; i++) { /* committed: what it covered is gone */
+        for (unsigned b = 10; b <= FAKE_BLOCKS && i != 3; b++)
+            fake_commit(&f, i, b, v2);
+    }
+    write_homes(&f, 20, 5, v3, 0);
+    r = mend_now(&f, 3, 0, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(f.n_of[ROZO__OP__ST_MARK], 1);
+    assert_int_equal(f.n_read_blocks, 0);
+    expect_all(&f, 0, 10, v1);
+    expect_all(&f, 10, 10, v2);
+    for (unsigned b = 20; b < 25; b++)
+        fake_expect(&f, b, v3, false);
+    expect_all(&f, 25, FAKE_BLOCKS - 24, v2);
+    fake_close(&f);
+}
+
+static void holes_are_healed_as_holes(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 8, CODEC_MOJETTE, 0);
+    write_homes(&f, 0, 40, v1, 0);
+    for (unsigned i = 0; i < 2; i++)
+        assert_true(fake_mark(&f, i, i, 10, 20, v2, true));
+    r = mend_now(&f, 2, 0, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.stale, 10);
+    assert_int_equal(f.n_of[ROZO__OP__ST_MARK], 1);
+    for (unsigned b = 10; b < 20; b++)
+        fake_expect(&f, b, v2, false);
+    r = mend_now(&f, 0, SETTLE, 0, 0);
+    expect_all(&f, 10, 10, v2);
+    fake_close(&f);
+}
+
+static void a_torn_mark_to_the_end_is_rolled_back(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 9, CODEC_MOJETTE, 1);
+    write_homes(&f, 0, 200, v1, 0);
+    assert_true(fake_mark(&f, 2, 2, 50, UINT64_MAX, v2, true));
+    assert_true(fake_mark(&f, 4, 4, 50, UINT64_MAX, v2, true));
+    r = mend_now(&f, 1, SETTLE, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.undecided, 0);
+    expect_all(&f, 0, 200, v1);
+    expect_all(&f, 200, FAKE_BLOCKS - 199, 0);
+    fake_close(&f);
+}
+
+static void a_replacement_is_filled(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 10, CODEC_MOJETTE, 1);
+    write_homes(&f, 0, 300, v1, 0);
+    for (unsigned i = 0; i < f.n; i++)
+        assert_true(fake_mark(&f, i, i, 290, UINT64_MAX, v2, true));
+    fake_replace(&f, 5);
+    r = mend_now(&f, 5, MEND_PARTIAL, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.undecided + r.failed, 0);
+    for (unsigned b = 0; b < 290; b++)
+        fake_expect(&f, b, v1, false);
+    for (unsigned b = 290; b < FAKE_BLOCKS + 1; b++)
+        fake_expect(&f, b, v2, false);
+    assert_int_equal(f.n_read_blocks, 4 * 290);
+    r = mend_now(&f, 5, MEND_PARTIAL, 0, 0);
+    assert_int_equal(r.healed, 0);
+    fake_close(&f);
+}
+
+static void a_spare_takes_the_place_of_the_lost(void **state)
+{
+    struct fake f;
+    struct run run;
+    struct mend_request request = { .flags = 0, .lost = 1 << 2 };
+
+    (void)state;
+    fake_init(&f, 11, CODEC_MOJETTE, 1);
+    write_homes(&f, 0, 40, v1, 0);
+    f.storages[2].up = false;
+    run = (struct run){ 0 };
+    config.env = &f.v.env;
+    config.peers = fake_peers(&f, 0);
+    config.own_storage = 7; /* the first spare */
+    request.target = f.target;
+    assert_int_equal(mender_new(&config, &run.mender), 0);
+    assert_int_equal(mend_start(run.mender, &request, on_done, &run, &run.mend), 0);
+    assert_true(env_virtual_run_until_idle(&f.v, 600000));
+    assert_true(run.done);
+    assert_int_equal(run.result.rc, 0);
+    assert_int_equal(run.result.healed, 40);
+    for (unsigned b = 0; b < 40; b++)
+        assert_int_equal(fake_top(&f, 6, 2, b)->version, v1);
+    mender_free(run.mender);
+    fake_close(&f);
+}
+
+static void a_file_that_nobody_has_is_gone(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_init(&f, 12, CODEC_MOJETTE, 0);
+    assert_int_equal(mend_now(&f, 0, 0, 0, 0).rc, -ENOENT);
+    assert_int_equal(mend_now(&f, 0, 0, 5, 1).rc, -ENOENT);
+    f.storages[1].up = f.storages[2].up = false;
+    assert_int_equal(mend_now(&f, 0, 0, 0, 0).rc, 0); /* they may have it */
+    fake_close(&f);
+}
+
+static void a_full_home_is_told_of(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 13, CODEC_MOJETTE, 0);
+    write_homes(&f, 0, 30, v1, 1 << 1);
+    f.storages[1].full = true;
+    r = mend_now(&f, 1, 0, 0, 0);
+    assert_int_equal(r.rc, -EIO);
+    assert_int_equal(r.failed, 30);
+    assert_non_null(strstr(r.problem, "NO_SPACE"));
+    fake_close(&f);
+}
+
+static uint64_t taken;
+static uint32_t take(void *arg, uint64_t bytes)
+{
+    (void)arg;
+    taken += bytes;
+    return 100;
+}
+
+static void the_rate_is_kept_and_memory_is_bounded(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+    uint64_t began;
+
+    (void)state;
+    fake_init(&f, 14, CODEC_MOJETTE, 0);
+    write_homes(&f, 0, 500, v1, 1 << 1);
+    config.take = take;
+    config.memory_max = 1; /* one piece at a time */
+    began = f.v.now_ns;
+    r = mend_now(&f, 1, 0, 0, 0);
+    config = (struct mender_config){ 0 };
+    assert_int_equal(r.healed, 500);
+    assert_true(taken >= r.read_bytes + r.written_bytes);
+    assert_true(f.v.now_ns - began >= 4 * 100000000ull);
+    fake_close(&f);
+}
+
+/* At every request the mend is stopped; what is half done does no harm. */
+static void a_mend_may_be_stopped_anywhere(void **state)
+{
+    (void)state;
+    for (unsigned ms = 0; ms < 60; ms++) {
+        struct fake f;
+        struct run run;
+
+        fake_init(&f, 15 + ms, CODEC_MOJETTE, 0);
+        write_homes(&f, 0, 140, v1, 0);
+        write_homes(&f, 20, 50, v2, 1 << 2);
+        assert_true(fake_write(&f, 1, 1, 130, v2, true));
+        run_start(&f, &run, 0, 2, SETTLE, 0, 0);
+        env_virtual_advance_ms(&f.v, ms);
+        if (!run.done)
+            mend_cancel(run.mend);
+        env_virtual_run_until_idle(&f.v, 10000);
+        mender_free(run.mender);
+        mend_now(&f, 0, SETTLE, 0, 0);
+        for (unsigned b = 0; b < 140; b++)
+            fake_expect(&f, b, b >= 20 && b < 70 ? v2 : v1, true);
+        fake_close(&f);
+    }
+}
+
+/* ---- by chance ---- */
+
+enum { R_BLOCKS = 300, R_CHUNK = 16 };
+
+struct history {
+    uint64_t state;             /* of its own dice */
+    uint64_t acked[R_BLOCKS];   /* the newest that was acknowledged */
+    uint64_t written[R_BLOCKS]; /* the newest of all */
+    uint32_t epoch;
+};
+
+static unsigned dice(struct history *h, unsigned bound)
+{
+    h->state = h->state * 6364136223846793005ull + 1442695040888963407ull;
+    return (unsigned)(h->state >> 33) % bound;
+}
+
+/* One write of a run: it reaches homes that are up, spares for those that are not; torn, it ends early. */
+static void random_write(struct fake *f, struct history *h, bool torn)
+{
+    unsigned first = dice(h, R_BLOCKS), n = 1 + dice(h, R_CHUNK);
+    uint64_t version = (uint64_t)++h->epoch << 32 | (1 + dice(h, 9));
+    bool sync = !torn || dice(h, 2) == 0, hole = dice(h, 6) == 0;
+    uint32_t reach = torn ? dice(h, 1u << f->n) : UINT32_MAX;
+
+    for (unsigned b = first; b < first + n && b < R_BLOCKS; b++) {
+        uint32_t holders = 0;
+
+        for (unsigned p = 0; p < f->n; p++) {
+            unsigned at = p;
+
+            for (unsigned s = f->n; !f->storages[at].up && s < f->c; s++) {
+                if (f->storages[s].up && (holders >> s & 1) == 0)
+                    at = s;
+            }
+            if ((reach >> p & 1) == 0 || !f->storages[at].up)
+                continue;
+            if (hole ? fake_mark(f, at, p, b, b + 1, version, sync)
+                     : fake_write(f, at, p, b, version, sync))
+                holders |= 1u << at;
+        }
+        if (holders != 0)
+            h->written[b] = version;
+        if ((unsigned)__builtin_popcount(holders) >= f->q && sync) {
+            h->acked[b] = version;
+            for (unsigned i = 0; i < f->c && dice(h, 2) == 0; i++)
+                fake_commit(f, i, b, version);
+        }
+    }
+}
+
+/* A truncate, or one that is torn. */
+static void random_cut(struct fake *f, struct history *h, bool torn)
+{
+    unsigned first = dice(h, R_BLOCKS + 50);
+    uint64_t version = (uint64_t)++h->epoch << 32 | 1;
+    unsigned n_holders = 0;
+
+    for (unsigned i = 0; i < f->c; i++) {
+        if (f->storages[i].up && !(torn && dice(h, 2) == 0) &&
+            fake_mark(f, i, i < f->n ? i : 0, first, UINT64_MAX, version, true))
+            n_holders++;
+    }
+    for (unsigned b = first; b < R_BLOCKS && n_holders > 0; b++) {
+        h->written[b] = version;
+        if (n_holders >= f->q)
+            h->acked[b] = version;
+    }
+}
+
+static void random_away(struct fake *f, struct history *h)
+{
+    unsigned away = 0, i = dice(h, f->c);
+
+    for (unsigned j = 0; j < f->c; j++)
+        away += !f->storages[j].up;
+    if (!f->storages[i].up || away < f->n - f->k)
+        f->storages[i].up = !f->storages[i].up;
+}
+
+static void random_history(struct fake *f, struct history *h, unsigned steps)
+{
+    for (unsigned i = 0; i < steps; i++) {
+        switch (dice(h, 10)) {
+        case 0:
+            random_away(f, h);
+            break;
+        case 1:
+            random_cut(f, h, dice(h, 2) == 0);
+            break;
+        case 2:
+        case 3:
+        case 4:
+            random_write(f, h, true);
+            break;
+        default:
+            random_write(f, h, false);
+        }
+    }
+}
+
+/* Menders come, work, and are stopped, while storages come and go and lose power. */
+static void random_drivers(struct fake *f, struct history *d, unsigned rounds)
+{
+    static const uint32_t flags[] = { 0,
+                                      ALL,
+                                      SETTLE,
+                                      MEND_FENCE,
+                                      SETTLE,
+                                      ALL | MEND_VERIFY_OWN,
+                                      SETTLE | MEND_CLEAN_SPARES };
+
+    for (unsigned i = 0; i < rounds; i++) {
+        struct run run[2];
+        unsigned n = 1 + dice(d, 2);
+
+        if (dice(d, 3) == 0)
+            random_away(f, d);
+        for (unsigned j = 0; j < n; j++) {
+            bool all = dice(d, 2) == 0;
+
+            run_start(f, &run[j], j, dice(d, f->c), flags[dice(d, 7)],
+                      all ? 0 : dice(d, R_BLOCKS), all ? 0 : 1 + dice(d, 200));
+        }
+        env_virtual_advance_ms(&f->v, dice(d, 80));
+        if (dice(d, 4) == 0)
+            fake_power_cut(f, dice(d, f->c));
+        if (dice(d, 4) == 0)
+            random_away(f, d);
+        if (dice(d, 2) == 0)
+            env_virtual_run_until_idle(&f->v, 100000);
+        for (unsigned j = 0; j < n; j++) {
+            if (!run[j].done)
+                mend_cancel(run[j].mend);
+        }
+        env_virtual_run_until_idle(&f->v, 100000);
+        for (unsigned j = 0; j < n; j++)
+            mender_free(run[j].mender);
+    }
+}
+
+static void all_heal(struct fake *f)
+{
+    const uint32_t flags = SETTLE | MEND_VERIFY_OWN | MEND_CLEAN_SPARES;
+
+    for (unsigned i = 0; i < f->c; i++)
+        f->storages[i].up = true;
+    for (unsigned i = 0; i < f->n; i++)
+        mend_now(f, i, flags, 0, 0);
+}
+
+static void check_healed(struct fake *f, const struct history *h, uint64_t *final)
+{
+    struct mend_result r = mend_now(f, 0, SETTLE | MEND_CLEAN_SPARES, 0, 0);
+
+    assert_int_equal(r.rc, 0);
+    if (r.undecided != 0) {
+        print_error("%s\n", r.problem);
+        fake_print(f, strtoul(r.problem + 6, NULL, 10));
+    }
+    assert_int_equal(r.undecided, 0);
+    assert_int_equal(r.failed + r.damaged + r.stale + r.missing + r.dropped, 0);
+    for (unsigned b = 0; b < R_BLOCKS; b++) {
+        const struct fake_layer *top = fake_top(f, 0, 0, b);
+
+        final[b] = top == NULL ? 0 : top->version;
+        assert_true(final[b] >= h->acked[b]);
+        assert_true(final[b] <= h->written[b]);
+        fake_expect(f, b, final[b], true);
+    }
+}
+
+static void one_random(unsigned seed, unsigned kind, unsigned layout)
+{
+    uint64_t final[2][R_BLOCKS];
+
+    for (unsigned order = 0; order < 2; order++) {
+        struct history h = { .state = seed * 7919 + 1 }, d;
+        struct fake *f = malloc(sizeof(*f));
+
+        fake_init(f, seed + order * 1000, kind, layout);
+        random_history(f, &h, 10 + dice(&h, 60));
+        for (unsigned i = 0; i < f->c; i++)
+            fake_sync(f, i); /* else power cuts decide, not the order */
+        d = (struct history){ .state = seed * 104729 + order };
+        random_drivers(f, &d, 1 + dice(&d, 6));
+        all_heal(f);
+        check_healed(f, &h, final[order]);
+        fake_close(f);
+        free(f);
+    }
+    assert_memory_equal(final[0], final[1], sizeof(final[0]));
+}
+
+static void by_chance(void **state)
+{
+    static const unsigned kinds[] = { CODEC_MOJETTE, CODEC_MOJETTE_NONSYSTEMATIC,
+                                      CODEC_RS };
+    const char *n = getenv("MEND_SEEDS"), *from = getenv("MEND_SEED");
+    unsigned first = from == NULL ? 1 : (unsigned)atoi(from);
+    unsigned n_seeds = n == NULL ? from == NULL ? 40 : 1 : (unsigned)atoi(n);
+
+    (void)state;
+    for (unsigned seed = first; seed < first + n_seeds; seed++) {
+        if (n != NULL || from != NULL)
+            print_message("replay: MEND_SEED=%u\n", seed);
+        one_random(seed, kinds[seed % 3], seed / 3 % 3);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_home_gets_what_it_missed),
+        cmocka_unit_test(what_a_spare_took_is_copied_and_dropped),
+        cmocka_unit_test(our_own_are_read_whole_and_made_again),
+        cmocka_unit_test(a_torn_version_is_left_without_a_fence_and_settled_with_one),
+        cmocka_unit_test(the_first_write_of_all_is_settled_back_too),
+        cmocka_unit_test(what_the_silent_may_hold_is_not_settled),
+        cmocka_unit_test(a_truncate_that_was_missed_is_one_mark),
+        cmocka_unit_test(holes_are_healed_as_holes),
+        cmocka_unit_test(a_torn_mark_to_the_end_is_rolled_back),
+        cmocka_unit_test(a_replacement_is_filled),
+        cmocka_unit_test(a_spare_takes_the_place_of_the_lost),
+        cmocka_unit_test(a_file_that_nobody_has_is_gone),
+        cmocka_unit_test(a_full_home_is_told_of),
+        cmocka_unit_test(the_rate_is_kept_and_memory_is_bounded),
+        cmocka_unit_test(a_mend_may_be_stopped_anywhere),
+        cmocka_unit_test(by_chance),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
