@@ -9,10 +9,12 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void verbs_print(FILE *to, const struct cli *cli, const struct cli_verb *verbs,
                         const char *doc)
@@ -171,4 +173,22 @@ void cli_duration_text(uint64_t s, char *out, size_t size)
         snprintf(out, size, "%llu h", (unsigned long long)(s / 3600));
     else
         snprintf(out, size, "%llu days", (unsigned long long)(s / 86400));
+}
+
+void cli_exec(char **argv)
+{
+    static const char *const places[] = { "", "/../sbin", "/../bin" };
+    char self[PATH_MAX], path[PATH_MAX + 64];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    if (n > 0) {
+        self[n] = '\0';
+        *strrchr(self, '/') = '\0';
+        for (unsigned i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+            snprintf(path, sizeof(path), "%s%s/%s", self, places[i], argv[0]);
+            if (access(path, X_OK) == 0)
+                execv(path, argv);
+        }
+    }
+    execvp(argv[0], argv);
 }

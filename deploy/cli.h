@@ -60,6 +60,12 @@ unsigned long cli_number_arg(struct argp_state *state, const char *option,
 /** The same for the bytes of a block: 4096 or 8192. */
 unsigned cli_block_arg(struct argp_state *state, const char *arg);
 
+/**
+ * Become another of our programs: the one beside us, else the one in PATH. argv[0] is its name. Returns
+ * only when that failed; errno says why.
+ */
+void cli_exec(char **argv);
+
 /* The groups, one file each. */
 int cmd_status(struct cli *cli, int argc, char **argv);
 int cmd_storage_list(struct cli *cli, int argc, char **argv);
@@ -72,6 +78,7 @@ int cmd_export_list(struct cli *cli, int argc, char **argv);
 int cmd_export_create(struct cli *cli, int argc, char **argv);
 int cmd_mount(struct cli *cli, int argc, char **argv);
 int cmd_locate(struct cli *cli, int argc, char **argv);
+int cmd_salvage(struct cli *cli, int argc, char **argv);
 int cmd_fsck(struct cli *cli, int argc, char **argv);
 int cmd_rebuild_status(struct cli *cli, int argc, char **argv);
 int cmd_rebuild_start(struct cli *cli, int argc, char **argv);

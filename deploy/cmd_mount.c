@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "deploy/cli.h"
 #include "deploy/conn.h"
@@ -53,25 +52,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* Run rozomount: the one beside us, else the one in PATH. Returns only when that failed. */
-static void rozomount_exec(char **argv)
-{
-    static const char *const places[] = { "", "/../sbin", "/../bin" };
-    char self[PATH_MAX], path[PATH_MAX + 64];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-    if (n > 0) {
-        self[n] = '\0';
-        *strrchr(self, '/') = '\0';
-        for (unsigned i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-            snprintf(path, sizeof(path), "%s%s/rozomount", self, places[i]);
-            if (access(path, X_OK) == 0)
-                execv(path, argv);
-        }
-    }
-    execvp("rozomount", argv);
-}
-
 int cmd_mount(struct cli *cli, int argc, char **argv)
 {
     static const struct argp_option options[] = {
@@ -108,8 +88,8 @@ int cmd_mount(struct cli *cli, int argc, char **argv)
                  args.options == NULL ? "" : args.options);
     if (n < 0 || (size_t)n >= sizeof(opts))
         return cli_usage(cli, "the options are too long");
-    rozomount_exec((char *[]){ program, source, (char *)args.mount_point, dash_o, opts,
-                               args.foreground ? dash_f : NULL, NULL });
+    cli_exec((char *[]){ program, source, (char *)args.mount_point, dash_o, opts,
+                         args.foreground ? dash_f : NULL, NULL });
     return cli_fail(cli, "cannot run rozomount: %s. Install all of rozo",
                     strerror(errno));
 }

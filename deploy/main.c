@@ -61,6 +61,7 @@ static const struct cli_verb verbs[] = {
     { "fsck", "is all there that should be, and nothing else?", cmd_fsck, NULL },
     { "mount", "mount an export", cmd_mount, NULL },
     { "locate", "where a file lies", cmd_locate, NULL },
+    { "salvage", "files out of data directories, without any daemon", cmd_salvage, NULL },
     { "key", "Keys of a cluster.", NULL, key_verbs },
     { "bench", "How fast things are on this machine.", NULL, bench_verbs },
     { "dev", "Private clusters on one machine, to try things out and to test.", NULL,

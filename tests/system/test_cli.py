@@ -12,7 +12,7 @@ from conftest import BIN, cannot_mount, rozo, wait_for
 
 VERBS = ["status", "storage list", "storage add", "storage replace", "storage lost", "rebuild status", "rebuild start",
          "rebuild rate", "scrub start", "scrub stop", "scrub status", "fsck", "volume list", "volume create", "export list",
-         "export create", "mount", "locate", "key new", "bench codec", "dev up", "dev down", "dev status", "dev restart"]
+         "export create", "mount", "locate", "salvage", "key new", "bench codec", "dev up", "dev down", "dev status", "dev restart"]
 NOWHERE = {"ROZO_EXPORTD": "", "ROZO_KEY": "", "ROZO_CONFIG": "/nowhere/rozo.yaml"}
 
 
@@ -66,7 +66,7 @@ def test_programs_have_version_and_help(program):
     ["storage", "add", "no-port"], ["volume", "create"], ["export", "create"],
     ["export", "create", "a", "b"], ["export", "create", "x", "--layout", "3"],
     ["export", "create", "x", "--block-bytes", "5000"], ["mount"], ["mount", "main"],
-    ["mount", "a/b", "/mnt"], ["locate"], ["key", "new"], ["dev", "up"], ["dev", "down"],
+    ["mount", "a/b", "/mnt"], ["locate"], ["salvage"], ["salvage", "/nowhere"], ["key", "new"], ["dev", "up"], ["dev", "down"],
     ["dev", "up", "--dir", "x", "--layout", "3"], ["dev", "up", "--dir", "x", "--codec", "nonsense"],
     ["dev", "up", "--dir", "x", "--storages", "0"], ["dev", "up", "--dir", "x", "--links", "-1"],
     ["dev", "up", "--dir", "x", "--log-level", "loud"], ["dev", "restart", "--dir", "x"],

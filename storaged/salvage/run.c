@@ -1,0 +1,807 @@
+/*
+ * run.c - one file out of its projection files and what waits in journals.
+ *
+ * In:     salvage_run(). Every extent: the heads of all sources, then, where needed, their bodies.
+ * Out:    bytes to a sink, a report.
+ * Keeps:  a block is given only when k distinct projections of one version with right crcs decode to it; it is a
+ *         hole only when k storages say so of one version, or when nothing says otherwise.
+ * Yours:  how much is read at a time.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/bytes.h"
+#include "storaged/core/projfile.h"
+#include "storaged/salvage/salvage.h"
+
+enum {
+    SOURCES_MAX = 64,
+    CLAIMS_MAX = 256, /* of one block; the oldest that wait go unheard */
+    HEAD_MAX = RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX,
+};
+
+/* A projection file. */
+struct source {
+    int fd; /* owned */
+    uint8_t dir, projection;
+    bool is_doubtful; /* where no head lies, nothing is known */
+    struct geometry geo;
+    uint64_t size;
+    struct marks marks, written;
+    /* Of the extent at hand. */
+    uint8_t *heads, *bodies; /* owned */
+    bool has_bodies, heads_missing;
+};
+
+/* One storage says: this block is such at that version. */
+struct claim {
+    uint64_t version;
+    bool is_hole;
+    uint8_t dir, projection;
+    uint16_t user_bytes;
+    struct source *source;                /* it lies in place */
+    const struct salvage_waiting *record; /* or in a journal */
+};
+
+/* A projection of the block at hand, checked. */
+struct part {
+    uint8_t head[HEAD_MAX];
+    uint8_t body[CODEC_DATA_MAX];
+};
+
+enum fate { FATE_HOLE, FATE_DATA, FATE_UNREADABLE };
+
+struct run {
+    struct salvage *s;
+    enum salvage_mode mode;
+    salvage_sink *sink;
+    void (*tick)(void *arg, uint64_t n_bytes);
+    void *arg;
+    struct salvage_report *report;
+    const struct codec *codec;
+    uint32_t hash;
+    struct source *sources[SOURCES_MAX];
+    unsigned n_sources;
+    uint64_t dirs_empty; /* bits: storages of the file that have nothing of it: holes */
+    size_t mark, record, end; /* in s->waiting: marks, then records; record moves on */
+    struct part *parts;       /* CODEC_N_MAX */
+    uint8_t *block;           /* decoded */
+    uint8_t *out;             /* user bytes of an extent */
+    uint16_t lens[EXTENT_BLOCKS]; /* user bytes of its blocks, 0: none */
+    uint64_t n_ticked;
+};
+
+/* ---- sources ---- */
+
+static void source_free(struct source *src)
+{
+    if (src == NULL)
+        return;
+    if (src->fd >= 0)
+        close(src->fd);
+    free(src->heads);
+    free(src->bodies);
+    free(src);
+}
+
+static int place_open(const struct salvage *s, const struct salvage_place *place)
+{
+    char path[PROJFILE_PATH_MAX + 8], prefix[PROJFILE_PATH_MAX];
+
+    if (place->projection == SALVAGE_ASIDE) {
+        projfile_path_prefix(prefix, &place->id);
+        snprintf(path, sizeof(path), "%sdamaged", prefix);
+    } else {
+        projfile_path(path, &place->id, place->projection);
+    }
+    return openat(s->dirs[place->dir].fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+}
+
+/* The header page of a file; -ENOENT when it cannot be opened. */
+static int place_header(const struct salvage *s, const struct salvage_place *place,
+                        struct projfile_header *h)
+{
+    uint8_t page[PROJFILE_PAGE_BYTES];
+    int fd = place_open(s, place), rc;
+
+    if (fd < 0)
+        return -ENOENT;
+    salvage_pread(fd, page, sizeof(page), 0);
+    close(fd);
+    rc = projfile_header_get(page, h);
+    if (rc == 0 &&
+        (file_id_compare(&h->id, &place->id) != 0 ||
+         (place->projection != SALVAGE_ASIDE && place->projection != h->projection)))
+        rc = -EUCLEAN; /* it is the header of another file */
+    return rc;
+}
+
+/* The header pages of a file, read once. */
+struct headers {
+    int rc[SOURCES_MAX];
+    struct projfile_header list[SOURCES_MAX];
+};
+
+static bool is_coded_alike(const struct projfile_header *a,
+                           const struct projfile_header *b)
+{
+    return a->codec == b->codec && a->layout == b->layout &&
+           a->block_bytes == b->block_bytes;
+}
+
+/* How the file is coded: as most headers say; else as a journal does. */
+static void file_ref(const struct salvage *s, const struct salvage_file *file,
+                     const struct headers *hs, struct storage_file *out)
+{
+    const struct storage_file *waiting = salvage_ref_of(s, &file->id);
+    size_t n = file->n < SOURCES_MAX ? file->n : SOURCES_MAX;
+    unsigned best = 0;
+
+    memset(out, 0, sizeof(*out));
+    out->id = file->id;
+    if (waiting != NULL)
+        *out = *waiting;
+    for (size_t i = 0; i < n; i++) {
+        const struct projfile_header *h = &hs->list[i];
+        unsigned alike = 0;
+
+        for (size_t k = 0; k < n && hs->rc[i] == 0; k++)
+            alike += hs->rc[k] == 0 && is_coded_alike(h, &hs->list[k]);
+        if (alike <= best)
+            continue;
+        best = alike;
+        out->codec = h->codec;
+        out->layout = h->layout;
+        out->block_bytes = h->block_bytes;
+        out->n_storages = h->n_storages;
+        memcpy(out->storages, h->storages, sizeof(out->storages));
+    }
+}
+
+/* A file without a readable header: whose records does it hold? SALVAGE_ASIDE: nobody can tell. */
+static uint8_t projection_probe(const struct run *run, int fd)
+{
+    uint8_t *heads = malloc(EXTENT_BLOCKS * HEAD_MAX);
+    uint8_t found = SALVAGE_ASIDE;
+
+    for (unsigned p = 0; heads != NULL && p < codec_n(run->codec); p++) {
+        struct geometry g;
+        struct record_header h;
+
+        geometry_init(&g, run->codec, p);
+        salvage_pread(fd, heads, (size_t)(EXTENT_BLOCKS * g.head_bytes),
+                      PROJFILE_EXTENTS_AT);
+        for (unsigned b = 0; b < EXTENT_BLOCKS && found == SALVAGE_ASIDE; b++) {
+            if (!record_header_is_zero(heads + b * g.head_bytes) &&
+                record_inspect(heads + b * g.head_bytes, run->hash, b, p,
+                               codec_block_bytes(run->codec), &h) != RECORD_IS_DAMAGED)
+                found = (uint8_t)p;
+        }
+    }
+    free(heads);
+    return found;
+}
+
+/* Its marks and notes; without them, or when they are damaged, where no head lies nothing is known. */
+static void source_read_marks(struct source *src, uint32_t hash,
+                              const struct projfile_header *h)
+{
+    uint64_t best = 0;
+    unsigned n_empty = 0;
+
+    for (unsigned i = 0; i < 2; i++) {
+        static struct marks marks, written;
+        uint8_t page[PROJFILE_PAGE_BYTES];
+        struct marks_page mh;
+        int rc;
+
+        salvage_pread(src->fd, page, sizeof(page),
+                      PROJFILE_MARKS_AT + i * PROJFILE_PAGE_BYTES);
+        rc = projfile_marks_get(page, &mh, &marks, &written);
+        n_empty += rc == -ENODATA;
+        if (rc != 0 || mh.file_hash != hash || mh.projection != src->projection ||
+            mh.sequence <= best)
+            continue;
+        best = mh.sequence;
+        src->marks = marks;
+        src->written = written;
+        src->is_doubtful |= mh.partial;
+    }
+    if (best == 0) {
+        src->is_doubtful |= n_empty < 2 || h == NULL || src->size < PROJFILE_EXTENTS_AT;
+        if (h != NULL && h->written.first < h->written.end) {
+            src->written.n = 1;
+            src->written.ranges[0] = h->written;
+            src->written.ranges[0].version = 1;
+        }
+        if (h != NULL &&
+            geometry_blocks(&src->geo, src->size) >
+                (h->written.end + EXTENT_BLOCKS - 1) / EXTENT_BLOCKS * EXTENT_BLOCKS)
+            src->is_doubtful = true; /* a page was written before that */
+    }
+}
+
+/* NULL: it gives nothing. */
+static struct source *source_open(struct run *run, const struct salvage_place *place,
+                                  int rc, const struct projfile_header *h)
+{
+    const struct storage_file *ref = &run->report->ref;
+    struct source *src = calloc(1, sizeof(*src));
+    struct stat st;
+
+    if (src == NULL)
+        return NULL;
+    src->fd = place_open(run->s, place);
+    if (src->fd < 0 || fstat(src->fd, &st) != 0 || !S_ISREG(st.st_mode) ||
+        rc == -ENODATA || rc == -EPROTONOSUPPORT) {
+        run->report->n_headers_damaged += rc != -ENODATA;
+        source_free(src);
+        return NULL;
+    }
+    if (rc == 0 && (h->codec != ref->codec || h->layout != ref->layout ||
+                    h->block_bytes != ref->block_bytes))
+        rc = -EUCLEAN;
+    run->report->n_headers_damaged += rc != 0;
+    src->size = (uint64_t)st.st_size;
+    src->dir = place->dir;
+    src->projection = rc == 0 ? h->projection : place->projection;
+    if (src->projection == SALVAGE_ASIDE)
+        src->projection = projection_probe(run, src->fd);
+    if (src->projection >= codec_n(run->codec)) {
+        source_free(src);
+        return NULL;
+    }
+    geometry_init(&src->geo, run->codec, src->projection);
+    src->is_doubtful = rc != 0 || h->partial || place->projection == SALVAGE_ASIDE;
+    source_read_marks(src, run->hash, rc == 0 ? h : NULL);
+    if (place->projection == SALVAGE_ASIDE)
+        src->marks.n = src->written.n = 0; /* what came in its place has taken over */
+    src->heads = malloc((size_t)(EXTENT_BLOCKS * src->geo.head_bytes));
+    src->bodies = malloc((size_t)(EXTENT_BLOCKS * src->geo.stride));
+    if (src->heads == NULL || src->bodies == NULL) {
+        source_free(src);
+        return NULL;
+    }
+    return src;
+}
+
+/* ---- extents ---- */
+
+/* The first block >= from that this source may have something of; UINT64_MAX: none. */
+static uint64_t source_next(const struct source *src, uint64_t from)
+{
+    uint64_t at = geometry_extent_at(&src->geo, from), block = UINT64_MAX, noted;
+
+    if (at < src->size) {
+        off_t data = lseek(src->fd, (off_t)at, SEEK_DATA);
+
+        if (data >= 0)
+            block = geometry_extent_of(&src->geo, (uint64_t)data);
+        else if (errno != ENXIO)
+            block = from;
+    }
+    if (block < from)
+        block = from;
+    noted = marks_next(&src->written, from);
+    return noted < block ? noted : block;
+}
+
+static uint64_t extent_next(struct run *run, uint64_t from)
+{
+    uint64_t best = UINT64_MAX;
+
+    while (run->record < run->end && run->s->waiting[run->record].first < from)
+        run->record++;
+
+    for (unsigned i = 0; i < run->n_sources; i++) {
+        uint64_t block = source_next(run->sources[i], from);
+
+        if (block < best)
+            best = block;
+    }
+    if (run->record < run->end && run->s->waiting[run->record].first < best)
+        best = run->s->waiting[run->record].first;
+    if (best >= PROJFILE_BLOCKS_MAX)
+        return UINT64_MAX;
+    return best / EXTENT_BLOCKS * EXTENT_BLOCKS;
+}
+
+static void tick(struct run *run, uint64_t n_bytes)
+{
+    run->n_ticked += n_bytes;
+    if (run->tick != NULL)
+        run->tick(run->arg, n_bytes);
+}
+
+static void extent_load(struct run *run, uint64_t first)
+{
+    for (unsigned i = 0; i < run->n_sources; i++) {
+        struct source *src = run->sources[i];
+        uint64_t at = geometry_extent_at(&src->geo, first);
+        size_t len = (size_t)(EXTENT_BLOCKS * src->geo.head_bytes);
+        size_t behind = at + len > src->size ? (size_t)(at + len - src->size) : 0;
+
+        if (behind > len)
+            behind = len;
+        src->heads_missing = salvage_pread(src->fd, src->heads, len, at) > behind;
+        src->has_bodies = false;
+        tick(run, len - behind);
+    }
+}
+
+static void source_load_bodies(struct run *run, struct source *src, uint64_t first)
+{
+    size_t len = (size_t)(EXTENT_BLOCKS * src->geo.stride);
+
+    if (src->has_bodies)
+        return;
+    salvage_pread(src->fd, src->bodies, len,
+                  geometry_extent_at(&src->geo, first) + src->geo.heads_bytes);
+    src->has_bodies = true;
+    tick(run, len);
+}
+
+/* ---- claims ---- */
+
+struct claims {
+    unsigned n;
+    bool is_damaged; /* something said nothing that could be believed */
+    struct claim list[CLAIMS_MAX];
+};
+
+static void claim_add(struct claims *c, const struct claim *claim)
+{
+    unsigned i = c->n;
+
+    if (c->n == CLAIMS_MAX)
+        return;
+    /* Newest first, data before holes, by projection. */
+    while (i > 0 && (c->list[i - 1].version < claim->version ||
+                     (c->list[i - 1].version == claim->version &&
+                      (c->list[i - 1].is_hole > claim->is_hole ||
+                       (c->list[i - 1].is_hole == claim->is_hole &&
+                        c->list[i - 1].projection > claim->projection))))) {
+        c->list[i] = c->list[i - 1];
+        i--;
+    }
+    c->list[i] = *claim;
+    c->n++;
+}
+
+static void claim_of_source(struct run *run, struct claims *c, struct source *src,
+                            uint64_t block)
+{
+    const uint8_t *head =
+        src->heads + block % EXTENT_BLOCKS * (size_t)src->geo.head_bytes;
+    uint64_t mark = marks_find(&src->marks, block);
+    struct claim claim = { .dir = src->dir,
+                           .projection = src->projection,
+                           .source = src };
+    struct record_header h;
+    enum record_state state = record_inspect(head, run->hash, block, src->projection,
+                                             codec_block_bytes(run->codec), &h);
+    bool is_empty = record_header_is_zero(head);
+
+    if (mark != 0 && (state == RECORD_IS_DAMAGED || is_empty || h.version < mark)) {
+        claim.is_hole = true;
+        claim.version = mark;
+        claim_add(c, &claim);
+    }
+    if (state == RECORD_IS_DAMAGED ||
+        (is_empty && marks_find(&src->written, block) != 0)) {
+        c->is_damaged = true;
+        return;
+    }
+    if (is_empty && (mark != 0 || src->is_doubtful || src->heads_missing)) {
+        c->is_damaged |= mark == 0 && src->heads_missing;
+        return;
+    }
+    claim.version = h.version;
+    claim.is_hole = state == RECORD_IS_HOLE;
+    claim.user_bytes = h.user_bytes;
+    claim_add(c, &claim);
+}
+
+static void claims_of_journals(struct run *run, struct claims *c, uint64_t block)
+{
+    const struct salvage_waiting *w = run->s->waiting;
+
+    for (size_t i = run->mark; i < run->end && w[i].is_mark && w[i].first <= block; i++) {
+        if (block < w[i].end)
+            claim_add(c, &(struct claim){
+                             .version = w[i].version, .is_hole = true, .dir = w[i].dir });
+    }
+    while (run->record < run->end && w[run->record].first < block)
+        run->record++;
+    for (size_t i = run->record; i < run->end && w[i].first == block; i++) {
+        if (w[i].projection >= codec_n(run->codec) ||
+            w[i].user_bytes > codec_block_bytes(run->codec))
+            continue; /* of a file that is not coded as this one */
+        claim_add(c, &(struct claim){ .version = w[i].version,
+                                      .is_hole = w[i].body_len == 0,
+                                      .dir = w[i].dir,
+                                      .projection = w[i].projection,
+                                      .user_bytes = w[i].user_bytes,
+                                      .record = &w[i] });
+    }
+}
+
+/* Which storages have nothing but "never written" to say: one with a record elsewhere does not count. */
+static uint64_t dirs_without_data(const struct claims *c)
+{
+    uint64_t dirs = UINT64_MAX;
+
+    for (unsigned i = 0; i < c->n; i++) {
+        if (!c->list[i].is_hole)
+            dirs &= ~(UINT64_C(1) << c->list[i].dir);
+    }
+    return dirs;
+}
+
+/* ---- parts: records whose crc was checked ---- */
+
+static int segment_fd(struct salvage *s, uint32_t segment)
+{
+    const struct salvage_segment *g = &s->segments[segment];
+
+    if (s->segment_fd >= 0 && s->segment_open == segment)
+        return s->segment_fd;
+    if (s->segment_fd >= 0)
+        close(s->segment_fd);
+    s->segment_fd =
+        openat(s->dirs[g->dir].fd, g->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    s->segment_open = segment;
+    return s->segment_fd;
+}
+
+/* Head and body of a claim into part; false: they are not what they should be. */
+static bool part_load(struct run *run, const struct claim *claim, uint64_t block,
+                      struct part *part)
+{
+    size_t overhang = codec_overhang_bytes(run->codec, claim->projection);
+    size_t len = codec_row_bytes(run->codec, claim->user_bytes);
+    struct record_header h;
+
+    if (claim->source != NULL) {
+        struct source *src = claim->source;
+
+        source_load_bodies(run, src, block / EXTENT_BLOCKS * EXTENT_BLOCKS);
+        memcpy(part->head,
+               src->heads + block % EXTENT_BLOCKS * (size_t)src->geo.head_bytes,
+               RECORD_HEADER_BYTES + overhang);
+        memcpy(part->body, src->bodies + block % EXTENT_BLOCKS * (size_t)src->geo.stride,
+               len);
+    } else {
+        const struct salvage_waiting *w = claim->record;
+        int fd = segment_fd(run->s, w->segment);
+
+        if (fd < 0 ||
+            salvage_pread(fd, part->head, RECORD_HEADER_BYTES + overhang, w->head_at) >
+                0 ||
+            salvage_pread(fd, part->body, len, w->body_at) > 0)
+            return false;
+        tick(run, len);
+    }
+    return record_inspect(part->head, run->hash, block, claim->projection,
+                          codec_block_bytes(run->codec), &h) == RECORD_IS_DATA &&
+           h.version == claim->version && h.user_bytes == claim->user_bytes &&
+           h.crc == record_crc(part->head, part->head + RECORD_HEADER_BYTES, overhang,
+                               part->body, len);
+}
+
+/* Checked projections of one version with this many user bytes; those in claims [from, to). */
+static uint32_t parts_gather(struct run *run, struct claims *c, unsigned from,
+                             unsigned to, uint16_t user_bytes, uint64_t block)
+{
+    unsigned k = codec_k(run->codec), n = 0;
+    uint32_t present = 0;
+
+    for (unsigned i = from; i < to && n < k; i++) {
+        const struct claim *claim = &c->list[i];
+        uint32_t bit = UINT32_C(1) << claim->projection;
+
+        if (claim->is_hole || (present & bit) != 0 || claim->user_bytes != user_bytes)
+            continue;
+        if (run->mode == SALVAGE_READ &&
+            !part_load(run, claim, block, &run->parts[claim->projection])) {
+            c->is_damaged = true;
+            continue;
+        }
+        present |= bit;
+        n++;
+    }
+    return n == k ? present : 0;
+}
+
+static void block_decode(struct run *run, uint32_t present, uint16_t user_bytes,
+                         uint64_t block)
+{
+    const uint8_t *body[CODEC_N_MAX] = { NULL }, *overhang[CODEC_N_MAX] = { NULL };
+    size_t block_bytes = codec_block_bytes(run->codec);
+    struct codec_plan plan;
+    int rc = codec_plan(run->codec, present, 0, &plan);
+
+    assert(rc == 0);
+    for (unsigned p = 0; p < codec_n(run->codec); p++) {
+        body[p] = run->parts[p].body;
+        overhang[p] = run->parts[p].head + RECORD_HEADER_BYTES;
+    }
+    codec_decode(&plan, body, overhang, codec_row_bytes(run->codec, user_bytes),
+                 run->block);
+    memcpy(run->out + block % EXTENT_BLOCKS * block_bytes, run->block, user_bytes);
+}
+
+/* ---- blocks ---- */
+
+/* What one version amounts to. Fills *present for data. */
+static enum fate version_judge(struct run *run, struct claims *c, unsigned from,
+                               unsigned to, uint64_t block, uint32_t *present,
+                               uint16_t *user_bytes, unsigned *n_have)
+{
+    uint64_t dirs = 0, projections = 0;
+    uint64_t version = c->list[from].version;
+
+    for (unsigned i = from; i < to; i++) {
+        const struct claim *claim = &c->list[i];
+
+        if (claim->is_hole) {
+            dirs |= UINT64_C(1) << claim->dir;
+            continue;
+        }
+        projections |= UINT64_C(1) << claim->projection;
+        if (i > from && claim->user_bytes == c->list[from].user_bytes)
+            continue; /* looked at with the first of them */
+        *present = parts_gather(run, c, i, to, claim->user_bytes, block);
+        *user_bytes = claim->user_bytes;
+        if (*present != 0)
+            return FATE_DATA;
+    }
+    if (version == 0)
+        dirs = (dirs | run->dirs_empty) & dirs_without_data(c);
+    *n_have = (unsigned)(__builtin_popcountll(projections) + __builtin_popcountll(dirs));
+    return (unsigned)__builtin_popcountll(dirs) >= codec_k(run->codec) ? FATE_HOLE
+                                                                       : FATE_UNREADABLE;
+}
+
+struct verdict {
+    enum fate fate;
+    uint16_t user_bytes;
+    uint64_t version;
+    bool is_older, is_outdated;
+};
+
+static void block_judge(struct run *run, struct claims *c, uint64_t block,
+                        struct verdict *v)
+{
+    unsigned k = codec_k(run->codec), from = 0, to;
+    bool has_more = false, has_data = false;
+
+    *v = (struct verdict){ .fate = FATE_HOLE };
+    for (; from < c->n; from = to) {
+        uint64_t version = c->list[from].version;
+        unsigned n_have = 0;
+        uint32_t present = 0;
+        enum fate fate;
+
+        for (to = from; to < c->n && c->list[to].version == version; to++)
+            ;
+        if (version == 0 && !has_more && !c->is_damaged)
+            return; /* nobody says more of it than "never written" */
+        fate = version_judge(run, c, from, to, block, &present, &v->user_bytes, &n_have);
+        if (fate != FATE_UNREADABLE) {
+            v->fate = fate;
+            v->version = version;
+            if (fate == FATE_DATA && run->mode == SALVAGE_READ)
+                block_decode(run, present, v->user_bytes, block);
+            if (fate == FATE_HOLE && !has_data)
+                v->is_older = v->is_outdated = false; /* a hole either way */
+            return;
+        }
+        has_more = true;
+        has_data |= !c->list[from].is_hole; /* data come first */
+        v->is_older = true;
+        v->is_outdated |= n_have + run->report->n_silent >= k;
+        if (v->user_bytes == 0)
+            v->user_bytes = c->list[from].user_bytes;
+    }
+    /* "Never written" need not be said by a file: a storage that has none says it, too. */
+    if (!has_more && !c->is_damaged)
+        return;
+    if ((unsigned)__builtin_popcountll(run->dirs_empty & dirs_without_data(c)) >= k)
+        return;
+    v->fate = FATE_UNREADABLE;
+    v->is_older = v->is_outdated = false;
+}
+
+static void report_unreadable(struct salvage_report *r, uint64_t block)
+{
+    r->n_unreadable++;
+    if (r->n_ranges > 0 && r->ranges[r->n_ranges - 1].end == block) {
+        r->ranges[r->n_ranges - 1].end++;
+    } else if (r->n_ranges < SALVAGE_RANGES_MAX) {
+        r->ranges[r->n_ranges].first = block;
+        r->ranges[r->n_ranges++].end = block + 1;
+    }
+}
+
+static void block_run(struct run *run, uint64_t block)
+{
+    static struct claims c;
+    struct salvage_report *r = run->report;
+    struct verdict v;
+    uint64_t end;
+
+    c.n = 0;
+    c.is_damaged = false;
+    for (unsigned i = 0; i < run->n_sources; i++)
+        claim_of_source(run, &c, run->sources[i], block);
+    claims_of_journals(run, &c, block);
+    block_judge(run, &c, block, &v);
+    r->n_older += v.is_older;
+    r->n_outdated += v.is_outdated;
+    if (v.fate == FATE_HOLE)
+        return;
+    if (v.fate == FATE_UNREADABLE) {
+        report_unreadable(r, block);
+    } else {
+        r->n_data++;
+        r->n_damaged += c.is_damaged;
+        run->lens[block % EXTENT_BLOCKS] = v.user_bytes;
+    }
+    end = block * codec_block_bytes(run->codec) + v.user_bytes;
+    if (v.user_bytes > 0 && end > r->size)
+        r->size = end;
+}
+
+/* Blocks that follow one another without a gap go out together. */
+static int extent_write(struct run *run, uint64_t first)
+{
+    size_t block_bytes = codec_block_bytes(run->codec);
+    unsigned i = 0;
+
+    while (i < EXTENT_BLOCKS) {
+        unsigned from = i;
+        size_t len = 0;
+        int rc;
+
+        do {
+            len += run->lens[i];
+        } while (run->lens[i++] == block_bytes && i < EXTENT_BLOCKS);
+        if (len == 0)
+            continue;
+        rc = run->sink(run->arg, (first + from) * block_bytes,
+                       run->out + from * block_bytes, len);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* ---- files ---- */
+
+static bool has_storage(const struct storage_file *ref, uint32_t id)
+{
+    for (unsigned i = 0; i < ref->n_storages; i++) {
+        if (ref->storages[i] == id)
+            return true;
+    }
+    return false;
+}
+
+static bool has_place(const struct salvage *s, const struct salvage_file *file,
+                      unsigned dir)
+{
+    for (size_t i = 0; i < file->n; i++) {
+        if (s->places[file->first + i].dir == dir)
+            return true;
+    }
+    return false;
+}
+
+/* Who is silent, and who has nothing of the file because nothing came to it. */
+static void run_count_storages(struct run *run, const struct salvage_file *file)
+{
+    const struct storage_file *ref = &run->report->ref;
+    unsigned n_given = 0;
+
+    for (unsigned i = 0; i < run->s->n_dirs; i++) {
+        const struct salvage_dir *d = &run->s->dirs[i];
+
+        if (!d->has_identity || !has_storage(ref, d->storage_id))
+            continue;
+        n_given++;
+        if (!d->is_rebuilt && !has_place(run->s, file, i))
+            run->dirs_empty |= UINT64_C(1) << i;
+    }
+    run->report->n_silent = ref->n_storages > n_given ? ref->n_storages - n_given : 0;
+}
+
+static int run_open(struct run *run, const struct salvage_file *file,
+                    const struct headers *hs)
+{
+    size_t block_bytes = codec_block_bytes(run->codec);
+
+    for (size_t i = 0; i < file->n && run->n_sources < SOURCES_MAX; i++) {
+        struct source *src =
+            source_open(run, &run->s->places[file->first + i], hs->rc[i], &hs->list[i]);
+
+        if (src == NULL)
+            continue;
+        run->sources[run->n_sources++] = src;
+        run->report->projections |= UINT32_C(1) << src->projection;
+    }
+    salvage_waiting_of(run->s, &file->id, &run->mark, &run->end);
+    run->record = run->mark;
+    while (run->record < run->end && run->s->waiting[run->record].is_mark)
+        run->record++;
+    run->parts = malloc(CODEC_N_MAX * sizeof(*run->parts));
+    run->block = malloc(CODEC_DATA_MAX);
+    run->out = malloc(EXTENT_BLOCKS * block_bytes);
+    return run->parts == NULL || run->block == NULL || run->out == NULL ? -ENOMEM : 0;
+}
+
+static int run_extents(struct run *run)
+{
+    uint64_t first = 0;
+    int rc = 0;
+
+    while (rc == 0 && (first = extent_next(run, first)) != UINT64_MAX) {
+        memset(run->lens, 0, sizeof(run->lens));
+        extent_load(run, first);
+        for (unsigned i = 0; i < EXTENT_BLOCKS; i++)
+            block_run(run, first + i);
+        if (run->sink != NULL && run->mode == SALVAGE_READ)
+            rc = extent_write(run, first);
+        first += EXTENT_BLOCKS;
+    }
+    return rc;
+}
+
+int salvage_run(struct salvage *s, const struct salvage_file *file,
+                enum salvage_mode mode, salvage_sink *sink,
+                void (*on_tick)(void *arg, uint64_t n_bytes), void *arg,
+                struct salvage_report *report)
+{
+    struct run run = { .s = s,
+                       .mode = mode,
+                       .sink = sink,
+                       .tick = on_tick,
+                       .arg = arg,
+                       .report = report,
+                       .hash = file_id_hash(&file->id) };
+    static struct headers hs;
+    int rc = 0;
+
+    memset(report, 0, sizeof(*report));
+    report->n_files = (unsigned)file->n;
+    for (size_t i = 0; i < file->n && i < SOURCES_MAX; i++)
+        hs.rc[i] = place_header(s, &s->places[file->first + i], &hs.list[i]);
+    file_ref(s, file, &hs, &report->ref);
+    run.codec = codec_get(report->ref.codec, report->ref.layout, report->ref.block_bytes);
+    report->codec = run.codec;
+    if (run.codec == NULL) {
+        report->n_headers_damaged = report->n_files;
+        return 0;
+    }
+    run_count_storages(&run, file);
+    rc = run_open(&run, file, &hs);
+    if (rc == 0)
+        rc = run_extents(&run);
+    for (unsigned i = 0; i < run.n_sources; i++)
+        source_free(run.sources[i]);
+    free(run.parts);
+    free(run.block);
+    free(run.out);
+    return rc;
+}
+
+bool salvage_is_whole(const struct salvage_report *r)
+{
+    return r->codec != NULL && r->n_unreadable == 0 && r->n_outdated == 0;
+}
