@@ -166,8 +166,9 @@ static void what_lies_below_is_asked_for_before_something_is_settled_back(void *
     assert_int_equal(d.version, 5);
     assert_int_equal(d.drop, 1);
     assert_int_equal(d.lack, 4);
-    r.fenced =
-        false; /* three of four may have acknowledged it, as far as a reader knows */
+    /* three of four may have acknowledged it, as far as a reader knows */
+    r.fenced = false;
+    r.none = 0;
     assert_int_equal(decide(&r, a, 4).what, DECIDE_UNDECIDED);
     assert_int_equal(decide(&r, a, 4).torn, 9);
 }
