@@ -1,11 +1,12 @@
 """The verbs of healing on real daemons: a disk is replaced, a storage is given up, what is where is looked through."""
+import json
 import os
 import shutil
 import signal
 import subprocess
 import time
 
-from conftest import ROZO, wait_for
+from conftest import ROZO, process_runs, wait_for
 
 
 def config(c):
@@ -163,3 +164,178 @@ def test_fsck_needs_exportd(cluster):
     for verb in (["fsck"], ["rebuild", "status"], ["scrub", "start"], ["storage", "lost", "1"]):
         r = c.admin(*verb, check=False)
         assert r.returncode == 1 and "exportd" in r.stderr, verb
+
+
+# ---- with storages that heal ----
+
+def projections(c, name):
+    """{path below the data directory: size} of a storage's projection files."""
+    found = {}
+    for folder, _, names in os.walk(os.path.join(c.data(name), "objects")):
+        for n in names:
+            path = os.path.join(folder, n)
+            if n.rsplit(".", 1)[-1].isdigit():
+                found[os.path.relpath(path, c.data(name))] = os.path.getsize(path)
+    return found
+
+
+def rebuild_state(c, number):
+    s = json.loads(c.admin("rebuild", "status", "--storage", number, "--json").stdout)["storages"][0]
+    return s["health"]["rebuild"]["state"]
+
+
+def fsck(c, *options):
+    r = c.admin("fsck", "--json", *options, check=False)
+    return r.returncode, json.loads(r.stdout)
+
+
+def restart_with(c, name, change):
+    """Stop a storage cleanly, change its directory, start it again."""
+    c.kill(name, signal.SIGTERM)
+    wait_for(lambda: not process_runs(c.pid(name)), name + " to be gone")
+    change()
+    c.up()
+    c.wait_all_up()
+
+
+def test_a_replaced_disk_is_rebuilt(cluster):
+    c = cluster()
+    data = {}
+    os.mkdir(c.mnt + "/dir")
+    for i in range(20):
+        path = c.mnt + "/dir/f%d" % i
+        data[path] = write_file(path, 1000 + 30000 * i)
+    number = id_of(c, "storaged-2")
+    had = len(projections(c, "storaged-2"))
+    lose_disk(c, "storaged-2")
+    wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
+    c.admin("storage", "replace", number)
+    wait_for(lambda: rebuild_state(c, number) == "done", "the rebuild", timeout=60)
+    assert len(projections(c, "storaged-2")) >= had * 3 // 4  # a spare's copies are not made again
+    wait_for(lambda: fsck(c)[0] == 0, "fsck to be content")
+    c.kill("storaged-1")  # what it was rebuilt for
+    c.remount()
+    for path, want in data.items():
+        with open(path, "rb") as f:
+            assert f.read() == want, path
+
+
+def test_fsck_finds_a_missing_projection_and_has_it_made_again(cluster):
+    c = cluster()
+    data = write_file(c.mnt + "/kept", 100000)
+    number = id_of(c, "storaged-1")
+    gone = projections(c, "storaged-1")
+    if not gone:  # it is the spare of the first file
+        data = write_file(c.mnt + "/kept2", 100000)
+        gone = projections(c, "storaged-1")
+    assert fsck(c)[0] == 0
+
+    def lose_one():
+        os.unlink(os.path.join(c.data("storaged-1"), sorted(gone)[0]))
+    restart_with(c, "storaged-1", lose_one)
+    status, found = fsck(c)
+    assert status == 4 and len(found["lacking"]) == 1
+    assert found["lacking"][0]["path"].startswith("kept") and found["lacking"][0]["missing_on"] == [number]
+    assert not found["lacking"][0]["unreadable"]
+    out = c.admin("fsck", check=False)
+    assert out.returncode == 4 and "missing on storage %d" % number in out.stdout
+    assert fsck(c, "--repair")[1]["being_healed"] == 1
+    wait_for(lambda: fsck(c)[0] == 0, "it to be made again")
+    assert sorted(gone)[0] in projections(c, "storaged-1")
+    assert data
+
+
+def test_fsck_collects_what_nobody_owns(cluster):
+    c = cluster()
+    write_file(c.mnt + "/f", 50000)
+    name = next(n for n in c.names("storaged") if projections(c, n))
+    left = sorted(projections(c, name))[0]
+    saved = os.path.join(c.base, "saved")
+    shutil.copyfile(os.path.join(c.data(name), left), saved)
+    os.unlink(c.mnt + "/f")
+    wait_for(lambda: not projections(c, name), "the file to be removed everywhere", timeout=60)
+
+    def put_back():
+        os.makedirs(os.path.dirname(os.path.join(c.data(name), left)), exist_ok=True)
+        shutil.copyfile(saved, os.path.join(c.data(name), left))
+    restart_with(c, name, put_back)
+    status, found = fsck(c)
+    assert status == 4 and [s["kind"] for s in found["strays"]] == ["orphan"]
+    assert left in projections(c, name)  # read only
+    assert fsck(c, "--repair")[1]["removed"] == 1
+    assert left not in projections(c, name)
+    assert fsck(c)[0] == 0
+
+
+def test_files_newer_than_a_restored_backup_are_kept(cluster):
+    c = cluster()
+    write_file(c.mnt + "/old", 50000)
+    saved = os.path.join(c.base, "backup")
+
+    def stop_exportd():
+        c.kill("exportd", signal.SIGTERM)
+        wait_for(lambda: not process_runs(c.pid("exportd")), "exportd to be gone")
+    stop_exportd()
+    shutil.copytree(c.data("exportd"), saved)
+    c.up()
+    c.wait_all_up()
+    write_file(c.mnt + "/new", 50000)
+    stop_exportd()
+    shutil.rmtree(c.data("exportd"))
+    shutil.copytree(saved, c.data("exportd"))
+    c.up()
+    c.wait_all_up()
+    c.remount()
+    assert os.listdir(c.mnt) == ["old"]
+    status, found = fsck(c, "--repair")
+    assert status == 4 and len(found["strays"]) == 3 and {s["kind"] for s in found["strays"]} == {"unknown"}
+    assert found["removed"] == 0
+    assert fsck(c, "--repair-unknown")[1]["removed"] == 3
+    assert fsck(c)[0] == 0
+
+
+def test_scrub_finds_and_heals_a_flipped_bit(cluster):
+    c = cluster()
+    data = write_file(c.mnt + "/f", 500000)
+    name = next(n for n in c.names("storaged") if projections(c, n))
+    number = id_of(c, name)
+    path = os.path.join(c.data(name), sorted(projections(c, name))[0])
+
+    def flip():
+        with open(path, "r+b") as f:
+            f.seek(-1000, os.SEEK_END)
+            byte = f.read(1)
+            f.seek(-1000, os.SEEK_END)
+            f.write(bytes([byte[0] ^ 1]))
+    restart_with(c, name, flip)
+
+    def scrub():
+        c.admin("scrub", "start")
+
+        def done():
+            answers = json.loads(c.admin("scrub", "status", "--json").stdout)["storages"]
+            return all(s["health"]["scrub"]["state"] == "done" for s in answers)
+        wait_for(done, "the scrubs to end", timeout=60)
+        return {s["id"]: s["health"]["scrub"] for s in json.loads(c.admin("scrub", "status", "--json").stdout)["storages"]}
+    first = scrub()[number]
+    assert first["found"] >= 1 and first["healed"] == first["found"] and first["findings"], first
+    assert all(s["found"] == 0 for s in scrub().values())
+    c.remount()
+    with open(c.mnt + "/f", "rb") as f:
+        assert f.read() == data
+
+
+def test_status_tells_what_is_to_be_healed(cluster):
+    c = cluster()
+    write_file(c.mnt + "/f", 100000)
+    c.kill("storaged-2")
+    wait_for(lambda: not all(s["up"] for s in c.status()["storages"]), "exportd to notice")
+    for i in range(8):
+        write_file(c.mnt + "/g%d" % i, 100000)
+    missed = sum(s["health"]["missed_ranges"] for s in c.status()["storages"] if s["health"])
+    assert missed > 0 and "others missed" in c.admin("status").stdout
+    c.up()
+    c.wait_all_up()
+    wait_for(lambda: all(s["health"]["missed_ranges"] == 0 and s["health"]["unhealed"] == 0 for s in c.status()["storages"]),
+             "healing to end", timeout=60)
+    wait_for(lambda: fsck(c)[0] == 0, "fsck to be content")
