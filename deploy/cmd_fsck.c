@@ -334,6 +334,15 @@ static int by_id(const void *a, const void *b)
                   &((const struct fsck_stray *)b)->id, sizeof(struct file_id));
 }
 
+static bool is_unknown(const Rozo__AdInodesResp *answer, uint64_t ino)
+{
+    for (size_t i = 0; i < answer->n_unknown; i++) {
+        if (answer->unknown[i] == ino)
+            return true;
+    }
+    return false;
+}
+
 /* What exportd says now of one that nobody seemed to own. */
 static void stray_judge(struct fsck_stray *s, const Rozo__AdInodesResp *answer)
 {
@@ -345,7 +354,7 @@ static void stray_judge(struct fsck_stray *s, const Rozo__AdInodesResp *answer)
     else if (in != NULL && id.generation == s->id.generation)
         s->dropped = !s->misplaced; /* created meanwhile */
     else
-        s->unknown = in != NULL || s->id.ino >= answer->next_ino;
+        s->unknown = in != NULL || is_unknown(answer, s->id.ino);
 }
 
 /* The next of one export, at most ONLY_MAX different inodes. */

@@ -567,6 +567,18 @@ int cluster_load(struct exportd *x, struct err *err)
         rc = load_kind(x, KEY_STORAGE, load_storage, "storage", err);
     if (rc == 0)
         rc = load_kind(x, KEY_EXPORT, load_export, "export", err);
+    LIST_FOREACH(node, &x->exports) {
+        struct export *e = container_of(node, struct export, link);
+
+        if (rc == 0) {
+            rc = fs_gaps_load(&e->fs);
+            if (rc != 0)
+                err_set(
+                    err, rc,
+                    "the skipped inode numbers of export %s in the metadata store: %s",
+                    e->name, rc == -EINVAL ? "they make no sense" : strerror(-rc));
+        }
+    }
     return rc;
 }
 
@@ -596,6 +608,7 @@ void cluster_free(struct exportd *x)
         struct export *e = container_of(node, struct export, link);
 
         assert(e->opens == NULL);
+        fs_close(&e->fs);
         free(e);
     }
 }

@@ -164,6 +164,7 @@ void counters_put(struct fs *fs)
 void fs_begin(struct fs *fs, uint32_t start)
 {
     fs->start = start;
+    fs_gap_add(fs, fs->next_ino, fs->next_ino + INODES_LOST_MAX);
     fs->next_ino += INODES_LOST_MAX;
     counters_put(fs);
 }

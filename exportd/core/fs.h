@@ -45,15 +45,22 @@ struct fs_first {
     uint64_t cookie;
 };
 
+/* Inode numbers from..to-1 that were skipped. */
+struct fs_gap {
+    uint64_t from, to;
+};
+
 /* One export's tree. Owned by its export; members are fs.c's. */
 struct fs {
     struct env *env;     /* borrowed */
     struct store *store; /* borrowed */
     struct fs_hooks hooks;
     uint32_t export_id;
-    uint32_t start;    /* number of this start of exportd; durable before any request */
-    uint64_t next_ino; /* never given out before */
-    uint64_t n_inodes; /* in use */
+    uint32_t start;      /* number of this start of exportd; durable before any request */
+    uint64_t next_ino;   /* never given out before */
+    uint64_t n_inodes;   /* in use */
+    struct fs_gap *gaps; /* owned; ascending; room for one more at start */
+    size_t n_gaps;
     struct fs_first firsts[FS_FIRSTS]; /* by inode number; a newer one takes the place */
 };
 
@@ -66,11 +73,19 @@ struct fs_name {
 /** Load the counters of an export that exists. */
 int fs_open(struct fs *fs, struct env *env, struct store *store, uint32_t export_id,
             const struct fs_hooks *hooks);
-/** After fs_open(), once for this start of exportd, whose number is stable before it answers anything. */
+/** Between fs_open() and fs_begin(): what was skipped. 0, -EINVAL when it makes no sense, -EIO, -ENOMEM. */
+int fs_gaps_load(struct fs *fs);
+/** After fs_open() and fs_gaps_load(), once for this start of exportd, whose number is stable before it answers anything. */
 void fs_begin(struct fs *fs, uint32_t start);
 /** Instead of both for a new one: its root directory and counters are put. */
 void fs_make(struct fs *fs, struct env *env, struct store *store, uint32_t export_id,
              const struct fs_hooks *hooks);
+
+/** The end. A zeroed one is fine. */
+void fs_close(struct fs *fs);
+
+/** Was there ever an inode of this number, as far as we know? What a power cut took is not known. */
+bool fs_was_given_out(const struct fs *fs, uint64_t ino);
 
 /* ---- fs.c: inodes and names ---- */
 

@@ -36,6 +36,8 @@ void dentry_delete(struct fs *fs, uint64_t dir, struct fs_name name,
 /** An inode has lost its last name: to the orphans, to the trash, or gone. Puts in->nlink 0. */
 void inode_unnamed(struct fs *fs, struct inode *in);
 void counters_put(struct fs *fs);
+/** These numbers are skipped: put. Once a start. */
+void fs_gap_add(struct fs *fs, uint64_t from, uint64_t to);
 
 /** The value of an ACL the inode's flags say is there; -EIO when it is not, or not valid. */
 int acl_get(struct fs *fs, const struct inode *in, const char *name, const uint8_t **acl,

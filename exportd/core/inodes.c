@@ -59,6 +59,8 @@ struct listing {
     struct rpc_call *call; /* owned, with paths; else NULL */
     enum listing_state state;
     struct env_timer next; /* the next turn */
+    uint64_t *unknown;     /* owned */
+    size_t n_unknown;
     size_t n, n_max;
     struct listed *items;  /* owned */
     struct listed *by_ino; /* of the same */
@@ -131,6 +133,8 @@ static void removed_look(struct listing *l, uint64_t ino)
     }
     if (found)
         item_add(l, &in, true);
+    else if (!fs_was_given_out(&l->export->fs, ino))
+        l->unknown[l->n_unknown++] = ino;
 }
 
 static int only_get(struct listing *l, const uint64_t *inos, size_t n)
@@ -199,7 +203,8 @@ static int resp_fill(const struct listing *l, Rozo__AdInodesResp *resp,
     resp->inodes = *list;
     resp->end = l->end;
     resp->after = l->after;
-    resp->next_ino = l->export->fs.next_ino;
+    resp->n_unknown = l->n_unknown;
+    resp->unknown = l->unknown;
     return 0;
 }
 
@@ -235,6 +240,7 @@ static void listing_free(struct listing *l)
     for (size_t i = 0; i < l->n; i++)
         free(l->items[i].path);
     free(l->items);
+    free(l->unknown);
     free(l);
 }
 
@@ -455,11 +461,12 @@ static int listing_new(struct exportd *x, struct export *e, const Rozo__AdInodes
     l->after = req->after;
     l->n_max = req->n_only > 0 ? req->n_only : req->max_inodes;
     l->items = calloc(l->n_max, sizeof(*l->items));
+    l->unknown = calloc(req->n_only + 1, sizeof(*l->unknown));
     env_timer_init(&l->next, on_next);
     *out = l;
-    if (l->items != NULL)
+    if (l->items != NULL && l->unknown != NULL)
         return 0;
-    free(l);
+    listing_free(l);
     return -ENOMEM;
 }
 

@@ -18,10 +18,11 @@ enum {
 };
 
 enum key_kind {
-    KEY_CLUSTER = 'A',  /* -> cluster id and counters */
-    KEY_STORAGE = 'S',  /* storage */
-    KEY_VOLUME = 'V',   /* volume */
-    KEY_EXPORT = 'E',   /* export */
+    KEY_CLUSTER = 'A', /* -> cluster id and counters */
+    KEY_STORAGE = 'S', /* storage */
+    KEY_VOLUME = 'V',  /* volume */
+    KEY_EXPORT = 'E',  /* export */
+    KEY_GAP = 'G',     /* export, ino: this one and some behind it were never given out */
     KEY_COUNTERS = 'N', /* export -> next inode number, inodes in use */
     KEY_INODE = 'I',    /* export, ino */
     KEY_DENTRY = 'D',   /* export, directory, name -> ino, type, cookie */

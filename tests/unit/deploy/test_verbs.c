@@ -144,12 +144,12 @@ static void answer_inodes(struct rpc_call *call)
     Rozo__AdInodesReq *req = rozo__ad_inodes_req__unpack(NULL, call->msg_len, call->msg);
     Rozo__AdInodesResp resp = ROZO__AD_INODES_RESP__INIT;
     Rozo__AdInodesResp__Inode *list[FILES_MAX];
+    uint64_t unknown[LISTED_MAX];
     struct inode_parts parts[FILES_MAX];
 
     resp.inodes = list;
     resp.end = true;
     resp.after = req->after;
-    resp.next_ino = next_ino;
     for (unsigned i = 0; i < n_files; i++) {
         if (!is_wanted(req, &files[i]))
             continue;
@@ -161,6 +161,11 @@ static void answer_inodes(struct rpc_call *call)
         list[resp.n_inodes] = &parts[resp.n_inodes].msg;
         resp.n_inodes++;
         resp.after = files[i].ino;
+    }
+    resp.unknown = unknown;
+    for (size_t i = 0; i < req->n_only; i++) {
+        if (req->only[i] >= next_ino)
+            unknown[resp.n_unknown++] = req->only[i];
     }
     answer(call, ROZO__STATUS__OK, &resp.base);
     rozo__ad_inodes_req__free_unpacked(req, NULL);
@@ -259,7 +264,7 @@ static void handle(void *arg, struct rpc_call *call)
 
     if (d->silent) {
         if (n_held == HELD_MAX)
-            abort(); /* no test of cmocka's runs in this thread */
+            abort();           /* no test of cmocka's runs in this thread */
         held[n_held++] = call; /* answered in the end, when nobody waits any more */
         return;
     }

@@ -263,6 +263,34 @@ static void check_counters(struct check *c)
     }
 }
 
+/* No inode has a number that was skipped; gaps ascend and do not meet. */
+static void check_gaps(struct check *c)
+{
+    uint64_t end = 0;
+    uint32_t export_id = 0;
+    const uint8_t *key, *val;
+    size_t key_len, len;
+
+    for (kv_iter_seek(c->it, "G", 1);
+         (key = key_of_kind(c, KEY_GAP, 13, 13, &key_len)) != NULL; kv_iter_next(c->it)) {
+        uint64_t from = key_get_u64(key + 5), to;
+
+        val = kv_iter_val(c->it, &len);
+        to = len == 9 ? get_le64(val + 1) : 0;
+        if (key_get_u32(key + 1) != export_id)
+            end = 0;
+        export_id = key_get_u32(key + 1);
+        if (to <= from || from <= end)
+            wrong("a gap of inode numbers that makes no sense", key, key_len);
+        end = to;
+        for (size_t i = 0; i < c->n; i++) {
+            if (c->nodes[i].export_id == export_id && c->nodes[i].in.ino >= from &&
+                c->nodes[i].in.ino < to)
+                wrong("an inode whose number was never given out", key, key_len);
+        }
+    }
+}
+
 static void check_node(struct check *c, const struct node *n)
 {
     const struct inode *in = &n->in;
@@ -311,7 +339,7 @@ static void check_kinds(struct check *c)
         size_t len;
         const uint8_t *key = kv_iter_key(c->it, &len);
 
-        if (strchr("ASVENIDOLYXUTW", key[0]) == NULL)
+        if (strchr("ASVEGNIDOLYXUTW", key[0]) == NULL)
             wrong("a key of no kind", key, len);
     }
 }
@@ -333,6 +361,7 @@ void kv_check(struct kv *kv)
     check_removed(&c, KEY_TRASH, 0);
     check_removed(&c, KEY_WAITING, 4);
     check_counters(&c);
+    check_gaps(&c);
     for (size_t i = 0; i < c.n; i++)
         check_node(&c, &c.nodes[i]);
     kv_iter_close(c.it);
