@@ -27,6 +27,8 @@ ROZO = os.path.join(BIN, "rozo")
 CODECS = ("mojette", "mojette-nonsystematic", "mojette-finite", "rs")  # the first is the default
 TEST_CODEC = os.environ.get("ROZO_TEST_CODEC", CODECS[0])
 assert TEST_CODEC in CODECS, "ROZO_TEST_CODEC is none of " + ", ".join(CODECS)
+N, K = {0: 3, 1: 6, 2: 12}, {0: 2, 1: 4, 2: 8}  # by layout
+STORAGES = {0: 4, 1: 8, 2: 16}
 LOG_TAIL_LINES = 40
 TEST_MAX_S = int(os.environ.get("ROZO_TEST_MAX_S", "600"))  # then the test's mounts are torn down
 # What a sanitizer leaves in a log; a daemon that wrote one of these failed the test.
@@ -86,6 +88,17 @@ def wait_for(condition, what="a condition", timeout=30.0):
         time.sleep(0.05)
 
 
+def all_up(c, path=None):
+    """exportd hears all storages; with the path of a file, so does the mount those of that file.
+
+    A write that finds fewer than n storages is as safe as those it found: whoever wants it to stand the
+    loss of n - k of them must know that the mount reaches them again.
+    """
+    if not all(s["up"] for s in c.status()["storages"]):
+        return False
+    return path is None or all(s["reachable"] for s in c.locate(path)["storages"])
+
+
 class Cluster:
     """One private cluster. Names of members are those of `rozo dev status`."""
 
@@ -141,6 +154,25 @@ class Cluster:
         """`rozo status --json`: storages, volumes, exports as exportd sees them."""
         return json.loads(self.admin("status", "--json").stdout)
 
+    def health(self):
+        """storage id -> what `rozo rebuild status` tells of its healing, None of those that do not answer."""
+        told = json.loads(self.admin("rebuild", "status", "--json", check=False).stdout)
+        return {s["id"]: s["health"] for s in told["storages"]}
+
+    def not_healed(self):
+        """storage id -> what is still to be done there: nothing when all projections are good."""
+        left = {}
+        for number, h in self.health().items():
+            if h is None:
+                left[number] = "does not answer"
+                continue
+            counts = {k: h[k] for k in ("uncommitted", "missed_ranges", "queued", "unhealed") if h[k] != 0}
+            if h["rebuild"]["state"] == "running":
+                counts["rebuild"] = h["rebuild"]
+            if counts:
+                left[number] = dict(counts, problem=h["problem"])
+        return left
+
     def locate(self, path):
         return json.loads(rozo("locate", "--json", path).stdout)
 
@@ -183,6 +215,25 @@ class Cluster:
 
     def wait_all_up(self, timeout=30.0):
         wait_for(lambda: all(s["up"] for s in self.status()["storages"]), "all storages up", timeout)
+
+    def wait_healed(self, timeout=60.0):
+        self.wait_all_up(timeout)
+        try:
+            wait_for(lambda: not self.not_healed(), "all to be healed", timeout)
+        except pytest.fail.Exception:
+            pytest.fail("not healed after %.0f s: %s" % (timeout, self.not_healed()))
+
+    def scrub(self, timeout=120.0):
+        """Scrub everything now; returns storage id -> its report."""
+        before = {number: h["scrub"]["ended_ns"] for number, h in self.health().items()}
+        self.admin("scrub", "start")
+
+        def reports():
+            return {number: h["scrub"] for number, h in self.health().items()}
+
+        wait_for(lambda: all(r["state"] == "done" and r["ended_ns"] != before[number]
+                             for number, r in reports().items()), "the scrub to end", timeout)
+        return reports()
 
     def drop_caches(self):
         """The kernel forgets clean pages, entries and attributes of all file systems."""

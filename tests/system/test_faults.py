@@ -15,13 +15,13 @@ import time
 
 import pytest
 
+from conftest import K, N, STORAGES, all_up
+
 MIB = 1 << 20
 FILE_MIB = 64
 # A sanitizer makes everything several times slower: there this is no promise, set it higher.
 CALL_MAX_S = float(os.environ.get("ROZO_CALL_MAX_S", "2.0"))
 STOPPED_S = 20.0
-N, K = {0: 3, 1: 6, 2: 12}, {0: 2, 1: 4, 2: 8}
-STORAGES = {0: 4, 1: 8, 2: 16}
 
 
 def pattern(seed, n_bytes):
@@ -135,17 +135,6 @@ def once(fn):
                 done.append(1)
                 fn()
     return call
-
-
-def all_up(c, path=None):
-    """exportd hears all storages; with the path of a file, so does the mount those of that file.
-
-    A write that finds fewer than n storages is as safe as those it found: whoever wants it to stand the
-    loss of n - k of them must know that the mount reaches them again.
-    """
-    if not all(s["up"] for s in c.status()["storages"]):
-        return False
-    return path is None or all(s["reachable"] for s in c.locate(path)["storages"])
 
 
 def break_and_check(c, names, sig, old, new, rewritten, calls=None):
