@@ -1,7 +1,8 @@
 /*
  * mark.c - ST_MARK: a range of blocks becomes holes of a version (truncate, punch).
  *
- * In:     storage_handle_mark(). Thread: the storio loop.
+ * In:     storage_handle_mark(), which only lays it into the journal; the applier, which makes it.
+ *         Thread: the storio loop.
  * Out:    struct disk, rpc_reply().
  * Keeps:  of a record and a mark over one block the newer counts, so a mark hides what it covers
  *         from the moment its page (or its heads) is written, and removing that from the disk is
@@ -42,8 +43,11 @@ struct mark_op {
     bool keep_newer;   /* newer ones are not in its way, they stay */
     uint64_t stale;    /* the newest version in its way */
     uint64_t verifier; /* before the first byte went to the disk, as that of a write */
-    bool lost;         /* a damaged record is, for all we know */
-    unsigned p;        /* projection being worked on */
+    bool is_here;      /* the same is pending */
+    bool waiting, created;
+    uint8_t *entry_header; /* owned */
+    bool lost;             /* a damaged record is, for all we know */
+    unsigned p;            /* projection being worked on */
     enum mark_stage stage;
     bool begun;                 /* a request of this stage is under way */
     bool covers;                /* something is there to be removed */
@@ -58,6 +62,11 @@ struct mark_op {
     bool spilling;
     struct iovec iov;
 };
+
+static bool is_applier(const struct mark_op *m)
+{
+    return m->op.call == NULL;
+}
 
 /* Room for the heads of an extent, of any projection. */
 static size_t heads_max(void)
@@ -90,7 +99,7 @@ static void check_heads(struct mark_op *m, struct proj *proj)
         struct record_header h;
         enum record_state state = op_inspect(&m->op, m->p, m->scan.at + i,
                                              m->scan.buf + i * proj->geo.head_bytes, &h);
-        bool decided = m->op.call->role == RPC_ROLE_NODE; /* by what all storages say */
+        bool decided = op_is_decided(&m->op); /* by what all storages say */
         uint64_t lost = decided ? 0 : proj_lost_version(proj);
         uint64_t version = state == RECORD_IS_DAMAGED ? lost : h.version;
         bool in_the_way =
@@ -130,6 +139,86 @@ static enum op_next check_proj(struct mark_op *m, struct proj *proj)
     return OP_GO;
 }
 
+/* What is pending counts as if it lay there; the same mark again is done. */
+static void check_pending(struct mark_op *m)
+{
+    struct pending_file *f = is_applier(m) ? NULL : op_pending(&m->op);
+
+    if (f == NULL)
+        return;
+    LIST_FOREACH(node, &f->marks) {
+        struct pending_mark *x = container_of(node, struct pending_mark, link);
+
+        if (x->first >= m->end || x->end <= m->first)
+            continue;
+        if (x->version > m->version && x->version > m->stale)
+            m->stale = x->version;
+        m->is_here |= x->version == m->version && x->first <= m->first &&
+                      x->end >= m->end && op_entry_is_good(&m->op, x->entry);
+    }
+    LIST_FOREACH(node, &f->records) {
+        struct pending_record *r = container_of(node, struct pending_record, link);
+
+        if (r->block >= m->first && r->block < m->end && r->version >= m->version &&
+            (r->version > m->version || r->body_len > 0) && r->version > m->stale)
+            m->stale = r->version;
+    }
+}
+
+/* Who is behind a fence may only say again what is here. */
+static bool check_fence(struct mark_op *m)
+{
+    uint32_t fence =
+        op_is_decided(&m->op) ? 0 : journal_fence(m->op.st->journal, &m->op.ref.id);
+
+    return fence == 0 || m->is_here || version_epoch(m->version) > fence;
+}
+
+/* Will the pages have room for it, behind those that are pending? The last step of what applies it cannot
+ * fail for good. */
+static enum op_next check_room(struct mark_op *m)
+{
+    struct pending_file *f = op_pending(&m->op);
+
+    if (is_small(m) || m->is_here)
+        return OP_GO;
+    if (f != NULL && f->n_marks >= PENDING_MARKS_MAX)
+        return op_bad(&m->op, -EBUSY);
+    for (unsigned p = 0; p < CODEC_N_MAX; p++) {
+        struct proj *proj = object_ready(m->op.obj, p);
+        struct list_node *node = f == NULL ? NULL : f->marks.next;
+        bool last = false;
+
+        if (proj == NULL)
+            continue;
+        *m->marks = *proj_marks(proj);
+        while (!last) {
+            struct pending_mark own = { .first = m->first,
+                                        .end = m->end,
+                                        .version = m->version };
+            struct pending_mark *x = &own;
+
+            last = node == NULL || node == &f->marks;
+            if (!last) {
+                x = container_of(node, struct pending_mark, link);
+                node = node->next;
+            }
+            if (x->end - x->first <= SMALL_BLOCKS)
+                continue;
+            while (!marks_fits(m->marks, x->first, x->end, x->version)) {
+                unsigned i = marks_smallest(m->marks);
+
+                if (m->marks->ranges[i].end - m->marks->ranges[i].first >
+                    SPILL_BLOCKS_MAX)
+                    return op_bad(&m->op, -ENOSPC);
+                marks_remove(m->marks, i);
+            }
+            marks_apply(m->marks, x->first, x->end, x->version);
+        }
+    }
+    return OP_GO;
+}
+
 static enum op_next mark_check(struct mark_op *m)
 {
     for (; m->p < CODEC_N_MAX; m->p++) {
@@ -140,7 +229,12 @@ static enum op_next mark_check(struct mark_op *m)
             return next;
     }
     m->p = 0;
-    return m->stale == 0 || m->keep_newer ? OP_GO : op_bad(&m->op, -EREMCHG);
+    check_pending(m);
+    if (is_applier(m) || (m->op.st->config.mutant & MUTANT_NO_VERSION_CHECK) != 0)
+        return OP_GO;
+    if (!check_fence(m) || (m->stale != 0 && !m->keep_newer))
+        return op_bad(&m->op, -EREMCHG);
+    return check_room(m);
 }
 
 /* ---- small marks, and large ones that no page has room for: heads ---- */
@@ -476,7 +570,16 @@ static enum op_next mark_create(struct mark_op *m)
 
     if (p == PROJECTION_ANY || object_ready(m->op.obj, p) != NULL)
         return OP_GO;
+    m->created = true;
     return op_create(&m->op, p, version_epoch(m->version), NULL);
+}
+
+/* A header alone, without a page, would stand for a file that lost everything else. */
+static enum op_next mark_first_page(struct mark_op *m)
+{
+    static const struct marks none;
+
+    return m->created ? op_write_marks(&m->op, m->projection, &none, &none, 0) : OP_GO;
 }
 
 static enum op_next mark_put_aside(struct mark_op *m)
@@ -495,27 +598,112 @@ static enum op_next mark_put_aside(struct mark_op *m)
     return next;
 }
 
+static enum op_next mark_marks_first(struct mark_op *m)
+{
+    return op_marks_first(&m->op);
+}
+
 static enum op_next mark_enter(struct mark_op *m)
 {
     return op_enter(&m->op);
 }
 
+/* The journal is full: wait for room without the lock, and begin anew. */
+static enum op_next mark_wait_room(struct mark_op *m)
+{
+    enum op_next next;
+
+    if (m->waiting) {
+        m->waiting = false;
+        op_enter_again(&m->op);
+        m->stale = 0;
+        m->is_here = false;
+        m->op.state = 0; /* mark_run() adds one: to mark_enter() */
+        return OP_GO;
+    }
+    next = m->is_here ? OP_GO : op_journal_room(&m->op);
+    m->waiting = next == OP_WAIT;
+    return next;
+}
+
+static int append_index(struct mark_op *m)
+{
+    struct pending *p = journal_pending(m->op.st->journal);
+    struct storage_file file = journal_file(&m->op.ref);
+    struct pending_file *f = pending_get(p, &file, m->op.ref.codec);
+    struct pending_mark mark = { .first = m->first,
+                                 .end = m->end,
+                                 .version = m->version,
+                                 .since_ns = env_now_ns(m->op.st->env),
+                                 .projection = (uint8_t)m->projection,
+                                 .keep_newer = m->keep_newer };
+    int rc = f == NULL ? -ENOMEM : pending_add_mark(p, f, m->op.entry, &mark);
+
+    if (f != NULL && (m->op.st->config.mutant & MUTANT_NO_COMMIT_RULE) != 0)
+        journal_commit_range(m->op.st->journal, &m->op.ref.id, 0, UINT64_MAX, UINT64_MAX);
+    else if (f != NULL && f->n_committed > 0)
+        journal_poke(m->op.st->journal, f);
+    return rc;
+}
+
+static enum op_next mark_append(struct mark_op *m)
+{
+    struct entry e = { .kind = ENTRY_MARK,
+                       .file = journal_file(&m->op.ref),
+                       .projection = (uint8_t)m->projection,
+                       .keep_newer = m->keep_newer,
+                       .first = m->first,
+                       .end = m->end,
+                       .version = m->version };
+    enum op_next next;
+
+    if (m->is_here)
+        return OP_GO;
+    if (m->entry_header == NULL) {
+        m->entry_header = malloc(ENTRY_HEADER_BYTES);
+        if (m->entry_header == NULL)
+            return op_bad(&m->op, -ENOMEM);
+        entry_put(m->entry_header, &e);
+        m->iov =
+            (struct iovec){ .iov_base = m->entry_header, .iov_len = ENTRY_HEADER_BYTES };
+    }
+    next = op_append(&m->op, ENTRY_MARK, &m->iov, 1, ENTRY_HEADER_BYTES);
+    if (next == OP_BAD && m->op.rc == -ENOSPC)
+        m->op.rc = -EBUSY; /* some will be free soon */
+    if (next != OP_GO)
+        return next;
+    m->op.rc = append_index(m);
+    return m->op.rc == 0 ? OP_GO : OP_BAD;
+}
+
+/* Call the steps from op->state on. */
+static enum op_next mark_run(struct mark_op *m,
+                             enum op_next (*const *steps)(struct mark_op *), int n)
+{
+    enum op_next next = OP_GO;
+
+    while (next == OP_GO && m->op.state < n) {
+        next = steps[m->op.state](m);
+        if (next == OP_GO)
+            m->op.state++;
+    }
+    return next;
+}
+
 static void mark_step(struct op *op)
 {
     static enum op_next (*const steps[])(struct mark_op *) = {
-        mark_enter, mark_check, mark_put_aside, mark_start, mark_create, mark_apply,
+        mark_marks_first, mark_enter,  mark_check,      mark_put_aside, mark_wait_room,
+        mark_start,       mark_create, mark_first_page, mark_append,
     };
     struct mark_op *m = (struct mark_op *)op;
     Rozo__StMarkResp resp = ROZO__ST_MARK_RESP__INIT;
-    enum op_next next = OP_GO;
+    enum op_next next = mark_run(m, steps, (int)(sizeof(steps) / sizeof(steps[0])));
 
-    while (next == OP_GO && op->state < (int)(sizeof(steps) / sizeof(steps[0]))) {
-        next = steps[op->state](m);
-        if (next == OP_GO)
-            op->state++;
-    }
     if (next == OP_GO) {
         resp.verifier = m->verifier;
+        resp.pending = true;
+        resp.pressure = journal_has_pressure(op->st->journal);
         op_finish_message(op, ROZO__STATUS__OK, &resp.base);
     } else if (next == OP_BAD) {
         op_fail(op, op->rc); /* -EREMCHG is STALE_VERSION */
@@ -527,8 +715,19 @@ static void mark_op_free(struct op *op)
     struct mark_op *m = (struct mark_op *)op;
 
     free(m->scan.buf);
+    free(m->entry_header);
     free(m->marks);
     free(m->written);
+}
+
+static int mark_buffers(struct mark_op *m)
+{
+    m->op.want = (UINT32_C(1) << codec_n(m->op.ref.codec)) - 1;
+    m->op.exclusive = true;
+    m->scan.buf = malloc(heads_max());
+    m->marks = malloc(sizeof(*m->marks));
+    m->written = malloc(sizeof(*m->written));
+    return m->scan.buf == NULL || m->marks == NULL || m->written == NULL ? -ENOMEM : 0;
 }
 
 static int mark_parse(struct mark_op *m, const Rozo__StMarkReq *req)
@@ -552,12 +751,55 @@ static int mark_parse(struct mark_op *m, const Rozo__StMarkReq *req)
         return -EBADMSG;
     m->version = req->version;
     m->keep_newer = req->keep_newer;
-    m->op.want = (UINT32_C(1) << n) - 1;
-    m->op.exclusive = true;
-    m->scan.buf = malloc(heads_max());
-    m->marks = malloc(sizeof(*m->marks));
-    m->written = malloc(sizeof(*m->written));
-    return m->scan.buf == NULL || m->marks == NULL || m->written == NULL ? -ENOMEM : 0;
+    return mark_buffers(m);
+}
+
+/* ---- the applier's ---- */
+
+static void apply_step(struct op *op)
+{
+    static enum op_next (*const steps[])(struct mark_op *) = {
+        mark_enter,
+        mark_check,
+        mark_start,
+        mark_apply,
+    };
+    struct mark_op *m = (struct mark_op *)op;
+    enum op_next next = mark_run(m, steps, (int)(sizeof(steps) / sizeof(steps[0])));
+    struct pending_file *f = op_pending(op);
+
+    if (next == OP_WAIT)
+        return;
+    LIST_FOREACH(node, f == NULL ? &op->room_link : &f->marks) {
+        struct pending_mark *x = container_of(node, struct pending_mark, link);
+
+        if (next == OP_GO && x->committed && x->version == m->version &&
+            x->first >= m->first && x->end <= m->end)
+            x->applied = true;
+    }
+    op_end_internal(op, next == OP_GO ? 0 : op->rc);
+}
+
+int storage_apply_mark(struct storage *st, struct pending_file *f,
+                       const struct pending_mark *mark, void (*done)(void *arg, int rc),
+                       void *arg)
+{
+    struct mark_op *m = (struct mark_op *)op_new_internal(st, f, sizeof(*m), apply_step,
+                                                          mark_op_free, done, arg);
+
+    if (m == NULL)
+        return -ENOMEM;
+    m->projection = PROJECTION_ANY;
+    m->first = mark->first;
+    m->end = mark->end;
+    m->version = mark->version;
+    m->keep_newer = mark->keep_newer;
+    if (mark_buffers(m) != 0) {
+        op_free(&m->op);
+        return -ENOMEM;
+    }
+    op_start(&m->op);
+    return 0;
 }
 
 void storage_handle_mark(struct storage *st, struct rpc_call *call)
@@ -574,6 +816,8 @@ void storage_handle_mark(struct storage *st, struct rpc_call *call)
     }
     if (rc == 0)
         rc = mark_parse(m, req);
+    if (rc == 0)
+        journal_commit(st->journal, &m->op.ref.id, req->durable, req->n_durable);
     rozo__st_mark_req__free_unpacked(req, NULL);
     if (rc != 0)
         op_fail(&m->op, rc);

@@ -68,10 +68,19 @@ static enum op_next sync_enter(struct op *op)
     return next;
 }
 
+/* Both at once: the projection files, and the journal up to what it has of this file. */
 static enum op_next sync_all(struct op *op)
 {
-    op_unlock(op);
-    return op_sync(op);
+    enum op_next next = OP_GO;
+
+    if (op->held != OP_HOLDS_NOTHING) { /* the first time */
+        op_unlock(op);
+        if (op_pending(op) != NULL)
+            op_log_sync_start(op);
+    }
+    if (!op->log_joined)
+        next = op_sync(op);
+    return next == OP_GO ? op_log_sync_join(op) : next;
 }
 
 static void sync_op_step(struct op *op)
@@ -99,6 +108,10 @@ void storage_handle_sync(struct storage *st, struct rpc_call *call)
                               &op->ref);
         if (rc == 0)
             op->want = all_projections(&op->ref);
+        if (rc == 0 && req->n_durable > 0 &&
+            op_ref_check(st, call, req->ref, req->to_storage, CAPABILITY_WRITE,
+                         &op->ref) == 0)
+            journal_commit(st->journal, &op->ref.id, req->durable, req->n_durable);
         start_or_fail(op, rc);
     }
     rozo__st_sync_req__free_unpacked(req, NULL);
@@ -138,6 +151,8 @@ static enum op_next remove_names(struct op *op)
         return OP_WAIT;
     }
     object_kill(op->obj); /* even on failure: some may be gone */
+    if (op_pending(op) != NULL)
+        pending_remove_all(journal_pending(op->st->journal), op_pending(op));
     return op->rc == 0 || op->rc == -ENOENT ? OP_GO : OP_BAD;
 }
 
@@ -355,10 +370,41 @@ static enum op_next next_in_proj(struct next_op *x, struct proj *proj)
     return OP_GO;
 }
 
+/* What is pending counts as if it lay there. */
+static int next_pending(struct next_op *x)
+{
+    struct pending_file *f = op_pending(&x->op);
+    struct marks one = { .n = 1 };
+    int rc = 0;
+
+    if (f == NULL)
+        return 0;
+    LIST_FOREACH(node, &f->records) {
+        struct pending_record *r = container_of(node, struct pending_record, link);
+
+        if (r->block >= x->from && r->block < x->found)
+            x->found = r->block;
+    }
+    LIST_FOREACH(node, &f->marks) {
+        struct pending_mark *m = container_of(node, struct pending_mark, link);
+
+        if (m->end <= x->from)
+            continue;
+        one.ranges[0] = (struct mark_range){ m->first, m->end, m->version };
+        if (x->heads && rc == 0)
+            rc = next_tell_marks(x, &one);
+        else if ((m->first > x->from ? m->first : x->from) < x->found)
+            x->found = m->first > x->from ? m->first : x->from;
+    }
+    return rc;
+}
+
 static enum op_next next_find(struct op *op)
 {
     struct next_op *x = (struct next_op *)op;
 
+    if (x->p == 0 && !x->scanning && next_pending(x) != 0)
+        return op_bad(op, -ENOMEM);
     for (; x->p < CODEC_N_MAX; x->p++) {
         struct proj *proj = object_ready(op->obj, x->p);
         enum op_next next = proj == NULL ? OP_GO : next_in_proj(x, proj);
@@ -384,7 +430,7 @@ static enum op_next next_enter(struct op *op)
 static void next_reply(struct next_op *x)
 {
     Rozo__StNextResp resp = ROZO__ST_NEXT_RESP__INIT;
-    Rozo__StCommitReq__Range *marks[CODEC_N_MAX * MARKS_MAX];
+    Rozo__StCommitReq__Range *marks[CODEC_N_MAX * MARKS_MAX + PENDING_MARKS_MAX];
 
     resp.block = x->found;
     resp.n_marks = x->n_marks;
@@ -464,6 +510,11 @@ static void alloc_range(const struct alloc_op *a, const struct geometry *g, unsi
         *from = *to;
 }
 
+static enum op_next alloc_marks_first(struct op *op)
+{
+    return op_marks_first(op);
+}
+
 static enum op_next alloc_enter(struct op *op)
 {
     struct alloc_op *a = (struct alloc_op *)op;
@@ -536,10 +587,11 @@ static enum op_next alloc_ranges(struct op *op)
 
 static void alloc_step(struct op *op)
 {
-    static op_part *const parts[] = { alloc_enter,  alloc_aside, alloc_space,
-                                      alloc_create, alloc_page,  alloc_ranges };
+    static op_part *const parts[] = { alloc_marks_first, alloc_enter,  alloc_aside,
+                                      alloc_space,       alloc_create, alloc_page,
+                                      alloc_ranges };
 
-    if (run_parts(op, parts, 6) == OP_GO)
+    if (run_parts(op, parts, 7) == OP_GO)
         op_finish(op, ROZO__STATUS__OK);
 }
 

@@ -129,12 +129,45 @@ struct op *op_new(struct storage *st, struct rpc_call *call, size_t size_bytes,
     op->task.fn = on_op_task;
     op->wait.task.fn = on_op_locked;
     op->sync.task.fn = on_op_synced;
+    list_init(&op->room_link);
     op->next = st->ops;
     if (op->next != NULL)
         op->next->prev = op;
     st->ops = op;
     st->n_ops++;
     return op;
+}
+
+struct op *op_new_internal(struct storage *st, const struct pending_file *f,
+                           size_t size_bytes, void (*step)(struct op *op),
+                           void (*free_more)(struct op *op),
+                           void (*done)(void *arg, int rc), void *arg)
+{
+    struct op *op = op_new(st, NULL, size_bytes, step, free_more);
+
+    if (op == NULL)
+        return NULL;
+    op->internal_done = done;
+    op->internal_arg = arg;
+    op->ref = (struct file_ref){
+        .id = f->ref.id,
+        .codec = f->codec,
+        .kind = f->ref.codec,
+        .layout = f->ref.layout,
+        .n_storages = f->ref.n_storages,
+        .block_bytes = f->ref.block_bytes,
+    };
+    memcpy(op->ref.storages, f->ref.storages, sizeof(op->ref.storages));
+    return op;
+}
+
+void op_end_internal(struct op *op, int rc)
+{
+    void (*done)(void *arg, int rc) = op->internal_done;
+    void *arg = op->internal_arg;
+
+    op_free(op);
+    done(arg, rc);
 }
 
 void op_start(struct op *op)
@@ -185,6 +218,8 @@ void op_free(struct op *op)
         st->ops = op->next;
     if (op->free != NULL)
         op->free(op);
+    if (op->entry != NULL)
+        pending_entry_put(journal_pending(st->journal), op->entry);
     free(op->front);
     free(op);
     assert(st->n_ops > 0);
@@ -193,6 +228,17 @@ void op_free(struct op *op)
         st->n_sending--;
     else
         stop_when_quiet(st);
+}
+
+void op_enter_again(struct op *op)
+{
+    op_let_go(op);
+    op->enter_state = 0;
+}
+
+struct pending_file *op_pending(const struct op *op)
+{
+    return pending_find(journal_pending(op->st->journal), &op->ref.id);
 }
 
 void op_finish(struct op *op, uint16_t status)
@@ -204,6 +250,10 @@ void op_finish(struct op *op, uint16_t status)
 void op_fail(struct op *op, int rc)
 {
     assert(rc != 0);
+    if (op->call == NULL) {
+        op_end_internal(op, rc);
+        return;
+    }
     op_finish(op, status_from_errno(rc == -EMFILE ? -EBUSY : rc));
 }
 
@@ -227,6 +277,7 @@ enum op_next op_sync(struct op *op)
 
 uint64_t storage_verifier(const struct storage *st)
 {
+    journal_tell_failures(st->journal);
     return st->config.boot + generations_failures(st->config.generations);
 }
 
@@ -964,8 +1015,8 @@ static enum op_next create_written(struct op *op, unsigned p, uint32_t epoch)
     proj->epoch = epoch;
     proj->name_dirty = true;
     proj->partial = is_partial_when_made(op, p);
-    if (is_emptied(obj, p) &&
-        epoch > 0) { /* what was lost was refused until this epoch came */
+    if (is_emptied(obj, p) && epoch > 0 &&
+        !op_is_decided(op)) { /* what was lost was refused until this epoch came */
         proj->floor_set = true;
         proj->floor_epoch = epoch - 1;
     }
@@ -1058,7 +1109,7 @@ enum op_next op_put_aside(struct op *op, unsigned p, uint64_t version)
         return OP_GO;
     if (is_damaged && (obj->foreign >> p & 1) != 0)
         return op_bad(op, -EUCLEAN);
-    if (op->call->role != RPC_ROLE_NODE &&
+    if (!op_is_decided(op) &&
         (!obj->floor_set || version_epoch(version) <= obj->floor_epoch)) {
         if (!obj->floor_set || version_epoch(version) > obj->floor_epoch)
             obj->floor_epoch = version_epoch(version);

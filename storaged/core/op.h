@@ -16,9 +16,14 @@
 #include "common/env.h"
 #include "common/rpc.h"
 #include "storaged/core/disk.h"
+#include "storaged/core/journal.h"
 #include "storaged/core/object.h"
 #include "storaged/core/storage.h"
 
+enum {
+    ROOM_WAIT_MS =
+        5000, /* a request waits so long for room in the journal, then it is BUSY */
+};
 enum { PROJECTION_ANY = 255, BLOCKS_PER_REQUEST_MAX = 128, READ_COPY_MAX = 16384 };
 
 struct storage {
@@ -26,11 +31,13 @@ struct storage {
     struct env *env;
     struct disk *disk;
     struct objects objects;
-    unsigned n_ops;     /* all */
-    unsigned n_sending; /* those answered, waiting for their bytes to be sent */
-    struct op *ops;     /* all under way */
-    bool serving;       /* storage_serve() was called */
+    struct journal *journal; /* owned */
+    unsigned n_ops;          /* all */
+    unsigned n_sending;      /* those answered, waiting for their bytes to be sent */
+    struct op *ops;          /* all under way */
+    bool serving;            /* storage_serve() was called */
     bool stopping;
+    enum { STOP_REQUESTS, STOP_JOURNAL, STOP_SYNC, STOP_DONE } stop_state;
     bool admitting;
     void (*start_done)(void *arg, int rc);
     void *start_arg;
@@ -66,7 +73,9 @@ enum op_next {
 struct op {
     struct op *prev, *next; /* in st->ops */
     struct storage *st;     /* borrowed */
-    struct rpc_call *call;  /* owned until the answer */
+    struct rpc_call *call;  /* owned until the answer; NULL: the journal's own */
+    void (*internal_done)(void *arg, int rc); /* then */
+    void *internal_arg;
     void (*step)(struct op *op);
     void (*free)(struct op *op);
     struct file_ref ref;
@@ -87,6 +96,14 @@ struct op {
     int create_rc;  /* why a creation is being undone */
     int marks_slot; /* where the page under way goes */
     bool syncing, sending;
+    struct op_append *append;    /* owned; under way */
+    struct pending_entry *entry; /* referenced; what was appended */
+    struct log_wait log_wait;
+    bool log_waiting, log_joined;
+    int log_rc;
+    struct list_node room_link; /* in the journal's waiters */
+    uint64_t room_deadline_ns;
+    bool waited_marks;
     unsigned p;     /* projection being looked up */
     uint8_t *front; /* PROJFILE_FRONT_BYTES, owned; header and mark pages */
     char path[PROJFILE_PATH_MAX];
@@ -103,6 +120,18 @@ int op_ref_check(struct storage *st, const struct rpc_call *call,
                  const Rozo__FileRef *ref, uint32_t to_storage, unsigned rights,
                  struct file_ref *out);
 
+/** What the journal does itself: done(arg, rc) instead of an answer. NULL: no memory. */
+struct op *op_new_internal(struct storage *st, const struct pending_file *f,
+                           size_t size_bytes, void (*step)(struct op *op),
+                           void (*free_more)(struct op *op),
+                           void (*done)(void *arg, int rc), void *arg);
+/** The end of such an op: rc 0 is well. */
+void op_end_internal(struct op *op, int rc);
+/** From a node, or ourselves: what it wants was decided by what all storages say. */
+static inline bool op_is_decided(const struct op *op)
+{
+    return op->call == NULL || op->call->role == RPC_ROLE_NODE;
+}
 /** Start op: its first step is posted. Takes call. size_bytes of the whole struct, zeroed. */
 struct op *op_new(struct storage *st, struct rpc_call *call, size_t size_bytes,
                   void (*step)(struct op *op), void (*free_more)(struct op *op));
@@ -218,6 +247,42 @@ void proj_set_floor(struct proj *proj);
 enum record_state op_inspect(const struct op *op, unsigned p, uint64_t block,
                              const uint8_t *head, struct record_header *h);
 
+/* ---- the journal ---- */
+
+/** What is pending of the op's file; NULL: nothing. */
+struct pending_file *op_pending(const struct op *op);
+/**
+ * Is there room for another request in the journal? OP_WAIT: the lock was let go, and the step comes again when
+ * there may be: begin from op_enter() then. OP_BAD: -EBUSY, after a while.
+ */
+enum op_next op_journal_room(struct op *op);
+/** Begin again from op_enter(): the lock was let go. */
+void op_enter_again(struct op *op);
+/** Committed marks of the file are applied before anything is laid over them; before op_enter(). */
+enum op_next op_marks_first(struct op *op);
+/** Append a frame; what iov points at stays until OP_GO, then op->entry is it. */
+enum op_next op_append(struct op *op, uint8_t kind, const struct iovec *iov,
+                       unsigned n_iov, size_t len);
+/** Is it as safe as one appended now? Not when a sync of the journal failed since. */
+bool op_entry_is_good(const struct op *op, const struct pending_entry *entry);
+/** Begin a sync of the journal, and wait for it. */
+void op_log_sync_start(struct op *op);
+enum op_next op_log_sync_join(struct op *op);
+
+/**
+ * The journal's own ops; done(arg, rc) once and never inside. 0 or -ENOMEM, then done does not come.
+ * Records: the newest committed version of each of n blocks goes in place and is `applied` then.
+ */
+int storage_apply_records(struct storage *st, struct pending_file *f, unsigned projection,
+                          uint64_t first, unsigned n, void (*done)(void *arg, int rc),
+                          void *arg);
+int storage_apply_mark(struct storage *st, struct pending_file *f,
+                       const struct pending_mark *mark, void (*done)(void *arg, int rc),
+                       void *arg);
+/** At the start: of what was found pending, what lies in place already goes, and what has no file. */
+int storage_resolve(struct storage *st, struct pending_file *f,
+                    void (*done)(void *arg, int rc), void *arg);
+
 /** Blocks of [first, end) that are in the extent of first. */
 static inline unsigned extent_part(uint64_t first, uint64_t end)
 {
@@ -235,6 +300,9 @@ void storage_handle_remove(struct storage *st, struct rpc_call *call);
 void storage_handle_stat(struct storage *st, struct rpc_call *call);
 void storage_handle_next(struct storage *st, struct rpc_call *call);
 void storage_handle_alloc(struct storage *st, struct rpc_call *call);
+void storage_handle_commit(struct storage *st, struct rpc_call *call);
+void storage_handle_fence(struct storage *st, struct rpc_call *call);
+void storage_handle_drop(struct storage *st, struct rpc_call *call);
 void storage_handle_info(struct storage *st, struct rpc_call *call);
 void storage_handle_admit(struct storage *st, struct rpc_call *call);
 

@@ -27,10 +27,14 @@ enum { PENDING_EPOCHS_MAX = 16, PENDING_MARKS_MAX = 4096 };
 struct pending_entry {
     struct list_node link; /* in pending.entries, in the order of the journal */
     struct log_place place;
-    uint64_t number;  /* grows with every frame appended */
-    unsigned n_refs;  /* records and marks that lie in it, reads that send of it */
-    unsigned n_bytes; /* of what is still wanted, about */
-    bool copying;     /* is being appended anew */
+    uint64_t number;   /* grows with every frame appended */
+    unsigned n_refs;   /* records and marks that lie in it, reads that send of it */
+    unsigned n_bytes;  /* of records still wanted */
+    uint8_t kind;      /* enum entry_kind */
+    uint64_t failures; /* of the log when it was appended: one since may have lost it */
+    bool copied;       /* has been appended anew */
+    uint8_t
+        *data; /* owned; the whole frame, as long as it lies in no segment of this log */
 };
 
 struct pending_file;
@@ -73,11 +77,12 @@ struct pending_file {
     uint32_t hash; /* file_id_hash() */
     struct list_node records, marks;
     unsigned n_records, n_marks;
-    unsigned n_committed;  /* of both */
-    unsigned n_users;      /* who hold it; it stays until they are done */
-    uint64_t last_number;  /* of the newest frame of it */
-    uint64_t committed_ns; /* when the oldest of those committed was */
-    uint64_t retry_ns;     /* not to be applied before */
+    unsigned n_committed;               /* of both */
+    unsigned n_users;                   /* who hold it; it stays until they are done */
+    bool applying, wanted_now, gave_up; /* the journal's */
+    uint64_t last_number;               /* of the newest frame of it */
+    uint64_t committed_ns;              /* when the oldest of those committed was */
+    uint64_t retry_ns;                  /* not to be applied before */
     unsigned n_durable;
     uint64_t durable[PENDING_EPOCHS_MAX]; /* one for each epoch: committed up to there */
 };

@@ -3,7 +3,8 @@
  *
  * In:     storage_handle_read(). Thread: the storio loop.
  * Out:    struct disk, rpc_reply() with file segments.
- * Keeps:  hole, data and damaged are never mixed up; a hole under a mark carries the mark's
+ * Keeps:  what is pending in the journal is read as if it lay in place, and the newest that the request
+ *         wants is answered; hole, data and damaged are never mixed up; a hole under a mark carries the mark's
  *         version; nothing is promised that the file is too short to hold.
  * Yours:  READ_COPY_MAX. Short answers are copied under the lock. Longer ones leave by sendfile
  *         after the lock is gone, so an overwrite may get between head and body: the crc that
@@ -17,7 +18,9 @@
 #include "storaged/core/op.h"
 
 struct read_block {
-    uint16_t body_len; /* 0: no body in the answer */
+    uint16_t body_len;           /* 0: no body in the answer */
+    uint64_t body_at;            /* in the projection file, or in the file of `entry` */
+    struct pending_entry *entry; /* referenced; NULL: in place */
 };
 
 /* Heads of one projection, made ready for the answer. */
@@ -36,6 +39,7 @@ struct read_op {
     uint64_t first;
     unsigned n;
     bool heads_only;
+    uint64_t at_most; /* newer versions are not wanted */
     bool reading;
     unsigned candidate; /* projection whose heads are being read */
     unsigned at;        /* block of the run */
@@ -66,40 +70,121 @@ static void head_damaged_put(uint8_t *p, uint32_t hash, unsigned projection,
     record_seal(p, NULL, 0, NULL, 0);
 }
 
-/* Turn the head of block i as it lies on disk into what the answer says of it. */
-static void head_judge(struct read_op *r, struct read_heads *rh, unsigned i)
+static void heads_let_go(struct read_op *r, struct read_heads *rh)
+{
+    for (unsigned i = 0; i < r->n; i++) {
+        if (rh->blocks[i].entry != NULL)
+            pending_entry_put(journal_pending(r->op.st->journal), rh->blocks[i].entry);
+        rh->blocks[i].entry = NULL;
+    }
+}
+
+/* What is answered of one block. */
+struct answer {
+    enum record_state state;
+    uint64_t version;
+    size_t body_len; /* data */
+    uint64_t body_at;
+};
+
+/* As it lies in place: the record, the hole that a mark made of it, or nothing to be believed. */
+static void judge_place(struct read_op *r, struct read_heads *rh, unsigned i,
+                        struct answer *a)
 {
     struct proj *proj = object_ready(r->op.obj, rh->projection);
-    uint8_t *p = rh->heads + i * rh->head_bytes;
     uint64_t block = r->first + i, mark = marks_find(proj_marks(proj), block);
-    uint32_t hash = r->op.obj->hash;
     struct record_header h;
-    enum record_state state = op_inspect(&r->op, rh->projection, block, p, &h);
-    size_t len = 0;
 
-    if (state == RECORD_IS_DATA && h.version >= mark) {
-        len = codec_row_bytes(r->op.ref.codec, h.user_bytes);
-        if (geometry_body_at(&proj->geo, block) + len > proj->size) {
-            state = RECORD_IS_DAMAGED; /* the file was cut short */
-            len = 0;
-        }
+    a->state =
+        op_inspect(&r->op, rh->projection, block, rh->heads + i * rh->head_bytes, &h);
+    a->body_len = 0;
+    if (a->state == RECORD_IS_DAMAGED)
+        return;
+    a->version = h.version;
+    if (h.version < mark) {
+        a->state = RECORD_IS_HOLE;
+        a->version = mark;
+    } else if (a->state == RECORD_IS_DATA) {
+        a->body_len = codec_row_bytes(r->op.ref.codec, h.user_bytes);
+        a->body_at = geometry_body_at(&proj->geo, block);
+        if (a->body_at + a->body_len > proj->size)
+            a->state = RECORD_IS_DAMAGED; /* the file was cut short */
     }
-    rh->blocks[i].body_len = (uint16_t)len;
-    if (len > 0) {
+    if (a->state == RECORD_IS_DAMAGED)
+        a->body_len = 0;
+    if (a->state == RECORD_IS_DAMAGED || a->version <= r->at_most)
+        return;
+    /* It was written where nothing was; or a commit made what was there unwanted. */
+    a->state = proj->partial ? RECORD_IS_DAMAGED : RECORD_IS_HOLE;
+    a->version = 0;
+    a->body_len = 0;
+}
+
+/* The newer of a mark that is pending and what lies in place. What is damaged may be newer than a mark. */
+static void judge_mark(struct read_op *r, struct read_heads *rh,
+                       const struct pending_file *f, unsigned i, struct answer *a)
+{
+    struct proj *proj = object_ready(r->op.obj, rh->projection);
+    uint64_t mark = pending_mark_over(f, r->first + i, r->at_most);
+
+    if (mark == 0)
+        return;
+    if (a->state == RECORD_IS_DAMAGED
+            ? (proj->partial && !proj->floor_set) || proj_lost_version(proj) >= mark
+            : a->version >= mark)
+        return;
+    *a = (struct answer){ .state = RECORD_IS_HOLE, .version = mark };
+}
+
+/* A record that is pending is newer than what it will replace. */
+static bool judge_record(struct read_op *r, struct read_heads *rh,
+                         const struct pending_file *f, unsigned i, struct answer *a)
+{
+    struct pending_record *p = pending_at_most(journal_pending(r->op.st->journal), f,
+                                               rh->projection, r->first + i, r->at_most);
+
+    if (p == NULL || (a->state != RECORD_IS_DAMAGED && p->version < a->version) ||
+        p->version < pending_mark_over(f, r->first + i, r->at_most))
+        return false;
+    memcpy(rh->heads + i * rh->head_bytes, p->head, rh->head_bytes);
+    *a = (struct answer){ .state = p->body_len > 0 ? RECORD_IS_DATA : RECORD_IS_HOLE,
+                          .version = p->version,
+                          .body_len = p->body_len,
+                          .body_at = p->entry->place.offset + p->body_at };
+    if (p->body_len > 0) {
+        rh->blocks[i].entry = p->entry;
+        p->entry->n_refs++;
+    }
+    return true;
+}
+
+/* Turn the head of block i as it lies on disk into what the answer says of it. */
+static void head_judge(struct read_op *r, struct read_heads *rh,
+                       const struct pending_file *f, unsigned i)
+{
+    uint8_t *p = rh->heads + i * rh->head_bytes;
+    uint64_t block = r->first + i;
+    uint32_t hash = r->op.obj->hash;
+    struct answer a = { .version = 0 };
+
+    judge_place(r, rh, i, &a);
+    if (f != NULL) {
+        judge_mark(r, rh, f, i, &a);
+        judge_record(r, rh, f, i, &a);
+    }
+    rh->blocks[i].body_len = (uint16_t)a.body_len;
+    rh->blocks[i].body_at = a.body_at;
+    if (a.body_len > 0) {
         rh->n_records++;
     } else {
-        memset(p + RECORD_HEADER_BYTES, 0, rh->head_bytes - RECORD_HEADER_BYTES);
-        if (state == RECORD_IS_DAMAGED)
+        memset(p, 0, rh->head_bytes);
+        if (a.state == RECORD_IS_DAMAGED)
             head_damaged_put(p, hash, rh->projection, block);
-        else if (h.version < mark)
-            hole_head_put(p, hash, rh->projection, block, mark);
-        else if (h.version == 0) /* on disk it may have a head that says so */
-            memset(p, 0, RECORD_HEADER_BYTES);
-        if (h.version < mark)
-            h.version = mark;
+        else if (a.version != 0)
+            hole_head_put(p, hash, rh->projection, block, a.version);
     }
-    if (state != RECORD_IS_DAMAGED && h.version > rh->newest)
-        rh->newest = h.version;
+    if (a.state != RECORD_IS_DAMAGED && a.version > rh->newest)
+        rh->newest = a.version;
 }
 
 static int heads_begin(struct read_op *r, unsigned projection)
@@ -107,6 +192,7 @@ static int heads_begin(struct read_op *r, unsigned projection)
     struct read_heads *rh = &r->next;
     size_t head_bytes = object_ready(r->op.obj, projection)->geo.head_bytes;
 
+    heads_let_go(r, rh);
     free(rh->heads);
     *rh = (struct read_heads){
         .projection = projection,
@@ -121,17 +207,19 @@ static int heads_begin(struct read_op *r, unsigned projection)
 static void heads_end(struct read_op *r)
 {
     struct read_heads *best = &r->best, *next = &r->next;
+    const struct pending_file *f = op_pending(&r->op);
 
     for (unsigned i = 0; i < r->n; i++)
-        head_judge(r, next, i);
+        head_judge(r, next, f, i);
     if (r->found &&
         (next->n_records < best->n_records ||
          (next->n_records == best->n_records && next->newest <= best->newest)))
         return;
     r->found = true;
+    heads_let_go(r, best);
     free(best->heads);
     *best = *next;
-    next->heads = NULL;
+    memset(next, 0, sizeof(*next)); /* best has it all now */
 }
 
 /* ---- life: each of these is called until it says OP_GO, in this order ---- */
@@ -205,9 +293,8 @@ static enum op_next read_heads(struct read_op *r)
 /* The next bodies that lie without a gap: [from, to) of the run, len bytes; false: no more. */
 static bool next_run(struct read_op *r, unsigned *from, unsigned *to, size_t *len)
 {
-    const struct proj *proj = object_ready(r->op.obj, r->best.projection);
     const struct read_block *b = r->best.blocks;
-    unsigned i = r->at, end;
+    unsigned i = r->at;
 
     while (i < r->n && b[i].body_len == 0)
         i++;
@@ -215,18 +302,26 @@ static bool next_run(struct read_op *r, unsigned *from, unsigned *to, size_t *le
         return false;
     *from = i;
     *len = 0;
-    end = i + extent_part(r->first + i, r->first + r->n);
     do {
-        *len += b[i].body_len;
-    } while (b[i++].body_len == proj->geo.stride && i < end && b[i].body_len > 0);
+        *len += b[i++].body_len;
+    } while (i < r->n && b[i].body_len > 0 && b[i].entry == b[*from].entry &&
+             b[i].body_at == b[*from].body_at + *len);
     *to = r->at = i;
     return true;
+}
+
+/* Where the body of block i lies. */
+static struct disk_file *body_file(const struct read_op *r, unsigned i)
+{
+    const struct pending_entry *entry = r->best.blocks[i].entry;
+
+    return entry != NULL ? entry->place.file
+                         : object_ready(r->op.obj, r->best.projection)->file;
 }
 
 /* A short answer takes its bodies along. */
 static enum op_next read_copy(struct read_op *r)
 {
-    struct proj *proj = object_ready(r->op.obj, r->best.projection);
     unsigned from, to;
 
     if (r->bodies_len == 0 || r->bodies_len > READ_COPY_MAX)
@@ -243,8 +338,14 @@ static enum op_next read_copy(struct read_op *r)
     r->reading = next_run(r, &from, &to, &r->run_len);
     if (!r->reading)
         return OP_GO;
-    op_read(&r->op, proj, geometry_body_at(&proj->geo, r->first + from),
-            r->copy + r->copied, r->run_len);
+    r->op.iov = (struct iovec){ .iov_base = r->copy + r->copied, .iov_len = r->run_len };
+    r->op.dr = (struct disk_req){ .op = DISK_READ,
+                                  .file = body_file(r, from),
+                                  .offset = r->best.blocks[from].body_at,
+                                  .len = r->run_len,
+                                  .iov = &r->op.iov,
+                                  .n_iov = 1 };
+    op_submit(&r->op);
     return OP_WAIT;
 }
 
@@ -266,13 +367,28 @@ static enum op_next read_warm(struct read_op *r)
     if (r->at >= r->n)
         return OP_GO;
     from = r->at;
+    r->reading = true;
+    if (b[from].entry != NULL) { /* it was just written: run by run */
+        size_t len;
+
+        next_run(r, &from, &to, &len);
+        r->op.dr = (struct disk_req){ .op = DISK_WARM,
+                                      .file = body_file(r, from),
+                                      .offset = b[from].body_at,
+                                      .len = len };
+        op_submit(&r->op);
+        return OP_WAIT;
+    }
     to = from + extent_part(r->first + from, r->first + r->n);
+    for (unsigned i = from; i < to; i++) {
+        if (b[i].entry != NULL)
+            to = i;
+    }
     r->at = to;
     while (b[to - 1].body_len == 0)
         to--;
-    r->reading = true;
-    op_disk(&r->op, DISK_WARM, proj, geometry_body_at(&proj->geo, r->first + from),
-            (to - 1 - from) * proj->geo.stride + b[to - 1].body_len);
+    op_disk(&r->op, DISK_WARM, proj, b[from].body_at,
+            b[to - 1].body_at + b[to - 1].body_len - b[from].body_at);
     return OP_WAIT;
 }
 
@@ -286,7 +402,6 @@ static void on_read_sent(void *arg)
 
 static void read_segs(struct read_op *r)
 {
-    struct proj *proj = object_ready(r->op.obj, r->best.projection);
     unsigned from, to;
     size_t len;
 
@@ -301,8 +416,8 @@ static void read_segs(struct read_op *r)
     r->at = 0;
     while (next_run(r, &from, &to, &len)) {
         r->segs[r->n_segs++] = (struct rpc_seg){
-            .fd = disk_fd(r->op.st->disk, proj->file),
-            .offset = (off_t)geometry_body_at(&proj->geo, r->first + from),
+            .fd = disk_fd(r->op.st->disk, body_file(r, from)),
+            .offset = (off_t)r->best.blocks[from].body_at,
             .len = len,
         };
     }
@@ -348,6 +463,8 @@ static void read_free(struct op *op)
 {
     struct read_op *r = (struct read_op *)op;
 
+    heads_let_go(r, &r->best);
+    heads_let_go(r, &r->next);
     free(r->best.heads);
     free(r->next.heads);
     free(r->copy);
@@ -373,6 +490,7 @@ static int read_parse(struct read_op *r, const Rozo__StReadReq *req)
     r->first = req->first_block;
     r->n = req->n_blocks;
     r->heads_only = req->heads_only;
+    r->at_most = req->at_most == 0 ? UINT64_MAX : req->at_most;
     r->op.want = (UINT32_C(1) << n) - 1;
     return 0;
 }

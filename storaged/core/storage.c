@@ -16,7 +16,11 @@
 #include "common/log.h"
 #include "storaged/core/op.h"
 
-enum { FILES_MAX_DEFAULT = 1024, OPS_MAX_DEFAULT = 4096 };
+enum {
+    FILES_MAX_DEFAULT = 1024,
+    OPS_MAX_DEFAULT = 4096,
+    JOURNAL_BYTES_DEFAULT = 256 << 20,
+};
 
 /* ---- ST_INFO ---- */
 
@@ -177,6 +181,9 @@ static const struct {
     { ROZO__OP__ST_STAT, storage_handle_stat },
     { ROZO__OP__ST_NEXT, storage_handle_next },
     { ROZO__OP__ST_ALLOC, storage_handle_alloc },
+    { ROZO__OP__ST_COMMIT, storage_handle_commit },
+    { ROZO__OP__ST_FENCE, storage_handle_fence },
+    { ROZO__OP__ST_DROP, storage_handle_drop },
     { ROZO__OP__ST_INFO, storage_handle_info },
     { ROZO__OP__ST_ADMIT, storage_handle_admit },
 };
@@ -249,6 +256,14 @@ uint32_t storage_route(uint16_t op, const uint8_t *msg, size_t msg_len)
 
 static void stop_step(struct storage *st);
 
+static void on_journal_stopped(void *arg)
+{
+    struct storage *st = arg;
+
+    st->stop_state = STOP_SYNC;
+    env_post(st->env, &st->stop_task);
+}
+
 static void on_stop_task(struct env_task *task)
 {
     stop_step((struct storage *)((char *)task - offsetof(struct storage, stop_task)));
@@ -268,12 +283,19 @@ static void stop_step(struct storage *st)
 {
     struct object *obj;
 
+    if (st->stop_state == STOP_REQUESTS) {
+        st->stop_state = STOP_JOURNAL;
+        journal_stop(st->journal, on_journal_stopped, st);
+    }
+    if (st->stop_state != STOP_SYNC)
+        return;
     while ((obj = objects_next_unsynced(&st->objects)) != NULL) {
         st->stop_object = obj;
         if (!object_sync(obj, &st->stop_wait))
             return;
         object_put(obj);
     }
+    st->stop_state = STOP_DONE;
     st->stop_done(st->stop_arg);
 }
 
@@ -292,7 +314,7 @@ static void on_start_task(struct env_task *task)
     struct storage *st =
         (struct storage *)((char *)task - offsetof(struct storage, start_task));
 
-    st->start_done(st->start_arg, 0);
+    journal_start(st->journal, st->start_done, st->start_arg);
 }
 
 void storage_start(struct storage *st, void (*done)(void *arg, int rc), void *arg)
@@ -303,24 +325,66 @@ void storage_start(struct storage *st, void (*done)(void *arg, int rc), void *ar
     env_post(st->env, &st->start_task);
 }
 
+static void on_serving(void *arg)
+{
+    struct storage *st = arg;
+
+    st->serving = true;
+}
+
 void storage_serve(struct storage *st)
 {
-    st->serving = true;
+    journal_serve(st->journal, on_serving, st);
 }
 
 void storage_health(const struct storage *st, Rozo__StHealthResp *out)
 {
-    (void)st;
-    (void)out;
+    journal_health(st->journal, out);
+}
+
+static void unsettled_add(struct storage_unsettled *out, uint64_t first, uint64_t end,
+                          uint64_t version, uint64_t age_ns)
+{
+    out->first = first < out->first ? first : out->first;
+    out->end = end > out->end ? end : out->end;
+    out->newest = version > out->newest ? version : out->newest;
+    out->age_ns = age_ns > out->age_ns ? age_ns : out->age_ns;
+}
+
+/* What of f waits for a commit, as one range. */
+static bool unsettled_of(struct pending_file *f, uint64_t now_ns,
+                         struct storage_unsettled *out)
+{
+    *out = (struct storage_unsettled){ .file = f->ref, .first = UINT64_MAX };
+    LIST_FOREACH(node, &f->records) {
+        struct pending_record *r = container_of(node, struct pending_record, link);
+
+        if (!r->committed)
+            unsettled_add(out, r->block, r->block + 1, r->version, now_ns - r->since_ns);
+    }
+    LIST_FOREACH(node, &f->marks) {
+        struct pending_mark *m = container_of(node, struct pending_mark, link);
+
+        if (!m->committed)
+            unsettled_add(out, m->first, m->end, m->version, now_ns - m->since_ns);
+    }
+    return out->newest != 0;
 }
 
 bool storage_next_unsettled(struct storage *st, uint64_t older_than_ns, uint64_t *cursor,
                             struct storage_unsettled *out)
 {
-    (void)st;
-    (void)older_than_ns;
-    (void)cursor;
-    (void)out;
+    uint64_t now_ns = env_now_ns(st->env);
+
+    LIST_FOREACH(node, &journal_pending(st->journal)->files) {
+        struct pending_file *f = container_of(node, struct pending_file, link);
+
+        if (f->serial <= *cursor || f->n_records + f->n_marks == f->n_committed)
+            continue;
+        *cursor = f->serial;
+        if (unsettled_of(f, now_ns, out) && out->age_ns >= older_than_ns)
+            return true;
+    }
     return false;
 }
 
@@ -336,13 +400,18 @@ int storage_open(const struct storage_config *config, struct storage **out)
         st->config.ops_max = OPS_MAX_DEFAULT;
     if (st->config.files_max == 0)
         st->config.files_max = FILES_MAX_DEFAULT;
+    if (st->config.journal_bytes == 0)
+        st->config.journal_bytes = JOURNAL_BYTES_DEFAULT;
     st->env = config->env;
     st->disk = config->disk;
     st->stop_task.fn = on_stop_task;
     st->stop_wait.task.fn = on_stop_synced;
     rc = objects_init(&st->objects, st->env, st->disk, config->generations,
                       st->config.files_max);
+    if (rc == 0)
+        rc = journal_new(st, &st->journal);
     if (rc != 0) {
+        objects_close(&st->objects); /* a failed init is fine */
         free(st);
         return rc;
     }
@@ -355,6 +424,7 @@ void storage_close(struct storage *st)
     if (st == NULL)
         return;
     assert(st->n_ops == 0);
+    journal_free(st->journal);
     objects_close(&st->objects);
     free(st);
 }

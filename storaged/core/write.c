@@ -1,20 +1,23 @@
 /*
  * write.c - ST_WRITE: a run of records into one projection file.
  *
- * In:     storage_handle_write(). Thread: the storio loop.
+ * In:     storage_handle_write(), and the applier. Thread: the storio loop.
  * Out:    struct disk, rpc_reply().
  * Keeps:  nothing is written when any block of the run is stale; first writes put bodies before
  *         heads, so that a stop in between leaves the hole; what may fail for lack of space is
  *         done before anything old is touched (I12); what may have been lost here counts as newer
  *         than it can have been.
+ *         What a record would replace stays until the journal's applier takes it out: only certain
+ *         holes are filled in place.
  * Yours:  the order of pieces within those rules.
- * Ask:    projfile.h for the bytes; write_place() for the overwrite journal to come.
+ * Ask:    projfile.h and entry.h for the bytes, journal.h for what happens next.
  */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "storaged/core/op.h"
 
 enum {
@@ -31,24 +34,37 @@ enum write_phase {
     PHASE_END,
 };
 
+/* How a block goes to the disk. */
+enum write_way {
+    WAY_NONE, /* it is here already, or (applier) not there any more */
+    WAY_PLACE,
+    WAY_JOURNAL,
+};
+
 struct write_block {
+    enum write_way way;
+    uint64_t version; /* of an applied one */
     uint32_t body_at; /* in the payload */
     uint16_t body_len;
+    bool is_here;     /* the same record is pending */
     bool needs_space; /* no body lies there */
     bool lost;        /* what lies there is damaged */
     bool replaces;    /* something that is not a hole of version 0 */
 };
-
-/* How a run goes to the disk. The overwrite journal will be the other way, for replaced records. */
-enum write_way { WRITE_IN_PLACE };
 
 struct write_op {
     struct op op; /* first */
     unsigned projection;
     uint64_t first;
     unsigned n;
+    const uint8_t *payload; /* the call's, or loaded */
     bool sync;
-    bool reading, writing;
+    bool reading, writing, waiting;
+    unsigned n_place, n_journal; /* blocks, by their way */
+    unsigned n_pending;          /* of those that are here already */
+    uint8_t *loaded;             /* applier: heads, then bodies; owned */
+    struct pending_entry *load;  /* being read; referenced */
+    uint8_t *entry_header;       /* owned */
     bool no_space; /* only what replaces a record is written, then it is refused */
     size_t head_bytes;
     bool created, undoing, noting;
@@ -71,6 +87,11 @@ struct write_op {
     struct write_block blocks[BLOCKS_PER_REQUEST_MAX];
 };
 
+static bool is_applier(const struct write_op *w)
+{
+    return w->op.call == NULL;
+}
+
 static const uint8_t zeros[CODEC_BLOCK_MAX];
 
 static struct proj *write_proj(const struct write_op *w)
@@ -80,7 +101,7 @@ static struct proj *write_proj(const struct write_op *w)
 
 static const uint8_t *new_head(const struct write_op *w, unsigned i)
 {
-    return w->op.call->payload + i * w->head_bytes;
+    return w->payload + i * w->head_bytes;
 }
 
 /* ---- the request ---- */
@@ -101,6 +122,7 @@ static int write_check_payload(struct write_op *w, const struct rpc_call *call)
 
         if (state == RECORD_IS_DAMAGED || h.version == 0)
             return -EBADMSG;
+        w->blocks[i].version = h.version;
         w->blocks[i].body_at = (uint32_t)at;
         w->blocks[i].body_len =
             state == RECORD_IS_DATA
@@ -133,6 +155,7 @@ static int write_parse(struct write_op *w, const Rozo__StWriteReq *req)
     w->first = req->first_block;
     w->n = req->n_records;
     w->sync = req->sync;
+    w->payload = call->payload;
     w->head_bytes =
         RECORD_HEADER_BYTES + codec_overhang_bytes(w->op.ref.codec, req->projection);
     w->op.want = UINT32_C(1) << req->projection;
@@ -155,7 +178,7 @@ static uint64_t old_version(struct write_op *w, unsigned i, struct record_header
     *body_len = 0;
     if (state ==
         RECORD_IS_DAMAGED) { /* nothing of the head counts; but what was there? */
-        bool decided = w->op.call->role == RPC_ROLE_NODE; /* by what all storages say */
+        bool decided = op_is_decided(&w->op); /* by what all storages say */
         uint64_t lost = decided ? 0 : proj_lost_version(proj);
 
         h->version = 0;
@@ -172,9 +195,9 @@ static uint64_t old_version(struct write_op *w, unsigned i, struct record_header
     return h->version;
 }
 
-/* May block i be written over what lies there? The same record again may: it heals a torn one. */
+/* The same record again may: it heals a torn one. So may a hole where a mark made it one. */
 static bool is_stale(struct write_op *w, unsigned i, uint64_t old,
-                     const struct record_header *h)
+                     const struct record_header *h, const uint8_t *old_head)
 {
     struct record_header new;
 
@@ -182,45 +205,132 @@ static bool is_stale(struct write_op *w, unsigned i, uint64_t old,
     if (new.version != old || w->blocks[i].lost) /* records of one version are the same */
         return new.version < old;
     if (h->version == old)
-        return memcmp(new_head(w, i), w->old + i * w->head_bytes, RECORD_HEADER_BYTES) !=
-               0;
-    return new.flags !=
-           RECORD_HOLE; /* a mark of this version and the same hole as a record */
+        return memcmp(new_head(w, i), old_head, RECORD_HEADER_BYTES) != 0;
+    return new.flags != RECORD_HOLE;
+}
+
+/* Was something here that a power loss or a fault took? Where a file as a whole is in doubt nobody knows. */
+static bool is_certain_hole(const struct write_op *w, unsigned i)
+{
+    const struct proj *proj = write_proj(w);
+    const uint8_t *head = w->old + i * w->head_bytes;
+    struct record_header h;
+
+    if (proj == NULL)
+        return true;
+    if (record_header_is_zero(head)) /* of a partial file it may have been something */
+        return marks_find(proj_written(proj), w->first + i) == 0;
+    return op_inspect(&w->op, w->projection, w->first + i, head, &h) == RECORD_IS_HOLE &&
+           h.version == 0;
+}
+
+/* What lies in place of block i, and a mark that is pending over it. */
+static uint64_t judge_place(struct write_op *w, unsigned i, uint64_t mark, bool *stale)
+{
+    struct write_block *b = &w->blocks[i];
+    struct record_header h;
+    size_t old_len;
+    uint64_t old = old_version(w, i, &h, &old_len);
+
+    /* A record that lies there has its page: a longer one of the same slot needs no other. Were
+     * it refused here and taken elsewhere, neither would be whole any more (I12). */
+    b->needs_space = b->body_len > 0 && old_len == 0;
+    b->replaces = old != 0;
+    b->way = is_certain_hole(w, i) ? WAY_PLACE : WAY_JOURNAL;
+    if (mark >= old) {
+        old = mark;
+        h.version = 0;
+    }
+    *stale |= is_stale(w, i, old, &h, w->old + i * w->head_bytes);
+    return old;
+}
+
+/* A pending record counts as if it lay in place; what does is older. */
+static uint64_t judge_pending(struct write_op *w, unsigned i,
+                              const struct pending_record *r, uint64_t mark, bool *stale)
+{
+    struct write_block *b = &w->blocks[i];
+    struct record_header h;
+    uint64_t old = mark;
+
+    record_header_get(r->head, &h);
+    if (h.version < mark)
+        h.version = 0;
+    else
+        old = h.version;
+    *stale |= is_stale(w, i, old, &h, r->head);
+    b->needs_space = b->body_len > 0 && r->body_len == 0;
+    b->is_here = h.version == b->version && op_entry_is_good(&w->op, r->entry);
+    b->way = WAY_JOURNAL;
+    return old;
+}
+
+/* Which way block i goes; sets what it needs. Returns the version that it replaces. */
+static uint64_t write_judge(struct write_op *w, unsigned i, const struct pending_file *f,
+                            bool *stale)
+{
+    struct write_block *b = &w->blocks[i];
+    uint64_t block = w->first + i;
+    uint64_t mark = pending_mark_over(f, block, UINT64_MAX), old;
+    const struct pending_record *r =
+        pending_newest(journal_pending(w->op.st->journal), f, w->projection, block);
+
+    b->is_here = b->lost = b->replaces = false;
+    old =
+        r != NULL ? judge_pending(w, i, r, mark, stale) : judge_place(w, i, mark, stale);
+    if ((w->op.st->config.mutant & MUTANT_NO_JOURNAL) != 0)
+        b->way = WAY_PLACE;
+    return old;
+}
+
+/* Who is behind a fence may only say again what is here. */
+static bool is_fenced(const struct write_op *w, unsigned i, uint32_t fence,
+                      uint64_t newest)
+{
+    return version_epoch(w->blocks[i].version) <= fence && newest != w->blocks[i].version;
 }
 
 /* The newest version in the way; 0: none is. */
 static uint64_t write_find_stale(struct write_op *w)
 {
+    const struct pending_file *f = op_pending(&w->op);
+    uint32_t fence =
+        op_is_decided(&w->op) ? 0 : journal_fence(w->op.st->journal, &w->op.ref.id);
     uint64_t newest = 0;
     bool stale = false;
 
-    w->space = w->n_lost = 0;
+    w->space = w->n_lost = w->n_place = w->n_journal = w->n_pending = 0;
     for (unsigned i = 0; i < w->n; i++) {
         struct write_block *b = &w->blocks[i];
-        struct record_header h;
-        size_t old_len;
-        uint64_t old = old_version(w, i, &h, &old_len);
+        uint64_t old = write_judge(w, i, f, &stale);
 
-        stale |= is_stale(w, i, old, &h);
+        if (fence != 0 && is_fenced(w, i, fence, old)) {
+            stale = true;
+            old = version_make(fence, UINT32_MAX) > old ? version_make(fence, UINT32_MAX)
+                                                        : old;
+        }
         if (old > newest)
             newest = old;
-        /* A record that lies there has its page: a longer one of the same slot needs no other. Were
-         * it refused here and taken elsewhere, neither would be whole any more (I12). */
-        b->needs_space = b->body_len > 0 && old_len == 0;
-        b->replaces = old != 0;
+        if (b->is_here) { /* the same is pending */
+            b->way = WAY_NONE;
+            w->n_pending++;
+            continue;
+        }
+        w->n_place += b->way == WAY_PLACE;
+        w->n_journal += b->way == WAY_JOURNAL;
         if (b->needs_space)
             w->space += w->head_bytes + b->body_len;
     }
+    if ((w->op.st->config.mutant & MUTANT_NO_VERSION_CHECK) != 0)
+        return 0;
     return stale ? newest : 0;
 }
 
 /* ---- pieces ---- */
 
-/* Records that replace others will go to the overwrite journal here; first writes go in place. */
-static enum write_way write_place(const struct write_op *w)
+static bool in_place(const struct write_op *w, unsigned i)
 {
-    (void)w;
-    return WRITE_IN_PLACE;
+    return w->blocks[i].way == WAY_PLACE && !(w->no_space && w->blocks[i].needs_space);
 }
 
 /* End of the part (the blocks of one extent) that block i of the run is in. */
@@ -256,7 +366,7 @@ static void iov_add(struct write_op *w, const void *base, size_t len)
 
 static bool in_phase(const struct write_op *w, unsigned i)
 {
-    return w->blocks[i].body_len > 0 && !(w->no_space && w->blocks[i].needs_space) &&
+    return w->blocks[i].body_len > 0 && in_place(w, i) &&
            w->blocks[i].needs_space == (w->phase == PHASE_NEW_BODIES);
 }
 
@@ -277,7 +387,7 @@ static bool submit_bodies(struct write_op *w)
     for (to = from; to < end && in_phase(w, to); to++) {
         const struct write_block *b = &w->blocks[to];
 
-        iov_add(w, w->op.call->payload + b->body_at, b->body_len);
+        iov_add(w, w->payload + b->body_at, b->body_len);
         len += b->body_len;
         if (b->body_len < proj->geo.stride && to + 1 < end && in_phase(w, to + 1)) {
             iov_add(w, zeros, proj->geo.stride - b->body_len);
@@ -299,12 +409,12 @@ static bool submit_heads(struct write_op *w)
         unsigned from = w->at, to = part_end(w, from);
         size_t len;
 
-        if (w->no_space) { /* the next blocks in a row that need none */
+        if (w->n_place < w->n || w->no_space) { /* the next of ours in a row */
             unsigned end = to;
 
-            while (from < end && w->blocks[from].needs_space)
+            while (from < end && !in_place(w, from))
                 from++;
-            for (to = from; to < end && !w->blocks[to].needs_space;)
+            for (to = from; to < end && in_place(w, to);)
                 to++;
         }
         len = (to - from) * w->head_bytes;
@@ -324,7 +434,6 @@ static bool submit_heads(struct write_op *w)
 /* The next positioned write; false: all are done. */
 static bool submit_piece(struct write_op *w)
 {
-    assert(write_place(w) == WRITE_IN_PLACE);
     while (w->phase != PHASE_END) {
         bool bodies = w->phase == PHASE_NEW_BODIES || w->phase == PHASE_OLD_BODIES;
 
@@ -338,9 +447,27 @@ static bool submit_piece(struct write_op *w)
 
 /* ---- life: each of these is called until it says OP_GO, in this order ---- */
 
+static enum op_next write_marks_first(struct write_op *w)
+{
+    return is_applier(w) ? OP_GO : op_marks_first(&w->op);
+}
+
 static enum op_next write_enter(struct write_op *w)
 {
     return op_enter(&w->op);
+}
+
+/* What lies below pending ones is older. */
+static bool heads_are_pending(const struct write_op *w)
+{
+    const struct pending_file *f = op_pending(&w->op);
+
+    for (unsigned i = 0; f != NULL && i < w->n; i++) {
+        if (pending_newest(journal_pending(w->op.st->journal), f, w->projection,
+                           w->first + i) == NULL)
+            return false;
+    }
+    return f != NULL;
 }
 
 /* The heads that lie there, part by part. */
@@ -350,6 +477,10 @@ static enum op_next write_read_heads(struct write_op *w)
 
     if (w->reading && w->op.rc != 0)
         return OP_BAD;
+    if (w->at == 0 && !w->reading && !is_applier(w) && heads_are_pending(w)) {
+        memset(w->old, 0, w->n * w->head_bytes);
+        return OP_GO;
+    }
     while (proj != NULL && w->at < w->n) {
         unsigned from = w->at, to = part_end(w, from);
         uint8_t *old = w->old + from * w->head_bytes;
@@ -367,8 +498,33 @@ static enum op_next write_read_heads(struct write_op *w)
     return OP_GO;
 }
 
+/* The applier: only what is newer than what lies there, and that is not asked again. */
+static void apply_judge(struct write_op *w)
+{
+    w->n_place = 0;
+    for (unsigned i = 0; i < w->n; i++) {
+        struct write_block *b = &w->blocks[i];
+        struct record_header h;
+        size_t old_len;
+
+        if (b->way == WAY_NONE)
+            continue;
+        if (old_version(w, i, &h, &old_len) > b->version && !b->lost) {
+            b->way = WAY_NONE;
+            continue;
+        }
+        b->needs_space = b->body_len > 0 && old_len == 0;
+        b->replaces = true;
+        w->n_place++;
+    }
+}
+
 static enum op_next write_versions(struct write_op *w)
 {
+    if (is_applier(w)) {
+        apply_judge(w);
+        return OP_GO;
+    }
     w->stale = write_find_stale(w);
     if (w->stale == 0)
         return OP_GO;
@@ -380,6 +536,8 @@ static enum op_next write_versions(struct write_op *w)
 /* A damaged file is in the way. */
 static enum op_next write_put_aside(struct write_op *w)
 {
+    if (is_applier(w))
+        return OP_GO;
     enum op_next next = op_put_aside(&w->op, w->projection, w->newest);
 
     if (next == OP_BAD && w->op.rc == -EREMCHG)
@@ -389,7 +547,8 @@ static enum op_next write_put_aside(struct write_op *w)
 
 static enum op_next write_space(struct write_op *w)
 {
-    enum op_next next = w->space == 0 ? OP_GO : op_space(&w->op, w->space);
+    enum op_next next =
+        w->space == 0 || is_applier(w) ? OP_GO : op_space(&w->op, w->space);
 
     if (next != OP_BAD || w->op.rc != -ENOSPC || write_proj(w) == NULL)
         return next;
@@ -398,6 +557,26 @@ static enum op_next write_space(struct write_op *w)
      * in place, they need no space, and then the run is refused. */
     w->no_space = true;
     return OP_GO;
+}
+
+/* Full: wait for room without the lock, and begin anew. */
+static enum op_next write_room(struct write_op *w)
+{
+    enum op_next next;
+
+    if (w->waiting) {
+        w->waiting = false;
+        op_enter_again(&w->op);
+        w->at = 0;
+        w->no_space = false;
+        w->op.state = 0; /* write_step() adds one: to write_enter() */
+        return OP_GO;
+    }
+    if (w->n_journal == 0)
+        return OP_GO;
+    next = op_journal_room(&w->op);
+    w->waiting = next == OP_WAIT;
+    return next;
 }
 
 static unsigned unit_blocks(const struct write_op *w)
@@ -434,6 +613,7 @@ static enum op_next write_create(struct write_op *w)
 
     if (write_proj(w) != NULL)
         return OP_GO;
+    assert(!is_applier(w));
     w->created = true;
     units = write_units(w);
     return op_create(&w->op, w->projection, version_epoch(w->newest), &units);
@@ -448,6 +628,18 @@ static uint64_t unit_first(const struct write_op *w, unsigned unit)
     return (w->first / blocks + unit) * blocks;
 }
 
+static bool unit_has_place(const struct write_op *w, uint64_t first)
+{
+    unsigned blocks = write_proj(w)->geo.unit_blocks;
+
+    for (uint64_t b = first; b < first + blocks; b++) {
+        if (b >= w->first && b < w->first + w->n &&
+            w->blocks[b - w->first].way == WAY_PLACE)
+            return true;
+    }
+    return false;
+}
+
 /* Which units are new? Of a partial file none ever is: what it says of the others stays unknown. */
 static enum op_next write_find_fresh(struct write_op *w)
 {
@@ -459,7 +651,8 @@ static enum op_next write_find_fresh(struct write_op *w)
     for (unsigned u = 0; u < n && !proj->partial && !w->no_space; u++) {
         uint64_t first = unit_first(w, u);
 
-        if (!marks_cover(proj_written(proj), first, first + blocks))
+        if (!marks_cover(proj_written(proj), first, first + blocks) &&
+            (w->created || unit_has_place(w, first)))
             w->fresh |= (uint16_t)(1u << u);
     }
     return OP_GO;
@@ -491,6 +684,8 @@ static enum op_next write_page(struct write_op *w)
     struct proj *proj = write_proj(w);
     bool first_page = proj->marks_slot < 0 && w->fresh != 0 && !w->created;
 
+    if (w->n_place == 0 && !w->created)
+        return OP_GO;
     if (version_epoch(w->newest) <= proj->epoch && !first_page && w->op.marks_state == 0)
         return OP_GO;
     return op_write_marks(&w->op, w->projection, proj_marks(proj), proj_written(proj),
@@ -539,7 +734,7 @@ static bool unit_needs_fill(const struct write_op *w, unsigned unit)
     uint64_t end = first + write_proj(w)->geo.unit_blocks;
     bool is_whole = w->first <= first && end <= w->first + w->n;
 
-    return (w->fresh >> unit & 1) != 0 && (w->created || !is_whole);
+    return (w->fresh >> unit & 1) != 0 && (w->created || !is_whole || w->n_place < w->n);
 }
 
 static enum op_next write_fill(struct write_op *w)
@@ -622,10 +817,99 @@ static enum op_next write_pieces(struct write_op *w)
 
     if (w->writing && w->op.rc != 0)
         return OP_BAD;
-    if (w->newest > proj->newest)
+    if (w->n_place > 0 && w->newest > proj->newest)
         proj->newest = w->newest;
     w->writing = true;
     return submit_piece(w) ? OP_WAIT : OP_GO;
+}
+
+/* ---- the journal ---- */
+
+static bool to_journal(const struct write_op *w, unsigned i)
+{
+    return w->blocks[i].way == WAY_JOURNAL && !(w->no_space && w->blocks[i].needs_space);
+}
+
+/* The frame: header, heads, bodies; all of it where it lies. */
+static size_t append_iov(struct write_op *w)
+{
+    struct entry e = { .kind = ENTRY_RECORDS,
+                       .file = journal_file(&w->op.ref),
+                       .projection = (uint8_t)w->projection,
+                       .first = w->first };
+    size_t len = ENTRY_HEADER_BYTES;
+
+    w->n_iov = 0;
+    iov_add(w, w->entry_header, ENTRY_HEADER_BYTES);
+    for (unsigned i = 0; i < w->n; i++) {
+        if (!to_journal(w, i))
+            continue;
+        e.blocks[i / 64] |= UINT64_C(1) << i % 64;
+        iov_add(w, new_head(w, i), w->head_bytes);
+        len += w->head_bytes;
+    }
+    for (unsigned i = 0; i < w->n; i++) {
+        if (!to_journal(w, i) || w->blocks[i].body_len == 0)
+            continue;
+        iov_add(w, w->payload + w->blocks[i].body_at, w->blocks[i].body_len);
+        len += w->blocks[i].body_len;
+    }
+    entry_put(w->entry_header, &e);
+    return len;
+}
+
+/* From here on readers see it. */
+static int append_index(struct write_op *w)
+{
+    struct pending *p = journal_pending(w->op.st->journal);
+    struct storage_file file = journal_file(&w->op.ref);
+    struct pending_file *f = pending_get(p, &file, w->op.ref.codec);
+    size_t head_at = ENTRY_HEADER_BYTES, body_at = head_at;
+    int rc = f == NULL ? -ENOMEM : 0;
+
+    for (unsigned i = 0; i < w->n; i++)
+        body_at += to_journal(w, i) ? w->head_bytes : 0;
+    for (unsigned i = 0; i < w->n && rc == 0; i++) {
+        struct record_header h;
+
+        if (!to_journal(w, i))
+            continue;
+        record_header_get(new_head(w, i), &h);
+        rc = pending_add_record(p, f, w->op.entry, w->projection, new_head(w, i),
+                                w->head_bytes, &h, body_at, w->blocks[i].body_len,
+                                env_now_ns(w->op.st->env));
+        body_at += w->blocks[i].body_len;
+    }
+    if (f != NULL && (w->op.st->config.mutant & MUTANT_NO_COMMIT_RULE) != 0)
+        journal_commit_range(w->op.st->journal, &w->op.ref.id, 0, UINT64_MAX, UINT64_MAX);
+    else if (f != NULL && f->n_committed > 0)
+        journal_poke(w->op.st->journal, f);
+    return rc;
+}
+
+static enum op_next write_append(struct write_op *w)
+{
+    enum op_next next;
+    size_t len = 0;
+    bool any = false;
+
+    for (unsigned i = 0; i < w->n; i++)
+        any |= to_journal(w, i);
+    if (!any)
+        return OP_GO;
+    if (w->entry_header == NULL) {
+        w->entry_header = malloc(ENTRY_HEADER_BYTES);
+        if (w->entry_header == NULL)
+            return op_bad(&w->op, -ENOMEM);
+        len = append_iov(w);
+    }
+    next = op_append(&w->op, ENTRY_RECORDS, w->iov, w->n_iov, len);
+    if (next == OP_BAD && w->op.rc == -ENOSPC)
+        w->op.rc = -EBUSY; /* overwriting needs no space (I12): some will be free soon */
+    if (next != OP_GO)
+        return next;
+    w->op.rc = append_index(w);
+    return w->op.rc == 0 ? OP_GO : OP_BAD;
 }
 
 static enum op_next write_sync(struct write_op *w)
@@ -635,7 +919,12 @@ static enum op_next write_sync(struct write_op *w)
     op_unlock(&w->op);
     if (w->no_space)
         return op_bad(&w->op, -ENOSPC);
-    next = w->sync ? op_sync(&w->op) : OP_GO;
+    if (w->sync && !w->op.log_joined && !w->op.syncing && w->n_journal + w->n_pending > 0)
+        op_log_sync_start(&w->op);
+    next = w->sync && !w->op.log_joined && w->n_place + w->created > 0 ? op_sync(&w->op)
+                                                                       : OP_GO;
+    if (next == OP_GO && w->sync)
+        next = op_log_sync_join(&w->op);
     if (next == OP_GO && w->sync && w->verifier != storage_verifier(w->op.st))
         return op_bad(&w->op,
                       -EIO); /* somebody else's sync failed, perhaps on these bytes */
@@ -647,6 +936,8 @@ static void write_reply(struct write_op *w)
     Rozo__StWriteResp resp = ROZO__ST_WRITE_RESP__INIT;
 
     resp.verifier = w->verifier;
+    resp.pending = w->n_journal + w->n_pending > 0;
+    resp.pressure = journal_has_pressure(w->op.st->journal);
     op_finish_message(&w->op, ROZO__STATUS__OK, &resp.base);
 }
 
@@ -662,21 +953,31 @@ static void write_refuse(struct write_op *w)
     op_finish_message(&w->op, ROZO__STATUS__STALE_VERSION, &resp.base);
 }
 
+/* Call the steps from op->state on. */
+static enum op_next write_run(struct write_op *w,
+                              enum op_next (*const *steps)(struct write_op *), int n)
+{
+    enum op_next next = OP_GO;
+
+    while (next == OP_GO && w->op.state < n) {
+        next = steps[w->op.state](w);
+        if (next == OP_GO)
+            w->op.state++;
+    }
+    return next;
+}
+
 static void write_step(struct op *op)
 {
     static enum op_next (*const steps[])(struct write_op *) = {
-        write_enter,  write_read_heads, write_versions,   write_put_aside, write_space,
-        write_begin,  write_create,     write_find_fresh, write_page,      write_fill,
-        write_pieces, write_note,       write_sync,
+        write_marks_first, write_enter,      write_read_heads, write_versions,
+        write_put_aside,   write_space,      write_room,       write_begin,
+        write_create,      write_find_fresh, write_page,       write_fill,
+        write_pieces,      write_note,       write_append,     write_sync,
     };
     struct write_op *w = (struct write_op *)op;
-    enum op_next next = OP_GO;
+    enum op_next next = write_run(w, steps, (int)(sizeof(steps) / sizeof(steps[0])));
 
-    while (next == OP_GO && op->state < (int)(sizeof(steps) / sizeof(steps[0]))) {
-        next = steps[op->state](w);
-        if (next == OP_GO)
-            op->state++;
-    }
     if (next == OP_GO)
         write_reply(w);
     else if (next == OP_BAD)
@@ -687,9 +988,225 @@ static void write_free(struct op *op)
 {
     struct write_op *w = (struct write_op *)op;
 
+    if (w->load != NULL)
+        pending_entry_put(journal_pending(op->st->journal), w->load);
     free(w->old);
+    free(w->loaded);
+    free(w->entry_header);
     free(w->fill);
     free(w->noted);
+}
+
+/* ---- the applier's ---- */
+
+static enum op_next apply_enter(struct write_op *w)
+{
+    enum op_next next = op_enter(&w->op);
+
+    if (next != OP_GO)
+        return next;
+    if (w->op.obj->state[w->projection] == PROJ_DAMAGED)
+        return op_bad(&w->op, -EUCLEAN);
+    if (write_proj(w) ==
+        NULL) /* somebody took the file away: nothing is to be replaced */
+        w->n = 0;
+    return OP_GO;
+}
+
+static struct pending_record *apply_record(const struct write_op *w, unsigned i)
+{
+    struct pending_record *r =
+        pending_newest(journal_pending(w->op.st->journal), op_pending(&w->op),
+                       w->projection, w->first + i);
+
+    while (r != NULL && !r->committed)
+        r = r->older;
+    return r;
+}
+
+/* Under the lock: which records are there now, and their heads. */
+static enum op_next apply_collect(struct write_op *w)
+{
+    size_t at = w->n * w->head_bytes;
+
+    for (unsigned i = 0; i < w->n; i++) {
+        struct write_block *b = &w->blocks[i];
+        const struct pending_record *r = apply_record(w, i);
+
+        if (r == NULL || r->applied)
+            continue;
+        b->way = WAY_PLACE;
+        b->version = r->version;
+        b->body_at = (uint32_t)at;
+        b->body_len = r->body_len;
+        at += r->body_len;
+        if (r->version > w->newest)
+            w->newest = r->version;
+    }
+    w->loaded = malloc(at + 1);
+    if (w->loaded == NULL)
+        return op_bad(&w->op, -ENOMEM);
+    w->payload = w->loaded;
+    return OP_GO;
+}
+
+/* What the journal's file lost after all does not spoil what lies in place. */
+static void apply_check(struct write_op *w)
+{
+    struct pending *p = journal_pending(w->op.st->journal);
+
+    for (unsigned i = 0; i < w->n; i++) {
+        struct write_block *b = &w->blocks[i];
+        const uint8_t *head = new_head(w, i);
+        struct pending_record *r = apply_record(w, i);
+        struct record_header h;
+
+        if (b->way == WAY_NONE)
+            continue;
+        record_header_get(head, &h);
+        if (h.crc == record_crc(head, head + RECORD_HEADER_BYTES,
+                                b->body_len > 0 ? w->head_bytes - RECORD_HEADER_BYTES : 0,
+                                w->payload + b->body_at, b->body_len))
+            continue;
+        log_error(
+            "block %llu of file %08x%08x%016llx: what the journal had of it is damaged",
+            (unsigned long long)(w->first + i), w->op.ref.id.export_id,
+            w->op.ref.id.generation, (unsigned long long)w->op.ref.id.ino);
+        b->way = WAY_NONE;
+        if (r != NULL && r->version == b->version)
+            pending_remove_record(p, r);
+    }
+}
+
+/* Bodies, as many at a time as lie without a gap in one frame. */
+static enum op_next apply_load(struct write_op *w)
+{
+    struct pending *p = journal_pending(w->op.st->journal);
+
+    if (w->load != NULL) {
+        pending_entry_put(p, w->load);
+        w->load = NULL;
+        if (w->op.rc != 0)
+            return OP_BAD;
+        if (w->op.dr.n_read != w->op.dr.len)
+            return op_bad(&w->op, -EIO);
+    }
+    while (w->at < w->n) {
+        struct write_block *b = &w->blocks[w->at];
+        struct pending_record *r = apply_record(w, w->at);
+        uint64_t len = 0, from;
+
+        if (b->way == WAY_NONE || r == NULL || r->version != b->version) {
+            b->way = WAY_NONE; /* it went meanwhile */
+            w->at++;
+            continue;
+        }
+        memcpy(w->loaded + w->at * w->head_bytes, r->head, w->head_bytes);
+        if (r->body_len == 0) {
+            w->at++;
+            continue;
+        }
+        w->load = r->entry;
+        w->load->n_refs++;
+        from = r->body_at;
+        do {
+            memcpy(w->loaded + w->at * w->head_bytes, r->head, w->head_bytes);
+            len += r->body_len;
+            w->at++;
+            r = w->at < w->n ? apply_record(w, w->at) : NULL;
+        } while (r != NULL && r->entry == w->load && r->body_at == from + len &&
+                 r->body_len > 0 && w->blocks[w->at].way != WAY_NONE &&
+                 r->version == w->blocks[w->at].version);
+        w->op.iov = (struct iovec){ .iov_base = w->loaded + b->body_at, .iov_len = len };
+        w->op.dr = (struct disk_req){ .op = DISK_READ,
+                                      .file = w->load->place.file,
+                                      .offset = w->load->place.offset + from,
+                                      .len = len,
+                                      .iov = &w->op.iov,
+                                      .n_iov = 1 };
+        op_submit(&w->op);
+        return OP_WAIT;
+    }
+    w->at = 0;
+    apply_check(w);
+    return OP_GO;
+}
+
+/* It lies there now; what comes next is a sync. */
+static void apply_done(struct write_op *w)
+{
+    struct pending_file *f = op_pending(&w->op);
+
+    for (unsigned i = 0; f != NULL && i < w->n; i++) {
+        struct pending_record *r =
+            pending_at_most(journal_pending(w->op.st->journal), f, w->projection,
+                            w->first + i, w->blocks[i].version);
+
+        if (r != NULL && r->committed && r->version == w->blocks[i].version)
+            r->applied = true;
+    }
+}
+
+/* No file, so nothing that these could replace: whoever removed it removed them. */
+static void apply_forget(struct write_op *w, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        for (struct pending_record *r = apply_record(w, i); r != NULL;
+             r = apply_record(w, i))
+            pending_remove_record(journal_pending(w->op.st->journal), r);
+    }
+}
+
+static void apply_step(struct op *op)
+{
+    static enum op_next (*const steps[])(struct write_op *) = {
+        apply_enter,      apply_collect, apply_load, write_read_heads, write_versions,
+        write_find_fresh, write_page,    write_fill, write_pieces,     write_note,
+    };
+    struct write_op *w = (struct write_op *)op;
+    unsigned n = w->n;
+    enum op_next next = OP_GO;
+
+    if (op->state == 0) {
+        next = apply_enter(w);
+        if (next == OP_GO && w->n == 0) {
+            apply_forget(w, n);
+            op_end_internal(op, 0);
+            return;
+        }
+        op->state = next == OP_GO;
+    }
+    if (next == OP_GO)
+        next = write_run(w, steps, (int)(sizeof(steps) / sizeof(steps[0])));
+    if (next == OP_GO)
+        apply_done(w);
+    if (next != OP_WAIT)
+        op_end_internal(op, next == OP_GO ? 0 : op->rc);
+}
+
+int storage_apply_records(struct storage *st, struct pending_file *f, unsigned projection,
+                          uint64_t first, unsigned n, void (*done)(void *arg, int rc),
+                          void *arg)
+{
+    struct write_op *w = (struct write_op *)op_new_internal(st, f, sizeof(*w), apply_step,
+                                                            write_free, done, arg);
+
+    if (w == NULL)
+        return -ENOMEM;
+    w->projection = projection;
+    w->first = first;
+    w->n = n;
+    w->head_bytes = RECORD_HEADER_BYTES + codec_overhang_bytes(f->codec, projection);
+    w->op.want = UINT32_C(1) << projection;
+    w->op.exclusive = true;
+    w->old = calloc(n, w->head_bytes);
+    if (w->old == NULL) {
+        w->op.internal_done = NULL;
+        op_free(&w->op);
+        return -ENOMEM;
+    }
+    op_start(&w->op);
+    return 0;
 }
 
 void storage_handle_write(struct storage *st, struct rpc_call *call)
@@ -710,6 +1227,8 @@ void storage_handle_write(struct storage *st, struct rpc_call *call)
         w->old = calloc(w->n, w->head_bytes);
         rc = w->old == NULL ? -ENOMEM : 0;
     }
+    if (rc == 0)
+        journal_commit(st->journal, &w->op.ref.id, req->durable, req->n_durable);
     rozo__st_write_req__free_unpacked(req, NULL); /* NULL is fine */
     if (rc != 0)
         op_fail(&w->op, rc);

@@ -71,6 +71,15 @@ static void all_answer(struct world *w, struct hostile *h, uint16_t want)
     assert_int_equal(call_run(w, ROZO__OP__ST_NEXT, &h->next.base, NULL, 0, NULL), want);
 }
 
+static unsigned n_projections(const struct world *w)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < w->disk.n_files; i++)
+        n += strncmp(w->disk.files[i]->path, "objects/", 8) == 0;
+    return n;
+}
+
 static void test_files_that_make_no_sense(void **state)
 {
     struct world w;
@@ -108,7 +117,7 @@ static void test_files_that_make_no_sense(void **state)
     h.write.ref = h.read.ref = h.mark.ref = h.alloc.ref = NULL;
     h.sync.ref = h.stat.ref = h.next.ref = NULL;
     all_answer(&w, &h, ROZO__STATUS__BAD_REQUEST);
-    assert_int_equal(w.disk.n_files, 0);
+    assert_int_equal(n_projections(&w), 0);
     world_free(&w);
 }
 
@@ -207,7 +216,7 @@ static void test_numbers_at_their_extremes(void **state)
     h.mark.version = 0;
     assert_int_equal(call_run(&w, ROZO__OP__ST_MARK, &h.mark.base, NULL, 0, NULL),
                      ROZO__STATUS__BAD_REQUEST);
-    assert_int_equal(w.disk.n_files, 0);
+    assert_int_equal(n_projections(&w), 0);
     h.mark.version = UINT64_MAX; /* legal, if unwise */
     h.mark.n_blocks = 0;
     assert_int_equal(call_run(&w, ROZO__OP__ST_MARK, &h.mark.base, NULL, 0, NULL), OK);
@@ -246,7 +255,7 @@ static void test_payloads_that_do_not_fit(void **state)
     hostile_init(&w, &h);
     memset(h.payload + RECORD_HEADER_BYTES, 0, RECORD_HEADER_BYTES); /* "never written" */
     assert_int_equal(do_write(&w, &h), ROZO__STATUS__BAD_REQUEST);
-    assert_int_equal(w.disk.n_files, 0);
+    assert_int_equal(n_projections(&w), 0);
     hostile_init(&w, &h);
     assert_int_equal(do_write(&w, &h), OK);
     world_free(&w);

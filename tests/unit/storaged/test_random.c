@@ -339,6 +339,7 @@ static void test_marks_overflow_into_heads(void **state)
 
     (void)state;
     world_init(&w, 3);
+    w.auto_apply = true;
     for (unsigned i = 0; i < 250; i++)
         assert_int_equal(mark_in_row(&w, i), OK);
     check_marks_in_row(&w, 250);
@@ -349,6 +350,7 @@ static void test_marks_overflow_into_heads(void **state)
 
     for (unsigned seed = 0; seed < 60; seed++) {
         world_init(&w, seed);
+        w.auto_apply = true;
         for (unsigned i = 0; i < 168; i++)
             assert_int_equal(mark_in_row(&w, i), OK);
         assert_int_equal(world_sync(&w), OK);

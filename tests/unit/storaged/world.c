@@ -312,6 +312,14 @@ struct test_call *world_write_start(struct world *w, unsigned projection, uint64
     return c;
 }
 
+static void maybe_apply(struct world *w)
+{
+    if (!w->auto_apply || w->disk.is_cut)
+        return;
+    world_commit(w, UINT64_MAX);
+    world_apply(w);
+}
+
 uint16_t world_write(struct world *w, unsigned projection, uint64_t first, unsigned n,
                      uint64_t version, size_t user_bytes, bool sync, uint64_t *newest)
 {
@@ -330,6 +338,8 @@ uint16_t world_write(struct world *w, unsigned projection, uint64_t first, unsig
         rozo__st_write_resp__free_unpacked(resp, NULL);
     }
     call_free(c);
+    if (status == ROZO__STATUS__OK)
+        maybe_apply(w);
     return status;
 }
 
@@ -368,8 +378,9 @@ static size_t seen_check(struct world *w, unsigned projection, uint64_t block,
     return row;
 }
 
-uint16_t world_read(struct world *w, unsigned projection, uint64_t first, unsigned n,
-                    struct seen *seen, uint32_t *present)
+static uint16_t read_blocks(struct world *w, unsigned projection, uint64_t first,
+                            unsigned n, uint64_t at_most, struct seen *seen,
+                            uint32_t *present)
 {
     Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
     Rozo__StReadResp *resp;
@@ -383,6 +394,7 @@ uint16_t world_read(struct world *w, unsigned projection, uint64_t first, unsign
     req.projection = projection;
     req.first_block = first;
     req.n_blocks = n;
+    req.at_most = at_most;
     req.to_storage = US;
     status = call_run(w, ROZO__OP__ST_READ, &req.base, NULL, 0, &c);
     if (status == ROZO__STATUS__OK) {
@@ -402,6 +414,18 @@ uint16_t world_read(struct world *w, unsigned projection, uint64_t first, unsign
     }
     call_free(c);
     return status;
+}
+
+uint16_t world_read(struct world *w, unsigned projection, uint64_t first, unsigned n,
+                    struct seen *seen, uint32_t *present)
+{
+    return read_blocks(w, projection, first, n, 0, seen, present);
+}
+
+uint16_t world_read_at_most(struct world *w, unsigned projection, uint64_t first,
+                            unsigned n, uint64_t at_most, struct seen *seen)
+{
+    return read_blocks(w, projection, first, n, at_most, seen, NULL);
 }
 
 struct test_call *world_mark_start(struct world *w, unsigned projection, uint64_t first,
@@ -424,13 +448,21 @@ struct test_call *world_mark_start(struct world *w, unsigned projection, uint64_
 uint16_t world_mark(struct world *w, unsigned projection, uint64_t first, uint64_t n,
                     uint64_t version)
 {
-    return call_finish(world_mark_start(w, projection, first, n, version, false));
+    uint16_t status =
+        call_finish(world_mark_start(w, projection, first, n, version, false));
+
+    maybe_apply(w);
+    return status;
 }
 
 uint16_t world_mark_below(struct world *w, unsigned projection, uint64_t first,
                           uint64_t n, uint64_t version)
 {
-    return call_finish(world_mark_start(w, projection, first, n, version, true));
+    uint16_t status =
+        call_finish(world_mark_start(w, projection, first, n, version, true));
+
+    maybe_apply(w);
+    return status;
 }
 
 struct test_call *world_sync_start(struct world *w)
@@ -447,6 +479,87 @@ struct test_call *world_sync_start(struct world *w)
 uint16_t world_sync(struct world *w)
 {
     return call_finish(world_sync_start(w));
+}
+
+static uint16_t as_node(struct world *w, uint16_t op, const ProtobufCMessage *msg)
+{
+    enum rpc_role role = w->role;
+    uint16_t status;
+
+    w->role = RPC_ROLE_NODE;
+    status = call_run(w, op, msg, NULL, 0, NULL);
+    w->role = role;
+    return status;
+}
+
+uint16_t world_commit(struct world *w, uint64_t version)
+{
+    Rozo__StCommitReq req = ROZO__ST_COMMIT_REQ__INIT;
+    Rozo__StCommitReq__Range range = ROZO__ST_COMMIT_REQ__RANGE__INIT;
+    Rozo__StCommitReq__Range *ranges[] = { &range };
+    struct test_ref ref;
+
+    ref_init(w, &ref);
+    range.version = version;
+    req.ref = &ref.ref;
+    req.to_storage = US;
+    req.n_ranges = 1;
+    req.ranges = ranges;
+    return as_node(w, ROZO__OP__ST_COMMIT, &req.base);
+}
+
+uint16_t world_durable(struct world *w, uint64_t version)
+{
+    Rozo__StCommitReq req = ROZO__ST_COMMIT_REQ__INIT;
+    struct test_ref ref;
+
+    ref_init(w, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = US;
+    req.n_durable = 1;
+    req.durable = &version;
+    return call_run(w, ROZO__OP__ST_COMMIT, &req.base, NULL, 0, NULL);
+}
+
+void world_apply(struct world *w)
+{
+    env_virtual_advance_ms(&w->v, 3000);
+}
+
+uint16_t world_fence(struct world *w, uint32_t epoch)
+{
+    Rozo__StFenceReq req = ROZO__ST_FENCE_REQ__INIT;
+    struct test_ref ref;
+
+    ref_init(w, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = US;
+    req.epoch = epoch;
+    return as_node(w, ROZO__OP__ST_FENCE, &req.base);
+}
+
+uint16_t world_drop(struct world *w, uint64_t first, uint64_t n, uint64_t keep,
+                    uint32_t epoch)
+{
+    Rozo__StDropReq req = ROZO__ST_DROP_REQ__INIT;
+    struct test_ref ref;
+
+    ref_init(w, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = US;
+    req.first_block = first;
+    req.n_blocks = n;
+    req.keep = keep;
+    req.epoch = epoch;
+    return as_node(w, ROZO__OP__ST_DROP, &req.base);
+}
+
+Rozo__StHealthResp world_health(struct world *w)
+{
+    Rozo__StHealthResp out = ROZO__ST_HEALTH_RESP__INIT;
+
+    storage_health(w->storage, &out);
+    return out;
 }
 
 uint16_t world_remove(struct world *w)

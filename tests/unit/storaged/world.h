@@ -26,6 +26,7 @@ struct world {
     struct file_id id;
     unsigned kind, layout, block_bytes;
     enum rpc_role role;
+    bool auto_apply; /* after each write and mark: commit it, and let it be applied */
     bool hold_sent; /* answers with file segments are not sent before world_send_held() */
 };
 
@@ -99,6 +100,9 @@ struct test_call *world_write_start(struct world *w, unsigned projection, uint64
  */
 uint16_t world_read(struct world *w, unsigned projection, uint64_t first, unsigned n,
                     struct seen *seen, uint32_t *present);
+/** The same with StReadReq.at_most. */
+uint16_t world_read_at_most(struct world *w, unsigned projection, uint64_t first,
+                            unsigned n, uint64_t at_most, struct seen *seen);
 /** The request of a mark, to be started by hand. */
 struct test_call *world_mark_start(struct world *w, unsigned projection, uint64_t first,
                                    uint64_t n, uint64_t version, bool keep_newer);
@@ -110,6 +114,16 @@ uint16_t world_mark_below(struct world *w, unsigned projection, uint64_t first,
 struct test_call *world_sync_start(struct world *w);
 uint16_t world_sync(struct world *w);
 uint16_t world_remove(struct world *w);
+/** Everything up to version is durable: as a node says it. */
+uint16_t world_commit(struct world *w, uint64_t version);
+/** Time for the applier. */
+void world_apply(struct world *w);
+/** What a client says is durable, in a commit of its own. */
+uint16_t world_durable(struct world *w, uint64_t version);
+uint16_t world_fence(struct world *w, uint32_t epoch);
+uint16_t world_drop(struct world *w, uint64_t first, uint64_t n, uint64_t keep,
+                    uint32_t epoch);
+Rozo__StHealthResp world_health(struct world *w);
 uint16_t world_next(struct world *w, uint64_t from, uint64_t *block);
 struct disk_file *world_file(struct world *w, unsigned projection);
 

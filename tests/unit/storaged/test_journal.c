@@ -1,0 +1,531 @@
+/*
+ * Goal: what replaces something waits in the journal, is read as if it lay in place, and goes there only when it
+ * was committed; crashes, drops, fences, a full journal and a full disk change nothing of that.
+ * Method: a storage on a disk in memory; its projection file is looked into where it matters.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "storaged/core/projfile.h"
+#include "tests/unit/storaged/world.h"
+
+#define OK          ROZO__STATUS__OK
+#define STALE       ROZO__STATUS__STALE_VERSION
+#define V(epoch, n) ((uint64_t)(epoch) << 32 | (n))
+
+static void expect(struct world *w, uint64_t block, int kind, uint64_t version)
+{
+    struct seen seen;
+
+    assert_int_equal(world_read(w, 0, block, 1, &seen, NULL), OK);
+    assert_int_equal(seen.kind, kind);
+    if (kind != SEEN_DAMAGED)
+        assert_int_equal(seen.version, version);
+}
+
+static void expect_at_most(struct world *w, uint64_t block, uint64_t at_most, int kind,
+                           uint64_t version)
+{
+    struct seen seen;
+
+    assert_int_equal(world_read_at_most(w, 0, block, 1, at_most, &seen), OK);
+    assert_int_equal(seen.kind, kind);
+    if (kind != SEEN_DAMAGED)
+        assert_int_equal(seen.version, version);
+}
+
+/* The version in the head that lies in place. */
+static uint64_t in_place(struct world *w, uint64_t block)
+{
+    uint8_t head[RECORD_HEADER_BYTES];
+    struct record_header h;
+    struct geometry geo;
+
+    geometry_init(&geo, world_codec(w), 0);
+    memdisk_peek(world_file(w, 0), geometry_head_at(&geo, block), head, sizeof(head));
+    record_header_get(head, &h);
+    return h.version;
+}
+
+static void write_ok(struct world *w, uint64_t first, unsigned n, uint64_t version)
+{
+    assert_int_equal(world_write(w, 0, first, n, version, 8192, false, NULL), OK);
+}
+
+static void test_an_overwrite_waits_for_its_commit(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 8, V(1, 1));
+    assert_int_equal(world_health(&w).pending_records, 0); /* first writes go in place */
+    write_ok(&w, 2, 3, V(1, 2));
+    assert_int_equal(world_health(&w).pending_records, 3);
+    assert_int_equal(world_health(&w).uncommitted, 3);
+    assert_int_equal(in_place(&w, 2), V(1, 1));
+    expect(&w, 2, SEEN_DATA, V(1, 2));
+    expect(&w, 5, SEEN_DATA, V(1, 1));
+    expect_at_most(&w, 2, V(1, 1), SEEN_DATA, V(1, 1));
+    world_apply(&w);
+    assert_int_equal(in_place(&w, 2), V(1, 1)); /* nobody said that it may */
+    assert_int_equal(world_durable(&w, V(1, 2)), OK);
+    assert_int_equal(world_health(&w).uncommitted, 0);
+    assert_int_equal(in_place(&w, 2), V(1, 1));
+    world_apply(&w);
+    assert_int_equal(in_place(&w, 2), V(1, 2));
+    assert_int_equal(world_health(&w).pending_records, 0);
+    expect(&w, 2, SEEN_DATA, V(1, 2));
+    /* In place lies something newer, and nobody can want what was there. */
+    expect_at_most(&w, 2, V(1, 1), SEEN_HOLE, 0);
+    world_restart(&w, false);
+    expect(&w, 2, SEEN_DATA, V(1, 2));
+    assert_int_equal(world_health(&w).uncommitted, 0); /* what lies in place was */
+    world_apply(&w);
+    assert_int_equal(world_health(&w).pending_records, 0);
+    world_free(&w);
+}
+
+static void test_pending_versions_count_as_if_they_lay_in_place(void **state)
+{
+    struct world w;
+    uint64_t newest;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 4, V(1, 1));
+    write_ok(&w, 0, 4, V(1, 5));
+    assert_int_equal(world_write(&w, 0, 3, 2, V(1, 3), 8192, false, &newest), STALE);
+    assert_int_equal(newest, V(1, 5));
+    expect(&w, 4, SEEN_HOLE, 0);
+    write_ok(&w, 0, 4, V(1, 5)); /* again */
+    assert_int_equal(world_health(&w).pending_records, 4);
+    assert_int_equal(world_write(&w, 0, 0, 4, V(1, 5), 100, false, NULL), STALE);
+    assert_int_equal(world_mark(&w, 0, 0, 0, V(1, 4)), STALE);
+    assert_int_equal(world_mark(&w, 0, 1, 1, V(1, 6)), OK);
+    assert_int_equal(world_mark(&w, 0, 1, 1, V(1, 6)), OK);
+    assert_int_equal(world_health(&w).pending_records, 5);
+    expect(&w, 1, SEEN_HOLE, V(1, 6));
+    expect_at_most(&w, 1, V(1, 5), SEEN_DATA, V(1, 5));
+    expect_at_most(&w, 1, V(1, 4), SEEN_DATA, V(1, 1));
+    assert_int_equal(world_write(&w, 0, 1, 1, V(1, 6), 8192, false, NULL), STALE);
+    write_ok(&w, 1, 1, V(1, 7));
+    expect(&w, 1, SEEN_DATA, V(1, 7));
+    expect_at_most(&w, 1, V(1, 6), SEEN_HOLE, V(1, 6));
+    for (unsigned i = 0; i < 2; i++) { /* all of it survives, and comes in place */
+        world_restart(&w, false);
+        expect(&w, 0, SEEN_DATA, V(1, 5));
+        expect(&w, 1, SEEN_DATA, V(1, 7));
+        expect_at_most(&w, 1, V(1, 6), SEEN_HOLE, V(1, 6));
+        expect_at_most(&w, 1, V(1, 4), SEEN_DATA, V(1, 1));
+    }
+    assert_int_equal(world_commit(&w, V(1, 7)), OK);
+    world_apply(&w);
+    assert_int_equal(world_health(&w).pending_records, 0);
+    assert_int_equal(in_place(&w, 1), V(1, 7));
+    assert_int_equal(in_place(&w, 0), V(1, 5));
+    world_restart(&w, false);
+    expect(&w, 1, SEEN_DATA, V(1, 7));
+    expect(&w, 2, SEEN_DATA, V(1, 5));
+    world_free(&w);
+}
+
+/* Of several committed versions only the newest is written in place. */
+static void test_what_was_overwritten_is_not_applied(void **state)
+{
+    struct world w;
+    unsigned n_writes;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 1, V(1, 1));
+    for (unsigned i = 2; i < 50; i++)
+        write_ok(&w, 0, 1, V(1, i));
+    n_writes = w.disk.n_of[DISK_WRITE];
+    assert_int_equal(world_durable(&w, V(1, 49)), OK);
+    world_apply(&w);
+    assert_int_equal(w.disk.n_of[DISK_WRITE], n_writes + 2); /* a body and a head */
+    assert_int_equal(in_place(&w, 0), V(1, 49));
+    assert_int_equal(world_health(&w).pending_records, 0);
+    world_free(&w);
+}
+
+static void test_a_torn_overwrite_can_be_settled_back(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 4, V(1, 1));
+    assert_int_equal(world_sync(&w), OK);
+    write_ok(&w, 2, 4, V(2, 1)); /* 4 and 5 were holes: in place */
+    assert_int_equal(in_place(&w, 4), V(2, 1));
+    expect_at_most(&w, 4, V(1, 9), SEEN_HOLE, 0);
+    assert_int_equal(world_mark(&w, 0, 10, 0, V(2, 2)), OK);
+    assert_int_equal(world_drop(&w, 0, 0, V(1, 1), 2), ROZO__STATUS__BAD_REQUEST);
+    assert_int_equal(world_fence(&w, 2), OK);
+    assert_int_equal(world_drop(&w, 0, 0, V(1, 1), 2), OK);
+    for (unsigned i = 0; i < 3; i++) {
+        expect(&w, 2, SEEN_DATA, V(1, 1));
+        expect(&w, 3, SEEN_DATA, V(1, 1));
+        expect(&w, 4, SEEN_HOLE, 0);
+        expect(&w, 5, SEEN_HOLE, 0);
+        expect(&w, 10, SEEN_HOLE, 0);
+        assert_int_equal(world_write(&w, 0, 2, 1, V(2, 9), 8192, false, NULL), STALE);
+        assert_int_equal(world_mark(&w, 0, 2, 1, V(2, 9)), STALE);
+        assert_int_equal(world_drop(&w, 0, 0, V(1, 1), 2), OK); /* again */
+        world_restart(&w, i == 1);
+    }
+    w.role = RPC_ROLE_NODE; /* what was decided forward is not fenced */
+    write_ok(&w, 3, 1, V(2, 1));
+    w.role = RPC_ROLE_CLIENT;
+    write_ok(&w, 3, 1, V(2, 1)); /* it lies here already */
+    write_ok(&w, 2, 1, V(3, 1));
+    expect(&w, 2, SEEN_DATA, V(3, 1));
+    world_free(&w);
+}
+
+/* A fence holds where there is no file, too, and tells a version that leads to a later epoch. */
+static void test_fences(void **state)
+{
+    struct world w;
+    uint64_t newest;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_fence(&w, 5), OK);
+    assert_int_equal(world_fence(&w, 3), OK); /* the later one counts */
+    world_restart(&w, true);
+    assert_int_equal(world_write(&w, 0, 0, 1, V(5, 7), 8192, false, &newest), STALE);
+    assert_int_equal(newest, V(5, UINT32_MAX));
+    assert_null(world_file(&w, 0));
+    write_ok(&w, 0, 1, V(6, 1));
+    world_free(&w);
+}
+
+static void test_power_cuts_keep_what_was_synced(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 40; seed++) {
+        struct world w;
+        struct seen seen[6];
+
+        world_init(&w, seed);
+        write_ok(&w, 0, 6, V(1, 1));
+        assert_int_equal(world_sync(&w), OK);
+        write_ok(&w, 0, 2, V(1, 2));
+        assert_int_equal(world_write(&w, 0, 2, 1, V(1, 3), 8192, true, NULL), OK);
+        write_ok(&w, 3, 2, V(1, 4)); /* not synced */
+        world_restart(&w, true);
+        assert_int_equal(world_read(&w, 0, 0, 6, seen, NULL), OK);
+        assert_int_equal(seen[0].version, V(1, 2));
+        assert_int_equal(seen[1].version, V(1, 2));
+        assert_int_equal(seen[2].version, V(1, 3));
+        assert_true(seen[3].version == V(1, 1) || seen[3].version == V(1, 4));
+        assert_int_equal(seen[3].version, seen[4].version); /* one frame */
+        for (unsigned i = 0; i < 6; i++)
+            assert_int_equal(seen[i].kind, SEEN_DATA);
+        world_free(&w);
+    }
+}
+
+/* Wherever the power goes while records are applied: the old or the new one, and none torn. */
+static void test_power_cuts_while_applying(void **state)
+{
+    (void)state;
+    for (unsigned cut = 1; cut < 40; cut++) {
+        struct world w;
+        struct seen seen[20];
+
+        world_init(&w, cut);
+        write_ok(&w, 0, 20, V(1, 1));
+        write_ok(&w, 5, 10, V(2, 2));
+        assert_int_equal(world_mark(&w, 0, 17, 0, V(2, 3)), OK);
+        assert_int_equal(world_sync(&w), OK);
+        assert_int_equal(world_commit(&w, V(2, 3)), OK);
+        w.disk.cut_at = w.disk.n_requests + cut;
+        world_apply(&w);
+        world_restart(&w, true);
+        assert_int_equal(world_read(&w, 0, 0, 20, seen, NULL), OK);
+        for (unsigned b = 0; b < 20; b++) {
+            assert_int_equal(seen[b].kind, b < 17 ? SEEN_DATA : SEEN_HOLE);
+            assert_int_equal(seen[b].version, b >= 17            ? V(2, 3)
+                                              : b >= 5 && b < 15 ? V(2, 2)
+                                                                 : V(1, 1));
+        }
+        assert_int_equal(world_commit(&w, V(2, 3)), OK);
+        world_apply(&w);
+        assert_int_equal(world_health(&w).pending_records, 0);
+        assert_int_equal(world_read(&w, 0, 0, 20, seen, NULL), OK);
+        assert_int_equal(seen[6].version, V(2, 2));
+        assert_int_equal(seen[18].version, V(2, 3));
+        world_free(&w);
+    }
+}
+
+/* The smallest journal there is. */
+static void small_init(struct world *w, uint64_t seed)
+{
+    world_init(w, seed);
+    w->config.journal_bytes = 1;
+    world_restart(w, false);
+}
+
+static void test_a_full_journal_pushes_back_and_loses_nothing(void **state)
+{
+    struct world w;
+    struct seen seen[128];
+    struct test_call *c;
+    unsigned n = 2;
+    uint16_t status = OK;
+
+    (void)state;
+    small_init(&w, 1);
+    write_ok(&w, 0, 128, V(1, 1));
+    while (n < 1000 && status == OK) {
+        c = world_write_start(&w, 0, 0, 128, V(1, n), 8192, false);
+        env_virtual_advance_ms(&w.v, 1);
+        if (!c->done) { /* it waits for room, then it is told to come again */
+            env_virtual_advance_ms(&w.v, 10000);
+            assert_true(c->done);
+        }
+        status = call_finish(c);
+        n += status == OK;
+    }
+    assert_int_equal(status, ROZO__STATUS__BUSY);
+    assert_true(world_health(&w).journal_bytes <= world_health(&w).journal_max_bytes);
+    assert_int_equal(world_read(&w, 0, 0, 128, seen, NULL), OK);
+    assert_int_equal(seen[77].version, V(1, n - 1));
+    write_ok(&w, 500, 1, V(1, n)); /* what replaces nothing needs no journal */
+    assert_int_equal(world_sync(&w), OK);
+    world_restart(&w, true);
+    assert_int_equal(world_read(&w, 0, 0, 128, seen, NULL), OK);
+    assert_int_equal(seen[77].version, V(1, n - 1));
+    /* One that waits goes on when a commit makes room. */
+    c = world_write_start(&w, 0, 0, 128, V(1, 2000), 8192, false);
+    env_virtual_run_posted(&w.v);
+    assert_false(c->done);
+    assert_int_equal(world_durable(&w, V(1, n)), OK);
+    env_virtual_advance_ms(&w.v, 3000);
+    assert_true(c->done);
+    assert_int_equal(call_finish(c), OK);
+    expect(&w, 3, SEEN_DATA, V(1, 2000));
+    for (unsigned i = 0; i < 100; i++) {
+        write_ok(&w, 0, 128, V(1, 3000 + i));
+        assert_int_equal(world_durable(&w, V(1, 3000 + i)), OK);
+        world_apply(&w);
+    }
+    expect(&w, 3, SEEN_DATA, V(1, 3099));
+    world_free(&w);
+}
+
+/* One record that nobody commits does not hold up the rest. */
+static void test_a_stuck_record_is_copied_forward(void **state)
+{
+    struct world w;
+
+    (void)state;
+    small_init(&w, 1);
+    write_ok(&w, 0, 128, V(1, 1));
+    assert_int_equal(world_fence(&w, 0x7000), OK);
+    w.role = RPC_ROLE_NODE;
+    write_ok(&w, 5, 1, V(9, 1)); /* another epoch */
+    assert_int_equal(world_mark(&w, 0, 300, 500, V(9, 2)), OK);
+    assert_int_equal(world_sync(&w), OK);
+    for (unsigned i = 0; i < 200; i++) {
+        write_ok(&w, 10, 100, V(10, i));
+        assert_int_equal(world_durable(&w, V(10, i)), OK);
+        world_apply(&w);
+    }
+    assert_int_equal(in_place(&w, 5), V(1, 1));
+    expect(&w, 5, SEEN_DATA, V(9, 1));
+    expect(&w, 400, SEEN_HOLE, V(9, 2));
+    world_restart(&w, true);
+    expect(&w, 5, SEEN_DATA, V(9, 1));
+    expect(&w, 400, SEEN_HOLE, V(9, 2));
+    expect_at_most(&w, 5, V(8, 1), SEEN_DATA, V(1, 1));
+    w.role = RPC_ROLE_CLIENT;
+    assert_int_equal(world_write(&w, 0, 900, 1, V(0x7000, 1), 8192, false, NULL), STALE);
+    world_free(&w);
+}
+
+/* I12: what replaces something needs no space. */
+static void test_overwrites_go_on_when_the_disk_is_full(void **state)
+{
+    struct world w;
+
+    (void)state;
+    small_init(&w, 1);
+    write_ok(&w, 0, 100, V(1, 1));
+    w.disk.total = UINT64_C(1) << 30;
+    w.disk.free_reported = 0;
+    w.disk.pages_max = w.disk.n_pages;
+    env_virtual_advance_ms(&w.v, 1000);
+    assert_int_equal(world_write(&w, 0, 500, 1, V(1, 2), 8192, false, NULL),
+                     ROZO__STATUS__NO_SPACE);
+    for (unsigned i = 0; i < 60; i++) {
+        write_ok(&w, 0, 100, V(1, 10 + i));
+        assert_int_equal(world_sync(&w), OK);
+        assert_int_equal(world_durable(&w, V(1, 10 + i)), OK);
+        world_apply(&w);
+    }
+    expect(&w, 50, SEEN_DATA, V(1, 69));
+    world_free(&w);
+}
+
+static void test_remove_takes_what_is_pending(void **state)
+{
+    struct world w;
+    struct seen seen;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 4, V(1, 1));
+    write_ok(&w, 0, 4, V(1, 2));
+    assert_int_equal(world_remove(&w), OK);
+    assert_int_equal(world_health(&w).pending_records, 0);
+    world_restart(&w, false);
+    assert_int_equal(world_health(&w).pending_records, 0);
+    assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), ROZO__STATUS__NO_FILE);
+    world_free(&w);
+}
+
+static void on_started(void *arg, int rc)
+{
+    assert_int_equal(rc, 0);
+    ++*(unsigned *)arg;
+}
+
+/* A daemon of n loops on the disk of w: all take over, then all serve. */
+static void loops_open(struct world *w, struct storage **loops, unsigned n)
+{
+    unsigned n_started = 0;
+
+    for (unsigned i = 0; i < n; i++) {
+        w->config.n_loops = n;
+        w->config.loop = i;
+        assert_int_equal(storage_open(&w->config, &loops[i]), 0);
+        storage_start(loops[i], on_started, &n_started);
+        env_virtual_run_posted(&w->v);
+    }
+    assert_int_equal(n_started, n);
+    for (unsigned i = 0; i < n; i++)
+        storage_serve(loops[i]);
+    env_virtual_run_posted(&w->v);
+}
+
+/* Each loop takes over what is its own, whoever wrote it before. */
+static void test_the_number_of_loops_changes(void **state)
+{
+    static const unsigned counts[] = { 3, 2, 5, 1 };
+    struct storage *loops[5];
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    for (w.id.ino = 1; w.id.ino <= 6; w.id.ino++) {
+        write_ok(&w, 0, 4, V(1, 1));
+        write_ok(&w, 1, 2, V(1, 2));
+        assert_int_equal(world_mark(&w, 0, 3, 0, V(1, 3)), OK);
+        assert_int_equal(world_sync(&w), OK);
+        assert_int_equal(world_fence(&w, 1), OK);
+    }
+    storage_close(w.storage);
+    for (unsigned i = 0; i < 4; i++) {
+        loops_open(&w, loops, counts[i]);
+        for (w.id.ino = 1; w.id.ino <= 6; w.id.ino++) {
+            w.storage = loops[file_id_hash(&w.id) % counts[i]];
+            expect(&w, 1, SEEN_DATA, V(1, 2));
+            expect(&w, 3, SEEN_HOLE, V(1, 3));
+            expect_at_most(&w, 1, V(1, 1), SEEN_DATA, V(1, 1));
+            assert_int_equal(world_write(&w, 0, 9, 1, V(1, 9), 8192, false, NULL), STALE);
+        }
+        for (unsigned l = 0; counts[i] > 1 && l < counts[i]; l++)
+            storage_close(loops[l]);
+        if (counts[i] > 1)
+            memdisk_power_cut(&w.disk);
+    }
+    w.storage = loops[0];
+    assert_int_equal(world_health(&w).pending_records, 6 * 3);
+    world_free(&w);
+}
+
+static void test_who_asks_learns_what_is_not_settled(void **state)
+{
+    struct storage_unsettled u;
+    struct world w;
+    uint64_t cursor = 0;
+
+    (void)state;
+    world_init(&w, 1);
+    for (w.id.ino = 1; w.id.ino <= 3; w.id.ino++) {
+        write_ok(&w, 0, 20, V(1, 1));
+        write_ok(&w, 4, 3, V(1, 2));
+        write_ok(&w, 10, 1, V(2, 2));
+    }
+    w.id.ino = 2;
+    assert_int_equal(world_commit(&w, UINT64_MAX), OK);
+    assert_false(storage_next_unsettled(w.storage, 1000000000, &cursor, &u));
+    env_virtual_advance_ms(&w.v, 1000);
+    cursor = 0;
+    assert_true(storage_next_unsettled(w.storage, 1000000000, &cursor, &u));
+    assert_int_equal(u.file.id.ino, 1);
+    assert_int_equal(u.first, 4);
+    assert_int_equal(u.end, 11);
+    assert_int_equal(u.newest, V(2, 2));
+    assert_true(storage_next_unsettled(w.storage, 1000000000, &cursor, &u));
+    assert_int_equal(u.file.id.ino, 3);
+    assert_int_equal(u.file.n_storages, 4);
+    assert_false(storage_next_unsettled(w.storage, 1000000000, &cursor, &u));
+    world_free(&w);
+}
+
+static void on_stopped(void *arg)
+{
+    *(bool *)arg = true;
+}
+
+static void test_a_clean_stop_applies_what_is_committed(void **state)
+{
+    struct world w;
+    bool stopped = false;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 4, V(1, 1));
+    write_ok(&w, 0, 2, V(1, 2));
+    write_ok(&w, 2, 2, V(1, 3));
+    assert_int_equal(world_durable(&w, V(1, 2)), OK);
+    storage_stop(w.storage, on_stopped, &stopped);
+    env_virtual_run_posted(&w.v);
+    assert_true(stopped);
+    assert_false(env_virtual_run_next_timer(&w.v)); /* nothing runs any more */
+    assert_int_equal(in_place(&w, 0), V(1, 2));
+    assert_int_equal(in_place(&w, 2), V(1, 1));
+    world_restart(&w, true);
+    assert_int_equal(world_health(&w).uncommitted, 2);
+    expect(&w, 2, SEEN_DATA, V(1, 3));
+    world_free(&w);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_overwrite_waits_for_its_commit),
+        cmocka_unit_test(test_pending_versions_count_as_if_they_lay_in_place),
+        cmocka_unit_test(test_what_was_overwritten_is_not_applied),
+        cmocka_unit_test(test_a_torn_overwrite_can_be_settled_back),
+        cmocka_unit_test(test_fences),
+        cmocka_unit_test(test_power_cuts_keep_what_was_synced),
+        cmocka_unit_test(test_power_cuts_while_applying),
+        cmocka_unit_test(test_a_full_journal_pushes_back_and_loses_nothing),
+        cmocka_unit_test(test_a_stuck_record_is_copied_forward),
+        cmocka_unit_test(test_overwrites_go_on_when_the_disk_is_full),
+        cmocka_unit_test(test_remove_takes_what_is_pending),
+        cmocka_unit_test(test_the_number_of_loops_changes),
+        cmocka_unit_test(test_who_asks_learns_what_is_not_settled),
+        cmocka_unit_test(test_a_clean_stop_applies_what_is_committed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
