@@ -172,6 +172,7 @@ struct storcli_stats {
     uint64_t stale;          /* records older than the version returned */
     uint64_t below;          /* blocks read below a newer version that too few have */
     uint64_t background_syncs;
+    uint64_t checks;  /* ST_CHECK sent */
     uint64_t commits; /* ST_COMMIT sent: nothing else went there in time */
 };
 void storcli_get_stats(const struct storcli *cli, struct storcli_stats *out);

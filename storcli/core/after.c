@@ -1,8 +1,10 @@
 /*
  * after.c - what is done for a file when its callers have their answers.
  *
- * In:     answers that say `pending`, the ends of syncs, closing. Thread: the env's.
- * Out:    syncs in the background (sync.c); ST_COMMIT to storages that nothing else goes to.
+ * In:     answers that say `pending`, writes that homes missed, what reads found, the ends of syncs,
+ *         closing. Thread: the env's.
+ * Out:    syncs in the background (sync.c); ST_COMMIT to storages that nothing else goes to; ST_MISSED
+ *         to those who took what others missed; ST_CHECK.
  * Keeps:  a file that only had first writes costs nothing here; memory: at most LINGER_MAX closed
  *         files, each for LINGER_MS; what is given up the storages settle by themselves.
  * Yours:  the times.
@@ -11,6 +13,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/proto/rozo.pb-c.h"
 
@@ -26,6 +29,13 @@ enum {
     COMMIT_DEADLINE_MS = 5000,
     COMMIT_RETRY_MAX_MS = 4000,
     COMMIT_FAILED_MAX = 8, /* in a row: the storages settle it */
+    TELL_MS = 700,
+    TELL_DEADLINE_MS = 5000,
+    TELL_RETRY_MAX_MS = 10000,
+    TELL_WAIT_MS = 1000, /* of a sync */
+    CHECK_MS = 250,      /* between two hints of one file */
+    CHECK_DEADLINE_MS = 5000,
+    MISSED_FIELDS_MAX = 64, /* bytes of a Missed without its ref, and what frames it */
     LINGER_MAX = 4096,
     LINGER_MS = 30000,
 };
@@ -225,6 +235,210 @@ void after_sync_ended(struct storcli_file *file, int rc)
     after_look(file);
 }
 
+/* ---- notes of what was missed ---- */
+
+static void note_missed(struct storcli_file *file, const struct missed_range *range)
+{
+    if (missed_add(&file->after.missed, range) && file->after.tell_at_ns == 0)
+        after_look(file);
+}
+
+void after_missed(struct storcli_file *file, uint64_t version, uint64_t first_block,
+                  uint64_t n_blocks, const struct holders *held)
+{
+    struct missed_range range = {
+        .first_block = first_block,
+        .end_block = n_blocks == 0 ? UINT64_MAX : first_block + n_blocks,
+        .version = version,
+        .holders = held->any,
+    };
+
+    for (unsigned i = 0; i < file->n; i++) {
+        if ((held->any >> i & 1) == 0 || held->projection[i] != i)
+            range.candidates |= 1u << i;
+    }
+    if (range.candidates != 0)
+        note_missed(file, &range);
+}
+
+void after_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
+                uint64_t end_block, const struct holders *held)
+{
+    const struct missed_range range = {
+        .first_block = first_block,
+        .end_block = end_block,
+        .version = commit_newest(&file->commit),
+        .holders = held->any,
+        .candidates = homes & ((1u << file->n) - 1),
+    };
+
+    if (range.candidates != 0 && range.version != 0)
+        note_missed(file, &range);
+}
+
+/* All that could have answered have. */
+static void tell_ended(struct storcli_file *file)
+{
+    struct after *a = &file->after;
+
+    if (a->told || a->refused || !missed_move(&a->missed, &a->telling))
+        missed_free(&a->telling);
+    a->n_tell_failed = a->told ? 0 : a->n_tell_failed + 1;
+    after_look(file);
+}
+
+static void on_missed_answer(struct rpc_request *rq, int rc)
+{
+    struct after_call *call = container_of(rq, struct after_call, rq);
+    struct storcli_file *file = call->file;
+    struct after *a = &file->after;
+
+    a->told |= rc == 0 && rq->status == ROZO__STATUS__OK;
+    a->refused |= rc == 0 && is_refusal(rq);
+    call_free(call);
+    if (--a->n_telling == 0)
+        tell_ended(file);
+}
+
+/* Field 1 of StMissedReq: a Missed, whose own field 1 is the packed ref that begins every message. */
+static size_t missed_pack(const struct storcli_file *file,
+                          const struct missed_range *range, uint8_t *out)
+{
+    Rozo__Missed missed = ROZO__MISSED__INIT;
+    uint8_t fields[MISSED_FIELDS_MAX];
+    size_t at = 0, n_fields, len;
+
+    missed.first_block = range->first_block;
+    missed.n_blocks =
+        range->end_block == UINT64_MAX ? 0 : range->end_block - range->first_block;
+    missed.candidates = range->candidates;
+    missed.version = range->version;
+    n_fields = rozo__missed__pack(&missed, fields);
+    out[at++] = 1 << 3 | 2;
+    for (len = file->ref_len + n_fields; len >= 0x80; len >>= 7)
+        out[at++] = (uint8_t)(len | 0x80);
+    out[at++] = (uint8_t)len;
+    memcpy(out + at, file->ref, file->ref_len);
+    memcpy(out + at + file->ref_len, fields, n_fields);
+    return at + file->ref_len + n_fields;
+}
+
+static void tell_send(struct storcli_file *file, unsigned candidate, uint8_t *msg,
+                      size_t len)
+{
+    struct after_call *call = call_new(file, candidate);
+    Rozo__StMissedReq req = ROZO__ST_MISSED_REQ__INIT;
+
+    if (call == NULL)
+        return;
+    req.to_storage = file->target.storages[candidate];
+    call->rq = (struct rpc_request){
+        .op = ROZO__OP__ST_MISSED,
+        .deadline_ms = TELL_DEADLINE_MS,
+        .msg = msg,
+        .msg_len = len + rozo__st_missed_req__pack(&req, msg + len),
+        .done = on_missed_answer,
+    };
+    file->after.n_telling++;
+    rpc_send(engine_channel(file, candidate), &call->rq);
+    call->rq.msg = NULL; /* copied */
+}
+
+static void tell_all(struct storcli_file *file)
+{
+    struct after *a = &file->after;
+    uint32_t holders = missed_holders(&a->missed);
+    uint8_t *msg = malloc((a->missed.n + 1) * (file->ref_len + MISSED_FIELDS_MAX + 8));
+    size_t len = 0;
+
+    a->told = a->refused = false;
+    a->telling_ns = engine_now_ns(file->cli);
+    if (msg == NULL || !missed_move(&a->telling, &a->missed))
+        holders = 0;
+    for (unsigned i = 0; i < a->telling.n; i++)
+        len += missed_pack(file, &a->telling.ranges[i], msg + len);
+    for (unsigned i = 0; i < file->c; i++) {
+        if ((holders >> i & 1) != 0 && engine_is_up(file, i))
+            tell_send(file, i, msg, len);
+    }
+    free(msg);
+    if (a->n_telling == 0)
+        tell_ended(file);
+}
+
+static void step_tell(struct storcli_file *file, uint64_t now_ns)
+{
+    struct after *a = &file->after;
+
+    if (a->n_telling != 0 || missed_is_empty(&a->missed)) {
+        a->tell_at_ns = 0;
+        return;
+    }
+    if (a->tell_at_ns == 0)
+        a->tell_at_ns =
+            now_ns + ms_ns(backoff_ms(a->hurry && a->n_tell_failed == 0 ? 0 : TELL_MS,
+                                      a->n_tell_failed, TELL_RETRY_MAX_MS));
+    if (now_ns < a->tell_at_ns)
+        return;
+    a->tell_at_ns = 0;
+    tell_all(file);
+}
+
+bool after_must_wait(struct storcli_file *file)
+{
+    struct after *a = &file->after;
+    uint64_t now_ns = engine_now_ns(file->cli);
+
+    if (a->n_telling == 0 && !missed_is_empty(&a->missed) && a->n_tell_failed == 0)
+        tell_all(file);
+    return a->n_telling != 0 && !a->told && now_ns - a->telling_ns < ms_ns(TELL_WAIT_MS);
+}
+
+/* ---- hints ---- */
+
+static void on_check_answer(struct rpc_request *rq, int rc)
+{
+    struct after_call *call = container_of(rq, struct after_call, rq);
+
+    (void)rc; /* whoever is busy hears of it again */
+    call->file->after.checking = false;
+    call_free(call);
+}
+
+void after_check(struct storcli_file *file, unsigned candidate, uint64_t first_block,
+                 uint64_t n_blocks)
+{
+    struct after *a = &file->after;
+    uint64_t now_ns = engine_now_ns(file->cli);
+    Rozo__StCheckReq req = ROZO__ST_CHECK_REQ__INIT;
+    uint8_t msg[MSG_BYTES_MAX];
+    struct after_call *call;
+    size_t len;
+
+    if (a->checking || now_ns < a->check_ns || !engine_is_up(file, candidate))
+        return;
+    call = call_new(file, candidate);
+    if (call == NULL)
+        return;
+    a->checking = true;
+    a->check_ns = now_ns + ms_ns(CHECK_MS);
+    file->cli->stats.checks++;
+    len = engine_msg_begin(file, msg);
+    req.first_block = first_block;
+    req.n_blocks = n_blocks;
+    req.to_storage = file->target.storages[candidate];
+    len += rozo__st_check_req__pack(&req, msg + len);
+    call->rq = (struct rpc_request){
+        .op = ROZO__OP__ST_CHECK,
+        .deadline_ms = CHECK_DEADLINE_MS,
+        .msg = msg,
+        .msg_len = len,
+        .done = on_check_answer,
+    };
+    rpc_send(engine_channel(file, candidate), &call->rq);
+    call->rq.msg = NULL; /* copied */
+}
+
 /* ---- all of it ---- */
 
 static uint64_t sooner(uint64_t a_ns, uint64_t b_ns)
@@ -235,7 +449,8 @@ static uint64_t sooner(uint64_t a_ns, uint64_t b_ns)
 bool after_is_needed(struct storcli_file *file)
 {
     return file->syncing != NULL || commit_due(&file->commit) != 0 ||
-           commit_wants_sync(&file->commit);
+           commit_wants_sync(&file->commit) || file->after.n_telling != 0 ||
+           !missed_is_empty(&file->after.missed);
 }
 
 static void after_step(struct storcli_file *file)
@@ -248,7 +463,8 @@ static void after_step(struct storcli_file *file)
         return;
     step_commit(file, now_ns);
     step_sync(file, now_ns);
-    wake_ns = sooner(a->commit_at_ns, a->sync_at_ns);
+    step_tell(file, now_ns);
+    wake_ns = sooner(a->tell_at_ns, sooner(a->commit_at_ns, a->sync_at_ns));
     if (a->closed) /* a sync that reads cannot be stopped, but ends */
         wake_ns = sooner(wake_ns, now_ns < a->give_up_ns ? a->give_up_ns
                                                          : now_ns + ms_ns(WATCH_POLL_MS));
@@ -291,6 +507,7 @@ void after_hurry(struct storcli_file *file)
     a->hurry = true;
     a->sync_at_ns = a->sync_at_ns != 0 ? now_ns : 0;
     a->commit_at_ns = a->commit_at_ns != 0 ? now_ns : 0;
+    a->tell_at_ns = a->tell_at_ns != 0 ? now_ns : 0;
     after_look(file);
 }
 
@@ -304,6 +521,8 @@ void after_stop(struct storcli_file *file)
         rpc_cancel(&call->rq);
         call_free(call);
     }
+    missed_free(&a->missed);
+    missed_free(&a->telling);
     env_timer_stop(file->cli->env, &a->timer);
     if (!list_is_empty(&a->lingering)) {
         list_remove(&a->lingering);

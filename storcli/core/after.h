@@ -1,7 +1,7 @@
 /*
  * after.h - what is done for a file when its callers have their answers: a sync in the background
- * and the notices to storages that may then apply what they keep in their journals; also after
- * the file was closed.
+ * and the notices to storages that may then apply what they keep in their journals, notes of what
+ * some homes missed, hints at what reads found wrong; also after the file was closed.
  */
 #ifndef ROZO_STORCLI_AFTER_H
 #define ROZO_STORCLI_AFTER_H
@@ -11,10 +11,12 @@
 
 #include "common/env.h"
 #include "common/list.h"
+#include "storcli/core/missed.h"
 
 struct storcli;
 struct storcli_file;
 struct after_call;
+struct holders;
 
 /* Embedded in a file. */
 struct after {
@@ -26,6 +28,16 @@ struct after {
     uint64_t pending_bytes;   /* since the last sync began */
     unsigned n_sync_failed;   /* in the background, one after the other */
     unsigned n_commit_failed;
+    struct missed missed;  /* not told */
+    struct missed telling; /* on its way to those who took it */
+    unsigned n_telling;    /* answers to come */
+    bool told;             /* one of them has it */
+    bool refused;          /* one of them does not keep notes */
+    uint64_t tell_at_ns;   /* 0: nothing is to be told */
+    uint64_t telling_ns;   /* since when */
+    unsigned n_tell_failed;
+    bool checking;
+    uint64_t check_ns; /* no hint before this */
     bool closed;
     bool hurry;                 /* the engine is to end */
     uint64_t give_up_ns;        /* closed: not after this */
@@ -37,6 +49,22 @@ void after_init(struct storcli_file *file);
 void after_pending(struct storcli_file *file, uint64_t n_bytes, bool pressure);
 /** A write, mark or sync ended, or a storage was told something: see what is to be done now. */
 void after_look(struct storcli_file *file);
+/** A write (n_blocks 0: a mark to the end) was acknowledged by those in held: homes may lack it. */
+void after_missed(struct storcli_file *file, uint64_t version, uint64_t first_block,
+                  uint64_t n_blocks, const struct holders *held);
+/** These homes have lost what they had taken of it, as far as we know. */
+void after_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
+                uint64_t end_block, const struct holders *held);
+/**
+ * For a sync that would succeed: are notes of what homes missed still on their way to storages? It waits a
+ * little. When nobody can be told it succeeds all the same: the bytes are safe where they are, and
+ * versions keep what is stale from being believed; only healing has to find it by itself (reads, the scrub)
+ * if this client ends before it could tell.
+ */
+bool after_must_wait(struct storcli_file *file);
+/** A read found that these blocks are damaged, stale or missing at a home that is up. */
+void after_check(struct storcli_file *file, unsigned candidate, uint64_t first_block,
+                 uint64_t n_blocks);
 /** A sync began. */
 void after_sync_began(struct storcli_file *file);
 /** A sync that nobody asked for ended. */

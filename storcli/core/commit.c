@@ -202,6 +202,17 @@ void commit_forget(struct commit *c, unsigned candidate)
         c->epochs[i].pending &= ~(1u << candidate);
 }
 
+uint64_t commit_newest(const struct commit *c)
+{
+    uint64_t newest = 0;
+
+    for (unsigned i = 0; i < COMMIT_EPOCHS_MAX; i++) {
+        if (c->epochs[i].used && c->epochs[i].newest > newest)
+            newest = c->epochs[i].newest;
+    }
+    return newest;
+}
+
 uint32_t commit_due(const struct commit *c)
 {
     uint32_t due = 0;

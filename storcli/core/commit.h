@@ -77,6 +77,9 @@ void commit_told(struct commit *c, unsigned candidate, uint32_t no);
 /** It will not listen: forget what waits there. */
 void commit_forget(struct commit *c, unsigned candidate);
 
+/** The newest version that was acknowledged, of all epochs; 0: none. */
+uint64_t commit_newest(const struct commit *c);
+
 /** Candidates that wait for a watermark that is known here. */
 uint32_t commit_due(const struct commit *c);
 /** Would a sync raise a watermark that some candidate waits for? */

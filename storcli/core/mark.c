@@ -83,8 +83,10 @@ static void on_mark_spread(struct spread *s, int rc)
     struct range_op *op = container_of(s, struct range_op, spread);
     struct storcli_file *file = op->op.file;
 
-    if (rc == 0)
+    if (rc == 0) {
         mark_is_unsynced(op);
+        after_missed(file, op->version, op->first_block, op->n_blocks, &s->held);
+    }
     for (unsigned i = 0; op->pending && i < file->c; i++) {
         if ((s->unheard >> i & 1) != 0)
             commit_pending(&file->commit, i, op->version);

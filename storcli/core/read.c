@@ -65,6 +65,7 @@ struct read_ask {
     uint8_t *bodies;    /* scratch, n rows; NULL while all is in place */
     bool heads_judged;
     bool not_here; /* the projection asked for is not there, others may be */
+    bool lacks;    /* the same; stays so */
     uint8_t judged[EXTENT_BLOCKS];     /* enum judged, from `at` on */
     uint16_t row_bytes[EXTENT_BLOCKS]; /* of their bodies */
 };
@@ -77,8 +78,7 @@ struct read_block {
     bool done;           /* and the caller has it */
     uint64_t
         below; /* not clear: what is below this version is to be asked for; 0: nothing */
-    unsigned
-        doubt_round; /* a hole was found below something newer in that round, from 1; 0: none */
+    unsigned doubt_round; /* what was found in it was doubtful; from 1; 0: none */
     uint64_t doubt_version, doubt_newest; /* its version, and of what lay above */
 };
 
@@ -167,6 +167,16 @@ static enum judged judge_head(const struct read_ask *ask, unsigned block,
     default:
         return JUDGED_BAD;
     }
+}
+
+static const uint8_t *ask_head(const struct read_ask *ask, unsigned block)
+{
+    return ask->heads + (block - ask->at) * ask->head_bytes;
+}
+
+static uint64_t head_version(const uint8_t *head)
+{
+    return get_le64(head + 16);
 }
 
 /* Once, as soon as the heads are here. */
@@ -304,8 +314,11 @@ static int ask_judge(struct read_ask *ask)
                            ask_body(ask, b, row_bytes), row_bytes) != get_le32(head))
                 ask->judged[b] = JUDGED_BAD;
         }
-        if (ask->judged[b] == JUDGED_BAD) {
+        if (ask->at_most != 0 && head_version(head) > ask->at_most)
+            ask->judged[b] = JUDGED_BAD; /* it does not know the question */
+        else if (ask->judged[b] == JUDGED_BAD)
             file->cli->stats.damaged++;
+        if (ask->judged[b] == JUDGED_BAD) {
             ask->whole = false;
         }
     }
@@ -350,7 +363,7 @@ static void on_ask_answer(struct rpc_request *rq, int rc)
     if (rc == 0 && rq->status == ROZO__STATUS__NO_FILE &&
         ask->projection == PROJECTION_ANY)
         ask->piece->none |= 1u << ask->candidate;
-    ask->not_here =
+    ask->lacks = ask->not_here =
         rc == 0 && ask->projection != PROJECTION_ANY &&
         (rq->status == ROZO__STATUS__NO_FILE || rq->status == ROZO__STATUS__DAMAGED);
     piece_step(ask->piece);
@@ -381,16 +394,6 @@ static struct read_ask *ask_new(struct read_piece *piece, unsigned candidate,
         return NULL;
     }
     return ask;
-}
-
-static const uint8_t *ask_head(const struct read_ask *ask, unsigned block)
-{
-    return ask->heads + (block - ask->at) * ask->head_bytes;
-}
-
-static uint64_t head_version(const uint8_t *head)
-{
-    return get_le64(head + 16);
 }
 
 /* In place only one ask per row: a second one for the same projection goes to scratch. */
@@ -726,12 +729,12 @@ static bool ask_covers(const struct read_ask *ask, unsigned block)
 }
 
 /*
- * A hole that was found below something newer. Had that been committed before those who have it were
+ * What rests on some calling it a hole below something newer. Had that been committed before they were
  * asked, they would have forgotten what it replaced and said the same. So all are asked once more:
  * when it still cannot have been acknowledged then, it was not committed before.
  */
-static bool old_hole_is_true(struct read_piece *piece, unsigned block, uint64_t version,
-                             const struct resolve_answer *answers, unsigned n)
+static bool doubt_is_over(struct read_piece *piece, unsigned block, uint64_t version,
+                          const struct resolve_answer *answers, unsigned n)
 {
     struct read_block *rb = &piece->blocks[block];
     uint64_t newest = 0;
@@ -759,7 +762,7 @@ static void resolve_one(struct read_piece *piece, unsigned block)
     unsigned n = 0;
     uint64_t version;
     uint16_t user_bytes;
-    bool below = false;
+    bool below = false, doubtful;
 
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
         if (!ask_covers(ask, block))
@@ -783,13 +786,12 @@ static void resolve_one(struct read_piece *piece, unsigned block)
             told = (present[i] & ~heard[i]) == 0 ? told | 1u << i : told & ~(1u << i);
     }
     piece->blocks[block].below = 0;
-    result =
-        resolve_block(file->k, file->q, all, told, answers, n, &version, &user_bytes);
+    result = resolve_block(file->k, file->q, all, told, answers, n, &version, &user_bytes,
+                           &doubtful);
     if (result == RESOLVE_BELOW)
         piece->blocks[block].below = version;
     if (result == RESOLVE_UNCLEAR || result == RESOLVE_BELOW ||
-        (result == RESOLVE_OLD_HOLE &&
-         !old_hole_is_true(piece, block, version, answers, n)))
+        (doubtful && !doubt_is_over(piece, block, version, answers, n)))
         return;
     for (unsigned i = 0; i < n; i++) {
         if (answers[i].version < version && !answers[i].below)
@@ -1085,6 +1087,41 @@ static void piece_close(struct read_piece *piece)
     piece->ended = true;
 }
 
+/* Does this answer of a home, or that it has none, show that the block is not as it should be there? */
+static bool is_wrong_at_home(const struct read_piece *piece, const struct read_ask *ask,
+                             unsigned block)
+{
+    if (piece->blocks[block].version == 0)
+        return false;
+    if (ask->lacks)
+        return block >= ask->at && block < ask->at + (unsigned)ask->n;
+    return ask_covers(ask, block) &&
+           (ask->judged[block - ask->at] == JUDGED_BAD ||
+            head_version(ask_head(ask, block)) < piece->blocks[block].version);
+}
+
+/* The first home with something wrong is told to look at it. */
+static void piece_hint(const struct read_piece *piece)
+{
+    struct storcli_file *file = piece->op->op.file;
+
+    for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
+        unsigned first = 0, end = piece->n_blocks;
+
+        if (ask->candidate >= file->n || ask->projection != ask->candidate ||
+            ask->at_most != 0)
+            continue;
+        while (first < end && !is_wrong_at_home(piece, ask, first))
+            first++;
+        while (end > first && !is_wrong_at_home(piece, ask, end - 1))
+            end--;
+        if (first == end)
+            continue;
+        after_check(file, ask->candidate, piece->first_block + first, end - first);
+        return;
+    }
+}
+
 static void piece_end(struct read_piece *piece, int rc)
 {
     struct read_op *op = piece->op;
@@ -1092,6 +1129,9 @@ static void piece_end(struct read_piece *piece, int rc)
     piece_stop_asking(piece);
     if (rc == 0) {
         piece_assemble(piece);
+        /* more were asked than is usual; what we write ourselves at the moment is nothing wrong */
+        if (piece->n_asks > op->op.file->k && list_is_empty(&op->op.file->commit.flights))
+            piece_hint(piece);
         op->op.file->cli->stats.blocks_read += piece->n_blocks;
     }
     piece_close(piece);

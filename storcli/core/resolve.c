@@ -64,6 +64,20 @@ static bool enough_agree(const struct resolve_answer *answers, unsigned n_answer
     return count(agree) >= k;
 }
 
+/* Is there a length on which k agree at this version? */
+static bool agreed_bytes(const struct resolve_answer *answers, unsigned n_answers,
+                         unsigned k, uint64_t version, uint16_t *user_bytes)
+{
+    for (unsigned i = 0; i < n_answers; i++) {
+        if (answers[i].version != version ||
+            !enough_agree(answers, n_answers, k, version, answers[i].user_bytes))
+            continue;
+        *user_bytes = answers[i].user_bytes;
+        return true;
+    }
+    return false;
+}
+
 /* Storages that may have something at or above `version` that they do not show: the oldest they told of
  * one of their projections is newer. *newest: the newest of these. */
 static uint32_t hiders_of(const struct resolve_answer *answers, unsigned n_answers,
@@ -108,43 +122,25 @@ static unsigned acknowledged_most(const struct resolve_answer *answers,
     return by_projection < by_storage ? by_projection : by_storage;
 }
 
-/* k agree on it. A hole that some only say to have lain below something newer may be no longer true. */
-static enum resolve_result found(const struct resolve_answer *answers, unsigned n_answers,
-                                 unsigned k, uint64_t version, uint16_t user_bytes)
+/* Taking every answer at its word. */
+static enum resolve_result resolve_by(unsigned k, unsigned q, uint32_t silent,
+                                      const struct resolve_answer *answers,
+                                      unsigned n_answers, uint64_t *version,
+                                      uint16_t *user_bytes)
 {
-    uint32_t now = 0;
-
-    if (user_bytes != 0)
-        return RESOLVE_DATA;
-    for (unsigned i = 0; i < n_answers; i++) {
-        if (answers[i].version == version && !answers[i].below)
-            now |= 1u << answers[i].storage;
-    }
-    return count(now) >= k ? RESOLVE_HOLE : RESOLVE_OLD_HOLE;
-}
-
-enum resolve_result resolve_block(unsigned k, unsigned q, uint32_t candidates,
-                                  uint32_t told, const struct resolve_answer *answers,
-                                  unsigned n_answers, uint64_t *version,
-                                  uint16_t *user_bytes)
-{
-    uint32_t silent = candidates & ~told;
     uint64_t v = 0, hidden;
     bool limited = false;
 
-    assert(n_answers <= RESOLVE_ANSWERS_MAX);
     if (count(silent) >= q) /* a version nobody mentioned may have been acknowledged */
         return RESOLVE_UNCLEAR;
     while (next_version(answers, n_answers, limited, v, &v)) {
         uint32_t hiders = hiders_of(answers, n_answers, v, &hidden);
 
-        for (unsigned i = 0; i < n_answers && count(hiders | silent) < q; i++) {
-            if (answers[i].version != v ||
-                !enough_agree(answers, n_answers, k, v, answers[i].user_bytes))
-                continue;
+        if (agreed_bytes(answers, n_answers, k, v, user_bytes)) {
+            if (count(hiders | silent) >= q)
+                break; /* one between may have been acknowledged */
             *version = v;
-            *user_bytes = answers[i].user_bytes;
-            return found(answers, n_answers, k, v, *user_bytes);
+            return *user_bytes == 0 ? RESOLVE_HOLE : RESOLVE_DATA;
         }
         if (acknowledged_most(answers, n_answers, v, silent) >= q)
             return RESOLVE_UNCLEAR; /* this one, or one that it hides */
@@ -157,4 +153,28 @@ enum resolve_result resolve_block(unsigned k, unsigned q, uint32_t candidates,
         return RESOLVE_UNCLEAR;
     *version = hidden;
     return RESOLVE_BELOW;
+}
+
+enum resolve_result resolve_block(unsigned k, unsigned q, uint32_t candidates,
+                                  uint32_t told, const struct resolve_answer *answers,
+                                  unsigned n_answers, uint64_t *version,
+                                  uint16_t *user_bytes, bool *doubtful)
+{
+    struct resolve_answer sure[RESOLVE_ANSWERS_MAX];
+    uint32_t silent = candidates & ~told;
+    enum resolve_result result;
+    unsigned n_sure = 0;
+
+    assert(n_answers <= RESOLVE_ANSWERS_MAX);
+    *doubtful = false;
+    sure[0] = (struct resolve_answer){ 0 };
+    for (unsigned i = 0; i < n_answers; i++) {
+        if (!answers[i].below || answers[i].user_bytes != 0)
+            sure[n_sure++] = answers[i];
+    }
+    result = resolve_by(k, q, silent, sure, n_sure, version, user_bytes);
+    if (n_sure == n_answers || result == RESOLVE_DATA || result == RESOLVE_HOLE)
+        return result;
+    *doubtful = true;
+    return resolve_by(k, q, silent, answers, n_answers, version, user_bytes);
 }

@@ -6,7 +6,7 @@
  * An acknowledged version that was being replaced when it was asked for may show on few storages or
  * none: whoever has something newer may have had it. Asked for what lies below the newer one, a
  * storage tells; only that it is a hole there says nothing for sure, because what is committed forgets
- * what it replaced.
+ * what it replaced: what rests on that is doubtful.
  */
 #ifndef ROZO_STORCLI_RESOLVE_H
 #define ROZO_STORCLI_RESOLVE_H
@@ -31,7 +31,6 @@ enum resolve_result {
     RESOLVE_UNCLEAR, /* ask on */
     RESOLVE_DATA,
     RESOLVE_HOLE,
-    RESOLVE_OLD_HOLE, /* true if nothing newer has been committed since: ask all again, and see the same */
     RESOLVE_BELOW, /* ask those who have *version what lies below it */
 };
 
@@ -45,10 +44,12 @@ enum resolve_result {
  *                   between them: each is the next older one.
  * @param version    out, with all but UNCLEAR: the version to return, or to look below.
  * @param user_bytes out, with DATA (holes: 0).
+ * @param doubtful   out: DATA or HOLE is true if nothing newer had been committed when those who have it
+ *                   were asked what lies below: ask all again, and see the same.
  */
 enum resolve_result resolve_block(unsigned k, unsigned q, uint32_t candidates,
                                   uint32_t told, const struct resolve_answer *answers,
                                   unsigned n_answers, uint64_t *version,
-                                  uint16_t *user_bytes);
+                                  uint16_t *user_bytes, bool *doubtful);
 
 #endif

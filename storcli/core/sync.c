@@ -227,7 +227,8 @@ static uint32_t ask_peers(struct sync_op *op, uint32_t any, uint64_t now_ns)
         if ((any >> i & 1) == 0 || !engine_is_up(op->file, i))
             continue;
         if (peer->state == PEER_NEEDED ||
-            (peer->state == PEER_FAILED && now_ns >= peer->retry_ns))
+            (peer->state == PEER_FAILED && now_ns >= peer->retry_ns &&
+             now_ns < op->deadline_ns)) /* or those that fail by turns never end */
             peer_send(op, i);
         if (peer->state == PEER_SENT && now_ns - peer->sent_ns < ms_ns(SYNC_PATIENCE_MS))
             awaited |= 1u << i;
@@ -329,6 +330,20 @@ static void holders_lose(struct sync_op *op, struct holders *held)
     held->any = held->all = held->gone = 0;
 }
 
+/* Homes that held it and do not any more are to hear of it. */
+static void note_lost(struct sync_op *op, bool is_mark, uint32_t index, uint32_t homes)
+{
+    const struct unsynced_mark *mark = &op->set.marks[index];
+    const struct unsynced_range *range = &op->set.ranges[index];
+
+    if (is_mark)
+        after_lost(op->file, homes, mark->first_block,
+                   mark->n_blocks == 0 ? UINT64_MAX : mark->first_block + mark->n_blocks,
+                   &mark->held);
+    else
+        after_lost(op->file, homes, range->first_block, range->end_block, &range->held);
+}
+
 /* The first range or mark that a lost storage leaves with too little. */
 static enum heal find_remake(struct sync_op *op, uint32_t lost)
 {
@@ -338,13 +353,16 @@ static enum heal find_remake(struct sync_op *op, uint32_t lost)
         bool is_mark = i >= op->set.n_ranges;
         uint32_t index = is_mark ? i - op->set.n_ranges : i;
         struct unsynced_mark *mark = is_mark ? &op->set.marks[index] : NULL;
-        enum heal heal =
-            holders_heal(op, is_mark ? &mark->held : &op->set.ranges[index].held, lost);
+        struct holders *held = is_mark ? &mark->held : &op->set.ranges[index].held;
+        uint32_t homes = (held->any & lost) | held->gone;
+        enum heal heal = holders_heal(op, held, lost);
 
+        if (homes != 0 && heal == HEAL_NOTHING)
+            note_lost(op, is_mark, index, homes);
         if (heal == HEAL_STUCK)
             worst = HEAL_STUCK;
         if (heal == HEAL_LOST)
-            holders_lose(op, is_mark ? &mark->held : &op->set.ranges[index].held);
+            holders_lose(op, held);
         if (heal != HEAL_REMAKE)
             continue;
         op->remake.is_mark = is_mark;
@@ -365,6 +383,8 @@ static void remake_done(struct sync_op *op)
     remake->held->all |= bit;
     remake->held->any |= bit;
     remake->held->projection[remake->target] = remake->projection;
+    if (remake->target != remake->projection)
+        note_lost(op, remake->is_mark, remake->index, 1u << remake->projection);
     op->peers[remake->target].state = PEER_NEEDED;
     op->state = SYNC_ASK;
 }
@@ -686,6 +706,8 @@ static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t n
             return STEP_WAIT;
         }
         rc = heal == HEAL_REMAKE ? -ENOMEM : heal == HEAL_STUCK || op->lost ? -EIO : 0;
+        if (rc == 0 && after_must_wait(op->file))
+            return STEP_WAIT;
     }
     sync_end(op, rc);
     return STEP_ENDED;

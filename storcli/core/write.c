@@ -216,8 +216,10 @@ static void on_piece_spread(struct spread *s, int rc)
         piece_is_pending(piece);
     if (rc == 0 && !op->sync)
         piece_is_unsynced(piece);
-    if (rc == 0)
+    if (rc == 0) {
+        after_missed(s->file, op->version, piece->first_block, piece->n_blocks, &s->held);
         s->file->cli->stats.blocks_written += piece->n_blocks;
+    }
     if (rc != 0 && op->rc == 0)
         op->rc = rc;
     piece_free(piece);

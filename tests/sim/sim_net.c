@@ -529,6 +529,45 @@ static uint16_t do_commit(struct sim_net *net, struct sim_storage *s,
     return ok ? ROZO__STATUS__OK : bad(net);
 }
 
+static uint16_t do_missed(struct sim_net *net, struct sim_storage *s,
+                          struct sim_request *r)
+{
+    Rozo__StMissedReq *req = rozo__st_missed_req__unpack(NULL, r->msg_len, r->msg);
+    bool ok = req != NULL && req->to_storage == s->id && req->n_missed > 0;
+
+    s->n_missed++;
+    if (ok && net->refuse_missed != 0) {
+        rozo__st_missed_req__free_unpacked(req, NULL);
+        return net->refuse_missed;
+    }
+    for (size_t i = 0; ok && i < req->n_missed; i++) {
+        const Rozo__Missed *m = req->missed[i];
+
+        ok = m->ref != NULL && m->ref->n_storages == net->n_storages &&
+             m->ref->capability.len == net->target.capability_len && m->version != 0 &&
+             m->candidates != 0 && m->candidates >> codec_n(net->codec) == 0;
+        for (unsigned j = 0; ok && j < codec_n(net->codec); j++) {
+            if ((m->candidates >> j & 1) != 0)
+                s->missed_blocks[j] +=
+                    m->n_blocks == 0 ? SIM_BLOCKS - m->first_block : m->n_blocks;
+        }
+    }
+    rozo__st_missed_req__free_unpacked(req, NULL);
+    return ok ? ROZO__STATUS__OK : bad(net);
+}
+
+static uint16_t do_check(struct sim_net *net, struct sim_storage *s,
+                         struct sim_request *r)
+{
+    Rozo__StCheckReq *req = rozo__st_check_req__unpack(NULL, r->msg_len, r->msg);
+    bool ok =
+        req != NULL && req->to_storage == s->id && req->n_blocks > 0 && !req->abandoned;
+
+    s->n_checks++;
+    rozo__st_check_req__free_unpacked(req, NULL);
+    return ok ? ROZO__STATUS__OK : bad(net);
+}
+
 static uint16_t do_sync(struct sim_net *net, struct sim_storage *s, struct sim_request *r)
 {
     Rozo__StSyncReq *req = rozo__st_sync_req__unpack(NULL, r->msg_len, r->msg);
@@ -629,6 +668,10 @@ static uint16_t carry_out(struct sim_net *net, struct sim_storage *s,
         return do_sync(net, s, r);
     case ROZO__OP__ST_COMMIT:
         return do_commit(net, s, r);
+    case ROZO__OP__ST_MISSED:
+        return do_missed(net, s, r);
+    case ROZO__OP__ST_CHECK:
+        return do_check(net, s, r);
     case ROZO__OP__ST_NEXT:
         return do_next(net, s, r);
     case ROZO__OP__ST_STAT:

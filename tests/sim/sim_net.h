@@ -18,7 +18,7 @@
 
 enum {
     SIM_STORAGES_MAX = 20,
-    SIM_CLIENTS_MAX = 40,
+    SIM_CLIENTS_MAX = 100,
     SIM_BLOCKS = 600,     /* of the one file there is; beyond, only marks to the end */
     SIM_SUSPECT_MS = 500, /* after a request that is not answered */
 };
@@ -61,6 +61,9 @@ struct sim_storage {
     struct sim_projection *projections;           /* owned, CODEC_N_MAX */
     uint64_t n_writes, n_reads, n_marks, n_syncs; /* requests carried out */
     uint64_t n_read_blocks, n_commits, n_pending;
+    uint64_t n_missed, n_checks;
+    uint64_t
+        missed_blocks[CODEC_N_MAX]; /* of these, by home: summed, as they were told */
     uint32_t fence; /* writes and marks with epochs up to this one are refused; 0: none */
     bool pressure;  /* it says so in its answers */
 };
@@ -85,8 +88,9 @@ struct sim_net {
     uint64_t n_unsafe; /* watermarks that covered what was not durable: the same */
     bool
         no_journal; /* overwrites destroy what was there, as before there were journals */
-    bool no_at_most;   /* reads say only the newest there is */
-    uint32_t delay_ms; /* a message takes 0..delay_ms */
+    bool no_at_most;        /* reads say only the newest there is */
+    uint16_t refuse_missed; /* a status for ST_MISSED; 0: none */
+    uint32_t delay_ms;      /* a message takes 0..delay_ms */
 };
 
 /** One file of this layout; its distribution is storages 1..n_storages in order. */

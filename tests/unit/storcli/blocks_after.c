@@ -1,6 +1,7 @@
 /*
  * Goal: what overwrote something becomes stable and is committed by itself, also after the file was
- * closed, at no cost for files that were only written once, nor for a caller's own sync. Method: the
+ * closed, at no cost for files that were only written once, nor for a caller's own sync; storages hear
+ * what homes missed, and what reads found wrong. Method: the
  * engine on simulated storages, which check every watermark, and a virtual clock.
  */
 #include <errno.h>
@@ -383,6 +384,146 @@ static void a_storage_that_comes_back_is_told(void **state)
     fix_free(f);
 }
 
+/* ---- what was missed ---- */
+
+#define n_missed(f) n_of(f, offsetof(struct sim_storage, n_missed))
+#define n_checks(f) n_of(f, offsetof(struct sim_storage, n_checks))
+
+static void who_took_it_hears_who_missed_it(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, true), 0);
+    assert_int_equal(n_missed(f), 0);
+    sim_storage_set(&f->net, 1, SIM_DOWN);
+    assert_int_equal(write_some(f, 20, 10, false), 0); /* 6 has projection 1 */
+    assert_int_equal(write_some(f, 30, 10, false), 0);
+    assert_int_equal(mark_some(f, 5, 2), 0);
+    env_virtual_advance_ms(&f->v, 1000);
+    for (unsigned i = 0; i < C; i++) {
+        const struct sim_storage *s = &f->net.storages[i];
+        bool took = i != 1 && i != 7;
+
+        assert_int_equal(s->n_missed, took);
+        assert_int_equal(s->missed_blocks[1], took ? 22 : 0);
+        assert_int_equal(s->missed_blocks[0], 0);
+    }
+    env_virtual_advance_ms(&f->v, 30000); /* once */
+    assert_int_equal(n_missed(f), N);
+    sim_storage_set(&f->net, 1, SIM_UP);
+    assert_int_equal(write_some(f, 40, 10, false), 0);
+    env_virtual_advance_ms(&f->v, 3000);
+    assert_int_equal(n_missed(f), N);
+    fix_free(f);
+}
+
+static void a_sync_sees_to_it_that_they_hear(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    sim_storage_set(&f->net, 1, SIM_DOWN);
+    assert_int_equal(write_some(f, 20, 10, false), 0);
+    assert_int_equal(sync_file(f), 0);
+    assert_true(n_missed(f) >= 1);
+    /* a home that goes after it took it: it may not have it when it returns */
+    assert_int_equal(write_some(f, 100, 5, false), 0);
+    sim_storage_set(&f->net, 2, SIM_DOWN);
+    assert_int_equal(sync_file(f), 0);
+    env_virtual_advance_ms(&f->v, 2000);
+    assert_int_equal(f->net.storages[3].missed_blocks[1], 15);
+    assert_true(f->net.storages[3].missed_blocks[2] >= 5);
+    fix_free(f);
+}
+
+/* Nobody takes notes: that holds up a sync for a moment only. */
+static void who_cannot_be_told_holds_up_no_sync(void **state)
+{
+    struct fix *f = fix_new();
+    uint64_t before_ns;
+
+    (void)state;
+    f->net.refuse_missed = ROZO__STATUS__IO_ERROR;
+    sim_storage_set(&f->net, 1, SIM_DOWN);
+    assert_int_equal(write_some(f, 20, 10, false), 0);
+    before_ns = f->v.now_ns;
+    assert_int_equal(sync_file(f), 0);
+    assert_true(f->v.now_ns - before_ns < UINT64_C(1200) * 1000000);
+    env_virtual_advance_ms(&f->v, 5000);
+    f->net.refuse_missed = 0;
+    env_virtual_advance_ms(&f->v, 20000); /* it is tried again */
+    assert_int_equal(f->net.storages[3].missed_blocks[1], 10);
+    f->net.refuse_missed =
+        ROZO__STATUS__UNKNOWN_OP; /* and not where it is not understood */
+    assert_int_equal(write_some(f, 30, 10, false), 0);
+    env_virtual_advance_ms(&f->v, 2000);
+    f->net.refuse_missed = 0;
+    env_virtual_advance_ms(&f->v, 20000);
+    assert_int_equal(f->net.storages[3].missed_blocks[1], 10);
+    fix_free(f);
+}
+
+static void what_was_missed_is_told_after_the_close(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    sim_storage_set(&f->net, 1, SIM_DOWN);
+    assert_int_equal(write_some(f, 20, 10, false), 0);
+    storcli_file_close(f->file);
+    assert_int_equal(f->cli->n_lingering, 1);
+    env_virtual_advance_ms(&f->v, 1500);
+    assert_int_equal(f->cli->n_lingering, 0);
+    assert_int_equal(n_missed(f), N);
+    assert_int_equal(storcli_file_open(f->cli, &f->net.target, &f->file), 0);
+    fix_free(f);
+}
+
+/* ---- hints ---- */
+
+static int read_some(struct fix *f, uint64_t first, unsigned n)
+{
+    uint8_t *data = malloc((size_t)n * BS);
+    int rc = NOT_DONE;
+
+    assert_non_null(data);
+    storcli_read(f->file, first, n, data, NULL, on_done, &rc);
+    wait_done(f, &rc);
+    free(data);
+    return rc;
+}
+
+static void a_home_hears_what_reads_find_wrong(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 100, false), 0);
+    assert_int_equal(read_some(f, 0, 100), 0);
+    assert_int_equal(n_checks(f), 0);
+    assert_true(sim_storage_rot(&f->net, 2, 2, 17)); /* damaged */
+    assert_int_equal(read_some(f, 0, 100), 0);
+    env_virtual_advance_ms(&f->v, 20);
+    assert_int_equal(f->net.storages[2].n_checks, 1);
+    assert_int_equal(n_checks(f), 1);
+    for (unsigned i = 0; i < 50; i++) /* at most four a second */
+        assert_int_equal(read_some(f, 0, 100), 0);
+    assert_true(n_checks(f) <= 1 + f->v.now_ns / 250000000);
+    sim_storage_set(&f->net, 0, SIM_DOWN);
+    assert_int_equal(write_some(f, 200, 10, false), 0); /* missing, and stale */
+    assert_int_equal(write_some(f, 50, 1, false), 0);
+    sim_storage_set(&f->net, 0, SIM_UP);
+    env_virtual_advance_ms(&f->v, 1000);
+    assert_int_equal(read_some(f, 205, 1), 0);
+    env_virtual_advance_ms(&f->v, 1000);
+    assert_int_equal(f->net.storages[0].n_checks, 1);
+    assert_int_equal(read_some(f, 50, 1), 0);
+    env_virtual_advance_ms(&f->v, 1000);
+    assert_int_equal(f->net.storages[0].n_checks, 2);
+    fix_free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -400,6 +541,11 @@ int main(void)
         cmocka_unit_test(a_loss_is_told_to_who_asks),
         cmocka_unit_test(a_failed_write_is_not_committed),
         cmocka_unit_test(a_storage_that_comes_back_is_told),
+        cmocka_unit_test(who_took_it_hears_who_missed_it),
+        cmocka_unit_test(a_sync_sees_to_it_that_they_hear),
+        cmocka_unit_test(who_cannot_be_told_holds_up_no_sync),
+        cmocka_unit_test(what_was_missed_is_told_after_the_close),
+        cmocka_unit_test(a_home_hears_what_reads_find_wrong),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
