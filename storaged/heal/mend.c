@@ -17,6 +17,8 @@
 enum {
     DEADLINE_MS = 10000,
     EXTENTS_MAX = 4,
+    AGAINS_MAX = 20,
+    AGAIN_MS = 500,
     SMALL_BLOCKS =
         8 * EXTENT_BLOCKS, /* a range like that is gone through without asking */
 };
@@ -61,6 +63,13 @@ void mend_step_soon(struct mend *mend)
 {
     if (!env_timer_is_running(&mend->timer))
         env_timer_start(mend->file.env, &mend->timer, 0);
+}
+
+void mend_again(struct mend *mend, uint64_t from)
+{
+    mend->pressure = true;
+    if (from < mend->again_from)
+        mend->again_from = from;
 }
 
 /* ---- pieces ---- */
@@ -215,6 +224,28 @@ static void mend_end(struct mend *mend)
     done(arg, &result);
 }
 
+/* Storages had no room for all: begin again there, when they have had time. True: it does. */
+static bool walk_again(struct mend *mend)
+{
+    if (mend->again_from == UINT64_MAX)
+        return false;
+    if (mend->n_agains++ == AGAINS_MAX) {
+        mend_problem(mend, "storages stay busy");
+        mend->result.rc = -EIO;
+        return false;
+    }
+    if (mend->cursor > mend->counted_to)
+        mend->counted_to = mend->cursor;
+    if (mend->again_from < mend->cursor)
+        mend->cursor = mend->again_from;
+    mend->again_from = UINT64_MAX;
+    mend->look = mend->small ? WALK_EXTENTS : WALK_NEXT;
+    mend->tail_tried = false;
+    mend->state = MEND_WALK;
+    env_timer_start(mend->file.env, &mend->timer, AGAIN_MS);
+    return true;
+}
+
 /* Walk on; true: it is over, or a batch is due, and no piece is under way any more. */
 static bool walk(struct mend *mend)
 {
@@ -267,7 +298,8 @@ static void mend_step(struct mend *mend)
             mend->state = mend->look == WALK_OVER ? MEND_END : MEND_WALK;
             break;
         case MEND_END:
-            mend_end(mend);
+            if (!walk_again(mend))
+                mend_end(mend);
             return;
         }
     }
@@ -314,6 +346,7 @@ int mend_start(struct mender *mender, const struct mend_request *request,
     mend->done = done;
     mend->arg = arg;
     mend->cursor = request->first_block;
+    mend->again_from = UINT64_MAX;
     mend->end =
         request->n_blocks == 0 ? UINT64_MAX : request->first_block + request->n_blocks;
     mend->small = request->n_blocks != 0 && request->n_blocks <= SMALL_BLOCKS;

@@ -78,7 +78,10 @@ struct mend {
     enum mend_look look;
     bool small; /* every extent of the range is looked at, without asking */
     uint64_t cursor, end;
-    uint64_t head; /* the next block that somebody has a head of */
+    uint64_t head;       /* the next block that somebody has a head of */
+    uint64_t again_from; /* to be walked once more from here on; UINT64_MAX: no */
+    unsigned n_agains;
+    uint64_t counted_to; /* so far it was walked once already */
     struct list_node pieces;
     unsigned n_pieces;
     struct ask next_asks[DIST_MAX];
@@ -118,6 +121,7 @@ enum piece_state {
     PIECE_BEGIN,
     PIECE_HEADS,
     PIECE_VERIFY,
+    PIECE_VERIFY_READ,
     PIECE_DECIDE,
     PIECE_FENCE,
     PIECE_DROP,
@@ -181,6 +185,7 @@ struct mend_piece {
     bool pending[EXTENT_BLOCKS];     /* what we gave some home waits in its journal */
     unsigned n_rounds, n_belows, n_fences, n_bad, n_bad_before;
     bool again, verified;
+    bool busy; /* a home had no room for it just now */
     struct piece_bad bad[MEND_BAD_MAX];
     struct piece_group group;
     struct piece_ask asks[DIST_MAX];
@@ -193,6 +198,8 @@ struct mend_piece {
 void mend_step_soon(struct mend *mend);
 void mend_problem(struct mend *mend, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/** What begins here could not be done just now: the walk comes back. */
+void mend_again(struct mend *mend, uint64_t from);
 /** A piece is over; it is freed. */
 void mend_piece_ended(struct mend_piece *piece);
 /** The fence of at least this epoch is to be up: true when it is (or was tried). */

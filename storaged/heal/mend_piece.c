@@ -212,24 +212,24 @@ static void on_verified(struct ask *ask, int rc)
     piece_step(piece);
 }
 
-static bool verify_send(struct mend_piece *piece, unsigned at, unsigned n, unsigned p)
+static bool verify_send(struct mend_piece *piece)
 {
     struct heal_file *file = &piece->mend->file;
+    const struct piece_group *g = &piece->group;
     Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
     unsigned own = (unsigned)__builtin_ctz(piece->mend->own);
+    unsigned p = (unsigned)__builtin_ctz(g->sources);
 
-    piece->group.at = at;
-    piece->group.n = n;
     req.ref = &file->ref;
     req.projection = p;
-    req.first_block = piece->first + at;
-    req.n_blocks = n;
+    req.first_block = piece->first + g->at;
+    req.n_blocks = g->n;
     req.to_storage = file->target.storages[own];
     return piece_send(piece, ask_for(piece, p), own, ROZO__OP__ST_READ, &req.base, 0,
                       on_verified);
 }
 
-/* The next run of our own records; false: all were read. */
+/* The next run of our own records, as a group that is only read; false: all were read. */
 static bool verify_next(struct mend_piece *piece)
 {
     unsigned n_all = piece->mend->file.n * piece->n;
@@ -241,8 +241,10 @@ static bool verify_next(struct mend_piece *piece)
         while (to < piece->n && own_data(piece, to, p) != NULL)
             to++;
         piece->verify_at += to > at ? to - at : 1;
-        if (to > at && verify_send(piece, at, to - at, p))
-            return true;
+        if (to == at)
+            continue;
+        piece->group = (struct piece_group){ .at = at, .n = to - at, .sources = 1u << p };
+        return true;
     }
     return false;
 }
@@ -376,7 +378,8 @@ static void count_lacks(struct mend_piece *piece, unsigned b)
 static void plan_round(struct mend_piece *piece)
 {
     struct mend *mend = piece->mend;
-    bool first = piece->n_rounds == 0 && piece->n_fences == 0 && !piece->tail;
+    bool first = piece->n_rounds == 0 && piece->n_fences == 0 && !piece->tail &&
+                 piece->first >= mend->counted_to;
 
     piece->sparse = true;
     for (unsigned b = 0; b < piece->n; b++) {
@@ -800,9 +803,10 @@ static void on_group_written(struct ask *ask, int rc)
         group_healed(piece, p, ask->candidate, resp != NULL && resp->pending,
                      resp != NULL && resp->pressure);
         rozo__st_write_resp__free_unpacked(resp, NULL);
-    } else if (rc == 0 && (ask->rq.status == ROZO__STATUS__STALE_VERSION ||
-                           ask->rq.status == ROZO__STATUS__BUSY)) {
+    } else if (rc == 0 && ask->rq.status == ROZO__STATUS__STALE_VERSION) {
         piece->again = true;
+    } else if (rc == 0 && ask->rq.status == ROZO__STATUS__BUSY) {
+        piece->busy = true;
     } else {
         refused(piece, ask, rc, "writing");
     }
@@ -856,9 +860,10 @@ static void on_group_marked(struct ask *ask, int rc)
         group_healed(piece, pa->projection, ask->candidate, resp != NULL && resp->pending,
                      resp != NULL && resp->pressure);
         rozo__st_mark_resp__free_unpacked(resp, NULL);
-    } else if (rc == 0 && (ask->rq.status == ROZO__STATUS__STALE_VERSION ||
-                           ask->rq.status == ROZO__STATUS__BUSY)) {
+    } else if (rc == 0 && ask->rq.status == ROZO__STATUS__STALE_VERSION) {
         piece->again = true;
+    } else if (rc == 0 && ask->rq.status == ROZO__STATUS__BUSY) {
+        piece->busy = true;
     } else {
         refused(piece, ask, rc, "marking holes");
     }
@@ -987,6 +992,22 @@ static void note_cleans(struct mend_piece *piece, unsigned b)
     }
 }
 
+/* What it lacks waits for room in somebody's journal: it is done once more, and counted then. */
+static void finish_busy(struct mend_piece *piece)
+{
+    struct mend_result *r = &piece->mend->result;
+
+    for (unsigned b = 0; b < piece->n; b++) {
+        const struct decision *d = &piece->decided[b];
+
+        r->damaged -= (unsigned)__builtin_popcount(piece->lack[b] & d->damaged);
+        r->stale -= (unsigned)__builtin_popcount(piece->lack[b] & d->stale);
+        r->missing -= (unsigned)__builtin_popcount(piece->lack[b] & d->missing);
+    }
+    note_commits(piece);
+    mend_again(piece->mend, piece->tail ? piece->tail_from : piece->first);
+}
+
 static void piece_finish(struct mend_piece *piece)
 {
     struct mend_result *r = &piece->mend->result;
@@ -1020,7 +1041,7 @@ static bool goes_round(struct mend_piece *piece)
     note_commits(piece); /* of what was done */
     piece->n_bad_before = piece->n_bad;
     piece->n_rounds++;
-    piece->again = false;
+    piece->again = piece->busy = false;
     piece_go(piece, PIECE_BEGIN);
     env_timer_start(piece->mend->file.env, &piece->timer, AGAIN_MS);
     return true;
@@ -1055,16 +1076,33 @@ static bool piece_begin(struct mend_piece *piece)
     return false;
 }
 
-/* After the first look: whole records, where that is wanted. True: one is under way. */
-static bool piece_verify(struct mend_piece *piece)
+/* Milliseconds to wait before the group's bodies may be read and written. */
+static uint32_t group_wait(const struct mend_piece *piece)
 {
-    if ((piece->mend->request.flags & MEND_VERIFY_OWN) != 0 && verify_next(piece))
-        return true;
+    const struct mender_config *config = &piece->mend->mender->config;
+    const struct piece_group *g = &piece->group;
+    int rows = __builtin_popcount(g->sources) + __builtin_popcount(g->lack);
+
+    if (config->take == NULL)
+        return 0;
+    return config->take(config->arg, (uint64_t)rows * g->n * piece->mend->file.row_bytes);
+}
+
+/* After the first look: whole records, where that is wanted. */
+static void piece_verify(struct mend_piece *piece)
+{
+    if ((piece->mend->request.flags & MEND_VERIFY_OWN) != 0 && verify_next(piece)) {
+        uint32_t wait_ms = group_wait(piece);
+
+        piece_go(piece, PIECE_VERIFY_READ);
+        if (wait_ms > 0)
+            env_timer_start(piece->mend->file.env, &piece->timer, wait_ms);
+        return;
+    }
     piece->verified = true;
     piece->group = (struct piece_group){ 0 };
     apply_bad(piece);
     piece_go(piece, PIECE_DECIDE);
-    return false;
 }
 
 /* True: wait. */
@@ -1087,29 +1125,13 @@ static bool piece_decide(struct mend_piece *piece)
     return false;
 }
 
-static uint64_t group_bytes(const struct mend_piece *piece)
+static void piece_rate(struct mend_piece *piece)
 {
-    const struct piece_group *g = &piece->group;
-    int rows = __builtin_popcount(g->sources) + __builtin_popcount(g->lack);
+    uint32_t wait_ms = group_wait(piece);
 
-    return (uint64_t)rows * g->n * piece->mend->file.row_bytes;
-}
-
-/* True: it has to wait for its turn. */
-static bool piece_rate(struct mend_piece *piece)
-{
-    const struct mender_config *config = &piece->mend->mender->config;
-    uint32_t wait_ms =
-        config->take == NULL ? 0 : config->take(config->arg, group_bytes(piece));
-
-    piece_go(piece, PIECE_READ);
-    if (wait_ms == 0) {
-        group_read(piece);
-        return false;
-    }
     piece_go(piece, PIECE_RATE);
-    env_timer_start(piece->mend->file.env, &piece->timer, wait_ms);
-    return true;
+    if (wait_ms > 0)
+        env_timer_start(piece->mend->file.env, &piece->timer, wait_ms);
 }
 
 static void piece_group(struct mend_piece *piece)
@@ -1144,8 +1166,11 @@ static void piece_step(struct mend_piece *piece)
         case PIECE_FENCE:
             return;
         case PIECE_VERIFY:
-            if (piece_verify(piece))
-                return;
+            piece_verify(piece);
+            break;
+        case PIECE_VERIFY_READ:
+            piece_go(piece, PIECE_VERIFY);
+            verify_send(piece);
             break;
         case PIECE_DECIDE:
             if (piece_decide(piece))
@@ -1176,7 +1201,9 @@ static void piece_step(struct mend_piece *piece)
             group_end(piece);
             break;
         case PIECE_END:
-            if (piece->heads.answers != NULL)
+            if (piece->busy)
+                finish_busy(piece);
+            else if (piece->heads.answers != NULL)
                 piece_finish(piece);
             mend_piece_ended(piece);
             return;

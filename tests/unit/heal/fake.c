@@ -582,6 +582,11 @@ static uint16_t carry_out(struct fake *f, struct fake_call *call)
     if (f->before != NULL)
         f->before(f, (unsigned)(s - f->storages), call->op);
     f->n_of[call->op]++;
+    if (s->n_busy > 0 &&
+        (call->op == ROZO__OP__ST_WRITE || call->op == ROZO__OP__ST_MARK)) {
+        s->n_busy--;
+        return ROZO__STATUS__BUSY;
+    }
     switch (call->op) {
     case ROZO__OP__ST_READ:
         return do_read(f, s, call);

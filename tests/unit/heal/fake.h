@@ -38,6 +38,7 @@ struct fake_storage {
     struct fake *fake;
     bool up;
     bool full;            /* NO_SPACE for writes */
+    unsigned n_busy;      /* so many writes and marks from now on get BUSY */
     uint32_t fence_epoch; /* 0: none */
     uint64_t verifier;
     struct fake_projection *projections; /* owned; n */

@@ -416,6 +416,29 @@ static void the_rate_is_kept_and_memory_is_bounded(void **state)
     fake_close(&f);
 }
 
+static void a_busy_home_is_waited_for(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 16, CODEC_MOJETTE, 0);
+    write_homes(&f, 0, 500, v1, 0);
+    write_homes(&f, 100, 300, v2, 1 << 1);
+    f.storages[1].n_busy = 7;
+    r = mend_now(&f, 1, 0, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.stale, 300);
+    assert_int_equal(r.healed, 300);
+    assert_int_equal(r.failed, 0);
+    assert_int_equal(r.looked_at, 500);
+    f.storages[0].n_busy = UINT32_MAX;
+    write_homes(&f, 100, 10, v3, 1);
+    r = mend_now(&f, 0, 0, 0, 0);
+    assert_int_equal(r.rc, -EIO); /* for ever is too long */
+    fake_close(&f);
+}
+
 /* At every request the mend is stopped; what is half done does no harm. */
 static void a_mend_may_be_stopped_anywhere(void **state)
 {
@@ -635,6 +658,75 @@ static void one_random(unsigned seed, unsigned kind, unsigned layout)
     assert_memory_equal(final[0], final[1], sizeof(final[0]));
 }
 
+static struct history *live;
+
+/* Every now and then, in the middle of whatever menders do, somebody writes, or a record rots. */
+static void live_client(struct fake *f, unsigned storage, uint16_t op)
+{
+    (void)storage;
+    (void)op;
+    if (dice(live, 12) == 0)
+        random_write(f, live, dice(live, 4) == 0);
+    if (dice(live, 200) == 0)
+        random_cut(f, live, dice(live, 4) == 0);
+}
+
+/* A record at its home where all homes have the same: one may rot, and is found when it is read. */
+static void random_rot(struct fake *f, struct history *h)
+{
+    unsigned b = dice(h, R_BLOCKS), p = dice(h, f->n);
+    struct fake_layer *top = fake_top(f, p, p, b);
+
+    for (unsigned i = 0; i < f->n; i++) {
+        const struct fake_layer *other = fake_top(f, i, i, b);
+
+        if (top == NULL || other == NULL || !top->data || other->rotten ||
+            other->damaged || other->version != top->version)
+            return;
+    }
+    if (dice(h, 2) == 0)
+        top->rotten = true;
+    else
+        top->damaged = true;
+}
+
+static void one_live(unsigned seed, unsigned kind, unsigned layout)
+{
+    struct history h = { .state = seed * 7919 + 5, .epoch = 1 }, d;
+    struct fake *f = malloc(sizeof(*f));
+    uint64_t final[R_BLOCKS];
+
+    fake_init(f, seed, kind, layout);
+    random_history(f, &h, 10 + dice(&h, 30));
+    d = (struct history){ .state = seed * 15485863 };
+    live = &h;
+    f->before = live_client;
+    random_drivers(f, &d, 1 + dice(&d, 5));
+    f->before = NULL;
+    all_heal(f);
+    for (unsigned i = 0; i < 20; i++)
+        random_rot(f, &h);
+    all_heal(f);
+    check_healed(f, &h, final);
+    fake_close(f);
+    free(f);
+}
+
+static void clients_go_on_meanwhile(void **state)
+{
+    static const unsigned kinds[] = { CODEC_MOJETTE, CODEC_MOJETTE_FINITE, CODEC_RS };
+    const char *n = getenv("MEND_SEEDS"), *from = getenv("MEND_SEED");
+    unsigned first = from == NULL ? 1 : (unsigned)atoi(from);
+    unsigned n_seeds = n == NULL ? from == NULL ? 30 : 1 : (unsigned)atoi(n);
+
+    (void)state;
+    for (unsigned seed = first; seed < first + n_seeds; seed++) {
+        if (n != NULL || from != NULL)
+            print_message("replay: MEND_SEED=%u\n", seed);
+        one_live(seed, kinds[seed % 3], seed / 3 % 3);
+    }
+}
+
 static void by_chance(void **state)
 {
     static const unsigned kinds[] = { CODEC_MOJETTE, CODEC_MOJETTE_NONSYSTEMATIC,
@@ -668,7 +760,9 @@ int main(void)
         cmocka_unit_test(a_file_that_nobody_has_is_gone),
         cmocka_unit_test(a_full_home_is_told_of),
         cmocka_unit_test(the_rate_is_kept_and_memory_is_bounded),
+        cmocka_unit_test(a_busy_home_is_waited_for),
         cmocka_unit_test(a_mend_may_be_stopped_anywhere),
+        cmocka_unit_test(clients_go_on_meanwhile),
         cmocka_unit_test(by_chance),
     };
 
