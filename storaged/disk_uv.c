@@ -461,7 +461,8 @@ static int names_read(int dir_fd, const char *path, const char *after,
     if (rc == 0)
         rc = disk_rc(errno);
     closedir(dir);
-    qsort(names->all, names->n, sizeof(names->all[0]), by_name);
+    if (names->n > 0)
+        qsort(names->all, names->n, sizeof(names->all[0]), by_name);
     return rc;
 }
 

@@ -32,6 +32,9 @@ enum {
     FILES_MAX = 16384, /* projection files held open, all loops together */
     FILES_MIN = 64,
     NAME_LEN_MAX = 255,
+    SCRUB_RATE_MB_DEFAULT = 50,
+    SCRUB_DAYS_DEFAULT = 30,
+    SCRUB_DAYS_MAX = 3650,
 };
 
 /* ---- config ---- */
@@ -46,9 +49,12 @@ struct storaged_section {
     unsigned listen_count;
     char *host;
     char *rack;
-    unsigned workers;     /* 0: WORKERS_DEFAULT */
-    uint64_t *reserve_mb; /* NULL: 1 %, at most 64 */
-    unsigned journal_mb;  /* 0: 256 */
+    unsigned workers;        /* 0: WORKERS_DEFAULT */
+    uint64_t *reserve_mb;    /* NULL: 1 %, at most 64 */
+    unsigned journal_mb;     /* 0: 256 */
+    unsigned heal_rate_mb;   /* per second; 0: no limit */
+    unsigned *scrub_rate_mb; /* per second, 0: no limit; NULL: SCRUB_RATE_MB_DEFAULT */
+    unsigned *scrub_days;    /* 0: never; NULL: SCRUB_DAYS_DEFAULT */
 };
 struct config {
     struct cluster_section cluster;
@@ -80,6 +86,12 @@ static const cyaml_schema_field_t storaged_fields[] = {
                          struct storaged_section, reserve_mb),
     CYAML_FIELD_UINT("journal_mb", CYAML_FLAG_OPTIONAL, struct storaged_section,
                      journal_mb),
+    CYAML_FIELD_UINT("heal_rate_mb", CYAML_FLAG_OPTIONAL, struct storaged_section,
+                     heal_rate_mb),
+    CYAML_FIELD_UINT_PTR("scrub_rate_mb", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                         struct storaged_section, scrub_rate_mb),
+    CYAML_FIELD_UINT_PTR("scrub_days", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                         struct storaged_section, scrub_days),
     CYAML_FIELD_END
 };
 static const cyaml_schema_field_t config_fields[] = {
@@ -102,6 +114,9 @@ static int config_check(const struct config *c, const char *path, struct err *er
                        WORKERS_MAX);
     if (c->storaged.reserve_mb != NULL && *c->storaged.reserve_mb > UINT64_MAX >> 21)
         return err_set(err, -EINVAL, "%s: storaged: reserve_mb: too large", path);
+    if (c->storaged.scrub_days != NULL && *c->storaged.scrub_days > SCRUB_DAYS_MAX)
+        return err_set(err, -EINVAL, "%s: storaged: scrub_days: at most %d", path,
+                       SCRUB_DAYS_MAX);
     return 0;
 }
 
@@ -234,6 +249,27 @@ static int loops_start(struct daemon *d, const struct config *c, struct err *err
     return 0;
 }
 
+static int healer_open_as_configured(struct daemon *d, const struct config *c,
+                                     struct err *err)
+{
+    const struct storaged_section *s = &c->storaged;
+    struct healer_config config = {
+        .boot = boot_number(),
+        .rate_bytes = (uint64_t)s->heal_rate_mb << 20,
+        .scrub_rate_bytes = s->scrub_rate_mb == NULL
+                                ? (uint64_t)SCRUB_RATE_MB_DEFAULT << 20
+                                : (uint64_t)*s->scrub_rate_mb << 20,
+        .scrub_days = s->scrub_days == NULL ? SCRUB_DAYS_DEFAULT : *s->scrub_days,
+    };
+
+    return healio_open(&d->healio, d, s->data, &config, err);
+}
+
+static void run_healer(void *arg)
+{
+    healio_run(arg);
+}
+
 static void run_thread(void *arg)
 {
     storio_run(arg);
@@ -283,6 +319,11 @@ static int daemon_run(struct daemon *d, struct err *err)
             exit(1); /* other loops run already; nothing was acknowledged yet */
         }
     }
+    rc = uv_thread_create(&d->healio.thread, run_healer, &d->healio);
+    if (rc != 0) {
+        log_error("start a thread: %s", uv_strerror(rc));
+        exit(1);
+    }
     for (unsigned i = 0; i < d->n_storios; i++)
         log_info("listening on %s", d->addresses[i]);
     if (id == 0)
@@ -292,6 +333,7 @@ static int daemon_run(struct daemon *d, struct err *err)
     storio_run(&d->storios[0]);
     for (unsigned i = 1; i < n; i++)
         uv_thread_join(&d->storios[i].thread);
+    uv_thread_join(&d->healio.thread);
     settle_end(&d->generations, d->dir_fd); /* also what left the caches unsynced */
     log_info("stopped");
     return 0;
@@ -311,6 +353,8 @@ static int daemon_start(struct daemon *d, const struct config *c, struct err *er
     if (rc == 0)
         rc = loops_open(d, c, err);
     if (rc == 0)
+        rc = healer_open_as_configured(d, c, err);
+    if (rc == 0)
         rc = loops_start(d, c, err);
     return rc == 0 ? daemon_run(d, err) : rc;
 }
@@ -320,6 +364,7 @@ static void daemon_free(struct daemon *d)
 {
     if (d == NULL)
         return;
+    healio_free(&d->healio);
     for (unsigned i = 0; i < d->n_storios; i++) {
         storio_free(&d->storios[i]);
         free((char *)(uintptr_t)d->addresses[i]);

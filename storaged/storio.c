@@ -18,15 +18,16 @@
 
 #include "common/log.h"
 
-enum { PHASE_STARTING, PHASE_SERVING, PHASE_STOP_STORAGE, PHASE_CLOSE_SERVER, PHASE_END };
-
-/* ---- a request that arrived on one loop and belongs to another ---- */
+/* ---- a request that arrived on one loop and belongs to another, or to the healer ---- */
 
 /* From arrival to `sent`: arrived -> owner -> (answer) arrived -> (sent) owner, freed there. */
 struct forward {
-    struct rpc_call call;  /* what the owner's storage sees; first */
+    struct rpc_call call;  /* what the owner sees; first */
     struct rpc_call *real; /* the arrived loop's, until it is answered */
-    struct storio *arrived, *owner;
+    struct storio *arrived;
+    struct env_uv *owner;
+    rpc_handler_cb *handler; /* on the owner's thread */
+    void *handler_arg;
     struct env_mail mail; /* on one way at a time */
     uint16_t status;
     uint8_t *msg; /* owned copy of the answer's message */
@@ -57,7 +58,7 @@ static void on_forward_sent(void *arg)
     struct storio *io = f->arrived;
 
     f->mail.fn = on_forward_done;
-    env_mailbox_post(&f->owner->env, &f->mail);
+    env_mailbox_post(f->owner, &f->mail);
     io->n_forwarded--;
     storio_maybe_ended(io);
 }
@@ -100,10 +101,12 @@ static void on_forward_call(struct env_mail *mail)
 {
     struct forward *f = FORWARD_OF(mail);
 
-    storage_handle(f->owner->storage, &f->call);
+    f->handler(f->handler_arg, &f->call);
 }
 
-static void storio_forward(struct storio *io, struct storio *owner, struct rpc_call *call)
+static void storio_forward(struct storio *io, struct env_uv *owner,
+                           rpc_handler_cb *handler, void *handler_arg,
+                           struct rpc_call *call)
 {
     struct forward *f = calloc(1, sizeof(*f));
 
@@ -116,25 +119,32 @@ static void storio_forward(struct storio *io, struct storio *owner, struct rpc_c
     f->real = call;
     f->arrived = io;
     f->owner = owner;
+    f->handler = handler;
+    f->handler_arg = handler_arg;
     f->mail.fn = on_forward_call;
     io->n_forwarded++;
-    env_mailbox_post(&owner->env, &f->mail);
+    env_mailbox_post(owner, &f->mail);
 }
 
 static void on_call(void *arg, struct rpc_call *call)
 {
     struct storio *io = arg;
     struct daemon *d = io->daemon;
-    struct storio *owner =
-        d->n_storios == 1
-            ? io
-            : &d->storios[storage_route(call->op, call->msg, call->msg_len) %
-                          d->n_storios];
+    struct storio *owner;
+
+    if (healer_serves(call->op)) {
+        storio_forward(io, &d->healio.env, healer_handle, d->healio.healer, call);
+        return;
+    }
+    owner = d->n_storios == 1
+                ? io
+                : &d->storios[storage_route(call->op, call->msg, call->msg_len) %
+                              d->n_storios];
 
     if (owner == io)
         storage_handle(io->storage, call);
     else
-        storio_forward(io, owner, call);
+        storio_forward(io, &owner->env, storage_handle, owner->storage, call);
 }
 
 /* ---- a new identity: every listener says so in its Hellos ---- */
@@ -163,6 +173,13 @@ static void on_admitted(void *arg)
 
 static void on_phase(struct env_mail *mail);
 
+static void on_healio_phase(struct env_mail *mail)
+{
+    struct healio *io = (struct healio *)((char *)mail - offsetof(struct healio, to_us));
+
+    healio_phase(io, io->daemon->phase);
+}
+
 /* Let every loop begin the next phase. On the first one's thread. */
 static void next_phase(struct daemon *d)
 {
@@ -172,16 +189,13 @@ static void next_phase(struct daemon *d)
         d->storios[i].to_us.fn = on_phase;
         env_mailbox_post(&d->storios[i].env, &d->storios[i].to_us);
     }
+    d->healio.to_us.fn = on_healio_phase;
+    env_mailbox_post(&d->healio.env, &d->healio.to_us);
 }
 
-static void on_phase_done(struct env_mail *mail)
+static void phase_done(struct daemon *d)
 {
-    struct storio *io =
-        (struct storio *)((char *)mail - offsetof(struct storio, to_first));
-
-    struct daemon *d = io->daemon;
-
-    if (++d->n_done < d->n_storios || d->phase == PHASE_END)
+    if (++d->n_done < d->n_storios + 1 || d->phase == PHASE_END)
         return;
     if (d->phase == PHASE_SERVING) {
         d->serving = true;
@@ -191,10 +205,28 @@ static void on_phase_done(struct env_mail *mail)
         next_phase(d);
 }
 
+static void on_storio_phase_done(struct env_mail *mail)
+{
+    phase_done(
+        ((struct storio *)((char *)mail - offsetof(struct storio, to_first)))->daemon);
+}
+
 static void tell_phase_done(struct storio *io)
 {
-    io->to_first.fn = on_phase_done;
+    io->to_first.fn = on_storio_phase_done;
     env_mailbox_post(&io->daemon->storios[0].env, &io->to_first);
+}
+
+static void on_healio_phase_done(struct env_mail *mail)
+{
+    phase_done(
+        ((struct healio *)((char *)mail - offsetof(struct healio, to_first)))->daemon);
+}
+
+void daemon_tell_phase_done(struct daemon *d, struct env_mail *mail)
+{
+    mail->fn = on_healio_phase_done;
+    env_mailbox_post(&d->storios[0].env, mail);
 }
 
 static void storio_maybe_ended(struct storio *io)
@@ -227,6 +259,9 @@ static void on_phase(struct env_mail *mail)
     switch (io->daemon->phase) {
     case PHASE_SERVING:
         storage_serve(io->storage);
+        tell_phase_done(io);
+        break;
+    case PHASE_STOP_HEALER: /* it is a client of ours */
         tell_phase_done(io);
         break;
     case PHASE_STOP_STORAGE:

@@ -13,9 +13,20 @@
 #include "common/rpc_tcp.h"
 #include "storaged/core/storage.h"
 #include "storaged/disk_uv.h"
+#include "storaged/healio.h"
 #include "storaged/settle.h"
 
 enum { STORIOS_MAX = RPC_ADDR_MAX };
+
+/* Each begins when all storios and the healer have done the one before. */
+enum {
+    PHASE_STARTING,
+    PHASE_SERVING,
+    PHASE_STOP_HEALER,
+    PHASE_STOP_STORAGE,
+    PHASE_CLOSE_SERVER,
+    PHASE_END,
+};
 
 struct daemon;
 
@@ -48,6 +59,7 @@ struct daemon {
     int dir_fd;
     unsigned n_storios;
     struct storio storios[STORIOS_MAX];
+    struct healio healio;
     unsigned phase, n_done;              /* of starting and stopping */
     bool serving, stop_wanted;           /* the first one's, as the phase */
     void (*on_serving)(void);            /* once, on its thread */
@@ -64,6 +76,8 @@ void storio_run(struct storio *io);
 /** After run, or a failed open or start. Main's thread. */
 void storio_free(struct storio *io);
 
+/** The healer has done the phase; mail is its own. On its thread. */
+void daemon_tell_phase_done(struct daemon *d, struct env_mail *mail);
 /** Stop all: answer what is under way, sync, close, end. On the first one's thread. */
 void daemon_stop(struct daemon *d);
 

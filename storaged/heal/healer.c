@@ -32,7 +32,7 @@ static const char map_key[] = "map";
 
 /* ---- answers ---- */
 
-void reply_message(struct rpc_call *call, const ProtobufCMessage *msg)
+void heal_reply(struct rpc_call *call, const ProtobufCMessage *msg)
 {
     size_t len = protobuf_c_message_get_packed_size(msg);
     uint8_t *buf = malloc(len + 1);
@@ -145,6 +145,13 @@ bool healer_peer_is_up(const struct healer *h, const struct heal_peer *peer)
 {
     (void)h;
     return peer->channel != NULL && rpc_channel_health(peer->channel) == RPC_UP;
+}
+
+bool healer_is_lost(const struct healer *h, uint32_t storage)
+{
+    const struct heal_peer *peer = peer_find(h, storage);
+
+    return peer != NULL && peer->lost;
 }
 
 static void peer_close(struct healer *h, struct heal_peer *peer)
@@ -389,7 +396,7 @@ static void list_reply(struct list_call *lc, const struct list_result *result)
             resp.after.data = lc->after;
             resp.after.len = FILE_ID_BYTES;
         }
-        reply_message(lc->call, &resp.base);
+        heal_reply(lc->call, &resp.base);
     } else {
         rpc_reply_status(lc->call, ROZO__STATUS__NO_MEMORY);
     }
@@ -476,7 +483,7 @@ static void on_health(struct heal_question *q)
     resp->rate_bytes = h->rate.bytes_per_s;
     rebuild_health(h, resp);
     scrub_health(h, resp, findings);
-    reply_message(hc->call, &resp->base);
+    heal_reply(hc->call, &resp->base);
     free(hc);
     healer_idle(h);
 }

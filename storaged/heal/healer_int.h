@@ -262,13 +262,15 @@ struct healer {
 
 struct rpc_channel *healer_channel(void *healer, uint32_t storage);
 bool healer_peer_is_up(const struct healer *h, const struct heal_peer *peer);
+/** The map says that it will not come back. */
+bool healer_is_lost(const struct healer *h, uint32_t storage);
 /** Something that was counted in n_busy ended. */
 void healer_idle(struct healer *h);
 /** Write a key; nobody waits. val NULL: delete. */
 void healer_put(struct healer *h, const char *key, const void *val, size_t len);
 /** -ENOENT, or 0 and exactly len bytes in val; anything else there is -EUCLEAN. */
 int healer_get(struct healer *h, const char *key, void *val, size_t len);
-void reply_message(struct rpc_call *call, const ProtobufCMessage *msg);
+void heal_reply(struct rpc_call *call, const ProtobufCMessage *msg);
 
 void jobs_init(struct healer *h);
 void jobs_start(struct healer *h);

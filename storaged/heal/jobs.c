@@ -71,6 +71,18 @@ static bool may_run(const struct healer *h, unsigned rank)
     return h->n_running < h->concurrency;
 }
 
+/* As the map says now. */
+static uint32_t lost_places(const struct healer *h, const struct storcli_target *t)
+{
+    uint32_t lost = 0;
+
+    for (unsigned i = 0; i < t->n_storages; i++) {
+        if (healer_is_lost(h, t->storages[i]))
+            lost |= UINT32_C(1) << i;
+    }
+    return lost;
+}
+
 static void job_run(struct healer *h, struct job *job)
 {
     struct mender *m = job->rank == RANK_SCRUB ? h->scrub_mender : h->mender;
@@ -81,6 +93,7 @@ static void job_run(struct healer *h, struct job *job)
     h->n_waiting--;
     h->n_running++;
     h->n_of_rank[job->rank]++;
+    job->request.lost = lost_places(h, &job->request.target);
     rc = m == NULL ? -EUNATCH : mend_start(m, &job->request, on_mended, job, &job->mend);
     if (rc != 0) {
         struct mend_result failed = { .rc = rc, .failed = 1 };

@@ -157,7 +157,7 @@ static void list_reply(struct healer *h, struct rpc_call *call, struct missed_li
     resp.everything = ledger_everything(h->ledger, ml->storage);
     if (ml->n > 0)
         resp.after = ml->refs[ml->n - 1].ref.file_id;
-    reply_message(call, &resp.base);
+    heal_reply(call, &resp.base);
 }
 
 static int list_make(struct healer *h, struct rpc_call *call,

@@ -231,7 +231,8 @@ static void round_mend(struct healer *h)
 
     if (limit != NULL)
         memcpy(at, limit, sizeof(at));
-    qsort(r->entries, r->n_entries, sizeof(r->entries[0]), by_place);
+    if (r->n_entries > 0)
+        qsort(r->entries, r->n_entries, sizeof(r->entries[0]), by_place);
     entries_cut(r, limit);
     for (unsigned i = 0; limit != NULL && i < r->n_peers; i++) {
         r->peers[i].has_after = true;

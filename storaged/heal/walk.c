@@ -125,7 +125,8 @@ static void page_make(struct walk *w)
         if (p->heard && !p->end && (limit == NULL || list_order(&p->after, limit) < 0))
             limit = &p->after;
     }
-    qsort(w->files, w->n_files, sizeof(w->files[0]), by_order);
+    if (w->n_files > 0)
+        qsort(w->files, w->n_files, sizeof(w->files[0]), by_order);
     files_merge(w);
     while (limit != NULL && w->n_files > 0 &&
            list_order(&w->files[w->n_files - 1].file.target.id, limit) > 0)
