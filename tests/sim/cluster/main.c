@@ -44,7 +44,7 @@ struct arguments {
     int layout, n_storages;
     unsigned mutant;
     const char *mode; /* NULL: each seed its own */
-    bool verbose, tells, quiet, torn, twice;
+    bool verbose, tells, quiet, torn, heals, twice;
     char replay[256];
 };
 static struct arguments args = { .seed = 1,
@@ -87,6 +87,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.verbose = args.verbose;
     c.tells = args.tells;
     c.torn_is_fine = args.torn;
+    c.heals = args.heals;
     return c;
 }
 
@@ -97,9 +98,9 @@ static void run_seed(uint64_t seed, struct run_result *r)
 
     snprintf(args.replay, sizeof(args.replay),
              "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
-             "--mutant %u%s\n",
+             "--mutant %u%s%s\n",
              (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
-             c.mutant, c.torn_is_fine ? " --torn" : "");
+             c.mutant, c.torn_is_fine ? " --torn" : "", c.heals ? " --heal" : "");
     run_once(&c, r);
     if (!args.quiet)
         printf(
@@ -153,6 +154,9 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
     case 't':
         args.torn = true;
         return 0;
+    case 'h':
+        args.heals = true;
+        return 0;
     case '2':
         args.twice = true;
         return 0;
@@ -176,6 +180,7 @@ int main(int argc, char **argv)
         { "words", 'w', NULL, 0, "... and every message", 0 },
         { "quiet", 'q', NULL, 0, "Only the sum", 0 },
         { "torn", 't', NULL, 0, "Count blocks that cannot be read, do not fail", 0 },
+        { "heal", 'h', NULL, 0, "Storages heal, and in the end all must be healed", 0 },
         { "twice", '2', NULL, 0, "Run each seed twice: both must be the same", 0 },
         { 0 },
     };

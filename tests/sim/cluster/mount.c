@@ -398,7 +398,9 @@ void client_start(struct sim_client *c)
 
 void client_kill(struct sim_client *c)
 {
-    net_host_died(c->host);
+    static const uint32_t losses[] = { 0, 500000, 500000, 1000000 };
+
+    net_host_died(c->host, losses[world_below(4)]);
     proc_kill(c->host->proc);
     c->mount = NULL;
     c->mounted = false;

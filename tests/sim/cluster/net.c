@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/proto/rozo.pb-c.h"
+
 #include "tests/sim/cluster/tell.h"
 
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
@@ -33,6 +35,7 @@ struct net_channel {
     uint64_t conn_id;
     uint64_t owed_since_ns; /* the oldest request since we heard something; 0: none */
     unsigned n_waiting;
+    bool closing; /* goes with its last request */
     void (*broke)(void *arg);
     void *arg;
 };
@@ -151,6 +154,8 @@ static void exchange_let_go(struct net_exchange *x)
         x->ch->n_waiting--;
         if (x->ch->n_waiting == 0)
             x->ch->owed_since_ns = 0;
+        if (x->ch->n_waiting == 0 && x->ch->closing)
+            free(x->ch);
         x->ch = NULL;
     }
     world_timer_stop(&x->again);
@@ -265,6 +270,13 @@ static struct net_bytes *payload_gather(const struct rpc_request *rq)
     return b;
 }
 
+static void watch(struct host *h, uint16_t op)
+{
+    if (net.watched[h->index] && (op == ROZO__OP__ST_WRITE || op == ROZO__OP__ST_MARK ||
+                                  op == ROZO__OP__ST_COMMIT || op == ROZO__OP__ST_SYNC))
+        net.on_watched(h);
+}
+
 static void exchange_transmit(struct net_exchange *x)
 {
     unsigned n = world_chance(net.weather.twice_ppm) ? 2 : 1;
@@ -275,6 +287,7 @@ static void exchange_transmit(struct net_exchange *x)
         return;
     }
     x->sent = true;
+    watch(x->from, x->op);
     net.n_sent++;
     net.n_twice += n - 1;
     payload = payload_gather(x->rq);
@@ -365,7 +378,7 @@ static void on_deadline(struct env_timer *timer)
         world_timer_start_us(&x->deadline, 10000);
         return;
     }
-    exchange_end(x, x->sent ? -ETIMEDOUT : -ENOTCONN, NULL);
+    exchange_end(x, x->sent && !x->ch->closing ? -ETIMEDOUT : -ENOTCONN, NULL);
 }
 
 static void channel_send(struct rpc_channel *rch, struct rpc_request *rq)
@@ -455,6 +468,19 @@ void net_channel_free(struct rpc_channel *rch)
 
     assert(ch->n_waiting == 0);
     free(ch);
+}
+
+void net_channel_close(struct rpc_channel *rch)
+{
+    struct net_channel *ch = container_of(rch, struct net_channel, ch);
+
+    ch->closing = true;
+    for (struct net_exchange *x = net.exchanges; x != NULL; x = x->next) {
+        if (x->ch == ch)
+            world_timer_start_us(&x->deadline, 0);
+    }
+    if (ch->n_waiting == 0)
+        free(ch);
 }
 
 void net_channel_set_session(struct rpc_channel *rch, uint64_t session)
@@ -590,6 +616,7 @@ static void request_arrives(struct net_flight *f)
     if (net.tells)
         tell_request(f->x->from->proc->name, h->proc->name, f->x->op, f->msg->bytes,
                      f->msg->len, f->payload->bytes, f->payload->len);
+    watch(h, f->x->op);
     before = proc_enter(h->proc);
     h->handler(h->handler_arg, &c->call);
     proc_leave(before);
@@ -599,7 +626,7 @@ static void answer_arrives(struct net_flight *f)
 {
     struct net_exchange *x = f->x;
 
-    if (x->rq == NULL)
+    if (x->rq == NULL || x->ch->closing)
         return;
     x->ch->owed_since_ns = x->ch->n_waiting > 1 ? world_clock.now_ns : 0;
     exchange_end(x, 0, f);
@@ -654,9 +681,17 @@ struct host *net_add_host(struct proc *proc)
     return h;
 }
 
-void net_host_died(struct host *h)
+void net_host_died(struct host *h, uint32_t lost_ppm)
 {
     struct net_exchange *x, *next;
+
+    for (struct net_flight *f = net.flights, *after; f != NULL; f = after) {
+        after = f->next;
+        if (f->is_answer || f->x->from != h || !world_chance(lost_ppm))
+            continue;
+        timers_stop(&world_clock.world.timers, &f->timer);
+        flight_free(f);
+    }
 
     h->handler = NULL;
     while (h->calls != NULL) {

@@ -49,13 +49,16 @@ struct net {
     uint64_t last_id;
     uint64_t n_sent, n_lost, n_twice;
     bool tells; /* every message, in words */
+    /* Told when a watched host sends, or gets, something that changes data. */
+    bool watched[HOSTS_MAX];
+    void (*on_watched)(struct host *h);
 };
 extern struct net net; /* of the world */
 
 void net_begin(void);
 struct host *net_add_host(struct proc *proc);
-/** From the process on: forget its requests and its calls. Before proc_kill(). */
-void net_host_died(struct host *h);
+/** Forget its requests and its calls; lost_ppm of its messages that are on their way. Before proc_kill(). */
+void net_host_died(struct host *h, uint32_t lost_ppm);
 void net_cut(unsigned from, unsigned to, bool cut);
 /** Its process hangs, or its power is gone, or neither. */
 void net_host_reachable(struct host *h, bool reachable);
@@ -68,6 +71,8 @@ struct rpc_channel *net_channel_new(struct host *from, struct host *to,
                                     enum rpc_role role, void (*broke)(void *arg),
                                     void *arg);
 void net_channel_free(struct rpc_channel *ch);
+/** The same with requests on it, which end with -ENOTCONN, later. */
+void net_channel_close(struct rpc_channel *ch);
 void net_channel_set_session(struct rpc_channel *ch, uint64_t session);
 /** Requests to this host, on their way or in it, whose sender has died or does not wait any more. */
 unsigned net_n_strays(const struct host *to);

@@ -18,6 +18,8 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/list.h"
+#include "tests/sim/cluster/ask.h"
+#include "tests/sim/cluster/healed.h"
 #include "tests/sim/cluster/model.h"
 #include "tests/sim/cluster/mount.h"
 #include "tests/sim/cluster/servers.h"
@@ -90,9 +92,10 @@ struct run {
     struct fault faults[FAULTS_MAX];
     struct env_timer fault_timer;
     bool ending;
-    unsigned exportd_cuts;   /* losses of its power so far */
-    uint64_t fault_pause_us; /* at most, between two */
-    unsigned rot_storage;    /* rot is only here, so that it cannot add up */
+    unsigned exportd_cuts;       /* losses of its power so far */
+    bool armed_power[HOSTS_MAX]; /* a watched host loses its power */
+    uint64_t fault_pause_us;     /* at most, between two */
+    unsigned rot_storage;        /* rot is only here, so that it cannot add up */
 };
 static struct run *run;
 
@@ -910,9 +913,8 @@ static void end_storage(struct fault *f)
     storage_node_start(s);
 }
 
-static void fault_storage(bool power)
+static void storage_dies(struct sim_storage *s, bool power)
 {
-    struct sim_storage *s = &servers.storages[world_below(servers.n_storages)];
     uint64_t for_ms = world_chance(200000) ? world_below(12000) : world_below(1500);
 
     if (!storage_node_is_up(s) || n_ill() >= run->n - run->k ||
@@ -925,6 +927,24 @@ static void fault_storage(bool power)
         run->result.n_power++;
     }
     run->result.n_kills++;
+}
+
+/* In the middle of something: soon after it next has to do with data. */
+static bool arm(struct host *h, bool power)
+{
+    if (world_chance(300000))
+        return false;
+    net.watched[h->index] = true;
+    run->armed_power[h->index] = power;
+    return true;
+}
+
+static void fault_storage(bool power)
+{
+    struct sim_storage *s = &servers.storages[world_below(servers.n_storages)];
+
+    if (storage_node_is_up(s) && !arm(s->host, power))
+        storage_dies(s, power);
 }
 
 static void end_exportd(struct fault *f)
@@ -982,14 +1002,46 @@ static void end_client(struct fault *f)
         client_comes(&run->clients[f->a]);
 }
 
-static void fault_client(void)
+static void client_falls(unsigned i)
 {
-    unsigned i = (unsigned)world_below(CLIENTS);
-
     if (!client_is_up(&run->clients[i]) ||
         fault_new(world_below(4000), end_client, i, 0) == NULL)
         return;
     client_dies(&run->clients[i]);
+}
+
+static void fault_client(void)
+{
+    unsigned i = (unsigned)world_below(CLIENTS);
+
+    if (client_is_up(&run->clients[i]) && !arm(run->clients[i].host, false))
+        client_falls(i);
+}
+
+static void end_armed(struct fault *f)
+{
+    struct host *h = &net.hosts[f->a];
+
+    if (run->ending)
+        return;
+    for (unsigned i = 0; i < servers.n_storages; i++) {
+        if (servers.storages[i].host == h && storage_node_is_up(&servers.storages[i]))
+            storage_dies(&servers.storages[i], f->b != 0);
+    }
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        if (run->clients[i].host == h)
+            client_falls(i);
+    }
+}
+
+static void on_watched(struct host *h)
+{
+    struct fault *f = fault_new(0, end_armed, h->index, run->armed_power[h->index]);
+
+    if (f == NULL)
+        return;
+    net.watched[h->index] = false;
+    world_timer_start_us(&f->timer, world_below(800));
 }
 
 static void end_cut(struct fault *f)
@@ -1159,6 +1211,7 @@ static void faults_end(void)
         run->faults[i].active = false;
     }
     net.weather = (struct net_weather){ .delay_us = 300 };
+    memset(net.watched, 0, sizeof(net.watched));
     for (unsigned a = 0; a < net.n_hosts; a++) {
         for (unsigned b = 0; b < net.n_hosts; b++)
             net_cut(a, b, false);
@@ -1176,53 +1229,12 @@ static void faults_end(void)
 
 /* ---- a cluster is made ---- */
 
-/* A request of an administrator, from a host of its own. */
-struct admin {
-    struct rpc_request rq;
-    bool done;
-    int rc;
-};
-
-static void on_admin_done(struct rpc_request *rq, int rc)
-{
-    struct admin *a = rq->arg;
-
-    a->done = true;
-    a->rc = rc != 0 ? rc : rq->status;
-}
-
-static int admin_ask(struct host *h, uint16_t op, const ProtobufCMessage *msg)
-{
-    struct admin a = { 0 };
-    uint8_t packed[1024];
-    struct proc *before = proc_enter(h->proc);
-    struct rpc_channel *ch =
-        net_channel_new(h, servers.exportd.host, RPC_ROLE_NODE, NULL, NULL);
-
-    assert(protobuf_c_message_get_packed_size(msg) <= sizeof(packed));
-    a.rq = (struct rpc_request){ .op = op,
-                                 .deadline_ms = 10000,
-                                 .msg = packed,
-                                 .msg_len = protobuf_c_message_pack(msg, packed),
-                                 .done = on_admin_done,
-                                 .arg = &a };
-    rpc_send(ch, &a.rq);
-    proc_leave(before);
-    while (!a.done)
-        world_step();
-    before = proc_enter(h->proc);
-    net_channel_free(ch);
-    proc_leave(before);
-    return a.rc;
-}
-
 static void cluster_make(bool sync_export)
 {
-    struct host *h = net_add_host(proc_new("admin"));
     Rozo__AdExportCreateReq create = ROZO__AD_EXPORT_CREATE_REQ__INIT;
     int rc;
 
-    proc_start(h->proc);
+    admin_begin();
     exportd_node_start(&servers.exportd);
     for (unsigned i = 0; i < servers.n_storages; i++)
         storage_node_start(&servers.storages[i]);
@@ -1235,19 +1247,18 @@ static void cluster_make(bool sync_export)
 
         add.n_addresses = 1;
         add.addresses = &addr;
-        rc = admin_ask(h, ROZO__OP__AD_STORAGE_ADD, &add.base);
+        rc = admin_tell(servers.exportd.host, ROZO__OP__AD_STORAGE_ADD, &add.base);
         if (rc != 0)
             wrong("storage %u is not taken: %d", i + 1, rc);
+        servers.storages[i].id = i + 1;
     }
     create.name = (char *)(uintptr_t) "main";
     create.layout = run->config.layout;
     create.block_bytes = BLOCK;
     create.sync = sync_export;
-    rc = admin_ask(h, ROZO__OP__AD_EXPORT_CREATE, &create.base);
+    rc = admin_tell(servers.exportd.host, ROZO__OP__AD_EXPORT_CREATE, &create.base);
     if (rc != 0)
         wrong("the export is not made: %d", rc);
-    net_host_died(h);
-    proc_kill(h->proc);
 }
 
 /* ---- the end ---- */
@@ -1367,6 +1378,42 @@ static void check_everything(void)
     }
 }
 
+/* Time passes until everything is healed, and everything is where it should be. */
+static void check_healing(void)
+{
+    uint64_t until_ns = world_clock.now_ns + 300000000000, found = 0;
+    struct healed counted;
+    const char *w;
+    char why[300] = "";
+
+    for (unsigned round = 0; round < 2; round++) {
+        while (!healed_is_quiet(why, sizeof(why))) {
+            if (world_clock.now_ns > until_ns)
+                wrong("healing does not end: %s", why);
+            world_run_until(world_clock.now_ns + 1000000000);
+        }
+        say("all is quiet");
+        scrub_start_all();
+        while (!scrub_is_done(&found)) {
+            if (world_clock.now_ns > until_ns)
+                wrong("the scrub does not end");
+            world_run_until(world_clock.now_ns + 500000000);
+        }
+        say("the scrub has found %llu", (unsigned long long)found);
+        if (found == 0)
+            break;
+        if (round == 0 && (run->config.faults & FAULT_ROT) == 0)
+            wrong("after healing a scrub finds %llu things", (unsigned long long)found);
+    }
+    if (found != 0)
+        wrong("after healing a second scrub finds %llu things",
+              (unsigned long long)found);
+    w = healed_check(&counted);
+    if (w != NULL)
+        wrong("not healed: %s", w);
+    run->result.n_records = counted.n_records;
+}
+
 static void check_memory(void)
 {
     for (unsigned i = 1; i < world_clock.n_procs; i++) {
@@ -1408,6 +1455,8 @@ static void run_all(void)
                   (uint64_t)1 << 40);
     for (unsigned i = 0; i < servers.n_storages; i++)
         servers.storages[i].mutant = run->config.mutant;
+    for (unsigned i = 0; i < servers.n_storages; i++)
+        servers.storages[i].no_healer = !run->config.heals;
     programs_make();
     cluster_make(world_chance(300000));
     for (unsigned i = 0; i < CLIENTS; i++)
@@ -1425,6 +1474,8 @@ static void run_all(void)
             client_stop(&run->clients[i]);
     }
     world_run_until(world_clock.now_ns + 10000000000);
+    if (run->config.heals)
+        check_healing();
     check_everything();
     check_memory();
 }
@@ -1438,6 +1489,7 @@ void run_once(const struct run_config *config, struct run_result *out)
     assert(run != NULL);
     run->config = *config;
     net.tells = config->tells;
+    net.on_watched = on_watched;
     run_all();
     run->result.n_events = world_clock.n_events;
     run->result.virtual_ms = world_now_ms();

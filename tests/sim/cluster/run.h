@@ -31,6 +31,7 @@ struct run_config {
     unsigned faults;
     unsigned mutant;     /* enum storage_mutant */
     bool verbose, tells; /* what happens; every message */
+    bool heals; /* storages heal, and in the end everything must be healed */
     bool
         torn_is_fine; /* blocks that cannot be read after all is over are counted, no more */
 };
@@ -39,6 +40,7 @@ struct run_result {
     unsigned n_ops, n_errors, n_torn;
     uint64_t n_events, n_units, virtual_ms, trace;
     unsigned n_faults, n_kills, n_power, n_client_deaths;
+    uint64_t n_records;  /* at all homes, whole and of one version, in the end */
     uint64_t bytes_most; /* memory of one process */
 };
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "storaged/heal/healer.h"
 #include "tests/sim/cluster/kv.h"
 
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
@@ -27,6 +28,9 @@ struct storage_process {
     struct generations generations;
     struct storage *loops[LOOPS_MAX];
     unsigned n_started;
+    struct healer *healer; /* NULL: none */
+    struct env_task answer;
+    struct heal_question *questions; /* answered by the task */
 };
 
 /* ---- storages ---- */
@@ -62,12 +66,122 @@ static void on_settle(struct env_timer *timer)
     proc_leave(before);
 }
 
+/* ---- its healing half ---- */
+
+static struct rpc_channel *heal_peer_open(void *arg, uint32_t id,
+                                          const char *const *addrs, unsigned n_addrs)
+{
+    struct storage_process *p = arg;
+
+    (void)id;
+    for (unsigned i = 0; n_addrs > 0 && i < servers.n_storages; i++) {
+        if (strcmp(servers.storages[i].addr, addrs[0]) == 0)
+            return net_channel_new(p->s->host, servers.storages[i].host, RPC_ROLE_NODE,
+                                   NULL, NULL);
+    }
+    return NULL;
+}
+
+static void heal_peer_close(void *arg, struct rpc_channel *ch)
+{
+    (void)arg;
+    net_channel_close(ch);
+}
+
+static void unsettled_copy(struct heal_unsettled *to,
+                           const struct storage_unsettled *from)
+{
+    *to = (struct heal_unsettled){ .first = from->first,
+                                   .end = from->end,
+                                   .age_ns = from->age_ns };
+    to->target.id = from->file.id;
+    to->target.codec = from->file.codec;
+    to->target.layout = from->file.layout;
+    to->target.block_bytes = (uint16_t)from->file.block_bytes;
+    to->target.n_storages = from->file.n_storages;
+    memcpy(to->target.storages, from->file.storages, sizeof(to->target.storages));
+}
+
+static void on_answer_task(struct env_task *task)
+{
+    struct storage_process *p = container_of(task, struct storage_process, answer);
+    struct heal_question *q = p->questions;
+
+    p->questions = NULL;
+    q->answered(q);
+}
+
+static void question_answer(struct storage_process *p, struct heal_question *q)
+{
+    assert(p->questions == NULL);
+    p->questions = q;
+    p->answer.fn = on_answer_task;
+    env_post(&p->s->host->proc->env, &p->answer);
+}
+
+static void ask_unsettled(void *arg, struct heal_question *q)
+{
+    struct storage_process *p = arg;
+
+    for (unsigned i = 0; i < p->s->n_loops; i++) {
+        struct storage_unsettled u;
+        uint64_t cursor = 0;
+
+        while (q->n_unsettled < HEAL_UNSETTLED_MAX &&
+               storage_next_unsettled(p->loops[i], q->older_than_ns, &cursor, &u))
+            unsettled_copy(&q->unsettled[q->n_unsettled++], &u);
+    }
+    question_answer(p, q);
+}
+
+static void ask_health(void *arg, struct heal_question *q)
+{
+    struct storage_process *p = arg;
+
+    for (unsigned i = 0; i < p->s->n_loops; i++)
+        storage_health(p->loops[i], &q->health);
+    question_answer(p, q);
+}
+
+static void healer_begin(struct storage_process *p)
+{
+    struct healer_config config = {
+        .env = &p->s->host->proc->env,
+        .disk = &p->s->disk.disk,
+        .kv = sim_kv_kv(p->s->kv),
+        .identity = &p->identity,
+        .key = p->s->key,
+        .peers = { .open = heal_peer_open, .close = heal_peer_close, .arg = p },
+        .ask_unsettled = ask_unsettled,
+        .ask_health = ask_health,
+        .arg = p,
+        .boot = p->s->boot,
+        .settle_ms = 3000,
+        .return_ms = 3000,
+    };
+    struct err err = { 0 };
+    int rc;
+
+    if (p->s->no_healer)
+        return;
+    rc = healer_open(&config, &p->healer, &err);
+    if (rc != 0) {
+        fprintf(stderr, "a healer refuses its kv: %s\n", err.text);
+        abort();
+    }
+    healer_start(p->healer);
+}
+
 static void storage_node_call(void *arg, struct rpc_call *call)
 {
     struct storage_process *p = arg;
     unsigned n = p->s->n_loops;
 
-    storage_handle(p->loops[storage_route(call->op, call->msg, call->msg_len) % n], call);
+    if (p->healer != NULL && healer_serves(call->op))
+        healer_handle(p->healer, call);
+    else
+        storage_handle(p->loops[storage_route(call->op, call->msg, call->msg_len) % n],
+                       call);
 }
 
 /* All loops have read their journals. */
@@ -75,6 +189,7 @@ static void storage_node_serve(struct storage_process *p)
 {
     for (unsigned i = 0; i < p->s->n_loops; i++)
         storage_serve(p->loops[i]);
+    healer_begin(p);
     p->s->host->handler = storage_node_call;
     p->s->host->handler_arg = p;
 }
@@ -168,12 +283,14 @@ void storage_node_kill(struct sim_storage *s, bool power)
         s->host->power = false;
         net_host_reachable(s->host, false);
     }
-    net_host_died(s->host);
-    sim_disk_proc_died(&s->disk);
+    sim_disk_proc_died(&s->disk); /* first: it writes from what the network holds */
+    net_host_died(s->host, 0);
     timers_stop(&world_clock.world.timers, &s->settle);
+    sim_kv_proc_died(s->kv);
     proc_kill(s->host->proc);
     s->process = NULL;
     if (power) {
+        sim_kv_power_cut(s->kv);
         sim_disk_power_cut(&s->disk);
         s->boot++;
     }
@@ -244,7 +361,7 @@ void exportd_node_kill(struct sim_exportd *e, bool power)
         e->host->power = false;
         net_host_reachable(e->host, false);
     }
-    net_host_died(e->host);
+    net_host_died(e->host, 0);
     sim_kv_proc_died(e->kv);
     proc_kill(e->host->proc);
     e->x = NULL;
@@ -294,6 +411,7 @@ void servers_begin(unsigned n_storages, unsigned n_loops, uint64_t disk_bytes)
         s->journal_bytes = 8 << 20;
         s->key = key_new();
         s->host = net_add_host(proc_new(s->name));
+        s->kv = sim_kv_new(s->host->proc);
         sim_disk_init(&s->disk, s->host->proc, disk_bytes / PAGE);
     }
 }

@@ -18,15 +18,18 @@ struct sim_storage {
     struct host *host;
     struct sim_disk disk;
     unsigned index, n_loops;
+    uint32_t id; /* as it was admitted */
     uint64_t boot;
     unsigned mutant; /* enum storage_mutant */
     uint64_t journal_bytes;
     struct generations_file generations_saved; /* stable */
     bool has_generations;
-    char addr[32], name[16];
+    char addr[32], name[24];
     const char *addrs[1];
     struct capability_key *key; /* the world's */
-    struct env_timer settle;    /* the world's */
+    struct sim_kv *kv;          /* what healing keeps */
+    bool no_healer;
+    struct env_timer settle; /* the world's */
     unsigned settle_life;
     uint32_t settle_ms;
     /* Of the process. */

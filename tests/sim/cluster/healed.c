@@ -1,0 +1,238 @@
+/*
+ * healed.c - is everything healed?
+ *
+ * In:     the run, when all faults are over. Out: words when something is not as I7 wants it.
+ */
+#include "tests/sim/cluster/healed.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "codec/codec.h"
+#include "common/record.h"
+#include "tests/sim/cluster/ask.h"
+#include "tests/sim/cluster/servers.h"
+
+enum { READ_BLOCKS = EXTENT_BLOCKS };
+
+static char words[512];
+
+static Rozo__StHealthResp *health_of(unsigned i)
+{
+    Rozo__StHealthReq req = ROZO__ST_HEALTH_REQ__INIT;
+    Rozo__StHealthResp *resp = NULL;
+    struct answer a;
+
+    req.to_storage = i + 1;
+    admin_ask(servers.storages[i].host, ROZO__OP__ST_HEALTH, &req.base, &a);
+    if (a.rc == 0 && a.status == ROZO__STATUS__OK)
+        resp = rozo__st_health_resp__unpack(NULL, a.msg_len, a.msg);
+    answer_free(&a);
+    return resp;
+}
+
+bool healed_is_quiet(char *why, size_t why_len)
+{
+    bool quiet = true;
+
+    for (unsigned i = 0; i < servers.n_storages && quiet; i++) {
+        Rozo__StHealthResp *h = health_of(i);
+
+        quiet = h != NULL && h->queued == 0 && h->unhealed == 0 && h->uncommitted == 0 &&
+                h->missed_ranges == 0;
+        if (h == NULL)
+            snprintf(why, why_len, "storage %u does not answer", i + 1);
+        else if (!quiet)
+            snprintf(
+                why, why_len,
+                "storage %u: %llu queued, %llu unhealed, %llu uncommitted of %llu pending, "
+                "%llu missed ranges: %s",
+                i + 1, (unsigned long long)h->queued, (unsigned long long)h->unhealed,
+                (unsigned long long)h->uncommitted,
+                (unsigned long long)h->pending_records,
+                (unsigned long long)h->missed_ranges, h->problem);
+        rozo__st_health_resp__free_unpacked(h, NULL);
+    }
+    return quiet;
+}
+
+void scrub_start_all(void)
+{
+    for (unsigned i = 0; i < servers.n_storages; i++) {
+        Rozo__StHealReq req = ROZO__ST_HEAL_REQ__INIT;
+
+        req.to_storage = i + 1;
+        req.scrub = 1;
+        admin_tell(servers.storages[i].host, ROZO__OP__ST_HEAL, &req.base);
+    }
+}
+
+bool scrub_is_done(uint64_t *found)
+{
+    bool done = true;
+
+    *found = 0;
+    for (unsigned i = 0; i < servers.n_storages; i++) {
+        Rozo__StHealthResp *h = health_of(i);
+
+        done = done && h != NULL && h->scrub_state == 2;
+        *found += h == NULL ? 0 : h->scrub_found;
+        for (size_t j = 0; h != NULL && done && j < h->n_scrub_findings && j < 3; j++)
+            snprintf(words, sizeof(words), "%s", h->scrub_findings[j]);
+        rozo__st_health_resp__free_unpacked(h, NULL);
+    }
+    return done;
+}
+
+/* ---- what lies at the homes ---- */
+
+/* Of one block at one home. */
+struct seen {
+    enum record_state state;
+    uint64_t version;
+};
+
+static const struct sim_storage *storage_of(uint32_t id)
+{
+    for (unsigned i = 0; i < servers.n_storages; i++) {
+        if (servers.storages[i].id == id)
+            return &servers.storages[i];
+    }
+    return NULL;
+}
+
+/* One answer's records; true: all of it makes sense. */
+static bool records_read(const struct codec *codec, const struct file_id *id, unsigned p,
+                         uint64_t first, const struct answer *a, struct seen *seen)
+{
+    size_t head = RECORD_HEADER_BYTES + codec_overhang_bytes(codec, p);
+    size_t at = READ_BLOCKS * head;
+
+    if (a->payload_len < at)
+        return false;
+    for (unsigned i = 0; i < READ_BLOCKS; i++) {
+        const uint8_t *h = a->payload + i * head;
+        struct record_header header;
+        size_t row;
+
+        seen[i].state = record_inspect(h, file_id_hash(id), first + i, p, 4096, &header);
+        seen[i].version = header.version;
+        if (seen[i].state != RECORD_IS_DATA)
+            continue;
+        row = codec_row_bytes(codec, header.user_bytes);
+        if (at + row > a->payload_len)
+            return false;
+        if (record_crc(h, h + RECORD_HEADER_BYTES, head - RECORD_HEADER_BYTES,
+                       a->payload + at, row) != header.crc)
+            seen[i].state = RECORD_IS_DAMAGED;
+        at += row;
+    }
+    return true;
+}
+
+static bool home_read(const Rozo__FileRef *ref, const struct codec *codec, unsigned p,
+                      uint64_t first, struct seen *seen, bool *no_file)
+{
+    const struct sim_storage *s = storage_of(ref->storages[p]);
+    Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
+    struct file_id id;
+    struct answer a;
+    bool good;
+
+    file_id_get(ref->file_id.data, &id);
+    req.ref = (Rozo__FileRef *)(uintptr_t)ref;
+    req.projection = p;
+    req.first_block = first;
+    req.n_blocks = READ_BLOCKS;
+    req.to_storage = ref->storages[p];
+    admin_ask(s->host, ROZO__OP__ST_READ, &req.base, &a);
+    *no_file = a.rc == 0 && a.status == ROZO__STATUS__NO_FILE;
+    good = a.rc == 0 && a.status == ROZO__STATUS__OK &&
+           records_read(codec, &id, p, first, &a, seen);
+    if (!good && !*no_file)
+        snprintf(words, sizeof(words),
+                 "ino %llu projection %u at storage %u: rc %d status %u",
+                 (unsigned long long)id.ino, p, ref->storages[p], a.rc, a.status);
+    answer_free(&a);
+    return good;
+}
+
+static const char *file_check(const Rozo__AdInodesResp__Inode *in, struct healed *out)
+{
+    const struct codec *codec =
+        codec_get(in->ref->codec, in->ref->layout, in->ref->block_bytes);
+    static struct seen seen[CODEC_N_MAX][READ_BLOCKS];
+    unsigned n = codec_n(codec), n_missing = 0;
+    struct file_id id;
+
+    file_id_get(in->ref->file_id.data, &id);
+    for (unsigned p = 0; p < n; p++) {
+        bool no_file;
+
+        if (home_read(in->ref, codec, p, 0, seen[p], &no_file))
+            continue;
+        if (!no_file)
+            return words;
+        memset(seen[p], 0, sizeof(seen[p]));
+        for (unsigned b = 0; b < READ_BLOCKS; b++)
+            seen[p][b].state = RECORD_IS_HOLE;
+        n_missing++;
+    }
+    if (n_missing == n)
+        return NULL; /* nobody ever wrote it */
+    for (unsigned b = 0; b < READ_BLOCKS; b++) {
+        for (unsigned p = 0; p < n; p++) {
+            if (seen[p][b].state == seen[0][b].state &&
+                seen[p][b].state != RECORD_IS_DAMAGED &&
+                (seen[p][b].version == seen[0][b].version))
+                continue;
+            snprintf(
+                words, sizeof(words),
+                "ino %llu block %u: home 0 (storage %u) has %s %llx, home %u (storage %u) "
+                "has %s %llx",
+                (unsigned long long)id.ino, b, in->ref->storages[0],
+                seen[0][b].state == RECORD_IS_DATA   ? "data"
+                : seen[0][b].state == RECORD_IS_HOLE ? "a hole"
+                                                     : "damage",
+                (unsigned long long)seen[0][b].version, p, in->ref->storages[p],
+                seen[p][b].state == RECORD_IS_DATA   ? "data"
+                : seen[p][b].state == RECORD_IS_HOLE ? "a hole"
+                                                     : "damage",
+                (unsigned long long)seen[p][b].version);
+            return words;
+        }
+        out->n_records += seen[0][b].state == RECORD_IS_DATA;
+        out->n_holes += seen[0][b].state == RECORD_IS_HOLE;
+    }
+    return NULL;
+}
+
+const char *healed_check(struct healed *out)
+{
+    Rozo__AdInodesReq req = ROZO__AD_INODES_REQ__INIT;
+    Rozo__AdInodesResp *resp = NULL;
+    const char *wrong = NULL;
+    struct answer a;
+
+    memset(out, 0, sizeof(*out));
+    req.export_id = 1;
+    req.max_inodes = 1000;
+    admin_ask(servers.exportd.host, ROZO__OP__AD_INODES, &req.base, &a);
+    if (a.rc == 0 && a.status == ROZO__STATUS__OK)
+        resp = rozo__ad_inodes_resp__unpack(NULL, a.msg_len, a.msg);
+    answer_free(&a);
+    if (resp == NULL)
+        return "exportd does not list its inodes";
+    for (size_t i = 0; i < resp->n_inodes && wrong == NULL; i++) {
+        if (resp->inodes[i]->removed)
+            continue;
+        out->n_files++;
+        wrong = file_check(resp->inodes[i], out);
+    }
+    rozo__ad_inodes_resp__free_unpacked(resp, NULL);
+    return wrong;
+}

@@ -1,0 +1,28 @@
+/*
+ * healed.h - is everything healed? What the storages say themselves, and what lies at every home.
+ */
+#ifndef ROZO_SIM_HEALED_H
+#define ROZO_SIM_HEALED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What the checks have counted. */
+struct healed {
+    uint64_t n_files, n_records, n_holes, n_strangers;
+};
+
+/** Nothing is queued, unhealed, pending without a commit, or noted as missed. why: words for the first that
+ * is not, when it says false. */
+bool healed_is_quiet(char *why, size_t why_len);
+/** Let all storages scrub; true: they have done that. found: what they found. */
+void scrub_start_all(void);
+bool scrub_is_done(uint64_t *found);
+/**
+ * Ask every home for its projection of every block of every file that has data: all of one version and whole
+ * (I7). NULL, or words.
+ */
+const char *healed_check(struct healed *out);
+
+#endif
