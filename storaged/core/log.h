@@ -115,6 +115,10 @@ struct log_scan_result {
 int log_scan(struct env *env, struct disk *disk, unsigned n_loops_max, log_entry_cb *cb,
              void (*done)(void *arg, int rc, const struct log_scan_result *result),
              void *arg);
+/** The same, but entries are believed whatever their crc: for tests that show what that would do. */
+int log_scan_any_crc(
+    struct env *env, struct disk *disk, unsigned n_loops_max, log_entry_cb *cb,
+    void (*done)(void *arg, int rc, const struct log_scan_result *result), void *arg);
 
 /** Returns 0 or -ENOMEM; touches no disk. */
 int log_open(const struct log_config *config, struct log **out);

@@ -60,7 +60,7 @@ void segment_header_put(uint8_t p[SEGMENT_HEADER_BYTES], const struct segment_he
 
 static int header_get(const uint8_t *p, struct segment_header *h)
 {
-    struct segment_header got;
+    struct segment_header got = { .any_crc = false };
 
     if (p[0] == 0 && memcmp(p, p + 1, SEGMENT_HEADER_BYTES - 1) == 0)
         return -ENODATA;
@@ -138,12 +138,13 @@ static bool frame_header_is_whole(const uint8_t *p, size_t room,
            get_le32(p + FRAME_LEN_AT) <= LOG_ENTRY_MAX;
 }
 
-static bool frame_entry_is_whole(const uint8_t *p, size_t room)
+static bool frame_entry_is_whole(const uint8_t *p, size_t room, bool any_crc)
 {
     uint32_t len = get_le32(p + FRAME_LEN_AT);
 
     return room - LOG_FRAME_HEADER_BYTES >= len &&
-           get_le32(p + FRAME_SUM_AT) == codec_crc32c(0, p + LOG_FRAME_HEADER_BYTES, len);
+           (any_crc || get_le32(p + FRAME_SUM_AT) ==
+                           codec_crc32c(0, p + LOG_FRAME_HEADER_BYTES, len));
 }
 
 int segment_parse(const uint8_t *bytes, size_t len, const struct segment_header *h,
@@ -168,7 +169,7 @@ int segment_parse(const uint8_t *bytes, size_t len, const struct segment_header 
         place.offset = at + LOG_FRAME_HEADER_BYTES;
         place.len = get_le32(p + FRAME_LEN_AT);
         at += log_frame_bytes(place.len);
-        if (!frame_entry_is_whole(p, end - (uint64_t)(p - bytes))) {
+        if (!frame_entry_is_whole(p, end - (uint64_t)(p - bytes), h->any_crc)) {
             is_torn = true;
             continue;
         }

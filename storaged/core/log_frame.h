@@ -7,6 +7,7 @@
 #ifndef ROZO_STORAGED_LOG_FRAME_H
 #define ROZO_STORAGED_LOG_FRAME_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
@@ -24,6 +25,7 @@ struct segment_header {
     uint64_t number; /* not 0; grows with each use of any segment of the log */
     uint64_t salt;   /* random for each use: goes into the crc of its frames' headers */
     uint64_t bytes;  /* of the file */
+    bool any_crc;    /* not stored: entries are believed whatever their crc */
 };
 
 void segment_header_put(uint8_t p[SEGMENT_HEADER_BYTES], const struct segment_header *h);

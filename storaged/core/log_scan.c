@@ -19,6 +19,7 @@ enum {
 struct log_scan {
     struct disk *disk;
     unsigned n_loops_max;
+    bool any_crc;
     log_entry_cb *cb;
     void (*done)(void *arg, int rc, const struct log_scan_result *result);
     void *arg;
@@ -67,9 +68,11 @@ static void scan_next_loop(struct log_scan *s)
 
 static void scan_parse(struct log_scan *s)
 {
-    const struct log_found *f = &s->list.found[s->index];
-    int rc =
-        segment_parse(s->bytes, s->len, &f->h, s->list.loop, s->cb, s->arg, &s->result);
+    struct segment_header h = s->list.found[s->index].h;
+    int rc;
+
+    h.any_crc = s->any_crc;
+    rc = segment_parse(s->bytes, s->len, &h, s->list.loop, s->cb, s->arg, &s->result);
 
     free(s->bytes);
     s->bytes = NULL;
@@ -166,9 +169,11 @@ static void on_start(struct env_task *task)
         log_list_start(&s->list);
 }
 
-int log_scan(struct env *env, struct disk *disk, unsigned n_loops_max, log_entry_cb *cb,
-             void (*done)(void *arg, int rc, const struct log_scan_result *result),
-             void *arg)
+static int scan_start(struct env *env, struct disk *disk, unsigned n_loops_max,
+                      bool any_crc, log_entry_cb *cb,
+                      void (*done)(void *arg, int rc,
+                                   const struct log_scan_result *result),
+                      void *arg)
 {
     struct log_scan *s = calloc(1, sizeof(*s));
 
@@ -176,6 +181,7 @@ int log_scan(struct env *env, struct disk *disk, unsigned n_loops_max, log_entry
         return -ENOMEM;
     s->disk = disk;
     s->n_loops_max = n_loops_max;
+    s->any_crc = any_crc;
     s->cb = cb;
     s->done = done;
     s->arg = arg;
@@ -184,4 +190,18 @@ int log_scan(struct env *env, struct disk *disk, unsigned n_loops_max, log_entry
     s->task.fn = on_start;
     env_post(env, &s->task);
     return 0;
+}
+
+int log_scan(struct env *env, struct disk *disk, unsigned n_loops_max, log_entry_cb *cb,
+             void (*done)(void *arg, int rc, const struct log_scan_result *result),
+             void *arg)
+{
+    return scan_start(env, disk, n_loops_max, false, cb, done, arg);
+}
+
+int log_scan_any_crc(
+    struct env *env, struct disk *disk, unsigned n_loops_max, log_entry_cb *cb,
+    void (*done)(void *arg, int rc, const struct log_scan_result *result), void *arg)
+{
+    return scan_start(env, disk, n_loops_max, true, cb, done, arg);
 }

@@ -601,7 +601,7 @@ static int front_take_page(struct op *op, unsigned p, int slot, struct marks *ma
         return rc;
     proj->marks_sequence = page.sequence;
     proj->marks_slot = proj->synced_slot = slot;
-    proj->partial |= page.partial;
+    proj->partial = page.partial; /* it may have become whole since the header was made */
     if (page.epoch > proj->epoch)
         proj->epoch = page.epoch;
     written_keep_certain(op->st, written);

@@ -357,19 +357,27 @@ int pending_add_record(struct pending *p, struct pending_file *f, struct pending
 
 /* ---- marks ---- */
 
-uint64_t pending_mark_over(const struct pending_file *f, uint64_t block, uint64_t at_most)
+const struct pending_mark *pending_mark_at(const struct pending_file *f, uint64_t block,
+                                           uint64_t at_most)
 {
-    uint64_t newest = 0;
+    const struct pending_mark *newest = NULL;
 
     if (f == NULL || f->n_marks == 0)
-        return 0;
+        return NULL;
     LIST_FOREACH(node, &f->marks) {
         const struct pending_mark *m = container_of(node, struct pending_mark, link);
 
         if (m->first <= block && block < m->end && m->version <= at_most)
-            newest = m->version; /* they are in order */
+            newest = m; /* they are in order */
     }
     return newest;
+}
+
+uint64_t pending_mark_over(const struct pending_file *f, uint64_t block, uint64_t at_most)
+{
+    const struct pending_mark *m = pending_mark_at(f, block, at_most);
+
+    return m == NULL ? 0 : m->version;
 }
 
 uint64_t pending_marks_newest(const struct pending_file *f, uint64_t first, uint64_t end)

@@ -125,7 +125,10 @@ struct pending_record *pending_newest(const struct pending *p,
 struct pending_record *pending_at_most(const struct pending *p,
                                        const struct pending_file *f, unsigned projection,
                                        uint64_t block, uint64_t at_most);
-/** The version of the newest mark over block that is not above at_most; 0: none. */
+/** The newest mark over block that is not above at_most; NULL: none. */
+const struct pending_mark *pending_mark_at(const struct pending_file *f, uint64_t block,
+                                           uint64_t at_most);
+/** Its version; 0: none. */
 uint64_t pending_mark_over(const struct pending_file *f, uint64_t block,
                            uint64_t at_most);
 /** The newest mark that touches [first, end); 0: none. */

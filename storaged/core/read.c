@@ -115,25 +115,32 @@ static void judge_place(struct read_op *r, struct read_heads *rh, unsigned i,
     if (a->state == RECORD_IS_DAMAGED || a->version <= r->at_most)
         return;
     /* It was written where nothing was; or a commit made what was there unwanted. */
-    a->state = proj->partial ? RECORD_IS_DAMAGED : RECORD_IS_HOLE;
-    a->version = 0;
+    a->state = proj->partial && (mark == 0 || mark > r->at_most) ? RECORD_IS_DAMAGED
+                                                                 : RECORD_IS_HOLE;
+    a->version = mark <= r->at_most ? mark : 0;
     a->body_len = 0;
 }
 
-/* The newer of a mark that is pending and what lies in place. What is damaged may be newer than a mark. */
+/* Damage below a mark: older, since nothing is written in place under one that is pending; but a mark that goes
+ * below newer ones may lie below that, too, and so may one that a lost file had applied. */
+static bool is_under(const struct proj *proj, const struct pending_mark *m)
+{
+    if (proj->partial && !proj->floor_set)
+        return false;
+    return !m->keep_newer || proj_lost_version(proj) < m->version;
+}
+
+/* The newer of a mark that is pending and what lies in place. */
 static void judge_mark(struct read_op *r, struct read_heads *rh,
                        const struct pending_file *f, unsigned i, struct answer *a)
 {
     struct proj *proj = object_ready(r->op.obj, rh->projection);
-    uint64_t mark = pending_mark_over(f, r->first + i, r->at_most);
+    const struct pending_mark *m = pending_mark_at(f, r->first + i, r->at_most);
 
-    if (mark == 0)
+    if (m == NULL ||
+        (a->state == RECORD_IS_DAMAGED ? !is_under(proj, m) : a->version >= m->version))
         return;
-    if (a->state == RECORD_IS_DAMAGED
-            ? (proj->partial && !proj->floor_set) || proj_lost_version(proj) >= mark
-            : a->version >= mark)
-        return;
-    *a = (struct answer){ .state = RECORD_IS_HOLE, .version = mark };
+    *a = (struct answer){ .state = RECORD_IS_HOLE, .version = m->version };
 }
 
 /* A record that is pending is newer than what it will replace. */

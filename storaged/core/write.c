@@ -236,7 +236,7 @@ static uint64_t judge_place(struct write_op *w, unsigned i, uint64_t mark, bool 
      * it refused here and taken elsewhere, neither would be whole any more (I12). */
     b->needs_space = b->body_len > 0 && old_len == 0;
     b->replaces = old != 0;
-    b->way = is_certain_hole(w, i) ? WAY_PLACE : WAY_JOURNAL;
+    b->way = mark == 0 && is_certain_hole(w, i) ? WAY_PLACE : WAY_JOURNAL;
     if (mark >= old) {
         old = mark;
         h.version = 0;
