@@ -333,11 +333,13 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
     }
     if (attr->has_data)
         f->has_data = f->has_data_told = true;
-    if (f->exclusive != NULL) /* a truncate may be under way, which knows better */
-        return;
-    adopt_size(f, attr->size);
-    if (!with_data || (f->truncate_pending && f->truncate_version == 0))
+    if (f->exclusive == NULL) /* a truncate may be under way, which knows better */
+        adopt_size(f, attr->size);
+    if (!with_data || f->trunc_active ||
+        (f->truncate_pending && f->truncate_version == 0))
         return; /* what exportd does not know of, it cannot call finished */
+    if (attr->truncate_pending && attr->truncate_version > f->truncate_version)
+        frun_forget_beyond(f, attr->truncate_size);
     f->truncate_pending = attr->truncate_pending;
     f->truncate_size = attr->truncate_size;
     f->truncate_version = attr->truncate_version;

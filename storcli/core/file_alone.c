@@ -120,7 +120,9 @@ static int try_finish_first(struct alone_fop *a, bool need_it)
         a->finishing = true;
         trunc_start(f, false);
     }
-    return trunc_step(f, &a->op);
+    rc = trunc_step(f, &a->op);
+    a->finishing = rc == 0; /* of another one we may hear later */
+    return rc;
 }
 
 /* True: go on. False: it waits, or has ended with an error. */
@@ -233,6 +235,9 @@ static void hold_step(struct fop *op)
         a->state = HOLD_WRITE;
         /* fall through */
     case HOLD_WRITE:
+        if (!finish_first(a,
+                          false)) /* with a fresh epoch may have come news of another */
+            return;
         f->exclusive_first = 0;
         f->exclusive_end = UINT64_MAX;
         if (file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, op->clock, &rc)) {
@@ -407,11 +412,13 @@ static void punch_step(struct fop *op)
             return;
         }
         f->write_streak = 0;
-        f->exclusive_first = block_of(f, a->offset);
-        f->exclusive_end = block_past(f, a->end);
         a->state = PUNCH_DRAIN;
         /* fall through */
     case PUNCH_DRAIN:
+        if (!finish_first(a, false)) /* as above */
+            return;
+        f->exclusive_first = block_of(f, a->offset);
+        f->exclusive_end = block_past(f, a->end);
         if (file_is_pending(f, f->exclusive_first, f->exclusive_end, UINT64_MAX,
                             op->clock, &rc)) {
             fop_wait(op, &f->run_waiters);
@@ -434,6 +441,8 @@ static void punch_step(struct fop *op)
         a->state = PUNCH_EDGES;
         /* fall through */
     case PUNCH_EDGES:
+        if (!finish_first(a, false))
+            return;
         rc = punch_edges(a);
         if (rc != 0)
             punch_end(a, rc);
@@ -452,7 +461,7 @@ void file_punch(struct file *f, uint64_t offset, uint64_t len, file_done_cb *don
 
 /* ---- allocate ---- */
 
-enum { ALLOCATE_BEGIN, ALLOCATE_RESERVE, ALLOCATE_TELL };
+enum { ALLOCATE_BEGIN, ALLOCATE_RESERVE, ALLOCATE_GROW, ALLOCATE_TELL };
 
 /* 1: reserved; 0: waits; -errno. */
 static int allocate_reserve(struct alone_fop *a)
@@ -513,6 +522,11 @@ static void allocate_step(struct fop *op)
             alone_end(a, rc);
             return;
         }
+        a->state = ALLOCATE_GROW;
+        /* fall through */
+    case ALLOCATE_GROW:
+        if (!finish_first(a, !a->keep_size && a->end > f->size))
+            return;
         allocate_grow(a);
         /* fall through */
     case ALLOCATE_TELL:

@@ -75,8 +75,9 @@ struct frun {
     bool wanted;           /* dirty, parked: to be written as soon as may be */
     bool needed;           /* parked: a run above it may go, and can only after it */
     enum frun_state state;
-    uint64_t id;                /* dirty, writing: age, from f->next_id */
-    uint64_t version;           /* of the last attempt */
+    uint64_t id;      /* dirty, writing: age, from f->next_id */
+    uint64_t version; /* of the last attempt */
+    uint64_t cut;     /* flying: what fills it up from this byte on another cut off */
     unsigned n_stale, n_denied; /* refusals of this attempt */
     uint64_t failed_clock;      /* f->clock when the last attempt failed; 0: did not */
     int rc;                     /* why it failed */
@@ -254,6 +255,8 @@ struct file {
     bool exclusive_held; /* file_truncate_begin() was answered, its end has not come */
     struct waitlist run_waiters, exclusive_waiters, renew_waiters, report_waiters;
     struct trunc trunc;
+    bool
+        trunc_active; /* it is under way, and hears for itself what became of the truncate */
 
     /* Talk with exportd. */
     struct file_meta_call renew_call;
@@ -400,6 +403,10 @@ void clean_drop_all(struct file *f);
 void clean_start_timer(struct file *f);
 /** The memory's part of a truncate to size. Nothing may be flying. */
 void frun_cut(struct file *f, uint64_t size);
+/** Another client cut the file there: what blocks were completed with from the storages is gone. */
+void frun_forget_beyond(struct file *f, uint64_t size);
+/** The same for a run that was on its way then, before it goes once more. */
+void frun_apply_cut(struct frun *run);
 /** Give up what could not be written (close). */
 void frun_drop_dirty(struct file *f);
 

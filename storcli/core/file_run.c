@@ -163,6 +163,7 @@ struct frun *frun_new(struct file *f)
     if (run == NULL)
         return NULL;
     run->f = f;
+    run->cut = UINT64_MAX;
     list_init(&run->link);
     f->n_runs++;
     return run;
@@ -581,6 +582,41 @@ void frun_cut(struct file *f, uint64_t size)
     cut_set(f, &f->dirty, size);
     cut_set(f, &f->writing, size);
     clean_forget_all(f, block_of(f, size), UINT64_MAX);
+}
+
+void frun_apply_cut(struct frun *run)
+{
+    uint64_t head = max_u64(block_start(run->f, run->first), run->cut);
+    uint64_t tail = max_u64(run->hi, run->cut), end = block_start(run->f, run->end);
+
+    if (run->direct == NULL && head < run->lo)
+        memset(frun_byte(run, head), 0, run->lo - head);
+    if (run->direct == NULL && tail < end)
+        memset(frun_byte(run, tail), 0, end - tail);
+    run->cut = UINT64_MAX;
+}
+
+static void forget_beyond(struct frunset *set, uint64_t size)
+{
+    for (unsigned i = 0; i < set->n; i++) {
+        struct frun *run = set->v[i];
+
+        run->cut = min_u64(run->cut, size);
+        if (run->state != FRUN_FLYING) /* the engine has it: it must not change */
+            frun_apply_cut(run);
+    }
+}
+
+void frun_forget_beyond(struct file *f, uint64_t size)
+{
+    forget_beyond(&f->dirty, size);
+    forget_beyond(&f->writing, size);
+    clean_forget(f, block_of(f, size), UINT64_MAX);
+    LIST_FOREACH(node, &f->fetches) {
+        struct fetch *fetch = container_of(node, struct fetch, link);
+
+        fetch->limit = min_u64(fetch->limit, size);
+    }
 }
 
 void frun_drop_dirty(struct file *f)

@@ -224,7 +224,7 @@ static void run_written(struct frun *run)
     f->dirty_bytes -= frun_bytes(run);
     f->acked_end = max_u64(f->acked_end, min_u64(run->hi, f->size));
     f->has_data = true;
-    if (direct == NULL)
+    if (direct == NULL && run->cut == UINT64_MAX)
         clean_add(f, run->buf, run->first, (uint32_t)(run->end - run->first), NULL);
     frun_free(run);
     if (f->retry_ms != RETRY_MS_MIN && !any_parked(f)) {
@@ -272,6 +272,7 @@ static void launch(struct frun *run)
         return;
     }
     assert(f->size > last);
+    frun_apply_cut(run);
     run->state = FRUN_FLYING;
     f->n_flying++;
     storcli_write(f->sf, run->version, run->first, (uint32_t)(run->end - run->first),
@@ -288,6 +289,7 @@ static void relaunch(struct frun *run)
     } else {
         run->state = FRUN_PARKED;
         frun_want(run);
+        waitlist_wake(run->f, &run->f->run_waiters); /* who is alone has to finish it */
     }
 }
 

@@ -275,7 +275,7 @@ static int step_drain(struct file *f, struct fop *op)
     return 0;
 }
 
-int trunc_step(struct file *f, struct fop *op)
+static int take_steps(struct file *f, struct fop *op)
 {
     struct trunc *t = &f->trunc;
     int rc = 1;
@@ -319,12 +319,21 @@ int trunc_step(struct file *f, struct fop *op)
     return rc == 2 ? 1 : rc;
 }
 
+int trunc_step(struct file *f, struct fop *op)
+{
+    int rc = take_steps(f, op);
+
+    f->trunc_active = rc == 0;
+    return rc;
+}
+
 void trunc_start(struct file *f, bool own)
 {
     struct trunc *t = &f->trunc;
 
     assert(f->truncate_pending && t->look == NULL);
     next_state(t, TRUNC_DRAIN);
+    f->trunc_active = true;
     t->own = own;
     t->fresh = t->refused = t->below = t->denied = t->by_run = false;
     t->n_tries = 0;

@@ -810,6 +810,52 @@ static void a_dead_clients_truncate_with_newer_marks_is_finished(void **state)
     assert_written(x, 8 * BS, 10, false);
 }
 
+/* A block is completed with what the storages have, is refused, and with the fresh epoch comes the news
+ * that another client has cut all that off meanwhile. Those bytes must not come back, neither now nor, below
+ * a mark that is made late, when somebody else finishes the truncate. alone: a punch waits for the block. */
+static void check_foreign_truncate_meanwhile(struct fx *x, bool alone)
+{
+    struct call flush = { 0 }, punch = { 0 };
+    struct file_attr attr;
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    file_drop_cache(x->f);
+    assert_int_equal(write_at(x, 4 * BS + 100, 10, 0), 0);
+    x->k.held[FAKE_WRITE] = true;
+    if (alone)
+        file_punch(x->f, 4 * BS + 50, 10, on_done, &punch);
+    file_flush(x->f, on_done, &flush);
+    env_virtual_advance_ms(&x->k.v, 200); /* complete, and on its way */
+    fake_setattr_size(&x->k, BS + 10, &attr);
+    x->k.min_epoch = x->k.s.epoch + 1;
+    fake_release(&x->k, FAKE_WRITE);
+    if (alone)
+        assert_int_equal(wait_call(x, &punch), 0);
+    assert_int_equal(wait_call(x, &flush), 0);
+    assert_zeros(x, BS + 10, 3 * BS + 90);
+    assert_written(x, 4 * BS + 100, 10, false);
+    assert_false(x->k.s.truncate_pending);
+    assert_int_equal(close_file(x), 0);
+    x->f = fake_open(&x->k, &x->config, x->k.s.epoch + 1);
+    assert_int_equal(write_at(x, 9 * BS, 10, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    file_drop_cache(x->f);
+    assert_zeros(x, BS + 10, 3 * BS + 90);
+    assert_written(x, 4 * BS + 100, 10, true);
+    assert_zeros(x, 4 * BS + 110, 5 * BS - 110);
+}
+
+static void what_another_cuts_off_does_not_come_back(void **state)
+{
+    check_foreign_truncate_meanwhile(*state, false);
+}
+
+static void nor_below_a_punch(void **state)
+{
+    check_foreign_truncate_meanwhile(*state, true);
+}
+
 static void a_pending_truncate_that_somebody_finished_is_let_go(void **state)
 {
     struct fx *x = *state;
@@ -1209,6 +1255,8 @@ int main(void)
         T(exportd_hears_of_a_truncate_once_it_is_stable_on_the_storages),
         T(a_dead_clients_truncate_is_finished),
         T(a_dead_clients_truncate_with_newer_marks_is_finished),
+        T(what_another_cuts_off_does_not_come_back),
+        T(nor_below_a_punch),
         T(a_pending_truncate_that_somebody_finished_is_let_go),
         T(writes_wait_while_a_truncate_is_held),
         T(nothing_is_written_under_a_truncate_that_may_have_happened),
