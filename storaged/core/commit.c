@@ -288,8 +288,9 @@ static unsigned drop_heads(struct drop_op *d, const struct proj *proj)
         struct record_header h;
         enum record_state state = op_inspect(&d->op, d->p, block, p, &h);
 
-        if (state == RECORD_IS_DAMAGED || h.version == 0 ||
-            !pending_is_dropped(&d->d, d->p, h.version))
+        if (state == RECORD_IS_DAMAGED
+                ? d->d.projections == 0
+                : h.version == 0 || !pending_is_dropped(&d->d, d->p, h.version))
             continue;
         memset(p, 0, proj->geo.head_bytes); /* unknown, in a partial file */
         if (!proj->partial)

@@ -596,7 +596,7 @@ bool pending_is_dropped(const struct pending_drop *d, unsigned projection,
 {
     if (d->projections != 0)
         return projection < 32 && (d->projections >> projection & 1) != 0 &&
-               (d->keep == 0 || version <= d->keep);
+               version <= d->keep;
     return version > d->keep && version_epoch(version) <= d->epoch;
 }
 

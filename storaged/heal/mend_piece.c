@@ -898,6 +898,7 @@ static void unwrite_send(struct mend_piece *piece, unsigned p)
     req.ref = &file->ref;
     req.first_block = piece->first + piece->group.at;
     req.n_blocks = blocks_of(piece, piece->group.n);
+    req.keep = 1; /* no record has it */
     req.projections = 1u << p;
     req.to_storage = file->target.storages[file->home[p]];
     piece_send(piece, ask_for(piece, p), file->home[p], ROZO__OP__ST_DROP, &req.base, 0,

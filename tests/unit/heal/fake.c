@@ -29,55 +29,9 @@ struct fake_call {
 
 static const struct fake_layer never; /* a hole of version 0 */
 
-/* ---- what a record is made of ---- */
-
-uint16_t fake_user_bytes(const struct fake *f, uint64_t block, uint64_t version)
-{
-    return (uint16_t)(1 +
-                      (block * 2654435761u + version * 40503u) % f->target.block_bytes);
-}
-
 static size_t head_bytes(const struct fake *f, unsigned p)
 {
     return RECORD_HEADER_BYTES + codec_overhang_bytes(f->codec, p);
-}
-
-/* The record as a client makes it: head to `head`, body to `body`; its body's length. */
-static size_t make_record(struct fake *f, unsigned p, uint64_t block, uint64_t version,
-                          uint8_t *head, uint8_t *body)
-{
-    uint16_t user = fake_user_bytes(f, block, version);
-    size_t row = codec_row_bytes(f->codec, user);
-    uint8_t data[CODEC_DATA_MAX] = { 0 };
-    uint8_t bodies[CODEC_N_MAX][CODEC_BLOCK_MAX];
-    uint8_t overhangs[CODEC_N_MAX][CODEC_OVERHANG_MAX];
-    uint8_t *b[CODEC_N_MAX], *o[CODEC_N_MAX];
-    const struct record_header h = {
-        .format = RECORD_FORMAT,
-        .projection = (uint8_t)p,
-        .user_bytes = user,
-        .file_hash = file_id_hash(&f->target.id),
-        .version = version,
-        .block = block,
-    };
-
-    for (unsigned i = 0; i < user; i++)
-        data[i] = (uint8_t)(i * 7 + block * 31 + version * 13 + (version >> 32));
-    for (unsigned i = 0; i < f->n; i++) {
-        b[i] = i == p ? bodies[i] : NULL;
-        o[i] = overhangs[i];
-    }
-    if (p < f->k && codec_is_systematic(f->codec))
-        memcpy(body, data + p * row, row);
-    else
-        codec_encode(f->codec, data, row, b, o);
-    if (!(p < f->k && codec_is_systematic(f->codec)))
-        memcpy(body, bodies[p], row);
-    record_header_put(head, &h);
-    memcpy(head + RECORD_HEADER_BYTES, overhangs[p], codec_overhang_bytes(f->codec, p));
-    record_seal(head, head + RECORD_HEADER_BYTES, codec_overhang_bytes(f->codec, p), body,
-                row);
-    return row;
 }
 
 /* ---- places ---- */
@@ -362,7 +316,7 @@ static uint16_t do_read(struct fake *f, struct fake_storage *s, struct fake_call
             head_put(f, head, p, block, l);
             continue;
         }
-        row = make_record(f, p, block, l->version, head, body);
+        row = made_record(&f->target, p, block, l->version, head, body);
         if (req->heads_only)
             continue;
         body[row / 2] ^= l->rotten ? 4 : 0;
@@ -386,7 +340,7 @@ static void check_payload(struct fake *f, const Rozo__StWriteReq *req,
         const uint8_t *got = call->payload + i * head;
         uint8_t want_head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX];
         uint8_t want_body[CODEC_BLOCK_MAX];
-        size_t row = make_record(f, req->projection, req->first_block + i,
+        size_t row = made_record(&f->target, req->projection, req->first_block + i,
                                  get_le64(got + 16), want_head, want_body);
 
         assert_memory_equal(got, want_head, head);

@@ -9,6 +9,7 @@
 #include "common/env_virtual.h"
 #include "common/record.h"
 #include "storcli/blocks.h"
+#include "tests/unit/heal/made.h"
 #include "tests/unit/unit.h"
 
 enum { FAKE_BLOCKS = 512, FAKE_LAYERS = 24, FAKE_STORAGES = 16, FAKE_DRIVERS = 4 };
@@ -68,9 +69,6 @@ struct fake {
 void fake_init(struct fake *f, uint64_t seed, unsigned kind, unsigned layout);
 void fake_close(struct fake *f);
 struct storcli_peers fake_peers(struct fake *f, unsigned driver);
-
-/** How many user bytes this version of this block has. */
-uint16_t fake_user_bytes(const struct fake *f, uint64_t block, uint64_t version);
 
 /** A client's write of one record reaches a storage; false: refused (fence, newer). */
 bool fake_write(struct fake *f, unsigned storage, unsigned projection, uint64_t block,

@@ -1,0 +1,71 @@
+/*
+ * real.h - real storages (storaged/core with its journal) on disks in memory, one env, channels of nodes to
+ * them, and a client by hand. One file.
+ */
+#ifndef ROZO_TEST_HEAL_REAL_H
+#define ROZO_TEST_HEAL_REAL_H
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "common/env_virtual.h"
+#include "storaged/core/storage.h"
+#include "tests/unit/heal/made.h"
+#include "tests/unit/storaged/memdisk.h"
+#include "tests/unit/unit.h"
+
+enum { REAL_STORAGES = 16 };
+
+struct real;
+
+struct real_storage {
+    struct rpc_channel ch; /* first; for all drivers */
+    struct real *real;
+    unsigned index;
+    bool up;
+    struct memdisk disk;
+    struct identity identity;
+    struct generations generations;
+    struct storage_config config;
+    struct storage *storage;
+    unsigned n_calls; /* under way inside */
+};
+
+struct real {
+    struct env_virtual v;
+    struct storcli_target target;
+    unsigned k, n, c, q;
+    struct capability_key *key;
+    struct real_storage storages[REAL_STORAGES];
+    struct real_call *calls;
+    uint64_t n_of[32];
+    uint64_t n_read_bytes;
+};
+
+void real_init(struct real *r, uint64_t seed, unsigned kind, unsigned layout);
+void real_close(struct real *r);
+struct storcli_peers real_peers(struct real *r);
+/** Let time pass. */
+void real_run_ms(struct real *r, uint64_t ms);
+/** Nothing of it may be under way: let time pass before. */
+void real_restart(struct real *r, unsigned storage, bool power_cut);
+/** Its disk is lost, an empty one takes its place. */
+void real_replace(struct real *r, unsigned storage);
+
+/** A client's request to one storage, waited for; its status. */
+uint16_t real_write(struct real *r, unsigned storage, unsigned projection, uint64_t block,
+                    unsigned n, uint64_t version, bool sync);
+/** n 0: to the end. */
+uint16_t real_mark(struct real *r, unsigned storage, unsigned projection, uint64_t first,
+                   uint64_t n, uint64_t version);
+uint16_t real_sync(struct real *r, unsigned storage);
+uint16_t real_commit(struct real *r, unsigned storage, uint64_t first, uint64_t n,
+                     uint64_t version);
+uint16_t real_whole(struct real *r, unsigned storage, uint32_t projections);
+/** Versions of blocks [first, first + n), n 1..128, of one extent; every byte is checked. A hole of
+ * version 0 is 0, what is damaged UINT64_MAX. The status. */
+uint16_t real_read(struct real *r, unsigned storage, unsigned projection, uint64_t first,
+                   unsigned n, uint64_t *versions);
+/** What waits for a commit in all journals. */
+uint64_t real_uncommitted(struct real *r);
+
+#endif
