@@ -4,8 +4,8 @@
  *
  * In:     ST_CHECK; a timer that asks our own storage. Thread: the healer's.
  * Out:    jobs of RANK_CHECK.
- * Keeps:  bounded: CHECKS_MAX files, merged; what could not be healed is tried again, ever later, and given up
- *         in the end: readers, the scrub or the journal's age find it again.
+ * Keeps:  bounded: CHECKS_MAX files, merged; what could not be healed is tried again, ever less
+ *         often, until it is.
  * Yours:  the times.
  */
 #include <errno.h>
@@ -19,7 +19,7 @@
 enum {
     TICK_MS = 500,
     RETRY_MS = 5000, /* doubling */
-    TRIES_MAX = 8,
+    DOUBLED_MAX = 5,
     SETTLE_TICK_MS = 3000,
     SETTLE_STEP_MS =
         4000, /* the next candidate waits so much longer for the one before it */
@@ -44,6 +44,7 @@ static void check_free(struct healer *h, struct check *c)
 {
     list_remove(&c->link);
     h->n_checks--;
+    h->checks_unhealed -= c->unhealed;
     free(c);
 }
 
@@ -54,15 +55,19 @@ static void on_checked(struct job *job, const struct mend_result *result)
     bool good = mend_is_good(result);
 
     c->running = false;
+    h->checks_unhealed -= c->unhealed;
+    c->unhealed = 0;
     if (c->again) { /* more came meanwhile */
         c->again = false;
         c->tries = 0;
         check_run(h, c);
-    } else if (good || c->tries == TRIES_MAX) {
+    } else if (good) {
         check_free(h, c);
     } else {
+        c->unhealed = mend_n_unhealed(result);
+        h->checks_unhealed += c->unhealed;
         c->ready_ns = env_now_ns(h->env) + ((uint64_t)RETRY_MS << c->tries) * 1000000;
-        c->tries++;
+        c->tries += c->tries < DOUBLED_MAX;
     }
 }
 
@@ -78,9 +83,8 @@ static void check_run(struct healer *h, struct check *c)
     job_submit(h, &c->job, RANK_CHECK);
 }
 
-/* 0, -EBUSY: there are too many, -ENOMEM. */
-static int check_add(struct healer *h, const struct storcli_target *target,
-                     uint64_t first, uint64_t end, uint32_t flags)
+int check_add(struct healer *h, const struct storcli_target *target, uint64_t first,
+              uint64_t end, uint32_t flags)
 {
     struct check *c = check_find(h, &target->id);
 

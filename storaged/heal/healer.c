@@ -466,8 +466,18 @@ struct health_call {
     struct rpc_call *call;
 };
 
+/* As of the last time each was tried. */
+static uint64_t n_unhealed(const struct healer *h)
+{
+    const struct round *r = &h->round;
+
+    return h->checks_unhealed + h->rebuild.unhealed +
+           (r->unhealed > r->unhealed_before ? r->unhealed : r->unhealed_before);
+}
+
 static void on_health(struct heal_question *q)
 {
+    static char no_problem[] = "";
     struct health_call *hc = (struct health_call *)q;
     struct healer *h = hc->h;
     Rozo__StHealthResp *resp = &q->health;
@@ -478,8 +488,8 @@ static void on_health(struct heal_question *q)
     resp->healed_records = h->healed;
     resp->heal_read_bytes = h->read_bytes;
     resp->heal_written_bytes = h->written_bytes;
-    resp->unhealed = h->unhealed;
-    resp->problem = h->problem;
+    resp->unhealed = n_unhealed(h);
+    resp->problem = resp->unhealed > 0 ? h->problem : no_problem;
     resp->rate_bytes = h->rate.bytes_per_s;
     rebuild_health(h, resp);
     scrub_health(h, resp, findings);

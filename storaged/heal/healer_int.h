@@ -71,6 +71,8 @@ struct job {
 void job_submit(struct healer *h, struct job *job, enum heal_rank rank);
 /** Everything that was looked at is as it should be. */
 bool mend_is_good(const struct mend_result *result);
+/** Blocks that are not, at least 1 when it is not good. */
+uint64_t mend_n_unhealed(const struct mend_result *result);
 
 /* Bytes per second, as a moment from which on more may be taken. */
 struct rate {
@@ -147,7 +149,7 @@ struct round {
     unsigned n_entries, entries_room;
     struct missed_group *groups; /* owned */
     unsigned n_groups, n_running;
-    bool failed; /* something of this round could not be healed */
+    uint64_t unhealed, unhealed_before; /* blocks; in this round, in the one before */
 };
 
 struct check {
@@ -158,6 +160,7 @@ struct check {
     bool running, again;
     unsigned tries;
     uint64_t ready_ns; /* not before */
+    uint64_t unhealed; /* blocks, the last time */
 };
 
 /* A walk whose files are mended. Of the rebuild, and of the scrub. */
@@ -185,7 +188,8 @@ struct rebuild {
     struct walk count;        /* how much is it? */
     struct sweep_file *files; /* owned, of the page */
     unsigned n_running;
-    bool failed; /* of this pass */
+    bool failed;       /* of this pass */
+    uint64_t unhealed; /* blocks, in this pass */
     uint64_t files_done, n_files, bytes_done, n_bytes;
     uint64_t counted_files, counted_bytes;
     uint64_t began_ns, ran_s; /* ran_s: by earlier processes */
@@ -246,7 +250,8 @@ struct healer {
     struct env_timer load_timer;
     struct heal_ask load_ask;
     uint64_t load_asked_ns;
-    uint64_t healed, read_bytes, written_bytes, unhealed;
+    uint64_t healed, read_bytes, written_bytes;
+    uint64_t checks_unhealed; /* blocks, summed over checks that wait to be tried again */
     char problem[160];
 
     struct round round;
@@ -284,6 +289,9 @@ void round_start(struct healer *h);
 void round_stop(struct healer *h);
 
 void check_handle(struct healer *h, struct rpc_call *call);
+/** 0, -EBUSY: there are too many, -ENOMEM. Tried again until it is good. end UINT64_MAX: of everything. */
+int check_add(struct healer *h, const struct storcli_target *target, uint64_t first,
+              uint64_t end, uint32_t flags);
 void checks_start(struct healer *h);
 void checks_stop(struct healer *h);
 

@@ -27,6 +27,15 @@ bool mend_is_good(const struct mend_result *result)
     return result->rc == -ENOENT || (result->rc == 0 && result->undecided == 0);
 }
 
+uint64_t mend_n_unhealed(const struct mend_result *result)
+{
+    uint64_t n = result->failed + result->undecided;
+
+    if (mend_is_good(result))
+        return 0;
+    return n == 0 ? 1 : n;
+}
+
 static void count(struct healer *h, const struct job *job,
                   const struct mend_result *result)
 {
@@ -35,13 +44,13 @@ static void count(struct healer *h, const struct job *job,
     h->written_bytes += result->written_bytes;
     if (mend_is_good(result))
         return;
-    h->unhealed += result->failed + result->undecided;
     snprintf(h->problem, sizeof(h->problem), "file %08x%08x%016llx: %.100s",
              job->request.target.id.export_id, job->request.target.id.generation,
              (unsigned long long)job->request.target.id.ino,
              result->problem[0] != '\0' ? result->problem
              : result->undecided > 0    ? "too few storages answer to tell"
                                         : strerror(-result->rc));
+    log_debug("not healed: %s", h->problem);
 }
 
 static void job_end(struct job *job, const struct mend_result *result)

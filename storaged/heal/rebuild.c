@@ -247,8 +247,10 @@ static void on_file(struct sweep_file *s, bool good)
     struct healer *h = s->h;
     struct rebuild *r = &h->rebuild;
 
-    if (!good)
+    if (!good) {
         r->failed = true;
+        r->unhealed += mend_n_unhealed(&s->result);
+    }
     r->files_done++;
     r->bytes_done += file_bytes(&s->f.file);
     if (--r->n_running == 0)
@@ -304,6 +306,7 @@ static void pass_begin(struct healer *h)
         r->files_done = r->bytes_done = 0;
         r->failed = false;
     }
+    r->unhealed = 0;
     r->walk.own = false;
     r->walk.page = on_page;
     walk_begin(h, &r->walk);

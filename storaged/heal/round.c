@@ -45,6 +45,7 @@ static void round_free(struct round *r)
 static void round_end(struct healer *h)
 {
     h->round.under_way = false;
+    h->round.unhealed_before = h->round.unhealed;
     round_free(&h->round);
     round_wait(h);
 }
@@ -134,7 +135,7 @@ static void on_group_mended(struct job *job, const struct mend_result *result)
 
     g->good = mend_is_good(result);
     if (!g->good)
-        h->round.failed = true;
+        h->round.unhealed += mend_n_unhealed(result);
     if (--h->round.n_running == 0)
         round_tell(h);
 }
@@ -375,7 +376,7 @@ static void round_begin(struct healer *h)
     if (r->max_ranges < 16)
         r->max_ranges = 16;
     r->under_way = true;
-    r->failed = false;
+    r->unhealed = 0;
     round_list(h);
 }
 

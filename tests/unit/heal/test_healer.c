@@ -59,6 +59,16 @@ static void run_ms(uint64_t ms)
     env_virtual_advance_ms(&nodes_env, ms);
 }
 
+static uint64_t n_unhealed(unsigned i)
+{
+    Rozo__StHealthResp *health = node_health(i);
+    uint64_t n = health->unhealed;
+
+    assert_int_equal(n > 0, health->problem[0] != '\0');
+    rozo__st_health_resp__free_unpacked(health, NULL);
+    return n;
+}
+
 /* ---- return ---- */
 
 static void test_what_was_missed_is_mended_once_and_forgotten(void **state)
@@ -102,9 +112,11 @@ static void test_what_cannot_be_mended_stays(void **state)
     run_ms(40000);
     assert_true(n_seen >= 4);
     assert_int_equal(node_n_missed(2), 1);
+    assert_int_equal(n_unhealed(1), 1);
     fail_ino_rc = -ENOENT; /* it was removed */
-    run_ms(15000);
+    run_ms(30000);
     assert_int_equal(node_n_missed(2), 0);
+    assert_int_equal(n_unhealed(1), 0);
 }
 
 /* A note that comes while its blocks are mended is not taken away with the one that was told. */
@@ -287,6 +299,7 @@ static void test_a_rebuild(void **state)
     assert_int_equal(nodes[1].n_whole, n_homes);
     for (unsigned i = 0; i < n_seen; i++)
         assert_int_equal(seen[i].request.flags, MEND_PARTIAL);
+    assert_int_equal(n_unhealed(1), 0);
     health = node_health(1);
     assert_int_equal(health->rebuild_state, 2);
     assert_int_equal(health->rebuild_files_done, n_homes);
@@ -549,9 +562,11 @@ static void test_checks_are_tried_again_and_bounded(void **state)
     assert_int_equal(check(1, &t, 5, 2, false), ROZO__STATUS__OK);
     run_ms(7000);
     assert_int_equal(n_seen, 2);
+    assert_int_equal(n_unhealed(1), 1);
     next_result.undecided = 0;
     run_ms(20000);
     assert_int_equal(n_seen, 3);
+    assert_int_equal(n_unhealed(1), 0);
     run_ms(600000);
     assert_int_equal(n_seen, 3);
     fake_mends.takes_ms = 1000000000;
