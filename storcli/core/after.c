@@ -230,6 +230,8 @@ void after_sync_began(struct storcli_file *file)
 
 void after_sync_ended(struct storcli_file *file, int rc)
 {
+    if (rc == -ENOENT) /* it was removed */
+        file->after.give_up_ns = 0;
     if (rc != -ECANCELED) /* somebody wants one of his own */
         file->after.n_sync_failed = rc == 0 ? 0 : file->after.n_sync_failed + 1;
     after_look(file);

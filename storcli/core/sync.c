@@ -93,6 +93,7 @@ struct sync_op {
     bool lost_here;   /* it is of this sync's own set */
     bool background;  /* nobody waits for it */
     bool interrupted; /* and somebody wants another: it ends as soon as it can */
+    bool gone;        /* a storage that held something has no such file any more */
     struct remake remake;
     struct sync_peer peers[DIST_MAX];
 };
@@ -184,6 +185,7 @@ static void on_sync_answer(struct rpc_request *rq, int rc)
     } else {
         peer->state = PEER_FAILED;
         peer->retry_ns = engine_now_ns(op->file->cli) + ms_ns(RETRY_MS);
+        op->gone = op->gone || (rc == 0 && rq->status == ROZO__STATUS__NO_FILE);
         peer->busy = rc == 0 && rq->status == ROZO__STATUS__BUSY;
         op->denied = op->denied || (rc == 0 && rq->status == ROZO__STATUS__DENIED);
     }
@@ -696,6 +698,11 @@ static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t n
     } else {
         enum heal heal = find_remake(op, lost);
 
+        /* a file that is closed may be removed by now: nothing of it must be made again */
+        if (op->file->after.closed && (heal == HEAL_REMAKE || op->gone)) {
+            sync_end(op, op->gone ? -ENOENT : -EIO);
+            return STEP_ENDED;
+        }
         if (heal == HEAL_NOTHING && too_few)
             heal = HEAL_STUCK;
 

@@ -12,7 +12,7 @@ sim=$(find "$build" -type f -name rozo-sim-blocks | head -n 1)
 n=0
 
 while [ "$(date +%s)" -lt "$end" ]; do
-    for mode in budget calm chaos power; do
+    for mode in budget calm chaos power torn wreck; do
         for layout in 0 1 2; do
             nice "$sim" --mode "$mode" --layout "$layout" --seed "$seed" --steps 400 >/dev/null || {
                 echo "failed after $n runs" >&2

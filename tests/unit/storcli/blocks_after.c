@@ -384,6 +384,32 @@ static void a_storage_that_comes_back_is_told(void **state)
     fix_free(f);
 }
 
+/* A file is removed while it lingers: on some storages already, on others not yet. */
+static void nothing_is_made_again_of_a_closed_file(void **state)
+{
+    for (unsigned n_removed = 1; n_removed <= N; n_removed++) {
+        struct fix *f = fix_new();
+
+        (void)state;
+        assert_int_equal(write_some(f, 0, 10, false), 0);
+        assert_int_equal(write_some(f, 3, 2, false), 0);
+        storcli_file_close(f->file);
+        for (unsigned i = 0; i < n_removed; i++)
+            f->net.storages[i].projections[i].here = false;
+        f->net.storages[0].refuse_all = ROZO__STATUS__NO_FILE;
+        env_virtual_advance_ms(&f->v, 10000);
+        assert_int_equal(f->cli->n_lingering, 0);
+        for (unsigned i = 0; i < C; i++) {
+            for (unsigned j = 0; j < N; j++)
+                assert_int_equal(f->net.storages[i].projections[j].here,
+                                 i == j && i >= n_removed);
+        }
+        f->net.storages[0].refuse_all = 0;
+        assert_int_equal(storcli_file_open(f->cli, &f->net.target, &f->file), 0);
+        fix_free(f);
+    }
+}
+
 /* ---- what was missed ---- */
 
 #define n_missed(f) n_of(f, offsetof(struct sim_storage, n_missed))
@@ -541,6 +567,7 @@ int main(void)
         cmocka_unit_test(a_loss_is_told_to_who_asks),
         cmocka_unit_test(a_failed_write_is_not_committed),
         cmocka_unit_test(a_storage_that_comes_back_is_told),
+        cmocka_unit_test(nothing_is_made_again_of_a_closed_file),
         cmocka_unit_test(who_took_it_hears_who_missed_it),
         cmocka_unit_test(a_sync_sees_to_it_that_they_hear),
         cmocka_unit_test(who_cannot_be_told_holds_up_no_sync),
