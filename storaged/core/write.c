@@ -470,6 +470,14 @@ static bool heads_are_pending(const struct write_op *w)
     return f != NULL;
 }
 
+/* The applier in blocks that are known to have heads: what lies there is older, and nobody asks what it is. */
+static bool heads_are_older(const struct write_op *w)
+{
+    const struct proj *proj = write_proj(w);
+
+    return is_applier(w) && marks_cover(proj_written(proj), w->first, w->first + w->n);
+}
+
 /* The heads that lie there, part by part. */
 static enum op_next write_read_heads(struct write_op *w)
 {
@@ -477,7 +485,8 @@ static enum op_next write_read_heads(struct write_op *w)
 
     if (w->reading && w->op.rc != 0)
         return OP_BAD;
-    if (w->at == 0 && !w->reading && !is_applier(w) && heads_are_pending(w)) {
+    if (w->at == 0 && !w->reading &&
+        (is_applier(w) ? heads_are_older(w) : heads_are_pending(w))) {
         memset(w->old, 0, w->n * w->head_bytes);
         return OP_GO;
     }
@@ -498,9 +507,11 @@ static enum op_next write_read_heads(struct write_op *w)
     return OP_GO;
 }
 
-/* The applier: only what is newer than what lies there, and that is not asked again. */
+/* The applier: only what is newer than what lies there. */
 static void apply_judge(struct write_op *w)
 {
+    bool blind = heads_are_older(w);
+
     w->n_place = 0;
     for (unsigned i = 0; i < w->n; i++) {
         struct write_block *b = &w->blocks[i];
@@ -509,13 +520,16 @@ static void apply_judge(struct write_op *w)
 
         if (b->way == WAY_NONE)
             continue;
+        b->replaces = true;
+        w->n_place++;
+        if (blind)
+            continue;
         if (old_version(w, i, &h, &old_len) > b->version && !b->lost) {
             b->way = WAY_NONE;
+            w->n_place--;
             continue;
         }
         b->needs_space = b->body_len > 0 && old_len == 0;
-        b->replaces = true;
-        w->n_place++;
     }
 }
 
