@@ -246,6 +246,17 @@ static bool walk_again(struct mend *mend)
     return true;
 }
 
+/* Was all of the file seen and put right, with so few silent that nothing acknowledged is theirs alone? */
+static bool is_complete(const struct mend *mend)
+{
+    const struct mend_result *r = &mend->result;
+    uint32_t told = mend->next_told | mend->none;
+
+    return mend->unknown != 0 && r->rc == 0 && r->undecided == 0 && r->failed == 0 &&
+           (unsigned)__builtin_popcount(heal_file_all(&mend->file) & ~told) <
+               mend->file.q;
+}
+
 /* Walk on; true: it is over, or a batch is due, and no piece is under way any more. */
 static bool walk(struct mend *mend)
 {
@@ -298,7 +309,14 @@ static void mend_step(struct mend *mend)
             mend->state = mend->look == WALK_OVER ? MEND_END : MEND_WALK;
             break;
         case MEND_END:
-            if (!walk_again(mend))
+            if (walk_again(mend))
+                return;
+            mend->state = MEND_WHOLE;
+            if (is_complete(mend) && mend_whole_start(mend, mend->unknown))
+                return;
+            break;
+        case MEND_WHOLE:
+            if (mend->n_batch == 0)
                 mend_end(mend);
             return;
         }

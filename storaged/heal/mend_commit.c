@@ -256,6 +256,26 @@ bool mend_commit_next(struct mend *mend)
     return false;
 }
 
+bool mend_whole_start(struct mend *mend, uint32_t projections)
+{
+    struct heal_file *file = &mend->file;
+
+    for (unsigned p = 0; p < file->n; p++) {
+        Rozo__StCommitReq req = ROZO__ST_COMMIT_REQ__INIT;
+        unsigned home = file->home[p];
+
+        if ((projections >> p & 1) == 0)
+            continue;
+        req.ref = &file->ref;
+        req.to_storage = file->target.storages[home];
+        req.whole = 1u << p;
+        if (ask_send(&mend->batch_asks[home], file, home, ROZO__OP__ST_COMMIT, &req.base,
+                     NULL, 0, on_batch_done) == 0)
+            mend->n_batch++;
+    }
+    return mend->n_batch > 0;
+}
+
 void mend_commit_cancel(struct mend *mend)
 {
     for (unsigned i = 0; i < DIST_MAX; i++)

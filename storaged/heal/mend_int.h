@@ -47,6 +47,7 @@ enum mend_state {
     MEND_BATCH_SYNC,   /* what the pieces saw and did is made stable ... */
     MEND_BATCH_COMMIT, /* ... committed, and no longer wanted spares dropped */
     MEND_END,
+    MEND_WHOLE, /* files that were partial are told that they have everything */
 };
 
 enum mend_look {
@@ -71,8 +72,9 @@ struct mend {
     uint32_t own;           /* bitmap: our place in the distribution, if any */
     uint32_t scope;         /* projections that are to be mended */
     bool seen_file;         /* somebody has it */
-    uint32_t none;          /* candidates that said last that they have no file of it */
-    bool wants_memory;      /* another mend's is to be given back first */
+    uint32_t unknown;  /* projections whose homes did not know of blocks never written */
+    uint32_t none;     /* candidates that said last that they have no file of it */
+    bool wants_memory; /* another mend's is to be given back first */
 
     /* Walking. */
     enum mend_look look;
@@ -232,6 +234,8 @@ void mend_note_verifier(struct mend *mend, unsigned candidate, uint64_t verifier
 void mend_sync_start(struct mend *mend, uint32_t candidates);
 /** False: nothing more to commit or drop. Steps the mend when answered. */
 bool mend_commit_next(struct mend *mend);
+/** Their homes have all they should have of these projections. True: wait; steps the mend. */
+bool mend_whole_start(struct mend *mend, uint32_t projections);
 void mend_commit_cancel(struct mend *mend);
 
 #endif

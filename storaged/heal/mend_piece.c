@@ -374,6 +374,20 @@ static void count_lacks(struct mend_piece *piece, unsigned b)
     piece->counted[b] |= piece->lack[b];
 }
 
+/*
+ * Damaged where nothing was ever written: a rotten head, or a file that is partial and does not know. That is
+ * told when all of the file was looked at; until then, and in a rebuild, it is no harm.
+ */
+static void unwritten(struct mend_piece *piece, unsigned b)
+{
+    struct mend *mend = piece->mend;
+
+    if ((mend->request.flags & MEND_PARTIAL) != 0 || mend->request.first_block != 0 ||
+        mend->end != UINT64_MAX)
+        piece->lack[b] = 0;
+    mend->unknown |= piece->lack[b];
+}
+
 /* All blocks are decided, as far as they can be: what is to be done? */
 static void plan_round(struct mend_piece *piece)
 {
@@ -395,8 +409,8 @@ static void plan_round(struct mend_piece *piece)
         if (d->what != DECIDE_FORWARD || (piece->tail && d->version == 0))
             continue;
         piece->lack[b] = d->lack & mend->scope;
-        if (d->version == 0 && (mend->request.flags & MEND_PARTIAL) != 0)
-            piece->lack[b] = 0;
+        if (d->version == 0)
+            unwritten(piece, b);
         count_lacks(piece, b);
     }
 }
