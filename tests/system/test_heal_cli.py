@@ -191,8 +191,9 @@ def fsck(c, *options):
 
 def restart_with(c, name, change):
     """Stop a storage cleanly, change its directory, start it again."""
+    pid = c.pid(name)
     c.kill(name, signal.SIGTERM)
-    wait_for(lambda: not process_runs(c.pid(name)), name + " to be gone")
+    wait_for(lambda: not process_runs(pid), name + " to be gone")
     change()
     c.up()
     c.wait_all_up()
@@ -272,20 +273,21 @@ def test_files_newer_than_a_restored_backup_are_kept(cluster):
     write_file(c.mnt + "/old", 50000)
     saved = os.path.join(c.base, "backup")
 
-    def stop_exportd():
-        c.kill("exportd", signal.SIGTERM)
-        wait_for(lambda: not process_runs(c.pid("exportd")), "exportd to be gone")
-    stop_exportd()
+    def stop(name):
+        pid = c.pid(name)
+        c.kill(name, signal.SIGTERM)
+        wait_for(lambda: not process_runs(pid), name + " to be gone")
+    stop("exportd")
     shutil.copytree(c.data("exportd"), saved)
     c.up()
     c.wait_all_up()
     write_file(c.mnt + "/new", 50000)
-    stop_exportd()
+    stop("mount-1")
+    stop("exportd")
     shutil.rmtree(c.data("exportd"))
     shutil.copytree(saved, c.data("exportd"))
     c.up()
     c.wait_all_up()
-    c.remount()
     assert os.listdir(c.mnt) == ["old"]
     status, found = fsck(c, "--repair")
     assert status == 4 and len(found["strays"]) == 3 and {s["kind"] for s in found["strays"]} == {"unknown"}
@@ -317,8 +319,10 @@ def test_scrub_finds_and_heals_a_flipped_bit(cluster):
             return all(s["health"]["scrub"]["state"] == "done" for s in answers)
         wait_for(done, "the scrubs to end", timeout=60)
         return {s["id"]: s["health"]["scrub"] for s in json.loads(c.admin("scrub", "status", "--json").stdout)["storages"]}
-    first = scrub()[number]
-    assert first["found"] >= 1 and first["healed"] == first["found"] and first["findings"], first
+    def heals_it():
+        found = scrub()[number]
+        return found["found"] >= 1 and found["healed"] == found["found"] and found["findings"]
+    wait_for(heals_it, "the bit to be found", timeout=60)  # not while those who know better are still connecting
     assert all(s["found"] == 0 for s in scrub().values())
     c.remount()
     with open(c.mnt + "/f", "rb") as f:
@@ -327,11 +331,12 @@ def test_scrub_finds_and_heals_a_flipped_bit(cluster):
 
 def test_status_tells_what_is_to_be_healed(cluster):
     c = cluster()
-    write_file(c.mnt + "/f", 100000)
+    for i in range(8):
+        write_file(c.mnt + "/f%d" % i, 100000)
     c.kill("storaged-2")
     wait_for(lambda: not all(s["up"] for s in c.status()["storages"]), "exportd to notice")
     for i in range(8):
-        write_file(c.mnt + "/g%d" % i, 100000)
+        write_file(c.mnt + "/f%d" % i, 150000)
     missed = sum(s["health"]["missed_ranges"] for s in c.status()["storages"] if s["health"])
     assert missed > 0 and "others missed" in c.admin("status").stdout
     c.up()
