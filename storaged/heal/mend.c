@@ -215,9 +215,14 @@ static void mend_end(struct mend *mend)
     void *arg = mend->arg;
     uint32_t maybe = heal_file_all(&mend->file) & ~mend->none;
 
-    if (mend->result.rc == 0 && !mend->seen_file &&
-        (unsigned)__builtin_popcount(maybe) < mend->file.k)
-        mend->result.rc = -ENOENT;
+    if (mend->result.rc == 0 && !mend->seen_file) {
+        bool removed = (unsigned)__builtin_popcount(maybe) < mend->file.k;
+
+        mend->result.rc = removed ? -ENOENT : -EIO;
+        if (!removed && mend->result.problem[0] == '\0')
+            snprintf(mend->result.problem, sizeof(mend->result.problem),
+                     "none of those who answer has it, and too many do not");
+    }
     mend->result.silent = mend->file.silent;
     result = mend->result;
     mend_free(mend);
