@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codec/codec.h"
 #include "common/bytes.h"
 #include "common/log.h"
 #include "common/status.h"
@@ -152,6 +153,25 @@ bool healer_is_lost(const struct healer *h, uint32_t storage)
     const struct heal_peer *peer = peer_find(h, storage);
 
     return peer != NULL && peer->lost;
+}
+
+unsigned healer_home(const struct healer *h, const struct storcli_target *target)
+{
+    unsigned place = heal_place(target, h->us);
+    unsigned n = codec_n(codec_get(target->codec, target->layout, target->block_bytes));
+    unsigned spare = n;
+
+    if (place < n || place == DIST_MAX)
+        return place;
+    for (unsigned p = 0; p < n; p++) {
+        if (!healer_is_lost(h, target->storages[p]))
+            continue;
+        while (spare < target->n_storages && healer_is_lost(h, target->storages[spare]))
+            spare++;
+        if (spare++ == place)
+            return p;
+    }
+    return DIST_MAX;
 }
 
 static void peer_close(struct healer *h, struct heal_peer *peer)
@@ -306,6 +326,8 @@ static void handle_map(struct healer *h, struct rpc_call *call)
         rc = map_apply(h, map);
         if (rc == 0 && call->msg_len <= MAP_BYTES_MAX)
             healer_put(h, map_key, call->msg, call->msg_len);
+        if (rc == 0)
+            rebuild_lost(h);
     }
     rpc_reply_status(call, status_from_errno(rc));
     rozo__st_map_req__free_unpacked(map, NULL);

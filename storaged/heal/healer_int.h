@@ -169,7 +169,7 @@ struct sweep_file {
     struct heal_ask ask;
     struct healer *h;
     struct walk_file f;
-    unsigned place;   /* ours in its distribution; DIST_MAX: none */
+    unsigned place;   /* healer_home() */
     unsigned n_asked; /* homes after ours that were asked whether they have it */
     struct mend_result result;
     void (*done)(struct sweep_file *s, bool good); /* with the job and what follows it */
@@ -178,15 +178,17 @@ struct sweep_file {
 void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags);
 
 struct rebuild {
-    uint32_t state;   /* as StHealthResp.rebuild_state */
-    bool forced;      /* all files, also those that are whole here */
-    bool first;       /* the first pass, whose place is kept */
-    bool again;       /* asked to begin from the start */
-    bool waiting;     /* for the timer */
+    uint32_t state; /* as StHealthResp.rebuild_state */
+    bool forced;    /* all files, also those that are whole here */
+    bool lost;      /* those where we, a spare, stand in for a storage that is given up */
+    bool first;     /* the first pass, whose place is kept */
+    bool again;     /* asked to begin from the start */
+    bool waiting;   /* for the timer */
     bool in_identity; /* storage.id says that it is under way */
     struct walk walk;
     struct walk count;        /* how much is it? */
     struct sweep_file *files; /* owned, of the page */
+    unsigned n_files_page;
     unsigned n_running;
     bool failed;       /* of this pass */
     uint64_t unhealed; /* blocks, in this pass */
@@ -269,6 +271,11 @@ struct rpc_channel *healer_channel(void *healer, uint32_t storage);
 bool healer_peer_is_up(const struct healer *h, const struct heal_peer *peer);
 /** The map says that it will not come back. */
 bool healer_is_lost(const struct healer *h, uint32_t storage);
+/**
+ * The projection that we are to hold: of our place, or, as a spare, that of a lost home (as mend.h places them).
+ * DIST_MAX: none.
+ */
+unsigned healer_home(const struct healer *h, const struct storcli_target *target);
 /** Something that was counted in n_busy ended. */
 void healer_idle(struct healer *h);
 /** Write a key; nobody waits. val NULL: delete. */
@@ -299,6 +306,8 @@ int rebuild_load(struct healer *h);
 void rebuild_start(struct healer *h);
 /** Begin from the start; all files, whole ones too. */
 void rebuild_force(struct healer *h);
+/** The map came: is a storage given up of which we did not know? */
+void rebuild_lost(struct healer *h);
 /** A peer says that we missed too much to be told. */
 void rebuild_everything(struct healer *h, uint32_t peer, uint64_t note);
 void rebuild_stop(struct healer *h);

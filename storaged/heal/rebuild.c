@@ -25,7 +25,7 @@ enum {
     GATHER_MS = 1000, /* until all peers have had their say */
 };
 
-static const char rebuild_key[] = "rebuild";
+static const char rebuild_key[] = "rebuild", lost_key[] = "lost";
 
 static void pass_begin(struct healer *h);
 
@@ -71,15 +71,61 @@ int rebuild_load(struct healer *h)
     return 0;
 }
 
+/* ---- storages that are given up ---- */
+
+static bool is_in(const uint8_t *ids, size_t len, uint32_t id)
+{
+    for (size_t at = 0; at + 4 <= len; at += 4) {
+        if (get_le32(ids + at) == id)
+            return true;
+    }
+    return false;
+}
+
+static void lost_save(struct healer *h)
+{
+    uint8_t *ids = malloc((size_t)h->n_peers * 4 + 4);
+    size_t len = 0;
+
+    if (ids == NULL)
+        return; /* then it is done once more */
+    for (unsigned i = 0; i < h->n_peers; i++) {
+        if (!h->peers[i].lost)
+            continue;
+        put_le32(ids + len, h->peers[i].id);
+        len += 4;
+    }
+    healer_put(h, lost_key, ids, len);
+    free(ids);
+}
+
+/* One for which we were not looked through yet. One that is not given up any more is forgotten. */
+static bool lost_is_news(struct healer *h)
+{
+    void *ids = NULL;
+    size_t len = 0;
+    unsigned n_known = 0;
+    bool news = false;
+
+    if (kv_get(h->config.kv, lost_key, strlen(lost_key), &ids, &len) != 0)
+        len = 0;
+    for (unsigned i = 0; i < h->n_peers; i++) {
+        bool known = is_in(ids, len, h->peers[i].id);
+
+        news |= h->peers[i].lost && !known;
+        n_known += h->peers[i].lost && known;
+    }
+    free(ids);
+    if (!news && n_known < len / 4)
+        lost_save(h);
+    return news;
+}
+
 /* ---- how much is it? ---- */
 
 static bool is_home(const struct healer *h, const struct list_file *f)
 {
-    const struct codec *codec =
-        f->known ? codec_get(f->target.codec, f->target.layout, f->target.block_bytes)
-                 : NULL;
-
-    return codec != NULL && heal_place(&f->target, h->us) < codec_n(codec);
+    return f->known && healer_home(h, &f->target) < DIST_MAX;
 }
 
 /* Of one projection. */
@@ -159,6 +205,9 @@ static void rebuild_done(struct healer *h)
     r->first = true;
     r->walk.has_after = false;
     healer_put(h, rebuild_key, NULL, 0);
+    if (r->lost)
+        lost_save(h);
+    r->lost = false;
     log_info("all that this storage should have is here: %llu files looked at",
              (unsigned long long)r->files_done);
     tell_everything(h);
@@ -233,6 +282,7 @@ static void page_done(struct healer *h)
 
     free(r->files);
     r->files = NULL;
+    r->n_files_page = 0;
     if (r->walk.end || r->again) {
         pass_end(h);
         return;
@@ -257,11 +307,14 @@ static void on_file(struct sweep_file *s, bool good)
         page_done(h);
 }
 
-/* It is here, and all of it. */
+/* It is here, and all of it. What a spare has of a file says nothing of what it should have. */
 static bool is_whole(const struct healer *h, const struct walk_file *f)
 {
-    uint32_t bit = UINT32_C(1) << heal_place(&f->file.target, h->us);
+    unsigned p = healer_home(h, &f->file.target);
+    uint32_t bit = UINT32_C(1) << p;
 
+    if (heal_place(&f->file.target, h->us) != p)
+        return !h->rebuild.lost && !h->rebuild.in_identity;
     return (f->own_projections & bit) != 0 &&
            ((f->own_damaged | f->own_partial) & bit) == 0;
 }
@@ -294,6 +347,7 @@ static void on_page(struct walk *w, struct walk_file *files, unsigned n, bool en
         r->n_running++;
         sweep_submit(s, RANK_REBUILD, 0);
     }
+    r->n_files_page = r->n_running - 1;
     if (--r->n_running == 0)
         page_done(h);
 }
@@ -341,10 +395,29 @@ void rebuild_start(struct healer *h)
     if (h->us == 0 || r->state == 1)
         return;
     r->in_identity = identity_is_rebuilt(h->config.identity);
-    if (!r->in_identity && !r->forced)
+    r->lost |= lost_is_news(h);
+    if (!r->in_identity && !r->forced && !r->lost)
         return;
     log_info("rebuild: %s", r->walk.has_after ? "going on" : "begins");
     rebuild_begin(h, GATHER_MS);
+}
+
+void rebuild_lost(struct healer *h)
+{
+    struct rebuild *r = &h->rebuild;
+
+    if (!h->started || !lost_is_news(h))
+        return;
+    r->lost = true;
+    if (r->state == 1 && !r->waiting) {
+        r->again = true;
+        return;
+    }
+    log_info("a storage is given up: what it should hold is made on spares");
+    r->first = true;
+    r->walk.has_after = false;
+    r->ran_s = 0;
+    rebuild_begin(h, 1);
 }
 
 void rebuild_force(struct healer *h)
@@ -399,6 +472,23 @@ void rebuild_stop(struct healer *h)
     walk_end(&r->count);
     free(r->files);
     r->files = NULL;
+    r->n_files_page = 0;
+}
+
+/* Of files that are being mended: large ones take their time. */
+static uint64_t bytes_under_way(const struct rebuild *r)
+{
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < r->n_files_page; i++) {
+        const struct sweep_file *s = &r->files[i];
+        uint64_t done =
+            s->job.mend == NULL ? 0 : mend_progress(s->job.mend)->written_bytes;
+        uint64_t all = file_bytes(&s->f.file);
+
+        sum += done < all ? done : all;
+    }
+    return sum;
 }
 
 void rebuild_health(struct healer *h, Rozo__StHealthResp *resp)
@@ -409,8 +499,9 @@ void rebuild_health(struct healer *h, Rozo__StHealthResp *resp)
     resp->rebuild_files_done = r->files_done;
     resp->rebuild_files =
         r->n_files < r->files_done && r->n_files != 0 ? r->files_done : r->n_files;
-    resp->rebuild_bytes_done = r->bytes_done;
-    resp->rebuild_bytes =
-        r->n_bytes < r->bytes_done && r->n_bytes != 0 ? r->bytes_done : r->n_bytes;
+    resp->rebuild_bytes_done = r->bytes_done + bytes_under_way(r);
+    resp->rebuild_bytes = r->n_bytes < resp->rebuild_bytes_done && r->n_bytes != 0
+                              ? resp->rebuild_bytes_done
+                              : r->n_bytes;
     resp->rebuild_s = run_seconds(h);
 }

@@ -55,11 +55,8 @@ static void on_job(struct job *job, const struct mend_result *result)
 void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags)
 {
     const struct storcli_target *t = &s->f.file.target;
-    unsigned n = codec_n(codec_get(t->codec, t->layout, t->block_bytes));
 
-    s->place = heal_place(t, s->h->us);
-    if (s->place >= n)
-        s->place = DIST_MAX; /* a spare has what it was given */
+    s->place = healer_home(s->h, t);
     s->job.request = (struct mend_request){ .target = *t, .flags = flags };
     if (s->place < DIST_MAX && may_be_partial(s))
         s->job.request.flags |= MEND_PARTIAL;

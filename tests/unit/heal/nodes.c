@@ -15,6 +15,7 @@
 
 struct env_virtual nodes_env;
 struct node nodes[NODES + 1];
+unsigned nodes_lost;
 
 static const uint8_t node_key[CAPABILITY_NODE_KEY_BYTES] = { 4, 5, 6 };
 
@@ -270,6 +271,7 @@ static void ask_health(void *arg, struct heal_question *q)
 void nodes_init(uint64_t seed)
 {
     memset(nodes, 0, sizeof(nodes));
+    nodes_lost = 0;
     memset(&fake_mends, 0, sizeof(fake_mends));
     env_virtual_init(&nodes_env, seed);
     fake_mends.takes_ms = 5;
@@ -429,6 +431,7 @@ void node_map(unsigned i, uint64_t version, unsigned n_storages)
         snprintf(names[j], sizeof(names[j]), "node%u", j + 1);
         addrs[j] = names[j];
         storages[j].id = j + 1;
+        storages[j].lost = (nodes_lost >> (j + 1) & 1) != 0;
         storages[j].addresses = &addrs[j];
         storages[j].n_addresses = 1;
         pointers[j] = &storages[j];

@@ -53,6 +53,7 @@ void node_crash(unsigned i);
 /** All healers, with the map. */
 void nodes_start_all(void);
 void node_map(unsigned i, uint64_t version, unsigned n_storages);
+extern unsigned nodes_lost; /* bitmap of ids that maps call lost */
 
 /** Ask a healer something. The status; *answer to free() when not NULL and OK. */
 uint16_t node_ask(unsigned i, enum rpc_role role, uint16_t op,

@@ -380,6 +380,56 @@ static void test_a_rebuild_tries_again_what_failed(void **state)
     cluster_check(files);
 }
 
+/* Spares fill up with what it should hold: once, each its own files, also over a restart. */
+static void test_a_storage_is_given_up(void **state)
+{
+    struct storcli_target files[FILES];
+    unsigned n_stand_in = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < FILES; i++) {
+        files[i] = target_make(50 + (uint64_t)i * 97, 1 + i % NODES);
+        for (unsigned p = 0; p < 3; p++)
+            projection_make(files[i].storages[p], &files[i], p, false, 1);
+        n_stand_in += heal_place(&files[i], 3) < 3;
+    }
+    nodes_start_all();
+    run_ms(2000);
+    assert_int_equal(n_seen, 0);
+    node_stop(3);
+    nodes_lost = 1 << 3;
+    for (unsigned i = 1; i <= NODES; i += 1 + (i == 2))
+        node_map(i, 2, NODES);
+    run_ms(5);
+    node_crash(4);
+    node_start(4);
+    run_ms(5000);
+    assert_in_range(n_seen, n_stand_in, n_stand_in + 12); /* some of node 4's twice */
+    for (unsigned i = 0; i < n_seen; i++) {
+        assert_int_equal(heal_place(&seen[i].request.target, seen[i].own), 3);
+        assert_true(heal_place(&seen[i].request.target, 3) < 3);
+        assert_int_equal(seen[i].request.lost,
+                         1 << heal_place(&seen[i].request.target, 3));
+    }
+    n_seen = 0;
+    for (unsigned i = 1; i <= NODES; i += 1 + (i == 2))
+        node_map(i, 3, NODES);
+    node_stop(4);
+    node_start(4);
+    run_ms(5000);
+    assert_int_equal(n_seen, 0);
+    nodes_lost = 0; /* it is back, and lost once more */
+    for (unsigned i = 1; i <= NODES; i += 1 + (i == 2))
+        node_map(i, 4, NODES);
+    run_ms(5000);
+    assert_int_equal(n_seen, 0);
+    nodes_lost = 1 << 3;
+    for (unsigned i = 1; i <= NODES; i += 1 + (i == 2))
+        node_map(i, 5, NODES);
+    run_ms(5000);
+    assert_int_equal(n_seen, n_stand_in);
+}
+
 /* ---- scrub ---- */
 
 static void heal(unsigned i, unsigned scrub, uint64_t rate)
@@ -721,6 +771,7 @@ int main(void)
         T(test_files_made_during_a_rebuild_become_whole),
         T(test_a_rebuild_waits_for_all_peers),
         T(test_a_rebuild_tries_again_what_failed),
+        T(test_a_storage_is_given_up),
         T(test_a_scrub_sees_everything_and_tells_others),
         T(test_a_scrub_goes_on_after_a_restart_and_can_be_stopped),
         T(test_scrubs_by_schedule_and_after_a_power_loss),
