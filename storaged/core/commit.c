@@ -307,13 +307,15 @@ static enum op_next drop_in_proj(struct drop_op *d, struct proj *proj)
     if (!d->scanning) {
         uint64_t blocks = proj_blocks(proj);
 
+        if (d->d.projections != 0 && d->d.end != UINT64_MAX)
+            blocks = d->d.end; /* also where the file does not reach */
         if (d->d.first >= blocks || proj->newest <= d->d.keep * (d->d.projections == 0))
             return OP_GO;
         d->scan.at = d->d.first;
         d->scan.end = d->d.end < blocks ? d->d.end : blocks;
         d->scan.n = 0;
         d->scan.state = 0;
-        d->scan.skip_holes = true;
+        d->scan.skip_holes = d->d.projections == 0;
         d->scanning = true;
     }
     for (;;) {

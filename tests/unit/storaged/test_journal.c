@@ -524,6 +524,42 @@ static void test_a_partial_file_becomes_whole(void **state)
     world_free(&w);
 }
 
+/* What a spare held for another, and what is damaged where nothing was ever written. */
+static void test_a_node_cleans_up(void **state)
+{
+    struct world w;
+    struct geometry geo;
+    uint8_t byte = 0x5a;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 10, V(1, 1));
+    write_ok(&w, 3, 2, V(1, 5));
+    assert_int_equal(world_write(&w, 1, 0, 10, V(1, 1), 8192, false, NULL), OK);
+    geometry_init(&geo, world_codec(&w), 0);
+    memdisk_poke(&w.disk, world_file(&w, 0), geometry_head_at(&geo, 7) + 9, &byte, 1);
+    memdisk_poke(&w.disk, world_file(&w, 0), geometry_head_at(&geo, 20) + 9, &byte, 1);
+    expect(&w, 7, SEEN_DAMAGED, 0);
+    assert_int_equal(world_clean(&w, 20, 1, 1, 1), OK);
+    assert_int_equal(world_clean(&w, 0, 7, V(1, 4), 1), OK);
+    for (unsigned i = 0; i < 2; i++) {
+        struct seen seen;
+
+        expect(&w, 20, SEEN_HOLE, 0);
+        expect(&w, 2, SEEN_HOLE, 0);
+        expect(&w, 3, SEEN_DATA, V(1, 5)); /* newer */
+        expect(&w, 7, SEEN_DAMAGED, 0);    /* nobody asked */
+        expect(&w, 8, SEEN_DATA, V(1, 1));
+        assert_int_equal(world_read(&w, 1, 2, 1, &seen, NULL), OK);
+        assert_int_equal(seen.kind, SEEN_DATA);
+        world_restart(&w, i == 0);
+    }
+    assert_int_equal(world_clean(&w, 0, 7, V(1, 5), 1), OK);
+    expect(&w, 3, SEEN_HOLE, 0);
+    assert_int_equal(world_health(&w).pending_records, 0);
+    world_free(&w);
+}
+
 static void on_stopped(void *arg)
 {
     *(bool *)arg = true;
@@ -569,6 +605,7 @@ int main(void)
         cmocka_unit_test(test_the_number_of_loops_changes),
         cmocka_unit_test(test_who_asks_learns_what_is_not_settled),
         cmocka_unit_test(test_a_partial_file_becomes_whole),
+        cmocka_unit_test(test_a_node_cleans_up),
         cmocka_unit_test(test_a_clean_stop_applies_what_is_committed),
     };
 

@@ -554,6 +554,22 @@ uint16_t world_drop(struct world *w, uint64_t first, uint64_t n, uint64_t keep,
     return as_node(w, ROZO__OP__ST_DROP, &req.base);
 }
 
+uint16_t world_clean(struct world *w, uint64_t first, uint64_t n, uint64_t keep,
+                     uint32_t projections)
+{
+    Rozo__StDropReq req = ROZO__ST_DROP_REQ__INIT;
+    struct test_ref ref;
+
+    ref_init(w, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = US;
+    req.first_block = first;
+    req.n_blocks = n;
+    req.keep = keep;
+    req.projections = projections;
+    return as_node(w, ROZO__OP__ST_DROP, &req.base);
+}
+
 Rozo__StHealthResp world_health(struct world *w)
 {
     Rozo__StHealthResp out = ROZO__ST_HEALTH_RESP__INIT;

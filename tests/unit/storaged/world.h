@@ -123,6 +123,9 @@ uint16_t world_durable(struct world *w, uint64_t version);
 uint16_t world_fence(struct world *w, uint32_t epoch);
 uint16_t world_drop(struct world *w, uint64_t first, uint64_t n, uint64_t keep,
                     uint32_t epoch);
+/** Of these projections, what is not newer than keep, or damaged. */
+uint16_t world_clean(struct world *w, uint64_t first, uint64_t n, uint64_t keep,
+                     uint32_t projections);
 Rozo__StHealthResp world_health(struct world *w);
 uint16_t world_next(struct world *w, uint64_t from, uint64_t *block);
 struct disk_file *world_file(struct world *w, unsigned projection);
