@@ -26,6 +26,7 @@ enum {
     SETTLE_MS_DEFAULT = 10000,
     RETURN_MS_DEFAULT = 10000,
     MAP_BYTES_MAX = 1 << 20,
+    BUSY_MAX = 512, /* lists, questions and notes under way: each has its memory */
     ADDR_MAX = 255,
 };
 
@@ -618,7 +619,7 @@ void healer_handle(void *healer, struct rpc_call *call)
 
     if (h->us == 0)
         find_out_who_we_are(h);
-    if (h->stopping) {
+    if (h->stopping || h->n_busy > BUSY_MAX) {
         rpc_reply_status(call, ROZO__STATUS__BUSY);
         return;
     }

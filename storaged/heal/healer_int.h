@@ -212,6 +212,7 @@ struct scrub {
     uint32_t state; /* as StHealthResp.scrub_state */
     bool heads_only;
     bool stop; /* asked for */
+    bool look; /* something was found that only the peers' lists can name */
     struct walk walk;
     struct walk count;
     struct sweep_file *files; /* owned, of the page */
@@ -308,6 +309,8 @@ void rebuild_start(struct healer *h);
 void rebuild_force(struct healer *h);
 /** The map came: is a storage given up of which we did not know? */
 void rebuild_lost(struct healer *h);
+/** Files that are missing, damaged or partial here are to be made again, whatever they are. */
+void rebuild_look(struct healer *h);
 /** A peer says that we missed too much to be told. */
 void rebuild_everything(struct healer *h, uint32_t peer, uint64_t note);
 void rebuild_stop(struct healer *h);

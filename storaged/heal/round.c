@@ -365,8 +365,8 @@ static void round_begin(struct healer *h)
         return;
     }
     for (unsigned i = 0; i < h->n_peers; i++) {
-        if (h->peers[i].id == h->us || !healer_peer_is_up(h, &h->peers[i]))
-            continue;
+        if (!healer_peer_is_up(h, &h->peers[i]))
+            continue; /* we ourselves may have been told of us */
         r->peers[r->n_peers].id = h->peers[i].id;
         r->peers[r->n_peers++].heard = true;
     }

@@ -255,6 +255,9 @@ static void scrub_finish(struct healer *h, uint32_t state)
     walk_end(&s->count);
     state_save(h);
     findings_save(h);
+    if (s->look)
+        rebuild_look(h);
+    s->look = false;
     log_info("scrub: %s, %llu files, %llu records were wrong, %llu healed",
              state == SCRUB_DONE ? "done" : "stopped", (unsigned long long)s->files_done,
              (unsigned long long)s->found, (unsigned long long)s->healed);
@@ -286,12 +289,13 @@ static void on_file(struct sweep_file *f, bool good)
         file_done(f);
 }
 
-/* A file whose distribution is not known any more: the homes that have it find out that we do not. */
+/* A file whose distribution is not known here any more: those of the peers' lists. */
 static void unknown_file(struct healer *h, const struct walk_file *f)
 {
     finding(h, &f->file.target.id, "its projection file is damaged");
     h->scrub.found++;
     h->scrub.files_done++;
+    h->scrub.look = true;
 }
 
 static void on_page(struct walk *w, struct walk_file *files, unsigned n, bool end)

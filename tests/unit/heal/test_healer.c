@@ -496,6 +496,39 @@ static void test_a_scrub_sees_everything_and_tells_others(void **state)
     rozo__st_health_resp__free_unpacked(health, NULL);
 }
 
+/* Whose header cannot be believed: where it belongs only the others know. */
+static void test_a_scrub_has_damaged_files_made_again(void **state)
+{
+    struct storcli_target t = target_make(50, 1);
+    char path[64];
+
+    (void)state;
+    for (unsigned p = 0; p < 3; p++)
+        projection_make(t.storages[p], &t, p, false, 1);
+    snprintf(path, sizeof(path), "objects/9e/37/0000000100000002%016x.0", 50);
+    memdisk_poke(&nodes[1].disk, memdisk_find(&nodes[1].disk, path), 40, "junk", 4);
+    nodes_start_all();
+    heal(1, 1, 0);
+    run_ms(5000);
+    assert_int_equal(n_seen, 1);
+    assert_int_equal(seen[0].own, 1);
+    assert_int_equal(seen[0].request.flags, MEND_PARTIAL);
+    assert_true(projection_is_whole(1, &t, 0));
+}
+
+/* A storage may be told of itself: it took a mark, but not the write before it. */
+static void test_what_we_missed_and_know_ourselves(void **state)
+{
+    struct storcli_target a = target_make(10, 1);
+
+    (void)state;
+    nodes_start_all();
+    assert_int_equal(node_missed(1, &a, 10, 20, 1, 5), ROZO__STATUS__OK);
+    run_ms(15000);
+    assert_int_equal(n_seen, 1);
+    assert_int_equal(node_n_missed(1), 0);
+}
+
 static void test_a_scrub_goes_on_after_a_restart_and_can_be_stopped(void **state)
 {
     Rozo__StHealthResp *health;
@@ -773,6 +806,8 @@ int main(void)
         T(test_a_rebuild_tries_again_what_failed),
         T(test_a_storage_is_given_up),
         T(test_a_scrub_sees_everything_and_tells_others),
+        T(test_a_scrub_has_damaged_files_made_again),
+        T(test_what_we_missed_and_know_ourselves),
         T(test_a_scrub_goes_on_after_a_restart_and_can_be_stopped),
         T(test_scrubs_by_schedule_and_after_a_power_loss),
         T(test_checks),
