@@ -24,7 +24,7 @@ enum {
     SYNC_RETRY_MAX_MS = 30000,
     SYNC_BYTES = 32 << 20, /* pending so much: at once */
     SYNCS_MAX = 16,        /* in the background at a time, of one engine */
-    SYNCS_MAX_WAIT_MS = 50,
+    SYNCS_MAX_WAIT_MS = 200,
     COMMIT_MS = 250, /* nothing else went there for so long */
     COMMIT_DEADLINE_MS = 5000,
     COMMIT_RETRY_MAX_MS = 4000,

@@ -335,15 +335,17 @@ static void holders_lose(struct sync_op *op, struct holders *held)
 /* Homes that held it and do not any more are to hear of it. */
 static void note_lost(struct sync_op *op, bool is_mark, uint32_t index, uint32_t homes)
 {
-    const struct unsynced_mark *mark = &op->set.marks[index];
-    const struct unsynced_range *range = &op->set.ranges[index];
+    if (is_mark) {
+        const struct unsynced_mark *mark = &op->set.marks[index];
 
-    if (is_mark)
         after_lost(op->file, homes, mark->first_block,
                    mark->n_blocks == 0 ? UINT64_MAX : mark->first_block + mark->n_blocks,
                    &mark->held);
-    else
+    } else {
+        const struct unsynced_range *range = &op->set.ranges[index];
+
         after_lost(op->file, homes, range->first_block, range->end_block, &range->held);
+    }
 }
 
 /* The first range or mark that a lost storage leaves with too little. */
