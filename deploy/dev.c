@@ -571,11 +571,21 @@ static int mounts_plan(struct dev *dev, const struct dev_wish *wish, struct err 
     }
     plan->n_mounts = n_kept;
     for (unsigned i = 0; i < wish->n_mounts && rc == 0; i++) {
-        /* access() may say ENOTCONN where a crashed mount lies: that is there, too. */
-        if (access(wish->mounts[i], F_OK) != 0 && errno == ENOENT)
+        char type[32];
+
+        rc = path_absolute(wish->mounts[i], path, err);
+        if (rc == -ENOENT) { /* a folder above it is not there either */
             rc = folder_make(wish->mounts[i], 0755, err);
+            if (rc == 0)
+                rc = path_absolute(wish->mounts[i], path, err);
+        }
         if (rc == 0)
-            rc = path_absolute(wish->mounts[i], path, err);
+            rc = mount_find(path, type, sizeof(type), err);
+        /* Nothing looks into a mount: without its exportd that takes a minute. */
+        if (rc == 0 && access(path, F_OK) != 0 && errno == ENOENT)
+            rc = folder_make(path, 0755, err);
+        else if (rc == 1)
+            rc = 0;
         if (rc == 0)
             rc = mount_add(plan, path,
                            wish->mount_options == NULL ? "" : wish->mount_options, err);
