@@ -24,6 +24,7 @@ enum {
         2000, /* of the oldest commit: until then more may come of the same blocks */
     RETRY_AFTER_MS = 2000, /* when it failed */
     APPLIERS_MAX = 4,
+    EARLY_MAX = 16, /* files of the queue that are looked at though they are not due */
     APPLY_RECORDS_MAX = 4096, /* between two syncs of a file */
     RESOLVERS_MAX = 16,
     FENCES_MAX = 65536,
@@ -367,10 +368,13 @@ enum op_next op_log_sync_join(struct op *op)
 
 /* ---- commits ---- */
 
+/* The queue is in the order in which files are due; a file that is wanted now goes to its front. */
 static void file_queue(struct journal *j, struct pending_file *f)
 {
+    if (f->wanted_now)
+        list_remove(&f->apply_link);
     if (f->n_committed > 0 && !f->applying && list_is_empty(&f->apply_link))
-        list_add_tail(&j->queue, &f->apply_link);
+        list_add_after(f->wanted_now ? &j->queue : j->queue.prev, &f->apply_link);
     timer_start(j);
 }
 
@@ -539,6 +543,7 @@ static void applier_end(struct applier *a)
 {
     struct journal *j = a->j;
     struct pending_file *f = a->f;
+    bool is_well = a->rc == 0;
 
     f->applying = false;
     if (a->rc != 0) {
@@ -554,7 +559,9 @@ static void applier_end(struct applier *a)
     j->n_appliers--;
     free(a->items);
     free(a);
+    f->wanted_now = is_well; /* was there more than one go takes? */
     file_queue(j, f);
+    f->wanted_now = false;
     pending_put(&j->pending, f);
     wake_waiters(j);
     journal_run(j);
@@ -706,13 +713,18 @@ static bool is_due(const struct journal *j, const struct pending_file *f)
 
 static void appliers_start(struct journal *j)
 {
+    unsigned n_early = 0;
+
     LIST_FOREACH_SAFE(node, &j->queue) {
         struct pending_file *f = container_of(node, struct pending_file, apply_link);
 
         if (j->n_appliers == APPLIERS_MAX)
             return;
-        if (!is_due(j, f))
+        if (!is_due(j, f)) {
+            if (++n_early > EARLY_MAX && !j->stopping)
+                return; /* those behind were committed later, about */
             continue;
+        }
         list_remove(&f->apply_link);
         if (applier_start(j, f) != 0) {
             f->retry_ns = now(j) + RETRY_AFTER_MS * MS;
