@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codec/codec.h"
 #include "common/capability.h"
 #include "common/status.h"
 #include "storaged/heal/healer_int.h"
@@ -48,6 +49,18 @@ static void check_free(struct healer *h, struct check *c)
     free(c);
 }
 
+/* All homes were to have it: those that were away find it in our notes when they are back. */
+static void note_silent(struct healer *h, const struct check *c, uint32_t silent)
+{
+    const struct storcli_target *t = &c->job.request.target;
+    unsigned n = codec_n(codec_get(t->codec, t->layout, t->block_bytes));
+
+    for (unsigned p = 0; p < n; p++) {
+        if ((silent >> p & 1) != 0 && (c->job.request.lost >> p & 1) == 0)
+            ledger_note(h->ledger, t->storages[p], t, c->first, c->end, 1);
+    }
+}
+
 static void on_checked(struct job *job, const struct mend_result *result)
 {
     struct check *c = container_of(job, struct check, job);
@@ -57,6 +70,8 @@ static void on_checked(struct job *job, const struct mend_result *result)
     c->running = false;
     h->checks_unhealed -= c->unhealed;
     c->unhealed = 0;
+    if ((job->request.flags & MEND_ALL_HOMES) != 0)
+        note_silent(h, c, result->silent);
     if (c->again) { /* more came meanwhile */
         c->again = false;
         c->tries = 0;

@@ -634,6 +634,28 @@ static void test_checks(void **state)
     assert_int_equal(seen[3].request.n_blocks, 11);
 }
 
+/* A home that is away while a dead client's file is settled hears of it when it is back. */
+static void test_homes_that_were_silent_are_noted(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+
+    (void)state;
+    nodes_start_all();
+    nodes[2].up = false;
+    next_result.silent = 1 << 1 | 1 << 3;
+    assert_int_equal(check(1, &t, 0, 0, true), ROZO__STATUS__OK);
+    run_ms(100);
+    assert_int_equal(n_seen, 1);
+    assert_int_equal(node_n_missed(1), 1);
+    next_result.silent = 0;
+    nodes[2].up = true;
+    run_ms(15000);
+    assert_int_equal(n_seen, 2);
+    assert_int_equal(seen[1].own, 2);
+    assert_int_equal(seen[1].request.n_blocks, 0);
+    assert_int_equal(node_n_missed(1), 0);
+}
+
 static void test_checks_are_tried_again_and_bounded(void **state)
 {
     struct storcli_target t = target_make(10, 1);
@@ -811,6 +833,7 @@ int main(void)
         T(test_a_scrub_goes_on_after_a_restart_and_can_be_stopped),
         T(test_scrubs_by_schedule_and_after_a_power_loss),
         T(test_checks),
+        T(test_homes_that_were_silent_are_noted),
         T(test_checks_are_tried_again_and_bounded),
         T(test_settling_waits_its_turn),
         T(test_limits),
