@@ -680,6 +680,20 @@ static int export_make(struct dev *dev, struct admin *admin,
     return 0;
 }
 
+/* One with a new data directory in the place of another waits for `rozo storage replace`, not for us. */
+static bool storage_is_to_be_replaced(const Rozo__AdStatusResp *status,
+                                      const char *address)
+{
+    for (size_t i = 0; i < status->n_storages; i++) {
+        const Rozo__Storage *st = status->storages[i];
+
+        if (!st->up && st->n_addresses > 0 && strcmp(st->addresses[0], address) == 0 &&
+            strstr(st->error, "rozo storage replace") != NULL)
+            return true;
+    }
+    return false;
+}
+
 /* Wait until exportd sees all our storages up. */
 static int storages_wait(struct dev *dev, struct admin *admin, struct err *err)
 {
@@ -697,7 +711,8 @@ static int storages_wait(struct dev *dev, struct admin *admin, struct err *err)
             bool is_up = false;
 
             snprintf(address, sizeof(address), "127.0.0.1:%u", dev->plan.ports[i][0]);
-            if (!storage_is_known(status, address, &is_up) || !is_up)
+            if (!storage_is_known(status, address, &is_up) ||
+                (!is_up && !storage_is_to_be_replaced(status, address)))
                 missing = i + 1;
         }
         rozo__ad_status_resp__free_unpacked(status, NULL);
