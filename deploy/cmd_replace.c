@@ -136,8 +136,9 @@ int cmd_storage_lost(struct cli *cli, int argc, char **argv)
         .args_doc = "ID",
         .doc =
             "Give storage ID up: it will not come back, and nothing takes its place for now. "
-            "New files are not put there, its space does not count. It is no longer given up "
-            "once it is replaced, or answers again.",
+            "The spares of its files make what it held (`rozo rebuild status`). New files are "
+            "not put there, its space does not count. It is no longer given up once it is "
+            "replaced, or answers again.",
         .children = conn_children
     };
     struct replace_args args = { 0 };
