@@ -28,7 +28,7 @@ struct proc {
     bool alive;
     bool hung;       /* SIGSTOP: nothing of it runs */
     unsigned life;   /* counts its starts */
-    char name[16];   /* for people */
+    char name[24];   /* for people */
     int64_t wall_ns; /* its wall clock is this far off */
     struct timers timers;
     struct tasks tasks;
