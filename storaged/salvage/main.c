@@ -303,8 +303,8 @@ static int files_do(struct work *w)
     }
     if (w->o->json)
         printf("],\n \"summary\": {\"files\": %zu, \"whole\": %zu, \"missing\": %zu, "
-               "\"bytes\": %" PRIu64 "}}\n",
-               w->n_all, w->n_whole, w->n_missing, w->n_written);
+               "\"bytes\": %" PRIu64 ", \"waiting\": %zu}}\n",
+               w->n_all, w->n_whole, w->n_missing, w->n_written, w->s.n_waiting);
     else
         printf("%zu files: %zu whole, %zu with something missing\n", w->n_all, w->n_whole,
                w->n_missing);

@@ -22,7 +22,6 @@
 
 enum {
     SOURCES_MAX = 64,
-    CLAIMS_MAX = 256, /* of one block; the oldest that wait go unheard */
     HEAD_MAX = RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX,
 };
 
@@ -47,6 +46,15 @@ struct claim {
     uint16_t user_bytes;
     struct source *source;                /* it lies in place */
     const struct salvage_waiting *record; /* or in a journal */
+};
+
+/* What is said of one block, newest first. */
+struct claims {
+    unsigned n;
+    bool is_damaged;    /* something said nothing that could be believed */
+    bool is_short;      /* of memory: not all are here */
+    struct claim *list; /* owned */
+    size_t room;
 };
 
 /* A projection of the block at hand, checked. */
@@ -74,6 +82,7 @@ struct run {
     uint8_t *block;           /* decoded */
     uint8_t *out;             /* user bytes of an extent */
     uint16_t lens[EXTENT_BLOCKS]; /* user bytes of its blocks, 0: none */
+    struct claims claims;         /* of the block at hand */
     uint64_t n_ticked;
 };
 
@@ -349,24 +358,33 @@ static void source_load_bodies(struct run *run, struct source *src, uint64_t fir
 
 /* ---- claims ---- */
 
-struct claims {
-    unsigned n;
-    bool is_damaged; /* something said nothing that could be believed */
-    struct claim list[CLAIMS_MAX];
-};
+/* Newest first, data before holes, by projection, by storage. */
+static int claim_compare(const struct claim *a, const struct claim *b)
+{
+    if (a->version != b->version)
+        return a->version > b->version ? -1 : 1;
+    if (a->is_hole != b->is_hole)
+        return a->is_hole ? 1 : -1;
+    if (a->projection != b->projection)
+        return a->projection - b->projection;
+    return a->dir - b->dir;
+}
 
 static void claim_add(struct claims *c, const struct claim *claim)
 {
     unsigned i = c->n;
+    void *list = c->list;
 
-    if (c->n == CLAIMS_MAX)
+    for (unsigned k = 0; k < c->n && claim->source == NULL; k++) {
+        if (c->list[k].source == NULL && claim_compare(&c->list[k], claim) == 0)
+            return; /* journals copy entries */
+    }
+    if (salvage_grow(&list, &c->room, c->n, sizeof(*claim)) != 0) {
+        c->is_short = true;
         return;
-    /* Newest first, data before holes, by projection. */
-    while (i > 0 && (c->list[i - 1].version < claim->version ||
-                     (c->list[i - 1].version == claim->version &&
-                      (c->list[i - 1].is_hole > claim->is_hole ||
-                       (c->list[i - 1].is_hole == claim->is_hole &&
-                        c->list[i - 1].projection > claim->projection))))) {
+    }
+    c->list = list;
+    while (i > 0 && claim_compare(&c->list[i - 1], claim) > 0) {
         c->list[i] = c->list[i - 1];
         i--;
     }
@@ -432,13 +450,14 @@ static void claims_of_journals(struct run *run, struct claims *c, uint64_t block
     }
 }
 
-/* Which storages have nothing but "never written" to say: one with a record elsewhere does not count. */
+/* Which storages may say "never written": not one that has a record in place in another projection file. What waits
+ * in its journal is newer than what it says of the place. */
 static uint64_t dirs_without_data(const struct claims *c)
 {
     uint64_t dirs = UINT64_MAX;
 
     for (unsigned i = 0; i < c->n; i++) {
-        if (!c->list[i].is_hole)
+        if (!c->list[i].is_hole && c->list[i].source != NULL)
             dirs &= ~(UINT64_C(1) << c->list[i].dir);
     }
     return dirs;
@@ -632,17 +651,17 @@ static void report_unreadable(struct salvage_report *r, uint64_t block)
 
 static void block_run(struct run *run, uint64_t block)
 {
-    static struct claims c;
+    struct claims *c = &run->claims;
     struct salvage_report *r = run->report;
     struct verdict v;
     uint64_t end;
 
-    c.n = 0;
-    c.is_damaged = false;
+    c->n = 0;
+    c->is_damaged = false;
     for (unsigned i = 0; i < run->n_sources; i++)
-        claim_of_source(run, &c, run->sources[i], block);
-    claims_of_journals(run, &c, block);
-    block_judge(run, &c, block, &v);
+        claim_of_source(run, c, run->sources[i], block);
+    claims_of_journals(run, c, block);
+    block_judge(run, c, block, &v);
     r->n_older += v.is_older;
     r->n_outdated += v.is_outdated;
     if (v.fate == FATE_HOLE)
@@ -651,7 +670,7 @@ static void block_run(struct run *run, uint64_t block)
         report_unreadable(r, block);
     } else {
         r->n_data++;
-        r->n_damaged += c.is_damaged;
+        r->n_damaged += c->is_damaged;
         run->lens[block % EXTENT_BLOCKS] = v.user_bytes;
     }
     end = block * codec_block_bytes(run->codec) + v.user_bytes;
@@ -756,7 +775,8 @@ static int run_extents(struct run *run)
         extent_load(run, first);
         for (unsigned i = 0; i < EXTENT_BLOCKS; i++)
             block_run(run, first + i);
-        if (run->sink != NULL && run->mode == SALVAGE_READ)
+        rc = run->claims.is_short ? -ENOMEM : 0;
+        if (rc == 0 && run->sink != NULL && run->mode == SALVAGE_READ)
             rc = extent_write(run, first);
         first += EXTENT_BLOCKS;
     }
@@ -795,6 +815,7 @@ int salvage_run(struct salvage *s, const struct salvage_file *file,
         rc = run_extents(&run);
     for (unsigned i = 0; i < run.n_sources; i++)
         source_free(run.sources[i]);
+    free(run.claims.list);
     free(run.parts);
     free(run.block);
     free(run.out);

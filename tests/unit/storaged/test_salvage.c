@@ -572,6 +572,29 @@ static void test_a_torn_first_write_is_a_hole(void **state)
     bench_free(&b);
 }
 
+/* Journals copy what waits for long; and who is told so often is heard once. */
+static void test_entries_may_be_there_many_times(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, CODEC_MOJETTE, 0);
+    block_store(&b, 0, V1, BLOCK, ALL);
+    for (unsigned i = 0; i < 100; i++)
+        mark_wait(&b, 0, UINT64_MAX, V2, ALL);
+    for (unsigned i = 0; i < 3; i++)
+        block_wait(&b, 0, V3, BLOCK, 0x3);
+    expect(&b, 0, V3, BLOCK);
+    bench_check(&b, ALL);
+    assert_true(salvage_is_whole(&b.report));
+    for (unsigned epoch = V3 + 1; epoch < V3 + 400; epoch++)
+        mark_wait(&b, 0, 1, epoch, 0x1); /* one storage alone */
+    bench_check(&b, ALL);
+    assert_true(salvage_is_whole(&b.report));
+    assert_int_equal(b.report.n_older, 1);
+    bench_free(&b);
+}
+
 static void test_files_without_a_header_give_their_records(void **state)
 {
     struct bench b;
@@ -679,6 +702,7 @@ int main(void)
         cmocka_unit_test(test_a_mark_that_too_few_have_does_not_count),
         cmocka_unit_test(test_what_waits_in_journals_counts),
         cmocka_unit_test(test_a_torn_first_write_is_a_hole),
+        cmocka_unit_test(test_entries_may_be_there_many_times),
         cmocka_unit_test(test_files_without_a_header_give_their_records),
         cmocka_unit_test(test_nothing_tells_how_a_file_is_coded),
         cmocka_unit_test(test_a_file_far_apart_is_read_quickly),
