@@ -652,6 +652,18 @@ static void on_begun(struct disk_req *dr, int rc)
 {
     struct log *log = dr->arg;
 
+    if (dr->op == DISK_WARM) { /* whether it could or not; now the header's copy */
+        *dr = (struct disk_req){ .op = DISK_WRITE,
+                                 .file = log->begun->file,
+                                 .offset = log->begun->h.bytes - SEGMENT_PAGE_BYTES,
+                                 .len = sizeof(log->header),
+                                 .iov = &log->header_iov,
+                                 .n_iov = 1,
+                                 .done = on_begun,
+                                 .arg = log };
+        disk_submit(log->config.disk, dr);
+        return;
+    }
     if (rc == 0 && dr->offset != 0) { /* the copy; now the first page */
         dr->offset = 0;
         disk_submit(log->config.disk, dr);
@@ -686,14 +698,10 @@ static void segment_begin(struct log *log, struct slot *s)
     log->is_writing = true;
     log->header_iov =
         (struct iovec){ .iov_base = log->header, .iov_len = sizeof(log->header) };
-    log->dr = (struct disk_req){ .op = DISK_WRITE,
-                                 .file = s->file,
-                                 .offset = s->h.bytes - SEGMENT_PAGE_BYTES,
-                                 .len = sizeof(log->header),
-                                 .iov = &log->header_iov,
-                                 .n_iov = 1,
-                                 .done = on_begun,
-                                 .arg = log };
+    /* Entries end anywhere in a page: one that is not in memory is read before it is written, on the loop. */
+    log->dr = (struct disk_req){
+        .op = DISK_WARM, .file = s->file, .len = s->h.bytes, .done = on_begun, .arg = log
+    };
     disk_submit(log->config.disk, &log->dr);
 }
 
