@@ -1,0 +1,139 @@
+"""A client that dies in the middle of overwrites leaves of every page the old or the new one: nothing torn.
+
+Threads overwrite pages of 4 KB at random in a file of 256 MB, some with O_DIRECT, some gathered by the client and
+synced now and then, until their rozomount is killed (SIGKILL). Then another mount reads the whole file. Each
+page holds what was there before or what was being written, none gives an error, none is a mixture, and none goes
+back: not what was synced, not what O_DIRECT was acknowledged for, not what was read once.
+"""
+import os
+import random
+import threading
+import time
+
+import pytest
+
+from conftest import K, N, all_up
+from pages import MIB, PAGE, PAGES_OF_MIB, PageFile
+
+FILE_MIB = int(os.environ.get("ROZO_TORN_MIB", "256"))
+KILLS = int(os.environ.get("ROZO_TORN_KILLS", "50"))
+FEW_MIB = 32
+KILLS_OF_SEVERAL = 10
+DIRECT_WRITERS, GATHERING_WRITERS = 2, 4
+KILLED_AFTER_S = 0.05, 0.4
+SYNCED_PAGES_MAX = 300
+
+
+class Overwriter:
+    """The threads of one life of a mount."""
+
+    def __init__(self, path, model, seed):
+        self.path, self.model = path, model
+        self.killed, self.errors, self.n_written = False, [], 0
+        n = DIRECT_WRITERS + GATHERING_WRITERS
+        self.threads = [threading.Thread(target=self.run, args=(i, n, seed * n + i)) for i in range(n)]
+        for thread in self.threads:
+            thread.start()
+
+    def run(self, i, n, seed):
+        direct = i < DIRECT_WRITERS
+        try:
+            fd = os.open(self.path, os.O_WRONLY | (os.O_DIRECT if direct else 0))
+            try:
+                self.overwrite(fd, direct, range(i, len(self.model.last), n), random.Random(seed))
+            finally:
+                os.close(fd)
+        except OSError as e:
+            if not self.killed:
+                self.errors.append(e)
+
+    def overwrite(self, fd, direct, mine, rng):
+        """Pages of ours only: a page has one writer at a time. Ends with the mount, by an error."""
+        until_sync = rng.randint(1, SYNCED_PAGES_MAX)
+        while True:
+            number = rng.choice(mine)
+            page = self.model.start(number)
+            n = os.pwrite(fd, page, number * PAGE)
+            assert n == PAGE
+            self.model.written(number, page, through=direct)
+            self.n_written += 1
+            until_sync -= 1
+            if not direct and until_sync == 0:
+                covered = self.model.unsynced()
+                os.fsync(fd)
+                self.model.synced(covered)
+                until_sync = rng.randint(1, SYNCED_PAGES_MAX)
+
+    def join(self):
+        for thread in self.threads:
+            thread.join()
+        assert not self.errors, self.errors
+
+
+def create(path, model):
+    """Every page once, stable."""
+    with open(path, "wb", buffering=0) as f:
+        for first in range(0, len(model.last), PAGES_OF_MIB):
+            pages = [model.start(number) for number in range(first, first + PAGES_OF_MIB)]
+            assert f.write(b"".join(pages)) == MIB
+            for number, page in enumerate(pages, first):
+                model.written(number, page, through=True)
+        os.fsync(f.fileno())
+
+
+def check(path, model, settled=True):
+    """Past every cache, by a mount that is not the writer's."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        return model.check(fd, settled)
+    finally:
+        os.close(fd)
+
+
+def overwrite_until_killed(c, path, model, rng, seed, *more):
+    """A life of mount-1 that ends while it overwrites, and at about the same time those of `more`."""
+    overwriter = Overwriter(path, model, seed)
+    time.sleep(rng.uniform(*KILLED_AFTER_S))
+    overwriter.killed = True
+    for name in rng.sample(["mount-1", *more], 1 + len(more)):
+        c.kill(name)
+    overwriter.join()
+    model.crashed()
+    return overwriter.n_written
+
+
+def nothing_wrong(wrong, when):
+    assert not wrong, "%s:\n%s" % (when, "\n".join(wrong[:20]))
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+def test_a_killed_client_leaves_old_or_new(cluster, layout):
+    c = cluster(layout=layout, mounts=2)
+    writer, reader = [mnt + "/f" for mnt in c.mnts]
+    model, rng = PageFile(FILE_MIB * PAGES_OF_MIB), random.Random(layout)
+    create(writer, model)
+    n_written = 0
+    for kill in range(1, KILLS + 1):
+        n_written += overwrite_until_killed(c, writer, model, rng, kill)
+        nothing_wrong(check(reader, model), "after kill %d, %d overwrites" % (kill, n_written))
+        c.restart("mount-1")
+    assert n_written > 50 * KILLS
+    nothing_wrong(check(writer, model), "in the end, by a fresh mount")
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+def test_client_and_storages_killed_together_leave_old_or_new(cluster, layout):
+    """As many storages as a layout stands die with the client. What is read while they are away may have
+    been written to few of the others, so only in the end it must stay, whoever is away then."""
+    c = cluster(layout=layout, mounts=2)
+    writer, reader = [mnt + "/f" for mnt in c.mnts]
+    model, rng = PageFile(FEW_MIB * PAGES_OF_MIB), random.Random(layout)
+    create(writer, model)
+    storages = c.names("storaged")
+    for kill in range(1, KILLS_OF_SEVERAL + 1):
+        away = rng.sample(storages, N[layout] - K[layout])
+        overwrite_until_killed(c, writer, model, rng, kill, *away)
+        nothing_wrong(check(reader, model, settled=False), "after kill %d, without %s" % (kill, away))
+        c.restart("mount-1", *away)
+        c.wait_for(lambda: all_up(c, reader), "all storages up")
+        nothing_wrong(check(reader, model, settled=False), "after kill %d, all storages back" % kill)
