@@ -919,6 +919,38 @@ static void unwrite_send(struct mend_piece *piece, unsigned p)
                on_group_marked);
 }
 
+/* A mark may leave what is damaged as it is, since that may be newer; a record of a hole does not. */
+static void group_write_holes(struct mend_piece *piece)
+{
+    const struct heal_file *file = &piece->mend->file;
+    struct piece_group *g = &piece->group;
+
+    for (unsigned p = 0; p < file->n; p++) {
+        size_t head_bytes = heal_head_bytes(file, p);
+
+        if ((g->lack >> p & 1) == 0)
+            continue;
+        g->made[p] = calloc(g->n, head_bytes);
+        for (unsigned i = 0; g->made[p] != NULL && i < g->n; i++) {
+            const struct record_header h = {
+                .format = RECORD_FORMAT,
+                .projection = (uint8_t)p,
+                .flags = RECORD_HOLE,
+                .file_hash = file->file_hash,
+                .version = piece->decided[g->at + i].version,
+                .block = piece->first + g->at + i,
+            };
+
+            record_header_put(g->made[p] + i * head_bytes, &h);
+            record_seal(g->made[p] + i * head_bytes, NULL, 0, NULL, 0);
+        }
+        g->iov[p] =
+            (struct iovec){ .iov_base = g->made[p], .iov_len = g->n * head_bytes };
+        if (g->made[p] != NULL)
+            write_send(piece, p);
+    }
+}
+
 static void group_mark(struct mend_piece *piece)
 {
     uint64_t version = piece->decided[piece->group.at].version;
@@ -1163,7 +1195,11 @@ static void piece_group(struct mend_piece *piece)
         return;
     }
     piece_go(piece, PIECE_MARK);
-    group_mark(piece);
+    if (piece->group.damaged && !piece->flat &&
+        piece->decided[piece->group.at].version != 0)
+        group_write_holes(piece);
+    else
+        group_mark(piece);
 }
 
 static void piece_step(struct mend_piece *piece)

@@ -340,8 +340,12 @@ static void check_payload(struct fake *f, const Rozo__StWriteReq *req,
         const uint8_t *got = call->payload + i * head;
         uint8_t want_head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX];
         uint8_t want_body[CODEC_BLOCK_MAX];
-        size_t row = made_record(&f->target, req->projection, req->first_block + i,
-                                 get_le64(got + 16), want_head, want_body);
+        size_t row;
+
+        if ((got[6] & RECORD_HOLE) != 0)
+            continue;
+        row = made_record(&f->target, req->projection, req->first_block + i,
+                          get_le64(got + 16), want_head, want_body);
 
         assert_memory_equal(got, want_head, head);
         assert_true(call->payload_len >= at + row);
@@ -371,8 +375,12 @@ static uint16_t do_write(struct fake *f, struct fake_storage *s, struct fake_cal
     for (unsigned i = 0; status == ROZO__STATUS__OK && i < req->n_records; i++) {
         struct fake_place *place = place_of(p, req->first_block + i);
 
-        store(place, get_le64(call->payload + i * head_bytes(f, req->projection) + 16),
-              req->sync);
+        const uint8_t *head = call->payload + i * head_bytes(f, req->projection);
+
+        if ((head[6] & RECORD_HOLE) != 0)
+            mark_place(place, get_le64(head + 16), false, req->sync);
+        else
+            store(place, get_le64(head + 16), req->sync);
         resp.pending |= top_of(place)->pending;
     }
     resp.verifier = s->verifier;
@@ -493,7 +501,7 @@ static uint16_t do_next(struct fake *f, struct fake_storage *s, struct fake_call
 {
     Rozo__StNextReq *req = rozo__st_next_req__unpack(NULL, call->msg_len, call->msg);
     Rozo__StNextResp resp = ROZO__ST_NEXT_RESP__INIT;
-    Rozo__StCommitReq__Range ranges[64], *list[64];
+    Rozo__StCommitReq__Range ranges[1024], *list[1024];
 
     assert(req->heads);
     resp.block = UINT64_MAX;
@@ -513,7 +521,7 @@ static uint16_t do_next(struct fake *f, struct fake_storage *s, struct fake_call
             } else if (version != 0 && version == last) {
                 list[resp.n_marks - 1]->n_blocks = 0;
             } else if (version != 0) {
-                assert(resp.n_marks < 64);
+                assert(resp.n_marks < 1024);
                 rozo__st_commit_req__range__init(&ranges[resp.n_marks]);
                 ranges[resp.n_marks].first_block = b;
                 ranges[resp.n_marks].n_blocks = b < FAKE_BLOCKS;

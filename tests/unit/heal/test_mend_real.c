@@ -404,6 +404,8 @@ static void one_random(unsigned seed)
             real_restart(r, i, dice(&h, 2) == 0);
     }
     m = mend_now(r, dice(&h, r->c), SETTLE | MEND_VERIFY_OWN, 0, 0);
+    if (dice(&h, 2) == 0)
+        real_run_ms(r, 10000);
     m = mend_now(r, dice(&h, r->c), SETTLE, 0, 0);
     m = mend_now(r, dice(&h, r->c), SETTLE | MEND_CLEAN_SPARES, 0, 0);
     expect_clean(&m);
