@@ -339,12 +339,28 @@ void real_run_ms(struct real *r, uint64_t ms)
     env_virtual_advance_ms(&r->v, ms);
 }
 
+/* For people who hunt a bug. */
+static void print_unsettled(struct real *r)
+{
+    for (unsigned i = 0; i < r->c; i++) {
+        struct storage_unsettled u;
+        uint64_t cursor = 0;
+
+        while (storage_next_unsettled(r->storages[i].storage, 0, &cursor, &u))
+            print_message("storage %u: [%llu, %llu) up to %llx\n", i,
+                          (unsigned long long)u.first, (unsigned long long)u.end,
+                          (unsigned long long)u.newest);
+    }
+}
+
 uint64_t real_uncommitted(struct real *r)
 {
     Rozo__StHealthResp health = ROZO__ST_HEALTH_RESP__INIT;
 
     for (unsigned i = 0; i < r->c; i++)
         storage_health(r->storages[i].storage, &health);
+    if (health.uncommitted > 0)
+        print_unsettled(r);
     return health.uncommitted;
 }
 
