@@ -370,6 +370,20 @@ static void random_mend(struct real *r, struct history *h)
     real_run_ms(r, 50);
 }
 
+/* A spare's file that a power cut broke: nobody can tell what of it waits in the journal. */
+static bool has_broken_spare(struct real *r)
+{
+    for (unsigned i = 0; i < r->c; i++) {
+        for (unsigned p = 0; p < r->n; p++) {
+            uint64_t version;
+
+            if (i != p && real_read(r, i, p, 0, 1, &version) == ROZO__STATUS__DAMAGED)
+                return true;
+        }
+    }
+    return false;
+}
+
 static void check_healed(struct real *r, const struct history *h)
 {
     for (unsigned b = 0; b < R_BLOCKS; b++) {
@@ -381,7 +395,8 @@ static void check_healed(struct real *r, const struct history *h)
                      (unsigned long long)h->written[b]);
         expect(r, b, version);
     }
-    assert_int_equal(real_uncommitted(r), 0);
+    if (!has_broken_spare(r))
+        assert_int_equal(real_uncommitted(r), 0);
 }
 
 static void one_random(unsigned seed)
