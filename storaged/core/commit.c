@@ -288,6 +288,11 @@ static unsigned drop_heads(struct drop_op *d, const struct proj *proj)
         struct record_header h;
         enum record_state state = op_inspect(&d->op, d->p, block, p, &h);
 
+        if (state == RECORD_IS_DATA &&
+            geometry_body_at(&proj->geo, block) +
+                    codec_row_bytes(d->op.ref.codec, h.user_bytes) >
+                proj->size)
+            state = RECORD_IS_DAMAGED; /* the file was cut short */
         if (state == RECORD_IS_DAMAGED
                 ? d->d.projections == 0
                 : h.version == 0 || !pending_is_dropped(&d->d, d->p, h.version))
@@ -309,7 +314,7 @@ static enum op_next drop_in_proj(struct drop_op *d, struct proj *proj)
 
         if (d->d.projections != 0 && d->d.end != UINT64_MAX)
             blocks = d->d.end; /* also where the file does not reach */
-        if (d->d.first >= blocks || proj->newest <= d->d.keep * (d->d.projections == 0))
+        if (d->d.first >= blocks || (d->d.projections == 0 && proj->newest <= d->d.keep))
             return OP_GO;
         d->scan.at = d->d.first;
         d->scan.end = d->d.end < blocks ? d->d.end : blocks;

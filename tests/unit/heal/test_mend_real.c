@@ -418,7 +418,8 @@ static void one_random(unsigned seed)
         if (dice(&h, 3) == 0)
             real_restart(r, i, dice(&h, 2) == 0);
     }
-    m = mend_now(r, dice(&h, r->c), SETTLE | MEND_VERIFY_OWN, 0, 0);
+    for (unsigned i = 0; i < r->n; i++) /* power cuts leave heads without bodies */
+        m = mend_now(r, i, SETTLE | MEND_VERIFY_OWN, 0, 0);
     if (dice(&h, 2) == 0)
         real_run_ms(r, 10000);
     m = mend_now(r, dice(&h, r->c), SETTLE, 0, 0);
