@@ -814,6 +814,13 @@ void sim_disk_read_fd(void *disk, int fd, uint64_t offset, void *buf, size_t len
     sim_disk_peek(d->fds[fd], offset, buf, len);
 }
 
+static bool page_says_something(const struct sim_page *p)
+{
+    static const uint8_t zeros[PAGE];
+
+    return memcmp(p->now, zeros, PAGE) != 0;
+}
+
 bool sim_disk_rot(struct sim_disk *d, const char *what)
 {
     struct sim_page *at = NULL;
@@ -828,7 +835,7 @@ bool sim_disk_rot(struct sim_disk *d, const char *what)
 
                 if (strstr(name->path, what) == NULL || p == NULL || !p->here || p->dirty)
                     continue;
-                if (world_below(++n) == 0)
+                if (page_says_something(p) && world_below(++n) == 0)
                     at = p;
             }
         }

@@ -82,10 +82,15 @@ bool scrub_is_done(uint64_t *found)
         done = done && h != NULL && h->scrub_state == 2;
         *found += h == NULL ? 0 : h->scrub_found;
         for (size_t j = 0; h != NULL && done && j < h->n_scrub_findings && j < 3; j++)
-            snprintf(words, sizeof(words), "%s", h->scrub_findings[j]);
+            snprintf(words, sizeof(words), "storage %u: %s", i + 1, h->scrub_findings[j]);
         rozo__st_health_resp__free_unpacked(h, NULL);
     }
     return done;
+}
+
+const char *scrub_words(void)
+{
+    return words;
 }
 
 /* ---- what lies at the homes ---- */
@@ -211,20 +216,82 @@ static const char *file_check(const Rozo__AdInodesResp__Inode *in, struct healed
     return NULL;
 }
 
-const char *healed_check(struct healed *out)
+static Rozo__AdInodesResp *inodes_ask(uint64_t only)
 {
     Rozo__AdInodesReq req = ROZO__AD_INODES_REQ__INIT;
     Rozo__AdInodesResp *resp = NULL;
-    const char *wrong = NULL;
     struct answer a;
 
-    memset(out, 0, sizeof(*out));
     req.export_id = 1;
     req.max_inodes = 1000;
+    req.n_only = only != 0;
+    req.only = &only;
     admin_ask(servers.exportd.host, ROZO__OP__AD_INODES, &req.base, &a);
     if (a.rc == 0 && a.status == ROZO__STATUS__OK)
         resp = rozo__ad_inodes_resp__unpack(NULL, a.msg_len, a.msg);
     answer_free(&a);
+    return resp;
+}
+
+static void dump_one(Rozo__FileRef *ref, const struct codec *codec, unsigned candidate,
+                     unsigned p, uint64_t block)
+{
+    const struct sim_storage *s = storage_of(ref->storages[candidate]);
+    Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
+    struct record_header h = { 0 };
+    struct file_id id;
+    struct answer a;
+
+    file_id_get(ref->file_id.data, &id);
+    req.ref = ref;
+    req.projection = p;
+    req.first_block = block;
+    req.n_blocks = 1;
+    req.heads_only = true;
+    req.to_storage = s->id;
+    admin_ask(s->host, ROZO__OP__ST_READ, &req.base, &a);
+    if (a.rc != 0 || a.status != ROZO__STATUS__OK) {
+        if (a.rc != 0 || a.status != ROZO__STATUS__NO_FILE)
+            fprintf(stderr, "  storage %u projection %u: rc %d status %u\n", s->id, p,
+                    a.rc, a.status);
+    } else if (a.payload_len >= RECORD_HEADER_BYTES + codec_overhang_bytes(codec, p)) {
+        enum record_state state =
+            record_inspect(a.payload, file_id_hash(&id), block, p, ref->block_bytes, &h);
+
+        fprintf(stderr, "  storage %u%s projection %u: %s %llx\n", s->id,
+                p == candidate ? " (home)" : "", p,
+                state == RECORD_IS_DATA   ? "data"
+                : state == RECORD_IS_HOLE ? "hole"
+                                          : "damaged",
+                (unsigned long long)h.version);
+    }
+    answer_free(&a);
+}
+
+void healed_dump(uint64_t ino, uint64_t block)
+{
+    Rozo__AdInodesResp *resp = inodes_ask(ino);
+
+    for (size_t i = 0; resp != NULL && i < resp->n_inodes; i++) {
+        Rozo__FileRef *ref = resp->inodes[i]->ref;
+        const struct codec *codec = codec_get(ref->codec, ref->layout, ref->block_bytes);
+
+        fprintf(stderr, "inode %llu block %llu:\n", (unsigned long long)ino,
+                (unsigned long long)block);
+        for (size_t c = 0; c < ref->n_storages; c++) {
+            for (unsigned p = 0; p < codec_n(codec); p++)
+                dump_one(ref, codec, (unsigned)c, p, block);
+        }
+    }
+    rozo__ad_inodes_resp__free_unpacked(resp, NULL);
+}
+
+const char *healed_check(struct healed *out)
+{
+    Rozo__AdInodesResp *resp = inodes_ask(0);
+    const char *wrong = NULL;
+
+    memset(out, 0, sizeof(*out));
     if (resp == NULL)
         return "exportd does not list its inodes";
     for (size_t i = 0; i < resp->n_inodes && wrong == NULL; i++) {

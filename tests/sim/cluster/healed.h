@@ -10,7 +10,8 @@
 
 /* What the checks have counted. */
 struct healed {
-    uint64_t n_files, n_records, n_holes, n_strangers;
+    uint64_t n_files, n_records, n_holes;
+    uint64_t wrong_ino, wrong_block; /* where healed_check() found something */
 };
 
 /** Nothing is queued, unhealed, pending without a commit, or noted as missed. why: words for the first that
@@ -19,10 +20,15 @@ bool healed_is_quiet(char *why, size_t why_len);
 /** Let all storages scrub; true: they have done that. found: what they found. */
 void scrub_start_all(void);
 bool scrub_is_done(uint64_t *found);
+/** One of the things it found. */
+const char *scrub_words(void);
 /**
  * Ask every home for its projection of every block of every file that has data: all of one version and whole
  * (I7). NULL, or words.
  */
 const char *healed_check(struct healed *out);
+
+/** Tell on stderr who has what of a block. */
+void healed_dump(uint64_t ino, uint64_t block);
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "codec/codec.h"
 #include "common/log.h"
+#include "storaged/core/storage.h"
 #include "tests/sim/cluster/run.h"
 
 /* Kinds of trouble by name. */
@@ -26,6 +27,7 @@ static const struct {
     { "net", FAULT_WEATHER | FAULT_CUT },
     { "crash", FAULT_KILL_STORAGE | FAULT_KILL_EXPORTD | FAULT_KILL_CLIENT },
     { "client", FAULT_KILL_CLIENT },
+    { "late", FAULT_LATE },
     { "hang", FAULT_HANG | FAULT_SLOW_DISK | FAULT_KILL_CLIENT },
     { "power",
       FAULT_POWER_STORAGE | FAULT_POWER_EXPORTD | FAULT_POWER_ALL | FAULT_KILL_CLIENT },
@@ -36,6 +38,21 @@ static const struct {
                    FAULT_POWER_STORAGE | FAULT_POWER_EXPORTD | FAULT_POWER_ALL |
                    FAULT_ROT | FAULT_FULL },
 };
+static const struct {
+    const char *name;
+    unsigned bits;
+} mutants[] = {
+    { "none", 0 },
+    { "journal", MUTANT_NO_JOURNAL },
+    { "journal-sync", MUTANT_NO_JOURNAL_SYNC },
+    { "commit", MUTANT_NO_COMMIT_RULE },
+    { "version", MUTANT_NO_VERSION_CHECK |
+                     MUTANT_NO_JOURNAL }, /* in place, or readers would see the newer */
+    { "frame-crc", MUTANT_NO_CRC_CHECK },
+    { "crc", RUN_MUTANT_NO_CRC },
+    { "missed", RUN_MUTANT_NO_MISSED },
+};
+enum { N_MUTANTS = sizeof(mutants) / sizeof(mutants[0]) };
 enum { N_MODES = sizeof(modes) / sizeof(modes[0]) };
 
 struct arguments {
@@ -83,7 +100,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.faults = modes[*mode].faults;
     c.n_storages =
         args.n_storages > 0 ? (unsigned)args.n_storages : storages[c.layout][x % 3];
-    c.mutant = args.mutant;
+    c.mutant = mutants[args.mutant].bits;
     c.verbose = args.verbose;
     c.tells = args.tells;
     c.torn_is_fine = args.torn;
@@ -98,9 +115,10 @@ static void run_seed(uint64_t seed, struct run_result *r)
 
     snprintf(args.replay, sizeof(args.replay),
              "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
-             "--mutant %u%s%s\n",
+             "--mutant %s%s%s\n",
              (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
-             c.mutant, c.torn_is_fine ? " --torn" : "", c.heals ? " --heal" : "");
+             mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
+             c.heals ? " --heal" : "");
     run_once(&c, r);
     if (!args.quiet)
         printf(
@@ -140,7 +158,13 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
         args.n_storages = atoi(arg);
         return 0;
     case 'x':
-        args.mutant = (unsigned)strtoul(arg, NULL, 0);
+        for (unsigned i = 0; i < N_MUTANTS; i++) {
+            if (strcmp(arg, mutants[i].name) == 0) {
+                args.mutant = i;
+                return 0;
+            }
+        }
+        argp_error(state, "no such mutant: %s", arg);
         return 0;
     case 'v':
         args.verbose = true;
@@ -172,10 +196,13 @@ int main(int argc, char **argv)
         { "seeds", 'n', "N", 0, "How many", 0 },
         { "ops", 'o', "N", 0, "Operations of a run", 0 },
         { "mode", 'm', "NAME", 0,
-          "calm, net, crash, client, hang, power, rot, full, chaos", 0 },
+          "calm, net, crash, client, late, hang, power, rot, full, chaos", 0 },
         { "layout", 'l', "N", 0, "0, 1, 2", 0 },
         { "storages", 'c', "N", 0, "How many", 0 },
-        { "mutant", 'x', "BITS", 0, "Safety measures of storaged that are left out", 0 },
+        { "mutant", 'x', "NAME", 0,
+          "A safety measure that is left out: journal, journal-sync, commit, version, frame-crc, "
+          "crc, missed",
+          0 },
         { "verbose", 'v', NULL, 0, "Tell what happens", 0 },
         { "words", 'w', NULL, 0, "... and every message", 0 },
         { "quiet", 'q', NULL, 0, "Only the sum", 0 },

@@ -19,6 +19,7 @@ static char words[512];
 void model_begin(void)
 {
     memset(&model, 0, sizeof(model));
+    model.bad_file = NOBODY;
     for (unsigned i = 0; i < NAMES_MAX; i++) {
         model.names[i].n_values = 1; /* not there */
         model.names[i].values[0].file = NOBODY;
@@ -281,11 +282,15 @@ static const char *say_unit(int file, const struct model_view *view, uint64_t un
                             uint32_t id, bool known)
 {
     const struct model_file *f = &model.files[file];
-    int n = snprintf(
-        words, sizeof(words),
-        "file %d (ino %llu) bytes %llu (block %llu): read %s%u, allowed:", file,
-        (unsigned long long)f->ino, (unsigned long long)unit * UNIT,
-        (unsigned long long)unit * UNIT / 4096, known ? "write " : "garbage ", id);
+    int n;
+
+    model.bad_file = file;
+    model.bad_unit = unit;
+    n = snprintf(words, sizeof(words),
+                 "file %d (ino %llu) bytes %llu (block %llu): read %s%u, allowed:", file,
+                 (unsigned long long)f->ino, (unsigned long long)unit * UNIT,
+                 (unsigned long long)unit * UNIT / 4096, known ? "write " : "garbage ",
+                 id);
 
     for (unsigned i = f->n_writes; i-- > 0 && n < (int)sizeof(words) - 60;) {
         const struct model_write *w = &f->writes[i];

@@ -89,6 +89,8 @@ struct model {
     uint32_t last_id;
     uint64_t n_units_checked, n_resurfaced;
     bool strict_end;
+    int bad_file; /* where a read was wrong */
+    uint64_t bad_unit;
 };
 extern struct model model;
 

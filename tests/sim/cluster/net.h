@@ -34,7 +34,8 @@ struct host {
 struct net_weather {
     uint32_t delay_us; /* a message takes 20 us to this long */
     uint32_t loss_ppm, twice_ppm;
-    uint32_t late_ppm; /* takes up to 3 s */
+    uint32_t late_ppm;       /* takes up to 3 s; those to storages */
+    uint32_t twice_late_ppm; /* of the second copies, the same */
 };
 
 struct net {
@@ -48,7 +49,8 @@ struct net {
     struct net_flight *flights;
     uint64_t last_id;
     uint64_t n_sent, n_lost, n_twice;
-    bool tells; /* every message, in words */
+    bool tells;        /* every message, in words */
+    bool drops_missed; /* a mutant: ST_MISSED is answered, and nobody hears of it */
     /* Told when a watched host sends, or gets, something that changes data. */
     bool watched[HOSTS_MAX];
     void (*on_watched)(struct host *h);

@@ -17,6 +17,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/bytes.h"
 #include "common/list.h"
 #include "tests/sim/cluster/ask.h"
 #include "tests/sim/cluster/healed.h"
@@ -92,12 +93,32 @@ struct run {
     struct fault faults[FAULTS_MAX];
     struct env_timer fault_timer;
     bool ending;
+    struct {
+        uint64_t ino, block;
+    } looked_at;                 /* when something is wrong, tell who has what */
     unsigned exportd_cuts;       /* losses of its power so far */
     bool armed_power[HOSTS_MAX]; /* a watched host loses its power */
     uint64_t fault_pause_us;     /* at most, between two */
     unsigned rot_storage;        /* rot is only here, so that it cannot add up */
 };
 static struct run *run;
+static bool records_are_believed; /* RUN_MUTANT_NO_CRC */
+
+/* ---- a mutant ---- */
+
+uint32_t __real_record_crc(const uint8_t *p, const void *overhang, size_t overhang_bytes,
+                           const void *body, size_t body_bytes);
+uint32_t __wrap_record_crc(const uint8_t *p, const void *overhang, size_t overhang_bytes,
+                           const void *body, size_t body_bytes);
+
+/* What it is compared with is what it says. Sealing does not come through here. */
+uint32_t __wrap_record_crc(const uint8_t *p, const void *overhang, size_t overhang_bytes,
+                           const void *body, size_t body_bytes)
+{
+    if (records_are_believed)
+        return get_le32(p);
+    return __real_record_crc(p, overhang, overhang_bytes, body, body_bytes);
+}
 
 /* ---- words ---- */
 
@@ -127,11 +148,17 @@ static void wrong(const char *fmt, ...)
     vfprintf(stderr, fmt, args);
     va_end(args);
     fprintf(stderr, "\n");
+    if (run->looked_at.ino != 0 && servers.exportd.host->proc->alive)
+        healed_dump(run->looked_at.ino, run->looked_at.block);
     abort();
 }
 
 static void expect(const char *words_or_null, const struct program *p)
 {
+    if (words_or_null != NULL && p->file != NOBODY && model.bad_file == p->file) {
+        run->looked_at.ino = model.files[p->file].ino;
+        run->looked_at.block = model.bad_unit * UNIT / BLOCK;
+    }
     if (words_or_null != NULL)
         wrong("%s (%s)", words_or_null, p->client->host->proc->name);
 }
@@ -1112,7 +1139,7 @@ static void fault_rot(void)
 {
     struct sim_disk *d = &servers.storages[run->rot_storage].disk;
 
-    if (sim_disk_rot(d, world_chance(800000) ? "objects/" : "journal/"))
+    if (sim_disk_rot(d, world_chance(600000) ? "objects/" : "journal/"))
         say("a bit of storage %u flips", run->rot_storage + 1);
 }
 
@@ -1137,6 +1164,7 @@ static void fault_weather(void)
         world_chance(500000) ? 300 : 300 + (uint32_t)world_below(20000);
     net.weather.loss_ppm = world_chance(500000) ? 0 : (uint32_t)world_below(20000);
     net.weather.twice_ppm = world_chance(500000) ? 0 : (uint32_t)world_below(100000);
+    net.weather.twice_late_ppm = world_chance(500000) ? 0 : 300000;
     net.weather.late_ppm = world_chance(700000) ? 0 : (uint32_t)world_below(5000);
 }
 
@@ -1337,6 +1365,8 @@ static void check_file(struct program *p, int file)
     for (uint64_t off = 0; off < FILE_BYTES_MAX_SIM; off += BLOCK) {
         client_read(c, looking(p), f->ino, p->fh, off, BLOCK, 0);
         rc = looked(p, "a read after all is well");
+        run->looked_at.ino = f->ino;
+        run->looked_at.block = off / BLOCK;
         if (rc != 0 && run->config.torn_is_fine) {
             run->result.n_torn++;
             continue;
@@ -1388,8 +1418,17 @@ static void check_healing(void)
 
     for (unsigned round = 0; round < 2; round++) {
         while (!healed_is_quiet(why, sizeof(why))) {
-            if (world_clock.now_ns > until_ns)
+            if (world_clock.now_ns > until_ns) {
+                unsigned long long ino, block;
+                const char *file = strstr(why, "file ");
+
+                if (file != NULL && strlen(file) > 37 &&
+                    sscanf(file + 21, "%16llx: block %llu", &ino, &block) == 2) {
+                    run->looked_at.ino = ino;
+                    run->looked_at.block = block;
+                }
                 wrong("healing does not end: %s", why);
+            }
             world_run_until(world_clock.now_ns + 1000000000);
         }
         say("all is quiet");
@@ -1403,12 +1442,15 @@ static void check_healing(void)
         if (found == 0)
             break;
         if (round == 0 && (run->config.faults & FAULT_ROT) == 0)
-            wrong("after healing a scrub finds %llu things", (unsigned long long)found);
+            wrong("after healing a scrub finds %llu things: %s",
+                  (unsigned long long)found, scrub_words());
     }
     if (found != 0)
-        wrong("after healing a second scrub finds %llu things",
-              (unsigned long long)found);
+        wrong("after healing a second scrub finds %llu things: %s",
+              (unsigned long long)found, scrub_words());
     w = healed_check(&counted);
+    run->looked_at.ino = counted.wrong_ino;
+    run->looked_at.block = counted.wrong_block;
     if (w != NULL)
         wrong("not healed: %s", w);
     run->result.n_records = counted.n_records;
@@ -1449,12 +1491,13 @@ static void run_all(void)
 
     run->n = codec_n(codec);
     run->k = codec_k(codec);
-    run->fault_pause_us = 200000 + world_below(3000000);
+    run->fault_pause_us =
+        run->config.faults == FAULT_KILL_CLIENT ? 400000 : 200000 + world_below(3000000);
     run->rot_storage = (unsigned)world_below(run->config.n_storages);
     servers_begin(run->config.n_storages, 1 + (unsigned)world_below(2),
                   (uint64_t)1 << 40);
     for (unsigned i = 0; i < servers.n_storages; i++)
-        servers.storages[i].mutant = run->config.mutant;
+        servers.storages[i].mutant = run->config.mutant & RUN_MUTANTS_OF_STORAGED;
     for (unsigned i = 0; i < servers.n_storages; i++)
         servers.storages[i].no_healer = !run->config.heals;
     programs_make();
@@ -1463,6 +1506,11 @@ static void run_all(void)
         client_comes(&run->clients[i]);
     env_timer_init(&run->fault_timer, on_fault_timer);
     world_timer_start_us(&run->fault_timer, 500000);
+    if ((run->config.faults & FAULT_LATE) != 0)
+        net.weather = (struct net_weather){ .delay_us = 2000,
+                                            .twice_ppm = 500000,
+                                            .late_ppm = 5000,
+                                            .twice_late_ppm = 700000 };
     while (run->result.n_ops < run->config.n_ops)
         world_step();
     say("the end begins");
@@ -1490,6 +1538,8 @@ void run_once(const struct run_config *config, struct run_result *out)
     run->config = *config;
     net.tells = config->tells;
     net.on_watched = on_watched;
+    net.drops_missed = (config->mutant & RUN_MUTANT_NO_MISSED) != 0;
+    records_are_believed = (config->mutant & RUN_MUTANT_NO_CRC) != 0;
     run_all();
     run->result.n_events = world_clock.n_events;
     run->result.virtual_ms = world_now_ms();

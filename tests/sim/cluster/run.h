@@ -21,7 +21,15 @@ enum run_fault {
     FAULT_POWER_ALL = 512,
     FAULT_ROT = 1024,    /* bits of projection files and journals */
     FAULT_FULL = 2048,   /* disks fill up */
+    FAULT_LATE = 8192,   /* messages very late and twice, all the time */
     FAULT_ERRORS = 4096, /* reads and writes fail */
+};
+
+/* Safety measures that are left out, or'ed: those of storaged (enum storage_mutant) and ours. */
+enum run_mutant {
+    RUN_MUTANTS_OF_STORAGED = 255,
+    RUN_MUTANT_NO_CRC = 256,    /* records are believed with a wrong crc, everywhere */
+    RUN_MUTANT_NO_MISSED = 512, /* what homes missed is noted nowhere */
 };
 
 struct run_config {
@@ -31,7 +39,7 @@ struct run_config {
     unsigned faults;
     unsigned mutant;     /* enum storage_mutant */
     bool verbose, tells; /* what happens; every message */
-    bool heals; /* storages heal, and in the end everything must be healed */
+    bool heals;          /* storages heal, and in the end everything must be healed */
     bool
         torn_is_fine; /* blocks that cannot be read after all is over are counted, no more */
 };

@@ -168,5 +168,13 @@ void tell_answer(const char *from, const char *to, uint16_t op, uint16_t status,
             op_name(op), v == NULL ? "?" : v->name);
     if (op == ROZO__OP__ST_WRITE && len > 0)
         tell_message(&rozo__st_write_resp__descriptor, msg, len);
+    else if (op == ROZO__OP__MD_OPEN && len > 0)
+        tell_message(&rozo__md_open_resp__descriptor, msg, len);
+    else if (op == ROZO__OP__MD_CREATE && len > 0)
+        tell_message(&rozo__md_create_resp__descriptor, msg, len);
+    else if ((op == ROZO__OP__MD_WROTE || op == ROZO__OP__MD_SETATTR ||
+              op == ROZO__OP__MD_TRUNCATED) &&
+             len > 0)
+        tell_message(&rozo__md_entry_resp__descriptor, msg, len);
     fprintf(stderr, "\n");
 }
