@@ -21,6 +21,7 @@ enum {
     TICK_MS = 500,
     RETRY_MS = 5000, /* doubling */
     DOUBLED_MAX = 5,
+    FENCE_TRIES = 3, /* then what is undecided is settled */
     SETTLE_TICK_MS = 3000,
     SETTLE_STEP_MS =
         4000, /* the next candidate waits so much longer for the one before it */
@@ -81,6 +82,9 @@ static void on_checked(struct job *job, const struct mend_result *result)
     } else {
         c->unhealed = mend_n_unhealed(result);
         h->checks_unhealed += c->unhealed;
+        /* nobody completes it: a write of which a power cut left too little, say */
+        if (result->undecided > 0 && c->tries >= FENCE_TRIES)
+            c->flags |= MEND_FENCE | MEND_ALL_HOMES;
         c->ready_ns = env_now_ns(h->env) + ((uint64_t)RETRY_MS << c->tries) * 1000000;
         c->tries += c->tries < DOUBLED_MAX;
     }
