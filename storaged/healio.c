@@ -148,6 +148,49 @@ static void ask_health(void *arg, struct heal_question *q)
     trip_begin(arg, q, storage_say_health);
 }
 
+/* ---- what a storio took for another storage ---- */
+
+enum {
+    STOOD_IN_OUT_MAX = 1024
+}; /* mails of one storio; beyond, the client's word must do */
+
+struct stood_in_mail {
+    struct env_mail mail;
+    struct healio *io;
+    _Atomic unsigned *n_out; /* the storio's */
+    struct storage_stood_in what;
+};
+
+static void on_stood_in(struct env_mail *mail)
+{
+    struct stood_in_mail *m = (struct stood_in_mail *)mail;
+    const struct storage_stood_in *w = &m->what;
+    struct storcli_target target;
+
+    target_of(&w->file, &target);
+    healer_stood_in(m->io->healer, &target, target.storages[w->projection], w->first,
+                    w->end, w->version);
+    atomic_fetch_sub(m->n_out, 1);
+    free(m);
+}
+
+void healio_stood_in(struct healio *io, _Atomic unsigned *n_out,
+                     const struct storage_stood_in *what)
+{
+    struct stood_in_mail *m;
+
+    if (atomic_load(n_out) >= STOOD_IN_OUT_MAX)
+        return;
+    m = malloc(sizeof(*m));
+    if (m == NULL)
+        return;
+    *m = (struct stood_in_mail){
+        .mail.fn = on_stood_in, .io = io, .n_out = n_out, .what = *what
+    };
+    atomic_fetch_add(n_out, 1);
+    env_mailbox_post(&io->env, &m->mail);
+}
+
 /* ---- phases ---- */
 
 static void on_healer_stopped(void *arg)

@@ -7,11 +7,14 @@
 #ifndef ROZO_STORAGED_HEALIO_H
 #define ROZO_STORAGED_HEALIO_H
 
+#include <stdatomic.h>
+
 #include <uv.h>
 
 #include "common/env_uv.h"
 #include "common/kv_leveldb.h"
 #include "common/rpc_tcp.h"
+#include "storaged/core/storage.h"
 #include "storaged/disk_uv.h"
 #include "storaged/heal/healer.h"
 
@@ -42,6 +45,12 @@ void healio_run(struct healio *io);
 /** After that, or a failed open. Main's thread. */
 void healio_free(struct healio *io);
 
+/**
+ * A storio's storage took what another is to hold: mailed to the healer. On that storio's thread; n_out counts its mails
+ * under way, and bounds them.
+ */
+void healio_stood_in(struct healio *io, _Atomic unsigned *n_out,
+                     const struct storage_stood_in *what);
 /** For a phase mail of the daemon: see storio.c. On our thread. */
 void healio_phase(struct healio *io, unsigned phase);
 

@@ -323,6 +323,13 @@ static void on_storage_started(void *arg, int rc)
     tell_phase_done(arg);
 }
 
+static void on_stood_in(void *arg, const struct storage_stood_in *what)
+{
+    struct storio *io = arg;
+
+    healio_stood_in(&io->daemon->healio, &io->n_stood_in, what);
+}
+
 int storio_start(struct storio *io, const struct storage_config *config, struct err *err)
 {
     struct storage_config mine = *config;
@@ -337,6 +344,8 @@ int storio_start(struct storio *io, const struct storage_config *config, struct 
     mine.key = io->key;
     mine.admitted = on_admitted;
     mine.arg = io->daemon;
+    mine.stood_in = on_stood_in;
+    mine.stood_in_arg = io;
     rc = storage_open(&mine, &io->storage);
     if (rc != 0)
         return err_wrap(err, rc, "start");

@@ -35,6 +35,22 @@ enum storage_mutant {
     MUTANT_NO_CRC_CHECK = 16,    /* frames of the journal are believed with a wrong crc */
 };
 
+/* A file, as its FileRef says. */
+struct storage_file {
+    struct file_id id;
+    uint8_t codec, layout, n_storages;
+    uint32_t block_bytes;
+    uint32_t storages[DIST_MAX];
+};
+
+/* A client gave us what another storage is to hold. */
+struct storage_stood_in {
+    struct storage_file file;
+    unsigned projection; /* home: storages[projection] */
+    uint64_t first, end; /* blocks */
+    uint64_t version;
+};
+
 struct storage_config {
     struct env *env;                 /* borrowed */
     struct disk *disk;               /* borrowed; of the same thread */
@@ -56,6 +72,9 @@ struct storage_config {
     unsigned mutant;        /* enum storage_mutant, for tests of the simulator only */
     void (*admitted)(void *arg); /* the identity was written; may be NULL */
     void *arg;
+    /* Who wrote it is to say who missed it, but may not live to. May be NULL. */
+    void (*stood_in)(void *arg, const struct storage_stood_in *what);
+    void *stood_in_arg;
 };
 
 /** 0 or -ENOMEM. The config is copied. */
@@ -84,14 +103,6 @@ void storage_close(struct storage *st);
 
 /** Add what this loop knows of its journal to *out: journal_bytes to uncommitted. */
 void storage_health(const struct storage *st, Rozo__StHealthResp *out);
-
-/* A file, as its FileRef says. */
-struct storage_file {
-    struct file_id id;
-    uint8_t codec, layout, n_storages;
-    uint32_t block_bytes;
-    uint32_t storages[DIST_MAX];
-};
 
 /* What waits here for a commit: who writes it may be gone. */
 struct storage_unsettled {

@@ -945,6 +945,21 @@ static enum op_next write_sync(struct write_op *w)
     return next;
 }
 
+static void tell_stood_in(struct write_op *w)
+{
+    const struct storage_config *config = &w->op.st->config;
+    struct storage_stood_in what = { .projection = w->projection,
+                                     .first = w->first,
+                                     .end = w->first + w->n,
+                                     .version = w->newest };
+
+    if (config->stood_in == NULL || w->op.call->role != RPC_ROLE_CLIENT ||
+        w->op.ref.storages[w->projection] == identity_storage_id(config->identity))
+        return;
+    what.file = journal_file(&w->op.ref);
+    config->stood_in(config->stood_in_arg, &what);
+}
+
 static void write_reply(struct write_op *w)
 {
     Rozo__StWriteResp resp = ROZO__ST_WRITE_RESP__INIT;
@@ -952,6 +967,7 @@ static void write_reply(struct write_op *w)
     resp.verifier = w->verifier;
     resp.pending = w->n_journal + w->n_pending > 0;
     resp.pressure = journal_has_pressure(w->op.st->journal);
+    tell_stood_in(w);
     op_finish_message(&w->op, ROZO__STATUS__OK, &resp.base);
 }
 

@@ -731,6 +731,7 @@ int healer_open(const struct healer_config *config, struct healer **out, struct 
     config_defaults(&h->config);
     list_init(&h->asks);
     list_init(&h->checks);
+    list_init(&h->stood_in);
     h->rate.bytes_per_s = config->rate_bytes;
     h->scrub_rate.bytes_per_s = config->scrub_rate_bytes;
     jobs_init(h);
@@ -748,6 +749,7 @@ void healer_start(struct healer *h)
 {
     h->started = true;
     jobs_start(h);
+    stood_in_start(h);
     round_start(h);
     checks_start(h);
     rebuild_start(h);
@@ -789,6 +791,7 @@ void healer_stop(struct healer *h, void (*done)(void *arg), void *arg)
     h->n_busy++;
     asks_cancel(h);
     jobs_stop(h);
+    stood_in_stop(h);
     round_stop(h);
     checks_stop(h);
     rebuild_stop(h);

@@ -86,6 +86,12 @@ struct healer;
 int healer_open(const struct healer_config *config, struct healer **out, struct err *err);
 /** Our own storage answers now: begin. */
 void healer_start(struct healer *h);
+/**
+ * A client gave our storage what `home` is to hold. When the client does not say so itself within some seconds, it is
+ * noted that home missed it.
+ */
+void healer_stood_in(struct healer *h, const struct storcli_target *target, uint32_t home,
+                     uint64_t first, uint64_t end, uint64_t version);
 /** Is it one of ours? */
 bool healer_serves(uint16_t op);
 /** Any of those; takes the call. An rpc_handler_cb. */

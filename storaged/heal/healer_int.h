@@ -71,6 +71,8 @@ struct job {
 void job_submit(struct healer *h, struct job *job, enum heal_rank rank);
 /** Everything that was looked at is as it should be. */
 bool mend_is_good(const struct mend_result *result);
+/** Blocks stay undecided though every storage answered: only a fence can settle them. */
+bool mend_wants_fence(const struct mend_result *result);
 /** Blocks that are not, at least 1 when it is not good. */
 uint64_t mend_n_unhealed(const struct mend_result *result);
 
@@ -149,6 +151,7 @@ struct round {
     unsigned n_entries, entries_room;
     struct missed_group *groups; /* owned */
     unsigned n_groups, n_running;
+    unsigned n_bad;                     /* rounds in a row that left something */
     uint64_t unhealed, unhealed_before; /* blocks; in this round, in the one before */
 };
 
@@ -240,6 +243,10 @@ struct healer {
     struct ledger_wait stop_wait;
     struct env_task stop_task;
 
+    struct list_node stood_in; /* oldest first */
+    unsigned n_stood_in;
+    struct env_timer stood_in_timer;
+
     uint64_t map_version;
     struct heal_peer *peers; /* owned, ascending by id */
     unsigned n_peers;
@@ -292,6 +299,9 @@ void jobs_stop(struct healer *h);
 void missed_handle(struct healer *h, struct rpc_call *call);
 void missed_handle_list(struct healer *h, struct rpc_call *call);
 void missed_handle_done(struct healer *h, struct rpc_call *call);
+
+void stood_in_start(struct healer *h);
+void stood_in_stop(struct healer *h);
 
 void round_start(struct healer *h);
 void round_stop(struct healer *h);

@@ -27,6 +27,11 @@ bool mend_is_good(const struct mend_result *result)
     return result->rc == -ENOENT || (result->rc == 0 && result->undecided == 0);
 }
 
+bool mend_wants_fence(const struct mend_result *result)
+{
+    return result->undecided > 0 && result->silent == 0;
+}
+
 uint64_t mend_n_unhealed(const struct mend_result *result)
 {
     uint64_t n = result->failed + result->undecided;

@@ -463,6 +463,29 @@ int ledger_note(struct ledger *l, uint32_t storage, const struct storcli_target 
     return file_note(l, a, target, first, end, version);
 }
 
+bool ledger_has(struct ledger *l, uint32_t storage, const struct file_id *id,
+                uint64_t first, uint64_t end, uint64_t version)
+{
+    const struct account *a = account_find(l, storage);
+    uint8_t key[KEY_BYTES];
+    struct notes notes;
+
+    if (a != NULL && a->everything != 0)
+        return true;
+    key_put(key, storage, id);
+    if (a == NULL || a->n_files == 0 || notes_load(l, key, &notes) != 0)
+        return false;
+    for (unsigned i = 0; i < notes.n && first < end; i++) {
+        const struct ledger_range *r = &notes.ranges[i];
+
+        if (r->first > first)
+            return false;
+        if (r->end > first && r->version >= version)
+            first = r->end;
+    }
+    return first >= end;
+}
+
 int ledger_forget(struct ledger *l, uint32_t storage, const struct file_id *id,
                   uint64_t note)
 {

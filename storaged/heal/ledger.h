@@ -59,6 +59,9 @@ struct ledger_wait {
  */
 int ledger_note(struct ledger *l, uint32_t storage, const struct storcli_target *target,
                 uint64_t first, uint64_t end, uint64_t version);
+/** Is every block of [first, end) in notes of that version or later? */
+bool ledger_has(struct ledger *l, uint32_t storage, const struct file_id *id,
+                uint64_t first, uint64_t end, uint64_t version);
 /** All that was noted or forgotten until now is on stable storage when done. */
 void ledger_sync(struct ledger *l, struct ledger_wait *w);
 

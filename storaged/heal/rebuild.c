@@ -300,6 +300,9 @@ static void on_file(struct sweep_file *s, bool good)
     if (!good) {
         r->failed = true;
         r->unhealed += mend_n_unhealed(&s->result);
+        if (mend_wants_fence(&s->result) && !r->first)
+            check_add(h, &s->job.request.target, 0, UINT64_MAX,
+                      MEND_FENCE | MEND_ALL_HOMES | MEND_PARTIAL);
     }
     r->files_done++;
     r->bytes_done += file_bytes(&s->f.file);

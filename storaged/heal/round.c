@@ -17,7 +17,7 @@
 #include "common/log.h"
 #include "storaged/heal/healer_int.h"
 
-enum { ENTRIES_PER_ROUND = 4096, DONE_MAX = 512 };
+enum { ENTRIES_PER_ROUND = 4096, DONE_MAX = 512, FENCE_ROUNDS = 2 };
 
 static void round_list(struct healer *h);
 
@@ -46,6 +46,7 @@ static void round_end(struct healer *h)
 {
     h->round.under_way = false;
     h->round.unhealed_before = h->round.unhealed;
+    h->round.n_bad = h->round.unhealed > 0 ? h->round.n_bad + 1 : 0;
     round_free(&h->round);
     round_wait(h);
 }
@@ -128,6 +129,16 @@ static void round_tell(struct healer *h)
 
 /* ---- mending ---- */
 
+/* Torn by a client that gave up, or died. */
+static void group_settle(struct healer *h, const struct missed_group *g)
+{
+    const struct mend_request *r = &g->job.request;
+
+    check_add(h, &r->target, r->first_block,
+              r->n_blocks == 0 ? UINT64_MAX : r->first_block + r->n_blocks,
+              MEND_FENCE | MEND_ALL_HOMES);
+}
+
 static void on_group_mended(struct job *job, const struct mend_result *result)
 {
     struct missed_group *g = container_of(job, struct missed_group, job);
@@ -136,6 +147,8 @@ static void on_group_mended(struct job *job, const struct mend_result *result)
     g->good = mend_is_good(result);
     if (!g->good)
         h->round.unhealed += mend_n_unhealed(result);
+    if (mend_wants_fence(result) && h->round.n_bad >= FENCE_ROUNDS)
+        group_settle(h, g);
     if (--h->round.n_running == 0)
         round_tell(h);
 }

@@ -283,7 +283,7 @@ static void on_file(struct sweep_file *f, bool good)
     result_count(f, good);
     if (!good) /* the next scrub is a long time off */
         check_add(f->h, &f->f.file.target, 0, UINT64_MAX, f->job.request.flags);
-    if (f->result.rc == 0 && !f->h->scrub.stop)
+    if (f->result.rc == 0 && f->result.looked_at > 0 && !f->h->scrub.stop)
         homes_next(f);
     else
         file_done(f);

@@ -143,6 +143,19 @@ static void ask_health(void *arg, struct heal_question *q)
     question_answer(p, q);
 }
 
+static void on_stood_in(void *arg, const struct storage_stood_in *what)
+{
+    struct storage_process *p = arg;
+    struct storage_unsettled u = { .file = what->file };
+    struct heal_unsettled to;
+
+    if (p->healer == NULL)
+        return;
+    unsettled_copy(&to, &u);
+    healer_stood_in(p->healer, &to.target, to.target.storages[what->projection],
+                    what->first, what->end, what->version);
+}
+
 static void healer_begin(struct storage_process *p)
 {
     struct healer_config config = {
@@ -262,6 +275,8 @@ void storage_node_start(struct sim_storage *s)
     generations_save(p);
     config.identity = &p->identity;
     config.generations = &p->generations;
+    config.stood_in = on_stood_in;
+    config.stood_in_arg = p;
     for (unsigned i = 0; i < s->n_loops; i++) {
         config.loop = i;
         rc = storage_open(&config, &p->loops[i]);

@@ -458,6 +458,7 @@ static void test_a_scrub_sees_everything_and_tells_others(void **state)
         n_own += heal_place(&files[i], 1) < 3;
     }
     nodes[2].lacks_ino = (uint32_t)files[0].id.ino; /* homes 1, 2, 3 */
+    next_result.looked_at = 1;
     nodes_start_all();
     heal(1, 1, 0);
     run_ms(5000);
@@ -656,6 +657,67 @@ static void test_homes_that_were_silent_are_noted(void **state)
     assert_int_equal(node_n_missed(1), 0);
 }
 
+/* Torn by a client that gave up: without a fence nobody may decide. With all storages there, one is put up. */
+static void test_what_stays_undecided_is_settled(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+    unsigned n = 0;
+
+    (void)state;
+    nodes_start_all();
+    next_result = (struct mend_result){ .undecided = 1, .silent = 1 << 2 };
+    assert_int_equal(node_missed(2, &t, 5, 1, 1, 5), ROZO__STATUS__OK);
+    assert_int_equal(check(3, &t, 7, 1, false), ROZO__STATUS__OK);
+    run_ms(60000);
+    for (unsigned i = 0; i < n_seen; i++)
+        assert_true(seen[i].own == 3 || (seen[i].request.flags & MEND_FENCE) == 0);
+    next_result.silent = 0; /* it is certain, then */
+    n_seen = 0;
+    run_ms(200000);
+    for (unsigned i = 0; i < n_seen; i++) {
+        if ((seen[i].request.flags & MEND_FENCE) != 0) {
+            assert_int_equal(seen[i].request.flags & MEND_ALL_HOMES, MEND_ALL_HOMES);
+            n |= 1u << seen[i].own;
+        }
+    }
+    assert_int_equal(n, 1 << 1 | 1 << 3);
+    next_result.undecided = 0;
+    run_ms(200000);
+    assert_int_equal(n_unhealed(1), 0);
+    assert_int_equal(n_unhealed(3), 0);
+}
+
+/* A client died before it said who missed its writes. When it says so itself, its word counts. */
+static void test_a_spare_notes_for_whom_it_stands_in(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+
+    (void)state;
+    nodes_start_all();
+    node_stop(1);
+    for (unsigned i = 0; i < 10; i++)
+        healer_stood_in(nodes[4].healer, &t, 1, 10 + i, 12 + i, 5);
+    assert_int_equal(node_missed(4, &t, 10, 30, 1, 6), ROZO__STATUS__OK);
+    run_ms(6000);
+    assert_int_equal(node_n_missed(4), 1); /* no second one */
+    healer_stood_in(nodes[4].healer, &t, 1, 100, 101, 7);
+    assert_int_equal(node_n_missed(4), 1);
+    run_ms(6000);
+    assert_int_equal(node_n_missed(4), 2);
+    for (unsigned i = 0; i < 6000; i++) /* bounded: the oldest do not wait */
+        healer_stood_in(nodes[4].healer, &t, 1, 1000 + i * 2, 1001 + i * 2, 8);
+    assert_true(node_n_missed(4) > 2);
+    node_stop(4); /* the others neither, then */
+    node_start(4);
+    node_start(1);
+    run_ms(15000);
+    assert_int_equal(node_n_missed(4), 0);
+    assert_int_equal(seen[n_seen - 1].own, 1);
+    assert_true(seen[n_seen - 1].request.first_block +
+                    seen[n_seen - 1].request.n_blocks >=
+                1000 + 6000 * 2 - 1);
+}
+
 static void test_checks_are_tried_again_and_bounded(void **state)
 {
     struct storcli_target t = target_make(10, 1);
@@ -834,6 +896,8 @@ int main(void)
         T(test_scrubs_by_schedule_and_after_a_power_loss),
         T(test_checks),
         T(test_homes_that_were_silent_are_noted),
+        T(test_what_stays_undecided_is_settled),
+        T(test_a_spare_notes_for_whom_it_stands_in),
         T(test_checks_are_tried_again_and_bounded),
         T(test_settling_waits_its_turn),
         T(test_limits),
