@@ -370,7 +370,8 @@ static bool drop_has_pending(const struct drop_op *d)
 
     if (f == NULL)
         return false;
-    LIST_FOREACH(node, &f->records) {
+    PENDING_FOREACH(node, f)
+    {
         const struct pending_record *r = container_of(node, struct pending_record, link);
 
         if (r->block >= d->d.first && r->block < d->d.end &&
@@ -538,7 +539,8 @@ static enum op_next resolve_enter(struct op *op)
     r->blocks = malloc((f->n_records + 1) * sizeof(r->blocks[0]));
     if (r->blocks == NULL)
         return op_bad(op, -ENOMEM);
-    LIST_FOREACH(node, &f->records) {
+    PENDING_FOREACH(node, f)
+    {
         const struct pending_record *x = container_of(node, struct pending_record, link);
 
         r->blocks[r->n++] = (struct resolve_block){ x->block, x->version, x->projection };

@@ -526,7 +526,7 @@ static int applier_collect(struct applier *a)
     a->items = malloc((n + 1) * sizeof(a->items[0]));
     if (a->items == NULL)
         return -ENOMEM;
-    LIST_FOREACH(node, &f->records) {
+    LIST_FOREACH(node, &f->records[true]) {
         struct pending_record *r = container_of(node, struct pending_record, link);
 
         if (!r->committed || r->applied)
@@ -614,7 +614,7 @@ static void applier_release(struct applier *a)
 {
     struct pending_file *f = a->f;
 
-    LIST_FOREACH_SAFE(node, &f->records) {
+    LIST_FOREACH_SAFE(node, &f->records[true]) {
         struct pending_record *r = container_of(node, struct pending_record, link);
 
         if (r->applied)
@@ -636,7 +636,7 @@ static void on_applier_synced(struct env_task *task)
         applier_release(a);
     } else { /* what the kernel could not write out it may have dropped: again */
         a->rc = a->sync.rc;
-        LIST_FOREACH(node, &a->f->records)
+        LIST_FOREACH(node, &a->f->records[true])
             container_of(node, struct pending_record, link)->applied = false;
         LIST_FOREACH(node, &a->f->marks)
             container_of(node, struct pending_mark, link)->applied = false;

@@ -156,7 +156,8 @@ static void check_pending(struct mark_op *m)
         m->is_here |= x->version == m->version && x->first <= m->first &&
                       x->end >= m->end && op_entry_is_good(&m->op, x->entry);
     }
-    LIST_FOREACH(node, &f->records) {
+    PENDING_FOREACH(node, f)
+    {
         struct pending_record *r = container_of(node, struct pending_record, link);
 
         if (r->block >= m->first && r->block < m->end && r->version >= m->version &&

@@ -379,7 +379,8 @@ static int next_pending(struct next_op *x)
 
     if (f == NULL)
         return 0;
-    LIST_FOREACH(node, &f->records) {
+    PENDING_FOREACH(node, f)
+    {
         struct pending_record *r = container_of(node, struct pending_record, link);
 
         if (r->block >= x->from && r->block < x->found)

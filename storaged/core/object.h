@@ -86,6 +86,9 @@ struct object {
     struct object_wait *wait_first, *wait_last;
 
     uint64_t n_changes, n_synced; /* changes that reached the disk; those synced */
+    uint64_t
+        n_asked; /* n_changes at the last one that somebody asked for: what the journal's applier
+                         does is safe in the journal until it syncs by itself */
     bool syncing;
     uint64_t sync_target;
     unsigned sync_at; /* 2 * projection, + 1 for its name */

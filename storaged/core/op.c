@@ -269,6 +269,8 @@ enum op_next op_sync(struct op *op)
         op->syncing = false;
         return op->rc == 0 ? OP_GO : OP_BAD;
     }
+    if (op->call != NULL && op->obj->n_synced >= op->obj->n_asked)
+        return OP_GO;
     if (object_sync(op->obj, &op->sync))
         return OP_GO;
     op->syncing = true;
@@ -311,6 +313,8 @@ static void on_op_disk(struct disk_req *req, int rc)
     if (is_change(req->op)) { /* now, not before: a sync under way may have missed it */
         op->dr_proj->dirty = true;
         op->obj->n_changes++;
+        if (op->call != NULL)
+            op->obj->n_asked = op->obj->n_changes;
     }
     op->step(op);
 }
@@ -706,7 +710,7 @@ static enum op_next look_front(struct op *op)
     if (rc == 0) {
         obj->state[op->p] = PROJ_READY;
         obj->proj[op->p]->dirty = true; /* an earlier process may have left it unsynced */
-        obj->n_changes++;
+        obj->n_asked = ++obj->n_changes;
     } else if (rc == -ENODATA) {
         op_disk(op, DISK_NEXT_DATA, obj->proj[op->p], PROJFILE_PAGE_BYTES, 0);
         op->enter_state = ENTER_EMPTY;

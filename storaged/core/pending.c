@@ -98,7 +98,8 @@ struct pending_file *pending_get(struct pending *p, const struct storage_file *r
     f->codec = codec;
     f->hash = file_id_hash(&ref->id);
     f->serial = ++p->n_serials;
-    list_init(&f->records);
+    list_init(&f->records[false]);
+    list_init(&f->records[true]);
     list_init(&f->marks);
     list_init(&f->apply_link);
     list_add_tail(&p->files, &f->link);
@@ -278,6 +279,15 @@ static void older_cut(struct pending *p, struct pending_record *r)
     }
 }
 
+static void record_commit(struct pending *p, struct pending_record *r, uint64_t now_ns)
+{
+    r->committed = true;
+    list_remove(&r->link);
+    list_add_tail(&r->file->records[true], &r->link);
+    count_commit(p, r->file, now_ns);
+    older_cut(p, r);
+}
+
 static bool is_durable(const struct pending_file *f, uint64_t version)
 {
     for (unsigned i = 0; i < f->n_durable; i++) {
@@ -313,6 +323,7 @@ int pending_add_record(struct pending *p, struct pending_file *f, struct pending
 {
     struct pending_record *same = pending_at_most(p, f, projection, h->block, h->version);
     struct pending_record *r = malloc(sizeof(*r) + head_len);
+    bool was_committed = false;
 
     if (r == NULL)
         return -ENOMEM;
@@ -330,15 +341,12 @@ int pending_add_record(struct pending *p, struct pending_file *f, struct pending
     memcpy(r->head, head, head_len);
     e->n_refs++;
     e->n_bytes += record_bytes(r);
-    list_add_tail(&f->records, &r->link);
+    list_add_tail(&f->records[false], &r->link);
     f->n_records++;
     p->n_records++;
     p->n_uncommitted++;
     if (same != NULL && same->version == h->version) {
-        if (same->committed) {
-            r->committed = true;
-            count_commit(p, f, now_ns);
-        }
+        was_committed = same->committed;
         r->since_ns = same->since_ns;
         record_cut(p, same);
     }
@@ -347,11 +355,8 @@ int pending_add_record(struct pending *p, struct pending_file *f, struct pending
     record_link(p, r);
     if (e->number > f->last_number)
         f->last_number = e->number;
-    if (!r->committed && is_durable(f, r->version)) {
-        r->committed = true;
-        count_commit(p, f, now_ns);
-        older_cut(p, r);
-    }
+    if (was_committed || is_durable(f, r->version))
+        record_commit(p, r, now_ns);
     return 0;
 }
 
@@ -456,7 +461,8 @@ static void mark_commit(struct pending *p, struct pending_file *f, struct pendin
 {
     m->committed = true;
     count_commit(p, f, now_ns);
-    LIST_FOREACH_SAFE(node, &f->records) {
+    PENDING_FOREACH_SAFE(node, f)
+    {
         struct pending_record *r = container_of(node, struct pending_record, link);
 
         if (r->version < m->version && m->first <= r->block && r->block < m->end)
@@ -496,8 +502,8 @@ int pending_add_mark(struct pending *p, struct pending_file *f, struct pending_e
 void pending_remove_all(struct pending *p, struct pending_file *f)
 {
     pending_hold(f);
-    LIST_FOREACH_SAFE(node, &f->records)
-        record_cut(p, container_of(node, struct pending_record, link));
+    PENDING_FOREACH_SAFE(node, f)
+    record_cut(p, container_of(node, struct pending_record, link));
     LIST_FOREACH_SAFE(node, &f->marks)
         mark_free(p, f, container_of(node, struct pending_mark, link));
     pending_put(p, f);
@@ -531,32 +537,23 @@ static bool durable_note(struct pending_file *f, uint64_t durable)
 static bool commit(struct pending *p, struct pending_file *f, uint64_t first,
                    uint64_t end, uint64_t least, uint64_t version, uint64_t now_ns)
 {
-    bool any = false;
-    unsigned n = f->n_records;
+    struct list_node news;
+    bool any;
 
     pending_hold(f);
-    /* Older versions of a block go when a newer one is committed, and may be anywhere in the list: so walk
-     * over all, oldest first, and take away afterwards. */
-    LIST_FOREACH(node, &f->records) {
+    list_init(&news);
+    LIST_FOREACH_SAFE(node, &f->records[false]) {
         struct pending_record *r = container_of(node, struct pending_record, link);
 
-        if (!r->committed && r->version >= least && r->version <= version &&
-            r->block >= first && r->block < end) {
-            r->committed = true;
-            count_commit(p, f, now_ns);
-            any = true;
-        }
+        if (r->version < least || r->version > version || r->block < first ||
+            r->block >= end)
+            continue;
+        list_remove(&r->link);
+        list_add_tail(&news, &r->link);
     }
-    for (struct list_node *node = f->records.prev; any && n-- > 0;) {
-        struct pending_record *r = container_of(node, struct pending_record, link);
-        struct pending_record *c = pending_newest(p, f, r->projection, r->block);
-
-        node = node->prev;
-        while (c != NULL && !c->committed)
-            c = c->older;
-        if (c != NULL && r->version < c->version)
-            record_cut(p, r);
-    }
+    any = !list_is_empty(&news);
+    while (!list_is_empty(&news)) /* older ones of its block go, wherever they are */
+        record_commit(p, container_of(news.next, struct pending_record, link), now_ns);
     for (struct list_node *node = f->marks.next; node != &f->marks; node = node->next) {
         struct pending_mark *m = container_of(node, struct pending_mark, link);
 
@@ -605,7 +602,8 @@ int pending_drop(struct pending *p, struct pending_file *f, const struct pending
     int n = 0, rc = 0;
 
     pending_hold(f);
-    LIST_FOREACH_SAFE(node, &f->records) {
+    PENDING_FOREACH_SAFE(node, f)
+    {
         struct pending_record *r = container_of(node, struct pending_record, link);
 
         if (r->block < d->first || r->block >= d->end ||

@@ -41,7 +41,7 @@ struct pending_file;
 
 /* One version of one block of one projection. */
 struct pending_record {
-    struct list_node link;            /* in file->records, as they came */
+    struct list_node link;            /* in file->records[committed] */
     struct pending_record *hash_next; /* of the newest of its block only */
     struct pending_record *older;     /* of the same block, owned */
     struct pending_file *file;
@@ -56,6 +56,14 @@ struct pending_record {
     bool applied; /* lies in place, maybe not on stable storage */
     uint8_t head[];
 };
+
+/** Walk over all records of a file, not removing any but `node` with the _SAFE one. */
+#define PENDING_FOREACH(node, file)              \
+    for (unsigned list_ = 0; list_ < 2; list_++) \
+        LIST_FOREACH(node, &(file)->records[list_])
+#define PENDING_FOREACH_SAFE(node, file)         \
+    for (unsigned list_ = 0; list_ < 2; list_++) \
+        LIST_FOREACH_SAFE(node, &(file)->records[list_])
 
 struct pending_mark {
     struct list_node link; /* in file->marks, oldest version first */
@@ -74,8 +82,9 @@ struct pending_file {
     uint64_t serial;
     struct storage_file ref;
     const struct codec *codec;
-    uint32_t hash; /* file_id_hash() */
-    struct list_node records, marks;
+    uint32_t hash;               /* file_id_hash() */
+    struct list_node records[2]; /* [1]: those committed; as they came */
+    struct list_node marks;
     unsigned n_records, n_marks;
     unsigned n_committed;               /* of both */
     unsigned n_users;                   /* who hold it; it stays until they are done */

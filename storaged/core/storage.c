@@ -356,7 +356,7 @@ static bool unsettled_of(struct pending_file *f, uint64_t now_ns,
                          struct storage_unsettled *out)
 {
     *out = (struct storage_unsettled){ .file = f->ref, .first = UINT64_MAX };
-    LIST_FOREACH(node, &f->records) {
+    LIST_FOREACH(node, &f->records[false]) {
         struct pending_record *r = container_of(node, struct pending_record, link);
 
         if (!r->committed)
