@@ -226,15 +226,16 @@ def test_spares_are_filled_for_a_storage_that_is_given_up(cluster):
     data = {}
     for i in range(10):
         data[c.mnt + "/f%d" % i] = write_file(c.mnt + "/f%d" % i, 1000 + 30000 * i)
-    had = len(projections(c, "storaged-1"))
     number = id_of(c, "storaged-1")
     others = ["storaged-2", "storaged-3", "storaged-4"]
     numbers = [id_of(c, n) for n in others]
     c.kill("storaged-1")
     wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
-    before = sum(len(projections(c, n)) for n in others)
     c.admin("storage", "lost", number)
-    wait_for(lambda: sum(len(projections(c, n)) for n in others) == before + had, "the spares to have them", timeout=60)
+
+    def there():
+        return {os.path.basename(p) for n in others for p in projections(c, n)}  # FILE.PROJECTION
+    wait_for(lambda: len(there()) == 3 * len(data), "the spares to have them", timeout=60)
     wait_for(lambda: all(rebuild_state(c, n) != "running" for n in numbers), "the rebuilds to end", timeout=60)
     assert fsck(c)[0] == 0
     c.kill("storaged-2")  # a second loss, which files would not survive otherwise
