@@ -467,6 +467,9 @@ int md_truncated(struct op *op, const ProtobufCMessage *msg)
     struct inode in;
     int rc = fs_truncated(op->fs, req->ino, req->version, &in);
 
+    /* Were it forgotten in a power cut, what was written and synced since would not be seen until somebody
+     * had done it once more. */
+    op->sync = true;
     if (rc == 0 && (in.flags & INODE_TRUNCATE_PENDING) == 0)
         session_has_cut(op->session, req->ino);
     return rc == 0 ? answer_entry(op, &in, false) : rc;

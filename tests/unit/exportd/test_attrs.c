@@ -273,6 +273,28 @@ static void test_growth_waits_for_the_truncate(void **state)
     assert_false(s.truncate_pending);
 }
 
+/* Goal: what is written after a truncate is seen by others, also when exportd's power fails. */
+static void test_a_truncate_that_is_through_is_durable(void **state)
+{
+    struct seen s;
+    uint64_t f;
+
+    (void)state;
+    if (w.disk != NULL)
+        skip(); /* LevelDB's power cannot be cut here */
+    OK(t_create_open(&w, 1, "f", true, &s));
+    f = s.ino;
+    OK(t_wrote(&w, f, 10000, &s));
+    OK(t_truncate(&w, f, 0, &s));
+    assert_true(s.truncate_pending);
+    OK(t_truncated(&w, f, s.truncate_version, &s));
+    world_power_cut(&w, kv_memory_n_unsynced(w.mem));
+    world_reopen_session(&w);
+    OK(t_open(&w, f, false, &s));
+    assert_false(s.truncate_pending);
+    assert_int_equal(s.size, 0);
+}
+
 static void test_truncate_without_data(void **state)
 {
     struct seen s;
@@ -628,6 +650,7 @@ int main(void)
         T(test_create_opens_what_is_there),
         T(test_truncate_of_a_file_with_data),
         T(test_growth_waits_for_the_truncate),
+        T(test_a_truncate_that_is_through_is_durable),
         T(test_truncate_without_data),
         T(test_xattrs),
         T(test_list_of_xattrs),
