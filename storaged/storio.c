@@ -371,9 +371,9 @@ void storio_free(struct storio *io)
         rpc_server_close(io->server, on_server_given_up, io);
     while (io->server != NULL)
         uv_run(&io->loop, UV_RUN_ONCE);
+    storage_close(io->storage); /* it stops timers of the env */
     if (io->env.impl != NULL)
         env_uv_close(&io->env);
-    storage_close(io->storage);
     capability_key_free(io->key);
     if (io->loop_open) {
         uv_run(&io->loop, UV_RUN_DEFAULT); /* handles close */
