@@ -176,6 +176,8 @@ bool node_cache_is_fresh(struct node *node, const struct md_attr *attr)
         return true;
     if (!fresh && node->file != NULL && !node->closing)
         file_drop_cache(node->file);
+    if (node->seen.valid && attr->change < node->seen.change)
+        return false; /* overtaken by a later answer */
     seen_set(&node->seen, attr);
     return fresh;
 }
@@ -457,7 +459,11 @@ int node_adopt(struct node *node, const struct md_entry *entry, bool counted)
     if (!entry->has_target)
         return -EBADMSG;
     if (node->file != NULL) {
-        file_refresh(node->file, &entry->target, &entry->file);
+        struct file_attr attr = entry->file;
+
+        attr.size_is_old = node->n_changing != 0 ||
+                           (node->seen.valid && entry->attr.change < node->seen.change);
+        file_refresh(node->file, &entry->target, &attr);
         return 0;
     }
     return file_open(nodes->env, nodes->cli, &nodes->config.file, &node->meta,

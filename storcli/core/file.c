@@ -333,7 +333,8 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
     }
     if (attr->has_data)
         f->has_data = f->has_data_told = true;
-    if (f->exclusive == NULL) /* a truncate may be under way, which knows better */
+    /* a truncate may be under way, which knows better */
+    if (f->exclusive == NULL && !(attr->size_is_old && attr->size < f->meta_size))
         adopt_size(f, attr->size);
     if (!with_data || f->trunc_active ||
         (f->truncate_pending && f->truncate_version == 0))

@@ -155,7 +155,7 @@ static void truncate_apply(struct alone_fop *a)
         f->has_data = f->has_data_told = true;
     if (size < f->size)
         frun_cut(f, size);
-    f->size = f->meta_size = size;
+    f->size = f->meta_size = f->told_end = size;
     f->acked_end = min_u64(f->acked_end, size);
     f->mtime_ns = 0; /* exportd's, of the truncate, is newer */
     f->truncate_pending = a->attr.truncate_pending;

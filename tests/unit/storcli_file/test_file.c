@@ -856,6 +856,39 @@ static void nor_below_a_punch(void **state)
     check_foreign_truncate_meanwhile(*state, true);
 }
 
+/* Asked for before we told a size, and answered after that. */
+static void an_answer_that_was_overtaken_does_not_make_the_file_shorter(void **state)
+{
+    struct fx *x = *state;
+    struct file_attr attr;
+
+    fake_attr(&x->k, &attr);
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    attr.size_is_old = true;
+    file_refresh(x->f, NULL, &attr);
+    assert_int_equal(file_size(x->f), 10 * BS);
+    assert_written(x, 0, 10 * BS, false);
+    attr.size_is_old = false; /* somebody has cut it */
+    file_refresh(x->f, NULL, &attr);
+    assert_int_equal(file_size(x->f), 0);
+}
+
+/* The size that a truncate gave is told again by an fsync: exportd's power may have failed. */
+static void an_fsync_tells_the_size_of_a_truncate(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 10, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(truncate_to(x, 5 * BS), 0);
+    x->k.s.size = 10; /* it has */
+    x->k.acked_end = 5 * BS;
+    assert_int_equal(write_at(x, BS, 10, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.size, 5 * BS);
+}
+
 static void a_pending_truncate_that_somebody_finished_is_let_go(void **state)
 {
     struct fx *x = *state;
@@ -1255,6 +1288,8 @@ int main(void)
         T(exportd_hears_of_a_truncate_once_it_is_stable_on_the_storages),
         T(a_dead_clients_truncate_is_finished),
         T(a_dead_clients_truncate_with_newer_marks_is_finished),
+        T(an_answer_that_was_overtaken_does_not_make_the_file_shorter),
+        T(an_fsync_tells_the_size_of_a_truncate),
         T(what_another_cuts_off_does_not_come_back),
         T(nor_below_a_punch),
         T(a_pending_truncate_that_somebody_finished_is_let_go),
