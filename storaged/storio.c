@@ -271,6 +271,8 @@ static void on_phase(struct env_mail *mail)
         rpc_server_close(io->server, on_server_closed, io);
         break;
     case PHASE_END:
+        storage_close(io->storage); /* it stops timers of the env */
+        io->storage = NULL;
         env_uv_close(&io->env);
         break;
     }
