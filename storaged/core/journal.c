@@ -99,6 +99,7 @@ struct journal {
     struct log *log;    /* owned; NULL before it is open */
     bool log_started;
     uint64_t failures_told; /* of the log's */
+    uint64_t synced_number; /* frames up to this one are on stable storage */
     struct pending pending;
 
     struct fence *fence_buckets[FENCE_BUCKETS];
@@ -344,8 +345,17 @@ static void on_op_log_synced(struct log_wait *w, int rc)
 
     op->log_waiting = false;
     op->log_rc = rc;
+    if (rc == 0 && op->log_number > op->st->journal->synced_number)
+        op->st->journal->synced_number = op->log_number;
     if (op->log_joined)
         op->step(op);
+}
+
+bool op_file_is_synced(const struct op *op)
+{
+    const struct pending_file *f = op_pending(op);
+
+    return f == NULL || f->last_number <= op->st->journal->synced_number;
 }
 
 void op_log_sync_start(struct op *op)
@@ -354,6 +364,7 @@ void op_log_sync_start(struct op *op)
 
     if ((op->st->config.mutant & MUTANT_NO_JOURNAL_SYNC) != 0)
         return;
+    op->log_number = j->pending.n_numbers;
     op->log_wait.done = on_op_log_synced;
     op->log_waiting = !log_sync(j->log, &op->log_wait);
 }

@@ -75,7 +75,7 @@ static enum op_next sync_all(struct op *op)
 
     if (op->held != OP_HOLDS_NOTHING) { /* the first time */
         op_unlock(op);
-        if (op_pending(op) != NULL)
+        if (!op_file_is_synced(op))
             op_log_sync_start(op);
     }
     if (!op->log_joined)

@@ -99,6 +99,7 @@ struct op {
     struct op_append *append;    /* owned; under way */
     struct pending_entry *entry; /* referenced; what was appended */
     struct log_wait log_wait;
+    uint64_t log_number; /* of the newest frame that it covers */
     bool log_waiting, log_joined;
     int log_rc;
     struct list_node room_link; /* in the journal's waiters */
@@ -265,6 +266,8 @@ enum op_next op_append(struct op *op, uint8_t kind, const struct iovec *iov,
                        unsigned n_iov, size_t len);
 /** Is it as safe as one appended now? Not when a sync of the journal failed since. */
 bool op_entry_is_good(const struct op *op, const struct pending_entry *entry);
+/** Is all that is pending of its file on stable storage already? */
+bool op_file_is_synced(const struct op *op);
 /** Begin a sync of the journal, and wait for it. */
 void op_log_sync_start(struct op *op);
 enum op_next op_log_sync_join(struct op *op);

@@ -560,6 +560,49 @@ static void test_a_node_cleans_up(void **state)
     world_free(&w);
 }
 
+/* One file's sync does not wait for what others have in the journal. */
+static void test_a_sync_is_only_for_who_has_something_to_sync(void **state)
+{
+    struct world w;
+    unsigned n;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 4, V(1, 1));
+    write_ok(&w, 0, 2, V(1, 2));
+    w.id.ino++;
+    write_ok(&w, 0, 4, V(1, 1));
+    write_ok(&w, 0, 2, V(1, 2));
+    n = w.disk.n_of[DISK_SYNC];
+    assert_int_equal(world_sync(&w), OK);
+    assert_int_equal(w.disk.n_of[DISK_SYNC], n + 2); /* the file's, the journal's */
+    assert_int_equal(world_sync(&w), OK);
+    assert_int_equal(w.disk.n_of[DISK_SYNC], n + 2);
+    w.id.ino--;
+    assert_int_equal(world_sync(&w), OK);
+    assert_int_equal(w.disk.n_of[DISK_SYNC],
+                     n + 3); /* of the journal that sync was for all */
+    write_ok(&w, 0, 1, V(1, 3));
+    w.id.ino++;
+    assert_int_equal(world_sync(&w), OK);
+    assert_int_equal(w.disk.n_of[DISK_SYNC], n + 3);
+    w.id.ino--;
+    assert_int_equal(world_sync(&w), OK);
+    assert_int_equal(w.disk.n_of[DISK_SYNC], n + 4);
+    /* Nor for the applier: what it has not synced is in the journal. */
+    assert_int_equal(world_commit(&w, V(1, 3)), OK);
+    w.disk.hold_syncs = true;
+    world_apply(&w);
+    n = w.disk.n_of[DISK_SYNC];
+    assert_int_equal(world_sync(&w), OK);
+    assert_int_equal(w.disk.n_of[DISK_SYNC], n);
+    w.disk.hold_syncs = false;
+    memdisk_release(&w.disk);
+    env_virtual_run_posted(&w.v);
+    assert_int_equal(world_health(&w).pending_records, 2); /* of the other file */
+    world_free(&w);
+}
+
 static void on_stopped(void *arg)
 {
     *(bool *)arg = true;
@@ -606,6 +649,7 @@ int main(void)
         cmocka_unit_test(test_who_asks_learns_what_is_not_settled),
         cmocka_unit_test(test_a_partial_file_becomes_whole),
         cmocka_unit_test(test_a_node_cleans_up),
+        cmocka_unit_test(test_a_sync_is_only_for_who_has_something_to_sync),
         cmocka_unit_test(test_a_clean_stop_applies_what_is_committed),
     };
 
