@@ -20,7 +20,8 @@ Usage: sudo tests/run.sh [--quick] [--no-install] [--help]
 Installs what is missing, builds release, asan and tsan, runs the unit and
 simulation tests on the first two, those with threads on the third, the system
 tests (real daemons, real mounts) on the release build and some of them on the
-asan build. Not as root, or without /dev/fuse, the tests that mount are skipped.
+asan build, most of them in three lanes at a time, since they mostly wait. Not
+as root, or without /dev/fuse, the tests that mount are skipped.
 
   --quick        release only, and of the system tests only the short ones
   --no-install   take what is installed
@@ -42,6 +43,12 @@ for arg in "$@"; do
     esac
 done
 
+# These promise how long a call may take, or measure: they have the machine for themselves.
+alone_tests=(tests/system/test_faults.py tests/system/test_bench.py)
+# The others are in lanes side by side: each test has a cluster, mounts and a folder of its own. The first lane has those
+# below, the second the rest, the third the further codes and asan.
+first_lane_tests=(tests/system/test_trees.py tests/system/test_exportd.py tests/system/test_mount.py
+    tests/system/test_bad_input.py tests/system/test_reexport.py tests/system/test_full.py)
 presets=(release asan tsan)
 $quick && presets=(release)
 # System tests that also run on the asan build: every daemon and verb, no long loads.
@@ -76,8 +83,12 @@ step()
 # Unmount and stop whatever a test has left below our folder.
 clean_up()
 {
-    local plan point
+    local plan point pid
 
+    for pid in "${lanes[@]}"; do
+        kill -TERM -- "-$pid" 2>/dev/null
+    done
+    [ ${#lanes[@]} -eq 0 ] || wait "${lanes[@]}" 2>/dev/null
     find "$work" -xdev -path '*/etc/cluster.json' 2>/dev/null | while read -r plan; do
         [ -x build/release/bin/rozo ] &&
             timeout 120 build/release/bin/rozo dev down --dir "${plan%/etc/cluster.json}"
@@ -88,6 +99,7 @@ clean_up()
         done
     rm -rf --one-file-system "$work"
 }
+lanes=() # process groups that run tests
 trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
@@ -105,7 +117,9 @@ build() # PRESET
 
     cmake --preset "$1" >"$work/cmake.log" 2>&1 ||
         { tail -n 30 "$work/cmake.log"; failure "build.$1" "cmake --preset $1"; return 1; }
-    [ "$1" = tsan ] && targets=(--target tests/unit/all)
+    # Of tsan only what is run: a test has the name of its program, or that and a suffix.
+    [ "$1" = tsan ] && mapfile -t targets < <(echo --target; ctest --test-dir build/tsan -N -R "$tsan_tests" |
+        sed -n 's/^ *Test *#[0-9]*: *//p' | sed 's/_leveldb$//' | sort -u)
     cmake --build --preset "$1" "${targets[@]}" >"$work/build.log" 2>&1 ||
         { grep -E 'error|FAILED|undefined' "$work/build.log" | head -n 40
           tail -n 10 "$work/build.log"; failure "build.$1" "cmake --build --preset $1"; return 1; }
@@ -133,8 +147,9 @@ pytests() # PRESET NAME TEST...
 {
     local preset=$1 name=$2
     shift 2
+    # In the foreground of its lane, so that a signal to the lane reaches it.
     # shellcheck disable=SC2086
-    ASAN_OPTIONS=detect_leaks=1 ROZO_BIN=$root/build/$preset/bin timeout --kill-after=30 "$system_max_s" \
+    ASAN_OPTIONS=detect_leaks=1 ROZO_BIN=$root/build/$preset/bin timeout --foreground --kill-after=30 "$system_max_s" \
         python3 -m pytest -p no:cacheprovider --basetemp="$work/pytest-$name" \
         --junit-xml="$results/$name.xml" -o junit_suite_name="$name" -rs --durations=10 -q \
         "$@" ${ROZO_SYSTEM_TESTS:-} </dev/null
@@ -143,6 +158,47 @@ pytests() # PRESET NAME TEST...
     124 | 137) failure "$name" "pytest took longer than $system_max_s s" ;;
     *) failure "$name" "pytest could not run" ;;
     esac
+}
+
+# Run a function beside what else runs; what it says comes when lanes_wait() gets to it.
+lane() # FUNCTION ARG...
+{
+    set -m # a process group of its own
+    "$@" >"$work/lane-${#lanes[@]}.log" 2>&1 &
+    lanes+=($!)
+    set +m
+}
+
+lanes_wait()
+{
+    local i
+
+    for i in "${!lanes[@]}"; do
+        wait "${lanes[$i]}"
+        printf '\n---- lane %d, done after %d s ----\n' "$((i + 1))" $((SECONDS - start_s))
+        cat "$work/lane-$i.log"
+    done
+    lanes=()
+}
+
+lane_rest()
+{
+    local skip=" ${alone_tests[*]} ${first_lane_tests[*]} " rest=() file
+
+    for file in tests/system/test_*.py; do
+        [[ $skip == *" $file "* ]] || rest+=("$file")
+    done
+    pytests release system-2 "${rest[@]}"
+}
+
+lane_builds()
+{
+    local codec
+
+    for codec in "${codecs[@]}"; do
+        ROZO_TEST_CODEC=$codec pytests release "system-$codec" "${codec_tests[@]}"
+    done
+    $1 && pytests asan system-asan "${asan_tests[@]}"
 }
 
 if $install; then
@@ -164,28 +220,30 @@ for preset in "${built[@]}"; do
     step "unit and simulation tests, $preset"
     unit "$preset"
 done
-case " ${built[*]} " in
-*" release "*)
+has() # PRESET
+{
+    [[ " ${built[*]} " == *" $1 "* ]]
+}
+
+if has release; then
     step "rules of the source"
     pytests release rules tests/unit
+fi
+if has release && $quick; then
     step "system tests, release"
-    if $quick; then
-        pytests release system "${quick_tests[@]}"
-    else
-        pytests release system tests/system
-        for codec in "${codecs[@]}"; do
-            step "system tests, release, $codec"
-            ROZO_TEST_CODEC=$codec pytests release "system-$codec" "${codec_tests[@]}"
-        done
-    fi
-    ;;
-esac
-case " ${built[*]} " in
-*" asan "*)
+    pytests release system "${quick_tests[@]}"
+elif has release; then
+    step "system tests that time calls, release"
+    pytests release system-alone "${alone_tests[@]}"
+    step "system tests, release, further codes and asan"
+    lane pytests release system-1 "${first_lane_tests[@]}"
+    lane lane_rest
+    lane lane_builds "$(has asan && echo true || echo false)"
+    lanes_wait
+elif has asan; then
     step "system tests, asan"
     pytests asan system-asan "${asan_tests[@]}"
-    ;;
-esac
+fi
 
 step "results"
 summary=$(python3 tests/results.py "$results")

@@ -1,5 +1,6 @@
 """The command line: every verb has --help, exit statuses 0/1/2, JSON that parses, errors that help."""
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -23,15 +24,17 @@ def c(cluster_shared):
 
 @contextlib.contextmanager
 def installed(path, program):
-    """A link to the program for a while, unless one is installed there."""
-    if os.path.lexists(path):
-        yield
-        return
-    os.symlink(program, path)
-    try:
-        yield
-    finally:
-        os.unlink(path)
+    """A link to the program for a while, unless one is installed there. Other runs of these tests wait for it."""
+    with open("/tmp/rozo-tests.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.path.lexists(path):
+            yield
+            return
+        os.symlink(program, path)
+        try:
+            yield
+        finally:
+            os.unlink(path)
 
 
 def fits(text):
