@@ -263,18 +263,24 @@ void op_finish_message(struct op *op, uint16_t status, const ProtobufCMessage *m
     op_free(op);
 }
 
-enum op_next op_sync(struct op *op)
+/* Of all, also of what the applier does. */
+static enum op_next sync_all(struct op *op)
 {
     if (op->syncing) {
         op->syncing = false;
         return op->rc == 0 ? OP_GO : OP_BAD;
     }
-    if (op->call != NULL && op->obj->n_synced >= op->obj->n_asked)
-        return OP_GO;
     if (object_sync(op->obj, &op->sync))
         return OP_GO;
     op->syncing = true;
     return OP_WAIT;
+}
+
+enum op_next op_sync(struct op *op)
+{
+    if (!op->syncing && op->call != NULL && op->obj->n_synced >= op->obj->n_asked)
+        return OP_GO;
+    return sync_all(op);
 }
 
 uint64_t storage_verifier(const struct storage *st)
@@ -1209,7 +1215,7 @@ enum op_next op_write_marks(struct op *op, unsigned p, const struct marks *marks
     /* A sync may be about to promise the page in the slot we would take. When one ends, another may
      * have begun; but while we hold the lock only those who asked before. */
     while (op->syncing || op->obj->syncing) {
-        enum op_next next = op_sync(op);
+        enum op_next next = sync_all(op);
 
         if (next != OP_GO)
             return next;
