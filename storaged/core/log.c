@@ -815,7 +815,7 @@ static void sync_next(struct log *log)
         if (!s->is_in_round)
             continue;
         s->is_in_round = false;
-        if (s->state != SLOT_CURRENT && s->state != SLOT_FULL)
+        if (s->state != SLOT_CURRENT && s->state != SLOT_FULL && s->state != SLOT_OLD)
             continue; /* nobody wants what was in it */
         log->sync_dr = (struct disk_req){
             .op = DISK_SYNC, .file = s->file, .done = on_synced, .arg = log
@@ -881,6 +881,8 @@ static int slots_take(struct log *log, struct log_list *l)
         s->h = f->h;
         s->h.bytes = f->size;
         s->is_odd = f->rc != 0 || f->size != log->config.segment_bytes;
+        s->is_dirty = true; /* a process that was killed may have left it unsynced */
+        log->n_asked = log->n_done = 1;
         if (s->h.number >= log->next_number)
             log->next_number = s->h.number + 1;
         f->file = NULL;

@@ -68,6 +68,7 @@ struct write_op {
     bool no_space; /* only what replaces a record is written, then it is refused */
     size_t head_bytes;
     bool created, undoing, noting;
+    bool file_sync; /* not only the journal */
     uint16_t
         fresh; /* units of the run that not all blocks of are known to have heads, a bitmap */
     unsigned unit;       /* being given heads */
@@ -926,17 +927,27 @@ static enum op_next write_append(struct write_op *w)
     return w->op.rc == 0 ? OP_GO : OP_BAD;
 }
 
+/* Also when all went to the journal: what is there is given up when the file it is for is gone. */
+static bool needs_file_sync(const struct write_op *w)
+{
+    const struct proj *proj = write_proj(w);
+
+    return w->n_place + w->created > 0 ||
+           (proj != NULL && (proj->name_dirty || w->op.obj->syncing));
+}
+
 static enum op_next write_sync(struct write_op *w)
 {
     enum op_next next;
 
+    if (w->op.held != OP_HOLDS_NOTHING)
+        w->file_sync = w->sync && needs_file_sync(w);
     op_unlock(&w->op);
     if (w->no_space)
         return op_bad(&w->op, -ENOSPC);
     if (w->sync && !w->op.log_joined && !w->op.syncing && w->n_journal + w->n_pending > 0)
         op_log_sync_start(&w->op);
-    next = w->sync && !w->op.log_joined && w->n_place + w->created > 0 ? op_sync(&w->op)
-                                                                       : OP_GO;
+    next = w->file_sync && !w->op.log_joined ? op_sync(&w->op) : OP_GO;
     if (next == OP_GO && w->sync)
         next = op_log_sync_join(&w->op);
     if (next == OP_GO && w->sync && w->verifier != storage_verifier(w->op.st))

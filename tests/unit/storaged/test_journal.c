@@ -631,6 +631,43 @@ static void test_a_clean_stop_applies_what_is_committed(void **state)
     world_free(&w);
 }
 
+/* A process that was killed left its frames in the page cache: a sync by the next one answers for them, too. */
+static void test_a_sync_after_a_kill_covers_the_journal(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 20; seed++) {
+        struct world w;
+
+        world_init(&w, seed);
+        write_ok(&w, 0, 4, V(1, 1));
+        assert_int_equal(world_sync(&w), OK);
+        write_ok(&w, 0, 4, V(1, 2));
+        world_restart(&w, false);
+        assert_int_equal(world_sync(&w), OK);
+        world_restart(&w, true);
+        for (unsigned i = 0; i < 4; i++)
+            expect(&w, i, SEEN_DATA, V(1, 2));
+        world_free(&w);
+    }
+}
+
+/* What is synced in the journal is nothing without the file that it is for. */
+static void test_a_synced_overwrite_has_its_file(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 20; seed++) {
+        struct world w;
+
+        world_init(&w, seed);
+        write_ok(&w, 0, 2, V(1, 1)); /* makes the file, not synced */
+        assert_int_equal(world_write(&w, 0, 0, 2, V(1, 2), 8192, true, NULL), OK);
+        world_restart(&w, true);
+        expect(&w, 0, SEEN_DATA, V(1, 2));
+        expect(&w, 1, SEEN_DATA, V(1, 2));
+        world_free(&w);
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -651,6 +688,8 @@ int main(void)
         cmocka_unit_test(test_a_node_cleans_up),
         cmocka_unit_test(test_a_sync_is_only_for_who_has_something_to_sync),
         cmocka_unit_test(test_a_clean_stop_applies_what_is_committed),
+        cmocka_unit_test(test_a_sync_after_a_kill_covers_the_journal),
+        cmocka_unit_test(test_a_synced_overwrite_has_its_file),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
