@@ -238,12 +238,24 @@ static void timer_start(struct journal *j)
 
 static void journal_run(struct journal *j);
 
-enum op_next op_journal_room(struct op *op)
+/* Whoever looks at the marks of a file looks at each of them. */
+static bool has_many_marks(const struct pending_file *f, unsigned max)
+{
+    return f != NULL && f->n_marks >= max;
+}
+
+bool op_has_pressure(const struct op *op)
+{
+    return journal_has_pressure(op->st->journal) ||
+           has_many_marks(op_pending(op), PENDING_MARKS_MAX / 2);
+}
+
+enum op_next op_journal_room(struct op *op, bool is_mark)
 {
     struct journal *j = op->st->journal;
     uint64_t t = now(j);
 
-    if (!is_full(j))
+    if (!is_full(j) && !(is_mark && has_many_marks(op_pending(op), PENDING_MARKS_MAX)))
         return OP_GO;
     if (op->room_deadline_ns == 0)
         op->room_deadline_ns = t + ROOM_WAIT_MS * MS;
@@ -718,6 +730,7 @@ static bool is_due(const struct journal *j, const struct pending_file *f)
     if (now(j) < f->retry_ns)
         return false;
     return f->wanted_now || journal_has_pressure(j) ||
+           has_many_marks(f, PENDING_MARKS_MAX / 2) ||
            (j->st->config.mutant & MUTANT_NO_COMMIT_RULE) != 0 ||
            now(j) >= f->committed_ns + APPLY_AFTER_MS * MS;
 }

@@ -184,7 +184,7 @@ static enum op_next check_room(struct mark_op *m)
     if (is_small(m) || m->is_here)
         return OP_GO;
     if (f != NULL && f->n_marks >= PENDING_MARKS_MAX)
-        return op_bad(&m->op, -EBUSY);
+        return OP_GO; /* it waits, and is looked at again */
     for (unsigned p = 0; p < CODEC_N_MAX; p++) {
         struct proj *proj = object_ready(m->op.obj, p);
         struct list_node *node = f == NULL ? NULL : f->marks.next;
@@ -622,7 +622,7 @@ static enum op_next mark_wait_room(struct mark_op *m)
         m->op.state = 0; /* mark_run() adds one: to mark_enter() */
         return OP_GO;
     }
-    next = m->is_here ? OP_GO : op_journal_room(&m->op);
+    next = m->is_here ? OP_GO : op_journal_room(&m->op, true);
     m->waiting = next == OP_WAIT;
     return next;
 }
@@ -704,7 +704,7 @@ static void mark_step(struct op *op)
     if (next == OP_GO) {
         resp.verifier = m->verifier;
         resp.pending = true;
-        resp.pressure = journal_has_pressure(op->st->journal);
+        resp.pressure = op_has_pressure(op);
         op_finish_message(op, ROZO__STATUS__OK, &resp.base);
     } else if (next == OP_BAD) {
         op_fail(op, op->rc); /* -EREMCHG is STALE_VERSION */

@@ -278,7 +278,10 @@ void storage_handle_stat(struct storage *st, struct rpc_call *call)
 
 /* ---- ST_NEXT ---- */
 
-enum { NEXT_EXTENTS_MAX = 1024 }; /* looked at before the answer is "maybe here" */
+enum {
+    NEXT_EXTENTS_MAX = 1024, /* looked at before the answer is "maybe here" */
+    NEXT_MARKS_MAX = CODEC_N_MAX * MARKS_MAX + PENDING_MARKS_MAX,
+};
 
 struct next_op {
     struct op op; /* first */
@@ -318,6 +321,8 @@ static int next_tell_marks(struct next_op *x, const struct marks *m)
     if (told == NULL)
         return -ENOMEM;
     x->marks = told;
+    if (x->n_marks + m->n > NEXT_MARKS_MAX)
+        return -EBUSY; /* pending ones in pieces: they will be fewer */
     for (unsigned i = 0; i < m->n; i++) {
         const struct mark_range *r = &m->ranges[i];
         Rozo__StCommitReq__Range *to = &told[x->n_marks];
@@ -340,8 +345,8 @@ static enum op_next next_in_proj(struct next_op *x, struct proj *proj)
     if (!x->scanning) {
         if (proj->partial && !x->heads) /* anything may have been */
             mark = x->from;
-        if (x->heads && next_tell_marks(x, proj_marks(proj)) != 0)
-            return op_bad(&x->op, -ENOMEM);
+        if (x->heads && (x->op.rc = next_tell_marks(x, proj_marks(proj))) != 0)
+            return OP_BAD;
         if (mark < x->found)
             x->found = mark;
         x->scan = (struct head_scan){
@@ -404,8 +409,8 @@ static enum op_next next_find(struct op *op)
 {
     struct next_op *x = (struct next_op *)op;
 
-    if (x->p == 0 && !x->scanning && next_pending(x) != 0)
-        return op_bad(op, -ENOMEM);
+    if (x->p == 0 && !x->scanning && (op->rc = next_pending(x)) != 0)
+        return OP_BAD;
     for (; x->p < CODEC_N_MAX; x->p++) {
         struct proj *proj = object_ready(op->obj, x->p);
         enum op_next next = proj == NULL ? OP_GO : next_in_proj(x, proj);
@@ -431,7 +436,7 @@ static enum op_next next_enter(struct op *op)
 static void next_reply(struct next_op *x)
 {
     Rozo__StNextResp resp = ROZO__ST_NEXT_RESP__INIT;
-    Rozo__StCommitReq__Range *marks[CODEC_N_MAX * MARKS_MAX + PENDING_MARKS_MAX];
+    Rozo__StCommitReq__Range *marks[NEXT_MARKS_MAX];
 
     resp.block = x->found;
     resp.n_marks = x->n_marks;

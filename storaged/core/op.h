@@ -252,11 +252,13 @@ enum record_state op_inspect(const struct op *op, unsigned p, uint64_t block,
 
 /** What is pending of the op's file; NULL: nothing. */
 struct pending_file *op_pending(const struct op *op);
+/** Should who asked sync and commit soon? */
+bool op_has_pressure(const struct op *op);
 /**
- * Is there room for another request in the journal? OP_WAIT: the lock was let go, and the step comes again when
+ * Is there room for another request in the journal, and, of a mark, among those of the file? OP_WAIT: the lock was let go, and the step comes again when
  * there may be: begin from op_enter() then. OP_BAD: -EBUSY, after a while.
  */
-enum op_next op_journal_room(struct op *op);
+enum op_next op_journal_room(struct op *op, bool is_mark);
 /** Begin again from op_enter(): the lock was let go. */
 void op_enter_again(struct op *op);
 /** Committed marks of the file are applied before anything is laid over them; before op_enter(). */

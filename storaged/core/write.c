@@ -589,7 +589,7 @@ static enum op_next write_room(struct write_op *w)
     }
     if (w->n_journal == 0)
         return OP_GO;
-    next = op_journal_room(&w->op);
+    next = op_journal_room(&w->op, false);
     w->waiting = next == OP_WAIT;
     return next;
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "storaged/core/pending.h"
 #include "storaged/core/projfile.h"
 #include "tests/unit/storaged/world.h"
 
@@ -668,6 +669,37 @@ static void test_a_synced_overwrite_has_its_file(void **state)
     }
 }
 
+/* Marks that nobody commits are bounded, small ones too: they push back, and ST_NEXT can tell them all. */
+static void test_many_small_marks_push_back(void **state)
+{
+    Rozo__StNextReq req = ROZO__ST_NEXT_REQ__INIT;
+    struct test_call *c;
+    struct test_ref ref;
+    struct world w;
+    unsigned n = 0;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 1, V(1, 1));
+    for (; n < PENDING_MARKS_MAX; n++)
+        assert_int_equal(world_mark(&w, 0, 2 * n, 1, V(1, 2 + n)), OK);
+    c = world_mark_start(&w, 0, 2 * n, 1, V(1, 2 + n), false);
+    env_virtual_advance_ms(&w.v, 10000);
+    assert_true(c->done);
+    assert_int_equal(call_finish(c), ROZO__STATUS__BUSY);
+    ref_init(&w, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = US;
+    req.heads = true;
+    assert_int_equal(call_run(&w, ROZO__OP__ST_NEXT, &req.base, NULL, 0, &c), OK);
+    call_free(c);
+    assert_int_equal(world_durable(&w, V(1, 2 + n)), OK);
+    world_apply(&w);
+    assert_int_equal(world_health(&w).pending_records, 0);
+    assert_int_equal(world_mark(&w, 0, 2 * n, 1, V(1, 3 + n)), OK);
+    world_free(&w);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -690,6 +722,7 @@ int main(void)
         cmocka_unit_test(test_a_clean_stop_applies_what_is_committed),
         cmocka_unit_test(test_a_sync_after_a_kill_covers_the_journal),
         cmocka_unit_test(test_a_synced_overwrite_has_its_file),
+        cmocka_unit_test(test_many_small_marks_push_back),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
