@@ -179,14 +179,17 @@ static enum op_next fence_enter(struct op *op)
 static enum op_next fence_append(struct op *op)
 {
     struct fence_op *f = (struct fence_op *)op;
-    struct entry e = { .kind = ENTRY_FENCE,
-                       .file = journal_file(&op->ref),
-                       .epoch = f->epoch };
+    uint32_t epoch = journal_fence(op->st->journal, &op->ref.id);
+    struct entry e = { .kind = ENTRY_FENCE, .file = journal_file(&op->ref) };
     struct pending_entry *entry;
     enum op_next next;
 
-    if (journal_fence(op->st->journal, &op->ref.id) >= f->epoch)
-        return OP_GO;
+    if (op->append == NULL && epoch >= f->epoch) {
+        if (journal_fence_is_good(op->st->journal, &op->ref.id))
+            return OP_GO;
+        f->epoch = epoch; /* its frame may be lost: that one again */
+    }
+    e.epoch = f->epoch;
     entry_put(f->header, &e);
     f->iov = (struct iovec){ .iov_base = f->header, .iov_len = sizeof(f->header) };
     next = op_append(op, ENTRY_FENCE, &f->iov, 1, sizeof(f->header));
@@ -259,6 +262,7 @@ struct drop_op {
     struct head_scan scan;
     bool scanning, writing;
     bool changed; /* in place */
+    bool again;
     uint64_t verifier;
     uint8_t header[ENTRY_HEADER_BYTES];
     struct iovec iov;
@@ -402,7 +406,8 @@ static enum op_next drop_pending(struct op *op)
     struct pending_entry *entry;
     enum op_next next;
 
-    if (op->append == NULL && !drop_has_pending(d))
+    if (op->append == NULL && !d->again && !drop_has_pending(d) &&
+        !journal_has_failed(op->st->journal)) /* else an earlier frame may be lost */
         return OP_GO;
     if (op->append == NULL) {
         entry_put(d->header, &e);
@@ -418,6 +423,11 @@ static enum op_next drop_pending(struct op *op)
     if (op_pending(op) != NULL &&
         pending_drop(journal_pending(op->st->journal), op_pending(op), &d->d) < 0)
         return op_bad(op, -ENOMEM);
+    if (!d->again && journal_is_copying(op->st->journal)) {
+        d->again =
+            true; /* a copy of what goes may lie behind our frame: another one behind that */
+        return drop_pending(op);
+    }
     return OP_GO;
 }
 

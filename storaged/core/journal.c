@@ -115,7 +115,8 @@ struct journal {
 
     struct copier copier;
     bool copying;
-    uint64_t copy_segment; /* being emptied */
+    uint64_t copy_segment;  /* being emptied */
+    uint64_t copy_failures; /* of the log, when the first of those held was copied */
     struct pending_entry *
         *held; /* copied, until the copies are on stable storage; owned */
     unsigned n_held, held_max;
@@ -125,7 +126,8 @@ struct journal {
     enum start_state starting;
     int start_rc;
     unsigned n_resolving;
-    uint64_t resolved; /* serial of the last file given to a resolver */
+    struct pending_file *resolved; /* the last one given to a resolver; held */
+    bool resolved_all;
     void (*start_done)(void *arg, int rc);
     void *start_arg;
     void (*serve_done)(void *arg);
@@ -453,6 +455,23 @@ uint32_t journal_fence(const struct journal *j, const struct file_id *id)
         return 0;
     f = *fence_link((struct journal *)(uintptr_t)j, id);
     return f == NULL ? 0 : f->epoch;
+}
+
+bool journal_fence_is_good(const struct journal *j, const struct file_id *id)
+{
+    const struct fence *f = *fence_link((struct journal *)(uintptr_t)j, id);
+
+    return f != NULL && f->entry->failures == log_failures(j->log);
+}
+
+bool journal_has_failed(const struct journal *j)
+{
+    return log_failures(j->log) != 0;
+}
+
+bool journal_is_copying(const struct journal *j)
+{
+    return j->copying && j->copier.out != NULL;
 }
 
 static void fence_free(struct journal *j, struct fence **at)
@@ -998,6 +1017,10 @@ static void copy_entry_start(struct journal *j, struct pending_entry *entry)
 {
     struct copier *c = &j->copier;
 
+    c->j = j;
+    c->entry = entry;
+    if (j->n_held == 0)
+        j->copy_failures = log_failures(j->log);
     if (j->n_held == j->held_max) {
         unsigned max = j->held_max * 2 + 64;
         struct pending_entry **more = realloc(j->held, max * sizeof(*more));
@@ -1012,8 +1035,6 @@ static void copy_entry_start(struct journal *j, struct pending_entry *entry)
     j->held[j->n_held++] = entry;
     entry->n_refs++;
     entry->copied = true;
-    c->j = j;
-    c->entry = entry;
     c->bytes = entry->data;
     entry->data = NULL;
     if (c->bytes != NULL) {
@@ -1036,9 +1057,14 @@ static void copy_entry_start(struct journal *j, struct pending_entry *entry)
     disk_submit(j->st->disk, &c->dr);
 }
 
-/* The copies are on stable storage. */
+/* The copies are on stable storage. But if a sync failed since, perhaps not, and no later sync would tell: then
+ * what was copied stays wanted, too, until the next start. */
 static void held_release(struct journal *j)
 {
+    if (j->n_held > 0 && j->copy_failures != log_failures(j->log)) {
+        log_error("journal: a sync failed; what was copied stays where it was");
+        j->n_held = 0;
+    }
     while (j->n_held > 0)
         pending_entry_put(&j->pending, j->held[--j->n_held]);
     wake_waiters(j);
@@ -1049,8 +1075,7 @@ static void on_copies_synced(struct log_wait *w, int rc)
     struct journal *j = container_of(w, struct journal, copy_wait);
 
     j->copy_syncing = false;
-    if (rc == 0)
-        held_release(j);
+    held_release(j);
     if (j->starting < START_DONE) {
         j->start_rc = rc;
         start_step(j);
@@ -1170,6 +1195,10 @@ static int found_records(struct journal *j, struct pending_entry *entry,
     f = pending_get(&j->pending, &e->file, e->codec);
     if (f == NULL)
         return -ENOMEM;
+    if (f->codec != e->codec) {
+        log_error("journal: a frame of records in another code is left out");
+        return 0;
+    }
     for (int i = 0; i < n && rc == 0; i++)
         rc = pending_add_record(&j->pending, f, entry, e->projection,
                                 data + records[i].head_at, head, &records[i].header,
@@ -1301,24 +1330,31 @@ static void on_resolved(void *arg, int rc)
     start_step(j);
 }
 
+/* Held, so that it is known where the list goes on. */
+static struct pending_file *resolve_next(struct journal *j)
+{
+    struct list_node *files = &j->pending.files;
+    struct list_node *node = j->resolved == NULL ? files->next : j->resolved->link.next;
+    struct pending_file *next =
+        node == files ? NULL : container_of(node, struct pending_file, link);
+
+    if (next != NULL)
+        pending_hold(next);
+    if (j->resolved != NULL)
+        pending_put(&j->pending, j->resolved);
+    j->resolved = next;
+    j->resolved_all = next == NULL;
+    return next;
+}
+
 /* The next files: what lies in place of what we found? False: all are done. */
 static bool start_resolve(struct journal *j)
 {
-    while (j->start_rc == 0 && j->n_resolving < RESOLVERS_MAX) {
-        struct pending_file *next = NULL;
+    while (j->start_rc == 0 && j->n_resolving < RESOLVERS_MAX && !j->resolved_all) {
+        struct pending_file *next = resolve_next(j);
 
-        /* Serials grow along the list, and those done are at its front or gone. */
-        LIST_FOREACH(node, &j->pending.files) {
-            struct pending_file *f = container_of(node, struct pending_file, link);
-
-            if (f->serial > j->resolved) {
-                next = f;
-                break;
-            }
-        }
         if (next == NULL)
             break;
-        j->resolved = next->serial;
         j->start_rc = storage_resolve(j->st, next, on_resolved, j);
         j->n_resolving += j->start_rc == 0;
     }

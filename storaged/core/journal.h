@@ -46,6 +46,12 @@ void journal_commit_range(struct journal *j, const struct file_id *id, uint64_t 
 
 /** Writes of clients with this epoch or an earlier one are refused; 0: none are. */
 uint32_t journal_fence(const struct journal *j, const struct file_id *id);
+/** Was it appended since the last sync of the journal that failed, if one did? */
+bool journal_fence_is_good(const struct journal *j, const struct file_id *id);
+/** A sync failed in this life: frames that were appended before it may be lost. */
+bool journal_has_failed(const struct journal *j);
+/** A frame is being appended anew: it may come to lie behind one that takes back what is in it. */
+bool journal_is_copying(const struct journal *j);
 /** A frame of kind ENTRY_FENCE was appended (its reference is taken). 0 or -ENOMEM. */
 int journal_fence_note(struct journal *j, const struct file_id *id, uint32_t epoch,
                        struct pending_entry *entry);

@@ -87,6 +87,10 @@ struct pending_file *pending_get(struct pending *p, const struct storage_file *r
 {
     struct pending_file *f = pending_find(p, &ref->id), **bucket;
 
+    if (f != NULL && f->codec != codec && f->n_records == 0) { /* marks suit every code */
+        f->ref = *ref;
+        f->codec = codec;
+    }
     if (f != NULL)
         return f;
     f = calloc(1, sizeof(*f));

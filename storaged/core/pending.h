@@ -116,7 +116,7 @@ void pending_close(struct pending *p);
 
 /** NULL: nothing of it is pending. */
 struct pending_file *pending_find(const struct pending *p, const struct file_id *id);
-/** Find or make; NULL: out of memory. One with nothing in it goes at the next pending_put() or removal. */
+/** Find or make; NULL: out of memory. The code of a file that has records already stays what it is. One with nothing in it goes at the next pending_put() or removal. */
 struct pending_file *pending_get(struct pending *p, const struct storage_file *ref,
                                  const struct codec *codec);
 void pending_hold(struct pending_file *f);

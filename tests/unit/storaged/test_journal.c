@@ -700,6 +700,102 @@ static void test_many_small_marks_push_back(void **state)
     world_free(&w);
 }
 
+/* After a sync of the journal failed, a fence and a drop that are asked for again are written again. */
+static void test_fences_and_drops_after_a_failed_sync(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 20; seed++) {
+        struct world w;
+
+        world_init(&w, seed);
+        write_ok(&w, 0, 1, V(1, 1));
+        write_ok(&w, 0, 1, V(2, 1));
+        assert_int_equal(world_sync(&w), OK);
+        w.disk.fail_op = DISK_SYNC;
+        w.disk.fail_rc = -EIO;
+        w.disk.fail_at = 1;
+        assert_int_equal(world_fence(&w, 2), ROZO__STATUS__IO_ERROR);
+        w.disk.fail_at = 0;
+        assert_int_equal(world_fence(&w, 2), OK);
+        w.disk.fail_at = 1;
+        assert_int_equal(world_drop(&w, 0, 0, V(1, 1), 2), ROZO__STATUS__IO_ERROR);
+        w.disk.fail_at = 0;
+        assert_int_equal(world_drop(&w, 0, 0, V(1, 1), 2), OK);
+        world_restart(&w, true);
+        expect(&w, 0, SEEN_DATA, V(1, 1));
+        assert_int_equal(world_write(&w, 0, 0, 1, V(2, 9), 8192, false, NULL), STALE);
+        world_free(&w);
+    }
+}
+
+/* Who marks a file that is not here yet may have named another code. */
+static void test_a_mark_before_the_file_in_another_code(void **state)
+{
+    struct world w;
+    struct seen seen;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_mark(&w, 255, 0, 0, V(1, 1)), OK);
+    w.layout = 2;
+    assert_int_equal(world_write(&w, 11, 0, 1, V(1, 2), 8192, false, NULL), OK);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(world_read(&w, 11, 0, 1, &seen, NULL), OK);
+        assert_int_equal(seen.version, V(1, 2));
+        world_restart(&w, false);
+    }
+    assert_int_equal(world_durable(&w, V(1, 2)), OK);
+    world_apply(&w);
+    assert_int_equal(world_health(&w).pending_records, 0);
+    assert_int_equal(world_read(&w, 11, 0, 1, &seen, NULL), OK);
+    assert_int_equal(seen.version, V(1, 2));
+    world_free(&w);
+}
+
+/* A record is dropped while it is being copied forward: the copy does not bring it back. */
+static void test_a_drop_while_its_record_is_copied(void **state)
+{
+    struct test_call *c;
+    struct test_ref ref;
+    Rozo__StDropReq req = ROZO__ST_DROP_REQ__INIT;
+    struct world w;
+    unsigned i = 0;
+
+    (void)state;
+    small_init(&w, 1);
+    write_ok(&w, 0, 128, V(1, 1));
+    write_ok(&w, 5, 1, V(9, 1));
+    assert_int_equal(world_fence(&w, 9), OK);
+    while (world_health(&w).journal_bytes * 2 <= world_health(&w).journal_max_bytes) {
+        write_ok(&w, 10, 100, V(10, i));
+        assert_true(++i < 200);
+    }
+    assert_int_equal(world_sync(&w), OK);
+    ref_init(&w, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = US;
+    req.first_block = 5;
+    req.n_blocks = 1;
+    req.keep = V(1, 1);
+    req.epoch = 9;
+    w.role = RPC_ROLE_NODE;
+    w.disk.hold_writes = true;
+    c = call_start(&w, ROZO__OP__ST_DROP, &req.base, NULL, 0);
+    env_virtual_run_posted(&w.v);
+    assert_int_equal(w.disk.n_held, 1); /* its frame */
+    world_durable(&w, V(10, i));
+    env_virtual_advance_ms(&w.v, 600); /* the copy comes behind it */
+    w.disk.hold_writes = false;
+    memdisk_release(&w.disk);
+    env_virtual_run_posted(&w.v);
+    assert_true(c->done);
+    assert_int_equal(call_finish(c), OK);
+    expect(&w, 5, SEEN_DATA, V(1, 1));
+    world_restart(&w, false);
+    expect(&w, 5, SEEN_DATA, V(1, 1));
+    world_free(&w);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -723,6 +819,9 @@ int main(void)
         cmocka_unit_test(test_a_sync_after_a_kill_covers_the_journal),
         cmocka_unit_test(test_a_synced_overwrite_has_its_file),
         cmocka_unit_test(test_many_small_marks_push_back),
+        cmocka_unit_test(test_fences_and_drops_after_a_failed_sync),
+        cmocka_unit_test(test_a_mark_before_the_file_in_another_code),
+        cmocka_unit_test(test_a_drop_while_its_record_is_copied),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
