@@ -83,7 +83,7 @@ static void on_checked(struct job *job, const struct mend_result *result)
         c->unhealed = mend_n_unhealed(result);
         h->checks_unhealed += c->unhealed;
         /* nobody completes it: a write of which a power cut left too little, say */
-        if (result->undecided > 0 && c->tries >= FENCE_TRIES)
+        if (result->undecided > 0 && c->tries >= FENCE_TRIES && !c->unproven)
             c->flags |= MEND_FENCE | MEND_ALL_HOMES;
         c->ready_ns = env_now_ns(h->env) + ((uint64_t)RETRY_MS << c->tries) * 1000000;
         c->tries += c->tries < DOUBLED_MAX;
@@ -102,12 +102,39 @@ static void check_run(struct healer *h, struct check *c)
     job_submit(h, &c->job, RANK_CHECK);
 }
 
-int check_add(struct healer *h, const struct storcli_target *target, uint64_t first,
-              uint64_t end, uint32_t flags)
+static bool same_target(const struct storcli_target *a, const struct storcli_target *b)
+{
+    return a->codec == b->codec && a->layout == b->layout &&
+           a->block_bytes == b->block_bytes && a->n_storages == b->n_storages &&
+           memcmp(a->storages, b->storages, a->n_storages * sizeof(a->storages[0])) == 0;
+}
+
+/* A word that counts, about a file that a client has described before: where it lies is not the client's word. */
+static int take_word(struct check *c, const struct storcli_target *target, bool unproven)
+{
+    if (same_target(&c->job.request.target, target)) {
+        c->unproven = c->unproven && unproven;
+        return 0;
+    }
+    if (unproven)
+        return -EBADMSG;
+    if (!c->unproven || c->running)
+        return -EBUSY;
+    c->job.request.target = *target;
+    c->unproven = false;
+    return 0;
+}
+
+static int add(struct healer *h, const struct storcli_target *target, uint64_t first,
+               uint64_t end, uint32_t flags, bool unproven)
 {
     struct check *c = check_find(h, &target->id);
 
     if (c != NULL) {
+        int rc = take_word(c, target, unproven);
+
+        if (rc != 0)
+            return rc;
         c->again = c->running && (first < c->first || end > c->end ||
                                   (flags & ~c->flags) != 0 || c->job.mend != NULL);
         c->first = first < c->first ? first : c->first;
@@ -126,10 +153,17 @@ int check_add(struct healer *h, const struct storcli_target *target, uint64_t fi
     c->first = first;
     c->end = end;
     c->flags = flags;
+    c->unproven = unproven;
     list_add_tail(&h->checks, &c->link);
     h->n_checks++;
     check_run(h, c);
     return 0;
+}
+
+int check_add(struct healer *h, const struct storcli_target *target, uint64_t first,
+              uint64_t end, uint32_t flags)
+{
+    return add(h, target, first, end, flags, false);
 }
 
 /* ---- ST_CHECK ---- */
@@ -156,18 +190,76 @@ static int check_parse(struct healer *h, const struct rpc_call *call,
                              req->ref->capability.data, req->ref->capability.len);
 }
 
+/* A client's: held against what our own file says of where it lies. */
+struct check_call {
+    struct healer *h;
+    struct rpc_call *call;
+    struct storcli_target target;
+    uint64_t first, end;
+};
+
+/* The capability speaks of the file only: with storages that have nothing of it beside us, all that we have would
+ * look like a write that never got through. What is not here cannot be held against anything: no fence, then. */
+static void on_own_file(void *arg, const struct list_result *result)
+{
+    struct check_call *cc = arg;
+    struct healer *h = cc->h;
+    bool known = result->rc == 0 && result->n_files > 0 && result->files[0].known;
+    int rc = h->stopping ? -EBUSY : 0;
+
+    if (rc == 0 && known && !same_target(&result->files[0].target, &cc->target))
+        rc = -EBADMSG;
+    if (rc == 0)
+        rc = add(h, &cc->target, cc->first, cc->end, MEND_VERIFY_OWN, !known);
+    rpc_reply_status(cc->call, status_from_errno(rc));
+    free(cc);
+    healer_idle(h);
+}
+
+static int check_own_file(struct healer *h, struct rpc_call *call,
+                          const struct storcli_target *target, uint64_t first,
+                          uint64_t end)
+{
+    const struct list_request request = {
+        .has_after = true, .after = target->id, .only = true, .max_files = 1
+    };
+    struct check_call *cc = calloc(1, sizeof(*cc));
+    struct list_op *op;
+    int rc = -ENOMEM;
+
+    if (cc != NULL) {
+        *cc = (struct check_call){ h, call, *target, first, end };
+        rc = list_start(h->env, h->config.disk, &request, on_own_file, cc, &op);
+    }
+    if (rc == 0)
+        h->n_busy++;
+    else
+        free(cc);
+    return rc;
+}
+
 void check_handle(struct healer *h, struct rpc_call *call)
 {
     Rozo__StCheckReq *req = rozo__st_check_req__unpack(NULL, call->msg_len, call->msg);
     struct storcli_target target;
     int rc = check_parse(h, call, req, &target);
+    bool answered = false;
 
-    if (rc == 0)
-        rc = check_add(h, &target, req->first_block,
-                       req->n_blocks == 0 ? UINT64_MAX : req->first_block + req->n_blocks,
-                       req->abandoned ? MEND_FENCE | MEND_ALL_HOMES
-                                      : (uint32_t)MEND_VERIFY_OWN);
-    rpc_reply_status(call, status_from_errno(rc));
+    if (rc == 0) {
+        uint64_t first = req->first_block;
+        uint64_t end = req->n_blocks == 0 ? UINT64_MAX : first + req->n_blocks;
+
+        if (call->role == RPC_ROLE_NODE) {
+            rc = check_add(h, &target, first, end,
+                           req->abandoned ? MEND_FENCE | MEND_ALL_HOMES
+                                          : (uint32_t)MEND_VERIFY_OWN);
+        } else {
+            rc = check_own_file(h, call, &target, first, end);
+            answered = rc == 0; /* later */
+        }
+    }
+    if (!answered)
+        rpc_reply_status(call, status_from_errno(rc));
     rozo__st_check_req__free_unpacked(req, NULL);
 }
 

@@ -161,6 +161,7 @@ struct check {
     uint64_t first, end;
     uint32_t flags;
     bool running, again;
+    bool unproven; /* only a client said where the file lies: never under a fence */
     unsigned tries;
     uint64_t ready_ns; /* not before */
     uint64_t unhealed; /* blocks, the last time */

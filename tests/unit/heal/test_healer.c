@@ -635,6 +635,49 @@ static void test_checks(void **state)
     assert_int_equal(seen[3].request.n_blocks, 11);
 }
 
+/* With a right to read, a client must not have a file settled among storages that have nothing of it. */
+static void test_where_a_file_lies_is_not_the_clients_word(void **state)
+{
+    struct storcli_target t = target_make(10, 1), wrong = t;
+    Rozo__StCheckReq req = ROZO__ST_CHECK_REQ__INIT;
+    uint8_t capability[CAPABILITY_BYTES];
+    struct heal_ref ref;
+
+    (void)state;
+    nodes_start_all();
+    wrong.storages[1] = 5;
+    capability_sign(nodes[1].key, &t.id, CAPABILITY_READ, capability);
+    req.ref = &ref.ref;
+    req.n_blocks = 1;
+    req.to_storage = 1;
+    next_result.undecided = 1;
+#define ASK(target)                                           \
+    (heal_ref_put(target, &ref), ref.ref.capability.len = 24, \
+     ref.ref.capability.data = capability,                    \
+     node_ask(1, RPC_ROLE_CLIENT, ROZO__OP__ST_CHECK, &req.base, NULL, NULL))
+    assert_int_equal(ASK(&wrong), ROZO__STATUS__OK); /* nothing here to tell by */
+    run_ms(300000);
+    assert_true(n_seen > 4);
+    for (unsigned i = 0; i < n_seen; i++)
+        assert_int_equal(seen[i].request.flags & MEND_FENCE, 0);
+    n_seen = 0;
+    projection_make(1, &t, 0, false, 1);
+    assert_int_equal(ASK(&wrong), ROZO__STATUS__BAD_REQUEST);
+    assert_int_equal(check(1, &t, 0, 1, true), ROZO__STATUS__OK); /* who knows says so */
+    run_ms(1000);
+    assert_true(n_seen > 0);
+    assert_int_equal(seen[n_seen - 1].request.target.storages[1], t.storages[1]);
+    next_result.undecided = 0;
+    run_ms(300000);
+    next_result.undecided = 1;
+    n_seen = 0;
+    assert_int_equal(ASK(&t), ROZO__STATUS__OK);
+#undef ASK
+    run_ms(300000);
+    assert_true((seen[n_seen - 1].request.flags & MEND_FENCE) != 0);
+    next_result.undecided = 0;
+}
+
 /* A home that is away while a dead client's file is settled hears of it when it is back. */
 static void test_homes_that_were_silent_are_noted(void **state)
 {
@@ -895,6 +938,7 @@ int main(void)
         T(test_a_scrub_goes_on_after_a_restart_and_can_be_stopped),
         T(test_scrubs_by_schedule_and_after_a_power_loss),
         T(test_checks),
+        T(test_where_a_file_lies_is_not_the_clients_word),
         T(test_homes_that_were_silent_are_noted),
         T(test_what_stays_undecided_is_settled),
         T(test_a_spare_notes_for_whom_it_stands_in),
