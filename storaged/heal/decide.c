@@ -282,5 +282,7 @@ void decide_block(const struct decide_rules *rules, const struct decide_answer *
     if (hidden != 0) {
         out->what = DECIDE_BELOW;
         out->version = hidden;
+    } else if (limited && newest == 0 && w.damaged == 0) { /* passed: it is nobody's */
+        out->what = DECIDE_NOTHING;
     }
 }

@@ -144,10 +144,24 @@ static void on_batch_done(struct ask *ask, int rc)
         mend_step_soon(mend);
 }
 
+/* Spares may have the same projection as a home: with some not synced, only k homes are certain to be enough. */
+static bool can_be_read(const struct mend *mend, const struct mend_range *r)
+{
+    unsigned n = 0;
+
+    for (unsigned p = 0; p < mend->file.n; p++) {
+        unsigned home = mend->file.home[p];
+
+        n += home < mend->file.c && ((r->holders & mend->synced) >> home & 1) != 0;
+    }
+    return (r->holders & ~mend->synced) == 0 || n >= mend->file.k;
+}
+
 static bool may_commit(const struct mend *mend, const struct mend_range *r)
 {
     return r->clean == 0 &&
-           (unsigned)__builtin_popcount(r->holders & mend->synced) >= mend->file.q;
+           (unsigned)__builtin_popcount(r->holders & mend->synced) >= mend->file.q &&
+           can_be_read(mend, r);
 }
 
 /* Have all homes what the spare held, for good? */

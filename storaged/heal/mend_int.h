@@ -90,6 +90,7 @@ struct mend {
     unsigned n_asked;
     uint64_t next_block[DIST_MAX];
     uint32_t next_told;
+    uint32_t next_epoch;     /* of the fence that was up when they were asked; 0: none */
     struct mend_mark *marks; /* owned */
     unsigned n_marks;
     bool marks_lost; /* some found no room: nothing may be told from them */
@@ -170,7 +171,8 @@ struct mend_piece {
     uint64_t first;
     unsigned n;
     bool flat;
-    uint64_t span; /* of a flat one: blocks it stands for, 0: to the end */
+    uint64_t span;       /* of a flat one: blocks it stands for, 0: to the end */
+    uint32_t span_epoch; /* and no client's write of this or before came into it since */
     /* A flat one, far behind everything: whoever lacks its hole gets it from tail_from on. */
     bool tail;
     uint64_t tail_from;

@@ -1068,7 +1068,7 @@ static void piece_finish(struct mend_piece *piece)
         r->failed += (unsigned)__builtin_popcount(piece->lack[b]);
         if (piece->lack[b] != 0)
             r->rc = -EIO;
-        if (d->what == DECIDE_UNDECIDED && !piece->tail && has_something(piece, b)) {
+        if (d->what == DECIDE_UNDECIDED && !piece->tail) {
             r->undecided++;
             mend_problem(piece->mend, "block %llu is undecided",
                          (unsigned long long)(piece->first + b));
@@ -1152,7 +1152,10 @@ static void piece_verify(struct mend_piece *piece)
     piece_go(piece, PIECE_DECIDE);
 }
 
-/* True: wait. */
+/*
+ * True: wait. Of a stretch nothing is rolled back before a walk that began under the fence has found that there are no
+ * heads in it: what a client wrote there before the fence, and had acknowledged, is not what its first block shows.
+ */
 static bool piece_decide(struct mend_piece *piece)
 {
     uint32_t epoch;
@@ -1166,6 +1169,12 @@ static bool piece_decide(struct mend_piece *piece)
         if (!mend_want_fence(piece->mend, epoch))
             return true;
         piece_go(piece, PIECE_BEGIN);
+        return false;
+    }
+    if (piece->flat && !piece->tail && piece->decided[0].drop != 0 &&
+        piece->fence_epoch > piece->span_epoch) {
+        piece->skip[0] = piece->busy = true;
+        piece_go(piece, PIECE_END);
         return false;
     }
     piece_go(piece, PIECE_DROP);

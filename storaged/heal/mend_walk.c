@@ -106,6 +106,7 @@ static void next_start(struct mend *mend)
 
     mend->look = WALK_ASKED;
     mend->next_told = mend->none = 0;
+    mend->next_epoch = mend->fence_up ? mend->fence_epoch : 0;
     mend->n_marks = 0;
     for (unsigned i = 0; i < file->c; i++) {
         Rozo__StNextReq req = ROZO__ST_NEXT_REQ__INIT;
@@ -135,6 +136,11 @@ static uint64_t nearest_head(const struct mend *mend)
     return head;
 }
 
+static uint32_t next_silent(const struct mend *mend)
+{
+    return heal_file_all(&mend->file) & ~(mend->next_told | mend->none);
+}
+
 /* What was asked for is here: how to go on. */
 static void next_end(struct mend *mend)
 {
@@ -143,6 +149,11 @@ static void next_end(struct mend *mend)
     if (mend->marks_lost) {
         mend_problem(mend, "no room for the marks of the file");
         mend->result.rc = -ENOMEM;
+    }
+    if (mend->next_told == 0 &&
+        (unsigned)__builtin_popcount(next_silent(mend)) >= mend->file.k) {
+        mend_problem(mend, "nobody tells where there is something");
+        mend->result.rc = -EIO;
     }
     if (mend->marks_lost || mend->next_told == 0)
         mend->look = WALK_OVER;
@@ -271,12 +282,14 @@ static void flat_next(struct mend *mend)
         return;
     }
     end = stretch_end(mend, limit, &covered);
-    if (covered && mend->cursor <= far_block) {
+    /* those who do not say where they have something may have it here */
+    if ((covered || next_silent(mend) != 0) && mend->cursor <= far_block) {
         piece = piece_new(mend, mend->cursor, 1);
         if (piece == NULL)
             return;
         piece->flat = true;
         piece->span = end == UINT64_MAX ? 0 : end - mend->cursor;
+        piece->span_epoch = mend->next_epoch;
     }
     mend->cursor = end;
 }

@@ -240,6 +240,36 @@ static void what_the_silent_may_hold_is_not_settled(void **state)
     fake_close(&f);
 }
 
+/* We missed a write, and those who have it do not answer: that is not "nothing is missing". */
+static void what_nobody_tells_of_is_not_called_well(void **state)
+{
+    static const struct {
+        uint64_t first, n;
+    } ranges[] = { { 100, 50 }, { 100, 0 } };
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        struct fake f;
+        struct mend_result r;
+
+        fake_init(&f, 60 + i, CODEC_MOJETTE, 0);
+        write_homes(&f, 0, 10, v1, 0);
+        write_homes(&f, 100, 50, v2, 1 << 0);
+        for (uint64_t b = 100; b < 150; b++)
+            assert_true(fake_write(&f, 3, 0, b, v2, true));
+        for (unsigned s = 1; s < 4; s++)
+            f.storages[s].up = false;
+        r = mend_now(&f, 0, 0, ranges[i].first, ranges[i].n);
+        assert_true(r.rc == -EIO || r.undecided > 0);
+        f.storages[1].up = f.storages[3].up = true; /* home 2 is away for long */
+        r = mend_now(&f, 0, 0, ranges[i].first, ranges[i].n);
+        assert_int_equal(r.rc, 0);
+        assert_int_equal(r.healed, 50);
+        assert_int_equal(r.undecided, 0);
+        fake_close(&f);
+    }
+}
+
 static void a_truncate_that_was_missed_is_one_mark(void **state)
 {
     struct fake f;
@@ -305,6 +335,44 @@ static void a_torn_mark_to_the_end_is_rolled_back(void **state)
     assert_int_equal(r.undecided, 0);
     expect_all(&f, 0, 200, v1);
     expect_all(&f, 200, FAKE_BLOCKS - 199, 0);
+    fake_close(&f);
+}
+
+static bool went_on;
+
+/* The client whose mark is torn writes into that stretch, on all homes, before the fence is up. */
+static void write_before_the_fence(struct fake *f, unsigned storage, uint16_t op)
+{
+    (void)storage;
+    if (op != ROZO__OP__ST_FENCE || went_on)
+        return;
+    went_on = true;
+    write_homes(f, 40, 1, v2 + 1, 0);
+}
+
+static void what_was_written_into_a_torn_stretch_stays(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 63, CODEC_MOJETTE, 1);
+    for (unsigned i = 0; i < f.n; i++)
+        assert_true(fake_mark(&f, i, i, 0, UINT64_MAX, v1, true));
+    for (unsigned i = 0; i < 3; i++)
+        assert_true(fake_mark(&f, i, i, 0, UINT64_MAX, v2, true));
+    went_on = false;
+    f.before = write_before_the_fence;
+    r = mend_now(&f, 0, SETTLE, 0, 0);
+    assert_true(went_on && r.fenced);
+    for (unsigned i = 0; i < f.n; i++) {
+        const struct fake_layer *top = fake_top(&f, i, i, 40);
+
+        assert_non_null(top);
+        assert_true(top->version == v2 + 1);
+    }
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.undecided, 0);
     fake_close(&f);
 }
 
@@ -752,9 +820,11 @@ int main(void)
         cmocka_unit_test(a_torn_version_is_left_without_a_fence_and_settled_with_one),
         cmocka_unit_test(the_first_write_of_all_is_settled_back_too),
         cmocka_unit_test(what_the_silent_may_hold_is_not_settled),
+        cmocka_unit_test(what_nobody_tells_of_is_not_called_well),
         cmocka_unit_test(a_truncate_that_was_missed_is_one_mark),
         cmocka_unit_test(holes_are_healed_as_holes),
         cmocka_unit_test(a_torn_mark_to_the_end_is_rolled_back),
+        cmocka_unit_test(what_was_written_into_a_torn_stretch_stays),
         cmocka_unit_test(a_replacement_is_filled),
         cmocka_unit_test(a_spare_takes_the_place_of_the_lost),
         cmocka_unit_test(a_file_that_nobody_has_is_gone),
