@@ -1423,9 +1423,9 @@ void journal_start(struct journal *j, void (*done)(void *arg, int rc), void *arg
 {
     j->start_done = done;
     j->start_arg = arg;
-    j->start_rc =
-        ((j->st->config.mutant & MUTANT_NO_CRC_CHECK) != 0 ? log_scan_any_crc : log_scan)(
-            j->st->env, j->st->disk, LOOPS_MAX, on_found, on_scanned, j);
+    j->start_rc = ((j->st->config.mutant & MUTANT_NO_CRC_CHECK) != 0 ? log_scan_any_crc
+                                                                     : log_scan)(
+        j->st->env, j->st->disk, LOOPS_MAX, j->st->config.loop, on_found, on_scanned, j);
     if (j->start_rc != 0)
         start_end(j);
 }

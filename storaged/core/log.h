@@ -107,18 +107,22 @@ struct log_scan_result {
 };
 
 /**
- * Read every segment of every loop 0..n_loops_max-1 that lies on the disk and give each entry to cb. A frame that is not
+ * Read every segment of every loop 0..n_loops_max-1 that lies on the disk and give each entry to cb; those of last_loop come
+ * behind all others: a loop that took over files notes in its own log what does not count any more. A frame that is not
  * whole is skipped when a later one in the same segment is whole; a page that cannot be read costs the frames in it.
  * done(arg, rc, result) once: 0, -EPROTONOSUPPORT (a segment of a format we do not know), what cb returned,
  * or the disk's. Before log_start() of any loop. Returns 0 or -ENOMEM (then done does not come).
  */
-int log_scan(struct env *env, struct disk *disk, unsigned n_loops_max, log_entry_cb *cb,
+int log_scan(struct env *env, struct disk *disk, unsigned n_loops_max, unsigned last_loop,
+             log_entry_cb *cb,
              void (*done)(void *arg, int rc, const struct log_scan_result *result),
              void *arg);
 /** The same, but entries are believed whatever their crc: for tests that show what that would do. */
-int log_scan_any_crc(
-    struct env *env, struct disk *disk, unsigned n_loops_max, log_entry_cb *cb,
-    void (*done)(void *arg, int rc, const struct log_scan_result *result), void *arg);
+int log_scan_any_crc(struct env *env, struct disk *disk, unsigned n_loops_max,
+                     unsigned last_loop, log_entry_cb *cb,
+                     void (*done)(void *arg, int rc,
+                                  const struct log_scan_result *result),
+                     void *arg);
 
 /** Returns 0 or -ENOMEM; touches no disk. */
 int log_open(const struct log_config *config, struct log **out);

@@ -18,7 +18,7 @@ enum {
 
 struct log_scan {
     struct disk *disk;
-    unsigned n_loops_max;
+    unsigned n_loops_max, last_loop;
     bool any_crc;
     log_entry_cb *cb;
     void (*done)(void *arg, int rc, const struct log_scan_result *result);
@@ -58,11 +58,11 @@ static void on_list(struct log_list *l, int rc)
 static void scan_next_loop(struct log_scan *s)
 {
     log_list_close(&s->list);
-    if (s->list.loop + 1 >= s->n_loops_max) {
+    if (s->list.loop == s->last_loop) {
         scan_finish(s, 0);
         return;
     }
-    s->list.loop++;
+    s->list.loop = (s->list.loop + 1) % s->n_loops_max;
     log_list_start(&s->list);
 }
 
@@ -170,7 +170,7 @@ static void on_start(struct env_task *task)
 }
 
 static int scan_start(struct env *env, struct disk *disk, unsigned n_loops_max,
-                      bool any_crc, log_entry_cb *cb,
+                      unsigned last_loop, bool any_crc, log_entry_cb *cb,
                       void (*done)(void *arg, int rc,
                                    const struct log_scan_result *result),
                       void *arg)
@@ -181,6 +181,8 @@ static int scan_start(struct env *env, struct disk *disk, unsigned n_loops_max,
         return -ENOMEM;
     s->disk = disk;
     s->n_loops_max = n_loops_max;
+    s->last_loop = last_loop < n_loops_max ? last_loop : n_loops_max - 1;
+    s->list.loop = n_loops_max == 0 ? 0 : (s->last_loop + 1) % n_loops_max;
     s->any_crc = any_crc;
     s->cb = cb;
     s->done = done;
@@ -192,16 +194,19 @@ static int scan_start(struct env *env, struct disk *disk, unsigned n_loops_max,
     return 0;
 }
 
-int log_scan(struct env *env, struct disk *disk, unsigned n_loops_max, log_entry_cb *cb,
+int log_scan(struct env *env, struct disk *disk, unsigned n_loops_max, unsigned last_loop,
+             log_entry_cb *cb,
              void (*done)(void *arg, int rc, const struct log_scan_result *result),
              void *arg)
 {
-    return scan_start(env, disk, n_loops_max, false, cb, done, arg);
+    return scan_start(env, disk, n_loops_max, last_loop, false, cb, done, arg);
 }
 
-int log_scan_any_crc(
-    struct env *env, struct disk *disk, unsigned n_loops_max, log_entry_cb *cb,
-    void (*done)(void *arg, int rc, const struct log_scan_result *result), void *arg)
+int log_scan_any_crc(struct env *env, struct disk *disk, unsigned n_loops_max,
+                     unsigned last_loop, log_entry_cb *cb,
+                     void (*done)(void *arg, int rc,
+                                  const struct log_scan_result *result),
+                     void *arg)
 {
-    return scan_start(env, disk, n_loops_max, true, cb, done, arg);
+    return scan_start(env, disk, n_loops_max, last_loop, true, cb, done, arg);
 }

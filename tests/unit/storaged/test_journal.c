@@ -451,6 +451,44 @@ static void test_the_number_of_loops_changes(void **state)
     world_free(&w);
 }
 
+/* What a loop dropped of a file that it took over does not come back from the log of the one that had it. */
+static void test_drops_after_the_number_of_loops_changed(void **state)
+{
+    struct storage *loops[5];
+    struct world w;
+    unsigned n_dropped = 0;
+
+    (void)state;
+    world_init(&w, 1);
+    storage_close(w.storage);
+    for (unsigned i = 0; i < 3; i++) {
+        unsigned n = i == 0 ? 2 : 3;
+
+        loops_open(&w, loops, n);
+        for (w.id.ino = 1; w.id.ino <= 24; w.id.ino++) {
+            unsigned hash = file_id_hash(&w.id);
+            bool is_moved = hash % 2 == 1 && hash % 3 == 0;
+
+            w.storage = loops[hash % n];
+            if (i == 0) {
+                write_ok(&w, 0, 1, V(1, 1));
+                write_ok(&w, 0, 1, V(1, 2));
+                assert_int_equal(world_sync(&w), OK);
+            } else if (i == 1 && is_moved) {
+                assert_int_equal(world_fence(&w, 1), OK);
+                assert_int_equal(world_drop(&w, 0, 0, V(1, 1), 1), OK);
+                n_dropped++;
+            }
+            expect(&w, 0, SEEN_DATA, i > 0 && is_moved ? V(1, 1) : V(1, 2));
+        }
+        for (unsigned l = 0; l < n; l++)
+            storage_close(loops[l]);
+    }
+    assert_true(n_dropped > 0);
+    w.storage = NULL;
+    world_free(&w);
+}
+
 static void test_who_asks_learns_what_is_not_settled(void **state)
 {
     struct storage_unsettled u;
@@ -811,6 +849,7 @@ int main(void)
         cmocka_unit_test(test_overwrites_go_on_when_the_disk_is_full),
         cmocka_unit_test(test_remove_takes_what_is_pending),
         cmocka_unit_test(test_the_number_of_loops_changes),
+        cmocka_unit_test(test_drops_after_the_number_of_loops_changed),
         cmocka_unit_test(test_who_asks_learns_what_is_not_settled),
         cmocka_unit_test(test_a_partial_file_becomes_whole),
         cmocka_unit_test(test_a_node_cleans_up),

@@ -252,7 +252,8 @@ static int bench_scan(struct bench *b)
         b->entries[i].n_found = 0;
     memset(b->last_found, 0, sizeof(b->last_found));
     b->is_scanned = false;
-    assert_int_equal(log_scan(&b->v.env, &b->disk.disk, 3, on_found, on_scanned, b), 0);
+    assert_int_equal(log_scan(&b->v.env, &b->disk.disk, 3, 2, on_found, on_scanned, b),
+                     0);
     assert_false(b->is_scanned);
     env_virtual_run_posted(&b->v);
     assert_true(b->is_scanned);
