@@ -406,7 +406,8 @@ static enum op_next drop_pending(struct op *op)
     struct pending_entry *entry;
     enum op_next next;
 
-    if (op->append == NULL && !d->again && !drop_has_pending(d) &&
+    /* Also when only what was applied went: its frame may lie in the log still. */
+    if (op->append == NULL && !d->again && !d->changed && !drop_has_pending(d) &&
         !journal_has_failed(op->st->journal)) /* else an earlier frame may be lost */
         return OP_GO;
     if (op->append == NULL) {

@@ -834,6 +834,28 @@ static void test_a_drop_while_its_record_is_copied(void **state)
     world_free(&w);
 }
 
+/* What a spare had applied and then gave up does not come back from frames that were not erased yet. */
+static void test_what_was_cleaned_up_stays_away(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 2, V(1, 1));
+    write_ok(&w, 0, 1, V(1, 2));
+    write_ok(&w, 0, 1, V(1, 3));
+    assert_int_equal(world_durable(&w, V(1, 3)), OK);
+    world_apply(&w);
+    assert_int_equal(in_place(&w, 0), V(1, 3));
+    assert_int_equal(world_clean(&w, 0, 0, V(1, 3), 1), OK);
+    for (unsigned i = 0; i < 3; i++) {
+        expect(&w, 0, SEEN_HOLE, 0);
+        assert_int_equal(world_health(&w).pending_records, 0);
+        world_restart(&w, i == 1);
+    }
+    world_free(&w);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -858,6 +880,7 @@ int main(void)
         cmocka_unit_test(test_a_sync_after_a_kill_covers_the_journal),
         cmocka_unit_test(test_a_synced_overwrite_has_its_file),
         cmocka_unit_test(test_many_small_marks_push_back),
+        cmocka_unit_test(test_what_was_cleaned_up_stays_away),
         cmocka_unit_test(test_fences_and_drops_after_a_failed_sync),
         cmocka_unit_test(test_a_mark_before_the_file_in_another_code),
         cmocka_unit_test(test_a_drop_while_its_record_is_copied),
