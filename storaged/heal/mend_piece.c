@@ -386,6 +386,9 @@ static void unwritten(struct mend_piece *piece, unsigned b)
         mend->end != UINT64_MAX)
         piece->lack[b] = 0;
     mend->unknown |= piece->lack[b];
+    if (piece
+            ->flat) /* no heads are made in a long stretch: it becomes known as a whole */
+        piece->lack[b] = 0;
 }
 
 /* All blocks are decided, as far as they can be: what is to be done? */

@@ -338,6 +338,28 @@ static void a_torn_mark_to_the_end_is_rolled_back(void **state)
     fake_close(&f);
 }
 
+/* With somebody away stretches without heads are asked about, but a partial home gets no heads there. */
+static void a_stretch_of_a_partial_home_stays_without_heads(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 64, CODEC_MOJETTE, 1);
+    write_homes(&f, 0, 128, v1, 0);
+    write_homes(&f, 384, 128, v1, 0);
+    fake_replace(&f, 2);
+    assert_true(fake_write(&f, 2, 2, 0, v1, true));
+    f.storages[1].up = false;
+    r = mend_now(&f, 0, ALL, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.undecided, 0);
+    /* behind each extent with data one is looked at block by block */
+    assert_int_equal(r.healed, 255 + 2 * 128);
+    assert_int_equal(f.n_of[ROZO__OP__ST_DROP], 2);
+    fake_close(&f);
+}
+
 static bool went_on;
 
 /* The client whose mark is torn writes into that stretch, on all homes, before the fence is up. */
@@ -824,6 +846,7 @@ int main(void)
         cmocka_unit_test(a_truncate_that_was_missed_is_one_mark),
         cmocka_unit_test(holes_are_healed_as_holes),
         cmocka_unit_test(a_torn_mark_to_the_end_is_rolled_back),
+        cmocka_unit_test(a_stretch_of_a_partial_home_stays_without_heads),
         cmocka_unit_test(what_was_written_into_a_torn_stretch_stays),
         cmocka_unit_test(a_replacement_is_filled),
         cmocka_unit_test(a_spare_takes_the_place_of_the_lost),
