@@ -422,7 +422,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-static int names_add(struct names *names, const char *name)
+/* len: of name, below DISK_NAME_MAX. */
+static int names_add(struct names *names, const char *name, size_t len)
 {
     if (names->n == names->room) {
         size_t room = names->room * 2 + 512;
@@ -433,7 +434,8 @@ static int names_add(struct names *names, const char *name)
         names->all = all;
         names->room = room;
     }
-    snprintf(names->all[names->n++], DISK_NAME_MAX, "%s", name);
+    memcpy(names->all[names->n], name, len);
+    names->all[names->n++][len] = '\0';
     return 0;
 }
 
@@ -453,9 +455,11 @@ static int names_read(int dir_fd, const char *path, const char *after,
     }
     errno = 0;
     while (rc == 0 && (d = readdir(dir)) != NULL) {
-        if (d->d_name[0] != '.' && strlen(d->d_name) < DISK_NAME_MAX &&
+        size_t len = strlen(d->d_name);
+
+        if (d->d_name[0] != '.' && len < DISK_NAME_MAX &&
             (after == NULL || strcmp(d->d_name, after) > 0))
-            rc = names_add(names, d->d_name);
+            rc = names_add(names, d->d_name, len);
         errno = 0;
     }
     if (rc == 0)
