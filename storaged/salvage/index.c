@@ -412,7 +412,8 @@ static int segment_index(struct salvage *s, unsigned dir, const char *name)
     s->segments = array;
     segment = &s->segments[s->n_segments++];
     segment->dir = (uint8_t)dir;
-    snprintf(segment->name, sizeof(segment->name), "journal/%s", name);
+    rc = snprintf(segment->name, sizeof(segment->name), "journal/%s", name);
+    assert(rc > 0 && (size_t)rc < sizeof(segment->name));
     fd = openat(s->dirs[dir].fd, segment->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
         st.st_size > LOG_SEGMENT_MAX || st.st_size < PAGE) {
