@@ -29,6 +29,7 @@ TEST_CODEC = os.environ.get("ROZO_TEST_CODEC", CODECS[0])
 assert TEST_CODEC in CODECS, "ROZO_TEST_CODEC is none of " + ", ".join(CODECS)
 N, K = {0: 3, 1: 6, 2: 12}, {0: 2, 1: 4, 2: 8}  # by layout
 STORAGES = {0: 4, 1: 8, 2: 16}
+Q = {layout: max(K[layout], STORAGES[layout] - K[layout] + 1) for layout in K}
 LOG_TAIL_LINES = 40
 TEST_MAX_S = int(os.environ.get("ROZO_TEST_MAX_S", "600"))  # then the test's mounts are torn down
 # What a sanitizer leaves in a log; a daemon that wrote one of these failed the test.
