@@ -241,7 +241,7 @@ static void round_mend(struct healer *h)
 {
     struct round *r = &h->round;
     const uint8_t *limit = round_limit(r);
-    uint8_t at[FILE_ID_BYTES];
+    uint8_t at[FILE_ID_BYTES] = { 0 };
 
     if (limit != NULL)
         memcpy(at, limit, sizeof(at));
