@@ -7,6 +7,7 @@
  */
 #include "deploy/admin.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,30 +203,55 @@ int admin_status(struct admin *a, struct progress *progress, Rozo__AdStatusResp 
     return rc;
 }
 
+/*
+ * Ask for a change. Every answer to one has what came of it as its first field and words of exportd as its
+ * second; what: the first one, for people. *answer is NULL after a failure.
+ */
+static int admin_change(struct admin *a, uint16_t op, const ProtobufCMessage *question,
+                        const ProtobufCMessageDescriptor *descriptor, const char *what,
+                        struct progress *progress, ProtobufCMessage **answer,
+                        struct err *err)
+{
+    const ProtobufCFieldDescriptor *fields = descriptor->fields;
+    const void *thing;
+    const char *words;
+    uint16_t status;
+    int rc = admin_call(a, op, question, descriptor, progress, &status, answer, err);
+
+    assert(descriptor->n_fields == 2 && fields[0].type == PROTOBUF_C_TYPE_MESSAGE &&
+           fields[1].type == PROTOBUF_C_TYPE_STRING);
+    if (rc != 0) {
+        *answer = NULL;
+        return rc;
+    }
+    memcpy(&thing, (const char *)*answer + fields[0].offset, sizeof(thing));
+    memcpy(&words, (const char *)*answer + fields[1].offset, sizeof(words));
+    rc = status_tell(a, status, words, err);
+    if (rc == 0 && thing == NULL)
+        rc = err_set(err, -EBADMSG, "exportd at %s said OK but not which %s", a->exportd,
+                     what);
+    if (rc != 0) {
+        protobuf_c_message_free_unpacked(*answer, NULL);
+        *answer = NULL;
+    }
+    return rc;
+}
+
 int admin_storage_add(struct admin *a, char **addresses, size_t n_addresses,
                       const char *volume, struct progress *progress,
                       Rozo__AdStorageAddResp **out, struct err *err)
 {
     Rozo__AdStorageAddReq question = ROZO__AD_STORAGE_ADD_REQ__INIT;
     ProtobufCMessage *answer;
-    uint16_t status;
     int rc;
 
     question.addresses = addresses;
     question.n_addresses = n_addresses;
     question.volume = (char *)volume;
-    rc = admin_call(a, ROZO__OP__AD_STORAGE_ADD, &question.base,
-                    &rozo__ad_storage_add_resp__descriptor, progress, &status, &answer,
-                    err);
-    if (rc != 0)
-        return rc;
+    rc = admin_change(a, ROZO__OP__AD_STORAGE_ADD, &question.base,
+                      &rozo__ad_storage_add_resp__descriptor, "storage", progress,
+                      &answer, err);
     *out = (Rozo__AdStorageAddResp *)answer;
-    rc = status_tell(a, status, (*out)->error, err);
-    if (rc == 0 && (*out)->storage == NULL)
-        rc = err_set(err, -EBADMSG, "exportd at %s said OK but not which storage",
-                     a->exportd);
-    if (rc != 0)
-        rozo__ad_storage_add_resp__free_unpacked(*out, NULL);
     return rc;
 }
 
@@ -234,22 +260,13 @@ int admin_volume_create(struct admin *a, const char *name, struct progress *prog
 {
     Rozo__AdVolumeCreateReq question = ROZO__AD_VOLUME_CREATE_REQ__INIT;
     ProtobufCMessage *answer;
-    uint16_t status;
     int rc;
 
     question.name = (char *)name;
-    rc = admin_call(a, ROZO__OP__AD_VOLUME_CREATE, &question.base,
-                    &rozo__ad_volume_create_resp__descriptor, progress, &status, &answer,
-                    err);
-    if (rc != 0)
-        return rc;
+    rc = admin_change(a, ROZO__OP__AD_VOLUME_CREATE, &question.base,
+                      &rozo__ad_volume_create_resp__descriptor, "volume", progress,
+                      &answer, err);
     *out = (Rozo__AdVolumeCreateResp *)answer;
-    rc = status_tell(a, status, (*out)->error, err);
-    if (rc == 0 && (*out)->volume == NULL)
-        rc = err_set(err, -EBADMSG, "exportd at %s said OK but not which volume",
-                     a->exportd);
-    if (rc != 0)
-        rozo__ad_volume_create_resp__free_unpacked(*out, NULL);
     return rc;
 }
 
@@ -258,20 +275,12 @@ int admin_export_create(struct admin *a, const Rozo__AdExportCreateReq *question
                         struct err *err)
 {
     ProtobufCMessage *answer;
-    uint16_t status;
-    int rc = admin_call(a, ROZO__OP__AD_EXPORT_CREATE, &question->base,
-                        &rozo__ad_export_create_resp__descriptor, progress, &status,
-                        &answer, err);
+    int rc;
 
-    if (rc != 0)
-        return rc;
+    rc = admin_change(a, ROZO__OP__AD_EXPORT_CREATE, &question->base,
+                      &rozo__ad_export_create_resp__descriptor, "export", progress,
+                      &answer, err);
     *out = (Rozo__AdExportCreateResp *)answer;
-    rc = status_tell(a, status, (*out)->error, err);
-    if (rc == 0 && (*out)->export == NULL)
-        rc = err_set(err, -EBADMSG, "exportd at %s said OK but not which export",
-                     a->exportd);
-    if (rc != 0)
-        rozo__ad_export_create_resp__free_unpacked(*out, NULL);
     return rc;
 }
 
@@ -280,20 +289,12 @@ int admin_storage_replace(struct admin *a, const Rozo__AdStorageReplaceReq *ques
                           struct err *err)
 {
     ProtobufCMessage *answer;
-    uint16_t status;
-    int rc = admin_call(a, ROZO__OP__AD_STORAGE_REPLACE, &question->base,
-                        &rozo__ad_storage_replace_resp__descriptor, progress, &status,
-                        &answer, err);
+    int rc;
 
-    if (rc != 0)
-        return rc;
+    rc = admin_change(a, ROZO__OP__AD_STORAGE_REPLACE, &question->base,
+                      &rozo__ad_storage_replace_resp__descriptor, "storage", progress,
+                      &answer, err);
     *out = (Rozo__AdStorageReplaceResp *)answer;
-    rc = status_tell(a, status, (*out)->error, err);
-    if (rc == 0 && (*out)->storage == NULL)
-        rc = err_set(err, -EBADMSG, "exportd at %s said OK but not which storage",
-                     a->exportd);
-    if (rc != 0)
-        rozo__ad_storage_replace_resp__free_unpacked(*out, NULL);
     return rc;
 }
 
@@ -302,23 +303,14 @@ int admin_storage_lost(struct admin *a, uint32_t id, bool lost, struct progress 
 {
     Rozo__AdStorageLostReq question = ROZO__AD_STORAGE_LOST_REQ__INIT;
     ProtobufCMessage *answer;
-    uint16_t status;
     int rc;
 
     question.id = id;
     question.lost = lost;
-    rc = admin_call(a, ROZO__OP__AD_STORAGE_LOST, &question.base,
-                    &rozo__ad_storage_lost_resp__descriptor, progress, &status, &answer,
-                    err);
-    if (rc != 0)
-        return rc;
+    rc = admin_change(a, ROZO__OP__AD_STORAGE_LOST, &question.base,
+                      &rozo__ad_storage_lost_resp__descriptor, "storage", progress,
+                      &answer, err);
     *out = (Rozo__AdStorageLostResp *)answer;
-    rc = status_tell(a, status, (*out)->error, err);
-    if (rc == 0 && (*out)->storage == NULL)
-        rc = err_set(err, -EBADMSG, "exportd at %s said OK but not which storage",
-                     a->exportd);
-    if (rc != 0)
-        rozo__ad_storage_lost_resp__free_unpacked(*out, NULL);
     return rc;
 }
 

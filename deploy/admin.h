@@ -23,7 +23,7 @@ void admin_close(struct admin *a);
 /**
  * Ask and wait for the answer, 10 s at most, less when nobody listens there.
  * @param status  out: enum Rozo__Status of the answer.
- * @param answer  out: the message, NULL when it is empty and the status is not OK;
+ * @param answer  out: the message, without any field when none came;
  *                protobuf_c_message_free_unpacked() it. Of type `answer_type`.
  * @return 0 when an answer came; -errno with words that say what to do about it.
  */

@@ -156,6 +156,20 @@ unsigned cli_block_arg(struct argp_state *state, const char *arg)
     return (unsigned)value;
 }
 
+void cli_addresses_arg(struct argp_state *state, char *arg, struct cli_addresses *out)
+{
+    const size_t n_max = sizeof(out->all) / sizeof(out->all[0]);
+
+    for (char *save, *word = strtok_r(arg, ",", &save); word != NULL;
+         word = strtok_r(NULL, ",", &save)) {
+        if (out->n == n_max)
+            argp_error(state, "a storage has at most %zu addresses", n_max);
+        if (strchr(word, ':') == NULL)
+            argp_error(state, "'%s' has no port; say HOST:PORT", word);
+        out->all[out->n++] = word;
+    }
+}
+
 json_t *cli_json_text(const char *text)
 {
     json_t *json = json_string(text);

@@ -60,6 +60,14 @@ unsigned long cli_number_arg(struct argp_state *state, const char *option,
 /** The same for the bytes of a block: 4096 or 8192. */
 unsigned cli_block_arg(struct argp_state *state, const char *arg);
 
+/* Of one storage, as the user named them. */
+struct cli_addresses {
+    char *all[16]; /* borrowed from argv */
+    size_t n;
+};
+/** Add HOST:PORT[,HOST:PORT...], which is cut up in place; else argp_error(). */
+void cli_addresses_arg(struct argp_state *state, char *arg, struct cli_addresses *out);
+
 /**
  * Become another of our programs: the one beside us, else the one in PATH. argv[0] is its name. Returns
  * only when that failed; errno says why.

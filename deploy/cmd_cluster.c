@@ -13,16 +13,13 @@
 #include "deploy/health.h"
 #include "deploy/table.h"
 
-enum { ADDRESSES_MAX = 16 };
-
 enum { OPT_VOLUME = 256, OPT_LAYOUT, OPT_CODEC, OPT_BLOCK, OPT_SYNC };
 
 struct cluster_args {
     struct conn conn;
     bool json;
     const char *name;               /* of the volume or export to make */
-    char *addresses[ADDRESSES_MAX]; /* owned, of the storage to add */
-    size_t n_addresses;
+    struct cli_addresses addresses; /* of the storage to add */
     const char *volume;
     const char *codec;
     unsigned layout;
@@ -46,8 +43,6 @@ static error_t parse_list(int key, char *arg, struct argp_state *state)
         return ARGP_ERR_UNKNOWN;
     }
 }
-
-static const struct argp_child conn_children[] = { { &conn_argp, 0, NULL, 0 }, { 0 } };
 
 #define OPTION_JSON                           \
     {                                         \
@@ -457,17 +452,10 @@ static error_t parse_addresses(int key, char *arg, struct argp_state *state)
 
     switch (key) {
     case ARGP_KEY_ARG:
-        for (char *save, *word = strtok_r(arg, ",", &save); word != NULL;
-             word = strtok_r(NULL, ",", &save)) {
-            if (args->n_addresses == ADDRESSES_MAX)
-                argp_error(state, "a storage has at most %d addresses", ADDRESSES_MAX);
-            if (strchr(word, ':') == NULL)
-                argp_error(state, "'%s' has no port; say HOST:PORT", word);
-            args->addresses[args->n_addresses++] = word;
-        }
+        cli_addresses_arg(state, arg, &args->addresses);
         return 0;
     case ARGP_KEY_END:
-        if (args->n_addresses == 0)
+        if (args->addresses.n == 0)
             argp_error(state, "HOST:PORT is missing: an address the storage listens on");
         return 0;
     default:
@@ -497,7 +485,7 @@ int cmd_storage_add(struct cli *cli, int argc, char **argv)
     cli_parse(&argp, argc, argv, &args);
     rc = ask_open(&args.conn, &asked, &err);
     if (rc == 0)
-        rc = admin_storage_add(asked.admin, args.addresses, args.n_addresses,
+        rc = admin_storage_add(asked.admin, args.addresses.all, args.addresses.n,
                                args.volume == NULL ? "" : args.volume, &asked.progress,
                                &answer, &err);
     ask_close(&asked);

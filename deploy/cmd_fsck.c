@@ -91,8 +91,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-static const struct argp_child conn_children[] = { { &conn_argp, 0, NULL, 0 }, { 0 } };
-
 static int interrupted(struct err *err)
 {
     return fleet_is_interrupted() ? err_set(err, -EINTR, "interrupted") : 0;

@@ -64,7 +64,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-static const struct argp_child conn_children[] = { { &conn_argp, 0, NULL, 0 }, { 0 } };
 #define OPTION_STORAGE                                                         \
     {                                                                          \
         "storage", OPT_STORAGE, "ID", 0, "only this storage (default: all)", 0 \

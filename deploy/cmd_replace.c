@@ -8,28 +8,14 @@
 #include "deploy/ask.h"
 #include "deploy/cli.h"
 
-enum { ADDRESSES_MAX = 16, OPT_NO = 256 };
+enum { OPT_NO = 256 };
 
 struct replace_args {
     struct conn conn;
     bool json, no;
     uint32_t id;
-    char *addresses[ADDRESSES_MAX]; /* borrowed from argv */
-    size_t n_addresses;
+    struct cli_addresses addresses;
 };
-
-static void parse_addresses(struct replace_args *args, char *arg,
-                            struct argp_state *state)
-{
-    for (char *save, *word = strtok_r(arg, ",", &save); word != NULL;
-         word = strtok_r(NULL, ",", &save)) {
-        if (args->n_addresses == ADDRESSES_MAX)
-            argp_error(state, "a storage has at most %d addresses", ADDRESSES_MAX);
-        if (strchr(word, ':') == NULL)
-            argp_error(state, "'%s' has no port; say HOST:PORT", word);
-        args->addresses[args->n_addresses++] = word;
-    }
-}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -49,7 +35,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (state->arg_num == 0)
             args->id = (uint32_t)cli_number_arg(state, "ID", arg, 1, UINT32_MAX);
         else
-            parse_addresses(args, arg, state);
+            cli_addresses_arg(state, arg, &args->addresses);
         return 0;
     case ARGP_KEY_NO_ARGS:
         argp_error(state,
@@ -68,7 +54,6 @@ static error_t parse_lost(int key, char *arg, struct argp_state *state)
     return parse(key, arg, state);
 }
 
-static const struct argp_child conn_children[] = { { &conn_argp, 0, NULL, 0 }, { 0 } };
 static const struct argp_option json_option = { "json", 'j', NULL, 0, "print JSON", 0 };
 
 static int print(struct cli *cli, const struct replace_args *args, const char *words,
@@ -105,8 +90,8 @@ int cmd_storage_replace(struct cli *cli, int argc, char **argv)
 
     cli_parse(&argp, argc, argv, &args);
     question.id = args.id;
-    question.addresses = args.addresses;
-    question.n_addresses = args.n_addresses;
+    question.addresses = args.addresses.all;
+    question.n_addresses = args.addresses.n;
     rc = ask_open(&args.conn, &asked, &err);
     if (rc == 0)
         rc =

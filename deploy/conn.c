@@ -92,6 +92,7 @@ static const struct argp_option client_options[] = {
     { 0 },
 };
 const struct argp conn_argp = { .options = node_options, .parser = parse_node };
+const struct argp_child conn_children[] = { { &conn_argp, 0, NULL, 0 }, { 0 } };
 const struct argp conn_mount_argp = { .options = client_options, .parser = parse_client };
 
 static void fill(char *out, size_t size, const char *text)

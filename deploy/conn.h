@@ -21,6 +21,8 @@ struct conn {
 /* --exportd, --key and --config; the verb `mount` reads --key as the client key. */
 extern const struct argp conn_argp;
 extern const struct argp conn_mount_argp;
+/* conn_argp alone, for verbs that have no other children. */
+extern const struct argp_child conn_children[];
 
 /**
  * Fill what the options left open: from ROZO_EXPORTD, ROZO_KEY (ROZO_CLIENT_KEY), then the
