@@ -19,6 +19,8 @@
 enum {
     ADMISSIONS_MAX = 64,
     ADMIT_DEADLINE_MS = 5000,
+    START_MS = 5000, /* a storage listens before it serves, and says BUSY meanwhile */
+    AGAIN_MS = 50,
 };
 
 enum admission_state {
@@ -37,7 +39,9 @@ struct admission {
     struct rpc_channel *channel; /* owned */
     struct rpc_request rq;
     bool rq_out, reserving;
-    struct env_task task; /* the next step */
+    struct env_task task;   /* the next step */
+    struct env_timer again; /* the next question to one that starts */
+    uint64_t patience; /* ns of env_now_ns(): it is asked no more when this is past */
     struct store_wait wait;
     char volume[NAMES_MAX + 1]; /* as asked for */
     uint32_t replace_id;        /* whose place it takes; 0: nobody's, it is added */
@@ -54,6 +58,11 @@ static void admission_step(struct admission *a);
 static void on_task(struct env_task *task)
 {
     admission_step(container_of(task, struct admission, task));
+}
+
+static void on_again(struct env_timer *timer)
+{
+    admission_step(container_of(timer, struct admission, again));
 }
 
 static int refuse(struct admission *a, int rc, const char *words)
@@ -84,6 +93,7 @@ static void admission_free(struct admission *a)
 
     if (a->rq_out)
         rpc_cancel(&a->rq);
+    env_timer_stop(a->x->env, &a->again);
     if (a->channel != NULL)
         peers->close(peers->arg, a->channel);
     list_remove(&a->link);
@@ -99,6 +109,8 @@ static int rq_result(struct admission *a, int rc)
 
     if (rc == 0 && a->rq.status == ROZO__STATUS__OK)
         return 0;
+    if (rc == 0 && a->rq.status == ROZO__STATUS__BUSY)
+        return refuse(a, -EBUSY, "it is busy, maybe still starting: try again soon");
     if (rc == 0)
         return refuse(a, status_to_errno(a->rq.status), status_name(a->rq.status));
     why = peers->last_error(peers->arg, a->channel);
@@ -195,6 +207,11 @@ static void on_info(struct rpc_request *rq, int rc)
     Rozo__StInfoResp *info;
 
     a->rq_out = false;
+    if (rc == 0 && rq->status == ROZO__STATUS__BUSY &&
+        env_now_ns(a->x->env) < a->patience) {
+        env_timer_start(a->x->env, &a->again, AGAIN_MS);
+        return;
+    }
     a->state = ADMISSION_DONE;
     if (rq_result(a, rc) == 0) {
         info = info_unpack(rq);
@@ -252,7 +269,8 @@ static void admission_probe(struct admission *a)
 
     for (unsigned i = 0; i < a->facts.n_addrs; i++)
         addrs[i] = a->facts.addrs[i];
-    a->channel = peers->open(peers->arg, addrs, a->facts.n_addrs);
+    if (a->channel == NULL)
+        a->channel = peers->open(peers->arg, addrs, a->facts.n_addrs);
     if (a->channel == NULL) {
         refuse(a, -EINVAL, "this is no address, such as host:port");
         a->state = ADMISSION_DONE;
@@ -375,6 +393,8 @@ static int admission_new(struct op *op, char *const *addresses, size_t n,
     a->call = op->call;
     op->call = NULL;
     a->task.fn = on_task;
+    env_timer_init(&a->again, on_again);
+    a->patience = env_now_ns(x->env) + START_MS * 1000000ull;
     a->facts.n_addrs = (unsigned)n;
     for (unsigned i = 0; i < a->facts.n_addrs; i++)
         snprintf(a->facts.addrs[i], sizeof(a->facts.addrs[i]), "%s", addresses[i]);

@@ -88,6 +88,13 @@ static void test_a_storage_joins(void **state)
     memset(w.storages[8].cluster_id, 9, 16);
     IS(WRONG_STORAGE, t_storage_add(&w, 8, NULL, error));
     assert_string_equal(error, "storage at s8:1: it belongs to another cluster");
+    w.storages[9].starting = 1000000;
+    IS(BUSY, t_storage_add(&w, 9, NULL, error));
+    assert_string_equal(
+        error, "storage at s9:1: it is busy, maybe still starting: try again soon");
+    /* it starts while we ask */
+    w.storages[9].starting = 3;
+    OK(t_storage_add(&w, 9, &id, NULL));
 }
 
 /* Goal: one storage, one id, whatever happens in between. Method: the process is killed after each

@@ -72,6 +72,10 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
     char *addrs[1] = { s->addr };
 
     *out_len = 0;
+    if (s->starting > 0) {
+        s->starting--;
+        return ROZO__STATUS__BUSY;
+    }
     if (fr->rq->op == ROZO__OP__ST_INFO) {
         info.version = (char *)"test";
         info.storage_id = s->id;
