@@ -1,0 +1,152 @@
+/*
+ * journal_op.c - what requests ask of the journal: room, appended frames, syncs (op.h has what each promises).
+ *
+ * In:     the ops of this folder. Thread: the storio loop.
+ * Out:    log.h; the step of an op that waited.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "storaged/core/journal_in.h"
+
+/* ---- room ---- */
+
+bool op_has_pressure(const struct op *op)
+{
+    return journal_has_pressure(op->st->journal) ||
+           file_has_many_marks(op_pending(op), PENDING_MARKS_MAX / 2);
+}
+
+enum op_next op_journal_room(struct op *op, bool is_mark)
+{
+    struct journal *j = op->st->journal;
+    uint64_t t = journal_now(j);
+
+    if (!journal_is_full(j) &&
+        !(is_mark && file_has_many_marks(op_pending(op), PENDING_MARKS_MAX)))
+        return OP_GO;
+    if (op->room_deadline_ns == 0)
+        op->room_deadline_ns = t + ROOM_WAIT_MS * MS;
+    if (t >= op->room_deadline_ns || op->st->stopping)
+        return op_bad(op, -EBUSY);
+    op_unlock(op); /* who applies what is in the way needs it */
+    list_add_tail(&j->waiters, &op->room_link);
+    journal_timer_start(j);
+    journal_run(j);
+    return OP_WAIT;
+}
+
+enum op_next op_marks_first(struct op *op)
+{
+    struct journal *j = op->st->journal;
+    struct pending_file *f = pending_find(&j->pending, &op->ref.id);
+
+    if (f == NULL || f->n_marks == 0 || op->waited_marks || f->applying)
+        return OP_GO;
+    LIST_FOREACH(node, &f->marks) {
+        if (!container_of(node, struct pending_mark, link)->committed)
+            continue;
+        op->waited_marks = true; /* once, however it ends */
+        f->wanted_now = true;
+        journal_poke(j, f);
+        if (!f->applying)
+            return OP_GO;
+        list_add_tail(&j->waiters, &op->room_link);
+        return OP_WAIT;
+    }
+    return OP_GO;
+}
+
+/* ---- appending ---- */
+
+struct op_append {
+    struct log_append a;
+    struct op *op; /* borrowed */
+};
+
+static void on_op_appended(struct log_append *a, int rc)
+{
+    struct op *op = container_of(a, struct op_append, a)->op;
+
+    op->rc = rc;
+    op->step(op);
+}
+
+enum op_next op_append(struct op *op, uint8_t kind, const struct iovec *iov,
+                       unsigned n_iov, size_t len)
+{
+    struct journal *j = op->st->journal;
+
+    if (op->append == NULL) {
+        op->append = malloc(sizeof(*op->append)); /* large, and the log fills it */
+        if (op->append == NULL)
+            return op_bad(op, -ENOMEM);
+        op->append->op = op;
+        op->append->a.kind = kind;
+        op->append->a.iov = iov;
+        op->append->a.n_iov = n_iov;
+        op->append->a.len = len;
+        op->append->a.done = on_op_appended;
+        log_append(j->log, &op->append->a);
+        return OP_WAIT;
+    }
+    if (op->rc != 0) {
+        free(op->append);
+        op->append = NULL;
+        return OP_BAD;
+    }
+    op->entry = pending_entry_new(&j->pending, &op->append->a.place);
+    if (op->entry == NULL)
+        log_release(j->log, &op->append->a.place);
+    else
+        journal_entry_init(j, op->entry, op->append->a.kind);
+    free(op->append);
+    op->append = NULL;
+    if (op->entry == NULL)
+        return op_bad(op, -ENOMEM);
+    journal_timer_start(j);
+    return OP_GO;
+}
+
+bool op_entry_is_good(const struct op *op, const struct pending_entry *entry)
+{
+    return entry->failures == log_failures(op->st->journal->log);
+}
+
+static void on_op_log_synced(struct log_wait *w, int rc)
+{
+    struct op *op = container_of(w, struct op, log_wait);
+
+    op->log_waiting = false;
+    op->log_rc = rc;
+    if (rc == 0 && op->log_number > op->st->journal->synced_number)
+        op->st->journal->synced_number = op->log_number;
+    if (op->log_joined)
+        op->step(op);
+}
+
+bool op_file_is_synced(const struct op *op)
+{
+    const struct pending_file *f = op_pending(op);
+
+    return f == NULL || f->last_number <= op->st->journal->synced_number;
+}
+
+void op_log_sync_start(struct op *op)
+{
+    struct journal *j = op->st->journal;
+
+    if ((op->st->config.mutant & MUTANT_NO_JOURNAL_SYNC) != 0)
+        return;
+    op->log_number = j->pending.n_numbers;
+    op->log_wait.done = on_op_log_synced;
+    op->log_waiting = !log_sync(j->log, &op->log_wait);
+}
+
+enum op_next op_log_sync_join(struct op *op)
+{
+    op->log_joined = true;
+    if (op->log_waiting)
+        return OP_WAIT;
+    return op->log_rc == 0 ? OP_GO : op_bad(op, op->log_rc);
+}
