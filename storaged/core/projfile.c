@@ -474,3 +474,19 @@ void hole_head_put(uint8_t p[RECORD_HEADER_BYTES], uint32_t file_hash,
     record_header_put(p, &h);
     record_seal(p, NULL, 0, NULL, 0);
 }
+
+void damaged_head_put(uint8_t p[RECORD_HEADER_BYTES], uint32_t file_hash,
+                      unsigned projection, uint64_t block, uint64_t version)
+{
+    struct record_header h = {
+        .format = RECORD_FORMAT,
+        .projection = (uint8_t)projection,
+        .flags = RECORD_DAMAGED,
+        .file_hash = file_hash,
+        .version = version,
+        .block = block,
+    };
+
+    record_header_put(p, &h);
+    record_seal(p, NULL, 0, NULL, 0);
+}

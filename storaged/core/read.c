@@ -55,21 +55,6 @@ struct read_op {
 
 /* ---- heads ---- */
 
-static void head_damaged_put(uint8_t *p, uint32_t hash, unsigned projection,
-                             uint64_t block)
-{
-    struct record_header h = {
-        .format = RECORD_FORMAT,
-        .projection = (uint8_t)projection,
-        .flags = RECORD_DAMAGED,
-        .file_hash = hash,
-        .block = block,
-    };
-
-    record_header_put(p, &h);
-    record_seal(p, NULL, 0, NULL, 0);
-}
-
 static void heads_let_go(struct read_op *r, struct read_heads *rh)
 {
     for (unsigned i = 0; i < r->n; i++) {
@@ -186,7 +171,7 @@ static void head_judge(struct read_op *r, struct read_heads *rh,
     } else {
         memset(p, 0, rh->head_bytes);
         if (a.state == RECORD_IS_DAMAGED)
-            head_damaged_put(p, hash, rh->projection, block);
+            damaged_head_put(p, hash, rh->projection, block, 0);
         else if (a.version != 0)
             hole_head_put(p, hash, rh->projection, block, a.version);
     }

@@ -1091,15 +1091,15 @@ static enum op_next apply_collect(struct write_op *w)
     return OP_GO;
 }
 
-/* What the journal's file lost after all does not spoil what lies in place. */
+/*
+ * What the journal lost of a version that is committed: nobody may take what lies below for the newest, so what goes in
+ * place is a head that says "damaged", until somebody heals it.
+ */
 static void apply_check(struct write_op *w)
 {
-    struct pending *p = journal_pending(w->op.st->journal);
-
     for (unsigned i = 0; i < w->n; i++) {
         struct write_block *b = &w->blocks[i];
-        const uint8_t *head = new_head(w, i);
-        struct pending_record *r = apply_record(w, i);
+        uint8_t *head = w->loaded + i * w->head_bytes;
         struct record_header h;
 
         if (b->way == WAY_NONE)
@@ -1113,9 +1113,9 @@ static void apply_check(struct write_op *w)
             "block %llu of file %08x%08x%016llx: what the journal had of it is damaged",
             (unsigned long long)(w->first + i), w->op.ref.id.export_id,
             w->op.ref.id.generation, (unsigned long long)w->op.ref.id.ino);
-        b->way = WAY_NONE;
-        if (r != NULL && r->version == b->version)
-            pending_remove_record(p, r);
+        memset(head, 0, w->head_bytes);
+        damaged_head_put(head, w->op.obj->hash, w->projection, w->first + i, b->version);
+        b->body_len = 0;
     }
 }
 

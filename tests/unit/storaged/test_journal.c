@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "storaged/core/pending.h"
 #include "storaged/core/projfile.h"
@@ -791,6 +792,58 @@ static void test_a_mark_before_the_file_in_another_code(void **state)
 }
 
 /* A record is dropped while it is being copied forward: the copy does not bring it back. */
+/* Flip a bit of the only place in the journal where these bytes lie. */
+static void rot(struct world *w, const void *bytes, size_t len, unsigned at)
+{
+    static uint8_t page[MEM_PAGE * 2];
+
+    for (unsigned i = 0; i < w->disk.n_files; i++) {
+        struct disk_file *f = w->disk.files[i];
+
+        if (!f->linked || strncmp(f->path, "journal/", 8) != 0)
+            continue;
+        for (uint64_t from = 0; from < f->size; from += MEM_PAGE) {
+            const uint8_t *hit;
+
+            memdisk_peek(f, from, page, sizeof(page));
+            hit = memmem(page, sizeof(page), bytes, len);
+            if (hit == NULL)
+                continue;
+            page[hit - page + at] ^= 4;
+            memdisk_poke(&w->disk, f, from + (uint64_t)(hit - page), hit, len);
+            return;
+        }
+    }
+    fail_msg("not in the journal");
+}
+
+/* What is committed is nowhere else the newest: what it replaces may not come back for it. */
+static void test_rot_below_a_commit_is_damage_in_place(void **state)
+{
+    uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192];
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 8, V(1, 1));
+    write_ok(&w, 2, 3, V(1, 2));
+    record_fill(&w, head, body, 0, 3, V(1, 2), 8192);
+    rot(&w, body, 512, 100);
+    expect(&w, 3, SEEN_DAMAGED, 0);
+    assert_int_equal(world_durable(&w, V(1, 2)), OK);
+    world_apply(&w);
+    assert_int_equal(world_health(&w).pending_records, 0);
+    expect(&w, 2, SEEN_DATA, V(1, 2));
+    expect(&w, 3, SEEN_DAMAGED, 0);
+    expect(&w, 4, SEEN_DATA, V(1, 2));
+    world_restart(&w, false);
+    expect(&w, 3, SEEN_DAMAGED, 0);
+    w.role = RPC_ROLE_NODE; /* healing */
+    write_ok(&w, 3, 1, V(1, 2));
+    expect(&w, 3, SEEN_DATA, V(1, 2));
+    world_free(&w);
+}
+
 static void test_a_drop_while_its_record_is_copied(void **state)
 {
     struct test_call *c;
@@ -883,6 +936,7 @@ int main(void)
         cmocka_unit_test(test_what_was_cleaned_up_stays_away),
         cmocka_unit_test(test_fences_and_drops_after_a_failed_sync),
         cmocka_unit_test(test_a_mark_before_the_file_in_another_code),
+        cmocka_unit_test(test_rot_below_a_commit_is_damage_in_place),
         cmocka_unit_test(test_a_drop_while_its_record_is_copied),
     };
 
