@@ -729,8 +729,8 @@ static bool ask_covers(const struct read_ask *ask, unsigned block)
 }
 
 /*
- * What rests on some calling it a hole below something newer. Had that been committed before they were
- * asked, they would have forgotten what it replaced and said the same. So all are asked once more:
+ * What rests on what lies below something newer. Had that been committed before they were asked, they
+ * would have forgotten what it replaced and told of something older, or a hole. So all are asked once more:
  * when it still cannot have been acknowledged then, it was not committed before.
  */
 static bool doubt_is_over(struct read_piece *piece, unsigned block, uint64_t version,

@@ -169,7 +169,7 @@ enum resolve_result resolve_block(unsigned k, unsigned q, uint32_t candidates,
     *doubtful = false;
     sure[0] = (struct resolve_answer){ 0 };
     for (unsigned i = 0; i < n_answers; i++) {
-        if (!answers[i].below || answers[i].user_bytes != 0)
+        if (!answers[i].below)
             sure[n_sure++] = answers[i];
     }
     result = resolve_by(k, q, silent, sure, n_sure, version, user_bytes);

@@ -5,8 +5,8 @@
  * version on which k distinct projections agree, unless a newer one might have been acknowledged.
  * An acknowledged version that was being replaced when it was asked for may show on few storages or
  * none: whoever has something newer may have had it. Asked for what lies below the newer one, a
- * storage tells; only that it is a hole there says nothing for sure, because what is committed forgets
- * what it replaced: what rests on that is doubtful.
+ * storage tells; but what is committed forgets what it replaced, and shows what lay there before that, or a
+ * hole: whatever rests on such an answer is doubtful.
  */
 #ifndef ROZO_STORCLI_RESOLVE_H
 #define ROZO_STORCLI_RESOLVE_H
