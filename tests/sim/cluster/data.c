@@ -1,0 +1,252 @@
+/*
+ * data.c - what programs do with an open file.
+ *
+ * In:     the seed, answers of mounts. Out: requests to them; what they were told, to the model.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "tests/sim/cluster/state.h"
+
+/* ---- data ---- */
+
+static uint64_t units(uint64_t max)
+{
+    return world_below(max / UNIT + 1) * UNIT;
+}
+
+static void data_next(struct program *p);
+
+void data_again(struct program *p)
+{
+    program_later(p, think_us(), data_next);
+}
+
+static void on_data_read(struct program *p)
+{
+    const char *w = NULL;
+
+    if (p->req.rc != 0)
+        program_fails(p, p->req.rc, "read");
+    else
+        w = model_check_read(p->file, &p->view, p->off, p->len, p->data, p->req.data_len);
+    if (w != NULL)
+        say("read %llu+%llu got %zu", (unsigned long long)p->off,
+            (unsigned long long)p->len, p->req.data_len);
+    expect(w, p);
+    data_again(p);
+}
+
+static void on_data_sought(struct program *p)
+{
+    uint64_t lo, hi, end = p->req.n;
+    static const uint8_t zeros[FILE_BYTES_MAX_SIM];
+
+    model_size(p->file, &p->view, &lo, &hi);
+    if (p->req.rc == -ENXIO)
+        end = lo;
+    else if (p->req.rc != 0)
+        program_fails(p, p->req.rc, "seek");
+    if (p->req.rc == 0 || p->req.rc == -ENXIO) {
+        end = end / UNIT * UNIT;
+        if (end > hi)
+            wrong("seek beyond the end: %llu > %llu", (unsigned long long)end,
+                  (unsigned long long)hi);
+        if (end > p->off) /* nothing but zeros was passed over */
+            expect(model_check_read(p->file, &p->view, p->off, end - p->off, zeros,
+                                    end - p->off),
+                   p);
+    }
+    data_again(p);
+}
+
+static void on_data_stat(struct program *p)
+{
+    if (p->req.rc != 0)
+        program_fails(p, p->req.rc, "getattr");
+    else
+        expect(model_check_size(p->file, &p->view, (uint64_t)p->req.st.st_size), p);
+    data_again(p);
+}
+
+static void on_data_written(struct program *p)
+{
+    if (p->req.rc != 0)
+        program_fails(p, p->req.rc, p->op == DATA_TRUNCATE ? "truncate" : "write");
+    model_write_done(p->file, p->no, p->req.rc);
+    if (p->req.rc == 0 && p->op == DATA_WRITE && (p->open_flags & O_DSYNC) != 0)
+        model_write_synced(p->file, p->no);
+    data_again(p);
+}
+
+static void on_data_synced(struct program *p)
+{
+    if (p->req.rc != 0) {
+        program_fails(p, p->req.rc, p->op == DATA_FSYNC ? "fsync" : "flush");
+        if (p->op == DATA_FSYNC)
+            model_fsync_failed(p->file);
+    } else {
+        model_stored(p->file, &p->view, p->op == DATA_FSYNC);
+        if (p->op == DATA_FSYNC)
+            model_names_synced(p->started_ns);
+    }
+    data_again(p);
+}
+
+static void data_write(struct program *p)
+{
+    struct model_file *f = &model.files[p->file];
+    uint64_t off, len;
+
+    switch (world_below(6)) {
+    case 0: /* append */
+        off = f->now_size;
+        len = UNIT + units(2 * BLOCK);
+        break;
+    case 1: /* a piece of a block */
+        off = units(16 * BLOCK);
+        len = UNIT + units(BLOCK / 2);
+        break;
+    case 2: /* long */
+        off = world_below(8) * BLOCK;
+        len = (4 + world_below(16)) * BLOCK;
+        break;
+    case 3: /* across blocks */
+        off = units(16 * BLOCK);
+        len = UNIT + units(3 * BLOCK);
+        break;
+    default: /* whole blocks, often the same */
+        off = world_below(8) * BLOCK;
+        len = (1 + world_below(2)) * BLOCK;
+        break;
+    }
+    if (off >= FILE_BYTES_MAX_SIM)
+        off = 0;
+    if (len > FILE_BYTES_MAX_SIM - off)
+        len = FILE_BYTES_MAX_SIM - off;
+    p->off = off;
+    p->len = len;
+    if (off + len > f->now_size)
+        f->now_size = off + len;
+    p->no =
+        model_write_begin(p->file, off, off + len, false, p->view.client, p->view.life);
+    say("%s: file %d write %u at %llu+%llu%s", p->client->host->proc->name, p->file,
+        model.last_id, (unsigned long long)off, (unsigned long long)len,
+        (p->open_flags & O_DSYNC) != 0 ? " sync" : "");
+    model_fill(p->file, p->no, p->data, off, len);
+    client_write(p->client, program_asks(p, on_data_written), f->ino, p->fh, off, p->data,
+                 len, p->open_flags);
+}
+
+static void data_truncate(struct program *p)
+{
+    struct model_file *f = &model.files[p->file];
+    uint64_t size = world_chance(300000) ? 0 : units(20 * BLOCK);
+
+    f->now_size = size;
+    p->no =
+        model_write_begin(p->file, size, UINT64_MAX, true, p->view.client, p->view.life);
+    say("%s: file %d truncate to %llu", p->client->host->proc->name, p->file,
+        (unsigned long long)size);
+    client_truncate(p->client, program_asks(p, on_data_written), f->ino, size);
+}
+
+static void data_punch(struct program *p)
+{
+    struct model_file *f = &model.files[p->file];
+    uint64_t off = world_chance(500000) ? units(12 * BLOCK) : world_below(12) * BLOCK;
+    uint64_t len = UNIT + (world_chance(500000) ? units(4 * BLOCK) : 2 * BLOCK - UNIT);
+
+    p->no =
+        model_write_begin(p->file, off, off + len, true, p->view.client, p->view.life);
+    say("%s: file %d punch %llu+%llu", p->client->host->proc->name, p->file,
+        (unsigned long long)off, (unsigned long long)len);
+    client_punch(p->client, program_asks(p, on_data_written), f->ino, p->fh, off, len);
+}
+
+static void data_look(struct program *p)
+{
+    struct model_file *f = &model.files[p->file];
+
+    p->off = world_chance(300000) ? 0 : units(16 * BLOCK);
+    p->len = world_chance(300000) ? FILE_BYTES_MAX_SIM - p->off : UNIT + units(4 * BLOCK);
+    if (p->len > FILE_BYTES_MAX_SIM - p->off)
+        p->len = FILE_BYTES_MAX_SIM - p->off;
+    if (p->op == DATA_READ)
+        client_read(p->client, program_asks(p, on_data_read), f->ino, p->fh, p->off,
+                    p->len, world_chance(200000) ? O_DIRECT : 0);
+    else if (p->op == DATA_SEEK)
+        client_seek(p->client, program_asks(p, on_data_sought), f->ino, p->fh, p->off,
+                    SEEK_DATA);
+    else
+        client_getattr(p->client, program_asks(p, on_data_stat), f->ino);
+}
+
+void on_released(struct program *p)
+{
+    if (p->req.rc != 0)
+        wrong("release fails: %s", strerror(-p->req.rc));
+    program_end_episode(p);
+}
+
+static void on_close_flushed(struct program *p)
+{
+    if (p->req.rc != 0) {
+        program_fails(p, p->req.rc, "close");
+        model_close_failed(p->file, p->view.client, p->view.life);
+    } else if (p->writer)
+        model_stored(p->file, &p->view, false);
+    client_release(p->client, program_asks(p, on_released), model.files[p->file].ino,
+                   p->fh);
+}
+
+static enum data_op data_choose(const struct program *p)
+{
+    static const enum data_op writer[] = {
+        DATA_WRITE, DATA_WRITE,    DATA_WRITE, DATA_WRITE, DATA_WRITE, DATA_READ,
+        DATA_READ,  DATA_READ,     DATA_FSYNC, DATA_FSYNC, DATA_FLUSH, DATA_STAT,
+        DATA_PUNCH, DATA_TRUNCATE, DATA_SEEK,  DATA_WRITE,
+    };
+    static const enum data_op reader[] = { DATA_READ, DATA_READ, DATA_READ,
+                                           DATA_READ, DATA_STAT, DATA_SEEK };
+
+    if (p->writer)
+        return writer[world_below(sizeof(writer) / sizeof(writer[0]))];
+    return reader[world_below(sizeof(reader) / sizeof(reader[0]))];
+}
+
+static void data_next(struct program *p)
+{
+    uint64_t ino = model.files[p->file].ino;
+
+    if (p->n_left == 0 || run->ending) {
+        client_flush(p->client, program_asks(p, on_close_flushed), ino, p->fh);
+        return;
+    }
+    p->n_left--;
+    p->op = data_choose(p);
+    switch (p->op) {
+    case DATA_WRITE:
+        data_write(p);
+        break;
+    case DATA_TRUNCATE:
+        data_truncate(p);
+        break;
+    case DATA_PUNCH:
+        data_punch(p);
+        break;
+    case DATA_FSYNC:
+        say("%s: file %d fsync", p->client->host->proc->name, p->file);
+        client_fsync(p->client, program_asks(p, on_data_synced), ino, p->fh);
+        break;
+    case DATA_FLUSH:
+        client_flush(p->client, program_asks(p, on_data_synced), ino, p->fh);
+        break;
+    case DATA_READ:
+    case DATA_SEEK:
+    case DATA_STAT:
+        data_look(p);
+        break;
+    }
+}

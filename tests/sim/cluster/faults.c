@@ -1,0 +1,390 @@
+/*
+ * faults.c - what goes wrong: machines, disks, links.
+ *
+ * In:     the seed. Out: the network, disks, processes; what it means to the model.
+ */
+#include <string.h>
+
+#include "tests/sim/cluster/state.h"
+
+/* ---- faults ---- */
+
+static void on_fault_end(struct env_timer *timer)
+{
+    struct fault *f = container_of(timer, struct fault, timer);
+
+    f->active = false;
+    f->end(f);
+}
+
+static struct fault *fault_new(uint64_t for_ms, void (*end)(struct fault *f), unsigned a,
+                               unsigned b)
+{
+    for (unsigned i = 0; i < FAULTS_MAX; i++) {
+        struct fault *f = &run->faults[i];
+
+        if (f->active)
+            continue;
+        *f = (struct fault){ .end = end, .active = true, .a = a, .b = b };
+        env_timer_init(&f->timer, on_fault_end);
+        world_timer_start_us(&f->timer, for_ms * 1000 + world_below(1000));
+        return f;
+    }
+    return NULL;
+}
+
+static unsigned n_ill(void)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < servers.n_storages; i++) {
+        const struct sim_storage *s = &servers.storages[i];
+
+        n += !storage_node_is_up(s) || s->host->proc->hung || s->disk.health.hangs;
+    }
+    return n;
+}
+
+static void end_storage(struct fault *f)
+{
+    struct sim_storage *s = &servers.storages[f->a];
+
+    if (storage_node_is_up(s))
+        return;
+    say("storage %u starts", s->index + 1);
+    storage_node_start(s);
+}
+
+static void storage_dies(struct sim_storage *s, bool power)
+{
+    uint64_t for_ms = world_chance(200000) ? world_below(12000) : world_below(1500);
+
+    if (!storage_node_is_up(s) || n_ill() >= run->n - run->k ||
+        fault_new(for_ms, end_storage, s->index, 0) == NULL)
+        return;
+    say("storage %u %s", s->index + 1, power ? "loses power" : "is killed");
+    storage_node_kill(s, power);
+    if (power) {
+        model_power_lost();
+        run->result.n_power++;
+    }
+    run->result.n_kills++;
+}
+
+/* In the middle of something: soon after it next has to do with data. */
+static bool arm(struct host *h, bool power)
+{
+    if (world_chance(300000))
+        return false;
+    net.watched[h->index] = true;
+    run->armed_power[h->index] = power;
+    return true;
+}
+
+static void fault_storage(bool power)
+{
+    struct sim_storage *s = &servers.storages[world_below(servers.n_storages)];
+
+    if (storage_node_is_up(s) && !arm(s->host, power))
+        storage_dies(s, power);
+}
+
+static void end_exportd(struct fault *f)
+{
+    (void)f;
+    if (servers.exportd.host->proc->alive)
+        return;
+    say("exportd starts");
+    exportd_node_start(&servers.exportd);
+}
+
+static void exportd_dies(bool power)
+{
+    say("exportd %s", power ? "loses power" : "is killed");
+    exportd_node_kill(&servers.exportd, power);
+    run->result.n_kills++;
+    if (!power)
+        return;
+    run->result.n_power++;
+    run->exportd_cuts++;
+    model_power_lost();
+    model_names_lost();
+}
+
+static void fault_exportd(bool power)
+{
+    if (!servers.exportd.host->proc->alive ||
+        fault_new(world_below(2000), end_exportd, 0, 0) == NULL)
+        return;
+    exportd_dies(power);
+}
+
+static void end_power(struct fault *f)
+{
+    end_exportd(f);
+    for (unsigned i = 0; i < servers.n_storages; i++) {
+        f->a = i;
+        end_storage(f);
+    }
+}
+
+static void fault_power_all(void)
+{
+    if (fault_new(500 + world_below(2000), end_power, 0, 0) == NULL)
+        return;
+    say("the power fails everywhere");
+    for (unsigned i = 0; i < servers.n_storages; i++)
+        storage_node_kill(&servers.storages[i], true);
+    exportd_dies(true);
+}
+
+static void end_client(struct fault *f)
+{
+    if (!run->clients[f->a].host->proc->alive)
+        client_comes(&run->clients[f->a]);
+}
+
+static void client_falls(unsigned i)
+{
+    if (!client_is_up(&run->clients[i]) ||
+        fault_new(world_below(4000), end_client, i, 0) == NULL)
+        return;
+    client_dies(&run->clients[i]);
+}
+
+static void fault_client(void)
+{
+    unsigned i = (unsigned)world_below(CLIENTS);
+
+    if (client_is_up(&run->clients[i]) && !arm(run->clients[i].host, false))
+        client_falls(i);
+}
+
+static void end_armed(struct fault *f)
+{
+    struct host *h = &net.hosts[f->a];
+
+    if (run->ending)
+        return;
+    for (unsigned i = 0; i < servers.n_storages; i++) {
+        if (servers.storages[i].host == h && storage_node_is_up(&servers.storages[i]))
+            storage_dies(&servers.storages[i], f->b != 0);
+    }
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        if (run->clients[i].host == h)
+            client_falls(i);
+    }
+}
+
+static void on_watched(struct host *h)
+{
+    struct fault *f = fault_new(0, end_armed, h->index, run->armed_power[h->index]);
+
+    if (f == NULL)
+        return;
+    net.watched[h->index] = false;
+    world_timer_start_us(&f->timer, world_below(800));
+}
+
+static void end_cut(struct fault *f)
+{
+    net_cut(f->a, f->b, false);
+}
+
+static void fault_cut(void)
+{
+    unsigned a = (unsigned)world_below(net.n_hosts),
+             b = (unsigned)world_below(net.n_hosts);
+    uint64_t for_ms = world_chance(200000) ? world_below(15000) : world_below(2000);
+
+    if (a == b || net.cut[a][b] || fault_new(for_ms, end_cut, a, b) == NULL)
+        return;
+    say("%s does not reach %s", net.hosts[a].proc->name, net.hosts[b].proc->name);
+    net_cut(a, b, true);
+    if (world_chance(600000) && !net.cut[b][a] &&
+        fault_new(for_ms, end_cut, b, a) != NULL)
+        net_cut(b, a, true);
+}
+
+static void end_hang(struct fault *f)
+{
+    struct host *h = &net.hosts[f->a];
+
+    if (!h->proc->hung)
+        return;
+    h->proc->hung = false;
+    net_host_reachable(h, h->power);
+}
+
+static void fault_hang(void)
+{
+    struct host *h = &net.hosts[world_below(net.n_hosts)];
+
+    if (!h->proc->alive || h->proc->hung || n_ill() >= run->n - run->k ||
+        fault_new(world_below(3000), end_hang, h->index, 0) == NULL)
+        return;
+    say("%s hangs", h->proc->name);
+    h->proc->hung = true;
+    net_host_reachable(h, false);
+}
+
+static void end_disk(struct fault *f)
+{
+    servers.storages[f->a].disk.health = (struct disk_health){ .delay_us = 300 };
+}
+
+static void fault_disk(void)
+{
+    struct sim_storage *s = &servers.storages[world_below(servers.n_storages)];
+
+    if (n_ill() >= run->n - run->k ||
+        fault_new(world_below(5000), end_disk, s->index, 0) == NULL)
+        return;
+    if ((run->config.faults & FAULT_ERRORS) != 0 && world_chance(300000)) {
+        s->disk.health.error_ppm = 50000;
+    } else if (world_chance(300000)) {
+        s->disk.health.hangs = true;
+    } else {
+        s->disk.health.delay_us = 2000 + (uint32_t)world_below(200000);
+    }
+    say("the disk of storage %u is not well", s->index + 1);
+}
+
+static void fault_rot(void)
+{
+    struct sim_disk *d = &servers.storages[run->rot_storage].disk;
+
+    if (sim_disk_rot(d, world_chance(600000) ? "objects/" : "journal/"))
+        say("a bit of storage %u flips", run->rot_storage + 1);
+}
+
+static void end_full(struct fault *f)
+{
+    servers.storages[f->a].disk.pages_max = UINT64_MAX / PAGE / 4;
+}
+
+static void fault_full(void)
+{
+    struct sim_storage *s = &servers.storages[world_below(servers.n_storages)];
+
+    if (fault_new(world_below(6000), end_full, s->index, 0) == NULL)
+        return;
+    s->disk.pages_max = s->disk.n_pages + world_below(200);
+    say("the disk of storage %u fills up", s->index + 1);
+}
+
+static void fault_weather(void)
+{
+    net.weather.delay_us =
+        world_chance(500000) ? 300 : 300 + (uint32_t)world_below(20000);
+    net.weather.loss_ppm = world_chance(500000) ? 0 : (uint32_t)world_below(20000);
+    net.weather.twice_ppm = world_chance(500000) ? 0 : (uint32_t)world_below(100000);
+    net.weather.twice_late_ppm = world_chance(500000) ? 0 : 300000;
+    net.weather.late_ppm = world_chance(700000) ? 0 : (uint32_t)world_below(5000);
+}
+
+static void fault_inject(unsigned fault)
+{
+    run->result.n_faults++;
+    switch (fault) {
+    case FAULT_WEATHER:
+        fault_weather();
+        break;
+    case FAULT_CUT:
+        fault_cut();
+        break;
+    case FAULT_KILL_STORAGE:
+        fault_storage(false);
+        break;
+    case FAULT_KILL_EXPORTD:
+        fault_exportd(false);
+        break;
+    case FAULT_KILL_CLIENT:
+        fault_client();
+        break;
+    case FAULT_HANG:
+        fault_hang();
+        break;
+    case FAULT_SLOW_DISK:
+    case FAULT_ERRORS:
+        fault_disk();
+        break;
+    case FAULT_POWER_STORAGE:
+        fault_storage(true);
+        break;
+    case FAULT_POWER_EXPORTD:
+        fault_exportd(true);
+        break;
+    case FAULT_POWER_ALL:
+        if (world_chance(300000))
+            fault_power_all();
+        break;
+    case FAULT_ROT:
+        fault_rot();
+        break;
+    case FAULT_FULL:
+        fault_full();
+        break;
+    }
+}
+
+static void on_fault_timer(struct env_timer *timer)
+{
+    unsigned on[16], n = 0;
+
+    for (unsigned bit = 1; bit <= FAULT_ERRORS; bit *= 2) {
+        if ((run->config.faults & bit) != 0)
+            on[n++] = bit;
+    }
+    if (run->ending || n == 0)
+        return;
+    fault_inject(on[world_below(n)]);
+    world_timer_start_us(timer, world_below(run->fault_pause_us));
+}
+
+/* Everything is up and well again. */
+void faults_end(void)
+{
+    struct fault none = { 0 };
+
+    run->ending = true;
+    for (unsigned i = 0; i < FAULTS_MAX; i++) {
+        if (run->faults[i].active)
+            timers_stop(&world_clock.world.timers, &run->faults[i].timer);
+        run->faults[i].active = false;
+    }
+    net.weather = (struct net_weather){ .delay_us = 300 };
+    memset(net.watched, 0, sizeof(net.watched));
+    for (unsigned a = 0; a < net.n_hosts; a++) {
+        for (unsigned b = 0; b < net.n_hosts; b++)
+            net_cut(a, b, false);
+        none.a = a;
+        end_hang(&none);
+    }
+    for (unsigned i = 0; i < servers.n_storages; i++) {
+        none.a = i;
+        end_storage(&none);
+        end_disk(&none);
+        end_full(&none);
+    }
+    end_exportd(&none);
+}
+
+void faults_begin(void)
+{
+    net.on_watched = on_watched;
+    run->fault_pause_us =
+        run->config.faults == FAULT_KILL_CLIENT ? 400000 : 200000 + world_below(3000000);
+    run->rot_storage = (unsigned)world_below(run->config.n_storages);
+}
+
+void faults_start(void)
+{
+    env_timer_init(&run->fault_timer, on_fault_timer);
+    world_timer_start_us(&run->fault_timer, 500000);
+    if ((run->config.faults & FAULT_LATE) != 0)
+        net.weather = (struct net_weather){ .delay_us = 2000,
+                                            .twice_ppm = 500000,
+                                            .late_ppm = 5000,
+                                            .twice_late_ppm = 700000 };
+}

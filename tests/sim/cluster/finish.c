@@ -1,0 +1,201 @@
+/*
+ * finish.c - the checks after all of it: every name, every byte, every projection.
+ *
+ * In:     a cluster in which nothing goes wrong any more. Out: words when something cannot be.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/sim/cluster/healed.h"
+#include "tests/sim/cluster/state.h"
+
+/* ---- the end ---- */
+
+static bool programs_are_idle(void)
+{
+    for (unsigned i = 0; i < CLIENTS * PROGRAMS; i++) {
+        if (run->programs[i].episode != EPISODE_NONE)
+            return false;
+    }
+    return true;
+}
+
+static void wait_for(bool (*is)(void), uint64_t max_ms, const char *what)
+{
+    uint64_t until_ns = world_clock.now_ns + max_ms * 1000000;
+
+    while (!is()) {
+        if (world_clock.now_ns > until_ns)
+            wrong("%s takes longer than %llu s", what, (unsigned long long)max_ms / 1000);
+        world_step();
+    }
+}
+
+static bool looker_is_done(void)
+{
+    return !run->programs[0].req.under_way;
+}
+
+static bool looker_is_mounted(void)
+{
+    return client_is_up(&run->clients[CLIENTS]);
+}
+
+static bool no_strays(void)
+{
+    return !strays();
+}
+
+static void on_looked(struct program *p)
+{
+    (void)p;
+}
+
+static struct fuse_req *looking(struct program *p)
+{
+    return program_asks(p, on_looked);
+}
+
+static int looked(struct program *p, const char *what)
+{
+    (void)p;
+    wait_for(looker_is_done, 60000, what);
+    return run->programs[0].req.rc;
+}
+
+/* Every byte of a file, from a mount that knows nothing. */
+static void check_file(struct program *p, int file)
+{
+    struct sim_client *c = &run->clients[CLIENTS];
+    struct model_file *f = &model.files[file];
+    int rc;
+
+    p->view.opened_ns = world_clock.now_ns;
+    client_open(c, looking(p), f->ino, O_RDONLY);
+    rc = looked(p, "an open after all is well");
+    if (rc != 0)
+        wrong("file %d (inode %llu) cannot be opened: %s", file,
+              (unsigned long long)f->ino, strerror(-rc));
+    p->fh = p->req.fh;
+    client_getattr(c, looking(p), f->ino);
+    rc = looked(p, "a getattr after all is well");
+    if (rc != 0)
+        wrong("file %d has no attributes: %s", file, strerror(-rc));
+    expect(model_check_size(file, &p->view, (uint64_t)p->req.st.st_size), p);
+    for (uint64_t off = 0; off < FILE_BYTES_MAX_SIM; off += BLOCK) {
+        client_read(c, looking(p), f->ino, p->fh, off, BLOCK, 0);
+        rc = looked(p, "a read after all is well");
+        run->looked_at.ino = f->ino;
+        run->looked_at.block = off / BLOCK;
+        if (rc != 0 && run->config.torn_is_fine) {
+            run->result.n_torn++;
+            continue;
+        }
+        if (rc != 0)
+            wrong(
+                "block %llu of file %d (inode %llu) cannot be read after all is well: %s",
+                (unsigned long long)off / BLOCK, file, (unsigned long long)f->ino,
+                strerror(-rc));
+        expect(model_check_read(file, &p->view, off, BLOCK, p->data, p->req.data_len), p);
+        if (p->req.data_len < BLOCK)
+            break;
+    }
+    client_release(c, looking(p), f->ino, p->fh);
+    looked(p, "a release");
+}
+
+void check_everything(void)
+{
+    struct sim_client *c = &run->clients[CLIENTS];
+    struct program *p = &run->programs[0];
+
+    client_start(c);
+    wait_for(looker_is_mounted, 60000, "a mount after all is well");
+    p->client = c;
+    p->life = c->host->proc->life;
+    p->view = (struct model_view){ .client = (int)c->index, .life = p->life };
+    for (unsigned i = 0; i < model.n_names; i++) {
+        int rc, file;
+
+        client_lookup(c, looking(p), 1, model.names[i].text);
+        rc = looked(p, "a lookup after all is well");
+        if (rc != 0 && rc != -ENOENT)
+            wrong("name %s cannot be looked up: %s", model.names[i].text, strerror(-rc));
+        expect(model_name_seen((int)i, rc == 0 ? p->req.entry.ino : 0), p);
+        file = model_name_get((int)i);
+        if (file != NOBODY)
+            check_file(p, file);
+    }
+}
+
+/* Time passes until everything is healed, and everything is where it should be. */
+void check_healing(void)
+{
+    uint64_t until_ns = world_clock.now_ns + 300000000000, found = 0;
+    struct healed counted;
+    const char *w;
+    char why[300] = "";
+
+    for (unsigned round = 0; round < 2; round++) {
+        while (!healed_is_quiet(why, sizeof(why))) {
+            if (world_clock.now_ns > until_ns) {
+                unsigned long long ino, block;
+                const char *file = strstr(why, "file ");
+
+                if (file != NULL && strlen(file) > 37 &&
+                    sscanf(file + 21, "%16llx: block %llu", &ino, &block) == 2) {
+                    run->looked_at.ino = ino;
+                    run->looked_at.block = block;
+                }
+                wrong("healing does not end: %s", why);
+            }
+            world_run_until(world_clock.now_ns + 1000000000);
+        }
+        say("all is quiet");
+        scrub_start_all();
+        while (!scrub_is_done(&found)) {
+            if (world_clock.now_ns > until_ns)
+                wrong("the scrub does not end");
+            world_run_until(world_clock.now_ns + 500000000);
+        }
+        say("the scrub has found %llu", (unsigned long long)found);
+        if (found == 0)
+            break;
+        if (round == 0 && (run->config.faults & FAULT_ROT) == 0)
+            wrong("after healing a scrub finds %llu things: %s",
+                  (unsigned long long)found, scrub_words());
+    }
+    if (found != 0)
+        wrong("after healing a second scrub finds %llu things: %s",
+              (unsigned long long)found, scrub_words());
+    w = healed_check(&counted);
+    run->looked_at.ino = counted.wrong_ino;
+    run->looked_at.block = counted.wrong_block;
+    if (w != NULL)
+        wrong("not healed: %s", w);
+    run->result.n_records = counted.n_records;
+}
+
+void check_memory(void)
+{
+    for (unsigned i = 1; i < world_clock.n_procs; i++) {
+        if (world_clock.procs[i]->n_bytes_most > run->result.bytes_most)
+            run->result.bytes_most = world_clock.procs[i]->n_bytes_most;
+    }
+    if (run->result.bytes_most > (size_t)96 << 20)
+        wrong("a process has used %llu MiB of memory",
+              (unsigned long long)(run->result.bytes_most >> 20));
+}
+
+void finish_programs(void)
+{
+    wait_for(programs_are_idle, 240000, "the end of all programs");
+    wait_for(no_strays, 60000, "the end of all messages");
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        if (client_is_up(&run->clients[i]))
+            client_stop(&run->clients[i]);
+    }
+    world_run_until(world_clock.now_ns + 10000000000);
+}

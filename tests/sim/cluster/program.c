@@ -1,0 +1,384 @@
+/*
+ * program.c - what programs do: one episode after the other, on mounts that come and go.
+ *
+ * In:     the seed, answers of mounts. Out: requests to them; what they were told, to the model.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/sim/cluster/state.h"
+
+/* ---- programs ---- */
+
+static void on_program_timer(struct env_timer *timer)
+{
+    struct program *p = container_of(timer, struct program, timer);
+
+    if (client_is_up(p->client) && p->client->host->proc->life == p->life)
+        p->on_timer(p);
+}
+
+/* Most programs are quick, some take a nap. */
+uint64_t think_us(void)
+{
+    uint64_t what = world_below(100);
+
+    return world_below(what < 50 ? 4000 : what < 92 ? 250000 : 2500000);
+}
+
+void program_later(struct program *p, uint64_t max_us, void (*fn)(struct program *p))
+{
+    p->on_timer = fn;
+    world_timer_start_us(&p->timer, world_below(max_us + 1));
+}
+
+static void on_req_done(struct fuse_req *req)
+{
+    struct program *p = container_of(req, struct program, req);
+
+    if (!client_is_up(p->client) || p->client->host->proc->life != p->life)
+        return; /* it died with the answer in its hands */
+    p->on_answer(p);
+}
+
+/* Before a request: what comes then. */
+struct fuse_req *program_asks(struct program *p, void (*on_answer)(struct program *p))
+{
+    run->result.n_ops++;
+    p->on_answer = on_answer;
+    p->started_ns = p->view.started_ns = world_clock.now_ns;
+    p->exportd_cuts = run->exportd_cuts;
+    p->req.done = on_req_done;
+    p->req.data = p->data;
+    return &p->req;
+}
+
+/* What may go wrong here and now. */
+void program_fails(struct program *p, int rc, const char *what)
+{
+    unsigned f = run->config.faults;
+
+    run->result.n_errors++;
+    say("%s: %s fails: %s", p->client->host->proc->name, what, strerror(-rc));
+    if (rc == -EIO && (f & ~(unsigned)FAULT_FULL) != 0)
+        return;
+    if (rc == -ENOSPC && (f & FAULT_FULL) != 0)
+        return;
+    if (rc == -ESTALE) /* removed, or its creation was lost with exportd's power */
+        return;
+    wrong("%s: %s fails: %s", p->client->host->proc->name, what, strerror(-rc));
+}
+
+static void names_unlock(struct program *p)
+{
+    if (p->name != NOBODY)
+        model.names[p->name].locked = false;
+    if (p->name2 != NOBODY)
+        model.names[p->name2].locked = false;
+    p->name = p->name2 = NOBODY;
+}
+
+void program_end_episode(struct program *p)
+{
+    names_unlock(p);
+    if (p->file != NOBODY) {
+        struct model_file *f = &model.files[p->file];
+
+        f->n_users--;
+        f->n_reads--;
+        if (p->writer)
+            f->writer = NOBODY;
+        model_collapse(p->file);
+    }
+    p->file = NOBODY;
+    p->writer = p->opened = false;
+    p->episode = EPISODE_NONE;
+    program_later(p, think_us(), program_begin);
+}
+
+/* A file of the model that no name can mean any more is free for another. */
+static void files_sweep(void)
+{
+    bool meant[FILES_MAX_SIM] = { false };
+
+    for (unsigned i = 0; i < model.n_names; i++) {
+        for (unsigned j = 0; j < model.names[i].n_values; j++) {
+            if (model.names[i].values[j].file != NOBODY)
+                meant[model.names[i].values[j].file] = true;
+        }
+    }
+    for (int i = 0; i < FILES_MAX_SIM; i++) {
+        if (model.files[i].used && !meant[i] && model.files[i].n_users == 0)
+            model_file_free(i);
+    }
+}
+
+int file_new(void)
+{
+    int file = model_file_new();
+
+    if (file != NOBODY)
+        return file;
+    files_sweep();
+    return model_file_new();
+}
+
+bool strays(void)
+{
+    return net_n_strays(servers.exportd.host) != 0;
+}
+
+/* ---- finding and opening a file ---- */
+
+static void use_file(struct program *p, int file)
+{
+    struct model_file *f = &model.files[file];
+
+    p->file = file;
+    f->n_users++;
+    f->n_reads++; /* what it may see from its open on */
+    if (p->episode == EPISODE_WRITER && f->writer == NOBODY && !strays()) {
+        p->writer = true;
+        f->writer = p->view.client;
+    }
+    p->n_left = 1 + (unsigned)world_below(p->writer ? 14 : 4);
+}
+
+static void on_opened(struct program *p)
+{
+    if (p->req.rc != 0) {
+        program_fails(p, p->req.rc, "open");
+        program_end_episode(p);
+        return;
+    }
+    p->opened = true;
+    p->fh = p->req.fh;
+    names_unlock(p);
+    data_again(p);
+}
+
+static void on_created(struct program *p)
+{
+    int rc = p->req.rc, file = p->kind; /* reserved */
+
+    if (rc == 0 && model_file_by_ino(p->req.entry.ino) != NOBODY &&
+        !run->config.torn_is_fine)
+        wrong("inode number %llu was given out twice",
+              (unsigned long long)p->req.entry.ino);
+    if (rc == 0 && p->exportd_cuts == run->exportd_cuts) {
+        model.files[file].ino = p->req.entry.ino;
+        model_name_set(p->name, file);
+        say("%s: created %s as file %d, inode %llu", p->client->host->proc->name,
+            model.names[p->name].text, file, (unsigned long long)p->req.entry.ino);
+        p->view.opened_ns = world_clock.now_ns;
+        use_file(p, file);
+        p->opened = true;
+        p->fh = p->req.fh;
+        names_unlock(p);
+        data_again(p);
+        return;
+    }
+    if (rc == 0) { /* answered before exportd's power was lost: may be lost, too */
+        model.files[file].ino = p->req.entry.ino;
+        model_name_maybe(p->name, file);
+        model.names[p->name].n_possible = model.names[p->name].n_values;
+        client_release(p->client, program_asks(p, on_released), p->req.entry.ino,
+                       p->req.fh);
+        return;
+    }
+    program_fails(p, rc, "create");
+    model_name_maybe(p->name, file);
+    if (p->exportd_cuts != run->exportd_cuts)
+        model.names[p->name].n_possible = model.names[p->name].n_values;
+    program_end_episode(p);
+}
+
+static void name_create(struct program *p)
+{
+    p->kind = file_new();
+    if (p->kind == NOBODY) {
+        program_end_episode(p);
+        return;
+    }
+    p->open_flags = O_RDWR | O_CREAT | O_EXCL | (world_chance(100000) ? O_DSYNC : 0);
+    client_create(p->client, program_asks(p, on_created), 1, model.names[p->name].text,
+                  p->open_flags);
+}
+
+static void name_open(struct program *p, int file)
+{
+    p->open_flags = p->episode == EPISODE_WRITER ? O_RDWR : O_RDONLY;
+    if (p->episode == EPISODE_WRITER && world_chance(100000))
+        p->open_flags |= O_DSYNC;
+    use_file(p, file);
+    p->view.opened_ns = world_clock.now_ns;
+    client_open(p->client, program_asks(p, on_opened), model.files[file].ino,
+                p->open_flags & ~(O_CREAT | O_EXCL));
+}
+
+static void on_name_seen(struct program *p)
+{
+    int rc = p->req.rc, file;
+
+    if (rc != 0 && rc != -ENOENT) {
+        program_fails(p, rc, "lookup");
+        program_end_episode(p);
+        return;
+    }
+    if (p->exportd_cuts != run->exportd_cuts) { /* nobody knows of when that was true */
+        program_end_episode(p);
+        return;
+    }
+    expect(model_name_seen(p->name, rc == 0 ? p->req.entry.ino : 0), p);
+    file = model_name_get(p->name);
+    if (p->episode == EPISODE_NAMES)
+        names_step(p);
+    else if (file != NOBODY)
+        name_open(p, file);
+    else if (p->episode == EPISODE_WRITER)
+        name_create(p);
+    else
+        program_end_episode(p);
+}
+
+void name_look(struct program *p)
+{
+    client_lookup(p->client, program_asks(p, on_name_seen), 1, model.names[p->name].text);
+}
+
+int name_lock(void)
+{
+    int name = (int)world_below(model.n_names);
+
+    if (model.names[name].locked || (model_name_is_unsure(name) && strays()))
+        return NOBODY;
+    model.names[name].locked = true;
+    return name;
+}
+
+void program_begin(struct program *p)
+{
+    uint64_t what = world_below(100);
+
+    if (run->ending)
+        return;
+    p->view = (struct model_view){ .client = (int)p->client->index, .life = p->life };
+    p->episode = what < 55 ? EPISODE_WRITER : what < 80 ? EPISODE_READER : EPISODE_NAMES;
+    if (p->episode == EPISODE_NAMES) {
+        names_begin(p);
+        return;
+    }
+    p->name = name_lock();
+    if (p->name == NOBODY)
+        program_end_episode(p);
+    else
+        name_look(p);
+}
+
+/* ---- clients come and go ---- */
+
+static void program_dies(struct program *p)
+{
+    timers_stop(&world_clock.world.timers, &p->timer);
+    names_die(p);
+    if (p->req.under_way && p->on_answer == on_created) {
+        model_name_maybe(p->name, p->kind);
+    }
+    names_unlock(p);
+    if (p->file != NOBODY) {
+        model.files[p->file].n_users--;
+        model.files[p->file].n_reads--;
+    }
+    p->file = NOBODY;
+    p->writer = p->opened = false;
+    p->episode = EPISODE_NONE;
+    p->req.under_way = false;
+}
+
+void client_dies(struct sim_client *c)
+{
+    unsigned life = c->host->proc->life;
+
+    say("%s dies", c->host->proc->name);
+    client_kill(c);
+    for (unsigned i = 0; i < CLIENTS * PROGRAMS; i++) {
+        if (run->programs[i].client == c)
+            program_dies(&run->programs[i]);
+    }
+    model_client_died((int)c->index, life);
+    run->result.n_client_deaths++;
+}
+
+static void programs_start(struct sim_client *c)
+{
+    for (unsigned i = 0; i < CLIENTS * PROGRAMS; i++) {
+        struct program *p = &run->programs[i];
+
+        if (p->client != c)
+            continue;
+        p->life = c->host->proc->life;
+        p->name = p->name2 = p->file = NOBODY;
+        program_later(p, think_us(), program_begin);
+    }
+}
+
+static void client_watch(struct program *p);
+
+/* Ends the wait for a mount that is on its way: one program of each client looks. */
+static void on_mount_timer(struct env_timer *timer)
+{
+    struct program *p = container_of(timer, struct program, timer);
+
+    client_watch(p);
+}
+
+static void client_watch(struct program *p)
+{
+    struct sim_client *c = p->client;
+
+    if (c->mounted) {
+        for (unsigned i = 0; i < CLIENTS * PROGRAMS; i++) {
+            if (run->programs[i].client == c)
+                env_timer_init(&run->programs[i].timer, on_program_timer);
+        }
+        programs_start(c);
+        return;
+    }
+    if (c->stopped) { /* exportd did not answer in time: mount again */
+        client_kill(c);
+        client_start(c);
+    }
+    env_timer_init(&p->timer, on_mount_timer);
+    world_timer_start_us(&p->timer, 5000);
+}
+
+void client_comes(struct sim_client *c)
+{
+    say("%s mounts", c->host->proc->name);
+    client_start(c);
+    for (unsigned i = 0; i < CLIENTS * PROGRAMS; i++) {
+        if (run->programs[i].client == c) {
+            client_watch(&run->programs[i]);
+            return;
+        }
+    }
+}
+
+void programs_make(void)
+{
+    for (unsigned i = 0; i < CLIENTS + 1; i++)
+        client_init(&run->clients[i], i);
+    for (unsigned i = 0; i < CLIENTS * PROGRAMS; i++) {
+        struct program *p = &run->programs[i];
+
+        p->client = &run->clients[i / PROGRAMS];
+        p->name = p->name2 = p->file = NOBODY;
+        env_timer_init(&p->timer, on_program_timer);
+    }
+    model.n_names = NAMES;
+    for (unsigned i = 0; i < NAMES; i++)
+        snprintf(model.names[i].text, sizeof(model.names[i].text), "f%u", i);
+}

@@ -1,0 +1,146 @@
+/*
+ * state.h - what the files of one run share: run.c starts and ends it, program.c and data.c are what programs do,
+ * names.c how they change names, faults.c what goes wrong, finish.c the checks after all of it.
+ */
+#ifndef ROZO_SIM_STATE_H
+#define ROZO_SIM_STATE_H
+
+#include "common/list.h"
+#include "tests/sim/cluster/model.h"
+#include "tests/sim/cluster/mount.h"
+#include "tests/sim/cluster/run.h"
+#include "tests/sim/cluster/servers.h"
+
+enum {
+    CLIENTS = 3,
+    PROGRAMS = 3, /* on each mount */
+    BLOCK = 4096,
+    NAMES = 10,
+};
+
+enum episode {
+    EPISODE_NONE,
+    EPISODE_WRITER,
+    EPISODE_READER,
+    EPISODE_NAMES,
+};
+
+enum data_op {
+    DATA_WRITE,
+    DATA_READ,
+    DATA_FSYNC,
+    DATA_FLUSH,
+    DATA_TRUNCATE,
+    DATA_PUNCH,
+    DATA_SEEK,
+    DATA_STAT,
+};
+
+/* A program on a mount: one request at a time, one episode after the other. */
+struct program {
+    struct fuse_req req; /* first */
+    struct sim_client *client;
+    unsigned life;
+    struct env_timer timer;
+    void (*on_timer)(struct program *p);
+    void (*on_answer)(struct program *p);
+    enum episode episode;
+    int name, name2; /* locked; NOBODY */
+    int file;        /* in use; NOBODY */
+    bool writer, opened;
+    uint64_t fh;
+    int open_flags;
+    unsigned n_left; /* data operations of this episode */
+    struct model_view view;
+    enum data_op op;
+    uint32_t no; /* of the write under way */
+    uint64_t off, len, started_ns;
+    unsigned exportd_cuts; /* seen when the operation began */
+    int kind;
+    uint8_t data[MOUNT_READ_MAX];
+};
+
+/* A fault that ends. */
+struct fault {
+    struct env_timer timer;
+    void (*end)(struct fault *f);
+    bool active;
+    unsigned a, b;
+};
+
+enum { FAULTS_MAX = 24 };
+
+struct run {
+    struct run_config config;
+    struct run_result result;
+    unsigned n, k;                          /* of the layout */
+    struct sim_client clients[CLIENTS + 1]; /* the last one looks at the end */
+    struct program programs[CLIENTS * PROGRAMS];
+    struct fault faults[FAULTS_MAX];
+    struct env_timer fault_timer;
+    bool ending;
+    struct {
+        uint64_t ino, block;
+    } looked_at;                 /* when something is wrong, tell who has what */
+    unsigned exportd_cuts;       /* losses of its power so far */
+    bool armed_power[HOSTS_MAX]; /* a watched host loses its power */
+    uint64_t fault_pause_us;     /* at most, between two */
+    unsigned rot_storage;        /* rot is only here, so that it cannot add up */
+};
+extern struct run *run;
+
+/* run.c */
+void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+/** Words of the model, of a file this program uses: NULL is fine. */
+void expect(const char *words_or_null, const struct program *p);
+
+/* program.c */
+void programs_make(void);
+/** Most are quick, some take a nap. */
+uint64_t think_us(void);
+void program_later(struct program *p, uint64_t max_us, void (*fn)(struct program *p));
+/** Before a request: what comes then. */
+struct fuse_req *program_asks(struct program *p, void (*on_answer)(struct program *p));
+/** An error was answered: may that be, here and now? */
+void program_fails(struct program *p, int rc, const char *what);
+void program_end_episode(struct program *p);
+void program_begin(struct program *p);
+/** Requests of the dead are on their way to exportd. */
+bool strays(void);
+/** A place in the model, or NOBODY. */
+int file_new(void);
+/** A name that nobody uses, or NOBODY; look it up: names_step(), or an open, follows. */
+int name_lock(void);
+void name_look(struct program *p);
+void client_comes(struct sim_client *c);
+void client_dies(struct sim_client *c);
+
+/* data.c: the file is open; then operations until it is closed */
+void data_again(struct program *p);
+void on_released(struct program *p);
+
+/* names.c */
+void names_begin(struct program *p);
+void names_step(struct program *p);
+/** Its client died: if a change was under way, it may have come about. */
+void names_die(struct program *p);
+
+/* faults.c */
+/** Before there is a cluster. */
+void faults_begin(void);
+/** From now on. */
+void faults_start(void);
+/** Everything is up and well again. */
+void faults_end(void);
+
+/* finish.c */
+/** No more programs, no more messages, no more mounts. */
+void finish_programs(void);
+/** Every name and every byte, from a mount that knows nothing. */
+void check_everything(void);
+/** Time passes until everything is healed, and everything is where it should be. */
+void check_healing(void);
+void check_memory(void);
+
+#endif
