@@ -160,6 +160,12 @@ class Cluster:
         told = json.loads(self.admin("rebuild", "status", "--json", check=False).stdout)
         return {s["id"]: s["health"] for s in told["storages"]}
 
+    def health_of(self, number):
+        """What that storage tells of its healing; an AssertionError, which wait_for() takes for "not yet", while it does not."""
+        health = self.health()[number]
+        assert health is not None, "storage %d does not answer" % number
+        return health
+
     def not_healed(self):
         """storage id -> what is still to be done there: nothing when all projections are good."""
         left = {}
@@ -199,6 +205,11 @@ class Cluster:
                 return [(a.rsplit(":", 1)[0], int(a.rsplit(":", 1)[1])) for a in m["addresses"]]
         raise KeyError(name)
 
+    def number_of(self, name):
+        """exportd's number of that storage."""
+        address = "%s:%d" % self.addresses(name)[0]
+        return [s["id"] for s in self.status()["storages"] if address in s["addresses"]][0]
+
     def data(self, name):
         return os.path.join(self.dir, "data", name)
 
@@ -226,15 +237,20 @@ class Cluster:
 
     def scrub(self, timeout=120.0):
         """Scrub everything now; returns storage id -> its report."""
-        before = {number: h["scrub"]["ended_ns"] for number, h in self.health().items()}
+        now = {}
+
+        def told():
+            """Of all; on a busy machine somebody may not answer in time."""
+            health = self.health()
+            now.update({number: h["scrub"] for number, h in health.items() if h is not None})
+            return None not in health.values()
+
+        wait_for(told, "all storages to tell of their scrubs")
+        before = {number: r["ended_ns"] for number, r in now.items()}
         self.admin("scrub", "start")
-
-        def reports():
-            return {number: h["scrub"] for number, h in self.health().items()}
-
-        wait_for(lambda: all(r["state"] == "done" and r["ended_ns"] != before[number]
-                             for number, r in reports().items()), "the scrub to end", timeout)
-        return reports()
+        wait_for(lambda: told() and all(r["state"] == "done" and r["ended_ns"] != before[number]
+                                        for number, r in now.items()), "the scrub to end", timeout)
+        return now
 
     def drop_caches(self):
         """The kernel forgets clean pages, entries and attributes of all file systems."""

@@ -74,7 +74,16 @@ def test_programs_have_version_and_help(program):
     ["dev", "up", "--dir", "x", "--storages", "0"], ["dev", "up", "--dir", "x", "--links", "-1"],
     ["dev", "up", "--dir", "x", "--log-level", "loud"], ["dev", "restart", "--dir", "x"],
     ["bench"], ["bench", "codec", "x"], ["bench", "codec", "--layout", "3"],
-    ["bench", "codec", "--block-bytes", "5000"], ["status", "extra"], ["status", "--nonsense"]])
+    ["bench", "codec", "--block-bytes", "5000"], ["status", "extra"], ["status", "--nonsense"],
+    ["rebuild"], ["rebuild", "nonsense"], ["rebuild", "status", "extra"], ["rebuild", "status", "--storage", "x"],
+    ["rebuild", "status", "--storage", "0"], ["rebuild", "start"], ["rebuild", "start", "x"], ["rebuild", "start", "0"],
+    ["rebuild", "start", "1", "2"], ["rebuild", "rate"], ["rebuild", "rate", "0"], ["rebuild", "rate", "fast"],
+    ["rebuild", "rate", "-1"], ["rebuild", "rate", "1", "2"], ["scrub"], ["scrub", "nonsense"],
+    ["scrub", "start", "extra"], ["scrub", "start", "--storage", "-1"], ["scrub", "stop", "--watch"],
+    ["scrub", "status", "--storage", "4294967296"], ["fsck", "extra"], ["fsck", "--nonsense"],
+    ["storage", "replace"], ["storage", "replace", "x"], ["storage", "replace", "0"], ["storage", "replace", "1", "no-port"],
+    ["storage", "lost"], ["storage", "lost", "x"], ["storage", "lost", "1", "2"], ["salvage", "--to"],
+    ["salvage", "--export", "0", "/"], ["salvage", "--export", "x", "/"], ["salvage", "--list", "--to", "x", "/"]])
 def test_wrong_usage_is_exit_2(args):
     r = rozo(*args, check=False)
     assert r.returncode == 2, r.stderr

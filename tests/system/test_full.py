@@ -5,29 +5,37 @@ took the last byte would leave exportd unable to write down that something was r
 """
 import errno
 import hashlib
+import json
 import os
 import random
+import shutil
 import subprocess
 
 import pytest
 
 MIB = 1 << 20
 DISK_MIB = 512
+REPLACEMENT_MIB = 36
+
+
+def disk_of(scratch, mib):
+    """The folder of a new file system of that size."""
+    image, disk = os.path.join(scratch, "disk.img"), os.path.join(scratch, "disk")
+    os.mkdir(disk)
+    with open(image, "wb") as f:
+        f.truncate(mib * MIB)
+    subprocess.run(["mkfs.ext4", "-q", "-m0", image], check=True)
+    r = subprocess.run(["mount", "-o", "loop", image, disk], stderr=subprocess.PIPE, text=True)
+    if r.returncode != 0:
+        pytest.skip("a file cannot be mounted by a loop device here: " + r.stderr.strip())
+    return disk
 
 
 @pytest.fixture
 def small(cluster, scratch):
     """A cluster whose folder is on a file system of DISK_MIB."""
-    image, disk = os.path.join(scratch, "disk.img"), os.path.join(scratch, "disk")
-    os.mkdir(disk)
-    with open(image, "wb") as f:
-        f.truncate(DISK_MIB * MIB)
-    subprocess.run(["mkfs.ext4", "-q", "-m0", image], check=True)
-    r = subprocess.run(["mount", "-o", "loop", image, disk], stderr=subprocess.PIPE, text=True)
-    if r.returncode != 0:
-        pytest.skip("a file cannot be mounted by a loop device here: " + r.stderr.strip())
     c = cluster(start=False)
-    c.dir = os.path.join(disk, "c")
+    c.dir = os.path.join(disk_of(scratch, DISK_MIB), "c")
     c.up()
     return c
 
@@ -103,3 +111,47 @@ def write_some(path, data):
         f.write(data)
         os.fsync(f.fileno())
     return True
+
+
+def test_a_replacement_that_is_too_small_harms_nothing_and_is_filled_when_there_is_room(cluster, scratch):
+    """The rebuild does not end, says why, and lets users read and write; when they have removed enough it ends."""
+    c = cluster()
+    files = {c.mnt + "/f%d" % i: random.Random(i).randbytes(4 * MIB) for i in range(24)}
+    for path, data in files.items():
+        write_some(path, data)
+    name = "storaged-1"
+    number = c.number_of(name)
+    c.kill(name)
+    disk = disk_of(scratch, REPLACEMENT_MIB)
+    shutil.rmtree(c.data(name))
+    os.mkdir(disk + "/data")
+    os.symlink(disk + "/data", c.data(name))
+    config = os.path.join(c.dir, "etc", name + ".yaml")
+    with open(config) as f:
+        text = f.read()
+    with open(config, "w") as f:
+        f.write(text.replace("storaged:\n", "storaged:\n  journal_mb: 8\n"))
+    c.restart(name)
+    c.wait_for(lambda: "replace" in [s for s in c.status()["storages"] if s["id"] == number][0]["error"],
+               "exportd to see another disk")
+    c.admin("storage", "replace", number)
+    c.wait_for(lambda: "NO_SPACE" in c.health_of(number)["problem"], "the rebuild to say that there is no room", 60)
+    assert c.health_of(number)["rebuild"]["state"] == "running"
+    assert "NO_SPACE" in c.admin("rebuild", "status").stdout
+    more = random.Random(99).randbytes(3 * MIB)
+    files[c.mnt + "/more"] = more
+    write_some(c.mnt + "/more", more)
+    c.remount()
+    for path, data in files.items():
+        assert digest(path) == hashlib.sha256(data).hexdigest(), path
+    for path in sorted(files)[:18]:
+        os.unlink(path)
+        del files[path]
+    c.wait_for(lambda: c.health_of(number)["rebuild"]["state"] == "done", "the rebuild to end", 120)
+    c.wait_healed()
+    assert json.loads(c.admin("fsck", "--json").stdout)["clean"]
+    c.kill("storaged-2")
+    c.remount()
+    for path, data in files.items():
+        assert digest(path) == hashlib.sha256(data).hexdigest(), path
+

@@ -10,19 +10,15 @@ import shutil
 import signal
 import subprocess
 import threading
+import uuid
 
 import pytest
 
-from conftest import K, N, all_up, wait_for
+from conftest import K, N, ROZO, all_up, wait_for
 
 MIB = 1 << 20
 COST_MAX = 1.2
 HEAD_PAGE = 4096  # a projection file begins with it, then extents of records
-
-# These failed once in a while and it is not known why: not for a run that has to tell right from wrong.
-UNSETTLED = pytest.mark.skipif("ROZO_UNSETTLED_TESTS" not in os.environ,
-                               reason="fails now and then, cause not found yet; ROZO_UNSETTLED_TESTS=1 runs it")
-
 
 def pattern(seed, n_bytes):
     return random.Random(seed).randbytes(n_bytes)
@@ -60,16 +56,10 @@ class Reader:
             yield data
 
 
-def number_of(c, name):
-    """exportd's number of that storage."""
-    address = "%s:%d" % c.addresses(name)[0]
-    return [s["id"] for s in c.status()["storages"] if address in s["addresses"]][0]
-
-
 def home_of(c, path, place=0):
     """Name of the storage that is home of projection `place` of a file, and its projection file."""
     number = c.locate(path)["storages"][place]["id"]
-    name = [n for n in c.names("storaged") if number_of(c, n) == number][0]
+    name = [n for n in c.names("storaged") if c.number_of(n) == number][0]
     return name, number
 
 
@@ -211,32 +201,33 @@ def lose_disk(c, name):
     c.restart(name)
 
 
-@UNSETTLED
 @pytest.mark.parametrize("layout", [0, 1])
 def test_a_lost_storage_is_rebuilt_while_clients_go_on(cluster, layout):
     """It is killed in the middle of it, too, and goes on where it was."""
     c = cluster(layout=layout)
     files = {}
-    for i in range(24):
-        files["%s/f%d" % (c.mnt, i)] = pattern(50 + i, 2 * MIB + i * 777)
+    for i in range(16):
+        files["%s/f%d" % (c.mnt, i)] = pattern(50 + i, MIB + 65536 + i * 777)
     for path, data in files.items():
         write(path, data)
     load = Load(files)
     try:
         name, number = home_of(c, sorted(files)[0])
-        slow_healing(c, name, 4)  # MiB a second: to be caught in the middle
+        slow_healing(c, name, 1)  # MiB a second: to be caught in the middle
         lose_disk(c, name)
         c.wait_for(lambda: "replace" in [s for s in c.status()["storages"] if s["id"] == number][0]["error"],
                    "exportd to see another disk")
         c.admin("storage", "replace", number)
 
+        at = {}
+
         def rebuilt():
-            return (c.health()[number] or {})["rebuild"]  # KeyError while it does not answer
+            at.update(c.health_of(number)["rebuild"])
+            return at
 
         c.wait_for(lambda: rebuilt()["files_done"] >= 3, "some files to be rebuilt", 90)
-        at = rebuilt()
-        assert at["state"] == "running" and at["files_done"] < at["files"], at
         c.kill(name)
+        assert at["state"] == "running" and at["files_done"] < at["files"], at
         slow_healing(c, name, 0)
         c.restart(name)
         c.wait_for(lambda: rebuilt()["state"] == "done", "the rebuild to end", 180)
@@ -267,30 +258,67 @@ def rot(path, rng, n_places):
         os.fsync(f.fileno())
 
 
-def looked_at_all(c):
-    """Scrub. Who has just started may not know all others yet, and then says so."""
-    return not any("cannot be looked at" in text for r in c.scrub().values() for text in r["findings"])
+def not_looked_at(report):
+    """Who has just started may not know all others yet, and then says so."""
+    return any("cannot be looked at" in text for text in report["findings"])
 
 
-@UNSETTLED
 @pytest.mark.parametrize("layout", [0, 1])
 def test_scrub_finds_and_heals_rot(cluster, layout):
     c = cluster(layout=layout)
     path, data, rng = c.mnt + "/rotten", pattern(70, 8 * MIB), random.Random(70)
     write(path, data)
     name, number = home_of(c, path, 1)
-    c.wait_healed()
-    c.wait_for(lambda: looked_at_all(c), "a scrub that can look at everything")
+    c.wait_for(lambda: not any(not_looked_at(r) for r in c.scrub().values()), "a scrub that can look at everything")
+    c.wait_healed()  # and what an earlier one could not look at is not tried again while it rots
+    healed = c.health_of(number)["healed_records"]
     c.kill(name, signal.SIGSTOP)
     rot(projection_files(c, name)[0], rng, 20)
     c.kill(name, signal.SIGCONT)
     report = c.scrub()[number]
-    assert report["found"] > 0, report
-    inode = str(os.stat(path).st_ino)
-    assert any(inode in text or "rotten" in text for text in report["findings"]), (inode, report)
+    assert report["found"] > 0 or not_looked_at(report), report  # then it is tried until it can
+    assert any("%016x: " % os.stat(path).st_ino in text for text in report["findings"]), report
     c.wait_healed()
+    c.wait_for(lambda: c.health_of(number)["healed_records"] > healed, "the rot to be healed")
     assert_scrub_finds_nothing(c)
     right_without_each(c, {path: data})
+
+
+def restart_after_power_cut(c, name):
+    """Start it as if the machine had been down meanwhile: its boot has another number."""
+    boot = os.path.join(c.base, "boot_id")
+    with open(boot, "w") as f:
+        f.write("%s\n" % uuid.uuid4())
+    script = 'mount --bind "$1" /proc/sys/kernel/random/boot_id && exec "$2" dev restart --dir "$3" "$4"'
+    subprocess.run(["unshare", "--mount", "sh", "-ec", script, "sh", boot, ROZO, c.dir, name], check=True, timeout=60)
+
+
+def test_what_a_power_cut_took_is_found_and_made_again(cluster):
+    """Two files whose bytes had not come to the disk: of one the end is missing, of the other all but its first page."""
+    c = cluster()
+    files = {c.mnt + "/" + n: pattern(i, 3 * MIB) for i, n in enumerate(("short", "gone", "well"))}
+    for path, data in files.items():
+        write(path, data)
+    name, number = home_of(c, c.mnt + "/short")
+    own = {os.path.basename(p).split(".")[0][-16:]: p for p in projection_files(c, name)}
+    hit = [own["%016x" % os.stat(path).st_ino] for path in files if "%016x" % os.stat(path).st_ino in own][:2]
+    c.wait_healed()
+    c.kill(name)
+    os.truncate(hit[0], os.path.getsize(hit[0]) // 2)
+    os.truncate(hit[-1], HEAD_PAGE)
+    restart_after_power_cut(c, name)
+    assert "scrub: begins, after a power loss" in c.log(name)
+    c.wait_all_up()
+    for path, data in files.items():
+        assert read(path) == data, path
+    c.wait_for(lambda: c.health_of(number)["scrub"]["state"] == "done", "the scrub after the start to end")
+    c.wait_healed()
+    assert c.health_of(number)["healed_records"] > 0
+    assert_scrub_finds_nothing(c)
+    right_without_each(c, files)
+    before = c.log(name).count("after a power loss")
+    c.restart(name)  # a start like any other
+    assert c.log(name).count("after a power loss") == before
 
 
 def test_fsck_finds_what_nobody_owns_and_what_is_missing(cluster):
