@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/status.h"
+#include "deploy/fleet.h"
 #include "deploy/wire.h"
 
 enum {
@@ -38,19 +39,27 @@ struct admin {
     uint64_t start_ms;
 };
 
+static void call_give_up(struct admin *a, int rc)
+{
+    rpc_cancel(&a->rq);
+    a->finished = true;
+    a->rc = rc;
+}
+
 static void on_tick(void *arg)
 {
     struct admin *a = arg;
 
     if (a->progress != NULL)
         progress_tick(a->progress);
-    if (!a->finished && clock_ms() - a->start_ms > REFUSED_MS &&
-        rpc_channel_health(a->channel) == RPC_DOWN &&
-        rpc_tcp_channel_last_error(a->channel)[0] != '\0') {
-        rpc_cancel(&a->rq);
-        a->finished = true;
-        a->rc = -ENOTCONN;
-    }
+    if (a->finished)
+        return;
+    if (fleet_is_interrupted())
+        call_give_up(a, -EINTR);
+    else if (clock_ms() - a->start_ms > REFUSED_MS &&
+             rpc_channel_health(a->channel) == RPC_DOWN &&
+             rpc_tcp_channel_last_error(a->channel)[0] != '\0')
+        call_give_up(a, -ENOTCONN);
 }
 
 int admin_open(const char *exportd, const char *node_key, struct admin **out,
@@ -117,6 +126,8 @@ static int call_tell(struct admin *a, struct err *err)
 {
     const char *why = rpc_tcp_channel_last_error(a->channel);
 
+    if (a->rc == -EINTR)
+        return err_set(err, a->rc, "interrupted");
     if (a->rc == -ENOTCONN || (a->rc == -ETIMEDOUT && why[0] != '\0'))
         return err_set(
             err, a->rc,

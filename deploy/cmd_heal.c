@@ -285,9 +285,20 @@ static int work_show_once(struct cli *cli, const struct heal_args *args, struct 
     return cli_finish(cli);
 }
 
+/* A storage may be up now, or elsewhere. While exportd does not tell, what it told before is good enough. */
+static void heal_refresh(struct heal_args *args, struct heal *h)
+{
+    struct heal fresh;
+    struct err err = { 0 };
+
+    if (heal_open(args, &fresh, &err) != 0)
+        return;
+    heal_close(h);
+    *h = fresh;
+}
+
 /* With --watch again and again until nothing runs: a rebuild that was just asked for is not there at once. */
-static int work_show(struct cli *cli, const struct heal_args *args, struct heal *h,
-                     bool scrub)
+static int work_show(struct cli *cli, struct heal_args *args, struct heal *h, bool scrub)
 {
     bool running, silent = false;
     unsigned n_quiet = 0;
@@ -302,8 +313,10 @@ static int work_show(struct cli *cli, const struct heal_args *args, struct heal 
         n_quiet = running ? 0 : n_quiet + 1;
         if (!args->watch)
             break;
-        if (n_quiet < WATCH_QUIET)
+        if (n_quiet < WATCH_QUIET) {
             fleet_pause_ms(WATCH_MS);
+            heal_refresh(args, h);
+        }
     }
     return rc != CLI_DONE ? rc : silent ? CLI_FAILED : CLI_DONE;
 }

@@ -1,9 +1,15 @@
 """The verbs of healing on real daemons: a disk is replaced, a storage is given up, what is where is looked through."""
+import fcntl
 import json
 import os
+import pty
+import re
+import select
 import shutil
 import signal
+import struct
 import subprocess
+import termios
 import time
 
 from conftest import ROZO, process_runs, wait_for
@@ -15,13 +21,6 @@ def config(c):
 
 def storage(c, number):
     return [s for s in c.status()["storages"] if s["id"] == number][0]
-
-
-def id_of(c, name):
-    """The number exportd gave to this storage."""
-    host, port = c.addresses(name)[0]
-    address = "%s:%d" % (host, port)
-    return [s["id"] for s in c.status()["storages"] if address in s["addresses"]][0]
 
 
 def lose_disk(c, name):
@@ -55,7 +54,7 @@ def write_file(path, size):
 
 def test_a_new_disk_takes_the_place_of_a_lost_one(cluster):
     c = cluster()
-    number = id_of(c, "storaged-2")
+    number = c.number_of("storaged-2")
     data = write_file(c.mnt + "/f", 300000)
     lose_disk(c, "storaged-2")
     wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
@@ -74,7 +73,7 @@ def test_a_new_disk_takes_the_place_of_a_lost_one(cluster):
 
 def test_a_storage_elsewhere_takes_the_place(cluster):
     c = cluster(storages=5)
-    number = id_of(c, "storaged-3")
+    number = c.number_of("storaged-3")
     # a sixth one, by hand: as storaged-5 but with a data directory and port of its own
     with open(os.path.join(c.dir, "etc", "storaged-5.yaml")) as f:
         text = f.read()
@@ -115,7 +114,7 @@ def test_what_replace_refuses(cluster):
     other = cluster(mounts=0)
     theirs = "%s:%d" % other.addresses("storaged-1")[0]
     c.kill("storaged-1")
-    number = id_of(c, "storaged-1")
+    number = c.number_of("storaged-1")
     wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
     r = c.admin("storage", "replace", number, theirs, check=False)  # another cluster has another key
     assert r.returncode == 1 and theirs in r.stderr
@@ -129,7 +128,7 @@ def test_what_replace_refuses(cluster):
 
 def test_a_storage_is_given_up(cluster):
     c = cluster(storages=5)
-    number = id_of(c, "storaged-4")
+    number = c.number_of("storaged-4")
     r = c.admin("storage", "lost", number, check=False)
     assert r.returncode == 1 and "is up at" in r.stderr
     c.kill("storaged-4")
@@ -156,6 +155,72 @@ def test_watching_ends_with_an_interrupt(cluster):
     c.kill("storaged-1", signal.SIGCONT)
     assert time.monotonic() - start < 3
     assert "Assertion" not in err
+
+
+class Terminal:
+    """A command on a terminal 80 columns wide; `text` is all that it has drawn so far."""
+
+    def __init__(self, c, *args):
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.process = subprocess.Popen([ROZO, *args, "--config", config(c)], stdin=theirs, stdout=theirs, stderr=theirs,
+                                        start_new_session=True,
+                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))  # ^C reaches it
+        os.close(theirs)
+        self.fd, self.text = ours, ""
+
+    def reads(self, pattern):
+        """Has this been drawn?"""
+        while select.select([self.fd], [], [], 0.05)[0]:
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:  # all of it has been closed
+                break
+            if not data:
+                break
+            self.text += data.decode()
+        return re.search(pattern, self.text, re.M)
+
+    def close(self):
+        end(self.process)
+        os.close(self.fd)
+
+
+def test_a_rebuild_is_watched_on_a_terminal_and_as_json(cluster):
+    c = cluster()
+    for i in range(16):
+        write_file(c.mnt + "/f%d" % i, 1 << 20)
+    number = c.number_of("storaged-2")
+    lose_disk(c, "storaged-2")
+    wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
+    assert c.admin("rebuild", "rate", "1", check=False).returncode == 1  # one cannot be told
+    c.admin("storage", "replace", number)
+    wait_for(lambda: c.admin("rebuild", "rate", "1", "--storage", number), "it to take the limit")
+    watched, left = Terminal(c, "rebuild", "status", "--watch"), Terminal(c, "rebuild", "status", "--watch")
+    try:
+        row = r"^ *%d +\[=*-*\] +\d+%%.* \d+/\d+ .*/s +(\d+ ?[a-z]+[ \d a-z]*|-)" % number
+        wait_for(lambda: watched.reads(row), "a bar")
+        wait_for(lambda: watched.reads(r"=.*\] +[1-9]\d?%.*/s +\d"), "it to grow, and the time that is left")
+        wait_for(lambda: left.reads(row), "a bar")
+        # ^C ends the one, with what a terminal sends
+        os.write(left.fd, b"\x03")
+        wait_for(lambda: left.process.poll() is not None, "^C to end it", timeout=3)
+        told = c.health_of(number)["rebuild"]
+        assert told["state"] == "running" and told["files"] >= told["files_done"] and told["bytes"] >= told["bytes_done"]
+        assert told["seconds"] >= 0 and (told["left_s"] is None or told["left_s"] >= 0)
+        assert re.search(r"running +\d+%", c.admin("rebuild", "status").stdout)  # no bar for a script
+        c.admin("rebuild", "rate", "off")
+        wait_for(lambda: watched.process.poll() is not None, "the other to see the end", timeout=60)
+        assert watched.process.returncode == 0 and watched.reads(r"^ *%d +done" % number)
+    finally:
+        watched.close()
+        left.close()
+    for text in (watched.text, left.text):
+        drawn = re.sub("\033\\[[HJK]", "", text)
+        assert "Assertion" not in drawn
+        rows = [line for line in re.split("[\r\n]", drawn) if not line.startswith("storage ")]  # those are prose
+        assert all(len(row) <= 80 for row in rows), drawn
+    assert rebuild_state(c, number) == "done"
 
 
 def test_fsck_needs_exportd(cluster):
@@ -206,7 +271,7 @@ def test_a_replaced_disk_is_rebuilt(cluster):
     for i in range(20):
         path = c.mnt + "/dir/f%d" % i
         data[path] = write_file(path, 1000 + 30000 * i)
-    number = id_of(c, "storaged-2")
+    number = c.number_of("storaged-2")
     had = len(projections(c, "storaged-2"))
     lose_disk(c, "storaged-2")
     wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
@@ -226,9 +291,9 @@ def test_spares_are_filled_for_a_storage_that_is_given_up(cluster):
     data = {}
     for i in range(10):
         data[c.mnt + "/f%d" % i] = write_file(c.mnt + "/f%d" % i, 1000 + 30000 * i)
-    number = id_of(c, "storaged-1")
+    number = c.number_of("storaged-1")
     others = ["storaged-2", "storaged-3", "storaged-4"]
-    numbers = [id_of(c, n) for n in others]
+    numbers = [c.number_of(n) for n in others]
     c.kill("storaged-1")
     wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
     c.admin("storage", "lost", number)
@@ -248,7 +313,7 @@ def test_spares_are_filled_for_a_storage_that_is_given_up(cluster):
 def test_fsck_finds_a_missing_projection_and_has_it_made_again(cluster):
     c = cluster()
     data = write_file(c.mnt + "/kept", 100000)
-    number = id_of(c, "storaged-1")
+    number = c.number_of("storaged-1")
     gone = projections(c, "storaged-1")
     if not gone:  # it is the spare of the first file
         data = write_file(c.mnt + "/kept2", 100000)
@@ -324,7 +389,7 @@ def test_scrub_finds_and_heals_a_flipped_bit(cluster):
     c = cluster()
     data = write_file(c.mnt + "/f", 500000)
     name = next(n for n in c.names("storaged") if projections(c, n))
-    number = id_of(c, name)
+    number = c.number_of(name)
     path = os.path.join(c.data(name), sorted(projections(c, name))[0])
 
     def flip():
