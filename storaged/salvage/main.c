@@ -4,6 +4,7 @@
  * In:     directories and options; `rozo salvage` runs it.
  * Out:    DIR/EXPORT/INODE, a table or JSON on stdout, a line of progress on a terminal. Exit status 0: all is whole, 1:
  *         something is missing, 2: wrong usage.
+ * Keeps:  a restored file has its name only when all of it that can be had is in it; until then it is NAME.part.
  */
 #include <argp.h>
 #include <errno.h>
@@ -29,6 +30,7 @@ enum {
     KEY_EXPORT,
     DRAW_MS = 200,
     NAME_TEXT_MAX = 32,
+    PART_TEXT_MAX = NAME_TEXT_MAX + 8,
 };
 
 struct options {
@@ -129,25 +131,48 @@ static void file_name(const struct file_id *id, char name[NAME_TEXT_MAX])
     snprintf(name, NAME_TEXT_MAX, "%08" PRIx32 "/%016" PRIx64, id->export_id, id->ino);
 }
 
+/* What an earlier one that was stopped left of it goes. */
 static int out_open(struct work *w, const char *name)
 {
-    char dir[NAME_TEXT_MAX];
+    char dir[NAME_TEXT_MAX], part[PART_TEXT_MAX];
+    struct stat st;
 
     snprintf(dir, sizeof(dir), "%.8s", name);
+    snprintf(part, sizeof(part), "%s.part", name);
     if (mkdirat(w->to_fd, dir, 0700) != 0 && errno != EEXIST)
         return -errno;
-    w->out_fd = openat(w->to_fd, name,
+    if (fstatat(w->to_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return -EEXIST;
+    unlinkat(w->to_fd, part, 0);
+    w->out_fd = openat(w->to_fd, part,
                        O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     return w->out_fd < 0 ? -errno : 0;
 }
 
-static int out_close(struct work *w, uint64_t size)
+static int out_rename(struct work *w, const char *part, const char *name)
 {
+    if (renameat2(w->to_fd, part, w->to_fd, name, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL || /* a file system that cannot promise that */
+        renameat(w->to_fd, part, w->to_fd, name) != 0)
+        return -errno;
+    return 0;
+}
+
+/* It gets its name, unless nothing of it could be restored. */
+static int out_close(struct work *w, const char *name, uint64_t size, bool keep)
+{
+    char part[PART_TEXT_MAX];
     int rc = ftruncate(w->out_fd, (off_t)size) == 0 ? 0 : -errno;
 
     if (close(w->out_fd) != 0 && rc == 0)
         rc = -errno;
     w->out_fd = -1;
+    snprintf(part, sizeof(part), "%s.part", name);
+    if (rc == 0 && keep)
+        rc = out_rename(w, part, name);
+    if (rc != 0 || !keep)
+        unlinkat(w->to_fd, part, 0);
     return rc;
 }
 
@@ -248,23 +273,19 @@ static void file_do(struct work *w, const struct salvage_file *file)
     int rc = 0;
 
     file_name(&file->id, name);
-    if (w->to_fd >= 0) {
+    if (w->to_fd >= 0)
         rc = out_open(w, name);
-        is_written = rc == 0;
-    }
     memset(&r, 0, sizeof(r));
     if (rc == 0)
         rc = salvage_run(&w->s, file, mode, w->to_fd >= 0 ? on_bytes : NULL, on_tick, w,
                          &r);
     if (w->out_fd >= 0) {
-        int close_rc = out_close(w, r.size);
+        bool keep = rc == 0 && r.codec != NULL;
+        int close_rc = out_close(w, name, r.size, keep);
 
+        is_written = keep && close_rc == 0;
         if (rc == 0)
             rc = close_rc;
-        if (r.codec == NULL) { /* nothing of it was restored */
-            unlinkat(w->to_fd, name, 0);
-            is_written = false;
-        }
     }
     progress_wipe(w);
     if (rc != 0)

@@ -15,10 +15,9 @@ import threading
 
 import pytest
 
-from conftest import ROZO, rozo
+from conftest import K, N, ROZO, STORAGES, rozo
 
 BLOCK = 8192
-K, STORAGES = {0: 2, 1: 4, 2: 8}, {0: 4, 1: 8, 2: 16}
 
 
 def blocks(data):
@@ -108,6 +107,61 @@ def test_synced_files_come_back_from_fewer_directories(cluster, tmp_path, layout
     sparse = max(files, key=lambda ino: len(files[ino]))
     name = next(f["file"] for f in report["files"] if int(f["inode"], 16) == sparse)
     assert os.stat(os.path.join(to, name)).st_blocks * 512 < 1_000_000, "holes were written"
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+def test_any_k_storages_of_a_file_are_enough(cluster, tmp_path, layout):
+    """Of each file any k of the n directories that hold its projections, and no other."""
+    c = cluster(layout=layout)
+    files = fill(c)
+    c.wait_healed()
+    path = os.path.join(c.mnt, "big")
+    ino, where = os.stat(path).st_ino, c.locate(path)
+    dirs = {c.number_of(name): c.data(name) for name in c.names("storaged")}
+    homes = [dirs[s["id"]] for s in where["storages"][:N[layout]]]
+    kill_all(c)
+    for i, given in enumerate(itertools.combinations(homes, K[layout])):
+        if layout > 0 and i % 5:  # 3 of the 15
+            continue
+        to = str(tmp_path / str(i))
+        r = rozo("salvage", "--json", "--to", to, *given, check=False)
+        report = json.loads(r.stdout)
+        assert [f["whole"] for f in report["files"] if int(f["inode"], 16) == ino] == [True], report
+        assert restored(report, to)[ino] == files[ino], given
+
+
+def test_an_interrupted_restore_leaves_no_half_file_by_its_name(cluster, tmp_path):
+    c = cluster(layout=0)
+    files = fill(c)
+    kill_all(c)
+    for attempt in range(50):
+        to = str(tmp_path / str(attempt))
+        p = subprocess.Popen([ROZO, "salvage", "--to", to, *data_dirs(c)], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE, text=True)
+        while p.poll() is None and not names_below(to):
+            pass
+        p.send_signal(signal.SIGINT)
+        err = p.communicate(timeout=60)[1]
+        names = names_below(to)
+        if any(n.endswith(".part") for n in names):
+            break
+    else:
+        pytest.fail("it was always faster than the signal")
+    assert p.returncode == -signal.SIGINT and "Assertion" not in err
+    whole = [n for n in names if not n.endswith(".part")]
+    for n in whole:
+        with open(os.path.join(to, n), "rb") as f:
+            assert f.read() == files[int(os.path.basename(n), 16)], n
+    # The next one makes the rest, and writes over nothing.
+    report = salvage("--to", to, *data_dirs(c), expect=1 if whole else 0)
+    assert all((f["file"] is None) == ("%08x/%s" % (f["export"], f["inode"]) in whole) for f in report["files"])
+    for n in names_below(to):
+        with open(os.path.join(to, n), "rb") as f:
+            assert f.read() == files[int(os.path.basename(n), 16)], n
+
+
+def names_below(path):
+    return [os.path.relpath(os.path.join(d, n), path) for d, _, names in os.walk(path) for n in names]
 
 
 def tree_state(path):
