@@ -114,7 +114,7 @@ static void dir_identify(struct salvage *s, struct salvage_dir *d)
     char text[IDENTITY_TEXT_MAX];
     struct identity id;
     struct err err = { 0 };
-    int fd = openat(d->fd, "storage.id", O_RDONLY | O_CLOEXEC);
+    int fd = openat(d->fd, "storage.id", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
 
     if (fd >= 0)
@@ -199,7 +199,7 @@ static bool name_parse(const char *name, struct salvage_place *out)
         return true;
     }
     if (p[0] < '0' || p[0] > '9' ||
-        (p[1] != '\0' && (p[1] < '0' || p[1] > '9' || p[2] != '\0')))
+        (p[1] != '\0' && (p[0] == '0' || p[1] < '0' || p[1] > '9' || p[2] != '\0')))
         return false;
     out->projection = (uint8_t)atoi(p);
     return out->projection < CODEC_N_MAX;
@@ -229,6 +229,7 @@ static int walk(struct salvage *s, unsigned dir, int fd, unsigned level)
     if (d == NULL) {
         salvage_warn(s, "%s: a directory of objects cannot be read: %s",
                      s->dirs[dir].path, strerror(errno));
+        s->dirs[dir].is_cut = true;
         if (fd >= 0)
             close(fd);
         return 0;
@@ -243,9 +244,11 @@ static int walk(struct salvage *s, unsigned dir, int fd, unsigned level)
                       openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
                       level + 1);
     }
-    if (rc == 0 && errno != 0)
+    if (rc == 0 && errno != 0) {
         salvage_warn(s, "%s: a directory of objects ends early: %s", s->dirs[dir].path,
                      strerror(errno));
+        s->dirs[dir].is_cut = true;
+    }
     closedir(d);
     return rc;
 }
@@ -387,6 +390,7 @@ static int segment_scan_bytes(struct segment_scan *scan, const uint8_t *bytes, s
         return 0;
     if (rc != 0) {
         scan->s->n_entries_damaged++;
+        scan->s->dirs[scan->dir].is_journal_cut = true;
         salvage_warn(scan->s, "%s/%s: %s", scan->s->dirs[scan->dir].path,
                      scan->s->segments[scan->segment].name,
                      rc == -EPROTONOSUPPORT ? "of a format this program does not know"
@@ -414,11 +418,13 @@ static int segment_index(struct salvage *s, unsigned dir, const char *name)
     segment->dir = (uint8_t)dir;
     rc = snprintf(segment->name, sizeof(segment->name), "journal/%s", name);
     assert(rc > 0 && (size_t)rc < sizeof(segment->name));
-    fd = openat(s->dirs[dir].fd, segment->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    fd = openat(s->dirs[dir].fd, segment->name,
+                O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
         st.st_size > LOG_SEGMENT_MAX || st.st_size < PAGE) {
         salvage_warn(s, "%s/%s is not a segment of a journal", s->dirs[dir].path,
                      segment->name);
+        s->dirs[dir].is_journal_cut |= fd < 0;
         if (fd >= 0)
             close(fd);
         return 0;
@@ -471,6 +477,11 @@ int salvage_index_journals(struct salvage *s)
         DIR *d = fd < 0 ? NULL : fdopendir(fd);
         struct dirent *e;
 
+        if (d == NULL && (fd >= 0 || errno != ENOENT)) {
+            salvage_warn(s, "%s: its journal cannot be read: %s", s->dirs[i].path,
+                         strerror(errno));
+            s->dirs[i].is_journal_cut = true;
+        }
         if (d == NULL && fd >= 0)
             close(fd);
         while (d != NULL && rc == 0 && (e = readdir(d)) != NULL) {

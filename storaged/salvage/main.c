@@ -204,8 +204,12 @@ static void state_text(const struct salvage_report *r, char *out, size_t size)
     if (r->n_outdated > 0 && at < size)
         at += (size_t)snprintf(out + at, size - at,
                                "%s%" PRIu64
-                               " blocks may be older than on storages not given",
+                               " blocks may be newer on what is missing or damaged",
                                at == 0 ? "" : "; ", r->n_outdated);
+    if (r->is_unsure && at < size)
+        at += (size_t)snprintf(out + at, size - at,
+                               "%stoo few of its storages: there may be more of it",
+                               at == 0 ? "" : "; ");
     if (at == 0)
         at = (size_t)snprintf(out, size, "whole");
     if (r->n_damaged > 0 && at < size)
@@ -220,7 +224,7 @@ static void state_text(const struct salvage_report *r, char *out, size_t size)
 }
 
 static void tell_json(struct work *w, const char *name, const struct file_id *id,
-                      const struct salvage_report *r, bool is_written)
+                      const struct salvage_report *r, int rc, bool is_written)
 {
     const char *codec = r->codec == NULL ? NULL : codec_kind_name(r->ref.codec);
     bool is_first = true;
@@ -228,7 +232,7 @@ static void tell_json(struct work *w, const char *name, const struct file_id *id
     printf("%s\n    {\"export\": %" PRIu32 ", \"inode\": \"%016" PRIx64
            "\", \"generation\": %" PRIu32 ", \"whole\": %s, \"size\": %" PRIu64 ",\n",
            w->n_done == 0 ? "" : ",", id->export_id, id->ino, id->generation,
-           salvage_is_whole(r) ? "true" : "false", r->size);
+           rc == 0 && salvage_is_whole(r) ? "true" : "false", r->size);
     printf("     \"codec\": %s%s%s, \"layout\": %u, \"block_bytes\": %" PRIu32
            ", \"needs\": %u, \"projections\": [",
            codec == NULL ? "" : "\"", codec == NULL ? "null" : codec,
@@ -243,14 +247,16 @@ static void tell_json(struct work *w, const char *name, const struct file_id *id
     printf("],\n     \"blocks\": {\"data\": %" PRIu64 ", \"damaged\": %" PRIu64
            ", \"unreadable\": %" PRIu64 ", \"older\": %" PRIu64 ", \"outdated\": %" PRIu64
            "},\n     \"projection_files\": %u, \"projection_files_damaged\": %u, "
-           "\"storages_missing\": %u,\n     \"unreadable\": [",
+           "\"storages_missing\": %u, \"unsure\": %s,\n     \"unreadable\": [",
            r->n_data, r->n_damaged, r->n_unreadable, r->n_older, r->n_outdated,
-           r->n_files, r->n_headers_damaged, r->n_silent);
+           r->n_files, r->n_headers_damaged, r->n_silent,
+           r->is_unsure ? "true" : "false");
     for (unsigned i = 0; i < r->n_ranges; i++)
         printf("%s[%" PRIu64 ", %" PRIu64 "]", i == 0 ? "" : ", ", r->ranges[i].first,
                r->ranges[i].end);
-    printf("], \"file\": %s%s%s}", is_written ? "\"" : "", is_written ? name : "null",
-           is_written ? "\"" : "");
+    printf("], \"file\": %s%s%s, \"error\": %s%s%s}", is_written ? "\"" : "",
+           is_written ? name : "null", is_written ? "\"" : "", rc != 0 ? "\"" : "",
+           rc != 0 ? strerror(-rc) : "null", rc != 0 ? "\"" : "");
 }
 
 static void tell_text(const char *name, const struct salvage_report *r)
@@ -295,7 +301,7 @@ static void file_do(struct work *w, const struct salvage_file *file)
     else
         w->n_missing++;
     if (w->o->json)
-        tell_json(w, name, &file->id, &r, is_written);
+        tell_json(w, name, &file->id, &r, rc, is_written);
     else if (rc == 0)
         tell_text(name, &r);
     w->n_done++;

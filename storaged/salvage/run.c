@@ -30,6 +30,10 @@ struct source {
     int fd; /* owned */
     uint8_t dir, projection;
     bool is_doubtful; /* where no head lies, nothing is known */
+    bool
+        is_partial; /* for it was made in place of a lost one; else its front cannot be read */
+    bool
+        is_replaced; /* put aside, and another one of its storage is there: that one tells */
     struct geometry geo;
     uint64_t size;
     struct marks marks, written;
@@ -51,8 +55,12 @@ struct claim {
 /* What is said of one block, newest first. */
 struct claims {
     unsigned n;
-    bool is_damaged;    /* something said nothing that could be believed */
-    bool is_short;      /* of memory: not all are here */
+    bool is_damaged; /* something said nothing that could be believed */
+    bool is_short;   /* of memory: not all are here */
+    uint64_t
+        dirs_unknown; /* bits: storages that may have something newer than what they say */
+    uint64_t
+        dirs_blank; /* bits: no head lies there, and where some were written cannot be read */
     struct claim *list; /* owned */
     size_t room;
 };
@@ -76,7 +84,10 @@ struct run {
     uint32_t hash;
     struct source *sources[SOURCES_MAX];
     unsigned n_sources;
-    uint64_t dirs_empty; /* bits: storages of the file that have nothing of it: holes */
+    uint64_t dirs_empty;   /* bits: storages of the file that have nothing of it: holes */
+    uint64_t dirs_unknown; /* bits: storages of which something cannot be read */
+    unsigned n_absent,
+        quorum; /* storages of the file that were not given; what a write needs */
     size_t mark, record, end; /* in s->waiting: marks, then records; record moves on */
     struct part *parts;       /* CODEC_N_MAX */
     uint8_t *block;           /* decoded */
@@ -109,7 +120,8 @@ static int place_open(const struct salvage *s, const struct salvage_place *place
     } else {
         projfile_path(path, &place->id, place->projection);
     }
-    return openat(s->dirs[place->dir].fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    return openat(s->dirs[place->dir].fd, path,
+                  O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 }
 
 /* The header page of a file; -ENOENT when it cannot be opened. */
@@ -221,6 +233,7 @@ static void source_read_marks(struct source *src, uint32_t hash,
         src->marks = marks;
         src->written = written;
         src->is_doubtful |= mh.partial;
+        src->is_partial |= mh.partial;
     }
     if (best == 0) {
         src->is_doubtful |= n_empty < 2 || h == NULL || src->size < PROJFILE_EXTENTS_AT;
@@ -247,8 +260,10 @@ static struct source *source_open(struct run *run, const struct salvage_place *p
     if (src == NULL)
         return NULL;
     src->fd = place_open(run->s, place);
-    if (src->fd < 0 || fstat(src->fd, &st) != 0 || !S_ISREG(st.st_mode) ||
-        rc == -ENODATA || rc == -EPROTONOSUPPORT) {
+    rc = src->fd < 0 || fstat(src->fd, &st) != 0 || !S_ISREG(st.st_mode) ? -ENOENT : rc;
+    if (rc == -ENODATA && st.st_size > PROJFILE_EXTENTS_AT)
+        rc = -EUCLEAN; /* its front was lost, not its creation interrupted */
+    if (rc == -ENOENT || rc == -ENODATA || rc == -EPROTONOSUPPORT) {
         run->report->n_headers_damaged += rc != -ENODATA;
         source_free(src);
         return NULL;
@@ -267,6 +282,7 @@ static struct source *source_open(struct run *run, const struct salvage_place *p
         return NULL;
     }
     geometry_init(&src->geo, run->codec, src->projection);
+    src->is_partial = rc == 0 && h->partial;
     src->is_doubtful = rc != 0 || h->partial || place->projection == SALVAGE_ASIDE;
     source_read_marks(src, run->hash, rc == 0 ? h : NULL);
     if (place->projection == SALVAGE_ASIDE)
@@ -375,8 +391,10 @@ static void claim_add(struct claims *c, const struct claim *claim)
     unsigned i = c->n;
     void *list = c->list;
 
-    for (unsigned k = 0; k < c->n && claim->source == NULL; k++) {
-        if (c->list[k].source == NULL && claim_compare(&c->list[k], claim) == 0)
+    while (i > 0 && claim_compare(&c->list[i - 1], claim) > 0)
+        i--;
+    for (unsigned k = i; k > 0 && claim_compare(&c->list[k - 1], claim) == 0; k--) {
+        if (c->list[k - 1].source == NULL && claim->source == NULL)
             return; /* journals copy entries */
     }
     if (salvage_grow(&list, &c->room, c->n, sizeof(*claim)) != 0) {
@@ -384,10 +402,7 @@ static void claim_add(struct claims *c, const struct claim *claim)
         return;
     }
     c->list = list;
-    while (i > 0 && claim_compare(&c->list[i - 1], claim) > 0) {
-        c->list[i] = c->list[i - 1];
-        i--;
-    }
+    memmove(&c->list[i + 1], &c->list[i], (c->n - i) * sizeof(*claim));
     c->list[i] = *claim;
     c->n++;
 }
@@ -405,6 +420,7 @@ static void claim_of_source(struct run *run, struct claims *c, struct source *sr
     enum record_state state = record_inspect(head, run->hash, block, src->projection,
                                              codec_block_bytes(run->codec), &h);
     bool is_empty = record_header_is_zero(head);
+    uint64_t bit = src->is_replaced ? 0 : UINT64_C(1) << src->dir;
 
     if (mark != 0 && (state == RECORD_IS_DAMAGED || is_empty || h.version < mark)) {
         claim.is_hole = true;
@@ -414,10 +430,15 @@ static void claim_of_source(struct run *run, struct claims *c, struct source *sr
     if (state == RECORD_IS_DAMAGED ||
         (is_empty && marks_find(&src->written, block) != 0)) {
         c->is_damaged = true;
+        c->dirs_unknown |= bit;
         return;
     }
     if (is_empty && (mark != 0 || src->is_doubtful || src->heads_missing)) {
         c->is_damaged |= mark == 0 && src->heads_missing;
+        if (src->is_partial || src->heads_missing)
+            c->dirs_unknown |= mark == 0 || src->heads_missing ? bit : 0;
+        else if (mark == 0)
+            c->dirs_blank |= bit;
         return;
     }
     claim.version = h.version;
@@ -454,7 +475,7 @@ static void claims_of_journals(struct run *run, struct claims *c, uint64_t block
  * in its journal is newer than what it says of the place. */
 static uint64_t dirs_without_data(const struct claims *c)
 {
-    uint64_t dirs = UINT64_MAX;
+    uint64_t dirs = ~(c->dirs_unknown | c->dirs_blank);
 
     for (unsigned i = 0; i < c->n; i++) {
         if (!c->list[i].is_hole && c->list[i].source != NULL)
@@ -473,8 +494,8 @@ static int segment_fd(struct salvage *s, uint32_t segment)
         return s->segment_fd;
     if (s->segment_fd >= 0)
         close(s->segment_fd);
-    s->segment_fd =
-        openat(s->dirs[g->dir].fd, g->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    s->segment_fd = openat(s->dirs[g->dir].fd, g->name,
+                           O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     s->segment_open = segment;
     return s->segment_fd;
 }
@@ -530,6 +551,7 @@ static uint32_t parts_gather(struct run *run, struct claims *c, unsigned from,
         if (run->mode == SALVAGE_READ &&
             !part_load(run, claim, block, &run->parts[claim->projection])) {
             c->is_damaged = true;
+            c->dirs_unknown |= UINT64_C(1) << claim->dir; /* its version may be another */
             continue;
         }
         present |= bit;
@@ -561,9 +583,9 @@ static void block_decode(struct run *run, uint32_t present, uint16_t user_bytes,
 /* What one version amounts to. Fills *present for data. */
 static enum fate version_judge(struct run *run, struct claims *c, unsigned from,
                                unsigned to, uint64_t block, uint32_t *present,
-                               uint16_t *user_bytes, unsigned *n_have)
+                               uint16_t *user_bytes)
 {
-    uint64_t dirs = 0, projections = 0;
+    uint64_t dirs = 0;
     uint64_t version = c->list[from].version;
 
     for (unsigned i = from; i < to; i++) {
@@ -573,7 +595,6 @@ static enum fate version_judge(struct run *run, struct claims *c, unsigned from,
             dirs |= UINT64_C(1) << claim->dir;
             continue;
         }
-        projections |= UINT64_C(1) << claim->projection;
         if (i > from && claim->user_bytes == c->list[from].user_bytes)
             continue; /* looked at with the first of them */
         *present = parts_gather(run, c, i, to, claim->user_bytes, block);
@@ -583,9 +604,31 @@ static enum fate version_judge(struct run *run, struct claims *c, unsigned from,
     }
     if (version == 0)
         dirs = (dirs | run->dirs_empty) & dirs_without_data(c);
-    *n_have = (unsigned)(__builtin_popcountll(projections) + __builtin_popcountll(dirs));
     return (unsigned)__builtin_popcountll(dirs) >= codec_k(run->codec) ? FATE_HOLE
                                                                        : FATE_UNREADABLE;
+}
+
+/* May the version, of which too little is here, be whole with what is unknown? */
+static bool version_may_be_whole(const struct run *run, const struct claims *c,
+                                 unsigned from, unsigned to)
+{
+    uint64_t dirs = 0, projections = 0, unknown = c->dirs_unknown | c->dirs_blank;
+
+    for (unsigned i = from; i < to; i++) {
+        const struct claim *claim = &c->list[i];
+        uint64_t dir = UINT64_C(1) << claim->dir;
+
+        if ((unknown & dir) != 0)
+            continue; /* counted as such */
+        if (claim->is_hole)
+            dirs |= dir;
+        else
+            projections |= UINT64_C(1) << claim->projection;
+    }
+    return run->report->n_silent +
+               (unsigned)(__builtin_popcountll(projections) + __builtin_popcountll(dirs) +
+                          __builtin_popcountll(unknown)) >=
+           codec_k(run->codec);
 }
 
 struct verdict {
@@ -595,8 +638,8 @@ struct verdict {
     bool is_older, is_outdated;
 };
 
-static void block_judge(struct run *run, struct claims *c, uint64_t block,
-                        struct verdict *v)
+static void claims_judge(struct run *run, struct claims *c, uint64_t block,
+                         struct verdict *v)
 {
     unsigned k = codec_k(run->codec), from = 0, to;
     bool has_more = false, has_data = false;
@@ -604,7 +647,6 @@ static void block_judge(struct run *run, struct claims *c, uint64_t block,
     *v = (struct verdict){ .fate = FATE_HOLE };
     for (; from < c->n; from = to) {
         uint64_t version = c->list[from].version;
-        unsigned n_have = 0;
         uint32_t present = 0;
         enum fate fate;
 
@@ -612,7 +654,7 @@ static void block_judge(struct run *run, struct claims *c, uint64_t block,
             ;
         if (version == 0 && !has_more && !c->is_damaged)
             return; /* nobody says more of it than "never written" */
-        fate = version_judge(run, c, from, to, block, &present, &v->user_bytes, &n_have);
+        fate = version_judge(run, c, from, to, block, &present, &v->user_bytes);
         if (fate != FATE_UNREADABLE) {
             v->fate = fate;
             v->version = version;
@@ -625,7 +667,7 @@ static void block_judge(struct run *run, struct claims *c, uint64_t block,
         has_more = true;
         has_data |= !c->list[from].is_hole; /* data come first */
         v->is_older = true;
-        v->is_outdated |= n_have + run->report->n_silent >= k;
+        v->is_outdated |= version_may_be_whole(run, c, from, to);
         if (v->user_bytes == 0)
             v->user_bytes = c->list[from].user_bytes;
     }
@@ -636,6 +678,17 @@ static void block_judge(struct run *run, struct claims *c, uint64_t block,
         return;
     v->fate = FATE_UNREADABLE;
     v->is_older = v->is_outdated = false;
+}
+
+static void block_judge(struct run *run, struct claims *c, uint64_t block,
+                        struct verdict *v)
+{
+    unsigned n_lost;
+
+    claims_judge(run, c, block, v);
+    n_lost = run->n_absent + (unsigned)__builtin_popcountll(c->dirs_unknown);
+    if (v->fate != FATE_UNREADABLE && !run->report->is_unsure && n_lost >= run->quorum)
+        v->is_outdated = v->is_older = true; /* all who took a write may be among them */
 }
 
 static void report_unreadable(struct salvage_report *r, uint64_t block)
@@ -658,6 +711,8 @@ static void block_run(struct run *run, uint64_t block)
 
     c->n = 0;
     c->is_damaged = false;
+    c->dirs_unknown = run->dirs_unknown;
+    c->dirs_blank = 0;
     for (unsigned i = 0; i < run->n_sources; i++)
         claim_of_source(run, c, run->sources[i], block);
     claims_of_journals(run, c, block);
@@ -723,22 +778,62 @@ static bool has_place(const struct salvage *s, const struct salvage_file *file,
     return false;
 }
 
-/* Who is silent, and who has nothing of the file because nothing came to it. */
+/* Who is silent, who has nothing of the file because nothing came to it, and of whom that is not known. */
 static void run_count_storages(struct run *run, const struct salvage_file *file)
 {
     const struct storage_file *ref = &run->report->ref;
-    unsigned n_given = 0;
+    unsigned n_given = 0, n_nameless = 0, k = codec_k(run->codec);
 
     for (unsigned i = 0; i < run->s->n_dirs; i++) {
         const struct salvage_dir *d = &run->s->dirs[i];
+        bool has = has_place(run->s, file, i);
 
+        if (!d->has_identity && has)
+            n_nameless++;
         if (!d->has_identity || !has_storage(ref, d->storage_id))
             continue;
         n_given++;
-        if (!d->is_rebuilt && !has_place(run->s, file, i))
+        if (d->is_journal_cut || (!has && (d->is_rebuilt || d->is_cut)))
+            run->dirs_unknown |= UINT64_C(1) << i;
+        if (!has && !d->is_rebuilt && !d->is_cut)
             run->dirs_empty |= UINT64_C(1) << i;
     }
     run->report->n_silent = ref->n_storages > n_given ? ref->n_storages - n_given : 0;
+    run->n_absent =
+        run->report->n_silent > n_nameless ? run->report->n_silent - n_nameless : 0;
+    run->quorum = ref->n_storages < k ? k : quorum_write(k, ref->n_storages);
+}
+
+/* A source for each projection file; where one gives none, its storage is as good as not given. */
+static void sources_open(struct run *run, const struct salvage_file *file,
+                         const struct headers *hs)
+{
+    uint64_t dirs_aside = 0, dirs_in_place = 0;
+
+    for (size_t i = 0; i < file->n; i++) {
+        const struct salvage_place *place = &run->s->places[file->first + i];
+        bool is_aside = place->projection == SALVAGE_ASIDE;
+        struct source *src =
+            i >= SOURCES_MAX ? NULL : source_open(run, place, hs->rc[i], &hs->list[i]);
+        uint64_t bit = UINT64_C(1) << place->dir;
+
+        if (src == NULL) {
+            *(is_aside ? &dirs_aside : &run->dirs_unknown) |= bit;
+            continue;
+        }
+        src->is_replaced = is_aside;
+        dirs_in_place |= is_aside ? 0 : bit;
+        run->sources[run->n_sources++] = src;
+        run->report->projections |= UINT32_C(1) << src->projection;
+    }
+    for (unsigned i = 0; i < run->n_sources; i++) {
+        struct source *src = run->sources[i];
+
+        src->is_replaced = src->is_replaced && (dirs_in_place >> src->dir & 1) != 0;
+    }
+    run->dirs_unknown |= dirs_aside & ~dirs_in_place;
+    run->report->is_unsure =
+        run->n_absent + (unsigned)__builtin_popcountll(run->dirs_unknown) >= run->quorum;
 }
 
 static int run_open(struct run *run, const struct salvage_file *file,
@@ -746,15 +841,7 @@ static int run_open(struct run *run, const struct salvage_file *file,
 {
     size_t block_bytes = codec_block_bytes(run->codec);
 
-    for (size_t i = 0; i < file->n && run->n_sources < SOURCES_MAX; i++) {
-        struct source *src =
-            source_open(run, &run->s->places[file->first + i], hs->rc[i], &hs->list[i]);
-
-        if (src == NULL)
-            continue;
-        run->sources[run->n_sources++] = src;
-        run->report->projections |= UINT32_C(1) << src->projection;
-    }
+    sources_open(run, file, hs);
     salvage_waiting_of(run->s, &file->id, &run->mark, &run->end);
     run->record = run->mark;
     while (run->record < run->end && run->s->waiting[run->record].is_mark)
@@ -824,5 +911,6 @@ int salvage_run(struct salvage *s, const struct salvage_file *file,
 
 bool salvage_is_whole(const struct salvage_report *r)
 {
-    return r->codec != NULL && r->n_unreadable == 0 && r->n_outdated == 0;
+    return r->codec != NULL && r->n_unreadable == 0 && r->n_outdated == 0 &&
+           !r->is_unsure;
 }

@@ -29,6 +29,8 @@ struct salvage_dir {
     const char *path; /* borrowed */
     int fd;           /* owned */
     bool has_identity, is_rebuilt;
+    bool is_cut;         /* not all of its objects could be looked at */
+    bool is_journal_cut; /* the same of its journal */
     uint32_t storage_id;
     uint8_t incarnation[16];
 };
@@ -104,12 +106,16 @@ struct salvage_report {
     const struct codec *codec;
     uint32_t projections; /* that lie in the directories */
     unsigned n_files, n_headers_damaged;
-    unsigned n_silent;   /* storages of its distribution that were not given */
-    uint64_t size;       /* end of the user bytes of its last data block */
-    uint64_t n_data;     /* blocks that were decoded */
-    uint64_t n_damaged;  /* of these: something of them is damaged somewhere */
-    uint64_t n_older;    /* blocks of which a newer version has too few projections */
-    uint64_t n_outdated; /* of these: it may be whole with the storages not given */
+    unsigned n_silent;  /* storages of its distribution that were not given */
+    uint64_t size;      /* end of the user bytes of its last data block */
+    uint64_t n_data;    /* blocks that were decoded */
+    uint64_t n_damaged; /* of these: something of them is damaged somewhere */
+    uint64_t n_older;   /* blocks of which a newer version has too few projections */
+    uint64_t
+        n_outdated; /* blocks of which a newer one may be whole on storages that were not given, or with
+                            what is damaged */
+    bool
+        is_unsure; /* so few storages tell of it that what looks like a hole may be data they missed */
     uint64_t n_unreadable;
     unsigned n_ranges;
     struct {

@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 import random
+import resource
 import signal
 import subprocess
 import threading
@@ -258,6 +259,29 @@ def test_what_cannot_be_restored_is_told(cluster, tmp_path):
     # Once more to the same place: nothing is written over.
     r = rozo("salvage", "--to", to, *dirs, check=False)
     assert r.returncode == 1 and "exists" in r.stderr
+
+
+def test_what_cannot_be_written_is_not_left(cluster, tmp_path):
+    """The place to restore to is too small for some files."""
+    c = cluster(layout=0)
+    files = fill(c)
+    kill_all(c)
+    to, dirs = str(tmp_path / "out"), data_dirs(c)
+    large = [ino for ino, data in files.items() if len(data) > 8_000_000]
+    # Python ignores SIGXFSZ, and so does what it starts: too much is an error, as on a full disk.
+    r = subprocess.run([ROZO, "salvage", "--json", "--to", to, *dirs], capture_output=True, text=True, check=False,
+                       restore_signals=False,
+                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8_000_000, 8_000_000)))
+    assert r.returncode == 1, r.stderr
+    report = json.loads(r.stdout)
+    told = {int(f["inode"], 16): f for f in report["files"]}
+    for ino in large:
+        assert not told[ino]["whole"] and told[ino]["file"] is None and "large" in told[ino]["error"]
+    got = restored(report, to)
+    assert all(not data or ino in large or got[ino] == data for ino, data in files.items())
+    assert all(f["error"] is None for ino, f in told.items() if ino not in large)
+    names = {n for _, _, names in os.walk(to) for n in names}
+    assert names == {os.path.basename(f["file"]) for f in told.values() if f["file"]}
 
 
 def test_wrong_directories_are_refused(cluster, tmp_path):

@@ -693,6 +693,199 @@ static void test_a_storage_is_not_taken_twice(void **state)
     bench_free(&b);
 }
 
+/* Any bytes of a projection file, or all of its front. */
+static void wipe(struct bench *b, unsigned storage, uint64_t at, size_t len)
+{
+    int fd = projfile_open(b, storage, storage);
+    uint8_t *zeros = calloc(1, len);
+
+    assert_non_null(zeros);
+    file_write(fd, zeros, len, at);
+    free(zeros);
+    close(fd);
+}
+
+static uint64_t head_at(const struct bench *b, unsigned p, uint64_t block)
+{
+    struct geometry g;
+
+    geometry_init(&g, b->codec, p);
+    return geometry_head_at(&g, block);
+}
+
+/* What journals still hold of a version that was replaced is not taken for the newest because the heads of that
+ * cannot be read. */
+static void test_old_bytes_are_not_called_whole(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, CODEC_MOJETTE, 0); /* k = 2, n = 3, 4 storages */
+    block_store(&b, 0, V2, BLOCK, ALL);
+    block_wait(&b, 0, V1, BLOCK, ALL);     /* applied and replaced since */
+    damage(&b, 1, head_at(&b, 1, 0) + 12); /* no record any more, by its looks */
+    damage(&b, 2, head_at(&b, 2, 0) + 12);
+    bench_run(&b, ALL);
+    assert_false(salvage_is_whole(&b.report));
+    assert_int_equal(b.report.n_outdated, 1);
+    damage(&b, 0, head_at(&b, 0, 0) + 12); /* nobody tells of a newer one */
+    bench_run(&b, ALL);
+    assert_false(salvage_is_whole(&b.report));
+    assert_int_equal(b.report.n_outdated, 1);
+    bench_free(&b);
+}
+
+/* A version in a head whose record is damaged may be any other. */
+static void test_a_damaged_record_does_not_tell_its_version(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, CODEC_MOJETTE, 0);
+    block_store(&b, 0, V2, BLOCK, 0x3);
+    block_store(&b, 0, V1, BLOCK, 0x4);
+    block_wait(&b, 0, V1, BLOCK, 0x1);
+    damage(&b, 1, head_at(&b, 1, 0) + 20);
+    bench_run(&b, ALL);
+    expect(&b, 0, V1, BLOCK);
+    assert_memory_equal(b.got, b.bytes, BLOCK);
+    assert_int_equal(b.report.n_outdated, 1);
+    assert_false(salvage_is_whole(&b.report));
+    bench_free(&b);
+}
+
+/* One storage alone was away while all was written. */
+static void test_too_few_directories_do_not_make_holes(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, CODEC_MOJETTE, 0);
+    block_store(&b, 0, V1, BLOCK, 0x3);
+    close(projfile_open(&b, 2, 2)); /* nothing in it */
+    bench_run(&b, 0x4);
+    assert_int_equal(b.report.size, 0);
+    assert_true(b.report.is_unsure);
+    assert_false(salvage_is_whole(&b.report));
+    expect(&b, 0, V1, BLOCK);
+    bench_check(&b, ALL);
+    assert_true(salvage_is_whole(&b.report));
+    bench_free(&b);
+}
+
+static void dir_hide(const struct bench *b, unsigned storage, bool hide)
+{
+    char path[256];
+
+    path_of(b, storage, "objects", path);
+    assert_int_equal(unlink(path) == 0 || rmdir(path) == 0 || errno == ENOENT ? 0 : 1, 0);
+    if (hide) /* a loop: it cannot be opened */
+        assert_int_equal(symlink("objects", path), 0);
+}
+
+/* Where a directory of objects cannot be read, a storage does not say "never written". */
+static void test_directories_that_cannot_be_read_are_no_holes(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, CODEC_MOJETTE, 0);
+    block_store(&b, 0, V1, BLOCK, 0x1);
+    bench_run(&b, ALL); /* of a torn first write: a hole */
+    assert_true(salvage_is_whole(&b.report));
+    dir_hide(&b, 1, true);
+    bench_run(&b, ALL);
+    assert_false(salvage_is_whole(&b.report));
+    dir_hide(&b, 3, true);
+    bench_run(&b, ALL);
+    assert_false(salvage_is_whole(&b.report));
+    assert_int_equal(b.report.n_unreadable, 1);
+    bench_free(&b);
+}
+
+static void test_records_behind_a_wiped_front_are_used(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, CODEC_MOJETTE, 0);
+    for (uint64_t block = 0; block < 5; block++) {
+        block_store(&b, block, V1, BLOCK, 0x7);
+        expect(&b, block, V1, BLOCK);
+    }
+    wipe(&b, 0, 0, PROJFILE_EXTENTS_AT);
+    bench_check(&b, 0x3);
+    assert_int_equal(b.report.n_data, 5);
+    assert_int_equal(b.report.n_headers_damaged, 1);
+    assert_true(salvage_is_whole(&b.report));
+    bench_free(&b);
+}
+
+/* Names are any. */
+static void test_more_files_than_there_can_be(void **state)
+{
+    char name[PROJFILE_PATH_MAX], path[256];
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, CODEC_MOJETTE, 1);
+    for (unsigned i = 0; i < b.n_storages; i++) {
+        for (unsigned p = 0; p < CODEC_N_MAX; p++) {
+            projfile_path(name, &b.id, p);
+            path_of(&b, i, name, path);
+            close(file_open(path));
+        }
+    }
+    for (unsigned p = 0; p < 4; p++) {
+        projfile_path(name, &b.id, p);
+        path_of(&b, p, name, path);
+        assert_int_equal(unlink(path), 0);
+    }
+    block_store(&b, 0, V1, BLOCK, 0xf);
+    expect(&b, 0, V1, BLOCK);
+    bench_run(&b, ALL);
+    assert_int_equal(b.report.n_files, b.n_storages * CODEC_N_MAX);
+    bench_free(&b);
+}
+
+/* A block that a database writes all day has a frame in the journal for each time. */
+static void test_a_block_with_very_many_entries(void **state)
+{
+    enum { N = 60000, DIRS = 4 };
+    struct salvage_file file;
+    struct err err = { 0 };
+    struct bench b;
+    size_t cursor = 0;
+
+    (void)state;
+    bench_init(&b, CODEC_MOJETTE, 0);
+    block_store(&b, 0, V3, BLOCK, ALL);
+    salvage_init(&b.s);
+    for (unsigned i = 0; i < b.n_storages; i++)
+        assert_int_equal(salvage_add_dir(&b.s, b.paths[i], &err), 0);
+    assert_int_equal(salvage_index(&b.s), 0);
+    b.s.waiting = calloc(DIRS * N, sizeof(*b.s.waiting));
+    assert_non_null(b.s.waiting);
+    b.s.n_waiting = b.s.room_waiting = DIRS * N;
+    for (unsigned i = 0; i < DIRS * N;
+         i++) { /* newest first, as salvage_index() has them */
+        b.s.waiting[i] =
+            (struct salvage_waiting){ .id = b.id,
+                                      .end = 1,
+                                      .version = version(V3) - 1 - i / DIRS,
+                                      .body_len = BLOCK / 2,
+                                      .user_bytes = BLOCK,
+                                      .dir = (uint8_t)(i % DIRS),
+                                      .projection = (uint8_t)(i % DIRS % 3) };
+    }
+    assert_true(salvage_next(&b.s, &cursor, &file));
+    assert_int_equal(salvage_run(&b.s, &file, SALVAGE_LOOK, NULL, NULL, NULL, &b.report),
+                     0);
+    assert_int_equal(b.report.n_data, 1);
+    assert_true(salvage_is_whole(&b.report));
+    bench_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -707,6 +900,13 @@ int main(void)
         cmocka_unit_test(test_nothing_tells_how_a_file_is_coded),
         cmocka_unit_test(test_a_file_far_apart_is_read_quickly),
         cmocka_unit_test(test_a_storage_is_not_taken_twice),
+        cmocka_unit_test(test_old_bytes_are_not_called_whole),
+        cmocka_unit_test(test_a_damaged_record_does_not_tell_its_version),
+        cmocka_unit_test(test_too_few_directories_do_not_make_holes),
+        cmocka_unit_test(test_directories_that_cannot_be_read_are_no_holes),
+        cmocka_unit_test(test_records_behind_a_wiped_front_are_used),
+        cmocka_unit_test(test_more_files_than_there_can_be),
+        cmocka_unit_test(test_a_block_with_very_many_entries),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
