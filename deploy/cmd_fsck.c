@@ -317,15 +317,6 @@ static int findings_confirm(struct fsck_run *r, size_t *from, struct err *err)
     return interrupted(err);
 }
 
-static bool export_is_known(const struct fsck_run *r, uint32_t id)
-{
-    for (size_t i = 0; i < r->asked.status->n_exports; i++) {
-        if (r->asked.status->exports[i]->id == id)
-            return true;
-    }
-    return false;
-}
-
 static int by_id(const void *a, const void *b)
 {
     return memcmp(&((const struct fsck_stray *)a)->id,
@@ -355,12 +346,14 @@ static void stray_judge(struct fsck_stray *s, const Rozo__AdInodesResp *answer)
         s->unknown = in != NULL || is_unknown(answer, s->id.ino);
 }
 
-/* The next of one export, at most ONLY_MAX different inodes. */
+/* The next of one export, at most ONLY_MAX different inodes. An export that was not there when we began may have
+ * been made since: exportd is asked of those, too. */
 static int strays_confirm(struct fsck_run *r, size_t *from, struct err *err)
 {
     struct fsck_stray *s = &r->join.strays[*from];
     uint64_t inos[ONLY_MAX];
     Rozo__AdInodesResp *answer;
+    struct err why = { 0 };
     size_t n = 0, n_inos = 0;
     int rc;
 
@@ -370,14 +363,16 @@ static int strays_confirm(struct fsck_run *r, size_t *from, struct err *err)
                 break;
             inos[n_inos++] = s[n].id.ino;
         }
-        s[n++].unknown = !export_is_known(r, s[0].id.export_id);
+        n++;
     }
     *from += n;
-    if (s[0].unknown)
-        return 0;
-    rc = only_ask(r, s[0].id.export_id, inos, n_inos, false, &answer, err);
-    if (rc != 0)
-        return rc;
+    rc = only_ask(r, s[0].id.export_id, inos, n_inos, false, &answer, &why);
+    if (rc != 0 && rc != -ENOENT)
+        return err_set(err, rc, "%s", why.text);
+    for (size_t i = 0; i < n && rc == -ENOENT; i++)
+        s[i].unknown = true; /* there is no such export */
+    if (rc == -ENOENT)
+        return interrupted(err);
     for (size_t i = 0; i < n; i++)
         stray_judge(&s[i], answer);
     rozo__ad_inodes_resp__free_unpacked(answer, NULL);

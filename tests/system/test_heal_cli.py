@@ -7,9 +7,11 @@ import re
 import select
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import termios
+import threading
 import time
 
 from conftest import ROZO, process_runs, wait_for
@@ -382,6 +384,60 @@ def test_files_newer_than_a_restored_backup_are_kept(cluster):
     assert status == 4 and len(found["strays"]) == 3 and {s["kind"] for s in found["strays"]} == {"unknown"}
     assert found["removed"] == 0
     assert fsck(c, "--repair-unknown")[1]["removed"] == 3
+    assert fsck(c)[0] == 0
+
+
+class Held:
+    """A way to exportd on which questions can be held back once the first answers have come."""
+
+    def __init__(self, target, free_bytes):
+        self.free_bytes, self.held, self.go = free_bytes, threading.Event(), threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.target = target
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.n_answered = 0
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            client = self.listener.accept()[0]
+            server = socket.create_connection(self.target)
+            threading.Thread(target=self.pump, args=(client, server, True), daemon=True).start()
+            threading.Thread(target=self.pump, args=(server, client, False), daemon=True).start()
+
+    def pump(self, source, to, asks):
+        while True:
+            data = source.recv(65536)
+            if not data:
+                break
+            if asks and self.n_answered > self.free_bytes:
+                self.held.set()
+                self.go.wait(60)
+            if not asks:
+                self.n_answered += len(data)
+            to.sendall(data)
+        to.close()
+
+
+def test_an_export_made_meanwhile_is_not_unknown(cluster):
+    """fsck knows the exports; then another one is made and gets files, which storages tell fsck of."""
+    c = cluster()
+    held = Held(c.addresses("exportd")[0], 400)
+    p = subprocess.Popen([ROZO, "fsck", "--json", "--repair-unknown", "--exportd", held.address, "--config", config(c)],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    mnt = os.path.join(c.base, "second")
+    os.mkdir(mnt)
+    try:
+        assert held.held.wait(20)
+        c.admin("export", "create", "second")
+        subprocess.run([ROZO, "mount", "second", mnt, "--config", config(c)], check=True, timeout=60)
+        write_file(mnt + "/f", 50000)
+        held.go.set()
+        out, err = p.communicate(timeout=60)
+    finally:
+        end(p)
+        subprocess.run(["umount", mnt], check=False, stderr=subprocess.DEVNULL)
+    assert p.returncode == 0 and json.loads(out)["removed"] == 0, out + err
     assert fsck(c)[0] == 0
 
 
