@@ -283,8 +283,10 @@ static const Rozo__AdInodesResp__Inode *inode_of(const Rozo__AdInodesResp *answe
     return NULL;
 }
 
-/* Findings of one export, at most ONLY_MAX of them, from *from on: still so, and where? */
-static int findings_confirm(struct fsck_run *r, size_t *from, struct err *err)
+/* Findings of one export, at most ONLY_MAX of them, from *from on: still so, and where? For a path exportd looks
+ * through all names, so it is asked only for those that will be printed. */
+static int findings_confirm(struct fsck_run *r, size_t *from, size_t *n_believed,
+                            struct err *err)
 {
     uint32_t export_id = r->join.files[r->findings[*from].file].id.export_id;
     uint64_t inos[ONLY_MAX];
@@ -299,7 +301,8 @@ static int findings_confirm(struct fsck_run *r, size_t *from, struct err *err)
             break;
         inos[n++] = id->ino;
     }
-    rc = only_ask(r, export_id, inos, n, true, &answer, err);
+    rc = only_ask(r, export_id, inos, n, r->args->json || *n_believed < PRINTED_MAX,
+                  &answer, err);
     if (rc != 0)
         return rc;
     for (size_t i = 0; i < n; i++) {
@@ -309,6 +312,7 @@ static int findings_confirm(struct fsck_run *r, size_t *from, struct err *err)
 
         found->believed = in != NULL && !in->removed &&
                           id.generation == r->join.files[found->file].id.generation;
+        *n_believed += found->believed;
         if (found->believed && in->path[0] != '\0')
             found->path = strdup(in->path);
     }
@@ -381,6 +385,7 @@ static int strays_confirm(struct fsck_run *r, size_t *from, struct err *err)
 
 static int all_confirm(struct fsck_run *r, unsigned n_done, struct err *err)
 {
+    size_t n_believed = 0;
     int rc = lacks_find(r, err);
 
     admin_wait_up_to(r->asked.admin, PATHS_DEADLINE_MS);
@@ -392,7 +397,7 @@ static int all_confirm(struct fsck_run *r, unsigned n_done, struct err *err)
     }
     for (size_t i = 0; rc == 0 && i < r->n_findings;) {
         at(r, n_done, "looking for paths", i);
-        rc = findings_confirm(r, &i, err);
+        rc = findings_confirm(r, &i, &n_believed, err);
     }
     return rc;
 }
