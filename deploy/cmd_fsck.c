@@ -219,12 +219,14 @@ static int storages_collect(struct fsck_run *r, unsigned n_done, struct err *err
 
 /* ---- what is wrong ---- */
 
-static bool storage_is_listed(void *arg, uint32_t id)
+static enum fsck_heard storage_heard(void *arg, uint32_t id)
 {
     struct fsck_run *r = arg;
     const struct fleet_member *m = fleet_find(r->fleet, id);
 
-    return m != NULL && r->storages[m - r->fleet->members].listed;
+    if (m != NULL && r->storages[m - r->fleet->members].listed)
+        return FSCK_LISTED;
+    return m != NULL && m->st->lost ? FSCK_GONE : FSCK_SILENT;
 }
 
 static int finding_add(struct fsck_run *r, size_t file, const struct fsck_lack *lack,
@@ -249,7 +251,7 @@ static int lacks_find(struct fsck_run *r, struct err *err)
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < r->join.n_files; i++) {
-        if (fsck_lacks(&r->join, &r->join.files[i], storage_is_listed, r, &lack))
+        if (fsck_lacks(&r->join, &r->join.files[i], storage_heard, r, &lack))
             rc = finding_add(r, i, &lack, err);
     }
     return rc;
@@ -602,7 +604,7 @@ struct fsck_counts {
     size_t n_orphans, n_unknown,
         n_misplaced; /* of storages: one file on three of them is three */
     uint64_t orphan_bytes, unknown_bytes;
-    size_t n_silent; /* storages */
+    size_t n_silent, n_listed; /* storages; those that are given up are neither */
 };
 
 static struct fsck_counts count(const struct fsck_run *r)
@@ -628,8 +630,10 @@ static struct fsck_counts count(const struct fsck_run *r)
             c.orphan_bytes += s->bytes;
         }
     }
-    for (size_t i = 0; i < r->fleet->n; i++)
+    for (size_t i = 0; i < r->fleet->n; i++) {
+        c.n_listed += r->storages[i].listed;
         c.n_silent += !r->storages[i].listed && !r->fleet->members[i].st->lost;
+    }
     return c;
 }
 
@@ -696,7 +700,7 @@ static void print(const struct fsck_run *r, const struct fsck_counts *c)
     repaired_print(r);
     printf("%zu files, %llu projection files (%s) on %zu of %zu storages: ",
            r->join.n_files, (unsigned long long)r->join.n_projections,
-           human_bytes(bytes, r->join.bytes), r->fleet->n - c->n_silent, r->fleet->n);
+           human_bytes(bytes, r->join.bytes), c->n_listed, r->fleet->n);
     if (c->n_lacking + c->n_orphans + c->n_unknown + c->n_misplaced == 0)
         printf("%s\n", c->n_silent == 0 ? "clean" : "nothing wrong was found there");
     else

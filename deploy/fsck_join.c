@@ -247,7 +247,7 @@ int fsck_add_listed(struct fsck *f, uint32_t storage, const Rozo__StListResp__Fi
 /* ---- looking ---- */
 
 bool fsck_lacks(const struct fsck *f, const struct fsck_file *file,
-                bool (*listed)(void *arg, uint32_t storage), void *arg,
+                enum fsck_heard (*heard)(void *arg, uint32_t storage), void *arg,
                 struct fsck_lack *out)
 {
     const struct codec_layout *layout = codec_layout(file->layout);
@@ -255,11 +255,13 @@ bool fsck_lacks(const struct fsck *f, const struct fsck_file *file,
 
     memset(out, 0, sizeof(*out));
     for (unsigned i = 0; i < file->n_storages; i++) {
+        enum fsck_heard what = heard(arg, ids[i]);
         uint32_t bit = 1u << i;
+        uint32_t there = what == FSCK_GONE ? file->anywhere : file->homes;
 
-        if (!listed(arg, ids[i]))
+        if (what == FSCK_SILENT)
             out->silent |= bit;
-        else if (i < layout->n && (file->homes & bit) == 0 && (file->damaged & bit) == 0)
+        else if (i < layout->n && (there & bit) == 0 && (file->damaged & bit) == 0)
             out->missing |= (uint16_t)bit;
     }
     out->damaged = file->damaged;

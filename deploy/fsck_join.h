@@ -71,18 +71,26 @@ struct fsck_file *fsck_find(struct fsck *f, const struct file_id *id);
 /** The storages of a file: file->n_storages of them. */
 const uint32_t *fsck_storages(const struct fsck *f, const struct fsck_file *file);
 
+/* What is known of a storage. */
+enum fsck_heard {
+    FSCK_SILENT, /* it may have anything */
+    FSCK_LISTED, /* it has told all it has */
+    FSCK_GONE,   /* given up: what nobody else has of it is lost */
+};
+
 /* What is wrong with a file that has data. */
 struct fsck_lack {
     uint16_t
-        missing; /* bitmap of homes that told all they have, and lack their projection */
+        missing; /* bitmap of homes that told all they have, and lack their projection; of those that are
+                         gone and whose projection no spare has */
     uint16_t damaged; /* bitmap of homes whose projection cannot be believed */
     uint32_t silent;  /* bitmap of candidates that were not looked at */
     unsigned n_there; /* distinct projections seen, not damaged */
     bool unreadable;  /* fewer than k, and nobody is silent */
 };
-/** @param listed has this storage told all? @return false when nothing is wrong. */
+/** @return false when nothing is wrong. */
 bool fsck_lacks(const struct fsck *f, const struct fsck_file *file,
-                bool (*listed)(void *arg, uint32_t storage), void *arg,
+                enum fsck_heard (*heard)(void *arg, uint32_t storage), void *arg,
                 struct fsck_lack *out);
 
 #endif

@@ -9,18 +9,21 @@
 
 static struct fsck f;
 static uint32_t silent; /* bitmap of storages that did not tell */
+static uint32_t gone;   /* that are given up */
 
-static bool is_listed(void *arg, uint32_t storage)
+static enum fsck_heard heard(void *arg, uint32_t storage)
 {
     (void)arg;
-    return storage >= 32 || (silent >> storage & 1) == 0;
+    if (storage < 32 && (gone >> storage & 1) != 0)
+        return FSCK_GONE;
+    return storage < 32 && (silent >> storage & 1) != 0 ? FSCK_SILENT : FSCK_LISTED;
 }
 
 static int setup(void **state)
 {
     (void)state;
     fsck_init(&f);
-    silent = 0;
+    silent = gone = 0;
     return 0;
 }
 
@@ -71,7 +74,7 @@ static bool lacks(uint64_t ino, struct fsck_lack *lack)
 {
     struct file_id id = { 1, 7, ino };
 
-    return fsck_lacks(&f, fsck_find(&f, &id), is_listed, NULL, lack);
+    return fsck_lacks(&f, fsck_find(&f, &id), heard, NULL, lack);
 }
 
 static const uint32_t abcd[4] = { 1, 2, 3, 4 };
@@ -108,6 +111,27 @@ static void homes_that_lack_theirs(void **state)
     assert_true(lacks(5, &lack));
     assert_int_equal(lack.missing, 2);
     assert_int_equal(lack.silent, 4);
+}
+
+/* What was on a storage that is given up is lost, unless a spare has it. */
+static void a_storage_that_is_given_up(void **state)
+{
+    struct fsck_lack lack;
+
+    (void)state;
+    assert_int_equal(inode(5, abcd, true), 0);
+    assert_int_equal(listed(2, 5, 2, 0), 0);
+    gone = 1 << 1 | 1 << 3;
+    assert_true(lacks(5, &lack));
+    assert_int_equal(lack.silent, 0);
+    assert_int_equal(lack.missing, 5);
+    assert_true(lack.unreadable);
+    assert_int_equal(listed(4, 5, 1, 0), 0); /* the spare stands in for the first */
+    assert_true(lacks(5, &lack));
+    assert_int_equal(lack.missing, 4);
+    assert_false(lack.unreadable);
+    assert_int_equal(listed(4, 5, 4, 0), 0);
+    assert_false(lacks(5, &lack));
 }
 
 static void too_few_are_left(void **state)
@@ -215,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(a_whole_file_lacks_nothing),
         T(homes_that_lack_theirs),
+        T(a_storage_that_is_given_up),
         T(too_few_are_left),
         T(what_cannot_be_believed_does_not_count),
         T(what_nobody_owns),
