@@ -344,7 +344,7 @@ static void stray_judge(struct fsck_stray *s, const Rozo__AdInodesResp *answer)
     struct file_id id;
     const Rozo__AdInodesResp__Inode *in = inode_of(answer, s->id.ino, &id);
 
-    if (in != NULL && in->removed)
+    if (in != NULL && in->removed && id.generation == s->id.generation)
         s->dropped = true; /* storages are being told */
     else if (in != NULL && id.generation == s->id.generation)
         s->dropped = !s->misplaced; /* created meanwhile */

@@ -147,6 +147,8 @@ static int only_get(struct listing *l, const uint64_t *inos, size_t n)
         rc = fs_getattr(&l->export->fs, inos[i], &in);
         if (rc == 0 && inode_is_file(&in))
             item_add(l, &in, false);
+        else if (rc == 0) /* no file ever had the number, as far as we know */
+            l->unknown[l->n_unknown++] = inos[i];
         else if (rc == -ESTALE)
             removed_look(l, inos[i]);
         rc = rc == -ESTALE ? 0 : rc;

@@ -392,7 +392,8 @@ static void test_paths(void **state)
     only[3] = f.ino;
     only[4] = make_file(1, "linked");
     OK(t_link(&w, only[4], dir, "other name"));
-    only[5] = 1;       /* a directory: owns nothing */
+    only[5] =
+        1; /* a directory, so what a file by this number left is not of one that was removed */
     only[6] = only[1]; /* twice is once */
     req.only = only;
     req.n_only = 7;
@@ -400,6 +401,8 @@ static void test_paths(void **state)
     resp = inodes(req);
     assert_true(resp->end);
     assert_int_equal(resp->n_inodes, 4);
+    assert_int_equal(resp->n_unknown, 2);
+    assert_true(resp->unknown[0] == 777777 && resp->unknown[1] == 1);
     strcat(deep, "deep");
     assert_string_equal(resp->inodes[0]->path, deep);
     assert_string_equal(resp->inodes[1]->path, "top");
