@@ -155,7 +155,7 @@ static const struct handler handlers[] = {
     MD(READDIR, readdir, readdir, 0),
     MD(OPEN, open, open, ONCE),
     MD(CLOSE, close, close, ONCE),
-    MD(WROTE, wrote, wrote, CHANGES),
+    MD(WROTE, wrote, wrote, CHANGES | ONCE),
     MD(TRUNCATED, truncated, truncated, CHANGES),
     MD(GETXATTR, getxattr, getxattr, 0),
     MD(SETXATTR, setxattr, setxattr, CHANGES | GROWS | ONCE),

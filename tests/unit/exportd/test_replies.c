@@ -102,6 +102,25 @@ static struct sent unlink_once(const char *name, unsigned status)
     return first(ROZO__OP__MD_UNLINK, &req.base, status);
 }
 
+static void test_a_size_is_told_once(void **state)
+{
+    Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
+    struct seen f;
+    struct sent s;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &f));
+    req.ino = f.ino;
+    req.has_data = true;
+    req.size = 8192;
+    s = first(ROZO__OP__MD_WROTE, &req.base, ROZO__STATUS__OK);
+    OK(t_truncate(&w, f.ino, 100, &f));
+    OK(t_truncated(&w, f.ino, f.truncate_version, NULL));
+    again(&s); /* its way was longer than that of all that came after it */
+    OK(t_getattr(&w, f.ino, &f));
+    assert_int_equal(f.size, 100);
+}
+
 static void test_names(void **state)
 {
     Rozo__MdLinkReq link = ROZO__MD_LINK_REQ__INIT;
@@ -329,6 +348,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_names),
+        T(test_a_size_is_told_once),
         T(test_references),
         T(test_attributes),
         T(test_only_the_same_is_the_same),
