@@ -125,6 +125,10 @@ void storcli_mark_below(struct storcli_file *file, uint64_t version, uint64_t fi
  * projections are first made again on a spare.
  */
 void storcli_sync(struct storcli_file *file, storcli_done_cb *done, void *arg);
+/** The same for an operation of ours: what turns out to be lost is its error, and of the next storcli_sync(), too. */
+void storcli_settle(struct storcli_file *file, storcli_done_cb *done, void *arg);
+/** How many syncs so far, also those nobody asked for, found that something acknowledged is lost. */
+uint64_t storcli_file_losses(const struct storcli_file *file);
 
 /**
  * Others (another client, or we ourselves before the file was closed and opened again) may have

@@ -463,6 +463,11 @@ bool storcli_file_is_unsynced(const struct storcli_file *file)
            file->others_wrote || file->lost;
 }
 
+uint64_t storcli_file_losses(const struct storcli_file *file)
+{
+    return file->n_losses;
+}
+
 void storcli_get_stats(const struct storcli *cli, struct storcli_stats *out)
 {
     *out = cli->stats;

@@ -86,6 +86,7 @@ struct storcli_file {
     struct sync_op *sync_waiting; /* the next, its callers join it until it begins */
     bool
         lost; /* a sync nobody asked for found a loss: the next one that is asked for says so */
+    uint64_t n_losses;
     struct commit commit;
     struct after after;
     bool others_wrote;   /* see storcli_file_others_wrote() */

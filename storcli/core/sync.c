@@ -28,9 +28,10 @@ enum {
     STALE_MAX = 8, /* writes overtake us; so often in a row, the home is damaged there */
 };
 
-/* One storcli_sync(). */
+/* One storcli_sync() or storcli_settle(). */
 struct sync_call {
     struct op op;
+    bool tells; /* what was lost is told with it */
     struct sync_call *next;
 };
 
@@ -114,6 +115,15 @@ static void remake_release(struct sync_op *op)
     op->remake.data = NULL;
 }
 
+static bool sync_tells(const struct sync_op *op)
+{
+    for (const struct sync_call *call = op->calls; call != NULL; call = call->next) {
+        if (call->tells)
+            return true;
+    }
+    return false;
+}
+
 static void sync_end(struct sync_op *op, int rc)
 {
     struct storcli_file *file = op->file;
@@ -134,8 +144,9 @@ static void sync_end(struct sync_op *op, int rc)
     unsynced_free(&op->set);
     if (op->lost && file->sync_waiting != NULL) /* its callers count on the same bytes */
         file->sync_waiting->lost = true;
-    else if (op->lost && background)
+    else if (op->lost && !sync_tells(op))
         file->lost = true;
+    file->n_losses += op->lost_here;
     commit_sync_end(&file->commit, op->lost_here ? COMMIT_SYNC_LOST
                                    : rc != 0     ? COMMIT_SYNC_FAILED
                                                  : COMMIT_SYNC_DONE);
@@ -760,6 +771,17 @@ static void on_sync_wake(struct watch *watch)
     sync_step(container_of(watch, struct sync_op, watch));
 }
 
+/* Whoever asks for a sync is to be told. */
+static void take_over_loss(struct sync_op *op)
+{
+    struct storcli_file *file = op->file;
+
+    if (!sync_tells(op))
+        return;
+    op->lost |= file->lost;
+    file->lost = false;
+}
+
 /* What only somebody who asked for a sync is told, or needs. */
 static void take_over_debts(struct sync_op *op)
 {
@@ -767,8 +789,8 @@ static void take_over_debts(struct sync_op *op)
 
     if (file->others_wrote)
         op->others = file->c == 32 ? UINT32_MAX : (1u << file->c) - 1;
-    op->lost |= file->lost;
-    file->others_wrote = file->lost = false;
+    file->others_wrote = false;
+    take_over_loss(op);
 }
 
 void engine_next_sync(struct storcli_file *file)
@@ -842,11 +864,10 @@ static bool join_background(struct storcli_file *file, struct sync_call *call)
         return false;
     op->background = false;
     file->cli->n_background--;
-    op->lost |= file->lost;
-    file->lost = false;
     op->deadline_ns =
         engine_now_ns(file->cli) + ms_ns(file->cli->config.write_deadline_ms);
     op->calls = call;
+    take_over_loss(op);
     return true;
 }
 
@@ -871,9 +892,21 @@ static void sync_call_run(struct op *base)
     engine_next_sync(file);
 }
 
-void storcli_sync(struct storcli_file *file, storcli_done_cb *done, void *arg)
+static void sync_start(struct storcli_file *file, bool tells, storcli_done_cb *done,
+                       void *arg)
 {
     struct sync_call *call = op_new(file, sizeof(*call), done, arg);
 
+    call->tells = tells;
     op_start(&call->op, 0, sync_call_run);
+}
+
+void storcli_sync(struct storcli_file *file, storcli_done_cb *done, void *arg)
+{
+    sync_start(file, true, done, arg);
+}
+
+void storcli_settle(struct storcli_file *file, storcli_done_cb *done, void *arg)
+{
+    sync_start(file, false, done, arg);
 }

@@ -343,6 +343,34 @@ static void a_loss_is_told_to_who_asks(void **state)
     fix_free(f);
 }
 
+static int settle_file(struct fix *f)
+{
+    int rc = 1;
+
+    storcli_settle(f->file, on_done, &rc);
+    while (rc > 0)
+        env_virtual_advance_ms(&f->v, 10);
+    return rc;
+}
+
+/* Nor is it told by a truncate that had to sync, which fails. */
+static void a_loss_that_a_truncate_found_is_told_too(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, false), 0);
+    for (unsigned i = 0; i < C; i++)
+        sim_storage_power_cut(&f->net, i);
+    assert_int_equal(settle_file(f), -EIO);
+    assert_int_equal(storcli_file_losses(f->file), 1);
+    assert_int_equal(settle_file(f), 0); /* the next one has nothing to do with it */
+    assert_int_equal(sync_file(f), -EIO);
+    assert_int_equal(sync_file(f), 0);
+    assert_int_equal(storcli_file_losses(f->file), 1);
+    fix_free(f);
+}
+
 /* What failed is never committed, nor what came after it in its epoch. */
 static void a_failed_write_is_not_committed(void **state)
 {
@@ -565,6 +593,7 @@ int main(void)
         cmocka_unit_test(what_lingers_is_given_up_in_the_end),
         cmocka_unit_test(a_sync_that_is_asked_for_does_not_wait),
         cmocka_unit_test(a_loss_is_told_to_who_asks),
+        cmocka_unit_test(a_loss_that_a_truncate_found_is_told_too),
         cmocka_unit_test(a_failed_write_is_not_committed),
         cmocka_unit_test(a_storage_that_comes_back_is_told),
         cmocka_unit_test(nothing_is_made_again_of_a_closed_file),
