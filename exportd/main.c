@@ -15,13 +15,14 @@
 
 #include <uv.h>
 
+#include "common/boot.h"
 #include "common/config.h"
+#include "common/kv_leveldb.h"
 #include "common/log.h"
 #include "common/rpc_tcp.h"
 #include "common/sd.h"
 #include "exportd/core/exportd.h"
 #include "exportd/datadir.h"
-#include "common/kv_leveldb.h"
 
 /* ---- the config file ---- */
 
@@ -208,6 +209,7 @@ static int daemon_start(struct daemon *d, struct err *err)
 {
     struct exportd_config core = {
         .peers = { peer_open, peer_close, peer_last_error, d },
+        .boot = boot_number(),
     };
     int rc = keys_load(d, err);
 

@@ -108,6 +108,7 @@ struct op {
 struct handle {
     struct node *node;          /* pinned */
     bool sync;                  /* opened O_SYNC or O_DSYNC */
+    uint64_t losses;            /* file_losses(), as its fsyncs have told */
     struct handle *next, *prev; /* in loop->handles */
 };
 
@@ -158,6 +159,7 @@ struct mount {
     const struct options *opt;
     struct rpc_keys keys;
     struct refs *refs;
+    struct unstable *unstable;
     struct session *session;  /* loop 0 */
     struct session_info info; /* of the first open */
     struct cluster_map *map;  /* loop 0: for loops that start later */
@@ -242,6 +244,12 @@ void op_fill_entry(struct op *op, struct fuse_entry_param *e);
  */
 void op_ask(struct op *op, uint16_t code, const ProtobufCMessage *msg,
             void (*on_answer)(struct op *op, int rc));
+/** exportd changed this inode for op, beyond op->ino and op->ino2. */
+void op_note_change(struct op *op, uint64_t ino);
+/** For an fsync of op->ino: has exportd lost a change of it with its power? True once. */
+bool op_has_lost(struct op *op);
+/** MD_SYNC for op->ino, and the answer. */
+void op_sync_and_reply(struct op *op);
 /** The same with a timeout of its own. */
 void op_ask_within(struct op *op, uint32_t timeout_ms, uint16_t code,
                    const ProtobufCMessage *msg, void (*on_answer)(struct op *op, int rc));

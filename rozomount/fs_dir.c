@@ -233,10 +233,9 @@ void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
     struct op *op = op_begin(req);
-    Rozo__MdSyncReq msg = ROZO__MD_SYNC_REQ__INIT;
 
     (void)datasync;
     (void)fi;
-    msg.ino = ino;
-    op_ask(op, ROZO__OP__MD_SYNC, &msg.base, op_reply_err);
+    op->ino = ino;
+    op_sync_and_reply(op);
 }

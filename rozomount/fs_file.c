@@ -64,6 +64,7 @@ static void open_set_handle(struct op *op)
                        (op->fi.flags & O_ACCMODE) == O_WRONLY; /* cannot be mapped */
     op->fi.keep_cache = op->keep_cache;
     op->handle->sync = (op->fi.flags & O_DSYNC) != 0;
+    op->handle->losses = file_losses(op->handle->node->file);
 }
 
 /* rc of fuse_reply_open/create: nobody waits any more, so nobody will release. */
@@ -327,14 +328,18 @@ void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void on_synced(void *arg, int rc)
 {
     struct op *op = arg;
-    Rozo__MdSyncReq msg = ROZO__MD_SYNC_REQ__INIT;
+    uint64_t losses = file_losses(op_file(op));
 
-    if (rc != 0 || op->handle->node->synced_no >= op->found) {
+    /* Another handle's fsync, or a truncate, was told: this one was not. */
+    if (rc == 0 && op->handle->losses != losses)
+        rc = -EIO;
+    op->handle->losses = losses;
+    if (rc != 0)
         op_reply_err(op, md_user_errno(rc));
-        return;
-    }
-    msg.ino = op->ino;
-    op_ask(op, ROZO__OP__MD_SYNC, &msg.base, op_reply_err);
+    else if (op->handle->node->synced_no >= op->found)
+        op_reply_err(op, op_has_lost(op) ? -EIO : 0);
+    else
+        op_sync_and_reply(op);
 }
 
 static void fsync_on_owner(struct op *op)

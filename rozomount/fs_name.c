@@ -134,10 +134,12 @@ static void on_created(struct op *op, int rc)
         op_reply_err(op, -ESTALE);
     } else if (rc != 0) {
         op_reply_err(op, rc);
-    } else if (op->plus) {
-        op_goto_owner(op, op->entry.attr.ino, fs_created);
     } else {
-        create_reply(op);
+        op_note_change(op, op->entry.attr.ino);
+        if (op->plus)
+            op_goto_owner(op, op->entry.attr.ino, fs_created);
+        else
+            create_reply(op);
     }
 }
 

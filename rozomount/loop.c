@@ -282,6 +282,7 @@ static int loop_init_data(struct loop *loop, struct err *err)
         .file = { .write_behind_max = opt->write_behind_max,
                   .read_ahead_max = opt->read_ahead_max },
         .refs = loop->mount->refs,
+        .unstable = loop->mount->unstable,
         .invalidate = invalidate,
         .count = count_open,
         .arg = loop,

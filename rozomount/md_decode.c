@@ -108,6 +108,8 @@ int md_decode_entry(const struct md_call *call, struct md_entry *out)
         rozo__md_entry_resp__unpack(NULL, call->answer_len, call->answer);
     int rc = msg == NULL ? -EBADMSG : entry_check(msg->attr, msg->data, false, out);
 
+    if (rc == 0)
+        out->losses = msg->losses;
     rozo__md_entry_resp__free_unpacked(msg, NULL);
     return rc;
 }

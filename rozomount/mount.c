@@ -43,10 +43,12 @@ struct news {
     struct loop *loop;
     struct cluster_map *map; /* owned; NULL: not this news */
     uint64_t session;        /* 0: not this news */
+    uint32_t losses;         /* with a session */
 };
 
-static void loop_take_session(struct loop *loop, uint64_t session)
+static void loop_take_session(struct loop *loop, uint64_t session, uint32_t losses)
 {
+    nodes_learn_losses(&loop->nodes, losses);
     rpc_tcp_channel_set_session(loop->md_channel, session);
     peers_set_session(&loop->peers, session);
     md_session_is_open(&loop->md);
@@ -59,13 +61,13 @@ static void on_news(struct env_mail *mail)
     if (news->map != NULL)
         peers_update(&news->loop->peers, news->map);
     if (news->session != 0)
-        loop_take_session(news->loop, news->session);
+        loop_take_session(news->loop, news->session, news->losses);
     free(news->map);
     free(news);
 }
 
 static void tell_other_loops(struct mount *m, const struct cluster_map *map,
-                             uint64_t session)
+                             uint64_t session, uint32_t losses)
 {
     for (unsigned i = 1; i < m->n_loops; i++) {
         struct news *news;
@@ -77,6 +79,7 @@ static void tell_other_loops(struct mount *m, const struct cluster_map *map,
         news->loop = &m->loops[i];
         news->map = map == NULL ? NULL : cluster_map_copy(map);
         news->session = session;
+        news->losses = losses;
         env_mailbox_post(&news->loop->env, &news->mail);
     }
 }
@@ -87,8 +90,8 @@ static void on_session_opened(void *arg, const struct session_info *info)
 
     if (m->info.id == 0)
         m->info = *info;
-    loop_take_session(&m->loops[0], info->id);
-    tell_other_loops(m, NULL, info->id);
+    loop_take_session(&m->loops[0], info->id, info->losses);
+    tell_other_loops(m, NULL, info->id, info->losses);
 }
 
 static void on_map_changed(void *arg, const struct cluster_map *map)
@@ -98,7 +101,7 @@ static void on_map_changed(void *arg, const struct cluster_map *map)
     free(m->map);
     m->map = cluster_map_copy(map);
     peers_update(&m->loops[0].peers, map);
-    tell_other_loops(m, map, 0);
+    tell_other_loops(m, map, 0, 0);
 }
 
 static void on_clock_is_ahead(void *arg, int64_t ns)
@@ -160,6 +163,7 @@ static int mount_open_session(struct mount *m, struct err *err)
         .client = m->client,
         .read_only = m->opt->read_only,
         .refs = m->refs,
+        .unstable = m->unstable,
         .open_timeout_ms = m->opt->mount_timeout_ms,
         .opened = on_session_opened,
         .map_changed = on_map_changed,
@@ -377,6 +381,7 @@ static int start_other_loop(struct mount *m, unsigned i, void *init, size_t init
     rpc_tcp_channel_set_session(loop->md_channel, m->info.id);
     peers_set_session(&loop->peers, m->info.id);
     peers_update(&loop->peers, m->map);
+    nodes_learn_losses(&loop->nodes, m->info.losses);
     md_session_is_open(&loop->md);
     rc = loop_clone_device(loop, init, init_len, err);
     if (rc == 0)
@@ -614,6 +619,7 @@ static void mount_free_memory(struct mount *m)
 {
     session_free(m->session);
     refs_free(m->refs);
+    unstable_free(m->unstable);
     free(m->map);
     free(m->loops);
     m->loops = NULL;
@@ -687,6 +693,7 @@ int mount_open(struct mount *m, const struct options *opt, struct err *err)
     m->n_loops = opt->loops == 0 ? loops_of_machine() : opt->loops;
     m->loops = mem_new(m->n_loops * sizeof(*m->loops));
     m->refs = refs_new();
+    m->unstable = unstable_new();
     rc = rpc_keys_load(&m->keys, false, opt->key_file, err);
     if (rc == 0)
         rc = loop_init(&m->loops[0], m, 0, err);

@@ -72,6 +72,21 @@ void nodes_when_idle(struct nodes *nodes, void (*idle)(void *arg), void *arg)
     nodes_check_idle(nodes);
 }
 
+void nodes_learn_losses(struct nodes *nodes, uint32_t losses)
+{
+    struct node *node, *next;
+
+    if (losses == nodes->losses)
+        return;
+    nodes->losses = losses;
+    unstable_lost(nodes->config.unstable, losses);
+    HASH_ITER(hh, nodes->by_ino, node, next)
+    {
+        if (node->file != NULL)
+            file_tell_again(node->file);
+    }
+}
+
 /* ---- what the kernel's pages are worth ---- */
 
 static void seen_set(struct seen *seen, const struct md_attr *attr)
@@ -218,7 +233,9 @@ struct meta_op {
     struct md_call call;
     struct node *node; /* lives until its file is closed */
     struct file_meta_call *meta;
-    uint64_t sync_no; /* of a durable WROTE: fsyncs begun when it was sent */
+    uint64_t sync_no;     /* of a durable WROTE: fsyncs begun when it was sent */
+    uint64_t unstable_no; /* of what is answered when durable */
+    bool sync;
 };
 
 static void meta_send(struct node *node, struct file_meta_call *meta, uint16_t op,
@@ -229,6 +246,8 @@ static void meta_send(struct node *node, struct file_meta_call *meta, uint16_t o
     m->node = node;
     m->meta = meta;
     m->sync_no = sync ? node->n_syncs : 0;
+    m->sync = sync || op == ROZO__OP__MD_TRUNCATED;
+    m->unstable_no = m->sync ? unstable_begin(node->nodes->config.unstable) : 0;
     md_send(node->nodes->md, &m->call, op, msg, 0, done, m);
 }
 
@@ -272,6 +291,13 @@ static void on_changed(struct md_call *call, int rc)
     if (rc == 0)
         rc = md_decode_entry(call, &entry);
     node_change_answered(node, rc == 0 ? &entry.attr : NULL);
+    if (rc == 0) {
+        nodes_learn_losses(node->nodes, entry.losses);
+        meta->has_size = true;
+        meta->attr.size = entry.attr.size;
+    }
+    if (rc == 0 && m->sync)
+        unstable_settled(node->nodes->config.unstable, m->unstable_no);
     if (rc == 0 && m->sync_no > node->synced_no)
         node->synced_no = m->sync_no;
     free(m);
@@ -346,6 +372,7 @@ struct give_back {
     struct nodes *nodes;
     uint64_t ino;
     uint32_t n_refs;
+    bool untold;
 };
 
 static void give_back_send(struct give_back *g);
@@ -371,6 +398,7 @@ static void give_back_send(struct give_back *g)
 
     req.ino = g->ino;
     req.n_references = g->n_refs;
+    req.untold = g->untold;
     md_send(g->nodes->md, &g->call, ROZO__OP__MD_CLOSE, &req.base, 0, on_given_back, g);
 }
 
@@ -384,6 +412,7 @@ static void node_give_back(struct node *node)
     g->nodes = node->nodes;
     g->ino = node->ino;
     g->n_refs = node->n_refs;
+    g->untold = node->untold;
     node->n_refs = 0;
     node->nodes->n_giving_back++;
     give_back_send(g);
@@ -408,6 +437,7 @@ static void on_file_closed(void *arg, int rc)
     struct node *node = arg;
 
     if (rc != 0) {
+        node->untold = true;
         node->nodes->n_lost++;
         log_error("inode %llu: data written earlier could not be stored: %s",
                   (unsigned long long)node->ino, strerror(-rc));
@@ -438,6 +468,7 @@ void node_put(struct node *node)
         return;
     }
     node->closing = true;
+    node->untold |= file_is_untold(node->file);
     file_close(node->file, on_file_closed, node);
 }
 

@@ -13,11 +13,13 @@
 #include "rozomount/md.h"
 #include "rozomount/md_decode.h"
 #include "rozomount/refs.h"
+#include "rozomount/unstable.h"
 #include "storcli/file.h"
 
 struct nodes_config {
     struct file_config file;
-    struct refs *refs; /* borrowed */
+    struct refs *refs;         /* borrowed */
+    struct unstable *unstable; /* borrowed */
     /** Someone else changed the data of ino: drop the kernel's pages. May be NULL. */
     void (*invalidate)(void *arg, uint64_t ino);
     /** A node came or went (+1, -1). May be NULL. */
@@ -47,6 +49,7 @@ struct node {
     struct file *file;   /* owned; NULL before the first open and after closing */
     unsigned n_pins;
     uint32_t n_refs;  /* references exportd counts for us */
+    bool untold;      /* storages may have bytes of it that exportd does not know of */
     bool closing;     /* file_close() is under way: `file` is not to be used */
     uint64_t n_syncs; /* fsyncs begun */
     uint64_t
@@ -70,6 +73,7 @@ struct nodes {
     struct md *md;       /* borrowed */
     struct storcli *cli; /* borrowed */
     struct nodes_config config;
+    uint32_t losses; /* of exportd's power, as this loop last heard */
     struct node *by_ino;
     struct closed_node *closed; /* remembered, oldest first */
     unsigned n_lost;            /* files closed with data that could not be stored */
@@ -85,6 +89,12 @@ void nodes_init(struct nodes *nodes, struct env *env, struct md *md, struct stor
 void nodes_close(struct nodes *nodes);
 /** Call idle once, later, when no node and no MD_CLOSE is left. */
 void nodes_when_idle(struct nodes *nodes, void (*idle)(void *arg), void *arg);
+
+/**
+ * exportd has lost its power so often. When that is news, what it was told of open files and nobody synced is told
+ * again, and what cannot be told again counts as lost.
+ */
+void nodes_learn_losses(struct nodes *nodes, uint32_t losses);
 
 /** The node of ino, NULL when it is not in use. Not pinned. */
 struct node *node_find(struct nodes *nodes, uint64_t ino);

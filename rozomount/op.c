@@ -202,6 +202,34 @@ static bool code_only_asks(uint16_t code)
     }
 }
 
+/* Does it change what an fsync of an inode, or of its directory, is about? */
+static bool code_changes(uint16_t code)
+{
+    switch (code) {
+    case ROZO__OP__MD_SETATTR:
+    case ROZO__OP__MD_CREATE:
+    case ROZO__OP__MD_UNLINK:
+    case ROZO__OP__MD_RMDIR:
+    case ROZO__OP__MD_LINK:
+    case ROZO__OP__MD_RENAME:
+    case ROZO__OP__MD_SETXATTR:
+    case ROZO__OP__MD_REMOVEXATTR:
+        return true;
+    default:
+        return false;
+    }
+}
+
+void op_note_change(struct op *op, uint64_t ino)
+{
+    unstable_note(op->loop->mount->unstable, ino, op->loop->nodes.losses);
+}
+
+bool op_has_lost(struct op *op)
+{
+    return unstable_take_lost(op->loop->mount->unstable, op->ino);
+}
+
 static void op_give_up_asking(struct op *op)
 {
     if (md_cancel(&op->call, !code_only_asks(op->call.rq.op)))
@@ -213,6 +241,11 @@ static void on_op_answer(struct md_call *call, int rc)
     struct op *op = call->arg;
 
     op_wait_over(op);
+    if (code_changes(call->rq.op) && (rc == 0 || !call->answered)) {
+        op_note_change(op, op->ino);
+        if (op->ino2 != 0)
+            op_note_change(op, op->ino2);
+    }
     op->on_answer(op, md_user_errno(rc));
 }
 
@@ -229,6 +262,32 @@ void op_ask(struct op *op, uint16_t code, const ProtobufCMessage *msg,
             void (*on_answer)(struct op *op, int rc))
 {
     op_ask_within(op, op->loop->mount->opt->meta_timeout_ms, code, msg, on_answer);
+}
+
+static void on_md_synced(struct op *op, int rc)
+{
+    Rozo__MdSyncResp *msg;
+
+    if (rc == 0) {
+        msg = rozo__md_sync_resp__unpack(NULL, op->call.answer_len, op->call.answer);
+        rc = msg == NULL ? -EIO : 0;
+    }
+    if (rc == 0) {
+        nodes_learn_losses(&op->loop->nodes, msg->losses);
+        unstable_settled(op->loop->mount->unstable, op->offset2);
+        rozo__md_sync_resp__free_unpacked(msg, NULL);
+        rc = op_has_lost(op) ? -EIO : 0;
+    }
+    op_reply_err(op, rc);
+}
+
+void op_sync_and_reply(struct op *op)
+{
+    Rozo__MdSyncReq msg = ROZO__MD_SYNC_REQ__INIT;
+
+    msg.ino = op->ino;
+    op->offset2 = unstable_begin(op->loop->mount->unstable);
+    op_ask(op, ROZO__OP__MD_SYNC, &msg.base, on_md_synced);
 }
 
 /* ---- interrupts ---- */

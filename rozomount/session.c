@@ -45,6 +45,7 @@ struct session {
     struct md_call alive; /* KEEP_ALIVE */
     struct md_call bye;   /* CLOSE */
     bool alive_sent;
+    uint64_t alive_no;      /* what was noted as not synced when it was sent */
     struct env_timer timer; /* next keep-alive, or end of a pause */
     void (*opened)(void *arg, int rc);
     void (*closed)(void *arg);
@@ -136,6 +137,7 @@ static int open_answer_take(struct session *s, const struct md_call *call)
         .layout = r->layout,
         .block_bytes = r->block_bytes,
         .lease_ms = r->lease_ms,
+        .losses = r->losses,
     };
     memcpy(s->info.cluster_id, r->cluster_id.data, sizeof(s->info.cluster_id));
     session_take_clock(s, r->now_ns);
@@ -205,6 +207,8 @@ static void alive_answer_take(struct session *s, const struct md_call *call)
         return;
     }
     session_take_clock(s, r->now_ns);
+    if (r->losses == s->info.losses)
+        unstable_settled(s->config.unstable, s->alive_no);
     if (r->n_storages != 0 && r->map_version != s->map_version)
         session_take_map(s, r->map_version, r->n_storages, r->storages);
     rozo__md_keep_alive_resp__free_unpacked(r, NULL);
@@ -230,6 +234,7 @@ static void session_send_alive(struct session *s)
     if (s->alive_sent)
         return;
     s->alive_sent = true;
+    s->alive_no = unstable_begin(s->config.unstable);
     req.map_version = s->map_version;
     s->asked_ns = env_wall_ns(s->env);
     md_send_within(s->md, &s->alive, ROZO__OP__MD_KEEP_ALIVE, &req.base, MD_SESSIONLESS,

@@ -10,6 +10,7 @@
 
 #include "rozomount/md.h"
 #include "rozomount/refs.h"
+#include "rozomount/unstable.h"
 
 enum {
     MAP_STORAGES_MAX = 4096,
@@ -37,6 +38,7 @@ struct session_info {
     uint32_t export_id;
     uint32_t codec, layout, block_bytes;
     uint32_t lease_ms;
+    uint32_t losses; /* another number: exportd lost its power since, see unstable.h */
     uint8_t cluster_id[16];
 };
 
@@ -44,7 +46,8 @@ struct session_config {
     const char *export_name; /* borrowed */
     const char *client;      /* borrowed, "host:pid:mountpoint" */
     bool read_only;
-    struct refs *refs; /* borrowed */
+    struct refs *refs;         /* borrowed */
+    struct unstable *unstable; /* borrowed */
     uint32_t open_timeout_ms;
     /** The session is open, for the first time or again: put info->id on all channels. */
     void (*opened)(void *arg, const struct session_info *info);

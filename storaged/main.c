@@ -14,12 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "codec/codec.h"
-#include "common/bytes.h"
+#include "common/boot.h"
 #include "common/config.h"
 #include "common/log.h"
 #include "common/sd.h"
@@ -171,23 +169,6 @@ static unsigned files_max(unsigned n_loops)
     n = limit.rlim_cur == RLIM_INFINITY ? FILES_MAX : limit.rlim_cur / 2;
     n = (n < FILES_MAX ? n : FILES_MAX) / n_loops;
     return n > FILES_MIN ? (unsigned)n : FILES_MIN;
-}
-
-/* The same until the machine goes down, which is when unsynced bytes are lost. */
-static uint64_t boot_number(void)
-{
-    char text[64] = "";
-    uint8_t bytes[8] = { 0 };
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
-
-    if (fd >= 0)
-        close(fd);
-    if (n < 36 && getrandom(bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes))
-        return get_le64(bytes); /* then every start counts as one */
-    put_le32(bytes, codec_crc32c(0, text, 18));
-    put_le32(bytes + 4, codec_crc32c(0, text + 18, 18));
-    return get_le64(bytes);
 }
 
 /* "host:0" with the port that was given to us. */

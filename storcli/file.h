@@ -40,6 +40,7 @@ typedef void file_meta_cb(struct file_meta_call *call, int rc);
 struct file_meta_call {
     file_meta_cb *done; /* set by file.c */
     struct file *file;
+    bool has_size;                /* out of wrote: attr.size is exportd's */
     struct file_attr attr;        /* out of renew */
     struct storcli_target target; /* out of renew */
 };
@@ -172,6 +173,21 @@ void file_allocate(struct file *f, uint64_t offset, uint64_t len, bool keep_size
 /** lseek: offset of the next data (-ENXIO: none) or hole; rc is 0 and *found set. */
 void file_seek(struct file *f, uint64_t offset, bool want_hole, uint64_t *found,
                file_done_cb *done, void *arg);
+
+/**
+ * exportd may have forgotten what it was told since its last sync: sizes and the rest are told again, and what is on its
+ * way counts as not told.
+ */
+void file_tell_again(struct file *f);
+
+/**
+ * Grows each time accepted bytes turn out to be lost by the storages. One file_sync() says so; who has the file open
+ * besides its caller sees it here.
+ */
+uint64_t file_losses(const struct file *f);
+
+/** Storages may have bytes of ours that lie beyond the size we tell: a write that failed left them. */
+bool file_is_untold(const struct file *f);
 
 /** Drop clean cached data (invalidate). */
 void file_drop_cache(struct file *f);

@@ -84,6 +84,64 @@ static int cluster_get(struct exportd *x, struct err *err)
     return 0;
 }
 
+/* ---- did the power fail since we last ran? ---- */
+
+static void boot_put(struct exportd *x)
+{
+    struct facts_out f;
+    struct key k;
+
+    facts_begin(&f);
+    facts_put_u64(&f, x->config.boot);
+    facts_put_u32(&f, x->stopping);
+    facts_put_u32(&f, x->last_loss);
+    key_start(&k, KEY_BOOT);
+    store_put(x->store, &k, f.bytes, f.len);
+}
+
+static int boot_get(struct exportd *x, struct err *err)
+{
+    struct facts_in f;
+    struct key k;
+    const uint8_t *val;
+    size_t len;
+    int rc;
+
+    x->last_boot = x->config.boot;
+    key_start(&k, KEY_BOOT);
+    rc = store_get(x->store, &k, &val, &len);
+    if (rc == -ENOENT)
+        return 0;
+    if (rc != 0)
+        return err_set(err, rc, "read when exportd last ran from the metadata store: %s",
+                       strerror(-rc));
+    facts_read(&f, val, len);
+    x->last_boot = facts_get_u64(&f);
+    x->stopped_well = facts_get_u32(&f) != 0;
+    x->last_loss = facts_get_u32(&f);
+    if (!facts_end(&f))
+        return err_set(err, -EINVAL,
+                       "what the metadata store says of when exportd last ran makes no "
+                       "sense");
+    return 0;
+}
+
+/* Stable with the number of the start. */
+static void boot_begin(struct exportd *x)
+{
+    if (x->last_boot != x->config.boot && !x->stopped_well) {
+        log_warn("the machine went down while exportd ran: changes of its last moments "
+                 "that nobody had synced may be lost");
+        x->last_loss = x->n_starts;
+    }
+    boot_put(x);
+}
+
+void cluster_end(struct exportd *x)
+{
+    boot_put(x);
+}
+
 void map_changed(struct exportd *x)
 {
     x->map_version++;
@@ -458,6 +516,7 @@ struct export *export_add(struct exportd *x, const struct export *facts)
     store_put(x->store, &k, f.bytes, f.len);
     fs_make(&e->fs, x->env, x->store, e->id, &hooks);
     e->fs.start = x->n_starts;
+    e->fs.last_loss = x->last_loss;
     return e;
 }
 
@@ -562,6 +621,8 @@ int cluster_load(struct exportd *x, struct err *err)
     int rc = cluster_get(x, err);
 
     if (rc == 0)
+        rc = boot_get(x, err);
+    if (rc == 0)
         rc = load_kind(x, KEY_VOLUME, load_volume, "volume", err);
     if (rc == 0)
         rc = load_kind(x, KEY_STORAGE, load_storage, "storage", err);
@@ -589,8 +650,9 @@ void cluster_begin(struct exportd *x)
     x->n_starts++;
     x->map_version = (uint64_t)x->n_starts << 32; /* newer than any before */
     cluster_put(x);
+    boot_begin(x);
     LIST_FOREACH(node, &x->exports)
-        fs_begin(&container_of(node, struct export, link)->fs, x->n_starts);
+        fs_begin(&container_of(node, struct export, link)->fs, x->n_starts, x->last_loss);
 }
 
 void cluster_free(struct exportd *x)

@@ -420,6 +420,7 @@ void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
     x->stopped = done;
     x->stopped_arg = arg;
     env_timer_stop(x->env, &x->tick);
+    cluster_end(x);
     trash_free(x);
     abandoned_stop(x);
     admissions_stop(x);

@@ -11,8 +11,8 @@
 #include "common/capability.h"
 #include "common/env.h"
 #include "common/err.h"
-#include "common/rpc.h"
 #include "common/kv.h"
+#include "common/rpc.h"
 
 struct exportd;
 
@@ -32,6 +32,8 @@ struct exportd_config {
     struct capability_key *capabilities; /* borrowed */
     size_t cache_max;                    /* bytes of metadata in memory; 0: 256 MiB */
     uint32_t lease_ms;                   /* of sessions; 0: 20000 */
+    uint64_t
+        boot; /* another number after each loss of power: what was not synced is gone */
 };
 
 /**

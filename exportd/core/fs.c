@@ -161,9 +161,10 @@ void counters_put(struct fs *fs)
  * their data, clients hold their numbers: none of these may come again, so each start goes on far above
  * what can have been lost. Stable with the number of the start, before anything is answered.
  */
-void fs_begin(struct fs *fs, uint32_t start)
+void fs_begin(struct fs *fs, uint32_t start, uint32_t last_loss)
 {
     fs->start = start;
+    fs->last_loss = last_loss;
     fs_gap_add(fs, fs->next_ino, fs->next_ino + INODES_LOST_MAX);
     fs->next_ino += INODES_LOST_MAX;
     counters_put(fs);

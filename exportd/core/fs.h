@@ -57,6 +57,7 @@ struct fs {
     struct fs_hooks hooks;
     uint32_t export_id;
     uint32_t start;      /* number of this start of exportd; durable before any request */
+    uint32_t last_loss;  /* number of the last start after a loss of power; 0: none */
     uint64_t next_ino;   /* never given out before */
     uint64_t n_inodes;   /* in use */
     struct fs_gap *gaps; /* owned; ascending; room for one more at start */
@@ -76,7 +77,7 @@ int fs_open(struct fs *fs, struct env *env, struct store *store, uint32_t export
 /** Between fs_open() and fs_begin(): what was skipped. 0, -EINVAL when it makes no sense, -EIO, -ENOMEM. */
 int fs_gaps_load(struct fs *fs);
 /** After fs_open() and fs_gaps_load(), once for this start of exportd, whose number is stable before it answers anything. */
-void fs_begin(struct fs *fs, uint32_t start);
+void fs_begin(struct fs *fs, uint32_t start, uint32_t last_loss);
 /** Instead of both for a new one: its root directory and counters are put. */
 void fs_make(struct fs *fs, struct env *env, struct store *store, uint32_t export_id,
              const struct fs_hooks *hooks);
@@ -159,10 +160,13 @@ struct fs_setattr {
     uint32_t mode, uid, gid;
     uint64_t size;
     int64_t atime_ns, mtime_ns;
+    bool alone; /* with a size: nobody but who asks may be writing it */
 };
 int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out);
-/** Give out the next epoch of a regular file. */
-int fs_next_epoch(struct fs *fs, uint64_t ino, struct inode *out);
+/** Give out the next epoch of a regular file. alone: nobody may be writing it yet, not even who asks. */
+int fs_next_epoch(struct fs *fs, uint64_t ino, bool alone, struct inode *out);
+/** Whoever wrote it is gone, or could not tell how far it got. */
+void fs_untold(struct fs *fs, uint64_t ino);
 /** A file that nobody has open any more, and that nobody wrote, needs no storages told. */
 void fs_forget_may_have_data(struct fs *fs, uint64_t ino);
 

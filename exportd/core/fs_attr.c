@@ -58,6 +58,50 @@ static void epoch_give(const struct fs *fs, struct inode *in)
     in->epoch_start = fs->start;
 }
 
+/*
+ * A client that dies, or whose last word a power cut took from us, may have left bytes on the storages beyond the
+ * size that we know. They must not show when the file grows: a truncate to that size is pending
+ * then, as if it had shrunk. Not while somebody may be writing, who may be about to tell of such bytes: then it is
+ * noted, and done when the file is next opened for writing and nobody else has it open.
+ */
+static bool is_untold(const struct fs *fs, const struct inode *in)
+{
+    if ((in->flags & INODE_UNTOLD) != 0)
+        return true;
+    if (in->epoch_start == fs->start) /* all writers since are known to us */
+        return false;
+    return (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0 ||
+           in->epoch_start < fs->last_loss; /* that it was opened may be lost, too */
+}
+
+/* With a fresh epoch: `untold` is what is_untold() said before it. */
+static void cut_untold(struct inode *in, bool untold, bool alone)
+{
+    if (!untold)
+        return;
+    if (!alone) {
+        in->flags |= INODE_UNTOLD;
+        return;
+    }
+    in->flags &= ~(uint32_t)INODE_UNTOLD;
+    if ((in->flags & INODE_TRUNCATE_PENDING) == 0)
+        in->truncate_size = in->size;
+    in->flags |= INODE_TRUNCATE_PENDING;
+    in->truncate_version = version_make(in->epoch, 0);
+}
+
+void fs_untold(struct fs *fs, uint64_t ino)
+{
+    struct inode in;
+
+    if (inode_get(fs, ino, &in) != 0 || !inode_is_file(&in) ||
+        (in.flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) == 0 ||
+        (in.flags & INODE_UNTOLD) != 0)
+        return;
+    in.flags |= INODE_UNTOLD;
+    inode_put(fs, &in);
+}
+
 static int setattr_check(const struct fs *fs, const struct fs_setattr *req,
                          const struct inode *in)
 {
@@ -91,11 +135,13 @@ static void kill_suidgid(struct inode *in)
 }
 
 /* A new size and a fresh epoch; a file that lost bytes has a truncate pending. */
-static void set_size(struct fs *fs, struct inode *in, uint64_t size)
+static void set_size(struct fs *fs, struct inode *in, uint64_t size, bool alone)
 {
-    bool pending = (in->flags & INODE_TRUNCATE_PENDING) != 0;
+    bool untold = is_untold(fs, in), pending;
 
     epoch_give(fs, in);
+    cut_untold(in, untold, alone);
+    pending = (in->flags & INODE_TRUNCATE_PENDING) != 0;
     if (size < inode_final_size(in) &&
         (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0) {
         if (!pending || size < in->truncate_size)
@@ -171,7 +217,7 @@ int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out)
     if (wants(req, ROZO__SETATTR_BITS__SET_KILL_SUIDGID))
         kill_suidgid(&in);
     if (wants(req, ROZO__SETATTR_BITS__SET_SIZE))
-        set_size(fs, &in, req->size);
+        set_size(fs, &in, req->size, req->alone);
     if ((req->valid & ~(uint32_t)ROZO__SETATTR_BITS__SET_SYNC) != 0) {
         set_times(req, &in, env_wall_ns(fs->env));
         if (acl != NULL)
@@ -183,9 +229,10 @@ int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out)
     return 0;
 }
 
-int fs_next_epoch(struct fs *fs, uint64_t ino, struct inode *out)
+int fs_next_epoch(struct fs *fs, uint64_t ino, bool alone, struct inode *out)
 {
     struct inode in;
+    bool untold;
     int rc = inode_get(fs, ino, &in);
 
     if (rc != 0)
@@ -197,7 +244,9 @@ int fs_next_epoch(struct fs *fs, uint64_t ino, struct inode *out)
     rc = epoch_next(fs, &in, NULL);
     if (rc != 0)
         return rc;
+    untold = is_untold(fs, &in);
     epoch_give(fs, &in);
+    cut_untold(&in, untold, alone);
     in.flags |= INODE_MAY_HAVE_DATA;
     inode_put(fs, &in);
     *out = in;

@@ -26,7 +26,9 @@ enum inode_flags {
     INODE_XATTRS = 8,           /* it has xattrs */
     INODE_ACL_ACCESS = 16,      /* among them an access ACL */
     INODE_ACL_DEFAULT = 32,     /* and a default ACL (directories) */
-    INODE_FLAGS_ALL = 63,
+    INODE_UNTOLD =
+        64, /* whoever wrote it may have left bytes beyond its end; see fs_attr.c */
+    INODE_FLAGS_ALL = 127,
 };
 
 /* Plain data. Members after change are of directories only, or of regular files only. */

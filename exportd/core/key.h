@@ -19,6 +19,7 @@ enum {
 
 enum key_kind {
     KEY_CLUSTER = 'A', /* -> cluster id and counters */
+    KEY_BOOT = 'B',    /* -> which boot of the machine we ran in */
     KEY_STORAGE = 'S', /* storage */
     KEY_VOLUME = 'V',  /* volume */
     KEY_EXPORT = 'E',  /* export */

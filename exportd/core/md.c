@@ -93,6 +93,18 @@ static int answer_entry(struct op *op, struct inode *in, bool with_data)
     return op_pack(op, &resp.base);
 }
 
+/* What a client believes to be there is, unless we have lost power since it believes so. */
+static int answer_told(struct op *op, struct inode *in)
+{
+    Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
+    Rozo__Attr attr;
+
+    attr_fill(in, &attr);
+    resp.attr = &attr;
+    resp.losses = op->x->last_loss;
+    return op_pack(op, &resp.base);
+}
+
 static int answer_removed(struct op *op, const struct inode *in)
 {
     Rozo__MdRemovedResp resp = ROZO__MD_REMOVED_RESP__INIT;
@@ -141,6 +153,7 @@ int md_open_session(struct op *op, const ProtobufCMessage *msg)
     resp.map_version = x->map_version;
     resp.cluster_id = (ProtobufCBinaryData){ CLUSTER_ID_BYTES, x->cluster_id };
     resp.now_ns = env_wall_ns(x->env);
+    resp.losses = x->last_loss;
     rc = op_pack(op, &resp.base);
     free(storages);
     return rc;
@@ -154,8 +167,10 @@ int md_keep_alive(struct op *op, const ProtobufCMessage *msg)
     struct storage_messages *storages = NULL;
     int rc = 0;
 
+    op->sync = true;
     resp.map_version = x->map_version;
     resp.now_ns = env_wall_ns(x->env);
+    resp.losses = x->last_loss;
     if (req->map_version != x->map_version)
         rc = storage_messages_make(x, &storages);
     if (storages != NULL) {
@@ -207,6 +222,7 @@ int md_setattr(struct op *op, const ProtobufCMessage *msg)
         .size = req->size,
         .atime_ns = req->atime_ns,
         .mtime_ns = req->mtime_ns,
+        .alone = session_is_alone(op->session, req->ino, true),
     };
     struct inode in;
     int rc = fs_setattr(op->fs, &set, &in);
@@ -224,6 +240,7 @@ int md_setattr(struct op *op, const ProtobufCMessage *msg)
 static int open_inode(struct op *op, struct inode *in, bool write, bool reference)
 {
     bool clean = (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) == 0;
+    bool alone = write && session_is_alone(op->session, in->ino, false);
     int rc = 0;
 
     if (write && inode_is_dir(in))
@@ -233,7 +250,7 @@ static int open_inode(struct op *op, struct inode *in, bool write, bool referenc
     if (reference)
         rc = session_ref(op->session, in->ino, clean);
     if (rc == 0 && write) {
-        rc = fs_next_epoch(op->fs, in->ino, in);
+        rc = fs_next_epoch(op->fs, in->ino, alone, in);
         if (rc != 0 && reference)
             session_unref(op->x, op->session, in->ino, 1);
         if (rc == 0 && reference)
@@ -440,6 +457,8 @@ int md_close(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdCloseReq *req = (const Rozo__MdCloseReq *)msg;
 
+    if (req->untold)
+        fs_untold(op->fs, req->ino);
     session_unref(op->x, op->session, req->ino, req->n_references);
     return 0;
 }
@@ -458,7 +477,7 @@ int md_wrote(struct op *op, const ProtobufCMessage *msg)
     int rc = fs_wrote(op->fs, &wrote, &in);
 
     op->sync = req->sync;
-    return rc == 0 ? answer_entry(op, &in, false) : rc;
+    return rc == 0 ? answer_told(op, &in) : rc;
 }
 
 int md_truncated(struct op *op, const ProtobufCMessage *msg)
@@ -472,7 +491,7 @@ int md_truncated(struct op *op, const ProtobufCMessage *msg)
     op->sync = true;
     if (rc == 0 && (in.flags & INODE_TRUNCATE_PENDING) == 0)
         session_has_cut(op->session, req->ino);
-    return rc == 0 ? answer_entry(op, &in, false) : rc;
+    return rc == 0 ? answer_told(op, &in) : rc;
 }
 
 /* ---- xattrs ---- */
@@ -542,7 +561,10 @@ int md_statfs(struct op *op, const ProtobufCMessage *req)
 
 int md_sync(struct op *op, const ProtobufCMessage *req)
 {
+    Rozo__MdSyncResp resp = ROZO__MD_SYNC_RESP__INIT;
+
     (void)req;
     op->sync = true;
-    return 0;
+    resp.losses = op->x->last_loss;
+    return op_pack(op, &resp.base);
 }

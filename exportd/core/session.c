@@ -152,11 +152,23 @@ void session_writes(struct session *s, uint64_t ino)
 {
     struct open_file *mine = open_file_find(s->refs, ino);
 
-    if (mine != NULL)
+    if (mine != NULL) {
+        open_file_find(s->export->opens, ino)->n_writers += !mine->writes;
         mine->writes = true;
-    else if (s->export->x->n_cuts < CUTS_MAX && open_file_find(s->cuts, ino) == NULL)
+    } else if (s->export->x->n_cuts < CUTS_MAX && open_file_find(s->cuts, ino) == NULL)
         s->export->x->n_cuts += open_file_add(&s->cuts, ino, false) != NULL;
     /* else scrub will see to it */
+}
+
+bool session_is_alone(struct session *s, uint64_t ino, bool own_too)
+{
+    const struct open_file *all = open_file_find(s->export->opens, ino);
+    const struct open_file *mine = open_file_find(s->refs, ino);
+    uint32_t n = all == NULL ? 0 : all->n_writers;
+
+    if (own_too && mine != NULL)
+        n -= mine->writes;
+    return n == 0 && grace_is_over(s->export->x);
 }
 
 void session_has_cut(struct session *s, uint64_t ino)
@@ -169,15 +181,16 @@ void session_has_cut(struct session *s, uint64_t ino)
     s->export->x->n_cuts--;
 }
 
-/* n references of a session's are gone, and with the last of all maybe the inode. */
+/* n references of a session's (of one that wrote it, the last) are gone, and with the last of all maybe the inode. */
 static void refs_drop(struct exportd *x, struct export *e, uint64_t ino, uint32_t n,
-                      bool closed)
+                      bool wrote, bool closed)
 {
     struct open_file *all = open_file_find(e->opens, ino);
     bool clean;
 
-    assert(all != NULL && all->n_refs >= n);
+    assert(all != NULL && all->n_refs >= n && all->n_writers >= wrote);
     all->n_refs -= n;
+    all->n_writers -= wrote;
     all->clean = all->clean && closed;
     if (all->n_refs > 0)
         return;
@@ -192,6 +205,7 @@ static void refs_drop(struct exportd *x, struct export *e, uint64_t ino, uint32_
 void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t n)
 {
     struct open_file *mine = open_file_find(s->refs, ino);
+    bool wrote = false;
 
     if (mine == NULL)
         return; /* given back before: a repeated request */
@@ -199,10 +213,11 @@ void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t 
         n = mine->n_refs;
     mine->n_refs -= n;
     if (mine->n_refs == 0) {
+        wrote = mine->writes;
         open_file_free(&s->refs, mine);
         x->n_refs--;
     }
-    refs_drop(x, s->export, ino, n, true);
+    refs_drop(x, s->export, ino, n, wrote, true);
 }
 
 /* The session did not get to the end of what it wrote there. */
@@ -229,12 +244,15 @@ void session_end(struct exportd *x, struct session *s, bool gone)
     {
         uint64_t ino = f->ino;
         uint32_t n = f->n_refs;
+        bool wrote = f->writes;
 
-        if (gone && f->writes)
+        if (gone && wrote) {
             file_abandoned(s, ino);
+            fs_untold(&s->export->fs, ino);
+        }
         open_file_free(&s->refs, f);
         x->n_refs--;
-        refs_drop(x, s->export, ino, n, false);
+        refs_drop(x, s->export, ino, n, wrote, false);
     }
     s->export->n_sessions--;
     HASH_DEL(x->sessions, s);

@@ -98,6 +98,7 @@ struct volume {
 struct open_file {
     uint64_t ino; /* key */
     uint32_t n_refs;
+    uint32_t n_writers; /* of an export: sessions of which it `writes` */
     bool clean;  /* of an export: nobody could have written it before it was opened */
     bool writes; /* of a session: it got an epoch, or may have */
     UT_hash_handle hh;
@@ -123,6 +124,8 @@ struct export
 int cluster_load(struct exportd *x, struct err *err);
 /** Everything is loaded: we have started once more. */
 void cluster_begin(struct exportd *x);
+/** x->stopping: nothing is put any more, and what was put is about to be synced. */
+void cluster_end(struct exportd *x);
 void cluster_free(struct exportd *x);
 
 struct storage *storage_find(struct exportd *x, uint32_t id);
@@ -222,6 +225,8 @@ int session_claim(struct session *s, uint64_t ino, uint32_t n);
 void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t n);
 /** It got an epoch of this inode: by opening it, or to truncate it. */
 void session_writes(struct session *s, uint64_t ino);
+/** Can nobody be writing it but maybe, with own_too, this session? Right after our start nobody knows. */
+bool session_is_alone(struct session *s, uint64_t ino, bool own_too);
 /** A truncate is done. */
 void session_has_cut(struct session *s, uint64_t ino);
 /** Gives back all it holds and frees it. gone: it did not say so, what it wrote is to be looked at. */
@@ -288,7 +293,11 @@ struct exportd {
     uint64_t map_version;
     uint32_t next_storage_id, next_volume_id, next_export_id;
     uint32_t n_starts;
-    bool is_ready; /* that is on stable storage: epochs depend on it */
+    uint32_t
+        last_loss; /* number of the last start that found the power had been lost; 0: none */
+    uint64_t last_boot; /* the machine's, when we ran before */
+    bool stopped_well;  /* and stopped then with all on stable storage */
+    bool is_ready;      /* that is on stable storage: epochs depend on it */
     struct store_wait ready_wait;
     struct list_node storages, volumes, exports;
     unsigned n_storages, n_volumes, n_exports;

@@ -388,6 +388,16 @@ bool file_has_data(const struct file *f)
     return f->has_data || f->dirty.n > 0 || f->writing.n > 0;
 }
 
+uint64_t file_losses(const struct file *f)
+{
+    return storcli_file_losses(f->sf);
+}
+
+bool file_is_untold(const struct file *f)
+{
+    return f->is_untold;
+}
+
 int64_t file_mtime_ns(const struct file *f)
 {
     return f->mtime_ns;

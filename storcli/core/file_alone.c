@@ -157,6 +157,8 @@ static void truncate_apply(struct alone_fop *a)
         frun_cut(f, size);
     f->size = f->meta_size = f->told_end = size;
     f->acked_end = min_u64(f->acked_end, size);
+    f->fresh_end = min_u64(f->fresh_end, size);
+    f->in_doubt = false;
     f->mtime_ns = 0; /* exportd's, of the truncate, is newer */
     f->truncate_pending = a->attr.truncate_pending;
     f->truncate_size = a->attr.truncate_size;
@@ -491,7 +493,7 @@ static void allocate_grow(struct alone_fop *a)
         a->change = f->reported_change;
         return;
     }
-    f->size = f->acked_end = a->end;
+    f->size = f->acked_end = f->fresh_end = a->end;
     f->mtime_ns = file_clock_ns(f);
     file_changed(f);
     a->change = f->change;

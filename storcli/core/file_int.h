@@ -272,8 +272,12 @@ struct file {
     int report_rc;
     uint64_t
         told_end; /* the largest size told since the last report that is durable; 0: none */
+    uint64_t fresh_end; /* end of what storages acknowledged since then */
+    bool is_untold;     /* a write beyond the end failed, and may be there */
+    bool in_doubt;      /* exportd may have forgotten meta_size */
+    uint64_t doubt_no;  /* times it was so */
     struct {
-        uint64_t size, change, n_truncates;
+        uint64_t size, change, n_truncates, doubt_no, fresh_end;
         int64_t mtime_ns;
         bool has_data, sync;
     } report; /* what is on its way */

@@ -52,9 +52,34 @@ static void reported(struct file *f)
     if (f->report.sync) {
         f->durable_change = f->report.change;
         f->told_end = 0;
+        if (f->fresh_end == f->report.fresh_end)
+            f->fresh_end = 0;
     } else {
         f->told_end = max_u64(f->told_end, f->report.size);
     }
+}
+
+/* What exportd has is what it says now. */
+static void doubt_ends(struct file *f, const struct file_meta_call *call)
+{
+    if (!f->in_doubt || !call->has_size || f->report.n_truncates != f->n_truncates)
+        return;
+    f->in_doubt = false;
+    if (call->attr.size == f->meta_size)
+        return;
+    f->meta_size = call->attr.size;
+    file_size_recount(f);
+    clean_drop_all(f);
+}
+
+void file_tell_again(struct file *f)
+{
+    f->in_doubt = true;
+    f->doubt_no++;
+    if (f->change == f->durable_change)
+        return;
+    f->has_data_told = false;
+    file_changed(f);
 }
 
 static void on_reported(struct file_meta_call *call, int rc)
@@ -64,8 +89,11 @@ static void on_reported(struct file_meta_call *call, int rc)
 
     assert(f->report_busy);
     f->report_busy = f->report_again = f->report_again_sync = false;
-    if (rc == 0) {
+    if (rc == 0 && f->report.doubt_no == f->doubt_no) {
         reported(f);
+        doubt_ends(f, call);
+    } else if (rc == 0) { /* nobody knows which exportd heard it */
+        start_report_timer(f);
     } else {
         f->report_failed_no = f->report_no;
         start_report_timer(f);
@@ -85,6 +113,8 @@ static uint64_t size_to_tell(const struct file *f, bool sync)
 
     if (size > f->meta_size)
         return size;
+    if (f->in_doubt)
+        return min_u64(size, max_u64(f->told_end, f->fresh_end));
     return sync && f->told_end <= f->meta_size ? f->told_end : 0;
 }
 
@@ -103,6 +133,8 @@ static void send_report(struct file *f, bool sync)
     f->report.sync = sync;
     f->report.change = f->change;
     f->report.n_truncates = f->n_truncates;
+    f->report.doubt_no = f->doubt_no;
+    f->report.fresh_end = f->fresh_end;
     f->report_call = (struct file_meta_call){ .done = on_reported, .file = f };
     f->meta.wrote(f->meta.arg, &f->report_call, f->report.size, f->report.has_data,
                   f->report.mtime_ns, 0, sync);

@@ -208,6 +208,7 @@ void file_failed(struct frun *run, int rc)
     }
     frunset_remove(&f->writing, run); /* its memory is the caller's, who hears of it */
     f->dirty_bytes -= frun_bytes(run);
+    f->is_untold |= run->hi > f->meta_size;
     frun_free(run);
     file_size_recount(f);
     if (f->acked_end > f->meta_size)
@@ -223,6 +224,7 @@ static void run_written(struct frun *run)
     frunset_remove(&f->writing, run);
     f->dirty_bytes -= frun_bytes(run);
     f->acked_end = max_u64(f->acked_end, min_u64(run->hi, f->size));
+    f->fresh_end = max_u64(f->fresh_end, min_u64(run->hi, f->size));
     f->has_data = true;
     if (direct == NULL && run->cut == UINT64_MAX)
         clean_add(f, run->buf, run->first, (uint32_t)(run->end - run->first), NULL);

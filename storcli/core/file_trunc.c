@@ -245,7 +245,7 @@ static int step_sync(struct file *f, struct fop *op)
         (!t->asked && !t->busy && !storcli_file_is_unsynced(f->sf)))
         return 1;
     if (ask_begin(t)) {
-        storcli_sync(f->sf, on_trunc_answer, f);
+        storcli_settle(f->sf, on_trunc_answer, f);
         return 0;
     }
     return answered(f, op);

@@ -95,6 +95,7 @@ static void end_exportd(struct fault *f)
     if (servers.exportd.host->proc->alive)
         return;
     say("exportd starts");
+    run->exportd_started_ns = world_clock.now_ns;
     exportd_node_start(&servers.exportd);
 }
 

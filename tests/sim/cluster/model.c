@@ -252,6 +252,7 @@ static bool unit_is_allowed(const struct model_file *f, const struct model_view 
                             uint64_t unit, uint32_t id)
 {
     unsigned i = f->n_writes;
+    const struct model_write *zeros;
     bool passed = false; /* a write of data, or of zeros */
 
     while (i-- > 0 && !passed) {
@@ -267,12 +268,13 @@ static bool unit_is_allowed(const struct model_file *f, const struct model_view 
     }
     if (!passed)
         return unit < FILE_UNITS && f->base[unit] == id;
+    zeros = &f->writes[i + 1];
     for (i++; i-- > 0;) { /* see model.h: what lies beyond the end */
         const struct model_write *w = &f->writes[i];
 
         if (covers(w, unit) && w->id == id && (w->unknown || w->was_shaky)) {
             model.n_resurfaced++;
-            return !model.strict_end;
+            return w->settled_ns == 0 || zeros->begun_ns < w->settled_ns;
         }
     }
     return false;
@@ -352,6 +354,18 @@ const char *model_check_size(int file, const struct model_view *view, uint64_t s
              file, (unsigned long long)model.files[file].ino, (unsigned long long)size,
              (unsigned long long)lo, (unsigned long long)hi);
     return words;
+}
+
+void model_settled(int file, uint64_t opened_ns)
+{
+    struct model_file *f = &model.files[file];
+
+    for (unsigned i = 0; i < f->n_writes; i++) {
+        struct model_write *w = &f->writes[i];
+
+        if ((w->unknown || w->was_shaky) && w->settled_ns == 0)
+            w->settled_ns = opened_ns;
+    }
 }
 
 /* ---- what happens to all of them ---- */
@@ -487,18 +501,8 @@ const char *model_name_seen(int name, uint64_t ino)
     return words;
 }
 
-/* exportd did not live to tell: a truncate of before may be undone, and no fsync of now knows. */
-static void truncates_lost(struct model_file *f)
-{
-    for (unsigned j = 0; f->used && j < f->n_writes; j++)
-        f->writes[j].unknown |=
-            f->writes[j].end == UINT64_MAX && f->writes[j].synced_ns == 0;
-}
-
 void model_names_lost(void)
 {
-    for (unsigned i = 0; i < FILES_MAX_SIM; i++)
-        truncates_lost(&model.files[i]);
     for (unsigned i = 0; i < model.n_names; i++)
         model.names[i].n_possible = model.names[i].n_values;
 }

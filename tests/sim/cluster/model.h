@@ -13,9 +13,9 @@
  * - What an fsync acknowledged is there, whatever happens. Between, any loss of power may take it.
  * - What was written beyond the end of the file as exportd knows it (its client died before it reported
  *   the size, or exportd's power failed) may show when the file grows, even after a truncate or punch
- *   there. strict_end forbids that.
+ *   there; until somebody opens the file for writing whom exportd knows to be the only one.
  * - An fsync says nothing of what a loss of power took before the file was opened.
- * - After a loss of exportd's power, an fsync does not speak of truncates and names of before.
+ * - After a loss of exportd's power, an fsync does not speak of names that others gave.
  * - An fsync that fails tells once of what a loss of power took, as Linux does.
  * - A name has a value it was given since the last fsync anywhere, and without a loss of power of exportd
  *   the last one.
@@ -49,6 +49,8 @@ struct model_write {
     bool shaky;     /* power was lost since, and no fsync */
     bool was_shaky; /* before an fsync */
     uint64_t begun_ns, acked_ns, stored_ns, synced_ns; /* 0: not */
+    uint64_t
+        settled_ns; /* what is left of it beyond the end is cut off from then on; 0: not */
 };
 
 struct model_file {
@@ -64,6 +66,8 @@ struct model_file {
     uint32_t base[FILE_UNITS]; /* ids, before all of writes */
     unsigned n_reads;          /* who may look: nothing they may see is forgotten */
     uint64_t now_size;         /* as its writer sees it */
+    uint64_t left_ns;          /* when somebody last closed it, or ... */
+    uint64_t deserted_ns;      /* ... died with it open; 0: nobody did */
 };
 
 /* A value a name had: index of a file, NOBODY: none; from its acknowledgement on. */
@@ -88,7 +92,6 @@ struct model {
     unsigned n_names;
     uint32_t last_id;
     uint64_t n_units_checked, n_resurfaced;
-    bool strict_end;
     int bad_file; /* where a read was wrong */
     uint64_t bad_unit;
 };
@@ -132,6 +135,9 @@ const char *model_check_read(int file, const struct model_view *view, uint64_t o
 const char *model_check_size(int file, const struct model_view *view, uint64_t size);
 /** What it may be. */
 void model_size(int file, const struct model_view *view, uint64_t *lo, uint64_t *hi);
+
+/** Its only writer has opened it now. */
+void model_settled(int file, uint64_t opened_ns);
 
 void model_client_died(int client, unsigned life);
 /** Some machine lost its power: storages or exportd. */

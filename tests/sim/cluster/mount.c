@@ -277,6 +277,7 @@ static void on_session_opened(void *arg, const struct session_info *info)
     net_channel_set_session(sm->md_channel, info->id);
     for (unsigned i = 0; i < sm->n_peers; i++)
         net_channel_set_session(sm->peers[i].ch, info->id);
+    nodes_learn_losses(&sm->loop.nodes, info->losses);
     md_session_is_open(&sm->loop.md);
 }
 
@@ -332,7 +333,9 @@ static void loop_begin(struct sim_mount *sm)
     struct storcli_config storcli = { .read_deadline_ms = sm->opt.io_timeout_ms,
                                       .write_deadline_ms = sm->opt.io_timeout_ms };
     struct storcli_peers peers = { .channel = on_peer_wanted, .arg = sm };
-    struct nodes_config nodes = { .refs = sm->m.refs, .count = count_open, .arg = sm };
+    struct nodes_config nodes = {
+        .refs = sm->m.refs, .unstable = sm->m.unstable, .count = count_open, .arg = sm
+    };
     int rc;
 
     loop->mount = &sm->m;
@@ -386,10 +389,12 @@ void client_start(struct sim_client *c)
     sm->m.loops = &sm->loop;
     sm->m.n_loops = 1;
     sm->m.refs = refs_new();
+    sm->m.unstable = unstable_new();
     sm->md_channel =
         net_channel_new(c->host, servers.exportd.host, RPC_ROLE_CLIENT, on_md_broke, sm);
     loop_begin(sm);
     session.refs = sm->m.refs;
+    session.unstable = sm->m.unstable;
     session.arg = sm;
     sm->m.session = session_new(&sm->loop.env.env, &sm->loop.md, &session);
     session_open(sm->m.session, on_first_open, sm);

@@ -11,6 +11,10 @@
 
 #include "tests/sim/cluster/state.h"
 
+/* Until exportd has heard of a close for sure; until it knows that a client is gone, or has let all come back. */
+#define CLOSED_NS UINT64_C(2000000000)
+#define GONE_NS   UINT64_C(8000000000)
+
 /* ---- programs ---- */
 
 static void on_program_timer(struct env_timer *timer)
@@ -89,6 +93,7 @@ void program_end_episode(struct program *p)
 
         f->n_users--;
         f->n_reads--;
+        f->left_ns = world_clock.now_ns;
         if (p->writer)
             f->writer = NOBODY;
         model_collapse(p->file);
@@ -157,6 +162,8 @@ static void on_opened(struct program *p)
     p->opened = true;
     p->fh = p->req.fh;
     names_unlock(p);
+    if (p->only_one)
+        model_settled(p->file, p->view.opened_ns);
     data_again(p);
 }
 
@@ -208,11 +215,24 @@ static void name_create(struct program *p)
                   p->open_flags);
 }
 
+/* Those who had it open have closed it, or their sessions are over; and exportd has been there for long. */
+static bool is_only_one(int file)
+{
+    const struct model_file *f = &model.files[file];
+    uint64_t now_ns = world_clock.now_ns;
+
+    return (run->config.faults & (FAULT_CUT | FAULT_HANG | FAULT_WEATHER)) == 0 &&
+           f->n_users == 0 && now_ns - f->left_ns > CLOSED_NS &&
+           (f->deserted_ns == 0 || now_ns - f->deserted_ns > GONE_NS) &&
+           now_ns - run->exportd_started_ns > GONE_NS;
+}
+
 static void name_open(struct program *p, int file)
 {
     p->open_flags = p->episode == EPISODE_WRITER ? O_RDWR : O_RDONLY;
     if (p->episode == EPISODE_WRITER && world_chance(100000))
         p->open_flags |= O_DSYNC;
+    p->only_one = p->episode == EPISODE_WRITER && is_only_one(file);
     use_file(p, file);
     p->view.opened_ns = world_clock.now_ns;
     client_open(p->client, program_asks(p, on_opened), model.files[file].ino,
@@ -291,6 +311,7 @@ static void program_dies(struct program *p)
     if (p->file != NOBODY) {
         model.files[p->file].n_users--;
         model.files[p->file].n_reads--;
+        model.files[p->file].deserted_ns = world_clock.now_ns;
     }
     p->file = NOBODY;
     p->writer = p->opened = false;
@@ -307,6 +328,11 @@ void client_dies(struct sim_client *c)
     for (unsigned i = 0; i < CLIENTS * PROGRAMS; i++) {
         if (run->programs[i].client == c)
             program_dies(&run->programs[i]);
+    }
+    for (unsigned i = 0; i < FILES_MAX_SIM;
+         i++) { /* maybe exportd has not heard of its close */
+        if (world_clock.now_ns - model.files[i].left_ns < CLOSED_NS)
+            model.files[i].deserted_ns = world_clock.now_ns;
     }
     model_client_died((int)c->index, life);
     run->result.n_client_deaths++;

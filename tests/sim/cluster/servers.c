@@ -351,6 +351,7 @@ void exportd_node_start(struct sim_exportd *e)
         .capabilities = e->key,
         .cache_max = 64 << 10,
         .lease_ms = 5000,
+        .boot = e->boot,
     };
     struct err err = { 0 };
     struct proc *before;
@@ -380,8 +381,10 @@ void exportd_node_kill(struct sim_exportd *e, bool power)
     sim_kv_proc_died(e->kv);
     proc_kill(e->host->proc);
     e->x = NULL;
-    if (power)
-        sim_kv_power_cut(e->kv);
+    if (!power)
+        return;
+    sim_kv_power_cut(e->kv);
+    e->boot++;
 }
 
 bool exportd_node_is_ready(const struct sim_exportd *e)

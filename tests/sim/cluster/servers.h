@@ -41,6 +41,7 @@ struct sim_exportd {
     struct host *host;
     struct sim_kv *kv;
     struct capability_key *key;
+    uint64_t boot;
     struct exportd *x; /* of the process */
 };
 

@@ -48,6 +48,7 @@ struct program {
     int name, name2; /* locked; NOBODY */
     int file;        /* in use; NOBODY */
     bool writer, opened;
+    bool only_one; /* nobody else can be writing what it opens, and exportd knows that */
     uint64_t fh;
     int open_flags;
     unsigned n_left; /* data operations of this episode */
@@ -83,6 +84,7 @@ struct run {
         uint64_t ino, block;
     } looked_at;                 /* when something is wrong, tell who has what */
     unsigned exportd_cuts;       /* losses of its power so far */
+    uint64_t exportd_started_ns; /* the last time */
     bool armed_power[HOSTS_MAX]; /* a watched host loses its power */
     uint64_t fault_pause_us;     /* at most, between two */
     unsigned rot_storage;        /* rot is only here, so that it cannot add up */

@@ -274,6 +274,7 @@ void world_open(struct world *w, uint64_t seed)
 static int start(struct world *w, struct err *err)
 {
     struct exportd_config config = {
+        .boot = w->boot,
         .peers = { fake_open, fake_close, fake_last_error, w },
         .capabilities = w->capabilities,
         .cache_max = 1 << 20, /* small, so that things are forgotten and read again */
@@ -368,6 +369,7 @@ void world_power_cut(struct world *w, uint64_t n_lost)
     kv_memory_kill(w->mem);
     world_stop(w);
     kv_memory_power_cut(w->mem, n_lost);
+    w->boot++;
     world_start(w);
 }
 

@@ -54,7 +54,7 @@ struct world {
     struct exportd *x;
     struct fake_storage storages[WORLD_STORAGES_MAX];
     struct list_node channels;
-    uint64_t session;
+    uint64_t session, boot;
     uint64_t n_ids;    /* each request has its own, ... */
     uint64_t again_id; /* ... but for this one, when it is not 0 */
     bool damaged;      /* the kv on purpose: world_close() does not check it */

@@ -20,7 +20,7 @@ struct file {
     void *closed_arg;
 };
 static struct file *the_file; /* the last one opened */
-static unsigned n_opened, n_refreshed, n_dropped;
+static unsigned n_opened, n_refreshed, n_dropped, n_told_again;
 
 int file_open(struct env *env, struct storcli *cli, const struct file_config *config,
               const struct file_meta *meta, const struct storcli_target *target,
@@ -54,6 +54,16 @@ void file_drop_cache(struct file *f)
     (void)f;
     n_dropped++;
 }
+bool file_is_untold(const struct file *f)
+{
+    (void)f;
+    return false;
+}
+void file_tell_again(struct file *f)
+{
+    (void)f;
+    n_told_again++;
+}
 uint64_t file_size(const struct file *f)
 {
     return f->size;
@@ -84,6 +94,7 @@ struct fixture {
     struct fake_exportd exportd;
     struct md md;
     struct refs *refs;
+    struct unstable *unstable;
     struct nodes nodes;
     unsigned n_invalidated, n_idle, n_ready;
     int n_nodes;
@@ -125,12 +136,13 @@ static int setup(void **state)
 
     (void)state;
     memset(&fx, 0, sizeof(fx));
-    n_opened = n_refreshed = n_dropped = 0;
+    n_opened = n_refreshed = n_dropped = n_told_again = 0;
     env_virtual_init(&fx.env, 1);
     fake_exportd_init(&fx.exportd);
     md_init(&fx.md, &fx.env.env, &fx.exportd.channel, &md);
     md_session_is_open(&fx.md);
     fx.refs = config.refs = refs_new();
+    fx.unstable = config.unstable = unstable_new();
     nodes_init(&fx.nodes, &fx.env.env, &fx.md, NULL, &config);
     return 0;
 }
@@ -147,6 +159,7 @@ static int teardown(void **state)
     assert_null(refs_list(fx.refs, &n));
     nodes_close(&fx.nodes);
     refs_free(fx.refs);
+    unstable_free(fx.unstable);
     md_close(&fx.md);
     env_virtual_close(&fx.env);
     return 0;
@@ -297,6 +310,21 @@ static void test_others_changes_drop_the_pages(void **state)
     close_node(node);
 }
 
+static void test_a_loss_of_power_is_news_once(void **state)
+{
+    struct node *node = open_node(5, 100, 1, NULL);
+
+    (void)state;
+    nodes_learn_losses(&fx.nodes, 0);
+    assert_int_equal(n_told_again, 0);
+    unstable_note(fx.unstable, 5, fx.nodes.losses);
+    nodes_learn_losses(&fx.nodes, 3);
+    nodes_learn_losses(&fx.nodes, 3);
+    assert_int_equal(n_told_again, 1);
+    assert_true(unstable_take_lost(fx.unstable, 5));
+    close_node(node);
+}
+
 static void test_any_change_elsewhere_makes_pages_worthless(void **state)
 {
     struct node *node = open_node(5, 100, 7, NULL);
@@ -442,6 +470,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_our_own_changes_are_not_taken_for_others,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_others_changes_drop_the_pages, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_loss_of_power_is_news_once, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_any_change_elsewhere_makes_pages_worthless,
                                         setup, teardown),

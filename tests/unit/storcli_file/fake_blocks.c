@@ -208,6 +208,8 @@ static void meta_apply(struct request *rq)
         k->s.mtime_ns = rq->mtime_ns != 0 ? rq->mtime_ns : k->s.mtime_ns;
         k->n_wrote_sync += rq->sync;
         k->last_wrote_size = rq->size;
+        rq->call->has_size = true;
+        rq->call->attr.size = k->s.size;
     } else if (rq->kind == FAKE_TRUNCATED && rq->version == k->s.truncate_version) {
         k->s.truncate_pending = false;
     }
@@ -483,6 +485,17 @@ void storcli_mark_below(struct storcli_file *file, uint64_t version, uint64_t fi
                         uint64_t n_blocks, storcli_done_cb *done, void *arg)
 {
     mark(file, version, first_block, n_blocks, true, done, arg);
+}
+
+uint64_t storcli_file_losses(const struct storcli_file *file)
+{
+    (void)file;
+    return 0;
+}
+
+void storcli_settle(struct storcli_file *file, storcli_done_cb *done, void *arg)
+{
+    storcli_sync(file, done, arg);
 }
 
 void storcli_sync(struct storcli_file *file, storcli_done_cb *done, void *arg)

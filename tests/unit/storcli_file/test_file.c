@@ -602,6 +602,46 @@ static void sync_tells_a_size_again_that_was_not_told_durably(void **state)
     assert_int_equal(x->k.last_wrote_size, 0);
 }
 
+/* The same, but it was others who told it; and what was stable is not told again. */
+static void what_exportd_may_have_forgotten_is_told_again(void **state)
+{
+    struct fx *x = *state;
+
+    x->k.s.size = 300; /* somebody else's, and this client has heard of it */
+    assert_int_equal(write_at(x, 0, 300, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(write_at(x, 0, 200, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    x->k.s.size = 50;
+    file_tell_again(x->f);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.size, 200);
+    assert_int_equal(file_size(x->f), 300); /* those bytes were acknowledged here */
+    x->k.s.size = 50;
+    file_tell_again(x->f); /* what it has now is what it said to be stable */
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.size, 50);
+}
+
+/* Which of the two exportds heard a report that was under way nobody knows: it does not count. */
+static void a_report_under_way_is_told_again(void **state)
+{
+    struct fx *x = *state;
+    struct call c = { 0 };
+
+    assert_int_equal(write_at(x, 0, 100, 0), 0);
+    x->k.held[FAKE_WROTE] = true;
+    file_sync(x->f, on_done, &c);
+    env_virtual_advance_ms(&x->k.v, 100);
+    assert_false(c.done);
+    file_tell_again(x->f);
+    x->k.held[FAKE_WROTE] = false;
+    fake_release(&x->k, FAKE_WROTE);
+    assert_int_equal(wait_call(x, &c), 0);
+    assert_int_equal(x->k.n_wrote_sync, 2);
+    assert_int_equal(x->k.s.size, 100);
+}
+
 static void sync_syncs_storages_and_exportd_when_there_is_need(void **state)
 {
     struct fx *x = *state;
@@ -1278,6 +1318,8 @@ int main(void)
         T(an_unreadable_base_fails_the_write_out),
         T(a_size_is_told_only_when_all_below_it_is_acknowledged),
         T(sync_tells_a_size_again_that_was_not_told_durably),
+        T(what_exportd_may_have_forgotten_is_told_again),
+        T(a_report_under_way_is_told_again),
         T(sync_syncs_storages_and_exportd_when_there_is_need),
         T(a_sync_that_fails_says_so_and_can_be_repeated),
         T(a_forgotten_mtime_is_not_told),

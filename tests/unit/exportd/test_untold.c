@@ -1,0 +1,253 @@
+/*
+ * Goal: what a writer left beyond the end of its file without telling does not show when the file grows: the next one
+ * finds a truncate to finish. And it harms nobody who lives and may be about to tell.
+ */
+#include <sys/stat.h>
+
+#include "tests/unit/exportd/world.h"
+
+enum { LEASE_MS = 20000 };
+
+static struct world w;
+static uint64_t alice, bob; /* sessions */
+
+static void become(uint64_t session)
+{
+    w.session = session;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    world_open(&w, 9);
+    world_start(&w);
+    world_make_export(&w, 4, 0);
+    alice = w.session;
+    become(0);
+    world_reopen_session(&w);
+    bob = w.session;
+    become(alice);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+/* Somebody of this session is heard of for so long, and nobody else. */
+static void pass(uint64_t session, unsigned ms)
+{
+    become(session);
+    for (; ms > 0; ms -= 1000) {
+        struct seen s;
+
+        env_virtual_advance_ms(&w.env, 1000);
+        OK(t_getattr(&w, 1, &s));
+    }
+}
+
+/* A file of 1000 bytes that the session of this moment has open for writing. */
+static uint64_t writing(void)
+{
+    struct seen s;
+
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(t_wrote(&w, s.ino, 1000, &s));
+    return s.ino;
+}
+
+static void test_who_closes_leaves_nothing(void **state)
+{
+    uint64_t f = writing();
+    struct seen s;
+
+    (void)state;
+    OK(t_close(&w, f, 1));
+    become(bob);
+    OK(t_open(&w, f, true, &s));
+    assert_false(s.truncate_pending);
+}
+
+static void test_who_dies_is_cut_off(void **state)
+{
+    uint64_t f = writing();
+    struct seen s;
+    uint32_t epoch;
+
+    (void)state;
+    become(bob);
+    OK(t_open(&w, f, true, &s)); /* the dead may live, for all we know */
+    assert_false(s.truncate_pending);
+    OK(t_close(&w, f, 1));
+    pass(bob, LEASE_MS + 2000);
+    OK(t_open(&w, f, false, &s)); /* a reader does not care */
+    assert_false(s.truncate_pending);
+    OK(t_open(&w, f, true, &s));
+    assert_true(s.truncate_pending && s.truncate_size == 1000 && s.size == 1000);
+    assert_int_equal(s.truncate_version >> 32, s.epoch);
+    epoch = s.epoch;
+    OK(t_truncated(&w, f, s.truncate_version, NULL));
+    OK(t_close(&w, f, 2));
+    OK(t_open(&w, f, true, &s)); /* once */
+    assert_false(s.truncate_pending);
+    assert_true(s.epoch > epoch);
+}
+
+static void test_who_lives_is_not(void **state)
+{
+    uint64_t f = writing();
+    struct seen s;
+
+    (void)state;
+    become(bob);
+    OK(t_open(&w, f, true, &s));
+    pass(bob, LEASE_MS + 2000);  /* the other one dies */
+    OK(t_open(&w, f, true, &s)); /* he has bytes to tell of himself */
+    assert_false(s.truncate_pending);
+    OK(t_wrote(&w, f, 3000, &s));
+    OK(t_close(&w, f, 2));
+    OK(t_open(&w, f, true, &s));
+    assert_true(s.truncate_pending && s.truncate_size == 3000);
+}
+
+static void test_a_truncate_cuts_it_off_too(void **state)
+{
+    uint64_t f = writing();
+    struct seen s;
+
+    (void)state;
+    pass(bob, LEASE_MS + 2000);
+    OK(t_truncate(&w, f, 5000, &s)); /* longer: what lies between is zeros */
+    assert_true(s.truncate_pending && s.truncate_size == 1000 && s.size == 5000);
+    OK(t_truncated(&w, f, s.truncate_version, &s));
+    assert_int_equal(s.size, 5000);
+}
+
+static void test_a_restart_forgets_who_wrote(void **state)
+{
+    uint64_t f = writing(), g;
+    struct seen s;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "g", true, &s));
+    g = s.ino;
+    OK(t_wrote(&w, g, 10, &s));
+    OK(t_close(&w, g, 1));
+    world_kill(&w);
+    world_reopen_session(&w);
+    OK(t_open(&w, f, true, &s)); /* others may still come back */
+    assert_false(s.truncate_pending);
+    OK(t_close(&w, f, 1));
+    pass(w.session, LEASE_MS + 2000);
+    OK(t_open(&w, f, true, &s));
+    assert_true(s.truncate_pending && s.truncate_size == 1000);
+    OK(t_open(&w, g, true, &s));
+    assert_true(s.truncate_pending && s.truncate_size == 10);
+    OK(t_create_open(&w, 1, "h", true, &s)); /* of our time */
+    OK(t_wrote(&w, s.ino, 10, &s));
+    OK(t_close(&w, s.ino, 1));
+    OK(t_open(&w, s.ino, true, &s));
+    assert_false(s.truncate_pending);
+}
+
+/* A client that could not store, or could not tell, what it had says so when it closes. */
+static void test_who_says_so_is_believed(void **state)
+{
+    uint64_t f = writing();
+    Rozo__MdCloseReq req = ROZO__MD_CLOSE_REQ__INIT;
+    struct seen s;
+
+    (void)state;
+    req.ino = f;
+    req.n_references = 1;
+    req.untold = true;
+    OK(world_call(&w, ROZO__OP__MD_CLOSE, &req.base, NULL, NULL));
+    OK(t_open(&w, f, true, &s));
+    assert_true(s.truncate_pending && s.truncate_size == 1000);
+}
+
+static uint32_t losses(void)
+{
+    Rozo__MdSyncReq req = ROZO__MD_SYNC_REQ__INIT;
+    Rozo__MdSyncResp *resp;
+    uint32_t n;
+
+    req.ino = 1;
+    OK(world_call(&w, ROZO__OP__MD_SYNC, &req.base, &rozo__md_sync_resp__descriptor,
+                  &resp));
+    n = resp->losses;
+    rozo__md_sync_resp__free_unpacked(resp, NULL);
+    return n;
+}
+
+static void test_only_a_loss_of_power_is_told(void **state)
+{
+    struct seen s;
+    uint32_t n;
+
+    (void)state;
+    if (w.disk != NULL)
+        skip(); /* LevelDB's power cannot be cut here */
+    assert_int_equal(losses(), 0);
+    world_kill(&w);
+    world_reopen_session(&w);
+    assert_int_equal(losses(), 0);
+    OK(t_create(&w, 1, "synced", S_IFREG | 0644, &s));
+    n = losses();
+    OK(t_create(&w, 1, "lost", S_IFREG | 0644, &s));
+    world_power_cut(&w, kv_memory_n_unsynced(w.mem));
+    world_reopen_session(&w);
+    IS(NOT_FOUND, t_lookup(&w, 1, "lost", &s));
+    OK(t_lookup(&w, 1, "synced", &s));
+    assert_true(losses() > n);
+    n = losses();
+    assert_int_equal(world_stop(&w), 0); /* in order, then the machine is switched off */
+    w.boot++;
+    world_start(&w);
+    world_reopen_session(&w);
+    assert_int_equal(losses(), n);
+}
+
+/* That a file was opened may be lost with the power, and not what was written to it. */
+static void test_an_open_that_was_lost(void **state)
+{
+    struct seen s;
+    uint64_t f;
+
+    (void)state;
+    if (w.disk != NULL)
+        skip();
+    OK(t_create(&w, 1, "f", S_IFREG | 0644, &s));
+    f = s.ino;
+    losses(); /* synced */
+    OK(t_open(&w, f, true, &s));
+    OK(t_wrote(&w, f, 1000, &s));
+    world_power_cut(&w, kv_memory_n_unsynced(w.mem));
+    world_reopen_session(&w);
+    pass(w.session, LEASE_MS + 2000);
+    OK(t_getattr(&w, f, &s));
+    assert_true(s.size == 0 && !s.has_data);
+    OK(t_open(&w, f, true, &s));
+    assert_true(s.truncate_pending && s.truncate_size == 0);
+}
+
+#define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_who_closes_leaves_nothing),
+        T(test_who_dies_is_cut_off),
+        T(test_who_lives_is_not),
+        T(test_a_truncate_cuts_it_off_too),
+        T(test_a_restart_forgets_who_wrote),
+        T(test_who_says_so_is_believed),
+        T(test_only_a_loss_of_power_is_told),
+        T(test_an_open_that_was_lost),
+    };
+
+    return cmocka_run_group_tests_name("exportd.untold", tests, NULL, NULL);
+}
