@@ -45,6 +45,13 @@ struct dir_name {
     uint8_t name[];
 };
 
+/* A directory that holds a file of the answer: its name is noted when others of its parent are looked through. */
+struct dir_wanted {
+    uint64_t ino; /* key */
+    uint64_t parent;
+    UT_hash_handle hh;
+};
+
 enum listing_state {
     LISTING_NAMES, /* which name has each file? */
     LISTING_PATHS, /* and the directories above it? */
@@ -68,8 +75,12 @@ struct listing {
     struct key cursor;
     struct dir_name *dirs; /* owned */
     unsigned n_dirs;
-    uint64_t dir, dir_parent; /* whose name is being looked for; 0: nobody's */
-    size_t at;                /* paths are made up to here */
+    bool looking;              /* through the names of dir_parent, for */
+    uint64_t dir, dir_parent;  /* this one; 0: it was found, only others are looked for */
+    struct dir_wanted *wanted; /* owned; n_wanted of them */
+    struct dir_wanted *wanted_by_ino; /* those whose names are not known yet */
+    size_t n_wanted, n_here;          /* of them in dir_parent */
+    size_t at;                        /* paths are made up to here */
     size_t path_bytes;
     uint64_t after;
     bool end;
@@ -238,6 +249,8 @@ static void listing_free(struct listing *l)
         HASH_DEL(l->dirs, d);
         free(d);
     }
+    HASH_CLEAR(hh, l->wanted_by_ino);
+    free(l->wanted);
     HASH_CLEAR(hh, l->by_ino);
     for (size_t i = 0; i < l->n; i++)
         free(l->items[i].path);
@@ -274,30 +287,72 @@ static struct dir_name *dir_find(struct listing *l, uint64_t ino)
     return d;
 }
 
-static int dir_add(struct listing *l, struct fs_name name)
+static int wanted_add(struct listing *l, uint64_t dir)
+{
+    struct dir_wanted *w;
+    struct inode in;
+    int rc;
+
+    HASH_FIND(hh, l->wanted_by_ino, &dir, sizeof(dir), w);
+    if (w != NULL || dir == FS_ROOT_INO)
+        return 0;
+    rc = fs_getattr(&l->export->fs, dir, &in);
+    if (rc != 0)
+        return rc == -ESTALE ? 0 : rc;
+    w = &l->wanted[l->n_wanted++];
+    w->ino = dir;
+    w->parent = in.parent;
+    HASH_ADD(hh, l->wanted_by_ino, ino, sizeof(w->ino), w);
+    return 0;
+}
+
+/* All files have their names: which directories are they in? */
+static int wanted_collect(struct listing *l)
+{
+    int rc = 0;
+
+    l->wanted = calloc(l->n + 1, sizeof(*l->wanted));
+    if (l->wanted == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; rc == 0 && i < l->n; i++)
+        rc = l->items[i].named ? wanted_add(l, l->items[i].parent) : 0;
+    return rc;
+}
+
+static int dir_add(struct listing *l, uint64_t ino, struct fs_name name)
 {
     struct dir_name *d = calloc(1, sizeof(*d) + name.len);
+    struct dir_wanted *w;
 
     if (d == NULL)
         return -ENOMEM;
-    d->ino = l->dir;
+    HASH_FIND(hh, l->wanted_by_ino, &ino, sizeof(ino), w);
+    if (w != NULL)
+        HASH_DEL(l->wanted_by_ino, w);
+    d->ino = ino;
     d->parent = l->dir_parent;
     d->len = name.len;
     memcpy(d->name, name.bytes, name.len);
     HASH_ADD(hh, l->dirs, ino, sizeof(d->ino), d);
     l->n_dirs++;
-    l->dir = 0;
+    if (l->dir == ino)
+        l->dir = 0;
     return 0;
 }
 
 static bool on_dir_name(void *arg, const struct fs_named *named)
 {
     struct listing *l = arg;
+    struct dir_wanted *w;
 
-    if (named->ino != l->dir)
+    HASH_FIND(hh, l->wanted_by_ino, &named->ino, sizeof(named->ino), w);
+    if (w == NULL && named->ino != l->dir)
         return true;
-    l->rc = dir_add(l, named->name);
-    return false;
+    if (w != NULL && w->parent == l->dir_parent)
+        l->n_here--;
+    l->rc = dir_add(l, named->ino, named->name);
+    l->looking = l->rc == 0 && (l->dir != 0 || l->n_here > 0);
+    return l->looking;
 }
 
 /* Begin to look for a directory's name; what cannot be found hangs below the root as "?". */
@@ -308,10 +363,20 @@ static void dir_want(struct listing *l, uint64_t ino)
     l->dir = ino;
     l->cursor.len = 0;
     l->dir_parent = FS_ROOT_INO;
-    if (fs_getattr(&l->export->fs, ino, &in) == 0 && inode_is_dir(&in) && in.nlink > 0)
-        l->dir_parent = in.parent;
-    else
-        l->rc = dir_add(l, (struct fs_name){ (const uint8_t *)"?", 1 });
+    if (fs_getattr(&l->export->fs, ino, &in) != 0 || !inode_is_dir(&in) ||
+        in.nlink == 0) {
+        l->rc = dir_add(l, ino, (struct fs_name){ (const uint8_t *)"?", 1 });
+        return;
+    }
+    l->looking = true;
+    l->dir_parent = in.parent;
+    l->n_here = 0;
+    for (size_t i = 0; i < l->n_wanted; i++) {
+        struct dir_wanted *w = &l->wanted[i], *unknown;
+
+        HASH_FIND(hh, l->wanted_by_ino, &w->ino, sizeof(w->ino), unknown);
+        l->n_here += unknown == w && w->parent == in.parent;
+    }
 }
 
 /* One turn of looking for it. */
@@ -323,8 +388,10 @@ static void dir_look(struct listing *l)
 
     if (l->rc == 0)
         l->rc = rc;
+    if (end)
+        l->looking = false;
     if (l->rc == 0 && end && l->dir != 0) /* renamed meanwhile */
-        l->rc = dir_add(l, (struct fs_name){ (const uint8_t *)"?", 1 });
+        l->rc = dir_add(l, l->dir, (struct fs_name){ (const uint8_t *)"?", 1 });
 }
 
 /* "/NAME" goes in front of what ends at the end of buf. */
@@ -377,7 +444,7 @@ static void paths_make(struct listing *l)
 
         if (item->named) {
             item->path = path_make(l, item);
-            if (l->dir != 0 || l->rc != 0)
+            if (l->looking || l->rc != 0)
                 return;
             if (item->path == NULL)
                 continue; /* the name was found at once, as "?" */
@@ -405,11 +472,13 @@ static void listing_step(struct listing *l)
         if (!end)
             l->rc =
                 fs_names(&l->export->fs, 0, &l->cursor, NAMES_A_TURN, on_name, l, &end);
-        if (end)
+        if (l->rc == 0 && end) {
+            l->rc = wanted_collect(l);
             l->state = LISTING_PATHS;
+        }
         break;
     case LISTING_PATHS:
-        if (l->dir != 0)
+        if (l->looking)
             dir_look(l);
         else
             paths_make(l);

@@ -422,6 +422,53 @@ static void test_paths(void **state)
     IS(INVALID, world_call_node(&w, ROZO__OP__AD_INODES, &req.base, NULL, NULL));
 }
 
+static const struct env_ops *ops;
+static unsigned n_turns;
+
+static void timer_start_counted(struct env *env, struct env_timer *timer, uint64_t ms)
+{
+    n_turns += ms == 0;
+    ops->timer_start(env, timer, ms);
+}
+
+/* Goal: the names of a huge directory are not looked through once for each directory in it that has a file of the
+ * answer. */
+static void test_paths_below_a_huge_directory(void **state)
+{
+    enum { N_DIRS = 9000, EACH = 90 };
+    Rozo__AdInodesReq req = ROZO__AD_INODES_REQ__INIT;
+    Rozo__AdInodesResp *resp;
+    uint64_t only[N_DIRS / EACH];
+    struct env_ops counted;
+    char name[32];
+    struct seen d;
+
+    (void)state;
+    for (unsigned i = 0; i < N_DIRS; i++) {
+        snprintf(name, sizeof(name), "d%u", i);
+        OK(t_create(&w, 1, name, S_IFDIR | 0755, &d));
+        if (i % EACH == 0)
+            only[i / EACH] = make_file(d.ino, "f");
+    }
+    req.only = only;
+    req.n_only = N_DIRS / EACH;
+    req.with_paths = true;
+    ops = w.env.env.ops;
+    counted = *ops;
+    counted.timer_start = timer_start_counted;
+    n_turns = 0;
+    w.env.env.ops = &counted;
+    resp = inodes(req);
+    w.env.env.ops = ops;
+    assert_in_range(n_turns, 1, 20);
+    assert_int_equal(resp->n_inodes, N_DIRS / EACH);
+    for (unsigned i = 0; i < resp->n_inodes; i++) {
+        snprintf(name, sizeof(name), "d%u/f", i * EACH);
+        assert_string_equal(resp->inodes[i]->path, name);
+    }
+    inodes_free(resp);
+}
+
 /* Goal: fsck can tell what was removed, and is being removed, from what never was. */
 static void test_removed_files(void **state)
 {
@@ -550,6 +597,7 @@ int main(void)
         T(test_files_are_listed),
         T(test_a_listing_through_many_directories),
         T(test_paths),
+        T(test_paths_below_a_huge_directory),
         T(test_removed_files),
         T(test_numbers_that_were_never_given_out),
         T(test_a_stop_while_paths_are_made),
