@@ -236,7 +236,7 @@ static void clean_send(struct mend *mend, const struct mend_range *r)
 static void batch_end(struct mend *mend)
 {
     if ((mend->to_sync & ~mend->synced) != 0) {
-        mend_problem(mend, "marks could not be made stable");
+        mend_problem(mend, "what was made again could not be made stable");
         mend->result.rc = -EIO;
     }
     mend->n_ranges = 0;

@@ -110,7 +110,7 @@ struct mend {
     unsigned n_ranges;
     uint64_t batch_bytes;
     bool pressure;
-    uint32_t to_sync; /* candidates that got a mark, which no sync covers yet */
+    uint32_t to_sync; /* candidates that got something which no sync covers yet */
     uint64_t verifier[DIST_MAX];
     uint32_t verified; /* candidates whose verifier we have */
     uint32_t synced;   /* in this batch, with the same verifier as before */

@@ -783,13 +783,14 @@ static int group_make(struct mend_piece *piece)
     return 0;
 }
 
-/* Home of projection p has the group now. */
+/* Home of projection p has the group now, and the batch makes it stable. */
 static void group_healed(struct mend_piece *piece, unsigned p, unsigned candidate,
                          bool pending, bool pressure)
 {
     struct piece_group *g = &piece->group;
 
     piece->mend->result.healed += g->n;
+    piece->mend->to_sync |= 1u << candidate;
     piece->mend->pressure |= pressure;
     for (unsigned b = g->at; b < g->at + g->n; b++) {
         piece->lack[b] &= ~(1u << p);
@@ -841,7 +842,6 @@ static void write_send(struct mend_piece *piece, unsigned p)
     req.first_block = piece->first + g->at;
     req.n_records = g->n;
     req.to_storage = file->target.storages[file->home[p]];
-    req.sync = true;
     piece_send(piece, ask_for(piece, p), file->home[p], ROZO__OP__ST_WRITE, &req.base, 1,
                on_group_written);
 }
@@ -871,7 +871,6 @@ static void on_group_marked(struct ask *ask, int rc)
         if (ask->rq.op == ROZO__OP__ST_MARK && ask->rq.answer_msg_len > 0)
             resp = rozo__st_mark_resp__unpack(NULL, ask->rq.answer_msg_len,
                                               ask->rq.answer_msg);
-        piece->mend->to_sync |= 1u << ask->candidate;
         if (resp != NULL)
             mend_note_verifier(piece->mend, ask->candidate, resp->verifier);
         group_healed(piece, pa->projection, ask->candidate, resp != NULL && resp->pending,

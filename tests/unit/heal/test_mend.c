@@ -422,6 +422,41 @@ static void a_replacement_is_filled(void **state)
     fake_close(&f);
 }
 
+static bool lost_power;
+
+/* The home that was mended forgets what it took, before a sync covers that. */
+static void power_cut_before_the_sync(struct fake *f, unsigned storage, uint16_t op)
+{
+    if (op != ROZO__OP__ST_SYNC || storage != 2 || lost_power ||
+        f->n_of[ROZO__OP__ST_WRITE] == 0)
+        return;
+    lost_power = true;
+    fake_power_cut(f, storage);
+}
+
+static void what_is_lost_before_its_sync_is_not_called_healed(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 65, CODEC_MOJETTE, 1);
+    write_homes(&f, 0, 300, v1, 0);
+    fake_replace(&f, 2);
+    lost_power = false;
+    f.before = power_cut_before_the_sync;
+    r = mend_now(&f, 2, MEND_PARTIAL, 0, 0);
+    assert_true(lost_power);
+    assert_int_equal(r.rc, -EIO);
+    r = mend_now(&f, 2, MEND_PARTIAL, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.healed, 300);
+    fake_power_cut(&f, 2);
+    for (unsigned b = 0; b < 300; b++)
+        fake_expect(&f, b, v1, false);
+    fake_close(&f);
+}
+
 static void a_spare_takes_the_place_of_the_lost(void **state)
 {
     struct fake f;
@@ -849,6 +884,7 @@ int main(void)
         cmocka_unit_test(a_stretch_of_a_partial_home_stays_without_heads),
         cmocka_unit_test(what_was_written_into_a_torn_stretch_stays),
         cmocka_unit_test(a_replacement_is_filled),
+        cmocka_unit_test(what_is_lost_before_its_sync_is_not_called_healed),
         cmocka_unit_test(a_spare_takes_the_place_of_the_lost),
         cmocka_unit_test(a_file_that_nobody_has_is_gone),
         cmocka_unit_test(a_full_home_is_told_of),
