@@ -81,7 +81,7 @@ logs in $dir/log. Three things to try:
       write real files
   $rozo locate $mnt/include/stdio.h
       see on which storages the projections of a file lie
-  kill -9 \$(cat $dir/run/storaged-1.pid) && diff -r /usr/include $mnt/include && echo the same
+  kill -9 \$(cat $dir/run/storaged-1.pid) && diff -r --no-dereference /usr/include $mnt/include && echo the same
       lose a storage and read everything back
       (run $0 again to start it again)
 
