@@ -74,9 +74,12 @@ export TMPDIR=$work/tmp
 # What this whole run may take on 2 cores, and where the time goes: seconds passed, and seconds of
 # processors used so far by what has ended.
 start_s=$SECONDS
+stage='' stage_at=$SECONDS stages=() # the one at hand, since when; those before and how long they took
 step()
 {
     times >"$work/times"
+    [ -z "$stage" ] || stages+=("$(printf '%5d s  %s' $((SECONDS - stage_at)) "$stage")")
+    stage=$* stage_at=$SECONDS
     printf '\n==== %s (%d s, cpu %s) ====\n' "$*" $((SECONDS - start_s)) \
         "$(awk -F '[ms ]+' 'NR == 2 { printf "%d s", 60 * ($1 + $3) + $2 + $4 }' "$work/times")"
 }
@@ -164,19 +167,23 @@ pytests() # PRESET NAME TEST...
 # Run a function beside what else runs; what it says comes when lanes_wait() gets to it.
 lane() # FUNCTION ARG...
 {
+    local log=$work/lane-${#lanes[@]}
+
     set -m # a process group of its own
-    "$@" >"$work/lane-${#lanes[@]}.log" 2>&1 &
+    { "$@"; echo $((SECONDS - stage_at)) >"$log.s"; } >"$log.log" 2>&1 &
     lanes+=($!)
     set +m
 }
 
 lanes_wait()
 {
-    local i
+    local i took
 
     for i in "${!lanes[@]}"; do
         wait "${lanes[$i]}"
-        printf '\n---- lane %d, done after %d s ----\n' "$((i + 1))" $((SECONDS - start_s))
+        took=$(cat "$work/lane-$i.s" 2>/dev/null)
+        stages+=("$(printf '%5d s  lane %d of what follows' "${took:-0}" "$((i + 1))")")
+        printf '\n---- lane %d, took %d s ----\n' "$((i + 1))" "${took:-0}"
         cat "$work/lane-$i.log"
     done
     lanes=()
@@ -247,6 +254,7 @@ elif has asan; then
 fi
 
 step "results"
+printf '%s\n' "${stages[@]}" "$(printf '%5d s  in all' $((SECONDS - start_s)))"
 summary=$(python3 tests/results.py "$results")
 status=$?
 clean_up # before the last line, should it have something to say

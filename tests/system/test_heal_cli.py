@@ -190,7 +190,7 @@ class Terminal:
 
 def test_a_rebuild_is_watched_on_a_terminal_and_as_json(cluster):
     c = cluster()
-    for i in range(9):
+    for i in range(16):
         write_file(c.mnt + "/f%d" % i, 1 << 20)
     number = c.number_of("storaged-2")
     lose_disk(c, "storaged-2")
