@@ -104,6 +104,7 @@ static void exportd_dies(bool power)
     say("exportd %s", power ? "loses power" : "is killed");
     exportd_node_kill(&servers.exportd, power);
     run->result.n_kills++;
+    run->exportd_deaths++;
     if (!power)
         return;
     run->result.n_power++;

@@ -85,6 +85,7 @@ struct run {
     } looked_at;                 /* when something is wrong, tell who has what */
     unsigned exportd_cuts;       /* losses of its power so far */
     uint64_t exportd_started_ns; /* the last time */
+    unsigned exportd_deaths;
     bool armed_power[HOSTS_MAX]; /* a watched host loses its power */
     uint64_t fault_pause_us;     /* at most, between two */
     unsigned rot_storage;        /* rot is only here, so that it cannot add up */
