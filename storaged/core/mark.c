@@ -561,6 +561,8 @@ static enum op_next mark_apply(struct mark_op *m)
 
 static enum op_next mark_start(struct mark_op *m)
 {
+    if (object_present(m->op.obj) == 0 && op_was_removed(&m->op))
+        return op_bad(&m->op, -ENOMEDIUM);
     m->verifier = storage_verifier(m->op.st);
     return OP_GO;
 }

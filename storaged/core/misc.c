@@ -151,6 +151,7 @@ static enum op_next remove_names(struct op *op)
         return OP_WAIT;
     }
     object_kill(op->obj); /* even on failure: some may be gone */
+    op_note_removed(op);
     if (op_pending(op) != NULL)
         pending_remove_all(journal_pending(op->st->journal), op_pending(op));
     return op->rc == 0 || op->rc == -ENOENT ? OP_GO : OP_BAD;
@@ -271,6 +272,8 @@ void storage_handle_stat(struct storage *st, struct rpc_call *call)
                               &op->ref);
         if (rc == 0)
             op->want = all_projections(&op->ref);
+        if (rc == 0 && req->look_again && call->role == RPC_ROLE_NODE)
+            op->exclusive = op->look_again = true;
         start_or_fail(op, rc);
     }
     rozo__st_stat_req__free_unpacked(req, NULL);

@@ -72,6 +72,16 @@ void object_drop_file(struct object *obj, unsigned p, enum proj_state state)
     obj->proj[p] = NULL;
 }
 
+void object_forget(struct object *obj)
+{
+    if (obj->syncing || obj->n_sends > 0)
+        return;
+    for (unsigned p = 0; p < CODEC_N_MAX; p++) {
+        if (obj->state[p] == PROJ_READY)
+            object_drop_file(obj, p, PROJ_UNKNOWN);
+    }
+}
+
 static void object_free(struct object *obj)
 {
     assert(obj->n_refs == 0 && obj->wait_first == NULL && !obj->syncing);

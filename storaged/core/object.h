@@ -148,6 +148,8 @@ int objects_room_for_file(struct objects *all);
 /** A file was opened: make its proj, state UNKNOWN still. Takes file; -ENOMEM closes it. */
 int object_add_file(struct object *obj, unsigned p, struct disk_file *file,
                     uint64_t size);
+/** What is known of the projections here is looked up anew, unless something is under way. Held exclusively. */
+void object_forget(struct object *obj);
 /** Throw the proj away again (closes its file). */
 void object_drop_file(struct object *obj, unsigned p, enum proj_state state);
 

@@ -807,6 +807,9 @@ static enum op_next enter_locked(struct op *op)
     }
     if (!object_recode(op->obj, op->ref.codec))
         return op_bad(op, -EBADMSG);
+    if (op->look_again)
+        object_forget(op->obj);
+    op->look_again = false;
     op->enter_state = ENTER_LOOK;
     return OP_GO;
 }
@@ -1035,6 +1038,25 @@ static enum op_next create_written(struct op *op, unsigned p, uint32_t epoch)
     return OP_GO;
 }
 
+static struct file_id *removed_slot(struct storage *st, const struct file_id *id)
+{
+    /* spread anew: those of this loop are alike in some bits */
+    return &st->removed[file_id_hash(id) * UINT32_C(2654435761) >> (32 - REMOVED_BITS)];
+}
+
+void op_note_removed(struct op *op)
+{
+    *removed_slot(op->st, &op->ref.id) = op->ref.id;
+}
+
+bool op_was_removed(struct op *op)
+{
+    const struct file_id *id = &op->ref.id, *slot = removed_slot(op->st, id);
+
+    return id->ino == slot->ino && id->export_id == slot->export_id &&
+           id->generation == slot->generation;
+}
+
 enum op_next op_create(struct op *op, unsigned p, uint32_t epoch,
                        const struct mark_range *written)
 {
@@ -1042,6 +1064,8 @@ enum op_next op_create(struct op *op, unsigned p, uint32_t epoch,
     switch (op->create_state) {
     case 0:
         assert(op->obj->state[p] == PROJ_ABSENT);
+        if (op_was_removed(op))
+            return op_bad(op, -ENOMEDIUM);
         return create_open(op, p);
     case 1:
         return create_opened(op, p, epoch, written);

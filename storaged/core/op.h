@@ -26,16 +26,20 @@ enum {
 };
 enum { PROJECTION_ANY = 255, BLOCKS_PER_REQUEST_MAX = 128, READ_COPY_MAX = 16384 };
 
+enum { REMOVED_BITS = 12, REMOVED_MAX = 1 << REMOVED_BITS };
+
 struct storage {
     struct storage_config config;
     struct env *env;
     struct disk *disk;
     struct objects objects;
     struct journal *journal; /* owned */
-    unsigned n_ops;          /* all */
-    unsigned n_sending;      /* those answered, waiting for their bytes to be sent */
-    struct op *ops;          /* all under way */
-    bool serving;            /* storage_serve() was called */
+    /* Files that were removed since the start, by hash; the newer takes the place. */
+    struct file_id removed[REMOVED_MAX];
+    unsigned n_ops;     /* all */
+    unsigned n_sending; /* those answered, waiting for their bytes to be sent */
+    struct op *ops;     /* all under way */
+    bool serving;       /* storage_serve() was called */
     bool stopping;
     enum { STOP_REQUESTS, STOP_JOURNAL, STOP_SYNC, STOP_DONE } stop_state;
     bool admitting;
@@ -79,10 +83,11 @@ struct op {
     void (*step)(struct op *op);
     void (*free)(struct op *op);
     struct file_ref ref;
-    uint32_t want;  /* projections to be looked up before OP_GO */
-    bool exclusive; /* wanted; what is held stands in `held` */
-    int rc;         /* of the last disk request; OP_BAD: why */
-    int state;      /* of the op's own work */
+    uint32_t want;   /* projections to be looked up before OP_GO */
+    bool exclusive;  /* wanted; what is held stands in `held` */
+    bool look_again; /* exclusive: what is known of the projections is read anew */
+    int rc;          /* of the last disk request; OP_BAD: why */
+    int state;       /* of the op's own work */
 
     enum { OP_HOLDS_NOTHING, OP_HOLDS_SHARED, OP_HOLDS_EXCLUSIVE } held;
     struct object *obj; /* referenced */
@@ -201,8 +206,15 @@ enum op_next op_space(struct op *op, uint64_t len);
 uint64_t storage_space_left(const struct storage *st);
 
 /**
+ * The file is removed. A request that is late, or a mend that began before, would make again what nobody owns
+ * any more; of the newest removals we know that. Others `rozo fsck` finds.
+ */
+void op_note_removed(struct op *op);
+bool op_was_removed(struct op *op);
+
+/**
  * Make projection file p, which is absent. The object is held exclusively. written: what the
- * header says is about to be; NULL: nothing.
+ * header says is about to be; NULL: nothing. -ENOMEDIUM: the file was removed.
  */
 enum op_next op_create(struct op *op, unsigned p, uint32_t epoch,
                        const struct mark_range *written);

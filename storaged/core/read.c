@@ -92,7 +92,7 @@ static void judge_place(struct read_op *r, struct read_heads *rh, unsigned i,
     } else if (a->state == RECORD_IS_DATA) {
         a->body_len = codec_row_bytes(r->op.ref.codec, h.user_bytes);
         a->body_at = geometry_body_at(&proj->geo, block);
-        if (a->body_at + a->body_len > proj->size)
+        if (a->body_at + a->body_len > proj->size && a->version <= r->at_most)
             a->state = RECORD_IS_DAMAGED; /* the file was cut short */
     }
     if (a->state == RECORD_IS_DAMAGED)
@@ -171,7 +171,7 @@ static void head_judge(struct read_op *r, struct read_heads *rh,
     } else {
         memset(p, 0, rh->head_bytes);
         if (a.state == RECORD_IS_DAMAGED)
-            damaged_head_put(p, hash, rh->projection, block, 0);
+            damaged_head_put(p, hash, rh->projection, block, a.version);
         else if (a.version != 0)
             hole_head_put(p, hash, rh->projection, block, a.version);
     }

@@ -367,6 +367,34 @@ static void test_next_finds_records_and_marks(void **state)
     world_free(&w);
 }
 
+/* Rot in a header that was read long ago. */
+static void test_who_is_told_to_look_again_does(void **state)
+{
+    Rozo__StStatReq req = ROZO__ST_STAT_REQ__INIT;
+    struct seen seen;
+    struct test_ref ref;
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, true, NULL), OK);
+    ref_init(&w, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = US;
+    req.look_again = true;
+    assert_int_equal(call_run(&w, ROZO__OP__ST_STAT, &req.base, NULL, 0, NULL), OK);
+    expect(&w, 0, 0, SEEN_DATA, v1);
+    poke_byte(&w, 0, 40);
+    assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), OK);
+    w.role = RPC_ROLE_CLIENT; /* its word is nothing */
+    assert_int_equal(call_run(&w, ROZO__OP__ST_STAT, &req.base, NULL, 0, NULL), OK);
+    assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), OK);
+    w.role = RPC_ROLE_NODE;
+    assert_int_equal(call_run(&w, ROZO__OP__ST_STAT, &req.base, NULL, 0, NULL), OK);
+    assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), ROZO__STATUS__DAMAGED);
+    world_free(&w);
+}
+
 static void test_remove_leaves_nothing(void **state)
 {
     struct world w;
@@ -378,6 +406,7 @@ static void test_remove_leaves_nothing(void **state)
     (void)state;
     world_init(&w, 1);
     assert_int_equal(world_remove(&w), OK);
+    world_restart(&w, false);
     for (unsigned p = 0; p < 3; p++)
         assert_int_equal(world_write(&w, p, 0, 100, v1, 8192, false, NULL), OK);
     w.hold_sent = true; /* somebody is still being sent the old bytes */
@@ -392,8 +421,14 @@ static void test_remove_leaves_nothing(void **state)
     for (unsigned p = 0; p < 3; p++)
         assert_null(world_file(&w, p));
     assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), ROZO__STATUS__NO_FILE);
-    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL), OK);
-    expect(&w, 0, 0, SEEN_DATA, v1);
+    /* what was under way when it was removed does not bring it back */
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL),
+                     ROZO__STATUS__NO_FILE);
+    assert_int_equal(world_mark(&w, 1, 0, 1, v2), ROZO__STATUS__NO_FILE);
+    assert_int_equal(world_mark(&w, 255, 0, 0, v2), ROZO__STATUS__NO_FILE);
+    assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), ROZO__STATUS__NO_FILE);
+    for (unsigned p = 0; p < 3; p++)
+        assert_null(world_file(&w, p));
     call_free(read);
     w.role = RPC_ROLE_CLIENT;
     world_free(&w);
@@ -836,6 +871,7 @@ static void test_disk_errors_become_answers(void **state)
             world_sync(&w);
             world_remove(&w);
             w.disk.fail_at = 0;
+            world_restart(&w, false);
             assert_int_equal(world_write(&w, 0, 0, 3, v3 + 2, 8192, true, NULL), OK);
             assert_int_equal(world_read(&w, 0, 0, 3, seen, NULL), OK);
             assert_int_equal(seen[2].version, v3 + 2);
@@ -967,6 +1003,7 @@ static void test_what_cannot_be_believed_is_damaged(void **state)
     world_restart(&w, false);
     assert_int_equal(world_read(&w, 0, 0, 1, seen, NULL), ROZO__STATUS__DAMAGED);
     assert_int_equal(world_remove(&w), OK);
+    world_restart(&w, false);
     assert_int_equal(world_write(&w, 0, 0, 1, v3, 8192, true, NULL), OK);
     memdisk_cut_file(world_file(&w, 0), 100);
     world_restart(&w, false);
@@ -1577,6 +1614,7 @@ int main(void)
         cmocka_unit_test(test_a_mark_that_goes_below_leaves_what_was_lost),
         cmocka_unit_test(test_any_projection_and_what_is_present),
         cmocka_unit_test(test_next_finds_records_and_marks),
+        cmocka_unit_test(test_who_is_told_to_look_again_does),
         cmocka_unit_test(test_remove_leaves_nothing),
         cmocka_unit_test(test_truncate_waits_for_nobody_and_cuts_nobody_short),
         cmocka_unit_test(test_syncs_are_shared_and_cover_what_was_acknowledged),
