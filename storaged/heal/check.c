@@ -77,13 +77,18 @@ static void on_checked(struct job *job, const struct mend_result *result)
         c->again = false;
         c->tries = 0;
         check_run(h, c);
-    } else if (good) {
+    } else if (good && result->n_torn == 0) {
         check_free(h, c);
     } else {
-        c->unhealed = mend_n_unhealed(result);
+        c->unhealed = good ? result->n_torn : mend_n_unhealed(result);
         h->checks_unhealed += c->unhealed;
+        if (good) { /* but for these */
+            c->first = result->torn_first;
+            c->end = result->torn_end;
+        }
         /* nobody completes it: a write of which a power cut left too little, say */
-        if (result->undecided > 0 && c->tries >= FENCE_TRIES && !c->unproven)
+        if (result->undecided + result->n_torn > 0 && c->tries >= FENCE_TRIES &&
+            !c->unproven)
             c->flags |= MEND_FENCE | MEND_ALL_HOMES;
         c->ready_ns = env_now_ns(h->env) + ((uint64_t)RETRY_MS << c->tries) * 1000000;
         c->tries += c->tries < DOUBLED_MAX;

@@ -21,11 +21,18 @@ struct view {
     unsigned n;
     uint32_t all;     /* every candidate */
     uint32_t damaged; /* candidates with something damaged on top */
+    uint32_t unsure;  /* those of them of which nobody knows what that was */
 };
 
 static unsigned count(uint32_t bits)
 {
     return (unsigned)__builtin_popcount(bits);
+}
+
+/* Does this answer speak of a version? Of one that is torn only where it can be settled. */
+static bool has_version(const struct view *w, const struct decide_answer *a)
+{
+    return a->kind != DECIDE_DAMAGED || (a->torn && w->rules->fenced);
 }
 
 /* The newest version below `limit` (or of all); false when there is none. */
@@ -37,7 +44,7 @@ static bool next_version(const struct view *w, bool limited, uint64_t limit,
     for (unsigned i = 0; i < w->n; i++) {
         uint64_t v = w->answers[i].version;
 
-        if (w->answers[i].kind == DECIDE_DAMAGED || (limited && v >= limit) ||
+        if (!has_version(w, &w->answers[i]) || (limited && v >= limit) ||
             (found && v <= *version))
             continue;
         *version = v;
@@ -128,7 +135,7 @@ static bool hides_below(const struct view *w, uint64_t version)
     for (unsigned i = 0; i < w->n; i++) {
         const struct decide_answer *a = &w->answers[i];
 
-        if (a->kind != DECIDE_DAMAGED && a->version == version && version != 0 &&
+        if (has_version(w, a) && a->version == version && version != 0 &&
             below(w, a) == NULL)
             return true;
     }
@@ -160,19 +167,20 @@ static uint32_t damaged_below(const struct view *w, uint64_t version)
  * May a version that fewer than k have be passed over? Readers may when it cannot have been
  * acknowledged; whoever has a newer one may have had it (newer: both).
  * To settle it back, what lies below newer ones is known: it is gone only where a newer one was
- * committed, and that has k. But nobody may be left who could still bring it to k.
+ * committed, and that has k. But nobody may be left who could still bring it to k. Who has it torn never had it
+ * stable, so he is not one of those for whom somebody may have been told that it is.
  */
 static bool may_pass(const struct view *w, uint64_t version, unsigned have,
                      uint32_t newer)
 {
     const struct decide_rules *r = w->rules;
-    uint32_t told = r->told & ~w->damaged;
+    uint32_t told = r->told & ~w->damaged, sure = r->told & ~w->unsure;
     uint32_t holders = holders_of(w, version) | damaged_below(w, version);
 
     if (!is_fenced(w, version))
         return count(newer | (w->all & ~(told | r->none))) < r->q;
     return have + count(w->all & ~(r->told | r->none | r->lost)) < r->k &&
-           count(holders | (w->all & ~(told | r->none))) < r->q;
+           count(holders | (w->all & ~(sure | r->none))) < r->q;
 }
 
 /* ---- forward: who lacks it? ---- */
@@ -238,9 +246,24 @@ static void view_init(struct view *w, const struct decide_rules *rules,
     *w = (struct view){ .rules = rules, .answers = answers, .n = n_answers };
     w->all = rules->c == 32 ? UINT32_MAX : (1u << rules->c) - 1;
     for (unsigned i = 0; i < n_answers; i++) {
-        if (answers[i].kind == DECIDE_DAMAGED && answers[i].level == 0)
-            w->damaged |= 1u << answers[i].candidate;
+        if (answers[i].kind != DECIDE_DAMAGED || answers[i].level != 0)
+            continue;
+        w->damaged |= 1u << answers[i].candidate;
+        if (!answers[i].torn)
+            w->unsure |= 1u << answers[i].candidate;
     }
+}
+
+/* The newest version that somebody has torn. */
+static uint64_t torn_newest(const struct view *w)
+{
+    uint64_t version = 0;
+
+    for (unsigned i = 0; i < w->n; i++) {
+        if (w->answers[i].torn && w->answers[i].version > version)
+            version = w->answers[i].version;
+    }
+    return version;
 }
 
 void decide_block(const struct decide_rules *rules, const struct decide_answer *answers,
@@ -271,7 +294,7 @@ void decide_block(const struct decide_rules *rules, const struct decide_answer *
             return;
         }
         if (out->torn == 0)
-            out->torn = v;
+            out->torn = v > torn_newest(&w) ? v : torn_newest(&w);
         newer |= holders_of(&w, v);
         if (!may_pass(&w, v, have, newer))
             return;
@@ -285,4 +308,6 @@ void decide_block(const struct decide_rules *rules, const struct decide_answer *
     } else if (limited && newest == 0 && w.damaged == 0) { /* passed: it is nobody's */
         out->what = DECIDE_NOTHING;
     }
+    if (out->torn == 0 && out->what == DECIDE_UNDECIDED)
+        out->torn = torn_newest(&w);
 }

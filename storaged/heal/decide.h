@@ -32,6 +32,8 @@ struct decide_answer {
     uint8_t projection;
     uint8_t kind;  /* enum decide_kind */
     uint8_t level; /* 0: what counts there now; 1: what lies below that; ... */
+    /* Damaged, of this version, and parts of it never reached the disk: no sync of it ended there. */
+    bool torn;
 };
 
 /* The circumstances. Bitmaps are of places in the distribution. */

@@ -65,9 +65,15 @@ static void add_head(struct head_ask *ha, unsigned i, unsigned projection,
     };
     enum record_state state = RECORD_IS_DAMAGED;
 
-    if ((p[6] & RECORD_DAMAGED) == 0)
+    if ((p[6] & RECORD_DAMAGED) !=
+        0) { /* with a version: that is known, its body is not there */
+        record_header_get(p, &header);
+        a.version = header.version;
+        a.torn = header.version != 0;
+    } else {
         state = record_inspect(p, h->file->file_hash, h->first + ha->at + i, projection,
                                h->file->target.block_bytes, &header);
+    }
     if (state != RECORD_IS_DAMAGED &&
         (ha->at_most == 0 || header.version <= ha->at_most)) {
         a.kind = state == RECORD_IS_DATA ? DECIDE_DATA : DECIDE_HOLE;
@@ -251,7 +257,7 @@ static int hides(const struct heads *h, unsigned b, unsigned candidate,
             continue;
         if (a[i].level > deepest)
             deepest = a[i].level;
-        if (a[i].kind != DECIDE_DAMAGED && a[i].version == version)
+        if ((a[i].kind != DECIDE_DAMAGED || a[i].torn) && a[i].version == version)
             level = a[i].level;
     }
     return level == deepest ? level : -1;

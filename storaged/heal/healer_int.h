@@ -173,6 +173,7 @@ struct sweep_file {
     struct heal_ask ask;
     struct healer *h;
     struct walk_file f;
+    enum heal_rank rank;
     unsigned place;   /* healer_home() */
     unsigned n_asked; /* homes after ours that were asked whether they have it */
     struct mend_result result;

@@ -89,6 +89,9 @@ struct mend_result {
     uint64_t cleaned; /* records that spares need no more */
     uint64_t
         undecided; /* blocks left as they are: try again when storages have come back */
+    /* Blocks, within [torn_first, torn_end), that are mended below a version that too few have: one that is being
+     * written just now, or that nobody completes. A fence tells. */
+    uint64_t n_torn, torn_first, torn_end;
     uint64_t
         failed; /* records found wrong and decided, but not healed; rc is not 0 then */
     uint64_t read_bytes, written_bytes; /* of bodies */

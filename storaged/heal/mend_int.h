@@ -128,6 +128,7 @@ enum piece_state {
     PIECE_DECIDE,
     PIECE_FENCE,
     PIECE_DROP,
+    PIECE_UNTEAR,
     PIECE_GROUP,
     PIECE_RATE,
     PIECE_READ,
@@ -141,6 +142,7 @@ struct piece_bad {
     uint64_t version;
     uint16_t block;
     uint8_t candidate, projection;
+    bool torn; /* see struct decide_answer */
 };
 
 struct piece_ask {
@@ -194,7 +196,7 @@ struct mend_piece {
     struct piece_group group;
     struct piece_ask asks[DIST_MAX];
     unsigned n_asks;
-    unsigned drop_at, verify_at;
+    unsigned drop_at, untorn_at, verify_at;
     bool sparse; /* no data and nothing damaged was seen */
 };
 

@@ -6,8 +6,8 @@
  * Keeps:  nothing is written that was not decided, or coded from bytes that are not of exactly the decided
  *         version with a right crc; what is written is to the byte what the client wrote.
  *
- * HEADS -> VERIFY -> DECIDE (-> HEADS for what lies below, -> FENCE -> all again) -> DROP -> one group of
- * blocks after the other: RATE, READ, WRITE, or MARK -> END, or all again when something got in between.
+ * HEADS -> VERIFY -> DECIDE (-> HEADS for what lies below, -> FENCE -> all again) -> DROP -> UNTEAR -> one
+ * group of blocks after the other: RATE, READ, WRITE, or MARK -> END, or all again when something got in between.
  */
 #include <assert.h>
 #include <errno.h>
@@ -25,6 +25,7 @@ enum {
     FENCES_MAX = 3,
     AGAIN_MS = 20,
     SMALL_MARK_BLOCKS = 256, /* storages write those as heads */
+    SECTOR_BYTES = 512,
 };
 
 static void piece_step(struct mend_piece *piece);
@@ -47,7 +48,7 @@ static uint64_t blocks_of(const struct mend_piece *piece, unsigned n)
 }
 
 static void bad_add(struct mend_piece *piece, unsigned b, unsigned candidate, unsigned p,
-                    uint64_t version)
+                    uint64_t version, bool torn)
 {
     piece->again = true;
     if (piece->n_bad == MEND_BAD_MAX)
@@ -57,6 +58,7 @@ static void bad_add(struct mend_piece *piece, unsigned b, unsigned candidate, un
         .block = (uint16_t)b,
         .candidate = (uint8_t)candidate,
         .projection = (uint8_t)p,
+        .torn = torn,
     };
 }
 
@@ -126,6 +128,29 @@ static int take_records(const struct mend_piece *piece, unsigned at, unsigned n,
 
 enum look { LOOK_RIGHT, LOOK_OTHER, LOOK_WRONG };
 
+static bool is_zero(const uint8_t *p, size_t n)
+{
+    while (n > 0 && p[n - 1] == 0)
+        n--;
+    return n == 0;
+}
+
+/* Of a record whose crc is wrong: is a sector of it missing? So it is where power was lost before it was synced. */
+static bool is_torn(const struct heal_file *file, unsigned p, uint16_t user_bytes,
+                    const uint8_t *head, const uint8_t *body)
+{
+    size_t overhang = heal_head_bytes(file, p) - RECORD_HEADER_BYTES;
+    size_t row = codec_row_bytes(file->codec, user_bytes);
+
+    if (overhang > 0 && is_zero(head + RECORD_HEADER_BYTES, overhang))
+        return true;
+    for (size_t at = 0; at < row; at += SECTOR_BYTES) {
+        if (is_zero(body + at, row - at < SECTOR_BYTES ? row - at : SECTOR_BYTES))
+            return true;
+    }
+    return false;
+}
+
 /* Is this the record of block b at this version, whole? OTHER: something else got in between. */
 static enum look look_at(const struct mend_piece *piece, unsigned b, unsigned p,
                          uint64_t version, uint16_t user_bytes, const uint8_t *head,
@@ -188,11 +213,13 @@ static void verify_check(struct mend_piece *piece, const struct ask *ask, unsign
     piece->mend->result.read_bytes += ask->rq.answer_payload_len - n * head_bytes;
     for (unsigned i = 0; i < n; i++) {
         const struct decide_answer *a = own_data(piece, at + i, p);
+        const uint8_t *head = buf + i * head_bytes;
+        const uint8_t *body = buf + n * head_bytes + i * file->row_bytes;
 
-        if (a != NULL &&
-            look_at(piece, at + i, p, a->version, a->user_bytes, buf + i * head_bytes,
-                    buf + n * head_bytes + i * file->row_bytes) == LOOK_WRONG) {
-            bad_add(piece, at + i, ask->candidate, p, a->version);
+        if (a != NULL && look_at(piece, at + i, p, a->version, a->user_bytes, head,
+                                 body) == LOOK_WRONG) {
+            bad_add(piece, at + i, ask->candidate, p, a->version,
+                    is_torn(file, p, a->user_bytes, head, body));
             piece->again = false; /* what follows sees to it */
         }
     }
@@ -259,8 +286,10 @@ static void apply_bad(struct mend_piece *piece)
 
         for (unsigned j = 0; j < n; j++) {
             if (a[j].candidate == bad->candidate && a[j].projection == bad->projection &&
-                a[j].version == bad->version && a[j].kind == DECIDE_DATA)
+                a[j].version == bad->version && a[j].kind == DECIDE_DATA) {
                 a[j].kind = DECIDE_DAMAGED;
+                a[j].torn = bad->torn;
+            }
         }
     }
 }
@@ -418,6 +447,20 @@ static void plan_round(struct mend_piece *piece)
     }
 }
 
+/* The version that the home of projection p believes in, of a record that is damaged; 0: none. */
+static uint64_t torn_version(struct mend_piece *piece, unsigned b, unsigned p)
+{
+    unsigned n;
+    const struct decide_answer *a = answers_of(piece, b, &n);
+
+    for (unsigned i = 0; i < n; i++) {
+        if (a[i].candidate == piece->mend->file.home[p] && a[i].projection == p &&
+            a[i].kind == DECIDE_DAMAGED && a[i].level == 0)
+            return a[i].version;
+    }
+    return 0;
+}
+
 /* ---- rolling back ---- */
 
 static void on_dropped(struct ask *ask, int rc)
@@ -495,6 +538,42 @@ static bool drop_next(struct mend_piece *piece)
     return g->n > 0;
 }
 
+/*
+ * A home takes nothing older than what it believes it has, and does not see that this is torn: it is told to let go of
+ * it. One record after the other; they are few. False: none is left.
+ */
+static bool untorn_next(struct mend_piece *piece)
+{
+    struct heal_file *file = &piece->mend->file;
+    struct piece_group *g = &piece->group;
+
+    if (g->damaged) /* the one before */
+        piece->skip[g->at] = true;
+    for (; piece->untorn_at < piece->n * file->n; piece->untorn_at++) {
+        unsigned b = piece->untorn_at / file->n, p = piece->untorn_at % file->n;
+        const struct decision *d = &piece->decided[b];
+        uint64_t torn = torn_version(piece, b, p);
+        Rozo__StDropReq req = ROZO__ST_DROP_REQ__INIT;
+
+        if ((piece->lack[b] & d->damaged & 1u << p) == 0 || d->version == 0 ||
+            torn <= d->version || piece->skip[b] || piece->flat)
+            continue;
+        *g = (struct piece_group){ .at = b };
+        req.ref = &file->ref;
+        req.first_block = piece->first + b;
+        req.n_blocks = 1;
+        req.keep = torn;
+        req.projections = 1u << p;
+        req.to_storage = file->target.storages[file->home[p]];
+        g->damaged = !piece_send(piece, ask_for(piece, p), file->home[p],
+                                 ROZO__OP__ST_DROP, &req.base, 0, on_dropped);
+        piece->untorn_at++;
+        return true;
+    }
+    *g = (struct piece_group){ 0 };
+    return false;
+}
+
 /* ---- the next group of blocks to be repaired ---- */
 
 /* Who has projection p of block b as decided? Not the home that is to get it; ours first. */
@@ -558,6 +637,17 @@ static bool group_sources(struct mend_piece *piece, struct piece_group *g)
     return (unsigned)__builtin_popcount(g->sources) == file->k;
 }
 
+/* What was never written is dropped where it is torn: of those versions that were found so, and no others. */
+static bool same_torn(struct mend_piece *piece, const struct piece_group *g, unsigned b)
+{
+    for (unsigned p = 0; p < piece->mend->file.n; p++) {
+        if ((g->lack >> p & 1) != 0 &&
+            torn_version(piece, b, p) != torn_version(piece, g->at, p))
+            return false;
+    }
+    return true;
+}
+
 /* May block b be repaired together with the first of the group? */
 static bool group_takes(struct mend_piece *piece, const struct piece_group *g, unsigned b)
 {
@@ -567,7 +657,8 @@ static bool group_takes(struct mend_piece *piece, const struct piece_group *g, u
         (d->user_bytes == 0) != (first->user_bytes == 0))
         return false;
     if (d->user_bytes == 0)
-        return d->version == first->version;
+        return d->version == first->version &&
+               (d->version != 0 || same_torn(piece, g, b));
     if (g->at_most != 0 && d->version != first->version)
         return false;
     for (unsigned p = 0; p < piece->mend->file.n; p++) {
@@ -651,13 +742,15 @@ static void group_judge(struct mend_piece *piece, unsigned p, unsigned candidate
 
     for (unsigned i = 0; i < g->n; i++) {
         const struct decision *d = &piece->decided[g->at + i];
-        enum look look = look_at(piece, g->at + i, p, d->version, d->user_bytes,
-                                 g->read[p] + i * head_bytes,
-                                 g->read[p] + g->n * head_bytes + i * file->row_bytes);
+        const uint8_t *head = g->read[p] + i * head_bytes;
+        const uint8_t *body = g->read[p] + g->n * head_bytes + i * file->row_bytes;
+        enum look look =
+            look_at(piece, g->at + i, p, d->version, d->user_bytes, head, body);
 
         right = right && look == LOOK_RIGHT;
         if (look == LOOK_WRONG)
-            bad_add(piece, g->at + i, candidate, p, d->version);
+            bad_add(piece, g->at + i, candidate, p, d->version,
+                    is_torn(file, p, d->user_bytes, head, body));
     }
     if (right)
         g->answered |= 1u << p;
@@ -910,11 +1003,12 @@ static void unwrite_send(struct mend_piece *piece, unsigned p)
 {
     struct heal_file *file = &piece->mend->file;
     Rozo__StDropReq req = ROZO__ST_DROP_REQ__INIT;
+    uint64_t torn = torn_version(piece, piece->group.at, p);
 
     req.ref = &file->ref;
     req.first_block = piece->first + piece->group.at;
     req.n_blocks = blocks_of(piece, piece->group.n);
-    req.keep = 1; /* no record has it */
+    req.keep = torn != 0 ? torn : 1; /* 1: no record has it */
     req.projections = 1u << p;
     req.to_storage = file->target.storages[file->home[p]];
     piece_send(piece, ask_for(piece, p), file->home[p], ROZO__OP__ST_DROP, &req.base, 0,
@@ -1057,6 +1151,15 @@ static void finish_busy(struct mend_piece *piece)
     mend_again(piece->mend, piece->tail ? piece->tail_from : piece->first);
 }
 
+static void torn_note(struct mend_result *r, uint64_t block)
+{
+    if (r->n_torn == 0 || block < r->torn_first)
+        r->torn_first = block;
+    if (r->n_torn == 0 || block >= r->torn_end)
+        r->torn_end = block + 1;
+    r->n_torn++;
+}
+
 static void piece_finish(struct mend_piece *piece)
 {
     struct mend_result *r = &piece->mend->result;
@@ -1075,6 +1178,9 @@ static void piece_finish(struct mend_piece *piece)
             mend_problem(piece->mend, "block %llu is undecided",
                          (unsigned long long)(piece->first + b));
         }
+        if (d->what == DECIDE_FORWARD && d->torn != 0 && !d->newest && d->drop == 0 &&
+            !piece->tail)
+            torn_note(r, piece->first + b);
         if ((piece->mend->request.flags & MEND_CLEAN_SPARES) != 0 && !piece->flat &&
             is_whole(piece, b))
             note_cleans(piece, b);
@@ -1115,7 +1221,7 @@ static bool piece_begin(struct mend_piece *piece)
     piece->fence_epoch = mend->fence_epoch;
     piece->fenced = mend->fenced;
     piece->n_belows = 0;
-    piece->drop_at = 0;
+    piece->drop_at = piece->untorn_at = 0;
     piece_go(piece, PIECE_HEADS);
     if (heads_start(&piece->heads, &mend->file, piece->first, piece->n, on_piece_heads) ==
         0)
@@ -1240,6 +1346,10 @@ static void piece_step(struct mend_piece *piece)
             break;
         case PIECE_DROP:
             if (!drop_next(piece))
+                piece_go(piece, PIECE_UNTEAR);
+            break;
+        case PIECE_UNTEAR:
+            if (!untorn_next(piece))
                 piece_go(piece, PIECE_GROUP);
             break;
         case PIECE_GROUP:

@@ -283,6 +283,8 @@ static void on_file(struct sweep_file *f, bool good)
     result_count(f, good);
     if (!good) /* the next scrub is a long time off */
         check_add(f->h, &f->f.file.target, 0, UINT64_MAX, f->job.request.flags);
+    else if (f->result.n_torn > 0) /* written just now, or left so */
+        check_add(f->h, &f->f.file.target, f->result.torn_first, f->result.torn_end, 0);
     if (f->result.rc == 0 && f->result.looked_at > 0 && !f->h->scrub.stop)
         homes_next(f);
     else

@@ -2,7 +2,7 @@
  * sweep.c - one file of a walk: mended, and when it was not whole here, said to be whole.
  *
  * In:     sweep_submit(), from the rebuild and the scrub. Thread: the healer's.
- * Out:    jobs; ST_COMMIT with `whole` to our own storage.
+ * Out:    jobs; ST_STAT and ST_COMMIT with `whole` to our own storage.
  * Keeps:  a projection file is called whole only after a mend of all its blocks that left nothing undecided.
  */
 #include <errno.h>
@@ -52,6 +52,28 @@ static void on_job(struct job *job, const struct mend_result *result)
         s->done(s, good);
 }
 
+static void on_looked(struct heal_ask *ask, int rc)
+{
+    struct sweep_file *s = container_of(ask, struct sweep_file, ask);
+
+    (void)rc; /* the mend sees what there is */
+    job_submit(s->h, &s->job, s->rank);
+}
+
+/* The list found damage, or left out what it cannot read: whoever has the file open may not know of that. */
+static void look_again(struct sweep_file *s)
+{
+    Rozo__StStatReq req = ROZO__ST_STAT_REQ__INIT;
+    struct heal_ref ref;
+
+    heal_ref_put(&s->job.request.target, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = s->h->us;
+    req.look_again = true;
+    s->ask.done = on_looked;
+    heal_ask_send(s->h, &s->ask, s->h->us, ROZO__OP__ST_STAT, &req.base, ASK_DEADLINE_MS);
+}
+
 void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags)
 {
     const struct storcli_target *t = &s->f.file.target;
@@ -61,5 +83,10 @@ void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags)
     if (s->place < DIST_MAX && may_be_partial(s))
         s->job.request.flags |= MEND_PARTIAL;
     s->job.done = on_job;
-    job_submit(s->h, &s->job, rank);
+    s->rank = rank;
+    if (s->place < DIST_MAX && may_be_partial(s) &&
+        (s->f.own_partial >> s->place & 1) == 0)
+        look_again(s);
+    else
+        job_submit(s->h, &s->job, rank);
 }

@@ -33,10 +33,10 @@ static struct decision decide(const struct decide_rules *r, const struct decide_
 static void homes_that_lack_it_are_named_with_the_reason(void **state)
 {
     const struct decide_answer a[] = {
-        { 9, 100, 0, 0, DECIDE_DATA, 0 },
-        { 9, 100, 3, 2, DECIDE_DATA, 0 },
-        { 5, 100, 1, 1, DECIDE_DATA, 0 },
-        { 0, 0, 2, 2, DECIDE_DAMAGED, 0 },
+        { 9, 100, 0, 0, DECIDE_DATA, 0, false },
+        { 9, 100, 3, 2, DECIDE_DATA, 0, false },
+        { 5, 100, 1, 1, DECIDE_DATA, 0, false },
+        { 0, 0, 2, 2, DECIDE_DAMAGED, 0, false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d = decide(&r, a, 4);
@@ -64,10 +64,10 @@ static void homes_that_lack_it_are_named_with_the_reason(void **state)
 static void one_projection_twice_is_one(void **state)
 {
     const struct decide_answer a[] = {
-        { 9, 100, 0, 0, DECIDE_DATA, 0 },
-        { 9, 100, 3, 0, DECIDE_DATA, 0 },
-        { 5, 100, 1, 1, DECIDE_DATA, 0 },
-        { 5, 100, 2, 2, DECIDE_DATA, 0 },
+        { 9, 100, 0, 0, DECIDE_DATA, 0, false },
+        { 9, 100, 3, 0, DECIDE_DATA, 0, false },
+        { 5, 100, 1, 1, DECIDE_DATA, 0, false },
+        { 5, 100, 2, 2, DECIDE_DATA, 0, false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d = decide(&r, a, 4);
@@ -82,12 +82,59 @@ static void one_projection_twice_is_one(void **state)
     assert_false(d.newest);
 }
 
+/* All lost power, and what nobody had synced is torn at too many homes: it never was acknowledged as stable. */
+static void what_was_torn_before_a_sync_is_settled_back(void **state)
+{
+    struct decide_answer a[] = {
+        { 9, 100, 0, 0, DECIDE_DATA, 0, false },
+        { 9, 0, 1, 1, DECIDE_DAMAGED, 0, true },
+        { 9, 0, 2, 2, DECIDE_DAMAGED, 0, true },
+        { 0, 0, 0, 0, DECIDE_HOLE, 1, false }, /* it was written first, in place */
+        { 0, 0, 1, 1, DECIDE_HOLE, 1, false },
+        { 0, 0, 2, 2, DECIDE_HOLE, 1, false },
+    };
+    struct decide_rules r = rules_of(2, 3, 4);
+    struct decision d;
+
+    (void)state;
+    r.told = 7;
+    r.none = 8;
+    d = decide(&r, a, 3);
+    assert_int_equal(d.what, DECIDE_UNDECIDED); /* to readers it is damaged */
+    assert_int_equal(d.torn, 9);
+    r.fenced = true;
+    d = decide(&r, a, 3);
+    assert_int_equal(d.what, DECIDE_BELOW);
+    assert_int_equal(d.version, 9);
+    d = decide(&r, a, 6);
+    assert_int_equal(d.what, DECIDE_FORWARD);
+    assert_int_equal(d.version, 0);
+    assert_int_equal(d.drop, 1);
+    assert_int_equal(d.damaged, 6);
+    assert_int_equal(d.lack, 6);
+
+    a[1].torn = a[2].torn = false; /* rotten: it may have been stable */
+    assert_int_equal(decide(&r, a, 6).what, DECIDE_UNDECIDED);
+    a[2].torn = true;
+    r.told = 5; /* somebody silent may have had it, too, and bring it back */
+    a[1] = a[2];
+    assert_int_equal(decide(&r, a, 2).what, DECIDE_UNDECIDED);
+
+    a[0] = (struct decide_answer){ 9, 0, 0, 0, DECIDE_DAMAGED, 0, true };
+    a[1] = (struct decide_answer){ 9, 0, 1, 1, DECIDE_DAMAGED, 0, true };
+    r.told = 7;
+    assert_int_equal(decide(&r, a, 3).what, DECIDE_BELOW);
+    d = decide(&r, a, 6);
+    assert_int_equal(d.what, DECIDE_FORWARD);
+    assert_int_equal(d.lack, 7);
+}
+
 static void holes_count_storages(void **state)
 {
     const struct decide_answer a[] = {
-        { 9, 0, 0, 0, DECIDE_HOLE, 0 },   { 9, 0, 3, 1, DECIDE_HOLE, 0 },
-        { 9, 0, 3, 2, DECIDE_HOLE, 0 },   { 5, 100, 1, 1, DECIDE_DATA, 0 },
-        { 5, 100, 2, 2, DECIDE_DATA, 0 },
+        { 9, 0, 0, 0, DECIDE_HOLE, 0, false },   { 9, 0, 3, 1, DECIDE_HOLE, 0, false },
+        { 9, 0, 3, 2, DECIDE_HOLE, 0, false },   { 5, 100, 1, 1, DECIDE_DATA, 0, false },
+        { 5, 100, 2, 2, DECIDE_DATA, 0, false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d = decide(&r, a, 5);
@@ -103,8 +150,8 @@ static void holes_count_storages(void **state)
 static void a_spare_may_hold_all_that_is_needed(void **state)
 {
     const struct decide_answer a[] = {
-        { 9, 100, 3, 0, DECIDE_DATA, 0 },
-        { 9, 100, 3, 1, DECIDE_DATA, 0 },
+        { 9, 100, 3, 0, DECIDE_DATA, 0, false },
+        { 9, 100, 3, 1, DECIDE_DATA, 0, false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d;
@@ -120,9 +167,9 @@ static void a_spare_may_hold_all_that_is_needed(void **state)
 static void never_written_is_a_decision_too(void **state)
 {
     const struct decide_answer a[] = {
-        { 0, 0, 0, 0, DECIDE_HOLE, 0 },
-        { 0, 0, 1, 1, DECIDE_HOLE, 0 },
-        { 0, 0, 2, 2, DECIDE_DAMAGED, 0 },
+        { 0, 0, 0, 0, DECIDE_HOLE, 0, false },
+        { 0, 0, 1, 1, DECIDE_HOLE, 0, false },
+        { 0, 0, 2, 2, DECIDE_DAMAGED, 0, false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d;
@@ -146,10 +193,10 @@ static void never_written_is_a_decision_too(void **state)
 static void what_lies_below_is_asked_for_before_something_is_settled_back(void **state)
 {
     struct decide_answer a[] = {
-        { 9, 100, 0, 0, DECIDE_DATA, 0 },
-        { 5, 100, 1, 1, DECIDE_DATA, 0 },
-        { 0, 0, 2, 2, DECIDE_DAMAGED, 0 },
-        { 5, 100, 0, 0, DECIDE_DATA, 1 },
+        { 9, 100, 0, 0, DECIDE_DATA, 0, false },
+        { 5, 100, 1, 1, DECIDE_DATA, 0, false },
+        { 0, 0, 2, 2, DECIDE_DAMAGED, 0, false },
+        { 5, 100, 0, 0, DECIDE_DATA, 1, false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d;
@@ -176,10 +223,10 @@ static void what_lies_below_is_asked_for_before_something_is_settled_back(void *
 static void a_home_under_a_dropped_version_gets_what_it_lacks(void **state)
 {
     const struct decide_answer a[] = {
-        { 9, 100, 0, 0, DECIDE_DATA, 0 },
-        { 3, 100, 0, 0, DECIDE_DATA, 1 },
-        { 5, 100, 1, 1, DECIDE_DATA, 0 },
-        { 5, 100, 2, 2, DECIDE_DATA, 0 },
+        { 9, 100, 0, 0, DECIDE_DATA, 0, false },
+        { 3, 100, 0, 0, DECIDE_DATA, 1, false },
+        { 5, 100, 1, 1, DECIDE_DATA, 0, false },
+        { 5, 100, 2, 2, DECIDE_DATA, 0, false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d;
@@ -198,10 +245,10 @@ static void an_epoch_above_the_fence_is_not_settled(void **state)
 {
     const uint64_t v1 = version_make(3, 1), v2 = version_make(4, 1);
     const struct decide_answer a[] = {
-        { v2, 100, 0, 0, DECIDE_DATA, 0 },
-        { v1, 100, 0, 0, DECIDE_DATA, 1 },
-        { v1, 100, 1, 1, DECIDE_DATA, 0 },
-        { v1, 100, 2, 2, DECIDE_DATA, 0 },
+        { v2, 100, 0, 0, DECIDE_DATA, 0, false },
+        { v1, 100, 0, 0, DECIDE_DATA, 1, false },
+        { v1, 100, 1, 1, DECIDE_DATA, 0, false },
+        { v1, 100, 2, 2, DECIDE_DATA, 0, false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d;
@@ -242,13 +289,15 @@ static unsigned answers_of(unsigned n, unsigned c, uint32_t torn, uint32_t told,
             continue;
         if (has)
             a[n_answers++] =
-                (struct decide_answer){ NEW, 10, (uint8_t)i, (uint8_t)p, DECIDE_DATA, 0 };
+                (struct decide_answer){ NEW,         10, (uint8_t)i, (uint8_t)p,
+                                        DECIDE_DATA, 0,  false };
         a[n_answers++] = (struct decide_answer){ i < n ? OLD : 0,
                                                  i < n ? 20 : 0,
                                                  (uint8_t)i,
                                                  (uint8_t)p,
                                                  i < n ? DECIDE_DATA : DECIDE_HOLE,
-                                                 has };
+                                                 has,
+                                                 false };
     }
     return n_answers;
 }
@@ -354,6 +403,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(homes_that_lack_it_are_named_with_the_reason),
         cmocka_unit_test(one_projection_twice_is_one),
+        cmocka_unit_test(what_was_torn_before_a_sync_is_settled_back),
         cmocka_unit_test(holes_count_storages),
         cmocka_unit_test(a_spare_may_hold_all_that_is_needed),
         cmocka_unit_test(never_written_is_a_decision_too),
