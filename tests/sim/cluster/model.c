@@ -343,6 +343,18 @@ const char *model_check_read(int file, const struct model_view *view, uint64_t o
     return NULL;
 }
 
+bool model_may_be_nothing(int file, const struct model_view *view, uint64_t off,
+                          size_t len)
+{
+    const struct model_file *f = &model.files[file];
+
+    for (uint64_t unit = off / UNIT; unit < (off + len) / UNIT; unit++) {
+        if (!unit_is_allowed(f, view, unit, 0))
+            return false;
+    }
+    return true;
+}
+
 const char *model_check_size(int file, const struct model_view *view, uint64_t size)
 {
     uint64_t lo, hi;

@@ -132,6 +132,9 @@ void model_write_synced(int file, uint32_t no);
 /** NULL: fine; else what is wrong, in words. */
 const char *model_check_read(int file, const struct model_view *view, uint64_t off,
                              size_t len, const uint8_t *data, size_t got);
+/** May all of these bytes be as if nobody had ever written them? So nothing of them was made stable. */
+bool model_may_be_nothing(int file, const struct model_view *view, uint64_t off,
+                          size_t len);
 const char *model_check_size(int file, const struct model_view *view, uint64_t size);
 /** What it may be. */
 void model_size(int file, const struct model_view *view, uint64_t *lo, uint64_t *hi);
