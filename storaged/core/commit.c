@@ -575,6 +575,8 @@ static void resolve_judge(struct resolve_op *r, struct proj *proj)
         return;
     if (mark > x->version || (state != RECORD_IS_DAMAGED && h.version > x->version))
         pending_remove_record(p, x);
+    else if (state != RECORD_IS_DAMAGED && h.version == x->version && x->damaged)
+        pending_remove_record(p, x); /* it lies there, and its crc will tell */
     else if (state != RECORD_IS_DAMAGED && h.version == x->version)
         pending_commit_range(p, x->file, b->block, b->block + 1, b->version,
                              env_now_ns(r->op.st->env));

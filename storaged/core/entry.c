@@ -61,6 +61,20 @@ void entry_put(uint8_t p[ENTRY_HEADER_BYTES], const struct entry *e)
         put_le32(p + STORAGES_AT + 4 * i, e->file.storages[i]);
 }
 
+size_t entry_head_bytes(const uint8_t p[ENTRY_HEADER_BYTES])
+{
+    return STORAGES_AT + 4 * (size_t)p[N_STORAGES_AT];
+}
+
+bool entry_head_widen(const uint8_t *head, size_t len, uint8_t p[ENTRY_HEADER_BYTES])
+{
+    if (len < STORAGES_AT || len > ENTRY_HEADER_BYTES)
+        return false;
+    memset(p, 0, ENTRY_HEADER_BYTES);
+    memcpy(p, head, len);
+    return true;
+}
+
 static bool range_is_valid(const struct entry *e)
 {
     return e->first < PROJFILE_BLOCKS_MAX && e->end > e->first &&
@@ -75,9 +89,10 @@ static bool fields_are_valid(const struct entry *e)
 
     switch (e->kind) {
     case ENTRY_RECORDS:
-        return e->projection < n && has_blocks && e->end == 0 && e->version == 0 &&
-               e->epoch == 0 && e->projections == 0 && !e->keep_newer &&
-               e->first < PROJFILE_BLOCKS_MAX;
+    case ENTRY_DAMAGED:
+        return e->projection < n && has_blocks && e->end == 0 && e->epoch == 0 &&
+               e->projections == 0 && !e->keep_newer && e->first < PROJFILE_BLOCKS_MAX &&
+               (e->version != 0 || e->kind == ENTRY_RECORDS);
     case ENTRY_MARK:
         return (e->projection < n || e->projection == ANY) && !has_blocks &&
                range_is_valid(e) && e->version != 0 && e->epoch == 0 &&

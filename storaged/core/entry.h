@@ -21,6 +21,7 @@ enum entry_kind {
     ENTRY_MARK = 2,    /* a range becomes holes */
     ENTRY_FENCE = 3,   /* no client of this epoch or before writes here any more */
     ENTRY_DROP = 4,    /* what is pending and newer goes */
+    ENTRY_DAMAGED = 5, /* records that were here, and nobody can read any more */
 };
 
 enum {
@@ -40,8 +41,10 @@ struct entry {
     uint32_t projections;      /* DROP: see StDropReq */
     uint64_t first;            /* RECORDS, MARK, DROP: block */
     uint64_t end;              /* MARK, DROP; UINT64_MAX: to the end of everything */
-    uint64_t version;          /* MARK: its own, DROP: to be kept */
-    uint64_t blocks[ENTRY_BLOCKS_MAX / 64]; /* RECORDS: bit i: block first + i is here */
+    uint64_t
+        version; /* MARK: its own, DROP: to be kept; RECORDS, DAMAGED: the newest (0: unknown) */
+    uint64_t blocks[ENTRY_BLOCKS_MAX /
+                    64]; /* RECORDS, DAMAGED: bit i: block first + i is here */
 };
 
 static inline bool entry_has_block(const struct entry *e, unsigned i)
@@ -50,6 +53,10 @@ static inline bool entry_has_block(const struct entry *e, unsigned i)
 }
 
 void entry_put(uint8_t p[ENTRY_HEADER_BYTES], const struct entry *e);
+/** The bytes of a header that say something; behind them it is zero. */
+size_t entry_head_bytes(const uint8_t p[ENTRY_HEADER_BYTES]);
+/** The whole header from those bytes. False: there were not enough, or too many. */
+bool entry_head_widen(const uint8_t *head, size_t len, uint8_t p[ENTRY_HEADER_BYTES]);
 /** 0 or -EUCLEAN, *out untouched then. Of ENTRY_RECORDS only the header is looked at. */
 int entry_get(uint8_t kind, const uint8_t *p, size_t len, struct entry *out);
 

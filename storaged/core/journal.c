@@ -180,6 +180,7 @@ static void on_tick(struct env_timer *timer)
     journal_notes_expire(j);
     journal_run(j);
     journal_copy_maybe_start(j);
+    log_say_synced(j->log);
     journal_wake(j); /* they look again, and give up in time */
     if (j->pending.n_files > 0 || !list_is_empty(&j->pending.entries) || j->n_held > 0)
         journal_timer_start(j);
@@ -266,6 +267,8 @@ void journal_free(struct journal *j)
     journal_notes_free(j);
     pending_close(&j->pending);
     free(j->held);
+    free(j->scanned);
+    free(j->said);
     log_close(j->log);
     free(j);
 }

@@ -12,6 +12,8 @@
 #include <string.h>
 
 #include "common/log.h"
+
+enum { READS_MAX = 4 }; /* in vain, in a row, before a frame counts as lost */
 #include "storaged/core/journal_in.h"
 
 static void copy_next(struct journal *j);
@@ -44,6 +46,19 @@ static void copy_give_up(struct journal *j, int rc)
     }
 }
 
+/* r lies in `to` now. */
+static void record_move(struct pending *p, struct pending_record *r,
+                        struct pending_entry *to)
+{
+    struct pending_entry *from = r->entry;
+
+    r->entry = to;
+    to->n_refs++;
+    to->n_bytes += (unsigned)r->head_len + r->body_len;
+    from->n_bytes -= (unsigned)r->head_len + r->body_len;
+    pending_entry_put(p, from);
+}
+
 static void copy_switch_records(struct copier *c, struct pending_entry *to)
 {
     struct pending *p = &c->j->pending;
@@ -58,12 +73,24 @@ static void copy_switch_records(struct copier *c, struct pending_entry *to)
 
         if (r == NULL || r->entry != c->entry || r->version != records[i].header.version)
             continue; /* it went meanwhile */
-        r->entry = to;
         r->body_at = (uint32_t)records[i].body_at;
-        to->n_refs++;
-        to->n_bytes += (unsigned)r->head_len + r->body_len;
-        c->entry->n_bytes -= (unsigned)r->head_len + r->body_len;
-        pending_entry_put(p, c->entry);
+        record_move(p, r, to);
+    }
+}
+
+static void copy_switch_damaged(struct copier *c, struct pending_entry *to)
+{
+    struct pending *p = &c->j->pending;
+    struct pending_file *f = pending_find(p, &c->e.file.id);
+
+    for (unsigned i = 0; f != NULL && i < ENTRY_BLOCKS_MAX; i++) {
+        struct pending_record *r;
+
+        if (!entry_has_block(&c->e, i))
+            continue;
+        r = pending_at_most(p, f, c->e.projection, c->e.first + i, c->e.version);
+        if (r != NULL && r->entry == c->entry && r->version == c->e.version && r->damaged)
+            record_move(p, r, to);
     }
 }
 
@@ -99,6 +126,7 @@ static void copy_switch_fence(struct copier *c, struct pending_entry *to)
 }
 
 static void copy_entry(struct journal *j);
+static void copy_damaged(struct journal *j);
 
 static void on_copied(struct log_append *append, int rc)
 {
@@ -115,10 +143,13 @@ static void on_copied(struct log_append *append, int rc)
         copy_give_up(j, rc);
         return;
     }
-    journal_entry_init(j, to, c->entry->kind);
-    switch (c->entry->kind) {
+    journal_entry_init(j, to, c->e.kind);
+    switch (c->e.kind) {
     case ENTRY_RECORDS:
         copy_switch_records(c, to);
+        break;
+    case ENTRY_DAMAGED:
+        copy_switch_damaged(c, to);
         break;
     case ENTRY_MARK:
         copy_switch_mark(c, to);
@@ -134,10 +165,116 @@ static void on_copied(struct log_append *append, int rc)
     pending_entry_put(&j->pending, to);
     free(c->out);
     c->out = NULL;
-    if (c->entry->kind == ENTRY_MARK)
+    if (c->e.kind == ENTRY_MARK)
         copy_entry(j); /* it may be in pieces */
+    else if (c->e.kind == ENTRY_RECORDS || c->e.kind == ENTRY_DAMAGED)
+        copy_damaged(j);
     else
         copy_entry_end(j);
+}
+
+static void copy_append(struct journal *j)
+{
+    struct copier *c = &j->copier;
+
+    entry_put(c->out, &c->e);
+    c->iov.iov_base = c->out;
+    c->append = (struct log_append){ .kind = c->e.kind,
+                                     .iov = &c->iov,
+                                     .n_iov = 1,
+                                     .len = c->iov.iov_len,
+                                     .head_len = entry_head_bytes(c->out),
+                                     .done = on_copied };
+    log_append(j->log, &c->append);
+}
+
+/* Walks over everything: a journal that rots is rare. NULL: none is left. */
+static struct pending_record *damaged_find(struct journal *j,
+                                           const struct pending_entry *entry)
+{
+    LIST_FOREACH(file_node, &j->pending.files) {
+        struct pending_file *f = container_of(file_node, struct pending_file, link);
+
+        PENDING_FOREACH(node, f)
+        {
+            struct pending_record *r = container_of(node, struct pending_record, link);
+
+            if (r->entry == entry && r->damaged)
+                return r;
+        }
+    }
+    return NULL;
+}
+
+/* What the frame had and nobody can read goes on as that: one version of one extent's worth of blocks at a time. */
+static void copy_damaged(struct journal *j)
+{
+    struct copier *c = &j->copier;
+    const struct pending_record *r = damaged_find(j, c->entry);
+
+    free(c->out);
+    c->out = r == NULL ? NULL : malloc(ENTRY_HEADER_BYTES);
+    if (r == NULL) {
+        copy_entry_end(j);
+        return;
+    }
+    if (c->out == NULL) {
+        copy_give_up(j, -ENOMEM);
+        return;
+    }
+    c->e = (struct entry){ .kind = ENTRY_DAMAGED,
+                           .file = r->file->ref,
+                           .codec = r->file->codec,
+                           .projection = r->projection,
+                           .first = r->block,
+                           .version = r->version };
+    for (unsigned i = 0; i < ENTRY_BLOCKS_MAX; i++) {
+        const struct pending_record *x = pending_at_most(
+            &j->pending, r->file, r->projection, r->block + i, r->version);
+
+        if (x != NULL && x->entry == c->entry && x->damaged && x->version == r->version)
+            c->e.blocks[i / 64] |= UINT64_C(1) << i % 64;
+    }
+    c->iov.iov_len = ENTRY_HEADER_BYTES;
+    copy_append(j);
+}
+
+static void record_lost(struct journal *j, struct pending_record *r)
+{
+    log_error("block %llu of file %08x%08x%016llx: what the journal has of it is damaged",
+              (unsigned long long)r->block, r->file->ref.id.export_id,
+              r->file->ref.id.generation, (unsigned long long)r->file->ref.id.ino);
+    pending_spoil(r);
+    j->n_damaged++;
+}
+
+/* The frame cannot be read, or not be understood: all its records are lost. */
+static void copy_lost(struct journal *j)
+{
+    LIST_FOREACH(file_node, &j->pending.files) {
+        struct pending_file *f = container_of(file_node, struct pending_file, link);
+
+        PENDING_FOREACH(node, f)
+        {
+            struct pending_record *r = container_of(node, struct pending_record, link);
+
+            if (r->entry == j->copier.entry && !r->damaged)
+                record_lost(j, r);
+        }
+    }
+    copy_damaged(j);
+}
+
+/* Is it what was written? */
+static bool record_is_good(const struct copier *c, const struct pending_record *r,
+                           const struct entry_record *at, size_t head)
+{
+    const uint8_t *p = c->bytes + at->head_at;
+
+    return memcmp(p, r->head, head) == 0 && at->body_len == r->body_len &&
+           at->header.crc == record_crc(p, p + RECORD_HEADER_BYTES,
+                                        at->body_len > 0 ? head - RECORD_HEADER_BYTES : 0,
+                                        c->bytes + at->body_at, at->body_len);
 }
 
 /* What is still wanted of the records in c->bytes, as a new frame; false: nothing. */
@@ -151,15 +288,23 @@ static bool copy_make_records(struct copier *c, const struct entry *e,
     int n_wanted = 0;
 
     c->e = *e;
+    c->e.version = 0;
     c->e.blocks[0] = c->e.blocks[1] = 0;
     for (int i = 0; f != NULL && i < n; i++) {
         struct pending_record *r = pending_at_most(p, f, e->projection, records[i].block,
                                                    records[i].header.version);
         unsigned bit = (unsigned)(records[i].block - e->first);
 
-        if (r == NULL || r->entry != c->entry || r->version != records[i].header.version)
+        if (r == NULL || r->entry != c->entry || r->damaged ||
+            r->version != records[i].header.version)
             continue;
+        if (!record_is_good(c, r, &records[i], head)) {
+            record_lost(c->j, r);
+            continue;
+        }
         c->e.blocks[bit / 64] |= UINT64_C(1) << bit % 64;
+        if (r->version > c->e.version)
+            c->e.version = r->version;
         records[n_wanted++] = records[i];
     }
     for (int i = 0; i < n_wanted; i++) {
@@ -174,76 +319,102 @@ static bool copy_make_records(struct copier *c, const struct entry *e,
     return n_wanted > 0;
 }
 
-static bool copy_make_mark(struct copier *c, const struct entry *e)
+/* All there is to a mark is known. */
+static bool copy_make_mark(struct copier *c)
 {
-    struct pending_file *f = pending_find(&c->j->pending, &e->file.id);
+    LIST_FOREACH(file_node, &c->j->pending.files) {
+        struct pending_file *f = container_of(file_node, struct pending_file, link);
 
-    c->e = *e;
-    c->iov.iov_len = ENTRY_HEADER_BYTES;
-    if (f == NULL)
-        return false;
-    LIST_FOREACH(node, &f->marks) {
-        struct pending_mark *m = container_of(node, struct pending_mark, link);
+        LIST_FOREACH(node, &f->marks) {
+            struct pending_mark *m = container_of(node, struct pending_mark, link);
 
-        if (m->entry != c->entry)
-            continue;
-        c->e.first = m->first;
-        c->e.end = m->end;
-        return true;
+            if (m->entry != c->entry)
+                continue;
+            c->e = (struct entry){ .kind = ENTRY_MARK,
+                                   .file = f->ref,
+                                   .codec = f->codec,
+                                   .projection = m->projection,
+                                   .keep_newer = m->keep_newer,
+                                   .first = m->first,
+                                   .end = m->end,
+                                   .version = m->version };
+            c->iov.iov_len = ENTRY_HEADER_BYTES;
+            return true;
+        }
     }
     return false;
 }
 
-/* c->bytes has the frame. */
+/* A fence, or a drop, whose frame is damaged: it stays where it is, and keeps its segment for as long as it counts. */
+static void copy_skip(struct journal *j)
+{
+    struct copier *c = &j->copier;
+
+    log_error(
+        "journal: a frame that keeps others away is damaged; a later start may not find it");
+    j->n_lost++;
+    c->entry->copied = true;
+    copy_entry_end(j);
+}
+
+/* c->bytes has the frame, where that is needed. */
 static void copy_entry(struct journal *j)
 {
     struct copier *c = &j->copier;
     struct entry_record records[ENTRY_BLOCKS_MAX];
     uint32_t len = c->entry->place.len;
+    bool is_mark = c->entry->kind == ENTRY_MARK, any = true;
     struct entry e;
-    bool any = true;
     int n = 0;
-    int rc = entry_get(c->entry->kind, c->bytes, len, &e);
+    int rc = is_mark ? 0 : entry_get(c->entry->kind, c->bytes, len, &e);
 
-    if (rc == 0 && e.kind == ENTRY_RECORDS)
+    if (rc == 0 && c->entry->kind == ENTRY_RECORDS)
         n = entry_records(&e, c->bytes, len, records);
-    c->out = malloc(len);
-    if (rc != 0 || n < 0 || c->out == NULL) {
-        copy_give_up(j, c->out == NULL ? -ENOMEM : -EIO);
+    if (rc != 0 || n < 0) {
+        if (c->entry->kind == ENTRY_RECORDS)
+            copy_lost(j);
+        else
+            copy_skip(j);
         return;
     }
-    c->iov.iov_base = c->out;
-    if (e.kind == ENTRY_RECORDS) {
+    c->out = malloc(len > ENTRY_HEADER_BYTES ? len : ENTRY_HEADER_BYTES);
+    if (c->out == NULL) {
+        copy_give_up(j, -ENOMEM);
+        return;
+    }
+    if (is_mark) {
+        any = copy_make_mark(c);
+    } else if (e.kind == ENTRY_RECORDS) {
         any = copy_make_records(c, &e, records, n);
-    } else if (e.kind == ENTRY_MARK) {
-        any = copy_make_mark(c, &e);
     } else {
         c->e = e;
+        memset(c->out, 0, ENTRY_HEADER_BYTES);
         c->iov.iov_len = ENTRY_HEADER_BYTES;
     }
-    if (!any) {
+    if (any)
+        copy_append(j);
+    else if (c->entry->kind == ENTRY_RECORDS)
+        copy_damaged(j);
+    else
         copy_entry_end(j);
-        return;
-    }
-    entry_put(c->out, &c->e);
-    c->append = (struct log_append){ .kind = e.kind,
-                                     .iov = &c->iov,
-                                     .n_iov = 1,
-                                     .len = c->iov.iov_len,
-                                     .done = on_copied };
-    log_append(j->log, &c->append);
 }
 
 static void on_copy_read(struct disk_req *dr, int rc)
 {
     struct copier *c = dr->arg;
 
-    if (rc == 0 && dr->n_read != c->entry->place.len)
-        rc = -EIO;
-    if (rc != 0)
-        copy_give_up(c->j, rc);
+    bool is_short = rc == 0 && dr->n_read != c->entry->place.len;
+
+    if (rc != 0 && ++c->n_failed < READS_MAX)
+        copy_give_up(c->j, rc); /* it is tried again */
+    else if ((rc != 0 || is_short) && c->entry->kind == ENTRY_RECORDS)
+        copy_lost(c->j);
+    else if (rc != 0 || is_short)
+        copy_skip(c->j);
     else
         copy_entry(c->j);
+    if (rc == 0)
+        c->n_failed = 0;
 }
 
 /* Take the frame in hand: read it, unless its bytes are here. */
@@ -271,7 +442,11 @@ static void copy_entry_start(struct journal *j, struct pending_entry *entry)
     entry->copied = true;
     c->bytes = entry->data;
     entry->data = NULL;
-    if (c->bytes != NULL) {
+    if (entry->kind == ENTRY_DAMAGED) {
+        copy_damaged(j);
+        return;
+    }
+    if (c->bytes != NULL || entry->kind == ENTRY_MARK) {
         copy_entry(j);
         return;
     }
@@ -311,7 +486,7 @@ static void on_copies_synced(struct log_wait *w, int rc)
     j->copy_syncing = false;
     held_release(j);
     if (j->starting < START_DONE) {
-        j->start_rc = rc;
+        j->keep_old |= rc != 0;
         journal_start_step(j);
         return;
     }
@@ -343,12 +518,18 @@ static bool is_to_be_copied(const struct journal *j, const struct pending_entry 
         return false;
     if (j->starting < START_DONE)
         return e->data != NULL;
-    return e->place.segment == j->copy_segment && e->kind != ENTRY_DROP;
+    return e->place.segment == j->copy_segment && e->kind != ENTRY_DROP &&
+           e->kind != LOG_KIND_SYNCED;
 }
 
+/* Those before the last one that was copied, which is held, were looked at. */
 static void copy_next(struct journal *j)
 {
-    LIST_FOREACH(node, &j->pending.entries) {
+    struct list_node *entries = &j->pending.entries;
+    struct list_node *node =
+        j->n_held > 0 ? j->held[j->n_held - 1]->link.next : entries->next;
+
+    for (; node != entries; node = node->next) {
         struct pending_entry *e = container_of(node, struct pending_entry, link);
 
         if (is_to_be_copied(j, e)) {

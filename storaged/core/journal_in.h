@@ -59,6 +59,7 @@ struct copier {
     struct iovec iov;
     struct disk_req dr;
     struct log_append append;
+    unsigned n_failed; /* reads, in a row */
 };
 
 enum start_state {
@@ -67,6 +68,7 @@ enum start_state {
     START_RESOLVE,
     START_COPY,
     START_SYNC,
+    START_SAY,
     START_DONE,
 };
 
@@ -99,6 +101,15 @@ struct journal {
     struct log_wait copy_wait;
     bool copy_syncing;
 
+    struct log_scan_result *scanned; /* owned, during the start */
+    uint64_t n_damaged;              /* records that could not be read any more */
+    uint64_t n_lost; /* frames of which nobody can tell what was in them */
+    bool
+        keep_old; /* a sync failed at the start: what lay there before stays until the next */
+    uint8_t *said; /* owned: LOG_KIND_SYNCED while it is appended */
+    struct iovec said_iov;
+    struct log_append say;
+
     enum start_state starting;
     int start_rc;
     unsigned n_resolving;
@@ -106,6 +117,7 @@ struct journal {
     bool resolved_all;
     void (*start_done)(void *arg, int rc);
     void *start_arg;
+    struct env_task serve_task;
     void (*serve_done)(void *arg);
     void *serve_arg;
     bool stopping, is_stopped;

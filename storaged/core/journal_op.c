@@ -86,6 +86,7 @@ enum op_next op_append(struct op *op, uint8_t kind, const struct iovec *iov,
         op->append->a.iov = iov;
         op->append->a.n_iov = n_iov;
         op->append->a.len = len;
+        op->append->a.head_len = entry_head_bytes(iov[0].iov_base);
         op->append->a.done = on_op_appended;
         log_append(j->log, &op->append->a);
         return OP_WAIT;

@@ -11,6 +11,7 @@
 
 #include "common/log.h"
 #include "storaged/core/journal_in.h"
+#include "storaged/core/projfile.h"
 
 enum { RESOLVERS_MAX = 16 };
 
@@ -68,14 +69,78 @@ static int found_drop(struct journal *j, struct pending_entry *entry,
     return 0;
 }
 
+/*
+ * The bytes are lost, what they were is known: all versions up to the one of the frame are in doubt here, and the
+ * newest that may have been here is answered as damaged.
+ */
+static int found_damaged(struct journal *j, struct pending_entry *entry,
+                         const struct entry *e)
+{
+    size_t head_len = RECORD_HEADER_BYTES + codec_overhang_bytes(e->codec, e->projection);
+    uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX] = { 0 };
+    struct pending_file *f = pending_get(&j->pending, &e->file, e->codec);
+    int rc = f == NULL ? -ENOMEM : 0;
+
+    if (f == NULL || f->codec != e->codec || e->version == 0)
+        return rc;
+    for (unsigned i = 0; i < ENTRY_BLOCKS_MAX && rc == 0; i++) {
+        struct record_header h = { .flags = RECORD_DAMAGED,
+                                   .version = e->version,
+                                   .block = e->first + i };
+
+        if (!entry_has_block(e, i))
+            continue;
+        damaged_head_put(head, f->hash, e->projection, h.block, h.version);
+        rc = pending_add_record(&j->pending, f, entry, e->projection, head, head_len, &h,
+                                0, 0, journal_now(j));
+    }
+    return rc;
+}
+
+/* To be appended here, because it lies in another's segments, or the one of its own is damaged. */
+static int found_keep(struct pending_entry *entry, const uint8_t *data, size_t len)
+{
+    entry->data = malloc(len);
+    if (entry->data == NULL)
+        return -ENOMEM;
+    memcpy(entry->data, data, len);
+    entry->place.len = (uint32_t)len;
+    return 0;
+}
+
+static int found(struct journal *j, struct pending_entry *entry, const struct entry *e,
+                 const uint8_t *data, size_t len)
+{
+    switch (entry->kind) {
+    case ENTRY_RECORDS:
+        return found_records(j, entry, e, data, len);
+    case ENTRY_DAMAGED:
+        return found_damaged(j, entry, e);
+    case ENTRY_MARK:
+        return found_mark(j, entry, e);
+    case ENTRY_FENCE:
+        entry->n_refs++;
+        return journal_fence_note(j, &e->file.id, e->epoch, entry);
+    default:
+        return found_drop(j, entry, e);
+    }
+}
+
 static int on_found(void *arg, unsigned loop, uint8_t kind, const struct log_place *place,
                     const uint8_t *data, size_t len)
 {
     struct journal *j = arg;
+    uint8_t wide[ENTRY_HEADER_BYTES];
     struct pending_entry *entry;
     struct entry e;
     int rc = 0;
 
+    if (place->is_damaged) { /* of all kinds but records that is everything */
+        if (!entry_head_widen(data, len, wide))
+            return 0;
+        data = wide;
+        len = sizeof(wide);
+    }
     if (entry_get(kind, data, len, &e) != 0) {
         log_error("journal: a frame that makes no sense is left out");
         return 0;
@@ -86,36 +151,68 @@ static int on_found(void *arg, unsigned loop, uint8_t kind, const struct log_pla
     if (entry == NULL)
         return -ENOMEM;
     entry->kind = kind;
+    entry->loop = (uint8_t)loop;
     entry->place.file = NULL;
-    if (loop != j->st->config.loop) { /* it will have to be appended here */
-        entry->data = malloc(len);
-        if (entry->data != NULL)
-            memcpy(entry->data, data, len);
-        rc = entry->data == NULL ? -ENOMEM : 0;
+    if (place->is_damaged && kind == ENTRY_RECORDS) {
+        entry->suspect = true;
+        entry->kind = e.kind = ENTRY_DAMAGED;
+        if (e.version != 0)
+            entry_put(wide, &e);
     }
-    if (rc == 0 && kind == ENTRY_RECORDS) {
-        rc = found_records(j, entry, &e, data, len);
-    } else if (rc == 0 && kind == ENTRY_MARK) {
-        rc = found_mark(j, entry, &e);
-    } else if (rc == 0 && kind == ENTRY_FENCE) {
-        entry->n_refs++;
-        rc = journal_fence_note(j, &e.file.id, e.epoch, entry);
-    } else if (rc == 0) {
-        rc = found_drop(j, entry, &e);
-    }
+    if (loop != j->st->config.loop || place->is_damaged)
+        rc = found_keep(entry, data, len);
+    if (rc == 0)
+        rc = found(j, entry, &e, data, len);
     pending_entry_put(&j->pending, entry);
     return rc;
+}
+
+/* What was found damaged and nobody ever synced is a torn end: it was never here. */
+static void suspects_judge(struct journal *j)
+{
+    struct pending *p = &j->pending;
+
+    LIST_FOREACH_SAFE(file_node, &p->files) {
+        struct pending_file *f = container_of(file_node, struct pending_file, link);
+
+        pending_hold(f);
+        PENDING_FOREACH_SAFE(node, f)
+        {
+            struct pending_record *r = container_of(node, struct pending_record, link);
+
+            if (!r->entry->suspect)
+                continue;
+            if (log_was_synced(j->scanned, r->entry->loop, &r->entry->place))
+                j->n_damaged++;
+            else
+                pending_remove_record(p, r);
+        }
+        pending_put(p, f);
+    }
+    j->n_lost = j->scanned->n_lost;
+    if (j->n_damaged > 0)
+        log_error("journal: %llu records are damaged; they are answered as that until "
+                  "they are healed",
+                  (unsigned long long)j->n_damaged);
+    if (j->n_lost > 0)
+        log_error(
+            "journal: %llu frames or segments that were on stable storage are lost, "
+            "and with them what they told of: scrub this storage",
+            (unsigned long long)j->n_lost);
 }
 
 static void on_scanned(void *arg, int rc, const struct log_scan_result *result)
 {
     struct journal *j = arg;
 
-    if (rc == 0 && result->n_damaged > 0)
-        log_warn(
-            "journal: %llu frames are damaged, as a loss of power leaves them: what no sync had "
-            "covered of them is lost here",
-            (unsigned long long)result->n_damaged);
+    if (rc == 0 && (j->scanned = malloc(sizeof(*result))) == NULL)
+        rc = -ENOMEM;
+    if (rc == 0) {
+        *j->scanned = *result;
+        suspects_judge(j);
+    }
+    if (rc == -EPROTONOSUPPORT)
+        log_error("the journal was written by a later version: start that one");
     j->start_rc = rc;
     journal_start_step(j);
 }
@@ -195,16 +292,56 @@ static bool start_resolve(struct journal *j)
     return j->n_resolving > 0;
 }
 
+/* When it fails, what lay there stays where it was, and who wrote it learns from the verifier that it may be lost. */
 static void on_start_synced(struct log_wait *w, int rc)
 {
     struct journal *j = container_of(w, struct journal, stop_wait);
 
-    j->start_rc = rc;
+    j->keep_old |= rc != 0;
     journal_start_step(j);
+}
+
+static void on_start_said(struct log_append *a, int rc)
+{
+    struct journal *j = container_of(a, struct journal, say);
+    struct pending_entry *entry =
+        rc == 0 ? pending_entry_new(&j->pending, &a->place) : NULL;
+
+    if (entry != NULL) {
+        entry->kind = LOG_KIND_SYNCED;
+        journal_drop_note(j, entry); /* as long as what it tells of may lie in the log */
+    } else if (rc == 0) {
+        log_release(j->log, &a->place);
+    }
+    journal_start_step(j);
+}
+
+/* What was found is on stable storage now: a later start is to know that. False: there is nothing to say. */
+static bool start_say(struct journal *j)
+{
+    size_t len;
+
+    if (j->keep_old || (j->said = malloc(LOG_SYNCED_MAX)) == NULL)
+        return false;
+    len = log_synced_put(j->scanned, j->st->config.loop, j->said);
+    if (len == 0)
+        return false;
+    j->said_iov = (struct iovec){ .iov_base = j->said, .iov_len = len };
+    j->say = (struct log_append){ .kind = LOG_KIND_SYNCED,
+                                  .iov = &j->said_iov,
+                                  .n_iov = 1,
+                                  .len = len,
+                                  .done = on_start_said };
+    log_append(j->log, &j->say);
+    return true;
 }
 
 static void start_end(struct journal *j)
 {
+    free(j->said);
+    j->said = NULL;
+    free(j->scanned);
+    j->scanned = NULL;
     j->starting = START_DONE;
     j->start_done(j->start_arg, j->start_rc);
 }
@@ -242,6 +379,11 @@ void journal_start_step(struct journal *j)
             return;
         /* fall through */
     case START_SYNC:
+        j->starting = START_SAY;
+        if (start_say(j))
+            return;
+        /* fall through */
+    case START_SAY:
         if (j->pending.n_uncommitted > 0)
             log_info("journal: %llu records and marks wait for a commit",
                      (unsigned long long)j->pending.n_uncommitted);
@@ -264,12 +406,8 @@ void journal_start(struct journal *j, void (*done)(void *arg, int rc), void *arg
         start_end(j);
 }
 
-static void on_forgotten(void *arg, int rc)
+static void serve(struct journal *j)
 {
-    struct journal *j = arg;
-
-    if (rc != 0)
-        log_warn("journal: old segments stay for now: %s", strerror(-rc));
     LIST_FOREACH(node, &j->pending.files)
         journal_queue_file(j, container_of(node, struct pending_file, link));
     if (!list_is_empty(&j->pending.entries))
@@ -277,9 +415,28 @@ static void on_forgotten(void *arg, int rc)
     j->serve_done(j->serve_arg);
 }
 
+/* What could not be erased is erased with what dies later, or at the next start: that finds it once more, as now. */
+static void on_forgotten(void *arg, int rc)
+{
+    struct journal *j = arg;
+
+    if (rc != 0)
+        log_warn("journal: old segments stay for now: %s", strerror(-rc));
+    serve(j);
+}
+
+static void on_serve_task(struct env_task *task)
+{
+    serve(container_of(task, struct journal, serve_task));
+}
+
 void journal_serve(struct journal *j, void (*done)(void *arg), void *arg)
 {
     j->serve_done = done;
     j->serve_arg = arg;
-    log_forget_old(j->log, on_forgotten, j);
+    j->serve_task.fn = on_serve_task;
+    if (j->keep_old)
+        env_post(j->st->env, &j->serve_task);
+    else
+        log_forget_old(j->log, on_forgotten, j);
 }

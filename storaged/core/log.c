@@ -99,6 +99,13 @@ struct log {
 
     uint64_t n_asked, n_done; /* appends */
     uint64_t n_synced;        /* of n_done */
+    uint64_t since;           /* the first segment of this life; 0: none yet */
+    struct frame_says
+        sync_says; /* where the sync under way comes to, as frames will say then */
+    struct frame_says synced; /* where the last good one came to */
+    bool is_said;             /* a frame says so already */
+    bool is_saying;
+    struct log_append say;
     struct log_wait *first_wait, **last_wait;
     bool is_syncing;
     uint64_t sync_upto;
@@ -579,7 +586,7 @@ static void append_fail_later(struct log *log, int rc)
 
 static bool append_fits(const struct log *log, const struct log_append *a)
 {
-    return log->current != NULL && log->end + log_frame_bytes(a->len) <=
+    return log->current != NULL && log->end + log_frame_bytes(a->len, a->head_len) <=
                                        log->config.segment_bytes - SEGMENT_PAGE_BYTES;
 }
 
@@ -592,7 +599,7 @@ static void on_written(struct disk_req *dr, int rc)
     log->is_writing = false;
     log->current->is_dirty = true;
     if (rc == 0) {
-        log->end += log_frame_bytes(a->len);
+        log->end += log_frame_bytes(a->len, a->head_len);
         log->sequence++;
     } else {
         log->current->wanted--;
@@ -610,23 +617,33 @@ static void append_write(struct log *log, struct log_append *a)
 {
     struct slot *s = log->current;
 
-    log_frame_put(a->frame_header, &s->h, log->sequence, a->kind, a->iov, a->n_iov,
-                  a->len);
+    struct frame_says says = log->synced;
+    size_t tail;
+
+    says.sequence = log->sequence;
+    says.kind = a->kind;
+    says.since = log->since;
+    tail = log_frame_put(a->frame_header, a->frame_tail, &s->h, &says, a->iov, a->n_iov,
+                         a->len, a->head_len);
     a->frame[0] =
         (struct iovec){ .iov_base = a->frame_header, .iov_len = LOG_FRAME_HEADER_BYTES };
-    memcpy(&a->frame[1], a->iov, a->n_iov * sizeof(a->iov[0]));
+    if (a->n_iov > 0)
+        memcpy(&a->frame[1], a->iov, a->n_iov * sizeof(a->iov[0]));
+    a->frame[a->n_iov + 1] = (struct iovec){ .iov_base = a->frame_tail, .iov_len = tail };
+    log->is_said = true;
     a->place = (struct log_place){ .segment = s->h.number,
                                    .offset = log->end + LOG_FRAME_HEADER_BYTES,
                                    .len = (uint32_t)a->len,
-                                   .file = s->file };
+                                   .file = s->file,
+                                   .sequence = log->sequence };
     s->wanted++;
     log->is_writing = true;
     a->dr = (struct disk_req){ .op = DISK_WRITE,
                                .file = s->file,
                                .offset = log->end,
-                               .len = LOG_FRAME_HEADER_BYTES + a->len,
+                               .len = LOG_FRAME_HEADER_BYTES + a->len + tail,
                                .iov = a->frame,
-                               .n_iov = a->n_iov + 1,
+                               .n_iov = a->n_iov + 2,
                                .done = on_written,
                                .arg = a };
     disk_submit(log->config.disk, &a->dr);
@@ -689,6 +706,8 @@ static void on_begun(struct disk_req *dr, int rc)
 
 static void segment_begin(struct log *log, struct slot *s)
 {
+    if (log->since == 0)
+        log->since = log->next_number;
     s->h = (struct segment_header){ .number = log->next_number++,
                                     .bytes = log->config.segment_bytes };
     env_random(log->config.env, &s->h.salt, sizeof(s->h.salt));
@@ -747,6 +766,7 @@ void log_append(struct log *log, struct log_append *a)
 {
     assert(!log->is_starting && !log->is_stopping);
     assert(a->kind != 0 && a->len <= LOG_ENTRY_MAX && a->n_iov <= LOG_IOV_MAX);
+    assert(a->head_len <= LOG_HEAD_MAX && a->head_len <= a->len);
     a->log = log;
     a->next = NULL;
     *log->last = a;
@@ -785,6 +805,9 @@ static void sync_finish(struct log *log)
     log->is_syncing = false;
     if (is_good) {
         log->n_synced = log->sync_upto;
+        log->is_said &= log->synced.synced_segment == log->sync_says.synced_segment &&
+                        log->synced.synced_sequence == log->sync_says.synced_sequence;
+        log->synced = log->sync_says;
     } else {
         log->failures++;
         log->is_current_bad = true;
@@ -841,6 +864,11 @@ static void sync_step(struct log *log)
         return;
     log->is_syncing = true;
     log->sync_upto = log->n_done;
+    log->sync_says = log->synced;
+    if (log->current != NULL) {
+        log->sync_says.synced_segment = log->current->h.number;
+        log->sync_says.synced_sequence = log->sequence - 1;
+    }
     log->sync_rc = 0;
     for (unsigned i = 0; i < LOG_FILES_MAX; i++) {
         log->slots[i].is_in_round = log->slots[i].is_dirty;
@@ -859,6 +887,30 @@ bool log_sync(struct log *log, struct log_wait *w)
     log->last_wait = &w->next;
     sync_step(log);
     return false;
+}
+
+static void on_said(struct log_append *a, int rc)
+{
+    struct log *log = (struct log *)((char *)a - offsetof(struct log, say));
+
+    log->is_saying = false;
+    if (rc == 0)
+        log_release(log, &a->place);
+    if (log->n_synced == log->n_done - 1) /* nobody needs it on stable storage */
+        log->n_synced++;
+}
+
+void log_say_synced(struct log *log)
+{
+    if (log->is_said || log->is_saying || log->synced.synced_segment == 0 ||
+        log->is_current_bad || log->first != NULL || log->is_writing || log->is_stopping)
+        return;
+    log->is_saying = true;
+    log->say = (struct log_append){ .kind = LOG_KIND_SYNCED, .done = on_said };
+    if (append_fits(log, &log->say))
+        log_append(log, &log->say);
+    else
+        log->is_saying = false; /* what begins the next segment will say it */
 }
 
 /* ---- what lies there from before ---- */

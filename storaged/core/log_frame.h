@@ -1,5 +1,5 @@
 /*
- * log_frame.h - the bytes of a journal segment, format 1: its two headers, its frames, and which of
+ * log_frame.h - the bytes of a journal segment, formats 1 and 2: its two headers, its frames, and which of
  * them can be believed. docs/FORMATS.md, "Journal", has the same in prose.
  *
  * Pure functions on memory; any thread. What comes from a disk is not believed (I8).
@@ -17,7 +17,8 @@
 enum {
     SEGMENT_HEADER_BYTES = 512,  /* one sector: it is old or new, never half */
     SEGMENT_PAGE_BYTES = 4096,   /* the first and the last page hold a header each */
-    LOG_FRAME_HEADER_BYTES = 32, /* frames lie at multiples of 8 */
+    LOG_FRAME_HEADER_BYTES = 56, /* frames lie at multiples of 8 */
+    LOG_FRAME_TAIL_BYTES = 32,   /* behind the entry; then its head once more */
 };
 
 /* One use of a segment file. */
@@ -25,6 +26,7 @@ struct segment_header {
     uint64_t number; /* not 0; grows with each use of any segment of the log */
     uint64_t salt;   /* random for each use: goes into the crc of its frames' headers */
     uint64_t bytes;  /* of the file */
+    uint32_t format; /* 0: LOG_FORMAT */
     bool any_crc;    /* not stored: entries are believed whatever their crc */
 };
 
@@ -38,25 +40,48 @@ int segment_header_get(const uint8_t front[SEGMENT_HEADER_BYTES],
                        const uint8_t back[SEGMENT_HEADER_BYTES],
                        struct segment_header *h);
 
-/** Bytes from one frame to the next. */
-static inline uint64_t log_frame_bytes(size_t len)
+static inline uint64_t log_padded(uint64_t len)
 {
-    return (LOG_FRAME_HEADER_BYTES + (uint64_t)len + 7) / 8 * 8;
+    return (len + 7) / 8 * 8;
 }
 
-/** The header of the frame of an entry: sequence counts the frames of its segment from 1. */
-void log_frame_put(uint8_t p[LOG_FRAME_HEADER_BYTES], const struct segment_header *h,
-                   uint32_t sequence, uint8_t kind, const struct iovec *iov,
-                   unsigned n_iov, size_t len);
+/** Bytes from one frame to the next. */
+static inline uint64_t log_frame_bytes(size_t len, size_t head_len)
+{
+    return LOG_FRAME_HEADER_BYTES + log_padded(len) + LOG_FRAME_TAIL_BYTES +
+           log_padded(head_len);
+}
+
+/* What the frame says beside its entry. */
+struct frame_says {
+    uint32_t sequence; /* counts the frames of its segment from 1 */
+    uint8_t kind;
+    /* Of the log's own life, that began with segment `since`: all frames before this one of this segment are on
+     * stable storage, and this one. */
+    uint64_t since, synced_segment;
+    uint32_t synced_sequence;
+};
 
 /**
- * Give every whole frame of a segment to cb, in order, and add what was seen to *result. bytes: the segment's file,
- * from offset 0; len: what there is of it. loop: for cb. Returns 0 or what cb returned. A frame whose
- * header is damaged costs its entry only: the next one is looked for; one whose entry is damaged is stepped over, so
- * that nothing inside an entry is ever taken for a frame.
+ * The header of the frame of an entry, and what goes behind it (tail: room for 7 + LOG_FRAME_TAIL_BYTES + LOG_HEAD_MAX; padding
+ * first). The head lies in iov[0]. Returns the bytes of the tail.
+ */
+size_t log_frame_put(uint8_t p[LOG_FRAME_HEADER_BYTES], uint8_t *tail,
+                     const struct segment_header *h, const struct frame_says *says,
+                     const struct iovec *iov, unsigned n_iov, size_t len,
+                     size_t head_len);
+
+/**
+ * Give every frame of a segment to cb, in order, and add what was seen to *result. bytes: the segment's file,
+ * from offset 0; len: what there is of it. loop: for cb. Returns 0 or what cb returned. Of a damaged frame the head
+ * is given if one of its copies is left; it is stepped over, so that nothing inside an entry is ever taken for a frame. A loop's
+ * segments come in the order of their numbers.
  */
 int segment_parse(const uint8_t *bytes, size_t len, const struct segment_header *h,
                   unsigned loop, log_entry_cb *cb, void *arg,
                   struct log_scan_result *result);
+
+/** All segments are parsed: count what was lost. */
+void segments_parsed(struct log_scan_result *result);
 
 #endif

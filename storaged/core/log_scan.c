@@ -37,6 +37,7 @@ static void scan_finish(struct log_scan *s, int rc)
 {
     log_list_close(&s->list);
     free(s->bytes);
+    segments_parsed(&s->result);
     s->done(s->arg, rc, &s->result);
     free(s);
 }
@@ -144,6 +145,7 @@ static void scan_next_segment(struct log_scan *s)
     if (f->rc !=
         0) { /* both headers are gone, and with them all that tells frames from other bytes */
         s->result.n_damaged++;
+        s->result.n_lost++;
         s->index++;
         scan_next_segment(s);
         return;

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "storaged/core/projfile.h"
+
 enum { FILES_MIN = 64, BLOCKS_MIN = 256, ANY = 255 };
 
 /* ---- frames ---- */
@@ -264,6 +266,15 @@ static void record_cut(struct pending *p, struct pending_record *r)
     record_free(p, r);
 }
 
+void pending_spoil(struct pending_record *r)
+{
+    r->entry->n_bytes -= r->body_len;
+    r->body_len = 0;
+    r->damaged = true;
+    memset(r->head, 0, r->head_len);
+    damaged_head_put(r->head, r->file->hash, r->projection, r->block, r->version);
+}
+
 void pending_remove_record(struct pending *p, struct pending_record *r)
 {
     struct pending_file *f = r->file;
@@ -328,9 +339,14 @@ int pending_add_record(struct pending *p, struct pending_file *f, struct pending
     struct pending_record *same = pending_at_most(p, f, projection, h->block, h->version);
     struct pending_record *r = malloc(sizeof(*r) + head_len);
     bool was_committed = false;
+    bool damaged = (h->flags & RECORD_DAMAGED) != 0;
 
     if (r == NULL)
         return -ENOMEM;
+    if (damaged && same != NULL && same->version == h->version && !same->damaged) {
+        free(r);
+        return 0;
+    }
     *r = (struct pending_record){
         .file = f,
         .entry = e,
@@ -341,6 +357,7 @@ int pending_add_record(struct pending *p, struct pending_file *f, struct pending
         .body_len = (uint16_t)body_len,
         .head_len = (uint16_t)head_len,
         .projection = (uint8_t)projection,
+        .damaged = damaged,
     };
     memcpy(r->head, head, head_len);
     e->n_refs++;
@@ -459,12 +476,34 @@ static int mark_split(struct pending *p, struct pending_file *f, struct pending_
     return 0;
 }
 
+/* The same of a mark over few blocks: without a walk over all records of the file. */
+static void mark_cut_blocks(struct pending *p, struct pending_file *f,
+                            const struct pending_mark *m)
+{
+    for (uint64_t block = m->first; block < m->end; block++) {
+        for (unsigned i = 0; i < codec_n(f->codec); i++) {
+            struct pending_record *r = pending_at_most(p, f, i, block, m->version - 1);
+
+            while (r != NULL) {
+                struct pending_record *older = r->older;
+
+                record_cut(p, r);
+                r = older;
+            }
+        }
+    }
+}
+
 /* A committed mark makes what is older under it unwanted. */
 static void mark_commit(struct pending *p, struct pending_file *f, struct pending_mark *m,
                         uint64_t now_ns)
 {
     m->committed = true;
     count_commit(p, f, now_ns);
+    if (m->end - m->first < f->n_records / codec_n(f->codec)) {
+        mark_cut_blocks(p, f, m);
+        return;
+    }
     PENDING_FOREACH_SAFE(node, f)
     {
         struct pending_record *r = container_of(node, struct pending_record, link);

@@ -33,6 +33,8 @@ struct pending_entry {
     uint8_t kind;      /* enum entry_kind */
     uint64_t failures; /* of the log when it was appended: one since may have lost it */
     bool copied;       /* has been appended anew */
+    bool suspect;      /* found damaged: perhaps it was only torn */
+    uint8_t loop;      /* whose log it was found in */
     uint8_t
         *data; /* owned; the whole frame, as long as it lies in no segment of this log */
 };
@@ -52,6 +54,7 @@ struct pending_record {
     uint16_t body_len; /* 0: a hole */
     uint16_t head_len;
     uint8_t projection;
+    bool damaged; /* was here, but its bytes are lost */
     bool committed;
     bool applied; /* lies in place, maybe not on stable storage */
     uint8_t head[];
@@ -145,7 +148,8 @@ uint64_t pending_marks_newest(const struct pending_file *f, uint64_t first, uint
 
 /**
  * Add a record (head_len bytes of head are copied). The same version again takes the place of the old one.
- * 0 or -ENOMEM. It is committed already when a commit of its epoch covers it.
+ * 0 or -ENOMEM. It is committed already when a commit of its epoch covers it. h->flags RECORD_DAMAGED: its bytes are lost; then it
+ * takes no place of one that is whole.
  */
 int pending_add_record(struct pending *p, struct pending_file *f, struct pending_entry *e,
                        unsigned projection, const uint8_t *head, size_t head_len,
@@ -153,6 +157,8 @@ int pending_add_record(struct pending *p, struct pending_file *f, struct pending
                        uint64_t now_ns);
 int pending_add_mark(struct pending *p, struct pending_file *f, struct pending_entry *e,
                      const struct pending_mark *mark);
+/** The journal lost the bytes of r: all that is known of it is that it was here. */
+void pending_spoil(struct pending_record *r);
 void pending_remove_record(struct pending *p, struct pending_record *r);
 void pending_remove_mark(struct pending *p, struct pending_file *f,
                          struct pending_mark *m);

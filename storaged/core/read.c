@@ -138,6 +138,10 @@ static bool judge_record(struct read_op *r, struct read_heads *rh,
     if (p == NULL || (a->state != RECORD_IS_DAMAGED && p->version < a->version) ||
         p->version < pending_mark_over(f, r->first + i, r->at_most))
         return false;
+    if (p->damaged) {
+        *a = (struct answer){ .state = RECORD_IS_DAMAGED, .version = p->version };
+        return true;
+    }
     memcpy(rh->heads + i * rh->head_bytes, p->head, rh->head_bytes);
     *a = (struct answer){ .state = p->body_len > 0 ? RECORD_IS_DATA : RECORD_IS_HOLE,
                           .version = p->version,

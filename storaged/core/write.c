@@ -259,9 +259,15 @@ static uint64_t judge_pending(struct write_op *w, unsigned i,
         h.version = 0;
     else
         old = h.version;
-    *stale |= is_stale(w, i, old, &h, r->head);
+    if (r->damaged &&
+        old ==
+            r->version) /* any record of it heals it; or one that all storages decided */
+        *stale |= b->version < old && !op_is_decided(&w->op);
+    else
+        *stale |= is_stale(w, i, old, &h, r->head);
     b->needs_space = b->body_len > 0 && r->body_len == 0;
-    b->is_here = h.version == b->version && op_entry_is_good(&w->op, r->entry);
+    b->is_here =
+        !r->damaged && h.version == b->version && op_entry_is_good(&w->op, r->entry);
     b->way = WAY_JOURNAL;
     return old;
 }
@@ -851,7 +857,8 @@ static size_t append_iov(struct write_op *w)
     struct entry e = { .kind = ENTRY_RECORDS,
                        .file = journal_file(&w->op.ref),
                        .projection = (uint8_t)w->projection,
-                       .first = w->first };
+                       .first = w->first,
+                       .version = w->newest };
     size_t len = ENTRY_HEADER_BYTES;
 
     w->n_iov = 0;

@@ -361,6 +361,10 @@ static int on_entry(void *arg, unsigned loop, uint8_t kind, const struct log_pla
     int rc;
 
     (void)loop;
+    if (place->is_damaged || kind == ENTRY_DAMAGED) {
+        scan->s->n_entries_damaged++;
+        return 0;
+    }
     if (entry_get(kind, data, len, &e) != 0) {
         scan->s->n_entries_damaged++;
         return 0;

@@ -18,6 +18,7 @@
 enum {
     BYTES = 64 << 10,
     ENTRIES = 12,
+    HEAD = 8,      /* bytes of an entry that its frame has twice */
     SEAL = 1,      /* frame headers that are patched */
     SEAL_HEAD = 2, /* both segment headers */
     CUT = 4,       /* the file is shorter */
@@ -40,7 +41,13 @@ static int on_entry(void *arg, unsigned loop, uint8_t kind, const struct log_pla
     struct seen *seen = arg;
 
     assert(loop == 3 && kind != 0);
-    assert(place->offset > seen->last && place->offset + len <= seen->len);
+    assert(place->offset > seen->last && place->offset + place->len <= seen->len);
+    if (place->is_damaged) {
+        assert(len > 0 && len <= LOG_HEAD_MAX);
+        assert(seen->is_sealed || (len == HEAD && get_le32(data) < ENTRIES));
+        seen->last = place->offset + place->len - 1;
+        return 0;
+    }
     assert(data == seen->bytes + place->offset && place->len == len);
     seen->last = place->offset + len - (len > 0);
     if (seen->is_sealed)
@@ -67,8 +74,10 @@ static size_t good_segment(uint8_t *bytes)
         put_le32(data + 4, (uint32_t)len);
         for (size_t k = 8; k < len; k++)
             data[k] = (uint8_t)(i * 31 + k);
-        log_frame_put(bytes + at, &header, i + 1, (uint8_t)(1 + i), &iov, 1, len);
-        at += log_frame_bytes(len);
+        log_frame_put(bytes + at, data + len, &header,
+                      &(struct frame_says){ .sequence = i + 1, .kind = (uint8_t)(1 + i) },
+                      &iov, 1, len, HEAD);
+        at += log_frame_bytes(len, HEAD);
     }
     return at;
 }

@@ -23,6 +23,8 @@ static struct entry sample(uint8_t kind)
     e.codec = codec_get(e.file.codec, e.file.layout, e.file.block_bytes);
     switch (kind) {
     case ENTRY_RECORDS:
+    case ENTRY_DAMAGED:
+        e.version = 3;
         e.projection = 1;
         e.first = 77;
         e.blocks[0] = 1 | UINT64_C(1) << 63;
@@ -52,11 +54,13 @@ static struct entry sample(uint8_t kind)
 static void test_headers_come_back(void **state)
 {
     (void)state;
-    for (uint8_t kind = ENTRY_RECORDS; kind <= ENTRY_DROP; kind++) {
+    for (uint8_t kind = ENTRY_RECORDS; kind <= ENTRY_DAMAGED; kind++) {
         struct entry e = sample(kind), got;
         uint8_t p[ENTRY_HEADER_BYTES], again[ENTRY_HEADER_BYTES];
 
         entry_put(p, &e);
+        assert_true(entry_head_widen(p, entry_head_bytes(p), again));
+        assert_memory_equal(again, p, sizeof(p)); /* the rest is zero */
         assert_int_equal(entry_get(kind, p, sizeof(p), &got), 0);
         assert_int_equal(got.first, e.first);
         assert_int_equal(got.end, e.end);
@@ -79,7 +83,7 @@ static void test_headers_come_back(void **state)
             p[i] = was;
         }
         assert_int_equal(entry_get(0, p, sizeof(p), &got), -EUCLEAN);
-        assert_int_equal(entry_get(ENTRY_DROP + 1, p, sizeof(p), &got), -EUCLEAN);
+        assert_int_equal(entry_get(ENTRY_DAMAGED + 1, p, sizeof(p), &got), -EUCLEAN);
     }
 }
 

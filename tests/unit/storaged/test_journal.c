@@ -792,8 +792,9 @@ static void test_a_mark_before_the_file_in_another_code(void **state)
 }
 
 /* A record is dropped while it is being copied forward: the copy does not bring it back. */
-/* Flip a bit of the only place in the journal where these bytes lie. */
-static void rot(struct world *w, const void *bytes, size_t len, unsigned at)
+/* Flip a bit of the first place in the journal where these bytes lie, `back` before them and then `at` on. */
+static void rot_before(struct world *w, const void *bytes, size_t len, int back,
+                       unsigned at)
 {
     static uint8_t page[MEM_PAGE * 2];
 
@@ -804,17 +805,26 @@ static void rot(struct world *w, const void *bytes, size_t len, unsigned at)
             continue;
         for (uint64_t from = 0; from < f->size; from += MEM_PAGE) {
             const uint8_t *hit;
+            uint64_t where;
+            uint8_t byte;
 
             memdisk_peek(f, from, page, sizeof(page));
             hit = memmem(page, sizeof(page), bytes, len);
             if (hit == NULL)
                 continue;
-            page[hit - page + at] ^= 4;
-            memdisk_poke(&w->disk, f, from + (uint64_t)(hit - page), hit, len);
+            where = from + (uint64_t)(hit - page) - (uint64_t)back + at;
+            memdisk_peek(f, where, &byte, 1);
+            byte ^= 4;
+            memdisk_poke(&w->disk, f, where, &byte, 1);
             return;
         }
     }
     fail_msg("not in the journal");
+}
+
+static void rot(struct world *w, const void *bytes, size_t len, unsigned at)
+{
+    rot_before(w, bytes, len, 0, at);
 }
 
 /* What is committed is nowhere else the newest: what it replaces may not come back for it. */
@@ -841,6 +851,83 @@ static void test_rot_below_a_commit_is_damage_in_place(void **state)
     w.role = RPC_ROLE_NODE; /* healing */
     write_ok(&w, 3, 1, V(1, 2));
     expect(&w, 3, SEEN_DATA, V(1, 2));
+    world_free(&w);
+}
+
+/* A bit of the frame of an overwrite, wherever it is: after a restart the block is damaged, and no other is; what lies
+ * below is still there for who asks for it; healing makes it whole. */
+static void test_rot_of_a_frame_is_damage_of_its_blocks(void **state)
+{
+    static const struct {
+        int back; /* before the first head: 216 the entry, then the frame's header */
+        unsigned at;
+    } cases[] = { { 0, 1 },    { 0, 20 },       { 216, 3 },
+                  { 216, 26 }, { 216 + 56, 0 }, { 216 + 56, 13 } };
+
+    (void)state;
+    for (unsigned i = 0; i < 2 + sizeof(cases) / sizeof(cases[0]); i++) {
+        uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192];
+        struct world w;
+
+        world_init(&w, 1);
+        write_ok(&w, 0, 8, V(1, 1));
+        write_ok(&w, 2, 2, V(1, 2));
+        assert_int_equal(world_sync(&w), OK);
+        record_fill(&w, head, body, 0, 2, V(1, 2), 8192);
+        if (i < 2) {
+            rot(&w, body, 512, 300 * i);
+            write_ok(&w, 5, 1, V(1, 3)); /* whose frame says that it was synced */
+        } else {
+            rot_before(&w, head, RECORD_HEADER_BYTES, cases[i - 2].back, cases[i - 2].at);
+            env_virtual_advance_ms(&w.v, 1000); /* the log says it itself */
+        }
+        for (unsigned n = 0; n < 3;
+             n++) { /* found damaged; then a note of that is found */
+            world_restart(&w, false);
+            expect(&w, 1, SEEN_DATA, V(1, 1));
+            expect(&w, 2, SEEN_DAMAGED, 0);
+            expect(&w, 3, SEEN_DAMAGED, 0);
+            expect(&w, 4, SEEN_DATA, V(1, 1));
+            expect_at_most(&w, 2, V(1, 1), SEEN_DATA, V(1, 1));
+        }
+        assert_int_equal(world_write(&w, 0, 2, 1, V(1, 1), 8192, false, NULL), STALE);
+        w.role = RPC_ROLE_NODE;
+        write_ok(&w, 2, 1, V(1, 2));
+        expect(&w, 2, SEEN_DATA, V(1, 2));
+        assert_int_equal(world_commit(&w, V(1, 3)), OK);
+        world_apply(&w);
+        assert_int_equal(world_health(&w).pending_records, 0);
+        expect(&w, 2, SEEN_DATA, V(1, 2));
+        expect(&w, 3, SEEN_DAMAGED, 0);
+        write_ok(&w, 3, 1, V(1, 2));
+        assert_int_equal(world_sync(&w), OK);
+        world_restart(&w, true);
+        expect(&w, 2, SEEN_DATA, V(1, 2));
+        expect(&w, 3, SEEN_DATA, V(1, 2));
+        world_free(&w);
+    }
+}
+
+/* What a loss of power tore and nobody had synced was never here. */
+static void test_a_torn_frame_is_no_damage(void **state)
+{
+    uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192];
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 8, V(1, 1));
+    write_ok(&w, 5, 1, V(1, 2));
+    assert_int_equal(world_sync(&w), OK);
+    write_ok(&w, 2, 2, V(1, 3));
+    record_fill(&w, head, body, 0, 3, V(1, 3), 8192);
+    rot(&w, body, 512, 300);
+    for (unsigned n = 0; n < 3; n++) {
+        world_restart(&w, false);
+        expect(&w, 2, SEEN_DATA, V(1, 1));
+        expect(&w, 3, SEEN_DATA, V(1, 1));
+        expect(&w, 5, SEEN_DATA, V(1, 2));
+    }
     world_free(&w);
 }
 
@@ -937,6 +1024,8 @@ int main(void)
         cmocka_unit_test(test_fences_and_drops_after_a_failed_sync),
         cmocka_unit_test(test_a_mark_before_the_file_in_another_code),
         cmocka_unit_test(test_rot_below_a_commit_is_damage_in_place),
+        cmocka_unit_test(test_rot_of_a_frame_is_damage_of_its_blocks),
+        cmocka_unit_test(test_a_torn_frame_is_no_damage),
         cmocka_unit_test(test_a_drop_while_its_record_is_copied),
     };
 

@@ -18,6 +18,7 @@ enum {
     ENTRIES_MAX = 256,
     BIG = 900 << 10, /* two fit into a segment */
     SLOTS = 4,
+    HEAD = 8, /* bytes of an entry that are in its frame twice, where there are so many */
 };
 
 enum entry_state { NOT_DONE, FAILED, APPENDED, SYNCED, LOST, RELEASED };
@@ -26,7 +27,7 @@ struct entry {
     struct log_append a;
     struct bench *b;
     enum entry_state state;
-    unsigned n_found;
+    unsigned n_found, n_heads; /* whole; only its head */
     unsigned loop;
     uint8_t *bytes;
     struct iovec iov[2];
@@ -163,6 +164,7 @@ static unsigned bench_append(struct bench *b, size_t len)
                                 .iov = e->iov,
                                 .n_iov = 2,
                                 .len = len,
+                                .head_len = len / 3 >= HEAD ? HEAD : 0,
                                 .done = on_appended };
     log_append(b->log, &e->a);
     assert_int_equal(e->state, NOT_DONE);
@@ -227,6 +229,14 @@ static int on_found(void *arg, unsigned loop, uint8_t kind, const struct log_pla
     e = &b->entries[id];
     assert_int_equal(loop, e->loop);
     assert_int_equal(kind, e->a.kind);
+    assert_int_equal(place->len, e->a.len);
+    if (place->is_damaged) {
+        assert_int_equal(len, e->a.head_len);
+        assert_memory_equal(data, e->bytes, len);
+        b->places[id] = *place;
+        e->n_heads++;
+        return 0;
+    }
     assert_int_equal(len, e->a.len);
     assert_memory_equal(data, e->bytes, len);
     assert_int_equal(place->len, len);
@@ -249,7 +259,7 @@ static void on_scanned(void *arg, int rc, const struct log_scan_result *result)
 static int bench_scan(struct bench *b)
 {
     for (unsigned i = 0; i < b->n; i++)
-        b->entries[i].n_found = 0;
+        b->entries[i].n_found = b->entries[i].n_heads = 0;
     memset(b->last_found, 0, sizeof(b->last_found));
     b->is_scanned = false;
     assert_int_equal(log_scan(&b->v.env, &b->disk.disk, 3, 2, on_found, on_scanned, b),
@@ -683,10 +693,18 @@ static void test_damage_costs_what_it_hits(void **state)
         int at; /* of the entry */
         unsigned n_found, n_torn, n_damaged;
     } cases[] = {
-        { 4, 4999, 4, 1, 0 },  { 4, 0, 4, 1, 0 },   { 4, -1, 4, 0, 0 },
-        { 4, -32, 4, 0, 0 },   { 2, 17, 4, 0, 1 },  { 2, -32, 4, 0, 1 },
-        { 2, -20, 4, 0, 1 },   { 0, -32, 4, 0, 1 }, { 0, -16, 4, 0, 1 },
-        { 0, -4096, 5, 0, 0 }, /* a segment's header has a copy */
+        { 4, 4999, 4, 1, 0 },
+        { 4, 0, 4, 1, 0 },
+        { 4, -1, 4, 1, 0 },
+        { 4, -32, 4, 1, 0 },
+        { 2, 17, 4, 0, 1 },
+        { 2, -56, 4, 0, 1 },
+        { 2, -20, 4, 0, 1 },
+        { 0, -56, 4, 0, 1 },
+        { 0, -16, 4, 0, 1 },
+        { 0, 5000, 5, 0, 0 }, /* the tail alone */
+        { 0, -SEGMENT_PAGE_BYTES - 56 + 100, 5, 0,
+          0 }, /* a segment's header has a copy */
     };
 
     (void)state;
@@ -699,8 +717,124 @@ static void test_damage_costs_what_it_hits(void **state)
         assert_int_equal(found(&b), cases[i].n_found);
         assert_int_equal(b.seen.n_torn, cases[i].n_torn);
         assert_int_equal(b.seen.n_damaged, cases[i].n_damaged);
+        assert_int_equal(b.entries[cases[i].entry].n_heads, cases[i].n_found == 4);
+        assert_int_equal(b.seen.n_lost, 0);
         bench_free(&b);
     }
+}
+
+/* Damage is told from a torn end: a later frame says how far all was on stable storage, or one of the log's own. */
+static void test_what_was_synced_is_known(void **state)
+{
+    (void)state;
+    for (unsigned say = 0; say < 3; say++) {
+        struct bench b;
+
+        bench_init(&b, 1);
+        assert_int_equal(bench_open(&b), 0);
+        append_now(&b, 5000);
+        append_now(&b, 5000);
+        assert_int_equal(bench_sync(&b), 0);
+        if (say == 1)
+            append_now(&b, 100);
+        if (say == 2) {
+            struct waiter x = { .w.done = on_wait_done };
+
+            log_say_synced(b.log);
+            env_virtual_run_posted(&b.v);
+            log_say_synced(b.log); /* it is said */
+            env_virtual_run_posted(&b.v);
+            assert_true(log_sync(b.log, &x.w)); /* for what it says nobody needs a sync */
+        }
+        bench_close(&b);
+        assert_int_equal(bench_scan(&b), 0);
+        poke_byte(&b, b.places[1].offset + 77);
+        assert_int_equal(bench_scan(&b), 0);
+        assert_int_equal(b.entries[1].n_heads, 1);
+        assert_int_equal(log_was_synced(&b.seen, 0, &b.places[1]), say != 0);
+        assert_int_equal(b.seen.n_lost, 0);
+        poke_byte(&b, b.places[1].offset -
+                          3); /* header and tail: nobody can tell what it was */
+        poke_byte(&b, b.places[1].offset + 5000);
+        assert_int_equal(bench_scan(&b), 0);
+        assert_int_equal(b.entries[1].n_heads, 0);
+        assert_int_equal(b.seen.n_lost, say != 0);
+        bench_free(&b);
+    }
+}
+
+/* A torn end of a former life stays one when it is said that all that was found is on stable storage now. */
+static void test_a_torn_end_stays_one(void **state)
+{
+    uint8_t bytes[LOG_SYNCED_MAX];
+    struct iovec iov = { .iov_base = bytes };
+    struct entry note = { .loop = 0 };
+    struct bench b;
+
+    (void)state;
+    bench_five(&b);
+    poke_byte(&b, b.places[4].offset + 77);
+    assert_int_equal(bench_scan(&b), 0);
+    assert_false(log_was_synced(&b.seen, 0, &b.places[4]));
+    note.b = &b;
+    iov.iov_len = log_synced_put(&b.seen, 0, bytes);
+    assert_true(iov.iov_len > 0);
+    assert_int_equal(bench_open(&b), 0);
+    note.a = (struct log_append){ .kind = LOG_KIND_SYNCED,
+                                  .iov = &iov,
+                                  .n_iov = 1,
+                                  .len = iov.iov_len,
+                                  .done = on_appended };
+    b.last_done = 0;
+    note.b = &b;
+    b.entries[b.n] = note;
+    b.entries[b.n].loop = 9; /* never found */
+    log_append(b.log, &b.entries[b.n].a);
+    env_virtual_run_posted(&b.v);
+    b.n++;
+    poke_byte(&b, b.places[2].offset + 77);
+    assert_int_equal(bench_scan(&b), 0);
+    assert_false(log_was_synced(&b.seen, 0, &b.places[4]));
+    assert_true(log_was_synced(&b.seen, 0, &b.places[2]));
+    bench_free(&b);
+}
+
+/* What the format before this one left. */
+static void test_the_former_format_is_read(void **state)
+{
+    struct bench b;
+    struct segment_header h = { .number = 1, .salt = 77, .format = 1 };
+    uint8_t p[SEGMENT_HEADER_BYTES], frame[32], salt[8];
+
+    (void)state;
+    bench_five(&b);
+    h.bytes = b.config.segment_bytes;
+    segment_header_put(p, &h);
+    memdisk_poke(&b.disk, segment_file(&b, 0), 0, p, sizeof(p));
+    put_le64(salt, h.salt);
+    for (unsigned i = 0; i < 3; i++) {
+        uint64_t at = SEGMENT_PAGE_BYTES + i * (32 + 5000);
+        struct entry *e = &b.entries[i];
+        uint32_t crc = codec_crc32c(0, salt, 8);
+
+        memset(frame, 0, sizeof(frame));
+        memcpy(frame, "RzJf", 4);
+        put_le32(frame + 8, codec_crc32c(0, e->bytes, 5000));
+        put_le32(frame + 12, 5000);
+        frame[16] = e->a.kind;
+        put_le32(frame + 20, i + 1);
+        put_le64(frame + 24, h.number);
+        crc = codec_crc32c(crc, frame, 4);
+        put_le32(frame + 4, codec_crc32c(crc, frame + 8, 24));
+        memdisk_poke(&b.disk, segment_file(&b, 0), at, frame, sizeof(frame));
+        memdisk_poke(&b.disk, segment_file(&b, 0), at + 32, e->bytes, 5000);
+    }
+    assert_int_equal(bench_scan(&b), 0);
+    assert_int_equal(found(&b), 3);
+    poke_byte(&b, SEGMENT_PAGE_BYTES + 32 + 100);
+    assert_int_equal(bench_scan(&b), 0);
+    assert_int_equal(found(&b), 2);
+    bench_free(&b);
 }
 
 static void test_two_damaged_headers_are_noticed_and_forgotten(void **state)
@@ -751,7 +885,7 @@ static void test_another_format_is_refused(void **state)
     (void)state;
     bench_five(&b);
     memdisk_peek(segment_file(&b, 0), 0, p, sizeof(p));
-    p[8] = 2;
+    p[8] = LOG_FORMAT + 1;
     put_le32(p + 12, 0);
     put_le32(p + 12, codec_crc32c(0, p, sizeof(p)));
     memdisk_poke(&b.disk, segment_file(&b, 0), 0, p, sizeof(p));
@@ -769,7 +903,7 @@ static void test_another_format_is_refused(void **state)
 static void test_frames_inside_an_entry_are_not_believed(void **state)
 {
     struct bench b;
-    uint8_t *copy = malloc(LOG_SEGMENT_MIN);
+    uint8_t *copy = malloc(LOG_SEGMENT_MIN), tail[LOG_FRAME_TAIL_BYTES + 8];
     struct entry *e;
 
     (void)state;
@@ -782,7 +916,8 @@ static void test_frames_inside_an_entry_are_not_believed(void **state)
     bench_append(&b, 16384 + 8);
     e = &b.entries[2];
     memcpy(e->bytes + 8, copy, 16384);
-    log_frame_put(copy, &(struct segment_header){ .number = 1 }, 9, 1, NULL, 0, 0);
+    log_frame_put(copy, tail, &(struct segment_header){ .number = 1 },
+                  &(struct frame_says){ .sequence = 9, .kind = 1 }, NULL, 0, 0, 0);
     memcpy(e->bytes + 16, copy, LOG_FRAME_HEADER_BYTES); /* nobody knows the salt */
     env_virtual_run_posted(&b.v);
     append_now(&b, 100);
@@ -958,6 +1093,9 @@ int main(void)
         cmocka_unit_test(test_another_number_of_loops),
         cmocka_unit_test(test_another_size_of_segments),
         cmocka_unit_test(test_damage_costs_what_it_hits),
+        cmocka_unit_test(test_what_was_synced_is_known),
+        cmocka_unit_test(test_a_torn_end_stays_one),
+        cmocka_unit_test(test_the_former_format_is_read),
         cmocka_unit_test(test_two_damaged_headers_are_noticed_and_forgotten),
         cmocka_unit_test(test_a_page_that_cannot_be_read_costs_its_entries),
         cmocka_unit_test(test_another_format_is_refused),

@@ -248,6 +248,9 @@ static void journal_append(struct bench *b, unsigned storage, uint8_t kind,
 {
     struct segment_header h = { .number = 5, .salt = 77 + storage, .bytes = 2 << 20 };
     uint8_t header[SEGMENT_HEADER_BYTES], frame[LOG_FRAME_HEADER_BYTES];
+    uint8_t tail[7 + LOG_FRAME_TAIL_BYTES + LOG_HEAD_MAX];
+    struct frame_says says = { .sequence = ++b->n_frames[storage], .kind = kind };
+    size_t tail_len;
     struct iovec iov = { .iov_base = (void *)(uintptr_t)bytes, .iov_len = len };
     char path[256];
     int fd;
@@ -261,10 +264,12 @@ static void journal_append(struct bench *b, unsigned storage, uint8_t kind,
         assert_int_equal(ftruncate(fd, (off_t)h.bytes), 0);
         b->journal_at[storage] = SEGMENT_PAGE_BYTES;
     }
-    log_frame_put(frame, &h, ++b->n_frames[storage], kind, &iov, 1, len);
+    tail_len =
+        log_frame_put(frame, tail, &h, &says, &iov, 1, len, entry_head_bytes(bytes));
     file_write(fd, frame, sizeof(frame), b->journal_at[storage]);
     file_write(fd, bytes, len, b->journal_at[storage] + sizeof(frame));
-    b->journal_at[storage] += log_frame_bytes(len);
+    file_write(fd, tail, tail_len, b->journal_at[storage] + sizeof(frame) + len);
+    b->journal_at[storage] += log_frame_bytes(len, entry_head_bytes(bytes));
     close(fd);
 }
 
