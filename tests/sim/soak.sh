@@ -3,8 +3,9 @@
 #
 #     tests/sim/soak.sh BUILD_DIR [SECONDS] [FIRST_SEED] [FAILED_FILE]
 #
-# Commands that replay what was found wrong are added to FAILED_FILE (sim-failed.txt), with the words. The exit
-# status is 1 when there was any.
+# Every mode of the whole cluster without and with healing, and the client engine alone. Commands that replay what
+# was found wrong are added to FAILED_FILE (sim-failed.txt), with the words. The end, also by ^C, is a summary:
+# seeds, operations, findings, and a command for each. The exit status is 1 when there was any.
 set -u
 
 build=${1:?usage: soak.sh BUILD_DIR [SECONDS] [FIRST_SEED] [FAILED_FILE]}
@@ -13,31 +14,43 @@ first=${3:-$(date +%s)}
 failed=${4:-sim-failed.txt}
 blocks=$(find "$build" -type f -name rozo-sim-blocks | head -n 1)
 cluster=$(find "$build" -type f -name rozo-sim | head -n 1)
-end=$(($(date +%s) + seconds))
+counts=$(mktemp -d)
+begun=$(date +%s)
+end=$((begun + seconds))
+workers=
+stopped=
 
-# one COMMAND...: run it, and note it when it fails
+# one FILE COMMAND...: run it; its sums go to FILE, its words to those that failed
 one() {
-    words=$("$@" 2>&1 >/dev/null) && return 0
-    printf '%s\n    %s\n' "$*" "$(echo "$words" | grep -a -m 1 -E 'VIOLATION|ssert|ERROR' | cut -c 1-300)" >>"$failed"
+    file=$1
+    shift
+    words=$("$@" 2>&1)
+    status=$?
+    echo "$words" | grep -a -E '^[0-9]+ seeds, ' >>"$file"
+    [ "$status" -eq 0 ] && return 0
+    [ "$status" -gt 128 ] && [ -e "$counts/stop" ] && return 0
+    printf '%s\n    %s\n' "$*" "$(echo "$words" | grep -a -m 1 -E 'VIOLATION|ssert|ERROR|WRONG' | cut -c 1-300)" >>"$failed"
 }
 
 # worker SEED STEP
 worker() {
     seed=$1
-    while [ "$seconds" -eq 0 ] || [ "$(date +%s)" -lt "$end" ]; do
-        for mode in calm net crash client late hang rot full power chaos; do
-            one "$cluster" --mode "$mode" --seed "$seed" --quiet
-            one "$cluster" --mode "$mode" --seed "$seed" --quiet --heal
+    while [ ! -e "$counts/stop" ] && { [ "$seconds" -eq 0 ] || [ "$(date +%s)" -lt "$end" ]; }; do
+        for mode in calm net crash client late hang rot full power eio replace chaos; do
+            [ -e "$counts/stop" ] && return
+            one "$counts/cluster.$1" "$cluster" --mode "$mode" --seed "$seed" --quiet
+            one "$counts/cluster.$1" "$cluster" --mode "$mode" --seed "$seed" --quiet --heal
         done
         for mode in budget calm chaos power; do
+            [ -e "$counts/stop" ] && return
             for layout in 0 1 2; do
-                one "$blocks" --mode "$mode" --layout "$layout" --seed "$seed" --steps 400
+                one "$counts/blocks.$1" "$blocks" --mode "$mode" --layout "$layout" --seed "$seed" --steps 400
             done
             # the smallest cluster: no spares at all; and the other kinds of code
-            one "$blocks" --mode "$mode" --layout 1 --storages 6 --seed "$seed"
-            one "$blocks" --mode "$mode" --layout 0 --kind 2 --seed "$seed"
-            one "$blocks" --mode "$mode" --layout 1 --kind 3 --seed "$seed"
-            one "$blocks" --mode "$mode" --layout 2 --kind 4 --seed "$seed"
+            one "$counts/blocks.$1" "$blocks" --mode "$mode" --layout 1 --storages 6 --seed "$seed"
+            one "$counts/blocks.$1" "$blocks" --mode "$mode" --layout 0 --kind 2 --seed "$seed"
+            one "$counts/blocks.$1" "$blocks" --mode "$mode" --layout 1 --kind 3 --seed "$seed"
+            one "$counts/blocks.$1" "$blocks" --mode "$mode" --layout 2 --kind 4 --seed "$seed"
         done
         seed=$((seed + $2))
     done
@@ -47,11 +60,24 @@ touch "$failed"
 before=$(wc -l <"$failed")
 n=$(nproc)
 i=0
+trap 'stopped=1; touch "$counts/stop"' INT TERM
 while [ "$i" -lt "$n" ]; do
     worker $((first + i)) "$n" &
+    workers="$workers $!"
     i=$((i + 1))
 done
-wait
+for pid in $workers; do
+    while kill -0 "$pid" 2>/dev/null; do
+        wait "$pid"
+    done
+done
+
 after=$(wc -l <"$failed")
-echo "$(((after - before) / 2)) failed"
-[ "$after" -eq "$before" ]
+findings=$(((after - before) / 2))
+cat "$counts"/cluster.* /dev/null 2>/dev/null | awk -v s=$(($(date +%s) - begun)) '
+    { seeds += $1; ops += $3; torn += $9 }
+    END { printf "the whole cluster: %d seeds without a finding, %d operations, %d torn blocks, in %d s\n", seeds, ops, torn, s }'
+echo "$findings findings${stopped:+ (stopped)}"
+tail -n "+$((before + 1))" "$failed" | grep -v '^    '
+rm -r "$counts"
+[ "$findings" -eq 0 ]

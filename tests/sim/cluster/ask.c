@@ -17,6 +17,18 @@ struct question {
     struct answer *out;
 };
 
+/* One that nobody waits for. */
+static struct {
+    struct rpc_request rq;
+    struct rpc_channel *ch;
+    uint8_t packed[4096];
+    bool under_way;
+    int rc;
+    struct env_task task;
+    void (*done)(void *arg, int rc);
+    void *arg;
+} later;
+
 static uint8_t *copy(const uint8_t *from, size_t len)
 {
     uint8_t *p = malloc(len + 1);
@@ -46,6 +58,7 @@ static void on_answered(struct rpc_request *rq, int rc)
 
 void admin_begin(void)
 {
+    later.under_way = false;
     admin = net_add_host(proc_new("admin"));
     proc_start(admin->proc);
 }
@@ -96,4 +109,46 @@ int admin_tell(struct host *to, uint16_t op, const ProtobufCMessage *msg)
     rc = a.rc != 0 ? a.rc : (int)a.status;
     answer_free(&a);
     return rc;
+}
+
+static void on_later_task(struct env_task *task)
+{
+    struct proc *before = proc_enter(admin->proc);
+
+    (void)task;
+    net_channel_free(later.ch);
+    proc_leave(before);
+    later.under_way = false;
+    later.done(later.arg, later.rc);
+}
+
+static void on_told(struct rpc_request *rq, int rc)
+{
+    struct proc *before = proc_enter(&world_clock.world);
+
+    later.rc = rc != 0 ? rc : (int)rq->status;
+    later.task = (struct env_task){ .fn = on_later_task };
+    tasks_push(&world_clock.world.tasks, &later.task);
+    proc_leave(before);
+}
+
+void admin_tell_later(struct host *to, uint16_t op, const ProtobufCMessage *msg,
+                      void (*done)(void *arg, int rc), void *arg)
+{
+    struct proc *before = proc_enter(admin->proc);
+
+    assert(!later.under_way);
+    later.under_way = true;
+    later.done = done;
+    later.arg = arg;
+    later.ch = net_channel_new(admin, to, RPC_ROLE_NODE, NULL, NULL);
+    assert(protobuf_c_message_get_packed_size(msg) <= sizeof(later.packed));
+    later.rq =
+        (struct rpc_request){ .op = op,
+                              .deadline_ms = 5000,
+                              .msg = later.packed,
+                              .msg_len = protobuf_c_message_pack(msg, later.packed),
+                              .done = on_told };
+    rpc_send(later.ch, &later.rq);
+    proc_leave(before);
 }

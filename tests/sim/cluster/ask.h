@@ -26,4 +26,10 @@ void answer_free(struct answer *a);
 /** Ask, and nothing of the answer but whether it was OK: 0, a status, or -errno. */
 int admin_tell(struct host *to, uint16_t op, const ProtobufCMessage *msg);
 
+/**
+ * The same without waiting; done(arg, rc) comes in the world. One at a time.
+ */
+void admin_tell_later(struct host *to, uint16_t op, const ProtobufCMessage *msg,
+                      void (*done)(void *arg, int rc), void *arg);
+
 #endif

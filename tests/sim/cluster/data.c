@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/falloc.h>
 #include <string.h>
 
 #include "tests/sim/cluster/state.h"
@@ -97,7 +98,8 @@ static void on_data_synced(struct program *p)
 static void data_write(struct program *p)
 {
     struct model_file *f = &model.files[p->file];
-    uint64_t off, len;
+    uint64_t off, len, lo, hi;
+    int flags;
 
     switch (world_below(6)) {
     case 0: /* append */
@@ -121,6 +123,14 @@ static void data_write(struct program *p)
         len = (1 + world_below(2)) * BLOCK;
         break;
     }
+    flags = p->open_flags & ~O_APPEND;
+    if ((p->open_flags & O_APPEND) != 0) { /* wherever it was to go */
+        model_size(p->file, &p->view, &lo, &hi);
+        if (lo == hi && lo < FILE_BYTES_MAX_SIM - BLOCK) {
+            flags = p->open_flags;
+            off = lo;
+        }
+    }
     if (off >= FILE_BYTES_MAX_SIM)
         off = 0;
     if (len > FILE_BYTES_MAX_SIM - off)
@@ -135,8 +145,8 @@ static void data_write(struct program *p)
         model.last_id, (unsigned long long)off, (unsigned long long)len,
         (p->open_flags & O_DSYNC) != 0 ? " sync" : "");
     model_fill(p->file, p->no, p->data, off, len);
-    client_write(p->client, program_asks(p, on_data_written), f->ino, p->fh, off, p->data,
-                 len, p->open_flags);
+    client_write(p->client, program_asks(p, on_data_written), f->ino, p->fh,
+                 (flags & O_APPEND) != 0 ? units(8 * BLOCK) : off, p->data, len, flags);
 }
 
 static void data_truncate(struct program *p)
@@ -152,17 +162,34 @@ static void data_truncate(struct program *p)
     client_truncate(p->client, program_asks(p, on_data_written), f->ino, size);
 }
 
-static void data_punch(struct program *p)
+/* A hole, zeros that may make it longer, or only longer. */
+static void data_fallocate(struct program *p)
 {
+    static const int modes[] = { FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                 FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                 FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
+                                 FALLOC_FL_ZERO_RANGE,
+                                 FALLOC_FL_KEEP_SIZE,
+                                 0 };
     struct model_file *f = &model.files[p->file];
     uint64_t off = world_chance(500000) ? units(12 * BLOCK) : world_below(12) * BLOCK;
     uint64_t len = UNIT + (world_chance(500000) ? units(4 * BLOCK) : 2 * BLOCK - UNIT);
+    int mode = modes[world_below(sizeof(modes) / sizeof(modes[0]))];
+    bool keeps = (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) == 0;
 
     p->no =
         model_write_begin(p->file, off, off + len, true, p->view.client, p->view.life);
-    say("%s: file %d punch %llu+%llu", p->client->host->proc->name, p->file,
-        (unsigned long long)off, (unsigned long long)len);
-    client_punch(p->client, program_asks(p, on_data_written), f->ino, p->fh, off, len);
+    model_write_is_allocation(p->file, p->no, keeps, (mode & FALLOC_FL_KEEP_SIZE) == 0);
+    if ((mode & FALLOC_FL_KEEP_SIZE) == 0 && off + len > f->now_size)
+        f->now_size = off + len;
+    say("%s: file %d %s%s %llu+%llu", p->client->host->proc->name, p->file,
+        keeps                                ? "allocate"
+        : (mode & FALLOC_FL_PUNCH_HOLE) != 0 ? "punch"
+                                             : "zeros",
+        (mode & FALLOC_FL_KEEP_SIZE) != 0 ? "" : ", longer", (unsigned long long)off,
+        (unsigned long long)len);
+    client_fallocate(p->client, program_asks(p, on_data_written), f->ino, p->fh, mode,
+                     off, len);
 }
 
 static void data_look(struct program *p)
@@ -204,9 +231,9 @@ static void on_close_flushed(struct program *p)
 static enum data_op data_choose(const struct program *p)
 {
     static const enum data_op writer[] = {
-        DATA_WRITE, DATA_WRITE,    DATA_WRITE, DATA_WRITE, DATA_WRITE, DATA_READ,
-        DATA_READ,  DATA_READ,     DATA_FSYNC, DATA_FSYNC, DATA_FLUSH, DATA_STAT,
-        DATA_PUNCH, DATA_TRUNCATE, DATA_SEEK,  DATA_WRITE,
+        DATA_WRITE,     DATA_WRITE,    DATA_WRITE, DATA_WRITE, DATA_WRITE, DATA_READ,
+        DATA_READ,      DATA_READ,     DATA_FSYNC, DATA_FSYNC, DATA_FLUSH, DATA_STAT,
+        DATA_FALLOCATE, DATA_TRUNCATE, DATA_SEEK,  DATA_WRITE,
     };
     static const enum data_op reader[] = { DATA_READ, DATA_READ, DATA_READ,
                                            DATA_READ, DATA_STAT, DATA_SEEK };
@@ -233,8 +260,8 @@ static void data_next(struct program *p)
     case DATA_TRUNCATE:
         data_truncate(p);
         break;
-    case DATA_PUNCH:
-        data_punch(p);
+    case DATA_FALLOCATE:
+        data_fallocate(p);
         break;
     case DATA_FSYNC:
         say("%s: file %d fsync", p->client->host->proc->name, p->file);

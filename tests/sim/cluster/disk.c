@@ -35,6 +35,7 @@ static struct sim_page *page_find(const struct disk_file *f, uint64_t index)
 /* About to change: what is stable is kept aside. */
 static void page_touch(struct disk_file *f, struct sim_page *p)
 {
+    p->given_up = false;
     if (p->dirty)
         return;
     p->dirty = true;
@@ -74,19 +75,45 @@ static void page_clean(struct sim_page *p)
 {
     free(p->stable);
     p->stable = NULL;
-    p->dirty = false;
+    p->dirty = p->given_up = false;
     p->next_dirty = NULL;
 }
 
 static void file_sync(struct disk_file *f)
 {
+    struct sim_page *kept = NULL;
+
     while (f->dirty != NULL) {
         struct sim_page *p = f->dirty;
 
         f->dirty = p->next_dirty;
-        page_clean(p);
+        if (p->given_up) {
+            p->next_dirty = kept;
+            kept = p;
+        } else {
+            page_clean(p);
+        }
     }
+    f->dirty = kept;
     f->size_stable = f->size;
+}
+
+/* The kernel tells of it once, and takes some pages for clean that are not on the disk. */
+static void file_sync_fails(struct disk_file *f)
+{
+    for (struct sim_page *p = f->dirty; p != NULL; p = p->next_dirty)
+        p->given_up |= world_chance(500000);
+}
+
+static bool is_bad(const struct disk_file *f, uint64_t offset, uint64_t len)
+{
+    for (uint64_t i = offset / PAGE; len > 0 && i <= (offset + len - 1) / PAGE; i++) {
+        const struct sim_page *p = page_find(f, i);
+
+        if (p != NULL && p->here && p->bad)
+            return true;
+    }
+    return false;
 }
 
 /* The sectors of a page that did not reach the platter are as they were. */
@@ -132,7 +159,7 @@ static void file_clear(struct disk_file *f, uint64_t from, uint64_t to)
         page_touch(f, p);
         memset(p->now + lo, 0, hi - lo);
         if (lo == 0 && hi == PAGE) {
-            p->here = false;
+            p->here = p->bad = false;
             f->disk->n_pages--;
         }
     }
@@ -363,6 +390,8 @@ static int do_read(struct disk_req *req)
     for (unsigned i = 0; i < req->n_iov && left > 0; i++) {
         uint64_t len = req->iov[i].iov_len < left ? req->iov[i].iov_len : left;
 
+        if (is_bad(req->file, at, len))
+            return -EIO;
         sim_disk_peek(req->file, at, req->iov[i].iov_base, len);
         at += len;
         left -= len;
@@ -392,6 +421,9 @@ static int do_write(struct sim_disk *d, struct disk_req *req, uint64_t max_bytes
             p = page_make(f, at / PAGE);
             if (!p->here && d->n_pages >= d->pages_max)
                 return -ENOSPC;
+            if (p->here && p->bad && n < PAGE)
+                return -EIO; /* what is around it cannot be read */
+            p->bad = false;
             page_touch(f, p);
             if (!p->here) {
                 memset(p->now, 0, PAGE);
@@ -613,7 +645,10 @@ static int carry_out(struct sim_disk *d, struct disk_req *req)
         req->allocated = file_allocated(req->file);
         return 0;
     case DISK_WARM:
-        return req->offset + req->len <= req->file->size ? 0 : -EIO;
+        return req->offset + req->len > req->file->size ||
+                       is_bad(req->file, req->offset, req->len)
+                   ? -EIO
+                   : 0;
     case DISK_REMOVE:
         return do_remove(d, req);
     case DISK_RENAME:
@@ -634,6 +669,13 @@ static int carry_out(struct sim_disk *d, struct disk_req *req)
 static bool may_fail(enum disk_op op)
 {
     return op == DISK_READ || op == DISK_WRITE || op == DISK_SYNC || op == DISK_OPEN;
+}
+
+static int fails(struct disk_req *req)
+{
+    if (req->op == DISK_SYNC)
+        file_sync_fails(req->file);
+    return -EIO;
 }
 
 static void wait_unlink(struct sim_disk_wait *w)
@@ -660,7 +702,7 @@ static void on_wait(struct env_timer *timer)
     if (!w->ran) {
         w->ran = true;
         req->rc = may_fail(req->op) && world_chance(d->health.error_ppm)
-                      ? -EIO
+                      ? fails(req)
                       : carry_out(d, req);
         world_trace((uint64_t)req->op << 40 ^ req->offset);
     }
@@ -812,6 +854,8 @@ void sim_disk_read_fd(void *disk, int fd, uint64_t offset, void *buf, size_t len
     assert(fd >= 0 && fd < DISK_FDS_MAX && d->fds[fd] != NULL);
     assert(offset + len <= d->fds[fd]->size);
     sim_disk_peek(d->fds[fd], offset, buf, len);
+    if (is_bad(d->fds[fd], offset, len)) /* a link would break there */
+        memset(buf, 0x5a, len);
 }
 
 static bool page_says_something(const struct sim_page *p)
@@ -821,10 +865,11 @@ static bool page_says_something(const struct sim_page *p)
     return memcmp(p->now, zeros, PAGE) != 0;
 }
 
-bool sim_disk_rot(struct sim_disk *d, const char *what)
+/* Any page of those that are stable and say something. */
+static struct sim_page *page_pick(struct sim_disk *d, const char *what)
 {
     struct sim_page *at = NULL;
-    uint64_t n = 0, bit;
+    uint64_t n = 0;
 
     for (unsigned b = 0; b < NAME_BUCKETS; b++) {
         for (struct sim_name *name = d->names[b]; name != NULL; name = name->next) {
@@ -840,10 +885,28 @@ bool sim_disk_rot(struct sim_disk *d, const char *what)
             }
         }
     }
+    return at;
+}
+
+bool sim_disk_rot(struct sim_disk *d, const char *what)
+{
+    struct sim_page *at = page_pick(d, what);
+    uint64_t bit;
+
     if (at == NULL)
         return false;
     bit = world_below(PAGE * 8);
     at->now[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    return true;
+}
+
+bool sim_disk_spoil(struct sim_disk *d, const char *what)
+{
+    struct sim_page *at = page_pick(d, what);
+
+    if (at == NULL)
+        return false;
+    at->bad = true;
     return true;
 }
 

@@ -3,7 +3,7 @@
  * rotting, and forgetful of what was not synced when its power goes.
  *
  * Unsynced bytes are kept or lost sector by sector, each as if the writes had reached the platter in
- * any order; names likewise. Requests of a process that is killed may still be carried out, in part.
+ * any order; names likewise. A sync that fails leaves pages behind that look well and are not stable. Requests of a process that is killed may still be carried out, in part.
  */
 #ifndef ROZO_SIM_DISK_H
 #define ROZO_SIM_DISK_H
@@ -23,8 +23,11 @@ enum {
 struct sim_page {
     struct sim_page *next_dirty;
     uint32_t index;
-    bool here;       /* else a hole */
-    bool dirty;      /* differs from what is stable */
+    bool here;  /* else a hole */
+    bool dirty; /* differs from what is stable */
+    bool
+        given_up; /* a sync of it failed: no later one takes it along, unless it is written again */
+    bool bad;        /* cannot be read, until the whole of it is written */
     uint8_t *stable; /* while dirty: NULL is a hole */
     uint8_t now[PAGE];
 };
@@ -93,6 +96,8 @@ void sim_disk_wipe(struct sim_disk *d);
 void sim_disk_read_fd(void *disk, int fd, uint64_t offset, void *buf, size_t len);
 /** Flip a bit of a page that is stable, in a file whose path contains `what`; false: none there. */
 bool sim_disk_rot(struct sim_disk *d, const char *what);
+/** A page like that cannot be read any more. */
+bool sim_disk_spoil(struct sim_disk *d, const char *what);
 /** Call visit for every name. */
 void sim_disk_each(struct sim_disk *d,
                    void (*visit)(void *arg, const char *path, struct disk_file *f),

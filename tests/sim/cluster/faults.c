@@ -5,6 +5,9 @@
  */
 #include <string.h>
 
+#include "common/proto/rozo.pb-c.h"
+
+#include "tests/sim/cluster/ask.h"
 #include "tests/sim/cluster/state.h"
 
 /* ---- faults ---- */
@@ -40,7 +43,9 @@ static unsigned n_ill(void)
     for (unsigned i = 0; i < servers.n_storages; i++) {
         const struct sim_storage *s = &servers.storages[i];
 
-        n += !storage_node_is_up(s) || s->host->proc->hung || s->disk.health.hangs;
+        n += !storage_node_is_up(s) || s->host->handler == NULL || s->host->proc->hung ||
+             s->disk.health.hangs || s->disk.health.error_ppm != 0 ||
+             run->replacing == i + 1;
     }
     return n;
 }
@@ -235,15 +240,15 @@ static void end_disk(struct fault *f)
     servers.storages[f->a].disk.health = (struct disk_health){ .delay_us = 300 };
 }
 
-static void fault_disk(void)
+static void fault_disk(unsigned fault)
 {
     struct sim_storage *s = &servers.storages[world_below(servers.n_storages)];
 
     if (n_ill() >= run->n - run->k ||
         fault_new(world_below(5000), end_disk, s->index, 0) == NULL)
         return;
-    if ((run->config.faults & FAULT_ERRORS) != 0 && world_chance(300000)) {
-        s->disk.health.error_ppm = 50000;
+    if (fault == FAULT_ERRORS) {
+        s->disk.health.error_ppm = world_chance(300000) ? 600000 : 50000;
     } else if (world_chance(300000)) {
         s->disk.health.hangs = true;
     } else {
@@ -260,6 +265,14 @@ static void fault_rot(void)
         say("a bit of storage %u flips", run->rot_storage + 1);
 }
 
+static void fault_spoil(void)
+{
+    struct sim_disk *d = &servers.storages[run->rot_storage].disk;
+
+    if (sim_disk_spoil(d, "objects/"))
+        say("a page of storage %u cannot be read any more", run->rot_storage + 1);
+}
+
 static void end_full(struct fault *f)
 {
     servers.storages[f->a].disk.pages_max = UINT64_MAX / PAGE / 4;
@@ -273,6 +286,60 @@ static void fault_full(void)
         return;
     s->disk.pages_max = s->disk.n_pages + world_below(200);
     say("the disk of storage %u fills up", s->index + 1);
+}
+
+/* ---- another disk ---- */
+
+static void replace_ask(void);
+
+static void on_replace_timer(struct env_timer *timer)
+{
+    (void)timer;
+    replace_ask();
+}
+
+static void replace_again(uint64_t after_ms)
+{
+    env_timer_init(&run->replace_timer, on_replace_timer);
+    world_timer_start_us(&run->replace_timer, after_ms * 1000);
+}
+
+static void on_replaced(void *arg, int rc)
+{
+    (void)arg;
+    if (rc != 0) { /* exportd is down, or still takes the old one for up */
+        replace_again(300);
+        return;
+    }
+    say("storage %u has its new disk", run->replacing);
+    run->replaced = true;
+}
+
+static void replace_ask(void)
+{
+    Rozo__AdStorageReplaceReq req = ROZO__AD_STORAGE_REPLACE_REQ__INIT;
+
+    req.id = run->replacing;
+    admin_tell_later(servers.exportd.host, ROZO__OP__AD_STORAGE_REPLACE, &req.base,
+                     on_replaced, NULL);
+}
+
+/* Once a run: whoever loses a second one before the first is full again loses data. */
+static void fault_replace(void)
+{
+    unsigned i = (unsigned)world_below(servers.n_storages);
+    struct sim_storage *s = &servers.storages[i];
+
+    if (run->replacing != 0 || n_ill() != 0 || !world_chance(300000) ||
+        fault_new(200 + world_below(3000), end_storage, i, 0) == NULL)
+        return;
+    say("storage %u loses its disk", i + 1);
+    storage_node_kill(s, true);
+    storage_node_wipe(s);
+    model_power_lost();
+    run->result.n_replaced++;
+    run->replacing = i + 1;
+    replace_again(500);
 }
 
 static void fault_weather(void)
@@ -309,7 +376,7 @@ static void fault_inject(unsigned fault)
         break;
     case FAULT_SLOW_DISK:
     case FAULT_ERRORS:
-        fault_disk();
+        fault_disk(fault);
         break;
     case FAULT_POWER_STORAGE:
         fault_storage(true);
@@ -327,6 +394,12 @@ static void fault_inject(unsigned fault)
     case FAULT_FULL:
         fault_full();
         break;
+    case FAULT_SPOIL:
+        fault_spoil();
+        break;
+    case FAULT_REPLACE:
+        fault_replace();
+        break;
     }
 }
 
@@ -334,8 +407,8 @@ static void on_fault_timer(struct env_timer *timer)
 {
     unsigned on[16], n = 0;
 
-    for (unsigned bit = 1; bit <= FAULT_ERRORS; bit *= 2) {
-        if ((run->config.faults & bit) != 0)
+    for (unsigned bit = 1; bit <= FAULT_LAST; bit *= 2) {
+        if (bit != FAULT_LATE && (run->config.faults & bit) != 0)
             on[n++] = bit;
     }
     if (run->ending || n == 0)
@@ -376,7 +449,9 @@ void faults_begin(void)
 {
     net.on_watched = on_watched;
     run->fault_pause_us =
-        run->config.faults == FAULT_KILL_CLIENT ? 400000 : 200000 + world_below(3000000);
+        run->config.faults == FAULT_KILL_CLIENT || (run->config.faults & FAULT_SPOIL) != 0
+            ? 400000
+            : 200000 + world_below(3000000);
     run->rot_storage = (unsigned)world_below(run->config.n_storages);
 }
 

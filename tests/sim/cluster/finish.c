@@ -109,8 +109,51 @@ static void check_file(struct program *p, int file)
     looked(p, "a release");
 }
 
+static void check_name(struct program *p, int i)
+{
+    const struct model_name *n = &model.names[i];
+    int rc, file, dir = n->dir == NOBODY ? NOBODY : model_name_get(n->dir);
+
+    if (n->dir != NOBODY && dir == NOBODY) {
+        expect(model_name_seen(i, 0), p);
+        return;
+    }
+    client_lookup(p->client, looking(p), dir == NOBODY ? 1 : model.files[dir].ino,
+                  n->text);
+    rc = looked(p, "a lookup after all is well");
+    if (rc != 0 && rc != -ENOENT)
+        wrong("name %s cannot be looked up: %s", n->text, strerror(-rc));
+    expect(model_name_seen(i, rc == 0 ? p->req.entry.ino : 0), p);
+    file = model_name_get(i);
+    if (file != NOBODY && (i < FIRST_DIR || i >= FIRST_CHILD))
+        check_file(p, file);
+}
+
+/* All of its names, and no other. */
+static void check_listing(struct program *p, int d)
+{
+    if (d != NOBODY && model_name_get(d) == NOBODY)
+        return;
+    world_run_until(world_clock.now_ns + 1000000);
+    p->episode = EPISODE_NAMES;
+    names_list(p, d);
+    wait_for(programs_are_idle, 60000, "a listing after all is well");
+}
+
+static bool is_named(uint64_t ino)
+{
+    for (unsigned i = 0; i < model.n_names; i++) {
+        int file = model_name_get((int)i);
+
+        if (file != NOBODY && model.files[file].ino == ino)
+            return true;
+    }
+    return false;
+}
+
 void check_everything(void)
 {
+    const char *words;
     struct sim_client *c = &run->clients[CLIENTS];
     struct program *p = &run->programs[0];
 
@@ -119,18 +162,14 @@ void check_everything(void)
     p->client = c;
     p->life = c->host->proc->life;
     p->view = (struct model_view){ .client = (int)c->index, .life = p->life };
-    for (unsigned i = 0; i < model.n_names; i++) {
-        int rc, file;
-
-        client_lookup(c, looking(p), 1, model.names[i].text);
-        rc = looked(p, "a lookup after all is well");
-        if (rc != 0 && rc != -ENOENT)
-            wrong("name %s cannot be looked up: %s", model.names[i].text, strerror(-rc));
-        expect(model_name_seen((int)i, rc == 0 ? p->req.entry.ino : 0), p);
-        file = model_name_get((int)i);
-        if (file != NOBODY)
-            check_file(p, file);
-    }
+    for (int i = 0; i < NAMES; i++)
+        check_name(p, i);
+    for (int d = FIRST_DIR; d < FIRST_CHILD; d++)
+        check_listing(p, d);
+    check_listing(p, NOBODY);
+    words = healed_orphans(is_named);
+    if (words != NULL)
+        wrong("%s", words);
 }
 
 /*
@@ -144,6 +183,11 @@ static bool scrub_may_find(void)
 }
 
 /* Time passes until everything is healed, and everything is where it should be. */
+static bool is_replaced(void)
+{
+    return run->replacing == 0 || run->replaced;
+}
+
 void check_healing(void)
 {
     uint64_t until_ns = world_clock.now_ns + 300000000000, found = 0;
@@ -151,6 +195,7 @@ void check_healing(void)
     const char *w;
     char why[300] = "";
 
+    wait_for(is_replaced, 60000, "that a new disk is taken");
     for (unsigned round = 0; round < 2; round++) {
         while (!healed_is_quiet(why, sizeof(why))) {
             if (world_clock.now_ns > until_ns) {

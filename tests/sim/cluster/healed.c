@@ -43,18 +43,19 @@ bool healed_is_quiet(char *why, size_t why_len)
         Rozo__StHealthResp *h = health_of(i);
 
         quiet = h != NULL && h->queued == 0 && h->unhealed == 0 && h->uncommitted == 0 &&
-                h->missed_ranges == 0;
+                h->missed_ranges == 0 && h->rebuild_state != 1;
         if (h == NULL)
             snprintf(why, why_len, "storage %u does not answer", i + 1);
         else if (!quiet)
             snprintf(
                 why, why_len,
                 "storage %u: %llu queued, %llu unhealed, %llu uncommitted of %llu pending, "
-                "%llu missed ranges: %s",
+                "%llu missed ranges%s: %s",
                 i + 1, (unsigned long long)h->queued, (unsigned long long)h->unhealed,
                 (unsigned long long)h->uncommitted,
                 (unsigned long long)h->pending_records,
-                (unsigned long long)h->missed_ranges, h->problem);
+                (unsigned long long)h->missed_ranges,
+                h->rebuild_state == 1 ? ", a rebuild" : "", h->problem);
         rozo__st_health_resp__free_unpacked(h, NULL);
     }
     return quiet;
@@ -299,6 +300,29 @@ const char *healed_check(struct healed *out)
             continue;
         out->n_files++;
         wrong = file_check(resp->inodes[i], out);
+    }
+    rozo__ad_inodes_resp__free_unpacked(resp, NULL);
+    return wrong;
+}
+
+const char *healed_orphans(bool (*is_named)(uint64_t ino))
+{
+    Rozo__AdInodesResp *resp = inodes_ask(0);
+    const char *wrong = NULL;
+
+    if (resp == NULL)
+        return "exportd does not list its inodes";
+    for (size_t i = 0; i < resp->n_inodes && wrong == NULL; i++) {
+        const Rozo__AdInodesResp__Inode *in = resp->inodes[i];
+        struct file_id id;
+
+        file_id_get(in->ref->file_id.data, &id);
+        if (in->removed || (!in->orphan && is_named(id.ino)))
+            continue;
+        snprintf(words, sizeof(words), "inode %llu has no name, and is %s",
+                 (unsigned long long)id.ino,
+                 in->orphan ? "kept for somebody who is gone" : "there for ever");
+        wrong = words;
     }
     rozo__ad_inodes_resp__free_unpacked(resp, NULL);
     return wrong;

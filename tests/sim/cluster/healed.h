@@ -28,6 +28,9 @@ const char *scrub_words(void);
  */
 const char *healed_check(struct healed *out);
 
+/** Every inode has a name (I10: orphans are gone with their sessions). NULL, or words. */
+const char *healed_orphans(bool (*is_named)(uint64_t ino));
+
 /** Tell on stderr who has what of a block. */
 void healed_dump(uint64_t ino, uint64_t block);
 

@@ -33,6 +33,10 @@ static const struct {
       FAULT_POWER_STORAGE | FAULT_POWER_EXPORTD | FAULT_POWER_ALL | FAULT_KILL_CLIENT },
     { "rot", FAULT_ROT | FAULT_KILL_STORAGE | FAULT_KILL_CLIENT },
     { "full", FAULT_FULL | FAULT_KILL_STORAGE },
+    { "eio", FAULT_ERRORS | FAULT_SPOIL | FAULT_KILL_STORAGE | FAULT_POWER_STORAGE |
+                 FAULT_KILL_CLIENT },
+    { "replace",
+      FAULT_REPLACE | FAULT_KILL_STORAGE | FAULT_KILL_EXPORTD | FAULT_KILL_CLIENT },
     { "chaos", FAULT_WEATHER | FAULT_CUT | FAULT_KILL_STORAGE | FAULT_KILL_EXPORTD |
                    FAULT_KILL_CLIENT | FAULT_HANG | FAULT_SLOW_DISK |
                    FAULT_POWER_STORAGE | FAULT_POWER_EXPORTD | FAULT_POWER_ALL |
@@ -104,7 +108,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.verbose = args.verbose;
     c.tells = args.tells;
     c.torn_is_fine = args.torn;
-    c.heals = args.heals;
+    c.heals = args.heals || (c.faults & FAULT_REPLACE) != 0;
     return c;
 }
 
@@ -196,7 +200,8 @@ int main(int argc, char **argv)
         { "seeds", 'n', "N", 0, "How many", 0 },
         { "ops", 'o', "N", 0, "Operations of a run", 0 },
         { "mode", 'm', "NAME", 0,
-          "calm, net, crash, client, late, hang, power, rot, full, chaos", 0 },
+          "calm, net, crash, client, late, hang, power, rot, full, eio, replace, chaos",
+          0 },
         { "layout", 'l', "N", 0, "0, 1, 2", 0 },
         { "storages", 'c', "N", 0, "How many", 0 },
         { "mutant", 'x', "NAME", 0,

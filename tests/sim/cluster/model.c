@@ -117,6 +117,14 @@ uint32_t model_write_begin(int file, uint64_t off, uint64_t end, bool zeros, int
     return w->no;
 }
 
+void model_write_is_allocation(int file, uint32_t no, bool keeps, bool grows)
+{
+    struct model_write *w = write_find(&model.files[file], no);
+
+    w->keeps = keeps;
+    w->grows = grows;
+}
+
 void model_write_done(int file, uint32_t no, int rc)
 {
     struct model_write *w = write_find(&model.files[file], no);
@@ -188,7 +196,7 @@ static bool is_definite(const struct model_write *w, const struct model_view *v)
 
     if (w->synced_ns != 0 && w->synced_ns <= by_ns)
         return true;
-    if (w->unknown || w->shaky)
+    if (w->unknown || w->shaky || w->was_shaky) /* lost, perhaps, until it was synced */
         return false;
     if (own)
         return w->acked_ns != 0 && w->acked_ns <= by_ns;
@@ -197,7 +205,7 @@ static bool is_definite(const struct model_write *w, const struct model_view *v)
 
 static bool covers(const struct model_write *w, uint64_t unit)
 {
-    return w->off <= unit * UNIT && unit * UNIT < w->end;
+    return !w->keeps && w->off <= unit * UNIT && unit * UNIT < w->end;
 }
 
 static void size_step(const struct model_write *w, bool definite, uint64_t *lo,
@@ -208,7 +216,7 @@ static void size_step(const struct model_write *w, bool definite, uint64_t *lo,
             *lo = w->off;
         if (definite || w->off > *hi)
             *hi = w->off;
-    } else if (w->id != 0) {
+    } else if (w->id != 0 || w->grows) {
         if (definite && w->end > *lo)
             *lo = w->end;
         if (w->end > *hi)
@@ -239,7 +247,7 @@ void model_collapse(int file)
         uint64_t end = w->end < FILE_BYTES_MAX_SIM ? w->end : FILE_BYTES_MAX_SIM;
 
         size_step(w, true, &f->size_lo, &f->size_hi);
-        for (uint64_t u = w->off / UNIT; u < end / UNIT; u++)
+        for (uint64_t u = w->off / UNIT; !w->keeps && u < end / UNIT; u++)
             f->base[u] = w->id;
     }
     if (n == 0)

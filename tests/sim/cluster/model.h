@@ -19,6 +19,24 @@
  * - An fsync that fails tells once of what a loss of power took, as Linux does.
  * - A name has a value it was given since the last fsync anywhere, and without a loss of power of exportd
  *   the last one.
+ *
+ * Of the invariants of the design, what is checked in a run, and where:
+ *
+ * I1  what an fsync acknowledged is there at every later read, and in the end (here, finish.c); the faults of a
+ *     mode leave enough storages.
+ * I2  every read, and a seek for data, is held against all writes (here).
+ * I3  units of a block are written by one write or the one before; in the end every block can be read (without
+ *     --torn), and with healing by all homes.
+ * I4  names after crashes of exportd: lookups, listings, and what follows from them (here, names.c).
+ * I5  there are no tokens yet. What a dead client had on its way arrives late, twice, and after it is followed
+ *     by others: it never takes the place of what they wrote (here; --mode late).
+ * I6  storages come back after writes they missed, and after their disks were replaced: reads as I2.
+ * I7  with --heal: nothing is left to do, a scrub finds nothing, all homes have all projections (finish.c, healed.c).
+ * I8  hostile bytes are the fuzz targets'; rot, torn writes and pages that cannot be read are here.
+ * I9  the memory of each process (finish.c).
+ * I10 in the end no inode is there without a name: orphans went with the sessions that held them (healed.c).
+ * I11 every process has a wall clock of its own, an hour off.
+ * I12 --mode full: ENOSPC is an answer, and what is stored stays as it is.
  */
 #ifndef ROZO_SIM_MODEL_H
 #define ROZO_SIM_MODEL_H
@@ -33,7 +51,6 @@ enum {
     FILE_UNITS = FILE_BYTES_MAX_SIM / UNIT,
     FILES_MAX_SIM = 64,
     NAMES_MAX = 20,
-    DIRS_MAX = 3,
     NAME_VALUES_MAX = 64,
     NOBODY = -1,
 };
@@ -43,7 +60,9 @@ struct model_write {
     uint32_t id;       /* 0: zeros */
     uint32_t no;       /* counts in its file; never 0 */
     uint64_t off, end; /* end UINT64_MAX: a truncate to off */
-    int client;        /* who wrote, and in which life */
+    bool keeps,
+        grows; /* an allocation: what lies there stays; the file is as long as this at least */
+    int client; /* who wrote, and in which life */
     unsigned life;
     bool unknown;   /* failed, or its client died */
     bool shaky;     /* power was lost since, and no fsync */
@@ -78,8 +97,10 @@ struct model_value {
 
 struct model_name {
     char text[16];
-    int dir; /* in the root, or in one of dirs */
+    int dir; /* the name of the directory it is in; NOBODY: the root */
     bool locked;
+    unsigned n_inside; /* a directory: who use names in it */
+    uint64_t parent, unlocked_ns;
     unsigned
         n_possible; /* it is one of that many newest values, nobody knows which; 0: the last one */
     unsigned n_values;
@@ -91,7 +112,7 @@ struct model {
     struct model_name names[NAMES_MAX];
     unsigned n_names;
     uint32_t last_id;
-    uint64_t n_units_checked, n_resurfaced;
+    uint64_t n_units_checked, n_names_checked, n_resurfaced;
     int bad_file; /* where a read was wrong */
     uint64_t bad_unit;
 };
@@ -113,6 +134,8 @@ void model_file_free(int file);
 /** Asked for. Returns its number. */
 uint32_t model_write_begin(int file, uint64_t off, uint64_t end, bool zeros, int client,
                            unsigned life);
+/** It is by fallocate(): keeps what lies there, makes the file longer. */
+void model_write_is_allocation(int file, uint32_t no, bool keeps, bool grows);
 /** rc 0: it is accepted. */
 void model_write_done(int file, uint32_t no, int rc);
 /** Bytes of a write that model_write_begin() was told of. */

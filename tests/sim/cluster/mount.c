@@ -10,7 +10,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <linux/falloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -556,14 +555,13 @@ void client_truncate(struct sim_client *c, struct fuse_req *req, uint64_t ino,
     proc_leave(before);
 }
 
-void client_punch(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh,
-                  uint64_t offset, uint64_t len)
+void client_fallocate(struct sim_client *c, struct fuse_req *req, uint64_t ino,
+                      uint64_t fh, int mode, uint64_t offset, uint64_t len)
 {
     struct fuse_file_info fi = { .fh = fh };
     struct proc *before = begin(c, req);
 
-    face_ops.fallocate(req, ino, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                       (off_t)offset, (off_t)len, &fi);
+    face_ops.fallocate(req, ino, mode, (off_t)offset, (off_t)len, &fi);
     proc_leave(before);
 }
 
@@ -646,6 +644,6 @@ void client_readdir(struct sim_client *c, struct fuse_req *req, uint64_t ino, ui
     struct fuse_file_info fi = { .fh = fh };
     struct proc *before = begin(c, req);
 
-    face_ops.readdir(req, ino, 64 * sizeof(struct sim_dirent), (off_t)offset, &fi);
+    face_ops.readdir(req, ino, 5 * sizeof(struct sim_dirent), (off_t)offset, &fi);
     proc_leave(before);
 }

@@ -61,8 +61,8 @@ void client_fsync(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint
 void client_flush(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh);
 void client_truncate(struct sim_client *c, struct fuse_req *req, uint64_t ino,
                      uint64_t size);
-void client_punch(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh,
-                  uint64_t offset, uint64_t len);
+void client_fallocate(struct sim_client *c, struct fuse_req *req, uint64_t ino,
+                      uint64_t fh, int mode, uint64_t offset, uint64_t len);
 void client_seek(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh,
                  uint64_t offset, int whence);
 void client_getattr(struct sim_client *c, struct fuse_req *req, uint64_t ino);

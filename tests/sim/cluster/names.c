@@ -4,13 +4,23 @@
  * In:     the seed, answers of mounts. Out: requests to them; what they were told, to the model.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "tests/sim/cluster/state.h"
 
 /* ---- changes of names ---- */
 
-enum { NAMES_UNLINK, NAMES_RENAME, NAMES_LINK, NAMES_KINDS };
+enum {
+    NAMES_UNLINK,
+    NAMES_RENAME,
+    NAMES_LINK,
+    NAMES_LIST,
+    NAMES_MKDIR, /* and below: of directories */
+    NAMES_RMDIR,
+    NAMES_DIR_RENAME,
+    NAMES_KINDS
+};
 
 /* What the names were is what they may be again, when nobody told. */
 static void names_unsure(struct program *p, int value, int value2)
@@ -74,6 +84,8 @@ static void on_names_changed(struct program *p)
 /* The first name is known. */
 static void names_do(struct program *p)
 {
+    const struct model_name *name = &model.names[p->name];
+    const struct model_name *name2 = p->name2 == NOBODY ? NULL : &model.names[p->name2];
     int file = model_name_get(p->name);
 
     if (p->name2 != NOBODY)
@@ -86,20 +98,304 @@ static void names_do(struct program *p)
     p->file = NOBODY;
     switch (p->kind) {
     case NAMES_UNLINK:
-        client_unlink(p->client, program_asks(p, on_names_changed), 1,
-                      model.names[p->name].text);
+        client_unlink(p->client, program_asks(p, on_names_changed), name->parent,
+                      name->text);
         break;
     case NAMES_RENAME:
-        client_rename(p->client, program_asks(p, on_names_changed), 1,
-                      model.names[p->name].text, 1, model.names[p->name2].text);
+        client_rename(p->client, program_asks(p, on_names_changed), name->parent,
+                      name->text, name2->parent, name2->text);
         break;
     case NAMES_LINK:
         client_link(p->client, program_asks(p, on_names_changed), model.files[file].ino,
-                    1, model.names[p->name2].text);
+                    name2->parent, name2->text);
         break;
     }
     p->file = file; /* only remembered: not in use, see on_names_changed() */
 }
+
+/* ---- directories ---- */
+
+/* The names in a directory, one after the other. */
+#define CHILDREN(name, d)                                                        \
+    for (int name = FIRST_CHILD + ((d)-FIRST_DIR) * CHILDREN_EACH, i_##name = 0; \
+         i_##name < CHILDREN_EACH; i_##name++, name++)
+
+static int dir_lock(void)
+{
+    int d = FIRST_DIR + (int)world_below(DIRS);
+    struct model_name *n = &model.names[d];
+
+    if (n->locked || n->n_inside != 0 || (model_name_is_unsure(d) && strays()))
+        return NOBODY;
+    n->locked = true;
+    n->parent = 1;
+    return d;
+}
+
+void dir_is_gone(int d)
+{
+    CHILDREN(name, d)
+    {
+        const char *words = model_name_seen(name, 0);
+
+        if (words != NULL)
+            wrong("%s is gone, but %s", model.names[d].text, words);
+    }
+}
+
+/* 1: something is in it for sure, 0: nothing is, -1: who knows. */
+static int dir_is_full(int d)
+{
+    int full = 0;
+
+    CHILDREN(name, d)
+    {
+        if (model_name_is_unsure(name))
+            full = full == 1 ? 1 : -1;
+        else if (model_name_get(name) != NOBODY)
+            full = 1;
+    }
+    return full;
+}
+
+static bool dir_is_known(int d)
+{
+    bool known = true;
+
+    CHILDREN(name, d)
+    known = known && !model_name_is_unsure(name);
+    return known;
+}
+
+static void value_maybe(const struct program *p, int name, int value)
+{
+    model_name_maybe(name, value);
+    if (p->exportd_cuts != run->exportd_cuts)
+        model.names[name].n_possible = model.names[name].n_values;
+}
+
+/* A change of a directory, of which nobody has told whether it came about. */
+static void dir_unsure(struct program *p)
+{
+    int to = FIRST_CHILD + (p->name2 - FIRST_DIR) * CHILDREN_EACH;
+
+    value_maybe(p, p->name, p->kind == NAMES_MKDIR ? p->made : NOBODY);
+    if (p->kind != NAMES_DIR_RENAME)
+        return;
+    value_maybe(p, p->name2, p->made);
+    CHILDREN(name, p->name)
+    {
+        int value = p->kids[name - FIRST_CHILD - (p->name - FIRST_DIR) * CHILDREN_EACH];
+
+        if (value != NOBODY) {
+            value_maybe(p, name, NOBODY);
+            value_maybe(p, to, value);
+        }
+        to++;
+    }
+}
+
+/* It came about. */
+static void dir_changed(struct program *p)
+{
+    int to = FIRST_CHILD + (p->name2 - FIRST_DIR) * CHILDREN_EACH;
+
+    model_name_set(p->name, p->kind == NAMES_MKDIR ? p->made : NOBODY);
+    if (p->kind == NAMES_RMDIR)
+        dir_is_gone(p->name);
+    if (p->kind != NAMES_DIR_RENAME)
+        return;
+    model_name_set(p->name2, p->made);
+    CHILDREN(name, p->name)
+    {
+        int value = model_name_get(name);
+
+        if (value != NOBODY) {
+            model_name_set(name, NOBODY);
+            model_name_set(to, value);
+        }
+        to++;
+    }
+}
+
+static void on_dir_changed(struct program *p)
+{
+    static const char *const words[] = { [NAMES_MKDIR] = "mkdir",
+                                         [NAMES_RMDIR] = "rmdir",
+                                         [NAMES_DIR_RENAME] = "rename of a directory" };
+    int rc = p->req.rc == -EEXIST && p->kind != NAMES_MKDIR ? -ENOTEMPTY : p->req.rc;
+    int over = p->kind == NAMES_RMDIR ? p->name : p->name2, full = 0;
+
+    say("%s: %s %s %s: %s", p->client->host->proc->name, words[p->kind],
+        model.names[p->name].text, p->name2 == NOBODY ? "" : model.names[p->name2].text,
+        strerror(-rc));
+    if (p->kind == NAMES_MKDIR && rc == 0)
+        model.files[p->made].ino = p->req.entry.ino;
+    if (p->exportd_cuts != run->exportd_cuts) {
+        dir_unsure(p);
+        program_end_episode(p);
+        return;
+    }
+    if (p->kind != NAMES_MKDIR)
+        full = dir_is_full(over);
+    if (rc == 0 && full == 1)
+        wrong("%s %s: but it is not empty", words[p->kind], model.names[over].text);
+    if (rc == -ENOTEMPTY && full == 0)
+        wrong("%s %s: but it is empty", words[p->kind], model.names[over].text);
+    if (rc == 0)
+        dir_changed(p);
+    else if (rc != -ENOTEMPTY) {
+        program_fails(p, rc, words[p->kind]);
+        dir_unsure(p);
+    }
+    program_end_episode(p);
+}
+
+/* All names that have a part in it are known. */
+static void dir_do(struct program *p)
+{
+    int dir = model_name_get(p->name);
+
+    if ((dir == NOBODY) != (p->kind == NAMES_MKDIR)) {
+        program_end_episode(p);
+        return;
+    }
+    p->made = dir;
+    switch (p->kind) {
+    case NAMES_MKDIR:
+        p->made = file_new();
+        if (p->made == NOBODY) {
+            program_end_episode(p);
+            return;
+        }
+        client_mkdir(p->client, program_asks(p, on_dir_changed), 1,
+                     model.names[p->name].text);
+        break;
+    case NAMES_RMDIR:
+        client_rmdir(p->client, program_asks(p, on_dir_changed), 1,
+                     model.names[p->name].text);
+        break;
+    case NAMES_DIR_RENAME:
+        if (!dir_is_known(p->name) || !dir_is_known(p->name2)) {
+            program_end_episode(p);
+            return;
+        }
+        CHILDREN(name, p->name)
+        p->kids[(name - FIRST_CHILD) % CHILDREN_EACH] = model_name_get(name);
+        client_rename(p->client, program_asks(p, on_dir_changed), 1,
+                      model.names[p->name].text, 1, model.names[p->name2].text);
+        break;
+    }
+}
+
+/* ---- what is in a directory ---- */
+
+/* The name of the model, or NOBODY. */
+static int name_find(int d, const char *text)
+{
+    for (unsigned i = 0; i < model.n_names; i++) {
+        if (model.names[i].dir == d && strcmp(model.names[i].text, text) == 0)
+            return (int)i;
+    }
+    return NOBODY;
+}
+
+/* Nobody has touched it since the listing began. */
+static bool name_was_quiet(const struct program *p, int name)
+{
+    const struct model_name *n = &model.names[name];
+
+    return !n->locked && n->unlocked_ns < p->listing.begun_ns &&
+           !model_name_is_unsure(name) && p->listing.exportd_cuts == run->exportd_cuts;
+}
+
+static void list_check(struct program *p)
+{
+    for (unsigned i = 0; i < model.n_names; i++) {
+        struct model_name *n = &model.names[i];
+        int file;
+
+        if (n->dir != p->listing.dir || !name_was_quiet(p, (int)i))
+            continue;
+        file = model_name_get((int)i);
+        model.n_names_checked++;
+        if (p->listing.n_seen[i] != (file != NOBODY))
+            wrong("%s is %u times in its directory, and should be %d times", n->text,
+                  p->listing.n_seen[i], file != NOBODY);
+        if (file != NOBODY && p->listing.ino[i] != model.files[file].ino)
+            wrong("%s is inode %llu in its directory, and should be %llu", n->text,
+                  (unsigned long long)p->listing.ino[i],
+                  (unsigned long long)model.files[file].ino);
+    }
+}
+
+static void on_dir_released(struct program *p)
+{
+    program_end_episode(p);
+}
+
+static void on_page(struct program *p)
+{
+    const struct sim_dirent *d = (const struct sim_dirent *)(const void *)p->data;
+    uint64_t next = 0;
+
+    if (p->req.rc != 0)
+        program_fails(p, p->req.rc, "readdir");
+    for (size_t i = 0; p->req.rc == 0 && i < p->req.data_len / sizeof(*d); i++) {
+        int name = name_find(p->listing.dir, d[i].name);
+
+        next = d[i].next;
+        if (strcmp(d[i].name, ".") == 0 || strcmp(d[i].name, "..") == 0)
+            continue;
+        if (name == NOBODY)
+            wrong("there is a name nobody made: %s", d[i].name);
+        p->listing.n_seen[name]++;
+        p->listing.ino[name] = d[i].ino;
+    }
+    if (next != 0) {
+        client_readdir(p->client, program_asks(p, on_page), p->listing.ino_of_dir, p->fh,
+                       next);
+        return;
+    }
+    if (p->req.rc == 0)
+        list_check(p);
+    client_releasedir(p->client, program_asks(p, on_dir_released), p->listing.ino_of_dir,
+                      p->fh);
+}
+
+static void on_dir_opened(struct program *p)
+{
+    if (p->req.rc != 0) {
+        program_fails(p, p->req.rc, "opendir");
+        program_end_episode(p);
+        return;
+    }
+    p->fh = p->req.fh;
+    client_readdir(p->client, program_asks(p, on_page), p->listing.ino_of_dir, p->fh, 0);
+}
+
+/* The root, or a directory of which nobody may take the name while we are in it. */
+void names_list(struct program *p, int d)
+{
+    memset(&p->listing, 0, sizeof(p->listing));
+    p->listing.dir = d;
+    p->listing.ino_of_dir = 1;
+    p->listing.begun_ns = world_clock.now_ns;
+    p->listing.exportd_cuts = run->exportd_cuts;
+    if (d != NOBODY) {
+        if (model.names[d].locked || model_name_is_unsure(d) ||
+            model_name_get(d) == NOBODY) {
+            program_end_episode(p);
+            return;
+        }
+        p->listing.inside = true;
+        model.names[d].n_inside++;
+        p->listing.ino_of_dir = model.files[model_name_get(d)].ino;
+    }
+    client_opendir(p->client, program_asks(p, on_dir_opened), p->listing.ino_of_dir);
+}
+
+/* ---- all of them ---- */
 
 void names_step(struct program *p)
 {
@@ -111,15 +407,26 @@ void names_step(struct program *p)
         name_look(p);
         return;
     }
-    names_do(p);
+    if (p->kind >= NAMES_MKDIR)
+        dir_do(p);
+    else
+        names_do(p);
 }
 
 void names_begin(struct program *p)
 {
+    bool two, dirs;
+
     p->kind = (int)world_below(NAMES_KINDS);
-    p->name = name_lock();
-    p->name2 = p->kind == NAMES_UNLINK ? NOBODY : name_lock();
-    if (p->name == NOBODY || (p->kind != NAMES_UNLINK && p->name2 == NOBODY)) {
+    if (p->kind == NAMES_LIST) {
+        names_list(p, world_chance(300000) ? NOBODY : FIRST_DIR + (int)world_below(DIRS));
+        return;
+    }
+    two = p->kind == NAMES_RENAME || p->kind == NAMES_LINK || p->kind == NAMES_DIR_RENAME;
+    dirs = p->kind >= NAMES_MKDIR;
+    p->name = dirs ? dir_lock() : name_lock();
+    p->name2 = !two ? NOBODY : dirs ? dir_lock() : name_lock();
+    if (p->name == NOBODY || (two && p->name2 == NOBODY)) {
         program_end_episode(p);
         return;
     }
@@ -130,8 +437,11 @@ void names_die(struct program *p)
 {
     int from = p->file, to = p->name2 == NOBODY ? NOBODY : (int)p->off - 1;
 
-    if (!p->req.under_way || p->episode == EPISODE_NONE ||
-        p->on_answer != on_names_changed)
+    if (!p->req.under_way || p->episode == EPISODE_NONE)
+        return;
+    if (p->on_answer == on_dir_changed)
+        dir_unsure(p);
+    if (p->on_answer != on_names_changed)
         return;
     p->file = NOBODY;
     if (p->kind == NAMES_UNLINK)
@@ -140,4 +450,22 @@ void names_die(struct program *p)
         names_unsure(p, from == to ? from : NOBODY, from);
     else
         names_unsure(p, from, to == NOBODY ? from : to);
+}
+
+void names_make(void)
+{
+    model.n_names = NAMES;
+    for (int i = 0; i < NAMES; i++) {
+        struct model_name *n = &model.names[i];
+
+        n->dir = NOBODY;
+        if (i < FIRST_DIR)
+            snprintf(n->text, sizeof(n->text), "f%d", i);
+        else if (i < FIRST_CHILD)
+            snprintf(n->text, sizeof(n->text), "d%d", i - FIRST_DIR);
+        else
+            snprintf(n->text, sizeof(n->text), "c%d", (i - FIRST_CHILD) % CHILDREN_EACH);
+        if (i >= FIRST_CHILD)
+            n->dir = FIRST_DIR + (i - FIRST_CHILD) / CHILDREN_EACH;
+    }
 }

@@ -71,17 +71,32 @@ void program_fails(struct program *p, int rc, const char *what)
         return;
     if (rc == -ENOSPC && (f & FAULT_FULL) != 0)
         return;
+    if (rc == -ENOENT && p->begun_cuts != run->exportd_cuts)
+        return;        /* the directory was lost */
     if (rc == -ESTALE) /* removed, or its creation was lost with exportd's power */
         return;
     wrong("%s: %s fails: %s", p->client->host->proc->name, what, strerror(-rc));
 }
 
+static void name_unlock(int name)
+{
+    struct model_name *n = &model.names[name];
+
+    n->locked = false;
+    n->unlocked_ns = world_clock.now_ns;
+    if (n->dir != NOBODY)
+        model.names[n->dir].n_inside--;
+}
+
 static void names_unlock(struct program *p)
 {
     if (p->name != NOBODY)
-        model.names[p->name].locked = false;
+        name_unlock(p->name);
     if (p->name2 != NOBODY)
-        model.names[p->name2].locked = false;
+        name_unlock(p->name2);
+    if (p->listing.inside)
+        model.names[p->listing.dir].n_inside--;
+    p->listing.inside = false;
     p->name = p->name2 = NOBODY;
 }
 
@@ -210,9 +225,10 @@ static void name_create(struct program *p)
         program_end_episode(p);
         return;
     }
-    p->open_flags = O_RDWR | O_CREAT | O_EXCL | (world_chance(100000) ? O_DSYNC : 0);
-    client_create(p->client, program_asks(p, on_created), 1, model.names[p->name].text,
-                  p->open_flags);
+    p->open_flags = O_RDWR | O_CREAT | O_EXCL | (world_chance(100000) ? O_DSYNC : 0) |
+                    (world_chance(100000) ? O_APPEND : 0);
+    client_create(p->client, program_asks(p, on_created), model.names[p->name].parent,
+                  model.names[p->name].text, p->open_flags);
 }
 
 /* Those who had it open have closed it, or their sessions are over; and exportd has been there for long. */
@@ -232,6 +248,8 @@ static void name_open(struct program *p, int file)
     p->open_flags = p->episode == EPISODE_WRITER ? O_RDWR : O_RDONLY;
     if (p->episode == EPISODE_WRITER && world_chance(100000))
         p->open_flags |= O_DSYNC;
+    if (p->episode == EPISODE_WRITER && world_chance(100000))
+        p->open_flags |= O_APPEND;
     p->only_one = p->episode == EPISODE_WRITER && is_only_one(file);
     use_file(p, file);
     p->view.opened_ns = world_clock.now_ns;
@@ -254,6 +272,8 @@ static void on_name_seen(struct program *p)
     }
     expect(model_name_seen(p->name, rc == 0 ? p->req.entry.ino : 0), p);
     file = model_name_get(p->name);
+    if (file == NOBODY && p->name >= FIRST_DIR && p->name < FIRST_CHILD)
+        dir_is_gone(p->name);
     if (p->episode == EPISODE_NAMES)
         names_step(p);
     else if (file != NOBODY)
@@ -266,16 +286,28 @@ static void on_name_seen(struct program *p)
 
 void name_look(struct program *p)
 {
-    client_lookup(p->client, program_asks(p, on_name_seen), 1, model.names[p->name].text);
+    client_lookup(p->client, program_asks(p, on_name_seen), model.names[p->name].parent,
+                  model.names[p->name].text);
 }
 
 int name_lock(void)
 {
-    int name = (int)world_below(model.n_names);
+    int name = (int)world_below(NAMES - DIRS);
+    struct model_name *n;
 
-    if (model.names[name].locked || (model_name_is_unsure(name) && strays()))
+    name += name >= FIRST_DIR ? DIRS : 0;
+    n = &model.names[name];
+    if (n->locked || (model_name_is_unsure(name) && strays()))
         return NOBODY;
-    model.names[name].locked = true;
+    if (n->dir != NOBODY && (model.names[n->dir].locked || model_name_is_unsure(n->dir) ||
+                             model_name_get(n->dir) == NOBODY))
+        return NOBODY;
+    n->parent = 1;
+    if (n->dir != NOBODY) {
+        n->parent = model.files[model_name_get(n->dir)].ino;
+        model.names[n->dir].n_inside++;
+    }
+    n->locked = true;
     return name;
 }
 
@@ -286,7 +318,8 @@ void program_begin(struct program *p)
     if (run->ending)
         return;
     p->view = (struct model_view){ .client = (int)p->client->index, .life = p->life };
-    p->episode = what < 55 ? EPISODE_WRITER : what < 80 ? EPISODE_READER : EPISODE_NAMES;
+    p->begun_cuts = run->exportd_cuts;
+    p->episode = what < 50 ? EPISODE_WRITER : what < 80 ? EPISODE_READER : EPISODE_NAMES;
     if (p->episode == EPISODE_NAMES) {
         names_begin(p);
         return;
@@ -404,7 +437,5 @@ void programs_make(void)
         p->name = p->name2 = p->file = NOBODY;
         env_timer_init(&p->timer, on_program_timer);
     }
-    model.n_names = NAMES;
-    for (unsigned i = 0; i < NAMES; i++)
-        snprintf(model.names[i].text, sizeof(model.names[i].text), "f%u", i);
+    names_make();
 }

@@ -160,6 +160,7 @@ void run_once(const struct run_config *config, struct run_result *out)
     run->result.virtual_ms = world_now_ms();
     run->result.trace = world_clock.trace;
     run->result.n_units = model.n_units_checked;
+    run->result.n_names = model.n_names_checked;
     *out = run->result;
     servers_end();
     model_end();

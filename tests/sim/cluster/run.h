@@ -19,10 +19,13 @@ enum run_fault {
     FAULT_POWER_STORAGE = 128,
     FAULT_POWER_EXPORTD = 256,
     FAULT_POWER_ALL = 512,
-    FAULT_ROT = 1024,    /* bits of projection files and journals */
-    FAULT_FULL = 2048,   /* disks fill up */
-    FAULT_LATE = 8192,   /* messages very late and twice, all the time */
-    FAULT_ERRORS = 4096, /* reads and writes fail */
+    FAULT_ROT = 1024,      /* bits of projection files and journals */
+    FAULT_FULL = 2048,     /* disks fill up */
+    FAULT_LATE = 8192,     /* messages very late and twice, all the time */
+    FAULT_ERRORS = 4096,   /* reads, writes, syncs fail for a while */
+    FAULT_SPOIL = 16384,   /* pages of one disk cannot be read any more */
+    FAULT_REPLACE = 32768, /* a disk is lost, and an empty one takes its place */
+    FAULT_LAST = FAULT_REPLACE,
 };
 
 /* Safety measures that are left out, or'ed: those of storaged (enum storage_mutant) and ours. */
@@ -47,7 +50,8 @@ struct run_config {
 struct run_result {
     unsigned n_ops, n_errors, n_torn;
     uint64_t n_events, n_units, virtual_ms, trace;
-    unsigned n_faults, n_kills, n_power, n_client_deaths;
+    unsigned n_faults, n_kills, n_power, n_client_deaths, n_replaced;
+    uint64_t n_names;    /* looked for in listings */
     uint64_t n_records;  /* at all homes, whole and of one version, in the end */
     uint64_t bytes_most; /* memory of one process */
 };

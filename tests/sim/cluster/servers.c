@@ -207,12 +207,22 @@ static void storage_node_serve(struct storage_process *p)
     p->s->host->handler_arg = p;
 }
 
+static void on_restart(struct env_timer *timer)
+{
+    struct sim_storage *s = container_of(timer, struct sim_storage, restart);
+
+    storage_node_kill(s, false);
+    storage_node_start(s);
+}
+
 static void on_storage_started(void *arg, int rc)
 {
     struct storage_process *p = arg;
 
-    if (rc != 0) { /* the daemon would end with words */
+    if (rc != 0) { /* the daemon ends with words, and its supervisor starts it again */
         p->s->n_starts_failed++;
+        env_timer_init(&p->s->restart, on_restart);
+        world_timer_start_us(&p->s->restart, 1000000);
         return;
     }
     if (++p->n_started == p->s->n_loops)
@@ -289,6 +299,7 @@ void storage_node_start(struct sim_storage *s)
     s->host->read_fd_arg = &s->disk;
     s->settle_life = s->host->proc->life;
     env_timer_init(&s->settle, on_settle);
+    env_timer_init(&s->restart, on_restart);
     world_timer_start_us(&s->settle, (uint64_t)s->settle_ms * 1000);
 }
 
@@ -301,6 +312,7 @@ void storage_node_kill(struct sim_storage *s, bool power)
     sim_disk_proc_died(&s->disk); /* first: it writes from what the network holds */
     net_host_died(s->host, 0);
     timers_stop(&world_clock.world.timers, &s->settle);
+    timers_stop(&world_clock.world.timers, &s->restart);
     sim_kv_proc_died(s->kv);
     proc_kill(s->host->proc);
     s->process = NULL;
@@ -309,6 +321,14 @@ void storage_node_kill(struct sim_storage *s, bool power)
         sim_disk_power_cut(&s->disk);
         s->boot++;
     }
+}
+
+void storage_node_wipe(struct sim_storage *s)
+{
+    assert(!s->host->proc->alive);
+    sim_disk_wipe(&s->disk);
+    s->kv = sim_kv_new(s->host->proc);
+    s->has_generations = false;
 }
 
 bool storage_node_is_up(const struct sim_storage *s)

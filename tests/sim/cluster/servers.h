@@ -29,7 +29,7 @@ struct sim_storage {
     struct capability_key *key; /* the world's */
     struct sim_kv *kv;          /* what healing keeps */
     bool no_healer;
-    struct env_timer settle; /* the world's */
+    struct env_timer settle, restart; /* the world's */
     unsigned settle_life;
     uint32_t settle_ms;
     /* Of the process. */
@@ -58,6 +58,8 @@ void servers_end(void);
 void storage_node_start(struct sim_storage *s);
 /** kill -9; power: the machine, too. */
 void storage_node_kill(struct sim_storage *s, bool power);
+/** While it is down: an empty data directory in the place of what it had. */
+void storage_node_wipe(struct sim_storage *s);
 bool storage_node_is_up(const struct sim_storage *s);
 
 void exportd_node_start(struct sim_exportd *e);

@@ -15,7 +15,11 @@ enum {
     CLIENTS = 3,
     PROGRAMS = 3, /* on each mount */
     BLOCK = 4096,
-    NAMES = 10,
+    FIRST_DIR = 10, /* of the names: files in the root, directories, names in them */
+    DIRS = 2,
+    FIRST_CHILD = FIRST_DIR + DIRS,
+    CHILDREN_EACH = 3,
+    NAMES = FIRST_CHILD + DIRS * CHILDREN_EACH,
 };
 
 enum episode {
@@ -31,7 +35,7 @@ enum data_op {
     DATA_FSYNC,
     DATA_FLUSH,
     DATA_TRUNCATE,
-    DATA_PUNCH,
+    DATA_FALLOCATE,
     DATA_SEEK,
     DATA_STAT,
 };
@@ -58,7 +62,17 @@ struct program {
     uint64_t off, len, started_ns;
     unsigned exportd_cuts; /* seen when the operation began */
     int kind;
-    uint8_t data[MOUNT_READ_MAX];
+    unsigned begun_cuts;     /* as exportd_cuts, when the episode began */
+    int made;                /* a directory: the one that is made or moved */
+    int kids[CHILDREN_EACH]; /* what was in it */
+    struct {
+        int dir; /* NOBODY: the root */
+        bool inside;
+        uint64_t ino_of_dir, begun_ns;
+        unsigned exportd_cuts, n_seen[NAMES];
+        uint64_t ino[NAMES];
+    } listing;
+    _Alignas(16) uint8_t data[MOUNT_READ_MAX];
 };
 
 /* A fault that ends. */
@@ -88,7 +102,10 @@ struct run {
     unsigned exportd_deaths;
     bool armed_power[HOSTS_MAX]; /* a watched host loses its power */
     uint64_t fault_pause_us;     /* at most, between two */
-    unsigned rot_storage;        /* rot is only here, so that it cannot add up */
+    unsigned replacing; /* the id of a storage that has lost its disk; 0: none yet */
+    bool replaced;      /* exportd has put the new one in its place */
+    struct env_timer replace_timer;
+    unsigned rot_storage; /* rot is only here, so that it cannot add up */
 };
 extern struct run *run;
 
@@ -124,6 +141,11 @@ void data_again(struct program *p);
 void on_released(struct program *p);
 
 /* names.c */
+void names_make(void);
+/** A directory is not there: nor is anything in it. */
+void dir_is_gone(int d);
+/** Read a whole directory, and compare. No other episode. */
+void names_list(struct program *p, int d);
 void names_begin(struct program *p);
 void names_step(struct program *p);
 /** Its client died: if a change was under way, it may have come about. */
