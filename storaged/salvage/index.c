@@ -300,6 +300,13 @@ struct segment_scan {
     uint32_t segment;
 };
 
+/* Anything may have been in them. What is torn at the end of a segment is not meant: nobody was promised that. */
+static void entries_damaged(struct segment_scan *scan, uint64_t n)
+{
+    scan->s->n_entries_damaged += n;
+    scan->s->dirs[scan->dir].is_journal_cut |= n > 0;
+}
+
 static int waiting_add(struct salvage *s, const struct salvage_waiting *w)
 {
     void *array = s->waiting;
@@ -331,7 +338,7 @@ static int records_add(struct segment_scan *scan, const struct entry *e,
     int n = entry_records(e, data, len, records), rc = 0;
 
     if (n < 0) {
-        scan->s->n_entries_damaged++;
+        entries_damaged(scan, 1);
         return 0;
     }
     for (int i = 0; i < n && rc == 0; i++) {
@@ -366,7 +373,7 @@ static int on_entry(void *arg, unsigned loop, uint8_t kind, const struct log_pla
         return 0;
     }
     if (entry_get(kind, data, len, &e) != 0) {
-        scan->s->n_entries_damaged++;
+        entries_damaged(scan, 1);
         return 0;
     }
     rc = ref_add(scan->s, &e.file);
@@ -393,8 +400,7 @@ static int segment_scan_bytes(struct segment_scan *scan, const uint8_t *bytes, s
     if (rc == -ENODATA)
         return 0;
     if (rc != 0) {
-        scan->s->n_entries_damaged++;
-        scan->s->dirs[scan->dir].is_journal_cut = true;
+        entries_damaged(scan, 1);
         salvage_warn(scan->s, "%s/%s: %s", scan->s->dirs[scan->dir].path,
                      scan->s->segments[scan->segment].name,
                      rc == -EPROTONOSUPPORT ? "of a format this program does not know"
@@ -402,7 +408,7 @@ static int segment_scan_bytes(struct segment_scan *scan, const uint8_t *bytes, s
         return 0;
     }
     rc = segment_parse(bytes, len, &h, 0, on_entry, scan, &result);
-    scan->s->n_entries_damaged += result.n_damaged;
+    entries_damaged(scan, result.n_damaged);
     return rc;
 }
 
@@ -436,7 +442,8 @@ static int segment_index(struct salvage *s, unsigned dir, const char *name)
     bytes = malloc((size_t)st.st_size);
     rc = bytes == NULL ? -ENOMEM : 0;
     if (rc == 0) {
-        salvage_pread(fd, bytes, (size_t)st.st_size, 0);
+        if (salvage_pread(fd, bytes, (size_t)st.st_size, 0) > 0)
+            entries_damaged(&scan, 1); /* where it cannot be read they look torn */
         rc = segment_scan_bytes(&scan, bytes, (size_t)st.st_size);
     }
     free(bytes);

@@ -740,6 +740,36 @@ static void test_old_bytes_are_not_called_whole(void **state)
     bench_free(&b);
 }
 
+/* What was lost of a journal may have been newer than what lies in place. */
+static void test_damaged_journals_are_not_overlooked(void **state)
+{
+    struct bench b;
+    char path[256];
+    int fd;
+
+    (void)state;
+    bench_init(&b, CODEC_MOJETTE, 0);
+    for (uint64_t block = 0; block < 2; block++) {
+        block_store(&b, block, V1, BLOCK, ALL);
+        block_wait(&b, block, V2, BLOCK, ALL);
+        expect(&b, block, V2, BLOCK);
+    }
+    bench_check(&b, ALL);
+    assert_true(salvage_is_whole(&b.report));
+    for (unsigned i = 1; i < 3; i++) { /* the first of two frames */
+        path_of(&b, i, "journal/1.0", path);
+        fd = file_open(path);
+        file_write(fd, "rot", 3, SEGMENT_PAGE_BYTES + LOG_FRAME_HEADER_BYTES + 400);
+        close(fd);
+    }
+    bench_run(&b, ALL);
+    assert_int_equal(b.s.n_entries_damaged, 2);
+    assert_int_equal(b.report.n_data, 2);
+    assert_int_equal(b.report.n_outdated, 1);
+    assert_false(salvage_is_whole(&b.report));
+    bench_free(&b);
+}
+
 /* A version in a head whose record is damaged may be any other. */
 static void test_a_damaged_record_does_not_tell_its_version(void **state)
 {
@@ -906,6 +936,7 @@ int main(void)
         cmocka_unit_test(test_a_file_far_apart_is_read_quickly),
         cmocka_unit_test(test_a_storage_is_not_taken_twice),
         cmocka_unit_test(test_old_bytes_are_not_called_whole),
+        cmocka_unit_test(test_damaged_journals_are_not_overlooked),
         cmocka_unit_test(test_a_damaged_record_does_not_tell_its_version),
         cmocka_unit_test(test_too_few_directories_do_not_make_holes),
         cmocka_unit_test(test_directories_that_cannot_be_read_are_no_holes),
