@@ -177,6 +177,27 @@ json_t *cli_json_text(const char *text)
     return json != NULL ? json : json_string("?");
 }
 
+json_t *cli_json_path(const char *path)
+{
+    json_t *json = json_string(path);
+    char *text;
+
+    if (json != NULL)
+        return json;
+    text = calloc(4, strlen(path) + 1);
+    for (size_t len = 0; text != NULL && *path != '\0'; path++) {
+        unsigned char byte = (unsigned char)*path;
+
+        if (byte < 128)
+            text[len++] = (char)byte;
+        else
+            len += (size_t)sprintf(text + len, "\\x%02x", byte);
+    }
+    json = json_string(text == NULL ? "?" : text);
+    free(text);
+    return json;
+}
+
 void cli_duration_text(uint64_t s, char *out, size_t size)
 {
     if (s < 120)

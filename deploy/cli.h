@@ -42,6 +42,8 @@ int cli_usage(const struct cli *cli, const char *fmt, ...)
 
 /** A peer's text, which may hold anything: what is no UTF-8 becomes "?". */
 json_t *cli_json_text(const char *text);
+/** A path, which may be any bytes: when it is no UTF-8, those above 127 are written as \xNN. */
+json_t *cli_json_path(const char *path);
 /** Print as indented JSON and a newline; takes the reference. Returns the exit status. */
 int cli_print_json(const struct cli *cli, json_t *json);
 /** "90 s", "5 min", "3 h", "12 days". */

@@ -709,30 +709,6 @@ static void print(const struct fsck_run *r, const struct fsck_counts *c)
                c->n_lacking, c->n_unreadable, c->n_orphans + c->n_unknown);
 }
 
-static json_t *path_json(const char *path)
-{
-    json_t *json;
-    char *text;
-
-    if (path == NULL)
-        return json_null();
-    json = json_string(path);
-    if (json != NULL)
-        return json;
-    text = calloc(4, strlen(path) + 1);
-    for (size_t len = 0; text != NULL && *path != '\0'; path++) {
-        unsigned char byte = (unsigned char)*path;
-
-        if (byte < 128)
-            text[len++] = (char)byte;
-        else
-            len += (size_t)sprintf(text + len, "\\x%02x", byte);
-    }
-    json = json_string(text == NULL ? "?" : text);
-    free(text);
-    return json;
-}
-
 static json_t *bitmap_json(const struct fsck_run *r, const struct fsck_file *file,
                            uint32_t bitmap)
 {
@@ -770,7 +746,8 @@ static json_t *findings_json(const struct fsck_run *r)
         json_array_append_new(
             list,
             json_pack("{s:s, s:o, s:I, s:s, s:I, s:b, s:I, s:o, s:o, s:o}", "export",
-                      export_name(r, file->id.export_id), "path", path_json(found->path),
+                      export_name(r, file->id.export_id), "path",
+                      found->path == NULL ? json_null() : cli_json_path(found->path),
                       "ino", (json_int_t)file->id.ino, "file_id", id, "size",
                       (json_int_t)file->size, "unreadable", (int)found->lack.unreadable,
                       "there", (json_int_t)found->lack.n_there, "missing_on",

@@ -155,7 +155,7 @@ static int locate_all(struct cli *cli, const struct locate_args *args)
             continue;
         }
         if (args->json) {
-            json_object_set_new(json, "file", json_string(args->files[i]));
+            json_object_set_new(json, "file", cli_json_path(args->files[i]));
             json_array_append(all, json);
         } else {
             if (i > 0)

@@ -262,6 +262,14 @@ def test_locate(c):
         c.wait_all_up()
 
 
+def test_locate_of_a_name_that_is_no_text(c):
+    path = os.fsencode(c.mnt) + b"/\xff"
+    with open(path, "wb") as f:
+        f.write(b"x")
+    r = subprocess.run([os.path.join(BIN, "rozo"), b"locate", b"--json", path], capture_output=True, check=True)
+    assert json.loads(r.stdout)["file"] == c.mnt + "/\\xff"
+
+
 def test_locate_of_other_things(c, scratch):
     for path in ("/etc/passwd", c.mnt, "/nowhere"):
         r = rozo("locate", path, check=False)
