@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/boot.h"
@@ -49,7 +50,7 @@ struct storaged_section {
     char *rack;
     unsigned workers;        /* 0: WORKERS_DEFAULT */
     uint64_t *reserve_mb;    /* NULL: 1 %, at most 64 */
-    unsigned journal_mb;     /* 0: 256 */
+    unsigned journal_mb;     /* 0: see journal_bytes() */
     unsigned heal_rate_mb;   /* per second; 0: no limit */
     unsigned *scrub_rate_mb; /* per second, 0: no limit; NULL: SCRUB_RATE_MB_DEFAULT */
     unsigned *scrub_days;    /* 0: never; NULL: SCRUB_DAYS_DEFAULT */
@@ -171,6 +172,20 @@ static unsigned files_max(unsigned n_loops)
     return n > FILES_MIN ? (unsigned)n : FILES_MIN;
 }
 
+/* As configured; else 256 MiB, but not more than a sixteenth of a small file system. */
+static uint64_t journal_bytes(int dir_fd, unsigned journal_mb)
+{
+    uint64_t bytes = UINT64_C(256) << 20, share;
+    struct statvfs st;
+
+    if (journal_mb != 0)
+        return (uint64_t)journal_mb << 20;
+    if (fstatvfs(dir_fd, &st) != 0)
+        return bytes;
+    share = (uint64_t)st.f_blocks * st.f_frsize / 16;
+    return share < bytes ? share : bytes;
+}
+
 /* "host:0" with the port that was given to us. */
 static const char *real_address(const char *configured, uint16_t port)
 {
@@ -213,7 +228,7 @@ static int loops_start(struct daemon *d, const struct config *c, struct err *err
         .reserve_bytes =
             c->storaged.reserve_mb == NULL ? UINT64_MAX : *c->storaged.reserve_mb << 20,
         .files_max = files_max(d->n_storios),
-        .journal_bytes = (uint64_t)c->storaged.journal_mb << 20,
+        .journal_bytes = journal_bytes(d->dir_fd, c->storaged.journal_mb),
         .boot = boot_number(),
     };
 

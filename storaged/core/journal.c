@@ -79,6 +79,14 @@ void journal_tell_failures(struct journal *j)
 
 void journal_health(const struct journal *j, Rozo__StHealthResp *out)
 {
+    static char lost[] = "its journal lost frames that nobody knows: scrub this storage";
+    static char damaged[] =
+        "its journal was damaged; what it lost is healed as other damage";
+
+    if (j->n_lost > 0)
+        out->problem = lost;
+    else if (j->n_damaged > 0 && out->problem != lost)
+        out->problem = damaged;
     if (j->log != NULL) {
         out->journal_bytes += log_used_bytes(j->log);
         out->journal_max_bytes += log_max_bytes(j->log);

@@ -535,6 +535,8 @@ static void job_run(struct log *log)
 
     if (log->job.kind != JOB_NONE || log->is_listing || log->is_stopping)
         return;
+    if (dead != NULL && log->is_syncing && log->sync_dr.file == dead->file)
+        return; /* its file may be closed then; when the sync is done */
     if (dead != NULL && now >= log->erase_retry_ns) {
         job_begin(log, JOB_ERASE, dead);
         return;
@@ -824,7 +826,7 @@ static void sync_finish(struct log *log)
     if (log->first_wait == NULL)
         log->last_wait = &log->first_wait;
     sync_step(log);
-    if (log->is_stopping)
+    if (log->is_stopping || slot_oldest_dead(log) != NULL)
         check_later(log);
 }
 

@@ -512,7 +512,8 @@ static void on_health(struct heal_question *q)
     resp->heal_read_bytes = h->read_bytes;
     resp->heal_written_bytes = h->written_bytes;
     resp->unhealed = n_unhealed(h);
-    resp->problem = resp->unhealed > 0 ? h->problem : no_problem;
+    if (resp->problem == NULL || resp->problem[0] == '\0') /* else of a journal */
+        resp->problem = resp->unhealed > 0 ? h->problem : no_problem;
     resp->rate_bytes = h->rate.bytes_per_s;
     rebuild_health(h, resp);
     scrub_health(h, resp, findings);

@@ -908,6 +908,31 @@ static void test_rot_of_a_frame_is_damage_of_its_blocks(void **state)
     }
 }
 
+/* Of a mark the head is all there is: its copy is as good. Without crcs another range would be gone. */
+static void test_rot_of_a_mark_changes_nothing(void **state)
+{
+    (void)state;
+    for (unsigned mutant = 0; mutant < 2; mutant++) {
+        struct world w;
+
+        world_init(&w, 1);
+        write_ok(&w, 0, 8, V(1, 1));
+        assert_int_equal(world_mark(&w, 0, 2, 1, V(1, 2)), OK);
+        assert_int_equal(world_sync(&w), OK);
+        rot_before(&w, "RzJf", 4, 0, 56 + 32); /* its end: 7 instead of 3 */
+        w.config.mutant = mutant == 0 ? 0 : MUTANT_NO_CRC_CHECK;
+        for (unsigned n = 0; n < 2; n++) {
+            world_restart(&w, false);
+            expect(&w, 2, SEEN_HOLE, V(1, 2));
+            if (mutant == 0)
+                expect(&w, 5, SEEN_DATA, V(1, 1));
+            else
+                expect(&w, 5, SEEN_HOLE, V(1, 2));
+        }
+        world_free(&w);
+    }
+}
+
 /* What a loss of power tore and nobody had synced was never here. */
 static void test_a_torn_frame_is_no_damage(void **state)
 {
@@ -1025,6 +1050,7 @@ int main(void)
         cmocka_unit_test(test_a_mark_before_the_file_in_another_code),
         cmocka_unit_test(test_rot_below_a_commit_is_damage_in_place),
         cmocka_unit_test(test_rot_of_a_frame_is_damage_of_its_blocks),
+        cmocka_unit_test(test_rot_of_a_mark_changes_nothing),
         cmocka_unit_test(test_a_torn_frame_is_no_damage),
         cmocka_unit_test(test_a_drop_while_its_record_is_copied),
     };
