@@ -63,12 +63,28 @@ def test_pjdfstest_passes_what_the_local_file_system_passes(cluster, tmp_path):
     assert not unknown, "cases that fail and docs/POSIX.md does not explain: %s\n%s" % (unknown, text[-3000:])
 
 
+@pytest.fixture(scope="module")
+def fsx_runs(cluster_shared, tmp_path_factory):
+    """All seeds side by side, each on a file of its own: (process, what it says) by seed."""
+    fsx, folder, runs = tool("fsx"), tmp_path_factory.mktemp("fsx"), {}
+    for seed in SEEDS:
+        said = open(folder / ("fsx-%d.said" % seed), "w+")
+        runs[seed] = subprocess.Popen([fsx, "-N", "20000", "-S", str(seed), "-P", str(folder),
+                                       "%s/fsx-%d" % (cluster_shared.mnt, seed)],
+                                      stdout=said, stderr=subprocess.STDOUT), said
+    yield runs
+    for process, said in runs.values():
+        process.kill()
+        process.wait()
+        said.close()
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-def test_fsx(cluster_shared, tmp_path, seed):
-    path = "%s/fsx-%d" % (cluster_shared.mnt, seed)
-    r = subprocess.run([tool("fsx"), "-N", "20000", "-S", str(seed), "-P", str(tmp_path), path],
-                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
-    assert r.returncode == 0, r.stdout[-4000:]
+def test_fsx(fsx_runs, seed):
+    process, said = fsx_runs[seed]
+    status = process.wait(timeout=600)
+    said.seek(0)
+    assert status == 0, said.read()[-4000:]
 
 
 CAPABILITY = bytes.fromhex("0100000200040000000000000000000000000000")
