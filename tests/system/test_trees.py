@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-TREES = ["/usr/include", "/usr/share/doc"]
+TREES = ["/usr/include/linux", "/usr/share/doc"]
 
 
 def run(*cmd, **kw):
