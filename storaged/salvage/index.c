@@ -368,8 +368,10 @@ static int on_entry(void *arg, unsigned loop, uint8_t kind, const struct log_pla
     int rc;
 
     (void)loop;
-    if (place->is_damaged || kind == ENTRY_DAMAGED) {
-        scan->s->n_entries_damaged++;
+    if (place->is_damaged)
+        return 0; /* segment_parse() counts it, unless it is the torn end */
+    if (kind == ENTRY_DAMAGED) {
+        entries_damaged(scan, 1);
         return 0;
     }
     if (entry_get(kind, data, len, &e) != 0) {
