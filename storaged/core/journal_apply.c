@@ -16,10 +16,11 @@
 enum {
     APPLY_AFTER_MS =
         2000, /* of the oldest commit: until then more may come of the same blocks */
-    RETRY_AFTER_MS = 2000, /* when it failed */
+    APPLY_LATEST_MS = 30000, /* though more keep coming, and there is room */
+    RETRY_AFTER_MS = 2000,   /* when it failed */
     APPLIERS_MAX = 4,
     EARLY_MAX = 16, /* files of the queue that are looked at though they are not due */
-    APPLY_RECORDS_MAX = 4096, /* between two syncs of a file */
+    APPLY_RECORDS_MAX = 16384, /* between two syncs of a file */
 };
 
 static void applier_step(struct applier *a);
@@ -41,13 +42,16 @@ static int applier_collect(struct applier *a)
     a->items = malloc((n + 1) * sizeof(a->items[0]));
     if (a->items == NULL)
         return -ENOMEM;
+    a->all_ns = journal_now(a->j);
     LIST_FOREACH(node, &f->records[true]) {
         struct pending_record *r = container_of(node, struct pending_record, link);
 
         if (!r->committed || r->applied)
             continue;
-        if (a->n == n)
+        if (a->n == n) {
+            a->all_ns = 0;
             break;
+        }
         a->items[a->n++] = (struct apply_item){ r->block, r->projection };
     }
     qsort(a->items, a->n, sizeof(a->items[0]), by_place);
@@ -68,6 +72,8 @@ static void applier_end(struct applier *a)
         f->retry_ns = journal_now(j) + RETRY_AFTER_MS * MS;
         f->gave_up = j->stopping;
     }
+    if (is_well && a->all_ns != 0)
+        f->committed_ns = a->all_ns; /* what there is now was committed since */
     if (a->obj != NULL)
         object_put(a->obj);
     list_remove(&a->link);
@@ -213,6 +219,22 @@ static int applier_start(struct journal *j, struct pending_file *f)
     return 0;
 }
 
+/*
+ * What is overwritten again need not be applied, and the more is applied in one go the more of it are neighbours: while
+ * records keep coming it waits, as long as the journal has room for that. Marks do not: whoever looks at a file looks at
+ * each of them.
+ */
+static bool is_time(const struct journal *j, const struct pending_file *f)
+{
+    uint64_t now = journal_now(j);
+
+    if (now < f->committed_ns + APPLY_AFTER_MS * MS)
+        return false;
+    return f->n_marks > 0 || now >= f->added_ns + APPLY_AFTER_MS * MS ||
+           now >= f->committed_ns + APPLY_LATEST_MS * MS ||
+           4 * log_used_bytes(j->log) > log_max_bytes(j->log);
+}
+
 static bool is_due(const struct journal *j, const struct pending_file *f)
 {
     if (f->gave_up)
@@ -223,8 +245,7 @@ static bool is_due(const struct journal *j, const struct pending_file *f)
         return false;
     return f->wanted_now || journal_has_pressure(j) ||
            file_has_many_marks(f, PENDING_MARKS_MAX / 2) ||
-           (j->st->config.mutant & MUTANT_NO_COMMIT_RULE) != 0 ||
-           journal_now(j) >= f->committed_ns + APPLY_AFTER_MS * MS;
+           (j->st->config.mutant & MUTANT_NO_COMMIT_RULE) != 0 || is_time(j, f);
 }
 
 void journal_appliers_start(struct journal *j)

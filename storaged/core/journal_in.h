@@ -44,6 +44,7 @@ struct applier {
     enum applier_state state;
     struct apply_item *items; /* owned; sorted */
     unsigned n, at;
+    uint64_t all_ns; /* when all that was committed was collected; 0: there was more */
     struct sync_wait sync;
     struct env_task task;
     int rc; /* the first failure */

@@ -364,6 +364,7 @@ int pending_add_record(struct pending *p, struct pending_file *f, struct pending
     e->n_bytes += record_bytes(r);
     list_add_tail(&f->records[false], &r->link);
     f->n_records++;
+    f->added_ns = now_ns;
     p->n_records++;
     p->n_uncommitted++;
     if (same != NULL && same->version == h->version) {

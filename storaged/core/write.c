@@ -20,10 +20,7 @@
 #include "common/log.h"
 #include "storaged/core/op.h"
 
-enum {
-    WRITE_IOV_MAX = 2 * BLOCKS_PER_REQUEST_MAX,
-    UNITS_MAX = 16, /* of a run, at most */
-};
+enum { UNITS_MAX = 16 /* of a run, at most */ };
 
 /* In this order, each over all parts. A part is what one extent holds of the run. */
 enum write_phase {
@@ -80,13 +77,26 @@ struct write_op {
     uint64_t space;      /* bytes that first writes need */
     uint64_t verifier;   /* of before it wrote: a sync that fails since may lose it */
     unsigned n_lost;     /* damaged blocks */
-    uint8_t *old;        /* the heads that lie there, owned */
+    uint8_t *old;        /* the heads that lie there */
     enum write_phase phase;
     unsigned at; /* block of the run the phase has come to */
-    unsigned n_iov;
-    struct iovec iov[WRITE_IOV_MAX];
-    struct write_block blocks[BLOCKS_PER_REQUEST_MAX];
+    unsigned n_iov, iov_max;
+    struct iovec *iov;          /* owned, with blocks */
+    struct write_block *blocks; /* n */
 };
+
+/* Most writes are small: they are given as much as they need. */
+static int write_alloc(struct write_op *w)
+{
+    w->iov_max = 2 * w->n + 1;
+    w->iov = calloc(1, w->iov_max * sizeof(w->iov[0]) + w->n * sizeof(w->blocks[0]) +
+                           w->n * w->head_bytes);
+    if (w->iov == NULL)
+        return -ENOMEM;
+    w->blocks = (struct write_block *)(w->iov + w->iov_max);
+    w->old = (uint8_t *)(w->blocks + w->n);
+    return 0;
+}
 
 static bool is_applier(const struct write_op *w)
 {
@@ -161,7 +171,8 @@ static int write_parse(struct write_op *w, const Rozo__StWriteReq *req)
         RECORD_HEADER_BYTES + codec_overhang_bytes(w->op.ref.codec, req->projection);
     w->op.want = UINT32_C(1) << req->projection;
     w->op.exclusive = true;
-    return write_check_payload(w, call);
+    rc = write_alloc(w);
+    return rc != 0 ? rc : write_check_payload(w, call);
 }
 
 /* ---- versions ---- */
@@ -366,7 +377,7 @@ static void iov_add(struct write_op *w, const void *base, size_t len)
         last->iov_len += len;
         return;
     }
-    assert(w->n_iov < WRITE_IOV_MAX);
+    assert(w->n_iov < w->iov_max);
     w->iov[w->n_iov++] =
         (struct iovec){ .iov_base = (void *)(uintptr_t)base, .iov_len = len };
 }
@@ -1038,7 +1049,7 @@ static void write_free(struct op *op)
 
     if (w->load != NULL)
         pending_entry_put(journal_pending(op->st->journal), w->load);
-    free(w->old);
+    free(w->iov);
     free(w->loaded);
     free(w->entry_header);
     free(w->fill);
@@ -1247,8 +1258,7 @@ int storage_apply_records(struct storage *st, struct pending_file *f, unsigned p
     w->head_bytes = RECORD_HEADER_BYTES + codec_overhang_bytes(f->codec, projection);
     w->op.want = UINT32_C(1) << projection;
     w->op.exclusive = true;
-    w->old = calloc(n, w->head_bytes);
-    if (w->old == NULL) {
+    if (write_alloc(w) != 0) {
         w->op.internal_done = NULL;
         op_free(&w->op);
         return -ENOMEM;
@@ -1271,10 +1281,6 @@ void storage_handle_write(struct storage *st, struct rpc_call *call)
     }
     if (rc == 0)
         rc = write_parse(w, req);
-    if (rc == 0) {
-        w->old = calloc(w->n, w->head_bytes);
-        rc = w->old == NULL ? -ENOMEM : 0;
-    }
     if (rc == 0)
         journal_commit(st->journal, &w->op.ref.id, req->durable, req->n_durable);
     rozo__st_write_req__free_unpacked(req, NULL); /* NULL is fine */

@@ -88,6 +88,35 @@ static void test_an_overwrite_waits_for_its_commit(void **state)
     world_free(&w);
 }
 
+/* Overwritten again and again: none of that is applied, until it ends or half a minute is over. */
+static void test_what_keeps_coming_is_not_applied(void **state)
+{
+    struct world w;
+    unsigned seq = 1;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 8, V(1, seq));
+    for (unsigned i = 0; i < 18; i++) {
+        write_ok(&w, 2, 3, V(1, ++seq));
+        assert_int_equal(world_durable(&w, V(1, seq)), OK);
+        env_virtual_advance_ms(&w.v, 1500);
+        assert_int_equal(in_place(&w, 2), V(1, 1));
+        assert_int_equal(world_health(&w).pending_records, 3);
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        write_ok(&w, 6, 1, V(1, ++seq));
+        env_virtual_advance_ms(&w.v, 1500);
+    }
+    assert_int_equal(in_place(&w, 2), V(1, seq - 4));
+    assert_int_equal(in_place(&w, 6), V(1, 1));
+    assert_int_equal(world_durable(&w, V(1, seq)), OK);
+    world_apply(&w);
+    assert_int_equal(in_place(&w, 6), V(1, seq));
+    assert_int_equal(world_health(&w).pending_records, 0);
+    world_free(&w);
+}
+
 static void test_pending_versions_count_as_if_they_lay_in_place(void **state)
 {
     struct world w;
@@ -1025,6 +1054,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_overwrite_waits_for_its_commit),
+        cmocka_unit_test(test_what_keeps_coming_is_not_applied),
         cmocka_unit_test(test_pending_versions_count_as_if_they_lay_in_place),
         cmocka_unit_test(test_what_was_overwritten_is_not_applied),
         cmocka_unit_test(test_a_torn_overwrite_can_be_settled_back),
