@@ -781,7 +781,7 @@ static void read_send(struct mend_piece *piece, unsigned p)
     struct piece_group *g = &piece->group;
     Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
 
-    g->read[p] = calloc(g->n, heal_head_bytes(file, p) + file->row_bytes);
+    g->read[p] = malloc(g->n * (heal_head_bytes(file, p) + file->row_bytes));
     if (g->read[p] == NULL)
         return;
     req.ref = &file->ref;
@@ -858,9 +858,10 @@ static int group_make(struct mend_piece *piece)
     for (unsigned p = 0; p < file->n; p++) {
         if ((g->lack >> p & 1) == 0)
             continue;
-        g->made[p] = calloc(g->n, heal_head_bytes(file, p) + file->row_bytes);
+        g->made[p] = malloc(g->n * (heal_head_bytes(file, p) + file->row_bytes));
         if (g->made[p] == NULL)
             return -ENOMEM;
+        memset(g->made[p], 0, g->n * heal_head_bytes(file, p)); /* bodies are filled */
     }
     for (unsigned i = 0; i < g->n; i++) {
         block_make(piece, &plan, i, body_at);
