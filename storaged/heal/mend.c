@@ -215,7 +215,9 @@ static void mend_end(struct mend *mend)
     void *arg = mend->arg;
     uint32_t maybe = heal_file_all(&mend->file) & ~mend->none;
 
-    if (mend->result.rc == 0 && !mend->seen_file) {
+    if (mend->removed) {
+        mend->result.rc = -ENOENT;
+    } else if (mend->result.rc == 0 && !mend->seen_file) {
         bool removed = (unsigned)__builtin_popcount(maybe) < mend->file.k;
 
         mend->result.rc = removed ? -ENOENT : -EIO;
@@ -321,6 +323,13 @@ static void mend_step(struct mend *mend)
                 return;
             break;
         case MEND_WHOLE:
+            if (mend->n_batch > 0)
+                return;
+            mend->state = MEND_REMOVE;
+            if (mend->removed && mend_remove_start(mend))
+                return;
+            break;
+        case MEND_REMOVE:
             if (mend->n_batch == 0)
                 mend_end(mend);
             return;

@@ -77,7 +77,8 @@ struct mend_request {
 struct mend_result {
     /* 0: all of it was looked at and all that was found wrong and decided is healed; blocks that
      * are undecided do not count here. -ENOENT: nobody who answered has the file, and those
-     * who were silent cannot have enough of it: it was removed. -EIO: something went wrong on the way, or
+     * who were silent cannot have enough of it: it was removed; or a home that is to be written to says so: then
+     * it is removed wherever it came back. -EIO: something went wrong on the way, or
      * nobody who answered has it but those who were silent may: more is to be done; the counts tell
      * what was done. -ENOMEM. */
     int rc;

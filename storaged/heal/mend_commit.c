@@ -290,6 +290,22 @@ bool mend_whole_start(struct mend *mend, uint32_t projections)
     return mend->n_batch > 0;
 }
 
+bool mend_remove_start(struct mend *mend)
+{
+    struct heal_file *file = &mend->file;
+
+    for (unsigned i = 0; i < file->c; i++) {
+        Rozo__StRemoveReq req = ROZO__ST_REMOVE_REQ__INIT;
+
+        req.file_id = file->ref.file_id;
+        req.to_storage = file->target.storages[i];
+        if (ask_send(&mend->batch_asks[i], file, i, ROZO__OP__ST_REMOVE, &req.base, NULL,
+                     0, on_batch_done) == 0)
+            mend->n_batch++;
+    }
+    return mend->n_batch > 0;
+}
+
 void mend_commit_cancel(struct mend *mend)
 {
     for (unsigned i = 0; i < DIST_MAX; i++)

@@ -47,7 +47,8 @@ enum mend_state {
     MEND_BATCH_SYNC,   /* what the pieces saw and did is made stable ... */
     MEND_BATCH_COMMIT, /* ... committed, and no longer wanted spares dropped */
     MEND_END,
-    MEND_WHOLE, /* files that were partial are told that they have everything */
+    MEND_WHOLE,  /* files that were partial are told that they have everything */
+    MEND_REMOVE, /* what came back of a removed file, where the power failed, goes again */
 };
 
 enum mend_look {
@@ -72,6 +73,7 @@ struct mend {
     uint32_t own;           /* bitmap: our place in the distribution, if any */
     uint32_t scope;         /* projections that are to be mended */
     bool seen_file;         /* somebody has it */
+    bool removed;           /* a home takes nothing of it: it was told to remove it */
     uint32_t unknown;  /* projections whose homes did not know of blocks never written */
     uint32_t none;     /* candidates that said last that they have no file of it */
     bool wants_memory; /* another mend's is to be given back first */
@@ -240,6 +242,8 @@ void mend_sync_start(struct mend *mend, uint32_t candidates);
 bool mend_commit_next(struct mend *mend);
 /** Their homes have all they should have of these projections. True: wait; steps the mend. */
 bool mend_whole_start(struct mend *mend, uint32_t projections);
+/** The file goes wherever it is. True: wait; steps the mend. */
+bool mend_remove_start(struct mend *mend);
 void mend_commit_cancel(struct mend *mend);
 
 #endif

@@ -919,6 +919,8 @@ static void on_group_written(struct ask *ask, int rc)
         piece->again = true;
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__BUSY) {
         piece->busy = true;
+    } else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE) {
+        piece->mend->removed = true;
     } else {
         refused(piece, ask, rc, "writing");
     }
@@ -974,6 +976,9 @@ static void on_group_marked(struct ask *ask, int rc)
         piece->again = true;
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__BUSY) {
         piece->busy = true;
+    } else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE &&
+               ask->rq.op == ROZO__OP__ST_MARK) {
+        piece->mend->removed = true;
     } else {
         refused(piece, ask, rc, "marking holes");
     }
