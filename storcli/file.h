@@ -175,9 +175,8 @@ void file_seek(struct file *f, uint64_t offset, bool want_hole, uint64_t *found,
                file_done_cb *done, void *arg);
 
 /**
- * exportd may have forgotten what it was told since its last sync: what is on its way counts as not told, and the next
- * report, at the latest that of file_sync(), tells the size again. Not by itself: who has closed the file by now may be
- * followed by another client, which has cut it.
+ * exportd may have forgotten what it was told since its last sync: sizes and the rest are told again, and what is on its
+ * way counts as not told.
  */
 void file_tell_again(struct file *f);
 

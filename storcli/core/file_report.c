@@ -76,6 +76,10 @@ void file_tell_again(struct file *f)
 {
     f->in_doubt = true;
     f->doubt_no++;
+    if (f->change == f->durable_change)
+        return;
+    f->has_data_told = false;
+    file_changed(f);
 }
 
 static void on_reported(struct file_meta_call *call, int rc)
