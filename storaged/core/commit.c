@@ -443,7 +443,9 @@ static enum op_next drop_sync(struct op *op)
     }
     if (!op->log_joined)
         next = op_sync(op);
-    if (next == OP_GO)
+    if (next == OP_BAD) /* the journal would answer to nobody */
+        op->files_rc = op->rc;
+    if (next != OP_WAIT)
         next = op_log_sync_join(op);
     if (next == OP_GO && d->verifier != storage_verifier(op->st))
         return op_bad(op, -EIO);

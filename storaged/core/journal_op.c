@@ -149,5 +149,7 @@ enum op_next op_log_sync_join(struct op *op)
     op->log_joined = true;
     if (op->log_waiting)
         return OP_WAIT;
+    if (op->files_rc != 0)
+        return op_bad(op, op->files_rc);
     return op->log_rc == 0 ? OP_GO : op_bad(op, op->log_rc);
 }

@@ -80,7 +80,9 @@ static enum op_next sync_all(struct op *op)
     }
     if (!op->log_joined)
         next = op_sync(op);
-    return next == OP_GO ? op_log_sync_join(op) : next;
+    if (next == OP_BAD) /* the journal would answer to nobody */
+        op->files_rc = op->rc;
+    return next == OP_WAIT ? OP_WAIT : op_log_sync_join(op);
 }
 
 static void sync_op_step(struct op *op)

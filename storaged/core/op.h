@@ -106,6 +106,7 @@ struct op {
     struct log_wait log_wait;
     uint64_t log_number; /* of the newest frame that it covers */
     bool log_waiting, log_joined;
+    int files_rc; /* of the projection files, while the journal is waited for */
     int log_rc;
     struct list_node room_link; /* in the journal's waiters */
     uint64_t room_deadline_ns;
