@@ -47,6 +47,8 @@ enum record_flags {
     RECORD_HOLE =
         1, /* truncated or punched away at this version; no overhang used, no body */
     RECORD_DAMAGED = 2, /* only in read answers: what lies here cannot be believed */
+    RECORD_TORN =
+        4, /* with the one before: but it is known that a body never came to this head */
 };
 
 /* Record header, unpacked. */

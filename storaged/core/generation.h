@@ -67,6 +67,11 @@ static inline uint64_t generations_failures(const struct generations *g)
 }
 /** Is what a note of that generation speaks of here, as far as power losses go? */
 bool generation_is_kept(const struct generations *g, uint64_t generation);
+/** Was there any power loss? Then what nobody had synced may be here in part. */
+static inline bool generations_lost_any(const struct generations *g)
+{
+    return g->file.n_lost > 0;
+}
 /** May the note be on stable storage while newer bytes of its file are not? */
 static inline bool generation_is_ended(const struct generations *g, uint64_t generation)
 {

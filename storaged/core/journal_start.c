@@ -90,7 +90,7 @@ static int found_damaged(struct journal *j, struct pending_entry *entry,
 
         if (!entry_has_block(e, i))
             continue;
-        damaged_head_put(head, f->hash, e->projection, h.block, h.version);
+        damaged_head_put(head, f->hash, e->projection, h.block, h.version, false);
         rc = pending_add_record(&j->pending, f, entry, e->projection, head, head_len, &h,
                                 0, 0, journal_now(j));
     }

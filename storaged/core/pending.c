@@ -272,7 +272,7 @@ void pending_spoil(struct pending_record *r)
     r->body_len = 0;
     r->damaged = true;
     memset(r->head, 0, r->head_len);
-    damaged_head_put(r->head, r->file->hash, r->projection, r->block, r->version);
+    damaged_head_put(r->head, r->file->hash, r->projection, r->block, r->version, false);
 }
 
 void pending_remove_record(struct pending *p, struct pending_record *r)

@@ -476,12 +476,12 @@ void hole_head_put(uint8_t p[RECORD_HEADER_BYTES], uint32_t file_hash,
 }
 
 void damaged_head_put(uint8_t p[RECORD_HEADER_BYTES], uint32_t file_hash,
-                      unsigned projection, uint64_t block, uint64_t version)
+                      unsigned projection, uint64_t block, uint64_t version, bool torn)
 {
     struct record_header h = {
         .format = RECORD_FORMAT,
         .projection = (uint8_t)projection,
-        .flags = RECORD_DAMAGED,
+        .flags = RECORD_DAMAGED | (torn ? RECORD_TORN : 0),
         .file_hash = file_hash,
         .version = version,
         .block = block,

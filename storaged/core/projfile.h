@@ -155,6 +155,6 @@ void hole_head_put(uint8_t p[RECORD_HEADER_BYTES], uint32_t file_hash,
                    unsigned projection, uint64_t block, uint64_t version);
 /** The head of a block of which nothing can be believed any more, not even that nothing newer than `version` was here. */
 void damaged_head_put(uint8_t p[RECORD_HEADER_BYTES], uint32_t file_hash,
-                      unsigned projection, uint64_t block, uint64_t version);
+                      unsigned projection, uint64_t block, uint64_t version, bool torn);
 
 #endif

@@ -70,6 +70,7 @@ struct answer {
     uint64_t version;
     size_t body_len; /* data */
     uint64_t body_at;
+    bool torn; /* damaged: its head is there, its body is not */
 };
 
 /* As it lies in place: the record, the hole that a mark made of it, or nothing to be believed. */
@@ -92,8 +93,10 @@ static void judge_place(struct read_op *r, struct read_heads *rh, unsigned i,
     } else if (a->state == RECORD_IS_DATA) {
         a->body_len = codec_row_bytes(r->op.ref.codec, h.user_bytes);
         a->body_at = geometry_body_at(&proj->geo, block);
-        if (a->body_at + a->body_len > proj->size && a->version <= r->at_most)
+        if (a->body_at + a->body_len > proj->size && a->version <= r->at_most) {
             a->state = RECORD_IS_DAMAGED; /* the file was cut short */
+            a->torn = true;
+        }
     }
     if (a->state == RECORD_IS_DAMAGED)
         a->body_len = 0;
@@ -175,7 +178,7 @@ static void head_judge(struct read_op *r, struct read_heads *rh,
     } else {
         memset(p, 0, rh->head_bytes);
         if (a.state == RECORD_IS_DAMAGED)
-            damaged_head_put(p, hash, rh->projection, block, a.version);
+            damaged_head_put(p, hash, rh->projection, block, a.version, a.torn);
         else if (a.version != 0)
             hole_head_put(p, hash, rh->projection, block, a.version);
     }
@@ -428,6 +431,7 @@ static void read_reply(struct read_op *r)
 
     resp.projection = r->best.projection;
     resp.present = object_present(r->op.obj);
+    resp.may_be_torn = generations_lost_any(r->op.st->config.generations);
     len = rozo__st_read_resp__get_packed_size(&resp);
     assert(len <= sizeof(msg));
     rozo__st_read_resp__pack(&resp, msg);

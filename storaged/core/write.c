@@ -1132,7 +1132,8 @@ static void apply_check(struct write_op *w)
             (unsigned long long)(w->first + i), w->op.ref.id.export_id,
             w->op.ref.id.generation, (unsigned long long)w->op.ref.id.ino);
         memset(head, 0, w->head_bytes);
-        damaged_head_put(head, w->op.obj->hash, w->projection, w->first + i, b->version);
+        damaged_head_put(head, w->op.obj->hash, w->projection, w->first + i, b->version,
+                         false);
         b->body_len = 0;
     }
 }

@@ -65,11 +65,11 @@ static void add_head(struct head_ask *ha, unsigned i, unsigned projection,
     };
     enum record_state state = RECORD_IS_DAMAGED;
 
-    if ((p[6] & RECORD_DAMAGED) !=
-        0) { /* with a version: that is known, its body is not there */
+    if ((p[6] & RECORD_DAMAGED) != 0) {
         record_header_get(p, &header);
         a.version = header.version;
-        a.torn = header.version != 0;
+        a.torn =
+            (p[6] & RECORD_TORN) != 0 && (h->may_be_torn >> ha->ask.candidate & 1) != 0;
     } else {
         state = record_inspect(p, h->file->file_hash, h->first + ha->at + i, projection,
                                h->file->target.block_bytes, &header);
@@ -97,6 +97,8 @@ static int take_answer(struct head_ask *ha, uint32_t *present)
         return -EBADMSG;
     projection = resp->projection;
     *present = resp->present & ((1u << h->file->n) - 1);
+    if (resp->may_be_torn)
+        h->may_be_torn |= 1u << ha->ask.candidate;
     rozo__st_read_resp__free_unpacked(resp, NULL);
     if (projection >= h->file->n ||
         (ha->projection != HEAL_PROJECTION_ANY && ha->projection != projection))

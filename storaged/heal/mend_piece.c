@@ -135,13 +135,27 @@ static bool is_zero(const uint8_t *p, size_t n)
     return n == 0;
 }
 
-/* Of a record whose crc is wrong: is a sector of it missing? So it is where power was lost before it was synced. */
-static bool is_torn(const struct heal_file *file, unsigned p, uint16_t user_bytes,
-                    const uint8_t *head, const uint8_t *body)
+/*
+ * Of a record that is wrong: is a sector of it missing, where power was lost before it was synced? What cannot be
+ * that is rot.
+ */
+static bool is_torn(const struct mend_piece *piece, unsigned b, unsigned candidate,
+                    unsigned p, uint64_t version, const uint8_t *head,
+                    const uint8_t *body)
 {
-    size_t overhang = heal_head_bytes(file, p) - RECORD_HEADER_BYTES;
-    size_t row = codec_row_bytes(file->codec, user_bytes);
+    const struct heal_file *file = &piece->mend->file;
+    size_t overhang = heal_head_bytes(file, p) - RECORD_HEADER_BYTES, row;
+    struct record_header h;
 
+    if ((piece->heads.may_be_torn >> candidate & 1) == 0)
+        return false;
+    if ((head[6] & RECORD_DAMAGED) != 0) /* it says so itself; there is no body then */
+        return (head[6] & RECORD_TORN) != 0;
+    if (record_inspect(head, file->file_hash, piece->first + b, p,
+                       file->target.block_bytes, &h) != RECORD_IS_DATA ||
+        h.version != version)
+        return false;
+    row = codec_row_bytes(file->codec, h.user_bytes);
     if (overhang > 0 && is_zero(head + RECORD_HEADER_BYTES, overhang))
         return true;
     for (size_t at = 0; at < row; at += SECTOR_BYTES) {
@@ -219,7 +233,7 @@ static void verify_check(struct mend_piece *piece, const struct ask *ask, unsign
         if (a != NULL && look_at(piece, at + i, p, a->version, a->user_bytes, head,
                                  body) == LOOK_WRONG) {
             bad_add(piece, at + i, ask->candidate, p, a->version,
-                    is_torn(file, p, a->user_bytes, head, body));
+                    is_torn(piece, at + i, ask->candidate, p, a->version, head, body));
             piece->again = false; /* what follows sees to it */
         }
     }
@@ -750,7 +764,7 @@ static void group_judge(struct mend_piece *piece, unsigned p, unsigned candidate
         right = right && look == LOOK_RIGHT;
         if (look == LOOK_WRONG)
             bad_add(piece, g->at + i, candidate, p, d->version,
-                    is_torn(file, p, d->user_bytes, head, body));
+                    is_torn(piece, g->at + i, candidate, p, d->version, head, body));
     }
     if (right)
         g->answered |= 1u << p;

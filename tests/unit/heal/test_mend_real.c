@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "storaged/core/projfile.h"
 #include "storaged/heal/mend.h"
 #include "tests/unit/heal/real.h"
 
@@ -141,6 +142,51 @@ static void overwrites_that_were_missed_and_torn(void **state)
     assert_int_equal(m.healed + m.dropped, 0);
     for (unsigned b = 0; b < 100; b++)
         expect(r, b, b >= 10 && b < 30 ? v2 : v1);
+    real_close(r);
+    free(r);
+}
+
+/* A sector of a record's body reads as zeros, as after a write that never came to its end. */
+static void lose_a_sector(struct real *r, unsigned storage, uint64_t block)
+{
+    static const uint8_t zeros[512];
+    const struct storcli_target *t = &r->target;
+    char path[PROJFILE_PATH_MAX];
+    struct geometry geo;
+
+    projfile_path(path, &t->id, storage);
+    geometry_init(&geo, codec_get(t->codec, t->layout, t->block_bytes), storage);
+    memdisk_poke(&r->storages[storage].disk,
+                 memdisk_find(&r->storages[storage].disk, path),
+                 geometry_body_at(&geo, block) + 512, zeros, sizeof(zeros));
+}
+
+/* Too many records of a block have lost a sector. Where no power was ever lost that is rot, and what was stable is never
+ * taken back for it; after a loss of power it is taken for what was never stable. */
+static void rot_is_not_taken_for_a_torn_write(void **state)
+{
+    struct real *r = malloc(sizeof(*r));
+    struct mend_result m;
+
+    (void)state;
+    real_init(r, 8, CODEC_MOJETTE, 0);
+    write_homes(r, 0, 10, v1, 0);
+    lose_a_sector(r, 0, 5);
+    lose_a_sector(r, 1, 5);
+    for (unsigned i = 0; i < 3; i++) {
+        m = mend_now(r, i % 2, SETTLE | MEND_VERIFY_OWN, 0, 0);
+        assert_int_equal(m.undecided, 1);
+        assert_int_equal(m.healed + m.dropped, 0);
+    }
+    assert_int_equal(version_at(r, 2, 5), v1);
+    for (unsigned i = 0; i < r->c; i++)
+        real_restart(r, i, true);
+    m = mend_now(r, 0, SETTLE | MEND_VERIFY_OWN, 0, 0);
+    if (m.undecided > 0)
+        m = mend_now(r, 1, SETTLE | MEND_VERIFY_OWN, 0, 0);
+    expect_clean(&m);
+    for (unsigned b = 0; b < 10; b++)
+        expect(r, b, b == 5 ? 0 : v1);
     real_close(r);
     free(r);
 }
@@ -450,6 +496,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(overwrites_that_were_missed_and_torn),
+        cmocka_unit_test(rot_is_not_taken_for_a_torn_write),
         cmocka_unit_test(a_truncate_that_was_missed),
         cmocka_unit_test(a_lost_disk),
         cmocka_unit_test(what_a_spare_held),
