@@ -221,7 +221,6 @@ static void on_storage_started(void *arg, int rc)
 
     if (rc != 0) { /* the daemon ends with words, and its supervisor starts it again */
         p->s->n_starts_failed++;
-        env_timer_init(&p->s->restart, on_restart);
         world_timer_start_us(&p->s->restart, 1000000);
         return;
     }
