@@ -80,6 +80,7 @@ struct frun {
     uint64_t cut;     /* flying: what fills it up from this byte on another cut off */
     unsigned n_stale, n_denied; /* refusals of this attempt */
     uint64_t failed_clock;      /* f->clock when the last attempt failed; 0: did not */
+    bool was_told;              /* that one failed, whenever */
     int rc;                     /* why it failed */
     uint64_t born_ns; /* dirty: of its oldest byte; clean: when the storages had it */
 };

@@ -180,6 +180,7 @@ static void mark_failed(struct frun *run, int rc)
     frun_unwant(run);
     run->rc = rc;
     run->failed_clock = run->f->clock;
+    run->was_told = true;
 }
 
 /* A dirty run that could not be completed, or a writing one that could not be written: keep it.
@@ -244,7 +245,9 @@ static void on_written(void *arg, int rc)
 {
     struct frun *run = arg;
     struct file *f = run->f;
-    bool again = (rc == -ESTALE && run->n_stale++ < STALE_TRIES_MAX) ||
+    /* What the last close said is lost does not take the place of what others wrote since. */
+    bool given_up = f->closing && run->was_told;
+    bool again = (rc == -ESTALE && !given_up && run->n_stale++ < STALE_TRIES_MAX) ||
                  (rc == -EACCES && run->n_denied++ < DENIED_TRIES_MAX);
 
     assert(run->state == FRUN_FLYING);

@@ -498,6 +498,20 @@ static void close_tells_what_is_lost(void **state)
     assert_int_equal(x->k.s.size, BS);
 }
 
+/* Its close says that it is lost: what another client wrote there since stays. */
+static void what_was_told_lost_takes_nobodys_place(void **state)
+{
+    struct fx *x = *state;
+
+    x->k.fail_all[FAKE_WRITE] = -EIO;
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), -EIO);
+    x->k.fail_all[FAKE_WRITE] = 0;
+    x->k.min_epoch = x->k.s.epoch + 1; /* it was overwritten */
+    assert_int_equal(close_file(x), -EIO);
+    assert_int_equal(x->k.n[FAKE_RENEW], 0);
+}
+
 static void a_failed_direct_write_does_not_lengthen_the_file(void **state)
 {
     struct fx *x = *state;
@@ -1311,6 +1325,7 @@ int main(void)
         T(a_failed_run_is_tried_again_by_itself),
         T(a_writer_without_room_hears_why),
         T(close_tells_what_is_lost),
+        T(what_was_told_lost_takes_nobodys_place),
         T(a_failed_direct_write_does_not_lengthen_the_file),
         T(a_newer_writer_makes_us_take_a_fresh_epoch),
         T(a_refused_capability_is_renewed_once),
