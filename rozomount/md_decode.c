@@ -108,8 +108,10 @@ int md_decode_entry(const struct md_call *call, struct md_entry *out)
         rozo__md_entry_resp__unpack(NULL, call->answer_len, call->answer);
     int rc = msg == NULL ? -EBADMSG : entry_check(msg->attr, msg->data, false, out);
 
-    if (rc == 0)
+    if (rc == 0) {
         out->losses = msg->losses;
+        out->cut = msg->cut;
+    }
     rozo__md_entry_resp__free_unpacked(msg, NULL);
     return rc;
 }

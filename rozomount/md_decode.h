@@ -30,6 +30,7 @@ struct md_entry {
     struct md_attr attr;
     bool existed;    /* CREATE: it was there already */
     uint32_t losses; /* WROTE, TRUNCATED: of exportd's power */
+    bool cut;        /* WROTE: the size was not taken */
     bool has_target; /* the two below are set */
     struct storcli_target target;
     struct file_attr file;

@@ -294,6 +294,7 @@ static void on_changed(struct md_call *call, int rc)
     if (rc == 0) {
         nodes_learn_losses(node->nodes, entry.losses);
         meta->has_size = true;
+        meta->is_cut = entry.cut;
         meta->attr.size = entry.attr.size;
     }
     if (rc == 0 && m->sync)
@@ -305,13 +306,15 @@ static void on_changed(struct md_call *call, int rc)
 }
 
 static void meta_wrote(void *arg, struct file_meta_call *meta, uint64_t size,
-                       bool has_data, int64_t mtime_ns, int64_t atime_ns, bool sync)
+                       uint32_t epoch, bool has_data, int64_t mtime_ns, int64_t atime_ns,
+                       bool sync)
 {
     struct node *node = arg;
     Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
 
     req.ino = node->ino;
     req.size = size;
+    req.epoch = epoch;
     req.has_data = has_data;
     req.mtime_ns = mtime_ns;
     req.atime_ns = atime_ns;

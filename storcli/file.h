@@ -40,16 +40,20 @@ typedef void file_meta_cb(struct file_meta_call *call, int rc);
 struct file_meta_call {
     file_meta_cb *done; /* set by file.c */
     struct file *file;
-    bool has_size;                /* out of wrote: attr.size is exportd's */
-    struct file_attr attr;        /* out of renew */
+    bool has_size;         /* out of wrote: attr.size is exportd's */
+    bool is_cut;           /* ... because a truncate newer than what was told took it */
+    struct file_attr attr; /* out of renew */
     struct storcli_target target; /* out of renew */
 };
 struct file_meta {
     /** A fresh epoch and capability for writing (MD_OPEN with no_reference). Fills attr and target. */
     void (*renew)(void *arg, struct file_meta_call *call);
-    /** MD_WROTE: the file is at least size long (0: no change), has data; mtime_ns 0: no change. */
-    void (*wrote)(void *arg, struct file_meta_call *call, uint64_t size, bool has_data,
-                  int64_t mtime_ns, int64_t atime_ns, bool sync);
+    /**
+     * MD_WROTE: the file is at least size long (0: no change) by a write of this epoch, has data; mtime_ns 0: no
+     * change.
+     */
+    void (*wrote)(void *arg, struct file_meta_call *call, uint64_t size, uint32_t epoch,
+                  bool has_data, int64_t mtime_ns, int64_t atime_ns, bool sync);
     /** MD_TRUNCATED: the pending truncate of this version is done on the storages. */
     void (*truncated)(void *arg, struct file_meta_call *call, uint64_t version);
     /** exportd's clock as it is estimated here, to stamp writes with; NULL: this machine's. */

@@ -175,8 +175,10 @@ struct fs_wrote {
     bool has_data;
     uint64_t size;              /* at least; 0: leave */
     int64_t mtime_ns, atime_ns; /* 0: leave */
+    uint32_t epoch;             /* of what was written at the end; 0: nobody says */
 };
-int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out);
+/** *cut: a truncate since that epoch has taken what the size speaks of; the size stays. */
+int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool *cut);
 int fs_truncated(struct fs *fs, uint64_t ino, uint64_t version, struct inode *out);
 
 /* ---- fs_xattr.c ---- */

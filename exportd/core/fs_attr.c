@@ -276,7 +276,7 @@ static bool grow(struct inode *in, uint64_t size)
     return true;
 }
 
-int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out)
+int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool *cut)
 {
     int64_t now_ns = env_wall_ns(fs->env);
     bool changed, data;
@@ -292,7 +292,9 @@ int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out)
     data = req->has_data && (in.flags & INODE_HAS_DATA) == 0;
     if (data)
         in.flags |= INODE_HAS_DATA;
-    changed = grow(&in, req->size);
+    *cut = req->epoch != 0 && req->size > inode_final_size(&in) &&
+           req->epoch < version_epoch(in.truncate_version);
+    changed = !*cut && grow(&in, req->size);
     if (req->mtime_ns != 0) {
         changed = changed || req->mtime_ns != in.mtime_ns;
         in.mtime_ns = req->mtime_ns;
@@ -321,7 +323,7 @@ int fs_truncated(struct fs *fs, uint64_t ino, uint64_t version, struct inode *ou
     if ((in.flags & INODE_TRUNCATE_PENDING) != 0 && in.truncate_version == version) {
         in.flags &= ~(uint32_t)INODE_TRUNCATE_PENDING;
         in.size = inode_final_size(&in);
-        in.wanted_size = in.truncate_size = in.truncate_version = 0;
+        in.wanted_size = in.truncate_size = 0;
         inode_put(fs, &in);
     }
     *out = in;

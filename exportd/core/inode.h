@@ -50,7 +50,7 @@ struct inode {
     uint64_t next_cookie; /* of the next name */
 
     uint64_t truncate_size;    /* the smallest since the pending truncate began */
-    uint64_t truncate_version; /* of the newest one */
+    uint64_t truncate_version; /* of the newest one that was ever pending */
     uint64_t
         wanted_size; /* the size once the truncate is done, when above size; else 0 */
     uint8_t codec;   /* enum codec_kind */

@@ -94,7 +94,7 @@ static int answer_entry(struct op *op, struct inode *in, bool with_data)
 }
 
 /* What a client believes to be there is, unless we have lost power since it believes so. */
-static int answer_told(struct op *op, struct inode *in)
+static int answer_told(struct op *op, struct inode *in, bool cut)
 {
     Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
     Rozo__Attr attr;
@@ -102,6 +102,7 @@ static int answer_told(struct op *op, struct inode *in)
     attr_fill(in, &attr);
     resp.attr = &attr;
     resp.losses = op->x->last_loss;
+    resp.cut = cut;
     return op_pack(op, &resp.base);
 }
 
@@ -472,12 +473,14 @@ int md_wrote(struct op *op, const ProtobufCMessage *msg)
         .size = req->size,
         .mtime_ns = req->mtime_ns,
         .atime_ns = req->atime_ns,
+        .epoch = req->epoch,
     };
     struct inode in;
-    int rc = fs_wrote(op->fs, &wrote, &in);
+    bool cut;
+    int rc = fs_wrote(op->fs, &wrote, &in, &cut);
 
     op->sync = req->sync;
-    return rc == 0 ? answer_told(op, &in) : rc;
+    return rc == 0 ? answer_told(op, &in, cut) : rc;
 }
 
 int md_truncated(struct op *op, const ProtobufCMessage *msg)
@@ -491,7 +494,7 @@ int md_truncated(struct op *op, const ProtobufCMessage *msg)
     op->sync = true;
     if (rc == 0 && (in.flags & INODE_TRUNCATE_PENDING) == 0)
         session_has_cut(op->session, req->ino);
-    return rc == 0 ? answer_told(op, &in) : rc;
+    return rc == 0 ? answer_told(op, &in, false) : rc;
 }
 
 /* ---- xattrs ---- */

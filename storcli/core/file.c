@@ -390,7 +390,7 @@ bool file_has_data(const struct file *f)
 
 uint64_t file_losses(const struct file *f)
 {
-    return storcli_file_losses(f->sf);
+    return storcli_file_losses(f->sf) + f->n_cuts;
 }
 
 bool file_is_untold(const struct file *f)

@@ -158,6 +158,7 @@ static void truncate_apply(struct alone_fop *a)
     f->size = f->meta_size = f->told_end = size;
     f->acked_end = min_u64(f->acked_end, size);
     f->fresh_end = min_u64(f->fresh_end, size);
+    f->size_epoch = f->epoch;
     f->in_doubt = false;
     f->mtime_ns = 0; /* exportd's, of the truncate, is newer */
     f->truncate_pending = a->attr.truncate_pending;
@@ -294,9 +295,7 @@ void file_truncate_unsure(struct file *f)
 {
     if (f->exclusive_held)
         file_truncate_cancel(f);
-    f->unsure = true;
-    f->sure_no = f->renew_no + (f->renew_busy ? 2 : 1);
-    file_renew(f);
+    file_doubt(f);
 }
 
 /* ---- punch ---- */
@@ -494,6 +493,7 @@ static void allocate_grow(struct alone_fop *a)
         return;
     }
     f->size = f->acked_end = f->fresh_end = a->end;
+    f->size_epoch = f->epoch;
     f->mtime_ns = file_clock_ns(f);
     file_changed(f);
     a->change = f->change;

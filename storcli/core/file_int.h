@@ -216,13 +216,17 @@ struct file {
     uint64_t meta_size; /* as exportd knows it */
     uint64_t
         acked_end; /* end of what storages acknowledged or reserved since the last truncate */
+    uint32_t
+        size_epoch; /* of the write that made it so long, or what else did; 0: none of ours */
+    uint64_t n_cuts; /* sizes that exportd did not take */
     bool has_data, has_data_told;
     int64_t mtime_ns; /* of the last write not yet reported; 0: none */
     uint32_t epoch, sequence;
     bool truncate_pending;
     uint64_t truncate_size, truncate_version;
     uint64_t n_truncates; /* ours; a report that spans one says nothing of the size */
-    bool unsure;      /* of a truncate that exportd did not answer: no version is good */
+    bool
+        unsure; /* of a truncate, ours that exportd did not answer or another's: no version is good */
     uint64_t sure_no; /* the renewal that will tell, see renew_no */
 
     /* Memory. */
@@ -440,6 +444,8 @@ void file_on_write_timer(struct env_timer *timer);
 /** A version above all before; f->epoch must not be 0. False: a fresh epoch is needed first. */
 bool file_next_version(struct file *f, uint64_t *version);
 void file_renew(struct file *f);
+/** No version is good until exportd has told what became of the file. */
+void file_doubt(struct file *f);
 /**
  * For an operation about to change the file: does exportd have to tell first? 1: no; 0: op waits
  * for it; -errno: it does not tell. *asked_no: 0 before the first call, then its own.

@@ -72,6 +72,27 @@ static void doubt_ends(struct file *f, const struct file_meta_call *call)
     clean_drop_all(f);
 }
 
+/*
+ * Somebody else, or exportd on his behalf, has cut off what we told of before we did: we were silent so long that others
+ * were let at the file. What lay there is lost, and this is no size any more.
+ */
+static void learn_of_cut(struct file *f, const struct file_meta_call *call)
+{
+    uint64_t size = call->attr.size;
+
+    f->n_cuts++;
+    if (f->report.n_truncates != f->n_truncates)
+        return;
+    f->meta_size = size;
+    f->acked_end = min_u64(f->acked_end, size);
+    f->told_end = min_u64(f->told_end, size);
+    f->fresh_end = min_u64(f->fresh_end, size);
+    f->in_doubt = false;
+    file_size_recount(f);
+    clean_drop_all(f);
+    file_doubt(f);
+}
+
 void file_tell_again(struct file *f)
 {
     f->in_doubt = true;
@@ -89,6 +110,10 @@ static void on_reported(struct file_meta_call *call, int rc)
 
     assert(f->report_busy);
     f->report_busy = f->report_again = f->report_again_sync = false;
+    if (rc == 0 && call->is_cut) {
+        learn_of_cut(f, call);
+        rc = -EIO;
+    }
     if (rc == 0 && f->report.doubt_no == f->doubt_no) {
         reported(f);
         doubt_ends(f, call);
@@ -136,8 +161,8 @@ static void send_report(struct file *f, bool sync)
     f->report.doubt_no = f->doubt_no;
     f->report.fresh_end = f->fresh_end;
     f->report_call = (struct file_meta_call){ .done = on_reported, .file = f };
-    f->meta.wrote(f->meta.arg, &f->report_call, f->report.size, f->report.has_data,
-                  f->report.mtime_ns, 0, sync);
+    f->meta.wrote(f->meta.arg, &f->report_call, f->report.size, f->size_epoch,
+                  f->report.has_data, f->report.mtime_ns, 0, sync);
 }
 
 int file_report(struct file *f, uint64_t change, bool sync, uint64_t since)

@@ -119,6 +119,13 @@ static void on_renewed(struct file_meta_call *call, int rc)
     file_wake(f);
 }
 
+void file_doubt(struct file *f)
+{
+    f->unsure = true;
+    f->sure_no = f->renew_no + (f->renew_busy ? 2 : 1);
+    file_renew(f);
+}
+
 void file_renew(struct file *f)
 {
     if (f->renew_busy)
@@ -224,6 +231,8 @@ static void run_written(struct frun *run)
 
     frunset_remove(&f->writing, run);
     f->dirty_bytes -= frun_bytes(run);
+    if (min_u64(run->hi, f->size) > f->acked_end)
+        f->size_epoch = version_epoch(run->version);
     f->acked_end = max_u64(f->acked_end, min_u64(run->hi, f->size));
     f->fresh_end = max_u64(f->fresh_end, min_u64(run->hi, f->size));
     f->has_data = true;

@@ -96,6 +96,36 @@ static void test_who_dies_is_cut_off(void **state)
     assert_true(s.epoch > epoch);
 }
 
+/* He was only silent, and comes back to tell of what is cut off: that is lost, and nobody says it is not. */
+static void test_who_comes_back_hears_of_it(void **state)
+{
+    struct seen s, cut;
+    uint64_t f;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    f = s.ino;
+    OK(t_wrote_in(&w, f, 1000, s.epoch, &cut));
+    assert_true(!cut.cut && cut.size == 1000);
+    pass(bob, LEASE_MS + 2000);
+    OK(t_open(&w, f, true, &cut));
+    assert_true(cut.truncate_pending);
+    become(0);
+    world_reopen_session(&w);
+    for (unsigned done = 0; done < 2; done++) {
+        struct seen late;
+
+        OK(t_wrote_in(&w, f, 5000, s.epoch, &late));
+        assert_true(late.cut && late.size == 1000);
+        OK(t_wrote_in(&w, f, 800, s.epoch, &late)); /* it was so long anyway */
+        assert_true(!late.cut);
+        OK(t_truncated(&w, f, cut.truncate_version, &late));
+    }
+    OK(t_open(&w, f, true, &s));
+    OK(t_wrote_in(&w, f, 4000, s.epoch, &cut));
+    assert_true(!cut.cut && cut.size == 4000);
+}
+
 static void test_who_lives_is_not(void **state)
 {
     uint64_t f = writing();
@@ -239,13 +269,10 @@ static void test_an_open_that_was_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_who_closes_leaves_nothing),
-        T(test_who_dies_is_cut_off),
-        T(test_who_lives_is_not),
-        T(test_a_truncate_cuts_it_off_too),
-        T(test_a_restart_forgets_who_wrote),
-        T(test_who_says_so_is_believed),
-        T(test_only_a_loss_of_power_is_told),
+        T(test_who_closes_leaves_nothing),  T(test_who_dies_is_cut_off),
+        T(test_who_comes_back_hears_of_it), T(test_who_lives_is_not),
+        T(test_a_truncate_cuts_it_off_too), T(test_a_restart_forgets_who_wrote),
+        T(test_who_says_so_is_believed),    T(test_only_a_loss_of_power_is_told),
         T(test_an_open_that_was_lost),
     };
 

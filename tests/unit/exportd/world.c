@@ -522,8 +522,10 @@ static unsigned entry_call(struct world *w, unsigned op, const ProtobufCMessage 
     Rozo__MdEntryResp *resp;
     unsigned status = world_call(w, op, req, &rozo__md_entry_resp__descriptor, &resp);
 
-    if (resp != NULL && out != NULL)
+    if (resp != NULL && out != NULL) {
         see(out, resp->attr, resp->data);
+        out->cut = resp->cut;
+    }
     rozo__md_entry_resp__free_unpacked(resp, NULL);
     return status;
 }
@@ -694,14 +696,21 @@ unsigned t_close(struct world *w, uint64_t ino, unsigned n)
     return world_call(w, ROZO__OP__MD_CLOSE, &req.base, NULL, NULL);
 }
 
-unsigned t_wrote(struct world *w, uint64_t ino, uint64_t size, struct seen *out)
+unsigned t_wrote_in(struct world *w, uint64_t ino, uint64_t size, uint32_t epoch,
+                    struct seen *out)
 {
     Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
 
     req.ino = ino;
     req.size = size;
+    req.epoch = epoch;
     req.has_data = true;
     return entry_call(w, ROZO__OP__MD_WROTE, &req.base, out);
+}
+
+unsigned t_wrote(struct world *w, uint64_t ino, uint64_t size, struct seen *out)
+{
+    return t_wrote_in(w, ino, size, 0, out);
 }
 
 unsigned t_truncated(struct world *w, uint64_t ino, uint64_t version, struct seen *out)

@@ -113,6 +113,7 @@ struct seen {
     bool truncate_pending;
     uint64_t truncate_size, truncate_version;
     bool existed;
+    bool cut; /* WROTE */
 };
 unsigned t_lookup(struct world *w, uint64_t parent, const char *name, struct seen *out);
 unsigned t_getattr(struct world *w, uint64_t ino, struct seen *out);
@@ -133,6 +134,9 @@ unsigned t_truncate(struct world *w, uint64_t ino, uint64_t size, struct seen *o
 unsigned t_open(struct world *w, uint64_t ino, bool write, struct seen *out);
 unsigned t_close(struct world *w, uint64_t ino, unsigned n);
 unsigned t_wrote(struct world *w, uint64_t ino, uint64_t size, struct seen *out);
+/** Of a write of this epoch; t_wrote(): nobody says. */
+unsigned t_wrote_in(struct world *w, uint64_t ino, uint64_t size, uint32_t epoch,
+                    struct seen *out);
 unsigned t_truncated(struct world *w, uint64_t ino, uint64_t version, struct seen *out);
 unsigned t_setxattr(struct world *w, uint64_t ino, const char *name, const void *val,
                     size_t len, uint32_t flags);

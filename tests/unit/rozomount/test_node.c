@@ -400,10 +400,11 @@ static void test_what_the_file_layer_asks(void **state)
 
     (void)state;
     n_meta_done = 0;
-    the_file->meta->wrote(the_file->meta->arg, &call, 200, true, 55, 0, true);
+    the_file->meta->wrote(the_file->meta->arg, &call, 200, 7, true, 55, 0, true);
     assert_int_equal(fx.exportd.sent[0]->op, ROZO__OP__MD_WROTE);
     req = rozo__md_wrote_req__unpack(NULL, fx.exportd.msg_len[0], fx.exportd.msg[0]);
     assert_int_equal(req->size, 200);
+    assert_int_equal(req->epoch, 7);
     assert_true(req->has_data && req->sync);
     assert_int_equal(req->mtime_ns, 55);
     rozo__md_wrote_req__free_unpacked(req, NULL);
@@ -413,12 +414,14 @@ static void test_what_the_file_layer_asks(void **state)
     assert_int_equal(node->synced_no, 0);
     /* A durable report says nothing of an fsync that began after it was sent. */
     node->n_syncs = 1;
-    the_file->meta->wrote(the_file->meta->arg, &call, 0, true, 0, 0, true);
+    the_file->meta->wrote(the_file->meta->arg, &call, 0, 7, true, 0, 0, true);
     node->n_syncs = 2;
     answer.attr = &attr;
     attr.ino = 5;
     attr.mode = S_IFREG | 0644;
+    answer.cut = true;
     fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, &answer.base);
+    assert_true(call.is_cut);
     assert_int_equal(meta_rc, 0);
     assert_int_equal(node->synced_no, 1);
     n_meta_done--;

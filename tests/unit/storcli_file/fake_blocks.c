@@ -32,6 +32,7 @@ struct request {
     uint32_t last_user_bytes;
     uint64_t size, *found;
     int64_t mtime_ns;
+    uint32_t epoch;
     bool has_data, sync, want_hole, early, below;
 };
 
@@ -203,7 +204,9 @@ static void meta_apply(struct request *rq)
     } else if (rq->kind == FAKE_WROTE) {
         assert(rq->size <= k->acked_end || rq->size <= k->s.size);
         assert(!k->s.truncate_pending || rq->size <= k->s.size);
-        k->s.size = rq->size > k->s.size ? rq->size : k->s.size;
+        assert(rq->size <= k->s.size || rq->epoch != 0);
+        rq->call->is_cut = rq->size > k->s.size && rq->epoch < k->cut_epoch;
+        k->s.size = rq->size > k->s.size && !rq->call->is_cut ? rq->size : k->s.size;
         k->s.has_data |= rq->has_data;
         k->s.mtime_ns = rq->mtime_ns != 0 ? rq->mtime_ns : k->s.mtime_ns;
         k->n_wrote_sync += rq->sync;
@@ -531,7 +534,8 @@ static void fake_renew(void *arg, struct file_meta_call *call)
 }
 
 static void fake_wrote(void *arg, struct file_meta_call *call, uint64_t size,
-                       bool has_data, int64_t mtime_ns, int64_t atime_ns, bool sync)
+                       uint32_t epoch, bool has_data, int64_t mtime_ns, int64_t atime_ns,
+                       bool sync)
 {
     struct fake *k = arg;
     struct request *rq = request_new(k, FAKE_WROTE, NULL, NULL);
@@ -540,6 +544,7 @@ static void fake_wrote(void *arg, struct file_meta_call *call, uint64_t size,
     assert(size <= k->acked_end || size <= k->s.size);
     rq->call = call;
     rq->size = size;
+    rq->epoch = epoch;
     rq->has_data = has_data;
     rq->mtime_ns = mtime_ns;
     rq->sync = sync;

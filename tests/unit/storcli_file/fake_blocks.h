@@ -55,6 +55,7 @@ struct fake {
     unsigned fail_ppm, stale_ppm, denied_ppm;
     bool in_order;      /* no delays but one turn */
     uint32_t min_epoch; /* older ones are refused with -ESTALE */
+    uint32_t cut_epoch; /* exportd takes no size of older ones */
     unsigned n_since_denied;
     bool denied; /* until the next renewal */
     bool dead;   /* everything fails, nothing has an effect */

@@ -512,6 +512,28 @@ static void what_was_told_lost_takes_nobodys_place(void **state)
     assert_int_equal(x->k.n[FAKE_RENEW], 0);
 }
 
+/* We were silent for so long that exportd let another client at the file, who cut off what we had not told of. */
+static void what_exportd_cut_off_is_told_to_be_lost(void **state)
+{
+    struct fx *x = *state;
+    uint64_t losses = file_losses(x->f);
+
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(write_at(x, BS, 3 * BS, 0), 0);
+    x->k.cut_epoch = ++x->k.s.epoch;
+    assert_int_equal(do_call(x, file_sync), -EIO);
+    assert_int_equal(file_losses(x->f), losses + 1); /* for the other handles */
+    assert_int_equal(x->k.s.size, BS);
+    assert_int_equal(file_size(x->f), BS);
+    assert_int_equal(write_at(x, BS, 2 * BS, 0),
+                     0); /* with a fresh epoch all is as ever */
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.n[FAKE_RENEW], 1);
+    assert_int_equal(x->k.s.size, 3 * BS);
+    assert_written(x, 0, BS, true);
+}
+
 static void a_failed_direct_write_does_not_lengthen_the_file(void **state)
 {
     struct fx *x = *state;
@@ -1326,6 +1348,7 @@ int main(void)
         T(a_writer_without_room_hears_why),
         T(close_tells_what_is_lost),
         T(what_was_told_lost_takes_nobodys_place),
+        T(what_exportd_cut_off_is_told_to_be_lost),
         T(a_failed_direct_write_does_not_lengthen_the_file),
         T(a_newer_writer_makes_us_take_a_fresh_epoch),
         T(a_refused_capability_is_renewed_once),
