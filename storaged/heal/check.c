@@ -19,9 +19,9 @@
 
 enum {
     TICK_MS = 500,
-    RETRY_MS = 5000, /* doubling */
-    DOUBLED_MAX = 5,
-    FENCE_TRIES = 3, /* then what is undecided is settled */
+    RETRY_MIN_MS = 5000, /* what failed for so long waits as long again */
+    RETRY_MAX_MS = 160 * 1000,
+    FENCE_AFTER_MS = 15 * 1000, /* what is undecided for so long is settled */
     SETTLE_TICK_MS = 3000,
     SETTLE_STEP_MS =
         4000, /* the next candidate waits so much longer for the one before it */
@@ -62,6 +62,22 @@ static void note_silent(struct healer *h, const struct check *c, uint32_t silent
     }
 }
 
+static uint64_t age_ms(const struct healer *h, const struct check *c)
+{
+    return (env_now_ns(h->env) - c->since_ns) / 1000000;
+}
+
+static void retry_later(struct healer *h, struct check *c)
+{
+    uint64_t wait_ms = age_ms(h, c);
+
+    if (wait_ms < RETRY_MIN_MS)
+        wait_ms = RETRY_MIN_MS;
+    if (wait_ms > RETRY_MAX_MS)
+        wait_ms = RETRY_MAX_MS;
+    c->ready_ns = env_now_ns(h->env) + wait_ms * 1000000;
+}
+
 static void on_checked(struct job *job, const struct mend_result *result)
 {
     struct check *c = container_of(job, struct check, job);
@@ -75,7 +91,7 @@ static void on_checked(struct job *job, const struct mend_result *result)
         note_silent(h, c, result->silent);
     if (c->again) { /* more came meanwhile */
         c->again = false;
-        c->tries = 0;
+        c->since_ns = env_now_ns(h->env);
         check_run(h, c);
     } else if (good && result->n_torn == 0) {
         check_free(h, c);
@@ -87,11 +103,10 @@ static void on_checked(struct job *job, const struct mend_result *result)
             c->end = result->torn_end;
         }
         /* nobody completes it: a write of which a power cut left too little, say */
-        if (result->undecided + result->n_torn > 0 && c->tries >= FENCE_TRIES &&
+        if (result->undecided + result->n_torn > 0 && age_ms(h, c) >= FENCE_AFTER_MS &&
             !c->unproven)
             c->flags |= MEND_FENCE | MEND_ALL_HOMES;
-        c->ready_ns = env_now_ns(h->env) + ((uint64_t)RETRY_MS << c->tries) * 1000000;
-        c->tries += c->tries < DOUBLED_MAX;
+        retry_later(h, c);
     }
 }
 
@@ -159,6 +174,7 @@ static int add(struct healer *h, const struct storcli_target *target, uint64_t f
     c->end = end;
     c->flags = flags;
     c->unproven = unproven;
+    c->since_ns = env_now_ns(h->env);
     list_add_tail(&h->checks, &c->link);
     h->n_checks++;
     check_run(h, c);

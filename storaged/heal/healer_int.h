@@ -161,8 +161,8 @@ struct check {
     uint64_t first, end;
     uint32_t flags;
     bool running, again;
-    bool unproven; /* only a client said where the file lies: never under a fence */
-    unsigned tries;
+    bool unproven;     /* only a client said where the file lies: never under a fence */
+    uint64_t since_ns; /* asked for, or asked for more */
     uint64_t ready_ns; /* not before */
     uint64_t unhealed; /* blocks, the last time */
 };
