@@ -435,18 +435,13 @@ static enum op_next drop_pending(struct op *op)
 static enum op_next drop_sync(struct op *op)
 {
     struct drop_op *d = (struct drop_op *)op;
-    enum op_next next = OP_GO;
+    enum op_next next;
 
     if (op->held != OP_HOLDS_NOTHING) {
         op_unlock(op);
         op_log_sync_start(op);
     }
-    if (!op->log_joined)
-        next = op_sync(op);
-    if (next == OP_BAD) /* the journal would answer to nobody */
-        op->files_rc = op->rc;
-    if (next != OP_WAIT)
-        next = op_log_sync_join(op);
+    next = op_sync_both(op, true);
     if (next == OP_GO && d->verifier != storage_verifier(op->st))
         return op_bad(op, -EIO);
     return next;

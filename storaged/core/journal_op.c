@@ -144,6 +144,17 @@ void op_log_sync_start(struct op *op)
     op->log_waiting = !log_sync(j->log, &op->log_wait);
 }
 
+enum op_next op_sync_both(struct op *op, bool files)
+{
+    enum op_next next = files && !op->log_joined ? op_sync(op) : OP_GO;
+
+    if (next == OP_WAIT)
+        return next;
+    if (next == OP_BAD) /* were it answered now, the journal would answer to nobody */
+        op->files_rc = op->rc;
+    return op_log_sync_join(op);
+}
+
 enum op_next op_log_sync_join(struct op *op)
 {
     op->log_joined = true;

@@ -71,18 +71,12 @@ static enum op_next sync_enter(struct op *op)
 /* Both at once: the projection files, and the journal up to what it has of this file. */
 static enum op_next sync_all(struct op *op)
 {
-    enum op_next next = OP_GO;
-
     if (op->held != OP_HOLDS_NOTHING) { /* the first time */
         op_unlock(op);
         if (!op_file_is_synced(op))
             op_log_sync_start(op);
     }
-    if (!op->log_joined)
-        next = op_sync(op);
-    if (next == OP_BAD) /* the journal would answer to nobody */
-        op->files_rc = op->rc;
-    return next == OP_WAIT ? OP_WAIT : op_log_sync_join(op);
+    return op_sync_both(op, true);
 }
 
 static void sync_op_step(struct op *op)

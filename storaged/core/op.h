@@ -286,6 +286,8 @@ bool op_file_is_synced(const struct op *op);
 /** Begin a sync of the journal, and wait for it. */
 void op_log_sync_start(struct op *op);
 enum op_next op_log_sync_join(struct op *op);
+/** op_sync() of the projection files, if wanted, and then the same: both have answered, whichever fails. */
+enum op_next op_sync_both(struct op *op, bool files);
 
 /**
  * The journal's own ops; done(arg, rc) once and never inside. 0 or -ENOMEM, then done does not come.

@@ -963,12 +963,12 @@ static enum op_next write_sync(struct write_op *w)
     op_unlock(&w->op);
     if (w->no_space)
         return op_bad(&w->op, -ENOSPC);
-    if (w->sync && !w->op.log_joined && !w->op.syncing && w->n_journal + w->n_pending > 0)
+    if (!w->sync)
+        return OP_GO;
+    if (!w->op.log_joined && !w->op.syncing && w->n_journal + w->n_pending > 0)
         op_log_sync_start(&w->op);
-    next = w->file_sync && !w->op.log_joined ? op_sync(&w->op) : OP_GO;
-    if (next == OP_GO && w->sync)
-        next = op_log_sync_join(&w->op);
-    if (next == OP_GO && w->sync && w->verifier != storage_verifier(w->op.st))
+    next = op_sync_both(&w->op, w->file_sync);
+    if (next == OP_GO && w->verifier != storage_verifier(w->op.st))
         return op_bad(&w->op,
                       -EIO); /* somebody else's sync failed, perhaps on these bytes */
     return next;

@@ -796,6 +796,42 @@ static void test_fences_and_drops_after_a_failed_sync(void **state)
     }
 }
 
+/* The sync of the file fails while that of the journal is still under way, which answers to the same request. */
+static void test_a_file_that_fails_waits_for_the_journal(void **state)
+{
+    (void)state;
+    for (unsigned is_write = 0; is_write < 2; is_write++) {
+        struct disk_req *journal;
+        struct test_call *call;
+        struct world w;
+
+        world_init(&w, 1);
+        write_ok(&w, 0, 1, V(1, 1));
+        w.disk.hold_syncs = true;
+        w.disk.fail_op = DISK_SYNC;
+        w.disk.fail_rc = -EIO;
+        w.disk.fail_at = 2;
+        if (!is_write)
+            write_ok(&w, 0, 1, V(1, 2));
+        /* Block 0 goes to the journal, block 1 in place. */
+        call = is_write ? world_write_start(&w, 0, 0, 2, V(1, 2), 8192, true)
+                        : world_sync_start(&w);
+        env_virtual_run_posted(&w.v);
+        assert_int_equal(w.disk.n_held, 2);
+        journal = w.disk.held[0];
+        w.disk.held[0] = w.disk.held[1];
+        w.disk.n_held = 1;
+        memdisk_release(&w.disk);
+        env_virtual_run_posted(&w.v);
+        assert_false(call->done);
+        w.disk.held[w.disk.n_held++] = journal;
+        w.disk.hold_syncs = false;
+        memdisk_release(&w.disk);
+        assert_int_equal(call_finish(call), ROZO__STATUS__IO_ERROR);
+        world_free(&w);
+    }
+}
+
 /* Who marks a file that is not here yet may have named another code. */
 static void test_a_mark_before_the_file_in_another_code(void **state)
 {
@@ -1077,6 +1113,7 @@ int main(void)
         cmocka_unit_test(test_many_small_marks_push_back),
         cmocka_unit_test(test_what_was_cleaned_up_stays_away),
         cmocka_unit_test(test_fences_and_drops_after_a_failed_sync),
+        cmocka_unit_test(test_a_file_that_fails_waits_for_the_journal),
         cmocka_unit_test(test_a_mark_before_the_file_in_another_code),
         cmocka_unit_test(test_rot_below_a_commit_is_damage_in_place),
         cmocka_unit_test(test_rot_of_a_frame_is_damage_of_its_blocks),
