@@ -1,13 +1,20 @@
 /*
- * bytes.h - little-endian numbers in byte buffers: the only order on our disks and wires.
+ * bytes.h - byte buffers: are they zero, and little-endian numbers in them, the only order on our disks and wires.
  *
  * Buffers need no alignment. Compilers turn each of these into one load or store.
  */
 #ifndef ROZO_BYTES_H
 #define ROZO_BYTES_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
+static inline bool bytes_are_zero(const uint8_t *p, size_t len)
+{
+    return len == 0 || (p[0] == 0 && memcmp(p, p + 1, len - 1) == 0);
+}
 static inline void put_le16(uint8_t *p, uint16_t v)
 {
     p[0] = (uint8_t)v;

@@ -170,23 +170,14 @@ static void peer_take(struct hello *h, const struct hello_msg *m)
     h->features = m->features & our_features;
 }
 
-static bool is_zero(const uint8_t *p, size_t len)
-{
-    uint8_t any = 0;
-
-    for (size_t i = 0; i < len; i++)
-        any |= p[i];
-    return any == 0;
-}
-
 /* "we belong to cluster 0123..., the peer to 4567..."; "" when the two go together. */
 static void cluster_compare(const struct hello *h, char *text, size_t size)
 {
     char ids[2][2 * RPC_CLUSTER_ID_BYTES + 1];
 
     text[0] = '\0';
-    if (is_zero(h->cluster_id, RPC_CLUSTER_ID_BYTES) ||
-        is_zero(h->peer_cluster_id, RPC_CLUSTER_ID_BYTES) ||
+    if (bytes_are_zero(h->cluster_id, RPC_CLUSTER_ID_BYTES) ||
+        bytes_are_zero(h->peer_cluster_id, RPC_CLUSTER_ID_BYTES) ||
         memcmp(h->cluster_id, h->peer_cluster_id, RPC_CLUSTER_ID_BYTES) == 0)
         return;
     for (unsigned i = 0; i < RPC_CLUSTER_ID_BYTES; i++) {

@@ -55,11 +55,6 @@ static_assert(MARKS_RANGES_AT + MARKS_MAX * MARK_BYTES == PROJFILE_PAGE_BYTES,
 static const char header_magic[8] = "ROZOPROJ";
 static const char marks_magic[8] = "ROZOMARK";
 
-static bool is_zero(const uint8_t *p, size_t len)
-{
-    return len == 0 || (p[0] == 0 && memcmp(p, p + 1, len - 1) == 0);
-}
-
 static uint32_t page_crc(const uint8_t *page)
 {
     static const uint8_t zero[4];
@@ -79,7 +74,7 @@ static void page_seal(uint8_t *page, const char magic[8])
 /* The crc first: a page whose format we do not know must at least be whole to be called that. */
 static int page_check(const uint8_t *page, const char magic[8])
 {
-    if (is_zero(page, PROJFILE_PAGE_BYTES))
+    if (bytes_are_zero(page, PROJFILE_PAGE_BYTES))
         return -ENODATA;
     if (memcmp(page, magic, 8) != 0 || get_le32(page + CRC_AT) != page_crc(page))
         return -EUCLEAN;
@@ -156,8 +151,8 @@ int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
     for (unsigned i = 0; i < got.n_storages; i++)
         got.storages[i] = get_le32(page + HEADER_STORAGES_AT + 4 * i);
     used = HEADER_STORAGES_AT + 4u * got.n_storages;
-    if (!is_zero(page + used, HEADER_WRITTEN_AT - used) ||
-        !is_zero(page + HEADER_END, PROJFILE_PAGE_BYTES - HEADER_END))
+    if (!bytes_are_zero(page + used, HEADER_WRITTEN_AT - used) ||
+        !bytes_are_zero(page + HEADER_END, PROJFILE_PAGE_BYTES - HEADER_END))
         return -EUCLEAN;
     got.written = range_get(page + HEADER_WRITTEN_AT);
     if (!range_is_valid(&got.written) || get_le32(page + HEADER_FLAGS_AT) > FLAG_PARTIAL)
@@ -224,7 +219,7 @@ int projfile_marks_get(const uint8_t page[PROJFILE_PAGE_BYTES], struct marks_pag
         return rc;
     if (n + n_written > MARKS_MAX || get_le64(page + MARKS_SEQUENCE_AT) == 0 ||
         page[MARKS_PROJECTION_AT + 1] != 0 || flags > FLAG_PARTIAL ||
-        !is_zero(page + used, PROJFILE_PAGE_BYTES - used))
+        !bytes_are_zero(page + used, PROJFILE_PAGE_BYTES - used))
         return -EUCLEAN;
     if (!ranges_are_valid(page + MARKS_RANGES_AT, n) ||
         !ranges_are_valid(more, n_written))

@@ -128,13 +128,6 @@ static int take_records(const struct mend_piece *piece, unsigned at, unsigned n,
 
 enum look { LOOK_RIGHT, LOOK_OTHER, LOOK_WRONG };
 
-static bool is_zero(const uint8_t *p, size_t n)
-{
-    while (n > 0 && p[n - 1] == 0)
-        n--;
-    return n == 0;
-}
-
 /*
  * Of a record that is wrong: is a sector of it missing, where power was lost before it was synced? What cannot be
  * that is rot.
@@ -156,10 +149,10 @@ static bool is_torn(const struct mend_piece *piece, unsigned b, unsigned candida
         h.version != version)
         return false;
     row = codec_row_bytes(file->codec, h.user_bytes);
-    if (overhang > 0 && is_zero(head + RECORD_HEADER_BYTES, overhang))
+    if (overhang > 0 && bytes_are_zero(head + RECORD_HEADER_BYTES, overhang))
         return true;
     for (size_t at = 0; at < row; at += SECTOR_BYTES) {
-        if (is_zero(body + at, row - at < SECTOR_BYTES ? row - at : SECTOR_BYTES))
+        if (bytes_are_zero(body + at, row - at < SECTOR_BYTES ? row - at : SECTOR_BYTES))
             return true;
     }
     return false;
