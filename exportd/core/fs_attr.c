@@ -74,9 +74,12 @@ static bool is_untold(const struct fs *fs, const struct inode *in)
            in->epoch_start < fs->last_loss; /* that it was opened may be lost, too */
 }
 
-/* With a fresh epoch: `untold` is what is_untold() said before it. */
-static void cut_untold(struct inode *in, bool untold, bool alone)
+/* A fresh epoch, and what is to be cut off with it. */
+static void epoch_give_to(const struct fs *fs, struct inode *in, bool alone)
 {
+    bool untold = is_untold(fs, in);
+
+    epoch_give(fs, in);
     if (!untold)
         return;
     if (!alone) {
@@ -137,10 +140,9 @@ static void kill_suidgid(struct inode *in)
 /* A new size and a fresh epoch; a file that lost bytes has a truncate pending. */
 static void set_size(struct fs *fs, struct inode *in, uint64_t size, bool alone)
 {
-    bool untold = is_untold(fs, in), pending;
+    bool pending;
 
-    epoch_give(fs, in);
-    cut_untold(in, untold, alone);
+    epoch_give_to(fs, in, alone);
     pending = (in->flags & INODE_TRUNCATE_PENDING) != 0;
     if (size < inode_final_size(in) &&
         (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0) {
@@ -232,7 +234,6 @@ int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out)
 int fs_next_epoch(struct fs *fs, uint64_t ino, bool alone, struct inode *out)
 {
     struct inode in;
-    bool untold;
     int rc = inode_get(fs, ino, &in);
 
     if (rc != 0)
@@ -244,9 +245,7 @@ int fs_next_epoch(struct fs *fs, uint64_t ino, bool alone, struct inode *out)
     rc = epoch_next(fs, &in, NULL);
     if (rc != 0)
         return rc;
-    untold = is_untold(fs, &in);
-    epoch_give(fs, &in);
-    cut_untold(&in, untold, alone);
+    epoch_give_to(fs, &in, alone);
     in.flags |= INODE_MAY_HAVE_DATA;
     inode_put(fs, &in);
     *out = in;
