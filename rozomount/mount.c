@@ -378,11 +378,8 @@ static int start_other_loop(struct mount *m, unsigned i, void *init, size_t init
 
     if (rc != 0)
         return rc;
-    rpc_tcp_channel_set_session(loop->md_channel, m->info.id);
-    peers_set_session(&loop->peers, m->info.id);
     peers_update(&loop->peers, m->map);
-    nodes_learn_losses(&loop->nodes, m->info.losses);
-    md_session_is_open(&loop->md);
+    loop_take_session(loop, m->info.id, m->info.losses);
     rc = loop_clone_device(loop, init, init_len, err);
     if (rc == 0)
         rc = loop_start_reading(loop, err);
