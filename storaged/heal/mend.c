@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "storaged/heal/mend_int.h"
+#include "storaged/heal/mend_piece.h"
 
 enum {
     DEADLINE_MS = 10000,

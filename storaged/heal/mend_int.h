@@ -2,7 +2,7 @@
  * mend_int.h - what the parts of a mend share. Private to mend*.c.
  *
  * A mend walks over its range (mend.c) in pieces of at most one extent, several at a time; a piece looks, decides and
- * repairs (mend_piece.c). What the pieces did is made durable and committed in batches (mend_commit.c).
+ * repairs (mend_piece.h). What the pieces did is made durable and committed in batches (mend_commit.c).
  */
 #ifndef ROZO_STORAGED_HEAL_MEND_INT_H
 #define ROZO_STORAGED_HEAL_MEND_INT_H
@@ -14,7 +14,6 @@
 enum {
     MEND_RANGES_MAX = 1024, /* of one batch */
     MEND_MARKS_MAX = 65536, /* large marks of a file that are looked at */
-    MEND_BAD_MAX = 512,     /* records of a piece whose crc was wrong */
     MEND_BATCH_BYTES = 32 << 20,
 };
 
@@ -122,85 +121,7 @@ struct mend {
     bool cleaning;
 };
 
-enum piece_state {
-    PIECE_BEGIN,
-    PIECE_HEADS,
-    PIECE_VERIFY,
-    PIECE_VERIFY_READ,
-    PIECE_DECIDE,
-    PIECE_FENCE,
-    PIECE_DROP,
-    PIECE_UNTEAR,
-    PIECE_GROUP,
-    PIECE_RATE,
-    PIECE_READ,
-    PIECE_WRITE,
-    PIECE_MARK,
-    PIECE_END,
-};
-
-/* A record that its storage believes in and that is wrong. */
-struct piece_bad {
-    uint64_t version;
-    uint16_t block;
-    uint8_t candidate, projection;
-    bool torn; /* see struct decide_answer */
-};
-
-struct piece_ask {
-    struct ask ask;
-    struct mend_piece *piece;
-    uint8_t projection;
-};
-
-/* Blocks of a piece that are repaired in one go. */
-struct piece_group {
-    unsigned at, n;
-    uint32_t lack;               /* projections */
-    bool damaged;                /* some home holds something damaged */
-    uint32_t sources;            /* projections that are read; 0: holes */
-    uint8_t source[CODEC_N_MAX]; /* at which candidate */
-    uint64_t at_most;
-    uint8_t *read[CODEC_N_MAX]; /* owned; n heads, then n places for a full row */
-    uint8_t *made[CODEC_N_MAX]; /* owned; the same, rows packed */
-    struct iovec iov[CODEC_N_MAX];
-    uint32_t answered; /* projections read and found right */
-};
-
-/* Part of a mend: blocks of one extent, or one block that stands for many without heads. */
-struct mend_piece {
-    struct list_node link;
-    struct mend *mend; /* borrowed */
-    enum piece_state state;
-    uint64_t first;
-    unsigned n;
-    bool flat;
-    uint64_t span;       /* of a flat one: blocks it stands for, 0: to the end */
-    uint32_t span_epoch; /* and no client's write of this or before came into it since */
-    /* A flat one, far behind everything: whoever lacks its hole gets it from tail_from on. */
-    bool tail;
-    uint64_t tail_from;
-    uint64_t memory;
-    struct env_timer timer;
-    struct heads heads;
-    bool under_fence;
-    uint32_t fence_epoch, fenced;
-    struct decision decided[EXTENT_BLOCKS];
-    uint32_t lack[EXTENT_BLOCKS];    /* of the scope, still to be healed */
-    uint32_t counted[EXTENT_BLOCKS]; /* lacks that are in the result's counts */
-    uint32_t holders[EXTENT_BLOCKS]; /* candidates that have the decided version by now */
-    bool skip[EXTENT_BLOCKS];        /* not in this round */
-    bool pending[EXTENT_BLOCKS];     /* what we gave some home waits in its journal */
-    unsigned n_rounds, n_belows, n_fences, n_bad, n_bad_before;
-    bool again, verified;
-    bool busy; /* a home had no room for it just now */
-    struct piece_bad bad[MEND_BAD_MAX];
-    struct piece_group group;
-    struct piece_ask asks[DIST_MAX];
-    unsigned n_asks;
-    unsigned drop_at, untorn_at, verify_at;
-    bool sparse; /* no data and nothing damaged was seen */
-};
+struct mend_piece;
 
 /* mend.c */
 void mend_step_soon(struct mend *mend);
@@ -212,14 +133,6 @@ void mend_again(struct mend *mend, uint64_t from);
 void mend_piece_ended(struct mend_piece *piece);
 /** The fence of at least this epoch is to be up: true when it is (or was tried). */
 bool mend_want_fence(struct mend *mend, uint32_t epoch);
-
-/* mend_piece.c */
-/** NULL: out of memory. It begins soon, so there is time to fill in more; ends by mend_piece_ended(). */
-struct mend_piece *mend_piece_new(struct mend *mend, uint64_t first, unsigned n);
-void mend_piece_free(struct mend_piece *piece);
-/** The fence it waits for is up, as far as it goes. */
-void mend_piece_wake(struct mend_piece *piece);
-uint64_t mend_piece_memory(const struct mend *mend);
 
 /* mend_walk.c */
 /** Begin what can be begun; true: all of the range was looked at. */

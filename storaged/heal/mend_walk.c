@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #include "common/record.h"
-#include "storaged/heal/mend_int.h"
+#include "storaged/heal/mend_piece.h"
 
 /* A block behind everything: what is true of it is true to the end. */
 static const uint64_t far_block = ((uint64_t)1 << 47) - 1;
