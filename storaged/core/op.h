@@ -149,6 +149,8 @@ enum op_next op_enter(struct op *op);
 enum op_next op_bad(struct op *op, int rc);
 /** Until what was acknowledged of the object is on stable storage. */
 enum op_next op_sync(struct op *op);
+/** The same, also of what the applier does. */
+enum op_next op_sync_all(struct op *op);
 /** Is the file one of this loop's? */
 bool storage_owns(const struct storage *st, const struct file_id *id);
 /** What StWriteResp.verifier tells. */
@@ -245,6 +247,8 @@ enum op_next op_write_marks(struct op *op, unsigned p, const struct marks *marks
                             const struct marks *written, uint32_t epoch);
 /** The marks of proj, or none. */
 const struct marks *proj_marks(const struct proj *proj);
+/** Keep a copy of them; 0 or -ENOMEM. */
+int proj_marks_keep(struct proj *proj, const struct marks *marks);
 /** The blocks that are known to have heads, or none. Of those a zero head is a lost one. */
 const struct marks *proj_written(const struct proj *proj);
 /** The same as a whole struct, to be changed. */

@@ -1,0 +1,320 @@
+/*
+ * op_look.c - a request gets its object, its lock, and its projection files looked up.
+ *
+ * In:     op_enter(), from all ops. Thread: the storio loop.
+ * Out:    struct disk, object.h.
+ * Keeps:  no request touches a projection file before its header page was believed; a file whose
+ *         creation did not get to its end counts as absent, everything else as damaged.
+ * Ask:    projfile.h for the bytes.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "storaged/core/op.h"
+
+enum enter_state {
+    ENTER_OBJECT,
+    ENTER_LOCK,
+    ENTER_LOOK,
+    ENTER_OPENED,
+    ENTER_READ,
+    ENTER_EMPTY
+};
+
+/* What a power loss may have taken is not held against the file. */
+static void written_keep_certain(const struct storage *st, struct marks *written)
+{
+    const struct generations *g = st->config.generations;
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < written->n; i++) {
+        struct mark_range r = written->ranges[i];
+
+        if (!generation_is_kept(g, r.version))
+            continue;
+        written->ranges[n++] = r;
+    }
+    written->n = n;
+}
+
+/* The page in `slot` goes into proj if it is valid and newer than what is there. */
+static int front_take_page(struct op *op, unsigned p, int slot, struct marks *marks,
+                           struct marks *written)
+{
+    struct proj *proj = op->obj->proj[p];
+    struct marks_page page;
+    int rc =
+        projfile_marks_get(op->front + PROJFILE_MARKS_AT + slot * PROJFILE_PAGE_BYTES,
+                           &page, marks, written);
+
+    if (rc == 0 && (page.file_hash != op->obj->hash || page.projection != p))
+        rc = -EUCLEAN;
+    if (rc != 0 || page.sequence <= proj->marks_sequence)
+        return rc;
+    proj->marks_sequence = page.sequence;
+    proj->marks_slot = proj->synced_slot = slot;
+    proj->partial = page.partial; /* it may have become whole since the header was made */
+    if (page.epoch > proj->epoch)
+        proj->epoch = page.epoch;
+    written_keep_certain(op->st, written);
+    rc = proj_marks_keep(proj, marks);
+    return rc == 0 ? proj_written_keep(proj, written) : rc;
+}
+
+/* The newest valid of the two mark pages goes into proj. */
+static int front_marks(struct op *op, unsigned p)
+{
+    struct marks *got = malloc(2 * sizeof(*got));
+    int worst = 0;
+
+    if (got == NULL)
+        return -ENOMEM;
+    for (int slot = 0; slot < 2; slot++) {
+        int rc = front_take_page(op, p, slot, &got[0], &got[1]);
+
+        if (rc == -ENOMEM || rc == -EPROTONOSUPPORT || (rc == -EUCLEAN && worst == 0))
+            worst = rc;
+    }
+    free(got);
+    if (worst == -ENOMEM || worst == -EPROTONOSUPPORT)
+        return worst;
+    return op->obj->proj[p]->marks_slot >= 0 ? 0 : worst; /* one torn, the other whole */
+}
+
+/*
+ * No page was ever written, or they are gone: only the header speaks of what was written. Who made the
+ * file wrote heads or a page at once, and a page before more than the extents of that range.
+ */
+static int front_no_pages(struct op *op, unsigned p, const struct projfile_header *h)
+{
+    struct proj *proj = op->obj->proj[p];
+    struct marks written = { .n = h->written.end != 0, .ranges = { h->written } };
+    uint64_t told = (h->written.end + EXTENT_BLOCKS - 1) / EXTENT_BLOCKS * EXTENT_BLOCKS;
+
+    if (!generation_is_kept(op->st->config.generations, h->written.version))
+        return 0; /* a power loss may have taken anything */
+    if (proj->size < PROJFILE_MARKS_AT + PROJFILE_PAGE_BYTES ||
+        geometry_blocks(&proj->geo, proj->size) > told)
+        proj->partial = true;
+    return proj_written_keep(proj, &written);
+}
+
+/* 0: ready. -ENODATA: perhaps unfinished. -EBADMSG: the request does not know this file. */
+static int front_check(struct op *op, unsigned p, size_t len)
+{
+    struct proj *proj = op->obj->proj[p];
+    struct projfile_header h;
+    int rc;
+
+    memset(op->front + len, 0, PROJFILE_FRONT_BYTES - len);
+    rc = projfile_header_get(op->front, &h);
+    if (rc != 0)
+        return rc;
+    if (len < PROJFILE_PAGE_BYTES)
+        return -EUCLEAN; /* cut short within the header page's own zeros */
+    if (file_id_hash(&h.id) != op->obj->hash || h.id.ino != op->obj->id.ino ||
+        h.id.generation != op->obj->id.generation ||
+        h.id.export_id != op->obj->id.export_id)
+        return -EUCLEAN;
+    if (h.projection != p)
+        return -EUCLEAN;
+    if (h.codec != op->ref.kind || h.layout != op->ref.layout ||
+        h.block_bytes != op->ref.block_bytes || h.stripe != 0)
+        return -EBADMSG;
+    proj->epoch = h.epoch;
+    proj->partial = h.partial;
+    rc = front_marks(op, p);
+    if (rc == 0 && proj->marks_slot < 0)
+        rc = front_no_pages(op, p, &h);
+    if (rc != 0)
+        return rc;
+    if (proj->partial)
+        log_warn("%s: lost some of its bytes, or is in place of one that was damaged",
+                 op->path);
+    proj->newest = (uint64_t)proj->epoch << 32 | UINT32_MAX;
+    proj->name_dirty = true; /* nobody knows any more */
+    proj->promised = true;
+    return 0;
+}
+
+static void look_damaged(struct op *op, int why)
+{
+    log_warn("%s: %s", op->path,
+             why == -EPROTONOSUPPORT ? "its format is newer than this build knows"
+                                     : "its header or mark pages are damaged");
+    object_drop_file(op->obj, op->p, PROJ_DAMAGED);
+    if (why == -EPROTONOSUPPORT)
+        op->obj->foreign |= UINT32_C(1) << op->p;
+}
+
+/* After the front pages were read. */
+static enum op_next look_front(struct op *op)
+{
+    struct object *obj = op->obj;
+    int rc = op->rc;
+
+    if (rc == 0)
+        rc = front_check(op, op->p, op->dr.n_read);
+    if (rc == 0) {
+        obj->state[op->p] = PROJ_READY;
+        obj->proj[op->p]->dirty = true; /* an earlier process may have left it unsynced */
+        obj->n_asked = ++obj->n_changes;
+    } else if (rc == -ENODATA) {
+        op_disk(op, DISK_NEXT_DATA, obj->proj[op->p], PROJFILE_PAGE_BYTES, 0);
+        op->enter_state = ENTER_EMPTY;
+        return OP_WAIT;
+    } else if (rc == -EUCLEAN || rc == -EPROTONOSUPPORT) {
+        look_damaged(op, rc);
+    } else {
+        object_drop_file(obj, op->p, PROJ_UNKNOWN);
+        op->rc = rc;
+        return OP_BAD;
+    }
+    op->enter_state = ENTER_LOOK;
+    return OP_GO;
+}
+
+static enum op_next look_opened(struct op *op)
+{
+    if (op->rc == -ENOENT) {
+        op->obj->state[op->p] = PROJ_ABSENT;
+        op->enter_state = ENTER_LOOK;
+        return OP_GO;
+    }
+    if (op->rc != 0)
+        return OP_BAD;
+    op->rc = object_add_file(op->obj, op->p, op->dr.file, op->dr.size);
+    if (op->rc == 0 && op->front == NULL) {
+        op->front = malloc(PROJFILE_FRONT_BYTES);
+        op->rc = op->front == NULL ? -ENOMEM : 0;
+    }
+    if (op->rc != 0) {
+        object_drop_file(op->obj, op->p, PROJ_UNKNOWN);
+        return OP_BAD;
+    }
+    op_read(op, op->obj->proj[op->p], 0, op->front, PROJFILE_FRONT_BYTES);
+    op->enter_state = ENTER_READ;
+    return OP_WAIT;
+}
+
+/* A page of zeros where the header should be: only if nothing follows it was it never finished. */
+static enum op_next look_empty(struct op *op)
+{
+    if (op->rc == -ENODATA) {
+        object_drop_file(op->obj, op->p, PROJ_ABSENT);
+        op->obj->emptied |= UINT32_C(1) << op->p;
+    } else if (op->rc == 0) {
+        look_damaged(op, -EUCLEAN);
+    } else {
+        object_drop_file(op->obj, op->p, PROJ_UNKNOWN);
+        return OP_BAD;
+    }
+    op->enter_state = ENTER_LOOK;
+    return OP_GO;
+}
+
+/* The next projection nobody has looked for; OP_GO when there is none. */
+static enum op_next look_next(struct op *op)
+{
+    struct object *obj = op->obj;
+
+    for (op->p = 0; op->p < CODEC_N_MAX; op->p++) {
+        if ((op->want >> op->p & 1) != 0 && obj->state[op->p] == PROJ_UNKNOWN)
+            break;
+    }
+    if (op->p == CODEC_N_MAX)
+        return OP_GO;
+    op->rc = objects_room_for_file(&op->st->objects);
+    if (op->rc != 0)
+        return OP_BAD;
+    projfile_path(op->path, &obj->id, op->p);
+    op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->path };
+    op_submit(op);
+    op->enter_state = ENTER_OPENED;
+    return OP_WAIT;
+}
+
+/* With the lock in hand: is it the one we need, on an object that is still the file's? */
+static enum op_next enter_locked(struct op *op)
+{
+    if (op->obj->dead) {
+        op_enter_again(op);
+        return OP_GO;
+    }
+    if (op->held == OP_HOLDS_SHARED && !object_knows(op->obj, op->ref.codec, op->want)) {
+        op_unlock(op);
+        op->enter_state = ENTER_LOCK;
+        return OP_GO;
+    }
+    if (!object_recode(op->obj, op->ref.codec))
+        return op_bad(op, -EBADMSG);
+    if (op->look_again)
+        object_forget(op->obj);
+    op->look_again = false;
+    op->enter_state = ENTER_LOOK;
+    return OP_GO;
+}
+
+static enum op_next enter_lock(struct op *op)
+{
+    bool exclusive = op->exclusive || !object_knows(op->obj, op->ref.codec, op->want);
+
+    op->enter_state = ENTER_LOCK;
+    if (!object_lock(op->obj, &op->wait, exclusive))
+        return OP_WAIT;
+    op->held = exclusive ? OP_HOLDS_EXCLUSIVE : OP_HOLDS_SHARED;
+    return OP_GO;
+}
+
+static enum op_next enter_object(struct op *op)
+{
+    op->rc = object_get(&op->st->objects, &op->ref.id, &op->obj);
+    if (op->rc != 0)
+        return OP_BAD;
+    op->enter_state = ENTER_LOCK;
+    return OP_GO;
+}
+
+/* Everything is looked up. Those who only read let other readers in. */
+static enum op_next enter_done(struct op *op)
+{
+    if (!op->exclusive && op->held == OP_HOLDS_EXCLUSIVE) {
+        object_downgrade(op->obj);
+        op->held = OP_HOLDS_SHARED;
+    }
+    op->rc = 0;
+    return OP_GO;
+}
+
+enum op_next op_enter(struct op *op)
+{
+    enum op_next next = OP_GO;
+
+    while (next == OP_GO) {
+        switch ((enum enter_state)op->enter_state) {
+        case ENTER_OBJECT:
+            next = enter_object(op);
+            break;
+        case ENTER_LOCK:
+            next = op->held == OP_HOLDS_NOTHING ? enter_lock(op) : enter_locked(op);
+            break;
+        case ENTER_LOOK:
+            next = look_next(op);
+            if (next == OP_GO)
+                return enter_done(op);
+            break;
+        case ENTER_OPENED:
+            next = look_opened(op);
+            break;
+        case ENTER_READ:
+            next = look_front(op);
+            break;
+        case ENTER_EMPTY:
+            next = look_empty(op);
+            break;
+        }
+    }
+    return next;
+}
