@@ -1,7 +1,7 @@
 /*
  * log_list.h - which segment files of one loop there are, opened, in the order of their numbers.
  *
- * Core; for log.c and log_scan.c only. One thread.
+ * Core; for log_start.c and log_scan.c only. One thread.
  */
 #ifndef ROZO_STORAGED_LOG_LIST_H
 #define ROZO_STORAGED_LOG_LIST_H
