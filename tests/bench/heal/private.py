@@ -85,12 +85,12 @@ def folder():
         shutil.rmtree(path, ignore_errors=True)
 
 
-def wait_for(condition, what, timeout_s=600):
+def wait_for(condition, what, timeout_s=600, step_s=0.1):
     end = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > end:
             fsbench.fail("waited %d s in vain for %s" % (timeout_s, what))
-        time.sleep(0.1)
+        time.sleep(step_s)
 
 
 def stream(path, size, rw):
