@@ -328,6 +328,7 @@ static void admission_done(struct admission *a)
             log_info("storage %u (%s) has taken the place of the one before: %s",
                      a->facts.id, a->facts.host, a->facts.addrs[0]);
         storage_change(a->storage, &a->facts);
+        storage_poll(a->storage); /* with the map, it can begin to rebuild */
     } else if (a->rc == 0) {
         a->storage = storage_add(x, &a->facts);
         if (a->storage == NULL)

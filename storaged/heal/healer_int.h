@@ -201,6 +201,7 @@ struct rebuild {
     uint64_t counted_files, counted_bytes;
     uint64_t began_ns, ran_s; /* ran_s: by earlier processes */
     struct env_timer timer;   /* the next pass */
+    uint64_t gather_until_ns; /* a pass waits so long for peers that are not up */
     struct disk_req dr;
     struct iovec iov;
     char text[IDENTITY_TEXT_MAX];

@@ -22,7 +22,8 @@ enum {
     KEPT_FORMAT = 1,
     KEPT_BYTES = 44,
     RETRY_MS = 15000,
-    GATHER_MS = 1000, /* until all peers have had their say */
+    GATHER_MS = 1000, /* until all peers have had their say, at the latest */
+    GATHER_STEP_MS = 20,
 };
 
 static const char rebuild_key[] = "rebuild", lost_key[] = "lost";
@@ -371,11 +372,26 @@ static void pass_begin(struct healer *h)
         count_begin(h);
 }
 
+/* All that are not given up, and we know some: nothing is won by waiting. */
+static bool peers_are_up(const struct healer *h)
+{
+    for (unsigned i = 0; i < h->n_peers; i++) {
+        if (!h->peers[i].lost && !healer_peer_is_up(h, &h->peers[i]))
+            return false;
+    }
+    return h->n_peers > 1;
+}
+
 static void on_timer(struct env_timer *timer)
 {
     struct healer *h = container_of(timer, struct healer, rebuild.timer);
+    struct rebuild *r = &h->rebuild;
 
-    h->rebuild.waiting = false;
+    if (env_now_ns(h->env) < r->gather_until_ns && !peers_are_up(h)) {
+        env_timer_start(h->env, &r->timer, GATHER_STEP_MS);
+        return;
+    }
+    r->waiting = false;
     pass_begin(h);
 }
 
@@ -402,7 +418,8 @@ void rebuild_start(struct healer *h)
     if (!r->in_identity && !r->forced && !r->lost)
         return;
     log_info("rebuild: %s", r->walk.has_after ? "going on" : "begins");
-    rebuild_begin(h, GATHER_MS);
+    r->gather_until_ns = env_now_ns(h->env) + GATHER_MS * UINT64_C(1000000);
+    rebuild_begin(h, 1);
 }
 
 void rebuild_lost(struct healer *h)
@@ -473,7 +490,7 @@ void rebuild_everything(struct healer *h, uint32_t peer, uint64_t note)
     r->forced = r->first = true;
     r->walk.has_after = false;
     r->ran_s = 0;
-    rebuild_begin(h, GATHER_MS);
+    rebuild_begin(h, GATHER_MS); /* others may say so, too */
 }
 
 /* Jobs and asks were cancelled. */
