@@ -31,7 +31,7 @@ struct file_attr {
     uint32_t epoch; /* to write with; 0: none yet */
     bool truncate_pending;
     uint64_t truncate_size;
-    uint64_t truncate_version;
+    uint64_t truncate_version; /* of the newest one, also when it is done; 0: none was */
 };
 
 /* Calls to exportd, given by rozomount. Every one ends with call->done(call, rc), once, later. */

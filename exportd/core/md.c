@@ -72,10 +72,9 @@ static void data_fill(struct op *op, struct inode *in, bool write, struct data_p
     d->msg.ref = &d->ref;
     d->msg.epoch = write ? in->epoch : 0;
     d->msg.truncate_pending = (in->flags & INODE_TRUNCATE_PENDING) != 0;
-    if (d->msg.truncate_pending) {
+    d->msg.truncate_version = in->truncate_version;
+    if (d->msg.truncate_pending)
         d->msg.truncate_size = in->truncate_size;
-        d->msg.truncate_version = in->truncate_version;
-    }
 }
 
 static int answer_entry(struct op *op, struct inode *in, bool with_data)

@@ -305,13 +305,48 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
     return 0;
 }
 
-/* A smaller size may be an answer from before our own report: believe it only in silence. */
-static void adopt_size(struct file *f, uint64_t size)
+/*
+ * Somebody has cut the file since we made it so long: exportd knew how long it was then, or has said what it had forgotten.
+ * What we have not told yet stays, until we tell it: then exportd says whether it comes too late. What it may have
+ * forgotten may have been cut off without him: nobody can tell any more, and so our writers hear of a loss.
+ */
+static void size_is_cut(struct file *f, uint64_t size)
 {
-    bool is_silent = f->dirty.n == 0 && f->writing.n == 0 && f->accepting == NULL &&
-                     !f->report_busy && f->change == f->reported_change;
+    bool untold = f->acked_end > f->meta_size;
 
-    if (size == f->meta_size)
+    f->n_truncates++;
+    frun_forget_beyond(f, size);
+    f->meta_size = size;
+    if (!untold) {
+        if (f->in_doubt && max_u64(f->told_end, f->fresh_end) > size) {
+            f->n_cuts++;
+            file_doubt(f);
+        }
+        f->acked_end = min_u64(f->acked_end, size);
+        f->told_end = min_u64(f->told_end, size);
+        f->fresh_end = min_u64(f->fresh_end, size);
+    }
+    file_size_recount(f);
+    clean_drop_all(f);
+}
+
+/* Is that shorter because of a truncate newer than what made it so long here? */
+static bool is_cut(const struct file *f, const struct file_attr *attr)
+{
+    return attr->size < f->meta_size &&
+           version_epoch(attr->truncate_version) > f->size_epoch;
+}
+
+/* A smaller size may be an answer from before our own report: believe it only in silence, or with the truncate
+ * that made it so. While something runs alone it may be a truncate, which knows better. */
+static void adopt_size(struct file *f, const struct file_attr *attr)
+{
+    uint64_t size = attr->size;
+    bool is_silent = f->dirty.n == 0 && f->writing.n == 0 && f->accepting == NULL &&
+                     f->exclusive == NULL && !f->report_busy &&
+                     f->change == f->reported_change;
+
+    if (size == f->meta_size || (size > f->meta_size && f->exclusive != NULL))
         return;
     if (size > f->meta_size) {
         f->meta_size = size;
@@ -320,6 +355,8 @@ static void adopt_size(struct file *f, uint64_t size)
         f->size = f->meta_size = size;
         f->acked_end = min_u64(f->acked_end, size);
     } else {
+        if (is_cut(f, attr))
+            size_is_cut(f, size);
         return;
     }
     clean_drop_all(f); /* somebody else was here */
@@ -333,9 +370,8 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
     }
     if (attr->has_data)
         f->has_data = f->has_data_told = true;
-    /* a truncate may be under way, which knows better */
-    if (f->exclusive == NULL && !(attr->size_is_old && attr->size < f->meta_size))
-        adopt_size(f, attr->size);
+    if (!(attr->size_is_old && attr->size < f->meta_size))
+        adopt_size(f, attr);
     if (!with_data || f->trunc_active ||
         (f->truncate_pending && f->truncate_version == 0))
         return; /* what exportd does not know of, it cannot call finished */

@@ -444,6 +444,7 @@ static void punch_step(struct fop *op)
     case PUNCH_EDGES:
         if (!finish_first(a, false))
             return;
+        a->end = min_u64(a->end, f->size); /* somebody may have cut the file meanwhile */
         rc = punch_edges(a);
         if (rc != 0)
             punch_end(a, rc);

@@ -743,6 +743,100 @@ static void other_clients_sizes_are_adopted(void **state)
     assert_written(x, 0, 3, false);
 }
 
+/* Another client truncates the file to nothing, and has finished that. */
+static void another_cuts_all(struct fx *x, struct file_attr *attr)
+{
+    fake_setattr_size(&x->k, 0, attr);
+    x->k.s.truncate_pending = attr->truncate_pending = false;
+    for (unsigned i = 0; i < FAKE_BLOCKS; i++)
+        free(x->k.s.blocks[i].data);
+    memset(x->k.s.blocks, 0, sizeof(x->k.s.blocks));
+}
+
+/* Another has cut the file while we had something to tell of it: an opening of ours after that sees it so short. What we write
+ * then makes it as long as it reaches, and no longer. */
+static void a_newer_truncate_is_believed_at_once(void **state)
+{
+    struct fx *x = *state;
+    struct storcli_target target;
+    struct file_attr attr;
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(write_at(x, 0, BS, FILE_WRITE_THROUGH),
+                     0); /* its mtime is to be told */
+    another_cuts_all(x, &attr);
+    fake_target(&target);
+    attr.epoch = ++x->k.s.epoch;
+    x->k.min_epoch = attr.epoch;
+    file_refresh(x->f, &target, &attr);
+    assert_int_equal(file_size(x->f), 0);
+    assert_int_equal(write_at(x, 100, 100, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.size, 200);
+    assert_int_equal(file_size(x->f), 200);
+    assert_zeros(x, 0, 100);
+    assert_written(x, 100, 100, true);
+}
+
+/* The same news comes with the fresh epoch that a write, or a punch, needed because of the truncate. */
+static void check_news_of_a_cut(struct fx *x, bool alone)
+{
+    struct call c = { 0 };
+    struct file_attr attr;
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    another_cuts_all(x, &attr);
+    x->k.min_epoch = x->k.s.epoch + 1;
+    if (alone) {
+        x->k.fail_next[FAKE_MARK] = -ESTALE;
+        file_punch(x->f, BS, BS, on_done, &c);
+        assert_int_equal(wait_call(x, &c), 0);
+        assert_int_equal(x->k.n[FAKE_RENEW], 1);
+        assert_int_equal(file_size(x->f), 0);
+    }
+    assert_int_equal(write_at(x, 2 * BS, 100, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.n[FAKE_RENEW], 1);
+    assert_int_equal(x->k.s.size, 2 * BS + 100); /* what was synced is there for others */
+    assert_int_equal(file_size(x->f), 2 * BS + 100);
+    assert_zeros(x, 0, 2 * BS);
+}
+
+static void a_cut_that_a_write_hears_of(void **state)
+{
+    check_news_of_a_cut(*state, false);
+}
+
+static void a_cut_that_a_punch_hears_of(void **state)
+{
+    check_news_of_a_cut(*state, true);
+}
+
+/* exportd lost its power, and what it forgot may have been cut off as nobody's: our writers hear of it. */
+static void a_cut_below_a_size_in_doubt_is_a_loss(void **state)
+{
+    struct fx *x = *state;
+    struct storcli_target target;
+    struct file_attr attr;
+
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(write_at(x, BS, 3 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    x->k.s.size = BS;
+    x->k.cut_epoch = ++x->k.s.epoch;
+    file_tell_again(x->f);
+    fake_attr(&x->k, &attr);
+    attr.truncate_version = version_make(x->k.cut_epoch, 0);
+    attr.epoch = x->k.min_epoch = ++x->k.s.epoch;
+    fake_target(&target);
+    file_refresh(x->f, &target, &attr);
+    assert_int_equal(file_size(x->f), BS);
+    assert_int_equal(file_losses(x->f), 1);
+}
+
 /* ---- truncate ---- */
 
 static void truncate_marks_cuts_and_tells(void **state)
@@ -1362,6 +1456,10 @@ int main(void)
         T(a_sync_that_fails_says_so_and_can_be_repeated),
         T(a_forgotten_mtime_is_not_told),
         T(other_clients_sizes_are_adopted),
+        T(a_newer_truncate_is_believed_at_once),
+        T(a_cut_that_a_write_hears_of),
+        T(a_cut_that_a_punch_hears_of),
+        T(a_cut_below_a_size_in_doubt_is_a_loss),
         T(truncate_marks_cuts_and_tells),
         T(truncate_of_dirty_data_needs_no_look_at_storages),
         T(a_truncate_that_failed_is_finished_before_the_file_grows),
