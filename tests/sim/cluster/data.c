@@ -89,8 +89,10 @@ static void on_data_synced(struct program *p)
             model_fsync_failed(p->file);
     } else {
         model_stored(p->file, &p->view, p->op == DATA_FSYNC);
-        if (p->op == DATA_FSYNC)
+        if (p->op == DATA_FSYNC) {
             model_names_synced(p->started_ns);
+            model_own_names_synced(p->file, &p->view);
+        }
     }
     data_again(p);
 }

@@ -256,11 +256,15 @@ void model_collapse(int file)
     f->n_writes -= n;
 }
 
+static bool is_cut_off(const struct model_write *w, uint64_t unit)
+{
+    return w->cut_off != 0 && unit * UNIT >= w->cut_off;
+}
+
 static bool unit_is_allowed(const struct model_file *f, const struct model_view *view,
                             uint64_t unit, uint32_t id)
 {
     unsigned i = f->n_writes;
-    const struct model_write *zeros;
     bool passed = false; /* a write of data, or of zeros */
 
     while (i-- > 0 && !passed) {
@@ -269,20 +273,19 @@ static bool unit_is_allowed(const struct model_file *f, const struct model_view 
         if (!covers(w, unit))
             continue;
         if (w->id == id)
-            return true;
+            return id == 0 || !is_cut_off(w, unit);
         passed = is_definite(w, view);
         if (passed && w->id != 0)
             return false;
     }
     if (!passed)
         return unit < FILE_UNITS && f->base[unit] == id;
-    zeros = &f->writes[i + 1];
     for (i++; i-- > 0;) { /* see model.h: what lies beyond the end */
         const struct model_write *w = &f->writes[i];
 
         if (covers(w, unit) && w->id == id && (w->unknown || w->was_shaky)) {
             model.n_resurfaced++;
-            return w->settled_ns == 0 || zeros->begun_ns < w->settled_ns;
+            return !is_cut_off(w, unit);
         }
     }
     return false;
@@ -376,15 +379,15 @@ const char *model_check_size(int file, const struct model_view *view, uint64_t s
     return words;
 }
 
-void model_settled(int file, uint64_t opened_ns)
+void model_settled(int file, uint64_t size)
 {
     struct model_file *f = &model.files[file];
 
     for (unsigned i = 0; i < f->n_writes; i++) {
         struct model_write *w = &f->writes[i];
 
-        if ((w->unknown || w->was_shaky) && w->settled_ns == 0)
-            w->settled_ns = opened_ns;
+        if ((w->unknown || w->was_shaky) && w->cut_off == 0)
+            w->cut_off = size > 0 ? size : 1; /* the first unit is let be */
     }
 }
 
@@ -406,6 +409,12 @@ void model_fsync_failed(int file)
 {
     struct model_file *f = &model.files[file];
 
+    for (unsigned j = 0; j < model.n_names; j++) {
+        for (unsigned k = 0; k < model.names[j].n_values; k++) {
+            if (model.names[j].values[k].file == file)
+                model.names[j].values[k].client = NOBODY; /* it was told */
+        }
+    }
     for (unsigned i = 0; i < f->n_writes; i++) {
         if (f->writes[i].shaky && f->writes[i].synced_ns == 0)
             f->writes[i].unknown = true;
@@ -441,18 +450,23 @@ void model_power_lost(void)
 
 /* ---- names ---- */
 
-static void value_add(struct model_name *n, int file, uint64_t acked_ns)
+static void value_add(struct model_name *n, int file, uint64_t acked_ns,
+                      const struct model_view *by)
 {
     if (n->n_values == NAME_VALUES_MAX) { /* rare: it is looked for no more */
         memmove(n->values + 1, n->values + 2, (n->n_values - 2) * sizeof(n->values[0]));
         n->n_values--;
     }
-    n->values[n->n_values++] = (struct model_value){ .file = file, .acked_ns = acked_ns };
+    n->values[n->n_values++] =
+        (struct model_value){ .file = file,
+                              .client = by == NULL ? NOBODY : by->client,
+                              .life = by == NULL ? 0 : by->life,
+                              .acked_ns = acked_ns };
 }
 
-void model_name_set(int name, int file)
+void model_name_set(int name, int file, const struct model_view *by)
 {
-    value_add(&model.names[name], file, world_clock.now_ns);
+    value_add(&model.names[name], file, world_clock.now_ns, by);
     model.names[name].n_possible = 0;
 }
 
@@ -461,8 +475,8 @@ void model_name_maybe(int name, int file)
     struct model_name *n = &model.names[name];
     int now = n->n_values == 0 ? NOBODY : n->values[n->n_values - 1].file;
 
-    value_add(n, file, UINT64_MAX);
-    value_add(n, now, UINT64_MAX);
+    value_add(n, file, UINT64_MAX, NULL);
+    value_add(n, now, UINT64_MAX, NULL);
     n->n_possible = n->n_possible == 0 ? 2 : n->n_possible + 2;
     if (n->n_possible > n->n_values)
         n->n_possible = n->n_values;
@@ -506,7 +520,7 @@ const char *model_name_seen(int name, uint64_t ino)
     if (fits) {
         if (n->n_possible != 0) {
             n->n_possible = 0;
-            value_add(n, file, world_clock.now_ns);
+            value_add(n, file, world_clock.now_ns, NULL);
         }
         return NULL;
     }
@@ -525,6 +539,18 @@ void model_names_lost(void)
 {
     for (unsigned i = 0; i < model.n_names; i++)
         model.names[i].n_possible = model.names[i].n_values;
+}
+
+void model_own_names_synced(int file, const struct model_view *view)
+{
+    for (unsigned i = 0; i < model.n_names; i++) {
+        struct model_name *n = &model.names[i];
+        const struct model_value *v = n->values + n->n_values - 1;
+
+        if (n->n_values != 0 && v->file == file && v->client == view->client &&
+            v->life == view->life && v->acked_ns <= view->started_ns)
+            n->n_possible = 0;
+    }
 }
 
 void model_names_synced(uint64_t since_ns)

@@ -15,7 +15,7 @@
  *   the size, or exportd's power failed) may show when the file grows, even after a truncate or punch
  *   there; until somebody opens the file for writing whom exportd knows to be the only one.
  * - An fsync says nothing of what a loss of power took before the file was opened.
- * - After a loss of exportd's power, an fsync does not speak of names that others gave.
+ * - After a loss of exportd's power, an fsync speaks of the names that its client made or linked, of no others.
  * - An fsync that fails tells once of what a loss of power took, as Linux does.
  * - A name has a value it was given since the last fsync anywhere, and without a loss of power of exportd
  *   the last one.
@@ -69,7 +69,7 @@ struct model_write {
     bool was_shaky; /* before an fsync */
     uint64_t begun_ns, acked_ns, stored_ns, synced_ns; /* 0: not */
     uint64_t
-        settled_ns; /* what is left of it beyond the end is cut off from then on; 0: not */
+        cut_off; /* from this byte on it was left untold, and never shows any more; 0: nothing is */
 };
 
 struct model_file {
@@ -92,6 +92,8 @@ struct model_file {
 /* A value a name had: index of a file, NOBODY: none; from its acknowledgement on. */
 struct model_value {
     int file;
+    int client; /* who gave it to a file that an fsync then speaks of, and in which life; or NOBODY */
+    unsigned life;
     uint64_t acked_ns;
 };
 
@@ -162,8 +164,8 @@ const char *model_check_size(int file, const struct model_view *view, uint64_t s
 /** What it may be. */
 void model_size(int file, const struct model_view *view, uint64_t *lo, uint64_t *hi);
 
-/** Its only writer has opened it now. */
-void model_settled(int file, uint64_t opened_ns);
+/** Its only writer has opened it and found it so long: what was left beyond is cut off. */
+void model_settled(int file, uint64_t size);
 
 void model_client_died(int client, unsigned life);
 /** Some machine lost its power: storages or exportd. */
@@ -173,8 +175,10 @@ void model_names_lost(void);
 /** Names acknowledged before since_ns are stable. */
 void model_names_synced(uint64_t since_ns);
 
-/** The name is now that file (or NOBODY). */
-void model_name_set(int name, int file);
+/** The name is now that file (or NOBODY). by: whose fsync of it speaks of that, too; NULL: nobody's. */
+void model_name_set(int name, int file, const struct model_view *by);
+/** An fsync of whoever has this view, that began at view->started_ns, ended well: its own names of the file are there. */
+void model_own_names_synced(int file, const struct model_view *view);
 /** It may be, or not. */
 void model_name_maybe(int name, int file);
 /** The current value, when it is sure. */

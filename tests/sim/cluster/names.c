@@ -74,9 +74,9 @@ static void on_names_changed(struct program *p)
         wrong("a change of names (%d) of %s succeeds where it should not", p->kind,
               model.names[p->name].text);
     } else if (rc == 0) {
-        model_name_set(p->name, value);
+        model_name_set(p->name, value, NULL);
         if (p->name2 != NOBODY)
-            model_name_set(p->name2, value2);
+            model_name_set(p->name2, value2, p->kind == NAMES_LINK ? &p->view : NULL);
     }
     program_end_episode(p);
 }
@@ -200,19 +200,19 @@ static void dir_changed(struct program *p)
 {
     int to = FIRST_CHILD + (p->name2 - FIRST_DIR) * CHILDREN_EACH;
 
-    model_name_set(p->name, p->kind == NAMES_MKDIR ? p->made : NOBODY);
+    model_name_set(p->name, p->kind == NAMES_MKDIR ? p->made : NOBODY, NULL);
     if (p->kind == NAMES_RMDIR)
         dir_is_gone(p->name);
     if (p->kind != NAMES_DIR_RENAME)
         return;
-    model_name_set(p->name2, p->made);
+    model_name_set(p->name2, p->made, NULL);
     CHILDREN(name, p->name)
     {
         int value = model_name_get(name);
 
         if (value != NOBODY) {
-            model_name_set(name, NOBODY);
-            model_name_set(to, value);
+            model_name_set(name, NOBODY, NULL);
+            model_name_set(to, value, NULL);
         }
         to++;
     }

@@ -167,6 +167,15 @@ static void use_file(struct program *p, int file)
     p->n_left = 1 + (unsigned)world_below(p->writer ? 14 : 4);
 }
 
+static void on_settled(struct program *p)
+{
+    if (p->req.rc != 0)
+        program_fails(p, p->req.rc, "getattr");
+    else
+        model_settled(p->file, (uint64_t)p->req.st.st_size);
+    data_again(p);
+}
+
 static void on_opened(struct program *p)
 {
     if (p->req.rc != 0) {
@@ -178,8 +187,9 @@ static void on_opened(struct program *p)
     p->fh = p->req.fh;
     names_unlock(p);
     if (p->only_one)
-        model_settled(p->file, p->view.opened_ns);
-    data_again(p);
+        client_getattr(p->client, program_asks(p, on_settled), model.files[p->file].ino);
+    else
+        data_again(p);
 }
 
 static void on_created(struct program *p)
@@ -192,7 +202,7 @@ static void on_created(struct program *p)
               (unsigned long long)p->req.entry.ino);
     if (rc == 0 && p->exportd_cuts == run->exportd_cuts) {
         model.files[file].ino = p->req.entry.ino;
-        model_name_set(p->name, file);
+        model_name_set(p->name, file, &p->view);
         say("%s: created %s as file %d, inode %llu", p->client->host->proc->name,
             model.names[p->name].text, file, (unsigned long long)p->req.entry.ino);
         p->view.opened_ns = world_clock.now_ns;
