@@ -467,7 +467,7 @@ static void after_step(struct storcli_file *file)
     step_sync(file, now_ns);
     step_tell(file, now_ns);
     wake_ns = sooner(a->tell_at_ns, sooner(a->commit_at_ns, a->sync_at_ns));
-    if (a->closed) /* a sync that reads cannot be stopped, but ends */
+    if (a->closed) /* a sync that begins to read in this turn cannot be stopped */
         wake_ns = sooner(wake_ns, now_ns < a->give_up_ns ? a->give_up_ns
                                                          : now_ns + ms_ns(WATCH_POLL_MS));
     if (wake_ns == 0)

@@ -126,11 +126,23 @@ void op_start(struct op *op, uint64_t need_bytes, void (*run)(struct op *op))
     ops_admit(cli);
 }
 
-void op_end(struct op *op, int rc)
+/* False: it has its memory, or had it. */
+static bool waits_leave(struct storcli *cli, struct op *op)
+{
+    for (struct op **link = &cli->waiting; *link != NULL; link = &(*link)->next) {
+        if (*link != op)
+            continue;
+        *link = op->next;
+        if (op->next == NULL)
+            cli->waiting_tail = link;
+        return true;
+    }
+    return false;
+}
+
+static void op_free(struct op *op)
 {
     struct storcli *cli = op->file->cli;
-    storcli_done_cb *done = op->done;
-    void *arg = op->arg;
 
     assert(!op->task.queued);
     assert(op->file->n_ops > 0 && cli->memory_used >= op->need_bytes);
@@ -139,6 +151,21 @@ void op_end(struct op *op, int rc)
     cli->n_ops--;
     free(op);
     ops_admit(cli);
+}
+
+void op_drop(struct op *op)
+{
+    if (waits_leave(op->file->cli, op))
+        op->need_bytes = 0; /* it was given none */
+    op_free(op);
+}
+
+void op_end(struct op *op, int rc)
+{
+    storcli_done_cb *done = op->done;
+    void *arg = op->arg;
+
+    op_free(op);
     done(arg, rc);
 }
 

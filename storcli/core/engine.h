@@ -113,6 +113,8 @@ void *op_new(struct storcli_file *file, size_t size_bytes, storcli_done_cb *done
 void op_start(struct op *op, uint64_t need_bytes, void (*run)(struct op *op));
 /** Give back the memory, free the op (its own resources are gone already), then tell its caller. */
 void op_end(struct op *op, int rc);
+/** The same, of one that waits for memory or is under way, telling nobody. Not while its task is queued. */
+void op_drop(struct op *op);
 
 void watch_start(struct storcli *cli, struct watch *watch,
                  void (*wake)(struct watch *watch));
@@ -163,14 +165,17 @@ struct read_want {
     uint64_t *versions;   /* of each block, holes too; may be NULL */
     bool heads_only;      /* crc of data cannot be checked then */
 };
-void engine_read(struct storcli_file *file, uint64_t first_block, uint32_t n_blocks,
-                 const struct read_want *want, storcli_done_cb *done, void *arg);
+/** Returns the operation, for engine_read_abandon(); it is gone when done is called. */
+struct op *engine_read(struct storcli_file *file, uint64_t first_block, uint32_t n_blocks,
+                       const struct read_want *want, storcli_done_cb *done, void *arg);
+/** Nobody wants it any more: done is not called. False: it begins in this turn, and goes on. */
+bool engine_read_abandon(struct op *read);
 
 /** The file layer's sync is over: begin the one that waits. */
 void engine_next_sync(struct storcli_file *file);
 /** Sync what is unsynced; nobody waits for it, and whoever wants a sync of his own has precedence. */
 void engine_sync_background(struct storcli_file *file);
-/** Give up the background sync under way. False: it reads at the moment, and ends soon by itself. */
+/** Give up the background sync under way. False: it begins to read in this turn; it ends as soon as it can. */
 bool engine_sync_abandon(struct storcli_file *file);
 /** A closed file is freed, done or not. False: not yet, see engine_sync_abandon(). */
 bool engine_file_end(struct storcli_file *file);

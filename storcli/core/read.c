@@ -261,8 +261,22 @@ static void read_run(struct op *base)
     }
 }
 
-void engine_read(struct storcli_file *file, uint64_t first_block, uint32_t n_blocks,
-                 const struct read_want *want, storcli_done_cb *done, void *arg)
+bool engine_read_abandon(struct op *base)
+{
+    struct read_op *op = container_of(base, struct read_op, op);
+
+    if (base->task.queued)
+        return false;
+    for (unsigned i = 0; i < op->n_pieces; i++) {
+        if (op->pieces[i].op != NULL && !op->pieces[i].ended) /* it has begun */
+            piece_close(&op->pieces[i]);
+    }
+    op_drop(base);
+    return true;
+}
+
+struct op *engine_read(struct storcli_file *file, uint64_t first_block, uint32_t n_blocks,
+                       const struct read_want *want, storcli_done_cb *done, void *arg)
 {
     unsigned n_pieces = piece_count(first_block, n_blocks);
     struct read_op *op;
@@ -275,6 +289,7 @@ void engine_read(struct storcli_file *file, uint64_t first_block, uint32_t n_blo
     op->n_blocks = n_blocks;
     op->n_pieces = n_pieces;
     op_start(&op->op, (uint64_t)n_blocks * file->target.block_bytes, read_run);
+    return &op->op;
 }
 
 void storcli_read(struct storcli_file *file, uint64_t first_block, uint32_t n_blocks,

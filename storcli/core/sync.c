@@ -91,10 +91,11 @@ struct sync_op {
     uint32_t unfit; /* candidates that could not take what another had lost */
     bool denied;
     bool lost; /* something acknowledged cannot be made stable any more: to be told */
-    bool lost_here;   /* it is of this sync's own set */
-    bool background;  /* nobody waits for it */
-    bool interrupted; /* and somebody wants another: it ends as soon as it can */
-    bool gone;        /* a storage that held something has no such file any more */
+    bool lost_here;     /* it is of this sync's own set */
+    bool background;    /* nobody waits for it */
+    bool interrupted;   /* and somebody wants another: it ends once it has read */
+    bool gone;          /* a storage that held something has no such file any more */
+    struct op *reading; /* SYNC_READING: the read */
     struct remake remake;
     struct sync_peer peers[DIST_MAX];
 };
@@ -619,8 +620,8 @@ static void remake_read(struct sync_op *op)
     remake->n_blocks =
         piece_blocks(remake->next_block, range->end_block - remake->next_block);
     op->state = SYNC_READING;
-    engine_read(op->file, remake->next_block, remake->n_blocks, &want, on_remake_read,
-                op);
+    op->reading = engine_read(op->file, remake->next_block, remake->n_blocks, &want,
+                              on_remake_read, op);
 }
 
 /* Blocks from remake->at on that are one run: records, or holes of one version. */
@@ -844,7 +845,7 @@ bool engine_sync_abandon(struct storcli_file *file)
     struct sync_op *op = file->syncing;
 
     assert(op->background);
-    if (op->state == SYNC_READING) {
+    if (op->state == SYNC_READING && !engine_read_abandon(op->reading)) {
         op->interrupted = true;
         return false;
     }

@@ -324,6 +324,55 @@ static void a_sync_that_is_asked_for_does_not_wait(void **state)
     }
 }
 
+/* Nor does it wait until ours has read in vain what it wants to make again: it has its own time. */
+static void a_sync_that_is_asked_for_does_not_wait_for_a_read(void **state)
+{
+    struct fix *f = fix_new();
+    int rc = NOT_DONE;
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, false), 0);
+    assert_int_equal(write_some(f, 3, 2, false), 0);
+    sim_storage_set(&f->net, 0, SIM_DOWN);
+    f->net.delay_ms = 20;
+    while (f->file->n_ops == 0) /* ours reads what storage 0 had */
+        env_virtual_advance_ms(&f->v, 1);
+    assert_non_null(f->file->syncing);
+    for (unsigned i = 1; i < 5; i++)
+        sim_storage_set(&f->net, i, SIM_HUNG);
+    env_virtual_advance_ms(&f->v, 10000);
+    storcli_file_others_wrote(f->file); /* or it would join ours */
+    storcli_sync(f->file, on_done, &rc);
+    assert_true(wait_done(f, &rc) < 21000);
+    assert_int_equal(rc, -EIO);
+    for (unsigned i = 0; i < 5; i++)
+        sim_storage_set(&f->net, i, SIM_UP);
+    assert_int_equal(sync_file(f), 0);
+    assert_true(sim_net_count_since(&f->net, 3, version_make(1, 2)) >= N);
+    fix_free(f);
+}
+
+/* Closed and given up while it reads: there is nothing left to wait for. */
+static void a_closed_file_is_given_up_while_it_reads(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, false), 0);
+    assert_int_equal(write_some(f, 3, 2, false), 0);
+    sim_storage_set(&f->net, 0, SIM_DOWN);
+    f->net.delay_ms = 20;
+    while (f->file->n_ops == 0)
+        env_virtual_advance_ms(&f->v, 1);
+    env_virtual_advance_ms(&f->v, 1);
+    storcli_file_close(f->file);
+    assert_int_equal(f->cli->n_lingering, 1);
+    storcli_free(f->cli);
+    sim_net_close(&f->net);
+    env_virtual_close(&f->v);
+    free(f);
+}
+
 /* What a sync nobody asked for finds lost, the next one that is asked for says, once. */
 static void a_loss_is_told_to_who_asks(void **state)
 {
@@ -597,6 +646,8 @@ int main(void)
         cmocka_unit_test(a_failed_write_is_not_committed),
         cmocka_unit_test(a_storage_that_comes_back_is_told),
         cmocka_unit_test(nothing_is_made_again_of_a_closed_file),
+        cmocka_unit_test(a_sync_that_is_asked_for_does_not_wait_for_a_read),
+        cmocka_unit_test(a_closed_file_is_given_up_while_it_reads),
         cmocka_unit_test(who_took_it_hears_who_missed_it),
         cmocka_unit_test(a_sync_sees_to_it_that_they_hear),
         cmocka_unit_test(who_cannot_be_told_holds_up_no_sync),
