@@ -105,8 +105,10 @@ static void on_append_failed(struct env_task *task)
 {
     struct log_append *a =
         (struct log_append *)((char *)task - offsetof(struct log_append, task));
+    struct log *log = a->log;
 
     a->done(a, a->rc);
+    log_sync_step(log); /* one may have waited for it */
 }
 
 static struct log_append *append_pop(struct log *log)

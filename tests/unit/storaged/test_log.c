@@ -399,6 +399,26 @@ static void test_a_sync_waits_for_appends_under_way(void **state)
     bench_free(&b);
 }
 
+/* Nor does it wait for ever for one that fails before it is written. */
+static void test_a_sync_does_not_wait_for_an_append_that_failed(void **state)
+{
+    struct waiter x = { .w.done = on_wait_done };
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, 1);
+    assert_int_equal(bench_open(&b), 0);
+    b.disk.fail_op = DISK_WRITE; /* of the first segment's header */
+    b.disk.fail_at = 1;
+    b.disk.fail_rc = -EIO;
+    bench_append(&b, 100);
+    assert_false(log_sync(b.log, &x.w));
+    env_virtual_run_posted(&b.v);
+    assert_int_equal(b.entries[0].state, FAILED);
+    assert_true(x.is_done && x.rc == 0);
+    bench_free(&b);
+}
+
 static void test_a_failed_sync_is_told_and_left_behind(void **state)
 {
     struct bench b;
@@ -1082,6 +1102,7 @@ int main(void)
         cmocka_unit_test(test_an_entry_may_be_as_big_as_promised),
         cmocka_unit_test(test_syncs_are_shared),
         cmocka_unit_test(test_a_sync_waits_for_appends_under_way),
+        cmocka_unit_test(test_a_sync_does_not_wait_for_an_append_that_failed),
         cmocka_unit_test(test_a_failed_sync_is_told_and_left_behind),
         cmocka_unit_test(test_released_segments_are_used_again),
         cmocka_unit_test(test_a_full_log_says_so),
