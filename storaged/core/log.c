@@ -332,7 +332,8 @@ void log_release(struct log *log, const struct log_place *place)
     if (s->state != SLOT_FULL || s->wanted > 0)
         return;
     s->state = SLOT_DEAD;
-    log_check_later(log);
+    if (!log->is_stopping) /* then the next start erases it; and we may be closed any time */
+        log_check_later(log);
 }
 
 /* ---- open and close ---- */

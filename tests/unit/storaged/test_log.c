@@ -419,6 +419,28 @@ static void test_a_sync_does_not_wait_for_an_append_that_failed(void **state)
     bench_free(&b);
 }
 
+/* Who sends of an entry may let go of it after the end. */
+static void test_a_release_after_the_stop(void **state)
+{
+    bool stopped = false;
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, 1);
+    assert_int_equal(bench_open(&b), 0);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(append_now(&b, BIG), 0);
+    bench_release(&b, 0);
+    log_stop(b.log, on_stopped, &stopped);
+    env_virtual_run_posted(&b.v);
+    assert_true(stopped);
+    bench_release(&b, 1); /* the last one of its segment */
+    log_close(b.log);
+    b.log = NULL;
+    env_virtual_run_posted(&b.v);
+    bench_free(&b);
+}
+
 static void test_a_failed_sync_is_told_and_left_behind(void **state)
 {
     struct bench b;
@@ -1103,6 +1125,7 @@ int main(void)
         cmocka_unit_test(test_syncs_are_shared),
         cmocka_unit_test(test_a_sync_waits_for_appends_under_way),
         cmocka_unit_test(test_a_sync_does_not_wait_for_an_append_that_failed),
+        cmocka_unit_test(test_a_release_after_the_stop),
         cmocka_unit_test(test_a_failed_sync_is_told_and_left_behind),
         cmocka_unit_test(test_released_segments_are_used_again),
         cmocka_unit_test(test_a_full_log_says_so),
