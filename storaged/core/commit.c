@@ -731,6 +731,16 @@ static enum op_next resolve_marks(struct op *op)
     }
 }
 
+/* This file cannot be read: what is pending of it stays, though it may be older than what lies there. */
+static void resolve_later(struct op *op)
+{
+    struct pending_file *f = op_pending(op);
+
+    if (f != NULL)
+        f->unresolved = true;
+    op_end_internal(op, 0);
+}
+
 static void resolve_step(struct op *op)
 {
     static enum op_next (*const steps[])(struct op *) = { resolve_enter, resolve_records,
@@ -740,8 +750,7 @@ static void resolve_step(struct op *op)
     if (next == OP_GO)
         op_end_internal(op, 0);
     else if (next == OP_BAD && (op->rc == -EIO || op->rc == -EBADMSG))
-        op_end_internal(op,
-                        0); /* this file cannot be read: what is pending of it stays */
+        resolve_later(op);
     else if (next == OP_BAD)
         op_end_internal(op, op->rc);
 }

@@ -92,10 +92,12 @@ struct pending_file {
     unsigned n_committed;               /* of both */
     unsigned n_users;                   /* who hold it; it stays until they are done */
     bool applying, wanted_now, gave_up; /* the journal's */
-    uint64_t last_number;               /* of the newest frame of it */
-    uint64_t committed_ns;              /* when the oldest of those committed was */
-    uint64_t added_ns;                  /* when the newest record came */
-    uint64_t retry_ns;                  /* not to be applied before */
+    bool
+        unresolved; /* found at the start, and what lies in place could not be read: that may be newer */
+    uint64_t last_number;  /* of the newest frame of it */
+    uint64_t committed_ns; /* when the oldest of those committed was */
+    uint64_t added_ns;     /* when the newest record came */
+    uint64_t retry_ns;     /* not to be applied before */
     unsigned n_durable;
     uint64_t durable[PENDING_EPOCHS_MAX]; /* one for each epoch: committed up to there */
 };

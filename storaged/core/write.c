@@ -110,7 +110,7 @@ static bool heads_are_pending(const struct write_op *w)
                            w->first + i) == NULL)
             return false;
     }
-    return f != NULL;
+    return f != NULL && !f->unresolved;
 }
 
 enum op_next write_read_old(struct write_op *w)

@@ -150,7 +150,10 @@ static enum op_next apply_load(struct write_op *w)
 /* Blocks that are known to have heads: what lies there is older, and nobody asks what it is. */
 static bool heads_are_older(const struct write_op *w)
 {
-    return marks_cover(proj_written(write_proj(w)), w->first, w->first + w->n);
+    const struct pending_file *f = op_pending(&w->op);
+
+    return f != NULL && !f->unresolved &&
+           marks_cover(proj_written(write_proj(w)), w->first, w->first + w->n);
 }
 
 static enum op_next apply_read_old(struct write_op *w)

@@ -117,6 +117,22 @@ static uint64_t judge_pending(struct write_op *w, unsigned i,
     return old;
 }
 
+/* Does what lies in place of block i count, and not r? Only when nobody could look at the start. */
+static bool is_below_place(const struct write_op *w, unsigned i,
+                           const struct pending_record *r)
+{
+    const struct proj *proj = write_proj(w);
+    uint64_t block = w->first + i;
+    struct record_header h;
+
+    if (!r->file->unresolved || proj == NULL)
+        return false;
+    return marks_find(proj_marks(proj), block) > r->version ||
+           (op_inspect(&w->op, w->projection, block, w->old + i * w->head_bytes, &h) !=
+                RECORD_IS_DAMAGED &&
+            h.version > r->version);
+}
+
 /* Which way block i goes; sets what it needs. Returns the version that it replaces. */
 static uint64_t write_judge(struct write_op *w, unsigned i, const struct pending_file *f,
                             bool *stale)
@@ -128,6 +144,8 @@ static uint64_t write_judge(struct write_op *w, unsigned i, const struct pending
         pending_newest(journal_pending(w->op.st->journal), f, w->projection, block);
 
     b->is_here = b->lost = b->replaces = false;
+    if (r != NULL && is_below_place(w, i, r))
+        r = NULL;
     old =
         r != NULL ? judge_pending(w, i, r, mark, stale) : judge_place(w, i, mark, stale);
     if ((w->op.st->config.mutant & MUTANT_NO_JOURNAL) != 0)

@@ -420,6 +420,11 @@ static void finish(struct memdisk *d, struct disk_req *req)
 
 static bool is_failing(struct memdisk *d, const struct disk_req *req)
 {
+    const char *path = req->file != NULL ? req->file->path : req->path;
+
+    if (d->fail_path != NULL &&
+        (path == NULL || strncmp(path, d->fail_path, strlen(d->fail_path)) != 0))
+        return false;
     if (d->fail_at == 0 || (d->fail_op >= 0 && d->fail_op != (int)req->op))
         return false;
     return --d->fail_at == 0;

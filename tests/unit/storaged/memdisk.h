@@ -40,8 +40,9 @@ struct memdisk {
     unsigned n_of[MEM_OPS];
     unsigned fail_at; /* request number (from 1) that fails; 0: none */
     int fail_rc;
-    int fail_op;     /* only requests of this kind count for fail_at; -1: all */
-    unsigned cut_at; /* the power goes at this request; all from then on fail */
+    int fail_op;           /* only requests of this kind count for fail_at; -1: all */
+    const char *fail_path; /* only those on files whose path begins so; NULL: all */
+    unsigned cut_at;       /* the power goes at this request; all from then on fail */
     bool is_cut;
     bool hold_syncs, hold_writes; /* they are done only at memdisk_release() */
     struct disk_req *held[16];

@@ -380,6 +380,44 @@ static void test_a_stuck_record_is_copied_forward(void **state)
     world_free(&w);
 }
 
+/*
+ * A frame of block 0 stays in the log behind a stuck one, though what followed it was applied and is gone. The file
+ * cannot be read at the start, so nobody sees that the frame is older than what lies in place: its commit must not bring it there.
+ */
+static void test_what_could_not_be_looked_at_replaces_nothing_newer(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    w.config.journal_bytes = 64 << 20;
+    world_restart(&w, false);
+    write_ok(&w, 0, 128, V(1, 1));
+    write_ok(&w, 130, 1, V(1, 1));
+    write_ok(&w, 130, 1, V(9, 1)); /* stuck, in the first segment */
+    write_ok(&w, 0, 1, V(1, 2));
+    for (unsigned i = 0; i < 40; i++)
+        write_ok(&w, i == 24 ? 0 : 1, 127, V(1, 3 + i));
+    assert_int_equal(world_sync(&w), OK);
+    assert_int_equal(world_durable(&w, V(1, 1000)), OK);
+    world_apply(&w);
+    assert_int_equal(in_place(&w, 0), V(1, 27));
+    w.disk.fail_path = "objects/";
+    w.disk.fail_op = DISK_OPEN;
+    w.disk.fail_rc = -EIO;
+    w.disk.fail_at = 1;
+    world_restart(&w, false);
+    assert_int_equal(w.disk.fail_at, 0);
+    expect(&w, 0, SEEN_DATA, V(1, 27));
+    expect(&w, 130, SEEN_DATA, V(9, 1));
+    assert_int_equal(world_write(&w, 0, 0, 1, V(1, 26), 8192, false, NULL), STALE);
+    assert_int_equal(world_durable(&w, V(1, 1000)), OK);
+    world_apply(&w);
+    expect(&w, 0, SEEN_DATA, V(1, 27));
+    assert_int_equal(in_place(&w, 0), V(1, 27));
+    world_free(&w);
+}
+
 /* I12: what replaces something needs no space. */
 static void test_overwrites_go_on_when_the_disk_is_full(void **state)
 {
@@ -1099,6 +1137,7 @@ int main(void)
         cmocka_unit_test(test_power_cuts_while_applying),
         cmocka_unit_test(test_a_full_journal_pushes_back_and_loses_nothing),
         cmocka_unit_test(test_a_stuck_record_is_copied_forward),
+        cmocka_unit_test(test_what_could_not_be_looked_at_replaces_nothing_newer),
         cmocka_unit_test(test_overwrites_go_on_when_the_disk_is_full),
         cmocka_unit_test(test_remove_takes_what_is_pending),
         cmocka_unit_test(test_the_number_of_loops_changes),
