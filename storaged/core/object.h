@@ -26,6 +26,8 @@ enum proj_state {
 /* One projection file that is here. */
 struct proj {
     struct disk_file *file; /* owned; NULL when damaged */
+    uint8_t n_homes;        /* the distribution, as its header says */
+    uint32_t homes[DIST_MAX];
     struct geometry geo;
     uint64_t size;   /* the file ends here or before; what lies beyond reads as zeros */
     uint64_t newest; /* no record and no mark here is newer */
@@ -135,6 +137,9 @@ void object_downgrade(struct object *obj);
 
 /** Are the projections of `want` looked up, under this codec? */
 bool object_knows(const struct object *obj, const struct codec *codec, uint32_t want);
+/** Is this the distribution in the headers of those projections of `want` that are here? */
+bool object_has_homes(const struct object *obj, uint32_t want, const uint32_t *storages,
+                      unsigned n);
 /** Forget what is known of a file without projections, to look again under another codec. */
 bool object_recode(struct object *obj, const struct codec *codec);
 uint32_t object_present(const struct object *obj); /* READY or DAMAGED, a bitmap */

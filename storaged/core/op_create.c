@@ -112,6 +112,8 @@ static enum op_next create_written(struct op *op, unsigned p, uint32_t epoch)
     }
     if (op->rc != 0)
         return op_create_undo(op, p);
+    proj->n_homes = op->ref.n_storages;
+    memcpy(proj->homes, op->ref.storages, sizeof(proj->homes));
     proj->epoch = epoch;
     proj->name_dirty = true;
     proj->partial = is_partial_when_made(op, p);

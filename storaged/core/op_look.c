@@ -123,6 +123,8 @@ static int front_check(struct op *op, unsigned p, size_t len)
     if (h.codec != op->ref.kind || h.layout != op->ref.layout ||
         h.block_bytes != op->ref.block_bytes || h.stripe != 0)
         return -EBADMSG;
+    proj->n_homes = h.n_storages;
+    memcpy(proj->homes, h.storages, sizeof(proj->homes));
     proj->epoch = h.epoch;
     proj->partial = h.partial;
     rc = front_marks(op, p);
@@ -280,6 +282,12 @@ static enum op_next enter_object(struct op *op)
 /* Everything is looked up. Those who only read let other readers in. */
 static enum op_next enter_done(struct op *op)
 {
+    const struct file_ref *ref = &op->ref;
+
+    /* What the journal does was asked for, and checked, before. */
+    if (op->call != NULL &&
+        !object_has_homes(op->obj, op->want, ref->storages, ref->n_storages))
+        return op_bad(op, -EBADMSG);
     if (!op->exclusive && op->held == OP_HOLDS_EXCLUSIVE) {
         object_downgrade(op->obj);
         op->held = OP_HOLDS_SHARED;

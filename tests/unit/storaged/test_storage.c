@@ -434,6 +434,53 @@ static void test_remove_leaves_nothing(void **state)
     world_free(&w);
 }
 
+/* A client that has the wrong one would spread its records where nobody looks for them. */
+static void test_another_distribution_than_the_files_is_refused(void **state)
+{
+    Rozo__StWriteReq req = ROZO__ST_WRITE_REQ__INIT;
+    Rozo__StMarkReq mark = ROZO__ST_MARK_REQ__INIT;
+    uint8_t payload[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX + 8192];
+    struct test_ref ref;
+    struct world w;
+    size_t head, body = 8192;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, true, NULL), OK);
+    head = RECORD_HEADER_BYTES + codec_overhang_bytes(world_codec(&w), 0);
+    body = codec_row_bytes(world_codec(&w), 8192);
+    record_fill(&w, payload, payload + head, 0, 1, v2, 8192);
+    ref_init(&w, &ref);
+    req.ref = mark.ref = &ref.ref;
+    req.first_block = mark.first_block = 1;
+    req.n_records = mark.n_blocks = 1;
+    req.to_storage = mark.to_storage = US;
+    mark.version = v3;
+    mark.projection = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        uint32_t was = ref.storages[0];
+
+        if (i % 2 == 0)
+            ref.storages[0] = 99;
+        else
+            ref.ref.n_storages--;
+        assert_int_equal(
+            call_run(&w, ROZO__OP__ST_WRITE, &req.base, payload, head + body, NULL),
+            ROZO__STATUS__BAD_REQUEST);
+        assert_int_equal(call_run(&w, ROZO__OP__ST_MARK, &mark.base, NULL, 0, NULL),
+                         ROZO__STATUS__BAD_REQUEST);
+        ref.storages[0] = was;
+        ref.ref.n_storages += i % 2;
+        if (i == 1)
+            world_restart(&w, false); /* from its header, now */
+    }
+    expect(&w, 0, 1, SEEN_HOLE, 0);
+    assert_int_equal(
+        call_run(&w, ROZO__OP__ST_WRITE, &req.base, payload, head + body, NULL), OK);
+    expect(&w, 0, 1, SEEN_DATA, v2);
+    world_free(&w);
+}
+
 static void test_truncate_waits_for_nobody_and_cuts_nobody_short(void **state)
 {
     struct world w;
@@ -1616,6 +1663,7 @@ int main(void)
         cmocka_unit_test(test_next_finds_records_and_marks),
         cmocka_unit_test(test_who_is_told_to_look_again_does),
         cmocka_unit_test(test_remove_leaves_nothing),
+        cmocka_unit_test(test_another_distribution_than_the_files_is_refused),
         cmocka_unit_test(test_truncate_waits_for_nobody_and_cuts_nobody_short),
         cmocka_unit_test(test_syncs_are_shared_and_cover_what_was_acknowledged),
         cmocka_unit_test(test_a_failed_sync_is_told_and_changes_the_verifier),
