@@ -41,7 +41,9 @@ struct health_work health_scrub(const Rozo__StHealthResp *h)
 
     return (struct health_work){
         .running = h->scrub_state == 1,
-        .state = name_of(names, 4, h->scrub_state),
+        .state = h->scrub_state == 2 && h->scrub_unseen > 0
+                     ? "incomplete"
+                     : name_of(names, 4, h->scrub_state),
         .files_done = h->scrub_files_done,
         .files = h->scrub_files,
         .bytes_done = h->scrub_bytes_done,
@@ -129,6 +131,10 @@ bool health_line(const Rozo__StHealthResp *h, char *out, size_t size)
     count_add(out, size, h->pending_records, "overwrite in the journal",
               "overwrites in the journal");
     len = strlen(out);
+    if (h->doubt && len < size)
+        snprintf(out + len, size - len, "%sits journal lost something: to be scrubbed",
+                 len == 0 ? "" : ", ");
+    len = strlen(out);
     if (h->unhealed > 0 && h->problem[0] != '\0' && len < size)
         snprintf(out + len, size - len, " (%.120s)", h->problem);
     return out[0] != '\0';
@@ -155,11 +161,12 @@ json_t *health_json(const Rozo__StHealthResp *h)
         json_array_append_new(findings, cli_json_text(h->scrub_findings[i]));
     json_object_set_new(scrub_json, "found", json_integer((json_int_t)h->scrub_found));
     json_object_set_new(scrub_json, "healed", json_integer((json_int_t)h->scrub_healed));
+    json_object_set_new(scrub_json, "unseen", json_integer((json_int_t)h->scrub_unseen));
     json_object_set_new(scrub_json, "ended_ns",
                         json_integer((json_int_t)h->scrub_ended_ns));
     json_object_set_new(scrub_json, "findings", findings);
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:o, s:o}",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:b, s:I, s:o, s:o}",
         "journal_bytes", (json_int_t)h->journal_bytes, "journal_max_bytes",
         (json_int_t)h->journal_max_bytes, "pending_records",
         (json_int_t)h->pending_records, "uncommitted", (json_int_t)h->uncommitted,
@@ -167,8 +174,8 @@ json_t *health_json(const Rozo__StHealthResp *h)
         "healed_records", (json_int_t)h->healed_records, "heal_read_bytes",
         (json_int_t)h->heal_read_bytes, "heal_written_bytes",
         (json_int_t)h->heal_written_bytes, "unhealed", (json_int_t)h->unhealed, "problem",
-        cli_json_text(h->problem), "rate_bytes", (json_int_t)h->rate_bytes, "rebuild",
-        work_json(&rebuild), "scrub", scrub_json);
+        cli_json_text(h->problem), "doubt", (int)h->doubt, "rate_bytes",
+        (json_int_t)h->rate_bytes, "rebuild", work_json(&rebuild), "scrub", scrub_json);
 }
 
 int health_ask(struct fleet *f, uint32_t id, struct progress *progress)

@@ -28,6 +28,9 @@ struct identity {
     _Atomic uint64_t map_version; /* of the map we were told since our start; 0: none */
     _Atomic bool
         rebuild; /* in place of a lost one, and not all it should have is here yet */
+    /* How often a journal was found to have lost something that nobody can name; and up to which of these all
+     * that lies here was compared with the other storages since. */
+    _Atomic uint32_t losses, losses_healed;
 };
 
 /** 0: not admitted. */
@@ -40,6 +43,13 @@ static inline uint32_t identity_storage_id(const struct identity *id)
 static inline bool identity_is_rebuilt(const struct identity *id)
 {
     return atomic_load_explicit(&id->rebuild, memory_order_acquire);
+}
+
+/** True: what lies here may be older than what was acknowledged. */
+static inline bool identity_is_in_doubt(const struct identity *id)
+{
+    return atomic_load_explicit(&id->losses, memory_order_acquire) !=
+           atomic_load_explicit(&id->losses_healed, memory_order_acquire);
 }
 
 /** The text of the file; returns its length. storage_id 0 leaves the cluster out. */

@@ -117,10 +117,13 @@ static void copy_switch_mark(struct copier *c, struct pending_entry *to)
 static void copy_switch_fence(struct copier *c, struct pending_entry *to)
 {
     struct fence *f = *journal_fence_link(c->j, &c->e.file.id);
+    struct pending_entry **at = journal_is_doubt(&c->e.file.id) ? &c->j->doubt
+                                : f != NULL                     ? &f->entry
+                                                                : NULL;
 
-    if (f == NULL || f->entry != c->entry)
+    if (at == NULL || *at != c->entry)
         return;
-    f->entry = to;
+    *at = to;
     to->n_refs++;
     pending_entry_put(&c->j->pending, c->entry);
 }

@@ -68,6 +68,7 @@ enum start_state {
     START_LOG,
     START_RESOLVE,
     START_COPY,
+    START_DOUBT,
     START_SYNC,
     START_SAY,
     START_DONE,
@@ -85,6 +86,7 @@ struct journal {
     struct list_node fences;
     unsigned n_fences;
     struct list_node drops;
+    struct pending_entry *doubt; /* referenced; NULL: none */
 
     struct list_node appliers;
     unsigned n_appliers;
@@ -107,7 +109,7 @@ struct journal {
     uint64_t n_lost; /* frames of which nobody can tell what was in them */
     bool
         keep_old; /* a sync failed at the start: what lay there before stays until the next */
-    uint8_t *said; /* owned: LOG_KIND_SYNCED while it is appended */
+    uint8_t *said; /* owned: LOG_KIND_SYNCED, or a doubt, while it is appended */
     struct iovec said_iov;
     struct log_append say;
 
@@ -163,6 +165,11 @@ void journal_queue_file(struct journal *j, struct pending_file *f);
 
 /** The link that points at the fence of a file, or at NULL. */
 struct fence **journal_fence_link(struct journal *j, const struct file_id *id);
+/**
+ * A doubt is a fence around a file that nobody has, number 0, in the log of every loop: frames of some log were lost, and what
+ * they held is not known. It is kept until all that lies here was compared with the other storages.
+ */
+bool journal_is_doubt(const struct file_id *id);
 /** Fences that are old, drops of which nothing lies in the log any more. */
 void journal_notes_expire(struct journal *j);
 void journal_notes_free(struct journal *j);

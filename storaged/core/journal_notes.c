@@ -1,5 +1,5 @@
 /*
- * journal_notes.c - the fences of the journal, and the drops whose frames are still wanted.
+ * journal_notes.c - the fences and the doubt of the journal, and the drops whose frames are still wanted.
  *
  * In:     frames that were appended or found. Thread: the storio loop.
  * Keeps:  the frame of a drop stays for as long as one that it takes away may lie in the log.
@@ -63,11 +63,28 @@ static void fence_free(struct journal *j, struct fence **at)
     j->n_fences--;
 }
 
+bool journal_is_doubt(const struct file_id *id)
+{
+    return id->export_id == 0 && id->generation == 0 && id->ino == 0;
+}
+
+static void doubt_note(struct journal *j, struct pending_entry *entry)
+{
+    if (j->doubt != NULL)
+        pending_entry_put(&j->pending, entry);
+    else
+        j->doubt = entry;
+}
+
 int journal_fence_note(struct journal *j, const struct file_id *id, uint32_t epoch,
                        struct pending_entry *entry)
 {
     struct fence **at = journal_fence_link(j, id), *f = *at;
 
+    if (journal_is_doubt(id)) {
+        doubt_note(j, entry);
+        return 0;
+    }
     if (f != NULL && f->epoch > epoch) {
         pending_entry_put(&j->pending, entry);
         return 0;
@@ -105,10 +122,21 @@ void journal_drop_note(struct journal *j, struct pending_entry *entry)
     journal_timer_start(j);
 }
 
+static void doubt_end(struct journal *j)
+{
+    if (j->doubt != NULL)
+        pending_entry_put(&j->pending, j->doubt);
+    j->doubt = NULL;
+}
+
 void journal_notes_expire(struct journal *j)
 {
     uint64_t oldest = log_oldest(j->log);
 
+    if (!identity_is_in_doubt(j->st->config.identity)) {
+        doubt_end(j);
+        j->n_lost = 0;
+    }
     while (!list_is_empty(&j->fences)) {
         struct fence *f = container_of(j->fences.next, struct fence, link);
 
@@ -129,6 +157,7 @@ void journal_notes_expire(struct journal *j)
 
 void journal_notes_free(struct journal *j)
 {
+    doubt_end(j);
     while (!list_is_empty(&j->fences))
         fence_free(j, journal_fence_link(
                           j, &container_of(j->fences.next, struct fence, link)->id));

@@ -145,7 +145,7 @@ static int on_found(void *arg, unsigned loop, uint8_t kind, const struct log_pla
         log_error("journal: a frame that makes no sense is left out");
         return 0;
     }
-    if (!storage_owns(j->st, &e.file.id))
+    if (!storage_owns(j->st, &e.file.id) && !journal_is_doubt(&e.file.id))
         return 0;
     entry = pending_entry_new(&j->pending, place);
     if (entry == NULL)
@@ -197,7 +197,7 @@ static void suspects_judge(struct journal *j)
     if (j->n_lost > 0)
         log_error(
             "journal: %llu frames or segments that were on stable storage are lost, "
-            "and with them what they told of: scrub this storage",
+            "and with them what they told of: until this storage was scrubbed, readers ask others, too",
             (unsigned long long)j->n_lost);
 }
 
@@ -292,6 +292,54 @@ static bool start_resolve(struct journal *j)
     return j->n_resolving > 0;
 }
 
+/*
+ * It has to be on stable storage before the frames around those that were lost go, and with them all that tells of it. When
+ * there is no room, they stay.
+ */
+static void on_doubt_said(struct log_append *a, int rc)
+{
+    struct journal *j = container_of(a, struct journal, say);
+
+    if (rc == 0 && (j->doubt = pending_entry_new(&j->pending, &a->place)) != NULL)
+        journal_entry_init(j, j->doubt, ENTRY_FENCE);
+    else if (rc == 0)
+        log_release(j->log, &a->place);
+    j->keep_old |= j->doubt == NULL;
+    free(j->said);
+    j->said = NULL;
+    journal_start_step(j);
+}
+
+/* False: there is nothing to say. */
+static bool start_doubt(struct journal *j)
+{
+    const struct entry e = { .kind = ENTRY_FENCE,
+                             .file = { .codec = CODEC_MOJETTE,
+                                       .n_storages = (uint8_t)codec_layout(0)->n,
+                                       .block_bytes = 8192 },
+                             .epoch = 1 };
+
+    if (j->n_lost > 0 || j->doubt != NULL)
+        atomic_fetch_add(&j->st->config.identity->losses, 1);
+    if (j->n_lost == 0 || j->doubt != NULL)
+        return false;
+    j->said = malloc(ENTRY_HEADER_BYTES);
+    if (j->said == NULL) {
+        j->keep_old = true;
+        return false;
+    }
+    entry_put(j->said, &e);
+    j->said_iov = (struct iovec){ .iov_base = j->said, .iov_len = ENTRY_HEADER_BYTES };
+    j->say = (struct log_append){ .kind = ENTRY_FENCE,
+                                  .iov = &j->said_iov,
+                                  .n_iov = 1,
+                                  .len = ENTRY_HEADER_BYTES,
+                                  .head_len = entry_head_bytes(j->said),
+                                  .done = on_doubt_said };
+    log_append(j->log, &j->say);
+    return true;
+}
+
 /* When it fails, what lay there stays where it was, and who wrote it learns from the verifier that it may be lost. */
 static void on_start_synced(struct log_wait *w, int rc)
 {
@@ -373,6 +421,11 @@ void journal_start_step(struct journal *j)
         journal_copy_start(j);
         return;
     case START_COPY:
+        j->starting = START_DOUBT;
+        if (start_doubt(j))
+            return;
+        /* fall through */
+    case START_DOUBT:
         j->starting = START_SYNC;
         j->stop_wait.done = on_start_synced;
         if (!log_sync(j->log, &j->stop_wait))

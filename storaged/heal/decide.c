@@ -19,9 +19,10 @@ struct view {
     const struct decide_rules *rules;
     const struct decide_answer *answers;
     unsigned n;
-    uint32_t all;     /* every candidate */
-    uint32_t damaged; /* candidates with something damaged on top */
-    uint32_t unsure;  /* those of them of which nobody knows what that was */
+    uint32_t all; /* every candidate */
+    uint32_t
+        damaged; /* candidates with something damaged on top, or that lost something */
+    uint32_t unsure; /* those of them of which nobody knows what that was */
 };
 
 static unsigned count(uint32_t bits)
@@ -245,6 +246,7 @@ static void view_init(struct view *w, const struct decide_rules *rules,
     assert((rules->told & rules->none) == 0);
     *w = (struct view){ .rules = rules, .answers = answers, .n = n_answers };
     w->all = rules->c == 32 ? UINT32_MAX : (1u << rules->c) - 1;
+    w->damaged = w->unsure = rules->doubt;
     for (unsigned i = 0; i < n_answers; i++) {
         if (answers[i].kind != DECIDE_DAMAGED || answers[i].level != 0)
             continue;

@@ -45,6 +45,7 @@ struct decide_rules {
     /* Answered that they have no file of it; disjoint from told. They never took any of it: a storage
      * that may have lost it says "damaged" instead. */
     uint32_t none;
+    uint32_t doubt; /* of those told: what was newest there may be lost, whatever it was */
     uint32_t lost; /* will not come back: what they had makes up for nothing */
     const uint8_t
         *home;   /* n: who is to hold projection p, 255: nobody. NULL: candidate p */

@@ -97,6 +97,8 @@ static int take_answer(struct head_ask *ha, uint32_t *present)
         return -EBADMSG;
     projection = resp->projection;
     *present = resp->present & ((1u << h->file->n) - 1);
+    if (resp->doubt)
+        h->doubt |= 1u << ha->ask.candidate;
     if (resp->may_be_torn)
         h->may_be_torn |= 1u << ha->ask.candidate;
     rozo__st_read_resp__free_unpacked(resp, NULL);

@@ -18,6 +18,7 @@ struct heads {
     unsigned n; /* 1..EXTENT_BLOCKS, of one extent */
     /* Valid once done: as in struct decide_rules, but for the fence. */
     uint32_t told, none;
+    uint32_t doubt;       /* candidates that may have had something newer */
     uint32_t may_be_torn; /* candidates whose unsynced bytes the power took once */
     uint8_t n_answers[EXTENT_BLOCKS];
     bool too_many[EXTENT_BLOCKS];  /* not all answers found room */

@@ -225,6 +225,8 @@ struct scrub {
     unsigned n_running;
     uint64_t counted_files, counted_bytes;
     uint64_t files_done, n_files, bytes_done, n_bytes, found, healed;
+    uint64_t n_unseen; /* files that could not be looked at as a whole */
+    uint32_t losses;   /* identity's, when it began */
     uint64_t began_ns, ran_s;
     int64_t ended_wall_ns; /* of the last; or when scrubs were first heard of */
     char findings[FINDINGS_MAX][FINDING_TEXT_MAX];

@@ -46,6 +46,7 @@ static struct decide_rules rules_of(const struct mend_piece *piece)
         .q = file->q,
         .told = piece->heads.told & count,
         .none = piece->heads.none & count,
+        .doubt = piece->heads.doubt,
         .lost = file->lost,
         .home = file->home,
         .fenced = piece->under_fence,

@@ -4,7 +4,8 @@
  * In:     the schedule, ST_HEAL, a power loss. Thread: the healer's.
  * Out:    jobs of RANK_SCRUB; ST_STAT to the homes behind ours, ST_CHECK to those that lack the file; the keys
  *         "scrub" and "findings".
- * Keeps:  its place, over restarts.
+ * Keeps:  its place, over restarts; whatever this storage lost without knowing what it was is not forgotten
+ *         before one that began later has seen everything.
  *
  * A home that lost a whole file does not find that out from its own disk. Of the homes before it, n - k + 1
  * cannot all have lost it too: each home asks the n - k behind it.
@@ -24,6 +25,7 @@ enum {
     KEPT_FORMAT = 1,
     KEPT_BYTES = 96,
     SCHEDULE_MS = 60000,
+    DOUBT_AGAIN_S = 600, /* after a scrub that could not end a doubt */
     SCRUB_RUNNING = 1,
     SCRUB_DONE = 2,
     SCRUB_STOPPED = 3,
@@ -58,6 +60,7 @@ static void state_save(struct healer *h)
     put_le64(val + 60, s->healed);
     put_le64(val + 68, run_seconds(h));
     put_le64(val + 76, (uint64_t)s->ended_wall_ns);
+    put_le64(val + 84, s->n_unseen);
     healer_put(h, scrub_key, val, sizeof(val));
 }
 
@@ -112,6 +115,7 @@ int scrub_load(struct healer *h)
     s->healed = get_le64(val + 60);
     s->ran_s = get_le64(val + 68);
     s->ended_wall_ns = (int64_t)get_le64(val + 76);
+    s->n_unseen = get_le64(val + 84);
     findings_load(h);
     return 0;
 }
@@ -142,6 +146,7 @@ static void result_count(struct sweep_file *f, bool good)
     const struct mend_result *r = &f->result;
     uint64_t found = r->damaged + r->stale + r->missing;
 
+    h->scrub.n_unseen += !good;
     h->scrub.found += found;
     h->scrub.healed += r->healed;
     if (found > 0)
@@ -258,9 +263,13 @@ static void scrub_finish(struct healer *h, uint32_t state)
     if (s->look)
         rebuild_look(h);
     s->look = false;
-    log_info("scrub: %s, %llu files, %llu records were wrong, %llu healed",
+    if (state == SCRUB_DONE && s->n_unseen == 0)
+        atomic_store(&h->config.identity->losses_healed, s->losses);
+    log_info("scrub: %s, %llu files (%llu could not be looked at as a whole), "
+             "%llu records were wrong, %llu healed",
              state == SCRUB_DONE ? "done" : "stopped", (unsigned long long)s->files_done,
-             (unsigned long long)s->found, (unsigned long long)s->healed);
+             (unsigned long long)s->n_unseen, (unsigned long long)s->found,
+             (unsigned long long)s->healed);
 }
 
 static void page_done(struct healer *h)
@@ -307,6 +316,8 @@ static void on_page(struct walk *w, struct walk_file *files, unsigned n, bool en
 
     (void)end; /* w->end */
     s->files = calloc(n + 1, sizeof(s->files[0]));
+    if (s->files == NULL && n > 0)
+        s->n_unseen += n;
     if (s->files == NULL || s->stop)
         n = 0;
     s->n_running = 1; /* us, until all are submitted */
@@ -352,6 +363,7 @@ static void walk_on(struct healer *h)
 
     s->stop = false;
     s->state = SCRUB_RUNNING;
+    s->losses = atomic_load(&h->config.identity->losses);
     s->began_ns = env_now_ns(h->env);
     s->walk.own = true;
     s->walk.page = on_page;
@@ -372,11 +384,11 @@ void scrub_begin(struct healer *h, bool heads_only)
         s->heads_only &= heads_only;
         return;
     }
-    log_info("scrub: begins%s", heads_only ? ", after a power loss" : "");
+    log_info("scrub: begins%s", heads_only ? ", of versions only" : "");
     s->heads_only = heads_only;
     s->walk.has_after = false;
     s->files_done = s->bytes_done = s->n_files = s->n_bytes = 0;
-    s->found = s->healed = s->ran_s = 0;
+    s->found = s->healed = s->ran_s = s->n_unseen = 0;
     s->n_findings = 0;
     walk_on(h);
     state_save(h);
@@ -395,11 +407,15 @@ static void on_schedule(struct env_timer *timer)
     struct healer *h = container_of(timer, struct healer, scrub.timer);
     struct scrub *s = &h->scrub;
     int64_t period = (int64_t)h->config.scrub_days * 86400 * 1000000000;
+    int64_t age_ns = env_wall_ns(h->env) - s->ended_wall_ns;
 
     env_timer_start(h->env, &s->timer, SCHEDULE_MS);
-    if (h->config.scrub_days == 0 || s->state == SCRUB_RUNNING || h->us == 0)
+    if (s->state == SCRUB_RUNNING || h->us == 0)
         return;
-    if (env_wall_ns(h->env) - s->ended_wall_ns >= period)
+    if (identity_is_in_doubt(h->config.identity) &&
+        age_ns >= DOUBT_AGAIN_S * INT64_C(1000000000))
+        scrub_begin(h, true);
+    else if (h->config.scrub_days != 0 && age_ns >= period)
         scrub_begin(h, false);
 }
 
@@ -428,7 +444,7 @@ static bool was_power_lost(struct healer *h)
 void scrub_start(struct healer *h)
 {
     struct scrub *s = &h->scrub;
-    bool lost = was_power_lost(h);
+    bool lost = was_power_lost(h), doubt = identity_is_in_doubt(h->config.identity);
 
     env_timer_init(&s->timer, on_schedule);
     env_timer_start(h->env, &s->timer, SCHEDULE_MS);
@@ -436,9 +452,13 @@ void scrub_start(struct healer *h)
         state_save(h); /* from when on the first is counted */
     if (h->us == 0)
         return;
-    if (s->state == SCRUB_RUNNING)
+    if (s->state == SCRUB_RUNNING &&
+        doubt) { /* what was looked at may have been so before */
+        s->state = SCRUB_STOPPED;
+        scrub_begin(h, s->heads_only);
+    } else if (s->state == SCRUB_RUNNING)
         walk_on(h);
-    else if (lost)
+    else if (lost || doubt)
         scrub_begin(h, true);
 }
 
@@ -470,6 +490,8 @@ void scrub_health(struct healer *h, Rozo__StHealthResp *resp, char **findings)
     resp->scrub_bytes = s->n_bytes;
     resp->scrub_found = s->found;
     resp->scrub_healed = s->healed;
+    resp->scrub_unseen = s->n_unseen;
+    resp->doubt = identity_is_in_doubt(h->config.identity);
     resp->scrub_ended_ns =
         s->state == SCRUB_DONE || s->state == SCRUB_STOPPED ? s->ended_wall_ns : 0;
     resp->scrub_s = run_seconds(h);

@@ -45,6 +45,7 @@ struct read_ask {
     uint8_t *heads;     /* scratch, n * head_bytes */
     uint8_t *bodies;    /* scratch, n rows; NULL while all is in place */
     bool heads_judged;
+    bool doubt;    /* answered: it may have had something newer */
     bool not_here; /* the projection asked for is not there, others may be */
     bool lacks;    /* the same; stays so */
     uint8_t judged[EXTENT_BLOCKS];     /* enum judged, from `at` on */

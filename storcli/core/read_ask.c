@@ -175,6 +175,7 @@ static int ask_parse_answer(struct read_ask *ask)
     if (rc == 0) {
         ask->projection = (uint8_t)resp->projection;
         ask->present = (resp->present & ((1u << file->n) - 1)) | 1u << resp->projection;
+        ask->doubt = resp->doubt;
     }
     rozo__st_read_resp__free_unpacked(resp, NULL);
     if (rc == 0 && ask->heads == NULL) {

@@ -34,7 +34,7 @@ static bool resolve_healthy(struct read_piece *piece)
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
         if (ask->state != ASK_ANSWERED)
             continue;
-        if (n == k || !ask->whole || ask->at_most != 0 ||
+        if (n == k || !ask->whole || ask->at_most != 0 || ask->doubt ||
             ask->present != 1u << ask->projection)
             return false;
         asks[n++] = ask;
@@ -87,7 +87,7 @@ static void resolve_one(struct read_piece *piece, unsigned block)
     enum resolve_result result;
     uint32_t present[DIST_MAX] = { 0 }, heard[DIST_MAX] = { 0 };
     uint32_t all = file->c == 32 ? UINT32_MAX : (1u << file->c) - 1;
-    uint32_t told = piece->none;
+    uint32_t told = piece->none, doubt = 0;
     unsigned n = 0;
     uint64_t version;
     uint16_t user_bytes;
@@ -97,6 +97,7 @@ static void resolve_one(struct read_piece *piece, unsigned block)
         if (!read_ask_covers(ask, block))
             continue;
         present[ask->candidate] |= ask->present;
+        doubt |= (uint32_t)ask->doubt << ask->candidate;
         if (ask->judged[block - ask->at] == JUDGED_BAD || n == RESOLVE_ANSWERS_MAX ||
             (ask->at_most == 0 && (heard[ask->candidate] >> ask->projection & 1) != 0))
             continue;
@@ -115,8 +116,9 @@ static void resolve_one(struct read_piece *piece, unsigned block)
             told = (present[i] & ~heard[i]) == 0 ? told | 1u << i : told & ~(1u << i);
     }
     piece->blocks[block].below = 0;
-    result = resolve_block(file->k, file->q, all, told, answers, n, &version, &user_bytes,
-                           &doubtful);
+    /* Of something newer than what he tells of, who is in doubt has said nothing. */
+    result = resolve_block(file->k, file->q, all, told & ~doubt, answers, n, &version,
+                           &user_bytes, &doubtful);
     if (result == RESOLVE_BELOW)
         piece->blocks[block].below = version;
     if (result == RESOLVE_UNCLEAR || result == RESOLVE_BELOW ||

@@ -70,13 +70,14 @@ void read_note_slow_ones(struct read_piece *piece, uint64_t now_ns)
     }
 }
 
-/* Candidates that answered, or will soon, for all we know. */
+/* Candidates that answered for good, or will soon, for all we know. */
 static unsigned n_counted_on(const struct read_piece *piece)
 {
     uint32_t counted = 0;
 
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
-        if (ask->state == ASK_ANSWERED || (ask->state == ASK_SENT && !ask->slow))
+        if ((ask->state == ASK_ANSWERED && !ask->doubt) ||
+            (ask->state == ASK_SENT && !ask->slow))
             counted |= 1u << ask->candidate;
     }
     return (unsigned)__builtin_popcount(counted);

@@ -66,6 +66,7 @@ struct sim_storage {
         missed_blocks[CODEC_N_MAX]; /* of these, by home: summed, as they were told */
     uint32_t fence; /* writes and marks with epochs up to this one are refused; 0: none */
     bool pressure;  /* it says so in its answers */
+    bool doubt;     /* the same */
 };
 
 struct sim_channel {

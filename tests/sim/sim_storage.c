@@ -261,6 +261,7 @@ static uint16_t do_read(struct sim_net *net, struct sim_storage *s, struct sim_r
         for (unsigned i = 0; i < codec_n(net->codec); i++)
             resp.present |= (uint32_t)s->projections[i].here << i;
         resp.projection = (uint32_t)projection;
+        resp.doubt = s->doubt;
         read_payload(net, &s->projections[projection], req, (unsigned)projection, r);
         answer_pack(r, &resp.base);
     }

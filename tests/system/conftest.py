@@ -248,7 +248,7 @@ class Cluster:
         wait_for(told, "all storages to tell of their scrubs")
         before = {number: r["ended_ns"] for number, r in now.items()}
         self.admin("scrub", "start")
-        wait_for(lambda: told() and all(r["state"] == "done" and r["ended_ns"] != before[number]
+        wait_for(lambda: told() and all(r["state"] in ("done", "incomplete") and r["ended_ns"] != before[number]
                                         for number, r in now.items()), "the scrub to end", timeout)
         return now
 

@@ -61,6 +61,31 @@ static void homes_that_lack_it_are_named_with_the_reason(void **state)
     assert_int_equal(d.lack, 4);
 }
 
+/* It may have been among those who acknowledged something newer, but has nothing of it now. */
+static void who_is_in_doubt_denies_nothing(void **state)
+{
+    const struct decide_answer a[] = {
+        { 9, 100, 0, 0, DECIDE_DATA, 0, false }, { 5, 100, 1, 1, DECIDE_DATA, 0, false },
+        { 5, 100, 2, 2, DECIDE_DATA, 0, false }, { 5, 100, 3, 0, DECIDE_DATA, 0, false },
+        { 5, 100, 0, 0, DECIDE_DATA, 1, false },
+    };
+    struct decide_rules r = rules_of(2, 3, 4);
+
+    (void)state;
+    assert_int_equal(decide(&r, a, 5).version, 5);
+    r.doubt = 0x2; /* 0 and 1 may have had it: two, and q is 3 */
+    assert_int_equal(decide(&r, a, 5).what, DECIDE_FORWARD);
+    assert_int_equal(decide(&r, a, 5).version, 5);
+    r.doubt = 0x6; /* three */
+    assert_int_equal(decide(&r, a, 5).what, DECIDE_UNDECIDED);
+    r.fenced = true;
+    r.fence_epoch = 1;
+    assert_int_equal(decide(&r, a, 5).what, DECIDE_UNDECIDED);
+    r.doubt = 0x2;
+    assert_int_equal(decide(&r, a, 5).what, DECIDE_FORWARD); /* settled back */
+    assert_int_equal(decide(&r, a, 5).version, 5);
+}
+
 static void one_projection_twice_is_one(void **state)
 {
     const struct decide_answer a[] = {
@@ -402,6 +427,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(homes_that_lack_it_are_named_with_the_reason),
+        cmocka_unit_test(who_is_in_doubt_denies_nothing),
         cmocka_unit_test(one_projection_twice_is_one),
         cmocka_unit_test(what_was_torn_before_a_sync_is_settled_back),
         cmocka_unit_test(holes_count_storages),

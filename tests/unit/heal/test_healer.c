@@ -563,6 +563,34 @@ static void test_a_scrub_goes_on_after_a_restart_and_can_be_stopped(void **state
     rozo__st_health_resp__free_unpacked(health, NULL);
 }
 
+/* What the journal lost without a trace is forgotten only by a scrub that saw everything. */
+static void test_a_doubt_ends_with_a_scrub_that_sees_everything(void **state)
+{
+    struct storcli_target t = target_make(50, 1);
+    Rozo__StHealthResp *health;
+
+    (void)state;
+    projection_make(1, &t, 0, false, 1);
+    atomic_store(&nodes[1].identity.losses, 2);
+    next_result = (struct mend_result){ .undecided = 1, .looked_at = 1 };
+    nodes_start_all();
+    run_ms(5000);
+    health = node_health(1);
+    assert_int_equal(health->scrub_state, 2);
+    assert_int_equal(health->scrub_unseen, 1);
+    assert_true(health->doubt);
+    rozo__st_health_resp__free_unpacked(health, NULL);
+    next_result = (struct mend_result){ .looked_at = 1 };
+    run_ms(300000);
+    assert_true(identity_is_in_doubt(&nodes[1].identity)); /* not again and again */
+    run_ms(600000);
+    assert_false(identity_is_in_doubt(&nodes[1].identity));
+    health = node_health(1);
+    assert_int_equal(health->scrub_unseen, 0);
+    assert_false(health->doubt);
+    rozo__st_health_resp__free_unpacked(health, NULL);
+}
+
 static void test_scrubs_by_schedule_and_after_a_power_loss(void **state)
 {
     struct storcli_target t = target_make(50, 1);
@@ -937,6 +965,7 @@ int main(void)
         T(test_what_we_missed_and_know_ourselves),
         T(test_a_scrub_goes_on_after_a_restart_and_can_be_stopped),
         T(test_scrubs_by_schedule_and_after_a_power_loss),
+        T(test_a_doubt_ends_with_a_scrub_that_sees_everything),
         T(test_checks),
         T(test_where_a_file_lies_is_not_the_clients_word),
         T(test_homes_that_were_silent_are_noted),

@@ -1011,6 +1011,85 @@ static void test_rot_of_a_frame_is_damage_of_its_blocks(void **state)
     }
 }
 
+/* Zero a page of the journal, with all the small frames in it. */
+static void lose_page(struct world *w, uint64_t at)
+{
+    static const uint8_t zeros[MEM_PAGE];
+
+    for (unsigned i = 0; i < w->disk.n_files; i++) {
+        struct disk_file *f = w->disk.files[i];
+        uint8_t page[MEM_PAGE];
+
+        memdisk_peek(f, at, page, sizeof(page));
+        if (strncmp(f->path, "journal/", 8) != 0 ||
+            memcmp(page, zeros, sizeof(zeros)) == 0)
+            continue;
+        memdisk_poke(&w->disk, f, at, zeros, sizeof(zeros));
+        return;
+    }
+    fail_msg("not in the journal");
+}
+
+static bool is_in_doubt(struct world *w)
+{
+    struct seen seen;
+
+    assert_int_equal(world_read(w, 0, 100, 1, &seen, NULL), OK);
+    return w->doubt;
+}
+
+/* Nobody can tell what was in them: whatever is read here may have had something newer, until a scrub was through. */
+static void test_lost_frames_are_a_doubt_of_all(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 40, V(1, 1));
+    for (unsigned i = 0; i < 30; i++)
+        assert_int_equal(world_write(&w, 0, i, 1, V(1, 2 + i), 64, false, NULL), OK);
+    assert_int_equal(world_sync(&w), OK);
+    write_ok(&w, 35, 1, V(1, 40)); /* whose frame says that those before are stable */
+    assert_int_equal(world_sync(&w), OK);
+    assert_false(is_in_doubt(&w));
+    lose_page(&w, 2 * MEM_PAGE);
+    for (unsigned i = 0; i < 4; i++) { /* found lost; then a note of that is found */
+        world_restart(&w, i == 3);
+        assert_true(is_in_doubt(&w));
+        if (i < 2)
+            assert_int_equal(world_sync(&w), OK);
+    }
+    w.config.n_loops = 2; /* every loop knows it */
+    w.config.loop = 1 - file_id_hash(&w.id) % 2;
+    world_restart(&w, false);
+    w.config.loop = file_id_hash(&w.id) % 2;
+    world_restart(&w, false);
+    assert_true(is_in_doubt(&w));
+    w.config.n_loops = 1;
+    w.config.loop = 0;
+    world_restart(&w, false);
+    assert_true(is_in_doubt(&w));
+    /* An empty journal has it still, however often it is copied forward. */
+    assert_int_equal(world_commit(&w, V(1, 40)), OK);
+    for (unsigned i = 0; i < 60; i++) {
+        assert_int_equal(world_write(&w, 0, 0, 40, V(2, i), 8192, false, NULL), OK);
+        assert_int_equal(world_commit(&w, V(2, i)), OK);
+        world_apply(&w);
+    }
+    world_restart(&w, false);
+    assert_true(is_in_doubt(&w));
+    w.identity.losses_healed = w.identity.losses;
+    assert_false(is_in_doubt(&w));
+    for (unsigned i = 0; i < 60; i++) {
+        assert_int_equal(world_write(&w, 0, 0, 40, V(3, i), 8192, false, NULL), OK);
+        assert_int_equal(world_commit(&w, V(3, i)), OK);
+        world_apply(&w);
+    }
+    world_restart(&w, false);
+    assert_false(is_in_doubt(&w));
+    world_free(&w);
+}
+
 /* Of a mark the head is all there is: its copy is as good. Without crcs another range would be gone. */
 static void test_rot_of_a_mark_changes_nothing(void **state)
 {
@@ -1157,6 +1236,7 @@ int main(void)
         cmocka_unit_test(test_rot_below_a_commit_is_damage_in_place),
         cmocka_unit_test(test_rot_of_a_frame_is_damage_of_its_blocks),
         cmocka_unit_test(test_rot_of_a_mark_changes_nothing),
+        cmocka_unit_test(test_lost_frames_are_a_doubt_of_all),
         cmocka_unit_test(test_a_torn_frame_is_no_damage),
         cmocka_unit_test(test_a_drop_while_its_record_is_copied),
     };

@@ -95,6 +95,7 @@ void world_restart(struct world *w, bool power_cut)
     if (power_cut)
         memdisk_power_cut(&w->disk);
     w->config.boot += power_cut;
+    w->identity.losses = w->identity.losses_healed = 0; /* it is not in the file */
     generations_begin(&w->generations, &file, w->config.boot);
     storage_make(w);
 }
@@ -402,6 +403,7 @@ static uint16_t read_blocks(struct world *w, unsigned projection, uint64_t first
         assert_non_null(resp);
         if (present != NULL)
             *present = resp->present;
+        w->doubt = resp->doubt;
         head =
             RECORD_HEADER_BYTES + codec_overhang_bytes(world_codec(w), resp->projection);
         at = n * head;

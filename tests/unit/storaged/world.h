@@ -27,6 +27,7 @@ struct world {
     unsigned kind, layout, block_bytes;
     enum rpc_role role;
     bool auto_apply; /* after each write and mark: commit it, and let it be applied */
+    bool doubt;      /* what the last read said */
     bool hold_sent; /* answers with file segments are not sent before world_send_held() */
 };
 

@@ -783,6 +783,42 @@ static void a_storage_that_missed_writes_is_not_believed(void **state)
 }
 
 /* A spare may hold several projections of a file, even of one block, at different versions. */
+/* The third home was down for the overwrite, the first lost it and says that it lost something. */
+static void who_is_in_doubt_is_not_believed_to_have_the_newest(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        struct fix *f = fix_new(layout);
+        uint64_t n_reads = 0;
+
+        assert_int_equal(write_blocks(f, version_make(1, 1), 0, 8, BS), 0);
+        assert_int_equal(sync_file(f), 0);
+        for (unsigned i = f->k; i < f->n; i++)
+            sim_storage_set(&f->net, i, SIM_DOWN);
+        assert_int_equal(write_blocks(f, version_make(1, 2), 0, 8, BS), 0);
+        for (unsigned i = f->k; i < f->n; i++)
+            sim_storage_set(&f->net, i, SIM_UP);
+        sim_storage_power_cut(&f->net, 0);
+        f->net.storages[0].doubt = true;
+        for (unsigned i = 1; i < f->k; i++) /* so that those that are wrong are asked */
+            sim_storage_set(&f->net, i, SIM_HUNG);
+        assert_int_equal(read_blocks(f, version_make(1, 2), 0, 8, BS), -EIO);
+        for (unsigned i = 1; i < f->k; i++)
+            sim_storage_set(&f->net, i, SIM_UP);
+        env_virtual_advance_ms(&f->v, 1000);
+        assert_int_equal(read_blocks(f, version_make(1, 2), 0, 8, BS), 0);
+        /* where nothing newer was, one more is asked and no others */
+        assert_int_equal(write_blocks(f, version_make(1, 3), 100, 1, BS), 0);
+        for (unsigned i = 0; i < f->net.n_storages; i++)
+            n_reads -= f->net.storages[i].n_reads;
+        assert_int_equal(read_blocks(f, version_make(1, 3), 100, 1, BS), 0);
+        for (unsigned i = 0; i < f->net.n_storages; i++)
+            n_reads += f->net.storages[i].n_reads;
+        assert_int_equal(n_reads, f->k + 1);
+        fix_free(f);
+    }
+}
+
 static void a_spare_is_asked_for_all_it_holds(void **state)
 {
     struct fix *f = fix_new(1);
@@ -1201,6 +1237,7 @@ int main(void)
         cmocka_unit_test(a_torn_first_write_is_a_hole),
         cmocka_unit_test(a_commit_meanwhile_makes_no_hole),
         cmocka_unit_test(a_storage_that_missed_writes_is_not_believed),
+        cmocka_unit_test(who_is_in_doubt_is_not_believed_to_have_the_newest),
         cmocka_unit_test(a_spare_is_asked_for_all_it_holds),
         cmocka_unit_test(sync_makes_it_stable),
         cmocka_unit_test(a_synced_write_needs_no_sync),
