@@ -127,6 +127,8 @@ bool health_line(const Rozo__StHealthResp *h, char *out, size_t size)
     count_add(out, size, h->unhealed, "block not healed yet", "blocks not healed yet");
     count_add(out, size, h->missed_ranges, "range noted that others missed",
               "ranges noted that others missed");
+    count_add(out, size, h->unreadable_pages, "page that its disk cannot read",
+              "pages that its disk cannot read");
     count_add(out, size, h->queued, "task to heal", "tasks to heal");
     count_add(out, size, h->pending_records, "overwrite in the journal",
               "overwrites in the journal");
@@ -135,8 +137,8 @@ bool health_line(const Rozo__StHealthResp *h, char *out, size_t size)
         snprintf(out + len, size - len, "%sits journal lost something: to be scrubbed",
                  len == 0 ? "" : ", ");
     len = strlen(out);
-    if (h->unhealed > 0 && h->problem[0] != '\0' && len < size)
-        snprintf(out + len, size - len, " (%.120s)", h->problem);
+    if (h->unhealed + h->disk_errors > 0 && h->problem[0] != '\0' && len < size)
+        snprintf(out + len, size - len, len > 0 ? " (%.120s)" : "%.120s", h->problem);
     return out[0] != '\0';
 }
 
@@ -166,16 +168,18 @@ json_t *health_json(const Rozo__StHealthResp *h)
                         json_integer((json_int_t)h->scrub_ended_ns));
     json_object_set_new(scrub_json, "findings", findings);
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:b, s:I, s:o, s:o}",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:b, s:I, s:o, s:o}",
         "journal_bytes", (json_int_t)h->journal_bytes, "journal_max_bytes",
         (json_int_t)h->journal_max_bytes, "pending_records",
         (json_int_t)h->pending_records, "uncommitted", (json_int_t)h->uncommitted,
         "missed_ranges", (json_int_t)h->missed_ranges, "queued", (json_int_t)h->queued,
         "healed_records", (json_int_t)h->healed_records, "heal_read_bytes",
         (json_int_t)h->heal_read_bytes, "heal_written_bytes",
-        (json_int_t)h->heal_written_bytes, "unhealed", (json_int_t)h->unhealed, "problem",
-        cli_json_text(h->problem), "doubt", (int)h->doubt, "rate_bytes",
-        (json_int_t)h->rate_bytes, "rebuild", work_json(&rebuild), "scrub", scrub_json);
+        (json_int_t)h->heal_written_bytes, "unhealed", (json_int_t)h->unhealed,
+        "unreadable_pages", (json_int_t)h->unreadable_pages, "disk_errors",
+        (json_int_t)h->disk_errors, "problem", cli_json_text(h->problem), "doubt",
+        (int)h->doubt, "rate_bytes", (json_int_t)h->rate_bytes, "rebuild",
+        work_json(&rebuild), "scrub", scrub_json);
 }
 
 int health_ask(struct fleet *f, uint32_t id, struct progress *progress)

@@ -25,7 +25,8 @@
 
 enum {
     FREE_ON_LOOP_MAX =
-        16 << 20,              /* bytes punched, truncated or unlinked without a worker */
+        16 << 20, /* bytes punched, truncated or unlinked without a worker */
+    PAGE_BYTES = 4096,
     WARM_STEP = 16384,         /* read-ahead brings at least so much at once */
     STREAM_MIN = 64 << 10,     /* bytes of a write that is part of a stream */
     STREAM_GAP_MAX = 64 << 10, /* heads lie between bodies */
@@ -343,14 +344,14 @@ static int warm_now(const struct disk_req *req)
     }
 }
 
-/* On a worker: ask for all of it, then wait for it step by step. */
+/* On a worker: ask for all of it, then wait for it page by page: any may be one that cannot be read. */
 static int do_warm(const struct disk_req *req)
 {
     uint8_t byte;
 
     posix_fadvise(req->file->fd, (off_t)req->offset, (off_t)req->len,
                   POSIX_FADV_WILLNEED);
-    for (uint64_t at = 0; at < req->len; at += WARM_STEP) {
+    for (uint64_t at = 0; at < req->len; at += PAGE_BYTES) {
         if (pread(req->file->fd, &byte, 1, (off_t)(req->offset + at)) < 0)
             return disk_rc(errno);
     }
@@ -718,8 +719,9 @@ static void disk_uv_close(struct disk *disk, struct disk_file *file)
     free(file);
 }
 
-static int disk_uv_fd(const struct disk_file *file)
+static int disk_uv_fd(struct disk *disk, const struct disk_file *file)
 {
+    (void)disk;
     return file->fd;
 }
 

@@ -51,6 +51,9 @@ void healio_free(struct healio *io);
  */
 void healio_stood_in(struct healio *io, _Atomic unsigned *n_out,
                      const struct storage_stood_in *what);
+/** The same way: healer_damaged(). */
+void healio_damaged(struct healio *io, _Atomic unsigned *n_out,
+                    const struct storage_damaged *what);
 /** For a phase mail of the daemon: see storio.c. On our thread. */
 void healio_phase(struct healio *io, unsigned phase);
 

@@ -332,6 +332,13 @@ static void on_stood_in(void *arg, const struct storage_stood_in *what)
     healio_stood_in(&io->daemon->healio, &io->n_stood_in, what);
 }
 
+static void on_damaged(void *arg, const struct storage_damaged *what)
+{
+    struct storio *io = arg;
+
+    healio_damaged(&io->daemon->healio, &io->n_stood_in, what);
+}
+
 int storio_start(struct storio *io, const struct storage_config *config, struct err *err)
 {
     struct storage_config mine = *config;
@@ -348,6 +355,8 @@ int storio_start(struct storio *io, const struct storage_config *config, struct 
     mine.arg = io->daemon;
     mine.stood_in = on_stood_in;
     mine.stood_in_arg = io;
+    mine.damaged = on_damaged;
+    mine.damaged_arg = io;
     rc = storage_open(&mine, &io->storage);
     if (rc != 0)
         return err_wrap(err, rc, "start");

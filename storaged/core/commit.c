@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "storaged/core/op.h"
 
 /* Run steps from op->state on. */
@@ -260,7 +261,7 @@ struct drop_op {
     struct pending_drop d;
     unsigned p;
     struct head_scan scan;
-    bool scanning, writing;
+    bool scanning, writing, removing;
     bool changed; /* in place */
     bool again;
     uint64_t verifier;
@@ -351,6 +352,49 @@ static enum op_next drop_in_proj(struct drop_op *d, struct proj *proj)
     return OP_GO;
 }
 
+/* A damaged file of what others are home to, who all have it. */
+static bool is_spoiled(const struct drop_op *d)
+{
+    const struct op *op = &d->op;
+    const struct pending_file *f = op_pending(op);
+    uint32_t us = identity_storage_id(op->st->config.identity);
+
+    if ((d->d.projections >> d->p & 1) == 0 || d->d.first != 0 ||
+        d->d.end != UINT64_MAX || op->obj->state[d->p] != PROJ_DAMAGED ||
+        (op->obj->foreign >> d->p & 1) != 0 || op->ref.storages[d->p] == us)
+        return false;
+    if (f == NULL)
+        return true;
+    PENDING_FOREACH(node, f)
+    {
+        const struct pending_record *r = container_of(node, struct pending_record, link);
+
+        if (r->projection == d->p && r->version > d->d.keep)
+            return false;
+    }
+    return true;
+}
+
+static enum op_next drop_spoiled(struct drop_op *d)
+{
+    struct op *op = &d->op;
+
+    if (!d->removing) {
+        d->removing = true;
+        projfile_path(op->path, &op->ref.id, d->p);
+        log_warn("%s: damaged, and not needed any more: it is removed", op->path);
+        op->dr = (struct disk_req){ .op = DISK_REMOVE, .path = op->path };
+        op_submit(op);
+        return OP_WAIT;
+    }
+    d->removing = false;
+    if (op->rc != 0 && op->rc != -ENOENT)
+        return OP_BAD;
+    op->rc = 0;
+    op->obj->state[d->p] = PROJ_ABSENT;
+    return OP_GO;
+}
+
 static enum op_next drop_in_place(struct op *op)
 {
     struct drop_op *d = (struct drop_op *)op;
@@ -359,8 +403,10 @@ static enum op_next drop_in_place(struct op *op)
         struct proj *proj = object_ready(op->obj, d->p);
         enum op_next next = OP_GO;
 
-        if (proj != NULL &&
-            (d->d.projections == 0 || (d->d.projections >> d->p & 1) != 0))
+        if (d->removing || is_spoiled(d))
+            next = drop_spoiled(d);
+        else if (proj != NULL &&
+                 (d->d.projections == 0 || (d->d.projections >> d->p & 1) != 0))
             next = drop_in_proj(d, proj);
         if (next != OP_GO)
             return next;

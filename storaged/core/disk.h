@@ -23,7 +23,7 @@ enum disk_op {
     DISK_WRITE, /* file, offset, iov; all of it, or an error and nobody knows how much */
     DISK_SYNC,  /* file: its data and size are on stable storage */
     DISK_SYNC_NAME, /* path: the name and all directories above it are */
-    DISK_TRUNCATE,  /* file, offset: the new size, never a larger one */
+    DISK_TRUNCATE, /* file, offset: the new size; a larger one only where a write failed */
     DISK_ALLOCATE,  /* file, offset, len: reserve space, the size stays */
     DISK_PUNCH,     /* file, offset, len: reads as zeros, the size stays */
     DISK_NEXT_DATA, /* file, offset -> next: first byte >= offset that may not be a hole */
@@ -57,7 +57,9 @@ typedef void disk_done_cb(struct disk_req *req, int rc);
 struct disk_req {
     enum disk_op op;
     bool create;
-    bool more;              /* out */
+    bool more; /* out */
+    bool
+        anew; /* WRITE: what cannot be read of the pages at its ends may be given up (patient.h) */
     struct disk_file *file; /* in; OPEN: out */
     const char *path, *to;
     unsigned n_names;
@@ -68,6 +70,9 @@ struct disk_req {
     void *arg;
     struct env_task task; /* the disk's */
     int rc;               /* the disk's */
+    unsigned n_lost;      /* out, patient.h: pages that turned out to be unreadable */
+    void *above;          /* patient.h's, as the next */
+    disk_done_cb *above_done;
     union {
         uint64_t n_read, size, next, total;
     };
@@ -79,7 +84,7 @@ struct disk_req {
 struct disk_ops {
     void (*submit)(struct disk *disk, struct disk_req *req);
     void (*close)(struct disk *disk, struct disk_file *file);
-    int (*fd)(const struct disk_file *file);
+    int (*fd)(struct disk *disk, const struct disk_file *file);
 };
 struct disk {
     const struct disk_ops *ops;
@@ -97,7 +102,7 @@ static inline void disk_close(struct disk *disk, struct disk_file *file)
 /** For the file segments of an answer (rpc.h); valid until disk_close(). */
 static inline int disk_fd(struct disk *disk, const struct disk_file *file)
 {
-    return disk->ops->fd(file);
+    return disk->ops->fd(disk, file);
 }
 
 #endif

@@ -9,11 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "storaged/core/log_list.h"
 
 enum {
     READ_BYTES = 1 << 20,
     READ_PAGE = 4096, /* around what cannot be read */
+    BAD_PAGES_MAX =
+        64, /* of all segments; more is a device that fails, and may come back */
 };
 
 struct log_scan {
@@ -28,6 +31,7 @@ struct log_scan {
     unsigned index; /* in list */
     uint8_t *bytes; /* of the segment; owned */
     uint64_t len, at, slow_until;
+    unsigned n_bad; /* pages */
     struct iovec iov;
     struct disk_req dr;
     struct env_task task;
@@ -117,12 +121,21 @@ static void on_read(struct disk_req *dr, int rc)
         return;
     }
     if (rc == 0) {
+        s->n_bad += dr->n_lost;
         s->at += dr->n_read;
     } else if (s->at >= s->slow_until) {
         s->slow_until = s->at + READ_BYTES;
     } else { /* this page cannot be read: no frame is made of it */
         memset(s->iov.iov_base, 0, s->iov.iov_len);
         s->at += s->iov.iov_len;
+        s->n_bad++;
+    }
+    if (s->n_bad > BAD_PAGES_MAX) {
+        log_error(
+            "journal: more than %d of its pages cannot be read; if that stays so, replace this storage",
+            BAD_PAGES_MAX);
+        scan_finish(s, -EIO);
+        return;
     }
     scan_read(s);
 }

@@ -78,6 +78,9 @@ struct object {
     uint8_t state[CODEC_N_MAX]; /* enum proj_state */
     struct proj *proj[CODEC_N_MAX]; /* owned; where READY or DAMAGED */
     uint32_t foreign; /* of the damaged: a format we do not know, to be left alone */
+    uint32_t
+        unread; /* of the damaged: pages could not be read; tried again when it is time */
+    uint64_t unread_until_ns;
     uint32_t emptied; /* of the absent: there is a file, without a header, or put aside */
     uint32_t sought;  /* of the absent: we know whether one was put aside */
     bool floor_set;   /* records in damaged files are of floor_epoch or before */

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "common/status.h"
 
 enum {
@@ -308,11 +309,47 @@ static bool is_change(enum disk_op what)
            what == DISK_ALLOCATE;
 }
 
+void op_tell_damaged(const struct op *op, uint64_t first, uint64_t end)
+{
+    const struct storage_config *config = &op->st->config;
+    struct storage_damaged what = { .first = first, .end = end };
+
+    if (config->damaged == NULL)
+        return;
+    what.file = journal_file(&op->ref);
+    config->damaged(config->damaged_arg, &what);
+}
+
+/* Pages of a projection file cannot be read: all that shares an extent with them is looked at. */
+static void tell_lost(const struct op *op, const struct disk_req *req)
+{
+    uint64_t end = req->offset + req->len;
+
+    for (unsigned p = 0; p < CODEC_N_MAX; p++) {
+        const struct proj *proj = op->obj->proj[p];
+
+        if (proj == NULL || proj->file != req->file)
+            continue;
+        log_error(
+            "projection %u of file %08x%08x%016llx: %u pages cannot be read from byte %llu on",
+            p, op->ref.id.export_id, op->ref.id.generation,
+            (unsigned long long)op->ref.id.ino, req->n_lost,
+            (unsigned long long)req->offset);
+        if (req->offset < PROJFILE_EXTENTS_AT)
+            op_tell_damaged(op, 0, UINT64_MAX);
+        else
+            op_tell_damaged(op, geometry_extent_of(&proj->geo, req->offset),
+                            geometry_extent_of(&proj->geo, end - 1) + EXTENT_BLOCKS);
+    }
+}
+
 static void on_op_disk(struct disk_req *req, int rc)
 {
     struct op *op = req->arg;
 
     op->rc = rc;
+    if (req->n_lost > 0)
+        tell_lost(op, req);
     if (is_change(req->op)) { /* now, not before: a sync under way may have missed it */
         op->dr_proj->dirty = true;
         op->obj->n_changes++;
@@ -354,6 +391,7 @@ void op_write(struct op *op, struct proj *proj, uint64_t offset, const struct io
         .iov = iov,
         .n_iov = n_iov,
     };
+    op->dr.anew = op_is_decided(op); /* clients have spares */
     op->dr_proj = proj;
     if (offset + len > proj->size)
         proj->size = offset + len; /* even if it fails: nobody knows how much was done */

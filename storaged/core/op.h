@@ -18,6 +18,7 @@
 #include "storaged/core/disk.h"
 #include "storaged/core/journal.h"
 #include "storaged/core/object.h"
+#include "storaged/core/patient.h"
 #include "storaged/core/storage.h"
 
 enum {
@@ -31,7 +32,8 @@ enum { REMOVED_BITS = 12, REMOVED_MAX = 1 << REMOVED_BITS };
 struct storage {
     struct storage_config config;
     struct env *env;
-    struct disk *disk;
+    struct disk *disk; /* = &patient.disk */
+    struct patient_disk patient;
     struct objects objects;
     struct journal *journal; /* owned */
     /* Files that were removed since the start, by hash; the newer takes the place. */
@@ -177,6 +179,9 @@ void op_write(struct op *op, struct proj *proj, uint64_t offset, const struct io
               unsigned n_iov, uint64_t len);
 void op_disk(struct op *op, enum disk_op what, struct proj *proj, uint64_t offset,
              uint64_t len);
+
+/** Blocks [first, end) are damaged here: somebody is to look at them. */
+void op_tell_damaged(const struct op *op, uint64_t first, uint64_t end);
 
 /**
  * Heads of n blocks from first, all of one extent, into buf: what lies beyond the end of the

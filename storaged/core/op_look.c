@@ -151,6 +151,28 @@ static void look_damaged(struct op *op, int why)
         op->obj->foreign |= UINT32_C(1) << op->p;
 }
 
+/* Perhaps the page comes back, and nobody has made the file anew by then. */
+static void look_unread(struct op *op)
+{
+    op->obj->unread |= UINT32_C(1) << op->p;
+    op->obj->unread_until_ns =
+        env_now_ns(op->st->env) + PATIENT_KNOWN_S * UINT64_C(1000000000);
+}
+
+static bool is_unread_due(const struct op *op)
+{
+    return op->obj->unread != 0 && env_now_ns(op->st->env) >= op->obj->unread_until_ns;
+}
+
+static void unread_forget(struct object *obj)
+{
+    for (unsigned p = 0; p < CODEC_N_MAX; p++) {
+        if ((obj->unread >> p & 1) != 0 && obj->state[p] == PROJ_DAMAGED)
+            object_drop_file(obj, p, PROJ_UNKNOWN);
+    }
+    obj->unread = 0;
+}
+
 /* After the front pages were read. */
 static enum op_next look_front(struct op *op)
 {
@@ -169,6 +191,8 @@ static enum op_next look_front(struct op *op)
         return OP_WAIT;
     } else if (rc == -EUCLEAN || rc == -EPROTONOSUPPORT) {
         look_damaged(op, rc);
+        if (op->dr.n_lost > 0)
+            look_unread(op);
     } else {
         object_drop_file(obj, op->p, PROJ_UNKNOWN);
         op->rc = rc;
@@ -252,6 +276,8 @@ static enum op_next enter_locked(struct op *op)
     }
     if (!object_recode(op->obj, op->ref.codec))
         return op_bad(op, -EBADMSG);
+    if (op->held == OP_HOLDS_EXCLUSIVE && is_unread_due(op))
+        unread_forget(op->obj);
     if (op->look_again)
         object_forget(op->obj);
     op->look_again = false;
@@ -261,7 +287,8 @@ static enum op_next enter_locked(struct op *op)
 
 static enum op_next enter_lock(struct op *op)
 {
-    bool exclusive = op->exclusive || !object_knows(op->obj, op->ref.codec, op->want);
+    bool exclusive = op->exclusive || is_unread_due(op) ||
+                     !object_knows(op->obj, op->ref.codec, op->want);
 
     op->enter_state = ENTER_LOCK;
     if (!object_lock(op->obj, &op->wait, exclusive))

@@ -41,6 +41,7 @@ struct read_op {
     bool heads_only;
     uint64_t at_most; /* newer versions are not wanted */
     bool reading;
+    bool copying; /* also a long answer: not all of it can be sent as it lies there */
     unsigned candidate; /* projection whose heads are being read */
     unsigned at;        /* block of the run */
     bool found;
@@ -323,7 +324,7 @@ static enum op_next read_copy(struct read_op *r)
 {
     unsigned from, to;
 
-    if (r->bodies_len == 0 || r->bodies_len > READ_COPY_MAX)
+    if (r->bodies_len == 0 || (r->bodies_len > READ_COPY_MAX && !r->copying))
         return OP_GO;
     if (r->copy == NULL && (r->copy = malloc(r->bodies_len)) == NULL)
         return op_bad(&r->op, -ENOMEM);
@@ -356,8 +357,16 @@ static enum op_next read_warm(struct read_op *r)
     const struct read_block *b = r->best.blocks;
     unsigned from, to;
 
+    if (r->copying)
+        return read_copy(r);
     if (r->bodies_len == 0 || r->copy != NULL)
         return OP_GO;
+    if (r->reading && r->op.rc == -EIO) { /* some of it cannot be read */
+        r->copying = true;
+        r->reading = false;
+        r->at = 0;
+        return read_copy(r);
+    }
     if (r->reading && r->op.rc != 0)
         return OP_BAD;
     r->reading = false;

@@ -339,7 +339,14 @@ void storage_serve(struct storage *st)
 
 void storage_health(const struct storage *st, Rozo__StHealthResp *out)
 {
+    static char sick[] = "its disk fails: many errors in a short time";
+    const struct patient_disk *d = &st->patient;
+
     journal_health(st->journal, out);
+    if (patient_disk_is_sick(d))
+        out->problem = sick;
+    out->unreadable_pages += d->n_known;
+    out->disk_errors += d->n_read_errors + d->n_write_errors;
 }
 
 static void unsettled_add(struct storage_unsettled *out, uint64_t first, uint64_t end,
@@ -403,7 +410,8 @@ int storage_open(const struct storage_config *config, struct storage **out)
     if (st->config.journal_bytes == 0)
         st->config.journal_bytes = JOURNAL_BYTES_DEFAULT;
     st->env = config->env;
-    st->disk = config->disk;
+    patient_disk_init(&st->patient, config->env, config->disk);
+    st->disk = &st->patient.disk;
     st->stop_task.fn = on_stop_task;
     st->stop_wait.task.fn = on_stop_synced;
     rc = objects_init(&st->objects, st->env, st->disk, config->generations,

@@ -51,6 +51,12 @@ struct storage_stood_in {
     uint64_t version;
 };
 
+/* Pages here could not be read, or hold something else than they should: these blocks are to be looked at. */
+struct storage_damaged {
+    struct storage_file file;
+    uint64_t first, end; /* blocks; end UINT64_MAX: all of the file */
+};
+
 struct storage_config {
     struct env *env;                 /* borrowed */
     struct disk *disk;               /* borrowed; of the same thread */
@@ -75,6 +81,9 @@ struct storage_config {
     /* Who wrote it is to say who missed it, but may not live to. May be NULL. */
     void (*stood_in)(void *arg, const struct storage_stood_in *what);
     void *stood_in_arg;
+    /* Once for each page, when it is found. May be NULL. */
+    void (*damaged)(void *arg, const struct storage_damaged *what);
+    void *damaged_arg;
 };
 
 /** 0 or -ENOMEM. The config is copied. */

@@ -86,6 +86,7 @@ static void apply_check(struct write_op *w)
             "block %llu of file %08x%08x%016llx: what the journal had of it is damaged",
             (unsigned long long)(w->first + i), w->op.ref.id.export_id,
             w->op.ref.id.generation, (unsigned long long)w->op.ref.id.ino);
+        op_tell_damaged(&w->op, w->first + i, w->first + i + 1);
         memset(head, 0, w->head_bytes);
         damaged_head_put(head, w->op.obj->hash, w->projection, w->first + i, b->version,
                          false);

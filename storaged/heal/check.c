@@ -19,7 +19,8 @@
 
 enum {
     TICK_MS = 500,
-    RETRY_MIN_MS = 5000, /* what failed for so long waits as long again */
+    DAMAGED_TOLD_MAX = 64, /* looked up at a time */
+    RETRY_MIN_MS = 5000,   /* what failed for so long waits as long again */
     RETRY_MAX_MS = 160 * 1000,
     FENCE_AFTER_MS = 15 * 1000, /* what is undecided for so long is settled */
     SETTLE_TICK_MS = 3000,
@@ -211,10 +212,10 @@ static int check_parse(struct healer *h, const struct rpc_call *call,
                              req->ref->capability.data, req->ref->capability.len);
 }
 
-/* A client's: held against what our own file says of where it lies. */
+/* Held against what our own file says of where it lies. */
 struct check_call {
     struct healer *h;
-    struct rpc_call *call;
+    struct rpc_call *call; /* a client's; NULL: our own storage found it */
     struct storcli_target target;
     uint64_t first, end;
 };
@@ -228,11 +229,16 @@ static void on_own_file(void *arg, const struct list_result *result)
     bool known = result->rc == 0 && result->n_files > 0 && result->files[0].known;
     int rc = h->stopping ? -EBUSY : 0;
 
+    if (rc == 0 && known && cc->call == NULL)
+        cc->target = result->files[0].target;
     if (rc == 0 && known && !same_target(&result->files[0].target, &cc->target))
         rc = -EBADMSG;
     if (rc == 0)
-        rc = add(h, &cc->target, cc->first, cc->end, MEND_VERIFY_OWN, !known);
-    rpc_reply_status(cc->call, status_from_errno(rc));
+        rc = add(h, &cc->target, cc->first, cc->end,
+                 MEND_VERIFY_OWN | (cc->call == NULL ? MEND_CLEAN_SPARES : 0), !known);
+    if (cc->call != NULL)
+        rpc_reply_status(cc->call, status_from_errno(rc));
+    h->n_damaged_told -= cc->call == NULL;
     free(cc);
     healer_idle(h);
 }
@@ -257,6 +263,17 @@ static int check_own_file(struct healer *h, struct rpc_call *call,
     else
         free(cc);
     return rc;
+}
+
+/* What finds no room here is found again by whoever reads it, or by a scrub. */
+void healer_damaged(struct healer *h, const struct storcli_target *target, uint64_t first,
+                    uint64_t end)
+{
+    if (h->stopping || !h->started || h->us == 0 ||
+        heal_place(target, h->us) == DIST_MAX || h->n_damaged_told >= DAMAGED_TOLD_MAX)
+        return;
+    if (check_own_file(h, NULL, target, first, end) == 0)
+        h->n_damaged_told++;
 }
 
 void check_handle(struct healer *h, struct rpc_call *call)

@@ -144,6 +144,18 @@ static void ask_forget(struct head_ask *ha)
     free(ha);
 }
 
+/* Nothing of the file that a spare has of it can be believed. */
+static void note_spoiled(const struct head_ask *ha)
+{
+    struct heads *h = ha->heads;
+
+    for (unsigned p = 0; p < h->file->n; p++) {
+        if ((ha->projection == HEAL_PROJECTION_ANY || ha->projection == p) &&
+            h->file->home[p] != ha->ask.candidate)
+            h->spoiled[ha->ask.candidate] |= 1u << p;
+    }
+}
+
 static void on_heads_answer(struct ask *ask, int rc)
 {
     struct head_ask *ha = container_of(ask, struct head_ask, ask);
@@ -160,6 +172,8 @@ static void on_heads_answer(struct ask *ask, int rc)
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__DAMAGED) {
         h->has_file |= bit;
         add_damaged(ha);
+        if (first)
+            note_spoiled(ha);
         if (first && ha->projection == ask->candidate)
             ask_send_heads(h, ask->candidate, HEAL_PROJECTION_ANY);
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE) {

@@ -18,8 +18,10 @@ struct heads {
     unsigned n; /* 1..EXTENT_BLOCKS, of one extent */
     /* Valid once done: as in struct decide_rules, but for the fence. */
     uint32_t told, none;
-    uint32_t doubt;       /* candidates that may have had something newer */
-    uint32_t may_be_torn; /* candidates whose unsynced bytes the power took once */
+    uint32_t doubt; /* candidates that may have had something newer */
+    uint32_t
+        spoiled[DIST_MAX]; /* projections whose files a spare cannot believe any more */
+    uint32_t may_be_torn;  /* candidates whose unsynced bytes the power took once */
     uint8_t n_answers[EXTENT_BLOCKS];
     bool too_many[EXTENT_BLOCKS];  /* not all answers found room */
     struct decide_answer *answers; /* owned; DECIDE_ANSWERS_MAX for each block */

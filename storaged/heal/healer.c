@@ -453,7 +453,8 @@ static int list_parse(struct healer *h, const struct rpc_call *call,
         return -ENXIO;
     *out = (struct list_request){ .has_after = req->after.len != 0,
                                   .max_files = req->max_files,
-                                  .with_storage = req->with_storage };
+                                  .with_storage = req->with_storage,
+                                  .damaged_too = req->with_storage == h->us };
     if (out->has_after)
         file_id_get(req->after.data, &out->after);
     return 0;
@@ -729,6 +730,8 @@ int healer_open(const struct healer_config *config, struct healer **out, struct 
         return err_set(err, -ENOMEM, "out of memory");
     h->config = *config;
     h->env = config->env;
+    patient_disk_init(&h->disk, config->env, config->disk);
+    h->config.disk = &h->disk.disk;
     config_defaults(&h->config);
     list_init(&h->asks);
     list_init(&h->checks);

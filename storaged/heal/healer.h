@@ -92,6 +92,9 @@ void healer_start(struct healer *h);
  */
 void healer_stood_in(struct healer *h, const struct storcli_target *target, uint32_t home,
                      uint64_t first, uint64_t end, uint64_t version);
+/** Our own storage found these blocks damaged: they are looked at, whole, and mended. end UINT64_MAX: all of the file. */
+void healer_damaged(struct healer *h, const struct storcli_target *target, uint64_t first,
+                    uint64_t end);
 /** Is it one of ours? */
 bool healer_serves(uint16_t op);
 /** Any of those; takes the call. An rpc_handler_cb. */

@@ -9,6 +9,7 @@
 #define ROZO_STORAGED_HEAL_HEALER_INT_H
 
 #include "common/list.h"
+#include "storaged/core/patient.h"
 #include "storaged/heal/healer.h"
 #include "storaged/heal/ledger.h"
 #include "storaged/heal/list.h"
@@ -237,7 +238,8 @@ struct scrub {
 struct healer {
     struct healer_config config;
     struct env *env;
-    uint32_t us; /* storage id; 0: not admitted */
+    struct patient_disk disk; /* above config.disk, and what that says from then on */
+    uint32_t us;              /* storage id; 0: not admitted */
     struct ledger *ledger;
     struct mender *mender, *scrub_mender; /* NULL before we are admitted */
     bool started, stopping;
@@ -272,6 +274,7 @@ struct healer {
     struct round round;
     struct list_node checks;
     unsigned n_checks;
+    unsigned n_damaged_told;
     struct env_timer check_timer, settle_timer;
     struct heal_question question; /* of settling */
     bool asking;

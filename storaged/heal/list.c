@@ -229,7 +229,8 @@ static void file_end(struct list_op *op)
     op->request.after = f->target.id;
     if (f->projections == 0)
         return; /* nothing whose creation got to its end */
-    if (with != 0 && (!f->known || heal_place(&f->target, with) == DIST_MAX))
+    if (with != 0 &&
+        (f->known ? heal_place(&f->target, with) == DIST_MAX : !op->request.damaged_too))
         return;
     op->n_files++;
 }

@@ -36,10 +36,12 @@ struct list_file {
 /* What to list. Zero-initialise. */
 struct list_request {
     bool has_after;
-    struct file_id after;  /* go on behind this one */
-    bool only;             /* just `after` itself: one file or none */
-    unsigned max_files;    /* 1..LIST_FILES_MAX; above LIST_LOOKED_AT_MAX it is that */
-    uint32_t with_storage; /* not 0: only files with this storage in their distribution */
+    struct file_id after; /* go on behind this one */
+    bool only;            /* just `after` itself: one file or none */
+    unsigned max_files;   /* 1..LIST_FILES_MAX; above LIST_LOOKED_AT_MAX it is that */
+    uint32_t
+        with_storage; /* not 0: only files with this storage in their distribution ... */
+    bool damaged_too; /* ... and those of which nobody here can tell it */
 };
 
 /* The answer; gone when the callback returns. */

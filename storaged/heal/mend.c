@@ -264,6 +264,20 @@ static bool is_complete(const struct mend *mend)
                mend->file.q;
 }
 
+/* Is all of the file where it should be, by the word of everybody? */
+static bool is_sound(const struct mend *mend)
+{
+    const struct mend_result *r = &mend->result;
+    uint32_t told = mend->next_told | mend->none;
+
+    for (unsigned i = 0; i < mend->file.c; i++) /* they tell nothing more */
+        told |= mend->spoiled[i] != 0 ? 1u << i : 0;
+    return (mend->request.flags & MEND_CLEAN_SPARES) != 0 &&
+           mend->request.first_block == 0 && mend->end == UINT64_MAX && r->rc == 0 &&
+           r->undecided == 0 && r->failed == 0 && r->n_torn == 0 && r->silent == 0 &&
+           told == heal_file_all(&mend->file);
+}
+
 /* Walk on; true: it is over, or a batch is due, and no piece is under way any more. */
 static bool walk(struct mend *mend)
 {
@@ -317,6 +331,13 @@ static void mend_step(struct mend *mend)
             break;
         case MEND_END:
             if (walk_again(mend))
+                return;
+            mend->state = MEND_SPOILED;
+            if (is_sound(mend) && mend_spoiled_start(mend))
+                return;
+            break;
+        case MEND_SPOILED:
+            if (mend->n_batch > 0)
                 return;
             mend->state = MEND_WHOLE;
             if (is_complete(mend) && mend_whole_start(mend, mend->unknown))

@@ -131,7 +131,7 @@ static void on_batch_done(struct ask *ask, int rc)
     struct mend *mend = container_of(ask - ask->candidate, struct mend, batch_asks[0]);
 
     mend->n_batch--;
-    if (ask->rq.op == ROZO__OP__ST_DROP) {
+    if (ask->rq.op == ROZO__OP__ST_DROP && mend->state == MEND_BATCH_COMMIT) {
         const struct mend_range *r = &mend->ranges[mend->batch_at - 1];
 
         if (ask_is_ok(ask, rc))
@@ -285,6 +285,26 @@ bool mend_whole_start(struct mend *mend, uint32_t projections)
         req.whole = 1u << p;
         if (ask_send(&mend->batch_asks[home], file, home, ROZO__OP__ST_COMMIT, &req.base,
                      NULL, 0, on_batch_done) == 0)
+            mend->n_batch++;
+    }
+    return mend->n_batch > 0;
+}
+
+bool mend_spoiled_start(struct mend *mend)
+{
+    struct heal_file *file = &mend->file;
+
+    for (unsigned i = 0; i < file->c; i++) {
+        Rozo__StDropReq req = ROZO__ST_DROP_REQ__INIT;
+
+        if (mend->spoiled[i] == 0)
+            continue;
+        req.ref = &file->ref;
+        req.to_storage = file->target.storages[i];
+        req.keep = mend->newest;
+        req.projections = mend->spoiled[i];
+        if (ask_send(&mend->batch_asks[i], file, i, ROZO__OP__ST_DROP, &req.base, NULL, 0,
+                     on_batch_done) == 0)
             mend->n_batch++;
     }
     return mend->n_batch > 0;

@@ -46,7 +46,8 @@ enum mend_state {
     MEND_BATCH_SYNC,   /* what the pieces saw and did is made stable ... */
     MEND_BATCH_COMMIT, /* ... committed, and no longer wanted spares dropped */
     MEND_END,
-    MEND_WHOLE,  /* files that were partial are told that they have everything */
+    MEND_SPOILED, /* spares drop files that nobody can read any more, nor needs */
+    MEND_WHOLE,   /* files that were partial are told that they have everything */
     MEND_REMOVE, /* what came back of a removed file, where the power failed, goes again */
 };
 
@@ -73,7 +74,9 @@ struct mend {
     uint32_t scope;         /* projections that are to be mended */
     bool seen_file;         /* somebody has it */
     bool removed;           /* a home takes nothing of it: it was told to remove it */
-    uint32_t unknown;  /* projections whose homes did not know of blocks never written */
+    uint32_t unknown; /* projections whose homes did not know of blocks never written */
+    uint32_t spoiled[DIST_MAX]; /* see struct heads */
+    uint64_t newest;            /* version that somebody has */
     uint32_t none;     /* candidates that said last that they have no file of it */
     bool wants_memory; /* another mend's is to be given back first */
 
@@ -155,6 +158,8 @@ void mend_sync_start(struct mend *mend, uint32_t candidates);
 bool mend_commit_next(struct mend *mend);
 /** Their homes have all they should have of these projections. True: wait; steps the mend. */
 bool mend_whole_start(struct mend *mend, uint32_t projections);
+/** Every home has all of it: spares drop their spoiled files. True: wait; steps the mend. */
+bool mend_spoiled_start(struct mend *mend);
 /** The file goes wherever it is. True: wait; steps the mend. */
 bool mend_remove_start(struct mend *mend);
 void mend_commit_cancel(struct mend *mend);

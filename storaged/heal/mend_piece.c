@@ -111,8 +111,8 @@ static void note_cleans(struct mend_piece *piece, unsigned b)
     const struct decide_answer *a = piece_answers(piece, b, &n);
 
     for (unsigned i = 0; i < n; i++) {
-        if (a[i].level == 0 && a[i].kind == DECIDE_DATA &&
-            a[i].version <= piece->decided[b].version &&
+        if (a[i].level == 0 && a[i].kind != DECIDE_HOLE &&
+            a[i].projection < mend->file.n && a[i].version <= piece->decided[b].version &&
             mend->file.home[a[i].projection] != a[i].candidate)
             spare[a[i].candidate] |= 1u << a[i].projection;
     }
@@ -148,6 +148,23 @@ static void torn_note(struct mend_result *r, uint64_t block)
     r->n_torn++;
 }
 
+static void note_spoiled(struct mend_piece *piece)
+{
+    struct mend *mend = piece->mend;
+
+    for (unsigned i = 0; i < mend->file.c; i++)
+        mend->spoiled[i] |= piece->heads.spoiled[i];
+    for (unsigned b = 0; b < piece->n; b++) {
+        unsigned n;
+        const struct decide_answer *a = piece_answers(piece, b, &n);
+
+        for (unsigned i = 0; i < n; i++) {
+            if (a[i].version > mend->newest)
+                mend->newest = a[i].version;
+        }
+    }
+}
+
 static void piece_finish(struct mend_piece *piece)
 {
     struct mend_result *r = &piece->mend->result;
@@ -155,6 +172,7 @@ static void piece_finish(struct mend_piece *piece)
     note_commits(piece);
     piece->mend->none = piece->heads.none;
     piece->mend->seen_file |= has_file(piece);
+    note_spoiled(piece);
     for (unsigned b = 0; b < piece->n; b++) {
         const struct decision *d = &piece->decided[b];
 

@@ -323,6 +323,15 @@ static bool is_whole(const struct healer *h, const struct walk_file *f)
            ((f->own_damaged | f->own_partial) & bit) == 0;
 }
 
+/* Of what others are home to. */
+static bool has_spoiled(const struct healer *h, const struct walk_file *f)
+{
+    unsigned p = f->file.known ? healer_home(h, &f->file.target) : DIST_MAX;
+    uint32_t others = p < DIST_MAX ? ~(UINT32_C(1) << p) : UINT32_MAX;
+
+    return f->file.known && (f->own_damaged & others) != 0;
+}
+
 static void on_page(struct walk *w, struct walk_file *files, unsigned n, bool end)
 {
     struct healer *h = w->h;
@@ -338,9 +347,11 @@ static void on_page(struct walk *w, struct walk_file *files, unsigned n, bool en
     for (unsigned i = 0; i < n; i++) {
         struct sweep_file *s = &r->files[r->n_running - 1];
 
-        if (!is_home(h, &files[i].file))
+        bool is_spoiled = has_spoiled(h, &files[i]);
+
+        if (!is_home(h, &files[i].file) && !is_spoiled)
             continue;
-        if (!r->forced && is_whole(h, &files[i])) {
+        if (!r->forced && !is_spoiled && is_whole(h, &files[i])) {
             r->files_done++;
             r->bytes_done += file_bytes(&files[i].file);
             continue;
@@ -349,7 +360,7 @@ static void on_page(struct walk *w, struct walk_file *files, unsigned n, bool en
         s->f = files[i];
         s->done = on_file;
         r->n_running++;
-        sweep_submit(s, RANK_REBUILD, 0);
+        sweep_submit(s, RANK_REBUILD, is_spoiled ? MEND_CLEAN_SPARES : 0);
     }
     r->n_files_page = r->n_running - 1;
     if (--r->n_running == 0)

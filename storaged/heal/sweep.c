@@ -84,8 +84,8 @@ void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags)
         s->job.request.flags |= MEND_PARTIAL;
     s->job.done = on_job;
     s->rank = rank;
-    if (s->place < DIST_MAX && may_be_partial(s) &&
-        (s->f.own_partial >> s->place & 1) == 0)
+    if (s->f.own_damaged != 0 || (s->place < DIST_MAX && may_be_partial(s) &&
+                                  (s->f.own_partial >> s->place & 1) == 0))
         look_again(s);
     else
         job_submit(s->h, &s->job, rank);

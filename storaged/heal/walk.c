@@ -139,6 +139,11 @@ static void page_make(struct walk *w)
     page_post(w);
 }
 
+static bool is_ours(const struct walk_peer *p)
+{
+    return p->ask.storage == p->w->h->us;
+}
+
 static int list_take(struct walk_peer *p, const Rozo__StListResp *resp)
 {
     int rc = 0;
@@ -156,7 +161,11 @@ static int list_take(struct walk_peer *p, const Rozo__StListResp *resp)
                                .blocks = in->blocks };
 
         f.known = heal_target_get(in->ref, &f.target) == 0;
-        if (f.known)
+        if (!f.known && in->ref != NULL && in->ref->file_id.len == FILE_ID_BYTES)
+            file_id_get(in->ref->file_id.data, &f.target.id);
+        else if (!f.known)
+            continue;
+        if (f.known || is_ours(p))
             rc = file_add(p->w, &f, p->ask.storage);
     }
     p->end = resp->end;

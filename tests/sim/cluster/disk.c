@@ -629,7 +629,6 @@ static int carry_out(struct sim_disk *d, struct disk_req *req)
     case DISK_SYNC_NAME:
         return do_sync_name(d, req);
     case DISK_TRUNCATE:
-        assert(req->offset <= req->file->size);
         file_clear(req->file, req->offset, UINT64_MAX);
         req->file->size = req->offset;
         return 0;
@@ -755,8 +754,9 @@ static void disk_close_op(struct disk *disk, struct disk_file *file)
     file_close(file);
 }
 
-static int disk_fd_op(const struct disk_file *file)
+static int disk_fd_op(struct disk *disk, const struct disk_file *file)
 {
+    (void)disk;
     return file->fd;
 }
 

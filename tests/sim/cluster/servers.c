@@ -156,6 +156,18 @@ static void on_stood_in(void *arg, const struct storage_stood_in *what)
                     what->first, what->end, what->version);
 }
 
+static void on_damaged(void *arg, const struct storage_damaged *what)
+{
+    struct storage_process *p = arg;
+    struct storage_unsettled u = { .file = what->file };
+    struct heal_unsettled to;
+
+    if (p->healer == NULL)
+        return;
+    unsettled_copy(&to, &u);
+    healer_damaged(p->healer, &to.target, what->first, what->end);
+}
+
 static void healer_begin(struct storage_process *p)
 {
     struct healer_config config = {
@@ -286,6 +298,8 @@ void storage_node_start(struct sim_storage *s)
     config.generations = &p->generations;
     config.stood_in = on_stood_in;
     config.stood_in_arg = p;
+    config.damaged = on_damaged;
+    config.damaged_arg = p;
     for (unsigned i = 0; i < s->n_loops; i++) {
         config.loop = i;
         rc = storage_open(&config, &p->loops[i]);

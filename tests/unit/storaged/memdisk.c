@@ -60,6 +60,25 @@ void memdisk_peek(const struct disk_file *f, uint64_t offset, void *buf, uint64_
     }
 }
 
+void memdisk_spoil(struct disk_file *f, uint64_t offset)
+{
+    page_make(f, offset / MEM_PAGE)->is_bad = true;
+}
+
+/* One that cannot be read, and, of a write, that is not covered whole. */
+static bool has_bad(const struct disk_file *f, uint64_t offset, uint64_t len,
+                    bool is_write)
+{
+    for (uint64_t at = offset / MEM_PAGE * MEM_PAGE; at < offset + len; at += MEM_PAGE) {
+        const struct mem_page *p = page_find(f, at / MEM_PAGE);
+
+        if (p != NULL && p->is_bad &&
+            !(is_write && at >= offset && at + MEM_PAGE <= offset + len))
+            return true;
+    }
+    return false;
+}
+
 /* Returns how many bytes found room. */
 static uint64_t write_bytes(struct memdisk *d, struct disk_file *f, uint64_t offset,
                             const uint8_t *in_bytes, uint64_t len)
@@ -72,6 +91,7 @@ static uint64_t write_bytes(struct memdisk *d, struct disk_file *f, uint64_t off
         struct mem_page *p = page_make(f, (offset + done) / MEM_PAGE);
 
         p->is_dirty = true;
+        p->is_bad = false;
         if (!p->here) {
             if (p->index >= f->reserved) {
                 if (d->pages_max != 0 && d->n_pages >= d->pages_max)
@@ -183,6 +203,8 @@ static int do_read(struct disk_req *req)
     left = req->offset < req->file->size ? req->file->size - req->offset : 0;
     if (len > left)
         len = left;
+    if (has_bad(req->file, req->offset, len, false))
+        return -EIO;
     memdisk_peek(req->file, req->offset, req->iov->iov_base, len);
     req->n_read = len;
     return 0;
@@ -195,6 +217,8 @@ static int do_write(struct memdisk *d, struct disk_req *req)
     for (unsigned i = 0; i < req->n_iov; i++)
         sum += req->iov[i].iov_len;
     assert(sum == req->len);
+    if (has_bad(req->file, req->offset, sum, true))
+        return -EIO;
     for (unsigned i = 0; i < req->n_iov; i++) {
         uint64_t len = req->iov[i].iov_len;
 
@@ -385,7 +409,10 @@ static int run(struct memdisk *d, struct disk_req *req)
         assert(req->len > 0 && req->len < UINT64_C(1) << 62);
         return req->offset == 0 ? reserve(d, req->file, req->len) : 0;
     case DISK_WARM:
-        return req->offset + req->len <= req->file->size ? 0 : -EIO;
+        return req->offset + req->len <= req->file->size &&
+                       !has_bad(req->file, req->offset, req->len, false)
+                   ? 0
+                   : -EIO;
     case DISK_REMOVE:
         return do_remove(d, req);
     case DISK_RENAME:
@@ -425,6 +452,8 @@ static bool is_failing(struct memdisk *d, const struct disk_req *req)
     if (d->fail_path != NULL &&
         (path == NULL || strncmp(path, d->fail_path, strlen(d->fail_path)) != 0))
         return false;
+    if (d->fails && (req->op == DISK_READ || req->op == DISK_WRITE))
+        return true;
     if (d->fail_at == 0 || (d->fail_op >= 0 && d->fail_op != (int)req->op))
         return false;
     return --d->fail_at == 0;
@@ -473,8 +502,9 @@ static void mem_close(struct disk *disk, struct disk_file *file)
 }
 
 /* Index in d->files, kept in the path's unused tail: fds are what peers' sendfile sees. */
-static int mem_fd(const struct disk_file *file)
+static int mem_fd(struct disk *disk, const struct disk_file *file)
 {
+    (void)disk;
     return (int)(uint8_t)file->path[62] | (int)(uint8_t)file->path[63] << 8;
 }
 

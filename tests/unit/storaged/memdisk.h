@@ -15,6 +15,7 @@ struct mem_page {
     uint64_t index;
     bool here, here_durable; /* else a hole */
     bool is_dirty;           /* may differ from durable */
+    bool is_bad;             /* cannot be read until all of it is written */
     uint8_t now[MEM_PAGE], durable[MEM_PAGE];
 };
 
@@ -44,6 +45,7 @@ struct memdisk {
     const char *fail_path; /* only those on files whose path begins so; NULL: all */
     unsigned cut_at;       /* the power goes at this request; all from then on fail */
     bool is_cut;
+    bool fails;                   /* every read and write */
     bool hold_syncs, hold_writes; /* they are done only at memdisk_release() */
     struct disk_req *held[16];
     unsigned n_held;
@@ -60,6 +62,8 @@ void memdisk_power_cut(struct memdisk *d);
 /** Everything is durable now, as after a long while. */
 void memdisk_settle(struct memdisk *d);
 struct disk_file *memdisk_find(struct memdisk *d, const char *path);
+/** The page that holds offset cannot be read any more. */
+void memdisk_spoil(struct disk_file *f, uint64_t offset);
 /** What lies there; holes and what is beyond the end give zeros. */
 void memdisk_peek(const struct disk_file *f, uint64_t offset, void *buf, uint64_t len);
 void memdisk_poke(struct memdisk *d, struct disk_file *f, uint64_t offset,
