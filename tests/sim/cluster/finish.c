@@ -173,12 +173,13 @@ void check_everything(void)
 }
 
 /*
- * What only a scrub finds: rot; bodies that a loss of power tore; what a client left incomplete that died when exportd
+ * What only a scrub finds: rot; pages that cannot be read and that nobody has tried to; bodies that a loss of power tore; what a client left incomplete that died when exportd
  * had forgotten, or was about to forget, what it had open. All else is healed without one.
  */
 static bool scrub_may_find(void)
 {
-    return (run->config.faults & FAULT_ROT) != 0 || run->result.n_power > 0 ||
+    return (run->config.faults & (FAULT_ROT | FAULT_SPOIL)) != 0 ||
+           run->result.n_power > 0 ||
            (run->result.n_client_deaths > 0 && run->exportd_deaths > 0);
 }
 

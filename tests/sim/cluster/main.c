@@ -109,6 +109,10 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.tells = args.tells;
     c.torn_is_fine = args.torn;
     c.heals = args.heals || (c.faults & FAULT_REPLACE) != 0;
+    /* A write that nobody synced, torn by the power at one home and unreadable at the next, is gone with nothing to heal it
+     * from: no storage can tell that it was never promised. Where healing is to end, the disks keep their power. */
+    if (c.heals && (c.faults & FAULT_SPOIL) != 0)
+        c.faults &= ~(unsigned)FAULT_POWER_STORAGE;
     return c;
 }
 
