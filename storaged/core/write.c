@@ -138,7 +138,9 @@ enum op_next write_read_old(struct write_op *w)
 
 static enum op_next write_read_heads(struct write_op *w)
 {
-    if (w->at > 0 || w->reading || !heads_are_pending(w))
+    bool none = write_proj(w) == NULL; /* any more: this may be the second time */
+
+    if (!none && (w->at > 0 || w->reading || !heads_are_pending(w)))
         return write_read_old(w);
     memset(w->old, 0, w->n * w->head_bytes);
     return OP_GO;
