@@ -133,7 +133,7 @@ static void on_fenced(struct ask *ask, int rc)
     mend->result.fenced = true;
     if (mend->fence_wanted > mend->fence_epoch)
         fence_start(mend);
-    else
+    if (mend->fence_up)
         wake_the_fenced(mend);
 }
 

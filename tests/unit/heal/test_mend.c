@@ -200,6 +200,40 @@ static void a_torn_version_is_left_without_a_fence_and_settled_with_one(void **s
     fake_close(&f);
 }
 
+static unsigned n_told; /* of the first fence */
+
+static void all_go_away(struct fake *f, unsigned storage, uint16_t op)
+{
+    (void)storage;
+    if (op != ROZO__OP__ST_FENCE || ++n_told < f->c)
+        return;
+    for (unsigned i = 0; i < f->c; i++)
+        f->storages[i].up = false;
+}
+
+/* One extent waits for a fence, another for a newer one behind it, and then nobody is there any more to be told of that. */
+static void a_mend_ends_when_all_go_away_before_its_second_fence(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 10; seed++) { /* whose answers come first? */
+        struct fake f;
+        struct mend_result r;
+
+        fake_init(&f, seed, CODEC_MOJETTE, 0);
+        write_homes(&f, 0, 1, v1, 0);
+        write_homes(&f, 200, 1, v1, 0);
+        assert_true(fake_write(&f, 0, 0, 0, v2, true));
+        assert_true(fake_write(&f, 0, 0, 200, v3, true));
+        f.before = all_go_away;
+        f.delay_ms = 50;
+        n_told = 0;
+        r = mend_now(&f, 0, SETTLE, 0, 256);
+        assert_int_equal(r.dropped, 0);
+        assert_true(r.undecided > 0);
+        fake_close(&f);
+    }
+}
+
 static void the_first_write_of_all_is_settled_back_too(void **state)
 {
     struct fake f;
@@ -875,6 +909,7 @@ int main(void)
         cmocka_unit_test(what_a_spare_took_is_copied_and_dropped),
         cmocka_unit_test(our_own_are_read_whole_and_made_again),
         cmocka_unit_test(a_torn_version_is_left_without_a_fence_and_settled_with_one),
+        cmocka_unit_test(a_mend_ends_when_all_go_away_before_its_second_fence),
         cmocka_unit_test(the_first_write_of_all_is_settled_back_too),
         cmocka_unit_test(what_the_silent_may_hold_is_not_settled),
         cmocka_unit_test(what_nobody_tells_of_is_not_called_well),
