@@ -245,13 +245,30 @@ static void on_rename_rechecked(struct op *op, int rc)
     if (rc == 0 && (md_decode_entry(&op->call, &op->entry) != 0 ||
                     !changed_since_start(op, &op->entry.attr)))
         rc = -ENOENT;
+    if (rc == 0)
+        op_note_change(op, op->entry.attr.ino);
     op_reply_err(op, rc);
+}
+
+/* An fsync of what has another name now speaks of that name. */
+static int note_moved(struct op *op)
+{
+    uint64_t moved[2];
+    int rc = md_decode_renamed(&op->call, moved);
+
+    for (unsigned i = 0; rc == 0 && i < 2; i++) {
+        if (moved[i] != 0)
+            op_note_change(op, moved[i]);
+    }
+    return rc == 0 ? 0 : -EIO;
 }
 
 static void on_renamed(struct op *op, int rc)
 {
     bool exchange = (op->flags & RENAME_EXCHANGE) != 0;
 
+    if (rc == 0)
+        rc = note_moved(op);
     if (rc == -ENOENT && op->call.maybe_repeated && !exchange)
         ask_lookup(op, op->ino2, op->name2, on_rename_rechecked);
     else

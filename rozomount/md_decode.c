@@ -127,6 +127,18 @@ int md_decode_create(const struct md_call *call, struct md_entry *out)
     return rc;
 }
 
+int md_decode_renamed(const struct md_call *call, uint64_t moved[2])
+{
+    Rozo__MdRemovedResp *msg =
+        rozo__md_removed_resp__unpack(NULL, call->answer_len, call->answer);
+    int rc = msg == NULL || msg->n_moved > 2 ? -EBADMSG : 0;
+
+    for (unsigned i = 0; rc == 0 && i < 2; i++)
+        moved[i] = i < msg->n_moved ? msg->moved[i] : 0;
+    rozo__md_removed_resp__free_unpacked(msg, NULL);
+    return rc;
+}
+
 int md_decode_open(const struct md_call *call, struct md_entry *out)
 {
     Rozo__MdOpenResp *msg =

@@ -42,6 +42,9 @@ int md_decode_entry(const struct md_call *call, struct md_entry *out);
 int md_decode_create(const struct md_call *call, struct md_entry *out);
 int md_decode_open(const struct md_call *call, struct md_entry *out);
 
+/** For answers of RENAME: the inodes that have other names now; 0: none. */
+int md_decode_renamed(const struct md_call *call, uint64_t moved[2]);
+
 /** For stat and FUSE replies; st_blksize as well. */
 void md_attr_to_stat(const struct md_attr *attr, struct stat *st);
 

@@ -148,9 +148,15 @@ int fs_names(struct fs *fs, uint64_t dir, struct key *cursor, unsigned max_keys,
 
 /* ---- fs_rename.c ---- */
 
-/** flags of renameat2(2): RENAME_NOREPLACE, RENAME_EXCHANGE. removed->ino 0: none was. */
+struct fs_renamed {
+    struct inode removed; /* ino 0: none was */
+    uint64_t
+        moved[2]; /* the inode that has the new name; EXCHANGE: the other one. 0: none */
+};
+
+/** flags of renameat2(2): RENAME_NOREPLACE, RENAME_EXCHANGE. */
 int fs_rename(struct fs *fs, uint64_t parent, struct fs_name name, uint64_t new_parent,
-              struct fs_name new_name, uint32_t flags, struct inode *removed);
+              struct fs_name new_name, uint32_t flags, struct fs_renamed *out);
 
 /* ---- fs_attr.c: attributes and file data ---- */
 

@@ -170,7 +170,7 @@ static void rename_put(struct rename *r, int64_t now_ns)
 }
 
 int fs_rename(struct fs *fs, uint64_t parent, struct fs_name name, uint64_t new_parent,
-              struct fs_name new_name, uint32_t flags, struct inode *removed)
+              struct fs_name new_name, uint32_t flags, struct fs_renamed *out)
 {
     struct rename r = { .fs = fs, .name = name, .new_name = new_name };
     int64_t now_ns = env_wall_ns(fs->env);
@@ -184,15 +184,16 @@ int fs_rename(struct fs *fs, uint64_t parent, struct fs_name name, uint64_t new_
         rc = rename_check(&r, flags);
     if (rc != 0)
         return rc;
-    removed->ino = 0;
+    *out = (struct fs_renamed){ .moved = { r.in.ino } };
     if (r.replaces && r.new_in.ino == r.in.ino)
         return 0; /* two names of one inode: nothing to do, says POSIX */
     if ((flags & RENAME_EXCHANGE) != 0) {
         exchange_put(&r, now_ns);
+        out->moved[1] = r.new_in.ino;
     } else {
         rename_put(&r, now_ns);
         if (r.replaces)
-            *removed = r.new_in;
+            out->removed = r.new_in;
     }
     return 0;
 }

@@ -105,7 +105,7 @@ static int answer_told(struct op *op, struct inode *in, bool cut)
     return op_pack(op, &resp.base);
 }
 
-static int answer_removed(struct op *op, const struct inode *in)
+static int answer_removed(struct op *op, const struct inode *in, uint64_t moved[2])
 {
     Rozo__MdRemovedResp resp = ROZO__MD_REMOVED_RESP__INIT;
     Rozo__Attr attr;
@@ -113,6 +113,8 @@ static int answer_removed(struct op *op, const struct inode *in)
     attr_fill(in, &attr);
     if (in->ino != 0)
         resp.removed = &attr;
+    resp.moved = moved;
+    resp.n_moved = moved == NULL ? 0 : moved[1] != 0 ? 2 : 1;
     return op_pack(op, &resp.base);
 }
 
@@ -306,7 +308,7 @@ int md_unlink(struct op *op, const ProtobufCMessage *msg)
     struct inode in;
     int rc = fs_unlink(op->fs, req->parent, name_of(req->name), &in);
 
-    return rc == 0 ? answer_removed(op, &in) : rc;
+    return rc == 0 ? answer_removed(op, &in, NULL) : rc;
 }
 
 int md_rmdir(struct op *op, const ProtobufCMessage *msg)
@@ -315,7 +317,7 @@ int md_rmdir(struct op *op, const ProtobufCMessage *msg)
     struct inode in;
     int rc = fs_rmdir(op->fs, req->parent, name_of(req->name), &in);
 
-    return rc == 0 ? answer_removed(op, &in) : rc;
+    return rc == 0 ? answer_removed(op, &in, NULL) : rc;
 }
 
 int md_link(struct op *op, const ProtobufCMessage *msg)
@@ -330,11 +332,11 @@ int md_link(struct op *op, const ProtobufCMessage *msg)
 int md_rename(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdRenameReq *req = (const Rozo__MdRenameReq *)msg;
-    struct inode removed = { 0 };
+    struct fs_renamed renamed;
     int rc = fs_rename(op->fs, req->parent, name_of(req->name), req->new_parent,
-                       name_of(req->new_name), req->flags, &removed);
+                       name_of(req->new_name), req->flags, &renamed);
 
-    return rc == 0 ? answer_removed(op, &removed) : rc;
+    return rc == 0 ? answer_removed(op, &renamed.removed, renamed.moved) : rc;
 }
 
 int md_readlink(struct op *op, const ProtobufCMessage *msg)

@@ -15,7 +15,7 @@
  *   the size, or exportd's power failed) may show when the file grows, even after a truncate or punch
  *   there; until somebody opens the file for writing whom exportd knows to be the only one.
  * - An fsync says nothing of what a loss of power took before the file was opened.
- * - After a loss of exportd's power, an fsync speaks of the names that its client made or linked, of no others.
+ * - After a loss of exportd's power, an fsync speaks of the names that its client made, linked or gave by renaming, of no others.
  * - An fsync that fails tells once of what a loss of power took, as Linux does.
  * - A name has a value it was given since the last fsync anywhere, and without a loss of power of exportd
  *   the last one.

@@ -76,7 +76,9 @@ static void on_names_changed(struct program *p)
     } else if (rc == 0) {
         model_name_set(p->name, value, NULL);
         if (p->name2 != NOBODY)
-            model_name_set(p->name2, value2, p->kind == NAMES_LINK ? &p->view : NULL);
+            model_name_set(p->name2, value2,
+                           p->kind == NAMES_LINK || p->kind == NAMES_RENAME ? &p->view
+                                                                            : NULL);
     }
     program_end_episode(p);
 }

@@ -242,7 +242,8 @@ static void test_truncate_of_a_file_with_data(void **state)
     assert_true(s.truncate_pending && s.truncate_version == version && s.size == 20000);
     OK(t_truncated(&w, f, version, &s));
     OK(t_open(&w, f, false, &s));
-    assert_true(!s.truncate_pending && s.truncate_version == version); /* clients compare */
+    assert_true(!s.truncate_pending &&
+                s.truncate_version == version); /* clients compare */
     assert_int_equal(s.size, 20000);
     OK(t_truncated(&w, f, version, &s)); /* twice is fine */
     OK(t_truncate(&w, f, 30000, &s));    /* longer: no work */

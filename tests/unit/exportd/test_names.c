@@ -310,7 +310,12 @@ static void test_rename_replaces(void **state)
     rename_tree(1);
     OK(t_lookup(&w, 1, "f", &f));
     OK(t_lookup(&w, 1, "g", &g));
+    OK(t_rename(&w, 1, "f", 1, "g", RENAME_EXCHANGE));
+    assert_true(w.moved[0] == f.ino &&
+                w.moved[1] == g.ino); /* an fsync of these speaks of it */
+    OK(t_rename(&w, 1, "f", 1, "g", RENAME_EXCHANGE));
     OK(t_rename(&w, 1, "f", 1, "g", 0));
+    assert_true(w.moved[0] == f.ino && w.moved[1] == 0);
     IS(NOT_FOUND, t_lookup(&w, 1, "f", NULL));
     OK(t_lookup(&w, 1, "g", &s));
     assert_int_equal(s.ino, f.ino);

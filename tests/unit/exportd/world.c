@@ -610,6 +610,8 @@ static unsigned removed_call(struct world *w, unsigned op, const ProtobufCMessag
 
     if (resp != NULL && removed != NULL)
         see(removed, resp->removed, NULL);
+    for (unsigned i = 0; resp != NULL && i < 2; i++)
+        w->moved[i] = i < resp->n_moved ? resp->moved[i] : 0;
     rozo__md_removed_resp__free_unpacked(resp, NULL);
     return status;
 }

@@ -60,6 +60,7 @@ struct world {
     bool damaged;      /* the kv on purpose: world_close() does not check it */
     unsigned n_unanswered;
     void (*run)(struct world *w); /* let things happen until an answer comes */
+    uint64_t moved[2];            /* of the last answer to a rename */
 };
 
 void world_open(struct world *w, uint64_t seed);

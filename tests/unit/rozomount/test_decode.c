@@ -181,6 +181,25 @@ static void test_garbage_is_refused(void **state)
     assert_null(md_decode_readdir(&call, 0, false)); /* no entries, and not the end */
 }
 
+static void test_renamed(void **state)
+{
+    uint64_t ino[] = { 7, 8, 9 }, moved[2] = { 1, 1 };
+    Rozo__MdRemovedResp msg = ROZO__MD_REMOVED_RESP__INIT;
+    struct md_call call = { 0 };
+    uint8_t packed[64];
+
+    (void)state;
+    assert_int_equal(md_decode_renamed(&call, moved), 0); /* two names of one inode */
+    assert_true(moved[0] == 0 && moved[1] == 0);
+    msg.moved = ino;
+    call.answer = packed;
+    for (msg.n_moved = 1; msg.n_moved <= 3; msg.n_moved++) {
+        call.answer_len = rozo__md_removed_resp__pack(&msg, packed);
+        assert_int_equal(md_decode_renamed(&call, moved), msg.n_moved < 3 ? 0 : -EBADMSG);
+    }
+    assert_true(moved[0] == 7 && moved[1] == 8);
+}
+
 static bool readdir_is_fine(const char *name, size_t name_len, uint64_t ino,
                             uint32_t type, uint64_t cookie, bool with_attr,
                             uint64_t attr_ino, bool plus)
@@ -240,6 +259,7 @@ int main(void)
         cmocka_unit_test(test_a_good_answer_is_taken),
         cmocka_unit_test(test_one_thing_wrong_and_it_is_refused),
         cmocka_unit_test(test_garbage_is_refused),
+        cmocka_unit_test(test_renamed),
         cmocka_unit_test(test_directory_pages),
     };
 
