@@ -77,32 +77,36 @@ static void data_fill(struct op *op, struct inode *in, bool write, struct data_p
         d->msg.truncate_size = in->truncate_size;
 }
 
+/* resp has what the answer tells beside the inode. */
+static int answer_with(struct op *op, const struct inode *in, Rozo__MdEntryResp resp)
+{
+    Rozo__Attr attr;
+
+    attr_fill(in, &attr);
+    resp.attr = &attr;
+    return op_pack(op, &resp.base);
+}
+
 static int answer_entry(struct op *op, struct inode *in, bool with_data)
 {
     Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
     struct data_parts data;
-    Rozo__Attr attr;
 
-    attr_fill(in, &attr);
-    resp.attr = &attr;
     if (with_data) {
         data_fill(op, in, true, &data);
         resp.data = &data.msg;
     }
-    return op_pack(op, &resp.base);
+    return answer_with(op, in, resp);
 }
 
 /* What a client believes to be there is, unless we have lost power since it believes so. */
-static int answer_told(struct op *op, struct inode *in, bool cut)
+static int answer_told(struct op *op, const struct inode *in, bool cut)
 {
     Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
-    Rozo__Attr attr;
 
-    attr_fill(in, &attr);
-    resp.attr = &attr;
     resp.losses = op->x->last_loss;
     resp.cut = cut;
-    return op_pack(op, &resp.base);
+    return answer_with(op, in, resp);
 }
 
 static int answer_removed(struct op *op, const struct inode *in, uint64_t moved[2])
@@ -215,6 +219,7 @@ int md_getattr(struct op *op, const ProtobufCMessage *msg)
 int md_setattr(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdSetattrReq *req = (const Rozo__MdSetattrReq *)msg;
+    bool has_size = (req->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0;
     struct fs_setattr set = {
         .ino = req->ino,
         .valid = req->valid,
@@ -224,7 +229,7 @@ int md_setattr(struct op *op, const ProtobufCMessage *msg)
         .size = req->size,
         .atime_ns = req->atime_ns,
         .mtime_ns = req->mtime_ns,
-        .alone = session_is_alone(op->session, req->ino, true),
+        .alone = has_size && session_is_alone(op->session, req->ino, true),
     };
     struct inode in;
     int rc = fs_setattr(op->fs, &set, &in);
@@ -232,10 +237,9 @@ int md_setattr(struct op *op, const ProtobufCMessage *msg)
     op->sync = (req->valid & ROZO__SETATTR_BITS__SET_SYNC) != 0;
     if (rc != 0)
         return rc;
-    if ((in.flags & INODE_TRUNCATE_PENDING) != 0 &&
-        (req->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0)
+    if (has_size && (in.flags & INODE_TRUNCATE_PENDING) != 0)
         session_writes(op->session, in.ino);
-    return answer_entry(op, &in, (req->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0);
+    return answer_entry(op, &in, has_size);
 }
 
 /* Take a reference and, for writing, an epoch. *in is the inode before, and then after. */
