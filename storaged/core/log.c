@@ -1,11 +1,11 @@
 /*
- * log.c - append to a set of segment files.
+ * log.c - append to a set of segment files; what waits at a time goes in one write.
  *
  * In:     log_append(), log_release(), from the journal. Thread: the storio loop.
  * Out:    disk requests; at most one append at a time (and one sync, and one background job).
  * Keeps:  a segment is used only when its file, its space and its name are on stable storage and
  *         what lay in it is erased there.
- * Yours:  when another segment is begun.
+ * Yours:  when another segment is begun, LOG_FRAMES_BYTES_MAX.
  * Ask:    log_in.h for who does the rest.
  */
 #include <assert.h>
@@ -22,13 +22,13 @@ unsigned log_slot_index(const struct log *log, const struct slot *slot)
     return (unsigned)(slot - log->slots);
 }
 
-unsigned log_count_state(const struct log *log, enum slot_state state)
+void log_slot_set(struct log *log, struct slot *s, enum slot_state state)
 {
-    unsigned n = 0;
-
-    for (unsigned i = 0; i < LOG_FILES_MAX; i++)
-        n += log->slots[i].state == state;
-    return n;
+    log->n_in_state[s->state]--;
+    log->used_bytes -= s->state > SLOT_FREE ? s->h.bytes : 0;
+    s->state = state;
+    log->n_in_state[s->state]++;
+    log->used_bytes += s->state > SLOT_FREE ? s->h.bytes : 0;
 }
 
 unsigned log_count_files(const struct log *log)
@@ -42,8 +42,7 @@ unsigned log_count_files(const struct log *log)
 
 unsigned log_count_ours(const struct log *log)
 {
-    return LOG_FILES_MAX - log_count_state(log, SLOT_NONE) -
-           log_count_state(log, SLOT_OLD);
+    return LOG_FILES_MAX - log->n_in_state[SLOT_NONE] - log->n_in_state[SLOT_OLD];
 }
 
 struct slot *log_slot_of_number(struct log *log, uint64_t number)
@@ -57,8 +56,19 @@ struct slot *log_slot_of_number(struct log *log, uint64_t number)
     return NULL;
 }
 
+struct slot *log_slot_of(struct log *log, const struct log_place *place)
+{
+    struct slot *s = &log->slots[place->slot];
+
+    assert(place->slot < LOG_FILES_MAX && s->state > SLOT_FREE &&
+           s->h.number == place->segment);
+    return s;
+}
+
 static struct slot *slot_first_in(struct log *log, enum slot_state state)
 {
+    if (log->n_in_state[state] == 0)
+        return NULL;
     for (unsigned i = 0; i < LOG_FILES_MAX; i++) {
         if (log->slots[i].state == state)
             return &log->slots[i];
@@ -94,9 +104,9 @@ struct slot *log_slot_to_make(struct log *log)
     return best;
 }
 
-void log_slot_retire(struct slot *s)
+void log_slot_retire(struct log *log, struct slot *s)
 {
-    s->state = s->wanted == 0 ? SLOT_DEAD : SLOT_FULL;
+    log_slot_set(log, s, s->wanted == 0 ? SLOT_DEAD : SLOT_FULL);
 }
 
 /* ---- appends ---- */
@@ -137,77 +147,119 @@ bool log_append_fits(const struct log *log, const struct log_append *a)
                                        log->config.segment_bytes - SEGMENT_PAGE_BYTES;
 }
 
+/* Those that were written leave the list before any of them is told: whoever is may append more. */
 static void on_written(struct disk_req *dr, int rc)
 {
-    struct log_append *a = dr->arg;
-    struct log *log = a->log;
+    struct log *log = dr->arg;
+    struct log_append *done = log->first, *a = NULL;
 
-    append_pop(log);
+    for (unsigned i = 0; i < log->n_writing; i++)
+        a = append_pop(log);
+    a->next = NULL;
     log->is_writing = false;
     log->current->is_dirty = true;
     if (rc == 0) {
-        log->end += log_frame_bytes(a->len, a->head_len);
-        log->sequence++;
+        log->end += log->n_writing_bytes;
+        log->sequence += log->n_writing;
     } else {
-        log->current->wanted--;
+        log->current->wanted -= log->n_writing;
         log->is_current_bad = true;
         rc = rc == -ENOSPC ? rc : -EIO;
     }
-    a->done(a, rc);
+    while (done != NULL) {
+        a = done;
+        done = a->next;
+        a->done(a, rc);
+    }
     log_sync_step(log);
     log_append_step(log);
     if (log->is_stopping)
         log_check_later(log);
 }
 
-static void append_write(struct log *log, struct log_append *a)
+/* The frame of an append behind those that are in the write; returns its pieces. */
+static unsigned frame_put(struct log *log, struct log_append *a, struct iovec *iov)
 {
     struct slot *s = log->current;
-
     struct frame_says says = log->synced;
+    uint64_t at = log->end + log->n_writing_bytes,
+             len = log_frame_bytes(a->len, a->head_len);
     size_t tail;
 
-    says.sequence = log->sequence;
+    says.sequence = log->sequence + log->n_writing;
     says.kind = a->kind;
     says.since = log->since;
     tail = log_frame_put(a->frame_header, a->frame_tail, &s->h, &says, a->iov, a->n_iov,
                          a->len, a->head_len);
-    a->frame[0] =
+    memset(a->frame_tail + tail, 0, len - LOG_FRAME_HEADER_BYTES - a->len - tail);
+    iov[0] =
         (struct iovec){ .iov_base = a->frame_header, .iov_len = LOG_FRAME_HEADER_BYTES };
     if (a->n_iov > 0)
-        memcpy(&a->frame[1], a->iov, a->n_iov * sizeof(a->iov[0]));
-    a->frame[a->n_iov + 1] = (struct iovec){ .iov_base = a->frame_tail, .iov_len = tail };
-    log->is_said = true;
+        memcpy(&iov[1], a->iov, a->n_iov * sizeof(a->iov[0]));
+    iov[a->n_iov + 1] =
+        (struct iovec){ .iov_base = a->frame_tail,
+                        .iov_len = len - LOG_FRAME_HEADER_BYTES - a->len };
     a->place = (struct log_place){ .segment = s->h.number,
-                                   .offset = log->end + LOG_FRAME_HEADER_BYTES,
+                                   .offset = at + LOG_FRAME_HEADER_BYTES,
                                    .len = (uint32_t)a->len,
                                    .file = s->file,
-                                   .sequence = log->sequence };
+                                   .slot = (uint8_t)log_slot_index(log, s),
+                                   .sequence = says.sequence };
     s->wanted++;
+    log->n_writing++;
+    log->n_writing_bytes += len;
+    return a->n_iov + 2;
+}
+
+/* Is there room for it in the write, and in the segment? */
+static bool joins(const struct log *log, const struct log_append *a, unsigned n_iov)
+{
+    uint64_t len = log_frame_bytes(a->len, a->head_len);
+
+    return n_iov + a->n_iov + 2 <= LOG_FRAMES_IOV_MAX &&
+           log->n_writing_bytes + len <= LOG_FRAMES_BYTES_MAX &&
+           log->end + log->n_writing_bytes + len <=
+               log->config.segment_bytes - SEGMENT_PAGE_BYTES;
+}
+
+/* The first of those that wait, and what fits behind it. */
+static void append_write(struct log *log)
+{
+    const struct log_append *a = log->first;
+    unsigned n_iov;
+
+    log->n_writing = 0;
+    log->n_writing_bytes = 0;
+    n_iov = frame_put(log, log->first, log->frames);
+    while (a->next != NULL && joins(log, a->next, n_iov)) {
+        n_iov += frame_put(log, a->next, log->frames + n_iov);
+        a = a->next;
+    }
+    log->is_said = true;
     log->is_writing = true;
-    a->dr = (struct disk_req){ .op = DISK_WRITE,
-                               .file = s->file,
-                               .offset = log->end,
-                               .len = LOG_FRAME_HEADER_BYTES + a->len + tail,
-                               .iov = a->frame,
-                               .n_iov = a->n_iov + 2,
-                               .done = on_written,
-                               .arg = a };
-    disk_submit(log->config.disk, &a->dr);
+    log->dr = (struct disk_req){ .op = DISK_WRITE,
+                                 .file = log->current->file,
+                                 .offset = log->end,
+                                 .len = log->n_writing_bytes,
+                                 .iov = log->frames,
+                                 .n_iov = n_iov,
+                                 .done = on_written,
+                                 .arg = log };
+    disk_submit(log->config.disk, &log->dr);
 }
 
 static void current_retire(struct log *log)
 {
     if (log->current == NULL)
         return;
-    log_slot_retire(log->current);
+    log_slot_retire(log, log->current);
     log->current = NULL;
     log_check_later(log);
 }
 
 static void begin_failed(struct log *log)
 {
-    log->begun->state = SLOT_DEAD; /* one of its headers may be there */
+    log_slot_set(log, log->begun, SLOT_DEAD); /* one of its headers may be there */
     log_check_later(log);
     append_fail_later(log, -EIO);
 }
@@ -237,7 +289,7 @@ static void on_begun(struct disk_req *dr, int rc)
     if (rc == 0) {
         current_retire(log);
         log->current = log->begun;
-        log->current->state = SLOT_CURRENT;
+        log_slot_set(log, log->current, SLOT_CURRENT);
         log->current->is_dirty = true;
         log->is_current_bad = false;
         log->end = SEGMENT_PAGE_BYTES;
@@ -265,9 +317,12 @@ static void segment_begin(struct log *log, struct slot *s)
     log->header_iov =
         (struct iovec){ .iov_base = log->header, .iov_len = sizeof(log->header) };
     /* Entries end anywhere in a page: one that is not in memory is read before it is written, on the loop. */
-    log->dr = (struct disk_req){
-        .op = DISK_WARM, .file = s->file, .len = s->h.bytes, .done = on_begun, .arg = log
-    };
+    log->dr = (struct disk_req){ .op = DISK_WARM,
+                                 .file = s->file,
+                                 .len = s->is_unread ? SEGMENT_PAGE_BYTES : s->h.bytes,
+                                 .done = on_begun,
+                                 .arg = log };
+    s->is_unread = false;
     disk_submit(log->config.disk, &log->dr);
 }
 
@@ -296,7 +351,7 @@ void log_append_step(struct log *log)
 
         if (log_append_fits(log, log->first) &&
             (!log->is_current_bad || free_slot == NULL)) {
-            append_write(log, log->first);
+            append_write(log);
             return;
         }
         if (free_slot != NULL) {
@@ -325,13 +380,13 @@ void log_append(struct log *log, struct log_append *a)
 
 void log_release(struct log *log, const struct log_place *place)
 {
-    struct slot *s = log_slot_of_number(log, place->segment);
+    struct slot *s = log_slot_of(log, place);
 
-    assert(s != NULL && s->wanted > 0);
+    assert(s->wanted > 0);
     s->wanted--;
     if (s->state != SLOT_FULL || s->wanted > 0)
         return;
-    s->state = SLOT_DEAD;
+    log_slot_set(log, s, SLOT_DEAD);
     if (!log->is_stopping) /* then the next start erases it; and we may be closed any time */
         log_check_later(log);
 }
@@ -350,6 +405,7 @@ int log_open(const struct log_config *config, struct log **out)
            config->segment_bytes % SEGMENT_PAGE_BYTES == 0);
     assert(config->n_loops > 0);
     log->config = *config;
+    log->n_in_state[SLOT_NONE] = LOG_FILES_MAX;
     log->next_number = 1;
     log->last = &log->first;
     log->last_wait = &log->first_wait;
@@ -383,19 +439,13 @@ void log_close(struct log *log)
 
 uint64_t log_used_bytes(const struct log *log)
 {
-    uint64_t n = 0;
-
-    for (unsigned i = 0; i < LOG_FILES_MAX; i++) {
-        if (log->slots[i].state > SLOT_FREE)
-            n += log->slots[i].h.bytes;
-    }
-    return n;
+    return log->used_bytes;
 }
 
 uint64_t log_max_bytes(const struct log *log)
 {
     unsigned n = log->make_rc == 0 ? log->config.slots
-                                   : log_count_ours(log) + log_count_state(log, SLOT_OLD);
+                                   : log_count_ours(log) + log->n_in_state[SLOT_OLD];
 
     return n * log->config.segment_bytes;
 }

@@ -61,6 +61,7 @@ struct log_place {
     uint32_t len;           /* bytes of the entry */
     struct disk_file *file; /* borrowed: good for reads and disk_fd() while the entry is
                                wanted; NULL from a scan */
+    uint8_t slot;           /* the log's, as long as there is a file */
     uint32_t sequence;      /* of its frame in its segment */
     bool is_damaged;        /* from a scan: only the head can be believed */
 };
@@ -80,8 +81,6 @@ struct log_append {
     void (*done)(struct log_append *a, int rc);
     struct log_place place;
     struct log_append *next; /* the log's, as the rest */
-    struct disk_req dr;
-    struct iovec frame[LOG_IOV_MAX + 2];
     uint8_t frame_header[56];
     uint8_t frame_tail[7 + 32 + LOG_HEAD_MAX];
     struct env_task task;

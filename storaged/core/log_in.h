@@ -8,6 +8,11 @@
 #include "storaged/core/log.h"
 #include "storaged/core/log_list.h"
 
+enum {
+    LOG_FRAMES_IOV_MAX = 2 * LOG_IOV_MAX, /* of one write */
+    LOG_FRAMES_BYTES_MAX = 1 << 20,       /* of one write, or of one frame */
+};
+
 enum slot_state {
     SLOT_NONE,    /* not open; there may be a file, erased or never used */
     SLOT_FREE,    /* can be begun */
@@ -20,9 +25,11 @@ enum slot_state {
 struct slot {
     enum slot_state state;
     bool has_file;
-    bool is_dirty;          /* written since the last sync began */
-    bool is_in_round;       /* the sync under way covers it, still to be done */
-    bool is_odd;            /* of another size: removed when it is dead */
+    bool is_dirty;    /* written since the last sync began */
+    bool is_in_round; /* the sync under way covers it, still to be done */
+    bool is_odd;      /* of another size: removed when it is dead */
+    bool
+        is_unread; /* nothing was ever written to it, so there is nothing to be read of it */
     struct disk_file *file; /* owned, except NONE */
     struct segment_header h;
     uint64_t wanted; /* entries, and one for the append under way */
@@ -70,6 +77,8 @@ struct leftovers {
 struct log {
     struct log_config config;
     struct slot slots[LOG_FILES_MAX];
+    unsigned n_in_state[SLOT_DEAD + 1]; /* slots */
+    uint64_t used_bytes;                /* of those that are not free */
     uint64_t next_number;
 
     struct slot *current; /* NULL: none */
@@ -77,7 +86,10 @@ struct log {
     uint32_t sequence;    /* of its next frame */
     bool is_current_bad;  /* a write or sync failed: go on in another one */
     struct log_append *first, **last;
-    bool is_writing;    /* a frame or headers */
+    bool is_writing;    /* frames or headers */
+    unsigned n_writing; /* appends, the first ones, whose frames are being written */
+    uint64_t n_writing_bytes;
+    struct iovec frames[LOG_FRAMES_IOV_MAX];
     struct slot *begun; /* whose headers are being written */
     uint8_t header[SEGMENT_HEADER_BYTES];
     struct iovec header_iov;
@@ -119,16 +131,19 @@ struct log {
 /* ---- log.c ---- */
 
 unsigned log_slot_index(const struct log *log, const struct slot *slot);
-unsigned log_count_state(const struct log *log, enum slot_state state);
+/** Nothing else sets it. h.bytes of a slot changes only while it is free or none. */
+void log_slot_set(struct log *log, struct slot *s, enum slot_state state);
 unsigned log_count_files(const struct log *log);
 /** Segments of this life. Those of before do not count until they are kept for good. */
 unsigned log_count_ours(const struct log *log);
 struct slot *log_slot_of_number(struct log *log, uint64_t number);
+/** Of an entry in a segment that is not free. */
+struct slot *log_slot_of(struct log *log, const struct log_place *place);
 struct slot *log_slot_oldest_dead(struct log *log);
 /** A place for one more segment: first those whose file lies there already. */
 struct slot *log_slot_to_make(struct log *log);
 /** Nothing is written to it any more. */
-void log_slot_retire(struct slot *s);
+void log_slot_retire(struct log *log, struct slot *s);
 bool log_append_fits(const struct log *log, const struct log_append *a);
 /** The next append, when none is under way. */
 void log_append_step(struct log *log);

@@ -33,7 +33,7 @@ void log_check_later(struct log *log)
 /* True: somebody was called, who may have closed the log. */
 static bool start_check(struct log *log)
 {
-    bool is_enough = log_count_state(log, SLOT_FREE) >= FREE_AT_START;
+    bool is_enough = log->n_in_state[SLOT_FREE] >= FREE_AT_START;
     int rc = 0;
 
     if (!log->is_starting || log->is_listing || log->job.kind != JOB_NONE)
@@ -71,7 +71,7 @@ static void forget_check(struct log *log)
         log_forget_finish(log, log->forget_rc);
     else if (log->is_stopping)
         log_forget_finish(log, -EIO);
-    else if (log_count_state(log, SLOT_DEAD) == 0)
+    else if (log->n_in_state[SLOT_DEAD] == 0)
         log_leftovers_start(log);
 }
 
@@ -140,7 +140,7 @@ void log_slot_close(struct log *log, struct slot *s)
     if (s->file != NULL)
         disk_close(log->config.disk, s->file);
     s->file = NULL;
-    s->state = SLOT_NONE;
+    log_slot_set(log, s, SLOT_NONE);
     s->is_dirty = s->is_in_round = s->is_odd = false;
     s->h = (struct segment_header){ .number = 0 };
 }
@@ -157,7 +157,8 @@ static void job_end_make(struct log *log)
 
     log->make_rc = log->job.rc;
     if (log->job.rc == 0) {
-        s->state = SLOT_FREE;
+        s->is_unread = log->job.is_new;
+        log_slot_set(log, s, SLOT_FREE);
         s->has_file = true;
         return;
     }
@@ -179,7 +180,7 @@ static void job_end_erase(struct log *log)
     if (s->is_odd || log_count_files(log) > log->config.slots)
         log_slot_close(log, s); /* JOB_REMOVE or JOB_MAKE takes it from here */
     else
-        s->state = SLOT_FREE;
+        log_slot_set(log, s, SLOT_FREE);
 }
 
 static void job_end(struct log *log)
@@ -316,7 +317,7 @@ static void job_begin(struct log *log, enum job_kind kind, struct slot *slot)
 
 static struct slot *slot_to_remove(struct log *log)
 {
-    if (log->is_starting || log_count_state(log, SLOT_OLD) > 0 ||
+    if (log->is_starting || log->n_in_state[SLOT_OLD] > 0 ||
         log_count_files(log) <= log->config.slots)
         return NULL;
     for (unsigned i = LOG_FILES_MAX; i-- > 0;) {
@@ -344,7 +345,7 @@ static void job_run(struct log *log)
     extra = slot_to_remove(log);
     if (extra != NULL)
         job_begin(log, JOB_REMOVE, extra);
-    else if (make != NULL && log_count_state(log, SLOT_FREE) < ahead &&
+    else if (make != NULL && log->n_in_state[SLOT_FREE] < ahead &&
              now >= log->make_retry_ns)
         job_begin(log, JOB_MAKE, make);
 }

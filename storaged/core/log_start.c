@@ -29,10 +29,10 @@ static int slots_take(struct log *log, struct log_list *l)
         s->has_file = true;
         if (f->rc == -ENODATA)
             continue; /* the list closes it */
-        s->state = SLOT_OLD;
         s->file = f->file;
         s->h = f->h;
         s->h.bytes = f->size;
+        log_slot_set(log, s, SLOT_OLD);
         s->is_odd = f->rc != 0 || f->size != log->config.segment_bytes;
         s->is_dirty = true; /* a process that was killed may have left it unsynced */
         log->n_asked = log->n_done = 1;
@@ -79,6 +79,7 @@ int log_adopt(struct log *log, struct log_place *place)
         return -ENOENT;
     s->wanted++;
     place->file = s->file;
+    place->slot = (uint8_t)log_slot_index(log, s);
     return 0;
 }
 
@@ -92,7 +93,7 @@ void log_forget_old(struct log *log, void (*done)(void *arg, int rc), void *arg)
     log->erase_retry_ns = 0;
     for (unsigned i = 0; i < LOG_FILES_MAX; i++) {
         if (log->slots[i].state == SLOT_OLD)
-            log_slot_retire(&log->slots[i]);
+            log_slot_retire(log, &log->slots[i]);
     }
     log_check_later(log);
 }
