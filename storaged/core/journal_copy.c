@@ -55,7 +55,11 @@ static void record_move(struct pending *p, struct pending_record *r,
     r->entry = to;
     to->n_refs++;
     to->n_bytes += (unsigned)r->head_len + r->body_len;
+    to->n_committed += r->committed;
+    to->n_damaged += r->damaged;
     from->n_bytes -= (unsigned)r->head_len + r->body_len;
+    from->n_committed -= r->committed;
+    from->n_damaged -= r->damaged;
     pending_entry_put(p, from);
 }
 
@@ -195,6 +199,8 @@ static void copy_append(struct journal *j)
 static struct pending_record *damaged_find(struct journal *j,
                                            const struct pending_entry *entry)
 {
+    if (entry->n_damaged == 0)
+        return NULL;
     LIST_FOREACH(file_node, &j->pending.files) {
         struct pending_file *f = container_of(file_node, struct pending_file, link);
 
@@ -549,7 +555,7 @@ void journal_copy_start(struct journal *j)
     copy_next(j);
 }
 
-/* Is it worth it? What is committed will be applied instead. */
+/* Is it worth it? What is committed will be applied instead, as long as that goes on. */
 void journal_copy_maybe_start(struct journal *j)
 {
     uint64_t segment = log_oldest_wanted(j->log);
@@ -565,8 +571,11 @@ void journal_copy_maybe_start(struct journal *j)
     LIST_FOREACH(node, &j->pending.entries) {
         const struct pending_entry *e = container_of(node, struct pending_entry, link);
 
-        if (e->place.segment == segment)
-            bytes += e->n_bytes + ENTRY_HEADER_BYTES;
+        if (e->place.segment != segment)
+            continue;
+        if (e->n_committed > 0 && j->n_appliers > 0)
+            return;
+        bytes += e->n_bytes + ENTRY_HEADER_BYTES;
     }
     if (bytes > journal_segment_bytes(j) / 2)
         return;

@@ -27,10 +27,11 @@ enum { PENDING_EPOCHS_MAX = 16, PENDING_MARKS_MAX = 4096 };
 struct pending_entry {
     struct list_node link; /* in pending.entries, in the order of the journal */
     struct log_place place;
-    uint64_t number;   /* grows with every frame appended */
-    unsigned n_refs;   /* records and marks that lie in it, reads that send of it */
-    unsigned n_bytes;  /* of records still wanted */
-    uint8_t kind;      /* enum entry_kind */
+    uint64_t number;  /* grows with every frame appended */
+    unsigned n_refs;  /* records and marks that lie in it, reads that send of it */
+    unsigned n_bytes; /* of records still wanted */
+    unsigned n_committed, n_damaged; /* of them */
+    uint8_t kind;                    /* enum entry_kind */
     uint64_t failures; /* of the log when it was appended: one since may have lost it */
     bool copied;       /* has been appended anew */
     bool suspect;      /* found damaged: perhaps it was only torn */
