@@ -62,7 +62,7 @@ unsigned journal_slots(const struct journal *j)
 
 bool journal_has_pressure(const struct journal *j)
 {
-    return 2 * log_used_bytes(j->log) > log_max_bytes(j->log);
+    return 8 * log_used_bytes(j->log) > 5 * log_max_bytes(j->log);
 }
 
 /* One segment is kept free for what makes room: copies, fences, drops. */

@@ -31,7 +31,7 @@ void journal_serve(struct journal *j, void (*done)(void *arg), void *arg);
 void journal_stop(struct journal *j, void (*done)(void *arg), void *arg);
 
 struct pending *journal_pending(struct journal *j);
-/** Filled above one half: clients should sync and commit. */
+/** Filled above five eighths: clients should sync and commit. */
 bool journal_has_pressure(const struct journal *j);
 /** Failed syncs of the journal go into the verifier, as those of projection files. */
 void journal_tell_failures(struct journal *j);
