@@ -135,6 +135,28 @@ static void exports_print(const Rozo__AdStatusResp *s)
     table_free(&t);
 }
 
+/* "1-12, 14": owned by the caller. */
+static char *ids_text(const Rozo__Volume *v)
+{
+    char *text = malloc(v->n_storages * 24 + 2);
+    size_t len = 0;
+
+    if (text == NULL)
+        abort();
+    strcpy(text, "-");
+    for (size_t i = 0, past; i < v->n_storages; i = past) {
+        past = i + 1;
+        while (past < v->n_storages && v->storages[past] == v->storages[past - 1] + 1)
+            past++;
+        if (past - i < 3) /* no range of two */
+            past = i + 1;
+        len += (size_t)sprintf(text + len, "%s%u", i == 0 ? "" : ", ", v->storages[i]);
+        if (past > i + 1)
+            len += (size_t)sprintf(text + len, "-%u", v->storages[past - 1]);
+    }
+    return text;
+}
+
 static void volumes_print(const Rozo__AdStatusResp *s)
 {
     static const char *const heads[] = { ">ID", "VOLUME", ">STORAGES", "THEIR IDS" };
@@ -143,16 +165,13 @@ static void volumes_print(const Rozo__AdStatusResp *s)
     table_init(&t, heads, 4);
     for (size_t i = 0; i < s->n_volumes; i++) {
         const Rozo__Volume *v = s->volumes[i];
-        char ids[200] = "-";
-        size_t len = 0;
+        char *ids = ids_text(v);
 
-        for (size_t j = 0; j < v->n_storages && len < sizeof(ids); j++)
-            len += (size_t)snprintf(ids + len, sizeof(ids) - len, "%s%u",
-                                    j == 0 ? "" : ", ", v->storages[j]);
         table_cell(&t, "%u", v->id);
         table_cell(&t, "%.32s", v->name);
         table_cell(&t, "%zu", v->n_storages);
         table_cell(&t, "%s", ids);
+        free(ids);
     }
     table_print(&t, stdout);
     table_free(&t);

@@ -10,9 +10,15 @@
 
 static const char GAP[] = "  ";
 
+enum {
+    LAST_MIN =
+        20, /* the last column has at least so much room beside the others, or goes below them */
+    INDENT = 4,
+};
+
 static void cell_add(struct table *t, const char *text)
 {
-    char *copy = strndup(text, TABLE_CELL_MAX - 1);
+    char *copy = strdup(text);
     char **grown = realloc(t->cells, (t->n_cells + 1) * sizeof(*grown));
 
     if (copy == NULL || grown == NULL)
@@ -38,13 +44,17 @@ void table_init(struct table *t, const char *const *heads, unsigned n_columns)
 
 void table_cell(struct table *t, const char *fmt, ...)
 {
-    char text[TABLE_CELL_MAX];
+    char *text;
     va_list ap;
+    int n;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
+    n = vasprintf(&text, fmt, ap);
     va_end(ap);
+    if (n < 0)
+        abort();
     cell_add(t, text);
+    free(text);
 }
 
 /* Print the last column, wrapped at commas to `width` and indented by `indent`. */
@@ -70,7 +80,8 @@ static void cell_print_wrapped(FILE *to, const char *text, size_t indent, size_t
 void table_print(const struct table *t, FILE *to)
 {
     size_t width[TABLE_COLUMNS_MAX] = { 0 };
-    size_t before_last = 0;
+    size_t before_last = 0, room;
+    bool below;
 
     assert(t->n_cells % t->n_columns == 0);
     for (size_t i = 0; i < t->n_cells; i++) {
@@ -81,20 +92,27 @@ void table_print(const struct table *t, FILE *to)
     }
     for (unsigned i = 0; i + 1 < t->n_columns; i++)
         before_last += width[i] + sizeof(GAP) - 1;
+    room = before_last < TABLE_WIDTH_MAX ? TABLE_WIDTH_MAX - before_last : 0;
+    below = room < LAST_MIN && room < width[t->n_columns - 1];
+    if (below)
+        room = TABLE_WIDTH_MAX - (before_last = INDENT);
     for (size_t i = 0; i < t->n_cells; i++) {
         unsigned column = i % t->n_columns;
 
         if (column + 1 == t->n_columns) {
-            size_t room =
-                before_last + 20 < TABLE_WIDTH_MAX ? TABLE_WIDTH_MAX - before_last : 20;
-
-            if (t->right[column] && width[column] <= room)
+            if (t->right[column] && width[column] <= room && !below)
                 fprintf(to, "%*s\n", (int)width[column], t->cells[i]);
             else
                 cell_print_wrapped(to, t->cells[i], before_last, room);
         } else {
-            fprintf(to, t->right[column] ? "%*s%s" : "%-*s%s", (int)width[column],
-                    t->cells[i], GAP);
+            bool ends = below && column + 2 == t->n_columns;
+
+            fprintf(to, t->right[column] ? "%*s" : "%-*s", (int)width[column],
+                    t->cells[i]);
+            if (ends)
+                fprintf(to, "\n%*s", INDENT, "");
+            else
+                fputs(GAP, to);
         }
     }
 }

@@ -12,7 +12,6 @@
 enum {
     TABLE_COLUMNS_MAX = 10,
     TABLE_WIDTH_MAX = 80,
-    TABLE_CELL_MAX = 256, /* bytes of one cell, longer ones are cut */
 };
 
 /* Zero-initialise, then table_init(). Cells are copied. Any thread, one at a time. */
@@ -32,7 +31,8 @@ void table_cell(struct table *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /**
  * Print. Columns are as wide as their widest cell. When that makes more than 80 columns, the last
- * column wraps at commas onto lines of its own; a word that is still longer stands as it is.
+ * column wraps at commas onto lines of its own, below its row when little room is left beside it; a word
+ * that is still longer stands as it is.
  * Control characters in cells print as '?'.
  */
 void table_print(const struct table *t, FILE *to);

@@ -68,6 +68,31 @@ static void last_column_wraps_at_commas(void **state)
     table_free(&t);
 }
 
+/* However long: nothing is cut, and no line is wider than a terminal. */
+static void a_wide_row_has_its_last_column_below(void **state)
+{
+    static const char *const heads[] = { ">ID", "HOST", "VOLUME", "ADDRESSES" };
+    char many[2000] = "";
+    struct table t;
+    char *text;
+
+    (void)state;
+    for (unsigned i = 0; i < 80; i++)
+        sprintf(many + strlen(many), "%s10.0.0.%u:20001", i == 0 ? "" : ", ", 100 + i);
+    table_init(&t, heads, 4);
+    table_cell(&t, "%d", 1);
+    table_cell(&t, "a-host-with-a-name-of-forty-characters--");
+    table_cell(&t, "a-volume-with-a-long-name");
+    table_cell(&t, "%s", many);
+    text = printed(&t);
+    assert_non_null(strstr(text, "10.0.0.179:20001\n"));
+    assert_non_null(strstr(text, "long-name\n    10.0.0.100:20001, 10"));
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n"))
+        assert_true(strlen(line) <= TABLE_WIDTH_MAX);
+    free(text);
+    table_free(&t);
+}
+
 static void bytes_for_people(void **state)
 {
     static const struct {
@@ -95,6 +120,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_are_aligned),
         cmocka_unit_test(last_column_wraps_at_commas),
+        cmocka_unit_test(a_wide_row_has_its_last_column_below),
         cmocka_unit_test(bytes_for_people),
     };
 

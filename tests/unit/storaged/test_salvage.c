@@ -106,8 +106,10 @@ static void storage_make(struct bench *b, unsigned i)
 static void bench_init(struct bench *b, unsigned kind, unsigned layout)
 {
     memset(b, 0, sizeof(*b));
-    snprintf(b->dir, sizeof(b->dir), "/tmp/rozo-salvage-XXXXXX");
-    assert_non_null(mkdtemp(b->dir));
+    /* Where the test runs, by one name: what one left that failed or was killed goes with the next. */
+    snprintf(b->dir, sizeof(b->dir), "./salvage.tmp");
+    nftw(b->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    assert_int_equal(mkdir(b->dir, 0700), 0);
     b->id = (struct file_id){ .export_id = 3, .generation = 1, .ino = 0x1234567 };
     b->kind = kind;
     b->layout = layout;
@@ -690,7 +692,7 @@ static void test_a_storage_is_not_taken_twice(void **state)
     bench_init(&b, CODEC_MOJETTE, 0);
     salvage_init(&b.s);
     path_of(&b, 0, "../copy", link);
-    assert_int_equal(symlink(b.paths[0], link), 0);
+    assert_int_equal(symlink("s0", link), 0);
     assert_int_equal(salvage_add_dir(&b.s, b.paths[0], &err), 0);
     assert_int_equal(salvage_add_dir(&b.s, link, &err), -EEXIST);
     assert_int_equal(salvage_add_dir(&b.s, b.dir, &err), -ENOTDIR);
