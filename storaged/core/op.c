@@ -17,11 +17,14 @@
 #include "common/status.h"
 
 enum {
+    CLIENTS_MIN = 8, /* requests of clients in CLIENTS_SPAN_NS or two: they are at work */
     SPACE_MAX_AGE_MS = 500,
     SPACE_PLENTY = 1 << 30, /* nobody writes so much in SPACE_MAX_AGE_MS */
     SPACE_RESERVE_MAX = 64 << 20,
     REPLY_MESSAGE_MAX = 65536,
 };
+
+static const uint64_t CLIENTS_SPAN_NS = 250000000;
 
 /* ---- the beginning and the end ---- */
 
@@ -113,6 +116,23 @@ static void on_op_synced(struct env_task *task)
     op->step(op);
 }
 
+static void clients_go_on(struct storage *st)
+{
+    uint64_t now = env_now_ns(st->env), passed = now - st->clients.from_ns;
+
+    if (passed < CLIENTS_SPAN_NS)
+        return;
+    st->clients.n_before = passed < 2 * CLIENTS_SPAN_NS ? st->clients.n : 0;
+    st->clients.n = 0;
+    st->clients.from_ns = now;
+}
+
+bool storage_serves_clients(struct storage *st)
+{
+    clients_go_on(st);
+    return st->clients.n + st->clients.n_before >= CLIENTS_MIN;
+}
+
 struct op *op_new(struct storage *st, struct rpc_call *call, size_t size_bytes,
                   void (*step)(struct op *op), void (*free_more)(struct op *op))
 {
@@ -121,6 +141,10 @@ struct op *op_new(struct storage *st, struct rpc_call *call, size_t size_bytes,
     assert(size_bytes >= sizeof(*op));
     if (op == NULL)
         return NULL;
+    if (call != NULL && call->role != RPC_ROLE_NODE) {
+        clients_go_on(st);
+        st->clients.n++;
+    }
     op->st = st;
     op->call = call;
     op->step = step;

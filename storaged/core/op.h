@@ -58,6 +58,11 @@ struct storage {
     uint64_t space_at_ns; /* when it was asked for */
     uint64_t space_total, space_free;
     uint64_t space_used_since; /* bytes promised to writers since then */
+
+    struct { /* requests of clients: in this span of time, in the one before */
+        uint64_t from_ns;
+        unsigned n, n_before;
+    } clients;
 };
 
 /* The file of a request, every field checked. */
@@ -142,6 +147,8 @@ static inline bool op_is_decided(const struct op *op)
     return op->call == NULL || op->call->role == RPC_ROLE_NODE;
 }
 /** Start op: its first step is posted. Takes call. size_bytes of the whole struct, zeroed. */
+/** Have clients asked for something more than now and then, within the last moments? */
+bool storage_serves_clients(struct storage *st);
 struct op *op_new(struct storage *st, struct rpc_call *call, size_t size_bytes,
                   void (*step)(struct op *op), void (*free_more)(struct op *op));
 void op_start(struct op *op);

@@ -442,6 +442,7 @@ static void read_reply(struct read_op *r)
     resp.present = object_present(r->op.obj);
     resp.may_be_torn = generations_lost_any(r->op.st->config.generations);
     resp.doubt = identity_is_in_doubt(r->op.st->config.identity);
+    resp.serves_clients = call->role == RPC_ROLE_NODE && storage_serves_clients(r->op.st);
     len = rozo__st_read_resp__get_packed_size(&resp);
     assert(len <= sizeof(msg));
     rozo__st_read_resp__pack(&resp, msg);

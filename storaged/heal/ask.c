@@ -139,6 +139,9 @@ int ask_send(struct ask *ask, struct heal_file *file, unsigned candidate, uint16
         .msg_len = len,
         .payload = payload,
         .n_payload = n_payload,
+        .recv_head = ask->recv_head,
+        .recv_head_len = ask->recv_head_len,
+        .place = ask->place,
         .done = on_ask_answer,
     };
     rpc_send(file->peers.channel(file->peers.arg, file->target.storages[candidate]),

@@ -61,6 +61,10 @@ struct ask {
     ask_done_cb *done;
     uint8_t candidate;
     bool sent;
+    /* As in struct rpc_request; NULL and 0, or set before ask_send(). */
+    rpc_place_cb *place;
+    void *recv_head;
+    size_t recv_head_len;
 };
 
 /**

@@ -101,6 +101,7 @@ static int take_answer(struct head_ask *ha, uint32_t *present)
         h->doubt |= 1u << ha->ask.candidate;
     if (resp->may_be_torn)
         h->may_be_torn |= 1u << ha->ask.candidate;
+    h->clients |= resp->serves_clients;
     rozo__st_read_resp__free_unpacked(resp, NULL);
     if (projection >= h->file->n ||
         (ha->projection != HEAL_PROJECTION_ANY && ha->projection != projection))

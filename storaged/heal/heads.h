@@ -22,6 +22,7 @@ struct heads {
     uint32_t
         spoiled[DIST_MAX]; /* projections whose files a spare cannot believe any more */
     uint32_t may_be_torn;  /* candidates whose unsynced bytes the power took once */
+    bool clients;          /* some candidate has work of clients to do */
     uint8_t n_answers[EXTENT_BLOCKS];
     bool too_many[EXTENT_BLOCKS];  /* not all answers found room */
     struct decide_answer *answers; /* owned; DECIDE_ANSWERS_MAX for each block */

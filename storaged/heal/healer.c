@@ -752,7 +752,6 @@ int healer_open(const struct healer_config *config, struct healer **out, struct 
 void healer_start(struct healer *h)
 {
     h->started = true;
-    jobs_start(h);
     stood_in_start(h);
     round_start(h);
     checks_start(h);

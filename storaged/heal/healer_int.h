@@ -261,12 +261,8 @@ struct healer {
     struct list_node waiting[RANK_N], running;
     unsigned n_running, n_of_rank[RANK_N]; /* running */
     unsigned n_waiting;
-    unsigned concurrency; /* now; config.concurrency at most */
     struct rate rate, scrub_rate;
     struct env_task pump;
-    struct env_timer load_timer;
-    struct heal_ask load_ask;
-    uint64_t load_asked_ns;
     uint64_t healed, read_bytes, written_bytes;
     uint64_t checks_unhealed; /* blocks, summed over checks that wait to be tried again */
     char problem[160];
@@ -301,7 +297,6 @@ int healer_get(struct healer *h, const char *key, void *val, size_t len);
 void heal_reply(struct rpc_call *call, const ProtobufCMessage *msg);
 
 void jobs_init(struct healer *h);
-void jobs_start(struct healer *h);
 void jobs_stop(struct healer *h);
 
 void missed_handle(struct healer *h, struct rpc_call *call);

@@ -3,9 +3,8 @@
  *
  * In:     job_submit(), from the parts of the healer; the ends of mends. Thread: the healer's.
  * Out:    mend_start(); job->done().
- * Keeps:  at most so many mends run; a lower rank never waits for a higher one; whoever waits for our own
- *         storage goes first: when it answers slowly, healing takes fewer turns.
- * Yours:  the LOAD_ figures.
+ * Keeps:  at most so many mends run; a lower rank never waits for a higher one. How much of a mend is under way
+ *         at a time, and that clients go first, is mend_walk.c's.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,9 +14,6 @@
 #include "storaged/heal/healer_int.h"
 
 enum {
-    LOAD_MS = 1000,
-    LOAD_SLOW_US = 30000, /* our own storage takes so long to say who it is */
-    LOAD_FAST_US = 10000,
     CHECKS_EXTRA = 2, /* mends of the first rank beside all others */
     SCRUBS_MAX = 2,
 };
@@ -79,10 +75,10 @@ static void on_mended(void *arg, const struct mend_result *result)
 static bool may_run(const struct healer *h, unsigned rank)
 {
     if (rank == RANK_CHECK)
-        return h->n_running < h->concurrency + CHECKS_EXTRA;
+        return h->n_running < h->config.concurrency + CHECKS_EXTRA;
     if (rank == RANK_SCRUB && h->n_of_rank[RANK_SCRUB] >= SCRUBS_MAX)
         return false;
-    return h->n_running < h->concurrency;
+    return h->n_running < h->config.concurrency;
 }
 
 /* As the map says now. */
@@ -136,55 +132,16 @@ void job_submit(struct healer *h, struct job *job, enum heal_rank rank)
     env_post(h->env, &h->pump);
 }
 
-/* ---- our own storage goes first ---- */
-
-static void on_load(struct heal_ask *ask, int rc)
-{
-    struct healer *h = ask->h;
-    uint64_t us = (env_now_ns(h->env) - h->load_asked_ns) / 1000;
-
-    if (rc != 0 || us > LOAD_SLOW_US)
-        h->concurrency = (h->concurrency + 1) / 2;
-    else if (us < LOAD_FAST_US && h->concurrency < h->config.concurrency)
-        h->concurrency++;
-    env_post(h->env, &h->pump);
-}
-
-static void on_load_timer(struct env_timer *timer)
-{
-    struct healer *h = container_of(timer, struct healer, load_timer);
-    Rozo__StInfoReq req = ROZO__ST_INFO_REQ__INIT;
-
-    env_timer_start(h->env, &h->load_timer, LOAD_MS);
-    if (h->load_ask.under_way || h->us == 0)
-        return;
-    if (h->n_running == 0) {
-        h->concurrency = h->config.concurrency;
-        return;
-    }
-    h->load_asked_ns = env_now_ns(h->env);
-    h->load_ask.done = on_load;
-    heal_ask_send(h, &h->load_ask, h->us, ROZO__OP__ST_INFO, &req.base, ASK_DEADLINE_MS);
-}
-
 void jobs_init(struct healer *h)
 {
     for (unsigned rank = 0; rank < RANK_N; rank++)
         list_init(&h->waiting[rank]);
     list_init(&h->running);
-    h->concurrency = h->config.concurrency;
     h->pump.fn = on_pump;
-    env_timer_init(&h->load_timer, on_load_timer);
-}
-
-void jobs_start(struct healer *h)
-{
-    env_timer_start(h->env, &h->load_timer, LOAD_MS);
 }
 
 void jobs_stop(struct healer *h)
 {
-    env_timer_stop(h->env, &h->load_timer);
     LIST_FOREACH_SAFE(node, &h->running) {
         struct job *job = container_of(node, struct job, link);
 

@@ -16,7 +16,8 @@
 
 enum {
     DEADLINE_MS = 10000,
-    EXTENTS_MAX = 4,
+    EXTENTS_MAX = 8,
+    POOL_IDLE_MAX = 32 << 20,
     AGAINS_MAX = 20,
     AGAIN_MS = 500,
     SMALL_BLOCKS =
@@ -37,6 +38,7 @@ int mender_new(const struct mender_config *config, struct mender **out)
         mender->config.extents_max = EXTENTS_MAX;
     if (mender->config.memory_max == 0)
         mender->config.memory_max = memory_max_default;
+    mender->pool.idle_max_bytes = POOL_IDLE_MAX;
     list_init(&mender->mends);
     *out = mender;
     return 0;
@@ -90,6 +92,7 @@ void mend_piece_ended(struct mend_piece *piece)
     struct mend *mend = piece->mend;
     bool sparse = piece->sparse && !piece->flat;
 
+    mend->n_dense = piece->sparse ? 0 : mend->n_dense + 1;
     if (piece->tail)
         mend->tail_healed = piece->holders[0] & ~piece->decided[0].holders;
     if (sparse && !mend->small && mend->look == WALK_EXTENTS)
@@ -203,7 +206,8 @@ static void mend_free(struct mend *mend)
     env_timer_stop(mend->file.env, &mend->timer);
     free(mend->marks);
     list_remove(&mend->link);
-    mender->n_mends--;
+    if (--mender->n_mends == 0)
+        bufpool_trim(&mender->pool);
     free(mend);
     wake_the_waiting(mender);
 }

@@ -35,7 +35,7 @@ struct mender_config {
         peers;            /* borrowed; channels of role NODE, to our own storage too */
     uint32_t own_storage; /* its homes are what is mended without MEND_ALL_HOMES */
     uint32_t deadline_ms; /* [10000] of one request */
-    unsigned extents_max; /* [4] of one mend, under way at a time */
+    unsigned extents_max; /* [8] of one mend, under way at a time */
     uint64_t memory_max;  /* [64 MiB] bytes of blocks in memory, over all mends */
     /**
      * So many bytes of bodies are going to be read or written, taken out of whatever is allowed.

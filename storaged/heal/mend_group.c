@@ -117,11 +117,27 @@ static bool group_takes(struct mend_piece *piece, const struct piece_group *g, u
     return true;
 }
 
-void piece_group_free(struct piece_group *g)
+/* Of heads and full bodies of the group. */
+static size_t group_bytes(const struct mend_piece *piece, unsigned p)
 {
-    for (unsigned p = 0; p < CODEC_N_MAX; p++) {
-        free(g->read[p]);
-        free(g->made[p]);
+    const struct heal_file *file = &piece->mend->file;
+
+    return piece->group.n * (heal_head_bytes(file, p) + file->row_bytes);
+}
+
+static uint8_t *group_buf(const struct mend_piece *piece, unsigned p)
+{
+    return bufpool_get(&piece->mend->mender->pool, group_bytes(piece, p));
+}
+
+void piece_group_free(struct mend_piece *piece)
+{
+    struct bufpool *pool = &piece->mend->mender->pool;
+    struct piece_group *g = &piece->group;
+
+    for (unsigned p = 0; p < piece->mend->file.n; p++) {
+        bufpool_put(pool, g->read[p], group_bytes(piece, p));
+        bufpool_put(pool, g->made[p], group_bytes(piece, p));
     }
     *g = (struct piece_group){ 0 };
 }
@@ -131,7 +147,7 @@ bool piece_group_next(struct mend_piece *piece)
     struct piece_group *g = &piece->group;
     unsigned at = 0;
 
-    piece_group_free(g);
+    piece_group_free(piece);
     while (at < piece->n && (piece->lack[at] == 0 || piece->skip[at]))
         at++;
     if (at == piece->n)
@@ -199,6 +215,40 @@ static void group_judge(struct mend_piece *piece, unsigned p, unsigned candidate
         g->answered |= 1u << p;
 }
 
+/* Bytes of bodies that belong to the heads that came; iov, if any: where they go, *n of them. */
+static size_t group_bodies(const struct mend_piece *piece, unsigned p, struct iovec *iov,
+                           unsigned *n)
+{
+    const struct piece_group *g = &piece->group;
+    size_t head_bytes = heal_head_bytes(&piece->mend->file, p), sum = 0;
+    uint8_t *body = g->read[p] + g->n * head_bytes;
+
+    for (unsigned i = 0; i < g->n; i++, body += piece->mend->file.row_bytes) {
+        size_t row = record_row(piece, g->at + i, p, g->read[p] + i * head_bytes);
+        struct iovec *last = iov == NULL || *n == 0 ? NULL : &iov[*n - 1];
+
+        sum += row;
+        if (row == 0 || iov == NULL)
+            continue;
+        if (last != NULL && (uint8_t *)last->iov_base + last->iov_len == body)
+            last->iov_len += row;
+        else
+            iov[(*n)++] = (struct iovec){ .iov_base = body, .iov_len = row };
+    }
+    return sum;
+}
+
+/* The heads are here: bodies go right behind them, each in its place. */
+static int on_group_place(struct rpc_request *rq, size_t rest_len, struct iovec *iov)
+{
+    struct piece_ask *pa = container_of(rq, struct piece_ask, ask.rq);
+    unsigned n = 0;
+
+    static_assert((int)EXTENT_BLOCKS <= (int)RPC_IOV_MAX, "one for each body");
+    return group_bodies(pa->piece, pa->projection, iov, &n) == rest_len ? (int)n
+                                                                        : -EBADMSG;
+}
+
 static void on_group_read(struct ask *ask, int rc)
 {
     struct piece_ask *pa = container_of(ask, struct piece_ask, ask);
@@ -210,8 +260,9 @@ static void on_group_read(struct ask *ask, int rc)
     piece->n_asks--;
     if (!ask_is_ok(ask, rc)) {
         piece_refused(piece, ask, rc, "reading");
-    } else if (records_take(piece, g->at, g->n, p, ask, g->read[p],
-                            g->read[p] + heads_bytes) == 0) {
+    } else if (ask->rq.answer_payload_len >= heads_bytes &&
+               ask->rq.answer_payload_len - heads_bytes ==
+                   group_bodies(piece, p, NULL, NULL)) {
         piece->mend->result.read_bytes += ask->rq.answer_payload_len - heads_bytes;
         group_judge(piece, p, ask->candidate);
     }
@@ -223,8 +274,9 @@ static void read_send(struct mend_piece *piece, unsigned p)
     struct heal_file *file = &piece->mend->file;
     struct piece_group *g = &piece->group;
     Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
+    struct piece_ask *pa = piece_ask_for(piece, p);
 
-    g->read[p] = malloc(g->n * (heal_head_bytes(file, p) + file->row_bytes));
+    g->read[p] = group_buf(piece, p);
     if (g->read[p] == NULL)
         return;
     req.ref = &file->ref;
@@ -233,8 +285,10 @@ static void read_send(struct mend_piece *piece, unsigned p)
     req.n_blocks = g->n;
     req.to_storage = file->target.storages[g->source[p]];
     req.at_most = g->at_most;
-    piece_send(piece, piece_ask_for(piece, p), g->source[p], ROZO__OP__ST_READ, &req.base,
-               0, on_group_read);
+    pa->ask.recv_head = g->read[p];
+    pa->ask.recv_head_len = g->n * heal_head_bytes(file, p);
+    pa->ask.place = on_group_place;
+    piece_send(piece, pa, g->source[p], ROZO__OP__ST_READ, &req.base, 0, on_group_read);
 }
 
 void piece_group_read(struct mend_piece *piece)
@@ -301,7 +355,7 @@ static int group_make(struct mend_piece *piece)
     for (unsigned p = 0; p < file->n; p++) {
         if ((g->lack >> p & 1) == 0)
             continue;
-        g->made[p] = malloc(g->n * (heal_head_bytes(file, p) + file->row_bytes));
+        g->made[p] = group_buf(piece, p);
         if (g->made[p] == NULL)
             return -ENOMEM;
         memset(g->made[p], 0, g->n * heal_head_bytes(file, p)); /* bodies are filled */
@@ -468,7 +522,9 @@ static void group_write_holes(struct mend_piece *piece)
 
         if ((g->lack >> p & 1) == 0)
             continue;
-        g->made[p] = calloc(g->n, head_bytes);
+        g->made[p] = group_buf(piece, p);
+        if (g->made[p] != NULL)
+            memset(g->made[p], 0, g->n * head_bytes);
         for (unsigned i = 0; g->made[p] != NULL && i < g->n; i++) {
             const struct record_header h = {
                 .format = RECORD_FORMAT,

@@ -7,6 +7,7 @@
 #ifndef ROZO_STORAGED_HEAL_MEND_INT_H
 #define ROZO_STORAGED_HEAL_MEND_INT_H
 
+#include "common/bufpool.h"
 #include "common/list.h"
 #include "storaged/heal/heads.h"
 #include "storaged/heal/mend.h"
@@ -20,6 +21,8 @@ enum {
 struct mender {
     struct mender_config config;
     uint64_t memory_used;
+    struct bufpool pool; /* what pieces read and make; empty when there is no mend */
+    uint64_t clients_ns; /* when a storage last said that it serves clients; 0: never */
     struct list_node mends;
     unsigned n_mends;
 };
@@ -90,6 +93,7 @@ struct mend {
     uint64_t counted_to; /* so far it was walked once already */
     struct list_node pieces;
     unsigned n_pieces;
+    unsigned n_dense; /* pieces with data, since the last that had none */
     struct ask next_asks[DIST_MAX];
     unsigned n_asked;
     uint64_t next_block[DIST_MAX];

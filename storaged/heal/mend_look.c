@@ -15,6 +15,19 @@
 
 enum { SECTOR_BYTES = 512 };
 
+size_t record_row(const struct mend_piece *piece, unsigned b, unsigned p,
+                  const uint8_t *head)
+{
+    const struct heal_file *file = &piece->mend->file;
+    struct record_header h;
+
+    if ((head[6] & RECORD_DAMAGED) != 0 ||
+        record_inspect(head, file->file_hash, piece->first + b, p,
+                       file->target.block_bytes, &h) != RECORD_IS_DATA)
+        return 0;
+    return codec_row_bytes(file->codec, h.user_bytes);
+}
+
 int records_take(const struct mend_piece *piece, unsigned at, unsigned n, unsigned p,
                  const struct ask *ask, uint8_t *heads, uint8_t *bodies)
 {
@@ -27,15 +40,8 @@ int records_take(const struct mend_piece *piece, unsigned at, unsigned n, unsign
         return -EBADMSG;
     memcpy(heads, payload, from);
     for (unsigned i = 0; i < n; i++) {
-        const uint8_t *head = heads + i * head_bytes;
-        struct record_header h;
-        size_t row;
+        size_t row = record_row(piece, at + i, p, heads + i * head_bytes);
 
-        if ((head[6] & RECORD_DAMAGED) != 0 ||
-            record_inspect(head, file->file_hash, piece->first + at + i, p,
-                           file->target.block_bytes, &h) != RECORD_IS_DATA)
-            continue;
-        row = codec_row_bytes(file->codec, h.user_bytes);
         if (len - from < row)
             return -EBADMSG;
         memcpy(bodies + i * file->row_bytes, payload + from, row);

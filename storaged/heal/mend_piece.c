@@ -26,6 +26,9 @@ struct piece_ask *piece_ask_for(struct mend_piece *piece, unsigned projection)
 
     pa->piece = piece;
     pa->projection = (uint8_t)projection;
+    pa->ask.place = NULL;
+    pa->ask.recv_head = NULL;
+    pa->ask.recv_head_len = 0;
     return pa;
 }
 
@@ -214,6 +217,8 @@ static void on_piece_heads(struct heads *heads)
 {
     struct mend_piece *piece = container_of(heads, struct mend_piece, heads);
 
+    if (heads->clients)
+        piece->mend->mender->clients_ns = env_now_ns(piece->mend->file.env);
     piece_apply_bad(piece);
     piece_go(piece, piece->verified ? PIECE_DECIDE : PIECE_VERIFY);
     piece_step(piece);
@@ -403,7 +408,7 @@ uint64_t mend_piece_memory(const struct mend *mend)
     const struct heal_file *file = &mend->file;
     uint64_t rows = file->k + (unsigned)__builtin_popcount(mend->scope);
 
-    return EXTENT_BLOCKS * (rows * 2 * (file->row_bytes + RECORD_HEADER_BYTES) +
+    return EXTENT_BLOCKS * (rows * (file->row_bytes + RECORD_HEADER_BYTES) +
                             DECIDE_ANSWERS_MAX * sizeof(struct decide_answer)) +
            sizeof(struct mend_piece);
 }
@@ -436,7 +441,7 @@ void mend_piece_free(struct mend_piece *piece)
         ask_cancel(&piece->asks[i].ask);
     env_timer_stop(mend->file.env, &piece->timer);
     heads_close(&piece->heads);
-    piece_group_free(&piece->group);
+    piece_group_free(piece);
     list_remove(&piece->link);
     mend->n_pieces--;
     mend->mender->memory_used -= piece->memory;

@@ -132,6 +132,9 @@ static inline uint64_t piece_blocks(const struct mend_piece *piece, unsigned n)
 
 enum look { LOOK_RIGHT, LOOK_OTHER, LOOK_WRONG };
 
+/** Bytes of the body that comes with this head, of block b of the piece; 0: none. */
+size_t record_row(const struct mend_piece *piece, unsigned b, unsigned p,
+                  const uint8_t *head);
 /**
  * The payload of a read of n records from block `at` of the piece: heads to `heads`, bodies at full strides to
  * `bodies`. 0 or -EBADMSG.
@@ -184,6 +187,6 @@ void piece_group_mark(struct mend_piece *piece);
 void piece_group_again(struct mend_piece *piece);
 /** Whoever did not take it lacks it still: not again in this round. */
 void piece_group_end(struct mend_piece *piece);
-void piece_group_free(struct piece_group *group);
+void piece_group_free(struct mend_piece *piece);
 
 #endif

@@ -14,18 +14,37 @@
 #include "common/record.h"
 #include "storaged/heal/mend_piece.h"
 
+enum {
+    AHEAD_MIN = 4,
+    CLIENTS_SHARE =
+        8, /* of the memory, and so of what is under way, when clients are at work */
+};
+static const uint64_t CLIENTS_NS = 500000000;
+
 /* A block behind everything: what is true of it is true to the end. */
 static const uint64_t far_block = ((uint64_t)1 << 47) - 1;
 
+/* Clients are waiting for the same disks and processors: they get most of them. */
+static uint64_t memory_max(const struct mender *mender)
+{
+    uint64_t since_ns = env_now_ns(mender->config.env) - mender->clients_ns;
+
+    return mender->clients_ns != 0 && since_ns < CLIENTS_NS
+               ? mender->config.memory_max / CLIENTS_SHARE
+               : mender->config.memory_max;
+}
+
+/* The longer it goes through data, the further ahead it looks: a small file has nothing there. */
 static bool has_room(struct mend *mend)
 {
     const struct mender *mender = mend->mender;
+    unsigned ahead = AHEAD_MIN + mend->n_dense;
 
-    if (mend->n_pieces >= mender->config.extents_max)
+    if (mend->n_pieces >= mender->config.extents_max || mend->n_pieces >= ahead)
         return false;
     mend->wants_memory =
         mender->memory_used != 0 &&
-        mender->memory_used + mend_piece_memory(mend) > mender->config.memory_max;
+        mender->memory_used + mend_piece_memory(mend) > memory_max(mender);
     return !mend->wants_memory;
 }
 

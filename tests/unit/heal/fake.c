@@ -324,6 +324,12 @@ static uint16_t do_read(struct fake *f, struct fake_storage *s, struct fake_call
         bodies += row;
         f->n_read_blocks++;
     }
+    if (!req->heads_only) {
+        size_t heads = req->n_blocks * head_bytes(f, p);
+
+        bodies -= s->cut_bytes < bodies - heads ? s->cut_bytes : bodies - heads;
+    }
+    resp.serves_clients = s->serves_clients;
     call->answer_len = bodies;
     answer_pack(call, &resp.base);
     rozo__st_read_req__free_unpacked(req, NULL);
@@ -600,8 +606,8 @@ static void call_end(struct fake_call *call, int rc)
         rq->status = call->status;
         rq->answer_msg = call->answer_msg;
         rq->answer_msg_len = call->answer_msg_len;
-        rq->answer_payload = call->answer;
-        rq->answer_payload_len = call->answer_len;
+        if (rc == 0)
+            rc = made_receive(rq, call->answer, call->answer_len);
         rq->done(rq, rc);
     }
     call_free(f, call);

@@ -38,7 +38,9 @@ struct fake_projection {
 struct fake_storage {
     struct fake *fake;
     bool up;
-    bool full;            /* NO_SPACE for writes */
+    bool full; /* NO_SPACE for writes */
+    bool serves_clients;
+    size_t cut_bytes;     /* missing at the end of bodies that are read */
     unsigned n_busy;      /* so many writes and marks from now on get BUSY */
     uint32_t fence_epoch; /* 0: none */
     uint64_t verifier;

@@ -3,6 +3,7 @@
  */
 #include "tests/unit/heal/made.h"
 
+#include <assert.h>
 #include <string.h>
 
 const struct codec *made_codec(const struct storcli_target *t)
@@ -44,4 +45,25 @@ size_t made_record(const struct storcli_target *t, unsigned projection, uint64_t
     record_seal(head, head + RECORD_HEADER_BYTES, codec_overhang_bytes(codec, projection),
                 body, row);
     return row;
+}
+
+int made_receive(struct rpc_request *rq, uint8_t *payload, size_t len)
+{
+    size_t at = len < rq->recv_head_len ? len : rq->recv_head_len;
+    struct iovec iov[RPC_IOV_MAX];
+    int n;
+
+    rq->answer_payload_len = len;
+    rq->answer_payload = rq->place == NULL ? payload : NULL;
+    if (rq->place == NULL)
+        return 0;
+    memcpy(rq->recv_head, payload, at);
+    n = at == len ? 0 : rq->place(rq, len - at, iov);
+    for (int i = 0; i < n; i++) {
+        assert(iov[i].iov_len <= len - at);
+        memcpy(iov[i].iov_base, payload + at, iov[i].iov_len);
+        at += iov[i].iov_len;
+    }
+    assert(n < 0 || at == len); /* the contract of place() */
+    return n < 0 ? n : 0;
 }

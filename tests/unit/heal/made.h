@@ -15,4 +15,7 @@ uint16_t made_user_bytes(const struct storcli_target *t, uint64_t block,
 size_t made_record(const struct storcli_target *t, unsigned projection, uint64_t block,
                    uint64_t version, uint8_t *head, uint8_t *body);
 
+/** What a channel does with the payload of an answer: 0, or what place() returned. */
+int made_receive(struct rpc_request *rq, uint8_t *payload, size_t len);
+
 #endif

@@ -184,8 +184,7 @@ static void link_send(struct rpc_channel *ch, struct rpc_request *rq)
     d->rq = rq;
     rq->impl = d;
     env_timer_init(&d->timer, on_arrival);
-    env_timer_start(&nodes_env.env, &d->timer,
-                    rq->op == ROZO__OP__ST_INFO ? 1 + l->to->info_ms : 1);
+    env_timer_start(&nodes_env.env, &d->timer, 1);
 }
 
 static void link_cancel(struct rpc_channel *ch, struct rpc_request *rq)

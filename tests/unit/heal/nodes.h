@@ -38,7 +38,6 @@ struct node {
     uint32_t lacks_ino; /* ST_STAT says NO_FILE of it */
     struct heal_unsettled unsettled;
     bool has_unsettled;
-    uint32_t info_ms; /* how long ST_INFO takes */
 };
 
 extern struct env_virtual nodes_env;

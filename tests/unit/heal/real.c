@@ -97,8 +97,8 @@ static void call_end(struct real_call *c, int rc)
     rq->status = c->status;
     rq->answer_msg = c->answer_msg;
     rq->answer_msg_len = c->answer_msg_len;
-    rq->answer_payload = c->answer;
-    rq->answer_payload_len = c->answer_len;
+    if (rc == 0)
+        rc = made_receive(rq, c->answer, c->answer_len);
     rq->done(rq, rc);
 }
 

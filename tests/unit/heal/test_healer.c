@@ -865,19 +865,6 @@ static void test_limits(void **state)
     run_ms(10000);
     assert_int_equal(n_seen, 100);
     assert_int_equal(fake_mends.n_running_most, 4);
-    /* When our own storage is slow to answer, one at a time is enough. */
-    heal(1, 0, UINT64_MAX);
-    nodes[1].info_ms = 200;
-    for (unsigned i = 0; i < 300; i++) {
-        struct storcli_target t = target_make(1000 + i, 1);
-
-        assert_int_equal(node_missed(2, &t, 5, 1, 1, 5), ROZO__STATUS__OK);
-    }
-    n_seen = 0;
-    while (n_seen == 0)
-        run_ms(10);
-    run_ms(4000);
-    assert_int_equal(fake_mends.n_running, 1);
 }
 
 /* ---- lists, maps ---- */

@@ -575,6 +575,61 @@ static void the_rate_is_kept_and_memory_is_bounded(void **state)
     fake_close(&f);
 }
 
+/* The same work, once more by who was told of clients, takes longer: less of it is under way at a time. */
+static void clients_go_first(void **state)
+{
+    uint64_t took[2];
+
+    (void)state;
+    for (unsigned clients = 0; clients < 2; clients++) {
+        struct mend_request request;
+        struct fake f;
+        struct run run;
+
+        fake_init(&f, 17, CODEC_MOJETTE, 0);
+        f.storages[2].serves_clients = clients;
+        write_homes(&f, 0, 500, v1, 1 << 1);
+        config.memory_max = 12 << 20;
+        run_start(&f, &run, 0, 1, 0, 0, 1);
+        config = (struct mender_config){ 0 };
+        while (!run.done)
+            env_virtual_advance_ms(&f.v, 1);
+        took[clients] = f.v.now_ns;
+        request = (struct mend_request){ .target = f.target };
+        run.done = false;
+        assert_int_equal(mend_start(run.mender, &request, on_done, &run, &run.mend), 0);
+        while (!run.done)
+            env_virtual_advance_ms(&f.v, 1);
+        assert_int_equal(run.result.healed, 499);
+        took[clients] = f.v.now_ns - took[clients];
+        mender_free(run.mender);
+        fake_close(&f);
+    }
+    assert_true(took[1] > took[0] * 3 / 2);
+}
+
+/* Bodies that are not as long as their heads say are no bodies. */
+static void answers_that_are_cut_short_are_not_used(void **state)
+{
+    static const size_t cuts[] = { 8, 50000, SIZE_MAX };
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        struct fake f;
+        struct mend_result r;
+
+        fake_init(&f, 18, CODEC_MOJETTE, 0);
+        write_homes(&f, 0, 30, v1, 1 << 1);
+        f.storages[2].cut_bytes = cuts[i];
+        r = mend_now(&f, 1, 0, 0, 0);
+        assert_int_equal(r.rc, -EIO);
+        assert_int_equal(r.healed, 0);
+        f.storages[2].cut_bytes = 0;
+        assert_int_equal(mend_now(&f, 1, 0, 0, 0).healed, 30);
+        fake_close(&f);
+    }
+}
+
 static void a_busy_home_is_waited_for(void **state)
 {
     struct fake f;
@@ -924,6 +979,8 @@ int main(void)
         cmocka_unit_test(a_file_that_nobody_has_is_gone),
         cmocka_unit_test(a_full_home_is_told_of),
         cmocka_unit_test(the_rate_is_kept_and_memory_is_bounded),
+        cmocka_unit_test(clients_go_first),
+        cmocka_unit_test(answers_that_are_cut_short_are_not_used),
         cmocka_unit_test(a_busy_home_is_waited_for),
         cmocka_unit_test(a_mend_may_be_stopped_anywhere),
         cmocka_unit_test(clients_go_on_meanwhile),

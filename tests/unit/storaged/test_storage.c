@@ -339,6 +339,54 @@ static void test_any_projection_and_what_is_present(void **state)
     world_free(&w);
 }
 
+/* What an answer to this role says. */
+static bool says_that_it_serves_clients(struct world *w, enum rpc_role role)
+{
+    Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
+    Rozo__StReadResp *resp;
+    struct test_call *c;
+    struct test_ref ref;
+    bool says;
+
+    ref_init(w, &ref);
+    req.ref = &ref.ref;
+    req.n_blocks = 1;
+    req.to_storage = US;
+    req.heads_only = true;
+    w->role = role;
+    assert_int_equal(call_run(w, ROZO__OP__ST_READ, &req.base, NULL, 0, &c), OK);
+    w->role = RPC_ROLE_CLIENT;
+    resp = rozo__st_read_resp__unpack(NULL, c->msg_len, c->msg);
+    says = resp->serves_clients;
+    rozo__st_read_resp__free_unpacked(resp, NULL);
+    call_free(c);
+    return says;
+}
+
+static void test_nodes_hear_of_clients(void **state)
+{
+    struct world w;
+    struct seen seen;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL), OK);
+    for (unsigned i = 0; i < 50; i++) /* nodes are no clients */
+        assert_false(says_that_it_serves_clients(&w, RPC_ROLE_NODE));
+    for (unsigned i = 0; i < 8; i++)
+        assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), OK);
+    assert_true(says_that_it_serves_clients(&w, RPC_ROLE_NODE));
+    assert_false(says_that_it_serves_clients(&w, RPC_ROLE_CLIENT));
+    env_virtual_advance_ms(&w.v, 700);
+    assert_false(says_that_it_serves_clients(&w, RPC_ROLE_NODE));
+    for (unsigned i = 0; i < 20; i++) { /* now and then is nothing to wait for */
+        assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), OK);
+        env_virtual_advance_ms(&w.v, 100);
+        assert_false(says_that_it_serves_clients(&w, RPC_ROLE_NODE));
+    }
+    world_free(&w);
+}
+
 static void test_next_finds_records_and_marks(void **state)
 {
     struct world w;
@@ -1660,6 +1708,7 @@ int main(void)
         cmocka_unit_test(test_a_mark_that_goes_below_leaves_what_is_damaged),
         cmocka_unit_test(test_a_mark_that_goes_below_leaves_what_was_lost),
         cmocka_unit_test(test_any_projection_and_what_is_present),
+        cmocka_unit_test(test_nodes_hear_of_clients),
         cmocka_unit_test(test_next_finds_records_and_marks),
         cmocka_unit_test(test_who_is_told_to_look_again_does),
         cmocka_unit_test(test_remove_leaves_nothing),
