@@ -150,6 +150,8 @@ static void on_copied(struct log_append *append, int rc)
         copy_give_up(j, rc);
         return;
     }
+    if (j->copy_first == 0)
+        j->copy_first = to->place.segment;
     journal_entry_init(j, to, c->e.kind);
     switch (c->e.kind) {
     case ENTRY_RECORDS:
@@ -475,17 +477,34 @@ static void copy_entry_start(struct journal *j, struct pending_entry *entry)
     disk_submit(j->st->disk, &c->dr);
 }
 
-/* The copies are on stable storage. But if a sync failed since, perhaps not, and no later sync would tell: then
- * what was copied stays wanted, too, until the next start. */
+/*
+ * The copies are on stable storage. But if a sync failed since, perhaps not, and no later sync would tell: then what was
+ * copied stays held, and the copies are copied again, soon. At the start it stays wanted until the next one.
+ */
 static void held_release(struct journal *j)
 {
-    if (j->n_held > 0 && j->copy_failures != log_failures(j->log)) {
+    bool failed = j->n_held > 0 && j->copy_failures != log_failures(j->log);
+
+    j->redo_first = j->redo_last = 0;
+    if (failed)
         log_error("journal: a sync failed; what was copied stays where it was");
+    if (failed && j->starting < START_DONE) {
         j->n_held = 0;
+    } else if (failed) {
+        j->redo_first = j->copy_first != 0 ? j->copy_first : log_newest(j->log);
+        j->redo_last = log_newest(j->log);
     }
-    while (j->n_held > 0)
+    while (!failed && j->n_held > 0)
         pending_entry_put(&j->pending, j->held[--j->n_held]);
+    j->copy_first = 0;
     journal_wake(j);
+}
+
+/* Entries are in the order of the log: copies lie behind all that is held. */
+static void redo_start(struct journal *j)
+{
+    j->copy_failures = log_failures(j->log);
+    journal_copy_start(j);
 }
 
 static void on_copies_synced(struct log_wait *w, int rc)
@@ -527,8 +546,11 @@ static bool is_to_be_copied(const struct journal *j, const struct pending_entry 
         return false;
     if (j->starting < START_DONE)
         return e->data != NULL;
-    return e->place.segment == j->copy_segment && e->kind != ENTRY_DROP &&
-           e->kind != LOG_KIND_SYNCED;
+    if (e->kind == ENTRY_DROP || e->kind == LOG_KIND_SYNCED)
+        return false;
+    if (j->redo_last != 0)
+        return e->place.segment >= j->redo_first && e->place.segment <= j->redo_last;
+    return e->place.segment == j->copy_segment;
 }
 
 /* Those before the last one that was copied, which is held, were looked at. */
@@ -564,7 +586,11 @@ void journal_copy_maybe_start(struct journal *j)
     if (j->copying || j->copy_syncing || j->stopping || !journal_has_pressure(j) ||
         segment == 0 || segment == log_newest(j->log))
         return;
-    if (j->n_held > 0) { /* the last sync failed: those first */
+    if (j->redo_last != 0) {
+        redo_start(j);
+        return;
+    }
+    if (j->n_held > 0) { /* the last round was given up: those first */
         copies_sync(j);
         return;
     }

@@ -96,7 +96,10 @@ struct journal {
 
     struct copier copier;
     bool copying;
-    uint64_t copy_segment;  /* being emptied */
+    uint64_t copy_segment; /* being emptied */
+    uint64_t copy_first; /* segment that the first copy of this round went to; 0: none */
+    uint64_t redo_first,
+        redo_last; /* copies in these segments may be lost, so they are copied again; 0: none */
     uint64_t copy_failures; /* of the log, when the first of those held was copied */
     struct pending_entry *
         *held; /* copied, until the copies are on stable storage; owned */
