@@ -51,8 +51,38 @@ struct commit_op {
     struct op op; /* first */
     uint32_t whole;
     unsigned p;
-    bool writing, changed;
+    bool making, writing, changed;
 };
+
+/*
+ * One that cannot be believed, or whose header never got to the disk, is in the way: nothing that counts was only
+ * there, so it begins anew.
+ */
+static enum op_next whole_make(struct op *op)
+{
+    struct commit_op *c = (struct commit_op *)op;
+
+    for (; c->p < CODEC_N_MAX; c->p++) {
+        enum op_next next = OP_GO;
+
+        if ((c->whole >> c->p & 1) == 0 ||
+            (object_ready(op->obj, c->p) != NULL && !c->making))
+            continue;
+        if (!c->making)
+            next = op_put_aside(op, c->p, 0);
+        if (next != OP_GO)
+            return next;
+        if (!c->making && (op->obj->emptied >> c->p & 1) == 0)
+            continue; /* nothing was here, nothing has to be */
+        c->making = true;
+        next = op_create(op, c->p, 0, NULL);
+        if (next != OP_GO)
+            return next;
+        c->making = false;
+    }
+    c->p = 0;
+    return OP_GO;
+}
 
 /* A page that says so counts more than the header. */
 static enum op_next whole_pages(struct op *op)
@@ -91,9 +121,9 @@ static enum op_next whole_sync(struct op *op)
 
 static void whole_step(struct op *op)
 {
-    static enum op_next (*const steps[])(struct op *) = { whole_enter, whole_pages,
-                                                          whole_sync };
-    enum op_next next = run(op, steps, 3);
+    static enum op_next (*const steps[])(struct op *) = { whole_enter, whole_make,
+                                                          whole_pages, whole_sync };
+    enum op_next next = run(op, steps, 4);
 
     if (next == OP_GO)
         op_finish(op, ROZO__STATUS__OK);

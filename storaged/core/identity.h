@@ -24,7 +24,7 @@ enum {
 struct identity {
     uint8_t incarnation[IDENTITY_ID_BYTES];
     uint8_t cluster_id[IDENTITY_ID_BYTES];
-    _Atomic uint32_t storage_id; /* 0: not admitted */
+    _Atomic uint32_t storage_id;  /* 0: not admitted */
     _Atomic uint64_t map_version; /* of the map we were told since our start; 0: none */
     _Atomic bool
         rebuild; /* in place of a lost one, and not all it should have is here yet */

@@ -1,5 +1,5 @@
 /*
- * misc.c - ST_SYNC, ST_REMOVE, ST_STAT, ST_NEXT, ST_ALLOC.
+ * misc.c - ST_SYNC, ST_STAT, ST_NEXT, ST_ALLOC.
  *
  * In:     storage_handle_*(). Thread: the storio loop.
  * Out:    struct disk, rpc_reply().
@@ -113,83 +113,6 @@ void storage_handle_sync(struct storage *st, struct rpc_call *call)
     rozo__st_sync_req__free_unpacked(req, NULL);
 }
 
-/* ---- ST_REMOVE ---- */
-
-static enum op_next remove_enter(struct op *op)
-{
-    if (op->obj != NULL && op->obj->dead) { /* another removal came first */
-        op_unlock(op);
-        object_put(op->obj);
-        op->obj = NULL;
-    }
-    if (op->obj == NULL) {
-        op->rc = object_get(&op->st->objects, &op->ref.id, &op->obj);
-        if (op->rc != 0)
-            return OP_BAD;
-        if (!object_lock(op->obj, &op->wait, true))
-            return OP_WAIT;
-        op->held = OP_HOLDS_EXCLUSIVE;
-    }
-    return OP_GO;
-}
-
-static enum op_next remove_names(struct op *op)
-{
-    if (op->enter_state == 0) {
-        projfile_path_prefix(op->path, &op->ref.id);
-        op->dr = (struct disk_req){
-            .op = DISK_REMOVE,
-            .path = op->path,
-            .n_names = CODEC_N_MAX,
-        };
-        op->enter_state = 1;
-        op_submit(op);
-        return OP_WAIT;
-    }
-    object_kill(op->obj); /* even on failure: some may be gone */
-    op_note_removed(op);
-    if (op_pending(op) != NULL)
-        pending_remove_all(journal_pending(op->st->journal), op_pending(op));
-    return op->rc == 0 || op->rc == -ENOENT ? OP_GO : OP_BAD;
-}
-
-static void remove_step(struct op *op)
-{
-    static op_part *const parts[] = { remove_enter, remove_names };
-
-    if (run_parts(op, parts, 2) == OP_GO)
-        op_finish(op, ROZO__STATUS__OK);
-}
-
-static int remove_parse(struct storage *st, struct rpc_call *call,
-                        const Rozo__StRemoveReq *req, struct op *op)
-{
-    uint32_t us = identity_storage_id(st->config.identity);
-
-    if (req == NULL || req->file_id.len != FILE_ID_BYTES)
-        return -EBADMSG;
-    if (call->role != RPC_ROLE_NODE)
-        return -EACCES;
-    if (us == 0)
-        return -EUNATCH;
-    if (req->to_storage != us)
-        return -ENXIO;
-    file_id_get(req->file_id.data, &op->ref.id);
-    return storage_owns(st, &op->ref.id) ? 0 : -EBADMSG;
-}
-
-void storage_handle_remove(struct storage *st, struct rpc_call *call)
-{
-    Rozo__StRemoveReq *req = rozo__st_remove_req__unpack(NULL, call->msg_len, call->msg);
-    struct op *op = op_new(st, call, sizeof(*op), remove_step, NULL);
-
-    if (op == NULL)
-        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
-    else
-        start_or_fail(op, remove_parse(st, call, req, op));
-    rozo__st_remove_req__free_unpacked(req, NULL);
-}
-
 /* ---- ST_STAT ---- */
 
 struct stat_op {
@@ -283,7 +206,8 @@ enum {
 };
 
 struct next_op {
-    struct op op; /* first */
+    struct op op;  /* first */
+    bool unsynced; /* nothing of it can be believed, and no sync of it had ended */
     uint64_t from, found;
     bool heads; /* only these, and the marks by themselves */
     unsigned p;
@@ -408,6 +332,8 @@ static enum op_next next_find(struct op *op)
 {
     struct next_op *x = (struct next_op *)op;
 
+    if (x->unsynced)
+        return OP_GO;
     if (x->p == 0 && !x->scanning && (op->rc = next_pending(x)) != 0)
         return OP_BAD;
     for (; x->p < CODEC_N_MAX; x->p++) {
@@ -423,13 +349,17 @@ static enum op_next next_find(struct op *op)
 /* A damaged one may have had anything: it says nothing, and "none" nobody may say for it. */
 static enum op_next next_enter(struct op *op)
 {
-    enum op_next next = enter_present(op);
+    struct next_op *x = (struct next_op *)op;
+    enum op_next next = op_enter(op);
 
+    if (next == OP_GO && object_present(op->obj) == 0)
+        next = op_bad(op, op_no_file(op));
     for (unsigned p = 0; next == OP_GO && p < CODEC_N_MAX; p++) {
         if (op->obj->state[p] == PROJ_DAMAGED)
-            return op_bad(op, -EUCLEAN);
+            next = op_bad(op, -EUCLEAN);
     }
-    return next;
+    x->unsynced = next == OP_BAD && op->rc == -EUCLEAN && op_was_never_synced(op);
+    return x->unsynced ? OP_GO : next;
 }
 
 static void next_reply(struct next_op *x)
@@ -442,16 +372,17 @@ static void next_reply(struct next_op *x)
     resp.marks = marks;
     for (unsigned i = 0; i < x->n_marks; i++)
         marks[i] = &x->marks[i];
-    op_finish_message(&x->op, ROZO__STATUS__OK, &resp.base);
+    resp.unsynced = x->unsynced;
+    op_finish_message(&x->op, x->unsynced ? ROZO__STATUS__DAMAGED : ROZO__STATUS__OK,
+                      &resp.base);
 }
 
 static void next_step(struct op *op)
 {
     static op_part *const parts[] = { next_enter, next_find };
 
-    if (run_parts(op, parts, 2) != OP_GO)
-        return;
-    next_reply((struct next_op *)op);
+    if (run_parts(op, parts, 2) == OP_GO)
+        next_reply((struct next_op *)op);
 }
 
 static void next_free(struct op *op)

@@ -284,7 +284,7 @@ bool object_recode(struct object *obj, const struct codec *codec)
     if (object_present(obj) != 0)
         return false;
     memset(obj->state, PROJ_UNKNOWN, sizeof(obj->state));
-    obj->foreign = obj->emptied = obj->sought = 0;
+    obj->foreign = obj->emptied = obj->unsynced = obj->sought = 0;
     obj->codec = codec;
     return true;
 }

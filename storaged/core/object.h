@@ -41,6 +41,7 @@ struct proj {
     struct marks *written; /* owned, only as long as its n ranges; NULL: none */
     bool unsaved;          /* `written` has more than the pages */
     bool partial;          /* what was never written here is unknown, not a hole */
+    bool unsynced;         /* and of what is unknown nothing was ever synced */
     bool floor_set;        /* lost records are of floor_epoch or before */
     uint32_t floor_epoch;
     bool dirty;      /* written since the last sync began, or not known */
@@ -82,8 +83,10 @@ struct object {
         unread; /* of the damaged: pages could not be read; tried again when it is time */
     uint64_t unread_until_ns;
     uint32_t emptied; /* of the absent: there is a file, without a header, or put aside */
-    uint32_t sought;  /* of the absent: we know whether one was put aside */
-    bool floor_set;   /* records in damaged files are of floor_epoch or before */
+    uint32_t
+        unsynced; /* of the absent and damaged: power took the header before any sync ended */
+    uint32_t sought; /* of the absent: we know whether one was put aside */
+    bool floor_set;  /* records in damaged files are of floor_epoch or before */
     uint32_t floor_epoch;
 
     unsigned n_readers;

@@ -238,6 +238,8 @@ enum op_next op_create(struct op *op, unsigned p, uint32_t epoch,
  * op->rc it began with.
  */
 enum op_next op_create_undo(struct op *op, unsigned p);
+/** Into op->aside: what a damaged file of this one is called. */
+void op_aside_path(struct op *op);
 /**
  * Was a damaged file put aside for p, which is absent, by somebody who then did not get to make the new
  * one? Then that is to be partial: see object.emptied.
@@ -269,6 +271,13 @@ void proj_written_copy(const struct proj *proj, struct marks *out);
 uint64_t proj_blocks(const struct proj *proj);
 /** Keep a copy of it; 0 or -ENOMEM. */
 int proj_written_keep(struct proj *proj, const struct marks *written);
+/**
+ * Readers and healers take "no file" for "never took anything": -ENOMEDIUM, but -EUCLEAN where what was here was
+ * lost.
+ */
+int op_no_file(const struct op *op);
+/** All that cannot be believed of the file here lost its header before any sync of it had ended. */
+bool op_was_never_synced(const struct op *op);
 /** No record that was lost here is newer. */
 uint64_t proj_lost_version(const struct proj *proj);
 /** A request was refused for what may have been lost: a later epoch may pass. */

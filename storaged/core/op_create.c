@@ -28,6 +28,12 @@ static bool is_partial_when_made(const struct op *op, unsigned p)
     return is_emptied(op->obj, p) || identity_is_rebuilt(op->st->config.identity);
 }
 
+static bool is_unsynced_when_made(const struct op *op, unsigned p)
+{
+    return (op->obj->unsynced >> p & 1) != 0 &&
+           !identity_is_rebuilt(op->st->config.identity);
+}
+
 static void create_header(struct op *op, unsigned p, uint32_t epoch,
                           const struct mark_range *written)
 {
@@ -40,6 +46,7 @@ static void create_header(struct op *op, unsigned p, uint32_t epoch,
         .block_bytes = op->ref.block_bytes,
         .epoch = epoch,
         .partial = is_partial_when_made(op, p),
+        .unsynced = is_unsynced_when_made(op, p),
     };
 
     h.written.version = generation_of_note(op->st->config.generations);
@@ -117,12 +124,14 @@ static enum op_next create_written(struct op *op, unsigned p, uint32_t epoch)
     proj->epoch = epoch;
     proj->name_dirty = true;
     proj->partial = is_partial_when_made(op, p);
+    proj->unsynced = is_unsynced_when_made(op, p);
     if (is_emptied(obj, p) && epoch > 0 &&
         !op_is_decided(op)) { /* what was lost was refused until this epoch came */
         proj->floor_set = true;
         proj->floor_epoch = epoch - 1;
     }
     obj->emptied &= ~(UINT32_C(1) << p);
+    obj->unsynced &= ~(UINT32_C(1) << p);
     obj->state[p] = PROJ_READY;
     return OP_GO;
 }
@@ -167,7 +176,7 @@ enum op_next op_create(struct op *op, unsigned p, uint32_t epoch,
 
 /* ---- damaged files, and those that lost their header ---- */
 
-static void aside_path(struct op *op)
+void op_aside_path(struct op *op)
 {
     projfile_path_prefix(op->aside, &op->obj->id);
     memcpy(op->aside + strlen(op->aside), "damaged", sizeof("damaged"));
@@ -180,7 +189,7 @@ enum op_next op_seek_aside(struct op *op, unsigned p)
     if (op->aside_state == 0) {
         if (obj->state[p] != PROJ_ABSENT || (obj->sought >> p & 1) != 0)
             return OP_GO;
-        aside_path(op);
+        op_aside_path(op);
         op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->aside };
         op->aside_state = 2;
         op_submit(op);
@@ -242,7 +251,7 @@ enum op_next op_put_aside(struct op *op, unsigned p, uint64_t version)
     if (!is_damaged)
         return OP_GO;
     projfile_path(op->path, &obj->id, p);
-    aside_path(op);
+    op_aside_path(op);
     op->dr = (struct disk_req){ .op = DISK_RENAME, .path = op->path, .to = op->aside };
     op->aside_state = 1;
     op_submit(op);
@@ -279,6 +288,7 @@ static enum op_next marks_submit(struct op *op, unsigned p, const struct marks *
         .file_hash = op->obj->hash,
         .projection = (uint8_t)p,
         .partial = proj->partial,
+        .unsynced = proj->unsynced,
     };
     struct marks fits;
 

@@ -92,6 +92,25 @@ void proj_set_floor(struct proj *proj)
     proj->floor_epoch = version_epoch(proj->newest);
 }
 
+int op_no_file(const struct op *op)
+{
+    bool is_lost = op->obj->emptied != 0 || identity_is_rebuilt(op->st->config.identity);
+
+    return is_lost ? -EUCLEAN : -ENOMEDIUM;
+}
+
+bool op_was_never_synced(const struct op *op)
+{
+    uint32_t bad = op->obj->emptied;
+
+    for (unsigned p = 0; p < CODEC_N_MAX; p++) {
+        if (op->obj->state[p] == PROJ_DAMAGED)
+            bad |= UINT32_C(1) << p;
+    }
+    return bad != 0 && (bad & ~op->obj->unsynced) == 0 &&
+           !identity_is_rebuilt(op->st->config.identity);
+}
+
 enum record_state op_inspect(const struct op *op, unsigned p, uint64_t block,
                              const uint8_t *head, struct record_header *h)
 {

@@ -20,7 +20,8 @@ enum enter_state {
     ENTER_LOOK,
     ENTER_OPENED,
     ENTER_READ,
-    ENTER_EMPTY
+    ENTER_EMPTY,
+    ENTER_ASIDE
 };
 
 /* What a power loss may have taken is not held against the file. */
@@ -56,6 +57,7 @@ static int front_take_page(struct op *op, unsigned p, int slot, struct marks *ma
     proj->marks_sequence = page.sequence;
     proj->marks_slot = proj->synced_slot = slot;
     proj->partial = page.partial; /* it may have become whole since the header was made */
+    proj->unsynced = page.unsynced;
     if (page.epoch > proj->epoch)
         proj->epoch = page.epoch;
     written_keep_certain(op->st, written);
@@ -127,6 +129,7 @@ static int front_check(struct op *op, unsigned p, size_t len)
     memcpy(proj->homes, h.storages, sizeof(proj->homes));
     proj->epoch = h.epoch;
     proj->partial = h.partial;
+    proj->unsynced = h.unsynced;
     rc = front_marks(op, p);
     if (rc == 0 && proj->marks_slot < 0)
         rc = front_no_pages(op, p, &h);
@@ -238,6 +241,23 @@ static enum op_next look_empty(struct op *op)
         return OP_BAD;
     }
     op->enter_state = ENTER_LOOK;
+    if (!generations_lost_any(op->st->config.generations))
+        return OP_GO;
+    op_aside_path(op);
+    op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->aside };
+    op->enter_state = ENTER_ASIDE;
+    op_submit(op);
+    return OP_WAIT;
+}
+
+/* The power took the header. Unless it was to take the place of one put aside, no sync of it had ended. */
+static enum op_next look_aside(struct op *op)
+{
+    if (op->rc == -ENOENT)
+        op->obj->unsynced |= UINT32_C(1) << op->p;
+    else if (op->rc == 0)
+        disk_close(op->st->disk, op->dr.file);
+    op->enter_state = ENTER_LOOK;
     return OP_GO;
 }
 
@@ -348,6 +368,9 @@ enum op_next op_enter(struct op *op)
             break;
         case ENTER_EMPTY:
             next = look_empty(op);
+            break;
+        case ENTER_ASIDE:
+            next = look_aside(op);
             break;
         }
     }

@@ -45,6 +45,7 @@ enum {
     MARK_BYTES = 24,
 
     FLAG_PARTIAL = 1, /* of both */
+    FLAG_UNSYNCED = 2,
 
     UNIT_BLOCKS_SLANTED = 16, /* where heads have overhangs */
 };
@@ -103,6 +104,16 @@ static bool range_is_valid(const struct mark_range *r)
     return r->first < r->end && r->end <= PROJFILE_BLOCKS_MAX && r->version != 0;
 }
 
+static unsigned flags_of(bool partial, bool unsynced)
+{
+    return partial ? FLAG_PARTIAL | (unsynced ? FLAG_UNSYNCED : 0) : 0;
+}
+
+static bool flags_are_valid(unsigned flags)
+{
+    return flags <= (FLAG_PARTIAL | FLAG_UNSYNCED) && flags != FLAG_UNSYNCED;
+}
+
 void projfile_header_put(uint8_t page[PROJFILE_PAGE_BYTES],
                          const struct projfile_header *h)
 {
@@ -119,7 +130,7 @@ void projfile_header_put(uint8_t page[PROJFILE_PAGE_BYTES],
     for (unsigned i = 0; i < h->n_storages; i++)
         put_le32(page + HEADER_STORAGES_AT + 4 * i, h->storages[i]);
     range_put(page + HEADER_WRITTEN_AT, &h->written);
-    put_le32(page + HEADER_FLAGS_AT, h->partial ? FLAG_PARTIAL : 0);
+    put_le32(page + HEADER_FLAGS_AT, flags_of(h->partial, h->unsynced));
     page_seal(page, header_magic);
 }
 
@@ -129,6 +140,7 @@ int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
     struct projfile_header got;
     const struct codec *codec;
     int rc = page_check(page, header_magic);
+    unsigned flags;
     size_t used;
 
     if (rc != 0)
@@ -155,9 +167,11 @@ int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
         !bytes_are_zero(page + HEADER_END, PROJFILE_PAGE_BYTES - HEADER_END))
         return -EUCLEAN;
     got.written = range_get(page + HEADER_WRITTEN_AT);
-    if (!range_is_valid(&got.written) || get_le32(page + HEADER_FLAGS_AT) > FLAG_PARTIAL)
+    flags = get_le32(page + HEADER_FLAGS_AT);
+    if (!range_is_valid(&got.written) || !flags_are_valid(flags))
         return -EUCLEAN;
-    got.partial = get_le32(page + HEADER_FLAGS_AT) != 0;
+    got.partial = flags != 0;
+    got.unsynced = (flags & FLAG_UNSYNCED) != 0;
     *h = got;
     return 0;
 }
@@ -173,7 +187,7 @@ void projfile_marks_put(uint8_t page[PROJFILE_PAGE_BYTES], const struct marks_pa
     put_le32(page + MARKS_HASH_AT, h->file_hash);
     put_le16(page + MARKS_N_AT, (uint16_t)marks->n);
     put_le16(page + MARKS_N_WRITTEN_AT, (uint16_t)written->n);
-    put_le16(page + MARKS_FLAGS_AT, h->partial ? FLAG_PARTIAL : 0);
+    put_le16(page + MARKS_FLAGS_AT, (uint16_t)flags_of(h->partial, h->unsynced));
     page[MARKS_PROJECTION_AT] = h->projection;
     put_le32(page + MARKS_EPOCH_AT, h->epoch);
     for (unsigned i = 0; i < marks->n; i++, p += MARK_BYTES)
@@ -218,7 +232,7 @@ int projfile_marks_get(const uint8_t page[PROJFILE_PAGE_BYTES], struct marks_pag
     if (rc != 0)
         return rc;
     if (n + n_written > MARKS_MAX || get_le64(page + MARKS_SEQUENCE_AT) == 0 ||
-        page[MARKS_PROJECTION_AT + 1] != 0 || flags > FLAG_PARTIAL ||
+        page[MARKS_PROJECTION_AT + 1] != 0 || !flags_are_valid(flags) ||
         !bytes_are_zero(page + used, PROJFILE_PAGE_BYTES - used))
         return -EUCLEAN;
     if (!ranges_are_valid(page + MARKS_RANGES_AT, n) ||
@@ -233,6 +247,7 @@ int projfile_marks_get(const uint8_t page[PROJFILE_PAGE_BYTES], struct marks_pag
         .file_hash = get_le32(page + MARKS_HASH_AT),
         .projection = page[MARKS_PROJECTION_AT],
         .partial = flags != 0,
+        .unsynced = (flags & FLAG_UNSYNCED) != 0,
     };
     ranges_get(page + MARKS_RANGES_AT, n, marks);
     ranges_get(more, n_written, written);

@@ -45,6 +45,7 @@ struct projfile_header {
     uint32_t epoch; /* of the write that made the file: see marks_page.epoch */
     bool
         partial; /* made in place of a lost one: what was never written here is unknown */
+    bool unsynced; /* and no sync of that one ever ended; only where it is partial */
     struct mark_range
         written; /* by that write, noted in this generation; 0 to 0: nothing */
     uint32_t storages[DIST_MAX];
@@ -78,7 +79,7 @@ struct marks_page {
                           not look for newer records */
     uint32_t file_hash;
     uint8_t projection;
-    bool partial; /* as in the header */
+    bool partial, unsynced; /* as in the header */
 };
 
 /** The two together have at most MARKS_MAX ranges. */

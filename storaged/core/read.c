@@ -74,6 +74,13 @@ struct answer {
     bool torn; /* damaged: its head is there, its body is not */
 };
 
+/* Unknown, in place of a file of which no sync ever ended: what was here was never told to be stable. */
+static bool is_lost_unsynced(const struct proj *proj, uint64_t block, const uint8_t *head)
+{
+    return proj->partial && proj->unsynced && record_header_is_zero(head) &&
+           marks_find(proj_written(proj), block) == 0;
+}
+
 /* As it lies in place: the record, the hole that a mark made of it, or nothing to be believed. */
 static void judge_place(struct read_op *r, struct read_heads *rh, unsigned i,
                         struct answer *a)
@@ -85,8 +92,10 @@ static void judge_place(struct read_op *r, struct read_heads *rh, unsigned i,
     a->state =
         op_inspect(&r->op, rh->projection, block, rh->heads + i * rh->head_bytes, &h);
     a->body_len = 0;
-    if (a->state == RECORD_IS_DAMAGED)
+    if (a->state == RECORD_IS_DAMAGED) {
+        a->torn = is_lost_unsynced(proj, block, rh->heads + i * rh->head_bytes);
         return;
+    }
     a->version = h.version;
     if (h.version < mark) {
         a->state = RECORD_IS_HOLE;
@@ -107,6 +116,7 @@ static void judge_place(struct read_op *r, struct read_heads *rh, unsigned i,
     a->state = proj->partial && (mark == 0 || mark > r->at_most) ? RECORD_IS_DAMAGED
                                                                  : RECORD_IS_HOLE;
     a->version = mark <= r->at_most ? mark : 0;
+    a->torn = a->state == RECORD_IS_DAMAGED && proj->unsynced;
     a->body_len = 0;
 }
 
@@ -230,15 +240,6 @@ static bool is_wanted(const struct read_op *r, unsigned p)
            (r->projection == PROJECTION_ANY || r->projection == p);
 }
 
-/* Readers and healers take "no file" for "never took anything": not where what was here was lost. */
-static int no_file(const struct read_op *r)
-{
-    bool is_lost =
-        r->op.obj->emptied != 0 || identity_is_rebuilt(r->op.st->config.identity);
-
-    return is_lost ? -EUCLEAN : -ENOMEDIUM;
-}
-
 static enum op_next read_enter(struct read_op *r)
 {
     enum op_next next = op_enter(&r->op);
@@ -249,7 +250,7 @@ static enum op_next read_enter(struct read_op *r)
     present = object_present(r->op.obj);
     wanted = r->projection == PROJECTION_ANY ? present : present & 1u << r->projection;
     if (wanted == 0)
-        return op_bad(&r->op, no_file(r));
+        return op_bad(&r->op, op_no_file(&r->op));
     for (unsigned p = 0; p < CODEC_N_MAX; p++) {
         if (is_wanted(r, p))
             return OP_GO;
@@ -452,6 +453,14 @@ static void read_reply(struct read_op *r)
     rpc_reply(call, ROZO__STATUS__OK, msg, len, r->segs, r->n_segs, on_read_sent, r);
 }
 
+static void unsynced_reply(struct op *op)
+{
+    Rozo__StReadResp resp = ROZO__ST_READ_RESP__INIT;
+
+    resp.may_be_torn = resp.unsynced = true;
+    op_finish_message(op, ROZO__STATUS__DAMAGED, &resp.base);
+}
+
 static void read_step(struct op *op)
 {
     static enum op_next (*const steps[])(struct read_op *) = { read_enter, read_heads,
@@ -466,6 +475,8 @@ static void read_step(struct op *op)
     }
     if (next == OP_GO)
         read_reply(r);
+    else if (next == OP_BAD && op->rc == -EUCLEAN && op_was_never_synced(op))
+        unsynced_reply(op);
     else if (next == OP_BAD)
         op_fail(op, op->rc);
 }

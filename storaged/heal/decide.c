@@ -36,12 +36,14 @@ static bool has_version(const struct view *w, const struct decide_answer *a)
     return a->kind != DECIDE_DAMAGED || (a->torn && w->rules->fenced);
 }
 
-/* The newest version below `limit` (or of all); false when there is none. */
+/* The newest version below `limit` (or of all); false when there is none. Who has no file speaks of version 0. */
 static bool next_version(const struct view *w, bool limited, uint64_t limit,
                          uint64_t *version)
 {
-    bool found = false;
+    bool found = w->rules->none != 0 && (!limited || limit > 0);
 
+    if (found)
+        *version = 0;
     for (unsigned i = 0; i < w->n; i++) {
         uint64_t v = w->answers[i].version;
 
@@ -84,18 +86,18 @@ static unsigned n_agree(const struct view *w, const struct decide_answer *as)
 static const struct decide_answer *best_at(const struct view *w, uint64_t version,
                                            unsigned *have)
 {
-    const struct decide_answer *best = NULL;
+    static const struct decide_answer never = { .kind = DECIDE_HOLE };
+    unsigned n_none = version == 0 ? count(w->rules->none) : 0;
+    const struct decide_answer *best = n_none > 0 ? &never : NULL;
 
-    *have = 0;
+    *have = n_none;
     for (unsigned i = 0; i < w->n; i++) {
         const struct decide_answer *a = &w->answers[i];
         unsigned n;
 
         if (a->kind == DECIDE_DAMAGED || a->version != version)
             continue;
-        n = n_agree(w, a);
-        if (version == 0 && w->rules->fenced) /* they never got any of it, and will not */
-            n += count(w->rules->none);
+        n = n_agree(w, a) + n_none;
         if (n > *have) {
             *have = n;
             best = a;
@@ -158,7 +160,7 @@ static uint32_t damaged_below(const struct view *w, uint64_t version)
         const struct decide_answer *b = below(w, a);
 
         if (a->kind != DECIDE_DAMAGED && a->version > version && b != NULL &&
-            b->kind == DECIDE_DAMAGED)
+            b->kind == DECIDE_DAMAGED && !b->torn)
             who |= 1u << a->candidate;
     }
     return who;
@@ -280,6 +282,8 @@ void decide_block(const struct decide_rules *rules, const struct decide_answer *
     *out = (struct decision){ .what = DECIDE_UNDECIDED };
     if (n_answers == 0 && count(w.all & ~rules->none) < rules->k)
         out->what = DECIDE_NOTHING;
+    if (n_answers == 0)
+        return;
     while (next_version(&w, limited, v, &v)) {
         unsigned have;
         const struct decide_answer *as = best_at(&w, v, &have);

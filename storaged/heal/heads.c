@@ -39,13 +39,14 @@ static void answer_add(struct heads *h, unsigned block, const struct decide_answ
 }
 
 /* The whole file of this projection cannot be believed, or an answer does not make sense. */
-static void add_damaged(struct head_ask *ha)
+static void add_damaged(struct head_ask *ha, bool torn)
 {
     struct decide_answer a = {
         .candidate = ha->ask.candidate,
         .projection = ha->projection,
         .kind = DECIDE_DAMAGED,
         .level = ha->level,
+        .torn = torn,
     };
 
     for (unsigned i = 0; i < ha->n; i++)
@@ -157,6 +158,17 @@ static void note_spoiled(const struct head_ask *ha)
     }
 }
 
+/* Nobody was ever told that anything of it was stable there. */
+static bool was_never_synced(const struct rpc_request *rq)
+{
+    Rozo__StReadResp *resp =
+        rozo__st_read_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+    bool unsynced = resp != NULL && resp->may_be_torn && resp->unsynced;
+
+    rozo__st_read_resp__free_unpacked(resp, NULL);
+    return unsynced;
+}
+
 static void on_heads_answer(struct ask *ask, int rc)
 {
     struct head_ask *ha = container_of(ask, struct head_ask, ask);
@@ -172,7 +184,7 @@ static void on_heads_answer(struct ask *ask, int rc)
             ask_the_rest(h, ask->candidate, present);
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__DAMAGED) {
         h->has_file |= bit;
-        add_damaged(ha);
+        add_damaged(ha, was_never_synced(&ask->rq));
         if (first)
             note_spoiled(ha);
         if (first && ha->projection == ask->candidate)
@@ -181,11 +193,11 @@ static void on_heads_answer(struct ask *ask, int rc)
         if (first && ha->projection == ask->candidate)
             ask_send_heads(h, ask->candidate, HEAL_PROJECTION_ANY);
         else if (!first)
-            add_damaged(ha);
+            add_damaged(ha, false);
     } else {
         h->failed |= bit;
         if (!first)
-            add_damaged(ha);
+            add_damaged(ha, false);
     }
     ask_forget(ha);
     heads_step(h);

@@ -400,6 +400,8 @@ static void list_reply(struct list_call *lc, const struct list_result *result)
         for (unsigned i = 0; i < result->n_files; i++) {
             const struct list_file *f = &result->files[i];
 
+            if (f->projections == 0)
+                continue; /* nothing whose creation got to its end */
             rozo__st_list_resp__file__init(&files[i]);
             heal_ref_put(&f->target, &refs[i]);
             files[i].ref = &refs[i].ref;
@@ -409,10 +411,9 @@ static void list_reply(struct list_call *lc, const struct list_result *result)
             files[i].size = f->size;
             files[i].allocated = f->allocated;
             files[i].blocks = f->blocks;
-            pointers[i] = &files[i];
+            pointers[resp.n_files++] = &files[i];
         }
         resp.files = pointers;
-        resp.n_files = result->n_files;
         resp.end = result->end;
         if (!result->end) {
             file_id_put(lc->after, &result->after);
@@ -445,13 +446,15 @@ static int list_parse(struct healer *h, const struct rpc_call *call,
                       const Rozo__StListReq *req, struct list_request *out)
 {
     if (req == NULL || req->max_files == 0 || req->max_files > LIST_FILES_MAX ||
-        (req->after.len != 0 && req->after.len != FILE_ID_BYTES))
+        (req->after.len != 0 && req->after.len != FILE_ID_BYTES) ||
+        (req->only && req->after.len == 0))
         return -EBADMSG;
     if (call->role != RPC_ROLE_NODE)
         return -EACCES;
     if (req->to_storage != h->us)
         return -ENXIO;
     *out = (struct list_request){ .has_after = req->after.len != 0,
+                                  .only = req->only,
                                   .max_files = req->max_files,
                                   .with_storage = req->with_storage,
                                   .damaged_too = req->with_storage == h->us };

@@ -177,11 +177,19 @@ struct sweep_file {
     enum heal_rank rank;
     unsigned place;   /* healer_home() */
     unsigned n_asked; /* homes after ours that were asked whether they have it */
+    uint32_t asked;   /* of an unknown one: the last peer that was asked for it */
+    bool in_doubt;    /* ... and one may have it that does not say where it lies */
     struct mend_result result;
     void (*done)(struct sweep_file *s, bool good); /* with the job and what follows it */
 };
 /** Submit the job; when it is good and the file was not whole here, say that it is now. */
 void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags);
+
+/**
+ * A file that is not known: ask all peers where it lies, so that it is; or it goes, where it never was more than begun.
+ * done(): whether one of the two came about.
+ */
+void unknown_ask(struct sweep_file *s);
 
 struct rebuild {
     uint32_t state; /* as StHealthResp.rebuild_state */
@@ -219,7 +227,6 @@ struct scrub {
     uint32_t state; /* as StHealthResp.scrub_state */
     bool heads_only;
     bool stop; /* asked for */
-    bool look; /* something was found that only the peers' lists can name */
     struct walk walk;
     struct walk count;
     struct sweep_file *files; /* owned, of the page */
@@ -322,8 +329,6 @@ void rebuild_start(struct healer *h);
 void rebuild_force(struct healer *h);
 /** The map came: is a storage given up of which we did not know? */
 void rebuild_lost(struct healer *h);
-/** Files that are missing, damaged or partial here are to be made again, whatever they are. */
-void rebuild_look(struct healer *h);
 /** A peer says that we missed too much to be told. */
 void rebuild_everything(struct healer *h, uint32_t peer, uint64_t note);
 void rebuild_stop(struct healer *h);

@@ -227,8 +227,8 @@ static void file_end(struct list_op *op)
     op->in_file = false;
     op->request.has_after = true;
     op->request.after = f->target.id;
-    if (f->projections == 0)
-        return; /* nothing whose creation got to its end */
+    if (f->projections == 0 && f->unfinished == 0)
+        return; /* it went meanwhile */
     if (with != 0 &&
         (f->known ? heal_place(&f->target, with) == DIST_MAX : !op->request.damaged_too))
         return;
@@ -268,8 +268,10 @@ static void file_take_pages(struct list_op *op)
     struct projfile_header h;
     int rc = projfile_header_get(op->pages, &h);
 
-    if (rc == -ENODATA)
-        return; /* its creation did not get to the end: absent */
+    if (rc == -ENODATA) { /* its creation did not get to the end: absent */
+        f->unfinished |= bit;
+        return;
+    }
     f->projections |= bit;
     if (rc != 0 || !header_fits(&h, f, op->p)) {
         f->damaged |= bit;

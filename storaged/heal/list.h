@@ -29,8 +29,9 @@ struct list_file {
     bool known;                   /* a header page was believed */
     uint32_t projections;         /* bitmap of what is here, damaged ones too */
     uint32_t damaged, partial;    /* bitmaps */
-    uint64_t size, allocated;     /* summed, bytes */
-    uint64_t blocks;              /* behind the last that may have a record here */
+    uint32_t unfinished; /* bitmap, not in projections: no header page ever got there */
+    uint64_t size, allocated; /* summed, bytes */
+    uint64_t blocks;          /* behind the last that may have a record here */
 };
 
 /* What to list. Zero-initialise. */

@@ -217,7 +217,7 @@ static void mend_end(struct mend *mend)
     struct mend_result result;
     mend_done_cb *done = mend->done;
     void *arg = mend->arg;
-    uint32_t maybe = heal_file_all(&mend->file) & ~mend->none;
+    uint32_t maybe = heal_file_all(&mend->file) & ~(mend->none | mend->unsynced);
 
     if (mend->removed) {
         mend->result.rc = -ENOENT;
@@ -282,6 +282,37 @@ static bool is_sound(const struct mend *mend)
            told == heal_file_all(&mend->file);
 }
 
+/*
+ * Homes that have something of the file which cannot be believed, while nobody else has any of it: too few for
+ * anything that was acknowledged. They begin anew.
+ */
+static uint32_t ruins(const struct mend *mend)
+{
+    uint32_t others = heal_file_all(&mend->file) & ~mend->damaged, homes = 0;
+
+    if (mend->result.rc != 0 || mend->seen_file || mend->removed ||
+        mend->request.first_block != 0 || mend->end != UINT64_MAX ||
+        (others & ~mend->none) != 0 ||
+        (unsigned)__builtin_popcount(mend->damaged & ~mend->unsynced) >= mend->file.k)
+        return 0;
+    for (unsigned p = 0; p < mend->file.n; p++) {
+        if ((mend->scope >> p & 1) != 0 && (mend->damaged >> mend->file.home[p] & 1) != 0)
+            homes |= 1u << p;
+    }
+    return homes;
+}
+
+/* True: wait for what homes are told. */
+static bool whole_start(struct mend *mend)
+{
+    uint32_t homes = ruins(mend);
+
+    mend->result.damaged += (unsigned)__builtin_popcount(homes);
+    if (homes == 0 && is_complete(mend))
+        homes = mend->unknown;
+    return homes != 0 && mend_whole_start(mend, homes);
+}
+
 /* Walk on; true: it is over, or a batch is due, and no piece is under way any more. */
 static bool walk(struct mend *mend)
 {
@@ -344,7 +375,7 @@ static void mend_step(struct mend *mend)
             if (mend->n_batch > 0)
                 return;
             mend->state = MEND_WHOLE;
-            if (is_complete(mend) && mend_whole_start(mend, mend->unknown))
+            if (whole_start(mend))
                 return;
             break;
         case MEND_WHOLE:

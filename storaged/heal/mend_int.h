@@ -81,6 +81,8 @@ struct mend {
     uint32_t spoiled[DIST_MAX]; /* see struct heads */
     uint64_t newest;            /* version that somebody has */
     uint32_t none;     /* candidates that said last that they have no file of it */
+    uint32_t damaged;  /* ... that what they have of it cannot be believed, ... */
+    uint32_t unsynced; /* ... and of these: that no sync of it had ended there */
     bool wants_memory; /* another mend's is to be given back first */
 
     /* Walking. */

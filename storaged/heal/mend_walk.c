@@ -106,6 +106,17 @@ static void take_next(struct mend *mend, const struct ask *ask)
     rozo__st_next_resp__free_unpacked(resp, NULL);
 }
 
+static void take_damage(struct mend *mend, const struct ask *ask)
+{
+    Rozo__StNextResp *resp =
+        rozo__st_next_resp__unpack(NULL, ask->rq.answer_msg_len, ask->rq.answer_msg);
+
+    mend->damaged |= 1u << ask->candidate;
+    if (resp != NULL && resp->unsynced)
+        mend->unsynced |= 1u << ask->candidate;
+    rozo__st_next_resp__free_unpacked(resp, NULL);
+}
+
 static void on_next(struct ask *ask, int rc)
 {
     struct mend *mend = container_of(ask - ask->candidate, struct mend, next_asks[0]);
@@ -115,6 +126,8 @@ static void on_next(struct ask *ask, int rc)
         take_next(mend, ask);
     else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE)
         mend->none |= 1u << ask->candidate;
+    else if (rc == 0 && ask->rq.status == ROZO__STATUS__DAMAGED)
+        take_damage(mend, ask);
     if (mend->n_asked == 0)
         mend_step_soon(mend);
 }
@@ -124,7 +137,7 @@ static void next_start(struct mend *mend)
     struct heal_file *file = &mend->file;
 
     mend->look = WALK_ASKED;
-    mend->next_told = mend->none = 0;
+    mend->next_told = mend->none = mend->damaged = mend->unsynced = 0;
     mend->next_epoch = mend->fence_up ? mend->fence_epoch : 0;
     mend->n_marks = 0;
     for (unsigned i = 0; i < file->c; i++) {
@@ -170,7 +183,8 @@ static void next_end(struct mend *mend)
         mend->result.rc = -ENOMEM;
     }
     if (mend->next_told == 0 &&
-        (unsigned)__builtin_popcount(next_silent(mend)) >= mend->file.k) {
+        (unsigned)__builtin_popcount(next_silent(mend) & ~mend->unsynced) >=
+            mend->file.k) {
         mend_problem(mend, "nobody tells where there is something");
         mend->result.rc = -EIO;
     }

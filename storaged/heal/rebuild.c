@@ -451,18 +451,6 @@ void rebuild_lost(struct healer *h)
     rebuild_begin(h, 1);
 }
 
-void rebuild_look(struct healer *h)
-{
-    struct rebuild *r = &h->rebuild;
-
-    if (r->state == 1)
-        return; /* it passes over nothing that is not whole */
-    r->first = true;
-    r->walk.has_after = false;
-    r->ran_s = 0;
-    rebuild_begin(h, 1);
-}
-
 void rebuild_force(struct healer *h)
 {
     struct rebuild *r = &h->rebuild;

@@ -260,9 +260,6 @@ static void scrub_finish(struct healer *h, uint32_t state)
     walk_end(&s->count);
     state_save(h);
     findings_save(h);
-    if (s->look)
-        rebuild_look(h);
-    s->look = false;
     if (state == SCRUB_DONE && s->n_unseen == 0)
         atomic_store(&h->config.identity->losses_healed, s->losses);
     log_info("scrub: %s, %llu files (%llu could not be looked at as a whole), "
@@ -291,7 +288,8 @@ static void on_file(struct sweep_file *f, bool good)
 {
     result_count(f, good);
     if (!good) /* the next scrub is a long time off */
-        check_add(f->h, &f->f.file.target, 0, UINT64_MAX, f->job.request.flags);
+        check_add(f->h, &f->f.file.target, 0, UINT64_MAX,
+                  f->job.request.flags & ~(uint32_t)MEND_PARTIAL);
     else if (f->result.n_torn > 0) /* written just now, or left so */
         check_add(f->h, &f->f.file.target, f->result.torn_first, f->result.torn_end, 0);
     if (f->result.rc == 0 && f->result.looked_at > 0 && !f->h->scrub.stop)
@@ -300,13 +298,33 @@ static void on_file(struct sweep_file *f, bool good)
         file_done(f);
 }
 
-/* A file whose distribution is not known here any more: those of the peers' lists. */
-static void unknown_file(struct healer *h, const struct walk_file *f)
+static void file_scrub(struct sweep_file *f)
 {
-    finding(h, &f->file.target.id, "its projection file is damaged");
-    h->scrub.found++;
-    h->scrub.files_done++;
-    h->scrub.look = true;
+    f->done = on_file;
+    sweep_submit(f, RANK_SCRUB,
+                 MEND_CLEAN_SPARES | (f->h->scrub.heads_only ? 0 : MEND_VERIFY_OWN));
+}
+
+/* Its distribution is not known here any more, or never was. */
+static void on_unknown(struct sweep_file *f, bool good)
+{
+    struct healer *h = f->h;
+    const struct file_id *id = &f->f.file.target.id;
+
+    if (f->f.file.projections != 0) {
+        finding(h, id, "its projection file is damaged%s",
+                f->f.file.known ? "" : ", and nobody tells where it lies");
+        h->scrub.found++;
+        h->scrub.n_unseen += !f->f.file.known;
+    } else if (!good) {
+        log_info(
+            "scrub: file %08x%08x%016llx was begun here, and some storage may have more of it",
+            id->export_id, id->generation, (unsigned long long)id->ino);
+    }
+    if (f->f.file.known)
+        file_scrub(f);
+    else
+        file_done(f);
 }
 
 static void on_page(struct walk *w, struct walk_file *files, unsigned n, bool end)
@@ -322,18 +340,17 @@ static void on_page(struct walk *w, struct walk_file *files, unsigned n, bool en
         n = 0;
     s->n_running = 1; /* us, until all are submitted */
     for (unsigned i = 0; i < n; i++) {
-        struct sweep_file *f = &s->files[s->n_running - 1];
+        struct sweep_file *f = &s->files[i];
 
-        if (!files[i].file.known) {
-            unknown_file(h, &files[i]);
-            continue;
-        }
         f->h = h;
         f->f = files[i];
-        f->done = on_file;
         s->n_running++;
-        sweep_submit(f, RANK_SCRUB,
-                     MEND_CLEAN_SPARES | (s->heads_only ? 0 : MEND_VERIFY_OWN));
+        if (!files[i].file.known) {
+            f->done = on_unknown;
+            unknown_ask(f);
+            continue;
+        }
+        file_scrub(f);
     }
     if (--s->n_running == 0)
         page_done(h);

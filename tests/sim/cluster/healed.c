@@ -35,18 +35,21 @@ static Rozo__StHealthResp *health_of(unsigned i)
     return resp;
 }
 
+/* Of several that are not, one that says what it is about. */
 bool healed_is_quiet(char *why, size_t why_len)
 {
-    bool quiet = true;
+    bool quiet = true, told = false;
 
-    for (unsigned i = 0; i < servers.n_storages && quiet; i++) {
+    for (unsigned i = 0; i < servers.n_storages && !told; i++) {
         Rozo__StHealthResp *h = health_of(i);
 
-        quiet = h != NULL && h->queued == 0 && h->unhealed == 0 && h->uncommitted == 0 &&
-                h->missed_ranges == 0 && h->rebuild_state != 1;
-        if (h == NULL)
+        if (h == NULL) {
+            quiet = false;
             snprintf(why, why_len, "storage %u does not answer", i + 1);
-        else if (!quiet)
+        } else if (h->queued != 0 || h->unhealed != 0 || h->uncommitted != 0 ||
+                   h->missed_ranges != 0 || h->rebuild_state == 1) {
+            quiet = false;
+            told = h->problem[0] != '\0' && h->queued + h->unhealed > 0;
             snprintf(
                 why, why_len,
                 "storage %u: %llu queued, %llu unhealed, %llu uncommitted of %llu pending, "
@@ -56,6 +59,7 @@ bool healed_is_quiet(char *why, size_t why_len)
                 (unsigned long long)h->pending_records,
                 (unsigned long long)h->missed_ranges,
                 h->rebuild_state == 1 ? ", a rebuild" : "", h->problem);
+        }
         rozo__st_health_resp__free_unpacked(h, NULL);
     }
     return quiet;
@@ -176,6 +180,8 @@ static const char *file_check(const Rozo__AdInodesResp__Inode *in, struct healed
     struct file_id id;
 
     file_id_get(in->ref->file_id.data, &id);
+    out->wrong_ino = id.ino;
+    out->wrong_block = 0;
     for (unsigned p = 0; p < n; p++) {
         bool no_file;
 
@@ -196,6 +202,7 @@ static const char *file_check(const Rozo__AdInodesResp__Inode *in, struct healed
                 seen[p][b].state != RECORD_IS_DAMAGED &&
                 (seen[p][b].version == seen[0][b].version))
                 continue;
+            out->wrong_block = b;
             snprintf(
                 words, sizeof(words),
                 "ino %llu block %u: home 0 (storage %u) has %s %llx, home %u (storage %u) "
@@ -301,6 +308,8 @@ const char *healed_check(struct healed *out)
         out->n_files++;
         wrong = file_check(resp->inodes[i], out);
     }
+    if (wrong == NULL)
+        out->wrong_ino = 0;
     rozo__ad_inodes_resp__free_unpacked(resp, NULL);
     return wrong;
 }

@@ -350,6 +350,11 @@ static enum outcome outcome_of(const struct decide_rules *rules, uint32_t torn,
     decide_block(&r, a, n, &d);
     if (d.what != DECIDE_FORWARD)
         return LEFT;
+    if (d.version ==
+        0) { /* spares are enough, where q are more than all homes: nothing comes of it */
+        assert_true(!r.fenced && d.lack == 0 && d.drop == 0);
+        return LEFT;
+    }
     assert_true(d.version == NEW || d.version == OLD);
     if (d.version == NEW) {
         assert_int_equal(d.drop, 0);

@@ -1,0 +1,220 @@
+/*
+ * Goal: a projection file whose header the power took is known to have had nothing that was ever stable; it is made
+ * anew, or goes, when those who know of all storages say so, and nothing else of a file does.
+ * Method: a storage on a disk in memory whose header page is zeroed or changed, with the power lost or not.
+ */
+#include <string.h>
+
+#include "storaged/core/projfile.h"
+#include "tests/unit/storaged/world.h"
+
+enum {
+    OK = ROZO__STATUS__OK,
+    NO_FILE = ROZO__STATUS__NO_FILE,
+    DAMAGED = ROZO__STATUS__DAMAGED
+};
+
+static const uint64_t v1 = UINT64_C(1) << 32 | 1, v2 = UINT64_C(2) << 32 | 1;
+
+/* What a storage says of block 0 of projection 0. */
+static uint16_t ask(struct world *w, bool *unsynced)
+{
+    Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
+    Rozo__StReadResp *resp;
+    struct test_ref ref;
+    struct test_call *c;
+    uint16_t status;
+
+    ref_init(w, &ref);
+    req.ref = &ref.ref;
+    req.n_blocks = 1;
+    req.to_storage = US;
+    req.heads_only = true;
+    status = call_run(w, ROZO__OP__ST_READ, &req.base, NULL, 0, &c);
+    resp = rozo__st_read_resp__unpack(NULL, c->msg_len, c->msg);
+    *unsynced = resp != NULL && resp->unsynced;
+    rozo__st_read_resp__free_unpacked(resp, NULL);
+    call_free(c);
+    return status;
+}
+
+static void expect(struct world *w, uint16_t status, bool unsynced)
+{
+    bool said;
+
+    assert_int_equal(ask(w, &said), status);
+    assert_int_equal(said, unsynced);
+}
+
+static uint16_t say_whole(struct world *w)
+{
+    Rozo__StCommitReq req = ROZO__ST_COMMIT_REQ__INIT;
+    struct test_ref ref;
+    uint16_t status;
+
+    ref_init(w, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = US;
+    req.whole = 1;
+    w->role = RPC_ROLE_NODE;
+    status = call_run(w, ROZO__OP__ST_COMMIT, &req.base, NULL, 0, NULL);
+    w->role = RPC_ROLE_CLIENT;
+    return status;
+}
+
+static uint16_t remove_begun(struct world *w)
+{
+    Rozo__StRemoveReq req = ROZO__ST_REMOVE_REQ__INIT;
+    uint8_t id[FILE_ID_BYTES];
+    uint16_t status;
+
+    file_id_put(id, &w->id);
+    req.file_id.data = id;
+    req.file_id.len = sizeof(id);
+    req.to_storage = US;
+    req.unfinished = true;
+    w->role = RPC_ROLE_NODE;
+    status = call_run(w, ROZO__OP__ST_REMOVE, &req.base, NULL, 0, NULL);
+    w->role = RPC_ROLE_CLIENT;
+    return status;
+}
+
+enum how { ZEROED, EMPTIED, CHANGED };
+
+/* A file with a record, whose header is gone or wrong. */
+static void begin(struct world *w, enum how how, bool power)
+{
+    static const uint8_t zeros[PROJFILE_PAGE_BYTES];
+    struct disk_file *f;
+
+    world_init(w, 1);
+    assert_int_equal(world_write(w, 0, 0, 3, v1, 8192, false, NULL), OK);
+    if (power) { /* which loses what this file's notes say, but not the file */
+        assert_int_equal(world_sync(w), OK);
+        world_restart(w, true);
+    }
+    f = world_file(w, 0);
+    if (how == ZEROED)
+        memdisk_poke(&w->disk, f, 0, zeros, sizeof(zeros));
+    else if (how == CHANGED)
+        memdisk_poke(&w->disk, f, 40, "junk", 4);
+    else
+        memdisk_cut_file(f, 0);
+    world_restart(w, false);
+}
+
+static void test_only_what_was_begun_is_removed(void **state)
+{
+    static const struct {
+        enum how how;
+        bool power, goes;
+    } cases[] = {
+        { ZEROED, true, true },   { ZEROED, false, false },  { EMPTIED, true, true },
+        { EMPTIED, false, true }, { CHANGED, false, false }, { CHANGED, true, false },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        bool unsynced = cases[i].power && cases[i].how != CHANGED;
+        struct world w;
+
+        begin(&w, cases[i].how, cases[i].power);
+        expect(&w, DAMAGED, unsynced);
+        assert_int_equal(remove_begun(&w), OK);
+        expect(&w, cases[i].goes ? NO_FILE : DAMAGED, unsynced && !cases[i].goes);
+        if (cases[i].goes) /* it may be written again */
+            assert_int_equal(world_write(&w, 0, 0, 3, v1, 8192, false, NULL), OK);
+        world_free(&w);
+    }
+}
+
+/* Whole, in use, pending, put aside: there is more of it than a beginning. */
+static void test_nothing_that_counts_is_removed(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 3, v1, 8192, true, NULL), OK);
+    assert_int_equal(remove_begun(&w), OK);
+    expect(&w, OK, false);
+    world_restart(&w, false);
+    assert_int_equal(remove_begun(&w), OK);
+    expect(&w, OK, false);
+    world_free(&w);
+
+    begin(&w, CHANGED, true);
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL),
+                     ROZO__STATUS__STALE_VERSION);
+    assert_int_equal(world_write(&w, 0, 0, 1, v2, 8192, false, NULL),
+                     OK); /* it goes aside */
+    memdisk_cut_file(world_file(&w, 0), 0);
+    world_restart(&w, false);
+    assert_int_equal(remove_begun(&w), OK);
+    expect(&w, DAMAGED, false);
+    world_free(&w);
+}
+
+/* Nobody has anything that only this file may have had: it begins anew, and that lasts. */
+static void test_a_file_that_is_called_whole_begins_anew(void **state)
+{
+    (void)state;
+    for (unsigned how = ZEROED; how <= CHANGED; how++) {
+        struct seen seen[3];
+        struct world w;
+
+        begin(&w, how, how != CHANGED);
+        expect(&w, DAMAGED, how != CHANGED);
+        assert_int_equal(say_whole(&w), OK);
+        for (unsigned i = 0; i < 3; i++) {
+            assert_int_equal(world_read(&w, 0, 0, 3, seen, NULL), OK);
+            assert_int_equal(seen[0].kind, SEEN_HOLE);
+            assert_int_equal(seen[2].kind, SEEN_HOLE);
+            world_restart(&w, i == 1);
+        }
+        world_free(&w);
+    }
+}
+
+/* One that takes its place knows that what it does not have was never synced, over restarts. */
+static void test_what_is_unknown_was_never_synced(void **state)
+{
+    struct world w;
+
+    (void)state;
+    for (unsigned how = ZEROED; how <= CHANGED; how++) {
+        begin(&w, how, true);
+        w.role = RPC_ROLE_NODE;
+        assert_int_equal(world_write(&w, 0, 2, 1, v1, 8192, true, NULL), OK);
+        w.role = RPC_ROLE_CLIENT;
+        for (unsigned i = 0; i < 3; i++) {
+            Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
+            struct test_ref ref;
+            struct test_call *c;
+
+            ref_init(&w, &ref);
+            req.ref = &ref.ref;
+            req.n_blocks = 1;
+            req.to_storage = US;
+            req.heads_only = true;
+            assert_int_equal(call_run(&w, ROZO__OP__ST_READ, &req.base, NULL, 0, &c), OK);
+            assert_int_equal(c->payload[6] & RECORD_DAMAGED, RECORD_DAMAGED);
+            assert_int_equal((c->payload[6] & RECORD_TORN) != 0, how != CHANGED);
+            call_free(c);
+            world_restart(&w, i == 1);
+        }
+        world_free(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_only_what_was_begun_is_removed),
+        cmocka_unit_test(test_nothing_that_counts_is_removed),
+        cmocka_unit_test(test_a_file_that_is_called_whole_begins_anew),
+        cmocka_unit_test(test_what_is_unknown_was_never_synced),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
