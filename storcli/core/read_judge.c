@@ -79,6 +79,21 @@ static bool doubt_is_over(struct read_piece *piece, unsigned block, uint64_t ver
     return false;
 }
 
+/*
+ * Something newer is passed over: then those who were asked and are not slow are heard first. What a storage forgot in a
+ * loss of power, after the fsync of another client that did not find it there, it shows as never written; with one
+ * such answer the rule alone may lose sight of what k others still have.
+ */
+static bool waits_for_others(const struct read_piece *piece, uint64_t version,
+                             const struct resolve_answer *answers, unsigned n)
+{
+    bool is_newest = true;
+
+    for (unsigned i = 0; i < n; i++)
+        is_newest = is_newest && answers[i].version <= version;
+    return !is_newest && read_n_in_state(piece, ASK_SENT, false) > 0;
+}
+
 /* Judge one block by everything that was said of it. */
 static void resolve_one(struct read_piece *piece, unsigned block)
 {
@@ -122,7 +137,8 @@ static void resolve_one(struct read_piece *piece, unsigned block)
     if (result == RESOLVE_BELOW)
         piece->blocks[block].below = version;
     if (result == RESOLVE_UNCLEAR || result == RESOLVE_BELOW ||
-        (doubtful && !doubt_is_over(piece, block, version, answers, n)))
+        (doubtful && !doubt_is_over(piece, block, version, answers, n)) ||
+        waits_for_others(piece, version, answers, n))
         return;
     for (unsigned i = 0; i < n; i++) {
         if (answers[i].version < version && !answers[i].below)
