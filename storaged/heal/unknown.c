@@ -36,6 +36,28 @@ static void remove_unfinished(struct sweep_file *f)
                   ASK_DEADLINE_MS);
 }
 
+static void on_looked(struct heal_ask *ask, int rc)
+{
+    struct sweep_file *f = container_of(ask, struct sweep_file, ask);
+
+    (void)rc; /* the mend sees what there is */
+    f->done(f, true);
+}
+
+/* Whoever has it open here, a spare's too, may not know what the list saw. */
+static void look_again(struct sweep_file *f)
+{
+    Rozo__StStatReq req = ROZO__ST_STAT_REQ__INIT;
+    struct heal_ref ref;
+
+    heal_ref_put(&f->f.file.target, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = f->h->us;
+    req.look_again = true;
+    f->ask.done = on_looked;
+    heal_ask_send(f->h, &f->ask, f->h->us, ROZO__OP__ST_STAT, &req.base, ASK_DEADLINE_MS);
+}
+
 /* True: the peer says where the file lies, and that is with us, too. */
 static bool take_target(struct sweep_file *f, const Rozo__StListResp__File *in)
 {
@@ -65,7 +87,7 @@ static void on_listed(struct heal_ask *ask, int rc)
         known = known || take_target(f, resp->files[i]);
     rozo__st_list_resp__free_unpacked(resp, NULL);
     if (known)
-        f->done(f, true);
+        look_again(f);
     else
         ask_next(f);
 }
