@@ -286,6 +286,8 @@ void storage_handle_fence(struct storage *st, struct rpc_call *call)
 
 /* ---- ST_DROP ---- */
 
+enum { NO_RECORD = 1 }; /* as `keep`: below all versions */
+
 struct drop_op {
     struct op op; /* first */
     struct pending_drop d;
@@ -332,8 +334,9 @@ static unsigned drop_heads(struct drop_op *d, const struct proj *proj)
                 ? d->d.projections == 0
                 : h.version == 0 || !pending_is_dropped(&d->d, d->p, h.version))
             continue;
-        memset(p, 0, proj->geo.head_bytes); /* unknown, in a partial file */
-        if (!proj->partial)
+        /* Unknown, in a partial file; but not to who says that no record was ever here. */
+        memset(p, 0, proj->geo.head_bytes);
+        if (!proj->partial || (d->d.projections != 0 && d->d.keep == NO_RECORD))
             hole_head_put(p, d->op.obj->hash, d->p, block, 0);
         n++;
     }

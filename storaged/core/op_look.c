@@ -98,8 +98,10 @@ static int front_no_pages(struct op *op, unsigned p, const struct projfile_heade
     if (!generation_is_kept(op->st->config.generations, h->written.version))
         return 0; /* a power loss may have taken anything */
     if (proj->size < PROJFILE_MARKS_AT + PROJFILE_PAGE_BYTES ||
-        geometry_blocks(&proj->geo, proj->size) > told)
-        proj->partial = true;
+        geometry_blocks(&proj->geo, proj->size) > told) {
+        proj->partial = true; /* no list tells that */
+        op_tell_damaged(op, 0, UINT64_MAX);
+    }
     return proj_written_keep(proj, &written);
 }
 
@@ -152,6 +154,8 @@ static void look_damaged(struct op *op, int why)
     object_drop_file(op->obj, op->p, PROJ_DAMAGED);
     if (why == -EPROTONOSUPPORT)
         op->obj->foreign |= UINT32_C(1) << op->p;
+    else
+        op_tell_damaged(op, 0, UINT64_MAX);
 }
 
 /* Perhaps the page comes back, and nobody has made the file anew by then. */

@@ -378,6 +378,20 @@ static bool unsettled_of(struct pending_file *f, uint64_t now_ns,
     return out->newest != 0;
 }
 
+/* As far as we know. */
+static bool is_damaged(struct storage *st, const struct file_id *id)
+{
+    struct object *obj;
+    bool damaged = false;
+
+    if (object_get(&st->objects, id, &obj) != 0)
+        return false;
+    for (unsigned p = 0; p < CODEC_N_MAX; p++)
+        damaged |= obj->state[p] == PROJ_DAMAGED;
+    object_put(obj);
+    return damaged;
+}
+
 bool storage_next_unsettled(struct storage *st, uint64_t older_than_ns, uint64_t *cursor,
                             struct storage_unsettled *out)
 {
@@ -389,8 +403,13 @@ bool storage_next_unsettled(struct storage *st, uint64_t older_than_ns, uint64_t
         if (f->serial <= *cursor || f->n_records + f->n_marks == f->n_committed)
             continue;
         *cursor = f->serial;
-        if (unsettled_of(f, now_ns, out) && out->age_ns >= older_than_ns)
-            return true;
+        if (!unsettled_of(f, now_ns, out) || out->age_ns < older_than_ns)
+            continue;
+        if (is_damaged(st, &out->file.id)) {
+            out->first = 0; /* it is made anew as a whole, or not at all */
+            out->end = UINT64_MAX;
+        }
+        return true;
     }
     return false;
 }

@@ -9,14 +9,22 @@
 
 enum { BELOWS_MAX = 8, FENCES_MAX = 3 };
 
-/* Is there anything but "never written"? */
+static bool is_of_home(const struct mend_piece *piece, const struct decide_answer *a)
+{
+    const struct heal_file *file = &piece->mend->file;
+
+    return a->projection < file->n && file->home[a->projection] == a->candidate;
+}
+
+/* Is there anything but "never written"? What a spare cannot read tells of nothing that a home should have. */
 static bool has_something(struct mend_piece *piece, unsigned b)
 {
     unsigned n;
     const struct decide_answer *a = piece_answers(piece, b, &n);
 
     for (unsigned i = 0; i < n; i++) {
-        if (a[i].kind != DECIDE_HOLE || a[i].version != 0)
+        if (a[i].kind == DECIDE_DAMAGED ? is_of_home(piece, &a[i])
+                                        : a[i].kind != DECIDE_HOLE || a[i].version != 0)
             return true;
     }
     return false;
