@@ -89,6 +89,16 @@ def wait_for(condition, what="a condition", timeout=30.0):
         time.sleep(0.05)
 
 
+def slow_healing(c, name, mib):
+    """From its next start on it reads and writes at most so much to heal; 0: no limit."""
+    path = os.path.join(c.dir, "etc", name + ".yaml")
+    with open(path) as f:
+        lines = [line for line in f if "heal_rate_mb" not in line]
+    at = lines.index("storaged:\n") + 1
+    with open(path, "w") as f:
+        f.writelines(lines[:at] + ["  heal_rate_mb: %d\n" % mib] + lines[at:])
+
+
 def all_up(c, path=None):
     """exportd hears all storages; with the path of a file, so does the mount those of that file.
 

@@ -14,7 +14,7 @@ import termios
 import threading
 import time
 
-from conftest import ROZO, process_runs, wait_for
+from conftest import ROZO, process_runs, slow_healing, wait_for
 
 
 def config(c):
@@ -193,6 +193,7 @@ def test_a_rebuild_is_watched_on_a_terminal_and_as_json(cluster):
     for i in range(16):
         write_file(c.mnt + "/f%d" % i, 1 << 20)
     number = c.number_of("storaged-2")
+    slow_healing(c, "storaged-2", 1)
     lose_disk(c, "storaged-2")
     wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
     assert c.admin("rebuild", "rate", "1", check=False).returncode == 1  # one cannot be told
