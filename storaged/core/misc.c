@@ -61,10 +61,8 @@ static enum op_next sync_enter(struct op *op)
 {
     enum op_next next = enter_present(op);
 
-    for (unsigned p = 0; next == OP_GO && p < CODEC_N_MAX; p++) {
-        if (op->obj->state[p] == PROJ_DAMAGED)
-            return op_bad(op, -EUCLEAN); /* who knows what was acknowledged in it */
-    }
+    if (next == OP_GO && object_damaged(op->obj) != 0)
+        return op_bad(op, -EUCLEAN); /* who knows what was acknowledged in it */
     return next;
 }
 
@@ -354,10 +352,8 @@ static enum op_next next_enter(struct op *op)
 
     if (next == OP_GO && object_present(op->obj) == 0)
         next = op_bad(op, op_no_file(op));
-    for (unsigned p = 0; next == OP_GO && p < CODEC_N_MAX; p++) {
-        if (op->obj->state[p] == PROJ_DAMAGED)
-            next = op_bad(op, -EUCLEAN);
-    }
+    if (next == OP_GO && object_damaged(op->obj) != 0)
+        next = op_bad(op, -EUCLEAN);
     x->unsynced = next == OP_BAD && op->rc == -EUCLEAN && op_was_never_synced(op);
     return x->unsynced ? OP_GO : next;
 }

@@ -289,15 +289,25 @@ bool object_recode(struct object *obj, const struct codec *codec)
     return true;
 }
 
-uint32_t object_present(const struct object *obj)
+static uint32_t in_state(const struct object *obj, enum proj_state state)
 {
-    uint32_t present = 0;
+    uint32_t found = 0;
 
     for (unsigned p = 0; p < CODEC_N_MAX; p++) {
-        if (obj->state[p] == PROJ_READY || obj->state[p] == PROJ_DAMAGED)
-            present |= UINT32_C(1) << p;
+        if (obj->state[p] == state)
+            found |= UINT32_C(1) << p;
     }
-    return present;
+    return found;
+}
+
+uint32_t object_present(const struct object *obj)
+{
+    return in_state(obj, PROJ_READY) | in_state(obj, PROJ_DAMAGED);
+}
+
+uint32_t object_damaged(const struct object *obj)
+{
+    return in_state(obj, PROJ_DAMAGED);
 }
 
 int objects_room_for_file(struct objects *all)

@@ -149,6 +149,7 @@ bool object_has_homes(const struct object *obj, uint32_t want, const uint32_t *s
 /** Forget what is known of a file without projections, to look again under another codec. */
 bool object_recode(struct object *obj, const struct codec *codec);
 uint32_t object_present(const struct object *obj); /* READY or DAMAGED, a bitmap */
+uint32_t object_damaged(const struct object *obj); /* DAMAGED, a bitmap */
 static inline struct proj *object_ready(const struct object *obj, unsigned p)
 {
     return obj->state[p] == PROJ_READY ? obj->proj[p] : NULL;

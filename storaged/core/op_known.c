@@ -101,12 +101,8 @@ int op_no_file(const struct op *op)
 
 bool op_was_never_synced(const struct op *op)
 {
-    uint32_t bad = op->obj->emptied;
+    uint32_t bad = op->obj->emptied | object_damaged(op->obj);
 
-    for (unsigned p = 0; p < CODEC_N_MAX; p++) {
-        if (op->obj->state[p] == PROJ_DAMAGED)
-            bad |= UINT32_C(1) << p;
-    }
     return bad != 0 && (bad & ~op->obj->unsynced) == 0 &&
            !identity_is_rebuilt(op->st->config.identity);
 }

@@ -382,12 +382,11 @@ static bool unsettled_of(struct pending_file *f, uint64_t now_ns,
 static bool is_damaged(struct storage *st, const struct file_id *id)
 {
     struct object *obj;
-    bool damaged = false;
+    bool damaged;
 
     if (object_get(&st->objects, id, &obj) != 0)
         return false;
-    for (unsigned p = 0; p < CODEC_N_MAX; p++)
-        damaged |= obj->state[p] == PROJ_DAMAGED;
+    damaged = object_damaged(obj) != 0;
     object_put(obj);
     return damaged;
 }

@@ -184,6 +184,11 @@ struct sweep_file {
 };
 /** Submit the job; when it is good and the file was not whole here, say that it is now. */
 void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags);
+/**
+ * The list found damage, or left out what it cannot read: whoever has the file open here, a spare's too, may not
+ * know of that, and looks anew before done().
+ */
+void sweep_look_again(struct sweep_file *s, void (*done)(struct heal_ask *ask, int rc));
 
 /**
  * A file that is not known: ask all peers where it lies, so that it is; or it goes, where it never was more than begun.

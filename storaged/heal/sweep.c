@@ -60,17 +60,16 @@ static void on_looked(struct heal_ask *ask, int rc)
     job_submit(s->h, &s->job, s->rank);
 }
 
-/* The list found damage, or left out what it cannot read: whoever has the file open may not know of that. */
-static void look_again(struct sweep_file *s)
+void sweep_look_again(struct sweep_file *s, void (*done)(struct heal_ask *ask, int rc))
 {
     Rozo__StStatReq req = ROZO__ST_STAT_REQ__INIT;
     struct heal_ref ref;
 
-    heal_ref_put(&s->job.request.target, &ref);
+    heal_ref_put(&s->f.file.target, &ref);
     req.ref = &ref.ref;
     req.to_storage = s->h->us;
     req.look_again = true;
-    s->ask.done = on_looked;
+    s->ask.done = done;
     heal_ask_send(s->h, &s->ask, s->h->us, ROZO__OP__ST_STAT, &req.base, ASK_DEADLINE_MS);
 }
 
@@ -86,7 +85,7 @@ void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags)
     s->rank = rank;
     if (s->f.own_damaged != 0 || (s->place < DIST_MAX && may_be_partial(s) &&
                                   (s->f.own_partial >> s->place & 1) == 0))
-        look_again(s);
+        sweep_look_again(s, on_looked);
     else
         job_submit(s->h, &s->job, rank);
 }

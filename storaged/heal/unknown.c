@@ -44,20 +44,6 @@ static void on_looked(struct heal_ask *ask, int rc)
     f->done(f, true);
 }
 
-/* Whoever has it open here, a spare's too, may not know what the list saw. */
-static void look_again(struct sweep_file *f)
-{
-    Rozo__StStatReq req = ROZO__ST_STAT_REQ__INIT;
-    struct heal_ref ref;
-
-    heal_ref_put(&f->f.file.target, &ref);
-    req.ref = &ref.ref;
-    req.to_storage = f->h->us;
-    req.look_again = true;
-    f->ask.done = on_looked;
-    heal_ask_send(f->h, &f->ask, f->h->us, ROZO__OP__ST_STAT, &req.base, ASK_DEADLINE_MS);
-}
-
 /* True: the peer says where the file lies, and that is with us, too. */
 static bool take_target(struct sweep_file *f, const Rozo__StListResp__File *in)
 {
@@ -87,7 +73,7 @@ static void on_listed(struct heal_ask *ask, int rc)
         known = known || take_target(f, resp->files[i]);
     rozo__st_list_resp__free_unpacked(resp, NULL);
     if (known)
-        look_again(f);
+        sweep_look_again(f, on_looked);
     else
         ask_next(f);
 }

@@ -88,18 +88,16 @@ static void heal_peer_close(void *arg, struct rpc_channel *ch)
     net_channel_close(ch);
 }
 
-static void unsettled_copy(struct heal_unsettled *to,
-                           const struct storage_unsettled *from)
+static struct storcli_target target_of(const struct storage_file *file)
 {
-    *to = (struct heal_unsettled){ .first = from->first,
-                                   .end = from->end,
-                                   .age_ns = from->age_ns };
-    to->target.id = from->file.id;
-    to->target.codec = from->file.codec;
-    to->target.layout = from->file.layout;
-    to->target.block_bytes = (uint16_t)from->file.block_bytes;
-    to->target.n_storages = from->file.n_storages;
-    memcpy(to->target.storages, from->file.storages, sizeof(to->target.storages));
+    struct storcli_target target = { .id = file->id,
+                                     .codec = file->codec,
+                                     .layout = file->layout,
+                                     .block_bytes = (uint16_t)file->block_bytes,
+                                     .n_storages = file->n_storages };
+
+    memcpy(target.storages, file->storages, sizeof(target.storages));
+    return target;
 }
 
 static void on_answer_task(struct env_task *task)
@@ -129,7 +127,11 @@ static void ask_unsettled(void *arg, struct heal_question *q)
 
         while (q->n_unsettled < HEAL_UNSETTLED_MAX &&
                storage_next_unsettled(p->loops[i], q->older_than_ns, &cursor, &u))
-            unsettled_copy(&q->unsettled[q->n_unsettled++], &u);
+            q->unsettled[q->n_unsettled++] =
+                (struct heal_unsettled){ .target = target_of(&u.file),
+                                         .first = u.first,
+                                         .end = u.end,
+                                         .age_ns = u.age_ns };
     }
     question_answer(p, q);
 }
@@ -146,26 +148,20 @@ static void ask_health(void *arg, struct heal_question *q)
 static void on_stood_in(void *arg, const struct storage_stood_in *what)
 {
     struct storage_process *p = arg;
-    struct storage_unsettled u = { .file = what->file };
-    struct heal_unsettled to;
+    struct storcli_target target = target_of(&what->file);
 
-    if (p->healer == NULL)
-        return;
-    unsettled_copy(&to, &u);
-    healer_stood_in(p->healer, &to.target, to.target.storages[what->projection],
-                    what->first, what->end, what->version);
+    if (p->healer != NULL)
+        healer_stood_in(p->healer, &target, target.storages[what->projection],
+                        what->first, what->end, what->version);
 }
 
 static void on_damaged(void *arg, const struct storage_damaged *what)
 {
     struct storage_process *p = arg;
-    struct storage_unsettled u = { .file = what->file };
-    struct heal_unsettled to;
+    struct storcli_target target = target_of(&what->file);
 
-    if (p->healer == NULL)
-        return;
-    unsettled_copy(&to, &u);
-    healer_damaged(p->healer, &to.target, what->first, what->end);
+    if (p->healer != NULL)
+        healer_damaged(p->healer, &target, what->first, what->end);
 }
 
 static void healer_begin(struct storage_process *p)

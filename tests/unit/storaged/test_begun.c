@@ -46,22 +46,6 @@ static void expect(struct world *w, uint16_t status, bool unsynced)
     assert_int_equal(said, unsynced);
 }
 
-static uint16_t say_whole(struct world *w)
-{
-    Rozo__StCommitReq req = ROZO__ST_COMMIT_REQ__INIT;
-    struct test_ref ref;
-    uint16_t status;
-
-    ref_init(w, &ref);
-    req.ref = &ref.ref;
-    req.to_storage = US;
-    req.whole = 1;
-    w->role = RPC_ROLE_NODE;
-    status = call_run(w, ROZO__OP__ST_COMMIT, &req.base, NULL, 0, NULL);
-    w->role = RPC_ROLE_CLIENT;
-    return status;
-}
-
 static uint16_t remove_begun(struct world *w)
 {
     Rozo__StRemoveReq req = ROZO__ST_REMOVE_REQ__INIT;
@@ -165,7 +149,7 @@ static void test_a_file_that_is_called_whole_begins_anew(void **state)
 
         begin(&w, how, how != CHANGED);
         expect(&w, DAMAGED, how != CHANGED);
-        assert_int_equal(say_whole(&w), OK);
+        assert_int_equal(world_whole(&w, 1), OK);
         for (unsigned i = 0; i < 3; i++) {
             assert_int_equal(world_read(&w, 0, 0, 3, seen, NULL), OK);
             assert_int_equal(seen[0].kind, SEEN_HOLE);

@@ -587,22 +587,6 @@ static void test_who_asks_learns_what_is_not_settled(void **state)
     world_free(&w);
 }
 
-static uint16_t say_whole(struct world *w, uint32_t whole)
-{
-    Rozo__StCommitReq req = ROZO__ST_COMMIT_REQ__INIT;
-    struct test_ref ref;
-    uint16_t status;
-
-    ref_init(w, &ref);
-    req.ref = &ref.ref;
-    req.to_storage = US;
-    req.whole = whole;
-    w->role = RPC_ROLE_NODE;
-    status = call_run(w, ROZO__OP__ST_COMMIT, &req.base, NULL, 0, NULL);
-    w->role = RPC_ROLE_CLIENT;
-    return status;
-}
-
 /* In place of a lost storage what was never written is unknown, until all is here again. */
 static void test_a_partial_file_becomes_whole(void **state)
 {
@@ -618,10 +602,10 @@ static void test_a_partial_file_becomes_whole(void **state)
                      0); /* nothing was there to be replaced */
     assert_int_equal(world_fence(&w, 1), OK);
     assert_int_equal(world_drop(&w, 4, 1, 0, 1), OK);
-    expect(&w, 4, SEEN_DAMAGED, 0);              /* unknown again, no hole */
-    assert_int_equal(say_whole(&w, 1 << 1), OK); /* of another, that is not here */
+    expect(&w, 4, SEEN_DAMAGED, 0);                /* unknown again, no hole */
+    assert_int_equal(world_whole(&w, 1 << 1), OK); /* of another, that is not here */
     expect(&w, 5, SEEN_DAMAGED, 0);
-    assert_int_equal(say_whole(&w, 1), OK);
+    assert_int_equal(world_whole(&w, 1), OK);
     for (unsigned i = 0; i < 3; i++) {
         expect(&w, 3, SEEN_DATA, V(1, 1));
         expect(&w, 4, SEEN_HOLE, 0);

@@ -597,6 +597,22 @@ uint16_t world_remove(struct world *w)
     return status;
 }
 
+uint16_t world_whole(struct world *w, uint32_t whole)
+{
+    Rozo__StCommitReq req = ROZO__ST_COMMIT_REQ__INIT;
+    struct test_ref ref;
+    uint16_t status;
+
+    ref_init(w, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = US;
+    req.whole = whole;
+    w->role = RPC_ROLE_NODE;
+    status = call_run(w, ROZO__OP__ST_COMMIT, &req.base, NULL, 0, NULL);
+    w->role = RPC_ROLE_CLIENT;
+    return status;
+}
+
 uint16_t world_next(struct world *w, uint64_t from, uint64_t *block)
 {
     Rozo__StNextReq req = ROZO__ST_NEXT_REQ__INIT;

@@ -127,6 +127,8 @@ uint16_t world_drop(struct world *w, uint64_t first, uint64_t n, uint64_t keep,
 /** Of these projections, what is not newer than keep, or damaged. */
 uint16_t world_clean(struct world *w, uint64_t first, uint64_t n, uint64_t keep,
                      uint32_t projections);
+/** These projections have all that they should. */
+uint16_t world_whole(struct world *w, uint32_t whole);
 Rozo__StHealthResp world_health(struct world *w);
 uint16_t world_next(struct world *w, uint64_t from, uint64_t *block);
 struct disk_file *world_file(struct world *w, unsigned projection);
