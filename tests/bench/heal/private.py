@@ -60,6 +60,11 @@ class Cluster:
         return all(h is not None and not (h["queued"] or h["missed_ranges"] or h["unhealed"] or h["uncommitted"])
                    and h["rebuild"]["state"] != "running" for h in self.health().values())
 
+    def left(self):
+        """Records and marks not applied yet, and files not removed yet, by what `rozo status` tells."""
+        told = json.loads(self.admin("status", "--json", check=False))
+        return told.get("trash", 0) + sum((s.get("health") or {}).get("pending_records", 0) for s in told["storages"])
+
     def pid(self, name):
         with open(os.path.join(self.dir, "run", name + ".pid")) as f:
             return int(f.read())
