@@ -13,7 +13,7 @@
 
 #include "common/list.h"
 
-static int target_check(const struct storcli_target *t)
+int heal_target_check(const struct storcli_target *t)
 {
     const struct codec_layout *layout = codec_layout(t->layout);
 
@@ -52,7 +52,7 @@ int heal_file_init(struct heal_file *file, struct env *env,
                    const struct storcli_target *target, uint32_t lost)
 {
     const struct codec_layout *layout = codec_layout(target->layout);
-    int rc = target_check(target);
+    int rc = heal_target_check(target);
 
     if (rc != 0)
         return rc;

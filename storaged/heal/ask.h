@@ -39,6 +39,8 @@ struct heal_file {
     uint8_t id[FILE_ID_BYTES];
 };
 
+/** 0, or -EINVAL: no file can lie like that. */
+int heal_target_check(const struct storcli_target *target);
 /** -EINVAL when the target makes no sense. lost: bitmap of places in the distribution. */
 int heal_file_init(struct heal_file *file, struct env *env,
                    const struct storcli_peers *peers, uint32_t deadline_ms,

@@ -79,6 +79,20 @@ static void retry_later(struct healer *h, struct check *c)
     c->ready_ns = env_now_ns(h->env) + wait_ms * 1000000;
 }
 
+/* Nobody completes it: a write of which a power cut left too little, say. However often it is asked for. */
+static void note_undecided(struct healer *h, struct check *c,
+                           const struct mend_result *result)
+{
+    uint64_t now = env_now_ns(h->env);
+
+    if (result->undecided + result->n_torn == 0)
+        c->undecided_ns = mend_is_good(result) ? 0 : c->undecided_ns;
+    else if (c->undecided_ns == 0)
+        c->undecided_ns = now;
+    else if (now - c->undecided_ns >= FENCE_AFTER_MS * UINT64_C(1000000) && !c->unproven)
+        c->flags |= MEND_FENCE | MEND_ALL_HOMES;
+}
+
 static void on_checked(struct job *job, const struct mend_result *result)
 {
     struct check *c = container_of(job, struct check, job);
@@ -90,6 +104,7 @@ static void on_checked(struct job *job, const struct mend_result *result)
     c->unhealed = 0;
     if ((job->request.flags & MEND_ALL_HOMES) != 0)
         note_silent(h, c, result->silent);
+    note_undecided(h, c, result);
     if (c->again) { /* more came meanwhile */
         c->again = false;
         c->since_ns = env_now_ns(h->env);
@@ -103,10 +118,6 @@ static void on_checked(struct job *job, const struct mend_result *result)
             c->first = result->torn_first;
             c->end = result->torn_end;
         }
-        /* nobody completes it: a write of which a power cut left too little, say */
-        if (result->undecided + result->n_torn > 0 && age_ms(h, c) >= FENCE_AFTER_MS &&
-            !c->unproven)
-            c->flags |= MEND_FENCE | MEND_ALL_HOMES;
         retry_later(h, c);
     }
 }
@@ -156,8 +167,8 @@ static int add(struct healer *h, const struct storcli_target *target, uint64_t f
 
         if (rc != 0)
             return rc;
-        c->again = c->running && (first < c->first || end > c->end ||
-                                  (flags & ~c->flags) != 0 || c->job.mend != NULL);
+        c->again |= c->running && (first < c->first || end > c->end ||
+                                   (flags & ~c->flags) != 0 || c->job.mend != NULL);
         c->first = first < c->first ? first : c->first;
         c->end = end > c->end ? end : c->end;
         c->flags |= flags;
@@ -197,8 +208,7 @@ static int check_parse(struct healer *h, const struct rpc_call *call,
 
     if (rc != 0)
         return rc;
-    if (req->first_block == UINT64_MAX ||
-        req->n_blocks > UINT64_MAX - 1 - req->first_block)
+    if (!heal_range_is_good(req->first_block, req->n_blocks))
         return -EBADMSG;
     if (req->to_storage != h->us)
         return -ENXIO;
@@ -312,6 +322,15 @@ static bool is_our_turn(const struct healer *h, const struct heal_unsettled *u)
     return u->age_ns >= ms * 1000000;
 }
 
+/* One check of it under a fence is enough, however often that has to try. */
+static bool is_settling(const struct healer *h, const struct heal_unsettled *u)
+{
+    const struct check *c = check_find(h, &u->target.id);
+
+    return c != NULL && (c->flags & MEND_FENCE) != 0 && c->first <= u->first &&
+           c->end >= u->end;
+}
+
 static void on_unsettled(struct heal_question *q)
 {
     struct healer *h = container_of(q, struct healer, question);
@@ -320,7 +339,7 @@ static void on_unsettled(struct heal_question *q)
     for (unsigned i = 0; i < q->n_unsettled && !h->stopping; i++) {
         const struct heal_unsettled *u = &q->unsettled[i];
 
-        if (is_our_turn(h, u) && check_find(h, &u->target.id) == NULL)
+        if (is_our_turn(h, u) && !is_settling(h, u))
             check_add(h, &u->target, u->first, u->end, MEND_FENCE | MEND_ALL_HOMES);
     }
     healer_idle(h);

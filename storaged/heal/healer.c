@@ -58,14 +58,9 @@ static void ask_end(struct heal_ask *ask, int rc)
     ask->done(ask, rc);
 }
 
-static void on_ask_task(struct env_task *task)
+static void on_ask_timer(struct env_timer *timer)
 {
-    struct heal_ask *ask = container_of(task, struct heal_ask, task);
-
-    if (!ask->under_way) /* the healer stops */
-        healer_idle(ask->h);
-    else
-        ask_end(ask, -ENOTCONN);
+    ask_end(container_of(timer, struct heal_ask, timer), -ENOTCONN);
 }
 
 static void on_ask_done(struct rpc_request *rq, int rc)
@@ -86,8 +81,8 @@ void heal_ask_send(struct healer *h, struct heal_ask *ask, uint32_t storage, uin
     ask->under_way = true;
     list_add_tail(&h->asks, &ask->link);
     if (buf == NULL) {
-        ask->task.fn = on_ask_task;
-        env_post(h->env, &ask->task);
+        env_timer_init(&ask->timer, on_ask_timer);
+        env_timer_start(h->env, &ask->timer, 0);
         return;
     }
     protobuf_c_message_pack(msg, buf);
@@ -114,7 +109,7 @@ static void asks_cancel(struct healer *h)
         if (ask->sent)
             rpc_cancel(&ask->rq);
         else
-            h->n_busy++; /* its task is posted */
+            env_timer_stop(h->env, &ask->timer);
         ask->sent = false;
     }
 }
@@ -325,10 +320,10 @@ static void handle_map(struct healer *h, struct rpc_call *call)
         rc = -ENXIO;
     if (rc == 0 && map->version > h->map_version) {
         rc = map_apply(h, map);
+        if (rc == 0)
+            rebuild_lost(h); /* notes it before the map that says so is kept */
         if (rc == 0 && call->msg_len <= MAP_BYTES_MAX)
             healer_put(h, map_key, call->msg, call->msg_len);
-        if (rc == 0)
-            rebuild_lost(h);
     }
     rpc_reply_status(call, status_from_errno(rc));
     rozo__st_map_req__free_unpacked(map, NULL);

@@ -33,7 +33,7 @@ struct healer;
 struct heal_ask {
     struct healer *h;
     struct rpc_request rq;
-    struct env_task task; /* when there is no channel */
+    struct env_timer timer; /* when there is no channel */
     bool under_way, sent;
     void (*done)(struct heal_ask *ask,
                  int rc); /* rc: transport or status; rq's answer is valid at 0 */
@@ -164,8 +164,9 @@ struct check {
     bool running, again;
     bool unproven;     /* only a client said where the file lies: never under a fence */
     uint64_t since_ns; /* asked for, or asked for more */
-    uint64_t ready_ns; /* not before */
-    uint64_t unhealed; /* blocks, the last time */
+    uint64_t undecided_ns; /* something of it is, since then; 0: nothing */
+    uint64_t ready_ns;     /* not before */
+    uint64_t unhealed;     /* blocks, the last time */
 };
 
 /* A walk whose files are mended. Of the rebuild, and of the scrub. */

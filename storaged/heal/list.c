@@ -17,6 +17,7 @@
 
 #include "common/list.h"
 #include "storaged/core/projfile.h"
+#include "storaged/heal/ask.h"
 
 enum { NAMES_BYTES = 16384, ID_DIGITS = 32 };
 
@@ -93,7 +94,12 @@ int heal_target_get(const Rozo__FileRef *ref, struct storcli_target *out)
     out->block_bytes = (uint16_t)ref->block_bytes;
     out->n_storages = (uint8_t)ref->n_storages;
     memcpy(out->storages, ref->storages, ref->n_storages * sizeof(out->storages[0]));
-    return 0;
+    return heal_target_check(out) == 0 ? 0 : -EBADMSG;
+}
+
+bool heal_range_is_good(uint64_t first, uint64_t n_blocks)
+{
+    return first < PROJFILE_BLOCKS_MAX && n_blocks <= PROJFILE_BLOCKS_MAX - first;
 }
 
 void heal_ref_put(const struct storcli_target *target, struct heal_ref *out)

@@ -67,8 +67,10 @@ int list_order(const struct file_id *a, const struct file_id *b);
 
 /* ---- between a target and a FileRef ---- */
 
-/** 0, or -EBADMSG: not a file with a known code and a distribution of the right size. */
+/** 0, or -EBADMSG: not a file with a known code and a distribution that fits it. */
 int heal_target_get(const Rozo__FileRef *ref, struct storcli_target *out);
+/** Can a file have these blocks? n_blocks 0: to the end of everything. */
+bool heal_range_is_good(uint64_t first, uint64_t n_blocks);
 /* A FileRef with all it points at; nothing to free, good as long as the target is. */
 struct heal_ref {
     Rozo__FileRef ref;

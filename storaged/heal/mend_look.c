@@ -11,6 +11,7 @@
 
 #include "common/bytes.h"
 #include "common/record.h"
+#include "common/status.h"
 #include "storaged/heal/mend_piece.h"
 
 enum { SECTOR_BYTES = 512 };
@@ -147,6 +148,13 @@ static const struct decide_answer *own_data(struct mend_piece *piece, unsigned b
     return NULL;
 }
 
+/* What was not read is not called good: whoever asked tries again. */
+static void unverified(struct mend_piece *piece, const char *why)
+{
+    mend_problem(piece->mend, "cannot verify our own records: %s", why);
+    piece->mend->result.rc = -EIO;
+}
+
 static void verify_check(struct mend_piece *piece, const struct ask *ask, unsigned at,
                          unsigned n, unsigned p)
 {
@@ -157,7 +165,7 @@ static void verify_check(struct mend_piece *piece, const struct ask *ask, unsign
     if (buf == NULL ||
         records_take(piece, at, n, p, ask, buf, buf + n * head_bytes) != 0) {
         free(buf);
-        mend_problem(piece->mend, "cannot verify our own records");
+        unverified(piece, "no such answer was asked for");
         return;
     }
     piece->mend->result.read_bytes += ask->rq.answer_payload_len - n * head_bytes;
@@ -185,12 +193,13 @@ static void on_verified(struct ask *ask, int rc)
     piece->n_asks--;
     if (ask_is_ok(ask, rc))
         verify_check(piece, ask, piece->group.at, piece->group.n, pa->projection);
-    else
-        piece_refused(piece, ask, rc, "reading our own records");
+    else if (rc != 0 ||
+             ask->rq.status != ROZO__STATUS__NO_FILE) /* else it went meanwhile */
+        unverified(piece, rc != 0 ? "no answer" : status_name(ask->rq.status));
     piece_step(piece);
 }
 
-bool piece_verify_send(struct mend_piece *piece)
+void piece_verify_send(struct mend_piece *piece)
 {
     struct heal_file *file = &piece->mend->file;
     const struct piece_group *g = &piece->group;
@@ -203,8 +212,9 @@ bool piece_verify_send(struct mend_piece *piece)
     req.first_block = piece->first + g->at;
     req.n_blocks = g->n;
     req.to_storage = file->target.storages[own];
-    return piece_send(piece, piece_ask_for(piece, p), own, ROZO__OP__ST_READ, &req.base,
-                      0, on_verified);
+    if (!piece_send(piece, piece_ask_for(piece, p), own, ROZO__OP__ST_READ, &req.base, 0,
+                    on_verified))
+        unverified(piece, "it is not up");
 }
 
 bool piece_verify_next(struct mend_piece *piece)

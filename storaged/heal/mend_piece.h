@@ -149,7 +149,7 @@ enum look record_judge(struct mend_piece *piece, const struct piece_bad *which,
                        uint16_t user_bytes, const uint8_t *head, const uint8_t *body);
 /** The next run of our own records, as a group that is only read; false: all were read. */
 bool piece_verify_next(struct mend_piece *piece);
-bool piece_verify_send(struct mend_piece *piece);
+void piece_verify_send(struct mend_piece *piece);
 /** What was found wrong by reading it whole counts as damaged. */
 void piece_apply_bad(struct mend_piece *piece);
 

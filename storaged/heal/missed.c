@@ -46,8 +46,8 @@ static int missed_check(struct healer *h, const struct rpc_call *call,
     if (rc != 0)
         return rc;
     codec = codec_get(target->codec, target->layout, target->block_bytes);
-    if (m->n_blocks > UINT64_MAX - 1 - m->first_block || m->first_block == UINT64_MAX ||
-        m->candidates == 0 || m->candidates >> codec_n(codec) != 0 || m->version == 0)
+    if (!heal_range_is_good(m->first_block, m->n_blocks) || m->candidates == 0 ||
+        m->candidates >> codec_n(codec) != 0 || m->version == 0)
         return -EBADMSG;
     if (heal_place(target, h->us) == DIST_MAX)
         return -EBADMSG;

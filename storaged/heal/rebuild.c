@@ -43,7 +43,7 @@ static uint64_t run_seconds(const struct healer *h)
 static void place_save(struct healer *h)
 {
     struct rebuild *r = &h->rebuild;
-    uint8_t val[KEPT_BYTES] = { KEPT_FORMAT, r->walk.has_after, r->forced,
+    uint8_t val[KEPT_BYTES] = { KEPT_FORMAT, r->walk.has_after && !r->again, r->forced,
                                 r->failed || r->walk.unheard };
 
     file_id_put(val + 4, &r->walk.after);
@@ -195,13 +195,29 @@ static void tell_everything(struct healer *h)
                   ASK_DEADLINE_MS);
 }
 
+/* From the start; as a first one, when somebody asked for it meanwhile. */
+static void pass_later(struct healer *h, uint32_t ms)
+{
+    struct rebuild *r = &h->rebuild;
+
+    r->first = r->again;
+    r->again = false;
+    r->walk.has_after = false;
+    r->waiting = true;
+    env_timer_start(h->env, &r->timer, ms);
+}
+
 static void rebuild_done(struct healer *h)
 {
     struct rebuild *r = &h->rebuild;
 
+    r->in_identity = false;
+    if (r->again) { /* while storage.id was written */
+        pass_later(h, 1);
+        return;
+    }
     r->ran_s = run_seconds(h);
     r->state = 2;
-    r->in_identity = false;
     r->forced = false;
     r->first = true;
     r->walk.has_after = false;
@@ -220,10 +236,8 @@ static void on_saved(struct disk_req *dr, int rc)
 
     if (rc != 0) {
         log_error("storage.id cannot be written: %s", strerror(-rc));
-        if (!h->stopping) {
-            h->rebuild.waiting = true;
-            env_timer_start(h->env, &h->rebuild.timer, RETRY_MS);
-        }
+        if (!h->stopping)
+            pass_later(h, RETRY_MS);
     } else if (!h->stopping) {
         rebuild_done(h);
     }
@@ -258,10 +272,7 @@ static void pass_end(struct healer *h)
     walk_end(&r->walk);
     r->walk.has_after = false;
     if (!clean) {
-        r->first = r->again;
-        r->waiting = true;
-        env_timer_start(h->env, &r->timer, r->again ? 1 : RETRY_MS);
-        r->again = false;
+        pass_later(h, r->again ? 1 : RETRY_MS);
         return;
     }
     r->forced = false;
@@ -433,6 +444,13 @@ void rebuild_start(struct healer *h)
     rebuild_begin(h, 1);
 }
 
+/* What is under way comes to its end; a restart does not go on from there. */
+static void begin_anew(struct healer *h)
+{
+    h->rebuild.again = true;
+    place_save(h);
+}
+
 void rebuild_lost(struct healer *h)
 {
     struct rebuild *r = &h->rebuild;
@@ -441,13 +459,14 @@ void rebuild_lost(struct healer *h)
         return;
     r->lost = true;
     if (r->state == 1 && !r->waiting) {
-        r->again = true;
+        begin_anew(h);
         return;
     }
     log_info("a storage is given up: what it should hold is made on spares");
     r->first = true;
     r->walk.has_after = false;
     r->ran_s = 0;
+    place_save(h);
     rebuild_begin(h, 1);
 }
 
@@ -458,11 +477,12 @@ void rebuild_force(struct healer *h)
     r->forced = true;
     r->ran_s = 0;
     if (r->state == 1 && !r->waiting) {
-        r->again = true;
+        begin_anew(h);
         return;
     }
     r->first = true;
     r->walk.has_after = false;
+    place_save(h);
     r->in_identity = identity_is_rebuilt(h->config.identity);
     rebuild_begin(h, 1);
 }

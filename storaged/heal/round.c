@@ -271,9 +271,9 @@ static int entry_add(struct healer *h, unsigned peer, const Rozo__Missed *m)
     struct missed_entry *e;
     struct storcli_target target;
 
-    if (heal_target_get(m->ref, &target) != 0 || m->first_block == UINT64_MAX ||
-        m->n_blocks > UINT64_MAX - 1 - m->first_block)
-        return -EBADMSG;
+    if (heal_target_get(m->ref, &target) != 0 ||
+        !heal_range_is_good(m->first_block, m->n_blocks))
+        return 0; /* it makes no sense, and is not to keep the others from us */
     if (r->n_entries == r->entries_room) {
         unsigned room = r->entries_room * 2 + 64;
         void *entries = realloc(r->entries, room * sizeof(*e));
@@ -303,6 +303,9 @@ static int list_take(struct healer *h, unsigned peer, const Rozo__StMissedListRe
     if (resp == NULL || resp->n_missed > 2048 ||
         (!resp->end && resp->after.len != FILE_ID_BYTES))
         return -EBADMSG;
+    if (!resp->end && p->has_after &&
+        memcmp(resp->after.data, p->after, FILE_ID_BYTES) <= 0)
+        return -EBADMSG; /* it would never end */
     for (size_t i = 0; rc == 0 && i < resp->n_missed; i++)
         rc = entry_add(h, peer, resp->missed[i]);
     if (rc != 0)

@@ -122,11 +122,19 @@ int scrub_load(struct healer *h)
 
 /* ---- findings ---- */
 
+static void finding_add(struct healer *h, const char text[FINDING_TEXT_MAX])
+{
+    struct scrub *s = &h->scrub;
+
+    log_warn("scrub: %s", text);
+    if (s->n_findings < FINDINGS_MAX)
+        memcpy(s->findings[s->n_findings++], text, FINDING_TEXT_MAX);
+}
+
 static void finding(struct healer *h, const struct file_id *id, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 static void finding(struct healer *h, const struct file_id *id, const char *fmt, ...)
 {
-    struct scrub *s = &h->scrub;
     char text[FINDING_TEXT_MAX] = "";
     va_list args;
     int n = snprintf(text, sizeof(text), "file %08x%08x%016llx: ", id->export_id,
@@ -135,9 +143,7 @@ static void finding(struct healer *h, const struct file_id *id, const char *fmt,
     va_start(args, fmt);
     vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, args);
     va_end(args);
-    log_warn("scrub: %s", text);
-    if (s->n_findings < FINDINGS_MAX)
-        memcpy(s->findings[s->n_findings++], text, sizeof(text));
+    finding_add(h, text);
 }
 
 static void result_count(struct sweep_file *f, bool good)
@@ -257,7 +263,6 @@ static void scrub_finish(struct healer *h, uint32_t state)
     s->ended_wall_ns = env_wall_ns(h->env);
     s->walk.has_after = false;
     walk_end(&s->walk);
-    walk_end(&s->count);
     state_save(h);
     findings_save(h);
     if (state == SCRUB_DONE && s->n_unseen == 0)
@@ -275,6 +280,11 @@ static void page_done(struct healer *h)
 
     free(s->files);
     s->files = NULL;
+    if (s->walk.unheard) {
+        s->n_unseen++;
+        finding_add(h,
+                    (char[FINDING_TEXT_MAX]){ "files that lie here cannot be listed" });
+    }
     if (s->stop || s->walk.end) {
         scrub_finish(h, s->stop ? SCRUB_STOPPED : SCRUB_DONE);
         return;

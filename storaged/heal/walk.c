@@ -55,6 +55,10 @@ static void on_own_list(void *arg, const struct list_result *result)
     struct healer *h = w->h;
     int rc = result->rc;
 
+    if (!w->under_way) { /* the healer stops */
+        healer_idle(h);
+        return;
+    }
     for (unsigned i = 0; rc == 0 && i < result->n_files; i++)
         rc = file_add(w, &result->files[i], h->us);
     if (rc != 0) {
@@ -171,6 +175,8 @@ static int list_take(struct walk_peer *p, const Rozo__StListResp *resp)
     p->end = resp->end;
     if (!p->end)
         file_id_get(resp->after.data, &p->after);
+    if (!p->end && p->w->has_after && list_order(&p->after, &p->w->after) <= 0)
+        return -EBADMSG; /* it would never end */
     return rc;
 }
 

@@ -155,6 +155,9 @@ static void our_own_are_read_whole_and_made_again(void **state)
     fake_top(&f, 5, 5, 7)->rotten = true; /* another's, which repairing 7 may need */
     r = mend_now(&f, 4, 0, 0, 128);
     assert_int_equal(r.damaged, 1); /* heads do not tell more */
+    f.storages[4].cut_bytes = 1;    /* what was not read is not called good */
+    assert_int_equal(mend_now(&f, 4, MEND_VERIFY_OWN, 0, 128).rc, -EIO);
+    f.storages[4].cut_bytes = 0;
     r = mend_now(&f, 4, MEND_VERIFY_OWN, 0, 128);
     assert_int_equal(r.rc, 0);
     assert_int_equal(r.damaged, 1);

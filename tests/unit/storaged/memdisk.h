@@ -8,7 +8,7 @@
 #include "common/env_virtual.h"
 #include "storaged/core/disk.h"
 
-enum { MEM_PAGE = 4096, MEM_BUCKETS = 256, MEM_FILES_MAX = 512, MEM_OPS = 20 };
+enum { MEM_PAGE = 4096, MEM_BUCKETS = 256, MEM_FILES_MAX = 1024, MEM_OPS = 20 };
 
 struct mem_page {
     struct mem_page *next;

@@ -1,0 +1,411 @@
+/*
+ * Goal: what fails, or comes, while a part of the healer is at work is neither forgotten nor taken for done.
+ * Method: healers on a virtual clock; a disk that holds requests of one kind back, or fails them; mends are watched.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/list.h"
+#include "storaged/heal/list.h"
+#include "tests/unit/heal/nodes.h"
+
+/* Every mend that ended. */
+static struct mend_seen {
+    uint32_t own;
+    struct mend_request request;
+} seen[4096];
+static unsigned n_seen;
+static struct mend_result next_result;
+static struct env_task *at_mend; /* posted when a mend ends; NULL: none */
+
+static void on_mend(void *arg, uint32_t own, const struct mend_request *request,
+                    struct mend_result *result)
+{
+    (void)arg;
+    assert_true(n_seen < 4096);
+    seen[n_seen].own = own;
+    seen[n_seen++].request = *request;
+    *result = next_result;
+    if (at_mend != NULL)
+        env_post(&nodes_env.env, at_mend);
+}
+
+/* Was the block of this file looked at, with all these flags? */
+static bool is_seen(const struct storcli_target *t, uint64_t block, uint32_t flags)
+{
+    for (unsigned i = 0; i < n_seen; i++) {
+        const struct mend_request *r = &seen[i].request;
+
+        if (r->target.id.ino == t->id.ino && r->first_block <= block &&
+            (r->n_blocks == 0 || block - r->first_block < r->n_blocks) &&
+            (r->flags & flags) == flags)
+            return true;
+    }
+    return false;
+}
+
+/* ---- a disk that waits ---- */
+
+static struct slow_disk {
+    struct disk disk; /* first */
+    struct disk *below;
+    int op; /* held back; -1: none */
+    struct disk_req *held[16];
+    unsigned n_held;
+} slow;
+
+static void slow_submit(struct disk *disk, struct disk_req *req)
+{
+    (void)disk;
+    if ((int)req->op == slow.op) {
+        assert_true(slow.n_held < 16);
+        slow.held[slow.n_held++] = req;
+    } else {
+        disk_submit(slow.below, req);
+    }
+}
+
+static void slow_close(struct disk *disk, struct disk_file *file)
+{
+    (void)disk;
+    disk_close(slow.below, file);
+}
+
+static int slow_fd(struct disk *disk, const struct disk_file *file)
+{
+    (void)disk;
+    return disk_fd(slow.below, file);
+}
+
+static const struct disk_ops slow_ops = { slow_submit, slow_close, slow_fd };
+
+static void slow_begin(unsigned node)
+{
+    slow = (struct slow_disk){ .disk.ops = &slow_ops,
+                               .below = &nodes[node].disk.disk,
+                               .op = -1 };
+    nodes[node].config.disk = &slow.disk;
+}
+
+/* n of them go to the disk, from the oldest but `from` on. */
+static void slow_release(unsigned from, unsigned n)
+{
+    for (; n > 0 && slow.n_held > from; n--) {
+        struct disk_req *req = slow.held[from];
+
+        slow.n_held--;
+        for (unsigned i = from; i < slow.n_held; i++)
+            slow.held[i] = slow.held[i + 1];
+        disk_submit(slow.below, req);
+    }
+}
+
+/* ---- helpers ---- */
+
+static int setup(void **state)
+{
+    (void)state;
+    nodes_init(1);
+    n_seen = 0;
+    at_mend = NULL;
+    memset(&next_result, 0, sizeof(next_result));
+    fake_mends.fn = on_mend;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    nodes_free();
+    return 0;
+}
+
+static void run_ms(uint64_t ms)
+{
+    env_virtual_advance_ms(&nodes_env, ms);
+}
+
+static void scrub(unsigned i, unsigned what)
+{
+    Rozo__StHealReq req = ROZO__ST_HEAL_REQ__INIT;
+
+    req.to_storage = i;
+    req.scrub = what;
+    assert_int_equal(node_ask(i, RPC_ROLE_NODE, ROZO__OP__ST_HEAL, &req.base, NULL, NULL),
+                     ROZO__STATUS__OK);
+}
+
+static uint16_t check(unsigned i, const struct storcli_target *t, uint64_t first,
+                      uint64_t n)
+{
+    Rozo__StCheckReq req = ROZO__ST_CHECK_REQ__INIT;
+    struct heal_ref ref;
+
+    heal_ref_put(t, &ref);
+    req.ref = &ref.ref;
+    req.first_block = first;
+    req.n_blocks = n;
+    req.to_storage = i;
+    return node_ask(i, RPC_ROLE_NODE, ROZO__OP__ST_CHECK, &req.base, NULL, NULL);
+}
+
+/* ---- the scrub ---- */
+
+/* It saw nothing of what lies behind a directory that cannot be read: no doubt ends with that. */
+static void test_a_scrub_that_cannot_list_has_not_seen_everything(void **state)
+{
+    struct storcli_target t = target_make(50, 1);
+    Rozo__StHealthResp *health;
+
+    (void)state;
+    projection_make(1, &t, 0, false, 1);
+    atomic_store(&nodes[1].identity.losses, 2);
+    next_result.looked_at = 1;
+    nodes[1].disk.fail_at = 1;
+    nodes[1].disk.fail_op = DISK_LIST;
+    nodes[1].disk.fail_rc = -EIO;
+    nodes_start_all();
+    run_ms(5000);
+    assert_int_equal(nodes[1].disk.fail_at, 0);
+    assert_int_equal(n_seen, 0);
+    health = node_health(1);
+    assert_true(health->doubt);
+    assert_true(health->scrub_unseen > 0);
+    assert_int_equal(health->n_scrub_findings, 1);
+    rozo__st_health_resp__free_unpacked(health, NULL);
+    run_ms(900000);
+    assert_false(identity_is_in_doubt(&nodes[1].identity));
+}
+
+/* The list that counts files is still under way when the scrub ends, and when the next begins. */
+static void test_a_scrub_begins_while_the_last_one_still_counts(void **state)
+{
+    struct storcli_target t = target_make(50, 1);
+    Rozo__StHealthResp *health;
+
+    (void)state;
+    projection_make(1, &t, 0, false, 1);
+    slow_begin(1);
+    nodes_start_all();
+    slow.op = DISK_LIST;
+    scrub(1, 1);
+    run_ms(10);
+    assert_int_equal(slow.n_held, 2);
+    slow_release(0, 1);
+    run_ms(10);
+    slow_release(slow.n_held - 1, 1); /* all but the list that counts */
+    run_ms(100);
+    assert_int_equal(n_seen, 1);
+    assert_int_equal(slow.n_held, 1);
+    scrub(1, 1);
+    run_ms(10);
+    slow.op = -1;
+    slow_release(0, 16);
+    run_ms(5000);
+    assert_int_equal(n_seen, 2);
+    health = node_health(1);
+    assert_int_equal(health->scrub_state, 2);
+    assert_int_equal(health->scrub_files, 1);
+    rozo__st_health_resp__free_unpacked(health, NULL);
+}
+
+/* ---- the rebuild ---- */
+
+/* While storage.id is written: a storage is given up. */
+static void test_a_storage_is_given_up_at_the_end_of_a_rebuild(void **state)
+{
+    struct storcli_target t = target_make(50, 1); /* 4 is its spare */
+
+    (void)state;
+    for (unsigned p = 0; p < 3; p++)
+        projection_make(t.storages[p], &t, p, false, 1);
+    slow_begin(4);
+    slow.op = DISK_SAVE_IDENTITY;
+    atomic_store(&nodes[4].identity.rebuild, true);
+    nodes_start_all();
+    run_ms(5000);
+    assert_int_equal(slow.n_held, 1);
+    n_seen = 0;
+    node_stop(3);
+    nodes_lost = 1 << 3;
+    node_map(4, 2, NODES);
+    slow.op = -1;
+    slow_release(0, 1);
+    run_ms(5000);
+    assert_int_equal(n_seen, 1);
+    assert_int_equal(seen[0].own, 4);
+    assert_int_equal(seen[0].request.lost, 1 << 2);
+}
+
+/* A second one is given up while a spare goes through all files for the first, and the spare dies just then. */
+static void test_a_rebuild_that_begins_anew_does_so_after_a_crash_too(void **state)
+{
+    static bool done[400];
+
+    (void)state;
+    for (unsigned i = 0; i < 400; i++) {
+        struct storcli_target t = target_make(50 + i, 1);
+
+        projection_make(2, &t, 1, false, 1);
+    }
+    nodes_start_all();
+    run_ms(3000);
+    node_stop(3);
+    nodes_lost = 1 << 3;
+    node_map(4, 2, NODES);
+    while (n_seen < 300)
+        run_ms(1);
+    node_stop(1);
+    nodes_lost |= 1 << 1;
+    n_seen = 0;
+    node_map(4, 3, NODES);
+    while (fake_mends.n_running > 0)
+        run_ms(1);
+    node_crash(4);
+    node_start(4);
+    run_ms(60000);
+    memset(done, 0, sizeof(done));
+    for (unsigned i = 0; i < n_seen; i++) {
+        if (seen[i].request.lost == (1 << 0 | 1 << 2))
+            done[seen[i].request.target.id.ino - 50] = true;
+    }
+    for (unsigned i = 0; i < 400; i++)
+        assert_true(done[i]);
+}
+
+/* ---- checks ---- */
+
+/* Asked for twice while it waits for its turn. */
+static void test_what_comes_twice_while_a_check_waits_is_looked_at(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+
+    (void)state;
+    nodes_start_all();
+    fake_mends.takes_ms = 1000;
+    for (unsigned i = 0; i < 6; i++) {
+        struct storcli_target other = target_make(100 + i, 1);
+
+        assert_int_equal(check(1, &other, 0, 1), ROZO__STATUS__OK);
+    }
+    run_ms(10);
+    assert_int_equal(fake_mends.n_running, 6);
+    assert_int_equal(check(1, &t, 5, 1), ROZO__STATUS__OK);
+    assert_int_equal(check(1, &t, 9, 1), ROZO__STATUS__OK);
+    assert_int_equal(check(1, &t, 9, 1), ROZO__STATUS__OK);
+    run_ms(10000);
+    assert_true(is_seen(&t, 5, MEND_VERIFY_OWN));
+    assert_true(is_seen(&t, 9, MEND_VERIFY_OWN));
+}
+
+/* Somebody reads a torn block over and over, and says so each time. */
+static void test_what_is_asked_for_all_the_time_is_settled_too(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+
+    (void)state;
+    nodes_start_all();
+    fake_mends.takes_ms = 300;
+    next_result.undecided = 1;
+    for (unsigned i = 0; i < 120; i++) {
+        assert_int_equal(check(1, &t, 7, 1), ROZO__STATUS__OK);
+        run_ms(250);
+    }
+    assert_true(is_seen(&t, 7, MEND_FENCE | MEND_ALL_HOMES));
+    next_result.undecided = 0;
+}
+
+/* A block of it that cannot be healed must not keep others from being settled. */
+static void test_a_file_with_a_check_is_settled_all_the_same(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+
+    (void)state;
+    nodes_start_all();
+    next_result = (struct mend_result){ .rc = -EIO, .failed = 1 };
+    assert_int_equal(check(1, &t, 100, 1), ROZO__STATUS__OK);
+    run_ms(1000);
+    nodes[1].unsettled = (struct heal_unsettled){
+        .target = t, .first = 3, .end = 5, .age_ns = UINT64_C(11000000000)
+    };
+    nodes[1].has_unsettled = true;
+    run_ms(20000);
+    assert_true(is_seen(&t, 3, MEND_FENCE | MEND_ALL_HOMES));
+    assert_true(n_seen < 20); /* but not over and over */
+    next_result = (struct mend_result){ 0 };
+}
+
+/* What makes no sense is refused: it could never be healed, and would be tried for ever. */
+static void test_what_could_never_be_healed_is_refused(void **state)
+{
+    struct storcli_target t = target_make(10, 1), twice = target_make(11, 1);
+
+    (void)state;
+    nodes_start_all();
+    twice.storages[1] = twice.storages[2];
+    assert_int_equal(check(1, &twice, 0, 1), ROZO__STATUS__BAD_REQUEST);
+    assert_int_equal(check(1, &t, UINT64_C(1) << 60, 1), ROZO__STATUS__BAD_REQUEST);
+    assert_int_equal(check(1, &t, 5, UINT64_C(1) << 60), ROZO__STATUS__BAD_REQUEST);
+    assert_int_equal(node_missed(1, &twice, 0, 1, 2, 5), ROZO__STATUS__BAD_REQUEST);
+    assert_int_equal(node_missed(1, &t, UINT64_C(1) << 60, 1, 2, 5),
+                     ROZO__STATUS__BAD_REQUEST);
+    run_ms(1000);
+    assert_int_equal(n_seen, 0);
+}
+
+/* ---- the end ---- */
+
+static bool stopped;
+
+static void on_stopped(void *arg)
+{
+    (void)arg;
+    stopped = true;
+}
+
+static void stop_now(struct env_task *task)
+{
+    (void)task;
+    at_mend = NULL;
+    healer_stop(nodes[1].healer, on_stopped, NULL);
+}
+
+/* A home that the map does not name is asked for, which ends at once, but later; the healer stops in between. */
+static void test_a_stop_before_a_question_that_nobody_hears_has_ended(void **state)
+{
+    struct storcli_target t = target_make(50, 1);
+    struct env_task stop = { .fn = stop_now };
+
+    (void)state;
+    t.storages[1] = 99;
+    projection_make(1, &t, 0, false, 1);
+    nodes_start_all();
+    next_result.looked_at = 1;
+    at_mend = &stop;
+    stopped = false;
+    scrub(1, 1);
+    for (unsigned ms = 0; !stopped && ms < 1000; ms++)
+        run_ms(1);
+    assert_true(stopped);
+    nodes[1].running = false;
+    healer_close(nodes[1].healer);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    static const struct CMUnitTest tests[] = {
+        T(test_a_scrub_that_cannot_list_has_not_seen_everything),
+        T(test_a_scrub_begins_while_the_last_one_still_counts),
+        T(test_a_storage_is_given_up_at_the_end_of_a_rebuild),
+        T(test_a_rebuild_that_begins_anew_does_so_after_a_crash_too),
+        T(test_what_comes_twice_while_a_check_waits_is_looked_at),
+        T(test_what_is_asked_for_all_the_time_is_settled_too),
+        T(test_a_file_with_a_check_is_settled_all_the_same),
+        T(test_what_could_never_be_healed_is_refused),
+        T(test_a_stop_before_a_question_that_nobody_hears_has_ended),
+    };
+#undef T
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
