@@ -67,6 +67,18 @@ static uint32_t holders_of(const struct view *w, uint64_t version)
     return holders;
 }
 
+/* Those of the data that answer `as` is of; 0: it is a hole. */
+static uint32_t projections_of(const struct view *w, const struct decide_answer *as)
+{
+    uint32_t projections = 0;
+
+    for (unsigned i = 0; i < w->n; i++) {
+        if (w->answers[i].kind == DECIDE_DATA && w->answers[i].version == as->version)
+            projections |= 1u << w->answers[i].projection;
+    }
+    return projections;
+}
+
 /* How many agree with answer `as`: distinct projections of data, storages of a hole. */
 static unsigned n_agree(const struct view *w, const struct decide_answer *as)
 {
@@ -229,6 +241,7 @@ static void decide_forward(const struct view *w, const struct decide_answer *as,
     d->user_bytes = as->user_bytes;
     d->newest = newest == as->version;
     d->holders = holders_of(w, as->version);
+    d->projections = projections_of(w, as);
     for (unsigned p = 0; p < w->rules->n; p++)
         judge_home(w, p, d);
     d->lack = d->damaged | d->stale | d->missing;

@@ -45,7 +45,8 @@ struct decide_rules {
     /* Answered that they have no file of it; disjoint from told. They never took any of it: a storage
      * that may have lost it says "damaged" instead. */
     uint32_t none;
-    uint32_t doubt; /* of those told: what was newest there may be lost, whatever it was */
+    uint32_t
+        doubt;     /* of those told: what was newest there may be lost, whatever it was */
     uint32_t lost; /* will not come back: what they had makes up for nothing */
     const uint8_t
         *home;   /* n: who is to hold projection p, 255: nobody. NULL: candidate p */
@@ -68,6 +69,7 @@ struct decision {
                             projection i at candidate i. Silent ones and those who have a newer one are not in it */
     uint32_t damaged, stale, missing; /* of those in lack: why; disjoint */
     uint32_t holders;                 /* FORWARD: candidates that have it, at any level */
+    uint32_t projections;             /* FORWARD, data: those of it that anybody has */
     uint32_t
         drop; /* FORWARD, fenced: candidates that have something newer, settled back */
     uint64_t

@@ -5,7 +5,8 @@
  * In:     notes of the pieces; mend_sync_start(), mend_commit_next() in turn. Thread: that of the env.
  * Out:    ST_SYNC, ST_COMMIT, ST_DROP.
  * Keeps:  a version is committed only when at least q storages had it before a sync that ended well,
- *         with the verifier they had before anything was looked at: so none lost it in between. A commit that
+ *         with the verifier they had before anything was looked at: so none lost it in between. Of data each has
+ *         a projection of its own: readers take what shows on fewer for what nobody acknowledged. A commit that
  *         does not arrive is made again by whoever settles next.
  */
 #include <assert.h>
@@ -23,7 +24,8 @@ static void range_add(struct mend *mend, const struct mend_range *r)
 
     if (last != NULL && last->n != 0 && last->first + last->n == r->first &&
         last->version == r->version && last->holders == r->holders &&
-        last->clean == r->clean && last->cleaner == r->cleaner) {
+        last->projections == r->projections && last->clean == r->clean &&
+        last->cleaner == r->cleaner) {
         last->n = r->n == 0 ? 0 : last->n + r->n;
         return;
     }
@@ -41,10 +43,13 @@ static void range_add(struct mend *mend, const struct mend_range *r)
 }
 
 void mend_note_commit(struct mend *mend, uint64_t first, uint64_t n, uint64_t version,
-                      uint32_t holders)
+                      uint32_t holders, uint32_t projections)
 {
-    range_add(mend, &(struct mend_range){
-                        .first = first, .n = n, .version = version, .holders = holders });
+    range_add(mend, &(struct mend_range){ .first = first,
+                                          .n = n,
+                                          .version = version,
+                                          .holders = holders,
+                                          .projections = projections });
 }
 
 void mend_note_clean(struct mend *mend, uint64_t first, uint64_t n, uint64_t version,
@@ -157,11 +162,22 @@ static bool can_be_read(const struct mend *mend, const struct mend_range *r)
     return (r->holders & ~mend->synced) == 0 || n >= mend->file.k;
 }
 
+/* So many have a projection that nobody else here has, whichever those have who are not synced. */
+static unsigned n_distinct(const struct mend *mend, const struct mend_range *r)
+{
+    unsigned n_synced = (unsigned)__builtin_popcount(r->holders & mend->synced),
+             n_lost = (unsigned)__builtin_popcount(r->holders & ~mend->synced),
+             n = (unsigned)__builtin_popcount(r->projections);
+
+    if (r->projections == 0)
+        return n_synced;
+    n = n > n_lost ? n - n_lost : 0;
+    return n < n_synced ? n : n_synced;
+}
+
 static bool may_commit(const struct mend *mend, const struct mend_range *r)
 {
-    return r->clean == 0 &&
-           (unsigned)__builtin_popcount(r->holders & mend->synced) >= mend->file.q &&
-           can_be_read(mend, r);
+    return r->clean == 0 && n_distinct(mend, r) >= mend->file.q && can_be_read(mend, r);
 }
 
 /* Have all homes what the spare held, for good? */

@@ -386,6 +386,8 @@ static void group_healed(struct mend_piece *piece, unsigned p, unsigned candidat
     for (unsigned b = g->at; b < g->at + g->n; b++) {
         piece->lack[b] &= ~(1u << p);
         piece->holders[b] |= 1u << candidate;
+        if (piece->projections[b] != 0)
+            piece->projections[b] |= 1u << p;
         piece->pending[b] |= pending;
     }
 }

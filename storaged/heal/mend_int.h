@@ -30,7 +30,8 @@ struct mender {
 /* Blocks [first, first + n), n 0: to the end, that have this version at these candidates. */
 struct mend_range {
     uint64_t first, n, version;
-    uint32_t holders; /* told they have it, or something newer */
+    uint32_t holders;     /* told they have it, or something newer */
+    uint32_t projections; /* these of it; 0: it is a hole, or there is no commit */
     uint32_t clean; /* not 0: projections that `cleaner` needs no more; no commit then */
     uint8_t cleaner;
 };
@@ -150,7 +151,7 @@ bool mend_walk(struct mend *mend);
 /* mend_commit.c */
 /** These blocks have the version at these candidates: to be committed once that is stable. */
 void mend_note_commit(struct mend *mend, uint64_t first, uint64_t n, uint64_t version,
-                      uint32_t holders);
+                      uint32_t holders, uint32_t projections);
 /** Spare `candidate` needs these projections of the blocks no more, once their homes' are stable. */
 void mend_note_clean(struct mend *mend, uint64_t first, uint64_t n, uint64_t version,
                      uint32_t holders, unsigned candidate, uint32_t projections);

@@ -82,9 +82,10 @@ static void note_commits(struct mend_piece *piece)
 
     for (unsigned b = 0; b < piece->n; b++) {
         if (is_settled(piece, b) && (all || piece->pending[b]))
-            mend_note_commit(
-                piece->mend, piece->tail ? piece->tail_from : piece->first + b,
-                piece_blocks(piece, 1), piece->decided[b].version, piece->holders[b]);
+            mend_note_commit(piece->mend,
+                             piece->tail ? piece->tail_from : piece->first + b,
+                             piece_blocks(piece, 1), piece->decided[b].version,
+                             piece->holders[b], piece->projections[b]);
     }
 }
 

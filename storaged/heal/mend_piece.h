@@ -78,8 +78,9 @@ struct mend_piece {
     uint32_t lack[EXTENT_BLOCKS];    /* of the scope, still to be healed */
     uint32_t counted[EXTENT_BLOCKS]; /* lacks that are in the result's counts */
     uint32_t holders[EXTENT_BLOCKS]; /* candidates that have the decided version by now */
-    bool skip[EXTENT_BLOCKS];        /* not in this round */
-    bool pending[EXTENT_BLOCKS];     /* what we gave some home waits in its journal */
+    uint32_t projections[EXTENT_BLOCKS]; /* what they have of it; 0: it is a hole */
+    bool skip[EXTENT_BLOCKS];            /* not in this round */
+    bool pending[EXTENT_BLOCKS];         /* what we gave some home waits in its journal */
     unsigned n_rounds, n_belows, n_fences, n_bad, n_bad_before;
     bool again, verified;
     bool busy; /* a home had no room for it just now */

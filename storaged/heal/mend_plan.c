@@ -153,6 +153,7 @@ void piece_plan(struct mend_piece *piece)
         piece->skip[b] = false;
         piece->lack[b] = 0;
         piece->holders[b] = d->holders;
+        piece->projections[b] = d->projections;
         if (has_data(piece, b))
             piece->sparse = false;
         if (first && has_something(piece, b))

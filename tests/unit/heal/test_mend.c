@@ -203,6 +203,28 @@ static void a_torn_version_is_left_without_a_fence_and_settled_with_one(void **s
     fake_close(&f);
 }
 
+/* The home has the projection that the spare has: three storages, but two projections of three that a reader counts. */
+static void what_two_have_the_same_of_is_not_committed(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 61, CODEC_MOJETTE, 0);
+    write_homes(&f, 0, 1, v1, 0);
+    assert_true(fake_write(&f, 1, 1, 0, v2, true));
+    assert_true(fake_write(&f, 3, 0, 0, v2, true));
+    r = mend_now(&f, 0, 0, 0, 1); /* ours only */
+    assert_int_equal(r.healed, 1);
+    assert_int_equal(fake_top(&f, 0, 0, 0)->version, v2);
+    assert_true(fake_top(&f, 0, 0, 0)->pending); /* what lies below is still to be read */
+    assert_true(fake_top(&f, 1, 1, 0)->pending);
+    r = mend_now(&f, 0, SETTLE, 0, 1);
+    assert_int_equal(r.rc, 0);
+    fake_expect(&f, 0, v2, true);
+    fake_close(&f);
+}
+
 static unsigned n_told; /* of the first fence */
 
 static void all_go_away(struct fake *f, unsigned storage, uint16_t op)
@@ -966,6 +988,7 @@ int main(void)
         cmocka_unit_test(a_home_gets_what_it_missed),
         cmocka_unit_test(what_a_spare_took_is_copied_and_dropped),
         cmocka_unit_test(our_own_are_read_whole_and_made_again),
+        cmocka_unit_test(what_two_have_the_same_of_is_not_committed),
         cmocka_unit_test(a_torn_version_is_left_without_a_fence_and_settled_with_one),
         cmocka_unit_test(a_mend_ends_when_all_go_away_before_its_second_fence),
         cmocka_unit_test(the_first_write_of_all_is_settled_back_too),
