@@ -3,7 +3,7 @@
 #
 #     tests/sim/soak.sh BUILD_DIR [SECONDS] [FIRST_SEED] [FAILED_FILE]
 #
-# Every mode of the whole cluster without and with healing, and the client engine alone. Commands that replay what
+# Every mode of the whole cluster without and with healing, with --torn where a loss of power may tear, and the client engine alone. Commands that replay what
 # was found wrong are added to FAILED_FILE (sim-failed.txt), with the words. The end, also by ^C, is a summary:
 # seeds, operations, findings, and a command for each. The exit status is 1 when there was any.
 set -u
@@ -26,7 +26,7 @@ one() {
     shift
     words=$("$@" 2>&1)
     status=$?
-    echo "$words" | grep -a -E '^[0-9]+ seeds, ' >>"$file"
+    echo "$words" | grep -a -E '^([0-9]+ seeds|met:) ' >>"$file"
     [ "$status" -eq 0 ] && return 0
     [ "$status" -gt 128 ] && [ -e "$counts/stop" ] && return 0
     printf '%s\n    %s\n' "$*" "$(echo "$words" | grep -a -m 1 -E 'VIOLATION|ssert|ERROR|WRONG' | cut -c 1-300)" >>"$failed"
@@ -36,10 +36,14 @@ one() {
 worker() {
     seed=$1
     while [ ! -e "$counts/stop" ] && { [ "$seconds" -eq 0 ] || [ "$(date +%s)" -lt "$end" ]; }; do
-        for mode in calm net crash client late hang rot full power eio replace chaos; do
-            [ -e "$counts/stop" ] && return
-            one "$counts/cluster.$1" "$cluster" --mode "$mode" --seed "$seed" --quiet
-            one "$counts/cluster.$1" "$cluster" --mode "$mode" --seed "$seed" --quiet --heal
+        for mode in calm net crash client late hang rot full power eio pages replace chaos; do
+            for options in "" --torn --heal "--heal --torn"; do
+                [ -e "$counts/stop" ] && return
+                # without healing, what nobody synced and a loss of power tore stays so
+                case $mode$options in power | eio | pages | rot | chaos | crash) continue ;; esac
+                # shellcheck disable=SC2086 # several words
+                one "$counts/cluster.$1" "$cluster" --mode "$mode" --seed "$seed" --quiet $options
+            done
         done
         for mode in budget calm chaos power; do
             [ -e "$counts/stop" ] && return
@@ -75,8 +79,10 @@ done
 after=$(wc -l <"$failed")
 findings=$(((after - before) / 2))
 cat "$counts"/cluster.* /dev/null 2>/dev/null | awk -v s=$(($(date +%s) - begun)) '
-    { seeds += $1; ops += $3; torn += $9 }
-    END { printf "the whole cluster: %d seeds without a finding, %d operations, %d torn blocks, in %d s\n", seeds, ops, torn, s }'
+    $1 == "met:" { pages += $2; worn += $5; doubts += $8; asked += $12; disks += $16; next }
+    { seeds += $1; ops += $3; torn += $10 }
+    END { printf "the whole cluster: %d seeds without a finding, %d operations, %d torn blocks, in %d s\n", seeds, ops, torn, s
+          printf "met: %d pages spoiled, %d for good, %d doubts, %d questions in doubt, %d disks replaced\n", pages, worn, doubts, asked, disks }'
 echo "$findings findings${stopped:+ (stopped)}"
 tail -n "+$((before + 1))" "$failed" | grep -v '^    '
 rm -r "$counts"

@@ -79,14 +79,21 @@ static void page_clean(struct sim_page *p)
     p->next_dirty = NULL;
 }
 
-static void file_sync(struct disk_file *f)
+/* False: some of it did not get there, of which the kernel tells once. */
+static bool file_sync(struct disk_file *f)
 {
     struct sim_page *kept = NULL;
+    bool well = !f->failed;
 
     while (f->dirty != NULL) {
         struct sim_page *p = f->dirty;
 
         f->dirty = p->next_dirty;
+        if (p->worn && p->here && !p->given_up) {
+            well = false;
+            p->given_up = world_chance(500000); /* it is still in memory */
+            p->bad = !p->given_up;
+        }
         if (p->given_up) {
             p->next_dirty = kept;
             kept = p;
@@ -96,6 +103,8 @@ static void file_sync(struct disk_file *f)
     }
     f->dirty = kept;
     f->size_stable = f->size;
+    f->failed = false;
+    return well;
 }
 
 /* The kernel tells of it once, and takes some pages for clean that are not on the disk. */
@@ -121,6 +130,7 @@ static void page_tear(struct sim_disk *d, struct sim_page *p, unsigned keep_ppm)
 {
     bool any = false;
 
+    p->bad |= p->worn && p->here;
     if (!p->here) { /* a hole was made */
         if (p->stable != NULL && !world_chance(keep_ppm)) {
             memcpy(p->now, p->stable, PAGE);
@@ -159,7 +169,7 @@ static void file_clear(struct disk_file *f, uint64_t from, uint64_t to)
         page_touch(f, p);
         memset(p->now + lo, 0, hi - lo);
         if (lo == 0 && hi == PAGE) {
-            p->here = p->bad = false;
+            p->here = p->bad = p->worn = false; /* nobody uses that place again */
             f->disk->n_pages--;
         }
     }
@@ -624,8 +634,7 @@ static int carry_out(struct sim_disk *d, struct disk_req *req)
     case DISK_WRITE:
         return do_write(d, req, UINT64_MAX);
     case DISK_SYNC:
-        file_sync(req->file);
-        return 0;
+        return file_sync(req->file) ? 0 : -EIO;
     case DISK_SYNC_NAME:
         return do_sync_name(d, req);
     case DISK_TRUNCATE:
@@ -822,13 +831,18 @@ void sim_disk_power_cut(struct sim_disk *d)
         file_tear(f, keep_ppm);
 }
 
-void sim_disk_sync_all(struct sim_disk *d)
+bool sim_disk_sync_all(struct sim_disk *d)
 {
-    for (struct disk_file *f = d->files; f != NULL; f = f->next)
-        file_sync(f);
+    bool well = true;
+
+    for (struct disk_file *f = d->files; f != NULL; f = f->next) {
+        f->failed = !file_sync(f);
+        well = well && !f->failed;
+    }
     for (unsigned i = 0; i < d->n_changes; i++)
         d->changes[i].synced = true;
     names_sync(d, NULL);
+    return well;
 }
 
 void sim_disk_wipe(struct sim_disk *d)
@@ -900,14 +914,25 @@ bool sim_disk_rot(struct sim_disk *d, const char *what)
     return true;
 }
 
-bool sim_disk_spoil(struct sim_disk *d, const char *what)
+bool sim_disk_spoil(struct sim_disk *d, const char *what, bool worn)
 {
     struct sim_page *at = page_pick(d, what);
 
     if (at == NULL)
         return false;
     at->bad = true;
+    at->worn = worn;
     return true;
+}
+
+void sim_disk_unwear(struct sim_disk *d)
+{
+    for (struct disk_file *f = d->files; f != NULL; f = f->next) {
+        for (uint32_t i = 0; i < f->n_pages; i++) {
+            if (f->pages[i] != NULL)
+                f->pages[i]->worn = false;
+        }
+    }
 }
 
 void sim_disk_each(struct sim_disk *d,

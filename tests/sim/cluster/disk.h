@@ -3,7 +3,10 @@
  * rotting, and forgetful of what was not synced when its power goes.
  *
  * Unsynced bytes are kept or lost sector by sector, each as if the writes had reached the platter in
- * any order; names likewise. A sync that fails leaves pages behind that look well and are not stable. Requests of a process that is killed may still be carried out, in part.
+ * any order; names likewise. A sync that fails leaves pages
+ * behind that look well and are not stable. A page that cannot be read heals when the whole of it is written; one
+ * that is worn looks well then, until the sync says that it did not get there. Requests of a process that is killed
+ * may still be carried out, in part.
  */
 #ifndef ROZO_SIM_DISK_H
 #define ROZO_SIM_DISK_H
@@ -27,7 +30,8 @@ struct sim_page {
     bool dirty; /* differs from what is stable */
     bool
         given_up; /* a sync of it failed: no later one takes it along, unless it is written again */
-    bool bad;        /* cannot be read, until the whole of it is written */
+    bool bad;        /* cannot be read, until the whole of it is written ... */
+    bool worn;       /* ... which takes no effect: bad for good */
     uint8_t *stable; /* while dirty: NULL is a hole */
     uint8_t now[PAGE];
 };
@@ -41,6 +45,7 @@ struct disk_file {
     uint64_t size, size_stable;
     struct sim_page *dirty;
     unsigned n_open, n_names; /* names: now and stable ones */
+    bool failed;              /* a sync of the whole disk could not write some of it */
     int fd;                   /* while open */
 };
 
@@ -88,16 +93,18 @@ void sim_disk_init(struct sim_disk *d, struct proc *proc, uint64_t pages_max);
 void sim_disk_proc_died(struct sim_disk *d);
 /** The power failed: after sim_disk_proc_died(). */
 void sim_disk_power_cut(struct sim_disk *d);
-/** Everything is stable (syncfs). */
-void sim_disk_sync_all(struct sim_disk *d);
+/** Everything is stable (syncfs). False: not everything. */
+bool sim_disk_sync_all(struct sim_disk *d);
 /** An empty disk in its place. */
 void sim_disk_wipe(struct sim_disk *d);
 /** For file segments of answers. */
 void sim_disk_read_fd(void *disk, int fd, uint64_t offset, void *buf, size_t len);
 /** Flip a bit of a page that is stable, in a file whose path contains `what`; false: none there. */
 bool sim_disk_rot(struct sim_disk *d, const char *what);
-/** A page like that cannot be read any more. */
-bool sim_disk_spoil(struct sim_disk *d, const char *what);
+/** A page like that cannot be read any more; worn: nor ever be written again. */
+bool sim_disk_spoil(struct sim_disk *d, const char *what, bool worn);
+/** What is worn can be written again. */
+void sim_disk_unwear(struct sim_disk *d);
 /** Call visit for every name. */
 void sim_disk_each(struct sim_disk *d,
                    void (*visit)(void *arg, const char *path, struct disk_file *f),

@@ -269,8 +269,26 @@ static void fault_spoil(void)
 {
     struct sim_disk *d = &servers.storages[run->rot_storage].disk;
 
-    if (sim_disk_spoil(d, "objects/"))
+    if (sim_disk_spoil(d, "objects/", false))
         say("a page of storage %u cannot be read any more", run->rot_storage + 1);
+}
+
+/*
+ * On one storage only, whatever the layout: what was synced while some were away is on q of the candidates, and q - k is
+ * 1 for every layout.
+ */
+static void fault_page(void)
+{
+    struct sim_disk *d = &servers.storages[run->rot_storage].disk;
+    const char *what = world_chance(500000) ? "journal/" : "";
+    bool worn = world_chance(150000);
+
+    if (!sim_disk_spoil(d, what, worn))
+        return;
+    run->result.n_spoiled++;
+    run->result.n_worn += worn;
+    say("a page of storage %u%s cannot be read any more%s", run->rot_storage + 1,
+        what[0] == 'j' ? "'s journal" : "", worn ? ", nor written" : "");
 }
 
 static void end_full(struct fault *f)
@@ -397,6 +415,9 @@ static void fault_inject(unsigned fault)
     case FAULT_SPOIL:
         fault_spoil();
         break;
+    case FAULT_PAGES:
+        fault_page();
+        break;
     case FAULT_REPLACE:
         fault_replace();
         break;
@@ -405,7 +426,7 @@ static void fault_inject(unsigned fault)
 
 static void on_fault_timer(struct env_timer *timer)
 {
-    unsigned on[16], n = 0;
+    unsigned on[32], n = 0;
 
     for (unsigned bit = 1; bit <= FAULT_LAST; bit *= 2) {
         if (bit != FAULT_LATE && (run->config.faults & bit) != 0)
@@ -441,6 +462,7 @@ void faults_end(void)
         end_storage(&none);
         end_disk(&none);
         end_full(&none);
+        sim_disk_unwear(&servers.storages[i].disk);
     }
     end_exportd(&none);
 }
@@ -448,10 +470,10 @@ void faults_end(void)
 void faults_begin(void)
 {
     net.on_watched = on_watched;
-    run->fault_pause_us =
-        run->config.faults == FAULT_KILL_CLIENT || (run->config.faults & FAULT_SPOIL) != 0
-            ? 400000
-            : 200000 + world_below(3000000);
+    run->fault_pause_us = run->config.faults == FAULT_KILL_CLIENT ||
+                                  (run->config.faults & (FAULT_SPOIL | FAULT_PAGES)) != 0
+                              ? 400000
+                              : 200000 + world_below(3000000);
     run->rot_storage = (unsigned)world_below(run->config.n_storages);
 }
 

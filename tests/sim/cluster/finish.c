@@ -178,7 +178,7 @@ void check_everything(void)
  */
 static bool scrub_may_find(void)
 {
-    return (run->config.faults & (FAULT_ROT | FAULT_SPOIL)) != 0 ||
+    return (run->config.faults & (FAULT_ROT | FAULT_SPOIL | FAULT_PAGES)) != 0 ||
            run->result.n_power > 0 ||
            (run->result.n_client_deaths > 0 && run->exportd_deaths > 0);
 }

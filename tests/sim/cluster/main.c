@@ -35,6 +35,8 @@ static const struct {
     { "full", FAULT_FULL | FAULT_KILL_STORAGE },
     { "eio", FAULT_ERRORS | FAULT_SPOIL | FAULT_KILL_STORAGE | FAULT_POWER_STORAGE |
                  FAULT_KILL_CLIENT },
+    { "pages", FAULT_PAGES | FAULT_ROT | FAULT_KILL_STORAGE | FAULT_POWER_STORAGE |
+                   FAULT_KILL_CLIENT },
     { "replace",
       FAULT_REPLACE | FAULT_KILL_STORAGE | FAULT_KILL_EXPORTD | FAULT_KILL_CLIENT },
     { "chaos", FAULT_WEATHER | FAULT_CUT | FAULT_KILL_STORAGE | FAULT_KILL_EXPORTD |
@@ -86,6 +88,8 @@ static void on_abort(int sig)
 static struct run_config config_of(uint64_t seed, unsigned *mode)
 {
     static const unsigned storages[3][3] = { { 4, 4, 6 }, { 8, 8, 9 }, { 16, 16, 16 } };
+    /* A file that is made while there are no spares is on q = k storages with one away: then nothing may rot. */
+    static const unsigned many[3] = { 6, 11, 20 };
     uint64_t x = (seed + 77) * 0x9e3779b97f4a7c15u;
     struct run_config c = { .seed = seed, .n_ops = args.n_ops };
 
@@ -104,6 +108,8 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.faults = modes[*mode].faults;
     c.n_storages =
         args.n_storages > 0 ? (unsigned)args.n_storages : storages[c.layout][x % 3];
+    if (args.n_storages == 0 && (c.faults & FAULT_PAGES) != 0)
+        c.n_storages = many[c.layout];
     c.mutant = mutants[args.mutant].bits;
     c.verbose = args.verbose;
     c.tells = args.tells;
@@ -111,7 +117,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.heals = args.heals || (c.faults & FAULT_REPLACE) != 0;
     /* A write that nobody synced, torn by the power at one home and unreadable at the next, is gone with nothing to heal it
      * from: no storage can tell that it was never promised. Where healing is to end, the disks keep their power. */
-    if (c.heals && (c.faults & FAULT_SPOIL) != 0)
+    if (c.heals && (c.faults & (FAULT_SPOIL | FAULT_PAGES)) != 0)
         c.faults &= ~(unsigned)FAULT_POWER_STORAGE;
     return c;
 }
@@ -239,6 +245,12 @@ int main(int argc, char **argv)
         sum.n_events += r.n_events;
         sum.n_torn += r.n_torn;
         sum.n_units += r.n_units;
+        sum.n_spoiled += r.n_spoiled;
+        sum.n_worn += r.n_worn;
+        sum.n_doubts += r.n_doubts;
+        sum.n_doubts_ended += r.n_doubts_ended;
+        sum.n_doubtful_reads += r.n_doubtful_reads;
+        sum.n_replaced += r.n_replaced;
         if (!args.twice)
             continue;
         run_seed(args.seed + i, &again);
@@ -255,5 +267,11 @@ int main(int argc, char **argv)
         args.n_seeds, sum.n_ops, (unsigned long long)sum.n_events,
         (unsigned long long)sum.n_units, sum.n_torn,
         (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9);
+    if (sum.n_spoiled + sum.n_doubts + sum.n_replaced > 0)
+        printf(
+            "met: %u pages spoiled, %u for good, %u doubts, %u ended, %u questions in doubt, %u disks "
+            "replaced\n",
+            sum.n_spoiled, sum.n_worn, sum.n_doubts, sum.n_doubts_ended,
+            sum.n_doubtful_reads, sum.n_replaced);
     return 0;
 }

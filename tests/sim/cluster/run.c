@@ -161,6 +161,11 @@ void run_once(const struct run_config *config, struct run_result *out)
     run->result.trace = world_clock.trace;
     run->result.n_units = model.n_units_checked;
     run->result.n_names = model.n_names_checked;
+    for (unsigned i = 0; i < servers.n_storages; i++) {
+        run->result.n_doubts += servers.storages[i].n_doubts;
+        run->result.n_doubts_ended += servers.storages[i].n_doubts_ended;
+        run->result.n_doubtful_reads += servers.storages[i].n_doubtful_reads;
+    }
     *out = run->result;
     servers_end();
     model_end();

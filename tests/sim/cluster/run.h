@@ -25,7 +25,9 @@ enum run_fault {
     FAULT_ERRORS = 4096,   /* reads, writes, syncs fail for a while */
     FAULT_SPOIL = 16384,   /* pages of one disk cannot be read any more */
     FAULT_REPLACE = 32768, /* a disk is lost, and an empty one takes its place */
-    FAULT_LAST = FAULT_REPLACE,
+    FAULT_PAGES =
+        65536, /* as FAULT_SPOIL, of journals and any other file, some for good */
+    FAULT_LAST = FAULT_PAGES,
 };
 
 /* Safety measures that are left out, or'ed: those of storaged (enum storage_mutant) and ours. */
@@ -51,7 +53,9 @@ struct run_result {
     unsigned n_ops, n_errors, n_torn;
     uint64_t n_events, n_units, virtual_ms, trace;
     unsigned n_faults, n_kills, n_power, n_client_deaths, n_replaced;
-    uint64_t n_names;    /* looked for in listings */
+    unsigned n_spoiled, n_worn;                          /* pages; of these for good */
+    unsigned n_doubts, n_doubts_ended, n_doubtful_reads; /* servers.h */
+    uint64_t n_names;                                    /* looked for in listings */
     uint64_t n_records;  /* at all homes, whole and of one version, in the end */
     uint64_t bytes_most; /* memory of one process */
 };

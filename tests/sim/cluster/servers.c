@@ -28,6 +28,7 @@ struct storage_process {
     struct generations generations;
     struct storage *loops[LOOPS_MAX];
     unsigned n_started;
+    bool in_doubt;         /* its journal has lost what nobody can name */
     struct healer *healer; /* NULL: none */
     struct env_task answer;
     struct heal_question *questions; /* answered by the task */
@@ -59,7 +60,8 @@ static void on_settle(struct env_timer *timer)
         generations_save(p);
     ended = generations_advance(&p->generations);
     proc_leave(before);
-    sim_disk_sync_all(&s->disk);
+    if (!sim_disk_sync_all(&s->disk))
+        return;
     before = proc_enter(s->host->proc);
     generations_settle(&p->generations, ended);
     generations_save(p);
@@ -193,11 +195,22 @@ static void healer_begin(struct storage_process *p)
     healer_start(p->healer);
 }
 
+static void doubt_count(struct storage_process *p)
+{
+    bool now = identity_is_in_doubt(&p->identity);
+
+    p->s->n_doubts += now && !p->in_doubt;
+    p->s->n_doubts_ended += !now && p->in_doubt;
+    p->in_doubt = now;
+}
+
 static void storage_node_call(void *arg, struct rpc_call *call)
 {
     struct storage_process *p = arg;
     unsigned n = p->s->n_loops;
 
+    doubt_count(p);
+    p->s->n_doubtful_reads += p->in_doubt && call->op == ROZO__OP__ST_READ;
     if (p->healer != NULL && healer_serves(call->op))
         healer_handle(p->healer, call);
     else
@@ -210,6 +223,7 @@ static void storage_node_serve(struct storage_process *p)
 {
     for (unsigned i = 0; i < p->s->n_loops; i++)
         storage_serve(p->loops[i]);
+    doubt_count(p);
     healer_begin(p);
     p->s->host->handler = storage_node_call;
     p->s->host->handler_arg = p;
