@@ -222,10 +222,33 @@ static bool joins(const struct log *log, const struct log_append *a, unsigned n_
                log->config.segment_bytes - SEGMENT_PAGE_BYTES;
 }
 
+/* Whole pages are written: no page of an earlier use has to be read for what lies beside an entry. */
+static struct iovec zeros_iov(uint64_t len)
+{
+    static const uint8_t zeros[SEGMENT_PAGE_BYTES];
+
+    assert(len < sizeof(zeros));
+    return (struct iovec){ .iov_base = (void *)(uintptr_t)zeros, .iov_len = len };
+}
+
+static uint64_t page_up(uint64_t at)
+{
+    return (at + SEGMENT_PAGE_BYTES - 1) / SEGMENT_PAGE_BYTES * SEGMENT_PAGE_BYTES;
+}
+
+/* From the end of the write to that of its page, unless that page was written before. */
+static uint64_t bytes_beyond(const struct log *log)
+{
+    uint64_t end = log->end + log->n_writing_bytes;
+
+    return end <= page_up(log->end) ? 0 : page_up(end) - end;
+}
+
 /* The first of those that wait, and what fits behind it. */
 static void append_write(struct log *log)
 {
     const struct log_append *a = log->first;
+    uint64_t beyond;
     unsigned n_iov;
 
     log->n_writing = 0;
@@ -235,12 +258,14 @@ static void append_write(struct log *log)
         n_iov += frame_put(log, a->next, log->frames + n_iov);
         a = a->next;
     }
+    beyond = bytes_beyond(log);
+    log->frames[n_iov++] = zeros_iov(beyond);
     log->is_said = true;
     log->is_writing = true;
     log->dr = (struct disk_req){ .op = DISK_WRITE,
                                  .file = log->current->file,
                                  .offset = log->end,
-                                 .len = log->n_writing_bytes,
+                                 .len = log->n_writing_bytes + beyond,
                                  .iov = log->frames,
                                  .n_iov = n_iov,
                                  .done = on_written,
@@ -268,18 +293,6 @@ static void on_begun(struct disk_req *dr, int rc)
 {
     struct log *log = dr->arg;
 
-    if (dr->op == DISK_WARM) { /* whether it could or not; now the header's copy */
-        *dr = (struct disk_req){ .op = DISK_WRITE,
-                                 .file = log->begun->file,
-                                 .offset = log->begun->h.bytes - SEGMENT_PAGE_BYTES,
-                                 .len = sizeof(log->header),
-                                 .iov = &log->header_iov,
-                                 .n_iov = 1,
-                                 .done = on_begun,
-                                 .arg = log };
-        disk_submit(log->config.disk, dr);
-        return;
-    }
     if (rc == 0 && dr->offset != 0) { /* the copy; now the first page */
         dr->offset = 0;
         disk_submit(log->config.disk, dr);
@@ -314,15 +327,17 @@ static void segment_begin(struct log *log, struct slot *s)
     s->wanted = 0;
     log->begun = s;
     log->is_writing = true;
-    log->header_iov =
+    log->header_iov[0] =
         (struct iovec){ .iov_base = log->header, .iov_len = sizeof(log->header) };
-    /* Entries end anywhere in a page: one that is not in memory is read before it is written, on the loop. */
-    log->dr = (struct disk_req){ .op = DISK_WARM,
+    log->header_iov[1] = zeros_iov(SEGMENT_PAGE_BYTES - sizeof(log->header));
+    log->dr = (struct disk_req){ .op = DISK_WRITE, /* the copy, then the header */
                                  .file = s->file,
-                                 .len = s->is_unread ? SEGMENT_PAGE_BYTES : s->h.bytes,
+                                 .offset = s->h.bytes - SEGMENT_PAGE_BYTES,
+                                 .len = SEGMENT_PAGE_BYTES,
+                                 .iov = log->header_iov,
+                                 .n_iov = 2,
                                  .done = on_begun,
                                  .arg = log };
-    s->is_unread = false;
     disk_submit(log->config.disk, &log->dr);
 }
 

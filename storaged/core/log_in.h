@@ -25,11 +25,9 @@ enum slot_state {
 struct slot {
     enum slot_state state;
     bool has_file;
-    bool is_dirty;    /* written since the last sync began */
-    bool is_in_round; /* the sync under way covers it, still to be done */
-    bool is_odd;      /* of another size: removed when it is dead */
-    bool
-        is_unread; /* nothing was ever written to it, so there is nothing to be read of it */
+    bool is_dirty;          /* written since the last sync began */
+    bool is_in_round;       /* the sync under way covers it, still to be done */
+    bool is_odd;            /* of another size: removed when it is dead */
     struct disk_file *file; /* owned, except NONE */
     struct segment_header h;
     uint64_t wanted; /* entries, and one for the append under way */
@@ -89,10 +87,10 @@ struct log {
     bool is_writing;    /* frames or headers */
     unsigned n_writing; /* appends, the first ones, whose frames are being written */
     uint64_t n_writing_bytes;
-    struct iovec frames[LOG_FRAMES_IOV_MAX];
-    struct slot *begun; /* whose headers are being written */
+    struct iovec frames[LOG_FRAMES_IOV_MAX + 1]; /* and zeros to the end of the page */
+    struct slot *begun;                          /* whose headers are being written */
     uint8_t header[SEGMENT_HEADER_BYTES];
-    struct iovec header_iov;
+    struct iovec header_iov[2];
     struct disk_req dr;
 
     uint64_t n_asked, n_done; /* appends */

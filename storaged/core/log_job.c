@@ -157,7 +157,6 @@ static void job_end_make(struct log *log)
 
     log->make_rc = log->job.rc;
     if (log->job.rc == 0) {
-        s->is_unread = log->job.is_new;
         log_slot_set(log, s, SLOT_FREE);
         s->has_file = true;
         return;

@@ -491,6 +491,33 @@ static void test_released_segments_are_used_again(void **state)
     bench_free(&b);
 }
 
+/* What an earlier use left need not be read: whole pages are written, so nothing is lost when it cannot be. */
+static void test_what_an_earlier_use_left_is_not_read(void **state)
+{
+    struct bench b;
+
+    (void)state;
+    bench_init(&b, 1);
+    b.config.slots = 2;
+    assert_int_equal(bench_open(&b), 0);
+    for (unsigned i = 0; i < 60; i++) {
+        for (unsigned slot = 0; slot < 2;
+             slot++) { /* all but the headers, those are zero */
+            struct disk_file *f = segment_file(&b, slot);
+            bool is_current = i > 0 && f == b.entries[i - 1].a.place.file;
+
+            for (uint64_t at = MEM_PAGE; !is_current && at + MEM_PAGE < f->size;
+                 at += MEM_PAGE)
+                memdisk_spoil(f, at);
+        }
+        assert_int_equal(append_now(&b, LOG_SEGMENT_MIN / 20 - 200 - i), 0);
+        bench_release(&b, i);
+    }
+    assert_int_equal(bench_sync(&b), 0);
+    assert_true(b.entries[59].a.place.segment > 2);
+    bench_free(&b);
+}
+
 static void test_a_full_log_says_so(void **state)
 {
     struct bench b;
@@ -1128,6 +1155,7 @@ int main(void)
         cmocka_unit_test(test_a_release_after_the_stop),
         cmocka_unit_test(test_a_failed_sync_is_told_and_left_behind),
         cmocka_unit_test(test_released_segments_are_used_again),
+        cmocka_unit_test(test_what_an_earlier_use_left_is_not_read),
         cmocka_unit_test(test_a_full_log_says_so),
         cmocka_unit_test(test_a_released_current_segment_is_used_again),
         cmocka_unit_test(test_a_full_disk_gives_two_segments_or_an_error),
