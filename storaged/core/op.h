@@ -13,6 +13,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/bufpool.h"
 #include "common/env.h"
 #include "common/rpc.h"
 #include "storaged/core/disk.h"
@@ -25,7 +26,13 @@ enum {
     ROOM_WAIT_MS =
         5000, /* a request waits so long for room in the journal, then it is BUSY */
 };
-enum { PROJECTION_ANY = 255, BLOCKS_PER_REQUEST_MAX = 128, READ_COPY_MAX = 16384 };
+enum {
+    PROJECTION_ANY = 255,
+    BLOCKS_PER_REQUEST_MAX = 128,
+    READ_COPY_MAX = 16384,
+    COPIES_MAX = 32 << 20, /* over all long answers */
+    COPIES_IDLE_MAX = 8 << 20,
+};
 
 enum { REMOVED_BITS = 12, REMOVED_MAX = 1 << REMOVED_BITS };
 
@@ -36,6 +43,8 @@ struct storage {
     struct patient_disk patient;
     struct objects objects;
     struct journal *journal; /* owned */
+    struct bufpool copies;   /* of bodies that go into answers */
+    size_t copies_bytes;     /* of those under way */
     /* Files that were removed since the start, by hash; the newer takes the place. */
     struct file_id removed[REMOVED_MAX];
     unsigned n_ops;     /* all */

@@ -6,9 +6,10 @@
  * Keeps:  what is pending in the journal is read as if it lay in place, and the newest that the request
  *         wants is answered; hole, data and damaged are never mixed up; a hole under a mark carries the mark's
  *         version; nothing is promised that the file is too short to hold.
- * Yours:  READ_COPY_MAX. Short answers are copied under the lock. Longer ones leave by sendfile
- *         after the lock is gone, so an overwrite may get between head and body: the crc that
- *         the client checks tells it to ask again.
+ * Yours:  READ_COPY_MAX, COPIES_MAX. Short answers are copied under the lock, and so are those to nodes: what
+ *         healing reads was long not read, and to copy that costs less than to fetch its pages and send them.
+ *         Longer ones leave by sendfile after the lock is gone, so an overwrite may get between head and body: the
+ *         crc that the client checks tells it to ask again.
  */
 #include <assert.h>
 #include <errno.h>
@@ -41,7 +42,7 @@ struct read_op {
     bool heads_only;
     uint64_t at_most; /* newer versions are not wanted */
     bool reading;
-    bool copying; /* also a long answer: not all of it can be sent as it lies there */
+    bool copying;       /* bodies go along in memory: read_copy() */
     unsigned candidate; /* projection whose heads are being read */
     unsigned at;        /* block of the run */
     bool found;
@@ -320,14 +321,33 @@ static struct disk_file *body_file(const struct read_op *r, unsigned i)
                          : object_ready(r->op.obj, r->best.projection)->file;
 }
 
+/* Of an answer to a node: is there room for it? */
+static bool may_copy(const struct read_op *r)
+{
+    return r->op.call->role == RPC_ROLE_NODE &&
+           r->op.st->copies_bytes + r->bodies_len <= COPIES_MAX;
+}
+
+static bool copy_alloc(struct read_op *r)
+{
+    struct storage *st = r->op.st;
+
+    r->copy = bufpool_get(&st->copies, r->bodies_len);
+    if (r->copy != NULL)
+        st->copies_bytes += r->bodies_len;
+    return r->copy != NULL;
+}
+
 /* A short answer takes its bodies along. */
 static enum op_next read_copy(struct read_op *r)
 {
     unsigned from, to;
 
-    if (r->bodies_len == 0 || (r->bodies_len > READ_COPY_MAX && !r->copying))
+    if (r->bodies_len == 0 ||
+        (r->bodies_len > READ_COPY_MAX && !r->copying && !may_copy(r)))
         return OP_GO;
-    if (r->copy == NULL && (r->copy = malloc(r->bodies_len)) == NULL)
+    r->copying = true;
+    if (r->copy == NULL && !copy_alloc(r))
         return op_bad(&r->op, -ENOMEM);
     if (r->reading) {
         if (r->op.rc != 0)
@@ -358,11 +378,11 @@ static enum op_next read_warm(struct read_op *r)
     const struct read_block *b = r->best.blocks;
     unsigned from, to;
 
-    if (r->copying)
+    if (r->copying && r->copied < r->bodies_len)
         return read_copy(r);
-    if (r->bodies_len == 0 || r->copy != NULL)
+    if (r->bodies_len == 0 || r->copying)
         return OP_GO;
-    if (r->reading && r->op.rc == -EIO) { /* some of it cannot be read */
+    if (r->reading && r->op.rc == -EIO) { /* not all of it can be sent as it lies there */
         r->copying = true;
         r->reading = false;
         r->at = 0;
@@ -489,7 +509,9 @@ static void read_free(struct op *op)
     heads_let_go(r, &r->next);
     free(r->best.heads);
     free(r->next.heads);
-    free(r->copy);
+    if (r->copy != NULL)
+        op->st->copies_bytes -= r->bodies_len;
+    bufpool_put(&op->st->copies, r->copy, r->bodies_len == 0 ? 1 : r->bodies_len);
 }
 
 static int read_parse(struct read_op *r, const Rozo__StReadReq *req)

@@ -430,6 +430,7 @@ int storage_open(const struct storage_config *config, struct storage **out)
     st->env = config->env;
     patient_disk_init(&st->patient, config->env, config->disk);
     st->disk = &st->patient.disk;
+    st->copies.idle_max_bytes = COPIES_IDLE_MAX;
     st->stop_task.fn = on_stop_task;
     st->stop_wait.task.fn = on_stop_synced;
     rc = objects_init(&st->objects, st->env, st->disk, config->generations,
@@ -452,5 +453,6 @@ void storage_close(struct storage *st)
     assert(st->n_ops == 0);
     journal_free(st->journal);
     objects_close(&st->objects);
+    bufpool_trim(&st->copies);
     free(st);
 }
