@@ -57,12 +57,21 @@ static void start_or_fail(struct op *op, int rc)
 
 /* ---- ST_SYNC ---- */
 
+enum { SYNC_MARKS_MAX = 32, SYNC_TOLD_MAX = LOOSE_TOLD_MAX + 2 * SYNC_MARKS_MAX };
+
+struct sync_op {
+    struct op op; /* first */
+    bool others;  /* the answer tells what is loose */
+};
+
 static enum op_next sync_enter(struct op *op)
 {
     enum op_next next = enter_present(op);
 
     if (next == OP_GO && object_damaged(op->obj) != 0)
         return op_bad(op, -EUCLEAN); /* who knows what was acknowledged in it */
+    if (next == OP_GO && op->call->role == RPC_ROLE_CLIENT)
+        loose_sync(&op->obj->loose, env_now_ns(op->st->env));
     return next;
 }
 
@@ -77,21 +86,84 @@ static enum op_next sync_all(struct op *op)
     return op_sync_both(op, true);
 }
 
+struct sync_told {
+    struct loose_range ranges[LOOSE_TOLD_MAX];
+    unsigned n_ranges, n;
+    Rozo__StCommitReq__Range told[SYNC_TOLD_MAX], *list[SYNC_TOLD_MAX];
+};
+
+static void sync_tell(struct sync_told *t, uint64_t first, uint64_t end, uint64_t version)
+{
+    Rozo__StCommitReq__Range *range = t->list[t->n] = &t->told[t->n];
+
+    t->n++;
+    rozo__st_commit_req__range__init(range);
+    range->first_block = first;
+    range->n_blocks = end == UINT64_MAX ? 0 : end - first;
+    range->version = version;
+}
+
+/* Many small ones are told of like records, roughly. */
+static void sync_tell_marks(struct sync_told *t, const struct pending_file *f,
+                            uint64_t *oldest)
+{
+    LIST_FOREACH(node, &f->marks) {
+        const struct pending_mark *m = container_of(node, struct pending_mark, link);
+
+        if (m->committed)
+            continue;
+        if (t->n < (m->end == UINT64_MAX ? 2 * SYNC_MARKS_MAX : SYNC_MARKS_MAX)) {
+            sync_tell(t, m->first, m->end, m->version);
+        } else if (m->end != UINT64_MAX) {
+            *oldest = m->version < *oldest ? m->version : *oldest;
+            loose_ranges_add(t->ranges, &t->n_ranges, LOOSE_TOLD_MAX, m->first, m->end);
+        }
+    }
+}
+
+static void sync_tell_loose(struct op *op, struct sync_told *t, Rozo__StSyncResp *resp)
+{
+    const struct pending_file *f = op_pending(op);
+
+    resp->loose_from = UINT64_MAX;
+    t->n = t->n_ranges = 0;
+    loose_get(&op->obj->loose, t->ranges, &t->n_ranges, &resp->loose_from);
+    if (f != NULL) {
+        sync_tell_marks(t, f, &resp->loose_from);
+        LIST_FOREACH(node, &f->records[0]) {
+            const struct pending_record *r =
+                container_of(node, struct pending_record, link);
+
+            if (r->version < resp->loose_from)
+                resp->loose_from = r->version;
+            loose_ranges_add(t->ranges, &t->n_ranges, LOOSE_TOLD_MAX, r->block,
+                             r->block + 1);
+        }
+    }
+    for (unsigned i = 0; i < t->n_ranges; i++)
+        sync_tell(t, t->ranges[i].first, t->ranges[i].end, 0);
+    resp->n_loose = t->n;
+    resp->loose = t->list;
+}
+
 static void sync_op_step(struct op *op)
 {
     static op_part *const parts[] = { sync_enter, sync_all };
     Rozo__StSyncResp resp = ROZO__ST_SYNC_RESP__INIT;
+    struct sync_told told;
 
     if (run_parts(op, parts, 2) != OP_GO)
         return;
     resp.verifier = storage_verifier(op->st);
+    if (((struct sync_op *)op)->others)
+        sync_tell_loose(op, &told, &resp);
     op_finish_message(op, ROZO__STATUS__OK, &resp.base);
 }
 
 void storage_handle_sync(struct storage *st, struct rpc_call *call)
 {
     Rozo__StSyncReq *req = rozo__st_sync_req__unpack(NULL, call->msg_len, call->msg);
-    struct op *op = op_new(st, call, sizeof(*op), sync_op_step, NULL);
+    struct op *op = op_new(st, call, sizeof(struct sync_op), sync_op_step, NULL);
     int rc = -EBADMSG;
 
     if (op == NULL) {
@@ -100,8 +172,10 @@ void storage_handle_sync(struct storage *st, struct rpc_call *call)
         if (req != NULL)
             rc = op_ref_check(st, call, req->ref, req->to_storage, CAPABILITY_READ,
                               &op->ref);
-        if (rc == 0)
+        if (rc == 0) {
             op->want = all_projections(&op->ref);
+            ((struct sync_op *)op)->others = req->others;
+        }
         if (rc == 0 && req->n_durable > 0 &&
             op_ref_check(st, call, req->ref, req->to_storage, CAPABILITY_WRITE,
                          &op->ref) == 0)

@@ -14,6 +14,7 @@
 #include "common/env.h"
 #include "storaged/core/disk.h"
 #include "storaged/core/generation.h"
+#include "storaged/core/loose.h"
 #include "storaged/core/projfile.h"
 
 enum proj_state {
@@ -97,6 +98,7 @@ struct object {
     uint64_t
         n_asked; /* n_changes at the last one that somebody asked for: what the journal's applier
                          does is safe in the journal until it syncs by itself */
+    struct loose loose;
     bool syncing;
     uint64_t sync_target;
     unsigned sync_at; /* 2 * projection, + 1 for its name */

@@ -306,6 +306,19 @@ static bool needs_file_sync(const struct write_op *w)
            (proj != NULL && (proj->name_dirty || w->op.obj->syncing));
 }
 
+/* What went to the journal is loose until it is committed. */
+static void note_loose(struct write_op *w)
+{
+    unsigned from = 0, to = w->n;
+
+    while (from < to && to_journal(w, from))
+        from++;
+    while (to > from && to_journal(w, to - 1))
+        to--;
+    if (from < to)
+        loose_add(&w->op.obj->loose, w->first + from, w->first + to, w->newest);
+}
+
 static enum op_next write_sync(struct write_op *w)
 {
     enum op_next next;
@@ -315,6 +328,8 @@ static enum op_next write_sync(struct write_op *w)
     op_unlock(&w->op);
     if (w->no_space)
         return op_bad(&w->op, -ENOSPC);
+    if (!w->sync && w->op.call->role == RPC_ROLE_CLIENT)
+        note_loose(w);
     if (!w->sync)
         return OP_GO;
     if (!w->op.log_joined && !w->op.syncing && w->n_journal + w->n_pending > 0)

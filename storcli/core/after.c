@@ -264,17 +264,18 @@ void after_missed(struct storcli_file *file, uint64_t version, uint64_t first_bl
 }
 
 void after_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
-                uint64_t end_block, const struct holders *held)
+                uint64_t end_block, uint64_t version, const struct holders *held)
 {
+    uint64_t newest = commit_newest(&file->commit); /* 0: others wrote it */
     const struct missed_range range = {
         .first_block = first_block,
         .end_block = end_block,
-        .version = commit_newest(&file->commit),
+        .version = newest > version ? newest : version,
         .holders = held->any,
         .candidates = homes & ((1u << file->n) - 1),
     };
 
-    if (range.candidates != 0 && range.version != 0)
+    if (range.candidates != 0)
         note_missed(file, &range);
 }
 

@@ -54,7 +54,7 @@ void after_missed(struct storcli_file *file, uint64_t version, uint64_t first_bl
                   uint64_t n_blocks, const struct holders *held);
 /** These homes have lost what they had taken of it, as far as we know. */
 void after_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
-                uint64_t end_block, const struct holders *held);
+                uint64_t end_block, uint64_t version, const struct holders *held);
 /**
  * For a sync that would succeed: are notes of what homes missed still on their way to storages? It waits a
  * little. When nobody can be told it succeeds all the same: the bytes are safe where they are, and

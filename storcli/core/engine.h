@@ -164,6 +164,9 @@ struct read_want {
     uint16_t *user_bytes; /* may be NULL */
     uint64_t *versions;   /* of each block, holes too; may be NULL */
     bool heads_only;      /* crc of data cannot be checked then */
+    /* Not NULL: everybody who is there is asked; of each block, who has that version, each with a projection of its
+     * own as far as there are such (of a hole any storage has one): `all` and `any`. */
+    struct holders *holders;
 };
 /** Returns the operation, for engine_read_abandon(); it is gone when done is called. */
 struct op *engine_read(struct storcli_file *file, uint64_t first_block, uint32_t n_blocks,

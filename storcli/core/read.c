@@ -45,11 +45,21 @@ static uint32_t candidates_up(const struct read_piece *piece)
     return up;
 }
 
+/* Everybody who is there, the k best first. */
+static void ask_all(struct read_piece *piece)
+{
+    int candidate;
+
+    while ((candidate = read_pick_candidate(piece, PEER_SLOW)) >= 0) {
+        if (!read_ask_candidate(piece, (unsigned)candidate, piece->at, piece->n))
+            return;
+    }
+}
+
 /* Finish what is clear, forget the answers, ask again about the rest: everybody at once. */
 static void round_begin(struct read_piece *piece)
 {
     unsigned end = piece->at + piece->n;
-    int candidate;
 
     piece_stop_asking(piece);
     read_assemble(piece);
@@ -62,10 +72,7 @@ static void round_begin(struct read_piece *piece)
     piece->n_rounds++;
     piece->again_ns = 0;
     piece->denied = piece->none = 0;
-    while ((candidate = read_pick_candidate(piece, PEER_SLOW)) >= 0) {
-        if (!read_ask_candidate(piece, (unsigned)candidate, piece->at, piece->n))
-            break;
-    }
+    ask_all(piece);
 }
 
 /* Nobody is left to ask and something is unclear. */
@@ -174,7 +181,10 @@ static void piece_start(struct read_piece *piece)
     piece->deadline_ns = piece->started_ns + ms_ns(cli->config.read_deadline_ms);
     watch_start(cli, &piece->watch, on_piece_wake);
     piece->watch.wake_ns = piece->started_ns + ms_ns(WATCH_TICK_MS);
-    read_ask_until_k(piece);
+    if (piece->op->want.holders != NULL)
+        ask_all(piece);
+    else
+        read_ask_until_k(piece);
 }
 
 static void piece_close(struct read_piece *piece)

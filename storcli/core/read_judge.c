@@ -82,12 +82,12 @@ static bool doubt_is_over(struct read_piece *piece, unsigned block, uint64_t ver
 /*
  * Something newer is passed over: then those who were asked and are not slow are heard first. What a storage forgot in a
  * loss of power, after the fsync of another client that did not find it there, it shows as never written; with one
- * such answer the rule alone may lose sight of what k others still have.
+ * such answer the rule alone may lose sight of what k others still have. The same where all who have it are wanted.
  */
 static bool waits_for_others(const struct read_piece *piece, uint64_t version,
                              const struct resolve_answer *answers, unsigned n)
 {
-    bool is_newest = true;
+    bool is_newest = piece->op->want.holders == NULL;
 
     for (unsigned i = 0; i < n; i++)
         is_newest = is_newest && answers[i].version <= version;
@@ -154,7 +154,7 @@ bool read_resolve_all(struct read_piece *piece)
 {
     bool all = true;
 
-    if (piece->n_rounds == 0 && resolve_healthy(piece))
+    if (piece->n_rounds == 0 && piece->op->want.holders == NULL && resolve_healthy(piece))
         return true;
     for (unsigned b = piece->at; b < piece->at + piece->n; b++) {
         if (!piece->blocks[b].clear)
@@ -165,6 +165,38 @@ bool read_resolve_all(struct read_piece *piece)
 }
 
 /* ---- giving it to the caller ---- */
+
+/* Homes first, so that a spare counts for what they lack. */
+static void block_holders(const struct read_piece *piece, unsigned block,
+                          struct holders *held)
+{
+    const struct storcli_file *file = piece->op->op.file;
+    const struct read_block *rb = &piece->blocks[block];
+    uint32_t had = 0;
+
+    *held = (struct holders){ 0 };
+    for (unsigned i = 0; i < file->c; i++) {
+        held->projection[i] = UNSYNCED_NO_PROJECTION;
+        for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
+            unsigned p = ask->projection;
+
+            if (ask->candidate != i || !read_ask_covers(ask, block) ||
+                ask->judged[block - ask->at] == JUDGED_BAD ||
+                read_head_version(read_ask_head(ask, block)) != rb->version ||
+                read_head_user_bytes(read_ask_head(ask, block)) != rb->user_bytes)
+                continue;
+            if (rb->user_bytes == 0)
+                p = holders_hole_projection(i, file->n, had);
+            held->any |= 1u << i;
+            if (p == UNSYNCED_NO_PROJECTION ||
+                ((held->all >> i & 1) != 0 && (had >> p & 1) != 0))
+                continue;
+            held->all |= 1u << i;
+            held->projection[i] = (uint8_t)p;
+            had |= 1u << p;
+        }
+    }
+}
 
 static uint32_t block_sources(const struct read_piece *piece, unsigned block,
                               const struct read_ask *source[CODEC_N_MAX])
@@ -266,6 +298,8 @@ void read_assemble(struct read_piece *piece)
             want->user_bytes[index + b] = rb->user_bytes;
         if (want->versions != NULL)
             want->versions[index + b] = rb->version;
+        if (want->holders != NULL)
+            block_holders(piece, b, &want->holders[index + b]);
         rb->done = true;
     }
 }

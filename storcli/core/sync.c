@@ -2,7 +2,7 @@
  * sync.c - bring what was acknowledged to stable storage.
  *
  * In:     storcli_sync(). Thread: the env's.
- * Out:    ST_SYNC to every storage that holds something unsynced. Where one of them is gone, its
+ * Out:    ST_SYNC to every storage that holds something unsynced; of what others wrote, see survey.h. Where one of them is gone, its
  *         projections are made again on another (read, code, ST_WRITE) and synced there.
  * Keeps:  I1. Done with 0 only when every range is synced by all its holders, those that went away
  *         replaced, or, with nobody left to replace them, by at least the quorum.
@@ -19,6 +19,7 @@
 
 #include "storcli/core/coder.h"
 #include "storcli/core/engine.h"
+#include "storcli/core/survey.h"
 
 enum {
     SYNC_PATIENCE_MS =
@@ -54,6 +55,7 @@ struct sync_peer {
 
 enum sync_state {
     SYNC_ASK,     /* storages are asked to sync; then: who is lost? */
+    SYNC_SURVEY,  /* who holds what others wrote? Then they are asked again */
     SYNC_REMAKE,  /* what of a lost projection is next? */
     SYNC_READING, /* blocks of the range are being read */
     SYNC_PUTTING, /* a run of records, or a mark, is on its way to its new home */
@@ -88,7 +90,9 @@ struct sync_op {
     uint64_t deadline_ns;
     uint32_t
         others; /* candidates asked for what others gave them; no file there is fine */
-    uint32_t unfit; /* candidates that could not take what another had lost */
+    bool surveyed;
+    struct survey survey; /* of what they wrote */
+    uint32_t unfit;       /* candidates that could not take what another had lost */
     bool denied;
     bool lost; /* something acknowledged cannot be made stable any more: to be told */
     bool lost_here;     /* it is of this sync's own set */
@@ -138,6 +142,7 @@ static void sync_end(struct sync_op *op, int rc)
     }
     watch_stop(file->cli, &op->watch);
     remake_release(op);
+    survey_free(&op->survey);
     if (rc != 0) /* but not what is lost: nobody can sync that */
         unsynced_merge_older(&file->unsynced, &op->set);
     if (rc != 0 && op->others != 0)
@@ -170,14 +175,19 @@ static void sync_end(struct sync_op *op, int rc)
 
 /* ---- asking storages to sync ---- */
 
-static uint64_t sync_verifier(const struct rpc_request *rq)
+static void peer_is_synced(struct sync_peer *peer, const struct rpc_request *rq)
 {
+    struct sync_op *op = peer->op;
     Rozo__StSyncResp *resp =
         rozo__st_sync_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
-    uint64_t verifier = resp == NULL ? 0 : resp->verifier;
 
+    peer->state = PEER_SYNCED;
+    commit_told(&op->file->commit, peer->candidate, peer->commit_no);
+    unsynced_verify(&op->set, peer->candidate,
+                    resp == NULL ? 0 : resp->verifier); /* or it lost all */
+    if (resp != NULL && !op->surveyed)
+        survey_heard(&op->survey, peer->candidate, resp);
     rozo__st_sync_resp__free_unpacked(resp, NULL);
-    return verifier;
 }
 
 static void on_sync_answer(struct rpc_request *rq, int rc)
@@ -187,10 +197,7 @@ static void on_sync_answer(struct rpc_request *rq, int rc)
 
     assert(peer->state == PEER_SENT);
     if (rc == 0 && rq->status == ROZO__STATUS__OK) {
-        peer->state = PEER_SYNCED;
-        commit_told(&op->file->commit, peer->candidate, peer->commit_no);
-        unsynced_verify(&op->set, peer->candidate,
-                        sync_verifier(rq)); /* or it lost all */
+        peer_is_synced(peer, rq);
     } else if (rc == 0 && rq->status == ROZO__STATUS__NO_FILE &&
                (op->others & ~unsynced_any(&op->set)) >> peer->candidate & 1) {
         peer->state = PEER_SYNCED;
@@ -215,6 +222,7 @@ static void peer_send(struct sync_op *op, unsigned candidate)
     req.to_storage = op->file->target.storages[candidate];
     req.durable = durable;
     req.n_durable = commit_durable(&op->file->commit, durable);
+    req.others = op->others != 0 && !op->surveyed;
     peer->commit_no = op->file->commit.no;
     len += rozo__st_sync_req__pack(&req, msg + len);
     peer->state = PEER_SENT;
@@ -352,11 +360,12 @@ static void note_lost(struct sync_op *op, bool is_mark, uint32_t index, uint32_t
 
         after_lost(op->file, homes, mark->first_block,
                    mark->n_blocks == 0 ? UINT64_MAX : mark->first_block + mark->n_blocks,
-                   &mark->held);
+                   mark->version, &mark->held);
     } else {
         const struct unsynced_range *range = &op->set.ranges[index];
 
-        after_lost(op->file, homes, range->first_block, range->end_block, &range->held);
+        after_lost(op->file, homes, range->first_block, range->end_block, range->version,
+                   &range->held);
     }
 }
 
@@ -474,6 +483,7 @@ static void on_put_answer(struct rpc_request *rq, int rc)
         remake->n_blocks = remake->at = 0;
         op->state = SYNC_REMAKE;
     } else {
+        op->denied = op->denied || (rc == 0 && rq->status == ROZO__STATUS__DENIED);
         remake_failed(op);
     }
     sync_step(op);
@@ -698,6 +708,26 @@ enum step_result {
     STEP_ENDED, /* the op is gone */
 };
 
+static void on_surveyed(void *arg, int rc)
+{
+    struct sync_op *op = arg;
+
+    assert(op->state == SYNC_SURVEY);
+    op->state = SYNC_ASK;
+    if (rc != 0) {
+        sync_end(op, rc);
+        return;
+    }
+    /* what they answered may have been of before they got it */
+    for (unsigned i = 0; op->survey.found && i < op->file->c; i++) {
+        if ((unsynced_any(&op->set) >> i & 1) != 0 && op->peers[i].state == PEER_SYNCED)
+            op->peers[i].state = PEER_NEEDED;
+    }
+    op->deadline_ns =
+        engine_now_ns(op->file->cli) + ms_ns(op->file->cli->config.write_deadline_ms);
+    sync_step(op);
+}
+
 /* Everybody who will answer has; go on with those who did not. */
 static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t now_ns)
 {
@@ -722,11 +752,19 @@ static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t n
 
         if (heal == HEAL_REMAKE && remake_begin(op))
             return STEP_ON;
-        if (heal == HEAL_STUCK && now_ns < op->deadline_ns) {
+        if (heal == HEAL_STUCK && !op->denied && now_ns < op->deadline_ns) {
             op->unfit = 0; /* they may have recovered */
             return STEP_WAIT;
         }
         rc = heal == HEAL_REMAKE ? -ENOMEM : heal == HEAL_STUCK || op->lost ? -EIO : 0;
+        if (heal == HEAL_STUCK && op->denied)
+            rc = -EACCES;
+        if (rc == 0 && !op->surveyed && survey_is_due(&op->survey, peers_synced(op))) {
+            op->surveyed = true;
+            op->state = SYNC_SURVEY;
+            survey_start(&op->survey, &op->set, on_surveyed, op);
+            return STEP_ON;
+        }
         if (rc == 0 && after_must_wait(op->file))
             return STEP_WAIT;
     }
@@ -757,6 +795,7 @@ static void sync_step(struct sync_op *op)
         case SYNC_REMAKE:
             remake_step(op);
             break;
+        case SYNC_SURVEY:
         case SYNC_READING:
             return;
         case SYNC_PUTTING:
@@ -821,6 +860,7 @@ static struct sync_op *sync_op_new(struct storcli_file *file)
     if (op == NULL)
         return NULL;
     op->file = file;
+    survey_init(&op->survey, file);
     for (unsigned i = 0; i < file->c; i++) {
         op->peers[i].op = op;
         op->peers[i].candidate = (uint8_t)i;

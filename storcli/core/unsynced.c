@@ -13,6 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+unsigned holders_hole_projection(unsigned candidate, unsigned n, uint32_t had)
+{
+    unsigned p = 0;
+
+    if (candidate < n)
+        return candidate;
+    while (p < n && (had >> p & 1) != 0)
+        p++;
+    return p < n ? p : UNSYNCED_NO_PROJECTION;
+}
+
 static bool holders_equal(const struct holders *a, const struct holders *b)
 {
     if (a->all != b->all || a->any != b->any || a->gone != b->gone)
@@ -209,6 +220,13 @@ bool unsynced_verify(struct unsynced *u, unsigned candidate, uint64_t verifier)
 bool unsynced_is_empty(const struct unsynced *u)
 {
     return u->n_ranges == 0 && u->n_marks == 0;
+}
+
+bool unsynced_knows(const struct unsynced *u, uint64_t block)
+{
+    uint32_t at = ranges_find(u, block);
+
+    return at < u->n_ranges && u->ranges[at].first_block <= block && !u->ranges[at].gaps;
 }
 
 uint32_t unsynced_any(const struct unsynced *u)

@@ -26,6 +26,9 @@ struct holders {
     uint8_t projection[DIST_MAX]; /* of those in `all` */
 };
 
+/** A hole is of no projection: a home counts for its own, a spare for the first one that is not in `had`. */
+unsigned holders_hole_projection(unsigned candidate, unsigned n, uint32_t had);
+
 struct unsynced_range {
     uint64_t first_block;
     uint64_t end_block; /* exclusive */
@@ -62,6 +65,8 @@ void unsynced_add_mark(struct unsynced *u, uint64_t version, uint64_t first_bloc
  * list so far may be lost. Call it before adding what the answer was to. True when it is so. */
 bool unsynced_verify(struct unsynced *u, unsigned candidate, uint64_t verifier);
 bool unsynced_is_empty(const struct unsynced *u);
+/** Is just this block in the list, as it was written? */
+bool unsynced_knows(const struct unsynced *u, uint64_t block);
 /** Everybody who holds something unsynced. */
 uint32_t unsynced_any(const struct unsynced *u);
 /** Put an older list (whose sync failed) under a newer one; `older` is empty afterwards. */

@@ -21,6 +21,7 @@ enum {
     SIM_CLIENTS_MAX = 100,
     SIM_BLOCKS = 600,     /* of the one file there is; beyond, only marks to the end */
     SIM_SUSPECT_MS = 500, /* after a request that is not answered */
+    SIM_LOOSE_MAX = 64,   /* the oldest is forgotten */
 };
 
 enum sim_state {
@@ -65,8 +66,12 @@ struct sim_storage {
     uint64_t
         missed_blocks[CODEC_N_MAX]; /* of these, by home: summed, as they were told */
     uint32_t fence; /* writes and marks with epochs up to this one are refused; 0: none */
-    bool pressure;  /* it says so in its answers */
-    bool doubt;     /* the same */
+    struct sim_loose { /* what it tells of with `others`; version 0: records */
+        uint64_t first, n, version;
+    } loose[SIM_LOOSE_MAX];
+    unsigned n_loose;
+    bool pressure; /* it says so in its answers */
+    bool doubt;    /* the same */
 };
 
 struct sim_channel {

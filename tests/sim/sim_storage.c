@@ -92,6 +92,14 @@ static void storage_sync(struct sim_storage *s)
     }
 }
 
+static void loose_note(struct sim_storage *s, uint64_t first, uint64_t n,
+                       uint64_t version)
+{
+    if (s->n_loose == SIM_LOOSE_MAX)
+        memmove(s->loose, s->loose + 1, --s->n_loose * sizeof(s->loose[0]));
+    s->loose[s->n_loose++] = (struct sim_loose){ first, n, version };
+}
+
 static bool is_fenced(const struct sim_storage *s, uint64_t version)
 {
     return s->fence != 0 && version_epoch(version) <= s->fence;
@@ -131,6 +139,8 @@ static uint16_t do_write(struct sim_net *net, struct sim_storage *s,
             status = ROZO__STATUS__NO_SPACE;
         if (req->sync)
             storage_sync(s);
+        else
+            loose_note(s, req->first_block, req->n_records, 0);
         resp.newest_version = 0;
         resp.pending = is_pending(p, req->first_block, req->first_block + req->n_records);
         resp.pressure = s->pressure;
@@ -303,6 +313,8 @@ static uint16_t do_mark(struct sim_net *net, struct sim_storage *s, struct sim_r
     }
     if (status == ROZO__STATUS__OK && req->projection != 255)
         s->projections[req->projection].here = true;
+    if (status == ROZO__STATUS__OK)
+        loose_note(s, req->first_block, req->n_blocks, req->version);
     for (unsigned i = 0; status == ROZO__STATUS__OK && i < codec_n(net->codec); i++) {
         struct sim_projection *p = &s->projections[i];
 
@@ -378,12 +390,22 @@ static uint16_t do_sync(struct sim_net *net, struct sim_storage *s, struct sim_r
 {
     Rozo__StSyncReq *req = rozo__st_sync_req__unpack(NULL, r->msg_len, r->msg);
     Rozo__StSyncResp resp = ROZO__ST_SYNC_RESP__INIT;
+    Rozo__StCommitReq__Range loose[SIM_LOOSE_MAX], *list[SIM_LOOSE_MAX];
 
     if (req == NULL || req->to_storage != s->id) {
         rozo__st_sync_req__free_unpacked(req, NULL);
         return bad(net);
     }
     storage_commit(net, s, req->n_durable, req->durable);
+    for (; req->others && resp.n_loose < s->n_loose; resp.n_loose++) {
+        Rozo__StCommitReq__Range *range = list[resp.n_loose] = &loose[resp.n_loose];
+
+        rozo__st_commit_req__range__init(range);
+        range->first_block = s->loose[resp.n_loose].first;
+        range->n_blocks = s->loose[resp.n_loose].n;
+        range->version = s->loose[resp.n_loose].version;
+    }
+    resp.loose = list;
     rozo__st_sync_req__free_unpacked(req, NULL);
     s->n_syncs++;
     storage_sync(s);

@@ -3,10 +3,12 @@
  * a client that can make every record again to compare what it reads.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "codec/codec.h"
 #include "common/bytes.h"
+#include "storaged/core/loose.h"
 #include "storaged/core/projfile.h"
 #include "tests/unit/storaged/world.h"
 
@@ -632,6 +634,67 @@ static void test_a_failed_sync_is_told_and_changes_the_verifier(void **state)
     assert_int_equal(resp->verifier, w.config.boot + 1);
     rozo__st_sync_resp__free_unpacked(resp, NULL);
     call_free(c);
+    world_free(&w);
+}
+
+/* What a sync tells: ranges of records as "first+n", marks as "first+n@version", in the order told. */
+static const char *loose_of(struct world *w, uint64_t *from)
+{
+    static char text[512];
+    Rozo__StSyncReq req = ROZO__ST_SYNC_REQ__INIT;
+    Rozo__StSyncResp *resp;
+    struct test_call *c;
+    struct test_ref ref;
+    size_t len = 0;
+
+    ref_init(w, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = US;
+    req.others = true;
+    assert_int_equal(call_run(w, ROZO__OP__ST_SYNC, &req.base, NULL, 0, &c), OK);
+    resp = rozo__st_sync_resp__unpack(NULL, c->msg_len, c->msg);
+    text[0] = 0;
+    for (size_t i = 0; i < resp->n_loose; i++) {
+        const Rozo__StCommitReq__Range *r = resp->loose[i];
+
+        len += (size_t)snprintf(text + len, sizeof(text) - len,
+                                r->version == 0 ? "%llu+%llu " : "%llu+%llu@%llx ",
+                                (unsigned long long)r->first_block,
+                                (unsigned long long)r->n_blocks,
+                                (unsigned long long)r->version);
+    }
+    *from = resp->loose_from;
+    rozo__st_sync_resp__free_unpacked(resp, NULL);
+    call_free(c);
+    return text;
+}
+
+static void test_a_sync_tells_what_is_loose(void **state)
+{
+    struct world w;
+    uint64_t from;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 10, 4, v1, 8192, false, NULL), OK);
+    assert_int_equal(world_write(&w, 0, 14, 2, v2, 8192, false, NULL), OK);
+    assert_int_equal(world_write(&w, 0, 40, 1, v2, 8192, true, NULL), OK); /* O_SYNC */
+    assert_string_equal(loose_of(&w, &from), "10+6 ");
+    assert_true(from == v1);
+    assert_string_equal(loose_of(&w, &from), "10+6 "); /* who asked may have died */
+    env_virtual_advance_ms(&w.v, 2 * LOOSE_MS + 1);
+    assert_string_equal(loose_of(&w, &from), "");
+    assert_true(from == UINT64_MAX);
+
+    assert_int_equal(world_write(&w, 0, 12, 1, v3, 8192, false, NULL), OK); /* pending */
+    assert_int_equal(world_mark(&w, 0, 14, 2, v3), OK);
+    assert_string_equal(loose_of(&w, &from), "14+2@200000001 12+1 ");
+    assert_true(from == v3);
+    env_virtual_advance_ms(&w.v, 2 * LOOSE_MS + 1);
+    world_restart(&w, false);
+    assert_string_equal(loose_of(&w, &from), "14+2@200000001 12+1 ");
+    assert_int_equal(world_commit(&w, v3), OK);
+    assert_string_equal(loose_of(&w, &from), "");
     world_free(&w);
 }
 
@@ -1715,6 +1778,7 @@ int main(void)
         cmocka_unit_test(test_another_distribution_than_the_files_is_refused),
         cmocka_unit_test(test_truncate_waits_for_nobody_and_cuts_nobody_short),
         cmocka_unit_test(test_syncs_are_shared_and_cover_what_was_acknowledged),
+        cmocka_unit_test(test_a_sync_tells_what_is_loose),
         cmocka_unit_test(test_a_failed_sync_is_told_and_changes_the_verifier),
         cmocka_unit_test(test_a_write_answers_with_the_verifier_of_its_beginning),
         cmocka_unit_test(test_a_synced_write_is_refused_when_a_sync_failed_meanwhile),

@@ -1115,6 +1115,114 @@ static void a_sync_after_reopening_makes_it_stable(void **state)
     }
 }
 
+/* Somebody else opens the file, as file_open() does. */
+static void open_again(struct fix *f)
+{
+    storcli_file_close(f->file);
+    assert_int_equal(storcli_file_open(f->cli, &f->net.target, &f->file), 0);
+    storcli_file_others_wrote(f->file);
+}
+
+static void set_homes(struct fix *f, unsigned first, unsigned n, enum sim_state state)
+{
+    for (unsigned i = first; i < first + n; i++)
+        sim_storage_set(&f->net, i, state);
+}
+
+/* Homes [first, first + n) lose what they have not synced while nobody reaches them. */
+static void come_back_without_it(struct fix *f, unsigned first, unsigned n)
+{
+    for (unsigned i = first; i < first + n; i++)
+        sim_storage_power_cut(&f->net, i);
+    set_homes(f, first, n, SIM_UP);
+}
+
+/* As many as a file may lose, away during the fsync of another, then lose their power; as many others fall silent. */
+static void what_others_wrote_is_synced_at_as_many_as_a_write_needs(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        for (unsigned over = 0; over < 2; over++) {
+            struct fix *f = fix_new(layout);
+            unsigned away = f->n - f->k, first = f->n - away;
+
+            if (over) {
+                assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0);
+                assert_int_equal(sync_file(f), 0);
+            }
+            assert_int_equal(write_blocks(f, 2, 0, 20, BS), 0);
+            open_again(f);
+            set_homes(f, first, away, SIM_DOWN);
+            assert_int_equal(sync_file(f), 0);
+            assert_int_equal(sim_net_count(&f->net, 3, 2, true, 0), f->n);
+            come_back_without_it(f, first, away);
+            set_homes(f, 0, away, SIM_DOWN);
+            assert_int_equal(read_blocks(f, 2, 0, 20, BS), 0);
+            fix_free(f);
+        }
+    }
+}
+
+static void what_others_punched_is_synced_at_as_many_as_a_write_needs(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        struct fix *f = fix_new(layout);
+        unsigned away = f->n - f->k, first = f->n - away;
+
+        assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0);
+        assert_int_equal(sync_file(f), 0);
+        assert_int_equal(mark_blocks(f, 2, 5, 10), 0);
+        open_again(f);
+        set_homes(f, first, away, SIM_DOWN);
+        assert_int_equal(sync_file(f), 0);
+        assert_true(sim_net_count(&f->net, 7, 2, true, 0) >= f->n);
+        fix_free(f);
+    }
+}
+
+/* A home came back from a loss of power before the fsync: all answer, and it has nothing. */
+static void what_a_home_lost_of_others_is_made_again(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        struct fix *f = fix_new(layout);
+
+        assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0);
+        for (unsigned i = f->q - 1; i < f->n; i++)
+            sim_storage_power_cut(&f->net, i);
+        open_again(f);
+        assert_int_equal(sync_file(f), 0);
+        assert_int_equal(sim_net_count(&f->net, 3, 1, true, 0), f->n);
+        fix_free(f);
+    }
+}
+
+/* With everybody there, or nothing to be found, it is one request to each. */
+static void a_sync_of_what_others_wrote_asks_once(void **state)
+{
+    (void)state;
+    for (unsigned away = 0; away < 2; away++) {
+        struct fix *f = fix_new(0);
+
+        assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0);
+        if (away)
+            assert_int_equal(sync_file(f), 0);
+        for (unsigned i = 0; away && i < f->n; i++)
+            f->net.storages[i].n_loose = 0; /* it was long ago */
+        open_again(f);
+        for (unsigned i = 0; i < f->net.n_storages; i++)
+            f->net.storages[i].n_syncs = f->net.storages[i].n_reads = 0;
+        sim_storage_set(&f->net, f->n, away ? SIM_DOWN : SIM_UP);
+        assert_int_equal(sync_file(f), 0);
+        for (unsigned i = 0; i < f->n; i++) {
+            assert_int_equal(f->net.storages[i].n_syncs, 1);
+            assert_int_equal(f->net.storages[i].n_reads, 0);
+        }
+        fix_free(f);
+    }
+}
+
 /* The last block, short and synced, is made longer; most storages are full. What was stored
  * must stay readable. */
 static void a_full_cluster_does_not_harm_the_last_block(void **state)
@@ -1233,6 +1341,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_cluster_does_not_harm_the_last_block),
         cmocka_unit_test(a_sync_after_reopening_makes_it_stable),
+        cmocka_unit_test(what_others_wrote_is_synced_at_as_many_as_a_write_needs),
+        cmocka_unit_test(what_others_punched_is_synced_at_as_many_as_a_write_needs),
+        cmocka_unit_test(what_a_home_lost_of_others_is_made_again),
+        cmocka_unit_test(a_sync_of_what_others_wrote_asks_once),
         cmocka_unit_test(a_projection_on_anothers_optimal_storage_is_found),
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(a_healthy_run_costs_n_writes_and_k_reads),

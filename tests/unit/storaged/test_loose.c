@@ -1,0 +1,81 @@
+/*
+ * Goal: what is loose is never forgotten before its time, and little memory holds it.
+ * Method: ranges all over, and syncs between.
+ */
+#include <stdbool.h>
+
+#include "storaged/core/loose.h"
+#include "tests/unit/unit.h"
+
+/* Few and coarse, but all of it. */
+static void test_what_is_loose_is_bounded(void **state)
+{
+    struct loose l = { 0 };
+    struct loose_range ranges[LOOSE_TOLD_MAX];
+    unsigned n = 0;
+    uint64_t from = UINT64_MAX;
+
+    (void)state;
+    for (uint64_t i = 0; i < 100; i++) {
+        loose_add(&l, i * i * 10, i * i * 10 + 3, 1000 - i);
+        if (i == 50)
+            loose_sync(&l, 1);
+    }
+    loose_get(&l, ranges, &n, &from);
+    assert_true(n <= 2 * LOOSE_RANGES_MAX && from == 901);
+    for (uint64_t i = 0; i < 100; i++) {
+        bool in = false;
+
+        for (unsigned r = 0; r < n; r++)
+            in = in || (ranges[r].first <= i * i * 10 && i * i * 10 + 3 <= ranges[r].end);
+        assert_true(in);
+    }
+    for (unsigned r = 1; r < n; r++)
+        assert_true(ranges[r - 1].end < ranges[r].first);
+}
+
+static bool holds(const struct loose *l, uint64_t block)
+{
+    struct loose_range ranges[LOOSE_TOLD_MAX];
+    unsigned n = 0;
+    uint64_t from = UINT64_MAX;
+    bool found = false;
+
+    loose_get(l, ranges, &n, &from);
+    for (unsigned i = 0; i < n; i++)
+        found = found || (ranges[i].first <= block && block < ranges[i].end);
+    return found;
+}
+
+static void test_what_was_synced_goes_after_a_while(void **state)
+{
+    const uint64_t span = (uint64_t)LOOSE_MS * 1000000;
+    struct loose l = { 0 };
+
+    (void)state;
+    loose_add(&l, 5, 6, 1);
+    loose_sync(&l, 100 * span); /* syncs begin to be counted here */
+    loose_add(&l, 10, 11, 1);
+    loose_sync(&l, 101 * span - 1);
+    assert_true(holds(&l, 5) && holds(&l, 10));
+    loose_sync(&l, 101 * span);
+    assert_true(holds(&l, 5) && holds(&l, 10)); /* the latter is a moment old */
+    loose_add(&l, 20, 21, 1);
+    loose_sync(&l, 102 * span);
+    assert_false(holds(&l, 5) || holds(&l, 10));
+    assert_true(holds(&l, 20));
+    loose_add(&l, 30, 31, 1);
+    assert_true(holds(&l, 30)); /* without any sync for ever */
+    loose_sync(&l, 200 * span);
+    assert_true(!holds(&l, 20) && holds(&l, 30));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_loose_is_bounded),
+        cmocka_unit_test(test_what_was_synced_goes_after_a_while),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
