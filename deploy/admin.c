@@ -20,6 +20,8 @@
 enum {
     CALL_MAX_MS = 10000,
     REFUSED_MS = 1500,
+    BUSY_MAX_MS = 30000, /* others list, too: their turn ends */
+    BUSY_PAUSE_MS = 200,
 };
 
 struct admin {
@@ -328,14 +330,23 @@ int admin_storage_lost(struct admin *a, uint32_t id, bool lost, struct progress 
 int admin_inodes(struct admin *a, const Rozo__AdInodesReq *question,
                  struct progress *progress, Rozo__AdInodesResp **out, struct err *err)
 {
+    uint64_t end_ms = clock_ms() + BUSY_MAX_MS;
     ProtobufCMessage *answer;
     uint16_t status;
-    int rc =
-        admin_call(a, ROZO__OP__AD_INODES, &question->base,
-                   &rozo__ad_inodes_resp__descriptor, progress, &status, &answer, err);
+    int rc;
 
-    if (rc != 0)
-        return rc;
+    for (;;) {
+        rc = admin_call(a, ROZO__OP__AD_INODES, &question->base,
+                        &rozo__ad_inodes_resp__descriptor, progress, &status, &answer,
+                        err);
+        if (rc != 0)
+            return rc;
+        if (status != ROZO__STATUS__BUSY || clock_ms() >= end_ms ||
+            fleet_is_interrupted())
+            break;
+        protobuf_c_message_free_unpacked(answer, NULL);
+        fleet_pause_ms(BUSY_PAUSE_MS);
+    }
     *out = (Rozo__AdInodesResp *)answer;
     rc = status_tell(a, status, NULL, err);
     if (rc != 0)

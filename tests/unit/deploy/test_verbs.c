@@ -50,6 +50,7 @@ struct fake_daemon {
 static struct fake_daemon daemons[STORAGES + 1];
 static struct fake_file files[FILES_MAX];
 static unsigned n_files;
+static unsigned n_busy; /* so many listings are told that others list */
 static uint64_t next_ino;
 static uint32_t replaced_id;
 static char refusal[64];
@@ -272,6 +273,8 @@ static void handle(void *arg, struct rpc_call *call)
         answer(call, ROZO__STATUS__UNKNOWN_OP, NULL);
     else if (call->op == ROZO__OP__AD_STATUS)
         answer_status(call);
+    else if (call->op == ROZO__OP__AD_INODES && n_busy > 0 && n_busy-- > 0)
+        answer(call, ROZO__STATUS__BUSY, NULL);
     else if (call->op == ROZO__OP__AD_INODES)
         answer_inodes(call);
     else if (call->op == ROZO__OP__AD_STORAGE_REPLACE)
@@ -464,6 +467,15 @@ static void test_fsck_of_a_clean_cluster(void **state)
         assert_true(daemons[i].n_removed == 0 && daemons[i].n_checked == 0);
 }
 
+static void test_fsck_waits_while_others_list(void **state)
+{
+    (void)state;
+    n_busy = 3;
+    assert_int_equal(verb(cmd_fsck, "fsck", NULL), 0);
+    assert_int_equal(n_busy, 0);
+    PRINTED("5 files, 15 projection files (15 KiB) on 5 of 5 storages: clean\n");
+}
+
 static void test_fsck_finds_and_repairs(void **state)
 {
     json_t *json, *found;
@@ -646,6 +658,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_fsck_of_a_clean_cluster),
+        T(test_fsck_waits_while_others_list),
         T(test_fsck_finds_and_repairs),
         T(test_fsck_while_files_come_and_go),
         T(test_fsck_with_storages_that_do_not_tell),
