@@ -13,11 +13,11 @@
 #include <string.h>
 
 #include "codec/codec.h"
+#include "common/defaults.h"
 #include "deploy/files.h"
 
 enum {
     PLAN_FILE_MAX = 1 << 20,
-    IO_TIMEOUT_MS = 20000, /* rozomount's, when it is not told */
     IO_TIMEOUT_MAX_S = 86400,
 };
 
@@ -230,7 +230,7 @@ void dev_plan_name(const struct dev_plan *plan, unsigned member, char name[DEV_N
 uint32_t dev_mount_io_timeout_ms(const struct dev_mount *m)
 {
     static const char key[] = "io_timeout=";
-    uint32_t ms = IO_TIMEOUT_MS;
+    uint32_t ms = DEFAULT_IO_TIMEOUT_MS;
 
     for (const char *o = m->options; o != NULL; o = strchr(o, ',')) {
         char *end;

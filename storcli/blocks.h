@@ -28,9 +28,9 @@ struct storcli_file; /* one file as this loop knows it, with what is not synced 
 struct storcli_config {
     uint32_t hedge_ms; /* [60] a read silent this long is repeated to other projections */
     uint32_t spare_ms; /* [400] a write silent this long also goes to a spare */
-    uint32_t read_deadline_ms; /* [20000] fewer than k usable answers until then: -EIO */
+    uint32_t read_deadline_ms; /* [20 s] fewer than k usable answers until then: -EIO */
     uint32_t
-        write_deadline_ms; /* [20000] fewer than quorum acknowledgements until then: -EIO */
+        write_deadline_ms; /* [20 s] fewer than quorum acknowledgements until then: -EIO */
     uint64_t
         memory_max; /* [256 MiB] bytes of operations under way; above it new ones wait */
 };

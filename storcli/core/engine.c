@@ -17,10 +17,11 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/defaults.h"
+
 enum {
     HEDGE_MS = 60,
     SPARE_MS = 400,
-    DEADLINE_MS = 20000,
     AVOID_MIN_MS = 500,
     AVOID_MAX_MS = 8000,
 };
@@ -313,9 +314,9 @@ int storcli_new(struct env *env, const struct storcli_config *config,
     if (cli->config.spare_ms == 0)
         cli->config.spare_ms = SPARE_MS;
     if (cli->config.read_deadline_ms == 0)
-        cli->config.read_deadline_ms = DEADLINE_MS;
+        cli->config.read_deadline_ms = DEFAULT_IO_TIMEOUT_MS;
     if (cli->config.write_deadline_ms == 0)
-        cli->config.write_deadline_ms = DEADLINE_MS;
+        cli->config.write_deadline_ms = DEFAULT_IO_TIMEOUT_MS;
     if (cli->config.memory_max == 0)
         cli->config.memory_max = memory_max_default;
     cli->where = *peers;
