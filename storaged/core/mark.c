@@ -577,12 +577,9 @@ static enum op_next mark_create(struct mark_op *m)
     return op_create(&m->op, p, version_epoch(m->version), NULL);
 }
 
-/* A header alone, without a page, would stand for a file that lost everything else. */
 static enum op_next mark_first_page(struct mark_op *m)
 {
-    static const struct marks none;
-
-    return m->created ? op_write_marks(&m->op, m->projection, &none, &none, 0) : OP_GO;
+    return m->created ? op_first_page(&m->op, m->projection) : OP_GO;
 }
 
 static enum op_next mark_put_aside(struct mark_op *m)

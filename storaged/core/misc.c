@@ -562,13 +562,11 @@ static enum op_next alloc_create(struct op *op)
     return op_create(op, a->projection, 0, NULL);
 }
 
-/* A header alone, without a page, would stand for a file that lost everything else. */
 static enum op_next alloc_page(struct op *op)
 {
-    static const struct marks none;
     struct alloc_op *a = (struct alloc_op *)op;
 
-    return a->created ? op_write_marks(op, a->projection, &none, &none, 0) : OP_GO;
+    return a->created ? op_first_page(op, a->projection) : OP_GO;
 }
 
 static enum op_next alloc_ranges(struct op *op)

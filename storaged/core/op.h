@@ -247,6 +247,8 @@ enum op_next op_create(struct op *op, unsigned p, uint32_t epoch,
  * op->rc it began with.
  */
 enum op_next op_create_undo(struct op *op, unsigned p);
+/** The page of a file that was just made with nothing in it. When it cannot be written the file goes again. */
+enum op_next op_first_page(struct op *op, unsigned p);
 /** Into op->aside: what a damaged file of this one is called. */
 void op_aside_path(struct op *op);
 /**

@@ -97,6 +97,8 @@ enum op_next op_create_undo(struct op *op, unsigned p)
     }
     if (op->obj->state[p] == PROJ_READY && op->obj->syncing)
         return op_bad(op, op->rc); /* that has its file in hand */
+    if (op->obj->proj[p]->partial && !identity_is_rebuilt(op->st->config.identity))
+        op->obj->emptied |= UINT32_C(1) << p; /* it was in place of one put aside */
     projfile_path(op->path, &op->obj->id, p);
     object_drop_file(op->obj, p,
                      PROJ_UNKNOWN); /* perhaps something is left: look again */
@@ -172,6 +174,18 @@ enum op_next op_create(struct op *op, unsigned p, uint32_t epoch,
     default:
         return op_create_undo(op, p);
     }
+}
+
+/* A header alone, without a page, would stand for a file that lost everything else. */
+enum op_next op_first_page(struct op *op, unsigned p)
+{
+    static const struct marks none;
+    enum op_next next;
+
+    if (op->create_state != 0)
+        return op_create_undo(op, p);
+    next = op_write_marks(op, p, &none, &none, 0);
+    return next == OP_BAD ? op_create_undo(op, p) : next;
 }
 
 /* ---- damaged files, and those that lost their header ---- */

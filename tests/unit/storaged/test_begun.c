@@ -3,6 +3,7 @@
  * anew, or goes, when those who know of all storages say so, and nothing else of a file does.
  * Method: a storage on a disk in memory whose header page is zeroed or changed, with the power lost or not.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "storaged/core/projfile.h"
@@ -191,6 +192,61 @@ static void test_what_is_unknown_was_never_synced(void **state)
     }
 }
 
+static void fail_next(struct world *w, enum disk_op op, unsigned at)
+{
+    w->disk.fail_op = op;
+    w->disk.fail_at = at;
+    w->disk.fail_rc = -ENOSPC;
+    w->disk.fail_path = "objects/";
+}
+
+/* The first page of a file that a mark, or room for blocks, begins could not be written: no file then. */
+static void test_a_header_does_not_stay_without_its_page(void **state)
+{
+    (void)state;
+    for (unsigned how = 0; how < 2; how++) {
+        Rozo__StAllocReq alloc = ROZO__ST_ALLOC_REQ__INIT;
+        struct test_ref ref;
+        struct world w;
+
+        world_init(&w, 1);
+        fail_next(&w, DISK_WRITE, 2); /* the header is the first */
+        ref_init(&w, &ref);
+        alloc.ref = &ref.ref;
+        alloc.n_blocks = 8;
+        alloc.to_storage = US;
+        assert_int_equal(
+            how == 0 ? call_run(&w, ROZO__OP__ST_ALLOC, &alloc.base, NULL, 0, NULL)
+                     : world_mark(&w, 0, 0, 0, v2),
+            ROZO__STATUS__NO_SPACE);
+        expect(&w, NO_FILE, false);
+        world_restart(&w, false);
+        expect(&w, NO_FILE, false);
+        assert_int_equal(world_write(&w, 0, 0, 3, v1, 8192, false, NULL), OK);
+        world_free(&w);
+    }
+}
+
+/* One was put aside, and nothing takes its place yet: it is not as if there had never been any. */
+static void test_what_was_put_aside_is_not_forgotten(void **state)
+{
+    struct world w;
+
+    (void)state;
+    begin(&w, CHANGED, false);
+    w.role = RPC_ROLE_NODE;
+    fail_next(&w, DISK_OPEN, 2); /* the first finds it damaged */
+    assert_int_equal(world_write(&w, 0, 0, 1, v2, 8192, false, NULL),
+                     ROZO__STATUS__NO_SPACE);
+    expect(&w, DAMAGED, false);
+    world_restart(&w, false);
+    fail_next(&w, DISK_WRITE, 2); /* made, but its page finds no room */
+    assert_int_equal(world_mark(&w, 0, 0, 0, v2), ROZO__STATUS__NO_SPACE);
+    assert_null(world_file(&w, 0));
+    expect(&w, DAMAGED, false);
+    world_free(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +254,8 @@ int main(void)
         cmocka_unit_test(test_nothing_that_counts_is_removed),
         cmocka_unit_test(test_a_file_that_is_called_whole_begins_anew),
         cmocka_unit_test(test_what_is_unknown_was_never_synced),
+        cmocka_unit_test(test_a_header_does_not_stay_without_its_page),
+        cmocka_unit_test(test_what_was_put_aside_is_not_forgotten),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
