@@ -561,8 +561,8 @@ static void handle_heal(struct healer *h, struct rpc_call *call)
     int rc = heal_parse(h, call, req);
 
     if (rc == 0) {
-        if (req->set_rate)
-            h->rate.bytes_per_s = req->rate_bytes;
+        if (req->set_rate) /* what was taken before does not count against it */
+            h->rate = (struct rate){ .bytes_per_s = req->rate_bytes };
         if (req->scrub == 1)
             scrub_begin(h, false);
         if (req->scrub == 2)

@@ -72,13 +72,17 @@ static void on_mended(void *arg, const struct mend_result *result)
     job_end(arg, result);
 }
 
+/* Where checks take all there is, one of the others runs beside them. */
 static bool may_run(const struct healer *h, unsigned rank)
 {
+    unsigned all = h->config.concurrency + CHECKS_EXTRA;
+
     if (rank == RANK_CHECK)
-        return h->n_running < h->config.concurrency + CHECKS_EXTRA;
+        return h->n_running < all;
     if (rank == RANK_SCRUB && h->n_of_rank[RANK_SCRUB] >= SCRUBS_MAX)
         return false;
-    return h->n_running < h->config.concurrency;
+    return h->n_running < h->config.concurrency ||
+           (h->n_running == all && h->n_of_rank[RANK_CHECK] == all);
 }
 
 /* As the map says now. */

@@ -353,6 +353,51 @@ static void test_what_could_never_be_healed_is_refused(void **state)
     assert_int_equal(n_seen, 0);
 }
 
+/* Thousands of checks that come to no end: what others missed of ours, or a rebuild, goes on beside them. */
+static void test_checks_do_not_keep_all_else_waiting(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+
+    (void)state;
+    nodes_start_all();
+    fake_mends.takes_ms = 1000000;
+    for (unsigned i = 0; i < 40; i++) {
+        struct storcli_target other = target_make(100 + i, 1);
+
+        assert_int_equal(check(1, &other, 0, 1), ROZO__STATUS__OK);
+    }
+    run_ms(10);
+    assert_int_equal(fake_mends.n_running, 6);
+    fake_mends.takes_ms = 5;
+    assert_int_equal(node_missed(2, &t, 5, 1, 1, 5), ROZO__STATUS__OK);
+    run_ms(20000);
+    assert_true(is_seen(&t, 5, 0));
+}
+
+/* It was set far too low: what waits for that does not hold up what comes after it was raised. */
+static void test_a_rate_that_is_raised_counts_at_once(void **state)
+{
+    Rozo__StHealReq req = ROZO__ST_HEAL_REQ__INIT;
+    struct storcli_target a = target_make(10, 1), b = target_make(11, 1);
+
+    (void)state;
+    nodes_start_all();
+    fake_mends.bytes = 1 << 20;
+    req.to_storage = 1;
+    req.set_rate = true;
+    for (unsigned i = 0; i < 2; i++) {
+        req.rate_bytes = i == 0 ? 1000 : 100 << 20;
+        assert_int_equal(
+            node_ask(1, RPC_ROLE_NODE, ROZO__OP__ST_HEAL, &req.base, NULL, NULL),
+            ROZO__STATUS__OK);
+        assert_int_equal(check(1, i == 0 ? &a : &b, 0, 1), ROZO__STATUS__OK);
+        assert_int_equal(check(1, i == 0 ? &a : &b, 0, 1), ROZO__STATUS__OK);
+        run_ms(1000);
+    }
+    assert_true(is_seen(&b, 0, MEND_VERIFY_OWN));
+    fake_mends.bytes = 0;
+}
+
 /* ---- the end ---- */
 
 static bool stopped;
@@ -403,6 +448,8 @@ int main(void)
         T(test_what_is_asked_for_all_the_time_is_settled_too),
         T(test_a_file_with_a_check_is_settled_all_the_same),
         T(test_what_could_never_be_healed_is_refused),
+        T(test_checks_do_not_keep_all_else_waiting),
+        T(test_a_rate_that_is_raised_counts_at_once),
         T(test_a_stop_before_a_question_that_nobody_hears_has_ended),
     };
 #undef T
