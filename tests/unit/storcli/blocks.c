@@ -840,6 +840,28 @@ static void what_one_home_forgot_is_read_from_the_others(void **state)
     }
 }
 
+/* Another projection is asked for beside the one that does not come; the storage is not among the first the next time. */
+static void a_slow_storage_is_not_waited_for(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        struct fix *f = fix_new(layout);
+        uint64_t ns;
+
+        assert_int_equal(write_blocks(f, version_make(1, 1), 0, 8, BS), 0);
+        f->net.storages[0].slow_ms = 2000;
+        ns = env_now_ns(&f->v.env);
+        assert_int_equal(read_blocks(f, version_make(1, 1), 0, 8, BS), 0);
+        assert_true(env_now_ns(&f->v.env) - ns < UINT64_C(500000000));
+        assert_true(stats_of(f).hedges > 0);
+        ns = env_now_ns(&f->v.env);
+        assert_int_equal(read_blocks(f, version_make(1, 1), 0, 8, BS), 0);
+        assert_true(env_now_ns(&f->v.env) - ns < UINT64_C(50000000));
+        f->net.storages[0].slow_ms = 0;
+        fix_free(f);
+    }
+}
+
 /* A spare may hold several projections of a file, even of one block, at different versions. */
 static void a_spare_is_asked_for_all_it_holds(void **state)
 {
@@ -1373,6 +1395,7 @@ int main(void)
         cmocka_unit_test(a_storage_that_missed_writes_is_not_believed),
         cmocka_unit_test(who_is_in_doubt_is_not_believed_to_have_the_newest),
         cmocka_unit_test(what_one_home_forgot_is_read_from_the_others),
+        cmocka_unit_test(a_slow_storage_is_not_waited_for),
         cmocka_unit_test(a_spare_is_asked_for_all_it_holds),
         cmocka_unit_test(sync_makes_it_stable),
         cmocka_unit_test(a_synced_write_needs_no_sync),
