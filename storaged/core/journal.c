@@ -188,7 +188,6 @@ static void on_tick(struct env_timer *timer)
     journal_notes_expire(j);
     journal_run(j);
     journal_copy_maybe_start(j);
-    log_say_synced(j->log);
     journal_wake(j); /* they look again, and give up in time */
     if (j->pending.n_files > 0 || !list_is_empty(&j->pending.entries) || j->n_held > 0)
         journal_timer_start(j);

@@ -71,6 +71,7 @@ enum start_state {
     START_DOUBT,
     START_SYNC,
     START_SAY,
+    START_SAID,
     START_DONE,
 };
 

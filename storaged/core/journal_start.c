@@ -361,7 +361,10 @@ static void on_start_said(struct log_append *a, int rc)
     } else if (rc == 0) {
         log_release(j->log, &a->place);
     }
-    journal_start_step(j);
+    j->starting = START_SAID;
+    j->stop_wait.done = on_start_synced;
+    if (log_sync(j->log, &j->stop_wait))
+        journal_start_step(j);
 }
 
 /* What was found is on stable storage now: a later start is to know that. False: there is nothing to say. */
@@ -437,6 +440,7 @@ void journal_start_step(struct journal *j)
             return;
         /* fall through */
     case START_SAY:
+    case START_SAID:
         if (j->pending.n_uncommitted > 0)
             log_info("journal: %llu records and marks wait for a commit",
                      (unsigned long long)j->pending.n_uncommitted);

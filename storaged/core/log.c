@@ -166,6 +166,12 @@ static void on_written(struct disk_req *dr, int rc)
         log->is_current_bad = true;
         rc = rc == -ENOSPC ? rc : -EIO;
     }
+    for (a = done; a != NULL && rc == 0; a = a->next) {
+        if (a->kind != LOG_KIND_SYNCED)
+            log->n_entries = log->n_done;
+    }
+    if (rc == 0)
+        log->n_said = log->n_saying;
     while (done != NULL) {
         a = done;
         done = a->next;
@@ -244,6 +250,15 @@ static uint64_t bytes_beyond(const struct log *log)
     return end <= page_up(log->end) ? 0 : page_up(end) - end;
 }
 
+/* What the log says of itself begins a page, so that it is not lost with the frames it speaks of. */
+static void page_begin(struct log *log)
+{
+    uint64_t at = page_up(log->end);
+
+    if (at + log_frame_bytes(0, 0) <= log->config.segment_bytes - SEGMENT_PAGE_BYTES)
+        log->end = at;
+}
+
 /* The first of those that wait, and what fits behind it. */
 static void append_write(struct log *log)
 {
@@ -251,6 +266,8 @@ static void append_write(struct log *log)
     uint64_t beyond;
     unsigned n_iov;
 
+    if (a == &log->say)
+        page_begin(log);
     log->n_writing = 0;
     log->n_writing_bytes = 0;
     n_iov = frame_put(log, log->first, log->frames);
@@ -260,7 +277,7 @@ static void append_write(struct log *log)
     }
     beyond = bytes_beyond(log);
     log->frames[n_iov++] = zeros_iov(beyond);
-    log->is_said = true;
+    log->n_saying = log->n_synced;
     log->is_writing = true;
     log->dr = (struct disk_req){ .op = DISK_WRITE,
                                  .file = log->current->file,
@@ -425,6 +442,7 @@ int log_open(const struct log_config *config, struct log **out)
     log->last = &log->first;
     log->last_wait = &log->first_wait;
     log_jobs_init(log);
+    log_say_init(log);
     *out = log;
     return 0;
 }
@@ -433,8 +451,10 @@ void log_stop(struct log *log, void (*done)(void *arg), void *arg)
 {
     log->stop_done = done;
     log->stop_arg = arg;
+    log_say(log);
     log->is_stopping = true;
     env_timer_stop(log->config.env, &log->retry);
+    env_timer_stop(log->config.env, &log->quiet);
     log_check_later(log);
 }
 
@@ -445,6 +465,7 @@ void log_close(struct log *log)
     assert(log->first == NULL && log->first_wait == NULL && log->job.kind == JOB_NONE &&
            !log->is_writing && !log->is_syncing && !log->is_listing);
     env_timer_stop(log->config.env, &log->retry);
+    env_timer_stop(log->config.env, &log->quiet);
     for (unsigned i = 0; i < LOG_FILES_MAX; i++)
         log_slot_close(log, &log->slots[i]);
     free(log);

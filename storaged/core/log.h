@@ -35,6 +35,8 @@ enum {
     LOG_ENTRY_MAX = 1280 << 10, /* bytes of one entry without its frame */
     LOG_IOV_MAX = 2 * 128 + 2,
     LOG_KIND_SYNCED = 255, /* entries of the log's own, not given by a scan */
+    LOG_QUIET_MS =
+        100, /* without a sync: then it says, on stable storage, how far the last one came */
     LOG_SYNCED_MAX = 64 * 12,
     LOG_HEAD_MAX = 216,         /* bytes of an entry that its frame holds twice */
     LOG_SEGMENTS_MAX = 64 * 16, /* of all logs on a disk */
@@ -174,7 +176,8 @@ int log_adopt(struct log *log, struct log_place *place);
  * scan finds them, so nothing may be noted as not counting any more. -EIO: not all are; ask again.
  */
 void log_forget_old(struct log *log, void (*done)(void *arg, int rc), void *arg);
-/** No more segments are made or erased; done when no request is under way. All appends and waits are done. */
+/** No more segments are made or erased, and the log says how far it was synced; done when no request is under way. All
+ * appends and waits are done. */
 void log_stop(struct log *log, void (*done)(void *arg), void *arg);
 /** After log_stop(), a log_start() that failed, or instead of it; also inside the callbacks of these two. NULL is fine. */
 void log_close(struct log *log);
@@ -187,12 +190,7 @@ void log_release(struct log *log, const struct log_place *place);
  * asked before it began. Returns true, and no callback comes, when it is already. */
 bool log_sync(struct log *log, struct log_wait *w);
 
-/**
- * Say in the log how far it is on stable storage, where nothing that was appended since says it: then a scan knows damage from a
- * torn end. Costs a short write to the page cache at most; nobody waits for it.
- */
-void log_say_synced(struct log *log);
-/** The same of the segments of before: all that was found in them is on stable storage now. The entry, to be appended with the kind
+/** Say of the segments of before: all that was found in them is on stable storage now. The entry, to be appended with the kind
  * LOG_KIND_SYNCED and kept for as long as these segments are; bytes of it in p. */
 size_t log_synced_put(const struct log_scan_result *result, unsigned loop,
                       uint8_t p[LOG_SYNCED_MAX]);

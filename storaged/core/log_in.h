@@ -99,9 +99,14 @@ struct log {
     struct frame_says
         sync_says; /* where the sync under way comes to, as frames will say then */
     struct frame_says synced; /* where the last good one came to */
-    bool is_said;             /* a frame says so already */
-    bool is_saying;
+    /* What the log says of itself, counted in appends: entries up to n_entries were written and up to n_entries_synced are
+     * on stable storage; frames that were written say so of n_said, those of them that are on stable storage of n_told. */
+    uint64_t n_entries, n_entries_synced, sync_entries;
+    uint64_t n_said, n_told, n_saying, sync_said;
+    struct env_timer quiet;
+    bool is_saying; /* the append, or the sync behind it */
     struct log_append say;
+    struct log_wait say_wait;
     struct log_wait *first_wait, **last_wait;
     bool is_syncing;
     uint64_t sync_upto;
@@ -150,6 +155,9 @@ void log_append_step(struct log *log);
 
 /** The next sync, when none is under way and somebody waits for it. */
 void log_sync_step(struct log *log);
+void log_say_init(struct log *log);
+/** Have the log say how far it is on stable storage, where nothing on stable storage says it. */
+void log_say(struct log *log);
 
 /* ---- log_job.c ---- */
 

@@ -80,7 +80,7 @@ void log_stop_check(struct log *log)
     void (*done)(void *arg);
 
     if (!log->is_stopping || log->job.kind != JOB_NONE || log->is_writing ||
-        log->is_syncing || log->is_listing || log->is_forgetting ||
+        log->is_syncing || log->is_saying || log->is_listing || log->is_forgetting ||
         log->check_task.queued || log->stop_done == NULL)
         return;
     done = log->stop_done;

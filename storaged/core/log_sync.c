@@ -1,14 +1,21 @@
 /*
  * log_sync.c - syncs of the log, shared by all who wait for one; and the log saying how far it is on stable storage.
  *
- * In:     log_sync(), log_say_synced(); ends of appends. Thread: the storio loop.
+ * In:     log_sync(); ends of appends; a timer. Thread: the storio loop.
  * Out:    disk requests; one at a time.
  * Keeps:  who waits is told after a sync that began when all it waits for was written; after a failure
  *         everybody is, and it counts (log_failures()).
+ * Yours:  LOG_QUIET_MS: for so long damage to what was synced last may be taken for a torn end, if the power goes then.
  */
 #include <errno.h>
 
 #include "storaged/core/log_in.h"
+
+static void quiet_begins(struct log *log)
+{
+    env_timer_stop(log->config.env, &log->quiet);
+    env_timer_start(log->config.env, &log->quiet, LOG_QUIET_MS);
+}
 
 static void on_wait(struct env_task *task)
 {
@@ -26,9 +33,11 @@ static void sync_finish(struct log *log)
     log->is_syncing = false;
     if (is_good) {
         log->n_synced = log->sync_upto;
-        log->is_said &= log->synced.synced_segment == log->sync_says.synced_segment &&
-                        log->synced.synced_sequence == log->sync_says.synced_sequence;
         log->synced = log->sync_says;
+        log->n_entries_synced = log->sync_entries;
+        log->n_told = log->sync_said;
+        if (log->n_entries_synced > log->n_told && !log->is_stopping)
+            quiet_begins(log);
     } else {
         log->failures++;
         log->is_current_bad = true;
@@ -85,6 +94,8 @@ void log_sync_step(struct log *log)
         return;
     log->is_syncing = true;
     log->sync_upto = log->n_done;
+    log->sync_entries = log->n_entries;
+    log->sync_said = log->n_said;
     log->sync_says = log->synced;
     if (log->current != NULL) {
         log->sync_says.synced_segment = log->current->h.number;
@@ -98,38 +109,88 @@ void log_sync_step(struct log *log)
     sync_next(log);
 }
 
-bool log_sync(struct log *log, struct log_wait *w)
+static void wait_add(struct log *log, struct log_wait *w)
 {
-    if (log->n_synced >= log->n_asked)
-        return true;
     w->want = log->n_asked;
     w->next = NULL;
     *log->last_wait = w;
     log->last_wait = &w->next;
     log_sync_step(log);
+}
+
+bool log_sync(struct log *log, struct log_wait *w)
+{
+    if (log->n_synced >= log->n_asked)
+        return true;
+    wait_add(log, w);
     return false;
+}
+
+/* ---- the log says how far it is on stable storage ---- */
+
+static void say_ends(struct log *log)
+{
+    log->is_saying = false;
+    if (log->is_stopping)
+        log_check_later(log);
+}
+
+static void on_said_synced(struct log_wait *w, int rc)
+{
+    (void)rc; /* it counts as a failure of the log */
+    say_ends((struct log *)((char *)w - offsetof(struct log, say_wait)));
+}
+
+static void say_sync(struct log *log)
+{
+    wait_add(log, &log->say_wait);
+    if (log->n_synced == log->n_done - 1) /* nobody else waits for what it says */
+        log->n_synced++;
 }
 
 static void on_said(struct log_append *a, int rc)
 {
     struct log *log = (struct log *)((char *)a - offsetof(struct log, say));
 
-    log->is_saying = false;
     if (rc == 0)
         log_release(log, &a->place);
-    if (log->n_synced == log->n_done - 1) /* nobody needs it on stable storage */
-        log->n_synced++;
+    if (rc == 0)
+        say_sync(log);
+    else
+        say_ends(log);
 }
 
-void log_say_synced(struct log *log)
+/*
+ * Frames say how far the log was on stable storage when they were written, so what the last sync made stable nobody has said. What
+ * was written since says it, once it is stable; else the log does.
+ */
+void log_say(struct log *log)
 {
-    if (log->is_said || log->is_saying || log->synced.synced_segment == 0 ||
-        log->is_current_bad || log->first != NULL || log->is_writing || log->is_stopping)
+    if (log->is_saying || log->n_entries_synced <= log->n_told || log->is_current_bad)
         return;
+    if (log->first != NULL || log->is_writing) {
+        quiet_begins(log);
+        return;
+    }
     log->is_saying = true;
+    log->say_wait.done = on_said_synced;
+    if (log->n_said >= log->n_entries_synced) {
+        wait_add(log, &log->say_wait);
+        return;
+    }
     log->say = (struct log_append){ .kind = LOG_KIND_SYNCED, .done = on_said };
     if (log_append_fits(log, &log->say))
         log_append(log, &log->say);
     else
         log->is_saying = false; /* what begins the next segment will say it */
+}
+
+static void on_quiet(struct env_timer *timer)
+{
+    log_say((struct log *)((char *)timer - offsetof(struct log, quiet)));
+}
+
+void log_say_init(struct log *log)
+{
+    env_timer_init(&log->quiet, on_quiet);
 }
