@@ -77,8 +77,13 @@ void object_forget(struct object *obj)
     if (obj->syncing || obj->n_sends > 0)
         return;
     for (unsigned p = 0; p < CODEC_N_MAX; p++) {
-        if (obj->state[p] == PROJ_READY)
-            object_drop_file(obj, p, PROJ_UNKNOWN);
+        const struct proj *proj = object_ready(obj, p);
+
+        if (proj == NULL)
+            continue;
+        obj->closed &= ~(UINT32_C(1) << p);
+        obj->closed |= (uint32_t)(proj->dirty || proj->name_dirty) << p;
+        object_drop_file(obj, p, PROJ_UNKNOWN);
     }
 }
 
@@ -421,8 +426,16 @@ static void sync_wake(struct object *obj)
     }
 }
 
+/* What was forgotten is synced once somebody has opened it again; nobody could. */
+static bool is_closed_unsynced(const struct object *obj)
+{
+    return (obj->closed & in_state(obj, PROJ_UNKNOWN)) != 0;
+}
+
 static void sync_end(struct object *obj)
 {
+    if (is_closed_unsynced(obj))
+        obj->sync_rc = -EIO;
     if (obj->sync_rc == 0) {
         obj->n_synced = obj->sync_target;
         for (unsigned p = 0; p < CODEC_N_MAX; p++) {

@@ -86,6 +86,7 @@ struct object {
     uint32_t emptied; /* of the absent: there is a file, without a header, or put aside */
     uint32_t
         unsynced; /* of the absent and damaged: power took the header before any sync ended */
+    uint32_t closed; /* of the unknown: what no sync had covered when it was forgotten */
     uint32_t sought; /* of the absent: we know whether one was put aside */
     bool floor_set;  /* records in damaged files are of floor_epoch or before */
     uint32_t floor_epoch;

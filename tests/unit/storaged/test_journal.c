@@ -1169,6 +1169,57 @@ static void test_a_torn_frame_is_no_damage(void **state)
     world_free(&w);
 }
 
+/* Looked up anew between two writes of the applier, and not opened again: what was written and not synced stays in the journal. */
+static void test_what_is_closed_unsynced_stays(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 6; i++) {
+        Rozo__StStatReq req = ROZO__ST_STAT_REQ__INIT;
+        struct test_call *look;
+        struct test_ref ref;
+        struct seen seen;
+        struct world w;
+
+        world_init(&w, 1 + i);
+        for (unsigned n = 1; n <= 2; n++) {
+            for (unsigned p = 0; p < 2; p++)
+                assert_int_equal(world_write(&w, p, 0, 1, V(1, n), 8192, true, NULL), OK);
+        }
+        assert_int_equal(world_durable(&w, V(1, 2)), OK);
+        env_virtual_advance_ms(&w.v, 2 * LOG_QUIET_MS);
+        w.disk.hold_writes = true;
+        world_apply(&w);
+        assert_int_equal(w.disk.n_held, 1); /* of the first of them */
+        ref_init(&w, &ref);
+        req.ref = &ref.ref;
+        req.to_storage = US;
+        req.look_again = true;
+        w.role = RPC_ROLE_NODE;
+        look = call_start(&w, ROZO__OP__ST_STAT, &req.base, NULL, 0);
+        env_virtual_run_posted(&w.v);
+        assert_false(look->done);
+        w.disk.fail_op = DISK_OPEN;
+        w.disk.fail_rc = -EIO;
+        w.disk.fail_at = 1;
+        w.disk.hold_writes = false;
+        memdisk_release(&w.disk);
+        env_virtual_run_posted(&w.v);
+        assert_true(look->done);
+        assert_int_equal(call_finish(look), ROZO__STATUS__IO_ERROR);
+        assert_int_equal(world_health(&w).pending_records, 2);
+        world_restart(&w, true);
+        for (unsigned p = 0; p < 2; p++) {
+            assert_int_equal(world_read(&w, p, 0, 1, &seen, NULL), OK);
+            assert_int_equal(seen.kind, SEEN_DATA);
+            assert_int_equal(seen.version, V(1, 2));
+        }
+        assert_int_equal(world_durable(&w, V(1, 2)), OK);
+        world_apply(&w);
+        assert_int_equal(world_health(&w).pending_records, 0);
+        world_free(&w);
+    }
+}
+
 static void test_a_drop_while_its_record_is_copied(void **state)
 {
     struct test_call *c;
@@ -1270,6 +1321,7 @@ int main(void)
         cmocka_unit_test(test_lost_frames_are_a_doubt_of_all),
         cmocka_unit_test(test_rot_of_what_was_synced_last),
         cmocka_unit_test(test_a_torn_frame_is_no_damage),
+        cmocka_unit_test(test_what_is_closed_unsynced_stays),
         cmocka_unit_test(test_a_drop_while_its_record_is_copied),
     };
 
