@@ -36,11 +36,12 @@ one() {
 worker() {
     seed=$1
     while [ ! -e "$counts/stop" ] && { [ "$seconds" -eq 0 ] || [ "$(date +%s)" -lt "$end" ]; }; do
-        for mode in calm net crash client late hang rot full power eio pages replace chaos; do
-            for options in "" --torn --heal "--heal --torn"; do
+        for mode in calm net crash client late hang rot full power eio pages replace lost chaos; do
+            for options in "" --torn "--torn --directories" --heal "--heal --torn" "--heal --torn --directories"; do
                 [ -e "$counts/stop" ] && return
                 # without healing, what nobody synced and a loss of power tore stays so
                 case $mode$options in power | eio | pages | rot | chaos | crash) continue ;; esac
+                [ "$mode" = lost ] && options="$options --ops 1500"
                 # shellcheck disable=SC2086 # several words
                 one "$counts/cluster.$1" "$cluster" --mode "$mode" --seed "$seed" --quiet $options
             done

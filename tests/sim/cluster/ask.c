@@ -21,7 +21,8 @@ struct question {
 static struct {
     struct rpc_request rq;
     struct rpc_channel *ch;
-    uint8_t packed[4096];
+    uint8_t packed[4096], told[8192];
+    size_t told_len;
     bool under_way;
     int rc;
     struct env_task task;
@@ -127,9 +128,24 @@ static void on_told(struct rpc_request *rq, int rc)
     struct proc *before = proc_enter(&world_clock.world);
 
     later.rc = rc != 0 ? rc : (int)rq->status;
+    later.told_len =
+        rc == 0 && rq->answer_msg_len <= sizeof(later.told) ? rq->answer_msg_len : 0;
+    if (later.told_len > 0)
+        memcpy(later.told, rq->answer_msg, later.told_len);
     later.task = (struct env_task){ .fn = on_later_task };
     tasks_push(&world_clock.world.tasks, &later.task);
     proc_leave(before);
+}
+
+bool admin_is_telling(void)
+{
+    return later.under_way;
+}
+
+const uint8_t *admin_told(size_t *len)
+{
+    *len = later.told_len;
+    return later.told;
 }
 
 void admin_tell_later(struct host *to, uint16_t op, const ProtobufCMessage *msg,

@@ -31,5 +31,8 @@ int admin_tell(struct host *to, uint16_t op, const ProtobufCMessage *msg);
  */
 void admin_tell_later(struct host *to, uint16_t op, const ProtobufCMessage *msg,
                       void (*done)(void *arg, int rc), void *arg);
+bool admin_is_telling(void);
+/** In done(), with rc 0: the answer. */
+const uint8_t *admin_told(size_t *len);
 
 #endif

@@ -310,7 +310,20 @@ static void change_add(struct sim_disk *d, struct sim_name *name, struct sim_nam
         (struct sim_name_change){ .name = name, .to = to, .file = f };
 }
 
-/* What name and its past depend on becomes stable. */
+/* Is it name, or, with directories, in the directory of that? */
+static bool is_synced_with(const struct sim_disk *d, const struct sim_name *name,
+                           const struct sim_name *other)
+{
+    const char *slash = strrchr(name->path, '/');
+    size_t len = slash == NULL ? 0 : (size_t)(slash - name->path) + 1;
+
+    if (name == other || other == NULL || !d->directories)
+        return name == other;
+    return strncmp(other->path, name->path, len) == 0 &&
+           strchr(other->path + len, '/') == NULL;
+}
+
+/* What name and its past depend on becomes stable. NULL: those marked. */
 static void names_sync(struct sim_disk *d, const struct sim_name *name)
 {
     unsigned kept = 0;
@@ -318,9 +331,11 @@ static void names_sync(struct sim_disk *d, const struct sim_name *name)
     for (unsigned i = d->n_changes; i-- > 0;) {
         struct sim_name_change *c = &d->changes[i];
 
-        if (c->name != name && c->to != name && !c->synced)
+        if (name != NULL &&
+            (is_synced_with(d, name, c->name) || is_synced_with(d, name, c->to)))
+            c->synced = true;
+        if (!c->synced)
             continue;
-        c->synced = true;
         for (unsigned j = 0; c->to != NULL && j < i; j++) {
             struct sim_name_change *b = &d->changes[j];
 
@@ -845,9 +860,32 @@ bool sim_disk_sync_all(struct sim_disk *d)
     return well;
 }
 
-void sim_disk_wipe(struct sim_disk *d)
+static void disk_move(struct sim_disk *to, const struct sim_disk *from)
+{
+    *to = *from;
+    for (struct disk_file *f = to->files; f != NULL; f = f->next)
+        f->disk = to;
+}
+
+void sim_disk_swap(struct sim_disk *d, struct sim_disk *other)
+{
+    struct sim_disk moved;
+
+    assert(d->waits == NULL && other->waits == NULL);
+    disk_move(&moved, d);
+    disk_move(d, other);
+    disk_move(other, &moved);
+}
+
+void sim_disk_wipe(struct sim_disk *d, struct sim_disk *old)
 {
     assert(d->waits == NULL);
+    if (old != NULL) {
+        disk_move(old, d);
+        sim_disk_init(d, d->proc, d->pages_max);
+        d->directories = old->directories;
+        return;
+    }
     for (unsigned i = 0; i < d->n_changes; i++)
         change_drop(&d->changes[i]);
     d->n_changes = 0;

@@ -3,7 +3,8 @@
  * rotting, and forgetful of what was not synced when its power goes.
  *
  * Unsynced bytes are kept or lost sector by sector, each as if the writes had reached the platter in
- * any order; names likewise. A sync that fails leaves pages
+ * any order; names likewise; a sync of one
+ * covers no other, or (directories) all that lie in its directory, too, as file systems do. A sync that fails leaves pages
  * behind that look well and are not stable. A page that cannot be read heals when the whole of it is written; one
  * that is worn looks well then, until the sync says that it did not get there. Requests of a process that is killed
  * may still be carried out, in part.
@@ -78,6 +79,7 @@ struct sim_disk {
     struct disk_health health;
     struct disk_file *files;
     struct sim_name *names[NAME_BUCKETS];
+    bool directories; /* a sync of a name covers all in its directory */
     struct sim_name_change *changes;
     unsigned n_changes, changes_room;
     struct disk_file *fds[DISK_FDS_MAX];
@@ -95,8 +97,10 @@ void sim_disk_proc_died(struct sim_disk *d);
 void sim_disk_power_cut(struct sim_disk *d);
 /** Everything is stable (syncfs). False: not everything. */
 bool sim_disk_sync_all(struct sim_disk *d);
-/** An empty disk in its place. */
-void sim_disk_wipe(struct sim_disk *d);
+/** An empty disk in its place; *old, if not NULL: what was taken out. */
+void sim_disk_wipe(struct sim_disk *d, struct sim_disk *old);
+/** Each takes the place of the other. */
+void sim_disk_swap(struct sim_disk *d, struct sim_disk *other);
 /** For file segments of answers. */
 void sim_disk_read_fd(void *disk, int fd, uint64_t offset, void *buf, size_t len);
 /** Flip a bit of a page that is stable, in a file whose path contains `what`; false: none there. */

@@ -45,7 +45,7 @@ static unsigned n_ill(void)
 
         n += !storage_node_is_up(s) || s->host->handler == NULL || s->host->proc->hung ||
              s->disk.health.hangs || s->disk.health.error_ppm != 0 ||
-             run->replacing == i + 1;
+             run->replacing == i + 1 || (run->lost >> i & 1) != 0 || run->old_in == i + 1;
     }
     return n;
 }
@@ -57,6 +57,7 @@ static void end_storage(struct fault *f)
     if (storage_node_is_up(s))
         return;
     say("storage %u starts", s->index + 1);
+    run->ill_ns = world_clock.now_ns;
     storage_node_start(s);
 }
 
@@ -74,6 +75,7 @@ static void storage_dies(struct sim_storage *s, bool power)
         run->result.n_power++;
     }
     run->result.n_kills++;
+    run->storage_kills++;
 }
 
 /* In the middle of something: soon after it next has to do with data. */
@@ -157,6 +159,7 @@ static void client_falls(unsigned i)
         fault_new(world_below(4000), end_client, i, 0) == NULL)
         return;
     client_dies(&run->clients[i]);
+    run->client_died_ns = world_clock.now_ns;
 }
 
 static void fault_client(void)
@@ -309,6 +312,7 @@ static void fault_full(void)
 /* ---- another disk ---- */
 
 static void replace_ask(void);
+static void on_lose_more(struct env_timer *timer);
 
 static void on_replace_timer(struct env_timer *timer)
 {
@@ -331,12 +335,20 @@ static void on_replaced(void *arg, int rc)
     }
     say("storage %u has its new disk", run->replacing);
     run->replaced = true;
+    if ((run->config.faults & FAULT_LOSE) == 0 || !world_chance(700000))
+        return;
+    env_timer_init(&run->replace_timer, on_lose_more);
+    world_timer_start_us(&run->replace_timer, world_below(200000));
 }
 
 static void replace_ask(void)
 {
     Rozo__AdStorageReplaceReq req = ROZO__AD_STORAGE_REPLACE_REQ__INIT;
 
+    if (admin_is_telling()) {
+        replace_again(100);
+        return;
+    }
     req.id = run->replacing;
     admin_tell_later(servers.exportd.host, ROZO__OP__AD_STORAGE_REPLACE, &req.base,
                      on_replaced, NULL);
@@ -353,11 +365,136 @@ static void fault_replace(void)
         return;
     say("storage %u loses its disk", i + 1);
     storage_node_kill(s, true);
-    storage_node_wipe(s);
+    storage_node_wipe(s, false);
     model_power_lost();
     run->result.n_replaced++;
     run->replacing = i + 1;
     replace_again(500);
+}
+
+/* ---- disks lost one after the other (mode lost) ---- */
+
+static void disk_is_lost(unsigned i, bool more)
+{
+    struct sim_storage *s = &servers.storages[i];
+
+    if (fault_new(200 + world_below(3000), end_storage, i, 0) == NULL)
+        return;
+    say("storage %u loses its disk%s", i + 1, more ? ", too" : "");
+    storage_node_kill(s, true);
+    storage_node_wipe(s, !more && (run->config.faults & FAULT_OLD_DISK) != 0);
+    model_power_lost();
+    run->result.n_replaced++;
+    run->result.n_lost_more += more;
+    run->kills_seen = run->storage_kills;
+    run->lost |= 1u << i;
+    run->replaced = false;
+    run->replacing = i + 1;
+    replace_again(500);
+}
+
+/* Nobody has been away since everything was well but those who have lost theirs. */
+static void on_lose_more(struct env_timer *timer)
+{
+    unsigned i = (unsigned)world_below(servers.n_storages), ill = n_ill();
+
+    (void)timer;
+    if (!run->ending && run->lost != 0 && (run->lost >> i & 1) == 0 &&
+        ill < run->n - run->k && ill == (unsigned)__builtin_popcount(run->lost) &&
+        run->kills_seen == run->storage_kills)
+        disk_is_lost(i, true);
+}
+
+/*
+ * The next disk may only be lost when everything is where it should be, what dead clients left half written, too, which
+ * exportd has it looked at when their leases are over (and forgets when it dies: so it does not die in this mode): then all that is acknowledged afterwards has n storages,
+ * too, as long as nobody but those who lost their disks is away.
+ */
+static void all_is_well(void)
+{
+    run->lost = 0;
+    run->replacing = 0;
+    if (!run->ending && n_ill() == 0 && run->kills_seen == run->storage_kills)
+        disk_is_lost((unsigned)world_below(servers.n_storages), false);
+}
+
+static void health_ask(void);
+
+static void on_health(void *arg, int rc)
+{
+    size_t len;
+    const uint8_t *told = admin_told(&len);
+    Rozo__StHealthResp *h =
+        rc == 0 ? rozo__st_health_resp__unpack(NULL, len, told) : NULL;
+    bool well = h != NULL && h->queued == 0 && h->unhealed == 0 &&
+                h->missed_ranges == 0 && h->rebuild_state != 1 &&
+                !storage_node_is_rebuilt(&servers.storages[run->asked]);
+
+    (void)arg;
+    rozo__st_health_resp__free_unpacked(h, NULL);
+    run->asking = well && ++run->asked < servers.n_storages;
+    if (run->asking)
+        health_ask();
+    else if (well)
+        all_is_well();
+}
+
+static void health_ask(void)
+{
+    Rozo__StHealthReq req = ROZO__ST_HEALTH_REQ__INIT;
+
+    req.to_storage = run->asked + 1;
+    admin_tell_later(servers.storages[run->asked].host, ROZO__OP__ST_HEALTH, &req.base,
+                     on_health, NULL);
+}
+
+static void end_old_disk(struct fault *f)
+{
+    struct sim_storage *s = &servers.storages[f->a];
+
+    if (run->old_in != f->a + 1)
+        return;
+    say("storage %u has its new disk again", f->a + 1);
+    if (s->host->proc->alive)
+        storage_node_kill(s, false);
+    storage_node_swap(s);
+    run->old_in = 0;
+    run->ill_ns = world_clock.now_ns;
+    storage_node_start(s);
+}
+
+/* What was taken out is put in again, by mistake, and nobody may take it for the one that has its place. */
+static void old_disk_comes_back(struct sim_storage *s)
+{
+    if (fault_new(1000 + world_below(5000), end_old_disk, s->index, 0) == NULL)
+        return;
+    say("storage %u has the disk again that was replaced", s->index + 1);
+    storage_node_kill(s, false);
+    storage_node_swap(s);
+    run->old_in = s->index + 1;
+    run->result.n_came_back++;
+    run->storage_kills++;
+    storage_node_start(s);
+}
+
+static void fault_lose(void)
+{
+    unsigned i = (unsigned)world_below(servers.n_storages), ill = n_ill();
+    struct sim_storage *s = &servers.storages[i];
+    bool is_lost = (run->lost >> i & 1) != 0;
+
+    if (run->old_in != 0 || (run->lost != 0 && !run->replaced) || run->asking)
+        return;
+    if (s->old.here && storage_node_is_up(s) && (is_lost || ill < run->n - run->k)) {
+        old_disk_comes_back(s);
+    } else if (!admin_is_telling() && world_clock.now_ns > run->ill_ns + 2000000000 &&
+               world_clock.now_ns > run->client_died_ns + 7000000000) {
+        if (run->lost == 0)
+            run->kills_seen = run->storage_kills;
+        run->asked = 0;
+        run->asking = true;
+        health_ask();
+    }
 }
 
 static void fault_weather(void)
@@ -372,6 +509,9 @@ static void fault_weather(void)
 
 static void fault_inject(unsigned fault)
 {
+    if ((run->config.faults & FAULT_LOSE) != 0 && fault != FAULT_LOSE &&
+        !world_chance(80000))
+        return; /* there is to be time in which all gets well */
     run->result.n_faults++;
     switch (fault) {
     case FAULT_WEATHER:
@@ -418,6 +558,9 @@ static void fault_inject(unsigned fault)
     case FAULT_PAGES:
         fault_page();
         break;
+    case FAULT_LOSE:
+        fault_lose();
+        break;
     case FAULT_REPLACE:
         fault_replace();
         break;
@@ -429,7 +572,7 @@ static void on_fault_timer(struct env_timer *timer)
     unsigned on[32], n = 0;
 
     for (unsigned bit = 1; bit <= FAULT_LAST; bit *= 2) {
-        if (bit != FAULT_LATE && (run->config.faults & bit) != 0)
+        if ((bit & (FAULT_LATE | FAULT_OLD_DISK)) == 0 && (run->config.faults & bit) != 0)
             on[n++] = bit;
     }
     if (run->ending || n == 0)
@@ -459,6 +602,7 @@ void faults_end(void)
     }
     for (unsigned i = 0; i < servers.n_storages; i++) {
         none.a = i;
+        end_old_disk(&none);
         end_storage(&none);
         end_disk(&none);
         end_full(&none);
@@ -470,10 +614,11 @@ void faults_end(void)
 void faults_begin(void)
 {
     net.on_watched = on_watched;
-    run->fault_pause_us = run->config.faults == FAULT_KILL_CLIENT ||
-                                  (run->config.faults & (FAULT_SPOIL | FAULT_PAGES)) != 0
-                              ? 400000
-                              : 200000 + world_below(3000000);
+    run->fault_pause_us =
+        run->config.faults == FAULT_KILL_CLIENT ||
+                (run->config.faults & (FAULT_SPOIL | FAULT_PAGES | FAULT_LOSE)) != 0
+            ? 400000
+            : 200000 + world_below(3000000);
     run->rot_storage = (unsigned)world_below(run->config.n_storages);
 }
 

@@ -37,6 +37,8 @@ static const struct {
                  FAULT_KILL_CLIENT },
     { "pages", FAULT_PAGES | FAULT_ROT | FAULT_KILL_STORAGE | FAULT_POWER_STORAGE |
                    FAULT_KILL_CLIENT },
+    { "lost", FAULT_LOSE | FAULT_KILL_STORAGE | FAULT_KILL_CLIENT },
+    { "old", FAULT_LOSE | FAULT_OLD_DISK | FAULT_KILL_STORAGE | FAULT_KILL_CLIENT },
     { "replace",
       FAULT_REPLACE | FAULT_KILL_STORAGE | FAULT_KILL_EXPORTD | FAULT_KILL_CLIENT },
     { "chaos", FAULT_WEATHER | FAULT_CUT | FAULT_KILL_STORAGE | FAULT_KILL_EXPORTD |
@@ -67,7 +69,7 @@ struct arguments {
     int layout, n_storages;
     unsigned mutant;
     const char *mode; /* NULL: each seed its own */
-    bool verbose, tells, quiet, torn, heals, twice;
+    bool verbose, tells, quiet, torn, heals, twice, directories;
     char replay[256];
 };
 static struct arguments args = { .seed = 1,
@@ -88,7 +90,7 @@ static void on_abort(int sig)
 static struct run_config config_of(uint64_t seed, unsigned *mode)
 {
     static const unsigned storages[3][3] = { { 4, 4, 6 }, { 8, 8, 9 }, { 16, 16, 16 } };
-    /* A file that is made while there are no spares is on q = k storages with one away: then nothing may rot. */
+    /* A file that is made while there are no spares is on q = k storages with one away: then nothing may rot, or be lost. */
     static const unsigned many[3] = { 6, 11, 20 };
     uint64_t x = (seed + 77) * 0x9e3779b97f4a7c15u;
     struct run_config c = { .seed = seed, .n_ops = args.n_ops };
@@ -104,17 +106,18 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
         if (strcmp(args.mode, modes[i].name) == 0)
             *mode = i;
     }
-    x /= N_MODES;
+    x /= 13; /* whatever the number of modes is: a seed stays what it was */
     c.faults = modes[*mode].faults;
     c.n_storages =
         args.n_storages > 0 ? (unsigned)args.n_storages : storages[c.layout][x % 3];
-    if (args.n_storages == 0 && (c.faults & FAULT_PAGES) != 0)
+    if (args.n_storages == 0 && (c.faults & (FAULT_PAGES | FAULT_LOSE)) != 0)
         c.n_storages = many[c.layout];
     c.mutant = mutants[args.mutant].bits;
     c.verbose = args.verbose;
     c.tells = args.tells;
     c.torn_is_fine = args.torn;
-    c.heals = args.heals || (c.faults & FAULT_REPLACE) != 0;
+    c.directories = args.directories;
+    c.heals = args.heals || (c.faults & (FAULT_REPLACE | FAULT_LOSE)) != 0;
     /* A write that nobody synced, torn by the power at one home and unreadable at the next, is gone with nothing to heal it
      * from: no storage can tell that it was never promised. Where healing is to end, the disks keep their power. */
     if (c.heals && (c.faults & (FAULT_SPOIL | FAULT_PAGES)) != 0)
@@ -129,10 +132,10 @@ static void run_seed(uint64_t seed, struct run_result *r)
 
     snprintf(args.replay, sizeof(args.replay),
              "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
-             "--mutant %s%s%s\n",
+             "--mutant %s%s%s%s\n",
              (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
              mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
-             c.heals ? " --heal" : "");
+             c.heals ? " --heal" : "", c.directories ? " --directories" : "");
     run_once(&c, r);
     if (!args.quiet)
         printf(
@@ -195,6 +198,9 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
     case 'h':
         args.heals = true;
         return 0;
+    case 'd':
+        args.directories = true;
+        return 0;
     case '2':
         args.twice = true;
         return 0;
@@ -223,6 +229,8 @@ int main(int argc, char **argv)
         { "quiet", 'q', NULL, 0, "Only the sum", 0 },
         { "torn", 't', NULL, 0, "Count blocks that cannot be read, do not fail", 0 },
         { "heal", 'h', NULL, 0, "Storages heal, and in the end all must be healed", 0 },
+        { "directories", 'd', NULL, 0, "A sync of a name covers all in its directory",
+          0 },
         { "twice", '2', NULL, 0, "Run each seed twice: both must be the same", 0 },
         { 0 },
     };
@@ -251,6 +259,8 @@ int main(int argc, char **argv)
         sum.n_doubts_ended += r.n_doubts_ended;
         sum.n_doubtful_reads += r.n_doubtful_reads;
         sum.n_replaced += r.n_replaced;
+        sum.n_lost_more += r.n_lost_more;
+        sum.n_came_back += r.n_came_back;
         if (!args.twice)
             continue;
         run_seed(args.seed + i, &again);
@@ -270,8 +280,8 @@ int main(int argc, char **argv)
     if (sum.n_spoiled + sum.n_doubts + sum.n_replaced > 0)
         printf(
             "met: %u pages spoiled, %u for good, %u doubts, %u ended, %u questions in doubt, %u disks "
-            "replaced\n",
+            "replaced, %u lost during a rebuild, %u old ones came back\n",
             sum.n_spoiled, sum.n_worn, sum.n_doubts, sum.n_doubts_ended,
-            sum.n_doubtful_reads, sum.n_replaced);
+            sum.n_doubtful_reads, sum.n_replaced, sum.n_lost_more, sum.n_came_back);
     return 0;
 }

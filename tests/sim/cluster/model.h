@@ -23,15 +23,18 @@
  * Of the invariants of the design, what is checked in a run, and where:
  *
  * I1  what an fsync acknowledged is there at every later read, and in the end (here, finish.c); the faults of a
- *     mode leave enough storages.
+ *     mode leave enough storages (faults.c says why): rot and pages that cannot be read are on one of them, a disk is
+ *     lost when all is healed, or during a rebuild while nobody else has been away.
  * I2  every read, and a seek for data, is held against all writes (here).
  * I3  units of a block are written by one write or the one before; in the end every block can be read (without
  *     --torn), and with healing by all homes.
  * I4  names after crashes of exportd: lookups, listings, and what follows from them (here, names.c).
  * I5  there are no tokens yet. What a dead client had on its way arrives late, twice, and after it is followed
  *     by others: it never takes the place of what they wrote (here; --mode late).
- * I6  storages come back after writes they missed, and after their disks were replaced: reads as I2.
- * I7  with --heal: nothing is left to do, a scrub finds nothing, all homes have all projections (finish.c, healed.c).
+ * I6  storages come back after writes they missed, after their disks were replaced (--mode replace, lost), and after their
+ *     journals lost what nobody can name (--mode pages; main.c counts such doubts): reads as I2.
+ * I7  with --heal, when all faults are over: nothing is left to do, a scrub finds nothing, all homes have all
+ *     projections (finish.c, healed.c). Whoever is mended as the run goes is read as I2.
  * I8  hostile bytes are the fuzz targets'; rot, torn writes and pages that cannot be read are here.
  * I9  the memory of each process (finish.c).
  * I10 in the end no inode is there without a name: orphans went with the sessions that held them (healed.c).

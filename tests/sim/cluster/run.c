@@ -128,6 +128,8 @@ static void run_all(void)
         servers.storages[i].mutant = run->config.mutant & RUN_MUTANTS_OF_STORAGED;
     for (unsigned i = 0; i < servers.n_storages; i++)
         servers.storages[i].no_healer = !run->config.heals;
+    for (unsigned i = 0; i < servers.n_storages; i++)
+        servers.storages[i].disk.directories = run->config.directories;
     programs_make();
     cluster_make(world_chance(300000));
     for (unsigned i = 0; i < CLIENTS; i++)

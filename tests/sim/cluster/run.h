@@ -27,7 +27,11 @@ enum run_fault {
     FAULT_REPLACE = 32768, /* a disk is lost, and an empty one takes its place */
     FAULT_PAGES =
         65536, /* as FAULT_SPOIL, of journals and any other file, some for good */
-    FAULT_LAST = FAULT_PAGES,
+    FAULT_LOSE =
+        131072, /* disks are lost one after the other, a second one during a rebuild */
+    FAULT_OLD_DISK =
+        262144, /* with FAULT_LOSE: one that was replaced comes back for a while */
+    FAULT_LAST = FAULT_OLD_DISK,
 };
 
 /* Safety measures that are left out, or'ed: those of storaged (enum storage_mutant) and ours. */
@@ -44,6 +48,7 @@ struct run_config {
     unsigned faults;
     unsigned mutant;     /* enum storage_mutant */
     bool verbose, tells; /* what happens; every message */
+    bool directories;    /* disk.h */
     bool heals;          /* storages heal, and in the end everything must be healed */
     bool
         torn_is_fine; /* blocks that cannot be read after all is over are counted, no more */
@@ -53,6 +58,8 @@ struct run_result {
     unsigned n_ops, n_errors, n_torn;
     uint64_t n_events, n_units, virtual_ms, trace;
     unsigned n_faults, n_kills, n_power, n_client_deaths, n_replaced;
+    unsigned n_lost_more,
+        n_came_back; /* disks lost during the rebuild of another; that had been replaced */
     unsigned n_spoiled, n_worn;                          /* pages; of these for good */
     unsigned n_doubts, n_doubts_ended, n_doubtful_reads; /* servers.h */
     uint64_t n_names;                                    /* looked for in listings */

@@ -346,12 +346,39 @@ void storage_node_kill(struct sim_storage *s, bool power)
     }
 }
 
-void storage_node_wipe(struct sim_storage *s)
+void storage_node_wipe(struct sim_storage *s, bool keep)
 {
     assert(!s->host->proc->alive);
-    sim_disk_wipe(&s->disk);
+    if (keep)
+        s->old = (struct sim_data){ .here = true,
+                                    .generations_saved = s->generations_saved,
+                                    .has_generations = s->has_generations,
+                                    .kv = s->kv };
+    sim_disk_wipe(&s->disk, keep ? &s->old.disk : NULL);
     s->kv = sim_kv_new(s->host->proc);
     s->has_generations = false;
+}
+
+void storage_node_swap(struct sim_storage *s)
+{
+    struct sim_data now = { .here = true,
+                            .generations_saved = s->generations_saved,
+                            .has_generations = s->has_generations,
+                            .kv = s->kv };
+
+    assert(!s->host->proc->alive && s->old.here);
+    sim_disk_swap(&s->disk, &s->old.disk);
+    s->generations_saved = s->old.generations_saved;
+    s->has_generations = s->old.has_generations;
+    s->kv = s->old.kv;
+    s->old.generations_saved = now.generations_saved;
+    s->old.has_generations = now.has_generations;
+    s->old.kv = now.kv;
+}
+
+bool storage_node_is_rebuilt(const struct sim_storage *s)
+{
+    return s->process != NULL && identity_is_rebuilt(&s->process->identity);
 }
 
 bool storage_node_is_up(const struct sim_storage *s)

@@ -13,6 +13,15 @@
 
 enum { STORAGES_MAX = 20, LOOPS_MAX = 2 };
 
+/* A data directory that is not in use. */
+struct sim_data {
+    bool here;
+    struct sim_disk disk;
+    struct generations_file generations_saved;
+    bool has_generations;
+    struct sim_kv *kv;
+};
+
 /* A storage daemon and its machine. */
 struct sim_storage {
     struct host *host;
@@ -28,6 +37,7 @@ struct sim_storage {
     const char *addrs[1];
     struct capability_key *key; /* the world's */
     struct sim_kv *kv;          /* what healing keeps */
+    struct sim_data old;        /* taken out */
     bool no_healer;
     struct env_timer settle, restart; /* the world's */
     unsigned settle_life;
@@ -61,8 +71,12 @@ void servers_end(void);
 void storage_node_start(struct sim_storage *s);
 /** kill -9; power: the machine, too. */
 void storage_node_kill(struct sim_storage *s, bool power);
-/** While it is down: an empty data directory in the place of what it had. */
-void storage_node_wipe(struct sim_storage *s);
+/** While it is down: an empty data directory in the place of what it had; keep: which may come back. */
+void storage_node_wipe(struct sim_storage *s, bool keep);
+/** While it is down: what was kept and what it has now change places. */
+void storage_node_swap(struct sim_storage *s);
+/** Is it the one that was chosen for a place, and has not all of it yet? */
+bool storage_node_is_rebuilt(const struct sim_storage *s);
 bool storage_node_is_up(const struct sim_storage *s);
 
 void exportd_node_start(struct sim_exportd *e);

@@ -105,6 +105,14 @@ struct run {
     unsigned replacing; /* the id of a storage that has lost its disk; 0: none yet */
     bool replaced;      /* exportd has put the new one in its place */
     struct env_timer replace_timer;
+    /* Mode lost. */
+    uint32_t lost;   /* storages that have lost their disk and are not whole again */
+    unsigned old_in; /* 1 + the storage in which the disk is that was replaced; 0: none */
+    unsigned asked;  /* of all storages: is everything healed? */
+    bool asking;
+    unsigned storage_kills, kills_seen; /* then, or when the last disk was lost */
+    uint64_t ill_ns,
+        client_died_ns;   /* when a storage was last away, a client last died */
     unsigned rot_storage; /* rot is only here, so that it cannot add up */
 };
 extern struct run *run;
