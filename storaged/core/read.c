@@ -30,8 +30,8 @@ struct read_heads {
     unsigned n_records; /* data */
     uint64_t newest;
     size_t head_bytes;
-    uint8_t *heads; /* owned */
-    struct read_block blocks[BLOCKS_PER_REQUEST_MAX];
+    struct read_block *blocks; /* owned, with heads; NULL: nothing here */
+    uint8_t *heads;
 };
 
 struct read_op {
@@ -52,18 +52,19 @@ struct read_op {
     size_t copied;
     size_t run_len; /* of the body read under way */
     unsigned n_segs;
-    struct rpc_seg segs[BLOCKS_PER_REQUEST_MAX + 1];
+    struct rpc_seg *segs; /* owned; room for n + 1 */
 };
 
 /* ---- heads ---- */
 
 static void heads_let_go(struct read_op *r, struct read_heads *rh)
 {
-    for (unsigned i = 0; i < r->n; i++) {
+    for (unsigned i = 0; rh->blocks != NULL && i < r->n; i++) {
         if (rh->blocks[i].entry != NULL)
             pending_entry_put(journal_pending(r->op.st->journal), rh->blocks[i].entry);
-        rh->blocks[i].entry = NULL;
     }
+    free(rh->blocks);
+    rh->blocks = NULL;
 }
 
 /* What is answered of one block. */
@@ -204,14 +205,16 @@ static int heads_begin(struct read_op *r, unsigned projection)
     size_t head_bytes = object_ready(r->op.obj, projection)->geo.head_bytes;
 
     heads_let_go(r, rh);
-    free(rh->heads);
     *rh = (struct read_heads){
         .projection = projection,
         .head_bytes = head_bytes,
-        .heads = malloc(r->n * head_bytes),
+        .blocks = calloc(r->n, sizeof(rh->blocks[0]) + head_bytes),
     };
+    if (rh->blocks == NULL)
+        return -ENOMEM;
+    rh->heads = (uint8_t *)(rh->blocks + r->n);
     r->at = 0;
-    return rh->heads == NULL ? -ENOMEM : 0;
+    return 0;
 }
 
 /* All heads of r->next are here: is it better than what we had? */
@@ -228,7 +231,6 @@ static void heads_end(struct read_op *r)
         return;
     r->found = true;
     heads_let_go(r, best);
-    free(best->heads);
     *best = *next;
     memset(next, 0, sizeof(*next)); /* best has it all now */
 }
@@ -507,11 +509,10 @@ static void read_free(struct op *op)
 
     heads_let_go(r, &r->best);
     heads_let_go(r, &r->next);
-    free(r->best.heads);
-    free(r->next.heads);
     if (r->copy != NULL)
         op->st->copies_bytes -= r->bodies_len;
     bufpool_put(&op->st->copies, r->copy, r->bodies_len == 0 ? 1 : r->bodies_len);
+    free(r->segs);
 }
 
 static int read_parse(struct read_op *r, const Rozo__StReadReq *req)
@@ -536,7 +537,8 @@ static int read_parse(struct read_op *r, const Rozo__StReadReq *req)
     r->heads_only = req->heads_only;
     r->at_most = req->at_most == 0 ? UINT64_MAX : req->at_most;
     r->op.want = (UINT32_C(1) << n) - 1;
-    return 0;
+    r->segs = malloc((r->n + 1) * sizeof(r->segs[0]));
+    return r->segs == NULL ? -ENOMEM : 0;
 }
 
 void storage_handle_read(struct storage *st, struct rpc_call *call)
