@@ -166,7 +166,7 @@ static void forget_look(struct trunc *t)
     t->look = NULL;
 }
 
-/* 1: looked, and cut if that is needed; 0: waits; -errno. */
+/* 1: looked, and cut if that is needed; 0: waits; -errno. Also when exportd knows of no data: who died may not have told it. */
 static int step_look(struct file *f)
 {
     struct trunc *t = &f->trunc;
@@ -175,7 +175,7 @@ static int step_look(struct file *f)
     int rc = 0;
 
     t->by_run = keep != 0 && is_cut_by_run(f);
-    if (keep == 0 || !f->has_data || (t->by_run && t->look == NULL && !t->busy))
+    if (keep == 0 || (t->by_run && t->look == NULL && !t->busy))
         return 1;
     if (ask_begin(t)) {
         rc = fetch_start(f, FETCH_OWN, block_of(f, f->truncate_size), 1, &fetch);

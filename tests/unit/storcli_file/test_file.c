@@ -937,6 +937,25 @@ static void exportd_hears_of_a_truncate_once_it_is_stable_on_the_storages(void *
     assert_false(x->k.s.truncate_pending);
 }
 
+/* Its writer died before it told of anything: exportd cuts off what may lie beyond the size that it knows. */
+static void what_a_dead_client_never_told_of_is_cut_off(void **state)
+{
+    struct fx *x = *state;
+    struct file_attr attr;
+
+    assert_int_equal(write_at(x, 0, 3 * BS, 0), 0);
+    assert_int_equal(close_file(x), 0);
+    fake_setattr_size(&x->k, BS + 10, &attr);
+    x->k.s.has_data = false;
+    x->f = fake_open(&x->k, &x->config, x->k.s.epoch + 1);
+    assert_int_equal(write_at(x, 4 * BS, 10, 0), 0);
+    assert_false(x->k.s.truncate_pending);
+    assert_zeros(x, BS + 10, 3 * BS - 10);
+    assert_int_equal(do_call(x, file_flush), 0);
+    reopen(x);
+    assert_zeros(x, BS + 10, 3 * BS - 10);
+}
+
 static void a_dead_clients_truncate_is_finished(void **state)
 {
     struct fx *x = *state;
@@ -1464,6 +1483,7 @@ int main(void)
         T(truncate_of_dirty_data_needs_no_look_at_storages),
         T(a_truncate_that_failed_is_finished_before_the_file_grows),
         T(exportd_hears_of_a_truncate_once_it_is_stable_on_the_storages),
+        T(what_a_dead_client_never_told_of_is_cut_off),
         T(a_dead_clients_truncate_is_finished),
         T(a_dead_clients_truncate_with_newer_marks_is_finished),
         T(an_answer_that_was_overtaken_does_not_make_the_file_shorter),
