@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "common/list.h"
+#include "common/record.h"
 
 int heal_target_check(const struct storcli_target *t)
 {
@@ -99,6 +100,39 @@ bool heal_file_is_up(const struct heal_file *file, unsigned candidate)
 size_t heal_head_bytes(const struct heal_file *file, unsigned p)
 {
     return RECORD_HEADER_BYTES + codec_overhang_bytes(file->codec, p);
+}
+
+size_t heal_row(const struct heal_file *file, uint64_t block, unsigned p,
+                const uint8_t *head)
+{
+    struct record_header h;
+
+    if ((head[6] & RECORD_DAMAGED) != 0 ||
+        record_inspect(head, file->file_hash, block, p, file->target.block_bytes, &h) !=
+            RECORD_IS_DATA)
+        return 0;
+    return codec_row_bytes(file->codec, h.user_bytes);
+}
+
+size_t heal_bodies(const struct heal_file *file, uint64_t first, unsigned n, unsigned p,
+                   uint8_t *buf, struct iovec *iov, unsigned *n_iov)
+{
+    size_t head_bytes = heal_head_bytes(file, p), sum = 0;
+    uint8_t *body = buf + n * head_bytes;
+
+    for (unsigned i = 0; i < n; i++, body += file->row_bytes) {
+        size_t row = heal_row(file, first + i, p, buf + i * head_bytes);
+        struct iovec *last = iov == NULL || *n_iov == 0 ? NULL : &iov[*n_iov - 1];
+
+        sum += row;
+        if (row == 0 || iov == NULL)
+            continue;
+        if (last != NULL && (uint8_t *)last->iov_base + last->iov_len == body)
+            last->iov_len += row;
+        else
+            iov[(*n_iov)++] = (struct iovec){ .iov_base = body, .iov_len = row };
+    }
+    return sum;
 }
 
 static void on_ask_answer(struct rpc_request *rq, int rc)

@@ -52,6 +52,16 @@ bool heal_file_is_up(const struct heal_file *file, unsigned candidate);
 /** Bytes of a head of projection p. */
 size_t heal_head_bytes(const struct heal_file *file, unsigned p);
 
+/** Bytes of the body that comes with this head of projection p; 0: none. */
+size_t heal_row(const struct heal_file *file, uint64_t block, unsigned p,
+                const uint8_t *head);
+/**
+ * Bytes of the bodies that belong to n heads of projection p, of blocks from `first` on: those at buf, where places for
+ * n full rows follow them. iov, if any: where the bodies go, *n_iov (0 before) of them; room for n.
+ */
+size_t heal_bodies(const struct heal_file *file, uint64_t first, unsigned n, unsigned p,
+                   uint8_t *buf, struct iovec *iov, unsigned *n_iov);
+
 struct ask;
 /** rc 0: it answered, ask->rq.status says what; else it was silent. May send the ask again. */
 typedef void ask_done_cb(struct ask *ask, int rc);

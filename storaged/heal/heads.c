@@ -23,9 +23,11 @@ struct head_ask {
     uint8_t level;
     uint16_t at, n;   /* blocks within the run */
     uint64_t at_most; /* 0: what counts */
+    uint8_t *buf;     /* borrowed; NULL: no bodies */
 };
 
-static void ask_send_heads(struct heads *h, unsigned candidate, unsigned projection);
+static void ask_send_heads(struct heads *h, unsigned candidate, unsigned projection,
+                           uint8_t *buf);
 
 /* ---- answers ---- */
 
@@ -84,6 +86,13 @@ static void add_head(struct head_ask *ha, unsigned i, unsigned projection,
     answer_add(h, ha->at + i, &a);
 }
 
+static size_t bodies_len(const struct head_ask *ha)
+{
+    return ha->buf == NULL ? 0
+                           : heal_bodies(ha->heads->file, ha->heads->first + ha->at,
+                                         ha->n, ha->projection, ha->buf, NULL, NULL);
+}
+
 /* 0, or -EBADMSG when it is not what was asked for; *present: projections that are there. */
 static int take_answer(struct head_ask *ha, uint32_t *present)
 {
@@ -92,6 +101,7 @@ static int take_answer(struct head_ask *ha, uint32_t *present)
     Rozo__StReadResp *resp =
         rozo__st_read_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
     unsigned projection;
+    const uint8_t *heads = ha->buf == NULL ? rq->answer_payload : ha->buf;
     size_t head_bytes;
 
     if (resp == NULL)
@@ -108,11 +118,16 @@ static int take_answer(struct head_ask *ha, uint32_t *present)
         (ha->projection != HEAL_PROJECTION_ANY && ha->projection != projection))
         return -EBADMSG;
     head_bytes = heal_head_bytes(h->file, projection);
-    if (rq->answer_payload_len != ha->n * head_bytes)
+    if (rq->answer_payload_len < ha->n * head_bytes ||
+        rq->answer_payload_len - ha->n * head_bytes != bodies_len(ha))
         return -EBADMSG;
+    if (ha->buf != NULL) {
+        h->with_bodies |= 1u << projection;
+        h->body_bytes += bodies_len(ha);
+    }
     h->asked[ha->ask.candidate] |= 1u << projection;
     for (unsigned i = 0; i < ha->n; i++)
-        add_head(ha, i, projection, rq->answer_payload + i * head_bytes);
+        add_head(ha, i, projection, heads + i * head_bytes);
     return 0;
 }
 
@@ -120,7 +135,7 @@ static void ask_the_rest(struct heads *h, unsigned candidate, uint32_t present)
 {
     for (unsigned p = 0; p < h->file->n; p++) {
         if ((present >> p & 1) != 0 && (h->asked[candidate] >> p & 1) == 0)
-            ask_send_heads(h, candidate, p);
+            ask_send_heads(h, candidate, p, NULL);
     }
 }
 
@@ -188,10 +203,10 @@ static void on_heads_answer(struct ask *ask, int rc)
         if (first)
             note_spoiled(ha);
         if (first && ha->projection == ask->candidate)
-            ask_send_heads(h, ask->candidate, HEAL_PROJECTION_ANY);
+            ask_send_heads(h, ask->candidate, HEAL_PROJECTION_ANY, NULL);
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE) {
         if (first && ha->projection == ask->candidate)
-            ask_send_heads(h, ask->candidate, HEAL_PROJECTION_ANY);
+            ask_send_heads(h, ask->candidate, HEAL_PROJECTION_ANY, NULL);
         else if (!first)
             add_damaged(ha, false);
     } else {
@@ -205,6 +220,19 @@ static void on_heads_answer(struct ask *ask, int rc)
 
 /* ---- asking ---- */
 
+/* The heads are here: bodies go right behind them, each in its place. */
+static int on_heads_place(struct rpc_request *rq, size_t rest_len, struct iovec *iov)
+{
+    struct head_ask *ha = container_of(rq, struct head_ask, ask.rq);
+    unsigned n = 0;
+
+    static_assert((int)EXTENT_BLOCKS <= (int)RPC_IOV_MAX, "one for each body");
+    return heal_bodies(ha->heads->file, ha->heads->first + ha->at, ha->n, ha->projection,
+                       ha->buf, iov, &n) == rest_len
+               ? (int)n
+               : -EBADMSG;
+}
+
 static int head_ask_send(struct heads *h, struct head_ask *ha, unsigned candidate)
 {
     Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
@@ -214,8 +242,13 @@ static int head_ask_send(struct heads *h, struct head_ask *ha, unsigned candidat
     req.first_block = h->first + ha->at;
     req.n_blocks = ha->n;
     req.to_storage = h->file->target.storages[candidate];
-    req.heads_only = true;
+    req.heads_only = ha->buf == NULL;
     req.at_most = ha->at_most;
+    if (ha->buf != NULL) {
+        ha->ask.recv_head = ha->buf;
+        ha->ask.recv_head_len = ha->n * heal_head_bytes(h->file, ha->projection);
+        ha->ask.place = on_heads_place;
+    }
     return ask_send(&ha->ask, h->file, candidate, ROZO__OP__ST_READ, &req.base, NULL, 0,
                     on_heads_answer);
 }
@@ -235,12 +268,14 @@ static void head_ask_new(struct heads *h, unsigned candidate, const struct head_
     h->asks = ha;
 }
 
-static void ask_send_heads(struct heads *h, unsigned candidate, unsigned projection)
+static void ask_send_heads(struct heads *h, unsigned candidate, unsigned projection,
+                           uint8_t *buf)
 {
     const struct head_ask what = {
         .heads = h,
         .projection = (uint8_t)projection,
         .n = (uint16_t)h->n,
+        .buf = buf,
     };
 
     if (projection != HEAL_PROJECTION_ANY)
@@ -261,7 +296,7 @@ static void heads_begin(struct heads *h)
 }
 
 int heads_start(struct heads *h, struct heal_file *file, uint64_t first, unsigned n,
-                void (*done)(struct heads *heads))
+                uint8_t *const bodies[CODEC_N_MAX], void (*done)(struct heads *heads))
 {
     assert(n >= 1 && first / EXTENT_BLOCKS == (first + n - 1) / EXTENT_BLOCKS);
     heads_close(h);
@@ -272,7 +307,8 @@ int heads_start(struct heads *h, struct heal_file *file, uint64_t first, unsigne
     env_timer_init(&h->timer, on_heads_timer);
     heads_begin(h);
     for (unsigned i = 0; i < file->c; i++)
-        ask_send_heads(h, i, i < file->n ? i : (unsigned)HEAL_PROJECTION_ANY);
+        ask_send_heads(h, i, i < file->n ? i : (unsigned)HEAL_PROJECTION_ANY,
+                       i < file->n ? bodies[i] : NULL);
     return 0;
 }
 

@@ -26,6 +26,9 @@ struct heads {
     uint8_t n_answers[EXTENT_BLOCKS];
     bool too_many[EXTENT_BLOCKS];  /* not all answers found room */
     struct decide_answer *answers; /* owned; DECIDE_ANSWERS_MAX for each block */
+    /* Of the projections whose homes were asked for bodies, too: those that came, and their bytes. */
+    uint32_t with_bodies;
+    uint64_t body_bytes;
     /* Private. */
     struct head_ask *asks; /* owned; those under way */
     uint32_t asked[DIST_MAX];
@@ -35,9 +38,13 @@ struct heads {
     void (*done)(struct heads *heads);
 };
 
-/** Ask all candidates that are up. done comes once, never inside this call. 0 or -ENOMEM. */
+/**
+ * Ask all candidates that are up. done comes once, never inside this call. 0 or -ENOMEM.
+ * @param bodies where not NULL, the home of that projection is asked for bodies, too: n heads and n places of a full
+ *               row go there (borrowed until done or closed). Whether they are right is not looked at.
+ */
 int heads_start(struct heads *heads, struct heal_file *file, uint64_t first, unsigned n,
-                void (*done)(struct heads *heads));
+                uint8_t *const bodies[CODEC_N_MAX], void (*done)(struct heads *heads));
 /**
  * Ask those who have version[b] of block b what lies below it (0: nobody, of this block); answers
  * are added. done as before.

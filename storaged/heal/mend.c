@@ -92,6 +92,7 @@ void mend_piece_ended(struct mend_piece *piece)
     struct mend *mend = piece->mend;
     bool sparse = piece->sparse && !piece->flat;
 
+    mend->reads_ahead = piece->whole;
     mend->n_dense = piece->sparse ? 0 : mend->n_dense + 1;
     if (piece->tail)
         mend->tail_healed = piece->holders[0] & ~piece->decided[0].holders;

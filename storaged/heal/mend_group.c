@@ -47,12 +47,18 @@ static void source_take(struct piece_group *g, const struct decide_answer *a)
         g->at_most = a->version;
 }
 
+/* In turn, so that all survivors work. */
+static unsigned first_source(const struct mend_piece *piece, unsigned b)
+{
+    return (unsigned)((piece->first + b) / EXTENT_BLOCKS % piece->mend->file.n);
+}
+
 /* What is lacking may lie somewhere as it is: then it is copied. Otherwise k projections, those
- * we have ourselves first, then in turn, so that all survivors work. */
+ * we have ourselves first. */
 static bool group_sources(struct mend_piece *piece, struct piece_group *g)
 {
     const struct heal_file *file = &piece->mend->file;
-    unsigned turn = (unsigned)(piece->first / EXTENT_BLOCKS % file->n);
+    unsigned turn = first_source(piece, g->at);
 
     for (unsigned p = 0; p < file->n; p++) {
         const struct decide_answer *a =
@@ -215,38 +221,19 @@ static void group_judge(struct mend_piece *piece, unsigned p, unsigned candidate
         g->answered |= 1u << p;
 }
 
-/* Bytes of bodies that belong to the heads that came; iov, if any: where they go, *n of them. */
-static size_t group_bodies(const struct mend_piece *piece, unsigned p, struct iovec *iov,
-                           unsigned *n)
-{
-    const struct piece_group *g = &piece->group;
-    size_t head_bytes = heal_head_bytes(&piece->mend->file, p), sum = 0;
-    uint8_t *body = g->read[p] + g->n * head_bytes;
-
-    for (unsigned i = 0; i < g->n; i++, body += piece->mend->file.row_bytes) {
-        size_t row = record_row(piece, g->at + i, p, g->read[p] + i * head_bytes);
-        struct iovec *last = iov == NULL || *n == 0 ? NULL : &iov[*n - 1];
-
-        sum += row;
-        if (row == 0 || iov == NULL)
-            continue;
-        if (last != NULL && (uint8_t *)last->iov_base + last->iov_len == body)
-            last->iov_len += row;
-        else
-            iov[(*n)++] = (struct iovec){ .iov_base = body, .iov_len = row };
-    }
-    return sum;
-}
-
 /* The heads are here: bodies go right behind them, each in its place. */
 static int on_group_place(struct rpc_request *rq, size_t rest_len, struct iovec *iov)
 {
     struct piece_ask *pa = container_of(rq, struct piece_ask, ask.rq);
+    const struct mend_piece *piece = pa->piece;
+    const struct piece_group *g = &piece->group;
     unsigned n = 0;
 
     static_assert((int)EXTENT_BLOCKS <= (int)RPC_IOV_MAX, "one for each body");
-    return group_bodies(pa->piece, pa->projection, iov, &n) == rest_len ? (int)n
-                                                                        : -EBADMSG;
+    return heal_bodies(&piece->mend->file, piece->first + g->at, g->n, pa->projection,
+                       g->read[pa->projection], iov, &n) == rest_len
+               ? (int)n
+               : -EBADMSG;
 }
 
 static void on_group_read(struct ask *ask, int rc)
@@ -262,7 +249,8 @@ static void on_group_read(struct ask *ask, int rc)
         piece_refused(piece, ask, rc, "reading");
     } else if (ask->rq.answer_payload_len >= heads_bytes &&
                ask->rq.answer_payload_len - heads_bytes ==
-                   group_bodies(piece, p, NULL, NULL)) {
+                   heal_bodies(&piece->mend->file, piece->first + g->at, g->n, p,
+                               g->read[p], NULL, NULL)) {
         piece->mend->result.read_bytes += ask->rq.answer_payload_len - heads_bytes;
         group_judge(piece, p, ask->candidate);
     }
@@ -291,8 +279,83 @@ static void read_send(struct mend_piece *piece, unsigned p)
     piece_send(piece, pa, g->source[p], ROZO__OP__ST_READ, &req.base, 0, on_group_read);
 }
 
+/* ---- what came with the heads ---- */
+
+static size_t ahead_bytes(const struct mend_piece *piece, unsigned p)
+{
+    const struct heal_file *file = &piece->mend->file;
+
+    return piece->n * (heal_head_bytes(file, p) + file->row_bytes);
+}
+
+void piece_ahead_free(struct mend_piece *piece)
+{
+    for (unsigned p = 0; p < piece->mend->file.n; p++)
+        bufpool_put(&piece->mend->mender->pool, piece->ahead.read[p],
+                    ahead_bytes(piece, p));
+    piece->ahead = (struct piece_ahead){ 0 };
+}
+
+/* A rebuild, in the middle of what is not here: the piece before was made as a whole. */
+static bool is_ahead_wanted(const struct mend_piece *piece)
+{
+    const struct mend *mend = piece->mend;
+
+    return mend->reads_ahead && !piece->flat && piece->n_rounds == 0 &&
+           piece->n_fences == 0 && (mend->request.flags & MEND_PARTIAL) != 0 &&
+           (mend->request.flags & (MEND_FENCE | MEND_VERIFY_OWN)) == 0;
+}
+
+void piece_ahead_start(struct mend_piece *piece)
+{
+    const struct mend *mend = piece->mend;
+    const struct heal_file *file = &mend->file;
+    unsigned turn = first_source(piece, 0), n = 0;
+
+    for (unsigned i = 0; is_ahead_wanted(piece) && i < file->n && n < file->k; i++) {
+        unsigned p = (turn + i) % file->n;
+
+        if (file->home[p] != p || ((mend->scope | mend->own) >> p & 1) != 0 ||
+            !heal_file_is_up(file, p))
+            continue;
+        piece->ahead.read[p] = bufpool_get(&mend->mender->pool, ahead_bytes(piece, p));
+        n += piece->ahead.read[p] != NULL;
+    }
+    if (n < file->k)
+        piece_ahead_free(piece);
+}
+
+/* Is it what the group is to be made from? It is judged as what is read for it. */
+static bool ahead_take(struct mend_piece *piece)
+{
+    struct piece_ahead *ahead = &piece->ahead;
+    struct piece_group *g = &piece->group;
+
+    if (!piece->whole || g->at_most != 0 || (g->sources & ~ahead->got) != 0)
+        return false;
+    for (unsigned p = 0; p < piece->mend->file.n; p++) {
+        if ((g->sources >> p & 1) != 0 && g->source[p] != p)
+            return false;
+    }
+    for (unsigned p = 0; p < piece->mend->file.n; p++) {
+        if ((g->sources >> p & 1) == 0)
+            continue;
+        g->read[p] = ahead->read[p];
+        ahead->read[p] = NULL;
+        group_judge(piece, p, p);
+    }
+    return true;
+}
+
 void piece_group_read(struct mend_piece *piece)
 {
+    bool taken;
+
+    piece->whole = piece->group.at == 0 && piece->group.n == piece->n;
+    taken = ahead_take(piece);
+    piece_ahead_free(piece);
+    if (taken)
+        return;
     for (unsigned p = 0; p < piece->mend->file.n; p++) {
         if ((piece->group.sources >> p & 1) != 0)
             read_send(piece, p);

@@ -96,6 +96,7 @@ struct mend {
     uint64_t counted_to; /* so far it was walked once already */
     struct list_node pieces;
     unsigned n_pieces;
+    bool reads_ahead; /* the last piece was made as a whole: so may be the next */
     unsigned n_dense; /* pieces with data, since the last that had none */
     struct ask next_asks[DIST_MAX];
     unsigned n_asked;

@@ -16,19 +16,6 @@
 
 enum { SECTOR_BYTES = 512 };
 
-size_t record_row(const struct mend_piece *piece, unsigned b, unsigned p,
-                  const uint8_t *head)
-{
-    const struct heal_file *file = &piece->mend->file;
-    struct record_header h;
-
-    if ((head[6] & RECORD_DAMAGED) != 0 ||
-        record_inspect(head, file->file_hash, piece->first + b, p,
-                       file->target.block_bytes, &h) != RECORD_IS_DATA)
-        return 0;
-    return codec_row_bytes(file->codec, h.user_bytes);
-}
-
 int records_take(const struct mend_piece *piece, unsigned at, unsigned n, unsigned p,
                  const struct ask *ask, uint8_t *heads, uint8_t *bodies)
 {
@@ -41,7 +28,7 @@ int records_take(const struct mend_piece *piece, unsigned at, unsigned n, unsign
         return -EBADMSG;
     memcpy(heads, payload, from);
     for (unsigned i = 0; i < n; i++) {
-        size_t row = record_row(piece, at + i, p, heads + i * head_bytes);
+        size_t row = heal_row(file, piece->first + at + i, p, heads + i * head_bytes);
 
         if (len - from < row)
             return -EBADMSG;

@@ -220,6 +220,9 @@ static void on_piece_heads(struct heads *heads)
 
     if (heads->clients)
         piece->mend->mender->clients_ns = env_now_ns(piece->mend->file.env);
+    piece->ahead.got = heads->with_bodies;
+    piece->mend->result.read_bytes += heads->body_bytes;
+    heads->body_bytes = 0;
     piece_apply_bad(piece);
     piece_go(piece, piece->verified ? PIECE_DECIDE : PIECE_VERIFY);
     piece_step(piece);
@@ -235,8 +238,10 @@ static bool piece_begin(struct mend_piece *piece)
     piece->n_belows = 0;
     piece->drop_at = piece->untorn_at = 0;
     piece_go(piece, PIECE_HEADS);
-    if (heads_start(&piece->heads, &mend->file, piece->first, piece->n, on_piece_heads) ==
-        0)
+    piece_ahead_free(piece);
+    piece_ahead_start(piece);
+    if (heads_start(&piece->heads, &mend->file, piece->first, piece->n, piece->ahead.read,
+                    on_piece_heads) == 0)
         return true;
     mend_problem(mend, "out of memory");
     mend->result.rc = -ENOMEM;
@@ -442,6 +447,7 @@ void mend_piece_free(struct mend_piece *piece)
         ask_cancel(&piece->asks[i].ask);
     env_timer_stop(mend->file.env, &piece->timer);
     heads_close(&piece->heads);
+    piece_ahead_free(piece);
     piece_group_free(piece);
     list_remove(&piece->link);
     mend->n_pieces--;

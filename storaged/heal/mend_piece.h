@@ -56,6 +56,12 @@ struct piece_group {
     uint32_t answered; /* projections read and found right */
 };
 
+/* What came with the heads, before anything was decided: all blocks of the piece. */
+struct piece_ahead {
+    uint8_t *read[CODEC_N_MAX]; /* owned; as in a group */
+    uint32_t got;               /* projections whose bodies are there, as they came */
+};
+
 /* Part of a mend: blocks of one extent, or one block that stands for many without heads. */
 struct mend_piece {
     struct list_node link;
@@ -83,9 +89,11 @@ struct mend_piece {
     bool pending[EXTENT_BLOCKS];         /* what we gave some home waits in its journal */
     unsigned n_rounds, n_belows, n_fences, n_bad, n_bad_before;
     bool again, verified;
-    bool busy; /* a home had no room for it just now */
+    bool whole; /* all of it was made in one group */
+    bool busy;  /* a home had no room for it just now */
     struct piece_bad bad[MEND_BAD_MAX];
     struct piece_group group;
+    struct piece_ahead ahead;
     struct piece_ask asks[DIST_MAX];
     unsigned n_asks;
     unsigned drop_at, untorn_at, verify_at;
@@ -133,9 +141,6 @@ static inline uint64_t piece_blocks(const struct mend_piece *piece, unsigned n)
 
 enum look { LOOK_RIGHT, LOOK_OTHER, LOOK_WRONG };
 
-/** Bytes of the body that comes with this head, of block b of the piece; 0: none. */
-size_t record_row(const struct mend_piece *piece, unsigned b, unsigned p,
-                  const uint8_t *head);
 /**
  * The payload of a read of n records from block `at` of the piece: heads to `heads`, bodies at full strides to
  * `bodies`. 0 or -EBADMSG.
@@ -177,6 +182,13 @@ bool piece_drop_send(struct mend_piece *piece, struct piece_ask *pa, unsigned ca
                      ask_done_cb *done);
 
 /* ---- mend_group.c ---- */
+
+/**
+ * Where all blocks are likely to be made from k others, their bodies may as well come with the heads: room for those
+ * in piece->ahead.
+ */
+void piece_ahead_start(struct mend_piece *piece);
+void piece_ahead_free(struct mend_piece *piece);
 
 /** False: nothing is left to be repaired in this round. A group of no blocks: ask for the next one. */
 bool piece_group_next(struct mend_piece *piece);

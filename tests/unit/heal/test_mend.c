@@ -481,6 +481,47 @@ static void a_replacement_is_filled(void **state)
     fake_close(&f);
 }
 
+/* Bodies that are read while a replacement is filled; *n_requests: how often somebody is asked for any, or for heads. */
+static uint64_t fill(unsigned n_blocks, uint64_t *n_requests, unsigned n_rotten)
+{
+    struct fake f;
+    struct mend_result r;
+    uint64_t n_bodies;
+
+    fake_init(&f, 11, CODEC_MOJETTE, 1);
+    write_homes(&f, 0, n_blocks, v1, 0);
+    fake_replace(&f, 3);
+    for (unsigned i = 0; i < n_rotten; i++)
+        fake_top(&f, i % 2, i % 2, 200 + i)->rotten = true;
+    r = mend_now(&f, 3, MEND_PARTIAL, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.undecided + r.failed, 0);
+    assert_int_equal(r.healed, n_blocks);
+    for (unsigned b = 0; b < n_blocks; b++) {
+        if (b < 200 || b >= 200 + n_rotten)
+            fake_expect(&f, b, v1, false);
+    }
+    *n_requests = f.n_of[ROZO__OP__ST_READ];
+    n_bodies = f.n_read_blocks;
+    fake_close(&f);
+    return n_bodies;
+}
+
+static void bodies_come_with_the_heads(void **state)
+{
+    uint64_t n_few, n_many, n_rotten;
+
+    (void)state;
+    config.memory_max =
+        1; /* one piece at a time: each after the first knows of one before */
+    assert_int_equal(fill(2 * EXTENT_BLOCKS, &n_few, 0), 4 * 2 * EXTENT_BLOCKS);
+    assert_int_equal(fill(4 * EXTENT_BLOCKS, &n_many, 0), 4 * 4 * EXTENT_BLOCKS);
+    assert_int_equal(n_many - n_few, 2 * 8); /* each candidate once */
+    assert_true(fill(4 * EXTENT_BLOCKS, &n_rotten, 9) > 4 * 4 * EXTENT_BLOCKS);
+    assert_true(n_rotten > n_many);
+    config = (struct mender_config){ 0 };
+}
+
 static bool lost_power;
 
 /* The home that was mended forgets what it took, before a sync covers that. */
@@ -1000,6 +1041,7 @@ int main(void)
         cmocka_unit_test(a_stretch_of_a_partial_home_stays_without_heads),
         cmocka_unit_test(what_was_written_into_a_torn_stretch_stays),
         cmocka_unit_test(a_replacement_is_filled),
+        cmocka_unit_test(bodies_come_with_the_heads),
         cmocka_unit_test(what_is_lost_before_its_sync_is_not_called_healed),
         cmocka_unit_test(a_spare_takes_the_place_of_the_lost),
         cmocka_unit_test(a_file_that_nobody_has_is_gone),
