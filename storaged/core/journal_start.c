@@ -472,7 +472,9 @@ static void serve(struct journal *j)
     j->serve_done(j->serve_arg);
 }
 
-/* What could not be erased is erased with what dies later, or at the next start: that finds it once more, as now. */
+/* What of our own could not be erased is tried every second, and until then drops keep their frames. What a loop that is not there
+ * any more left behind is tried at the next start: that finds it once more, as now, even what was dropped since; so it
+ * stays only if neither its header nor its name could go. */
 static void on_forgotten(void *arg, int rc)
 {
     struct journal *j = arg;

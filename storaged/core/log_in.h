@@ -67,6 +67,7 @@ struct job {
 struct leftovers {
     struct log_list list;
     unsigned index;
+    bool unwritten; /* the header of this one could not be erased */
     char path[LOG_PATH_MAX];
     struct iovec iov;
     struct disk_req dr;

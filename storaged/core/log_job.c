@@ -67,12 +67,10 @@ static void forget_check(struct log *log)
 {
     if (!log->is_forgetting || log->is_listing || log->job.kind != JOB_NONE)
         return;
-    if (log->forget_rc != 0)
-        log_forget_finish(log, log->forget_rc);
-    else if (log->is_stopping)
+    if (log->is_stopping)
         log_forget_finish(log, -EIO);
-    else if (log->n_in_state[SLOT_DEAD] == 0)
-        log_leftovers_start(log);
+    else if (log->forget_rc != 0 || log->n_in_state[SLOT_DEAD] == 0)
+        log_leftovers_start(log); /* nobody tries these again; our own are */
 }
 
 void log_stop_check(struct log *log)

@@ -106,7 +106,7 @@ static void leftovers_next_loop(struct log *log)
 
     if (l->loop + 1 >= log->config.n_loops_max || log->is_stopping) {
         log->is_listing = false;
-        log_forget_finish(log, 0);
+        log_forget_finish(log, log->forget_rc);
         log_check_later(log);
         return;
     }
@@ -116,7 +116,8 @@ static void leftovers_next_loop(struct log *log)
 
 static void on_leftover(struct disk_req *dr, int rc);
 
-/* One after the other, oldest first: header away for good, then the name. */
+/* One after the other, oldest first: header away for good, then the name. Where the header cannot be written, the name
+ * goes for good. */
 static void leftovers_next(struct log *log)
 {
     struct leftovers *left = &log->left;
@@ -127,6 +128,7 @@ static void leftovers_next(struct log *log)
         leftovers_next_loop(log);
         return;
     }
+    left->unwritten = false;
     log_path(left->path, l->loop, l->found[left->index].slot);
     left->iov = (struct iovec){ .iov_base = (void *)(uintptr_t)zeros,
                                 .iov_len = SEGMENT_PAGE_BYTES };
@@ -144,20 +146,25 @@ static void leftovers_next(struct log *log)
 static void on_leftover(struct disk_req *dr, int rc)
 {
     struct log *log = dr->arg;
+    struct leftovers *left = &log->left;
+    bool done = rc == 0 || rc == -ENOENT;
 
-    if (rc != 0 && rc != -ENOENT) {
-        log_list_close(&log->left.list);
+    if (dr->op == DISK_WRITE || dr->op == DISK_SYNC) {
+        left->unwritten |= !done;
+        dr->op = dr->op == DISK_WRITE && done ? DISK_SYNC : DISK_REMOVE;
+    } else if (!done) {
+        log_list_close(&left->list);
         log->is_listing = false;
         log_forget_finish(log, rc);
         log_check_later(log);
         return;
-    }
-    if (dr->op == DISK_REMOVE) {
-        log->left.index++;
+    } else if (dr->op == DISK_REMOVE && left->unwritten) {
+        dr->op = DISK_SYNC_NAME;
+    } else {
+        left->index++;
         leftovers_next(log);
         return;
     }
-    dr->op = dr->op == DISK_WRITE ? DISK_SYNC : DISK_REMOVE;
     disk_submit(log->config.disk, dr);
 }
 
@@ -178,7 +185,7 @@ static void on_leftovers(struct log_list *l, int rc)
 void log_leftovers_start(struct log *log)
 {
     if (log->config.loop != 0 || log->config.n_loops >= log->config.n_loops_max) {
-        log_forget_finish(log, 0);
+        log_forget_finish(log, log->forget_rc);
         return;
     }
     log->is_listing = true;

@@ -57,6 +57,11 @@ static int missed_check(struct healer *h, const struct rpc_call *call,
                              m->ref->capability.data, m->ref->capability.len);
 }
 
+/*
+ * Ids that the map does not have are noted, too: ours may be older than the file (after a loss of power nobody tells us the map
+ * before exportd is back, and what is missed meanwhile would not be healed). A made-up one is asked for by nobody and costs what the
+ * ledger allows it: so many storages in all, so many ranges each.
+ */
 static int missed_note(struct healer *h, const Rozo__Missed *m,
                        const struct storcli_target *target)
 {

@@ -389,8 +389,8 @@ static int run(struct memdisk *d, struct disk_req *req)
         sync_file(req->file);
         return 0;
     case DISK_SYNC_NAME:
-        assert(memdisk_find(d, req->path) != NULL);
-        memdisk_find(d, req->path)->name_durable = true;
+        if (memdisk_find(d, req->path) != NULL) /* or it was removed */
+            memdisk_find(d, req->path)->name_durable = true;
         return 0;
     case DISK_TRUNCATE:
         clear_bytes(d, req->file, req->offset, UINT64_MAX);

@@ -705,6 +705,45 @@ static void test_another_number_of_loops(void **state)
     bench_free(&b);
 }
 
+/* Each write and each sync fails in turn: what other loops left goes all the same. */
+static void test_what_other_loops_left_goes_though_it_cannot_be_written(void **state)
+{
+    static const enum disk_op ops[] = { DISK_WRITE, DISK_SYNC };
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        for (unsigned at = 1; at < 16; at++) {
+            struct bench b;
+
+            bench_init(&b, 1);
+            b.config.n_loops = 2;
+            for (unsigned loop = 0; loop < 2; loop++) {
+                b.config.loop = loop;
+                assert_int_equal(bench_open(&b), 0);
+                for (unsigned n = 0; n < 3; n++)
+                    append_now(&b, BIG);
+                assert_int_equal(bench_sync(&b), 0);
+                bench_close(&b);
+            }
+            b.config.n_loops = 1;
+            b.config.loop = 0;
+            assert_int_equal(bench_open(&b), 0);
+            b.disk.fail_op = (int)ops[i];
+            b.disk.fail_at = at;
+            b.disk.fail_rc = -EIO;
+            bench_forget(&b);
+            b.disk.fail_at = 0;
+            for (unsigned slot = 0; slot < 4; slot++) {
+                char path[32];
+
+                snprintf(path, sizeof(path), "journal/1.%u", slot);
+                assert_null(memdisk_find(&b.disk, path));
+            }
+            bench_free(&b);
+        }
+    }
+}
+
 static void test_another_size_of_segments(void **state)
 {
     struct bench b;
@@ -1175,6 +1214,7 @@ int main(void)
         cmocka_unit_test(test_after_a_restart_old_entries_stay_until_forgotten),
         cmocka_unit_test(test_adopted_entries_need_no_space),
         cmocka_unit_test(test_another_number_of_loops),
+        cmocka_unit_test(test_what_other_loops_left_goes_though_it_cannot_be_written),
         cmocka_unit_test(test_another_size_of_segments),
         cmocka_unit_test(test_damage_costs_what_it_hits),
         cmocka_unit_test(test_what_was_synced_is_known),
