@@ -110,7 +110,8 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.faults = modes[*mode].faults;
     c.n_storages =
         args.n_storages > 0 ? (unsigned)args.n_storages : storages[c.layout][x % 3];
-    if (args.n_storages == 0 && (c.faults & (FAULT_PAGES | FAULT_LOSE)) != 0)
+    if (args.n_storages == 0 && ((c.faults & (FAULT_PAGES | FAULT_LOSE)) != 0 ||
+                                 strcmp(modes[*mode].name, "rot") == 0))
         c.n_storages = many[c.layout];
     c.mutant = mutants[args.mutant].bits;
     c.verbose = args.verbose;
