@@ -80,17 +80,56 @@ static void retry_later(struct healer *h, struct check *c)
 }
 
 /* Nobody completes it: a write of which a power cut left too little, say. However often it is asked for. */
+static bool is_stuck(const struct healer *h, const struct check *c)
+{
+    return c->undecided_ns != 0 &&
+           env_now_ns(h->env) - c->undecided_ns >= FENCE_AFTER_MS * UINT64_C(1000000);
+}
+
 static void note_undecided(struct healer *h, struct check *c,
                            const struct mend_result *result)
 {
-    uint64_t now = env_now_ns(h->env);
-
     if (result->undecided + result->n_torn == 0)
         c->undecided_ns = mend_is_good(result) ? 0 : c->undecided_ns;
     else if (c->undecided_ns == 0)
-        c->undecided_ns = now;
-    else if (now - c->undecided_ns >= FENCE_AFTER_MS * UINT64_C(1000000) && !c->unproven)
+        c->undecided_ns = env_now_ns(h->env);
+    else if (is_stuck(h, c) && !c->unproven)
         c->flags |= MEND_FENCE | MEND_ALL_HOMES;
+}
+
+/* More came meanwhile. */
+static void run_again(struct healer *h, struct check *c)
+{
+    c->again = false;
+    c->since_ns = env_now_ns(h->env);
+    check_run(h, c);
+}
+
+static void on_located(struct locate *l)
+{
+    struct check *c = container_of(l, struct check, locate);
+    struct healer *h = l->h;
+
+    c->running = false;
+    if (l->known) {
+        c->job.request.target = l->target;
+        c->unproven = false;
+        c->flags |= MEND_FENCE | MEND_ALL_HOMES;
+    }
+    if (c->again)
+        run_again(h, c);
+    else if (l->known)
+        check_run(h, c);
+    else
+        retry_later(h, c);
+}
+
+/* Only a fence can settle it, and nobody but a client said where the file lies. What another storage says counts. */
+static void check_locate(struct healer *h, struct check *c)
+{
+    c->running = true;
+    c->locate.done = on_located;
+    locate_start(h, &c->locate, &c->job.request.target.id);
 }
 
 static void on_checked(struct job *job, const struct mend_result *result)
@@ -105,10 +144,8 @@ static void on_checked(struct job *job, const struct mend_result *result)
     if ((job->request.flags & MEND_ALL_HOMES) != 0)
         note_silent(h, c, result->silent);
     note_undecided(h, c, result);
-    if (c->again) { /* more came meanwhile */
-        c->again = false;
-        c->since_ns = env_now_ns(h->env);
-        check_run(h, c);
+    if (c->again) {
+        run_again(h, c);
     } else if (good && result->n_torn == 0) {
         check_free(h, c);
     } else {
@@ -118,7 +155,10 @@ static void on_checked(struct job *job, const struct mend_result *result)
             c->first = result->torn_first;
             c->end = result->torn_end;
         }
-        retry_later(h, c);
+        if (c->unproven && is_stuck(h, c))
+            check_locate(h, c);
+        else
+            retry_later(h, c);
     }
 }
 

@@ -122,6 +122,22 @@ void walk_next(struct walk *w);
 /** Free what it holds; nothing comes any more. */
 void walk_end(struct walk *w);
 
+/* ---- where does a file lie? ---- */
+
+/* By the word of other storages. Embedded; zero-initialise, set done. */
+struct locate {
+    struct heal_ask ask;
+    struct healer *h;
+    struct file_id id;
+    uint32_t asked; /* the last peer that was */
+    bool known;
+    struct storcli_target target; /* when known; we are in it */
+    bool in_doubt; /* some peer has it, or may, and does not say where it lies */
+    void (*done)(struct locate *l);
+};
+/** done() once, at once when there is nobody to ask; not when the healer stops. */
+void locate_start(struct healer *h, struct locate *l, const struct file_id *id);
+
 /* ---- parts ---- */
 
 struct missed_entry {
@@ -162,8 +178,9 @@ struct check {
     uint64_t first, end;
     uint32_t flags;
     bool running, again;
-    bool unproven;     /* only a client said where the file lies: never under a fence */
-    uint64_t since_ns; /* asked for, or asked for more */
+    bool unproven; /* only a client said where the file lies: never under a fence */
+    struct locate locate;  /* ... before a storage says so, too */
+    uint64_t since_ns;     /* asked for, or asked for more */
     uint64_t undecided_ns; /* something of it is, since then; 0: nothing */
     uint64_t ready_ns;     /* not before */
     uint64_t unhealed;     /* blocks, the last time */
@@ -178,19 +195,13 @@ struct sweep_file {
     enum heal_rank rank;
     unsigned place;   /* healer_home() */
     unsigned n_asked; /* homes after ours that were asked whether they have it */
-    uint32_t asked;   /* of an unknown one: the last peer that was asked for it */
-    bool in_doubt;    /* ... and one may have it that does not say where it lies */
+    struct locate locate;
+    bool was_unknown; /* its distribution was not known here */
     struct mend_result result;
     void (*done)(struct sweep_file *s, bool good); /* with the job and what follows it */
 };
 /** Submit the job; when it is good and the file was not whole here, say that it is now. */
 void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags);
-/**
- * The list found damage, or left out what it cannot read: whoever has the file open here, a spare's too, may not
- * know of that, and looks anew before done().
- */
-void sweep_look_again(struct sweep_file *s, void (*done)(struct heal_ask *ask, int rc));
-
 /**
  * A file that is not known: ask all peers where it lies, so that it is; or it goes, where it never was more than begun.
  * done(): whether one of the two came about.

@@ -83,6 +83,8 @@ struct mend_result {
      * what was done. -ENOMEM. */
     int rc;
     uint64_t looked_at; /* blocks with something in them at some storage */
+    bool
+        has_content; /* some of them were decided to be data or marks: every home has the file */
     uint64_t damaged, stale,
         missing;      /* records of homes that were to be mended, found so */
     uint64_t healed;  /* records and holes (of a range of holes: 1) made again, durably */

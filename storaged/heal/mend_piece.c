@@ -143,12 +143,16 @@ static void finish_busy(struct mend_piece *piece)
     mend_again(piece->mend, piece->tail ? piece->tail_from : piece->first);
 }
 
-static void torn_note(struct mend_result *r, uint64_t block)
+static void torn_note(const struct mend_piece *piece, unsigned b)
 {
-    if (r->n_torn == 0 || block < r->torn_first)
-        r->torn_first = block;
-    if (r->n_torn == 0 || block >= r->torn_end)
-        r->torn_end = block + 1;
+    struct mend_result *r = &piece->mend->result;
+    uint64_t first = piece->first + b, n = piece_blocks(piece, 1);
+    uint64_t end = n == 0 ? UINT64_MAX : first + n;
+
+    if (r->n_torn == 0 || first < r->torn_first)
+        r->torn_first = first;
+    if (r->n_torn == 0 || end > r->torn_end)
+        r->torn_end = end;
     r->n_torn++;
 }
 
@@ -180,6 +184,7 @@ static void piece_finish(struct mend_piece *piece)
     for (unsigned b = 0; b < piece->n; b++) {
         const struct decision *d = &piece->decided[b];
 
+        r->has_content |= d->what == DECIDE_FORWARD && d->version != 0;
         r->failed += (unsigned)__builtin_popcount(piece->lack[b]);
         if (piece->lack[b] != 0)
             r->rc = -EIO;
@@ -190,7 +195,7 @@ static void piece_finish(struct mend_piece *piece)
         }
         if (d->what == DECIDE_FORWARD && d->torn != 0 && !d->newest && d->drop == 0 &&
             !piece->tail)
-            torn_note(r, piece->first + b);
+            torn_note(piece, b);
         if ((piece->mend->request.flags & MEND_CLEAN_SPARES) != 0 && !piece->flat &&
             is_whole(piece, b))
             note_cleans(piece, b);

@@ -302,7 +302,7 @@ static void on_file(struct sweep_file *f, bool good)
                   f->job.request.flags & ~(uint32_t)MEND_PARTIAL);
     else if (f->result.n_torn > 0) /* written just now, or left so */
         check_add(f->h, &f->f.file.target, f->result.torn_first, f->result.torn_end, 0);
-    if (f->result.rc == 0 && f->result.looked_at > 0 && !f->h->scrub.stop)
+    if (f->result.rc == 0 && f->result.has_content && !f->h->scrub.stop)
         homes_next(f);
     else
         file_done(f);

@@ -60,7 +60,11 @@ static void on_looked(struct heal_ask *ask, int rc)
     job_submit(s->h, &s->job, s->rank);
 }
 
-void sweep_look_again(struct sweep_file *s, void (*done)(struct heal_ask *ask, int rc))
+/*
+ * The list found damage, or left out what it cannot read: whoever has the file open here, a spare's too, may not
+ * know of that, and looks anew.
+ */
+static void look_again(struct sweep_file *s)
 {
     Rozo__StStatReq req = ROZO__ST_STAT_REQ__INIT;
     struct heal_ref ref;
@@ -69,7 +73,7 @@ void sweep_look_again(struct sweep_file *s, void (*done)(struct heal_ask *ask, i
     req.ref = &ref.ref;
     req.to_storage = s->h->us;
     req.look_again = true;
-    s->ask.done = done;
+    s->ask.done = on_looked;
     heal_ask_send(s->h, &s->ask, s->h->us, ROZO__OP__ST_STAT, &req.base, ASK_DEADLINE_MS);
 }
 
@@ -83,9 +87,10 @@ void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags)
         s->job.request.flags |= MEND_PARTIAL;
     s->job.done = on_job;
     s->rank = rank;
-    if (s->f.own_damaged != 0 || (s->place < DIST_MAX && may_be_partial(s) &&
-                                  (s->f.own_partial >> s->place & 1) == 0))
-        sweep_look_again(s, on_looked);
+    if (s->was_unknown || s->f.own_damaged != 0 ||
+        (s->place < DIST_MAX && may_be_partial(s) &&
+         (s->f.own_partial >> s->place & 1) == 0))
+        look_again(s);
     else
         job_submit(s->h, &s->job, rank);
 }

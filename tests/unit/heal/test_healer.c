@@ -458,7 +458,7 @@ static void test_a_scrub_sees_everything_and_tells_others(void **state)
         n_own += heal_place(&files[i], 1) < 3;
     }
     nodes[2].lacks_ino = (uint32_t)files[0].id.ino; /* homes 1, 2, 3 */
-    next_result.looked_at = 1;
+    next_result.has_content = true;
     nodes_start_all();
     heal(1, 1, 0);
     run_ms(5000);
@@ -572,7 +572,7 @@ static void test_a_doubt_ends_with_a_scrub_that_sees_everything(void **state)
     (void)state;
     projection_make(1, &t, 0, false, 1);
     atomic_store(&nodes[1].identity.losses, 2);
-    next_result = (struct mend_result){ .undecided = 1, .looked_at = 1 };
+    next_result = (struct mend_result){ .undecided = 1, .has_content = true };
     nodes_start_all();
     run_ms(5000);
     health = node_health(1);
@@ -580,7 +580,7 @@ static void test_a_doubt_ends_with_a_scrub_that_sees_everything(void **state)
     assert_int_equal(health->scrub_unseen, 1);
     assert_true(health->doubt);
     rozo__st_health_resp__free_unpacked(health, NULL);
-    next_result = (struct mend_result){ .looked_at = 1 };
+    next_result = (struct mend_result){ .has_content = true };
     run_ms(300000);
     assert_true(identity_is_in_doubt(&nodes[1].identity)); /* not again and again */
     run_ms(600000);
@@ -688,6 +688,14 @@ static void test_where_a_file_lies_is_not_the_clients_word(void **state)
     assert_true(n_seen > 4);
     for (unsigned i = 0; i < n_seen; i++)
         assert_int_equal(seen[i].request.flags & MEND_FENCE, 0);
+    /* Then another storage has some of it: what that says counts. */
+    projection_make(2, &t, 1, false, 1);
+    run_ms(400000);
+    assert_true((seen[n_seen - 1].request.flags & MEND_FENCE) != 0);
+    assert_int_equal(seen[n_seen - 1].request.target.storages[1], t.storages[1]);
+    next_result.undecided = 0;
+    run_ms(300000);
+    next_result.undecided = 1;
     n_seen = 0;
     projection_make(1, &t, 0, false, 1);
     assert_int_equal(ASK(&wrong), ROZO__STATUS__BAD_REQUEST);

@@ -389,11 +389,33 @@ static void a_torn_mark_to_the_end_is_rolled_back(void **state)
     write_homes(&f, 0, 200, v1, 0);
     assert_true(fake_mark(&f, 2, 2, 50, UINT64_MAX, v2, true));
     assert_true(fake_mark(&f, 4, 4, 50, UINT64_MAX, v2, true));
+    r = mend_now(&f, 1, 0, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.torn_first, 50);
+    assert_true(r.torn_end == UINT64_MAX); /* what is to be settled: all of it */
+    assert_true(r.has_content);
     r = mend_now(&f, 1, SETTLE, 0, 0);
     assert_int_equal(r.rc, 0);
     assert_int_equal(r.undecided, 0);
     expect_all(&f, 0, 200, v1);
     expect_all(&f, 200, FAKE_BLOCKS - 199, 0);
+    fake_close(&f);
+}
+
+/* Of a truncated file that was removed while one was away, who came back with the mark: no home lacks anything. */
+static void a_torn_mark_is_no_content(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 10, CODEC_MOJETTE, 1);
+    assert_true(fake_mark(&f, 2, 2, 50, UINT64_MAX, v2, true));
+    fake_commit(&f, 2, 50, v2);
+    r = mend_now(&f, 2, MEND_CLEAN_SPARES, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_true(r.looked_at > 0 && r.n_torn > 0);
+    assert_false(r.has_content);
     fake_close(&f);
 }
 
@@ -1038,6 +1060,7 @@ int main(void)
         cmocka_unit_test(a_truncate_that_was_missed_is_one_mark),
         cmocka_unit_test(holes_are_healed_as_holes),
         cmocka_unit_test(a_torn_mark_to_the_end_is_rolled_back),
+        cmocka_unit_test(a_torn_mark_is_no_content),
         cmocka_unit_test(a_stretch_of_a_partial_home_stays_without_heads),
         cmocka_unit_test(what_was_written_into_a_torn_stretch_stays),
         cmocka_unit_test(a_replacement_is_filled),
