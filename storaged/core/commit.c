@@ -425,6 +425,9 @@ static enum op_next drop_spoiled(struct drop_op *d)
         return OP_BAD;
     op->rc = 0;
     op->obj->state[d->p] = PROJ_ABSENT;
+    /* nothing is here any more that could be applied to anything: as after a start */
+    if (object_present(op->obj) == 0 && op_pending(op) != NULL)
+        pending_remove_all(journal_pending(op->st->journal), op_pending(op));
     return OP_GO;
 }
 

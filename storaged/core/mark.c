@@ -44,6 +44,7 @@ struct mark_op {
     uint64_t stale;    /* the newest version in its way */
     uint64_t verifier; /* before the first byte went to the disk, as that of a write */
     bool is_here;      /* the same is pending */
+    bool is_nothing;   /* there is nothing that it could be about */
     bool waiting, created;
     uint8_t *entry_header; /* owned */
     bool lost;             /* a damaged record is, for all we know */
@@ -646,6 +647,15 @@ static int append_index(struct mark_op *m)
     return rc;
 }
 
+/* Whoever has nothing of the file has nothing to be marked: what waited for that would wait for ever. */
+static bool is_about_nothing(const struct mark_op *m)
+{
+    const struct object *obj = m->op.obj;
+
+    return m->projection == PROJECTION_ANY && object_present(obj) == 0 &&
+           obj->emptied == 0;
+}
+
 static enum op_next mark_append(struct mark_op *m)
 {
     struct entry e = { .kind = ENTRY_MARK,
@@ -657,7 +667,8 @@ static enum op_next mark_append(struct mark_op *m)
                        .version = m->version };
     enum op_next next;
 
-    if (m->is_here)
+    m->is_nothing = is_about_nothing(m);
+    if (m->is_here || m->is_nothing)
         return OP_GO;
     if (m->entry_header == NULL) {
         m->entry_header = malloc(ENTRY_HEADER_BYTES);
@@ -702,7 +713,7 @@ static void mark_step(struct op *op)
 
     if (next == OP_GO) {
         resp.verifier = m->verifier;
-        resp.pending = true;
+        resp.pending = !m->is_nothing;
         resp.pressure = op_has_pressure(op);
         op_finish_message(op, ROZO__STATUS__OK, &resp.base);
     } else if (next == OP_BAD) {

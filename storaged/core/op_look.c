@@ -286,6 +286,23 @@ static enum op_next look_next(struct op *op)
     return OP_WAIT;
 }
 
+/* What a sync or the kernel is at work on must stay: the one is waited for, the other is BUSY for now. */
+static enum op_next enter_forget(struct op *op)
+{
+    while (op->syncing || op->obj->syncing) {
+        enum op_next next = op_sync_all(op);
+
+        if (next != OP_GO)
+            return next;
+    }
+    if (op->obj->n_sends > 0)
+        return op_bad(op, -EBUSY);
+    object_forget(op->obj);
+    op->look_again = false;
+    op->enter_state = ENTER_LOOK;
+    return OP_GO;
+}
+
 /* With the lock in hand: is it the one we need, on an object that is still the file's? */
 static enum op_next enter_locked(struct op *op)
 {
@@ -303,8 +320,7 @@ static enum op_next enter_locked(struct op *op)
     if (op->held == OP_HOLDS_EXCLUSIVE && is_unread_due(op))
         unread_forget(op->obj);
     if (op->look_again)
-        object_forget(op->obj);
-    op->look_again = false;
+        return enter_forget(op);
     op->enter_state = ENTER_LOOK;
     return OP_GO;
 }

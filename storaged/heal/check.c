@@ -379,8 +379,12 @@ static void on_unsettled(struct heal_question *q)
     for (unsigned i = 0; i < q->n_unsettled && !h->stopping; i++) {
         const struct heal_unsettled *u = &q->unsettled[i];
 
+        bool whole = u->first == 0 && u->end == UINT64_MAX;
+
+        /* where all of it is looked at, since it is damaged here: of a spare that may be what has to go */
         if (is_our_turn(h, u) && !is_settling(h, u))
-            check_add(h, &u->target, u->first, u->end, MEND_FENCE | MEND_ALL_HOMES);
+            check_add(h, &u->target, u->first, u->end,
+                      MEND_FENCE | MEND_ALL_HOMES | (whole ? MEND_CLEAN_SPARES : 0));
     }
     healer_idle(h);
 }

@@ -197,6 +197,7 @@ struct sweep_file {
     unsigned n_asked; /* homes after ours that were asked whether they have it */
     struct locate locate;
     bool was_unknown; /* its distribution was not known here */
+    unsigned n_looks; /* at what lies here, in vain */
     struct mend_result result;
     void (*done)(struct sweep_file *s, bool good); /* with the job and what follows it */
 };

@@ -10,6 +10,8 @@
 
 #include "storaged/heal/healer_int.h"
 
+enum { LOOKS_MAX = 100 }; /* of a file that is being sent to somebody */
+
 static void on_whole(struct heal_ask *ask, int rc)
 {
     struct sweep_file *s = container_of(ask, struct sweep_file, ask);
@@ -52,12 +54,16 @@ static void on_job(struct job *job, const struct mend_result *result)
         s->done(s, good);
 }
 
+static void look_again(struct sweep_file *s);
+
 static void on_looked(struct heal_ask *ask, int rc)
 {
     struct sweep_file *s = container_of(ask, struct sweep_file, ask);
 
-    (void)rc; /* the mend sees what there is */
-    job_submit(s->h, &s->job, s->rank);
+    if (rc == -EBUSY && ++s->n_looks < LOOKS_MAX)
+        look_again(s);
+    else /* the mend sees what there is */
+        job_submit(s->h, &s->job, s->rank);
 }
 
 /*
