@@ -154,7 +154,8 @@ static void check_pending(struct mark_op *m)
             continue;
         if (x->version > m->version && x->version > m->stale)
             m->stale = x->version;
-        m->is_here |= x->version == m->version && x->first <= m->first &&
+        /* one that was applied may be so only to projections that were here then */
+        m->is_here |= !x->applied && x->version == m->version && x->first <= m->first &&
                       x->end >= m->end && op_entry_is_good(&m->op, x->entry);
     }
     PENDING_FOREACH(node, f)

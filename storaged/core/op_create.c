@@ -132,6 +132,8 @@ static enum op_next create_written(struct op *op, unsigned p, uint32_t epoch)
         proj->floor_set = true;
         proj->floor_epoch = epoch - 1;
     }
+    if (is_emptied(obj, p)) /* it is partial until all of it was looked at */
+        op_tell_damaged(op, 0, UINT64_MAX);
     obj->emptied &= ~(UINT32_C(1) << p);
     obj->unsynced &= ~(UINT32_C(1) << p);
     obj->state[p] = PROJ_READY;

@@ -86,7 +86,9 @@ struct mend_result {
     bool
         has_content; /* some of them were decided to be data or marks: every home has the file */
     uint64_t damaged, stale,
-        missing;      /* records of homes that were to be mended, found so */
+        missing; /* records of homes that were to be mended, found so */
+    uint64_t
+        unknown; /* heads of homes where nothing was ever written, and that could not tell: no data is at stake */
     uint64_t healed;  /* records and holes (of a range of holes: 1) made again, durably */
     uint64_t dropped; /* blocks where a version was rolled back */
     uint64_t cleaned; /* records that spares need no more */

@@ -135,7 +135,10 @@ static void finish_busy(struct mend_piece *piece)
     for (unsigned b = 0; b < piece->n; b++) {
         const struct decision *d = &piece->decided[b];
 
-        r->damaged -= (unsigned)__builtin_popcount(piece->lack[b] & d->damaged);
+        if (d->version == 0)
+            r->unknown -= (unsigned)__builtin_popcount(piece->lack[b]);
+        else
+            r->damaged -= (unsigned)__builtin_popcount(piece->lack[b] & d->damaged);
         r->stale -= (unsigned)__builtin_popcount(piece->lack[b] & d->stale);
         r->missing -= (unsigned)__builtin_popcount(piece->lack[b] & d->missing);
     }

@@ -117,7 +117,10 @@ static void count_lacks(struct mend_piece *piece, unsigned b)
     struct mend_result *r = &piece->mend->result;
     uint32_t new = piece->lack[b] & ~piece->counted[b];
 
-    r->damaged += (unsigned)__builtin_popcount(new & d->damaged);
+    if (d->version == 0)
+        r->unknown += (unsigned)__builtin_popcount(new);
+    else
+        r->damaged += (unsigned)__builtin_popcount(new & d->damaged);
     r->stale += (unsigned)__builtin_popcount(new & d->stale);
     r->missing += (unsigned)__builtin_popcount(new & d->missing);
     piece->counted[b] |= piece->lack[b];

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/record.h"
 #include "storaged/heal/healer_int.h"
 
 enum { ENTRIES_PER_ROUND = 4096, DONE_MAX = 512, FENCE_ROUNDS = 2 };
@@ -195,15 +196,32 @@ static void entries_cut(struct round *r, const uint8_t *limit)
     }
 }
 
+/*
+ * Whole extents: we may have been killed in the middle of what we missed, and what else lay in the same page is half
+ * old, half new then.
+ */
+static uint64_t extent_first(const struct missed_entry *e)
+{
+    return e->first - e->first % EXTENT_BLOCKS;
+}
+
+static uint64_t extent_end(const struct missed_entry *e)
+{
+    uint64_t over = e->end % EXTENT_BLOCKS;
+
+    return e->end == UINT64_MAX || over == 0 ? e->end : e->end - over + EXTENT_BLOCKS;
+}
+
 static bool joins(const struct missed_entry *e, const struct missed_entry *last,
                   uint64_t last_end)
 {
     return last != NULL && last->target.id.ino == e->target.id.ino &&
            last->target.id.export_id == e->target.id.export_id &&
-           last->target.id.generation == e->target.id.generation && e->first <= last_end;
+           last->target.id.generation == e->target.id.generation &&
+           extent_first(e) <= last_end;
 }
 
-/* Entries that touch become one group. */
+/* Entries of the same extents become one group. */
 static int groups_make(struct healer *h)
 {
     struct round *r = &h->round;
@@ -223,12 +241,12 @@ static int groups_make(struct healer *h)
             struct missed_group *g = &r->groups[r->n_groups++];
 
             g->h = h;
-            g->job.request =
-                (struct mend_request){ .target = e->target, .first_block = e->first };
-            end = e->end;
+            g->job.request = (struct mend_request){ .target = e->target,
+                                                    .first_block = extent_first(e) };
+            end = extent_end(e);
         }
         if (e->end > end)
-            end = e->end;
+            end = extent_end(e);
         e->group = r->n_groups - 1;
         request = &r->groups[e->group].job.request;
         request->n_blocks = end == UINT64_MAX ? 0 : end - request->first_block;

@@ -154,7 +154,8 @@ static void result_count(struct sweep_file *f, bool good)
 
     h->scrub.n_unseen += !good;
     h->scrub.found += found;
-    h->scrub.healed += r->healed;
+    if (found > 0) /* else it only became known what was never written */
+        h->scrub.healed += r->healed;
     if (found > 0)
         finding(h, &f->f.file.target.id,
                 "%llu records damaged, %llu stale, %llu missing; %llu healed%s%s",

@@ -1285,6 +1285,78 @@ static void test_what_was_cleaned_up_stays_away(void **state)
     world_free(&w);
 }
 
+/* A mark for whatever is here, and nothing is: nobody would ever commit it. */
+static void test_a_mark_of_nothing_does_not_wait(void **state)
+{
+    struct world w;
+    struct seen seen;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_mark(&w, 255, 3, 0, V(2, 0)), OK);
+    assert_int_equal(world_health(&w).uncommitted, 0);
+    assert_int_equal(world_read(&w, 255, 3, 1, &seen, NULL), ROZO__STATUS__NO_FILE);
+    world_free(&w);
+}
+
+/* A mark was applied to what was here; the same comes for a projection that is made just now. */
+static void test_a_mark_that_was_applied_is_none_of_a_new_projection(void **state)
+{
+    struct test_call *c;
+    struct world w;
+    struct seen seen;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 1, 0, 8, V(1, 1), 8192, true, NULL), OK);
+    assert_int_equal(world_mark(&w, 1, 0, 0, V(2, 0)), OK);
+    assert_int_equal(world_sync(&w), OK);
+    w.disk.hold_syncs = true;
+    assert_int_equal(world_durable(&w, V(2, 0)), OK);
+    world_apply(&w); /* but for the sync */
+    assert_int_not_equal(world_health(&w).pending_records, 0);
+    w.role = RPC_ROLE_NODE;
+    c = world_mark_start(&w, 0, 128, 128, V(2, 0), false);
+    env_virtual_run_posted(&w.v);
+    w.disk.hold_syncs = false;
+    memdisk_release(&w.disk);
+    assert_int_equal(call_finish(c), OK);
+    assert_int_equal(world_commit(&w, V(2, 0)), OK);
+    world_apply(&w);
+    assert_int_equal(world_health(&w).pending_records, 0);
+    assert_int_equal(world_read(&w, 0, 130, 1, &seen, NULL), OK);
+    assert_int_equal(seen.kind, SEEN_HOLE);
+    assert_int_equal(seen.version, V(2, 0));
+    world_free(&w);
+}
+
+/* Rot that leaves the version of a head as it was: what all storages decided takes its place. */
+static void test_a_rotten_head_of_the_same_version_is_healed(void **state)
+{
+    struct geometry geo;
+    struct world w;
+    uint8_t byte;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 4, V(1, 1));
+    world_settle(&w);
+    geometry_init(&geo, world_codec(&w), 0);
+    memdisk_peek(world_file(&w, 0), geometry_head_at(&geo, 2), &byte, 1);
+    byte ^= 4; /* of the crc */
+    memdisk_poke(&w.disk, world_file(&w, 0), geometry_head_at(&geo, 2), &byte, 1);
+    expect(&w, 2, SEEN_DAMAGED, 0);
+    assert_int_equal(world_write(&w, 0, 2, 1, V(1, 1), 8192, false, NULL), STALE);
+    w.role = RPC_ROLE_NODE;
+    write_ok(&w, 2, 1, V(1, 1));
+    expect(&w, 2, SEEN_DATA, V(1, 1));
+    assert_int_equal(world_commit(&w, V(1, 1)), OK);
+    world_apply(&w);
+    assert_int_equal(world_health(&w).pending_records, 0);
+    expect(&w, 2, SEEN_DATA, V(1, 1));
+    world_free(&w);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -1323,6 +1395,9 @@ int main(void)
         cmocka_unit_test(test_a_torn_frame_is_no_damage),
         cmocka_unit_test(test_what_is_closed_unsynced_stays),
         cmocka_unit_test(test_a_drop_while_its_record_is_copied),
+        cmocka_unit_test(test_a_mark_of_nothing_does_not_wait),
+        cmocka_unit_test(test_a_mark_that_was_applied_is_none_of_a_new_projection),
+        cmocka_unit_test(test_a_rotten_head_of_the_same_version_is_healed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
