@@ -110,7 +110,9 @@ enum record_state record_inspect(const uint8_t p[RECORD_HEADER_BYTES], uint32_t 
             return RECORD_IS_DAMAGED;
         return RECORD_IS_HOLE;
     }
-    if (h->flags != 0 || h->user_bytes == 0 || h->user_bytes > block_bytes)
+    /* no data has version 0: that is half of a head above half of an older one */
+    if (h->flags != 0 || h->user_bytes == 0 || h->user_bytes > block_bytes ||
+        h->version == 0)
         return RECORD_IS_DAMAGED;
     return RECORD_IS_DATA;
 }

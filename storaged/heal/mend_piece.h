@@ -74,7 +74,7 @@ struct mend_piece {
     uint32_t span_epoch; /* and no client's write of this or before came into it since */
     /* A flat one, far behind everything: whoever lacks its hole gets it from tail_from on. */
     bool tail;
-    uint64_t tail_from;
+    uint64_t tail_from, tail_version; /* that mark's: a newer one begins elsewhere */
     uint64_t memory;
     struct env_timer timer;
     struct heads heads;

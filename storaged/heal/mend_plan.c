@@ -161,7 +161,9 @@ void piece_plan(struct mend_piece *piece)
             piece->sparse = false;
         if (first && has_something(piece, b))
             mend->result.looked_at++;
-        if (d->what != DECIDE_FORWARD || (piece->tail && d->version == 0))
+        /* somebody cuts the file just now: where that begins is not what was asked for */
+        if (d->what != DECIDE_FORWARD ||
+            (piece->tail && d->version != piece->tail_version))
             continue;
         piece->lack[b] = d->lack & mend->scope;
         if (d->version == 0)

@@ -232,7 +232,7 @@ static uint64_t tail_start(const struct mend *mend, uint64_t version)
  * A home that was away while a file was cut holds all that was cut off: one mark makes it forget that,
  * where k others have the mark. Not block by block.
  */
-static bool tail_is_missed(struct mend *mend, uint64_t *from)
+static bool tail_is_missed(struct mend *mend, uint64_t *from, uint64_t *version)
 {
     for (unsigned i = 0; i < mend->file.c; i++) {
         const struct mend_mark *m = tail_of(mend, i);
@@ -251,6 +251,7 @@ static bool tail_is_missed(struct mend *mend, uint64_t *from)
                                 (has->version == m->version && has->first <= start)))
                 continue;
             *from = start > mend->request.first_block ? start : mend->request.first_block;
+            *version = m->version;
             return true;
         }
     }
@@ -261,7 +262,7 @@ static bool tail_is_missed(struct mend *mend, uint64_t *from)
 static bool tail_next(struct mend *mend)
 {
     struct mend_piece *piece;
-    uint64_t from;
+    uint64_t from, version;
 
     if (mend->tail_tried) {
         if (mend->n_pieces > 0)
@@ -270,7 +271,7 @@ static bool tail_next(struct mend *mend)
         return false;
     }
     mend->tail_tried = true;
-    if (mend->end != UINT64_MAX || !tail_is_missed(mend, &from)) {
+    if (mend->end != UINT64_MAX || !tail_is_missed(mend, &from, &version)) {
         mend->look = WALK_FLATS;
         return false;
     }
@@ -279,6 +280,7 @@ static bool tail_next(struct mend *mend)
         return false;
     piece->flat = piece->tail = true;
     piece->tail_from = mend->tail_from = from;
+    piece->tail_version = version;
     return true;
 }
 

@@ -453,6 +453,43 @@ static void write_before_the_fence(struct fake *f, unsigned storage, uint16_t op
     write_homes(f, 40, 1, v2 + 1, 0);
 }
 
+/* A truncate reaches everybody between the question for marks and that for what lies behind everything. */
+static void cut_before_the_tail_is_read(struct fake *f, unsigned storage, uint16_t op)
+{
+    (void)storage;
+    if (op != ROZO__OP__ST_READ || went_on)
+        return;
+    went_on = true;
+    for (unsigned i = 0; i < f->n; i++)
+        assert_true(i == 2 || fake_mark(f, i, i, 50, UINT64_MAX, v2, true));
+}
+
+static void a_tail_that_is_cut_meanwhile_begins_where_it_was_cut(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 65, CODEC_MOJETTE, 1);
+    for (unsigned i = 0; i < f.n; i++)
+        assert_true(i == 2 || fake_mark(&f, i, i, 0, UINT64_MAX, v1, true));
+    write_homes(&f, 0, 10, v1 + 1, 0);
+    went_on = false;
+    f.before = cut_before_the_tail_is_read;
+    r = mend_now(&f, 2, ALL, 0, 0);
+    assert_true(went_on);
+    assert_int_equal(r.undecided, 0);
+    for (unsigned b = 0; b < 10; b++)
+        fake_expect(&f, b, v1 + 1, false);
+    f.before = NULL;
+    r = mend_now(&f, 2, ALL, 0, 0);
+    assert_int_equal(r.rc, 0);
+    for (unsigned b = 0; b < 10; b++)
+        fake_expect(&f, b, v1 + 1, false);
+    fake_expect(&f, 60, v2, false);
+    fake_close(&f);
+}
+
 static void what_was_written_into_a_torn_stretch_stays(void **state)
 {
     struct fake f;
@@ -1063,6 +1100,7 @@ int main(void)
         cmocka_unit_test(a_torn_mark_is_no_content),
         cmocka_unit_test(a_stretch_of_a_partial_home_stays_without_heads),
         cmocka_unit_test(what_was_written_into_a_torn_stretch_stays),
+        cmocka_unit_test(a_tail_that_is_cut_meanwhile_begins_where_it_was_cut),
         cmocka_unit_test(a_replacement_is_filled),
         cmocka_unit_test(bodies_come_with_the_heads),
         cmocka_unit_test(what_is_lost_before_its_sync_is_not_called_healed),
