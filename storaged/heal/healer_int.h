@@ -198,6 +198,7 @@ struct sweep_file {
     struct locate locate;
     bool was_unknown; /* its distribution was not known here */
     unsigned n_looks; /* at what lies here, in vain */
+    bool is_whole;    /* it was partial, and is so no more */
     struct mend_result result;
     void (*done)(struct sweep_file *s, bool good); /* with the job and what follows it */
 };

@@ -16,6 +16,12 @@ static void on_whole(struct heal_ask *ask, int rc)
 {
     struct sweep_file *s = container_of(ask, struct sweep_file, ask);
 
+    if (rc == 0 && s->rank == RANK_SCRUB) { /* what is damaged in it was unknown before */
+        s->is_whole = true;
+        s->job.request.flags &= ~(uint32_t)MEND_PARTIAL;
+        job_submit(s->h, &s->job, s->rank);
+        return;
+    }
     /* Nothing here: all of it is holes, or it was removed. */
     s->done(s, rc == 0 || rc == -ENOMEDIUM);
 }
@@ -42,13 +48,27 @@ static bool may_be_partial(const struct sweep_file *s)
            (s->f.own_damaged & bit) != 0;
 }
 
+/* The last one's, with what was found by the one before. */
+static void result_add(struct mend_result *sum, const struct mend_result *last)
+{
+    const struct mend_result before = *sum;
+
+    *sum = *last;
+    sum->damaged += before.damaged;
+    sum->stale += before.stale;
+    sum->missing += before.missing;
+    sum->healed += before.healed;
+    sum->has_content |= before.has_content;
+}
+
 static void on_job(struct job *job, const struct mend_result *result)
 {
     struct sweep_file *s = (struct sweep_file *)job;
     bool good = mend_is_good(result);
 
-    s->result = *result;
-    if (good && result->rc == 0 && s->place < DIST_MAX && may_be_partial(s))
+    result_add(&s->result, result);
+    if (good && result->rc == 0 && s->place < DIST_MAX && may_be_partial(s) &&
+        !s->is_whole)
         tell_whole(s);
     else
         s->done(s, good);
