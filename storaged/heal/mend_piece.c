@@ -457,6 +457,7 @@ void mend_piece_free(struct mend_piece *piece)
     heads_close(&piece->heads);
     piece_ahead_free(piece);
     piece_group_free(piece);
+    free(piece->told);
     list_remove(&piece->link);
     mend->n_pieces--;
     mend->mender->memory_used -= piece->memory;

@@ -72,6 +72,9 @@ struct mend_piece {
     bool flat;
     uint64_t span;       /* of a flat one: blocks it stands for, 0: to the end */
     uint32_t span_epoch; /* and no client's write of this or before came into it since */
+    uint64_t *told; /* owned: versions of marks that were told to lie over all of it */
+    unsigned n_told;
+    bool uneven; /* some home of the scope did not tell the newest of them */
     /* A flat one, far behind everything: whoever lacks its hole gets it from tail_from on. */
     bool tail;
     uint64_t tail_from, tail_version; /* that mark's: a newer one begins elsewhere */

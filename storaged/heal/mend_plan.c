@@ -143,12 +143,38 @@ static void unwritten(struct mend_piece *piece, unsigned b)
         piece->lack[b] = 0;
 }
 
+static bool was_told(const struct mend_piece *piece, uint64_t version)
+{
+    for (unsigned i = 0; i < piece->n_told; i++) {
+        if (piece->told[i] == version)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * A block speaks for its stretch only with a version that was told to lie over all of it. Any other came in since, and
+ * so may have things elsewhere in the stretch: what is below this version there is not to be covered, nor committed.
+ */
+static void narrow(struct mend_piece *piece)
+{
+    const struct decision *d = &piece->decided[0];
+
+    if (!piece->flat || piece->tail || piece->span == 1 || d->what != DECIDE_FORWARD ||
+        d->version == 0 || was_told(piece, d->version))
+        return;
+    piece->span = 1;
+    if (piece->uneven)
+        mend_again(piece->mend, piece->first + 1);
+}
+
 void piece_plan(struct mend_piece *piece)
 {
     struct mend *mend = piece->mend;
     bool first = piece->n_rounds == 0 && piece->n_fences == 0 && !piece->tail &&
                  piece->first >= mend->counted_to;
 
+    narrow(piece);
     piece->sparse = true;
     for (unsigned b = 0; b < piece->n; b++) {
         const struct decision *d = &piece->decided[b];

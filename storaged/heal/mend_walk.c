@@ -5,7 +5,7 @@
  * In:     mend_walk(), whenever there is room for another piece. Thread: that of the env.
  * Out:    pieces; ST_NEXT to all candidates.
  * Keeps:  between heads there are only large marks, the same over a whole stretch at every storage: one
- *         block of a stretch speaks for all of it. So the holes of a truncated file take one request.
+ *         block of a stretch speaks for all of it, with the versions told. So the holes of a truncated file take one request.
  */
 #include <assert.h>
 #include <errno.h>
@@ -286,6 +286,12 @@ static bool tail_next(struct mend *mend)
 
 /* ---- stretches without heads ---- */
 
+/* Does it lie over the stretch that begins at the cursor? */
+static bool is_over(const struct mend *mend, const struct mend_mark *m)
+{
+    return m->first <= mend->cursor && m->end > mend->cursor;
+}
+
 /* Where the stretch that begins at the cursor ends, at the latest at `limit`; *covered: somebody has
  * a mark over it. */
 static uint64_t stretch_end(const struct mend *mend, uint64_t limit, bool *covered)
@@ -296,7 +302,7 @@ static uint64_t stretch_end(const struct mend *mend, uint64_t limit, bool *cover
     for (unsigned i = 0; i < mend->n_marks; i++) {
         const struct mend_mark *m = &mend->marks[i];
 
-        if (m->first <= mend->cursor && m->end > mend->cursor)
+        if (is_over(mend, m))
             *covered = true;
         if (m->first > mend->cursor && m->first < end)
             end = m->first;
@@ -304,6 +310,34 @@ static uint64_t stretch_end(const struct mend *mend, uint64_t limit, bool *cover
             end = m->end;
     }
     return end;
+}
+
+/* Without memory nothing counts as told, and the stretch is looked at again. */
+static void stretch_told(const struct mend *mend, struct mend_piece *piece)
+{
+    uint64_t of[DIST_MAX] = { 0 }, newest = 0;
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < mend->n_marks; i++)
+        n += is_over(mend, &mend->marks[i]);
+    piece->told = calloc(n + 1, sizeof(*piece->told));
+    piece->uneven = piece->told == NULL;
+    for (unsigned i = 0; piece->told != NULL && i < mend->n_marks; i++) {
+        const struct mend_mark *m = &mend->marks[i];
+
+        if (!is_over(mend, m))
+            continue;
+        piece->told[piece->n_told++] = m->version;
+        if (m->version > of[m->candidate])
+            of[m->candidate] = m->version;
+        if (m->version > newest)
+            newest = m->version;
+    }
+    for (unsigned p = 0; p < mend->file.n; p++) {
+        unsigned home = mend->file.home[p];
+
+        piece->uneven |= (mend->scope >> p & 1) != 0 && of[home] != newest;
+    }
 }
 
 static void flat_next(struct mend *mend)
@@ -325,6 +359,7 @@ static void flat_next(struct mend *mend)
         piece->flat = true;
         piece->span = end == UINT64_MAX ? 0 : end - mend->cursor;
         piece->span_epoch = mend->next_epoch;
+        stretch_told(mend, piece);
     }
     mend->cursor = end;
 }

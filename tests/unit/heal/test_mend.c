@@ -516,6 +516,70 @@ static void what_was_written_into_a_torn_stretch_stays(void **state)
     fake_close(&f);
 }
 
+/* Before the heads of a stretch come a client has written into it, and begun to write there once more; then it punches
+ * the stretch's first block. */
+static unsigned n_began; /* so many homes took what it began */
+
+static void punch_before_the_stretch_is_read(struct fake *f, unsigned storage,
+                                             uint16_t op)
+{
+    (void)storage;
+    if (op != ROZO__OP__ST_READ || went_on)
+        return;
+    went_on = true;
+    write_homes(f, 40, 1, v2, 0);
+    for (unsigned i = 0; i < n_began; i++)
+        assert_true(fake_write(f, i, i, 40, v2 + 1, true));
+    for (unsigned i = 0; i < f->n; i++)
+        assert_true(i == 2 || fake_mark(f, i, i, 0, 1, v2 + 2, true));
+}
+
+static void a_punch_of_its_first_block_is_not_laid_over_a_stretch(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 66, CODEC_MOJETTE, 1);
+    for (unsigned i = 0; i < f.n; i++)
+        assert_true(i == 2 || fake_mark(&f, i, i, 0, 400, v1, true));
+    went_on = false;
+    n_began = 0;
+    f.before = punch_before_the_stretch_is_read;
+    r = mend_now(&f, 2, ALL, 0, 0);
+    assert_true(went_on);
+    assert_int_equal(r.rc, 0);
+    fake_expect(&f, 0, v2 + 2, false);
+    fake_expect(&f, 40, v2, false);
+    for (unsigned b = 1; b < 400;
+         b++) /* what it lacks of the stretch it gets all the same */
+        fake_expect(&f, b, b == 40 ? v2 : v1, false);
+    fake_close(&f);
+}
+
+static void a_punch_of_its_first_block_commits_nothing_of_a_stretch(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 67, CODEC_MOJETTE, 1);
+    for (unsigned i = 0; i < f.n; i++)
+        assert_true(fake_mark(&f, i, i, 0, 400, v1, true));
+    went_on = false;
+    n_began = 3;
+    f.before = punch_before_the_stretch_is_read;
+    mend_now(&f, 0, SETTLE, 0, 0);
+    assert_true(went_on);
+    f.before = NULL;
+    r = mend_now(&f, 0, SETTLE, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.undecided, 0);
+    fake_expect(&f, 0, v2 + 2, false);
+    fake_expect(&f, 40, v2, false);
+    fake_close(&f);
+}
+
 static void a_replacement_is_filled(void **state)
 {
     struct fake f;
@@ -1101,6 +1165,8 @@ int main(void)
         cmocka_unit_test(a_stretch_of_a_partial_home_stays_without_heads),
         cmocka_unit_test(what_was_written_into_a_torn_stretch_stays),
         cmocka_unit_test(a_tail_that_is_cut_meanwhile_begins_where_it_was_cut),
+        cmocka_unit_test(a_punch_of_its_first_block_is_not_laid_over_a_stretch),
+        cmocka_unit_test(a_punch_of_its_first_block_commits_nothing_of_a_stretch),
         cmocka_unit_test(a_replacement_is_filled),
         cmocka_unit_test(bodies_come_with_the_heads),
         cmocka_unit_test(what_is_lost_before_its_sync_is_not_called_healed),
