@@ -48,6 +48,10 @@ static const struct {
     { ROZO__STATUS__FILE_TOO_BIG, EFBIG },
     { ROZO__STATUS__READ_ONLY, EROFS },
     { ROZO__STATUS__TOO_MANY_SYMLINKS, ELOOP },
+    { ROZO__STATUS__LOCKED, EAGAIN },
+    { ROZO__STATUS__DEADLOCK, EDEADLK },
+    { ROZO__STATUS__NO_LOCKS, ENOLCK },
+    { ROZO__STATUS__IN_PROGRESS, EINPROGRESS },
 };
 
 int status_to_errno(unsigned status)
@@ -65,8 +69,6 @@ uint16_t status_from_errno(int rc)
         if (table[i].error == -rc)
             return table[i].status;
     }
-    if (rc == -EAGAIN)
-        return ROZO__STATUS__BUSY;
     return ROZO__STATUS__IO_ERROR;
 }
 

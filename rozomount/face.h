@@ -22,6 +22,7 @@
 #include "common/env_uv.h"
 #include "common/list.h"
 #include "common/rpc_tcp.h"
+#include "rozomount/held.h"
 #include "rozomount/invalidator.h"
 #include "rozomount/md.h"
 #include "rozomount/md_decode.h"
@@ -58,6 +59,15 @@ struct reqbuf {
     uint8_t *mem; /* where the request begins: so that a write's data are page-aligned */
 };
 
+/* How far an operation that may have to wait for a lock is. */
+enum op_locking {
+    LOCKING_NO,
+    LOCKING_ASKS,     /* MD_LOCK is out */
+    LOCKING_WAITS,    /* for the event */
+    LOCKING_GIVES_UP, /* a signal came: MD_LOCK_CANCEL is out */
+    LOCKING_LATE,     /* that came too late: the event is on its way */
+};
+
 /* One request of the kernel, from its handler to its reply. Thread: op->loop's; freed at home. */
 struct op {
     struct env_mail mail;        /* while it hops */
@@ -72,7 +82,9 @@ struct op {
     /* Interrupts: see op_wait_interruptibly(). */
     void (*give_up)(struct op *op);
     bool waiting;
-    bool signalled; /* by a signal that does not end the process */
+    bool signalled;  /* by a signal that does not end the process */
+    bool any_signal; /* ... which is enough to end this wait */
+    bool to_the_end; /* what it asks exportd is asked whatever signal comes */
     UT_hash_handle hh;
     /* What the operation is about; which of these mean something is the handler's business. */
     uint64_t ino, ino2;
@@ -90,6 +102,7 @@ struct op {
     struct fuse_file_info fi;
     struct node *node; /* pinned */
     struct node_wait wait;
+    struct invalidator_wait pages;
     struct md_entry entry;
     struct reqbuf *buf; /* held until op_finish() */
     struct iovec iov;   /* of a write: in buf */
@@ -100,15 +113,27 @@ struct op {
     bool plus, keep_cache;
     uint64_t found;
     size_t done_bytes, piece_bytes;
+    /* Locks: fs_lock.c. While it waits for one, `found` is its number. */
+    struct held_lock lock;
+    enum op_locking locking;
+    bool lock_granted; /* the event came, with rc */
+    UT_hash_handle lock_hh;
+    const uint64_t
+        *owners; /* whose locks are being released; of the handle, or &fi.lock_owner */
+    unsigned n_owners;
+    bool owners_flock; /* their flock locks too */
+    void (*released)(struct op *op);
     char name[NAME_BYTES_MAX + 1];
     char name2[NAME_BYTES_MAX + 1];
 };
 
 /* An open file of some process; fi->fh. Lives on the inode's owner loop. */
 struct handle {
-    struct node *node;          /* pinned */
-    bool sync;                  /* opened O_SYNC or O_DSYNC */
-    uint64_t losses;            /* file_losses(), as its fsyncs have told */
+    struct node *node; /* pinned */
+    bool sync;         /* opened O_SYNC or O_DSYNC */
+    uint64_t losses;   /* file_losses(), as its fsyncs have told */
+    uint64_t *owners;  /* owned: of locks that were taken through it */
+    unsigned n_owners;
     struct handle *next, *prev; /* in loop->handles */
 };
 
@@ -137,6 +162,8 @@ struct loop {
     uint64_t
         early[INTERRUPTS_EARLY]; /* interrupts for operations that do not wait (yet) */
     unsigned next_early;
+    struct op *lock_waits; /* by number */
+    uint64_t last_waiter;
     struct env_timer signal_timer; /* while one of waiting is signalled */
 
     struct rpc_channel *md_channel;
@@ -159,6 +186,9 @@ struct mount {
     const struct options *opt;
     struct rpc_keys keys;
     struct refs *refs;
+    struct held *held;
+    atomic_bool wants_events; /* loop 0 is told, or was */
+    struct env_mail events_mail;
     struct unstable *unstable;
     struct session *session;  /* loop 0 */
     struct session_info info; /* of the first open */
@@ -248,6 +278,8 @@ void op_ask(struct op *op, uint16_t code, const ProtobufCMessage *msg,
 void op_note_change(struct op *op, uint64_t ino);
 /** For an fsync of op->ino: has exportd lost a change of it with its power? True once. */
 bool op_has_lost(struct op *op);
+/** The kernel's pages that we have told it to drop until now are gone: then step. */
+void op_after_pages(struct op *op, void (*step)(struct op *op));
 /** MD_SYNC for op->ino, and the answer. */
 void op_sync_and_reply(struct op *op);
 /** The same with a timeout of its own. */
@@ -325,6 +357,25 @@ void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
                         struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t off_out,
                         struct fuse_file_info *fi_out, size_t len, int flags);
+
+void fs_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi,
+              struct flock *fl);
+void fs_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *fl,
+              int sleep);
+void fs_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int how);
+/** The loop on which this number waits for a lock; NULL: nobody can. Any thread. */
+struct loop *locks_loop(struct mount *m, uint64_t waiter);
+/** exportd says that it has the lock (rc 0), or not. On that loop. */
+void locks_event(struct loop *loop, uint64_t waiter, int rc);
+/** The session was opened again, perhaps at an exportd that knows of no waits. */
+void locks_ask_again(struct loop *loop);
+/** The mount ends: nobody waits any longer. */
+void locks_give_up(struct loop *loop);
+/** Release all locks that these owners hold on op->ino, then step. flock: those of both kinds. */
+void locks_release(struct op *op, const uint64_t *owners, unsigned n, bool flock,
+                   void (*step)(struct op *op));
+/** This owner took a lock through it: the last close releases it. */
+void handle_locks(struct handle *handle, uint64_t owner);
 
 /**
  * Before a write: what it takes from the file (set-id bits, unless it is root's; the capability)

@@ -16,7 +16,8 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
     const unsigned wanted =
         FUSE_CAP_ASYNC_READ | FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_DONT_MASK |
         FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_DIO |
-        FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_POSIX_ACL | FUSE_CAP_CACHE_SYMLINKS;
+        FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_POSIX_ACL | FUSE_CAP_CACHE_SYMLINKS |
+        FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS;
     struct loop *loop = userdata;
 
     loop->mount->direct_writes =
@@ -68,5 +69,8 @@ const struct fuse_lowlevel_ops face_ops = {
     .removexattr = fs_removexattr,
     .fallocate = fs_fallocate,
     .lseek = fs_lseek,
+    .getlk = fs_getlk,
+    .setlk = fs_setlk,
+    .flock = fs_flock,
     .copy_file_range = fs_copy_file_range,
 };

@@ -48,6 +48,7 @@ void handle_free(struct loop *loop, struct handle *handle)
         loop->handles = handle->next;
     if (handle->next != NULL)
         handle->next->prev = handle->prev;
+    free(handle->owners);
     free(handle);
     node_put(node);
 }
@@ -156,16 +157,23 @@ void fs_created(struct op *op)
 
 /* ---- release ---- */
 
-static void release_on_owner(struct op *op)
+static void release_unlocked(struct op *op)
 {
     handle_free(op->loop, op->handle);
     op_reply_err(op, 0);
+}
+
+/* The last of those who shared it: also OFD locks go, which no FLUSH speaks of. */
+static void release_on_owner(struct op *op)
+{
+    locks_release(op, op->handle->owners, op->handle->n_owners, true, release_unlocked);
 }
 
 void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct op *op = op_begin(req);
 
+    op->ino = ino;
     op->handle = handle_of(fi);
     op_goto_owner(op, ino, release_on_owner);
 }
@@ -314,9 +322,23 @@ static void on_flushed(void *arg, int rc)
     op_reply_err(arg, md_user_errno(rc));
 }
 
+static void flush_unlocked(struct op *op)
+{
+    op_reply_err(op, op->rc);
+}
+
+/* A process closes one of its descriptors: its fcntl locks of the file go, once others can see what it wrote. */
+static void on_close_flushed(void *arg, int rc)
+{
+    struct op *op = arg;
+
+    op->rc = md_user_errno(rc);
+    locks_release(op, &op->fi.lock_owner, 1, false, flush_unlocked);
+}
+
 static void flush_on_owner(struct op *op)
 {
-    file_flush(op_file(op), on_flushed, op);
+    file_flush(op_file(op), on_close_flushed, op);
 }
 
 void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

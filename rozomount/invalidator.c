@@ -25,8 +25,34 @@ struct invalidator {
     pthread_cond_t wake;
     uint64_t *inos; /* a ring */
     unsigned first, n;
+    uint64_t n_added, n_done;
+    struct invalidator_wait *waits, **waits_end; /* in order of `after` */
     bool stop, told_full;
 };
+
+/* With the lock. */
+static void invalidator_tell(struct invalidator *inv)
+{
+    while (inv->waits != NULL && inv->waits->after <= inv->n_done) {
+        struct invalidator_wait *wait = inv->waits;
+
+        inv->waits = wait->next;
+        if (inv->waits == NULL)
+            inv->waits_end = &inv->waits;
+        env_mailbox_post(wait->env, &wait->mail);
+    }
+}
+
+void invalidator_wait(struct invalidator *inv, struct invalidator_wait *wait)
+{
+    pthread_mutex_lock(&inv->lock);
+    wait->after = inv->stop ? 0 : inv->n_added;
+    wait->next = NULL;
+    *inv->waits_end = wait;
+    inv->waits_end = &wait->next;
+    invalidator_tell(inv);
+    pthread_mutex_unlock(&inv->lock);
+}
 
 static void *invalidator_run(void *arg)
 {
@@ -46,7 +72,11 @@ static void *invalidator_run(void *arg)
         pthread_mutex_unlock(&inv->lock);
         fuse_lowlevel_notify_inval_inode(inv->se, ino, 0, 0);
         pthread_mutex_lock(&inv->lock);
+        inv->n_done++;
+        invalidator_tell(inv);
     }
+    inv->n_done = inv->n_added; /* nobody will read any more */
+    invalidator_tell(inv);
     pthread_mutex_unlock(&inv->lock);
     return NULL;
 }
@@ -56,6 +86,7 @@ struct invalidator *invalidator_start(struct fuse_session *se)
     struct invalidator *inv = mem_new(sizeof(*inv));
 
     inv->se = se;
+    inv->waits_end = &inv->waits;
     inv->inos = mem_new(INVALIDATOR_MAX * sizeof(*inv->inos));
     pthread_mutex_init(&inv->lock, NULL);
     pthread_cond_init(&inv->wake, NULL);
@@ -72,6 +103,7 @@ void invalidator_add(struct invalidator *inv, uint64_t ino)
     pthread_mutex_lock(&inv->lock);
     if (inv->n < INVALIDATOR_MAX) {
         inv->inos[(inv->first + inv->n++) % INVALIDATOR_MAX] = ino;
+        inv->n_added++;
         pthread_cond_signal(&inv->wake);
     } else if (!inv->told_full) {
         inv->told_full = true;

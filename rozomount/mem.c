@@ -19,6 +19,17 @@ void *mem_new(size_t len_bytes)
     return p;
 }
 
+void *mem_grow(void *mem, size_t len_bytes)
+{
+    void *p = realloc(mem, len_bytes);
+
+    if (p == NULL) {
+        log_error("out of memory for %zu bytes", len_bytes);
+        abort();
+    }
+    return p;
+}
+
 char *mem_copy_text(const char *text)
 {
     size_t len = strlen(text) + 1;

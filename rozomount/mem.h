@@ -10,6 +10,8 @@
 
 /** Zeroed; never NULL. free() it. */
 void *mem_new(size_t len_bytes);
+/** realloc() that never fails. */
+void *mem_grow(void *mem, size_t len_bytes);
 char *mem_copy_text(const char *text);
 
 #endif

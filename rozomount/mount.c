@@ -52,6 +52,7 @@ static void loop_take_session(struct loop *loop, uint64_t session, uint32_t loss
     rpc_tcp_channel_set_session(loop->md_channel, session);
     peers_set_session(&loop->peers, session);
     md_session_is_open(&loop->md);
+    locks_ask_again(loop);
 }
 
 static void on_news(struct env_mail *mail)
@@ -92,6 +93,38 @@ static void on_session_opened(void *arg, const struct session_info *info)
         m->info = *info;
     loop_take_session(&m->loops[0], info->id, info->losses);
     tell_other_loops(m, NULL, info->id, info->losses);
+}
+
+/* On its way to the loop that waits; freed there. */
+struct lock_news {
+    struct env_mail mail;
+    struct loop *loop;
+    uint64_t waiter;
+    int rc;
+};
+
+static void on_lock_news(struct env_mail *mail)
+{
+    struct lock_news *news = container_of(mail, struct lock_news, mail);
+
+    locks_event(news->loop, news->waiter, news->rc);
+    free(news);
+}
+
+static void on_lock_event(void *arg, uint64_t waiter, int rc)
+{
+    struct mount *m = arg;
+    struct loop *loop = locks_loop(m, waiter);
+    struct lock_news *news;
+
+    if (loop == NULL || !loop->ready)
+        return;
+    news = mem_new(sizeof(*news));
+    news->mail.fn = on_lock_news;
+    news->loop = loop;
+    news->waiter = waiter;
+    news->rc = rc;
+    env_mailbox_post(&loop->env, &news->mail);
 }
 
 static void on_map_changed(void *arg, const struct cluster_map *map)
@@ -163,9 +196,11 @@ static int mount_open_session(struct mount *m, struct err *err)
         .client = m->client,
         .read_only = m->opt->read_only,
         .refs = m->refs,
+        .held = m->held,
         .unstable = m->unstable,
         .open_timeout_ms = m->opt->mount_timeout_ms,
         .opened = on_session_opened,
+        .lock_event = on_lock_event,
         .map_changed = on_map_changed,
         .clock_is_ahead = on_clock_is_ahead,
         .arg = m,
@@ -576,6 +611,7 @@ static void on_quit_reading(struct env_mail *mail)
     struct loop *loop = container_of(mail, struct loop, mail);
 
     env_timer_init(&loop->quit_timer, on_quit_timer);
+    locks_give_up(loop);
     loop_quit_when_quiet(loop);
 }
 
@@ -616,6 +652,7 @@ static void mount_free_memory(struct mount *m)
 {
     session_free(m->session);
     refs_free(m->refs);
+    held_free(m->held);
     unstable_free(m->unstable);
     free(m->map);
     free(m->loops);
@@ -690,6 +727,7 @@ int mount_open(struct mount *m, const struct options *opt, struct err *err)
     m->n_loops = opt->loops == 0 ? loops_of_machine() : opt->loops;
     m->loops = mem_new(m->n_loops * sizeof(*m->loops));
     m->refs = refs_new();
+    m->held = held_new();
     m->unstable = unstable_new();
     rc = rpc_keys_load(&m->keys, false, opt->key_file, err);
     if (rc == 0)

@@ -254,7 +254,7 @@ void op_ask_within(struct op *op, uint32_t timeout_ms, uint16_t code,
 {
     op->on_answer = on_answer;
     md_send_within(&op->loop->md, &op->call, code, msg, 0, timeout_ms, on_op_answer, op);
-    if (op->req != NULL)
+    if (op->req != NULL && !op->to_the_end)
         op_wait_interruptibly(op, op_give_up_asking);
 }
 
@@ -369,7 +369,7 @@ static void op_signal(struct op *op)
 {
     struct loop *loop = op->loop;
 
-    if (op_is_doomed(op)) {
+    if (op->any_signal || op_is_doomed(op)) {
         op_wait_over(op);
         op->give_up(op);
         return;

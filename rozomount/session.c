@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/status.h"
 #include "rozomount/mem.h"
 
 enum {
@@ -45,8 +46,14 @@ struct session {
     struct md_call alive; /* KEEP_ALIVE */
     struct md_call bye;   /* CLOSE */
     bool alive_sent;
-    uint64_t alive_no;      /* what was noted as not synced when it was sent */
-    struct env_timer timer; /* next keep-alive, or end of a pause */
+    uint64_t alive_no;     /* what was noted as not synced when it was sent */
+    struct md_call events; /* EVENTS */
+    bool wants_events, events_sent;
+    uint64_t seen_event;
+    size_t n_claimed;
+    struct held_lock *claimed;     /* owned, while OPEN is out: what it claims */
+    struct env_timer events_timer; /* the pause after one that failed */
+    struct env_timer timer;        /* next keep-alive, or end of a pause */
     void (*opened)(void *arg, int rc);
     void (*closed)(void *arg);
     void *arg;
@@ -113,11 +120,28 @@ static void session_take_clock(struct session *s, int64_t theirs_ns)
 }
 
 static void session_send_open(struct session *s);
+static void session_send_events(struct session *s);
 
 static void session_reopen_later(struct session *s)
 {
     s->state = SESSION_PAUSING;
     env_timer_start(s->env, &s->timer, REOPEN_PAUSE_MS);
+}
+
+/* It was given to somebody else while exportd did not hear of us. */
+static void session_lost_lock(struct session *s, uint32_t place)
+{
+    struct held_lock lock;
+
+    if (place >= s->n_claimed)
+        return;
+    lock = s->claimed[place];
+    log_error(
+        "a lock on inode %llu was lost: exportd did not hear of us for longer than %u ms, and somebody "
+        "else has it now",
+        (unsigned long long)lock.ino, s->info.lease_ms);
+    lock.mode = 0;
+    held_set(s->config.held, &lock);
 }
 
 static int open_answer_take(struct session *s, const struct md_call *call)
@@ -140,6 +164,10 @@ static int open_answer_take(struct session *s, const struct md_call *call)
         .losses = r->losses,
     };
     memcpy(s->info.cluster_id, r->cluster_id.data, sizeof(s->info.cluster_id));
+    if (r->events < s->seen_event)
+        s->seen_event = r->events; /* another exportd, or another session for it */
+    for (size_t i = 0; i < r->n_locks_lost; i++)
+        session_lost_lock(s, r->locks_lost[i]);
     session_take_clock(s, r->now_ns);
     session_take_map(s, r->map_version, r->n_storages, r->storages);
     rc = 0;
@@ -161,6 +189,9 @@ static void on_open_answer(struct md_call *call, int rc)
         s->state = SESSION_OPEN;
         env_timer_start(s->env, &s->timer, s->info.lease_ms / 3);
         s->config.opened(s->config.arg, &s->info);
+        if (s->events_sent && md_cancel(&s->events, false))
+            s->events_sent = false; /* it was for the session of before */
+        session_send_events(s);
         if (!first)
             log_info("session %016llx is open again", (unsigned long long)s->info.id);
     } else if (!first) {
@@ -171,6 +202,30 @@ static void on_open_answer(struct md_call *call, int rc)
     }
     if (first)
         s->opened(s->arg, rc);
+}
+
+static void session_forget_claimed(struct session *s)
+{
+    free(s->claimed);
+    s->claimed = NULL;
+    s->n_claimed = 0;
+}
+
+/* Pointers and what they point at, in one piece of memory: free(req->locks). */
+static void session_claim_locks(struct session *s, Rozo__MdOpenSessionReq *req)
+{
+    Rozo__Lock *msgs;
+
+    session_forget_claimed(s);
+    s->claimed = held_list(s->config.held, &s->n_claimed);
+    if (s->n_claimed == 0)
+        return;
+    req->locks = mem_new(s->n_claimed * (sizeof(*req->locks) + sizeof(*msgs)));
+    msgs = (Rozo__Lock *)(req->locks + s->n_claimed);
+    for (size_t i = 0; i < s->n_claimed; i++) {
+        held_to_wire(&s->claimed[i], &msgs[i]);
+        req->locks[req->n_locks++] = &msgs[i];
+    }
 }
 
 static void session_send_open(struct session *s)
@@ -185,9 +240,11 @@ static void session_send_open(struct session *s)
     req.n_open_inodes = n_inodes;
     req.open_inodes = inodes;
     req.read_only = s->config.read_only;
+    session_claim_locks(s, &req);
     s->asked_ns = env_wall_ns(s->env);
     md_send_within(s->md, &s->call, ROZO__OP__MD_OPEN_SESSION, &req.base, MD_SESSIONLESS,
                    s->config.open_timeout_ms, on_open_answer, s);
+    free(req.locks);
     free(inodes);
 }
 
@@ -227,6 +284,70 @@ static void on_alive_answer(struct md_call *call, int rc)
         session_lost(s);
 }
 
+/* ---- what exportd says by itself ---- */
+
+static void events_take(struct session *s, const struct md_call *call)
+{
+    Rozo__MdEventsResp *r =
+        rozo__md_events_resp__unpack(NULL, call->answer_len, call->answer);
+
+    if (r == NULL) {
+        log_warn("what exportd says of locks makes no sense");
+        return;
+    }
+    for (size_t i = 0; i < r->n_events; i++) {
+        const Rozo__MdEventsResp__Event *e = r->events[i];
+
+        if (e->number <= s->seen_event)
+            continue;
+        s->seen_event = e->number;
+        s->config.lock_event(s->config.arg, e->waiter, status_to_errno(e->status));
+    }
+    rozo__md_events_resp__free_unpacked(r, NULL);
+}
+
+static void on_events_timer(struct env_timer *timer)
+{
+    session_send_events(container_of(timer, struct session, events_timer));
+}
+
+static void on_events_answer(struct md_call *call, int rc)
+{
+    struct session *s = call->arg;
+
+    s->events_sent = false;
+    if (s->state != SESSION_OPEN)
+        return; /* asked again when it is open */
+    if (rc == 0) {
+        events_take(s, call);
+        session_send_events(s);
+    } else if (call->answered && call->status == ROZO__STATUS__NO_SESSION) {
+        session_lost(s);
+    } else {
+        env_timer_start(s->env, &s->events_timer, REOPEN_PAUSE_MS);
+    }
+}
+
+static void session_send_events(struct session *s)
+{
+    Rozo__MdEventsReq req = ROZO__MD_EVENTS_REQ__INIT;
+
+    if (!s->wants_events || s->events_sent || s->state != SESSION_OPEN)
+        return;
+    s->events_sent = true;
+    req.seen = s->seen_event;
+    md_send_within(s->md, &s->events, ROZO__OP__MD_EVENTS, &req.base, MD_SESSIONLESS,
+                   s->info.lease_ms, on_events_answer, s);
+}
+
+void session_want_events(struct session *s)
+{
+    s->wants_events = true;
+    session_send_events(s);
+}
+
+/* ---- the life of a session ---- */
+
 static void session_send_alive(struct session *s)
 {
     Rozo__MdKeepAliveReq req = ROZO__MD_KEEP_ALIVE_REQ__INIT;
@@ -262,6 +383,7 @@ struct session *session_new(struct env *env, struct md *md,
     s->md = md;
     s->config = *config;
     env_timer_init(&s->timer, on_session_timer);
+    env_timer_init(&s->events_timer, on_events_timer);
     return s;
 }
 
@@ -270,6 +392,7 @@ void session_free(struct session *s)
     if (s == NULL)
         return;
     assert(s->state == SESSION_NEW || s->state == SESSION_CLOSED);
+    session_forget_claimed(s);
     free(s);
 }
 
@@ -312,6 +435,8 @@ void session_close(struct session *s, void (*done)(void *arg), void *arg)
     Rozo__MdCloseSessionReq req = ROZO__MD_CLOSE_SESSION_REQ__INIT;
 
     env_timer_stop(s->env, &s->timer);
+    env_timer_stop(s->env, &s->events_timer);
+    md_cancel(&s->events, false);
     md_cancel(&s->alive, false);
     md_cancel(&s->call, false);
     s->state = SESSION_CLOSING;

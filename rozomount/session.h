@@ -8,6 +8,7 @@
 #ifndef ROZO_SESSION_H
 #define ROZO_SESSION_H
 
+#include "rozomount/held.h"
 #include "rozomount/md.h"
 #include "rozomount/refs.h"
 #include "rozomount/unstable.h"
@@ -47,12 +48,15 @@ struct session_config {
     const char *client;      /* borrowed, "host:pid:mountpoint" */
     bool read_only;
     struct refs *refs;         /* borrowed */
+    struct held *held;         /* borrowed */
     struct unstable *unstable; /* borrowed */
     uint32_t open_timeout_ms;
     /** The session is open, for the first time or again: put info->id on all channels. */
     void (*opened)(void *arg, const struct session_info *info);
     /** There is a (new) map. Borrowed. */
     void (*map_changed)(void *arg, const struct cluster_map *map);
+    /** Somebody waits for a lock under this number: it has it (rc 0), or cannot. */
+    void (*lock_event)(void *arg, uint64_t waiter, int rc);
     /** exportd's clock is this far ahead of env_wall_ns(): from now on it should not be. */
     void (*clock_is_ahead)(void *arg, int64_t ns);
     void *arg;
@@ -75,6 +79,8 @@ void session_open(struct session *s, void (*done)(void *arg, int rc), void *arg)
 void session_give_up(struct session *s);
 /** Some md heard NO_SESSION: open again. Calling it too often is fine. */
 void session_lost(struct session *s);
+/** From now on somebody may wait for a lock: hear of events. */
+void session_want_events(struct session *s);
 /** Tell exportd that we go, wait a little for its answer, stop everything. */
 void session_close(struct session *s, void (*done)(void *arg), void *arg);
 

@@ -84,7 +84,8 @@ static void answer(struct admission *a)
         added.storage = replaced.storage = &msg;
     }
     added.error = replaced.error = a->words;
-    call_answer(a->x, a->call, a->rc, a->replace_id != 0 ? &replaced.base : &added.base);
+    call_answer(a->x, a->call, a->rc, a->replace_id != 0 ? &replaced.base : &added.base,
+                true);
 }
 
 static void admission_free(struct admission *a)

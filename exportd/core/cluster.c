@@ -478,6 +478,7 @@ static struct export *export_new(struct exportd *x, const struct export *facts)
         return NULL;
     *e = *facts;
     e->x = x;
+    locks_init(&e->locks);
     list_add_tail(&x->exports, &e->link);
     x->n_exports++;
     return e;
@@ -671,6 +672,7 @@ void cluster_free(struct exportd *x)
 
         assert(e->opens == NULL);
         fs_close(&e->fs);
+        locks_free(&e->locks);
         free(e);
     }
 }

@@ -99,7 +99,7 @@ static void answer_queue(struct exportd *x, struct answer *a, struct rpc_call *c
 }
 
 void call_answer(struct exportd *x, struct rpc_call *call, int rc,
-                 const ProtobufCMessage *msg)
+                 const ProtobufCMessage *msg, bool sync)
 {
     struct answer *a;
     int packed = answer_pack(msg, &a);
@@ -107,7 +107,7 @@ void call_answer(struct exportd *x, struct rpc_call *call, int rc,
     if (packed != 0)
         rpc_reply_status(call, status_from_errno(packed));
     else
-        answer_queue(x, a, call, rc, true);
+        answer_queue(x, a, call, rc, sync);
 }
 
 /* ---- dispatch ---- */
@@ -163,6 +163,10 @@ static const struct handler handlers[] = {
     MD(REMOVEXATTR, removexattr, removexattr, CHANGES | ONCE),
     MD(STATFS, statfs, statfs, 0),
     MD(SYNC, sync, sync, 0),
+    MD(EVENTS, events, events, 0),
+    MD(LOCK, lock, lock, ONCE),
+    MD(LOCK_TEST, lock_test, lock_test, 0),
+    MD(LOCK_CANCEL, lock_cancel, lock_cancel, ONCE),
     AD(STATUS, status, status, 0),
     AD(STORAGE_ADD, storage_add, storage_add, CHANGES | GROWS),
     AD(VOLUME_CREATE, volume_create, volume_create, CHANGES | GROWS),
@@ -177,7 +181,8 @@ static const struct handler *handler_find(uint16_t op)
     unsigned i = op - ROZO__OP__MD_OPEN_SESSION;
 
     if (op >= ROZO__OP__AD_STATUS)
-        i = op - ROZO__OP__AD_STATUS + ROZO__OP__MD_SYNC - ROZO__OP__MD_OPEN_SESSION + 1;
+        i = op - ROZO__OP__AD_STATUS + ROZO__OP__MD_LOCK_CANCEL -
+            ROZO__OP__MD_OPEN_SESSION + 1;
     if (i >= sizeof(handlers) / sizeof(handlers[0]) || handlers[i].op != op)
         return NULL;
     return &handlers[i];
@@ -425,6 +430,7 @@ void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
     abandoned_stop(x);
     admissions_stop(x);
     listings_stop(x);
+    sessions_stop(x);
     LIST_FOREACH(node, &x->storages) {
         struct storage *s = container_of(node, struct storage, link);
 

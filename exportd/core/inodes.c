@@ -232,7 +232,7 @@ static int listing_answer(struct listing *l, struct op *op)
     if (rc == 0)
         rc = resp_fill(l, &resp, &parts, &list);
     if (op == NULL)
-        call_answer(l->x, l->call, rc, rc == 0 ? &resp.base : NULL);
+        call_answer(l->x, l->call, rc, rc == 0 ? &resp.base : NULL, true);
     else if (rc == 0)
         rc = op_pack(op, &resp.base);
     free(parts);

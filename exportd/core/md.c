@@ -124,6 +124,22 @@ static int answer_removed(struct op *op, const struct inode *in, uint64_t moved[
 
 /* ---- sessions ---- */
 
+/* What it still held of locks when we started; what others got since is told. */
+static int claim_locks(struct session *s, const Rozo__MdOpenSessionReq *req,
+                       Rozo__MdOpenSessionResp *resp)
+{
+    if (req->n_locks == 0)
+        return 0;
+    resp->locks_lost = malloc(req->n_locks * sizeof(*resp->locks_lost));
+    if (resp->locks_lost == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < req->n_locks; i++) {
+        if (session_claim_lock(s, req->locks[i]) != 0)
+            resp->locks_lost[resp->n_locks_lost++] = (uint32_t)i;
+    }
+    return 0;
+}
+
 int md_open_session(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdOpenSessionReq *req = (const Rozo__MdOpenSessionReq *)msg;
@@ -144,9 +160,13 @@ int md_open_session(struct op *op, const ProtobufCMessage *msg)
             rc = session_claim(s, req->open_inodes[i], 1);
     }
     if (rc == 0)
+        rc = claim_locks(s, req, &resp);
+    if (rc == 0)
         rc = storage_messages_make(x, &storages);
-    if (rc != 0)
+    if (rc != 0) {
+        free(resp.locks_lost);
         return rc;
+    }
     resp.session = s->id;
     resp.export_id = e->id;
     resp.root_ino = FS_ROOT_INO;
@@ -160,8 +180,10 @@ int md_open_session(struct op *op, const ProtobufCMessage *msg)
     resp.cluster_id = (ProtobufCBinaryData){ CLUSTER_ID_BYTES, x->cluster_id };
     resp.now_ns = env_wall_ns(x->env);
     resp.losses = x->last_loss;
+    resp.events = s->last_event;
     rc = op_pack(op, &resp.base);
     free(storages);
+    free(resp.locks_lost);
     return rc;
 }
 

@@ -45,7 +45,7 @@ static void open_file_free(struct open_file **table, struct open_file *f)
     free(f);
 }
 
-static bool grace_is_over(const struct exportd *x)
+bool grace_is_over(const struct exportd *x)
 {
     return env_now_ns(x->env) > x->grace_ends_ns;
 }
@@ -86,6 +86,8 @@ int session_open(struct exportd *x, struct export *e, uint64_t id, const char *c
         while (id == 0 || session_find(x, id) != NULL)
             env_random(x->env, &id, sizeof(id));
         replies_init(&s->replies);
+        lock_holder_init(&s->locks);
+        list_init(&s->events);
         s->id = id;
         s->export = e;
         e->n_sessions++;
@@ -254,6 +256,8 @@ void session_end(struct exportd *x, struct session *s, bool gone)
         x->n_refs--;
         refs_drop(x, s->export, ino, n, wrote, false);
     }
+    session_drop_locks(s);
+    session_events_end(s, -ESRCH);
     s->export->n_sessions--;
     HASH_DEL(x->sessions, s);
     replies_free(&s->replies);
@@ -320,6 +324,7 @@ void sessions_tick(struct exportd *x)
     HASH_ITER(hh, x->sessions, s, tmp)
     {
         replies_trim(&s->replies, now_ns);
+        session_events_tick(s);
         if (now_ns <= s->expires_ns)
             continue;
         log_warn("session %016llx: %s has been silent for %u ms: ended",
@@ -328,6 +333,14 @@ void sessions_tick(struct exportd *x)
     }
     if (!x->orphans_seen && grace_is_over(x))
         orphans_look(x);
+}
+
+void sessions_stop(struct exportd *x)
+{
+    struct session *s, *tmp;
+
+    HASH_ITER(hh, x->sessions, s, tmp)
+    session_events_end(s, -EBUSY);
 }
 
 void sessions_free(struct exportd *x)
@@ -341,6 +354,8 @@ void sessions_free(struct exportd *x)
         open_file_free(&s->refs, f);
         HASH_ITER(hh, s->cuts, f, next)
         open_file_free(&s->cuts, f);
+        session_drop_locks(s);
+        session_events_end(s, -ESRCH);
         HASH_DEL(x->sessions, s);
         replies_free(&s->replies);
         free(s);

@@ -7,16 +7,13 @@
 #ifndef ROZO_EXPORTD_STATE_H
 #define ROZO_EXPORTD_STATE_H
 
-/* uthash reports with exit() when memory is out; we would rather leave a trace. */
-#include <stdlib.h>
-#define uthash_fatal(msg) abort()
-#include <uthash.h>
-
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/list.h"
 #include "exportd/core/exportd.h"
 #include "exportd/core/fs.h"
+#include "exportd/core/hash.h"
+#include "exportd/core/locks.h"
 #include "exportd/core/replies.h"
 
 enum {
@@ -116,6 +113,7 @@ struct export
     bool sync; /* changes are answered when durable */
     char name[NAMES_MAX + 1];
     struct fs fs;
+    struct locks locks;
     unsigned n_sessions;
     struct open_file *opens; /* owned; over all sessions */
 };
@@ -207,6 +205,12 @@ struct session {
     struct open_file
         *cuts; /* owned: truncates begun without a reference, and not ended */
     struct replies replies;
+    struct lock_holder locks;
+    struct lock_call *lock_calls; /* by waiter: the locks it waits for */
+    struct list_node events;      /* it is to be told of, ascending */
+    uint64_t last_event;
+    struct rpc_call *events_call; /* owned: held until there is one; NULL: none is */
+    uint64_t events_held_ns;      /* since when */
     UT_hash_handle hh;
 };
 
@@ -235,9 +239,26 @@ void session_end(struct exportd *x, struct session *s, bool gone);
 void sessions_excuse(struct exportd *x, uint64_t slept_ns);
 /** End what has been silent too long; after the grace, remove orphans nobody holds. */
 void sessions_tick(struct exportd *x);
+/** What is held for them is answered BUSY: it will be sent to the next of us. */
+void sessions_stop(struct exportd *x);
 void sessions_free(struct exportd *x);
+/** Those from before our start had the time to come back. */
+bool grace_is_over(const struct exportd *x);
 /** A hook of fs. During the grace every inode may be. */
 bool export_is_open(void *arg, uint64_t ino);
+
+/* ---- md_lock.c: locks and events of a session ---- */
+
+enum { EVENTS_AN_ANSWER = 256 };
+
+/** A call that has been held long enough is answered. */
+void session_events_tick(struct session *s);
+/** A call that is held is answered with rc. Events are forgotten, unless rc is -EBUSY. */
+void session_events_end(struct session *s, int rc);
+/** It held this before our start. -EAGAIN: somebody else has got it. */
+int session_claim_lock(struct session *s, const Rozo__Lock *msg);
+/** It waits for no lock and has none any more. */
+void session_drop_locks(struct session *s);
 
 /* ---- trash.c: removed files, until every storage has confirmed ---- */
 
@@ -264,9 +285,9 @@ struct op {
 
 /** Pack what will be answered (also with an error, when the handler fails). -ENOMEM. */
 int op_pack(struct op *op, const ProtobufCMessage *msg);
-/** Answer a call that an async handler took: after the commit of all that was put. */
+/** Answer a call that an async handler took: after the commit of all that was put; sync: when it is durable. */
 void call_answer(struct exportd *x, struct rpc_call *call, int rc,
-                 const ProtobufCMessage *msg);
+                 const ProtobufCMessage *msg, bool sync);
 
 typedef int op_handler(struct op *op, const ProtobufCMessage *req);
 /* md.c */
@@ -274,6 +295,8 @@ op_handler md_open_session, md_keep_alive, md_close_session, md_lookup, md_getat
     md_setattr, md_create, md_unlink, md_rmdir, md_link, md_rename, md_readlink,
     md_readdir, md_open, md_close, md_wrote, md_truncated, md_getxattr, md_setxattr,
     md_listxattr, md_removexattr, md_statfs, md_sync;
+/* md_lock.c */
+op_handler md_events, md_lock, md_lock_test, md_lock_cancel;
 /* ad.c, admit.c */
 op_handler ad_status, ad_storage_add, ad_volume_create, ad_export_create,
     ad_storage_replace, ad_storage_lost, ad_inodes;

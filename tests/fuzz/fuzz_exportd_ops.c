@@ -56,6 +56,10 @@ static const uint16_t ops[] = {
     ROZO__OP__AD_STORAGE_REPLACE,
     ROZO__OP__AD_INODES,
     ROZO__OP__AD_STORAGE_LOST,
+    ROZO__OP__MD_EVENTS,
+    ROZO__OP__MD_LOCK,
+    ROZO__OP__MD_LOCK_TEST,
+    ROZO__OP__MD_LOCK_CANCEL,
 };
 
 static struct world w;

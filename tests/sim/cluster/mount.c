@@ -50,6 +50,11 @@ void loop_return_buf(struct loop *loop, struct reqbuf *buf)
     free(buf);
 }
 
+void op_after_pages(struct op *op, void (*step)(struct op *op))
+{
+    step(op);
+}
+
 void mount_drained(struct mount *m)
 {
     (void)m;
@@ -191,6 +196,12 @@ int fuse_reply_xattr(fuse_req_t req, size_t count)
     return answered(req, 0);
 }
 
+int fuse_reply_lock(fuse_req_t req, const struct flock *lock)
+{
+    (void)lock; /* no program of ours asks yet */
+    return answered(req, 0);
+}
+
 int fuse_reply_lseek(fuse_req_t req, off_t off)
 {
     req->n = (uint64_t)off;
@@ -268,6 +279,13 @@ static void on_map_changed(void *arg, const struct cluster_map *map)
     }
 }
 
+static void on_lock_event(void *arg, uint64_t waiter, int rc)
+{
+    struct sim_mount *sm = arg;
+
+    locks_event(&sm->loop, waiter, rc);
+}
+
 static void on_session_opened(void *arg, const struct session_info *info)
 {
     struct sim_mount *sm = arg;
@@ -278,6 +296,7 @@ static void on_session_opened(void *arg, const struct session_info *info)
         net_channel_set_session(sm->peers[i].ch, info->id);
     nodes_learn_losses(&sm->loop.nodes, info->losses);
     md_session_is_open(&sm->loop.md);
+    locks_ask_again(&sm->loop);
 }
 
 static void on_clock_is_ahead(void *arg, int64_t ns)
@@ -369,6 +388,7 @@ void client_start(struct sim_client *c)
         .client = c->host->proc->name,
         .open_timeout_ms = 30000,
         .opened = on_session_opened,
+        .lock_event = on_lock_event,
         .map_changed = on_map_changed,
         .clock_is_ahead = on_clock_is_ahead,
     };
@@ -388,11 +408,13 @@ void client_start(struct sim_client *c)
     sm->m.loops = &sm->loop;
     sm->m.n_loops = 1;
     sm->m.refs = refs_new();
+    sm->m.held = held_new();
     sm->m.unstable = unstable_new();
     sm->md_channel =
         net_channel_new(c->host, servers.exportd.host, RPC_ROLE_CLIENT, on_md_broke, sm);
     loop_begin(sm);
     session.refs = sm->m.refs;
+    session.held = sm->m.held;
     session.unstable = sm->m.unstable;
     session.arg = sm;
     sm->m.session = session_new(&sm->loop.env.env, &sm->loop.md, &session);

@@ -139,7 +139,7 @@ static void every_status_leads_back(void **state)
     assert_int_equal(status_to_errno(ROZO__STATUS__NO_SPACE), -ENOSPC);
     assert_int_equal(status_to_errno(60000), -EIO);
     assert_int_equal(status_from_errno(-EMEDIUMTYPE), ROZO__STATUS__IO_ERROR);
-    assert_int_equal(status_from_errno(-EAGAIN), ROZO__STATUS__BUSY);
+    assert_int_equal(status_from_errno(-EAGAIN), ROZO__STATUS__LOCKED);
     assert_string_equal(status_name(60000), "UNKNOWN");
 }
 

@@ -14,6 +14,7 @@ struct fixture {
     struct fake_exportd exportd;
     struct md md;
     struct refs *refs;
+    struct held *held;
     struct unstable *unstable;
     struct session *session;
     unsigned n_opened, n_first, n_maps, n_closed;
@@ -77,6 +78,7 @@ static void setup(struct fixture *f)
     fake_exportd_init(&f->exportd);
     md_init(&f->md, &f->env.env, &f->exportd.channel, &md);
     f->refs = config.refs = refs_new();
+    f->held = config.held = held_new();
     f->unstable = config.unstable = unstable_new();
     f->session = session_new(&f->env.env, &f->md, &config);
     session_open(f->session, on_first, f);
@@ -87,6 +89,7 @@ static void teardown(struct fixture *f)
     env_virtual_run_posted(&f->env);
     session_free(f->session);
     refs_free(f->refs);
+    held_free(f->held);
     unstable_free(f->unstable);
     free(f->map);
     md_close(&f->md);

@@ -1,0 +1,229 @@
+"""Advisory locks across mounts: fcntl ranges, OFD, flock; waiting, signals, deadlocks, death, restarts of exportd."""
+import os
+import select
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from conftest import cannot_mount, process_runs, wait_for
+
+pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
+
+# A process with one open file that does what it is told, a line each, and says how it went.
+AGENT = r"""
+import errno, fcntl, os, signal, struct, sys
+def interrupt(*args):
+    raise OSError(errno.EINTR, "a signal")  # else Python would begin anew
+signal.signal(signal.SIGUSR1, interrupt)
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+TYPES = {"r": fcntl.F_RDLCK, "w": fcntl.F_WRLCK, "u": fcntl.F_UNLCK}
+def record(kind, start, length):
+    return struct.pack("hhqqi4x", TYPES[kind], 0, start, length, 0)
+print("ready", flush=True)
+for line in sys.stdin:
+    what, *rest = line.split()
+    try:
+        if what in ("set", "wait", "ofdset", "ofdwait"):
+            cmd = {"set": fcntl.F_SETLK, "wait": fcntl.F_SETLKW, "ofdset": 37, "ofdwait": 38}[what]
+            fcntl.fcntl(fd, cmd, record(rest[0], int(rest[1]), int(rest[2])))
+            answer = "ok"
+        elif what == "get":
+            r = struct.unpack("hhqqi4x", fcntl.fcntl(fd, fcntl.F_GETLK, record(rest[0], int(rest[1]), int(rest[2]))))
+            answer = "free" if r[0] == fcntl.F_UNLCK else "%s %d %d" % ("rw"[r[0]], r[2], r[3])
+        elif what == "flock":
+            fcntl.flock(fd, {"r": fcntl.LOCK_SH, "w": fcntl.LOCK_EX, "u": fcntl.LOCK_UN}[rest[0][0]]
+                        | (fcntl.LOCK_NB if rest[0].endswith("n") else 0))
+            answer = "ok"
+        elif what == "count":  # a counter under lock
+            fcntl.fcntl(fd, fcntl.F_SETLKW, record("w", 0, 0))
+            n = int(os.pread(fd, 20, 0) or b"0") + 1
+            os.pwrite(fd, b"%020d" % n, 0)
+            fcntl.fcntl(fd, fcntl.F_SETLK, record("u", 0, 0))
+            answer = str(n)
+        elif what == "reopen":
+            os.close(os.open(sys.argv[1], os.O_RDWR))
+            answer = "ok"
+        elif what == "close":
+            os.close(fd)
+            answer = "ok"
+    except OSError as e:
+        answer = errno.errorcode[e.errno]
+    print(answer, flush=True)
+"""
+
+
+class Agent:
+    def __init__(self, path):
+        self.p = subprocess.Popen([sys.executable, "-c", AGENT, path], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, bufsize=0)  # select() sees what is not read
+        assert self.answer() == "ready"
+
+    def start(self, *what):
+        self.p.stdin.write((" ".join(map(str, what)) + "\n").encode())
+
+    def answer(self):
+        ready, _, _ = select.select([self.p.stdout], [], [], 60)
+        assert ready, "no answer"
+        return self.p.stdout.readline().decode().strip()
+
+    def __call__(self, *what):
+        self.start(*what)
+        return self.answer()
+
+    def is_waiting(self):
+        """Asleep in the kernel, in a request of ours that is not answered."""
+        with open("/proc/%d/wchan" % self.p.pid) as f:
+            return "request_wait_answer" in f.read() or "fuse" in f.read()
+
+    def kill(self):
+        self.p.kill()
+        self.p.wait()
+
+
+@pytest.fixture
+def two(cluster, request):
+    c = cluster(mounts=2)
+    agents = []
+
+    def agent(mount, name="file"):
+        agents.append(Agent(os.path.join(c.mnts[mount], name)))
+        return agents[-1]
+
+    yield c, agent
+    for a in agents:
+        a.kill()
+
+
+def test_ranges_exclude_each_other_across_mounts(two):
+    _, agent = two
+    a, b = agent(0), agent(1)
+    assert a("set", "w", 10, 10) == "ok"
+    assert b("set", "r", 19, 1) == "EAGAIN"
+    assert b("get", "r", 0, 0) == "w 10 10"
+    assert b("set", "w", 20, 0) == "ok"
+    assert a("get", "w", 0, 0) == "w 20 0"
+    assert a("set", "u", 12, 2) == "ok"
+    assert b("set", "w", 12, 2) == "ok"
+    assert a("set", "r", 12, 1) == "EAGAIN"
+
+
+def test_flock_across_mounts(two):
+    _, agent = two
+    a, b, c = agent(0), agent(1), agent(1)
+    assert a("flock", "r") == "ok" and b("flock", "r") == "ok"
+    assert c("flock", "wn") == "EAGAIN"
+    assert a("set", "w", 0, 0) == "ok"  # the kinds do not meet
+    assert a("flock", "u") == "ok"
+    c.start("flock", "w")
+    assert b("flock", "u") == "ok"
+    assert c.answer() == "ok"
+    assert a("flock", "rn") == "EAGAIN"
+    c.kill()
+    wait_for(lambda: a("flock", "rn") == "ok", "the lock of a dead process")
+
+
+def test_who_waits_gets_it_in_order(two):
+    _, agent = two
+    a, b, c = agent(0), agent(1), agent(0)
+    assert a("set", "w", 0, 0) == "ok"
+    b.start("wait", "w", 0, 0)
+    wait_for(b.is_waiting, "b to wait")
+    c.start("wait", "w", 0, 0)
+    wait_for(c.is_waiting, "c to wait")
+    assert a("close") == "ok"
+    assert b.answer() == "ok"
+    assert a.p.poll() is None
+    b.kill()
+    assert c.answer() == "ok"
+
+
+def test_a_signal_ends_a_wait(two):
+    _, agent = two
+    a, b, c = agent(0), agent(1), agent(1)
+    assert a("set", "w", 0, 0) == "ok"
+    b.start("wait", "w", 0, 5)
+    wait_for(b.is_waiting, "b to wait")
+    b.p.send_signal(signal.SIGUSR1)
+    assert b.answer() == "EINTR"
+    c.start("wait", "w", 0, 5)
+    wait_for(c.is_waiting, "c to wait")
+    c.kill()  # a killed waiter neither hangs nor gets it
+    assert a("set", "u", 0, 0) == "ok"
+    assert b("set", "w", 0, 0) == "ok"
+
+
+def test_deadlocks_are_refused(two):
+    _, agent = two
+    a, b = agent(0), agent(1)
+    assert a("set", "w", 0, 1) == "ok" and b("set", "w", 1, 1) == "ok"
+    a.start("wait", "w", 1, 1)
+    wait_for(a.is_waiting, "a to wait")
+    assert b("wait", "w", 0, 1) == "EDEADLOCK"  # as Python calls it
+    assert b("set", "u", 1, 1) == "ok"
+    assert a.answer() == "ok"
+
+
+def test_what_closes_release(two):
+    _, agent = two
+    a, b = agent(0), agent(1)
+    assert a("set", "w", 0, 0) == "ok"
+    assert a("reopen") == "ok"  # POSIX: any close of the file by the process releases its locks
+    assert b("set", "w", 0, 0) == "ok"
+    assert b("set", "u", 0, 0) == "ok"
+    assert a("ofdset", "w", 0, 0) == "ok"
+    assert a("reopen") == "ok"  # ... but not those of an open file description
+    assert b("set", "w", 0, 0) == "EAGAIN"
+    assert a("close") == "ok"
+    wait_for(lambda: b("set", "w", 0, 0) == "ok", "the release of an OFD lock")
+
+
+def test_locks_of_a_dead_mount_go_with_its_session(two):
+    c, agent = two
+    a, b = agent(0), agent(1)
+    assert a("set", "w", 0, 0) == "ok"
+    c.kill(c.names("mount")[0])
+    wait_for(lambda: b("set", "w", 0, 0) == "ok", "the lease of the dead mount to end", timeout=60)
+
+
+def test_a_mount_ends_although_somebody_waits(two):
+    c, agent = two
+    a, b = agent(0), agent(1)
+    assert a("set", "w", 0, 0) == "ok"
+    b.start("wait", "w", 0, 0)
+    wait_for(b.is_waiting, "b to wait")
+    name = c.names("mount")[1]
+    pid = c.pid(name)
+    c.kill(name, signal.SIGTERM)
+    assert b.answer() == "EIO"
+    b.kill()
+    wait_for(lambda: not process_runs(pid), "the end of the mount")
+    assert a("set", "r", 0, 0) == "ok"
+
+
+def test_a_counter_under_lock(two):
+    """What was written under the lock is there for the next who takes it, on whatever mount."""
+    c, agent = two
+    agents = [agent(i % 2) for i in range(4)]
+    for _ in range(50):
+        for a in agents:
+            a.start("count")
+    assert max(int(a.answer()) for _ in range(50) for a in agents) == 200
+
+
+def test_a_restarted_exportd_knows_them_again(two):
+    c, agent = two
+    a, b, w = agent(0), agent(1), agent(1)
+    assert a("set", "w", 0, 10) == "ok" and a("flock", "w") == "ok"
+    w.start("wait", "w", 5, 1)
+    wait_for(w.is_waiting, "w to wait")
+    c.kill("exportd")
+    c.restart("exportd")
+    wait_for(lambda: b("set", "w", 20, 1) == "ok", "the grace to end", timeout=60)
+    assert b("set", "w", 9, 1) == "EAGAIN"
+    assert b("flock", "rn") == "EAGAIN"
+    assert a("set", "u", 5, 1) == "ok"
+    assert w.answer() == "ok"
+    assert b("set", "r", 5, 1) == "EAGAIN"
+    assert b("set", "w", 4, 1) == "EAGAIN"

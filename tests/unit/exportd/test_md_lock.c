@@ -1,0 +1,299 @@
+/*
+ * test_md_lock.c - locks as sessions ask for them, and the events that tell who waits (I10).
+ *
+ * Goal: a lock is never with two sessions, also when exportd restarts or a session ends; a grant is heard of once
+ * for certain, whatever answers get lost. Method: requests to a whole exportd on a virtual clock.
+ */
+#include <stdlib.h>
+
+#include "tests/unit/exportd/world.h"
+
+enum { GRACE_MS = 21000 };
+
+static struct world w;
+static uint64_t s1, s2, ino;
+
+static int setup(void **state)
+{
+    struct seen seen;
+
+    (void)state;
+    world_open(&w, 9);
+    world_start(&w);
+    world_make_export(&w, 4, 0);
+    s1 = w.session;
+    w.session = 0;
+    world_try_session(&w);
+    s2 = w.session;
+    assert_true(s1 != s2);
+    OK(t_create(&w, 1, "file", 0100644, &seen));
+    ino = seen.ino;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+static unsigned ask(uint64_t session, uint64_t owner, uint64_t from, uint64_t to,
+                    Rozo__Lock__Mode mode, uint64_t waiter)
+{
+    Rozo__MdLockReq req = ROZO__MD_LOCK_REQ__INIT;
+    Rozo__Lock lock = ROZO__LOCK__INIT;
+
+    lock.ino = ino;
+    lock.owner = owner;
+    lock.pid = 77;
+    lock.from = from;
+    lock.to = to;
+    lock.mode = mode;
+    req.lock = &lock;
+    req.waiter = waiter;
+    w.session = session;
+    return world_call(&w, ROZO__OP__MD_LOCK, &req.base, NULL, NULL);
+}
+
+#define UNLOCK ROZO__LOCK__MODE__UNLOCK
+#define READ   ROZO__LOCK__MODE__READ
+#define WRITE  ROZO__LOCK__MODE__WRITE
+
+/* Ask for events without waiting for the answer. */
+static void events_send(uint64_t session, uint64_t seen, struct answer_got *got)
+{
+    Rozo__MdEventsReq req = ROZO__MD_EVENTS_REQ__INIT;
+    uint8_t msg[16];
+
+    req.seen = seen;
+    world_send(&w, ROZO__OP__MD_EVENTS, RPC_ROLE_CLIENT, session, msg,
+               rozo__md_events_req__pack(&req, msg), got);
+    env_virtual_run_posted(&w.env);
+}
+
+/* The answer has come: its only event is of this number and waiter; waiter 0: it has none. */
+static void events_are(struct answer_got *got, uint64_t number, uint64_t waiter)
+{
+    Rozo__MdEventsResp *r;
+
+    env_virtual_run_posted(&w.env);
+    assert_true(got->came);
+    assert_int_equal(got->status, ROZO__STATUS__OK);
+    r = rozo__md_events_resp__unpack(NULL, got->len, got->msg);
+    assert_non_null(r);
+    assert_int_equal(r->n_events, waiter != 0);
+    if (waiter != 0) {
+        assert_int_equal(r->events[0]->number, number);
+        assert_int_equal(r->events[0]->waiter, waiter);
+        assert_int_equal(r->events[0]->status, ROZO__STATUS__OK);
+    }
+    rozo__md_events_resp__free_unpacked(r, NULL);
+    free(got->msg);
+}
+
+static void pass(uint64_t ms)
+{
+    Rozo__MdKeepAliveReq req = ROZO__MD_KEEP_ALIVE_REQ__INIT;
+
+    for (uint64_t at = 0; at < ms; at += 5000) {
+        w.session = s1;
+        world_call(&w, ROZO__OP__MD_KEEP_ALIVE, &req.base, NULL, NULL);
+        w.session = s2;
+        world_call(&w, ROZO__OP__MD_KEEP_ALIVE, &req.base, NULL, NULL);
+        env_virtual_advance_ms(&w.env, 5000);
+    }
+}
+
+static void test_two_sessions(void **state)
+{
+    (void)state;
+    OK(ask(s1, 1, 0, 10, WRITE, 0));
+    IS(LOCKED, ask(s2, 1, 9, 11, READ, 0));
+    OK(ask(s2, 1, 10, UINT64_MAX, READ, 0));
+    IS(INVALID, ask(s1, 1, 5, 5, READ, 0));
+    OK(ask(s1, 1, 0, UINT64_MAX, UNLOCK, 0));
+    OK(ask(s2, 1, 0, 10, WRITE, 0));
+    ino++;
+    IS(STALE_HANDLE, ask(s1, 1, 0, 10, WRITE, 0));
+    OK(ask(s1, 1, 0, 10, UNLOCK, 0)); /* of a file that is gone: fine */
+}
+
+static void test_tell_whose(void **state)
+{
+    Rozo__MdLockTestReq req = ROZO__MD_LOCK_TEST_REQ__INIT;
+    Rozo__MdLockTestResp *resp;
+    Rozo__Lock lock = ROZO__LOCK__INIT;
+
+    (void)state;
+    OK(ask(s1, 1, 3, 10, WRITE, 0));
+    lock.ino = ino;
+    lock.owner = 2;
+    lock.to = UINT64_MAX;
+    lock.mode = READ;
+    req.lock = &lock;
+    w.session = s1;
+    OK(world_call(&w, ROZO__OP__MD_LOCK_TEST, &req.base,
+                  &rozo__md_lock_test_resp__descriptor, &resp));
+    assert_int_equal(resp->lock->from, 3);
+    assert_int_equal(resp->lock->pid, 77);
+    rozo__md_lock_test_resp__free_unpacked(resp, NULL);
+    w.session = s2;
+    OK(world_call(&w, ROZO__OP__MD_LOCK_TEST, &req.base,
+                  &rozo__md_lock_test_resp__descriptor, &resp));
+    assert_int_equal(resp->lock->pid, 0); /* of another machine, for all we know */
+    rozo__md_lock_test_resp__free_unpacked(resp, NULL);
+}
+
+static void test_who_waits_is_told(void **state)
+{
+    struct answer_got got, again;
+
+    (void)state;
+    OK(ask(s1, 1, 0, 10, WRITE, 0));
+    events_send(s2, 0, &got);
+    assert_false(got.came);
+    IS(IN_PROGRESS, ask(s2, 1, 0, 10, WRITE, 5));
+    IS(IN_PROGRESS, ask(s2, 1, 0, 10, WRITE, 5)); /* it comes to be sure */
+    OK(ask(s1, 1, 0, 10, UNLOCK, 0));
+    events_are(&got, 1, 5);
+    events_send(s2, 0, &again); /* that answer was lost */
+    events_are(&again, 1, 5);
+    events_send(s2, 1, &got);
+    assert_false(got.came);
+    IS(LOCKED, ask(s1, 1, 0, 10, WRITE, 0));
+    events_send(s2, 1, &again); /* another link: the first is let go */
+    events_are(&got, 0, 0);
+    pass(10000);
+    events_are(&again, 0, 0); /* held long enough */
+}
+
+static unsigned cancel(uint64_t session, uint64_t waiter)
+{
+    Rozo__MdLockCancelReq req = ROZO__MD_LOCK_CANCEL_REQ__INIT;
+
+    req.waiter = waiter;
+    w.session = session;
+    return world_call(&w, ROZO__OP__MD_LOCK_CANCEL, &req.base, NULL, NULL);
+}
+
+static void test_a_wait_given_up(void **state)
+{
+    (void)state;
+    OK(ask(s1, 1, 0, 10, WRITE, 0));
+    IS(IN_PROGRESS, ask(s2, 1, 0, 10, WRITE, 5));
+    IS(NOT_FOUND, cancel(s1, 5)); /* numbers are a session's own */
+    OK(cancel(s2, 5));
+    IS(NOT_FOUND, cancel(s2, 5));
+    OK(ask(s1, 1, 0, 10, UNLOCK, 0));
+    OK(ask(s1, 1, 0, 10, WRITE, 0));
+}
+
+static void test_the_end_of_a_session_releases(void **state)
+{
+    Rozo__MdCloseSessionReq req = ROZO__MD_CLOSE_SESSION_REQ__INIT;
+    struct answer_got got, hers;
+
+    (void)state;
+    OK(ask(s1, 1, 0, 10, WRITE, 0));
+    IS(IN_PROGRESS, ask(s2, 1, 0, 10, WRITE, 5));
+    IS(IN_PROGRESS, ask(s1, 2, 0, 10, WRITE, 6)); /* it goes too, without a lock */
+    events_send(s2, 0, &got);
+    events_send(s1, 0, &hers);
+    w.session = s1;
+    OK(world_call(&w, ROZO__OP__MD_CLOSE_SESSION, &req.base, NULL, NULL));
+    events_are(&got, 1, 5);
+    assert_int_equal(hers.status, ROZO__STATUS__NO_SESSION);
+    free(hers.msg);
+    OK(ask(s2, 1, 0, 10, UNLOCK, 0));
+    w.session = s2;
+    pass(30000);
+}
+
+/* Open the session again, with what it holds. The number of those that it has lost. */
+static size_t claim(uint64_t session, uint64_t from, uint64_t to)
+{
+    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    Rozo__MdOpenSessionResp *resp;
+    Rozo__Lock lock = ROZO__LOCK__INIT, *locks[] = { &lock };
+    size_t n;
+
+    lock.ino = ino;
+    lock.owner = 1;
+    lock.from = from;
+    lock.to = to;
+    lock.mode = WRITE;
+    req.export_name = (char *)"main";
+    req.client = (char *)"test";
+    req.session = session;
+    req.n_locks = 1;
+    req.locks = locks;
+    OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base,
+                  &rozo__md_open_session_resp__descriptor, &resp));
+    assert_int_equal(resp->session, session);
+    assert_int_equal(resp->events, 0);
+    n = resp->n_locks_lost;
+    rozo__md_open_session_resp__free_unpacked(resp, NULL);
+    return n;
+}
+
+static void test_a_restart_gives_nothing_away(void **state)
+{
+    (void)state;
+    OK(ask(s1, 1, 0, 10, WRITE, 0));
+    world_kill(&w);
+    assert_int_equal(claim(s2, 20, 30), 0);
+    w.session = s2;
+    IS(BUSY, ask(s2, 1, 0, 10, WRITE, 0)); /* somebody may still come for it */
+    IS(BUSY, ask(s2, 1, 0, 10, WRITE, 7));
+    OK(ask(s2, 1, 20, 25, UNLOCK, 0));
+    assert_int_equal(claim(s1, 0, 10), 0);
+    assert_int_equal(claim(s1, 0, 10), 0); /* twice is the same */
+    pass(GRACE_MS);
+    IS(LOCKED, ask(s2, 1, 0, 10, WRITE, 0));
+    IS(LOCKED, ask(s1, 1, 25, 30, WRITE, 0));
+    OK(ask(s1, 1, 20, 25, WRITE, 0));
+}
+
+static void test_who_comes_too_late_has_lost_it(void **state)
+{
+    (void)state;
+    OK(ask(s1, 1, 0, 10, WRITE, 0));
+    world_kill(&w);
+    env_virtual_advance_ms(&w.env, GRACE_MS);
+    assert_int_equal(claim(s2, 20, 30), 0);
+    OK(ask(s2, 1, 0, 10, WRITE, 0));
+    assert_int_equal(claim(s1, 9, 20), 1);
+    assert_int_equal(claim(s1, 10, 20), 0);
+}
+
+static void test_a_stop_lets_go(void **state)
+{
+    struct answer_got got;
+
+    (void)state;
+    events_send(s2, 0, &got);
+    assert_false(got.came);
+    assert_int_equal(world_stop(&w), 0);
+    assert_true(got.came);
+    assert_int_equal(got.status, ROZO__STATUS__BUSY);
+    free(got.msg);
+    world_start(&w);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(test_two_sessions),
+        T(test_tell_whose),
+        T(test_who_waits_is_told),
+        T(test_a_wait_given_up),
+        T(test_the_end_of_a_session_releases),
+        T(test_a_restart_gives_nothing_away),
+        T(test_who_comes_too_late_has_lost_it),
+        T(test_a_stop_lets_go),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
