@@ -295,7 +295,6 @@ struct drop_op {
     struct head_scan scan;
     bool scanning, writing, removing;
     bool changed; /* in place */
-    bool again;
     uint64_t verifier;
     uint8_t header[ENTRY_HEADER_BYTES];
     struct iovec iov;
@@ -474,44 +473,15 @@ static bool drop_has_pending(const struct drop_op *d)
     return false;
 }
 
-/* First the frame, then the index: after a crash in between it is all there again, or all gone. */
 static enum op_next drop_pending(struct op *op)
 {
     struct drop_op *d = (struct drop_op *)op;
-    struct entry e = { .kind = ENTRY_DROP,
-                       .file = journal_file(&op->ref),
-                       .first = d->d.first,
-                       .end = d->d.end,
-                       .version = d->d.keep,
-                       .epoch = d->d.epoch,
-                       .projections = d->d.projections };
-    struct pending_entry *entry;
-    enum op_next next;
 
     /* Also when only what was applied went: its frame may lie in the log still. */
-    if (op->append == NULL && !d->again && !d->changed && !drop_has_pending(d) &&
+    if (op->append == NULL && !d->changed && !drop_has_pending(d) &&
         !journal_has_failed(op->st->journal)) /* else an earlier frame may be lost */
         return OP_GO;
-    if (op->append == NULL) {
-        entry_put(d->header, &e);
-        d->iov = (struct iovec){ .iov_base = d->header, .iov_len = sizeof(d->header) };
-    }
-    next = op_append(op, ENTRY_DROP, &d->iov, 1, sizeof(d->header));
-    if (next != OP_GO)
-        return next;
-    entry = op->entry;
-    op->entry = NULL;
-    journal_drop_note(op->st->journal, entry);
-    op->rc = 0;
-    if (op_pending(op) != NULL &&
-        pending_drop(journal_pending(op->st->journal), op_pending(op), &d->d) < 0)
-        return op_bad(op, -ENOMEM);
-    if (!d->again && journal_is_copying(op->st->journal)) {
-        d->again =
-            true; /* a copy of what goes may lie behind our frame: another one behind that */
-        return drop_pending(op);
-    }
-    return OP_GO;
+    return op_append_drop(op, &d->d, d->header);
 }
 
 static enum op_next drop_sync(struct op *op)

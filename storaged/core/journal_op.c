@@ -109,6 +109,50 @@ enum op_next op_append(struct op *op, uint8_t kind, const struct iovec *iov,
     return OP_GO;
 }
 
+/* First the frame, then the index: after a crash in between it is all there again, or all gone. */
+static enum op_next drop_once(struct op *op, const struct pending_drop *d,
+                              uint8_t *header)
+{
+    struct journal *j = op->st->journal;
+    struct entry e = { .kind = ENTRY_DROP,
+                       .file = journal_file(&op->ref),
+                       .first = d->first,
+                       .end = d->end,
+                       .version = d->keep,
+                       .epoch = d->epoch,
+                       .projections = d->projections };
+    struct pending_entry *entry;
+    enum op_next next;
+
+    if (op->append == NULL) {
+        entry_put(header, &e);
+        op->iov = (struct iovec){ .iov_base = header, .iov_len = ENTRY_HEADER_BYTES };
+    }
+    next = op_append(op, ENTRY_DROP, &op->iov, 1, ENTRY_HEADER_BYTES);
+    if (next != OP_GO)
+        return next;
+    entry = op->entry;
+    op->entry = NULL;
+    journal_drop_note(j, entry);
+    op->rc = 0;
+    if (op_pending(op) != NULL && pending_drop(&j->pending, op_pending(op), d) < 0)
+        return op_bad(op, -ENOMEM);
+    return OP_GO;
+}
+
+enum op_next op_append_drop(struct op *op, const struct pending_drop *d, uint8_t *header)
+{
+    do {
+        enum op_next next = drop_once(op, d, header);
+
+        if (next != OP_GO)
+            return next;
+        /* a copy of what goes may lie behind our frame: another one behind that */
+        op->dropping_again = !op->dropping_again && journal_is_copying(op->st->journal);
+    } while (op->dropping_again);
+    return OP_GO;
+}
+
 bool op_entry_is_good(const struct op *op, const struct pending_entry *entry)
 {
     return entry->failures == log_failures(op->st->journal->log);

@@ -597,6 +597,8 @@ static enum op_next mark_put_aside(struct mark_op *m)
     /* Its version stays the same, so no fresh epoch helps: spares take the mark instead. */
     if (next == OP_BAD && m->op.rc == -EREMCHG && m->keep_newer)
         m->op.rc = -EUCLEAN;
+    if (op_pending(&m->op) == NULL || op_pending(&m->op)->n_marks == 0)
+        m->is_here = false; /* it may have been */
     return next;
 }
 

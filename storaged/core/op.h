@@ -113,10 +113,12 @@ struct op {
     struct proj *dr_proj; /* which it changes */
     struct iovec iov;
     struct env_task task;
-    int enter_state, create_state, marks_state, aside_state;
-    int create_rc;  /* why a creation is being undone */
-    int marks_slot; /* where the page under way goes */
+    int enter_state, create_state, marks_state;
+    int aside_state; /* op_create.c's */
+    int create_rc;   /* why a creation is being undone */
+    int marks_slot;  /* where the page under way goes */
     bool syncing, sending;
+    bool dropping_again;
     struct op_append *append;    /* owned; under way */
     struct pending_entry *entry; /* referenced; what was appended */
     struct log_wait log_wait;
@@ -260,7 +262,8 @@ enum op_next op_seek_aside(struct op *op, unsigned p);
  * A damaged projection file p is in the way of a new record or mark of `version`. It goes aside, and
  * p is absent then; but the first time it refuses with -EREMCHG, so that nobody's late request takes
  * the place of newer ones that were in it: whoever still lives comes again with a fresh epoch.
- * -EUCLEAN when it is to be left alone. OP_GO at once for those not damaged.
+ * -EUCLEAN when it is to be left alone. OP_GO at once for those not damaged. What the journal had of p does not count
+ * any more then, pending or not, and of the marks neither: what was judged by it is to be judged anew.
  */
 enum op_next op_put_aside(struct op *op, unsigned p, uint64_t version);
 
@@ -315,6 +318,11 @@ enum op_next op_marks_first(struct op *op);
 /** Append a frame; what iov points at stays until OP_GO, then op->entry is it. */
 enum op_next op_append(struct op *op, uint8_t kind, const struct iovec *iov,
                        unsigned n_iov, size_t len);
+/**
+ * Append a frame that takes d away, one more where a copy may have got behind it, and then from what is pending. header:
+ * ENTRY_HEADER_BYTES that stay until OP_GO. A sync is the caller's.
+ */
+enum op_next op_append_drop(struct op *op, const struct pending_drop *d, uint8_t *header);
 /** Is it as safe as one appended now? Not when a sync of the journal failed since. */
 bool op_entry_is_good(const struct op *op, const struct pending_entry *entry);
 /** Is all that is pending of its file on stable storage already? */

@@ -192,6 +192,16 @@ enum op_next op_first_page(struct op *op, unsigned p)
 
 /* ---- damaged files, and those that lost their header ---- */
 
+enum aside_state {
+    ASIDE_NONE,
+    ASIDE_SEEKING,
+    ASIDE_LOOKING, /* for what else is here */
+    ASIDE_RENAMING,
+    ASIDE_SYNCING_NAME,
+    ASIDE_DROPPING,
+    ASIDE_SYNCING_DROP,
+};
+
 void op_aside_path(struct op *op)
 {
     projfile_path_prefix(op->aside, &op->obj->id);
@@ -202,16 +212,16 @@ enum op_next op_seek_aside(struct op *op, unsigned p)
 {
     struct object *obj = op->obj;
 
-    if (op->aside_state == 0) {
+    if (op->aside_state == ASIDE_NONE) {
         if (obj->state[p] != PROJ_ABSENT || (obj->sought >> p & 1) != 0)
             return OP_GO;
         op_aside_path(op);
         op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->aside };
-        op->aside_state = 2;
+        op->aside_state = ASIDE_SEEKING;
         op_submit(op);
         return OP_WAIT;
     }
-    op->aside_state = 0;
+    op->aside_state = ASIDE_NONE;
     if (op->rc != 0 && op->rc != -ENOENT)
         return OP_BAD;
     if (op->rc == 0) {
@@ -222,31 +232,12 @@ enum op_next op_seek_aside(struct op *op, unsigned p)
     return OP_GO;
 }
 
-static enum op_next aside_renamed(struct op *op, unsigned p)
-{
-    struct object *obj = op->obj;
-
-    op->aside_state = 0;
-    if (op->rc != 0)
-        return OP_BAD;
-    log_warn(
-        "%s: damaged, so it is %s now and a new file begins; what was only in the old "
-        "one is unknown",
-        op->path, op->aside);
-    generations_lost_bytes(
-        op->st->config.generations); /* unsynced records went with it */
-    obj->state[p] = PROJ_ABSENT;
-    obj->emptied |= UINT32_C(1) << p;
-    return OP_GO;
-}
-
-enum op_next op_put_aside(struct op *op, unsigned p, uint64_t version)
+/* OP_GO with ASIDE_NONE: nothing is in the way. */
+static enum op_next aside_begin(struct op *op, unsigned p, uint64_t version)
 {
     struct object *obj = op->obj;
     bool is_damaged = obj->state[p] == PROJ_DAMAGED;
 
-    if (op->aside_state == 1)
-        return aside_renamed(op, p);
     if (!is_damaged) {
         enum op_next next = op_seek_aside(op, p);
 
@@ -264,14 +255,131 @@ enum op_next op_put_aside(struct op *op, unsigned p, uint64_t version)
         obj->floor_set = true;
         return op_bad(op, -EREMCHG);
     }
-    if (!is_damaged)
-        return OP_GO;
-    projfile_path(op->path, &obj->id, p);
+    op->aside_state = ASIDE_LOOKING;
+    return OP_GO;
+}
+
+/* Marks are for all that is here. */
+static bool is_mark_wanted(const struct op *op, unsigned p)
+{
+    const struct pending_file *f = op_pending(op);
+
+    return f != NULL && f->n_marks > 0 &&
+           (object_present(op->obj) & ~(UINT32_C(1) << p)) != 0;
+}
+
+/* A client has spares; and whoever decides settles what is pending in the end. */
+static enum op_next aside_look(struct op *op, unsigned p)
+{
+    enum op_next next;
+
+    op->want |= (UINT32_C(1) << codec_n(op->ref.codec)) - 1;
+    next = op_enter(op);
+    if (next != OP_GO)
+        return next;
+    if (is_mark_wanted(op, p) && !op_is_decided(op))
+        return op_bad(op, -EUCLEAN);
+    projfile_path(op->path, &op->obj->id, p);
     op_aside_path(op);
-    op->dr = (struct disk_req){ .op = DISK_RENAME, .path = op->path, .to = op->aside };
-    op->aside_state = 1;
+    if (op->obj->state[p] == PROJ_DAMAGED)
+        op->dr =
+            (struct disk_req){ .op = DISK_RENAME, .path = op->path, .to = op->aside };
+    else
+        op->dr = (struct disk_req){ .op = DISK_SYNC_NAME, .path = op->path };
+    op->aside_state = op->dr.op == DISK_RENAME ? ASIDE_RENAMING : ASIDE_SYNCING_NAME;
     op_submit(op);
     return OP_WAIT;
+}
+
+static enum op_next aside_renamed(struct op *op, unsigned p)
+{
+    struct object *obj = op->obj;
+
+    if (op->rc != 0)
+        return OP_BAD;
+    log_warn(
+        "%s: damaged, so it is %s now and a new file begins; what was only in the old "
+        "one is unknown",
+        op->path, op->aside);
+    generations_lost_bytes(
+        op->st->config.generations); /* unsynced records went with it */
+    obj->state[p] = PROJ_ABSENT;
+    obj->emptied |= UINT32_C(1) << p;
+    op->dr = (struct disk_req){ .op = DISK_SYNC_NAME, .path = op->path };
+    op->aside_state = ASIDE_SYNCING_NAME;
+    op_submit(op);
+    return OP_WAIT;
+}
+
+/*
+ * What the journal had of it, released or not, may be older than what the lost file had in place: it does not count for
+ * the one that takes its place, nor at a later start. Only now that the old one is gone for good: should its pages come
+ * back, what is pending would be missing.
+ */
+static enum op_next aside_drop(struct op *op, unsigned p)
+{
+    const struct pending_drop d = {
+        .end = UINT64_MAX,
+        .keep = UINT64_MAX,
+        .projections = UINT32_C(1) << p,
+        .epoch = is_mark_wanted(op, p) ? 0 : UINT32_MAX,
+    };
+    enum op_next next;
+
+    if (op->append == NULL && op_pending(op) != NULL) /* perhaps unsynced */
+        generations_lost_bytes(op->st->config.generations);
+    if (op->front == NULL)
+        op->front = malloc(PROJFILE_FRONT_BYTES);
+    if (op->front == NULL)
+        return op_bad(op, -ENOMEM);
+    next = op_append_drop(op, &d, op->front);
+    if (next == OP_BAD && op->rc == -ENOSPC)
+        op->rc = -EBUSY; /* some will be free soon */
+    return next;
+}
+
+static enum op_next aside_go_on(struct op *op, unsigned p)
+{
+    enum op_next next;
+
+    switch ((enum aside_state)op->aside_state) {
+    case ASIDE_LOOKING:
+        return aside_look(op, p);
+    case ASIDE_RENAMING:
+        return aside_renamed(op, p);
+    case ASIDE_SYNCING_NAME:
+        if (op->rc != 0)
+            return OP_BAD;
+        op->aside_state = ASIDE_DROPPING;
+        /* fall through */
+    case ASIDE_DROPPING:
+        next = aside_drop(op, p);
+        if (next != OP_GO)
+            return next;
+        op_log_sync_start(op);
+        op->aside_state = ASIDE_SYNCING_DROP;
+        /* fall through */
+    default:
+        next = op_log_sync_join(op);
+        if (next == OP_GO)
+            op->log_joined = false; /* that of the request itself comes later */
+        return next;
+    }
+}
+
+enum op_next op_put_aside(struct op *op, unsigned p, uint64_t version)
+{
+    enum op_next next;
+
+    if (op->aside_state == ASIDE_NONE || op->aside_state == ASIDE_SEEKING) {
+        next = aside_begin(op, p, version);
+        if (next != OP_GO || op->aside_state == ASIDE_NONE)
+            return next;
+    }
+    next = aside_go_on(op, p);
+    if (next != OP_WAIT)
+        op->aside_state = ASIDE_NONE;
+    return next;
 }
 
 /* The page is full of marks: what is known of the smallest ranges is not told. */

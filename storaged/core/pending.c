@@ -648,6 +648,8 @@ bool pending_commit_range(struct pending *p, struct pending_file *f, uint64_t fi
 bool pending_is_dropped(const struct pending_drop *d, unsigned projection,
                         uint64_t version)
 {
+    if (d->projections != 0 && projection == ANY)
+        return d->epoch != 0 && version <= d->keep;
     if (d->projections != 0)
         return projection < 32 && (d->projections >> projection & 1) != 0 &&
                version <= d->keep;

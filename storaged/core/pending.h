@@ -176,7 +176,10 @@ bool pending_commit(struct pending *p, struct pending_file *f, uint64_t durable,
 bool pending_commit_range(struct pending *p, struct pending_file *f, uint64_t first,
                           uint64_t end, uint64_t version, uint64_t now_ns);
 
-/* What ST_DROP takes away. */
+/*
+ * What ST_DROP takes away: projections 0: what is newer than keep, of this epoch or before; else records of these
+ * projections that are not newer, and, when there is an epoch, marks that are not.
+ */
 struct pending_drop {
     uint64_t first, end;
     uint64_t keep;

@@ -163,7 +163,9 @@ static enum op_next write_put_aside(struct write_op *w)
 
     if (next == OP_BAD && w->op.rc == -EREMCHG)
         w->stale = w->newest;
-    return next;
+    if (next != OP_GO || write_proj(w) != NULL)
+        return next;
+    return write_versions(w); /* what was pending may be gone */
 }
 
 static enum op_next write_space(struct write_op *w)

@@ -247,6 +247,220 @@ static void test_what_was_put_aside_is_not_forgotten(void **state)
     world_free(&w);
 }
 
+enum { HEADER_ROT = 40, ALL_HERE = 255 };
+
+static uint64_t v(unsigned epoch, unsigned count)
+{
+    return (uint64_t)epoch << 32 | count;
+}
+
+static void rot_header(struct world *w, unsigned projection)
+{
+    uint8_t byte;
+
+    memdisk_peek(world_file(w, projection), HEADER_ROT, &byte, 1);
+    byte ^= 0x10;
+    memdisk_poke(&w->disk, world_file(w, projection), HEADER_ROT, &byte, 1);
+}
+
+static void expect_block(struct world *w, unsigned projection, uint64_t block, int kind,
+                         uint64_t version)
+{
+    struct seen seen;
+
+    assert_int_equal(world_read(w, projection, block, 1, &seen, NULL), OK);
+    assert_int_equal(seen.kind, kind);
+    if (kind != SEEN_DAMAGED)
+        assert_int_equal(seen.version, version);
+}
+
+/* A mark of all of it was applied, and block 2 written where it made a hole: in place, without the journal. */
+static void mark_and_write(struct world *w)
+{
+    world_init(w, 1);
+    assert_int_equal(world_write(w, 0, 0, 8, v(1, 1), 8192, true, NULL), OK);
+    assert_int_equal(world_mark(w, ALL_HERE, 0, UINT64_C(1) << 40, v(1, 2)), OK);
+    assert_int_equal(world_sync(w), OK);
+    assert_int_equal(world_commit(w, v(1, 2)), OK);
+    world_apply(w);
+    assert_int_equal(world_health(w).pending_records, 0);
+    assert_int_equal(world_write(w, 0, 2, 1, v(1, 3), 8192, true, NULL), OK);
+    expect_block(w, 0, 2, SEEN_DATA, v(1, 3));
+}
+
+/* The first request sends for an epoch, the next one puts the file aside. */
+static void put_aside(struct world *w, uint64_t block)
+{
+    assert_int_equal(world_write(w, 0, block, 1, v(2, 1), 8192, true, NULL),
+                     ROZO__STATUS__STALE_VERSION);
+    assert_int_equal(world_write(w, 0, block, 1, v(3, 1), 8192, true, NULL), OK);
+}
+
+/*
+ * What the journal had of a file that was put aside does not count for the one in its place: a mark that was applied is
+ * found as long as its segment is not erased, and what the lost file had above it would be a hole.
+ */
+static void test_what_the_journal_had_goes_with_the_file(void **state)
+{
+    (void)state;
+    for (unsigned how = 0; how < 3; how++) {
+        struct world w;
+
+        mark_and_write(&w);
+        rot_header(&w, 0);
+        world_restart(&w, false);
+        put_aside(&w, 6);
+        for (unsigned i = 0; i < 3; i++) {
+            expect_block(&w, 0, 2, SEEN_DAMAGED, 0);
+            expect_block(&w, 0, 6, SEEN_DATA, v(3, 1));
+            expect_block(&w, 0, 7, SEEN_DAMAGED, 0);
+            if (how == 1) { /* were it pending, it would go in place now */
+                assert_int_equal(world_commit(&w, v(1, 3)), OK);
+                world_apply(&w);
+            }
+            if (how != 2)
+                world_restart(&w, i == 1);
+        }
+        world_free(&w);
+    }
+}
+
+/* The same, though nothing is pending when the file goes: only the log has the mark still. */
+static void test_what_was_released_is_not_found_later(void **state)
+{
+    struct world w;
+
+    (void)state;
+    mark_and_write(&w);
+    rot_header(&w, 0);
+    world_restart(&w, false);
+    /* to all of what is here, that is to nothing: the file cannot be read */
+    assert_int_equal(world_commit(&w, v(1, 2)), OK);
+    world_apply(&w);
+    assert_int_equal(world_health(&w).pending_records, 0);
+    put_aside(&w, 6);
+    expect_block(&w, 0, 2, SEEN_DAMAGED, 0);
+    world_restart(&w, false);
+    assert_int_equal(world_commit(&w, v(1, 2)), OK);
+    world_apply(&w);
+    expect_block(&w, 0, 2, SEEN_DAMAGED, 0);
+    world_free(&w);
+}
+
+/* Synced records that were pending: what was here is unknown then, never what lay below; what came since stays. */
+static void test_pending_records_of_a_file_put_aside_are_unknown(void **state)
+{
+    (void)state;
+    for (unsigned committed = 0; committed < 2; committed++) {
+        struct world w;
+
+        world_init(&w, 1);
+        assert_int_equal(world_write(&w, 0, 0, 8, v(1, 1), 8192, true, NULL), OK);
+        assert_int_equal(world_write(&w, 0, 1, 3, v(1, 2), 8192, true, NULL), OK);
+        if (committed)
+            assert_int_equal(world_commit(&w, v(1, 2)), OK);
+        rot_header(&w, 0);
+        world_restart(&w, false);
+        if (committed)
+            assert_int_equal(world_commit(&w, v(1, 2)), OK);
+        put_aside(&w, 3);
+        assert_int_equal(world_write(&w, 0, 3, 1, v(3, 2), 8192, true, NULL), OK);
+        for (unsigned i = 0; i < 3; i++) {
+            expect_block(&w, 0, 0, SEEN_DAMAGED, 0);
+            expect_block(&w, 0, 1, SEEN_DAMAGED, 0);
+            expect_block(&w, 0, 3, SEEN_DATA, v(3, 2));
+            world_restart(&w, i == 1);
+        }
+        world_free(&w);
+    }
+}
+
+/* Whoever knows of all storages sends the very record that was pending: it is kept, not taken for here. */
+static void test_a_record_that_was_pending_comes_again(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 8, v(1, 1), 8192, true, NULL), OK);
+    assert_int_equal(world_write(&w, 0, 1, 3, v(1, 2), 8192, true, NULL), OK);
+    rot_header(&w, 0);
+    world_restart(&w, false);
+    w.role = RPC_ROLE_NODE;
+    assert_int_equal(world_write(&w, 0, 1, 3, v(1, 2), 8192, true, NULL), OK);
+    w.role = RPC_ROLE_CLIENT;
+    for (unsigned i = 0; i < 3; i++) {
+        expect_block(&w, 0, 1, SEEN_DATA, v(1, 2));
+        expect_block(&w, 0, 5, SEEN_DAMAGED, 0);
+        world_restart(&w, i == 1);
+    }
+    world_free(&w);
+}
+
+/* A mark that is pending is for all projections here: while another one waits for it the file stays, and a client is
+ * told that it is damaged; when it lies in place there, the file goes. */
+static void test_a_mark_that_another_projection_waits_for_stays(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    assert_int_equal(world_write(&w, 0, 0, 8, v(1, 1), 8192, true, NULL), OK);
+    assert_int_equal(world_write(&w, 1, 0, 8, v(1, 1), 8192, true, NULL), OK);
+    assert_int_equal(world_mark(&w, ALL_HERE, 4, 0, v(1, 2)), OK);
+    assert_int_equal(world_sync(&w), OK);
+    rot_header(&w, 0);
+    world_restart(&w, false);
+    assert_int_equal(world_write(&w, 0, 2, 1, v(2, 1), 8192, true, NULL),
+                     ROZO__STATUS__STALE_VERSION);
+    assert_int_equal(world_write(&w, 0, 2, 1, v(3, 1), 8192, true, NULL), DAMAGED);
+    expect_block(&w, 1, 5, SEEN_HOLE, v(1, 2));
+    assert_int_equal(world_commit(&w, v(1, 2)), OK);
+    world_apply(&w);
+    assert_int_equal(world_write(&w, 0, 2, 1, v(3, 1), 8192, true, NULL), OK);
+    for (unsigned i = 0; i < 3; i++) {
+        expect_block(&w, 0, 2, SEEN_DATA, v(3, 1));
+        expect_block(&w, 0, 5, SEEN_DAMAGED, 0);
+        expect_block(&w, 1, 3, SEEN_DATA, v(1, 1));
+        expect_block(&w, 1, 5, SEEN_HOLE, v(1, 2));
+        world_restart(&w, i == 1);
+    }
+    world_free(&w);
+}
+
+/* The storage ends, or its journal fails, somewhere between the old file and the new one: unknown all the same. */
+static void test_a_crash_while_a_file_is_put_aside(void **state)
+{
+    static const enum disk_op ops[] = { DISK_RENAME, DISK_SYNC_NAME, DISK_WRITE,
+                                        DISK_SYNC };
+
+    (void)state;
+    for (unsigned i = 0; i < 4 * 3; i++) {
+        struct world w;
+
+        mark_and_write(&w);
+        rot_header(&w, 0);
+        world_restart(&w, false);
+        assert_int_equal(world_write(&w, 0, 6, 1, v(2, 1), 8192, true, NULL),
+                         ROZO__STATUS__STALE_VERSION);
+        w.disk.fail_op = ops[i / 3];
+        w.disk.fail_at = 1 + i % 3 / 2;
+        w.disk.fail_rc = -EIO;
+        w.disk.fail_path = NULL;
+        world_write(&w, 0, 6, 1, v(3, 1), 8192, true, NULL);
+        w.disk.fail_at = 0;
+        if (i % 3 != 0)
+            world_restart(&w, false);
+        if (world_write(&w, 0, 6, 1, v(4, 1), 8192, true, NULL) != OK)
+            assert_int_equal(world_write(&w, 0, 6, 1, v(5, 1), 8192, true, NULL), OK);
+        for (unsigned k = 0; k < 3; k++) {
+            expect_block(&w, 0, 2, SEEN_DAMAGED, 0);
+            world_restart(&w, k == 1);
+        }
+        world_free(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +470,12 @@ int main(void)
         cmocka_unit_test(test_what_is_unknown_was_never_synced),
         cmocka_unit_test(test_a_header_does_not_stay_without_its_page),
         cmocka_unit_test(test_what_was_put_aside_is_not_forgotten),
+        cmocka_unit_test(test_what_the_journal_had_goes_with_the_file),
+        cmocka_unit_test(test_what_was_released_is_not_found_later),
+        cmocka_unit_test(test_pending_records_of_a_file_put_aside_are_unknown),
+        cmocka_unit_test(test_a_record_that_was_pending_comes_again),
+        cmocka_unit_test(test_a_mark_that_another_projection_waits_for_stays),
+        cmocka_unit_test(test_a_crash_while_a_file_is_put_aside),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

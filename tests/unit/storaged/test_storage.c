@@ -1262,6 +1262,7 @@ static void test_a_file_put_aside_is_not_forgotten(void **state)
     w.disk.fail_op = DISK_WRITE;
     w.disk.fail_at = 1;
     w.disk.fail_rc = -ENOSPC;
+    w.disk.fail_path = "objects/";
     assert_int_equal(world_write(&w, 0, 3, 1, v6, 8192, false, NULL),
                      ROZO__STATUS__NO_SPACE);
     assert_int_equal(w.disk.n_of[DISK_RENAME], 1);
