@@ -5,7 +5,8 @@
  * Out:    messages to send; DONE with role, names and features, or FAILED with words.
  * Keeps:  nothing of the peer is believed before its proof was checked, in constant time.
  * Ask:    the bytes: 0 step, 1 role, 2 zero (6 bytes), 8 features, 16 cluster id, 32 nonce, 64 proof,
- *         96 name or words of a refusal, to the end of the message.
+ *         96 name or words of a refusal, to the end of the message. CHALLENGE has no proof, and the
+ *         server's incarnation in its place.
  */
 #include "common/hello.h"
 
@@ -128,6 +129,8 @@ static size_t identity_build(struct hello *h, enum hello_step step, uint8_t *out
 
     memcpy(m.cluster_id, h->cluster_id, sizeof(m.cluster_id));
     memcpy(m.nonce, h->nonce, sizeof(m.nonce));
+    if (step == STEP_CHALLENGE)
+        memcpy(m.proof, h->incarnation, sizeof(h->incarnation));
     len = msg_build(&m, out);
     transcript_add(h, out, len);
     return len;
@@ -188,6 +191,14 @@ static void cluster_compare(const struct hello *h, char *text, size_t size)
              h->is_server ? ids[1] : ids[0], h->is_server ? ids[0] : ids[1]);
 }
 
+/* The disk behind the peer's address is another than the one we want; one that does not say is taken. */
+static bool is_other_incarnation(const struct hello *h)
+{
+    return !bytes_are_zero(h->incarnation, RPC_INCARNATION_BYTES) &&
+           !bytes_are_zero(h->peer_incarnation, RPC_INCARNATION_BYTES) &&
+           memcmp(h->incarnation, h->peer_incarnation, RPC_INCARNATION_BYTES) != 0;
+}
+
 static size_t server_on_hello(struct hello *h, const uint8_t *msg, size_t len,
                               const struct hello_msg *m, uint8_t *out)
 {
@@ -234,6 +245,7 @@ static size_t client_on_challenge(struct hello *h, const uint8_t *msg, size_t le
         return 0;
     }
     peer_take(h, m);
+    memcpy(h->peer_incarnation, m->proof, sizeof(h->peer_incarnation));
     transcript_add(h, msg, len);
     h->state = HELLO_WAIT_WELCOME;
     return proof_build(h, STEP_PROOF, "client", out);
@@ -251,6 +263,8 @@ static void client_on_welcome(struct hello *h, const struct hello_msg *m)
     cluster_compare(h, text, sizeof(text));
     if (text[0] != '\0')
         fail(h, text);
+    else if (is_other_incarnation(h))
+        fail(h, "another data directory answers there: not the one of the cluster's map");
     else
         h->state = HELLO_DONE;
 }
@@ -275,7 +289,7 @@ static size_t client_step(struct hello *h, const uint8_t *msg, size_t len,
 
 void hello_init(struct hello *h, bool is_server, const struct rpc_keys *keys,
                 enum rpc_role role, const char *name, const uint8_t *cluster_id,
-                const uint8_t nonce[HELLO_NONCE_BYTES])
+                const uint8_t *incarnation, const uint8_t nonce[HELLO_NONCE_BYTES])
 {
     memset(h, 0, sizeof(*h));
     h->is_server = is_server;
@@ -283,6 +297,8 @@ void hello_init(struct hello *h, bool is_server, const struct rpc_keys *keys,
     h->role = role;
     if (cluster_id != NULL)
         memcpy(h->cluster_id, cluster_id, sizeof(h->cluster_id));
+    if (incarnation != NULL)
+        memcpy(h->incarnation, incarnation, sizeof(h->incarnation));
     memcpy(h->nonce, nonce, sizeof(h->nonce));
     text_copy(h->name, sizeof(h->name), name, strlen(name));
 }

@@ -48,8 +48,11 @@ struct hello {
     enum rpc_role role; /* client: ours; server: the peer's, believed when DONE */
     uint8_t cluster_id[RPC_CLUSTER_ID_BYTES]; /* ours; zero: not known yet */
     uint8_t peer_cluster_id[RPC_CLUSTER_ID_BYTES];
-    uint8_t nonce[HELLO_NONCE_BYTES]; /* ours */
-    char name[HELLO_NAME_MAX + 1];    /* ours */
+    uint8_t incarnation
+        [RPC_INCARNATION_BYTES]; /* server: ours; client: whom we want; zero: none, any */
+    uint8_t peer_incarnation[RPC_INCARNATION_BYTES]; /* client: the server's */
+    uint8_t nonce[HELLO_NONCE_BYTES];                /* ours */
+    char name[HELLO_NAME_MAX + 1];                   /* ours */
     char peer_name[HELLO_NAME_MAX + 1];
     uint64_t features; /* both sides have them; when DONE */
     bool is_wrong_key; /* when FAILED: that was it */
@@ -62,11 +65,11 @@ struct hello {
  * @param role       client: which key we prove, it must be in keys. Servers pass 0.
  * @param nonce      fresh and random.
  * @param name       cut at HELLO_NAME_MAX.
- * @param cluster_id NULL is as good as zeros.
+ * @param cluster_id, incarnation NULL is as good as zeros.
  */
 void hello_init(struct hello *h, bool is_server, const struct rpc_keys *keys,
                 enum rpc_role role, const char *name, const uint8_t *cluster_id,
-                const uint8_t nonce[HELLO_NONCE_BYTES]);
+                const uint8_t *incarnation, const uint8_t nonce[HELLO_NONCE_BYTES]);
 /**
  * Take a message (client, to begin: NULL, 0) and say what to send.
  * @param out     room for HELLO_MSG_MAX.

@@ -82,6 +82,8 @@ static void channel_init(struct channel *ch, struct env_uv *env,
     snprintf(ch->name, sizeof(ch->name), "%s", config->name);
     if (config->cluster_id != NULL)
         memcpy(ch->cluster_id, config->cluster_id, sizeof(ch->cluster_id));
+    if (config->incarnation != NULL)
+        memcpy(ch->incarnation, config->incarnation, sizeof(ch->incarnation));
     ch->probe_ms = config->probe_ms != 0 ? config->probe_ms : PROBE_MS_DEFAULT;
     ch->queue_max = config->queue_max != 0 ? config->queue_max : QUEUE_MAX_DEFAULT;
     env_random(&ch->e->env, &ch->next_id, sizeof(ch->next_id));

@@ -85,7 +85,8 @@ struct channel {
     enum rpc_role role;
     char name[HELLO_NAME_MAX + 1];
     uint8_t cluster_id[RPC_CLUSTER_ID_BYTES];
-    char (*addrs)[RPC_ADDR_TEXT_MAX]; /* owned */
+    uint8_t incarnation[RPC_INCARNATION_BYTES]; /* zero: any */
+    char (*addrs)[RPC_ADDR_TEXT_MAX];           /* owned */
     unsigned n_addrs;
     struct link *links; /* owned array */
     unsigned n_links, n_up;

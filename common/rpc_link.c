@@ -345,7 +345,8 @@ static void link_connect_to(struct link *l, const struct sockaddr *sa, socklen_t
     l->owed_ns = 0;
     env_timer_start(&ch->e->env, &l->timer, HELLO_MS);
     env_random(&ch->e->env, nonce, sizeof(nonce));
-    hello_init(&l->hello, false, ch->keys, ch->role, ch->name, ch->cluster_id, nonce);
+    hello_init(&l->hello, false, ch->keys, ch->role, ch->name, ch->cluster_id,
+               ch->incarnation, nonce);
     hello_step(&l->hello, NULL, 0, l->hello_bytes + FRAME_HEADER_BYTES, &len);
     link_hello_send(l, len);
 }

@@ -54,6 +54,7 @@ struct listener {
 struct rpc_server {
     struct rpc_server_config config;
     uint8_t cluster_id[RPC_CLUSTER_ID_BYTES];
+    uint8_t incarnation[RPC_INCARNATION_BYTES];
     struct env_uv *e;
     struct listener *listeners; /* owned */
     unsigned n_listeners;
@@ -595,7 +596,7 @@ static void server_accept(struct rpc_server *server, int fd)
     server->n_strangers++;
     env_random(&server->e->env, nonce, sizeof(nonce));
     hello_init(&sc->hello, true, server->config.keys, 0, server->config.name,
-               server->cluster_id, nonce);
+               server->cluster_id, server->incarnation, nonce);
 }
 
 /* ---- listening ---- */
@@ -803,6 +804,8 @@ server_new(struct env_uv *env, const struct rpc_server_config *config, unsigned 
     env_timer_init(&server->sweep, on_sweep_timer);
     env_timer_init(&server->busy, on_busy_timer);
     rpc_server_set_cluster_id(server, config->cluster_id);
+    if (config->incarnation != NULL)
+        memcpy(server->incarnation, config->incarnation, sizeof(server->incarnation));
     return server;
 }
 

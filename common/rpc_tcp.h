@@ -17,6 +17,7 @@
 enum {
     RPC_KEY_BYTES = 32,
     RPC_CLUSTER_ID_BYTES = 16,
+    RPC_INCARNATION_BYTES = 16,
     RPC_ADDR_MAX = 16,      /* addresses of one peer */
     RPC_ADDR_TEXT_MAX = 80, /* "host:port", "[v6]:port" */
 };
@@ -49,6 +50,8 @@ struct rpc_server_config {
         uint64_t conn_id); /* may be NULL; calls of it may still be unanswered */
     const uint8_t
         *cluster_id; /* RPC_CLUSTER_ID_BYTES, copied; NULL or zeros: not known yet */
+    const uint8_t
+        *incarnation; /* RPC_INCARNATION_BYTES, copied: of its data; NULL: it has none */
 };
 
 /** Listen on addr ("host:port", port 0: any). Says which address failed and why in err. */
@@ -74,6 +77,9 @@ struct rpc_channel_config {
                                     order of arrival; 0: 64 MiB */
     const uint8_t
         *cluster_id; /* RPC_CLUSTER_ID_BYTES, copied; NULL or zeros: not known yet */
+    /* RPC_INCARNATION_BYTES, copied: a peer that says it has another one is as good as none; NULL or
+     * zeros: any will do. */
+    const uint8_t *incarnation;
 };
 
 /**

@@ -66,6 +66,7 @@ static void peer_make_channel(struct peers *peers, struct peer *peer)
         .name = "rozomount",
         .addrs = addrs,
         .n_addrs = peer->where.n_addrs,
+        .incarnation = peer->where.incarnation,
     };
     struct err err = { 0 };
 
@@ -95,7 +96,8 @@ static char *addresses_text(const struct map_storage *where)
 
 static bool where_is_same(const struct map_storage *a, const struct map_storage *b)
 {
-    if (a->n_addrs != b->n_addrs)
+    if (a->n_addrs != b->n_addrs ||
+        memcmp(a->incarnation, b->incarnation, sizeof(a->incarnation)) != 0)
         return false;
     for (unsigned i = 0; i < a->n_addrs; i++) {
         if (strcmp(a->addrs[i], b->addrs[i]) != 0)

@@ -25,7 +25,7 @@ struct peers {
 
 void peers_init(struct peers *peers, struct env_uv *env, const struct rpc_keys *keys);
 void peers_set_session(struct peers *peers, uint64_t session);
-/** New storages get a channel, moved ones another, those gone lose theirs. */
+/** New storages get a channel, moved and replaced ones another, those gone lose theirs. */
 void peers_update(struct peers *peers, const struct cluster_map *map);
 /** For struct storcli_peers; arg is the struct peers. */
 struct rpc_channel *peers_channel(void *arg, uint32_t storage_id);

@@ -81,6 +81,11 @@ static struct cluster_map *map_from_wire(uint64_t version, size_t n,
 
         if (storages[i]->id == 0 || storages[i]->n_addresses > MAP_ADDRS_MAX)
             goto bad;
+        if (storages[i]->incarnation.len == sizeof(to->incarnation))
+            memcpy(to->incarnation, storages[i]->incarnation.data,
+                   sizeof(to->incarnation));
+        else if (storages[i]->incarnation.len != 0)
+            goto bad;
         to->id = storages[i]->id;
         for (size_t j = 0; j < storages[i]->n_addresses; j++) {
             size_t len = strlen(storages[i]->addresses[j]);

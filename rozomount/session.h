@@ -22,7 +22,8 @@ enum {
 /* Where one storage is. */
 struct map_storage {
     uint32_t id;
-    unsigned n_addrs; /* 0..MAP_ADDRS_MAX */
+    uint8_t incarnation[16]; /* of its data; zero: not known */
+    unsigned n_addrs;        /* 0..MAP_ADDRS_MAX */
     char addrs[MAP_ADDRS_MAX][MAP_ADDR_TEXT_MAX];
 };
 /* All storages of the cluster. One allocation; free() it. */

@@ -17,8 +17,9 @@
 
 /* ---- channels ---- */
 
-static struct rpc_channel *peer_open(void *arg, uint32_t id, const char *const *addrs,
-                                     unsigned n_addrs)
+static struct rpc_channel *peer_open(void *arg, uint32_t id,
+                                     const uint8_t incarnation[IDENTITY_ID_BYTES],
+                                     const char *const *addrs, unsigned n_addrs)
 {
     struct healio *io = arg;
     struct rpc_channel_config config = {
@@ -28,6 +29,7 @@ static struct rpc_channel *peer_open(void *arg, uint32_t id, const char *const *
         .addrs = addrs,
         .n_addrs = n_addrs,
         .cluster_id = io->daemon->identity.cluster_id,
+        .incarnation = incarnation,
     };
     struct rpc_channel *ch;
     struct err err = { 0 };

@@ -298,6 +298,7 @@ int storio_open(struct storio *io, struct daemon *d, unsigned index, const char 
         .handler = on_call,
         .arg = io,
         .cluster_id = d->identity.cluster_id,
+        .incarnation = d->identity.incarnation,
     };
     int rc;
 

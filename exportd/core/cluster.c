@@ -332,6 +332,8 @@ void storage_message(struct storage *s, Rozo__Storage *msg, char **addrs)
     msg->version = s->version;
     msg->error = s->error;
     msg->lost = s->facts.lost;
+    msg->incarnation.data = s->facts.incarnation;
+    msg->incarnation.len = INCARNATION_BYTES;
 }
 
 int storage_messages_make(struct exportd *x, struct storage_messages **out)

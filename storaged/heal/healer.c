@@ -151,6 +151,16 @@ bool healer_is_lost(const struct healer *h, uint32_t storage)
     return peer != NULL && peer->lost;
 }
 
+bool healer_is_replaced(const struct healer *h, uint32_t storage,
+                        const ProtobufCBinaryData *incarnation)
+{
+    const struct heal_peer *peer = peer_find(h, storage);
+
+    return peer != NULL && incarnation->len == IDENTITY_ID_BYTES &&
+           !bytes_are_zero(peer->incarnation, IDENTITY_ID_BYTES) &&
+           memcmp(peer->incarnation, incarnation->data, IDENTITY_ID_BYTES) != 0;
+}
+
 unsigned healer_home(const struct healer *h, const struct storcli_target *target)
 {
     unsigned place = heal_place(target, h->us);
@@ -182,30 +192,42 @@ static void peer_close(struct healer *h, struct heal_peer *peer)
     peer->n_addrs = 0;
 }
 
-static bool addrs_are(const struct heal_peer *peer, char *const *addrs, size_t n)
+static void incarnation_get(const Rozo__Storage *s,
+                            uint8_t incarnation[IDENTITY_ID_BYTES])
 {
-    if (peer->n_addrs != n)
+    memset(incarnation, 0, IDENTITY_ID_BYTES);
+    if (s->incarnation.len != 0)
+        memcpy(incarnation, s->incarnation.data, IDENTITY_ID_BYTES);
+}
+
+static bool peer_is(const struct heal_peer *peer, const Rozo__Storage *s)
+{
+    uint8_t incarnation[IDENTITY_ID_BYTES];
+
+    incarnation_get(s, incarnation);
+    if (peer->n_addrs != s->n_addresses ||
+        memcmp(peer->incarnation, incarnation, IDENTITY_ID_BYTES) != 0)
         return false;
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(peer->addrs[i], addrs[i]) != 0)
+    for (size_t i = 0; i < s->n_addresses; i++) {
+        if (strcmp(peer->addrs[i], s->addresses[i]) != 0)
             return false;
     }
     return true;
 }
 
-static void peer_connect(struct healer *h, struct heal_peer *peer, char *const *addrs,
-                         size_t n_addrs)
+static void peer_connect(struct healer *h, struct heal_peer *peer, const Rozo__Storage *s)
 {
     peer_close(h, peer);
-    for (size_t i = 0; i < n_addrs && i < HEAL_ADDRS_MAX; i++) {
-        char *addr = strdup(addrs[i]);
+    incarnation_get(s, peer->incarnation);
+    for (size_t i = 0; i < s->n_addresses && i < HEAL_ADDRS_MAX; i++) {
+        char *addr = strdup(s->addresses[i]);
 
         if (addr != NULL)
             peer->addrs[peer->n_addrs++] = addr;
     }
     if (peer->n_addrs > 0)
         peer->channel =
-            h->config.peers.open(h->config.peers.arg, peer->id,
+            h->config.peers.open(h->config.peers.arg, peer->id, peer->incarnation,
                                  (const char *const *)peer->addrs, peer->n_addrs);
 }
 
@@ -256,8 +278,8 @@ static int map_apply(struct healer *h, const Rozo__StMapReq *map)
                 return rc;
             peer = peer_find(h, s->id);
         }
-        if (!addrs_are(peer, s->addresses, s->n_addresses) || peer->channel == NULL)
-            peer_connect(h, peer, s->addresses, s->n_addresses);
+        if (!peer_is(peer, s) || peer->channel == NULL)
+            peer_connect(h, peer, s);
         peer->in_map = true;
         peer->lost = s->lost;
     }
@@ -274,7 +296,8 @@ static int map_check(const Rozo__StMapReq *map)
     for (size_t i = 0; i < map->n_storages; i++) {
         const Rozo__Storage *s = map->storages[i];
 
-        if (s->id == 0 || s->n_addresses > HEAL_ADDRS_MAX)
+        if (s->id == 0 || s->n_addresses > HEAL_ADDRS_MAX ||
+            (s->incarnation.len != 0 && s->incarnation.len != IDENTITY_ID_BYTES))
             return -EBADMSG;
         for (size_t j = 0; j < s->n_addresses; j++) {
             if (strlen(s->addresses[j]) > ADDR_MAX)

@@ -35,9 +35,11 @@ enum { HEAL_UNSETTLED_MAX = 64, HEAL_ADDRS_MAX = 16 };
 
 /* How to reach storages, as a node. */
 struct healer_peers {
-    /** A channel to storage `id` at these addresses; NULL when they make no sense. */
-    struct rpc_channel *(*open)(void *arg, uint32_t id, const char *const *addrs,
-                                unsigned n_addrs);
+    /** A channel to storage `id` of this incarnation (zeros: any) at these addresses; NULL when they
+     * make no sense. */
+    struct rpc_channel *(*open)(void *arg, uint32_t id,
+                                const uint8_t incarnation[IDENTITY_ID_BYTES],
+                                const char *const *addrs, unsigned n_addrs);
     /** Requests still on it end with an error, later. */
     void (*close)(void *arg, struct rpc_channel *ch);
     void *arg;

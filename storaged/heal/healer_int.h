@@ -49,7 +49,8 @@ void heal_ask_send(struct healer *h, struct heal_ask *ask, uint32_t storage, uin
 
 struct heal_peer {
     uint32_t id;
-    bool lost; /* it will not come back */
+    bool lost;                              /* it will not come back */
+    uint8_t incarnation[IDENTITY_ID_BYTES]; /* zeros: not known */
     unsigned n_addrs;
     char *addrs[HEAL_ADDRS_MAX]; /* owned */
     struct rpc_channel *channel; /* owned; NULL: no address that makes sense */
@@ -306,6 +307,9 @@ struct healer {
 };
 
 struct rpc_channel *healer_channel(void *healer, uint32_t storage);
+/** The map has another incarnation for this storage; not so when either is not known. */
+bool healer_is_replaced(const struct healer *h, uint32_t storage,
+                        const ProtobufCBinaryData *incarnation);
 bool healer_peer_is_up(const struct healer *h, const struct heal_peer *peer);
 /** The map says that it will not come back. */
 bool healer_is_lost(const struct healer *h, uint32_t storage);

@@ -199,7 +199,8 @@ void missed_handle_list(struct healer *h, struct rpc_call *call)
         rc = -EBADMSG;
     else if (call->role != RPC_ROLE_NODE)
         rc = -EACCES;
-    else if (req->to_storage != h->us)
+    else if (req->to_storage != h->us ||
+             healer_is_replaced(h, req->storage, &req->incarnation))
         rc = -ENXIO;
     else
         rc = list_make(h, call, req);
@@ -219,7 +220,8 @@ static int done_take(struct healer *h, const struct rpc_call *call,
         return -EBADMSG;
     if (call->role != RPC_ROLE_NODE)
         return -EACCES;
-    if (req->to_storage != h->us)
+    if (req->to_storage != h->us ||
+        healer_is_replaced(h, req->storage, &req->incarnation))
         return -ENXIO;
     for (size_t i = 0; rc == 0 && i < req->n_missed; i++) {
         const Rozo__Missed *m = req->missed[i];

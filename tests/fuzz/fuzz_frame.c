@@ -35,7 +35,8 @@ static void try_hello(bool is_server, const uint8_t *data, size_t size)
     struct hello h;
     size_t out_len;
 
-    hello_init(&h, is_server, &keys, is_server ? 0 : RPC_ROLE_NODE, "fuzz", NULL, nonce);
+    hello_init(&h, is_server, &keys, is_server ? 0 : RPC_ROLE_NODE, "fuzz", NULL, NULL,
+               nonce);
     if (!is_server)
         hello_step(&h, NULL, 0, out, &out_len);
     while (size > 0 && h.state < HELLO_DONE) {

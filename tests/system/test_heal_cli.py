@@ -73,6 +73,45 @@ def test_a_new_disk_takes_the_place_of_a_lost_one(cluster):
         assert f.read() == data
 
 
+def test_a_disk_that_was_replaced_is_used_by_nobody(cluster):
+    """It comes back at the same address with its id and all it had: no byte gets there, and none is read from there."""
+    c = cluster()
+    number = c.number_of("storaged-2")
+    names = [c.mnt + "/f%d" % i for i in range(8)]
+    for name in names:
+        write_file(name, 100000)
+    c.kill("storaged-2")
+    os.rename(c.data("storaged-2"), c.data("old"))
+    c.up()
+    wait_for(lambda: "rozo storage replace" in storage(c, number)["error"], "exportd to notice")
+    c.admin("storage", "replace", number)
+    c.wait_all_up()
+    c.remount()  # a mount asks for a new map every third of its lease: this one has it
+    c.kill("storaged-2")
+    os.rename(c.data("storaged-2"), c.data("new"))
+    os.rename(c.data("old"), c.data("storaged-2"))
+    c.up()
+    wait_for(lambda: "another data directory" in storage(c, number)["error"], "exportd to notice")
+
+    def projections():
+        paths = [os.path.join(d, n) for d, _, found in os.walk(os.path.join(c.data("storaged-2"), "objects")) for n in found]
+        return sorted((path, os.stat(path).st_mtime_ns, os.stat(path).st_size) for path in paths)
+
+    before = projections()
+    assert before
+    data = [write_file(name, 150000) for name in names]
+    assert projections() == before
+    c.kill("storaged-2")
+    os.rename(c.data("storaged-2"), c.data("old"))
+    os.rename(c.data("new"), c.data("storaged-2"))
+    c.up()
+    c.wait_all_up()
+    c.remount()
+    for name, bytes_of in zip(names, data):
+        with open(name, "rb") as f:
+            assert f.read() == bytes_of
+
+
 def test_a_storage_elsewhere_takes_the_place(cluster):
     c = cluster(storages=5)
     number = c.number_of("storaged-3")

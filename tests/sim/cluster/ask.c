@@ -76,7 +76,7 @@ void admin_ask(struct host *to, uint16_t op, const ProtobufCMessage *msg,
     struct question q = { .out = out };
     uint8_t packed[4096];
     struct proc *before = proc_enter(admin->proc);
-    struct rpc_channel *ch = net_channel_new(admin, to, RPC_ROLE_NODE, NULL, NULL);
+    struct rpc_channel *ch = net_channel_new(admin, to, RPC_ROLE_NODE, NULL, NULL, NULL);
 
     memset(out, 0, sizeof(*out));
     assert(protobuf_c_message_get_packed_size(msg) <= sizeof(packed));
@@ -157,7 +157,7 @@ void admin_tell_later(struct host *to, uint16_t op, const ProtobufCMessage *msg,
     later.under_way = true;
     later.done = done;
     later.arg = arg;
-    later.ch = net_channel_new(admin, to, RPC_ROLE_NODE, NULL, NULL);
+    later.ch = net_channel_new(admin, to, RPC_ROLE_NODE, NULL, NULL, NULL);
     assert(protobuf_c_message_get_packed_size(msg) <= sizeof(later.packed));
     later.rq =
         (struct rpc_request){ .op = op,

@@ -12,6 +12,9 @@
 
 /* ---- faults ---- */
 
+/* exportd tells storages within a second, and clients when they keep their leases alive, each third of one. */
+static const uint64_t map_heard_ns = 3000000000;
+
 static void on_fault_end(struct env_timer *timer)
 {
     struct fault *f = container_of(timer, struct fault, timer);
@@ -335,6 +338,7 @@ static void on_replaced(void *arg, int rc)
     }
     say("storage %u has its new disk", run->replacing);
     run->replaced = true;
+    run->replaced_ns = world_clock.now_ns;
     if ((run->config.faults & FAULT_LOSE) == 0 || !world_chance(700000))
         return;
     env_timer_init(&run->replace_timer, on_lose_more);
@@ -486,6 +490,8 @@ static void fault_lose(void)
     if (run->old_in != 0 || (run->lost != 0 && !run->replaced) || run->asking)
         return;
     if (s->old.here && storage_node_is_up(s) && (is_lost || ill < run->n - run->k)) {
+        if (world_clock.now_ns < run->replaced_ns + map_heard_ns)
+            return; /* who has not heard of the new one yet takes the old one for it */
         old_disk_comes_back(s);
     } else if (!admin_is_telling() && world_clock.now_ns > run->ill_ns + 2000000000 &&
                world_clock.now_ns > run->client_died_ns + 7000000000) {

@@ -18,6 +18,7 @@
 
 struct map_channel {
     uint32_t id;
+    uint8_t incarnation[16];
     struct rpc_channel *ch;
 };
 
@@ -243,15 +244,37 @@ static int64_t mount_wall_ns(struct env *env)
     return sm->loop.env_below->wall_ns(env) + atomic_load(&sm->m.clock_ahead_ns);
 }
 
-static struct rpc_channel *on_peer_wanted(void *arg, uint32_t storage_id)
+static struct map_channel *peer_find(struct sim_mount *sm, uint32_t storage_id)
 {
-    struct sim_mount *sm = arg;
-
     for (unsigned i = 0; i < sm->n_peers; i++) {
         if (sm->peers[i].id == storage_id)
-            return sm->peers[i].ch;
+            return &sm->peers[i];
     }
     return NULL;
+}
+
+static struct rpc_channel *on_peer_wanted(void *arg, uint32_t storage_id)
+{
+    struct map_channel *peer = peer_find(arg, storage_id);
+
+    return peer == NULL ? NULL : peer->ch;
+}
+
+/* A storage is new, or its disk was replaced. */
+static void peer_connect(struct sim_mount *sm, struct map_channel *peer,
+                         const struct map_storage *s, struct host *host)
+{
+    if (peer == NULL) {
+        assert(sm->n_peers < STORAGES_MAX);
+        peer = &sm->peers[sm->n_peers++];
+    } else {
+        net_channel_close(peer->ch);
+    }
+    peer->id = s->id;
+    memcpy(peer->incarnation, s->incarnation, sizeof(peer->incarnation));
+    peer->ch = net_channel_new(sm->client->host, host, RPC_ROLE_CLIENT, s->incarnation,
+                               NULL, NULL);
+    net_channel_set_session(peer->ch, sm->client->session);
 }
 
 static void on_map_changed(void *arg, const struct cluster_map *map)
@@ -260,21 +283,14 @@ static void on_map_changed(void *arg, const struct cluster_map *map)
 
     for (unsigned i = 0; i < map->n_storages; i++) {
         const struct map_storage *s = &map->storages[i];
+        struct map_channel *peer = peer_find(sm, s->id);
 
-        if (on_peer_wanted(sm, s->id) != NULL || s->n_addrs == 0)
+        if (s->n_addrs == 0 || (peer != NULL && memcmp(peer->incarnation, s->incarnation,
+                                                       sizeof(s->incarnation)) == 0))
             continue;
         for (unsigned j = 0; j < servers.n_storages; j++) {
-            struct map_channel *peer = &sm->peers[sm->n_peers];
-
-            if (strcmp(servers.storages[j].addr, s->addrs[0]) != 0)
-                continue;
-            assert(sm->n_peers < STORAGES_MAX);
-            peer->id = s->id;
-            peer->ch = net_channel_new(sm->client->host, servers.storages[j].host,
-                                       RPC_ROLE_CLIENT, NULL, NULL);
-            net_channel_set_session(peer->ch, sm->client->session);
-            sm->n_peers++;
-            break;
+            if (strcmp(servers.storages[j].addr, s->addrs[0]) == 0)
+                peer_connect(sm, peer, s, servers.storages[j].host);
         }
     }
 }
@@ -410,8 +426,8 @@ void client_start(struct sim_client *c)
     sm->m.refs = refs_new();
     sm->m.held = held_new();
     sm->m.unstable = unstable_new();
-    sm->md_channel =
-        net_channel_new(c->host, servers.exportd.host, RPC_ROLE_CLIENT, on_md_broke, sm);
+    sm->md_channel = net_channel_new(c->host, servers.exportd.host, RPC_ROLE_CLIENT, NULL,
+                                     on_md_broke, sm);
     loop_begin(sm);
     session.refs = sm->m.refs;
     session.held = sm->m.held;

@@ -15,6 +15,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
+#include "common/bytes.h"
 #include "tests/sim/cluster/tell.h"
 
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
@@ -31,6 +32,7 @@ struct net_channel {
     struct rpc_channel ch; /* first */
     struct host *from, *to;
     enum rpc_role role;
+    uint8_t incarnation[16]; /* whom it wants; zeros: anybody */
     uint64_t session;
     uint64_t conn_id;
     uint64_t owed_since_ns; /* the oldest request since we heard something; 0: none */
@@ -57,6 +59,7 @@ struct net_exchange {
     struct host *from, *to;
     uint16_t op;
     enum rpc_role role;
+    uint8_t incarnation[16]; /* the channel's */
     uint64_t id;
     bool sent; /* an attempt is under way */
     struct env_timer again, deadline;
@@ -167,6 +170,13 @@ static void exchange_let_go(struct net_exchange *x)
 static bool is_listening(const struct host *h)
 {
     return h->power && h->proc->alive && h->handler != NULL;
+}
+
+/* No link comes about to another disk than the one that is wanted: see hello.c. */
+static bool is_wanted(const struct host *h, const uint8_t incarnation[16])
+{
+    return bytes_are_zero(incarnation, 16) || bytes_are_zero(h->incarnation, 16) ||
+           memcmp(incarnation, h->incarnation, 16) == 0;
 }
 
 static bool is_cut(const struct host *a, const struct host *b)
@@ -284,7 +294,8 @@ static void exchange_transmit(struct net_exchange *x)
     struct net_bytes *payload;
     uint64_t us = 0;
 
-    if (!is_listening(x->to) && x->to->power) { /* refused; tried again */
+    if ((!is_listening(x->to) || !is_wanted(x->to, x->incarnation)) &&
+        x->to->power) { /* refused; tried again */
         world_timer_start_us(&x->again, 1000 * (RESEND_MS / 2 + world_below(RESEND_MS)));
         return;
     }
@@ -401,6 +412,7 @@ static void channel_send(struct rpc_channel *rch, struct rpc_request *rq)
     x->to = ch->to;
     x->op = rq->op;
     x->role = ch->role;
+    memcpy(x->incarnation, ch->incarnation, sizeof(x->incarnation));
     x->id = ++net.last_id;
     x->msg = bytes_new(rq->msg, rq->msg_len);
     x->next = net.exchanges;
@@ -432,7 +444,8 @@ static enum rpc_health channel_health(struct rpc_channel *rch)
     struct net_channel *ch = container_of(rch, struct net_channel, ch);
     uint64_t since = silent_since(ch->from, ch->to), now = world_clock.now_ns;
 
-    if (ch->to->power && !is_listening(ch->to) && since == 0)
+    if (ch->to->power && since == 0 &&
+        (!is_listening(ch->to) || !is_wanted(ch->to, ch->incarnation)))
         return RPC_DOWN;
     if (since == 0)
         return RPC_UP;
@@ -451,8 +464,8 @@ static const struct rpc_channel_ops channel_ops = {
 };
 
 struct rpc_channel *net_channel_new(struct host *from, struct host *to,
-                                    enum rpc_role role, void (*broke)(void *arg),
-                                    void *arg)
+                                    enum rpc_role role, const uint8_t *incarnation,
+                                    void (*broke)(void *arg), void *arg)
 {
     struct net_channel *ch = calloc(1, sizeof(*ch));
 
@@ -461,6 +474,8 @@ struct rpc_channel *net_channel_new(struct host *from, struct host *to,
     ch->from = from;
     ch->to = to;
     ch->role = role;
+    if (incarnation != NULL)
+        memcpy(ch->incarnation, incarnation, sizeof(ch->incarnation));
     ch->conn_id = ++net.last_id;
     ch->broke = broke;
     ch->arg = arg;
@@ -659,7 +674,8 @@ static void on_flight(struct env_timer *timer)
         }
         lost = true;
     }
-    if (!to->proc->alive || (!f->is_answer && to->handler == NULL))
+    if (!to->proc->alive ||
+        (!f->is_answer && (to->handler == NULL || !is_wanted(to, x->incarnation))))
         lost = true;
     if (lost)
         exchange_again(x);

@@ -25,6 +25,8 @@ struct host {
     /** Bytes of a file segment of an answer. */
     void (*read_fd)(void *arg, int fd, uint64_t offset, void *buf, size_t len);
     void *read_fd_arg;
+    uint8_t
+        incarnation[16];    /* of its data, as it says in its Hello; zeros: it has none */
     struct net_call *calls; /* not answered or not sent */
     uint64_t
         unreached_since; /* its process hangs or its machine is off since; 0: neither */
@@ -66,12 +68,12 @@ void net_cut(unsigned from, unsigned to, bool cut);
 void net_host_reachable(struct host *h, bool reachable);
 
 /**
- * A channel of the process that runs, to another host; its memory is the process's. broke: a link
- * was lost and came up again; may be NULL.
+ * A channel of the process that runs, to another host; its memory is the process's. incarnation: as in
+ * rpc_tcp.h. broke: a link was lost and came up again; may be NULL.
  */
 struct rpc_channel *net_channel_new(struct host *from, struct host *to,
-                                    enum rpc_role role, void (*broke)(void *arg),
-                                    void *arg);
+                                    enum rpc_role role, const uint8_t *incarnation,
+                                    void (*broke)(void *arg), void *arg);
 void net_channel_free(struct rpc_channel *ch);
 /** The same with requests on it, which end with -ENOTCONN, later. */
 void net_channel_close(struct rpc_channel *ch);

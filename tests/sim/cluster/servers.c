@@ -71,6 +71,7 @@ static void on_settle(struct env_timer *timer)
 /* ---- its healing half ---- */
 
 static struct rpc_channel *heal_peer_open(void *arg, uint32_t id,
+                                          const uint8_t incarnation[IDENTITY_ID_BYTES],
                                           const char *const *addrs, unsigned n_addrs)
 {
     struct storage_process *p = arg;
@@ -79,7 +80,7 @@ static struct rpc_channel *heal_peer_open(void *arg, uint32_t id,
     for (unsigned i = 0; n_addrs > 0 && i < servers.n_storages; i++) {
         if (strcmp(servers.storages[i].addr, addrs[0]) == 0)
             return net_channel_new(p->s->host, servers.storages[i].host, RPC_ROLE_NODE,
-                                   NULL, NULL);
+                                   incarnation, NULL, NULL);
     }
     return NULL;
 }
@@ -301,6 +302,7 @@ void storage_node_start(struct sim_storage *s)
     assert(p != NULL);
     p->s = s;
     identity_load(p);
+    memcpy(s->host->incarnation, p->identity.incarnation, sizeof(s->host->incarnation));
     generations_begin(&p->generations, s->has_generations ? &s->generations_saved : &none,
                       s->boot);
     generations_save(p);
@@ -396,7 +398,7 @@ static struct rpc_channel *peer_open(void *arg, const char *const *addrs,
     for (unsigned i = 0; n_addrs > 0 && i < servers.n_storages; i++) {
         if (strcmp(servers.storages[i].addr, addrs[0]) == 0)
             return net_channel_new(e->host, servers.storages[i].host, RPC_ROLE_NODE, NULL,
-                                   NULL);
+                                   NULL, NULL);
     }
     return NULL;
 }

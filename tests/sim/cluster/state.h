@@ -102,8 +102,9 @@ struct run {
     unsigned exportd_deaths;
     bool armed_power[HOSTS_MAX]; /* a watched host loses its power */
     uint64_t fault_pause_us;     /* at most, between two */
-    unsigned replacing; /* the id of a storage that has lost its disk; 0: none yet */
-    bool replaced;      /* exportd has put the new one in its place */
+    unsigned replacing;   /* the id of a storage that has lost its disk; 0: none yet */
+    bool replaced;        /* exportd has put the new one in its place ... */
+    uint64_t replaced_ns; /* ... at this time */
     struct env_timer replace_timer;
     /* Mode lost. */
     uint32_t lost;   /* storages that have lost their disk and are not whole again */

@@ -29,9 +29,10 @@ static void pair_init(struct pair *p, const struct rpc_keys *client_keys,
     uint8_t nonce[HELLO_NONCE_BYTES] = { ++count, 1 };
 
     memset(p, 0, sizeof(*p));
-    hello_init(&p->client, false, client_keys, role, "mount 1", client_cluster, nonce);
+    hello_init(&p->client, false, client_keys, role, "mount 1", client_cluster, NULL,
+               nonce);
     nonce[1] = 2;
-    hello_init(&p->server, true, &keys, 0, "storaged", server_cluster, nonce);
+    hello_init(&p->server, true, &keys, 0, "storaged", server_cluster, NULL, nonce);
 }
 
 /* Run the handshake up to and including message n; flip one bit of message `bad` on the way. */
@@ -108,6 +109,44 @@ static void wrong_keys_and_roles_are_refused(void **state)
     pair_run(&p, -1, 0);
     assert_int_equal(p.server.state, HELLO_FAILED);
     assert_int_equal(p.client.state, HELLO_FAILED);
+}
+
+/* A client that wants one incarnation takes no other; one that is not told, on either side, is taken. */
+static void another_incarnation_is_refused(void **state)
+{
+    static const uint8_t ours[RPC_INCARNATION_BYTES] = { 1, 2 };
+    static const uint8_t other[RPC_INCARNATION_BYTES] = { 1, 3 };
+    static const struct {
+        const uint8_t *wants, *is;
+        bool ok;
+    } cases[] = {
+        { ours, ours, true }, { ours, other, false }, { NULL, other, true },
+        { ours, NULL, true }, { NULL, NULL, true },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct pair p;
+
+        pair_init(&p, &keys, RPC_ROLE_CLIENT, cluster_a, cluster_a);
+        if (cases[i].wants != NULL)
+            memcpy(p.client.incarnation, cases[i].wants, sizeof(p.client.incarnation));
+        if (cases[i].is != NULL)
+            memcpy(p.server.incarnation, cases[i].is, sizeof(p.server.incarnation));
+        pair_run(&p, -1, 0);
+        assert_int_equal(p.client.state, cases[i].ok ? HELLO_DONE : HELLO_FAILED);
+        if (!cases[i].ok)
+            assert_non_null(strstr(p.client.error, "another data directory"));
+    }
+    /* It is proved: not by who changes it on the way. */
+    for (size_t byte = 64; byte < 64 + RPC_INCARNATION_BYTES; byte++) {
+        struct pair p;
+
+        pair_init(&p, &keys, RPC_ROLE_CLIENT, cluster_a, cluster_a);
+        memcpy(p.server.incarnation, other, sizeof(p.server.incarnation));
+        pair_run(&p, 1, byte);
+        assert_int_equal(p.client.state, HELLO_FAILED);
+    }
 }
 
 static void clusters_do_not_mix(void **state)
@@ -290,6 +329,7 @@ int main(void)
         cmocka_unit_test(both_sides_agree),
         cmocka_unit_test(wrong_keys_and_roles_are_refused),
         cmocka_unit_test(clusters_do_not_mix),
+        cmocka_unit_test(another_incarnation_is_refused),
         cmocka_unit_test(no_byte_can_be_changed),
         cmocka_unit_test(old_proofs_are_worth_nothing),
         cmocka_unit_test(reflected_proofs_are_worth_nothing),

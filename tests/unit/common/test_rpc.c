@@ -55,7 +55,8 @@ struct fixture {
     enum rpc_role last_role;
     struct rpc_call *posted; /* waits for posted_task */
     struct env_task posted_task;
-    const char *cluster_id; /* of servers and channels from now on; NULL: not known */
+    const char *cluster_id;     /* of servers and channels from now on; NULL: not known */
+    const uint8_t *incarnation; /* the same */
 };
 
 /* The clock of the env may be put forward: timers do not notice, what compares times does. */
@@ -205,6 +206,7 @@ static void server_open(struct fixture *f, uint64_t memory_max, uint16_t port)
         .arg = f,
         .conn_closed = on_conn_closed,
         .cluster_id = (const uint8_t *)f->cluster_id,
+        .incarnation = f->incarnation,
     };
     char first[32];
     const char *addrs[] = { first, "[::1]:0" };
@@ -241,6 +243,7 @@ static struct rpc_channel *channel_open(struct fixture *f, const struct rpc_keys
         .probe_ms = probe_ms,
         .queue_max = 16 << 20,
         .cluster_id = (const uint8_t *)f->cluster_id,
+        .incarnation = f->incarnation,
     };
     struct rpc_channel *ch;
     struct err err = { 0 };
@@ -857,7 +860,7 @@ static void raw_shake(struct fixture *f, int fd)
     struct frame frame = { 0 };
     size_t len = 0;
 
-    hello_init(&h, false, &keys, RPC_ROLE_CLIENT, "raw", NULL, nonce);
+    hello_init(&h, false, &keys, RPC_ROLE_CLIENT, "raw", NULL, NULL, nonce);
     while (h.state != HELLO_DONE) {
         hello_step(&h, frame.msg_len != 0 ? in : NULL, frame.msg_len,
                    buf + FRAME_HEADER_BYTES, &len);
@@ -995,7 +998,7 @@ static int raw_accept(struct fixture *f, int listener)
     int fd = -1;
 
     WAIT_FOR(f, (fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) >= 0);
-    hello_init(&h, true, &keys, 0, "by hand", NULL, nonce);
+    hello_init(&h, true, &keys, 0, "by hand", NULL, NULL, nonce);
     while (h.state != HELLO_DONE) {
         raw_read(f, fd, buf, FRAME_HEADER_BYTES);
         assert_int_equal(frame_parse(buf, &frame), 0);
@@ -1339,6 +1342,34 @@ static void another_cluster_is_refused_with_words(void **state)
     teardown(&f);
 }
 
+/* The disk behind the address was replaced, or is the one that was: no request gets there. */
+static void a_peer_of_another_incarnation_is_not_used(void **state)
+{
+    static const uint8_t ours[RPC_INCARNATION_BYTES] = { 1 };
+    static const uint8_t theirs[RPC_INCARNATION_BYTES] = { 2 };
+    struct fixture f;
+    struct ask a = { .rq.deadline_ms = 200 };
+
+    (void)state;
+    setup_loop(&f);
+    f.incarnation = theirs;
+    server_open(&f, 0, 0);
+    f.incarnation = ours;
+    f.ch = channel_open(&f, &keys, 1, 1, 0);
+    ask_send(&f, &a, OP_ECHO, NULL, 0);
+    ask_wait(&f, &a);
+    assert_int_equal(a.rc, -ENOTCONN);
+    assert_int_equal(f.n_handled, 0);
+    assert_int_equal(rpc_channel_health(f.ch), RPC_DOWN);
+    assert_non_null(
+        strstr(rpc_tcp_channel_last_error(f.ch), "another data directory answers"));
+    channel_close(&f);
+    f.incarnation = theirs;
+    f.ch = channel_open(&f, &keys, 1, 1, 0);
+    ask_echo(&f, 10);
+    teardown(&f);
+}
+
 /* A server that shows its key and then hangs up is not asked twenty times a second. */
 static void a_peer_that_never_serves_is_tried_less_and_less(void **state)
 {
@@ -1496,6 +1527,7 @@ int main(void)
         cmocka_unit_test(running_out_of_descriptors_passes),
         cmocka_unit_test(strangers_do_not_lock_friends_out),
         cmocka_unit_test(another_cluster_is_refused_with_words),
+        cmocka_unit_test(a_peer_of_another_incarnation_is_not_used),
         cmocka_unit_test(a_peer_that_never_serves_is_tried_less_and_less),
         cmocka_unit_test(our_own_sleep_is_not_the_peers_silence),
         cmocka_unit_test(a_hung_peer_is_found_also_when_we_are_always_late),

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "codec/codec.h"
+#include "common/bytes.h"
 #include "common/list.h"
 #include "storaged/core/projfile.h"
 #include "storaged/heal/list.h"
@@ -16,6 +17,7 @@
 struct env_virtual nodes_env;
 struct node nodes[NODES + 1];
 unsigned nodes_lost;
+uint8_t nodes_incarnations[NODES + 1][16];
 
 static const uint8_t node_key[CAPABILITY_NODE_KEY_BYTES] = { 4, 5, 6 };
 
@@ -206,14 +208,16 @@ static const struct rpc_channel_ops link_ops = {
     .health = link_health,
 };
 
-static struct rpc_channel *peer_open(void *arg, uint32_t id, const char *const *addrs,
-                                     unsigned n_addrs)
+static struct rpc_channel *peer_open(void *arg, uint32_t id,
+                                     const uint8_t incarnation[IDENTITY_ID_BYTES],
+                                     const char *const *addrs, unsigned n_addrs)
 {
     struct node *n = arg;
     char name[16];
 
     snprintf(name, sizeof(name), "node%u", (unsigned)id);
     assert(n_addrs == 1 && strcmp(addrs[0], name) == 0 && id <= NODES);
+    memcpy(n->wanted[id], incarnation, sizeof(n->wanted[id]));
     n->n_open++;
     return &n->links[id].ch;
 }
@@ -271,6 +275,7 @@ void nodes_init(uint64_t seed)
 {
     memset(nodes, 0, sizeof(nodes));
     nodes_lost = 0;
+    memset(nodes_incarnations, 0, sizeof(nodes_incarnations));
     memset(&fake_mends, 0, sizeof(fake_mends));
     env_virtual_init(&nodes_env, seed);
     fake_mends.takes_ms = 5;
@@ -433,6 +438,11 @@ void node_map(unsigned i, uint64_t version, unsigned n_storages)
         storages[j].lost = (nodes_lost >> (j + 1) & 1) != 0;
         storages[j].addresses = &addrs[j];
         storages[j].n_addresses = 1;
+        storages[j].incarnation.data = nodes_incarnations[j + 1];
+        storages[j].incarnation.len =
+            bytes_are_zero(nodes_incarnations[j + 1], IDENTITY_ID_BYTES)
+                ? 0
+                : IDENTITY_ID_BYTES;
         pointers[j] = &storages[j];
     }
     req.version = version;

@@ -31,9 +31,10 @@ struct node {
     struct capability_key *key;
     struct healer_config config;
     struct healer *healer;
-    struct link links[NODES + 1]; /* to storage i */
-    unsigned n_open;              /* channels */
-    unsigned n_served[256];       /* requests by op */
+    struct link links[NODES + 1];  /* to storage i */
+    uint8_t wanted[NODES + 1][16]; /* of what incarnation it is to be */
+    unsigned n_open;               /* channels */
+    unsigned n_served[256];        /* requests by op */
     unsigned n_whole;
     uint32_t lacks_ino; /* ST_STAT says NO_FILE of it */
     struct heal_unsettled unsettled;
@@ -52,7 +53,8 @@ void node_crash(unsigned i);
 /** All healers, with the map. */
 void nodes_start_all(void);
 void node_map(unsigned i, uint64_t version, unsigned n_storages);
-extern unsigned nodes_lost; /* bitmap of ids that maps call lost */
+extern unsigned nodes_lost;                       /* bitmap of ids that maps call lost */
+extern uint8_t nodes_incarnations[NODES + 1][16]; /* in maps; zeros: not known */
 
 /** Ask a healer something. The status; *answer to free() when not NULL and OK. */
 uint16_t node_ask(unsigned i, enum rpc_role role, uint16_t op,

@@ -913,6 +913,43 @@ static void test_lists_are_served(void **state)
                      ROZO__STATUS__BAD_REQUEST);
 }
 
+/* The disk of storage 2 was replaced: its channel is to the new one, and what that missed is not for the old one. */
+static void test_replaced_disks(void **state)
+{
+    static const uint8_t old[16] = { 7 }, now[16] = { 8 };
+    struct storcli_target t = target_make(10, 1);
+    Rozo__StMissedListReq list = ROZO__ST_MISSED_LIST_REQ__INIT;
+    Rozo__StMissedDoneReq done = ROZO__ST_MISSED_DONE_REQ__INIT;
+
+    (void)state;
+    node_start(1);
+    memcpy(nodes_incarnations[2], old, sizeof(old));
+    node_map(1, 5, 4);
+    assert_memory_equal(nodes[1].wanted[2], old, sizeof(old));
+    assert_int_equal(node_missed(1, &t, 0, 1, 2, 5), ROZO__STATUS__OK);
+    memset(nodes[1].wanted, 0xff, sizeof(nodes[1].wanted));
+    memcpy(nodes_incarnations[2], now, sizeof(now));
+    node_map(1, 6, 4);
+    assert_memory_equal(nodes[1].wanted[2], now, sizeof(now));
+    assert_int_equal(nodes[1].wanted[3][0], 0xff); /* the others are as they were */
+    assert_int_equal(nodes[1].n_open, 4);
+    list.storage = done.storage = 2;
+    list.to_storage = done.to_storage = 1;
+    list.max_ranges = 16;
+#define ASK(op, req) node_ask(1, RPC_ROLE_NODE, op, &(req).base, NULL, NULL)
+    list.incarnation = (ProtobufCBinaryData){ 16, (uint8_t *)(uintptr_t)old };
+    done.incarnation = list.incarnation;
+    assert_int_equal(ASK(ROZO__OP__ST_MISSED_LIST, list), ROZO__STATUS__WRONG_STORAGE);
+    assert_int_equal(ASK(ROZO__OP__ST_MISSED_DONE, done), ROZO__STATUS__WRONG_STORAGE);
+    list.incarnation = (ProtobufCBinaryData){ 16, (uint8_t *)(uintptr_t)now };
+    done.incarnation = list.incarnation;
+    assert_int_equal(ASK(ROZO__OP__ST_MISSED_LIST, list), ROZO__STATUS__OK);
+    assert_int_equal(ASK(ROZO__OP__ST_MISSED_DONE, done), ROZO__STATUS__OK);
+    list.incarnation.len = 0; /* an older one does not tell */
+    assert_int_equal(ASK(ROZO__OP__ST_MISSED_LIST, list), ROZO__STATUS__OK);
+#undef ASK
+}
+
 static void test_maps(void **state)
 {
     (void)state;
@@ -975,6 +1012,7 @@ int main(void)
         T(test_settling_waits_its_turn),
         T(test_limits),
         T(test_lists_are_served),
+        T(test_replaced_disks),
         T(test_maps),
     };
 #undef T
