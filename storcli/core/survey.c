@@ -158,9 +158,10 @@ static void add_marks(struct survey *s)
             if ((who >> c & 1) == 0)
                 continue;
             held.projection[c] = (uint8_t)holders_hole_projection(c, file->n, had);
-            if (held.projection[c] == UNSYNCED_NO_PROJECTION)
+            if (held.projection[c] == UNSYNCED_NO_PROJECTION) {
                 held.all &= ~(1u << c);
-            else
+                held.bare |= 1u << c;
+            } else
                 had |= 1u << held.projection[c];
         }
         note_gone(file, &held);
@@ -173,7 +174,7 @@ static void add_marks(struct survey *s)
 
 static bool same_holders(const struct holders *a, const struct holders *b)
 {
-    return a->all == b->all && a->any == b->any &&
+    return a->all == b->all && a->any == b->any && a->bare == b->bare &&
            memcmp(a->projection, b->projection, sizeof(a->projection)) == 0;
 }
 

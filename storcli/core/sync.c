@@ -289,7 +289,9 @@ static bool is_fit(struct sync_op *op, const struct holders *held, uint32_t lost
 {
     uint32_t bit = 1u << candidate;
 
-    return ((held->any | lost | op->unfit) & bit) == 0 &&
+    uint32_t taken = (held->any & ~held->bare) | held->all;
+
+    return ((taken | lost | op->unfit) & bit) == 0 &&
            op->peers[candidate].state != PEER_SENT && engine_is_up(op->file, candidate);
 }
 

@@ -26,7 +26,7 @@ unsigned holders_hole_projection(unsigned candidate, unsigned n, uint32_t had)
 
 static bool holders_equal(const struct holders *a, const struct holders *b)
 {
-    if (a->all != b->all || a->any != b->any || a->gone != b->gone)
+    if (a->all != b->all || a->any != b->any || a->bare != b->bare || a->gone != b->gone)
         return false;
     for (unsigned i = 0; i < DIST_MAX; i++) {
         if ((a->all >> i & 1) != 0 && a->projection[i] != b->projection[i])
@@ -45,6 +45,8 @@ static void holders_merge(struct holders *into, const struct holders *from)
             all &= ~(1u << i);
     }
     into->all = all;
+    into->bare = (into->bare | from->bare) &
+                 ~((into->any & ~into->bare) | (from->any & ~from->bare));
     into->any |= from->any;
     into->gone |= from->gone;
 }
@@ -53,6 +55,7 @@ static void holder_lost(struct holders *held, uint32_t bit)
 {
     held->gone |= held->any & bit;
     held->any &= ~bit;
+    held->bare &= ~bit;
     held->all &= ~bit;
 }
 

@@ -20,9 +20,11 @@ enum {
 
 /* Who holds something. Bits are places in the distribution. */
 struct holders {
-    uint32_t all;  /* they hold every unsynced block of the range */
-    uint32_t any;  /* they hold some of it: all of these are to be synced */
-    uint32_t gone; /* they held some of it and may have lost it since */
+    uint32_t all; /* they hold every unsynced block of the range */
+    uint32_t any; /* they hold some of it: all of these are to be synced */
+    uint32_t
+        bare; /* those of `any` that hold it only as holes and count for no projection: they may be given one */
+    uint32_t gone;                /* they held some of it and may have lost it since */
     uint8_t projection[DIST_MAX]; /* of those in `all` */
 };
 
