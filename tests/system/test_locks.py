@@ -162,10 +162,13 @@ def test_deadlocks_are_refused(two):
     a, b = agent(0), agent(1)
     assert a("set", "w", 0, 1) == "ok" and b("set", "w", 1, 1) == "ok"
     a.start("wait", "w", 1, 1)
-    wait_for(a.is_waiting, "a to wait")
-    assert b("wait", "w", 0, 1) == "EDEADLOCK"  # as Python calls it
-    assert b("set", "u", 1, 1) == "ok"
-    assert a.answer() == "ok"
+    b.start("wait", "w", 0, 1)
+    ready, _, _ = select.select([a.p.stdout, b.p.stdout], [], [], 60)
+    assert len(ready) == 1
+    refused, waits = (a, b) if ready == [a.p.stdout] else (b, a)
+    assert refused.answer() == "EDEADLOCK"  # as Python calls it
+    assert refused("set", "u", 0, 2) == "ok"
+    assert waits.answer() == "ok"
 
 
 def test_what_closes_release(two):
