@@ -519,6 +519,33 @@ bool projection_is_whole(unsigned i, const struct storcli_target *t, unsigned p)
     return projfile_header_get(page, &h) == 0 && !h.partial;
 }
 
+uint16_t node_check(unsigned i, const struct storcli_target *t, uint64_t first,
+                    uint64_t n, bool abandoned)
+{
+    Rozo__StCheckReq req = ROZO__ST_CHECK_REQ__INIT;
+    struct heal_ref ref;
+
+    heal_ref_put(t, &ref);
+    req.ref = &ref.ref;
+    req.first_block = first;
+    req.n_blocks = n;
+    req.to_storage = i;
+    req.abandoned = abandoned;
+    return node_ask(i, RPC_ROLE_NODE, ROZO__OP__ST_CHECK, &req.base, NULL, NULL);
+}
+
+void node_heal(unsigned i, unsigned scrub, uint64_t rate)
+{
+    Rozo__StHealReq req = ROZO__ST_HEAL_REQ__INIT;
+
+    req.to_storage = i;
+    req.scrub = scrub;
+    req.set_rate = rate != 0;
+    req.rate_bytes = rate;
+    assert_int_equal(node_ask(i, RPC_ROLE_NODE, ROZO__OP__ST_HEAL, &req.base, NULL, NULL),
+                     ROZO__STATUS__OK);
+}
+
 uint16_t node_missed(unsigned i, const struct storcli_target *t, uint64_t first,
                      uint64_t n, uint32_t candidates, uint64_t version)
 {

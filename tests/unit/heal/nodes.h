@@ -69,6 +69,10 @@ void projection_make(unsigned i, const struct storcli_target *t, unsigned p, boo
 /** Is it there, and not partial? */
 bool projection_is_whole(unsigned i, const struct storcli_target *t, unsigned p);
 
+/** ST_CHECK; ST_HEAL with a scrub (1 begins one, 2 stops it) and, unless 0, a rate: answered OK. */
+uint16_t node_check(unsigned i, const struct storcli_target *t, uint64_t first,
+                    uint64_t n, bool abandoned);
+void node_heal(unsigned i, unsigned scrub, uint64_t rate);
 uint16_t node_missed(unsigned i, const struct storcli_target *t, uint64_t first,
                      uint64_t n, uint32_t candidates, uint64_t version);
 unsigned node_n_missed(unsigned i);

@@ -434,18 +434,6 @@ static void test_a_storage_is_given_up(void **state)
 
 /* ---- scrub ---- */
 
-static void heal(unsigned i, unsigned scrub, uint64_t rate)
-{
-    Rozo__StHealReq req = ROZO__ST_HEAL_REQ__INIT;
-
-    req.to_storage = i;
-    req.scrub = scrub;
-    req.set_rate = rate != 0;
-    req.rate_bytes = rate;
-    assert_int_equal(node_ask(i, RPC_ROLE_NODE, ROZO__OP__ST_HEAL, &req.base, NULL, NULL),
-                     ROZO__STATUS__OK);
-}
-
 static void test_a_scrub_sees_everything_and_tells_others(void **state)
 {
     struct storcli_target files[FILES];
@@ -462,7 +450,7 @@ static void test_a_scrub_sees_everything_and_tells_others(void **state)
     nodes[2].lacks_ino = (uint32_t)files[0].id.ino; /* homes 1, 2, 3 */
     next_result.has_content = true;
     nodes_start_all();
-    heal(1, 1, 0);
+    node_heal(1, 1, 0);
     run_ms(5000);
     assert_int_equal(n_seen, n_own + 1);
     for (unsigned i = 0; i < n_seen; i++) {
@@ -483,7 +471,7 @@ static void test_a_scrub_sees_everything_and_tells_others(void **state)
     rozo__st_health_resp__free_unpacked(health, NULL);
     nodes[2].lacks_ino = 0;
     next_result = (struct mend_result){ .damaged = 2, .healed = 2 };
-    heal(1, 1, 0);
+    node_heal(1, 1, 0);
     run_ms(5000);
     health = node_health(1);
     assert_int_equal(health->scrub_found, 2 * n_own);
@@ -511,7 +499,7 @@ static void test_a_scrub_has_damaged_files_made_again(void **state)
     snprintf(path, sizeof(path), "objects/9e/37/0000000100000002%016x.0", 50);
     memdisk_poke(&nodes[1].disk, memdisk_find(&nodes[1].disk, path), 40, "junk", 4);
     nodes_start_all();
-    heal(1, 1, 0);
+    node_heal(1, 1, 0);
     run_ms(5000);
     assert_int_equal(
         n_seen,
@@ -546,7 +534,7 @@ static void test_a_scrub_goes_on_after_a_restart_and_can_be_stopped(void **state
         projection_make(1, &t, 0, false, 1);
     }
     nodes_start_all();
-    heal(1, 1, 0);
+    node_heal(1, 1, 0);
     while (n_seen < 300)
         run_ms(10);
     node_crash(1);
@@ -558,9 +546,9 @@ static void test_a_scrub_goes_on_after_a_restart_and_can_be_stopped(void **state
     assert_int_equal(health->scrub_state, 2);
     assert_int_equal(health->scrub_files_done, 400);
     rozo__st_health_resp__free_unpacked(health, NULL);
-    heal(1, 1, 0);
+    node_heal(1, 1, 0);
     run_ms(100);
-    heal(1, 2, 0);
+    node_heal(1, 2, 0);
     run_ms(60000);
     health = node_health(1);
     assert_int_equal(health->scrub_state, 3);
@@ -628,41 +616,26 @@ static void test_scrubs_by_schedule_and_after_a_power_loss(void **state)
 
 /* ---- checks, settling ---- */
 
-static uint16_t check(unsigned i, const struct storcli_target *t, uint64_t first,
-                      uint64_t n, bool abandoned)
-{
-    Rozo__StCheckReq req = ROZO__ST_CHECK_REQ__INIT;
-    struct heal_ref ref;
-
-    heal_ref_put(t, &ref);
-    req.ref = &ref.ref;
-    req.first_block = first;
-    req.n_blocks = n;
-    req.to_storage = i;
-    req.abandoned = abandoned;
-    return node_ask(i, RPC_ROLE_NODE, ROZO__OP__ST_CHECK, &req.base, NULL, NULL);
-}
-
 static void test_checks(void **state)
 {
     struct storcli_target t = target_make(10, 1);
 
     (void)state;
     nodes_start_all();
-    assert_int_equal(check(1, &t, 5, 2, false), ROZO__STATUS__OK);
+    assert_int_equal(node_check(1, &t, 5, 2, false), ROZO__STATUS__OK);
     run_ms(100);
     assert_int_equal(n_seen, 1);
     assert_int_equal(seen[0].request.flags, MEND_VERIFY_OWN);
     assert_int_equal(seen[0].request.first_block, 5);
     assert_int_equal(seen[0].request.n_blocks, 2);
-    assert_int_equal(check(1, &t, 5, 2, true), ROZO__STATUS__OK);
+    assert_int_equal(node_check(1, &t, 5, 2, true), ROZO__STATUS__OK);
     run_ms(100);
     assert_int_equal(n_seen, 2);
     assert_int_equal(seen[1].request.flags, MEND_FENCE | MEND_ALL_HOMES);
     /* One that is running and one behind it; what comes more joins that. */
     fake_mends.takes_ms = 1000;
     for (unsigned i = 0; i < 10; i++)
-        assert_int_equal(check(1, &t, 5 + i, 2, false), ROZO__STATUS__OK);
+        assert_int_equal(node_check(1, &t, 5 + i, 2, false), ROZO__STATUS__OK);
     run_ms(5000);
     assert_int_equal(n_seen, 4);
     assert_int_equal(seen[3].request.n_blocks, 11);
@@ -704,7 +677,8 @@ static void test_where_a_file_lies_is_not_the_clients_word(void **state)
     n_seen = 0;
     projection_make(1, &t, 0, false, 1);
     assert_int_equal(ASK(&wrong), ROZO__STATUS__BAD_REQUEST);
-    assert_int_equal(check(1, &t, 0, 1, true), ROZO__STATUS__OK); /* who knows says so */
+    assert_int_equal(node_check(1, &t, 0, 1, true),
+                     ROZO__STATUS__OK); /* who knows says so */
     run_ms(1000);
     assert_true(n_seen > 0);
     assert_int_equal(seen[n_seen - 1].request.target.storages[1], t.storages[1]);
@@ -728,7 +702,7 @@ static void test_homes_that_were_silent_are_noted(void **state)
     nodes_start_all();
     nodes[2].up = false;
     next_result.silent = 1 << 1 | 1 << 3;
-    assert_int_equal(check(1, &t, 0, 0, true), ROZO__STATUS__OK);
+    assert_int_equal(node_check(1, &t, 0, 0, true), ROZO__STATUS__OK);
     run_ms(100);
     assert_int_equal(n_seen, 1);
     assert_int_equal(node_n_missed(1), 1);
@@ -751,7 +725,7 @@ static void test_what_stays_undecided_is_settled(void **state)
     nodes_start_all();
     next_result = (struct mend_result){ .undecided = 1, .silent = 1 << 2 };
     assert_int_equal(node_missed(2, &t, 5, 1, 1, 5), ROZO__STATUS__OK);
-    assert_int_equal(check(3, &t, 7, 1, false), ROZO__STATUS__OK);
+    assert_int_equal(node_check(3, &t, 7, 1, false), ROZO__STATUS__OK);
     run_ms(60000);
     for (unsigned i = 0; i < n_seen; i++)
         assert_true(seen[i].own == 3 || (seen[i].request.flags & MEND_FENCE) == 0);
@@ -810,7 +784,7 @@ static void test_checks_are_tried_again_and_bounded(void **state)
     (void)state;
     nodes_start_all();
     next_result = (struct mend_result){ .undecided = 1 };
-    assert_int_equal(check(1, &t, 5, 2, false), ROZO__STATUS__OK);
+    assert_int_equal(node_check(1, &t, 5, 2, false), ROZO__STATUS__OK);
     run_ms(7000);
     assert_int_equal(n_seen, 2);
     assert_int_equal(n_unhealed(1), 1);
@@ -823,7 +797,7 @@ static void test_checks_are_tried_again_and_bounded(void **state)
     fake_mends.takes_ms = 1000000000;
     for (unsigned i = 0; i < 4200; i++) {
         t = target_make(100 + i, 1);
-        n_busy += check(1, &t, 5, 2, false) == ROZO__STATUS__BUSY;
+        n_busy += node_check(1, &t, 5, 2, false) == ROZO__STATUS__BUSY;
     }
     assert_int_equal(n_busy, 4200 - 4096);
     assert_true(fake_mends.n_running <= 6);
@@ -865,7 +839,7 @@ static void test_limits(void **state)
     nodes_start_all();
     fake_mends.takes_ms = 100;
     fake_mends.bytes = 1000000;
-    heal(1, 0, 10000000); /* ten a second */
+    node_heal(1, 0, 10000000); /* ten a second */
     for (unsigned i = 0; i < 100; i++) {
         struct storcli_target t = target_make(1000 + i, 1);
 

@@ -125,30 +125,6 @@ static void run_ms(uint64_t ms)
     env_virtual_advance_ms(&nodes_env, ms);
 }
 
-static void scrub(unsigned i, unsigned what)
-{
-    Rozo__StHealReq req = ROZO__ST_HEAL_REQ__INIT;
-
-    req.to_storage = i;
-    req.scrub = what;
-    assert_int_equal(node_ask(i, RPC_ROLE_NODE, ROZO__OP__ST_HEAL, &req.base, NULL, NULL),
-                     ROZO__STATUS__OK);
-}
-
-static uint16_t check(unsigned i, const struct storcli_target *t, uint64_t first,
-                      uint64_t n)
-{
-    Rozo__StCheckReq req = ROZO__ST_CHECK_REQ__INIT;
-    struct heal_ref ref;
-
-    heal_ref_put(t, &ref);
-    req.ref = &ref.ref;
-    req.first_block = first;
-    req.n_blocks = n;
-    req.to_storage = i;
-    return node_ask(i, RPC_ROLE_NODE, ROZO__OP__ST_CHECK, &req.base, NULL, NULL);
-}
-
 /* ---- the scrub ---- */
 
 /* It saw nothing of what lies behind a directory that cannot be read: no doubt ends with that. */
@@ -188,7 +164,7 @@ static void test_a_scrub_begins_while_the_last_one_still_counts(void **state)
     slow_begin(1);
     nodes_start_all();
     slow.op = DISK_LIST;
-    scrub(1, 1);
+    node_heal(1, 1, 0);
     run_ms(10);
     assert_int_equal(slow.n_held, 2);
     slow_release(0, 1);
@@ -197,7 +173,7 @@ static void test_a_scrub_begins_while_the_last_one_still_counts(void **state)
     run_ms(100);
     assert_int_equal(n_seen, 1);
     assert_int_equal(slow.n_held, 1);
-    scrub(1, 1);
+    node_heal(1, 1, 0);
     run_ms(10);
     slow.op = -1;
     slow_release(0, 16);
@@ -286,13 +262,13 @@ static void test_what_comes_twice_while_a_check_waits_is_looked_at(void **state)
     for (unsigned i = 0; i < 6; i++) {
         struct storcli_target other = target_make(100 + i, 1);
 
-        assert_int_equal(check(1, &other, 0, 1), ROZO__STATUS__OK);
+        assert_int_equal(node_check(1, &other, 0, 1, false), ROZO__STATUS__OK);
     }
     run_ms(10);
     assert_int_equal(fake_mends.n_running, 6);
-    assert_int_equal(check(1, &t, 5, 1), ROZO__STATUS__OK);
-    assert_int_equal(check(1, &t, 9, 1), ROZO__STATUS__OK);
-    assert_int_equal(check(1, &t, 9, 1), ROZO__STATUS__OK);
+    assert_int_equal(node_check(1, &t, 5, 1, false), ROZO__STATUS__OK);
+    assert_int_equal(node_check(1, &t, 9, 1, false), ROZO__STATUS__OK);
+    assert_int_equal(node_check(1, &t, 9, 1, false), ROZO__STATUS__OK);
     run_ms(10000);
     assert_true(is_seen(&t, 5, MEND_VERIFY_OWN));
     assert_true(is_seen(&t, 9, MEND_VERIFY_OWN));
@@ -308,7 +284,7 @@ static void test_what_is_asked_for_all_the_time_is_settled_too(void **state)
     fake_mends.takes_ms = 300;
     next_result.undecided = 1;
     for (unsigned i = 0; i < 120; i++) {
-        assert_int_equal(check(1, &t, 7, 1), ROZO__STATUS__OK);
+        assert_int_equal(node_check(1, &t, 7, 1, false), ROZO__STATUS__OK);
         run_ms(250);
     }
     assert_true(is_seen(&t, 7, MEND_FENCE | MEND_ALL_HOMES));
@@ -323,7 +299,7 @@ static void test_a_file_with_a_check_is_settled_all_the_same(void **state)
     (void)state;
     nodes_start_all();
     next_result = (struct mend_result){ .rc = -EIO, .failed = 1 };
-    assert_int_equal(check(1, &t, 100, 1), ROZO__STATUS__OK);
+    assert_int_equal(node_check(1, &t, 100, 1, false), ROZO__STATUS__OK);
     run_ms(1000);
     nodes[1].unsettled = (struct heal_unsettled){
         .target = t, .first = 3, .end = 5, .age_ns = UINT64_C(11000000000)
@@ -343,9 +319,11 @@ static void test_what_could_never_be_healed_is_refused(void **state)
     (void)state;
     nodes_start_all();
     twice.storages[1] = twice.storages[2];
-    assert_int_equal(check(1, &twice, 0, 1), ROZO__STATUS__BAD_REQUEST);
-    assert_int_equal(check(1, &t, UINT64_C(1) << 60, 1), ROZO__STATUS__BAD_REQUEST);
-    assert_int_equal(check(1, &t, 5, UINT64_C(1) << 60), ROZO__STATUS__BAD_REQUEST);
+    assert_int_equal(node_check(1, &twice, 0, 1, false), ROZO__STATUS__BAD_REQUEST);
+    assert_int_equal(node_check(1, &t, UINT64_C(1) << 60, 1, false),
+                     ROZO__STATUS__BAD_REQUEST);
+    assert_int_equal(node_check(1, &t, 5, UINT64_C(1) << 60, false),
+                     ROZO__STATUS__BAD_REQUEST);
     assert_int_equal(node_missed(1, &twice, 0, 1, 2, 5), ROZO__STATUS__BAD_REQUEST);
     assert_int_equal(node_missed(1, &t, UINT64_C(1) << 60, 1, 2, 5),
                      ROZO__STATUS__BAD_REQUEST);
@@ -364,7 +342,7 @@ static void test_checks_do_not_keep_all_else_waiting(void **state)
     for (unsigned i = 0; i < 40; i++) {
         struct storcli_target other = target_make(100 + i, 1);
 
-        assert_int_equal(check(1, &other, 0, 1), ROZO__STATUS__OK);
+        assert_int_equal(node_check(1, &other, 0, 1, false), ROZO__STATUS__OK);
     }
     run_ms(10);
     assert_int_equal(fake_mends.n_running, 6);
@@ -390,8 +368,8 @@ static void test_a_rate_that_is_raised_counts_at_once(void **state)
         assert_int_equal(
             node_ask(1, RPC_ROLE_NODE, ROZO__OP__ST_HEAL, &req.base, NULL, NULL),
             ROZO__STATUS__OK);
-        assert_int_equal(check(1, i == 0 ? &a : &b, 0, 1), ROZO__STATUS__OK);
-        assert_int_equal(check(1, i == 0 ? &a : &b, 0, 1), ROZO__STATUS__OK);
+        assert_int_equal(node_check(1, i == 0 ? &a : &b, 0, 1, false), ROZO__STATUS__OK);
+        assert_int_equal(node_check(1, i == 0 ? &a : &b, 0, 1, false), ROZO__STATUS__OK);
         run_ms(1000);
     }
     assert_true(is_seen(&b, 0, MEND_VERIFY_OWN));
@@ -428,7 +406,7 @@ static void test_a_stop_before_a_question_that_nobody_hears_has_ended(void **sta
     next_result.looked_at = 1;
     at_mend = &stop;
     stopped = false;
-    scrub(1, 1);
+    node_heal(1, 1, 0);
     for (unsigned ms = 0; !stopped && ms < 1000; ms++)
         run_ms(1);
     assert_true(stopped);

@@ -263,17 +263,6 @@ static void rot_header(struct world *w, unsigned projection)
     memdisk_poke(&w->disk, world_file(w, projection), HEADER_ROT, &byte, 1);
 }
 
-static void expect_block(struct world *w, unsigned projection, uint64_t block, int kind,
-                         uint64_t version)
-{
-    struct seen seen;
-
-    assert_int_equal(world_read(w, projection, block, 1, &seen, NULL), OK);
-    assert_int_equal(seen.kind, kind);
-    if (kind != SEEN_DAMAGED)
-        assert_int_equal(seen.version, version);
-}
-
 /* A mark of all of it was applied, and block 2 written where it made a hole: in place, without the journal. */
 static void mark_and_write(struct world *w)
 {
@@ -285,7 +274,7 @@ static void mark_and_write(struct world *w)
     world_apply(w);
     assert_int_equal(world_health(w).pending_records, 0);
     assert_int_equal(world_write(w, 0, 2, 1, v(1, 3), 8192, true, NULL), OK);
-    expect_block(w, 0, 2, SEEN_DATA, v(1, 3));
+    world_expect(w, 0, 2, SEEN_DATA, v(1, 3));
 }
 
 /* The first request sends for an epoch, the next one puts the file aside. */
@@ -311,9 +300,9 @@ static void test_what_the_journal_had_goes_with_the_file(void **state)
         world_restart(&w, false);
         put_aside(&w, 6);
         for (unsigned i = 0; i < 3; i++) {
-            expect_block(&w, 0, 2, SEEN_DAMAGED, 0);
-            expect_block(&w, 0, 6, SEEN_DATA, v(3, 1));
-            expect_block(&w, 0, 7, SEEN_DAMAGED, 0);
+            world_expect(&w, 0, 2, SEEN_DAMAGED, 0);
+            world_expect(&w, 0, 6, SEEN_DATA, v(3, 1));
+            world_expect(&w, 0, 7, SEEN_DAMAGED, 0);
             if (how == 1) { /* were it pending, it would go in place now */
                 assert_int_equal(world_commit(&w, v(1, 3)), OK);
                 world_apply(&w);
@@ -339,11 +328,11 @@ static void test_what_was_released_is_not_found_later(void **state)
     world_apply(&w);
     assert_int_equal(world_health(&w).pending_records, 0);
     put_aside(&w, 6);
-    expect_block(&w, 0, 2, SEEN_DAMAGED, 0);
+    world_expect(&w, 0, 2, SEEN_DAMAGED, 0);
     world_restart(&w, false);
     assert_int_equal(world_commit(&w, v(1, 2)), OK);
     world_apply(&w);
-    expect_block(&w, 0, 2, SEEN_DAMAGED, 0);
+    world_expect(&w, 0, 2, SEEN_DAMAGED, 0);
     world_free(&w);
 }
 
@@ -366,9 +355,9 @@ static void test_pending_records_of_a_file_put_aside_are_unknown(void **state)
         put_aside(&w, 3);
         assert_int_equal(world_write(&w, 0, 3, 1, v(3, 2), 8192, true, NULL), OK);
         for (unsigned i = 0; i < 3; i++) {
-            expect_block(&w, 0, 0, SEEN_DAMAGED, 0);
-            expect_block(&w, 0, 1, SEEN_DAMAGED, 0);
-            expect_block(&w, 0, 3, SEEN_DATA, v(3, 2));
+            world_expect(&w, 0, 0, SEEN_DAMAGED, 0);
+            world_expect(&w, 0, 1, SEEN_DAMAGED, 0);
+            world_expect(&w, 0, 3, SEEN_DATA, v(3, 2));
             world_restart(&w, i == 1);
         }
         world_free(&w);
@@ -390,8 +379,8 @@ static void test_a_record_that_was_pending_comes_again(void **state)
     assert_int_equal(world_write(&w, 0, 1, 3, v(1, 2), 8192, true, NULL), OK);
     w.role = RPC_ROLE_CLIENT;
     for (unsigned i = 0; i < 3; i++) {
-        expect_block(&w, 0, 1, SEEN_DATA, v(1, 2));
-        expect_block(&w, 0, 5, SEEN_DAMAGED, 0);
+        world_expect(&w, 0, 1, SEEN_DATA, v(1, 2));
+        world_expect(&w, 0, 5, SEEN_DAMAGED, 0);
         world_restart(&w, i == 1);
     }
     world_free(&w);
@@ -414,15 +403,15 @@ static void test_a_mark_that_another_projection_waits_for_stays(void **state)
     assert_int_equal(world_write(&w, 0, 2, 1, v(2, 1), 8192, true, NULL),
                      ROZO__STATUS__STALE_VERSION);
     assert_int_equal(world_write(&w, 0, 2, 1, v(3, 1), 8192, true, NULL), DAMAGED);
-    expect_block(&w, 1, 5, SEEN_HOLE, v(1, 2));
+    world_expect(&w, 1, 5, SEEN_HOLE, v(1, 2));
     assert_int_equal(world_commit(&w, v(1, 2)), OK);
     world_apply(&w);
     assert_int_equal(world_write(&w, 0, 2, 1, v(3, 1), 8192, true, NULL), OK);
     for (unsigned i = 0; i < 3; i++) {
-        expect_block(&w, 0, 2, SEEN_DATA, v(3, 1));
-        expect_block(&w, 0, 5, SEEN_DAMAGED, 0);
-        expect_block(&w, 1, 3, SEEN_DATA, v(1, 1));
-        expect_block(&w, 1, 5, SEEN_HOLE, v(1, 2));
+        world_expect(&w, 0, 2, SEEN_DATA, v(3, 1));
+        world_expect(&w, 0, 5, SEEN_DAMAGED, 0);
+        world_expect(&w, 1, 3, SEEN_DATA, v(1, 1));
+        world_expect(&w, 1, 5, SEEN_HOLE, v(1, 2));
         world_restart(&w, i == 1);
     }
     world_free(&w);
@@ -454,7 +443,7 @@ static void test_a_crash_while_a_file_is_put_aside(void **state)
         if (world_write(&w, 0, 6, 1, v(4, 1), 8192, true, NULL) != OK)
             assert_int_equal(world_write(&w, 0, 6, 1, v(5, 1), 8192, true, NULL), OK);
         for (unsigned k = 0; k < 3; k++) {
-            expect_block(&w, 0, 2, SEEN_DAMAGED, 0);
+            world_expect(&w, 0, 2, SEEN_DAMAGED, 0);
             world_restart(&w, k == 1);
         }
         world_free(&w);

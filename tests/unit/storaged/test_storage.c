@@ -17,17 +17,6 @@
 static const uint64_t v1 = UINT64_C(1) << 32 | 1, v2 = UINT64_C(1) << 32 | 2,
                       v3 = UINT64_C(2) << 32 | 1;
 
-static void expect(struct world *w, unsigned projection, uint64_t block, int kind,
-                   uint64_t version)
-{
-    struct seen seen;
-
-    assert_int_equal(world_read(w, projection, block, 1, &seen, NULL), OK);
-    assert_int_equal(seen.kind, kind);
-    if (kind != SEEN_DAMAGED)
-        assert_int_equal(seen.version, version);
-}
-
 static void poke_byte(struct world *w, unsigned projection, uint64_t offset)
 {
     struct disk_file *f = world_file(w, projection);
@@ -89,12 +78,12 @@ static void test_versions_decide(void **state)
         world_write(&w, 0, 8, 3, v1, 8192, false, &newest),
         ROZO__STATUS__STALE_VERSION); /* 10 is newer, so not 8 and 9 either */
     assert_int_equal(newest, v2);
-    expect(&w, 0, 8, SEEN_HOLE, 0);
-    expect(&w, 0, 9, SEEN_HOLE, 0);
-    expect(&w, 0, 10, SEEN_DATA, v2);
+    world_expect(&w, 0, 8, SEEN_HOLE, 0);
+    world_expect(&w, 0, 9, SEEN_HOLE, 0);
+    world_expect(&w, 0, 10, SEEN_DATA, v2);
     assert_int_equal(world_write(&w, 0, 8, 3, v3, 8192, false, NULL), OK);
-    expect(&w, 0, 10, SEEN_DATA, v3);
-    expect(&w, 0, 11, SEEN_DATA, v2);
+    world_expect(&w, 0, 10, SEEN_DATA, v3);
+    world_expect(&w, 0, 11, SEEN_DATA, v2);
     assert_int_equal(world_write(&w, 0, 8, 1, 0, 8192, false, NULL),
                      ROZO__STATUS__BAD_REQUEST);
     world_free(&w);
@@ -115,26 +104,26 @@ static void test_holes_have_versions(void **state)
         assert_int_equal(world_write(&w, 0, 128, 100, v1, 8192, true, NULL), OK);
         assert_int_equal(world_mark(&w, 0, 20, n, v2), OK);
         assert_int_equal(world_mark(&w, 0, 20, n, v2), OK); /* again */
-        expect(&w, 0, 19, SEEN_DATA, v1);
-        expect(&w, 0, 20, SEEN_HOLE, v2);
-        expect(&w, 0, last, SEEN_HOLE, v2);
+        world_expect(&w, 0, 19, SEEN_DATA, v1);
+        world_expect(&w, 0, 20, SEEN_HOLE, v2);
+        world_expect(&w, 0, last, SEEN_HOLE, v2);
         if (n != 0)
-            expect(&w, 0, last + 1, last + 1 < 228 ? SEEN_DATA : SEEN_HOLE,
-                   last + 1 < 228 ? v1 : 0);
+            world_expect(&w, 0, last + 1, last + 1 < 228 ? SEEN_DATA : SEEN_HOLE,
+                         last + 1 < 228 ? v1 : 0);
         assert_int_equal(world_write(&w, 0, 20, 1, v1, 8192, false, NULL),
                          ROZO__STATUS__STALE_VERSION);
         assert_int_equal(world_write(&w, 0, 20, 1, v2, 8192, false, NULL),
                          ROZO__STATUS__STALE_VERSION);
         assert_int_equal(world_mark(&w, 0, 18, 3, v1), ROZO__STATUS__STALE_VERSION);
         assert_int_equal(world_write(&w, 0, 20, 1, v3, 8192, false, NULL), OK);
-        expect(&w, 0, 20, SEEN_DATA, v3);
+        world_expect(&w, 0, 20, SEEN_DATA, v3);
         assert_int_equal(world_mark(&w, 0, 20, n, v2), ROZO__STATUS__STALE_VERSION);
         assert_int_equal(world_mark(&w, 0, 0, 0, v2), ROZO__STATUS__STALE_VERSION);
-        expect(&w, 0, 19, SEEN_DATA, v1);
+        world_expect(&w, 0, 19, SEEN_DATA, v1);
         world_restart(&w, false);
-        expect(&w, 0, 20, SEEN_DATA, v3);
-        expect(&w, 0, 21, SEEN_HOLE, v2);
-        expect(&w, 0, last, SEEN_HOLE, v2);
+        world_expect(&w, 0, 20, SEEN_DATA, v3);
+        world_expect(&w, 0, 21, SEEN_HOLE, v2);
+        world_expect(&w, 0, last, SEEN_HOLE, v2);
         assert_int_equal(world_mark(&w, 0, 0, 0, v2), ROZO__STATUS__STALE_VERSION);
     }
     world_free(&w);
@@ -198,13 +187,13 @@ static void test_a_mark_hides_what_could_not_be_removed(void **state)
         w.disk.fail_rc = -EIO;
         assert_int_equal(world_mark(&w, 0, 0, i == 0 ? 0 : 512, v2), OK);
         w.disk.fail_at = 0;
-        expect(&w, 0, 5, SEEN_HOLE, v2);
+        world_expect(&w, 0, 5, SEEN_HOLE, v2);
         world_restart(&w, false);
-        expect(&w, 0, 5, SEEN_HOLE, v2);
-        expect(&w, 0, 900, i == 0 ? SEEN_HOLE : SEEN_DATA, i == 0 ? v2 : v1);
+        world_expect(&w, 0, 5, SEEN_HOLE, v2);
+        world_expect(&w, 0, 900, i == 0 ? SEEN_HOLE : SEEN_DATA, i == 0 ? v2 : v1);
         assert_int_equal(world_write(&w, 0, 5, 1, v3, 100, false, NULL), OK);
-        expect(&w, 0, 5, SEEN_DATA, v3);
-        expect(&w, 0, 6, SEEN_HOLE, v2);
+        world_expect(&w, 0, 5, SEEN_DATA, v3);
+        world_expect(&w, 0, 6, SEEN_HOLE, v2);
         world_free(&w);
     }
 }
@@ -222,8 +211,8 @@ static void test_a_late_mark_spares_newer_records(void **state)
     world_restart(&w, false);
     assert_int_equal(world_mark(&w, 0, 0, 0, UINT64_C(8) << 32),
                      ROZO__STATUS__STALE_VERSION);
-    expect(&w, 0, 3, SEEN_DATA, UINT64_C(9) << 32 | 1);
-    expect(&w, 0, 0, SEEN_DATA, v1);
+    world_expect(&w, 0, 3, SEEN_DATA, UINT64_C(9) << 32 | 1);
+    world_expect(&w, 0, 0, SEEN_DATA, v1);
     world_free(&w);
 }
 
@@ -246,16 +235,17 @@ static void test_a_mark_goes_below_newer_records(void **state)
             assert_int_equal(world_mark_below(&w, 2, 5, lengths[i], v2), OK);
             if (j == 1)
                 world_restart(&w, false);
-            expect(&w, 0, 4, SEEN_DATA, v1);
-            expect(&w, 0, 5, SEEN_HOLE, v2);
-            expect(&w, 0, 8, SEEN_DATA, v3);
-            expect(&w, 0, 11, SEEN_DATA, v3);
-            expect(&w, 0, 12, SEEN_HOLE, v2);
-            expect(&w, 0, lengths[i] == 20 ? 25 : 49,
-                   lengths[i] == 20 ? SEEN_DATA : SEEN_HOLE, lengths[i] == 20 ? v1 : v2);
-            expect(&w, 1, 8, SEEN_HOLE, v2);
-            expect(&w, 1, 9, SEEN_DATA, v3 + 1);
-            expect(&w, 2, 9, SEEN_HOLE, v2);
+            world_expect(&w, 0, 4, SEEN_DATA, v1);
+            world_expect(&w, 0, 5, SEEN_HOLE, v2);
+            world_expect(&w, 0, 8, SEEN_DATA, v3);
+            world_expect(&w, 0, 11, SEEN_DATA, v3);
+            world_expect(&w, 0, 12, SEEN_HOLE, v2);
+            world_expect(&w, 0, lengths[i] == 20 ? 25 : 49,
+                         lengths[i] == 20 ? SEEN_DATA : SEEN_HOLE,
+                         lengths[i] == 20 ? v1 : v2);
+            world_expect(&w, 1, 8, SEEN_HOLE, v2);
+            world_expect(&w, 1, 9, SEEN_DATA, v3 + 1);
+            world_expect(&w, 2, 9, SEEN_HOLE, v2);
         }
     }
     world_free(&w);
@@ -280,7 +270,7 @@ static void test_a_mark_that_goes_below_leaves_what_is_damaged(void **state)
         poke_byte(&w, 0, geometry_head_at(&geo, 7) + 8);
         assert_int_equal(
             world_mark_below(&w, 0, 7, lengths[i] == 20 ? 1 : lengths[i], v3), OK);
-        expect(&w, 0, 7, SEEN_DAMAGED, 0);
+        world_expect(&w, 0, 7, SEEN_DAMAGED, 0);
     }
     world_free(&w);
 }
@@ -303,8 +293,8 @@ static void test_a_mark_that_goes_below_leaves_what_was_lost(void **state)
             world_restart(&w, false);
     }
     assert_int_equal(world_mark(&w, 0, 3, 0, fresh), OK);
-    expect(&w, 0, 2, SEEN_DAMAGED, 0);
-    expect(&w, 0, 3, SEEN_HOLE, fresh);
+    world_expect(&w, 0, 2, SEEN_DAMAGED, 0);
+    world_expect(&w, 0, 3, SEEN_HOLE, fresh);
     world_free(&w);
 }
 
@@ -433,7 +423,7 @@ static void test_who_is_told_to_look_again_does(void **state)
     req.to_storage = US;
     req.look_again = true;
     assert_int_equal(call_run(&w, ROZO__OP__ST_STAT, &req.base, NULL, 0, NULL), OK);
-    expect(&w, 0, 0, SEEN_DATA, v1);
+    world_expect(&w, 0, 0, SEEN_DATA, v1);
     poke_byte(&w, 0, 40);
     assert_int_equal(world_read(&w, 0, 0, 1, &seen, NULL), OK);
     w.role = RPC_ROLE_CLIENT; /* its word is nothing */
@@ -524,10 +514,10 @@ static void test_another_distribution_than_the_files_is_refused(void **state)
         if (i == 1)
             world_restart(&w, false); /* from its header, now */
     }
-    expect(&w, 0, 1, SEEN_HOLE, 0);
+    world_expect(&w, 0, 1, SEEN_HOLE, 0);
     assert_int_equal(
         call_run(&w, ROZO__OP__ST_WRITE, &req.base, payload, head + body, NULL), OK);
-    expect(&w, 0, 1, SEEN_DATA, v2);
+    world_expect(&w, 0, 1, SEEN_DATA, v2);
     world_free(&w);
 }
 
@@ -555,7 +545,7 @@ static void test_truncate_waits_for_nobody_and_cuts_nobody_short(void **state)
     assert_true(memdisk_allocated(world_file(&w, 0)) <= 3 * 4096);
     w.hold_sent = false;
     call_free(read);
-    expect(&w, 0, 0, SEEN_HOLE, v2);
+    world_expect(&w, 0, 0, SEEN_HOLE, v2);
     world_free(&w);
 }
 
@@ -845,10 +835,10 @@ static void test_a_mark_removes_nothing_when_its_sync_failed(void **state)
     env_virtual_advance_ms(&w.v, 2600);
     assert_int_equal(w.disk.fail_at, 0);
     assert_true(memdisk_allocated(world_file(&w, 0)) >= allocated);
-    expect(&w, 0, 0, SEEN_HOLE, v2);
+    world_expect(&w, 0, 0, SEEN_HOLE, v2);
     world_apply(&w);
     assert_true(memdisk_allocated(world_file(&w, 0)) < allocated);
-    expect(&w, 0, 0, SEEN_HOLE, v2);
+    world_expect(&w, 0, 0, SEEN_HOLE, v2);
     world_free(&w);
 }
 
@@ -864,7 +854,7 @@ static void test_a_short_record_grows_on_a_full_disk(void **state)
     w.disk.free_reported = 0;
     env_virtual_advance_ms(&w.v, 10000);
     assert_int_equal(world_write(&w, 0, 0, 1, v2, 5000, false, NULL), OK);
-    expect(&w, 0, 0, SEEN_DATA, v2);
+    world_expect(&w, 0, 0, SEEN_DATA, v2);
     /* a run that replaces records and adds some: the former are taken, the answer is no */
     w.disk.free_reported = UINT64_C(1) << 40;
     assert_int_equal(world_write(&w, 0, 126, 1, v1, 8192, false, NULL), OK);
@@ -876,7 +866,7 @@ static void test_a_short_record_grows_on_a_full_disk(void **state)
     for (unsigned b = 124; b < 134; b++) {
         bool was = b == 126 || b == 130 || b == 131;
 
-        expect(&w, 0, b, was ? SEEN_DATA : SEEN_HOLE, was ? v2 : 0);
+        world_expect(&w, 0, b, was ? SEEN_DATA : SEEN_HOLE, was ? v2 : 0);
     }
     assert_int_equal(world_write(&w, 1, 0, 3, v2, 8192, false, NULL),
                      ROZO__STATUS__NO_SPACE); /* no file yet: none is made */
@@ -966,13 +956,13 @@ static void test_a_full_disk_refuses_first_writes_and_harms_nothing(void **state
                      ROZO__STATUS__NO_SPACE);
     assert_int_equal(world_write(&w, 0, 5, 10, v2, 8192, false, NULL),
                      ROZO__STATUS__NO_SPACE);
-    expect(&w, 0, 5, SEEN_DATA,
-           v2); /* but what it replaces is taken: see write_space() */
-    expect(&w, 0, 10, SEEN_HOLE, 0);
+    world_expect(&w, 0, 5, SEEN_DATA,
+                 v2); /* but what it replaces is taken: see write_space() */
+    world_expect(&w, 0, 10, SEEN_HOLE, 0);
     assert_int_equal(world_write(&w, 0, 0, 10, v2, 8192, false, NULL),
                      OK); /* needs none */
     assert_int_equal(world_mark(&w, 0, 3, 1, v3), OK);
-    expect(&w, 0, 5, SEEN_DATA, v2);
+    world_expect(&w, 0, 5, SEEN_DATA, v2);
     world_free(&w);
 }
 
@@ -1097,18 +1087,18 @@ static void test_a_node_replaces_what_is_damaged(void **state)
     poke_byte(&w, 0, PROJFILE_EXTENTS_AT + 32 * 7 + 8);
     poke_byte(&w, 0, PROJFILE_EXTENTS_AT + 32 * 8 + 8);
     world_restart(&w, false);
-    expect(&w, 0, 7, SEEN_DAMAGED, 0);
+    world_expect(&w, 0, 7, SEEN_DAMAGED, 0);
     w.role = RPC_ROLE_NODE;
     assert_int_equal(world_write(&w, 0, 7, 1, v1, 8192, true, NULL), OK);
     assert_int_equal(world_mark(&w, 0, 8, 1, v1), OK);
-    expect(&w, 0, 7, SEEN_DATA, v1);
-    expect(&w, 0, 8, SEEN_HOLE, v1);
+    world_expect(&w, 0, 7, SEEN_DATA, v1);
+    world_expect(&w, 0, 8, SEEN_HOLE, v1);
     poke_byte(&w, 0, 40); /* the header page */
     world_restart(&w, false);
     w.auto_apply = false;
     assert_int_equal(world_write(&w, 0, 7, 1, v1, 8192, true, NULL), OK);
-    expect(&w, 0, 7, SEEN_DATA, v1);
-    expect(&w, 0, 8, SEEN_DAMAGED, 0);
+    world_expect(&w, 0, 7, SEEN_DATA, v1);
+    world_expect(&w, 0, 8, SEEN_DAMAGED, 0);
     world_free(&w);
 }
 
@@ -1133,12 +1123,12 @@ static void test_what_cannot_be_believed_is_damaged(void **state)
                      ROZO__STATUS__STALE_VERSION); /* who knows what was there */
     assert_int_equal(block >> 32, 1);
     assert_int_equal(world_write(&w, 0, 7, 1, v3, 8192, true, NULL), OK); /* healed */
-    expect(&w, 0, 7, SEEN_DATA, v3);
+    world_expect(&w, 0, 7, SEEN_DATA, v3);
 
     poke_byte(&w, 0, PROJFILE_EXTENTS_AT + 32 * 9 + 22); /* the version of block 9 */
-    expect(&w, 0, 9, SEEN_DAMAGED, 0);
+    world_expect(&w, 0, 9, SEEN_DAMAGED, 0);
     assert_int_equal(world_write(&w, 0, 9, 1, v3 + 1, 8192, true, NULL), OK);
-    expect(&w, 0, 9, SEEN_DATA, v3 + 1);
+    world_expect(&w, 0, 9, SEEN_DATA, v3 + 1);
 
     memdisk_cut_file(world_file(&w, 0), PROJFILE_EXTENTS_AT + 4096 + 50 * 4096 + 100);
     world_restart(&w, false);
@@ -1155,7 +1145,7 @@ static void test_what_cannot_be_believed_is_damaged(void **state)
     assert_int_equal(world_read(&w, 255, 0, 1, seen, NULL), ROZO__STATUS__DAMAGED);
     break_mark_pages(&w); /* whole again */
     world_restart(&w, false);
-    expect(&w, 0, 1000, SEEN_HOLE, v1 + 1);
+    world_expect(&w, 0, 1000, SEEN_HOLE, v1 + 1);
 
     poke_byte(&w, 0, 40); /* the header page */
     world_restart(&w, false);
@@ -1204,10 +1194,10 @@ static void check_is_replaced(struct world *w)
     assert_int_equal(world_mark(w, 0, 100, 0, fresher), OK); /* that much is known then */
     assert_int_equal(world_mark(w, 0, 50, 10, fresher + 1), OK);
     world_restart(w, false);
-    expect(w, 0, 49, SEEN_DAMAGED, 0);
-    expect(w, 0, 50, SEEN_HOLE, fresher + 1);
-    expect(w, 0, 60, SEEN_DAMAGED, 0);
-    expect(w, 0, 1 << 20, SEEN_HOLE, fresher);
+    world_expect(w, 0, 49, SEEN_DAMAGED, 0);
+    world_expect(w, 0, 50, SEEN_HOLE, fresher + 1);
+    world_expect(w, 0, 60, SEEN_DAMAGED, 0);
+    world_expect(w, 0, 1 << 20, SEEN_HOLE, fresher);
 }
 
 static void test_a_damaged_file_makes_way_for_new_records(void **state)
@@ -1407,10 +1397,10 @@ static void test_new_blocks_wait_for_no_sync(void **state)
     assert_int_equal(world_write(&w, 0, 0, 1, v2, 8192, false, NULL), OK);
     memdisk_cut_file(world_file(&w, 0), 20480 + 8192);
     world_restart(&w, false);
-    expect(&w, 0, 0, SEEN_DATA, v2);
-    expect(&w, 0, 200, SEEN_DAMAGED, 0);
-    expect(&w, 0, 400, SEEN_DAMAGED, 0);
-    expect(&w, 0, 600, SEEN_HOLE, 0);
+    world_expect(&w, 0, 0, SEEN_DATA, v2);
+    world_expect(&w, 0, 200, SEEN_DAMAGED, 0);
+    world_expect(&w, 0, 400, SEEN_DAMAGED, 0);
+    world_expect(&w, 0, 600, SEEN_HOLE, 0);
     world_free(&w);
 }
 
@@ -1430,13 +1420,13 @@ static void test_huge_marks_have_an_end(void **state)
     assert_int_equal(world_mark(&w, 0, n * step, step / 2, v1 + n),
                      ROZO__STATUS__NO_SPACE);
     for (unsigned i = 0; i < n; i += 20) {
-        expect(&w, 0, i * step + 7, SEEN_HOLE, v1 + i);
-        expect(&w, 0, i * step + step / 2, SEEN_HOLE, 0);
+        world_expect(&w, 0, i * step + 7, SEEN_HOLE, v1 + i);
+        world_expect(&w, 0, i * step + step / 2, SEEN_HOLE, 0);
     }
     assert_int_equal(world_write(&w, 0, 5, 1, v3, 8192, false, NULL), OK);
     assert_int_equal(world_mark(&w, 0, 1000, 0, v3 + 1),
                      OK); /* takes the place of many */
-    expect(&w, 0, 5 * step, SEEN_HOLE, v3 + 1);
+    world_expect(&w, 0, 5 * step, SEEN_HOLE, v3 + 1);
     world_free(&w);
 }
 
@@ -1558,7 +1548,7 @@ static void test_stat_and_alloc(void **state)
     alloc.n_blocks = UINT64_C(1) << 46;
     assert_int_equal(call_run(&w, ROZO__OP__ST_ALLOC, &alloc.base, NULL, 0, NULL),
                      ROZO__STATUS__NO_SPACE);
-    expect(&w, 2, 100, SEEN_HOLE, 0);
+    world_expect(&w, 2, 100, SEEN_HOLE, 0);
     assert_int_equal(call_run(&w, ROZO__OP__ST_STAT, &stat.base, NULL, 0, &c), OK);
     resp = rozo__st_stat_resp__unpack(NULL, c->msg_len, c->msg);
     assert_int_equal(resp->n_projections, 1);
@@ -1686,7 +1676,7 @@ static void test_stop_answers_and_syncs(void **state)
     call_free(c);
     world_restart(&w, true);
     for (w.id.ino = 1; w.id.ino <= 5; w.id.ino++)
-        expect(&w, 0, 0, SEEN_DATA, v1);
+        world_expect(&w, 0, 0, SEEN_DATA, v1);
     world_free(&w);
 }
 
@@ -1725,9 +1715,9 @@ static void test_a_mark_does_not_cover_up_a_loss(void **state)
     memdisk_cut_file(world_file(&w, 0), PROJFILE_EXTENTS_AT + 8192);
     world_restart(&w, false);
     assert_int_equal(world_mark(&w, 0, 128 * 4, 0, v3), ROZO__STATUS__STALE_VERSION);
-    expect(&w, 0, 128 * 5, SEEN_DAMAGED, 0);
+    world_expect(&w, 0, 128 * 5, SEEN_DAMAGED, 0);
     assert_int_equal(world_mark(&w, 0, 128 * 4, 0, UINT64_C(3) << 32), OK);
-    expect(&w, 0, 128 * 5, SEEN_HOLE, UINT64_C(3) << 32);
+    world_expect(&w, 0, 128 * 5, SEEN_HOLE, UINT64_C(3) << 32);
     world_free(&w);
 }
 

@@ -424,6 +424,17 @@ uint16_t world_read(struct world *w, unsigned projection, uint64_t first, unsign
     return read_blocks(w, projection, first, n, 0, seen, present);
 }
 
+void world_expect(struct world *w, unsigned projection, uint64_t block, int kind,
+                  uint64_t version)
+{
+    struct seen seen;
+
+    assert_int_equal(world_read(w, projection, block, 1, &seen, NULL), ROZO__STATUS__OK);
+    assert_int_equal(seen.kind, kind);
+    if (kind != SEEN_DAMAGED)
+        assert_int_equal(seen.version, version);
+}
+
 uint16_t world_read_at_most(struct world *w, unsigned projection, uint64_t first,
                             unsigned n, uint64_t at_most, struct seen *seen)
 {

@@ -101,6 +101,9 @@ struct test_call *world_write_start(struct world *w, unsigned projection, uint64
  */
 uint16_t world_read(struct world *w, unsigned projection, uint64_t first, unsigned n,
                     struct seen *seen, uint32_t *present);
+/** One block is of this kind and, unless it is damaged, of this version. */
+void world_expect(struct world *w, unsigned projection, uint64_t block, int kind,
+                  uint64_t version);
 /** The same with StReadReq.at_most. */
 uint16_t world_read_at_most(struct world *w, unsigned projection, uint64_t first,
                             unsigned n, uint64_t at_most, struct seen *seen);
