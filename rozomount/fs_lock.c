@@ -89,11 +89,8 @@ static void on_lock_answer(struct op *op, int rc);
 
 static void lock_send(struct op *op)
 {
-    const struct mount *m = op->loop->mount;
-
     /* An exportd that has just started gives none out for a lease. */
-    ask_lock(op, &op->lock, op->locking == LOCKING_NO ? 0 : op->found, patience_ms(m),
-             on_lock_answer);
+    ask_lock(op, &op->lock, op->found, patience_ms(op->loop->mount), on_lock_answer);
 }
 
 /* ---- waiting ---- */

@@ -8,10 +8,8 @@
 
 #include "common/log.h"
 
-void *mem_new(size_t len_bytes)
+static void *must_be(void *p, size_t len_bytes)
 {
-    void *p = calloc(1, len_bytes);
-
     if (p == NULL) {
         log_error("out of memory for %zu bytes", len_bytes);
         abort();
@@ -19,15 +17,14 @@ void *mem_new(size_t len_bytes)
     return p;
 }
 
+void *mem_new(size_t len_bytes)
+{
+    return must_be(calloc(1, len_bytes), len_bytes);
+}
+
 void *mem_grow(void *mem, size_t len_bytes)
 {
-    void *p = realloc(mem, len_bytes);
-
-    if (p == NULL) {
-        log_error("out of memory for %zu bytes", len_bytes);
-        abort();
-    }
-    return p;
+    return must_be(realloc(mem, len_bytes), len_bytes);
 }
 
 char *mem_copy_text(const char *text)

@@ -32,7 +32,6 @@ void locks_init(struct locks *l)
 {
     *l = (struct locks){ 0 };
     list_init(&l->granted);
-    list_init(&l->none);
 }
 
 void lock_holder_init(struct lock_holder *holder)
@@ -287,7 +286,9 @@ bool locks_test(const struct locks *l, const struct lock *lock, struct lock *out
     const struct lock_owner *who = NULL;
     const struct span *where = NULL;
 
-    LIST_FOREACH(node, i == NULL ? &l->none : &i->owners) {
+    if (i == NULL)
+        return false;
+    LIST_FOREACH(node, &i->owners) {
         const struct lock_owner *o = container_of(node, struct lock_owner, link);
         const struct span *s;
 

@@ -58,7 +58,6 @@ struct lock_holder {
 struct locks {
     struct lock_inode *inodes; /* owned; those with locks or waits */
     struct list_node granted;  /* about to be told */
-    struct list_node none;
     size_t n_ranges;
     uint64_t n_searches; /* of deadlocks: marks who was seen */
     bool telling;

@@ -231,6 +231,16 @@ static void file_abandoned(struct session *s, uint64_t ino)
         abandoned_add(s->export, &in);
 }
 
+/* Its references are gone already. */
+static void session_free(struct exportd *x, struct session *s)
+{
+    session_drop_locks(s);
+    session_events_end(s, -ESRCH);
+    HASH_DEL(x->sessions, s);
+    replies_free(&s->replies);
+    free(s);
+}
+
 void session_end(struct exportd *x, struct session *s, bool gone)
 {
     struct open_file *f, *tmp;
@@ -256,12 +266,8 @@ void session_end(struct exportd *x, struct session *s, bool gone)
         x->n_refs--;
         refs_drop(x, s->export, ino, n, wrote, false);
     }
-    session_drop_locks(s);
-    session_events_end(s, -ESRCH);
     s->export->n_sessions--;
-    HASH_DEL(x->sessions, s);
-    replies_free(&s->replies);
-    free(s);
+    session_free(x, s);
 }
 
 /* Orphans that nobody has claimed since our start: gone with the machine that held them. */
@@ -354,11 +360,7 @@ void sessions_free(struct exportd *x)
         open_file_free(&s->refs, f);
         HASH_ITER(hh, s->cuts, f, next)
         open_file_free(&s->cuts, f);
-        session_drop_locks(s);
-        session_events_end(s, -ESRCH);
-        HASH_DEL(x->sessions, s);
-        replies_free(&s->replies);
-        free(s);
+        session_free(x, s);
     }
     LIST_FOREACH(node, &x->exports) {
         struct export *e = container_of(node, struct export, link);

@@ -286,8 +286,6 @@ void storage_handle_fence(struct storage *st, struct rpc_call *call)
 
 /* ---- ST_DROP ---- */
 
-enum { NO_RECORD = 1 }; /* as `keep`: below all versions */
-
 struct drop_op {
     struct op op; /* first */
     struct pending_drop d;
@@ -335,7 +333,7 @@ static unsigned drop_heads(struct drop_op *d, const struct proj *proj)
             continue;
         /* Unknown, in a partial file; but not to who says that no record was ever here. */
         memset(p, 0, proj->geo.head_bytes);
-        if (!proj->partial || (d->d.projections != 0 && d->d.keep == NO_RECORD))
+        if (!proj->partial || (d->d.projections != 0 && d->d.keep == PROJFILE_NO_VERSION))
             hole_head_put(p, d->op.obj->hash, d->p, block, 0);
         n++;
     }

@@ -22,7 +22,8 @@ enum {
     PROJFILE_EXTENTS_AT = 16384,                    /* page 3 is reserved, zero */
     PROJFILE_FRONT_BYTES = 3 * PROJFILE_PAGE_BYTES, /* header and both mark pages */
     PROJFILE_PATH_MAX = 64,
-    MARKS_MAX = 169, /* ranges that fit in a mark page */
+    MARKS_MAX = 169,         /* ranges that fit in a mark page */
+    PROJFILE_NO_VERSION = 1, /* below all of records and marks, but not 0 */
 };
 /* Block indices stay below this, so that no offset in a projection file overflows. */
 #define PROJFILE_BLOCKS_MAX ((uint64_t)1 << 47)

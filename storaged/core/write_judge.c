@@ -50,8 +50,7 @@ static bool is_stale(struct write_op *w, unsigned i, uint64_t old,
     record_header_get(write_new_head(w, i), &new);
     if (new.version != old || w->blocks[i].lost) /* records of one version are the same */
         return new.version < old;
-    if (h->version ==
-        old) /* what all storages decided is right: then rot is in the head */
+    if (h->version == old) /* what all storages decided is right: rot is in the head */
         return !op_is_decided(&w->op) &&
                memcmp(write_new_head(w, i), old_head, RECORD_HEADER_BYTES) != 0;
     return new.flags != RECORD_HOLE;

@@ -135,6 +135,16 @@ size_t heal_bodies(const struct heal_file *file, uint64_t first, unsigned n, uns
     return sum;
 }
 
+int heal_bodies_place(const struct heal_file *file, uint64_t first, unsigned n,
+                      unsigned p, uint8_t *buf, size_t rest_len, struct iovec *iov)
+{
+    unsigned n_iov = 0;
+
+    static_assert((int)EXTENT_BLOCKS <= (int)RPC_IOV_MAX, "one for each body");
+    return heal_bodies(file, first, n, p, buf, iov, &n_iov) == rest_len ? (int)n_iov
+                                                                        : -EBADMSG;
+}
+
 static void on_ask_answer(struct rpc_request *rq, int rc)
 {
     struct ask *ask = container_of(rq, struct ask, rq);

@@ -62,6 +62,10 @@ size_t heal_row(const struct heal_file *file, uint64_t block, unsigned p,
 size_t heal_bodies(const struct heal_file *file, uint64_t first, unsigned n, unsigned p,
                    uint8_t *buf, struct iovec *iov, unsigned *n_iov);
 
+/** An rpc_place_cb's answer: bodies go right behind the heads at buf, each in its place. */
+int heal_bodies_place(const struct heal_file *file, uint64_t first, unsigned n,
+                      unsigned p, uint8_t *buf, size_t rest_len, struct iovec *iov);
+
 struct ask;
 /** rc 0: it answered, ask->rq.status says what; else it was silent. May send the ask again. */
 typedef void ask_done_cb(struct ask *ask, int rc);

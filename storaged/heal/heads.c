@@ -220,17 +220,12 @@ static void on_heads_answer(struct ask *ask, int rc)
 
 /* ---- asking ---- */
 
-/* The heads are here: bodies go right behind them, each in its place. */
 static int on_heads_place(struct rpc_request *rq, size_t rest_len, struct iovec *iov)
 {
     struct head_ask *ha = container_of(rq, struct head_ask, ask.rq);
-    unsigned n = 0;
 
-    static_assert((int)EXTENT_BLOCKS <= (int)RPC_IOV_MAX, "one for each body");
-    return heal_bodies(ha->heads->file, ha->heads->first + ha->at, ha->n, ha->projection,
-                       ha->buf, iov, &n) == rest_len
-               ? (int)n
-               : -EBADMSG;
+    return heal_bodies_place(ha->heads->file, ha->heads->first + ha->at, ha->n,
+                             ha->projection, ha->buf, rest_len, iov);
 }
 
 static int head_ask_send(struct heads *h, struct head_ask *ha, unsigned candidate)

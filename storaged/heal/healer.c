@@ -151,6 +151,14 @@ bool healer_is_lost(const struct healer *h, uint32_t storage)
     return peer != NULL && peer->lost;
 }
 
+ProtobufCBinaryData healer_incarnation(const struct healer *h)
+{
+    return (ProtobufCBinaryData){
+        .len = IDENTITY_ID_BYTES,
+        .data = (uint8_t *)(uintptr_t)h->config.identity->incarnation
+    };
+}
+
 bool healer_is_replaced(const struct healer *h, uint32_t storage,
                         const ProtobufCBinaryData *incarnation)
 {

@@ -307,6 +307,8 @@ struct healer {
 };
 
 struct rpc_channel *healer_channel(void *healer, uint32_t storage);
+/** Ours, for messages. Borrowed. */
+ProtobufCBinaryData healer_incarnation(const struct healer *h);
 /** The map has another incarnation for this storage; not so when either is not known. */
 bool healer_is_replaced(const struct healer *h, uint32_t storage,
                         const ProtobufCBinaryData *incarnation);

@@ -13,6 +13,7 @@
 
 #include "common/record.h"
 #include "common/status.h"
+#include "storaged/core/projfile.h"
 #include "storaged/heal/mend_piece.h"
 
 enum { SMALL_MARK_BLOCKS = 256 }; /* storages write those as heads */
@@ -221,19 +222,14 @@ static void group_judge(struct mend_piece *piece, unsigned p, unsigned candidate
         g->answered |= 1u << p;
 }
 
-/* The heads are here: bodies go right behind them, each in its place. */
 static int on_group_place(struct rpc_request *rq, size_t rest_len, struct iovec *iov)
 {
     struct piece_ask *pa = container_of(rq, struct piece_ask, ask.rq);
     const struct mend_piece *piece = pa->piece;
     const struct piece_group *g = &piece->group;
-    unsigned n = 0;
 
-    static_assert((int)EXTENT_BLOCKS <= (int)RPC_IOV_MAX, "one for each body");
-    return heal_bodies(&piece->mend->file, piece->first + g->at, g->n, pa->projection,
-                       g->read[pa->projection], iov, &n) == rest_len
-               ? (int)n
-               : -EBADMSG;
+    return heal_bodies_place(&piece->mend->file, piece->first + g->at, g->n,
+                             pa->projection, g->read[pa->projection], rest_len, iov);
 }
 
 static void on_group_read(struct ask *ask, int rc)
@@ -572,8 +568,7 @@ static void unwrite_send(struct mend_piece *piece, unsigned p)
     uint64_t torn = piece_torn_version(piece, piece->group.at, p);
 
     piece_drop_send(piece, piece_ask_for(piece, p), piece->mend->file.home[p],
-                    torn != 0 ? torn : 1 /* no record has it */, 0, 1u << p,
-                    on_group_marked);
+                    torn != 0 ? torn : PROJFILE_NO_VERSION, 0, 1u << p, on_group_marked);
 }
 
 /* A mark may leave what is damaged as it is, since that may be newer; a record of a hole does not. */

@@ -189,8 +189,7 @@ static void tell_everything(struct healer *h)
     req.storage = h->us;
     req.to_storage = r->everything[r->n_told].peer;
     req.everything = r->everything[r->n_told].note;
-    req.incarnation.data = h->config.identity->incarnation;
-    req.incarnation.len = IDENTITY_ID_BYTES;
+    req.incarnation = healer_incarnation(h);
     r->n_told++;
     r->done_ask.done = on_told_everything;
     heal_ask_send(h, &r->done_ask, req.to_storage, ROZO__OP__ST_MISSED_DONE, &req.base,

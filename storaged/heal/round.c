@@ -101,8 +101,7 @@ static void tell_peer(struct healer *h, unsigned peer, Rozo__Missed *missed,
     if (req.n_missed == 0)
         return;
     req.storage = h->us;
-    req.incarnation.data = h->config.identity->incarnation;
-    req.incarnation.len = IDENTITY_ID_BYTES;
+    req.incarnation = healer_incarnation(h);
     req.missed = pointers;
     req.to_storage = r->peers[peer].id;
     r->peers[peer].ask.done = on_told;
@@ -371,8 +370,7 @@ static void round_list(struct healer *h)
         if (!p->heard || p->end)
             continue;
         req.storage = h->us;
-        req.incarnation.data = h->config.identity->incarnation;
-        req.incarnation.len = IDENTITY_ID_BYTES;
+        req.incarnation = healer_incarnation(h);
         req.max_ranges = r->max_ranges;
         req.to_storage = p->id;
         if (p->has_after) {

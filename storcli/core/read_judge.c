@@ -188,7 +188,7 @@ static void block_holders(const struct read_piece *piece, unsigned block,
             if (rb->user_bytes == 0)
                 p = holders_hole_projection(i, file->n, had);
             held->any |= 1u << i;
-            if (rb->user_bytes == 0 && p == UNSYNCED_NO_PROJECTION)
+            if (p == UNSYNCED_NO_PROJECTION)
                 held->bare |= 1u << i;
             if (p == UNSYNCED_NO_PROJECTION ||
                 ((held->all >> i & 1) != 0 && (had >> p & 1) != 0))

@@ -287,9 +287,7 @@ static uint32_t projections_of(const struct holders *held, uint32_t who)
 static bool is_fit(struct sync_op *op, const struct holders *held, uint32_t lost,
                    unsigned candidate)
 {
-    uint32_t bit = 1u << candidate;
-
-    uint32_t taken = (held->any & ~held->bare) | held->all;
+    uint32_t bit = 1u << candidate, taken = (held->any & ~held->bare) | held->all;
 
     return ((taken | lost | op->unfit) & bit) == 0 &&
            op->peers[candidate].state != PEER_SENT && engine_is_up(op->file, candidate);
