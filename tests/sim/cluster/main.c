@@ -59,6 +59,7 @@ static const struct {
     { "frame-crc", MUTANT_NO_CRC_CHECK },
     { "crc", RUN_MUTANT_NO_CRC },
     { "missed", RUN_MUTANT_NO_MISSED },
+    { "deaf", RUN_MUTANT_DEAF },
 };
 enum { N_MUTANTS = sizeof(mutants) / sizeof(mutants[0]) };
 enum { N_MODES = sizeof(modes) / sizeof(modes[0]) };
@@ -69,7 +70,7 @@ struct arguments {
     int layout, n_storages;
     unsigned mutant;
     const char *mode; /* NULL: each seed its own */
-    bool verbose, tells, quiet, torn, heals, twice, directories;
+    bool verbose, tells, quiet, torn, heals, twice, directories, kernel;
     char replay[256];
 };
 static struct arguments args = { .seed = 1,
@@ -118,6 +119,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.tells = args.tells;
     c.torn_is_fine = args.torn;
     c.directories = args.directories;
+    c.kernel = args.kernel;
     c.heals = args.heals || (c.faults & (FAULT_REPLACE | FAULT_LOSE)) != 0;
     /* A write that nobody synced, torn by the power at one home and unreadable at the next, is gone with nothing to heal it
      * from: no storage can tell that it was never promised. Where healing is to end, the disks keep their power. */
@@ -133,10 +135,11 @@ static void run_seed(uint64_t seed, struct run_result *r)
 
     snprintf(args.replay, sizeof(args.replay),
              "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
-             "--mutant %s%s%s%s\n",
+             "--mutant %s%s%s%s%s\n",
              (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
              mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
-             c.heals ? " --heal" : "", c.directories ? " --directories" : "");
+             c.heals ? " --heal" : "", c.directories ? " --directories" : "",
+             c.kernel ? " --kernel" : "");
     run_once(&c, r);
     if (!args.quiet)
         printf(
@@ -202,6 +205,9 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
     case 'd':
         args.directories = true;
         return 0;
+    case 'k':
+        args.kernel = true;
+        return 0;
     case '2':
         args.twice = true;
         return 0;
@@ -223,7 +229,7 @@ int main(int argc, char **argv)
         { "storages", 'c', "N", 0, "How many", 0 },
         { "mutant", 'x', "NAME", 0,
           "A safety measure that is left out: journal, journal-sync, commit, version, frame-crc, "
-          "crc, missed",
+          "crc, missed, deaf",
           0 },
         { "verbose", 'v', NULL, 0, "Tell what happens", 0 },
         { "words", 'w', NULL, 0, "... and every message", 0 },
@@ -232,6 +238,8 @@ int main(int argc, char **argv)
         { "heal", 'h', NULL, 0, "Storages heal, and in the end all must be healed", 0 },
         { "directories", 'd', NULL, 0, "A sync of a name covers all in its directory",
           0 },
+        { "kernel", 'k', NULL, 0,
+          "A model of Linux, which keeps what it may, before each mount", 0 },
         { "twice", '2', NULL, 0, "Run each seed twice: both must be the same", 0 },
         { 0 },
     };
@@ -262,6 +270,12 @@ int main(int argc, char **argv)
         sum.n_replaced += r.n_replaced;
         sum.n_lost_more += r.n_lost_more;
         sum.n_came_back += r.n_came_back;
+        sum.n_kernel_names += r.n_kernel_names;
+        sum.n_kernel_attrs += r.n_kernel_attrs;
+        sum.n_kernel_pages += r.n_kernel_pages;
+        sum.n_kernel_invalidated += r.n_kernel_invalidated;
+        sum.n_kernel_forgotten += r.n_kernel_forgotten;
+        sum.n_kernel_overtaken += r.n_kernel_overtaken;
         if (!args.twice)
             continue;
         run_seed(args.seed + i, &again);
@@ -284,5 +298,14 @@ int main(int argc, char **argv)
             "replaced, %u lost during a rebuild, %u old ones came back\n",
             sum.n_spoiled, sum.n_worn, sum.n_doubts, sum.n_doubts_ended,
             sum.n_doubtful_reads, sum.n_replaced, sum.n_lost_more, sum.n_came_back);
+    if (args.kernel)
+        printf(
+            "kernel: knew %llu names, %llu attributes, %llu pages; dropped %llu names and pages, forgot %llu inodes; %llu answers overtaken\n",
+            (unsigned long long)sum.n_kernel_names,
+            (unsigned long long)sum.n_kernel_attrs,
+            (unsigned long long)sum.n_kernel_pages,
+            (unsigned long long)sum.n_kernel_invalidated,
+            (unsigned long long)sum.n_kernel_forgotten,
+            (unsigned long long)sum.n_kernel_overtaken);
     return 0;
 }

@@ -4,7 +4,7 @@
  * In:     requests of programs, as the kernel would send them; answers of libfuse's functions, which
  *         are made here. Thread: one.
  * Out:    rozomount's handlers, in the client's process.
- * Keeps:  a program hears its answer later, in the world, and not if the client dies first.
+ * Keeps:  who asked hears the answer later, in the world, and not if the client dies first.
  */
 #include "tests/sim/cluster/mount.h"
 
@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "rozomount/mem.h"
+#include "tests/sim/cluster/inval.h"
 
 struct map_channel {
     uint32_t id;
@@ -51,9 +52,25 @@ void loop_return_buf(struct loop *loop, struct reqbuf *buf)
     free(buf);
 }
 
+static void on_pages_mail(struct env_mail *mail)
+{
+    struct op *op = container_of(mail, struct op, pages.mail);
+
+    op->step(op);
+}
+
 void op_after_pages(struct op *op, void (*step)(struct op *op))
 {
-    step(op);
+    struct invalidator *inv = op->loop->mount->invalidator;
+
+    if (inv == NULL) {
+        step(op);
+        return;
+    }
+    op->step = step;
+    op->pages.env = &op->loop->env;
+    op->pages.mail.fn = on_pages_mail;
+    invalidator_wait(inv, &op->pages);
 }
 
 void mount_drained(struct mount *m)
@@ -68,30 +85,12 @@ const char *peers_addresses(const struct peers *peers, uint32_t storage_id)
     return "";
 }
 
-static struct proc *world_enter(void)
-{
-    return proc_enter(&world_clock.world);
-}
-
-/* Answered: its program hears of it in the world, later. */
+/* Answered: who asked hears of it in the world, later. */
 static int answered(fuse_req_t req, int rc)
 {
-    struct proc *before = world_enter();
-
-    assert(req->under_way);
-    req->rc = rc;
     world_trace((uint64_t)rc << 8 ^ req->client->index);
-    tasks_push(&world_clock.world.tasks, &req->task);
-    proc_leave(before);
+    request_answered(req, rc);
     return 0;
-}
-
-static void on_answer_task(struct env_task *task)
-{
-    struct fuse_req *req = container_of(task, struct fuse_req, task);
-
-    req->under_way = false;
-    req->done(req);
 }
 
 void *fuse_req_userdata(fuse_req_t req)
@@ -137,13 +136,12 @@ int fuse_reply_create(fuse_req_t req, const struct fuse_entry_param *e,
 {
     req->entry = *e;
     req->st = e->attr;
-    req->fh = fi->fh;
-    return answered(req, 0);
+    return fuse_reply_open(req, fi);
 }
 
 int fuse_reply_attr(fuse_req_t req, const struct stat *attr, double attr_timeout)
 {
-    (void)attr_timeout;
+    req->attr_timeout_s = attr_timeout;
     req->st = *attr;
     return answered(req, 0);
 }
@@ -157,6 +155,8 @@ int fuse_reply_readlink(fuse_req_t req, const char *link)
 int fuse_reply_open(fuse_req_t req, const struct fuse_file_info *fi)
 {
     req->fh = fi->fh;
+    req->keeps_cache = fi->keep_cache;
+    req->is_direct = fi->direct_io;
     return answered(req, 0);
 }
 
@@ -209,14 +209,21 @@ int fuse_reply_lseek(fuse_req_t req, off_t off)
     return answered(req, 0);
 }
 
-size_t fuse_add_direntry(fuse_req_t req, char *buf, size_t bufsize, const char *name,
-                         const struct stat *st, off_t off)
+static struct sim_dirent dirent_of(const char *name, const struct stat *st, off_t off)
 {
     struct sim_dirent d = { .ino = st->st_ino, .next = (uint64_t)off };
 
-    (void)req;
     assert(strlen(name) < sizeof(d.name));
     memcpy(d.name, name, strlen(name));
+    return d;
+}
+
+size_t fuse_add_direntry(fuse_req_t req, char *buf, size_t bufsize, const char *name,
+                         const struct stat *st, off_t off)
+{
+    struct sim_dirent d = dirent_of(name, st, off);
+
+    (void)req;
     if (bufsize >= sizeof(d))
         memcpy(buf, &d, sizeof(d));
     return sizeof(d);
@@ -225,7 +232,12 @@ size_t fuse_add_direntry(fuse_req_t req, char *buf, size_t bufsize, const char *
 size_t fuse_add_direntry_plus(fuse_req_t req, char *buf, size_t bufsize, const char *name,
                               const struct fuse_entry_param *e, off_t off)
 {
-    return fuse_add_direntry(req, buf, bufsize, name, &e->attr, off);
+    struct sim_direntplus p = { .d = dirent_of(name, &e->attr, off), .entry = *e };
+
+    (void)req;
+    if (bufsize >= sizeof(p))
+        memcpy(buf, &p, sizeof(p));
+    return sizeof(p);
 }
 
 /* ---- the mount ---- */
@@ -357,6 +369,14 @@ static void count_open(void *arg, uint64_t ino, int change)
     atomic_fetch_add(mount_open_count(&sm->m, ino), (unsigned)change);
 }
 
+static void on_invalidate(void *arg, uint64_t ino)
+{
+    struct sim_mount *sm = arg;
+
+    if (sm->m.invalidator != NULL)
+        invalidator_add(sm->m.invalidator, ino);
+}
+
 static void loop_begin(struct sim_mount *sm)
 {
     struct loop *loop = &sm->loop;
@@ -368,7 +388,11 @@ static void loop_begin(struct sim_mount *sm)
                                       .write_deadline_ms = sm->opt.io_timeout_ms };
     struct storcli_peers peers = { .channel = on_peer_wanted, .arg = sm };
     struct nodes_config nodes = {
-        .refs = sm->m.refs, .unstable = sm->m.unstable, .count = count_open, .arg = sm
+        .refs = sm->m.refs,
+        .unstable = sm->m.unstable,
+        .invalidate = on_invalidate,
+        .count = count_open,
+        .arg = sm,
     };
     int rc;
 
@@ -387,6 +411,8 @@ static void loop_begin(struct sim_mount *sm)
     nodes.file.pool = loop->pool;
     nodes_init(&loop->nodes, env, &loop->md, loop->cli, &nodes);
 }
+
+static void client_send(void *arg, struct fuse_req *req, const struct request *r);
 
 void client_init(struct sim_client *c, unsigned index)
 {
@@ -408,9 +434,17 @@ void client_start(struct sim_client *c)
         .map_changed = on_map_changed,
         .clock_is_ahead = on_clock_is_ahead,
     };
+    const struct kernel_config kernel = { .send = client_send,
+                                          .arg = c,
+                                          .naps = true,
+                                          .forgets = true,
+                                          .plus = true,
+                                          .deaf = c->has_deaf_kernel };
     struct sim_mount *sm;
     struct proc *before;
 
+    if (c->has_kernel)
+        c->kernel = kernel_new(&kernel);
     proc_start(c->host->proc);
     before = proc_enter(c->host->proc);
     sm = c->mount = mem_new(sizeof(*sm));
@@ -426,6 +460,8 @@ void client_start(struct sim_client *c)
     sm->m.refs = refs_new();
     sm->m.held = held_new();
     sm->m.unstable = unstable_new();
+    if (c->kernel != NULL)
+        sm->m.invalidator = sim_invalidator_new(c->host->proc, c->kernel);
     sm->md_channel = net_channel_new(c->host, servers.exportd.host, RPC_ROLE_CLIENT, NULL,
                                      on_md_broke, sm);
     loop_begin(sm);
@@ -438,14 +474,41 @@ void client_start(struct sim_client *c)
     proc_leave(before);
 }
 
+static void counts_add(struct kernel_counts *sum, const struct kernel_counts *more)
+{
+    sum->n_names += more->n_names;
+    sum->n_attrs += more->n_attrs;
+    sum->n_pages += more->n_pages;
+    sum->n_invalidated += more->n_invalidated;
+    sum->n_forgotten += more->n_forgotten;
+    sum->n_overtaken += more->n_overtaken;
+}
+
+static void kernel_end(struct sim_client *c)
+{
+    if (c->kernel == NULL)
+        return;
+    counts_add(&c->counts, kernel_counts(c->kernel));
+    kernel_free(c->kernel);
+    c->kernel = NULL;
+}
+
 void client_kill(struct sim_client *c)
 {
     static const uint32_t losses[] = { 0, 500000, 500000, 1000000 };
 
     net_host_died(c->host, losses[world_below(4)]);
+    kernel_end(c);
     proc_kill(c->host->proc);
     c->mount = NULL;
     c->mounted = false;
+}
+
+void client_counts(const struct sim_client *c, struct kernel_counts *sum)
+{
+    counts_add(sum, &c->counts);
+    if (c->kernel != NULL)
+        counts_add(sum, kernel_counts(c->kernel));
 }
 
 static void on_session_closed(void *arg)
@@ -476,212 +539,331 @@ bool client_is_up(const struct sim_client *c)
 
 /* ---- requests ---- */
 
-static struct proc *begin(struct sim_client *c, struct fuse_req *req)
+static void write_send(struct loop *loop, struct fuse_req *req, const struct request *r,
+                       struct fuse_file_info *fi)
 {
-    assert(!req->under_way && client_is_up(c));
+    struct reqbuf *buf = mem_new(sizeof(*buf));
+    struct fuse_bufvec bufv = FUSE_BUFVEC_INIT(r->len);
+
+    if (posix_memalign((void **)&buf->base, 4096, r->len + 1) != 0)
+        abort();
+    memcpy(buf->base, r->data, r->len);
+    bufv.buf[0].mem = buf->base;
+    loop->current = buf;
+    face_ops.write_buf(req, r->ino, &bufv, (off_t)r->off, fi);
+    if (loop->current != NULL)
+        loop_return_buf(loop, buf);
+    loop->current = NULL;
+}
+
+static void name_send(struct fuse_req *req, const struct request *r,
+                      struct fuse_file_info *fi)
+{
+    switch (r->kind) {
+    case REQUEST_LOOKUP:
+        face_ops.lookup(req, r->ino, r->name);
+        break;
+    case REQUEST_CREATE:
+        face_ops.create(req, r->ino, r->name, 0644, fi);
+        break;
+    case REQUEST_MKDIR:
+        face_ops.mkdir(req, r->ino, r->name, 0755);
+        break;
+    case REQUEST_UNLINK:
+        face_ops.unlink(req, r->ino, r->name);
+        break;
+    case REQUEST_RMDIR:
+        face_ops.rmdir(req, r->ino, r->name);
+        break;
+    case REQUEST_LINK:
+        face_ops.link(req, r->ino2, r->ino, r->name);
+        break;
+    case REQUEST_RENAME:
+        face_ops.rename(req, r->ino, r->name, r->ino2, r->name2, 0);
+        break;
+    case REQUEST_OPENDIR:
+        face_ops.opendir(req, r->ino, fi);
+        break;
+    case REQUEST_READDIR:
+        face_ops.readdir(req, r->ino, 5 * sizeof(struct sim_dirent), (off_t)r->off, fi);
+        break;
+    case REQUEST_READDIRPLUS:
+        face_ops.readdirplus(req, r->ino, 5 * sizeof(struct sim_direntplus),
+                             (off_t)r->off, fi);
+        break;
+    case REQUEST_RELEASEDIR:
+        face_ops.releasedir(req, r->ino, fi);
+        break;
+    default: /* FORGET */
+        face_ops.forget(req, r->ino, r->len);
+        break;
+    }
+}
+
+static void file_send(struct loop *loop, struct fuse_req *req, const struct request *r,
+                      struct fuse_file_info *fi)
+{
+    struct stat st = { .st_size = (off_t)r->off };
+
+    switch (r->kind) {
+    case REQUEST_OPEN:
+        face_ops.open(req, r->ino, fi);
+        break;
+    case REQUEST_RELEASE:
+        face_ops.release(req, r->ino, fi);
+        break;
+    case REQUEST_READ:
+        assert(r->len <= MOUNT_READ_MAX);
+        face_ops.read(req, r->ino, r->len, (off_t)r->off, fi);
+        break;
+    case REQUEST_WRITE:
+        write_send(loop, req, r, fi);
+        break;
+    case REQUEST_FSYNC:
+        face_ops.fsync(req, r->ino, 0, fi);
+        break;
+    case REQUEST_FLUSH:
+        face_ops.flush(req, r->ino, fi);
+        break;
+    case REQUEST_TRUNCATE:
+        face_ops.setattr(req, r->ino, &st, FUSE_SET_ATTR_SIZE, NULL);
+        break;
+    case REQUEST_FALLOCATE:
+        face_ops.fallocate(req, r->ino, r->flags, (off_t)r->off, (off_t)r->len, fi);
+        break;
+    case REQUEST_SEEK:
+        face_ops.lseek(req, r->ino, (off_t)r->off, r->flags, fi);
+        break;
+    default: /* GETATTR */
+        face_ops.getattr(req, r->ino, NULL);
+        break;
+    }
+}
+
+/* As the mount hears it. arg: the client. */
+static void client_send(void *arg, struct fuse_req *req, const struct request *r)
+{
+    struct sim_client *c = arg;
+    struct loop *loop = &c->mount->loop;
+    struct fuse_file_info fi = { .fh = r->fh };
+    struct proc *before = proc_enter(c->host->proc);
+
+    if (r->kind == REQUEST_CREATE || r->kind == REQUEST_OPEN || r->kind == REQUEST_READ ||
+        r->kind == REQUEST_WRITE)
+        fi.flags = r->flags;
     req->client = c;
-    req->under_way = true;
-    req->task = (struct env_task){ .fn = on_answer_task };
-    req->data_len = 0;
-    c->mount->loop.current_unique = ++c->mount->last_unique;
-    return proc_enter(c->host->proc);
+    loop->current_unique = ++c->mount->last_unique;
+    switch (r->kind) {
+    case REQUEST_OPEN:
+    case REQUEST_RELEASE:
+    case REQUEST_READ:
+    case REQUEST_WRITE:
+    case REQUEST_FSYNC:
+    case REQUEST_FLUSH:
+    case REQUEST_TRUNCATE:
+    case REQUEST_FALLOCATE:
+    case REQUEST_SEEK:
+    case REQUEST_GETATTR:
+        file_send(loop, req, r, &fi);
+        break;
+    default:
+        name_send(req, r, &fi);
+        break;
+    }
+    proc_leave(before);
+}
+
+static void client_ask(struct sim_client *c, struct fuse_req *req,
+                       const struct request *r)
+{
+    assert(client_is_up(c));
+    req->client = c;
+    if (c->kernel != NULL) {
+        kernel_ask(c->kernel, req, r);
+        return;
+    }
+    request_begin(req);
+    client_send(c, req, r);
 }
 
 void client_lookup(struct sim_client *c, struct fuse_req *req, uint64_t parent,
                    const char *name)
 {
-    struct proc *before = begin(c, req);
+    const struct request r = { .kind = REQUEST_LOOKUP, .ino = parent, .name = name };
 
-    face_ops.lookup(req, parent, name);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_create(struct sim_client *c, struct fuse_req *req, uint64_t parent,
                    const char *name, int flags)
 {
-    struct fuse_file_info fi = { .flags = flags };
-    struct proc *before = begin(c, req);
+    const struct request r = {
+        .kind = REQUEST_CREATE, .ino = parent, .name = name, .flags = flags
+    };
 
-    face_ops.create(req, parent, name, 0644, &fi);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_mkdir(struct sim_client *c, struct fuse_req *req, uint64_t parent,
                   const char *name)
 {
-    struct proc *before = begin(c, req);
+    const struct request r = { .kind = REQUEST_MKDIR, .ino = parent, .name = name };
 
-    face_ops.mkdir(req, parent, name, 0755);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_open(struct sim_client *c, struct fuse_req *req, uint64_t ino, int flags)
 {
-    struct fuse_file_info fi = { .flags = flags };
-    struct proc *before = begin(c, req);
+    const struct request r = { .kind = REQUEST_OPEN, .ino = ino, .flags = flags };
 
-    face_ops.open(req, ino, &fi);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_release(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh)
 {
-    struct fuse_file_info fi = { .fh = fh };
-    struct proc *before = begin(c, req);
+    const struct request r = { .kind = REQUEST_RELEASE, .ino = ino, .fh = fh };
 
-    face_ops.release(req, ino, &fi);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_read(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh,
                  uint64_t offset, size_t len, int flags)
 {
-    struct fuse_file_info fi = { .fh = fh, .flags = flags };
-    struct proc *before = begin(c, req);
+    const struct request r = { .kind = REQUEST_READ,
+                               .ino = ino,
+                               .fh = fh,
+                               .off = offset,
+                               .len = len,
+                               .flags = flags };
 
-    assert(len <= MOUNT_READ_MAX);
-    face_ops.read(req, ino, len, (off_t)offset, &fi);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_write(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh,
                   uint64_t offset, const void *data, size_t len, int flags)
 {
-    struct fuse_file_info fi = { .fh = fh, .flags = flags };
-    struct proc *before = begin(c, req);
-    struct loop *loop = &c->mount->loop;
-    struct reqbuf *buf = mem_new(sizeof(*buf));
-    struct fuse_bufvec bufv = FUSE_BUFVEC_INIT(len);
+    const struct request r = { .kind = REQUEST_WRITE,
+                               .ino = ino,
+                               .fh = fh,
+                               .off = offset,
+                               .len = len,
+                               .flags = flags,
+                               .data = data };
 
-    if (posix_memalign((void **)&buf->base, 4096, len + 1) != 0)
-        abort();
-    memcpy(buf->base, data, len);
-    bufv.buf[0].mem = buf->base;
-    loop->current = buf;
-    face_ops.write_buf(req, ino, &bufv, (off_t)offset, &fi);
-    if (loop->current != NULL)
-        loop_return_buf(loop, buf);
-    loop->current = NULL;
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_fsync(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh)
 {
-    struct fuse_file_info fi = { .fh = fh };
-    struct proc *before = begin(c, req);
+    const struct request r = { .kind = REQUEST_FSYNC, .ino = ino, .fh = fh };
 
-    face_ops.fsync(req, ino, 0, &fi);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_flush(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh)
 {
-    struct fuse_file_info fi = { .fh = fh };
-    struct proc *before = begin(c, req);
+    const struct request r = { .kind = REQUEST_FLUSH, .ino = ino, .fh = fh };
 
-    face_ops.flush(req, ino, &fi);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_truncate(struct sim_client *c, struct fuse_req *req, uint64_t ino,
                      uint64_t size)
 {
-    struct stat st = { .st_size = (off_t)size };
-    struct proc *before = begin(c, req);
+    const struct request r = { .kind = REQUEST_TRUNCATE, .ino = ino, .off = size };
 
-    face_ops.setattr(req, ino, &st, FUSE_SET_ATTR_SIZE, NULL);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_fallocate(struct sim_client *c, struct fuse_req *req, uint64_t ino,
                       uint64_t fh, int mode, uint64_t offset, uint64_t len)
 {
-    struct fuse_file_info fi = { .fh = fh };
-    struct proc *before = begin(c, req);
+    const struct request r = { .kind = REQUEST_FALLOCATE,
+                               .ino = ino,
+                               .fh = fh,
+                               .flags = mode,
+                               .off = offset,
+                               .len = len };
 
-    face_ops.fallocate(req, ino, mode, (off_t)offset, (off_t)len, &fi);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_seek(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh,
                  uint64_t offset, int whence)
 {
-    struct fuse_file_info fi = { .fh = fh };
-    struct proc *before = begin(c, req);
+    const struct request r = {
+        .kind = REQUEST_SEEK, .ino = ino, .fh = fh, .off = offset, .flags = whence
+    };
 
-    face_ops.lseek(req, ino, (off_t)offset, whence, &fi);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_getattr(struct sim_client *c, struct fuse_req *req, uint64_t ino)
 {
-    struct proc *before = begin(c, req);
+    const struct request r = { .kind = REQUEST_GETATTR, .ino = ino };
 
-    face_ops.getattr(req, ino, NULL);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_unlink(struct sim_client *c, struct fuse_req *req, uint64_t parent,
                    const char *name)
 {
-    struct proc *before = begin(c, req);
+    const struct request r = { .kind = REQUEST_UNLINK, .ino = parent, .name = name };
 
-    face_ops.unlink(req, parent, name);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_rmdir(struct sim_client *c, struct fuse_req *req, uint64_t parent,
                   const char *name)
 {
-    struct proc *before = begin(c, req);
+    const struct request r = { .kind = REQUEST_RMDIR, .ino = parent, .name = name };
 
-    face_ops.rmdir(req, parent, name);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_link(struct sim_client *c, struct fuse_req *req, uint64_t ino,
                  uint64_t parent, const char *name)
 {
-    struct proc *before = begin(c, req);
+    const struct request r = {
+        .kind = REQUEST_LINK, .ino = parent, .name = name, .ino2 = ino
+    };
 
-    face_ops.link(req, ino, parent, name);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_rename(struct sim_client *c, struct fuse_req *req, uint64_t parent,
                    const char *name, uint64_t new_parent, const char *new_name)
 {
-    struct proc *before = begin(c, req);
+    const struct request r = { .kind = REQUEST_RENAME,
+                               .ino = parent,
+                               .name = name,
+                               .ino2 = new_parent,
+                               .name2 = new_name };
 
-    face_ops.rename(req, parent, name, new_parent, new_name, 0);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_opendir(struct sim_client *c, struct fuse_req *req, uint64_t ino)
 {
-    struct fuse_file_info fi = { 0 };
-    struct proc *before = begin(c, req);
+    const struct request r = { .kind = REQUEST_OPENDIR, .ino = ino };
 
-    face_ops.opendir(req, ino, &fi);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_releasedir(struct sim_client *c, struct fuse_req *req, uint64_t ino,
                        uint64_t fh)
 {
-    struct fuse_file_info fi = { .fh = fh };
-    struct proc *before = begin(c, req);
+    const struct request r = { .kind = REQUEST_RELEASEDIR, .ino = ino, .fh = fh };
 
-    face_ops.releasedir(req, ino, &fi);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }
 
 void client_readdir(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh,
                     uint64_t offset)
 {
-    struct fuse_file_info fi = { .fh = fh };
-    struct proc *before = begin(c, req);
+    const struct request r = {
+        .kind = REQUEST_READDIR, .ino = ino, .fh = fh, .off = offset
+    };
 
-    face_ops.readdir(req, ino, 5 * sizeof(struct sim_dirent), (off_t)offset, &fi);
-    proc_leave(before);
+    client_ask(c, req, &r);
 }

@@ -1,31 +1,14 @@
 /*
  * mount.h - a client of the simulated cluster: rozomount's face, session, nodes and file layer as they
- * are, with a kernel and a libfuse made of paper. Everything a program may ask of the mount is a
- * struct fuse_req given to one of rozomount's handlers.
+ * are, with a libfuse made of paper. What a program asks goes to one of rozomount's handlers as it is, or through a model of
+ * Linux (kernel.h), which keeps what it may and asks the rest.
  */
 #ifndef ROZO_SIM_MOUNT_H
 #define ROZO_SIM_MOUNT_H
 
 #include "rozomount/face.h"
+#include "tests/sim/cluster/kernel.h"
 #include "tests/sim/cluster/servers.h"
-
-enum { MOUNT_READ_MAX = 256 << 10 };
-
-/* One request of a program. The world's, embedded; zero-initialise. */
-struct fuse_req {
-    struct sim_client *client;
-    void (*done)(struct fuse_req *req); /* in the world, later; not if the client dies */
-    struct env_task task;
-    bool under_way;
-    /* The answer. */
-    int rc; /* 0 or -errno */
-    struct fuse_entry_param entry;
-    struct stat st;
-    uint64_t fh;
-    uint64_t n;    /* bytes written, offset found */
-    uint8_t *data; /* in: room for a read or readdir; NULL: none wanted */
-    size_t data_len;
-};
 
 /* A place for mounts. */
 struct sim_client {
@@ -34,6 +17,9 @@ struct sim_client {
     struct sim_mount *mount; /* of the process */
     bool mounted, stopped;
     uint64_t session;
+    bool has_kernel, has_deaf_kernel; /* from its next start on */
+    struct kernel *kernel;            /* the world's; NULL: none */
+    struct kernel_counts counts;      /* of kernels before */
 };
 
 void client_init(struct sim_client *c, unsigned index);
@@ -42,6 +28,8 @@ void client_kill(struct sim_client *c);
 /** Unmount: writes out, says good bye; c->stopped in the end, then client_kill(). */
 void client_stop(struct sim_client *c);
 bool client_is_up(const struct sim_client *c);
+/** What its kernels kept, and were good for. */
+void client_counts(const struct sim_client *c, struct kernel_counts *sum);
 
 /* Programs' requests. Nothing is under way for req before; all bytes are copied. */
 void client_lookup(struct sim_client *c, struct fuse_req *req, uint64_t parent,
@@ -74,17 +62,11 @@ void client_link(struct sim_client *c, struct fuse_req *req, uint64_t ino,
                  uint64_t parent, const char *name);
 void client_rename(struct sim_client *c, struct fuse_req *req, uint64_t parent,
                    const char *name, uint64_t new_parent, const char *new_name);
-/** One page of names: struct fuse_dirent's as libfuse packs them are not used, see mount.c. */
+/** One page of names: struct sim_dirent, not what libfuse packs. */
 void client_readdir(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh,
                     uint64_t offset);
 void client_opendir(struct sim_client *c, struct fuse_req *req, uint64_t ino);
 void client_releasedir(struct sim_client *c, struct fuse_req *req, uint64_t ino,
                        uint64_t fh);
-
-/* What client_readdir() puts into req->data, one behind the other. */
-struct sim_dirent {
-    uint64_t ino, next;
-    char name[64];
-};
 
 #endif

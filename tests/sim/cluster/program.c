@@ -438,8 +438,11 @@ void client_comes(struct sim_client *c)
 
 void programs_make(void)
 {
-    for (unsigned i = 0; i < CLIENTS + 1; i++)
+    for (unsigned i = 0; i < CLIENTS + 1; i++) {
         client_init(&run->clients[i], i);
+        run->clients[i].has_kernel = run->config.kernel;
+        run->clients[i].has_deaf_kernel = (run->config.mutant & RUN_MUTANT_DEAF) != 0;
+    }
     for (unsigned i = 0; i < CLIENTS * PROGRAMS; i++) {
         struct program *p = &run->programs[i];
 

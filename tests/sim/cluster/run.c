@@ -146,6 +146,21 @@ static void run_all(void)
     check_memory();
 }
 
+static void kernels_count(void)
+{
+    for (unsigned i = 0; i < CLIENTS + 1; i++) {
+        struct kernel_counts c = { 0 };
+
+        client_counts(&run->clients[i], &c);
+        run->result.n_kernel_names += c.n_names;
+        run->result.n_kernel_attrs += c.n_attrs;
+        run->result.n_kernel_pages += c.n_pages;
+        run->result.n_kernel_invalidated += c.n_invalidated;
+        run->result.n_kernel_forgotten += c.n_forgotten;
+        run->result.n_kernel_overtaken += c.n_overtaken;
+    }
+}
+
 void run_once(const struct run_config *config, struct run_result *out)
 {
     world_begin(config->seed);
@@ -168,6 +183,7 @@ void run_once(const struct run_config *config, struct run_result *out)
         run->result.n_doubts_ended += servers.storages[i].n_doubts_ended;
         run->result.n_doubtful_reads += servers.storages[i].n_doubtful_reads;
     }
+    kernels_count();
     *out = run->result;
     servers_end();
     model_end();

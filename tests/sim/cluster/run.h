@@ -39,6 +39,8 @@ enum run_mutant {
     RUN_MUTANTS_OF_STORAGED = 255,
     RUN_MUTANT_NO_CRC = 256,    /* records are believed with a wrong crc, everywhere */
     RUN_MUTANT_NO_MISSED = 512, /* what homes missed is noted nowhere */
+    RUN_MUTANT_DEAF =
+        1024, /* Linux drops nothing of what a mount says is not true any more */
 };
 
 struct run_config {
@@ -46,10 +48,11 @@ struct run_config {
     unsigned n_ops;
     unsigned layout, n_storages;
     unsigned faults;
-    unsigned mutant;     /* enum storage_mutant */
+    unsigned mutant;     /* enum run_mutant */
     bool verbose, tells; /* what happens; every message */
     bool directories;    /* disk.h */
     bool heals;          /* storages heal, and in the end everything must be healed */
+    bool kernel;         /* a model of Linux before each mount: kernel.h */
     bool
         torn_is_fine; /* blocks that cannot be read after all is over are counted, no more */
 };
@@ -65,6 +68,8 @@ struct run_result {
     uint64_t n_names;                                    /* looked for in listings */
     uint64_t n_records;  /* at all homes, whole and of one version, in the end */
     uint64_t bytes_most; /* memory of one process */
+    uint64_t n_kernel_names, n_kernel_attrs, n_kernel_pages; /* it answered by itself */
+    uint64_t n_kernel_invalidated, n_kernel_forgotten, n_kernel_overtaken;
 };
 
 /** Ends the process with words when something is wrong. */

@@ -1,0 +1,135 @@
+/*
+ * inval.c - what rozomount/invalidator.c does in a thread of its own, one after the other, and the mail that says so.
+ *
+ * In:     rozomount's loop. Out: notices to the kernel's model.
+ * Keeps:  like the thread, it waits for one notice before it gives the next.
+ */
+#include "tests/sim/cluster/inval.h"
+
+#include <stdlib.h>
+
+#include "common/list.h"
+#include "rozomount/mem.h"
+#include "tests/sim/cluster/proc.h"
+
+struct inval_job {
+    struct inval_job *next;
+    uint64_t ino;
+};
+
+struct invalidator {
+    struct proc *proc;
+    struct kernel *kernel;
+    struct inval_job *jobs, **jobs_end;
+    struct kernel_notice notice;
+    struct env_task task;
+    bool busy;
+    uint64_t n_added, n_done;
+    struct invalidator_wait *waits, **waits_end; /* in order of `after` */
+};
+
+/* ---- mail ---- */
+
+struct mail_task {
+    struct env_task task;
+    struct env_mail *mail;
+};
+
+static void on_mail_task(struct env_task *task)
+{
+    struct mail_task *t = container_of(task, struct mail_task, task);
+    struct env_mail *mail = t->mail;
+
+    free(t);
+    mail->fn(mail);
+}
+
+/* A mount of the simulator has one loop: in the process that runs. */
+void env_mailbox_post(struct env_uv *e, struct env_mail *mail)
+{
+    struct mail_task *t = mem_new(sizeof(*t));
+
+    t->task.fn = on_mail_task;
+    t->mail = mail;
+    env_post(&e->env, &t->task);
+}
+
+/* ---- one after the other ---- */
+
+static void invalidator_tell(struct invalidator *inv)
+{
+    while (inv->waits != NULL && inv->waits->after <= inv->n_done) {
+        struct invalidator_wait *wait = inv->waits;
+
+        inv->waits = wait->next;
+        if (inv->waits == NULL)
+            inv->waits_end = &inv->waits;
+        env_mailbox_post(wait->env, &wait->mail);
+    }
+}
+
+static void invalidator_go_on(struct invalidator *inv)
+{
+    if (!inv->busy && inv->jobs != NULL)
+        tasks_push(&inv->proc->tasks, &inv->task);
+}
+
+static void on_noticed(struct kernel_notice *notice, int rc)
+{
+    struct invalidator *inv = container_of(notice, struct invalidator, notice);
+    struct proc *before = proc_enter(inv->proc);
+
+    (void)rc;
+    inv->busy = false;
+    inv->n_done++;
+    invalidator_tell(inv);
+    invalidator_go_on(inv);
+    proc_leave(before);
+}
+
+static void on_invalidator_task(struct env_task *task)
+{
+    struct invalidator *inv = container_of(task, struct invalidator, task);
+    struct inval_job *job = inv->jobs;
+    uint64_t ino = job->ino;
+
+    inv->jobs = job->next;
+    if (inv->jobs == NULL)
+        inv->jobs_end = &inv->jobs;
+    free(job);
+    inv->busy = true;
+    kernel_inval_inode(inv->kernel, ino, 0, 0, &inv->notice);
+}
+
+void invalidator_add(struct invalidator *inv, uint64_t ino)
+{
+    struct inval_job *job = mem_new(sizeof(*job));
+
+    job->ino = ino;
+    *inv->jobs_end = job;
+    inv->jobs_end = &job->next;
+    inv->n_added++;
+    invalidator_go_on(inv);
+}
+
+void invalidator_wait(struct invalidator *inv, struct invalidator_wait *wait)
+{
+    wait->after = inv->n_added;
+    wait->next = NULL;
+    *inv->waits_end = wait;
+    inv->waits_end = &wait->next;
+    invalidator_tell(inv);
+}
+
+struct invalidator *sim_invalidator_new(struct proc *proc, struct kernel *kernel)
+{
+    struct invalidator *inv = mem_new(sizeof(*inv));
+
+    inv->proc = proc;
+    inv->kernel = kernel;
+    inv->jobs_end = &inv->jobs;
+    inv->waits_end = &inv->waits;
+    inv->notice.done = on_noticed;
+    inv->task.fn = on_invalidator_task;
+    return inv;
+}

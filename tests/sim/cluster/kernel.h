@@ -1,0 +1,78 @@
+/*
+ * kernel.h - Linux between the programs and one mount: what it keeps, when it asks, and what it locks meanwhile.
+ *
+ * It stands for fs/fuse of Linux 6.14 and later without writeback_cache, as far as coherence depends on it:
+ *
+ * - Names are believed for as long as the answer said (entry_timeout), also that there are none. An expired name is
+ *   looked up again without its directory's lock, an unknown one under it (shared). A rename takes the time along: the
+ *   new name is believed for as long as the old one was.
+ * - Attributes are believed for attr_timeout. Each inode has a version that counts with whatever changes them; what was
+ *   asked before the last change is not believed (but given to who asked). Answers to SETATTR, CREATE, MKDIR and LINK
+ *   are believed whatever came meanwhile, and so is the first answer of all about an inode.
+ * - Pages: a READ locks its pages until it is answered. A WRITE goes through the cache: whole pages, and pages that
+ *   are there, have the new bytes before the mount is asked, and are not locked; a piece of a page that is not there locks
+ *   it. The file is as long as the kernel thinks: reads end there, appends go there; only who wants to read beyond has the size
+ *   asked for again when it is not believed any more. When an answer says another size, all pages go.
+ * - keep_cache at open; without it pages go. direct_io and O_DIRECT pass them by; direct writes drop them, before and after.
+ * - Locks (i_rwsem), first come first served: changes of names hold their directories alone, LOOKUP and READDIR share them;
+ *   WRITE, SETATTR, FALLOCATE, FSYNC, LSEEK hold the file alone.
+ * - inval_inode: attributes are not believed any more; pages in the range are dropped one after the other, each when its READ
+ *   is answered. Of an inode that the kernel does not know (yet) it does nothing.
+ * - inval_entry: the name is dropped, under the lock of its directory, alone. So it ends only when every LOOKUP, READDIR
+ *   and change of a name in it that this mount has been asked before is answered: whoever lets one of those wait for
+ *   an inval_entry of the same directory waits for ever.
+ * - What nobody uses may be forgotten at any time.
+ *
+ * In one thing we are kinder than Linux: who reads beyond the end as the kernel knows it has the attributes asked for, and when an
+ * invalidation overtakes that answer Linux does not take it, and ends the read where the file ended before. We count that, and go by
+ * the answer: a mount cannot help it but by direct_io.
+ *
+ * An answer is taken in a moment after it was given, as a process is woken: an invalidation that comes between is done before it.
+ * Not modelled: mapped pages, links' targets, xattrs, ACLs, a cache of listings.
+ */
+#ifndef ROZO_SIM_KERNEL_H
+#define ROZO_SIM_KERNEL_H
+
+#include "tests/sim/cluster/request.h"
+
+struct kernel;
+
+struct kernel_config {
+    /** To the mount, which answers with request_answered(). */
+    void (*send)(void *arg, struct fuse_req *req, const struct request *r);
+    void *arg;
+    bool naps;    /* processes wake up some time after their answer */
+    bool forgets; /* at any time what is not in use */
+    bool plus;    /* asks for attributes with listings, now and then */
+    bool deaf;    /* a mutant: it drops nothing when it is told to */
+};
+
+/* How much it was good for. */
+struct kernel_counts {
+    uint64_t n_names, n_attrs, n_pages;  /* answered without the mount */
+    uint64_t n_invalidated, n_forgotten; /* names and pages dropped; inodes */
+    uint64_t n_overtaken;                /* reads that Linux would have ended too early */
+};
+
+/* Somebody waits for an invalidation. Embedded. */
+struct kernel_notice {
+    void (*done)(struct kernel_notice *notice,
+                 int rc); /* in the world; within the call, or later */
+};
+
+struct kernel *kernel_new(const struct kernel_config *config);
+/** The mount is dead: nobody hears of anything any more. NULL is fine. */
+void kernel_free(struct kernel *k);
+const struct kernel_counts *kernel_counts(const struct kernel *k);
+
+/** A program asks. The mount has not been asked when the kernel knows. */
+void kernel_ask(struct kernel *k, struct fuse_req *req, const struct request *r);
+
+/** As fuse_lowlevel_notify_inval_inode(): off < 0: only attributes; len 0: all from there on. */
+void kernel_inval_inode(struct kernel *k, uint64_t ino, int64_t off, int64_t len,
+                        struct kernel_notice *notice);
+/** As fuse_lowlevel_notify_inval_entry(). */
+void kernel_inval_entry(struct kernel *k, uint64_t parent, const char *name,
+                        struct kernel_notice *notice);
+
+#endif

@@ -1,0 +1,508 @@
+/*
+ * kernel_names.c - names, attributes and directories, as the kernel keeps them.
+ *
+ * In:     operations of programs, answers of the mount. Out: what kernel.h says of names and attributes.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/cluster/kernel_int.h"
+#include "tests/sim/cluster/proc.h"
+
+static uint64_t until_ns(double timeout_s)
+{
+    if (timeout_s <= 0)
+        return 0;
+    return timeout_s > 1e9 ? UINT64_MAX
+                           : world_clock.now_ns + (uint64_t)(timeout_s * 1e9);
+}
+
+/* ---- attributes ---- */
+
+bool kattr_is_believed(const struct kinode *i)
+{
+    return !i->invalid && i->until_ns > world_clock.now_ns;
+}
+
+void kattr_drop(struct kernel *k, struct kinode *i)
+{
+    i->version = ++k->version;
+    i->invalid = true;
+}
+
+void kattr_set(struct kernel *k, struct kinode *i, const struct stat *st,
+               double timeout_s)
+{
+    i->st = *st;
+    i->version = ++k->version;
+    i->until_ns = until_ns(timeout_s);
+    i->invalid = false;
+    kinode_set_size(k, i, (uint64_t)st->st_size);
+}
+
+void kattr_learn(struct kop *op, struct kinode *i, const struct stat *st,
+                 double timeout_s)
+{
+    if (i->version > op->version || i->unstable)
+        return;
+    kattr_set(op->k, i, st, timeout_s);
+    if (op->evict != op->k->evict) /* perhaps of an inode that was forgotten meanwhile */
+        i->invalid = true;
+}
+
+/* The inode of an entry: one more that the mount counts. */
+static struct kinode *entry_inode(struct kop *op, const struct fuse_entry_param *e)
+{
+    struct kinode *i = kinode_get(op->k, e->ino);
+
+    i->n_lookups++;
+    return i;
+}
+
+/* ---- names ---- */
+
+struct kname *kname_find(struct kernel *k, uint64_t parent, const char *name)
+{
+    LIST_FOREACH(n, &k->names) {
+        struct kname *kn = container_of(n, struct kname, link);
+
+        if (kn->parent == parent && strcmp(kn->name, name) == 0)
+            return kn;
+    }
+    return NULL;
+}
+
+static bool kname_is_believed(const struct kname *n)
+{
+    return n != NULL && n->until_ns > world_clock.now_ns;
+}
+
+static void kname_free(struct kname *n)
+{
+    list_remove(&n->link);
+    free(n);
+}
+
+void kname_drop(struct kernel *k, uint64_t parent, const char *name)
+{
+    struct kname *n = kname_find(k, parent, name);
+
+    if (n != NULL)
+        kname_free(n);
+}
+
+void kdir_changed(struct kernel *k, uint64_t ino)
+{
+    struct kinode *i = kinode_find(k, ino);
+
+    if (i != NULL)
+        i->invalid = true;
+}
+
+static struct kname *kname_add(struct kernel *k, uint64_t parent, const char *name)
+{
+    struct kname *n = calloc(1, sizeof(*n));
+
+    assert(n != NULL);
+    n->parent = parent;
+    strncpy(n->name, name, KNAME_MAX - 1);
+    list_add_tail(&k->names, &n->link);
+    return n;
+}
+
+static void kname_set(struct kernel *k, uint64_t parent, const char *name,
+                      const struct fuse_entry_param *e)
+{
+    kname_drop(k, parent, name);
+    if (e->ino == 0 && e->entry_timeout <= 0)
+        return;
+    if (e->ino != 0 && S_ISDIR(e->attr.st_mode)) { /* a directory has one name */
+        LIST_FOREACH_SAFE(l, &k->names) {
+            struct kname *other = container_of(l, struct kname, link);
+
+            if (other->ino == e->ino)
+                kname_free(other);
+        }
+    }
+    struct kname *n = kname_add(k, parent, name);
+
+    n->ino = e->ino;
+    n->until_ns = until_ns(e->entry_timeout);
+}
+
+/* ---- lookup ---- */
+
+static void lookup_end(struct kop *op, const struct kname *n)
+{
+    const struct kinode *i = n->ino == 0 ? NULL : kinode_find(op->k, n->ino);
+
+    op->k->counts.n_names++;
+    op->below.entry = (struct fuse_entry_param){ .ino = n->ino };
+    if (i != NULL)
+        op->below.entry.attr = op->below.st = i->st;
+    kop_end(op, n->ino == 0 ? -ENOENT : 0);
+}
+
+static void lookup_answered(struct kop *op)
+{
+    struct fuse_entry_param *e = &op->below.entry;
+    int rc = op->below.rc;
+
+    if (rc == 0) {
+        struct kinode *i = entry_inode(op, e);
+
+        kattr_learn(op, i, &e->attr, e->attr_timeout);
+        kname_set(op->k, op->r.ino, op->name, e);
+    } else if (rc == -ENOENT) {
+        e->ino = 0;
+        kname_set(op->k, op->r.ino, op->name, e);
+    }
+    kop_end(op, rc);
+}
+
+static void lookup_locked(struct kop *op)
+{
+    struct kname *n = kname_find(op->k, op->r.ino, op->name);
+
+    if (kname_is_believed(n)) /* somebody has looked meanwhile */
+        lookup_end(op, n);
+    else
+        kop_ask(op, &op->r, lookup_answered);
+}
+
+static void lookup_slowly(struct kop *op)
+{
+    kname_drop(op->k, op->r.ino, op->name);
+    kop_lock(op, op->inode, false);
+    kop_locked(op, lookup_locked);
+}
+
+/* An expired name was asked about, without a lock: meanwhile it may have been dropped. */
+static void lookup_asked_again(struct kop *op)
+{
+    struct kname *n = kname_find(op->k, op->r.ino, op->name);
+    const struct fuse_entry_param *e = &op->below.entry;
+    struct kinode *i;
+
+    if (op->below.rc == 0 && e->ino == op->pos) {
+        i = entry_inode(op, e);
+        kattr_learn(op, i, &e->attr, e->attr_timeout);
+        if (n != NULL && n->ino == e->ino)
+            n->until_ns = until_ns(e->entry_timeout);
+        kop_end(op, 0);
+        return;
+    }
+    if (op->below.rc == 0) {
+        const struct request forget = { .kind = REQUEST_FORGET, .ino = e->ino, .len = 1 };
+
+        kernel_tell(op->k, &forget);
+    }
+    lookup_slowly(op);
+}
+
+static void do_lookup(struct kop *op)
+{
+    struct kname *n = kname_find(op->k, op->r.ino, op->name);
+
+    kop_pin(op, op->r.ino);
+    if (kname_is_believed(n)) {
+        lookup_end(op, n);
+    } else if (n != NULL && n->ino != 0) {
+        op->pos = n->ino;
+        kop_ask(op, &op->r, lookup_asked_again);
+    } else {
+        lookup_slowly(op);
+    }
+}
+
+/* ---- getattr ---- */
+
+static void getattr_answered(struct kop *op)
+{
+    if (op->below.rc == 0)
+        kattr_learn(op, op->inode, &op->below.st, op->below.attr_timeout_s);
+    kop_end(op, op->below.rc);
+}
+
+static void do_getattr(struct kop *op)
+{
+    kop_pin(op, op->r.ino);
+    if (!kattr_is_believed(op->inode)) {
+        kop_ask(op, &op->r, getattr_answered);
+        return;
+    }
+    op->k->counts.n_attrs++;
+    op->below.st = op->inode->st;
+    op->below.st.st_size = (off_t)op->inode->size;
+    kop_end(op, 0);
+}
+
+/* ---- create, mkdir, link ---- */
+
+static void made(struct kop *op)
+{
+    const struct fuse_entry_param *e = &op->below.entry;
+    struct kernel *k = op->k;
+
+    if (op->below.rc == 0) {
+        struct kinode *i = entry_inode(op, e);
+
+        kattr_set(k, i, &e->attr, e->attr_timeout);
+        if (op->r.kind == REQUEST_LINK) /* its ctime */
+            i->invalid = true;
+        kname_set(k, op->r.ino, op->name, e);
+        kdir_changed(k, op->r.ino);
+        if (op->r.kind == REQUEST_CREATE) {
+            op->inode->n_pins--;
+            kop_pin(op, e->ino);
+            kfile_open(op);
+        }
+    } else if (op->below.rc == -EEXIST) {
+        kname_drop(k, op->r.ino, op->name);
+    }
+    kop_end(op, op->below.rc);
+}
+
+static void make_locked(struct kop *op)
+{
+    const struct kname *n = kname_find(op->k, op->r.ino, op->name);
+
+    if (kname_is_believed(n) && n->ino != 0)
+        kop_end(op, -EEXIST);
+    else
+        kop_ask(op, &op->r, made);
+}
+
+static void do_make(struct kop *op)
+{
+    kop_pin(op, op->r.ino);
+    kop_lock(op, op->inode, true);
+    if (op->r.kind == REQUEST_LINK)
+        kop_lock(op, kinode_get(op->k, op->r.ino2), true);
+    kop_locked(op, make_locked);
+}
+
+/* ---- unlink, rmdir ---- */
+
+/* One name less of it. */
+static void kinode_unlinked(struct kernel *k, uint64_t ino)
+{
+    struct kinode *i = kinode_find(k, ino);
+
+    if (i != NULL)
+        kattr_drop(k, i);
+}
+
+static void removed(struct kop *op)
+{
+    struct kname *n = kname_find(op->k, op->r.ino, op->name);
+    int rc = op->below.rc;
+
+    if (rc == 0) {
+        if (n != NULL && n->ino != 0)
+            kinode_unlinked(op->k, n->ino);
+        kdir_changed(op->k, op->r.ino);
+    }
+    if (rc == 0 || rc == -ENOENT || rc == -EINTR)
+        kname_drop(op->k, op->r.ino, op->name);
+    kop_end(op, rc);
+}
+
+static void remove_both_locked(struct kop *op)
+{
+    kop_ask(op, &op->r, removed);
+}
+
+static void remove_locked(struct kop *op)
+{
+    const struct kname *n = kname_find(op->k, op->r.ino, op->name);
+
+    if (kname_is_believed(n) && n->ino == 0) {
+        kop_end(op, -ENOENT);
+        return;
+    }
+    if (n != NULL && n->ino != 0)
+        kop_lock(op, kinode_get(op->k, n->ino), true);
+    kop_locked(op, remove_both_locked);
+}
+
+static void do_remove(struct kop *op)
+{
+    kop_pin(op, op->r.ino);
+    kop_lock(op, op->inode, true);
+    kop_locked(op, remove_locked);
+}
+
+/* ---- rename ---- */
+
+static void renamed(struct kop *op)
+{
+    struct kernel *k = op->k;
+    struct kname *from = kname_find(k, op->r.ino, op->name);
+    struct kname *to = kname_find(k, op->r.ino2, op->name2);
+    int rc = op->below.rc;
+
+    if (rc == 0) {
+        kdir_changed(k, op->r.ino);
+        kdir_changed(k, op->r.ino2);
+        if (from != NULL)
+            kdir_changed(k, from->ino); /* its ctime */
+    }
+    if (rc == 0 && from != NULL && from->ino != 0 &&
+        (to == NULL || to->ino != from->ino)) {
+        if (to != NULL && to->ino != 0)
+            kinode_unlinked(k, to->ino);
+        kname_drop(k, op->r.ino2, op->name2);
+        from->parent = op->r.ino2; /* and keeps its time */
+        memcpy(from->name, op->name2, KNAME_MAX);
+    } else if (rc == 0 || rc == -ENOENT || rc == -EINTR) {
+        kname_drop(k, op->r.ino, op->name);
+        kname_drop(k, op->r.ino2, op->name2);
+    }
+    kop_end(op, rc);
+}
+
+static void rename_both_locked(struct kop *op)
+{
+    kop_ask(op, &op->r, renamed);
+}
+
+static void rename_lock_inode(struct kop *op, const struct kname *n)
+{
+    struct kinode *i = n == NULL || n->ino == 0 ? NULL : kinode_get(op->k, n->ino);
+
+    if (i != NULL && !S_ISDIR(i->st.st_mode))
+        kop_lock(op, i, true);
+}
+
+static void rename_locked(struct kop *op)
+{
+    const struct kname *from = kname_find(op->k, op->r.ino, op->name);
+    const struct kname *to = kname_find(op->k, op->r.ino2, op->name2);
+
+    if (kname_is_believed(from) && from->ino == 0) {
+        kop_end(op, -ENOENT);
+        return;
+    }
+    if (kname_is_believed(from) && kname_is_believed(to) && from->ino == to->ino) {
+        kop_end(op, 0); /* two names of one inode both stay */
+        return;
+    }
+    if (from != NULL && to != NULL && from->ino > to->ino) {
+        rename_lock_inode(op, to);
+        rename_lock_inode(op, from);
+    } else {
+        rename_lock_inode(op, from);
+        rename_lock_inode(op, to);
+    }
+    kop_locked(op, rename_both_locked);
+}
+
+static void do_rename(struct kop *op)
+{
+    struct kinode *a = kinode_get(op->k, op->r.ino), *b = kinode_get(op->k, op->r.ino2);
+
+    kop_lock(op, a->ino < b->ino ? a : b, true);
+    kop_lock(op, a->ino < b->ino ? b : a, true);
+    kop_locked(op, rename_locked);
+}
+
+/* ---- readdir ---- */
+
+/* With a listing came what is behind a name: as after a lookup. */
+static void plus_learn(struct kop *op, const struct sim_direntplus *p)
+{
+    struct kname *n = kname_find(op->k, op->r.ino, p->d.name);
+    struct kinode *i;
+
+    if (p->entry.ino == 0 || strcmp(p->d.name, ".") == 0 || strcmp(p->d.name, "..") == 0)
+        return;
+    i = entry_inode(op, &p->entry);
+    kattr_learn(op, i, &p->entry.attr, p->entry.attr_timeout);
+    if (n != NULL && n->ino == p->entry.ino)
+        n->until_ns = until_ns(p->entry.entry_timeout);
+    else
+        kname_set(op->k, op->r.ino, p->d.name, &p->entry);
+}
+
+static void plus_answered(struct kop *op)
+{
+    const struct sim_direntplus *p =
+        (const struct sim_direntplus *)(const void *)op->memory;
+    struct sim_dirent *d = (struct sim_dirent *)(void *)op->req->data;
+    size_t n = op->below.rc == 0 ? op->below.data_len / sizeof(*p) : 0;
+
+    for (size_t i = 0; i < n; i++) {
+        plus_learn(op, &p[i]);
+        d[i] = p[i].d;
+    }
+    op->req->data_len = n * sizeof(*d);
+    kop_end(op, op->below.rc);
+}
+
+static void listed(struct kop *op)
+{
+    op->req->data_len = op->below.data_len;
+    kop_end(op, op->below.rc);
+}
+
+static void list_locked(struct kop *op)
+{
+    struct request plus = op->r;
+
+    if (!op->k->config.plus || !world_chance(500000)) {
+        kop_ask(op, &op->r, listed);
+        return;
+    }
+    plus.kind = REQUEST_READDIRPLUS;
+    op->memory = malloc(MOUNT_READ_MAX);
+    assert(op->memory != NULL);
+    op->below.data = op->memory;
+    kop_ask(op, &plus, plus_answered);
+}
+
+static void do_list(struct kop *op)
+{
+    kop_pin(op, op->r.ino);
+    kop_lock(op, op->inode, false);
+    kop_locked(op, list_locked);
+}
+
+/* ---- all of them ---- */
+
+static void passed_on(struct kop *op)
+{
+    kop_end(op, op->below.rc);
+}
+
+void knames_ask(struct kop *op)
+{
+    switch (op->r.kind) {
+    case REQUEST_LOOKUP:
+        do_lookup(op);
+        break;
+    case REQUEST_CREATE:
+    case REQUEST_MKDIR:
+    case REQUEST_LINK:
+        do_make(op);
+        break;
+    case REQUEST_UNLINK:
+    case REQUEST_RMDIR:
+        do_remove(op);
+        break;
+    case REQUEST_RENAME:
+        do_rename(op);
+        break;
+    case REQUEST_GETATTR:
+        do_getattr(op);
+        break;
+    case REQUEST_READDIR:
+        do_list(op);
+        break;
+    default:
+        kop_ask(op, &op->r, passed_on);
+        break;
+    }
+}

@@ -1,0 +1,677 @@
+/*
+ * test_kernel.c - the model of Linux in front of a mount keeps, asks, drops and locks as Linux does.
+ *
+ * Method: a mount of paper below it, whose answers come when the test says so; each behaviour is one that
+ * coherence between mounts rests on.
+ */
+#include <errno.h>
+#include <fcntl.h>
+
+#include "tests/sim/cluster/kernel.h"
+#include "tests/sim/cluster/proc.h"
+#include "tests/unit/unit.h"
+
+enum { ASKED_MAX = 64, PAGE = 4096, DIR = 1, FILE_INO = 7 };
+
+/* What the mount was asked and has not answered. */
+struct asked {
+    struct fuse_req *req;
+    struct request r;
+    char name[64];
+};
+
+static struct {
+    struct kernel *k;
+    struct asked asked[ASKED_MAX];
+    unsigned n_asked; /* ever */
+    unsigned n_answered;
+} t;
+
+/* A process. */
+struct caller {
+    struct fuse_req req;
+    bool done;
+    uint8_t data[64 << 10];
+};
+struct waiter {
+    struct kernel_notice notice;
+    bool done;
+    int rc;
+};
+
+static void on_sent(void *arg, struct fuse_req *req, const struct request *r)
+{
+    struct asked *a = &t.asked[t.n_asked++ % ASKED_MAX];
+
+    (void)arg;
+    a->req = req;
+    a->r = *r;
+    a->name[0] = '\0';
+    if (r->name != NULL)
+        strncpy(a->name, r->name, sizeof(a->name) - 1);
+}
+
+static void settle(void)
+{
+    while (world_next_ns() <= world_clock.now_ns)
+        world_step();
+}
+
+static void on_done(struct fuse_req *req)
+{
+    ((struct caller *)(void *)req)->done = true;
+}
+
+static void ask(struct caller *c, const struct request *r)
+{
+    memset(&c->req, 0, sizeof(c->req));
+    c->done = false;
+    c->req.done = on_done;
+    c->req.data = c->data;
+    kernel_ask(t.k, &c->req, r);
+    settle();
+}
+
+/* The oldest that is not answered; it must be of this kind. */
+static struct asked *next(enum request_kind kind)
+{
+    struct asked *a = &t.asked[t.n_answered % ASKED_MAX];
+
+    assert_true(t.n_answered < t.n_asked);
+    assert_int_equal(a->r.kind, kind);
+    t.n_answered++;
+    return a;
+}
+
+static void nothing_asked(void)
+{
+    assert_int_equal(t.n_answered, t.n_asked);
+}
+
+static void answer(struct asked *a, int rc)
+{
+    request_answered(a->req, rc);
+    settle();
+}
+
+static struct fuse_entry_param entry(uint64_t ino, uint64_t size, double name_s,
+                                     double attr_s)
+{
+    return (struct fuse_entry_param){
+        .ino = ino,
+        .attr = { .st_ino = ino, .st_mode = S_IFREG | 0644, .st_size = (off_t)size },
+        .entry_timeout = name_s,
+        .attr_timeout = attr_s,
+    };
+}
+
+static void answer_entry(struct asked *a, const struct fuse_entry_param *e)
+{
+    a->req->entry = *e;
+    a->req->st = e->attr;
+    answer(a, e->ino == 0 ? -ENOENT : 0);
+}
+
+static void answer_attr(struct asked *a, uint64_t size, double attr_s)
+{
+    a->req->st = entry(a->r.ino, size, 0, 0).attr;
+    a->req->attr_timeout_s = attr_s;
+    answer(a, 0);
+}
+
+/* A file full of this byte. */
+static void answer_read(struct asked *a, uint64_t size, uint8_t byte)
+{
+    uint64_t n = a->r.off >= size             ? 0
+                 : size - a->r.off < a->r.len ? size - a->r.off
+                                              : a->r.len;
+
+    memset(a->req->data, byte, n);
+    a->req->data_len = n;
+    answer(a, 0);
+}
+
+static void on_noticed(struct kernel_notice *notice, int rc)
+{
+    struct waiter *w = (struct waiter *)(void *)notice;
+
+    w->done = true;
+    w->rc = rc;
+}
+
+static void inval_inode(struct waiter *w, uint64_t ino, int64_t off, int64_t len)
+{
+    *w = (struct waiter){ .notice.done = on_noticed };
+    kernel_inval_inode(t.k, ino, off, len, &w->notice);
+    settle();
+}
+
+static void inval_entry(struct waiter *w, uint64_t parent, const char *name)
+{
+    *w = (struct waiter){ .notice.done = on_noticed };
+    kernel_inval_entry(t.k, parent, name, &w->notice);
+    settle();
+}
+
+static int begin(void **state)
+{
+    const struct kernel_config config = { .send = on_sent };
+
+    (void)state;
+    world_begin(1);
+    memset(&t, 0, sizeof(t));
+    t.k = kernel_new(&config);
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    kernel_free(t.k);
+    world_end();
+    return 0;
+}
+
+static const struct request look = { .kind = REQUEST_LOOKUP, .ino = DIR, .name = "f" };
+static const struct request stat_it = { .kind = REQUEST_GETATTR, .ino = FILE_INO };
+
+static void look_up(struct caller *c, uint64_t ino, uint64_t size, double name_s,
+                    double attr_s)
+{
+    const struct fuse_entry_param e = entry(ino, size, name_s, attr_s);
+
+    ask(c, &look);
+    answer_entry(next(REQUEST_LOOKUP), &e);
+    assert_true(c->done);
+}
+
+static void later(uint64_t ms)
+{
+    world_run_until(world_clock.now_ns + ms * 1000000);
+}
+
+/* ---- names ---- */
+
+static void test_names_are_believed_for_their_time(void **state)
+{
+    static struct caller c;
+
+    (void)state;
+    look_up(&c, FILE_INO, 0, 1, 0);
+    ask(&c, &look);
+    assert_true(c.done && c.req.rc == 0 && c.req.entry.ino == FILE_INO);
+    nothing_asked();
+    later(1100);
+    ask(&c, &look);
+    answer_entry(next(REQUEST_LOOKUP), &(struct fuse_entry_param){ .entry_timeout = 1 });
+    answer_entry(next(REQUEST_LOOKUP), /* under the lock, once more */
+                 &(struct fuse_entry_param){ .entry_timeout = 1 });
+    assert_int_equal(c.req.rc, -ENOENT);
+    ask(&c, &look);
+    assert_true(c.done && c.req.rc == -ENOENT);
+    nothing_asked();
+}
+
+static void test_an_invalidated_name_is_asked_for(void **state)
+{
+    static struct caller c;
+    struct waiter w;
+
+    (void)state;
+    look_up(&c, FILE_INO, 0, 1000, 0);
+    inval_entry(&w, DIR, "f");
+    assert_true(w.done && w.rc == 0);
+    ask(&c, &look);
+    assert_false(c.done);
+    next(REQUEST_LOOKUP);
+    inval_entry(&w, DIR, "other"); /* it waits for the lookup */
+    assert_false(w.done);
+}
+
+static void test_an_answer_under_way_is_dropped_after_it_came(void **state)
+{
+    static struct caller c;
+    struct waiter w;
+    struct asked *a;
+
+    (void)state;
+    ask(&c, &look);
+    a = next(REQUEST_LOOKUP);
+    inval_entry(&w, DIR, "f");
+    assert_false(w.done);
+    answer_entry(a, &(struct fuse_entry_param){ .ino = FILE_INO, .entry_timeout = 1000 });
+    assert_true(c.done && w.done);
+    ask(&c, &look);
+    next(REQUEST_LOOKUP);
+}
+
+static void test_an_expired_name_asked_about_is_not_kept_when_it_was_dropped(void **state)
+{
+    const struct fuse_entry_param e = entry(FILE_INO, 0, 1000, 0);
+    static struct caller c;
+    struct waiter w;
+    struct asked *a;
+
+    (void)state;
+    look_up(&c, FILE_INO, 0, 0, 0);
+    ask(&c, &look);
+    a = next(REQUEST_LOOKUP);
+    inval_entry(&w, DIR, "f");
+    assert_true(w.done); /* nobody holds the directory */
+    answer_entry(a, &e);
+    assert_true(c.done && c.req.rc == 0);
+    ask(&c, &look);
+    next(REQUEST_LOOKUP);
+}
+
+static void test_who_changes_a_directory_holds_off_its_invalidations(void **state)
+{
+    const struct request mkdir = { .kind = REQUEST_MKDIR, .ino = DIR, .name = "d" };
+    const struct request look_other = { .kind = REQUEST_LOOKUP,
+                                        .ino = DIR,
+                                        .name = "other" };
+    const struct fuse_entry_param e = entry(9, 0, 0, 0);
+    static struct caller c, d;
+    struct waiter w;
+    struct asked *a;
+
+    (void)state;
+    look_up(&c, FILE_INO, 0, 1000, 0);
+    ask(&c, &mkdir);
+    a = next(REQUEST_MKDIR);
+    inval_entry(&w, DIR, "f");
+    ask(&d, &look_other);
+    nothing_asked();
+    assert_false(w.done);
+    answer_entry(a, &e);
+    assert_true(c.done && w.done);
+    next(REQUEST_LOOKUP);
+}
+
+static void test_a_renamed_name_takes_its_time_along(void **state)
+{
+    const struct request rename = {
+        .kind = REQUEST_RENAME, .ino = DIR, .name = "f", .ino2 = DIR, .name2 = "g"
+    };
+    const struct request look_new = { .kind = REQUEST_LOOKUP, .ino = DIR, .name = "g" };
+    static struct caller c;
+
+    (void)state;
+    look_up(&c, FILE_INO, 0, 1000, 0);
+    ask(&c, &rename);
+    answer(next(REQUEST_RENAME), 0);
+    ask(&c, &look_new);
+    assert_true(c.done && c.req.entry.ino == FILE_INO);
+    nothing_asked();
+    ask(&c, &look);
+    next(REQUEST_LOOKUP);
+}
+
+static void test_a_failed_change_forgets_the_name_it_was_wrong_about(void **state)
+{
+    const struct request unlink = { .kind = REQUEST_UNLINK, .ino = DIR, .name = "f" };
+    static struct caller c;
+
+    (void)state;
+    look_up(&c, FILE_INO, 0, 1000, 0);
+    ask(&c, &unlink);
+    answer(next(REQUEST_UNLINK), -EIO);
+    ask(&c, &look);
+    assert_true(c.done &&
+                c.req.rc == 0); /* believed: whoever answers EIO must see to it */
+    ask(&c, &unlink);
+    answer(next(REQUEST_UNLINK), -ENOENT);
+    ask(&c, &look);
+    next(REQUEST_LOOKUP);
+}
+
+/* ---- attributes ---- */
+
+static void test_attributes_are_believed_until_they_are_invalidated(void **state)
+{
+    static struct caller c;
+    struct waiter w;
+
+    (void)state;
+    look_up(&c, FILE_INO, 10, 0, 1000);
+    ask(&c, &stat_it);
+    assert_true(c.done && c.req.st.st_size == 10);
+    nothing_asked();
+    inval_inode(&w, FILE_INO, -1, 0);
+    assert_true(w.done);
+    ask(&c, &stat_it);
+    answer_attr(next(REQUEST_GETATTR), 20, 1000);
+    assert_int_equal(c.req.st.st_size, 20);
+    ask(&c, &stat_it);
+    assert_int_equal(c.req.st.st_size, 20);
+    nothing_asked();
+}
+
+static void test_attributes_under_way_at_an_invalidation_are_not_kept(void **state)
+{
+    static struct caller c;
+    struct waiter w;
+    struct asked *a;
+
+    (void)state;
+    look_up(&c, FILE_INO, 10, 0, 0);
+    ask(&c, &stat_it);
+    a = next(REQUEST_GETATTR);
+    inval_inode(&w, FILE_INO, -1, 0);
+    assert_true(w.done);
+    answer_attr(a, 10, 1000);
+    assert_true(c.done && c.req.st.st_size == 10);
+    ask(&c, &stat_it);
+    next(REQUEST_GETATTR);
+}
+
+/* Linux believes the answers of a setattr, and the first of an inode, whatever came meanwhile. */
+static void test_answers_that_are_kept_all_the_same(void **state)
+{
+    const struct request cut = { .kind = REQUEST_TRUNCATE, .ino = FILE_INO, .off = 5 };
+    const struct fuse_entry_param e = entry(FILE_INO, 10, 0, 1000);
+    static struct caller c;
+    struct waiter w;
+    struct asked *a;
+
+    (void)state;
+    ask(&c, &look);
+    a = next(REQUEST_LOOKUP);
+    inval_inode(&w, FILE_INO, -1, 0);
+    assert_true(w.done && w.rc == -ENOENT);
+    answer_entry(a, &e);
+    ask(&c, &stat_it);
+    assert_true(c.done && c.req.st.st_size == 10);
+    ask(&c, &cut);
+    a = next(REQUEST_TRUNCATE);
+    inval_inode(&w, FILE_INO, -1, 0);
+    answer_attr(a, 5, 1000);
+    ask(&c, &stat_it);
+    assert_true(c.done && c.req.st.st_size == 5);
+    nothing_asked();
+}
+
+/* ---- pages ---- */
+
+static void open_file(struct caller *c, uint64_t size, bool keeps, bool direct)
+{
+    const struct request open = { .kind = REQUEST_OPEN,
+                                  .ino = FILE_INO,
+                                  .flags = O_RDWR };
+    struct asked *a;
+
+    look_up(c, FILE_INO, size, 0, 1000);
+    ask(c, &open);
+    a = next(REQUEST_OPEN);
+    a->req->fh = 1;
+    a->req->keeps_cache = keeps;
+    a->req->is_direct = direct;
+    answer(a, 0);
+}
+
+static struct request read_of(uint64_t off, uint64_t len)
+{
+    return (struct request){
+        .kind = REQUEST_READ, .ino = FILE_INO, .fh = 1, .off = off, .len = len
+    };
+}
+
+static void read_first(struct caller *c, uint64_t size, uint8_t byte)
+{
+    const struct request r = read_of(0, size);
+
+    ask(c, &r);
+    answer_read(next(REQUEST_READ), size, byte);
+    assert_true(c->done);
+    assert_int_equal(c->req.data_len, size);
+}
+
+static void test_pages_are_kept_until_they_are_dropped(void **state)
+{
+    const struct request r = read_of(100, 200), all = read_of(0, 3 * PAGE);
+    static struct caller c;
+    struct waiter w;
+    struct asked *a;
+
+    (void)state;
+    open_file(&c, 3 * PAGE, false, false);
+    read_first(&c, 3 * PAGE, 'a');
+    ask(&c, &r);
+    assert_true(c.done && c.req.data_len == 200 && c.data[0] == 'a');
+    nothing_asked();
+    inval_inode(&w, FILE_INO, PAGE, 1);
+    ask(&c, &r); /* of the first page */
+    assert_true(c.done);
+    ask(&c, &all);
+    assert_false(c.done);
+    a = next(REQUEST_READ);
+    assert_int_equal(a->r.off, PAGE);
+    assert_int_equal(a->r.len, PAGE);
+    answer_read(a, 3 * PAGE, 'b');
+    assert_true(c.done);
+    assert_int_equal(c.data[0], 'a');
+    assert_int_equal(c.data[PAGE], 'b');
+    assert_int_equal(c.data[2 * PAGE], 'a');
+}
+
+static void test_an_open_without_keep_cache_drops_them(void **state)
+{
+    const struct request r = read_of(0, 100);
+    static struct caller c;
+
+    (void)state;
+    open_file(&c, PAGE, false, false);
+    read_first(&c, PAGE, 'a');
+    open_file(&c, PAGE, true, false);
+    ask(&c, &r);
+    assert_true(c.done);
+    open_file(&c, PAGE, false, false);
+    ask(&c, &r);
+    next(REQUEST_READ);
+}
+
+static void test_an_invalidation_waits_for_the_read_of_its_page(void **state)
+{
+    const struct request r = read_of(0, PAGE);
+    static struct caller c;
+    struct waiter w, other;
+    struct asked *a;
+
+    (void)state;
+    open_file(&c, 2 * PAGE, false, false);
+    ask(&c, &r);
+    a = next(REQUEST_READ);
+    inval_inode(&w, FILE_INO, 0, 0);
+    inval_inode(&other, FILE_INO, 32 * PAGE, PAGE);
+    assert_false(w.done);
+    assert_true(other.done);
+    answer_read(a, 2 * PAGE, 'a');
+    assert_true(w.done);
+    while (!c.done) /* it was woken too late for the page, and reads again */
+        answer_read(next(REQUEST_READ), 2 * PAGE, 'b');
+    ask(&c, &r);
+    assert_true(c.done ? c.data[0] == 'b' : next(REQUEST_READ) != NULL);
+}
+
+static void test_reads_end_where_the_kernel_thinks_that_the_file_ends(void **state)
+{
+    const struct request inside = read_of(0, 10), beyond = read_of(0, 2 * PAGE);
+    static struct caller c;
+    struct waiter w;
+
+    (void)state;
+    open_file(&c, 10, false, false);
+    ask(&c, &beyond);
+    answer_read(next(REQUEST_READ), 10, 'a');
+    assert_int_equal(c.req.data_len, 10);
+    ask(&c, &beyond); /* believed: nobody is asked */
+    assert_true(c.done && c.req.data_len == 10);
+    inval_inode(&w, FILE_INO, -1, 0);
+    ask(&c, &inside);
+    assert_true(c.done);
+    ask(&c, &beyond);
+    answer_attr(next(REQUEST_GETATTR), PAGE, 1000);
+    answer_read(next(REQUEST_READ), PAGE, 'b'); /* another size: all pages went */
+    assert_true(c.done && c.req.data_len == PAGE && c.data[0] == 'b');
+}
+
+/* ---- writes ---- */
+
+static struct request write_of(uint64_t off, uint64_t len, const void *data, int flags)
+{
+    return (struct request){ .kind = REQUEST_WRITE,
+                             .ino = FILE_INO,
+                             .fh = 1,
+                             .off = off,
+                             .len = len,
+                             .flags = flags,
+                             .data = data };
+}
+
+static void test_a_write_is_in_the_pages_before_the_mount_has_it(void **state)
+{
+    static uint8_t data[2 * PAGE];
+    const struct request w = write_of(100, 50, data, 0), r = read_of(0, PAGE);
+    static struct caller c, d;
+
+    (void)state;
+    memset(data, 'w', sizeof(data));
+    open_file(&c, PAGE, false, false);
+    read_first(&c, PAGE, 'a');
+    ask(&c, &w);
+    ask(&d, &r);
+    assert_true(d.done && d.data[99] == 'a' && d.data[100] == 'w');
+    answer(next(REQUEST_WRITE), -EIO); /* and not any more */
+    assert_int_equal(c.req.rc, -EIO);
+    ask(&d, &r);
+    answer_read(next(REQUEST_READ), PAGE, 'a');
+    assert_int_equal(d.data[100], 'a');
+}
+
+static void test_a_piece_of_a_page_that_is_not_there_is_locked(void **state)
+{
+    static uint8_t data[3 * PAGE];
+    const struct request w = write_of(100, 2 * PAGE, data, 0), r = read_of(0, 10);
+    static struct caller c, d;
+    struct asked *a;
+
+    (void)state;
+    open_file(&c, 4 * PAGE, false, false);
+    ask(&c, &w);
+    a = next(REQUEST_WRITE);
+    assert_int_equal(a->r.len, PAGE - 100);
+    ask(&d, &r);
+    assert_false(d.done);
+    nothing_asked();
+    answer(a, 0);
+    a = next(REQUEST_WRITE); /* or the reader's: whoever woke first */
+    assert_int_equal(a->r.off, PAGE);
+    assert_int_equal(a->r.len, PAGE + 100);
+    answer_read(next(REQUEST_READ), 4 * PAGE, 'x');
+    assert_true(d.done && !c.done);
+    answer(a, 0);
+    assert_true(c.done && c.req.rc == 0);
+}
+
+static void test_an_append_goes_where_the_kernel_thinks_that_the_file_ends(void **state)
+{
+    static uint8_t data[10];
+    const struct request w = write_of(0, 10, data, O_APPEND);
+    static struct caller c;
+    struct asked *a;
+
+    (void)state;
+    open_file(&c, 30, false, false);
+    ask(&c, &w);
+    a = next(REQUEST_WRITE);
+    assert_int_equal(a->r.off, 30);
+    answer(a, 0);
+    ask(&c, &stat_it); /* size and mtime are the mount's to say */
+    answer_attr(next(REQUEST_GETATTR), 40, 1000);
+}
+
+static void test_direct_files_pass_the_pages_by(void **state)
+{
+    static uint8_t data[PAGE];
+    const struct request r = read_of(0, PAGE), w = write_of(0, PAGE, data, 0);
+    static struct caller c;
+    struct asked *a;
+
+    (void)state;
+    open_file(&c, PAGE, false, true);
+    for (unsigned i = 0; i < 2; i++) {
+        ask(&c, &r);
+        answer_read(next(REQUEST_READ), PAGE, 'a');
+        assert_true(c.done && c.data[0] == 'a');
+    }
+    ask(&c, &w);
+    a = next(REQUEST_WRITE);
+    answer(a, 0);
+    ask(&c, &r);
+    answer_read(next(REQUEST_READ), PAGE, 'b');
+    assert_int_equal(c.data[0], 'b');
+}
+
+static void test_writers_take_turns(void **state)
+{
+    static uint8_t data[PAGE];
+    const struct request w = write_of(0, PAGE, data, 0);
+    static struct caller c, d;
+
+    (void)state;
+    open_file(&c, PAGE, false, false);
+    ask(&c, &w);
+    ask(&d, &w);
+    answer(next(REQUEST_WRITE), 0);
+    assert_true(c.done && !d.done);
+    answer(next(REQUEST_WRITE), 0);
+    assert_true(d.done);
+    nothing_asked();
+}
+
+/* ---- the end ---- */
+
+static void test_nobody_hears_of_a_dead_mount(void **state)
+{
+    static struct caller c, d;
+    struct waiter w;
+
+    (void)state;
+    ask(&c, &look);
+    inval_entry(&w, DIR, "f");
+    ask(&d, &look);
+    request_answered(next(REQUEST_LOOKUP)->req, -EIO);
+    kernel_free(t.k);
+    settle();
+    assert_false(c.done || d.done || w.done);
+    t.k = kernel_new(&(struct kernel_config){ .send = on_sent });
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        T(test_names_are_believed_for_their_time),
+        T(test_an_invalidated_name_is_asked_for),
+        T(test_an_answer_under_way_is_dropped_after_it_came),
+        T(test_an_expired_name_asked_about_is_not_kept_when_it_was_dropped),
+        T(test_who_changes_a_directory_holds_off_its_invalidations),
+        T(test_a_renamed_name_takes_its_time_along),
+        T(test_a_failed_change_forgets_the_name_it_was_wrong_about),
+        T(test_attributes_are_believed_until_they_are_invalidated),
+        T(test_attributes_under_way_at_an_invalidation_are_not_kept),
+        T(test_answers_that_are_kept_all_the_same),
+        T(test_pages_are_kept_until_they_are_dropped),
+        T(test_an_open_without_keep_cache_drops_them),
+        T(test_an_invalidation_waits_for_the_read_of_its_page),
+        T(test_reads_end_where_the_kernel_thinks_that_the_file_ends),
+        T(test_a_write_is_in_the_pages_before_the_mount_has_it),
+        T(test_a_piece_of_a_page_that_is_not_there_is_locked),
+        T(test_an_append_goes_where_the_kernel_thinks_that_the_file_ends),
+        T(test_direct_files_pass_the_pages_by),
+        T(test_writers_take_turns),
+        T(test_nobody_hears_of_a_dead_mount),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
