@@ -46,7 +46,7 @@ done
 # These promise how long a call may take, or measure: they have the machine for themselves.
 alone_tests=(tests/system/test_faults.py tests/system/test_bench.py)
 # The others are in lanes side by side: each test has a cluster, mounts and a folder of its own. The first lane has those
-# below, the second the rest, the third the further codes and asan.
+# below, the second the rest, the third several mounts, the further codes and asan.
 first_lane_tests=(tests/system/test_trees.py tests/system/test_exportd.py tests/system/test_mount.py
     tests/system/test_bad_input.py tests/system/test_reexport.py tests/system/test_full.py
     tests/system/test_programs.py tests/system/test_salvage.py tests/system/test_starts.py)
@@ -57,6 +57,8 @@ asan_tests=(tests/system/test_by_hand.py tests/system/test_cli.py tests/system/t
     tests/system/test_starts.py)
 quick_tests=(tests/system/test_dev.py tests/system/test_cli.py tests/system/test_bad_input.py
     tests/system/test_by_hand.py tests/system/test_starts.py tests/system/test_trees.py)
+# In the third lane: several mounts of one cluster.
+coherence_tests=(tests/system/test_fsx2.py tests/system/test_linear.py tests/system/test_sqlite.py)
 # And on the release build with each further code: written, read, storages lost in all layouts, records damaged.
 codecs=(mojette-finite rs mojette-nonsystematic)
 codec_tests=(tests/system/test_faults.py::test_storages_that_missed_overwrites_serve_nothing_stale
@@ -191,7 +193,7 @@ lanes_wait()
 
 lane_rest()
 {
-    local skip=" ${alone_tests[*]} ${first_lane_tests[*]} " rest=() file
+    local skip=" ${alone_tests[*]} ${first_lane_tests[*]} ${coherence_tests[*]} " rest=() file
 
     for file in tests/system/test_*.py; do
         [[ $skip == *" $file "* ]] || rest+=("$file")
@@ -203,6 +205,7 @@ lane_builds()
 {
     local codec
 
+    pytests release system-coherence "${coherence_tests[@]}"
     for codec in "${codecs[@]}"; do
         ROZO_TEST_CODEC=$codec pytests release "system-$codec" "${codec_tests[@]}"
     done

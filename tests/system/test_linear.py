@@ -1,0 +1,290 @@
+"""Histories of four mounts, each with a client of its own, are as if there were one file system and one call at a time.
+
+The clients are tests/tools/workload.py, judged by tests/tools/linear.py. Meanwhile mounts are killed and replaced, exportd is
+killed and restarted, and a mount is cut off from exportd. A history ends after so many operations, whatever they took;
+faults come when a part of them is done.
+
+ROZO_LINEAR_OPS: operations of each client; ROZO_LINEAR_SEED: of the first; ROZO_LINEAR_KINDS and ROZO_LINEAR_FAULTS: which of
+register, append, counter, names, rename, replace and of none, deaths, cut. Those that are not in the defaults need what
+docs/POSIX.md says that two mounts do not have yet.
+"""
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zlib
+
+import pytest
+
+from conftest import BIN, ROOT, cannot_mount, mounts_below, wait_for
+
+TOOLS = os.path.join(ROOT, "tests", "tools")
+sys.path.insert(0, TOOLS)
+
+import workload  # noqa: E402
+from linear import Cas, Counter, Log, Name, Op, Register, check  # noqa: E402
+
+pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
+
+OPS = int(os.environ.get("ROZO_LINEAR_OPS", "400"))
+SEED = int(os.environ.get("ROZO_LINEAR_SEED", "1"))
+KINDS = os.environ.get("ROZO_LINEAR_KINDS", "counter").split(",")
+FAULTS = os.environ.get("ROZO_LINEAR_FAULTS", "none,deaths").split(",")
+N_MOUNTS = 4
+LEASE_S = 20
+PACE_MS = 10  # so that not all is done while one fault is under way
+MODELS = {"register": Register(0), "counter": Counter(), "names": Name(), "rename": Cas(0), "replace": Register(0)}
+PROGRESS_MAX_S = 240  # without an operation that ends anywhere: something hangs
+
+
+class Worker:
+    """A client, and what it has told so far."""
+
+    def __init__(self, kind, mnt, who, seed, n_ops, *options):
+        cmd = [sys.executable, os.path.join(TOOLS, "workload.py"), kind, mnt, str(who), str(seed), str(n_ops), *options]
+        self.said = open(os.path.join(os.path.dirname(mnt), "client-%d" % who), "w+")
+        self.p = subprocess.Popen(cmd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, text=True)
+        self.ops, self.n_done = [], 0
+        self.thread = threading.Thread(target=self.listen, daemon=True)
+
+    def start(self):
+        self.p.stdin.write("go\n")
+        self.p.stdin.close()
+        self.thread.start()
+
+    def listen(self):
+        for line in self.p.stdout:
+            self.ops += [Op(who, call, tuple(args), *rest) for who, call, args, *rest in json.loads(line)]
+            self.n_done += 1
+
+    def words(self):
+        self.said.seek(0)
+        return self.said.read()[-3000:]
+
+    def kill(self):
+        self.p.kill()
+        self.p.wait()
+        if self.thread.is_alive():
+            self.thread.join()
+        self.said.close()
+
+
+class Proxy:
+    """Between one mount and exportd. Cut, it lets nothing through in either direction and closes nothing."""
+
+    def __init__(self, target):
+        self.target = target
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.lock, self.socks, self.ended = threading.Lock(), [self.listener], False
+        self.open = threading.Event()
+        self.open.set()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near = self.listener.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=self.connect, args=(near,), daemon=True).start()
+
+    def connect(self, near):
+        self.open.wait()
+        try:
+            far = socket.create_connection(self.target, timeout=30)
+            far.settimeout(None)
+        except OSError:
+            near.close()
+            return
+        for s in (near, far):
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self.lock:
+            self.socks += [near, far]
+        threading.Thread(target=self.pump, args=(far, near), daemon=True).start()
+        self.pump(near, far)
+
+    def pump(self, a, b):
+        """What was under way when the link was cut arrives when it is there again, as TCP has it."""
+        try:
+            while True:
+                data = a.recv(1 << 16)
+                self.open.wait()
+                if not data:
+                    break
+                b.sendall(data)
+        except OSError:
+            pass
+        for s in (a, b):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def end(self):
+        self.open.set()
+        with self.lock:
+            for s in self.socks:
+                try:
+                    s.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+                s.close()
+
+
+class CutOff:
+    """One more mount of a cluster, by way of a proxy."""
+
+    def __init__(self, c):
+        self.mnt = os.path.join(c.base, "mnt-cut-off")
+        os.mkdir(self.mnt)
+        self.proxy = Proxy(c.addresses("exportd")[0])
+        with open(os.path.join(c.dir, "log", "mount-cut-off.log"), "w") as log:
+            self.p = subprocess.Popen(
+                [os.path.join(BIN, "rozomount"), self.proxy.address + "/main", self.mnt, "-f", "-o",
+                 "key=" + os.path.join(c.dir, "etc", "client.key")], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        wait_for(lambda: mounts_below(self.mnt), "the mount by way of a proxy")
+
+    def end(self):
+        self.proxy.open.set()
+        subprocess.run(["umount", "-l", self.mnt], check=False)
+        self.p.send_signal(signal.SIGTERM)
+        try:
+            self.p.wait(30)
+        except subprocess.TimeoutExpired:
+            self.p.kill()
+            self.p.wait()
+        self.proxy.end()
+
+
+class History:
+    """A cluster with N_MOUNTS mounts; the last one goes by way of a proxy."""
+
+    def __init__(self, cluster, layout=0):
+        self.c = cluster(layout=layout, mounts=N_MOUNTS - 1)
+        self.last = CutOff(self.c)
+        self.mnts = self.c.mnts + [self.last.mnt]
+        self.workers = []
+
+    def end(self):
+        for w in self.workers:
+            w.kill()
+        self.last.end()
+
+    # ---- faults ----
+
+    def kill_a_mount(self, i=0):
+        name = self.c.names("mount")[i]
+        self.c.kill(name)
+        self.c.restart(name)
+
+    def restart_exportd(self):
+        self.c.kill("exportd")
+        self.c.restart("exportd")
+
+    def cut_off(self, at_least_s=0):
+        """Until the others have gone on for a while: if they need what it holds, it has been evicted by then."""
+        others = self.workers[:-1]
+        want = sum(w.n_done for w in others) + 30
+        self.last.proxy.open.clear()
+        try:
+            wait_for(lambda: sum(w.n_done for w in others) >= want or all(w.p.poll() is not None for w in others),
+                     "the others to go on without the mount that is cut off", timeout=PROGRESS_MAX_S)
+            time.sleep(at_least_s)
+        finally:
+            self.last.proxy.open.set()
+
+    def cut_off_beyond_the_lease(self):
+        self.cut_off(LEASE_S + 5)
+
+    # ---- a run ----
+
+    def done(self):
+        return sum(w.n_done for w in self.workers)
+
+    def ended(self):
+        return all(w.p.poll() is not None for w in self.workers)
+
+    def wait_for_progress(self, n):
+        """Until n operations are done, or all there will be."""
+        last, since = -1, time.monotonic()
+        while self.done() < n and not self.ended():
+            if self.done() != last:
+                last, since = self.done(), time.monotonic()
+            assert time.monotonic() - since < PROGRESS_MAX_S, "no operation ended for %d s; %d of %d" % (
+                PROGRESS_MAX_S, last, n)
+            time.sleep(0.02)
+
+    def run(self, kind, faults=(), n_ops=OPS, seed=SEED):
+        """The operations of all clients. Faults come one after the other, at equal distances."""
+        workload.prepare(os.path.join(self.mnts[0], "work"))
+        # Who dies or is cut off for long takes what was not synced away.
+        options = ["--sync", "--pace", str(PACE_MS)] if faults else []
+        for i, mnt in enumerate(self.mnts):
+            self.workers.append(Worker(kind, mnt, i + 1, seed * 100 + i, n_ops, *options))
+        for w in self.workers:
+            assert w.p.stdout.readline() == "ready\n", w.words()
+        for w in self.workers:
+            w.start()
+        total = n_ops * len(self.workers)
+        for i, fault in enumerate(faults):
+            self.wait_for_progress(total * (i + 1) // (len(faults) + 1))
+            fault()
+        self.wait_for_progress(total)
+        for w in self.workers:
+            assert w.p.wait(60) == 0, w.words()
+            w.thread.join()
+            assert w.n_done == n_ops
+        return [op for w in self.workers for op in w.ops]
+
+    def judge(self, kind, ops):
+        if kind == "append":
+            self.judge_log(ops)
+            return
+        if kind == "counter":
+            ops = ops + [self.final_count(i, mnt) for i, mnt in enumerate(self.mnts)]
+        check(ops, MODELS[kind], key=lambda op: op.args[0])
+
+    def final_count(self, i, mnt):
+        begin = time.monotonic_ns()
+        with open(os.path.join(mnt, "work", "counter")) as f:
+            return Op("final-%d" % i, "read", ("counter",), int(f.read()), begin, time.monotonic_ns())
+
+    def judge_log(self, ops):
+        logs = []
+        for mnt in self.mnts:
+            with open(os.path.join(mnt, "work", "log"), "rb") as f:
+                logs.append(f.read())
+        assert logs.count(logs[0]) == len(logs), [len(log) for log in logs]
+        order = [line.decode().strip() for line in logs[0].split(b"\n")[:-1]]
+        assert len(set(order)) == len(order)
+        assert not set(order) - {op.args[0] for op in ops if op.call == "append"}, "lines that nobody wrote"
+        for op in ops:
+            if op.call == "length" and op.end is not None:
+                assert zlib.crc32(logs[0][:op.result * workload.LINE]) == op.args[0], "not what the log begins with: %s" % op
+        check(ops, Log(order))
+
+
+@pytest.fixture
+def history(cluster, request):
+    made = []
+
+    def make(**options):
+        made.append(History(cluster, **options))
+        return made[-1]
+
+    yield make
+    for h in made:
+        h.end()
+
+
+@pytest.mark.parametrize("faults", FAULTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_four_mounts_are_as_one(history, kind, faults):
+    h = history()
+    h.judge(kind, h.run(kind, {"none": [], "deaths": [h.restart_exportd, h.kill_a_mount, h.restart_exportd],
+                               "cut": [h.cut_off, h.cut_off_beyond_the_lease]}[faults]))
