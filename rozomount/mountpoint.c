@@ -4,11 +4,13 @@
 #include "rozomount/mountpoint.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,7 +40,7 @@ static bool line_parse(char *line, const char *path, struct mountpoint *out)
     char *type = strstr(line, " - ");
     char *save = NULL, *where = NULL;
 
-    if (sscanf(line, "%*u %*u %u:%u", &info.dev_major, &info.dev_minor) != 2 ||
+    if (sscanf(line, "%u %*u %u:%u", &info.id, &info.dev_major, &info.dev_minor) != 3 ||
         type == NULL || sscanf(type, " - %63s", info.type) != 1)
         return false;
     for (unsigned i = 0; i < 5; i++)
@@ -74,6 +76,13 @@ bool mountpoint_find_now(const char *path, struct mountpoint *out)
     found = mountpoint_find(f, path, out);
     fclose(f);
     return found;
+}
+
+bool mountpoint_is_ours(const char *path)
+{
+    struct mountpoint at;
+
+    return mountpoint_find_now(path, &at) && strcmp(at.type, "fuse.rozomount") == 0;
 }
 
 /* dir/base, resolved but for base. */
@@ -140,4 +149,64 @@ int mountpoint_unmount(const char *path, bool lazy)
     if (geteuid() != 0)
         return run_fusermount(path, lazy);
     return umount2(path, (lazy ? MNT_DETACH : 0) | UMOUNT_NOFOLLOW) == 0 ? 0 : -errno;
+}
+
+/* ---- dead ones ---- */
+
+/* Of the mount that fd is on. False: /proc is not what it should be. */
+static bool fd_mount_id(int fd, unsigned *id)
+{
+    char name[64], line[128];
+    bool found = false;
+    FILE *f;
+
+    snprintf(name, sizeof(name), "/proc/self/fdinfo/%d", fd);
+    f = fopen(name, "re");
+    if (f == NULL)
+        return false;
+    while (!found && fgets(line, sizeof(line), f) != NULL)
+        found = sscanf(line, "mnt_id: %u", id) == 1;
+    fclose(f);
+    return found;
+}
+
+/* Not what the kernel remembers of it: that outlives the process. */
+static bool fd_is_dead(int fd)
+{
+    struct statx st;
+
+    return statx(fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_TYPE, &st) != 0 &&
+           errno == ENOTCONN;
+}
+
+static bool fd_is_on_dead_rozo(int fd, const char *path)
+{
+    struct mountpoint at;
+    unsigned id;
+
+    return fd_mount_id(fd, &id) && mountpoint_find_now(path, &at) && at.id == id &&
+           strcmp(at.type, "fuse.rozomount") == 0 && fd_is_dead(fd);
+}
+
+/* By fd: the path may be another mount's by now. */
+static bool fd_unmount(int fd, const char *path)
+{
+    char name[64];
+
+    if (geteuid() != 0)
+        return mountpoint_unmount(path, true) == 0;
+    snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+    return umount2(name, MNT_DETACH) == 0;
+}
+
+bool mountpoint_drop_dead(const char *path)
+{
+    int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC); /* asks nobody */
+    bool dropped;
+
+    if (fd < 0)
+        return false;
+    dropped = fd_is_on_dead_rozo(fd, path) && fd_unmount(fd, path);
+    close(fd);
+    return dropped;
 }

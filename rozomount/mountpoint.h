@@ -9,6 +9,7 @@
 
 /* What is mounted on some path. */
 struct mountpoint {
+    unsigned id; /* of the mount, as in /proc/PID/fdinfo */
     unsigned dev_major, dev_minor;
     char type[64]; /* "fuse.rozomount" */
 };
@@ -22,6 +23,13 @@ bool mountpoint_find_now(const char *path, struct mountpoint *out);
  * Owned; NULL with errno.
  */
 char *mountpoint_resolve(const char *path);
+/** A rozo mount lies on top at path. */
+bool mountpoint_is_ours(const char *path);
+/**
+ * A rozo mount that lies on top at path and whose process is gone is taken away, and no other: not one
+ * that somebody mounts there meanwhile. Asks that mount, which may take its time when it lives. True: done.
+ */
+bool mountpoint_drop_dead(const char *path);
 /** umount2(2), or fusermount3 for those who are not root. 0 or -errno. */
 int mountpoint_unmount(const char *path, bool lazy);
 

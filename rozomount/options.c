@@ -458,25 +458,13 @@ static int check_empty(const char *path, struct err *err)
     return rc;
 }
 
-static bool has_our_mount(const char *path)
-{
-    struct mountpoint at;
-
-    return mountpoint_find_now(path, &at) && strcmp(at.type, "fuse.rozomount") == 0;
-}
-
 /* What was mounted there and whose process died is taken away. */
 static void drop_dead_mounts(const char *path)
 {
     enum { STACKED_MAX = 16 };
-    struct stat st;
 
-    for (unsigned i = 0; i < STACKED_MAX; i++) {
-        if (stat(path, &st) == 0 || errno != ENOTCONN || !has_our_mount(path) ||
-            mountpoint_unmount(path, true) != 0)
-            return;
+    for (unsigned i = 0; i < STACKED_MAX && mountpoint_drop_dead(path); i++)
         log_warn("%s: the mount there was dead; taken away", path);
-    }
 }
 
 static int check_resolved(const struct options *opt, struct err *err)
@@ -485,7 +473,7 @@ static int check_resolved(const struct options *opt, struct err *err)
     struct stat st;
 
     drop_dead_mounts(path);
-    if (has_our_mount(path))
+    if (mountpoint_is_ours(path))
         return err_set(err, -EBUSY,
                        "%s has a rozo export mounted already (umount it first)", path);
     if (stat(path, &st) != 0)

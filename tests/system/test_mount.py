@@ -1,6 +1,8 @@
 """The life of a mount: how it ends, whatever ends it, and what signals do to those who work in it."""
 import contextlib
+import ctypes
 import errno
+import fcntl
 import mmap
 import os
 import signal
@@ -199,6 +201,75 @@ def test_mounting_over_a_dead_mount(cluster, scratch):
     p.send_signal(signal.SIGTERM)
     assert end(p)[0] == 0
     assert os.listdir(mnt) == []
+
+
+def test_rozo_mount_replaces_a_dead_mount(cluster, scratch):
+    """At once, though the kernel still remembers attributes of the dead one; other mounts notice nothing."""
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    p = mount(c, mnt, "attr_timeout=1000", "entry_timeout=1000")
+    of_dead, of_other = put(mnt + "/a", b"here"), put(c.mnt + "/b", b"there")
+    os.fsync(of_dead)
+    fcntl.lockf(of_other, fcntl.LOCK_EX)
+    os.stat(mnt)
+    p.kill()
+    end(p)
+    c.admin("mount", "main", mnt)
+    try:
+        with pytest.raises(OSError):
+            os.pread(of_dead, 4, 0)
+        assert read(mnt + "/a") == b"here" and read(mnt + "/b") == b"there"
+        with open("/proc/self/mountinfo") as f:
+            assert sum(line.split()[4] == mnt for line in f) == 1
+        os.write(of_other, b" too")
+        os.fsync(of_other)
+        assert os.pread(of_other, 100, 0) == b"there too" == read(mnt + "/b")
+        with open(mnt + "/b", "rb+") as f, pytest.raises(BlockingIOError):
+            fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        let_go(of_dead)
+        let_go(of_other)
+        subprocess.run(["umount", mnt], check=True)
+
+
+def test_a_mount_that_hangs_is_not_taken_for_dead(cluster, scratch):
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    p = mount(c, mnt)
+    let_go(put(mnt + "/a", b"x"))  # a fork would close copies of what is open, and that hangs
+    exportd = c.dev_status()["exportd"]
+    p.send_signal(signal.SIGSTOP)
+    try:
+        second = subprocess.Popen([os.path.join(BIN, "rozomount"), exportd + "/main", mnt, "-o",
+                                   "key=%s/etc/client.key" % c.dir], stderr=subprocess.PIPE, text=True)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it waits, or refuses; either is fine
+            second.wait(timeout=1)
+        assert os.path.basename(mnt) in os.listdir(scratch)
+        with open("/proc/self/mountinfo") as f:
+            assert sum(line.split()[4] == mnt for line in f) == 1
+    finally:
+        p.send_signal(signal.SIGCONT)
+    status, err = end(second)
+    assert status == 1 and "mounted already" in err
+    assert read(mnt + "/a") == b"x"
+    p.send_signal(signal.SIGTERM)
+    assert end(p)[0] == 0
+
+
+def test_dead_mounts_of_others_are_not_ours_to_take_away(cluster, scratch):
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    os.mkdir(mnt)
+    device = os.open("/dev/fuse", os.O_RDWR)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mount(b"x", mnt.encode(), b"fuse.another", 0,
+                      b"fd=%d,rootmode=40000,user_id=0,group_id=0" % device) == 0
+    os.close(device)
+    r = mount(c, mnt, foreground=False)
+    assert r.returncode == 1 and "not connected" in r.stderr
+    with open("/proc/self/mountinfo") as f:
+        assert [line.split(" - ")[1].split()[0] for line in f if line.split()[4] == mnt] == ["fuse.another"]
+    subprocess.run(["umount", "-l", mnt], check=True)
 
 
 def test_a_second_mount_on_the_same_place_is_refused(cluster, scratch):

@@ -33,6 +33,7 @@ static void test_the_topmost_counts(void **state)
 
     (void)state;
     assert_true(find("/mnt", &info));
+    assert_int_equal(info.id, 41);
     assert_int_equal(info.dev_major, 0);
     assert_int_equal(info.dev_minor, 53);
     assert_string_equal(info.type, "tmpfs");
@@ -62,12 +63,22 @@ static void test_what_is_not_there(void **state)
     assert_int_equal(info.dev_minor, 7);
 }
 
+/* None of the mounts of the machine that runs this is a dead one of ours at /proc or /. */
+static void test_what_lives_is_not_taken_away(void **state)
+{
+    (void)state;
+    assert_false(mountpoint_is_ours("/proc"));
+    assert_false(mountpoint_drop_dead("/proc"));
+    assert_false(mountpoint_drop_dead("/nowhere/at/all"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_topmost_counts),
         cmocka_unit_test(test_odd_paths),
         cmocka_unit_test(test_what_is_not_there),
+        cmocka_unit_test(test_what_lives_is_not_taken_away),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
