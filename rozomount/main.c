@@ -18,6 +18,7 @@
 #include "common/sd.h"
 #include "rozomount/mem.h"
 #include "rozomount/mount.h"
+#include "rozomount/remount.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -213,6 +214,16 @@ static int mount_as_told(struct options *opt)
     return EXIT_FAILED;
 }
 
+static int remount_as_told(struct options *opt)
+{
+    struct err err = { 0 };
+
+    if (remount(opt, &err) == 0)
+        return 0;
+    complain(&err);
+    return EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
     struct options opt = { 0 };
@@ -229,7 +240,7 @@ int main(int argc, char **argv)
     } else if (opt.help || opt.version) {
         printf("%s", opt.help ? options_help : "rozomount " ROZO_VERSION "\n");
     } else {
-        status = mount_as_told(&opt);
+        status = opt.remount ? remount_as_told(&opt) : mount_as_told(&opt);
     }
     options_free(&opt);
     return status;

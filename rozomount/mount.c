@@ -194,7 +194,6 @@ static int mount_open_session(struct mount *m, struct err *err)
     struct session_config config = {
         .export_name = m->opt->export_name,
         .client = m->client,
-        .read_only = m->opt->read_only,
         .refs = m->refs,
         .held = m->held,
         .unstable = m->unstable,

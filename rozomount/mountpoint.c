@@ -1,5 +1,5 @@
 /*
- * mountpoint.c - /proc/self/mountinfo (unlike stat(2), it asks nobody who may be dead), umount2(2).
+ * mountpoint.c - /proc/self/mountinfo (unlike stat(2), it asks nobody who may be dead), umount2(2), flags of mount(2).
  */
 #include "rozomount/mountpoint.h"
 
@@ -126,6 +126,30 @@ char *mountpoint_resolve(const char *path)
         return join_resolved("/", base);
     base[-1] = '\0';
     return join_resolved(name, base);
+}
+
+bool mountpoint_flag(const char *word, unsigned long *flags)
+{
+    static const struct {
+        const char *on, *off;
+        unsigned long flag;
+    } table[] = {
+        { "ro", "rw", MS_RDONLY },           { "nosuid", "suid", MS_NOSUID },
+        { "nodev", "dev", MS_NODEV },        { "noexec", "exec", MS_NOEXEC },
+        { "sync", "async", MS_SYNCHRONOUS }, { "dirsync", NULL, MS_DIRSYNC },
+        { "noatime", "atime", MS_NOATIME },  { "nodiratime", "diratime", MS_NODIRATIME },
+    };
+
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        if (strcmp(word, table[i].on) == 0)
+            *flags |= table[i].flag;
+        else if (table[i].off != NULL && strcmp(word, table[i].off) == 0)
+            *flags &= ~table[i].flag;
+        else
+            continue;
+        return true;
+    }
+    return false;
 }
 
 static int run_fusermount(const char *path, bool lazy)

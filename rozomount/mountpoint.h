@@ -30,6 +30,8 @@ bool mountpoint_is_ours(const char *path);
  * that somebody mounts there meanwhile. Asks that mount, which may take its time when it lives. True: done.
  */
 bool mountpoint_drop_dead(const char *path);
+/** A word of mount(8), such as "nosuid" or "suid", into flags of mount(2). False: it is no such word. */
+bool mountpoint_flag(const char *word, unsigned long *flags);
 /** umount2(2), or fusermount3 for those who are not root. 0 or -errno. */
 int mountpoint_unmount(const char *path, bool lazy);
 

@@ -31,6 +31,7 @@ const char options_help[] =
     "  -o OPTION,...          options of mount(8), and:\n"
     "     key=FILE            the client key (default /etc/rozo/client.key)\n"
     "     ro                  mount read-only\n"
+    "     remount             give the mount that is there these options of mount(8)\n"
     "     allow_other         let other users in (default for root)\n"
     "     no_allow_other      do not\n"
     "     nonempty            mount even if MNT has something in it\n"
@@ -213,45 +214,39 @@ static bool is_for_others(const char *key)
     return false;
 }
 
-/* What mount(2) wants to know. */
-static bool is_for_the_kernel(const char *key)
+/* What the kernel lists of a FUSE mount; mount(8) hands it back when fstab has no line for it. */
+static bool is_listed_by_the_kernel(const char *key)
 {
-    static const char *const names[] = { "rw",       "suid",      "nosuid", "dev",
-                                         "nodev",    "exec",      "noexec", "async",
-                                         "sync",     "dirsync",   "atime",  "noatime",
-                                         "diratime", "nodiratime" };
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(key, names[i]) == 0)
-            return true;
-    }
-    return false;
+    return strcmp(key, "user_id") == 0 || strcmp(key, "group_id") == 0 ||
+           strcmp(key, "max_read") == 0;
 }
 
 static int set_option(struct options *opt, const char *key, const char *value,
                       struct err *err)
 {
+    unsigned long flags = 0;
     int rc;
 
     if (is_for_others(key))
         return 0;
     if (value != NULL) {
         rc = set_valued(opt, key, value, err);
+        if (rc == -ENOENT && opt->remount && is_listed_by_the_kernel(key))
+            rc = 0;
         if (rc != -ENOENT)
             return rc;
         return err_set(err, -EINVAL, "unknown option %s=%s (see rozomount --help)", key,
                        value);
     }
-    if (strcmp(key, "ro") == 0) {
-        opt->read_only = true;
-        append_kernel_opt(opt, key, NULL);
+    if (strcmp(key, "remount") == 0) {
+        return 0; /* set_options() has seen it */
     } else if (strcmp(key, "allow_other") == 0) {
         opt->allow_other = true;
     } else if (strcmp(key, "no_allow_other") == 0) {
         opt->allow_other = false;
     } else if (strcmp(key, "nonempty") == 0) {
         opt->nonempty = true;
-    } else if (is_for_the_kernel(key)) {
+    } else if (mountpoint_flag(key, &flags)) {
         append_kernel_opt(opt, key, NULL);
     } else {
         return err_set(err, -EINVAL, "unknown option %s (see rozomount --help)", key);
@@ -259,11 +254,25 @@ static int set_option(struct options *opt, const char *key, const char *value,
     return 0;
 }
 
+static bool list_has(const char *list, const char *key)
+{
+    size_t len = strlen(key);
+
+    for (; list != NULL; list = strchr(list, ',')) {
+        list += *list == ',';
+        if (strncmp(list, key, len) == 0 && (list[len] == ',' || list[len] == '\0'))
+            return true;
+    }
+    return false;
+}
+
 static int set_options(struct options *opt, const char *list, struct err *err)
 {
     char *copy = mem_copy_text(list);
     char *save = NULL;
     int rc = 0;
+
+    opt->remount |= list_has(list, "remount");
 
     for (char *key = strtok_r(copy, ",", &save); key != NULL && rc == 0;
          key = strtok_r(NULL, ",", &save)) {

@@ -26,7 +26,8 @@ struct options {
     char *pid_file;
     char *kernel_opts; /* for mount(2) and libfuse: "ro,nosuid,..." */
     bool foreground, debug;
-    bool read_only, nonempty, allow_other;
+    bool nonempty, allow_other;
+    bool remount; /* the mount that is there */
     bool help, version;
     unsigned loops; /* 0: by the machine */
     double entry_timeout_s, attr_timeout_s, negative_timeout_s;

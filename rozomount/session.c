@@ -244,7 +244,6 @@ static void session_send_open(struct session *s)
     req.session = s->info.id;
     req.n_open_inodes = n_inodes;
     req.open_inodes = inodes;
-    req.read_only = s->config.read_only;
     session_claim_locks(s, &req);
     s->asked_ns = env_wall_ns(s->env);
     md_send_within(s->md, &s->call, ROZO__OP__MD_OPEN_SESSION, &req.base, MD_SESSIONLESS,

@@ -45,9 +45,8 @@ struct session_info {
 };
 
 struct session_config {
-    const char *export_name; /* borrowed */
-    const char *client;      /* borrowed, "host:pid:mountpoint" */
-    bool read_only;
+    const char *export_name;   /* borrowed */
+    const char *client;        /* borrowed, "host:pid:mountpoint" */
     struct refs *refs;         /* borrowed */
     struct held *held;         /* borrowed */
     struct unstable *unstable; /* borrowed */

@@ -1,15 +1,18 @@
 """The command line: every verb has --help, exit statuses 0/1/2, JSON that parses, errors that help."""
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import re
+import shutil
+import signal
 import stat
 import subprocess
 
 import pytest
 
-from conftest import BIN, cannot_mount, rozo, wait_for
+from conftest import BIN, cannot_mount, process_runs, rozo, wait_for
 
 VERBS = ["status", "storage list", "storage add", "storage replace", "storage lost", "rebuild status", "rebuild start",
          "rebuild rate", "scrub start", "scrub stop", "scrub status", "fsck", "volume list", "volume create", "export list",
@@ -232,6 +235,125 @@ def test_mount_helper_of_fstab(c, scratch):
             f.write("x")
     finally:
         subprocess.run(["umount", mnt], check=True)
+
+
+def flags_of(mnt):
+    """Those of the mount and of its file system, as the kernel lists them; None when nothing is mounted."""
+    flags = None
+    with open("/proc/self/mountinfo") as f:
+        for line in f:
+            left, right = line.split(" - ")
+            if left.split()[4] == mnt:
+                flags = set(left.split()[5].split(",")), set(right.split()[2].split(","))
+    return flags
+
+
+def id_as_nobody(program):
+    """The effective user of a set-id program that nobody runs."""
+    r = subprocess.run([program, "-u"], user=65534, group=65534, extra_groups=[], stdout=subprocess.PIPE, text=True)
+    return int(r.stdout)
+
+
+@contextlib.contextmanager
+def fstab_mount(c, scratch, options):
+    """A mount by a line of fstab with these options; yields where, and a function for more calls of mount(8) on it."""
+    if cannot_mount():
+        pytest.skip("mounting needs root and /dev/fuse: " + cannot_mount())
+    mnt, fstab = scratch + "/m", scratch + "/fstab"
+    os.chmod(scratch, 0o755)
+    os.mkdir(mnt)
+    with open(fstab, "w") as f:
+        f.write("%s/main %s fuse.rozomount _netdev,key=%s/etc/client.key,%s 0 0\n" %
+                (c.dev_status()["exportd"], mnt, c.dir, options))
+
+    def mount(*args):
+        return subprocess.run(["mount", "--fstab", fstab, *args, mnt], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, timeout=60)
+
+    with installed("/usr/local/bin/rozomount", os.path.join(BIN, "rozomount")):
+        r = mount()
+        assert r.returncode == 0, r.stdout
+        try:
+            yield mnt, mount
+        finally:
+            subprocess.run(["umount", mnt], check=True)
+
+
+def test_flags_of_mount_are_honoured_and_remount_changes_them(c, scratch):
+    with fstab_mount(c, scratch, "nosuid,nodev,noatime") as (mnt, mount):
+        os.chmod(mnt, 0o755)
+        assert {"rw", "nosuid", "nodev", "noatime"} <= flags_of(mnt)[0] and "noexec" not in flags_of(mnt)[0]
+        shutil.copy("/usr/bin/id", mnt + "/id")
+        os.chmod(mnt + "/id", 0o4755)
+        os.mknod(mnt + "/null", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+        assert id_as_nobody(mnt + "/id") == 65534
+        with pytest.raises(PermissionError):
+            open(mnt + "/null")
+        assert mount("-o", "remount,suid,dev").returncode == 0
+        assert not flags_of(mnt)[0] & {"nosuid", "nodev"} and "noatime" in flags_of(mnt)[0]
+        assert id_as_nobody(mnt + "/id") == 0
+        open(mnt + "/null").close()
+        assert mount("-o", "remount,noexec").returncode == 0  # and what fstab says
+        assert {"nosuid", "nodev", "noexec"} <= flags_of(mnt)[0]
+        with pytest.raises(PermissionError):
+            subprocess.run([mnt + "/id"])
+        os.unlink(mnt + "/id")
+        os.unlink(mnt + "/null")
+
+
+@pytest.mark.parametrize("first", ["rw", "ro"])
+def test_remount_ro_and_rw(c, scratch, first):
+    with fstab_mount(c, scratch, first) as (mnt, mount):
+        def is_read_only():
+            try:
+                os.mkdir(mnt + "/d")
+            except OSError as e:
+                assert e.errno == errno.EROFS
+                assert "ro" in flags_of(mnt)[0] | flags_of(mnt)[1]
+                return True
+            os.rmdir(mnt + "/d")
+            return False
+
+        assert is_read_only() == (first == "ro")
+        assert mount("-o", "remount,rw").returncode == 0
+        assert not is_read_only()
+        with open(mnt + "/f", "wb") as f:
+            f.write(b"x" * 100000)
+            r = mount("-o", "remount,ro")
+            assert r.returncode != 0 and "open for writing" in r.stdout
+            assert not is_read_only()
+        assert mount("-o", "remount,ro").returncode == 0
+        assert is_read_only()
+        with open(mnt + "/f", "rb") as f:
+            assert f.read() == b"x" * 100000
+        with pytest.raises(OSError):
+            open(mnt + "/f", "ab")
+        # Where fstab has no line for it, mount(8) goes by what the kernel lists.
+        os.truncate(scratch + "/fstab", 0)
+        r = mount("-o", "remount,rw,nosuid")
+        assert r.returncode == 0, r.stdout
+        assert not is_read_only() and "nosuid" in flags_of(mnt)[0]
+        os.unlink(mnt + "/f")
+
+
+def test_mount_of_fstab_replaces_a_dead_mount(c, scratch):
+    with fstab_mount(c, scratch, "pid_file=%s/pid" % scratch) as (mnt, mount):
+        with open(scratch + "/pid") as f:
+            pid = int(f.read())
+        assert mount().returncode != 0  # it lives
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not process_runs(pid), "the mount to be gone")
+        r = mount()
+        assert r.returncode == 0, r.stdout
+        assert len(os.listdir(mnt)) == len(os.listdir(c.mnt))
+        with open("/proc/self/mountinfo") as f:
+            assert sum(line.split()[4] == mnt for line in f) == 1
+
+
+def test_remount_wants_a_mount_of_ours(c, scratch):
+    r = subprocess.run([os.path.join(BIN, "rozomount"), c.dev_status()["exportd"] + "/main", scratch, "-o", "remount,ro"],
+                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+    assert r.returncode == 1 and "has no rozo export mounted" in r.stdout
 
 
 def test_locate(c):

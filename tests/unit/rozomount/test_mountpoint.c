@@ -3,6 +3,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 
 #include "rozomount/mountpoint.h"
 #include "tests/unit/unit.h"
@@ -63,6 +64,21 @@ static void test_what_is_not_there(void **state)
     assert_int_equal(info.dev_minor, 7);
 }
 
+static void test_flags(void **state)
+{
+    static const char *const words[] = {
+        "ro", "nosuid", "noexec", "exec", "noatime", "rw"
+    };
+    unsigned long flags = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        assert_true(mountpoint_flag(words[i], &flags));
+    assert_int_equal(flags, MS_NOSUID | MS_NOATIME);
+    assert_false(mountpoint_flag("frob", &flags));
+    assert_false(mountpoint_flag("", &flags));
+}
+
 /* None of the mounts of the machine that runs this is a dead one of ours at /proc or /. */
 static void test_what_lives_is_not_taken_away(void **state)
 {
@@ -78,6 +94,7 @@ int main(void)
         cmocka_unit_test(test_the_topmost_counts),
         cmocka_unit_test(test_odd_paths),
         cmocka_unit_test(test_what_is_not_there),
+        cmocka_unit_test(test_flags),
         cmocka_unit_test(test_what_lives_is_not_taken_away),
     };
 

@@ -63,7 +63,7 @@ static void test_values(void **state)
               "--pid-file /run/p -o meta_timeout=2,log_level=debug,nonempty",
               &err),
         0);
-    assert_true(opt.foreground && opt.read_only && opt.nonempty);
+    assert_true(opt.foreground && opt.nonempty && !opt.remount);
     assert_true(opt.attr_timeout_s == 0.5 && opt.entry_timeout_s == 1.0);
     assert_int_equal(opt.hedge_ms, 30);
     assert_int_equal(opt.write_behind_max, 2 << 20);
@@ -71,6 +71,27 @@ static void test_values(void **state)
     assert_int_equal(opt.log_level, LOG_LEVEL_DEBUG);
     assert_string_equal(opt.pid_file, "/run/p");
     assert_string_equal(opt.kernel_opts, "ro");
+    options_free(&opt);
+}
+
+/* mount(8) hands back what the kernel lists. */
+static void test_remount(void **state)
+{
+    struct options opt;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(
+        parse(&opt,
+              "h/e /mnt -o rw,relatime,user_id=0,group_id=0,default_permissions,"
+              "allow_other,max_read=1048576,remount,ro,nosuid",
+              &err),
+        0);
+    assert_true(opt.remount);
+    assert_string_equal(opt.kernel_opts, "rw,ro,nosuid");
+    options_free(&opt);
+    assert_int_equal(parse(&opt, "h/e /mnt -o comment=remount,x-remount,rw", &err), 0);
+    assert_false(opt.remount);
     options_free(&opt);
 }
 
@@ -92,6 +113,8 @@ static void test_wrong_usage_is_told_in_words(void **state)
         { "::1/e /mnt", "no HOST[:PORT]" },
         { "h/e /mnt -o frobnicate", "unknown option frobnicate" },
         { "h/e /mnt -o frob=1", "unknown option frob=1" },
+        { "h/e /mnt -o user_id=0", "unknown option user_id=0" },
+        { "h/e /mnt -o remount,frob=1", "unknown option frob=1" },
         { "h/e /mnt -o loops=0", "want a number from 1" },
         { "h/e /mnt -o loops=x", "want a number from 1" },
         { "h/e /mnt -o attr_timeout=-1", "want seconds" },
@@ -154,6 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_fstab_gives),
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_remount),
         cmocka_unit_test(test_wrong_usage_is_told_in_words),
         cmocka_unit_test(test_mount_points),
     };
