@@ -58,7 +58,7 @@ asan_tests=(tests/system/test_by_hand.py tests/system/test_cli.py tests/system/t
 quick_tests=(tests/system/test_dev.py tests/system/test_cli.py tests/system/test_bad_input.py
     tests/system/test_by_hand.py tests/system/test_starts.py tests/system/test_trees.py)
 # In the third lane: several mounts of one cluster.
-coherence_tests=(tests/system/test_fsx2.py tests/system/test_linear.py tests/system/test_sqlite.py)
+coherence_tests=(tests/system/test_coherence.py tests/system/test_fsx2.py tests/system/test_linear.py tests/system/test_sqlite.py)
 # And on the release build with each further code: written, read, storages lost in all layouts, records damaged.
 codecs=(mojette-finite rs mojette-nonsystematic)
 codec_tests=(tests/system/test_faults.py::test_storages_that_missed_overwrites_serve_nothing_stale
