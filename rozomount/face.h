@@ -200,6 +200,8 @@ struct mount {
     bool is_listed;
     bool drops_privileges; /* we, not the kernel, take them away when a file is written */
     bool direct_writes; /* what is opened for writing only goes past the kernel's pages */
+    /* The kernel writes when it likes: sizes and times of files are its own. */
+    bool writeback;
     atomic_llong clock_ahead_ns; /* exportd's clock against this machine's */
     atomic_uint open_counts[COUNTERS];
     atomic_uint n_ops;    /* under way on all loops */

@@ -18,13 +18,16 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
         FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_DIO |
         FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_POSIX_ACL | FUSE_CAP_CACHE_SYMLINKS |
         FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS;
-    struct loop *loop = userdata;
+    struct mount *m = ((struct loop *)userdata)->mount;
 
-    loop->mount->direct_writes =
-        loop->mount->drops_privileges && conn->proto_minor >= MINOR_DIRECT_WRITE;
     /* Not AUTO_INVAL_DATA: it would drop the pages at every write of our own. Others' writes
-     * we see ourselves (node.c) and drop the pages then. Not WRITEBACK_CACHE: strictness. */
+     * we see ourselves (node.c) and drop the pages then. WRITEBACK_CACHE only for who asks: strictness. */
     conn->want = conn->capable & wanted;
+    if (m->opt->writeback_cache)
+        conn->want |= conn->capable & FUSE_CAP_WRITEBACK_CACHE;
+    m->writeback = (conn->want & FUSE_CAP_WRITEBACK_CACHE) != 0;
+    m->direct_writes =
+        !m->writeback && m->drops_privileges && conn->proto_minor >= MINOR_DIRECT_WRITE;
     conn->max_write = IO_MAX;
     conn->max_read = IO_MAX;
     conn->max_readahead = IO_MAX;
@@ -33,6 +36,8 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
     conn->time_gran = 1;
     if ((conn->want & FUSE_CAP_POSIX_ACL) == 0)
         log_warn("this kernel's FUSE knows no POSIX ACLs");
+    if (m->writeback != m->opt->writeback_cache)
+        log_warn("this kernel's FUSE has no write-back cache; writes come at once");
 }
 
 const struct fuse_lowlevel_ops face_ops = {

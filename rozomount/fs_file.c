@@ -263,13 +263,14 @@ static void on_written(void *arg, int rc)
     op_finish(op);
 }
 
-static unsigned write_flags(const struct fuse_file_info *fi)
+static unsigned write_flags(const struct op *op)
 {
+    const struct fuse_file_info *fi = &op->fi;
     unsigned flags = 0;
 
     if (fi->writepage) /* the kernel's pages, whatever handle they go through */
         return 0;
-    if ((fi->flags & O_APPEND) != 0)
+    if ((fi->flags & O_APPEND) != 0 && !op->loop->mount->writeback)
         flags |= FILE_WRITE_APPEND;
     if ((fi->flags & O_DSYNC) != 0)
         flags |= FILE_WRITE_SYNC;
@@ -281,7 +282,7 @@ static unsigned write_flags(const struct fuse_file_info *fi)
 static void write_unprivileged(struct op *op)
 {
     struct file *file = op_file(op);
-    unsigned flags = write_flags(&op->fi);
+    unsigned flags = write_flags(op);
 
     /* Others made the file longer than the kernel knew: its page is not where the data go. */
     if ((flags & FILE_WRITE_APPEND) != 0 && op->offset != file_size(file) &&
@@ -459,8 +460,15 @@ static void lseek_on_owner(struct op *op)
 void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
               struct fuse_file_info *fi)
 {
-    struct op *op = op_begin_on_file(req, ino, fi);
+    const struct loop *loop = fuse_req_userdata(req);
+    struct op *op;
 
+    /* What the kernel has not written yet would be a hole: it is never to ask again. */
+    if (loop->mount->writeback) {
+        fuse_reply_err(req, ENOSYS);
+        return;
+    }
+    op = op_begin_on_file(req, ino, fi);
     op->offset = (uint64_t)off;
     op->plus = whence == SEEK_HOLE;
     if (off < 0)

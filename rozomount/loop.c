@@ -302,6 +302,7 @@ static int loop_init_data(struct loop *loop, struct err *err)
     struct nodes_config nodes = {
         .file = { .write_behind_max = opt->write_behind_max,
                   .read_ahead_max = opt->read_ahead_max },
+        .writeback = opt->writeback_cache,
         .refs = loop->mount->refs,
         .unstable = loop->mount->unstable,
         .invalidate = invalidate,

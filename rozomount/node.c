@@ -210,6 +210,9 @@ void node_overlay(const struct node *node, struct stat *st)
     if (node->file == NULL || node->closing)
         return;
     st->st_size = (off_t)file_size(node->file);
+    /* The kernel may have data of it; programs take 0 blocks for a hole. */
+    if (node->nodes->config.writeback && st->st_blocks == 0)
+        st->st_blocks = 1;
     mtime_ns = file_mtime_ns(node->file);
     if (mtime_ns != 0) {
         struct timespec ts = { .tv_sec = mtime_ns / 1000000000,

@@ -18,6 +18,7 @@
 
 struct nodes_config {
     struct file_config file;
+    bool writeback;            /* the kernel writes when it likes */
     struct refs *refs;         /* borrowed */
     struct unstable *unstable; /* borrowed */
     /** Someone else changed the data of ino: drop the kernel's pages. May be NULL. */

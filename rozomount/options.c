@@ -46,6 +46,7 @@ const char options_help[] =
     "     spare_ms=MS         write to a spare when one is silent this long (400)\n"
     "     write_behind=SIZE   unwritten bytes of one file before writers wait (8M)\n"
     "     read_ahead=SIZE     bytes read ahead of a sequential reader (2M)\n"
+    "     writeback_cache     the kernel gathers writes; no other mount may use these files\n"
     "     log_level=LEVEL     error, warn, info or debug\n"
     "      --help             this\n"
     "      --version          print the version\n"
@@ -246,6 +247,8 @@ static int set_option(struct options *opt, const char *key, const char *value,
         opt->allow_other = false;
     } else if (strcmp(key, "nonempty") == 0) {
         opt->nonempty = true;
+    } else if (strcmp(key, "writeback_cache") == 0) {
+        opt->writeback_cache = true;
     } else if (mountpoint_flag(key, &flags)) {
         append_kernel_opt(opt, key, NULL);
     } else {

@@ -28,6 +28,7 @@ struct options {
     bool foreground, debug;
     bool nonempty, allow_other;
     bool remount; /* the mount that is there */
+    bool writeback_cache;
     bool help, version;
     unsigned loops; /* 0: by the machine */
     double entry_timeout_s, attr_timeout_s, negative_timeout_s;
