@@ -1,0 +1,359 @@
+"""What POSIX asks for and FUSE leaves to the file system: privileges, ACLs and umask, renameat2, links, long paths,
+readers of growing files, inodes that the kernel forgot."""
+import ctypes
+import errno
+import os
+import stat
+import struct
+import threading
+
+import pytest
+
+from conftest import cannot_mount
+from test_posix import CAPABILITY, NOBODY, let_others_in
+
+pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
+
+libc = ctypes.CDLL(None, use_errno=True)
+AT_FDCWD = -100
+RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4
+FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE = 1, 2, 16
+
+
+@pytest.fixture
+def top(cluster_shared, request):
+    """A folder of the test in the shared cluster's mount, open to others."""
+    path = os.path.join(cluster_shared.mnt, request.node.name.replace("/", "_"))
+    os.mkdir(path)
+    let_others_in(path)
+    return path
+
+
+def put(path, data=b""):
+    with open(path, "wb") as f:
+        f.write(data)
+    return path
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def errno_of(function, *args):
+    """0, or the errno of the OSError it raises."""
+    try:
+        function(*args)
+    except OSError as e:
+        return e.errno
+    return 0
+
+
+def call(function, *args):
+    """A call of libc; OSError when it says -1."""
+    rc = function(*args)
+    if rc == -1:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return rc
+
+
+def as_nobody(work):
+    """work() in a process of nobody's; what it raises is an OSError, of which the errno comes back."""
+    pid = os.fork()
+    if pid == 0:
+        status = 255
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            status = errno_of(work)
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+# ---- privileges ----
+
+def fallocate(path, mode, offset, length):
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        call(libc.fallocate, fd, mode, ctypes.c_long(offset), ctypes.c_long(length))
+    finally:
+        os.close(fd)
+
+
+def ftruncate(path, size):
+    fd = os.open(path, os.O_WRONLY)
+    os.ftruncate(fd, size)
+    os.close(fd)
+
+
+def copy_into(path):
+    with open(path, "rb+") as to, open(path + ".source", "rb") as source:
+        assert os.copy_file_range(source.fileno(), to.fileno(), 1000) == 1000
+
+
+CHANGES = {
+    "truncate": lambda path: os.truncate(path, 10),
+    "ftruncate to grow": lambda path: ftruncate(path, 100000),
+    "fallocate": lambda path: fallocate(path, 0, 0, 200000),
+    "fallocate, size kept": lambda path: fallocate(path, FALLOC_FL_KEEP_SIZE, 0, 300000),
+    "punch": lambda path: fallocate(path, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096),
+    "zero": lambda path: fallocate(path, FALLOC_FL_ZERO_RANGE, 0, 4096),
+    "copy_file_range": copy_into,
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_changes_by_others_take_privileges_away(cluster_shared, top, what):
+    path = put(top + "/f", b"x" * 50000)
+    put(path + ".source", b"y" * 1000)
+
+    def give():
+        os.chmod(path, 0o6777)
+        os.setxattr(path, "security.capability", CAPABILITY)
+
+    give()
+    CHANGES[what](path)
+    assert os.stat(path).st_mode & 0o6000 == 0o6000  # root may
+    give()
+    assert as_nobody(lambda: CHANGES[what](path)) == 0
+    assert (os.stat(path).st_mode & 0o7777, os.listxattr(path)) == (0o777, [])
+
+
+def test_fallocate_refuses_what_it_cannot(cluster_shared, top):
+    path = put(top + "/f", b"x" * 20000)
+    for mode in (8, 32, 64):  # collapse, insert, unshare
+        assert errno_of(fallocate, path, mode, 0, 8192) == errno.EOPNOTSUPP  # docs/POSIX.md
+    assert read(path) == b"x" * 20000
+
+
+# ---- ACLs, umask ----
+
+USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER = 1, 2, 4, 8, 16, 32
+
+
+def acl(*entries):
+    """(tag, permissions[, id]) in their order, as the kernel takes them."""
+    return struct.pack("<I", 2) + b"".join(
+        struct.pack("<HHI", e[0], e[1], e[2] if len(e) > 2 else 0xffffffff) for e in entries)
+
+
+DEFAULT_ACLS = {
+    "none": None,
+    "minimal": acl((USER_OBJ, 7), (GROUP_OBJ, 5), (OTHER, 0)),
+    "a user": acl((USER_OBJ, 7), (USER, 6, NOBODY), (GROUP_OBJ, 5), (MASK, 7), (OTHER, 4)),
+    "a mask": acl((USER_OBJ, 6), (USER, 7, NOBODY), (GROUP_OBJ, 7), (GROUP, 7, 1), (MASK, 2), (OTHER, 1)),
+}
+
+
+def what_is_created(where, default, umask):
+    """name -> (mode, ACLs) of all that can be made in a folder with that default ACL."""
+    os.mkdir(where)
+    if default is not None:
+        os.setxattr(where, "system.posix_acl_default", default)
+    old = os.umask(umask)
+    try:
+        os.close(os.open(where + "/open", os.O_CREAT | os.O_WRONLY, 0o666))
+        os.close(os.open(where + "/exclusive", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o4751))
+        os.mknod(where + "/node", 0o622 | stat.S_IFREG)
+        os.mkfifo(where + "/fifo", 0o666)
+        os.mkdir(where + "/dir", 0o777)
+        os.mkdir(where + "/sticky", 0o1735)
+        os.symlink("target", where + "/link")
+    finally:
+        os.umask(old)
+    out = {}
+    for name in os.listdir(where):
+        path = os.path.join(where, name)
+        acls = {x: os.getxattr(path, x, follow_symlinks=False)
+                for x in os.listxattr(path, follow_symlinks=False) if "acl" in x}
+        out[name] = os.lstat(path).st_mode, acls
+    return out
+
+
+@pytest.mark.parametrize("umask", [0, 0o027, 0o777])
+@pytest.mark.parametrize("default", DEFAULT_ACLS)
+def test_what_is_created_inherits_as_on_the_local_file_system(cluster_shared, top, tmp_path, default, umask):
+    try:
+        local = what_is_created(str(tmp_path / "d"), DEFAULT_ACLS[default], umask)
+    except OSError as e:
+        assert e.errno == errno.EOPNOTSUPP
+        pytest.skip("the local file system has no ACLs")
+    assert what_is_created(top + "/d", DEFAULT_ACLS[default], umask) == local
+
+
+def test_an_acl_decides_who_may(cluster_shared, top):
+    path = put(top + "/f", b"x")
+    os.chmod(path, 0o600)
+
+    def may(flags):
+        return as_nobody(lambda: os.close(os.open(path, flags)))
+
+    assert may(os.O_RDONLY) == errno.EACCES
+    os.setxattr(path, "system.posix_acl_access",
+                acl((USER_OBJ, 6), (USER, 6, NOBODY), (GROUP_OBJ, 0), (MASK, 4), (OTHER, 0)))
+    assert os.stat(path).st_mode & 0o777 == 0o640  # the mask
+    assert (may(os.O_RDONLY), may(os.O_WRONLY)) == (0, errno.EACCES)
+    os.chmod(path, 0o660)
+    assert (may(os.O_RDONLY), may(os.O_WRONLY)) == (0, 0)
+    os.removexattr(path, "system.posix_acl_access")
+    assert may(os.O_RDONLY) == errno.EACCES
+
+
+# ---- names ----
+
+def renameat2(old, new, flags):
+    call(libc.renameat2, AT_FDCWD, old.encode(), AT_FDCWD, new.encode(), flags)
+
+
+def test_renameat2(cluster_shared, top):
+    a, b, d = put(top + "/a", b"a"), put(top + "/b", b"b"), top + "/d"
+    os.mkdir(d)
+    put(d + "/inside")
+    assert errno_of(renameat2, a, b, RENAME_NOREPLACE) == errno.EEXIST
+    assert (read(a), read(b)) == (b"a", b"b")
+    renameat2(a, top + "/free", RENAME_NOREPLACE)
+    assert read(top + "/free") == b"a" and errno_of(os.stat, a) == errno.ENOENT
+    renameat2(top + "/free", b, RENAME_EXCHANGE)
+    assert (read(top + "/free"), read(b)) == (b"b", b"a")
+    renameat2(b, d, RENAME_EXCHANGE)  # a file and a folder that is not empty
+    assert read(d) == b"a" and os.listdir(b) == ["inside"]
+    assert errno_of(renameat2, d, top + "/nothing", RENAME_EXCHANGE) == errno.ENOENT
+    assert errno_of(renameat2, b, b + "/inside", RENAME_EXCHANGE) == errno.EINVAL
+    assert errno_of(renameat2, d, b, RENAME_NOREPLACE | RENAME_EXCHANGE) == errno.EINVAL
+    assert errno_of(renameat2, d, top + "/white", RENAME_WHITEOUT) == errno.EINVAL  # docs/POSIX.md
+    assert sorted(os.listdir(top)) == ["b", "d", "free"]
+
+
+def test_o_tmpfile_is_refused_as_programs_expect(cluster_shared, top):
+    """They then make a file with a name and remove it."""
+    assert errno_of(os.open, top, os.O_TMPFILE | os.O_RDWR, 0o600) == errno.EOPNOTSUPP  # docs/POSIX.md
+    assert os.listdir(top) == []
+
+
+LINKS_MAX = 65000
+
+
+def test_65000_links(cluster):
+    top = cluster(layout=0).mnt
+    path = put(top + "/f", b"shared")
+    for d in range(8):
+        os.mkdir("%s/%d" % (top, d))
+    wrong = []
+
+    def link(d):
+        try:
+            for i in range(d, LINKS_MAX - 1, 8):
+                os.link(path, "%s/%d/%d" % (top, d, i))
+        except OSError as e:
+            wrong.append(e)
+
+    workers = [threading.Thread(target=link, args=(d,)) for d in range(8)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert not wrong
+    assert os.stat(path).st_nlink == LINKS_MAX
+    assert errno_of(os.link, path, top + "/more") == errno.EMLINK
+    os.unlink(top + "/0/0")
+    os.link(path, top + "/more")
+    assert os.stat(top + "/7/7").st_nlink == LINKS_MAX and read(top + "/7/7") == b"shared"
+
+
+def test_long_names_and_paths(cluster_shared, top):
+    assert errno_of(put, top + "/" + "n" * 256) == errno.ENAMETOOLONG
+    name = "ü" * 127 + "x"  # 255 bytes
+    assert os.listdir(top) == [] and put(top + "/" + name) and os.listdir(top) == [name]
+    # A path of 4,095 bytes is the longest one the kernel takes.
+    path = top
+    while len(path) + 201 < 4095 - 1:
+        path += "/" + "d" * 200
+        os.mkdir(path)
+    path += "/" + "f" * (4095 - len(path) - 1)
+    put(path, b"deep")
+    assert len(path) == 4095 and read(path) == b"deep"
+    assert errno_of(os.stat, path + "f") == errno.ENAMETOOLONG
+    # Folders go deeper than paths.
+    at = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    for _ in range(30):
+        os.mkdir("e" * 250, dir_fd=at)
+        below = os.open("e" * 250, os.O_RDONLY | os.O_DIRECTORY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(os.open("bottom", os.O_CREAT | os.O_WRONLY, dir_fd=at))
+    assert os.listdir(at) == ["bottom"]
+    os.close(at)
+    os.symlink("t" * 4095, top + "/link")
+    assert os.readlink(top + "/link") == "t" * 4095
+    assert errno_of(os.symlink, "t" * 4096, top + "/link2") == errno.ENAMETOOLONG
+
+
+# ---- growing files, forgotten inodes ----
+
+def grow(path, pieces, append):
+    fd = os.open(path, os.O_WRONLY | (os.O_APPEND if append else 0))
+    at = 0
+    for i in range(pieces):
+        piece = bytes([1 + i % 255]) * (1 + i * 7919 % 9000)
+        assert os.pwrite(fd, piece, at) == len(piece) if not append else os.write(fd, piece) == len(piece)
+        at += len(piece)
+    os.close(fd)
+
+
+def grown(pieces):
+    return b"".join(bytes([1 + i % 255]) * (1 + i * 7919 % 9000) for i in range(pieces))
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_who_follows_a_growing_file_sees_no_zeros(cluster_shared, top, append):
+    path, pieces = put(top + "/log"), 1500
+    expected, seen = grown(pieces), 0
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            grow(path, pieces, append)
+            status = 0
+        finally:
+            os._exit(status)
+    fd = os.open(path, os.O_RDONLY)
+    looks = 0
+    while seen < len(expected):
+        size = os.fstat(fd).st_size
+        data = os.pread(fd, 1 << 20, seen)
+        assert data == expected[seen:seen + len(data)], "at %d of %d bytes" % (seen, size)
+        before = max(0, seen - 3000)  # the kernel has a page of it, of a time when the file ended there
+        assert os.pread(fd, seen - before, before) == expected[before:seen]
+        assert seen + len(data) >= size or len(data) == 1 << 20
+        seen += len(data)
+        looks += 1
+        if len(data) == 0 and os.waitpid(pid, os.WNOHANG)[0] == pid:
+            pid = 0
+            assert os.fstat(fd).st_size == len(expected)
+    assert looks > 1 and (pid == 0 or os.waitpid(pid, 0)[1] == 0)
+    os.close(fd)
+
+
+def test_what_is_open_outlives_the_kernels_memory(cluster_shared, top):
+    """Names, attributes and pages go; descriptors of files with and without a name and of folders go on."""
+    c = cluster_shared
+    os.mkdir(top + "/d")
+    named = os.open(top + "/d/named", os.O_CREAT | os.O_RDWR)
+    unnamed = os.open(top + "/unnamed", os.O_CREAT | os.O_RDWR)
+    folder = os.open(top + "/d", os.O_RDONLY | os.O_DIRECTORY)
+    os.write(named, b"named")
+    os.write(unnamed, b"unnamed")
+    os.unlink(top + "/unnamed")
+    os.rename(top + "/d", top + "/e")
+    c.drop_caches()
+    assert os.pread(named, 10, 0) == b"named" and os.pread(unnamed, 10, 0) == b"unnamed"
+    assert os.fstat(unnamed).st_nlink == 0 and os.fstat(named).st_nlink == 1
+    assert os.listdir(folder) == ["named"] and os.stat("named", dir_fd=folder).st_size == 5
+    os.pwrite(unnamed, b"more", 7)
+    c.drop_caches()
+    assert os.pread(unnamed, 20, 0) == b"unnamedmore"
+    assert os.path.samestat(os.fstat(named), os.stat(top + "/e/named"))
+    for fd in (named, unnamed, folder):
+        os.close(fd)
