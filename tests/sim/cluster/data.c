@@ -73,6 +73,7 @@ static void on_data_stat(struct program *p)
 
 static void on_data_written(struct program *p)
 {
+    p->appends = false;
     if (p->req.rc != 0)
         program_fails(p, p->req.rc, p->op == DATA_TRUNCATE ? "truncate" : "write");
     model_write_done(p->file, p->no, p->req.rc);
@@ -95,6 +96,29 @@ static void on_data_synced(struct program *p)
         }
     }
     data_again(p);
+}
+
+/* Nobody else is changing the file: then the end of it is known, and stays where it is until an append is answered. */
+static bool data_is_quiet(const struct program *p)
+{
+    const struct model_file *f = &model.files[p->file];
+
+    for (unsigned i = 0; run->config.shared && i < f->n_writes; i++) {
+        if (f->writes[i].acked_ns == 0 &&
+            (!f->writes[i].unknown || f->writes[i].gone_ns >= world_clock.now_ns))
+            return false;
+    }
+    return true;
+}
+
+/* Somebody appends to it. */
+static bool data_is_taken(const struct program *p)
+{
+    for (unsigned i = 0; run->config.shared && i < CLIENTS * PROGRAMS; i++) {
+        if (run->programs[i].file == p->file && run->programs[i].appends)
+            return true;
+    }
+    return false;
 }
 
 static void data_write(struct program *p)
@@ -126,11 +150,12 @@ static void data_write(struct program *p)
         break;
     }
     flags = p->open_flags & ~O_APPEND;
-    if ((p->open_flags & O_APPEND) != 0) { /* wherever it was to go */
+    if ((p->open_flags & O_APPEND) != 0 && data_is_quiet(p)) { /* wherever it was to go */
         model_size(p->file, &p->view, &lo, &hi);
         if (lo == hi && lo < FILE_BYTES_MAX_SIM - BLOCK) {
             flags = p->open_flags;
             off = lo;
+            p->appends = true;
         }
     }
     if (off >= FILE_BYTES_MAX_SIM)
@@ -240,7 +265,7 @@ static enum data_op data_choose(const struct program *p)
     static const enum data_op reader[] = { DATA_READ, DATA_READ, DATA_READ,
                                            DATA_READ, DATA_STAT, DATA_SEEK };
 
-    if (p->writer)
+    if (p->writer && !data_is_taken(p))
         return writer[world_below(sizeof(writer) / sizeof(writer[0]))];
     return reader[world_below(sizeof(reader) / sizeof(reader[0]))];
 }

@@ -14,6 +14,8 @@
 
 /* exportd tells storages within a second, and clients when they keep their leases alive, each third of one. */
 static const uint64_t map_heard_ns = 3000000000;
+/* After an absence: until its session is open again, and what it had is settled. */
+#define AWAY_NS UINT64_C(6000000000)
 
 static void on_fault_end(struct env_timer *timer)
 {
@@ -199,6 +201,18 @@ static void on_watched(struct host *h)
     world_timer_start_us(&f->timer, world_below(800));
 }
 
+/* It may be so long that exportd, or who waits for a token, takes a client for dead. */
+static void clients_may_be_away(unsigned host, uint64_t for_ms)
+{
+    for (unsigned i = 0; for_ms > 1000 && i < CLIENTS; i++) {
+        const struct sim_client *c = &run->clients[i];
+
+        if (c->host->index == host)
+            model_client_away((int)i, c->host->proc->life,
+                              world_clock.now_ns + for_ms * 1000000 + AWAY_NS);
+    }
+}
+
 static void end_cut(struct fault *f)
 {
     net_cut(f->a, f->b, false);
@@ -214,6 +228,8 @@ static void fault_cut(void)
         return;
     say("%s does not reach %s", net.hosts[a].proc->name, net.hosts[b].proc->name);
     net_cut(a, b, true);
+    clients_may_be_away(a, for_ms);
+    clients_may_be_away(b, for_ms);
     if (world_chance(600000) && !net.cut[b][a] &&
         fault_new(for_ms, end_cut, b, a) != NULL)
         net_cut(b, a, true);
@@ -232,13 +248,17 @@ static void end_hang(struct fault *f)
 static void fault_hang(void)
 {
     struct host *h = &net.hosts[world_below(net.n_hosts)];
+    uint64_t for_ms;
 
-    if (!h->proc->alive || h->proc->hung || n_ill() >= run->n - run->k ||
-        fault_new(world_below(3000), end_hang, h->index, 0) == NULL)
+    if (!h->proc->alive || h->proc->hung || n_ill() >= run->n - run->k)
+        return;
+    for_ms = world_below(3000);
+    if (fault_new(for_ms, end_hang, h->index, 0) == NULL)
         return;
     say("%s hangs", h->proc->name);
     h->proc->hung = true;
     net_host_reachable(h, false);
+    clients_may_be_away(h->index, for_ms);
 }
 
 static void end_disk(struct fault *f)

@@ -70,7 +70,8 @@ struct arguments {
     int layout, n_storages;
     unsigned mutant;
     const char *mode; /* NULL: each seed its own */
-    bool verbose, tells, quiet, torn, heals, twice, directories, kernel;
+    bool verbose, tells, quiet, torn, heals, twice, directories, kernel, strict, shared;
+    unsigned n_clients;
     char replay[256];
 };
 static struct arguments args = { .seed = 1,
@@ -120,6 +121,9 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.torn_is_fine = args.torn;
     c.directories = args.directories;
     c.kernel = args.kernel;
+    c.shared = args.shared;
+    c.strict = args.strict || args.shared;
+    c.n_clients = args.n_clients;
     c.heals = args.heals || (c.faults & (FAULT_REPLACE | FAULT_LOSE)) != 0;
     /* A write that nobody synced, torn by the power at one home and unreadable at the next, is gone with nothing to heal it
      * from: no storage can tell that it was never promised. Where healing is to end, the disks keep their power. */
@@ -135,11 +139,12 @@ static void run_seed(uint64_t seed, struct run_result *r)
 
     snprintf(args.replay, sizeof(args.replay),
              "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
-             "--mutant %s%s%s%s%s\n",
+             "--mutant %s%s%s%s%s%s%s --clients %u\n",
              (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
              mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
              c.heals ? " --heal" : "", c.directories ? " --directories" : "",
-             c.kernel ? " --kernel" : "");
+             c.kernel ? " --kernel" : "", c.strict ? " --strict" : "",
+             c.shared ? " --shared" : "", c.n_clients);
     run_once(&c, r);
     if (!args.quiet)
         printf(
@@ -205,6 +210,17 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
     case 'd':
         args.directories = true;
         return 0;
+    case 'S':
+        args.strict = true;
+        return 0;
+    case 'W':
+        args.shared = true;
+        return 0;
+    case 'C':
+        args.n_clients = (unsigned)strtoul(arg, NULL, 0);
+        if (args.n_clients > 3)
+            argp_error(state, "there are three clients");
+        return 0;
     case 'k':
         args.kernel = true;
         return 0;
@@ -240,6 +256,9 @@ int main(int argc, char **argv)
           0 },
         { "kernel", 'k', NULL, 0,
           "A model of Linux, which keeps what it may, before each mount", 0 },
+        { "strict", 'S', NULL, 0, "All mounts see the same at once", 0 },
+        { "shared", 'W', NULL, 0, "Few names, and many writers of a file; strict", 0 },
+        { "clients", 'C', "N", 0, "How many mounts have programs; 0: all three", 0 },
         { "twice", '2', NULL, 0, "Run each seed twice: both must be the same", 0 },
         { 0 },
     };
@@ -270,6 +289,7 @@ int main(int argc, char **argv)
         sum.n_replaced += r.n_replaced;
         sum.n_lost_more += r.n_lost_more;
         sum.n_came_back += r.n_came_back;
+        sum.n_peeked += r.n_peeked;
         sum.n_kernel_names += r.n_kernel_names;
         sum.n_kernel_attrs += r.n_kernel_attrs;
         sum.n_kernel_pages += r.n_kernel_pages;
@@ -298,6 +318,9 @@ int main(int argc, char **argv)
             "replaced, %u lost during a rebuild, %u old ones came back\n",
             sum.n_spoiled, sum.n_worn, sum.n_doubts, sum.n_doubts_ended,
             sum.n_doubtful_reads, sum.n_replaced, sum.n_lost_more, sum.n_came_back);
+    if (args.shared)
+        printf("shared: %llu names looked at unlocked\n",
+               (unsigned long long)sum.n_peeked);
     if (args.kernel)
         printf(
             "kernel: knew %llu names, %llu attributes, %llu pages; dropped %llu names and pages, forgot %llu inodes; %llu answers overtaken\n",

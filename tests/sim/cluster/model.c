@@ -13,12 +13,16 @@
 #include "common/bytes.h"
 #include "tests/sim/cluster/proc.h"
 
+/* What a dead client asked exportd for may come about until its session is over. */
+#define STRAYS_NS UINT64_C(7000000000)
+
 struct model model;
 static char words[512];
 
-void model_begin(void)
+void model_begin(bool strict)
 {
     memset(&model, 0, sizeof(model));
+    model.strict = strict;
     model.bad_file = NOBODY;
     for (unsigned i = 0; i < NAMES_MAX; i++) {
         model.names[i].n_values = 1; /* not there */
@@ -85,6 +89,14 @@ void model_file_free(int file)
     model.files[file].used = false;
 }
 
+/* It may have come about, or not; or does so by then. */
+static void write_doubt(struct model_write *w, uint64_t by_ns)
+{
+    if (!w->unknown || w->gone_ns < by_ns)
+        w->gone_ns = by_ns;
+    w->unknown = true;
+}
+
 static struct model_write *write_find(struct model_file *f, uint32_t no)
 {
     for (unsigned i = f->n_writes; i-- > 0;) {
@@ -125,6 +137,13 @@ void model_write_is_allocation(int file, uint32_t no, bool keeps, bool grows)
     w->grows = grows;
 }
 
+static bool is_away(const struct model_write *w)
+{
+    const struct model_absence *a = &model.absences[w->client];
+
+    return a->life == w->life && world_clock.now_ns < a->until_ns;
+}
+
 void model_write_done(int file, uint32_t no, int rc)
 {
     struct model_write *w = write_find(&model.files[file], no);
@@ -133,7 +152,9 @@ void model_write_done(int file, uint32_t no, int rc)
     if (rc == 0)
         w->acked_ns = world_clock.now_ns;
     else
-        w->unknown = true;
+        write_doubt(w, world_clock.now_ns);
+    if (rc == 0 && model.strict && is_away(w))
+        write_doubt(w, model.absences[w->client].until_ns);
 }
 
 void model_fill(int file, uint32_t no, uint8_t *data, uint64_t off, size_t len)
@@ -191,7 +212,7 @@ void model_stored(int file, const struct model_view *view, bool synced)
 /* Nothing older than it can be seen. */
 static bool is_definite(const struct model_write *w, const struct model_view *v)
 {
-    bool own = w->client == v->client && w->life == v->life;
+    bool own = model.strict || (w->client == v->client && w->life == v->life);
     uint64_t by_ns = own ? v->started_ns : v->opened_ns;
 
     if (w->synced_ns != 0 && w->synced_ns <= by_ns)
@@ -206,6 +227,11 @@ static bool is_definite(const struct model_write *w, const struct model_view *v)
 static bool covers(const struct model_write *w, uint64_t unit)
 {
     return !w->keeps && w->off <= unit * UNIT && unit * UNIT < w->end;
+}
+
+static bool is_cut_off(const struct model_write *w, uint64_t unit)
+{
+    return w->cut_off != 0 && unit * UNIT >= w->cut_off;
 }
 
 static void size_step(const struct model_write *w, bool definite, uint64_t *lo,
@@ -224,14 +250,98 @@ static void size_step(const struct model_write *w, bool definite, uint64_t *lo,
     }
 }
 
+/* ---- many writers ---- */
+
+/* When it was over: what began later came after it. */
+static uint64_t ended_ns(const struct model_write *w)
+{
+    if (w->unknown)
+        return w->gone_ns;
+    return w->acked_ns != 0 ? w->acked_ns : UINT64_MAX;
+}
+
+static bool is_truncate(const struct model_write *w)
+{
+    return w->end == UINT64_MAX;
+}
+
+/* At the same time as one that may have made the file shorter, or, a truncate, longer. */
+static bool size_is_contended(const struct model_file *f, const struct model_write *w)
+{
+    for (unsigned i = 0; i < f->n_writes; i++) {
+        const struct model_write *o = &f->writes[i];
+
+        if (o != w && (is_truncate(o) || is_truncate(w)) && o->begun_ns <= ended_ns(w) &&
+            w->begun_ns <= ended_ns(o))
+            return true;
+    }
+    return false;
+}
+
+static void size_strictly(const struct model_file *f, const struct model_view *view,
+                          uint64_t *lo, uint64_t *hi)
+{
+    for (unsigned i = 0; i < f->n_writes; i++) {
+        const struct model_write *w = &f->writes[i];
+
+        size_step(w, is_definite(w, view) && !size_is_contended(f, w), lo, hi);
+    }
+}
+
+static bool unit_is_allowed_strictly(const struct model_file *f,
+                                     const struct model_view *view, uint64_t unit,
+                                     uint32_t id)
+{
+    uint64_t since_ns = 0,
+             data_since_ns = 0; /* what was over before that cannot be seen */
+
+    for (unsigned i = 0; i < f->n_writes; i++) {
+        const struct model_write *w = &f->writes[i];
+
+        if (!covers(w, unit) || !is_definite(w, view))
+            continue;
+        since_ns = w->begun_ns; /* they are in that order */
+        if (w->id != 0)
+            data_since_ns = w->begun_ns;
+    }
+    if (since_ns == 0 && unit < FILE_UNITS && f->base[unit] == id)
+        return true;
+    for (unsigned i = 0; i < f->n_writes; i++) {
+        const struct model_write *w = &f->writes[i];
+
+        if (!covers(w, unit) || w->id != id || (id != 0 && is_cut_off(w, unit)))
+            continue;
+        if (ended_ns(w) >= since_ns)
+            return true;
+        if (id != 0 && ended_ns(w) >= data_since_ns && (w->unknown || w->was_shaky)) {
+            model.n_resurfaced++; /* see model.h: what lies beyond the end */
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- reading ---- */
+
 void model_size(int file, const struct model_view *view, uint64_t *lo, uint64_t *hi)
 {
     struct model_file *f = &model.files[file];
 
     *lo = f->size_lo;
     *hi = f->size_hi;
+    if (model.strict) {
+        size_strictly(f, view, lo, hi);
+        return;
+    }
     for (unsigned i = 0; i < f->n_writes; i++)
         size_step(&f->writes[i], is_definite(&f->writes[i], view), lo, hi);
+}
+
+/* Writes that are over before all later ones began have their place in the order. */
+static bool is_contended(const struct model_file *f, unsigned n)
+{
+    return model.strict && n + 1 < f->n_writes &&
+           f->writes[n + 1].begun_ns <= ended_ns(&f->writes[n]);
 }
 
 void model_collapse(int file)
@@ -242,7 +352,8 @@ void model_collapse(int file)
     if (f->n_reads != 0)
         return;
     /* a prefix of writes that are all stable is what the file is */
-    while (n < f->n_writes && f->writes[n].synced_ns != 0 && !f->writes[n].was_shaky) {
+    while (n < f->n_writes && f->writes[n].synced_ns != 0 && !f->writes[n].was_shaky &&
+           !is_contended(f, n)) {
         const struct model_write *w = &f->writes[n++];
         uint64_t end = w->end < FILE_BYTES_MAX_SIM ? w->end : FILE_BYTES_MAX_SIM;
 
@@ -256,17 +367,14 @@ void model_collapse(int file)
     f->n_writes -= n;
 }
 
-static bool is_cut_off(const struct model_write *w, uint64_t unit)
-{
-    return w->cut_off != 0 && unit * UNIT >= w->cut_off;
-}
-
 static bool unit_is_allowed(const struct model_file *f, const struct model_view *view,
                             uint64_t unit, uint32_t id)
 {
     unsigned i = f->n_writes;
     bool passed = false; /* a write of data, or of zeros */
 
+    if (model.strict)
+        return unit_is_allowed_strictly(f, view, unit, id);
     while (i-- > 0 && !passed) {
         const struct model_write *w = &f->writes[i];
 
@@ -401,7 +509,7 @@ void model_close_failed(int file, int client, unsigned life)
         struct model_write *w = &f->writes[i];
 
         if (w->client == client && w->life == life && w->stored_ns == 0)
-            w->unknown = true;
+            write_doubt(w, world_clock.now_ns);
     }
 }
 
@@ -417,8 +525,26 @@ void model_fsync_failed(int file)
     }
     for (unsigned i = 0; i < f->n_writes; i++) {
         if (f->writes[i].shaky && f->writes[i].synced_ns == 0)
-            f->writes[i].unknown = true;
+            write_doubt(&f->writes[i], world_clock.now_ns);
     }
+}
+
+static void unstored_doubt(const struct model_file *f, int client, unsigned life,
+                           uint64_t by_ns)
+{
+    for (unsigned j = 0; f->used && j < f->n_writes; j++) {
+        struct model_write *w = &f->writes[j];
+
+        if (w->client == client && w->life == life && w->stored_ns == 0)
+            write_doubt(w, by_ns);
+    }
+}
+
+void model_client_away(int client, unsigned life, uint64_t until_ns)
+{
+    model.absences[client] = (struct model_absence){ life, until_ns };
+    for (unsigned i = 0; model.strict && i < FILES_MAX_SIM; i++)
+        unstored_doubt(&model.files[i], client, life, until_ns);
 }
 
 void model_client_died(int client, unsigned life)
@@ -426,12 +552,7 @@ void model_client_died(int client, unsigned life)
     for (unsigned i = 0; i < FILES_MAX_SIM; i++) {
         struct model_file *f = &model.files[i];
 
-        for (unsigned j = 0; f->used && j < f->n_writes; j++) {
-            struct model_write *w = &f->writes[j];
-
-            if (w->client == client && w->life == life && w->stored_ns == 0)
-                w->unknown = true;
-        }
+        unstored_doubt(f, client, life, world_clock.now_ns + STRAYS_NS);
         if (f->used && f->writer == client)
             f->writer = NOBODY;
     }

@@ -20,6 +20,10 @@
  * - A name has a value it was given since the last fsync anywhere, and without a loss of power of exportd
  *   the last one.
  *
+ * With --strict (which needs tokens) there is no difference between mounts: what any program's request was answered is so for whoever asks
+ * after that, reads, sizes, seeks; a file may have many writers (--shared), and of two writes at the same time either may be the later one.
+ * What a client had accepted and not stored is lost with it when it dies, or is away for so long that its session may have ended.
+ *
  * Of the invariants of the design, what is checked in a run, and where:
  *
  * I1  what an fsync acknowledged is there at every later read, and in the end (here, finish.c); the faults of a
@@ -55,6 +59,7 @@ enum {
     FILES_MAX_SIM = 64,
     NAMES_MAX = 20,
     NAME_VALUES_MAX = 64,
+    MODEL_CLIENTS = 8,
     NOBODY = -1,
 };
 
@@ -71,6 +76,7 @@ struct model_write {
     bool shaky;     /* power was lost since, and no fsync */
     bool was_shaky; /* before an fsync */
     uint64_t begun_ns, acked_ns, stored_ns, synced_ns; /* 0: not */
+    uint64_t gone_ns; /* unknown: after this it does not come about any more */
     uint64_t
         cut_off; /* from this byte on it was left untold, and never shows any more; 0: nothing is */
 };
@@ -112,7 +118,15 @@ struct model_name {
     struct model_value values[NAME_VALUES_MAX];
 };
 
+/* A mount that may be taken for dead: what it wrote and has not stored may be lost. */
+struct model_absence {
+    unsigned life;
+    uint64_t until_ns;
+};
+
 struct model {
+    bool strict; /* what POSIX says, over all mounts: see above */
+    struct model_absence absences[MODEL_CLIENTS];
     struct model_file files[FILES_MAX_SIM];
     struct model_name names[NAMES_MAX];
     unsigned n_names;
@@ -123,7 +137,7 @@ struct model {
 };
 extern struct model model;
 
-void model_begin(void);
+void model_begin(bool strict);
 void model_end(void);
 
 /* Who looks: its client, and since when it may rely on what others stored and on its own. */
@@ -171,6 +185,8 @@ void model_size(int file, const struct model_view *view, uint64_t *lo, uint64_t 
 void model_settled(int file, uint64_t size);
 
 void model_client_died(int client, unsigned life);
+/** Its session may end, although it lives, until then. */
+void model_client_away(int client, unsigned life, uint64_t until_ns);
 /** Some machine lost its power: storages or exportd. */
 void model_power_lost(void);
 /** exportd's did: names, too. */

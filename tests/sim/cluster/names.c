@@ -397,6 +397,70 @@ void names_list(struct program *p, int d)
     client_opendir(p->client, program_asks(p, on_dir_opened), p->listing.ino_of_dir);
 }
 
+/* ---- looking at a name that others may change ---- */
+
+static void on_peeked_size(struct program *p)
+{
+    if (p->req.rc != 0)
+        program_fails(p, p->req.rc, "getattr");
+    else
+        expect(model_check_size(p->file, &p->view, (uint64_t)p->req.st.st_size), p);
+    program_end_episode(p);
+}
+
+static void on_peeked(struct program *p)
+{
+    int rc = p->req.rc, file, name = p->kind;
+
+    if (rc != 0 && rc != -ENOENT) {
+        program_fails(p, rc, "lookup");
+        program_end_episode(p);
+        return;
+    }
+    if (!name_was_quiet(p, name)) {
+        program_end_episode(p);
+        return;
+    }
+    run->result.n_peeked++;
+    expect(model_name_seen(name, rc == 0 ? p->req.entry.ino : 0), p);
+    file = model_name_get(name);
+    if (file == NOBODY || (name >= FIRST_DIR && name < FIRST_CHILD)) {
+        program_end_episode(p);
+        return;
+    }
+    program_use_file(p, file);
+    p->view.opened_ns = world_clock.now_ns;
+    client_getattr(p->client, program_asks(p, on_peeked_size), model.files[file].ino);
+}
+
+void names_peek(struct program *p)
+{
+    int name = (int)world_below(SHARED_NAMES + DIRS + SHARED_NAMES), d = NOBODY;
+
+    if (name >= SHARED_NAMES)
+        name += FIRST_DIR - SHARED_NAMES;
+    memset(&p->listing, 0, sizeof(p->listing));
+    p->listing.begun_ns = world_clock.now_ns;
+    p->listing.exportd_cuts = run->exportd_cuts;
+    p->listing.ino_of_dir = 1;
+    if (name >= FIRST_CHILD)
+        d = p->listing.dir = model.names[name].dir;
+    if (model.names[name].locked ||
+        (d != NOBODY && (model.names[d].locked || model_name_is_unsure(d) ||
+                         model_name_get(d) == NOBODY))) {
+        program_end_episode(p);
+        return;
+    }
+    if (d != NOBODY) {
+        p->listing.inside = true;
+        model.names[d].n_inside++;
+        p->listing.ino_of_dir = model.files[model_name_get(d)].ino;
+    }
+    p->kind = name;
+    client_lookup(p->client, program_asks(p, on_peeked), p->listing.ino_of_dir,
+                  model.names[name].text);
+}
+
 /* ---- all of them ---- */
 
 void names_step(struct program *p)

@@ -153,14 +153,15 @@ bool strays(void)
 
 /* ---- finding and opening a file ---- */
 
-static void use_file(struct program *p, int file)
+void program_use_file(struct program *p, int file)
 {
     struct model_file *f = &model.files[file];
 
     p->file = file;
     f->n_users++;
     f->n_reads++; /* what it may see from its open on */
-    if (p->episode == EPISODE_WRITER && f->writer == NOBODY && !strays()) {
+    if (p->episode == EPISODE_WRITER && (f->writer == NOBODY || run->config.shared) &&
+        !strays()) {
         p->writer = true;
         f->writer = p->view.client;
     }
@@ -206,7 +207,7 @@ static void on_created(struct program *p)
         say("%s: created %s as file %d, inode %llu", p->client->host->proc->name,
             model.names[p->name].text, file, (unsigned long long)p->req.entry.ino);
         p->view.opened_ns = world_clock.now_ns;
-        use_file(p, file);
+        program_use_file(p, file);
         p->opened = true;
         p->fh = p->req.fh;
         names_unlock(p);
@@ -247,7 +248,8 @@ static bool is_only_one(int file)
     const struct model_file *f = &model.files[file];
     uint64_t now_ns = world_clock.now_ns;
 
-    return (run->config.faults & (FAULT_CUT | FAULT_HANG | FAULT_WEATHER)) == 0 &&
+    return !run->config.shared &&
+           (run->config.faults & (FAULT_CUT | FAULT_HANG | FAULT_WEATHER)) == 0 &&
            f->n_users == 0 && now_ns - f->left_ns > CLOSED_NS &&
            (f->deserted_ns == 0 || now_ns - f->deserted_ns > GONE_NS) &&
            now_ns - run->exportd_started_ns > GONE_NS;
@@ -261,7 +263,7 @@ static void name_open(struct program *p, int file)
     if (p->episode == EPISODE_WRITER && world_chance(100000))
         p->open_flags |= O_APPEND;
     p->only_one = p->episode == EPISODE_WRITER && is_only_one(file);
-    use_file(p, file);
+    program_use_file(p, file);
     p->view.opened_ns = world_clock.now_ns;
     client_open(p->client, program_asks(p, on_opened), model.files[file].ino,
                 p->open_flags & ~(O_CREAT | O_EXCL));
@@ -300,12 +302,23 @@ void name_look(struct program *p)
                   model.names[p->name].text);
 }
 
+/* One of the root's, or in a directory. */
+static int name_choose(void)
+{
+    int name;
+
+    if (run->config.shared)
+        return world_chance(700000) ? (int)world_below(SHARED_NAMES)
+                                    : FIRST_CHILD + (int)world_below(SHARED_NAMES);
+    name = (int)world_below(NAMES - DIRS);
+    return name + (name >= FIRST_DIR ? DIRS : 0);
+}
+
 int name_lock(void)
 {
-    int name = (int)world_below(NAMES - DIRS);
+    int name = name_choose();
     struct model_name *n;
 
-    name += name >= FIRST_DIR ? DIRS : 0;
     n = &model.names[name];
     if (n->locked || (model_name_is_unsure(name) && strays()))
         return NOBODY;
@@ -330,6 +343,11 @@ void program_begin(struct program *p)
     p->view = (struct model_view){ .client = (int)p->client->index, .life = p->life };
     p->begun_cuts = run->exportd_cuts;
     p->episode = what < 50 ? EPISODE_WRITER : what < 80 ? EPISODE_READER : EPISODE_NAMES;
+    if (run->config.shared && world_chance(300000)) {
+        p->episode = EPISODE_PEEK;
+        names_peek(p);
+        return;
+    }
     if (p->episode == EPISODE_NAMES) {
         names_begin(p);
         return;
@@ -357,7 +375,7 @@ static void program_dies(struct program *p)
         model.files[p->file].deserted_ns = world_clock.now_ns;
     }
     p->file = NOBODY;
-    p->writer = p->opened = false;
+    p->writer = p->opened = p->appends = false;
     p->episode = EPISODE_NONE;
     p->req.under_way = false;
 }

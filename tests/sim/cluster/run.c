@@ -121,6 +121,7 @@ static void run_all(void)
 
     run->n = codec_n(codec);
     run->k = codec_k(codec);
+    run->n_clients = run->config.n_clients != 0 ? run->config.n_clients : CLIENTS;
     faults_begin();
     servers_begin(run->config.n_storages, 1 + (unsigned)world_below(2),
                   (uint64_t)1 << 40);
@@ -132,7 +133,7 @@ static void run_all(void)
         servers.storages[i].disk.directories = run->config.directories;
     programs_make();
     cluster_make(world_chance(300000));
-    for (unsigned i = 0; i < CLIENTS; i++)
+    for (unsigned i = 0; i < run->n_clients; i++)
         client_comes(&run->clients[i]);
     faults_start();
     while (run->result.n_ops < run->config.n_ops)
@@ -165,7 +166,7 @@ void run_once(const struct run_config *config, struct run_result *out)
 {
     world_begin(config->seed);
     net_begin();
-    model_begin();
+    model_begin(config->strict);
     run = calloc(1, sizeof(*run));
     assert(run != NULL);
     run->config = *config;

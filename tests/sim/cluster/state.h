@@ -19,6 +19,7 @@ enum {
     DIRS = 2,
     FIRST_CHILD = FIRST_DIR + DIRS,
     CHILDREN_EACH = 3,
+    SHARED_NAMES = 3, /* of each kind that programs fight for with --shared */
     NAMES = FIRST_CHILD + DIRS * CHILDREN_EACH,
 };
 
@@ -27,6 +28,7 @@ enum episode {
     EPISODE_WRITER,
     EPISODE_READER,
     EPISODE_NAMES,
+    EPISODE_PEEK,
 };
 
 enum data_op {
@@ -53,6 +55,7 @@ struct program {
     int file;        /* in use; NOBODY */
     bool writer, opened;
     bool only_one; /* nobody else can be writing what it opens, and exportd knows that */
+    bool appends;  /* an append is under way: nobody else changes the file */
     uint64_t fh;
     int open_flags;
     unsigned n_left; /* data operations of this episode */
@@ -89,6 +92,7 @@ struct run {
     struct run_config config;
     struct run_result result;
     unsigned n, k;                          /* of the layout */
+    unsigned n_clients;                     /* with programs */
     struct sim_client clients[CLIENTS + 1]; /* the last one looks at the end */
     struct program programs[CLIENTS * PROGRAMS];
     struct fault faults[FAULTS_MAX];
@@ -139,6 +143,8 @@ void program_begin(struct program *p);
 bool strays(void);
 /** A place in the model, or NOBODY. */
 int file_new(void);
+/** It is looked at from now on; or written, when it may be. */
+void program_use_file(struct program *p, int file);
 /** A name that nobody uses, or NOBODY; look it up: names_step(), or an open, follows. */
 int name_lock(void);
 void name_look(struct program *p);
@@ -157,6 +163,8 @@ void dir_is_gone(int d);
 void names_list(struct program *p, int d);
 void names_begin(struct program *p);
 void names_step(struct program *p);
+/** Look at a name that others may change meanwhile, and how long the file is. */
+void names_peek(struct program *p);
 /** Its client died: if a change was under way, it may have come about. */
 void names_die(struct program *p);
 
