@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from conftest import cannot_mount
+from conftest import cannot_mount, wait_for
 from test_mount import end, let_go, mount, put, read
 from test_posix import CAPABILITY, let_others_in, tool, write_as_nobody
 
@@ -223,8 +223,7 @@ def test_an_error_is_told_by_fsync_and_close(cluster, scratch):
     finally:
         for name in stopped:
             c.kill(name, signal.SIGCONT)
-    c.wait_all_up()
-    os.fsync(fd)  # the mount had kept it
+    wait_for(lambda: os.fsync(fd) is None, "the data to be stored")  # the mount had kept them
     os.close(fd)
     assert read(c.mnt + "/f") == b"kept" + b"x" * 50000
     p.send_signal(signal.SIGTERM)
