@@ -26,6 +26,8 @@
 
 /* ---- the config file ---- */
 
+enum { LEASE_MIN_S = 3, LEASE_MAX_S = 3600 };
+
 struct cluster_section {
     char *node_key, *client_key; /* paths */
 };
@@ -33,6 +35,7 @@ struct exportd_section {
     char *data;
     char **listen;
     unsigned listen_count;
+    unsigned lease_s; /* 0: LEASE_DEFAULT_MS of the core */
 };
 struct config {
     struct cluster_section cluster;
@@ -55,6 +58,7 @@ static const cyaml_schema_field_t exportd_fields[] = {
                            4096),
     CYAML_FIELD_SEQUENCE("listen", CYAML_FLAG_POINTER, struct exportd_section, listen,
                          &text_schema, 1, RPC_ADDR_MAX),
+    CYAML_FIELD_UINT("lease_s", CYAML_FLAG_OPTIONAL, struct exportd_section, lease_s),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t config_fields[] = {
@@ -69,6 +73,16 @@ static const cyaml_schema_field_t config_fields[] = {
 static const cyaml_schema_value_t config_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct config, config_fields),
 };
+
+static int config_check(const struct config *c, const char *path, struct err *err)
+{
+    unsigned lease_s = c->exportd.lease_s;
+
+    if (lease_s != 0 && (lease_s < LEASE_MIN_S || lease_s > LEASE_MAX_S))
+        return err_set(err, -EINVAL, "%s: exportd: lease_s: %d to %d", path, LEASE_MIN_S,
+                       LEASE_MAX_S);
+    return 0;
+}
 
 /* ---- the daemon ---- */
 
@@ -210,6 +224,7 @@ static int daemon_start(struct daemon *d, struct err *err)
     struct exportd_config core = {
         .peers = { peer_open, peer_close, peer_last_error, d },
         .boot = boot_number(),
+        .lease_ms = d->config->exportd.lease_s * 1000,
     };
     int rc = keys_load(d, err);
 
@@ -284,6 +299,8 @@ static int run(const char *config_path)
         return 1;
     d->lock_fd = -1;
     rc = config_load(config_path, &config_schema, (void **)&d->config, &err);
+    if (rc == 0)
+        rc = config_check(d->config, config_path, &err);
     if (rc == 0) {
         config_log_apply(&d->config->log);
         rc = uv_loop_init(&d->loop);

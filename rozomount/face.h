@@ -116,7 +116,11 @@ struct op {
     /* Locks: fs_lock.c. While it waits for one, `found` is its number. */
     struct held_lock lock;
     enum op_locking locking;
-    bool lock_granted; /* the event came, with rc */
+    bool lock_granted;           /* the event came, with rc */
+    bool gives_up;               /* it has, once: what is asked again is not waited for */
+    bool lock_lost;              /* what was released was lost */
+    const struct handle *locked; /* see op_under_lock() */
+    void (*under_lock)(struct op *op);
     UT_hash_handle lock_hh;
     const uint64_t
         *owners; /* whose locks are being released; of the handle, or &fi.lock_owner */
@@ -378,6 +382,13 @@ void locks_release(struct op *op, const uint64_t *owners, unsigned n, bool flock
                    void (*step)(struct op *op));
 /** This owner took a lock through it: the last close releases it. */
 void handle_locks(struct handle *handle, uint64_t owner);
+/**
+ * Before data are read or changed through the handle: step, when the locks that were taken through it and are held
+ * are still ours for certain; while exportd was not heard for so long that they may not be, wait for it. Lost, or
+ * waited in vain: answered EIO and finished.
+ */
+void op_under_lock(struct op *op, const struct handle *handle,
+                   void (*step)(struct op *op));
 
 /**
  * Before a write: what it takes from the file (set-id bits, unless it is root's; the capability)

@@ -167,7 +167,7 @@ static void setattr_with_node(struct op *op)
         setattr_ask(op);
 }
 
-static void setattr_on_owner(struct op *op)
+static void setattr_under_lock(struct op *op)
 {
     struct nodes *nodes = &op->loop->nodes;
 
@@ -178,6 +178,14 @@ static void setattr_on_owner(struct op *op)
     } else {
         setattr_ask(op);
     }
+}
+
+static void setattr_on_owner(struct op *op)
+{
+    if (op->handle != NULL)
+        op_under_lock(op, op->handle, setattr_under_lock);
+    else
+        setattr_under_lock(op);
 }
 
 /* A new owner; a new size, unless root makes it. */
@@ -194,10 +202,11 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int valid,
 {
     struct op *op = op_begin(req);
 
-    (void)fi;
     op->ino = ino;
     op->st = *st;
     op->valid = valid_to_wire(valid);
+    if (fi != NULL && (op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0)
+        op->handle = (struct handle *)(uintptr_t)fi->fh;
     if (op->loop->mount->drops_privileges && takes_set_id(op))
         op->valid |= ROZO__SETATTR_BITS__SET_KILL_SUIDGID;
     op_goto_owner(op, ino, setattr_on_owner);

@@ -225,7 +225,7 @@ static void give_up_reading(struct op *op)
     fuse_reply_err(req, EINTR);
 }
 
-static void read_on_owner(struct op *op)
+static void read_under_lock(struct op *op)
 {
     op->node =
         op->handle->node; /* a pin of our own: a signal may end us before the read */
@@ -233,6 +233,11 @@ static void read_on_owner(struct op *op)
     file_read(op_file(op), op->offset, op->size, (op->fi.flags & O_DIRECT) != 0, on_read,
               op);
     op_wait_interruptibly(op, give_up_reading);
+}
+
+static void read_on_owner(struct op *op)
+{
+    op_under_lock(op, op->handle, read_under_lock);
 }
 
 void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
@@ -291,12 +296,17 @@ static void write_unprivileged(struct op *op)
     file_write(file, op->offset, &op->iov, 1, flags, on_written, op);
 }
 
+static void write_under_lock(struct op *op)
+{
+    op_drop_privileges(op, write_unprivileged);
+}
+
 static void write_on_owner(struct op *op)
 {
     if (op->fi.writepage) /* mapped pages: nobody knows whose */
         write_unprivileged(op);
     else
-        op_drop_privileges(op, write_unprivileged);
+        op_under_lock(op, op->handle, write_under_lock);
 }
 
 void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *bufv, off_t off,
@@ -325,7 +335,7 @@ static void on_flushed(void *arg, int rc)
 
 static void flush_unlocked(struct op *op)
 {
-    op_reply_err(op, op->rc);
+    op_reply_err(op, op->lock_lost ? -EIO : op->rc);
 }
 
 /* A process closes one of its descriptors: its fcntl locks of the file go, once others can see what it wrote. */
@@ -365,10 +375,15 @@ static void on_synced(void *arg, int rc)
         op_sync_and_reply(op);
 }
 
-static void fsync_on_owner(struct op *op)
+static void fsync_under_lock(struct op *op)
 {
     op->found = ++op->handle->node->n_syncs;
     file_sync(op_file(op), on_synced, op);
+}
+
+static void fsync_on_owner(struct op *op)
+{
+    op_under_lock(op, op->handle, fsync_under_lock);
 }
 
 void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
@@ -404,9 +419,14 @@ static void fallocate_unprivileged(struct op *op)
                       on_flushed, op);
 }
 
-static void fallocate_on_owner(struct op *op)
+static void fallocate_under_lock(struct op *op)
 {
     op_drop_privileges(op, fallocate_unprivileged);
+}
+
+static void fallocate_on_owner(struct op *op)
+{
+    op_under_lock(op, op->handle, fallocate_under_lock);
 }
 
 void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
@@ -483,11 +503,6 @@ void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 
 static void copy_read_step(struct op *op);
 
-static struct file *copy_source(struct op *op)
-{
-    return handle_of(&op->fi)->node->file;
-}
-
 static void copy_end(struct op *op, int rc)
 {
     fuse_req_t req = op->req;
@@ -524,9 +539,14 @@ static void copy_unprivileged(struct op *op)
                op->handle->sync ? FILE_WRITE_SYNC : 0, on_copy_written, op);
 }
 
-static void copy_write_step(struct op *op)
+static void copy_write_under_lock(struct op *op)
 {
     op_drop_privileges(op, copy_unprivileged);
+}
+
+static void copy_write_step(struct op *op)
+{
+    op_under_lock(op, op->handle, copy_write_under_lock);
 }
 
 static void on_copy_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
@@ -545,12 +565,17 @@ static void on_copy_read(void *arg, int rc, const struct iovec *iov, unsigned n_
         op_goto_owner(op, op->ino2, copy_write_step);
 }
 
-static void copy_read_step(struct op *op)
+static void copy_read_under_lock(struct op *op)
 {
     size_t left = op->size - op->done_bytes;
 
-    file_read(copy_source(op), op->offset + op->done_bytes, left < IO_MAX ? left : IO_MAX,
-              false, on_copy_read, op);
+    file_read(handle_of(&op->fi)->node->file, op->offset + op->done_bytes,
+              left < IO_MAX ? left : IO_MAX, false, on_copy_read, op);
+}
+
+static void copy_read_step(struct op *op)
+{
+    op_under_lock(op, handle_of(&op->fi), copy_read_under_lock);
 }
 
 void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,

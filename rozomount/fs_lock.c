@@ -4,7 +4,7 @@
  * In:     GETLK, SETLK, FLOCK of the kernel; events of the session; FLUSH and RELEASE, from fs_file.c.
  * Out:    MD_LOCK*. What is held is noted in mount->held, for an exportd that restarts.
  * Keeps:  I10. Data: what was written is with the storages before a lock is released, and what others wrote is
- *         seen after one is taken.
+ *         seen after one is taken; who has lost a lock neither reads nor writes until it lets go of it.
  */
 #include <assert.h>
 #include <errno.h>
@@ -14,7 +14,10 @@
 #include "rozomount/face.h"
 #include "rozomount/mem.h"
 
-enum { LOOP_BITS = 8 }; /* of a waiter's number: the loop that waits */
+enum {
+    LOOP_BITS = 8, /* of a waiter's number: the loop that waits */
+    ROOT_INO = 1,
+};
 
 /* By then exportd has answered, or ended our session, or its restart forgot the lock. */
 static uint32_t patience_ms(const struct mount *m)
@@ -71,13 +74,19 @@ static void on_seen(struct op *op, int rc)
     op_after_pages(op, lock_reply); /* it has the lock, whatever else */
 }
 
+static void setlk_send(struct op *op);
+
 static void lock_taken(struct op *op)
 {
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
+    int rc = held_set(op->loop->mount->held, &op->lock);
 
-    held_set(op->loop->mount->held, &op->lock);
+    if (rc == -EAGAIN) { /* the exportd of now may not know */
+        setlk_send(op);
+        return;
+    }
     if (op->lock.mode == ROZO__LOCK__MODE__UNLOCK) {
-        op_reply_err(op, 0);
+        op_reply_err(op, rc);
         return;
     }
     handle_locks(op->handle, op->lock.owner);
@@ -89,7 +98,8 @@ static void on_lock_answer(struct op *op, int rc);
 
 static void lock_send(struct op *op)
 {
-    /* An exportd that has just started gives none out for a lease. */
+    op->lock.era = held_era(op->loop->mount->held);
+    /* An exportd that has just started gives none out until all are back, at most for a lease. */
     ask_lock(op, &op->lock, op->found, patience_ms(op->loop->mount), on_lock_answer);
 }
 
@@ -108,6 +118,7 @@ static void wait_give_up(struct op *op)
     Rozo__MdLockCancelReq msg = ROZO__MD_LOCK_CANCEL_REQ__INIT;
 
     op->locking = LOCKING_GIVES_UP;
+    op->gives_up = true;
     op->any_signal = false;
     op->to_the_end = true;
     msg.waiter = op->found;
@@ -124,11 +135,25 @@ static void wait_over(struct op *op, int rc)
         op_reply_err(op, rc);
 }
 
+static void ask_once_more(struct op *op)
+{
+    op->locking = LOCKING_ASKS;
+    lock_send(op);
+}
+
+/* exportd was asked before our session was opened again: its answer is one of before. */
+static bool lock_is_old(const struct op *op)
+{
+    return op->lock.era != held_era(op->loop->mount->held);
+}
+
 /* It may have got it while we asked: then it has it. */
 static void on_cancel_answer(struct op *op, int rc)
 {
     if (op->lock_granted)
         wait_over(op, op->rc);
+    else if (rc == -ENOENT && lock_is_old(op))
+        ask_once_more(op); /* it has it, or the wait was forgotten */
     else if (rc == -ENOENT)
         op->locking = LOCKING_LATE; /* the event is on its way */
     else if (atomic_load(&op->loop->mount->stop_sent))
@@ -155,7 +180,11 @@ static void on_lock_answer(struct op *op, int rc)
         wait_over(op, rc);
         return;
     }
-    if (atomic_load(&op->loop->mount->stop_sent)) {
+    if (lock_is_old(op)) {
+        ask_once_more(op);
+        return;
+    }
+    if (op->gives_up || atomic_load(&op->loop->mount->stop_sent)) {
         wait_give_up(op);
         return;
     }
@@ -205,11 +234,10 @@ void locks_ask_again(struct loop *loop)
 
     HASH_ITER(lock_hh, loop->lock_waits, op, next)
     {
-        if (op->locking != LOCKING_WAITS)
+        if (op->locking != LOCKING_WAITS && op->locking != LOCKING_LATE)
             continue; /* a call of it is under way, and will be asked again by itself */
         op_wait_over(op);
-        op->locking = LOCKING_ASKS;
-        lock_send(op);
+        ask_once_more(op);
     }
 }
 
@@ -235,6 +263,7 @@ static void setlk_send(struct op *op)
         want_events(loop->mount);
         op->found = ++loop->last_waiter << LOOP_BITS | loop->index;
         op->locking = LOCKING_ASKS;
+        op->lock_granted = false;
         HASH_ADD(lock_hh, loop->lock_waits, found, sizeof(op->found), op);
     }
     lock_send(op);
@@ -252,6 +281,8 @@ static void setlk_on_owner(struct op *op)
 {
     if (op->lock.mode == ROZO__LOCK__MODE__UNLOCK)
         file_flush(op->handle->node->file, on_flushed_before, op);
+    else if ((held_look(op->loop->mount->held, op->ino, op->lock.owner) & HELD_LOST) != 0)
+        op_reply_err(op, -EIO);
     else
         setlk_send(op);
 }
@@ -359,7 +390,10 @@ static void release_next(struct op *op)
         uint64_t owner = op->owners[op->n_owners - 1];
 
         for (int flock = op->owners_flock ? 1 : 0; flock >= 0; flock--) {
-            if (held_take(held, op->ino, flock != 0, owner)) {
+            unsigned had = held_take(held, op->ino, flock != 0, owner);
+
+            op->lock_lost |= (had & HELD_LOST) != 0;
+            if (had != 0) {
                 release_all(op, flock != 0, owner);
                 return;
             }
@@ -389,4 +423,50 @@ void handle_locks(struct handle *handle, uint64_t owner)
     handle->owners =
         mem_grow(handle->owners, (handle->n_owners + 1) * sizeof(*handle->owners));
     handle->owners[handle->n_owners++] = owner;
+}
+
+/* ---- reading and writing under a lock ---- */
+
+static void under_lock_look(struct op *op);
+
+/* exportd has heard of us, and what we had lost by then is noted. */
+static void on_heard(struct op *op, int rc)
+{
+    if (rc != 0) /* not in all the time we had */
+        op_reply_err(op, rc);
+    else
+        under_lock_look(op);
+}
+
+static void under_lock_look(struct op *op)
+{
+    const struct mount *m = op->loop->mount;
+    const struct handle *handle = op->locked;
+    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
+    /* In this order: what is lost is noted before we can be sure again. */
+    bool sure = session_is_sure(m->session, env_now_ns(&op->loop->env.env));
+    unsigned has = 0;
+
+    for (unsigned i = 0; i < handle->n_owners; i++)
+        has |= held_look(m->held, handle->node->ino, handle->owners[i]);
+    if ((has & HELD_LOST) != 0) {
+        op_reply_err(op, -EIO);
+    } else if (has == 0 || sure) {
+        op->under_lock(op);
+    } else {
+        msg.ino = ROOT_INO; /* that is always there */
+        op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_heard);
+    }
+}
+
+void op_under_lock(struct op *op, const struct handle *handle,
+                   void (*step)(struct op *op))
+{
+    if (handle->n_owners == 0) {
+        step(op);
+        return;
+    }
+    op->locked = handle;
+    op->under_lock = step;
+    under_lock_look(op);
 }

@@ -3,6 +3,7 @@
  */
 #include "rozomount/held.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,9 +25,12 @@ struct held_owner {
 };
 
 struct held {
-    pthread_mutex_t lock; /* guards owners */
+    pthread_mutex_t lock; /* guards the rest */
     struct held_owner *owners;
+    uint64_t era;
 };
+
+enum { MODE_LOST = 3 }; /* of a range */
 
 void held_to_wire(const struct held_lock *lock, Rozo__Lock *msg)
 {
@@ -75,67 +79,157 @@ static struct held_owner *owner_find(struct held *held, const struct held_key *k
     return o;
 }
 
-void held_set(struct held *held, const struct held_lock *lock)
+uint64_t held_era(struct held *held)
 {
-    const struct held_key key = { lock->ino, lock->owner, lock->flock };
-    struct held_owner *o;
+    uint64_t era;
 
     pthread_mutex_lock(&held->lock);
-    o = owner_find(held, &key);
-    if (o == NULL && lock->mode != 0) {
+    era = held->era;
+    pthread_mutex_unlock(&held->lock);
+    return era;
+}
+
+static void owner_put(struct held_owner *o, uint64_t from, uint64_t to, unsigned mode)
+{
+    if (spans_put(&o->ranges, from, to, mode) != 0)
+        abort(); /* as mem_new() */
+}
+
+static unsigned owner_bits(const struct held_owner *o)
+{
+    unsigned bits = 0;
+
+    for (size_t i = 0; o != NULL && i < o->ranges.n; i++)
+        bits |= o->ranges.list[i].value == MODE_LOST ? HELD_LOST : HELD_SOME;
+    return bits;
+}
+
+static int set_locked(struct held *held, const struct held_lock *lock)
+{
+    const struct held_key key = { lock->ino, lock->owner, lock->flock };
+    struct held_owner *o = owner_find(held, &key);
+    int rc = 0;
+
+    if (lock->era != held->era)
+        return -EAGAIN;
+    if (o == NULL && lock->mode == 0)
+        return 0;
+    if (o == NULL) {
         o = mem_new(sizeof(*o));
         o->key = key;
         HASH_ADD(hh, held->owners, key, sizeof(key), o);
     }
-    if (o != NULL) {
-        if (spans_put(&o->ranges, lock->from, lock->to, lock->mode) != 0)
-            abort(); /* as mem_new() */
-        o->pid = lock->pid;
-        if (o->ranges.n == 0)
-            owner_free(held, o);
-    }
-    pthread_mutex_unlock(&held->lock);
+    if (spans_most(&o->ranges, lock->from, lock->to) == MODE_LOST)
+        rc = -EIO;
+    owner_put(o, lock->from, lock->to, lock->mode);
+    o->pid = lock->pid;
+    if (o->ranges.n == 0)
+        owner_free(held, o);
+    return rc;
 }
 
-bool held_take(struct held *held, uint64_t ino, bool flock, uint64_t owner)
+int held_set(struct held *held, const struct held_lock *lock)
+{
+    int rc;
+
+    pthread_mutex_lock(&held->lock);
+    rc = set_locked(held, lock);
+    pthread_mutex_unlock(&held->lock);
+    return rc;
+}
+
+unsigned held_take(struct held *held, uint64_t ino, bool flock, uint64_t owner)
 {
     const struct held_key key = { ino, owner, flock };
     struct held_owner *o;
+    unsigned bits;
 
     pthread_mutex_lock(&held->lock);
     o = owner_find(held, &key);
+    bits = owner_bits(o);
     if (o != NULL)
         owner_free(held, o);
     pthread_mutex_unlock(&held->lock);
-    return o != NULL;
+    return bits;
+}
+
+unsigned held_look(struct held *held, uint64_t ino, uint64_t owner)
+{
+    struct held_key key = { ino, owner, false };
+    unsigned bits;
+
+    pthread_mutex_lock(&held->lock);
+    bits = owner_bits(owner_find(held, &key));
+    key.flock = true;
+    bits |= owner_bits(owner_find(held, &key));
+    pthread_mutex_unlock(&held->lock);
+    return bits;
 }
 
 struct held_lock *held_list(struct held *held, size_t *n)
 {
     struct held_owner *o, *next;
     struct held_lock *list = NULL;
-    size_t i = 0;
+    size_t room = 0;
 
     *n = 0;
     pthread_mutex_lock(&held->lock);
+    held->era++;
     HASH_ITER(hh, held->owners, o, next)
-    *n += o->ranges.n;
-    if (*n != 0)
-        list = mem_new(*n * sizeof(*list));
+    room += o->ranges.n;
+    if (room != 0)
+        list = mem_new(room * sizeof(*list));
     HASH_ITER(hh, held->owners, o, next)
     {
         for (size_t k = 0; k < o->ranges.n; k++) {
             const struct span *s = &o->ranges.list[k];
 
-            list[i++] = (struct held_lock){ .ino = o->key.ino,
-                                            .flock = o->key.flock != 0,
-                                            .owner = o->key.owner,
-                                            .pid = o->pid,
-                                            .from = s->from,
-                                            .to = s->to,
-                                            .mode = s->value };
+            if (s->value == MODE_LOST)
+                continue;
+            list[(*n)++] = (struct held_lock){ .ino = o->key.ino,
+                                               .flock = o->key.flock != 0,
+                                               .owner = o->key.owner,
+                                               .pid = o->pid,
+                                               .from = s->from,
+                                               .to = s->to,
+                                               .mode = s->value };
         }
     }
     pthread_mutex_unlock(&held->lock);
+    if (*n == 0) {
+        free(list);
+        list = NULL;
+    }
     return list;
+}
+
+/* The first of its ranges that is held between. */
+static const struct span *owner_find_held(const struct held_owner *o, uint64_t from,
+                                          uint64_t to)
+{
+    for (size_t i = 0; i < o->ranges.n; i++) {
+        const struct span *s = &o->ranges.list[i];
+
+        if (s->from < to && from < s->to && s->value != MODE_LOST)
+            return s;
+    }
+    return NULL;
+}
+
+bool held_lose(struct held *held, const struct held_lock *lock)
+{
+    const struct held_key key = { lock->ino, lock->owner, lock->flock };
+    const struct span *s;
+    struct held_owner *o;
+    bool any = false;
+
+    pthread_mutex_lock(&held->lock);
+    o = owner_find(held, &key);
+    while (o != NULL && (s = owner_find_held(o, lock->from, lock->to)) != NULL) {
+        any = true;
+        owner_put(o, s->from > lock->from ? s->from : lock->from,
+                  s->to < lock->to ? s->to : lock->to, MODE_LOST);
+    }
+    pthread_mutex_unlock(&held->lock);
+    return any;
 }

@@ -2,7 +2,8 @@
  * held.h - the advisory locks that programs on this mount hold, over all loops.
  *
  * Kept for the day exportd does not know our session any more, and so that a close asks exportd only where
- * there is something to release. Any thread; a call costs one uncontended lock.
+ * there is something to release. A lock that exportd says we have no more is lost: it stays noted until its
+ * owner lets go of it, and hears so. Any thread; a call costs one uncontended lock.
  */
 #ifndef ROZO_HELD_H
 #define ROZO_HELD_H
@@ -21,6 +22,13 @@ struct held_lock {
     uint32_t pid;
     uint64_t from, to;
     unsigned mode; /* as in rozo.proto: 0 unlock, 1 read, 2 write */
+    uint64_t era;  /* held_era() when exportd was asked for it */
+};
+
+/* What an owner has. */
+enum held_bits {
+    HELD_SOME = 1,
+    HELD_LOST = 2,
 };
 
 struct held;
@@ -30,11 +38,20 @@ void held_to_wire(const struct held_lock *lock, Rozo__Lock *msg);
 
 struct held *held_new(void);
 void held_free(struct held *held);
-/** exportd did what this says. */
-void held_set(struct held *held, const struct held_lock *lock);
-/** Does the owner hold anything of this kind on the inode? From now on it does not. */
-bool held_take(struct held *held, uint64_t ino, bool flock, uint64_t owner);
-/** All of them, as an array to free(); *n its length (NULL when 0). */
+/** Another number: a list was made since. */
+uint64_t held_era(struct held *held);
+/**
+ * exportd did what this says. 0, or -EIO when the owner had lost some of what this unlocks. -EAGAIN: nothing
+ * is noted, for a list was made since exportd was asked, and who got that may not know: ask again.
+ */
+int held_set(struct held *held, const struct held_lock *lock);
+/** What the owner has of this kind on the inode: bits. From now on it has nothing. */
+unsigned held_take(struct held *held, uint64_t ino, bool flock, uint64_t owner);
+/** The same of both kinds, and it keeps it. */
+unsigned held_look(struct held *held, uint64_t ino, uint64_t owner);
+/** All that are not lost, as an array to free(); *n its length (NULL when 0). Begins another era. */
 struct held_lock *held_list(struct held *held, size_t *n);
+/** What is still held of this one is lost. False: nothing is. */
+bool held_lose(struct held *held, const struct held_lock *lock);
 
 #endif

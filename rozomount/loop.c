@@ -221,11 +221,20 @@ static void on_session_lost(void *arg)
     env_mailbox_post(&loop->mount->loops[0].env, &loop->lost_mail);
 }
 
+static void on_heard(void *arg, uint64_t sent_ns)
+{
+    struct loop *loop = arg;
+
+    session_heard(loop->mount->session, sent_ns);
+}
+
 static void on_md_channel_up(void *arg)
 {
     struct loop *loop = arg;
 
     md_channel_is_up(&loop->md);
+    if (loop->index == 0 && loop->mount->session != NULL)
+        session_link_is_up(loop->mount->session);
 }
 
 static void count_open(void *arg, uint64_t ino, int change)
@@ -278,6 +287,7 @@ static int loop_init_md(struct loop *loop, struct err *err)
     struct md_config md = {
         .timeout_ms = opt->meta_timeout_ms,
         .session_lost = on_session_lost,
+        .heard = on_heard,
         .arg = loop,
     };
     int rc = rpc_tcp_channel_open(&loop->env, &config, &loop->md_channel, err);

@@ -72,6 +72,7 @@ static void call_transmit(struct md_call *call)
     uint32_t left_ms = call_left_ms(call);
 
     call->state = MD_CALL_SENT;
+    call->sent_ns = env_now_ns(md->env);
     call->rq = (struct rpc_request){
         .op = call->rq.op,
         .deadline_ms = left_ms == 0 ? 1 : left_ms,
@@ -107,6 +108,9 @@ static void on_rpc_done(struct rpc_request *rq, int rc)
         md->config.session_lost(md->config.arg);
         return;
     }
+    if (rq->status == ROZO__STATUS__OK && rq->op != ROZO__OP__MD_OPEN_SESSION &&
+        md->config.heard != NULL)
+        md->config.heard(md->config.arg, call->sent_ns);
     call->answered = true; /* BUSY and NO_SESSION are none while there is time */
     call->answer = rq->answer_msg;
     call->answer_len = rq->answer_msg_len;

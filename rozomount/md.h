@@ -60,6 +60,7 @@ struct md_call {
     int rc; /* while MD_CALL_ENDED */
     unsigned flags;
     uint64_t deadline_ns;
+    uint64_t sent_ns;     /* when it went out last */
     unsigned ups_at_send; /* md->n_ups when it was first sent */
     uint8_t *msg;         /* inline_msg or allocated */
     size_t msg_len;
@@ -75,6 +76,8 @@ struct md_config {
     void (*session_lost)(
         void *
             arg); /* exportd does not know our session: open it again. May come more than once. */
+    /** exportd has heard our session, at this env_now_ns() or later. May be NULL. */
+    void (*heard)(void *arg, uint64_t sent_ns);
     void *arg;
 };
 

@@ -127,6 +127,15 @@ static void on_lock_event(void *arg, uint64_t waiter, int rc)
     env_mailbox_post(&loop->env, &news->mail);
 }
 
+/* What the kernel has read under it may not be so any more. */
+static void on_lock_lost(void *arg, uint64_t ino)
+{
+    struct mount *m = arg;
+
+    if (m->invalidator != NULL)
+        invalidator_add(m->invalidator, ino);
+}
+
 static void on_map_changed(void *arg, const struct cluster_map *map)
 {
     struct mount *m = arg;
@@ -200,6 +209,7 @@ static int mount_open_session(struct mount *m, struct err *err)
         .open_timeout_ms = m->opt->mount_timeout_ms,
         .opened = on_session_opened,
         .lock_event = on_lock_event,
+        .lock_lost = on_lock_lost,
         .map_changed = on_map_changed,
         .clock_is_ahead = on_clock_is_ahead,
         .arg = m,

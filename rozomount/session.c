@@ -3,13 +3,15 @@
  *
  * In:     session_open/lost/close from the mount; a timer. Thread: the first loop.
  * Out:    md calls; news through struct session_config. This is core.
- * Keeps:  an open session is heard of by exportd three times a lease.
+ * Keeps:  an open session is heard of by exportd three times a lease. From when exportd may have ended it, by our
+ *         clock, until it was heard again nobody is told that it goes on.
  * Yours:  the pauses.
  */
 #include "rozomount/session.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +43,9 @@ struct session {
     enum session_state state;
     struct session_info info; /* from the first time open */
     uint64_t map_version;
-    int64_t asked_ns;     /* env_wall_ns() when the call went out */
+    int64_t asked_ns; /* env_wall_ns() when the call went out */
+    /* Any thread: exportd heard us at heard_ns or later, and that is good for so long. */
+    atomic_uint_least64_t heard_ns, good_for_ns;
     struct md_call call;  /* OPEN */
     struct md_call alive; /* KEEP_ALIVE */
     struct md_call bye;   /* CLOSE */
@@ -133,20 +137,42 @@ static void session_reopen_later(struct session *s)
     env_timer_start(s->env, &s->timer, REOPEN_PAUSE_MS);
 }
 
-/* It was given to somebody else while exportd did not hear of us. */
-static void session_lost_lock(struct session *s, uint32_t place)
+void session_heard(struct session *s, uint64_t sent_ns)
 {
-    struct held_lock lock;
+    uint_least64_t before = atomic_load_explicit(&s->heard_ns, memory_order_relaxed);
 
-    if (place >= s->n_claimed)
-        return;
-    lock = s->claimed[place];
+    while (sent_ns > before &&
+           !atomic_compare_exchange_weak(&s->heard_ns, &before, sent_ns))
+        ;
+}
+
+bool session_is_sure(const struct session *s, uint64_t now_ns)
+{
+    return now_ns < atomic_load(&s->heard_ns) + atomic_load(&s->good_for_ns);
+}
+
+static void session_lost_lock(struct session *s, const struct held_lock *lock)
+{
+    if (!held_lose(s->config.held, lock))
+        return; /* its owner has let go of it meanwhile */
     log_error(
-        "a lock on inode %llu was lost: exportd did not hear of us for longer than %u ms, and somebody "
-        "else has it now",
-        (unsigned long long)lock.ino, s->info.lease_ms);
-    lock.mode = 0;
-    held_set(s->config.held, &lock);
+        "a lock on inode %llu was lost: exportd did not hear of us for longer than %u ms. Who held it gets "
+        "I/O errors until it unlocks or closes the file",
+        (unsigned long long)lock->ino, s->info.lease_ms);
+    s->config.lock_lost(s->config.arg, lock->ino);
+}
+
+/* What exportd did not let us keep of what we claimed; all of it, when the session is another one. */
+static void session_lost_locks(struct session *s, const Rozo__MdOpenSessionResp *r)
+{
+    bool all = r->session != s->info.id;
+
+    for (size_t i = 0; all && i < s->n_claimed; i++)
+        session_lost_lock(s, &s->claimed[i]);
+    for (size_t i = 0; !all && i < r->n_locks_lost; i++) {
+        if (r->locks_lost[i] < s->n_claimed)
+            session_lost_lock(s, &s->claimed[r->locks_lost[i]]);
+    }
 }
 
 static int open_answer_take(struct session *s, const struct md_call *call)
@@ -159,6 +185,12 @@ static int open_answer_take(struct session *s, const struct md_call *call)
         r->cluster_id.len != sizeof(s->info.cluster_id) ||
         (s->info.id != 0 && s->info.export_id != r->export_id))
         goto out;
+    if (s->info.id != 0 && r->session != s->info.id)
+        log_warn(
+            "exportd did not hear of us for longer than %u ms and ended our session: a "
+            "new one is open",
+            s->info.lease_ms);
+    session_lost_locks(s, r);
     s->info = (struct session_info){
         .id = r->session,
         .export_id = r->export_id,
@@ -171,8 +203,8 @@ static int open_answer_take(struct session *s, const struct md_call *call)
     memcpy(s->info.cluster_id, r->cluster_id.data, sizeof(s->info.cluster_id));
     if (r->events < s->seen_event)
         s->seen_event = r->events; /* another exportd, or another session for it */
-    for (size_t i = 0; i < r->n_locks_lost; i++)
-        session_lost_lock(s, r->locks_lost[i]);
+    atomic_store(&s->good_for_ns, (uint64_t)r->lease_ms * 900000);
+    session_heard(s, call->sent_ns);
     session_take_clock(s, r->now_ns);
     session_take_map(s, r->map_version, r->n_storages, r->storages);
     rc = 0;
@@ -282,9 +314,10 @@ static void on_alive_answer(struct md_call *call, int rc)
     s->alive_sent = false;
     if (s->state != SESSION_OPEN)
         return;
-    if (rc == 0)
+    if (rc == 0) {
+        session_heard(s, call->sent_ns);
         alive_answer_take(s, call);
-    else if (call->answered && call->status == ROZO__STATUS__NO_SESSION)
+    } else if (call->answered && call->status == ROZO__STATUS__NO_SESSION)
         session_lost(s);
 }
 
@@ -364,6 +397,12 @@ static void session_send_alive(struct session *s)
     s->asked_ns = env_wall_ns(s->env);
     md_send_within(s->md, &s->alive, ROZO__OP__MD_KEEP_ALIVE, &req.base, MD_SESSIONLESS,
                    s->info.lease_ms / 3, on_alive_answer, s);
+}
+
+void session_link_is_up(struct session *s)
+{
+    if (s->state == SESSION_OPEN)
+        session_send_alive(s);
 }
 
 static void on_session_timer(struct env_timer *timer)

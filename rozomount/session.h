@@ -1,9 +1,9 @@
 /*
  * session.h - the mount's session at exportd: open it, keep it alive, open it again.
  *
- * One per mount, on its first loop. exportd forgets sessions when it restarts, and ends those
- * that are silent longer than the lease; the session is then opened again under its old id with
- * the inodes we hold, and goes on. Core.
+ * One per mount, on its first loop. When exportd restarts, the session is opened again under its id with the
+ * inodes and locks we hold, and goes on. When exportd did not hear of us for longer than the lease, it is
+ * over: we get another one, and all locks are lost. Core.
  */
 #ifndef ROZO_SESSION_H
 #define ROZO_SESSION_H
@@ -57,6 +57,8 @@ struct session_config {
     void (*map_changed)(void *arg, const struct cluster_map *map);
     /** Somebody waits for a lock under this number: it has it (rc 0), or cannot. */
     void (*lock_event)(void *arg, uint64_t waiter, int rc);
+    /** A lock on this inode, noted as lost in `held`. */
+    void (*lock_lost)(void *arg, uint64_t ino);
     /** exportd's clock is this far ahead of env_wall_ns(): from now on it should not be. */
     void (*clock_is_ahead)(void *arg, int64_t ns);
     void *arg;
@@ -79,6 +81,15 @@ void session_open(struct session *s, void (*done)(void *arg, int rc), void *arg)
 void session_give_up(struct session *s);
 /** Some md heard NO_SESSION: open again. Calling it too often is fine. */
 void session_lost(struct session *s);
+/** exportd has heard our session, at this env_now_ns() or later. Any thread. */
+void session_heard(struct session *s, uint64_t sent_ns);
+/**
+ * Can exportd not have ended our session yet? Else others may have what was ours, and the next answer tells. What
+ * is lost is noted as lost before this is true again. Any thread.
+ */
+bool session_is_sure(const struct session *s, uint64_t now_ns);
+/** There is a link to exportd again: it may be another exportd, that waits for us. */
+void session_link_is_up(struct session *s);
 /** From now on somebody may wait for a lock: hear of events. */
 void session_want_events(struct session *s);
 /** Tell exportd that we go, wait a little for its answer, stop everything. */

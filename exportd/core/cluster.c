@@ -648,8 +648,7 @@ int cluster_load(struct exportd *x, struct err *err)
 
 void cluster_begin(struct exportd *x)
 {
-    if (x->n_starts > 0) /* else there was nobody before us */
-        x->grace_ends_ns += (uint64_t)x->config.lease_ms * 1000000;
+    grace_begin(x);
     x->n_starts++;
     x->map_version = (uint64_t)x->n_starts << 32; /* newer than any before */
     cluster_put(x);

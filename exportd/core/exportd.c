@@ -142,7 +142,8 @@ static const struct handler handlers[] = {
     { ROZO__OP__MD_OPEN_SESSION, 0, &rozo__md_open_session_req__descriptor,
       md_open_session },
     MD(KEEP_ALIVE, keep_alive, keep_alive, 0),
-    MD(CLOSE_SESSION, close_session, close_session, 0),
+    { ROZO__OP__MD_CLOSE_SESSION, 0, &rozo__md_close_session_req__descriptor,
+      md_close_session },
     MD(LOOKUP, lookup, lookup, 0),
     MD(GETATTR, getattr, getattr, 0),
     MD(SETATTR, setattr, setattr, CHANGES | ONCE),
@@ -221,7 +222,7 @@ static int op_find_session(struct op *op, const struct handler *h)
     if ((h->flags & NEEDS_SESSION) == 0)
         return 0;
     op->session = session_find(op->x, op->call->session);
-    if (op->session == NULL)
+    if (op->session == NULL || op->session->ends)
         return -ESRCH;
     session_touch(op->x, op->session);
     op->export = op->session->export;
@@ -384,6 +385,8 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
         return err_set(err, rc, "out of memory");
     }
     rc = cluster_load(x, err);
+    if (rc == 0)
+        rc = sessions_load(x, err);
     if (rc == 0)
         rc = trash_load(x);
     if (rc != 0) {

@@ -124,7 +124,7 @@ static int answer_removed(struct op *op, const struct inode *in, uint64_t moved[
 
 /* ---- sessions ---- */
 
-/* What it still held of locks when we started; what others got since is told. */
+/* What it still held of locks when we started. When its session is over, it has none. */
 static int claim_locks(struct session *s, const Rozo__MdOpenSessionReq *req,
                        Rozo__MdOpenSessionResp *resp)
 {
@@ -134,7 +134,7 @@ static int claim_locks(struct session *s, const Rozo__MdOpenSessionReq *req,
     if (resp->locks_lost == NULL)
         return -ENOMEM;
     for (size_t i = 0; i < req->n_locks; i++) {
-        if (session_claim_lock(s, req->locks[i]) != 0)
+        if (s->id != req->session || session_claim_lock(s, req->locks[i]) != 0)
             resp->locks_lost[resp->n_locks_lost++] = (uint32_t)i;
     }
     return 0;
@@ -167,6 +167,8 @@ int md_open_session(struct op *op, const ProtobufCMessage *msg)
         free(resp.locks_lost);
         return rc;
     }
+    session_came_back(x, s->id);
+    op->sync = store_error(x->store) == 0; /* the next of us knows it, too */
     resp.session = s->id;
     resp.export_id = e->id;
     resp.root_ino = FS_ROOT_INO;
@@ -213,8 +215,17 @@ int md_keep_alive(struct op *op, const ProtobufCMessage *msg)
 
 int md_close_session(struct op *op, const ProtobufCMessage *req)
 {
+    struct exportd *x = op->x;
+    struct session *s = session_find(x, op->call->session);
+
     (void)req;
-    session_end(op->x, op->session, false);
+    if (s != NULL && !s->ends) {
+        session_end(x, s, false);
+        return 0;
+    }
+    if (!session_came_back(x, op->call->session))
+        return -ESRCH;
+    session_forget(x, op->call->session);
     return 0;
 }
 

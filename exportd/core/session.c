@@ -4,9 +4,9 @@
  * In:     md.c; the tick.
  * Out:    references, counted per session and per export; orphans removed with the last one; files
  *         whose writer is gone, to abandoned.c.
- * Keeps:  I10: what a session held is given back when its lease ends; time in which we slept does
- *         not count. Until everybody had the time to come back after our start (the grace), any
- *         inode may be open, and no orphan is removed.
+ * Keeps:  I10: what a session held is given back when its lease ends, and never before that is on stable
+ *         storage; time in which we slept does not count. Until everybody is back after our start, or had
+ *         the time to (the grace), any inode may be open, and no orphan is removed.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -45,11 +45,6 @@ static void open_file_free(struct open_file **table, struct open_file *f)
     free(f);
 }
 
-bool grace_is_over(const struct exportd *x)
-{
-    return env_now_ns(x->env) > x->grace_ends_ns;
-}
-
 bool export_is_open(void *arg, uint64_t ino)
 {
     struct export *e = arg;
@@ -70,33 +65,47 @@ void session_touch(struct exportd *x, struct session *s)
     s->expires_ns = env_now_ns(x->env) + (uint64_t)x->config.lease_ms * 1000000;
 }
 
+static struct session *session_new(struct export *e, uint64_t id)
+{
+    struct session *s = calloc(1, sizeof(*s));
+
+    if (s == NULL)
+        return NULL;
+    replies_init(&s->replies);
+    lock_holder_init(&s->locks);
+    list_init(&s->events);
+    s->id = id;
+    s->export = e;
+    e->n_sessions++;
+    HASH_ADD(hh, e->x->sessions, id, sizeof(s->id), s);
+    return s;
+}
+
 int session_open(struct exportd *x, struct export *e, uint64_t id, const char *client,
                  bool read_only, struct session **out)
 {
     struct session *s = id == 0 ? NULL : session_find(x, id);
+    bool back = s == NULL && id != 0 && session_is_awaited(x, e, id);
 
-    if (s == NULL && HASH_COUNT(x->sessions) >= SESSIONS_MAX)
-        return -EBUSY;
-    if (s != NULL && s->export != e)
+    if (s != NULL && !s->ends && s->export != e)
         return -EEXIST;
-    if (s == NULL) {
-        s = calloc(1, sizeof(*s));
-        if (s == NULL)
-            return -ENOMEM;
+    if (s == NULL || s->ends) {
+        if (!back && HASH_COUNT(x->sessions) + sessions_awaited(x) >= SESSIONS_MAX)
+            return -EBUSY;
+        if (!back)
+            id = 0;
         while (id == 0 || session_find(x, id) != NULL)
             env_random(x->env, &id, sizeof(id));
-        replies_init(&s->replies);
-        lock_holder_init(&s->locks);
-        list_init(&s->events);
-        s->id = id;
-        s->export = e;
-        e->n_sessions++;
-        HASH_ADD(hh, x->sessions, id, sizeof(s->id), s);
-        log_info("session %016llx: %.*s mounts %s%s", (unsigned long long)s->id,
-                 WORDS_MAX, client, e->name, read_only ? ", read only" : "");
+        s = session_new(e, id);
+        if (s == NULL)
+            return -ENOMEM;
+        log_info("session %016llx: %.*s %s %s%s", (unsigned long long)s->id, WORDS_MAX,
+                 client, back ? "is back on" : "mounts", e->name,
+                 read_only ? ", read only" : "");
     }
     snprintf(s->client, sizeof(s->client), "%s", client);
     s->read_only = read_only;
+    session_remember(s);
     session_touch(x, s);
     *out = s;
     return 0;
@@ -266,8 +275,28 @@ void session_end(struct exportd *x, struct session *s, bool gone)
         x->n_refs--;
         refs_drop(x, s->export, ino, n, wrote, false);
     }
+    if (!gone)
+        session_forget(x, s->id);
     s->export->n_sessions--;
     session_free(x, s);
+}
+
+static void on_end_is_stable(struct store_wait *wait, int rc)
+{
+    struct session *s = container_of(wait, struct session, end_wait);
+    struct exportd *x = s->export->x;
+
+    if (rc == 0 && !x->stopping) /* else what it held is given to nobody */
+        session_end(x, s, true);
+}
+
+/* Its client did not say good-bye. What it held goes when who starts after us would not take it up any more. */
+static void session_evict(struct exportd *x, struct session *s)
+{
+    s->ends = true;
+    session_forget(x, s->id);
+    s->end_wait.fn = on_end_is_stable;
+    store_when_synced(x->store, &s->end_wait);
 }
 
 /* Orphans that nobody has claimed since our start: gone with the machine that held them. */
@@ -331,12 +360,13 @@ void sessions_tick(struct exportd *x)
     {
         replies_trim(&s->replies, now_ns);
         session_events_tick(s);
-        if (now_ns <= s->expires_ns)
+        if (now_ns <= s->expires_ns || s->ends)
             continue;
         log_warn("session %016llx: %s has been silent for %u ms: ended",
                  (unsigned long long)s->id, s->client, x->config.lease_ms);
-        session_end(x, s, true);
+        session_evict(x, s);
     }
+    grace_tick(x);
     if (!x->orphans_seen && grace_is_over(x))
         orphans_look(x);
 }
@@ -362,6 +392,7 @@ void sessions_free(struct exportd *x)
         open_file_free(&s->cuts, f);
         session_free(x, s);
     }
+    awaited_free_all(x);
     LIST_FOREACH(node, &x->exports) {
         struct export *e = container_of(node, struct export, link);
 

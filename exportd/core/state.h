@@ -200,6 +200,8 @@ struct session {
     struct export *export; /* borrowed */
     char client[WORDS_MAX + 1];
     bool read_only;
+    bool ends; /* its lease is over, and this is on its way to stable storage */
+    struct store_wait end_wait;
     uint64_t expires_ns;
     struct open_file *refs; /* owned */
     struct open_file
@@ -215,7 +217,10 @@ struct session {
 };
 
 struct session *session_find(struct exportd *x, uint64_t id);
-/** id 0: a new one. -EBUSY when there are too many, -EEXIST when id belongs to another export. */
+/**
+ * id 0: a new one, remembered; so, too, when the one asked for is over: then *out has another id. -EBUSY when
+ * there are too many, -EEXIST when id belongs to another export.
+ */
 int session_open(struct exportd *x, struct export *e, uint64_t id, const char *client,
                  bool read_only, struct session **out);
 void session_touch(struct exportd *x, struct session *s);
@@ -242,10 +247,34 @@ void sessions_tick(struct exportd *x);
 /** What is held for them is answered BUSY: it will be sent to the next of us. */
 void sessions_stop(struct exportd *x);
 void sessions_free(struct exportd *x);
-/** Those from before our start had the time to come back. */
-bool grace_is_over(const struct exportd *x);
 /** A hook of fs. During the grace every inode may be. */
 bool export_is_open(void *arg, uint64_t ino);
+
+/* ---- remember.c: sessions over our restarts ---- */
+
+enum grace {
+    GRACE_FOR_AWAITED, /* those that were open at our start may come back, */
+    GRACE_FOR_ANY,     /* as anybody may: who ran before us remembered none */
+    GRACE_ENDS,        /* nobody may any more; this is on its way to stable storage */
+    GRACE_OVER,
+};
+
+/** What the store has. */
+int sessions_load(struct exportd *x, struct err *err);
+/** Everything is loaded, x->n_starts still that of before. */
+void grace_begin(struct exportd *x);
+void grace_tick(struct exportd *x);
+/** Those from before our start are back, or had the time to. */
+bool grace_is_over(const struct exportd *x);
+/** Who starts after us is to wait for it; or not. Put into the store. */
+void session_remember(struct session *s);
+void session_forget(struct exportd *x, uint64_t id);
+/** Was it open at our start, and may it still come back? */
+bool session_is_awaited(struct exportd *x, const struct export *e, uint64_t id);
+/** It has, with all that it holds; or it has said good-bye. False: nobody waited for it. */
+bool session_came_back(struct exportd *x, uint64_t id);
+unsigned sessions_awaited(const struct exportd *x);
+void awaited_free_all(struct exportd *x);
 
 /* ---- md_lock.c: locks and events of a session ---- */
 
@@ -311,8 +340,12 @@ struct exportd {
     struct exportd_config config;
     uint8_t cluster_id[CLUSTER_ID_BYTES];
     uint64_t started_ns;
-    uint64_t grace_ends_ns; /* until then clients from before our start may come back */
-    uint64_t ticked_ns;     /* when the tick last ran */
+    enum grace grace;
+    uint64_t grace_ends_ns;  /* until then clients from before our start may come back */
+    struct awaited *awaited; /* owned: the sessions of those that have not */
+    struct store_wait grace_wait;
+    uint32_t lease_before_ms; /* what mounts were told before our start */
+    uint64_t ticked_ns;       /* when the tick last ran */
     uint64_t map_version;
     uint32_t next_storage_id, next_volume_id, next_export_id;
     uint32_t n_starts;

@@ -121,6 +121,14 @@ def test_wrong_config(scratch, kind, change, wanted):
     assert re.search(wanted, said), said
 
 
+def test_a_lease_out_of_range(scratch):
+    d = Daemon(scratch, "exportd")
+    for lease in ("2", "3601", "-1", "long"):
+        status, said = d.run(d.config(data="  data: %s\n  lease_s: %s" % (os.path.join(scratch, "data"), lease)))
+        no_crash(status, said)
+        assert "lease_s" in said, said
+
+
 @pytest.mark.parametrize("kind", ["exportd", "storaged"])
 def test_config_files_that_are_none(scratch, kind):
     d = Daemon(scratch, kind)

@@ -42,6 +42,15 @@ for line in sys.stdin:
             os.pwrite(fd, b"%020d" % n, 0)
             fcntl.fcntl(fd, fcntl.F_SETLK, record("u", 0, 0))
             answer = str(n)
+        elif what == "write":
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, " ".join(rest).encode(), 0)
+            answer = "ok"
+        elif what == "read":
+            answer = os.pread(fd, 1000, 0).decode()
+        elif what == "fsync":
+            os.fsync(fd)
+            answer = "ok"
         elif what == "reopen":
             os.close(os.open(sys.argv[1], os.O_RDWR))
             answer = "ok"

@@ -314,6 +314,12 @@ static void on_lock_event(void *arg, uint64_t waiter, int rc)
     locks_event(&sm->loop, waiter, rc);
 }
 
+static void on_lock_lost(void *arg, uint64_t ino)
+{
+    (void)arg;
+    (void)ino;
+}
+
 static void on_session_opened(void *arg, const struct session_info *info)
 {
     struct sim_mount *sm = arg;
@@ -431,6 +437,7 @@ void client_start(struct sim_client *c)
         .open_timeout_ms = 30000,
         .opened = on_session_opened,
         .lock_event = on_lock_event,
+        .lock_lost = on_lock_lost,
         .map_changed = on_map_changed,
         .clock_is_ahead = on_clock_is_ahead,
     };

@@ -236,6 +236,7 @@ static void test_truncate_of_a_file_with_data(void **state)
     OK(t_open(&w, f, false, &s));
     assert_true(s.truncate_pending && s.truncate_size == 20000);
     version = s.truncate_version;
+    world_absent_session(&w);
     world_kill(&w);
     world_reopen_session(&w);
     OK(t_open(&w, f, true, &s));

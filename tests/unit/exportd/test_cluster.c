@@ -562,6 +562,7 @@ static void test_orphans_over_a_restart(void **state)
     OK(t_wrote(&w, mine.ino, 5, NULL));
     OK(t_unlink(&w, 1, "mine", NULL));
     OK(t_unlink(&w, 1, "other", NULL));
+    world_absent_session(&w);
     world_kill(&w);
     IS(NO_SESSION, t_getattr(&w, mine.ino, NULL));
     open[0] = mine.ino;
@@ -572,8 +573,9 @@ static void test_orphans_over_a_restart(void **state)
     req.open_inodes = open;
     OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base, NULL, NULL));
     OK(t_getattr(&w, mine.ino, NULL));
+    keep_alive_for(5000);
     OK(t_getattr(&w, other.ino, NULL)); /* somebody may still come and claim it */
-    keep_alive_for(23000);
+    keep_alive_for(18000);
     OK(t_getattr(&w, mine.ino, NULL));
     IS(STALE_HANDLE, t_getattr(&w, other.ino, NULL));
     OK(t_close(&w, mine.ino, 1));
@@ -638,6 +640,7 @@ static void test_sleep_of_our_own_ends_no_session(void **state)
     OK(t_getattr(&w, s.ino, NULL));
     env_virtual_advance_ms(&w.env, 22000); /* but theirs does */
     IS(NO_SESSION, t_getattr(&w, s.ino, NULL));
+    world_absent_session(&w);
     world_kill(&w);
     w.env.now_ns += 60000000000ull; /* the grace, too */
     world_reopen_session(&w);

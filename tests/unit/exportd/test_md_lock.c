@@ -255,18 +255,6 @@ static void test_a_restart_gives_nothing_away(void **state)
     OK(ask(s1, 1, 20, 25, WRITE, 0));
 }
 
-static void test_who_comes_too_late_has_lost_it(void **state)
-{
-    (void)state;
-    OK(ask(s1, 1, 0, 10, WRITE, 0));
-    world_kill(&w);
-    env_virtual_advance_ms(&w.env, GRACE_MS);
-    assert_int_equal(claim(s2, 20, 30), 0);
-    OK(ask(s2, 1, 0, 10, WRITE, 0));
-    assert_int_equal(claim(s1, 9, 20), 1);
-    assert_int_equal(claim(s1, 10, 20), 0);
-}
-
 static void test_a_stop_lets_go(void **state)
 {
     struct answer_got got;
@@ -291,7 +279,6 @@ int main(void)
         T(test_a_wait_given_up),
         T(test_the_end_of_a_session_releases),
         T(test_a_restart_gives_nothing_away),
-        T(test_who_comes_too_late_has_lost_it),
         T(test_a_stop_lets_go),
     };
 

@@ -73,7 +73,7 @@ void world_start(struct world *w);
 bool world_try_start(struct world *w);
 /** Put one item into the kv behind the back of exportd, which is stopped. */
 void world_put(struct world *w, const struct kv_item *item);
-/** A session if one can be had. */
+/** A session if one can be had; w->session again, if that is not over. */
 void world_try_session(struct world *w);
 /** Clean stop; 0 or what exportd said. */
 int world_stop(struct world *w);
@@ -83,6 +83,8 @@ void world_kill(struct world *w);
 /** The same with the newest n_lost unsynced commits lost. */
 void world_power_cut(struct world *w, uint64_t n_lost);
 void world_reopen_session(struct world *w);
+/** A session that is never heard of again: the grace of the next start lasts. */
+void world_absent_session(struct world *w);
 
 /* A request; the answer is freed with answer_free(). */
 struct answer_got {

@@ -22,6 +22,8 @@ struct fixture {
     struct session_info info;
     struct cluster_map *map;
     int64_t ahead_ns;
+    unsigned n_lost;
+    uint64_t lost_ino;
 };
 
 static void on_lost(void *arg)
@@ -43,6 +45,13 @@ static void on_map(void *arg, const struct cluster_map *map)
     f->n_maps++;
     free(f->map);
     f->map = cluster_map_copy(map);
+}
+static void on_lock_lost(void *arg, uint64_t ino)
+{
+    struct fixture *f = arg;
+
+    f->n_lost++;
+    f->lost_ino = ino;
 }
 static void on_ahead(void *arg, int64_t ns)
 {
@@ -69,6 +78,7 @@ static void setup(struct fixture *f)
         .open_timeout_ms = 2000,
         .opened = on_opened,
         .map_changed = on_map,
+        .lock_lost = on_lock_lost,
         .clock_is_ahead = on_ahead,
         .arg = f,
     };
@@ -263,6 +273,79 @@ static void test_it_comes_back_with_its_id_and_inodes(void **state)
     teardown(&f);
 }
 
+/* Goal: what a session that is over held is lost, and what somebody else has got. */
+static void test_another_session_has_no_locks(void **state)
+{
+    struct fixture f;
+    struct held_lock lock = { .ino = 42, .owner = 7, .to = 10, .mode = 2 };
+
+    (void)state;
+    setup(&f);
+    answer_open(&f, 77, 3000, 0, NULL);
+    lock.era = held_era(f.held);
+    assert_int_equal(held_set(f.held, &lock), 0);
+    session_lost(f.session);
+    answer_open(&f, 77, 3000, 0, NULL);
+    assert_int_equal(held_look(f.held, 42, 7), HELD_SOME); /* it came back */
+    session_lost(f.session);
+    answer_open(&f, 78, 3000, 0, NULL);
+    assert_int_equal(f.info.id, 78);
+    assert_int_equal(held_look(f.held, 42, 7), HELD_LOST);
+    assert_int_equal(f.n_lost, 1);
+    assert_int_equal(f.lost_ino, 42);
+    session_lost(f.session);
+    answer_open(&f, 79, 3000, 0, NULL);
+    assert_int_equal(f.n_lost, 1); /* once is enough */
+    close_it(&f);
+    teardown(&f);
+}
+
+static bool is_sure(struct fixture *f)
+{
+    return session_is_sure(f->session, env_now_ns(&f->env.env));
+}
+
+/* Goal: by our own clock we know how long exportd cannot have ended our session, from when we sent what it answered. */
+static void test_how_long_we_can_be_sure(void **state)
+{
+    struct fixture f;
+    Rozo__MdKeepAliveResp alive = ROZO__MD_KEEP_ALIVE_RESP__INIT;
+
+    (void)state;
+    setup(&f);
+    assert_false(is_sure(&f));
+    env_virtual_advance_ms(&f.env, 500); /* the answer takes its time */
+    answer_open(&f, 77, 3000, 0, NULL);
+    assert_true(is_sure(&f));
+    env_virtual_advance_ms(&f.env, 2100);
+    assert_true(is_sure(&f));
+    env_virtual_advance_ms(&f.env, 100);
+    assert_false(is_sure(&f));
+    alive.now_ns = env_wall_ns(&f.env.env); /* sent at 1500 */
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, &alive.base);
+    env_virtual_advance_ms(&f.env, 1400);
+    assert_true(is_sure(&f));
+    env_virtual_advance_ms(&f.env, 100);
+    assert_false(is_sure(&f));
+    session_heard(f.session, env_now_ns(&f.env.env) - 1000000000);
+    session_heard(f.session,
+                  env_now_ns(&f.env.env) - 3000000000); /* this one comes late */
+    assert_true(is_sure(&f));
+    env_virtual_advance_ms(&f.env, 1700);
+    assert_false(is_sure(&f));
+    fake_exportd_fail(&f.exportd, 0, -ETIMEDOUT);
+    assert_false(is_sure(&f));
+    session_link_is_up(f.session); /* asked at once */
+    assert_int_equal(f.exportd.n_sent, 1);
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
+    session_link_is_up(f.session); /* it is being opened */
+    assert_int_equal(f.exportd.n_sent, 1);
+    answer_open(&f, 77, 3000, 0, NULL);
+    assert_true(is_sure(&f));
+    close_it(&f);
+    teardown(&f);
+}
+
 static void test_close_while_reopening(void **state)
 {
     struct fixture f;
@@ -300,6 +383,8 @@ int main(void)
         cmocka_unit_test(test_answers_that_make_no_sense_do_not_open),
         cmocka_unit_test(test_a_bad_map_leaves_the_old_one),
         cmocka_unit_test(test_it_comes_back_with_its_id_and_inodes),
+        cmocka_unit_test(test_another_session_has_no_locks),
+        cmocka_unit_test(test_how_long_we_can_be_sure),
         cmocka_unit_test(test_close_while_reopening),
         cmocka_unit_test(test_exportds_clock_is_followed),
     };

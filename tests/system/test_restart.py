@@ -1,0 +1,223 @@
+"""exportd is killed under load, again and again: nothing acknowledged is missing, nothing is done twice, nobody's
+lock is lost, nobody waits longer than he must. And a mount that was away for too long hears of it."""
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from conftest import cannot_mount, wait_for
+from test_locks import Agent
+
+pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
+
+LEASE_S = 20
+SHORT_S = 10  # for tests that sit it out
+
+
+@pytest.fixture
+def two(cluster):
+    c = cluster(mounts=2)
+    agents = []
+
+    def agent(mount, name="file"):
+        agents.append(Agent(os.path.join(c.mnts[mount], name)))
+        return agents[-1]
+
+    yield c, agent
+    for a in agents:
+        a.kill()
+
+
+def restart(c):
+    c.kill("exportd")
+    c.restart("exportd")
+
+
+def shorten_lease(c):
+    path = os.path.join(c.dir, "etc", "exportd.yaml")
+    with open(path) as f:
+        text = f.read()
+    with open(path, "w") as f:
+        f.write(text.replace("exportd:\n", "exportd:\n  lease_s: %d\n" % SHORT_S))
+    restart(c)
+    for mnt in c.mnts:  # each has heard of it
+        os.close(os.open(os.path.join(mnt, "begun"), os.O_CREAT))
+
+
+# ---- names ----
+
+class Worker(threading.Thread):
+    """Changes names of its own, one after the other, and knows what must be there."""
+
+    def __init__(self, mnt, name):
+        super().__init__()
+        self.dir = os.path.join(mnt, name)
+        self.name, self.n, self.stop = name, 0, False
+        self.expected = {}  # name -> number of links of a file; 0: a directory
+        self.failed = None
+        os.mkdir(self.dir)
+
+    def step(self):
+        at, n = lambda name: os.path.join(self.dir, name), self.n
+        os.mkdir(at("d%d" % n))  # EEXIST would be one's own
+        self.expected["d%d" % n] = 0
+        os.close(os.open(at("f%d" % n), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        self.expected["f%d" % n] = 1
+        os.link(at("f%d" % n), at("l%d" % n))
+        self.expected["f%d" % n] = self.expected["l%d" % n] = 2
+        os.rename(at("l%d" % n), at("r%d" % n))  # ENOENT would be one's own
+        del self.expected["l%d" % n]
+        self.expected["r%d" % n] = 2
+        if n % 2:
+            os.unlink(at("f%d" % n))
+            del self.expected["f%d" % n]
+            self.expected["r%d" % n] = 1
+            os.rmdir(at("d%d" % n))
+            del self.expected["d%d" % n]
+        self.n += 1
+
+    def run(self):
+        try:
+            while not self.stop:
+                self.step()
+        except OSError as e:
+            self.failed = e
+
+    def check(self, mnt):
+        d = os.path.join(mnt, self.name)
+        found = {}
+        for e in os.scandir(d):
+            st = os.stat(e.path)
+            found[e.name] = 0 if e.is_dir() else st.st_nlink
+        assert found == self.expected
+
+
+def test_names_over_restarts(two):
+    """What was answered is there, on the other mount too; what was asked twice is done once."""
+    c, _ = two
+    workers = [Worker(c.mnts[i % 2], "w%d" % i) for i in range(6)]
+    for w in workers:
+        w.start()
+    try:
+        for _ in range(4):
+            before = [w.n for w in workers]
+            restart(c)
+            wait_for(lambda: all(w.failed or w.n > n + 3 for w, n in zip(workers, before)),
+                     "all to go on", timeout=60)
+    finally:
+        for w in workers:
+            w.stop = True
+        for w in workers:
+            w.join(60)
+    for w in workers:
+        assert w.failed is None, "%s, step %d: %r" % (w.name, w.n, w.failed)
+        w.check(c.mnts[0])
+        w.check(c.mnts[1])
+
+
+# ---- locks ----
+
+def test_a_counter_under_lock_over_restarts(two):
+    c, agent = two
+    agents = [agent(i % 2) for i in range(4)]
+    n = 0
+    for _ in range(3):
+        for a in agents:
+            for _ in range(10):
+                a.start("count")
+                n += 1
+        restart(c)
+        for a in agents:
+            answers = [a.answer() for _ in range(10)]
+            assert all(x.isdigit() for x in answers), answers
+    with open(os.path.join(c.mnts[0], "file"), "rb") as f:
+        assert int(f.read()) == n
+
+
+def test_locks_are_kept_and_nobody_waits_for_a_lease(two):
+    """The mounts come back within moments: then the grace is over."""
+    c, agent = two
+    a, b, w = agent(0), agent(1), agent(1)
+    assert a("set", "w", 0, 10) == "ok"
+    w.start("wait", "w", 5, 1)
+    wait_for(w.is_waiting, "w to wait")
+    b.start("set", "w", 9, 1)
+    assert b.answer() == "EAGAIN"
+    restart(c)
+    begun = time.monotonic()
+    assert b("set", "w", 9, 1) == "EAGAIN"  # it is still a's
+    assert a("set", "u", 0, 0) == "ok"
+    assert w.answer() == "ok"
+    assert time.monotonic() - begun < LEASE_S / 2
+    assert "the grace is over" in c.log("exportd")
+
+
+def test_who_is_dead_is_waited_for(two):
+    """It may only be slow: what it held is nobody's for a lease after the restart, and then everybody's."""
+    c, agent = two
+    shorten_lease(c)
+    a, b = agent(0), agent(1)
+    assert a("set", "w", 0, 10) == "ok"
+    c.kill("exportd")
+    c.kill(c.names("mount")[0])
+    c.restart("exportd")
+    begun = time.monotonic()
+    b.start("wait", "w", 0, 10)
+    assert b.answer() == "ok"
+    assert time.monotonic() - begun > SHORT_S / 2
+    assert "has not come back" in c.log("exportd")
+
+
+def test_who_was_away_has_lost_its_locks(two):
+    """A mount that was stopped for longer than its lease: whoever locked there hears EIO until it lets go."""
+    c, agent = two
+    shorten_lease(c)
+    a, other, b = agent(0), agent(0, "other"), agent(1)
+    assert a("write", "before") == "ok"
+    assert a("set", "w", 0, 10) == "ok"
+    assert a("write", "mine") == "ok"
+    name = c.names("mount")[0]
+    c.kill(name, signal.SIGSTOP)
+    try:
+        b.start("wait", "w", 0, 10)
+        assert b.answer() == "ok"
+        assert b("write", "yours") == "ok"
+    finally:
+        c.kill(name, signal.SIGCONT)
+    assert a("write", "mine again") == "EIO"
+    assert a("read") == "EIO"
+    assert a("set", "r", 50, 1) == "EIO"
+    assert a("fsync") == "EIO"
+    assert other("write", "no lock") == "ok"  # nobody else is concerned
+    assert a("set", "u", 0, 0) == "EIO"  # and so it knows
+    wait_for(lambda: a("read") == "yours", "a to see what b wrote")
+    assert a("set", "w", 0, 10) == "EAGAIN"
+    assert b("set", "u", 0, 0) == "ok"
+    assert a("set", "w", 0, 10) == "ok"
+    assert a("write", "mine") == "ok"
+    assert a("set", "u", 0, 0) == "ok"
+    assert b("set", "r", 0, 10) == "ok"
+    assert b("read") == "mine"
+    assert "a lock on inode" in c.log(name)
+
+
+def test_a_close_lets_go_of_what_was_lost(two):
+    c, agent = two
+    shorten_lease(c)
+    a, b = agent(0), agent(1)
+    assert a("flock", "w") == "ok"
+    assert a("write", "mine") == "ok"
+    name = c.names("mount")[0]
+    c.kill(name, signal.SIGSTOP)
+    try:
+        b.start("flock", "w")
+        assert b.answer() == "ok"
+    finally:
+        c.kill(name, signal.SIGCONT)
+    assert a("read") == "EIO"
+    a("close")
+    again = agent(0)
+    assert again("flock", "wn") == "EAGAIN"
+    assert again("write", "without a lock") == "ok"

@@ -1,0 +1,364 @@
+/*
+ * test_sessions.c - sessions over restarts of exportd (I10).
+ *
+ * Goal: who was open at the last start, and nobody else, may take up what it held; others wait for that and no
+ * longer; a session that is over is over whatever happens then. Method: two sessions at a whole exportd on a
+ * virtual clock; a lock tells who has what.
+ */
+#include <stdlib.h>
+
+#include "tests/unit/exportd/world.h"
+
+enum { LEASE_MS = 20000, LATE_MS = LEASE_MS + 2000 };
+
+static struct world w;
+static uint64_t s1, s2, ino;
+
+static int setup(void **state)
+{
+    struct seen seen;
+
+    (void)state;
+    world_open(&w, 9);
+    world_start(&w);
+    world_make_export(&w, 4, 0);
+    s1 = w.session;
+    w.session = 0;
+    world_try_session(&w);
+    s2 = w.session;
+    OK(t_create(&w, 1, "file", 0100644, &seen));
+    ino = seen.ino;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+static void lock_init(Rozo__Lock *lock)
+{
+    rozo__lock__init(lock);
+    lock->ino = ino;
+    lock->owner = 1;
+    lock->to = 10;
+    lock->mode = ROZO__LOCK__MODE__WRITE;
+}
+
+/* The one lock of these tests, for a session. */
+static unsigned lock(uint64_t session)
+{
+    Rozo__MdLockReq req = ROZO__MD_LOCK_REQ__INIT;
+    Rozo__Lock msg;
+
+    lock_init(&msg);
+    req.lock = &msg;
+    w.session = session;
+    return world_call(&w, ROZO__OP__MD_LOCK, &req.base, NULL, NULL);
+}
+
+/* Open this session (0: a new one), which says that it has the lock or not. Its id; *lost of it. */
+static uint64_t come(uint64_t session, bool has, size_t *lost)
+{
+    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    Rozo__MdOpenSessionResp *resp;
+    Rozo__Lock msg, *locks[] = { &msg };
+    uint64_t id;
+
+    lock_init(&msg);
+    req.export_name = (char *)"main";
+    req.client = (char *)"test";
+    req.session = session;
+    req.n_locks = has;
+    req.locks = locks;
+    OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base,
+                  &rozo__md_open_session_resp__descriptor, &resp));
+    id = resp->session;
+    if (lost != NULL)
+        *lost = resp->n_locks_lost;
+    rozo__md_open_session_resp__free_unpacked(resp, NULL);
+    return id;
+}
+
+static unsigned bye(uint64_t session)
+{
+    Rozo__MdCloseSessionReq req = ROZO__MD_CLOSE_SESSION_REQ__INIT;
+
+    w.session = session;
+    return world_call(&w, ROZO__OP__MD_CLOSE_SESSION, &req.base, NULL, NULL);
+}
+
+static void test_nobody_was_there(void **state)
+{
+    (void)state;
+    OK(bye(s1));
+    OK(bye(s2));
+    world_kill(&w);
+    OK(lock(come(0, false, NULL)));
+}
+
+static void test_all_are_back(void **state)
+{
+    size_t lost;
+
+    (void)state;
+    OK(lock(s1));
+    world_kill(&w);
+    assert_int_equal(come(s2, false, NULL), s2);
+    IS(BUSY, lock(s2));
+    IS(BUSY, lock(come(0, false, NULL))); /* one who is new ends no waiting */
+    assert_int_equal(come(s1, true, &lost), s1);
+    assert_int_equal(lost, 0);
+    IS(LOCKED, lock(s2)); /* no time has passed */
+    OK(bye(s1));
+    OK(lock(s2));
+}
+
+static void test_good_bye_is_as_good(void **state)
+{
+    (void)state;
+    world_kill(&w);
+    assert_int_equal(come(s2, false, NULL), s2);
+    IS(BUSY, lock(s2));
+    OK(bye(s1)); /* it was not even opened again */
+    IS(NO_SESSION, bye(s1));
+    OK(lock(s2));
+    OK(bye(s2));
+    world_kill(&w);
+    OK(lock(come(0, false, NULL)));
+}
+
+/* Keep this one alone. */
+static void pass(uint64_t session, uint64_t ms)
+{
+    Rozo__MdKeepAliveReq req = ROZO__MD_KEEP_ALIVE_REQ__INIT;
+
+    w.session = session;
+    for (uint64_t at = 0; at < ms; at += 2000) {
+        OK(world_call(&w, ROZO__OP__MD_KEEP_ALIVE, &req.base, NULL, NULL));
+        env_virtual_advance_ms(&w.env, 2000);
+    }
+}
+
+static void test_who_is_late_is_over(void **state)
+{
+    uint64_t late;
+    size_t lost;
+
+    (void)state;
+    OK(lock(s1));
+    world_kill(&w);
+    assert_int_equal(come(s2, false, NULL), s2);
+    pass(s2, LEASE_MS - 2000);
+    IS(BUSY, lock(s2));
+    pass(s2, 4000);
+    late = come(s1, true, &lost);
+    assert_true(late != s1);
+    assert_int_equal(lost, 1); /* though nobody took it: somebody might have */
+    IS(NO_SESSION, lock(s1));
+    OK(lock(s2));
+    IS(LOCKED, lock(late));
+}
+
+static void test_late_stays_late(void **state)
+{
+    size_t lost;
+
+    (void)state;
+    OK(lock(s1));
+    world_kill(&w);
+    assert_int_equal(come(s2, false, NULL), s2);
+    pass(s2, LATE_MS);
+    OK(lock(s2));
+    world_power_cut(&w, kv_memory_n_unsynced(w.mem));
+    assert_true(come(s1, true, &lost) != s1);
+    assert_int_equal(lost, 1);
+    assert_int_equal(come(s2, true, &lost), s2);
+    assert_int_equal(lost, 0);
+}
+
+static void test_who_was_silent_is_over(void **state)
+{
+    uint64_t again;
+    size_t lost;
+
+    (void)state;
+    OK(lock(s1));
+    pass(s2, LATE_MS);
+    OK(lock(s2));
+    world_power_cut(
+        &w, kv_memory_n_unsynced(w.mem)); /* that it is over, is known to the next */
+    again = come(s1, true, &lost);
+    assert_true(again != s1);
+    assert_int_equal(lost, 1);
+    IS(BUSY, lock(again));
+    assert_int_equal(come(s2, true, &lost), s2);
+    assert_int_equal(lost, 0);
+    IS(LOCKED, lock(again));
+    IS(NO_SESSION, lock(s1));
+}
+
+static void pass_without_a_store(uint64_t session, uint64_t ms)
+{
+    w.session = session;
+    for (uint64_t at = 0; at < ms; at += 2000) {
+        OK(t_getattr(&w, 1, NULL));
+        env_virtual_advance_ms(&w.env, 2000);
+    }
+}
+
+/* What cannot be stored may not have happened for the next of us. */
+static void test_an_end_that_cannot_be_stored_gives_nothing_away(void **state)
+{
+    (void)state;
+    OK(lock(s1));
+    kv_memory_kill(w.mem);
+    pass_without_a_store(s2, LATE_MS);
+    IS(LOCKED, lock(s2));
+    world_kill(&w);
+    assert_int_equal(come(s2, false, NULL), s2);
+    kv_memory_kill(w.mem);
+    pass_without_a_store(s2, LATE_MS);
+    IS(BUSY, lock(s2));
+    world_kill(&w);
+    assert_int_equal(come(s1, true, NULL), s1);
+    assert_int_equal(come(s2, false, NULL), s2);
+    IS(LOCKED, lock(s2));
+}
+
+static void test_what_was_answered_is_remembered(void **state)
+{
+    uint64_t third;
+
+    (void)state;
+    third = come(0, false, NULL);
+    world_power_cut(&w, kv_memory_n_unsynced(w.mem));
+    assert_int_equal(come(s1, false, NULL), s1);
+    assert_int_equal(come(s2, false, NULL), s2);
+    IS(BUSY, lock(s2));
+    assert_int_equal(come(third, false, NULL), third);
+    OK(lock(s2));
+}
+
+static void test_a_restart_in_the_grace(void **state)
+{
+    size_t lost;
+
+    (void)state;
+    OK(lock(s1));
+    world_kill(&w);
+    assert_int_equal(come(s2, false, NULL), s2);
+    pass(s2, 6000);
+    world_kill(&w);
+    assert_int_equal(come(s1, true, &lost), s1);
+    assert_int_equal(lost, 0);
+    IS(BUSY, lock(s1)); /* s2 is to come once more */
+    assert_int_equal(come(s2, false, NULL), s2);
+    IS(LOCKED, lock(s2));
+}
+
+static void test_an_id_that_was_never_given_out(void **state)
+{
+    size_t lost;
+
+    (void)state;
+    OK(lock(s1));
+    assert_true(come(s1 + 1, true, &lost) != s1 + 1); /* never given out */
+    assert_int_equal(lost, 1);
+    world_kill(&w);
+    assert_true(come(s1 + 1, true, &lost) != s1 + 1);
+    assert_int_equal(lost, 1);
+}
+
+static void record_key(uint64_t id, uint8_t key[9])
+{
+    key[0] = 'C';
+    for (unsigned i = 0; i < 8; i++)
+        key[1 + i] = (uint8_t)(id >> 8 * (7 - i));
+}
+
+static void record_put(uint64_t id, const void *val, size_t len)
+{
+    uint8_t key[9];
+
+    record_key(id, key);
+    world_put(&w, &(struct kv_item){ key, sizeof(key), val, len });
+}
+
+/* An exportd of before: it has left no records of its sessions. */
+static void test_sessions_of_an_older_exportd(void **state)
+{
+    size_t lost;
+
+    (void)state;
+    OK(lock(s1));
+    assert_int_equal(world_stop(&w), 0);
+    record_put(0, NULL, 0);
+    record_put(s1, NULL, 0);
+    record_put(s2, NULL, 0);
+    world_start(&w);
+    assert_int_equal(come(s2, false, &lost), s2);
+    IS(BUSY, lock(s2));
+    assert_int_equal(come(s1, true, &lost), s1);
+    assert_int_equal(lost, 0);
+    IS(BUSY, lock(s2)); /* who knows how many there were */
+    for (unsigned i = 0; i < LATE_MS; i += 5500) {
+        pass(s1, 4000);
+        pass(s2, 1500);
+    }
+    IS(LOCKED, lock(s2));
+    world_kill(&w);
+    assert_int_equal(come(s1, true, &lost), s1);
+    assert_int_equal(come(s2, false, &lost), s2);
+    IS(LOCKED, lock(s2));
+}
+
+static void test_a_shorter_lease(void **state)
+{
+    static const uint8_t told[] = { 1, 40, 0xee, 2, 0, 0, 0, 0, 0 }; /* 192 s */
+
+    (void)state;
+    assert_int_equal(world_stop(&w), 0);
+    record_put(0, told, sizeof(told));
+    world_start(&w);
+    assert_int_equal(come(s2, false, NULL), s2);
+    pass(s2, 180000);
+    IS(BUSY, lock(s2)); /* s1 may think that it has time */
+    pass(s2, 20000);
+    OK(lock(s2));
+}
+
+static void test_a_damaged_record(void **state)
+{
+    (void)state;
+    w.damaged = true;
+    assert_int_equal(world_stop(&w), 0);
+    record_put(s1, "\x01\x02", 2);
+    assert_false(world_try_start(&w));
+    record_put(s1, NULL, 0);
+    world_start(&w);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(test_nobody_was_there),
+        T(test_all_are_back),
+        T(test_good_bye_is_as_good),
+        T(test_who_is_late_is_over),
+        T(test_late_stays_late),
+        T(test_who_was_silent_is_over),
+        T(test_an_end_that_cannot_be_stored_gives_nothing_away),
+        T(test_what_was_answered_is_remembered),
+        T(test_a_restart_in_the_grace),
+        T(test_an_id_that_was_never_given_out),
+        T(test_sessions_of_an_older_exportd),
+        T(test_a_shorter_lease),
+        T(test_a_damaged_record),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
