@@ -194,9 +194,10 @@ struct mount {
     atomic_bool wants_events; /* loop 0 is told, or was */
     struct env_mail events_mail;
     struct unstable *unstable;
-    struct session *session;  /* loop 0 */
-    struct session_info info; /* of the first open */
-    struct cluster_map *map;  /* loop 0: for loops that start later */
+    struct kernel_sizes *sizes; /* with writeback_cache, else NULL */
+    struct session *session;    /* loop 0 */
+    struct session_info info;   /* of the first open */
+    struct cluster_map *map;    /* loop 0: for loops that start later */
     struct loop *loops;
     unsigned n_loops;
     struct invalidator *invalidator;

@@ -23,8 +23,11 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
     /* Not AUTO_INVAL_DATA: it would drop the pages at every write of our own. Others' writes
      * we see ourselves (node.c) and drop the pages then. WRITEBACK_CACHE only for who asks: strictness. */
     conn->want = conn->capable & wanted;
-    if (m->opt->writeback_cache)
+    if (m->opt
+            ->writeback_cache) { /* and each file it hears of is looked up: kernel_sizes.h */
         conn->want |= conn->capable & FUSE_CAP_WRITEBACK_CACHE;
+        conn->want &= ~(unsigned)(FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
+    }
     m->writeback = (conn->want & FUSE_CAP_WRITEBACK_CACHE) != 0;
     m->direct_writes =
         !m->writeback && m->drops_privileges && conn->proto_minor >= MINOR_DIRECT_WRITE;

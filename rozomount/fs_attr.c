@@ -102,6 +102,8 @@ static void on_attr_set(struct op *op, int rc)
     if (rc == 0 && (md_decode_entry(&op->call, &op->entry) != 0 ||
                     op->entry.attr.ino != op->ino || (sized && !op->entry.has_target)))
         rc = -EIO;
+    if (rc == 0 && sized)
+        node_size_set(op->node, &op->entry.attr);
     if (op->node != NULL)
         node_change_answered(op->node, rc == 0 ? &op->entry.attr : NULL);
     if (rc == -ENOENT)

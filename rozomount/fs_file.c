@@ -86,6 +86,10 @@ static void on_opened(struct op *op, int rc)
         rc = -EIO;
         asked = false; /* the reference is taken all the same */
     }
+    if (rc == 0 && node_is_stale(op->node, &op->entry.attr)) {
+        rc = -ESTALE;
+        asked = false;
+    }
     if (rc == 0) {
         op->keep_cache = node_cache_is_fresh(op->node, &op->entry.attr);
         node_note_mode(op->node, op->entry.attr.mode);
@@ -227,6 +231,10 @@ static void give_up_reading(struct op *op)
 
 static void read_under_lock(struct op *op)
 {
+    if (op->handle->node->stale) {
+        op_reply_err(op, -EIO);
+        return;
+    }
     op->node =
         op->handle->node; /* a pin of our own: a signal may end us before the read */
     op->node->n_pins++;
@@ -303,7 +311,9 @@ static void write_under_lock(struct op *op)
 
 static void write_on_owner(struct op *op)
 {
-    if (op->fi.writepage) /* mapped pages: nobody knows whose */
+    if (op->handle->node->stale)
+        op_reply_err(op, -EIO);
+    else if (op->fi.writepage) /* mapped pages: nobody knows whose */
         write_unprivileged(op);
     else
         op_under_lock(op, op->handle, write_under_lock);

@@ -53,18 +53,26 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
         ask_lookup(op, parent, op->name, on_looked_up);
 }
 
-/* Node ids are inode numbers: there is nothing to forget. */
+/* Node ids are inode numbers: there is little to forget. */
+static void forget(fuse_req_t req, uint64_t ino)
+{
+    const struct loop *loop = fuse_req_userdata(req);
+
+    if (loop->mount->sizes != NULL)
+        kernel_sizes_forget(loop->mount->sizes, ino);
+}
+
 void fs_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n)
 {
-    (void)ino;
     (void)n;
+    forget(req, ino);
     fuse_reply_none(req);
 }
 
 void fs_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
-    (void)count;
-    (void)forgets;
+    for (size_t i = 0; i < count; i++)
+        forget(req, forgets[i].ino);
     fuse_reply_none(req);
 }
 

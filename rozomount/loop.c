@@ -312,9 +312,9 @@ static int loop_init_data(struct loop *loop, struct err *err)
     struct nodes_config nodes = {
         .file = { .write_behind_max = opt->write_behind_max,
                   .read_ahead_max = opt->read_ahead_max },
-        .writeback = opt->writeback_cache,
         .refs = loop->mount->refs,
         .unstable = loop->mount->unstable,
+        .sizes = loop->mount->sizes,
         .invalidate = invalidate,
         .count = count_open,
         .arg = loop,

@@ -663,6 +663,7 @@ static void mount_free_memory(struct mount *m)
     refs_free(m->refs);
     held_free(m->held);
     unstable_free(m->unstable);
+    kernel_sizes_free(m->sizes);
     free(m->map);
     free(m->loops);
     m->loops = NULL;
@@ -738,6 +739,7 @@ int mount_open(struct mount *m, const struct options *opt, struct err *err)
     m->refs = refs_new();
     m->held = held_new();
     m->unstable = unstable_new();
+    m->sizes = opt->writeback_cache ? kernel_sizes_new() : NULL;
     rc = rpc_keys_load(&m->keys, false, opt->key_file, err);
     if (rc == 0)
         rc = loop_init(&m->loops[0], m, 0, err);

@@ -140,6 +140,63 @@ void node_note_mode(struct node *node, uint32_t mode)
     node->mode_until_ns = env_now_ns(node->nodes->env) + PRIVILEGES_NS;
 }
 
+/* ---- the kernel's sizes ---- */
+
+static struct kernel_size size_said(const struct md_attr *attr)
+{
+    return (struct kernel_size){ .ino = attr->ino,
+                                 .size = attr->size,
+                                 .change = attr->change };
+}
+
+static void node_note_stale(struct node *node, bool stale)
+{
+    if (stale && !node->stale)
+        log_error(
+            "inode %llu: another mount has changed its size, and writeback_cache does not let us see that: "
+            "reads and writes fail until the kernel has forgotten it",
+            (unsigned long long)node->ino);
+    node->stale |= stale;
+}
+
+bool node_is_stale(struct node *node, const struct md_attr *attr)
+{
+    const struct kernel_size said = size_said(attr);
+
+    if (node->nodes->config.sizes != NULL && node->n_changing == 0)
+        node_note_stale(node, kernel_sizes_is_stale(node->nodes->config.sizes, &said));
+    return node->stale;
+}
+
+void node_size_set(struct node *node, const struct md_attr *attr)
+{
+    const struct kernel_size said = size_said(attr);
+
+    if (node->nodes->config.sizes != NULL)
+        kernel_sizes_own(node->nodes->config.sizes, &said);
+}
+
+/* attr NULL: nobody knows. */
+static void node_note_own_size(struct node *node, const struct md_attr *attr)
+{
+    struct kernel_sizes *sizes = node->nodes->config.sizes;
+    struct kernel_size said;
+
+    if (sizes == NULL)
+        return;
+    if (attr == NULL) {
+        kernel_sizes_unsure(sizes, node->ino);
+    } else if (node->n_changing == 0) { /* else the last of them will tell */
+        said = size_said(attr);
+        node_note_stale(
+            node,
+            kernel_sizes_wrote(sizes, &said,
+                               node->file == NULL ? UINT64_MAX : file_size(node->file)));
+    }
+}
+
+/* ---- changes ---- */
+
 void node_change_sent(struct node *node)
 {
     node->n_changing++;
@@ -149,6 +206,7 @@ void node_change_answered(struct node *node, const struct md_attr *attr)
 {
     assert(node->n_changing != 0);
     node->n_changing--;
+    node_note_own_size(node, attr);
     if (attr == NULL) { /* it may have happened, or not */
         node->mode_until_ns = 0;
         node->seen.valid = false;
@@ -178,6 +236,7 @@ void node_note_attr(struct node *node, const struct md_attr *attr)
         return;
     if (!node->seen.valid || attr->change > node->seen.change)
         node_foreign_change(node, attr);
+    node_is_stale(node, attr);
     /* also when the change is known: the answer to one of our own may have told of it, while the
      * file could not adopt the size */
     node_note_size(node, attr);
@@ -211,7 +270,7 @@ void node_overlay(const struct node *node, struct stat *st)
         return;
     st->st_size = (off_t)file_size(node->file);
     /* The kernel may have data of it; programs take 0 blocks for a hole. */
-    if (node->nodes->config.writeback && st->st_blocks == 0)
+    if (node->nodes->config.sizes != NULL && st->st_blocks == 0)
         st->st_blocks = 1;
     mtime_ns = file_mtime_ns(node->file);
     if (mtime_ns != 0) {

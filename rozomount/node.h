@@ -10,6 +10,7 @@
 
 #include <uthash.h>
 
+#include "rozomount/kernel_sizes.h"
 #include "rozomount/md.h"
 #include "rozomount/md_decode.h"
 #include "rozomount/refs.h"
@@ -18,9 +19,10 @@
 
 struct nodes_config {
     struct file_config file;
-    bool writeback;            /* the kernel writes when it likes */
     struct refs *refs;         /* borrowed */
     struct unstable *unstable; /* borrowed */
+    struct kernel_sizes
+        *sizes; /* borrowed; NULL: the kernel asks us how long files are */
     /** Someone else changed the data of ino: drop the kernel's pages. May be NULL. */
     void (*invalidate)(void *arg, uint64_t ino);
     /** A node came or went (+1, -1). May be NULL. */
@@ -49,9 +51,10 @@ struct node {
     struct nodes *nodes; /* borrowed */
     struct file *file;   /* owned; NULL before the first open and after closing */
     unsigned n_pins;
-    uint32_t n_refs;  /* references exportd counts for us */
-    bool untold;      /* storages may have bytes of it that exportd does not know of */
-    bool closing;     /* file_close() is under way: `file` is not to be used */
+    uint32_t n_refs; /* references exportd counts for us */
+    bool untold;     /* storages may have bytes of it that exportd does not know of */
+    bool closing;    /* file_close() is under way: `file` is not to be used */
+    bool stale; /* another mount has changed its size, and the kernel will not know */
     uint64_t n_syncs; /* fsyncs begun */
     uint64_t
         synced_no; /* those up to here have a durable WROTE that was sent after them */
@@ -124,6 +127,11 @@ void node_note_attr(struct node *node, const struct md_attr *attr);
  * node_adopt().
  */
 bool node_cache_is_fresh(struct node *node, const struct md_attr *attr);
+
+/** At open, before node_adopt(): does the kernel believe in another size, and will not learn? */
+bool node_is_stale(struct node *node, const struct md_attr *attr);
+/** exportd has set the size as we asked; before node_change_answered(). */
+void node_size_set(struct node *node, const struct md_attr *attr);
 
 /** exportd just told us the mode. */
 void node_note_mode(struct node *node, uint32_t mode);

@@ -153,11 +153,22 @@ void op_reply_attr(struct op *op)
     op_goto_knower(op, reply_attr_step);
 }
 
+/* The kernel may keep to the size it hears now. */
+static void op_note_told(struct op *op)
+{
+    const struct md_attr *attr = &op->entry.attr;
+    const struct kernel_size said = { attr->ino, attr->size, attr->change };
+
+    if (op->loop->mount->sizes != NULL && S_ISREG(attr->mode))
+        kernel_sizes_told(op->loop->mount->sizes, &said);
+}
+
 void op_fill_entry(struct op *op, struct fuse_entry_param *e)
 {
     const struct options *opt = op->loop->mount->opt;
 
     op_overlay(op);
+    op_note_told(op);
     *e = (struct fuse_entry_param){
         .ino = op->entry.attr.ino,
         .generation = op->entry.attr.generation,

@@ -254,6 +254,82 @@ def test_writes_take_privileges_away(cluster, scratch):
     assert os.stat(c.mnt + "/privileged").st_mode & 0o6000 == 0
 
 
+# ---- others ----
+
+def errno_of(function, *args):
+    try:
+        function(*args)
+    except OSError as e:
+        return e.errno
+    return 0
+
+
+def append(path, data):
+    with open(path, "ab") as f:
+        f.write(data)
+
+
+def cut(path, _):
+    os.truncate(path, 1000)
+
+
+@pytest.mark.parametrize("change", [append, cut])
+@pytest.mark.parametrize("seen", ["written", "read", "looked at"])
+def test_a_size_that_another_mount_changed_is_an_error(cluster, scratch, seen, change):
+    """The kernel would go by its own: too little, or zeros. Once it has forgotten the file all is well."""
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    with writeback(c, mnt):
+        os.close(put((mnt if seen == "written" else c.mnt) + "/f", b"x" * 10000))
+        if seen == "looked at":
+            assert os.listdir(mnt) == ["f"] and os.stat(mnt + "/f").st_size == 10000
+        else:
+            assert read(mnt + "/f") == b"x" * 10000
+        change(c.mnt + "/f", b"y" * 10000)
+        assert errno_of(read, mnt + "/f") == errno.ESTALE
+        assert errno_of(append, mnt + "/f", b"z") == errno.ESTALE
+
+        def can_be_read():
+            c.drop_caches()
+            return read(mnt + "/f") == read(c.mnt + "/f")
+
+        wait_for(can_be_read, "the kernel to forget the file")
+        append(mnt + "/f", b"z")
+        assert read(c.mnt + "/f").endswith(b"z") and len(read(c.mnt + "/f")) % 1000 == 1
+
+
+def test_a_size_that_changes_under_an_open_file_is_an_error(cluster, scratch):
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    p = mount(c, mnt, "writeback_cache", "attr_timeout=0")
+    fd, other = put(mnt + "/f", b"x" * 10000), put(mnt + "/g", b"fine")
+    os.fsync(fd)
+    append(c.mnt + "/f", b"y" * 10000)
+    os.stat(mnt + "/f")
+    c.drop_caches()  # pages; the file is open, and stays in the kernel's memory
+    assert errno_of(os.pread, fd, 10, 0) == errno.EIO
+    written = errno_of(os.pwrite, fd, b"over", 10000)
+    assert errno.EIO in (written, errno_of(os.fsync, fd))
+    assert os.pread(other, 10, 0) == b"fine"
+    let_go(fd)
+    os.close(other)
+    assert read(c.mnt + "/f") == b"x" * 10000 + b"y" * 10000
+    p.send_signal(signal.SIGTERM)
+    end(p)
+
+
+def test_bytes_that_another_mount_changed_are_seen_at_open(cluster, scratch):
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    with writeback(c, mnt):
+        os.close(put(mnt + "/f", b"x" * 10000))
+        with open(c.mnt + "/f", "rb+") as f:
+            f.write(b"y" * 5000)
+        os.chmod(c.mnt + "/f", 0o600)
+        os.rename(mnt + "/f", mnt + "/g")
+        assert read(mnt + "/g") == b"y" * 5000 + b"x" * 5000
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_fsx(cluster, scratch, seed):
     fsx = tool("fsx")
