@@ -147,7 +147,11 @@ class CutOff:
             self.p = subprocess.Popen(
                 [os.path.join(BIN, "rozomount"), self.proxy.address + "/main", self.mnt, "-f", "-o",
                  "key=" + os.path.join(c.dir, "etc", "client.key")], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_for(lambda: mounts_below(self.mnt), "the mount by way of a proxy")
+        try:
+            wait_for(lambda: mounts_below(self.mnt), "the mount by way of a proxy")
+        except BaseException:
+            self.end()
+            raise
 
     def end(self):
         self.proxy.open.set()
