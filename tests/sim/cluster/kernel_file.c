@@ -206,8 +206,8 @@ static void kpages_read(struct kop *op)
         i->version = ++op->k->version;
         i->size = (uint64_t)first * KPAGE + got;
     }
-    if (got < asked)
-        op->size_told = 0;
+    if (got < asked && (uint64_t)first * KPAGE + got < op->size_told)
+        op->size_told = (uint64_t)first * KPAGE + got;
     if (world_chance(500000))
         kop_later(op, read_later); /* after those who waited for the pages */
     else
