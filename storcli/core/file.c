@@ -323,6 +323,7 @@ static void size_is_cut(struct file *f, uint64_t size)
             file_doubt(f);
         }
         f->acked_end = min_u64(f->acked_end, size);
+        f->through_end = min_u64(f->through_end, size);
         f->told_end = min_u64(f->told_end, size);
         f->fresh_end = min_u64(f->fresh_end, size);
     }
@@ -354,6 +355,7 @@ static void adopt_size(struct file *f, const struct file_attr *attr)
     } else if (is_silent) {
         f->size = f->meta_size = size;
         f->acked_end = min_u64(f->acked_end, size);
+        f->through_end = min_u64(f->through_end, size);
     } else {
         if (is_cut(f, attr))
             size_is_cut(f, size);

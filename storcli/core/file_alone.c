@@ -157,6 +157,7 @@ static void truncate_apply(struct alone_fop *a)
         frun_cut(f, size);
     f->size = f->meta_size = f->told_end = size;
     f->acked_end = min_u64(f->acked_end, size);
+    f->through_end = min_u64(f->through_end, size);
     f->fresh_end = min_u64(f->fresh_end, size);
     f->size_epoch = f->epoch;
     f->in_doubt = false;

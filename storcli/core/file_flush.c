@@ -16,7 +16,7 @@ struct flush_fop {
     enum flush_state state;
     bool sync, busy;
     int rc;
-    uint64_t before_id, change, report_no;
+    uint64_t before_id, end, change, report_no;
 };
 
 static void on_synced(void *arg, int rc)
@@ -49,6 +49,7 @@ static void flush_step(struct fop *op)
     switch (s->state) {
     case FLUSH_BEGIN:
         s->before_id = f->next_id;
+        s->end = f->size;
         s->state = FLUSH_WRITE;
         /* fall through */
     case FLUSH_WRITE:
@@ -60,6 +61,7 @@ static void flush_step(struct fop *op)
             fop_end(op, rc);
             return;
         }
+        file_is_through(f, s->end);
         s->change = f->change;
         s->report_no = f->report_no;
         start_sync(s);

@@ -216,6 +216,8 @@ struct file {
     uint64_t meta_size; /* as exportd knows it */
     uint64_t
         acked_end; /* end of what storages acknowledged or reserved since the last truncate */
+    uint64_t
+        through_end; /* a flush, or a synchronous write, says that it is so long at least: newer bytes below do not count */
     uint32_t
         size_epoch; /* of the write that made it so long, or what else did; 0: none of ours */
     uint64_t n_cuts; /* sizes that exportd did not take */
@@ -461,6 +463,8 @@ struct fetch *fetch_find(struct file *f, enum fetch_kind kind, uint64_t block);
 
 /** Something changed that exportd must hear of, at the latest after report_delay_ms. */
 void file_changed(struct file *f);
+/** All bytes up to end that were accepted before some moment are acknowledged: exportd may hear of it now. */
+void file_is_through(struct file *f, uint64_t end);
 /**
  * Has exportd been told all up to change (durably, with sync)? Sees to it.
  * @param since reports begun up to this number are not ours to fail with.

@@ -3,7 +3,8 @@
  *
  * In:     file_changed() after each acknowledgement, file_report() from flush, sync, close. Core.
  * Out:    meta.wrote(), one at a time.
- * Keeps:  a size is told only when the storages have acknowledged every accepted byte below it.
+ * Keeps:  a size is told only when the storages have acknowledged every accepted byte below it; who flushes answers for
+ *         those that were accepted before.
  */
 #include <assert.h>
 #include <errno.h>
@@ -24,7 +25,8 @@ static uint64_t reportable_size(const struct file *f)
 {
     uint64_t size = max_u64(f->meta_size, f->acked_end);
 
-    return set_unacked(f, &f->writing, set_unacked(f, &f->dirty, size));
+    size = set_unacked(f, &f->writing, set_unacked(f, &f->dirty, size));
+    return max_u64(size, min_u64(f->through_end, f->acked_end));
 }
 
 static void start_report_timer(struct file *f)
@@ -37,6 +39,15 @@ void file_changed(struct file *f)
 {
     f->change++;
     start_report_timer(f);
+}
+
+void file_is_through(struct file *f, uint64_t end)
+{
+    if (end <= f->through_end)
+        return;
+    f->through_end = end;
+    if (end > f->meta_size) /* what was told before may have been less */
+        file_changed(f);
 }
 
 static void send_report(struct file *f, bool sync);
@@ -85,6 +96,7 @@ static void learn_of_cut(struct file *f, const struct file_meta_call *call)
         return;
     f->meta_size = size;
     f->acked_end = min_u64(f->acked_end, size);
+    f->through_end = min_u64(f->through_end, size);
     f->told_end = min_u64(f->told_end, size);
     f->fresh_end = min_u64(f->fresh_end, size);
     f->in_doubt = false;

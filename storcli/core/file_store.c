@@ -74,6 +74,7 @@ static void learn_of_truncate(struct file *f, const struct file_attr *attr)
         f->truncate_version = attr->truncate_version;
         f->meta_size = attr->size;
         f->acked_end = min_u64(f->acked_end, attr->size);
+        f->through_end = min_u64(f->through_end, attr->size);
         file_size_recount(f);
     }
     clean_forget_all(f, 0, UINT64_MAX);

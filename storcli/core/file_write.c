@@ -223,6 +223,16 @@ static void write_end(struct write_fop *w)
     fop_end(&w->op, w->rc);
 }
 
+/* Who is told that the file is so long expects what lies below, too. */
+static uint64_t write_waits_from(const struct write_fop *w)
+{
+    const struct file *f = w->op.f;
+
+    if ((w->flags & FILE_WRITE_SYNC) != 0 && w->pos > f->meta_size)
+        return min_u64(w->offset, f->meta_size);
+    return w->offset;
+}
+
 /* True: all of it, and all older bytes in its blocks, is with the storages, or failed. */
 static bool write_is_through(struct write_fop *w)
 {
@@ -230,8 +240,8 @@ static bool write_is_through(struct write_fop *w)
 
     if ((w->flags & (FILE_WRITE_SYNC | FILE_WRITE_THROUGH)) == 0 || w->pos == w->offset)
         return w->n_direct == 0;
-    if (file_is_pending(f, block_of(f, w->offset), block_past(f, w->pos), w->before_id,
-                        w->op.clock, &w->rc)) {
+    if (file_is_pending(f, block_of(f, write_waits_from(w)), block_past(f, w->pos),
+                        w->before_id, w->op.clock, &w->rc)) {
         fop_wait(&w->op, &f->run_waiters);
         return false;
     }
@@ -283,6 +293,7 @@ static void write_step(struct fop *op)
             write_end(w);
             return;
         }
+        file_is_through(f, w->pos);
         w->change = f->change;
         w->report_no = f->report_no;
         w->state = WRITE_TELL;

@@ -386,6 +386,32 @@ static void a_synchronous_write_is_stable_when_done(void **state)
     assert_false(x->k.unsynced);
 }
 
+static void what_is_synchronous_is_told_with_older_bytes_below(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 100, 0), 0);
+    assert_int_equal(write_at(x, 8 * BS, BS, FILE_WRITE_SYNC), 0);
+    assert_int_equal(x->k.s.size, 9 * BS);
+    assert_written(x, 0, 100, true);
+}
+
+static void what_is_flushed_is_told_whatever_came_meanwhile(void **state)
+{
+    struct fx *x = *state;
+    struct call flush = { 0 }, write;
+
+    assert_int_equal(write_at(x, 8 * BS, BS, 0), 0);
+    x->k.held[FAKE_WRITE] = true;
+    file_sync(x->f, on_done, &flush);
+    env_virtual_run_posted(&x->k.v);
+    start_write(x, &write, 0, x->data, 100, 0);
+    assert_int_equal(wait_call(x, &write), 0);
+    fake_release(&x->k, FAKE_WRITE);
+    assert_int_equal(wait_call(x, &flush), 0);
+    assert_int_equal(x->k.s.size, 9 * BS);
+}
+
 static void an_append_goes_to_the_end(void **state)
 {
     struct fx *x = *state;
@@ -1452,6 +1478,8 @@ int main(void)
         T(a_direct_write_takes_part_of_a_block_along),
         T(a_direct_write_goes_after_older_dirty_data),
         T(a_synchronous_write_is_stable_when_done),
+        T(what_is_synchronous_is_told_with_older_bytes_below),
+        T(what_is_flushed_is_told_whatever_came_meanwhile),
         T(an_append_goes_to_the_end),
         T(writers_wait_when_too_much_is_dirty),
         T(a_zero_length_write_does_nothing),
