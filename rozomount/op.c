@@ -381,6 +381,7 @@ static void op_signal(struct op *op)
     struct loop *loop = op->loop;
 
     if (op->any_signal || op_is_doomed(op)) {
+        op->signalled = true; /* for the next wait, when this one cannot be given up */
         op_wait_over(op);
         op->give_up(op);
         return;
