@@ -275,10 +275,14 @@ static void data_next(struct program *p)
     uint64_t ino = model.files[p->file].ino;
 
     if (p->n_left == 0 || run->ending) {
-        client_flush(p->client, program_asks(p, on_close_flushed), ino, p->fh);
+        lock_drop(p); /* a close releases */
+        client_flush(p->client, program_asks(p, on_close_flushed), ino, p->fh,
+                     program_owner(p));
         return;
     }
     p->n_left--;
+    if (run->config.locks && locks_do(p))
+        return;
     p->op = data_choose(p);
     switch (p->op) {
     case DATA_WRITE:
@@ -294,8 +298,10 @@ static void data_next(struct program *p)
         say("%s: file %d fsync", p->client->host->proc->name, p->file);
         client_fsync(p->client, program_asks(p, on_data_synced), ino, p->fh);
         break;
-    case DATA_FLUSH:
-        client_flush(p->client, program_asks(p, on_data_synced), ino, p->fh);
+    case DATA_FLUSH: /* a close of another descriptor: it takes the locks, too */
+        lock_drop(p);
+        client_flush(p->client, program_asks(p, on_data_synced), ino, p->fh,
+                     program_owner(p));
         break;
     case DATA_READ:
     case DATA_SEEK:

@@ -207,9 +207,11 @@ static void clients_may_be_away(unsigned host, uint64_t for_ms)
     for (unsigned i = 0; for_ms > 1000 && i < CLIENTS; i++) {
         const struct sim_client *c = &run->clients[i];
 
-        if (c->host->index == host)
+        if (c->host->index == host) {
             model_client_away((int)i, c->host->proc->life,
                               world_clock.now_ns + for_ms * 1000000 + AWAY_NS);
+            locks_client_away((int)i);
+        }
     }
 }
 

@@ -328,6 +328,7 @@ void kernel_ask(struct kernel *k, struct fuse_req *req, const struct request *r)
     case REQUEST_READDIR:
     case REQUEST_READDIRPLUS:
     case REQUEST_RELEASEDIR:
+    case REQUEST_SETLK:
     case REQUEST_FORGET:
         knames_ask(op);
         break;
@@ -342,6 +343,19 @@ void kernel_ask(struct kernel *k, struct fuse_req *req, const struct request *r)
     case REQUEST_SEEK:
         kfile_ask(op);
         break;
+    }
+}
+
+void kernel_interrupt(struct kernel *k, const struct fuse_req *req)
+{
+    LIST_FOREACH(n, &k->ops) {
+        struct kop *op = container_of(n, struct kop, link);
+
+        if (op->req != req || op->r.kind != REQUEST_SETLK)
+            continue;
+        if (op->below.under_way && !op->below.task.queued)
+            k->config.interrupt(k->config.arg, &op->below);
+        return;
     }
 }
 

@@ -40,6 +40,8 @@ struct kernel;
 struct kernel_config {
     /** To the mount, which answers with request_answered(). */
     void (*send)(void *arg, struct fuse_req *req, const struct request *r);
+    /** A signal for who waits for the answer. */
+    void (*interrupt)(void *arg, struct fuse_req *req);
     void *arg;
     bool naps;    /* processes wake up some time after their answer */
     bool forgets; /* at any time what is not in use */
@@ -67,6 +69,9 @@ const struct kernel_counts *kernel_counts(const struct kernel *k);
 
 /** A program asks. The mount has not been asked when the kernel knows. */
 void kernel_ask(struct kernel *k, struct fuse_req *req, const struct request *r);
+
+/** A signal comes to the program; only who waits for a lock hears it. */
+void kernel_interrupt(struct kernel *k, const struct fuse_req *req);
 
 /** As fuse_lowlevel_notify_inval_inode(): off < 0: only attributes; len 0: all from there on. */
 void kernel_inval_inode(struct kernel *k, uint64_t ino, int64_t off, int64_t len,

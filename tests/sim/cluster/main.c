@@ -70,7 +70,8 @@ struct arguments {
     int layout, n_storages;
     unsigned mutant;
     const char *mode; /* NULL: each seed its own */
-    bool verbose, tells, quiet, torn, heals, twice, directories, kernel, strict, shared;
+    bool verbose, tells, quiet, torn, heals, twice, directories, kernel, strict, shared,
+        locks;
     unsigned n_clients;
     char replay[256];
 };
@@ -123,6 +124,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.kernel = args.kernel;
     c.shared = args.shared;
     c.strict = args.strict || args.shared;
+    c.locks = args.locks;
     c.n_clients = args.n_clients;
     c.heals = args.heals || (c.faults & (FAULT_REPLACE | FAULT_LOSE)) != 0;
     /* A write that nobody synced, torn by the power at one home and unreadable at the next, is gone with nothing to heal it
@@ -139,12 +141,12 @@ static void run_seed(uint64_t seed, struct run_result *r)
 
     snprintf(args.replay, sizeof(args.replay),
              "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
-             "--mutant %s%s%s%s%s%s%s --clients %u\n",
+             "--mutant %s%s%s%s%s%s%s%s --clients %u\n",
              (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
              mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
              c.heals ? " --heal" : "", c.directories ? " --directories" : "",
              c.kernel ? " --kernel" : "", c.strict ? " --strict" : "",
-             c.shared ? " --shared" : "", c.n_clients);
+             c.shared ? " --shared" : "", c.locks ? " --locks" : "", c.n_clients);
     run_once(&c, r);
     if (!args.quiet)
         printf(
@@ -216,6 +218,9 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
     case 'W':
         args.shared = true;
         return 0;
+    case 'L':
+        args.locks = true;
+        return 0;
     case 'C':
         args.n_clients = (unsigned)strtoul(arg, NULL, 0);
         if (args.n_clients > 3)
@@ -258,6 +263,7 @@ int main(int argc, char **argv)
           "A model of Linux, which keeps what it may, before each mount", 0 },
         { "strict", 'S', NULL, 0, "All mounts see the same at once", 0 },
         { "shared", 'W', NULL, 0, "Few names, and many writers of a file; strict", 0 },
+        { "locks", 'L', NULL, 0, "Programs take locks", 0 },
         { "clients", 'C', "N", 0, "How many mounts have programs; 0: all three", 0 },
         { "twice", '2', NULL, 0, "Run each seed twice: both must be the same", 0 },
         { 0 },
@@ -290,6 +296,8 @@ int main(int argc, char **argv)
         sum.n_lost_more += r.n_lost_more;
         sum.n_came_back += r.n_came_back;
         sum.n_peeked += r.n_peeked;
+        sum.n_locks += r.n_locks;
+        sum.n_signals += r.n_signals;
         sum.n_kernel_names += r.n_kernel_names;
         sum.n_kernel_attrs += r.n_kernel_attrs;
         sum.n_kernel_pages += r.n_kernel_pages;
@@ -321,6 +329,9 @@ int main(int argc, char **argv)
     if (args.shared)
         printf("shared: %llu names looked at unlocked\n",
                (unsigned long long)sum.n_peeked);
+    if (args.locks)
+        printf("locks: %llu taken, %llu signals to who waits\n",
+               (unsigned long long)sum.n_locks, (unsigned long long)sum.n_signals);
     if (args.kernel)
         printf(
             "kernel: knew %llu names, %llu attributes, %llu pages; dropped %llu names and pages, forgot %llu inodes; %llu answers overtaken\n",

@@ -137,11 +137,11 @@ void model_write_is_allocation(int file, uint32_t no, bool keeps, bool grows)
     w->grows = grows;
 }
 
-static bool is_away(const struct model_write *w)
+bool model_is_away(int client, unsigned life)
 {
-    const struct model_absence *a = &model.absences[w->client];
+    const struct model_absence *a = &model.absences[client];
 
-    return a->life == w->life && world_clock.now_ns < a->until_ns;
+    return a->life == life && world_clock.now_ns < a->until_ns;
 }
 
 void model_write_done(int file, uint32_t no, int rc)
@@ -153,7 +153,7 @@ void model_write_done(int file, uint32_t no, int rc)
         w->acked_ns = world_clock.now_ns;
     else
         write_doubt(w, world_clock.now_ns);
-    if (rc == 0 && model.strict && is_away(w))
+    if (rc == 0 && model.strict && model_is_away(w->client, w->life))
         write_doubt(w, model.absences[w->client].until_ns);
 }
 

@@ -96,6 +96,7 @@ struct model_file {
     uint64_t now_size;         /* as its writer sees it */
     uint64_t left_ns;          /* when somebody last closed it, or ... */
     uint64_t deserted_ns;      /* ... died with it open; 0: nobody did */
+    uint64_t unlocked_ns;      /* when somebody last gave up a lock */
 };
 
 /* A value a name had: index of a file, NOBODY: none; from its acknowledgement on. */
@@ -187,6 +188,7 @@ void model_settled(int file, uint64_t size);
 void model_client_died(int client, unsigned life);
 /** Its session may end, although it lives, until then. */
 void model_client_away(int client, unsigned life, uint64_t until_ns);
+bool model_is_away(int client, unsigned life);
 /** Some machine lost its power: storages or exportd. */
 void model_power_lost(void);
 /** exportd's did: names, too. */

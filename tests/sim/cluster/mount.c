@@ -199,7 +199,7 @@ int fuse_reply_xattr(fuse_req_t req, size_t count)
 
 int fuse_reply_lock(fuse_req_t req, const struct flock *lock)
 {
-    (void)lock; /* no program of ours asks yet */
+    (void)lock; /* no program of ours asks */
     return answered(req, 0);
 }
 
@@ -325,6 +325,7 @@ static void on_session_opened(void *arg, const struct session_info *info)
     struct sim_mount *sm = arg;
 
     sm->client->session = info->id;
+    sm->m.info = *info;
     net_channel_set_session(sm->md_channel, info->id);
     for (unsigned i = 0; i < sm->n_peers; i++)
         net_channel_set_session(sm->peers[i].ch, info->id);
@@ -419,6 +420,7 @@ static void loop_begin(struct sim_mount *sm)
 }
 
 static void client_send(void *arg, struct fuse_req *req, const struct request *r);
+static void interrupt_send(void *arg, struct fuse_req *req);
 
 void client_init(struct sim_client *c, unsigned index)
 {
@@ -442,6 +444,7 @@ void client_start(struct sim_client *c)
         .clock_is_ahead = on_clock_is_ahead,
     };
     const struct kernel_config kernel = { .send = client_send,
+                                          .interrupt = interrupt_send,
                                           .arg = c,
                                           .naps = true,
                                           .forgets = true,
@@ -611,6 +614,10 @@ static void file_send(struct loop *loop, struct fuse_req *req, const struct requ
                       struct fuse_file_info *fi)
 {
     struct stat st = { .st_size = (off_t)r->off };
+    struct flock lock = { .l_type = (short)r->flags,
+                          .l_whence = SEEK_SET,
+                          .l_start = (off_t)r->off,
+                          .l_len = (off_t)r->len };
 
     switch (r->kind) {
     case REQUEST_OPEN:
@@ -641,6 +648,9 @@ static void file_send(struct loop *loop, struct fuse_req *req, const struct requ
     case REQUEST_SEEK:
         face_ops.lseek(req, r->ino, (off_t)r->off, r->flags, fi);
         break;
+    case REQUEST_SETLK:
+        face_ops.setlk(req, r->ino, fi, &lock, r->waits);
+        break;
     default: /* GETATTR */
         face_ops.getattr(req, r->ino, NULL);
         break;
@@ -652,14 +662,14 @@ static void client_send(void *arg, struct fuse_req *req, const struct request *r
 {
     struct sim_client *c = arg;
     struct loop *loop = &c->mount->loop;
-    struct fuse_file_info fi = { .fh = r->fh };
+    struct fuse_file_info fi = { .fh = r->fh, .lock_owner = r->owner };
     struct proc *before = proc_enter(c->host->proc);
 
     if (r->kind == REQUEST_CREATE || r->kind == REQUEST_OPEN || r->kind == REQUEST_READ ||
         r->kind == REQUEST_WRITE)
         fi.flags = r->flags;
     req->client = c;
-    loop->current_unique = ++c->mount->last_unique;
+    req->unique = loop->current_unique = ++c->mount->last_unique;
     switch (r->kind) {
     case REQUEST_OPEN:
     case REQUEST_RELEASE:
@@ -670,6 +680,7 @@ static void client_send(void *arg, struct fuse_req *req, const struct request *r
     case REQUEST_TRUNCATE:
     case REQUEST_FALLOCATE:
     case REQUEST_SEEK:
+    case REQUEST_SETLK:
     case REQUEST_GETATTR:
         file_send(loop, req, r, &fi);
         break;
@@ -767,11 +778,47 @@ void client_fsync(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint
     client_ask(c, req, &r);
 }
 
-void client_flush(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh)
+void client_flush(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh,
+                  uint64_t owner)
 {
-    const struct request r = { .kind = REQUEST_FLUSH, .ino = ino, .fh = fh };
+    const struct request r = {
+        .kind = REQUEST_FLUSH, .ino = ino, .fh = fh, .owner = owner
+    };
 
     client_ask(c, req, &r);
+}
+
+void client_setlk(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh,
+                  uint64_t owner, int type, uint64_t offset, uint64_t len, bool waits)
+{
+    const struct request r = { .kind = REQUEST_SETLK,
+                               .ino = ino,
+                               .fh = fh,
+                               .off = offset,
+                               .len = len,
+                               .flags = type,
+                               .owner = owner,
+                               .waits = waits };
+
+    client_ask(c, req, &r);
+}
+
+/* arg: the client. */
+static void interrupt_send(void *arg, struct fuse_req *req)
+{
+    struct sim_client *c = arg;
+    struct proc *before = proc_enter(c->host->proc);
+
+    op_interrupt(&c->mount->loop, req->unique);
+    proc_leave(before);
+}
+
+void client_interrupt(struct sim_client *c, struct fuse_req *req)
+{
+    if (c->kernel != NULL)
+        kernel_interrupt(c->kernel, req);
+    else if (!req->task.queued)
+        interrupt_send(c, req);
 }
 
 void client_truncate(struct sim_client *c, struct fuse_req *req, uint64_t ino,

@@ -46,7 +46,13 @@ void client_read(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint6
 void client_write(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh,
                   uint64_t offset, const void *data, size_t len, int flags);
 void client_fsync(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh);
-void client_flush(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh);
+void client_flush(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh,
+                  uint64_t owner);
+/** type: of fcntl; len 0: all from there on; waits: F_SETLKW. */
+void client_setlk(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh,
+                  uint64_t owner, int type, uint64_t offset, uint64_t len, bool waits);
+/** A signal for who waits for a lock. */
+void client_interrupt(struct sim_client *c, struct fuse_req *req);
 void client_truncate(struct sim_client *c, struct fuse_req *req, uint64_t ino,
                      uint64_t size);
 void client_fallocate(struct sim_client *c, struct fuse_req *req, uint64_t ino,

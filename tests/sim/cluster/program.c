@@ -103,6 +103,7 @@ static void names_unlock(struct program *p)
 void program_end_episode(struct program *p)
 {
     names_unlock(p);
+    lock_drop(p);
     if (p->file != NOBODY) {
         struct model_file *f = &model.files[p->file];
 
@@ -144,6 +145,11 @@ int file_new(void)
         return file;
     files_sweep();
     return model_file_new();
+}
+
+uint64_t program_owner(const struct program *p)
+{
+    return (uint64_t)(p - run->programs) + 1;
 }
 
 bool strays(void)
@@ -369,6 +375,7 @@ static void program_dies(struct program *p)
         model_name_maybe(p->name, p->kind);
     }
     names_unlock(p);
+    lock_drop(p);
     if (p->file != NOBODY) {
         model.files[p->file].n_users--;
         model.files[p->file].n_reads--;
@@ -467,6 +474,7 @@ void programs_make(void)
         p->client = &run->clients[i / PROGRAMS];
         p->name = p->name2 = p->file = NOBODY;
         env_timer_init(&p->timer, on_program_timer);
+        env_timer_init(&p->signal, NULL);
     }
     names_make();
 }

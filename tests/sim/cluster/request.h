@@ -37,6 +37,7 @@ enum request_kind {
     REQUEST_READDIR,
     REQUEST_READDIRPLUS, /* only a kernel's */
     REQUEST_RELEASEDIR,
+    REQUEST_SETLK,
     REQUEST_FORGET, /* only a kernel's */
 };
 
@@ -49,7 +50,9 @@ struct request {
     const char *name2; /* in ino2 */
     uint64_t fh;
     uint64_t off, len;
-    int flags; /* of an open file; mode of an fallocate; whence of a seek */
+    int flags; /* of an open file; mode of an fallocate; whence of a seek; type of a lock */
+    uint64_t owner; /* of a flush or a lock: the process */
+    bool waits;     /* for a lock */
     const void *data;
 };
 
@@ -61,6 +64,7 @@ struct fuse_req {
     void (*done)(struct fuse_req *req); /* in the world, later; not if the client dies */
     struct env_task task;
     bool under_way;
+    uint64_t unique; /* as the mount knows it */
     /* The answer. */
     int rc; /* 0 or -errno */
     struct fuse_entry_param entry;

@@ -55,6 +55,7 @@ struct run_config {
     bool kernel;         /* a model of Linux before each mount: kernel.h */
     bool strict;         /* all mounts see the same: model.h */
     bool shared;         /* few names, and many writers of a file; with strict only */
+    bool locks;          /* programs take locks */
     unsigned n_clients;  /* with programs; 0: all */
     bool
         torn_is_fine; /* blocks that cannot be read after all is over are counted, no more */
@@ -69,9 +70,10 @@ struct run_result {
     unsigned n_spoiled, n_worn;                          /* pages; of these for good */
     unsigned n_doubts, n_doubts_ended, n_doubtful_reads; /* servers.h */
     uint64_t n_names;                                    /* looked for in listings */
-    uint64_t n_peeked;   /* looked at while others may change them */
-    uint64_t n_records;  /* at all homes, whole and of one version, in the end */
-    uint64_t bytes_most; /* memory of one process */
+    uint64_t n_peeked;           /* looked at while others may change them */
+    uint64_t n_locks, n_signals; /* locks taken; signals to those who wait for one */
+    uint64_t n_records;          /* at all homes, whole and of one version, in the end */
+    uint64_t bytes_most;         /* memory of one process */
     uint64_t n_kernel_names, n_kernel_attrs, n_kernel_pages; /* it answered by itself */
     uint64_t n_kernel_invalidated, n_kernel_forgotten, n_kernel_overtaken;
 };

@@ -56,6 +56,13 @@ struct program {
     bool writer, opened;
     bool only_one; /* nobody else can be writing what it opens, and exportd knows that */
     bool appends;  /* an append is under way: nobody else changes the file */
+    struct {
+        bool held, writes;
+        unsigned range;
+        bool asked_writes, signalled; /* of the request under way */
+        unsigned asked_range;
+    } lock;
+    struct env_timer signal; /* comes while it waits for a lock */
     uint64_t fh;
     int open_flags;
     unsigned n_left; /* data operations of this episode */
@@ -139,6 +146,8 @@ struct fuse_req *program_asks(struct program *p, void (*on_answer)(struct progra
 void program_fails(struct program *p, int rc, const char *what);
 void program_end_episode(struct program *p);
 void program_begin(struct program *p);
+/** As the kernel tells processes apart. */
+uint64_t program_owner(const struct program *p);
 /** Requests of the dead are on their way to exportd. */
 bool strays(void);
 /** A place in the model, or NOBODY. */
@@ -154,6 +163,14 @@ void client_dies(struct sim_client *c);
 /* data.c: the file is open; then operations until it is closed */
 void data_again(struct program *p);
 void on_released(struct program *p);
+
+/* locks.c */
+/** Take or release a lock of the file it has open, perhaps; false: it does not. */
+bool locks_do(struct program *p);
+/** It has asked for the release, or is dead. */
+void lock_drop(struct program *p);
+/** It may be taken for dead: what it has may be lost. */
+void locks_client_away(int client);
 
 /* names.c */
 void names_make(void);

@@ -44,6 +44,10 @@ static const ProtobufCMessageDescriptor *descriptor_of(uint16_t op)
         TELL(MD_WROTE, md_wrote);
         TELL(MD_TRUNCATED, md_truncated);
         TELL(MD_SYNC, md_sync);
+        TELL(MD_OPEN_SESSION, md_open_session);
+        TELL(MD_LOCK, md_lock);
+        TELL(MD_LOCK_CANCEL, md_lock_cancel);
+        TELL(MD_EVENTS, md_events);
 #undef TELL
     default:
         return NULL;
@@ -172,6 +176,8 @@ void tell_answer(const char *from, const char *to, uint16_t op, uint16_t status,
         tell_message(&rozo__md_open_resp__descriptor, msg, len);
     else if (op == ROZO__OP__MD_CREATE && len > 0)
         tell_message(&rozo__md_create_resp__descriptor, msg, len);
+    else if (op == ROZO__OP__MD_EVENTS && len > 0)
+        tell_message(&rozo__md_events_resp__descriptor, msg, len);
     else if ((op == ROZO__OP__MD_WROTE || op == ROZO__OP__MD_SETATTR ||
               op == ROZO__OP__MD_TRUNCATED) &&
              len > 0)
