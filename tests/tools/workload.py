@@ -9,6 +9,7 @@ begins with the first line of its input, ends after OPS calls.
 Everything happens in MNT/work, which whoever starts us has made and filled with prepare().
 """
 import argparse
+import ctypes
 import errno
 import fcntl
 import json
@@ -26,6 +27,7 @@ N_BLOCKS = 2
 N_NAMES = 5
 N_VALUES = 5
 N_KEYS = 2
+RENAME_NOREPLACE = 1
 UNKNOWN = (errno.EIO, errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE, errno.ETIMEDOUT)
 
 
@@ -204,17 +206,24 @@ class Client:
             return False
 
     def rename(self):
-        """The value is the one name that is there."""
+        """The value is the one name that is there.
+
+        Not rename(): when the kernel finds the file at the old name and, asking later, at the new one, that succeeds at once.
+        """
         key = "cas%d" % self.random.randrange(N_KEYS)
         old, new = self.random.sample(range(N_VALUES), 2)
         if self.random.randrange(3) == 0:
             return [("is", (key, old), self.exists("%s/v%d" % (key, old)))]
         self.told = [("cas", (key, old, new), None)]
-        done = self.attempt(os.rename, "%s/v%d" % (key, old), "%s/v%d" % (key, new), src_dir_fd=self.dir,
-                            dst_dir_fd=self.dir)
+        done = self.attempt(self.rename_to_new, "%s/v%d" % (key, old), "%s/v%d" % (key, new))
         if done:
             self.stable_names(key)
         return [("cas", (key, old, new), done)]
+
+    def rename_to_new(self, old, new):
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.renameat2(self.dir, old.encode(), self.dir, new.encode(), RENAME_NOREPLACE) != 0:
+            raise OSError(ctypes.get_errno(), "rename to " + new)
 
     def replace(self):
         """A file is replaced by another, as an editor does."""
