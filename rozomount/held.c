@@ -203,6 +203,21 @@ struct held_lock *held_list(struct held *held, size_t *n)
     return list;
 }
 
+uint64_t *held_inodes(struct held *held, size_t *n)
+{
+    struct held_owner *o, *next;
+    uint64_t *list = NULL;
+
+    *n = 0;
+    pthread_mutex_lock(&held->lock);
+    if (held->owners != NULL)
+        list = mem_new(HASH_COUNT(held->owners) * sizeof(*list));
+    HASH_ITER(hh, held->owners, o, next)
+    list[(*n)++] = o->key.ino;
+    pthread_mutex_unlock(&held->lock);
+    return list;
+}
+
 /* The first of its ranges that is held between. */
 static const struct span *owner_find_held(const struct held_owner *o, uint64_t from,
                                           uint64_t to)

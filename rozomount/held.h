@@ -51,6 +51,8 @@ unsigned held_take(struct held *held, uint64_t ino, bool flock, uint64_t owner);
 unsigned held_look(struct held *held, uint64_t ino, uint64_t owner);
 /** All that are not lost, as an array to free(); *n its length (NULL when 0). Begins another era. */
 struct held_lock *held_list(struct held *held, size_t *n);
+/** The inodes on which there are any, as an array to free(), some more than once; *n its length (NULL when 0). */
+uint64_t *held_inodes(struct held *held, size_t *n);
 /** What is still held of this one is lost. False: nothing is. */
 bool held_lose(struct held *held, const struct held_lock *lock);
 

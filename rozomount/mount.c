@@ -136,6 +136,18 @@ static void on_lock_lost(void *arg, uint64_t ino)
         invalidator_add(m->invalidator, ino);
 }
 
+/* What is read under a lock comes to us from now on, and waits: see op_under_lock(). */
+static void on_unsure(void *arg)
+{
+    struct mount *m = arg;
+    size_t n;
+    uint64_t *inos = held_inodes(m->held, &n);
+
+    for (size_t i = 0; i < n; i++)
+        on_lock_lost(m, inos[i]);
+    free(inos);
+}
+
 static void on_map_changed(void *arg, const struct cluster_map *map)
 {
     struct mount *m = arg;
@@ -210,6 +222,7 @@ static int mount_open_session(struct mount *m, struct err *err)
         .opened = on_session_opened,
         .lock_event = on_lock_event,
         .lock_lost = on_lock_lost,
+        .unsure = on_unsure,
         .map_changed = on_map_changed,
         .clock_is_ahead = on_clock_is_ahead,
         .arg = m,

@@ -58,6 +58,7 @@ struct session {
     struct held_lock *claimed;     /* owned, while OPEN is out: what it claims */
     struct env_timer events_timer; /* the pause after one that failed */
     struct env_timer timer;        /* next keep-alive, or end of a pause */
+    struct env_timer sure_timer;   /* not before then we may be unsure */
     void (*opened)(void *arg, int rc);
     void (*closed)(void *arg);
     void *arg;
@@ -151,6 +152,31 @@ bool session_is_sure(const struct session *s, uint64_t now_ns)
     return now_ns < atomic_load(&s->heard_ns) + atomic_load(&s->good_for_ns);
 }
 
+/* Tell when it is so; once, until exportd was heard again. */
+static void session_watch(struct session *s)
+{
+    uint64_t now_ns = env_now_ns(s->env);
+    uint64_t until_ns = atomic_load(&s->heard_ns) + atomic_load(&s->good_for_ns);
+
+    if (now_ns < until_ns)
+        env_timer_start(s->env, &s->sure_timer, (until_ns - now_ns + 999999) / 1000000);
+    else if (s->config.unsure != NULL)
+        s->config.unsure(s->config.arg);
+}
+
+static void on_sure_timer(struct env_timer *timer)
+{
+    session_watch(container_of(timer, struct session, sure_timer));
+}
+
+/* exportd has answered a call that was sent then. */
+static void session_is_heard(struct session *s, uint64_t sent_ns)
+{
+    session_heard(s, sent_ns);
+    if (!env_timer_is_running(&s->sure_timer))
+        session_watch(s);
+}
+
 static void session_lost_lock(struct session *s, const struct held_lock *lock)
 {
     if (!held_lose(s->config.held, lock))
@@ -204,7 +230,7 @@ static int open_answer_take(struct session *s, const struct md_call *call)
     if (r->events < s->seen_event)
         s->seen_event = r->events; /* another exportd, or another session for it */
     atomic_store(&s->good_for_ns, (uint64_t)r->lease_ms * 900000);
-    session_heard(s, call->sent_ns);
+    session_is_heard(s, call->sent_ns);
     session_take_clock(s, r->now_ns);
     session_take_map(s, r->map_version, r->n_storages, r->storages);
     rc = 0;
@@ -315,7 +341,7 @@ static void on_alive_answer(struct md_call *call, int rc)
     if (s->state != SESSION_OPEN)
         return;
     if (rc == 0) {
-        session_heard(s, call->sent_ns);
+        session_is_heard(s, call->sent_ns);
         alive_answer_take(s, call);
     } else if (call->answered && call->status == ROZO__STATUS__NO_SESSION)
         session_lost(s);
@@ -426,6 +452,7 @@ struct session *session_new(struct env *env, struct md *md,
     s->md = md;
     s->config = *config;
     env_timer_init(&s->timer, on_session_timer);
+    env_timer_init(&s->sure_timer, on_sure_timer);
     env_timer_init(&s->events_timer, on_events_timer);
     return s;
 }
@@ -478,6 +505,7 @@ void session_close(struct session *s, void (*done)(void *arg), void *arg)
     Rozo__MdCloseSessionReq req = ROZO__MD_CLOSE_SESSION_REQ__INIT;
 
     env_timer_stop(s->env, &s->timer);
+    env_timer_stop(s->env, &s->sure_timer);
     env_timer_stop(s->env, &s->events_timer);
     md_cancel(&s->events, false);
     md_cancel(&s->alive, false);

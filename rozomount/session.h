@@ -57,6 +57,8 @@ struct session_config {
     void (*map_changed)(void *arg, const struct cluster_map *map);
     /** Somebody waits for a lock under this number: it has it (rc 0), or cannot. */
     void (*lock_event)(void *arg, uint64_t waiter, int rc);
+    /** session_is_sure() is not any more: what was read before may be old from now on. May be NULL. */
+    void (*unsure)(void *arg);
     /** A lock on this inode, noted as lost in `held`. */
     void (*lock_lost)(void *arg, uint64_t ino);
     /** exportd's clock is this far ahead of env_wall_ns(): from now on it should not be. */

@@ -46,6 +46,9 @@ for line in sys.stdin:
             os.ftruncate(fd, 0)
             os.pwrite(fd, " ".join(rest).encode(), 0)
             answer = "ok"
+        elif what == "put":  # exportd is not asked
+            os.pwrite(fd, rest[0].encode(), 0)
+            answer = "ok"
         elif what == "read":
             answer = os.pread(fd, 1000, 0).decode()
         elif what == "fsync":

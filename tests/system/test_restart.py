@@ -1,6 +1,7 @@
 """exportd is killed under load, again and again: nothing acknowledged is missing, nothing is done twice, nobody's
 lock is lost, nobody waits longer than he must. And a mount that was away for too long hears of it."""
 import os
+import select
 import signal
 import threading
 import time
@@ -221,3 +222,31 @@ def test_a_close_lets_go_of_what_was_lost(two):
     again = agent(0)
     assert again("flock", "wn") == "EAGAIN"
     assert again("write", "without a lock") == "ok"
+
+
+def test_under_a_lock_nobody_goes_on_alone(two):
+    """exportd says nothing for longer than the lease: for all the mount knows its locks are others' by now. So I/O
+    under a lock waits; exportd was only asleep, and all is as it was."""
+    c, agent = two
+    shorten_lease(c)
+    a, other, reader, b = agent(0), agent(0, "other"), agent(0, "third"), agent(1)
+    assert a("set", "w", 0, 10) == "ok" and reader("set", "w", 0, 10) == "ok"
+    for x in (a, other, reader):
+        assert x("put", "one") == "ok" and x("read") == "one"
+
+    def waits(who, *what):
+        who.start(*what)
+        return not select.select([who.p.stdout], [], [], 2)[0] or who.answer() not in ("ok", "one")
+
+    c.kill("exportd", signal.SIGSTOP)
+    try:
+        wait_for(lambda: waits(a, "put", "two"), "writes under a lock to wait", timeout=60)
+        wait_for(lambda: waits(reader, "read"), "reads under a lock to wait, also of pages in memory", timeout=60)
+        assert other("put", "two") == "ok"
+    finally:
+        c.kill("exportd", signal.SIGCONT)
+    assert a.answer() == "ok" and reader.answer() == "one"
+    assert b("set", "w", 0, 10) == "EAGAIN"
+    assert a("set", "u", 0, 0) == "ok"
+    assert b("set", "r", 0, 10) == "ok"
+    assert b("read") == "two"

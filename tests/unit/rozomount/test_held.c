@@ -52,7 +52,11 @@ static size_t n_listed(void)
 
 static void test_lost_and_let_go(void **state)
 {
+    uint64_t *inos;
+    size_t n;
+
     (void)state;
+    assert_null(held_inodes(held, &n));
     assert_int_equal(set(1, 0, 10, 2), 0);
     assert_int_equal(set(2, 20, 30, 1), 0);
     assert_int_equal(n_listed(), 2);
@@ -62,6 +66,10 @@ static void test_lost_and_let_go(void **state)
     assert_int_equal(n_listed(), 1);
     assert_int_equal(held_look(held, 5, 1), HELD_LOST);
     assert_int_equal(held_look(held, 5, 2), HELD_SOME);
+    inos = held_inodes(held, &n);
+    assert_int_equal(n, 2);
+    assert_true(inos[0] == 5 && inos[1] == 5);
+    free(inos);
     assert_int_equal(held_look(held, 6, 1), 0);
     assert_int_equal(set(1, 50, 60, 0), 0);
     assert_int_equal(held_look(held, 5, 1), HELD_LOST); /* that was something else */

@@ -22,7 +22,7 @@ struct fixture {
     struct session_info info;
     struct cluster_map *map;
     int64_t ahead_ns;
-    unsigned n_lost;
+    unsigned n_lost, n_unsure;
     uint64_t lost_ino;
 };
 
@@ -53,6 +53,10 @@ static void on_lock_lost(void *arg, uint64_t ino)
     f->n_lost++;
     f->lost_ino = ino;
 }
+static void on_unsure(void *arg)
+{
+    ((struct fixture *)arg)->n_unsure++;
+}
 static void on_ahead(void *arg, int64_t ns)
 {
     ((struct fixture *)arg)->ahead_ns += ns;
@@ -79,6 +83,7 @@ static void setup(struct fixture *f)
         .opened = on_opened,
         .map_changed = on_map,
         .lock_lost = on_lock_lost,
+        .unsure = on_unsure,
         .clock_is_ahead = on_ahead,
         .arg = f,
     };
@@ -319,8 +324,10 @@ static void test_how_long_we_can_be_sure(void **state)
     assert_true(is_sure(&f));
     env_virtual_advance_ms(&f.env, 2100);
     assert_true(is_sure(&f));
+    assert_int_equal(f.n_unsure, 0);
     env_virtual_advance_ms(&f.env, 100);
     assert_false(is_sure(&f));
+    assert_int_equal(f.n_unsure, 1);
     alive.now_ns = env_wall_ns(&f.env.env); /* sent at 1500 */
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, &alive.base);
     env_virtual_advance_ms(&f.env, 1400);
@@ -333,6 +340,9 @@ static void test_how_long_we_can_be_sure(void **state)
     assert_true(is_sure(&f));
     env_virtual_advance_ms(&f.env, 1700);
     assert_false(is_sure(&f));
+    assert_int_equal(
+        f.n_unsure,
+        2); /* this was heard by another loop, and is found at the next look */
     fake_exportd_fail(&f.exportd, 0, -ETIMEDOUT);
     assert_false(is_sure(&f));
     session_link_is_up(f.session); /* asked at once */
