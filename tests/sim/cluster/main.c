@@ -16,6 +16,7 @@
 #include "codec/codec.h"
 #include "common/log.h"
 #include "storaged/core/storage.h"
+#include "tests/sim/cluster/model.h"
 #include "tests/sim/cluster/run.h"
 
 /* Kinds of trouble by name. */
@@ -70,8 +71,8 @@ struct arguments {
     int layout, n_storages;
     unsigned mutant;
     const char *mode; /* NULL: each seed its own */
-    bool verbose, tells, quiet, torn, heals, twice, directories, kernel, strict, shared,
-        locks;
+    bool verbose, tells, quiet, torn, heals, twice, directories, kernel, shared, locks;
+    unsigned strict;
     unsigned n_clients;
     char replay[256];
 };
@@ -123,7 +124,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.directories = args.directories;
     c.kernel = args.kernel;
     c.shared = args.shared;
-    c.strict = args.strict || args.shared;
+    c.strict = args.shared ? MODEL_STRICT : args.strict;
     c.locks = args.locks;
     c.n_clients = args.n_clients;
     c.heals = args.heals || (c.faults & (FAULT_REPLACE | FAULT_LOSE)) != 0;
@@ -145,7 +146,10 @@ static void run_seed(uint64_t seed, struct run_result *r)
              (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
              mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
              c.heals ? " --heal" : "", c.directories ? " --directories" : "",
-             c.kernel ? " --kernel" : "", c.strict ? " --strict" : "",
+             c.kernel ? " --kernel" : "",
+             c.strict == MODEL_STRICT    ? " --strict"
+             : c.strict != MODEL_LENIENT ? " --strict=sizes"
+                                         : "",
              c.shared ? " --shared" : "", c.locks ? " --locks" : "", c.n_clients);
     run_once(&c, r);
     if (!args.quiet)
@@ -213,7 +217,9 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
         args.directories = true;
         return 0;
     case 'S':
-        args.strict = true;
+        if (arg != NULL && strcmp(arg, "sizes") != 0)
+            argp_error(state, "--strict, or --strict=sizes");
+        args.strict = arg == NULL ? MODEL_STRICT : MODEL_STRICT_SIZES;
         return 0;
     case 'W':
         args.shared = true;
@@ -261,7 +267,8 @@ int main(int argc, char **argv)
           0 },
         { "kernel", 'k', NULL, 0,
           "A model of Linux, which keeps what it may, before each mount", 0 },
-        { "strict", 'S', NULL, 0, "All mounts see the same at once", 0 },
+        { "strict", 'S', "sizes", OPTION_ARG_OPTIONAL,
+          "All mounts see the same at once; or only sizes", 0 },
         { "shared", 'W', NULL, 0, "Few names, and many writers of a file; strict", 0 },
         { "locks", 'L', NULL, 0, "Programs take locks", 0 },
         { "clients", 'C', "N", 0, "How many mounts have programs; 0: all three", 0 },

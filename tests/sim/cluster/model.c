@@ -19,7 +19,7 @@
 struct model model;
 static char words[512];
 
-void model_begin(bool strict)
+void model_begin(enum model_strictness strict)
 {
     memset(&model, 0, sizeof(model));
     model.strict = strict;
@@ -210,18 +210,24 @@ void model_stored(int file, const struct model_view *view, bool synced)
 }
 
 /* Nothing older than it can be seen. */
-static bool is_definite(const struct model_write *w, const struct model_view *v)
+static bool is_definite_as(const struct model_write *w, const struct model_view *v,
+                           bool strict)
 {
-    bool own = model.strict || (w->client == v->client && w->life == v->life);
+    bool own = strict || (w->client == v->client && w->life == v->life);
     uint64_t by_ns = own ? v->started_ns : v->opened_ns;
 
     if (w->synced_ns != 0 && w->synced_ns <= by_ns)
         return true;
     if (w->unknown || w->shaky || w->was_shaky) /* lost, perhaps, until it was synced */
         return false;
-    if (own)
+    if (own && !(strict && model.gives_up))
         return w->acked_ns != 0 && w->acked_ns <= by_ns;
     return w->stored_ns != 0 && w->stored_ns <= by_ns;
+}
+
+static bool is_definite(const struct model_write *w, const struct model_view *v)
+{
+    return is_definite_as(w, v, model.strict == MODEL_STRICT);
 }
 
 static bool covers(const struct model_write *w, uint64_t unit)
@@ -284,7 +290,7 @@ static void size_strictly(const struct model_file *f, const struct model_view *v
     for (unsigned i = 0; i < f->n_writes; i++) {
         const struct model_write *w = &f->writes[i];
 
-        size_step(w, is_definite(w, view) && !size_is_contended(f, w), lo, hi);
+        size_step(w, is_definite_as(w, view, true) && !size_is_contended(f, w), lo, hi);
     }
 }
 
@@ -323,13 +329,14 @@ static bool unit_is_allowed_strictly(const struct model_file *f,
 
 /* ---- reading ---- */
 
-void model_size(int file, const struct model_view *view, uint64_t *lo, uint64_t *hi)
+static void size_as(int file, const struct model_view *view, bool strict, uint64_t *lo,
+                    uint64_t *hi)
 {
     struct model_file *f = &model.files[file];
 
     *lo = f->size_lo;
     *hi = f->size_hi;
-    if (model.strict) {
+    if (strict) {
         size_strictly(f, view, lo, hi);
         return;
     }
@@ -373,7 +380,7 @@ static bool unit_is_allowed(const struct model_file *f, const struct model_view 
     unsigned i = f->n_writes;
     bool passed = false; /* a write of data, or of zeros */
 
-    if (model.strict)
+    if (model.strict == MODEL_STRICT)
         return unit_is_allowed_strictly(f, view, unit, id);
     while (i-- > 0 && !passed) {
         const struct model_write *w = &f->writes[i];
@@ -430,6 +437,11 @@ static const char *say_unit(int file, const struct model_view *view, uint64_t un
     return words;
 }
 
+void model_size(int file, const struct model_view *view, uint64_t *lo, uint64_t *hi)
+{
+    size_as(file, view, model.strict == MODEL_STRICT, lo, hi);
+}
+
 const char *model_check_read(int file, const struct model_view *view, uint64_t off,
                              size_t len, const uint8_t *data, size_t got)
 {
@@ -478,7 +490,7 @@ const char *model_check_size(int file, const struct model_view *view, uint64_t s
 {
     uint64_t lo, hi;
 
-    model_size(file, view, &lo, &hi);
+    size_as(file, view, model.strict != MODEL_LENIENT, &lo, &hi);
     if (size >= lo && size <= hi)
         return NULL;
     snprintf(words, sizeof(words), "file %d (ino %llu): size %llu, allowed %llu to %llu",

@@ -22,7 +22,9 @@
  *
  * With --strict (which needs tokens) there is no difference between mounts: what any program's request was answered is so for whoever asks
  * after that, reads, sizes, seeks; a file may have many writers (--shared), and of two writes at the same time either may be the later one.
+ * --strict=sizes asks that of what a stat tells, and not of reads.
  * What a client had accepted and not stored is lost with it when it dies, or is away for so long that its session may have ended.
+ * Where disks refuse what was accepted (full, eio), what nobody flushed may be given up when others come.
  *
  * Of the invariants of the design, what is checked in a run, and where:
  *
@@ -125,8 +127,17 @@ struct model_absence {
     uint64_t until_ns;
 };
 
+/* What others were answered: seen when it was stored there before an open here; or at once. */
+enum model_strictness {
+    MODEL_LENIENT,
+    MODEL_STRICT_SIZES, /* that a stat tells */
+    MODEL_STRICT,
+};
+
 struct model {
-    bool strict; /* what POSIX says, over all mounts: see above */
+    enum model_strictness strict;
+    bool
+        gives_up; /* disks refuse what was accepted: without a flush it may be given up when others come, and the next fsync says so */
     struct model_absence absences[MODEL_CLIENTS];
     struct model_file files[FILES_MAX_SIM];
     struct model_name names[NAMES_MAX];
@@ -138,7 +149,7 @@ struct model {
 };
 extern struct model model;
 
-void model_begin(bool strict);
+void model_begin(enum model_strictness strict);
 void model_end(void);
 
 /* Who looks: its client, and since when it may rely on what others stored and on its own. */

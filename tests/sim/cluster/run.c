@@ -167,6 +167,7 @@ void run_once(const struct run_config *config, struct run_result *out)
     world_begin(config->seed);
     net_begin();
     model_begin(config->strict);
+    model.gives_up = (config->faults & (FAULT_FULL | FAULT_ERRORS)) != 0;
     run = calloc(1, sizeof(*run));
     assert(run != NULL);
     run->config = *config;

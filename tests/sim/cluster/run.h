@@ -53,7 +53,7 @@ struct run_config {
     bool directories;    /* disk.h */
     bool heals;          /* storages heal, and in the end everything must be healed */
     bool kernel;         /* a model of Linux before each mount: kernel.h */
-    bool strict;         /* all mounts see the same: model.h */
+    unsigned strict;     /* all mounts see the same: enum model_strictness */
     bool shared;         /* few names, and many writers of a file; with strict only */
     bool locks;          /* programs take locks */
     unsigned n_clients;  /* with programs; 0: all */

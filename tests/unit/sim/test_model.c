@@ -65,7 +65,7 @@ static bool may_be_long(int client, uint64_t size)
 static int begin(void **state)
 {
     world_begin(1);
-    model_begin(*state != NULL);
+    model_begin(*state == NULL ? MODEL_LENIENT : *(enum model_strictness *)*state);
     file = model_file_new();
     return 0;
 }
@@ -170,9 +170,20 @@ static void test_sizes_of_writers_at_the_same_time(void **state)
     assert_false(may_be_long(A, PAGE) || may_be_long(A, 3 * PAGE));
 }
 
+static void test_sizes_alone_may_be_strict(void **state)
+{
+    uint32_t first = write_now(A, 0, PAGE), second = write_now(A, 0, 2 * PAGE);
+
+    (void)state;
+    assert_true(may_read(B, first) && may_read(B, second));
+    assert_true(may_be_long(B, 2 * PAGE));
+    assert_false(may_be_long(B, PAGE) || may_be_long(B, 0));
+}
+
 int main(void)
 {
-    static char strict[] = "strict";
+    static enum model_strictness strict[] = { MODEL_STRICT },
+                                 sizes[] = { MODEL_STRICT_SIZES };
 #define T(name, state) cmocka_unit_test_prestate_setup_teardown(name, begin, end, state)
     const struct CMUnitTest tests[] = {
         T(test_what_was_answered_is_so_everywhere, strict),
@@ -182,6 +193,8 @@ int main(void)
         T(test_what_a_dead_client_had_not_stored_may_be_lost, strict),
         T(test_who_is_away_may_lose_what_he_accepts, strict),
         T(test_sizes_of_writers_at_the_same_time, strict),
+        T(test_sizes_of_writers_at_the_same_time, sizes),
+        T(test_sizes_alone_may_be_strict, sizes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
