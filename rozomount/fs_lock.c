@@ -69,8 +69,15 @@ static void lock_reply(struct op *op)
 /* What others wrote while they had it is in the attributes, and with them drops our pages. */
 static void on_seen(struct op *op, int rc)
 {
-    if (rc == 0 && md_decode_entry(&op->call, &op->entry) == 0)
+    struct nodes *nodes = &op->loop->nodes;
+
+    if (rc == 0 && md_decode_entry(&op->call, &op->entry) == 0) {
         node_note_attr(op->handle->node, &op->entry.attr);
+    } else { /* nobody says whether they are old */
+        file_drop_cache(op->handle->node->file);
+        if (nodes->config.invalidate != NULL)
+            nodes->config.invalidate(nodes->config.arg, op->ino);
+    }
     op_after_pages(op, lock_reply); /* it has the lock, whatever else */
 }
 
@@ -90,6 +97,8 @@ static void lock_taken(struct op *op)
         return;
     }
     handle_locks(op->handle, op->lock.owner);
+    op->to_the_end =
+        true; /* a signal that comes now is too late, and it is not to read old pages */
     msg.ino = op->ino;
     op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_seen);
 }

@@ -209,10 +209,10 @@ void grace_begin(struct exportd *x)
     if (lease_ms < x->lease_before_ms)
         lease_ms = x->lease_before_ms;
     record_put(x, NOBODY, x->config.lease_ms, "");
+    if (x->n_starts > 0)
+        x->grace_ends_ns += (uint64_t)lease_ms * 1000000;
     if (x->n_starts == 0 || (x->grace == GRACE_FOR_AWAITED && x->awaited == NULL))
         x->grace = GRACE_OVER; /* there was nobody before us */
-    else
-        x->grace_ends_ns += (uint64_t)lease_ms * 1000000;
 }
 
 void awaited_free_all(struct exportd *x)

@@ -179,7 +179,9 @@ bool session_is_alone(struct session *s, uint64_t ino, bool own_too)
 
     if (own_too && mine != NULL)
         n -= mine->writes;
-    return n == 0 && grace_is_over(s->export->x);
+    /* For a whole lease, also when all are back: who opens a file while the truncate that follows from this is pending,
+     * would not see what another one, who ends it, writes behind it. */
+    return n == 0 && env_now_ns(s->export->x->env) > s->export->x->grace_ends_ns;
 }
 
 void session_has_cut(struct session *s, uint64_t ino)
