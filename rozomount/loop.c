@@ -253,27 +253,6 @@ static void invalidate(void *arg, uint64_t ino)
         invalidator_add(loop->mount->invalidator, ino);
 }
 
-static void on_pages_mail(struct env_mail *mail)
-{
-    struct op *op = container_of(mail, struct op, pages.mail);
-
-    op->step(op);
-}
-
-void op_after_pages(struct op *op, void (*step)(struct op *op))
-{
-    struct invalidator *inv = op->loop->mount->invalidator;
-
-    if (inv == NULL) {
-        step(op);
-        return;
-    }
-    op->step = step;
-    op->pages.env = &op->loop->env;
-    op->pages.mail.fn = on_pages_mail;
-    invalidator_wait(inv, &op->pages);
-}
-
 static int loop_init_md(struct loop *loop, struct err *err)
 {
     const struct options *opt = loop->mount->opt;

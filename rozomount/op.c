@@ -488,6 +488,27 @@ void op_with_node(struct op *op, void (*step)(struct op *op))
     node_wait(op->node, &op->wait);
 }
 
+static void on_pages_mail(struct env_mail *mail)
+{
+    struct op *op = container_of(mail, struct op, pages.mail);
+
+    op->step(op);
+}
+
+void op_after_pages(struct op *op, void (*step)(struct op *op))
+{
+    struct invalidator *inv = op->loop->mount->invalidator;
+
+    if (inv == NULL) {
+        step(op);
+        return;
+    }
+    op->step = step;
+    op->pages.env = &op->loop->env;
+    op->pages.mail.fn = on_pages_mail;
+    invalidator_wait(inv, &op->pages);
+}
+
 bool op_set_name(struct op *op, char *to, const char *name)
 {
     size_t len = strlen(name);

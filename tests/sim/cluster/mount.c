@@ -52,27 +52,6 @@ void loop_return_buf(struct loop *loop, struct reqbuf *buf)
     free(buf);
 }
 
-static void on_pages_mail(struct env_mail *mail)
-{
-    struct op *op = container_of(mail, struct op, pages.mail);
-
-    op->step(op);
-}
-
-void op_after_pages(struct op *op, void (*step)(struct op *op))
-{
-    struct invalidator *inv = op->loop->mount->invalidator;
-
-    if (inv == NULL) {
-        step(op);
-        return;
-    }
-    op->step = step;
-    op->pages.env = &op->loop->env;
-    op->pages.mail.fn = on_pages_mail;
-    invalidator_wait(inv, &op->pages);
-}
-
 void mount_drained(struct mount *m)
 {
     (void)m;
