@@ -95,7 +95,7 @@ class Agent:
 
 
 @pytest.fixture
-def two(cluster, request):
+def two(cluster):
     c = cluster(mounts=2)
     agents = []
 

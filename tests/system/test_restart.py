@@ -9,26 +9,12 @@ import time
 import pytest
 
 from conftest import cannot_mount, wait_for
-from test_locks import Agent
+from test_locks import two  # noqa: F401, a fixture
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
 LEASE_S = 20
 SHORT_S = 10  # for tests that sit it out
-
-
-@pytest.fixture
-def two(cluster):
-    c = cluster(mounts=2)
-    agents = []
-
-    def agent(mount, name="file"):
-        agents.append(Agent(os.path.join(c.mnts[mount], name)))
-        return agents[-1]
-
-    yield c, agent
-    for a in agents:
-        a.kill()
 
 
 def restart(c):
