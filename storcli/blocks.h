@@ -77,7 +77,7 @@ void storcli_file_close(struct storcli_file *file);
 const struct codec *storcli_file_codec(const struct storcli_file *file);
 
 /**
- * 0 or -EIO (not enough storages until the deadline), -ESTALE (somebody wrote with a newer
+ * 0 or -EIO (not enough storages until the deadline, or one of them says that our session is over), -ESTALE (somebody wrote with a newer
  * epoch: get a fresh one and repeat), -ENOSPC, -EACCES (capability refused: get a fresh one),
  * -ENOMEM.
  */

@@ -68,6 +68,9 @@ int file_pool_new(uint64_t max_bytes, struct file_pool **out);
 /** No file that uses it may be open. */
 void file_pool_free(struct file_pool *pool);
 
+/* As cache_ms: clean data is believed until file_drop_cache(). */
+#define FILE_CACHE_UNTIL_DROPPED UINT32_MAX
+
 /* Everything 0 is the default. */
 struct file_config {
     uint64_t
@@ -101,6 +104,8 @@ void file_refresh(struct file *f, const struct storcli_target *target,
 /* The attributes this client knows better than exportd, for getattr answers. */
 uint64_t file_size(const struct file *f);
 bool file_has_data(const struct file *f);
+/** What it writes with; 0: none yet. A file that is opened again must not get it once more. */
+uint32_t file_epoch(const struct file *f);
 /** 0 while this client has not written; else its clock at the last write not yet reported. */
 int64_t file_mtime_ns(const struct file *f);
 /** Give up an unreported mtime (someone set mtime explicitly). */
@@ -135,12 +140,28 @@ void file_write(struct file *f, uint64_t offset, const struct iovec *iov, unsign
  * Data that could not be written stays in memory, is still returned by reads, and is tried again:
  * by each flush and sync, when a writer needs its room, and by itself after a growing pause. So
  * every flush or sync says the truth about all writes before it: an error until they are with
- * the storages, 0 from then on. Only file_close() gives data up, and its rc says so.
+ * the storages, 0 from then on. Only file_close() and file_give_up() give data up, and their rc
+ * says so.
  */
 /** All accepted writes are acknowledged by the storages and reported to exportd (close, flush). */
 void file_flush(struct file *f, file_done_cb *done, void *arg);
 /** The same, and stable: storages synced, size and times durable at exportd. */
 void file_sync(struct file *f, file_done_cb *done, void *arg);
+
+/**
+ * The same as file_flush(), for who must let others at the file: what cannot be written or reported, also by
+ * one more try of what had failed before, is lost then. rc says why; file_losses() has grown, and
+ * file_is_untold() may be true. Calls under way hear of the loss, too. No write may begin before
+ * done. From then on until the next write, truncate, punch or allocate nothing is written, marked or
+ * reported; reads may be under way.
+ */
+void file_give_up(struct file *f, file_done_cb *done, void *arg);
+/**
+ * The same for who has lost the right to write: what is not on its way to storages or exportd is not tried any more.
+ */
+void file_lose_all(struct file *f, file_done_cb *done, void *arg);
+/** Nothing is to be written or reported, or is about to be: file_give_up() would do nothing. */
+bool file_is_clean(const struct file *f);
 
 /**
  * The storages' part of a truncate that exportd has just accepted: attr is its answer (new
@@ -185,15 +206,21 @@ void file_seek(struct file *f, uint64_t offset, bool want_hole, uint64_t *found,
 void file_tell_again(struct file *f);
 
 /**
- * Grows each time accepted bytes turn out to be lost by the storages. One file_sync() says so; who has the file open
- * besides its caller sees it here.
+ * Grows each time accepted bytes turn out to be lost by the storages, or are given up. One file_sync() says what
+ * storages lost; who has the file open besides its caller sees it here.
  */
 uint64_t file_losses(const struct file *f);
 
-/** Storages may have bytes of ours that lie beyond the size we tell: a write that failed left them. */
+/**
+ * Storages may have bytes of ours that lie beyond the size we tell: a write that failed left them, or exportd was not
+ * told.
+ */
 bool file_is_untold(const struct file *f);
 
-/** Drop clean cached data (invalidate). */
+/**
+ * Drop clean cached data (invalidate), and what is being read for it: only a read that began before
+ * may still return that.
+ */
 void file_drop_cache(struct file *f);
 
 #endif

@@ -202,8 +202,8 @@ static void close_step(struct fop *op)
         return;
     if (rc != 0) {
         f->close_rc = f->close_rc != 0 ? f->close_rc : rc;
-        frun_drop_dirty(f);
-        f->change++; /* what lies behind the loss may be told now */
+        file_lose(f, rc);
+        op->clock = f->clock;
     }
     rc = file_report(f, f->change, false, f->close_report_no);
     if (rc == 0)
@@ -243,6 +243,7 @@ static void config_default(struct file_config *c)
 static void file_init(struct file *f)
 {
     list_init(&f->lru);
+    list_init(&f->pool_link);
     list_init(&f->want);
     list_init(&f->fetches);
     list_init(&f->queue);
@@ -319,13 +320,10 @@ static void size_is_cut(struct file *f, uint64_t size)
     f->meta_size = size;
     if (!untold) {
         if (f->in_doubt && max_u64(f->told_end, f->fresh_end) > size) {
-            f->n_cuts++;
+            f->n_losses++;
             file_doubt(f);
         }
-        f->acked_end = min_u64(f->acked_end, size);
-        f->through_end = min_u64(f->through_end, size);
-        f->told_end = min_u64(f->told_end, size);
-        f->fresh_end = min_u64(f->fresh_end, size);
+        file_forget_beyond(f, size);
     }
     file_size_recount(f);
     clean_drop_all(f);
@@ -338,24 +336,27 @@ static bool is_cut(const struct file *f, const struct file_attr *attr)
            version_epoch(attr->truncate_version) > f->size_epoch;
 }
 
+/* Nothing of ours is on its way to exportd, or will be. */
+static bool file_is_silent(const struct file *f)
+{
+    return f->dirty.n == 0 && f->writing.n == 0 && f->accepting == NULL &&
+           f->exclusive == NULL && !f->report_busy && f->change == f->reported_change;
+}
+
 /* A smaller size may be an answer from before our own report: believe it only in silence, or with the truncate
  * that made it so. While something runs alone it may be a truncate, which knows better. */
 static void adopt_size(struct file *f, const struct file_attr *attr)
 {
     uint64_t size = attr->size;
-    bool is_silent = f->dirty.n == 0 && f->writing.n == 0 && f->accepting == NULL &&
-                     f->exclusive == NULL && !f->report_busy &&
-                     f->change == f->reported_change;
 
     if (size == f->meta_size || (size > f->meta_size && f->exclusive != NULL))
         return;
     if (size > f->meta_size) {
         f->meta_size = size;
         f->size = max_u64(f->size, size);
-    } else if (is_silent) {
+    } else if (file_is_silent(f)) {
         f->size = f->meta_size = size;
-        f->acked_end = min_u64(f->acked_end, size);
-        f->through_end = min_u64(f->through_end, size);
+        file_forget_beyond(f, size);
     } else {
         if (is_cut(f, attr))
             size_is_cut(f, size);
@@ -387,12 +388,20 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
 void file_refresh(struct file *f, const struct storcli_target *target,
                   const struct file_attr *attr)
 {
-    /* A capability only for reading does not replace one for writing. */
-    if (target != NULL && (attr->epoch > f->epoch || f->epoch == 0))
+    /* A capability only for reading, which comes without an epoch, does not replace one for writing. */
+    if (target != NULL && attr->epoch >= f->epoch)
         if (storcli_file_update(f->sf, target) != 0)
             return;
     file_adopt(f, attr, target != NULL);
     file_wake(f);
+}
+
+void file_forget_beyond(struct file *f, uint64_t size)
+{
+    f->acked_end = min_u64(f->acked_end, size);
+    f->through_end = min_u64(f->through_end, size);
+    f->told_end = min_u64(f->told_end, size);
+    f->fresh_end = min_u64(f->fresh_end, size);
 }
 
 void file_size_recount(struct file *f)
@@ -426,9 +435,20 @@ bool file_has_data(const struct file *f)
     return f->has_data || f->dirty.n > 0 || f->writing.n > 0;
 }
 
+uint32_t file_epoch(const struct file *f)
+{
+    return f->epoch;
+}
+
 uint64_t file_losses(const struct file *f)
 {
-    return storcli_file_losses(f->sf) + f->n_cuts;
+    return storcli_file_losses(f->sf) + f->n_losses;
+}
+
+bool file_is_clean(const struct file *f)
+{
+    return file_is_silent(f) && f->mtime_ns == 0 && !f->renew_busy &&
+           !(f->truncate_pending && f->truncate_version == 0) && list_is_empty(&f->queue);
 }
 
 bool file_is_untold(const struct file *f)
@@ -449,5 +469,5 @@ void file_forget_mtime(struct file *f)
 void file_drop_cache(struct file *f)
 {
     storcli_file_others_wrote(f->sf); /* somebody else was here */
-    clean_drop_all(f);
+    clean_forget_all(f, 0, UINT64_MAX);
 }

@@ -155,10 +155,8 @@ static void truncate_apply(struct alone_fop *a)
         f->has_data = f->has_data_told = true;
     if (size < f->size)
         frun_cut(f, size);
+    file_forget_beyond(f, size);
     f->size = f->meta_size = f->told_end = size;
-    f->acked_end = min_u64(f->acked_end, size);
-    f->through_end = min_u64(f->through_end, size);
-    f->fresh_end = min_u64(f->fresh_end, size);
     f->size_epoch = f->epoch;
     f->in_doubt = false;
     f->mtime_ns = 0; /* exportd's, of the truncate, is newer */
@@ -490,6 +488,7 @@ static void allocate_grow(struct alone_fop *a)
     struct file *f = a->op.f;
 
     a->state = ALLOCATE_TELL;
+    a->report_no = f->report_no;
     if (a->keep_size || a->end <= f->size) {
         a->change = f->reported_change;
         return;
@@ -499,7 +498,6 @@ static void allocate_grow(struct alone_fop *a)
     f->mtime_ns = file_clock_ns(f);
     file_changed(f);
     a->change = f->change;
-    a->report_no = f->report_no;
 }
 
 static void allocate_step(struct fop *op)

@@ -1,7 +1,7 @@
 /*
  * file_flush.c - flush and sync: everything accepted is with the storages and told to exportd.
  *
- * In:     file_flush(), file_sync(). Core.
+ * In:     file_flush(), file_sync(), file_give_up(). Core.
  * Out:    runs are wanted; storcli_sync(); reports.
  */
 #include <errno.h>
@@ -103,4 +103,106 @@ void file_flush(struct file *f, file_done_cb *done, void *arg)
 void file_sync(struct file *f, file_done_cb *done, void *arg)
 {
     start(f, true, done, arg);
+}
+
+/* ---- what cannot be written out is given up ---- */
+
+enum give_up_state { GIVE_UP_BEGIN, GIVE_UP_WRITE, GIVE_UP_TELL, GIVE_UP_REST };
+
+struct give_up_fop {
+    struct fop op;
+    enum give_up_state state;
+    bool at_once; /* what is not on its way is not tried */
+    int rc;
+    uint64_t change, report_no;
+};
+
+/* A truncate that exportd knows nothing of is ours alone to finish: when others have been at the file, not any more. */
+static void forget_cut(struct file *f)
+{
+    if (!f->truncate_pending || f->truncate_version != 0)
+        return;
+    f->truncate_pending = false;
+    f->is_untold = true;
+}
+
+/* What is under way by itself ends: whom to wait for, NULL when there is nobody. */
+static struct waitlist *rest_of(struct file *f)
+{
+    if (f->report_busy)
+        return &f->report_waiters;
+    if (f->exclusive != NULL)
+        return &f->exclusive_waiters;
+    return f->renew_busy ? &f->renew_waiters : NULL;
+}
+
+static void give_up_step(struct fop *op)
+{
+    struct give_up_fop *g = container_of(op, struct give_up_fop, op);
+    struct file *f = op->f;
+    struct waitlist *rest;
+    int rc = 0;
+
+    switch (g->state) {
+    case GIVE_UP_BEGIN:
+        f->n_giving_up++;
+        if (g->at_once && !file_is_clean(f))
+            file_lose_unsent(f, -EIO);
+        g->state = GIVE_UP_WRITE;
+        /* fall through */
+    case GIVE_UP_WRITE:
+        if (file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, op->clock, &rc)) {
+            fop_wait(op, &f->run_waiters);
+            return;
+        }
+        g->rc = rc;
+        if (f->dirty.n > 0 || f->writing.n > 0)
+            file_lose(f, rc);
+        g->change = f->change;
+        g->report_no = f->report_no;
+        g->state = GIVE_UP_TELL;
+        /* fall through */
+    case GIVE_UP_TELL:
+        rc = g->at_once && !f->report_busy
+                 ? -EIO
+                 : file_report(f, g->change, false, g->report_no);
+        if (rc == 0 || f->report_busy) {
+            fop_wait(op, &f->report_waiters);
+            return;
+        }
+        if (rc < 0) {
+            file_forget_report(f, rc);
+            g->rc = g->rc != 0 ? g->rc : rc;
+        }
+        g->state = GIVE_UP_REST;
+        /* fall through */
+    case GIVE_UP_REST:
+        rest = rest_of(f);
+        if (rest != NULL) {
+            fop_wait(op, rest);
+            return;
+        }
+        forget_cut(f);
+        f->mtime_ns = 0;
+        f->n_giving_up--;
+        fop_end(op, g->rc);
+    }
+}
+
+static void give_up_start(struct file *f, bool at_once, file_done_cb *done, void *arg)
+{
+    struct give_up_fop *g = fop_new(f, sizeof(*g), FOP_FLUSH, give_up_step, done, arg);
+
+    g->at_once = at_once;
+    fop_queue(&g->op);
+}
+
+void file_give_up(struct file *f, file_done_cb *done, void *arg)
+{
+    give_up_start(f, false, done, arg);
+}
+
+void file_lose_all(struct file *f, file_done_cb *done, void *arg)
+{
+    give_up_start(f, true, done, arg);
 }

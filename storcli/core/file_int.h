@@ -34,7 +34,8 @@ enum {
 struct file_pool {
     struct scratch scratch;
     uint64_t used_bytes, max_bytes;
-    unsigned n_bufs; /* out at the moment */
+    unsigned n_bufs;         /* out at the moment */
+    struct list_node cached; /* files with clean data, least recently used first */
 };
 
 /* A piece of the pool, shared by the runs that lie in it. */
@@ -48,6 +49,11 @@ struct fbuf {
 struct fbuf *fbuf_new(struct file_pool *pool, size_t bytes);
 struct fbuf *fbuf_share(struct fbuf *buf);
 void fbuf_drop(struct fbuf *buf); /* NULL is fine */
+/**
+ * Is there room for so many bytes more? If need be in the place of clean data of files that were not
+ * used for long: they may keep it for as long as they like.
+ */
+bool pool_make_room(struct file_pool *pool, uint64_t bytes);
 
 enum frun_state {
     FRUN_DIRTY,  /* in dirty */
@@ -220,7 +226,7 @@ struct file {
         through_end; /* a flush, or a synchronous write, says that it is so long at least: newer bytes below do not count */
     uint32_t
         size_epoch; /* of the write that made it so long, or what else did; 0: none of ours */
-    uint64_t n_cuts; /* sizes that exportd did not take */
+    uint64_t n_losses; /* sizes that exportd did not take, and what was given up */
     bool has_data, has_data_told;
     int64_t mtime_ns; /* of the last write not yet reported; 0: none */
     uint32_t epoch, sequence;
@@ -234,13 +240,18 @@ struct file {
     /* Memory. */
     struct frunset dirty, writing, clean;
     unsigned n_runs;
-    struct list_node lru;  /* clean runs, least recently used first */
+    struct list_node lru;       /* clean runs, least recently used first */
+    struct list_node pool_link; /* in pool->cached while there are any */
     struct list_node want; /* dirty and parked runs to be written, in order of wanting */
     uint64_t dirty_bytes;  /* dirty and writing */
     uint64_t clean_bytes;
     unsigned n_flying;
     uint64_t next_id;
-    uint64_t clock; /* counts failures */
+    uint64_t clock;      /* counts failures */
+    uint64_t lost_clock; /* f->clock when data was given up last; 0: never was */
+    int lost_rc;         /* why that, or a report, was given up */
+    unsigned
+        n_giving_up; /* operations that give up what fails: it is not tried again by itself */
     uint64_t retry_ms;
     uint64_t retry_at_ns; /* parked runs are wanted again; 0: none is parked */
     struct list_node fetches;
@@ -276,6 +287,7 @@ struct file {
     uint64_t reported_change, durable_change;
     uint64_t report_no;        /* reports begun */
     uint64_t report_failed_no; /* the newest that failed */
+    uint64_t report_lost_no;   /* the newest whose word was given up */
     int report_rc;
     uint64_t
         told_end; /* the largest size told since the last report that is durable; 0: none */
@@ -287,7 +299,8 @@ struct file {
         uint64_t size, change, n_truncates, doubt_no, fresh_end;
         int64_t mtime_ns;
         bool has_data, sync;
-    } report; /* what is on its way */
+        bool again; /* the size was told before */
+    } report;       /* what is on its way */
 
     struct env_task task;
     struct env_timer write_timer, report_timer, clean_timer;
@@ -382,6 +395,8 @@ int64_t file_clock_ns(struct file *f);
 void file_adopt(struct file *f, const struct file_attr *attr, bool with_data);
 /** Nothing is on its way to the storages, or waits for an epoch to be. */
 bool file_is_landed(const struct file *f);
+/** What is on the storages beyond size is not ours any more. */
+void file_forget_beyond(struct file *f, uint64_t size);
 /** After a failed write: the size is what is left of it. */
 void file_size_recount(struct file *f);
 
@@ -418,8 +433,10 @@ void frun_cut(struct file *f, uint64_t size);
 void frun_forget_beyond(struct file *f, uint64_t size);
 /** The same for a run that was on its way then, before it goes once more. */
 void frun_apply_cut(struct frun *run);
-/** Give up what could not be written (close). */
+/** Forget what is dirty and parked; nothing may be flying. */
 void frun_drop_dirty(struct file *f);
+/** Forget what is dirty. */
+void frun_drop_unsent(struct file *f);
 
 /* ---- file_store.c: to and from the storages ---- */
 
@@ -440,6 +457,13 @@ int frun_fly_direct(struct file *f, struct write_fop *w, uint64_t first, uint64_
 bool file_is_pending(struct file *f, uint64_t first, uint64_t end, uint64_t before_id,
                      uint64_t clock, int *rc);
 void file_failed(struct frun *run, int rc);
+/**
+ * Give up what could not be written, for rc: nothing may be flying. Whatever waits for it fails, exportd
+ * may be told of what lies behind.
+ */
+void file_lose(struct file *f, int rc);
+/** The same, but what is on its way to storages goes on. */
+void file_lose_unsent(struct file *f, int rc);
 /** The delay timer, for the oldest dirty and the parked runs. */
 void file_start_write_timer(struct file *f);
 void file_on_write_timer(struct env_timer *timer);
@@ -471,6 +495,8 @@ void file_is_through(struct file *f, uint64_t end);
  * @return 1: yes; 0: wait for report_waiters; -errno: it could not be told.
  */
 int file_report(struct file *f, uint64_t change, bool sync, uint64_t since);
+/** Give up what exportd could not be told: the file is as exportd knows it. No report may be under way. */
+void file_forget_report(struct file *f, int rc);
 /** Reports are no longer held: send what waited. */
 void file_report_released(struct file *f);
 void file_on_report_timer(struct env_timer *timer);

@@ -154,7 +154,7 @@ static void read_ahead(struct file *f, uint64_t offset, uint64_t end)
     uint64_t target = min_u64(block_past(f, s->next + s->window), limit);
 
     if (s->window == 0 || f->closing || f->exclusive != NULL ||
-        f->pool->used_bytes > f->pool->max_bytes)
+        !pool_make_room(f->pool, 0))
         return;
     s->ahead = max_u64(s->ahead, block_past(f, s->next));
     while (s->ahead < target && f->n_fetches < AHEAD_FETCHES_MAX) {

@@ -91,18 +91,27 @@ static void learn_of_cut(struct file *f, const struct file_meta_call *call)
 {
     uint64_t size = call->attr.size;
 
-    f->n_cuts++;
+    f->n_losses++;
     if (f->report.n_truncates != f->n_truncates)
         return;
     f->meta_size = size;
-    f->acked_end = min_u64(f->acked_end, size);
-    f->through_end = min_u64(f->through_end, size);
-    f->told_end = min_u64(f->told_end, size);
-    f->fresh_end = min_u64(f->fresh_end, size);
+    file_forget_beyond(f, size);
     f->in_doubt = false;
     file_size_recount(f);
     clean_drop_all(f);
     file_doubt(f);
+}
+
+/* Of what we told before, somebody else has since cut off what he wanted. */
+static void learn_of_truncate(struct file *f, const struct file_meta_call *call)
+{
+    if (f->report.n_truncates == f->n_truncates) {
+        f->meta_size = call->attr.size;
+        file_forget_beyond(f, f->meta_size);
+        file_size_recount(f);
+        clean_drop_all(f);
+    }
+    f->report.size = 0;
 }
 
 void file_tell_again(struct file *f)
@@ -122,7 +131,9 @@ static void on_reported(struct file_meta_call *call, int rc)
 
     assert(f->report_busy);
     f->report_busy = f->report_again = f->report_again_sync = false;
-    if (rc == 0 && call->is_cut) {
+    if (rc == 0 && call->is_cut && f->report.again && !f->in_doubt) {
+        learn_of_truncate(f, call);
+    } else if (rc == 0 && call->is_cut) {
         learn_of_cut(f, call);
         rc = -EIO;
     }
@@ -165,6 +176,7 @@ static void send_report(struct file *f, bool sync)
     f->report_busy = true;
     f->report_no++;
     f->report.size = size_to_tell(f, sync);
+    f->report.again = f->report.size <= f->told_end;
     f->report.has_data = f->has_data;
     f->report.mtime_ns = f->mtime_ns;
     f->report.sync = sync;
@@ -179,6 +191,8 @@ static void send_report(struct file *f, bool sync)
 
 int file_report(struct file *f, uint64_t change, bool sync, uint64_t since)
 {
+    if (f->report_lost_no > since)
+        return f->lost_rc;
     if ((sync ? f->durable_change : f->reported_change) >= change)
         return 1;
     if (f->report_failed_no > since)
@@ -186,6 +200,20 @@ int file_report(struct file *f, uint64_t change, bool sync, uint64_t since)
     if (!f->report_busy || f->report.change < change || (sync && !f->report.sync))
         send_report(f, sync);
     return 0;
+}
+
+void file_forget_report(struct file *f, int rc)
+{
+    assert(!f->report_busy);
+    f->n_losses++;
+    f->is_untold |= f->acked_end > f->meta_size;
+    file_forget_beyond(f, f->meta_size);
+    f->mtime_ns = 0;
+    f->report_lost_no = f->report_no;
+    f->lost_rc = rc;
+    f->reported_change = f->change;
+    file_size_recount(f);
+    clean_forget_all(f, block_of(f, f->size), UINT64_MAX);
 }
 
 void file_report_released(struct file *f)

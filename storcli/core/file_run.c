@@ -27,6 +27,7 @@ int file_pool_new(uint64_t max_bytes, struct file_pool **out)
 
     if (pool == NULL)
         return -ENOMEM;
+    list_init(&pool->cached);
     pool->max_bytes = max_bytes != 0 ? max_bytes : POOL_MAX_DEFAULT;
     *out = pool;
     return 0;
@@ -186,6 +187,18 @@ static void clean_remove(struct frun *run)
     frunset_remove(&f->clean, run);
     f->clean_bytes -= frun_bytes(run);
     frun_free(run);
+    if (f->clean.n == 0)
+        list_remove(&f->pool_link);
+}
+
+static void clean_is_used(struct frun *run)
+{
+    struct file *f = run->f;
+
+    list_remove(&run->link);
+    list_add_tail(&f->lru, &run->link);
+    list_remove(&f->pool_link);
+    list_add_tail(&f->pool->cached, &f->pool_link);
 }
 
 static bool is_being_read(struct file *f, const struct frun *run)
@@ -201,7 +214,10 @@ static bool is_being_read(struct file *f, const struct frun *run)
 
 static bool clean_is_old(const struct frun *run)
 {
-    return env_now_ns(run->f->env) - run->born_ns > run->f->config.cache_ms * 1000000ull;
+    const struct file *f = run->f;
+
+    return f->config.cache_ms != FILE_CACHE_UNTIL_DROPPED &&
+           env_now_ns(f->env) - run->born_ns > f->config.cache_ms * 1000000ull;
 }
 
 struct frun *clean_find(struct file *f, uint64_t block, uint64_t start_ns)
@@ -215,8 +231,7 @@ struct frun *clean_find(struct file *f, uint64_t block, uint64_t start_ns)
             clean_remove(run);
         return NULL;
     }
-    list_remove(&run->link);
-    list_add_tail(&f->lru, &run->link);
+    clean_is_used(run);
     return run;
 }
 
@@ -231,6 +246,16 @@ void clean_shrink(struct file *f, uint64_t max_bytes)
         if (!is_being_read(f, run))
             clean_remove(run);
     }
+}
+
+bool pool_make_room(struct file_pool *pool, uint64_t bytes)
+{
+    LIST_FOREACH_SAFE(node, &pool->cached) {
+        if (pool->used_bytes + bytes <= pool->max_bytes)
+            break;
+        clean_shrink(container_of(node, struct file, pool_link), 0);
+    }
+    return pool->used_bytes + bytes <= pool->max_bytes;
 }
 
 void clean_drop_all(struct file *f)
@@ -253,7 +278,8 @@ static void on_clean_timer(struct env_timer *timer)
 
 void clean_start_timer(struct file *f)
 {
-    if (f->clean.n == 0 || f->closing || env_timer_is_running(&f->clean_timer))
+    if (f->clean.n == 0 || f->closing || env_timer_is_running(&f->clean_timer) ||
+        f->config.cache_ms == FILE_CACHE_UNTIL_DROPPED)
         return;
     env_timer_init(&f->clean_timer, on_clean_timer);
     env_timer_start(f->env, &f->clean_timer, f->config.cache_ms + 1);
@@ -347,7 +373,7 @@ static void clean_add_piece(struct file *f, struct fbuf *buf, uint8_t *data,
     run->state = FRUN_CLEAN;
     run->born_ns = env_now_ns(f->env);
     frunset_add(&f->clean, run);
-    list_add_tail(&f->lru, &run->link);
+    clean_is_used(run);
     f->clean_bytes += frun_bytes(run);
 }
 
@@ -368,7 +394,8 @@ void clean_add(struct file *f, struct fbuf *buf, uint64_t first, uint32_t n,
             clean_add_piece(f, buf, buf->data + (from - first) * f->bs, from, to);
         from = to + 1;
     }
-    clean_shrink(f, f->pool->used_bytes > f->pool->max_bytes ? 0 : f->clean_max);
+    clean_shrink(f, f->clean_max);
+    pool_make_room(f->pool, 0);
     clean_start_timer(f);
 }
 
@@ -619,10 +646,16 @@ void frun_forget_beyond(struct file *f, uint64_t size)
     }
 }
 
-void frun_drop_dirty(struct file *f)
+void frun_drop_unsent(struct file *f)
 {
     while (f->dirty.n > 0)
         dirty_remove(&f->dirty, f->dirty.v[0]);
+    file_size_recount(f);
+}
+
+void frun_drop_dirty(struct file *f)
+{
+    frun_drop_unsent(f);
     while (f->writing.n > 0)
         dirty_remove(&f->writing, f->writing.v[0]);
     file_size_recount(f);

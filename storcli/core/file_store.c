@@ -73,8 +73,7 @@ static void learn_of_truncate(struct file *f, const struct file_attr *attr)
         f->truncate_size = attr->truncate_size;
         f->truncate_version = attr->truncate_version;
         f->meta_size = attr->size;
-        f->acked_end = min_u64(f->acked_end, attr->size);
-        f->through_end = min_u64(f->through_end, attr->size);
+        file_forget_beyond(f, attr->size);
         file_size_recount(f);
     }
     clean_forget_all(f, 0, UINT64_MAX);
@@ -225,6 +224,32 @@ void file_failed(struct frun *run, int rc)
     write_on_direct(direct, rc);
 }
 
+/* What was dropped is lost. */
+static void note_lost(struct file *f, int rc)
+{
+    clean_forget_all(f, 0, UINT64_MAX);
+    f->lost_clock = ++f->clock;
+    f->lost_rc = rc;
+    f->n_losses++;
+    f->is_untold = true;
+    f->retry_at_ns = 0;
+    f->retry_ms = RETRY_MS_MIN;
+    f->change++;
+    waitlist_wake(f, &f->run_waiters);
+}
+
+void file_lose(struct file *f, int rc)
+{
+    frun_drop_dirty(f);
+    note_lost(f, rc);
+}
+
+void file_lose_unsent(struct file *f, int rc)
+{
+    frun_drop_unsent(f);
+    note_lost(f, rc);
+}
+
 static void run_written(struct frun *run)
 {
     struct file *f = run->f;
@@ -255,8 +280,8 @@ static void on_written(void *arg, int rc)
 {
     struct frun *run = arg;
     struct file *f = run->f;
-    /* What the last close said is lost does not take the place of what others wrote since. */
-    bool given_up = f->closing && run->was_told;
+    /* What was said to be lost does not take the place of what others wrote since. */
+    bool given_up = (f->closing || f->n_giving_up != 0) && run->was_told;
     bool again = (rc == -ESTALE && !given_up && run->n_stale++ < STALE_TRIES_MAX) ||
                  (rc == -EACCES && run->n_denied++ < DENIED_TRIES_MAX);
 
@@ -417,6 +442,8 @@ bool file_is_pending(struct file *f, uint64_t first, uint64_t end, uint64_t befo
 {
     bool pending = set_is_pending(&f->writing, first, end, before_id, clock, rc);
 
+    if (f->lost_clock > clock && *rc == 0)
+        *rc = f->lost_rc;
     return set_is_pending(&f->dirty, first, end, before_id, clock, rc) || pending;
 }
 
@@ -429,7 +456,7 @@ static uint64_t due_ns(const struct frun *run)
     if (run->state == FRUN_FLYING || run->state == FRUN_EPOCH || run->wanted)
         return UINT64_MAX;
     if (run->failed_clock != 0)
-        return f->retry_at_ns;
+        return f->n_giving_up != 0 ? UINT64_MAX : f->retry_at_ns;
     return run->born_ns + f->config.write_delay_ms * 1000000ull;
 }
 

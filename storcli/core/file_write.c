@@ -53,7 +53,7 @@ static void choose_direct(struct write_fop *w)
     uint64_t from = block_start(f, block_past(f, w->offset));
     uint64_t to = block_start(f, block_of(f, w->end)), len;
 
-    if (f->pool->used_bytes >= f->pool->max_bytes) /* others have it all: no more here */
+    if (!pool_make_room(f->pool, 1)) /* others have it all: no more here */
         w->flags |= FILE_WRITE_THROUGH;
     w->direct_from = w->direct_to = w->end;
     if ((w->flags & (FILE_WRITE_SYNC | FILE_WRITE_THROUGH)) == 0 || from >= to)
@@ -104,13 +104,11 @@ static int wait_for_room(struct write_fop *w)
 {
     struct file *f = w->op.f;
     bool full = f->dirty_bytes + f->bs > f->config.write_behind_max ||
-                f->pool->used_bytes + f->bs > f->pool->max_bytes;
+                !pool_make_room(f->pool, f->bs);
     int rc = 0;
 
     if (!full || f->dirty_bytes == 0)
         return 1;
-    if (f->pool->used_bytes + f->bs > f->pool->max_bytes)
-        clean_shrink(f, 0);
     file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, w->op.clock, &rc);
     if (rc == 0)
         fop_wait(&w->op, &f->run_waiters);

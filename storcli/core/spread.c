@@ -41,6 +41,8 @@ static int refusal_of(uint16_t status)
     switch (status) {
     case ROZO__STATUS__STALE_VERSION:
         return -ESTALE;
+    case ROZO__STATUS__FENCED:
+        return -EKEYREVOKED;
     case ROZO__STATUS__DENIED:
         return -EACCES;
     case ROZO__STATUS__NO_SPACE:
@@ -329,6 +331,11 @@ static void spread_step(struct spread *s)
     }
     if (n_refused(s, -ESTALE) > 0) {
         spread_end(s, -ESTALE);
+        return;
+    }
+    if (n_refused(s, -EKEYREVOKED) >
+        0) { /* others may not know it yet: the less they get, the better */
+        spread_end(s, -EIO);
         return;
     }
     if (is_hopeless(s) || (s->ops->stop_at_no_space && n_refused(s, -ENOSPC) > 0)) {

@@ -94,7 +94,8 @@ struct sync_op {
     struct survey survey; /* of what they wrote */
     uint32_t unfit;       /* candidates that could not take what another had lost */
     bool denied;
-    bool lost; /* something acknowledged cannot be made stable any more: to be told */
+    bool fenced; /* our session is over: nothing can be made again */
+    bool lost;   /* something acknowledged cannot be made stable any more: to be told */
     bool lost_here;     /* it is of this sync's own set */
     bool background;    /* nobody waits for it */
     bool interrupted;   /* and somebody wants another: it ends once it has read */
@@ -484,6 +485,7 @@ static void on_put_answer(struct rpc_request *rq, int rc)
         op->state = SYNC_REMAKE;
     } else {
         op->denied = op->denied || (rc == 0 && rq->status == ROZO__STATUS__DENIED);
+        op->fenced = op->fenced || (rc == 0 && rq->status == ROZO__STATUS__FENCED);
         remake_failed(op);
     }
     sync_step(op);
@@ -747,12 +749,13 @@ static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t n
             sync_end(op, op->gone ? -ENOENT : -EIO);
             return STEP_ENDED;
         }
-        if (heal == HEAL_NOTHING && too_few)
+        if ((heal == HEAL_NOTHING && too_few) || (heal == HEAL_REMAKE && op->fenced))
             heal = HEAL_STUCK;
 
         if (heal == HEAL_REMAKE && remake_begin(op))
             return STEP_ON;
-        if (heal == HEAL_STUCK && !op->denied && now_ns < op->deadline_ns) {
+        if (heal == HEAL_STUCK && !op->denied && !op->fenced &&
+            now_ns < op->deadline_ns) {
             op->unfit = 0; /* they may have recovered */
             return STEP_WAIT;
         }

@@ -56,7 +56,7 @@ struct sim_storage {
     uint32_t slow_ms;   /* each request takes up to this long */
     uint32_t lossy_ppm; /* of messages that get lost, and are sent again later */
     uint16_t
-        refuse_writes;   /* a status for ST_WRITE, ST_MARK, ST_ALLOC, ST_SYNC; 0: none */
+        refuse_writes; /* a status for ST_WRITE, ST_MARK, ST_ALLOC, and but for FENCED ST_SYNC; 0: none */
     uint16_t refuse_all; /* a status for everything; 0: none */
     uint64_t verifier;
     struct sim_projection *projections;           /* owned, CODEC_N_MAX */

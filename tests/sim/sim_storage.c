@@ -483,7 +483,8 @@ uint16_t storage_carry_out(struct sim_net *net, struct sim_storage *s,
     if (s->refuse_writes != 0 &&
         !(s->refuse_writes == ROZO__STATUS__NO_SPACE && r->op == ROZO__OP__ST_WRITE) &&
         (r->op == ROZO__OP__ST_WRITE || r->op == ROZO__OP__ST_MARK ||
-         r->op == ROZO__OP__ST_ALLOC || r->op == ROZO__OP__ST_SYNC))
+         r->op == ROZO__OP__ST_ALLOC ||
+         (r->op == ROZO__OP__ST_SYNC && s->refuse_writes != ROZO__STATUS__FENCED)))
         return s->refuse_writes;
     switch (r->op) {
     case ROZO__OP__ST_WRITE:

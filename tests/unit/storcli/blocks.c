@@ -582,6 +582,40 @@ static void a_refused_capability(void **state)
     fix_free(f);
 }
 
+/* Nothing helps, and what was written before stays: reads and syncs go on, but nothing is made again. */
+static void a_session_that_is_over(void **state)
+{
+    struct fix *f = fix_new(1);
+    int rc = NOT_DONE;
+    unsigned ms;
+
+    (void)state;
+    assert_int_equal(write_blocks(f, 1, 0, 5, BS), 0);
+    f->net.storages[2].refuse_writes = ROZO__STATUS__FENCED; /* the first that knows it */
+    assert_int_equal(write_ms(f, 2, 5, 5, BS, false, &ms), -EIO);
+    assert_true(ms < 100);
+    for (unsigned i = 0; i < 8; i++)
+        f->net.storages[i].refuse_writes = ROZO__STATUS__FENCED;
+    assert_int_equal(write_ms(f, 3, 0, 5, BS, false, &ms), -EIO);
+    assert_true(ms < 100);
+    assert_int_equal(mark_blocks(f, 4, 0, 5), -EIO);
+    assert_int_equal(read_blocks(f, 1, 0, 5, BS), 0);
+    assert_int_equal(sync_file(f), 0);
+    for (unsigned i = 0; i < 8; i++)
+        f->net.storages[i].refuse_writes = 0;
+    assert_int_equal(write_blocks(f, 5, 0, 5, BS), 0);
+    for (unsigned i = 0; i < 8; i++)
+        f->net.storages[i].refuse_writes = ROZO__STATUS__FENCED;
+    sim_storage_set(&f->net, 1, SIM_DOWN);
+    storcli_sync(f->file, on_done, &rc);
+    assert_true(wait_done(f, &rc) < 2000);
+    assert_int_equal(rc, -EIO);
+    for (unsigned i = 0; i < 8; i++)
+        f->net.storages[i].refuse_writes = 0;
+    assert_int_equal(sync_file(f), 0); /* another session */
+    fix_free(f);
+}
+
 static void storages_that_fail_or_belong_to_nobody(void **state)
 {
     struct fix *f = fix_new(1);
@@ -1385,6 +1419,7 @@ int main(void)
         cmocka_unit_test(a_storage_unknown_to_the_shell_is_as_if_down),
         cmocka_unit_test(full_storages),
         cmocka_unit_test(a_refused_capability),
+        cmocka_unit_test(a_session_that_is_over),
         cmocka_unit_test(storages_that_fail_or_belong_to_nobody),
         cmocka_unit_test(damaged_records_are_passed_by),
         cmocka_unit_test(too_much_damage_is_an_error_never_zeros),

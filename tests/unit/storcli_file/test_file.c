@@ -629,6 +629,412 @@ static void an_unreadable_base_fails_the_write_out(void **state)
     assert_written(x, 0, 2 * BS, true);
 }
 
+/* ---- given up, for others to come ---- */
+
+/* Nothing of the file is under way, and nothing will be. */
+static void assert_at_rest(struct fx *x)
+{
+    unsigned n = 0, n_later = 0;
+
+    assert_true(file_is_clean(x->f));
+    assert_true(list_is_empty(&x->k.requests));
+    assert_int_equal(file_mtime_ns(x->f), 0);
+    for (unsigned i = 0; i < FAKE_KINDS; i++)
+        n += x->k.n[i];
+    env_virtual_advance_ms(&x->k.v, 100 * 1000);
+    for (unsigned i = 0; i < FAKE_KINDS; i++)
+        n_later += x->k.n[i];
+    assert_int_equal(n, n_later);
+}
+
+static void giving_up_writes_what_can_be_written(void **state)
+{
+    struct fx *x = *state;
+
+    assert_true(file_is_clean(x->f));
+    assert_int_equal(write_at(x, 0, 10, 0), 0);
+    assert_false(file_is_clean(x->f));
+    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_int_equal(x->k.s.size, 10);
+    assert_int_equal(file_losses(x->f), 0);
+    assert_false(file_is_untold(x->f));
+    assert_at_rest(x);
+    assert_int_equal(write_at(x, 10, 10, 0), 0);
+    x->k.fail_next[FAKE_WROTE] = -EIO;
+    assert_int_equal(do_call(x, file_flush), -EIO);
+    assert_false(file_is_clean(x->f)); /* it will be told later */
+    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_int_equal(x->k.s.size, 20);
+    assert_at_rest(x);
+    x->k.fail_next[FAKE_WRITE] = -EIO;
+    assert_int_equal(write_at(x, 0, BS, FILE_WRITE_THROUGH), -EIO);
+    assert_int_equal(do_call(x, file_give_up), 0); /* that was told to its writer */
+    assert_at_rest(x);
+}
+
+static void what_cannot_be_written_is_given_up(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    x->k.fail_all[FAKE_WRITE] = -EIO;
+    assert_int_equal(write_at(x, 100, 3 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), -EIO);
+    assert_int_equal(do_call(x, file_give_up), -EIO);
+    assert_int_equal(file_size(x->f), BS);
+    assert_int_equal(file_losses(x->f), 1);
+    assert_true(file_is_untold(x->f));
+    assert_at_rest(x);
+    x->k.fail_all[FAKE_WRITE] = 0;
+    assert_at_rest(x);
+    assert_int_equal(x->k.s.size, BS);
+    assert_int_equal(write_at(x, 0, 2 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.size, 2 * BS);
+    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_written(x, 0, 2 * BS, true);
+    assert_int_equal(file_losses(x->f), 1);
+}
+
+static void who_may_not_write_any_more_tries_nothing(void **state)
+{
+    struct fx *x = *state;
+    unsigned n_writes, n_told;
+
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(write_at(x, 100, 3 * BS, 0), 0);
+    n_writes = x->k.n[FAKE_WRITE];
+    n_told = x->k.n[FAKE_WROTE];
+    assert_int_equal(do_call(x, file_lose_all), -EIO);
+    assert_true(x->k.n[FAKE_WRITE] == n_writes && x->k.n[FAKE_WROTE] == n_told);
+    assert_int_equal(file_size(x->f), BS);
+    assert_true(file_losses(x->f) > 0);
+    assert_at_rest(x);
+    assert_int_equal(write_at(x, 0, 2 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.size, 2 * BS);
+}
+
+static void what_lies_behind_a_loss_is_told(void **state)
+{
+    struct fx *x = *state;
+    struct call c = { 0 };
+
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    assert_int_equal(write_at(x, 8 * BS, BS, 0), 0);
+    x->k.in_order = true;
+    x->k.fail_next[FAKE_WRITE] = -ENOSPC;
+    file_give_up(x->f, on_done, &c);
+    assert_int_equal(wait_call(x, &c), -ENOSPC);
+    assert_int_equal(x->k.s.size, 9 * BS);
+    assert_written(x, 8 * BS, BS, true);
+    assert_at_rest(x);
+}
+
+/* Others wait for us: what has failed once more is not tried again while the rest is under way. */
+static void what_fails_while_giving_up_is_not_tried_again(void **state)
+{
+    struct fx *x = *state;
+    struct call c = { 0 };
+
+    assert_int_equal(write_at(x, 8 * BS, BS, 0), 0);
+    reopen(x);
+    x->k.n[FAKE_WRITE] = 0;
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    assert_int_equal(write_at(x, 8 * BS + 5, 5, 0), 0);
+    x->k.held[FAKE_READ] = true; /* the second waits for the rest of its block */
+    x->k.fail_next[FAKE_WRITE] = -EIO;
+    file_give_up(x->f, on_done, &c);
+    env_virtual_advance_ms(&x->k.v, 60 * 1000);
+    assert_false(c.done);
+    assert_int_equal(x->k.n[FAKE_WRITE], 1);
+    fake_release(&x->k, FAKE_READ);
+    assert_int_equal(wait_call(x, &c), -EIO);
+    assert_int_equal(x->k.n[FAKE_WRITE], 2);
+    assert_at_rest(x);
+    assert_written(x, 8 * BS, BS, false);
+}
+
+/* As when the file is closed: it was said to be lost, and others may have written there since. */
+static void what_was_told_lost_is_not_given_a_fresh_epoch(void **state)
+{
+    struct fx *x = *state;
+
+    x->k.fail_all[FAKE_WRITE] = -EIO;
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), -EIO);
+    x->k.fail_all[FAKE_WRITE] = 0;
+    x->k.min_epoch = x->k.s.epoch + 1;
+    assert_int_equal(do_call(x, file_give_up), -EIO);
+    assert_int_equal(x->k.n[FAKE_RENEW], 0);
+    assert_at_rest(x);
+}
+
+static void what_waits_for_bytes_that_are_given_up_hears_of_it(void **state)
+{
+    struct fx *x = *state;
+    struct call sync = { 0 }, flush = { 0 }, c = { 0 };
+
+    x->k.fail_all[FAKE_WRITE] = -EIO;
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    file_give_up(x->f, on_done, &c);
+    file_sync(x->f, on_done, &sync);
+    assert_int_equal(wait_call(x, &c), -EIO);
+    assert_int_equal(wait_call(x, &sync), -EIO);
+    x->k.fail_all[FAKE_WRITE] = 0;
+    x->k.fail_all[FAKE_WROTE] = -EIO;
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    c.done = sync.done = false;
+    file_give_up(x->f, on_done, &c);
+    file_sync(x->f, on_done, &sync);
+    file_flush(x->f, on_done, &flush);
+    assert_int_equal(wait_call(x, &c), -EIO);
+    assert_int_equal(wait_call(x, &sync), -EIO);
+    assert_int_equal(wait_call(x, &flush), -EIO);
+    x->k.fail_all[FAKE_WROTE] = 0;
+    assert_at_rest(x);
+}
+
+static void what_exportd_cannot_be_told_is_given_up(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 100, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    x->k.fail_all[FAKE_WROTE] = -ESTALE;
+    assert_int_equal(write_at(x, 100, 2 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_give_up), -ESTALE);
+    assert_int_equal(file_size(x->f), 100);
+    assert_int_equal(file_losses(x->f), 1);
+    assert_true(file_is_untold(x->f));
+    x->k.fail_all[FAKE_WROTE] = 0;
+    assert_at_rest(x);
+    assert_int_equal(x->k.s.size, 100);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.size, 100);
+    assert_written(x, 0, 100, false);
+    assert_int_equal(write_at(x, 100, 100, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.size, 200);
+    assert_written(x, 100, 100, true);
+}
+
+/* exportd takes no size of ours any more, and we ask why: the answer is waited for, too. */
+static void who_gives_up_waits_for_what_is_asked(void **state)
+{
+    struct fx *x = *state;
+    struct call c = { 0 };
+
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(write_at(x, BS, 3 * BS, 0), 0);
+    x->k.cut_epoch = ++x->k.s.epoch;
+    x->k.held[FAKE_RENEW] = true;
+    file_give_up(x->f, on_done, &c);
+    env_virtual_advance_ms(&x->k.v, 5000);
+    assert_int_equal(x->k.n[FAKE_RENEW], 1);
+    assert_false(c.done);
+    fake_release(&x->k, FAKE_RENEW);
+    assert_int_equal(wait_call(x, &c), -EIO);
+    assert_int_equal(file_size(x->f), BS);
+    assert_at_rest(x);
+}
+
+/* What was asked of the storages to complete a block is nothing for a later write to it. */
+static void a_block_given_up_is_completed_anew(void **state)
+{
+    struct fx *x = *state;
+    unsigned n;
+
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    reopen(x);
+    x->k.fail_all[FAKE_READ] = -EIO;
+    assert_int_equal(write_at(x, 10, 10, 0), 0);
+    assert_int_equal(do_call(x, file_give_up), -EIO);
+    assert_at_rest(x);
+    x->k.fail_all[FAKE_READ] = 0;
+    n = x->k.n[FAKE_READ];
+    assert_int_equal(write_at(x, 10, 10, 0), 0);
+    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_int_equal(x->k.n[FAKE_READ], n + 1);
+    assert_written(x, 0, BS, true);
+}
+
+/* exportd knows nothing of it, so nobody else will: it must not cut off what others write. */
+static void a_cut_that_only_we_know_of_is_given_up(void **state)
+{
+    struct fx *x = *state;
+    struct storcli_target target;
+    struct file_attr attr;
+    struct call c = { 0 };
+
+    x->k.fail_all[FAKE_WROTE] = -EIO;
+    assert_int_equal(write_at(x, 0, 4 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), -EIO);
+    fake_target(&target);
+    fake_setattr_size(&x->k, BS, &attr); /* for exportd it grows */
+    x->k.fail_all[FAKE_MARK] = -EIO;
+    file_truncate(x->f, &target, &attr, on_done, &c);
+    assert_int_equal(wait_call(x, &c), -EIO);
+    x->k.fail_all[FAKE_WROTE] = x->k.fail_all[FAKE_MARK] = 0;
+    assert_false(file_is_clean(x->f));
+    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_true(file_is_untold(x->f));
+    assert_at_rest(x);
+    x->k.n[FAKE_MARK] = 0;
+    assert_int_equal(write_at(x, 8 * BS, BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.n[FAKE_MARK], 0);
+}
+
+/* ---- with a token others have had meanwhile ---- */
+
+/* Another client makes the file `size` long, writes nothing, and has finished it. */
+static void another_cuts(struct fx *x, uint64_t size)
+{
+    struct fake_state *s = &x->k.s;
+
+    s->epoch++;
+    s->truncate_version = version_make(s->epoch, 0);
+    s->size = s->truncate_size = size;
+    x->k.acked_end = size;
+    for (uint64_t b = size / BS; b < FAKE_BLOCKS; b++) {
+        struct fake_block *block = &s->blocks[b];
+        uint64_t keep = b * BS < size ? size - b * BS : 0;
+
+        block->version = version_make(s->epoch, 1);
+        block->user_bytes = (uint16_t)keep;
+        if (block->data != NULL)
+            memset(block->data + keep, 0, BS - keep);
+    }
+}
+
+/* ... and then as long again, with one byte in its last block. */
+static void another_grows(struct fx *x, uint64_t size)
+{
+    struct fake_block *block = &x->k.s.blocks[(size - 1) / BS];
+
+    x->k.s.size = x->k.acked_end = size;
+    if (block->data == NULL)
+        block->data = calloc(1, BS);
+    block->data[(size - 1) % BS] = 1;
+    block->user_bytes = (uint16_t)((size - 1) % BS + 1);
+    block->version = version_make(++x->k.s.epoch, 1);
+}
+
+/* We get a token, and with it what exportd knows; a fresh epoch, too, when another has one. */
+static void take_token(struct fx *x, bool to_write)
+{
+    struct storcli_target target;
+    struct file_attr attr;
+
+    if (to_write && x->k.s.epoch != file_epoch(x->f))
+        x->k.min_epoch = ++x->k.s.epoch;
+    fake_target(&target);
+    fake_attr(&x->k, &attr);
+    attr.epoch = to_write ? x->k.s.epoch : 0;
+    x->k.n_updates = 0;
+    file_drop_cache(x->f);
+    file_refresh(x->f, &target, &attr);
+    assert_int_equal(file_size(x->f), x->k.s.size);
+    assert_true(file_is_clean(x->f));
+    assert_int_equal(x->k.n_updates, to_write);
+    assert_true(!to_write || file_epoch(x->f) == x->k.s.epoch);
+}
+
+static void bytes_that_another_cut_off_stay_away(void **state)
+{
+    struct fx *x = *state;
+    uint64_t size = 3 * BS + 7;
+    size_t got;
+
+    x->config.cache_ms = FILE_CACHE_UNTIL_DROPPED;
+    reopen(x);
+    assert_int_equal(write_at(x, 0, 5 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_written(x, 0, 5 * BS, false);
+    another_cuts(x, 10);
+    another_grows(x, size);
+    take_token(x, true);
+    assert_written(x, 0, 10, false);
+    assert_zeros(x, 10, size - 11);
+    assert_int_equal(read_at(x, size - 1, BS, false, &got), 0);
+    assert_int_equal(got, 1);
+    assert_int_equal(x->buf[0], 1);
+    assert_int_equal(write_at(x, 4 * BS, BS, 0), 0); /* beyond what it left */
+    assert_zeros(x, size, BS - 7);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.n[FAKE_RENEW], 0);
+    assert_int_equal(x->k.s.size, 5 * BS);
+    assert_zeros(x, 10, size - 11);
+    assert_zeros(x, size, BS - 7);
+    assert_written(x, 4 * BS, BS, true);
+    assert_int_equal(file_losses(x->f), 0);
+}
+
+static void who_appends_with_a_token_appends_at_the_new_end(void **state)
+{
+    struct fx *x = *state;
+    struct call c;
+
+    assert_int_equal(write_at(x, 0, 5 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_give_up), 0);
+    another_cuts(x, 10);
+    take_token(x, true);
+    start_write(x, &c, 0, x->data + 10, 20, FILE_WRITE_APPEND);
+    assert_int_equal(wait_call(x, &c), 0);
+    assert_int_equal(file_size(x->f), 30);
+    assert_int_equal(do_call(x, file_give_up), 0);
+    assert_int_equal(x->k.s.size, 30);
+    assert_written(x, 0, 30, false);
+    take_token(x, true); /* with a new capability, and the same epoch */
+    assert_int_equal(write_at(x, 0, 10, 0), 0);
+    assert_int_equal(do_call(x, file_give_up), 0);
+    another_grows(x, 2 * BS);
+    take_token(x, false); /* only to read: what we write with stays as it is */
+    assert_written(x, 0, 30, false);
+    assert_zeros(x, 30, 2 * BS - 31);
+}
+
+/* The size we told of before is none that exportd may have forgotten: others have cut it since. */
+static void a_size_that_another_cut_is_not_told_again(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 5 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_give_up), 0);
+    another_cuts(x, 10);
+    take_token(x, true);
+    x->k.cut_epoch = x->k.s.epoch;
+    another_grows(x, 6 * BS);
+    take_token(x, true);
+    x->k.s.size = 10; /* a power cut of exportd takes the growth */
+    file_tell_again(x->f);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.size, 10);
+    assert_int_equal(file_size(x->f), 10);
+    assert_int_equal(file_losses(x->f), 0);
+}
+
+/* Without a token: nobody has said yet that it was cut. */
+static void a_sync_after_another_has_cut_loses_nothing(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 5 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_give_up), 0);
+    another_cuts(x, 10);
+    x->k.acked_end = 5 * BS; /* which it was, and we told of it */
+    x->k.cut_epoch = x->k.s.epoch;
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.s.size, 10);
+    assert_int_equal(file_size(x->f), 10);
+    assert_int_equal(file_losses(x->f), 0);
+    assert_true(file_is_clean(x->f));
+}
+
 /* ---- what exportd is told ---- */
 
 static void a_size_is_told_only_when_all_below_it_is_acknowledged(void **state)
@@ -1348,6 +1754,68 @@ static void a_sequential_reader_is_served_from_ahead(void **state)
     assert_int_equal(x->k.n[FAKE_READ], n + 1);
 }
 
+/* Who knows when others write says so: nothing is old before. */
+static void clean_data_are_kept_until_they_are_dropped(void **state)
+{
+    struct fx *x = *state;
+    unsigned n;
+
+    x->config.cache_ms = FILE_CACHE_UNTIL_DROPPED;
+    assert_int_equal(write_at(x, 0, 4 * BS, 0), 0);
+    reopen(x);
+    assert_written(x, 0, 4 * BS, false);
+    n = x->k.n[FAKE_READ];
+    env_virtual_advance_ms(&x->k.v, 3600 * 1000);
+    assert_written(x, 0, 4 * BS, false);
+    assert_int_equal(x->k.n[FAKE_READ], n);
+    assert_false(env_virtual_run_next_timer(&x->k.v));
+    file_drop_cache(x->f);
+    assert_written(x, 0, 4 * BS, false);
+    assert_int_equal(x->k.n[FAKE_READ], n + 1);
+}
+
+/* A read that is under way when the cache is dropped may be older than what others wrote. */
+static void what_is_being_fetched_is_dropped_too(void **state)
+{
+    struct fx *x = *state;
+    struct call r;
+
+    x->config.cache_ms = FILE_CACHE_UNTIL_DROPPED;
+    assert_int_equal(write_at(x, 0, 512 * BS, 0), 0);
+    reopen(x);
+    x->k.held[FAKE_READ] = true;
+    start_read(x, &r, 0, 4 * BS, false);
+    env_virtual_advance_ms(&x->k.v, 100);
+    assert_true(x->k.blocks_read > 4); /* and reads ahead */
+    file_drop_cache(x->f);
+    fake_release(&x->k, FAKE_READ);
+    assert_int_equal(wait_call(x, &r), 0);
+    env_virtual_advance_ms(&x->k.v, 100);
+    x->k.n[FAKE_READ] = 0;
+    assert_written(x, 4 * BS, 32 * BS, false);
+    assert_int_not_equal(x->k.n[FAKE_READ], 0);
+}
+
+/* Nor does it complete a block that is dirty. */
+static void what_completes_a_block_is_dropped_too(void **state)
+{
+    struct fx *x = *state;
+    struct call flush = { 0 };
+
+    assert_int_equal(write_at(x, 0, BS, 0), 0);
+    reopen(x);
+    assert_int_equal(write_at(x, 10, 10, 0), 0);
+    x->k.held[FAKE_READ] = true;
+    file_flush(x->f, on_done, &flush);
+    env_virtual_advance_ms(&x->k.v, 100);
+    assert_int_equal(x->k.n[FAKE_READ], 1);
+    file_drop_cache(x->f);
+    fake_release(&x->k, FAKE_READ);
+    assert_int_equal(wait_call(x, &flush), 0);
+    assert_int_equal(x->k.n[FAKE_READ], 2);
+    assert_written(x, 0, BS, true);
+}
+
 static void a_random_reader_reads_only_what_he_asks_for(void **state)
 {
     struct fx *x = *state;
@@ -1432,6 +1900,37 @@ static void files_share_a_pool(void **state)
     x->f = first;
 }
 
+/* What a file keeps that nobody uses takes no room from the others. */
+static void clean_data_of_idle_files_make_room(void **state)
+{
+    struct fx *x = *state;
+    struct file_config config = { .cache_ms = FILE_CACHE_UNTIL_DROPPED };
+    struct file *own = x->f, *idle;
+    struct call one, two;
+    unsigned n;
+
+    assert_int_equal(file_pool_new(64 * BS, &config.pool), 0);
+    idle = x->f = fake_open(&x->k, &config, 2);
+    assert_int_equal(write_at(x, 0, 60 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    x->f = fake_open(&x->k, &config, 3);
+    x->k.held[FAKE_WRITE] = true;
+    start_write(x, &one, 128 * BS, x->data, 32 * BS, 0);
+    start_write(x, &two, 300 * BS, x->data, 8 * BS, 0);
+    env_virtual_run_posted(&x->k.v);
+    assert_true(one.done && two.done); /* copied */
+    x->k.held[FAKE_WRITE] = false;
+    fake_release(&x->k, FAKE_WRITE);
+    assert_int_equal(close_file(x), 0);
+    x->f = idle;
+    n = x->k.n[FAKE_READ];
+    assert_written(x, 0, 60 * BS, false);
+    assert_int_not_equal(x->k.n[FAKE_READ], n);
+    assert_int_equal(close_file(x), 0);
+    file_pool_free(config.pool);
+    x->f = own;
+}
+
 /* Many files that cannot be written out must not take memory without end (I9). */
 static void who_finds_the_pool_full_writes_from_his_own_memory(void **state)
 {
@@ -1495,6 +1994,21 @@ int main(void)
         T(a_refused_capability_is_renewed_once),
         T(without_an_epoch_one_is_asked_for),
         T(an_unreadable_base_fails_the_write_out),
+        T(giving_up_writes_what_can_be_written),
+        T(what_cannot_be_written_is_given_up),
+        T(who_may_not_write_any_more_tries_nothing),
+        T(what_lies_behind_a_loss_is_told),
+        T(what_fails_while_giving_up_is_not_tried_again),
+        T(what_was_told_lost_is_not_given_a_fresh_epoch),
+        T(what_waits_for_bytes_that_are_given_up_hears_of_it),
+        T(what_exportd_cannot_be_told_is_given_up),
+        T(who_gives_up_waits_for_what_is_asked),
+        T(a_block_given_up_is_completed_anew),
+        T(a_cut_that_only_we_know_of_is_given_up),
+        T(bytes_that_another_cut_off_stay_away),
+        T(who_appends_with_a_token_appends_at_the_new_end),
+        T(a_size_that_another_cut_is_not_told_again),
+        T(a_sync_after_another_has_cut_loses_nothing),
         T(a_size_is_told_only_when_all_below_it_is_acknowledged),
         T(sync_tells_a_size_again_that_was_not_told_durably),
         T(what_exportd_may_have_forgotten_is_told_again),
@@ -1529,11 +2043,15 @@ int main(void)
         T(allocate_reserves_and_grows),
         T(seek_sees_storages_and_memory),
         T(a_sequential_reader_is_served_from_ahead),
+        T(clean_data_are_kept_until_they_are_dropped),
+        T(what_is_being_fetched_is_dropped_too),
+        T(what_completes_a_block_is_dropped_too),
         T(a_random_reader_reads_only_what_he_asks_for),
         T(a_direct_read_asks_storages_and_sees_accepted_writes),
         T(a_read_that_fails_elsewhere_is_tried_alone),
         T(a_write_during_a_fetch_is_not_forgotten),
         T(files_share_a_pool),
+        T(clean_data_of_idle_files_make_room),
         T(who_finds_the_pool_full_writes_from_his_own_memory),
     };
 

@@ -509,6 +509,30 @@ static void op_reopen(struct fsx *x)
     open_file(x);
 }
 
+/* What is flushed stays, and the rest is gone: what storages and exportd have is the file, and stays so. */
+static void op_give_up(struct fsx *x)
+{
+    unsigned n_writes, n_told;
+    struct call *c;
+
+    run_until_idle(x);
+    c = call_new(x, FLUSH);
+    file_give_up(x->f, on_other, c);
+    run_until_idle(x);
+    CHECK(x, c->rc == 0 || x->failing);
+    CHECK(x, file_is_clean(x->f));
+    CHECK(x, file_size(x->f) == x->k.s.size);
+    CHECK(x, c->rc != 0 || x->size_unknown || x->size == x->k.s.size);
+    n_writes = x->k.n[FAKE_WRITE] + x->k.n[FAKE_MARK];
+    n_told = x->k.n[FAKE_WROTE];
+    env_virtual_advance_ms(&x->k.v, 100 * 1000);
+    CHECK(x, x->k.n[FAKE_WRITE] + x->k.n[FAKE_MARK] == n_writes);
+    CHECK(x, x->k.n[FAKE_WROTE] == n_told);
+    adopt_remains(x);
+    x->size = x->k.acked_end = x->k.s.size;
+    x->size_unknown = false;
+}
+
 /* No failures any more: everything must get there, and be right. */
 static void op_heal(struct fsx *x)
 {
@@ -565,6 +589,8 @@ static void one_step(struct fsx *x)
         x->failing = true, x->k.fail_ppm = 30000;
     else if (dice < 990)
         file_drop_cache(x->f);
+    else if (dice < 993)
+        op_give_up(x);
     else
         run_some(x);
     if (fake_below(&x->k, 3) == 0)
