@@ -52,6 +52,7 @@ static const struct {
     { ROZO__STATUS__DEADLOCK, EDEADLK },
     { ROZO__STATUS__NO_LOCKS, ENOLCK },
     { ROZO__STATUS__IN_PROGRESS, EINPROGRESS },
+    { ROZO__STATUS__RETRY, ERESTART },
 };
 
 int status_to_errno(unsigned status)

@@ -765,6 +765,7 @@ static int mark_parse(struct mark_op *m, const Rozo__StMarkReq *req)
         return -EBADMSG;
     m->version = req->version;
     m->keep_newer = req->keep_newer;
+    m->op.changes = true;
     return mark_buffers(m);
 }
 

@@ -614,7 +614,7 @@ static int alloc_parse(struct alloc_op *a, const Rozo__StAllocReq *req)
     a->first = req->first_block;
     a->end = req->first_block + req->n_blocks;
     a->op.want = UINT32_C(1) << req->projection;
-    a->op.exclusive = true;
+    a->op.exclusive = a->op.changes = true;
     return 0;
 }
 

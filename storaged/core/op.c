@@ -72,6 +72,12 @@ bool storage_owns(const struct storage *st, const struct file_id *id)
            file_id_hash(id) % st->config.n_loops == st->config.loop;
 }
 
+bool storage_has_fenced(const struct storage *st, const struct rpc_call *call)
+{
+    return call->role == RPC_ROLE_CLIENT && (st->config.mutant & MUTANT_NO_FENCED) == 0 &&
+           fences_have(&st->config.identity->fences, call->session);
+}
+
 int op_ref_check(struct storage *st, const struct rpc_call *call,
                  const Rozo__FileRef *ref, uint32_t to_storage, unsigned rights,
                  struct file_ref *out)
@@ -89,6 +95,8 @@ int op_ref_check(struct storage *st, const struct rpc_call *call,
         return -EBADMSG;
     if (call->role == RPC_ROLE_NODE)
         return 0;
+    if ((rights & CAPABILITY_WRITE) != 0 && storage_has_fenced(st, call))
+        return -EKEYREVOKED;
     return capability_verify(st->config.key, &out->id, rights, ref->capability.data,
                              ref->capability.len);
 }

@@ -101,6 +101,7 @@ struct op {
     struct file_ref ref;
     uint32_t want;   /* projections to be looked up before OP_GO */
     bool exclusive;  /* wanted; what is held stands in `held` */
+    bool changes;    /* for a client: not once its session is over */
     bool look_again; /* exclusive: what is known of the projections is read anew */
     int rc;          /* of the last disk request; OP_BAD: why */
     int state;       /* of the op's own work */
@@ -137,9 +138,11 @@ struct op {
 
 /* ---- the beginning and the end ---- */
 
+/** Is the session of this call over? Then it changes nothing any more. */
+bool storage_has_fenced(const struct storage *st, const struct rpc_call *call);
 /**
- * Check a request's file and right; -EBADMSG, -EACCES, -EUNATCH, -ENXIO. rights 0: no capability
- * is needed of nobody (never so for clients).
+ * Check a request's file and right; -EBADMSG, -EACCES, -EUNATCH, -ENXIO; -EKEYREVOKED: to write, and its session is
+ * over. rights 0: no capability is needed of nobody (never so for clients).
  */
 int op_ref_check(struct storage *st, const struct rpc_call *call,
                  const Rozo__FileRef *ref, uint32_t to_storage, unsigned rights,

@@ -306,6 +306,8 @@ static enum op_next enter_forget(struct op *op)
 /* With the lock in hand: is it the one we need, on an object that is still the file's? */
 static enum op_next enter_locked(struct op *op)
 {
+    if (op->changes && storage_has_fenced(op->st, op->call))
+        return op_bad(op, -EKEYREVOKED); /* since it came */
     if (op->obj->dead) {
         op_enter_again(op);
         return OP_GO;

@@ -33,6 +33,7 @@ enum storage_mutant {
     MUTANT_NO_COMMIT_RULE = 4,  /* what is pending is applied at once, without a commit */
     MUTANT_NO_VERSION_CHECK = 8, /* older versions are taken */
     MUTANT_NO_CRC_CHECK = 16,    /* frames of the journal are believed with a wrong crc */
+    MUTANT_NO_FENCED = 32,       /* sessions that are over go on writing */
 };
 
 /* A file, as its FileRef says. */

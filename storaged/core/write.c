@@ -83,7 +83,7 @@ static int write_parse(struct write_op *w, const Rozo__StWriteReq *req)
     w->head_bytes =
         RECORD_HEADER_BYTES + codec_overhang_bytes(w->op.ref.codec, req->projection);
     w->op.want = UINT32_C(1) << req->projection;
-    w->op.exclusive = true;
+    w->op.exclusive = w->op.changes = true;
     rc = write_alloc(w);
     return rc != 0 ? rc : write_check_payload(w, call);
 }

@@ -25,7 +25,6 @@ enum {
     CONCURRENCY_MAX = 64,
     SETTLE_MS_DEFAULT = 10000,
     RETURN_MS_DEFAULT = 10000,
-    MAP_BYTES_MAX = 1 << 20,
     BUSY_MAX = 512, /* lists, questions and notes under way: each has its memory */
     ADDR_MAX = 255,
 };
@@ -292,15 +291,17 @@ static int map_apply(struct healer *h, const Rozo__StMapReq *map)
         peer->lost = s->lost;
     }
     peers_sweep(h);
-    h->map_version = map->version;
-    atomic_store(&h->config.identity->map_version, map->version);
-    return 0;
+    return fences_set(&h->config.identity->fences, map->fenced, map->n_fenced);
 }
 
 static int map_check(const Rozo__StMapReq *map)
 {
-    if (map->n_storages > PEERS_MAX)
+    if (map->n_storages > PEERS_MAX || map->n_fenced > FENCED_MAX)
         return -EBADMSG;
+    for (size_t i = 0; i < map->n_fenced; i++) {
+        if (!fences_may_have(map->fenced[i]))
+            return -EBADMSG;
+    }
     for (size_t i = 0; i < map->n_storages; i++) {
         const Rozo__Storage *s = map->storages[i];
 
@@ -315,6 +316,14 @@ static int map_check(const Rozo__StMapReq *map)
     return 0;
 }
 
+/* It is in force, and on stable storage or found there. */
+static void map_is_kept(struct healer *h, uint64_t version)
+{
+    if (version == h->map_version)
+        atomic_store(&h->config.identity->map_version, version);
+}
+
+/* An older one does not take the place of what was kept: it has not all sessions that are over. */
 static int map_load(struct healer *h)
 {
     void *val;
@@ -332,31 +341,79 @@ static int map_load(struct healer *h)
         return 0;
     }
     rc = map_apply(h, map);
-    h->map_version = 0; /* any that comes is newer */
-    atomic_store(&h->config.identity->map_version, 0);
+    if (rc == 0) {
+        h->map_version = map->version;
+        map_is_kept(h, map->version);
+    }
     rozo__st_map_req__free_unpacked(map, NULL);
     return rc;
 }
 
 static int menders_make(struct healer *h);
 
-static void handle_map(struct healer *h, struct rpc_call *call)
+/* A map that is in force, until it is on stable storage. */
+struct map_call {
+    struct ledger_wait wait; /* first */
+    struct healer *h;
+    struct rpc_call *call;
+    uint64_t version;
+};
+
+static void on_map_stable(struct ledger_wait *w, int rc)
 {
-    Rozo__StMapReq *map = rozo__st_map_req__unpack(NULL, call->msg_len, call->msg);
+    struct map_call *mc = (struct map_call *)w;
+    struct healer *h = mc->h;
+
+    if (rc == 0)
+        map_is_kept(h, mc->version);
+    rpc_reply_status(mc->call, status_from_errno(rc));
+    free(mc);
+    healer_idle(h);
+}
+
+static int map_take(struct healer *h, const struct rpc_call *call,
+                    const Rozo__StMapReq *map)
+{
+    struct kv_item item = {
+        .key = map_key,
+        .key_len = strlen(map_key),
+        .val = call->msg,
+        .val_len = call->msg_len,
+    };
     int rc = map == NULL ? -EBADMSG : map_check(map);
 
     if (rc == 0 && call->role != RPC_ROLE_NODE)
         rc = -EACCES;
     if (rc == 0 && map->to_storage != h->us)
         rc = -ENXIO;
-    if (rc == 0 && map->version > h->map_version) {
-        rc = map_apply(h, map);
-        if (rc == 0)
-            rebuild_lost(h); /* notes it before the map that says so is kept */
-        if (rc == 0 && call->msg_len <= MAP_BYTES_MAX)
-            healer_put(h, map_key, call->msg, call->msg_len);
+    if (rc != 0 || map->version <= h->map_version)
+        return rc;
+    rc = map_apply(h, map);
+    if (rc == 0) {
+        rebuild_lost(h); /* notes it before the map that says so is kept */
+        rc = ledger_commit(h->ledger, &item, 1);
     }
-    rpc_reply_status(call, status_from_errno(rc));
+    if (rc == 0)
+        h->map_version = map->version;
+    return rc;
+}
+
+static void handle_map(struct healer *h, struct rpc_call *call)
+{
+    Rozo__StMapReq *map = rozo__st_map_req__unpack(NULL, call->msg_len, call->msg);
+    struct map_call *mc = calloc(1, sizeof(*mc));
+    int rc = mc == NULL ? -ENOMEM : map_take(h, call, map);
+
+    if (rc == 0) {
+        *mc = (struct map_call){
+            .wait.done = on_map_stable, .h = h, .call = call, .version = map->version
+        };
+        h->n_busy++;
+        ledger_sync(h->ledger, &mc->wait);
+    } else {
+        rpc_reply_status(call, status_from_errno(rc));
+        free(mc);
+    }
     rozo__st_map_req__free_unpacked(map, NULL);
 }
 

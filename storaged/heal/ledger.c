@@ -159,7 +159,7 @@ static void on_commit(struct kv_done *done, int rc)
     free(c);
 }
 
-static int commit(struct ledger *l, const struct kv_item *items, size_t n_items)
+int ledger_commit(struct ledger *l, const struct kv_item *items, size_t n_items)
 {
     struct commit *c;
 
@@ -182,7 +182,7 @@ static int commit_one(struct ledger *l, const void *key, size_t key_len, const v
         .key = key, .key_len = key_len, .val = val, .val_len = val_len
     };
 
-    return commit(l, &item, 1);
+    return ledger_commit(l, &item, 1);
 }
 
 static void sync_start(struct ledger *l);
@@ -320,7 +320,7 @@ static int sweep_some(struct ledger *l, uint32_t storage)
         rc = kv_iter_error(it);
     kv_iter_close(it);
     if (rc == 0 && n > 0)
-        rc = commit(l, items, (size_t)n);
+        rc = ledger_commit(l, items, (size_t)n);
     free(items);
     free(keys);
     return rc != 0 ? rc : n;

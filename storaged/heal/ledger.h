@@ -65,6 +65,9 @@ bool ledger_has(struct ledger *l, uint32_t storage, const struct file_id *id,
 /** All that was noted or forgotten until now is on stable storage when done. */
 void ledger_sync(struct ledger *l, struct ledger_wait *w);
 
+/** Other items of the same kv that ledger_sync() is to cover. They survive the process. 0, -ENOMEM, -EIO. */
+int ledger_commit(struct ledger *l, const struct kv_item *items, size_t n_items);
+
 /** One note was told and is done with: it goes unless it changed since. 0, -ENOMEM, -EIO. */
 int ledger_forget(struct ledger *l, uint32_t storage, const struct file_id *id,
                   uint64_t note);

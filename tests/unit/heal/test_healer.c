@@ -936,7 +936,7 @@ static void test_maps(void **state)
     node_stop(1);
     node_start(1); /* what was kept serves until a new one comes */
     assert_int_equal(nodes[1].n_open, 3);
-    assert_int_equal(nodes[1].identity.map_version, 0);
+    assert_int_equal(nodes[1].identity.map_version, 5);
     node_map(1, 6, 2);
     assert_int_equal(nodes[1].n_open, 2);
     atomic_store(&nodes[2].identity.storage_id, 0);
@@ -952,6 +952,62 @@ static void test_maps(void **state)
             node_ask(2, RPC_ROLE_NODE, ROZO__OP__ST_HEALTH, &req.base, NULL, NULL),
             ROZO__STATUS__OK);
     }
+}
+
+static uint16_t map_fenced(unsigned i, uint64_t version, const uint64_t *sessions,
+                           size_t n)
+{
+    Rozo__StMapReq req = ROZO__ST_MAP_REQ__INIT;
+
+    req.version = version;
+    req.to_storage = i;
+    req.fenced = (uint64_t *)(uintptr_t)sessions;
+    req.n_fenced = n;
+    return node_ask(i, RPC_ROLE_NODE, ROZO__OP__ST_MAP, &req.base, NULL, NULL);
+}
+
+/* In force, and said to be known, when it is on stable storage; an older map takes nothing of it back. */
+static void test_fenced_sessions(void **state)
+{
+    static uint64_t many[FENCED_MAX + 1];
+    struct identity *id = &nodes[1].identity;
+
+    (void)state;
+    for (uint64_t i = 0; i <= FENCED_MAX; i++)
+        many[i] = 1000 + i;
+    node_start(1);
+    assert_int_equal(map_fenced(1, 5, (uint64_t[]){ 7, 8 }, 2), ROZO__STATUS__OK);
+    assert_true(fences_have(&id->fences, 7) && fences_have(&id->fences, 8));
+    for (unsigned power = 0; power < 2; power++) {
+        node_crash(1);
+        if (power != 0)
+            kv_memory_power_cut(nodes[1].mem, kv_memory_n_unsynced(nodes[1].mem));
+        fences_set(&id->fences, NULL, 0);
+        atomic_store(&id->map_version, 0);
+        node_start(1);
+        assert_int_equal(id->map_version, 5);
+        assert_true(fences_have(&id->fences, 7) && fences_have(&id->fences, 8));
+        assert_int_equal(map_fenced(1, 4, NULL, 0), ROZO__STATUS__OK); /* it came late */
+        assert_true(fences_have(&id->fences, 7) && id->map_version == 5);
+    }
+    assert_int_equal(map_fenced(1, 6, (uint64_t[]){ 0 }, 1), ROZO__STATUS__BAD_REQUEST);
+    assert_int_equal(map_fenced(1, 6, many, FENCED_MAX + 1), ROZO__STATUS__BAD_REQUEST);
+    assert_int_equal(id->map_version, 5);
+    assert_int_equal(map_fenced(1, 6, many, FENCED_MAX), ROZO__STATUS__OK);
+    assert_true(fences_have(&id->fences, 1000) && !fences_have(&id->fences, 7));
+    assert_int_equal(id->map_version, 6);
+}
+
+/* Not said to be known before that. */
+static void test_a_map_that_is_not_stable(void **state)
+{
+    (void)state;
+    node_start(1);
+    assert_int_equal(map_fenced(1, 5, (uint64_t[]){ 7 }, 1), ROZO__STATUS__OK);
+    kv_memory_kill(nodes[1].mem);
+    assert_int_equal(map_fenced(1, 6, (uint64_t[]){ 7, 8 }, 2), ROZO__STATUS__IO_ERROR);
+    assert_int_equal(map_fenced(1, 6, (uint64_t[]){ 7, 8 }, 2), ROZO__STATUS__IO_ERROR);
+    assert_int_equal(nodes[1].identity.map_version, 5);
 }
 
 int main(void)
@@ -988,6 +1044,8 @@ int main(void)
         T(test_lists_are_served),
         T(test_replaced_disks),
         T(test_maps),
+        T(test_fenced_sessions),
+        T(test_a_map_that_is_not_stable),
     };
 #undef T
 

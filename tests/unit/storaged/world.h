@@ -26,6 +26,7 @@ struct world {
     struct file_id id;
     unsigned kind, layout, block_bytes;
     enum rpc_role role;
+    uint64_t session;
     bool auto_apply; /* after each write and mark: commit it, and let it be applied */
     bool doubt;      /* what the last read said */
     bool hold_sent; /* answers with file segments are not sent before world_send_held() */
