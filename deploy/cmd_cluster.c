@@ -2,6 +2,7 @@
  * cmd_cluster.c - `rozo status`, `storage`, `volume`, `export`: what exportd tells about the
  * cluster, and the few things one can ask it to change.
  */
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -278,15 +279,45 @@ static int list_verb(struct cli *cli, int argc, char **argv, const char *doc,
     return rc;
 }
 
+/* MD_LOOKUP is "lookup"; what a newer exportd counts and we do not know goes by its number. */
+static void op_name(uint32_t op, char *out, size_t size)
+{
+    const ProtobufCEnumValue *value =
+        protobuf_c_enum_descriptor_get_value(&rozo__op__descriptor, (int)op);
+    const char *at = value == NULL ? NULL : strchr(value->name, '_');
+    size_t len = 0;
+
+    if (at == NULL) {
+        snprintf(out, size, "op_%u", op);
+        return;
+    }
+    while (*++at != '\0' && len + 1 < size)
+        out[len++] = (char)tolower((unsigned char)*at);
+    out[len] = '\0';
+}
+
+static json_t *requests_json(const Rozo__AdStatusResp *s)
+{
+    json_t *json = json_object();
+    char name[32];
+
+    for (size_t i = 0; i < s->n_requests; i++) {
+        op_name(s->requests[i]->op, name, sizeof(name));
+        json_object_set_new(json, name, json_integer((json_int_t)s->requests[i]->count));
+    }
+    return json;
+}
+
 static json_t *status_json(const Rozo__AdStatusResp *s)
 {
     char id[33];
 
     cluster_id_text(&s->cluster_id, id);
-    return json_pack("{s:s, s:o, s:I, s:I, s:o, s:o, s:o}", "cluster_id", id, "version",
-                     cli_json_text(s->version), "uptime_s", (json_int_t)s->uptime_s,
-                     "trash", (json_int_t)s->trash, "storages", storages_json(s),
-                     "volumes", volumes_json(s), "exports", exports_json(s));
+    return json_pack("{s:s, s:o, s:I, s:I, s:o, s:o, s:o, s:{s:o}}", "cluster_id", id,
+                     "version", cli_json_text(s->version), "uptime_s",
+                     (json_int_t)s->uptime_s, "trash", (json_int_t)s->trash, "storages",
+                     storages_json(s), "volumes", volumes_json(s), "exports",
+                     exports_json(s), "exportd", "requests", requests_json(s));
 }
 
 static void status_print(const Rozo__AdStatusResp *s)

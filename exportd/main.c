@@ -26,7 +26,7 @@
 
 /* ---- the config file ---- */
 
-enum { LEASE_MIN_S = 3, LEASE_MAX_S = 3600 };
+enum { LEASE_MIN_S = 3, LEASE_MAX_S = 3600, EVICT_MIN_S = 3, EVICT_MAX_S = 3600 };
 
 struct cluster_section {
     char *node_key, *client_key; /* paths */
@@ -36,6 +36,7 @@ struct exportd_section {
     char **listen;
     unsigned listen_count;
     unsigned lease_s; /* 0: LEASE_DEFAULT_MS of the core */
+    unsigned evict_s; /* 0: EVICT_DEFAULT_MS */
 };
 struct config {
     struct cluster_section cluster;
@@ -59,6 +60,7 @@ static const cyaml_schema_field_t exportd_fields[] = {
     CYAML_FIELD_SEQUENCE("listen", CYAML_FLAG_POINTER, struct exportd_section, listen,
                          &text_schema, 1, RPC_ADDR_MAX),
     CYAML_FIELD_UINT("lease_s", CYAML_FLAG_OPTIONAL, struct exportd_section, lease_s),
+    CYAML_FIELD_UINT("evict_s", CYAML_FLAG_OPTIONAL, struct exportd_section, evict_s),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t config_fields[] = {
@@ -76,11 +78,14 @@ static const cyaml_schema_value_t config_schema = {
 
 static int config_check(const struct config *c, const char *path, struct err *err)
 {
-    unsigned lease_s = c->exportd.lease_s;
+    unsigned lease_s = c->exportd.lease_s, evict_s = c->exportd.evict_s;
 
     if (lease_s != 0 && (lease_s < LEASE_MIN_S || lease_s > LEASE_MAX_S))
         return err_set(err, -EINVAL, "%s: exportd: lease_s: %d to %d", path, LEASE_MIN_S,
                        LEASE_MAX_S);
+    if (evict_s != 0 && (evict_s < EVICT_MIN_S || evict_s > EVICT_MAX_S))
+        return err_set(err, -EINVAL, "%s: exportd: evict_s: %d to %d", path, EVICT_MIN_S,
+                       EVICT_MAX_S);
     return 0;
 }
 
@@ -225,6 +230,7 @@ static int daemon_start(struct daemon *d, struct err *err)
         .peers = { peer_open, peer_close, peer_last_error, d },
         .boot = boot_number(),
         .lease_ms = d->config->exportd.lease_s * 1000,
+        .evict_ms = d->config->exportd.evict_s * 1000,
     };
     int rc = keys_load(d, err);
 

@@ -30,6 +30,7 @@
 #include "rozomount/node.h"
 #include "rozomount/options.h"
 #include "rozomount/peers.h"
+#include "rozomount/recaller.h"
 #include "rozomount/refs.h"
 #include "rozomount/session.h"
 #include "storcli/file.h"
@@ -44,7 +45,8 @@ enum {
     REQUESTS_KEPT = 96,     /* of those, when they are free again */
     REQUESTS_PER_TURN = 32, /* then others get their turn */
     NAME_BYTES_MAX = 255,
-    COUNTERS = 4096, /* of open inodes, by hash, see mount_may_be_open() */
+    COUNTERS = 4096,        /* of open inodes, by hash, see mount_may_be_open() */
+    TOKEN_TIMEOUT_S = 3600, /* the kernel believes what a token allows until it is told */
     INTERRUPTS_EARLY =
         32, /* interrupts remembered that came before their operation waits */
 };
@@ -78,6 +80,7 @@ struct op {
     uint64_t unique;             /* the kernel's number for it */
     struct md_call call;         /* one at a time, see op_ask() */
     void (*on_answer)(struct op *op, int rc);
+    struct env_timer pause;
     uint64_t started_ns; /* env_now_ns() at home */
     /* Interrupts: see op_wait_interruptibly(). */
     void (*give_up)(struct op *op);
@@ -127,6 +130,17 @@ struct op {
     unsigned n_owners;
     bool owners_flock; /* their flock locks too */
     void (*released)(struct op *op);
+    unsigned long long asked; /* mount->n_lowered, when exportd was asked */
+    /* Tokens: recall.c. */
+    struct node
+        *token_node; /* it waits for its token, or changes it by an exclusive one */
+    enum token_mode token_mode;
+    bool token_page; /* a page of the kernel's, whoever changed it */
+    void (*token_step)(struct op *op);
+    struct list_node token_link; /* in node->token_waiters, exclusive or reading */
+    bool fills_pages;            /* a READ: the kernel keeps what it brings */
+    bool overtaken;              /* a change of what it reads came meanwhile */
+    uint64_t parent;             /* whose name it takes away */
     char name[NAME_BYTES_MAX + 1];
     char name2[NAME_BYTES_MAX + 1];
 };
@@ -136,6 +150,7 @@ struct handle {
     struct node *node; /* pinned */
     bool sync;         /* opened O_SYNC or O_DSYNC */
     uint64_t losses;   /* file_losses(), as its fsyncs have told */
+    uint64_t given_up; /* node->n_given_up, the same */
     uint64_t *owners;  /* owned: of locks that were taken through it */
     unsigned n_owners;
     struct handle *next, *prev; /* in loop->handles */
@@ -177,11 +192,15 @@ struct loop {
     struct file_pool *pool;
     struct nodes nodes;
     struct handle *handles;
+    struct recall *recalls;   /* by inode */
+    struct list_node givings; /* tokens that exportd is being told of */
+    bool kernel_is_gone; /* at the end: only files that are open still keep something */
+    uint64_t last_token_call;
     bool ready;                  /* everything above is made */
     struct env_timer quit_timer; /* at the end: until the kernel has no more for us */
     unsigned n_quit_looks;
     unsigned n_closing; /* at the end: parts not closed yet */
-    struct env_mail mail, lost_mail;
+    struct env_mail mail, lost_mail, tokens_mail;
     atomic_bool lost_sent;
 };
 
@@ -200,17 +219,21 @@ struct mount {
     struct cluster_map *map;    /* loop 0: for loops that start later */
     struct loop *loops;
     unsigned n_loops;
-    struct invalidator *invalidator;
-    struct mountpoint at; /* where we are mounted, with is_listed */
+    struct invalidator *invalidator; /* NULL: none */
+    struct tokens *tokens;
+    struct recaller *recaller; /* NULL: the kernel keeps nothing */
+    struct mountpoint at;      /* where we are mounted, with is_listed */
     bool is_listed;
+    bool names_expire;     /* the kernel can let a name expire, not only drop it */
     bool drops_privileges; /* we, not the kernel, take them away when a file is written */
     bool direct_writes; /* what is opened for writing only goes past the kernel's pages */
     /* The kernel writes when it likes: sizes and times of files are its own. */
     bool writeback;
     atomic_llong clock_ahead_ns; /* exportd's clock against this machine's */
     atomic_uint open_counts[COUNTERS];
-    atomic_uint n_ops;    /* under way on all loops */
-    atomic_bool draining; /* no loop reads any more: tell loop 0 when n_ops is 0 */
+    atomic_ullong n_lowered; /* exclusive tokens that are not any more */
+    atomic_uint n_ops;       /* under way on all loops */
+    atomic_bool draining;    /* no loop reads any more: tell loop 0 when n_ops is 0 */
     atomic_bool drained_sent;
     atomic_bool stop_sent;
     struct env_mail drained_mail, stop_mail;
@@ -270,10 +293,19 @@ void op_goto(struct op *op, struct loop *loop, void (*step)(struct op *op));
 void op_finish(struct op *op);
 /** Answer with an error (or success without data) and finish. rc 0 or -errno of any kind. */
 void op_reply_err(struct op *op, int rc);
+/** Note the tokens that came with op->entry; dir: the directory asked about, 0: none. */
+void op_take_grant(struct op *op, uint64_t dir);
 /** Answer with the attributes in entry, overlaid where this loop has the file, and finish. */
 void op_reply_attr(struct op *op);
+/** The same as the answer to a LOOKUP of name in dir. */
 void op_reply_entry(struct op *op);
-void op_fill_entry(struct op *op, struct fuse_entry_param *e);
+/** With the lock of the tokens, until the kernel is answered: the entry `name` of dir. */
+void op_fill_entry(struct op *op, uint64_t dir, const char *name,
+                   struct fuse_entry_param *e);
+/** How long the kernel may believe in a name or its absence; by has_token or as it was told. With that lock, too. */
+double op_name_timeout(const struct op *op, bool has_token, double otherwise_s);
+/** exportd has certainly not ended our session, and gives tokens. */
+bool loop_may_tell(struct loop *loop);
 /**
  * Ask exportd with op->call; then on_answer, on this loop, with rc fit for users. A signal that
  * ends the waiting process ends the operation with EINTR, when the call only asks or is not sent
@@ -390,6 +422,46 @@ void handle_locks(struct handle *handle, uint64_t owner);
  */
 void op_under_lock(struct op *op, const struct handle *handle,
                    void (*step)(struct op *op));
+
+/* ---- recall.c ---- */
+
+/**
+ * step, when this mount holds the token of the node, pinned by op or its handle: for EXCLUSIVE, and a READ, until op_token_done() or the
+ * end of op, else for SHARED to begin with. Or it is answered with an error and finished. Reads and writes: op->offset and size say
+ * what of the file.
+ */
+void op_with_token(struct op *op, struct node *node, enum token_mode mode,
+                   void (*step)(struct op *op));
+void op_token_done(struct op *op);
+
+/* exportd wants a token back. */
+struct token_recall {
+    uint64_t ino;
+    enum token_mode keep;
+    uint64_t grant;
+    uint64_t call; /* not 0: it was granted to this MD_TOKEN of ours */
+};
+/* On its way to the owner of the inode; freed there. */
+struct recall_news {
+    struct env_mail mail;
+    struct loop *loop;
+    struct token_recall what;
+};
+void recall_news_send(struct mount *m, struct recall_news *news);
+/** On the owner. */
+void recall_begin(struct loop *loop, const struct token_recall *what);
+/** Our session is over: what it let us keep is dropped, and what was written under it and is not with the storages is lost. */
+void recalls_lose_all(struct loop *loop);
+/** exportd may have ended our session: the kernel is to ask us. Any loop. */
+void recalls_drop_kernel(struct loop *loop);
+/** The mount ends: the kernel asks no more and keeps nothing, nobody waits for a token. */
+void recalls_stop(struct loop *loop);
+/** ... and exportd has heard that we go. */
+void recalls_close(struct loop *loop);
+/** It may have changed without anybody's telling us: its token is given back. 0: none. Any loop. */
+void recalls_doubt(struct loop *loop, uint64_t ino);
+/** Are there too many tokens? Then give one back. Any loop. */
+void recalls_trim(struct loop *loop);
 
 /**
  * Before a write: what it takes from the file (set-id bits, unless it is root's; the capability)

@@ -28,6 +28,7 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
         conn->want |= conn->capable & FUSE_CAP_WRITEBACK_CACHE;
         conn->want &= ~(unsigned)(FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
     }
+    m->names_expire = (conn->capable & FUSE_CAP_EXPIRE_ONLY) != 0;
     m->writeback = (conn->want & FUSE_CAP_WRITEBACK_CACHE) != 0;
     m->direct_writes =
         !m->writeback && m->drops_privileges && conn->proto_minor >= MINOR_DIRECT_WRITE;

@@ -19,10 +19,12 @@ static void on_got_attr(struct op *op, int rc)
         rc = -EIO;
     if (rc == -ENOENT)
         rc = -ESTALE;
-    if (rc != 0)
+    if (rc != 0) {
         op_reply_err(op, rc);
-    else
-        op_reply_attr(op);
+        return;
+    }
+    op_take_grant(op, 0);
+    op_reply_attr(op);
 }
 
 void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -32,6 +34,12 @@ void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
     (void)fi;
     op->ino = ino;
+    if (loop_may_tell(op->loop) && !mount_may_be_open(op->loop->mount, ino) &&
+        tokens_take_attr(op->loop->mount->tokens, ino, &op->entry.attr,
+                         &op->entry.grant.number)) {
+        op_reply_attr(op);
+        return;
+    }
     msg.ino = ino;
     op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_got_attr);
 }
@@ -113,6 +121,7 @@ static void on_attr_set(struct op *op, int rc)
         op_reply_err(op, rc);
         return;
     }
+    op_take_grant(op, 0);
     if (!sized) {
         op_reply_attr(op);
         return;
@@ -160,11 +169,19 @@ static void on_held(void *arg, int rc)
         setattr_ask(op);
 }
 
-/* The node is there and not closing. */
-static void setattr_with_node(struct op *op)
+static void setattr_with_token(struct op *op)
 {
     if (op->node->file != NULL && (op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0)
         file_truncate_begin(op->node->file, on_held, op);
+    else
+        setattr_ask(op);
+}
+
+/* The node is there and not closing. */
+static void setattr_with_node(struct op *op)
+{
+    if ((op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0)
+        op_with_token(op, op->node, TOKEN_EXCLUSIVE, setattr_with_token);
     else
         setattr_ask(op);
 }

@@ -35,11 +35,20 @@ struct dir {
 
 void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+    struct loop *loop = fuse_req_userdata(req);
+    struct tokens *t = loop->mount->tokens;
     struct dir *dir = mem_new(sizeof(*dir));
+    bool kept = false;
+    int rc;
 
     dir->ino = ino;
     fi->fh = (uintptr_t)dir;
-    if (fuse_reply_open(req, fi) == -ENOENT)
+    tokens_lock(t);
+    fi->cache_readdir = loop_may_tell(loop) && tokens_tell_listing(t, ino, &kept);
+    fi->keep_cache = kept;
+    rc = fuse_reply_open(req, fi);
+    tokens_unlock(t);
+    if (rc == -ENOENT)
         free(dir);
 }
 
@@ -66,16 +75,27 @@ void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 /* ---- filling the kernel's buffer ---- */
 
+/* The tokens that came with the page are those of each entry. */
+static void entry_grant(struct op *op)
+{
+    const Rozo__MdReaddirResp *page = op->dir->page;
+
+    op->entry.grant = (struct md_grant){ .number = page->grant,
+                                         .dir = (enum token_mode)page->dir_token,
+                                         .others = page->others };
+}
+
 /* Attributes of an entry, unless another loop may know better: then the kernel will ask. */
 static void entry_fill(struct op *op, const Rozo__MdReaddirResp__Entry *entry,
-                       struct fuse_entry_param *e)
+                       const char *name, struct fuse_entry_param *e)
 {
     struct mount *m = op->loop->mount;
 
     memset(e, 0, sizeof(*e));
     if (entry->attr != NULL && md_attr_check(entry->attr, &op->entry.attr) == 0 &&
         (mount_owner(m, entry->ino) == op->loop || !mount_may_be_open(m, entry->ino))) {
-        op_fill_entry(op, e);
+        entry_grant(op);
+        op_fill_entry(op, op->ino, name, e);
     } else {
         e->attr.st_ino = entry->ino;
         e->attr.st_mode = entry->type;
@@ -129,20 +149,38 @@ static void fill_from_page(struct op *op, struct dir *dir)
 
         memcpy(name, entry->name.data, entry->name.len);
         name[entry->name.len] = '\0';
-        entry_fill(op, entry, &e);
+        entry_fill(op, entry, name, &e);
         if (!add_entry(op, name, &e, entry->cookie + OFFSET_DOT_DOT))
             return;
         dir->next_after = entry->cookie;
     }
 }
 
-static void readdir_reply(struct op *op)
+static void readdir_answer(struct op *op)
 {
     fuse_req_t req = op->req;
 
     op->req = NULL;
     fuse_reply_buf(req, op->memory, op->done_bytes);
-    op_finish(op);
+}
+
+/* Before any of it is told: what came with the page. */
+static void page_take_grants(struct op *op, const struct dir *dir)
+{
+    const Rozo__MdReaddirResp *page = dir->page;
+    struct tokens *t = op->loop->mount->tokens;
+
+    if (page->grant == 0)
+        return;
+    tokens_grant(t, op->ino, (enum token_mode)page->dir_token, page->grant);
+    tokens_note_others(t, page->others);
+    for (size_t i = 0; i < page->n_entries; i++) {
+        const Rozo__Attr *attr = page->entries[i]->attr;
+
+        if (attr != NULL)
+            tokens_grant(t, attr->ino, (enum token_mode)attr->token, page->grant);
+    }
+    recalls_trim(op->loop);
 }
 
 static void on_page(struct op *op, int rc)
@@ -162,10 +200,14 @@ static void on_page(struct op *op, int rc)
     }
     dir->next = 0;
     dir->next_after = after;
+    page_take_grants(op, dir);
+    tokens_lock(op->loop->mount->tokens);
     fill_from_page(op, dir);
     if (op->plus) /* what did not fit will be too old next time */
         dir_drop_page(dir);
-    readdir_reply(op);
+    readdir_answer(op);
+    tokens_unlock(op->loop->mount->tokens);
+    op_finish(op);
 }
 
 static void ask_page(struct op *op)
@@ -199,7 +241,8 @@ static void readdir_on_owner(struct op *op)
         return;
     }
     fill_from_page(op, dir);
-    readdir_reply(op);
+    readdir_answer(op);
+    op_finish(op);
 }
 
 static void readdir_start(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,

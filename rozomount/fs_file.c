@@ -66,6 +66,7 @@ static void open_set_handle(struct op *op)
     op->fi.keep_cache = op->keep_cache;
     op->handle->sync = (op->fi.flags & O_DSYNC) != 0;
     op->handle->losses = file_losses(op->handle->node->file);
+    op->handle->given_up = op->handle->node->n_given_up;
 }
 
 /* rc of fuse_reply_open/create: nobody waits any more, so nobody will release. */
@@ -91,7 +92,11 @@ static void on_opened(struct op *op, int rc)
         asked = false;
     }
     if (rc == 0) {
+        op_take_grant(op, 0);
+        tokens_forget_attr(op->loop->mount->tokens, op->ino);
         op->keep_cache = node_cache_is_fresh(op->node, &op->entry.attr);
+        /* Pages are there only by a token, and go with it. */
+        op->keep_cache |= tokens_are_given(op->loop->mount->tokens);
         node_note_mode(op->node, op->entry.attr.mode);
         rc = md_user_errno(node_adopt(op->node, &op->entry, true));
     } else if (!asked) {
@@ -133,6 +138,7 @@ void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 static void created_with_node(struct op *op)
 {
+    struct tokens *t = op->loop->mount->tokens;
     struct fuse_entry_param e;
     fuse_req_t req;
     int rc;
@@ -143,14 +149,17 @@ static void created_with_node(struct op *op)
         op_reply_err(op, md_user_errno(rc));
         return;
     }
-    op_fill_entry(op, &e);
     node_note_mode(op->node, op->entry.attr.mode);
     if (!op->entry.existed)
         node_note_no_capability(op->node);
     open_set_handle(op);
     req = op->req;
     op->req = NULL;
-    open_answered(op, fuse_reply_create(req, &e, &op->fi));
+    tokens_lock(t);
+    op_fill_entry(op, op->ino, op->name, &e);
+    rc = fuse_reply_create(req, &e, &op->fi);
+    tokens_unlock(t);
+    open_answered(op, rc);
 }
 
 void fs_created(struct op *op)
@@ -205,12 +214,20 @@ static struct file *op_file(struct op *op)
 
 /* ---- read ---- */
 
+static void read_with_token(struct op *op);
+
 static void on_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
 {
     struct op *op = arg;
     fuse_req_t req = op->req;
 
     op_wait_over(op);
+    if (op->overtaken && req != NULL) {
+        op->overtaken = false;
+        op_token_done(op);
+        op_with_token(op, op->handle->node, TOKEN_SHARED, read_with_token);
+        return;
+    }
     op->req = NULL;
     if (req != NULL) { /* else a signal ended it */
         if (rc != 0)
@@ -229,18 +246,23 @@ static void give_up_reading(struct op *op)
     fuse_reply_err(req, EINTR);
 }
 
-static void read_under_lock(struct op *op)
+static void read_with_token(struct op *op)
 {
-    if (op->handle->node->stale) {
-        op_reply_err(op, -EIO);
-        return;
+    if (op->node == NULL) { /* a pin of our own: a signal may end us before the read */
+        op->node = op->handle->node;
+        op->node->n_pins++;
     }
-    op->node =
-        op->handle->node; /* a pin of our own: a signal may end us before the read */
-    op->node->n_pins++;
     file_read(op_file(op), op->offset, op->size, (op->fi.flags & O_DIRECT) != 0, on_read,
               op);
     op_wait_interruptibly(op, give_up_reading);
+}
+
+static void read_under_lock(struct op *op)
+{
+    if (op->handle->node->stale)
+        op_reply_err(op, -EIO);
+    else
+        op_with_token(op, op->handle->node, TOKEN_SHARED, read_with_token);
 }
 
 static void read_on_owner(struct op *op)
@@ -255,6 +277,7 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 
     op->size = size;
     op->offset = (uint64_t)off;
+    op->fills_pages = (fi->flags & O_DIRECT) == 0;
     if (off < 0 || size > IO_MAX)
         op_reply_err(op, -EINVAL);
     else
@@ -304,17 +327,23 @@ static void write_unprivileged(struct op *op)
     file_write(file, op->offset, &op->iov, 1, flags, on_written, op);
 }
 
-static void write_under_lock(struct op *op)
+static void write_with_token(struct op *op)
 {
     op_drop_privileges(op, write_unprivileged);
 }
 
+static void write_under_lock(struct op *op)
+{
+    op_with_token(op, op->handle->node, TOKEN_EXCLUSIVE, write_with_token);
+}
+
 static void write_on_owner(struct op *op)
 {
+    op->token_page = op->fi.writepage;
     if (op->handle->node->stale)
         op_reply_err(op, -EIO);
-    else if (op->fi.writepage) /* mapped pages: nobody knows whose */
-        write_unprivileged(op);
+    else if (op->token_page) /* mapped pages: nobody knows whose */
+        op_with_token(op, op->handle->node, TOKEN_EXCLUSIVE, write_unprivileged);
     else
         op_under_lock(op, op->handle, write_under_lock);
 }
@@ -348,12 +377,20 @@ static void flush_unlocked(struct op *op)
     op_reply_err(op, op->lock_lost ? -EIO : op->rc);
 }
 
+/* What was written through it, perhaps, was given up, and no fsync of it has told. */
+static int handle_has_lost(const struct handle *handle)
+{
+    const struct node *node = handle->node;
+
+    return handle->given_up == node->n_given_up ? 0 : node->given_up_rc;
+}
+
 /* A process closes one of its descriptors: its fcntl locks of the file go, once others can see what it wrote. */
 static void on_close_flushed(void *arg, int rc)
 {
     struct op *op = arg;
 
-    op->rc = md_user_errno(rc);
+    op->rc = md_user_errno(rc != 0 ? rc : handle_has_lost(op->handle));
     locks_release(op, &op->fi.lock_owner, 1, false, flush_unlocked);
 }
 
@@ -373,10 +410,13 @@ static void on_synced(void *arg, int rc)
     struct op *op = arg;
     uint64_t losses = file_losses(op_file(op));
 
-    /* Another handle's fsync, or a truncate, was told: this one was not. */
+    /* Another handle's fsync, a truncate, or a recall was told: this one was not. */
+    if (rc == 0)
+        rc = handle_has_lost(op->handle);
     if (rc == 0 && op->handle->losses != losses)
         rc = -EIO;
     op->handle->losses = losses;
+    op->handle->given_up = op->handle->node->n_given_up;
     if (rc != 0)
         op_reply_err(op, md_user_errno(rc));
     else if (op->handle->node->synced_no >= op->found)
@@ -429,9 +469,14 @@ static void fallocate_unprivileged(struct op *op)
                       on_flushed, op);
 }
 
-static void fallocate_under_lock(struct op *op)
+static void fallocate_with_token(struct op *op)
 {
     op_drop_privileges(op, fallocate_unprivileged);
+}
+
+static void fallocate_under_lock(struct op *op)
+{
+    op_with_token(op, op->handle->node, TOKEN_EXCLUSIVE, fallocate_with_token);
 }
 
 static void fallocate_on_owner(struct op *op)
@@ -479,12 +524,17 @@ static void on_sought(void *arg, int rc)
     op_finish(op);
 }
 
-static void lseek_on_owner(struct op *op)
+static void lseek_with_token(struct op *op)
 {
     op->node = op->handle->node; /* a pin of our own, as for reads */
     op->node->n_pins++;
     file_seek(op_file(op), op->offset, op->plus, &op->found, on_sought, op);
     op_wait_interruptibly(op, give_up_reading);
+}
+
+static void lseek_on_owner(struct op *op)
+{
+    op_with_token(op, op->handle->node, TOKEN_SHARED, lseek_with_token);
 }
 
 void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
@@ -531,6 +581,7 @@ static void on_copy_written(void *arg, int rc)
 {
     struct op *op = arg;
 
+    op_token_done(op);
     if (rc != 0) {
         copy_end(op, md_user_errno(rc));
         return;
@@ -549,9 +600,14 @@ static void copy_unprivileged(struct op *op)
                op->handle->sync ? FILE_WRITE_SYNC : 0, on_copy_written, op);
 }
 
-static void copy_write_under_lock(struct op *op)
+static void copy_write_with_token(struct op *op)
 {
     op_drop_privileges(op, copy_unprivileged);
+}
+
+static void copy_write_under_lock(struct op *op)
+{
+    op_with_token(op, op->handle->node, TOKEN_EXCLUSIVE, copy_write_with_token);
 }
 
 static void copy_write_step(struct op *op)
@@ -575,12 +631,17 @@ static void on_copy_read(void *arg, int rc, const struct iovec *iov, unsigned n_
         op_goto_owner(op, op->ino2, copy_write_step);
 }
 
-static void copy_read_under_lock(struct op *op)
+static void copy_read_with_token(struct op *op)
 {
     size_t left = op->size - op->done_bytes;
 
     file_read(handle_of(&op->fi)->node->file, op->offset + op->done_bytes,
               left < IO_MAX ? left : IO_MAX, false, on_copy_read, op);
+}
+
+static void copy_read_under_lock(struct op *op)
+{
+    op_with_token(op, handle_of(&op->fi)->node, TOKEN_SHARED, copy_read_with_token);
 }
 
 static void copy_read_step(struct op *op)

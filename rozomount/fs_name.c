@@ -15,22 +15,41 @@
 
 /* ---- lookup ---- */
 
+/* There is no such name; the kernel may keep that, too. */
+static void reply_nothing(struct op *op, const struct md_grant *grant)
+{
+    struct tokens *t = op->loop->mount->tokens;
+    struct fuse_entry_param e = { 0 };
+    fuse_req_t req = op->req;
+    bool told;
+
+    op->req = NULL;
+    tokens_grant(t, op->ino, grant->dir, grant->number);
+    tokens_lock(t);
+    told = loop_may_tell(op->loop) && grant->dir != TOKEN_NONE &&
+           tokens_tell_name(t, op->ino, op->name, false, grant->number);
+    e.entry_timeout = op_name_timeout(op, told, op->loop->mount->opt->negative_timeout_s);
+    if (e.entry_timeout > 0)
+        fuse_reply_entry(req, &e);
+    else
+        fuse_reply_err(req, ENOENT);
+    tokens_unlock(t);
+    op_finish(op);
+}
+
 static void on_looked_up(struct op *op, int rc)
 {
-    double negative_s = op->loop->mount->opt->negative_timeout_s;
+    struct md_grant grant;
 
-    if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
+    if ((rc == 0 && md_decode_entry(&op->call, &op->entry) != 0) ||
+        (rc == -ENOENT && md_decode_no_entry(&op->call, &grant) != 0))
         rc = -EIO;
-    if (rc == -ENOENT && negative_s > 0) {
-        struct fuse_entry_param e = { .entry_timeout = negative_s };
-        fuse_req_t req = op->req;
-
-        op->req = NULL;
-        fuse_reply_entry(req, &e);
-        op_finish(op);
+    if (rc == -ENOENT) {
+        reply_nothing(op, &grant);
     } else if (rc != 0) {
         op_reply_err(op, rc);
     } else {
+        op_take_grant(op, op->ino);
         op_reply_entry(op);
     }
 }
@@ -49,6 +68,7 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct op *op = op_begin(req);
 
+    op->ino = parent;
     if (op_set_name(op, op->name, name))
         ask_lookup(op, parent, op->name, on_looked_up);
 }
@@ -107,10 +127,12 @@ static void on_reopened(struct op *op, int rc)
 {
     if (rc == 0 && md_decode_open(&op->call, &op->entry) != 0)
         rc = -EIO;
-    if (rc != 0)
+    if (rc != 0) {
         op_reply_err(op, rc);
-    else
-        op_goto_owner(op, op->entry.attr.ino, fs_created);
+        return;
+    }
+    op_take_grant(op, 0);
+    op_goto_owner(op, op->entry.attr.ino, fs_created);
 }
 
 /* The name is there; our first try may have made it. */
@@ -122,6 +144,7 @@ static void on_create_rechecked(struct op *op, int rc)
         !is_our_creation(op, &op->entry.attr)) {
         op_reply_err(op, -EEXIST);
     } else if (!op->plus) {
+        op_take_grant(op, op->ino);
         create_reply(op);
     } else {
         msg.ino = op->entry.attr.ino;
@@ -144,6 +167,7 @@ static void on_created(struct op *op, int rc)
         op_reply_err(op, rc);
     } else {
         op_note_change(op, op->entry.attr.ino);
+        op_take_grant(op, op->ino);
         if (op->plus)
             op_goto_owner(op, op->entry.attr.ino, fs_created);
         else
@@ -214,10 +238,34 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 
 /* ---- unlink, rmdir ---- */
 
+/* What an answer says of tokens and of the inodes whose names have changed. */
+static int note_removed(struct op *op, struct md_removed *r)
+{
+    struct tokens *t = op->loop->mount->tokens;
+
+    if (md_decode_removed(&op->call, r) != 0)
+        return -EIO;
+    tokens_grant(t, op->parent, r->grant.dir, r->grant.number);
+    if (r->removed != 0)
+        tokens_forget_attr(t, r->removed);
+    for (unsigned i = 0; i < 2; i++) {
+        if (r->moved[i] != 0) /* an fsync of it speaks of its new name */
+            op_note_change(op, r->moved[i]);
+    }
+    return 0;
+}
+
 static void on_removed(struct op *op, int rc)
 {
+    struct md_removed removed;
+
+    if (rc == 0)
+        rc = note_removed(op, &removed);
     if (rc == -ENOENT && op->call.maybe_repeated)
         rc = 0; /* it was there when the kernel looked, and the first try took it away */
+    if (rc == 0)
+        tokens_name_gone(op->loop->mount->tokens, op->parent, op->name);
+    tokens_forget_attr(op->loop->mount->tokens, op->parent);
     op_reply_err(op, rc);
 }
 
@@ -230,6 +278,7 @@ void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
         return;
     msg.parent = parent;
     msg.name = bytes_of(op->name);
+    op->parent = parent;
     op_ask(op, ROZO__OP__MD_UNLINK, &msg.base, on_removed);
 }
 
@@ -242,45 +291,87 @@ void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
         return;
     msg.parent = parent;
     msg.name = bytes_of(op->name);
+    op->parent = parent;
     op_ask(op, ROZO__OP__MD_RMDIR, &msg.base, on_removed);
 }
 
 /* ---- rename ---- */
 
+/* The kernel believes a name of what was moved for as long as it did the one of before; grant: of its new directory. */
+static bool tell_renamed(struct op *op, uint64_t dir, const char *name,
+                         enum token_mode mode, uint64_t grant)
+{
+    return mode != TOKEN_NONE &&
+           tokens_tell_name(op->loop->mount->tokens, dir, name, true, grant);
+}
+
+static void drop_renamed(struct mount *m, uint64_t dir, const char *name)
+{
+    if (m->invalidator != NULL && tokens_are_given(m->tokens))
+        invalidator_add_name(m->invalidator, dir, name);
+}
+
+static void renamed_reply(struct op *op, const struct md_grant *grant)
+{
+    struct mount *m = op->loop->mount;
+    bool exchange = (op->flags & RENAME_EXCHANGE) != 0;
+    fuse_req_t req = op->req;
+    bool told, told_other, was_told = exchange;
+
+    if (!exchange)
+        was_told = tokens_name_gone(m->tokens, op->parent, op->name);
+    op->req = NULL;
+    tokens_lock(m->tokens);
+    told = tell_renamed(op, op->ino2, op->name2, grant->new_dir, grant->number);
+    told_other =
+        !exchange || tell_renamed(op, op->parent, op->name, grant->dir, grant->number);
+    fuse_reply_err(req, 0);
+    tokens_unlock(m->tokens);
+    if (was_told && !told)
+        drop_renamed(m, op->ino2, op->name2);
+    if (!told_other)
+        drop_renamed(m, op->parent, op->name);
+    op_finish(op);
+}
+
 /* The old name is gone; did our first try move it? */
 static void on_rename_rechecked(struct op *op, int rc)
 {
+    struct md_grant grant;
+
     if (rc == 0 && (md_decode_entry(&op->call, &op->entry) != 0 ||
                     !changed_since_start(op, &op->entry.attr)))
         rc = -ENOENT;
-    if (rc == 0)
-        op_note_change(op, op->entry.attr.ino);
-    op_reply_err(op, rc);
-}
-
-/* An fsync of what has another name now speaks of that name. */
-static int note_moved(struct op *op)
-{
-    uint64_t moved[2];
-    int rc = md_decode_renamed(&op->call, moved);
-
-    for (unsigned i = 0; rc == 0 && i < 2; i++) {
-        if (moved[i] != 0)
-            op_note_change(op, moved[i]);
+    if (rc != 0) {
+        op_reply_err(op, rc);
+        return;
     }
-    return rc == 0 ? 0 : -EIO;
+    op_note_change(op, op->entry.attr.ino);
+    op_take_grant(op, op->ino2);
+    grant = op->entry.grant;
+    grant.new_dir = grant.dir; /* of what was looked up */
+    renamed_reply(op, &grant);
 }
 
 static void on_renamed(struct op *op, int rc)
 {
     bool exchange = (op->flags & RENAME_EXCHANGE) != 0;
+    struct md_removed removed;
 
     if (rc == 0)
-        rc = note_moved(op);
-    if (rc == -ENOENT && op->call.maybe_repeated && !exchange)
+        rc = note_removed(op, &removed);
+    if (rc == -ENOENT && op->call.maybe_repeated && !exchange) {
         ask_lookup(op, op->ino2, op->name2, on_rename_rechecked);
-    else
+        return;
+    }
+    tokens_forget_attr(op->loop->mount->tokens, op->parent);
+    if (rc != 0) {
         op_reply_err(op, rc);
+        return;
+    }
+    tokens_grant(op->loop->mount->tokens, op->ino2, removed.grant.new_dir,
+                 removed.grant.number);
+    renamed_reply(op, &removed.grant);
 }
 
 void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
@@ -296,6 +387,7 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
         return;
     }
     op->ino2 = new_parent;
+    op->parent = parent;
     op->flags = flags;
     msg.parent = parent;
     msg.name = bytes_of(op->name);
@@ -307,13 +399,19 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 
 /* ---- link, readlink ---- */
 
+static void linked_reply(struct op *op)
+{
+    op_take_grant(op, op->ino);
+    op_reply_entry(op);
+}
+
 static void on_link_rechecked(struct op *op, int rc)
 {
     if (rc != 0 || md_decode_entry(&op->call, &op->entry) != 0 ||
         op->entry.attr.ino != op->ino2)
         op_reply_err(op, -EEXIST);
     else
-        op_reply_entry(op);
+        linked_reply(op);
 }
 
 static void on_linked(struct op *op, int rc)
@@ -325,7 +423,7 @@ static void on_linked(struct op *op, int rc)
     else if (rc != 0)
         op_reply_err(op, rc);
     else
-        op_reply_entry(op);
+        linked_reply(op);
 }
 
 void fs_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)

@@ -293,6 +293,7 @@ static int loop_init_data(struct loop *loop, struct err *err)
                   .read_ahead_max = opt->read_ahead_max },
         .refs = loop->mount->refs,
         .unstable = loop->mount->unstable,
+        .tokens = loop->mount->tokens,
         .sizes = loop->mount->sizes,
         .invalidate = invalidate,
         .count = count_open,
@@ -309,6 +310,7 @@ static int loop_init_data(struct loop *loop, struct err *err)
         return err_wrap(err, rc, "memory for files");
     nodes.file.pool = loop->pool;
     nodes_init(&loop->nodes, &loop->env.env, &loop->md, loop->cli, &nodes);
+    list_init(&loop->givings);
     return 0;
 }
 

@@ -253,6 +253,8 @@ int md_user_errno(int rc)
     case -ETIMEDOUT:
     case -ENOTCONN:
         return -EIO;
+    case -ERESTART: /* the kernel looks again, and repeats what it asked */
+        return -ESTALE;
     default:
         return rc;
     }

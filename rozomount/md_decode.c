@@ -31,7 +31,8 @@ static bool mode_is_known(uint32_t mode)
 int md_attr_check(const Rozo__Attr *attr, struct md_attr *out)
 {
     if (attr == NULL || attr->ino == 0 || !mode_is_known(attr->mode) ||
-        attr->size > INT64_MAX || attr->blocks > INT64_MAX / 512)
+        attr->size > INT64_MAX || attr->blocks > INT64_MAX / 512 ||
+        (unsigned)attr->token > TOKEN_EXCLUSIVE)
         return -EBADMSG;
     *out = (struct md_attr){
         .ino = attr->ino,
@@ -48,7 +49,18 @@ int md_attr_check(const Rozo__Attr *attr, struct md_attr *out)
         .has_data = attr->has_data,
         .blocks = attr->blocks,
         .change = attr->change,
+        .token = (enum token_mode)attr->token,
     };
+    return 0;
+}
+
+static int grant_check(uint64_t number, unsigned dir, unsigned new_dir, bool others,
+                       struct md_grant *out)
+{
+    if (dir > TOKEN_EXCLUSIVE || new_dir > TOKEN_EXCLUSIVE) /* "." of a file */
+        return -EBADMSG;
+    *out = (struct md_grant){ number, (enum token_mode)dir, (enum token_mode)new_dir,
+                              others };
     return 0;
 }
 
@@ -106,12 +118,29 @@ int md_decode_entry(const struct md_call *call, struct md_entry *out)
 {
     Rozo__MdEntryResp *msg =
         rozo__md_entry_resp__unpack(NULL, call->answer_len, call->answer);
-    int rc = msg == NULL ? -EBADMSG : entry_check(msg->attr, msg->data, false, out);
+    struct md_grant grant;
+    int rc = msg == NULL
+                 ? -EBADMSG
+                 : grant_check(msg->grant, msg->dir_token, 0, msg->others, &grant);
 
+    if (rc == 0)
+        rc = entry_check(msg->attr, msg->data, false, out);
     if (rc == 0) {
+        out->grant = grant;
         out->losses = msg->losses;
         out->cut = msg->cut;
     }
+    rozo__md_entry_resp__free_unpacked(msg, NULL);
+    return rc;
+}
+
+int md_decode_no_entry(const struct md_call *call, struct md_grant *out)
+{
+    Rozo__MdEntryResp *msg =
+        rozo__md_entry_resp__unpack(NULL, call->answer_len, call->answer);
+    int rc = msg == NULL ? -EBADMSG
+                         : grant_check(msg->grant, msg->dir_token, 0, msg->others, out);
+
     rozo__md_entry_resp__free_unpacked(msg, NULL);
     return rc;
 }
@@ -120,21 +149,36 @@ int md_decode_create(const struct md_call *call, struct md_entry *out)
 {
     Rozo__MdCreateResp *msg =
         rozo__md_create_resp__unpack(NULL, call->answer_len, call->answer);
-    int rc =
-        msg == NULL ? -EBADMSG : entry_check(msg->attr, msg->data, msg->existed, out);
+    struct md_grant grant;
+    int rc = msg == NULL
+                 ? -EBADMSG
+                 : grant_check(msg->grant, msg->dir_token, 0, msg->others, &grant);
 
+    if (rc == 0)
+        rc = entry_check(msg->attr, msg->data, msg->existed, out);
+    if (rc == 0)
+        out->grant = grant;
     rozo__md_create_resp__free_unpacked(msg, NULL);
     return rc;
 }
 
-int md_decode_renamed(const struct md_call *call, uint64_t moved[2])
+int md_decode_removed(const struct md_call *call, struct md_removed *out)
 {
     Rozo__MdRemovedResp *msg =
         rozo__md_removed_resp__unpack(NULL, call->answer_len, call->answer);
-    int rc = msg == NULL || msg->n_moved > 2 ? -EBADMSG : 0;
+    struct md_removed r = { 0 };
+    int rc = msg == NULL || msg->n_moved > 2
+                 ? -EBADMSG
+                 : grant_check(msg->grant, msg->dir_token, msg->new_dir_token, false,
+                               &r.grant);
 
-    for (unsigned i = 0; rc == 0 && i < 2; i++)
-        moved[i] = i < msg->n_moved ? msg->moved[i] : 0;
+    if (rc == 0) {
+        for (unsigned i = 0; i < msg->n_moved; i++)
+            r.moved[i] = msg->moved[i];
+        if (msg->removed != NULL)
+            r.removed = msg->removed->ino;
+        *out = r;
+    }
     rozo__md_removed_resp__free_unpacked(msg, NULL);
     return rc;
 }
@@ -147,6 +191,8 @@ int md_decode_open(const struct md_call *call, struct md_entry *out)
                  ? -EBADMSG
                  : entry_check(msg->attr, msg->data, true, out);
 
+    if (rc == 0)
+        out->grant.number = msg->grant;
     rozo__md_open_resp__free_unpacked(msg, NULL);
     return rc;
 }
@@ -204,11 +250,14 @@ Rozo__MdReaddirResp *md_decode_readdir(const struct md_call *call, uint64_t afte
 
         if (!name_is_fine(&e->name) || e->ino == 0 || !mode_is_known(e->type) ||
             e->cookie <= after_cookie || e->cookie > MD_COOKIE_MAX ||
-            (plus && (md_attr_check(e->attr, &attr) != 0 || attr.ino != e->ino)))
+            (plus && e->attr != NULL &&
+             (md_attr_check(e->attr, &attr) != 0 || attr.ino != e->ino)))
             goto bad;
         after_cookie = e->cookie;
     }
     if (msg->n_entries == 0 && !msg->end) /* it would never end */
+        goto bad;
+    if ((unsigned)msg->dir_token > TOKEN_EXCLUSIVE)
         goto bad;
     return msg;
 bad:

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "rozomount/md.h"
+#include "rozomount/tokens.h"
 #include "storcli/file.h"
 
 /* An inode's attributes as exportd has them. */
@@ -23,6 +24,15 @@ struct md_attr {
     bool has_data;
     uint64_t blocks; /* of 512 bytes */
     uint64_t change;
+    enum token_mode token; /* what we hold of it after this answer; see tokens.h */
+};
+
+/* The tokens that come with an answer. */
+struct md_grant {
+    uint64_t number;         /* 0: none do */
+    enum token_mode dir;     /* of the directory asked about */
+    enum token_mode new_dir; /* RENAME: of the other one */
+    bool others;             /* other mounts have the export, too */
 };
 
 /* Attributes and, when the answer has them, how to reach a regular file's data. */
@@ -31,6 +41,7 @@ struct md_entry {
     bool existed;    /* CREATE: it was there already */
     uint32_t losses; /* WROTE, TRUNCATED: of exportd's power */
     bool cut;        /* WROTE: the size was not taken */
+    struct md_grant grant;
     bool has_target; /* the two below are set */
     struct storcli_target target;
     struct file_attr file;
@@ -39,18 +50,25 @@ struct md_entry {
 int md_attr_check(const Rozo__Attr *attr, struct md_attr *out);
 /** For answers of LOOKUP, LINK, GETATTR, SETATTR, WROTE, TRUNCATED. */
 int md_decode_entry(const struct md_call *call, struct md_entry *out);
+/** For a LOOKUP that found nothing. */
+int md_decode_no_entry(const struct md_call *call, struct md_grant *out);
 int md_decode_create(const struct md_call *call, struct md_entry *out);
 int md_decode_open(const struct md_call *call, struct md_entry *out);
 
-/** For answers of RENAME: the inodes that have other names now; 0: none. */
-int md_decode_renamed(const struct md_call *call, uint64_t moved[2]);
+/* What UNLINK, RMDIR and RENAME answer. */
+struct md_removed {
+    uint64_t removed;  /* the inode that has a name less; 0: none */
+    uint64_t moved[2]; /* RENAME: the inodes that have other names now; 0: none */
+    struct md_grant grant;
+};
+int md_decode_removed(const struct md_call *call, struct md_removed *out);
 
 /** For stat and FUSE replies; st_blksize as well. */
 void md_attr_to_stat(const struct md_attr *attr, struct stat *st);
 
 /**
  * Unpack a page of a directory and check all of it: names are 1..255 bytes without '/' and zero
- * bytes, cookies grow and stay below COOKIE_MAX.
+ * bytes, cookies grow and stay below COOKIE_MAX. Attributes may be missing: another mount is writing the file.
  * @return free with rozo__md_readdir_resp__free_unpacked(); NULL: the answer makes no sense.
  */
 Rozo__MdReaddirResp *md_decode_readdir(const struct md_call *call, uint64_t after_cookie,

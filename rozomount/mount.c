@@ -49,6 +49,8 @@ struct news {
 static void loop_take_session(struct loop *loop, uint64_t session, uint32_t losses)
 {
     nodes_learn_losses(&loop->nodes, losses);
+    if (tokens_are_given(loop->mount->tokens))
+        loop->nodes.config.file.cache_ms = FILE_CACHE_UNTIL_DROPPED;
     rpc_tcp_channel_set_session(loop->md_channel, session);
     peers_set_session(&loop->peers, session);
     md_session_is_open(&loop->md);
@@ -88,11 +90,15 @@ static void tell_other_loops(struct mount *m, const struct cluster_map *map,
 static void on_session_opened(void *arg, const struct session_info *info)
 {
     struct mount *m = arg;
+    bool lost = m->info.id != 0 && m->info.losses != info->losses;
 
     if (m->info.id == 0)
         m->info = *info;
+    m->info.losses = info->losses;
     loop_take_session(&m->loops[0], info->id, info->losses);
     tell_other_loops(m, NULL, info->id, info->losses);
+    if (lost) /* what the kernel was told may not have come about */
+        recalls_drop_kernel(&m->loops[0]);
 }
 
 /* On its way to the loop that waits; freed there. */
@@ -127,6 +133,36 @@ static void on_lock_event(void *arg, uint64_t waiter, int rc)
     env_mailbox_post(&loop->env, &news->mail);
 }
 
+static void on_recall(void *arg, uint64_t ino, enum token_mode keep, uint64_t grant,
+                      uint64_t call)
+{
+    struct mount *m = arg;
+    struct recall_news *news;
+
+    if (!mount_owner(m, ino)->ready)
+        return;
+    news = mem_new(sizeof(*news));
+    news->what = (struct token_recall){ ino, keep, grant, call };
+    recall_news_send(m, news);
+}
+
+static void on_tokens_mail(struct env_mail *mail)
+{
+    recalls_lose_all(container_of(mail, struct loop, tokens_mail));
+}
+
+static void on_tokens_lost(void *arg)
+{
+    struct mount *m = arg;
+
+    recalls_lose_all(&m->loops[0]);
+    for (unsigned i = 1; i < m->n_loops; i++) {
+        m->loops[i].tokens_mail.fn = on_tokens_mail;
+        if (m->loops[i].ready)
+            env_mailbox_post(&m->loops[i].env, &m->loops[i].tokens_mail);
+    }
+}
+
 /* What the kernel has read under it may not be so any more. */
 static void on_lock_lost(void *arg, uint64_t ino)
 {
@@ -146,6 +182,7 @@ static void on_unsure(void *arg)
     for (size_t i = 0; i < n; i++)
         on_lock_lost(m, inos[i]);
     free(inos);
+    recalls_drop_kernel(&m->loops[0]);
 }
 
 static void on_map_changed(void *arg, const struct cluster_map *map)
@@ -217,10 +254,13 @@ static int mount_open_session(struct mount *m, struct err *err)
         .client = m->client,
         .refs = m->refs,
         .held = m->held,
+        .tokens = m->tokens,
         .unstable = m->unstable,
         .open_timeout_ms = m->opt->mount_timeout_ms,
         .opened = on_session_opened,
         .lock_event = on_lock_event,
+        .recall = on_recall,
+        .tokens_lost = on_tokens_lost,
         .lock_lost = on_lock_lost,
         .unsure = on_unsure,
         .map_changed = on_map_changed,
@@ -463,7 +503,8 @@ static int mount_start_loops(struct mount *m, struct err *err)
     free(init);
     if (rc != 0)
         return rc;
-    m->invalidator = invalidator_start(m->loops[0].se);
+    m->invalidator = invalidator_start(m->loops[0].se, m->names_expire);
+    m->recaller = recaller_start(m->loops[0].se, m->names_expire);
     rc = loop_start_reading(&m->loops[0], err);
     for (unsigned i = 1; i < m->n_loops && rc == 0; i++) {
         rc = -pthread_create(&m->loops[i].thread, NULL, loop_run, &m->loops[i]);
@@ -543,6 +584,7 @@ static void on_close_channels(struct env_mail *mail)
 {
     struct loop *loop = container_of(mail, struct loop, mail);
 
+    recalls_close(loop);
     storcli_drain(loop->cli, DRAIN_MS, on_engine_drained, loop);
 }
 
@@ -559,6 +601,8 @@ static void on_session_closed(void *arg)
 
 static void mount_close_session(struct mount *m)
 {
+    recaller_stop(m->recaller); /* while the loops still take its mail */
+    m->recaller = NULL;
     session_close(m->session, on_session_closed, m);
 }
 
@@ -573,6 +617,7 @@ static void on_close_files(struct env_mail *mail)
 {
     struct loop *loop = container_of(mail, struct loop, mail);
 
+    recalls_stop(loop);
     while (loop->handles != NULL)
         handle_free(loop, loop->handles);
     nodes_when_idle(&loop->nodes, on_nodes_idle, loop);
@@ -675,6 +720,7 @@ static void mount_free_memory(struct mount *m)
     session_free(m->session);
     refs_free(m->refs);
     held_free(m->held);
+    tokens_free(m->tokens);
     unstable_free(m->unstable);
     kernel_sizes_free(m->sizes);
     free(m->map);
@@ -731,6 +777,7 @@ static void mount_give_up(struct mount *m)
     if (m->loops[0].fd > 0)
         fuse_session_unmount(m->loops[0].se);
     invalidator_stop(m->invalidator);
+    recaller_stop(m->recaller);
     if (!closed)
         session_close(m->session, on_closed_at_start, &closed);
     while (!closed)
@@ -751,6 +798,7 @@ int mount_open(struct mount *m, const struct options *opt, struct err *err)
     m->loops = mem_new(m->n_loops * sizeof(*m->loops));
     m->refs = refs_new();
     m->held = held_new();
+    m->tokens = tokens_new();
     m->unstable = unstable_new();
     m->sizes = opt->writeback_cache ? kernel_sizes_new() : NULL;
     rc = rpc_keys_load(&m->keys, false, opt->key_file, err);

@@ -35,16 +35,21 @@ void nodes_init(struct nodes *nodes, struct env *env, struct md *md, struct stor
     nodes->config = *config;
 }
 
-void nodes_close(struct nodes *nodes)
+static void closed_forget_all(struct nodes *nodes)
 {
     struct closed_node *c, *next;
 
-    assert(nodes->by_ino == NULL);
     HASH_ITER(hh, nodes->closed, c, next)
     {
         HASH_DEL(nodes->closed, c);
         free(c);
     }
+}
+
+void nodes_close(struct nodes *nodes)
+{
+    assert(nodes->by_ino == NULL);
+    closed_forget_all(nodes);
 }
 
 static void on_idle_task(struct env_task *task)
@@ -80,8 +85,10 @@ void nodes_learn_losses(struct nodes *nodes, uint32_t losses)
         return;
     nodes->losses = losses;
     unstable_lost(nodes->config.unstable, losses);
+    closed_forget_all(nodes);
     HASH_ITER(hh, nodes->by_ino, node, next)
     {
+        node->seen.valid = false; /* exportd may count its changes from less than that */
         if (node->file != NULL)
             file_tell_again(node->file);
     }
@@ -130,7 +137,10 @@ static void node_foreign_change(struct node *node, const struct md_attr *attr)
     seen_set(&node->seen, attr);
     if (node->file != NULL && !node->closing)
         file_drop_cache(node->file);
-    if (node->nodes->config.invalidate != NULL)
+    /* With tokens the kernel has dropped its pages before others could change the file. */
+    if (node->nodes->config.invalidate != NULL &&
+        !(node->nodes->config.tokens != NULL &&
+          tokens_are_given(node->nodes->config.tokens)))
         node->nodes->config.invalidate(node->nodes->config.arg, node->ino);
 }
 
@@ -421,6 +431,9 @@ struct node *node_get(struct nodes *nodes, uint64_t ino)
             .arg = node,
         };
         list_init(&node->waiters);
+        list_init(&node->token_waiters);
+        list_init(&node->exclusive);
+        list_init(&node->reading);
         closed_take(nodes, ino, &node->seen);
         HASH_ADD(hh, nodes->by_ino, ino, sizeof(ino), node);
         if (nodes->config.count != NULL)
@@ -488,6 +501,7 @@ static void node_free(struct node *node)
     struct nodes *nodes = node->nodes;
 
     assert(list_is_empty(&node->waiters) && node->n_changing == 0);
+    assert(list_is_empty(&node->token_waiters) && node->acquiring == NULL);
     node_give_back(node);
     closed_remember(nodes, node->ino, &node->seen);
     HASH_DEL(nodes->by_ino, node);
@@ -564,6 +578,12 @@ int node_adopt(struct node *node, const struct md_entry *entry, bool counted)
     }
     return file_open(nodes->env, nodes->cli, &nodes->config.file, &node->meta,
                      &entry->target, &entry->file, &node->file);
+}
+
+void node_adopt_granted(struct node *node, const struct md_entry *entry)
+{
+    assert(node->file != NULL && !node->closing && entry->has_target);
+    file_refresh(node->file, &entry->target, &entry->file);
 }
 
 void node_count_unanswered(struct node *node)

@@ -14,6 +14,7 @@
 #include "rozomount/md.h"
 #include "rozomount/md_decode.h"
 #include "rozomount/refs.h"
+#include "rozomount/tokens.h"
 #include "rozomount/unstable.h"
 #include "storcli/file.h"
 
@@ -21,6 +22,7 @@ struct nodes_config {
     struct file_config file;
     struct refs *refs;         /* borrowed */
     struct unstable *unstable; /* borrowed */
+    struct tokens *tokens;     /* borrowed */
     struct kernel_sizes
         *sizes; /* borrowed; NULL: the kernel asks us how long files are */
     /** Someone else changed the data of ino: drop the kernel's pages. May be NULL. */
@@ -66,6 +68,14 @@ struct node {
     uint64_t no_capability_until_ns; /* there is no security.capability; then ask again */
     struct file_meta meta;
     struct list_node waiters;
+    /* Tokens: recall.c. */
+    unsigned long long lowered; /* mount->n_lowered, when its token was the last time */
+    uint64_t n_given_up; /* times that something written was, for others to go on */
+    int given_up_rc;     /* why, the last time */
+    struct list_node token_waiters; /* operations, in order */
+    struct acquire *acquiring;      /* an MD_TOKEN is out */
+    struct list_node exclusive;     /* operations under way by an exclusive token */
+    struct list_node reading;       /* READs under way that fill pages */
     UT_hash_handle hh;
 };
 
@@ -114,6 +124,11 @@ void node_wait(struct node *node, struct node_wait *wait);
  * @param counted  the answer took a reference for us (MD_OPEN, MD_CREATE with open).
  */
 int node_adopt(struct node *node, const struct md_entry *entry, bool counted);
+/**
+ * The same of an open file, with the answer that gives us its token: whoever wrote before has told, and what of ours is on its way
+ * to exportd makes it no longer.
+ */
+void node_adopt_granted(struct node *node, const struct md_entry *entry);
 /** A reference may have been taken: exportd did not answer. */
 void node_count_unanswered(struct node *node);
 

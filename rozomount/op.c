@@ -18,6 +18,8 @@
 enum {
     FREE_OPS_MAX = 256,
     SIGNAL_LOOK_MS = 100,
+    RETRY_PAUSE_MS =
+        10, /* after half of that Linux hands the lock to who has waited longest */
 };
 
 struct op *op_begin(fuse_req_t req)
@@ -96,6 +98,7 @@ void op_finish(struct op *op)
     struct node *node = op->node;
 
     assert(op->req == NULL);
+    op_token_done(op);
     if (node != NULL) {
         assert(mount_owner(op->loop->mount, node->ino) == op->loop);
         op->node = NULL;
@@ -116,7 +119,16 @@ void op_reply_err(struct op *op, int rc)
 
 /* ---- attributes ---- */
 
-/* Note what exportd said of an inode that may be open here, and what we know better. */
+/* Others cannot have changed it since exportd was asked, but we can. With the lock of the tokens. */
+static bool op_knows_better(const struct op *op, const struct node *node)
+{
+    struct tokens *t = op->loop->mount->tokens;
+
+    return !tokens_are_given(t) || node->lowered > op->asked ||
+           tokens_mode_locked(t, node->ino) == TOKEN_EXCLUSIVE;
+}
+
+/* Note what exportd said of an inode that may be open here, and what we know better. With that lock. */
 static void op_overlay(struct op *op)
 {
     struct node *node = node_find(&op->loop->nodes, op->entry.attr.ino);
@@ -125,16 +137,64 @@ static void op_overlay(struct op *op)
     if (node == NULL)
         return;
     node_note_attr(node, &op->entry.attr);
-    node_overlay(node, &op->st);
+    if (op_knows_better(op, node))
+        node_overlay(node, &op->st);
+}
+
+void op_take_grant(struct op *op, uint64_t dir)
+{
+    struct tokens *t = op->loop->mount->tokens;
+    const struct md_entry *e = &op->entry;
+
+    if (e->grant.number == 0)
+        return;
+    tokens_grant(t, e->attr.ino, e->attr.token, e->grant.number);
+    if (dir != 0) {
+        tokens_grant(t, dir, e->grant.dir, e->grant.number);
+        tokens_note_others(t, e->grant.others);
+    }
+    recalls_trim(op->loop);
+}
+
+bool loop_may_tell(struct loop *loop)
+{
+    const struct mount *m = loop->mount;
+
+    return tokens_are_given(m->tokens) &&
+           session_is_sure(m->session, env_now_ns(&loop->env.env));
+}
+
+double op_name_timeout(const struct op *op, bool has_token, double otherwise_s)
+{
+    return has_token                                   ? TOKEN_TIMEOUT_S
+           : tokens_are_given(op->loop->mount->tokens) ? 0
+                                                       : otherwise_s;
+}
+
+/* Attributes that the kernel takes whatever it was told meanwhile, it must not keep while others may change them. */
+static bool op_tells_attr(struct op *op, bool taken_always)
+{
+    struct tokens *t = op->loop->mount->tokens;
+    const struct md_entry *e = &op->entry;
+
+    return loop_may_tell(op->loop) && e->attr.token != TOKEN_NONE && !taken_always &&
+           tokens_tell_attr(t, e->attr.ino, e->grant.number);
 }
 
 static void reply_attr_step(struct op *op)
 {
+    struct tokens *t = op->loop->mount->tokens;
+    bool is_change = op->valid != 0;
+    bool others = is_change && tokens_has_others(t);
     fuse_req_t req = op->req;
 
-    op_overlay(op);
     op->req = NULL;
-    fuse_reply_attr(req, &op->st, op->loop->mount->opt->attr_timeout_s);
+    tokens_lock(t);
+    op_overlay(op);
+    fuse_reply_attr(req, &op->st,
+                    op_name_timeout(op, op_tells_attr(op, others),
+                                    op->loop->mount->opt->attr_timeout_s));
+    tokens_unlock(t);
     op_finish(op);
 }
 
@@ -163,29 +223,49 @@ static void op_note_told(struct op *op)
         kernel_sizes_told(op->loop->mount->sizes, &said);
 }
 
-void op_fill_entry(struct op *op, struct fuse_entry_param *e)
+/* The kernel asks for the attributes at once, and then believes the answer only if it was told of no change. */
+static void op_keep_attr(struct op *op)
+{
+    const struct md_entry *e = &op->entry;
+
+    if (e->grant.others && e->attr.token != TOKEN_NONE && loop_may_tell(op->loop) &&
+        !mount_may_be_open(op->loop->mount, e->attr.ino))
+        tokens_keep_attr(op->loop->mount->tokens, &e->attr, e->grant.number);
+}
+
+void op_fill_entry(struct op *op, uint64_t dir, const char *name,
+                   struct fuse_entry_param *e)
 {
     const struct options *opt = op->loop->mount->opt;
+    const struct md_grant *grant = &op->entry.grant;
+    bool named = loop_may_tell(op->loop) && grant->dir != TOKEN_NONE &&
+                 tokens_tell_name(op->loop->mount->tokens, dir, name,
+                                  S_ISDIR(op->entry.attr.mode), grant->number);
 
     op_overlay(op);
     op_note_told(op);
+    op_keep_attr(op);
     *e = (struct fuse_entry_param){
         .ino = op->entry.attr.ino,
         .generation = op->entry.attr.generation,
         .attr = op->st,
-        .attr_timeout = opt->attr_timeout_s,
-        .entry_timeout = opt->entry_timeout_s,
+        .attr_timeout =
+            op_name_timeout(op, op_tells_attr(op, grant->others), opt->attr_timeout_s),
+        .entry_timeout = op_name_timeout(op, named, opt->entry_timeout_s),
     };
 }
 
 static void reply_entry_step(struct op *op)
 {
+    struct tokens *t = op->loop->mount->tokens;
     struct fuse_entry_param e;
     fuse_req_t req = op->req;
 
-    op_fill_entry(op, &e);
     op->req = NULL;
+    tokens_lock(t);
+    op_fill_entry(op, op->ino, op->name, &e);
     fuse_reply_entry(req, &e);
+    tokens_unlock(t);
     op_finish(op);
 }
 
@@ -207,6 +287,7 @@ static bool code_only_asks(uint16_t code)
     case ROZO__OP__MD_LISTXATTR:
     case ROZO__OP__MD_STATFS:
     case ROZO__OP__MD_SYNC:
+    case ROZO__OP__MD_TOKEN:
         return true;
     default:
         return false;
@@ -231,8 +312,25 @@ static bool code_changes(uint16_t code)
     }
 }
 
+/* Is it about a name in a directory? The directory may be gone; with a token the kernel does not look for another one. */
+static bool code_names(uint16_t code)
+{
+    switch (code) {
+    case ROZO__OP__MD_LOOKUP:
+    case ROZO__OP__MD_CREATE:
+    case ROZO__OP__MD_UNLINK:
+    case ROZO__OP__MD_RMDIR:
+    case ROZO__OP__MD_LINK:
+    case ROZO__OP__MD_RENAME:
+        return true;
+    default:
+        return false;
+    }
+}
+
 void op_note_change(struct op *op, uint64_t ino)
 {
+    tokens_forget_attr(op->loop->mount->tokens, ino);
     unstable_note(op->loop->mount->unstable, ino, op->loop->nodes.losses);
 }
 
@@ -247,6 +345,17 @@ static void op_give_up_asking(struct op *op)
         op->on_answer(op, -EINTR);
 }
 
+/*
+ * The kernel repeats once what is answered ESTALE. It holds the lock of a directory until then, and what we are asked to give back
+ * needs that lock: this one must not come before that again.
+ */
+static void on_op_pause(struct env_timer *timer)
+{
+    struct op *op = container_of(timer, struct op, pause);
+
+    op->on_answer(op, -ESTALE);
+}
+
 static void on_op_answer(struct md_call *call, int rc)
 {
     struct op *op = call->arg;
@@ -257,6 +366,21 @@ static void on_op_answer(struct md_call *call, int rc)
         if (op->ino2 != 0)
             op_note_change(op, op->ino2);
     }
+    if (code_changes(call->rq.op) && rc != 0 &&
+        (!call->answered || call->maybe_repeated)) {
+        /* Perhaps it was done: nobody recalls what our own change made old. */
+        recalls_doubt(op->loop, op->ino);
+        recalls_doubt(op->loop, op->ino2);
+        recalls_doubt(op->loop, op->parent);
+    }
+    if (rc == -ERESTART) {
+        env_timer_init(&op->pause, on_op_pause);
+        env_timer_start(&op->loop->env.env, &op->pause, RETRY_PAUSE_MS);
+        return;
+    }
+    if (rc == -ESTALE && code_names(call->rq.op) &&
+        tokens_are_given(op->loop->mount->tokens))
+        rc = -ENOENT;
     op->on_answer(op, md_user_errno(rc));
 }
 
@@ -264,6 +388,7 @@ void op_ask_within(struct op *op, uint32_t timeout_ms, uint16_t code,
                    const ProtobufCMessage *msg, void (*on_answer)(struct op *op, int rc))
 {
     op->on_answer = on_answer;
+    op->asked = atomic_load(&op->loop->mount->n_lowered);
     md_send_within(&op->loop->md, &op->call, code, msg, 0, timeout_ms, on_op_answer, op);
     if (op->req != NULL && !op->to_the_end)
         op_wait_interruptibly(op, op_give_up_asking);

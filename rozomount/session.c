@@ -201,6 +201,18 @@ static void session_lost_locks(struct session *s, const Rozo__MdOpenSessionResp 
     }
 }
 
+/* What was claimed is ours still, or all of it is lost: also when the session is another one. */
+static void session_take_tokens(struct session *s, const Rozo__MdOpenSessionResp *r)
+{
+    bool lost =
+        s->info.id != 0 && (r->tokens_lost || r->session != s->info.id || r->grant == 0);
+
+    tokens_opened(s->config.tokens, r->grant, lost);
+    if (lost)
+        s->config.tokens_lost(s->config.arg);
+    s->wants_events |= r->grant != 0;
+}
+
 static int open_answer_take(struct session *s, const struct md_call *call)
 {
     Rozo__MdOpenSessionResp *r =
@@ -217,6 +229,7 @@ static int open_answer_take(struct session *s, const struct md_call *call)
             "new one is open",
             s->info.lease_ms);
     session_lost_locks(s, r);
+    session_take_tokens(s, r);
     s->info = (struct session_info){
         .id = r->session,
         .export_id = r->export_id,
@@ -296,6 +309,7 @@ static void session_send_open(struct session *s)
     Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
     size_t n_inodes = 0;
     uint64_t *inodes = refs_list(s->config.refs, &n_inodes);
+    struct tokens_claim claim;
 
     req.export_name = (char *)s->config.export_name;
     req.client = (char *)s->config.client;
@@ -303,10 +317,17 @@ static void session_send_open(struct session *s)
     req.n_open_inodes = n_inodes;
     req.open_inodes = inodes;
     session_claim_locks(s, &req);
+    tokens_claim(s->config.tokens, &claim);
+    req.shared_tokens = claim.shared;
+    req.n_shared_tokens = claim.n_shared;
+    req.exclusive_tokens = claim.exclusive;
+    req.n_exclusive_tokens = claim.n_exclusive;
     s->asked_ns = env_wall_ns(s->env);
     md_send_within(s->md, &s->call, ROZO__OP__MD_OPEN_SESSION, &req.base, MD_SESSIONLESS,
                    s->config.open_timeout_ms, on_open_answer, s);
     free(req.locks);
+    free(claim.shared);
+    free(claim.exclusive);
     free(inodes);
 }
 
@@ -349,13 +370,22 @@ static void on_alive_answer(struct md_call *call, int rc)
 
 /* ---- what exportd says by itself ---- */
 
+static void event_take(struct session *s, const Rozo__MdEventsResp__Event *e)
+{
+    if (e->waiter != 0)
+        s->config.lock_event(s->config.arg, e->waiter, status_to_errno(e->status));
+    else if (e->ino != 0 && (unsigned)e->keep < TOKEN_EXCLUSIVE)
+        s->config.recall(s->config.arg, e->ino, (enum token_mode)e->keep, e->grant,
+                         e->call);
+}
+
 static void events_take(struct session *s, const struct md_call *call)
 {
     Rozo__MdEventsResp *r =
         rozo__md_events_resp__unpack(NULL, call->answer_len, call->answer);
 
     if (r == NULL) {
-        log_warn("what exportd says of locks makes no sense");
+        log_warn("what exportd says of locks and tokens makes no sense");
         return;
     }
     for (size_t i = 0; i < r->n_events; i++) {
@@ -364,7 +394,7 @@ static void events_take(struct session *s, const struct md_call *call)
         if (e->number <= s->seen_event)
             continue;
         s->seen_event = e->number;
-        s->config.lock_event(s->config.arg, e->waiter, status_to_errno(e->status));
+        event_take(s, e);
     }
     rozo__md_events_resp__free_unpacked(r, NULL);
 }

@@ -11,6 +11,7 @@
 #include "rozomount/held.h"
 #include "rozomount/md.h"
 #include "rozomount/refs.h"
+#include "rozomount/tokens.h"
 #include "rozomount/unstable.h"
 
 enum {
@@ -50,6 +51,7 @@ struct session_config {
     struct refs *refs;         /* borrowed */
     struct held *held;         /* borrowed */
     struct unstable *unstable; /* borrowed */
+    struct tokens *tokens;     /* borrowed */
     uint32_t open_timeout_ms;
     /** The session is open, for the first time or again: put info->id on all channels. */
     void (*opened)(void *arg, const struct session_info *info);
@@ -59,6 +61,11 @@ struct session_config {
     void (*lock_event)(void *arg, uint64_t waiter, int rc);
     /** session_is_sure() is not any more: what was read before may be old from now on. May be NULL. */
     void (*unsure)(void *arg);
+    /** exportd wants a token back: `keep` may be kept. call: the MD_TOKEN that it was granted to, 0: none. */
+    void (*recall)(void *arg, uint64_t ino, enum token_mode keep, uint64_t grant,
+                   uint64_t call);
+    /** None of our tokens is held any more; before `opened`. */
+    void (*tokens_lost)(void *arg);
     /** A lock on this inode, noted as lost in `held`. */
     void (*lock_lost)(void *arg, uint64_t ino);
     /** exportd's clock is this far ahead of env_wall_ns(): from now on it should not be. */
@@ -92,7 +99,7 @@ void session_heard(struct session *s, uint64_t sent_ns);
 bool session_is_sure(const struct session *s, uint64_t now_ns);
 /** There is a link to exportd again: it may be another exportd, that waits for us. */
 void session_link_is_up(struct session *s);
-/** From now on somebody may wait for a lock: hear of events. */
+/** From now on somebody may wait for a lock: hear of events, also when no tokens are given. */
 void session_want_events(struct session *s);
 /** Tell exportd that we go, wait a little for its answer, stop everything. */
 void session_close(struct session *s, void (*done)(void *arg), void *arg);

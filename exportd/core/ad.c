@@ -73,7 +73,25 @@ struct status_parts {
     Rozo__Volume *volume_list[VOLUMES_MAX];
     Rozo__Export exports[EXPORTS_MAX];
     Rozo__Export *export_list[EXPORTS_MAX];
+    Rozo__Requests requests[OPS_MAX];
+    Rozo__Requests *request_list[OPS_MAX];
 };
+
+static void requests_collect(const struct exportd *x, struct status_parts *p,
+                             Rozo__AdStatusResp *resp)
+{
+    resp->requests = p->request_list;
+    for (unsigned op = 0; op < OPS_MAX; op++) {
+        Rozo__Requests *msg = &p->requests[resp->n_requests];
+
+        if (x->n_requests[op] == 0)
+            continue;
+        rozo__requests__init(msg);
+        msg->op = op;
+        msg->count = x->n_requests[op];
+        p->request_list[resp->n_requests++] = msg;
+    }
+}
 
 static int status_collect(struct exportd *x, struct status_parts *p,
                           Rozo__AdStatusResp *resp)
@@ -119,6 +137,7 @@ int ad_status(struct op *op, const ProtobufCMessage *req)
         LIST_FOREACH(node, &x->storages)
             resp.trash += container_of(node, struct storage, link)->n_waiting;
         resp.uptime_s = (env_now_ns(x->env) - x->started_ns) / 1000000000;
+        requests_collect(x, p, &resp);
         rc = op_pack(op, &resp.base);
     }
     if (p != NULL) {

@@ -481,6 +481,7 @@ static struct export *export_new(struct exportd *x, const struct export *facts)
     *e = *facts;
     e->x = x;
     locks_init(&e->locks);
+    export_tokens_init(e);
     list_add_tail(&x->exports, &e->link);
     x->n_exports++;
     return e;
@@ -650,6 +651,7 @@ void cluster_begin(struct exportd *x)
 {
     grace_begin(x);
     x->n_starts++;
+    x->last_grant = (uint64_t)x->n_starts << 40;
     x->map_version = (uint64_t)x->n_starts << 32; /* newer than any before */
     cluster_put(x);
     boot_begin(x);
@@ -674,6 +676,7 @@ void cluster_free(struct exportd *x)
         assert(e->opens == NULL);
         fs_close(&e->fs);
         locks_free(&e->locks);
+        tokens_free(&e->tokens);
         free(e);
     }
 }

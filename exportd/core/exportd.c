@@ -19,6 +19,7 @@
 enum {
     ARENA_BYTES = 64 << 10,
     LEASE_DEFAULT_MS = 20000,
+    EVICT_DEFAULT_MS = 20000,
 };
 static const size_t cache_default = 256u << 20;
 
@@ -168,6 +169,8 @@ static const struct handler handlers[] = {
     MD(LOCK, lock, lock, ONCE),
     MD(LOCK_TEST, lock_test, lock_test, 0),
     MD(LOCK_CANCEL, lock_cancel, lock_cancel, ONCE),
+    MD(TOKEN, token, token, ONCE),
+    MD(GIVE_BACK, give_back, give_back, 0),
     AD(STATUS, status, status, 0),
     AD(STORAGE_ADD, storage_add, storage_add, CHANGES | GROWS),
     AD(VOLUME_CREATE, volume_create, volume_create, CHANGES | GROWS),
@@ -182,7 +185,7 @@ static const struct handler *handler_find(uint16_t op)
     unsigned i = op - ROZO__OP__MD_OPEN_SESSION;
 
     if (op >= ROZO__OP__AD_STATUS)
-        i = op - ROZO__OP__AD_STATUS + ROZO__OP__MD_LOCK_CANCEL -
+        i = op - ROZO__OP__AD_STATUS + ROZO__OP__MD_GIVE_BACK -
             ROZO__OP__MD_OPEN_SESSION + 1;
     if (i >= sizeof(handlers) / sizeof(handlers[0]) || handlers[i].op != op)
         return NULL;
@@ -293,15 +296,14 @@ static int op_run(struct op *op)
     if ((h->flags & CHANGES) != 0 && op->export != NULL && op->export->sync)
         op->sync = true;
     protobuf_c_message_free_unpacked(req, &allocator);
-    if ((h->flags & ONCE) != 0)
+    if ((h->flags & ONCE) != 0 && op->call != NULL)
         op_remember(op, rc);
     return rc;
 }
 
-void exportd_handle(void *arg, struct rpc_call *call)
+void call_run(struct exportd *x, struct rpc_call *call, struct parked *parked)
 {
-    struct exportd *x = arg;
-    struct op op = { .x = x, .call = call };
+    struct op op = { .x = x, .call = call, .parked = parked };
     int rc, packed = 0;
 
     store_trim(x->store);
@@ -318,6 +320,15 @@ void exportd_handle(void *arg, struct rpc_call *call)
         rpc_reply_status(call, status_from_errno(packed));
     else
         answer_queue(x, op.answer, call, rc, op.sync);
+}
+
+void exportd_handle(void *arg, struct rpc_call *call)
+{
+    struct exportd *x = arg;
+
+    if (call->op < OPS_MAX)
+        x->n_requests[call->op]++;
+    call_run(x, call, NULL);
 }
 
 /* ---- life ---- */
@@ -346,6 +357,7 @@ static void exportd_free(struct exportd *x)
     if (x == NULL)
         return;
     sessions_free(x);
+    fences_free(x);
     abandoned_free(x);
     cluster_free(x);
     store_close(x->store);
@@ -369,6 +381,8 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
     x->config = *config;
     if (x->config.lease_ms == 0)
         x->config.lease_ms = LEASE_DEFAULT_MS;
+    if (x->config.evict_ms == 0)
+        x->config.evict_ms = EVICT_DEFAULT_MS;
     if (x->config.cache_max == 0)
         x->config.cache_max = cache_default;
     x->started_ns = x->grace_ends_ns = env_now_ns(env);
@@ -376,8 +390,12 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
     list_init(&x->volumes);
     list_init(&x->exports);
     list_init(&x->admissions);
+    list_init(&x->fences);
     list_init(&x->checks);
     list_init(&x->listings);
+    list_init(&x->ready);
+    list_init(&x->news);
+    x->tokens_turn.fn = on_tokens_turn;
     env_timer_init(&x->tick, on_tick);
     rc = store_open(env, kv, x->config.cache_max, &x->store);
     if (rc != 0) {
@@ -387,6 +405,8 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
     rc = cluster_load(x, err);
     if (rc == 0)
         rc = sessions_load(x, err);
+    if (rc == 0)
+        rc = fences_load(x, err);
     if (rc == 0)
         rc = trash_load(x);
     if (rc != 0) {
@@ -407,7 +427,8 @@ static void on_stop_task(struct env_task *task)
 {
     struct exportd *x = container_of(task, struct exportd, stop_task);
 
-    if (!store_is_idle(x->store) || x->n_answers > 0 || x->n_admissions > 0)
+    if (!store_is_idle(x->store) || x->n_answers > 0 || x->n_admissions > 0 ||
+        x->tokens_turn.queued)
         env_post(x->env, &x->stop_task);
     else
         x->stopped(x->stopped_arg, store_error(x->store));

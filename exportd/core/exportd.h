@@ -32,6 +32,8 @@ struct exportd_config {
     struct capability_key *capabilities; /* borrowed */
     size_t cache_max;                    /* bytes of metadata in memory; 0: 256 MiB */
     uint32_t lease_ms;                   /* of sessions; 0: 20000 */
+    uint32_t
+        evict_ms; /* a session has so long to give back what others wait for; 0: 20000 */
     uint64_t
         boot; /* another number after each loss of power: what was not synced is gone */
 };
@@ -53,6 +55,19 @@ void exportd_handle(void *arg, struct rpc_call *call);
 void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg);
 /** After exportd_stop() is done. NULL is fine. */
 void exportd_close(struct exportd *x);
+
+/* What a session holds of an inode; see tokens.h. */
+struct exportd_token {
+    uint32_t export_id;
+    uint64_t session, ino;
+    unsigned mode; /* of Rozo__TokenMode; not NONE */
+};
+/** For checks: all of them, in no order. */
+void exportd_each_token(const struct exportd *x,
+                        void (*fn)(void *arg, const struct exportd_token *token),
+                        void *arg);
+/** For checks: is it open here? */
+bool exportd_has_session(const struct exportd *x, uint64_t id);
 
 /** 16 bytes. */
 const uint8_t *exportd_cluster_id(const struct exportd *x);

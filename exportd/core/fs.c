@@ -473,20 +473,21 @@ void inode_unnamed(struct fs *fs, struct inode *in)
     store_put(fs->store, &k, NULL, 0);
 }
 
-void fs_reap(struct fs *fs, uint64_t ino)
+bool fs_reap(struct fs *fs, uint64_t ino)
 {
     struct inode in;
     struct key k;
     int rc = inode_get(fs, ino, &in);
 
     if (rc == 0 && in.nlink > 0)
-        return;
+        return false;
     if (rc == 0)
         inode_remove(fs, &in);
     if (rc == 0 || rc == -ESTALE) {
         key_ino(&k, KEY_ORPHAN, fs->export_id, ino);
         store_delete(fs->store, &k);
     }
+    return rc == 0 || rc == -ESTALE;
 }
 
 /* What unlink and rmdir have in common: the name, its directory, its inode. */

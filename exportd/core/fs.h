@@ -109,8 +109,8 @@ int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, struct fs_name name,
             struct inode *out);
 int fs_readlink(struct fs *fs, uint64_t ino, const uint8_t **target, size_t *len);
 
-/** The last reference of an inode without names is gone: remove it. No orphan: nothing. */
-void fs_reap(struct fs *fs, uint64_t ino);
+/** The last reference of an inode without names is gone: remove it. No orphan: nothing. True: it is not there any more. */
+bool fs_reap(struct fs *fs, uint64_t ino);
 
 /* One entry of a directory; borrowed while fs_readdir's callback runs. */
 struct fs_entry {

@@ -1,7 +1,7 @@
 /*
- * map_push.c - every storage is told who is in the cluster: ST_MAP.
+ * map_push.c - every storage is told who is in the cluster, and whose sessions are over: ST_MAP.
  *
- * In:     poll.c, after each answer of a storage that is up.
+ * In:     poll.c, after each answer of a storage that is up; fence.c.
  * Out:    ST_MAP when the map has changed, when the storage came up, or has forgotten it.
  * Keeps:  at most one is on its way to a storage. One that does not know the op is not asked for more.
  */
@@ -28,7 +28,10 @@ static void on_map_answer(struct rpc_request *rq, int rc)
     if (rc == 0 && (old || rq->status == ROZO__STATUS__OK)) {
         s->map_told = s->map_sent;
         s->map_told_ns = env_now_ns(s->x->env);
-    } /* else again after the next poll */
+        fences_look(s->x);
+        if (s->up)
+            storage_push_map(s); /* it may have changed meanwhile */
+    }                            /* else again after the next poll */
 }
 
 /* Does it lack the map of today, as far as we know? */
@@ -45,6 +48,7 @@ void storage_push_map(struct storage *s)
 {
     struct exportd *x = s->x;
     Rozo__StMapReq msg = ROZO__ST_MAP_REQ__INIT;
+    uint64_t fenced[FENCES_MAX];
     struct storage_messages *storages;
     size_t len;
     uint8_t *packed;
@@ -56,6 +60,8 @@ void storage_push_map(struct storage *s)
     msg.n_storages = storages->n;
     msg.storages = storages->list;
     msg.to_storage = s->facts.id;
+    msg.fenced = fenced;
+    msg.n_fenced = fences_list(x, fenced);
     len = rozo__st_map_req__get_packed_size(&msg);
     packed = len > RPC_MSG_MAX ? NULL : malloc(len);
     if (packed != NULL) {
@@ -85,6 +91,7 @@ static void map_catch_up(struct exportd *x, uint64_t known)
         return;
     x->map_version = known;
     map_changed(x);
+    fences_tell_again(x);
 }
 
 void storage_knows_map(struct storage *s, uint64_t known)

@@ -77,13 +77,28 @@ static void data_fill(struct op *op, struct inode *in, bool write, struct data_p
         d->msg.truncate_size = in->truncate_size;
 }
 
+/* The attributes, and that the client may keep them, if it may. */
+static void attr_give(struct op *op, const struct inode *in, enum token_mode mode,
+                      Rozo__Attr *a)
+{
+    attr_fill(in, a);
+    a->token = op_grant(op, in->ino, mode);
+}
+
+static bool has_others(const struct op *op)
+{
+    return op->export->n_sessions > 1;
+}
+
 /* resp has what the answer tells beside the inode. */
 static int answer_with(struct op *op, const struct inode *in, Rozo__MdEntryResp resp)
 {
     Rozo__Attr attr;
 
-    attr_fill(in, &attr);
+    attr_give(op, in, TOKEN_SHARED, &attr);
     resp.attr = &attr;
+    resp.grant = op->grant;
+    resp.others = has_others(op);
     return op_pack(op, &resp.base);
 }
 
@@ -99,6 +114,28 @@ static int answer_entry(struct op *op, struct inode *in, bool with_data)
     return answer_with(op, in, resp);
 }
 
+/* Of a name: what was asked about the directory may be kept, too. */
+static int answer_named(struct op *op, const struct inode *in, uint64_t dir)
+{
+    Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
+
+    resp.dir_token = op_grant(op, dir, TOKEN_SHARED);
+    return answer_with(op, in, resp);
+}
+
+/* The name is not there: that, too, may be kept. */
+static int answer_no_name(struct op *op, uint64_t dir)
+{
+    Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
+    int rc;
+
+    resp.dir_token = op_grant(op, dir, TOKEN_SHARED);
+    resp.grant = op->grant;
+    resp.others = has_others(op);
+    rc = op_pack(op, &resp.base);
+    return rc == 0 ? -ENOENT : rc;
+}
+
 /* What a client believes to be there is, unless we have lost power since it believes so. */
 static int answer_told(struct op *op, const struct inode *in, bool cut)
 {
@@ -109,14 +146,21 @@ static int answer_told(struct op *op, const struct inode *in, bool cut)
     return answer_with(op, in, resp);
 }
 
-static int answer_removed(struct op *op, const struct inode *in, uint64_t moved[2])
+/* resp has the tokens of the directories. */
+static int answer_removed(struct op *op, const struct inode *in, uint64_t moved[2],
+                          Rozo__MdRemovedResp resp)
 {
-    Rozo__MdRemovedResp resp = ROZO__MD_REMOVED_RESP__INIT;
     Rozo__Attr attr;
 
-    attr_fill(in, &attr);
+    if (in->ino != 0 && in->nlink == 0 && !export_is_open(op->export, in->ino)) {
+        attr_fill(in, &attr);
+        tokens_inode_gone(&op->export->tokens, in->ino);
+    } else if (in->ino != 0) {
+        attr_give(op, in, TOKEN_SHARED, &attr);
+    }
     if (in->ino != 0)
         resp.removed = &attr;
+    resp.grant = op->grant;
     resp.moved = moved;
     resp.n_moved = moved == NULL ? 0 : moved[1] != 0 ? 2 : 1;
     return op_pack(op, &resp.base);
@@ -146,6 +190,7 @@ int md_open_session(struct op *op, const ProtobufCMessage *msg)
     Rozo__MdOpenSessionResp resp = ROZO__MD_OPEN_SESSION_RESP__INIT;
     struct exportd *x = op->x;
     struct export *e = export_find_name(x, req->export_name);
+    bool fresh = session_find(x, req->session) == NULL;
     struct storage_messages *storages;
     struct session *s;
     struct inode in;
@@ -167,6 +212,7 @@ int md_open_session(struct op *op, const ProtobufCMessage *msg)
         free(resp.locks_lost);
         return rc;
     }
+    resp.tokens_lost = !session_claim_tokens(s, req, fresh, &resp.grant);
     session_came_back(x, s->id);
     op->sync = store_error(x->store) == 0; /* the next of us knows it, too */
     resp.session = s->id;
@@ -231,13 +277,48 @@ int md_close_session(struct op *op, const ProtobufCMessage *req)
 
 /* ---- inodes and names ---- */
 
+/* What we know of the inode is to be true: nobody else may be writing it. */
+static int wants_see(struct op *op, const struct inode *in)
+{
+    const struct token_want want = { in->ino, WANT_SEE };
+
+    return inode_is_file(in) ? op_wants(op, &want, 1, ASKED_WAITS) : 0;
+}
+
+/* Its attributes are to be changed. The kernel locks a directory meanwhile, and giving back its names needs that lock. */
+static int wants_change(struct op *op, uint64_t ino)
+{
+    const struct token_want want = { ino, WANT_CHANGE };
+    struct inode in;
+    int rc;
+
+    if (op_is_alone(op))
+        return 0;
+    rc = fs_getattr(op->fs, ino, &in);
+    if (rc != 0)
+        return rc;
+    return op_wants(op, &want, 1, inode_is_dir(&in) ? ASKED_FAILS : ASKED_WAITS);
+}
+
+/* A name is to be put into a directory, or removed; ino: what has it, had it or will have it. */
+static int wants_name(struct op *op, uint64_t dir, uint64_t ino)
+{
+    const struct token_want wants[] = { { dir, WANT_CHANGE }, { ino, WANT_CHANGE } };
+
+    return op_wants(op, wants, 2, ASKED_FAILS);
+}
+
 int md_lookup(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdLookupReq *req = (const Rozo__MdLookupReq *)msg;
     struct inode in;
     int rc = fs_lookup(op->fs, req->parent, name_of(req->name), &in);
 
-    return rc == 0 ? answer_entry(op, &in, false) : rc;
+    if (rc == -ENOENT)
+        return answer_no_name(op, req->parent);
+    if (rc == 0)
+        rc = wants_see(op, &in);
+    return rc == 0 ? answer_named(op, &in, req->parent) : rc;
 }
 
 int md_getattr(struct op *op, const ProtobufCMessage *msg)
@@ -246,6 +327,8 @@ int md_getattr(struct op *op, const ProtobufCMessage *msg)
     struct inode in;
     int rc = fs_getattr(op->fs, req->ino, &in);
 
+    if (rc == 0)
+        rc = wants_see(op, &in);
     return rc == 0 ? answer_entry(op, &in, false) : rc;
 }
 
@@ -265,7 +348,10 @@ int md_setattr(struct op *op, const ProtobufCMessage *msg)
         .alone = has_size && session_is_alone(op->session, req->ino, true),
     };
     struct inode in;
-    int rc = fs_setattr(op->fs, &set, &in);
+    int rc = wants_change(op, req->ino);
+
+    if (rc == 0)
+        rc = fs_setattr(op->fs, &set, &in);
 
     op->sync = (req->valid & ROZO__SETATTR_BITS__SET_SYNC) != 0;
     if (rc != 0)
@@ -298,6 +384,20 @@ static int open_inode(struct op *op, struct inode *in, bool write, bool referenc
     return rc;
 }
 
+/* What a create needs of others: the directory, or to see the file that is there already. */
+static int wants_create(struct op *op, const Rozo__MdCreateReq *req)
+{
+    struct inode in;
+    int rc;
+
+    if (op_is_alone(op))
+        return 0;
+    rc = fs_lookup(op->fs, req->parent, name_of(req->name), &in);
+    if (rc == -ENOENT)
+        return wants_name(op, req->parent, 0);
+    return rc == 0 && req->open && !req->exclusive ? wants_see(op, &in) : 0;
+}
+
 int md_create(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdCreateReq *req = (const Rozo__MdCreateReq *)msg;
@@ -321,6 +421,9 @@ int md_create(struct op *op, const ProtobufCMessage *msg)
         return -EINVAL;
     if (req->open && !session_may_ref(op->session))
         return -ENOMEM; /* before anything is made */
+    rc = wants_create(op, req);
+    if (rc != 0)
+        return rc;
     rc = fs_create(op->fs, &create, &in);
     if (rc == -EEXIST && req->open && !req->exclusive && in.ino != 0) {
         rc = inode_is_file(&in) ? 0 : inode_is_dir(&in) ? -EISDIR : -EEXIST;
@@ -330,8 +433,11 @@ int md_create(struct op *op, const ProtobufCMessage *msg)
         rc = open_inode(op, &in, true, true);
     if (rc != 0)
         return rc;
-    attr_fill(&in, &attr);
+    attr_give(op, &in, req->open ? TOKEN_EXCLUSIVE : TOKEN_SHARED, &attr);
     resp.attr = &attr;
+    resp.dir_token = op_grant(op, req->parent, TOKEN_SHARED);
+    resp.grant = op->grant;
+    resp.others = has_others(op);
     if (req->open) {
         data_fill(op, &in, true, &data);
         resp.data = &data.msg;
@@ -339,41 +445,100 @@ int md_create(struct op *op, const ProtobufCMessage *msg)
     return op_pack(op, &resp.base);
 }
 
+/* A name is to go; when it is not there, the removal will say so. */
+static int wants_removal(struct op *op, uint64_t parent, struct fs_name name)
+{
+    struct inode in;
+
+    if (op_is_alone(op) || fs_lookup(op->fs, parent, name, &in) != 0)
+        return 0;
+    return wants_name(op, parent, in.ino);
+}
+
+static int answer_unnamed(struct op *op, const struct inode *in, uint64_t parent)
+{
+    Rozo__MdRemovedResp resp = ROZO__MD_REMOVED_RESP__INIT;
+
+    resp.dir_token = op_grant(op, parent, TOKEN_SHARED);
+    return answer_removed(op, in, NULL, resp);
+}
+
 int md_unlink(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdUnlinkReq *req = (const Rozo__MdUnlinkReq *)msg;
     struct inode in;
-    int rc = fs_unlink(op->fs, req->parent, name_of(req->name), &in);
+    int rc = wants_removal(op, req->parent, name_of(req->name));
 
-    return rc == 0 ? answer_removed(op, &in, NULL) : rc;
+    if (rc == 0)
+        rc = fs_unlink(op->fs, req->parent, name_of(req->name), &in);
+    return rc == 0 ? answer_unnamed(op, &in, req->parent) : rc;
 }
 
 int md_rmdir(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdRmdirReq *req = (const Rozo__MdRmdirReq *)msg;
     struct inode in;
-    int rc = fs_rmdir(op->fs, req->parent, name_of(req->name), &in);
+    int rc = wants_removal(op, req->parent, name_of(req->name));
 
-    return rc == 0 ? answer_removed(op, &in, NULL) : rc;
+    if (rc == 0)
+        rc = fs_rmdir(op->fs, req->parent, name_of(req->name), &in);
+    return rc == 0 ? answer_unnamed(op, &in, req->parent) : rc;
 }
 
 int md_link(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdLinkReq *req = (const Rozo__MdLinkReq *)msg;
     struct inode in;
-    int rc = fs_link(op->fs, req->ino, req->parent, name_of(req->name), &in);
+    int rc = wants_name(op, req->parent, req->ino);
 
-    return rc == 0 ? answer_entry(op, &in, false) : rc;
+    if (rc == 0)
+        rc = fs_link(op->fs, req->ino, req->parent, name_of(req->name), &in);
+    return rc == 0 ? answer_named(op, &in, req->parent) : rc;
+}
+
+/* Also what it gives: the kernel believes the new name as long as it believed the old one. */
+static int wants_rename(struct op *op, const Rozo__MdRenameReq *req)
+{
+    struct token_want wants[TOKEN_WANTS_MAX] = {
+        { req->parent, WANT_CHANGE },
+        { req->new_parent == req->parent ? 0 : req->new_parent, WANT_CHANGE },
+    };
+    const struct token_holder *holder = &op->session->tokens;
+    const struct tokens *t = &op->export->tokens;
+    struct inode in;
+    int rc;
+
+    if (!tokens_have_room(t, holder, 2))
+        return -EBUSY;
+    if (op_is_alone(op))
+        return 0;
+    if (fs_lookup(op->fs, req->parent, name_of(req->name), &in) != 0)
+        return 0; /* the rename will say so */
+    wants[2] = (struct token_want){ in.ino, WANT_CHANGE };
+    if (fs_lookup(op->fs, req->new_parent, name_of(req->new_name), &in) == 0)
+        wants[3] = (struct token_want){ in.ino, WANT_CHANGE };
+    rc = op_wants(op, wants, TOKEN_WANTS_MAX, ASKED_FAILS);
+    if (rc == 0 && (tokens_is_recalled(t, holder, req->parent) ||
+                    tokens_is_recalled(t, holder, req->new_parent)))
+        rc = -ERESTART;
+    return rc;
 }
 
 int md_rename(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdRenameReq *req = (const Rozo__MdRenameReq *)msg;
+    Rozo__MdRemovedResp resp = ROZO__MD_REMOVED_RESP__INIT;
     struct fs_renamed renamed;
-    int rc = fs_rename(op->fs, req->parent, name_of(req->name), req->new_parent,
-                       name_of(req->new_name), req->flags, &renamed);
+    int rc = wants_rename(op, req);
 
-    return rc == 0 ? answer_removed(op, &renamed.removed, renamed.moved) : rc;
+    if (rc == 0)
+        rc = fs_rename(op->fs, req->parent, name_of(req->name), req->new_parent,
+                       name_of(req->new_name), req->flags, &renamed);
+    if (rc != 0)
+        return rc;
+    resp.dir_token = op_grant_asked(op, req->parent, TOKEN_SHARED, 0);
+    resp.new_dir_token = op_grant_asked(op, req->new_parent, TOKEN_SHARED, 0);
+    return answer_removed(op, &renamed.removed, renamed.moved, resp);
 }
 
 int md_readlink(struct op *op, const ProtobufCMessage *msg)
@@ -400,13 +565,25 @@ struct listed {
 
 /* An answer being gathered. */
 struct listing {
-    struct fs *fs;
+    struct op *op;
     bool plus;
     size_t n, n_max;
     struct listed *entries;
     Rozo__MdReaddirResp__Entry **list;
     int rc;
 };
+
+/* Does another session know its attributes better than we? */
+static bool may_be_written(const struct op *op, const struct inode *in)
+{
+    const struct token_holder *holder = &op->session->tokens;
+    const struct tokens *t = &op->export->tokens;
+
+    if (op_is_alone(op) || !inode_is_file(in))
+        return false;
+    return grace_is_over(op->x) ? tokens_is_written(t, holder, in->ino)
+                                : tokens_held(t, holder, in->ino) == TOKEN_NONE;
+}
 
 static bool on_entry(void *arg, const struct fs_entry *e)
 {
@@ -423,11 +600,13 @@ static bool on_entry(void *arg, const struct fs_entry *e)
     to->msg.type = e->type;
     to->msg.cookie = e->cookie;
     if (l->plus) {
-        l->rc = fs_getattr(l->fs, e->ino, &in);
+        l->rc = fs_getattr(l->op->fs, e->ino, &in);
         if (l->rc != 0)
             return false;
-        attr_fill(&in, &to->attr);
-        to->msg.attr = &to->attr;
+        if (!may_be_written(l->op, &in)) {
+            attr_give(l->op, &in, TOKEN_SHARED, &to->attr);
+            to->msg.attr = &to->attr;
+        }
     }
     l->list[l->n++] = &to->msg;
     return true;
@@ -437,7 +616,7 @@ int md_readdir(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdReaddirReq *req = (const Rozo__MdReaddirReq *)msg;
     Rozo__MdReaddirResp resp = ROZO__MD_READDIR_RESP__INIT;
-    struct listing l = { .fs = op->fs, .plus = req->plus, .n_max = req->max_entries };
+    struct listing l = { .op = op, .plus = req->plus, .n_max = req->max_entries };
     struct inode dir;
     bool end;
     int rc;
@@ -457,6 +636,9 @@ int md_readdir(struct op *op, const ProtobufCMessage *msg)
         resp.entries = l.list;
         resp.end = end;
         resp.parent = dir.parent;
+        resp.dir_token = op_grant(op, req->ino, TOKEN_SHARED);
+        resp.grant = op->grant;
+        resp.others = has_others(op);
         rc = op_pack(op, &resp.base);
     }
     free(l.entries);
@@ -466,11 +648,23 @@ int md_readdir(struct op *op, const ProtobufCMessage *msg)
 
 /* ---- open files ---- */
 
+static int answer_open(struct op *op, struct inode *in, bool write, Rozo__Attr *attr)
+{
+    Rozo__MdOpenResp resp = ROZO__MD_OPEN_RESP__INIT;
+    struct data_parts data;
+
+    resp.attr = attr;
+    resp.grant = op->grant;
+    if (inode_is_file(in)) {
+        data_fill(op, in, write, &data);
+        resp.data = &data.msg;
+    }
+    return op_pack(op, &resp.base);
+}
+
 int md_open(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdOpenReq *req = (const Rozo__MdOpenReq *)msg;
-    Rozo__MdOpenResp resp = ROZO__MD_OPEN_RESP__INIT;
-    struct data_parts data;
     Rozo__Attr attr;
     struct inode in;
     int rc = fs_getattr(op->fs, req->ino, &in);
@@ -480,16 +674,53 @@ int md_open(struct op *op, const ProtobufCMessage *msg)
     if (rc == 0 && req->write)
         rc = store_error(op->x->store);
     if (rc == 0)
+        rc = wants_see(op, &in);
+    if (rc == 0)
         rc = open_inode(op, &in, req->write, !req->no_reference);
     if (rc != 0)
         return rc;
+    attr_give(op, &in, req->write ? TOKEN_EXCLUSIVE : TOKEN_SHARED, &attr);
+    return answer_open(op, &in, req->write, &attr);
+}
+
+/* Nobody had an epoch since this one, and what was written with it is known to be. */
+static bool epoch_is_good(const struct op *op, const struct inode *in, uint32_t epoch)
+{
+    return in->epoch == epoch && in->epoch_start == op->fs->start &&
+           (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0;
+}
+
+int md_token(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdTokenReq *req = (const Rozo__MdTokenReq *)msg;
+    bool write = req->mode == ROZO__TOKEN_MODE__EXCLUSIVE;
+    const struct token_want want = { req->ino, write ? WANT_CHANGE : WANT_SHARE };
+    Rozo__Attr attr;
+    struct inode in;
+    int rc;
+
+    if ((!write && req->mode != ROZO__TOKEN_MODE__SHARED) || req->call == 0)
+        return -EINVAL;
+    if (write && op->session->read_only)
+        return -EROFS;
+    rc = write ? store_error(op->x->store) : 0;
+    if (rc == 0)
+        rc = fs_getattr(op->fs, req->ino, &in);
+    if (rc == 0 && write && !inode_is_file(&in))
+        rc = inode_is_dir(&in) ? -EISDIR : -EINVAL;
+    if (rc == 0 && !tokens_have_room(&op->export->tokens, &op->session->tokens, 1))
+        rc = -EBUSY;
+    if (rc == 0)
+        rc = op_wants(op, &want, 1, ASKED_WAITS);
+    if (rc == 0 && write && !epoch_is_good(op, &in, req->epoch))
+        rc = open_inode(op, &in, true, false);
+    if (rc != 0)
+        return rc;
     attr_fill(&in, &attr);
-    resp.attr = &attr;
-    if (inode_is_file(&in)) {
-        data_fill(op, &in, req->write, &data);
-        resp.data = &data.msg;
-    }
-    return op_pack(op, &resp.base);
+    attr.token = op_grant_asked(op, req->ino, (enum token_mode)req->mode, req->call);
+    if (attr.token < req->mode)
+        return -ENOMEM;
+    return answer_open(op, &in, write, &attr);
 }
 
 int md_close(struct op *op, const ProtobufCMessage *msg)
@@ -514,8 +745,12 @@ int md_wrote(struct op *op, const ProtobufCMessage *msg)
         .epoch = req->epoch,
     };
     struct inode in;
+    const struct token_want want = { req->ino, WANT_CHANGE };
     bool cut;
-    int rc = fs_wrote(op->fs, &wrote, &in, &cut);
+    int rc = op_wants(op, &want, 1, ASKED_PASSES);
+
+    if (rc == 0)
+        rc = fs_wrote(op->fs, &wrote, &in, &cut);
 
     op->sync = req->sync;
     return rc == 0 ? answer_told(op, &in, cut) : rc;
@@ -554,7 +789,10 @@ int md_getxattr(struct op *op, const ProtobufCMessage *msg)
 int md_setxattr(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdSetxattrReq *req = (const Rozo__MdSetxattrReq *)msg;
+    int rc = wants_change(op, req->ino);
 
+    if (rc != 0)
+        return rc;
     return fs_setxattr(op->fs, req->ino, name_of(req->name), req->value.data,
                        req->value.len, req->flags, req->kill_sgid);
 }
@@ -576,8 +814,9 @@ int md_listxattr(struct op *op, const ProtobufCMessage *msg)
 int md_removexattr(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdRemovexattrReq *req = (const Rozo__MdRemovexattrReq *)msg;
+    int rc = wants_change(op, req->ino);
 
-    return fs_removexattr(op->fs, req->ino, name_of(req->name));
+    return rc == 0 ? fs_removexattr(op->fs, req->ino, name_of(req->name)) : rc;
 }
 
 /* ---- the whole export ---- */

@@ -1,13 +1,12 @@
 /*
- * md_lock.c - locks, and what a session is told without having asked: MD_LOCK*, MD_EVENTS.
+ * md_lock.c - locks: MD_LOCK*.
  *
- * In:     decoded messages; locks.c when a wait is over; the tick.
- * Out:    locks.h; answers; events, kept until the session says that it has seen them.
+ * In:     decoded messages; locks.c when a wait is over.
+ * Out:    locks.h; answers; events for those who have waited.
  * Keeps:  I10: while those from before our start may claim their locks, nobody gets one. I9: waits are counted.
  */
 #include <errno.h>
 
-#include "common/status.h"
 #include "exportd/core/state.h"
 
 enum { LOCK_WAITS_MAX = 1 << 16 }; /* of one session */
@@ -19,111 +18,6 @@ struct lock_call {
     uint64_t waiter;         /* key */
     UT_hash_handle hh;
 };
-
-/* Something a session is to be told. */
-struct event {
-    struct list_node link; /* in session->events */
-    uint64_t number;
-    uint64_t waiter;
-    int rc;
-};
-
-/* ---- events ---- */
-
-struct event_message {
-    Rozo__MdEventsResp msg;
-    Rozo__MdEventsResp__Event *list[EVENTS_AN_ANSWER];
-    Rozo__MdEventsResp__Event events[EVENTS_AN_ANSWER];
-};
-
-static void message_fill(const struct session *s, struct event_message *m)
-{
-    rozo__md_events_resp__init(&m->msg);
-    m->msg.events = m->list;
-    LIST_FOREACH(node, &s->events) {
-        const struct event *e = container_of(node, struct event, link);
-        Rozo__MdEventsResp__Event *to;
-
-        if (m->msg.n_events == EVENTS_AN_ANSWER)
-            break;
-        to = &m->events[m->msg.n_events];
-        rozo__md_events_resp__event__init(to);
-        to->number = e->number;
-        to->waiter = e->waiter;
-        to->status = (Rozo__Status)status_from_errno(e->rc);
-        m->list[m->msg.n_events++] = to;
-    }
-}
-
-/* The call that is held goes: rc 0, with what there is. */
-static void session_answer_events(struct session *s, int rc)
-{
-    struct rpc_call *call = s->events_call;
-    struct event_message m;
-
-    if (call == NULL)
-        return;
-    s->events_call = NULL;
-    message_fill(s, &m);
-    call_answer(s->export->x, call, rc, rc == 0 ? &m.msg.base : NULL, false);
-}
-
-static void event_add(struct session *s, uint64_t waiter, int rc)
-{
-    struct event *e = calloc(1, sizeof(*e));
-
-    if (e == NULL)
-        abort(); /* a grant that nobody hears of would be held for ever */
-    e->number = ++s->last_event;
-    e->waiter = waiter;
-    e->rc = rc;
-    list_add_tail(&s->events, &e->link);
-    session_answer_events(s, 0);
-}
-
-int md_events(struct op *op, const ProtobufCMessage *msg)
-{
-    const Rozo__MdEventsReq *req = (const Rozo__MdEventsReq *)msg;
-    struct session *s = op->session;
-    struct event_message m;
-
-    LIST_FOREACH_SAFE(node, &s->events) {
-        struct event *e = container_of(node, struct event, link);
-
-        if (req->seen > s->last_event || e->number > req->seen)
-            break; /* above the last: it has seen those of a session before this one */
-        list_remove(&e->link);
-        free(e);
-    }
-    session_answer_events(s, 0);
-    if (!list_is_empty(&s->events)) {
-        message_fill(s, &m);
-        return op_pack(op, &m.msg.base);
-    }
-    s->events_call = op->call;
-    s->events_held_ns = env_now_ns(op->x->env);
-    op->call = NULL;
-    return 0;
-}
-
-void session_events_tick(struct session *s)
-{
-    struct exportd *x = s->export->x;
-
-    if (env_now_ns(x->env) - s->events_held_ns >
-        (uint64_t)x->config.lease_ms * 1000000 / 3)
-        session_answer_events(s, 0);
-}
-
-void session_events_end(struct session *s, int rc)
-{
-    session_answer_events(s, rc);
-    if (rc == -EBUSY)
-        return; /* we stop; it comes back to the next of us */
-    LIST_FOREACH_SAFE(node, &s->events)
-        free(container_of(node, struct event, link));
-    list_init(&s->events);
-}
 
 /* ---- locks ---- */
 
@@ -158,7 +52,7 @@ static void on_lock_granted(struct lock_wait *wait, int rc)
     uint64_t waiter = c->waiter;
 
     lock_call_free(c);
-    event_add(s, waiter, rc);
+    session_tell_lock(s, waiter, rc);
 }
 
 static struct lock_call *lock_call_find(struct session *s, uint64_t waiter)

@@ -85,9 +85,11 @@ bool session_is_awaited(struct exportd *x, const struct export *e, uint64_t id)
     return a == NULL ? x->grace == GRACE_FOR_ANY : a->export_id == e->id;
 }
 
-static void grace_look(struct exportd *x)
+void grace_look(struct exportd *x)
 {
-    if (x->grace != GRACE_FOR_AWAITED || x->awaited != NULL)
+    if (x->grace == GRACE_FOR_AWAITED && x->awaited == NULL)
+        x->grace = GRACE_FOR_FENCES;
+    if (x->grace != GRACE_FOR_FENCES || x->n_grace_fences > 0)
         return;
     x->grace = GRACE_OVER;
     log_info(
@@ -109,8 +111,10 @@ static void on_late_are_over(struct store_wait *wait, int rc)
 {
     struct exportd *x = container_of(wait, struct exportd, grace_wait);
 
-    if (rc == 0)
-        x->grace = GRACE_OVER; /* else their locks are given to nobody */
+    if (rc != 0)
+        return; /* their locks are given to nobody */
+    x->grace = GRACE_FOR_FENCES;
+    grace_look(x);
 }
 
 /* Who has not come back does not any more. */
@@ -121,10 +125,11 @@ static void grace_end(struct exportd *x)
     HASH_ITER(hh, x->awaited, a, next)
     {
         if (session_find(x, a->id) == NULL) { /* else it is just coming */
+            if (!fence_add(x, a->export_id, a->id, true))
+                return; /* with the next tick */
             log_warn(
                 "session %016llx: %s has not come back in the time of a lease: ended",
                 (unsigned long long)a->id, a->client);
-            session_forget(x, a->id);
         }
         awaited_free(x, a);
     }
@@ -212,7 +217,8 @@ void grace_begin(struct exportd *x)
     if (x->n_starts > 0)
         x->grace_ends_ns += (uint64_t)lease_ms * 1000000;
     if (x->n_starts == 0 || (x->grace == GRACE_FOR_AWAITED && x->awaited == NULL))
-        x->grace = GRACE_OVER; /* there was nobody before us */
+        x->grace = x->n_grace_fences == 0 ? GRACE_OVER /* there was nobody before us */
+                                          : GRACE_FOR_FENCES;
 }
 
 void awaited_free_all(struct exportd *x)

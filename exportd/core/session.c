@@ -4,8 +4,8 @@
  * In:     md.c; the tick.
  * Out:    references, counted per session and per export; orphans removed with the last one; files
  *         whose writer is gone, to abandoned.c.
- * Keeps:  I10: what a session held is given back when its lease ends, and never before that is on stable
- *         storage; time in which we slept does not count. Until everybody is back after our start, or had
+ * Keeps:  I10: what a session held is given back when its lease ends, also when it is ended for what it does not give
+ *         back, and never before that is on stable storage and fence.c lets it; time in which we slept does not count. Until everybody is back after our start, or had
  *         the time to (the grace), any inode may be open, and no orphan is removed.
  */
 #include <errno.h>
@@ -17,6 +17,7 @@
 enum {
     ORPHANS_A_TICK = 4096, /* looked at after the grace */
     CUTS_MAX = 1 << 16,    /* truncates remembered, of all sessions */
+    STUCK_MS = 500,        /* giving back what was only read takes milliseconds */
 };
 
 static struct open_file *open_file_find(struct open_file *table, uint64_t ino)
@@ -60,6 +61,14 @@ struct session *session_find(struct exportd *x, uint64_t id)
     return s;
 }
 
+bool exportd_has_session(const struct exportd *x, uint64_t id)
+{
+    const struct session *s;
+
+    HASH_FIND(hh, x->sessions, &id, sizeof(id), s);
+    return s != NULL && !s->ends;
+}
+
 void session_touch(struct exportd *x, struct session *s)
 {
     s->expires_ns = env_now_ns(x->env) + (uint64_t)x->config.lease_ms * 1000000;
@@ -73,7 +82,10 @@ static struct session *session_new(struct export *e, uint64_t id)
         return NULL;
     replies_init(&s->replies);
     lock_holder_init(&s->locks);
+    token_holder_init(&s->tokens);
+    list_init(&s->parked);
     list_init(&s->events);
+    list_init(&s->news_link);
     s->id = id;
     s->export = e;
     e->n_sessions++;
@@ -194,6 +206,13 @@ void session_has_cut(struct session *s, uint64_t ino)
     s->export->x->n_cuts--;
 }
 
+/* Nobody has it open any more: when it has no name either, it goes. */
+static void inode_reap(struct export *e, uint64_t ino)
+{
+    if (fs_reap(&e->fs, ino))
+        tokens_inode_gone(&e->tokens, ino);
+}
+
 /* n references of a session's (of one that wrote it, the last) are gone, and with the last of all maybe the inode. */
 static void refs_drop(struct exportd *x, struct export *e, uint64_t ino, uint32_t n,
                       bool wrote, bool closed)
@@ -212,7 +231,7 @@ static void refs_drop(struct exportd *x, struct export *e, uint64_t ino, uint32_
     if (clean)
         fs_forget_may_have_data(&e->fs, ino);
     if (grace_is_over(x))
-        fs_reap(&e->fs, ino);
+        inode_reap(e, ino);
 }
 
 void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t n)
@@ -246,6 +265,7 @@ static void file_abandoned(struct session *s, uint64_t ino)
 static void session_free(struct exportd *x, struct session *s)
 {
     session_drop_locks(s);
+    session_drop_tokens(s);
     session_events_end(s, -ESRCH);
     HASH_DEL(x->sessions, s);
     replies_free(&s->replies);
@@ -283,22 +303,18 @@ void session_end(struct exportd *x, struct session *s, bool gone)
     session_free(x, s);
 }
 
-static void on_end_is_stable(struct store_wait *wait, int rc)
+/* Its client did not say good-bye. What it held goes when who starts after us would not take it up any more, and no
+ * late write of it can come about. */
+static void session_evict(struct exportd *x, struct session *s, const char *why,
+                          uint32_t ms)
 {
-    struct session *s = container_of(wait, struct session, end_wait);
-    struct exportd *x = s->export->x;
-
-    if (rc == 0 && !x->stopping) /* else what it held is given to nobody */
-        session_end(x, s, true);
-}
-
-/* Its client did not say good-bye. What it held goes when who starts after us would not take it up any more. */
-static void session_evict(struct exportd *x, struct session *s)
-{
-    s->ends = true;
-    session_forget(x, s->id);
-    s->end_wait.fn = on_end_is_stable;
-    store_when_synced(x->store, &s->end_wait);
+    s->ends = fence_add(x, s->export->id, s->id, false);
+    if (!s->ends)
+        return; /* no room: with the next tick */
+    log_warn("session %016llx: %s %s %u ms: ended", (unsigned long long)s->id, s->client,
+             why, ms);
+    session_parked_end(s, -ESRCH);
+    session_events_end(s, -ESRCH);
 }
 
 /* Orphans that nobody has claimed since our start: gone with the machine that held them. */
@@ -333,7 +349,7 @@ static void orphans_look(struct exportd *x)
         struct export *e = export_find(x, found[i].export_id);
 
         if (e != NULL && !export_is_open(e, found[i].ino))
-            fs_reap(&e->fs, found[i].ino);
+            inode_reap(e, found[i].ino);
         x->orphan_cursor_export = found[i].export_id;
         x->orphan_cursor_ino = found[i].ino + 1;
     }
@@ -350,7 +366,30 @@ void sessions_excuse(struct exportd *x, uint64_t slept_ns)
         (unsigned long long)(slept_ns / 1000000));
     x->grace_ends_ns += slept_ns;
     HASH_ITER(hh, x->sessions, s, tmp)
-    s->expires_ns += slept_ns;
+    {
+        s->expires_ns += slept_ns;
+        token_holder_excuse(&s->tokens, slept_ns);
+    }
+}
+
+/*
+ * A rename holds the lock of one directory, in the client's kernel, while it waits for that of another, which a call of that client's holds that
+ * waits here: so giving back the first may need an end of a wait that has nothing to do with it.
+ */
+static bool may_be_stuck(const struct session *s, uint64_t now_ns)
+{
+    uint64_t since_ns = token_holder_owes_shared_since(&s->tokens);
+
+    return since_ns != UINT64_MAX && now_ns > since_ns + STUCK_MS * 1000000ull;
+}
+
+/* Somebody waits for what it was asked for. */
+static bool owes_too_long(const struct session *s, uint64_t now_ns)
+{
+    uint64_t since_ns = token_holder_owes_since(&s->tokens);
+
+    return since_ns != UINT64_MAX &&
+           now_ns > since_ns + (uint64_t)s->export->x->config.evict_ms * 1000000;
 }
 
 void sessions_tick(struct exportd *x)
@@ -362,13 +401,20 @@ void sessions_tick(struct exportd *x)
     {
         replies_trim(&s->replies, now_ns);
         session_events_tick(s);
-        if (now_ns <= s->expires_ns || s->ends)
+        if (s->ends)
             continue;
-        log_warn("session %016llx: %s has been silent for %u ms: ended",
-                 (unsigned long long)s->id, s->client, x->config.lease_ms);
-        session_evict(x, s);
+        if (now_ns > s->expires_ns)
+            session_evict(x, s, "has been silent for", x->config.lease_ms);
+        else if (owes_too_long(s, now_ns))
+            session_evict(x, s, "has not given back what others wait for, for",
+                          x->config.evict_ms);
+        else if (may_be_stuck(s, now_ns))
+            session_send_back(s);
     }
+    LIST_FOREACH(node, &x->exports)
+        tokens_tick(&container_of(node, struct export, link)->tokens, now_ns);
     grace_tick(x);
+    fences_tick(x);
     if (!x->orphans_seen && grace_is_over(x))
         orphans_look(x);
 }
@@ -378,7 +424,10 @@ void sessions_stop(struct exportd *x)
     struct session *s, *tmp;
 
     HASH_ITER(hh, x->sessions, s, tmp)
-    session_events_end(s, -EBUSY);
+    {
+        session_events_end(s, -EBUSY);
+        session_parked_end(s, -EBUSY);
+    }
 }
 
 void sessions_free(struct exportd *x)

@@ -15,6 +15,7 @@
 #include "exportd/core/hash.h"
 #include "exportd/core/locks.h"
 #include "exportd/core/replies.h"
+#include "exportd/core/tokens.h"
 
 enum {
     CLUSTER_ID_BYTES = 16,
@@ -23,10 +24,13 @@ enum {
     VOLUMES_MAX = 256,
     EXPORTS_MAX = 1024,
     SESSIONS_MAX = 4096,
+    FENCES_MAX =
+        SESSIONS_MAX, /* all sessions may end in one night, and come back as late */
     SESSION_REFS_MAX =
         500000, /* inodes a session may hold open: one MD_OPEN_SESSION names all */
     REFS_MAX = 4 << 20,    /* of all sessions together */
     ANSWERS_MAX = 1 << 16, /* calls waiting for a commit; more are told BUSY */
+    OPS_MAX = 256,         /* requests are counted by op below this */
     NAMES_MAX = 63,        /* bytes of a volume's or export's name */
     HOST_MAX = 255,        /* bytes of a host or rack */
     WORDS_MAX = 255,       /* bytes of an error for people */
@@ -114,6 +118,7 @@ struct export
     char name[NAMES_MAX + 1];
     struct fs fs;
     struct locks locks;
+    struct tokens tokens;
     unsigned n_sessions;
     struct open_file *opens; /* owned; over all sessions */
 };
@@ -200,8 +205,7 @@ struct session {
     struct export *export; /* borrowed */
     char client[WORDS_MAX + 1];
     bool read_only;
-    bool ends; /* its lease is over, and this is on its way to stable storage */
-    struct store_wait end_wait;
+    bool ends; /* it is over, and storages that may still write for it are waited for */
     uint64_t expires_ns;
     struct open_file *refs; /* owned */
     struct open_file
@@ -209,7 +213,12 @@ struct session {
     struct replies replies;
     struct lock_holder locks;
     struct lock_call *lock_calls; /* by waiter: the locks it waits for */
-    struct list_node events;      /* it is to be told of, ascending */
+    struct token_holder tokens;
+    struct list_node parked; /* its calls that wait for tokens of others */
+    unsigned n_parked;
+    struct list_node events; /* it is to be told of, ascending */
+    unsigned n_events;
+    struct list_node news_link; /* in x->news: some of them are new */
     uint64_t last_event;
     struct rpc_call *events_call; /* owned: held until there is one; NULL: none is */
     uint64_t events_held_ns;      /* since when */
@@ -238,6 +247,7 @@ void session_writes(struct session *s, uint64_t ino);
 bool session_is_alone(struct session *s, uint64_t ino, bool own_too);
 /** A truncate is done. */
 void session_has_cut(struct session *s, uint64_t ino);
+/** End it as if its lease were over. When that cannot be now it stays as it is: ask again with the next tick. */
 /** Gives back all it holds and frees it. gone: it did not say so, what it wrote is to be looked at. */
 void session_end(struct exportd *x, struct session *s, bool gone);
 /** For slept_ns we heard nobody, and that was our own doing: leases and grace last longer. */
@@ -255,7 +265,8 @@ bool export_is_open(void *arg, uint64_t ino);
 enum grace {
     GRACE_FOR_AWAITED, /* those that were open at our start may come back, */
     GRACE_FOR_ANY,     /* as anybody may: who ran before us remembered none */
-    GRACE_ENDS,        /* nobody may any more; this is on its way to stable storage */
+    GRACE_ENDS,        /* nobody may any more; this is on its way to stable storage, */
+    GRACE_FOR_FENCES,  /* or was, and storages may not know it yet */
     GRACE_OVER,
 };
 
@@ -264,7 +275,9 @@ int sessions_load(struct exportd *x, struct err *err);
 /** Everything is loaded, x->n_starts still that of before. */
 void grace_begin(struct exportd *x);
 void grace_tick(struct exportd *x);
-/** Those from before our start are back, or had the time to. */
+/** Something that it waits for has happened. */
+void grace_look(struct exportd *x);
+/** Those from before our start are back, or had the time to and can write no more. */
 bool grace_is_over(const struct exportd *x);
 /** Who starts after us is to wait for it; or not. Put into the store. */
 void session_remember(struct session *s);
@@ -276,18 +289,88 @@ bool session_came_back(struct exportd *x, uint64_t id);
 unsigned sessions_awaited(const struct exportd *x);
 void awaited_free_all(struct exportd *x);
 
-/* ---- md_lock.c: locks and events of a session ---- */
+/* ---- fence.c: sessions that are over, until storages know it ---- */
+
+/** What the store has. */
+int fences_load(struct exportd *x, struct err *err);
+/**
+ * This session is over: the record of it that is remembered goes, and when enough storages know of that, so does
+ * what it holds here. in_grace: the grace lasts until then. False: there is no room now.
+ */
+bool fence_add(struct exportd *x, uint32_t export_id, uint64_t session, bool in_grace);
+/** A storage has confirmed a map, or is down: may somebody's holdings go? */
+void fences_look(struct exportd *x);
+void fences_tick(struct exportd *x);
+/** Those of the newest map; how many. */
+size_t fences_list(const struct exportd *x, uint64_t sessions[FENCES_MAX]);
+/** Maps so far count for nothing: storages took them for old ones. */
+void fences_tell_again(struct exportd *x);
+void fences_free(struct exportd *x);
+
+/* ---- events.c: what a session is told without having asked ---- */
 
 enum { EVENTS_AN_ANSWER = 256 };
 
+/** Of a lock that it has waited for. */
+void session_tell_lock(struct session *s, uint64_t waiter, int rc);
+/** Of a token that it is asked for; session_tell_now() follows, so that several go together. */
+void session_tell_recall(struct session *s, const struct token_recall *recall);
+void session_tell_now(struct session *s);
 /** A call that has been held long enough is answered. */
 void session_events_tick(struct session *s);
 /** A call that is held is answered with rc. Events are forgotten, unless rc is -EBUSY. */
 void session_events_end(struct session *s, int rc);
+
+/* ---- md_lock.c: locks of a session ---- */
+
 /** It held this before our start. -EAGAIN: somebody else has got it. */
 int session_claim_lock(struct session *s, const Rozo__Lock *msg);
 /** It waits for no lock and has none any more. */
 void session_drop_locks(struct session *s);
+
+/* ---- wants.c: tokens of sessions, and calls that wait for them ---- */
+
+struct op;
+struct parked;
+enum {
+    PARKED_MAX = 1 << 16, /* calls that wait for tokens; more are told BUSY */
+    SESSION_PARKED_MAX = 1 << 12,
+};
+
+/* A call that must wait, of a session that is itself asked for a token there: giving it back may need that the call ends. */
+enum when_asked {
+    ASKED_WAITS,  /* it does not */
+    ASKED_PASSES, /* the call is part of giving back */
+    ASKED_FAILS,  /* the call ends with -ERESTART: its kernel holds locks until then */
+};
+
+/** Nothing of others can be in the way of this call, and nothing is asked of its session. */
+bool op_is_alone(const struct op *op);
+/**
+ * Before anything is changed: may the call do all this now? 0: go on. -EINPROGRESS: it was taken, and runs again from
+ * its start when it may. -ERESTART, -EBUSY, -ENOMEM: the answer.
+ */
+int op_wants(struct op *op, const struct token_want *wants, unsigned n,
+             enum when_asked when_asked);
+/** What the session holds of it after this answer; given when nobody else wants it. */
+Rozo__TokenMode op_grant(struct op *op, uint64_t ino, enum token_mode mode);
+/** It is given: op_wants() has asked for as much. call: see MdTokenReq. */
+Rozo__TokenMode op_grant_asked(struct op *op, uint64_t ino, enum token_mode mode,
+                               uint64_t call);
+void export_tokens_init(struct export *e);
+/**
+ * It says what it holds; nothing else is left to it. fresh: it was made just now, in the grace, and is believed as long
+ * as nobody else is in the way. False: it holds nothing. *grant: what it has is of this serial.
+ */
+bool session_claim_tokens(struct session *s, const Rozo__MdOpenSessionReq *req,
+                          bool fresh, uint64_t *grant);
+/** What changes names and waits is not done, and to be asked again (RETRY). */
+void session_send_back(struct session *s);
+/** Its calls that wait are answered with rc. */
+void session_parked_end(struct session *s, int rc);
+/** It waits for no token and holds none any more. */
+void session_drop_tokens(struct session *s);
+void on_tokens_turn(struct env_task *task);
 
 /* ---- trash.c: removed files, until every storage has confirmed ---- */
 
@@ -307,8 +390,10 @@ struct op {
     struct rpc_call *call; /* taken by an async handler: then NULL */
     struct session *session;
     struct export *export;
-    struct fs *fs; /* of the export */
-    bool sync;     /* answer only when durable */
+    struct fs *fs;         /* of the export */
+    bool sync;             /* answer only when durable */
+    uint64_t grant;        /* serial of what this answer grants; 0: nothing */
+    struct parked *parked; /* it has waited, and runs again; borrowed */
     struct answer *answer;
 };
 
@@ -317,15 +402,21 @@ int op_pack(struct op *op, const ProtobufCMessage *msg);
 /** Answer a call that an async handler took: after the commit of all that was put; sync: when it is durable. */
 void call_answer(struct exportd *x, struct rpc_call *call, int rc,
                  const ProtobufCMessage *msg, bool sync);
+/** Takes the call, and answers it or parks it (again). */
+void call_run(struct exportd *x, struct rpc_call *call, struct parked *parked);
 
 typedef int op_handler(struct op *op, const ProtobufCMessage *req);
 /* md.c */
 op_handler md_open_session, md_keep_alive, md_close_session, md_lookup, md_getattr,
     md_setattr, md_create, md_unlink, md_rmdir, md_link, md_rename, md_readlink,
     md_readdir, md_open, md_close, md_wrote, md_truncated, md_getxattr, md_setxattr,
-    md_listxattr, md_removexattr, md_statfs, md_sync;
+    md_listxattr, md_removexattr, md_statfs, md_sync, md_token;
+/* events.c */
+op_handler md_events;
 /* md_lock.c */
-op_handler md_events, md_lock, md_lock_test, md_lock_cancel;
+op_handler md_lock, md_lock_test, md_lock_cancel;
+/* wants.c */
+op_handler md_give_back;
 /* ad.c, admit.c */
 op_handler ad_status, ad_storage_add, ad_volume_create, ad_export_create,
     ad_storage_replace, ad_storage_lost, ad_inodes;
@@ -344,6 +435,11 @@ struct exportd {
     uint64_t grace_ends_ns;  /* until then clients from before our start may come back */
     struct awaited *awaited; /* owned: the sessions of those that have not */
     struct store_wait grace_wait;
+    struct list_node fences;
+    uint64_t last_fence; /* number */
+    unsigned n_fences, n_unconfirmed;
+    unsigned n_grace_fences;  /* of those */
+    uint64_t fence_words_ns;  /* not before then another line about them */
     uint32_t lease_before_ms; /* what mounts were told before our start */
     uint64_t ticked_ns;       /* when the tick last ran */
     uint64_t map_version;
@@ -379,7 +475,15 @@ struct exportd {
     struct list_node listings; /* of inodes.c, under way */
     unsigned n_listings;
 
-    unsigned n_answers; /* waiting for a commit or sync */
+    uint64_t last_grant;         /* serials grow over our restarts */
+    size_t n_tokens;             /* of all sessions */
+    struct list_node ready;      /* parked calls that may be able to go on */
+    struct list_node news;       /* sessions that have been asked for tokens */
+    struct env_task tokens_turn; /* sees to both */
+    unsigned n_parked;
+
+    uint64_t n_requests[OPS_MAX]; /* since our start, by op */
+    unsigned n_answers;           /* waiting for a commit or sync */
     struct env_timer tick;
     bool stopping;
     struct store_wait stop_wait;

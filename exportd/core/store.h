@@ -11,9 +11,9 @@
 #define ROZO_EXPORTD_STORE_H
 
 #include "common/env.h"
+#include "common/kv.h"
 #include "common/list.h"
 #include "exportd/core/key.h"
-#include "common/kv.h"
 
 struct store;
 

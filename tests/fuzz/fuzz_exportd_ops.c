@@ -16,7 +16,7 @@ enum {
     CALLS_MAX = 64,
     /* flags */
     AS_NODE = 1,
-    OTHER_SESSION = 2, /* with AS_NODE: none */
+    OTHER_SESSION = 2, /* of a second mount; with AS_NODE: none */
     LATER = 4,         /* do not wait for the answer */
     AGAIN = 8,         /* under the id of the request before */
     SLEEP = 16,        /* 1100 ms pass; with AGAIN: 30 s */
@@ -60,9 +60,12 @@ static const uint16_t ops[] = {
     ROZO__OP__MD_LOCK,
     ROZO__OP__MD_LOCK_TEST,
     ROZO__OP__MD_LOCK_CANCEL,
+    ROZO__OP__MD_TOKEN,
+    ROZO__OP__MD_GIVE_BACK,
 };
 
 static struct world w;
+static uint64_t other;
 
 static void wait_for(struct answer_got *got)
 {
@@ -70,8 +73,21 @@ static void wait_for(struct answer_got *got)
         if (i > 20000)
             abort();
         env_virtual_advance_ms(&w.env, 1);
+        world_obey(&w); /* a call may wait for what the other session holds */
     }
     free(got->msg);
+}
+
+/* Both mounts open theirs again, or others. */
+static void try_sessions(void)
+{
+    uint64_t first = w.session;
+
+    w.session = other;
+    world_try_session(&w);
+    other = w.session;
+    w.session = first;
+    world_try_session(&w);
 }
 
 struct calls {
@@ -91,7 +107,7 @@ static void step(struct calls *c, uint8_t op, uint8_t flags, const uint8_t *msg,
 {
     uint64_t session = (flags & OTHER_SESSION) == 0 ? w.session
                        : (flags & AS_NODE) != 0     ? 0
-                                                    : w.session ^ 1;
+                                                    : other;
 
     for (unsigned i = 0; i < 4; i++)
         w.storages[i].hung = (flags & NO_STORAGES) != 0;
@@ -105,11 +121,11 @@ static void step(struct calls *c, uint8_t op, uint8_t flags, const uint8_t *msg,
     if ((flags & CRASH) != 0) {
         world_kill(&w);
         wait_for_all(c);
-        world_try_session(&w);
+        try_sessions();
     }
     if ((flags & SLEEP) != 0) {
         env_virtual_advance_ms(&w.env, (flags & AGAIN) != 0 ? 30000 : 1100);
-        world_try_session(&w);
+        try_sessions();
     }
 }
 
@@ -121,6 +137,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     world_open(&w, 1);
     world_start(&w);
     world_make_export(&w, 4, 0);
+    other = 0;
+    try_sessions();
     for (unsigned i = 0; i < STEPS_MAX && size >= 4; i++) {
         size_t len = data[2] | (size_t)data[3] << 8;
 

@@ -148,6 +148,15 @@ class Cluster:
         """Stop (if it runs) and start again; returns when they serve."""
         return rozo("dev", "restart", "--dir", self.dir, *names)
 
+    def configure(self, **keys):
+        """Start exportd again with these keys in its config."""
+        path = os.path.join(self.dir, "etc", "exportd.yaml")
+        with open(path) as f:
+            text = f.read()
+        with open(path, "w") as f:
+            f.write(text.replace("exportd:\n", "exportd:\n" + "".join("  %s: %s\n" % key for key in keys.items())))
+        self.restart("exportd")
+
     def remount(self):
         """A fresh rozomount for every mount: nothing the old ones had cached is left."""
         self.restart(*self.names("mount"))

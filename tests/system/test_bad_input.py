@@ -121,12 +121,13 @@ def test_wrong_config(scratch, kind, change, wanted):
     assert re.search(wanted, said), said
 
 
-def test_a_lease_out_of_range(scratch):
+@pytest.mark.parametrize("what", ["lease_s", "evict_s"])
+def test_a_time_out_of_range(scratch, what):
     d = Daemon(scratch, "exportd")
-    for lease in ("2", "3601", "-1", "long"):
-        status, said = d.run(d.config(data="  data: %s\n  lease_s: %s" % (os.path.join(scratch, "data"), lease)))
+    for value in ("2", "3601", "-1", "long"):
+        status, said = d.run(d.config(data="  data: %s\n  %s: %s" % (os.path.join(scratch, "data"), what, value)))
         no_crash(status, said)
-        assert "lease_s" in said, said
+        assert what in said, said
 
 
 @pytest.mark.parametrize("kind", ["exportd", "storaged"])

@@ -1,4 +1,4 @@
-"""`rozo bench codec`: a table, JSON, and pictures from that JSON."""
+"""`rozo bench codec`: a table, JSON, and pictures from that JSON. tests/bench/coherence, in small."""
 import json
 import os
 import subprocess
@@ -6,7 +6,7 @@ import xml.etree.ElementTree
 
 import pytest
 
-from conftest import ROOT, rozo
+from conftest import BIN, ROOT, cannot_mount, rozo
 
 
 @pytest.mark.parametrize("args", [[], ["--cycles", "--isas", "--layout", "2"], ["--l2", "--block-bytes", "4096"]])
@@ -39,3 +39,33 @@ def test_pictures_are_drawn(scratch):
         root = xml.etree.ElementTree.parse(os.path.join(scratch, name)).getroot()
         dashed = [e for e in root.iter() if e.tag.endswith("line") and "stroke-dasharray" in e.attrib]
         assert len(dashed) == n_groups + 1, name  # and the legend
+
+
+@pytest.fixture(scope="module")
+def coherence(tmp_path_factory):
+    """test -> the one round of tests/bench/coherence, and its table."""
+    if cannot_mount() is not None:
+        pytest.skip("mounting: " + cannot_mount())
+    figures = tmp_path_factory.mktemp("coherence") / "figures.json"
+    r = subprocess.run([os.path.join(ROOT, "tests", "bench", "coherence"), "--bin", BIN, "--json", str(figures), "--rounds", "1",
+                        "--files", "2000", "--cached", "100", "--turns", "100", "--creates", "100"],
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
+    assert r.returncode == 0, r.stderr
+    return {t["test"]: t["rounds"][0] for t in json.loads(figures.read_text())["tests"]}, r.stdout
+
+
+def test_what_mounts_cost_each_other_is_told(coherence):
+    rounds, table = coherence
+    assert len(table.splitlines()) == 1 + len(rounds)
+    assert all(r["figure"] > 0 for r in rounds.values())
+    assert rounds["git status, first"]["kinds"]["readdir"] > 0
+
+
+def test_a_mount_alone_asks_for_nothing_twice(coherence):
+    rounds, _ = coherence
+    assert rounds["stat cached"]["requests"] == 0, rounds["stat cached"]
+    assert rounds["git status, second"]["requests"] < 100, rounds["git status, second"]  # what git opens
+
+
+def test_turns_in_one_block_are_never_stale(coherence):
+    assert coherence[0]["4k read, write in turn"]["stale"] == 0

@@ -80,6 +80,7 @@ def test_as_the_guide_tells(scratch):
         status = json.loads(rozo("status", "--json", env=env).stdout)
         assert [(s["up"], s["host"], len(s["addresses"])) for s in status["storages"]] == \
             [(True, "node%d" % i, 2) for i in range(4)]
+        assert status["exportd"]["requests"]["storage_add"] == 4
         if cannot_mount() is None:
             mnt = scratch + "/mnt"
             os.mkdir(mnt)

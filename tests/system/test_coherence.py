@@ -1,30 +1,41 @@
-"""Two mounts of one folder, `a` and `b`: what one has done, the other one sees; one small case for each promise."""
+"""Two mounts of one folder, `a` and `b`: what one has done, the other one sees at once, by name, by number and through
+what it has open; one small case for each promise. Nobody waits here but for what takes its time: a restart, an eviction."""
+import errno
 import mmap
 import multiprocessing
 import os
+import random
+import signal
+import stat
+import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 
 import pytest
 
-from conftest import cannot_mount, make_factory, mounts_below, wait_for
+from conftest import cannot_mount, make_factory, mounts_below
+from test_left_to_us import FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, RENAME_EXCHANGE, fallocate, renameat2
+from test_posix import let_others_in
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
 ROUNDS = 20
 PAGE = 4096
 BLOCK = 8192
+SIZE = 3 * BLOCK + 100
+CASE_MAX_S = int(os.environ.get("ROZO_CASE_MAX_S", "300"))
 
 
 @pytest.fixture(scope="module")
-def mounts(request):
-    """Two mounts of one cluster, for all tests of this file."""
+def two_mounts(request):
+    """One cluster, for most tests of this file."""
     base = tempfile.mkdtemp(prefix="rozo-t-")
     make, end = make_factory(request.node, base, limited=False)
     try:
-        yield make(layout=0, mounts=2).mnts
+        yield make(layout=0, mounts=2)
         end()
     finally:
         for point in mounts_below(base):
@@ -33,11 +44,14 @@ def mounts(request):
 
 
 @pytest.fixture
-def ab(mounts, request):
+def ab(two_mounts, request):
+    """A folder of the test, as both see it. What hangs there ends with an error, and so do the tests that follow."""
+    timer = threading.Timer(CASE_MAX_S, two_mounts.tear)
+    timer.start()
     name = request.node.name.replace("/", "-")
-    os.mkdir(os.path.join(mounts[0], name))
-    wait_for(lambda: os.path.isdir(os.path.join(mounts[1], name)), "the folder of the test")
-    return [os.path.join(m, name) for m in mounts]
+    os.mkdir(os.path.join(two_mounts.mnts[0], name))
+    yield [os.path.join(m, name) for m in two_mounts.mnts]
+    timer.cancel()
 
 
 def put(path, data=b""):
@@ -58,7 +72,284 @@ def is_there(path):
         return False
 
 
+class Open:
+    """A descriptor, for as long as this lasts."""
+
+    def __init__(self, path, flags=os.O_RDWR):
+        self.fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def __enter__(self):
+        return self.fd
+
+    def __exit__(self, *exc):
+        os.close(self.fd)
+
+
+def aligned(length):
+    """Memory for O_DIRECT."""
+    return mmap.mmap(-1, length)
+
+
+def told(st):
+    """All that a stat tells but access time and space."""
+    return {k: getattr(st, k) for k in ("st_ino", "st_mode", "st_nlink", "st_uid", "st_gid", "st_size", "st_mtime_ns", "st_ctime_ns")}
+
+
+# ---- attributes ----
+
+def acl(mode_of_group):
+    """POSIX ACL of an xattr: an entry for user 1, so that there is a mask."""
+    entries = [(1, 6, 0xffffffff), (2, 6, 1), (4, mode_of_group, 0xffffffff), (16, 6, 0xffffffff), (32, 4, 0xffffffff)]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *e) for e in entries)
+
+
+def open_and(function):
+    def change(path, i):
+        with Open(path) as fd:
+            function(fd, i)
+    return change
+
+
+def one_link_less(path, i):
+    if not os.path.exists(path + "-other"):
+        os.link(path, path + "-other")
+    else:
+        os.unlink(path + "-other")
+
+
+CHANGES = {
+    "mode": lambda path, i: os.chmod(path, 0o600 + i % 64),
+    "owner": lambda path, i: os.chown(path, 1 + i, 2 + i),
+    "times": lambda path, i: os.utime(path, ns=(10**18 + i, 10**18 + 7 * i)),
+    "shorter": lambda path, i: os.truncate(path, SIZE - 100 * i - 1),
+    "longer": lambda path, i: os.truncate(path, SIZE + 100 * i + 1),
+    "size-of-open": open_and(lambda fd, i: os.ftruncate(fd, SIZE + (-1) ** i * 77 * i)),
+    "nlink": one_link_less,
+    "rename": lambda path, i: os.rename(path, path + "-moved") or os.rename(path + "-moved", path),
+    "write": open_and(lambda fd, i: os.pwrite(fd, b"%d" % i, 10 * i)),
+    "append": open_and(lambda fd, i: os.pwrite(fd, b"%d" % i, os.fstat(fd).st_size)),
+    "allocate": open_and(lambda fd, i: os.posix_fallocate(fd, 0, SIZE + 1000 * i + 1)),
+    "xattr": lambda path, i: os.setxattr(path, "user.name", b"%d" % i),
+    "acl": lambda path, i: os.setxattr(path, "system.posix_acl_access", acl(i % 8)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_attributes(ab, change):
+    """Of both in turn: whoever asks, by name or through what is open, hears what the change left."""
+    put(ab[0] + "/f", b"0" * SIZE)
+    with Open(ab[0] + "/f") as fd_a, Open(ab[1] + "/f") as fd_b:
+        for i in range(ROUNDS):
+            me, other = i % 2, 1 - i % 2
+            before = told(os.stat(ab[other] + "/f"))
+            assert told(os.fstat((fd_a, fd_b)[other])) == before
+            CHANGES[change](ab[me] + "/f", i)
+            at_the_other = told(os.fstat((fd_a, fd_b)[other]))
+            assert at_the_other == told(os.stat(ab[me] + "/f")) == told(os.stat(ab[other] + "/f"))
+            assert at_the_other != before, change
+
+
+def test_size_of_what_is_being_written(ab):
+    """Each write, not synced, its file not closed, shows in the very next stat."""
+    a, b = ab
+    put(a + "/f")
+    with Open(a + "/f") as fd_a, Open(b + "/f", os.O_RDONLY) as fd_b:
+        for i in range(1, 5 * ROUNDS):
+            os.pwrite(fd_a, b"x" * 777, 777 * (i - 1))
+            if i % 3:
+                assert os.stat(b + "/f").st_size == 777 * i
+            assert os.fstat(fd_b).st_size == 777 * i
+            assert told(os.stat(b + "/f")) == told(os.fstat(fd_a))
+
+
+def test_extended_attributes(ab):
+    put(ab[0] + "/f")
+    names = ["user.%d" % i for i in range(5)]
+    model = {}
+    for i in range(3 * ROUNDS):
+        me, other, name = ab[i % 2] + "/f", ab[1 - i % 2] + "/f", names[i % 5]
+        if name in model and i % 3 == 0:
+            os.removexattr(me, name)
+            del model[name]
+        else:
+            model[name] = b"%d" % i * (i + 1)
+            os.setxattr(me, name, model[name])
+        for path in (other, me):
+            assert {n: os.getxattr(path, n) for n in os.listxattr(path)} == model
+
+
+def as_user_1(function):
+    """What it returns, an errno when it raises an OSError, called by a process of user 1."""
+    near, far = multiprocessing.Pipe(False)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setgid(1)
+            os.setuid(1)
+            far.send(function())
+        except OSError as e:
+            far.send(e.errno)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    assert near.poll(0)
+    return near.recv()
+
+
+def test_who_may_do_what(ab):
+    """Permission that one mount gives or takes counts on the other one at once: of modes, of ACLs, of the way there."""
+    a, b = ab
+    for path in ab:
+        let_others_in(path)
+    os.mkdir(a + "/d", 0o755)
+    put(a + "/d/f", b"secret")
+    os.chmod(a + "/d/f", 0o644)
+
+    def read():
+        return as_user_1(lambda: get(b + "/d/f"))
+
+    for _ in range(ROUNDS // 4):
+        assert read() == b"secret"
+        os.chmod(a + "/d/f", 0o600)
+        assert read() == errno.EACCES
+        os.setxattr(a + "/d/f", "system.posix_acl_access", acl(0))
+        assert read() == b"secret"
+        os.removexattr(a + "/d/f", "system.posix_acl_access")
+        os.chmod(a + "/d/f", 0o644)
+        assert read() == b"secret"
+        os.chmod(a + "/d", 0o700)
+        assert read() == errno.EACCES
+        os.chmod(a + "/d", 0o755)
+
+
 # ---- names ----
+
+UNIVERSE = ["f", "g", "h", "link", "symlink", "d", "e", "d/in", "e/in", "e/g"]
+
+
+def picture(folder):
+    """What every name says, also those that are not there, and what is listed."""
+    seen = {}
+    for name in UNIVERSE:
+        try:
+            st = os.lstat(os.path.join(folder, name))
+            seen[name] = (st.st_ino, stat.S_IFMT(st.st_mode), st.st_nlink)
+        except (FileNotFoundError, NotADirectoryError):
+            seen[name] = None
+    seen["listed"] = sorted(os.listdir(folder))
+    if os.path.islink(folder + "/symlink"):
+        seen["target"] = os.readlink(folder + "/symlink")
+    return seen
+
+
+NAME_STEPS = [
+    ("create", lambda d: put(d + "/f")),
+    ("link", lambda d: os.link(d + "/f", d + "/link")),
+    ("rename", lambda d: os.rename(d + "/f", d + "/g")),
+    ("symlink", lambda d: os.symlink("g", d + "/symlink")),
+    ("another symlink", lambda d: os.unlink(d + "/symlink") or os.symlink("h", d + "/symlink")),
+    ("mkdir", lambda d: os.mkdir(d + "/d")),
+    ("create below", lambda d: put(d + "/d/in")),
+    ("rename of a directory", lambda d: os.rename(d + "/d", d + "/e")),
+    ("mkdir again", lambda d: os.mkdir(d + "/d")),
+    ("rename over an empty directory", lambda d: os.unlink(d + "/e/in") or os.rename(d + "/d", d + "/e")),
+    ("mkdir for the third time", lambda d: os.mkdir(d + "/d")),
+    ("exchange", lambda d: renameat2(d + "/g", d + "/d", RENAME_EXCHANGE)),
+    ("exchange back", lambda d: renameat2(d + "/g", d + "/d", RENAME_EXCHANGE)),
+    ("create h", lambda d: put(d + "/h")),
+    ("rename over a file", lambda d: os.rename(d + "/h", d + "/g")),
+    ("rename into a directory", lambda d: os.rename(d + "/g", d + "/e/g")),
+    ("rename out of it", lambda d: os.rename(d + "/e/g", d + "/g")),
+    ("unlink", lambda d: os.unlink(d + "/g")),
+    ("unlink of the symlink", lambda d: os.unlink(d + "/symlink")),
+    ("unlink of the other link", lambda d: os.unlink(d + "/link")),
+    ("rmdir", lambda d: os.rmdir(d + "/d")),
+    ("rmdir of the other", lambda d: os.rmdir(d + "/e")),
+]
+
+
+@pytest.mark.parametrize("who", ["one", "in-turn"])
+def test_names(ab, who):
+    """After each change: what was there and is gone, what was not and is, listings, links, on both."""
+    n = 0
+    for _ in range(ROUNDS // 4):
+        for what, step in NAME_STEPS:
+            assert picture(ab[0]) == picture(ab[1])
+            step(ab[n % 2 if who == "in-turn" else 0])
+            n += 1
+            assert picture(ab[1 - n % 2]) == picture(ab[n % 2]), what
+    assert picture(ab[1])["listed"] == []
+
+
+def test_listings(ab):
+    """A directory that was just listed, by name and through a descriptor, has each change in the next listing."""
+    a, b = ab
+    names = {"n%03d" % i for i in range(300)}
+    for name in names:
+        put(a + "/" + name)
+    with Open(b, os.O_RDONLY) as fd:
+        for i in range(3 * ROUNDS):
+            me = ab[i % 2]
+            if i % 3 == 2:
+                gone = names.pop()
+                os.unlink(me + "/" + gone)
+            else:
+                put(me + "/x%d" % i)
+                names.add("x%d" % i)
+            assert set(os.listdir(ab[1 - i % 2])) == set(os.listdir(fd)) == set(os.listdir(me)) == names
+
+
+def test_rename_over_an_open_file(ab):
+    """Who has it open keeps the old file; who opens it gets the new one."""
+    for i in range(ROUNDS):
+        me, other = ab[i % 2], ab[1 - i % 2]
+        put(other + "/f", b"old %d" % i)
+        with Open(other + "/f") as fd:
+            put(me + "/new", b"new %d" % i)
+            os.rename(me + "/new", me + "/f")
+            assert get(other + "/f") == b"new %d" % i
+            assert os.pread(fd, 100, 0) == b"old %d" % i and os.fstat(fd).st_nlink == 0
+            os.pwrite(fd, b"OLD", 0)
+            assert os.pread(fd, 100, 0) == b"OLD %d" % i
+            assert get(me + "/f") == b"new %d" % i
+
+
+def test_a_directory_that_moves_under_somebody(ab):
+    a, b = ab
+    os.makedirs(a + "/to")
+    for i in range(ROUNDS):
+        me, other = ab[i % 2], ab[1 - i % 2]
+        os.makedirs(me + "/d/sub")
+        put(me + "/d/sub/f", b"%d" % i)
+        with Open(other + "/d/sub", os.O_RDONLY) as fd:
+            os.rename(me + "/d", me + "/to/e")
+            assert not is_there(other + "/d/sub/f") and get(other + "/to/e/sub/f") == b"%d" % i
+            assert os.stat("../..", dir_fd=fd).st_ino == os.stat(me + "/to").st_ino
+            os.unlink(me + "/to/e/sub/f")
+            assert os.listdir(fd) == []
+            os.rmdir(me + "/to/e/sub")
+            with pytest.raises(OSError) as e:
+                os.open("new", os.O_CREAT | os.O_WRONLY, dir_fd=fd)
+            assert e.value.errno in (errno.ENOENT, errno.ESTALE)  # docs/POSIX.md
+            os.rmdir(me + "/to/e")
+        assert os.listdir(other + "/to") == []
+
+
+def test_an_open_file_that_the_other_removes(ab):
+    for i in range(ROUNDS):
+        me, other = ab[i % 2], ab[1 - i % 2]
+        put(me + "/f", b"a" * SIZE)
+        with Open(other + "/f") as fd, Open(me + "/f") as mine:
+            os.pread(fd, 100, 0)
+            os.unlink(me + "/f")
+            assert os.fstat(fd).st_nlink == os.fstat(mine).st_nlink == 0 and not is_there(other + "/f")
+            assert os.pread(fd, SIZE, 0) == b"a" * SIZE
+            os.pwrite(fd, b"b" * 10, 5)
+            assert os.pread(mine, 20, 0) == b"aaaaa" + b"b" * 10 + b"aaaaa"
+            os.ftruncate(mine, 7)
+            assert os.pread(fd, 20, 0) == b"aaaaabb" and os.fstat(fd).st_size == 7
+
 
 def test_a_name_that_was_not_there(ab):
     a, b = ab
@@ -113,6 +404,193 @@ def test_a_directory_that_is_read_while_it_changes(ab):
 
 # ---- bytes ----
 
+def through_descriptor(path, fd, at, length):
+    return os.pread(fd, length, at)
+
+
+def through_new_descriptor(path, fd, at, length):
+    with Open(path, os.O_RDONLY) as new:
+        return os.pread(new, length, at)
+
+
+def through_pages(path, fd, at, length):
+    with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as m:
+        return m[at:at + length]
+
+
+def directly(path, fd, at, length):
+    with Open(path, os.O_RDONLY | os.O_DIRECT) as direct:
+        start, past = at // PAGE * PAGE, -(-(at + length) // PAGE) * PAGE
+        memory = aligned(past - start)
+        n = os.preadv(direct, [memory], start)
+        return memory[at - start:min(n, at - start + length)]
+
+
+READS = {"descriptor": through_descriptor, "opened-again": through_new_descriptor, "mapped": through_pages, "direct": directly}
+
+
+def by_write(path, fd, at, data):
+    assert os.pwrite(fd, data, at) == len(data)
+
+
+def by_new_descriptor(path, fd, at, data):
+    with Open(path, os.O_WRONLY) as new:
+        assert os.pwrite(new, data, at) == len(data)
+
+
+def by_direct_write(path, fd, at, data):
+    with Open(path, os.O_WRONLY | os.O_DIRECT) as direct:
+        start, past = at // PAGE * PAGE, -(-(at + len(data)) // PAGE) * PAGE
+        memory = aligned(past - start)
+        n = os.preadv(fd, [memory], start)
+        memory[at - start:at - start + len(data)] = data
+        os.pwritev(direct, [memory], start)
+        if n < past - start:
+            os.ftruncate(direct, max(start + n, at + len(data)))
+
+
+def by_mapping(path, fd, at, data):
+    with mmap.mmap(fd, 0) as m:
+        m[at:at + len(data)] = data
+        m.flush()
+
+
+WRITES = {"write": by_write, "opened-again": by_new_descriptor, "direct": by_direct_write, "mapped": by_mapping}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("write", WRITES)
+def test_bytes(ab, write, read):
+    """Each in turn writes a stretch, of any length, anywhere; the other one, which has just read it, reads what it is now."""
+    chance = random.Random(write + read)
+    size = 64 << 10
+    model = bytearray(chance.randbytes(size))
+    put(ab[0] + "/f", model)
+    with Open(ab[0] + "/f") as fd_a, Open(ab[1] + "/f") as fd_b:
+        for i in range(3 * ROUNDS):
+            fds, me, other = (fd_a, fd_b), i % 2, 1 - i % 2
+            length = chance.choice((1, 100, PAGE, BLOCK, 3 * BLOCK + 5))
+            at = chance.choice((0, chance.randrange(size - length), chance.randrange((size - length) // PAGE) * PAGE))
+            first, n = max(0, at - 50), length + 100
+            assert READS[read](ab[other] + "/f", fds[other], first, n) == model[first:first + n]
+            model[at:at + length] = chance.randbytes(length)
+            WRITES[write](ab[me] + "/f", fds[me], at, model[at:at + length])
+            for who in (other, me):
+                assert READS[read](ab[who] + "/f", fds[who], first, n) == model[first:first + n], (i, at, length, who)
+    assert get(ab[0] + "/f") == get(ab[1] + "/f") == model
+
+
+def test_holes(ab):
+    """Punched, zeroed, cut and made longer again: no mount sees what was there before."""
+    for i in range(ROUNDS):
+        me, other = ab[i % 2], ab[1 - i % 2]
+        put(me + "/f", b"x" * SIZE)
+        with Open(me + "/f") as mine, Open(other + "/f") as theirs:
+            assert os.pread(theirs, 2 * SIZE, 0) == b"x" * SIZE
+            fallocate(me + "/f", FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE, 100, BLOCK)
+            assert os.pread(theirs, 2 * SIZE, 0) == b"x" * 100 + bytes(BLOCK) + b"x" * (SIZE - BLOCK - 100)
+            os.ftruncate(theirs, 50)
+            assert os.pread(mine, 2 * SIZE, 0) == b"x" * 50 and os.fstat(mine).st_size == 50
+            os.ftruncate(mine, SIZE)
+            assert os.pread(theirs, 2 * SIZE, 0) == b"x" * 50 + bytes(SIZE - 50)
+            os.truncate(other + "/f", 0)
+            assert os.pread(mine, 2 * SIZE, 0) == b"" == get(me + "/f")
+
+
+def test_neighbours_in_one_block(ab):
+    """Four writers on two mounts, each with slots of its own, of a length that fits nothing: none takes another's away."""
+    n_slots, length, n_turns = 400, 37, 6
+    put(ab[0] + "/f", bytes(n_slots * length))
+
+    def word(who, turn, slot):
+        return (b"%d.%d.%d/" % (who, turn, slot) * length)[:length]
+
+    def write(who):
+        with Open(ab[who % 2] + "/f") as fd:
+            for turn in range(n_turns):
+                for slot in range(who, n_slots, 4):
+                    os.pwrite(fd, word(who, turn, slot), slot * length)
+                    assert os.pread(fd, length, slot * length) == word(who, turn, slot)
+
+    in_threads([lambda who=who: write(who) for who in range(4)])
+    want = b"".join(word(slot % 4, n_turns - 1, slot) for slot in range(n_slots))
+    assert get(ab[0] + "/f") == want == get(ab[1] + "/f")
+
+
+@pytest.mark.parametrize("length", [64, 1000, 5000])
+def test_appends_of_both(ab, length):
+    """O_APPEND: every record is there once, whole, and those of each writer in order."""
+    put(ab[0] + "/log")
+    n_each = 150
+
+    def append(who):
+        with Open(ab[who % 2] + "/log", os.O_WRONLY | os.O_APPEND) as fd:
+            for i in range(n_each):
+                assert os.write(fd, (b"%d %06d " % (who, i)).ljust(length - 1, b".") + b"\n") == length
+
+    in_threads([lambda who=who: append(who) for who in range(4)])
+    for mnt in ab:
+        log = get(mnt + "/log")
+        assert len(log) == 4 * n_each * length
+        records = [log[at:at + length] for at in range(0, len(log), length)]
+        assert all(r.endswith(b"\n") and set(r[9:-1]) <= {ord(".")} for r in records)
+        for who in range(4):
+            assert [int(r.split()[1]) for r in records if r.startswith(b"%d " % who)] == list(range(n_each))
+
+
+def test_appends_in_turn(ab):
+    """Each append goes behind what the other one has just appended."""
+    put(ab[0] + "/log")
+    with Open(ab[0] + "/log", os.O_RDWR | os.O_APPEND) as fd_a, Open(ab[1] + "/log", os.O_RDWR | os.O_APPEND) as fd_b:
+        want = b""
+        for i in range(5 * ROUNDS):
+            os.write((fd_a, fd_b)[i % 2], b"%d, " % i)
+            want += b"%d, " % i
+            assert os.pread((fd_b, fd_a)[i % 2], 10000, 0) == want
+
+
+def test_who_follows_a_growing_file(ab):
+    """As tail -f: all in order, nothing that is not there yet, and at once what is."""
+    a, b = ab
+    put(a + "/log")
+    records = [b"%d:" % i + b"r" * (i * 131 % 9000) + b"\n" for i in range(5 * ROUNDS)]
+    with Open(a + "/log", os.O_WRONLY) as fd_a, Open(b + "/log", os.O_RDONLY) as fd_b:
+        for r in records:
+            assert os.read(fd_b, 1 << 20) == b""
+            os.write(fd_a, r)
+            assert os.read(fd_b, 1 << 20) == r
+        got, want = [], b"".join(records)
+
+        def follow():
+            with Open(b + "/log", os.O_RDONLY) as fd:
+                os.lseek(fd, len(want), os.SEEK_SET)
+                while sum(map(len, got)) < len(want):
+                    got.append(os.read(fd, 5000))
+
+        def grow():
+            for r in records:
+                os.write(fd_a, r)
+
+        in_threads([follow, grow])
+        assert b"".join(got) == want
+
+
+def test_a_message_and_its_answer(ab):
+    """What came before what is seen is seen, too: a file is written, then its name is made; the data are there."""
+    def play(me):
+        other = 1 - me
+        for i in range(5 * ROUNDS):
+            if i % 2 == me:
+                put(ab[me] + "/new-%d" % me, b"%d" % i * 1000)
+                os.rename(ab[me] + "/new-%d" % me, ab[me] + "/turn-%d" % i)
+            else:
+                while not is_there(ab[me] + "/turn-%d" % i):
+                    pass
+                assert get(ab[me] + "/turn-%d" % i) == b"%d" % i * 1000, other
+
+    in_threads([lambda me=me: play(me) for me in (0, 1)])
+
+
 def test_many_readers_and_a_writer_end(ab):
     """More requests than the kernel lets through at once wait on one mount, while the other takes its pages away."""
     a, b = ab
@@ -158,6 +636,67 @@ def test_many_readers_and_a_writer_end(ab):
     assert get(b + "/f") == b"9" * size
 
 
+STORM = r"""
+import errno, os, random, sys, threading
+top, n_threads, n_ops, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+bad = []
+NAMES = ["%s/d%d/n%d" % (top, i % 3, i % 7) for i in range(21)]
+# ESTALE: docs/POSIX.md
+ALLOWED = {errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR, errno.EINVAL, errno.EPERM, errno.ESTALE}
+def use(path, flags, function):
+    fd = os.open(path, flags, 0o644)
+    try:
+        function(fd)
+    finally:
+        os.close(fd)
+def one(r):
+    p, q = r.choice(NAMES), r.choice(NAMES)
+    at = r.randrange(5) * 4096
+    r.choice((
+        lambda: os.stat(p), lambda: os.listdir(os.path.dirname(p)), lambda: os.unlink(p), lambda: os.rename(p, q), lambda: os.link(p, q),
+        lambda: os.mkdir(p), lambda: os.rmdir(p), lambda: os.truncate(p, at), lambda: os.chmod(p, r.choice((0o600, 0o644))),
+        lambda: use(p, os.O_RDONLY, lambda fd: os.read(fd, 100000)), lambda: use(p, os.O_RDWR | os.O_CREAT, lambda fd: os.pwrite(fd, b"w" * 5000, at)),
+        lambda: use(p, os.O_WRONLY | os.O_APPEND, lambda fd: os.write(fd, b"a" * 100)),
+        lambda: use(p, os.O_RDWR, lambda fd: os.pread(fd, 4096, at) and os.fsync(fd)),
+    ))()
+def run(i):
+    r = random.Random(seed * 1000 + i)
+    for _ in range(n_ops):
+        try:
+            one(r)
+        except OSError as e:
+            if e.errno not in ALLOWED:
+                bad.append(repr(e))
+threads = [threading.Thread(target=run, args=(i,)) for i in range(n_threads)]
+for t in threads: t.start()
+for t in threads: t.join()
+print("\n".join(bad[:20]))
+sys.exit(len(bad) > 0)
+"""
+
+
+def storm(top, n_threads, n_ops, seed):
+    return subprocess.Popen([sys.executable, "-c", STORM, top, str(n_threads), str(n_ops), str(seed)], stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.mark.parametrize("others", [1, 100])
+def test_more_calls_than_the_kernel_lets_through(ab, others):
+    """300 callers on one mount, one or 100 on the other, few names: recalls come while all requests are taken. All end, none with an
+    error that is not in docs/POSIX.md."""
+    for i in range(3):
+        os.mkdir(ab[0] + "/d%d" % i)
+    running = [storm(ab[0], 300, 2, 1), storm(ab[1], others, 600 // others, 2)]
+    try:
+        said = [p.communicate(timeout=240)[0] for p in running]
+    finally:
+        for p in running:
+            p.kill()
+    assert [p.returncode for p in running] == [0, 0], said
+    for i in range(3):
+        assert sorted(os.listdir(ab[0] + "/d%d" % i)) == sorted(os.listdir(ab[1] + "/d%d" % i))
+
+
 def in_threads(functions, timeout=120):
     """Run all; raise the first exception of any. Who does not end, hangs."""
     errors = []
@@ -177,3 +716,80 @@ def in_threads(functions, timeout=120):
     if errors:
         raise errors[0]
     assert not any(t.is_alive() for t in threads), "%d calls hang" % sum(t.is_alive() for t in threads)
+
+
+# ---- with something that fails ----
+
+def test_a_mount_that_gives_nothing_back(cluster):
+    """It is stopped while it holds all that there is. Others wait until it is taken for dead, not for ever; it hears of it when it goes on."""
+    c = cluster(layout=0, mounts=2)
+    c.configure(evict_s=3, lease_s=8)
+    a, b = c.mnts
+    os.mkdir(a + "/d")
+    put(a + "/d/f", b"before")
+    first = c.names("mount")[0]
+    fd = os.open(a + "/d/f", os.O_RDWR)
+    os.pwrite(fd, b"B", 0)  # waits in its memory
+    os.listdir(a + "/d")
+    c.kill(first, signal.SIGSTOP)
+    try:
+        start = time.monotonic()
+        in_threads([lambda: get(b + "/d/f"), lambda: put(b + "/d/g", b"by b"), lambda: os.rename(b + "/d", b + "/e"),
+                    lambda: os.listdir(b)], timeout=60)
+        assert 1 < time.monotonic() - start < 30
+        put(b + "/e/f", b"after")
+        os.unlink(b + "/e/g")
+    finally:
+        c.kill(first, signal.SIGCONT)
+    assert get(a + "/e/f") == b"after" and not is_there(a + "/d") and os.listdir(a + "/e") == ["f"]
+    assert get(b + "/e/f") == b"after"
+    with pytest.raises(OSError) as e:
+        os.close(fd)
+    assert e.value.errno == errno.EIO  # what it had in its memory is lost
+    for i in range(ROUNDS):
+        mine, theirs = c.mnts[i % 2] + "/e/f", c.mnts[1 - i % 2] + "/e/f"
+        put(mine, b"%d" % i)
+        assert get(theirs) == b"%d" % i
+
+
+def test_exportd_is_killed_while_both_work(cluster):
+    """Byte by byte and name by name in turn, each checked by the other, over its restarts."""
+    c = cluster(layout=0, mounts=2)
+    for i in range(5):
+        put(c.mnts[0] + "/f%d" % i, bytes(SIZE))
+    stop = multiprocessing.Event()
+
+    def work(which):
+        chance, model = random.Random(which), bytearray(SIZE)
+        n = 0
+        with Open(c.mnts[0] + "/f%d" % which) as fd_a, Open(c.mnts[1] + "/f%d" % which) as fd_b:
+            while not stop.is_set() or n < ROUNDS:
+                me, at = n % 2, chance.randrange(SIZE - 1000)
+                model[at:at + 1000] = chance.randbytes(1000)
+                os.pwrite((fd_a, fd_b)[me], model[at:at + 1000], at)
+                assert os.pread((fd_b, fd_a)[me], SIZE, 0) == model
+                name = "/n%d-%d" % (which, n // 2 % 3)
+                if me == 0:
+                    put(c.mnts[0] + name, b"%d" % n)
+                    assert get(c.mnts[1] + name) == b"%d" % n
+                else:
+                    os.unlink(c.mnts[1] + name)
+                    assert not is_there(c.mnts[0] + name)
+                n += 1
+
+    # Processes: who starts exportd again must not inherit files of a mount, whose closing waits for exportd.
+    workers = [multiprocessing.Process(target=work, args=(i,), daemon=True) for i in range(5)]
+    for p in workers:
+        p.start()
+    try:
+        for _ in range(3):
+            time.sleep(1)  # so that there is something to be killed in
+            c.kill("exportd")
+            c.restart("exportd")
+        stop.set()
+        for p in workers:
+            p.join(timeout=120)
+        assert [p.exitcode for p in workers] == [0] * 5
+    finally:
+        for p in workers:
+            p.kill()

@@ -1,7 +1,7 @@
 """fsx2: random operations on one file, through one mount and through two in turn, against a copy in memory.
 
 ROZO_FSX_OPS: operations of each run; ROZO_FSX_SEEDS: how many; ROZO_FSX_FIRST: the first seed; ROZO_FSX_MOUNTS:
-through how many mounts, such as 1,2. Two need what docs/POSIX.md says that two mounts do not have yet.
+through how many mounts (1,2).
 """
 import os
 import subprocess
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s
 FSX2 = os.path.join(os.path.dirname(BIN), "tests", "tools", "fsx2")
 OPS = int(os.environ.get("ROZO_FSX_OPS", "5000"))
 N_SEEDS = int(os.environ.get("ROZO_FSX_SEEDS", "10"))
-MOUNTS = [int(n) for n in os.environ.get("ROZO_FSX_MOUNTS", "1").split(",")]
+MOUNTS = [int(n) for n in os.environ.get("ROZO_FSX_MOUNTS", "1,2").split(",")]
 FIRST = int(os.environ.get("ROZO_FSX_FIRST", "1"))
 
 

@@ -5,8 +5,7 @@ killed and restarted, and a mount is cut off from exportd. A history ends after 
 faults come when a part of them is done.
 
 ROZO_LINEAR_OPS: operations of each client; ROZO_LINEAR_SEED: of the first; ROZO_LINEAR_KINDS and ROZO_LINEAR_FAULTS: which of
-register, append, counter, names, rename, replace and of none, deaths, cut. Those that are not in the defaults need what
-docs/POSIX.md says that two mounts do not have yet.
+register, append, counter, names, rename, replace (register, counter, names) and of none, deaths, cut (all).
 """
 import json
 import os
@@ -32,8 +31,9 @@ pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s
 
 OPS = int(os.environ.get("ROZO_LINEAR_OPS", "400"))
 SEED = int(os.environ.get("ROZO_LINEAR_SEED", "1"))
-KINDS = os.environ.get("ROZO_LINEAR_KINDS", "counter").split(",")
-FAULTS = os.environ.get("ROZO_LINEAR_FAULTS", "none,deaths").split(",")
+# The others by hand; with append, Linux may end a buffered read at the end of a file once too early (docs/POSIX.md).
+KINDS = os.environ.get("ROZO_LINEAR_KINDS", "register,counter,names").split(",")
+FAULTS = os.environ.get("ROZO_LINEAR_FAULTS", "none,deaths,cut").split(",")
 N_MOUNTS = 4
 LEASE_S = 20
 PACE_MS = 10  # so that not all is done while one fault is under way

@@ -121,6 +121,7 @@ static void exportd_dies(bool power)
         return;
     run->result.n_power++;
     run->exportd_cuts++;
+    run->exportd_cut_ns = world_clock.now_ns;
     model_power_lost();
     model_names_lost();
 }

@@ -7,6 +7,7 @@
 #include "tests/sim/cluster/inval.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/list.h"
 #include "rozomount/mem.h"
@@ -14,12 +15,15 @@
 
 struct inval_job {
     struct inval_job *next;
-    uint64_t ino;
+    uint64_t ino, off, len;
+    bool is_name;
+    char name[]; /* with is_name */
 };
 
 struct invalidator {
     struct proc *proc;
     struct kernel *kernel;
+    bool expires;
     struct inval_job *jobs, **jobs_end;
     struct kernel_notice notice;
     struct env_task task;
@@ -91,25 +95,55 @@ static void on_invalidator_task(struct env_task *task)
 {
     struct invalidator *inv = container_of(task, struct invalidator, task);
     struct inval_job *job = inv->jobs;
-    uint64_t ino = job->ino;
 
     inv->jobs = job->next;
     if (inv->jobs == NULL)
         inv->jobs_end = &inv->jobs;
-    free(job);
     inv->busy = true;
-    kernel_inval_inode(inv->kernel, ino, 0, 0, &inv->notice);
+    if (job->is_name && !inv->expires)
+        kernel_inval_entry(inv->kernel, job->ino, job->name, &inv->notice);
+    else if (job->is_name)
+        kernel_expire_entry(inv->kernel, job->ino, job->name, &inv->notice);
+    else
+        kernel_inval_inode(inv->kernel, job->ino, (int64_t)job->off, (int64_t)job->len,
+                           &inv->notice);
+    free(job);
 }
 
-void invalidator_add(struct invalidator *inv, uint64_t ino)
+static struct inval_job *invalidator_new_job(struct invalidator *inv, uint64_t ino,
+                                             size_t name_room)
 {
-    struct inval_job *job = mem_new(sizeof(*job));
+    struct inval_job *job = mem_new(sizeof(*job) + name_room);
 
     job->ino = ino;
     *inv->jobs_end = job;
     inv->jobs_end = &job->next;
     inv->n_added++;
     invalidator_go_on(inv);
+    return job;
+}
+
+void invalidator_add(struct invalidator *inv, uint64_t ino)
+{
+    invalidator_new_job(inv, ino, 0);
+}
+
+void invalidator_add_range(struct invalidator *inv, uint64_t ino, uint64_t off,
+                           uint64_t len)
+{
+    struct inval_job *job = invalidator_new_job(inv, ino, 0);
+
+    job->off = off;
+    job->len = len;
+}
+
+void invalidator_add_name(struct invalidator *inv, uint64_t dir, const char *name)
+{
+    size_t room = strlen(name) + 1;
+    struct inval_job *job = invalidator_new_job(inv, dir, room);
+
+    job->is_name = true;
+    memcpy(job->name, name, room);
 }
 
 void invalidator_wait(struct invalidator *inv, struct invalidator_wait *wait)
@@ -121,12 +155,14 @@ void invalidator_wait(struct invalidator *inv, struct invalidator_wait *wait)
     invalidator_tell(inv);
 }
 
-struct invalidator *sim_invalidator_new(struct proc *proc, struct kernel *kernel)
+struct invalidator *sim_invalidator_new(struct proc *proc, struct kernel *kernel,
+                                        bool expires)
 {
     struct invalidator *inv = mem_new(sizeof(*inv));
 
     inv->proc = proc;
     inv->kernel = kernel;
+    inv->expires = expires;
     inv->jobs_end = &inv->jobs;
     inv->waits_end = &inv->waits;
     inv->notice.done = on_noticed;

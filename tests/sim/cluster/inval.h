@@ -10,6 +10,7 @@
 struct proc;
 
 /** In proc, with its memory. */
-struct invalidator *sim_invalidator_new(struct proc *proc, struct kernel *kernel);
+struct invalidator *sim_invalidator_new(struct proc *proc, struct kernel *kernel,
+                                        bool expires);
 
 #endif

@@ -54,6 +54,7 @@ static void kinode_free(struct kinode *i)
 {
     list_remove(&i->link);
     kpages_free(i);
+    klisting_free(i);
     free(i);
 }
 
@@ -127,7 +128,7 @@ void kop_ask(struct kop *op, const struct request *r, void (*step)(struct kop *o
     op->below.client = op->req == NULL ? NULL : op->req->client;
     op->below.done = on_below;
     op->below.entry = (struct fuse_entry_param){ 0 };
-    op->below.keeps_cache = op->below.is_direct = false;
+    op->below.keeps_cache = op->below.is_direct = op->below.keeps_names = false;
     request_begin(&op->below);
     k->config.send(k->config.arg, &op->below, r);
 }
@@ -257,6 +258,8 @@ static void forget_some(struct kernel *k)
     LIST_FOREACH_SAFE(n, &k->inodes) {
         struct kinode *i = container_of(n, struct kinode, link);
 
+        if (i->listing.n != 0 && world_chance(300000))
+            klisting_drop(k, i);
         if (!kinode_is_in_use(k, i) && world_chance(300000))
             kinode_forget(k, i);
     }
@@ -324,16 +327,18 @@ void kernel_ask(struct kernel *k, struct fuse_req *req, const struct request *r)
     case REQUEST_LINK:
     case REQUEST_RENAME:
     case REQUEST_GETATTR:
-    case REQUEST_OPENDIR:
-    case REQUEST_READDIR:
-    case REQUEST_READDIRPLUS:
-    case REQUEST_RELEASEDIR:
     case REQUEST_SETLK:
     case REQUEST_FORGET:
         knames_ask(op);
         break;
+    case REQUEST_OPENDIR:
+    case REQUEST_READDIR:
+    case REQUEST_READDIRPLUS:
+        klist_ask(op);
+        break;
     case REQUEST_OPEN:
     case REQUEST_RELEASE:
+    case REQUEST_RELEASEDIR:
     case REQUEST_READ:
     case REQUEST_WRITE:
     case REQUEST_FSYNC:
@@ -375,6 +380,8 @@ void kernel_inval_inode(struct kernel *k, uint64_t ino, int64_t off, int64_t len
         op->notice = notice;
         kop_pin(op, ino);
         kattr_drop(k, i);
+        if (off >= 0)
+            klisting_drop(k, i);
         if (off >= 0 && off < (int64_t)KPAGES_MAX * KPAGE) {
             op->page = (unsigned)(off / KPAGE);
             op->page_end = len <= 0 || off + len > (int64_t)KPAGES_MAX * KPAGE
@@ -400,8 +407,22 @@ static void inval_entry_locked(struct kop *op)
     kop_end(op, 0);
 }
 
-void kernel_inval_entry(struct kernel *k, uint64_t parent, const char *name,
-                        struct kernel_notice *notice)
+static void expire_entry_locked(struct kop *op)
+{
+    struct kname *n = kname_find(op->k, op->inode->ino, op->name);
+
+    if (n == NULL) {
+        kop_end(op, -ENOENT);
+        return;
+    }
+    kdir_changed(op->k, op->inode->ino);
+    op->k->counts.n_invalidated += n->until_ns != 0;
+    n->until_ns = 0;
+    kop_end(op, 0);
+}
+
+static void notice_entry(struct kernel *k, uint64_t parent, const char *name,
+                         struct kernel_notice *notice, void (*locked)(struct kop *op))
 {
     struct proc *before = proc_enter(&world_clock.world);
     struct kop *op;
@@ -414,9 +435,21 @@ void kernel_inval_entry(struct kernel *k, uint64_t parent, const char *name,
         strncpy(op->name, name, KNAME_MAX - 1);
         kop_pin(op, parent);
         kop_lock(op, op->inode, true);
-        kop_locked(op, inval_entry_locked);
+        kop_locked(op, locked);
     }
     proc_leave(before);
+}
+
+void kernel_inval_entry(struct kernel *k, uint64_t parent, const char *name,
+                        struct kernel_notice *notice)
+{
+    notice_entry(k, parent, name, notice, inval_entry_locked);
+}
+
+void kernel_expire_entry(struct kernel *k, uint64_t parent, const char *name,
+                         struct kernel_notice *notice)
+{
+    notice_entry(k, parent, name, notice, expire_entry_locked);
 }
 
 /* ---- the life of a kernel's mount ---- */

@@ -14,21 +14,29 @@
  *   it. The file is as long as the kernel thinks: reads end there, appends go there; only who wants to read beyond has the size
  *   asked for again when it is not believed any more. When an answer says another size, all pages go.
  * - keep_cache at open; without it pages go. direct_io and O_DIRECT pass them by; direct writes drop them, before and after.
+ * - Listings: who reads a directory that was opened with cache_readdir from its beginning to its end leaves a listing behind, out of
+ *   which others read who opened it so. It goes when the directory is opened without keep_cache, when inval_inode (with
+ *   pages), a change of names through this mount or the dropping of a name comes, and when the directory is known to have another mtime. An
+ *   answer to a READDIR that is under way at an inval_inode goes into the next listing.
  * - Locks (i_rwsem), first come first served: changes of names hold their directories alone, LOOKUP and READDIR share them;
  *   WRITE, SETATTR, FALLOCATE, FSYNC, LSEEK hold the file alone.
+ * - A change of names that is answered ESTALE is done once more, from its start, and names are looked up anew.
  * - inval_inode: attributes are not believed any more; pages in the range are dropped one after the other, each when its READ
  *   is answered. Of an inode that the kernel does not know (yet) it does nothing.
  * - inval_entry: the name is dropped, under the lock of its directory, alone. So it ends only when every LOOKUP, READDIR
  *   and change of a name in it that this mount has been asked before is answered: whoever lets one of those wait for
  *   an inval_entry of the same directory waits for ever.
+ * - expire_entry: as inval_entry, but the name stays, and is looked up again when it is next used. An answer that is on its
+ *   way to who looks up an expired name (without a lock) is believed all the same, and for all of its time.
  * - What nobody uses may be forgotten at any time.
  *
  * In one thing we are kinder than Linux: who reads beyond the end as the kernel knows it has the attributes asked for, and when an
- * invalidation overtakes that answer Linux does not take it, and ends the read where the file ended before. We count that, and go by
- * the answer: a mount cannot help it but by direct_io.
+ * invalidation overtakes that answer Linux does not take it, and ends the read where the file ended before. So, too, when it overtakes
+ * the answer to a READ that ends early, because the file is shorter than the kernel knows: Linux then gives zeros up to the
+ * end of before. We count both, and go by the answer: a mount cannot help it but by direct_io.
  *
  * An answer is taken in a moment after it was given, as a process is woken: an invalidation that comes between is done before it.
- * Not modelled: mapped pages, links' targets, xattrs, ACLs, a cache of listings.
+ * Not modelled: mapped pages, links' targets, xattrs, ACLs.
  */
 #ifndef ROZO_SIM_KERNEL_H
 #define ROZO_SIM_KERNEL_H
@@ -51,9 +59,9 @@ struct kernel_config {
 
 /* How much it was good for. */
 struct kernel_counts {
-    uint64_t n_names, n_attrs, n_pages;  /* answered without the mount */
-    uint64_t n_invalidated, n_forgotten; /* names and pages dropped; inodes */
-    uint64_t n_overtaken;                /* reads that Linux would have ended too early */
+    uint64_t n_names, n_attrs, n_pages, n_lists; /* answered without the mount */
+    uint64_t n_invalidated, n_forgotten;         /* names and pages dropped; inodes */
+    uint64_t n_overtaken; /* reads that Linux would have ended too early */
 };
 
 /* Somebody waits for an invalidation. Embedded. */
@@ -79,5 +87,8 @@ void kernel_inval_inode(struct kernel *k, uint64_t ino, int64_t off, int64_t len
 /** As fuse_lowlevel_notify_inval_entry(). */
 void kernel_inval_entry(struct kernel *k, uint64_t parent, const char *name,
                         struct kernel_notice *notice);
+/** As fuse_lowlevel_notify_expire_entry(). */
+void kernel_expire_entry(struct kernel *k, uint64_t parent, const char *name,
+                         struct kernel_notice *notice);
 
 #endif

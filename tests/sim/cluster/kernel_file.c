@@ -110,7 +110,7 @@ static unsigned page_after(uint64_t end)
 
 /* ---- open files ---- */
 
-static struct kfile *kfile_find(struct kernel *k, uint64_t fh)
+struct kfile *kfile_find(struct kernel *k, uint64_t fh)
 {
     LIST_FOREACH(n, &k->files) {
         struct kfile *f = container_of(n, struct kfile, link);
@@ -121,7 +121,7 @@ static struct kfile *kfile_find(struct kernel *k, uint64_t fh)
     return NULL;
 }
 
-void kfile_open(struct kop *op)
+void kfile_add(struct kop *op)
 {
     struct kfile *f = calloc(1, sizeof(*f));
 
@@ -130,7 +130,13 @@ void kfile_open(struct kop *op)
     f->inode = op->inode;
     f->inode->n_files++;
     f->is_direct = op->below.is_direct;
+    f->keeps_names = op->below.keeps_names;
     list_add_tail(&op->k->files, &f->link);
+}
+
+void kfile_open(struct kop *op)
+{
+    kfile_add(op);
     if (!op->below.keeps_cache && !op->k->config.deaf)
         kpages_drop(op->k, op->inode, 0, KPAGES_MAX);
 }
@@ -179,6 +185,20 @@ static void read_later(struct kop *op)
     read_on(op);
 }
 
+/* The file ends there, says the mount. When an invalidation overtook that, Linux reads zeros up to its own end; see kernel.h. */
+static void read_ends(struct kop *op, uint64_t end)
+{
+    struct kinode *i = op->inode;
+
+    if (op->version >= i->version) {
+        i->version = ++op->k->version;
+        i->size = end;
+    } else if (op->end > end) {
+        op->k->counts.n_overtaken++;
+        op->end = end;
+    }
+}
+
 static void kpages_read(struct kop *op)
 {
     struct kinode *i = op->inode;
@@ -201,11 +221,8 @@ static void kpages_read(struct kop *op)
         kop_end(op, op->below.rc);
         return;
     }
-    if (got < asked && op->version >= i->version && !i->unstable &&
-        (uint64_t)first * KPAGE + got < i->size) { /* it ends there */
-        i->version = ++op->k->version;
-        i->size = (uint64_t)first * KPAGE + got;
-    }
+    if (got < asked && !i->unstable && (uint64_t)first * KPAGE + got < i->size)
+        read_ends(op, (uint64_t)first * KPAGE + got);
     if (got < asked && (uint64_t)first * KPAGE + got < op->size_told)
         op->size_told = (uint64_t)first * KPAGE + got;
     if (world_chance(500000))
@@ -502,6 +519,7 @@ void kfile_ask(struct kop *op)
         kop_ask(op, &op->r, opened);
         break;
     case REQUEST_RELEASE:
+    case REQUEST_RELEASEDIR:
         do_release(op);
         break;
     case REQUEST_READ:

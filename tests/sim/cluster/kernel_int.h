@@ -1,6 +1,6 @@
 /*
  * kernel_int.h - what the files of the kernel's model share: kernel.c has operations and their locks, kernel_names.c names and
- * attributes, kernel_file.c open files and pages.
+ * attributes, kernel_list.c listings, kernel_file.c open files and pages.
  */
 #ifndef ROZO_SIM_KERNEL_INT_H
 #define ROZO_SIM_KERNEL_INT_H
@@ -22,6 +22,16 @@ struct kpage {
     bool drop; /* as soon as it is not locked any more */
 };
 
+/* What a directory was found to have, by who opened it so that the kernel may keep it. */
+struct klisting {
+    struct sim_dirent *names; /* owned; in the order of the mount's answers */
+    unsigned n;
+    uint64_t end; /* where a reader is who has read all of them */
+    bool is_whole;
+    uint64_t n_changes; /* of the directory, when it began */
+    struct timespec mtime;
+};
+
 struct kinode {
     struct list_node link; /* in k->inodes */
     uint64_t ino;
@@ -34,6 +44,8 @@ struct kinode {
     uint64_t n_lookups;
     unsigned n_files, n_pins;
     struct kpage pages[KPAGES_MAX];
+    struct klisting listing;
+    uint64_t n_changes; /* of names in it that the kernel knows of */
     unsigned n_readers; /* i_rwsem */
     bool has_writer;
     struct list_node lock_waiters, page_waiters; /* operations */
@@ -52,6 +64,7 @@ struct kfile {
     uint64_t fh;
     struct kinode *inode; /* pinned */
     bool is_direct;
+    bool keeps_names; /* a directory: its listing may be kept, and be used */
 };
 
 struct klock {
@@ -74,6 +87,7 @@ struct kop {
     struct list_node wait; /* in a lock's or page's waiters */
     struct klock locks[KLOCKS_MAX];
     unsigned n_locks, n_held;
+    bool is_again;           /* the mount has said ESTALE once */
     struct kinode *inode;    /* pinned; NULL: none */
     uint64_t version, evict; /* when the mount was asked */
     uint64_t pos, end;       /* in the file */
@@ -126,6 +140,14 @@ void kname_drop(struct kernel *k, uint64_t parent, const char *name);
 /** Somebody's names are believed: NULL none. */
 struct kname *kname_find(struct kernel *k, uint64_t parent, const char *name);
 void kdir_changed(struct kernel *k, uint64_t ino);
+/** A listing of op->r.ino says what is behind a name. */
+void kname_learn(struct kop *op, const char *name, const struct fuse_entry_param *e);
+
+/* ---- kernel_list.c ---- */
+
+void klist_ask(struct kop *op);
+void klisting_drop(struct kernel *k, struct kinode *i);
+void klisting_free(struct kinode *i);
 
 /* ---- kernel_file.c ---- */
 
@@ -136,6 +158,11 @@ void kpages_drop(struct kernel *k, struct kinode *i, unsigned from, unsigned end
 void kpages_free(struct kinode *i);
 /** op->page up to op->page_end, each when it is not locked; then kop_end(). */
 void kpages_invalidate(struct kop *op);
+/** op->inode is open under the handle that the mount gave. */
+void kfile_add(struct kop *op);
+/** ... and its pages may go. */
 void kfile_open(struct kop *op);
+/** NULL: none. */
+struct kfile *kfile_find(struct kernel *k, uint64_t fh);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * kernel_names.c - names, attributes and directories, as the kernel keeps them.
+ * kernel_names.c - names and attributes, as the kernel keeps them.
  *
  * In:     operations of programs, answers of the mount. Out: what kernel.h says of names and attributes.
  */
@@ -97,8 +97,10 @@ void kdir_changed(struct kernel *k, uint64_t ino)
 {
     struct kinode *i = kinode_find(k, ino);
 
-    if (i != NULL)
-        i->invalid = true;
+    if (i == NULL)
+        return;
+    i->invalid = true;
+    i->n_changes++;
 }
 
 static struct kname *kname_add(struct kernel *k, uint64_t parent, const char *name)
@@ -130,6 +132,22 @@ static void kname_set(struct kernel *k, uint64_t parent, const char *name,
 
     n->ino = e->ino;
     n->until_ns = until_ns(e->entry_timeout);
+}
+
+/* With a listing came what is behind a name: as after a lookup. */
+void kname_learn(struct kop *op, const char *name, const struct fuse_entry_param *e)
+{
+    struct kname *n = kname_find(op->k, op->r.ino, name);
+    struct kinode *i;
+
+    if (e->ino == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return;
+    i = entry_inode(op, e);
+    kattr_learn(op, i, &e->attr, e->attr_timeout);
+    if (n != NULL && n->ino == e->ino)
+        n->until_ns = until_ns(e->entry_timeout);
+    else
+        kname_set(op->k, op->r.ino, name, e);
 }
 
 /* ---- lookup ---- */
@@ -239,13 +257,43 @@ static void do_getattr(struct kop *op)
     kop_end(op, 0);
 }
 
+/* ---- changes of names ---- */
+
+static void name_expire(struct kernel *k, uint64_t parent, const char *name)
+{
+    struct kname *n = kname_find(k, parent, name);
+
+    if (n != NULL)
+        n->until_ns = 0;
+}
+
+/* The mount says that something is not as the kernel thinks: from its start, without believing what it knows, but only once. */
+static bool is_done_again(struct kop *op, void (*begin)(struct kop *op))
+{
+    if (op->below.rc != -ESTALE || op->is_again)
+        return false;
+    op->is_again = true;
+    name_expire(op->k, op->r.ino, op->name);
+    name_expire(op->k, op->r.ino2, op->name2);
+    kop_unlock(op);
+    if (op->inode != NULL)
+        op->inode->n_pins--;
+    op->inode = NULL;
+    kop_later(op, begin);
+    return true;
+}
+
 /* ---- create, mkdir, link ---- */
+
+static void do_make(struct kop *op);
 
 static void made(struct kop *op)
 {
     const struct fuse_entry_param *e = &op->below.entry;
     struct kernel *k = op->k;
 
+    if (is_done_again(op, do_make))
+        return;
     if (op->below.rc == 0) {
         struct kinode *i = entry_inode(op, e);
 
@@ -286,6 +334,8 @@ static void do_make(struct kop *op)
 
 /* ---- unlink, rmdir ---- */
 
+static void do_remove(struct kop *op);
+
 /* One name less of it. */
 static void kinode_unlinked(struct kernel *k, uint64_t ino)
 {
@@ -300,6 +350,8 @@ static void removed(struct kop *op)
     struct kname *n = kname_find(op->k, op->r.ino, op->name);
     int rc = op->below.rc;
 
+    if (is_done_again(op, do_remove))
+        return;
     if (rc == 0) {
         if (n != NULL && n->ino != 0)
             kinode_unlinked(op->k, n->ino);
@@ -337,6 +389,8 @@ static void do_remove(struct kop *op)
 
 /* ---- rename ---- */
 
+static void do_rename(struct kop *op);
+
 static void renamed(struct kop *op)
 {
     struct kernel *k = op->k;
@@ -344,6 +398,8 @@ static void renamed(struct kop *op)
     struct kname *to = kname_find(k, op->r.ino2, op->name2);
     int rc = op->below.rc;
 
+    if (is_done_again(op, do_rename))
+        return;
     if (rc == 0) {
         kdir_changed(k, op->r.ino);
         kdir_changed(k, op->r.ino2);
@@ -409,67 +465,6 @@ static void do_rename(struct kop *op)
     kop_locked(op, rename_locked);
 }
 
-/* ---- readdir ---- */
-
-/* With a listing came what is behind a name: as after a lookup. */
-static void plus_learn(struct kop *op, const struct sim_direntplus *p)
-{
-    struct kname *n = kname_find(op->k, op->r.ino, p->d.name);
-    struct kinode *i;
-
-    if (p->entry.ino == 0 || strcmp(p->d.name, ".") == 0 || strcmp(p->d.name, "..") == 0)
-        return;
-    i = entry_inode(op, &p->entry);
-    kattr_learn(op, i, &p->entry.attr, p->entry.attr_timeout);
-    if (n != NULL && n->ino == p->entry.ino)
-        n->until_ns = until_ns(p->entry.entry_timeout);
-    else
-        kname_set(op->k, op->r.ino, p->d.name, &p->entry);
-}
-
-static void plus_answered(struct kop *op)
-{
-    const struct sim_direntplus *p =
-        (const struct sim_direntplus *)(const void *)op->memory;
-    struct sim_dirent *d = (struct sim_dirent *)(void *)op->req->data;
-    size_t n = op->below.rc == 0 ? op->below.data_len / sizeof(*p) : 0;
-
-    for (size_t i = 0; i < n; i++) {
-        plus_learn(op, &p[i]);
-        d[i] = p[i].d;
-    }
-    op->req->data_len = n * sizeof(*d);
-    kop_end(op, op->below.rc);
-}
-
-static void listed(struct kop *op)
-{
-    op->req->data_len = op->below.data_len;
-    kop_end(op, op->below.rc);
-}
-
-static void list_locked(struct kop *op)
-{
-    struct request plus = op->r;
-
-    if (!op->k->config.plus || !world_chance(500000)) {
-        kop_ask(op, &op->r, listed);
-        return;
-    }
-    plus.kind = REQUEST_READDIRPLUS;
-    op->memory = malloc(MOUNT_READ_MAX);
-    assert(op->memory != NULL);
-    op->below.data = op->memory;
-    kop_ask(op, &plus, plus_answered);
-}
-
-static void do_list(struct kop *op)
-{
-    kop_pin(op, op->r.ino);
-    kop_lock(op, op->inode, false);
-    kop_locked(op, list_locked);
-}
-
 /* ---- all of them ---- */
 
 static void passed_on(struct kop *op)
@@ -497,9 +492,6 @@ void knames_ask(struct kop *op)
         break;
     case REQUEST_GETATTR:
         do_getattr(op);
-        break;
-    case REQUEST_READDIR:
-        do_list(op);
         break;
     default:
         kop_ask(op, &op->r, passed_on);

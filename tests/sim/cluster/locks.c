@@ -76,8 +76,12 @@ void lock_drop(struct program *p)
 void locks_client_away(int client)
 {
     for (unsigned i = 0; i < CLIENTS * PROGRAMS; i++) {
-        if ((int)run->programs[i].client->index == client && run->programs[i].lock.held)
-            lock_drop(&run->programs[i]);
+        struct program *p = &run->programs[i];
+
+        if ((int)p->client->index != client || !p->lock.held)
+            continue;
+        lock_drop(p);
+        p->lock.unsure = true;
     }
 }
 
@@ -118,12 +122,14 @@ static void on_locked(struct program *p)
     if (rc == 0 && !model_is_away(p->view.client, p->view.life)) {
         lock_note(p);
         p->view.opened_ns = world_clock.now_ns; /* sees what was unlocked before */
-    } else if (rc == -EDEADLK && !p->lock.held) {
+    } else if (rc == 0) {
+        p->lock.unsure = true;
+    } else if (rc == -EDEADLK && !p->lock.held && !p->lock.unsure) {
         wrong("%s has no lock, and waiting for one would be a deadlock",
               p->client->host->proc->name);
     } else if (rc == -EINTR && !p->lock.signalled) {
         wrong("a wait for a lock ends with EINTR, and nobody sent a signal");
-    } else if (rc != 0 && rc != -EAGAIN && rc != -EDEADLK && rc != -EINTR) {
+    } else if (rc != -EAGAIN && rc != -EDEADLK && rc != -EINTR) {
         program_fails(p, rc, "a lock");
     }
     data_again(p);

@@ -29,6 +29,7 @@ static const struct {
     { "crash", FAULT_KILL_STORAGE | FAULT_KILL_EXPORTD | FAULT_KILL_CLIENT },
     { "client", FAULT_KILL_CLIENT },
     { "late", FAULT_LATE },
+    { "dead", FAULT_LATE | FAULT_KILL_CLIENT },
     { "hang", FAULT_HANG | FAULT_SLOW_DISK | FAULT_KILL_CLIENT },
     { "power",
       FAULT_POWER_STORAGE | FAULT_POWER_EXPORTD | FAULT_POWER_ALL | FAULT_KILL_CLIENT },
@@ -60,6 +61,7 @@ static const struct {
     { "frame-crc", MUTANT_NO_CRC_CHECK },
     { "crc", RUN_MUTANT_NO_CRC },
     { "missed", RUN_MUTANT_NO_MISSED },
+    { "fenced", MUTANT_NO_FENCED },
     { "deaf", RUN_MUTANT_DEAF },
 };
 enum { N_MUTANTS = sizeof(mutants) / sizeof(mutants[0]) };
@@ -71,7 +73,8 @@ struct arguments {
     int layout, n_storages;
     unsigned mutant;
     const char *mode; /* NULL: each seed its own */
-    bool verbose, tells, quiet, torn, heals, twice, directories, kernel, shared, locks;
+    bool verbose, tells, quiet, torn, heals, twice, directories, kernel, shared, locks,
+        names;
     unsigned strict;
     unsigned n_clients;
     char replay[256];
@@ -126,6 +129,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.shared = args.shared;
     c.strict = args.shared ? MODEL_STRICT : args.strict;
     c.locks = args.locks;
+    c.names = args.names;
     c.n_clients = args.n_clients;
     c.heals = args.heals || (c.faults & (FAULT_REPLACE | FAULT_LOSE)) != 0;
     /* A write that nobody synced, torn by the power at one home and unreadable at the next, is gone with nothing to heal it
@@ -142,7 +146,7 @@ static void run_seed(uint64_t seed, struct run_result *r)
 
     snprintf(args.replay, sizeof(args.replay),
              "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
-             "--mutant %s%s%s%s%s%s%s%s --clients %u\n",
+             "--mutant %s%s%s%s%s%s%s%s%s --clients %u\n",
              (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
              mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
              c.heals ? " --heal" : "", c.directories ? " --directories" : "",
@@ -150,7 +154,8 @@ static void run_seed(uint64_t seed, struct run_result *r)
              c.strict == MODEL_STRICT    ? " --strict"
              : c.strict != MODEL_LENIENT ? " --strict=sizes"
                                          : "",
-             c.shared ? " --shared" : "", c.locks ? " --locks" : "", c.n_clients);
+             c.shared ? " --shared" : "", c.locks ? " --locks" : "",
+             c.names ? " --names" : "", c.n_clients);
     run_once(&c, r);
     if (!args.quiet)
         printf(
@@ -227,6 +232,9 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
     case 'L':
         args.locks = true;
         return 0;
+    case 'N':
+        args.names = true;
+        return 0;
     case 'C':
         args.n_clients = (unsigned)strtoul(arg, NULL, 0);
         if (args.n_clients > 3)
@@ -250,13 +258,13 @@ int main(int argc, char **argv)
         { "seeds", 'n', "N", 0, "How many", 0 },
         { "ops", 'o', "N", 0, "Operations of a run", 0 },
         { "mode", 'm', "NAME", 0,
-          "calm, net, crash, client, late, hang, power, rot, full, eio, replace, chaos",
+          "calm, net, crash, client, late, dead, hang, power, rot, full, eio, replace, chaos",
           0 },
         { "layout", 'l', "N", 0, "0, 1, 2", 0 },
         { "storages", 'c', "N", 0, "How many", 0 },
         { "mutant", 'x', "NAME", 0,
           "A safety measure that is left out: journal, journal-sync, commit, version, frame-crc, "
-          "crc, missed, deaf",
+          "crc, missed, fenced, deaf",
           0 },
         { "verbose", 'v', NULL, 0, "Tell what happens", 0 },
         { "words", 'w', NULL, 0, "... and every message", 0 },
@@ -271,6 +279,7 @@ int main(int argc, char **argv)
           "All mounts see the same at once; or only sizes", 0 },
         { "shared", 'W', NULL, 0, "Few names, and many writers of a file; strict", 0 },
         { "locks", 'L', NULL, 0, "Programs take locks", 0 },
+        { "names", 'N', NULL, 0, "Programs mostly look at names", 0 },
         { "clients", 'C', "N", 0, "How many mounts have programs; 0: all three", 0 },
         { "twice", '2', NULL, 0, "Run each seed twice: both must be the same", 0 },
         { 0 },
@@ -308,6 +317,7 @@ int main(int argc, char **argv)
         sum.n_kernel_names += r.n_kernel_names;
         sum.n_kernel_attrs += r.n_kernel_attrs;
         sum.n_kernel_pages += r.n_kernel_pages;
+        sum.n_kernel_lists += r.n_kernel_lists;
         sum.n_kernel_invalidated += r.n_kernel_invalidated;
         sum.n_kernel_forgotten += r.n_kernel_forgotten;
         sum.n_kernel_overtaken += r.n_kernel_overtaken;
@@ -341,10 +351,11 @@ int main(int argc, char **argv)
                (unsigned long long)sum.n_locks, (unsigned long long)sum.n_signals);
     if (args.kernel)
         printf(
-            "kernel: knew %llu names, %llu attributes, %llu pages; dropped %llu names and pages, forgot %llu inodes; %llu answers overtaken\n",
+            "kernel: knew %llu names, %llu attributes, %llu pages, %llu listings; dropped %llu names and pages, forgot %llu inodes; %llu answers overtaken\n",
             (unsigned long long)sum.n_kernel_names,
             (unsigned long long)sum.n_kernel_attrs,
             (unsigned long long)sum.n_kernel_pages,
+            (unsigned long long)sum.n_kernel_lists,
             (unsigned long long)sum.n_kernel_invalidated,
             (unsigned long long)sum.n_kernel_forgotten,
             (unsigned long long)sum.n_kernel_overtaken);

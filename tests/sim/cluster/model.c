@@ -220,7 +220,7 @@ static bool is_definite_as(const struct model_write *w, const struct model_view 
         return true;
     if (w->unknown || w->shaky || w->was_shaky) /* lost, perhaps, until it was synced */
         return false;
-    if (own && !(strict && model.gives_up))
+    if (own && !model.gives_up)
         return w->acked_ns != 0 && w->acked_ns <= by_ns;
     return w->stored_ns != 0 && w->stored_ns <= by_ns;
 }

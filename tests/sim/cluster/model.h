@@ -5,7 +5,7 @@
  * a read is checked by looking. Of each file all writes (truncates and punches are writes of zeros) are
  * kept in order until nobody can see past them. The promises that are checked:
  *
- * - Each file has one writing client at a time (there are no tokens yet); readers are anywhere.
+ * - Each file has one writing client at a time, but for --shared; readers are anywhere.
  * - A program sees what programs of its own client were acknowledged before. Of another client's writes
  *   it sees at its open all that a flush, close or fsync had acknowledged there before.
  * - A write of a client that died, or that failed, may be there or not (for ever, or until it is
@@ -20,7 +20,7 @@
  * - A name has a value it was given since the last fsync anywhere, and without a loss of power of exportd
  *   the last one.
  *
- * With --strict (which needs tokens) there is no difference between mounts: what any program's request was answered is so for whoever asks
+ * With --strict there is no difference between mounts: what any program's request was answered is so for whoever asks
  * after that, reads, sizes, seeks; a file may have many writers (--shared), and of two writes at the same time either may be the later one.
  * --strict=sizes asks that of what a stat tells, and not of reads.
  * What a client had accepted and not stored is lost with it when it dies, or is away for so long that its session may have ended.
@@ -35,8 +35,9 @@
  * I3  units of a block are written by one write or the one before; in the end every block can be read (without
  *     --torn), and with healing by all homes.
  * I4  names after crashes of exportd: lookups, listings, and what follows from them (here, names.c).
- * I5  there are no tokens yet. What a dead client had on its way arrives late, twice, and after it is followed
- *     by others: it never takes the place of what they wrote (here; --mode late).
+ * I5  no two sessions hold tokens that exclude each other, and no mount believes in one that another one has (holders.c). What a dead
+ *     client had on its way arrives late, twice, and after it is followed by others: it never takes the place of what they
+ *     wrote (here; --mode late, dead).
  * I6  storages come back after writes they missed, after their disks were replaced (--mode replace, lost), and after their
  *     journals lost what nobody can name (--mode pages; main.c counts such doubts): reads as I2.
  * I7  with --heal, when all faults are over: nothing is left to do, a scrub finds nothing, all homes have all

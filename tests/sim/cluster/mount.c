@@ -16,6 +16,7 @@
 
 #include "rozomount/mem.h"
 #include "tests/sim/cluster/inval.h"
+#include "tests/sim/cluster/recaller.h"
 
 struct map_channel {
     uint32_t id;
@@ -136,6 +137,7 @@ int fuse_reply_open(fuse_req_t req, const struct fuse_file_info *fi)
     req->fh = fi->fh;
     req->keeps_cache = fi->keep_cache;
     req->is_direct = fi->direct_io;
+    req->keeps_names = fi->cache_readdir;
     return answered(req, 0);
 }
 
@@ -293,6 +295,29 @@ static void on_lock_event(void *arg, uint64_t waiter, int rc)
     locks_event(&sm->loop, waiter, rc);
 }
 
+static void on_recall(void *arg, uint64_t ino, enum token_mode keep, uint64_t grant,
+                      uint64_t call)
+{
+    struct sim_mount *sm = arg;
+    const struct token_recall recall = { ino, keep, grant, call };
+
+    recall_begin(&sm->loop, &recall);
+}
+
+static void on_tokens_lost(void *arg)
+{
+    struct sim_mount *sm = arg;
+
+    recalls_lose_all(&sm->loop);
+}
+
+static void on_unsure(void *arg)
+{
+    struct sim_mount *sm = arg;
+
+    recalls_drop_kernel(&sm->loop);
+}
+
 static void on_lock_lost(void *arg, uint64_t ino)
 {
     (void)arg;
@@ -302,8 +327,10 @@ static void on_lock_lost(void *arg, uint64_t ino)
 static void on_session_opened(void *arg, const struct session_info *info)
 {
     struct sim_mount *sm = arg;
+    bool lost = sm->m.info.id != 0 && sm->m.info.losses != info->losses;
 
     sm->client->session = info->id;
+    sm->client->opened_ns = world_clock.now_ns;
     sm->m.info = *info;
     net_channel_set_session(sm->md_channel, info->id);
     for (unsigned i = 0; i < sm->n_peers; i++)
@@ -311,6 +338,8 @@ static void on_session_opened(void *arg, const struct session_info *info)
     nodes_learn_losses(&sm->loop.nodes, info->losses);
     md_session_is_open(&sm->loop.md);
     locks_ask_again(&sm->loop);
+    if (lost)
+        recalls_drop_kernel(&sm->loop);
 }
 
 static void on_clock_is_ahead(void *arg, int64_t ns)
@@ -376,6 +405,7 @@ static void loop_begin(struct sim_mount *sm)
     struct nodes_config nodes = {
         .refs = sm->m.refs,
         .unstable = sm->m.unstable,
+        .tokens = sm->m.tokens,
         .invalidate = on_invalidate,
         .count = count_open,
         .arg = sm,
@@ -388,6 +418,7 @@ static void loop_begin(struct sim_mount *sm)
     loop->env_ops.wall_ns = mount_wall_ns;
     env->ops = &loop->env_ops;
     op_init_signals(loop);
+    list_init(&loop->givings);
     loop->md_channel = sm->md_channel;
     md_init(&loop->md, env, loop->md_channel, &md);
     rc = storcli_new(env, &storcli, &peers, &loop->cli);
@@ -396,6 +427,7 @@ static void loop_begin(struct sim_mount *sm)
     assert(rc == 0);
     nodes.file.pool = loop->pool;
     nodes_init(&loop->nodes, env, &loop->md, loop->cli, &nodes);
+    list_init(&loop->givings);
 }
 
 static void client_send(void *arg, struct fuse_req *req, const struct request *r);
@@ -419,6 +451,9 @@ void client_start(struct sim_client *c)
         .opened = on_session_opened,
         .lock_event = on_lock_event,
         .lock_lost = on_lock_lost,
+        .recall = on_recall,
+        .tokens_lost = on_tokens_lost,
+        .unsure = on_unsure,
         .map_changed = on_map_changed,
         .clock_is_ahead = on_clock_is_ahead,
     };
@@ -448,14 +483,20 @@ void client_start(struct sim_client *c)
     sm->m.n_loops = 1;
     sm->m.refs = refs_new();
     sm->m.held = held_new();
+    sm->m.tokens = tokens_new();
     sm->m.unstable = unstable_new();
-    if (c->kernel != NULL)
-        sm->m.invalidator = sim_invalidator_new(c->host->proc, c->kernel);
+    if (c->kernel != NULL) {
+        sm->m.names_expire = c->index % 2 == 0;
+        sm->m.invalidator =
+            sim_invalidator_new(c->host->proc, c->kernel, sm->m.names_expire);
+        sm->m.recaller = sim_recaller_new(c->host->proc, c->kernel, sm->m.names_expire);
+    }
     sm->md_channel = net_channel_new(c->host, servers.exportd.host, RPC_ROLE_CLIENT, NULL,
                                      on_md_broke, sm);
     loop_begin(sm);
     session.refs = sm->m.refs;
     session.held = sm->m.held;
+    session.tokens = sm->m.tokens;
     session.unstable = sm->m.unstable;
     session.arg = sm;
     sm->m.session = session_new(&sm->loop.env.env, &sm->loop.md, &session);
@@ -468,6 +509,7 @@ static void counts_add(struct kernel_counts *sum, const struct kernel_counts *mo
     sum->n_names += more->n_names;
     sum->n_attrs += more->n_attrs;
     sum->n_pages += more->n_pages;
+    sum->n_lists += more->n_lists;
     sum->n_invalidated += more->n_invalidated;
     sum->n_forgotten += more->n_forgotten;
     sum->n_overtaken += more->n_overtaken;
@@ -502,7 +544,10 @@ void client_counts(const struct sim_client *c, struct kernel_counts *sum)
 
 static void on_session_closed(void *arg)
 {
-    ((struct sim_mount *)arg)->client->stopped = true;
+    struct sim_mount *sm = arg;
+
+    recalls_close(&sm->loop);
+    sm->client->stopped = true;
 }
 
 static void on_nodes_idle(void *arg)
@@ -517,6 +562,7 @@ void client_stop(struct sim_client *c)
     struct proc *before = proc_enter(c->host->proc);
 
     c->mounted = false;
+    recalls_stop(&c->mount->loop);
     nodes_when_idle(&c->mount->loop.nodes, on_nodes_idle, c->mount);
     proc_leave(before);
 }
@@ -524,6 +570,11 @@ void client_stop(struct sim_client *c)
 bool client_is_up(const struct sim_client *c)
 {
     return c->host->proc->alive && c->mounted;
+}
+
+struct tokens *client_tokens(const struct sim_client *c)
+{
+    return c->mount->m.tokens;
 }
 
 /* ---- requests ---- */

@@ -16,7 +16,7 @@ struct sim_client {
     unsigned index;
     struct sim_mount *mount; /* of the process */
     bool mounted, stopped;
-    uint64_t session;
+    uint64_t session, opened_ns;      /* ... or opened again */
     bool has_kernel, has_deaf_kernel; /* from its next start on */
     struct kernel *kernel;            /* the world's; NULL: none */
     struct kernel_counts counts;      /* of kernels before */
@@ -28,6 +28,8 @@ void client_kill(struct sim_client *c);
 /** Unmount: writes out, says good bye; c->stopped in the end, then client_kill(). */
 void client_stop(struct sim_client *c);
 bool client_is_up(const struct sim_client *c);
+/** What it believes that it may keep. It is up. */
+struct tokens *client_tokens(const struct sim_client *c);
 /** What its kernels kept, and were good for. */
 void client_counts(const struct sim_client *c, struct kernel_counts *sum);
 

@@ -383,7 +383,7 @@ void names_list(struct program *p, int d)
     p->listing.dir = d;
     p->listing.ino_of_dir = 1;
     p->listing.begun_ns = world_clock.now_ns;
-    p->listing.exportd_cuts = run->exportd_cuts;
+    p->listing.exportd_cuts = program_cuts(p);
     if (d != NOBODY) {
         if (model.names[d].locked || model_name_is_unsure(d) ||
             model_name_get(d) == NOBODY) {
@@ -441,7 +441,7 @@ void names_peek(struct program *p)
         name += FIRST_DIR - SHARED_NAMES;
     memset(&p->listing, 0, sizeof(p->listing));
     p->listing.begun_ns = world_clock.now_ns;
-    p->listing.exportd_cuts = run->exportd_cuts;
+    p->listing.exportd_cuts = program_cuts(p);
     p->listing.ino_of_dir = 1;
     if (name >= FIRST_CHILD)
         d = p->listing.dir = model.names[name].dir;

@@ -24,7 +24,7 @@ enum {
     RESEND_MS = 60,
     SUSPECT_MS = 500,
     LINK_LOST_MS = 10000,
-    LATE_MS = 3000,
+    LATE_MS = 12000, /* longer than a lease */
 };
 
 /* A channel of a process. In that process's memory. */
@@ -60,7 +60,7 @@ struct net_exchange {
     uint16_t op;
     enum rpc_role role;
     uint8_t incarnation[16]; /* the channel's */
-    uint64_t id;
+    uint64_t id, session;
     bool sent; /* an attempt is under way */
     struct env_timer again, deadline;
     struct net_bytes *msg;
@@ -307,7 +307,7 @@ static void exchange_transmit(struct net_exchange *x)
     for (unsigned i = 0; i < n; i++) {
         struct net_flight *f = flight_new(x, false, x->msg, payload);
 
-        f->session = x->ch->session;
+        f->session = x->session;
         f->conn_id = x->ch->conn_id;
         if (i == 0 || x->op < ROZO__OP__MD_OPEN_SESSION)
             us = flight_us(x->op,
@@ -414,6 +414,7 @@ static void channel_send(struct rpc_channel *rch, struct rpc_request *rq)
     x->role = ch->role;
     memcpy(x->incarnation, ch->incarnation, sizeof(x->incarnation));
     x->id = ++net.last_id;
+    x->session = ch->session; /* the same when it is sent again */
     x->msg = bytes_new(rq->msg, rq->msg_len);
     x->next = net.exchanges;
     if (x->next != NULL)

@@ -14,6 +14,8 @@
 /* Until exportd has heard of a close for sure; until it knows that a client is gone, or has let all come back. */
 #define CLOSED_NS UINT64_C(2000000000)
 #define GONE_NS   UINT64_C(8000000000)
+/* A kernel that is told to has dropped what it kept. */
+#define KERNEL_DROPS_NS UINT64_C(100000000)
 
 /* ---- programs ---- */
 
@@ -48,13 +50,23 @@ static void on_req_done(struct fuse_req *req)
     p->on_answer(p);
 }
 
+/* A kernel goes by what it knew until its mount has heard of the loss, and a little longer: what it says then settles nothing. */
+unsigned program_cuts(const struct program *p)
+{
+    bool is_old = p->client->kernel != NULL && run->exportd_cuts > 0 &&
+                  (p->client->opened_ns < run->exportd_cut_ns ||
+                   world_clock.now_ns < p->client->opened_ns + KERNEL_DROPS_NS);
+
+    return run->exportd_cuts - is_old;
+}
+
 /* Before a request: what comes then. */
 struct fuse_req *program_asks(struct program *p, void (*on_answer)(struct program *p))
 {
     run->result.n_ops++;
     p->on_answer = on_answer;
     p->started_ns = p->view.started_ns = world_clock.now_ns;
-    p->exportd_cuts = run->exportd_cuts;
+    p->exportd_cuts = program_cuts(p);
     p->req.done = on_req_done;
     p->req.data = p->data;
     return &p->req;
@@ -104,6 +116,7 @@ void program_end_episode(struct program *p)
 {
     names_unlock(p);
     lock_drop(p);
+    p->lock.unsure = false;
     if (p->file != NOBODY) {
         struct model_file *f = &model.files[p->file];
 
@@ -120,11 +133,27 @@ void program_end_episode(struct program *p)
     program_later(p, think_us(), program_begin);
 }
 
+static void on_created(struct program *p);
+
+/* Files that are being made have no name yet. */
+static void files_being_made(bool *meant)
+{
+    for (unsigned i = 0; i < CLIENTS * PROGRAMS; i++) {
+        const struct program *p = &run->programs[i];
+
+        if (p->episode == EPISODE_WRITER && p->on_answer == on_created)
+            meant[p->kind] = true;
+        else if (p->episode == EPISODE_NAMES && p->made != NOBODY)
+            meant[p->made] = true;
+    }
+}
+
 /* A file of the model that no name can mean any more is free for another. */
 static void files_sweep(void)
 {
     bool meant[FILES_MAX_SIM] = { false };
 
+    files_being_made(meant);
     for (unsigned i = 0; i < model.n_names; i++) {
         for (unsigned j = 0; j < model.names[i].n_values; j++) {
             if (model.names[i].values[j].file != NOBODY)
@@ -347,9 +376,15 @@ void program_begin(struct program *p)
     if (run->ending)
         return;
     p->view = (struct model_view){ .client = (int)p->client->index, .life = p->life };
-    p->begun_cuts = run->exportd_cuts;
+    p->begun_cuts = program_cuts(p);
     p->episode = what < 50 ? EPISODE_WRITER : what < 80 ? EPISODE_READER : EPISODE_NAMES;
-    if (run->config.shared && world_chance(300000)) {
+    if (run->config.names && world_chance(400000)) {
+        p->episode = EPISODE_NAMES;
+        names_list(p, world_chance(300000) ? NOBODY : FIRST_DIR + (int)world_below(DIRS));
+        return;
+    }
+    if ((run->config.shared && world_chance(300000)) ||
+        (run->config.names && world_chance(600000))) {
         p->episode = EPISODE_PEEK;
         names_peek(p);
         return;
@@ -376,6 +411,7 @@ static void program_dies(struct program *p)
     }
     names_unlock(p);
     lock_drop(p);
+    p->lock.unsure = false;
     if (p->file != NOBODY) {
         model.files[p->file].n_users--;
         model.files[p->file].n_reads--;

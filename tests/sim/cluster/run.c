@@ -136,8 +136,10 @@ static void run_all(void)
     for (unsigned i = 0; i < run->n_clients; i++)
         client_comes(&run->clients[i]);
     faults_start();
-    while (run->result.n_ops < run->config.n_ops)
+    while (run->result.n_ops < run->config.n_ops) {
         world_step();
+        holders_check();
+    }
     say("the end begins");
     faults_end();
     finish_programs();
@@ -156,6 +158,7 @@ static void kernels_count(void)
         run->result.n_kernel_names += c.n_names;
         run->result.n_kernel_attrs += c.n_attrs;
         run->result.n_kernel_pages += c.n_pages;
+        run->result.n_kernel_lists += c.n_lists;
         run->result.n_kernel_invalidated += c.n_invalidated;
         run->result.n_kernel_forgotten += c.n_forgotten;
         run->result.n_kernel_overtaken += c.n_overtaken;

@@ -52,6 +52,7 @@ struct run_config {
     bool verbose, tells; /* what happens; every message */
     bool directories;    /* disk.h */
     bool heals;          /* storages heal, and in the end everything must be healed */
+    bool names;          /* programs mostly look at names */
     bool kernel;         /* a model of Linux before each mount: kernel.h */
     unsigned strict;     /* all mounts see the same: enum model_strictness */
     bool shared;         /* few names, and many writers of a file; with strict only */
@@ -74,7 +75,8 @@ struct run_result {
     uint64_t n_locks, n_signals; /* locks taken; signals to those who wait for one */
     uint64_t n_records;          /* at all homes, whole and of one version, in the end */
     uint64_t bytes_most;         /* memory of one process */
-    uint64_t n_kernel_names, n_kernel_attrs, n_kernel_pages; /* it answered by itself */
+    /* It answered by itself. */
+    uint64_t n_kernel_names, n_kernel_attrs, n_kernel_pages, n_kernel_lists;
     uint64_t n_kernel_invalidated, n_kernel_forgotten, n_kernel_overtaken;
 };
 

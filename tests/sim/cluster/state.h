@@ -58,6 +58,7 @@ struct program {
     bool appends;  /* an append is under way: nobody else changes the file */
     struct {
         bool held, writes;
+        bool unsure; /* it may have one that it was told of while it was away */
         unsigned range;
         bool asked_writes, signalled; /* of the request under way */
         unsigned asked_range;
@@ -109,6 +110,7 @@ struct run {
         uint64_t ino, block;
     } looked_at;                 /* when something is wrong, tell who has what */
     unsigned exportd_cuts;       /* losses of its power so far */
+    uint64_t exportd_cut_ns;     /* the last time */
     uint64_t exportd_started_ns; /* the last time */
     unsigned exportd_deaths;
     bool armed_power[HOSTS_MAX]; /* a watched host loses its power */
@@ -142,6 +144,8 @@ uint64_t think_us(void);
 void program_later(struct program *p, uint64_t max_us, void (*fn)(struct program *p));
 /** Before a request: what comes then. */
 struct fuse_req *program_asks(struct program *p, void (*on_answer)(struct program *p));
+/** Losses of exportd's power that an answer that comes now can know of. */
+unsigned program_cuts(const struct program *p);
 /** An error was answered: may that be, here and now? */
 void program_fails(struct program *p, int rc, const char *what);
 void program_end_episode(struct program *p);
@@ -192,6 +196,10 @@ void faults_begin(void);
 void faults_start(void);
 /** Everything is up and well again. */
 void faults_end(void);
+
+/* holders.c */
+/** After each step; looks after some. */
+void holders_check(void);
 
 /* finish.c */
 /** No more programs, no more messages, no more mounts. */

@@ -48,7 +48,46 @@ static const ProtobufCMessageDescriptor *descriptor_of(uint16_t op)
         TELL(MD_LOCK, md_lock);
         TELL(MD_LOCK_CANCEL, md_lock_cancel);
         TELL(MD_EVENTS, md_events);
+        TELL(MD_LOOKUP, md_lookup);
+        TELL(MD_GETATTR, md_getattr);
+        TELL(MD_READDIR, md_readdir);
+        TELL(MD_RMDIR, md_rmdir);
+        TELL(MD_TOKEN, md_token);
+        TELL(MD_GIVE_BACK, md_give_back);
 #undef TELL
+    default:
+        return NULL;
+    }
+}
+
+/* What of its answer is worth telling. */
+static const ProtobufCMessageDescriptor *answer_of(uint16_t op)
+{
+    switch (op) {
+    case ROZO__OP__ST_WRITE:
+        return &rozo__st_write_resp__descriptor;
+    case ROZO__OP__MD_OPEN:
+    case ROZO__OP__MD_TOKEN:
+        return &rozo__md_open_resp__descriptor;
+    case ROZO__OP__MD_CREATE:
+        return &rozo__md_create_resp__descriptor;
+    case ROZO__OP__MD_EVENTS:
+        return &rozo__md_events_resp__descriptor;
+    case ROZO__OP__MD_UNLINK:
+    case ROZO__OP__MD_RMDIR:
+    case ROZO__OP__MD_RENAME:
+        return &rozo__md_removed_resp__descriptor;
+    case ROZO__OP__MD_READDIR:
+        return &rozo__md_readdir_resp__descriptor;
+    case ROZO__OP__MD_LOOKUP:
+    case ROZO__OP__MD_GETATTR:
+    case ROZO__OP__MD_LINK:
+    case ROZO__OP__MD_WROTE:
+    case ROZO__OP__MD_SETATTR:
+    case ROZO__OP__MD_TRUNCATED:
+        return &rozo__md_entry_resp__descriptor;
+    case ROZO__OP__MD_OPEN_SESSION:
+        return &rozo__md_open_session_resp__descriptor;
     default:
         return NULL;
     }
@@ -165,22 +204,14 @@ void tell_answer(const char *from, const char *to, uint16_t op, uint16_t status,
 {
     const ProtobufCEnumValue *v =
         protobuf_c_enum_descriptor_get_value(&rozo__status__descriptor, status);
+    const ProtobufCMessageDescriptor *d;
 
     if (descriptor_of(op) == NULL)
         return;
     fprintf(stderr, "%10.4f   %s <- %s %s %s", (double)world_clock.now_ns / 1e9, to, from,
             op_name(op), v == NULL ? "?" : v->name);
-    if (op == ROZO__OP__ST_WRITE && len > 0)
-        tell_message(&rozo__st_write_resp__descriptor, msg, len);
-    else if (op == ROZO__OP__MD_OPEN && len > 0)
-        tell_message(&rozo__md_open_resp__descriptor, msg, len);
-    else if (op == ROZO__OP__MD_CREATE && len > 0)
-        tell_message(&rozo__md_create_resp__descriptor, msg, len);
-    else if (op == ROZO__OP__MD_EVENTS && len > 0)
-        tell_message(&rozo__md_events_resp__descriptor, msg, len);
-    else if ((op == ROZO__OP__MD_WROTE || op == ROZO__OP__MD_SETATTR ||
-              op == ROZO__OP__MD_TRUNCATED) &&
-             len > 0)
-        tell_message(&rozo__md_entry_resp__descriptor, msg, len);
+    d = answer_of(op);
+    if (d != NULL && len > 0)
+        tell_message(d, msg, len);
     fprintf(stderr, "\n");
 }

@@ -238,7 +238,7 @@ static void test_truncate_of_a_file_with_data(void **state)
     version = s.truncate_version;
     world_absent_session(&w);
     world_kill(&w);
-    world_reopen_session(&w);
+    world_reopen_writing(&w, f);
     OK(t_open(&w, f, true, &s));
     assert_true(s.truncate_pending && s.truncate_version == version && s.size == 20000);
     OK(t_truncated(&w, f, version, &s));

@@ -97,6 +97,38 @@ static void test_a_storage_joins(void **state)
     OK(t_storage_add(&w, 9, &id, NULL));
 }
 
+static uint64_t n_requests(unsigned op)
+{
+    Rozo__AdStatusResp *s = status();
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < s->n_requests; i++) {
+        if (s->requests[i]->op == op)
+            n = s->requests[i]->count;
+    }
+    status_free(s);
+    return n;
+}
+
+static void test_requests_are_counted(void **state)
+{
+    Rozo__MdSyncReq unknown = ROZO__MD_SYNC_REQ__INIT;
+
+    (void)state;
+    assert_int_equal(n_requests(ROZO__OP__MD_LOOKUP), 0);
+    OK(t_create(&w, 1, "f", S_IFREG | 0644, NULL));
+    OK(t_lookup(&w, 1, "f", NULL));
+    IS(NOT_FOUND, t_lookup(&w, 1, "g", NULL));
+    assert_int_equal(n_requests(ROZO__OP__MD_LOOKUP), 2); /* also one that fails, */
+    assert_int_equal(n_requests(ROZO__OP__MD_CREATE), 1);
+    IS(UNKNOWN_OP,
+       world_call(&w, 99, &unknown.base, NULL, NULL)); /* and one nobody knows */
+    IS(UNKNOWN_OP, world_call(&w, UINT16_MAX, &unknown.base, NULL, NULL));
+    assert_int_equal(n_requests(99), 1);
+    world_kill(&w);
+    assert_int_equal(n_requests(ROZO__OP__MD_LOOKUP), 0); /* since its start */
+}
+
 /* Goal: one storage, one id, whatever happens in between. Method: the process is killed after each
  * step of an admission; the same command again completes it. */
 static void test_an_admission_cut_short(void **state)
@@ -390,12 +422,20 @@ static void test_the_map_reaches_storages(void **state)
     assert_int_equal(w.storages[0].n_map_up, 4);
 }
 
+static unsigned bye(void)
+{
+    Rozo__MdCloseSessionReq req = ROZO__MD_CLOSE_SESSION_REQ__INIT;
+
+    return world_call(&w, ROZO__OP__MD_CLOSE_SESSION, &req.base, NULL, NULL);
+}
+
 /* Goal: a storage that was restarted between two polls gets its map, and an old one is left alone. */
 static void test_a_storage_that_forgot_its_map(void **state)
 {
     unsigned n;
 
     (void)state;
+    OK(bye()); /* or it would be over, which storages are told */
     w.storages[0].says_map = true;
     w.storages[1].old = true;
     env_virtual_advance_ms(&w.env, 3500);
@@ -460,6 +500,8 @@ static void test_a_storage_that_moved(void **state)
 }
 
 /* ---- sessions, orphans ---- */
+
+enum { GRACE_MS = 22000 };
 
 static void keep_alive_for(unsigned ms)
 {
@@ -569,12 +611,12 @@ static void test_orphans_over_a_restart(void **state)
     open[1] = 777777; /* not there: no harm */
     req.export_name = (char *)(uintptr_t) "main";
     req.session = w.session;
-    req.n_open_inodes = 2;
-    req.open_inodes = open;
+    req.n_open_inodes = req.n_shared_tokens = 2;
+    req.open_inodes = req.shared_tokens = open;
     OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base, NULL, NULL));
     OK(t_getattr(&w, mine.ino, NULL));
     keep_alive_for(5000);
-    OK(t_getattr(&w, other.ino, NULL)); /* somebody may still come and claim it */
+    IS(BUSY, t_getattr(&w, other.ino, NULL)); /* somebody may still come and claim it */
     keep_alive_for(18000);
     OK(t_getattr(&w, mine.ino, NULL));
     IS(STALE_HANDLE, t_getattr(&w, other.ino, NULL));
@@ -604,15 +646,18 @@ static void test_an_unlink_before_all_are_back(void **state)
     other = w.session;
     world_kill(&w);
     world_reopen_session(&w);
-    OK(t_unlink(&w, 1, "held", NULL));
-    OK(t_rename(&w, 1, "new", 1, "loose", 0));
-    OK(t_rmdir(&w, 1, "dir"));
+    IS(BUSY, t_unlink(&w, 1, "held", NULL));
+    IS(BUSY, t_rename(&w, 1, "new", 1, "loose", 0));
+    IS(BUSY, t_rmdir(&w, 1, "dir"));
     keep_alive_for(5000);
     req.export_name = (char *)(uintptr_t) "main";
     req.session = holder;
     req.n_open_inodes = 1;
     req.open_inodes = &held.ino;
     OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base, NULL, NULL));
+    OK(t_unlink(&w, 1, "held", NULL));
+    OK(t_rename(&w, 1, "new", 1, "loose", 0));
+    OK(t_rmdir(&w, 1, "dir"));
     for (unsigned i = 0; i < 25; i++) {
         w.session = other;
         keep_alive_for(1000);
@@ -644,10 +689,11 @@ static void test_sleep_of_our_own_ends_no_session(void **state)
     world_kill(&w);
     w.env.now_ns += 60000000000ull; /* the grace, too */
     world_reopen_session(&w);
-    OK(t_create(&w, 1, "g", S_IFREG | 0644, &s));
+    IS(BUSY, t_create(&w, 1, "g", S_IFREG | 0644, &s));
     env_virtual_advance_ms(&w.env, 2000);
-    OK(t_unlink(&w, 1, "g", NULL));
-    OK(t_getattr(&w, s.ino, NULL));
+    IS(BUSY, t_create(&w, 1, "g", S_IFREG | 0644, &s));
+    keep_alive_for(20000);
+    OK(t_create(&w, 1, "g", S_IFREG | 0644, &s));
 }
 
 /* ---- what a dead client leaves behind ---- */
@@ -700,7 +746,6 @@ static void test_a_dead_clients_files_are_checked(void **state)
 
 static void test_checks_wait_for_a_storage(void **state)
 {
-    Rozo__MdCloseSessionReq req = ROZO__MD_CLOSE_SESSION_REQ__INIT;
     struct seen a, b, gone;
 
     (void)state;
@@ -708,21 +753,19 @@ static void test_checks_wait_for_a_storage(void **state)
     OK(t_create_open(&w, 1, "a", true, &a));
     OK(t_create_open(&w, 1, "gone", true, &gone));
     for (unsigned i = 0; i < 4; i++)
-        w.storages[i].down = true;
+        w.storages[i].no_checks = true;
     env_virtual_advance_ms(&w.env, 60000);
     assert_int_equal(n_checked(a.ino), 0);
     w.session = 0;
     world_reopen_session(&w);
     OK(t_unlink(&w, 1, "gone", NULL));
-    w.storages[2].down = false;
+    w.storages[2].no_checks = false;
     keep_alive_for(10000);
     assert_int_equal(n_checked(a.ino), 1);
     assert_int_equal(n_checked(gone.ino), 0);
     /* who says goodbye has stored what it wrote */
-    w.storages[0].down = w.storages[1].down = w.storages[3].down = false;
-    keep_alive_for(3000);
     OK(t_create_open(&w, 1, "b", true, &b));
-    OK(world_call(&w, ROZO__OP__MD_CLOSE_SESSION, &req.base, NULL, NULL));
+    OK(bye());
     env_virtual_advance_ms(&w.env, 30000);
     assert_int_equal(n_checked(b.ino), 0);
 }
@@ -896,6 +939,7 @@ static void test_a_sync_export(void **state)
                       &rozo__md_open_session_resp__descriptor, &resp));
         w.session = resp->session;
         rozo__md_open_session_resp__free_unpacked(resp, NULL);
+        keep_alive_for(GRACE_MS);
         OK(t_create(&w, 1, "d", S_IFDIR | 0755, &d));
         OK(t_setxattr(&w, d.ino, "user.a", "x", 1, 0));
         world_power_cut(&w, kv_memory_n_unsynced(w.mem));
@@ -903,6 +947,7 @@ static void test_a_sync_export(void **state)
                       &rozo__md_open_session_resp__descriptor, &resp));
         w.session = resp->session;
         rozo__md_open_session_resp__free_unpacked(resp, NULL);
+        keep_alive_for(GRACE_MS);
         OK(t_lookup(&w, 1, "d", NULL));
         OK(t_removexattr(&w, d.ino, "user.a"));
         OK(t_rmdir(&w, 1, "d"));
@@ -934,6 +979,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_a_storage_joins, setup),
+        T(test_requests_are_counted, setup_export),
         T(test_an_admission_cut_short, setup),
         T(test_two_admissions_at_once, setup),
         T(test_exports_and_their_refusals, setup),

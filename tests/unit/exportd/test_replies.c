@@ -48,6 +48,8 @@ static void send(struct sent *s, struct answer_got *got)
         env_virtual_run_posted(&w.env);
         if (!got->came)
             env_virtual_advance_ms(&w.env, 1);
+        if (!got->came)
+            world_obey(&w);
     }
 }
 

@@ -2,7 +2,8 @@
  * test_sessions.c - sessions over restarts of exportd (I10).
  *
  * Goal: who was open at the last start, and nobody else, may take up what it held; others wait for that and no
- * longer; a session that is over is over whatever happens then. Method: two sessions at a whole exportd on a
+ * longer; a session that is over is over whatever happens then, and nobody gets what it held before late writes of it
+ * can come about no more (I5). Method: two sessions at a whole exportd on a
  * virtual clock; a lock tells who has what.
  */
 #include <stdlib.h>
@@ -217,6 +218,8 @@ static void test_an_end_that_cannot_be_stored_gives_nothing_away(void **state)
     kv_memory_kill(w.mem);
     pass_without_a_store(s2, LATE_MS);
     IS(LOCKED, lock(s2));
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(w.storages[i].n_fenced, 0); /* it may write on */
     world_kill(&w);
     assert_int_equal(come(s2, false, NULL), s2);
     kv_memory_kill(w.mem);
@@ -226,6 +229,155 @@ static void test_an_end_that_cannot_be_stored_gives_nothing_away(void **state)
     assert_int_equal(come(s1, true, NULL), s1);
     assert_int_equal(come(s2, false, NULL), s2);
     IS(LOCKED, lock(s2));
+}
+
+/* ---- storages that may still take what it writes ---- */
+
+static bool is_fenced(unsigned storage, uint64_t session)
+{
+    const struct fake_storage *s = &w.storages[storage];
+
+    for (unsigned i = 0; i < s->n_fenced; i++) {
+        if (s->fenced[i] == session)
+            return true;
+    }
+    return false;
+}
+
+static void test_storages_are_told_who_is_over(void **state)
+{
+    (void)state;
+    OK(lock(s1));
+    pass(s2, LATE_MS);
+    OK(lock(s2));
+    OK(bye(come(0, false, NULL)));
+    for (unsigned i = 0; i < 4; i++) {
+        assert_int_equal(w.storages[i].n_fenced, 1);
+        assert_true(is_fenced(i, s1));
+        w.storages[i].n_fenced = 0;
+    }
+    world_power_cut(&w, kv_memory_n_unsynced(w.mem)); /* told by the next of us, too */
+    assert_int_equal(come(s2, true, NULL), s2);
+    pass(s2, 2000);
+    for (unsigned i = 0; i < 4; i++)
+        assert_true(is_fenced(i, s1) && w.storages[i].n_fenced == 1);
+}
+
+/* One of four can make nothing readable of two rows, two can. */
+static void test_too_many_do_not_know_it(void **state)
+{
+    (void)state;
+    OK(lock(s1));
+    w.storages[1].no_maps = w.storages[2].no_maps = true;
+    pass(s2, LATE_MS + 40000);
+    IS(NO_SESSION, lock(s1));
+    IS(LOCKED, lock(s2));
+    w.storages[1].no_maps = false;
+    pass(s2, 2000);
+    OK(lock(s2));
+    assert_true(is_fenced(1, s1) && !is_fenced(2, s1));
+    w.storages[2].no_maps = false;
+    pass(s2, 2000);
+    assert_true(is_fenced(2, s1)); /* nobody waits for it, it is told all the same */
+}
+
+static void test_who_is_up_is_waited_for(void **state)
+{
+    (void)state;
+    OK(lock(s1));
+    w.storages[1].no_maps = true;
+    pass(s2, LATE_MS + 2000);
+    IS(LOCKED, lock(s2));
+    pass(s2, 10000); /* but not for ever */
+    OK(lock(s2));
+}
+
+static void test_who_is_down_is_not(void **state)
+{
+    (void)state;
+    OK(lock(s1));
+    w.storages[1].down = true;
+    pass(s2, LATE_MS);
+    OK(lock(s2));
+    w.storages[1].down = false;
+    pass(s2, 4000);
+    assert_true(is_fenced(1, s1));
+}
+
+static void give_up(unsigned storage)
+{
+    Rozo__AdStorageLostReq req = ROZO__AD_STORAGE_LOST_REQ__INIT;
+
+    req.id = w.storages[storage].id;
+    req.lost = true;
+    OK(world_call_node(&w, ROZO__OP__AD_STORAGE_LOST, &req.base, NULL, NULL));
+}
+
+static void test_who_is_given_up_does_not_count(void **state)
+{
+    (void)state;
+    OK(lock(s1));
+    w.storages[1].down = w.storages[2].down = true;
+    pass(s2, LATE_MS + 40000);
+    IS(LOCKED, lock(s2));
+    give_up(2);
+    pass(s2, 2000);
+    OK(lock(s2));
+}
+
+/* Its record is gone, but who starts next waits as we did. */
+static void test_a_restart_while_storages_are_told(void **state)
+{
+    (void)state;
+    OK(lock(s1));
+    w.storages[1].no_maps = w.storages[2].no_maps = true;
+    pass(s2, LATE_MS);
+    for (unsigned i = 0; i < 2; i++) {
+        world_power_cut(&w, kv_memory_n_unsynced(w.mem));
+        assert_int_equal(come(s2, false, NULL), s2);
+        assert_true(come(s1, true, NULL) != s1);
+        pass(s2, LATE_MS);
+        IS(BUSY, lock(s2));
+    }
+    w.storages[1].no_maps = false;
+    pass(s2, 2000);
+    OK(lock(s2));
+    assert_true(is_fenced(1, s1));
+}
+
+static void test_who_does_not_come_back_is_shut_out(void **state)
+{
+    (void)state;
+    OK(lock(s1));
+    world_kill(&w);
+    assert_int_equal(come(s2, false, NULL), s2);
+    w.storages[1].no_maps = w.storages[2].no_maps = true;
+    pass(s2, LATE_MS + 20000);
+    IS(BUSY, lock(s2));
+    w.storages[1].no_maps = false;
+    pass(s2, 2000);
+    OK(lock(s2));
+    assert_true(is_fenced(0, s1) && is_fenced(1, s1) && !is_fenced(0, s2));
+}
+
+static void test_the_last_ones_are_told(void **state)
+{
+    uint64_t first = come(0, false, NULL), last = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 4000; i++)
+        last = come(0, false, NULL);
+    pass(s2, LATE_MS);
+    assert_int_equal(w.storages[0].n_fenced, 4002); /* and s1 */
+    assert_true(is_fenced(0, first) && is_fenced(0, last));
+    for (unsigned i = 0; i < 200; i++)
+        last = come(0, false, NULL);
+    pass(s2, LATE_MS);
+    assert_int_equal(w.storages[3].n_fenced, 4096);
+    assert_true(!is_fenced(3, first) && is_fenced(3, last));
+    world_kill(&w);
+    pass_without_a_store(come(s2, false, NULL), 2000);
+    assert_int_equal(w.storages[3].n_fenced, 4096);
 }
 
 static void test_what_was_answered_is_remembered(void **state)
@@ -338,6 +490,9 @@ static void test_a_damaged_record(void **state)
     record_put(s1, "\x01\x02", 2);
     assert_false(world_try_start(&w));
     record_put(s1, NULL, 0);
+    world_put(&w, &(struct kv_item){ "F\0\0\0\0\0\0\0\1", 9, "\x01\x02", 2 });
+    assert_false(world_try_start(&w));
+    world_put(&w, &(struct kv_item){ "F\0\0\0\0\0\0\0\1", 9, NULL, 0 });
     world_start(&w);
 }
 
@@ -352,6 +507,14 @@ int main(void)
         T(test_late_stays_late),
         T(test_who_was_silent_is_over),
         T(test_an_end_that_cannot_be_stored_gives_nothing_away),
+        T(test_storages_are_told_who_is_over),
+        T(test_too_many_do_not_know_it),
+        T(test_who_is_up_is_waited_for),
+        T(test_who_is_down_is_not),
+        T(test_who_is_given_up_does_not_count),
+        T(test_a_restart_while_storages_are_told),
+        T(test_who_does_not_come_back_is_shut_out),
+        T(test_the_last_ones_are_told),
         T(test_what_was_answered_is_remembered),
         T(test_a_restart_in_the_grace),
         T(test_an_id_that_was_never_given_out),

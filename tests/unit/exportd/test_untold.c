@@ -167,7 +167,7 @@ static void test_a_restart_forgets_who_wrote(void **state)
     OK(t_wrote(&w, g, 10, &s));
     OK(t_close(&w, g, 1));
     world_kill(&w);
-    world_reopen_session(&w);
+    world_reopen_writing(&w, f);
     OK(t_open(&w, f, true, &s)); /* others may still come back */
     assert_false(s.truncate_pending);
     OK(t_close(&w, f, 1));
@@ -213,6 +213,14 @@ static uint32_t losses(void)
     return n;
 }
 
+static void both_come_back(void)
+{
+    become(bob);
+    world_reopen_session(&w);
+    become(alice);
+    world_reopen_session(&w);
+}
+
 static void test_only_a_loss_of_power_is_told(void **state)
 {
     struct seen s;
@@ -223,13 +231,13 @@ static void test_only_a_loss_of_power_is_told(void **state)
         skip(); /* LevelDB's power cannot be cut here */
     assert_int_equal(losses(), 0);
     world_kill(&w);
-    world_reopen_session(&w);
+    both_come_back();
     assert_int_equal(losses(), 0);
     OK(t_create(&w, 1, "synced", S_IFREG | 0644, &s));
     n = losses();
     OK(t_create(&w, 1, "lost", S_IFREG | 0644, &s));
     world_power_cut(&w, kv_memory_n_unsynced(w.mem));
-    world_reopen_session(&w);
+    both_come_back();
     IS(NOT_FOUND, t_lookup(&w, 1, "lost", &s));
     OK(t_lookup(&w, 1, "synced", &s));
     assert_true(losses() > n);

@@ -13,6 +13,8 @@
 #include "tests/unit/exportd/check.h"
 #include "tests/unit/exportd/world_disk.h"
 
+enum { OBEY_AFTER_TURNS = 3 };
+
 /* ---- fake channels ---- */
 
 struct fake_channel {
@@ -27,7 +29,7 @@ struct fake_request {
     struct env_timer timer; /* first */
     struct fake_channel *ch;
     struct rpc_request *rq;
-    uint8_t msg[8192];
+    uint8_t msg[65536];
     size_t msg_len;
 };
 
@@ -38,6 +40,14 @@ static unsigned take_map(struct fake_storage *s, const struct fake_request *fr)
     assert_non_null(req);
     assert_int_equal(req->to_storage, s->id);
     s->n_maps++;
+    assert_true(req->n_fenced <= SESSIONS_TOLD_MAX);
+    if (s->no_maps) {
+        rozo__st_map_req__free_unpacked(req, NULL);
+        return ROZO__STATUS__IO_ERROR;
+    }
+    s->n_fenced = (unsigned)req->n_fenced;
+    if (req->n_fenced > 0)
+        memcpy(s->fenced, req->fenced, req->n_fenced * sizeof(s->fenced[0]));
     s->map_version = req->version;
     s->n_map_storages = (unsigned)req->n_storages;
     s->n_map_up = 0;
@@ -277,6 +287,7 @@ static int start(struct world *w, struct err *err)
         .boot = w->boot,
         .peers = { fake_open, fake_close, fake_last_error, w },
         .capabilities = w->capabilities,
+        .evict_ms = w->evict_ms,
         .cache_max = 1 << 20, /* small, so that things are forgotten and read again */
     };
     int rc = exportd_open(&w->env.env, w->kv, &config, &w->x, err);
@@ -319,6 +330,19 @@ void world_put(struct world *w, const struct kv_item *item)
     env_virtual_run_posted(&w->env);
 }
 
+/* exportd has gone, and with it what was asked. */
+static void clients_stop(struct world *w)
+{
+    for (unsigned i = 0; i < WORLD_CLIENTS_MAX; i++) {
+        struct world_client *c = &w->clients[i];
+
+        if (c->asks)
+            free(c->events.msg);
+        c->asks = false;
+        c->seen = 0;
+    }
+}
+
 static void on_stopped(void *arg, int rc)
 {
     *(int *)arg = rc;
@@ -336,6 +360,7 @@ int world_stop(struct world *w)
     }
     exportd_close(w->x);
     w->x = NULL;
+    clients_stop(w);
     assert_true(list_is_empty(&w->channels));
     assert_int_equal(w->n_unanswered, 0);
     return rc;
@@ -431,6 +456,78 @@ void world_send(struct world *w, unsigned op, enum rpc_role role, uint64_t sessi
     exportd_handle(w->x, &tc->call);
 }
 
+/* ---- who is asked gives back ---- */
+
+static void client_gives_back(struct world *w, struct world_client *c)
+{
+    Rozo__MdEventsResp *resp = NULL;
+
+    c->asks = false;
+    if (c->events.status == ROZO__STATUS__NO_SESSION)
+        c->session = 0;
+    if (c->events.status == ROZO__STATUS__OK)
+        resp = rozo__md_events_resp__unpack(NULL, c->events.len, c->events.msg);
+    free(c->events.msg);
+    for (size_t i = 0; resp != NULL && i < resp->n_events; i++) {
+        const Rozo__MdEventsResp__Event *e = resp->events[i];
+        Rozo__MdGiveBackReq req = ROZO__MD_GIVE_BACK_REQ__INIT;
+        Rozo__MdGiveBackReq__Token token = ROZO__MD_GIVE_BACK_REQ__TOKEN__INIT,
+                                   *tokens[] = { &token };
+        uint8_t msg[64];
+
+        c->seen = e->number;
+        token.ino = e->ino;
+        token.keep = e->keep;
+        token.grant = e->grant;
+        req.n_tokens = 1;
+        req.tokens = tokens;
+        if (e->waiter == 0)
+            world_send(w, ROZO__OP__MD_GIVE_BACK, RPC_ROLE_CLIENT, c->session, msg,
+                       rozo__md_give_back_req__pack(&req, msg), NULL);
+    }
+    rozo__md_events_resp__free_unpacked(resp, NULL);
+}
+
+/* This session is open: from now on it obeys. */
+static void client_note(struct world *w, uint64_t session)
+{
+    struct world_client *to = NULL;
+
+    for (unsigned i = 0; i < WORLD_CLIENTS_MAX; i++) {
+        struct world_client *c = &w->clients[i];
+
+        if (c->asks && c->events.came)
+            client_gives_back(w, c);
+        if (c->session == session)
+            return;
+        if (to == NULL || c->session == 0)
+            to = c;
+    }
+    assert_true(!to->asks);
+    memset(to, 0, sizeof(*to));
+    to->session = session;
+}
+
+void world_obey(struct world *w)
+{
+    for (unsigned i = 0; i < WORLD_CLIENTS_MAX && !w->disobeys; i++) {
+        struct world_client *c = &w->clients[i];
+        Rozo__MdEventsReq req = ROZO__MD_EVENTS_REQ__INIT;
+        uint8_t msg[16];
+
+        if (c->session == 0)
+            continue;
+        if (c->asks && c->events.came)
+            client_gives_back(w, c);
+        if (c->asks)
+            continue;
+        c->asks = true;
+        req.seen = c->seen;
+        world_send(w, ROZO__OP__MD_EVENTS, RPC_ROLE_CLIENT, c->session, msg,
+                   rozo__md_events_req__pack(&req, msg), &c->events);
+    }
+}
+
 static unsigned call_as(struct world *w, enum rpc_role role, unsigned op,
                         const ProtobufCMessage *req,
                         const ProtobufCMessageDescriptor *desc, void *out)
@@ -449,6 +546,8 @@ static unsigned call_as(struct world *w, enum rpc_role role, unsigned op,
             env_virtual_run_posted(&w->env);
         else
             w->run(w);
+        if (i >= OBEY_AFTER_TURNS && !got.came)
+            world_obey(w);
     }
     status = got.status;
     if (out != NULL) {
@@ -814,26 +913,36 @@ uint64_t t_trash(struct world *w)
     return trash;
 }
 
-static unsigned open_session(struct world *w)
+/* written: an inode that it holds EXCLUSIVE; 0: none. */
+static unsigned open_session(struct world *w, uint64_t written)
 {
     Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
     Rozo__MdOpenSessionResp *resp;
     unsigned status;
 
+    req.n_exclusive_tokens = written != 0;
+    req.exclusive_tokens = &written;
     req.export_name = (char *)(uintptr_t) "main";
     req.client = (char *)(uintptr_t) "test:1:/mnt";
     req.session = w->session;
     status = world_call(w, ROZO__OP__MD_OPEN_SESSION, &req.base,
                         &rozo__md_open_session_resp__descriptor, &resp);
-    if (resp != NULL)
+    if (resp != NULL) {
         w->session = resp->session; /* another one, when that was over */
+        client_note(w, w->session);
+    }
     rozo__md_open_session_resp__free_unpacked(resp, NULL);
     return status;
 }
 
 void world_reopen_session(struct world *w)
 {
-    OK(open_session(w));
+    OK(open_session(w, 0));
+}
+
+void world_reopen_writing(struct world *w, uint64_t ino)
+{
+    OK(open_session(w, ino));
 }
 
 void world_absent_session(struct world *w)
@@ -841,13 +950,13 @@ void world_absent_session(struct world *w)
     uint64_t session = w->session;
 
     w->session = 0;
-    OK(open_session(w));
+    OK(open_session(w, 0));
     w->session = session;
 }
 
 void world_try_session(struct world *w)
 {
-    open_session(w);
+    open_session(w, 0);
 }
 
 void world_make_export(struct world *w, unsigned n_storages, unsigned layout)

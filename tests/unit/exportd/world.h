@@ -17,6 +17,8 @@ enum {
     WORLD_STORAGES_MAX = 16,
     WORLD_REMOVED_MAX = 4096,
     WORLD_CHECKED_MAX = 256,
+    WORLD_CLIENTS_MAX = 16,
+    SESSIONS_TOLD_MAX = 4096,
 };
 
 /* A storage as far as exportd sees it. Address "sI:1" for the one at index I. */
@@ -37,12 +39,30 @@ struct fake_storage {
     unsigned n_maps; /* told so often */
     uint64_t map_version;
     unsigned n_map_storages, n_map_up;
+    unsigned n_fenced; /* sessions that are over */
+    uint64_t fenced[SESSIONS_TOLD_MAX];
+    bool no_maps; /* answers ST_MAP with IO_ERROR */
     unsigned n_checked;
     uint64_t checked[WORLD_CHECKED_MAX]; /* inode numbers, in order */
     bool replaces;                       /* it was admitted in place of another */
     uint64_t n_projections;
     unsigned n_removed;
     uint64_t removed[WORLD_REMOVED_MAX]; /* inode numbers, in order */
+};
+
+/* A request; the answer is freed with answer_free(). */
+struct answer_got {
+    bool came;
+    uint16_t status;
+    uint8_t *msg;
+    size_t len;
+};
+
+/* A session that gives back what it is asked for when somebody else has to wait. */
+struct world_client {
+    uint64_t session, seen;
+    bool asks; /* for events */
+    struct answer_got events;
 };
 
 struct world {
@@ -54,7 +74,10 @@ struct world {
     struct exportd *x;
     struct fake_storage storages[WORLD_STORAGES_MAX];
     struct list_node channels;
+    struct world_client clients[WORLD_CLIENTS_MAX];
+    bool disobeys; /* nothing is given back but by the test itself */
     uint64_t session, boot;
+    uint32_t evict_ms;
     uint64_t n_ids;    /* each request has its own, ... */
     uint64_t again_id; /* ... but for this one, when it is not 0 */
     bool damaged;      /* the kv on purpose: world_close() does not check it */
@@ -83,16 +106,13 @@ void world_kill(struct world *w);
 /** The same with the newest n_lost unsynced commits lost. */
 void world_power_cut(struct world *w, uint64_t n_lost);
 void world_reopen_session(struct world *w);
+/** The same, of one that still holds this inode EXCLUSIVE. */
+void world_reopen_writing(struct world *w, uint64_t ino);
+/** What sessions are asked for they give back; world_call() does so while it waits. To be repeated. */
+void world_obey(struct world *w);
 /** A session that is never heard of again: the grace of the next start lasts. */
 void world_absent_session(struct world *w);
 
-/* A request; the answer is freed with answer_free(). */
-struct answer_got {
-    bool came;
-    uint16_t status;
-    uint8_t *msg;
-    size_t len;
-};
 void world_send(struct world *w, unsigned op, enum rpc_role role, uint64_t session,
                 const void *msg, size_t len, struct answer_got *got);
 /** Send and wait; the status. out (may be NULL): the answer unpacked as desc, NULL if none. */

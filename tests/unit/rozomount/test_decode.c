@@ -73,7 +73,12 @@ static void test_a_good_answer_is_taken(void **state)
 
     (void)state;
     answer_init(&a);
+    a.attr.token = ROZO__TOKEN_MODE__EXCLUSIVE;
+    a.msg.grant = UINT64_MAX;
     assert_int_equal(decode(&a, &e), 0);
+    assert_int_equal(e.attr.token, TOKEN_EXCLUSIVE);
+    assert_true(e.grant.number == UINT64_MAX);
+    assert_int_equal(e.grant.dir, TOKEN_NONE);
     assert_true(e.has_target);
     assert_int_equal(e.target.id.ino, 50);
     assert_int_equal(e.target.n_storages, 4);
@@ -145,6 +150,12 @@ static void spoil(struct answer *a, int what)
     case 18:
         a->msg.data = NULL;
         break;
+    case 19:
+        a->attr.token = (Rozo__TokenMode)(TOKEN_EXCLUSIVE + 1);
+        break;
+    case 20:
+        a->attr.token = (Rozo__TokenMode)-1;
+        break;
     default:
         break;
     }
@@ -156,7 +167,7 @@ static void test_one_thing_wrong_and_it_is_refused(void **state)
     struct md_entry e = { .existed = true };
 
     (void)state;
-    for (int what = 0; what <= 18; what++) {
+    for (int what = 0; what <= 20; what++) {
         answer_init(&a);
         spoil(&a, what);
         if (decode(&a, &e) != -EBADMSG)
@@ -183,21 +194,149 @@ static void test_garbage_is_refused(void **state)
 
 static void test_renamed(void **state)
 {
-    uint64_t ino[] = { 7, 8, 9 }, moved[2] = { 1, 1 };
+    uint64_t ino[] = { 7, 8, 9 };
+    struct md_removed r = { .moved = { 1, 1 } };
     Rozo__MdRemovedResp msg = ROZO__MD_REMOVED_RESP__INIT;
     struct md_call call = { 0 };
     uint8_t packed[64];
 
     (void)state;
-    assert_int_equal(md_decode_renamed(&call, moved), 0); /* two names of one inode */
-    assert_true(moved[0] == 0 && moved[1] == 0);
+    assert_int_equal(md_decode_removed(&call, &r), 0); /* two names of one inode */
+    assert_true(r.moved[0] == 0 && r.moved[1] == 0);
     msg.moved = ino;
     call.answer = packed;
     for (msg.n_moved = 1; msg.n_moved <= 3; msg.n_moved++) {
         call.answer_len = rozo__md_removed_resp__pack(&msg, packed);
-        assert_int_equal(md_decode_renamed(&call, moved), msg.n_moved < 3 ? 0 : -EBADMSG);
+        assert_int_equal(md_decode_removed(&call, &r), msg.n_moved < 3 ? 0 : -EBADMSG);
     }
-    assert_true(moved[0] == 7 && moved[1] == 8);
+    assert_true(r.moved[0] == 7 && r.moved[1] == 8);
+}
+
+/* ---- grants: the same fields in each of the answers ---- */
+
+static int decode_entry(unsigned token, unsigned dir, struct md_entry *out,
+                        struct md_grant *nothing)
+{
+    Rozo__MdEntryResp msg = ROZO__MD_ENTRY_RESP__INIT;
+    Rozo__Attr attr = ROZO__ATTR__INIT;
+    struct md_call call = { 0 };
+    uint8_t packed[256];
+    int rc;
+
+    attr.ino = 5;
+    attr.mode = S_IFDIR | 0755;
+    attr.token = (Rozo__TokenMode)token;
+    msg.attr = &attr;
+    msg.grant = 77;
+    msg.dir_token = (Rozo__TokenMode)dir;
+    msg.others = true;
+    call.answer = packed;
+    call.answer_len = rozo__md_entry_resp__pack(&msg, packed);
+    rc = md_decode_entry(&call, out);
+    assert_int_equal(md_decode_no_entry(&call, nothing),
+                     dir <= TOKEN_EXCLUSIVE ? 0 : -EBADMSG);
+    return rc;
+}
+
+static int decode_create(unsigned token, unsigned dir, struct md_entry *out)
+{
+    Rozo__MdCreateResp msg = ROZO__MD_CREATE_RESP__INIT;
+    Rozo__Attr attr = ROZO__ATTR__INIT;
+    struct md_call call = { 0 };
+    uint8_t packed[256];
+
+    attr.ino = 5;
+    attr.mode = S_IFDIR | 0755;
+    attr.token = (Rozo__TokenMode)token;
+    msg.attr = &attr;
+    msg.grant = 77;
+    msg.dir_token = (Rozo__TokenMode)dir;
+    msg.others = true;
+    call.answer = packed;
+    call.answer_len = rozo__md_create_resp__pack(&msg, packed);
+    return md_decode_create(&call, out);
+}
+
+static int decode_removed(unsigned dir, unsigned new_dir, struct md_removed *out)
+{
+    Rozo__MdRemovedResp msg = ROZO__MD_REMOVED_RESP__INIT;
+    struct md_call call = { 0 };
+    uint8_t packed[256];
+
+    msg.grant = 77;
+    msg.dir_token = (Rozo__TokenMode)dir;
+    msg.new_dir_token = (Rozo__TokenMode)new_dir;
+    call.answer = packed;
+    call.answer_len = rozo__md_removed_resp__pack(&msg, packed);
+    return md_decode_removed(&call, out);
+}
+
+static bool decode_page(unsigned token, unsigned dir)
+{
+    Rozo__MdReaddirResp msg = ROZO__MD_READDIR_RESP__INIT;
+    Rozo__MdReaddirResp__Entry entry = ROZO__MD_READDIR_RESP__ENTRY__INIT;
+    Rozo__MdReaddirResp__Entry *list[] = { &entry };
+    Rozo__Attr attr = ROZO__ATTR__INIT;
+    Rozo__MdReaddirResp *out;
+    struct md_call call = { 0 };
+    uint8_t packed[256];
+
+    attr.ino = entry.ino = 5;
+    attr.mode = entry.type = S_IFREG;
+    attr.token = (Rozo__TokenMode)token;
+    entry.name.data = (uint8_t *)"a";
+    entry.name.len = 1;
+    entry.cookie = 1;
+    entry.attr = &attr;
+    msg.entries = list;
+    msg.n_entries = 1;
+    msg.grant = 77;
+    msg.dir_token = (Rozo__TokenMode)dir;
+    call.answer = packed;
+    call.answer_len = rozo__md_readdir_resp__pack(&msg, packed);
+    out = md_decode_readdir(&call, 0, true);
+    rozo__md_readdir_resp__free_unpacked(out, NULL);
+    return out != NULL;
+}
+
+static void grant_is(const struct md_grant *g, enum token_mode dir,
+                     enum token_mode new_dir, bool others)
+{
+    assert_int_equal(g->number, 77);
+    assert_int_equal(g->dir, dir);
+    assert_int_equal(g->new_dir, new_dir);
+    assert_int_equal(g->others, others);
+}
+
+/* Goal: of a file anything may be granted, of a directory no more than SHARED. */
+static void test_grants(void **state)
+{
+    struct md_entry e;
+    struct md_grant nothing;
+    struct md_removed r;
+
+    (void)state;
+    for (unsigned mode = 0; mode < 5; mode++) {
+        bool is_mode = mode <= TOKEN_EXCLUSIVE;
+
+        assert_int_equal(decode_entry(mode, 0, &e, &nothing), is_mode ? 0 : -EBADMSG);
+        assert_int_equal(decode_create(mode, 0, &e), is_mode ? 0 : -EBADMSG);
+        assert_int_equal(decode_page(mode, 0), is_mode);
+        assert_int_equal(decode_entry(0, mode, &e, &nothing), is_mode ? 0 : -EBADMSG);
+        assert_int_equal(decode_create(0, mode, &e), is_mode ? 0 : -EBADMSG);
+        assert_int_equal(decode_page(0, mode), is_mode);
+        assert_int_equal(decode_removed(mode, 0, &r), is_mode ? 0 : -EBADMSG);
+        assert_int_equal(decode_removed(0, mode, &r), is_mode ? 0 : -EBADMSG);
+    }
+    assert_int_equal(decode_entry(TOKEN_SHARED, TOKEN_SHARED, &e, &nothing), 0);
+    assert_int_equal(e.attr.token, TOKEN_SHARED);
+    grant_is(&e.grant, TOKEN_SHARED, TOKEN_NONE, true);
+    grant_is(&nothing, TOKEN_SHARED, TOKEN_NONE, true);
+    assert_int_equal(decode_create(TOKEN_EXCLUSIVE, TOKEN_SHARED, &e), 0);
+    assert_int_equal(e.attr.token, TOKEN_EXCLUSIVE);
+    grant_is(&e.grant, TOKEN_SHARED, TOKEN_NONE, true);
+    assert_int_equal(decode_removed(TOKEN_NONE, TOKEN_SHARED, &r), 0);
+    grant_is(&r.grant, TOKEN_NONE, TOKEN_SHARED, false);
 }
 
 static bool readdir_is_fine(const char *name, size_t name_len, uint64_t ino,
@@ -249,7 +388,8 @@ static void test_directory_pages(void **state)
     assert_false(readdir_is_fine("a", 1, 5, 0, 11, true, 5, true));
     assert_false(readdir_is_fine("a", 1, 5, S_IFREG, 10, true, 5, true));
     assert_false(readdir_is_fine("a", 1, 5, S_IFREG, MD_COOKIE_MAX + 1, true, 5, true));
-    assert_false(readdir_is_fine("a", 1, 5, S_IFREG, 11, false, 5, true));
+    assert_true(readdir_is_fine("a", 1, 5, S_IFREG, 11, false, 5,
+                                true)); /* another mount writes it */
     assert_false(readdir_is_fine("a", 1, 5, S_IFREG, 11, true, 6, true));
 }
 
@@ -260,6 +400,7 @@ int main(void)
         cmocka_unit_test(test_one_thing_wrong_and_it_is_refused),
         cmocka_unit_test(test_garbage_is_refused),
         cmocka_unit_test(test_renamed),
+        cmocka_unit_test(test_grants),
         cmocka_unit_test(test_directory_pages),
     };
 

@@ -22,7 +22,14 @@ struct fixture {
     struct session_info info;
     struct cluster_map *map;
     int64_t ahead_ns;
-    unsigned n_lost, n_unsure;
+    unsigned n_lost, n_unsure, n_tokens_lost;
+    unsigned n_opened_when_lost; /* times that it had been open when the tokens were */
+    struct tokens *tokens;
+    struct token_recall_seen {
+        uint64_t ino, grant, call;
+        enum token_mode keep;
+        unsigned n;
+    } recall;
     uint64_t lost_ino;
 };
 
@@ -52,6 +59,24 @@ static void on_lock_lost(void *arg, uint64_t ino)
 
     f->n_lost++;
     f->lost_ino = ino;
+}
+static void on_recall(void *arg, uint64_t ino, enum token_mode keep, uint64_t grant,
+                      uint64_t call)
+{
+    struct fixture *f = arg;
+
+    f->recall.ino = ino;
+    f->recall.keep = keep;
+    f->recall.grant = grant;
+    f->recall.call = call;
+    f->recall.n++;
+}
+static void on_tokens_lost(void *arg)
+{
+    struct fixture *f = arg;
+
+    f->n_tokens_lost++;
+    f->n_opened_when_lost = f->n_opened;
 }
 static void on_unsure(void *arg)
 {
@@ -83,6 +108,8 @@ static void setup(struct fixture *f)
         .opened = on_opened,
         .map_changed = on_map,
         .lock_lost = on_lock_lost,
+        .recall = on_recall,
+        .tokens_lost = on_tokens_lost,
         .unsure = on_unsure,
         .clock_is_ahead = on_ahead,
         .arg = f,
@@ -94,6 +121,7 @@ static void setup(struct fixture *f)
     md_init(&f->md, &f->env.env, &f->exportd.channel, &md);
     f->refs = config.refs = refs_new();
     f->held = config.held = held_new();
+    f->tokens = config.tokens = tokens_new();
     f->unstable = config.unstable = unstable_new();
     f->session = session_new(&f->env.env, &f->md, &config);
     session_open(f->session, on_first, f);
@@ -105,6 +133,7 @@ static void teardown(struct fixture *f)
     session_free(f->session);
     refs_free(f->refs);
     held_free(f->held);
+    tokens_free(f->tokens);
     unstable_free(f->unstable);
     free(f->map);
     md_close(&f->md);
@@ -305,6 +334,204 @@ static void test_another_session_has_no_locks(void **state)
     teardown(&f);
 }
 
+/* ---- tokens ---- */
+
+/* The oldest request of this kind that waits. */
+static unsigned find_sent(struct fixture *f, uint16_t op)
+{
+    unsigned i = 0;
+
+    while (i < f->exportd.n_sent && f->exportd.sent[i]->op != op)
+        i++;
+    if (i == f->exportd.n_sent)
+        fail_msg("nobody has sent it");
+    return i;
+}
+
+static void answer_open_with(struct fixture *f, uint64_t session, uint64_t grant,
+                             bool tokens_lost, uint64_t events)
+{
+    static uint8_t cluster[16] = { 1 };
+    Rozo__MdOpenSessionResp r = ROZO__MD_OPEN_SESSION_RESP__INIT;
+
+    r.session = session;
+    r.root_ino = 1;
+    r.lease_ms = 3000;
+    r.cluster_id.len = sizeof(cluster);
+    r.cluster_id.data = cluster;
+    r.now_ns = env_wall_ns(&f->env.env);
+    r.grant = grant;
+    r.tokens_lost = tokens_lost;
+    r.events = events;
+    fake_exportd_answer(&f->exportd, find_sent(f, ROZO__OP__MD_OPEN_SESSION),
+                        ROZO__STATUS__OK, &r.base);
+}
+
+static void answer_events(struct fixture *f, Rozo__MdEventsResp__Event **events, size_t n)
+{
+    Rozo__MdEventsResp r = ROZO__MD_EVENTS_RESP__INIT;
+
+    r.events = events;
+    r.n_events = n;
+    fake_exportd_answer(&f->exportd, find_sent(f, ROZO__OP__MD_EVENTS), ROZO__STATUS__OK,
+                        &r.base);
+}
+
+static uint64_t seen_sent(struct fixture *f)
+{
+    unsigned i = find_sent(f, ROZO__OP__MD_EVENTS);
+    Rozo__MdEventsReq *req =
+        rozo__md_events_req__unpack(NULL, f->exportd.msg_len[i], f->exportd.msg[i]);
+    uint64_t seen;
+
+    assert_non_null(req);
+    seen = req->seen;
+    rozo__md_events_req__free_unpacked(req, NULL);
+    return seen;
+}
+
+/* What is asked for in MD_OPEN_SESSION: one of a kind, or 0. */
+static void claims_sent_are(struct fixture *f, uint64_t shared, uint64_t exclusive)
+{
+    unsigned i = find_sent(f, ROZO__OP__MD_OPEN_SESSION);
+    Rozo__MdOpenSessionReq *req =
+        rozo__md_open_session_req__unpack(NULL, f->exportd.msg_len[i], f->exportd.msg[i]);
+
+    assert_non_null(req);
+    assert_int_equal(req->n_shared_tokens, shared != 0);
+    assert_int_equal(req->n_exclusive_tokens, exclusive != 0);
+    assert_true(shared == 0 || req->shared_tokens[0] == shared);
+    assert_true(exclusive == 0 || req->exclusive_tokens[0] == exclusive);
+    rozo__md_open_session_req__free_unpacked(req, NULL);
+}
+
+/* Goal: exportd that gives tokens is asked for events from the beginning, another one is not. */
+static void test_events_are_asked_for_where_tokens_are_given(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    answer_open_with(&f, 77, 0, false, 0);
+    assert_false(tokens_are_given(f.tokens));
+    assert_int_equal(f.exportd.n_sent, 0);
+    close_it(&f);
+    teardown(&f);
+    setup(&f);
+    claims_sent_are(&f, 0, 0);
+    answer_open_with(&f, 77, 100, false, 0);
+    assert_true(tokens_are_given(f.tokens));
+    assert_int_equal(f.n_tokens_lost, 0);
+    assert_int_equal(seen_sent(&f), 0);
+    close_it(&f);
+    teardown(&f);
+}
+
+/* Goal: a recall is told once, however often exportd repeats it; one that makes no sense is not. */
+static void test_recalls_are_told_once_each(void **state)
+{
+    struct fixture f;
+    Rozo__MdEventsResp__Event e[4];
+    Rozo__MdEventsResp__Event *list[] = { &e[0], &e[1], &e[2], &e[3] };
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        rozo__md_events_resp__event__init(&e[i]);
+        e[i].number = i + 1;
+        e[i].ino = 40 + i;
+        e[i].grant = 100 + i;
+        e[i].call = 7;
+    }
+    setup(&f);
+    answer_open_with(&f, 77, 100, false, 0);
+    e[0].keep = ROZO__TOKEN_MODE__SHARED;
+    answer_events(&f, list, 1);
+    assert_int_equal(f.recall.n, 1);
+    assert_int_equal(f.recall.ino, 40);
+    assert_int_equal(f.recall.keep, TOKEN_SHARED);
+    assert_int_equal(f.recall.grant, 100);
+    assert_int_equal(f.recall.call, 7);
+    assert_int_equal(seen_sent(&f), 1);
+    answer_events(&f, list, 2);
+    assert_int_equal(f.recall.n, 2);
+    assert_int_equal(f.recall.ino, 41);
+    assert_int_equal(f.recall.keep, TOKEN_NONE);
+    answer_events(&f, list, 2);
+    assert_int_equal(f.recall.n, 2);
+    e[2].keep = ROZO__TOKEN_MODE__EXCLUSIVE;
+    e[3].ino = 0;
+    answer_events(&f, list, 4);
+    assert_int_equal(f.recall.n, 2);
+    assert_int_equal(seen_sent(&f), 4);
+    fake_exportd_answer_raw(&f.exportd, find_sent(&f, ROZO__OP__MD_EVENTS),
+                            ROZO__STATUS__OK, "\xff\xff\xff", 3);
+    assert_int_equal(f.recall.n, 2);
+    fake_exportd_fail(&f.exportd, find_sent(&f, ROZO__OP__MD_EVENTS), -ETIMEDOUT);
+    env_virtual_advance_ms(&f.env, 300);
+    assert_int_equal(seen_sent(&f), 4); /* asked again */
+    session_lost(f.session);
+    answer_open_with(&f, 77, 1000, false, 0); /* another exportd counts from the start */
+    e[0].number = 1;
+    e[0].ino = 50;
+    assert_int_equal(seen_sent(&f), 0);
+    answer_events(&f, list, 1);
+    assert_int_equal(f.recall.n, 3);
+    assert_int_equal(f.recall.ino, 50);
+    close_it(&f);
+    teardown(&f);
+}
+
+/* Goal: a session that comes back claims what it holds, and has it for as long as exportd says so. */
+static void test_tokens_are_claimed(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    answer_open_with(&f, 77, 100, false, 0);
+    tokens_grant(f.tokens, 5, TOKEN_SHARED, 101);
+    tokens_grant(f.tokens, 6, TOKEN_EXCLUSIVE, 102);
+    session_lost(f.session);
+    claims_sent_are(&f, 5, 6);
+    fake_exportd_fail(&f.exportd, find_sent(&f, ROZO__OP__MD_OPEN_SESSION), -ETIMEDOUT);
+    tokens_gave_back(f.tokens, 6, TOKEN_SHARED, 0);
+    tokens_gave_back(f.tokens, 5, TOKEN_NONE, 0);
+    env_virtual_advance_ms(&f.env, 300);
+    claims_sent_are(&f, 6, 0); /* what it holds by now */
+    answer_open_with(&f, 77, 1000, false, 0);
+    assert_int_equal(f.n_tokens_lost, 0);
+    assert_int_equal(tokens_mode(f.tokens, 6), TOKEN_SHARED);
+    close_it(&f);
+    teardown(&f);
+}
+
+/* Goal: they are lost before anybody asks exportd by the session that is open then. */
+static void test_tokens_are_lost_before_the_session_is_open(void **state)
+{
+    static const struct {
+        uint64_t session, grant;
+        bool lost;
+    } answers[] = { { 77, 1000, true }, { 78, 1000, false }, { 77, 0, false } };
+    struct fixture f;
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        setup(&f);
+        answer_open_with(&f, 77, 100, false, 0);
+        tokens_grant(f.tokens, 5, TOKEN_SHARED, 101);
+        session_lost(f.session);
+        answer_open_with(&f, answers[i].session, answers[i].grant, answers[i].lost, 0);
+        assert_int_equal(f.n_tokens_lost, 1);
+        assert_int_equal(f.n_opened_when_lost, 1);
+        assert_int_equal(f.n_opened, 2);
+        assert_int_equal(tokens_mode(f.tokens, 5), TOKEN_NONE);
+        assert_int_equal(tokens_lost_one(f.tokens), 5);
+        assert_int_equal(tokens_are_given(f.tokens), answers[i].grant != 0);
+        close_it(&f);
+        teardown(&f);
+    }
+}
+
 static bool is_sure(struct fixture *f)
 {
     return session_is_sure(f->session, env_now_ns(&f->env.env));
@@ -394,6 +621,10 @@ int main(void)
         cmocka_unit_test(test_a_bad_map_leaves_the_old_one),
         cmocka_unit_test(test_it_comes_back_with_its_id_and_inodes),
         cmocka_unit_test(test_another_session_has_no_locks),
+        cmocka_unit_test(test_events_are_asked_for_where_tokens_are_given),
+        cmocka_unit_test(test_recalls_are_told_once_each),
+        cmocka_unit_test(test_tokens_are_claimed),
+        cmocka_unit_test(test_tokens_are_lost_before_the_session_is_open),
         cmocka_unit_test(test_how_long_we_can_be_sure),
         cmocka_unit_test(test_close_while_reopening),
         cmocka_unit_test(test_exportds_clock_is_followed),

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdalign.h>
 
 #include "tests/sim/cluster/kernel.h"
 #include "tests/sim/cluster/proc.h"
@@ -31,7 +32,7 @@ static struct {
 struct caller {
     struct fuse_req req;
     bool done;
-    uint8_t data[64 << 10];
+    alignas(8) uint8_t data[64 << 10];
 };
 struct waiter {
     struct kernel_notice notice;
@@ -153,6 +154,13 @@ static void inval_entry(struct waiter *w, uint64_t parent, const char *name)
     settle();
 }
 
+static void expire_entry(struct waiter *w, uint64_t parent, const char *name)
+{
+    *w = (struct waiter){ .notice.done = on_noticed };
+    kernel_expire_entry(t.k, parent, name, &w->notice);
+    settle();
+}
+
 static int begin(void **state)
 {
     const struct kernel_config config = { .send = on_sent };
@@ -262,6 +270,53 @@ static void test_an_expired_name_asked_about_is_not_kept_when_it_was_dropped(voi
     assert_true(c.done && c.req.rc == 0);
     ask(&c, &look);
     next(REQUEST_LOOKUP);
+}
+
+static void test_an_expired_name_is_asked_about_without_a_lock(void **state)
+{
+    const struct request mkdir = { .kind = REQUEST_MKDIR, .ino = DIR, .name = "d" };
+    const struct fuse_entry_param e = entry(FILE_INO, 0, 1000, 0);
+    static struct caller c, d;
+    struct waiter w;
+
+    (void)state;
+    look_up(&c, FILE_INO, 0, 1000, 0);
+    ask(&d, &mkdir);
+    expire_entry(&w, DIR, "f"); /* it has to wait itself */
+    assert_false(w.done);
+    ask(&c, &look);
+    assert_true(c.done && c.req.rc == 0);
+    answer(next(REQUEST_MKDIR), -EIO);
+    assert_true(w.done && w.rc == 0);
+    ask(&d, &mkdir);
+    next(REQUEST_MKDIR);
+    ask(&c, &look);
+    answer_entry(next(REQUEST_LOOKUP), &e);
+    assert_true(c.done && c.req.rc == 0);
+    ask(&c, &look);
+    assert_true(c.done);
+    nothing_asked();
+}
+
+/* Linux: who asked about an expired name sets its time, whatever came since the mount answered. */
+static void
+test_an_answer_about_an_expired_name_is_kept_when_it_expires_again(void **state)
+{
+    const struct fuse_entry_param e = entry(FILE_INO, 0, 1000, 0);
+    static struct caller c;
+    struct waiter w;
+    struct asked *a;
+
+    (void)state;
+    look_up(&c, FILE_INO, 0, 0, 0);
+    ask(&c, &look);
+    a = next(REQUEST_LOOKUP);
+    expire_entry(&w, DIR, "f");
+    assert_true(w.done);
+    answer_entry(a, &e);
+    ask(&c, &look);
+    assert_true(c.done && c.req.rc == 0);
+    nothing_asked();
 }
 
 static void test_who_changes_a_directory_holds_off_its_invalidations(void **state)
@@ -389,6 +444,136 @@ static void test_answers_that_are_kept_all_the_same(void **state)
     ask(&c, &stat_it);
     assert_true(c.done && c.req.st.st_size == 5);
     nothing_asked();
+}
+
+/* ---- listings ---- */
+
+static void open_dir(struct caller *c, uint64_t fh, bool keeps_names, bool keeps_cache)
+{
+    const struct request open = { .kind = REQUEST_OPENDIR, .ino = DIR };
+    struct asked *a;
+
+    ask(c, &open);
+    a = next(REQUEST_OPENDIR);
+    a->req->fh = fh;
+    a->req->keeps_names = keeps_names;
+    a->req->keeps_cache = keeps_cache;
+    answer(a, 0);
+}
+
+static struct request list_of(uint64_t fh, uint64_t off)
+{
+    return (struct request){ .kind = REQUEST_READDIR, .ino = DIR, .fh = fh, .off = off };
+}
+
+/* One name at offset 0, whose inode is this; none at offset 1. */
+static void answer_list(struct asked *a, uint64_t ino)
+{
+    const struct sim_dirent d = { .ino = ino, .next = 1, .name = "f" };
+
+    a->req->data_len = a->r.off == 0 ? sizeof(d) : 0;
+    memcpy(a->req->data, &d, a->req->data_len);
+    answer(a, 0);
+}
+
+static void list_all(struct caller *c, uint64_t fh, uint64_t ino)
+{
+    const struct request first = list_of(fh, 0), rest = list_of(fh, 1);
+
+    ask(c, &first);
+    answer_list(next(REQUEST_READDIR), ino);
+    ask(c, &rest);
+    answer_list(next(REQUEST_READDIR), ino);
+}
+
+static void lists_from_memory(struct caller *c, uint64_t fh, uint64_t ino)
+{
+    const struct request first = list_of(fh, 0), rest = list_of(fh, 1);
+
+    ask(c, &first);
+    assert_true(c->done && c->req.rc == 0);
+    assert_int_equal(c->req.data_len, sizeof(struct sim_dirent));
+    assert_int_equal(((struct sim_dirent *)(void *)c->data)->ino, ino);
+    ask(c, &rest);
+    assert_true(c->done && c->req.data_len == 0);
+    nothing_asked();
+}
+
+static void test_a_listing_is_kept_for_those_who_may_use_it(void **state)
+{
+    static struct caller c;
+
+    (void)state;
+    open_dir(&c, 1, true, true);
+    list_all(&c, 1, 7);
+    lists_from_memory(&c, 1, 7);
+    open_dir(&c, 2, true, true);
+    lists_from_memory(&c, 2, 7);
+    open_dir(&c, 3, false, true);
+    list_all(&c, 3, 8);
+    lists_from_memory(&c, 2, 7);
+    open_dir(&c, 4, true, false); /* it drops what is there */
+    list_all(&c, 4, 9);
+    lists_from_memory(&c, 2, 9);
+}
+
+static void test_what_drops_a_listing(void **state)
+{
+    const struct request mkdir = { .kind = REQUEST_MKDIR, .ino = DIR, .name = "d" };
+    const struct fuse_entry_param e = entry(9, 0, 1000, 0);
+    static struct caller c;
+    struct waiter w;
+
+    (void)state;
+    open_dir(&c, 1, true, true);
+    list_all(&c, 1, 7);
+    inval_inode(&w, DIR, -1, 0); /* only attributes */
+    lists_from_memory(&c, 1, 7);
+    inval_inode(&w, DIR, 0, 0);
+    list_all(&c, 1, 8);
+    lists_from_memory(&c, 1, 8);
+    ask(&c, &mkdir);
+    answer_entry(next(REQUEST_MKDIR), &e);
+    list_all(&c, 1, 9);
+    lists_from_memory(&c, 1, 9);
+    expire_entry(&w, DIR, "d");
+    list_all(&c, 1, 10);
+}
+
+static void test_a_list_under_way_at_an_invalidation_is_kept(void **state)
+{
+    const struct request first = list_of(1, 0), rest = list_of(1, 1);
+    static struct caller c;
+    struct waiter w;
+    struct asked *a;
+
+    (void)state;
+    open_dir(&c, 1, true, true);
+    ask(&c, &first);
+    a = next(REQUEST_READDIR);
+    inval_inode(&w, DIR, 0, 0);
+    assert_true(w.done);
+    answer_list(a, 7);
+    ask(&c, &rest);
+    answer_list(next(REQUEST_READDIR), 7);
+    lists_from_memory(&c, 1, 7);
+}
+
+static void test_a_name_is_dropped_when_the_list_under_way_is_read(void **state)
+{
+    const struct request first = list_of(1, 0);
+    static struct caller c;
+    struct waiter w;
+    struct asked *a;
+
+    (void)state;
+    open_dir(&c, 1, true, true);
+    ask(&c, &first);
+    a = next(REQUEST_READDIR);
+    expire_entry(&w, DIR, "no such name");
+    assert_false(w.done);
+    answer_list(a, 7);
+    assert_true(w.done);
 }
 
 /* ---- pages ---- */
@@ -655,12 +840,18 @@ int main(void)
         T(test_an_invalidated_name_is_asked_for),
         T(test_an_answer_under_way_is_dropped_after_it_came),
         T(test_an_expired_name_asked_about_is_not_kept_when_it_was_dropped),
+        T(test_an_expired_name_is_asked_about_without_a_lock),
+        T(test_an_answer_about_an_expired_name_is_kept_when_it_expires_again),
         T(test_who_changes_a_directory_holds_off_its_invalidations),
         T(test_a_renamed_name_takes_its_time_along),
         T(test_a_failed_change_forgets_the_name_it_was_wrong_about),
         T(test_attributes_are_believed_until_they_are_invalidated),
         T(test_attributes_under_way_at_an_invalidation_are_not_kept),
         T(test_answers_that_are_kept_all_the_same),
+        T(test_a_listing_is_kept_for_those_who_may_use_it),
+        T(test_what_drops_a_listing),
+        T(test_a_list_under_way_at_an_invalidation_is_kept),
+        T(test_a_name_is_dropped_when_the_list_under_way_is_read),
         T(test_pages_are_kept_until_they_are_dropped),
         T(test_an_open_without_keep_cache_drops_them),
         T(test_an_invalidation_waits_for_the_read_of_its_page),

@@ -1,0 +1,645 @@
+/*
+ * tokens.c - see tokens.h.
+ *
+ * In:     wants.c and md_token.c; sessions that end.
+ * Out:    recalls; who waited is told to look again.
+ * Keeps:  I5: who holds an inode EXCLUSIVE is the only one that holds anything of it.
+ */
+#include "exportd/core/tokens.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+enum {
+    BUCKETS_MIN = 64,
+    COOL_AGAIN = 4, /* soon: within so many times as long as it cooled */
+};
+
+/* What a session has of an inode. */
+struct token_holding {
+    struct token_holding *next; /* of the same inode */
+    struct token_inode *inode;
+    struct token_holder *holder;
+    struct list_node link;        /* in holder->all */
+    struct list_node recall_link; /* in holder->recalled */
+    uint64_t grant;               /* the last one */
+    uint64_t call;
+    uint64_t recalled_ns; /* when it was first asked for */
+    uint8_t mode;
+    uint8_t keep;    /* asked to lower it to this; mode: it is not asked */
+    uint8_t claimed; /* between tokens_claim() and tokens_claimed() */
+};
+
+struct token_inode {
+    uint64_t ino;
+    struct token_inode *next; /* in its bucket */
+    struct token_holding *holdings;
+    struct token_holding *exclusive; /* the only one then */
+    size_t n;                        /* holdings */
+    struct list_node places;
+    struct list_node cool_link; /* in tokens->cooling */
+    uint64_t cool_ns;           /* until then; 0: it is not cooling */
+    uint64_t cooled_ns;         /* when the last time ended, or will */
+    uint32_t cool_ms;           /* how long that was */
+    struct token_holding first; /* room for one of them: most have no other */
+};
+
+void tokens_init(struct tokens *t, const struct token_hooks *hooks, size_t *n_all)
+{
+    *t = (struct tokens){ .hooks = *hooks, .n_all = n_all };
+    list_init(&t->cooling);
+}
+
+void token_holder_init(struct token_holder *holder)
+{
+    *holder = (struct token_holder){ 0 };
+    list_init(&holder->all);
+    list_init(&holder->recalled);
+}
+
+/* ---- who has what ---- */
+
+static struct token_inode **bucket_of(const struct tokens *t, uint64_t ino)
+{
+    return &t->buckets[ino & (t->n_buckets - 1)]; /* numbers count up */
+}
+
+static struct token_inode *inode_find(const struct tokens *t, uint64_t ino)
+{
+    struct token_inode *i = t->buckets == NULL ? NULL : *bucket_of(t, ino);
+
+    while (i != NULL && i->ino != ino)
+        i = i->next;
+    return i;
+}
+
+static void inode_add(struct tokens *t, struct token_inode *i)
+{
+    i->next = *bucket_of(t, i->ino);
+    *bucket_of(t, i->ino) = i;
+}
+
+/* Twice as many buckets; without memory it stays as it is, when there are some. */
+static int buckets_grow(struct tokens *t)
+{
+    size_t n = t->n_buckets == 0 ? BUCKETS_MIN : 2 * t->n_buckets;
+    struct token_inode **buckets = calloc(n, sizeof(struct token_inode *));
+    struct tokens old = *t;
+
+    if (buckets == NULL)
+        return t->buckets == NULL ? -ENOMEM : 0;
+    t->buckets = buckets;
+    t->n_buckets = n;
+    for (size_t k = 0; k < old.n_buckets; k++) {
+        for (struct token_inode *i = old.buckets[k], *next; i != NULL; i = next) {
+            next = i->next;
+            inode_add(t, i);
+        }
+    }
+    free(old.buckets);
+    return 0;
+}
+
+static struct token_inode *inode_make(struct tokens *t, uint64_t ino)
+{
+    struct token_inode *i = inode_find(t, ino);
+
+    if (i != NULL)
+        return i;
+    if (t->n_inodes >= t->n_buckets && buckets_grow(t) != 0)
+        return NULL;
+    i = calloc(1, sizeof(*i));
+    if (i == NULL)
+        return NULL;
+    i->ino = ino;
+    list_init(&i->places);
+    list_init(&i->cool_link);
+    inode_add(t, i);
+    t->n_inodes++;
+    return i;
+}
+
+static void inode_free_if_empty(struct tokens *t, struct token_inode *i)
+{
+    struct token_inode **at = bucket_of(t, i->ino);
+
+    if (i->holdings != NULL || !list_is_empty(&i->places) || i->cool_ns != 0)
+        return;
+    while (*at != i)
+        at = &(*at)->next;
+    *at = i->next;
+    free(i);
+    if (--t->n_inodes == 0) {
+        free(t->buckets);
+        t->buckets = NULL;
+        t->n_buckets = 0;
+    }
+}
+
+static struct token_holding *holding_find(const struct token_inode *i,
+                                          const struct token_holder *holder)
+{
+    struct token_holding *h = i == NULL ? NULL : i->holdings;
+
+    while (h != NULL && h->holder != holder)
+        h = h->next;
+    return h;
+}
+
+static struct token_holding *holding_make(struct tokens *t, struct token_inode *i,
+                                          struct token_holder *holder)
+{
+    struct token_holding *h = i->first.holder == NULL ? &i->first : malloc(sizeof(*h));
+
+    if (h == NULL)
+        return NULL;
+    *h = (struct token_holding){ 0 };
+    h->inode = i;
+    h->holder = holder;
+    h->next = i->holdings;
+    i->holdings = h;
+    i->n++;
+    list_add_tail(&holder->all, &h->link);
+    list_init(&h->recall_link);
+    holder->n++;
+    (*t->n_all)++;
+    return h;
+}
+
+static void holding_set_mode(struct token_holding *h, enum token_mode mode)
+{
+    struct token_inode *i = h->inode;
+
+    if (i->exclusive == h)
+        i->exclusive = NULL;
+    if (mode == TOKEN_EXCLUSIVE)
+        i->exclusive = h;
+    h->mode = (uint8_t)mode;
+    assert(i->exclusive == NULL || i->n == 1); /* I5 */
+}
+
+static void holding_free(struct tokens *t, struct token_holding *h)
+{
+    struct token_holding **at = &h->inode->holdings;
+
+    while (*at != h)
+        at = &(*at)->next;
+    *at = h->next;
+    h->inode->n--;
+    if (h->inode->exclusive == h)
+        h->inode->exclusive = NULL;
+    list_remove(&h->link);
+    list_remove(&h->recall_link);
+    h->holder->n--;
+    (*t->n_all)--;
+    if (h == &h->inode->first)
+        h->holder = NULL;
+    else
+        free(h);
+}
+
+static bool is_recalled(const struct token_holding *h)
+{
+    return h != NULL && h->keep < h->mode;
+}
+
+static void wake_all(struct tokens *t, struct token_inode *i)
+{
+    LIST_FOREACH(node, &i->places)
+        t->hooks.wake(container_of(node, struct token_place, link)->waiter);
+}
+
+/* ---- who is in the way ---- */
+
+/* What a holder may keep while another one does this. */
+static enum token_mode kept_beside(enum want_kind kind)
+{
+    return kind == WANT_CHANGE ? TOKEN_NONE : TOKEN_SHARED;
+}
+
+/* Who wants only to see takes nothing away from those who came before. */
+static bool waits_behind(enum want_kind kind, enum want_kind before)
+{
+    return kind == WANT_CHANGE || (kind == WANT_SHARE && before == WANT_CHANGE);
+}
+
+/* Does somebody else wait for this inode who came before? number 0: all did. */
+static bool is_behind_another(const struct token_inode *i,
+                              const struct token_holder *holder, enum want_kind kind,
+                              uint64_t number)
+{
+    LIST_FOREACH(node, &i->places) {
+        const struct token_place *p = container_of(node, struct token_place, link);
+
+        if (number != 0 && p->waiter->number >= number)
+            break;
+        if (p->waiter->holder != holder && waits_behind(kind, p->kind))
+            return true;
+    }
+    return false;
+}
+
+static bool is_held_by_another(const struct token_inode *i,
+                               const struct token_holding *mine, enum want_kind kind)
+{
+    if (kind == WANT_CHANGE)
+        return i->n > (mine != NULL);
+    return i->exclusive != NULL && i->exclusive != mine;
+}
+
+static bool is_in_way(const struct token_inode *i, const struct token_holder *holder,
+                      enum want_kind kind, uint64_t number)
+{
+    const struct token_holding *mine = holding_find(i, holder);
+
+    if (mine != NULL && mine->mode == TOKEN_EXCLUSIVE)
+        return false;
+    return is_held_by_another(i, mine, kind) ||
+           is_behind_another(i, holder, kind, number);
+}
+
+enum token_verdict tokens_judge(const struct tokens *t, const struct token_holder *holder,
+                                const struct token_waiter *waiter,
+                                const struct token_want *wants, unsigned n)
+{
+    bool in_way = false, asked = false;
+
+    for (unsigned k = 0; k < n; k++) {
+        const struct token_inode *i =
+            wants[k].ino == 0 ? NULL : inode_find(t, wants[k].ino);
+
+        if (i == NULL)
+            continue;
+        in_way = in_way ||
+                 is_in_way(i, holder, wants[k].kind, waiter == NULL ? 0 : waiter->number);
+        asked = asked || is_recalled(holding_find(i, holder));
+    }
+    return !in_way ? TOKENS_FREE : asked ? TOKENS_ASKED : TOKENS_IN_WAY;
+}
+
+/* ---- recalls ---- */
+
+static void recall_send(struct tokens *t, struct token_holding *h)
+{
+    const struct token_recall recall = {
+        .ino = h->inode->ino,
+        .keep = (enum token_mode)h->keep,
+        .grant = h->grant,
+        .call = h->call,
+    };
+
+    t->hooks.recall(h->holder, &recall);
+}
+
+static void recall(struct tokens *t, struct token_holding *h, enum token_mode keep,
+                   uint64_t now_ns)
+{
+    if (h->keep <= keep)
+        return;
+    if (!is_recalled(h)) {
+        h->recalled_ns = now_ns;
+        list_add_tail(&h->holder->recalled, &h->recall_link);
+    }
+    h->keep = (uint8_t)keep;
+    recall_send(t, h);
+    LIST_FOREACH(node, &h->inode->places) { /* who must not wait any more now */
+        struct token_waiter *w = container_of(node, struct token_place, link)->waiter;
+
+        if (w->holder == h->holder)
+            t->hooks.wake(w);
+    }
+}
+
+/* Those who hold what the first in the row needs are asked for it. */
+static void place_recall(struct tokens *t, struct token_place *p, uint64_t now_ns)
+{
+    const struct token_holding *mine = holding_find(p->inode, p->waiter->holder);
+
+    if (mine != NULL && mine->mode == TOKEN_EXCLUSIVE)
+        return;
+    if (is_behind_another(p->inode, p->waiter->holder, p->kind, p->waiter->number))
+        return;
+    for (struct token_holding *h = p->inode->holdings; h != NULL; h = h->next) {
+        if (h->holder != p->waiter->holder)
+            recall(t, h, kept_beside(p->kind), now_ns);
+    }
+}
+
+/* Several want it: for a while they ask each time instead of having it recalled each time. */
+static void inode_cool(struct tokens *t, struct token_inode *i, uint64_t now_ns)
+{
+    if (i->cool_ms == 0 || now_ns > i->cooled_ns + i->cool_ms * COOL_AGAIN * 1000000ull)
+        i->cool_ms = TOKEN_COOL_MS;
+    else if (now_ns > i->cooled_ns && i->cool_ms < TOKEN_COOL_MAX_MS)
+        i->cool_ms *= 2; /* it was given, and wanted at once */
+    list_remove(&i->cool_link);
+    i->cool_ns = i->cooled_ns = now_ns + i->cool_ms * 1000000ull;
+    list_add_tail(&t->cooling, &i->cool_link);
+}
+
+/* ---- who waits ---- */
+
+/* At its place in the row, behind those who came before. */
+static void place_add(struct token_inode *i, struct token_place *p)
+{
+    struct list_node *where = i->places.prev;
+
+    while (where != &i->places &&
+           container_of(where, struct token_place, link)->waiter->number >
+               p->waiter->number)
+        where = where->prev;
+    list_add_after(where, &p->link);
+}
+
+int tokens_wait(struct tokens *t, struct token_waiter *waiter,
+                const struct token_want *wants, unsigned n, uint64_t now_ns)
+{
+    assert(waiter->n == 0 && n <= TOKEN_WANTS_MAX);
+    if (waiter->number == 0)
+        waiter->number = ++t->n_waits;
+    for (unsigned k = 0; k < n; k++) {
+        struct token_inode *i = wants[k].ino == 0 ? NULL : inode_make(t, wants[k].ino);
+
+        if (wants[k].ino == 0)
+            continue;
+        if (i == NULL) {
+            tokens_leave(t, waiter);
+            return -ENOMEM;
+        }
+        waiter->places[waiter->n] =
+            (struct token_place){ .inode = i, .waiter = waiter, .kind = wants[k].kind };
+        place_add(i, &waiter->places[waiter->n++]);
+    }
+    for (unsigned k = 0; k < waiter->n; k++)
+        place_recall(t, &waiter->places[k], now_ns);
+    return 0;
+}
+
+enum token_verdict tokens_look(struct tokens *t, struct token_waiter *waiter,
+                               uint64_t now_ns)
+{
+    struct token_want wants[TOKEN_WANTS_MAX];
+
+    for (unsigned k = 0; k < waiter->n; k++) {
+        wants[k] =
+            (struct token_want){ waiter->places[k].inode->ino, waiter->places[k].kind };
+        place_recall(t, &waiter->places[k], now_ns);
+    }
+    return tokens_judge(t, waiter->holder, waiter, wants, waiter->n);
+}
+
+void tokens_leave(struct tokens *t, struct token_waiter *waiter)
+{
+    while (waiter->n > 0) {
+        struct token_place *p = &waiter->places[--waiter->n];
+
+        list_remove(&p->link);
+        wake_all(t, p->inode);
+        inode_free_if_empty(t, p->inode);
+    }
+}
+
+/* ---- giving ---- */
+
+static bool holders_have_room(const struct tokens *t, const struct token_holder *holder,
+                              size_t n, bool reserve)
+{
+    size_t mine = SESSION_TOKENS_MAX, all = TOKENS_MAX;
+
+    if (reserve) {
+        mine += mine / TOKENS_RESERVE_PART;
+        all += all / TOKENS_RESERVE_PART;
+    }
+    return holder->n + n <= mine && *t->n_all + n <= all;
+}
+
+bool tokens_have_room(const struct tokens *t, const struct token_holder *holder,
+                      unsigned n)
+{
+    return holders_have_room(t, holder, n, true);
+}
+
+/* May this be given with an answer, though nobody has asked for it? */
+static bool is_free_to_give(const struct tokens *t, const struct token_inode *i,
+                            const struct token_holding *mine,
+                            const struct token_holder *holder, uint64_t now_ns)
+{
+    return list_is_empty(&i->places) && i->cool_ns <= now_ns &&
+           !is_held_by_another(i, mine, WANT_SEE) &&
+           holders_have_room(t, holder, 1, false);
+}
+
+/* A new grant of what it has, or more. */
+static enum token_mode holding_grant(struct tokens *t, struct token_holding *h,
+                                     const struct token_grant *grant,
+                                     enum token_mode mode)
+{
+    bool asked = is_recalled(h);
+
+    if (h->mode < mode)
+        holding_set_mode(h, mode);
+    if (!asked)
+        h->keep = h->mode;
+    h->grant = grant->serial;
+    h->call = grant->call;
+    if (asked)
+        recall_send(t, h); /* the one that is out speaks of an older grant */
+    return (enum token_mode)h->mode;
+}
+
+enum token_mode tokens_grant(struct tokens *t, struct token_holder *holder,
+                             const struct token_grant *grant, uint64_t now_ns)
+{
+    struct token_inode *i = inode_make(t, grant->ino);
+    struct token_holding *h = holding_find(i, holder);
+    enum token_mode mode = grant->mode;
+    bool unasked = grant->how == GRANT_UNASKED;
+
+    if (i == NULL || (unasked && is_recalled(h)))
+        return TOKEN_NONE;
+    if (unasked && !is_free_to_give(t, i, h, holder, now_ns))
+        mode = TOKEN_NONE;
+    if (mode == TOKEN_EXCLUSIVE && unasked && is_held_by_another(i, h, WANT_CHANGE))
+        mode = TOKEN_SHARED;
+    if (h == NULL && mode != TOKEN_NONE)
+        h = holding_make(t, i, holder);
+    if (h == NULL) {
+        inode_free_if_empty(t, i);
+        return TOKEN_NONE;
+    }
+    return holding_grant(t, h, grant, mode);
+}
+
+/* It has less now. */
+static void holding_lower(struct tokens *t, struct token_holding *h, enum token_mode mode)
+{
+    struct token_inode *i = h->inode;
+
+    holding_set_mode(h, mode);
+    if (h->keep > mode)
+        h->keep = (uint8_t)mode;
+    if (!is_recalled(h))
+        list_remove(&h->recall_link);
+    if (mode == TOKEN_NONE)
+        holding_free(t, h);
+    wake_all(t, i);
+    inode_free_if_empty(t, i);
+}
+
+void tokens_give_back(struct tokens *t, struct token_holder *holder, uint64_t ino,
+                      enum token_mode keep, uint64_t grant, uint64_t now_ns)
+{
+    struct token_holding *h = holding_find(inode_find(t, ino), holder);
+
+    if (h == NULL || h->mode <= keep || h->grant > grant)
+        return;
+    if (is_recalled(h) && keep <= h->keep)
+        inode_cool(t, h->inode, now_ns);
+    holding_lower(t, h, keep);
+}
+
+void tokens_inode_gone(struct tokens *t, uint64_t ino)
+{
+    struct token_inode *i = inode_find(t, ino);
+
+    if (i == NULL)
+        return;
+    while (i->holdings != NULL)
+        holding_free(t, i->holdings);
+    wake_all(t, i);
+    inode_free_if_empty(t, i);
+}
+
+void token_holder_end(struct tokens *t, struct token_holder *holder)
+{
+    LIST_FOREACH_SAFE(node, &holder->all)
+        holding_lower(t, container_of(node, struct token_holding, link), TOKEN_NONE);
+}
+
+/* ---- questions ---- */
+
+enum token_mode tokens_held(const struct tokens *t, const struct token_holder *holder,
+                            uint64_t ino)
+{
+    const struct token_holding *h = holding_find(inode_find(t, ino), holder);
+
+    return h == NULL ? TOKEN_NONE : (enum token_mode)h->mode;
+}
+
+bool tokens_is_written(const struct tokens *t, const struct token_holder *holder,
+                       uint64_t ino)
+{
+    const struct token_inode *i = inode_find(t, ino);
+
+    return i != NULL && is_held_by_another(i, holding_find(i, holder), WANT_SEE);
+}
+
+bool tokens_is_recalled(const struct tokens *t, const struct token_holder *holder,
+                        uint64_t ino)
+{
+    return is_recalled(holding_find(inode_find(t, ino), holder));
+}
+
+void tokens_each(const struct tokens *t,
+                 void (*fn)(void *arg, const struct token_holder *holder, uint64_t ino,
+                            enum token_mode mode),
+                 void *arg)
+{
+    for (size_t k = 0; t->buckets != NULL && k < t->n_buckets; k++) {
+        for (const struct token_inode *i = t->buckets[k]; i != NULL; i = i->next) {
+            for (const struct token_holding *h = i->holdings; h != NULL; h = h->next)
+                fn(arg, h->holder, i->ino, (enum token_mode)h->mode);
+        }
+    }
+}
+
+uint64_t token_holder_owes_since(const struct token_holder *holder)
+{
+    if (list_is_empty(&holder->recalled))
+        return UINT64_MAX;
+    return container_of(holder->recalled.next, struct token_holding, recall_link)
+        ->recalled_ns;
+}
+
+uint64_t token_holder_owes_shared_since(const struct token_holder *holder)
+{
+    LIST_FOREACH(node, &holder->recalled) {
+        const struct token_holding *h =
+            container_of(node, struct token_holding, recall_link);
+
+        if (h->mode == TOKEN_SHARED)
+            return h->recalled_ns;
+    }
+    return UINT64_MAX;
+}
+
+void token_holder_excuse(struct token_holder *holder, uint64_t slept_ns)
+{
+    LIST_FOREACH(node, &holder->recalled)
+        container_of(node, struct token_holding, recall_link)->recalled_ns += slept_ns;
+}
+
+/* ---- claims ---- */
+
+int tokens_claim(struct tokens *t, struct token_holder *holder, uint64_t ino,
+                 enum token_mode mode, bool fresh)
+{
+    struct token_inode *i = fresh ? inode_make(t, ino) : inode_find(t, ino);
+    struct token_holding *h = holding_find(i, holder);
+
+    if (fresh && i == NULL)
+        return -ENOMEM;
+    if (fresh && h == NULL) {
+        bool is_free =
+            !is_held_by_another(i, h, mode == TOKEN_EXCLUSIVE ? WANT_CHANGE : WANT_SHARE);
+
+        if (is_free && tokens_have_room(t, holder, 1))
+            h = holding_make(t, i, holder);
+        if (h != NULL) {
+            holding_set_mode(h, mode);
+            h->keep = h->mode;
+        }
+        inode_free_if_empty(t, i);
+    }
+    if (h == NULL || h->mode < mode)
+        return -EAGAIN;
+    if (h->claimed < mode)
+        h->claimed = (uint8_t)mode;
+    return 0;
+}
+
+void tokens_claimed(struct tokens *t, struct token_holder *holder, uint64_t serial)
+{
+    LIST_FOREACH_SAFE(node, &holder->all) {
+        struct token_holding *h = container_of(node, struct token_holding, link);
+        enum token_mode mode = (enum token_mode)h->claimed;
+
+        h->claimed = TOKEN_NONE;
+        h->grant = serial;
+        h->call = 0;
+        if (is_recalled(h) && h->keep < mode)
+            recall_send(t, h);
+        if (h->mode > mode)
+            holding_lower(t, h, mode);
+    }
+}
+
+void tokens_tick(struct tokens *t, uint64_t now_ns)
+{
+    LIST_FOREACH_SAFE(node, &t->cooling) {
+        struct token_inode *i = container_of(node, struct token_inode, cool_link);
+
+        if (i->cool_ns > now_ns)
+            continue;
+        list_remove(&i->cool_link);
+        i->cool_ns = 0;
+        inode_free_if_empty(t, i);
+    }
+}
+
+void tokens_free(struct tokens *t)
+{
+    tokens_tick(t, UINT64_MAX);
+    assert(t->n_inodes == 0);
+}

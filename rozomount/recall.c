@@ -1,0 +1,879 @@
+/*
+ * recall.c - tokens of inodes in use: who needs one waits for it, and what is recalled is given back.
+ *
+ * In:     op_with_token() and the ends of such operations; recalls of exportd, on the owner of the inode.
+ * Out:    MD_TOKEN, MD_GIVE_BACK; the file layer writes out; the kernel drops names, attributes and pages.
+ * Keeps:  I5, our half: a token is given back when nothing that it allowed is left: no operation that changes the file is under
+ *         way, nothing is written late, neither we nor the kernel believe what we had. Who waits for a token is let through
+ *         once when it comes, whatever is recalled meanwhile. No deadlock with the kernel, which keeps pages locked
+ *         under a READ, and the last page of a WRITE when it is not whole, until we answer: such pages have nothing old
+ *         in them, and nobody waits until they are dropped.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/spans.h"
+#include "rozomount/face.h"
+#include "rozomount/mem.h"
+
+enum {
+    PAGE_BYTES = 4096,
+    LOST_AT_A_TIME = 256, /* tokens of a session that is over */
+};
+
+/* An MD_TOKEN. */
+struct acquire {
+    struct md_call call;
+    struct loop *loop;
+    struct node *node; /* pinned */
+    uint64_t number;
+    enum token_mode mode;
+};
+
+/* A token on its way back. */
+struct recall {
+    struct loop *loop;
+    uint64_t ino;      /* key; in loop->recalls */
+    struct node *node; /* pinned */
+    enum token_mode keep;
+    uint64_t grant;
+    uint64_t call; /* the MD_TOKEN that it speaks of */
+    bool lost;     /* it is not ours any more, and what was written under it neither */
+    bool busy;     /* what follows waits for a callback */
+    bool told;     /* the kernel has been told once to drop all of it */
+
+    struct list_node drops; /* what the kernel is dropping */
+    struct node_wait wait;
+    UT_hash_handle hh;
+};
+
+/* The kernel drops something. */
+struct drop {
+    struct recaller_job job;
+    struct recall *recall; /* that waits for it; NULL: nobody does */
+    struct list_node link; /* in recall->drops */
+    bool sent;
+};
+
+static void recall_step(struct recall *r);
+static void node_acquire(struct loop *loop, struct node *node);
+static void node_run_waiters(struct node *node, enum token_mode once);
+static void node_seek_token(struct loop *loop, struct node *node);
+static void lose(struct loop *loop, uint64_t ino);
+
+static struct tokens *tokens_of(const struct loop *loop)
+{
+    return loop->mount->tokens;
+}
+
+static struct recall *recall_find(struct loop *loop, uint64_t ino)
+{
+    struct recall *r;
+
+    HASH_FIND(hh, loop->recalls, &ino, sizeof(ino), r);
+    return r;
+}
+
+/* ---- who needs a token ---- */
+
+static bool is_exclusive(const struct op *op)
+{
+    return op->token_mode == TOKEN_EXCLUSIVE;
+}
+
+/* What we hold for certain. */
+static enum token_mode node_holds(struct loop *loop, const struct node *node)
+{
+    if (!session_is_sure(loop->mount->session, env_now_ns(&loop->env.env)))
+        return TOKEN_NONE;
+    return tokens_mode(tokens_of(loop), node->ino);
+}
+
+static void op_start(struct op *op)
+{
+    struct node *node = op->token_node;
+
+    if (is_exclusive(op))
+        list_add_tail(&node->exclusive, &op->token_link);
+    else if (op->fills_pages)
+        list_add_tail(&node->reading, &op->token_link);
+    else
+        op->token_node = NULL;
+    op->token_step(op);
+}
+
+/* May it go on although the token is recalled? */
+static bool recall_lets_by(const struct recall *r, const struct op *op)
+{
+    if (r->lost)
+        return false;
+    if (op->token_page) /* the kernel writes out what it is to drop */
+        return true;
+    return op->token_mode <= r->keep || (!is_exclusive(op) && !r->told);
+}
+
+/* Has the kernel pages of what this reads and that changes? */
+static bool share_pages(const struct op *read, const struct op *change)
+{
+    if (change->iov.iov_base == NULL) /* no WRITE */
+        return true;
+    return change->offset / PAGE_BYTES <= (read->offset + read->size) / PAGE_BYTES &&
+           read->offset / PAGE_BYTES <= (change->offset + change->size) / PAGE_BYTES;
+}
+
+static bool any_shares_pages(const struct list_node *ops, const struct op *read)
+{
+    LIST_FOREACH(link, ops) {
+        const struct op *op = container_of(link, struct op, token_link);
+
+        if (is_exclusive(op) && share_pages(read, op))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * What a WRITE brings was in a page that may have been dropped since. A READ that overtakes it would fill a new page with what
+ * was there before, which would stay. A recall that drops that page, too, may have to wait for the READ.
+ */
+static bool op_comes_second(const struct op *op, const struct recall *r)
+{
+    const struct node *node = op->token_node;
+
+    return op->fills_pages && (r == NULL || r->keep != TOKEN_NONE) &&
+           (any_shares_pages(&node->exclusive, op) ||
+            any_shares_pages(&node->token_waiters, op));
+}
+
+static void op_overtakes_reads(const struct op *op)
+{
+    LIST_FOREACH(link, &op->token_node->reading) {
+        struct op *read = container_of(link, struct op, token_link);
+
+        if (share_pages(read, op))
+            read->overtaken = true;
+    }
+}
+
+static bool op_may_start(struct op *op)
+{
+    struct recall *r = recall_find(op->loop, op->token_node->ino);
+    enum token_mode has = node_holds(op->loop, op->token_node);
+
+    if (op_comes_second(op, r))
+        return false;
+    if (op->token_page && r != NULL && has != TOKEN_NONE)
+        return recall_lets_by(r, op);
+    return has >= op->token_mode && (r == NULL || recall_lets_by(r, op));
+}
+
+/* What was changed in a mapping under a token that was lost. */
+static bool op_is_lost(const struct op *op, const struct recall *r)
+{
+    return op->token_page && r != NULL && r->lost;
+}
+
+static void op_unqueue(struct op *op)
+{
+    op_wait_over(op);
+    list_remove(&op->token_link);
+}
+
+/* Somebody who was in the way of others is not any more. */
+static void node_look_again(struct loop *loop, struct node *node)
+{
+    if (!list_is_empty(&node->token_waiters) && node->acquiring == NULL &&
+        recall_find(loop, node->ino) == NULL)
+        node_run_waiters(node, TOKEN_NONE);
+}
+
+static void give_up_waiting(struct op *op)
+{
+    struct node *node = op->token_node;
+
+    list_remove(&op->token_link);
+    op->token_node = NULL;
+    if (is_exclusive(op))
+        node_look_again(op->loop, node);
+    op_reply_err(op, -EINTR);
+}
+
+static void recall_goes_round(struct recall *r, const struct op *op);
+
+void op_with_token(struct op *op, struct node *node, enum token_mode mode,
+                   void (*step)(struct op *op))
+{
+    struct loop *loop = op->loop;
+    struct recall *r;
+
+    if (!tokens_are_given(tokens_of(loop))) {
+        step(op);
+        return;
+    }
+    assert(op->token_node == NULL);
+    op->token_node = node;
+    op->token_mode = mode;
+    op->token_step = step;
+    if (is_exclusive(op))
+        op_overtakes_reads(op);
+    if (op_may_start(op)) {
+        op_start(op);
+        return;
+    }
+    if (recall_find(loop, node->ino) == NULL &&
+        tokens_is_lost(tokens_of(loop), node->ino))
+        lose(loop, node->ino);
+    r = recall_find(loop, node->ino);
+    if (op_is_lost(op, r)) {
+        op->token_node = NULL;
+        op_reply_err(op, -EIO);
+        return;
+    }
+    list_add_tail(&node->token_waiters, &op->token_link);
+    if (r != NULL)
+        recall_goes_round(r, op);
+    else if (node_holds(loop, node) < mode)
+        node_acquire(loop, node);
+    if (op->req != NULL)
+        op_wait_interruptibly(op, give_up_waiting);
+}
+
+void op_token_done(struct op *op)
+{
+    struct node *node = op->token_node;
+    struct recall *r;
+
+    if (node == NULL)
+        return;
+    op->token_node = NULL;
+    list_remove(&op->token_link);
+    if (!is_exclusive(op))
+        return;
+    r = list_is_empty(&node->exclusive) ? recall_find(op->loop, node->ino) : NULL;
+    if (r != NULL)
+        recall_step(r);
+    else
+        node_look_again(op->loop, node);
+}
+
+/* Those that may go on now. once: all that the token just granted is enough for. */
+static void node_run_waiters(struct node *node, enum token_mode once)
+{
+    struct list_node all;
+
+    list_init(&all);
+    LIST_FOREACH_SAFE(link, &node->token_waiters) {
+        list_remove(link);
+        list_add_tail(&all, link);
+    }
+    node->n_pins++; /* the last of them may let go */
+    while (!list_is_empty(&all)) {
+        struct op *op = container_of(all.next, struct op, token_link);
+
+        list_remove(&op->token_link);
+        if (op_may_start(op) ||
+            (op->token_mode <= once &&
+             !op_comes_second(op, recall_find(op->loop, node->ino)))) {
+            op_wait_over(op);
+            op_start(op);
+        } else {
+            list_add_tail(&node->token_waiters, &op->token_link);
+        }
+    }
+    node_put(node);
+}
+
+/* ---- acquiring ---- */
+
+static void waiters_fail(struct node *node, int rc)
+{
+    while (!list_is_empty(&node->token_waiters)) {
+        struct op *op = container_of(node->token_waiters.next, struct op, token_link);
+
+        op_unqueue(op);
+        op->token_node = NULL;
+        op_reply_err(op, rc == -ENOENT ? -ESTALE : rc);
+    }
+}
+
+static int acquire_take(struct acquire *a, const struct md_call *call)
+{
+    struct node *node = a->node;
+    struct md_entry entry;
+    int rc = md_decode_open(call, &entry);
+
+    if (rc == 0 && (entry.attr.ino != node->ino || entry.attr.token < a->mode))
+        rc = -EBADMSG;
+    if (rc != 0)
+        return rc;
+    tokens_grant(tokens_of(a->loop), node->ino, entry.attr.token, entry.grant.number);
+    node_note_mode(node, entry.attr.mode);
+    if (node->file == NULL || node->closing || !entry.has_target)
+        return 0;
+    node_cache_is_fresh(node, &entry.attr);
+    node_adopt_granted(node, &entry);
+    return 0;
+}
+
+/* Does anyone wait for more than we hold? */
+static bool waiters_lack_it(struct loop *loop, const struct node *node)
+{
+    enum token_mode has = node_holds(loop, node);
+
+    LIST_FOREACH(link, &node->token_waiters) {
+        if (container_of(link, struct op, token_link)->token_mode > has)
+            return true;
+    }
+    return false;
+}
+
+static void on_acquired(struct md_call *call, int rc)
+{
+    struct acquire *a = call->arg;
+    struct loop *loop = a->loop;
+    struct node *node = a->node;
+    struct recall *r;
+
+    assert(node->acquiring == a);
+    if (rc == 0)
+        rc = acquire_take(a, call);
+    node->acquiring = NULL;
+    r = recall_find(loop, node->ino);
+    if (rc != 0)
+        waiters_fail(node, md_user_errno(rc));
+    else if (r == NULL || !r->lost)
+        node_run_waiters(node, tokens_mode(tokens_of(loop), node->ino));
+    free(a);
+    r = recall_find(loop, node->ino);
+    if (r != NULL)
+        recall_step(r);
+    else if (waiters_lack_it(loop, node))
+        node_seek_token(loop, node);
+    node_put(node);
+}
+
+static enum token_mode waiters_want(const struct node *node)
+{
+    LIST_FOREACH(link, &node->token_waiters) {
+        if (is_exclusive(container_of(link, struct op, token_link)))
+            return TOKEN_EXCLUSIVE;
+    }
+    return TOKEN_SHARED;
+}
+
+static void node_acquire(struct loop *loop, struct node *node)
+{
+    Rozo__MdTokenReq req = ROZO__MD_TOKEN_REQ__INIT;
+    struct acquire *a;
+
+    if (node->acquiring != NULL)
+        return;
+    a = node->acquiring = mem_new(sizeof(*a));
+    a->loop = loop;
+    a->node = node;
+    node->n_pins++;
+    a->number = ++loop->last_token_call << 8 | loop->index;
+    a->mode = waiters_want(node);
+    req.ino = node->ino;
+    req.mode = (Rozo__TokenMode)a->mode;
+    req.call = a->number;
+    req.epoch = node->file == NULL || node->closing ? 0 : file_epoch(node->file);
+    md_send_within(&loop->md, &a->call, ROZO__OP__MD_TOKEN, &req.base, 0,
+                   loop->mount->opt->meta_timeout_ms, on_acquired, a);
+}
+
+/* ---- giving back ---- */
+
+/* Repeated until exportd has answered: somebody waits for it. */
+struct giving {
+    struct md_call call;
+    struct loop *loop;
+    struct list_node link; /* in loop->givings */
+    uint64_t ino;
+    enum token_mode keep;
+    uint64_t grant;
+};
+
+static void giving_send(struct giving *g);
+
+static void giving_free(struct giving *g)
+{
+    list_remove(&g->link);
+    free(g);
+}
+
+static void on_given_back(struct md_call *call, int rc)
+{
+    struct giving *g = call->arg;
+
+    if (rc != 0 && !call->answered && !atomic_load(&g->loop->mount->stop_sent)) {
+        giving_send(g);
+        return;
+    }
+    giving_free(g);
+}
+
+static void giving_send(struct giving *g)
+{
+    Rozo__MdGiveBackReq req = ROZO__MD_GIVE_BACK_REQ__INIT;
+    Rozo__MdGiveBackReq__Token token = ROZO__MD_GIVE_BACK_REQ__TOKEN__INIT;
+    Rozo__MdGiveBackReq__Token *list[] = { &token };
+
+    token.ino = g->ino;
+    token.keep = (Rozo__TokenMode)g->keep;
+    token.grant = g->grant;
+    req.tokens = list;
+    req.n_tokens = 1;
+    md_send(&g->loop->md, &g->call, ROZO__OP__MD_GIVE_BACK, &req.base, 0, on_given_back,
+            g);
+}
+
+static void give_back(struct loop *loop, uint64_t ino, enum token_mode keep,
+                      uint64_t grant)
+{
+    struct giving *g = mem_new(sizeof(*g));
+
+    g->loop = loop;
+    list_add_tail(&loop->givings, &g->link);
+    g->ino = ino;
+    g->keep = keep;
+    g->grant = tokens_gave_back(tokens_of(loop), ino, keep, grant);
+    giving_send(g);
+}
+
+/* ---- the kernel drops it ---- */
+
+static void on_dropped(struct env_mail *mail)
+{
+    struct drop *d = container_of(mail, struct drop, job.mail);
+    struct recall *r = d->recall;
+
+    list_remove(&d->link);
+    free(d);
+    if (r != NULL && list_is_empty(&r->drops)) {
+        r->busy = false;
+        recall_step(r);
+    }
+}
+
+static struct drop *drop_new(struct loop *loop, uint64_t ino, uint64_t from, uint64_t to)
+{
+    struct drop *d = mem_new(sizeof(*d));
+
+    list_init(&d->link);
+    d->job.ino = ino;
+    d->job.from = from;
+    d->job.to = to;
+    d->job.env = &loop->env;
+    d->job.mail.fn = on_dropped;
+    return d;
+}
+
+static void drop_add(struct recall *r, uint64_t from, uint64_t to)
+{
+    struct drop *d = drop_new(r->loop, r->ino, from, to);
+
+    d->recall = r;
+    list_add_tail(&r->drops, &d->link);
+}
+
+static void drops_send(struct recall *r)
+{
+    if (list_is_empty(&r->drops))
+        drop_add(r, 0, 0); /* no pages */
+    LIST_FOREACH(link, &r->drops) {
+        struct drop *d = container_of(link, struct drop, link);
+
+        if (d->sent)
+            continue;
+        d->sent = true;
+        recaller_submit(r->loop->mount->recaller, &d->job);
+    }
+}
+
+/*
+ * Pages that the kernel may keep locked until we answer op, which waits: those that it reads, which have nothing in them yet; the
+ * last one that it writes, if not as a whole: has it nothing in it, it is locked.
+ */
+static bool op_locks(const struct op *op, uint64_t *from, uint64_t *to)
+{
+    uint64_t end = op->offset + op->size;
+
+    if (op->size == 0 || (op->fi.flags & O_DIRECT) != 0)
+        return false;
+    *from = (is_exclusive(op) ? end - 1 : op->offset) / PAGE_BYTES * PAGE_BYTES;
+    *to = (end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    return !is_exclusive(op) ||
+           (op->iov.iov_base != NULL && (op->offset > *from || end < *to));
+}
+
+/* Whoever drops these pages is not waited for; the others around them are dropped by somebody else. */
+static void drop_go_round(struct drop *d, uint64_t from, uint64_t to)
+{
+    struct recall *r = d->recall;
+
+    if (d->job.from < from)
+        drop_add(r, d->job.from, from);
+    if (to < d->job.to)
+        drop_add(r, to, d->job.to);
+    list_remove(&d->link);
+    d->recall = NULL;
+    if (!d->sent) { /* a page with something old in it is not locked by a WRITE, and dropped at once */
+        d->job.from = from;
+        d->job.to = to;
+        recaller_submit(r->loop->mount->recaller, &d->job);
+    }
+}
+
+static void drops_go_round(struct recall *r, const struct op *op)
+{
+    uint64_t from, to;
+
+    if (!op_locks(op, &from, &to))
+        return;
+    LIST_FOREACH_SAFE(link, &r->drops) {
+        struct drop *d = container_of(link, struct drop, link);
+
+        if (d->job.from < to && from < d->job.to)
+            drop_go_round(d, from, to);
+    }
+}
+
+static void drops_begin(struct recall *r)
+{
+    struct told_name *names = tokens_take_names(tokens_of(r->loop), r->ino);
+
+    r->told = true;
+    if (r->loop->mount->recaller == NULL) { /* no kernel keeps anything */
+        told_names_free(names);
+        return;
+    }
+    drop_add(r, 0, names == NULL ? SPAN_END : 0);
+    if (names != NULL) {
+        container_of(r->drops.next, struct drop, link)->job.names = names;
+        drop_add(r, 0, SPAN_END);
+    }
+    LIST_FOREACH(link, &r->node->token_waiters)
+        drops_go_round(r, container_of(link, struct op, token_link));
+    r->busy = true;
+    drops_send(r);
+}
+
+/* While pages are being dropped the kernel may come to one that it keeps locked for op. */
+static void recall_goes_round(struct recall *r, const struct op *op)
+{
+    if (list_is_empty(&r->drops))
+        return;
+    drops_go_round(r, op);
+    drops_send(r);
+}
+
+/* ---- a recall, step by step ---- */
+
+static void on_recall_flushed(void *arg, int rc)
+{
+    struct recall *r = arg;
+
+    if (rc != 0) {
+        log_error(
+            "inode %llu: what was written could not be stored before others may have the file: it is lost: %s",
+            (unsigned long long)r->ino, strerror(-rc));
+        r->node->n_given_up++;
+        r->node->given_up_rc = rc;
+    }
+    r->busy = false;
+    recall_step(r);
+}
+
+static void on_recall_closed(struct node_wait *wait)
+{
+    struct recall *r = container_of(wait, struct recall, wait);
+
+    r->busy = false;
+    recall_step(r);
+}
+
+static void recall_free(struct recall *r)
+{
+    struct node *node = r->node;
+
+    HASH_DEL(r->loop->recalls, r);
+    free(r);
+    node_put(node);
+}
+
+static void lost_next(struct loop *loop);
+
+static void recall_end(struct recall *r)
+{
+    struct loop *loop = r->loop;
+    struct node *node = r->node;
+    bool lost = r->lost;
+
+    if (r->keep == TOKEN_NONE) {
+        node->mode_until_ns = node->no_capability_until_ns = 0;
+        if (node->file != NULL)
+            file_drop_cache(node->file);
+    }
+    if (tokens_mode(tokens_of(loop), r->ino) == TOKEN_EXCLUSIVE)
+        node->lowered = atomic_fetch_add(&loop->mount->n_lowered, 1) + 1;
+    give_back(loop, r->ino, r->keep, r->grant);
+    node->n_pins++;
+    recall_free(r);
+    if (waiters_lack_it(loop, node))
+        node_seek_token(loop, node);
+    node_put(node);
+    if (lost)
+        lost_next(loop);
+}
+
+/* Decide what comes next. */
+static void recall_step(struct recall *r)
+{
+    struct node *node = r->node;
+    struct acquire *a = node->acquiring;
+
+    if (r->busy)
+        return;
+    if (a != NULL && r->call != 0 && r->call == a->number)
+        return; /* it was granted, and its answer is on its way */
+    if (!list_is_empty(&node->exclusive))
+        return;
+    tokens_recall(tokens_of(r->loop), r->ino, r->keep);
+    if (!r->told &&
+        !r->lost) { /* whoever waits for less than we hold may keep pages locked */
+        r->busy = true;
+        node_run_waiters(node, TOKEN_NONE);
+        r->busy = false;
+    }
+    if (node->closing) {
+        r->busy = true;
+        r->wait.ready = on_recall_closed;
+        node_wait(node, &r->wait);
+    } else if (node->file != NULL && !file_is_clean(node->file)) {
+        r->busy = true;
+        if (r->lost)
+            file_lose_all(node->file, on_recall_flushed, r);
+        else
+            file_give_up(node->file, on_recall_flushed, r);
+    } else if (r->keep == TOKEN_NONE && !r->told) {
+        drops_begin(r);
+        if (!r->busy)
+            recall_step(r);
+    } else {
+        recall_end(r);
+    }
+}
+
+static struct recall *recall_new(struct loop *loop, uint64_t ino, enum token_mode keep,
+                                 uint64_t grant, uint64_t call)
+{
+    struct recall *r = mem_new(sizeof(*r));
+
+    r->loop = loop;
+    r->ino = ino;
+    r->keep = keep;
+    r->grant = grant;
+    r->call = call;
+    list_init(&r->drops);
+    r->node = node_get(&loop->nodes, ino);
+    HASH_ADD(hh, loop->recalls, ino, sizeof(r->ino), r);
+    return r;
+}
+
+void recall_begin(struct loop *loop, const struct token_recall *what)
+{
+    struct recall *r = recall_find(loop, what->ino);
+    struct node *node = node_find(&loop->nodes, what->ino);
+    bool coming = node != NULL && node->acquiring != NULL && what->call != 0 &&
+                  node->acquiring->number == what->call;
+
+    if (r != NULL) {
+        if (what->keep < r->keep)
+            r->keep = what->keep;
+        if (what->grant > r->grant)
+            r->grant = what->grant;
+        if (coming)
+            r->call = what->call;
+        tokens_recall(tokens_of(loop), what->ino, r->keep);
+        return; /* it is on its way, and does not end before that */
+    }
+    if ((!coming && tokens_mode(tokens_of(loop), what->ino) <= what->keep) ||
+        (node == NULL && loop->kernel_is_gone)) {
+        give_back(loop, what->ino, what->keep, what->grant);
+        return;
+    }
+    recall_step(recall_new(loop, what->ino, what->keep, what->grant, what->call));
+}
+
+/* ---- a session that is over ---- */
+
+/* On its way to the owner of the inode. */
+struct lost_news {
+    struct env_mail mail;
+    struct loop *loop;
+    uint64_t ino;
+};
+
+/* Pages changed in a mapping, on their way to us: the kernel holds on to them until we answer. */
+static void lose_pages(struct recall *r)
+{
+    LIST_FOREACH_SAFE(link, &r->node->token_waiters) {
+        struct op *op = container_of(link, struct op, token_link);
+
+        if (!op_is_lost(op, r))
+            continue;
+        op_unqueue(op);
+        op->token_node = NULL;
+        op_reply_err(op, -EIO);
+    }
+}
+
+static void lose(struct loop *loop, uint64_t ino)
+{
+    struct recall *r = recall_find(loop, ino);
+
+    if (r != NULL) {
+        r->lost = true;
+        r->keep = TOKEN_NONE;
+        r->call = 0;
+    } else {
+        r = recall_new(loop, ino, TOKEN_NONE, 0, 0);
+        r->lost = true;
+    }
+    lose_pages(r);
+    recall_step(r);
+}
+
+/* For those who wait. What is left of a lost one goes first. */
+static void node_seek_token(struct loop *loop, struct node *node)
+{
+    if (tokens_is_lost(tokens_of(loop), node->ino))
+        lose(loop, node->ino);
+    else
+        node_acquire(loop, node);
+}
+
+static void on_lost_news(struct env_mail *mail)
+{
+    struct lost_news *news = container_of(mail, struct lost_news, mail);
+    struct loop *loop = news->loop;
+    bool kept = !loop->kernel_is_gone || node_find(&loop->nodes, news->ino) != NULL;
+
+    /* Else it is done, and perhaps granted again. */
+    if (kept && tokens_is_lost(tokens_of(loop), news->ino))
+        lose(loop, news->ino);
+    free(news);
+}
+
+/* What was written under the token of a session that is over must not be written late. */
+static void lost_next(struct loop *loop)
+{
+    uint64_t ino = tokens_lost_one(tokens_of(loop));
+    struct lost_news *news;
+
+    if (ino == 0 || loop->kernel_is_gone)
+        return;
+    news = mem_new(sizeof(*news));
+    news->mail.fn = on_lost_news;
+    news->loop = mount_owner(loop->mount, ino);
+    news->ino = ino;
+    env_mailbox_post(&news->loop->env, &news->mail);
+}
+
+void recalls_lose_all(struct loop *loop)
+{
+    struct node *node, *next;
+
+    HASH_ITER(hh, loop->nodes.by_ino, node, next)
+    {
+        if (node->file != NULL && !node->closing && !file_is_clean(node->file))
+            lose(loop, node->ino);
+    }
+    for (unsigned i = 0; i < LOST_AT_A_TIME; i++)
+        lost_next(loop);
+}
+
+/* ---- the end ---- */
+
+void recalls_stop(struct loop *loop)
+{
+    struct node *node, *next;
+
+    loop->kernel_is_gone = true;
+    HASH_ITER(hh, loop->nodes.by_ino, node, next)
+    {
+        struct acquire *a = node->acquiring;
+
+        if (a == NULL || !md_cancel(&a->call, false))
+            continue;
+        node->acquiring = NULL;
+        waiters_fail(node, -EIO);
+        free(a);
+        node_put(node);
+    }
+}
+
+void recalls_close(struct loop *loop)
+{
+    LIST_FOREACH_SAFE(link, &loop->givings) {
+        struct giving *g = container_of(link, struct giving, link);
+
+        if (md_cancel(&g->call, false))
+            giving_free(g);
+    }
+}
+
+/* ---- for a while ---- */
+
+void recalls_drop_kernel(struct loop *loop)
+{
+    uint64_t *inos;
+    size_t n;
+
+    if (loop->mount->recaller == NULL)
+        return;
+    inos = tokens_list(tokens_of(loop), &n);
+    for (size_t i = 0; i < n; i++) {
+        struct drop *d = drop_new(loop, inos[i], 0, SPAN_END);
+
+        d->job.names = tokens_take_names(tokens_of(loop), inos[i]);
+        recaller_submit(loop->mount->recaller, &d->job);
+    }
+    free(inos);
+}
+
+void recalls_trim(struct loop *loop)
+{
+    recalls_doubt(loop, tokens_surplus(tokens_of(loop)));
+}
+
+void recalls_doubt(struct loop *loop, uint64_t ino)
+{
+    struct recall_news *news;
+
+    if (ino == 0 || tokens_mode(tokens_of(loop), ino) == TOKEN_NONE)
+        return;
+    news = mem_new(sizeof(*news));
+    news->what = (struct token_recall){ .ino = ino, .keep = TOKEN_NONE };
+    recall_news_send(loop->mount, news);
+}
+
+static void on_recall_news(struct env_mail *mail)
+{
+    struct recall_news *news = container_of(mail, struct recall_news, mail);
+
+    recall_begin(news->loop, &news->what);
+    free(news);
+}
+
+void recall_news_send(struct mount *m, struct recall_news *news)
+{
+    news->mail.fn = on_recall_news;
+    news->loop = mount_owner(m, news->what.ino);
+    env_mailbox_post(&news->loop->env, &news->mail);
+}

@@ -1,0 +1,179 @@
+/*
+ * recaller.c - threads that notify the kernel; one more whenever all of them wait.
+ *
+ * In:     recaller_submit(), any thread. Out: fuse_lowlevel_notify_*(), then the job's mail.
+ */
+#include "rozomount/recaller.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define FUSE_USE_VERSION 314
+#include <fuse3/fuse_lowlevel.h>
+
+#include "common/spans.h"
+#include "rozomount/invalidator.h"
+#include "rozomount/mem.h"
+
+enum {
+    THREADS_MAX =
+        1024, /* more than the kernel has requests under way that one may have to wait for */
+    THREAD_STACK = 64 << 10, /* bytes */
+    STOP_WAIT_S = 2,
+};
+
+struct recaller {
+    struct fuse_session *se; /* borrowed */
+    bool expires;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t wake;  /* a job, or the end */
+    pthread_cond_t gone;  /* a thread has ended */
+    struct recaller_job *jobs, **jobs_end;
+    unsigned n_threads, n_idle, n_jobs;
+    bool stop;
+    bool left; /* the kernel holds a thread: what it still does nobody hears of */
+};
+
+static void drop_names(const struct recaller *r, uint64_t dir, struct told_name *names)
+{
+    for (struct told_name *n = names; n != NULL; n = n->hh.next)
+        kernel_drop_name(r->se, dir, n->name, r->expires && n->is_dir);
+}
+
+static void drop_inode(const struct recaller *r, const struct recaller_job *job)
+{
+    bool pages = job->from < job->to;
+    uint64_t len = job->to == SPAN_END ? 0 : job->to - job->from;
+
+    fuse_lowlevel_notify_inval_inode(r->se, job->ino, pages ? (off_t)job->from : -1,
+                                     (off_t)len);
+}
+
+static void job_end(struct recaller_job *job)
+{
+    told_names_free(job->names);
+    job->names = NULL;
+    env_mailbox_post(job->env, &job->mail);
+}
+
+static void *recaller_run(void *arg)
+{
+    struct recaller *r = arg;
+
+    pthread_mutex_lock(&r->lock);
+    for (;;) {
+        struct recaller_job *job;
+
+        r->n_idle++;
+        while (r->jobs == NULL && !r->stop)
+            pthread_cond_wait(&r->wake, &r->lock);
+        r->n_idle--;
+        job = r->jobs;
+        if (job == NULL)
+            break;
+        r->jobs = job->next;
+        if (r->jobs == NULL)
+            r->jobs_end = &r->jobs;
+        r->n_jobs--;
+        pthread_mutex_unlock(&r->lock);
+        drop_names(r, job->ino, job->names);
+        drop_inode(r, job);
+        pthread_mutex_lock(&r->lock);
+        if (!r->left)
+            job_end(job);
+    }
+    r->n_threads--;
+    pthread_cond_signal(&r->gone);
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+/* With the lock. */
+static bool thread_add(struct recaller *r)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    int rc;
+
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attr, THREAD_STACK);
+    rc = pthread_create(&thread, &attr, recaller_run, r);
+    pthread_attr_destroy(&attr);
+    r->n_threads += rc == 0;
+    return rc == 0;
+}
+
+struct recaller *recaller_start(struct fuse_session *se, bool expires)
+{
+    struct recaller *r = mem_new(sizeof(*r));
+    bool started;
+
+    r->se = se;
+    r->expires = expires;
+    r->jobs_end = &r->jobs;
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->wake, NULL);
+    pthread_cond_init(&r->gone, NULL);
+    pthread_mutex_lock(&r->lock);
+    started = thread_add(r);
+    pthread_mutex_unlock(&r->lock);
+    if (started)
+        return r;
+    free(r);
+    return NULL;
+}
+
+void recaller_submit(struct recaller *r, struct recaller_job *job)
+{
+    bool stop;
+
+    job->next = NULL;
+    pthread_mutex_lock(&r->lock);
+    stop = r->stop;
+    if (!stop) {
+        *r->jobs_end = job;
+        r->jobs_end = &job->next;
+        r->n_jobs++;
+        if (r->n_jobs > r->n_idle && r->n_threads < THREADS_MAX)
+            thread_add(r); /* else one of those there will come to it */
+        pthread_cond_signal(&r->wake);
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (stop)
+        job_end(job);
+}
+
+void recaller_stop(struct recaller *r)
+{
+    struct recaller_job *job, *next;
+    struct timespec until;
+    bool left;
+    int rc = 0;
+
+    if (r == NULL)
+        return;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += STOP_WAIT_S;
+    pthread_mutex_lock(&r->lock);
+    r->stop = true;
+    job = r->jobs;
+    r->jobs = NULL;
+    r->jobs_end = &r->jobs;
+    pthread_cond_broadcast(&r->wake);
+    for (; job != NULL; job = next) {
+        next = job->next;
+        job_end(job);
+    }
+    while (r->n_threads > 0 && rc == 0)
+        rc = pthread_cond_timedwait(&r->gone, &r->lock, &until);
+    left = r->left = r->n_threads > 0;
+    pthread_mutex_unlock(&r->lock);
+    if (left)
+        return; /* the kernel holds one; the end of the process will free all of this */
+    pthread_cond_destroy(&r->wake);
+    pthread_cond_destroy(&r->gone);
+    pthread_mutex_destroy(&r->lock);
+    free(r);
+}

@@ -1,0 +1,39 @@
+/*
+ * recaller.h - tell the kernel to drop what a recalled token let it keep, and hear when it has.
+ *
+ * In threads of its own, as many as wait for the kernel at a time: one may have to wait for a page or a directory that an operation of
+ * ours holds, and that operation for what another one tells the kernel.
+ */
+#ifndef ROZO_RECALLER_H
+#define ROZO_RECALLER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/env_uv.h"
+#include "rozomount/tokens.h"
+
+struct fuse_session;
+struct recaller;
+
+/* What the kernel is to drop: the names of a directory, and the attributes of an inode and its pages in a range. */
+struct recaller_job {
+    struct recaller_job *next; /* the recaller's */
+    uint64_t ino;
+    struct told_name *names; /* owned; freed with the job's end */
+    uint64_t from, to;       /* bytes; to SPAN_END: to the end. from == to: no pages */
+    struct env_uv *env;      /* where the mail goes */
+    struct env_mail mail;    /* with fn set */
+};
+
+/** se: outlives it. expires: the kernel can be told that a name is too old without taking away mounts below it. NULL: no thread. */
+struct recaller *recaller_start(struct fuse_session *se, bool expires);
+/** Soon; then job->mail is posted. The job belongs to it until then. Any thread. */
+void recaller_submit(struct recaller *r, struct recaller_job *job);
+/**
+ * Waits a little for the calls under way. What waits is posted as done: nobody will ask the kernel any more. What the kernel
+ * still holds then is never posted: the loops may have ended.
+ */
+void recaller_stop(struct recaller *r);
+
+#endif

@@ -1,0 +1,482 @@
+/*
+ * tokens.c - a hash of tokens behind a mutex, longest unused first.
+ *
+ * In:     answers and recalls, from any loop. Out: what the kernel may be told, and what it was.
+ * Keeps:  I5, our half: what is told by a token is noted while nobody can recall it, and nothing is told by one that is
+ *         recalled, or was since the answer was made.
+ */
+#include "rozomount/tokens.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/list.h"
+#include "rozomount/md_decode.h"
+#include "rozomount/mem.h"
+
+enum { VOID_SLOTS = 8192 };
+
+/* Attributes for the kernel's next question. */
+struct kept_attr {
+    struct md_attr attr;
+    uint64_t grant;
+};
+
+struct token {
+    uint64_t ino; /* key */
+    enum token_mode mode;
+    enum token_mode ceiling; /* of what the kernel is told: lower while it is recalled */
+    bool listing;            /* the kernel's listing, if it has one, is of this time */
+    bool lost; /* of a session that is over: nothing is granted until it is given back */
+    bool offered;            /* by tokens_lost_one() */
+    uint64_t grant;          /* the newest known of */
+    uint64_t lowered;        /* EXCLUSIVE by grants up to here was given back */
+    struct told_name *names; /* owned */
+    struct kept_attr *kept;  /* owned; NULL: none */
+    struct list_node link;   /* in tokens->lru */
+    UT_hash_handle hh;
+};
+
+struct tokens {
+    pthread_mutex_t lock; /* guards all below */
+    atomic_bool given;    /* opened_grant is not 0 */
+    struct token *by_ino;
+    struct list_node lru; /* longest unused first */
+    size_t n_names;
+    uint64_t opened_grant; /* grants below are void; 0: all are */
+    bool others;
+    uint64_t
+        given_back[VOID_SLOTS]; /* by hash of the inode: grants up to here are void */
+};
+
+struct tokens *tokens_new(void)
+{
+    struct tokens *t = mem_new(sizeof(*t));
+
+    pthread_mutex_init(&t->lock, NULL);
+    list_init(&t->lru);
+    return t;
+}
+
+void tokens_lock(struct tokens *t)
+{
+    pthread_mutex_lock(&t->lock);
+}
+
+void tokens_unlock(struct tokens *t)
+{
+    pthread_mutex_unlock(&t->lock);
+}
+
+static struct token *token_find(struct tokens *t, uint64_t ino)
+{
+    struct token *k;
+
+    HASH_FIND(hh, t->by_ino, &ino, sizeof(ino), k);
+    return k;
+}
+
+static uint64_t *void_slot(struct tokens *t, uint64_t ino)
+{
+    return &t->given_back[(ino * 0x9e3779b97f4a7c15u >> 40) % VOID_SLOTS];
+}
+
+static bool grant_is_good(struct tokens *t, uint64_t ino, uint64_t grant)
+{
+    return grant != 0 && t->opened_grant != 0 && grant >= t->opened_grant &&
+           grant > *void_slot(t, ino);
+}
+
+static void token_use(struct tokens *t, struct token *k)
+{
+    list_remove(&k->link);
+    list_add_tail(&t->lru, &k->link);
+}
+
+void told_names_free(struct told_name *names)
+{
+    struct told_name *n, *next;
+
+    HASH_ITER(hh, names, n, next)
+    {
+        HASH_DEL(names, n);
+        free(n);
+    }
+}
+
+static void kept_drop(struct token *k)
+{
+    free(k->kept);
+    k->kept = NULL;
+}
+
+static void token_free(struct tokens *t, struct token *k)
+{
+    t->n_names -= HASH_COUNT(k->names);
+    told_names_free(k->names);
+    kept_drop(k);
+    list_remove(&k->link);
+    HASH_DEL(t->by_ino, k);
+    free(k);
+}
+
+void tokens_free(struct tokens *t)
+{
+    struct token *k, *next;
+
+    if (t == NULL)
+        return;
+    HASH_ITER(hh, t->by_ino, k, next)
+    token_free(t, k);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+/* ---- the session ---- */
+
+/* With the lock. */
+static uint64_t *list_held(struct tokens *t, enum token_mode least, enum token_mode most,
+                           size_t *n)
+{
+    struct token *k, *next;
+    uint64_t *list = NULL;
+
+    *n = 0;
+    if (t->by_ino != NULL)
+        list = mem_new(HASH_COUNT(t->by_ino) * sizeof(*list));
+    HASH_ITER(hh, t->by_ino, k, next)
+    {
+        if (k->mode >= least && k->mode <= most)
+            list[(*n)++] = k->ino;
+    }
+    return list;
+}
+
+uint64_t *tokens_list(struct tokens *t, size_t *n)
+{
+    uint64_t *list;
+
+    tokens_lock(t);
+    list = list_held(t, TOKEN_SHARED, TOKEN_EXCLUSIVE, n);
+    tokens_unlock(t);
+    return list;
+}
+
+void tokens_claim(struct tokens *t, struct tokens_claim *out)
+{
+    tokens_lock(t);
+    t->opened_grant = 0;
+    out->shared = list_held(t, TOKEN_SHARED, TOKEN_SHARED, &out->n_shared);
+    out->exclusive = list_held(t, TOKEN_EXCLUSIVE, TOKEN_EXCLUSIVE, &out->n_exclusive);
+    tokens_unlock(t);
+}
+
+void tokens_opened(struct tokens *t, uint64_t grant, bool lost)
+{
+    struct token *k, *next;
+
+    tokens_lock(t);
+    t->opened_grant = grant;
+    atomic_store(&t->given, grant != 0);
+    HASH_ITER(hh, t->by_ino, k, next)
+    {
+        k->grant = grant;
+        if (lost || grant == 0) {
+            k->lost = true;
+            k->offered = false;
+            k->mode = k->ceiling = TOKEN_NONE;
+        }
+    }
+    tokens_unlock(t);
+}
+
+bool tokens_are_given(struct tokens *t)
+{
+    return atomic_load(&t->given);
+}
+
+uint64_t tokens_lost_one(struct tokens *t)
+{
+    uint64_t ino = 0;
+
+    tokens_lock(t);
+    LIST_FOREACH(node, &t->lru) {
+        struct token *k = container_of(node, struct token, link);
+
+        if (k->lost && !k->offered) {
+            k->offered = true;
+            ino = k->ino;
+            token_use(t, k); /* so that the others come first */
+            break;
+        }
+    }
+    tokens_unlock(t);
+    return ino;
+}
+
+bool tokens_is_lost(struct tokens *t, uint64_t ino)
+{
+    const struct token *k;
+    bool lost;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    lost = k != NULL && k->lost;
+    tokens_unlock(t);
+    return lost;
+}
+
+/* ---- grants ---- */
+
+void tokens_grant(struct tokens *t, uint64_t ino, enum token_mode mode, uint64_t grant)
+{
+    struct token *k;
+
+    if (mode == TOKEN_NONE)
+        return;
+    tokens_lock(t);
+    if (grant_is_good(t, ino, grant)) {
+        k = token_find(t, ino);
+        if (k == NULL) {
+            k = mem_new(sizeof(*k));
+            k->ino = ino;
+            k->ceiling = TOKEN_EXCLUSIVE;
+            list_init(&k->link);
+            HASH_ADD(hh, t->by_ino, ino, sizeof(k->ino), k);
+        }
+        if (mode == TOKEN_EXCLUSIVE && grant <= k->lowered)
+            mode = TOKEN_SHARED;
+        if (mode > k->mode && !k->lost)
+            k->mode = mode;
+        if (grant > k->grant)
+            k->grant = grant;
+        token_use(t, k);
+    }
+    tokens_unlock(t);
+}
+
+void tokens_note_others(struct tokens *t, bool others)
+{
+    tokens_lock(t);
+    t->others = others;
+    tokens_unlock(t);
+}
+
+bool tokens_has_others(struct tokens *t)
+{
+    bool others;
+
+    tokens_lock(t);
+    others = t->others;
+    tokens_unlock(t);
+    return others;
+}
+
+enum token_mode tokens_mode_locked(struct tokens *t, uint64_t ino)
+{
+    const struct token *k = token_find(t, ino);
+
+    return k == NULL ? TOKEN_NONE : k->mode;
+}
+
+enum token_mode tokens_mode(struct tokens *t, uint64_t ino)
+{
+    enum token_mode mode;
+
+    tokens_lock(t);
+    mode = tokens_mode_locked(t, ino);
+    tokens_unlock(t);
+    return mode;
+}
+
+/* ---- what the kernel is told ---- */
+
+/* The token, if something that needs no more than SHARED may be told by it. */
+static struct token *token_to_tell(struct tokens *t, uint64_t ino)
+{
+    struct token *k = token_find(t, ino);
+
+    if (k == NULL || k->mode == TOKEN_NONE || k->ceiling == TOKEN_NONE)
+        return NULL;
+    token_use(t, k);
+    return k;
+}
+
+bool tokens_tell_attr(struct tokens *t, uint64_t ino, uint64_t grant)
+{
+    return grant_is_good(t, ino, grant) && token_to_tell(t, ino) != NULL;
+}
+
+static void token_tell_name(struct tokens *t, struct token *k, const char *name,
+                            bool is_dir)
+{
+    size_t len = strlen(name);
+    struct told_name *n;
+
+    HASH_FIND(hh, k->names, name, len, n);
+    if (n != NULL) {
+        n->is_dir = is_dir;
+        return;
+    }
+    n = mem_new(sizeof(*n) + len + 1);
+    n->is_dir = is_dir;
+    memcpy(n->name, name, len);
+    HASH_ADD_KEYPTR(hh, k->names, n->name, len, n);
+    t->n_names++;
+}
+
+bool tokens_tell_name(struct tokens *t, uint64_t dir, const char *name, bool is_dir,
+                      uint64_t grant)
+{
+    struct token *k = grant_is_good(t, dir, grant) ? token_to_tell(t, dir) : NULL;
+
+    if (k != NULL)
+        token_tell_name(t, k, name, is_dir);
+    return k != NULL;
+}
+
+bool tokens_tell_listing(struct tokens *t, uint64_t dir, bool *kept)
+{
+    struct token *k = token_to_tell(t, dir);
+
+    if (k == NULL)
+        return false;
+    *kept = k->listing;
+    k->listing = true;
+    return true;
+}
+
+bool tokens_name_gone(struct tokens *t, uint64_t dir, const char *name)
+{
+    struct told_name *n = NULL;
+    struct token *k;
+    bool told;
+
+    tokens_lock(t);
+    k = token_find(t, dir);
+    if (k != NULL)
+        HASH_FIND(hh, k->names, name, strlen(name), n);
+    told = n != NULL;
+    if (told) {
+        HASH_DEL(k->names, n);
+        t->n_names--;
+        free(n);
+    }
+    tokens_unlock(t);
+    return told;
+}
+
+void tokens_keep_attr(struct tokens *t, const struct md_attr *attr, uint64_t grant)
+{
+    struct token *k =
+        grant_is_good(t, attr->ino, grant) ? token_to_tell(t, attr->ino) : NULL;
+
+    if (k == NULL || grant < k->grant) /* a newer answer came before this one */
+        return;
+    if (k->kept == NULL)
+        k->kept = mem_new(sizeof(*k->kept));
+    *k->kept = (struct kept_attr){ .attr = *attr, .grant = grant };
+}
+
+bool tokens_take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
+                      uint64_t *grant)
+{
+    struct token *k;
+    bool taken;
+
+    tokens_lock(t);
+    k = token_to_tell(t, ino);
+    taken = k != NULL && k->kept != NULL;
+    if (taken) {
+        *out = k->kept->attr;
+        *grant = k->kept->grant;
+        kept_drop(k);
+    }
+    tokens_unlock(t);
+    return taken;
+}
+
+void tokens_forget_attr(struct tokens *t, uint64_t ino)
+{
+    struct token *k;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    if (k != NULL) {
+        kept_drop(k);
+        k->listing =
+            false; /* who seeks to the middle of it would not look whether it is old */
+    }
+    tokens_unlock(t);
+}
+
+/* ---- giving back ---- */
+
+void tokens_recall(struct tokens *t, uint64_t ino, enum token_mode keep)
+{
+    struct token *k;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    if (k != NULL && keep < k->ceiling)
+        k->ceiling = keep;
+    if (k != NULL)
+        kept_drop(k);
+    tokens_unlock(t);
+}
+
+struct told_name *tokens_take_names(struct tokens *t, uint64_t dir)
+{
+    struct told_name *names = NULL;
+    struct token *k;
+
+    tokens_lock(t);
+    k = token_find(t, dir);
+    if (k != NULL) {
+        names = k->names;
+        k->names = NULL;
+        t->n_names -= HASH_COUNT(names);
+    }
+    tokens_unlock(t);
+    return names;
+}
+
+uint64_t tokens_gave_back(struct tokens *t, uint64_t ino, enum token_mode keep,
+                          uint64_t grant)
+{
+    uint64_t *slot = void_slot(t, ino);
+    struct token *k;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    if (k != NULL && k->grant > grant)
+        grant = k->grant;
+    if (keep == TOKEN_NONE || k == NULL) {
+        if (grant > *slot)
+            *slot = grant;
+        if (k != NULL)
+            token_free(t, k);
+    } else {
+        k->mode = keep < k->mode ? keep : k->mode;
+        k->ceiling = TOKEN_EXCLUSIVE;
+        k->lowered = k->grant = grant;
+    }
+    tokens_unlock(t);
+    return grant;
+}
+
+uint64_t tokens_surplus(struct tokens *t)
+{
+    struct token *k = NULL;
+
+    tokens_lock(t);
+    if (HASH_COUNT(t->by_ino) > TOKENS_MAX || t->n_names > TOKENS_NAMES_MAX) {
+        k = container_of(t->lru.next, struct token, link);
+        token_use(t, k);
+    }
+    tokens_unlock(t);
+    return k == NULL ? 0 : k->ino;
+}

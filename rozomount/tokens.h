@@ -1,0 +1,111 @@
+/*
+ * tokens.h - what exportd lets this mount keep, and what the kernel has been told on the strength of it.
+ *
+ * A token is of one inode (DESIGN.md section 8). SHARED: its attributes, the names of a directory and the data of a
+ * file may be kept until exportd recalls it; EXCLUSIVE, of a file: besides, what was written need not be told yet.
+ * One table a mount. Any thread; a call costs one uncontended lock.
+ *
+ * Answers of exportd may arrive after the recall of what they granted. Grants are numbered; what was given back takes all
+ * grants of that inode up to its own number with it.
+ */
+#ifndef ROZO_TOKENS_H
+#define ROZO_TOKENS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uthash.h>
+
+enum token_mode { TOKEN_NONE, TOKEN_SHARED, TOKEN_EXCLUSIVE };
+
+enum {
+    TOKENS_MAX = 262144,       /* kept; beyond, the longest unused is to be given back */
+    TOKENS_NAMES_MAX = 524288, /* told to the kernel, in all directories */
+};
+
+struct md_attr;
+struct tokens;
+
+/* A name that the kernel was told; also that there is none of that name. */
+struct told_name {
+    UT_hash_handle hh; /* in its directory's token, or a list by hh.next */
+    bool is_dir;       /* or may be one */
+    char name[];
+};
+
+struct tokens *tokens_new(void);
+void tokens_free(struct tokens *t);
+
+/* ---- the session ---- */
+
+/**
+ * The session is open. grant: of all that was claimed, older grants are void; 0: this exportd gives no tokens. lost:
+ * it did not accept the claims: everything is to be given up, see tokens_lost_one().
+ */
+void tokens_opened(struct tokens *t, uint64_t grant, bool lost);
+/** Does exportd give tokens? Else the kernel believes names and attributes for a while. */
+bool tokens_are_given(struct tokens *t);
+/** The inodes that something is held of, as an array to free(); *n its length. */
+uint64_t *tokens_list(struct tokens *t, size_t *n);
+/** The same in the two modes, to be claimed: until tokens_opened() answers do not grant anything. */
+struct tokens_claim {
+    uint64_t *shared, *exclusive; /* to free() */
+    size_t n_shared, n_exclusive;
+};
+void tokens_claim(struct tokens *t, struct tokens_claim *out);
+/** Any inode that is still noted from before the claims were lost, each once; 0: none is. */
+uint64_t tokens_lost_one(struct tokens *t);
+/** Is it noted so? Nothing is granted of it until it is given back, to NONE. */
+bool tokens_is_lost(struct tokens *t, uint64_t ino);
+
+/* ---- grants ---- */
+
+/** An answer says that we hold this. */
+void tokens_grant(struct tokens *t, uint64_t ino, enum token_mode mode, uint64_t grant);
+/** ... and whether we are the only mount. */
+void tokens_note_others(struct tokens *t, bool others);
+bool tokens_has_others(struct tokens *t);
+/** What we hold. */
+enum token_mode tokens_mode(struct tokens *t, uint64_t ino);
+
+/* ---- what the kernel is told ---- */
+
+/** From here until tokens_unlock() no recall begins: ask, and answer the kernel, between the two. */
+void tokens_lock(struct tokens *t);
+void tokens_unlock(struct tokens *t);
+/** With the lock: what we hold. */
+enum token_mode tokens_mode_locked(struct tokens *t, uint64_t ino);
+/** With the lock: may the kernel keep the attributes that came with this grant? Notes that it does. */
+bool tokens_tell_attr(struct tokens *t, uint64_t ino, uint64_t grant);
+/** With the lock: the same of a name, or that it is not there, by a grant of its directory. */
+bool tokens_tell_name(struct tokens *t, uint64_t dir, const char *name, bool is_dir,
+                      uint64_t grant);
+/**
+ * With the lock: may the kernel keep the listing that it is about to read? *kept: it may go on with the one that it has.
+ */
+bool tokens_tell_listing(struct tokens *t, uint64_t dir, bool *kept);
+/** The name is gone, by our own doing: the kernel knows. Was it told? */
+bool tokens_name_gone(struct tokens *t, uint64_t dir, const char *name);
+
+/** With the lock: keep these attributes for the question that the kernel will ask next; with their grant. */
+void tokens_keep_attr(struct tokens *t, const struct md_attr *attr, uint64_t grant);
+/** They are, if still good: then they are forgotten. */
+bool tokens_take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
+                      uint64_t *grant);
+/** We have changed the inode: what is kept of it, also its listing, is old. */
+void tokens_forget_attr(struct tokens *t, uint64_t ino);
+
+/* ---- giving back ---- */
+
+/** The kernel is told nothing more that only a mode above `keep` allows. */
+void tokens_recall(struct tokens *t, uint64_t ino, enum token_mode keep);
+/** The names of a directory that the kernel was told; owned by the caller from now on. */
+struct told_name *tokens_take_names(struct tokens *t, uint64_t dir);
+void told_names_free(struct told_name *names);
+/** Now we hold no more than keep, by no grant up to `grant`. The number to tell exportd. */
+uint64_t tokens_gave_back(struct tokens *t, uint64_t ino, enum token_mode keep,
+                          uint64_t grant);
+/** One to be given back because there are too many; 0: there are not. It is not offered again for a while. */
+uint64_t tokens_surplus(struct tokens *t);
+
+#endif

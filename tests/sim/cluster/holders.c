@@ -1,0 +1,109 @@
+/*
+ * holders.c - what mounts may keep, by exportd's table of tokens and by their own: I5.
+ *
+ * In:     the tables, as they lie there. Out: words when two of them cannot be so at the same time.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "rozomount/tokens.h"
+#include "tests/sim/cluster/state.h"
+
+enum {
+    HOLDINGS_MAX = 4096,
+    EVENTS_BETWEEN = 8, /* two looks */
+};
+
+static struct {
+    struct exportd_token list[HOLDINGS_MAX]; /* by inode */
+    size_t n;
+} held;
+
+static void on_token(void *arg, const struct exportd_token *token)
+{
+    (void)arg;
+    if (held.n < HOLDINGS_MAX)
+        held.list[held.n++] = *token;
+}
+
+static int by_ino(const void *a, const void *b)
+{
+    uint64_t x = ((const struct exportd_token *)a)->ino;
+    uint64_t y = ((const struct exportd_token *)b)->ino;
+
+    return x < y ? -1 : x > y;
+}
+
+static void exportd_check(void)
+{
+    for (size_t i = 0; i + 1 < held.n; i++) {
+        const struct exportd_token *a = &held.list[i], *b = a + 1;
+
+        if (a->ino == b->ino &&
+            (a->mode == TOKEN_EXCLUSIVE || b->mode == TOKEN_EXCLUSIVE))
+            wrong("inode %llu: session %llx has token %u, and %llx has %u",
+                  (unsigned long long)a->ino, (unsigned long long)a->session, a->mode,
+                  (unsigned long long)b->session, b->mode);
+    }
+}
+
+static const struct exportd_token *held_first(uint64_t ino)
+{
+    size_t from = 0, to = held.n;
+
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+
+        if (held.list[middle].ino < ino)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return &held.list[from];
+}
+
+static void belief_check(const struct sim_client *c, uint64_t ino, enum token_mode mode)
+{
+    for (const struct exportd_token *t = held_first(ino);
+         t < held.list + held.n && t->ino == ino; t++) {
+        if (t->session != c->session &&
+            (mode == TOKEN_EXCLUSIVE || t->mode == TOKEN_EXCLUSIVE))
+            wrong("inode %llu: %s believes that it has token %u, and session %llx has %u",
+                  (unsigned long long)ino, c->host->proc->name, mode,
+                  (unsigned long long)t->session, t->mode);
+    }
+}
+
+static void beliefs_check(struct sim_client *c)
+{
+    struct proc *before = proc_enter(c->host->proc);
+    size_t n;
+    uint64_t *inos = tokens_list(client_tokens(c), &n);
+
+    proc_leave(before);
+    for (size_t i = 0; i < n; i++)
+        belief_check(c, inos[i], tokens_mode(client_tokens(c), inos[i]));
+    before = proc_enter(c->host->proc);
+    free(inos);
+    proc_leave(before);
+}
+
+void holders_check(void)
+{
+    const struct exportd *x = servers.exportd.x;
+
+    if (world_clock.n_events % EVENTS_BETWEEN != 0 ||
+        !exportd_node_is_ready(&servers.exportd))
+        return;
+    held.n = 0;
+    exportd_each_token(x, on_token, NULL);
+    qsort(held.list, held.n, sizeof(held.list[0]), by_ino);
+    exportd_check();
+    for (unsigned i = 0; i < run->n_clients; i++) {
+        struct sim_client *c = &run->clients[i];
+
+        if (!client_is_up(c) || !exportd_has_session(x, c->session))
+            continue;
+        beliefs_check(c);
+    }
+}

@@ -1,0 +1,102 @@
+/*
+ * recaller.c - what rozomount/recaller.c does in threads of its own, and the mail that says so.
+ *
+ * In:     rozomount's loop. Out: notices to the kernel's model.
+ * Keeps:  like a thread, each job waits for one notice before it gives the next; jobs do not wait for each other.
+ */
+#include "tests/sim/cluster/recaller.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/list.h"
+#include "common/spans.h"
+#include "rozomount/mem.h"
+#include "tests/sim/cluster/proc.h"
+
+struct recaller {
+    struct proc *proc;
+    struct kernel *kernel;
+    bool expires;
+};
+
+/* A job under way. */
+struct thread {
+    struct recaller *recaller;
+    struct recaller_job *job;
+    struct told_name *name; /* the next; NULL: all of them are told */
+    struct kernel_notice notice;
+    struct env_task task;
+};
+
+static void on_inode_noticed(struct kernel_notice *notice, int rc)
+{
+    struct thread *t = container_of(notice, struct thread, notice);
+    struct proc *before = proc_enter(t->recaller->proc);
+    struct recaller_job *job = t->job;
+
+    (void)rc;
+    free(t);
+    told_names_free(job->names);
+    job->names = NULL;
+    env_mailbox_post(job->env, &job->mail);
+    proc_leave(before);
+}
+
+static void drop_inode(struct thread *t)
+{
+    const struct recaller_job *job = t->job;
+    bool pages = job->from < job->to;
+    uint64_t len = job->to == SPAN_END ? 0 : job->to - job->from;
+
+    t->notice.done = on_inode_noticed;
+    kernel_inval_inode(t->recaller->kernel, job->ino, pages ? (int64_t)job->from : -1,
+                       (int64_t)len, &t->notice);
+}
+
+static void on_thread_task(struct env_task *task);
+
+static void on_name_noticed(struct kernel_notice *notice, int rc)
+{
+    struct thread *t = container_of(notice, struct thread, notice);
+    struct proc *before = proc_enter(t->recaller->proc);
+
+    (void)rc;
+    t->name = t->name->hh.next;
+    tasks_push(&t->recaller->proc->tasks, &t->task);
+    proc_leave(before);
+}
+
+static void on_thread_task(struct env_task *task)
+{
+    struct thread *t = container_of(task, struct thread, task);
+
+    if (t->name == NULL) {
+        drop_inode(t);
+        return;
+    }
+    t->notice.done = on_name_noticed;
+    if (t->recaller->expires && t->name->is_dir)
+        kernel_expire_entry(t->recaller->kernel, t->job->ino, t->name->name, &t->notice);
+    else
+        kernel_inval_entry(t->recaller->kernel, t->job->ino, t->name->name, &t->notice);
+}
+
+void recaller_submit(struct recaller *r, struct recaller_job *job)
+{
+    struct thread *t = mem_new(sizeof(*t));
+
+    t->recaller = r;
+    t->job = job;
+    t->name = job->names;
+    t->task.fn = on_thread_task;
+    tasks_push(&r->proc->tasks, &t->task);
+}
+
+struct recaller *sim_recaller_new(struct proc *proc, struct kernel *kernel, bool expires)
+{
+    struct recaller *r = mem_new(sizeof(*r));
+
+    *r = (struct recaller){ .proc = proc, .kernel = kernel, .expires = expires };
+    return r;
+}

@@ -1,0 +1,15 @@
+/*
+ * recaller.h - rozomount's recaller as the simulator has it: no threads, and notices to the kernel's model.
+ */
+#ifndef ROZO_SIM_RECALLER_H
+#define ROZO_SIM_RECALLER_H
+
+#include "rozomount/recaller.h"
+#include "tests/sim/cluster/kernel.h"
+
+struct proc;
+
+/** In proc, with its memory. */
+struct recaller *sim_recaller_new(struct proc *proc, struct kernel *kernel, bool expires);
+
+#endif

@@ -1,0 +1,611 @@
+/*
+ * Goal: what the mount keeps is what exportd lets it keep: whatever is on its way while a token is given back, and over a session's
+ * end. Method: calls, in order; then a random exportd whose answers come late and in any order.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/env_virtual.h"
+#include "rozomount/md_decode.h"
+#include "rozomount/tokens.h"
+#include "tests/unit/unit.h"
+
+static struct tokens *t;
+
+static int setup(void **state)
+{
+    (void)state;
+    t = tokens_new();
+    tokens_opened(t, 10, false);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tokens_free(t);
+    return 0;
+}
+
+/* ---- what the kernel is told ---- */
+
+static bool tell_attr(uint64_t ino, uint64_t grant)
+{
+    bool told;
+
+    tokens_lock(t);
+    told = tokens_tell_attr(t, ino, grant);
+    tokens_unlock(t);
+    return told;
+}
+
+static bool tell_name(uint64_t dir, const char *name, bool is_dir, uint64_t grant)
+{
+    bool told;
+
+    tokens_lock(t);
+    told = tokens_tell_name(t, dir, name, is_dir, grant);
+    tokens_unlock(t);
+    return told;
+}
+
+static bool tell_listing(uint64_t dir, bool *kept)
+{
+    bool told;
+
+    tokens_lock(t);
+    told = tokens_tell_listing(t, dir, kept);
+    tokens_unlock(t);
+    return told;
+}
+
+static void keep_attr(uint64_t ino, uint64_t size, uint64_t grant)
+{
+    struct md_attr attr = { .ino = ino, .size = size };
+
+    tokens_lock(t);
+    tokens_keep_attr(t, &attr, grant);
+    tokens_unlock(t);
+}
+
+/* The size that was kept; 0: none was. */
+static uint64_t take_attr(uint64_t ino)
+{
+    struct md_attr attr = { 0 };
+    uint64_t grant = 0;
+
+    return tokens_take_attr(t, ino, &attr, &grant) && grant != 0 ? attr.size : 0;
+}
+
+/* So many names were told, and this is one. They are taken. */
+static bool names_are(uint64_t dir, unsigned n, const char *name, bool is_dir)
+{
+    struct told_name *names = tokens_take_names(t, dir), *found = NULL;
+    bool same = HASH_COUNT(names) == n;
+
+    if (n != 0 && same) {
+        HASH_FIND(hh, names, name, strlen(name), found);
+        same = found != NULL && found->is_dir == is_dir;
+    }
+    told_names_free(names);
+    return same;
+}
+
+static uint64_t give_back(uint64_t ino, enum token_mode keep, uint64_t grant)
+{
+    tokens_recall(t, ino, keep);
+    told_names_free(keep == TOKEN_NONE ? tokens_take_names(t, ino) : NULL);
+    return tokens_gave_back(t, ino, keep, grant);
+}
+
+/* ---- grants ---- */
+
+static void test_what_is_granted_is_held(void **state)
+{
+    (void)state;
+    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    tokens_grant(t, 5, TOKEN_NONE, 11);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    assert_false(tell_attr(5, 11));
+    tokens_grant(t, 5, TOKEN_SHARED, 12);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    assert_true(tell_attr(5, 12));
+    assert_false(tell_attr(6, 12));
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 14);
+    tokens_grant(t, 5, TOKEN_SHARED, 13); /* an older answer, late */
+    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
+    tokens_grant(t, 7, TOKEN_SHARED, 0);
+    tokens_grant(t, 7, TOKEN_SHARED, 9); /* of before the session was opened */
+    assert_int_equal(tokens_mode(t, 7), TOKEN_NONE);
+    tokens_note_others(t, true);
+    assert_true(tokens_has_others(t));
+    tokens_note_others(t, false);
+    assert_false(tokens_has_others(t));
+}
+
+static void test_an_exportd_that_gives_no_tokens(void **state)
+{
+    (void)state;
+    assert_true(tokens_are_given(t));
+    tokens_opened(t, 0, true);
+    assert_false(tokens_are_given(t));
+    tokens_grant(t, 5, TOKEN_SHARED, 12);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+}
+
+/* Goal: an answer made before its token was given back grants nothing, when it comes after. */
+static void test_grants_that_come_after_they_were_given_back_are_void(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    assert_int_equal(give_back(5, TOKEN_NONE, 13), 13); /* 12 and 13 are on their way */
+    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 12);
+    tokens_grant(t, 5, TOKEN_SHARED, 13);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    assert_false(tell_attr(5, 13));
+    tokens_grant(t, 6, TOKEN_SHARED, 12); /* of another inode */
+    assert_int_equal(tokens_mode(t, 6), TOKEN_SHARED);
+    tokens_grant(t, 5, TOKEN_SHARED, 14);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    assert_false(tell_attr(5, 13)); /* what that answer says may be old */
+    assert_true(tell_attr(5, 14));
+    assert_int_equal(give_back(5, TOKEN_NONE, 0), 14);  /* by ourselves */
+    assert_int_equal(give_back(8, TOKEN_NONE, 20), 20); /* never came */
+    tokens_grant(t, 8, TOKEN_SHARED, 20);
+    assert_int_equal(tokens_mode(t, 8), TOKEN_NONE);
+    assert_int_equal(give_back(9, TOKEN_SHARED, 21), 21);
+    tokens_grant(t, 9, TOKEN_EXCLUSIVE, 21);
+    assert_int_equal(tokens_mode(t, 9), TOKEN_NONE);
+}
+
+static void test_exclusive_is_lowered(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    assert_int_equal(give_back(5, TOKEN_SHARED, 12), 12);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 12); /* late */
+    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    assert_true(tell_attr(5, 12)); /* nobody has changed it since */
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 13);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
+    tokens_grant(t, 6, TOKEN_SHARED, 14);
+    give_back(6, TOKEN_SHARED, 14);
+    assert_int_equal(tokens_mode(t, 6), TOKEN_SHARED);
+    tokens_grant(t, 7, TOKEN_EXCLUSIVE, 15);
+    assert_int_equal(give_back(7, TOKEN_SHARED, 16), 16);
+    assert_int_equal(give_back(7, TOKEN_NONE, 0), 16);
+    tokens_grant(t, 7, TOKEN_EXCLUSIVE, 16); /* late */
+    assert_int_equal(tokens_mode(t, 7), TOKEN_NONE);
+}
+
+/* Goal: from the beginning of a recall nothing is told that it would have to take back; the token is there until its end. */
+static void test_nothing_more_is_told_during_a_recall(void **state)
+{
+    bool kept;
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    tokens_recall(t, 5, TOKEN_SHARED);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
+    assert_true(tell_attr(5, 11));
+    tokens_recall(t, 5, TOKEN_NONE); /* asked for more meanwhile */
+    tokens_recall(t, 5, TOKEN_SHARED);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 12);
+    assert_false(tell_attr(5, 11));
+    assert_false(tell_attr(5, 12));
+    assert_false(tell_name(5, "a", false, 12));
+    assert_false(tell_listing(5, &kept));
+    keep_attr(5, 100, 12);
+    assert_int_equal(take_attr(5), 0);
+    assert_int_equal(give_back(5, TOKEN_NONE, 11), 12);
+    tokens_grant(t, 5, TOKEN_SHARED, 13);
+    assert_true(tell_attr(5, 13));
+}
+
+/* ---- names and attributes ---- */
+
+static void test_names_are_noted_until_they_are_taken(void **state)
+{
+    (void)state;
+    assert_false(tell_name(5, "a", false, 11));
+    tokens_name_gone(t, 5, "a");
+    assert_true(names_are(5, 0, NULL, false));
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    assert_false(tell_name(5, "a", false, 9));
+    assert_true(tell_name(5, "a", false, 11));
+    assert_true(tell_name(5, "a", true, 11)); /* now it is a directory */
+    assert_true(tell_name(5, "b", false, 11));
+    assert_true(names_are(5, 2, "a", true));
+    assert_true(names_are(5, 0, NULL, false));
+    assert_true(tell_name(5, "a", false, 11));
+    assert_true(tell_name(5, "b", false, 11));
+    tokens_name_gone(t, 5, "b");
+    tokens_name_gone(t, 5, "c");
+    assert_true(names_are(5, 1, "a", false));
+    assert_true(tell_name(5, "left", false, 11)); /* freed with the token */
+    tokens_gave_back(t, 5, TOKEN_NONE, 0);
+    assert_true(names_are(5, 0, NULL, false));
+}
+
+static void test_listings_last_as_long_as_the_token(void **state)
+{
+    bool kept = true;
+
+    (void)state;
+    assert_false(tell_listing(5, &kept));
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    assert_true(tell_listing(5, &kept));
+    assert_false(kept);
+    assert_true(tell_listing(5, &kept));
+    assert_true(kept);
+    give_back(5, TOKEN_NONE, 11);
+    tokens_grant(t, 5, TOKEN_SHARED, 12);
+    assert_true(tell_listing(5, &kept));
+    assert_false(kept);
+}
+
+static void test_attributes_are_kept_for_one_question(void **state)
+{
+    (void)state;
+    keep_attr(5, 100, 11); /* no token */
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    keep_attr(5, 100, 9);
+    assert_int_equal(take_attr(5), 0);
+    keep_attr(5, 100, 11);
+    keep_attr(5, 200, 11);
+    assert_int_equal(take_attr(5), 200);
+    assert_int_equal(take_attr(5), 0);
+    keep_attr(5, 100, 11);
+    tokens_forget_attr(t, 5);
+    tokens_forget_attr(t, 6);
+    assert_int_equal(take_attr(5), 0);
+    keep_attr(5, 100, 11);
+    tokens_recall(t, 5, TOKEN_SHARED);
+    assert_int_equal(take_attr(5), 0);
+    tokens_grant(t, 5, TOKEN_SHARED, 13);
+    keep_attr(5, 100, 12); /* an older answer, late */
+    assert_int_equal(take_attr(5), 0);
+    keep_attr(5, 100, 13); /* freed with the token */
+}
+
+/* ---- sessions ---- */
+
+static void claim_is(uint64_t shared, uint64_t exclusive)
+{
+    struct tokens_claim c;
+
+    tokens_claim(t, &c);
+    assert_int_equal(c.n_shared, shared != 0);
+    assert_int_equal(c.n_exclusive, exclusive != 0);
+    assert_true(shared == 0 || c.shared[0] == shared);
+    assert_true(exclusive == 0 || c.exclusive[0] == exclusive);
+    free(c.shared);
+    free(c.exclusive);
+}
+
+static void test_what_is_held_is_claimed(void **state)
+{
+    uint64_t *list;
+    size_t n;
+
+    (void)state;
+    claim_is(0, 0);
+    tokens_opened(t, 10, false);
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    tokens_grant(t, 6, TOKEN_EXCLUSIVE, 12);
+    list = tokens_list(t, &n);
+    assert_int_equal(n, 2);
+    assert_int_equal(list[0] + list[1], 11);
+    free(list);
+    claim_is(5, 6);
+    tokens_grant(t, 7, TOKEN_SHARED,
+                 13); /* an answer of before: not claimed, so not held */
+    tokens_opened(t, 1000, false);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    assert_int_equal(tokens_mode(t, 6), TOKEN_EXCLUSIVE);
+    assert_int_equal(tokens_mode(t, 7), TOKEN_NONE);
+    assert_int_equal(tokens_lost_one(t), 0);
+    tokens_grant(t, 8, TOKEN_SHARED, 999);
+    assert_int_equal(tokens_mode(t, 8), TOKEN_NONE);
+    assert_false(
+        tell_attr(5, 11)); /* that answer may be old: it was claimed again since */
+    assert_int_equal(give_back(5, TOKEN_NONE, 0), 1000);
+}
+
+static void test_lost_ones_are_given_up_one_by_one(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    tokens_grant(t, 6, TOKEN_EXCLUSIVE, 12);
+    assert_true(tell_name(5, "a", false, 11));
+    keep_attr(5, 100, 11);
+    claim_is(5, 6);
+    tokens_opened(t, 1000, true);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    assert_int_equal(tokens_mode(t, 6), TOKEN_NONE);
+    assert_int_equal(tokens_lost_one(t) + tokens_lost_one(t), 11);
+    assert_int_equal(tokens_lost_one(t), 0);
+    assert_true(tokens_is_lost(t, 5) && tokens_is_lost(t, 6) && !tokens_is_lost(t, 7));
+    tokens_grant(t, 5, TOKEN_SHARED,
+                 1001); /* the new session has it, but what is here is of the old one */
+    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    assert_false(tell_attr(5, 1001));
+    assert_int_equal(take_attr(5), 0);
+    assert_true(names_are(5, 1, "a", false));
+    assert_int_equal(give_back(5, TOKEN_NONE, 0), 1001);
+    assert_false(tokens_is_lost(t, 5));
+    tokens_grant(t, 5, TOKEN_SHARED, 1002);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    claim_is(5, 0);
+    tokens_opened(t, 2000, true); /* before 6 was given up */
+    assert_int_equal(tokens_lost_one(t) + tokens_lost_one(t), 11);
+    assert_int_equal(tokens_lost_one(t), 0);
+}
+
+/* ---- room ---- */
+
+static void test_the_longest_unused_is_to_go(void **state)
+{
+    uint64_t first = 1, last = TOKENS_MAX;
+
+    (void)state;
+    for (uint64_t ino = first; ino <= last; ino++)
+        tokens_grant(t, ino, TOKEN_SHARED, 11);
+    assert_int_equal(tokens_surplus(t), 0);
+    assert_true(tell_attr(first, 11)); /* used */
+    tokens_grant(t, last + 1, TOKEN_SHARED, 11);
+    assert_int_equal(tokens_surplus(t), 2);
+    assert_int_equal(tokens_surplus(t),
+                     3); /* not the same again, while that is on its way */
+    give_back(2, TOKEN_NONE, 0);
+    assert_int_equal(tokens_surplus(t), 0);
+}
+
+static void test_too_many_names(void **state)
+{
+    char name[32];
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    for (unsigned i = 0; i <= TOKENS_NAMES_MAX; i++) {
+        assert_int_equal(tokens_surplus(t), 0);
+        snprintf(name, sizeof(name), "%u", i);
+        assert_true(tell_name(5, name, false, 11));
+    }
+    assert_int_equal(tokens_surplus(t), 5);
+    tokens_name_gone(t, 5, "7");
+    assert_int_equal(tokens_surplus(t), 0);
+    assert_true(tell_name(5, "7", false, 11));
+    give_back(5, TOKEN_NONE, 0);
+    assert_int_equal(tokens_surplus(t), 0);
+}
+
+/* ---- a random exportd ---- */
+
+enum { INODES = 3, ANSWERS_MAX = 6, STEPS = 200000 };
+
+/* Exportd, and the kernel. */
+struct world {
+    struct env_virtual env;
+    uint64_t counter;
+    struct holder {
+        enum token_mode mode;
+        uint64_t grant;
+        enum token_mode asked; /* a recall to this is out; no less than mode: none is */
+        bool begun;            /* the mount has heard of it */
+        bool told;             /* the kernel believes something */
+    } of[INODES];
+    struct answer {
+        unsigned i;
+        enum token_mode mode;
+        uint64_t grant;
+    } answers[ANSWERS_MAX]; /* on their way */
+    unsigned n_answers;
+};
+
+static unsigned pick(struct world *w, unsigned n)
+{
+    return (unsigned)env_virtual_below(&w->env, n);
+}
+
+static bool is_recalled(const struct holder *h)
+{
+    return h->asked < h->mode;
+}
+
+static void exportd_answers(struct world *w)
+{
+    unsigned i = pick(w, INODES);
+    struct holder *h = &w->of[i];
+    enum token_mode mode = 1 + pick(w, 2);
+
+    if (w->n_answers == ANSWERS_MAX || is_recalled(h))
+        return;
+    h->mode = mode > h->mode ? mode : h->mode;
+    h->asked = h->mode;
+    h->grant = ++w->counter;
+    w->answers[w->n_answers++] = (struct answer){ i, h->mode, h->grant };
+}
+
+static void an_answer_arrives(struct world *w)
+{
+    unsigned n;
+    struct answer a;
+
+    if (w->n_answers == 0)
+        return;
+    n = pick(w, w->n_answers);
+    a = w->answers[n];
+    w->answers[n] = w->answers[--w->n_answers];
+    tokens_grant(t, a.i + 1, a.mode, a.grant);
+    if (tell_attr(a.i + 1, a.grant))
+        w->of[a.i].told = true;
+}
+
+static void exportd_recalls(struct world *w)
+{
+    struct holder *h = &w->of[pick(w, INODES)];
+
+    if (h->asked > TOKEN_NONE)
+        h->asked = pick(w, (unsigned)h->asked);
+}
+
+/* In two steps, so that answers come between them. */
+static void the_mount_answers_a_recall(struct world *w)
+{
+    unsigned i = pick(w, INODES);
+    struct holder *h = &w->of[i];
+    uint64_t number;
+
+    if (!is_recalled(h))
+        return;
+    tokens_recall(t, i + 1, h->asked);
+    if (h->asked == TOKEN_NONE)
+        h->told = false;
+    if (!h->begun) {
+        h->begun = true;
+        return;
+    }
+    h->begun = false;
+    number = tokens_gave_back(t, i + 1, h->asked, h->grant);
+    if (h->grant <= number)
+        h->mode = h->asked;
+    h->asked = h->mode;
+}
+
+static void the_mount_has_too_many(struct world *w)
+{
+    unsigned i = pick(w, INODES);
+    struct holder *h = &w->of[i];
+
+    if (is_recalled(h))
+        return;
+    tokens_recall(t, i + 1, TOKEN_NONE);
+    h->told = false;
+    if (h->grant <= tokens_gave_back(t, i + 1, TOKEN_NONE, 0))
+        h->mode = h->asked = TOKEN_NONE;
+}
+
+static void claims_are_taken(struct world *w, const uint64_t *inos, size_t n,
+                             enum token_mode mode)
+{
+    for (size_t i = 0; i < n; i++)
+        w->of[inos[i] - 1].mode = mode;
+}
+
+static void give_up_lost(struct world *w)
+{
+    uint64_t ino;
+
+    while ((ino = tokens_lost_one(t)) != 0) {
+        assert_true(tokens_is_lost(t, ino));
+        w->of[ino - 1].told = false;
+        tokens_gave_back(t, ino, TOKEN_NONE, 0);
+    }
+}
+
+/* Answers of the old exportd still arrive. */
+static void exportd_restarts(struct world *w)
+{
+    bool lost = pick(w, 3) == 0;
+    struct tokens_claim c;
+
+    tokens_claim(t, &c);
+    an_answer_arrives(w);
+    for (unsigned i = 0; i < INODES; i++)
+        w->of[i].mode = TOKEN_NONE;
+    if (!lost) {
+        claims_are_taken(w, c.shared, c.n_shared, TOKEN_SHARED);
+        claims_are_taken(w, c.exclusive, c.n_exclusive, TOKEN_EXCLUSIVE);
+    }
+    free(c.shared);
+    free(c.exclusive);
+    w->counter = ((w->counter >> 40) + 1) << 40;
+    w->counter++;
+    for (unsigned i = 0; i < INODES; i++) {
+        w->of[i].grant = w->counter;
+        w->of[i].asked = w->of[i].mode;
+        w->of[i].begun = false;
+    }
+    tokens_opened(t, w->counter, lost);
+    give_up_lost(w);
+}
+
+static void check_world(const struct world *w)
+{
+    for (unsigned i = 0; i < INODES; i++) {
+        if (tokens_mode(t, i + 1) > w->of[i].mode)
+            fail_msg("more is held than exportd knows");
+        if (w->of[i].told && w->of[i].mode == TOKEN_NONE)
+            fail_msg("the kernel believes what nobody lets it");
+    }
+}
+
+static void test_nothing_is_kept_that_exportd_does_not_know_of(void **state)
+{
+    struct world w = { .counter = 11 };
+    unsigned n_told = 0;
+
+    (void)state;
+    env_virtual_init(&w.env, 7);
+    for (unsigned step = 0; step < STEPS; step++) {
+        switch (pick(&w, 16)) {
+        case 0:
+            the_mount_has_too_many(&w);
+            break;
+        case 1:
+            if (pick(&w, 8) == 0)
+                exportd_restarts(&w);
+            break;
+        case 2:
+        case 3:
+        case 4:
+            exportd_recalls(&w);
+            break;
+        case 5:
+        case 6:
+        case 7:
+        case 8:
+            the_mount_answers_a_recall(&w);
+            break;
+        case 9:
+        case 10:
+        case 11:
+        case 12:
+            exportd_answers(&w);
+            break;
+        default:
+            an_answer_arrives(&w);
+            break;
+        }
+        check_world(&w);
+        n_told += w.of[0].told;
+    }
+    assert_true(n_told > STEPS / 20 && n_told < STEPS);
+    env_virtual_close(&w.env);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(test_what_is_granted_is_held),
+        T(test_an_exportd_that_gives_no_tokens),
+        T(test_grants_that_come_after_they_were_given_back_are_void),
+        T(test_exclusive_is_lowered),
+        T(test_nothing_more_is_told_during_a_recall),
+        T(test_names_are_noted_until_they_are_taken),
+        T(test_listings_last_as_long_as_the_token),
+        T(test_attributes_are_kept_for_one_question),
+        T(test_what_is_held_is_claimed),
+        T(test_lost_ones_are_given_up_one_by_one),
+        T(test_the_longest_unused_is_to_go),
+        T(test_too_many_names),
+        T(test_nothing_is_kept_that_exportd_does_not_know_of),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
