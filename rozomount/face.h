@@ -231,9 +231,10 @@ struct mount {
     bool writeback;
     atomic_llong clock_ahead_ns; /* exportd's clock against this machine's */
     atomic_uint open_counts[COUNTERS];
-    atomic_ullong n_lowered; /* exclusive tokens that are not any more */
-    atomic_uint n_ops;       /* under way on all loops */
-    atomic_bool draining;    /* no loop reads any more: tell loop 0 when n_ops is 0 */
+    atomic_uint kept_counts[COUNTERS]; /* of files that only we keep open */
+    atomic_ullong n_lowered;           /* exclusive tokens that are not any more */
+    atomic_uint n_ops;                 /* under way on all loops */
+    atomic_bool draining; /* no loop reads any more: tell loop 0 when n_ops is 0 */
     atomic_bool drained_sent;
     atomic_bool stop_sent;
     struct env_mail drained_mail, stop_mail;
@@ -257,14 +258,20 @@ static inline struct loop *mount_owner(struct mount *m, uint64_t ino)
         return &m->loops[0];
     return &m->loops[(ino * 0x9e3779b97f4a7c15u >> 32) % m->n_loops];
 }
-static inline atomic_uint *mount_open_count(struct mount *m, uint64_t ino)
+static inline unsigned mount_counter(uint64_t ino)
 {
-    return &m->open_counts[(ino * 0x9e3779b97f4a7c15u >> 52) % COUNTERS];
+    return (unsigned)((ino * 0x9e3779b97f4a7c15u >> 52) % COUNTERS);
 }
 /** False: no loop has a node of ino, exportd's attributes are the truth. */
 static inline bool mount_may_be_open(struct mount *m, uint64_t ino)
 {
-    return atomic_load_explicit(mount_open_count(m, ino), memory_order_acquire) != 0;
+    return atomic_load_explicit(&m->open_counts[mount_counter(ino)],
+                                memory_order_acquire) != 0;
+}
+static inline bool mount_may_be_kept(struct mount *m, uint64_t ino)
+{
+    return atomic_load_explicit(&m->kept_counts[mount_counter(ino)],
+                                memory_order_acquire) != 0;
 }
 /** The kernel's side is gone, or we are told to go: finish what is under way, then end. Any thread. */
 void mount_stop(struct mount *m);
@@ -450,6 +457,10 @@ struct recall_news {
 void recall_news_send(struct mount *m, struct recall_news *news);
 /** On the owner. */
 void recall_begin(struct loop *loop, const struct token_recall *what);
+/** What exportd said when the file was opened holds, and it is open: who opens it again need not ask. */
+bool node_is_open_still(struct loop *loop, const struct node *node);
+/** The name that it had is gone, by our own doing: if it is only kept open, it is not any more. Any loop. */
+void recalls_let_go(struct loop *loop, uint64_t ino);
 /** Our session is over: what it let us keep is dropped, and what was written under it and is not with the storages is lost. */
 void recalls_lose_all(struct loop *loop);
 /** exportd may have ended our session: the kernel is to ask us. Any loop. */

@@ -180,10 +180,12 @@ static void setattr_with_token(struct op *op)
 /* The node is there and not closing. */
 static void setattr_with_node(struct op *op)
 {
-    if ((op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0)
+    if ((op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0) {
+        node_let_go(op->node); /* it gets an epoch */
         op_with_token(op, op->node, TOKEN_EXCLUSIVE, setattr_with_token);
-    else
+    } else {
         setattr_ask(op);
+    }
 }
 
 static void setattr_under_lock(struct op *op)

@@ -37,6 +37,13 @@ struct handle *handle_new(struct loop *loop, struct node *node)
     return handle;
 }
 
+/* Who only read it may well do so again: `git status`, compilers, servers. */
+static bool is_worth_keeping(struct loop *loop, const struct node *node)
+{
+    return !loop->kernel_is_gone && !node->nameless && node_is_open_still(loop, node) &&
+           file_epoch(node->file) == 0 && file_is_clean(node->file);
+}
+
 /* Lets go of the node: with its last pin the file is written out and closed. */
 void handle_free(struct loop *loop, struct handle *handle)
 {
@@ -50,6 +57,8 @@ void handle_free(struct loop *loop, struct handle *handle)
         handle->next->prev = handle->prev;
     free(handle->owners);
     free(handle);
+    if (is_worth_keeping(loop, node))
+        node_keep(node);
     node_put(node);
 }
 
@@ -77,10 +86,18 @@ static void open_answered(struct op *op, int rc)
     op_finish(op);
 }
 
+static void open_reply(struct op *op)
+{
+    fuse_req_t req = op->req;
+
+    open_set_handle(op);
+    op->req = NULL;
+    open_answered(op, fuse_reply_open(req, &op->fi));
+}
+
 static void on_opened(struct op *op, int rc)
 {
     bool asked = rc != -EIO || op->call.answered;
-    fuse_req_t req;
 
     if (rc == 0 && (md_decode_open(&op->call, &op->entry) != 0 ||
                     op->entry.attr.ino != op->ino || !op->entry.has_target)) {
@@ -98,6 +115,7 @@ static void on_opened(struct op *op, int rc)
         /* Pages are there only by a token, and go with it. */
         op->keep_cache |= tokens_are_given(op->loop->mount->tokens);
         node_note_mode(op->node, op->entry.attr.mode);
+        op->node->nameless |= op->entry.attr.nlink == 0;
         rc = md_user_errno(node_adopt(op->node, &op->entry, true));
     } else if (!asked) {
         node_count_unanswered(op->node);
@@ -106,10 +124,7 @@ static void on_opened(struct op *op, int rc)
         op_reply_err(op, rc == -ENOENT ? -ESTALE : rc);
         return;
     }
-    open_set_handle(op);
-    req = op->req;
-    op->req = NULL;
-    open_answered(op, fuse_reply_open(req, &op->fi));
+    open_reply(op);
 }
 
 static void open_with_node(struct op *op)
@@ -118,7 +133,14 @@ static void open_with_node(struct op *op)
 
     msg.ino = op->ino;
     msg.write = (op->fi.flags & O_ACCMODE) != O_RDONLY;
-    op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_opened);
+    if (msg.write)
+        node_let_go(op->node); /* its last close is to tell exportd */
+    if (msg.write || !node_is_open_still(op->loop, op->node)) {
+        op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_opened);
+        return;
+    }
+    op->keep_cache = true; /* pages go with the token */
+    open_reply(op);
 }
 
 static void open_on_owner(struct op *op)
@@ -250,7 +272,7 @@ static void read_with_token(struct op *op)
 {
     if (op->node == NULL) { /* a pin of our own: a signal may end us before the read */
         op->node = op->handle->node;
-        op->node->n_pins++;
+        node_pin(op->node);
     }
     file_read(op_file(op), op->offset, op->size, (op->fi.flags & O_DIRECT) != 0, on_read,
               op);
@@ -527,7 +549,7 @@ static void on_sought(void *arg, int rc)
 static void lseek_with_token(struct op *op)
 {
     op->node = op->handle->node; /* a pin of our own, as for reads */
-    op->node->n_pins++;
+    node_pin(op->node);
     file_seek(op_file(op), op->offset, op->plus, &op->found, on_sought, op);
     op_wait_interruptibly(op, give_up_reading);
 }

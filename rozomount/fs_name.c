@@ -246,8 +246,10 @@ static int note_removed(struct op *op, struct md_removed *r)
     if (md_decode_removed(&op->call, r) != 0)
         return -EIO;
     tokens_grant(t, op->parent, r->grant.dir, r->grant.number);
-    if (r->removed != 0)
+    if (r->removed != 0) {
         tokens_forget_attr(t, r->removed);
+        recalls_let_go(op->loop, r->removed);
+    }
     for (unsigned i = 0; i < 2; i++) {
         if (r->moved[i] != 0) /* an fsync of it speaks of its new name */
             op_note_change(op, r->moved[i]);

@@ -241,8 +241,16 @@ static void count_open(void *arg, uint64_t ino, int change)
 {
     struct loop *loop = arg;
 
-    atomic_fetch_add_explicit(mount_open_count(loop->mount, ino), (unsigned)change,
-                              memory_order_acq_rel);
+    atomic_fetch_add_explicit(&loop->mount->open_counts[mount_counter(ino)],
+                              (unsigned)change, memory_order_acq_rel);
+}
+
+static void count_kept(void *arg, uint64_t ino, int change)
+{
+    struct loop *loop = arg;
+
+    atomic_fetch_add_explicit(&loop->mount->kept_counts[mount_counter(ino)],
+                              (unsigned)change, memory_order_acq_rel);
 }
 
 static void invalidate(void *arg, uint64_t ino)
@@ -297,6 +305,7 @@ static int loop_init_data(struct loop *loop, struct err *err)
         .sizes = loop->mount->sizes,
         .invalidate = invalidate,
         .count = count_open,
+        .count_kept = count_kept,
         .arg = loop,
     };
     int rc;

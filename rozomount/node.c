@@ -4,7 +4,7 @@
  * In:     node_* by the operations of one loop; struct file_meta by storcli's files.
  * Out:    md calls (OPEN for fresh epochs, WROTE, TRUNCATED, CLOSE), file_open/refresh/close.
  * Keeps:  references given back only after the file is written out and reported.
- * Yours:  SEEN_MAX.
+ * Yours:  SEEN_MAX, KEPT_MAX.
  */
 #include "rozomount/node.h"
 
@@ -33,6 +33,7 @@ void nodes_init(struct nodes *nodes, struct env *env, struct md *md, struct stor
     nodes->md = md;
     nodes->cli = cli;
     nodes->config = *config;
+    list_init(&nodes->kept);
 }
 
 static void closed_forget_all(struct nodes *nodes)
@@ -408,12 +409,40 @@ static void meta_truncated(void *arg, struct file_meta_call *meta, uint64_t vers
 
 /* ---- from the first pin to the last ---- */
 
+static bool is_kept(const struct node *node)
+{
+    return !list_is_empty(&node->kept_link);
+}
+
+static void node_count(struct node *node, int change)
+{
+    const struct nodes_config *config = &node->nodes->config;
+
+    if (config->count != NULL)
+        config->count(config->arg, node->ino, change);
+}
+
+static void node_count_kept(struct node *node, int change)
+{
+    const struct nodes_config *config = &node->nodes->config;
+
+    if (config->count_kept != NULL)
+        config->count_kept(config->arg, node->ino, change);
+}
+
 struct node *node_find(struct nodes *nodes, uint64_t ino)
 {
     struct node *node;
 
     HASH_FIND(hh, nodes->by_ino, &ino, sizeof(ino), node);
     return node;
+}
+
+void node_pin(struct node *node)
+{
+    if (is_kept(node) && node->n_pins == 1)
+        node_count(node, 1);
+    node->n_pins++;
 }
 
 struct node *node_get(struct nodes *nodes, uint64_t ino)
@@ -434,12 +463,12 @@ struct node *node_get(struct nodes *nodes, uint64_t ino)
         list_init(&node->token_waiters);
         list_init(&node->exclusive);
         list_init(&node->reading);
+        list_init(&node->kept_link);
         closed_take(nodes, ino, &node->seen);
         HASH_ADD(hh, nodes->by_ino, ino, sizeof(ino), node);
-        if (nodes->config.count != NULL)
-            nodes->config.count(nodes->config.arg, ino, 1);
+        node_count(node, 1);
     }
-    node->n_pins++;
+    node_pin(node);
     return node;
 }
 
@@ -505,8 +534,7 @@ static void node_free(struct node *node)
     node_give_back(node);
     closed_remember(nodes, node->ino, &node->seen);
     HASH_DEL(nodes->by_ino, node);
-    if (nodes->config.count != NULL)
-        nodes->config.count(nodes->config.arg, node->ino, -1);
+    node_count(node, -1);
     free(node);
     nodes_check_idle(nodes);
 }
@@ -527,7 +555,7 @@ static void on_file_closed(void *arg, int rc)
         node_free(node);
         return;
     }
-    node->n_pins++; /* the last of them may let go */
+    node_pin(node); /* the last of them may let go */
     while (!list_is_empty(&node->waiters)) {
         struct node_wait *wait = container_of(node->waiters.next, struct node_wait, link);
 
@@ -540,7 +568,9 @@ static void on_file_closed(void *arg, int rc)
 void node_put(struct node *node)
 {
     assert(node->n_pins != 0);
-    if (--node->n_pins != 0 || node->closing)
+    if (--node->n_pins == 1 && is_kept(node))
+        node_count(node, -1);
+    if (node->n_pins != 0 || node->closing)
         return;
     if (node->file == NULL) {
         node_free(node);
@@ -549,6 +579,40 @@ void node_put(struct node *node)
     node->closing = true;
     node->untold |= file_is_untold(node->file);
     file_close(node->file, on_file_closed, node);
+}
+
+void node_keep(struct node *node)
+{
+    struct nodes *nodes = node->nodes;
+
+    assert(node->n_pins != 0 && node->file != NULL && !node->closing);
+    if (!is_kept(node)) {
+        node->n_pins++;
+        nodes->n_kept++;
+        node_count_kept(node, 1);
+    }
+    list_remove(&node->kept_link);
+    list_add_tail(&nodes->kept, &node->kept_link);
+    if (nodes->n_kept > KEPT_MAX)
+        node_let_go(container_of(nodes->kept.next, struct node, kept_link));
+}
+
+void node_let_go(struct node *node)
+{
+    if (!is_kept(node))
+        return;
+    if (node->n_pins == 1)
+        node_count(node, 1); /* in use until it is closed */
+    list_remove(&node->kept_link);
+    node->nodes->n_kept--;
+    node_count_kept(node, -1);
+    node_put(node);
+}
+
+void nodes_let_go(struct nodes *nodes)
+{
+    while (!list_is_empty(&nodes->kept))
+        node_let_go(container_of(nodes->kept.next, struct node, kept_link));
 }
 
 void node_wait(struct node *node, struct node_wait *wait)

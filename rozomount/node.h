@@ -3,6 +3,7 @@
  *
  * A node lives as long as someone holds a pin: an open handle, or an operation that needs it.
  * With the last pin the file is written out and closed, then its references go back to exportd.
+ * What was only read may be kept for a while, by a pin of the table's own: opening it again asks nobody.
  * Core: reaches the world through the env, the md and storcli. One thread.
  */
 #ifndef ROZO_NODE_H
@@ -27,8 +28,10 @@ struct nodes_config {
         *sizes; /* borrowed; NULL: the kernel asks us how long files are */
     /** Someone else changed the data of ino: drop the kernel's pages. May be NULL. */
     void (*invalidate)(void *arg, uint64_t ino);
-    /** A node came or went (+1, -1). May be NULL. */
+    /** A node came into use or went out of it (+1, -1). May be NULL. */
     void (*count)(void *arg, uint64_t ino, int change);
+    /** The same of those that are only kept. May be NULL. */
+    void (*count_kept)(void *arg, uint64_t ino, int change);
     void *arg;
 };
 
@@ -56,6 +59,7 @@ struct node {
     uint32_t n_refs; /* references exportd counts for us */
     bool untold;     /* storages may have bytes of it that exportd does not know of */
     bool closing;    /* file_close() is under way: `file` is not to be used */
+    bool nameless;   /* it has lost a name, perhaps the last: it is not kept */
     bool stale; /* another mount has changed its size, and the kernel will not know */
     uint64_t n_syncs; /* fsyncs begun */
     uint64_t
@@ -76,10 +80,14 @@ struct node {
     struct acquire *acquiring;      /* an MD_TOKEN is out */
     struct list_node exclusive;     /* operations under way by an exclusive token */
     struct list_node reading;       /* READs under way that fill pages */
+    struct list_node kept_link;     /* in nodes->kept, or alone */
     UT_hash_handle hh;
 };
 
-enum { SEEN_MAX = 16384 }; /* closed inodes whose state we remember */
+enum {
+    SEEN_MAX = 16384, /* closed inodes whose state we remember */
+    KEPT_MAX = 4096,  /* files that nobody has open and that are open all the same */
+};
 
 /* Embedded in its loop. */
 struct nodes {
@@ -90,9 +98,11 @@ struct nodes {
     uint32_t losses; /* of exportd's power, as this loop last heard */
     struct node *by_ino;
     struct closed_node *closed; /* remembered, oldest first */
-    unsigned n_lost;            /* files closed with data that could not be stored */
-    unsigned n_giving_back;     /* MD_CLOSE under way */
-    void (*idle)(void *arg);    /* from nodes_when_idle() */
+    struct list_node kept;      /* longest unused first */
+    unsigned n_kept;
+    unsigned n_lost;         /* files closed with data that could not be stored */
+    unsigned n_giving_back;  /* MD_CLOSE under way */
+    void (*idle)(void *arg); /* from nodes_when_idle() */
     void *idle_arg;
     struct env_task idle_task;
 };
@@ -114,7 +124,18 @@ void nodes_learn_losses(struct nodes *nodes, uint32_t losses);
 struct node *node_find(struct nodes *nodes, uint64_t ino);
 /** The node of ino, made when needed; pinned: node_put() it. */
 struct node *node_get(struct nodes *nodes, uint64_t ino);
+/** One more pin. */
+void node_pin(struct node *node);
 void node_put(struct node *node);
+/**
+ * It stays open when nobody has it open any more, until node_let_go() or until many others were used since. The caller
+ * holds a pin; the file is clean and has no epoch.
+ */
+void node_keep(struct node *node);
+/** It does not any more. The node may be gone, unless the caller holds a pin. */
+void node_let_go(struct node *node);
+/** None does. */
+void nodes_let_go(struct nodes *nodes);
 /** Call wait->ready later, once the node is not closing. Only while it is; the caller holds a pin. */
 void node_wait(struct node *node, struct node_wait *wait);
 

@@ -181,6 +181,19 @@ static bool op_tells_attr(struct op *op, bool taken_always)
            tokens_tell_attr(t, e->attr.ino, e->grant.number);
 }
 
+/*
+ * Of a file: the kernel asks for the attributes at once, and then believes the answer only if it was told of no change. Of a
+ * directory: it asks again whenever it has read it.
+ */
+static void op_keep_attr(struct op *op)
+{
+    const struct md_entry *e = &op->entry;
+
+    if ((e->grant.others || S_ISDIR(e->attr.mode)) && e->attr.token != TOKEN_NONE &&
+        loop_may_tell(op->loop) && !mount_may_be_open(op->loop->mount, e->attr.ino))
+        tokens_keep_attr(op->loop->mount->tokens, &e->attr, e->grant.number);
+}
+
 static void reply_attr_step(struct op *op)
 {
     struct tokens *t = op->loop->mount->tokens;
@@ -191,6 +204,8 @@ static void reply_attr_step(struct op *op)
     op->req = NULL;
     tokens_lock(t);
     op_overlay(op);
+    if (S_ISDIR(op->entry.attr.mode))
+        op_keep_attr(op);
     fuse_reply_attr(req, &op->st,
                     op_name_timeout(op, op_tells_attr(op, others),
                                     op->loop->mount->opt->attr_timeout_s));
@@ -221,16 +236,6 @@ static void op_note_told(struct op *op)
 
     if (op->loop->mount->sizes != NULL && S_ISREG(attr->mode))
         kernel_sizes_told(op->loop->mount->sizes, &said);
-}
-
-/* The kernel asks for the attributes at once, and then believes the answer only if it was told of no change. */
-static void op_keep_attr(struct op *op)
-{
-    const struct md_entry *e = &op->entry;
-
-    if (e->grant.others && e->attr.token != TOKEN_NONE && loop_may_tell(op->loop) &&
-        !mount_may_be_open(op->loop->mount, e->attr.ino))
-        tokens_keep_attr(op->loop->mount->tokens, &e->attr, e->grant.number);
 }
 
 void op_fill_entry(struct op *op, uint64_t dir, const char *name,

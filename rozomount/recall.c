@@ -93,6 +93,13 @@ static enum token_mode node_holds(struct loop *loop, const struct node *node)
     return tokens_mode(tokens_of(loop), node->ino);
 }
 
+bool node_is_open_still(struct loop *loop, const struct node *node)
+{
+    return !loop->mount->writeback && node->file != NULL && !node->closing &&
+           node->n_refs != 0 && recall_find(loop, node->ino) == NULL &&
+           node_holds(loop, node) >= TOKEN_SHARED;
+}
+
 static void op_start(struct op *op)
 {
     struct node *node = op->token_node;
@@ -270,7 +277,7 @@ static void node_run_waiters(struct node *node, enum token_mode once)
         list_remove(link);
         list_add_tail(&all, link);
     }
-    node->n_pins++; /* the last of them may let go */
+    node_pin(node); /* the last of them may let go */
     while (!list_is_empty(&all)) {
         struct op *op = container_of(all.next, struct op, token_link);
 
@@ -312,6 +319,7 @@ static int acquire_take(struct acquire *a, const struct md_call *call)
         return rc;
     tokens_grant(tokens_of(a->loop), node->ino, entry.attr.token, entry.grant.number);
     node_note_mode(node, entry.attr.mode);
+    node->nameless |= entry.attr.nlink == 0;
     if (node->file == NULL || node->closing || !entry.has_target)
         return 0;
     node_cache_is_fresh(node, &entry.attr);
@@ -375,7 +383,7 @@ static void node_acquire(struct loop *loop, struct node *node)
     a = node->acquiring = mem_new(sizeof(*a));
     a->loop = loop;
     a->node = node;
-    node->n_pins++;
+    node_pin(node);
     a->number = ++loop->last_token_call << 8 | loop->index;
     a->mode = waiters_want(node);
     req.ino = node->ino;
@@ -618,11 +626,12 @@ static void recall_end(struct recall *r)
         node->mode_until_ns = node->no_capability_until_ns = 0;
         if (node->file != NULL)
             file_drop_cache(node->file);
+        node_let_go(node);
     }
     if (tokens_mode(tokens_of(loop), r->ino) == TOKEN_EXCLUSIVE)
         node->lowered = atomic_fetch_add(&loop->mount->n_lowered, 1) + 1;
     give_back(loop, r->ino, r->keep, r->grant);
-    node->n_pins++;
+    node_pin(node);
     recall_free(r);
     if (waiters_lack_it(loop, node))
         node_seek_token(loop, node);
@@ -789,6 +798,7 @@ void recalls_lose_all(struct loop *loop)
 {
     struct node *node, *next;
 
+    nodes_let_go(&loop->nodes);
     HASH_ITER(hh, loop->nodes.by_ino, node, next)
     {
         if (node->file != NULL && !node->closing && !file_is_clean(node->file))
@@ -805,6 +815,7 @@ void recalls_stop(struct loop *loop)
     struct node *node, *next;
 
     loop->kernel_is_gone = true;
+    nodes_let_go(&loop->nodes);
     HASH_ITER(hh, loop->nodes.by_ino, node, next)
     {
         struct acquire *a = node->acquiring;
@@ -861,6 +872,38 @@ void recalls_doubt(struct loop *loop, uint64_t ino)
     news = mem_new(sizeof(*news));
     news->what = (struct token_recall){ .ino = ino, .keep = TOKEN_NONE };
     recall_news_send(loop->mount, news);
+}
+
+/* On its way to the owner of the inode. */
+struct let_go {
+    struct env_mail mail;
+    struct loop *loop;
+    uint64_t ino;
+};
+
+static void on_let_go(struct env_mail *mail)
+{
+    struct let_go *news = container_of(mail, struct let_go, mail);
+    struct node *node = node_find(&news->loop->nodes, news->ino);
+
+    if (node != NULL) {
+        node->nameless = true;
+        node_let_go(node);
+    }
+    free(news);
+}
+
+void recalls_let_go(struct loop *loop, uint64_t ino)
+{
+    struct let_go *news;
+
+    if (!mount_may_be_open(loop->mount, ino) && !mount_may_be_kept(loop->mount, ino))
+        return;
+    news = mem_new(sizeof(*news));
+    news->mail.fn = on_let_go;
+    news->loop = mount_owner(loop->mount, ino);
+    news->ino = ino;
+    env_mailbox_post(&news->loop->env, &news->mail);
 }
 
 static void on_recall_news(struct env_mail *mail)

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/list.h"
 #include "rozomount/md_decode.h"
@@ -393,7 +394,8 @@ bool tokens_take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
     if (taken) {
         *out = k->kept->attr;
         *grant = k->kept->grant;
-        kept_drop(k);
+        if (!S_ISDIR(out->mode))
+            kept_drop(k);
     }
     tokens_unlock(t);
     return taken;

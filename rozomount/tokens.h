@@ -87,9 +87,9 @@ bool tokens_tell_listing(struct tokens *t, uint64_t dir, bool *kept);
 /** The name is gone, by our own doing: the kernel knows. Was it told? */
 bool tokens_name_gone(struct tokens *t, uint64_t dir, const char *name);
 
-/** With the lock: keep these attributes for the question that the kernel will ask next; with their grant. */
+/** With the lock: keep these attributes for the question that the kernel will ask next, of a directory for all; with their grant. */
 void tokens_keep_attr(struct tokens *t, const struct md_attr *attr, uint64_t grant);
-/** They are, if still good: then they are forgotten. */
+/** They are, if still good: then those of a file are forgotten. */
 bool tokens_take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
                       uint64_t *grant);
 /** We have changed the inode: what is kept of it, also its listing, is old. */

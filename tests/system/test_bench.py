@@ -64,7 +64,9 @@ def test_what_mounts_cost_each_other_is_told(coherence):
 def test_a_mount_alone_asks_for_nothing_twice(coherence):
     rounds, _ = coherence
     assert rounds["stat cached"]["requests"] == 0, rounds["stat cached"]
-    assert rounds["git status, second"]["requests"] < 100, rounds["git status, second"]  # what git opens
+    assert rounds["open, read cached"]["requests"] == 0, rounds["open, read cached"]
+    assert rounds["git status, second"]["requests"] < 100, rounds["git status, second"]  # git reads young files again
+    assert rounds["git status, fifth, no lock"]["requests"] == 0, rounds["git status, fifth, no lock"]
 
 
 def test_turns_in_one_block_are_never_stale(coherence):

@@ -793,3 +793,51 @@ def test_exportd_is_killed_while_both_work(cluster):
     finally:
         for p in workers:
             p.kill()
+
+
+# ---- what was only read stays open ----
+
+def requests(c):
+    return {kind: n for kind, n in c.status()["exportd"]["requests"].items() if kind in ("open", "close", "lookup", "getattr")}
+
+
+def test_opening_again_asks_nobody(two_mounts, ab):
+    put(ab[0] + "/f", b"one")
+    for _ in range(2):
+        assert get(ab[1] + "/f") == b"one"
+    two_mounts.wait_for(lambda: requests(two_mounts) == requests(two_mounts), "requests under way to end")
+    before = requests(two_mounts)
+    for _ in range(50):
+        assert get(ab[1] + "/f") == b"one"
+    assert requests(two_mounts) == before
+    with Open(ab[1] + "/f", os.O_RDONLY) as fd:
+        assert os.read(fd, 10) == b"one"
+        put(ab[0] + "/f", b"other")
+        assert os.pread(fd, 10, 0) == b"other"
+    assert get(ab[1] + "/f") == b"other"
+
+
+@pytest.mark.parametrize("who", [0, 1])
+@pytest.mark.parametrize("how", ["unlinked", "renamed over", "unlinked while it is read"])
+def test_what_is_kept_open_goes_with_its_name(two_mounts, ab, who, how):
+    """... and its storages get their room back."""
+    def n_files():
+        return sum(e["files"] for e in two_mounts.status()["exports"])
+
+    n_before = n_files()
+    put(ab[0] + "/f", b"x" * SIZE)
+    put(ab[0] + "/g", b"y")
+    reader = Open(ab[1] + "/f", os.O_RDONLY)
+    with reader as fd:
+        assert os.read(fd, 1) == b"x"
+        if how == "unlinked while it is read":
+            os.unlink(ab[who] + "/f")
+            assert os.pread(fd, 2, 1) == b"xx"
+    if how != "unlinked while it is read":
+        assert get(ab[1] + "/f") == b"x" * SIZE
+    if how == "unlinked":
+        os.unlink(ab[who] + "/f")
+    elif how == "renamed over":
+        os.rename(ab[who] + "/g", ab[who] + "/f")
+        assert [get(m + "/f") for m in ab] == [b"y", b"y"]
+    two_mounts.wait_for(lambda: n_files() == n_before + 1 and two_mounts.status()["trash"] == 0, "the removed file to go")

@@ -381,7 +381,14 @@ static void count_open(void *arg, uint64_t ino, int change)
 {
     struct sim_mount *sm = arg;
 
-    atomic_fetch_add(mount_open_count(&sm->m, ino), (unsigned)change);
+    atomic_fetch_add(&sm->m.open_counts[mount_counter(ino)], (unsigned)change);
+}
+
+static void count_kept(void *arg, uint64_t ino, int change)
+{
+    struct sim_mount *sm = arg;
+
+    atomic_fetch_add(&sm->m.kept_counts[mount_counter(ino)], (unsigned)change);
 }
 
 static void on_invalidate(void *arg, uint64_t ino)
@@ -408,6 +415,7 @@ static void loop_begin(struct sim_mount *sm)
         .tokens = sm->m.tokens,
         .invalidate = on_invalidate,
         .count = count_open,
+        .count_kept = count_kept,
         .arg = sm,
     };
     int rc;

@@ -271,6 +271,21 @@ static void test_attributes_are_kept_for_one_question(void **state)
     keep_attr(5, 100, 13); /* freed with the token */
 }
 
+static void test_those_of_a_directory_for_all(void **state)
+{
+    const struct md_attr dir = { .ino = 5, .size = 4096, .mode = S_IFDIR | 0755 };
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    tokens_lock(t);
+    tokens_keep_attr(t, &dir, 11);
+    tokens_unlock(t);
+    assert_int_equal(take_attr(5), 4096);
+    assert_int_equal(take_attr(5), 4096);
+    tokens_forget_attr(t, 5);
+    assert_int_equal(take_attr(5), 0);
+}
+
 /* ---- sessions ---- */
 
 static void claim_is(uint64_t shared, uint64_t exclusive)
@@ -600,6 +615,7 @@ int main(void)
         T(test_names_are_noted_until_they_are_taken),
         T(test_listings_last_as_long_as_the_token),
         T(test_attributes_are_kept_for_one_question),
+        T(test_those_of_a_directory_for_all),
         T(test_what_is_held_is_claimed),
         T(test_lost_ones_are_given_up_one_by_one),
         T(test_the_longest_unused_is_to_go),
