@@ -50,7 +50,8 @@ static int found_mark(struct journal *j, struct pending_entry *entry,
                               .version = e->version,
                               .since_ns = journal_now(j),
                               .projection = e->projection,
-                              .keep_newer = e->keep_newer };
+                              .keep_newer = e->keep_newer,
+                              .passed = true };
 
     return f == NULL ? -ENOMEM : pending_add_mark(&j->pending, f, entry, &m);
 }

@@ -41,6 +41,7 @@ struct mark_op {
     uint64_t first, end; /* end UINT64_MAX: of everything */
     uint64_t version;
     bool keep_newer;   /* newer ones are not in its way, they stay */
+    bool passed;       /* the applier's: see struct pending_mark */
     uint64_t stale;    /* the newest version in its way */
     uint64_t verifier; /* before the first byte went to the disk, as that of a write */
     bool is_here;      /* the same is pending */
@@ -484,7 +485,9 @@ static enum op_next mark_begin(struct mark_op *m)
 
 static enum op_next mark_heads(struct mark_op *m)
 {
-    bool damaged_too = !m->keep_newer; /* what is damaged may be newer */
+    const struct proj *proj = object_ready(m->op.obj, m->p);
+    bool is_passed = m->passed && proj->newest > m->version;
+    bool damaged_too = !m->keep_newer && !is_passed; /* else it may be newer */
 
     return is_small(m) ? write_holes(m, m->first, m->end, m->version, damaged_too)
                        : OP_GO;
@@ -809,6 +812,7 @@ int storage_apply_mark(struct storage *st, struct pending_file *f,
     m->end = mark->end;
     m->version = mark->version;
     m->keep_newer = mark->keep_newer;
+    m->passed = mark->passed;
     if (mark_buffers(m) != 0) {
         op_free(&m->op);
         return -ENOMEM;

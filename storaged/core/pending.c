@@ -420,6 +420,17 @@ uint64_t pending_mark_over(const struct pending_file *f, uint64_t block, uint64_
     return m == NULL ? 0 : m->version;
 }
 
+void pending_marks_pass(struct pending_file *f, uint64_t first, uint64_t end,
+                        uint64_t version)
+{
+    LIST_FOREACH(node, &f->marks) {
+        struct pending_mark *m = container_of(node, struct pending_mark, link);
+
+        if (m->first < end && first < m->end && m->version < version)
+            m->passed = true;
+    }
+}
+
 uint64_t pending_marks_newest(const struct pending_file *f, uint64_t first, uint64_t end)
 {
     uint64_t newest = 0;
@@ -534,14 +545,16 @@ int pending_add_mark(struct pending *p, struct pending_file *f, struct pending_e
 
     if (m == NULL)
         return -ENOMEM;
+    *m = *mark;
     LIST_FOREACH_SAFE(node, &f->marks) { /* the same again */
         struct pending_mark *old = container_of(node, struct pending_mark, link);
 
-        if (old->version == mark->version && old->first == mark->first &&
-            old->end == mark->end)
-            mark_free(p, f, old);
+        if (old->version != mark->version || old->first != mark->first ||
+            old->end != mark->end)
+            continue;
+        m->passed |= old->passed;
+        mark_free(p, f, old);
     }
-    *m = *mark;
     m->entry = e;
     m->committed = m->applied = false;
     e->n_refs++;

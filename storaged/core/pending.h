@@ -76,6 +76,7 @@ struct pending_mark {
     uint64_t since_ns;
     uint8_t projection; /* of the request; 255: none */
     bool keep_newer, committed, applied;
+    bool passed; /* something newer may lie in place under it */
 };
 
 struct pending_file {
@@ -147,6 +148,9 @@ const struct pending_mark *pending_mark_at(const struct pending_file *f, uint64_
 /** Its version; 0: none. */
 uint64_t pending_mark_over(const struct pending_file *f, uint64_t block,
                            uint64_t at_most);
+/** Something of this version goes in place in [first, end), whatever older marks wait there. */
+void pending_marks_pass(struct pending_file *f, uint64_t first, uint64_t end,
+                        uint64_t version);
 /** The newest mark that touches [first, end); 0: none. */
 uint64_t pending_marks_newest(const struct pending_file *f, uint64_t first, uint64_t end);
 

@@ -122,11 +122,12 @@ static void judge_place(struct read_op *r, struct read_heads *rh, unsigned i,
     a->body_len = 0;
 }
 
-/* Damage below a mark: older, since nothing is written in place under one that is pending; but a mark that goes
- * below newer ones may lie below that, too, and so may one that a lost file had applied. */
+/* Damage below a mark: older, since nobody writes in place under one that is pending. But what was committed above it
+ * may be there already; and a mark that goes below newer ones may lie below that, too, and so may one that a lost
+ * file had applied. */
 static bool is_under(const struct proj *proj, const struct pending_mark *m)
 {
-    if (proj->partial && !proj->floor_set)
+    if ((proj->partial && !proj->floor_set) || (m->passed && proj->newest > m->version))
         return false;
     return !m->keep_newer || proj_lost_version(proj) < m->version;
 }

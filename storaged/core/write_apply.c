@@ -171,6 +171,8 @@ static enum op_next apply_judge(struct write_op *w)
     bool blind = heads_are_older(w);
 
     w->n_place = 0;
+    if (op_pending(&w->op) != NULL)
+        pending_marks_pass(op_pending(&w->op), w->first, w->first + w->n, w->newest);
     for (unsigned i = 0; i < w->n; i++) {
         struct write_block *b = &w->blocks[i];
         struct record_header h;

@@ -942,6 +942,54 @@ static void test_rot_below_a_commit_is_damage_in_place(void **state)
     world_free(&w);
 }
 
+/* Zero-filled, as no head ever is while the file says that there is one. */
+static void rot_in_place(struct world *w, uint64_t block)
+{
+    uint8_t head[RECORD_HEADER_BYTES] = { 0 };
+    struct geometry geo;
+
+    geometry_init(&geo, world_codec(w), 0);
+    memdisk_poke(&w->disk, world_file(w, 0), geometry_head_at(&geo, block), head,
+                 sizeof(head));
+}
+
+/* Nor may a mark that it replaced, and that nobody has committed yet: not while it waits, not when it is applied. */
+static void test_rot_above_a_mark_is_damage(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192];
+        struct world w;
+
+        world_init(&w, 1);
+        write_ok(&w, 0, 8, V(1, 1));
+        assert_int_equal(world_mark(&w, 0, 2, 3, V(1, 2)), OK);
+        write_ok(&w, 3, 1, V(2, 1));
+        record_fill(&w, head, body, 0, 3, V(2, 1), 8192);
+        if (i == 0)
+            rot(&w, body, 512, 100);
+        assert_int_equal(world_durable(&w, V(2, 1)), OK);
+        world_apply(&w);
+        if (i == 1)
+            rot_in_place(&w, 3);
+        assert_int_equal(world_health(&w).pending_records, 1); /* the mark */
+        for (unsigned n = 0; n < 2; n++) {
+            expect(&w, 2, SEEN_HOLE, V(1, 2));
+            expect(&w, 3, SEEN_DAMAGED, 0);
+            if (i == 0) /* else its frame is found, and heals it */
+                world_restart(&w, false);
+        }
+        assert_int_equal(world_durable(&w, V(1, 2)), OK);
+        world_apply(&w);
+        assert_int_equal(in_place(&w, 2), V(1, 2));
+        expect(&w, 3, SEEN_DAMAGED, 0);
+        w.role = RPC_ROLE_NODE;
+        write_ok(&w, 3, 1, V(2, 1));
+        expect(&w, 3, SEEN_DATA, V(2, 1));
+        world_free(&w);
+    }
+}
+
 /* A bit of the frame of an overwrite, wherever it is: after a restart the block is damaged, and no other is; what lies
  * below is still there for who asks for it; healing makes it whole. */
 static void test_rot_of_a_frame_is_damage_of_its_blocks(void **state)
@@ -1388,6 +1436,7 @@ int main(void)
         cmocka_unit_test(test_a_file_that_fails_waits_for_the_journal),
         cmocka_unit_test(test_a_mark_before_the_file_in_another_code),
         cmocka_unit_test(test_rot_below_a_commit_is_damage_in_place),
+        cmocka_unit_test(test_rot_above_a_mark_is_damage),
         cmocka_unit_test(test_rot_of_a_frame_is_damage_of_its_blocks),
         cmocka_unit_test(test_rot_of_a_mark_changes_nothing),
         cmocka_unit_test(test_lost_frames_are_a_doubt_of_all),
