@@ -425,12 +425,20 @@ static int do_read(struct disk_req *req)
     return 0;
 }
 
+/* The kernel takes a page from as many pieces as it comes in: is all of the one at `at` written? */
+static bool is_whole_page(uint64_t at, uint64_t from, uint64_t to)
+{
+    return at / PAGE * PAGE >= from && at / PAGE * PAGE + PAGE <= to;
+}
+
 /* max_bytes: the process dies on the way. */
 static int do_write(struct sim_disk *d, struct disk_req *req, uint64_t max_bytes)
 {
     struct disk_file *f = req->file;
-    uint64_t at = req->offset, n_written = 0;
+    uint64_t at = req->offset, end = req->offset, n_written = 0;
 
+    for (unsigned i = 0; i < req->n_iov; i++)
+        end += req->iov[i].iov_len;
     for (unsigned i = 0; i < req->n_iov; i++) {
         const uint8_t *from = req->iov[i].iov_base;
         uint64_t left = req->iov[i].iov_len;
@@ -446,7 +454,7 @@ static int do_write(struct sim_disk *d, struct disk_req *req, uint64_t max_bytes
             p = page_make(f, at / PAGE);
             if (!p->here && d->n_pages >= d->pages_max)
                 return -ENOSPC;
-            if (p->here && p->bad && n < PAGE)
+            if (p->here && p->bad && !is_whole_page(at, req->offset, end))
                 return -EIO; /* what is around it cannot be read */
             p->bad = false;
             page_touch(f, p);
