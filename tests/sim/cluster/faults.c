@@ -659,5 +659,6 @@ void faults_start(void)
         net.weather = (struct net_weather){ .delay_us = 2000,
                                             .twice_ppm = 500000,
                                             .late_ppm = 5000,
-                                            .twice_late_ppm = 700000 };
+                                            .twice_late_ppm = 700000,
+                                            .dead_late_ppm = 500000 };
 }

@@ -235,6 +235,13 @@ static bool covers(const struct model_write *w, uint64_t unit)
     return !w->keeps && w->off <= unit * UNIT && unit * UNIT < w->end;
 }
 
+/* Not one of the storages that hold it got it in time: nobody can have it but its client. */
+static bool is_refused(const struct model_write *w, uint64_t unit)
+{
+    return w->orphan && w->id != 0 &&
+           (unsigned)__builtin_popcount(w->storages[unit * UNIT / BLOCK]) < model.k;
+}
+
 static bool is_cut_off(const struct model_write *w, uint64_t unit)
 {
     return w->cut_off != 0 && unit * UNIT >= w->cut_off;
@@ -315,7 +322,8 @@ static bool unit_is_allowed_strictly(const struct model_file *f,
     for (unsigned i = 0; i < f->n_writes; i++) {
         const struct model_write *w = &f->writes[i];
 
-        if (!covers(w, unit) || w->id != id || (id != 0 && is_cut_off(w, unit)))
+        if (!covers(w, unit) || w->id != id || is_refused(w, unit) ||
+            (id != 0 && is_cut_off(w, unit)))
             continue;
         if (ended_ns(w) >= since_ns)
             return true;
@@ -388,7 +396,7 @@ static bool unit_is_allowed(const struct model_file *f, const struct model_view 
         if (!covers(w, unit))
             continue;
         if (w->id == id)
-            return id == 0 || !is_cut_off(w, unit);
+            return id == 0 || !(is_cut_off(w, unit) || is_refused(w, unit));
         passed = is_definite(w, view);
         if (passed && w->id != 0)
             return false;
@@ -400,7 +408,7 @@ static bool unit_is_allowed(const struct model_file *f, const struct model_view 
 
         if (covers(w, unit) && w->id == id && (w->unknown || w->was_shaky)) {
             model.n_resurfaced++;
-            return !is_cut_off(w, unit);
+            return !is_cut_off(w, unit) && !is_refused(w, unit);
         }
     }
     return false;
@@ -425,10 +433,10 @@ static const char *say_unit(int file, const struct model_view *view, uint64_t un
 
         if (!covers(w, unit))
             continue;
-        n +=
-            snprintf(words + n, sizeof(words) - (size_t)n, " %u%s%s%s%s%s", w->id,
-                     w->acked_ns ? "a" : "", w->stored_ns ? "s" : "",
-                     w->synced_ns ? "S" : "", w->unknown ? "?" : "", w->shaky ? "~" : "");
+        n += snprintf(words + n, sizeof(words) - (size_t)n, " %u%s%s%s%s%s%s", w->id,
+                      w->acked_ns ? "a" : "", w->stored_ns ? "s" : "",
+                      w->synced_ns ? "S" : "", w->unknown ? "?" : "", w->shaky ? "~" : "",
+                      is_refused(w, unit) ? "!" : "");
         if (is_definite(w, view))
             return words;
     }
@@ -565,8 +573,34 @@ void model_client_died(int client, unsigned life)
         struct model_file *f = &model.files[i];
 
         unstored_doubt(f, client, life, world_clock.now_ns + STRAYS_NS);
+        for (unsigned j = 0; f->used && j < f->n_writes; j++)
+            f->writes[j].orphan |=
+                f->writes[j].client == client && f->writes[j].life == life;
         if (f->used && f->writer == client)
             f->writer = NOBODY;
+    }
+}
+
+static void file_landed(struct model_file *f, int client, unsigned life, unsigned storage,
+                        uint64_t first, uint64_t end)
+{
+    for (unsigned j = 0; j < f->n_writes; j++) {
+        struct model_write *w = &f->writes[j];
+
+        if (w->client != client || w->life != life)
+            continue;
+        for (uint64_t b = first; b < end && b < FILE_BLOCKS; b++)
+            w->storages[b] |= UINT32_C(1) << storage;
+    }
+}
+
+/* After a loss of exportd's power two may have had the same number. */
+void model_landed(uint64_t ino, int client, unsigned life, unsigned storage,
+                  uint64_t first, uint64_t end)
+{
+    for (unsigned i = 0; i < FILES_MAX_SIM; i++) {
+        if (model.files[i].used && model.files[i].ino == ino)
+            file_landed(&model.files[i], client, life, storage, first, end);
     }
 }
 

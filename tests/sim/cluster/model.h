@@ -10,6 +10,7 @@
  *   it sees at its open all that a flush, close or fsync had acknowledged there before.
  * - A write of a client that died, or that failed, may be there or not (for ever, or until it is
  *   overwritten); each unit by itself.
+ * - ... and is not there, as long as fewer storages than give a block got it before they knew that its session was over.
  * - What an fsync acknowledged is there, whatever happens. Between, any loss of power may take it.
  * - What was written beyond the end of the file as exportd knows it (its client died before it reported
  *   the size, or exportd's power failed) may show when the file grows, even after a truncate or punch
@@ -59,6 +60,8 @@ enum {
     UNIT = 16,
     FILE_BYTES_MAX_SIM = 160 << 10,
     FILE_UNITS = FILE_BYTES_MAX_SIM / UNIT,
+    BLOCK = 4096,
+    FILE_BLOCKS = FILE_BYTES_MAX_SIM / BLOCK,
     FILES_MAX_SIM = 64,
     NAMES_MAX = 20,
     NAME_VALUES_MAX = 64,
@@ -75,11 +78,14 @@ struct model_write {
         grows; /* an allocation: what lies there stays; the file is as long as this at least */
     int client; /* who wrote, and in which life */
     unsigned life;
+    bool orphan;    /* which is over */
     bool unknown;   /* failed, or its client died */
     bool shaky;     /* power was lost since, and no fsync */
     bool was_shaky; /* before an fsync */
     uint64_t begun_ns, acked_ns, stored_ns, synced_ns; /* 0: not */
     uint64_t gone_ns; /* unknown: after this it does not come about any more */
+    uint32_t storages
+        [FILE_BLOCKS]; /* bits: who got its block while they took it from its client */
     uint64_t
         cut_off; /* from this byte on it was left untold, and never shows any more; 0: nothing is */
 };
@@ -137,6 +143,7 @@ enum model_strictness {
 
 struct model {
     enum model_strictness strict;
+    unsigned k; /* storages that give a block */
     bool
         gives_up; /* disks refuse what was accepted: without a flush it may be given up when others come, and the next fsync says so */
     struct model_absence absences[MODEL_CLIENTS];
@@ -201,6 +208,9 @@ void model_client_died(int client, unsigned life);
 /** Its session may end, although it lives, until then. */
 void model_client_away(int client, unsigned life, uint64_t until_ns);
 bool model_is_away(int client, unsigned life);
+/** A storage got blocks [first, end) of a client whose session it does not know to be over. */
+void model_landed(uint64_t ino, int client, unsigned life, unsigned storage,
+                  uint64_t first, uint64_t end);
 /** Some machine lost its power: storages or exportd. */
 void model_power_lost(void);
 /** exportd's did: names, too. */

@@ -638,6 +638,8 @@ static void request_arrives(struct net_flight *f)
         tell_request(f->x->from->proc->name, h->proc->name, f->x->op, f->msg->bytes,
                      f->msg->len, f->payload->bytes, f->payload->len);
     watch(h, f->x->op);
+    if (net.on_request != NULL && f->x->role == RPC_ROLE_CLIENT)
+        net.on_request(f->x->from, f->x->from_life, h, &c->call);
     before = proc_enter(h->proc);
     if (net.drops_missed && f->x->op == ROZO__OP__ST_MISSED)
         rpc_reply_status(&c->call, ROZO__STATUS__OK);
@@ -708,14 +710,22 @@ struct host *net_add_host(struct proc *proc)
 
 void net_host_died(struct host *h, uint32_t lost_ppm)
 {
+    uint64_t late_us =
+        net.weather.dead_late_ppm != 0 && world_chance(net.weather.dead_late_ppm)
+            ? world_below(LATE_MS * 1000)
+            : 0;
     struct net_exchange *x, *next;
 
     for (struct net_flight *f = net.flights, *after; f != NULL; f = after) {
         after = f->next;
-        if (f->is_answer || f->x->from != h || !world_chance(lost_ppm))
+        if (f->is_answer || f->x->from != h)
             continue;
-        timers_stop(&world_clock.world.timers, &f->timer);
-        flight_free(f);
+        if (world_chance(lost_ppm)) {
+            timers_stop(&world_clock.world.timers, &f->timer);
+            flight_free(f);
+        } else if (late_us != 0 && f->x->op < ROZO__OP__MD_OPEN_SESSION) {
+            world_timer_start_us(&f->timer, late_us + world_below(200000));
+        }
     }
 
     h->handler = NULL;

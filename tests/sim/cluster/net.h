@@ -38,6 +38,7 @@ struct net_weather {
     uint32_t loss_ppm, twice_ppm;
     uint32_t late_ppm;       /* takes up to 3 s; those to storages */
     uint32_t twice_late_ppm; /* of the second copies, the same */
+    uint32_t dead_late_ppm;  /* all that a host had sent to storages when it died */
 };
 
 struct net {
@@ -56,6 +57,9 @@ struct net {
     /* Told when a watched host sends, or gets, something that changes data. */
     bool watched[HOSTS_MAX];
     void (*on_watched)(struct host *h);
+    /** A request of a client arrives at a storage; from: in which life of it it was sent. */
+    void (*on_request)(const struct host *from, unsigned from_life, const struct host *to,
+                       const struct rpc_call *call);
 };
 extern struct net net; /* of the world */
 

@@ -113,6 +113,41 @@ static void cluster_make(bool sync_export)
         wrong("the export is not made: %d", rc);
 }
 
+/* ---- what storages get ---- */
+
+static void on_write_arrives(const struct sim_client *c, unsigned life,
+                             const struct sim_storage *s, const struct rpc_call *call)
+{
+    struct proc *before = proc_enter(&world_clock.world);
+    Rozo__StWriteReq *req = rozo__st_write_req__unpack(NULL, call->msg_len, call->msg);
+    struct file_id id;
+
+    if (req != NULL) {
+        file_id_get(req->ref->file_id.data, &id);
+        model_landed(id.ino, (int)c->index, life, s->index, req->first_block,
+                     req->first_block + req->n_records);
+    }
+    rozo__st_write_req__free_unpacked(req, NULL);
+    proc_leave(before);
+}
+
+static void on_request(const struct host *from, unsigned from_life, const struct host *to,
+                       const struct rpc_call *call)
+{
+    const struct sim_client *c = NULL;
+
+    for (unsigned i = 0; call->op == ROZO__OP__ST_WRITE && i < run->n_clients; i++) {
+        if (run->clients[i].host == from)
+            c = &run->clients[i];
+    }
+    for (unsigned i = 0; c != NULL && i < servers.n_storages; i++) {
+        const struct sim_storage *s = &servers.storages[i];
+
+        if (s->host == to && !storage_node_has_fenced(s, call->session))
+            on_write_arrives(c, from_life, s, call);
+    }
+}
+
 /* ---- all of it ---- */
 
 static void run_all(void)
@@ -121,6 +156,8 @@ static void run_all(void)
 
     run->n = codec_n(codec);
     run->k = codec_k(codec);
+    model.k = run->k;
+    net.on_request = on_request;
     run->n_clients = run->config.n_clients != 0 ? run->config.n_clients : CLIENTS;
     faults_begin();
     servers_begin(run->config.n_storages, 1 + (unsigned)world_below(2),

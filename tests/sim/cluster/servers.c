@@ -383,6 +383,11 @@ bool storage_node_is_rebuilt(const struct sim_storage *s)
     return s->process != NULL && identity_is_rebuilt(&s->process->identity);
 }
 
+bool storage_node_has_fenced(const struct sim_storage *s, uint64_t session)
+{
+    return s->process != NULL && fences_have(&s->process->identity.fences, session);
+}
+
 bool storage_node_is_up(const struct sim_storage *s)
 {
     return s->host->power && s->host->proc->alive;

@@ -78,6 +78,8 @@ void storage_node_swap(struct sim_storage *s);
 /** Is it the one that was chosen for a place, and has not all of it yet? */
 bool storage_node_is_rebuilt(const struct sim_storage *s);
 bool storage_node_is_up(const struct sim_storage *s);
+/** Does it know that this session is over? */
+bool storage_node_has_fenced(const struct sim_storage *s, uint64_t session);
 
 void exportd_node_start(struct sim_exportd *e);
 void exportd_node_kill(struct sim_exportd *e, bool power);

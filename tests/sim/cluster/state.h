@@ -13,8 +13,7 @@
 
 enum {
     CLIENTS = 3,
-    PROGRAMS = 3, /* on each mount */
-    BLOCK = 4096,
+    PROGRAMS = 3,   /* on each mount */
     FIRST_DIR = 10, /* of the names: files in the root, directories, names in them */
     DIRS = 2,
     FIRST_CHILD = FIRST_DIR + DIRS,
