@@ -491,7 +491,7 @@ static struct fs_hooks export_hooks(struct export *e)
 {
     return (struct fs_hooks){
         .place = export_place,
-        .is_open = export_is_open,
+        .keeps = export_keeps,
         .trashed = export_trashed,
         .arg = e,
     };

@@ -357,6 +357,7 @@ static void exportd_free(struct exportd *x)
     if (x == NULL)
         return;
     sessions_free(x);
+    linger_free(x);
     fences_free(x);
     abandoned_free(x);
     cluster_free(x);
@@ -393,6 +394,7 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
     list_init(&x->fences);
     list_init(&x->checks);
     list_init(&x->listings);
+    list_init(&x->lingering);
     list_init(&x->ready);
     list_init(&x->news);
     x->tokens_turn.fn = on_tokens_turn;

@@ -464,7 +464,7 @@ void inode_unnamed(struct fs *fs, struct inode *in)
     struct key k;
 
     in->nlink = 0;
-    if (!fs->hooks.is_open(fs->hooks.arg, in->ino)) {
+    if (!fs->hooks.keeps(fs->hooks.arg, in->ino)) {
         inode_remove(fs, in);
         return;
     }

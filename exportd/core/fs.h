@@ -31,8 +31,8 @@ enum {
 struct fs_hooks {
     /** Choose storages for a new file: fills the distribution. 0, -ENOSPC, -EIO. */
     int (*place)(void *arg, struct inode *in);
-    /** Does any session hold this inode open? */
-    bool (*is_open)(void *arg, uint64_t ino);
+    /** This inode loses its last name: does it stay, as an orphan, until fs_reap()? */
+    bool (*keeps)(void *arg, uint64_t ino);
     /** A key of kind KEY_TRASH was put for this inode. */
     void (*trashed)(void *arg, const struct inode *in);
     void *arg;
@@ -109,7 +109,7 @@ int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, struct fs_name name,
             struct inode *out);
 int fs_readlink(struct fs *fs, uint64_t ino, const uint8_t **target, size_t *len);
 
-/** The last reference of an inode without names is gone: remove it. No orphan: nothing. True: it is not there any more. */
+/** Nobody needs an inode without names any more: remove it. No orphan: nothing. True: it is not there any more. */
 bool fs_reap(struct fs *fs, uint64_t ino);
 
 /* One entry of a directory; borrowed while fs_readdir's callback runs. */

@@ -154,7 +154,8 @@ static int answer_removed(struct op *op, const struct inode *in, uint64_t moved[
 
     if (in->ino != 0 && in->nlink == 0 && !export_is_open(op->export, in->ino)) {
         attr_fill(in, &attr);
-        tokens_inode_gone(&op->export->tokens, in->ino);
+        if (!export_needs(op->export, in->ino))
+            tokens_inode_gone(&op->export->tokens, in->ino);
     } else if (in->ino != 0) {
         attr_give(op, in, TOKEN_SHARED, &attr);
     }
@@ -163,6 +164,7 @@ static int answer_removed(struct op *op, const struct inode *in, uint64_t moved[
     resp.grant = op->grant;
     resp.moved = moved;
     resp.n_moved = moved == NULL ? 0 : moved[1] != 0 ? 2 : 1;
+    linger_removed(op->x);
     return op_pack(op, &resp.base);
 }
 

@@ -116,6 +116,17 @@ static void choose(struct export *e, struct inode *in, unsigned wanted, bool goo
     free(c);
 }
 
+bool export_is_tight(const struct export *e)
+{
+    LIST_FOREACH(node, &e->x->storages) {
+        const struct storage *s = container_of(node, struct storage, link);
+
+        if (s->facts.volume == e->volume && !s->facts.lost && storage_is_full(s))
+            return true;
+    }
+    return false;
+}
+
 int export_place(void *arg, struct inode *in)
 {
     struct export *e = arg;

@@ -46,10 +46,8 @@ static void open_file_free(struct open_file **table, struct open_file *f)
     free(f);
 }
 
-bool export_is_open(void *arg, uint64_t ino)
+bool export_is_open(struct export *e, uint64_t ino)
 {
-    struct export *e = arg;
-
     return !grace_is_over(e->x) || open_file_find(e->opens, ino) != NULL;
 }
 
@@ -206,16 +204,14 @@ void session_has_cut(struct session *s, uint64_t ino)
     s->export->x->n_cuts--;
 }
 
-/* Nobody has it open any more: when it has no name either, it goes. */
-static void inode_reap(struct export *e, uint64_t ino)
+void export_reap(struct export *e, uint64_t ino)
 {
     if (fs_reap(&e->fs, ino))
         tokens_inode_gone(&e->tokens, ino);
 }
 
 /* n references of a session's (of one that wrote it, the last) are gone, and with the last of all maybe the inode. */
-static void refs_drop(struct exportd *x, struct export *e, uint64_t ino, uint32_t n,
-                      bool wrote, bool closed)
+static void refs_drop(struct export *e, uint64_t ino, uint32_t n, bool wrote, bool closed)
 {
     struct open_file *all = open_file_find(e->opens, ino);
     bool clean;
@@ -230,8 +226,8 @@ static void refs_drop(struct exportd *x, struct export *e, uint64_t ino, uint32_
     open_file_free(&e->opens, all);
     if (clean)
         fs_forget_may_have_data(&e->fs, ino);
-    if (grace_is_over(x))
-        inode_reap(e, ino);
+    if (!export_needs(e, ino))
+        export_reap(e, ino);
 }
 
 void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t n)
@@ -249,7 +245,7 @@ void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t 
         open_file_free(&s->refs, mine);
         x->n_refs--;
     }
-    refs_drop(x, s->export, ino, n, wrote, true);
+    refs_drop(s->export, ino, n, wrote, true);
 }
 
 /* The session did not get to the end of what it wrote there. */
@@ -295,7 +291,7 @@ void session_end(struct exportd *x, struct session *s, bool gone)
         }
         open_file_free(&s->refs, f);
         x->n_refs--;
-        refs_drop(x, s->export, ino, n, wrote, false);
+        refs_drop(s->export, ino, n, wrote, false);
     }
     if (!gone)
         session_forget(x, s->id);
@@ -348,8 +344,8 @@ static void orphans_look(struct exportd *x)
     for (unsigned i = 0; i < n; i++) {
         struct export *e = export_find(x, found[i].export_id);
 
-        if (e != NULL && !export_is_open(e, found[i].ino))
-            inode_reap(e, found[i].ino);
+        if (e != NULL && !export_needs(e, found[i].ino))
+            export_reap(e, found[i].ino);
         x->orphan_cursor_export = found[i].export_id;
         x->orphan_cursor_ino = found[i].ino + 1;
     }
@@ -417,6 +413,7 @@ void sessions_tick(struct exportd *x)
     fences_tick(x);
     if (!x->orphans_seen && grace_is_over(x))
         orphans_look(x);
+    linger_tick(x);
 }
 
 void sessions_stop(struct exportd *x)

@@ -120,7 +120,9 @@ struct export
     struct locks locks;
     struct tokens tokens;
     unsigned n_sessions;
-    struct open_file *opens; /* owned; over all sessions */
+    struct open_file *opens;     /* owned; over all sessions */
+    struct lingering *lingering; /* owned; of linger.c */
+    bool tight;                  /* a storage of the volume is nearly full */
 };
 
 /* Load the map from the store, or make one. Puts nothing. */
@@ -172,6 +174,8 @@ int storage_messages_make(struct exportd *x, struct storage_messages **out);
 /* ---- place.c ---- */
 /** A hook of fs: choose the distribution of a new file of this export. */
 int export_place(void *arg, struct inode *in);
+/** Is a storage of its volume nearly full? */
+bool export_is_tight(const struct export *e);
 
 /* ---- poll.c: how storages are ---- */
 void storage_poll(struct storage *s);
@@ -257,8 +261,22 @@ void sessions_tick(struct exportd *x);
 /** What is held for them is answered BUSY: it will be sent to the next of us. */
 void sessions_stop(struct exportd *x);
 void sessions_free(struct exportd *x);
-/** A hook of fs. During the grace every inode may be. */
-bool export_is_open(void *arg, uint64_t ino);
+/** Does a session hold it open? During the grace any inode may be. */
+bool export_is_open(struct export *e, uint64_t ino);
+/** Nobody needs it any more: when it has no name, it goes. */
+void export_reap(struct export *e, uint64_t ino);
+
+/* ---- linger.c: inodes that have just lost their last name ---- */
+
+struct lingering;
+/** A hook of fs: it loses its last name. While others are there it stays for a moment. */
+bool export_keeps(void *arg, uint64_t ino);
+/** It is open, or lingers. */
+bool export_needs(struct export *e, uint64_t ino);
+/** Something was removed: a few that have lingered long enough go with it. */
+void linger_removed(struct exportd *x);
+void linger_tick(struct exportd *x);
+void linger_free(struct exportd *x);
 
 /* ---- remember.c: sessions over our restarts ---- */
 
@@ -459,6 +477,8 @@ struct exportd {
     bool orphans_seen;          /* the grace is over and they were looked at */
     uint64_t orphan_cursor_ino; /* how far */
     uint32_t orphan_cursor_export;
+    struct list_node lingering; /* of all exports, oldest first */
+    unsigned n_lingering;
     bool space_low;
 
     struct list_node checks; /* of abandoned.c, longest waiting first */

@@ -336,6 +336,32 @@ def test_a_directory_that_moves_under_somebody(ab):
         assert os.listdir(other + "/to") == []
 
 
+def test_what_was_found_and_then_removed_can_still_be_opened(ab):
+    """Linux looks up a name first and opens what it found then; the other may remove it in between."""
+    n_fast = 0
+    while n_fast < ROUNDS:
+        me, other = ab[n_fast % 2], ab[1 - n_fast % 2]
+        put(me + "/f", b"abc")
+        os.mkdir(me + "/d")
+        with Open(other + "/f", os.O_PATH) as found, Open(other + "/d", os.O_PATH) as inside:
+            began = time.monotonic()
+            os.unlink(me + "/f")
+            os.rmdir(me + "/d")
+            try:
+                with Open("/proc/self/fd/%d" % found) as fd:
+                    assert os.pread(fd, 10, 0) == b"abc" and os.fstat(fd).st_nlink == 0
+                    os.pwrite(fd, b"x", 0)
+                    assert os.pread(fd, 10, 0) == b"xbc"
+                assert os.stat(inside).st_nlink == 0 and os.listdir("/proc/self/fd/%d" % inside) == []
+                with pytest.raises(FileNotFoundError):
+                    os.mkdir("new", dir_fd=inside)
+            except OSError as e:
+                if e.errno != errno.ESTALE or time.monotonic() - began < 1:
+                    raise
+                continue
+        n_fast += 1
+
+
 def test_an_open_file_that_the_other_removes(ab):
     for i in range(ROUNDS):
         me, other = ab[i % 2], ab[1 - i % 2]

@@ -670,6 +670,120 @@ static void test_an_unlink_before_all_are_back(void **state)
     IS(STALE_HANDLE, t_getattr(&w, held.ino, NULL));
 }
 
+/* Another session, beside that of the world. */
+static uint64_t another_session(void)
+{
+    uint64_t mine = w.session, other;
+
+    w.session = 0;
+    world_reopen_session(&w);
+    other = w.session;
+    w.session = mine;
+    return other;
+}
+
+static void keep_both_alive_for(uint64_t other, unsigned ms)
+{
+    uint64_t mine = w.session;
+
+    for (unsigned i = 0; i < ms; i += 1000) {
+        w.session = other;
+        OK(t_getattr(&w, 1, NULL));
+        w.session = mine;
+        keep_alive_for(1000);
+    }
+}
+
+/* Goal: who has looked up a name finds the file behind it, though another one has removed it since. */
+static void test_what_another_may_have_found_lingers(void **state)
+{
+    uint64_t mine = w.session, other = another_session();
+    struct seen opened, loose, dir, old, s;
+
+    (void)state;
+    keep_both_alive_for(other, 21000);
+    OK(t_create(&w, 1, "opened", S_IFREG | 0644, &opened));
+    OK(t_create(&w, 1, "loose", S_IFREG | 0644, &loose));
+    OK(t_create(&w, 1, "dir", S_IFDIR | 0755, &dir));
+    OK(t_create(&w, 1, "old", S_IFREG | 0644, &old));
+    OK(t_create(&w, 1, "new", S_IFREG | 0644, NULL));
+    OK(t_unlink(&w, 1, "opened", NULL));
+    OK(t_unlink(&w, 1, "loose", NULL));
+    OK(t_rmdir(&w, 1, "dir"));
+    OK(t_rename(&w, 1, "new", 1, "old", 0));
+    w.session = other;
+    IS(NOT_FOUND, t_lookup(&w, 1, "opened", NULL));
+    OK(t_open(&w, opened.ino, true, NULL));
+    OK(t_getattr(&w, opened.ino, &s));
+    assert_int_equal(s.nlink, 0);
+    IS(NOT_FOUND, t_link(&w, loose.ino, 1, "again"));
+    OK(t_getattr(&w, old.ino, &s));
+    OK(t_getattr(&w, dir.ino, &s));
+    assert_int_equal(s.nlink, 0);
+    IS(NOT_FOUND, t_lookup(&w, dir.ino, "x", NULL));
+    IS(NOT_FOUND, t_create(&w, dir.ino, "x", S_IFREG | 0644, NULL));
+    w.session = mine;
+    keep_both_alive_for(other, 4000);
+    IS(STALE_HANDLE, t_getattr(&w, loose.ino, NULL));
+    IS(STALE_HANDLE, t_getattr(&w, old.ino, NULL));
+    IS(STALE_HANDLE, t_getattr(&w, dir.ino, NULL));
+    w.session = other;
+    OK(t_wrote(&w, opened.ino, 5, NULL));
+    OK(t_close(&w, opened.ino, 1));
+    IS(STALE_HANDLE, t_getattr(&w, opened.ino, NULL));
+    w.session = mine;
+    keep_both_alive_for(other, 3000);
+    assert_int_equal(w.storages[0].n_removed, 1);
+}
+
+/* A file that is closed for the last time just after it was removed. */
+static void test_what_was_open_lingers_too(void **state)
+{
+    uint64_t other = another_session();
+    struct seen s;
+
+    (void)state;
+    keep_both_alive_for(other, 21000);
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(t_unlink(&w, 1, "f", NULL));
+    OK(t_close(&w, s.ino, 1));
+    OK(t_getattr(&w, s.ino, NULL));
+    keep_both_alive_for(other, 4000);
+    IS(STALE_HANDLE, t_getattr(&w, s.ino, NULL));
+}
+
+static void test_nothing_lingers_when_space_is_short(void **state)
+{
+    uint64_t other = another_session();
+    struct seen s;
+
+    (void)state;
+    keep_both_alive_for(other, 21000);
+    OK(t_create(&w, 1, "f", S_IFREG | 0644, &s));
+    w.storages[2].free = 0;
+    keep_both_alive_for(other, 3000);
+    OK(t_unlink(&w, 1, "f", NULL));
+    IS(STALE_HANDLE, t_getattr(&w, s.ino, NULL));
+}
+
+static void test_what_lingers_over_a_restart(void **state)
+{
+    uint64_t mine = w.session, other = another_session();
+    struct seen s;
+
+    (void)state;
+    keep_both_alive_for(other, 21000);
+    OK(t_create(&w, 1, "f", S_IFREG | 0644, &s));
+    OK(t_unlink(&w, 1, "f", NULL));
+    world_kill(&w);
+    w.session = other;
+    world_reopen_session(&w);
+    w.session = mine;
+    world_reopen_session(&w);
+    keep_both_alive_for(other, 2000);
+    IS(STALE_HANDLE, t_getattr(&w, s.ino, NULL));
+}
+
 /* Goal: I10 counts time in which clients could have been heard. Method: exportd does not run for a
  * minute, as one that was stopped or waited for its disk; then the clients go on. */
 static void test_sleep_of_our_own_ends_no_session(void **state)
@@ -998,6 +1112,10 @@ int main(void)
         T(test_an_open_file_outlives_its_name, setup_export),
         T(test_a_dead_clients_orphans_go, setup_export),
         T(test_orphans_over_a_restart, setup_export),
+        T(test_what_another_may_have_found_lingers, setup_export),
+        T(test_what_was_open_lingers_too, setup_export),
+        T(test_nothing_lingers_when_space_is_short, setup_export),
+        T(test_what_lingers_over_a_restart, setup_export),
         T(test_an_unlink_before_all_are_back, setup_export),
         T(test_sleep_of_our_own_ends_no_session, setup_export),
         T(test_a_dead_clients_files_are_checked, setup_export),
