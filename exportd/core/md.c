@@ -14,6 +14,7 @@ enum {
     READDIR_ENTRIES_MAX = 4096,
     STAT_BLOCK_BYTES = 512,
     DIR_BYTES = 4096, /* the size we say a directory has */
+    DEAD_SESSIONS_MAX = 256,
 };
 
 static struct fs_name name_of(ProtobufCBinaryData b)
@@ -186,6 +187,15 @@ static int claim_locks(struct session *s, const Rozo__MdOpenSessionReq *req,
     return 0;
 }
 
+/* Before it comes, so that there is room for it. */
+static void end_dead_sessions(struct exportd *x, const Rozo__MdOpenSessionReq *req)
+{
+    for (size_t i = 0; i < req->n_dead_sessions && i < DEAD_SESSIONS_MAX; i++) {
+        if (req->dead_sessions[i] != req->session)
+            session_is_dead(x, req->dead_sessions[i]);
+    }
+}
+
 int md_open_session(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdOpenSessionReq *req = (const Rozo__MdOpenSessionReq *)msg;
@@ -196,9 +206,12 @@ int md_open_session(struct op *op, const ProtobufCMessage *msg)
     struct storage_messages *storages;
     struct session *s;
     struct inode in;
-    int rc = e == NULL
-                 ? -ENOENT
-                 : session_open(x, e, req->session, req->client, req->read_only, &s);
+    int rc = e == NULL ? -ENOENT : 0;
+
+    if (rc == 0) {
+        end_dead_sessions(x, req);
+        rc = session_open(x, e, req->session, req->client, req->read_only, &s);
+    }
 
     if (rc == 0 && req->n_open_inodes > SESSION_REFS_MAX)
         rc = -EBUSY;

@@ -117,6 +117,24 @@ static void on_late_are_over(struct store_wait *wait, int rc)
     grace_look(x);
 }
 
+/* False: there is no room for the fence now. */
+static bool awaited_end(struct exportd *x, struct awaited *a, const char *why)
+{
+    if (!fence_add(x, a->export_id, a->id, true))
+        return false;
+    log_warn("session %016llx: %s %s: ended", (unsigned long long)a->id, a->client, why);
+    awaited_free(x, a);
+    return true;
+}
+
+void awaited_is_dead(struct exportd *x, uint64_t id)
+{
+    struct awaited *a = awaited_find(x, id);
+
+    if (a != NULL && awaited_end(x, a, "is dead, says who is there in its place"))
+        grace_look(x);
+}
+
 /* Who has not come back does not any more. */
 static void grace_end(struct exportd *x)
 {
@@ -124,14 +142,10 @@ static void grace_end(struct exportd *x)
 
     HASH_ITER(hh, x->awaited, a, next)
     {
-        if (session_find(x, a->id) == NULL) { /* else it is just coming */
-            if (!fence_add(x, a->export_id, a->id, true))
-                return; /* with the next tick */
-            log_warn(
-                "session %016llx: %s has not come back in the time of a lease: ended",
-                (unsigned long long)a->id, a->client);
-        }
-        awaited_free(x, a);
+        if (session_find(x, a->id) != NULL) /* it is just coming */
+            awaited_free(x, a);
+        else if (!awaited_end(x, a, "has not come back in the time of a lease"))
+            return; /* with the next tick */
     }
     x->grace = GRACE_ENDS;
     x->grace_wait.fn = on_late_are_over;

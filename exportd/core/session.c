@@ -304,13 +304,32 @@ void session_end(struct exportd *x, struct session *s, bool gone)
 static void session_evict(struct exportd *x, struct session *s, const char *why,
                           uint32_t ms)
 {
+    char words[32] = "";
+
     s->ends = fence_add(x, s->export->id, s->id, false);
     if (!s->ends)
         return; /* no room: with the next tick */
-    log_warn("session %016llx: %s %s %u ms: ended", (unsigned long long)s->id, s->client,
-             why, ms);
+    if (ms != 0)
+        snprintf(words, sizeof(words), " %u ms", ms);
+    log_warn("session %016llx: %s %s%s: ended", (unsigned long long)s->id, s->client, why,
+             words);
     session_parked_end(s, -ESRCH);
     session_events_end(s, -ESRCH);
+}
+
+void session_is_dead(struct exportd *x, uint64_t id)
+{
+    struct session *s = session_find(x, id);
+
+    if (s == NULL) {
+        awaited_is_dead(x, id);
+        return;
+    }
+    s->expires_ns = 0; /* nobody is left who might go by what it held */
+    if (s->ends)
+        fences_look(x);
+    else
+        session_evict(x, s, "is dead, says who is there in its place", 0);
 }
 
 /* Orphans that nobody has claimed since our start: gone with the machine that held them. */

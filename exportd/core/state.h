@@ -251,7 +251,8 @@ void session_writes(struct session *s, uint64_t ino);
 bool session_is_alone(struct session *s, uint64_t ino, bool own_too);
 /** A truncate is done. */
 void session_has_cut(struct session *s, uint64_t ino);
-/** End it as if its lease were over. When that cannot be now it stays as it is: ask again with the next tick. */
+/** Its process is gone for sure: it ends now, as if its lease were over. Not known: nothing. */
+void session_is_dead(struct exportd *x, uint64_t id);
 /** Gives back all it holds and frees it. gone: it did not say so, what it wrote is to be looked at. */
 void session_end(struct exportd *x, struct session *s, bool gone);
 /** For slept_ns we heard nobody, and that was our own doing: leases and grace last longer. */
@@ -304,6 +305,8 @@ void session_forget(struct exportd *x, uint64_t id);
 bool session_is_awaited(struct exportd *x, const struct export *e, uint64_t id);
 /** It has, with all that it holds; or it has said good-bye. False: nobody waited for it. */
 bool session_came_back(struct exportd *x, uint64_t id);
+/** It will not. */
+void awaited_is_dead(struct exportd *x, uint64_t id);
 unsigned sessions_awaited(const struct exportd *x);
 void awaited_free_all(struct exportd *x);
 

@@ -263,6 +263,60 @@ static void test_storages_are_told_who_is_over(void **state)
         assert_true(is_fenced(i, s1) && w.storages[i].n_fenced == 1);
 }
 
+/* A new session, which says that the process of another one is gone. */
+static uint64_t come_instead(uint64_t dead)
+{
+    uint64_t ids[] = { 12345, dead, 0 }; /* who knows what is not ours: no harm */
+    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    Rozo__MdOpenSessionResp *resp;
+    uint64_t id;
+
+    req.export_name = (char *)"main";
+    req.client = (char *)"test";
+    req.dead_sessions = ids;
+    req.n_dead_sessions = 3;
+    OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base,
+                  &rozo__md_open_session_resp__descriptor, &resp));
+    id = resp->session;
+    rozo__md_open_session_resp__free_unpacked(resp, NULL);
+    assert_true(id != dead);
+    return id;
+}
+
+/* Nobody waits for the lease of one whose process is known to be gone, but for the storages. */
+static void test_who_is_dead_for_sure_is_over(void **state)
+{
+    (void)state;
+    OK(lock(s1));
+    w.storages[1].no_maps = w.storages[2].no_maps = true;
+    come_instead(s1);
+    IS(NO_SESSION, lock(s1));
+    pass(s2, 2000);
+    IS(LOCKED, lock(s2));
+    w.storages[1].no_maps = w.storages[2].no_maps = false;
+    pass(s2, 2000);
+    for (unsigned i = 0; i < 4; i++)
+        assert_true(is_fenced(i, s1) && !is_fenced(i, s2));
+    OK(lock(s2));
+    come_instead(s1); /* once more: no harm */
+    IS(LOCKED, lock(come_instead(s1)));
+}
+
+static void test_who_is_dead_for_sure_is_not_awaited(void **state)
+{
+    (void)state;
+    OK(lock(s1));
+    world_kill(&w);
+    assert_int_equal(come(s2, false, NULL), s2);
+    pass(s2, 2000);
+    IS(BUSY, lock(s2));
+    come_instead(s1);
+    pass(s2, 2000);
+    OK(lock(s2));
+    assert_true(is_fenced(0, s1));
+    assert_true(come(s1, false, NULL) != s1);
+}
+
 /* One of four can make nothing readable of two rows, two can. */
 static void test_too_many_do_not_know_it(void **state)
 {
@@ -508,6 +562,8 @@ int main(void)
         T(test_who_was_silent_is_over),
         T(test_an_end_that_cannot_be_stored_gives_nothing_away),
         T(test_storages_are_told_who_is_over),
+        T(test_who_is_dead_for_sure_is_over),
+        T(test_who_is_dead_for_sure_is_not_awaited),
         T(test_too_many_do_not_know_it),
         T(test_who_is_up_is_waited_for),
         T(test_who_is_down_is_not),
