@@ -215,6 +215,7 @@ struct mount {
     struct unstable *unstable;
     struct kernel_sizes *sizes; /* with writeback_cache, else NULL */
     struct session *session;    /* loop 0 */
+    struct pulse *pulse;        /* who else of this machine is dead */
     struct session_info info;   /* of the first open */
     struct cluster_map *map;    /* loop 0: for loops that start later */
     struct loop *loops;

@@ -25,6 +25,7 @@
 #include "common/list.h"
 #include "common/log.h"
 #include "rozomount/mem.h"
+#include "rozomount/pulse.h"
 
 enum {
     INIT_WAIT_MS = 10000,
@@ -92,8 +93,11 @@ static void on_session_opened(void *arg, const struct session_info *info)
     struct mount *m = arg;
     bool lost = m->info.id != 0 && m->info.losses != info->losses;
 
-    if (m->info.id == 0)
+    pulse_note(m->pulse, info->cluster_id, info->id);
+    if (m->info.id == 0) {
         m->info = *info;
+        pulse_dead_are_told(m->pulse, info->cluster_id);
+    }
     m->info.losses = info->losses;
     loop_take_session(&m->loops[0], info->id, info->losses);
     tell_other_loops(m, NULL, info->id, info->losses);
@@ -270,6 +274,7 @@ static int mount_open_session(struct mount *m, struct err *err)
     struct opening opening = { 0 };
     char host[128] = "?";
 
+    config.dead = pulse_dead(m->pulse, &config.n_dead);
     gethostname(host, sizeof(host) - 1);
     snprintf(m->client, sizeof(m->client), "%s:%d:%.100s", host, (int)getpid(),
              m->opt->mountpoint);
@@ -717,6 +722,7 @@ static void loop_free(struct loop *loop)
 
 static void mount_free_memory(struct mount *m)
 {
+    pulse_free(m->pulse, m->session != NULL && session_is_over(m->session));
     session_free(m->session);
     refs_free(m->refs);
     held_free(m->held);
@@ -800,6 +806,7 @@ int mount_open(struct mount *m, const struct options *opt, struct err *err)
     m->held = held_new();
     m->tokens = tokens_new();
     m->unstable = unstable_new();
+    m->pulse = pulse_new(NULL);
     m->sizes = opt->writeback_cache ? kernel_sizes_new() : NULL;
     rc = rpc_keys_load(&m->keys, false, opt->key_file, err);
     if (rc == 0)

@@ -49,6 +49,7 @@ struct session {
     struct md_call call;  /* OPEN */
     struct md_call alive; /* KEEP_ALIVE */
     struct md_call bye;   /* CLOSE */
+    bool is_over;         /* exportd has answered that */
     bool alive_sent;
     uint64_t alive_no;     /* what was noted as not synced when it was sent */
     struct md_call events; /* EVENTS */
@@ -315,6 +316,10 @@ static void session_send_open(struct session *s)
     req.client = (char *)s->config.client;
     req.session = s->info.id;
     req.n_open_inodes = n_inodes;
+    if (s->state == SESSION_OPENING) {
+        req.dead_sessions = (uint64_t *)(uintptr_t)s->config.dead;
+        req.n_dead_sessions = s->config.n_dead;
+    }
     req.open_inodes = inodes;
     session_claim_locks(s, &req);
     tokens_claim(s->config.tokens, &claim);
@@ -520,10 +525,16 @@ void session_lost(struct session *s)
     session_reopen(s);
 }
 
+bool session_is_over(const struct session *s)
+{
+    return s->is_over;
+}
+
 static void on_close_answer(struct md_call *call, int rc)
 {
     struct session *s = call->arg;
 
+    s->is_over = rc == 0;
     if (rc != 0)
         log_warn("exportd did not hear that we go: %s", strerror(-rc));
     s->state = SESSION_CLOSED;

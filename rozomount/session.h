@@ -46,8 +46,10 @@ struct session_info {
 };
 
 struct session_config {
-    const char *export_name;   /* borrowed */
-    const char *client;        /* borrowed, "host:pid:mountpoint" */
+    const char *export_name; /* borrowed */
+    const char *client;      /* borrowed, "host:pid:mountpoint" */
+    const uint64_t *dead;    /* borrowed, until open: sessions whose processes are gone */
+    size_t n_dead;
     struct refs *refs;         /* borrowed */
     struct held *held;         /* borrowed */
     struct unstable *unstable; /* borrowed */
@@ -103,5 +105,7 @@ void session_link_is_up(struct session *s);
 void session_want_events(struct session *s);
 /** Tell exportd that we go, wait a little for its answer, stop everything. */
 void session_close(struct session *s, void (*done)(void *arg), void *arg);
+/** exportd knows that it is closed. */
+bool session_is_over(const struct session *s);
 
 #endif

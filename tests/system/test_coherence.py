@@ -1,5 +1,6 @@
 """Two mounts of one folder, `a` and `b`: what one has done, the other one sees at once, by name, by number and through
 what it has open; one small case for each promise. Nobody waits here but for what takes its time: a restart, an eviction."""
+import contextlib
 import errno
 import mmap
 import multiprocessing
@@ -776,6 +777,34 @@ def test_a_mount_that_gives_nothing_back(cluster):
         mine, theirs = c.mnts[i % 2] + "/e/f", c.mnts[1 - i % 2] + "/e/f"
         put(mine, b"%d" % i)
         assert get(theirs) == b"%d" % i
+
+
+def test_the_successor_of_a_killed_mount_frees_what_it_held(cluster):
+    """Nobody waits for the lease of a mount that was killed when another one is there in its place."""
+    c = cluster(layout=0, mounts=2)
+    c.configure(evict_s=3600, lease_s=3600)
+    a, b = c.mnts
+    first = c.names("mount")[0]
+
+    def use():
+        os.rename(b + "/d", b + "/e")
+        os.rmdir(b + "/e")
+        assert get(b + "/f") in (b"before", b"Before")
+        put(b + "/f", b"after")
+
+    for _ in range(3):
+        put(a + "/f", b"before")
+        os.mkdir(a + "/d")
+        os.listdir(a + "/d")
+        fd = os.open(a + "/f", os.O_RDWR)
+        os.pwrite(fd, b"B", 0)  # waits in its memory
+        c.kill(first)
+        with contextlib.suppress(OSError):
+            os.close(fd)
+        c.restart(first)
+        in_threads([use], timeout=60)
+        assert get(a + "/f") == b"after"
+    assert c.log("exportd").count("is dead, says who is there in its place") == 3
 
 
 def test_exportd_is_killed_while_both_work(cluster):

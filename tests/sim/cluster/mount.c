@@ -482,6 +482,8 @@ void client_start(struct sim_client *c)
     sm = c->mount = mem_new(sizeof(*sm));
     c->mounted = c->stopped = false;
     c->session = 0;
+    session.dead = &c->dead; /* every other machine knows */
+    session.n_dead = c->dead % 2;
     sm->client = c;
     sm->opt.meta_timeout_ms = 20000;
     sm->opt.io_timeout_ms = 20000;
@@ -537,6 +539,8 @@ void client_kill(struct sim_client *c)
     static const uint32_t losses[] = { 0, 500000, 500000, 1000000 };
 
     net_host_died(c->host, losses[world_below(4)]);
+    if (c->session != 0)
+        c->dead = c->session;
     kernel_end(c);
     proc_kill(c->host->proc);
     c->mount = NULL;

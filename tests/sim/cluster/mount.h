@@ -16,6 +16,7 @@ struct sim_client {
     unsigned index;
     struct sim_mount *mount; /* of the process */
     bool mounted, stopped;
+    uint64_t dead;                    /* the session it had when it was killed */
     uint64_t session, opened_ns;      /* ... or opened again */
     bool has_kernel, has_deaf_kernel; /* from its next start on */
     struct kernel *kernel;            /* the world's; NULL: none */

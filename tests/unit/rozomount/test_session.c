@@ -101,7 +101,10 @@ static void on_closed(void *arg)
 static void setup(struct fixture *f)
 {
     struct md_config md = { .timeout_ms = 1000, .session_lost = on_lost, .arg = f };
+    static const uint64_t dead[] = { 50, 51 };
     struct session_config config = {
+        .dead = dead,
+        .n_dead = 2,
         .export_name = "main",
         .client = "here:1:/mnt",
         .open_timeout_ms = 2000,
@@ -273,6 +276,25 @@ static void test_a_bad_map_leaves_the_old_one(void **state)
     teardown(&f);
 }
 
+static void test_the_dead_are_named(void **state)
+{
+    struct fixture f;
+    Rozo__MdOpenSessionReq *req;
+
+    (void)state;
+    setup(&f);
+    req = rozo__md_open_session_req__unpack(NULL, f.exportd.msg_len[0], f.exportd.msg[0]);
+    assert_non_null(req);
+    assert_int_equal(req->n_dead_sessions, 2);
+    assert_true(req->dead_sessions[0] == 50 && req->dead_sessions[1] == 51);
+    rozo__md_open_session_req__free_unpacked(req, NULL);
+    answer_open(&f, 77, 3000, 0, NULL);
+    assert_false(session_is_over(f.session));
+    close_it(&f);
+    assert_true(session_is_over(f.session));
+    teardown(&f);
+}
+
 static void test_it_comes_back_with_its_id_and_inodes(void **state)
 {
     struct fixture f;
@@ -298,6 +320,7 @@ static void test_it_comes_back_with_its_id_and_inodes(void **state)
     assert_int_equal(req->session, 77);
     assert_int_equal(req->n_open_inodes, 1);
     assert_int_equal(req->open_inodes[0], 42);
+    assert_int_equal(req->n_dead_sessions, 0);
     rozo__md_open_session_req__free_unpacked(req, NULL);
     answer_open(&f, 77, 3000, 0, NULL);
     assert_int_equal(f.n_opened, 2);
@@ -619,6 +642,7 @@ int main(void)
         cmocka_unit_test(test_a_refused_open_is_told),
         cmocka_unit_test(test_answers_that_make_no_sense_do_not_open),
         cmocka_unit_test(test_a_bad_map_leaves_the_old_one),
+        cmocka_unit_test(test_the_dead_are_named),
         cmocka_unit_test(test_it_comes_back_with_its_id_and_inodes),
         cmocka_unit_test(test_another_session_has_no_locks),
         cmocka_unit_test(test_events_are_asked_for_where_tokens_are_given),
