@@ -116,6 +116,7 @@ struct op {
     bool plus, keep_cache;
     uint64_t found;
     size_t done_bytes, piece_bytes;
+    unsigned n_tries; /* of a name that comes and goes */
     /* Locks: fs_lock.c. While it waits for one, `found` is its number. */
     struct held_lock lock;
     enum op_locking locking;

@@ -13,6 +13,9 @@
 #include "rozomount/face.h"
 #include "rozomount/mem.h"
 
+/* Each takes that others make or remove the name just then. */
+enum { CREATE_TRIES_MAX = 8 };
+
 /* ---- lookup ---- */
 
 /* There is no such name; the kernel may keep that, too. */
@@ -153,6 +156,73 @@ static void on_create_rechecked(struct op *op, int rc)
     }
 }
 
+/*
+ * Made by others since the kernel looked. ESTALE has the kernel look again, once, and check; but it may be gone by then, and there again when we are to make
+ * it. So what surely may be opened is opened here. The kernel neither checks nor truncates what FUSE_CREATE opens: only the
+ * owner's own permissions count, in which no ACL and no capability has a say.
+ */
+static bool is_surely_allowed(const struct op *op, const struct md_attr *attr)
+{
+    unsigned access = op->fi.flags & O_ACCMODE;
+    mode_t needs = access == O_RDONLY   ? S_IRUSR
+                   : access == O_WRONLY ? S_IWUSR
+                                        : S_IRUSR | S_IWUSR;
+
+    return S_ISREG(attr->mode) && attr->uid == op->uid && (attr->mode & needs) == needs &&
+           ((op->fi.flags & O_TRUNC) == 0 || attr->size == 0) &&
+           !op->loop->mount->writeback;
+}
+
+static void ask_create(struct op *op, const char *target);
+
+/* It was gone again. */
+static void create_again(struct op *op)
+{
+    if (++op->n_tries < CREATE_TRIES_MAX)
+        ask_create(op, NULL);
+    else
+        op_reply_err(op, -ESTALE);
+}
+
+static void on_found_opened(struct op *op, int rc)
+{
+    if (rc == -ESTALE) {
+        create_again(op);
+        return;
+    }
+    tokens_forget_attr(op->loop->mount->tokens, op->entry.attr.ino);
+    if (rc == 0 && md_decode_open(&op->call, &op->entry) != 0)
+        rc = -EIO;
+    if (rc != 0) {
+        op_reply_err(op, rc);
+        return;
+    }
+    op->entry.existed = true;
+    op_take_grant(op, 0);
+    op_goto_owner(op, op->entry.attr.ino, fs_created);
+}
+
+static void on_found(struct op *op, int rc)
+{
+    Rozo__MdOpenReq msg = ROZO__MD_OPEN_REQ__INIT;
+
+    if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
+        rc = -EIO;
+    if (rc == 0)
+        op_take_grant(op, op->ino);
+    if (rc == -ENOENT) {
+        create_again(op);
+    } else if (rc != 0) {
+        op_reply_err(op, rc);
+    } else if (is_surely_allowed(op, &op->entry.attr)) {
+        msg.ino = op->entry.attr.ino;
+        msg.write = (op->fi.flags & O_ACCMODE) != O_RDONLY;
+        op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_found_opened);
+    } else {
+        op_reply_err(op, -ESTALE); /* the kernel looks again, and checks */
+    }
+}
+
 static void on_created(struct op *op, int rc)
 {
     if (rc == 0 && md_decode_create(&op->call, &op->entry) != 0)
@@ -160,9 +230,7 @@ static void on_created(struct op *op, int rc)
     if (rc == -EEXIST && op->call.maybe_repeated) {
         ask_lookup(op, op->ino, op->name, on_create_rechecked);
     } else if (rc == -EEXIST && op->plus && (op->fi.flags & O_EXCL) == 0) {
-        /* Made by others since the kernel looked: ESTALE has it look again, so that it checks
-         * permissions as for every file that is there. */
-        op_reply_err(op, -ESTALE);
+        ask_lookup(op, op->ino, op->name, on_found);
     } else if (rc != 0) {
         op_reply_err(op, rc);
     } else {

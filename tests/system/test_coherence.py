@@ -724,6 +724,36 @@ def test_more_calls_than_the_kernel_lets_through(ab, others):
         assert sorted(os.listdir(ab[0] + "/d%d" % i)) == sorted(os.listdir(ab[1] + "/d%d" % i))
 
 
+COMES_AND_GOES = r"""
+import os, sys
+path, what = sys.argv[1:]
+for _ in range(500):
+    try:
+        if what == "remove":
+            os.unlink(path)
+        else:
+            fd = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+            os.write(fd, b"x")
+            assert os.fstat(fd).st_size >= 1
+            os.close(fd)
+    except OSError as e:
+        if what == "create":
+            raise
+"""
+
+
+def test_a_name_that_comes_and_goes_can_always_be_created(ab):
+    """Without O_EXCL: it is opened if others have made it just then, and made if they have removed it."""
+    running = [subprocess.Popen([sys.executable, "-c", COMES_AND_GOES, top + "/f", what], stderr=subprocess.PIPE, text=True)
+               for what in ("create", "create", "create", "remove", "remove") for top in ab]
+    try:
+        said = [p.communicate(timeout=240)[1] for p in running]
+    finally:
+        for p in running:
+            p.kill()
+    assert [p.returncode for p in running] == [0] * 10, said
+
+
 def in_threads(functions, timeout=120):
     """Run all; raise the first exception of any. Who does not end, hangs."""
     errors = []
