@@ -533,6 +533,14 @@ void model_close_failed(int file, int client, unsigned life)
     }
 }
 
+void model_session_lost(int client, unsigned life)
+{
+    for (int i = 0; i < FILES_MAX_SIM; i++) {
+        if (model.files[i].used)
+            model_close_failed(i, client, life);
+    }
+}
+
 void model_fsync_failed(int file)
 {
     struct model_file *f = &model.files[file];

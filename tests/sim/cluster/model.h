@@ -186,6 +186,8 @@ void model_fill(int file, uint32_t no, uint8_t *data, uint64_t off, size_t len);
 void model_stored(int file, const struct model_view *view, bool synced);
 /** A close that failed: what was not stored yet may be given up. */
 void model_close_failed(int file, int client, unsigned life);
+/** This mount lives, but its session does not: what waits in its memory is given up, and told at the next fsync or close. */
+void model_session_lost(int client, unsigned life);
 /** An fsync that failed: what a loss of power may have taken is lost, and later ones do not speak of it. */
 void model_fsync_failed(int file);
 /** The same of one write that was O_SYNC. */

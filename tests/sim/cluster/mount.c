@@ -16,6 +16,7 @@
 
 #include "rozomount/mem.h"
 #include "tests/sim/cluster/inval.h"
+#include "tests/sim/cluster/model.h"
 #include "tests/sim/cluster/recaller.h"
 
 struct map_channel {
@@ -308,6 +309,7 @@ static void on_tokens_lost(void *arg)
 {
     struct sim_mount *sm = arg;
 
+    model_session_lost((int)sm->client->index, sm->client->host->proc->life);
     recalls_lose_all(&sm->loop);
 }
 
