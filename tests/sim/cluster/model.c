@@ -459,9 +459,11 @@ const char *model_check_read(int file, const struct model_view *view, uint64_t o
     assert(off % UNIT == 0 && len % UNIT == 0);
     model_size(file, view, &lo, &hi);
     if (off + got > hi && got != 0) {
-        snprintf(words, sizeof(words),
-                 "file %d: read up to %llu, but it is at most %llu long", file,
-                 (unsigned long long)(off + got), (unsigned long long)hi);
+        snprintf(
+            words, sizeof(words),
+            "file %d: read up to %llu, but it is at most %llu long (asked at %.4f, opened at %.4f)",
+            file, (unsigned long long)(off + got), (unsigned long long)hi,
+            (double)view->started_ns / 1e9, (double)view->opened_ns / 1e9);
         return words;
     }
     if (got < len && off + got < lo) {
