@@ -77,6 +77,7 @@ def test_small_writes_are_gathered(cluster, scratch):
 @pytest.mark.parametrize("how", ["umount", "SIGTERM", "fsync and SIGKILL", "close and SIGKILL"])
 def test_data_survive(cluster, scratch, how):
     c = cluster(layout=0)
+    c.configure(lease_s=3)  # what a dead mount had open is read when its session is over
     mnt = scratch + "/m"
     p = mount(c, mnt, "writeback_cache")
     data = os.urandom(3 << 20)
