@@ -27,6 +27,7 @@
 #include "rozomount/md.h"
 #include "rozomount/md_decode.h"
 #include "rozomount/mountpoint.h"
+#include "rozomount/dropping.h"
 #include "rozomount/node.h"
 #include "rozomount/options.h"
 #include "rozomount/peers.h"
@@ -81,7 +82,9 @@ struct op {
     struct md_call call;         /* one at a time, see op_ask() */
     void (*on_answer)(struct op *op, int rc);
     struct env_timer pause;
-    uint64_t started_ns; /* env_now_ns() at home */
+    unsigned n_sent_back; /* by exportd, to be asked again */
+    uint64_t
+        started_ns; /* env_now_ns() at home, or when exportd had certainly done nothing */
     /* Interrupts: see op_wait_interruptibly(). */
     void (*give_up)(struct op *op);
     bool waiting;
@@ -223,6 +226,7 @@ struct mount {
     unsigned n_loops;
     struct invalidator *invalidator; /* NULL: none */
     struct tokens *tokens;
+    struct dropping *dropping;
     struct recaller *recaller; /* NULL: the kernel keeps nothing */
     struct mountpoint at;      /* where we are mounted, with is_listed */
     bool is_listed;
@@ -473,6 +477,11 @@ void recalls_stop(struct loop *loop);
 void recalls_close(struct loop *loop);
 /** It may have changed without anybody's telling us: its token is given back. 0: none. Any loop. */
 void recalls_doubt(struct loop *loop, uint64_t ino);
+/**
+ * No name that the kernel was told until now needs to be dropped any more, but those of listings on their way; locked: see dropping.h.
+ * False: it is not done. Any loop.
+ */
+bool recalls_age_names(struct loop *loop, const uint64_t *locked);
 /** Are there too many tokens? Then give one back. Any loop. */
 void recalls_trim(struct loop *loop);
 

@@ -31,6 +31,8 @@ struct dir {
     Rozo__MdReaddirResp *page; /* owned; NULL: none. Names only. */
     size_t next;               /* in page */
     uint64_t next_after;       /* the cookie before page->entries[next] */
+    bool
+        is_listing; /* an answer with attributes went to the kernel; it has taken it when it asks for more, or closes */
 };
 
 void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -58,8 +60,16 @@ static void dir_drop_page(struct dir *dir)
     dir->page = NULL;
 }
 
+static void dir_listing_came(struct op *op)
+{
+    if (op->dir->is_listing)
+        dropping_listing_came(op->loop->mount->dropping, op->dir->ino);
+    op->dir->is_listing = false;
+}
+
 static void releasedir_on_owner(struct op *op)
 {
+    dir_listing_came(op);
     dir_drop_page(op->dir);
     free(op->dir);
     op_reply_err(op, 0);
@@ -203,8 +213,11 @@ static void on_page(struct op *op, int rc)
     page_take_grants(op, dir);
     tokens_lock(op->loop->mount->tokens);
     fill_from_page(op, dir);
-    if (op->plus) /* what did not fit will be too old next time */
-        dir_drop_page(dir);
+    if (op->plus) {
+        dir_drop_page(dir); /* what did not fit will be too old next time */
+        dir->is_listing = true;
+        dropping_listing_goes(op->loop->mount->dropping, dir->ino);
+    }
     readdir_answer(op);
     tokens_unlock(op->loop->mount->tokens);
     op_finish(op);
@@ -235,6 +248,7 @@ static void readdir_on_owner(struct op *op)
                      op->offset - OFFSET_DOT_DOT == dir->next_after &&
                      (dir->next < dir->page->n_entries || dir->page->end);
 
+    dir_listing_came(op);
     op->memory = mem_new(op->size);
     if (!continues) {
         ask_page(op);

@@ -40,6 +40,11 @@ static void call_end(struct md_call *call, int rc)
     if (call->state == MD_CALL_WAITING)
         list_remove(&call->link);
     env_timer_stop(call->md->env, &call->timer);
+    if (rc == -ERESTART && (call->flags & MD_AGAIN) != 0) {
+        call->state = MD_CALL_SENT_BACK;
+        call->done(call, rc);
+        return;
+    }
     call->state = MD_CALL_IDLE;
     call->md->n_calls--;
     call->msg = NULL;
@@ -117,6 +122,14 @@ static void on_rpc_done(struct rpc_request *rq, int rc)
     call_end(call, status_to_errno(rq->status));
 }
 
+/* Until now nothing was done, unless a link broke. */
+static void call_transmit_anew(struct md_call *call)
+{
+    if (!call->maybe_repeated)
+        call->ups_at_send = call->md->n_ups;
+    call_transmit(call);
+}
+
 static void on_call_timer(struct env_timer *timer)
 {
     struct md_call *call = container_of(timer, struct md_call, timer);
@@ -124,7 +137,7 @@ static void on_call_timer(struct env_timer *timer)
     if (call->state == MD_CALL_WAITING)
         call_end(call, -EIO); /* no session in all the time we had */
     else
-        call_transmit(call); /* exportd was busy */
+        call_transmit_anew(call); /* exportd was busy, or sent it back */
 }
 
 static void on_call_task(struct env_task *task)
@@ -142,9 +155,7 @@ void md_session_is_open(struct md *md)
 
         list_remove(&call->link);
         env_timer_stop(md->env, &call->timer);
-        if (!call->maybe_repeated) /* refused or never sent: this is the first time */
-            call->ups_at_send = md->n_ups;
-        call_transmit(call);
+        call_transmit_anew(call); /* refused or never sent */
     }
 }
 
@@ -227,6 +238,7 @@ bool md_cancel(struct md_call *call, bool only_unsent)
         list_remove(&call->link);
         break;
     case MD_CALL_PAUSING:
+    case MD_CALL_SENT_BACK:
         break;
     }
     env_timer_stop(call->md->env, &call->timer);
@@ -235,6 +247,19 @@ bool md_cancel(struct md_call *call, bool only_unsent)
     if (call->msg != call->inline_msg)
         free(call->msg);
     call->msg = NULL;
+    return true;
+}
+
+bool md_send_again(struct md_call *call, uint32_t pause_ms)
+{
+    assert(call->state == MD_CALL_SENT_BACK);
+    if (call_left_ms(call) <= pause_ms) {
+        md_cancel(call, false);
+        return false;
+    }
+    call->answered = false;
+    call->state = MD_CALL_PAUSING;
+    env_timer_start(call->md->env, &call->timer, pause_ms);
     return true;
 }
 

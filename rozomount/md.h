@@ -12,6 +12,7 @@
  *   second time whose first answer was lost. Calls for which that makes a difference (an
  *   exclusive create, unlink, rename, ...) find `maybe_repeated` true in their answer, and look
  *   at the name space before they believe an EXISTS or a NOT_FOUND.
+ * - RETRY: exportd did nothing, and the caller may have to do something first: see md_send_again().
  */
 #ifndef ROZO_MD_H
 #define ROZO_MD_H
@@ -34,6 +35,8 @@ typedef void md_done_cb(struct md_call *call, int rc);
 enum md_flags {
     MD_SESSIONLESS =
         1, /* OPEN_SESSION, KEEP_ALIVE: does not wait for a session; NO_SESSION is -ESRCH */
+    MD_AGAIN =
+        2, /* after -ERESTART the call is not over: md_send_again(), or md_cancel() */
 };
 
 enum md_call_state {
@@ -41,6 +44,7 @@ enum md_call_state {
     MD_CALL_WAITING,
     MD_CALL_SENT,
     MD_CALL_PAUSING,
+    MD_CALL_SENT_BACK, /* -ERESTART, with MD_AGAIN */
     MD_CALL_ENDED
 };
 
@@ -117,6 +121,12 @@ void md_send_within(struct md *md, struct md_call *call, uint16_t op,
  * `only_unsent` is asked and exportd may have it already; then done comes as usual.
  */
 bool md_cancel(struct md_call *call, bool only_unsent);
+
+/**
+ * After -ERESTART of a call with MD_AGAIN: ask once more, as with a new request, after a pause. That counts as its first time unless
+ * the one before may have been repeated. False: its time does not last so long; the call is over.
+ */
+bool md_send_again(struct md_call *call, uint32_t pause_ms);
 
 /** An errno as programs may see it: our inner ones (of the wire, of sessions) become EIO. */
 int md_user_errno(int rc);

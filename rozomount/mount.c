@@ -509,7 +509,8 @@ static int mount_start_loops(struct mount *m, struct err *err)
     if (rc != 0)
         return rc;
     m->invalidator = invalidator_start(m->loops[0].se, m->names_expire);
-    m->recaller = recaller_start(m->loops[0].se, m->names_expire);
+    m->recaller = recaller_start(m->loops[0].se, m->is_listed ? &m->at : NULL,
+                                 m->names_expire);
     rc = loop_start_reading(&m->loops[0], err);
     for (unsigned i = 1; i < m->n_loops && rc == 0; i++) {
         rc = -pthread_create(&m->loops[i].thread, NULL, loop_run, &m->loops[i]);
@@ -727,6 +728,7 @@ static void mount_free_memory(struct mount *m)
     refs_free(m->refs);
     held_free(m->held);
     tokens_free(m->tokens);
+    dropping_free(m->dropping);
     unstable_free(m->unstable);
     kernel_sizes_free(m->sizes);
     free(m->map);
@@ -805,6 +807,7 @@ int mount_open(struct mount *m, const struct options *opt, struct err *err)
     m->refs = refs_new();
     m->held = held_new();
     m->tokens = tokens_new();
+    m->dropping = dropping_new();
     m->unstable = unstable_new();
     m->pulse = pulse_new(NULL);
     m->sizes = opt->writeback_cache ? kernel_sizes_new() : NULL;

@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "rozomount/mem.h"
+
 extern char **environ;
 
 /* Blanks and backslashes come as \040 and the like; in place. */
@@ -76,6 +78,55 @@ bool mountpoint_find_now(const char *path, struct mountpoint *out)
     found = mountpoint_find(f, path, out);
     fclose(f);
     return found;
+}
+
+/* A line of the list: what is mounted on what. */
+struct mounted {
+    unsigned id, on;
+    bool is_it;
+};
+
+static bool any_on(const struct mounted *all, size_t n, unsigned id)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (all[i].on == id)
+            return true;
+    }
+    return false;
+}
+
+bool mountpoint_is_covered(FILE *f, const struct mountpoint *at)
+{
+    struct mounted *all = NULL, m;
+    unsigned dev_major, dev_minor;
+    bool covered = false;
+    char *line = NULL;
+    size_t room = 0, n = 0;
+
+    while (getline(&line, &room, f) > 0) {
+        if (sscanf(line, "%u %u %u:%u", &m.id, &m.on, &dev_major, &dev_minor) != 4)
+            continue;
+        m.is_it = dev_major == at->dev_major && dev_minor == at->dev_minor;
+        all = mem_grow(all, (n + 1) * sizeof(*all));
+        all[n++] = m;
+    }
+    for (size_t i = 0; i < n && !covered; i++)
+        covered = all[i].is_it && any_on(all, n, all[i].id);
+    free(all);
+    free(line);
+    return covered;
+}
+
+bool mountpoint_is_covered_now(const struct mountpoint *at)
+{
+    FILE *f = fopen("/proc/self/mountinfo", "re");
+    bool covered;
+
+    if (f == NULL)
+        return true;
+    covered = mountpoint_is_covered(f, at);
+    fclose(f);
+    return covered;
 }
 
 bool mountpoint_is_ours(const char *path)

@@ -30,6 +30,10 @@ bool mountpoint_is_ours(const char *path);
  * that somebody mounts there meanwhile. Asks that mount, which may take its time when it lives. True: done.
  */
 bool mountpoint_drop_dead(const char *path);
+/** Is anything mounted on what is in `at`, also where that is mounted elsewhere? Only what this process sees. */
+bool mountpoint_is_covered(FILE *f, const struct mountpoint *at);
+/** The same now; true also when the list cannot be read. */
+bool mountpoint_is_covered_now(const struct mountpoint *at);
 /** A word of mount(8), such as "nosuid" or "suid", into flags of mount(2). False: it is no such word. */
 bool mountpoint_flag(const char *word, unsigned long *flags);
 /** umount2(2), or fusermount3 for those who are not root. 0 or -errno. */

@@ -18,8 +18,9 @@
 enum {
     FREE_OPS_MAX = 256,
     SIGNAL_LOOK_MS = 100,
-    RETRY_PAUSE_MS =
+    LET_GO_PAUSE_MS =
         10, /* after half of that Linux hands the lock to who has waited longest */
+    AGAIN_PAUSE_MAX = 6, /* a power of two, in ms */
 };
 
 struct op *op_begin(fuse_req_t req)
@@ -358,7 +359,45 @@ static void on_op_pause(struct env_timer *timer)
 {
     struct op *op = container_of(timer, struct op, pause);
 
+    md_cancel(&op->call, false);
     op->on_answer(op, -ESTALE);
+}
+
+/* Does what we are asked to give back need a lock that the kernel holds until op is answered? */
+static bool op_must_let_go(struct op *op)
+{
+    const uint64_t locked[DROPPING_LOCKED_MAX] = { op->ino, op->ino2, op->parent };
+    struct dropping *names = op->loop->mount->dropping;
+    uint64_t now_ns = env_now_ns(&op->loop->env.env);
+
+    return dropping_needs_lock(names, locked, now_ns) &&
+           (!recalls_age_names(op->loop, locked) ||
+            dropping_needs_lock(names, locked, now_ns));
+}
+
+static void op_wait_for_answer(struct op *op)
+{
+    if (op->req != NULL && !op->to_the_end)
+        op_wait_interruptibly(op, op_give_up_asking);
+}
+
+/* exportd has sent it back: others wait for what our session is to give back first. */
+static void op_again(struct op *op)
+{
+    unsigned n = op->n_sent_back++;
+
+    if (op_must_let_go(op)) {
+        env_timer_init(&op->pause, on_op_pause);
+        env_timer_start(&op->loop->env.env, &op->pause, LET_GO_PAUSE_MS);
+        return;
+    }
+    if (!op->call.maybe_repeated)
+        op->started_ns = env_now_ns(&op->loop->env.env);
+    op->asked = atomic_load(&op->loop->mount->n_lowered);
+    if (md_send_again(&op->call, 1u << (n < AGAIN_PAUSE_MAX ? n : AGAIN_PAUSE_MAX)))
+        op_wait_for_answer(op);
+    else
+        op->on_answer(op, -EIO);
 }
 
 static void on_op_answer(struct md_call *call, int rc)
@@ -379,8 +418,7 @@ static void on_op_answer(struct md_call *call, int rc)
         recalls_doubt(op->loop, op->parent);
     }
     if (rc == -ERESTART) {
-        env_timer_init(&op->pause, on_op_pause);
-        env_timer_start(&op->loop->env.env, &op->pause, RETRY_PAUSE_MS);
+        op_again(op);
         return;
     }
     if (rc == -ESTALE && code_names(call->rq.op) &&
@@ -394,9 +432,10 @@ void op_ask_within(struct op *op, uint32_t timeout_ms, uint16_t code,
 {
     op->on_answer = on_answer;
     op->asked = atomic_load(&op->loop->mount->n_lowered);
-    md_send_within(&op->loop->md, &op->call, code, msg, 0, timeout_ms, on_op_answer, op);
-    if (op->req != NULL && !op->to_the_end)
-        op_wait_interruptibly(op, op_give_up_asking);
+    op->n_sent_back = 0;
+    md_send_within(&op->loop->md, &op->call, code, msg, MD_AGAIN, timeout_ms,
+                   on_op_answer, op);
+    op_wait_for_answer(op);
 }
 
 void op_ask(struct op *op, uint16_t code, const ProtobufCMessage *msg,

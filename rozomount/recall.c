@@ -54,8 +54,10 @@ struct recall {
 /* The kernel drops something. */
 struct drop {
     struct recaller_job job;
+    struct loop *loop;
     struct recall *recall; /* that waits for it; NULL: nobody does */
     struct list_node link; /* in recall->drops */
+    struct dropped_names names;
     bool sent;
 };
 
@@ -461,6 +463,7 @@ static void on_dropped(struct env_mail *mail)
     struct recall *r = d->recall;
 
     list_remove(&d->link);
+    dropping_end(d->loop->mount->dropping, &d->names);
     free(d);
     if (r != NULL && list_is_empty(&r->drops)) {
         r->busy = false;
@@ -472,7 +475,9 @@ static struct drop *drop_new(struct loop *loop, uint64_t ino, uint64_t from, uin
 {
     struct drop *d = mem_new(sizeof(*d));
 
+    d->loop = loop;
     list_init(&d->link);
+    list_init(&d->names.link);
     d->job.ino = ino;
     d->job.from = from;
     d->job.to = to;
@@ -551,6 +556,13 @@ static void drops_go_round(struct recall *r, const struct op *op)
     }
 }
 
+static void drop_names(struct drop *d, struct told_name *names)
+{
+    d->job.names = names;
+    dropping_begin(d->loop->mount->dropping, &d->names, d->job.ino,
+                   env_now_ns(&d->loop->env.env));
+}
+
 static void drops_begin(struct recall *r)
 {
     struct told_name *names = tokens_take_names(tokens_of(r->loop), r->ino);
@@ -562,7 +574,7 @@ static void drops_begin(struct recall *r)
     }
     drop_add(r, 0, names == NULL ? SPAN_END : 0);
     if (names != NULL) {
-        container_of(r->drops.next, struct drop, link)->job.names = names;
+        drop_names(container_of(r->drops.next, struct drop, link), names);
         drop_add(r, 0, SPAN_END);
     }
     LIST_FOREACH(link, &r->node->token_waiters)
@@ -578,6 +590,79 @@ static void recall_goes_round(struct recall *r, const struct op *op)
         return;
     drops_go_round(r, op);
     drops_send(r);
+}
+
+/* ---- names that are old at once ---- */
+
+/* To each loop: look which drops nobody needs any more. */
+struct old_news {
+    struct env_mail mail;
+    struct loop *loop;
+};
+
+static bool drops_forget_old(struct recall *r)
+{
+    struct dropping *names = r->loop->mount->dropping;
+    bool any = false;
+
+    LIST_FOREACH_SAFE(link, &r->drops) {
+        struct drop *d = container_of(link, struct drop, link);
+
+        if (!dropping_is_old(names, &d->names))
+            continue;
+        any = true;
+        list_remove(link); /* on_dropped() comes whenever the kernel has a lock for it */
+        d->recall = NULL;
+    }
+    return any && list_is_empty(&r->drops);
+}
+
+/* Ends of recalls begin and end others. */
+static struct recall *recall_free_to_go(struct loop *loop)
+{
+    struct recall *r, *next;
+
+    HASH_ITER(hh, loop->recalls, r, next)
+    {
+        if (drops_forget_old(r))
+            return r;
+    }
+    return NULL;
+}
+
+static void on_old_news(struct env_mail *mail)
+{
+    struct old_news *news = container_of(mail, struct old_news, mail);
+    struct loop *loop = news->loop;
+    struct recall *r;
+
+    free(news);
+    while ((r = recall_free_to_go(loop)) != NULL) {
+        r->busy = false;
+        recall_step(r);
+    }
+}
+
+bool recalls_age_names(struct loop *loop, const uint64_t *locked)
+{
+    struct mount *m = loop->mount;
+    bool done;
+
+    if (m->recaller == NULL || !recaller_can_age(m->recaller))
+        return false;
+    tokens_lock(m->tokens);
+    done = recaller_age(m->recaller);
+    if (done)
+        dropping_made_old(m->dropping, m->tokens, locked);
+    tokens_unlock(m->tokens);
+    for (unsigned i = 0; i < m->n_loops && done; i++) {
+        struct old_news *news = mem_new(sizeof(*news));
+
+        news->mail.fn = on_old_news;
+        news->loop = &m->loops[i];
+        env_mailbox_post(&news->loop->env, &news->mail);
+    }
+    return done;
 }
 
 /* ---- a recall, step by step ---- */

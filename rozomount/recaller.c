@@ -1,13 +1,15 @@
 /*
  * recaller.c - threads that notify the kernel; one more whenever all of them wait.
  *
- * In:     recaller_submit(), any thread. Out: fuse_lowlevel_notify_*(), then the job's mail.
+ * In:     recaller_submit(), any thread. Out: fuse_lowlevel_notify_*(), then the job's mail; what libfuse 3.14 has no call for.
  */
 #include "rozomount/recaller.h"
 
+#include <linux/fuse.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #define FUSE_USE_VERSION 314
 #include <fuse3/fuse_lowlevel.h>
@@ -15,8 +17,10 @@
 #include "common/spans.h"
 #include "rozomount/invalidator.h"
 #include "rozomount/mem.h"
+#include "rozomount/mountpoint.h"
 
 enum {
+    NOTIFY_INC_EPOCH = 8, /* FUSE_NOTIFY_INC_EPOCH of Linux 6.16 */
     THREADS_MAX =
         1024, /* more than the kernel has requests under way that one may have to wait for */
     THREAD_STACK = 64 << 10, /* bytes */
@@ -24,8 +28,9 @@ enum {
 };
 
 struct recaller {
-    struct fuse_session *se; /* borrowed */
-    bool expires;
+    struct fuse_session *se;     /* borrowed */
+    const struct mountpoint *at; /* borrowed */
+    bool expires, ages;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wake;  /* a job, or the end */
     pthread_cond_t gone;  /* a thread has ended */
@@ -105,13 +110,29 @@ static bool thread_add(struct recaller *r)
     return rc == 0;
 }
 
-struct recaller *recaller_start(struct fuse_session *se, bool expires)
+bool recaller_age(const struct recaller *r)
+{
+    const struct fuse_out_header head = { .len = sizeof(head),
+                                          .error = NOTIFY_INC_EPOCH };
+
+    return write(fuse_session_fd(r->se), &head, sizeof(head)) == (ssize_t)sizeof(head);
+}
+
+bool recaller_can_age(const struct recaller *r)
+{
+    return r->ages && !mountpoint_is_covered_now(r->at);
+}
+
+struct recaller *recaller_start(struct fuse_session *se, const struct mountpoint *at,
+                                bool expires)
 {
     struct recaller *r = mem_new(sizeof(*r));
     bool started;
 
     r->se = se;
+    r->at = at;
     r->expires = expires;
+    r->ages = at != NULL && recaller_age(r);
     r->jobs_end = &r->jobs;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->wake, NULL);

@@ -14,6 +14,7 @@
 #include "rozomount/tokens.h"
 
 struct fuse_session;
+struct mountpoint;
 struct recaller;
 
 /* What the kernel is to drop: the names of a directory, and the attributes of an inode and its pages in a range. */
@@ -26,8 +27,19 @@ struct recaller_job {
     struct env_mail mail;    /* with fn set */
 };
 
-/** se: outlives it. expires: the kernel can be told that a name is too old without taking away mounts below it. NULL: no thread. */
-struct recaller *recaller_start(struct fuse_session *se, bool expires);
+/**
+ * se: outlives it, as does `at`: where it is mounted; NULL: that is not known. expires: the kernel can be told that a name is too old
+ * without taking away mounts below it. NULL: no thread.
+ */
+struct recaller *recaller_start(struct fuse_session *se, const struct mountpoint *at,
+                                bool expires);
+/**
+ * Can the kernel be made to look up all names anew that it knows, at once and without a lock? Linux 6.16 and later; not while something is
+ * mounted on a directory of ours: it would be unmounted. Reads a file of /proc. Any thread.
+ */
+bool recaller_can_age(const struct recaller *r);
+/** That. False: it has not been done. Any thread. */
+bool recaller_age(const struct recaller *r);
 /** Soon; then job->mail is posted. The job belongs to it until then. Any thread. */
 void recaller_submit(struct recaller *r, struct recaller_job *job);
 /**

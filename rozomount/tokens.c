@@ -446,6 +446,21 @@ struct told_name *tokens_take_names(struct tokens *t, uint64_t dir)
     return names;
 }
 
+void tokens_forget_names(struct tokens *t, bool (*is_old)(void *arg, uint64_t dir),
+                         void *arg)
+{
+    struct token *k, *next;
+
+    HASH_ITER(hh, t->by_ino, k, next)
+    {
+        if (k->names == NULL || !is_old(arg, k->ino))
+            continue;
+        t->n_names -= HASH_COUNT(k->names);
+        told_names_free(k->names);
+        k->names = NULL;
+    }
+}
+
 uint64_t tokens_gave_back(struct tokens *t, uint64_t ino, enum token_mode keep,
                           uint64_t grant)
 {

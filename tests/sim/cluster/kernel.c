@@ -125,6 +125,7 @@ void kop_ask(struct kop *op, const struct request *r, void (*step)(struct kop *o
     op->step = step;
     op->version = k->version;
     op->evict = k->evict;
+    op->epoch = k->epoch;
     op->below.client = op->req == NULL ? NULL : op->req->client;
     op->below.done = on_below;
     op->below.entry = (struct fuse_entry_param){ 0 };
@@ -450,6 +451,12 @@ void kernel_expire_entry(struct kernel *k, uint64_t parent, const char *name,
                          struct kernel_notice *notice)
 {
     notice_entry(k, parent, name, notice, expire_entry_locked);
+}
+
+void kernel_age_names(struct kernel *k)
+{
+    if (!k->config.deaf)
+        k->epoch++;
 }
 
 /* ---- the life of a kernel's mount ---- */

@@ -26,6 +26,9 @@
  * - inval_entry: the name is dropped, under the lock of its directory, alone. So it ends only when every LOOKUP, READDIR
  *   and change of a name in it that this mount has been asked before is answered: whoever lets one of those wait for
  *   an inval_entry of the same directory waits for ever.
+ * - age_names (FUSE_NOTIFY_INC_EPOCH of Linux 6.16): all names, and that there are none, are looked up again when they are next used, and
+ *   listings read again; also those that are on their way to who looks up or makes a name. No lock is taken. But what a READDIRPLUS brings
+ *   is believed from when its answer is taken.
  * - expire_entry: as inval_entry, but the name stays, and is looked up again when it is next used. An answer that is on its
  *   way to who looks up an expired name (without a lock) is believed all the same, and for all of its time.
  * - What nobody uses may be forgotten at any time.
@@ -84,6 +87,8 @@ void kernel_interrupt(struct kernel *k, const struct fuse_req *req);
 /** As fuse_lowlevel_notify_inval_inode(): off < 0: only attributes; len 0: all from there on. */
 void kernel_inval_inode(struct kernel *k, uint64_t ino, int64_t off, int64_t len,
                         struct kernel_notice *notice);
+/** As FUSE_NOTIFY_INC_EPOCH, at once. */
+void kernel_age_names(struct kernel *k);
 /** As fuse_lowlevel_notify_inval_entry(). */
 void kernel_inval_entry(struct kernel *k, uint64_t parent, const char *name,
                         struct kernel_notice *notice);

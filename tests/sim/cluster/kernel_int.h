@@ -28,6 +28,7 @@ struct klisting {
     unsigned n;
     uint64_t end; /* where a reader is who has read all of them */
     bool is_whole;
+    uint64_t epoch;
     uint64_t n_changes; /* of the directory, when it began */
     struct timespec mtime;
 };
@@ -57,6 +58,7 @@ struct kname {
     char name[KNAME_MAX];
     uint64_t ino; /* 0: there is none */
     uint64_t until_ns;
+    uint64_t epoch; /* when the mount was asked */
 };
 
 struct kfile {
@@ -87,11 +89,11 @@ struct kop {
     struct list_node wait; /* in a lock's or page's waiters */
     struct klock locks[KLOCKS_MAX];
     unsigned n_locks, n_held;
-    bool is_again;           /* the mount has said ESTALE once */
-    struct kinode *inode;    /* pinned; NULL: none */
-    uint64_t version, evict; /* when the mount was asked */
-    uint64_t pos, end;       /* in the file */
-    uint64_t size_told;      /* of a read: see read_sized() */
+    bool is_again;                  /* the mount has said ESTALE once */
+    struct kinode *inode;           /* pinned; NULL: none */
+    uint64_t version, evict, epoch; /* when the mount was asked */
+    uint64_t pos, end;              /* in the file */
+    uint64_t size_told;             /* of a read: see read_sized() */
     unsigned page, n_pages, page_end;
     uint8_t *memory; /* owned */
 };
@@ -102,6 +104,7 @@ struct kernel {
     struct list_node inodes, names, files, ops;
     uint64_t version; /* of attributes */
     uint64_t evict;   /* inodes forgotten */
+    uint64_t epoch;   /* of names and listings */
 };
 
 /* ---- kernel.c ---- */

@@ -62,11 +62,12 @@ static void klisting_begin(struct kop *op)
     struct kinode *i = op->inode;
     struct klisting *l = &i->listing;
 
-    if (l->is_whole &&
-        (l->n_changes != i->n_changes || l->mtime.tv_sec != i->st.st_mtim.tv_sec ||
-         l->mtime.tv_nsec != i->st.st_mtim.tv_nsec))
+    if (l->is_whole && (l->epoch != op->k->epoch || l->n_changes != i->n_changes ||
+                        l->mtime.tv_sec != i->st.st_mtim.tv_sec ||
+                        l->mtime.tv_nsec != i->st.st_mtim.tv_nsec))
         klisting_drop(op->k, i);
     if (l->n == 0) {
+        l->epoch = op->k->epoch;
         l->n_changes = i->n_changes;
         l->mtime = i->st.st_mtim;
     }

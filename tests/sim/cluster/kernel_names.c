@@ -74,9 +74,14 @@ struct kname *kname_find(struct kernel *k, uint64_t parent, const char *name)
     return NULL;
 }
 
-static bool kname_is_believed(const struct kname *n)
+static bool kname_is_of_now(const struct kop *op, const struct kname *n)
 {
-    return n != NULL && n->until_ns > world_clock.now_ns;
+    return n != NULL && n->epoch == op->k->epoch;
+}
+
+static bool kname_is_believed(const struct kop *op, const struct kname *n)
+{
+    return kname_is_of_now(op, n) && n->until_ns > world_clock.now_ns;
 }
 
 static void kname_free(struct kname *n)
@@ -114,9 +119,12 @@ static struct kname *kname_add(struct kernel *k, uint64_t parent, const char *na
     return n;
 }
 
-static void kname_set(struct kernel *k, uint64_t parent, const char *name,
-                      const struct fuse_entry_param *e)
+static void kname_set(struct kop *op, const char *name, const struct fuse_entry_param *e,
+                      uint64_t epoch)
 {
+    struct kernel *k = op->k;
+    uint64_t parent = op->r.ino;
+
     kname_drop(k, parent, name);
     if (e->ino == 0 && e->entry_timeout <= 0)
         return;
@@ -132,6 +140,7 @@ static void kname_set(struct kernel *k, uint64_t parent, const char *name,
 
     n->ino = e->ino;
     n->until_ns = until_ns(e->entry_timeout);
+    n->epoch = epoch;
 }
 
 /* With a listing came what is behind a name: as after a lookup. */
@@ -144,10 +153,12 @@ void kname_learn(struct kop *op, const char *name, const struct fuse_entry_param
         return;
     i = entry_inode(op, e);
     kattr_learn(op, i, &e->attr, e->attr_timeout);
-    if (n != NULL && n->ino == e->ino)
+    if (n != NULL && n->ino == e->ino) {
         n->until_ns = until_ns(e->entry_timeout);
-    else
-        kname_set(op->k, op->r.ino, name, e);
+        n->epoch = op->k->epoch;
+    } else {
+        kname_set(op, name, e, op->k->epoch);
+    }
 }
 
 /* ---- lookup ---- */
@@ -172,10 +183,10 @@ static void lookup_answered(struct kop *op)
         struct kinode *i = entry_inode(op, e);
 
         kattr_learn(op, i, &e->attr, e->attr_timeout);
-        kname_set(op->k, op->r.ino, op->name, e);
+        kname_set(op, op->name, e, op->epoch);
     } else if (rc == -ENOENT) {
         e->ino = 0;
-        kname_set(op->k, op->r.ino, op->name, e);
+        kname_set(op, op->name, e, op->epoch);
     }
     kop_end(op, rc);
 }
@@ -184,7 +195,7 @@ static void lookup_locked(struct kop *op)
 {
     struct kname *n = kname_find(op->k, op->r.ino, op->name);
 
-    if (kname_is_believed(n)) /* somebody has looked meanwhile */
+    if (kname_is_believed(op, n)) /* somebody has looked meanwhile */
         lookup_end(op, n);
     else
         kop_ask(op, &op->r, lookup_answered);
@@ -225,9 +236,9 @@ static void do_lookup(struct kop *op)
     struct kname *n = kname_find(op->k, op->r.ino, op->name);
 
     kop_pin(op, op->r.ino);
-    if (kname_is_believed(n)) {
+    if (kname_is_believed(op, n)) {
         lookup_end(op, n);
-    } else if (n != NULL && n->ino != 0) {
+    } else if (kname_is_of_now(op, n) && n->ino != 0) {
         op->pos = n->ino;
         kop_ask(op, &op->r, lookup_asked_again);
     } else {
@@ -300,7 +311,7 @@ static void made(struct kop *op)
         kattr_set(k, i, &e->attr, e->attr_timeout);
         if (op->r.kind == REQUEST_LINK) /* its ctime */
             i->invalid = true;
-        kname_set(k, op->r.ino, op->name, e);
+        kname_set(op, op->name, e, op->epoch);
         kdir_changed(k, op->r.ino);
         if (op->r.kind == REQUEST_CREATE) {
             op->inode->n_pins--;
@@ -317,7 +328,7 @@ static void make_locked(struct kop *op)
 {
     const struct kname *n = kname_find(op->k, op->r.ino, op->name);
 
-    if (kname_is_believed(n) && n->ino != 0)
+    if (kname_is_believed(op, n) && n->ino != 0)
         kop_end(op, -EEXIST);
     else
         kop_ask(op, &op->r, made);
@@ -371,7 +382,7 @@ static void remove_locked(struct kop *op)
 {
     const struct kname *n = kname_find(op->k, op->r.ino, op->name);
 
-    if (kname_is_believed(n) && n->ino == 0) {
+    if (kname_is_believed(op, n) && n->ino == 0) {
         kop_end(op, -ENOENT);
         return;
     }
@@ -438,11 +449,12 @@ static void rename_locked(struct kop *op)
     const struct kname *from = kname_find(op->k, op->r.ino, op->name);
     const struct kname *to = kname_find(op->k, op->r.ino2, op->name2);
 
-    if (kname_is_believed(from) && from->ino == 0) {
+    if (kname_is_believed(op, from) && from->ino == 0) {
         kop_end(op, -ENOENT);
         return;
     }
-    if (kname_is_believed(from) && kname_is_believed(to) && from->ino == to->ino) {
+    if (kname_is_believed(op, from) && kname_is_believed(op, to) &&
+        from->ino == to->ino) {
         kop_end(op, 0); /* two names of one inode both stay */
         return;
     }

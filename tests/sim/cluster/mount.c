@@ -496,12 +496,14 @@ void client_start(struct sim_client *c)
     sm->m.refs = refs_new();
     sm->m.held = held_new();
     sm->m.tokens = tokens_new();
+    sm->m.dropping = dropping_new();
     sm->m.unstable = unstable_new();
     if (c->kernel != NULL) {
         sm->m.names_expire = c->index % 2 == 0;
         sm->m.invalidator =
             sim_invalidator_new(c->host->proc, c->kernel, sm->m.names_expire);
-        sm->m.recaller = sim_recaller_new(c->host->proc, c->kernel, sm->m.names_expire);
+        sm->m.recaller = sim_recaller_new(c->host->proc, c->kernel, sm->m.names_expire,
+                                          !c->has_old_kernel);
     }
     sm->md_channel = net_channel_new(c->host, servers.exportd.host, RPC_ROLE_CLIENT, NULL,
                                      on_md_broke, sm);

@@ -19,8 +19,9 @@ struct sim_client {
     uint64_t dead;                    /* the session it had when it was killed */
     uint64_t session, opened_ns;      /* ... or opened again */
     bool has_kernel, has_deaf_kernel; /* from its next start on */
-    struct kernel *kernel;            /* the world's; NULL: none */
-    struct kernel_counts counts;      /* of kernels before */
+    bool has_old_kernel;   /* the same; it cannot make names old, as Linux before 6.16 */
+    struct kernel *kernel; /* the world's; NULL: none */
+    struct kernel_counts counts; /* of kernels before */
 };
 
 void client_init(struct sim_client *c, unsigned index);

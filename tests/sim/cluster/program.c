@@ -502,6 +502,7 @@ void programs_make(void)
     for (unsigned i = 0; i < CLIENTS + 1; i++) {
         client_init(&run->clients[i], i);
         run->clients[i].has_kernel = run->config.kernel;
+        run->clients[i].has_old_kernel = run->config.seed % 2 == 1;
         run->clients[i].has_deaf_kernel = (run->config.mutant & RUN_MUTANT_DEAF) != 0;
     }
     for (unsigned i = 0; i < CLIENTS * PROGRAMS; i++) {

@@ -17,7 +17,7 @@
 struct recaller {
     struct proc *proc;
     struct kernel *kernel;
-    bool expires;
+    bool expires, ages;
 };
 
 /* A job under way. */
@@ -93,10 +93,24 @@ void recaller_submit(struct recaller *r, struct recaller_job *job)
     tasks_push(&r->proc->tasks, &t->task);
 }
 
-struct recaller *sim_recaller_new(struct proc *proc, struct kernel *kernel, bool expires)
+bool recaller_can_age(const struct recaller *r)
+{
+    return r->ages;
+}
+
+bool recaller_age(const struct recaller *r)
+{
+    kernel_age_names(r->kernel);
+    return true;
+}
+
+struct recaller *sim_recaller_new(struct proc *proc, struct kernel *kernel, bool expires,
+                                  bool ages)
 {
     struct recaller *r = mem_new(sizeof(*r));
 
-    *r = (struct recaller){ .proc = proc, .kernel = kernel, .expires = expires };
+    *r = (struct recaller){
+        .proc = proc, .kernel = kernel, .expires = expires, .ages = ages
+    };
     return r;
 }

@@ -9,7 +9,8 @@
 
 struct proc;
 
-/** In proc, with its memory. */
-struct recaller *sim_recaller_new(struct proc *proc, struct kernel *kernel, bool expires);
+/** In proc, with its memory. ages: the kernel can make names old. */
+struct recaller *sim_recaller_new(struct proc *proc, struct kernel *kernel, bool expires,
+                                  bool ages);
 
 #endif

@@ -291,6 +291,90 @@ static void test_long_messages(void **state)
     teardown(&f);
 }
 
+static void send_unlink(struct fixture *f)
+{
+    Rozo__MdUnlinkReq msg = ROZO__MD_UNLINK_REQ__INIT;
+    static uint8_t name[2 * MD_MSG_INLINE];
+
+    msg.parent = 7;
+    msg.name.data = name;
+    msg.name.len = sizeof(name);
+    md_send(&f->md, &f->call, ROZO__OP__MD_UNLINK, &msg.base, MD_AGAIN, on_done, f);
+}
+
+static void test_what_is_sent_back_is_sent_again(void **state)
+{
+    struct fixture f;
+    size_t len;
+
+    (void)state;
+    setup(&f, true);
+    send_unlink(&f);
+    len = f.exportd.sent[0]->msg_len;
+    for (unsigned i = 1; i <= 3; i++) {
+        fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__RETRY, NULL);
+        assert_int_equal(f.n_done, i);
+        assert_int_equal(f.rc, -ERESTART);
+        assert_true(md_send_again(&f.call, 10));
+        assert_int_equal(f.exportd.n_sent, 0);
+        env_virtual_advance_ms(&f.env, 10);
+        assert_int_equal(f.exportd.n_sent, 1);
+        assert_int_equal(f.exportd.sent[0]->msg_len, len);
+        assert_true(f.exportd.sent[0]->deadline_ms <= 1000 - 10 * i);
+    }
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, NULL);
+    assert_int_equal(f.rc, 0);
+    teardown(&f);
+}
+
+static void test_what_is_sent_back_has_its_time(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f, true);
+    send_unlink(&f);
+    env_virtual_advance_ms(&f.env, 995);
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__RETRY, NULL);
+    assert_false(md_send_again(&f.call, 10));
+    env_virtual_advance_ms(&f.env, 100);
+    assert_int_equal(f.exportd.n_sent, 0);
+    assert_int_equal(f.n_done, 1);
+    send_unlink(&f); /* it was over */
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__RETRY, NULL);
+    assert_true(md_cancel(&f.call, false)); /* nor is it sent then */
+    send_unlink(&f);
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__RETRY, NULL);
+    assert_true(md_send_again(&f.call, 10));
+    assert_true(md_cancel(&f.call, true)); /* nothing is done */
+    env_virtual_advance_ms(&f.env, 100);
+    assert_int_equal(f.exportd.n_sent, 0);
+    teardown(&f);
+}
+
+/* A link broke: perhaps before it was sent back, or only while it waited to be sent again. */
+static void test_what_is_sent_back_may_have_been_repeated(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    for (unsigned before = 0; before < 2; before++) {
+        setup(&f, true);
+        send_unlink(&f);
+        if (before)
+            md_channel_is_up(&f.md);
+        fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__RETRY, NULL);
+        assert_true(md_send_again(&f.call, 10));
+        if (!before)
+            md_channel_is_up(&f.md);
+        env_virtual_advance_ms(&f.env, 10);
+        fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NOT_FOUND, NULL);
+        assert_int_equal(f.rc, -ENOENT);
+        assert_int_equal(f.maybe_repeated, before);
+        teardown(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +389,9 @@ int main(void)
         cmocka_unit_test(test_transport_errors_are_eio),
         cmocka_unit_test(test_cancel_at_every_stage),
         cmocka_unit_test(test_long_messages),
+        cmocka_unit_test(test_what_is_sent_back_is_sent_again),
+        cmocka_unit_test(test_what_is_sent_back_has_its_time),
+        cmocka_unit_test(test_what_is_sent_back_may_have_been_repeated),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,6 +42,39 @@ static void test_the_topmost_counts(void **state)
     assert_int_equal(info.dev_major, 254);
 }
 
+static void test_what_is_mounted_below(void **state)
+{
+    static const struct {
+        const char *list;
+        bool covered;
+    } table[] = {
+        { "40 22 0:52 / /mnt rw - fuse.rozomount h rw\n", false },
+        { "22 1 0:1 / / rw - ext4 x rw\n40 22 0:52 / /mnt rw - fuse.rozomount h rw\n"
+          "41 22 0:53 / /mnt2 rw - tmpfs tmpfs rw\n",
+          false },
+        { "41 40 0:53 / /mnt/sub rw - tmpfs tmpfs rw\n"
+          "40 22 0:52 / /mnt rw - fuse.rozomount h rw\n",
+          true },
+        /* also below a directory of it that is mounted elsewhere */
+        { "40 22 0:52 / /mnt rw - fuse.rozomount h rw\n42 22 0:52 /d /d rw - fuse.rozomount h rw\n"
+          "43 42 0:53 / /d/sub rw - tmpfs tmpfs rw\n",
+          true },
+        { "40 22 0:52 / /mnt rw - fuse.rozomount h rw\n42 22 0:52 /d /d rw - fuse.rozomount h rw\n"
+          "43 22 0:53 / /e rw - tmpfs tmpfs rw\n",
+          false },
+    };
+    const struct mountpoint at = { .dev_major = 0, .dev_minor = 52 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        FILE *f = fmemopen((void *)table[i].list, strlen(table[i].list), "r");
+
+        assert_non_null(f);
+        assert_int_equal(mountpoint_is_covered(f, &at), table[i].covered);
+        fclose(f);
+    }
+}
+
 static void test_odd_paths(void **state)
 {
     struct mountpoint info;
@@ -92,6 +125,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_topmost_counts),
+        cmocka_unit_test(test_what_is_mounted_below),
         cmocka_unit_test(test_odd_paths),
         cmocka_unit_test(test_what_is_not_there),
         cmocka_unit_test(test_flags),

@@ -7,12 +7,14 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define FUSE_USE_VERSION 314
 #include <fuse3/fuse_lowlevel.h>
 
 #include "common/spans.h"
 #include "rozomount/mem.h"
+#include "rozomount/mountpoint.h"
 #include "rozomount/recaller.h"
 #include "tests/unit/unit.h"
 
@@ -135,6 +137,14 @@ static int begin(void **state)
     return 0;
 }
 
+static int kernel_fd = -1;
+
+int fuse_session_fd(struct fuse_session *se)
+{
+    (void)se;
+    return kernel_fd;
+}
+
 /* ---- jobs ---- */
 
 /* The recaller takes them. */
@@ -159,7 +169,7 @@ static void submit(struct recaller *r, struct recaller_job *job, uint64_t ino)
 
 static void test_pages_and_attributes_are_dropped(void **state)
 {
-    struct recaller *r = recaller_start(NULL, true);
+    struct recaller *r = recaller_start(NULL, NULL, true);
     struct recaller_job all = { .ino = 7, .to = SPAN_END };
     struct recaller_job some = { .ino = 8, .from = 4096, .to = 12288 };
     struct recaller_job tail = { .ino = 9, .from = 4096, .to = SPAN_END };
@@ -187,7 +197,7 @@ static void test_pages_and_attributes_are_dropped(void **state)
 /* Goal: a directory's name stays where somebody is below it, and is asked for again. */
 static void test_names_of_directories_expire_and_others_are_dropped(void **state)
 {
-    struct recaller *r = recaller_start(NULL, true);
+    struct recaller *r = recaller_start(NULL, NULL, true);
     struct recaller_job job = { .ino = 5 };
 
     (void)state;
@@ -204,7 +214,7 @@ static void test_names_of_directories_expire_and_others_are_dropped(void **state
 
 static void test_a_kernel_that_cannot_expire_drops(void **state)
 {
-    struct recaller *r = recaller_start(NULL, false);
+    struct recaller *r = recaller_start(NULL, NULL, false);
     struct recaller_job job = { .ino = 5, .names = a_name(NULL, "dir", true) };
 
     (void)state;
@@ -218,7 +228,7 @@ static void test_a_kernel_that_cannot_expire_drops(void **state)
 static void test_there_are_threads_for_all_that_wait(void **state)
 {
     enum { HELD_JOBS = 40 };
-    struct recaller *r = recaller_start(NULL, true);
+    struct recaller *r = recaller_start(NULL, NULL, true);
     struct recaller_job held[HELD_JOBS], job;
 
     (void)state;
@@ -245,7 +255,7 @@ static void *stop_it(void *arg)
 static void test_the_end_waits_for_calls_under_way(void **state)
 {
     enum { AT_A_TIME = 1024, MORE = 6 }; /* THREADS_MAX */
-    struct recaller *r = recaller_start(NULL, true);
+    struct recaller *r = recaller_start(NULL, NULL, true);
     static struct recaller_job jobs[AT_A_TIME + MORE];
     pthread_t thread;
 
@@ -268,13 +278,43 @@ static void test_a_call_that_is_never_answered_is_left(void **state)
     static struct recaller_job job; /* outlives the test, as r does */
 
     (void)state;
-    r = recaller_start(NULL, true);
+    r = recaller_start(NULL, NULL, true);
     submit(r, &job, HELD);
     wait_for(&t.n_held, 1);
     recaller_stop(r); /* 2 s */
     answer_all();
     wait_for(&t.n_held, 0);
     assert_int_equal(now(&t.n_mail), 0);
+}
+
+/* It is found out at the start, and not done where something is mounted, or where we are is not known. */
+static void test_who_can_make_names_old(void **state)
+{
+    const struct mountpoint nowhere = { .dev_major = 4095, .dev_minor = 1 };
+    uint8_t head[17];
+    struct recaller *r;
+    int fds[2];
+
+    (void)state;
+    r = recaller_start(NULL, &nowhere, true);
+    assert_false(recaller_can_age(r)); /* the kernel says no */
+    recaller_stop(r);
+    assert_int_equal(pipe(fds), 0);
+    kernel_fd = fds[1];
+    r = recaller_start(NULL, NULL, true);
+    assert_false(recaller_can_age(r));
+    recaller_stop(r);
+    r = recaller_start(NULL, &nowhere, true);
+    assert_true(recaller_can_age(r));
+    assert_int_equal(read(fds[0], head, sizeof(head)), 16);
+    assert_true(recaller_age(r));
+    assert_int_equal(read(fds[0], head, sizeof(head)), 16);
+    assert_int_equal(head[0], 16);
+    assert_int_equal(head[4], 8);
+    recaller_stop(r);
+    close(fds[0]);
+    close(fds[1]);
+    kernel_fd = -1;
 }
 
 int main(void)
@@ -284,6 +324,7 @@ int main(void)
         cmocka_unit_test_setup(test_names_of_directories_expire_and_others_are_dropped,
                                begin),
         cmocka_unit_test_setup(test_a_kernel_that_cannot_expire_drops, begin),
+        cmocka_unit_test_setup(test_who_can_make_names_old, begin),
         cmocka_unit_test_setup(test_there_are_threads_for_all_that_wait, begin),
         cmocka_unit_test_setup(test_the_end_waits_for_calls_under_way, begin),
         cmocka_unit_test_setup(test_a_call_that_is_never_answered_is_left, begin),
