@@ -22,17 +22,18 @@
 #include "common/env_uv.h"
 #include "common/list.h"
 #include "common/rpc_tcp.h"
+#include "rozomount/dropping.h"
 #include "rozomount/held.h"
 #include "rozomount/invalidator.h"
 #include "rozomount/md.h"
 #include "rozomount/md_decode.h"
 #include "rozomount/mountpoint.h"
-#include "rozomount/dropping.h"
 #include "rozomount/node.h"
 #include "rozomount/options.h"
 #include "rozomount/peers.h"
 #include "rozomount/recaller.h"
 #include "rozomount/refs.h"
+#include "rozomount/renames.h"
 #include "rozomount/session.h"
 #include "storcli/file.h"
 
@@ -145,6 +146,7 @@ struct op {
     bool fills_pages;            /* a READ: the kernel keeps what it brings */
     bool overtaken;              /* a change of what it reads came meanwhile */
     uint64_t parent;             /* whose name it takes away */
+    struct rename_under_way renaming;
     char name[NAME_BYTES_MAX + 1];
     char name2[NAME_BYTES_MAX + 1];
 };
@@ -227,6 +229,7 @@ struct mount {
     struct invalidator *invalidator; /* NULL: none */
     struct tokens *tokens;
     struct dropping *dropping;
+    struct renames *renames;
     struct recaller *recaller; /* NULL: the kernel keeps nothing */
     struct mountpoint at;      /* where we are mounted, with is_listed */
     bool is_listed;
@@ -457,12 +460,15 @@ struct token_recall {
 /* On its way to the owner of the inode; freed there. */
 struct recall_news {
     struct env_mail mail;
+    struct rename_waiter waiter;
+    bool has_waited;
     struct loop *loop;
     struct token_recall what;
 };
-void recall_news_send(struct mount *m, struct recall_news *news);
-/** On the owner. */
-void recall_begin(struct loop *loop, const struct token_recall *what);
+/** To the owner, once no rename in it is under way. Any loop. */
+void recall_send(struct mount *m, const struct token_recall *what);
+/** The rename that op asked for is over, or not under way: recalls go on. */
+void op_rename_over(struct op *op);
 /** What exportd said when the file was opened holds, and it is open: who opens it again need not ask. */
 bool node_is_open_still(struct loop *loop, const struct node *node);
 /** The name that it had is gone, by our own doing: if it is only kept open, it is not any more. Any loop. */

@@ -464,6 +464,7 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
     msg.new_parent = new_parent;
     msg.new_name = bytes_of(op->name2);
     msg.flags = flags;
+    renames_begin(op->loop->mount->renames, &op->renaming, parent, new_parent);
     op_ask(op, ROZO__OP__MD_RENAME, &msg.base, on_renamed);
 }
 

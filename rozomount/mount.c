@@ -140,14 +140,11 @@ static void on_lock_event(void *arg, uint64_t waiter, int rc)
 static void on_recall(void *arg, uint64_t ino, enum token_mode keep, uint64_t grant,
                       uint64_t call)
 {
+    const struct token_recall what = { ino, keep, grant, call };
     struct mount *m = arg;
-    struct recall_news *news;
 
-    if (!mount_owner(m, ino)->ready)
-        return;
-    news = mem_new(sizeof(*news));
-    news->what = (struct token_recall){ ino, keep, grant, call };
-    recall_news_send(m, news);
+    if (mount_owner(m, ino)->ready)
+        recall_send(m, &what);
 }
 
 static void on_tokens_mail(struct env_mail *mail)
@@ -509,8 +506,8 @@ static int mount_start_loops(struct mount *m, struct err *err)
     if (rc != 0)
         return rc;
     m->invalidator = invalidator_start(m->loops[0].se, m->names_expire);
-    m->recaller = recaller_start(m->loops[0].se, m->is_listed ? &m->at : NULL,
-                                 m->names_expire);
+    m->recaller =
+        recaller_start(m->loops[0].se, m->is_listed ? &m->at : NULL, m->names_expire);
     rc = loop_start_reading(&m->loops[0], err);
     for (unsigned i = 1; i < m->n_loops && rc == 0; i++) {
         rc = -pthread_create(&m->loops[i].thread, NULL, loop_run, &m->loops[i]);
@@ -729,6 +726,7 @@ static void mount_free_memory(struct mount *m)
     held_free(m->held);
     tokens_free(m->tokens);
     dropping_free(m->dropping);
+    renames_free(m->renames);
     unstable_free(m->unstable);
     kernel_sizes_free(m->sizes);
     free(m->map);
@@ -808,6 +806,7 @@ int mount_open(struct mount *m, const struct options *opt, struct err *err)
     m->held = held_new();
     m->tokens = tokens_new();
     m->dropping = dropping_new();
+    m->renames = renames_new();
     m->unstable = unstable_new();
     m->pulse = pulse_new(NULL);
     m->sizes = opt->writeback_cache ? kernel_sizes_new() : NULL;

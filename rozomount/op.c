@@ -100,6 +100,7 @@ void op_finish(struct op *op)
 
     assert(op->req == NULL);
     op_token_done(op);
+    op_rename_over(op);
     if (node != NULL) {
         assert(mount_owner(op->loop->mount, node->ino) == op->loop);
         op->node = NULL;
@@ -384,8 +385,11 @@ static void op_wait_for_answer(struct op *op)
 /* exportd has sent it back: others wait for what our session is to give back first. */
 static void op_again(struct op *op)
 {
+    bool renames = op->renaming.is_noted;
     unsigned n = op->n_sent_back++;
 
+    op_rename_over(
+        op); /* it was not done; what we are asked for may be what it waits for */
     if (op_must_let_go(op)) {
         env_timer_init(&op->pause, on_op_pause);
         env_timer_start(&op->loop->env.env, &op->pause, LET_GO_PAUSE_MS);
@@ -394,6 +398,8 @@ static void op_again(struct op *op)
     if (!op->call.maybe_repeated)
         op->started_ns = env_now_ns(&op->loop->env.env);
     op->asked = atomic_load(&op->loop->mount->n_lowered);
+    if (renames)
+        renames_begin(op->loop->mount->renames, &op->renaming, op->parent, op->ino2);
     if (md_send_again(&op->call, 1u << (n < AGAIN_PAUSE_MAX ? n : AGAIN_PAUSE_MAX)))
         op_wait_for_answer(op);
     else

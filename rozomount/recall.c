@@ -779,7 +779,7 @@ static struct recall *recall_new(struct loop *loop, uint64_t ino, enum token_mod
     return r;
 }
 
-void recall_begin(struct loop *loop, const struct token_recall *what)
+static void recall_begin(struct loop *loop, const struct token_recall *what)
 {
     struct recall *r = recall_find(loop, what->ino);
     struct node *node = node_find(&loop->nodes, what->ino);
@@ -937,7 +937,8 @@ void recalls_drop_kernel(struct loop *loop)
     for (size_t i = 0; i < n; i++) {
         struct drop *d = drop_new(loop, inos[i], 0, SPAN_END);
 
-        d->job.names = tokens_take_names(tokens_of(loop), inos[i]);
+        /* They stay noted: nobody waits for this, and who is asked for the token does. */
+        d->job.names = tokens_copy_names(tokens_of(loop), inos[i]);
         recaller_submit(loop->mount->recaller, &d->job);
     }
     free(inos);
@@ -950,13 +951,10 @@ void recalls_trim(struct loop *loop)
 
 void recalls_doubt(struct loop *loop, uint64_t ino)
 {
-    struct recall_news *news;
+    const struct token_recall what = { .ino = ino, .keep = TOKEN_NONE };
 
-    if (ino == 0 || tokens_mode(tokens_of(loop), ino) == TOKEN_NONE)
-        return;
-    news = mem_new(sizeof(*news));
-    news->what = (struct token_recall){ .ino = ino, .keep = TOKEN_NONE };
-    recall_news_send(loop->mount, news);
+    if (ino != 0 && tokens_mode(tokens_of(loop), ino) != TOKEN_NONE)
+        recall_send(loop->mount, &what);
 }
 
 /* On its way to the owner of the inode. */
@@ -995,13 +993,36 @@ static void on_recall_news(struct env_mail *mail)
 {
     struct recall_news *news = container_of(mail, struct recall_news, mail);
 
+    /* A rename that began since is sent back by exportd: we have been asked. */
+    if (!news->has_waited && renames_wait(news->loop->mount->renames, &news->waiter))
+        return;
     recall_begin(news->loop, &news->what);
     free(news);
 }
 
-void recall_news_send(struct mount *m, struct recall_news *news)
+void recall_send(struct mount *m, const struct token_recall *what)
 {
+    struct recall_news *news = mem_new(sizeof(*news));
+
     news->mail.fn = on_recall_news;
-    news->loop = mount_owner(m, news->what.ino);
+    news->waiter.dir = what->ino;
+    news->loop = mount_owner(m, what->ino);
+    news->what = *what;
     env_mailbox_post(&news->loop->env, &news->mail);
+}
+
+void op_rename_over(struct op *op)
+{
+    struct list_node ready;
+
+    list_init(&ready);
+    renames_end(op->loop->mount->renames, &op->renaming, &ready);
+    LIST_FOREACH_SAFE(link, &ready) {
+        struct rename_waiter *w = container_of(link, struct rename_waiter, link);
+        struct recall_news *news = container_of(w, struct recall_news, waiter);
+
+        list_remove(link);
+        news->has_waited = true;
+        env_mailbox_post(&news->loop->env, &news->mail);
+    }
 }

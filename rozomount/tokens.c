@@ -311,6 +311,15 @@ bool tokens_tell_attr(struct tokens *t, uint64_t ino, uint64_t grant)
     return grant_is_good(t, ino, grant) && token_to_tell(t, ino) != NULL;
 }
 
+static void names_add(struct told_name **names, const char *name, size_t len, bool is_dir)
+{
+    struct told_name *n = mem_new(sizeof(*n) + len + 1);
+
+    n->is_dir = is_dir;
+    memcpy(n->name, name, len);
+    HASH_ADD_KEYPTR(hh, *names, n->name, len, n);
+}
+
 static void token_tell_name(struct tokens *t, struct token *k, const char *name,
                             bool is_dir)
 {
@@ -322,10 +331,7 @@ static void token_tell_name(struct tokens *t, struct token *k, const char *name,
         n->is_dir = is_dir;
         return;
     }
-    n = mem_new(sizeof(*n) + len + 1);
-    n->is_dir = is_dir;
-    memcpy(n->name, name, len);
-    HASH_ADD_KEYPTR(hh, k->names, n->name, len, n);
+    names_add(&k->names, name, len, is_dir);
     t->n_names++;
 }
 
@@ -444,6 +450,20 @@ struct told_name *tokens_take_names(struct tokens *t, uint64_t dir)
     }
     tokens_unlock(t);
     return names;
+}
+
+struct told_name *tokens_copy_names(struct tokens *t, uint64_t dir)
+{
+    struct told_name *copy = NULL;
+    struct token *k;
+
+    tokens_lock(t);
+    k = token_find(t, dir);
+    for (const struct told_name *n = k == NULL ? NULL : k->names; n != NULL;
+         n = n->hh.next)
+        names_add(&copy, n->name, strlen(n->name), n->is_dir);
+    tokens_unlock(t);
+    return copy;
 }
 
 void tokens_forget_names(struct tokens *t, bool (*is_old)(void *arg, uint64_t dir),

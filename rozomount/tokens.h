@@ -101,6 +101,8 @@ void tokens_forget_attr(struct tokens *t, uint64_t ino);
 void tokens_recall(struct tokens *t, uint64_t ino, enum token_mode keep);
 /** The names of a directory that the kernel was told; owned by the caller from now on. */
 struct told_name *tokens_take_names(struct tokens *t, uint64_t dir);
+/** The same, and they stay noted. */
+struct told_name *tokens_copy_names(struct tokens *t, uint64_t dir);
 void told_names_free(struct told_name *names);
 /** With the lock: the kernel believes no name any more that it was told in the directories that is_old says. */
 void tokens_forget_names(struct tokens *t, bool (*is_old)(void *arg, uint64_t dir),

@@ -302,7 +302,7 @@ static void on_recall(void *arg, uint64_t ino, enum token_mode keep, uint64_t gr
     struct sim_mount *sm = arg;
     const struct token_recall recall = { ino, keep, grant, call };
 
-    recall_begin(&sm->loop, &recall);
+    recall_send(&sm->m, &recall);
 }
 
 static void on_tokens_lost(void *arg)
@@ -497,6 +497,7 @@ void client_start(struct sim_client *c)
     sm->m.held = held_new();
     sm->m.tokens = tokens_new();
     sm->m.dropping = dropping_new();
+    sm->m.renames = renames_new();
     sm->m.unstable = unstable_new();
     if (c->kernel != NULL) {
         sm->m.names_expire = c->index % 2 == 0;
