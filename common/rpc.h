@@ -58,6 +58,8 @@ struct rpc_request {
     rpc_place_cb *place; /* NULL: rpc allocates, see answer_payload */
     rpc_done_cb *done;
     void *arg; /* the caller's */
+    /* In its frame, however often it is sent. 0: rpc_send() puts here what the channel has then. */
+    uint64_t session;
     /* Valid inside done when rc is 0. */
     uint16_t status;           /* enum Rozo__Status */
     const uint8_t *answer_msg; /* borrowed, gone when done returns */

@@ -172,7 +172,7 @@ static void sent_start(struct sent *s, struct link *l)
         .kind = FRAME_REQUEST,
         .op = rq->op,
         .id = s->id,
-        .session = ch->session,
+        .session = rq->session,
         .msg_len = (uint32_t)rq->msg_len,
     };
 
@@ -244,6 +244,8 @@ static void channel_send(struct rpc_channel *base, struct rpc_request *rq)
     assert(payload_len <= RPC_PAYLOAD_MAX);
     if (rq->msg_len != 0)
         memcpy(s->head + FRAME_HEADER_BYTES, rq->msg, rq->msg_len);
+    if (rq->session == 0)
+        rq->session = ch->session;
     rq->impl = s;
     rq->answer_msg = NULL;
     rq->answer_msg_len = 0;

@@ -93,7 +93,7 @@ int rpc_tcp_channel_open(struct env_uv *env, const struct rpc_channel_config *co
                          struct rpc_channel **out, struct err *err);
 /** Outstanding requests end with -ENOTCONN (posted); then closed(arg). */
 void rpc_tcp_channel_close(struct rpc_channel *ch, void (*closed)(void *arg), void *arg);
-/** The session that goes into the frames of this channel from now on. */
+/** The session of requests that name none, from now on. */
 void rpc_tcp_channel_set_session(struct rpc_channel *ch, uint64_t session);
 /** Called with (arg) each time the channel goes from RPC_DOWN to RPC_UP. */
 void rpc_tcp_channel_on_up(struct rpc_channel *ch, void (*fn)(void *arg), void *arg);

@@ -128,6 +128,7 @@ static void on_attr_set(struct op *op, int rc)
     }
     if (op->node->file == NULL) /* nobody has it open: for the storages' part only */
         rc = node_adopt(op->node, &op->entry, false);
+    op->entry.target.session = 0; /* that of our token, also if it is over */
     if (rc != 0)
         op_reply_err(op, md_user_errno(rc));
     else

@@ -101,14 +101,15 @@ static int data_check(const Rozo__FileData *data, struct md_entry *entry)
     return 0;
 }
 
-static int entry_check(const Rozo__Attr *attr, const Rozo__FileData *data, bool existed,
-                       struct md_entry *out)
+static int entry_check(const struct md_call *call, const Rozo__Attr *attr,
+                       const Rozo__FileData *data, bool existed, struct md_entry *out)
 {
     struct md_entry entry = { .existed = existed };
     int rc = md_attr_check(attr, &entry.attr);
 
     if (rc == 0 && data != NULL)
         rc = data_check(data, &entry);
+    entry.target.session = call->rq.session;
     if (rc == 0)
         *out = entry;
     return rc;
@@ -124,7 +125,7 @@ int md_decode_entry(const struct md_call *call, struct md_entry *out)
                  : grant_check(msg->grant, msg->dir_token, 0, msg->others, &grant);
 
     if (rc == 0)
-        rc = entry_check(msg->attr, msg->data, false, out);
+        rc = entry_check(call, msg->attr, msg->data, false, out);
     if (rc == 0) {
         out->grant = grant;
         out->losses = msg->losses;
@@ -155,7 +156,7 @@ int md_decode_create(const struct md_call *call, struct md_entry *out)
                  : grant_check(msg->grant, msg->dir_token, 0, msg->others, &grant);
 
     if (rc == 0)
-        rc = entry_check(msg->attr, msg->data, msg->existed, out);
+        rc = entry_check(call, msg->attr, msg->data, msg->existed, out);
     if (rc == 0)
         out->grant = grant;
     rozo__md_create_resp__free_unpacked(msg, NULL);
@@ -189,7 +190,7 @@ int md_decode_open(const struct md_call *call, struct md_entry *out)
         rozo__md_open_resp__unpack(NULL, call->answer_len, call->answer);
     int rc = msg == NULL || msg->data == NULL
                  ? -EBADMSG
-                 : entry_check(msg->attr, msg->data, true, out);
+                 : entry_check(call, msg->attr, msg->data, true, out);
 
     if (rc == 0)
         out->grant.number = msg->grant;

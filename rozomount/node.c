@@ -621,6 +621,19 @@ void node_wait(struct node *node, struct node_wait *wait)
     list_add_tail(&node->waiters, &wait->link);
 }
 
+/* What is under way by a token that is lost goes on under the session that had it, and fails. */
+static struct storcli_target node_target(const struct node *node,
+                                         const struct md_entry *entry)
+{
+    struct tokens *tokens = node->nodes->config.tokens;
+    struct storcli_target target = entry->target;
+
+    if (tokens != NULL && tokens_are_given(tokens) &&
+        !tokens_takes(tokens, node->ino, entry->grant.number))
+        target.session = 0;
+    return target;
+}
+
 int node_adopt(struct node *node, const struct md_entry *entry, bool counted)
 {
     struct nodes *nodes = node->nodes;
@@ -633,11 +646,12 @@ int node_adopt(struct node *node, const struct md_entry *entry, bool counted)
     if (!entry->has_target)
         return -EBADMSG;
     if (node->file != NULL) {
+        const struct storcli_target target = node_target(node, entry);
         struct file_attr attr = entry->file;
 
         attr.size_is_old = node->n_changing != 0 ||
                            (node->seen.valid && entry->attr.change < node->seen.change);
-        file_refresh(node->file, &entry->target, &attr);
+        file_refresh(node->file, &target, &attr);
         return 0;
     }
     return file_open(nodes->env, nodes->cli, &nodes->config.file, &node->meta,
@@ -646,8 +660,10 @@ int node_adopt(struct node *node, const struct md_entry *entry, bool counted)
 
 void node_adopt_granted(struct node *node, const struct md_entry *entry)
 {
+    const struct storcli_target target = node_target(node, entry);
+
     assert(node->file != NULL && !node->closing && entry->has_target);
-    file_refresh(node->file, &entry->target, &entry->file);
+    file_refresh(node->file, &target, &entry->file);
 }
 
 void node_count_unanswered(struct node *node)

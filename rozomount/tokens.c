@@ -259,6 +259,18 @@ void tokens_grant(struct tokens *t, uint64_t ino, enum token_mode mode, uint64_t
     tokens_unlock(t);
 }
 
+bool tokens_takes(struct tokens *t, uint64_t ino, uint64_t grant)
+{
+    const struct token *k;
+    bool takes;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    takes = grant_is_good(t, ino, grant) && (k == NULL || !k->lost);
+    tokens_unlock(t);
+    return takes;
+}
+
 void tokens_note_others(struct tokens *t, bool others)
 {
     tokens_lock(t);

@@ -60,6 +60,8 @@ bool tokens_is_lost(struct tokens *t, uint64_t ino);
 
 /* ---- grants ---- */
 
+/** Does an answer with this grant count for the inode? No: from before a recall, or what was held before is lost and not given back yet. */
+bool tokens_takes(struct tokens *t, uint64_t ino, uint64_t grant);
 /** An answer says that we hold this. */
 void tokens_grant(struct tokens *t, uint64_t ino, enum token_mode mode, uint64_t grant);
 /** ... and whether we are the only mount. */

@@ -57,6 +57,8 @@ void storcli_free(struct storcli *cli);
 
 /* What exportd said of a file's data (FileData in rozo.proto), unpacked and checked. */
 struct storcli_target {
+    uint64_t
+        session; /* that it said so to, and may write by it; 0: that of the channels */
     struct file_id id;
     uint8_t codec; /* enum codec_kind */
     uint8_t layout;
@@ -70,7 +72,10 @@ struct storcli_target {
 /** -EINVAL when the target makes no sense (unknown codec, layout, too few storages, ...). */
 int storcli_file_open(struct storcli *cli, const struct storcli_target *target,
                       struct storcli_file **out);
-/** A new capability (say, now also for writing); the rest must be as before (-EINVAL). */
+/**
+ * A new capability (say, now also for writing), and the session for what begins from now on (0: as before); the rest must be as before
+ * (-EINVAL).
+ */
 int storcli_file_update(struct storcli_file *file, const struct storcli_target *target);
 /** No operation on it may be under way. The file is gone for its caller; see storcli_drain(). */
 void storcli_file_close(struct storcli_file *file);

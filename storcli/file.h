@@ -46,7 +46,7 @@ struct file_meta_call {
     struct storcli_target target; /* out of renew */
 };
 struct file_meta {
-    /** A fresh epoch and capability for writing (MD_OPEN with no_reference). Fills attr and target. */
+    /** A fresh epoch and capability for writing (MD_OPEN with no_reference). Fills attr and target, whose session does not count. */
     void (*renew)(void *arg, struct file_meta_call *call);
     /**
      * MD_WROTE: the file is at least size long (0: no change) by a write of this epoch, has data; mtime_ns 0: no

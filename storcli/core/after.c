@@ -101,6 +101,7 @@ static bool is_refusal(const struct rpc_request *rq)
 {
     return rq->status == ROZO__STATUS__UNKNOWN_OP ||
            rq->status == ROZO__STATUS__BAD_REQUEST ||
+           rq->status == ROZO__STATUS__FENCED ||
            rq->status == ROZO__STATUS__WRONG_STORAGE ||
            rq->status == ROZO__STATUS__NO_FILE;
 }
@@ -145,6 +146,7 @@ static void commit_send(struct storcli_file *file, unsigned candidate)
         .deadline_ms = COMMIT_DEADLINE_MS,
         .msg = msg,
         .msg_len = len,
+        .session = file->target.session,
         .done = on_commit_answer,
     };
     file->cli->stats.commits++;
@@ -340,6 +342,7 @@ static void tell_send(struct storcli_file *file, unsigned candidate, uint8_t *ms
         .deadline_ms = TELL_DEADLINE_MS,
         .msg = msg,
         .msg_len = len + rozo__st_missed_req__pack(&req, msg + len),
+        .session = file->target.session,
         .done = on_missed_answer,
     };
     file->after.n_telling++;

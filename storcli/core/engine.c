@@ -107,6 +107,7 @@ void *op_new(struct storcli_file *file, size_t size_bytes, storcli_done_cb *done
     if (op == NULL)
         abort(); /* nobody could be told */
     op->file = file;
+    op->session = file->target.session;
     op->done = done;
     op->arg = arg;
     op->task.fn = on_op_task;
@@ -458,6 +459,8 @@ int storcli_file_update(struct storcli_file *file, const struct storcli_target *
         return -EINVAL;
     memcpy(file->target.capability, target->capability, target->capability_len);
     file->target.capability_len = target->capability_len;
+    if (target->session != 0)
+        file->target.session = target->session;
     return ref_pack(file);
 }
 

@@ -104,6 +104,8 @@ struct op {
     struct env_task task;
     struct op *next; /* in cli->waiting */
     uint64_t need_bytes;
+    uint64_t
+        session; /* what it writes it writes under this, also when the file gets another one */
 };
 
 /** size_bytes zeroed bytes that begin with an op. Out of memory ends the process: these are small. */

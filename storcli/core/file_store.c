@@ -102,6 +102,7 @@ static void on_renewed(struct file_meta_call *call, int rc)
     f->renew_busy = false;
     if (rc == 0 && call->attr.epoch <= f->epoch) /* exportd owes us a new one */
         rc = -EIO;
+    call->target.session = 0; /* what waits for it began under the one we have */
     if (rc == 0)
         rc = storcli_file_update(f->sf, &call->target);
     if (rc == 0)

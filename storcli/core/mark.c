@@ -133,7 +133,7 @@ static const struct spread_ops alloc_spread_ops = {
 static void range_run(struct op *base, const struct spread_ops *ops)
 {
     struct range_op *op = container_of(base, struct range_op, op);
-    int rc = spread_start(&op->spread, base->file, ops, false);
+    int rc = spread_start(&op->spread, base, ops, false);
 
     if (rc != 0)
         ops->ended(&op->spread, rc);

@@ -122,6 +122,7 @@ static void try_send(struct spread *s, unsigned candidate, unsigned projection)
     try->rq = (struct rpc_request){
         .deadline_ms = (uint32_t)(left_ns / 1000000) + 1,
         .done = on_try_answer,
+        .session = s->session,
         .msg = msg,
     };
     try->rq.msg_len = s->ops->fill(s, candidate, projection, &try->rq, msg);
@@ -383,9 +384,10 @@ static void spread_end(struct spread *s, int rc)
     s->ops->ended(s, rc);
 }
 
-int spread_start(struct spread *s, struct storcli_file *file,
-                 const struct spread_ops *ops, bool sync)
+int spread_start(struct spread *s, const struct op *op, const struct spread_ops *ops,
+                 bool sync)
 {
+    struct storcli_file *file = op->file;
     struct storcli *cli = file->cli;
     uint64_t now_ns = engine_now_ns(cli);
 
@@ -397,6 +399,7 @@ int spread_start(struct spread *s, struct storcli_file *file,
         s->tries[i].candidate = (uint8_t)i;
     }
     s->file = file;
+    s->session = op->session;
     s->ops = ops;
     s->started_ns = now_ns;
     s->deadline_ns = now_ns + ms_ns(cli->config.write_deadline_ms);

@@ -53,6 +53,7 @@ struct spread_try {
 struct spread {
     struct watch watch;
     struct storcli_file *file;
+    uint64_t session; /* of the operation */
     const struct spread_ops *ops;
     struct spread_try *tries; /* c of them */
     uint64_t started_ns, deadline_ns;
@@ -64,8 +65,8 @@ struct spread {
 };
 
 /** Zero-initialised s; sends at once, may be called from inside op->run. -ENOMEM. */
-int spread_start(struct spread *s, struct storcli_file *file,
-                 const struct spread_ops *ops, bool sync);
+int spread_start(struct spread *s, const struct op *op, const struct spread_ops *ops,
+                 bool sync);
 /** Forget it: nothing comes any more, memory it points to is free. An idle one is fine. */
 void spread_cancel(struct spread *s);
 

@@ -510,6 +510,7 @@ static void put_send(struct sync_op *op, uint16_t what, const void *msg, size_t 
         .msg_len = msg_len,
         .payload = remake->iov,
         .n_payload = n_iov,
+        .session = op->file->target.session,
         .done = on_put_answer,
     };
     rpc_send(ch, &remake->rq);

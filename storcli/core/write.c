@@ -244,7 +244,8 @@ static int piece_start(struct write_piece *piece)
     piece_encode(file, piece);
     for (unsigned i = 0; i < file->n; i++)
         piece_gather(file, piece, i);
-    return spread_start(&piece->spread, file, &write_spread_ops, piece->op->sync);
+    return spread_start(&piece->spread, &piece->op->op, &write_spread_ops,
+                        piece->op->sync);
 }
 
 /* Code and send the next piece; the one after it in the next turn, so that this one is on its

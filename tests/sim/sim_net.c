@@ -231,6 +231,7 @@ static void sim_send(struct rpc_channel *ch, struct rpc_request *rq)
     r->rq = rq;
     rq->impl = r;
     r->op = rq->op;
+    r->session = rq->session;
     r->msg = malloc(rq->msg_len + 1);
     assert(r->msg != NULL);
     memcpy(r->msg, rq->msg, rq->msg_len);

@@ -22,6 +22,7 @@ struct sim_request {
     enum leg leg;
     struct env_timer timer, deadline;
     uint16_t op;
+    uint64_t session;
     uint8_t *msg, *payload; /* owned */
     size_t msg_len, payload_len;
     uint16_t status;

@@ -475,9 +475,18 @@ static uint16_t do_alloc(struct sim_net *net, struct sim_storage *s,
     return ROZO__STATUS__OK;
 }
 
+static bool changes_something(uint16_t op)
+{
+    return op == ROZO__OP__ST_WRITE || op == ROZO__OP__ST_MARK ||
+           op == ROZO__OP__ST_ALLOC || op == ROZO__OP__ST_COMMIT ||
+           op == ROZO__OP__ST_MISSED;
+}
+
 uint16_t storage_carry_out(struct sim_net *net, struct sim_storage *s,
                            struct sim_request *r)
 {
+    if (changes_something(r->op))
+        s->session = r->session;
     if (s->refuse_all != 0)
         return s->refuse_all;
     if (s->refuse_writes != 0 &&

@@ -414,7 +414,9 @@ static void channel_send(struct rpc_channel *rch, struct rpc_request *rq)
     x->role = ch->role;
     memcpy(x->incarnation, ch->incarnation, sizeof(x->incarnation));
     x->id = ++net.last_id;
-    x->session = ch->session; /* the same when it is sent again */
+    if (rq->session == 0)
+        rq->session = ch->session;
+    x->session = rq->session;
     x->msg = bytes_new(rq->msg, rq->msg_len);
     x->next = net.exchanges;
     if (x->next != NULL)

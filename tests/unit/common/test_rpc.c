@@ -661,9 +661,12 @@ static void requests_survive_a_restart_of_the_server(void **state)
     ask_echo(&f, 0);
     rpc_tcp_channel_on_up(f.ch, set_flag, &up);
     port = rpc_server_port(f.server, 0);
+    rpc_tcp_channel_set_session(f.ch, 7);
     ask_send(&f, &a, OP_HOLD, "a", 500000);
     WAIT_FOR(&f, f.n_held == 1);
     id = f.held[0]->id;
+    assert_true(f.held[0]->session == 7);
+    rpc_tcp_channel_set_session(f.ch, 9);
     server_close(&f); /* the call is still held */
     ask_send(&f, &b, OP_ECHO, "b", 5000);
     pass_ms(&f, 20);
@@ -677,7 +680,7 @@ static void requests_survive_a_restart_of_the_server(void **state)
     free(b.got);
     assert_true(up);
     WAIT_FOR(&f, f.n_held == 2); /* sent again */
-    assert_true(f.held[1]->id == id);
+    assert_true(f.held[1]->id == id && f.held[1]->session == 7);
     assert_int_equal(f.held[1]->payload_len, 500000);
     assert_memory_equal(f.held[1]->payload, f.big, 500000);
     rpc_reply_status(f.held[1], 0);

@@ -14,7 +14,7 @@
 
 struct file {
     const struct file_meta *meta;
-    uint64_t size;
+    uint64_t size, session;
     int64_t mtime_ns;
     file_done_cb *closed;
     void *closed_arg;
@@ -29,19 +29,20 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
     (void)env;
     (void)cli;
     (void)config;
-    (void)target;
     the_file = *out = calloc(1, sizeof(struct file));
     assert_non_null(the_file);
     the_file->meta = meta;
     the_file->size = attr->size;
+    the_file->session = target->session;
     n_opened++;
     return 0;
 }
 void file_refresh(struct file *f, const struct storcli_target *target,
                   const struct file_attr *attr)
 {
-    (void)target;
     f->size = attr->size;
+    if (target != NULL && target->session != 0)
+        f->session = target->session;
     n_refreshed++;
 }
 void file_close(struct file *f, file_done_cb *done, void *arg)
@@ -232,6 +233,42 @@ static void test_references_go_back_after_the_last_close(void **state)
     assert_int_equal(fx.exportd.n_sent, 1); /* again, until exportd knows */
     fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
     assert_int_equal(fx.exportd.n_sent, 0);
+}
+
+static uint64_t session_after(struct node *node, uint64_t session, uint64_t grant)
+{
+    struct md_entry e = entry_of(node->ino, 100, 1);
+
+    e.target.session = session;
+    e.grant.number = grant;
+    assert_int_equal(node_adopt(node, &e, false), 0);
+    return node->file->session;
+}
+
+/* What is under way when a token is lost must not come under the next session. */
+static void test_a_session_changes_with_the_token(void **state)
+{
+    struct tokens *t = fx.nodes.config.tokens = tokens_new();
+    struct node *node = node_get(&fx.nodes, 5);
+    struct tokens_claim claim;
+
+    (void)state;
+    tokens_opened(t, 10, false);
+    assert_int_equal(session_after(node, 7, 11), 7);
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    tokens_claim(t, &claim);
+    free(claim.shared);
+    free(claim.exclusive);
+    tokens_opened(t, 20, true);
+    assert_int_equal(session_after(node, 9, 21), 7); /* lost, and not given up yet */
+    tokens_gave_back(t, 5, TOKEN_NONE, 0);
+    assert_int_equal(session_after(node, 9, 0), 7); /* nothing is granted by it */
+    assert_int_equal(session_after(node, 7, 12), 7);
+    assert_int_equal(session_after(node, 9, 22), 9);
+    assert_int_equal(session_after(node, 7, 12), 9); /* late */
+    node_put(node);
+    finish_close(the_file);
+    tokens_free(t);
 }
 
 static void test_who_comes_while_closing_waits(void **state)
@@ -466,6 +503,8 @@ int main(void)
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_references_go_back_after_the_last_close,
                                         setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_session_changes_with_the_token, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_who_comes_while_closing_waits, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_pages_stay_when_nothing_changed, setup,

@@ -616,6 +616,42 @@ static void a_session_that_is_over(void **state)
     fix_free(f);
 }
 
+static void assert_sessions(const struct fix *f, uint64_t session)
+{
+    for (unsigned i = 1; i < f->n; i++) /* 0 hangs */
+        assert_int_equal(f->net.storages[i].session, session);
+}
+
+/* A write goes on under the session it began with, also to spares and in later pieces; what begins then has the new one. */
+static void a_write_keeps_its_session(void **state)
+{
+    struct fix *f = fix_new(1);
+    struct storcli_target target = f->net.target;
+    uint8_t *data = pattern(2, 0, 300, BS);
+    int rc = NOT_DONE;
+
+    (void)state;
+    target.session = 7;
+    assert_int_equal(storcli_file_update(f->file, &target), 0);
+    assert_int_equal(write_blocks(f, 1, 0, 300, BS), 0);
+    assert_sessions(f, 7);
+    sim_storage_set(&f->net, 0, SIM_HUNG);
+    f->net.storages[f->n].session = 0;
+    storcli_write(f->file, 2, 0, 300, data, BS, false, on_done, &rc);
+    target.session = 9;
+    assert_int_equal(storcli_file_update(f->file, &target), 0);
+    wait_done(f, &rc);
+    assert_int_equal(rc, 0);
+    assert_int_equal(f->net.storages[f->n].session, 7); /* a spare */
+    assert_sessions(f, 7);
+    target.session = 0; /* another capability, nothing else */
+    assert_int_equal(storcli_file_update(f->file, &target), 0);
+    assert_int_equal(mark_blocks(f, 3, 0, 5), 0);
+    assert_sessions(f, 9);
+    free(data);
+    fix_free(f);
+}
+
 static void storages_that_fail_or_belong_to_nobody(void **state)
 {
     struct fix *f = fix_new(1);
@@ -1420,6 +1456,7 @@ int main(void)
         cmocka_unit_test(full_storages),
         cmocka_unit_test(a_refused_capability),
         cmocka_unit_test(a_session_that_is_over),
+        cmocka_unit_test(a_write_keeps_its_session),
         cmocka_unit_test(storages_that_fail_or_belong_to_nobody),
         cmocka_unit_test(damaged_records_are_passed_by),
         cmocka_unit_test(too_much_damage_is_an_error_never_zeros),

@@ -201,6 +201,7 @@ static void meta_apply(struct request *rq)
         fake_attr(k, &rq->call->attr);
         rq->call->attr.epoch = k->s.epoch;
         fake_target(&rq->call->target);
+        rq->call->target.session = UINT64_MAX; /* does not count */
     } else if (rq->kind == FAKE_WROTE) {
         assert(rq->size <= k->acked_end || rq->size <= k->s.size);
         assert(!k->s.truncate_pending || rq->size <= k->s.size);
@@ -387,6 +388,8 @@ int storcli_file_update(struct storcli_file *file, const struct storcli_target *
 {
     assert(target->block_bytes == FAKE_BS);
     file->k->n_updates++;
+    if (target->session != 0)
+        file->k->session = target->session;
     return 0;
 }
 

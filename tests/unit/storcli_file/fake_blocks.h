@@ -66,6 +66,7 @@ struct fake {
     unsigned n[FAKE_KINDS];
     uint64_t blocks_read, blocks_written;
     unsigned n_wrote_sync, n_write_sync, n_updates;
+    uint64_t session; /* that the file writes under */
     const uint8_t *last_write_data;
     uint32_t last_write_blocks, last_user_bytes;
     uint64_t last_write_first, last_mark_version, last_mark_first, last_mark_blocks;

@@ -717,6 +717,29 @@ static void who_may_not_write_any_more_tries_nothing(void **state)
     assert_int_equal(x->k.s.size, 2 * BS);
 }
 
+/* What was begun under a session that is over does not become another's by a fresh epoch. */
+static void only_who_opens_brings_another_session(void **state)
+{
+    struct fx *x = *state;
+    struct storcli_target target;
+    struct file_attr attr;
+
+    fake_target(&target);
+    fake_attr(&x->k, &attr);
+    attr.epoch = 2;
+    target.session = 7;
+    file_refresh(x->f, &target, &attr);
+    assert_int_equal(x->k.session, 7);
+    x->k.min_epoch = 3;
+    assert_int_equal(write_at(x, 0, BS, FILE_WRITE_THROUGH), 0);
+    assert_int_equal(x->k.n[FAKE_RENEW], 1);
+    assert_int_equal(x->k.session, 7);
+    attr.epoch = x->k.s.epoch;
+    target.session = 9;
+    file_refresh(x->f, &target, &attr);
+    assert_int_equal(x->k.session, 9);
+}
+
 static void what_lies_behind_a_loss_is_told(void **state)
 {
     struct fx *x = *state;
@@ -1997,6 +2020,7 @@ int main(void)
         T(giving_up_writes_what_can_be_written),
         T(what_cannot_be_written_is_given_up),
         T(who_may_not_write_any_more_tries_nothing),
+        T(only_who_opens_brings_another_session),
         T(what_lies_behind_a_loss_is_told),
         T(what_fails_while_giving_up_is_not_tried_again),
         T(what_was_told_lost_is_not_given_a_fresh_epoch),
