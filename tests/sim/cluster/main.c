@@ -292,8 +292,13 @@ int main(int argc, char **argv)
     argp_parse(&argp, argc, argv, 0, NULL, NULL);
     log_set_level(args.verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_ERROR);
     signal(SIGABRT, on_abort);
-    for (unsigned layout = 0; layout < 3; layout++)
-        codec_get(CODEC_MOJETTE, layout, 4096); /* theirs for ever, no process's */
+    /* For ever, no process's; what rots may name any. */
+    for (unsigned kind = CODEC_MOJETTE; kind <= CODEC_RS; kind++) {
+        for (unsigned layout = 0; layout < 3; layout++) {
+            codec_get(kind, layout, 4096);
+            codec_get(kind, layout, 8192);
+        }
+    }
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
     for (unsigned i = 0; i < args.n_seeds; i++) {
         struct run_result r, again;
