@@ -785,6 +785,7 @@ def test_a_mount_that_gives_nothing_back(cluster):
     a, b = c.mnts
     os.mkdir(a + "/d")
     put(a + "/d/f", b"before")
+    put(a + "/h", b"")
     first = c.names("mount")[0]
     fd = os.open(a + "/d/f", os.O_RDWR)
     os.pwrite(fd, b"B", 0)  # waits in its memory
@@ -792,11 +793,12 @@ def test_a_mount_that_gives_nothing_back(cluster):
     c.kill(first, signal.SIGSTOP)
     try:
         start = time.monotonic()
-        in_threads([lambda: get(b + "/d/f"), lambda: put(b + "/d/g", b"by b"), lambda: os.rename(b + "/d", b + "/e"),
+        in_threads([lambda: get(b + "/d/f"), lambda: put(b + "/g", b"by b"), lambda: os.rename(b + "/h", b + "/i"),
                     lambda: os.listdir(b)], timeout=60)
         assert 1 < time.monotonic() - start < 30
+        os.rename(b + "/d", b + "/e")
         put(b + "/e/f", b"after")
-        os.unlink(b + "/e/g")
+        os.unlink(b + "/g")
     finally:
         c.kill(first, signal.SIGCONT)
     assert get(a + "/e/f") == b"after" and not is_there(a + "/d") and os.listdir(a + "/e") == ["f"]

@@ -217,6 +217,7 @@ def test_a_close_lets_go_of_what_was_lost(two):
     a, b = agent(0), agent(1)
     assert a("flock", "w") == "ok"
     assert a("write", "mine") == "ok"
+    assert a("fsync") == "ok"  # of an empty file Linux may say by itself that it ends
     name = c.names("mount")[0]
     c.kill(name, signal.SIGSTOP)
     try:
