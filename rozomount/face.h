@@ -139,7 +139,7 @@ struct op {
     /* Tokens: recall.c. */
     struct node
         *token_node; /* it waits for its token, or changes it by an exclusive one */
-    enum token_mode token_mode;
+    struct token_need token_need;
     bool token_page; /* a page of the kernel's, whoever changed it */
     void (*token_step)(struct op *op);
     struct list_node token_link; /* in node->token_waiters, exclusive or reading */
@@ -447,6 +447,9 @@ void op_under_lock(struct op *op, const struct handle *handle,
  * what of the file.
  */
 void op_with_token(struct op *op, struct node *node, enum token_mode mode,
+                   void (*step)(struct op *op));
+/** The same; only the data of these bytes, below the end of the file, are read or written. */
+void op_with_range(struct op *op, struct node *node, const struct token_need *need,
                    void (*step)(struct op *op));
 void op_token_done(struct op *op);
 

@@ -238,6 +238,13 @@ static struct file *op_file(struct op *op)
 
 static void read_with_token(struct op *op);
 
+static void read_take_token(struct op *op)
+{
+    const struct token_need need = { TOKEN_SHARED, op->offset, op->offset + op->size };
+
+    op_with_range(op, op->handle->node, &need, read_with_token);
+}
+
 static void on_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
 {
     struct op *op = arg;
@@ -247,7 +254,7 @@ static void on_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
     if (op->overtaken && req != NULL) {
         op->overtaken = false;
         op_token_done(op);
-        op_with_token(op, op->handle->node, TOKEN_SHARED, read_with_token);
+        read_take_token(op);
         return;
     }
     op->req = NULL;
@@ -274,8 +281,10 @@ static void read_with_token(struct op *op)
         op->node = op->handle->node;
         node_pin(op->node);
     }
-    file_read(op_file(op), op->offset, op->size, (op->fi.flags & O_DIRECT) != 0, on_read,
-              op);
+    file_read_within(
+        op_file(op), op->offset, op->size,
+        tokens_readable_to(op->loop->mount->tokens, op->ino, op->offset + op->size),
+        (op->fi.flags & O_DIRECT) != 0, on_read, op);
     op_wait_interruptibly(op, give_up_reading);
 }
 
@@ -284,7 +293,7 @@ static void read_under_lock(struct op *op)
     if (op->handle->node->stale)
         op_reply_err(op, -EIO);
     else
-        op_with_token(op, op->handle->node, TOKEN_SHARED, read_with_token);
+        read_take_token(op);
 }
 
 static void read_on_owner(struct op *op)
@@ -354,9 +363,19 @@ static void write_with_token(struct op *op)
     op_drop_privileges(op, write_unprivileged);
 }
 
+/* An append goes where the file ends, wherever that is. */
+static void write_take_token(struct op *op, void (*step)(struct op *op))
+{
+    struct token_need need = { TOKEN_EXCLUSIVE, op->offset, op->offset + op->size };
+
+    if ((write_flags(op) & FILE_WRITE_APPEND) != 0)
+        need.to = 0;
+    op_with_range(op, op->handle->node, &need, step);
+}
+
 static void write_under_lock(struct op *op)
 {
-    op_with_token(op, op->handle->node, TOKEN_EXCLUSIVE, write_with_token);
+    write_take_token(op, write_with_token);
 }
 
 static void write_on_owner(struct op *op)
@@ -365,7 +384,7 @@ static void write_on_owner(struct op *op)
     if (op->handle->node->stale)
         op_reply_err(op, -EIO);
     else if (op->token_page) /* mapped pages: nobody knows whose */
-        op_with_token(op, op->handle->node, TOKEN_EXCLUSIVE, write_unprivileged);
+        write_take_token(op, write_unprivileged);
     else
         op_under_lock(op, op->handle, write_under_lock);
 }

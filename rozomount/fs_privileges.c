@@ -150,8 +150,12 @@ static void drop_step(struct op *op)
 
 void op_drop_privileges(struct op *op, void (*step)(struct op *op))
 {
+    struct tokens *t = op->loop->mount->tokens;
+
     op->step = step;
-    if (op->loop->mount->drops_privileges)
+    /* Of a file that has any, there are no ranges. */
+    if (op->loop->mount->drops_privileges &&
+        tokens_mode(t, op->handle->node->ino) != TOKEN_RANGES)
         drop_step(op);
     else
         step(op);

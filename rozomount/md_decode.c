@@ -192,8 +192,14 @@ int md_decode_open(const struct md_call *call, struct md_entry *out)
                  ? -EBADMSG
                  : entry_check(call, msg->attr, msg->data, true, out);
 
-    if (rc == 0)
+    if (rc == 0 && msg->range_to != 0 &&
+        (msg->range_from >= msg->range_to || out->attr.token != TOKEN_RANGES))
+        rc = -EBADMSG;
+    if (rc == 0) {
         out->grant.number = msg->grant;
+        out->range_from = msg->range_from;
+        out->range_to = msg->range_to;
+    }
     rozo__md_open_resp__free_unpacked(msg, NULL);
     return rc;
 }

@@ -42,7 +42,8 @@ struct md_entry {
     uint32_t losses; /* WROTE, TRUNCATED: of exportd's power */
     bool cut;        /* WROTE: the size was not taken */
     struct md_grant grant;
-    bool has_target; /* the two below are set */
+    uint64_t range_from, range_to; /* TOKEN: given; to 0: not a range */
+    bool has_target;               /* the two below are set */
     struct storcli_target target;
     struct file_attr file;
 };

@@ -127,7 +127,20 @@ static bool op_knows_better(const struct op *op, const struct node *node)
     struct tokens *t = op->loop->mount->tokens;
 
     return !tokens_are_given(t) || node->lowered > op->asked ||
-           tokens_mode_locked(t, node->ino) == TOKEN_EXCLUSIVE;
+           tokens_mode_locked(t, node->ino) >= TOKEN_RANGES;
+}
+
+/* What we wrote, unless others, who write elsewhere, were later. */
+static void op_overlay_node(struct op *op, const struct node *node)
+{
+    const struct timespec others = op->st.st_mtim;
+    struct timespec *ours = &op->st.st_mtim;
+
+    node_overlay(node, &op->st);
+    if (tokens_mode_locked(op->loop->mount->tokens, node->ino) == TOKEN_RANGES &&
+        (ours->tv_sec < others.tv_sec ||
+         (ours->tv_sec == others.tv_sec && ours->tv_nsec < others.tv_nsec)))
+        *ours = others;
 }
 
 /* Note what exportd said of an inode that may be open here, and what we know better. With that lock. */
@@ -140,7 +153,7 @@ static void op_overlay(struct op *op)
         return;
     node_note_attr(node, &op->entry.attr);
     if (op_knows_better(op, node))
-        node_overlay(node, &op->st);
+        op_overlay_node(op, node);
 }
 
 void op_take_grant(struct op *op, uint64_t dir)

@@ -31,7 +31,7 @@ struct acquire {
     struct loop *loop;
     struct node *node; /* pinned */
     uint64_t number;
-    enum token_mode mode;
+    struct token_need need;
 };
 
 /* A token on its way back. */
@@ -63,7 +63,7 @@ struct drop {
 
 static void recall_step(struct recall *r);
 static void node_acquire(struct loop *loop, struct node *node);
-static void node_run_waiters(struct node *node, enum token_mode once);
+static void node_run_waiters(struct node *node, bool granted);
 static void node_seek_token(struct loop *loop, struct node *node);
 static void lose(struct loop *loop, uint64_t ino);
 
@@ -84,7 +84,7 @@ static struct recall *recall_find(struct loop *loop, uint64_t ino)
 
 static bool is_exclusive(const struct op *op)
 {
-    return op->token_mode == TOKEN_EXCLUSIVE;
+    return op->token_need.mode == TOKEN_EXCLUSIVE;
 }
 
 /* What we hold for certain. */
@@ -99,7 +99,17 @@ bool node_is_open_still(struct loop *loop, const struct node *node)
 {
     return !loop->mount->writeback && node->file != NULL && !node->closing &&
            node->n_refs != 0 && recall_find(loop, node->ino) == NULL &&
-           node_holds(loop, node) >= TOKEN_SHARED;
+           node_holds(loop, node) >= TOKEN_SHARED &&
+           node_holds(loop, node) != TOKEN_RANGES;
+}
+
+/* Is that enough? */
+static bool op_is_covered(const struct op *op)
+{
+    struct loop *loop = op->loop;
+
+    return session_is_sure(loop->mount->session, env_now_ns(&loop->env.env)) &&
+           tokens_cover(tokens_of(loop), op->token_node->ino, &op->token_need);
 }
 
 static void op_start(struct op *op)
@@ -122,7 +132,7 @@ static bool recall_lets_by(const struct recall *r, const struct op *op)
         return false;
     if (op->token_page) /* the kernel writes out what it is to drop */
         return true;
-    return op->token_mode <= r->keep || (!is_exclusive(op) && !r->told);
+    return op->token_need.mode <= r->keep || (!is_exclusive(op) && !r->told);
 }
 
 /* Has the kernel pages of what this reads and that changes? */
@@ -171,13 +181,12 @@ static void op_overtakes_reads(const struct op *op)
 static bool op_may_start(struct op *op)
 {
     struct recall *r = recall_find(op->loop, op->token_node->ino);
-    enum token_mode has = node_holds(op->loop, op->token_node);
 
     if (op_comes_second(op, r))
         return false;
-    if (op->token_page && r != NULL && has != TOKEN_NONE)
+    if (op->token_page && r != NULL && node_holds(op->loop, op->token_node) != TOKEN_NONE)
         return recall_lets_by(r, op);
-    return has >= op->token_mode && (r == NULL || recall_lets_by(r, op));
+    return op_is_covered(op) && (r == NULL || recall_lets_by(r, op));
 }
 
 /* What was changed in a mapping under a token that was lost. */
@@ -197,7 +206,7 @@ static void node_look_again(struct loop *loop, struct node *node)
 {
     if (!list_is_empty(&node->token_waiters) && node->acquiring == NULL &&
         recall_find(loop, node->ino) == NULL)
-        node_run_waiters(node, TOKEN_NONE);
+        node_run_waiters(node, false);
 }
 
 static void give_up_waiting(struct op *op)
@@ -216,6 +225,12 @@ static void recall_goes_round(struct recall *r, const struct op *op);
 void op_with_token(struct op *op, struct node *node, enum token_mode mode,
                    void (*step)(struct op *op))
 {
+    op_with_range(op, node, &(struct token_need){ .mode = mode }, step);
+}
+
+void op_with_range(struct op *op, struct node *node, const struct token_need *need,
+                   void (*step)(struct op *op))
+{
     struct loop *loop = op->loop;
     struct recall *r;
 
@@ -225,7 +240,7 @@ void op_with_token(struct op *op, struct node *node, enum token_mode mode,
     }
     assert(op->token_node == NULL);
     op->token_node = node;
-    op->token_mode = mode;
+    op->token_need = *need;
     op->token_step = step;
     if (is_exclusive(op))
         op_overtakes_reads(op);
@@ -245,7 +260,7 @@ void op_with_token(struct op *op, struct node *node, enum token_mode mode,
     list_add_tail(&node->token_waiters, &op->token_link);
     if (r != NULL)
         recall_goes_round(r, op);
-    else if (node_holds(loop, node) < mode)
+    else if (!op_is_covered(op))
         node_acquire(loop, node);
     if (op->req != NULL)
         op_wait_interruptibly(op, give_up_waiting);
@@ -269,8 +284,15 @@ void op_token_done(struct op *op)
         node_look_again(op->loop, node);
 }
 
-/* Those that may go on now. once: all that the token just granted is enough for. */
-static void node_run_waiters(struct node *node, enum token_mode once)
+/* May it go on by what was just granted, whatever is recalled meanwhile? */
+static bool op_may_start_once(const struct op *op)
+{
+    return tokens_cover(tokens_of(op->loop), op->token_node->ino, &op->token_need) &&
+           !op_comes_second(op, recall_find(op->loop, op->token_node->ino));
+}
+
+/* Those that may go on now. granted: just now. */
+static void node_run_waiters(struct node *node, bool granted)
 {
     struct list_node all;
 
@@ -284,9 +306,7 @@ static void node_run_waiters(struct node *node, enum token_mode once)
         struct op *op = container_of(all.next, struct op, token_link);
 
         list_remove(&op->token_link);
-        if (op_may_start(op) ||
-            (op->token_mode <= once &&
-             !op_comes_second(op, recall_find(op->loop, node->ino)))) {
+        if (op_may_start(op) || (granted && op_may_start_once(op))) {
             op_wait_over(op);
             op_start(op);
         } else {
@@ -309,33 +329,51 @@ static void waiters_fail(struct node *node, int rc)
     }
 }
 
+static void acquire_grant(const struct acquire *a, const struct md_entry *entry)
+{
+    struct tokens *t = tokens_of(a->loop);
+    const struct token_range range = {
+        .ino = entry->attr.ino,
+        .from = entry->range_from,
+        .to = entry->range_to,
+        .write = a->need.mode == TOKEN_EXCLUSIVE,
+        .size = entry->attr.size,
+    };
+
+    if (entry->range_to != 0)
+        tokens_grant_range(t, &range, entry->grant.number);
+    else
+        tokens_grant(t, entry->attr.ino, entry->attr.token, entry->grant.number);
+}
+
 static int acquire_take(struct acquire *a, const struct md_call *call)
 {
     struct node *node = a->node;
     struct md_entry entry;
     int rc = md_decode_open(call, &entry);
 
-    if (rc == 0 && (entry.attr.ino != node->ino || entry.attr.token < a->mode))
+    if (rc == 0 && (entry.attr.ino != node->ino ||
+                    (entry.attr.token < a->need.mode && entry.range_to == 0)))
         rc = -EBADMSG;
     if (rc != 0)
         return rc;
-    tokens_grant(tokens_of(a->loop), node->ino, entry.attr.token, entry.grant.number);
+    acquire_grant(a, &entry);
     node_note_mode(node, entry.attr.mode);
     node->nameless |= entry.attr.nlink == 0;
     if (node->file == NULL || node->closing || !entry.has_target)
         return 0;
+    if (entry.range_to != 0) /* others may have written there, and not told of it yet */
+        file_drop_cache(node->file);
     node_cache_is_fresh(node, &entry.attr);
     node_adopt_granted(node, &entry);
     return 0;
 }
 
 /* Does anyone wait for more than we hold? */
-static bool waiters_lack_it(struct loop *loop, const struct node *node)
+static bool waiters_lack_it(const struct node *node)
 {
-    enum token_mode has = node_holds(loop, node);
-
     LIST_FOREACH(link, &node->token_waiters) {
-        if (container_of(link, struct op, token_link)->token_mode > has)
+        if (!op_is_covered(container_of(link, struct op, token_link)))
             return true;
     }
     return false;
@@ -356,23 +394,32 @@ static void on_acquired(struct md_call *call, int rc)
     if (rc != 0)
         waiters_fail(node, md_user_errno(rc));
     else if (r == NULL || !r->lost)
-        node_run_waiters(node, tokens_mode(tokens_of(loop), node->ino));
+        node_run_waiters(node, true);
     free(a);
     r = recall_find(loop, node->ino);
     if (r != NULL)
         recall_step(r);
-    else if (waiters_lack_it(loop, node))
+    else if (waiters_lack_it(node))
         node_seek_token(loop, node);
     node_put(node);
 }
 
-static enum token_mode waiters_want(const struct node *node)
+/* Who is enough for most: a change, or else the first. With ranges each is asked for in its turn. */
+static struct token_need waiters_want(struct loop *loop, const struct node *node)
 {
+    bool ranges = tokens_mode(tokens_of(loop), node->ino) == TOKEN_RANGES;
+    const struct op *first = NULL;
+
     LIST_FOREACH(link, &node->token_waiters) {
-        if (is_exclusive(container_of(link, struct op, token_link)))
-            return TOKEN_EXCLUSIVE;
+        const struct op *op = container_of(link, struct op, token_link);
+
+        if (op_is_covered(op))
+            continue;
+        if (first == NULL || (!ranges && is_exclusive(op) && !is_exclusive(first)))
+            first = op;
     }
-    return TOKEN_SHARED;
+    return first == NULL ? (struct token_need){ .mode = TOKEN_SHARED }
+                         : first->token_need;
 }
 
 static void node_acquire(struct loop *loop, struct node *node)
@@ -387,9 +434,11 @@ static void node_acquire(struct loop *loop, struct node *node)
     a->node = node;
     node_pin(node);
     a->number = ++loop->last_token_call << 8 | loop->index;
-    a->mode = waiters_want(node);
+    a->need = waiters_want(loop, node);
     req.ino = node->ino;
-    req.mode = (Rozo__TokenMode)a->mode;
+    req.mode = (Rozo__TokenMode)a->need.mode;
+    req.offset = a->need.from;
+    req.length = a->need.to == 0 ? 0 : a->need.to - a->need.from;
     req.call = a->number;
     req.epoch = node->file == NULL || node->closing ? 0 : file_epoch(node->file);
     md_send_within(&loop->md, &a->call, ROZO__OP__MD_TOKEN, &req.base, 0,
@@ -713,12 +762,12 @@ static void recall_end(struct recall *r)
             file_drop_cache(node->file);
         node_let_go(node);
     }
-    if (tokens_mode(tokens_of(loop), r->ino) == TOKEN_EXCLUSIVE)
+    if (tokens_mode(tokens_of(loop), r->ino) >= TOKEN_RANGES)
         node->lowered = atomic_fetch_add(&loop->mount->n_lowered, 1) + 1;
     give_back(loop, r->ino, r->keep, r->grant);
     node_pin(node);
     recall_free(r);
-    if (waiters_lack_it(loop, node))
+    if (waiters_lack_it(node))
         node_seek_token(loop, node);
     node_put(node);
     if (lost)
@@ -741,7 +790,7 @@ static void recall_step(struct recall *r)
     if (!r->told &&
         !r->lost) { /* whoever waits for less than we hold may keep pages locked */
         r->busy = true;
-        node_run_waiters(node, TOKEN_NONE);
+        node_run_waiters(node, false);
         r->busy = false;
     }
     if (node->closing) {
@@ -779,13 +828,16 @@ static struct recall *recall_new(struct loop *loop, uint64_t ino, enum token_mod
     return r;
 }
 
-static void recall_begin(struct loop *loop, const struct token_recall *what)
+static void recall_begin(struct loop *loop, const struct token_recall *asked)
 {
+    struct token_recall it = *asked, *what = &it;
     struct recall *r = recall_find(loop, what->ino);
     struct node *node = node_find(&loop->nodes, what->ino);
     bool coming = node != NULL && node->acquiring != NULL && what->call != 0 &&
                   node->acquiring->number == what->call;
 
+    if (tokens_mode(tokens_of(loop), what->ino) == TOKEN_RANGES)
+        what->keep = TOKEN_NONE; /* less than all of that is nothing */
     if (r != NULL) {
         if (what->keep < r->keep)
             r->keep = what->keep;

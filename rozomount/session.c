@@ -305,12 +305,34 @@ static void session_claim_locks(struct session *s, Rozo__MdOpenSessionReq *req)
     }
 }
 
+/* The messages that req points at, to free() as req->ranges. */
+static Rozo__TokenRange *session_claim_ranges(const struct tokens_claim *claim,
+                                              Rozo__MdOpenSessionReq *req)
+{
+    Rozo__TokenRange *msgs;
+
+    if (claim->n_ranges == 0)
+        return NULL;
+    msgs = mem_new(claim->n_ranges * sizeof(*msgs));
+    req->ranges = mem_new(claim->n_ranges * sizeof(Rozo__TokenRange *));
+    for (size_t i = 0; i < claim->n_ranges; i++) {
+        rozo__token_range__init(&msgs[i]);
+        msgs[i].ino = claim->ranges[i].ino;
+        msgs[i].from = claim->ranges[i].from;
+        msgs[i].to = claim->ranges[i].to;
+        msgs[i].write = claim->ranges[i].write;
+        req->ranges[req->n_ranges++] = &msgs[i];
+    }
+    return msgs;
+}
+
 static void session_send_open(struct session *s)
 {
     Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
     size_t n_inodes = 0;
     uint64_t *inodes = refs_list(s->config.refs, &n_inodes);
     struct tokens_claim claim;
+    Rozo__TokenRange *ranges;
 
     req.export_name = (char *)s->config.export_name;
     req.client = (char *)s->config.client;
@@ -327,10 +349,14 @@ static void session_send_open(struct session *s)
     req.n_shared_tokens = claim.n_shared;
     req.exclusive_tokens = claim.exclusive;
     req.n_exclusive_tokens = claim.n_exclusive;
+    ranges = session_claim_ranges(&claim, &req);
     s->asked_ns = env_wall_ns(s->env);
     md_send_within(s->md, &s->call, ROZO__OP__MD_OPEN_SESSION, &req.base, MD_SESSIONLESS,
                    s->config.open_timeout_ms, on_open_answer, s);
     free(req.locks);
+    free(req.ranges);
+    free(ranges);
+    free(claim.ranges);
     free(claim.shared);
     free(claim.exclusive);
     free(inodes);

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "common/list.h"
+#include "common/spans.h"
 #include "rozomount/md_decode.h"
 #include "rozomount/mem.h"
 
@@ -35,6 +36,8 @@ struct token {
     bool offered;            /* by tokens_lost_one() */
     uint64_t grant;          /* the newest known of */
     uint64_t lowered;        /* EXCLUSIVE by grants up to here was given back */
+    struct spans ranges;     /* RANGES: of enum token_access; not empty */
+    uint64_t size;           /* RANGES: of the file, as long as we have them */
     struct told_name *names; /* owned */
     struct kept_attr *kept;  /* owned; NULL: none */
     struct list_node link;   /* in tokens->lru */
@@ -119,6 +122,7 @@ static void token_free(struct tokens *t, struct token *k)
     t->n_names -= HASH_COUNT(k->names);
     told_names_free(k->names);
     kept_drop(k);
+    spans_free(&k->ranges);
     list_remove(&k->link);
     HASH_DEL(t->by_ino, k);
     free(k);
@@ -166,12 +170,39 @@ uint64_t *tokens_list(struct tokens *t, size_t *n)
     return list;
 }
 
+/* With the lock. */
+static void list_ranges(struct tokens *t, struct tokens_claim *out)
+{
+    struct token *k, *next;
+    size_t n = 0;
+
+    HASH_ITER(hh, t->by_ino, k, next)
+    n += k->ranges.n;
+    out->n_ranges = 0;
+    out->ranges = n == 0 ? NULL : mem_new(n * sizeof(*out->ranges));
+    HASH_ITER(hh, t->by_ino, k, next)
+    {
+        for (size_t i = 0; i < k->ranges.n; i++) {
+            const struct span *s = &k->ranges.list[i];
+
+            out->ranges[out->n_ranges++] = (struct token_range){
+                .ino = k->ino,
+                .from = s->from,
+                .to = s->to,
+                .write = s->value == TOKEN_WRITE,
+                .size = k->size,
+            };
+        }
+    }
+}
+
 void tokens_claim(struct tokens *t, struct tokens_claim *out)
 {
     tokens_lock(t);
     t->opened_grant = 0;
     out->shared = list_held(t, TOKEN_SHARED, TOKEN_SHARED, &out->n_shared);
     out->exclusive = list_held(t, TOKEN_EXCLUSIVE, TOKEN_EXCLUSIVE, &out->n_exclusive);
+    list_ranges(t, out);
     tokens_unlock(t);
 }
 
@@ -189,6 +220,7 @@ void tokens_opened(struct tokens *t, uint64_t grant, bool lost)
             k->lost = true;
             k->offered = false;
             k->mode = k->ceiling = TOKEN_NONE;
+            spans_free(&k->ranges);
         }
     }
     tokens_unlock(t);
@@ -232,6 +264,28 @@ bool tokens_is_lost(struct tokens *t, uint64_t ino)
 
 /* ---- grants ---- */
 
+/* With the lock, by a grant that is good. */
+static struct token *token_make(struct tokens *t, uint64_t ino)
+{
+    struct token *k = token_find(t, ino);
+
+    if (k != NULL)
+        return k;
+    k = mem_new(sizeof(*k));
+    k->ino = ino;
+    k->ceiling = TOKEN_EXCLUSIVE;
+    list_init(&k->link);
+    HASH_ADD(hh, t->by_ino, ino, sizeof(k->ino), k);
+    return k;
+}
+
+static void token_note_grant(struct tokens *t, struct token *k, uint64_t grant)
+{
+    if (grant > k->grant)
+        k->grant = grant;
+    token_use(t, k);
+}
+
 void tokens_grant(struct tokens *t, uint64_t ino, enum token_mode mode, uint64_t grant)
 {
     struct token *k;
@@ -239,22 +293,36 @@ void tokens_grant(struct tokens *t, uint64_t ino, enum token_mode mode, uint64_t
     if (mode == TOKEN_NONE)
         return;
     tokens_lock(t);
-    if (grant_is_good(t, ino, grant)) {
-        k = token_find(t, ino);
-        if (k == NULL) {
-            k = mem_new(sizeof(*k));
-            k->ino = ino;
-            k->ceiling = TOKEN_EXCLUSIVE;
-            list_init(&k->link);
-            HASH_ADD(hh, t->by_ino, ino, sizeof(k->ino), k);
-        }
+    k = !grant_is_good(t, ino, grant) ? NULL
+        : mode == TOKEN_RANGES        ? token_find(t, ino)
+                                      : token_make(t, ino);
+    if (k != NULL) {
         if (mode == TOKEN_EXCLUSIVE && grant <= k->lowered)
             mode = TOKEN_SHARED;
-        if (mode > k->mode && !k->lost)
+        if (mode > k->mode && mode != TOKEN_RANGES && !k->lost) {
             k->mode = mode;
-        if (grant > k->grant)
-            k->grant = grant;
-        token_use(t, k);
+            spans_free(&k->ranges);
+        }
+        token_note_grant(t, k, grant);
+    }
+    tokens_unlock(t);
+}
+
+void tokens_grant_range(struct tokens *t, const struct token_range *range, uint64_t grant)
+{
+    struct token *k;
+
+    tokens_lock(t);
+    if (grant_is_good(t, range->ino, grant)) {
+        k = token_make(t, range->ino);
+        if (!k->lost && (k->mode == TOKEN_NONE || k->mode == TOKEN_RANGES)) {
+            k->mode = TOKEN_RANGES;
+            k->size = range->size;
+            if (spans_raise(&k->ranges, range->from, range->to,
+                            range->write ? TOKEN_WRITE : TOKEN_READ) != 0)
+                abort(); /* as mem_new() */
+        }
+        token_note_grant(t, k, grant);
     }
     tokens_unlock(t);
 }
@@ -305,6 +373,67 @@ enum token_mode tokens_mode(struct tokens *t, uint64_t ino)
     return mode;
 }
 
+/* With the lock. */
+static bool token_covers(const struct token *k, const struct token_need *need)
+{
+    uint64_t to = need->to;
+
+    if (k->mode != TOKEN_RANGES)
+        return k->mode >= need->mode;
+    if (to == 0 || (need->mode == TOKEN_EXCLUSIVE && to > k->size))
+        return false;
+    if (to > k->size)
+        to = k->size;
+    return need->from >= to ||
+           spans_least(&k->ranges, need->from, to) >=
+               (need->mode == TOKEN_EXCLUSIVE ? TOKEN_WRITE : TOKEN_READ);
+}
+
+bool tokens_cover(struct tokens *t, uint64_t ino, const struct token_need *need)
+{
+    const struct token *k;
+    bool covers;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    covers = k != NULL && token_covers(k, need);
+    tokens_unlock(t);
+    return covers;
+}
+
+/* With the lock. */
+static uint64_t ranges_readable_to(const struct token *k, uint64_t from)
+{
+    const struct span *s = spans_find(&k->ranges, from);
+
+    for (; s != NULL && s->from <= from; s = spans_find(&k->ranges, from)) {
+        if (s->to == SPAN_END)
+            return SPAN_END;
+        from = s->to;
+    }
+    return from;
+}
+
+uint64_t tokens_readable_to(struct tokens *t, uint64_t ino, uint64_t from)
+{
+    const struct token *k;
+    uint64_t to = UINT64_MAX;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    if (k != NULL && k->mode == TOKEN_RANGES)
+        to = ranges_readable_to(k, from);
+    tokens_unlock(t);
+    return to;
+}
+
+const struct spans *tokens_ranges(struct tokens *t, uint64_t ino)
+{
+    const struct token *k = token_find(t, ino);
+
+    return k == NULL || k->ranges.n == 0 ? NULL : &k->ranges;
+}
+
 /* ---- what the kernel is told ---- */
 
 /* The token, if something that needs no more than SHARED may be told by it. */
@@ -312,7 +441,8 @@ static struct token *token_to_tell(struct tokens *t, uint64_t ino)
 {
     struct token *k = token_find(t, ino);
 
-    if (k == NULL || k->mode == TOKEN_NONE || k->ceiling == TOKEN_NONE)
+    if (k == NULL || k->mode == TOKEN_NONE || k->mode == TOKEN_RANGES ||
+        k->ceiling == TOKEN_NONE)
         return NULL;
     token_use(t, k);
     return k;

@@ -2,7 +2,9 @@
  * tokens.h - what exportd lets this mount keep, and what the kernel has been told on the strength of it.
  *
  * A token is of one inode (DESIGN.md section 8). SHARED: its attributes, the names of a directory and the data of a
- * file may be kept until exportd recalls it; EXCLUSIVE, of a file: besides, what was written need not be told yet.
+ * file may be kept until exportd recalls it; EXCLUSIVE, of a file: besides, what was written need not be told yet. RANGES, of a file
+ * that other mounts use, too: the data of some ranges, to read or to write; what was written there need not be told yet. The
+ * size stays as it is, attributes are asked for each time.
  * One table a mount. Any thread; a call costs one uncontended lock.
  *
  * Answers of exportd may arrive after the recall of what they granted. Grants are numbered; what was given back takes all
@@ -16,7 +18,8 @@
 #include <stdint.h>
 #include <uthash.h>
 
-enum token_mode { TOKEN_NONE, TOKEN_SHARED, TOKEN_EXCLUSIVE };
+enum token_mode { TOKEN_NONE, TOKEN_SHARED, TOKEN_RANGES, TOKEN_EXCLUSIVE };
+enum token_access { TOKEN_READ = 1, TOKEN_WRITE = 2 }; /* of a range */
 
 enum {
     TOKENS_MAX = 262144,       /* kept; beyond, the longest unused is to be given back */
@@ -24,7 +27,22 @@ enum {
 };
 
 struct md_attr;
+struct spans;
 struct tokens;
+
+/* Some bytes of a file that we hold. */
+struct token_range {
+    uint64_t ino;
+    uint64_t from, to;
+    bool write;    /* else only to read */
+    uint64_t size; /* of the file */
+};
+
+/* What somebody needs. */
+struct token_need {
+    enum token_mode mode; /* SHARED or EXCLUSIVE */
+    uint64_t from, to;    /* to not 0: only for these bytes */
+};
 
 /* A name that the kernel was told; also that there is none of that name. */
 struct told_name {
@@ -51,6 +69,8 @@ uint64_t *tokens_list(struct tokens *t, size_t *n);
 struct tokens_claim {
     uint64_t *shared, *exclusive; /* to free() */
     size_t n_shared, n_exclusive;
+    struct token_range *ranges; /* to free() */
+    size_t n_ranges;
 };
 void tokens_claim(struct tokens *t, struct tokens_claim *out);
 /** Any inode that is still noted from before the claims were lost, each once; 0: none is. */
@@ -64,11 +84,20 @@ bool tokens_is_lost(struct tokens *t, uint64_t ino);
 bool tokens_takes(struct tokens *t, uint64_t ino, uint64_t grant);
 /** An answer says that we hold this. */
 void tokens_grant(struct tokens *t, uint64_t ino, enum token_mode mode, uint64_t grant);
+/** ... or this range, besides those before. */
+void tokens_grant_range(struct tokens *t, const struct token_range *range,
+                        uint64_t grant);
 /** ... and whether we are the only mount. */
 void tokens_note_others(struct tokens *t, bool others);
 bool tokens_has_others(struct tokens *t);
 /** What we hold. */
 enum token_mode tokens_mode(struct tokens *t, uint64_t ino);
+/** Is it enough for that? */
+bool tokens_cover(struct tokens *t, uint64_t ino, const struct token_need *need);
+/** From this byte on all up to there may be read; UINT64_MAX: to the end. */
+uint64_t tokens_readable_to(struct tokens *t, uint64_t ino, uint64_t from);
+/** The ranges of RANGES, as they lie there; NULL: none. For checks: nothing may be under way. */
+const struct spans *tokens_ranges(struct tokens *t, uint64_t ino);
 
 /* ---- what the kernel is told ---- */
 

@@ -121,6 +121,10 @@ typedef void file_read_cb(void *arg, int rc, const struct iovec *iov, unsigned n
 void file_read(struct file *f, uint64_t offset, size_t len, bool direct,
                file_read_cb *done, void *arg);
 
+/** The same; what lies behind `within` is not read ahead. */
+void file_read_within(struct file *f, uint64_t offset, size_t len, uint64_t within,
+                      bool direct, file_read_cb *done, void *arg);
+
 enum file_write_flags {
     FILE_WRITE_SYNC =
         1, /* done only when stable, size and times durable at exportd (O_SYNC) */

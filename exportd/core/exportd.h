@@ -61,6 +61,8 @@ struct exportd_token {
     uint32_t export_id;
     uint64_t session, ino;
     unsigned mode; /* of Rozo__TokenMode; not NONE */
+    const struct spans
+        *ranges; /* of RANGES, to read 1, to write 2; borrowed while it is told */
 };
 /** For checks: all of them, in no order. */
 void exportd_each_token(const struct exportd *x,

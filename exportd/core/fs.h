@@ -182,6 +182,7 @@ struct fs_wrote {
     uint64_t size;              /* at least; 0: leave */
     int64_t mtime_ns, atime_ns; /* 0: leave */
     uint32_t epoch;             /* of what was written at the end; 0: nobody says */
+    bool beside_others; /* who write, too: one of them may have told of a later time */
 };
 /** *cut: a truncate since that epoch has taken what the size speaks of; the size stays. */
 int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool *cut);

@@ -294,7 +294,8 @@ int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool 
     *cut = req->epoch != 0 && req->size > inode_final_size(&in) &&
            req->epoch < version_epoch(in.truncate_version);
     changed = !*cut && grow(&in, req->size);
-    if (req->mtime_ns != 0) {
+    if (req->mtime_ns != 0 &&
+        !(req->beside_others && req->mtime_ns < in.mtime_ns && in.mtime_ns <= now_ns)) {
         changed = changed || req->mtime_ns != in.mtime_ns;
         in.mtime_ns = req->mtime_ns;
         if (req->mtime_ns < now_ns)

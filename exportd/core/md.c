@@ -295,7 +295,7 @@ int md_close_session(struct op *op, const ProtobufCMessage *req)
 /* What we know of the inode is to be true: nobody else may be writing it. */
 static int wants_see(struct op *op, const struct inode *in)
 {
-    const struct token_want want = { in->ino, WANT_SEE };
+    const struct token_want want = { in->ino, WANT_SEE, { 0 } };
 
     return inode_is_file(in) ? op_wants(op, &want, 1, ASKED_WAITS) : 0;
 }
@@ -303,7 +303,7 @@ static int wants_see(struct op *op, const struct inode *in)
 /* Its attributes are to be changed. The kernel locks a directory meanwhile, and giving back its names needs that lock. */
 static int wants_change(struct op *op, uint64_t ino)
 {
-    const struct token_want want = { ino, WANT_CHANGE };
+    const struct token_want want = { ino, WANT_CHANGE, { 0 } };
     struct inode in;
     int rc;
 
@@ -318,7 +318,8 @@ static int wants_change(struct op *op, uint64_t ino)
 /* A name is to be put into a directory, or removed; ino: what has it, had it or will have it. */
 static int wants_name(struct op *op, uint64_t dir, uint64_t ino)
 {
-    const struct token_want wants[] = { { dir, WANT_CHANGE }, { ino, WANT_CHANGE } };
+    const struct token_want wants[] = { { dir, WANT_CHANGE, { 0 } },
+                                        { ino, WANT_CHANGE, { 0 } } };
 
     return op_wants(op, wants, 2, ASKED_FAILS);
 }
@@ -515,8 +516,8 @@ int md_link(struct op *op, const ProtobufCMessage *msg)
 static int wants_rename(struct op *op, const Rozo__MdRenameReq *req)
 {
     struct token_want wants[TOKEN_WANTS_MAX] = {
-        { req->parent, WANT_CHANGE },
-        { req->new_parent == req->parent ? 0 : req->new_parent, WANT_CHANGE },
+        { req->parent, WANT_CHANGE, { 0 } },
+        { req->new_parent == req->parent ? 0 : req->new_parent, WANT_CHANGE, { 0 } },
     };
     const struct token_holder *holder = &op->session->tokens;
     const struct tokens *t = &op->export->tokens;
@@ -529,9 +530,9 @@ static int wants_rename(struct op *op, const Rozo__MdRenameReq *req)
         return 0;
     if (fs_lookup(op->fs, req->parent, name_of(req->name), &in) != 0)
         return 0; /* the rename will say so */
-    wants[2] = (struct token_want){ in.ino, WANT_CHANGE };
+    wants[2] = (struct token_want){ in.ino, WANT_CHANGE, { 0 } };
     if (fs_lookup(op->fs, req->new_parent, name_of(req->new_name), &in) == 0)
-        wants[3] = (struct token_want){ in.ino, WANT_CHANGE };
+        wants[3] = (struct token_want){ in.ino, WANT_CHANGE, { 0 } };
     rc = op_wants(op, wants, TOKEN_WANTS_MAX, ASKED_FAILS);
     if (rc == 0 && (tokens_is_recalled(t, holder, req->parent) ||
                     tokens_is_recalled(t, holder, req->new_parent)))
@@ -663,9 +664,9 @@ int md_readdir(struct op *op, const ProtobufCMessage *msg)
 
 /* ---- open files ---- */
 
-static int answer_open(struct op *op, struct inode *in, bool write, Rozo__Attr *attr)
+static int answer_open(struct op *op, struct inode *in, bool write, Rozo__Attr *attr,
+                       Rozo__MdOpenResp resp)
 {
-    Rozo__MdOpenResp resp = ROZO__MD_OPEN_RESP__INIT;
     struct data_parts data;
 
     resp.attr = attr;
@@ -675,6 +676,12 @@ static int answer_open(struct op *op, struct inode *in, bool write, Rozo__Attr *
         resp.data = &data.msg;
     }
     return op_pack(op, &resp.base);
+}
+
+/* What it writes there, and has to do for that, nobody needs to wait for: only who tells attributes has it stopped. */
+static bool has_ranges(const struct op *op, uint64_t ino)
+{
+    return tokens_held(&op->export->tokens, &op->session->tokens, ino) == TOKEN_RANGES;
 }
 
 int md_open(struct op *op, const ProtobufCMessage *msg)
@@ -688,14 +695,15 @@ int md_open(struct op *op, const ProtobufCMessage *msg)
         rc = -EROFS;
     if (rc == 0 && req->write)
         rc = store_error(op->x->store);
-    if (rc == 0)
+    if (rc == 0 && !(req->no_reference && has_ranges(op, req->ino)))
         rc = wants_see(op, &in);
     if (rc == 0)
         rc = open_inode(op, &in, req->write, !req->no_reference);
     if (rc != 0)
         return rc;
     attr_give(op, &in, req->write ? TOKEN_EXCLUSIVE : TOKEN_SHARED, &attr);
-    return answer_open(op, &in, req->write, &attr);
+    return answer_open(op, &in, req->write, &attr,
+                       (Rozo__MdOpenResp)ROZO__MD_OPEN_RESP__INIT);
 }
 
 /* Nobody had an epoch since this one, and what was written with it is known to be. */
@@ -705,11 +713,42 @@ static bool epoch_is_good(const struct op *op, const struct inode *in, uint32_t 
            (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0;
 }
 
+/* A write takes those away, and nobody looks for them each time while he has a range. */
+static bool has_privileges(struct op *op, const struct inode *in)
+{
+    const char name[] = "security.capability";
+    const struct fs_name capability = { (const uint8_t *)name, sizeof(name) - 1 };
+    const uint8_t *val;
+    size_t len;
+
+    return (in->mode & (S_ISUID | S_ISGID)) != 0 ||
+           fs_getxattr(op->fs, in->ino, capability, &val, &len) != -ENODATA;
+}
+
+/* The blocks that are needed, when no more than these are: nothing but data, below a size that stays. */
+static struct token_range range_needed(struct op *op, const Rozo__MdTokenReq *req,
+                                       const struct inode *in)
+{
+    uint64_t size = inode_final_size(in), from = req->offset, to = from + req->length;
+
+    if (req->length == 0 || op_is_alone(op) || !inode_is_file(in) || to < from ||
+        from >= size || (in->flags & INODE_TRUNCATE_PENDING) != 0 ||
+        (to > size && req->mode == ROZO__TOKEN_MODE__EXCLUSIVE) || has_privileges(op, in))
+        return (struct token_range){ 0 };
+    if (to > size)
+        to = size;
+    from -= from % in->block_bytes;
+    to += (in->block_bytes - to % in->block_bytes) % in->block_bytes;
+    return (struct token_range){ from, to };
+}
+
 int md_token(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdTokenReq *req = (const Rozo__MdTokenReq *)msg;
     bool write = req->mode == ROZO__TOKEN_MODE__EXCLUSIVE;
-    const struct token_want want = { req->ino, write ? WANT_CHANGE : WANT_SHARE };
+    struct token_want want = { req->ino, write ? WANT_CHANGE : WANT_SHARE, { 0 } };
+    Rozo__MdOpenResp resp = ROZO__MD_OPEN_RESP__INIT;
+    struct token_range range = { 0 };
     Rozo__Attr attr;
     struct inode in;
     int rc;
@@ -726,16 +765,23 @@ int md_token(struct op *op, const ProtobufCMessage *msg)
     if (rc == 0 && !tokens_have_room(&op->export->tokens, &op->session->tokens, 1))
         rc = -EBUSY;
     if (rc == 0)
+        range = want.range = range_needed(op, req, &in);
+    if (range.to != 0)
+        tokens_note_work(&op->export->tokens, &op->session->tokens, req->ino, &range);
+    if (rc == 0)
         rc = op_wants(op, &want, 1, ASKED_WAITS);
     if (rc == 0 && write && !epoch_is_good(op, &in, req->epoch))
         rc = open_inode(op, &in, true, false);
     if (rc != 0)
         return rc;
     attr_fill(&in, &attr);
-    attr.token = op_grant_asked(op, req->ino, (enum token_mode)req->mode, req->call);
-    if (attr.token < req->mode)
+    attr.token =
+        op_grant_range(op, req->ino, (enum token_mode)req->mode, req->call, &range);
+    if (attr.token < req->mode && range.to == 0)
         return -ENOMEM;
-    return answer_open(op, &in, write, &attr);
+    resp.range_from = range.from;
+    resp.range_to = range.to;
+    return answer_open(op, &in, write, &attr, resp);
 }
 
 int md_close(struct op *op, const ProtobufCMessage *msg)
@@ -760,9 +806,13 @@ int md_wrote(struct op *op, const ProtobufCMessage *msg)
         .epoch = req->epoch,
     };
     struct inode in;
-    const struct token_want want = { req->ino, WANT_CHANGE };
+    const struct token_want want = { req->ino, WANT_CHANGE, { 0 } };
     bool cut;
-    int rc = op_wants(op, &want, 1, ASKED_PASSES);
+    int rc = 0;
+
+    wrote.beside_others = has_ranges(op, req->ino);
+    if (!wrote.beside_others)
+        rc = op_wants(op, &want, 1, ASKED_PASSES);
 
     if (rc == 0)
         rc = fs_wrote(op->fs, &wrote, &in, &cut);

@@ -378,6 +378,9 @@ Rozo__TokenMode op_grant(struct op *op, uint64_t ino, enum token_mode mode);
 /** It is given: op_wants() has asked for as much. call: see MdTokenReq. */
 Rozo__TokenMode op_grant_asked(struct op *op, uint64_t ino, enum token_mode mode,
                                uint64_t call);
+/** The same, or, where others use the file elsewhere, of a range that has *range in it. *range: then that; to 0: all of it. */
+Rozo__TokenMode op_grant_range(struct op *op, uint64_t ino, enum token_mode mode,
+                               uint64_t call, struct token_range *range);
 void export_tokens_init(struct export *e);
 /**
  * It says what it holds; nothing else is left to it. fresh: it was made just now, in the grace, and is believed as long

@@ -3,7 +3,8 @@
  *
  * In:     wants.c and md_token.c; sessions that end.
  * Out:    recalls; who waited is told to look again.
- * Keeps:  I5: who holds an inode EXCLUSIVE is the only one that holds anything of it.
+ * Keeps:  I5: who holds an inode EXCLUSIVE is the only one that holds anything of it; where one has RANGES, others have at most RANGES,
+ *         and none that overlaps one to write.
  */
 #include "exportd/core/tokens.h"
 
@@ -21,6 +22,7 @@ struct token_holding {
     struct token_holding *next; /* of the same inode */
     struct token_inode *inode;
     struct token_holder *holder;
+    struct spans *ranges;         /* owned; of enum token_access; NULL: not RANGES */
     struct list_node link;        /* in holder->all */
     struct list_node recall_link; /* in holder->recalled */
     uint64_t grant;               /* the last one */
@@ -36,7 +38,8 @@ struct token_inode {
     struct token_inode *next; /* in its bucket */
     struct token_holding *holdings;
     struct token_holding *exclusive; /* the only one then */
-    size_t n;                        /* holdings */
+    size_t n, n_ranged;              /* holdings; those that are RANGES: all or none */
+    struct token_recents *recents;   /* owned, or NULL */
     struct list_node places;
     struct list_node cool_link; /* in tokens->cooling */
     uint64_t cool_ns;           /* until then; 0: it is not cooling */
@@ -129,6 +132,7 @@ static void inode_free_if_empty(struct tokens *t, struct token_inode *i)
     while (*at != i)
         at = &(*at)->next;
     *at = i->next;
+    free(i->recents);
     free(i);
     if (--t->n_inodes == 0) {
         free(t->buckets);
@@ -175,6 +179,14 @@ static void holding_set_mode(struct token_holding *h, enum token_mode mode)
         i->exclusive = NULL;
     if (mode == TOKEN_EXCLUSIVE)
         i->exclusive = h;
+    if (h->mode == TOKEN_RANGES && mode != TOKEN_RANGES) {
+        i->n_ranged--;
+        spans_free(h->ranges);
+        free(h->ranges);
+        h->ranges = NULL;
+    } else if (h->mode != TOKEN_RANGES && mode == TOKEN_RANGES) {
+        i->n_ranged++;
+    }
     h->mode = (uint8_t)mode;
     assert(i->exclusive == NULL || i->n == 1); /* I5 */
 }
@@ -186,9 +198,8 @@ static void holding_free(struct tokens *t, struct token_holding *h)
     while (*at != h)
         at = &(*at)->next;
     *at = h->next;
+    holding_set_mode(h, TOKEN_NONE);
     h->inode->n--;
-    if (h->inode->exclusive == h)
-        h->inode->exclusive = NULL;
     list_remove(&h->link);
     list_remove(&h->recall_link);
     h->holder->n--;
@@ -240,23 +251,75 @@ static bool is_behind_another(const struct token_inode *i,
     return false;
 }
 
-static bool is_held_by_another(const struct token_inode *i,
-                               const struct token_holding *mine, enum want_kind kind)
+static bool has_others(const struct token_inode *i, const struct token_holding *mine)
 {
-    if (kind == WANT_CHANGE)
-        return i->n > (mine != NULL);
+    return i->n > (mine != NULL);
+}
+
+/* May somebody who has not all of the inode get a range of it, rather than all? When others have ranges, or, with nobody there, were at
+ * work elsewhere of late. */
+static bool is_for_ranges(const struct token_inode *i, const struct token_holder *holder,
+                          const struct token_holding *mine, const struct token_want *want)
+{
+    if (want->range.to == 0 || (mine != NULL && (mine->mode != TOKEN_RANGES ||
+                                                 mine->ranges->n >= TOKEN_RANGES_MAX)))
+        return false;
+    if (has_others(i, mine))
+        return i->n_ranged != 0;
+    return (want->kind == WANT_CHANGE || mine != NULL) &&
+           recents_are_apart(i->recents, holder->number);
+}
+
+/* Does this range of another one exclude that? */
+static bool excludes(const struct token_holding *h, const struct token_want *want)
+{
+    unsigned most = spans_most(h->ranges, want->range.from, want->range.to);
+
+    return most == TOKEN_WRITE || (most != 0 && want->kind == WANT_CHANGE);
+}
+
+static bool is_excluded(const struct token_inode *i, const struct token_holding *mine,
+                        const struct token_want *want)
+{
+    for (const struct token_holding *h = i->holdings; h != NULL; h = h->next)
+        if (h != mine && excludes(h, want))
+            return true;
+    return false;
+}
+
+static bool is_held_by_another(const struct token_inode *i,
+                               const struct token_holder *holder,
+                               const struct token_holding *mine,
+                               const struct token_want *want)
+{
+    if (i->n_ranged != 0 && has_others(i, mine))
+        return !is_for_ranges(i, holder, mine, want) || is_excluded(i, mine, want);
+    if (want->kind == WANT_CHANGE)
+        return has_others(i, mine);
     return i->exclusive != NULL && i->exclusive != mine;
 }
 
 static bool is_in_way(const struct token_inode *i, const struct token_holder *holder,
-                      enum want_kind kind, uint64_t number)
+                      const struct token_want *want, uint64_t number)
 {
     const struct token_holding *mine = holding_find(i, holder);
 
     if (mine != NULL && mine->mode == TOKEN_EXCLUSIVE)
         return false;
-    return is_held_by_another(i, mine, kind) ||
-           is_behind_another(i, holder, kind, number);
+    return is_held_by_another(i, holder, mine, want) ||
+           is_behind_another(i, holder, want->kind, number);
+}
+
+void tokens_note_work(struct tokens *t, struct token_holder *holder, uint64_t ino,
+                      const struct token_range *range)
+{
+    struct token_inode *i = inode_find(t, ino);
+
+    if (i == NULL) /* nobody else is there */
+        return;
+    if (holder->number == 0)
+        holder->number = ++t->n_holders;
+    recents_note(&i->recents, holder->number, range);
 }
 
 enum token_verdict tokens_judge(const struct tokens *t, const struct token_holder *holder,
@@ -272,7 +335,7 @@ enum token_verdict tokens_judge(const struct tokens *t, const struct token_holde
         if (i == NULL)
             continue;
         in_way = in_way ||
-                 is_in_way(i, holder, wants[k].kind, waiter == NULL ? 0 : waiter->number);
+                 is_in_way(i, holder, &wants[k], waiter == NULL ? 0 : waiter->number);
         asked = asked || is_recalled(holding_find(i, holder));
     }
     return !in_way ? TOKENS_FREE : asked ? TOKENS_ASKED : TOKENS_IN_WAY;
@@ -311,18 +374,29 @@ static void recall(struct tokens *t, struct token_holding *h, enum token_mode ke
     }
 }
 
+static struct token_want place_want(const struct token_place *p)
+{
+    return (struct token_want){ p->inode->ino, p->kind, p->range };
+}
+
 /* Those who hold what the first in the row needs are asked for it. */
 static void place_recall(struct tokens *t, struct token_place *p, uint64_t now_ns)
 {
     const struct token_holding *mine = holding_find(p->inode, p->waiter->holder);
+    const struct token_want want = place_want(p);
 
     if (mine != NULL && mine->mode == TOKEN_EXCLUSIVE)
         return;
     if (is_behind_another(p->inode, p->waiter->holder, p->kind, p->waiter->number))
         return;
     for (struct token_holding *h = p->inode->holdings; h != NULL; h = h->next) {
-        if (h->holder != p->waiter->holder)
+        if (h->holder == p->waiter->holder)
+            continue;
+        if (h->mode != TOKEN_RANGES)
             recall(t, h, kept_beside(p->kind), now_ns);
+        else if (!is_for_ranges(p->inode, p->waiter->holder, mine, &want) ||
+                 excludes(h, &want))
+            recall(t, h, TOKEN_NONE, now_ns);
     }
 }
 
@@ -367,8 +441,9 @@ int tokens_wait(struct tokens *t, struct token_waiter *waiter,
             tokens_leave(t, waiter);
             return -ENOMEM;
         }
-        waiter->places[waiter->n] =
-            (struct token_place){ .inode = i, .waiter = waiter, .kind = wants[k].kind };
+        waiter->places[waiter->n] = (struct token_place){
+            .inode = i, .waiter = waiter, .kind = wants[k].kind, .range = wants[k].range
+        };
         place_add(i, &waiter->places[waiter->n++]);
     }
     for (unsigned k = 0; k < waiter->n; k++)
@@ -382,8 +457,7 @@ enum token_verdict tokens_look(struct tokens *t, struct token_waiter *waiter,
     struct token_want wants[TOKEN_WANTS_MAX];
 
     for (unsigned k = 0; k < waiter->n; k++) {
-        wants[k] =
-            (struct token_want){ waiter->places[k].inode->ino, waiter->places[k].kind };
+        wants[k] = place_want(&waiter->places[k]);
         place_recall(t, &waiter->places[k], now_ns);
     }
     return tokens_judge(t, waiter->holder, waiter, wants, waiter->n);
@@ -425,8 +499,10 @@ static bool is_free_to_give(const struct tokens *t, const struct token_inode *i,
                             const struct token_holding *mine,
                             const struct token_holder *holder, uint64_t now_ns)
 {
+    const struct token_want see = { i->ino, WANT_SEE, { 0 } };
+
     return list_is_empty(&i->places) && i->cool_ns <= now_ns &&
-           !is_held_by_another(i, mine, WANT_SEE) &&
+           !is_held_by_another(i, holder, mine, &see) &&
            holders_have_room(t, holder, 1, false);
 }
 
@@ -448,9 +524,69 @@ static enum token_mode holding_grant(struct tokens *t, struct token_holding *h,
     return (enum token_mode)h->mode;
 }
 
+static void holding_free_if_new(struct tokens *t, struct token_holding *h)
+{
+    struct token_inode *i = h->inode;
+
+    if (h->mode == TOKEN_NONE)
+        holding_free(t, h);
+    inode_free_if_empty(t, i);
+}
+
+/* It has this range besides. */
+static int holding_raise(struct token_holding *h, const struct token_range *range,
+                         enum token_access access)
+{
+    int rc = 0;
+
+    if (h->ranges == NULL)
+        h->ranges = calloc(1, sizeof(*h->ranges));
+    if (h->ranges == NULL)
+        return -ENOMEM;
+    if (spans_least(h->ranges, range->from, range->to) < (unsigned)access)
+        rc = spans_raise(h->ranges, range->from, range->to, access);
+    if (rc != 0 && h->mode == TOKEN_NONE) {
+        spans_free(h->ranges);
+        free(h->ranges);
+        h->ranges = NULL;
+    }
+    return rc;
+}
+
+/* What it needs, and what is free around that: who works elsewhere than others shall not have to ask often. */
+static enum token_mode grant_range(struct tokens *t, struct token_inode *i,
+                                   struct token_holder *holder,
+                                   const struct token_grant *grant)
+{
+    struct token_range limit = { 0, SPAN_END };
+    struct token_holding *h = holding_find(i, holder);
+
+    for (const struct token_holding *other = i->holdings; other != NULL;
+         other = other->next)
+        if (other != h)
+            ranges_limit(other->ranges, &grant->range, &limit);
+    recents_limit(i->recents, holder->number, &grant->range, &limit);
+    if (h == NULL)
+        h = holding_make(t, i, holder);
+    if (h == NULL) {
+        inode_free_if_empty(t, i);
+        return TOKEN_NONE;
+    }
+    if (holding_raise(h, &limit,
+                      grant->mode == TOKEN_EXCLUSIVE ? TOKEN_WRITE : TOKEN_READ) != 0) {
+        holding_free_if_new(t, h);
+        return TOKEN_NONE;
+    }
+    *grant->given = limit;
+    return holding_grant(t, h, grant, TOKEN_RANGES);
+}
+
 enum token_mode tokens_grant(struct tokens *t, struct token_holder *holder,
                              const struct token_grant *grant, uint64_t now_ns)
 {
+    struct token_want want = { grant->ino,
+                               grant->mode == TOKEN_EXCLUSIVE ? WANT_CHANGE : WANT_SHARE,
+                               { 0 } };
     struct token_inode *i = inode_make(t, grant->ino);
     struct token_holding *h = holding_find(i, holder);
     enum token_mode mode = grant->mode;
@@ -460,8 +596,13 @@ enum token_mode tokens_grant(struct tokens *t, struct token_holder *holder,
         return TOKEN_NONE;
     if (unasked && !is_free_to_give(t, i, h, holder, now_ns))
         mode = TOKEN_NONE;
-    if (mode == TOKEN_EXCLUSIVE && unasked && is_held_by_another(i, h, WANT_CHANGE))
+    if (mode == TOKEN_EXCLUSIVE && unasked && is_held_by_another(i, holder, h, &want))
         mode = TOKEN_SHARED;
+    want.range = grant->range;
+    if (is_for_ranges(i, holder, h, &want))
+        return grant_range(t, i, holder, grant);
+    if (h != NULL && h->mode == TOKEN_RANGES && mode == TOKEN_SHARED) /* it is alone */
+        mode = TOKEN_EXCLUSIVE;
     if (h == NULL && mode != TOKEN_NONE)
         h = holding_make(t, i, holder);
     if (h == NULL) {
@@ -494,6 +635,8 @@ void tokens_give_back(struct tokens *t, struct token_holder *holder, uint64_t in
 
     if (h == NULL || h->mode <= keep || h->grant > grant)
         return;
+    if (h->mode == TOKEN_RANGES)
+        keep = TOKEN_NONE;
     if (is_recalled(h) && keep <= h->keep)
         inode_cool(t, h->inode, now_ns);
     holding_lower(t, h, keep);
@@ -530,9 +673,10 @@ enum token_mode tokens_held(const struct tokens *t, const struct token_holder *h
 bool tokens_is_written(const struct tokens *t, const struct token_holder *holder,
                        uint64_t ino)
 {
+    const struct token_want see = { ino, WANT_SEE, { 0 } };
     const struct token_inode *i = inode_find(t, ino);
 
-    return i != NULL && is_held_by_another(i, holding_find(i, holder), WANT_SEE);
+    return i != NULL && is_held_by_another(i, holder, holding_find(i, holder), &see);
 }
 
 bool tokens_is_recalled(const struct tokens *t, const struct token_holder *holder,
@@ -543,13 +687,13 @@ bool tokens_is_recalled(const struct tokens *t, const struct token_holder *holde
 
 void tokens_each(const struct tokens *t,
                  void (*fn)(void *arg, const struct token_holder *holder, uint64_t ino,
-                            enum token_mode mode),
+                            enum token_mode mode, const struct spans *ranges),
                  void *arg)
 {
     for (size_t k = 0; t->buckets != NULL && k < t->n_buckets; k++) {
         for (const struct token_inode *i = t->buckets[k]; i != NULL; i = i->next) {
             for (const struct token_holding *h = i->holdings; h != NULL; h = h->next)
-                fn(arg, h->holder, i->ino, (enum token_mode)h->mode);
+                fn(arg, h->holder, i->ino, (enum token_mode)h->mode, h->ranges);
         }
     }
 }
@@ -591,8 +735,10 @@ int tokens_claim(struct tokens *t, struct token_holder *holder, uint64_t ino,
     if (fresh && i == NULL)
         return -ENOMEM;
     if (fresh && h == NULL) {
-        bool is_free =
-            !is_held_by_another(i, h, mode == TOKEN_EXCLUSIVE ? WANT_CHANGE : WANT_SHARE);
+        const struct token_want want = {
+            ino, mode == TOKEN_EXCLUSIVE ? WANT_CHANGE : WANT_SHARE, { 0 }
+        };
+        bool is_free = !is_held_by_another(i, holder, h, &want);
 
         if (is_free && tokens_have_room(t, holder, 1))
             h = holding_make(t, i, holder);
@@ -602,10 +748,59 @@ int tokens_claim(struct tokens *t, struct token_holder *holder, uint64_t ino,
         }
         inode_free_if_empty(t, i);
     }
-    if (h == NULL || h->mode < mode)
+    if (h == NULL || h->mode < mode || h->mode == TOKEN_RANGES)
         return -EAGAIN;
     if (h->claimed < mode)
         h->claimed = (uint8_t)mode;
+    return 0;
+}
+
+/* Of a holder of which nothing is known yet. */
+static int claim_fresh_range(struct tokens *t, struct token_holder *holder, uint64_t ino,
+                             const struct token_range *range, enum token_access access)
+{
+    const struct token_want want = { ino,
+                                     access == TOKEN_WRITE ? WANT_CHANGE : WANT_SHARE,
+                                     *range };
+    struct token_inode *i = inode_make(t, ino);
+    struct token_holding *h = holding_find(i, holder);
+    bool is_free;
+    int rc;
+
+    if (i == NULL)
+        return -ENOMEM;
+    is_free = i->n == i->n_ranged && !is_excluded(i, h, &want);
+    if (is_free && h == NULL && tokens_have_room(t, holder, 1))
+        h = holding_make(t, i, holder);
+    if (!is_free || h == NULL) {
+        inode_free_if_empty(t, i);
+        return -EAGAIN;
+    }
+    rc = holding_raise(h, range, access);
+    if (rc == 0) {
+        holding_set_mode(h, TOKEN_RANGES);
+        h->keep = h->mode;
+    }
+    holding_free_if_new(t, h);
+    return rc;
+}
+
+int tokens_claim_range(struct tokens *t, struct token_holder *holder, uint64_t ino,
+                       const struct token_range *range, enum token_access access,
+                       bool fresh)
+{
+    struct token_holding *h;
+    int rc = fresh ? claim_fresh_range(t, holder, ino, range, access) : 0;
+
+    if (rc != 0)
+        return rc;
+    h = holding_find(inode_find(t, ino), holder);
+    if (h == NULL || h->mode < TOKEN_RANGES)
+        return -EAGAIN;
+    if (h->mode == TOKEN_RANGES &&
+        spans_least(h->ranges, range->from, range->to) < (unsigned)access)
+        return -EAGAIN;
+    h->claimed = h->mode; /* what it does not know of it gives back when it is asked */
     return 0;
 }
 
@@ -634,6 +829,10 @@ void tokens_tick(struct tokens *t, uint64_t now_ns)
             continue;
         list_remove(&i->cool_link);
         i->cool_ns = 0;
+        if (i->n_ranged < 2) {
+            free(i->recents);
+            i->recents = NULL;
+        }
         inode_free_if_empty(t, i);
     }
 }

@@ -2,7 +2,9 @@
  * tokens.h - what sessions may keep of the inodes of one export until they are asked for it.
  *
  * SHARED: attributes, names of a directory, data that were read. EXCLUSIVE (regular files): besides, what was written
- * need not be told yet; nobody else holds anything then (I5). Who needs what others hold waits: they are asked to give
+ * need not be told yet; nobody else holds anything then (I5). RANGES, of a file that several write in different places: data alone, and
+ * of it only ranges, to read or to write; others may have RANGES, too, but none that overlaps one to write; nobody has the size
+ * changed, or is told attributes to keep. Who needs what others hold waits: they are asked to give
  * it back (a recall), and who came first is served first. Waiters have numbers, ascending with their arrival; who
  * comes to wait at another inode keeps its number, so no two of them wait for each other.
  *
@@ -16,9 +18,11 @@
 #include <stdint.h>
 
 #include "common/list.h"
+#include "exportd/core/token_ranges.h"
 
 /* Values are those of Rozo__TokenMode. */
-enum token_mode { TOKEN_NONE, TOKEN_SHARED, TOKEN_EXCLUSIVE };
+enum token_mode { TOKEN_NONE, TOKEN_SHARED, TOKEN_RANGES, TOKEN_EXCLUSIVE };
+enum token_access { TOKEN_READ = 1, TOKEN_WRITE = 2 }; /* of a range */
 
 enum want_kind {
     WANT_SEE,    /* what is known of it must be true: in conflict with EXCLUSIVE */
@@ -29,6 +33,7 @@ enum want_kind {
 enum {
     SESSION_TOKENS_MAX = 262144,
     TOKENS_MAX = 4 << 20,    /* of all sessions and exports */
+    TOKEN_RANGES_MAX = 64,   /* of one inode and session: then it gets all of it */
     TOKENS_RESERVE_PART = 4, /* one part in so many more for those who must get one */
     TOKEN_WANTS_MAX = 4,  /* of one waiter: rename has two directories and two inodes */
     TOKEN_COOL_MS = 1000, /* after a recall nothing is given unasked, */
@@ -38,6 +43,7 @@ enum {
 struct token_want {
     uint64_t ino; /* 0: none */
     enum want_kind kind;
+    struct token_range range; /* SHARE, CHANGE: only this is needed */
 };
 
 /* A session. Embedded; token_holder_init(). */
@@ -45,6 +51,7 @@ struct token_holder {
     struct list_node all;      /* struct token_holding */
     struct list_node recalled; /* those that it is asked for, longest waiting first */
     size_t n;
+    uint64_t number; /* 0: not yet */
 };
 
 struct token_waiter;
@@ -54,6 +61,7 @@ struct token_place {
     struct token_inode *inode;
     struct token_waiter *waiter;
     enum want_kind kind;
+    struct token_range range;
 };
 
 /* Who waits. Embedded; zeroed, then tokens_wait(). */
@@ -86,6 +94,7 @@ struct tokens {
     struct list_node cooling; /* in no order */
     size_t *n_all;            /* borrowed: holdings of all exports */
     uint64_t n_waits;         /* since the start */
+    uint64_t n_holders;       /* that were given numbers */
 };
 
 void tokens_init(struct tokens *t, const struct token_hooks *hooks, size_t *n_all);
@@ -100,6 +109,9 @@ enum token_verdict {
     TOKENS_IN_WAY, /* somebody is */
     TOKENS_ASKED, /* somebody is, and who asks has itself been asked for something there */
 };
+/** Where holder is at work, for what is judged and granted from now on. */
+void tokens_note_work(struct tokens *t, struct token_holder *holder, uint64_t ino,
+                      const struct token_range *range);
 /** May this be done now? waiter: who waited until now, or NULL. Changes nothing. */
 enum token_verdict tokens_judge(const struct tokens *t, const struct token_holder *holder,
                                 const struct token_waiter *waiter,
@@ -124,6 +136,9 @@ struct token_grant {
     enum token_grant_how how;
     uint64_t serial; /* above all before */
     uint64_t call;
+    struct token_range range; /* ASKED: all that is needed of a file */
+    struct token_range
+        *given; /* out, with that: what is, when it is not all of the file; may be NULL */
 };
 /** The mode that the holder has after it; NONE also when it is asked to give it back. */
 enum token_mode tokens_grant(struct tokens *t, struct token_holder *holder,
@@ -140,16 +155,16 @@ void tokens_inode_gone(struct tokens *t, uint64_t ino);
 /** What the holder has of it. */
 enum token_mode tokens_held(const struct tokens *t, const struct token_holder *holder,
                             uint64_t ino);
-/** Does another one have it EXCLUSIVE? */
+/** Does another one have it EXCLUSIVE, or RANGES of it? */
 bool tokens_is_written(const struct tokens *t, const struct token_holder *holder,
                        uint64_t ino);
 /** Was it asked for this? */
 bool tokens_is_recalled(const struct tokens *t, const struct token_holder *holder,
                         uint64_t ino);
-/** Who has what, in no order. For checks. */
+/** Who has what, in no order; ranges NULL: not RANGES. For checks. */
 void tokens_each(const struct tokens *t,
                  void (*fn)(void *arg, const struct token_holder *holder, uint64_t ino,
-                            enum token_mode mode),
+                            enum token_mode mode, const struct spans *ranges),
                  void *arg);
 /** Since when the holder has owed an answer; UINT64_MAX: it owes none. */
 uint64_t token_holder_owes_since(const struct token_holder *holder);
@@ -165,6 +180,10 @@ void token_holder_excuse(struct token_holder *holder, uint64_t slept_ns);
  */
 int tokens_claim(struct tokens *t, struct token_holder *holder, uint64_t ino,
                  enum token_mode mode, bool fresh);
+/** The same of one of its RANGES. */
+int tokens_claim_range(struct tokens *t, struct token_holder *holder, uint64_t ino,
+                       const struct token_range *range, enum token_access access,
+                       bool fresh);
 /** What was not claimed goes; the rest has this serial. */
 void tokens_claimed(struct tokens *t, struct token_holder *holder, uint64_t serial);
 

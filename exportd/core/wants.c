@@ -119,9 +119,12 @@ static bool wants_are_claimed(const struct op *op, const struct token_want *want
     for (unsigned k = 0; k < n; k++) {
         enum token_mode needed =
             wants[k].kind == WANT_CHANGE ? TOKEN_EXCLUSIVE : TOKEN_SHARED;
+        enum token_mode held =
+            wants[k].ino == 0
+                ? TOKEN_EXCLUSIVE
+                : tokens_held(&op->export->tokens, &op->session->tokens, wants[k].ino);
 
-        if (wants[k].ino != 0 &&
-            tokens_held(&op->export->tokens, &op->session->tokens, wants[k].ino) < needed)
+        if (held < needed || held == TOKEN_RANGES)
             return false;
     }
     return true;
@@ -250,20 +253,47 @@ Rozo__TokenMode op_grant(struct op *op, uint64_t ino, enum token_mode mode)
 Rozo__TokenMode op_grant_asked(struct op *op, uint64_t ino, enum token_mode mode,
                                uint64_t call)
 {
-    const struct token_grant g = {
-        .ino = ino, .mode = mode, .how = GRANT_ASKED, .call = call
-    };
+    return op_grant_range(op, ino, mode, call, &(struct token_range){ 0 });
+}
 
-    return grant(op, &g);
+Rozo__TokenMode op_grant_range(struct op *op, uint64_t ino, enum token_mode mode,
+                               uint64_t call, struct token_range *range)
+{
+    struct token_range given = { 0 };
+    const struct token_grant g = { .ino = ino,
+                                   .mode = mode,
+                                   .how = GRANT_ASKED,
+                                   .call = call,
+                                   .range = *range,
+                                   .given = &given };
+    Rozo__TokenMode has = grant(op, &g);
+
+    *range = given;
+    return has;
+}
+
+/* We forget what is held of an inode that is gone; it need not have heard. */
+static int claimed(struct session *s, uint64_t ino, int rc)
+{
+    struct inode in;
+
+    return rc == -EAGAIN && fs_getattr(&s->export->fs, ino, &in) == -ESTALE ? 0 : rc;
 }
 
 static int claim_one(struct session *s, uint64_t ino, enum token_mode mode, bool fresh)
 {
-    struct inode in;
-    int rc = tokens_claim(tokens_of(s), &s->tokens, ino, mode, fresh);
+    return claimed(s, ino, tokens_claim(tokens_of(s), &s->tokens, ino, mode, fresh));
+}
 
-    /* We forget what is held of an inode that is gone; it need not have heard. */
-    return rc == -EAGAIN && fs_getattr(&s->export->fs, ino, &in) == -ESTALE ? 0 : rc;
+static int claim_range(struct session *s, const Rozo__TokenRange *r, bool fresh)
+{
+    const struct token_range range = { r->from, r->to };
+
+    if (range.from >= range.to)
+        return -EINVAL;
+    return claimed(s, r->ino,
+                   tokens_claim_range(tokens_of(s), &s->tokens, r->ino, &range,
+                                      r->write ? TOKEN_WRITE : TOKEN_READ, fresh));
 }
 
 /* All of them, or it has none: one that it believes to have would do harm. */
@@ -271,12 +301,15 @@ static int claim_all(struct session *s, const Rozo__MdOpenSessionReq *req, bool 
 {
     int rc = 0;
 
-    if (req->n_shared_tokens + req->n_exclusive_tokens > SESSION_TOKENS_MAX)
+    if (req->n_shared_tokens + req->n_exclusive_tokens > SESSION_TOKENS_MAX ||
+        req->n_ranges > SESSION_TOKENS_MAX)
         return -ENOMEM;
     for (size_t i = 0; rc == 0 && i < req->n_shared_tokens; i++)
         rc = claim_one(s, req->shared_tokens[i], TOKEN_SHARED, fresh);
     for (size_t i = 0; rc == 0 && i < req->n_exclusive_tokens; i++)
         rc = claim_one(s, req->exclusive_tokens[i], TOKEN_EXCLUSIVE, fresh);
+    for (size_t i = 0; rc == 0 && i < req->n_ranges; i++)
+        rc = claim_range(s, req->ranges[i], fresh);
     return rc;
 }
 
@@ -284,7 +317,7 @@ bool session_claim_tokens(struct session *s, const Rozo__MdOpenSessionReq *req,
                           bool fresh, uint64_t *grant)
 {
     struct exportd *x = exportd_of(s);
-    bool claims = req->n_shared_tokens + req->n_exclusive_tokens > 0;
+    bool claims = req->n_shared_tokens + req->n_exclusive_tokens + req->n_ranges > 0;
     int rc = !claims ? 0 : s->id != req->session ? -EAGAIN : claim_all(s, req, fresh);
 
     if (rc != 0)
@@ -320,12 +353,16 @@ struct each {
 };
 
 static void on_each(void *arg, const struct token_holder *holder, uint64_t ino,
-                    enum token_mode mode)
+                    enum token_mode mode, const struct spans *ranges)
 {
     const struct each *each = arg;
     const struct session *s = container_of(holder, struct session, tokens);
     const struct exportd_token token = {
-        .export_id = each->export_id, .session = s->id, .ino = ino, .mode = mode
+        .export_id = each->export_id,
+        .session = s->id,
+        .ino = ino,
+        .mode = mode,
+        .ranges = ranges,
     };
 
     each->fn(each->arg, &token);

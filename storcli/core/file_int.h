@@ -136,6 +136,7 @@ struct read_fop {
     struct list_node active; /* in f->reads */
     file_read_cb *read_done;
     uint64_t offset, end; /* bytes; end is within the size it began with */
+    uint64_t within;      /* nothing is read ahead from here on */
     bool direct, begun;
     bool exact;         /* a shared fetch failed: now only what we need ourselves */
     bool drained;       /* direct: what was accepted before us is with the storages */

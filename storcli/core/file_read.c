@@ -146,11 +146,11 @@ static struct stream *follow_stream(struct file *f, uint64_t offset, uint64_t en
     return s;
 }
 
-/* Keep window bytes ahead of the reader, in pieces that are worth a request. */
-static void read_ahead(struct file *f, uint64_t offset, uint64_t end)
+/* Keep window bytes ahead of the reader, but within that, in pieces that are worth a request. */
+static void read_ahead(struct file *f, uint64_t offset, uint64_t end, uint64_t within)
 {
     struct stream *s = follow_stream(f, offset, end);
-    uint64_t limit = block_past(f, storage_end(f));
+    uint64_t limit = min_u64(block_past(f, storage_end(f)), block_of(f, within));
     uint64_t target = min_u64(block_past(f, s->next + s->window), limit);
 
     if (s->window == 0 || f->closing || f->exclusive != NULL ||
@@ -366,7 +366,7 @@ static void read_step(struct fop *op)
 {
     struct read_fop *r = container_of(op, struct read_fop, op);
     struct file *f = op->f;
-    uint64_t offset = r->offset, end = min_u64(r->end, f->size);
+    uint64_t offset = r->offset, end = min_u64(r->end, f->size), within = r->within;
     bool begins = false;
 
     if (!r->begun) {
@@ -385,11 +385,17 @@ static void read_step(struct fop *op)
     else
         cached_step(r); /* r may be gone now */
     if (begins)
-        read_ahead(f, offset, end);
+        read_ahead(f, offset, end, within);
 }
 
 void file_read(struct file *f, uint64_t offset, size_t len, bool direct,
                file_read_cb *done, void *arg)
+{
+    file_read_within(f, offset, len, UINT64_MAX, direct, done, arg);
+}
+
+void file_read_within(struct file *f, uint64_t offset, size_t len, uint64_t within,
+                      bool direct, file_read_cb *done, void *arg)
 {
     struct read_fop *r = fop_new(f, sizeof(*r), FOP_READ, read_step, NULL, arg);
 
@@ -397,6 +403,7 @@ void file_read(struct file *f, uint64_t offset, size_t len, bool direct,
     r->read_done = done;
     r->offset = offset;
     r->end = offset > UINT64_MAX - len ? offset : offset + len;
+    r->within = within;
     r->direct = direct;
     list_init(&r->active);
     fop_queue(&r->op);

@@ -545,6 +545,40 @@ def test_neighbours_in_one_block(ab):
     assert get(ab[0] + "/f") == want == get(ab[1] + "/f")
 
 
+def test_writers_in_two_halves(two_mounts, ab):
+    """Each mount writes blocks of its own half, by turns, in any order: soon none has to ask for anything. Over the border all is true, too."""
+    n_blocks, chance = 64, random.Random(7)
+    half = n_blocks // 2
+    model = bytearray(chance.randbytes(n_blocks * BLOCK))
+    put(ab[0] + "/f", model)
+
+    def write(fd, at, length):
+        model[at:at + length] = chance.randbytes(length)
+        assert os.pwrite(fd, model[at:at + length], at) == length
+
+    def asked():
+        return two_mounts.status()["exportd"]["requests"]["token"]
+
+    with Open(ab[0] + "/f") as fd_a, Open(ab[1] + "/f") as fd_b:
+        for turn in range(40):
+            write(fd_a, chance.randrange(half) * BLOCK, BLOCK)
+            write(fd_b, (half + chance.randrange(half)) * BLOCK, BLOCK)
+        before = asked()
+        for turn in range(300):
+            write(fd_a, chance.randrange(half) * BLOCK, BLOCK)
+            write(fd_b, (half + chance.randrange(half)) * BLOCK, BLOCK)
+        assert asked() - before < 30
+        assert os.pread(fd_a, len(model), 0) == model == os.pread(fd_b, len(model), 0)
+        for turn in range(ROUNDS):
+            fd, other = (fd_a, fd_b) if turn % 2 == 0 else (fd_b, fd_a)
+            write(fd, half * BLOCK - chance.randrange(1, BLOCK), BLOCK)
+            write(other, (half - 5 + chance.randrange(10)) * BLOCK, 100)
+            assert os.pread(other, len(model), 0) == model == os.pread(fd, len(model), 0)
+            st = os.stat(ab[turn % 2] + "/f")
+            assert st.st_size == len(model) and told(st) == told(os.fstat(other))
+    assert get(ab[0] + "/f") == model == get(ab[1] + "/f")
+
+
 @pytest.mark.parametrize("length", [64, 1000, 5000])
 def test_appends_of_both(ab, length):
     """O_APPEND: every record is there once, whole, and those of each writer in order."""

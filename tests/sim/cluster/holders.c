@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/spans.h"
 #include "rozomount/tokens.h"
 #include "tests/sim/cluster/state.h"
 
@@ -34,16 +35,41 @@ static int by_ino(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* What one has to write, nobody else has. */
+static bool ranges_exclude(const struct spans *a, const struct spans *b)
+{
+    for (size_t i = 0; a != NULL && b != NULL && i < a->n; i++) {
+        const struct span *s = &a->list[i];
+        unsigned most = spans_most(b, s->from, s->to);
+
+        if (most == TOKEN_WRITE || (most != 0 && s->value == TOKEN_WRITE))
+            return true;
+    }
+    return false;
+}
+
+/* a: what is believed. */
+static bool tokens_exclude(unsigned a, const struct spans *a_ranges, unsigned b,
+                           const struct spans *b_ranges)
+{
+    if (a == TOKEN_RANGES && b == TOKEN_RANGES)
+        return ranges_exclude(a_ranges, b_ranges);
+    return a >= TOKEN_RANGES || b >= TOKEN_RANGES;
+}
+
 static void exportd_check(void)
 {
     for (size_t i = 0; i + 1 < held.n; i++) {
         const struct exportd_token *a = &held.list[i], *b = a + 1;
 
-        if (a->ino == b->ino &&
-            (a->mode == TOKEN_EXCLUSIVE || b->mode == TOKEN_EXCLUSIVE))
+        run->result.n_ranges += a->mode == TOKEN_RANGES;
+        for (; b < held.list + held.n && b->ino == a->ino; b++) {
+            if (!tokens_exclude(a->mode, a->ranges, b->mode, b->ranges))
+                continue;
             wrong("inode %llu: session %llx has token %u, and %llx has %u",
                   (unsigned long long)a->ino, (unsigned long long)a->session, a->mode,
                   (unsigned long long)b->session, b->mode);
+        }
     }
 }
 
@@ -62,12 +88,12 @@ static const struct exportd_token *held_first(uint64_t ino)
     return &held.list[from];
 }
 
-static void belief_check(const struct sim_client *c, uint64_t ino, enum token_mode mode)
+static void belief_check(const struct sim_client *c, uint64_t ino, enum token_mode mode,
+                         const struct spans *ranges)
 {
     for (const struct exportd_token *t = held_first(ino);
          t < held.list + held.n && t->ino == ino; t++) {
-        if (t->session != c->session &&
-            (mode == TOKEN_EXCLUSIVE || t->mode == TOKEN_EXCLUSIVE))
+        if (t->session != c->session && tokens_exclude(mode, ranges, t->mode, t->ranges))
             wrong("inode %llu: %s believes that it has token %u, and session %llx has %u",
                   (unsigned long long)ino, c->host->proc->name, mode,
                   (unsigned long long)t->session, t->mode);
@@ -82,7 +108,8 @@ static void beliefs_check(struct sim_client *c)
 
     proc_leave(before);
     for (size_t i = 0; i < n; i++)
-        belief_check(c, inos[i], tokens_mode(client_tokens(c), inos[i]));
+        belief_check(c, inos[i], tokens_mode(client_tokens(c), inos[i]),
+                     tokens_ranges(client_tokens(c), inos[i]));
     before = proc_enter(c->host->proc);
     free(inos);
     proc_leave(before);

@@ -317,6 +317,7 @@ int main(int argc, char **argv)
         sum.n_lost_more += r.n_lost_more;
         sum.n_came_back += r.n_came_back;
         sum.n_peeked += r.n_peeked;
+        sum.n_ranges += r.n_ranges;
         sum.n_locks += r.n_locks;
         sum.n_signals += r.n_signals;
         sum.n_kernel_names += r.n_kernel_names;
@@ -349,8 +350,9 @@ int main(int argc, char **argv)
             sum.n_spoiled, sum.n_worn, sum.n_doubts, sum.n_doubts_ended,
             sum.n_doubtful_reads, sum.n_replaced, sum.n_lost_more, sum.n_came_back);
     if (args.shared)
-        printf("shared: %llu names looked at unlocked\n",
-               (unsigned long long)sum.n_peeked);
+        printf(
+            "shared: %llu names looked at unlocked, ranges of files held at %llu looks\n",
+            (unsigned long long)sum.n_peeked, (unsigned long long)sum.n_ranges);
     if (args.locks)
         printf("locks: %llu taken, %llu signals to who waits\n",
                (unsigned long long)sum.n_locks, (unsigned long long)sum.n_signals);

@@ -72,6 +72,7 @@ struct run_result {
     unsigned n_doubts, n_doubts_ended, n_doubtful_reads; /* servers.h */
     uint64_t n_names;                                    /* looked for in listings */
     uint64_t n_peeked;           /* looked at while others may change them */
+    uint64_t n_ranges;           /* tokens of ranges at exportd, over all looks */
     uint64_t n_locks, n_signals; /* locks taken; signals to those who wait for one */
     uint64_t n_records;          /* at all homes, whole and of one version, in the end */
     uint64_t bytes_most;         /* memory of one process */
