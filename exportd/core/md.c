@@ -766,7 +766,7 @@ int md_token(struct op *op, const ProtobufCMessage *msg)
         rc = -EBUSY;
     if (rc == 0)
         range = want.range = range_needed(op, req, &in);
-    if (range.to != 0)
+    if (range.to != 0 && op->parked == NULL)
         tokens_note_work(&op->export->tokens, &op->session->tokens, req->ino, &range);
     if (rc == 0)
         rc = op_wants(op, &want, 1, ASKED_WAITS);

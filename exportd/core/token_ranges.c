@@ -9,9 +9,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
+enum { STRAYS_MAX = 8 };
+
 struct recent {
     uint64_t who;
     struct token_range range;
+    unsigned n_strays; /* beyond where others were; less those that were not */
 };
 
 struct token_recents {
@@ -41,26 +44,39 @@ static bool others_were_at(const struct token_recents *recents, uint64_t who,
     return false;
 }
 
+static void reach(struct token_range *range, const struct token_range *also)
+{
+    if (also->from < range->from)
+        range->from = also->from;
+    if (also->to > range->to)
+        range->to = also->to;
+}
+
 int recents_note(struct token_recents **recents, uint64_t who,
                  const struct token_range *range)
 {
     struct token_recents *all = *recents;
     struct recent *own = find(all, who);
+    struct token_range wider;
 
     if (all == NULL)
         all = *recents = calloc(1, sizeof(*all));
     if (all == NULL || (own == NULL && all->n == RECENTS_MAX))
         return -ENOMEM;
     if (own == NULL) {
-        all->list[all->n++] = (struct recent){ who, *range };
+        all->list[all->n++] = (struct recent){ who, *range, 0 };
         return 0;
     }
-    if (!others_were_at(all, who, &own->range) && others_were_at(all, who, range))
+    wider = own->range;
+    reach(&wider, range);
+    if (!others_were_at(all, who, &own->range) && others_were_at(all, who, &wider) &&
+        own->n_strays < STRAYS_MAX) {
+        own->n_strays++;
         return 0;
-    if (range->from < own->range.from)
-        own->range.from = range->from;
-    if (range->to > own->range.to)
-        own->range.to = range->to;
+    }
+    own->range = wider;
+    if (own->n_strays > 0)
+        own->n_strays--;
     return 0;
 }
 

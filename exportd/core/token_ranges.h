@@ -1,8 +1,8 @@
 /*
  * token_ranges.h - where in a file sessions were at work of late, and how far what one asks for may reach.
  *
- * Of each session the least range that has all it asked for is kept, but for what lies where only others were: a look
- * at what another one writes makes nobody a worker there. Pure: no clock, no I/O.
+ * Of each session the least range that has all it asked for is kept, but for some of what lies where others were, or beyond them: a look
+ * at what another one writes makes nobody a worker there, many do. Pure: no clock, no I/O.
  */
 #ifndef ROZO_EXPORTD_TOKEN_RANGES_H
 #define ROZO_EXPORTD_TOKEN_RANGES_H

@@ -16,6 +16,7 @@
 enum { RECALLS_MAX = 256, EVICT_MS = 5000, LEASE_MS = 20000, GRACE_MS = 22000 };
 #define NONE      ROZO__TOKEN_MODE__TOKEN_NONE
 #define SHARED    ROZO__TOKEN_MODE__SHARED
+#define RANGES    ROZO__TOKEN_MODE__RANGES
 #define EXCLUSIVE ROZO__TOKEN_MODE__EXCLUSIVE
 
 static struct world w;
@@ -209,6 +210,19 @@ static struct answer_got *token(uint64_t session, uint64_t ino, Rozo__TokenMode 
     return sent(session, ROZO__OP__MD_TOKEN, &req.base);
 }
 
+static struct answer_got *range_asked(uint64_t session, Rozo__TokenMode mode,
+                                      uint64_t from, uint64_t to)
+{
+    Rozo__MdTokenReq req = ROZO__MD_TOKEN_REQ__INIT;
+
+    req.ino = file;
+    req.mode = mode;
+    req.call = 1;
+    req.offset = from;
+    req.length = to - from;
+    return sent(session, ROZO__OP__MD_TOKEN, &req.base);
+}
+
 static void give_back(uint64_t session, uint64_t ino, Rozo__TokenMode keep,
                       uint64_t grant)
 {
@@ -317,6 +331,20 @@ static Rozo__TokenMode given_open(struct answer_got *got, uint64_t *grant)
     rozo__md_open_resp__free_unpacked(resp, NULL);
     ends(got, ROZO__STATUS__OK);
     return mode;
+}
+
+/* This range, or, with to 0, all of the file. Its grant. */
+static uint64_t given_range(struct answer_got *got, uint64_t from, uint64_t to)
+{
+    Rozo__MdOpenResp *resp = message(got, &rozo__md_open_resp__descriptor);
+    uint64_t grant = resp->grant;
+
+    assert_true(to == 0 ? resp->attr->token != RANGES : resp->attr->token == RANGES);
+    assert_int_equal(resp->range_from, from);
+    assert_int_equal(resp->range_to, to);
+    rozo__md_open_resp__free_unpacked(resp, NULL);
+    ends(got, ROZO__STATUS__OK);
+    return grant;
 }
 
 static void given_dirs(struct answer_got *got, Rozo__TokenMode dir_token,
@@ -765,7 +793,8 @@ static void test_a_stop_sends_back(void **state)
 
 struct claim {
     uint64_t shared[2], exclusive[2];
-    unsigned n_shared, n_exclusive;
+    unsigned n_shared, n_exclusive, n_ranges;
+    Rozo__TokenRange **ranges;
 };
 
 /* Are they held now? */
@@ -782,6 +811,8 @@ static bool claims(uint64_t session, struct claim c, uint64_t *grant)
     req.shared_tokens = c.shared;
     req.n_exclusive_tokens = c.n_exclusive;
     req.exclusive_tokens = c.exclusive;
+    req.n_ranges = c.n_ranges;
+    req.ranges = c.ranges;
     become(session);
     OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base,
                   &rozo__md_open_session_resp__descriptor, &resp));
@@ -886,6 +917,139 @@ static void test_who_comes_late_has_nothing(void **state)
     assert_true(resp->tokens_lost && resp->session != s1);
     rozo__md_open_session_resp__free_unpacked(resp, NULL);
     ends(chmod_to(s2, file, 0600), ROZO__STATUS__OK);
+}
+
+/* ---- ranges ---- */
+
+enum { UNIT_BYTES = 8192, N_UNITS = 100 };
+
+static uint64_t last_recall(uint64_t session)
+{
+    struct recalls r = recalls_of(session);
+
+    assert_true(r.n > 0 && r.list[r.n - 1].keep == NONE);
+    return r.list[r.n - 1].grant;
+}
+
+static struct answer_got *write_asked(uint64_t session, uint64_t unit)
+{
+    return range_asked(session, EXCLUSIVE, unit * UNIT_BYTES, (unit + 1) * UNIT_BYTES);
+}
+
+/* s1 has what is before unit 50, s2 the rest. Grants. */
+static void make_two_halves(uint64_t *grant1, uint64_t *grant2)
+{
+    struct answer_got *got;
+    uint64_t grant;
+
+    ends(wrote(s1, file, N_UNITS * UNIT_BYTES), ROZO__STATUS__OK);
+    grant = given_range(write_asked(s1, 10), 0, 0);
+    got = write_asked(s2, 50);
+    give_back(s1, file, NONE, grant);
+    grant = given_range(got, 11 * UNIT_BYTES, SPAN_END); /* there was nobody yet */
+    got = write_asked(s1, 49);
+    give_back(s2, file, NONE, grant);
+    *grant1 = given_range(got, 0, 50 * UNIT_BYTES);
+    *grant2 = given_range(write_asked(s2, 51), 50 * UNIT_BYTES, SPAN_END);
+}
+
+static void test_who_works_apart_gets_ranges(void **state)
+{
+    struct answer_got *got;
+    uint64_t grant1, grant2;
+
+    (void)state;
+    make_two_halves(&grant1, &grant2);
+    got = wrote(s1, file, 0); /* nobody is asked for anything */
+    assert_int_equal(given(got, &grant1), RANGES);
+    got = write_asked(s1, 70); /* a stray: only that */
+    assert_false(got->came);
+    give_back(s2, file, NONE, last_recall(s2));
+    given_range(got, 52 * UNIT_BYTES, SPAN_END); /* where s2 was not */
+    given_range(range_asked(s2, SHARED, 51 * UNIT_BYTES + 5, 51 * UNIT_BYTES + 6),
+                50 * UNIT_BYTES, 52 * UNIT_BYTES);
+    given_range(range_asked(s1, SHARED, 51 * UNIT_BYTES, 52 * UNIT_BYTES),
+                51 * UNIT_BYTES, 52 * UNIT_BYTES); /* both may read it */
+    got = write_asked(s2, 51);
+    assert_false(got->came);
+    give_back(s1, file, NONE, last_recall(s1));
+    given_range(got, 50 * UNIT_BYTES, SPAN_END);
+}
+
+/* Who are at work all over the file have it in turn, as ever. */
+static void test_who_strays_much_gets_all(void **state)
+{
+    static const unsigned strays = 8;
+    struct answer_got *got;
+    uint64_t grant1, grant2;
+
+    (void)state;
+    make_two_halves(&grant1, &grant2);
+    for (unsigned i = 0; i <= strays; i++) {
+        got = write_asked(s1, 51);
+        give_back(s2, file, NONE, last_recall(s2));
+        if (i == strays) {
+            given_range(got, 0, 0);
+            return;
+        }
+        given_range(got, 51 * UNIT_BYTES, 52 * UNIT_BYTES);
+        got = write_asked(s2, 51);
+        give_back(s1, file, NONE, last_recall(s1));
+        given_range(got, 50 * UNIT_BYTES, SPAN_END);
+    }
+}
+
+static void test_all_else_calls_ranges_back(void **state)
+{
+    struct answer_got *got;
+    uint64_t grant1, grant2;
+
+    (void)state;
+    make_two_halves(&grant1, &grant2);
+    got = getattr(s3, file);
+    give_back(s1, file, NONE, grant1 - 1); /* an older one */
+    assert_false(got->came);
+    give_back(s2, file, NONE, last_recall(s2));
+    assert_false(got->came);
+    give_back(s1, file, NONE, last_recall(s1));
+    assert_int_equal(given(got, NULL), NONE);
+}
+
+static void test_the_size_stays_while_there_are_ranges(void **state)
+{
+    struct answer_got *got;
+    uint64_t grant1, grant2;
+
+    (void)state;
+    make_two_halves(&grant1, &grant2);
+    got = write_asked(s1, N_UNITS);
+    assert_false(got->came);
+    give_back(s2, file, NONE, last_recall(s2));
+    given_range(got, 0, 0);
+}
+
+static void test_ranges_are_claimed(void **state)
+{
+    static Rozo__TokenRange low = ROZO__TOKEN_RANGE__INIT, high = ROZO__TOKEN_RANGE__INIT;
+    static Rozo__TokenRange *lows[] = { &low }, *highs[] = { &high };
+    struct claim first = { .ranges = lows, .n_ranges = 1 };
+    struct claim second = { .ranges = highs, .n_ranges = 1 };
+    uint64_t grant1, grant2;
+
+    (void)state;
+    make_two_halves(&grant1, &grant2);
+    low.ino = high.ino = file;
+    low.write = high.write = true;
+    low.to = high.from = 50 * UNIT_BYTES;
+    high.to = SPAN_END;
+    assert_true(claims(s1, first, NULL));
+    world_kill(&w);
+    assert_true(claims(s1, first, NULL));
+    assert_true(claims(s2, second, NULL));
+    ends(wrote(s2, file, 0), ROZO__STATUS__OK);
+    high.from -= UNIT_BYTES;
+    assert_false(claims(s2, second, NULL));
+    assert_false(claims(s3, (struct claim){ .shared = { file }, .n_shared = 1 }, NULL));
 }
 
 /* ---- bounds ---- */
@@ -1580,6 +1744,11 @@ int main(void)
         T(test_claims_that_exclude_each_other),
         T(test_who_was_not_away_claims_no_more_than_it_has),
         T(test_who_comes_late_has_nothing),
+        T(test_who_works_apart_gets_ranges),
+        T(test_who_strays_much_gets_all),
+        T(test_all_else_calls_ranges_back),
+        T(test_the_size_stays_while_there_are_ranges),
+        T(test_ranges_are_claimed),
         cmocka_unit_test(test_a_session_has_only_so_many),
         cmocka_unit_test(test_clients_that_do_anything),
     };
