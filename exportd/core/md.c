@@ -594,11 +594,13 @@ static bool may_be_written(const struct op *op, const struct inode *in)
 {
     const struct token_holder *holder = &op->session->tokens;
     const struct tokens *t = &op->export->tokens;
+    enum token_mode held;
 
+    held = tokens_held(t, holder, in->ino);
     if (op_is_alone(op) || !inode_is_file(in))
         return false;
     return grace_is_over(op->x) ? tokens_is_written(t, holder, in->ino)
-                                : tokens_held(t, holder, in->ino) == TOKEN_NONE;
+                                : held == TOKEN_NONE || held == TOKEN_RANGES;
 }
 
 static bool on_entry(void *arg, const struct fs_entry *e)
