@@ -229,7 +229,7 @@ class Terminal:
 
 def test_a_rebuild_is_watched_on_a_terminal_and_as_json(cluster):
     c = cluster()
-    for i in range(16):
+    for i in range(64):
         write_file(c.mnt + "/f%d" % i, 1 << 20)
     number = c.number_of("storaged-2")
     slow_healing(c, "storaged-2", 1)
