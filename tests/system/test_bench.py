@@ -69,5 +69,9 @@ def test_a_mount_alone_asks_for_nothing_twice(coherence):
     assert rounds["git status, fifth, no lock"]["requests"] == 0, rounds["git status, fifth, no lock"]
 
 
+def test_writers_of_two_halves_soon_ask_for_nothing(coherence):
+    assert coherence[0]["8k writes, 2 mounts"]["kinds"].get("token", 0) < 100, coherence[0]["8k writes, 2 mounts"]
+
+
 def test_turns_in_one_block_are_never_stale(coherence):
     assert coherence[0]["4k read, write in turn"]["stale"] == 0
