@@ -318,8 +318,8 @@ void op_reply_entry(struct op *op);
 /** With the lock of the tokens, until the kernel is answered: the entry `name` of dir. */
 void op_fill_entry(struct op *op, uint64_t dir, const char *name,
                    struct fuse_entry_param *e);
-/** How long the kernel may believe in a name or its absence; by has_token or as it was told. With that lock, too. */
-double op_name_timeout(const struct op *op, bool has_token, double otherwise_s);
+/** How long the kernel may believe in attributes, a name or its absence; by has_token or as it was told. With that lock, too. */
+double op_timeout(const struct op *op, bool has_token, double otherwise_s);
 /** exportd has certainly not ended our session, and gives tokens. */
 bool loop_may_tell(struct loop *loop);
 /**

@@ -31,7 +31,7 @@ static void reply_nothing(struct op *op, const struct md_grant *grant)
     tokens_lock(t);
     told = loop_may_tell(op->loop) && grant->dir != TOKEN_NONE &&
            tokens_tell_name(t, op->ino, op->name, false, grant->number);
-    e.entry_timeout = op_name_timeout(op, told, op->loop->mount->opt->negative_timeout_s);
+    e.entry_timeout = op_timeout(op, told, op->loop->mount->opt->negative_timeout_s);
     if (e.entry_timeout > 0)
         fuse_reply_entry(req, &e);
     else

@@ -179,7 +179,7 @@ bool loop_may_tell(struct loop *loop)
            session_is_sure(m->session, env_now_ns(&loop->env.env));
 }
 
-double op_name_timeout(const struct op *op, bool has_token, double otherwise_s)
+double op_timeout(const struct op *op, bool has_token, double otherwise_s)
 {
     return has_token                                   ? TOKEN_TIMEOUT_S
            : tokens_are_given(op->loop->mount->tokens) ? 0
@@ -221,9 +221,9 @@ static void reply_attr_step(struct op *op)
     op_overlay(op);
     if (S_ISDIR(op->entry.attr.mode))
         op_keep_attr(op);
-    fuse_reply_attr(req, &op->st,
-                    op_name_timeout(op, op_tells_attr(op, others),
-                                    op->loop->mount->opt->attr_timeout_s));
+    fuse_reply_attr(
+        req, &op->st,
+        op_timeout(op, op_tells_attr(op, others), op->loop->mount->opt->attr_timeout_s));
     tokens_unlock(t);
     op_finish(op);
 }
@@ -270,8 +270,8 @@ void op_fill_entry(struct op *op, uint64_t dir, const char *name,
         .generation = op->entry.attr.generation,
         .attr = op->st,
         .attr_timeout =
-            op_name_timeout(op, op_tells_attr(op, grant->others), opt->attr_timeout_s),
-        .entry_timeout = op_name_timeout(op, named, opt->entry_timeout_s),
+            op_timeout(op, op_tells_attr(op, grant->others), opt->attr_timeout_s),
+        .entry_timeout = op_timeout(op, named, opt->entry_timeout_s),
     };
 }
 

@@ -9,13 +9,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define FUSE_USE_VERSION 314
-#include <fuse3/fuse_lowlevel.h>
-
 #include "common/spans.h"
 #include "rozomount/mem.h"
 #include "rozomount/mountpoint.h"
 #include "rozomount/recaller.h"
+#include "tests/unit/rozomount/fake_notices.h"
 #include "tests/unit/unit.h"
 
 enum {
@@ -35,7 +33,7 @@ static struct {
 
 /* ---- the kernel, and the mailbox ---- */
 
-static int notice(fuse_ino_t ino, const char *text)
+int notice(fuse_ino_t ino, const char *text)
 {
     pthread_mutex_lock(&t.lock);
     snprintf(t.notices[t.n_notices++ % NOTICES_MAX], sizeof(t.notices[0]), "%s", text);
@@ -48,49 +46,6 @@ static int notice(fuse_ino_t ino, const char *text)
     pthread_mutex_unlock(&t.lock);
     return 0;
 }
-
-static int notice_name(const char *what, fuse_ino_t dir, const char *name, size_t len)
-{
-    char text[64];
-
-    snprintf(text, sizeof(text), "%s %d %.*s", what, (int)dir, (int)len, name);
-    return notice(dir, text);
-}
-
-int fuse_lowlevel_notify_inval_inode(struct fuse_session *se, fuse_ino_t ino, off_t off,
-                                     off_t len)
-{
-    char text[64];
-
-    (void)se;
-    snprintf(text, sizeof(text), "inode %d %d+%d", (int)ino, (int)off, (int)len);
-    return notice(ino, text);
-}
-
-int fuse_lowlevel_notify_inval_entry(struct fuse_session *se, fuse_ino_t parent,
-                                     const char *name, size_t namelen)
-{
-    (void)se;
-    return notice_name("drop", parent, name, namelen);
-}
-
-#ifdef EXPIRE_ENTRY_HAS_FLAGS
-int fuse_lowlevel_notify_expire_entry(struct fuse_session *se, fuse_ino_t parent,
-                                      const char *name, size_t namelen,
-                                      enum fuse_expire_flags flags)
-{
-    (void)se;
-    return notice_name(flags == FUSE_LL_EXPIRE_ONLY ? "expire" : "drop", parent, name,
-                       namelen);
-}
-#else
-int fuse_lowlevel_notify_expire_entry(struct fuse_session *se, fuse_ino_t parent,
-                                      const char *name, size_t namelen)
-{
-    (void)se;
-    return notice_name("expire", parent, name, namelen);
-}
-#endif
 
 void env_mailbox_post(struct env_uv *e, struct env_mail *mail)
 {
