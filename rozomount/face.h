@@ -136,6 +136,8 @@ struct op {
     bool owners_flock; /* their flock locks too */
     void (*released)(struct op *op);
     unsigned long long asked; /* mount->n_lowered, when exportd was asked */
+    uint64_t changes; /* that entry.attr holds: tokens_changes() then, or after our own */
+    uint64_t changes_ino, changes_ino2; /* after our own change of those two */
     /* Tokens: recall.c. */
     struct node
         *token_node; /* it waits for its token, or changes it by an exclusive one */
@@ -311,6 +313,11 @@ void op_finish(struct op *op);
 void op_reply_err(struct op *op, int rc);
 /** Note the tokens that came with op->entry; dir: the directory asked about, 0: none. */
 void op_take_grant(struct op *op, uint64_t dir);
+/** Attributes of a directory that came with our own change of it: for the kernel's next question. */
+void op_keep_dir(struct op *op, const struct md_attr *dir, uint64_t grant,
+                 uint64_t changes);
+/** Note when exportd was asked, or what it answered before is taken for its answer. */
+void op_note_asked(struct op *op);
 /** Answer with the attributes in entry, overlaid where this loop has the file, and finish. */
 void op_reply_attr(struct op *op);
 /** The same as the answer to a LOOKUP of name in dir. */
@@ -329,8 +336,8 @@ bool loop_may_tell(struct loop *loop);
  */
 void op_ask(struct op *op, uint16_t code, const ProtobufCMessage *msg,
             void (*on_answer)(struct op *op, int rc));
-/** exportd changed this inode for op, beyond op->ino and op->ino2. */
-void op_note_change(struct op *op, uint64_t ino);
+/** exportd changed this inode for op, beyond op->ino and op->ino2. Returns what its attributes are to be kept with. */
+uint64_t op_note_change(struct op *op, uint64_t ino);
 /** For an fsync of op->ino: has exportd lost a change of it with its power? True once. */
 bool op_has_lost(struct op *op);
 /** The kernel's pages that we have told it to drop until now are gone: then step. */

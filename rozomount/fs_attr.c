@@ -27,21 +27,33 @@ static void on_got_attr(struct op *op, int rc)
     op_reply_attr(op);
 }
 
-void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+/* With what is kept; of an open file on its owner, which knows what was written since. */
+static void getattr_here(struct op *op)
 {
-    struct op *op = op_begin(req);
+    const struct node *node = node_find(&op->loop->nodes, op->ino);
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
 
-    (void)fi;
-    op->ino = ino;
-    if (loop_may_tell(op->loop) && !mount_may_be_open(op->loop->mount, ino) &&
-        tokens_take_attr(op->loop->mount->tokens, ino, &op->entry.attr,
+    op_note_asked(op);
+    if (loop_may_tell(op->loop) && (node == NULL || !node->closing) &&
+        tokens_take_attr(op->loop->mount->tokens, op->ino, &op->entry.attr,
                          &op->entry.grant.number)) {
         op_reply_attr(op);
         return;
     }
-    msg.ino = ino;
+    msg.ino = op->ino;
     op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_got_attr);
+}
+
+void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct op *op = op_begin(req);
+
+    (void)fi;
+    op->ino = ino;
+    if (mount_may_be_open(op->loop->mount, ino))
+        op_goto_owner(op, ino, getattr_here);
+    else
+        getattr_here(op);
 }
 
 /* ---- setattr ---- */
@@ -121,6 +133,7 @@ static void on_attr_set(struct op *op, int rc)
         op_reply_err(op, rc);
         return;
     }
+    op->changes = op->changes_ino;
     op_take_grant(op, 0);
     if (!sized) {
         op_reply_attr(op);

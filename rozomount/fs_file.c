@@ -110,7 +110,7 @@ static void on_opened(struct op *op, int rc)
     }
     if (rc == 0) {
         op_take_grant(op, 0);
-        tokens_forget_attr(op->loop->mount->tokens, op->ino);
+        tokens_forget_attr(op->loop->mount->tokens, op->ino, op->changes);
         op->keep_cache = node_cache_is_fresh(op->node, &op->entry.attr);
         /* Pages are there only by a token, and go with it. */
         op->keep_cache |= tokens_are_given(op->loop->mount->tokens);

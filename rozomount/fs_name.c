@@ -190,7 +190,7 @@ static void on_found_opened(struct op *op, int rc)
         create_again(op);
         return;
     }
-    tokens_forget_attr(op->loop->mount->tokens, op->entry.attr.ino);
+    tokens_forget_attr(op->loop->mount->tokens, op->entry.attr.ino, op->changes);
     if (rc == 0 && md_decode_open(&op->call, &op->entry) != 0)
         rc = -EIO;
     if (rc != 0) {
@@ -234,7 +234,7 @@ static void on_created(struct op *op, int rc)
     } else if (rc != 0) {
         op_reply_err(op, rc);
     } else {
-        op_note_change(op, op->entry.attr.ino);
+        op->changes = op_note_change(op, op->entry.attr.ino);
         op_take_grant(op, op->ino);
         if (op->plus)
             op_goto_owner(op, op->entry.attr.ino, fs_created);
@@ -315,7 +315,7 @@ static int note_removed(struct op *op, struct md_removed *r)
         return -EIO;
     tokens_grant(t, op->parent, r->grant.dir, r->grant.number);
     if (r->removed != 0) {
-        tokens_forget_attr(t, r->removed);
+        tokens_forget_attr(t, r->removed, op->changes);
         recalls_let_go(op->loop, r->removed);
     }
     for (unsigned i = 0; i < 2; i++) {
@@ -327,15 +327,18 @@ static int note_removed(struct op *op, struct md_removed *r)
 
 static void on_removed(struct op *op, int rc)
 {
+    struct tokens *t = op->loop->mount->tokens;
+    uint64_t changes = tokens_forget_attr(t, op->parent, op->changes);
     struct md_removed removed;
 
     if (rc == 0)
         rc = note_removed(op, &removed);
+    if (rc == 0 && removed.dir.ino == op->parent)
+        op_keep_dir(op, &removed.dir, removed.grant.number, changes);
     if (rc == -ENOENT && op->call.maybe_repeated)
         rc = 0; /* it was there when the kernel looked, and the first try took it away */
     if (rc == 0)
-        tokens_name_gone(op->loop->mount->tokens, op->parent, op->name);
-    tokens_forget_attr(op->loop->mount->tokens, op->parent);
+        tokens_name_gone(t, op->parent, op->name);
     op_reply_err(op, rc);
 }
 
@@ -426,6 +429,10 @@ static void on_rename_rechecked(struct op *op, int rc)
 static void on_renamed(struct op *op, int rc)
 {
     bool exchange = (op->flags & RENAME_EXCHANGE) != 0;
+    struct tokens *t = op->loop->mount->tokens;
+    uint64_t changes = op->parent == op->ino2
+                           ? op->changes_ino2
+                           : tokens_forget_attr(t, op->parent, op->changes);
     struct md_removed removed;
 
     if (rc == 0)
@@ -434,13 +441,15 @@ static void on_renamed(struct op *op, int rc)
         ask_lookup(op, op->ino2, op->name2, on_rename_rechecked);
         return;
     }
-    tokens_forget_attr(op->loop->mount->tokens, op->parent);
     if (rc != 0) {
         op_reply_err(op, rc);
         return;
     }
-    tokens_grant(op->loop->mount->tokens, op->ino2, removed.grant.new_dir,
-                 removed.grant.number);
+    tokens_grant(t, op->ino2, removed.grant.new_dir, removed.grant.number);
+    if (removed.dir.ino == op->parent)
+        op_keep_dir(op, &removed.dir, removed.grant.number, changes);
+    if (removed.new_dir.ino == op->ino2)
+        op_keep_dir(op, &removed.new_dir, removed.grant.number, op->changes_ino2);
     renamed_reply(op, &removed.grant);
 }
 
@@ -472,6 +481,7 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 
 static void linked_reply(struct op *op)
 {
+    op->changes = op->changes_ino2;
     op_take_grant(op, op->ino);
     op_reply_entry(op);
 }

@@ -115,19 +115,30 @@ static int entry_check(const struct md_call *call, const Rozo__Attr *attr,
     return rc;
 }
 
+/* Of a directory that the call has changed, when the answer tells them. */
+static int dir_check(const Rozo__Attr *attr, struct md_attr *out)
+{
+    *out = (struct md_attr){ 0 };
+    return attr == NULL ? 0 : md_attr_check(attr, out);
+}
+
 int md_decode_entry(const struct md_call *call, struct md_entry *out)
 {
     Rozo__MdEntryResp *msg =
         rozo__md_entry_resp__unpack(NULL, call->answer_len, call->answer);
+    struct md_attr dir;
     struct md_grant grant;
     int rc = msg == NULL
                  ? -EBADMSG
                  : grant_check(msg->grant, msg->dir_token, 0, msg->others, &grant);
 
     if (rc == 0)
+        rc = dir_check(msg->dir, &dir);
+    if (rc == 0)
         rc = entry_check(call, msg->attr, msg->data, false, out);
     if (rc == 0) {
         out->grant = grant;
+        out->dir = dir;
         out->losses = msg->losses;
         out->cut = msg->cut;
     }
@@ -150,15 +161,20 @@ int md_decode_create(const struct md_call *call, struct md_entry *out)
 {
     Rozo__MdCreateResp *msg =
         rozo__md_create_resp__unpack(NULL, call->answer_len, call->answer);
+    struct md_attr dir;
     struct md_grant grant;
     int rc = msg == NULL
                  ? -EBADMSG
                  : grant_check(msg->grant, msg->dir_token, 0, msg->others, &grant);
 
     if (rc == 0)
-        rc = entry_check(call, msg->attr, msg->data, msg->existed, out);
+        rc = dir_check(msg->dir, &dir);
     if (rc == 0)
+        rc = entry_check(call, msg->attr, msg->data, msg->existed, out);
+    if (rc == 0) {
         out->grant = grant;
+        out->dir = dir;
+    }
     rozo__md_create_resp__free_unpacked(msg, NULL);
     return rc;
 }
@@ -173,6 +189,10 @@ int md_decode_removed(const struct md_call *call, struct md_removed *out)
                  : grant_check(msg->grant, msg->dir_token, msg->new_dir_token, false,
                                &r.grant);
 
+    if (rc == 0)
+        rc = dir_check(msg->dir, &r.dir);
+    if (rc == 0)
+        rc = dir_check(msg->new_dir, &r.new_dir);
     if (rc == 0) {
         for (unsigned i = 0; i < msg->n_moved; i++)
             r.moved[i] = msg->moved[i];

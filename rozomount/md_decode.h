@@ -42,6 +42,7 @@ struct md_entry {
     uint32_t losses; /* WROTE, TRUNCATED: of exportd's power */
     bool cut;        /* WROTE: the size was not taken */
     struct md_grant grant;
+    struct md_attr dir; /* CREATE, LINK: of the directory after that; ino 0: not told */
     uint64_t range_from, range_to; /* TOKEN: given; to 0: not a range */
     bool has_target;               /* the two below are set */
     struct storcli_target target;
@@ -61,6 +62,7 @@ struct md_removed {
     uint64_t removed;  /* the inode that has a name less; 0: none */
     uint64_t moved[2]; /* RENAME: the inodes that have other names now; 0: none */
     struct md_grant grant;
+    struct md_attr dir, new_dir; /* of those directories after that; ino 0: not told */
 };
 int md_decode_removed(const struct md_call *call, struct md_removed *out);
 

@@ -363,6 +363,8 @@ static void on_changed(struct md_call *call, int rc)
 
     if (rc == 0)
         rc = md_decode_entry(call, &entry);
+    if (node->nodes->config.tokens != NULL) /* what is kept has not got that */
+        tokens_forget_attr(node->nodes->config.tokens, node->ino, 0);
     node_change_answered(node, rc == 0 ? &entry.attr : NULL);
     if (rc == 0) {
         nodes_learn_losses(node->nodes, entry.losses);

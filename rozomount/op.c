@@ -156,6 +156,17 @@ static void op_overlay(struct op *op)
         op_overlay_node(op, node);
 }
 
+void op_keep_dir(struct op *op, const struct md_attr *dir, uint64_t grant,
+                 uint64_t changes)
+{
+    struct tokens *t = op->loop->mount->tokens;
+
+    tokens_lock(t);
+    if (dir->token != TOKEN_NONE && loop_may_tell(op->loop))
+        tokens_keep_attr(t, dir, grant, changes);
+    tokens_unlock(t);
+}
+
 void op_take_grant(struct op *op, uint64_t dir)
 {
     struct tokens *t = op->loop->mount->tokens;
@@ -167,6 +178,8 @@ void op_take_grant(struct op *op, uint64_t dir)
     if (dir != 0) {
         tokens_grant(t, dir, e->grant.dir, e->grant.number);
         tokens_note_others(t, e->grant.others);
+        if (e->dir.ino == dir)
+            op_keep_dir(op, &e->dir, e->grant.number, op->changes_ino);
     }
     recalls_trim(op->loop);
 }
@@ -196,17 +209,13 @@ static bool op_tells_attr(struct op *op, bool taken_always)
            tokens_tell_attr(t, e->attr.ino, e->grant.number);
 }
 
-/*
- * Of a file: the kernel asks for the attributes at once, and then believes the answer only if it was told of no change. Of a
- * directory: it asks again whenever it has read it.
- */
+/* For the kernel's next question. */
 static void op_keep_attr(struct op *op)
 {
     const struct md_entry *e = &op->entry;
 
-    if ((e->grant.others || S_ISDIR(e->attr.mode)) && e->attr.token != TOKEN_NONE &&
-        loop_may_tell(op->loop) && !mount_may_be_open(op->loop->mount, e->attr.ino))
-        tokens_keep_attr(op->loop->mount->tokens, &e->attr, e->grant.number);
+    if (e->attr.token != TOKEN_NONE && loop_may_tell(op->loop))
+        tokens_keep_attr(op->loop->mount->tokens, &e->attr, e->grant.number, op->changes);
 }
 
 static void reply_attr_step(struct op *op)
@@ -219,7 +228,9 @@ static void reply_attr_step(struct op *op)
     op->req = NULL;
     tokens_lock(t);
     op_overlay(op);
-    if (S_ISDIR(op->entry.attr.mode))
+    /* It asks again whenever it has read or changed a directory, or written a file. */
+    if (S_ISDIR(op->entry.attr.mode) ||
+        tokens_mode_locked(t, op->entry.attr.ino) == TOKEN_EXCLUSIVE)
         op_keep_attr(op);
     fuse_reply_attr(
         req, &op->st,
@@ -264,7 +275,9 @@ void op_fill_entry(struct op *op, uint64_t dir, const char *name,
 
     op_overlay(op);
     op_note_told(op);
-    op_keep_attr(op);
+    /* It asks for them at once, and then believes the answer only if it was told of no change. */
+    if (grant->others || S_ISDIR(op->entry.attr.mode))
+        op_keep_attr(op);
     *e = (struct fuse_entry_param){
         .ino = op->entry.attr.ino,
         .generation = op->entry.attr.generation,
@@ -348,10 +361,10 @@ static bool code_names(uint16_t code)
     }
 }
 
-void op_note_change(struct op *op, uint64_t ino)
+uint64_t op_note_change(struct op *op, uint64_t ino)
 {
-    tokens_forget_attr(op->loop->mount->tokens, ino);
     unstable_note(op->loop->mount->unstable, ino, op->loop->nodes.losses);
+    return tokens_forget_attr(op->loop->mount->tokens, ino, op->changes);
 }
 
 bool op_has_lost(struct op *op)
@@ -395,6 +408,12 @@ static void op_wait_for_answer(struct op *op)
         op_wait_interruptibly(op, op_give_up_asking);
 }
 
+void op_note_asked(struct op *op)
+{
+    op->asked = atomic_load(&op->loop->mount->n_lowered);
+    op->changes = tokens_changes(op->loop->mount->tokens);
+}
+
 /* exportd has sent it back: others wait for what our session is to give back first. */
 static void op_again(struct op *op)
 {
@@ -410,7 +429,7 @@ static void op_again(struct op *op)
     }
     if (!op->call.maybe_repeated)
         op->started_ns = env_now_ns(&op->loop->env.env);
-    op->asked = atomic_load(&op->loop->mount->n_lowered);
+    op_note_asked(op);
     if (renames)
         renames_begin(op->loop->mount->renames, &op->renaming, op->parent, op->ino2);
     if (md_send_again(&op->call, 1u << (n < AGAIN_PAUSE_MAX ? n : AGAIN_PAUSE_MAX)))
@@ -425,9 +444,9 @@ static void on_op_answer(struct md_call *call, int rc)
 
     op_wait_over(op);
     if (code_changes(call->rq.op) && (rc == 0 || !call->answered)) {
-        op_note_change(op, op->ino);
+        op->changes_ino = op_note_change(op, op->ino);
         if (op->ino2 != 0)
-            op_note_change(op, op->ino2);
+            op->changes_ino2 = op_note_change(op, op->ino2);
     }
     if (code_changes(call->rq.op) && rc != 0 &&
         (!call->answered || call->maybe_repeated)) {
@@ -450,7 +469,7 @@ void op_ask_within(struct op *op, uint32_t timeout_ms, uint16_t code,
                    const ProtobufCMessage *msg, void (*on_answer)(struct op *op, int rc))
 {
     op->on_answer = on_answer;
-    op->asked = atomic_load(&op->loop->mount->n_lowered);
+    op_note_asked(op);
     op->n_sent_back = 0;
     md_send_within(&op->loop->md, &op->call, code, msg, MD_AGAIN, timeout_ms,
                    on_op_answer, op);

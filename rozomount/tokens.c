@@ -19,7 +19,7 @@
 #include "rozomount/md_decode.h"
 #include "rozomount/mem.h"
 
-enum { VOID_SLOTS = 8192 };
+enum { N_SLOTS = 8192 };
 
 /* Attributes for the kernel's next question. */
 struct kept_attr {
@@ -52,8 +52,9 @@ struct tokens {
     size_t n_names;
     uint64_t opened_grant; /* grants below are void; 0: all are */
     bool others;
-    uint64_t
-        given_back[VOID_SLOTS]; /* by hash of the inode: grants up to here are void */
+    uint64_t given_back[N_SLOTS]; /* by hash of the inode: grants up to here are void */
+    uint64_t changed[N_SLOTS];    /* the same: our last change, of n_changes */
+    atomic_ullong n_changes;
 };
 
 struct tokens *tokens_new(void)
@@ -83,15 +84,15 @@ static struct token *token_find(struct tokens *t, uint64_t ino)
     return k;
 }
 
-static uint64_t *void_slot(struct tokens *t, uint64_t ino)
+static unsigned slot_of(uint64_t ino)
 {
-    return &t->given_back[(ino * 0x9e3779b97f4a7c15u >> 40) % VOID_SLOTS];
+    return (ino * 0x9e3779b97f4a7c15u >> 40) % N_SLOTS;
 }
 
 static bool grant_is_good(struct tokens *t, uint64_t ino, uint64_t grant)
 {
     return grant != 0 && t->opened_grant != 0 && grant >= t->opened_grant &&
-           grant > *void_slot(t, ino);
+           grant > t->given_back[slot_of(ino)];
 }
 
 static void token_use(struct tokens *t, struct token *k)
@@ -518,12 +519,19 @@ bool tokens_name_gone(struct tokens *t, uint64_t dir, const char *name)
     return told;
 }
 
-void tokens_keep_attr(struct tokens *t, const struct md_attr *attr, uint64_t grant)
+uint64_t tokens_changes(struct tokens *t)
+{
+    return atomic_load(&t->n_changes);
+}
+
+void tokens_keep_attr(struct tokens *t, const struct md_attr *attr, uint64_t grant,
+                      uint64_t changes)
 {
     struct token *k =
         grant_is_good(t, attr->ino, grant) ? token_to_tell(t, attr->ino) : NULL;
 
-    if (k == NULL || grant < k->grant) /* a newer answer came before this one */
+    /* A newer answer came before this one. */
+    if (k == NULL || grant < k->grant || t->changed[slot_of(attr->ino)] > changes)
         return;
     if (k->kept == NULL)
         k->kept = mem_new(sizeof(*k->kept));
@@ -542,18 +550,24 @@ bool tokens_take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
     if (taken) {
         *out = k->kept->attr;
         *grant = k->kept->grant;
-        if (!S_ISDIR(out->mode))
+        if (!S_ISDIR(out->mode) && k->mode != TOKEN_EXCLUSIVE)
             kept_drop(k);
     }
     tokens_unlock(t);
     return taken;
 }
 
-void tokens_forget_attr(struct tokens *t, uint64_t ino)
+uint64_t tokens_forget_attr(struct tokens *t, uint64_t ino, uint64_t changes)
 {
+    uint64_t *changed = &t->changed[slot_of(ino)];
+    bool is_newest;
     struct token *k;
 
     tokens_lock(t);
+    is_newest = *changed <= changes;
+    *changed = atomic_fetch_add(&t->n_changes, 1) + 1;
+    if (is_newest)
+        changes = *changed;
     k = token_find(t, ino);
     if (k != NULL) {
         kept_drop(k);
@@ -561,6 +575,7 @@ void tokens_forget_attr(struct tokens *t, uint64_t ino)
             false; /* who seeks to the middle of it would not look whether it is old */
     }
     tokens_unlock(t);
+    return changes;
 }
 
 /* ---- giving back ---- */
@@ -626,7 +641,7 @@ void tokens_forget_names(struct tokens *t, bool (*is_old)(void *arg, uint64_t di
 uint64_t tokens_gave_back(struct tokens *t, uint64_t ino, enum token_mode keep,
                           uint64_t grant)
 {
-    uint64_t *slot = void_slot(t, ino);
+    uint64_t *slot = &t->given_back[slot_of(ino)];
     struct token *k;
 
     tokens_lock(t);

@@ -118,13 +118,23 @@ bool tokens_tell_listing(struct tokens *t, uint64_t dir, bool *kept);
 /** The name is gone, by our own doing: the kernel knows. Was it told? */
 bool tokens_name_gone(struct tokens *t, uint64_t dir, const char *name);
 
-/** With the lock: keep these attributes for the question that the kernel will ask next, of a directory for all; with their grant. */
-void tokens_keep_attr(struct tokens *t, const struct md_attr *attr, uint64_t grant);
-/** They are, if still good: then those of a file are forgotten. */
+/** Our changes so far, of all inodes: to be noted before exportd is asked for attributes that may be kept. */
+uint64_t tokens_changes(struct tokens *t);
+/**
+ * With the lock: keep these attributes for the question that the kernel will ask next, with their grant. Of a directory, and of a file that we have
+ * EXCLUSIVE, for all that it will ask.
+ * They hold all of our changes of the inode up to `changes`; if there was a later one, they are not kept.
+ */
+void tokens_keep_attr(struct tokens *t, const struct md_attr *attr, uint64_t grant,
+                      uint64_t changes);
+/** They are, if still good: then they are forgotten, if for one question. */
 bool tokens_take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
                       uint64_t *grant);
-/** We have changed the inode: what is kept of it, also its listing, is old. */
-void tokens_forget_attr(struct tokens *t, uint64_t ino);
+/**
+ * We have changed the inode: what is kept of it, also its listing, is old. changes: when exportd was asked to. Returns what
+ * attributes of right after that change are to be kept with: the new tokens_changes(), or `changes` when they are not the newest.
+ */
+uint64_t tokens_forget_attr(struct tokens *t, uint64_t ino, uint64_t changes);
 
 /* ---- giving back ---- */
 

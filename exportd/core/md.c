@@ -86,6 +86,22 @@ static void attr_give(struct op *op, const struct inode *in, enum token_mode mod
     a->token = op_grant(op, in->ino, mode);
 }
 
+/*
+ * The same of a directory whose names op has changed, as far as its token goes: the client's kernel wants to know its attributes at once.
+ * NULL: it is to ask.
+ */
+static Rozo__Attr *dir_give(struct op *op, uint64_t dir, Rozo__TokenMode held,
+                            Rozo__Attr *a)
+{
+    struct inode in;
+
+    if (held == ROZO__TOKEN_MODE__TOKEN_NONE || fs_getattr(op->fs, dir, &in) != 0)
+        return NULL;
+    attr_fill(&in, a);
+    a->token = held;
+    return a;
+}
+
 static bool has_others(const struct op *op)
 {
     return op->export->n_sessions > 1;
@@ -115,12 +131,15 @@ static int answer_entry(struct op *op, struct inode *in, bool with_data)
     return answer_with(op, in, resp);
 }
 
-/* Of a name: what was asked about the directory may be kept, too. */
-static int answer_named(struct op *op, const struct inode *in, uint64_t dir)
+/* Of a name: what was asked about the directory may be kept, too. made: it was not there before. */
+static int answer_named(struct op *op, const struct inode *in, uint64_t dir, bool made)
 {
     Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
+    Rozo__Attr attr;
 
     resp.dir_token = op_grant(op, dir, TOKEN_SHARED);
+    if (made)
+        resp.dir = dir_give(op, dir, resp.dir_token, &attr);
     return answer_with(op, in, resp);
 }
 
@@ -334,7 +353,7 @@ int md_lookup(struct op *op, const ProtobufCMessage *msg)
         return answer_no_name(op, req->parent);
     if (rc == 0)
         rc = wants_see(op, &in);
-    return rc == 0 ? answer_named(op, &in, req->parent) : rc;
+    return rc == 0 ? answer_named(op, &in, req->parent, false) : rc;
 }
 
 int md_getattr(struct op *op, const ProtobufCMessage *msg)
@@ -429,7 +448,7 @@ int md_create(struct op *op, const ProtobufCMessage *msg)
         .target = name_of(req->target),
     };
     struct data_parts data;
-    Rozo__Attr attr;
+    Rozo__Attr attr, dir;
     struct inode in = { 0 };
     int rc;
 
@@ -452,6 +471,8 @@ int md_create(struct op *op, const ProtobufCMessage *msg)
     attr_give(op, &in, req->open ? TOKEN_EXCLUSIVE : TOKEN_SHARED, &attr);
     resp.attr = &attr;
     resp.dir_token = op_grant(op, req->parent, TOKEN_SHARED);
+    if (!resp.existed)
+        resp.dir = dir_give(op, req->parent, resp.dir_token, &dir);
     resp.grant = op->grant;
     resp.others = has_others(op);
     if (req->open) {
@@ -474,8 +495,10 @@ static int wants_removal(struct op *op, uint64_t parent, struct fs_name name)
 static int answer_unnamed(struct op *op, const struct inode *in, uint64_t parent)
 {
     Rozo__MdRemovedResp resp = ROZO__MD_REMOVED_RESP__INIT;
+    Rozo__Attr dir;
 
     resp.dir_token = op_grant(op, parent, TOKEN_SHARED);
+    resp.dir = dir_give(op, parent, resp.dir_token, &dir);
     return answer_removed(op, in, NULL, resp);
 }
 
@@ -509,7 +532,7 @@ int md_link(struct op *op, const ProtobufCMessage *msg)
 
     if (rc == 0)
         rc = fs_link(op->fs, req->ino, req->parent, name_of(req->name), &in);
-    return rc == 0 ? answer_named(op, &in, req->parent) : rc;
+    return rc == 0 ? answer_named(op, &in, req->parent, true) : rc;
 }
 
 /* Also what it gives: the kernel believes the new name as long as it believed the old one. */
@@ -545,6 +568,7 @@ int md_rename(struct op *op, const ProtobufCMessage *msg)
     const Rozo__MdRenameReq *req = (const Rozo__MdRenameReq *)msg;
     Rozo__MdRemovedResp resp = ROZO__MD_REMOVED_RESP__INIT;
     struct fs_renamed renamed;
+    Rozo__Attr dir, new_dir;
     int rc = wants_rename(op, req);
 
     if (rc == 0)
@@ -554,6 +578,9 @@ int md_rename(struct op *op, const ProtobufCMessage *msg)
         return rc;
     resp.dir_token = op_grant_asked(op, req->parent, TOKEN_SHARED, 0);
     resp.new_dir_token = op_grant_asked(op, req->new_parent, TOKEN_SHARED, 0);
+    resp.dir = dir_give(op, req->parent, resp.dir_token, &dir);
+    if (req->new_parent != req->parent)
+        resp.new_dir = dir_give(op, req->new_parent, resp.new_dir_token, &new_dir);
     return answer_removed(op, &renamed.removed, renamed.moved, resp);
 }
 

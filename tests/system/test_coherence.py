@@ -940,14 +940,74 @@ def test_opening_again_asks_nobody(two_mounts, ab):
     assert get(ab[1] + "/f") == b"other"
 
 
+def test_who_changes_names_is_told_what_became_of_their_directory(two_mounts, ab):
+    """... with the answer: the kernel's next question of the directory asks nobody, and hears what the other mount hears."""
+    steps = [lambda i: put(ab[0] + "/d/f%d" % i, b""), lambda i: os.mkdir(ab[0] + "/d/d%d" % i),
+             lambda i: os.symlink("to", ab[0] + "/d/s%d" % i), lambda i: os.link(ab[0] + "/d/f%d" % i, ab[0] + "/d/l%d" % i),
+             lambda i: os.rename(ab[0] + "/d/f%d" % i, ab[0] + "/d/r%d" % i),
+             lambda i: os.rename(ab[0] + "/d/d%d" % i, ab[0] + "/e/d%d" % i),
+             lambda i: os.unlink(ab[0] + "/d/l%d" % i), lambda i: os.rmdir(ab[0] + "/e/d%d" % i)]
+    for name in "de":
+        os.mkdir(ab[0] + "/" + name)
+
+    def same(name):
+        of = [os.stat(mnt + "/" + name) for mnt in ab]
+        return [(st.st_nlink, st.st_mtime_ns, st.st_ctime_ns) for st in of[:1]] == [(st.st_nlink, st.st_mtime_ns, st.st_ctime_ns) for st in of[1:]]
+
+    for i, step in enumerate(steps):
+        step(0)
+        assert same("d") and same("e"), "after step %d" % i
+
+    def costs_no_question():
+        for _ in range(3):
+            os.listdir(ab[0] + "/d")
+        before = requests(two_mounts)["getattr"]
+        costs_no_question.i += 1
+        for step in steps:
+            step(costs_no_question.i)
+            os.stat(ab[0] + "/d")
+            os.stat(ab[0] + "/e")
+        return requests(two_mounts)["getattr"] == before
+
+    costs_no_question.i = 0
+    two_mounts.wait_for(costs_no_question, "changes that nobody is asked after")  # the other mount had looked at both
+
+
+def test_attributes_of_what_is_open_ask_nobody(two_mounts, ab):
+    """... and are those of what was written, by whom ever."""
+    with Open(ab[0] + "/f", os.O_CREAT | os.O_RDWR) as fd:
+        for i in range(1, 4):
+            os.write(fd, b"x" * 100)
+            assert os.fstat(fd).st_size == os.stat(ab[0] + "/f").st_size == os.stat(ab[1] + "/f").st_size == 100 * i
+            assert os.fstat(fd).st_mtime_ns == os.stat(ab[1] + "/f").st_mtime_ns
+        put(ab[1] + "/f", b"other")
+        assert os.fstat(fd).st_size == 5 and os.fstat(fd).st_mtime_ns == os.stat(ab[1] + "/f").st_mtime_ns
+        os.fchmod(fd, 0o640)
+        assert os.fstat(fd).st_mode == os.stat(ab[1] + "/f").st_mode
+        os.ftruncate(fd, 3)
+        assert os.fstat(fd).st_size == os.stat(ab[1] + "/f").st_size == 3
+
+    def costs_no_question():
+        before = requests(two_mounts)["getattr"]
+        costs_no_question.i += 1
+        with Open(ab[0] + "/g%d" % costs_no_question.i, os.O_CREAT | os.O_EXCL | os.O_RDWR) as fd:
+            os.write(fd, b"x" * 100)
+            assert os.fstat(fd).st_size == 100
+        return requests(two_mounts)["getattr"] == before
+
+    costs_no_question.i = 0
+    two_mounts.wait_for(costs_no_question, "a file that is made without a question for its attributes")
+
+
 @pytest.mark.parametrize("who", [0, 1])
 @pytest.mark.parametrize("how", ["unlinked", "renamed over", "unlinked while it is read"])
 def test_what_is_kept_open_goes_with_its_name(two_mounts, ab, who, how):
     """... and its storages get their room back."""
-    def n_files():
-        return sum(e["files"] for e in two_mounts.status()["exports"])
+    def is_gone():
+        named = {os.lstat(os.path.join(folder, name)).st_ino for folder, folders, files in os.walk(two_mounts.mnts[0]) for name in folders + files}
+        status = two_mounts.status()
+        return sum(e["files"] for e in status["exports"]) == len(named) + 1 and status["trash"] == 0
 
-    n_before = n_files()
     put(ab[0] + "/f", b"x" * SIZE)
     put(ab[0] + "/g", b"y")
     reader = Open(ab[1] + "/f", os.O_RDONLY)
@@ -963,7 +1023,7 @@ def test_what_is_kept_open_goes_with_its_name(two_mounts, ab, who, how):
     elif how == "renamed over":
         os.rename(ab[who] + "/g", ab[who] + "/f")
         assert [get(m + "/f") for m in ab] == [b"y", b"y"]
-    two_mounts.wait_for(lambda: n_files() == n_before + 1 and two_mounts.status()["trash"] == 0, "the removed file to go")
+    two_mounts.wait_for(is_gone, "the removed file to go")
 
 
 # ---- names that all change ----

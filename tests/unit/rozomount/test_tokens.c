@@ -64,7 +64,7 @@ static void keep_attr(uint64_t ino, uint64_t size, uint64_t grant)
     struct md_attr attr = { .ino = ino, .size = size };
 
     tokens_lock(t);
-    tokens_keep_attr(t, &attr, grant);
+    tokens_keep_attr(t, &attr, grant, tokens_changes(t));
     tokens_unlock(t);
 }
 
@@ -259,8 +259,8 @@ static void test_attributes_are_kept_for_one_question(void **state)
     assert_int_equal(take_attr(5), 200);
     assert_int_equal(take_attr(5), 0);
     keep_attr(5, 100, 11);
-    tokens_forget_attr(t, 5);
-    tokens_forget_attr(t, 6);
+    tokens_forget_attr(t, 5, 0);
+    tokens_forget_attr(t, 6, 0);
     assert_int_equal(take_attr(5), 0);
     keep_attr(5, 100, 11);
     tokens_recall(t, 5, TOKEN_SHARED);
@@ -278,11 +278,69 @@ static void test_those_of_a_directory_for_all(void **state)
     (void)state;
     tokens_grant(t, 5, TOKEN_SHARED, 11);
     tokens_lock(t);
-    tokens_keep_attr(t, &dir, 11);
+    tokens_keep_attr(t, &dir, 11, tokens_changes(t));
     tokens_unlock(t);
     assert_int_equal(take_attr(5), 4096);
     assert_int_equal(take_attr(5), 4096);
-    tokens_forget_attr(t, 5);
+    tokens_forget_attr(t, 5, 0);
+    assert_int_equal(take_attr(5), 0);
+}
+
+static void keep_attr_asked(uint64_t ino, uint64_t size, uint64_t changes)
+{
+    const struct md_attr attr = { .ino = ino, .size = size };
+
+    tokens_lock(t);
+    tokens_keep_attr(t, &attr, 11, changes);
+    tokens_unlock(t);
+}
+
+/* Goal: attributes that exportd told before a change of ours, and that come after it, are not kept, also when it had granted nothing. */
+static void test_attributes_older_than_our_last_change_are_not_kept(void **state)
+{
+    uint64_t before, since;
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    before = tokens_changes(t);
+    tokens_forget_attr(t, 5, before);
+    keep_attr_asked(5, 100, before);
+    assert_int_equal(take_attr(5), 0);
+    keep_attr_asked(5, 200, tokens_changes(t));
+    assert_int_equal(take_attr(5), 200);
+    before = tokens_changes(t);
+    tokens_forget_attr(t, 7, before); /* of a token that comes only then */
+    tokens_grant(t, 7, TOKEN_SHARED, 11);
+    keep_attr_asked(7, 100, before);
+    assert_int_equal(take_attr(7), 0);
+    keep_attr_asked(5, 300, before); /* another inode */
+    assert_int_equal(take_attr(5), 300);
+    since = tokens_changes(t);
+    assert_true(since > before);
+}
+
+/* Goal: those that come with a change of ours are kept, unless another one, that may have been later, was answered first. */
+static void test_attributes_that_come_with_our_own_change(void **state)
+{
+    uint64_t first, second, with_first, with_second;
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    first = tokens_changes(t);
+    with_first = tokens_forget_attr(t, 5, first);
+    keep_attr_asked(5, 100, with_first);
+    assert_int_equal(take_attr(5), 100);
+    first = second = tokens_changes(t); /* two at a time: who was the first? */
+    with_second = tokens_forget_attr(t, 5, second);
+    keep_attr_asked(5, 300, with_second);
+    with_first = tokens_forget_attr(t, 5, first);
+    keep_attr_asked(5, 200, with_first);
+    assert_int_equal(take_attr(5), 0);
+    first = second = tokens_changes(t);
+    with_second = tokens_forget_attr(t, 5, second);
+    with_first = tokens_forget_attr(t, 5, first); /* before the other one kept its own */
+    keep_attr_asked(5, 300, with_second);
+    keep_attr_asked(5, 200, with_first);
     assert_int_equal(take_attr(5), 0);
 }
 
@@ -616,6 +674,8 @@ int main(void)
         T(test_listings_last_as_long_as_the_token),
         T(test_attributes_are_kept_for_one_question),
         T(test_those_of_a_directory_for_all),
+        T(test_attributes_older_than_our_last_change_are_not_kept),
+        T(test_attributes_that_come_with_our_own_change),
         T(test_what_is_held_is_claimed),
         T(test_lost_ones_are_given_up_one_by_one),
         T(test_the_longest_unused_is_to_go),
