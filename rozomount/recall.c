@@ -1016,15 +1016,21 @@ struct let_go {
     uint64_t ino;
 };
 
-static void on_let_go(struct env_mail *mail)
+static void let_go(struct loop *loop, uint64_t ino)
 {
-    struct let_go *news = container_of(mail, struct let_go, mail);
-    struct node *node = node_find(&news->loop->nodes, news->ino);
+    struct node *node = node_find(&loop->nodes, ino);
 
     if (node != NULL) {
         node->nameless = true;
         node_let_go(node);
     }
+}
+
+static void on_let_go(struct env_mail *mail)
+{
+    struct let_go *news = container_of(mail, struct let_go, mail);
+
+    let_go(news->loop, news->ino);
     free(news);
 }
 
@@ -1034,6 +1040,10 @@ void recalls_let_go(struct loop *loop, uint64_t ino)
 
     if (!mount_may_be_open(loop->mount, ino) && !mount_may_be_kept(loop->mount, ino))
         return;
+    if (mount_owner(loop->mount, ino) == loop) {
+        let_go(loop, ino);
+        return;
+    }
     news = mem_new(sizeof(*news));
     news->mail.fn = on_let_go;
     news->loop = mount_owner(loop->mount, ino);
