@@ -178,7 +178,7 @@ void fences_tick(struct exportd *x)
     LIST_FOREACH(node, &x->fences) {
         const struct fence *f = container_of(node, struct fence, link);
 
-        if (f->confirmed || f->map_version == 0 ||
+        if (f->confirmed || f->map_version == 0 || client_may_believe(f) ||
             now_ns - f->told_ns < FENCE_PATIENCE_MS * 1000000ull)
             continue;
         n_unaware(f, &hasty, words);

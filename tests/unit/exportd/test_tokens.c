@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "exportd/core/tokens.h"
 #include "tests/unit/exportd/world.h"
@@ -745,8 +746,39 @@ static void test_the_end_of_a_session_lets_go(void **state)
     ends(three, ROZO__STATUS__OK);
 }
 
+/* What is logged until log_has_said(). */
+struct log_heard {
+    FILE *file;
+    int stderr_fd;
+};
+
+static void log_hear(struct log_heard *heard)
+{
+    fflush(stderr);
+    heard->file = tmpfile();
+    assert_non_null(heard->file);
+    heard->stderr_fd = dup(STDERR_FILENO);
+    assert_true(dup2(fileno(heard->file), STDERR_FILENO) >= 0);
+}
+
+static bool log_has_said(struct log_heard *heard, const char *words)
+{
+    char line[1024];
+    bool has = false;
+
+    fflush(stderr);
+    dup2(heard->stderr_fd, STDERR_FILENO);
+    close(heard->stderr_fd);
+    rewind(heard->file);
+    while (fgets(line, sizeof(line), heard->file) != NULL)
+        has |= strstr(line, words) != NULL;
+    fclose(heard->file);
+    return has;
+}
+
 static void test_who_does_not_give_back_is_ended(void **state)
 {
+    struct log_heard heard;
     struct answer_got *got;
 
     (void)state;
@@ -767,11 +799,13 @@ static void test_who_does_not_give_back_is_ended(void **state)
         keep_alive(s2);
     }
     ends(getattr(s1, file), ROZO__STATUS__NO_SESSION);
+    log_hear(&heard);
     for (unsigned ms = 2000; ms < LEASE_MS; ms += 1000) {
         assert_false(got->came); /* it may not have heard, and go by what it had */
         keep_alive(s2);
         env_virtual_advance_ms(&w.env, 1000);
     }
+    assert_false(log_has_said(&heard, "waits for storages")); /* they all know */
     env_virtual_advance_ms(&w.env, 1000);
     ends(got, ROZO__STATUS__OK);
 }
