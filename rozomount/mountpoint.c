@@ -188,7 +188,7 @@ bool mountpoint_flag(const char *word, unsigned long *flags)
         { "ro", "rw", MS_RDONLY },           { "nosuid", "suid", MS_NOSUID },
         { "nodev", "dev", MS_NODEV },        { "noexec", "exec", MS_NOEXEC },
         { "sync", "async", MS_SYNCHRONOUS }, { "dirsync", NULL, MS_DIRSYNC },
-        { "noatime", "atime", MS_NOATIME },  { "nodiratime", "diratime", MS_NODIRATIME },
+        { "noatime", "atime", MS_NOATIME },
     };
 
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {

@@ -198,12 +198,17 @@ static int set_valued(struct options *opt, const char *key, const char *value,
 /* What mount(8) and fstab say to others than us. */
 static bool is_for_others(const char *key)
 {
-    static const char *const names[] = {
-        "_netdev",     "defaults",      "auto",     "noauto",     "user",
-        "nouser",      "users",         "owner",    "group",      "nofail",
-        "fail",        "mand",          "nomand",   "relatime",   "norelatime",
-        "strictatime", "nostrictatime", "lazytime", "nolazytime", "default_permissions"
-    };
+    static const char *const names[] = { "_netdev",       "defaults",
+                                         "auto",          "noauto",
+                                         "user",          "nouser",
+                                         "users",         "owner",
+                                         "group",         "nofail",
+                                         "fail",          "mand",
+                                         "nomand",        "relatime",
+                                         "norelatime",    "strictatime",
+                                         "nostrictatime", "lazytime",
+                                         "nolazytime",    "diratime",
+                                         "nodiratime",    "default_permissions" };
 
     if (strncmp(key, "x-", 2) == 0 || strncmp(key, "X-", 2) == 0 ||
         strcmp(key, "comment") == 0)
