@@ -105,6 +105,22 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
     }
 }
 
+/* In place; how long the list is then. */
+static size_t names_hide_trusted(uint8_t *names, size_t len)
+{
+    size_t left = 0;
+
+    for (size_t at = 0, n; at < len; at += n) {
+        n = strlen((const char *)names + at) + 1;
+        if (strncmp((const char *)names + at, XATTR_TRUSTED_PREFIX,
+                    XATTR_TRUSTED_PREFIX_LEN) == 0)
+            continue;
+        memmove(names + left, names + at, n);
+        left += n;
+    }
+    return left;
+}
+
 static void on_listed_xattr(struct op *op, int rc)
 {
     Rozo__MdListxattrResp *msg;
@@ -115,10 +131,13 @@ static void on_listed_xattr(struct op *op, int rc)
     }
     msg = rozo__md_listxattr_resp__unpack(NULL, op->call.answer_len, op->call.answer);
     if (msg == NULL || msg->names.len > XATTR_LIST_MAX ||
-        (msg->names.len != 0 && msg->names.data[msg->names.len - 1] != '\0'))
+        (msg->names.len != 0 && msg->names.data[msg->names.len - 1] != '\0')) {
         op_reply_err(op, -EIO);
-    else
+    } else {
+        if (op->uid != 0)
+            msg->names.len = names_hide_trusted(msg->names.data, msg->names.len);
         op_reply_xattr(op, msg->names.data, msg->names.len);
+    }
     rozo__md_listxattr_resp__free_unpacked(msg, NULL);
 }
 

@@ -201,6 +201,20 @@ def test_an_acl_decides_who_may(cluster_shared, top):
     assert may(os.O_RDONLY) == errno.EACCES
 
 
+def test_trusted_attributes_are_for_root(cluster_shared, top):
+    """Nobody else is told of their names either."""
+    path = put(top + "/f")
+    for name in ("user.a", "trusted.b", "user.c", "trusted.d"):
+        os.setxattr(path, name, b"x")
+
+    def looks():
+        assert sorted(os.listxattr(path)) == ["user.a", "user.c"]
+        os.getxattr(path, "trusted.b")
+
+    assert sorted(os.listxattr(path)) == ["trusted.b", "trusted.d", "user.a", "user.c"]
+    assert as_nobody(looks) == errno.ENODATA
+
+
 # ---- names ----
 
 def renameat2(old, new, flags):
