@@ -459,6 +459,12 @@ void op_with_token(struct op *op, struct node *node, enum token_mode mode,
 void op_with_range(struct op *op, struct node *node, const struct token_need *need,
                    void (*step)(struct op *op));
 void op_token_done(struct op *op);
+/**
+ * A READ, pinned in op->node, was answered with less than was asked for. Where a notice to the kernel came after the kernel had asked, it
+ * takes what is lacking for zeros, not for the end of the file, and keeps them, if the notice was not about these pages:
+ * then they are dropped now.
+ */
+void op_read_ended(struct op *op);
 
 /* exportd wants a token back. */
 struct token_recall {

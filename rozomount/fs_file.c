@@ -245,10 +245,20 @@ static void read_take_token(struct op *op)
     op_with_range(op, op->handle->node, &need, read_with_token);
 }
 
+static size_t iov_bytes(const struct iovec *iov, unsigned n_iov)
+{
+    size_t n = 0;
+
+    for (unsigned i = 0; i < n_iov; i++)
+        n += iov[i].iov_len;
+    return n;
+}
+
 static void on_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
 {
     struct op *op = arg;
     fuse_req_t req = op->req;
+    bool ends = rc == 0 && iov_bytes(iov, n_iov) < op->size;
 
     op_wait_over(op);
     if (op->overtaken && req != NULL) {
@@ -264,6 +274,8 @@ static void on_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
         else
             fuse_reply_iov(req, iov, (int)n_iov);
     }
+    if (ends)
+        op_read_ended(op);
     op_finish(op);
 }
 

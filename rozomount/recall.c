@@ -23,6 +23,8 @@
 enum {
     PAGE_BYTES = 4096,
     LOST_AT_A_TIME = 256, /* tokens of a session that is over */
+    READ_COMES_NS =
+        1000000000, /* from the kernel to us: longer than that only if all hangs */
 };
 
 /* An MD_TOKEN. */
@@ -578,6 +580,7 @@ static void drop_go_round(struct drop *d, uint64_t from, uint64_t to)
 {
     struct recall *r = d->recall;
 
+    r->node->went_round_ns = env_now_ns(&r->loop->env.env);
     if (d->job.from < from)
         drop_add(r, d->job.from, from);
     if (to < d->job.to)
@@ -639,6 +642,46 @@ static void recall_goes_round(struct recall *r, const struct op *op)
         return;
     drops_go_round(r, op);
     drops_send(r);
+}
+
+/* ---- READs that end early ---- */
+
+static void drop_ends(struct loop *loop, struct node *node);
+
+static void on_ends_dropped(struct env_mail *mail)
+{
+    struct drop *d = container_of(mail, struct drop, job.mail);
+    struct loop *loop = d->loop;
+    struct node *node = node_find(&loop->nodes, d->job.ino);
+
+    free(d);
+    if (node == NULL)
+        return;
+    node->dropping_ends = false;
+    if (node->drops_ends_again)
+        drop_ends(loop, node);
+}
+
+static void drop_ends(struct loop *loop, struct node *node)
+{
+    struct drop *d;
+
+    node->drops_ends_again = node->dropping_ends;
+    if (node->dropping_ends || loop->mount->recaller == NULL)
+        return;
+    node->dropping_ends = true;
+    d = drop_new(loop, node->ino, 0, SPAN_END);
+    d->job.mail.fn = on_ends_dropped;
+    recaller_submit(loop->mount->recaller, &d->job);
+}
+
+void op_read_ended(struct op *op)
+{
+    struct node *node = op->node;
+
+    if (op->fills_pages && node->went_round_ns != 0 &&
+        op->started_ns < node->went_round_ns + READ_COMES_NS)
+        drop_ends(op->loop, node);
 }
 
 /* ---- names that are old at once ---- */
