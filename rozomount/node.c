@@ -651,8 +651,8 @@ int node_adopt(struct node *node, const struct md_entry *entry, bool counted)
         const struct storcli_target target = node_target(node, entry);
         struct file_attr attr = entry->file;
 
-        attr.size_is_old = node->n_changing != 0 ||
-                           (node->seen.valid && entry->attr.change < node->seen.change);
+        attr.size_is_old = node->seen.valid && entry->attr.change < node->seen.change;
+        attr.size_may_be_old = node->n_changing != 0;
         file_refresh(node->file, &target, &attr);
         return 0;
     }

@@ -24,9 +24,9 @@ typedef void file_done_cb(void *arg, int rc);
 /* What a file needs to know of its inode. */
 struct file_attr {
     uint64_t size;
-    /* The answer is older than another that came before it: that the file is shorter is not
-     * believed then. */
-    bool size_is_old;
+    /* The answer is older than another that came before it: its size says nothing; or it may be: that the file is shorter
+     * is not believed then. */
+    bool size_is_old, size_may_be_old;
     bool has_data;  /* false: reads are zeros, no storage is asked */
     uint32_t epoch; /* to write with; 0: none yet */
     bool truncate_pending;

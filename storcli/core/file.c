@@ -373,7 +373,7 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
     }
     if (attr->has_data)
         f->has_data = f->has_data_told = true;
-    if (!(attr->size_is_old && attr->size < f->meta_size))
+    if (!attr->size_is_old && !(attr->size_may_be_old && attr->size < f->meta_size))
         adopt_size(f, attr);
     if (!with_data || f->trunc_active ||
         (f->truncate_pending && f->truncate_version == 0))

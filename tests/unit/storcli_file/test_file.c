@@ -1509,13 +1509,32 @@ static void an_answer_that_was_overtaken_does_not_make_the_file_shorter(void **s
     fake_attr(&x->k, &attr);
     assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
     assert_int_equal(do_call(x, file_flush), 0);
-    attr.size_is_old = true;
+    attr.size_may_be_old = true;
     file_refresh(x->f, NULL, &attr);
     assert_int_equal(file_size(x->f), 10 * BS);
     assert_written(x, 0, 10 * BS, false);
-    attr.size_is_old = false; /* somebody has cut it */
+    attr.size_may_be_old = false; /* somebody has cut it */
     file_refresh(x->f, NULL, &attr);
     assert_int_equal(file_size(x->f), 0);
+}
+
+/* The same when somebody has cut the file since: an opening whose answer was lost, and came again. */
+static void nor_longer(void **state)
+{
+    struct fx *x = *state;
+    struct file_attr attr;
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    fake_attr(&x->k, &attr);
+    assert_int_equal(truncate_to(x, BS), 0);
+    attr.size_is_old = true;
+    file_refresh(x->f, NULL, &attr);
+    assert_int_equal(file_size(x->f), BS);
+    attr.size_is_old = false;
+    attr.size_may_be_old = true; /* somebody has written */
+    file_refresh(x->f, NULL, &attr);
+    assert_int_equal(file_size(x->f), 10 * BS);
 }
 
 /* The size that a truncate gave is told again by an fsync: exportd's power may have failed. */
@@ -2053,6 +2072,7 @@ int main(void)
         T(a_dead_clients_truncate_is_finished),
         T(a_dead_clients_truncate_with_newer_marks_is_finished),
         T(an_answer_that_was_overtaken_does_not_make_the_file_shorter),
+        T(nor_longer),
         T(an_fsync_tells_the_size_of_a_truncate),
         T(what_another_cuts_off_does_not_come_back),
         T(nor_below_a_punch),
