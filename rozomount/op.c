@@ -172,6 +172,8 @@ void op_take_grant(struct op *op, uint64_t dir)
     struct tokens *t = op->loop->mount->tokens;
     const struct md_entry *e = &op->entry;
 
+    if (e->grant.others)
+        tokens_note_others(t, true);
     if (e->grant.number == 0)
         return;
     tokens_grant(t, e->attr.ino, e->attr.token, e->grant.number);
