@@ -106,8 +106,7 @@ static bool data_is_quiet(const struct program *p)
     const struct model_file *f = &model.files[p->file];
 
     for (unsigned i = 0; run->config.shared && i < f->n_writes; i++) {
-        if (f->writes[i].acked_ns == 0 &&
-            (!f->writes[i].unknown || f->writes[i].gone_ns >= world_clock.now_ns))
+        if (model_may_still_come(&f->writes[i]))
             return false;
     }
     return true;

@@ -137,6 +137,12 @@ void model_write_is_allocation(int file, uint32_t no, bool keeps, bool grows)
     w->grows = grows;
 }
 
+bool model_may_still_come(const struct model_write *w)
+{
+    return (!w->answered && !w->orphan) ||
+           (w->unknown && w->gone_ns >= world_clock.now_ns);
+}
+
 bool model_is_away(int client, unsigned life)
 {
     const struct model_absence *a = &model.absences[client];
@@ -149,9 +155,10 @@ void model_write_done(int file, uint32_t no, int rc)
     struct model_write *w = write_find(&model.files[file], no);
 
     assert(w != NULL);
+    w->answered = true;
     if (rc == 0)
         w->acked_ns = world_clock.now_ns;
-    else
+    if (rc != 0 || w->unknown)
         write_doubt(w, world_clock.now_ns);
     if (rc == 0 && model.strict && model_is_away(w->client, w->life))
         write_doubt(w, model.absences[w->client].until_ns);
@@ -268,9 +275,9 @@ static void size_step(const struct model_write *w, bool definite, uint64_t *lo,
 /* When it was over: what began later came after it. */
 static uint64_t ended_ns(const struct model_write *w)
 {
-    if (w->unknown)
-        return w->gone_ns;
-    return w->acked_ns != 0 ? w->acked_ns : UINT64_MAX;
+    if (!w->answered && !w->orphan)
+        return UINT64_MAX;
+    return w->unknown ? w->gone_ns : w->acked_ns;
 }
 
 static bool is_truncate(const struct model_write *w)

@@ -78,7 +78,9 @@ struct model_write {
         grows; /* an allocation: what lies there stays; the file is as long as this at least */
     int client; /* who wrote, and in which life */
     unsigned life;
-    bool orphan;    /* which is over */
+    bool orphan; /* which is over */
+    bool
+        answered; /* else, without orphan, it is under way still, whatever else may be said of it */
     bool unknown;   /* failed, or its client died */
     bool shaky;     /* power was lost since, and no fsync */
     bool was_shaky; /* before an fsync */
@@ -177,6 +179,8 @@ uint32_t model_write_begin(int file, uint64_t off, uint64_t end, bool zeros, int
 void model_write_is_allocation(int file, uint32_t no, bool keeps, bool grows);
 /** rc 0: it is accepted. */
 void model_write_done(int file, uint32_t no, int rc);
+/** It is under way, or its mount may yet bring it about without being asked. */
+bool model_may_still_come(const struct model_write *w);
 /** Bytes of a write that model_write_begin() was told of. */
 void model_fill(int file, uint32_t no, uint8_t *data, uint64_t off, size_t len);
 /**
