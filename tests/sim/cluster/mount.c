@@ -589,6 +589,11 @@ bool client_is_up(const struct sim_client *c)
     return c->host->proc->alive && c->mounted;
 }
 
+bool client_is_dropping(const struct sim_client *c)
+{
+    return c->kernel != NULL && sim_recaller_is_busy(c->mount->m.recaller);
+}
+
 struct tokens *client_tokens(const struct sim_client *c)
 {
     return c->mount->m.tokens;

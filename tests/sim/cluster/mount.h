@@ -32,6 +32,8 @@ void client_stop(struct sim_client *c);
 bool client_is_up(const struct sim_client *c);
 /** What it believes that it may keep. It is up. */
 struct tokens *client_tokens(const struct sim_client *c);
+/** Its kernel has not dropped yet all that it was told to. It is up. */
+bool client_is_dropping(const struct sim_client *c);
 /** What its kernels kept, and were good for. */
 void client_counts(const struct sim_client *c, struct kernel_counts *sum);
 

@@ -50,12 +50,16 @@ static void on_req_done(struct fuse_req *req)
     p->on_answer(p);
 }
 
-/* A kernel goes by what it knew until its mount has heard of the loss, and a little longer: what it says then settles nothing. */
+/*
+ * A kernel goes by what it knew until its mount has heard of the loss, and a little longer, or as long as calls that wait keep it
+ * from dropping that: what it says then settles nothing.
+ */
 unsigned program_cuts(const struct program *p)
 {
     bool is_old = p->client->kernel != NULL && run->exportd_cuts > 0 &&
                   (p->client->opened_ns < run->exportd_cut_ns ||
-                   world_clock.now_ns < p->client->opened_ns + KERNEL_DROPS_NS);
+                   world_clock.now_ns < p->client->opened_ns + KERNEL_DROPS_NS ||
+                   client_is_dropping(p->client));
 
     return run->exportd_cuts - is_old;
 }

@@ -18,6 +18,7 @@ struct recaller {
     struct proc *proc;
     struct kernel *kernel;
     bool expires, ages;
+    unsigned n_threads;
 };
 
 /* A job under way. */
@@ -36,6 +37,7 @@ static void on_inode_noticed(struct kernel_notice *notice, int rc)
     struct recaller_job *job = t->job;
 
     (void)rc;
+    t->recaller->n_threads--;
     free(t);
     told_names_free(job->names);
     job->names = NULL;
@@ -90,7 +92,13 @@ void recaller_submit(struct recaller *r, struct recaller_job *job)
     t->job = job;
     t->name = job->names;
     t->task.fn = on_thread_task;
+    r->n_threads++;
     tasks_push(&r->proc->tasks, &t->task);
+}
+
+bool sim_recaller_is_busy(const struct recaller *r)
+{
+    return r->n_threads != 0;
 }
 
 bool recaller_can_age(const struct recaller *r)

@@ -12,5 +12,7 @@ struct proc;
 /** In proc, with its memory. ages: the kernel can make names old. */
 struct recaller *sim_recaller_new(struct proc *proc, struct kernel *kernel, bool expires,
                                   bool ages);
+/** The kernel has not dropped yet all that it was told to. */
+bool sim_recaller_is_busy(const struct recaller *r);
 
 #endif
