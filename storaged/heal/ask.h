@@ -34,7 +34,7 @@ struct heal_file {
      * HEAL_NO_CANDIDATE when there is none. */
     uint8_t home[CODEC_N_MAX];
     uint32_t lost;   /* candidates that will not come back */
-    uint32_t silent; /* candidates that did not answer something */
+    uint32_t silent; /* candidates that did not answer something, or refused to tell */
     Rozo__FileRef ref;
     uint8_t id[FILE_ID_BYTES];
 };

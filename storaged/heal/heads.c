@@ -147,6 +147,7 @@ static void heads_step(struct heads *h)
     env_timer_stop(h->file->env, &h->timer);
     h->told = h->has_file & ~h->failed;
     h->none = ~h->has_file & ~h->failed & heal_file_all(h->file);
+    h->file->silent |= h->failed;
     h->done(h);
 }
 

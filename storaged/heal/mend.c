@@ -213,6 +213,16 @@ static void mend_free(struct mend *mend)
     wake_the_waiting(mender);
 }
 
+/* Whatever the others have: what lies here was not looked at. */
+static void note_own_silence(struct mend *mend)
+{
+    if (mend->removed || (mend->file.silent & mend->own) == 0)
+        return;
+    if (mend->result.problem[0] == '\0')
+        mend_problem(mend, "our own storage does not answer");
+    mend->result.rc = -EIO;
+}
+
 static void mend_end(struct mend *mend)
 {
     struct mend_result result;
@@ -230,6 +240,7 @@ static void mend_end(struct mend *mend)
             snprintf(mend->result.problem, sizeof(mend->result.problem),
                      "none of those who answer has it, and too many do not");
     }
+    note_own_silence(mend);
     mend->result.silent = mend->file.silent;
     result = mend->result;
     mend_free(mend);

@@ -79,8 +79,8 @@ struct mend_result {
      * are undecided do not count here. -ENOENT: nobody who answered has the file, and those
      * who were silent cannot have enough of it: it was removed; or a home that is to be written to says so: then
      * it is removed wherever it came back. -EIO: something went wrong on the way, or
-     * nobody who answered has it but those who were silent may: more is to be done; the counts tell
-     * what was done. -ENOMEM. */
+     * nobody who answered has it but those who were silent may, or our own storage was silent, so that nobody knows what
+     * lies here: more is to be done; the counts tell what was done. -ENOMEM. */
     int rc;
     uint64_t looked_at; /* blocks with something in them at some storage */
     bool
@@ -101,7 +101,8 @@ struct mend_result {
         failed; /* records found wrong and decided, but not healed; rc is not 0 then */
     uint64_t read_bytes, written_bytes; /* of bodies */
     bool fenced;                        /* a fence was put up */
-    uint32_t silent;   /* bitmap of candidates that did not answer something */
+    uint32_t
+        silent; /* bitmap of candidates that did not answer something, or refused to tell */
     char problem[160]; /* the newest, for people; empty: none */
 };
 

@@ -128,6 +128,8 @@ static void on_next(struct ask *ask, int rc)
         mend->none |= 1u << ask->candidate;
     else if (rc == 0 && ask->rq.status == ROZO__STATUS__DAMAGED)
         take_damage(mend, ask);
+    else
+        mend->file.silent |= 1u << ask->candidate;
     if (mend->n_asked == 0)
         mend_step_soon(mend);
 }

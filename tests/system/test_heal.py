@@ -304,8 +304,7 @@ def test_what_a_power_cut_took_is_found_and_made_again(cluster):
     c.wait_for(lambda: c.health_of(number)["scrub"]["state"] in ("done", "incomplete"), "the scrub after the start to end")
     c.wait_healed()
     assert c.health_of(number)["healed_records"] > 0
-    # What was not settled yet when the first scrub came by, another one finds.
-    c.wait_for(lambda: all(r["found"] == 0 for r in c.scrub().values()), "a scrub that finds nothing")
+    assert_scrub_finds_nothing(c)
     right_without_each(c, files)
     before = c.log(name).count("of versions only")
     c.restart(name)  # a start like any other

@@ -549,6 +549,12 @@ static uint16_t carry_out(struct fake *f, struct fake_call *call)
 
     if (f->before != NULL)
         f->before(f, (unsigned)(s - f->storages), call->op);
+    if (f->refuse != NULL) {
+        int status = f->refuse(f, (unsigned)(s - f->storages), call->op);
+
+        if (status != ROZO__STATUS__OK)
+            return (uint16_t)status;
+    }
     f->n_of[call->op]++;
     if (s->n_busy > 0 &&
         (call->op == ROZO__OP__ST_WRITE || call->op == ROZO__OP__ST_MARK)) {

@@ -66,6 +66,8 @@ struct fake {
     uint64_t n_read_blocks; /* bodies that were read */
     /* Called before each request is carried out; may change anything. NULL: nothing. */
     void (*before)(struct fake *fake, unsigned storage, uint16_t op);
+    /* A status that is no OK is the answer, and nothing is carried out. NULL: nobody refuses. */
+    int (*refuse)(struct fake *fake, unsigned storage, uint16_t op);
 };
 
 void fake_init(struct fake *f, uint64_t seed, unsigned kind, unsigned layout);

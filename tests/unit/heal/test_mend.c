@@ -329,6 +329,56 @@ static void what_nobody_tells_of_is_not_called_well(void **state)
     }
 }
 
+static uint16_t own_refuses; /* of storage 0, with BUSY */
+
+static int refuse(struct fake *f, unsigned storage, uint16_t op)
+{
+    (void)f;
+    return storage == 0 && op == own_refuses ? ROZO__STATUS__BUSY : ROZO__STATUS__OK;
+}
+
+/* Those who know better answer, but our own storage does not: nobody has looked at what is here. */
+static void what_our_own_does_not_tell_is_not_called_well(void **state)
+{
+    static const uint16_t silent[] = { 0, ROZO__OP__ST_READ, ROZO__OP__ST_NEXT };
+    static const uint32_t flags[] = { 0, MEND_CLEAN_SPARES, SETTLE };
+
+    (void)state;
+    for (unsigned i = 0; i < 9; i++) {
+        struct fake f;
+        struct mend_result r;
+
+        fake_init(&f, 70 + i, CODEC_MOJETTE, 0);
+        write_homes(&f, 0, 200, v1, 0);
+        write_homes(&f, 0, 200, v2, 1 << 0);
+        commit_all(&f, 0, 200, v2);
+        f.storages[0].up = silent[i / 3] != 0;
+        own_refuses = silent[i / 3];
+        f.refuse = refuse;
+        r = mend_now(&f, 0, flags[i % 3], 0, 0);
+        assert_int_equal(r.rc, -EIO);
+        assert_true(r.problem[0] != '\0');
+        f.storages[0].up = true;
+        f.refuse = NULL;
+        r = mend_now(&f, 0, flags[i % 3], 0, 0);
+        assert_int_equal(r.rc, 0);
+        expect_all(&f, 0, 200, v2);
+        fake_close(&f);
+    }
+}
+
+/* A file that nobody has but us, who do not answer: that it was removed is not known yet. */
+static void what_our_own_alone_may_have_is_not_called_gone(void **state)
+{
+    struct fake f;
+
+    (void)state;
+    fake_init(&f, 80, CODEC_MOJETTE, 0);
+    f.storages[0].up = false;
+    assert_int_equal(mend_now(&f, 0, 0, 0, 0).rc, -EIO);
+    fake_close(&f);
+}
+
 static void a_truncate_that_was_missed_is_one_mark(void **state)
 {
     struct fake f;
@@ -1158,6 +1208,8 @@ int main(void)
         cmocka_unit_test(the_first_write_of_all_is_settled_back_too),
         cmocka_unit_test(what_the_silent_may_hold_is_not_settled),
         cmocka_unit_test(what_nobody_tells_of_is_not_called_well),
+        cmocka_unit_test(what_our_own_does_not_tell_is_not_called_well),
+        cmocka_unit_test(what_our_own_alone_may_have_is_not_called_gone),
         cmocka_unit_test(a_truncate_that_was_missed_is_one_mark),
         cmocka_unit_test(holes_are_healed_as_holes),
         cmocka_unit_test(a_torn_mark_to_the_end_is_rolled_back),
