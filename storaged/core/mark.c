@@ -48,7 +48,7 @@ struct mark_op {
     bool is_nothing;   /* there is nothing that it could be about */
     bool waiting, created;
     uint8_t *entry_header; /* owned */
-    bool lost;             /* a damaged record is, for all we know */
+    bool unbound;          /* a damaged record is, for all we know */
     unsigned p;            /* projection being worked on */
     enum mark_stage stage;
     bool begun;                 /* a request of this stage is under way */
@@ -99,17 +99,19 @@ static void check_heads(struct mark_op *m, struct proj *proj)
 {
     for (unsigned i = 0; i < m->scan.n; i++) {
         struct record_header h;
-        enum record_state state = op_inspect(&m->op, m->p, m->scan.at + i,
-                                             m->scan.buf + i * proj->geo.head_bytes, &h);
+        const uint8_t *head = m->scan.buf + i * proj->geo.head_bytes;
+        enum record_state state = op_inspect(&m->op, m->p, m->scan.at + i, head, &h);
         bool decided = op_is_decided(&m->op); /* by what all storages say */
-        uint64_t lost = decided ? 0 : proj_lost_version(proj);
+        uint64_t lost = 0;
+        bool unbound = state == RECORD_IS_DAMAGED && !decided &&
+                       !proj_lost_floor(proj, m->scan.at + i, head, &lost);
         uint64_t version = state == RECORD_IS_DAMAGED ? lost : h.version;
         bool in_the_way =
             state == RECORD_IS_DATA ? version >= m->version : version > m->version;
 
         if (in_the_way && version > m->stale)
             m->stale = version;
-        m->lost |= in_the_way && state == RECORD_IS_DAMAGED;
+        m->unbound |= in_the_way && unbound;
     }
 }
 
@@ -135,9 +137,9 @@ static enum op_next check_proj(struct mark_op *m, struct proj *proj)
             break;
         check_heads(m, proj);
     }
-    if (m->lost)
-        proj_set_floor(proj);
-    m->lost = m->scanning = false;
+    if (m->unbound)
+        proj_set_floor(proj, m->first, m->end);
+    m->unbound = m->scanning = false;
     return OP_GO;
 }
 
@@ -475,6 +477,7 @@ static enum op_next mark_begin(struct mark_op *m)
 
     if (m->version > proj->newest)
         proj->newest = m->version;
+    proj_forget_floor(proj, m->first, m->end);
     *m->marks = *proj_marks(proj);
     mark_forget_written(m, proj);
     m->covers = false;

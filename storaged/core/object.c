@@ -68,6 +68,7 @@ void object_drop_file(struct object *obj, unsigned p, enum proj_state state)
     }
     free(proj->marks);
     free(proj->written);
+    free(proj->floors);
     free(proj);
     obj->proj[p] = NULL;
 }

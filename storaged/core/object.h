@@ -43,8 +43,11 @@ struct proj {
     bool unsaved;          /* `written` has more than the pages */
     bool partial;          /* what was never written here is unknown, not a hole */
     bool unsynced;         /* and of what is unknown nothing was ever synced */
-    bool floor_set;        /* lost records are of floor_epoch or before */
+    bool
+        floor_set; /* what the one had that it is in place of is of floor_epoch or before */
     uint32_t floor_epoch;
+    struct marks
+        *floors;     /* owned; NULL: none. What was lost in these blocks is not newer */
     bool dirty;      /* written since the last sync began, or not known */
     bool name_dirty; /* its directory entry may not be on stable storage */
     bool promised;   /* a sync may have promised what lies here */

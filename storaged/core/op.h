@@ -295,10 +295,16 @@ int proj_written_keep(struct proj *proj, const struct marks *written);
 int op_no_file(const struct op *op);
 /** All that cannot be believed of the file here lost its header before any sync of it had ended. */
 bool op_was_never_synced(const struct op *op);
-/** No record that was lost here is newer. */
-uint64_t proj_lost_version(const struct proj *proj);
-/** A request was refused for what may have been lost: a later epoch may pass. */
-void proj_set_floor(struct proj *proj);
+/**
+ * Of a damaged block, and its head as it lies there: the record that was lost is not newer than *version. False: that is
+ * all that is in the file, or, of one that is partial, not even certain.
+ */
+bool proj_lost_floor(const struct proj *proj, uint64_t block, const uint8_t *head,
+                     uint64_t *version);
+/** A request was refused for what may have been lost in these blocks: a later epoch may pass. */
+void proj_set_floor(struct proj *proj, uint64_t first, uint64_t end);
+/** Something is going in place there: what is lost from now on may be that. */
+void proj_forget_floor(struct proj *proj, uint64_t first, uint64_t end);
 /** record_inspect() of a head of projection p, which may be absent; a lost one is damaged. */
 enum record_state op_inspect(const struct op *op, unsigned p, uint64_t block,
                              const uint8_t *head, struct record_header *h);

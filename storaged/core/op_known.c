@@ -79,17 +79,42 @@ static bool is_lost(const struct proj *proj, uint64_t block)
            (proj->partial && marks_find(proj_marks(proj), block) == 0);
 }
 
-uint64_t proj_lost_version(const struct proj *proj)
+bool proj_lost_floor(const struct proj *proj, uint64_t block, const uint8_t *head,
+                     uint64_t *version)
 {
-    return proj->floor_set ? version_make(proj->floor_epoch, UINT32_MAX) : proj->newest;
+    uint64_t floor = proj->floors == NULL ? 0 : marks_find(proj->floors, block);
+
+    if (floor == 0 && proj->floor_set && proj->partial && record_header_is_zero(head) &&
+        marks_find(proj_written(proj), block) == 0) /* nothing was written here since */
+        floor = version_make(proj->floor_epoch, UINT32_MAX);
+    *version = floor != 0 ? floor : proj->newest;
+    return floor != 0;
 }
 
-void proj_set_floor(struct proj *proj)
+/* What finds no room is refused once more. */
+void proj_set_floor(struct proj *proj, uint64_t first, uint64_t end)
 {
-    if (proj->floor_set)
+    uint64_t floor = version_make(version_epoch(proj->newest), UINT32_MAX);
+
+    if (proj->floors == NULL)
+        proj->floors = calloc(1, sizeof(*proj->floors));
+    if (proj->floors == NULL || marks_cover(proj->floors, first, end))
         return;
-    proj->floor_set = true;
-    proj->floor_epoch = version_epoch(proj->newest);
+    while (!marks_fits(proj->floors, first, end, floor))
+        marks_remove(proj->floors, marks_smallest(proj->floors));
+    marks_apply(proj->floors, first, end, floor);
+}
+
+void proj_forget_floor(struct proj *proj, uint64_t first, uint64_t end)
+{
+    if (proj->floors == NULL)
+        return;
+    while (!marks_cut(proj->floors, first, end))
+        marks_remove(proj->floors, marks_smallest(proj->floors));
+    if (proj->floors->n > 0)
+        return;
+    free(proj->floors);
+    proj->floors = NULL;
 }
 
 int op_no_file(const struct op *op)

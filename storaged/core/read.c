@@ -125,11 +125,15 @@ static void judge_place(struct read_op *r, struct read_heads *rh, unsigned i,
 /* Damage below a mark: older, since nobody writes in place under one that is pending. But what was committed above it
  * may be there already; and a mark that goes below newer ones may lie below that, too, and so may one that a lost
  * file had applied. */
-static bool is_under(const struct proj *proj, const struct pending_mark *m)
+static bool is_under(const struct proj *proj, uint64_t block, const uint8_t *head,
+                     const struct pending_mark *m)
 {
-    if ((proj->partial && !proj->floor_set) || (m->passed && proj->newest > m->version))
+    uint64_t lost;
+    bool has_floor = proj_lost_floor(proj, block, head, &lost);
+
+    if ((proj->partial && !has_floor) || (m->passed && proj->newest > m->version))
         return false;
-    return !m->keep_newer || proj_lost_version(proj) < m->version;
+    return !m->keep_newer || lost < m->version;
 }
 
 /* The newer of a mark that is pending and what lies in place. */
@@ -140,7 +144,9 @@ static void judge_mark(struct read_op *r, struct read_heads *rh,
     const struct pending_mark *m = pending_mark_at(f, r->first + i, r->at_most);
 
     if (m == NULL ||
-        (a->state == RECORD_IS_DAMAGED ? !is_under(proj, m) : a->version >= m->version))
+        (a->state == RECORD_IS_DAMAGED
+             ? !is_under(proj, r->first + i, rh->heads + i * rh->head_bytes, m)
+             : a->version >= m->version))
         return;
     *a = (struct answer){ .state = RECORD_IS_HOLE, .version = m->version };
 }

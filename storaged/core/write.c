@@ -151,8 +151,10 @@ static enum op_next write_versions(struct write_op *w)
     w->stale = write_find_stale(w);
     if (w->stale == 0)
         return OP_GO;
-    if (w->n_lost > 0)
-        proj_set_floor(write_proj(w));
+    for (unsigned i = 0; i < w->n; i++) {
+        if (w->blocks[i].unbound)
+            proj_set_floor(write_proj(w), w->first + i, w->first + i + 1);
+    }
     return op_bad(&w->op, -EREMCHG);
 }
 

@@ -37,6 +37,7 @@ struct write_block {
     bool is_here;     /* the same record is pending */
     bool needs_space; /* no body lies there */
     bool lost;        /* what lies there is damaged */
+    bool unbound;     /* and nobody knows how new that was */
     bool replaces;    /* something that is not a hole of version 0 */
 };
 

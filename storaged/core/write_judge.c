@@ -24,9 +24,11 @@ uint64_t write_old_version(struct write_op *w, unsigned i, struct record_header 
     *body_len = 0;
     if (state ==
         RECORD_IS_DAMAGED) { /* nothing of the head counts; but what was there? */
-        bool decided = op_is_decided(&w->op); /* by what all storages say */
-        uint64_t lost = decided ? 0 : proj_lost_version(proj);
+        uint64_t lost = 0;
 
+        if (!op_is_decided(&w->op)) /* by what all storages say */
+            w->blocks[i].unbound =
+                !proj_lost_floor(proj, block, w->old + i * w->head_bytes, &lost);
         h->version = 0;
         w->n_lost++;
         w->blocks[i].lost = true;
@@ -144,7 +146,7 @@ static uint64_t write_judge(struct write_op *w, unsigned i, const struct pending
     const struct pending_record *r =
         pending_newest(journal_pending(w->op.st->journal), f, w->projection, block);
 
-    b->is_here = b->lost = b->replaces = false;
+    b->is_here = b->lost = b->unbound = b->replaces = false;
     if (r != NULL && is_below_place(w, i, r))
         r = NULL;
     old =

@@ -131,8 +131,10 @@ enum op_next write_pieces(struct write_op *w)
 
     if (w->writing && w->op.rc != 0)
         return OP_BAD;
-    if (w->n_place > 0 && w->newest > proj->newest)
-        proj->newest = w->newest;
+    if (w->n_place > 0) {
+        proj_forget_floor(proj, w->first, w->first + w->n);
+        proj->newest = w->newest > proj->newest ? w->newest : proj->newest;
+    }
     w->writing = true;
     return submit_piece(w) ? OP_WAIT : OP_GO;
 }

@@ -1162,6 +1162,64 @@ static void test_what_cannot_be_believed_is_damaged(void **state)
     world_free(&w);
 }
 
+/* What was refused once for what may have been lost says nothing of what was written since, and rots then. */
+static void test_what_rots_later_may_be_newer(void **state)
+{
+    static const unsigned blocks[] = { 7, 9 };
+    struct world w;
+    uint64_t newest;
+
+    (void)state;
+    world_init(&w, 1);
+    w.auto_apply = true;
+    assert_int_equal(world_write(&w, 0, 0, 100, v1, 8192, true, NULL), OK);
+    world_restart(&w, false);
+    poke_byte(&w, 0, PROJFILE_EXTENTS_AT + 32 * 7 + 8);
+    assert_int_equal(world_write(&w, 0, 7, 1, v2, 8192, true, NULL),
+                     ROZO__STATUS__STALE_VERSION);
+    assert_int_equal(world_write(&w, 0, 7, 1, v3, 8192, true, NULL), OK);
+    for (unsigned i = 0; i < 2; i++) {
+        const uint64_t epoch = 5 + 4 * i, late = (epoch - 1) << 32 | 1,
+                       fresh = (epoch + 1) << 32 | 1;
+        unsigned block = blocks[i];
+
+        assert_int_equal(world_write(&w, 0, block, 1, epoch << 32 | 1, 8192, true, NULL),
+                         OK);
+        poke_byte(&w, 0, PROJFILE_EXTENTS_AT + 32 * block + 8);
+        world_expect(&w, 0, block, SEEN_DAMAGED, 0);
+        for (unsigned j = 0; j < 2; j++) { /* however often */
+            assert_int_equal(world_write(&w, 0, block, 1, late, 8192, true, &newest),
+                             ROZO__STATUS__STALE_VERSION);
+            assert_int_equal(newest >> 32, epoch);
+            assert_int_equal(world_mark(&w, 0, block, 1, late),
+                             ROZO__STATUS__STALE_VERSION);
+        }
+        assert_int_equal(world_write(&w, 0, block, 1, fresh, 8192, true, NULL), OK);
+        world_expect(&w, 0, block, SEEN_DATA, fresh);
+    }
+    world_free(&w);
+}
+
+/* Several that are damaged are each refused once, whatever gets through in between. */
+static void test_each_damaged_block_is_refused_once(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    w.auto_apply = true;
+    assert_int_equal(world_write(&w, 0, 0, 100, v1, 8192, true, NULL), OK);
+    world_restart(&w, false);
+    for (unsigned block = 10; block < 20; block++) {
+        poke_byte(&w, 0, PROJFILE_EXTENTS_AT + 32 * block + 8);
+        assert_int_equal(world_write(&w, 0, block, 1, v2, 8192, true, NULL),
+                         ROZO__STATUS__STALE_VERSION);
+    }
+    for (unsigned block = 20; block-- > 10;) /* the newest first */
+        assert_int_equal(world_write(&w, 0, block, 1, v3 + block, 8192, true, NULL), OK);
+    world_free(&w);
+}
+
 /* The first writer is sent for a fresh epoch; then a new file begins, and knows nothing of what it
  * was not given. */
 static void check_is_replaced(struct world *w)
@@ -1784,6 +1842,8 @@ int main(void)
         cmocka_unit_test(test_next_tells_marks_to_those_who_heal),
         cmocka_unit_test(test_a_node_replaces_what_is_damaged),
         cmocka_unit_test(test_what_cannot_be_believed_is_damaged),
+        cmocka_unit_test(test_what_rots_later_may_be_newer),
+        cmocka_unit_test(test_each_damaged_block_is_refused_once),
         cmocka_unit_test(test_a_damaged_file_makes_way_for_new_records),
         cmocka_unit_test(test_a_file_put_aside_is_not_forgotten),
         cmocka_unit_test(test_a_failed_first_write_leaves_holes),
