@@ -241,6 +241,18 @@ static Rozo__AdInodesResp *inodes_ask(uint64_t only)
     return resp;
 }
 
+/* Do its bytes fit its head? */
+static bool body_is_right(const struct answer *a, const struct codec *codec, unsigned p,
+                          const struct record_header *h)
+{
+    size_t head = RECORD_HEADER_BYTES + codec_overhang_bytes(codec, p);
+    size_t row = codec_row_bytes(codec, h->user_bytes);
+
+    return a->payload_len == head + row &&
+           record_crc(a->payload, a->payload + RECORD_HEADER_BYTES,
+                      head - RECORD_HEADER_BYTES, a->payload + head, row) == h->crc;
+}
+
 static void dump_one(Rozo__FileRef *ref, const struct codec *codec, unsigned candidate,
                      unsigned p, uint64_t block)
 {
@@ -255,7 +267,6 @@ static void dump_one(Rozo__FileRef *ref, const struct codec *codec, unsigned can
     req.projection = p;
     req.first_block = block;
     req.n_blocks = 1;
-    req.heads_only = true;
     req.to_storage = s->id;
     admin_ask(s->host, ROZO__OP__ST_READ, &req.base, &a);
     if (a.rc != 0 || a.status != ROZO__STATUS__OK) {
@@ -266,6 +277,9 @@ static void dump_one(Rozo__FileRef *ref, const struct codec *codec, unsigned can
         enum record_state state =
             record_inspect(a.payload, file_id_hash(&id), block, p, ref->block_bytes, &h);
 
+        if (state == RECORD_IS_DATA && !body_is_right(&a, codec, p, &h))
+            fprintf(stderr, "  storage %u projection %u, whose body is not right:\n",
+                    s->id, p);
         fprintf(stderr, "  storage %u%s projection %u: %s %llx\n", s->id,
                 p == candidate ? " (home)" : "", p,
                 state == RECORD_IS_DATA   ? "data"
