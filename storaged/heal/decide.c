@@ -179,6 +179,29 @@ static uint32_t damaged_below(const struct view *w, uint64_t version)
 }
 
 /*
+ * So many storages at most can have acknowledged this version, when those in `unknown` may: of data each with a
+ * projection of its own. As the readers count (storcli/core/resolve.c).
+ */
+static unsigned acknowledged_most(const struct view *w, uint64_t version,
+                                  uint32_t unknown)
+{
+    unsigned by_storage = count(holders_of(w, version) | unknown), by_projection;
+    uint32_t projections = 0;
+
+    for (unsigned i = 0; i < w->n; i++) {
+        const struct decide_answer *a = &w->answers[i];
+
+        if (a->version != version || a->kind == DECIDE_DAMAGED)
+            continue;
+        if (a->kind == DECIDE_HOLE)
+            return by_storage;
+        projections |= 1u << a->projection;
+    }
+    by_projection = count(projections) + count(unknown);
+    return by_projection < by_storage ? by_projection : by_storage;
+}
+
+/*
  * May a version that fewer than k have be passed over? Readers may when it cannot have been
  * acknowledged; whoever has a newer one may have had it (newer: both).
  * To settle it back, what lies below newer ones is known: it is gone only where a newer one was
@@ -190,12 +213,12 @@ static bool may_pass(const struct view *w, uint64_t version, unsigned have,
 {
     const struct decide_rules *r = w->rules;
     uint32_t told = r->told & ~w->damaged, sure = r->told & ~w->unsure;
-    uint32_t holders = holders_of(w, version) | damaged_below(w, version);
+    uint32_t unknown = damaged_below(w, version) | (w->all & ~(sure | r->none));
 
     if (!is_fenced(w, version))
         return count(newer | (w->all & ~(told | r->none))) < r->q;
     return have + count(w->all & ~(r->told | r->none | r->lost)) < r->k &&
-           count(holders | (w->all & ~(sure | r->none))) < r->q;
+           acknowledged_most(w, version, unknown) < r->q;
 }
 
 /* ---- forward: who lacks it? ---- */

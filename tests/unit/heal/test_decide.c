@@ -107,6 +107,31 @@ static void one_projection_twice_is_one(void **state)
     assert_false(d.newest);
 }
 
+/* A home and a spare have the same of it, another home has lost what it had: two have acknowledged it at most. */
+static void what_two_have_the_same_of_is_settled_back(void **state)
+{
+    struct decide_answer a[] = {
+        { 9, 100, 2, 2, DECIDE_DATA, 0, false }, { 9, 100, 3, 2, DECIDE_DATA, 0, false },
+        { 5, 100, 0, 0, DECIDE_DATA, 0, false }, { 0, 0, 1, 1, DECIDE_DAMAGED, 0, false },
+        { 5, 100, 2, 2, DECIDE_DATA, 1, false }, { 0, 0, 3, 2, DECIDE_HOLE, 1, false },
+    };
+    struct decide_rules r = rules_of(2, 3, 4);
+    struct decision d;
+
+    (void)state;
+    r.fenced = true;
+    d = decide(&r, a, 6);
+    assert_int_equal(d.what, DECIDE_FORWARD);
+    assert_int_equal(d.version, 5);
+    assert_int_equal(d.drop, 0xc);
+    assert_int_equal(d.damaged, 2);
+    r.told = 0xd; /* that one is silent: it may bring it to two */
+    assert_int_equal(decide(&r, a, 3).what, DECIDE_UNDECIDED);
+    r.told = 0xf;
+    a[1].projection = a[5].projection = 0; /* each has its own: they can complete it */
+    assert_int_equal(decide(&r, a, 6).version, 9);
+}
+
 /* All lost power, and what nobody had synced is torn at too many homes: it never was acknowledged as stable. */
 static void what_was_torn_before_a_sync_is_settled_back(void **state)
 {
@@ -434,6 +459,7 @@ int main(void)
         cmocka_unit_test(homes_that_lack_it_are_named_with_the_reason),
         cmocka_unit_test(who_is_in_doubt_denies_nothing),
         cmocka_unit_test(one_projection_twice_is_one),
+        cmocka_unit_test(what_two_have_the_same_of_is_settled_back),
         cmocka_unit_test(what_was_torn_before_a_sync_is_settled_back),
         cmocka_unit_test(holes_count_storages),
         cmocka_unit_test(a_spare_may_hold_all_that_is_needed),
