@@ -44,13 +44,22 @@ static void getattr_here(struct op *op)
     op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_got_attr);
 }
 
+static void getattr_under_lock(struct op *op)
+{
+    op_under_lock(op, op->handle, getattr_here);
+}
+
+/* With an open file Linux asks where a read or a seek finds the end of the file, never for a stat. */
 void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct op *op = op_begin(req);
 
-    (void)fi;
     op->ino = ino;
-    if (mount_may_be_open(op->loop->mount, ino))
+    if (fi != NULL)
+        op->handle = (struct handle *)(uintptr_t)fi->fh;
+    if (op->handle != NULL)
+        op_goto_owner(op, ino, getattr_under_lock);
+    else if (mount_may_be_open(op->loop->mount, ino))
         op_goto_owner(op, ino, getattr_here);
     else
         getattr_here(op);

@@ -585,9 +585,14 @@ static void lseek_with_token(struct op *op)
     op_wait_interruptibly(op, give_up_reading);
 }
 
-static void lseek_on_owner(struct op *op)
+static void lseek_under_lock(struct op *op)
 {
     op_with_token(op, op->handle->node, TOKEN_SHARED, lseek_with_token);
+}
+
+static void lseek_on_owner(struct op *op)
+{
+    op_under_lock(op, op->handle, lseek_under_lock);
 }
 
 void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,

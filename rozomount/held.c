@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uthash.h>
@@ -28,6 +29,7 @@ struct held {
     pthread_mutex_t lock; /* guards the rest */
     struct held_owner *owners;
     uint64_t era;
+    atomic_bool any_lost; /* perhaps; else surely not */
 };
 
 enum { MODE_LOST = 3 }; /* of a range */
@@ -166,6 +168,26 @@ unsigned held_look(struct held *held, uint64_t ino, uint64_t owner)
     return bits;
 }
 
+bool held_is_lost(struct held *held, uint64_t ino)
+{
+    struct held_owner *o, *next;
+    bool lost = false, any = false;
+
+    if (!atomic_load(&held->any_lost))
+        return false;
+    pthread_mutex_lock(&held->lock);
+    HASH_ITER(hh, held->owners, o, next)
+    {
+        bool has_lost = (owner_bits(o) & HELD_LOST) != 0;
+
+        any |= has_lost;
+        lost |= has_lost && o->key.ino == ino;
+    }
+    atomic_store(&held->any_lost, any);
+    pthread_mutex_unlock(&held->lock);
+    return lost;
+}
+
 struct held_lock *held_list(struct held *held, size_t *n)
 {
     struct held_owner *o, *next;
@@ -245,6 +267,8 @@ bool held_lose(struct held *held, const struct held_lock *lock)
         owner_put(o, s->from > lock->from ? s->from : lock->from,
                   s->to < lock->to ? s->to : lock->to, MODE_LOST);
     }
+    if (any)
+        atomic_store(&held->any_lost, true);
     pthread_mutex_unlock(&held->lock);
     return any;
 }

@@ -49,6 +49,8 @@ int held_set(struct held *held, const struct held_lock *lock);
 unsigned held_take(struct held *held, uint64_t ino, bool flock, uint64_t owner);
 /** The same of both kinds, and it keeps it. */
 unsigned held_look(struct held *held, uint64_t ino, uint64_t owner);
+/** Has anybody lost one on the inode, and not let go of it? */
+bool held_is_lost(struct held *held, uint64_t ino);
 /** All that are not lost, as an array to free(); *n its length (NULL when 0). Begins another era. */
 struct held_lock *held_list(struct held *held, size_t *n);
 /** The inodes on which there are any, as an array to free(), some more than once; *n its length (NULL when 0). */

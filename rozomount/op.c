@@ -211,6 +211,16 @@ static bool op_tells_attr(struct op *op, bool taken_always)
            tokens_tell_attr(t, e->attr.ino, e->grant.number);
 }
 
+/* Who has lost a lock is to hear so, also where Linux would find the end of the file by itself. */
+static double op_attr_timeout(const struct op *op, bool has_token)
+{
+    const struct mount *m = op->loop->mount;
+
+    return held_is_lost(m->held, op->entry.attr.ino)
+               ? 0
+               : op_timeout(op, has_token, m->opt->attr_timeout_s);
+}
+
 /* For the kernel's next question. */
 static void op_keep_attr(struct op *op)
 {
@@ -234,9 +244,7 @@ static void reply_attr_step(struct op *op)
     if (S_ISDIR(op->entry.attr.mode) ||
         tokens_mode_locked(t, op->entry.attr.ino) == TOKEN_EXCLUSIVE)
         op_keep_attr(op);
-    fuse_reply_attr(
-        req, &op->st,
-        op_timeout(op, op_tells_attr(op, others), op->loop->mount->opt->attr_timeout_s));
+    fuse_reply_attr(req, &op->st, op_attr_timeout(op, op_tells_attr(op, others)));
     tokens_unlock(t);
     op_finish(op);
 }
@@ -284,8 +292,7 @@ void op_fill_entry(struct op *op, uint64_t dir, const char *name,
         .ino = op->entry.attr.ino,
         .generation = op->entry.attr.generation,
         .attr = op->st,
-        .attr_timeout =
-            op_timeout(op, op_tells_attr(op, grant->others), opt->attr_timeout_s),
+        .attr_timeout = op_attr_timeout(op, op_tells_attr(op, grant->others)),
         .entry_timeout = op_timeout(op, named, opt->entry_timeout_s),
     };
 }

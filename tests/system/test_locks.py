@@ -51,6 +51,16 @@ for line in sys.stdin:
             answer = "ok"
         elif what == "read":
             answer = os.pread(fd, 1000, 0).decode()
+        elif what == "end":
+            answer = str(os.lseek(fd, 0, os.SEEK_END))
+        elif what == "hole":
+            answer = str(os.lseek(fd, 0, os.SEEK_HOLE))
+        elif what == "append":
+            fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
+            os.write(fd, " ".join(rest).encode())
+            answer = "ok"
+        elif what == "look":  # not through the open file
+            answer = str(os.stat(sys.argv[1]).st_size)
         elif what == "fsync":
             os.fsync(fd)
             answer = "ok"

@@ -326,7 +326,9 @@ static void read_sized(struct kop *op)
 static void do_read(struct kop *op)
 {
     const struct kfile *f = kfile_find(op->k, op->r.fh);
-    const struct request getattr = { .kind = REQUEST_GETATTR, .ino = op->r.ino };
+    const struct request getattr = { .kind = REQUEST_GETATTR,
+                                     .ino = op->r.ino,
+                                     .fh = op->r.fh };
 
     op->pos = op->r.off;
     op->end = op->r.off + op->r.len;

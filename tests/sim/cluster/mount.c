@@ -704,7 +704,7 @@ static void file_send(struct loop *loop, struct fuse_req *req, const struct requ
         face_ops.setlk(req, r->ino, fi, &lock, r->waits);
         break;
     default: /* GETATTR */
-        face_ops.getattr(req, r->ino, NULL);
+        face_ops.getattr(req, r->ino, r->fh == 0 ? NULL : fi);
         break;
     }
 }

@@ -60,7 +60,10 @@ static void test_lost_and_let_go(void **state)
     assert_int_equal(set(1, 0, 10, 2), 0);
     assert_int_equal(set(2, 20, 30, 1), 0);
     assert_int_equal(n_listed(), 2);
+    assert_false(held_is_lost(held, 5));
     assert_true(lose(1, 0, 10));
+    assert_true(held_is_lost(held, 5));
+    assert_false(held_is_lost(held, 6));
     assert_false(lose(1, 0, 10)); /* it is */
     assert_false(lose(3, 0, 10)); /* nothing was there */
     assert_int_equal(n_listed(), 1);
@@ -73,7 +76,9 @@ static void test_lost_and_let_go(void **state)
     assert_int_equal(held_look(held, 6, 1), 0);
     assert_int_equal(set(1, 50, 60, 0), 0);
     assert_int_equal(held_look(held, 5, 1), HELD_LOST); /* that was something else */
+    assert_true(held_is_lost(held, 5));
     assert_int_equal(set(1, 0, UINT64_MAX, 0), -EIO);
+    assert_false(held_is_lost(held, 5));
     assert_int_equal(held_look(held, 5, 1), 0);
     assert_int_equal(set(1, 0, UINT64_MAX, 0), 0);
     assert_int_equal(set(1, 0, 10, 2), 0);
@@ -88,6 +93,7 @@ static void test_a_part_is_lost(void **state)
     assert_int_equal(set(1, 10, 20, 1), 0);
     assert_true(lose(1, 5, 15));
     assert_int_equal(n_listed(), 2);
+    assert_true(held_is_lost(held, 5));
     assert_int_equal(held_look(held, 5, 1), HELD_SOME | HELD_LOST);
     assert_int_equal(set(1, 5, 10, 0), -EIO);
     assert_int_equal(held_look(held, 5, 1), HELD_SOME | HELD_LOST);
