@@ -388,21 +388,21 @@ static void renamed_reply(struct op *op, const struct md_grant *grant)
 {
     struct mount *m = op->loop->mount;
     bool exchange = (op->flags & RENAME_EXCHANGE) != 0;
+    bool was_told = tokens_name_gone(m->tokens, op->parent, op->name);
+    bool other_was_told = exchange && tokens_name_gone(m->tokens, op->ino2, op->name2);
     fuse_req_t req = op->req;
-    bool told, told_other, was_told = exchange;
+    bool told, told_other;
 
-    if (!exchange)
-        was_told = tokens_name_gone(m->tokens, op->parent, op->name);
     op->req = NULL;
     tokens_lock(m->tokens);
     told = tell_renamed(op, op->ino2, op->name2, grant->new_dir, grant->number);
     told_other =
-        !exchange || tell_renamed(op, op->parent, op->name, grant->dir, grant->number);
+        exchange && tell_renamed(op, op->parent, op->name, grant->dir, grant->number);
     fuse_reply_err(req, 0);
     tokens_unlock(m->tokens);
     if (was_told && !told)
         drop_renamed(m, op->ino2, op->name2);
-    if (!told_other)
+    if (other_was_told && !told_other)
         drop_renamed(m, op->parent, op->name);
     op_finish(op);
 }

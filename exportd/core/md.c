@@ -535,7 +535,7 @@ int md_link(struct op *op, const ProtobufCMessage *msg)
     return rc == 0 ? answer_named(op, &in, req->parent, true) : rc;
 }
 
-/* Also what it gives: the kernel believes the new name as long as it believed the old one. */
+/* Also what it may have to give, see grant_renamed(). */
 static int wants_rename(struct op *op, const Rozo__MdRenameReq *req)
 {
     struct token_want wants[TOKEN_WANTS_MAX] = {
@@ -563,10 +563,27 @@ static int wants_rename(struct op *op, const Rozo__MdRenameReq *req)
     return rc;
 }
 
+/*
+ * The kernel believes the new name as long as it believed the old one, so who holds the directory of that gets this one. Who does
+ * not has nothing to believe: it is given as with any answer, and where several change names that is nothing.
+ */
+static Rozo__TokenMode grant_renamed(struct op *op, uint64_t dir, bool is_believed)
+{
+    return is_believed ? op_grant_asked(op, dir, TOKEN_SHARED, 0)
+                       : op_grant(op, dir, TOKEN_SHARED);
+}
+
+static bool holds(const struct op *op, uint64_t ino)
+{
+    return tokens_held(&op->export->tokens, &op->session->tokens, ino) != TOKEN_NONE;
+}
+
 int md_rename(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdRenameReq *req = (const Rozo__MdRenameReq *)msg;
     Rozo__MdRemovedResp resp = ROZO__MD_REMOVED_RESP__INIT;
+    bool moves = holds(op, req->parent);
+    bool comes = (req->flags & RENAME_EXCHANGE) != 0 && holds(op, req->new_parent);
     struct fs_renamed renamed;
     Rozo__Attr dir, new_dir;
     int rc = wants_rename(op, req);
@@ -576,8 +593,8 @@ int md_rename(struct op *op, const ProtobufCMessage *msg)
                        name_of(req->new_name), req->flags, &renamed);
     if (rc != 0)
         return rc;
-    resp.dir_token = op_grant_asked(op, req->parent, TOKEN_SHARED, 0);
-    resp.new_dir_token = op_grant_asked(op, req->new_parent, TOKEN_SHARED, 0);
+    resp.dir_token = grant_renamed(op, req->parent, comes);
+    resp.new_dir_token = grant_renamed(op, req->new_parent, moves);
     resp.dir = dir_give(op, req->parent, resp.dir_token, &dir);
     if (req->new_parent != req->parent)
         resp.new_dir = dir_give(op, req->new_parent, resp.new_dir_token, &new_dir);

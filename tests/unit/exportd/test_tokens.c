@@ -168,8 +168,9 @@ static struct answer_got *removal(uint64_t session, uint64_t parent, const char 
     return sent(session, ROZO__OP__MD_UNLINK, &req.base);
 }
 
-static struct answer_got *rename_to(uint64_t session, uint64_t parent, const char *name,
-                                    uint64_t new_parent, const char *new_name)
+static struct answer_got *renamed(uint64_t session, uint64_t parent, const char *name,
+                                  uint64_t new_parent, const char *new_name,
+                                  uint32_t flags)
 {
     Rozo__MdRenameReq req = ROZO__MD_RENAME_REQ__INIT;
 
@@ -177,7 +178,20 @@ static struct answer_got *rename_to(uint64_t session, uint64_t parent, const cha
     req.name = bytes(name);
     req.new_parent = new_parent;
     req.new_name = bytes(new_name);
+    req.flags = flags;
     return sent(session, ROZO__OP__MD_RENAME, &req.base);
+}
+
+static struct answer_got *rename_to(uint64_t session, uint64_t parent, const char *name,
+                                    uint64_t new_parent, const char *new_name)
+{
+    return renamed(session, parent, name, new_parent, new_name, 0);
+}
+
+static struct answer_got *exchange(uint64_t session, uint64_t parent, const char *name,
+                                   uint64_t new_parent, const char *new_name)
+{
+    return renamed(session, parent, name, new_parent, new_name, RENAME_EXCHANGE);
 }
 
 static struct answer_got *linked(uint64_t session, uint64_t ino, uint64_t parent,
@@ -501,17 +515,48 @@ static void test_a_listing_does_not_wait(void **state)
     ends(got, ROZO__STATUS__OK);
 }
 
-static void test_a_rename_always_gives_its_directories(void **state)
+static void test_a_rename_gives_the_new_directory_to_who_has_the_old_one(void **state)
+{
+    struct answer_got *got;
+    struct recalls r;
+
+    (void)state;
+    ends(getattr(s1, dir), ROZO__STATUS__OK);
+    ends(getattr(s2, 1), ROZO__STATUS__OK);
+    got = rename_to(s1, dir, "file", 1, "moved");
+    r = recalls_of(s2);
+    give_back(s2, 1, NONE, r.list[0].grant);
+    given_dirs(got, SHARED, SHARED); /* though one of them is cooling */
+}
+
+static void test_a_rename_gives_nothing_new_where_several_change_names(void **state)
 {
     struct answer_got *got;
     struct recalls r;
 
     (void)state;
     ends(getattr(s2, dir), ROZO__STATUS__OK);
-    got = rename_to(s1, dir, "file", 1, "moved");
+    got = rename_to(s1, dir, "file", dir, "moved");
     r = recalls_of(s2);
     give_back(s2, dir, NONE, r.list[0].grant);
-    given_dirs(got, SHARED, SHARED); /* though one of them is cooling */
+    given_dirs(got, NONE, NONE);
+    ends(rename_to(s2, dir, "moved", dir, "file"), ROZO__STATUS__OK);
+    given_dirs(rename_to(s1, dir, "file", 1, "moved"), NONE, SHARED);
+}
+
+/* What was believed in the new directory is believed in the old one. */
+static void test_an_exchange_gives_both_to_who_has_one(void **state)
+{
+    struct answer_got *got;
+    struct recalls r;
+
+    (void)state;
+    ends(make(s1, 1, "other", false), ROZO__STATUS__OK);
+    ends(getattr(s2, dir), ROZO__STATUS__OK);
+    got = exchange(s1, dir, "file", 1, "other");
+    r = recalls_of(s2);
+    give_back(s2, dir, NONE, r.list[0].grant);
+    given_dirs(got, SHARED, SHARED);
 }
 
 /* ---- MD_TOKEN ---- */
@@ -639,13 +684,14 @@ static void test_names_that_wait_are_sent_back(void **state)
     struct answer_got *first, *second, *third;
 
     (void)state;
+    ends(getattr(s2, dir), ROZO__STATUS__OK);
     ends(getattr(s3, 1), ROZO__STATUS__OK);
     first = rename_to(s2, dir, "file", 1, "moved"); /* waits for s3 */
     second = make(s1, dir, "new", false);           /* behind it */
     third = make(s2, dir, "other", false);          /* behind that */
     assert_true(!first->came && !second->came && !third->came);
     give_back(s3, 1, NONE, UINT64_MAX);
-    ends(first, ROZO__STATUS__OK); /* it has the directory now, and is asked for it */
+    ends(first, ROZO__STATUS__OK); /* it has the directory still, and is asked for it */
     ends(third, ROZO__STATUS__RETRY);
     assert_false(second->came);
     give_back(s2, dir, NONE, UINT64_MAX);
@@ -1157,6 +1203,7 @@ struct call {
     bool out, looked_at;
     unsigned op;
     bool locks[N_DIRS]; /* which its kernel holds until the answer */
+    uint64_t new_dir;   /* of a rename */
     uint64_t ino;
     uint64_t number; /* of MD_TOKEN */
     struct answer_got got;
@@ -1258,7 +1305,7 @@ static void dirs_taken(struct client *c, const struct call *call, Rozo__TokenMod
                        uint64_t grant)
 {
     for (unsigned d = 0; d < N_DIRS; d++) {
-        if (call->locks[d])
+        if (call->locks[d] && dirs[d] != call->new_dir)
             taken(c, dirs[d], mode, grant);
     }
 }
@@ -1283,6 +1330,8 @@ static void answer_taken(struct client *c, const struct call *call)
 
         attr_taken(c, r->removed, r->grant);
         dirs_taken(c, call, r->dir_token, r->grant);
+        if (call->new_dir != 0)
+            taken(c, call->new_dir, r->new_dir_token, r->grant);
         rozo__md_removed_resp__free_unpacked(r, NULL);
     } else {
         Rozo__MdEntryResp *r = rozo__md_entry_resp__unpack(NULL, g->len, g->msg);
@@ -1485,7 +1534,7 @@ static void ask_names(struct client *c, struct call *call)
         call->locks[e] = true;
         req.parent = dirs[d];
         req.name = some_name();
-        req.new_parent = dirs[e];
+        req.new_parent = call->new_dir = dirs[e];
         req.new_name = some_name();
         req.flags = below(4) == 0 ? 2 : 0;
         call_send(c, call, ROZO__OP__MD_RENAME, &req.base);
@@ -1761,7 +1810,9 @@ int main(void)
         T(test_an_old_good_bye_counts_for_nothing),
         T(test_a_removal_asks_side_by_side),
         T(test_a_listing_does_not_wait),
-        T(test_a_rename_always_gives_its_directories),
+        T(test_a_rename_gives_the_new_directory_to_who_has_the_old_one),
+        T(test_a_rename_gives_nothing_new_where_several_change_names),
+        T(test_an_exchange_gives_both_to_who_has_one),
         T(test_in_order_of_arrival),
         T(test_a_later_grant_hides_the_call),
         T(test_who_may_ask_for_what),
