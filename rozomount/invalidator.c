@@ -18,11 +18,10 @@
 
 enum { STOP_WAIT_S = 2 };
 
-/* A name in a directory, or a range of a file. */
+/* A name in a directory, or all of an inode. */
 struct job {
     struct job *next;
     uint64_t ino;
-    uint64_t off, len;
     bool may_be_dropped; /* counted in n_droppable */
     bool is_name;
     char name[]; /* with is_name */
@@ -85,8 +84,7 @@ static void notify(const struct invalidator *inv, const struct job *job)
     if (job->is_name)
         kernel_drop_name(inv->se, job->ino, job->name, inv->expires);
     else
-        fuse_lowlevel_notify_inval_inode(inv->se, job->ino, (off_t)job->off,
-                                         (off_t)job->len);
+        fuse_lowlevel_notify_inval_inode(inv->se, job->ino, 0, 0);
 }
 
 /* With the lock; there is one. */
@@ -171,17 +169,6 @@ void invalidator_add(struct invalidator *inv, uint64_t ino)
 
     job->ino = ino;
     job->may_be_dropped = true;
-    invalidator_add_job(inv, job);
-}
-
-void invalidator_add_range(struct invalidator *inv, uint64_t ino, uint64_t off,
-                           uint64_t len)
-{
-    struct job *job = mem_new(sizeof(*job));
-
-    job->ino = ino;
-    job->off = off;
-    job->len = len;
     invalidator_add_job(inv, job);
 }
 

@@ -34,14 +34,8 @@ struct invalidator_wait {
 struct invalidator *invalidator_start(struct fuse_session *se, bool expires);
 /** Post wait->mail when all is done that was added before. Any thread. */
 void invalidator_wait(struct invalidator *inv, struct invalidator_wait *wait);
-/** Attributes and all pages of an inode, soon. Any thread, as with those that follow. */
+/** Attributes and all pages of an inode, soon. Waits for READs of it. Any thread, as with those that follow. */
 void invalidator_add(struct invalidator *inv, uint64_t ino);
-/**
- * Attributes, and the pages that have bytes of a range; len 0: to the end. Waits for READs of these pages. However many
- * wait, none is dropped.
- */
-void invalidator_add_range(struct invalidator *inv, uint64_t ino, uint64_t off,
-                           uint64_t len);
 /**
  * A name in a directory, which need not be there; it is copied. Waits until LOOKUPs, READDIRs and changes of names in that
  * directory are answered. However many wait, none is dropped.

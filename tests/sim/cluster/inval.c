@@ -15,7 +15,7 @@
 
 struct inval_job {
     struct inval_job *next;
-    uint64_t ino, off, len;
+    uint64_t ino;
     bool is_name;
     char name[]; /* with is_name */
 };
@@ -105,8 +105,7 @@ static void on_invalidator_task(struct env_task *task)
     else if (job->is_name)
         kernel_expire_entry(inv->kernel, job->ino, job->name, &inv->notice);
     else
-        kernel_inval_inode(inv->kernel, job->ino, (int64_t)job->off, (int64_t)job->len,
-                           &inv->notice);
+        kernel_inval_inode(inv->kernel, job->ino, 0, 0, &inv->notice);
     free(job);
 }
 
@@ -126,15 +125,6 @@ static struct inval_job *invalidator_new_job(struct invalidator *inv, uint64_t i
 void invalidator_add(struct invalidator *inv, uint64_t ino)
 {
     invalidator_new_job(inv, ino, 0);
-}
-
-void invalidator_add_range(struct invalidator *inv, uint64_t ino, uint64_t off,
-                           uint64_t len)
-{
-    struct inval_job *job = invalidator_new_job(inv, ino, 0);
-
-    job->off = off;
-    job->len = len;
 }
 
 void invalidator_add_name(struct invalidator *inv, uint64_t dir, const char *name)

@@ -93,14 +93,14 @@ static void test_one_after_the_other_as_they_were_added(void **state)
     invalidator_add(inv, 7);
     invalidator_add_name(inv, 1, name);
     name[0] = 'x'; /* copied */
-    invalidator_add_range(inv, 8, 4096, 100);
+    invalidator_add(inv, 8);
     wait_for(&t.n_notices, 1); /* and no more, while it is not answered */
     allow(3);
     wait_for(&t.n_notices, 3);
     invalidator_stop(inv);
     assert_string_equal(t.notices[0], "inode 7 0+0");
     assert_string_equal(t.notices[1], "expire 1 name");
-    assert_string_equal(t.notices[2], "inode 8 4096+100");
+    assert_string_equal(t.notices[2], "inode 8 0+0");
 }
 
 static void test_who_waits_hears_when_what_was_before_is_done(void **state)
@@ -113,7 +113,7 @@ static void test_who_waits_hears_when_what_was_before_is_done(void **state)
     assert_int_equal(mails(), 1);
     invalidator_add_name(inv, 1, "a");
     invalidator_wait(inv, &first);
-    invalidator_add_range(inv, 8, 0, 0);
+    invalidator_add(inv, 8);
     invalidator_wait(inv, &both);
     wait_for(&t.n_notices, 1);
     assert_int_equal(mails(), 1);
