@@ -24,7 +24,6 @@ HEALED_MAX_S = 120 + STORM_S / 4
 WRITERS = 4
 FILE_PAGES_MAX = 1024
 CHANGED_PAGES_MAX = 24
-ATTRIBUTES_S = 1.2  # so long another mount may believe an older size
 AWAY_S = 0.1, 1.5
 
 
@@ -52,7 +51,6 @@ class Writer:
                             self.rng.choice((self.append, self.overwrite, self.overwrite, self.cut))(fd)
                         os.fsync(fd)
                         self.n_synced += 1
-                    time.sleep(ATTRIBUTES_S)
                     self.check(self.other)
             finally:
                 os.close(fd)
