@@ -290,5 +290,7 @@ def history(cluster, request):
 @pytest.mark.parametrize("kind", KINDS)
 def test_four_mounts_are_as_one(history, kind, faults):
     h = history()
-    h.judge(kind, h.run(kind, {"none": [], "deaths": [h.restart_exportd, h.kill_a_mount, h.restart_exportd],
-                               "cut": [h.cut_off, h.cut_off_beyond_the_lease]}[faults]))
+    ops = h.run(kind, {"none": [], "deaths": [h.restart_exportd, h.kill_a_mount, h.restart_exportd],
+                       "cut": [h.cut_off, h.cut_off_beyond_the_lease]}[faults])
+    assert faults != "none" or all(w.words() == "" for w in h.workers), [w.words() for w in h.workers]
+    h.judge(kind, ops)
