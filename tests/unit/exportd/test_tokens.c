@@ -1,7 +1,8 @@
 /*
  * test_tokens.c - what sessions may keep, and how they are asked to give it back (I5).
  *
- * Goal: who holds an inode EXCLUSIVE is the only one that holds anything of it, whatever is on its way; each call that
+ * Goal: who holds an inode EXCLUSIVE is the only one that holds anything of it, whatever is on its way, and who has a range to
+ * write is the only one that has any of it; each call that
  * waits is answered once all that was asked for has been given back; what is asked for never waits for a lock that a
  * kernel holds until its call is answered. Method: first each rule by itself, three sessions at a whole exportd on a
  * virtual clock; then clients that do anything at random, hear of things late, and hold locks as kernels do.
@@ -1187,13 +1188,18 @@ enum {
     N_DIRS = 2,
     N_NAMES = 3,
     DUE_MAX = 512,
-    STEPS = 20000,
+    STEPS = 40000,
     SEEDS = 20,
+    RANGES_MAX = 1024, /* claimed at a time */
+    FILE_UNITS =
+        16, /* that ranges are of; each client mostly works in a part of its own */
 };
+enum access { NO_ACCESS, TO_READ, TO_WRITE };
 
 /* What a client believes of an inode. */
 struct kept {
     Rozo__TokenMode mode;
+    uint8_t access[FILE_UNITS]; /* RANGES: enum access */
     uint64_t ino, grant;
     uint64_t
         recalled; /* the newest grant that it was asked for: what is not newer is void */
@@ -1204,8 +1210,10 @@ struct call {
     unsigned op;
     bool locks[N_DIRS]; /* which its kernel holds until the answer */
     uint64_t new_dir;   /* of a rename */
-    uint64_t ino;
-    uint64_t number; /* of MD_TOKEN */
+    uint64_t ino;       /* whose attributes the answer tells */
+    uint64_t about;     /* this inode; 0: names */
+    uint64_t number;    /* of MD_TOKEN */
+    bool writes;
     struct answer_got got;
 };
 
@@ -1223,6 +1231,8 @@ struct client {
 static struct client clients[N_CLIENTS];
 static uint64_t random_state, dirs[N_DIRS], n_numbers;
 static unsigned n_used; /* of N_INODES */
+static bool gone[N_INODES];
+static uint64_t n_shared_by_ranges;
 
 static unsigned below(unsigned n)
 {
@@ -1241,26 +1251,53 @@ static struct kept *kept_of(struct client *c, uint64_t ino)
     return &c->kept[at];
 }
 
+static void kept_set(struct kept *k, Rozo__TokenMode mode)
+{
+    k->mode = mode;
+    memset(k->access, NO_ACCESS, sizeof(k->access));
+}
+
+static void ranges_are_apart(unsigned i)
+{
+    for (unsigned unit = 0; unit < FILE_UNITS; unit++) {
+        unsigned n = 0, n_writers = 0;
+
+        for (unsigned c = 0; c < N_CLIENTS; c++) {
+            n += clients[c].kept[i].access[unit] != NO_ACCESS;
+            n_writers += clients[c].kept[i].access[unit] == TO_WRITE;
+        }
+        assert_true(n_writers == 0 || n == 1);
+    }
+}
+
 /* I5, as the clients see it: what they give back is gone when they say so, what they get is there when they hear it. */
 static void nobody_is_wrong(void)
 {
     for (unsigned i = 0; i < n_used; i++) {
-        unsigned n = 0, n_exclusive = 0;
+        unsigned n = 0, n_exclusive = 0, n_ranged = 0;
 
         for (unsigned c = 0; c < N_CLIENTS; c++) {
             n += clients[c].kept[i].mode != NONE;
             n_exclusive += clients[c].kept[i].mode == EXCLUSIVE;
+            n_ranged += clients[c].kept[i].mode == RANGES;
         }
         assert_true(n_exclusive == 0 || n == 1);
+        assert_true(n_ranged == 0 || n == n_ranged);
+        if (n_ranged > 1) {
+            n_shared_by_ranges++;
+            ranges_are_apart(i);
+        }
     }
 }
 
 /* An answer has just left exportd: is it true? */
 static void call_look_at(struct client *c, struct call *call)
 {
-    Rozo__TokenMode harm = call->op == ROZO__OP__MD_SETATTR ? SHARED : EXCLUSIVE;
+    Rozo__TokenMode harm = call->op == ROZO__OP__MD_SETATTR ? SHARED : RANGES;
 
     call->looked_at = true;
+    if (call->got.status == ROZO__STATUS__STALE_HANDLE && call->about != 0)
+        gone[kept_of(c, call->about) - c->kept] = true;
     if (call->got.status != ROZO__STATUS__OK || call->ino == 0)
         return;
     for (unsigned i = 0; i < N_CLIENTS; i++) {
@@ -1285,14 +1322,43 @@ static void look_around(void)
 
 /* ---- what clients hear ---- */
 
+static bool is_void(const struct client *c, const struct kept *k, uint64_t grant)
+{
+    return grant < c->void_below || grant <= k->recalled;
+}
+
+/* That it has RANGES is no news of which. */
 static void taken(struct client *c, uint64_t ino, Rozo__TokenMode mode, uint64_t grant)
 {
     struct kept *k = kept_of(c, ino);
 
-    if (mode == NONE || grant < c->void_below || grant <= k->recalled || grant < k->grant)
+    if (mode == NONE || is_void(c, k, grant) || grant < k->grant)
         return;
-    k->mode = mode;
+    if (mode == RANGES && k->mode != RANGES)
+        return;
+    if (mode != RANGES)
+        kept_set(k, mode);
     k->grant = grant;
+}
+
+/* Besides those that it has, in whatever order it hears of them. */
+static void range_taken(struct client *c, const struct call *call,
+                        const Rozo__MdOpenResp *r)
+{
+    struct kept *k = kept_of(c, r->attr->ino);
+    uint8_t access = call->writes ? TO_WRITE : TO_READ;
+
+    if (is_void(c, k, r->grant))
+        return;
+    if (r->grant > k->grant)
+        k->grant = r->grant;
+    if (k->mode != NONE && k->mode != RANGES)
+        return;
+    k->mode = RANGES;
+    for (uint64_t unit = r->range_from / UNIT_BYTES;
+         unit < FILE_UNITS && unit * UNIT_BYTES < r->range_to; unit++)
+        if (k->access[unit] < access)
+            k->access[unit] = access;
 }
 
 static void attr_taken(struct client *c, const Rozo__Attr *a, uint64_t grant)
@@ -1323,7 +1389,10 @@ static void answer_taken(struct client *c, const struct call *call)
     } else if (call->op == ROZO__OP__MD_OPEN || call->op == ROZO__OP__MD_TOKEN) {
         Rozo__MdOpenResp *r = rozo__md_open_resp__unpack(NULL, g->len, g->msg);
 
-        attr_taken(c, r->attr, r->grant);
+        if (r->range_to != 0)
+            range_taken(c, call, r);
+        else
+            attr_taken(c, r->attr, r->grant);
         rozo__md_open_resp__free_unpacked(r, NULL);
     } else if (call->op == ROZO__OP__MD_UNLINK || call->op == ROZO__OP__MD_RENAME) {
         Rozo__MdRemovedResp *r = rozo__md_removed_resp__unpack(NULL, g->len, g->msg);
@@ -1431,9 +1500,12 @@ static bool due_answer(struct client *c, unsigned i)
     c->due[i] = c->due[--c->n_due];
     if (r.grant < k->grant)
         r.grant = k->grant;
-    k->recalled = r.grant;
+    if (k->recalled < r.grant)
+        k->recalled = r.grant;
+    if (k->mode == RANGES)
+        r.keep = NONE; /* there is no less of them */
     if (k->mode > r.keep)
-        k->mode = r.keep;
+        kept_set(k, r.keep);
     give_back_soon(c, r);
     return true;
 }
@@ -1470,10 +1542,12 @@ static void call_send(struct client *c, struct call *call, unsigned op,
 /* A file of which somebody has heard, or a directory. */
 static uint64_t some_inode(bool only_files)
 {
-    for (;;) {
-        const struct kept *k = &clients[below(N_CLIENTS)].kept[below(n_used)];
+    for (unsigned tries = 0;; tries++) {
+        unsigned at = below(n_used);
+        const struct kept *k = &clients[below(N_CLIENTS)].kept[at];
 
-        if (k->ino > 1 && (!only_files || (k->ino != dirs[0] && k->ino != dirs[1])))
+        if (k->ino > 1 && (!gone[at] || tries > 1000) &&
+            (!only_files || (k->ino != dirs[0] && k->ino != dirs[1])))
             return k->ino;
     }
 }
@@ -1550,11 +1624,37 @@ static void ask_names(struct client *c, struct call *call)
     }
 }
 
+/* Most work where nobody else does. */
+static void bytes_choose(const struct client *c, Rozo__MdTokenReq *req)
+{
+    static const unsigned part = FILE_UNITS / N_CLIENTS;
+    unsigned from = (unsigned)(c - clients) * part + below(part), n = 1 + below(2);
+
+    if (below(6) == 0)
+        from = below(FILE_UNITS);
+    req->offset = from * UNIT_BYTES + below(UNIT_BYTES);
+    req->length = n * UNIT_BYTES - below(UNIT_BYTES);
+}
+
+static void ask_token(struct client *c, struct call *call, uint64_t ino)
+{
+    Rozo__MdTokenReq req = ROZO__MD_TOKEN_REQ__INIT;
+
+    req.ino = ino;
+    req.mode = below(2) == 0 ? SHARED : EXCLUSIVE;
+    if (below(8) != 0)
+        bytes_choose(c, &req);
+    call->writes = req.mode == EXCLUSIVE;
+    call->number = req.call = ++n_numbers;
+    call_send(c, call, ROZO__OP__MD_TOKEN, &req.base);
+}
+
 static void ask_inode(struct client *c, struct call *call)
 {
     uint64_t ino = some_inode(below(3) != 0);
 
-    switch (below(5)) {
+    call->about = ino;
+    switch (below(9)) {
     case 0: {
         Rozo__MdGetattrReq req = ROZO__MD_GETATTR_REQ__INIT;
 
@@ -1579,7 +1679,7 @@ static void ask_inode(struct client *c, struct call *call)
         Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
 
         req.ino = ino;
-        req.size = below(1000);
+        req.size = below(3) == 0 ? below(1000) : below(FILE_UNITS + 1) * UNIT_BYTES;
         req.has_data = true;
         call_send(c, call, ROZO__OP__MD_WROTE, &req.base);
         break;
@@ -1587,23 +1687,45 @@ static void ask_inode(struct client *c, struct call *call)
     case 3: {
         Rozo__MdOpenReq req = ROZO__MD_OPEN_REQ__INIT;
 
-        call->ino = req.ino = ino;
-        req.write = below(2) == 0;
+        req.no_reference = kept_of(c, ino)->mode == RANGES; /* it wants an epoch */
+        call->ino = req.no_reference ? 0 : ino;
+        req.ino = ino;
+        req.write = req.no_reference || below(2) == 0;
         call_send(c, call, ROZO__OP__MD_OPEN, &req.base);
         break;
     }
-    default: {
-        Rozo__MdTokenReq req = ROZO__MD_TOKEN_REQ__INIT;
-
-        req.ino = ino;
-        req.mode = below(2) == 0 ? SHARED : EXCLUSIVE;
-        call->number = req.call = ++n_numbers;
-        call_send(c, call, ROZO__OP__MD_TOKEN, &req.base);
-    }
+    default:
+        ask_token(c, call, ino);
     }
 }
 
 /* ---- ends and beginnings ---- */
+
+/* Neighbours of one access are one. */
+static void ranges_claim(const struct kept *k, Rozo__MdOpenSessionReq *req)
+{
+    static Rozo__TokenRange ranges[RANGES_MAX];
+    static Rozo__TokenRange *list[RANGES_MAX];
+
+    req->ranges = list;
+    for (unsigned unit = 0; k->mode == RANGES && unit < FILE_UNITS; unit++) {
+        Rozo__TokenRange *r = &ranges[req->n_ranges];
+
+        if (k->access[unit] == NO_ACCESS)
+            continue;
+        if (unit > 0 && k->access[unit] == k->access[unit - 1]) {
+            r[-1].to += UNIT_BYTES;
+            continue;
+        }
+        assert_true(req->n_ranges < RANGES_MAX);
+        rozo__token_range__init(r);
+        r->ino = k->ino;
+        r->from = (uint64_t)unit * UNIT_BYTES;
+        r->to = r->from + UNIT_BYTES;
+        r->write = k->access[unit] == TO_WRITE;
+        list[req->n_ranges++] = r;
+    }
+}
 
 static void client_opens(struct client *c)
 {
@@ -1621,6 +1743,7 @@ static void client_opens(struct client *c)
             shared[req.n_shared_tokens++] = c->kept[i].ino;
         if (c->kept[i].mode == EXCLUSIVE)
             exclusive[req.n_exclusive_tokens++] = c->kept[i].ino;
+        ranges_claim(&c->kept[i], &req);
     }
     OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base,
                   &rozo__md_open_session_resp__descriptor, &resp));
@@ -1651,7 +1774,7 @@ static void client_remounts(struct client *c)
     Rozo__MdCloseSessionReq bye = ROZO__MD_CLOSE_SESSION_REQ__INIT;
 
     for (unsigned i = 0; i < n_used; i++)
-        c->kept[i].mode = NONE;
+        kept_set(&c->kept[i], NONE);
     w.session = c->session;
     OK(world_call(&w, ROZO__OP__MD_CLOSE_SESSION, &bye.base, NULL, NULL));
     client_forgets_events(c);
@@ -1714,7 +1837,9 @@ static void client_step(struct client *c)
         } else if (below(200) == 0) {
             client_remounts(c);
         } else if (k->mode != NONE && below(4) == 0) { /* it has no room for it */
-            k->mode = k->mode == EXCLUSIVE && below(2) == 0 ? SHARED : NONE;
+            kept_set(k, k->mode == EXCLUSIVE && below(2) == 0 ? SHARED : NONE);
+            if (k->mode == NONE && k->recalled < k->grant)
+                k->recalled = k->grant;
             give_back_soon(
                 c, (struct recall){ .ino = k->ino, .keep = k->mode, .grant = k->grant });
         }
@@ -1760,6 +1885,7 @@ static void random_run(uint64_t seed)
 
     random_state = seed;
     memset(clients, 0, sizeof(clients));
+    memset(gone, 0, sizeof(gone));
     n_used = 0;
     world_open(&w, seed);
     w.disobeys = true;
@@ -1779,10 +1905,14 @@ static void random_run(uint64_t seed)
     for (unsigned i = 0; i < STEPS; i++) {
         client_step(&clients[below(N_CLIENTS)]);
         look_around();
-        if (below(100) == 0)
+        if (below(100) == 0) {
             env_virtual_advance_ms(&w.env, below(1200));
+            look_around();
+        }
         if (below(1000) == 0)
             exportd_dies();
+        if (below(3000) == 0)
+            all_comes_to_rest();
     }
     all_comes_to_rest();
     world_stop(&w);
@@ -1796,6 +1926,7 @@ static void test_clients_that_do_anything(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++)
         random_run(seed);
+    assert_int_not_equal(n_shared_by_ranges, 0);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
