@@ -122,11 +122,22 @@ static bool data_is_taken(const struct program *p)
     return false;
 }
 
-static void data_write(struct program *p)
+/* Some of it reaches into the next part. */
+static void place_in_part(const struct program *p, uint64_t *off, uint64_t *len)
 {
-    struct model_file *f = &model.files[p->file];
-    uint64_t off, len, lo, hi;
-    int flags;
+    uint64_t part = world_chance(850000) ? p->client->index : world_below(CLIENTS);
+
+    *off = part * PART_BYTES;
+    *off += world_chance(500000) ? units(PART_BYTES - UNIT)
+                                 : world_below(PART_BYTES / BLOCK) * BLOCK;
+    *len = world_chance(500000) ? UNIT + units(2 * BLOCK) : BLOCK;
+    if (*len > PARTS_BYTES - *off)
+        *len = PARTS_BYTES - *off;
+}
+
+static void place_anywhere(const struct model_file *f, uint64_t *at, uint64_t *n)
+{
+    uint64_t off, len;
 
     switch (world_below(6)) {
     case 0: /* append */
@@ -150,8 +161,22 @@ static void data_write(struct program *p)
         len = (1 + world_below(2)) * BLOCK;
         break;
     }
-    flags = p->open_flags & ~O_APPEND;
-    if ((p->open_flags & O_APPEND) != 0 && data_is_quiet(p)) { /* wherever it was to go */
+    *at = off;
+    *n = len;
+}
+
+static void data_write(struct program *p)
+{
+    struct model_file *f = &model.files[p->file];
+    uint64_t off, len, lo, hi;
+    int flags = p->open_flags & ~O_APPEND;
+
+    if (p->in_part)
+        place_in_part(p, &off, &len);
+    else
+        place_anywhere(f, &off, &len);
+    if ((p->open_flags & O_APPEND) != 0 && !p->in_part &&
+        data_is_quiet(p)) { /* wherever it was to go */
         model_size(p->file, &p->view, &lo, &hi);
         if (lo == hi && lo < FILE_BYTES_MAX_SIM - BLOCK) {
             flags = p->open_flags;
@@ -180,7 +205,9 @@ static void data_write(struct program *p)
 static void data_truncate(struct program *p)
 {
     struct model_file *f = &model.files[p->file];
-    uint64_t size = world_chance(300000) ? 0 : units(20 * BLOCK);
+    uint64_t size = p->in_part             ? PARTS_BYTES
+                    : world_chance(300000) ? 0
+                                           : units(20 * BLOCK);
 
     f->now_size = size;
     p->no =
@@ -203,7 +230,13 @@ static void data_fallocate(struct program *p)
     uint64_t off = world_chance(500000) ? units(12 * BLOCK) : world_below(12) * BLOCK;
     uint64_t len = UNIT + (world_chance(500000) ? units(4 * BLOCK) : 2 * BLOCK - UNIT);
     int mode = modes[world_below(sizeof(modes) / sizeof(modes[0]))];
-    bool keeps = (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) == 0;
+    bool keeps;
+
+    if (p->in_part) {
+        place_in_part(p, &off, &len);
+        mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    }
+    keeps = (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) == 0;
 
     p->no =
         model_write_begin(p->file, off, off + len, true, p->view.client, p->view.life);
@@ -226,6 +259,8 @@ static void data_look(struct program *p)
 
     p->off = world_chance(300000) ? 0 : units(16 * BLOCK);
     p->len = world_chance(300000) ? FILE_BYTES_MAX_SIM - p->off : UNIT + units(4 * BLOCK);
+    if (p->in_part && world_chance(800000))
+        place_in_part(p, &p->off, &p->len);
     if (p->len > FILE_BYTES_MAX_SIM - p->off)
         p->len = FILE_BYTES_MAX_SIM - p->off;
     if (p->op == DATA_READ)
@@ -265,7 +300,16 @@ static enum data_op data_choose(const struct program *p)
     };
     static const enum data_op reader[] = { DATA_READ, DATA_READ, DATA_READ,
                                            DATA_READ, DATA_STAT, DATA_SEEK };
+    static const enum data_op in_part[] = {
+        DATA_WRITE, DATA_WRITE, DATA_WRITE, DATA_WRITE, DATA_WRITE,     DATA_WRITE,
+        DATA_WRITE, DATA_READ,  DATA_READ,  DATA_READ,  DATA_READ,      DATA_READ,
+        DATA_WRITE, DATA_FSYNC, DATA_FLUSH, DATA_SEEK,  DATA_FALLOCATE,
+    };
 
+    if (p->writer && p->in_part && !data_is_taken(p))
+        return model.files[p->file].now_size < PARTS_BYTES
+                   ? DATA_TRUNCATE
+                   : in_part[world_below(sizeof(in_part) / sizeof(in_part[0]))];
     if (p->writer && !data_is_taken(p))
         return writer[world_below(sizeof(writer) / sizeof(writer[0]))];
     return reader[world_below(sizeof(reader) / sizeof(reader[0]))];

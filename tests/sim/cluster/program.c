@@ -204,7 +204,10 @@ void program_use_file(struct program *p, int file)
         p->writer = true;
         f->writer = p->view.client;
     }
-    p->n_left = 1 + (unsigned)world_below(p->writer ? 14 : 4);
+    p->in_part = run->config.shared && p->name == PARTS_NAME;
+    p->n_left = 1 + (unsigned)world_below(p->writer && p->in_part ? 40
+                                          : p->writer             ? 14
+                                                                  : 4);
 }
 
 static void on_settled(struct program *p)

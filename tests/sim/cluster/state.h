@@ -19,6 +19,9 @@ enum {
     FIRST_CHILD = FIRST_DIR + DIRS,
     CHILDREN_EACH = 3,
     SHARED_NAMES = 3, /* of each kind that programs fight for with --shared */
+    PARTS_NAME = 2,   /* ... and who writes this one does it mostly in his mount's part */
+    PART_BYTES = 12 * BLOCK,
+    PARTS_BYTES = CLIENTS * PART_BYTES,
     NAMES = FIRST_CHILD + DIRS * CHILDREN_EACH,
 };
 
@@ -54,6 +57,7 @@ struct program {
     int file;        /* in use; NOBODY */
     bool writer, opened;
     bool only_one; /* nobody else can be writing what it opens, and exportd knows that */
+    bool in_part;  /* of a file in which others work elsewhere */
     bool appends;  /* an append is under way: nobody else changes the file */
     struct {
         bool held, writes;
