@@ -71,7 +71,8 @@ struct disk_req {
     struct env_task task; /* the disk's */
     int rc;               /* the disk's */
     unsigned n_lost;      /* out, patient.h: pages that turned out to be unreadable */
-    void *above;          /* patient.h's, as the next */
+    unsigned n_unread; /* out, of a READ, patient.h: pages that could not be read now */
+    void *above;       /* patient.h's, as the next */
     disk_done_cb *above_done;
     union {
         uint64_t n_read, size, next, total;

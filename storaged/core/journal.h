@@ -58,6 +58,8 @@ int journal_fence_note(struct journal *j, const struct file_id *id, uint32_t epo
 /** A frame of kind ENTRY_DROP was: kept as long as what it takes away may lie in the log. */
 void journal_drop_note(struct journal *j, struct pending_entry *entry);
 
+/** Some of it could not be applied, and stays: it is tried again in a while. */
+void journal_apply_later(const struct journal *j, struct pending_file *f);
 /** Of a file something may be there to be applied: sees to it. */
 void journal_poke(struct journal *j, struct pending_file *f);
 

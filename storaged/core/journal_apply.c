@@ -58,6 +58,12 @@ static int applier_collect(struct applier *a)
     return 0;
 }
 
+void journal_apply_later(const struct journal *j, struct pending_file *f)
+{
+    f->retry_ns = journal_now(j) + RETRY_AFTER_MS * MS;
+    f->gave_up = j->stopping;
+}
+
 static void applier_end(struct applier *a)
 {
     struct journal *j = a->j;
@@ -69,8 +75,7 @@ static void applier_end(struct applier *a)
         log_warn("cannot apply what is pending of file %08x%08x%016llx yet: %s",
                  f->ref.id.export_id, f->ref.id.generation,
                  (unsigned long long)f->ref.id.ino, strerror(-a->rc));
-        f->retry_ns = journal_now(j) + RETRY_AFTER_MS * MS;
-        f->gave_up = j->stopping;
+        journal_apply_later(j, f);
     }
     if (is_well && a->all_ns != 0)
         f->committed_ns = a->all_ns; /* what there is now was committed since */
@@ -264,8 +269,7 @@ void journal_appliers_start(struct journal *j)
         }
         list_remove(&f->apply_link);
         if (applier_start(j, f) != 0) {
-            f->retry_ns = journal_now(j) + RETRY_AFTER_MS * MS;
-            f->gave_up = j->stopping;
+            journal_apply_later(j, f);
             list_add_tail(&j->queue, &f->apply_link);
         }
     }

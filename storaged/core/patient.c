@@ -252,6 +252,7 @@ static void page_lost(struct patience *p)
     uint64_t left = p->size - p->at;
     uint64_t n = left < PATIENT_PAGE ? left : PATIENT_PAGE;
 
+    p->req->n_unread += p->req->op == DISK_READ;
     p->first_bad |= p->at == p->from;
     p->last_bad |= p->at + PATIENT_PAGE == p->to;
     memset(p->bytes + (p->at - p->from), PATIENT_FILL, n);

@@ -56,6 +56,7 @@ struct pending_record {
     uint16_t head_len;
     uint8_t projection;
     bool damaged; /* was here, but its bytes are lost */
+    bool unread;  /* the applier could not read it: who sends it again is let to */
     bool committed;
     bool applied; /* lies in place, maybe not on stable storage */
     uint8_t head[];

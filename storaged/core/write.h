@@ -38,7 +38,9 @@ struct write_block {
     bool needs_space; /* no body lies there */
     bool lost;        /* what lies there is damaged */
     bool unbound;     /* and nobody knows how new that was */
-    bool replaces;    /* something that is not a hole of version 0 */
+    bool
+        unread; /* the applier's: pages of the journal that it may lie in could not be read */
+    bool replaces; /* something that is not a hole of version 0 */
 };
 
 struct write_op {
@@ -53,6 +55,7 @@ struct write_op {
     unsigned n_pending;          /* of those that are here already */
     uint8_t *loaded;             /* applier: heads, then bodies; owned */
     struct pending_entry *load;  /* being read; referenced */
+    unsigned load_at;            /* of blocks from here on */
     uint8_t *entry_header;       /* owned */
     bool no_space; /* only what replaces a record is written, then it is refused */
     size_t head_bytes;

@@ -64,9 +64,28 @@ static enum op_next apply_collect(struct write_op *w)
     return OP_GO;
 }
 
+/* Perhaps its page can be read later; or somebody heals it, and is let to. */
+static void apply_later(struct write_op *w, unsigned i)
+{
+    struct pending_record *r = apply_record(w, i);
+
+    if (!r->unread) {
+        log_warn(
+            "block %llu of file %08x%08x%016llx: what the journal has of it cannot be read now",
+            (unsigned long long)(w->first + i), w->op.ref.id.export_id,
+            w->op.ref.id.generation, (unsigned long long)w->op.ref.id.ino);
+        op_tell_damaged(&w->op, w->first + i, w->first + i + 1);
+    }
+    r->unread = true;
+    w->blocks[i].way = WAY_NONE;
+    w->blocks[i].version = 0;
+    journal_apply_later(w->op.st->journal, r->file);
+}
+
 /*
  * What the journal lost of a version that is committed: nobody may take what lies below for the newest, so what goes in
- * place is a head that says "damaged", until somebody heals it.
+ * place is a head that says "damaged", until somebody heals it. What only cannot be read stays where it is as long as
+ * there is room for it.
  */
 static void apply_check(struct write_op *w)
 {
@@ -82,6 +101,10 @@ static void apply_check(struct write_op *w)
                                 b->body_len > 0 ? w->head_bytes - RECORD_HEADER_BYTES : 0,
                                 w->payload + b->body_at, b->body_len))
             continue;
+        if (b->unread && !journal_has_pressure(w->op.st->journal)) {
+            apply_later(w, i);
+            continue;
+        }
         log_error(
             "block %llu of file %08x%08x%016llx: what the journal had of it is damaged",
             (unsigned long long)(w->first + i), w->op.ref.id.export_id,
@@ -106,6 +129,8 @@ static enum op_next apply_load(struct write_op *w)
             return OP_BAD;
         if (w->op.dr.n_read != w->op.dr.len)
             return op_bad(&w->op, -EIO);
+        for (; w->load_at < w->at; w->load_at++)
+            w->blocks[w->load_at].unread = w->op.dr.n_unread > 0;
     }
     while (w->at < w->n) {
         struct write_block *b = &w->blocks[w->at];
@@ -124,6 +149,7 @@ static enum op_next apply_load(struct write_op *w)
         }
         w->load = r->entry;
         w->load->n_refs++;
+        w->load_at = w->at;
         from = r->body_at;
         do {
             memcpy(w->loaded + w->at * w->head_bytes, r->head, w->head_bytes);

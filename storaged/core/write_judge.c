@@ -114,8 +114,8 @@ static uint64_t judge_pending(struct write_op *w, unsigned i,
     else
         *stale |= is_stale(w, i, old, &h, r->head);
     b->needs_space = b->body_len > 0 && r->body_len == 0;
-    b->is_here =
-        !r->damaged && h.version == b->version && op_entry_is_good(&w->op, r->entry);
+    b->is_here = !r->damaged && !r->unread && h.version == b->version &&
+                 op_entry_is_good(&w->op, r->entry);
     b->way = WAY_JOURNAL;
     return old;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "storaged/core/log.h"
+#include "storaged/core/patient.h"
 #include "storaged/core/pending.h"
 #include "storaged/core/projfile.h"
 #include "tests/unit/storaged/world.h"
@@ -880,9 +881,9 @@ static void test_a_mark_before_the_file_in_another_code(void **state)
 }
 
 /* A record is dropped while it is being copied forward: the copy does not bring it back. */
-/* Flip a bit of the first place in the journal where these bytes lie, `back` before them and then `at` on. */
-static void rot_before(struct world *w, const void *bytes, size_t len, int back,
-                       unsigned at)
+/* The first place in the journal where these bytes lie. */
+static uint64_t journal_find(struct world *w, const void *bytes, size_t len,
+                             struct disk_file **out)
 {
     static uint8_t page[MEM_PAGE * 2];
 
@@ -893,21 +894,30 @@ static void rot_before(struct world *w, const void *bytes, size_t len, int back,
             continue;
         for (uint64_t from = 0; from < f->size; from += MEM_PAGE) {
             const uint8_t *hit;
-            uint64_t where;
-            uint8_t byte;
 
             memdisk_peek(f, from, page, sizeof(page));
             hit = memmem(page, sizeof(page), bytes, len);
             if (hit == NULL)
                 continue;
-            where = from + (uint64_t)(hit - page) - (uint64_t)back + at;
-            memdisk_peek(f, where, &byte, 1);
-            byte ^= 4;
-            memdisk_poke(&w->disk, f, where, &byte, 1);
-            return;
+            *out = f;
+            return from + (uint64_t)(hit - page);
         }
     }
     fail_msg("not in the journal");
+    return 0;
+}
+
+/* Flip a bit of it, `back` before these bytes and then `at` on. */
+static void rot_before(struct world *w, const void *bytes, size_t len, int back,
+                       unsigned at)
+{
+    struct disk_file *f;
+    uint64_t where = journal_find(w, bytes, len, &f) - (uint64_t)back + at;
+    uint8_t byte;
+
+    memdisk_peek(f, where, &byte, 1);
+    byte ^= 4;
+    memdisk_poke(&w->disk, f, where, &byte, 1);
 }
 
 static void rot(struct world *w, const void *bytes, size_t len, unsigned at)
@@ -940,6 +950,82 @@ static void test_rot_below_a_commit_is_damage_in_place(void **state)
     write_ok(&w, 3, 1, V(1, 2));
     expect(&w, 3, SEEN_DATA, V(1, 2));
     world_free(&w);
+}
+
+/* How what the journal has of block 3 cannot be read ends. */
+enum unread_end { PAGE_COMES_BACK, SOMEBODY_HEALS, ENDS_MAX };
+
+/* A page that cannot be read may be there later: what is committed in it is not given up for that. */
+static void what_cannot_be_read_ends(enum unread_end end)
+{
+    uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192], byte;
+    struct disk_file *f;
+    struct world w;
+    uint64_t where;
+
+    world_init(&w, 1);
+    write_ok(&w, 0, 8, V(1, 1));
+    write_ok(&w, 2, 3, V(1, 2));
+    assert_int_equal(world_sync(&w), OK);
+    record_fill(&w, head, body, 0, 3, V(1, 2), 8192);
+    where = journal_find(&w, body, 512, &f);
+    memdisk_spoil(f, where);
+    assert_int_equal(world_durable(&w, V(1, 2)), OK);
+    world_apply(&w);
+    assert_true(world_health(&w).pending_records > 0);
+    assert_int_equal(in_place(&w, 3), V(1, 1));
+    if (end == PAGE_COMES_BACK) {
+        memdisk_peek(f, where, &byte, 1);
+        memdisk_poke(&w.disk, f, where, &byte, 1);
+        env_virtual_advance_ms(&w.v, (PATIENT_KNOWN_S + 5) * 1000);
+    } else {
+        w.role = RPC_ROLE_NODE;
+        write_ok(&w, 2, 3, V(1, 2));
+        world_apply(&w);
+        world_apply(&w);
+    }
+    assert_int_equal(world_health(&w).pending_records, 0);
+    for (unsigned b = 2; b < 5; b++) {
+        expect(&w, b, SEEN_DATA, V(1, 2));
+        assert_int_equal(in_place(&w, b), V(1, 2));
+    }
+    world_free(&w);
+}
+
+/* A stop does not wait for it. The start finds it damaged, until it is healed. */
+static void test_a_stop_passes_over_what_cannot_be_read(void **state)
+{
+    uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192];
+    struct disk_file *f;
+    struct world w;
+    uint64_t where;
+    bool stopped = false;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 8, V(1, 1));
+    write_ok(&w, 3, 1, V(1, 2));
+    assert_int_equal(world_sync(&w), OK);
+    record_fill(&w, head, body, 0, 3, V(1, 2), 8192);
+    where = journal_find(&w, body, 512, &f);
+    memdisk_spoil(f, where);
+    assert_int_equal(world_durable(&w, V(1, 2)), OK);
+    storage_stop(w.storage, on_stopped, &stopped);
+    env_virtual_advance_ms(&w.v, 30000);
+    assert_true(stopped);
+    world_restart(&w, false);
+    expect(&w, 3, SEEN_DAMAGED, 0);
+    w.role = RPC_ROLE_NODE;
+    write_ok(&w, 3, 1, V(1, 2));
+    expect(&w, 3, SEEN_DATA, V(1, 2));
+    world_free(&w);
+}
+
+static void test_what_cannot_be_read_of_the_journal_stays(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < ENDS_MAX; i++)
+        what_cannot_be_read_ends((enum unread_end)i);
 }
 
 /* Zero-filled, as no head ever is while the file says that there is one. */
@@ -1436,6 +1522,8 @@ int main(void)
         cmocka_unit_test(test_a_file_that_fails_waits_for_the_journal),
         cmocka_unit_test(test_a_mark_before_the_file_in_another_code),
         cmocka_unit_test(test_rot_below_a_commit_is_damage_in_place),
+        cmocka_unit_test(test_what_cannot_be_read_of_the_journal_stays),
+        cmocka_unit_test(test_a_stop_passes_over_what_cannot_be_read),
         cmocka_unit_test(test_rot_above_a_mark_is_damage),
         cmocka_unit_test(test_rot_of_a_frame_is_damage_of_its_blocks),
         cmocka_unit_test(test_rot_of_a_mark_changes_nothing),
