@@ -29,6 +29,7 @@
 #include "rozomount/md_decode.h"
 #include "rozomount/mountpoint.h"
 #include "rozomount/node.h"
+#include "rozomount/opendirs.h"
 #include "rozomount/options.h"
 #include "rozomount/peers.h"
 #include "rozomount/recaller.h"
@@ -232,6 +233,7 @@ struct mount {
     struct tokens *tokens;
     struct dropping *dropping;
     struct renames *renames;
+    struct opendirs *opendirs;
     struct recaller *recaller; /* NULL: the kernel keeps nothing */
     struct mountpoint at;      /* where we are mounted, with is_listed */
     bool is_listed;

@@ -19,6 +19,9 @@ static void on_got_attr(struct op *op, int rc)
         rc = -EIO;
     if (rc == -ENOENT)
         rc = -ESTALE;
+    if (rc == -ESTALE &&
+        opendirs_last(op->loop->mount->opendirs, op->ino, &op->entry.attr))
+        rc = 0;
     if (rc != 0) {
         op_reply_err(op, rc);
         return;

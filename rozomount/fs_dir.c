@@ -40,18 +40,24 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     struct loop *loop = fuse_req_userdata(req);
     struct tokens *t = loop->mount->tokens;
     struct dir *dir = mem_new(sizeof(*dir));
-    bool kept = false;
+    struct md_attr attr;
+    bool kept = false, known;
+    uint64_t grant;
     int rc;
 
     dir->ino = ino;
     fi->fh = (uintptr_t)dir;
+    known = tokens_take_attr(t, ino, &attr, &grant);
+    opendirs_add(loop->mount->opendirs, ino, known ? &attr : NULL);
     tokens_lock(t);
     fi->cache_readdir = loop_may_tell(loop) && tokens_tell_listing(t, ino, &kept);
     fi->keep_cache = kept;
     rc = fuse_reply_open(req, fi);
     tokens_unlock(t);
-    if (rc == -ENOENT)
+    if (rc == -ENOENT) {
+        opendirs_remove(loop->mount->opendirs, ino);
         free(dir);
+    }
 }
 
 static void dir_drop_page(struct dir *dir)
@@ -71,6 +77,7 @@ static void releasedir_on_owner(struct op *op)
 {
     dir_listing_came(op);
     dir_drop_page(op->dir);
+    opendirs_remove(op->loop->mount->opendirs, op->dir->ino);
     free(op->dir);
     op_reply_err(op, 0);
 }
@@ -204,8 +211,15 @@ static void on_page(struct op *op, int rc)
         if (dir->page == NULL)
             rc = -EIO;
     }
+    if (rc == -ENOENT)
+        rc = -ESTALE;
+    if (rc == -ESTALE) { /* removed, and open: nothing is in it */
+        readdir_answer(op);
+        op_finish(op);
+        return;
+    }
     if (rc != 0) {
-        op_reply_err(op, rc == -ENOENT ? -ESTALE : rc);
+        op_reply_err(op, rc);
         return;
     }
     dir->next = 0;

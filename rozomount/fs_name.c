@@ -314,9 +314,10 @@ static int note_removed(struct op *op, struct md_removed *r)
     if (md_decode_removed(&op->call, r) != 0)
         return -EIO;
     tokens_grant(t, op->parent, r->grant.dir, r->grant.number);
-    if (r->removed != 0) {
-        tokens_forget_attr(t, r->removed, op->changes);
-        recalls_let_go(op->loop, r->removed);
+    if (r->removed.ino != 0) {
+        opendirs_note(op->loop->mount->opendirs, &r->removed);
+        tokens_forget_attr(t, r->removed.ino, op->changes);
+        recalls_let_go(op->loop, r->removed.ino);
     }
     for (unsigned i = 0; i < 2; i++) {
         if (r->moved[i] != 0) /* an fsync of it speaks of its new name */

@@ -189,6 +189,8 @@ int md_decode_removed(const struct md_call *call, struct md_removed *out)
                  : grant_check(msg->grant, msg->dir_token, msg->new_dir_token, false,
                                &r.grant);
 
+    if (rc == 0 && msg->removed != NULL)
+        rc = md_attr_check(msg->removed, &r.removed);
     if (rc == 0)
         rc = dir_check(msg->dir, &r.dir);
     if (rc == 0)
@@ -196,8 +198,6 @@ int md_decode_removed(const struct md_call *call, struct md_removed *out)
     if (rc == 0) {
         for (unsigned i = 0; i < msg->n_moved; i++)
             r.moved[i] = msg->moved[i];
-        if (msg->removed != NULL)
-            r.removed = msg->removed->ino;
         *out = r;
     }
     rozo__md_removed_resp__free_unpacked(msg, NULL);

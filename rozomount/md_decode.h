@@ -59,8 +59,8 @@ int md_decode_open(const struct md_call *call, struct md_entry *out);
 
 /* What UNLINK, RMDIR and RENAME answer. */
 struct md_removed {
-    uint64_t removed;  /* the inode that has a name less; 0: none */
-    uint64_t moved[2]; /* RENAME: the inodes that have other names now; 0: none */
+    struct md_attr removed; /* the inode that has a name less; ino 0: none */
+    uint64_t moved[2];      /* RENAME: the inodes that have other names now; 0: none */
     struct md_grant grant;
     struct md_attr dir, new_dir; /* of those directories after that; ino 0: not told */
 };

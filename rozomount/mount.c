@@ -727,6 +727,7 @@ static void mount_free_memory(struct mount *m)
     tokens_free(m->tokens);
     dropping_free(m->dropping);
     renames_free(m->renames);
+    opendirs_free(m->opendirs);
     unstable_free(m->unstable);
     kernel_sizes_free(m->sizes);
     free(m->map);
@@ -807,6 +808,7 @@ int mount_open(struct mount *m, const struct options *opt, struct err *err)
     m->tokens = tokens_new();
     m->dropping = dropping_new();
     m->renames = renames_new();
+    m->opendirs = opendirs_new();
     m->unstable = unstable_new();
     m->pulse = pulse_new(NULL);
     m->sizes = opt->writeback_cache ? kernel_sizes_new() : NULL;

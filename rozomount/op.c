@@ -149,6 +149,7 @@ static void op_overlay(struct op *op)
     struct node *node = node_find(&op->loop->nodes, op->entry.attr.ino);
 
     md_attr_to_stat(&op->entry.attr, &op->st);
+    opendirs_note(op->loop->mount->opendirs, &op->entry.attr);
     if (node == NULL)
         return;
     node_note_attr(node, &op->entry.attr);

@@ -379,6 +379,28 @@ def test_an_open_file_that_the_other_removes(ab):
             assert os.pread(fd, 20, 0) == b"aaaaabb" and os.fstat(fd).st_size == 7
 
 
+def test_an_open_directory_that_is_removed(two_mounts, ab):
+    """It stays for who has it open, empty and without a name, also when exportd has forgotten it."""
+    def n_files():
+        return sum(e["files"] for e in two_mounts.status()["exports"])
+
+    def look(fd):
+        st = os.fstat(fd)
+        return st.st_ino, st.st_mode, st.st_uid, st.st_nlink, os.listdir(fd)
+
+    for i, (owner, remover) in enumerate([(0, 0), (0, 1), (1, 0)]):
+        os.mkdir(ab[owner] + "/d", 0o751)
+        with Open(ab[owner] + "/d", os.O_RDONLY) as fd:
+            before = look(fd)
+            os.rmdir(ab[remover] + "/d")
+            n = n_files()
+            assert look(fd) == before[:3] + (0, [])
+            two_mounts.wait_for(lambda: n_files() < n, "exportd to forget it")
+            assert look(fd) == before[:3] + (0, [])
+            with pytest.raises(FileNotFoundError):
+                os.mkdir("new", dir_fd=fd)
+
+
 def test_a_name_that_was_not_there(ab):
     a, b = ab
     for i in range(ROUNDS):

@@ -371,3 +371,21 @@ def test_what_is_open_outlives_the_kernels_memory(cluster_shared, top):
     assert os.path.samestat(os.fstat(named), os.stat(top + "/e/named"))
     for fd in (named, unnamed, folder):
         os.close(fd)
+
+
+def test_a_removed_directory_stays_for_who_has_it_open(cluster_shared, top):
+    """Nobody else is on the export: exportd forgets it at once."""
+    os.makedirs(top + "/d/sub")
+    os.chmod(top + "/d", 0o751)
+    folder = os.open(top + "/d", os.O_RDONLY | os.O_DIRECTORY)
+    before = os.fstat(folder)
+    os.rmdir(top + "/d/sub")
+    os.rmdir(top + "/d")
+    for _ in range(2):
+        st = os.fstat(folder)
+        assert (st.st_ino, st.st_mode, st.st_uid, st.st_nlink) == (before.st_ino, before.st_mode, before.st_uid, 0)
+        assert os.listdir(folder) == []
+        assert errno_of(lambda: os.stat("sub", dir_fd=folder)) == errno_of(lambda: os.mkdir("new", dir_fd=folder)) == errno.ENOENT
+        cluster_shared.drop_caches()
+    assert os.stat("..", dir_fd=folder).st_ino == os.stat(top).st_ino
+    os.close(folder)

@@ -498,6 +498,7 @@ void client_start(struct sim_client *c)
     sm->m.tokens = tokens_new();
     sm->m.dropping = dropping_new();
     sm->m.renames = renames_new();
+    sm->m.opendirs = opendirs_new();
     sm->m.unstable = unstable_new();
     if (c->kernel != NULL) {
         sm->m.names_expire = c->index % 2 == 0;
