@@ -86,6 +86,11 @@ static int config_check(const struct config *c, const char *path, struct err *er
     if (evict_s != 0 && (evict_s < EVICT_MIN_S || evict_s > EVICT_MAX_S))
         return err_set(err, -EINVAL, "%s: exportd: evict_s: %d to %d", path, EVICT_MIN_S,
                        EVICT_MAX_S);
+    if (evict_s != 0 && evict_s < lease_s)
+        log_warn(
+            "%s: exportd: evict_s is less than lease_s: what a mount that is ended after %u s held is given to others when its "
+            "lease of %u s is over, not before",
+            path, evict_s, lease_s);
     return 0;
 }
 

@@ -380,10 +380,11 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
         return err_set(err, -ENOMEM, "out of memory");
     x->env = env;
     x->config = *config;
-    if (x->config.lease_ms == 0)
-        x->config.lease_ms = LEASE_DEFAULT_MS;
     if (x->config.evict_ms == 0)
         x->config.evict_ms = EVICT_DEFAULT_MS;
+    if (x->config.lease_ms == 0) /* so long it may believe in what it had */
+        x->config.lease_ms =
+            x->config.evict_ms < LEASE_DEFAULT_MS ? x->config.evict_ms : LEASE_DEFAULT_MS;
     if (x->config.cache_max == 0)
         x->config.cache_max = cache_default;
     x->started_ns = x->grace_ends_ns = env_now_ns(env);

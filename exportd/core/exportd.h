@@ -31,7 +31,7 @@ struct exportd_config {
     struct exportd_peers peers;
     struct capability_key *capabilities; /* borrowed */
     size_t cache_max;                    /* bytes of metadata in memory; 0: 256 MiB */
-    uint32_t lease_ms;                   /* of sessions; 0: 20000 */
+    uint32_t lease_ms; /* of sessions; 0: 20000, or evict_ms when that is less */
     uint32_t
         evict_ms; /* a session has so long to give back what others wait for; 0: 20000 */
     uint64_t

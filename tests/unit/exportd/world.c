@@ -287,6 +287,7 @@ static int start(struct world *w, struct err *err)
         .boot = w->boot,
         .peers = { fake_open, fake_close, fake_last_error, w },
         .capabilities = w->capabilities,
+        .lease_ms = 20000, /* also where evict_ms is less */
         .evict_ms = w->evict_ms,
         .cache_max = 1 << 20, /* small, so that things are forgotten and read again */
     };
