@@ -142,6 +142,12 @@ uint64_t storcli_file_losses(const struct storcli_file *file);
  */
 void storcli_file_others_wrote(struct storcli_file *file);
 
+/**
+ * What was just read of this block is to complete a write of a part of it. When that write finds that what we had written there is
+ * lost, it was read without that: the next sync says so, as if the block had not been written again.
+ */
+void storcli_file_completes(struct storcli_file *file, uint64_t block);
+
 /** True when something was written or marked since the last sync that succeeded. */
 bool storcli_file_is_unsynced(const struct storcli_file *file);
 

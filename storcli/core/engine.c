@@ -488,6 +488,17 @@ void storcli_file_others_wrote(struct storcli_file *file)
     file->others_wrote = true;
 }
 
+void storcli_file_completes(struct storcli_file *file, uint64_t block)
+{
+    if (unsynced_is_empty(&file->unsynced))
+        file->n_completed = 0;
+    if (!unsynced_has(&file->unsynced, block) || file->n_completed > COMPLETED_MAX)
+        return;
+    if (file->n_completed < COMPLETED_MAX)
+        file->completed[file->n_completed] = block;
+    file->n_completed++;
+}
+
 bool storcli_file_is_unsynced(const struct storcli_file *file)
 {
     return !unsynced_is_empty(&file->unsynced) || file->syncing != NULL ||

@@ -18,7 +18,8 @@ enum {
     REF_BYTES_MAX = 512, /* a packed FileRef field */
     MSG_BYTES_MAX = 704, /* a packed ST_* request */
     WATCH_TICK_MS = 10,  /* how exactly hedges, spares and deadlines are kept */
-    WATCH_POLL_MS = 20,  /* how soon the health of a storage asked is looked at again */
+    COMPLETED_MAX = 32,
+    WATCH_POLL_MS = 20, /* how soon the health of a storage asked is looked at again */
 };
 
 /* Somebody who waits for time to pass or for a storage to change its health. */
@@ -87,6 +88,8 @@ struct storcli_file {
     bool
         lost; /* a sync nobody asked for found a loss: the next one that is asked for says so */
     uint64_t n_losses;
+    unsigned n_completed;              /* of completed; more: all blocks are */
+    uint64_t completed[COMPLETED_MAX]; /* see storcli_file_completes() */
     struct commit commit;
     struct after after;
     bool others_wrote;   /* see storcli_file_others_wrote() */

@@ -225,11 +225,37 @@ bool unsynced_is_empty(const struct unsynced *u)
     return u->n_ranges == 0 && u->n_marks == 0;
 }
 
-bool unsynced_knows(const struct unsynced *u, uint64_t block)
+static const struct unsynced_range *range_of(const struct unsynced *u, uint64_t block)
 {
     uint32_t at = ranges_find(u, block);
 
-    return at < u->n_ranges && u->ranges[at].first_block <= block && !u->ranges[at].gaps;
+    return at < u->n_ranges && u->ranges[at].first_block <= block ? &u->ranges[at] : NULL;
+}
+
+bool unsynced_knows(const struct unsynced *u, uint64_t block)
+{
+    const struct unsynced_range *range = range_of(u, block);
+
+    return range != NULL && !range->gaps;
+}
+
+bool unsynced_has(const struct unsynced *u, uint64_t block)
+{
+    return range_of(u, block) != NULL;
+}
+
+bool unsynced_has_lost(const struct unsynced *u, uint64_t block, unsigned k)
+{
+    const struct unsynced_range *range = range_of(u, block);
+    uint32_t projections = 0;
+
+    if (range == NULL || range->held.gone == 0)
+        return false;
+    for (unsigned i = 0; i < DIST_MAX; i++) {
+        if ((range->held.all >> i & 1) != 0)
+            projections |= 1u << range->held.projection[i];
+    }
+    return (unsigned)__builtin_popcount(projections) < k;
 }
 
 uint32_t unsynced_any(const struct unsynced *u)

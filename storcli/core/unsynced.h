@@ -69,6 +69,10 @@ bool unsynced_verify(struct unsynced *u, unsigned candidate, uint64_t verifier);
 bool unsynced_is_empty(const struct unsynced *u);
 /** Is just this block in the list, as it was written? */
 bool unsynced_knows(const struct unsynced *u, uint64_t block);
+/** Is this block in it, perhaps? */
+bool unsynced_has(const struct unsynced *u, uint64_t block);
+/** Have so many who held it, perhaps, lost it that fewer than k projections are left? */
+bool unsynced_has_lost(const struct unsynced *u, uint64_t block, unsigned k);
 /** Everybody who holds something unsynced. */
 uint32_t unsynced_any(const struct unsynced *u);
 /** Put an older list (whose sync failed) under a newer one; `older` is empty afterwards. */

@@ -182,6 +182,28 @@ static void write_acked(struct spread *s, unsigned candidate,
     rozo__st_write_resp__free_unpacked(resp, NULL);
 }
 
+/* Some of what the piece takes the place of was read to complete it: was it there? */
+static bool piece_was_complete(struct write_piece *piece)
+{
+    struct storcli_file *file = piece->op->op.file;
+    bool all = file->n_completed > COMPLETED_MAX, lost = false;
+    unsigned n = 0;
+
+    for (unsigned i = 0; all && i < piece->n_blocks; i++)
+        lost |= unsynced_has_lost(&file->unsynced, piece->first_block + i, file->k);
+    for (unsigned i = 0; !all && i < file->n_completed; i++) {
+        uint64_t block = file->completed[i];
+
+        if (block - piece->first_block < piece->n_blocks)
+            lost |= unsynced_has_lost(&file->unsynced, block, file->k);
+        else
+            file->completed[n++] = block;
+    }
+    if (!all)
+        file->n_completed = n;
+    return !lost;
+}
+
 static void piece_is_unsynced(struct write_piece *piece)
 {
     struct storcli_file *file = piece->op->op.file;
@@ -189,6 +211,10 @@ static void piece_is_unsynced(struct write_piece *piece)
     for (unsigned i = 0; i < file->c; i++) {
         if ((piece->spread.held.any >> i & 1) != 0)
             unsynced_verify(&file->unsynced, i, piece->verifier[i]);
+    }
+    if (!piece_was_complete(piece)) {
+        file->lost = true;
+        file->n_losses++;
     }
     unsynced_add(&file->unsynced, piece->op->version, piece->first_block, piece->n_blocks,
                  &piece->spread.held);

@@ -1186,6 +1186,27 @@ static void a_projection_on_anothers_optimal_storage_is_found(void **state)
     fix_free(f);
 }
 
+/* The power takes a block, the application writes a part of it: the rest was read as a hole. Were it all written anew, nothing would be lost. */
+static void a_loss_is_told_of_a_block_that_was_completed_without_it(void **state)
+{
+    (void)state;
+    for (unsigned completed = 0; completed < 2; completed++) {
+        struct fix *f = fix_new(0);
+
+        assert_int_equal(write_blocks(f, 1, 0, 1, BS), 0);
+        for (unsigned i = 0; i < f->net.n_storages; i++)
+            sim_storage_power_cut(&f->net, i);
+        if (completed)
+            storcli_file_completes(f->file, 0);
+        assert_int_equal(write_blocks(f, 2, 0, 1, BS), 0);
+        assert_int_equal(sync_file(f), completed ? -EIO : 0);
+        assert_int_equal(storcli_file_losses(f->file), completed);
+        assert_int_equal(sync_file(f), 0);
+        assert_int_equal(storcli_file_losses(f->file), completed);
+        fix_free(f);
+    }
+}
+
 /* Write, close, open again, fsync (cp a b; sync b), then the power fails everywhere. */
 static void a_sync_after_reopening_makes_it_stable(void **state)
 {
@@ -1433,6 +1454,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_cluster_does_not_harm_the_last_block),
         cmocka_unit_test(a_sync_after_reopening_makes_it_stable),
+        cmocka_unit_test(a_loss_is_told_of_a_block_that_was_completed_without_it),
         cmocka_unit_test(what_others_wrote_is_synced_at_as_many_as_a_write_needs),
         cmocka_unit_test(what_others_punched_is_synced_at_as_many_as_a_write_needs),
         cmocka_unit_test(what_a_home_lost_of_others_is_made_again),

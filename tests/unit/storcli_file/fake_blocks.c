@@ -403,6 +403,12 @@ void storcli_file_others_wrote(struct storcli_file *file)
     (void)file;
 }
 
+void storcli_file_completes(struct storcli_file *file, uint64_t block)
+{
+    (void)file;
+    (void)block;
+}
+
 bool storcli_file_is_unsynced(const struct storcli_file *file)
 {
     return file->k->unsynced;
