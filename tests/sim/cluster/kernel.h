@@ -35,8 +35,9 @@
  *
  * In one thing we are kinder than Linux: who reads beyond the end as the kernel knows it has the attributes asked for, and when an
  * invalidation overtakes that answer Linux does not take it, and ends the read where the file ended before. So, too, when it overtakes
- * the answer to a READ that ends early, because the file is shorter than the kernel knows: Linux then gives zeros up to the
- * end of before. We count both, and go by the answer: a mount cannot help it but by direct_io.
+ * the answer to a READ that ends early, because the file is shorter than the kernel knows, and while a call of its own is under way that
+ * may change the size, when it learns no other: Linux then gives zeros up to the
+ * end of before, also to later reads of these pages until something else tells it the size. We count both, and go by the answer: a mount cannot help it but by direct_io.
  *
  * An answer is taken in a moment after it was given, as a process is woken: an invalidation that comes between is done before it.
  * Not modelled: mapped pages, links' targets, xattrs, ACLs.

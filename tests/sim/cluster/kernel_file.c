@@ -43,6 +43,13 @@ void kpages_drop(struct kernel *k, struct kinode *i, unsigned from, unsigned end
     }
 }
 
+/* The file may be longer now. */
+static void kpages_forget_ends(struct kinode *i)
+{
+    for (unsigned n = 0; n < KPAGES_MAX; n++)
+        i->pages[n].ends = false;
+}
+
 static void page_wait(struct kop *op, struct kinode *i, unsigned page,
                       void (*step)(struct kop *op))
 {
@@ -185,17 +192,19 @@ static void read_later(struct kop *op)
     read_on(op);
 }
 
-/* The file ends there, says the mount. When an invalidation overtook that, Linux reads zeros up to its own end; see kernel.h. */
+/* The file ends there, says the mount. Where Linux cannot take that it reads zeros up to its own end; see kernel.h. */
 static void read_ends(struct kop *op, uint64_t end)
 {
     struct kinode *i = op->inode;
 
-    if (op->version >= i->version) {
+    if (op->version >= i->version && !i->unstable) {
         i->version = ++op->k->version;
         i->size = end;
-    } else if (op->end > end) {
-        op->k->counts.n_overtaken++;
-        op->end = end;
+        return;
+    }
+    for (unsigned n = page_of(end); n < page_of(op->pos) + op->n_pages; n++) {
+        i->pages[n].ends = true;
+        i->pages[n].end = n == page_of(end) ? (unsigned)(end % KPAGE) : 0;
     }
 }
 
@@ -213,6 +222,7 @@ static void kpages_read(struct kop *op)
 
         memcpy(bytes, op->memory + at, len);
         memset(bytes + len, 0, KPAGE - len);
+        i->pages[first + n].ends = false;
         page_unlock(i, first + n, op->below.rc == 0);
     }
     free(op->memory);
@@ -221,7 +231,7 @@ static void kpages_read(struct kop *op)
         kop_end(op, op->below.rc);
         return;
     }
-    if (got < asked && !i->unstable && (uint64_t)first * KPAGE + got < i->size)
+    if (got < asked && (uint64_t)first * KPAGE + got < i->size)
         read_ends(op, (uint64_t)first * KPAGE + got);
     if (got < asked && (uint64_t)first * KPAGE + got < op->size_told)
         op->size_told = (uint64_t)first * KPAGE + got;
@@ -278,6 +288,11 @@ static void read_on(struct kop *op)
             end = op->end;
         if (end > read_size(op))
             end = read_size(op);
+        if (p->ends && end > op->pos / KPAGE * KPAGE + p->end) {
+            op->k->counts.n_overtaken++;
+            op->end = op->pos / KPAGE * KPAGE + p->end;
+            end = op->end > op->pos ? op->end : op->pos;
+        }
         op->k->counts.n_pages++;
         memcpy(op->req->data + (op->pos - op->r.off), p->bytes + op->pos % KPAGE,
                end - op->pos);
@@ -349,6 +364,7 @@ static void write_end(struct kop *op, int rc)
     if (rc == 0 && op->pos > i->size)
         i->size = op->pos;
     i->unstable = false;
+    kpages_forget_ends(i);
     kop_end(op, rc);
 }
 
@@ -443,6 +459,7 @@ static void truncated(struct kop *op)
     struct kinode *i = op->inode;
 
     i->unstable = false;
+    kpages_forget_ends(i);
     if (op->below.rc == 0)
         kattr_set(op->k, i, &op->below.st, op->below.attr_timeout_s);
     else if (op->below.rc == -EINTR)
@@ -476,6 +493,7 @@ static void allocated(struct kop *op)
     uint64_t end = op->r.off + op->r.len;
 
     i->unstable = false;
+    kpages_forget_ends(i);
     if (op->below.rc == 0) {
         kattr_drop(op->k, i);
         if ((op->r.flags & FALLOC_FL_KEEP_SIZE) == 0 && end > i->size)

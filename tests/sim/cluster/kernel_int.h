@@ -20,6 +20,9 @@ struct kpage {
     bool is_here;
     bool locked;
     bool drop; /* as soon as it is not locked any more */
+    bool
+        ends; /* the file ended `end` bytes into it, says the mount, and Linux could not take that */
+    unsigned end;
 };
 
 /* What a directory was found to have, by who opened it so that the kernel may keep it. */
