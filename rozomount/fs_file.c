@@ -527,9 +527,16 @@ static void fallocate_with_token(struct op *op)
     op_drop_privileges(op, fallocate_unprivileged);
 }
 
+/* A hole changes nothing but what it takes; space is of the whole file. */
 static void fallocate_under_lock(struct op *op)
 {
-    op_with_token(op, op->handle->node, TOKEN_EXCLUSIVE, fallocate_with_token);
+    struct token_need need = { .mode = TOKEN_EXCLUSIVE };
+
+    if ((op->flags & FALLOC_FL_PUNCH_HOLE) != 0) {
+        need.from = op->offset;
+        need.to = op->offset + op->size;
+    }
+    op_with_range(op, op->handle->node, &need, fallocate_with_token);
 }
 
 static void fallocate_on_owner(struct op *op)
@@ -640,6 +647,7 @@ static void on_copy_written(void *arg, int rc)
     struct op *op = arg;
 
     op_token_done(op);
+    op->iov = (struct iovec){ 0 };
     if (rc != 0) {
         copy_end(op, md_user_errno(rc));
         return;
@@ -665,7 +673,10 @@ static void copy_write_with_token(struct op *op)
 
 static void copy_write_under_lock(struct op *op)
 {
-    op_with_token(op, op->handle->node, TOKEN_EXCLUSIVE, copy_write_with_token);
+    uint64_t from = op->offset2 + op->done_bytes;
+    const struct token_need need = { TOKEN_EXCLUSIVE, from, from + op->piece_bytes };
+
+    op_with_range(op, op->handle->node, &need, copy_write_with_token);
 }
 
 static void copy_write_step(struct op *op)
@@ -689,17 +700,28 @@ static void on_copy_read(void *arg, int rc, const struct iovec *iov, unsigned n_
         op_goto_owner(op, op->ino2, copy_write_step);
 }
 
-static void copy_read_with_token(struct op *op)
+static size_t copy_piece(const struct op *op)
 {
     size_t left = op->size - op->done_bytes;
 
-    file_read(handle_of(&op->fi)->node->file, op->offset + op->done_bytes,
-              left < IO_MAX ? left : IO_MAX, false, on_copy_read, op);
+    return left < IO_MAX ? left : IO_MAX;
+}
+
+static void copy_read_with_token(struct op *op)
+{
+    uint64_t from = op->offset + op->done_bytes, to = from + copy_piece(op);
+
+    file_read_within(handle_of(&op->fi)->node->file, from, copy_piece(op),
+                     tokens_readable_to(op->loop->mount->tokens, op->ino, to), false,
+                     on_copy_read, op);
 }
 
 static void copy_read_under_lock(struct op *op)
 {
-    op_with_token(op, handle_of(&op->fi)->node, TOKEN_SHARED, copy_read_with_token);
+    uint64_t from = op->offset + op->done_bytes;
+    const struct token_need need = { TOKEN_SHARED, from, from + copy_piece(op) };
+
+    op_with_range(op, handle_of(&op->fi)->node, &need, copy_read_with_token);
 }
 
 static void copy_read_step(struct op *op)

@@ -1,6 +1,7 @@
 """Two mounts of one folder, `a` and `b`: what one has done, the other one sees at once, by name, by number and through
 what it has open; one small case for each promise. Nobody waits here but for what takes its time: a restart, an eviction."""
 import contextlib
+import ctypes
 import errno
 import mmap
 import multiprocessing
@@ -19,7 +20,8 @@ import time
 import pytest
 
 from conftest import cannot_mount, make_factory, mounts_below
-from test_left_to_us import FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, RENAME_EXCHANGE, fallocate, renameat2
+from test_left_to_us import (FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, RENAME_EXCHANGE, call, fallocate, libc,
+                             renameat2)
 from test_posix import let_others_in
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
@@ -598,6 +600,44 @@ def test_writers_in_two_halves(two_mounts, ab):
             assert os.pread(other, len(model), 0) == model == os.pread(fd, len(model), 0)
             st = os.stat(ab[turn % 2] + "/f")
             assert st.st_size == len(model) and told(st) == told(os.fstat(other))
+    assert get(ab[0] + "/f") == model == get(ab[1] + "/f")
+
+
+def test_holes_and_copies_in_two_halves(two_mounts, ab):
+    """So it is with holes that are punched, and with what is copied within a half; a copy across the border is true, too."""
+    n_blocks, chance = 64, random.Random(8)
+    half = n_blocks // 2
+    model = bytearray(chance.randbytes(n_blocks * BLOCK))
+    put(ab[0] + "/f", model)
+
+    def punch(fd, at):
+        model[at:at + BLOCK] = bytes(BLOCK)
+        call(libc.fallocate, fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, ctypes.c_long(at), ctypes.c_long(BLOCK))
+
+    def copy(fd, to, at):
+        model[to:to + BLOCK] = model[at:at + BLOCK]
+        assert os.copy_file_range(fd, fd, BLOCK, at, to) == BLOCK
+
+    def asked():
+        return two_mounts.status()["exportd"]["requests"]["token"]
+
+    def turn(fds):
+        for first, fd in zip((0, half), fds):
+            punch(fd, (first + chance.randrange(half)) * BLOCK)
+            to, at = chance.sample(range(first, first + half), 2)
+            copy(fd, to * BLOCK, at * BLOCK)
+
+    with Open(ab[0] + "/f") as fd_a, Open(ab[1] + "/f") as fd_b:
+        for _ in range(40):
+            turn((fd_a, fd_b))
+        before = asked()
+        for _ in range(100):
+            turn((fd_a, fd_b))
+        assert asked() - before < 30
+        for i in range(ROUNDS // 4):
+            fd, other = (fd_a, fd_b) if i % 2 == 0 else (fd_b, fd_a)
+            copy(fd, chance.randrange(half) * BLOCK + 7, (half + chance.randrange(half - 1)) * BLOCK + 100)
+            assert os.pread(other, len(model), 0) == model == os.pread(fd, len(model), 0)
     assert get(ab[0] + "/f") == model == get(ab[1] + "/f")
 
 
