@@ -143,6 +143,15 @@ bool healer_peer_is_up(const struct healer *h, const struct heal_peer *peer)
     return peer->channel != NULL && rpc_channel_health(peer->channel) == RPC_UP;
 }
 
+bool healer_peers_are_up(const struct healer *h)
+{
+    for (unsigned i = 0; i < h->n_peers; i++) {
+        if (!h->peers[i].lost && !healer_peer_is_up(h, &h->peers[i]))
+            return false;
+    }
+    return h->n_peers > 1;
+}
+
 bool healer_is_lost(const struct healer *h, uint32_t storage)
 {
     const struct heal_peer *peer = peer_find(h, storage);

@@ -21,6 +21,8 @@ enum {
     PEERS_MAX = 4096,
     PAGE_FILES = 256,  /* of one ST_LIST */
     CHECKS_MAX = 4096, /* files waiting to be checked */
+    GATHER_MS = 1000,  /* until all peers have had their say, at the latest */
+    GATHER_STEP_MS = 20,
     FINDINGS_MAX = 100,
     FINDING_TEXT_MAX = 256,
 };
@@ -260,6 +262,8 @@ struct scrub {
     char findings[FINDINGS_MAX][FINDING_TEXT_MAX];
     unsigned n_findings;
     struct env_timer timer; /* is it time? */
+    struct env_timer gather_timer;
+    uint64_t gather_until_ns; /* it waits so long for peers that are not up */
 };
 
 struct healer {
@@ -313,6 +317,8 @@ ProtobufCBinaryData healer_incarnation(const struct healer *h);
 bool healer_is_replaced(const struct healer *h, uint32_t storage,
                         const ProtobufCBinaryData *incarnation);
 bool healer_peer_is_up(const struct healer *h, const struct heal_peer *peer);
+/** All that are not given up, we too, and we know some: nothing is won by waiting. */
+bool healer_peers_are_up(const struct healer *h);
 /** The map says that it will not come back. */
 bool healer_is_lost(const struct healer *h, uint32_t storage);
 /**

@@ -22,8 +22,6 @@ enum {
     KEPT_FORMAT = 1,
     KEPT_BYTES = 44,
     RETRY_MS = 15000,
-    GATHER_MS = 1000, /* until all peers have had their say, at the latest */
-    GATHER_STEP_MS = 20,
 };
 
 static const char rebuild_key[] = "rebuild", lost_key[] = "lost";
@@ -395,22 +393,12 @@ static void pass_begin(struct healer *h)
         count_begin(h);
 }
 
-/* All that are not given up, and we know some: nothing is won by waiting. */
-static bool peers_are_up(const struct healer *h)
-{
-    for (unsigned i = 0; i < h->n_peers; i++) {
-        if (!h->peers[i].lost && !healer_peer_is_up(h, &h->peers[i]))
-            return false;
-    }
-    return h->n_peers > 1;
-}
-
 static void on_timer(struct env_timer *timer)
 {
     struct healer *h = container_of(timer, struct healer, rebuild.timer);
     struct rebuild *r = &h->rebuild;
 
-    if (env_now_ns(h->env) < r->gather_until_ns && !peers_are_up(h)) {
+    if (env_now_ns(h->env) < r->gather_until_ns && !healer_peers_are_up(h)) {
         env_timer_start(h->env, &r->timer, GATHER_STEP_MS);
         return;
     }

@@ -384,6 +384,31 @@ static void on_count_page(struct walk *w, struct walk_file *files, unsigned n, b
     walk_end(w);
 }
 
+static void count_begin(struct healer *h)
+{
+    struct scrub *s = &h->scrub;
+
+    if (s->count.under_way)
+        return;
+    s->counted_files = s->counted_bytes = 0;
+    s->count = (struct walk){ .own = true, .page = on_count_page };
+    walk_begin(h, &s->count);
+}
+
+/* Who has just started is not linked to all others yet, or to its own storage. */
+static void on_gather(struct env_timer *timer)
+{
+    struct healer *h = container_of(timer, struct healer, scrub.gather_timer);
+    struct scrub *s = &h->scrub;
+
+    if (env_now_ns(h->env) < s->gather_until_ns && !healer_peers_are_up(h)) {
+        env_timer_start(h->env, &s->gather_timer, GATHER_STEP_MS);
+        return;
+    }
+    walk_begin(h, &s->walk);
+    count_begin(h);
+}
+
 /* From the place that is kept, or from the start. */
 static void walk_on(struct healer *h)
 {
@@ -395,12 +420,9 @@ static void walk_on(struct healer *h)
     s->began_ns = env_now_ns(h->env);
     s->walk.own = true;
     s->walk.page = on_page;
-    walk_begin(h, &s->walk);
-    if (s->count.under_way)
-        return;
-    s->counted_files = s->counted_bytes = 0;
-    s->count = (struct walk){ .own = true, .page = on_count_page };
-    walk_begin(h, &s->count);
+    s->gather_until_ns = s->began_ns + GATHER_MS * UINT64_C(1000000);
+    env_timer_init(&s->gather_timer, on_gather);
+    env_timer_start(h->env, &s->gather_timer, 0);
 }
 
 void scrub_begin(struct healer *h, bool heads_only)
@@ -498,6 +520,8 @@ void scrub_stop(struct healer *h)
 
     if (h->started) {
         env_timer_stop(h->env, &s->timer);
+        if (s->gather_timer.fn != NULL)
+            env_timer_stop(h->env, &s->gather_timer);
         put_le64(val, h->config.boot);
         healer_put(h, running_key, val, sizeof(val));
     }

@@ -165,7 +165,7 @@ static void test_a_scrub_begins_while_the_last_one_still_counts(void **state)
     nodes_start_all();
     slow.op = DISK_LIST;
     node_heal(1, 1, 0);
-    run_ms(10);
+    run_ms(1100); /* not all peers are up */
     assert_int_equal(slow.n_held, 2);
     slow_release(0, 1);
     run_ms(10);
