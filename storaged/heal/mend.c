@@ -213,13 +213,20 @@ static void mend_free(struct mend *mend)
     wake_the_waiting(mender);
 }
 
-/* Whatever the others have: what lies here was not looked at. */
-static void note_own_silence(struct mend *mend)
+/*
+ * Whatever the others have: what lies here was not looked at. And k who are silent may have between them what was
+ * never synced, and is lost where the power failed.
+ */
+static void note_silence(struct mend *mend)
 {
-    if (mend->removed || (mend->file.silent & mend->own) == 0)
+    uint32_t silent = mend->file.silent & ~mend->file.lost;
+    bool is_own = (silent & mend->own) != 0;
+
+    if (mend->removed || (!is_own && (unsigned)__builtin_popcount(silent) < mend->file.k))
         return;
     if (mend->result.problem[0] == '\0')
-        mend_problem(mend, "our own storage does not answer");
+        mend_problem(mend, is_own ? "our own storage does not answer"
+                                  : "too many storages do not answer");
     mend->result.rc = -EIO;
 }
 
@@ -240,7 +247,7 @@ static void mend_end(struct mend *mend)
             snprintf(mend->result.problem, sizeof(mend->result.problem),
                      "none of those who answer has it, and too many do not");
     }
-    note_own_silence(mend);
+    note_silence(mend);
     mend->result.silent = mend->file.silent;
     result = mend->result;
     mend_free(mend);

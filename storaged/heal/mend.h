@@ -80,7 +80,7 @@ struct mend_result {
      * who were silent cannot have enough of it: it was removed; or a home that is to be written to says so: then
      * it is removed wherever it came back. -EIO: something went wrong on the way, or
      * nobody who answered has it but those who were silent may, or our own storage was silent, so that nobody knows what
-     * lies here: more is to be done; the counts tell what was done. -ENOMEM. */
+     * lies here, or k others were: more is to be done; the counts tell what was done. -ENOMEM. */
     int rc;
     uint64_t looked_at; /* blocks with something in them at some storage */
     bool

@@ -367,6 +367,29 @@ static void what_our_own_does_not_tell_is_not_called_well(void **state)
     }
 }
 
+/* The power took what was not synced yet from us; those who have it still are not up. */
+static void what_so_many_may_have_is_not_called_well(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 81, CODEC_MOJETTE, 0);
+    for (uint64_t b = 0; b < 4; b++) {
+        for (unsigned p = 0; p < 3; p++)
+            assert_true(fake_write(&f, p, p, b, v1, false));
+    }
+    fake_power_cut(&f, 0);
+    f.storages[1].up = f.storages[2].up = false;
+    r = mend_now(&f, 0, MEND_CLEAN_SPARES, 0, 0);
+    assert_int_equal(r.rc, -EIO);
+    f.storages[1].up = f.storages[2].up = true;
+    r = mend_now(&f, 0, MEND_CLEAN_SPARES, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.healed, 4);
+    fake_close(&f);
+}
+
 /* A file that nobody has but us, who do not answer: that it was removed is not known yet. */
 static void what_our_own_alone_may_have_is_not_called_gone(void **state)
 {
@@ -1209,6 +1232,7 @@ int main(void)
         cmocka_unit_test(what_the_silent_may_hold_is_not_settled),
         cmocka_unit_test(what_nobody_tells_of_is_not_called_well),
         cmocka_unit_test(what_our_own_does_not_tell_is_not_called_well),
+        cmocka_unit_test(what_so_many_may_have_is_not_called_well),
         cmocka_unit_test(what_our_own_alone_may_have_is_not_called_gone),
         cmocka_unit_test(a_truncate_that_was_missed_is_one_mark),
         cmocka_unit_test(holes_are_healed_as_holes),
