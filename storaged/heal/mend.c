@@ -249,6 +249,7 @@ static void mend_end(struct mend *mend)
     }
     note_silence(mend);
     mend->result.silent = mend->file.silent;
+    mend->result.none = mend->none;
     result = mend->result;
     mend_free(mend);
     done(arg, &result);

@@ -103,6 +103,7 @@ struct mend_result {
     bool fenced;                        /* a fence was put up */
     uint32_t
         silent; /* bitmap of candidates that did not answer something, or refused to tell */
+    uint32_t none; /* bitmap of candidates that said last that they have no file of it */
     char problem[160]; /* the newest, for people; empty: none */
 };
 

@@ -8,7 +8,8 @@
  *         before one that began later has seen everything.
  *
  * A home that lost a whole file does not find that out from its own disk. Of the homes before it, n - k + 1
- * cannot all have lost it too: each home asks the n - k behind it.
+ * cannot all have lost it too, as long as it was on all of them: each home asks the n - k behind it, and those that the
+ * mend found without it, for where spares had it more may be.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -234,17 +235,27 @@ static void on_home(struct heal_ask *ask, int rc)
         homes_next(f);
 }
 
+/* The n - k behind ours, and whoever told the mend that he has nothing of the file. */
+static bool is_asked(const struct sweep_file *f, const struct codec *codec)
+{
+    unsigned home = (f->place + f->n_asked) % codec_n(codec);
+
+    return f->n_asked <= codec_n(codec) - codec_k(codec) ||
+           (f->result.none >> home & 1) != 0;
+}
+
 static void homes_next(struct sweep_file *f)
 {
     const struct codec *codec = file_codec(f);
     Rozo__StStatReq req = ROZO__ST_STAT_REQ__INIT;
     struct heal_ref ref;
 
-    if (f->place == DIST_MAX || f->n_asked >= codec_n(codec) - codec_k(codec)) {
-        file_done(f);
-        return;
-    }
-    f->n_asked++;
+    do {
+        if (f->place == DIST_MAX || ++f->n_asked >= codec_n(codec)) {
+            file_done(f);
+            return;
+        }
+    } while (!is_asked(f, codec));
     heal_ref_put(&f->f.file.target, &ref);
     req.ref = &ref.ref;
     req.to_storage = f->f.file.target.storages[(f->place + f->n_asked) % codec_n(codec)];

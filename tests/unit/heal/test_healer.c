@@ -488,6 +488,29 @@ static void test_a_scrub_sees_everything_and_tells_others(void **state)
 }
 
 /* Whose header cannot be believed: where it belongs only the others know. */
+/* On one home and a spare: the next home is asked in any case, the other one was found without it. */
+static void test_a_scrub_tells_all_homes_that_have_nothing(void **state)
+{
+    struct storcli_target t = target_make(50, 1);
+    Rozo__StHealthResp *health;
+
+    (void)state;
+    projection_make(1, &t, 0, false, 1);
+    nodes[2].lacks_ino = nodes[3].lacks_ino = (uint32_t)t.id.ino;
+    next_result.has_content = true;
+    next_result.none = 1 << 1 | 1 << 2;
+    nodes_start_all();
+    node_heal(1, 1, 0);
+    run_ms(5000);
+    health = node_health(1);
+    assert_int_equal(health->scrub_state, 2);
+    assert_int_equal(health->scrub_found, 2);
+    assert_non_null(strstr(health->scrub_findings[0], "storage 2 does not have it"));
+    assert_non_null(strstr(health->scrub_findings[1], "storage 3 does not have it"));
+    rozo__st_health_resp__free_unpacked(health, NULL);
+    assert_int_equal(n_seen, 3); /* those who were told looked */
+}
+
 static void test_a_scrub_has_damaged_files_made_again(void **state)
 {
     struct storcli_target t = target_make(50, 1);
@@ -1030,6 +1053,7 @@ int main(void)
         T(test_a_rebuild_tries_again_what_failed),
         T(test_a_storage_is_given_up),
         T(test_a_scrub_sees_everything_and_tells_others),
+        T(test_a_scrub_tells_all_homes_that_have_nothing),
         T(test_a_scrub_has_damaged_files_made_again),
         T(test_what_we_missed_and_know_ourselves),
         T(test_a_scrub_goes_on_after_a_restart_and_can_be_stopped),
