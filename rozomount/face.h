@@ -447,6 +447,8 @@ void handle_locks(struct handle *handle, uint64_t owner);
  */
 void op_under_lock(struct op *op, const struct handle *handle,
                    void (*step)(struct op *op));
+/** For who has waited since: is a lock under which it began not ours any more? */
+bool op_has_lost_its_lock(const struct op *op);
 
 /* ---- recall.c ---- */
 

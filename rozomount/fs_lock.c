@@ -447,17 +447,24 @@ static void on_heard(struct op *op, int rc)
         under_lock_look(op);
 }
 
-static void under_lock_look(struct op *op)
+/* What its owners have, bits. */
+static unsigned handle_has(const struct mount *m, const struct handle *handle)
 {
-    const struct mount *m = op->loop->mount;
-    const struct handle *handle = op->locked;
-    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
-    /* In this order: what is lost is noted before we can be sure again. */
-    bool sure = session_is_sure(m->session, env_now_ns(&op->loop->env.env));
     unsigned has = 0;
 
     for (unsigned i = 0; i < handle->n_owners; i++)
         has |= held_look(m->held, handle->node->ino, handle->owners[i]);
+    return has;
+}
+
+static void under_lock_look(struct op *op)
+{
+    const struct mount *m = op->loop->mount;
+    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
+    /* In this order: what is lost is noted before we can be sure again. */
+    bool sure = session_is_sure(m->session, env_now_ns(&op->loop->env.env));
+    unsigned has = handle_has(m, op->locked);
+
     if ((has & HELD_LOST) != 0) {
         op_reply_err(op, -EIO);
     } else if (has == 0 || sure) {
@@ -478,4 +485,10 @@ void op_under_lock(struct op *op, const struct handle *handle,
     op->locked = handle;
     op->under_lock = step;
     under_lock_look(op);
+}
+
+bool op_has_lost_its_lock(const struct op *op)
+{
+    return op->locked != NULL &&
+           (handle_has(op->loop->mount, op->locked) & HELD_LOST) != 0;
 }

@@ -124,7 +124,10 @@ static void op_start(struct op *op)
         list_add_tail(&node->reading, &op->token_link);
     else
         op->token_node = NULL;
-    op->token_step(op);
+    if (op_has_lost_its_lock(op)) /* while it waited */
+        op_reply_err(op, -EIO);
+    else
+        op->token_step(op);
 }
 
 /* May it go on although the token is recalled? */

@@ -185,6 +185,34 @@ def test_who_was_away_has_lost_its_locks(two):
     assert "a lock on inode" in c.log(name)
 
 
+def test_a_write_that_waited_for_its_turn_has_lost_its_lock_meanwhile(two):
+    """It had begun under the lock, and needs what another mount holds; when it gets that, the lock is somebody else's."""
+    c, agent = two
+    shorten_lease(c)
+    changes = {"cut": "write", "overwritten": "put"}  # the one truncates
+    mine, others, theirs = ({name: agent(i, name) for name in changes} for i in (0, 1, 1))
+    for name in changes:
+        assert mine[name]("set", "w", 0, 10) == "ok" and mine[name]("write", "mine") == "ok"
+        assert others[name]("write", "no lock") == "ok"
+    mount = c.names("mount")[0]
+    c.kill("exportd", signal.SIGSTOP)
+    try:
+        for name, change in changes.items():
+            mine[name].start(change, "late")
+        assert not select.select([a.p.stdout for a in mine.values()], [], [], 1)[0]
+        c.kill(mount, signal.SIGSTOP)
+        restart(c)
+        for b in theirs.values():
+            b.start("wait", "w", 0, 10)
+        for b in theirs.values():
+            assert b.answer() == "ok"
+            assert b("write", "yours") == "ok"
+    finally:
+        c.kill(mount, signal.SIGCONT)
+    assert [a.answer() for a in mine.values()] == ["EIO", "EIO"]
+    assert [b("read") for b in theirs.values()] == ["yours", "yours"]
+
+
 def test_what_was_not_written_in_time_is_refused(two):
     """A mount that was stopped with bytes that nobody has yet: its session is over, and storages do not take them any more.
     exportd sleeps, so that nobody else can tell it."""
