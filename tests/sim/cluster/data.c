@@ -88,7 +88,7 @@ static void on_data_synced(struct program *p)
         program_fails(p, p->req.rc, p->op == DATA_FSYNC ? "fsync" : "flush");
         if (p->op == DATA_FSYNC)
             model_fsync_failed(p->file);
-        if (p->op == DATA_FSYNC && model.gives_up) /* it may have told that they were */
+        if (model.gives_up) /* it may have told that they were */
             model_close_failed(p->file, p->view.client, p->view.life);
     } else {
         model_stored(p->file, &p->view, p->op == DATA_FSYNC);
