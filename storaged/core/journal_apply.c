@@ -85,7 +85,8 @@ static void applier_end(struct applier *a)
     j->n_appliers--;
     free(a->items);
     free(a);
-    f->wanted_now = is_well; /* was there more than one go takes? */
+    /* Was there more than one go takes? What could not be read is not to hold up others. */
+    f->wanted_now = is_well && f->retry_ns <= journal_now(j);
     journal_queue_file(j, f);
     f->wanted_now = false;
     pending_put(&j->pending, f);

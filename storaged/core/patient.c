@@ -412,7 +412,7 @@ static void patient_submit(struct disk *disk, struct disk_req *req)
 {
     struct patient_disk *d = patient_of(disk);
 
-    req->n_lost = 0;
+    req->n_lost = req->n_unread = 0;
     switch (req->op) {
     case DISK_READ:
     case DISK_WARM:

@@ -71,7 +71,6 @@ struct write_op {
     uint64_t stale;      /* the newest version in its way */
     uint64_t space;      /* bytes that first writes need */
     uint64_t verifier;   /* of before it wrote: a sync that fails since may lose it */
-    unsigned n_lost;     /* damaged blocks */
     uint8_t *old;        /* the heads that lie there */
     enum write_phase phase;
     unsigned at; /* block of the run the phase has come to */

@@ -67,8 +67,15 @@ static enum op_next apply_collect(struct write_op *w)
 /* Perhaps its page can be read later; or somebody heals it, and is let to. */
 static void apply_later(struct write_op *w, unsigned i)
 {
+    struct write_block *b = &w->blocks[i];
     struct pending_record *r = apply_record(w, i);
+    bool went =
+        r == NULL || r->version != b->version; /* a commit took it away meanwhile */
 
+    b->way = WAY_NONE;
+    b->version = 0;
+    if (went)
+        return;
     if (!r->unread) {
         log_warn(
             "block %llu of file %08x%08x%016llx: what the journal has of it cannot be read now",
@@ -77,8 +84,6 @@ static void apply_later(struct write_op *w, unsigned i)
         op_tell_damaged(&w->op, w->first + i, w->first + i + 1);
     }
     r->unread = true;
-    w->blocks[i].way = WAY_NONE;
-    w->blocks[i].version = 0;
     journal_apply_later(w->op.st->journal, r->file);
 }
 

@@ -30,7 +30,6 @@ uint64_t write_old_version(struct write_op *w, unsigned i, struct record_header 
             w->blocks[i].unbound =
                 !proj_lost_floor(proj, block, w->old + i * w->head_bytes, &lost);
         h->version = 0;
-        w->n_lost++;
         w->blocks[i].lost = true;
         return lost > mark ? lost : mark;
     }
@@ -171,7 +170,7 @@ uint64_t write_find_stale(struct write_op *w)
     uint64_t newest = 0;
     bool stale = false;
 
-    w->space = w->n_lost = w->n_place = w->n_journal = w->n_pending = 0;
+    w->space = w->n_place = w->n_journal = w->n_pending = 0;
     for (unsigned i = 0; i < w->n; i++) {
         struct write_block *b = &w->blocks[i];
         uint64_t old = write_judge(w, i, f, &stale);

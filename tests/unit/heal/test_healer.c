@@ -487,7 +487,6 @@ static void test_a_scrub_sees_everything_and_tells_others(void **state)
     rozo__st_health_resp__free_unpacked(health, NULL);
 }
 
-/* Whose header cannot be believed: where it belongs only the others know. */
 /* On one home and a spare: the next home is asked in any case, the other one was found without it. */
 static void test_a_scrub_tells_all_homes_that_have_nothing(void **state)
 {

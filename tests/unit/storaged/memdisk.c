@@ -477,7 +477,8 @@ static void mem_submit(struct disk *disk, struct disk_req *req)
     d->n_of[req->op]++;
     req->rc = is_failing(d, req) ? d->fail_rc : run(d, req);
     if ((d->hold_syncs && req->op == DISK_SYNC) ||
-        (d->hold_writes && req->op == DISK_WRITE)) {
+        (d->hold_writes && req->op == DISK_WRITE) ||
+        (d->hold_reads && req->op == DISK_READ)) {
         assert(d->n_held < 16);
         d->held[d->n_held++] = req;
         return;

@@ -45,8 +45,9 @@ struct memdisk {
     const char *fail_path; /* only those on files whose path begins so; NULL: all */
     unsigned cut_at;       /* the power goes at this request; all from then on fail */
     bool is_cut;
-    bool fails;                   /* every read and write */
-    bool hold_syncs, hold_writes; /* they are done only at memdisk_release() */
+    bool fails; /* every read and write */
+    bool hold_syncs, hold_writes,
+        hold_reads; /* they are done only at memdisk_release() */
     struct disk_req *held[16];
     unsigned n_held;
     uint8_t identity[1024];

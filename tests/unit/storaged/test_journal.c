@@ -992,6 +992,44 @@ static void what_cannot_be_read_ends(enum unread_end end)
     world_free(&w);
 }
 
+/* Goal: what is committed while the page is still being tried takes the record away, and is not taken for what cannot be read. */
+static void what_cannot_be_read_goes(unsigned n_reads)
+{
+    uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192];
+    struct disk_file *f;
+    struct world w;
+    uint64_t where;
+
+    world_init(&w, 1);
+    write_ok(&w, 0, 8, V(1, 1));
+    write_ok(&w, 2, 3, V(1, 2));
+    assert_int_equal(world_sync(&w), OK);
+    record_fill(&w, head, body, 0, 3, V(1, 2), 8192);
+    where = journal_find(&w, body, 512, &f);
+    memdisk_spoil(f, where);
+    assert_int_equal(world_mark(&w, 0, 3, 1, V(1, 3)), OK);
+    assert_int_equal(world_durable(&w, V(1, 2)), OK);
+    w.disk.hold_reads = true;
+    for (unsigned i = 0; i < n_reads; i++) {
+        world_apply(&w);
+        memdisk_release(&w.disk);
+    }
+    world_apply(&w);
+    assert_int_equal(world_durable(&w, V(1, 3)), OK);
+    w.disk.hold_reads = false;
+    memdisk_release(&w.disk);
+    env_virtual_advance_ms(&w.v, (PATIENT_KNOWN_S + 5) * 1000);
+    expect(&w, 3, SEEN_HOLE, V(1, 3));
+    world_free(&w);
+}
+
+static void test_what_cannot_be_read_goes_meanwhile(void **state)
+{
+    (void)state;
+    for (unsigned n = 0; n < 12; n++)
+        what_cannot_be_read_goes(n);
+}
+
 /* A stop does not wait for it. The start finds it damaged, until it is healed. */
 static void test_a_stop_passes_over_what_cannot_be_read(void **state)
 {
@@ -1523,6 +1561,7 @@ int main(void)
         cmocka_unit_test(test_a_mark_before_the_file_in_another_code),
         cmocka_unit_test(test_rot_below_a_commit_is_damage_in_place),
         cmocka_unit_test(test_what_cannot_be_read_of_the_journal_stays),
+        cmocka_unit_test(test_what_cannot_be_read_goes_meanwhile),
         cmocka_unit_test(test_a_stop_passes_over_what_cannot_be_read),
         cmocka_unit_test(test_rot_above_a_mark_is_damage),
         cmocka_unit_test(test_rot_of_a_frame_is_damage_of_its_blocks),
