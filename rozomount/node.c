@@ -301,6 +301,13 @@ void node_overlay(const struct node *node, struct stat *st)
 
 /* ---- what the file layer asks of exportd ---- */
 
+/* For the kernel's next question exportd is asked. */
+static void node_forget_attr(struct node *node)
+{
+    if (node->nodes->config.tokens != NULL)
+        tokens_forget_attr(node->nodes->config.tokens, node->ino, 0);
+}
+
 /* One call of a file to exportd. */
 struct meta_op {
     struct md_call call;
@@ -363,8 +370,7 @@ static void on_changed(struct md_call *call, int rc)
 
     if (rc == 0)
         rc = md_decode_entry(call, &entry);
-    if (node->nodes->config.tokens != NULL) /* what is kept has not got that */
-        tokens_forget_attr(node->nodes->config.tokens, node->ino, 0);
+    node_forget_attr(node); /* what is kept has not got that */
     node_change_answered(node, rc == 0 ? &entry.attr : NULL);
     if (rc == 0) {
         nodes_learn_losses(node->nodes, entry.losses);
@@ -534,6 +540,7 @@ static void node_free(struct node *node)
     assert(list_is_empty(&node->waiters) && node->n_changing == 0);
     assert(list_is_empty(&node->token_waiters) && node->acquiring == NULL);
     node_give_back(node);
+    node_forget_attr(node); /* nobody knows any more what was written beyond it */
     closed_remember(nodes, node->ino, &node->seen);
     HASH_DEL(nodes->by_ino, node);
     node_count(node, -1);

@@ -100,7 +100,7 @@ void opendirs_note(struct opendirs *dirs, const struct md_attr *attr)
         return;
     pthread_mutex_lock(&dirs->lock);
     d = opendir_find(dirs, attr->ino);
-    if (d != NULL)
+    if (d != NULL && attr->change >= d->attr.change)
         d->attr = *attr;
     pthread_mutex_unlock(&dirs->lock);
 }

@@ -217,6 +217,7 @@ void tokens_opened(struct tokens *t, uint64_t grant, bool lost)
     HASH_ITER(hh, t->by_ino, k, next)
     {
         k->grant = grant;
+        kept_drop(k); /* exportd may have lost its power, and with it what this tells */
         if (lost || grant == 0) {
             k->lost = true;
             k->offered = false;

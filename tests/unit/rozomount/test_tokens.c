@@ -344,6 +344,26 @@ static void test_attributes_that_come_with_our_own_change(void **state)
     assert_int_equal(take_attr(5), 0);
 }
 
+/* Goal: what was kept is not told any more when exportd has been away: it may have lost its power, and that change with it. */
+static void test_attributes_are_not_kept_over_a_restart_of_exportd(void **state)
+{
+    const struct md_attr dir = { .ino = 6, .size = 4096, .mode = S_IFDIR | 0755 };
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    tokens_grant(t, 6, TOKEN_SHARED, 11);
+    keep_attr(5, 100, 11);
+    tokens_lock(t);
+    tokens_keep_attr(t, &dir, 11, tokens_changes(t));
+    tokens_unlock(t);
+    assert_int_equal(take_attr(5), 100);
+    assert_int_equal(take_attr(6), 4096);
+    tokens_opened(t, 1000, false);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
+    assert_int_equal(take_attr(5), 0);
+    assert_int_equal(take_attr(6), 0);
+}
+
 /* ---- sessions ---- */
 
 static void claim_is(uint64_t shared, uint64_t exclusive)
@@ -676,6 +696,7 @@ int main(void)
         T(test_those_of_a_directory_for_all),
         T(test_attributes_older_than_our_last_change_are_not_kept),
         T(test_attributes_that_come_with_our_own_change),
+        T(test_attributes_are_not_kept_over_a_restart_of_exportd),
         T(test_what_is_held_is_claimed),
         T(test_lost_ones_are_given_up_one_by_one),
         T(test_the_longest_unused_is_to_go),
