@@ -189,6 +189,10 @@ static void on_held(void *arg, int rc)
     struct op *op = arg;
 
     op->plus = rc == 0;
+    if (rc == 0 && op_has_lost_its_lock(op)) { /* while it waited */
+        setattr_cancel(op, true);
+        rc = -EIO;
+    }
     if (rc != 0)
         op_reply_err(op, md_user_errno(rc));
     else

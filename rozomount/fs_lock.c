@@ -478,11 +478,11 @@ static void under_lock_look(struct op *op)
 void op_under_lock(struct op *op, const struct handle *handle,
                    void (*step)(struct op *op))
 {
-    if (handle->n_owners == 0) {
+    op->locked = handle->n_owners == 0 ? NULL : handle;
+    if (op->locked == NULL) {
         step(op);
         return;
     }
-    op->locked = handle;
     op->under_lock = step;
     under_lock_look(op);
 }

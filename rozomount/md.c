@@ -155,7 +155,10 @@ void md_session_is_open(struct md *md)
 
         list_remove(&call->link);
         env_timer_stop(md->env, &call->timer);
-        call_transmit_anew(call); /* refused or never sent */
+        if (call->may_go != NULL && !call->may_go(call))
+            call_end(call, -EIO);
+        else
+            call_transmit_anew(call); /* refused or never sent */
     }
 }
 
@@ -199,6 +202,7 @@ void md_send_within(struct md *md, struct md_call *call, uint16_t op,
     call->status = ROZO__STATUS__OK;
     call->answered = false;
     call->maybe_repeated = false;
+    call->may_go = NULL;
     call->ups_at_send = md->n_ups;
     call->deadline_ns = env_now_ns(md->env) + (uint64_t)timeout_ms * 1000000;
     env_timer_init(&call->timer, on_call_timer);

@@ -57,6 +57,8 @@ struct md_call {
     bool answered;
     bool maybe_repeated; /* a link broke on the way: exportd may have seen it twice */
     void *arg;           /* the caller's, from md_send() */
+    /* The caller's, NULL from md_send() on: may it go out under a session that has just been opened? Else it ends with -EIO. */
+    bool (*may_go)(const struct md_call *call);
     /* md's. */
     struct md *md;
     md_done_cb *done;

@@ -475,6 +475,12 @@ static void on_op_answer(struct md_call *call, int rc)
     op->on_answer(op, md_user_errno(rc));
 }
 
+/* Under the next session others may have the lock. */
+static bool op_may_go(const struct md_call *call)
+{
+    return !op_has_lost_its_lock(call->arg);
+}
+
 void op_ask_within(struct op *op, uint32_t timeout_ms, uint16_t code,
                    const ProtobufCMessage *msg, void (*on_answer)(struct op *op, int rc))
 {
@@ -483,6 +489,8 @@ void op_ask_within(struct op *op, uint32_t timeout_ms, uint16_t code,
     op->n_sent_back = 0;
     md_send_within(&op->loop->md, &op->call, code, msg, MD_AGAIN, timeout_ms,
                    on_op_answer, op);
+    if (op->locked != NULL)
+        op->call.may_go = op_may_go;
     op_wait_for_answer(op);
 }
 

@@ -570,7 +570,8 @@ static bool op_locks(const struct op *op, uint64_t *from, uint64_t *to)
 {
     uint64_t end = op->offset + op->size;
 
-    if (op->size == 0 || (op->fi.flags & O_DIRECT) != 0)
+    if (op->size == 0 || (op->fi.flags & O_DIRECT) != 0 ||
+        (!is_exclusive(op) && !op->fills_pages))
         return false;
     *from = (is_exclusive(op) ? end - 1 : op->offset) / PAGE_BYTES * PAGE_BYTES;
     *to = (end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;

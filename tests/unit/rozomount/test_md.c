@@ -155,6 +155,34 @@ static void test_a_lost_session_makes_calls_wait_and_go_again(void **state)
     teardown(&f);
 }
 
+static bool no_more(const struct md_call *call)
+{
+    return call->answered; /* never here: it is asked before that */
+}
+
+/* Goal: what must not be done under another session than the one it began with is not sent under the next one. */
+static void test_what_may_not_go_again_ends(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f, true);
+    send_getattr(&f);
+    f.call.may_go = no_more;
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
+    assert_int_equal(f.n_done, 0);
+    md_session_is_open(&f.md);
+    assert_int_equal(f.exportd.n_sent, 0);
+    assert_int_equal(f.n_done, 1);
+    assert_int_equal(f.rc, -EIO);
+    assert_false(f.call.answered);
+    send_getattr(&f); /* the next one is asked nothing */
+    assert_int_equal(f.exportd.n_sent, 1);
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, NULL);
+    assert_int_equal(f.rc, 0);
+    teardown(&f);
+}
+
 static void test_no_session_in_time_is_eio(void **state)
 {
     struct fixture f;
@@ -382,6 +410,7 @@ int main(void)
         cmocka_unit_test(test_statuses_become_errnos),
         cmocka_unit_test(test_busy_is_asked_again_until_the_deadline),
         cmocka_unit_test(test_a_lost_session_makes_calls_wait_and_go_again),
+        cmocka_unit_test(test_what_may_not_go_again_ends),
         cmocka_unit_test(test_no_session_in_time_is_eio),
         cmocka_unit_test(test_sessionless_calls_do_not_wait),
         cmocka_unit_test(test_a_link_that_came_back_may_mean_a_second_execution),
