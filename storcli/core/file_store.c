@@ -532,9 +532,9 @@ static void fill_done(struct fetch *fetch, int rc)
     struct file *f = fetch->f;
     struct frun *run = frunset_find(&f->dirty, fetch->first);
 
-    if (run != NULL && rc != 0)
+    if (run != NULL && rc != 0) {
         file_failed(run, rc);
-    else if (run != NULL && (fetch->stale[0] & 1) == 0) {
+    } else if (run != NULL && (fetch->stale[0] & 1) == 0) {
         storcli_file_completes(f->sf, fetch->first);
         frun_fill(run, fetch->first, fetch->buf->data);
     }
