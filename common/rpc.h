@@ -60,6 +60,9 @@ struct rpc_request {
     void *arg; /* the caller's */
     /* In its frame, however often it is sent. 0: rpc_send() puts here what the channel has then. */
     uint64_t session;
+    /* Not 0: it was sent before and was answered, and is the same request still: with the `id` it had then. */
+    uint64_t again;
+    uint64_t id; /* what it goes by with the peer: rpc_send() puts it here */
     /* Valid inside done when rc is 0. */
     uint16_t status;           /* enum Rozo__Status */
     const uint8_t *answer_msg; /* borrowed, gone when done returns */

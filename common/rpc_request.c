@@ -253,7 +253,8 @@ static void channel_send(struct rpc_channel *base, struct rpc_request *rq)
     rq->answer_payload_len = 0;
     s->rq = rq;
     s->ch = ch;
-    s->id = ++ch->next_id;
+    s->id = rq->again != 0 ? rq->again : ++ch->next_id;
+    rq->id = s->id;
     s->order = ch->next_order++;
     s->bytes = REQUEST_OVERHEAD + rq->msg_len + payload_len;
     env_timer_init(&s->deadline, on_deadline);

@@ -53,6 +53,7 @@ static const struct {
     { ROZO__STATUS__NO_LOCKS, ENOLCK },
     { ROZO__STATUS__IN_PROGRESS, EINPROGRESS },
     { ROZO__STATUS__RETRY, ERESTART },
+    { ROZO__STATUS__DONE_BEFORE, EALREADY },
 };
 
 int status_to_errno(unsigned status)

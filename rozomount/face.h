@@ -85,8 +85,7 @@ struct op {
     void (*on_answer)(struct op *op, int rc);
     struct env_timer pause;
     unsigned n_sent_back; /* by exportd, to be asked again */
-    uint64_t
-        started_ns; /* env_now_ns() at home, or when exportd had certainly done nothing */
+    uint64_t started_ns;  /* env_now_ns() at home */
     /* Interrupts: see op_wait_interruptibly(). */
     void (*give_up)(struct op *op);
     bool waiting;
@@ -342,6 +341,8 @@ void op_ask(struct op *op, uint16_t code, const ProtobufCMessage *msg,
 uint64_t op_note_change(struct op *op, uint64_t ino);
 /** For an fsync of op->ino: has exportd lost a change of it with its power? True once. */
 bool op_has_lost(struct op *op);
+/** In the handler of an answer that is an error: exportd did it before it was restarted, and has not kept what it said of it. */
+bool op_was_done(const struct op *op);
 /** The kernel's pages that we have told it to drop until now are gone: then step. */
 void op_after_pages(struct op *op, void (*step)(struct op *op));
 /** MD_SYNC for op->ino, and the answer. */

@@ -2,9 +2,9 @@
  * fs_name.c - operations on names: lookup, create, remove, rename, link.
  *
  * In:     the kernel's requests, on the loop that read them. Out: md calls, replies.
- * Keeps:  a change of the name space happens once, or is answered as if it had: where a broken
- *         link may have made exportd see a request twice, its EXISTS or NOT_FOUND is looked
- *         into before it is believed.
+ * Keeps:  a change of the name space happens once, or is answered as if it had: exportd knows a request
+ *         that comes twice, and so an EXISTS or NOT_FOUND is the truth; what it did before it was restarted it answers
+ *         with DONE_BEFORE.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -99,62 +99,60 @@ void fs_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forg
     fuse_reply_none(req);
 }
 
-/* ---- was that us? ---- */
+/* ---- made before exportd was restarted ---- */
 
-/* The inode changed since the operation began, by exportd's clock and some slack: the trace of
- * our own request, executed before its answer was lost. */
-static bool changed_since_start(struct op *op, const struct md_attr *attr)
+/*
+ * What cannot be had any more (others may have removed it since) was made all the same: the caller hears that nobody can
+ * say what became of its call.
+ */
+static void on_made_opened(struct op *op, int rc)
 {
-    struct env *env = &op->loop->env.env;
-    int64_t age_ns = env_wall_ns(env) - attr->ctime_ns;
-    int64_t ours_ns = (int64_t)(env_now_ns(env) - op->started_ns);
-
-    return age_ns <= ours_ns + 1000000000;
-}
-
-/* ---- mknod, mkdir, symlink, create ---- */
-
-/* The inode is as our create would have made it. */
-static bool is_our_creation(struct op *op, const struct md_attr *attr)
-{
-    return (attr->mode & S_IFMT) == (op->mode & S_IFMT) && attr->uid == op->uid &&
-           attr->nlink <= 2 && changed_since_start(op, attr);
-}
-
-static void create_reply(struct op *op)
-{
-    op_reply_entry(op);
-}
-
-static void on_reopened(struct op *op, int rc)
-{
-    if (rc == 0 && md_decode_open(&op->call, &op->entry) != 0)
-        rc = -EIO;
-    if (rc != 0) {
-        op_reply_err(op, rc);
+    if (rc != 0 || md_decode_open(&op->call, &op->entry) != 0) {
+        op_reply_err(op, -EIO);
         return;
     }
     op_take_grant(op, 0);
     op_goto_owner(op, op->entry.attr.ino, fs_created);
 }
 
-/* The name is there; our first try may have made it. */
-static void on_create_rechecked(struct op *op, int rc)
+static void on_made_seen(struct op *op, int rc)
+{
+    if (rc != 0 || md_decode_entry(&op->call, &op->entry) != 0) {
+        op_reply_err(op, -EIO);
+        return;
+    }
+    op_take_grant(op, 0);
+    op_reply_entry(op);
+}
+
+static void ask_made(struct op *op, uint64_t ino)
+{
+    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
+
+    op->to_the_end = true;
+    msg.ino = ino;
+    op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_made_seen);
+}
+
+/* op->plus: also open it. */
+static void created_before(struct op *op)
 {
     Rozo__MdOpenReq msg = ROZO__MD_OPEN_REQ__INIT;
+    uint64_t ino;
 
-    if (rc != 0 || md_decode_entry(&op->call, &op->entry) != 0 ||
-        !is_our_creation(op, &op->entry.attr)) {
-        op_reply_err(op, -EEXIST);
+    if (md_decode_done(&op->call, &ino) != 0 || ino == 0) {
+        op_reply_err(op, -EIO);
     } else if (!op->plus) {
-        op_take_grant(op, op->ino);
-        create_reply(op);
+        ask_made(op, ino);
     } else {
-        msg.ino = op->entry.attr.ino;
+        op->to_the_end = true;
+        msg.ino = ino;
         msg.write = true;
-        op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_reopened);
+        op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_made_opened);
     }
 }
+
+/* ---- mknod, mkdir, symlink, create ---- */
 
 /*
  * Made by others since the kernel looked. ESTALE has the kernel look again, once, and check; but it may be gone by then, and there again when we are to make
@@ -227,8 +225,8 @@ static void on_created(struct op *op, int rc)
 {
     if (rc == 0 && md_decode_create(&op->call, &op->entry) != 0)
         rc = -EIO;
-    if (rc == -EEXIST && op->call.maybe_repeated) {
-        ask_lookup(op, op->ino, op->name, on_create_rechecked);
+    if (op_was_done(op)) {
+        created_before(op);
     } else if (rc == -EEXIST && op->plus && (op->fi.flags & O_EXCL) == 0) {
         ask_lookup(op, op->ino, op->name, on_found);
     } else if (rc != 0) {
@@ -239,7 +237,7 @@ static void on_created(struct op *op, int rc)
         if (op->plus)
             op_goto_owner(op, op->entry.attr.ino, fs_created);
         else
-            create_reply(op);
+            op_reply_entry(op);
     }
 }
 
@@ -336,8 +334,8 @@ static void on_removed(struct op *op, int rc)
         rc = note_removed(op, &removed);
     if (rc == 0 && removed.dir.ino == op->parent)
         op_keep_dir(op, &removed.dir, removed.grant.number, changes);
-    if (rc == -ENOENT && op->call.maybe_repeated)
-        rc = 0; /* it was there when the kernel looked, and the first try took it away */
+    if (op_was_done(op))
+        rc = 0;
     if (rc == 0)
         tokens_name_gone(t, op->parent, op->name);
     op_reply_err(op, rc);
@@ -408,28 +406,8 @@ static void renamed_reply(struct op *op, const struct md_grant *grant)
     op_finish(op);
 }
 
-/* The old name is gone; did our first try move it? */
-static void on_rename_rechecked(struct op *op, int rc)
-{
-    struct md_grant grant;
-
-    if (rc == 0 && (md_decode_entry(&op->call, &op->entry) != 0 ||
-                    !changed_since_start(op, &op->entry.attr)))
-        rc = -ENOENT;
-    if (rc != 0) {
-        op_reply_err(op, rc);
-        return;
-    }
-    op_note_change(op, op->entry.attr.ino);
-    op_take_grant(op, op->ino2);
-    grant = op->entry.grant;
-    grant.new_dir = grant.dir; /* of what was looked up */
-    renamed_reply(op, &grant);
-}
-
 static void on_renamed(struct op *op, int rc)
 {
-    bool exchange = (op->flags & RENAME_EXCHANGE) != 0;
     struct tokens *t = op->loop->mount->tokens;
     uint64_t changes = op->parent == op->ino2
                            ? op->changes_ino2
@@ -438,8 +416,8 @@ static void on_renamed(struct op *op, int rc)
 
     if (rc == 0)
         rc = note_removed(op, &removed);
-    if (rc == -ENOENT && op->call.maybe_repeated && !exchange) {
-        ask_lookup(op, op->ino2, op->name2, on_rename_rechecked);
+    if (op_was_done(op)) {
+        renamed_reply(op, &(struct md_grant){ 0 });
         return;
     }
     if (rc != 0) {
@@ -480,32 +458,21 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 
 /* ---- link, readlink ---- */
 
-static void linked_reply(struct op *op)
+static void on_linked(struct op *op, int rc)
 {
+    if (op_was_done(op)) {
+        ask_made(op, op->ino2);
+        return;
+    }
+    if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
+        rc = -EIO;
+    if (rc != 0) {
+        op_reply_err(op, rc);
+        return;
+    }
     op->changes = op->changes_ino2;
     op_take_grant(op, op->ino);
     op_reply_entry(op);
-}
-
-static void on_link_rechecked(struct op *op, int rc)
-{
-    if (rc != 0 || md_decode_entry(&op->call, &op->entry) != 0 ||
-        op->entry.attr.ino != op->ino2)
-        op_reply_err(op, -EEXIST);
-    else
-        linked_reply(op);
-}
-
-static void on_linked(struct op *op, int rc)
-{
-    if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
-        rc = -EIO;
-    if (rc == -EEXIST && op->call.maybe_repeated)
-        ask_lookup(op, op->ino, op->name, on_link_rechecked);
-    else if (rc != 0)
-        op_reply_err(op, rc);
-    else
-        linked_reply(op);
 }
 
 void fs_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)

@@ -76,7 +76,7 @@ static void on_mode(struct op *op, int rc)
 
 static void on_capability_gone(struct op *op, int rc)
 {
-    if (rc != 0 && rc != -ENODATA) {
+    if (rc != 0 && rc != -ENODATA && !op_was_done(op)) {
         drop_failed(op, rc);
         return;
     }

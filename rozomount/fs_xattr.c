@@ -155,10 +155,7 @@ void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 
 static void on_set_xattr(struct op *op, int rc)
 {
-    if (op->call.maybe_repeated && ((rc == -EEXIST && (op->flags & XATTR_CREATE) != 0) ||
-                                    (rc == -ENODATA && op->flags == 0)))
-        rc = 0; /* the first try did it */
-    op_reply_err(op, rc);
+    op_reply_err(op, op_was_done(op) ? 0 : rc);
 }
 
 /* On the owner. */

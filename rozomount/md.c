@@ -71,7 +71,8 @@ static void call_wait_for_session(struct md_call *call)
     env_timer_start(call->md->env, &call->timer, call_left_ms(call));
 }
 
-static void call_transmit(struct md_call *call)
+/* again: 0, or the id under which exportd may know it. */
+static void call_transmit(struct md_call *call, uint64_t again)
 {
     struct md *md = call->md;
     uint32_t left_ms = call_left_ms(call);
@@ -85,6 +86,7 @@ static void call_transmit(struct md_call *call)
         .msg_len = call->msg_len,
         .done = on_rpc_done,
         .arg = call,
+        .again = again,
     };
     rpc_send(md->channel, &call->rq);
 }
@@ -123,11 +125,11 @@ static void on_rpc_done(struct rpc_request *rq, int rc)
 }
 
 /* Until now nothing was done, unless a link broke. */
-static void call_transmit_anew(struct md_call *call)
+static void call_transmit_anew(struct md_call *call, uint64_t again)
 {
     if (!call->maybe_repeated)
         call->ups_at_send = call->md->n_ups;
-    call_transmit(call);
+    call_transmit(call, again);
 }
 
 static void on_call_timer(struct env_timer *timer)
@@ -137,7 +139,7 @@ static void on_call_timer(struct env_timer *timer)
     if (call->state == MD_CALL_WAITING)
         call_end(call, -EIO); /* no session in all the time we had */
     else
-        call_transmit_anew(call); /* exportd was busy, or sent it back */
+        call_transmit_anew(call, 0); /* exportd was busy, or sent it back */
 }
 
 static void on_call_task(struct env_task *task)
@@ -158,7 +160,7 @@ void md_session_is_open(struct md *md)
         if (call->may_go != NULL && !call->may_go(call))
             call_end(call, -EIO);
         else
-            call_transmit_anew(call); /* refused or never sent */
+            call_transmit_anew(call, call->rq.id); /* refused or never sent */
     }
 }
 
@@ -208,6 +210,7 @@ void md_send_within(struct md *md, struct md_call *call, uint16_t op,
     env_timer_init(&call->timer, on_call_timer);
     call->task.fn = on_call_task;
     call->rq.op = op;
+    call->rq.id = 0;
     md->n_calls++;
 
     call->rc = call_pack(call, msg);
@@ -215,7 +218,7 @@ void md_send_within(struct md *md, struct md_call *call, uint16_t op,
         call->state = MD_CALL_ENDED;
         env_post(md->env, &call->task);
     } else if (md->session_open || (flags & MD_SESSIONLESS) != 0) {
-        call_transmit(call);
+        call_transmit(call, 0);
     } else {
         call_wait_for_session(call);
     }
@@ -276,6 +279,7 @@ int md_user_errno(int rc)
     case -ESRCH:
     case -EKEYREVOKED:
     case -EREMCHG:
+    case -EALREADY:
     case -ENOMEDIUM:
     case -EUCLEAN:
     case -EUNATCH:

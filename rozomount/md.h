@@ -7,11 +7,10 @@
  * What is repeated, and what is not (both until the deadline, config timeout_ms):
  * - BUSY: exportd did not look at it; sent again after a pause.
  * - NO_SESSION: exportd did not look at it; the call waits until md_session_is_open() is said
- *   again, and is sent again.
+ *   again, and is sent again under the id it had: whoever ran before this exportd may have done it.
  * - A broken link: the channel sends again by itself, and exportd may then see a request a
- *   second time whose first answer was lost. Calls for which that makes a difference (an
- *   exclusive create, unlink, rename, ...) find `maybe_repeated` true in their answer, and look
- *   at the name space before they believe an EXISTS or a NOT_FOUND.
+ *   second time whose first answer was lost. It knows it by its id, and answers as it did then; of an exclusive
+ *   create, unlink, rename, ... that was done before it was restarted it knows that much: DONE_BEFORE.
  * - RETRY: exportd did nothing, and the caller may have to do something first: see md_send_again().
  */
 #ifndef ROZO_MD_H

@@ -146,6 +146,18 @@ int md_decode_entry(const struct md_call *call, struct md_entry *out)
     return rc;
 }
 
+int md_decode_done(const struct md_call *call, uint64_t *ino)
+{
+    Rozo__MdDoneResp *msg =
+        rozo__md_done_resp__unpack(NULL, call->answer_len, call->answer);
+
+    if (msg == NULL)
+        return -EBADMSG;
+    *ino = msg->ino;
+    rozo__md_done_resp__free_unpacked(msg, NULL);
+    return 0;
+}
+
 int md_decode_no_entry(const struct md_call *call, struct md_grant *out)
 {
     Rozo__MdEntryResp *msg =

@@ -66,6 +66,9 @@ struct md_removed {
 };
 int md_decode_removed(const struct md_call *call, struct md_removed *out);
 
+/** What a call answered DONE_BEFORE has made; *ino 0: nothing. */
+int md_decode_done(const struct md_call *call, uint64_t *ino);
+
 /** For stat and FUSE replies; st_blksize as well. */
 void md_attr_to_stat(const struct md_attr *attr, struct stat *st);
 

@@ -437,8 +437,6 @@ static void op_again(struct op *op)
         env_timer_start(&op->loop->env.env, &op->pause, LET_GO_PAUSE_MS);
         return;
     }
-    if (!op->call.maybe_repeated)
-        op->started_ns = env_now_ns(&op->loop->env.env);
     op_note_asked(op);
     if (renames)
         renames_begin(op->loop->mount->renames, &op->renaming, op->parent, op->ino2);
@@ -448,18 +446,23 @@ static void op_again(struct op *op)
         op->on_answer(op, -EIO);
 }
 
+bool op_was_done(const struct op *op)
+{
+    return op->call.answered && op->call.status == ROZO__STATUS__DONE_BEFORE;
+}
+
 static void on_op_answer(struct md_call *call, int rc)
 {
     struct op *op = call->arg;
 
     op_wait_over(op);
-    if (code_changes(call->rq.op) && (rc == 0 || !call->answered)) {
+    if (code_changes(call->rq.op) && (rc == 0 || !call->answered || op_was_done(op))) {
         op->changes_ino = op_note_change(op, op->ino);
         if (op->ino2 != 0)
             op->changes_ino2 = op_note_change(op, op->ino2);
     }
     if (code_changes(call->rq.op) && rc != 0 &&
-        (!call->answered || call->maybe_repeated)) {
+        (!call->answered || call->maybe_repeated || op_was_done(op))) {
         /* Perhaps it was done: nobody recalls what our own change made old. */
         recalls_doubt(op->loop, op->ino);
         recalls_doubt(op->loop, op->ino2);

@@ -118,7 +118,8 @@ enum handler_flags {
     NEEDS_SESSION = 2,
     CHANGES = 4, /* not for read-only sessions, nor after the store has failed */
     GROWS = 8,   /* not when the disk below the store is nearly full (I12) */
-    ONCE = 16, /* done twice is not the same: a request that comes again is recognised */
+    ONCE = 16, /* done twice is not the same: a request that comes again is recognised, */
+    LASTING = 32, /* also by whoever runs after us */
 };
 
 struct handler {
@@ -148,11 +149,11 @@ static const struct handler handlers[] = {
     MD(LOOKUP, lookup, lookup, 0),
     MD(GETATTR, getattr, getattr, 0),
     MD(SETATTR, setattr, setattr, CHANGES | ONCE),
-    MD(CREATE, create, create, CHANGES | GROWS | ONCE),
-    MD(UNLINK, unlink, unlink, CHANGES | ONCE),
-    MD(RMDIR, rmdir, rmdir, CHANGES | ONCE),
-    MD(LINK, link, link, CHANGES | GROWS | ONCE),
-    MD(RENAME, rename, rename, CHANGES | ONCE),
+    MD(CREATE, create, create, CHANGES | GROWS | ONCE | LASTING),
+    MD(UNLINK, unlink, unlink, CHANGES | ONCE | LASTING),
+    MD(RMDIR, rmdir, rmdir, CHANGES | ONCE | LASTING),
+    MD(LINK, link, link, CHANGES | GROWS | ONCE | LASTING),
+    MD(RENAME, rename, rename, CHANGES | ONCE | LASTING),
     MD(READLINK, readlink, readlink, 0),
     MD(READDIR, readdir, readdir, 0),
     MD(OPEN, open, open, ONCE),
@@ -160,9 +161,9 @@ static const struct handler handlers[] = {
     MD(WROTE, wrote, wrote, CHANGES | ONCE),
     MD(TRUNCATED, truncated, truncated, CHANGES),
     MD(GETXATTR, getxattr, getxattr, 0),
-    MD(SETXATTR, setxattr, setxattr, CHANGES | GROWS | ONCE),
+    MD(SETXATTR, setxattr, setxattr, CHANGES | GROWS | ONCE | LASTING),
     MD(LISTXATTR, listxattr, listxattr, 0),
-    MD(REMOVEXATTR, removexattr, removexattr, CHANGES | ONCE),
+    MD(REMOVEXATTR, removexattr, removexattr, CHANGES | ONCE | LASTING),
     MD(STATFS, statfs, statfs, 0),
     MD(SYNC, sync, sync, 0),
     MD(EVENTS, events, events, 0),
@@ -262,12 +263,22 @@ static int op_answer_again(struct op *op, const struct reply *before)
     return before->rc;
 }
 
-static void op_remember(struct op *op, int rc)
+static const struct reply *op_find_before(const struct op *op)
+{
+    const struct reply *reply = replies_find(&op->session->replies, op->call);
+
+    return reply != NULL ? reply : replies_find(&op->session->before, op->call);
+}
+
+static void op_remember(struct op *op, const struct handler *h, int rc)
 {
     const struct answer *a = op->answer;
+    struct reply_to to = replies_to(op->call);
 
-    replies_keep(&op->session->replies, op->call, rc, op->sync, a == NULL ? NULL : a->msg,
+    replies_keep(&op->session->replies, &to, rc, op->sync, a == NULL ? NULL : a->msg,
                  a == NULL ? 0 : a->len, env_now_ns(op->x->env));
+    if (rc == 0 && (h->flags & LASTING) != 0)
+        done_remember(op->session, &to, op->made_ino);
 }
 
 static int op_run(struct op *op)
@@ -281,8 +292,7 @@ static int op_run(struct op *op)
 
     if (rc != 0)
         return rc;
-    before =
-        (h->flags & ONCE) != 0 ? replies_find(&op->session->replies, op->call) : NULL;
+    before = (h->flags & ONCE) != 0 ? op_find_before(op) : NULL;
     if (before != NULL)
         return op_answer_again(op, before);
     rc = op_admit(op, h);
@@ -297,7 +307,7 @@ static int op_run(struct op *op)
         op->sync = true;
     protobuf_c_message_free_unpacked(req, &allocator);
     if ((h->flags & ONCE) != 0 && op->call != NULL)
-        op_remember(op, rc);
+        op_remember(op, h, rc);
     return rc;
 }
 

@@ -21,6 +21,8 @@
 enum {
     FENCE_PATIENCE_MS =
         10000, /* storages that are up are waited for, unless they say nothing for so long */
+    FENCE_YOUNG_MS =
+        REPLY_KEEP_MS, /* from when storages are told; its client asks for no longer */
     FENCE_WORDS_MS = 30000, /* between lines of who is waited for */
 };
 
@@ -269,6 +271,20 @@ size_t fences_list(const struct exportd *x, uint64_t sessions[FENCES_MAX])
             sessions[n++] = f->session;
     }
     return n;
+}
+
+bool fence_is_young(const struct exportd *x, uint64_t session)
+{
+    uint64_t now_ns = env_now_ns(x->env);
+
+    LIST_FOREACH(node, &x->fences) {
+        const struct fence *f = container_of(node, struct fence, link);
+
+        if (f->session == session && (f->map_version == 0 || !f->confirmed ||
+                                      now_ns - f->told_ns < FENCE_YOUNG_MS * 1000000ull))
+            return true;
+    }
+    return false;
 }
 
 void fences_tell_again(struct exportd *x)

@@ -25,7 +25,9 @@ enum key_kind {
     KEY_EXPORT = 'E',  /* export */
     KEY_SESSION = 'C', /* session (64 bits) */
     KEY_FENCE = 'F',   /* number (64 bits): a session that is over, for storages */
-    KEY_GAP = 'G',     /* export, ino: this one and some behind it were never given out */
+    KEY_DONE =
+        'R', /* session, number modulo REPLIES_MAX (32 bits): a request that was done */
+    KEY_GAP = 'G', /* export, ino: this one and some behind it were never given out */
     KEY_COUNTERS = 'N', /* export -> next inode number, inodes in use */
     KEY_INODE = 'I',    /* export, ino */
     KEY_DENTRY = 'D',   /* export, directory, name -> ino, type, cookie */

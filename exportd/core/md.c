@@ -468,6 +468,7 @@ int md_create(struct op *op, const ProtobufCMessage *msg)
         rc = open_inode(op, &in, true, true);
     if (rc != 0)
         return rc;
+    op->made_ino = in.ino;
     attr_give(op, &in, req->open ? TOKEN_EXCLUSIVE : TOKEN_SHARED, &attr);
     resp.attr = &attr;
     resp.dir_token = op_grant(op, req->parent, TOKEN_SHARED);

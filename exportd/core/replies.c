@@ -27,7 +27,7 @@ static struct reply **bucket_of(const struct replies *r, uint64_t id)
 
 static void reply_forget(struct replies *r, struct reply *reply)
 {
-    struct reply **at = bucket_of(r, reply->id);
+    struct reply **at = bucket_of(r, reply->to.id);
 
     while (*at != reply)
         at = &(*at)->next;
@@ -42,23 +42,28 @@ static struct reply *oldest(const struct replies *r)
     return container_of(r->all.next, struct reply, link);
 }
 
-static uint32_t message_crc(const struct rpc_call *call)
+struct reply_to replies_to(const struct rpc_call *call)
 {
-    return call->msg_len == 0 ? 0 : codec_crc32c(0, call->msg, call->msg_len);
+    return (struct reply_to){
+        .id = call->id,
+        .crc = call->msg_len == 0 ? 0 : codec_crc32c(0, call->msg, call->msg_len),
+        .op = call->op,
+    };
 }
 
 const struct reply *replies_find(const struct replies *r, const struct rpc_call *call)
 {
     const struct reply *reply = r->buckets == NULL ? NULL : *bucket_of(r, call->id);
 
-    while (reply != NULL && reply->id != call->id)
+    while (reply != NULL && reply->to.id != call->id)
         reply = reply->next;
-    if (reply == NULL || reply->op != call->op || reply->crc != message_crc(call))
+    if (reply == NULL || reply->to.op != call->op ||
+        reply->to.crc != replies_to(call).crc)
         return NULL;
     return reply;
 }
 
-void replies_keep(struct replies *r, const struct rpc_call *call, int rc, bool sync,
+void replies_keep(struct replies *r, const struct reply_to *to, int rc, bool sync,
                   const uint8_t *msg, size_t len, uint64_t now_ns)
 {
     struct reply *reply = len > REPLY_BYTES_MAX ? NULL : malloc(sizeof(*reply) + len);
@@ -72,18 +77,16 @@ void replies_keep(struct replies *r, const struct rpc_call *call, int rc, bool s
     if (r->n == REPLIES_MAX)
         reply_forget(r, oldest(r));
     *reply = (struct reply){
-        .next = *bucket_of(r, call->id),
-        .id = call->id,
+        .next = *bucket_of(r, to->id),
+        .to = *to,
         .kept_ns = now_ns,
-        .crc = message_crc(call),
-        .op = call->op,
         .sync = sync,
         .rc = rc,
         .len = len,
     };
     if (len > 0)
         memcpy(reply->msg, msg, len);
-    *bucket_of(r, call->id) = reply;
+    *bucket_of(r, to->id) = reply;
     list_add_tail(&r->all, &reply->link);
     r->n++;
 }

@@ -3,8 +3,8 @@
  *
  * A client whose connection broke sends its unanswered requests again, with the ids they had. What
  * was done the first time must not be done again: a mkdir would find its own directory, an unlink
- * take a file that somebody else made since. Bounded in number and time; in memory only, so that
- * after a restart of exportd clients have to look for themselves.
+ * take a file that somebody else made since. Bounded in number and time, and in memory; of what must not be done
+ * again done.c keeps over restarts of exportd that it was.
  */
 #ifndef ROZO_EXPORTD_REPLIES_H
 #define ROZO_EXPORTD_REPLIES_H
@@ -23,14 +23,19 @@ enum {
     REPLY_KEEP_MS = 120000, /* no client asks for so long */
 };
 
+/* A request, as a session knows it from others. */
+struct reply_to {
+    uint64_t id;
+    uint32_t crc; /* of its message */
+    uint16_t op;
+};
+
 /* One answer. Owned by its session's replies. */
 struct reply {
     struct list_node link; /* in replies->all, oldest first */
     struct reply *next;    /* in its bucket */
-    uint64_t id;           /* of the request */
+    struct reply_to to;
     uint64_t kept_ns;
-    uint32_t crc; /* of the request's message */
-    uint16_t op;
     bool sync; /* it may leave only when durable */
     int rc;
     size_t len;
@@ -43,11 +48,12 @@ struct replies {
     struct reply **buckets; /* owned; NULL while there is none */
 };
 
+struct reply_to replies_to(const struct rpc_call *call);
 void replies_init(struct replies *r);
 /** What was answered to this request when it came before; NULL: it did not. Borrowed. */
 const struct reply *replies_find(const struct replies *r, const struct rpc_call *call);
-/** Remember an answer. Without memory it is forgotten: the client then has to look for itself. */
-void replies_keep(struct replies *r, const struct rpc_call *call, int rc, bool sync,
+/** Remember an answer. Without memory it is forgotten. */
+void replies_keep(struct replies *r, const struct reply_to *to, int rc, bool sync,
                   const uint8_t *msg, size_t len, uint64_t now_ns);
 /** Forget what is older than REPLY_KEEP_MS. */
 void replies_trim(struct replies *r, uint64_t now_ns);

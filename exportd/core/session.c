@@ -79,6 +79,7 @@ static struct session *session_new(struct export *e, uint64_t id)
     if (s == NULL)
         return NULL;
     replies_init(&s->replies);
+    replies_init(&s->before);
     lock_holder_init(&s->locks);
     token_holder_init(&s->tokens);
     list_init(&s->parked);
@@ -91,11 +92,43 @@ static struct session *session_new(struct export *e, uint64_t id)
     return s;
 }
 
+/* Its references are gone already. */
+static void session_free(struct exportd *x, struct session *s)
+{
+    session_drop_locks(s);
+    session_drop_tokens(s);
+    session_events_end(s, -ESRCH);
+    HASH_DEL(x->sessions, s);
+    replies_free(&s->replies);
+    replies_free(&s->before);
+    free(s);
+}
+
+/* asked: the id that its client names, 0: none. id: which it gets. */
+static int session_begin(struct export *e, uint64_t asked, uint64_t id,
+                         struct session **out)
+{
+    struct session *s = session_new(e, id);
+    int rc = s == NULL ? -ENOMEM : 0;
+
+    if (rc == 0 && asked != 0)
+        rc = done_load(s, asked);
+    if (rc == 0) {
+        *out = s;
+    } else if (s != NULL) {
+        e->n_sessions--;
+        session_free(e->x, s);
+    }
+    return rc;
+}
+
 int session_open(struct exportd *x, struct export *e, uint64_t id, const char *client,
                  bool read_only, struct session **out)
 {
     struct session *s = id == 0 ? NULL : session_find(x, id);
     bool back = s == NULL && id != 0 && session_is_awaited(x, e, id);
+    uint64_t asked = id;
+    int rc;
 
     if (s != NULL && !s->ends && s->export != e)
         return -EEXIST;
@@ -106,9 +139,9 @@ int session_open(struct exportd *x, struct export *e, uint64_t id, const char *c
             id = 0;
         while (id == 0 || session_find(x, id) != NULL)
             env_random(x->env, &id, sizeof(id));
-        s = session_new(e, id);
-        if (s == NULL)
-            return -ENOMEM;
+        rc = session_begin(e, asked, id, &s);
+        if (rc != 0)
+            return rc;
         log_info("session %016llx: %.*s %s %s%s", (unsigned long long)s->id, WORDS_MAX,
                  client, back ? "is back on" : "mounts", e->name,
                  read_only ? ", read only" : "");
@@ -255,17 +288,6 @@ static void file_abandoned(struct session *s, uint64_t ino)
 
     if (abandoned_has_room(s->export->x) && fs_getattr(&s->export->fs, ino, &in) == 0)
         abandoned_add(s->export, &in);
-}
-
-/* Its references are gone already. */
-static void session_free(struct exportd *x, struct session *s)
-{
-    session_drop_locks(s);
-    session_drop_tokens(s);
-    session_events_end(s, -ESRCH);
-    HASH_DEL(x->sessions, s);
-    replies_free(&s->replies);
-    free(s);
 }
 
 void session_end(struct exportd *x, struct session *s, bool gone)
@@ -415,6 +437,7 @@ void sessions_tick(struct exportd *x)
     HASH_ITER(hh, x->sessions, s, tmp)
     {
         replies_trim(&s->replies, now_ns);
+        replies_trim(&s->before, now_ns);
         session_events_tick(s);
         if (s->ends)
             continue;
@@ -433,6 +456,7 @@ void sessions_tick(struct exportd *x)
     if (!x->orphans_seen && grace_is_over(x))
         orphans_look(x);
     linger_tick(x);
+    done_tick(x);
 }
 
 void sessions_stop(struct exportd *x)

@@ -215,6 +215,9 @@ struct session {
     struct open_file
         *cuts; /* owned: truncates begun without a reference, and not ended */
     struct replies replies;
+    struct replies
+        before; /* to what was done before we ran, or in the session that its client had before: DONE_BEFORE */
+    uint64_t n_done; /* of done.c: number of the next one */
     struct lock_holder locks;
     struct lock_call *lock_calls; /* by waiter: the locks it waits for */
     struct token_holder tokens;
@@ -310,6 +313,18 @@ void awaited_is_dead(struct exportd *x, uint64_t id);
 unsigned sessions_awaited(const struct exportd *x);
 void awaited_free_all(struct exportd *x);
 
+/* ---- done.c: requests that were done, over our restarts ---- */
+
+/** In the batch of its changes. made_ino: what a CREATE made. */
+void done_remember(struct session *s, const struct reply_to *to, uint64_t made_ino);
+/**
+ * Into s->before, what is kept for the session of this id: its own, when it comes back, or the one that its client had
+ * before. -ENOMEM, -EIO. Scans the store.
+ */
+int done_load(struct session *s, uint64_t id);
+/** What is kept for sessions that are over goes. */
+void done_tick(struct exportd *x);
+
 /* ---- fence.c: sessions that are over, until storages know it ---- */
 
 /** What the store has. */
@@ -322,6 +337,8 @@ bool fence_add(struct exportd *x, uint32_t export_id, uint64_t session, bool in_
 /** A storage has confirmed a map, or is down: may somebody's holdings go? */
 void fences_look(struct exportd *x);
 void fences_tick(struct exportd *x);
+/** May its client, which does not know that it is over, still come and repeat what it asked in it? */
+bool fence_is_young(const struct exportd *x, uint64_t session);
 /** Those of the newest map; how many. */
 size_t fences_list(const struct exportd *x, uint64_t sessions[FENCES_MAX]);
 /** Maps so far count for nothing: storages took them for old ones. */
@@ -416,6 +433,7 @@ struct op {
     struct export *export;
     struct fs *fs;         /* of the export */
     bool sync;             /* answer only when durable */
+    uint64_t made_ino;     /* CREATE: of what it made */
     uint64_t grant;        /* serial of what this answer grants; 0: nothing */
     struct parked *parked; /* it has waited, and runs again; borrowed */
     struct answer *answer;
@@ -483,6 +501,8 @@ struct exportd {
     bool orphans_seen;          /* the grace is over and they were looked at */
     uint64_t orphan_cursor_ino; /* how far */
     uint32_t orphan_cursor_export;
+    uint64_t done_cursor;       /* session */
+    uint64_t done_look_ns;      /* not before then is it looked whose requests are kept */
     struct list_node lingering; /* of all exports, oldest first */
     unsigned n_lingering;
     bool space_low;

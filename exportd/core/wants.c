@@ -199,11 +199,13 @@ void session_send_back(struct session *s)
     LIST_FOREACH_SAFE(node, &s->parked) {
         struct parked *p = container_of(node, struct parked, link);
         struct rpc_call *call = p->call;
+        struct reply_to to;
 
         if (p->when_asked != ASKED_FAILS)
             continue;
         parked_free(p);
-        replies_keep(&s->replies, call, -ERESTART, false, NULL, 0, env_now_ns(x->env));
+        to = replies_to(call);
+        replies_keep(&s->replies, &to, -ERESTART, false, NULL, 0, env_now_ns(x->env));
         call_answer(x, call, -ERESTART, NULL, false);
     }
 }

@@ -21,6 +21,7 @@ static struct {
     unsigned n;
     size_t key_lens[KEYS_MAX], val_lens[KEYS_MAX];
     uint8_t keys[KEYS_MAX][KEY_MAX], vals[KEYS_MAX][VAL_MAX];
+    uint64_t session;
 } good;
 
 static struct world w;
@@ -65,6 +66,7 @@ static void good_make(void)
     world_start(&w);
     world_make_export(&w, 4, 0);
     tree_make();
+    good.session = w.session;
     if (kv_iter_open(w.kv, &it) != 0)
         abort();
     for (kv_iter_seek(it, "", 0); kv_iter_valid(it); kv_iter_next(it), good.n++) {
@@ -188,7 +190,7 @@ static void try_store(const uint8_t *data, size_t size)
     w.damaged = true;
     damage(data, size);
     if (world_try_start(&w)) {
-        w.session = 77;
+        w.session = good.session;
         world_try_session(&w);
         use();
         world_stop(&w);

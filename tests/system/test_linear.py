@@ -142,11 +142,11 @@ class Proxy:
 class CutOff:
     """One more mount of a cluster, by way of a proxy."""
 
-    def __init__(self, c):
-        self.mnt = os.path.join(c.base, "mnt-cut-off")
+    def __init__(self, c, name="cut-off", proxy=Proxy):
+        self.mnt = os.path.join(c.base, "mnt-" + name)
         os.mkdir(self.mnt)
-        self.proxy = Proxy(c.addresses("exportd")[0])
-        with open(os.path.join(c.dir, "log", "mount-cut-off.log"), "w") as log:
+        self.proxy = proxy(c.addresses("exportd")[0])
+        with open(os.path.join(c.dir, "log", "mount-%s.log" % name), "w") as log:
             self.p = subprocess.Popen(
                 [os.path.join(BIN, "rozomount"), self.proxy.address + "/main", self.mnt, "-f", "-o",
                  "key=" + os.path.join(c.dir, "etc", "client.key")], stdin=subprocess.DEVNULL, stdout=log, stderr=log)

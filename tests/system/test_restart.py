@@ -3,12 +3,16 @@ lock is lost, nobody waits longer than he must. And a mount that was away for to
 import os
 import select
 import signal
+import socket
+import stat
+import struct
 import threading
 import time
 
 import pytest
 
 from conftest import cannot_mount, wait_for
+from test_linear import CutOff, Proxy
 from test_locks import two  # noqa: F401, a fixture
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
@@ -26,6 +30,127 @@ def shorten_lease(c):
     c.configure(lease_s=SHORT_S)
     for mnt in c.mnts:  # each has heard of it
         os.close(os.open(os.path.join(mnt, "begun"), os.O_CREAT))
+
+
+# ---- answers that are lost ----
+
+class Deafener(Proxy):
+    """While its mount is deaf, answers are lost that say how a change of names or of xattrs has ended."""
+
+    ANSWER, CHANGES = 2, (106, 107, 108, 109, 110, 118, 120)  # a kind of frame; ops, see docs/FORMATS.md and rozo.proto
+    ENDS = (0, 40, 41, 52)  # OK, NOT_FOUND, EXISTS, NO_DATA; others are asked again
+
+    def __init__(self, target):
+        super().__init__(target)
+        self.deaf, self.n_done = False, 0
+
+    def loses(self, kind, op, status):
+        lost = self.deaf and kind == self.ANSWER and op in self.CHANGES and status in self.ENDS
+        self.n_done += lost and status == 0
+        return lost
+
+    def pump(self, a, b):
+        """Frame by frame, in both directions."""
+        rest = b""
+        try:
+            while True:
+                data = a.recv(1 << 16)
+                if not data:
+                    break
+                rest += data
+                while len(rest) >= 48:
+                    kind, op, status = struct.unpack_from("<HHH", rest, 6)
+                    n = 48 + sum(struct.unpack_from("<II", rest, 32))
+                    if len(rest) < n:
+                        break
+                    if not self.loses(kind, op, status):
+                        b.sendall(rest[:n])
+                    rest = rest[n:]
+        except OSError:
+            pass
+        for s in (a, b):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+CALLS = {  # none of them can be done twice
+    "mkdir": lambda at: os.mkdir(at("made")),
+    "symlink": lambda at: os.symlink("x", at("symlink")),
+    "mknod": lambda at: os.mknod(at("fifo"), 0o600 | stat.S_IFIFO),
+    "create": lambda at: write_anew(at("file")),
+    "link": lambda at: os.link(at("a"), at("linked")),
+    "unlink": lambda at: os.unlink(at("b")),
+    "rmdir": lambda at: os.rmdir(at("d")),
+    "rename": lambda at: os.rename(at("c"), at("renamed")),
+    "setxattr": lambda at: os.setxattr(at("a"), "user.new", b"x", os.XATTR_CREATE),
+    "removexattr": lambda at: os.removexattr(at("a"), "user.old"),
+}
+
+
+def write_anew(path):
+    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR)
+    os.write(fd, b"new")
+    assert os.pread(fd, 4, 0) == b"new"
+    os.close(fd)
+
+
+@pytest.fixture
+def deaf(cluster):
+    """A cluster with two mounts, and one that can be made deaf. Its calls are over when exportd is away for long."""
+    c = cluster(layout=0, mounts=2)
+    last = CutOff(c, "deaf", Deafener)
+    try:
+        yield c, last
+    finally:
+        last.end()
+
+
+class Caller(threading.Thread):
+    def __init__(self, mnt, call):
+        super().__init__(daemon=True)
+        self.mnt, self.call, self.ended, self.failed = mnt, call, False, None
+
+    def run(self):
+        try:
+            CALLS[self.call](lambda name: os.path.join(self.mnt, self.call, name))
+        except Exception as e:
+            self.failed = e
+        self.ended = True
+
+
+def test_who_has_not_heard_that_it_was_done_hears_it_from_the_next(deaf):
+    c, last = deaf
+    for call in CALLS:
+        base = os.path.join(last.mnt, call)
+        os.makedirs(os.path.join(base, "d"))
+        for name in "abc":
+            open(os.path.join(base, name), "w").close()
+        os.setxattr(os.path.join(base, "a"), "user.old", b"x")
+    callers = [Caller(last.mnt, call) for call in CALLS]
+    last.proxy.deaf = True
+    for caller in callers:
+        caller.start()
+    wait_for(lambda: last.proxy.n_done == len(CALLS), "all to be done")
+    assert not any(caller.ended for caller in callers)
+    c.kill("exportd")
+    last.proxy.deaf = False
+    c.restart("exportd")
+    wait_for(lambda: all(caller.ended for caller in callers), "all to hear of it")
+    assert [caller.failed for caller in callers] == [None] * len(CALLS)
+    for mnt in [last.mnt] + c.mnts:
+        at = lambda *names, mnt=mnt: os.path.join(mnt, *names)
+        assert os.listdir(at("mkdir", "made")) == []
+        assert os.readlink(at("symlink", "symlink")) == "x"
+        assert stat.S_ISFIFO(os.stat(at("mknod", "fifo")).st_mode)
+        with open(at("create", "file"), "rb") as f:
+            assert f.read() == b"new"
+        assert os.path.samefile(at("link", "linked"), at("link", "a")) and os.stat(at("link", "a")).st_nlink == 2
+        assert not os.path.exists(at("unlink", "b")) and not os.path.exists(at("rmdir", "d"))
+        assert not os.path.exists(at("rename", "c")) and os.path.exists(at("rename", "renamed"))
+        assert os.getxattr(at("setxattr", "a"), "user.new") == b"x"
+        assert os.listxattr(at("removexattr", "a")) == []
 
 
 # ---- names ----

@@ -413,7 +413,8 @@ static void channel_send(struct rpc_channel *rch, struct rpc_request *rq)
     x->op = rq->op;
     x->role = ch->role;
     memcpy(x->incarnation, ch->incarnation, sizeof(x->incarnation));
-    x->id = ++net.last_id;
+    x->id = rq->again != 0 ? rq->again : ++net.last_id;
+    rq->id = x->id;
     if (rq->session == 0)
         rq->session = ch->session;
     x->session = rq->session;

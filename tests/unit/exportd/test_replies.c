@@ -2,12 +2,14 @@
  * test_replies.c - requests that come twice, as after a broken connection, are done once.
  *
  * Method: each request is sent, and sent again with its id after something happened that would make
- * it do harm, or fail; the second answer is the first one to the last byte.
+ * it do harm, or fail; the second answer is the first one to the last byte, or, when exportd was
+ * restarted meanwhile, that it was done.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "exportd/core/key.h"
 #include "exportd/core/replies.h"
 #include "tests/unit/exportd/world.h"
 
@@ -309,11 +311,271 @@ static void test_what_was_lost_is_not_told(void **state)
     world_kill(&w);
     world_reopen_session(&w); /* a new process knows nothing of them */
     send(&s, &got);
-    IS(EXISTS, got.status);
+    IS(DONE_BEFORE, got.status); /* but that the one was done */
     free(got.msg);
     send(&t, &got);
     OK(got.status);
     free(got.msg);
+}
+
+/* ---- over restarts ---- */
+
+/* What is answered when it comes again; *ino: what it made. Ends with s. */
+static unsigned status_again(struct sent *s, uint64_t *ino)
+{
+    struct answer_got got;
+    Rozo__MdDoneResp *resp;
+
+    s->session = w.session;
+    send(s, &got);
+    if (ino != NULL) {
+        resp = rozo__md_done_resp__unpack(NULL, got.len, got.msg);
+        assert_non_null(resp);
+        *ino = resp->ino;
+        rozo__md_done_resp__free_unpacked(resp, NULL);
+    }
+    free(got.msg);
+    free(s->first.msg);
+    s->first.msg = NULL;
+    return got.status;
+}
+
+static void restart(void)
+{
+    world_kill(&w);
+    world_reopen_session(&w);
+}
+
+/* Records that are kept for a session; 0: for any. */
+static unsigned n_kept(uint64_t session)
+{
+    struct kv_iter *it;
+    unsigned n = 0;
+    size_t len;
+
+    env_virtual_run_posted(&w.env);
+    assert_int_equal(kv_iter_open(w.kv, &it), 0);
+    for (kv_iter_seek(it, "R", 1); kv_iter_valid(it); kv_iter_next(it)) {
+        const uint8_t *key = kv_iter_key(it, &len);
+
+        if (key[0] != KEY_DONE)
+            break;
+        assert_int_equal(len, 13);
+        n += session == 0 || key_get_u64(key + 1) == session;
+    }
+    kv_iter_close(it);
+    return n;
+}
+
+static void test_restart(void **state)
+{
+    Rozo__MdLinkReq link = ROZO__MD_LINK_REQ__INIT;
+    Rozo__MdRenameReq rename = ROZO__MD_RENAME_REQ__INIT;
+    Rozo__MdRmdirReq rmdir = ROZO__MD_RMDIR_REQ__INIT;
+    Rozo__MdSetxattrReq setx = ROZO__MD_SETXATTR_REQ__INIT;
+    Rozo__MdRemovexattrReq removex = ROZO__MD_REMOVEXATTR_REQ__INIT;
+    struct sent sents[7];
+    struct seen a, d;
+    uint64_t made;
+
+    (void)state;
+    OK(t_create(&w, 1, "f", S_IFREG | 0644, &a));
+    OK(t_create(&w, 1, "u", S_IFREG | 0644, NULL));
+    OK(t_create(&w, 1, "r", S_IFDIR | 0755, NULL));
+    sents[0] = mkdir_once("d", ROZO__STATUS__OK);
+    sents[1] = unlink_once("u", ROZO__STATUS__OK);
+    rmdir.parent = 1;
+    rmdir.name = bytes("r");
+    sents[2] = first(ROZO__OP__MD_RMDIR, &rmdir.base, ROZO__STATUS__OK);
+    link.ino = setx.ino = removex.ino = a.ino;
+    link.parent = rename.parent = rename.new_parent = 1;
+    link.name = rename.name = bytes("g");
+    sents[3] = first(ROZO__OP__MD_LINK, &link.base, ROZO__STATUS__OK);
+    rename.new_name = bytes("h");
+    sents[4] = first(ROZO__OP__MD_RENAME, &rename.base, ROZO__STATUS__OK);
+    setx.name = removex.name = bytes("user.a");
+    setx.flags = 1; /* create */
+    sents[5] = first(ROZO__OP__MD_SETXATTR, &setx.base, ROZO__STATUS__OK);
+    sents[6] = first(ROZO__OP__MD_REMOVEXATTR, &removex.base, ROZO__STATUS__OK);
+    OK(t_lookup(&w, 1, "d", &d));
+    OK(t_create(&w, 1, "u", S_IFREG | 0644, NULL)); /* somebody else's */
+    restart();
+    restart();
+    IS(DONE_BEFORE, status_again(&sents[0], &made));
+    assert_true(made == d.ino);
+    for (unsigned i = 1; i < 7; i++)
+        IS(DONE_BEFORE, status_again(&sents[i], NULL));
+    OK(t_lookup(&w, 1, "u", NULL));
+    OK(t_getattr(&w, a.ino, &a));
+    assert_int_equal(a.nlink, 2);
+}
+
+static void test_what_was_refused_is_not_kept(void **state)
+{
+    struct sent s = unlink_once("none", ROZO__STATUS__NOT_FOUND), t;
+
+    (void)state;
+    OK(t_create(&w, 1, "none", S_IFREG | 0644, NULL));
+    t = mkdir_once("none", ROZO__STATUS__EXISTS);
+    OK(t_unlink(&w, 1, "none", NULL));
+    assert_int_equal(n_kept(w.session), 2); /* those two */
+    restart();
+    OK(status_again(&t, NULL));
+    IS(IS_DIRECTORY, status_again(&s, NULL));
+}
+
+/* A loss of power takes the change and what is kept of it, or neither. */
+static void test_loss_of_power(void **state)
+{
+    (void)state;
+    for (unsigned lost = 0; lost < 6; lost++) {
+        struct sent s[4];
+        char name[8];
+        unsigned status;
+
+        for (unsigned i = 0; i < 4; i++) {
+            snprintf(name, sizeof(name), "%u-%u", lost, i);
+            s[i] = mkdir_once(name, ROZO__STATUS__OK);
+        }
+        world_power_cut(&w, lost);
+        world_reopen_session(&w);
+        for (unsigned i = 0; i < 4; i++) {
+            snprintf(name, sizeof(name), "%u-%u", lost, i);
+            status = t_lookup(&w, 1, name, NULL);
+            assert_int_equal(status_again(&s[i], NULL), status == ROZO__STATUS__OK
+                                                            ? ROZO__STATUS__DONE_BEFORE
+                                                            : ROZO__STATUS__OK);
+        }
+    }
+}
+
+static void test_the_oldest_are_replaced(void **state)
+{
+    struct sent s[3];
+    char name[16];
+
+    (void)state;
+    s[0] = mkdir_once("a", ROZO__STATUS__OK);
+    s[1] = mkdir_once("b", ROZO__STATUS__OK);
+    for (unsigned i = 0; i < REPLIES_MAX - 2; i++) {
+        snprintf(name, sizeof(name), "%u", i);
+        OK(t_create(&w, 1, name, S_IFDIR | 0755, NULL));
+    }
+    assert_int_equal(n_kept(w.session), REPLIES_MAX);
+    restart();
+    s[2] = mkdir_once("c", ROZO__STATUS__OK); /* in the place of "a" */
+    assert_int_equal(n_kept(w.session), REPLIES_MAX);
+    restart();
+    IS(EXISTS, status_again(&s[0], NULL));
+    IS(DONE_BEFORE, status_again(&s[1], NULL));
+    IS(DONE_BEFORE, status_again(&s[2], NULL));
+}
+
+/* The session is kept open. */
+static void pass(uint64_t ms)
+{
+    for (uint64_t at = 0; at < ms; at += 2000) {
+        OK(t_getattr(&w, 1, NULL));
+        env_virtual_advance_ms(&w.env, 2000);
+    }
+}
+
+static void test_good_bye(void **state)
+{
+    Rozo__MdCloseSessionReq bye = ROZO__MD_CLOSE_SESSION_REQ__INIT;
+    uint64_t one = w.session;
+
+    (void)state;
+    for (unsigned restarted = 0; restarted < 2; restarted++) {
+        OK(t_create(&w, 1, restarted ? "a" : "b", S_IFDIR | 0755, NULL));
+        assert_int_equal(n_kept(w.session), 1);
+        one = w.session;
+        if (restarted)
+            world_kill(&w);
+        OK(world_call(&w, ROZO__OP__MD_CLOSE_SESSION, &bye.base, NULL, NULL));
+        w.session = 0;
+        world_reopen_session(&w);
+        assert_true(w.session != one);
+        OK(t_create(&w, 1, restarted ? "c" : "d", S_IFDIR | 0755, NULL));
+        pass(70000);
+        assert_int_equal(n_kept(one), 0);
+        assert_int_equal(n_kept(w.session), 1);
+        OK(world_call(&w, ROZO__OP__MD_CLOSE_SESSION, &bye.base, NULL, NULL));
+        w.session = 0;
+        world_reopen_session(&w);
+        pass(70000);
+        assert_int_equal(n_kept(0), 0);
+    }
+}
+
+/* A client that comes too late repeats what it asked in another session; when it does not, nothing is left. */
+static void test_the_session_is_over(void **state)
+{
+    (void)state;
+    for (unsigned restarted = 0; restarted < 2; restarted++) {
+        struct sent s = mkdir_once(restarted ? "a" : "b", ROZO__STATUS__OK);
+        uint64_t late = w.session;
+
+        if (restarted)
+            world_kill(&w);
+        w.session = 0;
+        world_try_session(&w);
+        pass(50000); /* a lease is over */
+        w.session = late;
+        world_try_session(&w);
+        assert_true(w.session != late);
+        IS(DONE_BEFORE, status_again(&s, NULL));
+        assert_int_equal(n_kept(late), 1);
+        pass(REPLY_KEEP_MS + 70000);
+        assert_int_equal(n_kept(late), 0);
+    }
+    assert_int_equal(n_kept(0), 0);
+}
+
+static void test_many_go(void **state)
+{
+    Rozo__MdCloseSessionReq bye = ROZO__MD_CLOSE_SESSION_REQ__INIT;
+    uint64_t stays = w.session;
+
+    (void)state;
+    OK(t_create(&w, 1, "a", S_IFDIR | 0755, NULL));
+    for (unsigned k = 0; k < 6; k++) {
+        w.session = 0;
+        world_try_session(&w);
+        for (unsigned i = 0; i < REPLIES_MAX; i++) {
+            OK(t_setxattr(&w, 1, "user.a", "x", 1, 0));
+        }
+        OK(world_call(&w, ROZO__OP__MD_CLOSE_SESSION, &bye.base, NULL, NULL));
+        w.session = stays;
+        OK(t_getattr(&w, 1, NULL));
+    }
+    assert_true(n_kept(0) > 5 * REPLIES_MAX);
+    pass(70000);
+    assert_int_equal(n_kept(0), 1);
+    assert_int_equal(n_kept(stays), 1);
+}
+
+/* I8: what lies there may be anything. */
+static void test_damaged(void **state)
+{
+    struct sent s = mkdir_once("a", ROZO__STATUS__OK),
+                t = mkdir_once("b", ROZO__STATUS__OK);
+    struct kv_item item;
+    struct key k;
+
+    (void)state;
+    OK((unsigned)world_stop(&w));
+    key_start(&k, KEY_DONE);
+    key_add_u64(&k, w.session);
+    key_add_u32(&k, 0);
+    item = (struct kv_item){ k.bytes, k.len, "\1xyz", 4 };
+    world_put(&w, &item);
+    k.bytes[k.len - 2] = 0xff; /* a slot that there is not */
+    world_put(&w, &item);
+    world_start(&w);
+    world_reopen_session(&w);
+    IS(EXISTS, status_again(&s, NULL));
+    IS(DONE_BEFORE, status_again(&t, NULL));
 }
 
 /* Sent again before the first answer has left: once done, answered twice, both after the commit. */
@@ -357,6 +619,14 @@ int main(void)
         T(test_bounds),
         T(test_what_was_lost_is_not_told),
         T(test_again_before_the_commit),
+        T(test_restart),
+        T(test_what_was_refused_is_not_kept),
+        T(test_loss_of_power),
+        T(test_the_oldest_are_replaced),
+        T(test_good_bye),
+        T(test_the_session_is_over),
+        T(test_many_go),
+        T(test_damaged),
     };
 
     return cmocka_run_group_tests_name("exportd.replies", tests, NULL, NULL);

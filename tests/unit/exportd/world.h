@@ -87,7 +87,7 @@ struct world {
 };
 
 void world_open(struct world *w, uint64_t seed);
-/** Keys in the kv. */
+/** Keys in the kv, but for those of requests that were done. */
 size_t world_n_keys(struct world *w);
 /** n storages admitted, an export "main" of this layout, a session. */
 void world_make_export(struct world *w, unsigned n_storages, unsigned layout);

@@ -15,6 +15,7 @@ static void fake_send(struct rpc_channel *ch, struct rpc_request *rq)
 
     assert(i < FAKE_SENT_MAX && rq->deadline_ms != 0);
     f->n_sent_ever++;
+    rq->id = rq->again != 0 ? rq->again : f->n_sent_ever;
     f->sent[i] = rq;
     f->msg_len[i] = rq->msg_len < sizeof(f->msg[i]) ? rq->msg_len : sizeof(f->msg[i]);
     if (f->msg_len[i] != 0)

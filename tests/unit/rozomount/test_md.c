@@ -115,6 +115,7 @@ static void test_busy_is_asked_again_until_the_deadline(void **state)
 {
     struct fixture f;
     unsigned n = 0;
+    uint64_t id;
 
     (void)state;
     setup(&f, true);
@@ -127,10 +128,15 @@ static void test_busy_is_asked_again_until_the_deadline(void **state)
     assert_true(n >= 40 && n <= 60);
     assert_int_equal(md_user_errno(f.rc), -EIO);
     send_getattr(&f);
+    id = f.exportd.sent[0]->id;
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__BUSY, NULL);
     env_virtual_advance_ms(&f.env, MD_BUSY_PAUSE_MS);
+    assert_true(f.exportd.sent[0]->id != id); /* that one was answered */
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, NULL);
     assert_int_equal(f.rc, 0);
+    send_getattr(&f);
+    assert_true(f.exportd.sent[0]->id != id);
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, NULL);
     teardown(&f);
 }
 
@@ -234,21 +240,25 @@ static void test_a_link_that_came_back_may_mean_a_second_execution(void **state)
 }
 
 /* exportd died between our request and its answer: what the old process did, the new one refuses
- * (NO_SESSION) and then, asked again, does not recognise. */
+ * (NO_SESSION) and then, asked again, recognises by its id. */
 static void test_a_restart_of_exportd_may_mean_a_second_execution(void **state)
 {
     struct fixture f;
+    uint64_t id;
 
     (void)state;
     setup(&f, true);
     md_channel_is_up(&f.md);
     send_getattr(&f);
     md_channel_is_up(&f.md);
+    id = f.exportd.sent[0]->id;
     fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
     assert_int_equal(f.n_lost, 1);
     md_session_is_open(&f.md);
-    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__EXISTS, NULL);
-    assert_int_equal(f.rc, -EEXIST);
+    assert_true(id != 0 && f.exportd.sent[0]->id == id); /* the new one may know it */
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__DONE_BEFORE, NULL);
+    assert_int_equal(f.rc, -EALREADY);
+    assert_int_equal(f.status, ROZO__STATUS__DONE_BEFORE);
     assert_true(f.maybe_repeated);
     teardown(&f);
 }
