@@ -100,6 +100,26 @@ static void test_nobody_was_there(void **state)
     OK(lock(come(0, false, NULL)));
 }
 
+/* Goal: a session that is ended, since it gave nothing back in time, is not believed for longer than that by its client. */
+static void test_a_lease_that_is_not_given_is_no_longer_than_a_recall(void **state)
+{
+    (void)state;
+    w.lease_ms = 0;
+    w.evict_ms = 3000;
+    world_kill(&w);
+    world_reopen_session(&w);
+    assert_int_equal(w.lease_told_ms, 3000);
+    w.evict_ms = 60000;
+    world_kill(&w);
+    world_reopen_session(&w);
+    assert_int_equal(w.lease_told_ms, 20000);
+    w.lease_ms = 9000;
+    w.evict_ms = 3000;
+    world_kill(&w);
+    world_reopen_session(&w);
+    assert_int_equal(w.lease_told_ms, 9000);
+}
+
 static void test_all_are_back(void **state)
 {
     size_t lost;
@@ -555,6 +575,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(test_nobody_was_there),
+        T(test_a_lease_that_is_not_given_is_no_longer_than_a_recall),
         T(test_all_are_back),
         T(test_good_bye_is_as_good),
         T(test_who_is_late_is_over),

@@ -266,6 +266,7 @@ void world_open(struct world *w, uint64_t seed)
 
     memset(w, 0, sizeof(*w));
     w->run = run_virtual;
+    w->lease_ms = 20000; /* also where evict_ms is less */
     env_virtual_init(&w->env, seed);
     list_init(&w->channels);
     assert_int_equal(kv_memory_open(&w->env.env, &w->mem), 0);
@@ -291,7 +292,7 @@ static int start(struct world *w, struct err *err)
         .boot = w->boot,
         .peers = { fake_open, fake_close, fake_last_error, w },
         .capabilities = w->capabilities,
-        .lease_ms = 20000, /* also where evict_ms is less */
+        .lease_ms = w->lease_ms,
         .evict_ms = w->evict_ms,
         .cache_max = 1 << 20, /* small, so that things are forgotten and read again */
     };
@@ -933,6 +934,7 @@ static unsigned open_session(struct world *w, uint64_t written)
     status = world_call(w, ROZO__OP__MD_OPEN_SESSION, &req.base,
                         &rozo__md_open_session_resp__descriptor, &resp);
     if (resp != NULL) {
+        w->lease_told_ms = resp->lease_ms;
         w->session = resp->session; /* another one, when that was over */
         client_note(w, w->session);
     }
