@@ -952,24 +952,34 @@ static void test_rot_below_a_commit_is_damage_in_place(void **state)
     world_free(&w);
 }
 
+/* Blocks 2 to 4 wait in the journal for their commit, and a page of block 3 there cannot be read: its place in the file. */
+static uint64_t unreadable_make(struct world *w, struct disk_file **f)
+{
+    uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192];
+    uint64_t where;
+
+    write_ok(w, 0, 8, V(1, 1));
+    write_ok(w, 2, 3, V(1, 2));
+    assert_int_equal(world_sync(w), OK);
+    record_fill(w, head, body, 0, 3, V(1, 2), 8192);
+    where = journal_find(w, body, 512, f);
+    memdisk_spoil(*f, where);
+    return where;
+}
+
 /* How what the journal has of block 3 cannot be read ends. */
 enum unread_end { PAGE_COMES_BACK, SOMEBODY_HEALS, ENDS_MAX };
 
 /* A page that cannot be read may be there later: what is committed in it is not given up for that. */
 static void what_cannot_be_read_ends(enum unread_end end)
 {
-    uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192], byte;
     struct disk_file *f;
     struct world w;
     uint64_t where;
+    uint8_t byte;
 
     world_init(&w, 1);
-    write_ok(&w, 0, 8, V(1, 1));
-    write_ok(&w, 2, 3, V(1, 2));
-    assert_int_equal(world_sync(&w), OK);
-    record_fill(&w, head, body, 0, 3, V(1, 2), 8192);
-    where = journal_find(&w, body, 512, &f);
-    memdisk_spoil(f, where);
+    where = unreadable_make(&w, &f);
     assert_int_equal(world_durable(&w, V(1, 2)), OK);
     world_apply(&w);
     assert_true(world_health(&w).pending_records > 0);
@@ -995,18 +1005,11 @@ static void what_cannot_be_read_ends(enum unread_end end)
 /* Goal: what is committed while the page is still being tried takes the record away, and is not taken for what cannot be read. */
 static void what_cannot_be_read_goes(unsigned n_reads)
 {
-    uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX], body[8192];
     struct disk_file *f;
     struct world w;
-    uint64_t where;
 
     world_init(&w, 1);
-    write_ok(&w, 0, 8, V(1, 1));
-    write_ok(&w, 2, 3, V(1, 2));
-    assert_int_equal(world_sync(&w), OK);
-    record_fill(&w, head, body, 0, 3, V(1, 2), 8192);
-    where = journal_find(&w, body, 512, &f);
-    memdisk_spoil(f, where);
+    unreadable_make(&w, &f);
     assert_int_equal(world_mark(&w, 0, 3, 1, V(1, 3)), OK);
     assert_int_equal(world_durable(&w, V(1, 2)), OK);
     w.disk.hold_reads = true;
