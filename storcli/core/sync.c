@@ -285,13 +285,25 @@ static uint32_t projections_of(const struct holders *held, uint32_t who)
     return projections;
 }
 
+/* Nobody else who is there has what it holds. */
+static bool is_needed(const struct holders *held, uint32_t lost, unsigned candidate)
+{
+    if ((held->all >> candidate & 1) == 0)
+        return false;
+    for (unsigned i = 0; i < DIST_MAX; i++) {
+        if (i != candidate && ((held->all & ~lost) >> i & 1) != 0 &&
+            held->projection[i] == held->projection[candidate])
+            return false;
+    }
+    return true;
+}
+
 static bool is_fit(struct sync_op *op, const struct holders *held, uint32_t lost,
                    unsigned candidate)
 {
-    uint32_t bit = 1u << candidate, taken = (held->any & ~held->bare) | held->all;
-
-    return ((taken | lost | op->unfit) & bit) == 0 &&
-           op->peers[candidate].state != PEER_SENT && engine_is_up(op->file, candidate);
+    return ((lost | op->unfit) >> candidate & 1) == 0 &&
+           !is_needed(held, lost, candidate) && op->peers[candidate].state != PEER_SENT &&
+           engine_is_up(op->file, candidate);
 }
 
 /* A new home for projection p: its own, if that is fit again, a spare, or a storage whose own

@@ -1295,6 +1295,29 @@ static void what_others_punched_is_synced_at_as_many_as_a_write_needs(void **sta
 }
 
 /* A home came back from a loss of power before the fsync: all answer, and it has nothing. */
+/* Homes hung when it was written and had it late: the spares have the same, and are wanted for what others lost. */
+static void what_two_have_leaves_one_for_what_is_lost(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        struct fix *f = fix_new(layout);
+        unsigned away = f->n - f->k;
+
+        set_homes(f, 0, away, SIM_HUNG);
+        assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0);
+        set_homes(f, 0, away, SIM_UP);
+        env_virtual_advance_ms(&f->v, 100);
+        assert_int_equal(sim_net_count(&f->net, 3, 1, false, UINT32_MAX << f->n), f->n);
+        open_again(f);
+        set_homes(f, f->n - away, away, SIM_DOWN);
+        assert_int_equal(sync_file(f), 0);
+        come_back_without_it(f, f->n - away, away);
+        set_homes(f, 0, away, SIM_DOWN);
+        assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
+        fix_free(f);
+    }
+}
+
 static void what_a_home_lost_of_others_is_made_again(void **state)
 {
     (void)state;
@@ -1458,6 +1481,7 @@ int main(void)
         cmocka_unit_test(what_others_wrote_is_synced_at_as_many_as_a_write_needs),
         cmocka_unit_test(what_others_punched_is_synced_at_as_many_as_a_write_needs),
         cmocka_unit_test(what_a_home_lost_of_others_is_made_again),
+        cmocka_unit_test(what_two_have_leaves_one_for_what_is_lost),
         cmocka_unit_test(a_sync_of_what_others_wrote_asks_once),
         cmocka_unit_test(a_projection_on_anothers_optimal_storage_is_found),
         cmocka_unit_test(what_is_written_is_read),
