@@ -147,6 +147,8 @@ void read_piece_step(struct read_piece *piece)
     uint64_t now_ns = engine_now_ns(piece->op->op.file->cli);
 
     if (read_n_in_state(piece, ASK_ANSWERED, true) >= piece->op->op.file->k &&
+        !(piece->op->want.holders != NULL &&
+          read_ask_beside(piece, piece->at, piece->n)) &&
         read_resolve_all(piece)) {
         piece->op->op.file->starved = false;
         piece_end(piece, 0);

@@ -154,6 +154,8 @@ unsigned read_n_in_state(const struct read_piece *piece, enum ask_state state,
                          bool slow_too);
 /** Keep k answers coming. */
 void read_ask_until_k(struct read_piece *piece);
+/** Projections that lie beside one that was answered are asked for: a storage may hold several. False: no more of them. */
+bool read_ask_beside(struct read_piece *piece, unsigned at, unsigned n);
 /** Ask everybody else about the blocks that are unclear; false when there is nobody left. */
 bool read_ask_the_rest(struct read_piece *piece);
 /** Where too few have the newest version, the one before may be whole: below it. False: nothing to ask. */

@@ -166,38 +166,22 @@ bool read_resolve_all(struct read_piece *piece)
 
 /* ---- giving it to the caller ---- */
 
-/* Homes first, so that a spare counts for what they lack. */
-static void block_holders(const struct read_piece *piece, unsigned block,
-                          struct holders *held)
+static struct holders block_holders(const struct read_piece *piece, unsigned block)
 {
     const struct storcli_file *file = piece->op->op.file;
     const struct read_block *rb = &piece->blocks[block];
-    uint32_t had = 0;
+    uint32_t has[DIST_MAX] = { 0 };
 
-    *held = (struct holders){ 0 };
-    for (unsigned i = 0; i < file->c; i++) {
-        held->projection[i] = UNSYNCED_NO_PROJECTION;
-        for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
-            unsigned p = ask->projection;
-
-            if (ask->candidate != i || !read_ask_covers(ask, block) ||
-                ask->judged[block - ask->at] == JUDGED_BAD ||
-                read_head_version(read_ask_head(ask, block)) != rb->version ||
-                read_head_user_bytes(read_ask_head(ask, block)) != rb->user_bytes)
-                continue;
-            if (rb->user_bytes == 0)
-                p = holders_hole_projection(i, file->n, had);
-            held->any |= 1u << i;
-            if (p == UNSYNCED_NO_PROJECTION)
-                held->bare |= 1u << i;
-            if (p == UNSYNCED_NO_PROJECTION ||
-                ((held->all >> i & 1) != 0 && (had >> p & 1) != 0))
-                continue;
-            held->all |= 1u << i;
-            held->projection[i] = (uint8_t)p;
-            had |= 1u << p;
-        }
+    for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
+        if (!read_ask_covers(ask, block) || ask->judged[block - ask->at] == JUDGED_BAD ||
+            read_head_version(read_ask_head(ask, block)) != rb->version ||
+            read_head_user_bytes(read_ask_head(ask, block)) != rb->user_bytes)
+            continue;
+        has[ask->candidate] |= rb->user_bytes == 0
+                                   ? holders_hole_projections(ask->candidate, file->n)
+                                   : 1u << ask->projection;
     }
+    return holders_of(has, rb->user_bytes == 0 ? UINT32_MAX : 0);
 }
 
 static uint32_t block_sources(const struct read_piece *piece, unsigned block,
@@ -301,7 +285,7 @@ void read_assemble(struct read_piece *piece)
         if (want->versions != NULL)
             want->versions[index + b] = rb->version;
         if (want->holders != NULL)
-            block_holders(piece, b, &want->holders[index + b]);
+            want->holders[index + b] = block_holders(piece, b);
         rb->done = true;
     }
 }

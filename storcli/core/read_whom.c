@@ -120,8 +120,7 @@ static bool was_asked(const struct read_piece *piece, unsigned candidate,
     return false;
 }
 
-/* Projections that lie beside one that was answered: a spare may hold several. */
-static bool ask_beside(struct read_piece *piece, unsigned at, unsigned n)
+bool read_ask_beside(struct read_piece *piece, unsigned at, unsigned n)
 {
     unsigned n_projections = piece->op->op.file->n;
     bool any = false;
@@ -152,7 +151,7 @@ bool read_ask_the_rest(struct read_piece *piece)
         end--;
     if (first == end)
         return false;
-    any = ask_beside(piece, first, end - first);
+    any = read_ask_beside(piece, first, end - first);
     while ((candidate = read_pick_candidate(piece, any ? PEER_SLOW : PEER_SUSPECT)) >=
            0) {
         if (!read_ask_candidate(piece, (unsigned)candidate, first, end - first))

@@ -3,7 +3,7 @@
  *
  * In:     sync.c, after the first sync of a file that others wrote. Thread: the env's.
  * Out:    heads are read (read.c); ranges and marks in the sync's list.
- * Keeps:  I1 for what others wrote: a range that too few hold is in the list with `gone`, so that the sync makes it
+ * Keeps:  I1 for what others wrote: a range that too few hold is in the list with what it lacks, so that the sync makes it
  *         again elsewhere.
  * Yours:  how many blocks are looked at at a time.
  */
@@ -115,7 +115,7 @@ bool survey_is_due(const struct survey *s, uint32_t synced)
 
 /* ---- the walk ---- */
 
-static void note_gone(const struct storcli_file *file, struct holders *held)
+static void note_lacks(const struct storcli_file *file, struct holders *held)
 {
     uint32_t there = 0;
 
@@ -123,7 +123,7 @@ static void note_gone(const struct storcli_file *file, struct holders *held)
         if ((held->all >> i & 1) != 0)
             there |= 1u << held->projection[i];
     }
-    held->gone = ~there & ((1u << file->n) - 1);
+    held->lacks = ~there & ((1u << file->n) - 1);
 }
 
 /* Who has all of this mark? Some may have it in other pieces. */
@@ -148,23 +148,17 @@ static void add_marks(struct survey *s)
 
     for (unsigned i = 0; i < s->n_told; i++) {
         const struct survey_told *t = &s->told[i];
-        uint32_t who = mark_holders(s, t), had = 0;
-        struct holders held = { .all = who, .any = who };
+        uint32_t who = mark_holders(s, t), has[DIST_MAX] = { 0 };
+        struct holders held;
 
         if (t->version == 0 || (unsigned)__builtin_popcount(who) < file->k)
             continue;
         for (unsigned c = 0; c < file->c; c++) {
-            held.projection[c] = UNSYNCED_NO_PROJECTION;
-            if ((who >> c & 1) == 0)
-                continue;
-            held.projection[c] = (uint8_t)holders_hole_projection(c, file->n, had);
-            if (held.projection[c] == UNSYNCED_NO_PROJECTION) {
-                held.all &= ~(1u << c);
-                held.bare |= 1u << c;
-            } else
-                had |= 1u << held.projection[c];
+            if ((who >> c & 1) != 0)
+                has[c] = holders_hole_projections(c, file->n);
         }
-        note_gone(file, &held);
+        held = holders_of(has, who);
+        note_lacks(file, &held);
         s->found = true;
         unsynced_add_mark(s->into, t->version, t->first_block,
                           t->end_block == UINT64_MAX ? 0 : t->end_block - t->first_block,
@@ -197,7 +191,7 @@ static void add_blocks(struct survey *s)
                same_holders(&held, &s->holders[past]);
              past++)
             version = s->versions[past] < version ? s->versions[past] : version;
-        note_gone(s->file, &held);
+        note_lacks(s->file, &held);
         unsynced_add(s->into, version, s->next_block + b, past - b, &held);
         s->found = true;
     }

@@ -54,7 +54,7 @@ void survey_heard(struct survey *s, unsigned candidate, const Rozo__StSyncResp *
 /** Is there anything that may be at too few? synced: all who answered. */
 bool survey_is_due(const struct survey *s, uint32_t synced);
 /**
- * Add what is loose to `into`, unless that knows of it: ranges and marks with those who hold them; `gone` is not 0
+ * Add what is loose to `into`, unless that knows of it: ranges and marks with those who hold them, and what they lack
  * where they are fewer than n. done comes with 0, or -EIO when the value of a loose block cannot be found out, -EACCES, -ENOMEM.
  */
 void survey_start(struct survey *s, struct unsynced *into, storcli_done_cb *done,

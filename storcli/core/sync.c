@@ -336,9 +336,10 @@ static enum heal holders_heal(struct sync_op *op, struct holders *held, uint32_t
 {
     uint32_t there = projections_of(held, ~lost);
 
-    if ((held->any & lost) == 0 && held->gone == 0)
+    if (((held->any & lost) | held->gone | held->lacks) == 0)
         return HEAL_NOTHING;
-    if ((unsigned)__builtin_popcount(there) < op->file->k)
+    /* What was found by reading it is there, whoever has it. */
+    if ((unsigned)__builtin_popcount(there) < op->file->k && held->lacks == 0)
         return (held->any & lost) != 0 ? HEAL_STUCK : HEAL_LOST;
     for (unsigned p = 0; p < op->file->n; p++) {
         int target = (there >> p & 1) != 0 ? -1 : pick_target(op, held, lost, there, p);
@@ -354,7 +355,7 @@ static enum heal holders_heal(struct sync_op *op, struct holders *held, uint32_t
         return HEAL_STUCK;
     held->all &= ~lost;
     held->any &= ~lost;
-    held->gone = 0;
+    held->gone = held->lacks = 0;
     return HEAL_NOTHING;
 }
 
@@ -362,7 +363,7 @@ static enum heal holders_heal(struct sync_op *op, struct holders *held, uint32_t
 static void holders_lose(struct sync_op *op, struct holders *held)
 {
     op->lost = op->lost_here = true;
-    held->any = held->all = held->gone = 0;
+    held->any = held->all = held->gone = held->lacks = 0;
 }
 
 /* Homes that held it and do not any more are to hear of it. */
@@ -392,7 +393,7 @@ static enum heal find_remake(struct sync_op *op, uint32_t lost)
         uint32_t index = is_mark ? i - op->set.n_ranges : i;
         struct unsynced_mark *mark = is_mark ? &op->set.marks[index] : NULL;
         struct holders *held = is_mark ? &mark->held : &op->set.ranges[index].held;
-        uint32_t homes = (held->any & lost) | held->gone;
+        uint32_t homes = (held->any & lost) | held->gone | held->lacks;
         enum heal heal = holders_heal(op, held, lost);
 
         if (homes != 0 && heal == HEAL_NOTHING)

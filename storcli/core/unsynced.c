@@ -13,20 +13,51 @@
 #include <stdlib.h>
 #include <string.h>
 
-unsigned holders_hole_projection(unsigned candidate, unsigned n, uint32_t had)
+/* A projection of its own for candidate i; who has it already takes another one, if he can. */
+static bool choose(const uint32_t *has, unsigned i, uint32_t *tried, int owner[32])
 {
-    unsigned p = 0;
+    for (unsigned p = 0; p < 32; p++) {
+        if (((has[i] & ~*tried) >> p & 1) == 0)
+            continue;
+        *tried |= 1u << p;
+        if (owner[p] < 0 || choose(has, (unsigned)owner[p], tried, owner)) {
+            owner[p] = (int)i;
+            return true;
+        }
+    }
+    return false;
+}
 
-    if (candidate < n)
-        return candidate;
-    while (p < n && (had >> p & 1) != 0)
-        p++;
-    return p < n ? p : UNSYNCED_NO_PROJECTION;
+struct holders holders_of(const uint32_t has[DIST_MAX], uint32_t holes)
+{
+    struct holders held = { 0 };
+    int owner[32];
+
+    memset(owner, -1, sizeof(owner));
+    for (unsigned i = 0; i < DIST_MAX; i++) {
+        uint32_t tried = 0;
+
+        held.projection[i] = UNSYNCED_NO_PROJECTION;
+        if (has[i] == 0)
+            continue;
+        held.any |= 1u << i;
+        if (!choose(has, i, &tried, owner) && (holes >> i & 1) != 0)
+            held.bare |= 1u << i;
+        else
+            held.projection[i] = (uint8_t)__builtin_ctz(has[i]);
+    }
+    held.all = held.any & ~held.bare;
+    for (unsigned p = 0; p < 32; p++) {
+        if (owner[p] >= 0)
+            held.projection[owner[p]] = (uint8_t)p;
+    }
+    return held;
 }
 
 static bool holders_equal(const struct holders *a, const struct holders *b)
 {
-    if (a->all != b->all || a->any != b->any || a->bare != b->bare || a->gone != b->gone)
+    if (a->all != b->all || a->any != b->any || a->bare != b->bare ||
+        a->gone != b->gone || a->lacks != b->lacks)
         return false;
     for (unsigned i = 0; i < DIST_MAX; i++) {
         if ((a->all >> i & 1) != 0 && a->projection[i] != b->projection[i])
@@ -49,6 +80,7 @@ static void holders_merge(struct holders *into, const struct holders *from)
                  ~((into->any & ~into->bare) | (from->any & ~from->bare));
     into->any |= from->any;
     into->gone |= from->gone;
+    into->lacks |= from->lacks;
 }
 
 static void holder_lost(struct holders *held, uint32_t bit)

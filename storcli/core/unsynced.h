@@ -24,12 +24,22 @@ struct holders {
     uint32_t any; /* they hold some of it: all of these are to be synced */
     uint32_t
         bare; /* those of `any` that hold it only as holes and count for no projection: they may be given one */
-    uint32_t gone;                /* they held some of it and may have lost it since */
+    uint32_t gone;  /* they held some of it and may have lost it since */
+    uint32_t lacks; /* projections that nobody who was heard has, of what others wrote */
     uint8_t projection[DIST_MAX]; /* of those in `all` */
 };
 
-/** A hole is of no projection: a home counts for its own, a spare for the first one that is not in `had`. */
-unsigned holders_hole_projection(unsigned candidate, unsigned n, uint32_t had);
+/** A hole is of no projection: a home counts for its own, a spare for any. */
+static inline uint32_t holders_hole_projections(unsigned candidate, unsigned n)
+{
+    return candidate < n ? 1u << candidate : (1u << n) - 1;
+}
+
+/**
+ * Those who hold a block: has[i] are the projections that candidate i has of it, or may count for when it is in `holes`, that is, has
+ * it as a hole. Each counts for one of them, so that they are as many different ones as can be.
+ */
+struct holders holders_of(const uint32_t has[DIST_MAX], uint32_t holes);
 
 struct unsynced_range {
     uint64_t first_block;

@@ -17,7 +17,7 @@ static uint32_t rnd(uint32_t bound)
     return (random_state >> 8) % bound;
 }
 
-static struct holders holders_of(uint32_t who, unsigned shift)
+static struct holders held_by(uint32_t who, unsigned shift)
 {
     struct holders held = { .all = who, .any = who };
 
@@ -71,7 +71,7 @@ static void run(unsigned n_adds, unsigned longest, bool exact)
     assert_non_null(model);
     for (unsigned i = 0; i < n_adds; i++) {
         unsigned n = 1 + rnd(longest), first = rnd(BLOCKS - n);
-        struct holders held = holders_of(rnd(4) == 0 ? 0xbe : 0x3f, rnd(8) == 0);
+        struct holders held = held_by(rnd(4) == 0 ? 0xbe : 0x3f, rnd(8) == 0);
 
         unsynced_add(&u, rnd(3) + 1, first, n, &held);
         for (unsigned b = first; b < first + n; b++)
@@ -102,7 +102,7 @@ static void ranges_are_bounded_and_forget_nobody(void **state)
 static void pieces_of_one_write_are_one_range(void **state)
 {
     struct unsynced u = { 0 };
-    struct holders held = holders_of(0x3f, 0);
+    struct holders held = held_by(0x3f, 0);
 
     (void)state;
     for (unsigned i = 0; i < 1000; i++)
@@ -135,7 +135,7 @@ static void marks_are_bounded(void **state)
 
     (void)state;
     for (unsigned i = 0; i < 100; i++) {
-        struct holders held = holders_of(0x3f, 0);
+        struct holders held = held_by(0x3f, 0);
 
         unsynced_add_mark(&u, 100 + i, 10 * i, i == 0 ? 0 : 1 + i % 7, &held);
     }
@@ -156,7 +156,7 @@ static void marks_are_bounded(void **state)
 static void newer_marks_take_the_place_of_older_ones(void **state)
 {
     struct unsynced u = { 0 };
-    struct holders held = holders_of(0x3f, 0);
+    struct holders held = held_by(0x3f, 0);
 
     (void)state;
     for (unsigned i = 0; i < 10; i++)
@@ -191,7 +191,7 @@ static void newer_marks_take_the_place_of_older_ones(void **state)
 static void what_others_hold_stays_apart(void **state)
 {
     struct unsynced u = { 0 };
-    struct holders a = holders_of(0x3f, 0), b = holders_of(0xbe, 0);
+    struct holders a = held_by(0x3f, 0), b = held_by(0xbe, 0);
 
     (void)state;
     for (unsigned i = 0; i < 20000; i++) {
@@ -215,7 +215,7 @@ static void what_others_hold_stays_apart(void **state)
 static void another_verifier_means_lost(void **state)
 {
     struct unsynced u = { 0 };
-    struct holders held = holders_of(0x3f, 0);
+    struct holders held = held_by(0x3f, 0);
 
     (void)state;
     assert_false(unsynced_verify(&u, 2, 11));
@@ -229,10 +229,55 @@ static void another_verifier_means_lost(void **state)
     unsynced_free(&u);
 }
 
+/* Random storages that hold random projections, against all ways to choose one of each. */
+static unsigned most_projections(const uint32_t *has, unsigned i, unsigned c,
+                                 uint32_t had)
+{
+    unsigned most;
+
+    if (i == c)
+        return (unsigned)__builtin_popcount(had);
+    most = most_projections(has, i + 1, c, had);
+    for (unsigned p = 0; p < 6; p++) {
+        if ((has[i] & ~had) >> p & 1) {
+            unsigned n = most_projections(has, i + 1, c, had | 1u << p);
+
+            most = n > most ? n : most;
+        }
+    }
+    return most;
+}
+
+static void each_holder_counts_for_one_projection(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2000; i++) {
+        uint32_t has[DIST_MAX] = { 0 }, had = 0, holes = rnd(2) == 0 ? rnd(64) : 0;
+        struct holders held;
+
+        for (unsigned c = 0; c < 6; c++) {
+            if (rnd(4) != 0)
+                has[c] = rnd(2) == 0 ? 1u << rnd(6) : rnd(64);
+        }
+        held = holders_of(has, holes);
+        assert_int_equal(held.gone, 0);
+        assert_int_equal(held.all, held.any & ~held.bare);
+        assert_int_equal(held.bare & ~holes, 0);
+        for (unsigned c = 0; c < DIST_MAX; c++) {
+            assert_int_equal(held.any >> c & 1, has[c] != 0);
+            if ((held.all >> c & 1) == 0)
+                continue;
+            assert_true((has[c] >> held.projection[c] & 1) != 0);
+            had |= 1u << held.projection[c];
+        }
+        assert_int_equal(__builtin_popcount(had), most_projections(has, 0, 6, 0));
+    }
+}
+
 static void a_failed_sync_comes_back_below_the_newer(void **state)
 {
     struct unsynced newer = { 0 }, older = { 0 };
-    struct holders a = holders_of(0x3f, 0), b = holders_of(0xbe, 0);
+    struct holders a = held_by(0x3f, 0), b = held_by(0xbe, 0);
 
     (void)state;
     unsynced_add(&older, 5, 0, 100, &a);
@@ -256,7 +301,7 @@ static void a_failed_sync_comes_back_below_the_newer(void **state)
 static void a_coarse_newer_list_forgets_nothing_older(void **state)
 {
     struct unsynced newer = { 0 }, older = { 0 };
-    struct holders a = holders_of(0x3f, 0), b = holders_of(0xbe, 0);
+    struct holders a = held_by(0x3f, 0), b = held_by(0xbe, 0);
 
     (void)state;
     for (unsigned i = 0; i < UNSYNCED_RANGES_MAX;
@@ -283,6 +328,7 @@ int main(void)
         cmocka_unit_test(newer_marks_take_the_place_of_older_ones),
         cmocka_unit_test(what_others_hold_stays_apart),
         cmocka_unit_test(another_verifier_means_lost),
+        cmocka_unit_test(each_holder_counts_for_one_projection),
         cmocka_unit_test(a_failed_sync_comes_back_below_the_newer),
         cmocka_unit_test(a_coarse_newer_list_forgets_nothing_older),
     };
