@@ -49,7 +49,8 @@ alone_tests=(tests/system/test_faults.py tests/system/test_bench.py)
 # below, the second the rest, the third several mounts, the further codes and asan.
 first_lane_tests=(tests/system/test_trees.py tests/system/test_exportd.py tests/system/test_mount.py
     tests/system/test_bad_input.py tests/system/test_reexport.py tests/system/test_full.py
-    tests/system/test_programs.py tests/system/test_salvage.py tests/system/test_starts.py)
+    tests/system/test_programs.py tests/system/test_salvage.py tests/system/test_starts.py
+    tests/system/test_storms.py)
 presets=(release asan tsan)
 $quick && presets=(release)
 # System tests that also run on the asan build: every daemon and verb, no long loads.
