@@ -114,6 +114,11 @@ static void on_truncated(void *arg, int rc)
         op_reply_attr(op);
 }
 
+static bool is_sized(const struct op *op)
+{
+    return (op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0;
+}
+
 /* The truncate does not happen, and writes may go on; or nobody can say whether it happens. */
 static void setattr_cancel(struct op *op, bool refused)
 {
@@ -121,18 +126,16 @@ static void setattr_cancel(struct op *op, bool refused)
 
     if (op->plus && refused)
         file_truncate_cancel(file);
-    else if (file != NULL && !refused && (op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0)
+    else if (file != NULL && !refused && is_sized(op))
         file_truncate_unsure(file);
 }
 
-/* exportd has done its part. */
-static void on_attr_set(struct op *op, int rc)
+/* exportd has done its part, and op->entry says how the inode is now; or rc, and whether that is a no. */
+static void setattr_take(struct op *op, int rc, bool refused)
 {
-    bool sized = (op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0;
-    bool refused = rc != 0 && (op->call.answered || rc == -EINTR); /* or never sent */
+    bool sized = is_sized(op);
 
-    if (rc == 0 && (md_decode_entry(&op->call, &op->entry) != 0 ||
-                    op->entry.attr.ino != op->ino || (sized && !op->entry.has_target)))
+    if (rc == 0 && (op->entry.attr.ino != op->ino || (sized && !op->entry.has_target)))
         rc = -EIO;
     if (rc == 0 && sized)
         node_size_set(op->node, &op->entry.attr);
@@ -145,7 +148,6 @@ static void on_attr_set(struct op *op, int rc)
         op_reply_err(op, rc);
         return;
     }
-    op->changes = op->changes_ino;
     op_take_grant(op, 0);
     if (!sized) {
         op_reply_attr(op);
@@ -159,6 +161,49 @@ static void on_attr_set(struct op *op, int rc)
     else
         file_truncate(op->node->file, &op->entry.target, &op->entry.file, on_truncated,
                       op);
+}
+
+/*
+ * What was done before exportd was restarted is not done again: others may have written behind a truncate. How the inode is since, it tells.
+ * When the inode is gone, nobody can say it.
+ */
+static void on_set_before(struct op *op, int rc)
+{
+    int (*decode)(const struct md_call *, struct md_entry *) =
+        is_sized(op) ? md_decode_open : md_decode_entry;
+
+    if (rc != 0 || decode(&op->call, &op->entry) != 0)
+        rc = -EIO;
+    op->entry.file.truncate_is_old = true;
+    setattr_take(op, rc, false);
+}
+
+static void was_set_before(struct op *op)
+{
+    Rozo__MdOpenReq open = ROZO__MD_OPEN_REQ__INIT;
+    Rozo__MdGetattrReq get = ROZO__MD_GETATTR_REQ__INIT;
+
+    op->to_the_end = true;
+    open.ino = get.ino = op->ino;
+    open.write = open.no_reference = true;
+    if (is_sized(op))
+        op_ask(op, ROZO__OP__MD_OPEN, &open.base, on_set_before);
+    else
+        op_ask(op, ROZO__OP__MD_GETATTR, &get.base, on_set_before);
+}
+
+static void on_attr_set(struct op *op, int rc)
+{
+    bool refused = rc != 0 && (op->call.answered || rc == -EINTR); /* or never sent */
+
+    if (op_was_done(op)) {
+        was_set_before(op);
+        return;
+    }
+    if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
+        rc = -EIO;
+    op->changes = op->changes_ino;
+    setattr_take(op, rc, refused);
 }
 
 static void setattr_ask(struct op *op)
@@ -201,7 +246,7 @@ static void on_held(void *arg, int rc)
 
 static void setattr_with_token(struct op *op)
 {
-    if (op->node->file != NULL && (op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0)
+    if (op->node->file != NULL && is_sized(op))
         file_truncate_begin(op->node->file, on_held, op);
     else
         setattr_ask(op);
@@ -210,7 +255,7 @@ static void setattr_with_token(struct op *op)
 /* The node is there and not closing. */
 static void setattr_with_node(struct op *op)
 {
-    if ((op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0) {
+    if (is_sized(op)) {
         node_let_go(op->node); /* it gets an epoch */
         op_with_token(op, op->node, TOKEN_EXCLUSIVE, setattr_with_token);
     } else {
@@ -222,8 +267,7 @@ static void setattr_under_lock(struct op *op)
 {
     struct nodes *nodes = &op->loop->nodes;
 
-    if ((op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0 ||
-        node_find(nodes, op->ino) != NULL) {
+    if (is_sized(op) || node_find(nodes, op->ino) != NULL) {
         op->node = node_get(nodes, op->ino);
         op_with_node(op, setattr_with_node);
     } else {
@@ -244,8 +288,7 @@ static bool takes_set_id(const struct op *op)
 {
     const uint32_t owner = ROZO__SETATTR_BITS__SET_UID | ROZO__SETATTR_BITS__SET_GID;
 
-    return (op->valid & owner) != 0 ||
-           (op->uid != 0 && (op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0);
+    return (op->valid & owner) != 0 || (op->uid != 0 && is_sized(op));
 }
 
 void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int valid,
@@ -256,7 +299,7 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int valid,
     op->ino = ino;
     op->st = *st;
     op->valid = valid_to_wire(valid);
-    if (fi != NULL && (op->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0)
+    if (fi != NULL && is_sized(op))
         op->handle = (struct handle *)(uintptr_t)fi->fh;
     if (op->loop->mount->drops_privileges && takes_set_id(op))
         op->valid |= ROZO__SETATTR_BITS__SET_KILL_SUIDGID;

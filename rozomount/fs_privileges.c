@@ -106,11 +106,14 @@ static void on_set_id_gone(struct op *op, int rc)
     if (rc == 0 && !answer_is_ours(op))
         rc = -EIO;
     node_change_answered(op->handle->node, rc == 0 ? &op->entry.attr : NULL);
-    if (rc != 0) {
+    if (rc != 0 && !op_was_done(op)) {
         drop_failed(op, rc);
         return;
     }
-    node_note_mode(op->handle->node, op->entry.attr.mode);
+    if (rc == 0)
+        node_note_mode(op->handle->node, op->entry.attr.mode);
+    else
+        op->handle->node->mode_until_ns = 0; /* exportd is asked */
     if (nodes->config.invalidate != NULL)
         nodes->config.invalidate(nodes->config.arg, op->handle->node->ino);
     drop_step(op);

@@ -32,6 +32,8 @@ struct file_attr {
     bool truncate_pending;
     uint64_t truncate_size;
     uint64_t truncate_version; /* of the newest one, also when it is done; 0: none was */
+    bool
+        truncate_is_old; /* file_truncate(): others may have written since it was accepted */
 };
 
 /* Calls to exportd, given by rozomount. Every one ends with call->done(call, rc), once, later. */

@@ -112,7 +112,7 @@ static void done_answer(struct session *s, const struct done *d, uint64_t now_ns
 
     resp.ino = d->made_ino;
     assert(rozo__md_done_resp__get_packed_size(&resp) <= sizeof(msg));
-    replies_keep(&s->before, &d->to, -EALREADY, false, msg,
+    replies_keep(&s->before, &d->to, -EALREADY, true, msg,
                  rozo__md_done_resp__pack(&resp, msg), now_ns);
 }
 

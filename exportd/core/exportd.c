@@ -148,7 +148,7 @@ static const struct handler handlers[] = {
       md_close_session },
     MD(LOOKUP, lookup, lookup, 0),
     MD(GETATTR, getattr, getattr, 0),
-    MD(SETATTR, setattr, setattr, CHANGES | ONCE),
+    MD(SETATTR, setattr, setattr, CHANGES | ONCE | LASTING),
     MD(CREATE, create, create, CHANGES | GROWS | ONCE | LASTING),
     MD(UNLINK, unlink, unlink, CHANGES | ONCE | LASTING),
     MD(RMDIR, rmdir, rmdir, CHANGES | ONCE | LASTING),

@@ -189,7 +189,7 @@ static void truncate_step(struct fop *op)
             alone_end(a, rc);
             return;
         }
-        trunc_start(f, true);
+        trunc_start(f, !a->attr.truncate_is_old);
         a->state = TRUNCATE_FINISH;
         /* fall through */
     case TRUNCATE_FINISH:

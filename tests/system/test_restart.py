@@ -35,14 +35,22 @@ def shorten_lease(c):
 # ---- answers that are lost ----
 
 class Deafener(Proxy):
-    """While its mount is deaf, answers are lost that say how a change of names or of xattrs has ended."""
+    """While its mount is deaf, answers are lost that say how a change of names or attributes has ended."""
 
-    ANSWER, CHANGES = 2, (106, 107, 108, 109, 110, 118, 120)  # a kind of frame; ops, see docs/FORMATS.md and rozo.proto
+    ANSWER, CHANGES = 2, (105, 106, 107, 108, 109, 110, 118, 120)  # a kind of frame; ops, see docs/FORMATS.md and rozo.proto
     ENDS = (0, 40, 41, 52)  # OK, NOT_FOUND, EXISTS, NO_DATA; others are asked again
 
     def __init__(self, target):
         super().__init__(target)
         self.deaf, self.n_done = False, 0
+
+    def break_links(self):
+        with self.lock:
+            for s in self.socks[1:]:
+                try:
+                    s.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # broken already
 
     def loses(self, kind, op, status):
         lost = self.deaf and kind == self.ANSWER and op in self.CHANGES and status in self.ENDS
@@ -55,6 +63,7 @@ class Deafener(Proxy):
         try:
             while True:
                 data = a.recv(1 << 16)
+                self.open.wait()
                 if not data:
                     break
                 rest += data
@@ -75,7 +84,7 @@ class Deafener(Proxy):
                 pass
 
 
-CALLS = {  # none of them can be done twice
+CALLS = {  # none of them may be done twice
     "mkdir": lambda at: os.mkdir(at("made")),
     "symlink": lambda at: os.symlink("x", at("symlink")),
     "mknod": lambda at: os.mknod(at("fifo"), 0o600 | stat.S_IFIFO),
@@ -86,6 +95,9 @@ CALLS = {  # none of them can be done twice
     "rename": lambda at: os.rename(at("c"), at("renamed")),
     "setxattr": lambda at: os.setxattr(at("a"), "user.new", b"x", os.XATTR_CREATE),
     "removexattr": lambda at: os.removexattr(at("a"), "user.old"),
+    "chmod": lambda at: os.chmod(at("a"), 0o600),
+    "truncate": lambda at: os.truncate(at("a"), 5),
+    "cut": lambda at: os.truncate(at("full"), 5),
 }
 
 
@@ -128,6 +140,8 @@ def test_who_has_not_heard_that_it_was_done_hears_it_from_the_next(deaf):
         for name in "abc":
             open(os.path.join(base, name), "w").close()
         os.setxattr(os.path.join(base, "a"), "user.old", b"x")
+    with open(os.path.join(last.mnt, "cut", "full"), "w") as f:
+        f.write("x" * 20000)
     callers = [Caller(last.mnt, call) for call in CALLS]
     last.proxy.deaf = True
     for caller in callers:
@@ -151,6 +165,41 @@ def test_who_has_not_heard_that_it_was_done_hears_it_from_the_next(deaf):
         assert not os.path.exists(at("rename", "c")) and os.path.exists(at("rename", "renamed"))
         assert os.getxattr(at("setxattr", "a"), "user.new") == b"x"
         assert os.listxattr(at("removexattr", "a")) == []
+        assert stat.S_IMODE(os.stat(at("chmod", "a")).st_mode) == 0o600
+        with open(at("truncate", "a"), "rb") as f:
+            assert f.read() == bytes(5)
+        with open(at("cut", "full"), "rb") as f:
+            assert f.read() == b"xxxxx"
+    os.truncate(os.path.join(c.mnts[0], "cut", "full"), 20000)  # what was cut off is gone
+    with open(os.path.join(c.mnts[0], "cut", "full"), "rb") as f:
+        assert f.read() == b"xxxxx" + bytes(19995)
+
+
+def test_a_truncate_that_is_sent_again_leaves_what_others_wrote_since(deaf):
+    """exportd had done it, and could not say so before it ended the session of who asked."""
+    c, last = deaf
+    c.configure(evict_s=3)
+    os.mkdir(os.path.join(last.mnt, "cut"))
+    name = os.path.join("cut", "full")
+    with open(os.path.join(last.mnt, name), "w") as f:
+        f.write("x" * 20000)
+    caller = Caller(last.mnt, "cut")
+    last.proxy.deaf = True
+    caller.start()
+    wait_for(lambda: last.proxy.n_done == 1, "it to be done")
+    last.proxy.open.clear()
+    with open(os.path.join(c.mnts[0], name), "ab") as f:  # it waits for a session that is evicted
+        assert f.tell() == 5
+        f.write(b"y" * 20000)
+        f.flush()
+        os.fsync(f.fileno())
+    last.proxy.deaf = False
+    last.proxy.break_links()
+    last.proxy.open.set()
+    wait_for(lambda: caller.ended, "the truncate to end")
+    for mnt in [last.mnt] + c.mnts:
+        with open(os.path.join(mnt, name), "rb") as f:
+            assert f.read() == b"x" * 5 + b"y" * 20000
 
 
 # ---- names ----

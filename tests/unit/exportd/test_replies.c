@@ -410,6 +410,50 @@ static void test_restart(void **state)
     assert_int_equal(a.nlink, 2);
 }
 
+static struct sent setattr_once(uint64_t ino, uint32_t valid, uint64_t size,
+                                uint32_t mode)
+{
+    Rozo__MdSetattrReq req = ROZO__MD_SETATTR_REQ__INIT;
+
+    req.ino = ino;
+    req.valid = valid;
+    req.size = size;
+    req.mode = mode;
+    return first(ROZO__OP__MD_SETATTR, &req.base, ROZO__STATUS__OK);
+}
+
+/* What others did between the first time and the second stays: bytes behind a truncate, a mode. */
+static void test_attributes_over_a_restart(void **state)
+{
+    Rozo__MdWroteReq wrote = ROZO__MD_WROTE_REQ__INIT;
+    struct sent cut, mode, told;
+    struct seen f;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &f));
+    OK(t_wrote(&w, f.ino, 1000, NULL));
+    wrote.ino = f.ino;
+    wrote.has_data = true;
+    wrote.size = 3000;
+    wrote.epoch = f.epoch;
+    told = first(ROZO__OP__MD_WROTE, &wrote.base, ROZO__STATUS__OK);
+    cut = setattr_once(f.ino, ROZO__SETATTR_BITS__SET_SIZE, 100, 0);
+    mode = setattr_once(f.ino, ROZO__SETATTR_BITS__SET_MODE, 0, 0600);
+    restart();
+    OK(t_getattr(&w, f.ino, &f));
+    assert_int_equal(f.size, 100);
+    OK(t_open(&w, f.ino, true, &f));
+    OK(t_truncated(&w, f.ino, f.truncate_version, NULL));
+    OK(t_wrote(&w, f.ino, 2000, NULL));
+    free(setattr_once(f.ino, ROZO__SETATTR_BITS__SET_MODE, 0, 0644).first.msg);
+    IS(DONE_BEFORE, status_again(&cut, NULL));
+    IS(DONE_BEFORE, status_again(&mode, NULL));
+    OK(status_again(&told, NULL)); /* a size is known by its epoch */
+    OK(t_getattr(&w, f.ino, &f));
+    assert_int_equal(f.size, 2000);
+    assert_int_equal(f.mode & 07777, 0644);
+}
+
 static void test_what_was_refused_is_not_kept(void **state)
 {
     struct sent s = unlink_once("none", ROZO__STATUS__NOT_FOUND), t;
@@ -620,6 +664,7 @@ int main(void)
         T(test_what_was_lost_is_not_told),
         T(test_again_before_the_commit),
         T(test_restart),
+        T(test_attributes_over_a_restart),
         T(test_what_was_refused_is_not_kept),
         T(test_loss_of_power),
         T(test_the_oldest_are_replaced),
