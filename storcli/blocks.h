@@ -143,8 +143,8 @@ uint64_t storcli_file_losses(const struct storcli_file *file);
 void storcli_file_others_wrote(struct storcli_file *file);
 
 /**
- * What was just read of this block is to complete a write of a part of it. When that write finds that what we had written there is
- * lost, it was read without that: the next sync says so, as if the block had not been written again.
+ * What was read of this block is to complete a write of a part of it. When that write finds that what we had written there is
+ * lost, it was read without that, or may have been: the next sync says so, as if the block had not been written again.
  */
 void storcli_file_completes(struct storcli_file *file, uint64_t block);
 

@@ -494,6 +494,10 @@ void storcli_file_completes(struct storcli_file *file, uint64_t block)
         file->n_completed = 0;
     if (!unsynced_has(&file->unsynced, block) || file->n_completed > COMPLETED_MAX)
         return;
+    for (unsigned i = 0; i < file->n_completed && i < COMPLETED_MAX; i++) {
+        if (file->completed[i] == block)
+            return;
+    }
     if (file->n_completed < COMPLETED_MAX)
         file->completed[file->n_completed] = block;
     file->n_completed++;

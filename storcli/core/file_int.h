@@ -80,6 +80,8 @@ struct frun {
     bool sync;             /* to stable storage before it is acknowledged */
     bool wanted;           /* dirty, parked: to be written as soon as may be */
     bool needed;           /* parked: a run above it may go, and can only after it */
+    bool
+        was_read; /* clean: from the storages, maybe after the power had taken some of ours there */
     enum frun_state state;
     uint64_t id;      /* dirty, writing: age, from f->next_id */
     uint64_t version; /* of the last attempt */
@@ -420,7 +422,7 @@ bool frun_complete(struct frun *run);
 void clean_forget(struct file *f, uint64_t first, uint64_t end);
 /** The same, and fetches that complete dirty blocks must not either. */
 void clean_forget_all(struct file *f, uint64_t first, uint64_t end);
-/** Keep blocks [first, first + n) of buf, which storages have, minus what is dirty or stale. */
+/** Keep blocks [first, first + n) of buf, which storages have, minus what is dirty or stale. stale NULL: we wrote them. */
 void clean_add(struct file *f, struct fbuf *buf, uint64_t first, uint32_t n,
                const uint64_t *stale);
 /** A clean run fresh enough for somebody who began at start_ns; NULL: none. */

@@ -347,7 +347,7 @@ static bool is_stale(const uint64_t *stale, uint64_t i)
 }
 
 static void clean_add_piece(struct file *f, struct fbuf *buf, uint8_t *data,
-                            uint64_t first, uint64_t end)
+                            uint64_t first, uint64_t end, bool was_read)
 {
     struct fbuf *own = NULL;
     struct frun *run;
@@ -371,6 +371,7 @@ static void clean_add_piece(struct file *f, struct fbuf *buf, uint8_t *data,
     run->first = first;
     run->end = end;
     run->state = FRUN_CLEAN;
+    run->was_read = was_read;
     run->born_ns = env_now_ns(f->env);
     frunset_add(&f->clean, run);
     clean_is_used(run);
@@ -391,7 +392,8 @@ void clean_add(struct file *f, struct fbuf *buf, uint64_t first, uint32_t n,
                frunset_find(&f->writing, to) == NULL)
             to++;
         if (to > from)
-            clean_add_piece(f, buf, buf->data + (from - first) * f->bs, from, to);
+            clean_add_piece(f, buf, buf->data + (from - first) * f->bs, from, to,
+                            stale != NULL);
         from = to + 1;
     }
     clean_shrink(f, f->clean_max);
@@ -409,6 +411,8 @@ static bool edge_from_memory(struct frun *run, uint64_t from, uint64_t to)
 
     if (below == NULL)
         below = clean_find(f, block_of(f, from), UINT64_MAX);
+    if (below != NULL && below->was_read && from < storage_end(f))
+        storcli_file_completes(f->sf, block_of(f, from));
     if (below != NULL)
         memcpy(frun_byte(run, from), frun_byte(below, from), to - from);
     return below != NULL ||

@@ -203,6 +203,7 @@ static int cut_by_look(struct file *f, struct fop *op)
         if (!file_next_version(f, &version))
             return -EIO;
         clean_forget(f, t->look->first, t->look->first + 1);
+        storcli_file_completes(f->sf, t->look->first);
         storcli_write(f->sf, version, t->look->first, 1, t->look->buf->data,
                       f->truncate_size % f->bs, false, on_trunc_answer, f);
         return 0;

@@ -236,6 +236,13 @@ void unsynced_add(struct unsynced *u, uint64_t version, uint64_t first_block,
         ranges_join(u, at - 1);
 }
 
+void unsynced_remove(struct unsynced *u, uint64_t first_block, uint64_t n_blocks)
+{
+    if (u->n_ranges >= UNSYNCED_RANGES_MAX - 2)
+        ranges_coarsen(u);
+    ranges_cut(u, first_block, first_block + n_blocks);
+}
+
 bool unsynced_verify(struct unsynced *u, unsigned candidate, uint64_t verifier)
 {
     uint32_t bit = 1u << candidate;

@@ -71,6 +71,8 @@ void unsynced_free(struct unsynced *u);
 /** The newest word on these blocks: now `held` holds them. Out of memory ends the process. */
 void unsynced_add(struct unsynced *u, uint64_t version, uint64_t first_block,
                   uint64_t n_blocks, const struct holders *held);
+/** These blocks have something newer that is on stable storage. */
+void unsynced_remove(struct unsynced *u, uint64_t first_block, uint64_t n_blocks);
 void unsynced_add_mark(struct unsynced *u, uint64_t version, uint64_t first_block,
                        uint64_t n_blocks, const struct holders *held);
 /** This storage answered with this verifier: when it is another than before, what it holds of the

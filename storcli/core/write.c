@@ -3,7 +3,7 @@
  *
  * In:     storcli_write(). Thread: the env's.
  * Out:    ST_WRITE to n storages for each piece of at most 128 blocks of one extent; what was
- *         acknowledged but not synced goes into file->unsynced.
+ *         acknowledged but not synced goes into file->unsynced, what is stable takes what is older out of it.
  * Keeps:  rows of a systematic code are sent from the caller's memory, nothing is copied.
  * Yours:  the size of pieces; bench with 1 MiB writes.
  */
@@ -204,7 +204,7 @@ static bool piece_was_complete(struct write_piece *piece)
     return !lost;
 }
 
-static void piece_is_unsynced(struct write_piece *piece)
+static void piece_is_there(struct write_piece *piece)
 {
     struct storcli_file *file = piece->op->op.file;
 
@@ -216,8 +216,11 @@ static void piece_is_unsynced(struct write_piece *piece)
         file->lost = true;
         file->n_losses++;
     }
-    unsynced_add(&file->unsynced, piece->op->version, piece->first_block, piece->n_blocks,
-                 &piece->spread.held);
+    if (piece->op->sync)
+        unsynced_remove(&file->unsynced, piece->first_block, piece->n_blocks);
+    else
+        unsynced_add(&file->unsynced, piece->op->version, piece->first_block,
+                     piece->n_blocks, &piece->spread.held);
 }
 
 /* Who did not answer in time may keep it in its journal, too. */
@@ -240,9 +243,8 @@ static void on_piece_spread(struct spread *s, int rc)
 
     if (piece->pending)
         piece_is_pending(piece);
-    if (rc == 0 && !op->sync)
-        piece_is_unsynced(piece);
     if (rc == 0) {
+        piece_is_there(piece);
         after_missed(s->file, op->version, piece->first_block, piece->n_blocks, &s->held);
         s->file->cli->stats.blocks_written += piece->n_blocks;
     }

@@ -1190,15 +1190,17 @@ static void a_projection_on_anothers_optimal_storage_is_found(void **state)
 static void a_loss_is_told_of_a_block_that_was_completed_without_it(void **state)
 {
     (void)state;
-    for (unsigned completed = 0; completed < 2; completed++) {
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned completed = i % 2, ms;
+        bool sync = i >= 2;
         struct fix *f = fix_new(0);
 
         assert_int_equal(write_blocks(f, 1, 0, 1, BS), 0);
-        for (unsigned i = 0; i < f->net.n_storages; i++)
-            sim_storage_power_cut(&f->net, i);
+        for (unsigned s = 0; s < f->net.n_storages; s++)
+            sim_storage_power_cut(&f->net, s);
         if (completed)
             storcli_file_completes(f->file, 0);
-        assert_int_equal(write_blocks(f, 2, 0, 1, BS), 0);
+        assert_int_equal(write_ms(f, 2, 0, 1, BS, sync, &ms), 0);
         assert_int_equal(sync_file(f), completed ? -EIO : 0);
         assert_int_equal(storcli_file_losses(f->file), completed);
         assert_int_equal(sync_file(f), 0);

@@ -274,6 +274,31 @@ static void each_holder_counts_for_one_projection(void **state)
     }
 }
 
+static void what_is_stable_takes_the_place_of_what_is_not(void **state)
+{
+    struct unsynced u = { 0 };
+    struct holders held = held_by(0x3f, 0);
+
+    (void)state;
+    unsynced_add(&u, 5, 0, 10, &held);
+    unsynced_remove(&u, 20, 1);
+    assert_int_equal(u.n_ranges, 1);
+    unsynced_remove(&u, 4, 2);
+    assert_int_equal(u.n_ranges, 2);
+    assert_true(unsynced_has(&u, 3) && unsynced_has(&u, 6));
+    assert_false(unsynced_has(&u, 4) || unsynced_has(&u, 5));
+    unsynced_remove(&u, 0, 4);
+    unsynced_remove(&u, 6, 100);
+    assert_true(unsynced_is_empty(&u));
+    unsynced_free(&u);
+    for (unsigned i = 0; i < UNSYNCED_RANGES_MAX + 100; i++) {
+        unsynced_add(&u, 5, i * 100, 99, &held);
+        unsynced_remove(&u, i * 100 + 1, 1);
+        assert_true(u.n_ranges <= UNSYNCED_RANGES_MAX);
+    }
+    unsynced_free(&u);
+}
+
 static void a_failed_sync_comes_back_below_the_newer(void **state)
 {
     struct unsynced newer = { 0 }, older = { 0 };
@@ -327,6 +352,7 @@ int main(void)
         cmocka_unit_test(marks_are_bounded),
         cmocka_unit_test(newer_marks_take_the_place_of_older_ones),
         cmocka_unit_test(what_others_hold_stays_apart),
+        cmocka_unit_test(what_is_stable_takes_the_place_of_what_is_not),
         cmocka_unit_test(another_verifier_means_lost),
         cmocka_unit_test(each_holder_counts_for_one_projection),
         cmocka_unit_test(a_failed_sync_comes_back_below_the_newer),

@@ -405,8 +405,8 @@ void storcli_file_others_wrote(struct storcli_file *file)
 
 void storcli_file_completes(struct storcli_file *file, uint64_t block)
 {
-    (void)file;
-    (void)block;
+    file->k->n_completes++;
+    file->k->last_completed = block;
 }
 
 bool storcli_file_is_unsynced(const struct storcli_file *file)

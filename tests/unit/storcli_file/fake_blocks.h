@@ -65,7 +65,8 @@ struct fake {
     /* What came. */
     unsigned n[FAKE_KINDS];
     uint64_t blocks_read, blocks_written;
-    unsigned n_wrote_sync, n_write_sync, n_updates;
+    unsigned n_wrote_sync, n_write_sync, n_updates, n_completes;
+    uint64_t last_completed;
     uint64_t session; /* that the file writes under */
     const uint8_t *last_write_data;
     uint32_t last_write_blocks, last_user_bytes;

@@ -1858,6 +1858,33 @@ static void what_completes_a_block_is_dropped_too(void **state)
     assert_written(x, 0, BS, true);
 }
 
+/* The engine is told of all that is not ours in a block that is written: the power may have taken what was before it. */
+static void what_was_read_and_completes_a_block_is_told_of(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 4 * BS, 0), 0);
+    assert_int_equal(write_at(x, 10, 10, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(write_at(x, 20, 10, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.n_completes, 0); /* ours */
+    reopen(x);
+    assert_written(x, 0, 4 * BS, false);
+    x->k.n[FAKE_READ] = 0;
+    assert_int_equal(write_at(x, 2 * BS + 10, 10, 0), 0); /* read before */
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.n[FAKE_READ], 0);
+    assert_int_not_equal(x->k.n_completes, 0);
+    assert_int_equal(x->k.last_completed, 2);
+    file_drop_cache(x->f);
+    assert_int_equal(write_at(x, BS + 10, 10, 0), 0); /* read for it */
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.last_completed, 1);
+    assert_int_equal(truncate_to(x, 3 * BS + 10), 0);
+    assert_int_equal(x->k.last_completed, 3);
+}
+
 static void a_random_reader_reads_only_what_he_asks_for(void **state)
 {
     struct fx *x = *state;
@@ -2090,6 +2117,7 @@ int main(void)
         T(clean_data_are_kept_until_they_are_dropped),
         T(what_is_being_fetched_is_dropped_too),
         T(what_completes_a_block_is_dropped_too),
+        T(what_was_read_and_completes_a_block_is_told_of),
         T(a_random_reader_reads_only_what_he_asks_for),
         T(a_direct_read_asks_storages_and_sees_accepted_writes),
         T(a_read_that_fails_elsewhere_is_tried_alone),
