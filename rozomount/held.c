@@ -22,14 +22,23 @@ struct held_owner {
     struct held_key key;
     uint32_t pid;
     struct spans ranges;
+    bool has_lost; /* one of them, and counts in held->lost */
+    UT_hash_handle hh;
+};
+
+/* An inode on which so many owners have lost something. */
+struct held_inode {
+    uint64_t ino;
+    unsigned n_owners; /* at least one */
     UT_hash_handle hh;
 };
 
 struct held {
     pthread_mutex_t lock; /* guards the rest */
     struct held_owner *owners;
+    struct held_inode *lost;
     uint64_t era;
-    atomic_bool any_lost; /* perhaps; else surely not */
+    atomic_bool any_lost; /* lost is not empty */
 };
 
 enum { MODE_LOST = 3 }; /* of a range */
@@ -54,10 +63,55 @@ struct held *held_new(void)
     return held;
 }
 
+static unsigned owner_bits(const struct held_owner *o)
+{
+    unsigned bits = 0;
+
+    for (size_t i = 0; o != NULL && i < o->ranges.n; i++)
+        bits |= o->ranges.list[i].value == MODE_LOST ? HELD_LOST : HELD_SOME;
+    return bits;
+}
+
+static struct held_inode *inode_find(struct held *held, uint64_t ino)
+{
+    struct held_inode *in;
+
+    HASH_FIND(hh, held->lost, &ino, sizeof(ino), in);
+    return in;
+}
+
+static void inode_count(struct held *held, uint64_t ino, bool more)
+{
+    struct held_inode *in = inode_find(held, ino);
+
+    if (in == NULL) {
+        in = mem_new(sizeof(*in));
+        in->ino = ino;
+        HASH_ADD(hh, held->lost, ino, sizeof(ino), in);
+    }
+    in->n_owners += more ? 1 : -1u;
+    if (in->n_owners == 0) {
+        HASH_DEL(held->lost, in);
+        free(in);
+    }
+    atomic_store(&held->any_lost, held->lost != NULL);
+}
+
+/* After its ranges have changed. */
+static void owner_count(struct held *held, struct held_owner *o)
+{
+    bool has_lost = (owner_bits(o) & HELD_LOST) != 0;
+
+    if (has_lost != o->has_lost)
+        inode_count(held, o->key.ino, has_lost);
+    o->has_lost = has_lost;
+}
+
 static void owner_free(struct held *held, struct held_owner *o)
 {
     HASH_DEL(held->owners, o);
     spans_free(&o->ranges);
+    owner_count(held, o);
     free(o);
 }
 
@@ -68,7 +122,7 @@ void held_free(struct held *held)
     if (held == NULL)
         return;
     HASH_ITER(hh, held->owners, o, next)
-    owner_free(held, o);
+    owner_free(held, o); /* with the last of them held->lost is empty */
     pthread_mutex_destroy(&held->lock);
     free(held);
 }
@@ -97,15 +151,6 @@ static void owner_put(struct held_owner *o, uint64_t from, uint64_t to, unsigned
         abort(); /* as mem_new() */
 }
 
-static unsigned owner_bits(const struct held_owner *o)
-{
-    unsigned bits = 0;
-
-    for (size_t i = 0; o != NULL && i < o->ranges.n; i++)
-        bits |= o->ranges.list[i].value == MODE_LOST ? HELD_LOST : HELD_SOME;
-    return bits;
-}
-
 static int set_locked(struct held *held, const struct held_lock *lock)
 {
     const struct held_key key = { lock->ino, lock->owner, lock->flock };
@@ -124,6 +169,7 @@ static int set_locked(struct held *held, const struct held_lock *lock)
     if (spans_most(&o->ranges, lock->from, lock->to) == MODE_LOST)
         rc = -EIO;
     owner_put(o, lock->from, lock->to, lock->mode);
+    owner_count(held, o);
     o->pid = lock->pid;
     if (o->ranges.n == 0)
         owner_free(held, o);
@@ -170,20 +216,12 @@ unsigned held_look(struct held *held, uint64_t ino, uint64_t owner)
 
 bool held_is_lost(struct held *held, uint64_t ino)
 {
-    struct held_owner *o, *next;
-    bool lost = false, any = false;
+    bool lost;
 
     if (!atomic_load(&held->any_lost))
         return false;
     pthread_mutex_lock(&held->lock);
-    HASH_ITER(hh, held->owners, o, next)
-    {
-        bool has_lost = (owner_bits(o) & HELD_LOST) != 0;
-
-        any |= has_lost;
-        lost |= has_lost && o->key.ino == ino;
-    }
-    atomic_store(&held->any_lost, any);
+    lost = inode_find(held, ino) != NULL;
     pthread_mutex_unlock(&held->lock);
     return lost;
 }
@@ -268,7 +306,7 @@ bool held_lose(struct held *held, const struct held_lock *lock)
                   s->to < lock->to ? s->to : lock->to, MODE_LOST);
     }
     if (any)
-        atomic_store(&held->any_lost, true);
+        owner_count(held, o);
     pthread_mutex_unlock(&held->lock);
     return any;
 }

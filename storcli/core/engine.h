@@ -18,8 +18,8 @@ enum {
     REF_BYTES_MAX = 512, /* a packed FileRef field */
     MSG_BYTES_MAX = 704, /* a packed ST_* request */
     WATCH_TICK_MS = 10,  /* how exactly hedges, spares and deadlines are kept */
-    COMPLETED_MAX = 32,
-    WATCH_POLL_MS = 20, /* how soon the health of a storage asked is looked at again */
+    WATCH_POLL_MS = 20,  /* how soon the health of a storage asked is looked at again */
+    COMPLETED_MAX = 32,  /* blocks that are noted one by one; of more, all count */
 };
 
 /* Somebody who waits for time to pass or for a storage to change its health. */

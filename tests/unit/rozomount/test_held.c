@@ -101,6 +101,28 @@ static void test_a_part_is_lost(void **state)
     assert_int_equal(n_listed(), 0);
 }
 
+/* An inode has lost something until the last of its owners has let go, however he does. */
+static void test_several_have_lost(void **state)
+{
+    (void)state;
+    for (uint64_t owner = 1; owner <= 3; owner++) {
+        assert_int_equal(set(owner, 10 * owner, 10 * owner + 10, 2), 0);
+        assert_true(lose(owner, 0, 100));
+        assert_false(lose(owner, 0, 100));
+    }
+    assert_int_equal(set(1, 0, UINT64_MAX, 0), -EIO);
+    assert_true(held_is_lost(held, 5));
+    assert_int_equal(held_take(held, 5, false, 2), HELD_LOST);
+    assert_true(held_is_lost(held, 5));
+    assert_false(held_is_lost(held, 6));
+    assert_int_equal(set(3, 25, 35, 1), -EIO); /* the rest stays lost */
+    assert_true(held_is_lost(held, 5));
+    assert_int_equal(set(3, 35, 40, 0), -EIO);
+    assert_false(held_is_lost(held, 5));
+    assert_true(lose(3, 0, 100));
+    assert_true(held_is_lost(held, 5)); /* and is left to held_free() */
+}
+
 /* What exportd did before the list was made may be unknown to who got the list. */
 static void test_another_era(void **state)
 {
@@ -125,6 +147,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_lost_and_let_go),
         T(test_a_part_is_lost),
+        T(test_several_have_lost),
         T(test_another_era),
     };
 
