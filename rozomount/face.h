@@ -118,6 +118,8 @@ struct op {
     struct handle *handle;
     int rc;
     bool plus, keep_cache;
+    bool
+        copies; /* done_bytes are copied already: an error after that is told the next time */
     uint64_t found;
     size_t done_bytes, piece_bytes;
     unsigned n_tries; /* of a name that comes and goes */

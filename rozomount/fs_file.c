@@ -628,17 +628,12 @@ void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 
 static void copy_read_step(struct op *op);
 
-static void copy_end(struct op *op, int rc)
+static void copy_end(struct op *op)
 {
     fuse_req_t req = op->req;
 
-    if (rc != 0 && op->done_bytes == 0) {
-        op_reply_err(op, rc);
-        return;
-    }
     op->req = NULL;
-    fuse_reply_write(req,
-                     op->done_bytes); /* what is copied is copied; an error comes again */
+    fuse_reply_write(req, op->done_bytes);
     op_finish(op);
 }
 
@@ -649,12 +644,12 @@ static void on_copy_written(void *arg, int rc)
     op_token_done(op);
     op->iov = (struct iovec){ 0 };
     if (rc != 0) {
-        copy_end(op, md_user_errno(rc));
+        op_reply_err(op, md_user_errno(rc));
         return;
     }
     op->done_bytes += op->piece_bytes;
     if (op->done_bytes == op->size)
-        copy_end(op, 0);
+        copy_end(op);
     else
         op_goto_owner(op, op->ino, copy_read_step);
 }
@@ -694,8 +689,10 @@ static void on_copy_read(void *arg, int rc, const struct iovec *iov, unsigned n_
         memcpy((uint8_t *)op->memory + op->piece_bytes, iov[i].iov_base, iov[i].iov_len);
         op->piece_bytes += iov[i].iov_len;
     }
-    if (rc != 0 || op->piece_bytes == 0) /* the end of the source */
-        copy_end(op, md_user_errno(rc));
+    if (rc != 0)
+        op_reply_err(op, md_user_errno(rc));
+    else if (op->piece_bytes == 0) /* the end of the source */
+        copy_end(op);
     else
         op_goto_owner(op, op->ino2, copy_write_step);
 }
@@ -738,6 +735,7 @@ void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
     op->ino = ino_in;
     op->ino2 = ino_out;
     op->fi = *fi_in;
+    op->copies = true;
     op->handle = handle_of(fi_out);
     op->offset = (uint64_t)off_in;
     op->offset2 = (uint64_t)off_out;

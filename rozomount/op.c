@@ -114,8 +114,10 @@ void op_reply_err(struct op *op, int rc)
     fuse_req_t req = op->req;
 
     op->req = NULL;
-    /* ENOSYS would tell the kernel never to ask again. */
-    fuse_reply_err(req, rc == -ENOSYS ? EIO : -rc);
+    if (op->copies && op->done_bytes != 0)
+        fuse_reply_write(req, op->done_bytes);
+    else /* ENOSYS would tell the kernel never to ask again. */
+        fuse_reply_err(req, rc == -ENOSYS ? EIO : -rc);
     op_finish(op);
 }
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s
 
 # A process with one open file that does what it is told, a line each, and says how it went.
 AGENT = r"""
-import errno, fcntl, os, signal, struct, sys
+import errno, fcntl, mmap, os, signal, struct, sys
 def interrupt(*args):
     raise OSError(errno.EINTR, "a signal")  # else Python would begin anew
 signal.signal(signal.SIGUSR1, interrupt)
@@ -51,6 +51,19 @@ for line in sys.stdin:
             answer = "ok"
         elif what == "read":
             answer = os.pread(fd, 1000, 0).decode()
+        elif what == "fill":  # bytes of one kind, somewhere
+            os.pwrite(fd, rest[0].encode() * int(rest[2]), int(rest[1]))
+            answer = "ok"
+        elif what == "source":  # of copies
+            source = os.open(rest[0], os.O_RDONLY)
+            answer = str(sum(len(os.pread(source, 1 << 20, at)) for at in range(0, os.fstat(source).st_size, 1 << 20)))
+        elif what == "copy":
+            answer = str(os.copy_file_range(source, fd, int(rest[0]), 0, 0))
+        elif what == "direct":  # the kernel keeps nothing of it
+            fcntl.fcntl(fd, fcntl.F_SETFL, os.O_DIRECT)
+            page = mmap.mmap(-1, 4096)
+            os.preadv(fd, [page], int(rest[0]))
+            answer = page[:1].decode()
         elif what == "end":
             answer = str(os.lseek(fd, 0, os.SEEK_END))
         elif what == "hole":

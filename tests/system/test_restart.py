@@ -387,6 +387,35 @@ def test_a_write_that_waited_for_its_turn_has_lost_its_lock_meanwhile(two):
     assert [b("read") for b in theirs.values()] == ["yours", "yours"]
 
 
+def test_a_copy_that_loses_its_lock_tells_how_far_it_came(two):
+    """As for a write that was done in part: who goes on from there hears of it."""
+    c, agent = two
+    shorten_lease(c)
+    mib = 1 << 20
+    with open(os.path.join(c.mnts[0], "source"), "wb") as f:
+        f.write(b"s" * 2 * mib)
+    a, looks, other, b = agent(0), agent(0), agent(1), agent(1)
+    assert a("fill", "a", 0, 4 * mib) == "ok"
+    for i in range(40):  # until each has a part of its own, and nobody asks for anything
+        assert a("fill", "a", i % 128 * 8192, 8192) == "ok"
+        assert other("fill", "b", mib + i % 4 * 8192, 8192) == "ok"
+    assert a("source", os.path.join(c.mnts[0], "source")) == str(2 * mib)
+    assert a("set", "w", 0, 10) == "ok" and looks("direct", 0) == "a"
+    mount = c.names("mount")[0]
+    c.kill("exportd", signal.SIGSTOP)
+    try:
+        a.start("copy", 2 * mib)
+        wait_for(lambda: looks("direct", mib - 4096) == "s", "the first part to be copied")
+        c.kill(mount, signal.SIGSTOP)
+        restart(c)
+        b.start("wait", "w", 0, 10)
+        assert b.answer() == "ok"
+    finally:
+        c.kill(mount, signal.SIGCONT)
+    assert a.answer() == str(mib)
+    assert a("copy", 2 * mib) == "EIO"
+
+
 def test_what_was_not_written_in_time_is_refused(two):
     """A mount that was stopped with bytes that nobody has yet: its session is over, and storages do not take them any more.
     exportd sleeps, so that nobody else can tell it."""
