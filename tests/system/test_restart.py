@@ -373,7 +373,7 @@ def test_a_write_that_waited_for_its_turn_has_lost_its_lock_meanwhile(two):
     try:
         for name, change in changes.items():
             mine[name].start(change, "late")
-        assert not select.select([a.p.stdout for a in mine.values()], [], [], 1)[0]
+        wait_for(lambda: all(a.is_waiting() for a in mine.values()), "both to wait for what others hold")
         c.kill(mount, signal.SIGSTOP)
         restart(c)
         for b in theirs.values():
