@@ -143,13 +143,27 @@ bool healer_peer_is_up(const struct healer *h, const struct heal_peer *peer)
     return peer->channel != NULL && rpc_channel_health(peer->channel) == RPC_UP;
 }
 
-bool healer_peers_are_up(const struct healer *h)
+/* All that are not given up, we too, and we know some: nothing is won by waiting. */
+static bool peers_are_up(const struct healer *h)
 {
     for (unsigned i = 0; i < h->n_peers; i++) {
         if (!h->peers[i].lost && !healer_peer_is_up(h, &h->peers[i]))
             return false;
     }
     return h->n_peers > 1;
+}
+
+uint64_t healer_gather_until_ns(const struct healer *h)
+{
+    return env_now_ns(h->env) + GATHER_MS * UINT64_C(1000000);
+}
+
+bool healer_gathers(struct healer *h, struct env_timer *timer, uint64_t until_ns)
+{
+    if (env_now_ns(h->env) >= until_ns || peers_are_up(h))
+        return false;
+    env_timer_start(h->env, timer, GATHER_STEP_MS);
+    return true;
 }
 
 bool healer_is_lost(const struct healer *h, uint32_t storage)

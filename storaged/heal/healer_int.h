@@ -317,8 +317,10 @@ ProtobufCBinaryData healer_incarnation(const struct healer *h);
 bool healer_is_replaced(const struct healer *h, uint32_t storage,
                         const ProtobufCBinaryData *incarnation);
 bool healer_peer_is_up(const struct healer *h, const struct heal_peer *peer);
-/** All that are not given up, we too, and we know some: nothing is won by waiting. */
-bool healer_peers_are_up(const struct healer *h);
+/** What begins now waits so long for peers that are not up: who has just started is not linked to all others yet, or to its own storage. */
+uint64_t healer_gather_until_ns(const struct healer *h);
+/** Not all that are not given up, we too, are up, and it is not until_ns yet: the timer comes again. */
+bool healer_gathers(struct healer *h, struct env_timer *timer, uint64_t until_ns);
 /** The map says that it will not come back. */
 bool healer_is_lost(const struct healer *h, uint32_t storage);
 /**

@@ -398,10 +398,8 @@ static void on_timer(struct env_timer *timer)
     struct healer *h = container_of(timer, struct healer, rebuild.timer);
     struct rebuild *r = &h->rebuild;
 
-    if (env_now_ns(h->env) < r->gather_until_ns && !healer_peers_are_up(h)) {
-        env_timer_start(h->env, &r->timer, GATHER_STEP_MS);
+    if (healer_gathers(h, timer, r->gather_until_ns))
         return;
-    }
     r->waiting = false;
     pass_begin(h);
 }
@@ -429,7 +427,7 @@ void rebuild_start(struct healer *h)
     if (!r->in_identity && !r->forced && !r->lost)
         return;
     log_info("rebuild: %s", r->walk.has_after ? "going on" : "begins");
-    r->gather_until_ns = env_now_ns(h->env) + GATHER_MS * UINT64_C(1000000);
+    r->gather_until_ns = healer_gather_until_ns(h);
     rebuild_begin(h, 1);
 }
 

@@ -406,16 +406,13 @@ static void count_begin(struct healer *h)
     walk_begin(h, &s->count);
 }
 
-/* Who has just started is not linked to all others yet, or to its own storage. */
 static void on_gather(struct env_timer *timer)
 {
     struct healer *h = container_of(timer, struct healer, scrub.gather_timer);
     struct scrub *s = &h->scrub;
 
-    if (env_now_ns(h->env) < s->gather_until_ns && !healer_peers_are_up(h)) {
-        env_timer_start(h->env, &s->gather_timer, GATHER_STEP_MS);
+    if (healer_gathers(h, timer, s->gather_until_ns))
         return;
-    }
     walk_begin(h, &s->walk);
     count_begin(h);
 }
@@ -431,7 +428,7 @@ static void walk_on(struct healer *h)
     s->began_ns = env_now_ns(h->env);
     s->walk.own = true;
     s->walk.page = on_page;
-    s->gather_until_ns = s->began_ns + GATHER_MS * UINT64_C(1000000);
+    s->gather_until_ns = healer_gather_until_ns(h);
     env_timer_init(&s->gather_timer, on_gather);
     env_timer_start(h->env, &s->gather_timer, 0);
 }
