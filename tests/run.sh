@@ -53,9 +53,12 @@ first_lane_tests=(tests/system/test_trees.py tests/system/test_exportd.py tests/
     tests/system/test_storms.py)
 presets=(release asan tsan)
 $quick && presets=(release)
-# System tests that also run on the asan build: every daemon and verb, no long loads.
+# System tests that also run on the asan build: every daemon and verb, several mounts and their recalls, no long loads.
 asan_tests=(tests/system/test_by_hand.py tests/system/test_cli.py tests/system/test_bad_input.py
-    tests/system/test_starts.py)
+    tests/system/test_starts.py tests/system/test_coherence.py::test_writers_in_two_halves
+    "tests/system/test_linear.py::test_four_mounts_are_as_one[names-deaths]"
+    "tests/system/test_linear.py::test_four_mounts_are_as_one[register-deaths]"
+    "tests/system/test_linear.py::test_four_mounts_are_as_one[rename-none]")
 quick_tests=(tests/system/test_dev.py tests/system/test_cli.py tests/system/test_bad_input.py
     tests/system/test_by_hand.py tests/system/test_starts.py tests/system/test_trees.py)
 # In the third lane: several mounts of one cluster.
