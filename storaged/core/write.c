@@ -146,7 +146,7 @@ static enum op_next write_read_heads(struct write_op *w)
     return OP_GO;
 }
 
-static enum op_next write_versions(struct write_op *w)
+static enum op_next write_judge_all(struct write_op *w)
 {
     w->stale = write_find_stale(w);
     if (w->stale == 0)
@@ -158,6 +158,15 @@ static enum op_next write_versions(struct write_op *w)
     return op_bad(&w->op, -EREMCHG);
 }
 
+/*
+ * A damaged file tells nobody what is pending over it, so what all storages decided may well be older: that is held
+ * against what is left when it is put aside.
+ */
+static enum op_next write_versions(struct write_op *w)
+{
+    return write_proj(w) == NULL && op_is_decided(&w->op) ? OP_GO : write_judge_all(w);
+}
+
 /* A damaged file is in the way. */
 static enum op_next write_put_aside(struct write_op *w)
 {
@@ -167,7 +176,7 @@ static enum op_next write_put_aside(struct write_op *w)
         w->stale = w->newest;
     if (next != OP_GO || write_proj(w) != NULL)
         return next;
-    return write_versions(w); /* what was pending may be gone */
+    return write_judge_all(w); /* what was pending may be gone */
 }
 
 static enum op_next write_space(struct write_op *w)

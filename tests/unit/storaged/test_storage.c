@@ -1102,6 +1102,35 @@ static void test_a_node_replaces_what_is_damaged(void **state)
     world_free(&w);
 }
 
+/* Nobody hears of what is pending over a damaged file, so what all others decided may be older. */
+static void test_a_node_replaces_what_is_damaged_below_what_is_pending(void **state)
+{
+    struct world w;
+
+    (void)state;
+    for (unsigned how = 0; how < 2; how++) {
+        world_init(&w, how);
+        assert_int_equal(world_write(&w, 0, 0, 10, v1, 8192, true, NULL), OK);
+        if (how == 0)
+            assert_int_equal(world_mark(&w, 0, 0, 0, v3), OK);
+        else
+            assert_int_equal(world_write(&w, 0, 0, 10, v3, 8192, false, NULL), OK);
+        assert_int_equal(world_sync(&w), OK);
+        poke_byte(&w, 0, 40); /* the header page */
+        world_restart(&w, false);
+        assert_int_equal(world_write(&w, 0, 7, 1, v2, 8192, true, NULL),
+                         ROZO__STATUS__STALE_VERSION);
+        w.role = RPC_ROLE_NODE;
+        assert_int_equal(world_write(&w, 0, 7, 1, v2, 8192, true, NULL), OK);
+        for (unsigned i = 0; i < 2; i++) {
+            world_expect(&w, 0, 7, SEEN_DATA, v2);
+            world_expect(&w, 0, 8, SEEN_DAMAGED, 0);
+            world_restart(&w, true);
+        }
+        world_free(&w);
+    }
+}
+
 static void test_what_cannot_be_believed_is_damaged(void **state)
 {
     struct world w;
@@ -1841,6 +1870,7 @@ int main(void)
         cmocka_unit_test(test_disk_errors_become_answers),
         cmocka_unit_test(test_next_tells_marks_to_those_who_heal),
         cmocka_unit_test(test_a_node_replaces_what_is_damaged),
+        cmocka_unit_test(test_a_node_replaces_what_is_damaged_below_what_is_pending),
         cmocka_unit_test(test_what_cannot_be_believed_is_damaged),
         cmocka_unit_test(test_what_rots_later_may_be_newer),
         cmocka_unit_test(test_each_damaged_block_is_refused_once),
