@@ -275,10 +275,27 @@ static bool grow(struct inode *in, uint64_t size)
     return true;
 }
 
+static void truncate_end(struct inode *in)
+{
+    in->flags &= ~(uint32_t)INODE_TRUNCATE_PENDING;
+    in->size = inode_final_size(in);
+    in->wanted_size = in->truncate_size = 0;
+}
+
+/*
+ * Who makes a file longer has finished what was pending when he got his epoch. He said so of another truncate, when that one
+ * took the place of this and the power then took it from us.
+ */
+static bool is_behind_truncate(const struct inode *in, const struct fs_wrote *req)
+{
+    return (in->flags & INODE_TRUNCATE_PENDING) != 0 && req->size > in->truncate_size &&
+           req->epoch > version_epoch(in->truncate_version);
+}
+
 int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool *cut)
 {
     int64_t now_ns = env_wall_ns(fs->env);
-    bool changed, data;
+    bool changed, data, ended;
     struct inode in;
     int rc = inode_get(fs, req->ino, &in);
 
@@ -293,6 +310,9 @@ int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool 
         in.flags |= INODE_HAS_DATA;
     *cut = req->epoch != 0 && req->size > inode_final_size(&in) &&
            req->epoch < version_epoch(in.truncate_version);
+    ended = is_behind_truncate(&in, req);
+    if (ended)
+        truncate_end(&in);
     changed = !*cut && grow(&in, req->size);
     if (req->mtime_ns != 0 &&
         !(req->beside_others && req->mtime_ns < in.mtime_ns && in.mtime_ns <= now_ns)) {
@@ -307,7 +327,7 @@ int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool 
         in.atime_ns = req->atime_ns;
         changed = true;
     }
-    if (changed || data)
+    if (changed || data || ended)
         inode_put(fs, &in);
     *out = in;
     return 0;
@@ -321,9 +341,7 @@ int fs_truncated(struct fs *fs, uint64_t ino, uint64_t version, struct inode *ou
     if (rc != 0)
         return rc;
     if ((in.flags & INODE_TRUNCATE_PENDING) != 0 && in.truncate_version == version) {
-        in.flags &= ~(uint32_t)INODE_TRUNCATE_PENDING;
-        in.size = inode_final_size(&in);
-        in.wanted_size = in.truncate_size = 0;
+        truncate_end(&in);
         inode_put(fs, &in);
     }
     *out = in;

@@ -272,16 +272,47 @@ static void test_an_open_that_was_lost(void **state)
     assert_true(s.truncate_pending && s.truncate_size == 0);
 }
 
+/* He opened it, and so made another truncate of what was pending; the power took that, and he finished it then. */
+static void test_who_makes_it_longer_has_finished_what_was_pending(void **state)
+{
+    struct seen s;
+    uint64_t f;
+
+    (void)state;
+    if (w.disk != NULL)
+        skip();
+    OK(t_create_open(&w, 1, "f", true, &s));
+    f = s.ino;
+    OK(t_wrote_in(&w, f, 10000, s.epoch, NULL));
+    OK(t_truncate(&w, f, 1000, &s));
+    assert_true(s.truncate_pending);
+    OK(t_wrote_in(&w, f, 2000, s.epoch, NULL)); /* not before it is done */
+    losses();                                   /* synced */
+    OK(t_truncate(&w, f, 500, &s));
+    world_power_cut(&w, kv_memory_n_unsynced(w.mem));
+    both_come_back();
+    OK(t_truncated(&w, f, s.truncate_version, NULL));
+    OK(t_wrote_in(&w, f, 5000, s.epoch, &s));
+    assert_true(!s.cut && s.size == 5000);
+    OK(t_open(&w, f, false, &s));
+    assert_true(!s.truncate_pending && s.size == 5000);
+}
+
 #define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_who_closes_leaves_nothing),  T(test_who_dies_is_cut_off),
-        T(test_who_comes_back_hears_of_it), T(test_who_lives_is_not),
-        T(test_a_truncate_cuts_it_off_too), T(test_a_restart_forgets_who_wrote),
-        T(test_who_says_so_is_believed),    T(test_only_a_loss_of_power_is_told),
+        T(test_who_closes_leaves_nothing),
+        T(test_who_dies_is_cut_off),
+        T(test_who_comes_back_hears_of_it),
+        T(test_who_lives_is_not),
+        T(test_a_truncate_cuts_it_off_too),
+        T(test_a_restart_forgets_who_wrote),
+        T(test_who_says_so_is_believed),
+        T(test_only_a_loss_of_power_is_told),
         T(test_an_open_that_was_lost),
+        T(test_who_makes_it_longer_has_finished_what_was_pending),
     };
 
     return cmocka_run_group_tests_name("exportd.untold", tests, NULL, NULL);
