@@ -19,7 +19,6 @@ enum {
     EXTENTS_MAX = 8,
     POOL_IDLE_MAX = 32 << 20,
     AGAINS_MAX = 20,
-    AGAIN_MS = 500,
     SMALL_BLOCKS =
         8 * EXTENT_BLOCKS, /* a range like that is gone through without asking */
 };
@@ -72,6 +71,29 @@ void mend_again(struct mend *mend, uint64_t from)
     mend->pressure = true;
     if (from < mend->again_from)
         mend->again_from = from;
+}
+
+/* ---- our own storage ---- */
+
+bool mend_own_refused(struct mend *mend)
+{
+    struct heal_file *file = &mend->file;
+    uint64_t now = env_now_ns(file->env);
+
+    if (mend->refused_ns == 0)
+        mend->refused_ns = now;
+    if (heal_file_is_up(file, (unsigned)__builtin_ctz(mend->own)) &&
+        now - mend->refused_ns < file->deadline_ms * UINT64_C(1000000)) {
+        file->silent &= ~mend->own; /* not yet */
+        return true;
+    }
+    mend->unseen |= (mend->own & ~file->lost) != 0;
+    return false;
+}
+
+void mend_own_told(struct mend *mend)
+{
+    mend->refused_ns = 0;
 }
 
 /* ---- pieces ---- */
@@ -220,13 +242,13 @@ static void mend_free(struct mend *mend)
 static void note_silence(struct mend *mend)
 {
     uint32_t silent = mend->file.silent & ~mend->file.lost;
-    bool is_own = (silent & mend->own) != 0;
 
-    if (mend->removed || (!is_own && (unsigned)__builtin_popcount(silent) < mend->file.k))
+    if (mend->removed ||
+        (!mend->unseen && (unsigned)__builtin_popcount(silent) < mend->file.k))
         return;
     if (mend->result.problem[0] == '\0')
-        mend_problem(mend, is_own ? "our own storage does not answer"
-                                  : "too many storages do not answer");
+        mend_problem(mend, mend->unseen ? "our own storage does not answer"
+                                        : "too many storages do not answer");
     mend->result.rc = -EIO;
 }
 
@@ -273,7 +295,7 @@ static bool walk_again(struct mend *mend)
     mend->look = mend->small ? WALK_EXTENTS : WALK_NEXT;
     mend->tail_tried = false;
     mend->state = MEND_WALK;
-    env_timer_start(mend->file.env, &mend->timer, AGAIN_MS);
+    env_timer_start(mend->file.env, &mend->timer, MEND_AGAIN_MS);
     return true;
 }
 

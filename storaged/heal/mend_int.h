@@ -16,6 +16,7 @@ enum {
     MEND_RANGES_MAX = 1024, /* of one batch */
     MEND_MARKS_MAX = 65536, /* large marks of a file that are looked at */
     MEND_BATCH_BYTES = 32 << 20,
+    MEND_AGAIN_MS = 500,
 };
 
 struct mender {
@@ -81,6 +82,8 @@ struct mend {
     uint32_t unknown; /* projections whose homes did not know of blocks never written */
     uint32_t spoiled[DIST_MAX]; /* see struct heads */
     uint64_t newest;            /* version that somebody has */
+    uint64_t refused_ns;        /* since then our own storage tells nothing; 0: it does */
+    bool unseen;                /* what lies there, somewhere in the range */
     uint32_t none;     /* candidates that said last that they have no file of it */
     uint32_t damaged;  /* ... that what they have of it cannot be believed, ... */
     uint32_t unsynced; /* ... and of these: that no sync of it had ended there */
@@ -102,6 +105,8 @@ struct mend {
     unsigned n_asked;
     uint64_t next_block[DIST_MAX];
     uint32_t next_told;
+    uint32_t next_refused;   /* candidates that gave no answer which tells anything */
+    uint64_t next_at_ns;     /* not before they are asked again */
     uint32_t next_epoch;     /* of the fence that was up when they were asked; 0: none */
     struct mend_mark *marks; /* owned */
     unsigned n_marks;
@@ -140,6 +145,13 @@ void mend_problem(struct mend *mend, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /** What begins here could not be done just now: the walk comes back. */
 void mend_again(struct mend *mend, uint64_t from);
+/**
+ * Our own storage did not tell what it was asked for. True: ask once more, in MEND_AGAIN_MS. Else it is away, or was
+ * asked for too long: the mend does not end well.
+ */
+bool mend_own_refused(struct mend *mend);
+/** It did. */
+void mend_own_told(struct mend *mend);
 /** A piece is over; it is freed. */
 void mend_piece_ended(struct mend_piece *piece);
 /** The fence of at least this epoch is to be up: true when it is (or was tried). */

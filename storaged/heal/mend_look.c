@@ -178,11 +178,17 @@ static void on_verified(struct ask *ask, int rc)
     struct mend_piece *piece = pa->piece;
 
     piece->n_asks--;
-    if (ask_is_ok(ask, rc))
+    if (ask_is_ok(ask, rc)) {
+        mend_own_told(piece->mend);
         verify_check(piece, ask, piece->group.at, piece->group.n, pa->projection);
-    else if (rc != 0 ||
-             ask->rq.status != ROZO__STATUS__NO_FILE) /* else it went meanwhile */
+    } else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE) {
+        mend_own_told(piece->mend); /* it went meanwhile */
+    } else if (mend_own_refused(piece->mend)) {
+        piece->verify_at = pa->projection * piece->n + piece->group.at;
+        env_timer_start(piece->mend->file.env, &piece->timer, MEND_AGAIN_MS);
+    } else {
         unverified(piece, rc != 0 ? "no answer" : status_name(ask->rq.status));
+    }
     piece_step(piece);
 }
 

@@ -222,6 +222,17 @@ static bool goes_round(struct mend_piece *piece)
 
 /* ---- the machine ---- */
 
+/* True: by itself it is looked at once more; all others go on. */
+static bool own_is_unseen(const struct mend_piece *piece)
+{
+    const struct heads *h = &piece->heads;
+
+    if ((piece->mend->own & ~(h->told | h->none)) != 0)
+        return mend_own_refused(piece->mend);
+    mend_own_told(piece->mend);
+    return false;
+}
+
 static void on_piece_heads(struct heads *heads)
 {
     struct mend_piece *piece = container_of(heads, struct mend_piece, heads);
@@ -231,6 +242,11 @@ static void on_piece_heads(struct heads *heads)
     piece->ahead.got = heads->with_bodies;
     piece->mend->result.read_bytes += heads->body_bytes;
     heads->body_bytes = 0;
+    if (own_is_unseen(piece)) {
+        piece_go(piece, PIECE_BEGIN);
+        env_timer_start(piece->mend->file.env, &piece->timer, MEND_AGAIN_MS);
+        return;
+    }
     piece_apply_bad(piece);
     piece_go(piece, piece->verified ? PIECE_DECIDE : PIECE_VERIFY);
     piece_step(piece);

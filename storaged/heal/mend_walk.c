@@ -117,6 +117,12 @@ static void take_damage(struct mend *mend, const struct ask *ask)
     rozo__st_next_resp__free_unpacked(resp, NULL);
 }
 
+static void next_refused(struct mend *mend, unsigned candidate)
+{
+    mend->file.silent |= 1u << candidate;
+    mend->next_refused |= 1u << candidate;
+}
+
 static void on_next(struct ask *ask, int rc)
 {
     struct mend *mend = container_of(ask - ask->candidate, struct mend, next_asks[0]);
@@ -129,7 +135,7 @@ static void on_next(struct ask *ask, int rc)
     else if (rc == 0 && ask->rq.status == ROZO__STATUS__DAMAGED)
         take_damage(mend, ask);
     else
-        mend->file.silent |= 1u << ask->candidate;
+        next_refused(mend, ask->candidate);
     if (mend->n_asked == 0)
         mend_step_soon(mend);
 }
@@ -140,6 +146,7 @@ static void next_start(struct mend *mend)
 
     mend->look = WALK_ASKED;
     mend->next_told = mend->none = mend->damaged = mend->unsynced = 0;
+    mend->next_refused = 0;
     mend->next_epoch = mend->fence_up ? mend->fence_epoch : 0;
     mend->n_marks = 0;
     for (unsigned i = 0; i < file->c; i++) {
@@ -152,7 +159,36 @@ static void next_start(struct mend *mend)
         if (ask_send(&mend->next_asks[i], file, i, ROZO__OP__ST_NEXT, &req.base, NULL, 0,
                      on_next) == 0)
             mend->n_asked++;
+        else
+            next_refused(mend, i);
     }
+}
+
+/* True: our own storage did not tell, and all are asked once more, later. */
+static bool next_again(struct mend *mend)
+{
+    if ((mend->next_refused & mend->own) == 0) {
+        mend_own_told(mend);
+        return false;
+    }
+    if (!mend_own_refused(mend))
+        return false;
+    mend->next_at_ns = env_now_ns(mend->file.env) + MEND_AGAIN_MS * UINT64_C(1000000);
+    mend->look = WALK_NEXT;
+    return true;
+}
+
+/* True: not yet. */
+static bool next_waits(struct mend *mend)
+{
+    uint64_t now = env_now_ns(mend->file.env);
+
+    if (now >= mend->next_at_ns)
+        return false;
+    if (!env_timer_is_running(&mend->timer))
+        env_timer_start(mend->file.env, &mend->timer,
+                        (uint32_t)((mend->next_at_ns - now + 999999) / 1000000));
+    return true;
 }
 
 /* The nearest head of anybody. Who was given the mark to the end may show heads that it hides. */
@@ -389,10 +425,13 @@ bool mend_walk(struct mend *mend)
             return false;
         switch (mend->look) {
         case WALK_NEXT:
+            if (next_waits(mend))
+                return false;
             next_start(mend);
             break;
         case WALK_ASKED:
-            next_end(mend);
+            if (!next_again(mend))
+                next_end(mend);
             break;
         case WALK_TAIL:
             if (tail_next(mend))

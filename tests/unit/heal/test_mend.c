@@ -367,6 +367,60 @@ static void what_our_own_does_not_tell_is_not_called_well(void **state)
     }
 }
 
+static unsigned own_refuses_at; /* the how manieth; 0: none any more */
+
+static int refuse_one(struct fake *f, unsigned storage, uint16_t op)
+{
+    (void)f;
+    return storage == 0 && op == own_refuses && own_refuses_at > 0 &&
+                   --own_refuses_at == 0
+               ? ROZO__STATUS__BUSY
+               : ROZO__STATUS__OK;
+}
+
+/* Requests to read in a mend of three extents that our own storage missed; it refuses one. */
+static uint64_t mend_refused(unsigned seed, uint32_t flags, uint16_t op, unsigned at)
+{
+    struct fake f;
+    struct mend_result r;
+    uint64_t n;
+
+    fake_init(&f, seed, CODEC_MOJETTE, 0);
+    write_homes(&f, 0, 300, v1, 0);
+    write_homes(&f, 0, 300, v2, 1 << 0);
+    commit_all(&f, 0, 300, v2);
+    own_refuses = op;
+    own_refuses_at = at;
+    f.refuse = refuse_one;
+    r = mend_now(&f, 0, flags, 0, 0);
+    assert_int_equal(own_refuses_at, 0);
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.healed, 300);
+    assert_int_equal(r.silent, 0);
+    for (unsigned b = 0; b < 300; b++)
+        assert_int_equal(fake_top(&f, 0, 0, b)->version, v2);
+    n = f.n_of[ROZO__OP__ST_READ];
+    fake_close(&f);
+    return n;
+}
+
+/* That part by itself; all else is looked at and mended once. */
+static void what_our_own_refuses_is_asked_for_once_more(void **state)
+{
+    static const uint32_t flags[] = { 0, MEND_CLEAN_SPARES, SETTLE, MEND_VERIFY_OWN };
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        uint64_t n = mend_refused(170 + i, flags[i], 0, 0);
+
+        mend_refused(170 + i, flags[i], ROZO__OP__ST_NEXT, 1);
+        for (unsigned at = 1; at <= 3; at++) /* one may have been behind the end */
+            assert_true(mend_refused(170 + i, flags[i], ROZO__OP__ST_READ, at) < 2 * n);
+    }
+    /* what is read of our own to see that it is right: behind the heads */
+    mend_refused(180, MEND_VERIFY_OWN, ROZO__OP__ST_READ, 4);
+}
+
 /* The power took what was not synced yet from us; those who have it still are not up. */
 static void what_so_many_may_have_is_not_called_well(void **state)
 {
@@ -1232,6 +1286,7 @@ int main(void)
         cmocka_unit_test(what_the_silent_may_hold_is_not_settled),
         cmocka_unit_test(what_nobody_tells_of_is_not_called_well),
         cmocka_unit_test(what_our_own_does_not_tell_is_not_called_well),
+        cmocka_unit_test(what_our_own_refuses_is_asked_for_once_more),
         cmocka_unit_test(what_so_many_may_have_is_not_called_well),
         cmocka_unit_test(what_our_own_alone_may_have_is_not_called_gone),
         cmocka_unit_test(a_truncate_that_was_missed_is_one_mark),
