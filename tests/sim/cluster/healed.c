@@ -253,12 +253,23 @@ static bool body_is_right(const struct answer *a, const struct codec *codec, uns
                       head - RECORD_HEADER_BYTES, a->payload + head, row) == h->crc;
 }
 
-static void dump_one(Rozo__FileRef *ref, const struct codec *codec, unsigned candidate,
-                     unsigned p, uint64_t block)
+/* Of one block, one projection at one candidate. */
+struct one {
+    bool is_here; /* else there is no such file */
+    bool is_damaged;
+    bool body_is_wrong; /* of a head that is right */
+    int rc;
+    unsigned status;
+    struct seen seen;
+};
+
+static struct one one_read(Rozo__FileRef *ref, const struct codec *codec,
+                           unsigned candidate, unsigned p, uint64_t block)
 {
     const struct sim_storage *s = storage_of(ref->storages[candidate]);
     Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
     struct record_header h = { 0 };
+    struct one one = { .seen.state = RECORD_IS_DAMAGED };
     struct file_id id;
     struct answer a;
 
@@ -269,25 +280,45 @@ static void dump_one(Rozo__FileRef *ref, const struct codec *codec, unsigned can
     req.n_blocks = 1;
     req.to_storage = s->id;
     admin_ask(s->host, ROZO__OP__ST_READ, &req.base, &a);
-    if (a.rc != 0 || a.status != ROZO__STATUS__OK) {
-        if (a.rc != 0 || a.status != ROZO__STATUS__NO_FILE)
-            fprintf(stderr, "  storage %u projection %u: rc %d status %u\n", s->id, p,
-                    a.rc, a.status);
-    } else if (a.payload_len >= RECORD_HEADER_BYTES + codec_overhang_bytes(codec, p)) {
-        enum record_state state =
+    one.rc = a.rc;
+    one.status = a.status;
+    one.is_here = a.rc != 0 || a.status != ROZO__STATUS__NO_FILE;
+    if (a.rc == 0 && a.status == ROZO__STATUS__OK &&
+        a.payload_len >= RECORD_HEADER_BYTES + codec_overhang_bytes(codec, p)) {
+        one.seen.state =
             record_inspect(a.payload, file_id_hash(&id), block, p, ref->block_bytes, &h);
-
-        if (state == RECORD_IS_DATA && !body_is_right(&a, codec, p, &h))
-            fprintf(stderr, "  storage %u projection %u, whose body is not right:\n",
-                    s->id, p);
-        fprintf(stderr, "  storage %u%s projection %u: %s %llx\n", s->id,
-                p == candidate ? " (home)" : "", p,
-                state == RECORD_IS_DATA   ? "data"
-                : state == RECORD_IS_HOLE ? "hole"
-                                          : "damaged",
-                (unsigned long long)h.version);
+        one.seen.version = h.version;
+        one.body_is_wrong =
+            one.seen.state == RECORD_IS_DATA && !body_is_right(&a, codec, p, &h);
     }
+    one.is_damaged =
+        one.is_here && (one.seen.state == RECORD_IS_DAMAGED || one.body_is_wrong);
     answer_free(&a);
+    return one;
+}
+
+static void dump_one(Rozo__FileRef *ref, const struct codec *codec, unsigned candidate,
+                     unsigned p, uint64_t block)
+{
+    const struct one one = one_read(ref, codec, candidate, p, block);
+    unsigned storage = ref->storages[candidate];
+
+    if (!one.is_here)
+        return;
+    if (one.rc != 0 || one.status != ROZO__STATUS__OK) {
+        fprintf(stderr, "  storage %u projection %u: rc %d status %u\n", storage, p,
+                one.rc, one.status);
+        return;
+    }
+    if (one.body_is_wrong)
+        fprintf(stderr, "  storage %u projection %u, whose body is not right:\n", storage,
+                p);
+    fprintf(stderr, "  storage %u%s projection %u: %s %llx\n", storage,
+            p == candidate ? " (home)" : "", p,
+            one.seen.state == RECORD_IS_DATA   ? "data"
+            : one.seen.state == RECORD_IS_HOLE ? "hole"
+                                               : "damaged",
+            (unsigned long long)one.seen.version);
 }
 
 void healed_dump(uint64_t ino, uint64_t block)
@@ -306,6 +337,43 @@ void healed_dump(uint64_t ino, uint64_t block)
         }
     }
     rozo__ad_inodes_resp__free_unpacked(resp, NULL);
+}
+
+static bool is_lost(Rozo__FileRef *ref, uint64_t block)
+{
+    const struct codec *codec = codec_get(ref->codec, ref->layout, ref->block_bytes);
+    unsigned c = (unsigned)ref->n_storages, k = codec_k(codec);
+    uint32_t whole = 0, has = 0, damaged = 0;
+    uint64_t newest = 0;
+
+    for (unsigned i = 0; i < c; i++) {
+        for (unsigned p = 0; p < codec_n(codec); p++) {
+            const struct one one = one_read(ref, codec, i, p, block);
+
+            damaged |= one.is_damaged ? 1u << i : 0;
+            if (one.is_damaged || !one.is_here || one.seen.version < newest)
+                continue;
+            if (one.seen.version > newest)
+                whole = has = 0;
+            newest = one.seen.version;
+            if (one.seen.state == RECORD_IS_DATA) {
+                whole |= 1u << p;
+                has |= 1u << i;
+            }
+        }
+    }
+    return (unsigned)__builtin_popcount(whole) < k &&
+           (unsigned)__builtin_popcount(has | damaged) >= quorum_write(k, c);
+}
+
+bool healed_is_lost(uint64_t ino, uint64_t block)
+{
+    Rozo__AdInodesResp *resp = inodes_ask(ino);
+    bool lost =
+        resp != NULL && resp->n_inodes == 1 && is_lost(resp->inodes[0]->ref, block);
+
+    rozo__ad_inodes_resp__free_unpacked(resp, NULL);
+    return lost;
 }
 
 const char *healed_check(struct healed *out)

@@ -31,6 +31,12 @@ const char *healed_check(struct healed *out);
 /** Every inode has a name (I10: orphans are gone with their sessions). NULL, or words. */
 const char *healed_orphans(bool (*is_named)(uint64_t ino));
 
+/**
+ * So many may have acknowledged the newest version of a block, and of so many disks took it, that nobody can read it nor
+ * may decide that it never was.
+ */
+bool healed_is_lost(uint64_t ino, uint64_t block);
+
 /** Tell on stderr who has what of a block. */
 void healed_dump(uint64_t ino, uint64_t block);
 
