@@ -629,6 +629,25 @@ static void resolve_judge(struct resolve_op *r, struct proj *proj)
                              env_now_ns(r->op.st->env));
 }
 
+/*
+ * The file that it is for was never stable, so no sync of it ended; nobody would be told of it. Not so of one that was
+ * put aside: whoever makes it anew drops what is pending then.
+ */
+static enum op_next resolve_absent(struct resolve_op *r)
+{
+    const struct resolve_block *b = &r->blocks[r->at];
+    struct pending *p = journal_pending(r->op.st->journal);
+    enum op_next next = op_seek_aside(&r->op, b->projection);
+    struct pending_record *x;
+
+    if (next != OP_GO || (r->op.obj->emptied >> b->projection & 1) != 0)
+        return next;
+    x = pending_at_most(p, op_pending(&r->op), b->projection, b->block, b->version);
+    if (x != NULL && x->version == b->version)
+        pending_remove_record(p, x);
+    return OP_GO;
+}
+
 static enum op_next resolve_records(struct op *op)
 {
     struct resolve_op *r = (struct resolve_op *)op;
@@ -636,7 +655,12 @@ static enum op_next resolve_records(struct op *op)
     for (; r->at < r->n; r->at++) {
         const struct resolve_block *b = &r->blocks[r->at];
         struct proj *proj = object_ready(op->obj, b->projection);
+        enum op_next next = OP_GO;
 
+        if (op->obj->state[b->projection] == PROJ_ABSENT)
+            next = resolve_absent(r);
+        if (next != OP_GO)
+            return next;
         if (proj == NULL)
             continue; /* damaged: who knows */
         if (!r->reading && op_read_heads(op, proj, b->block, 1, r->scan.buf)) {

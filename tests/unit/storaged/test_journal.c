@@ -761,6 +761,39 @@ static void test_a_synced_overwrite_has_its_file(void **state)
     }
 }
 
+/* Nobody is told of it, as there is no file to be read, and so nobody would ever commit or drop it. */
+static void test_an_overwrite_goes_with_a_file_that_was_never_synced(void **state)
+{
+    unsigned n_lost = 0;
+
+    (void)state;
+    for (unsigned seed = 0; seed < 60; seed++) {
+        struct storage_unsettled u;
+        uint64_t cursor = 0;
+        struct world w;
+        struct seen seen;
+
+        world_init(&w, seed);
+        assert_int_equal(world_write(&w, 1, 0, 2, V(1, 1), 8192, true, NULL), OK);
+        write_ok(&w, 0, 2, V(1, 1)); /* makes another file */
+        write_ok(&w, 0, 2, V(1, 2));
+        w.id.ino++; /* the journal is everybody's */
+        write_ok(&w, 0, 1, V(1, 1));
+        assert_int_equal(world_write(&w, 0, 0, 1, V(1, 2), 8192, true, NULL), OK);
+        assert_int_equal(world_commit(&w, UINT64_MAX), OK);
+        w.id.ino--;
+        world_restart(&w, true);
+        env_virtual_advance_ms(&w.v, 1000);
+        if (world_read(&w, 0, 0, 1, &seen, NULL) == ROZO__STATUS__NO_FILE) {
+            n_lost++;
+            while (storage_next_unsettled(w.storage, 1000000000, &cursor, &u))
+                assert_int_not_equal(u.file.id.ino, w.id.ino);
+        }
+        world_free(&w);
+    }
+    assert_true(n_lost > 0);
+}
+
 /* Marks that nobody commits are bounded, small ones too: they push back, and ST_NEXT can tell them all. */
 static void test_many_small_marks_push_back(void **state)
 {
@@ -1557,6 +1590,7 @@ int main(void)
         cmocka_unit_test(test_a_clean_stop_applies_what_is_committed),
         cmocka_unit_test(test_a_sync_after_a_kill_covers_the_journal),
         cmocka_unit_test(test_a_synced_overwrite_has_its_file),
+        cmocka_unit_test(test_an_overwrite_goes_with_a_file_that_was_never_synced),
         cmocka_unit_test(test_many_small_marks_push_back),
         cmocka_unit_test(test_what_was_cleaned_up_stays_away),
         cmocka_unit_test(test_fences_and_drops_after_a_failed_sync),
