@@ -432,12 +432,25 @@ static enum op_next next_enter(struct op *op)
     return x->unsynced ? OP_GO : next;
 }
 
+static uint32_t next_partial(const struct next_op *x)
+{
+    uint32_t partial = 0;
+
+    for (unsigned p = 0; p < CODEC_N_MAX; p++) {
+        const struct proj *proj = object_ready(x->op.obj, p);
+
+        partial |= proj != NULL && proj->partial ? UINT32_C(1) << p : 0;
+    }
+    return partial;
+}
+
 static void next_reply(struct next_op *x)
 {
     Rozo__StNextResp resp = ROZO__ST_NEXT_RESP__INIT;
     Rozo__StCommitReq__Range *marks[NEXT_MARKS_MAX];
 
     resp.block = x->found;
+    resp.partial = next_partial(x);
     resp.n_marks = x->n_marks;
     resp.marks = marks;
     for (unsigned i = 0; i < x->n_marks; i++)

@@ -91,6 +91,21 @@ static void take_mark(struct mend *mend, unsigned candidate,
     };
 }
 
+/*
+ * What it does not know shows where it is looked at; but nobody looks where nobody has a head. Of a rebuild's and a
+ * scrub's own file that is known.
+ */
+static void take_partial(struct mend *mend, unsigned candidate, uint32_t partial)
+{
+    if ((mend->request.flags & MEND_PARTIAL) != 0 || mend->request.first_block != 0 ||
+        mend->end != UINT64_MAX)
+        return;
+    for (unsigned p = 0; p < mend->file.n; p++) {
+        if ((mend->scope & partial & 1u << p) != 0 && mend->file.home[p] == candidate)
+            mend->unknown |= 1u << p;
+    }
+}
+
 static void take_next(struct mend *mend, const struct ask *ask)
 {
     Rozo__StNextResp *resp =
@@ -100,6 +115,7 @@ static void take_next(struct mend *mend, const struct ask *ask)
         mend->next_told |= 1u << ask->candidate;
         mend->next_block[ask->candidate] = resp->block;
         mend->seen_file = true;
+        take_partial(mend, ask->candidate, resp->partial);
         for (size_t i = 0; i < resp->n_marks; i++)
             take_mark(mend, ask->candidate, resp->marks[i]);
     }

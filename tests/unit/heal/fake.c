@@ -440,6 +440,10 @@ static uint16_t do_commit(struct fake *f, struct fake_storage *s, struct fake_ca
         for (uint64_t b = r->first_block; b < end && b <= FAKE_BLOCKS; b++)
             fake_commit(f, (unsigned)(s - f->storages), b, r->version);
     }
+    for (unsigned p = 0; p < f->n; p++) {
+        if ((req->whole >> p & 1) != 0)
+            s->projections[p].partial = false;
+    }
     rozo__st_commit_req__free_unpacked(req, NULL);
     return present(f, s) == 0 ? ROZO__STATUS__NO_FILE : ROZO__STATUS__OK;
 }
@@ -515,6 +519,8 @@ static uint16_t do_next(struct fake *f, struct fake_storage *s, struct fake_call
     for (unsigned p = 0; p < f->n; p++) {
         uint64_t last = 0;
 
+        if (s->projections[p].here && s->projections[p].partial)
+            resp.partial |= UINT32_C(1) << p;
         for (uint64_t b = 0; s->projections[p].here && b <= FAKE_BLOCKS; b++) {
             const struct fake_place *place = &s->projections[p].places[b];
             uint64_t version = range_version(place);

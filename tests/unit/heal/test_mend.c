@@ -546,6 +546,28 @@ static void a_torn_mark_is_no_content(void **state)
     fake_close(&f);
 }
 
+/* Where nobody has a head nobody looks; yet all of it was put right. */
+static void a_partial_home_that_lacks_nothing_becomes_whole(void **state)
+{
+    struct fake f;
+    struct mend_result r;
+
+    (void)state;
+    fake_init(&f, 190, CODEC_MOJETTE, 0);
+    write_homes(&f, 100, FAKE_BLOCKS - 100, v1, 0);
+    for (unsigned p = 0; p < f.n; p++)
+        fake_mark(&f, p, p, FAKE_BLOCKS, UINT64_MAX, v1, true);
+    commit_all(&f, 100, FAKE_BLOCKS - 99, v1);
+    f.storages[0].projections[0].partial = true;
+    r = mend_now(&f, 0, MEND_CLEAN_SPARES, 100, 20); /* not all of it */
+    assert_int_equal(r.rc, 0);
+    assert_true(f.storages[0].projections[0].partial);
+    r = mend_now(&f, 0, MEND_CLEAN_SPARES, 0, 0);
+    assert_int_equal(r.rc, 0);
+    assert_false(f.storages[0].projections[0].partial);
+    fake_close(&f);
+}
+
 /* With somebody away stretches without heads are asked about, but a partial home gets no heads there. */
 static void a_stretch_of_a_partial_home_stays_without_heads(void **state)
 {
@@ -1293,6 +1315,7 @@ int main(void)
         cmocka_unit_test(holes_are_healed_as_holes),
         cmocka_unit_test(a_torn_mark_to_the_end_is_rolled_back),
         cmocka_unit_test(a_torn_mark_is_no_content),
+        cmocka_unit_test(a_partial_home_that_lacks_nothing_becomes_whole),
         cmocka_unit_test(a_stretch_of_a_partial_home_stays_without_heads),
         cmocka_unit_test(what_was_written_into_a_torn_stretch_stays),
         cmocka_unit_test(a_tail_that_is_cut_meanwhile_begins_where_it_was_cut),
