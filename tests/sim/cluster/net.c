@@ -61,7 +61,8 @@ struct net_exchange {
     enum rpc_role role;
     uint8_t incarnation[16]; /* the channel's */
     uint64_t id, session;
-    bool sent; /* an attempt is under way */
+    bool sent;      /* an attempt is under way */
+    bool forgotten; /* its server lost its power, and its caller was not told */
     struct env_timer again, deadline;
     struct net_bytes *msg;
 };
@@ -739,6 +740,8 @@ void net_host_died(struct host *h, uint32_t lost_ppm)
         call_free(h->calls);
         if (h->power) /* its kernel says so to the caller */
             exchange_again(asked);
+        else
+            asked->forgotten = true;
         exchange_unref(asked);
     }
     for (x = net.exchanges; x != NULL; x = next) {
@@ -747,6 +750,25 @@ void net_host_died(struct host *h, uint32_t lost_ppm)
             exchange_let_go(x);
             exchange_unref(x); /* messages on their way hold it */
         }
+    }
+}
+
+static struct net_exchange *forgotten_by(const struct host *h)
+{
+    struct net_exchange *x = net.exchanges;
+
+    while (x != NULL && (x->to != h || !x->forgotten || x->rq == NULL))
+        x = x->next;
+    return x;
+}
+
+void net_host_is_back(struct host *h)
+{
+    struct net_exchange *x;
+
+    while ((x = forgotten_by(h)) != NULL) {
+        x->forgotten = false;
+        exchange_again(x);
     }
 }
 

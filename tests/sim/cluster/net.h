@@ -67,6 +67,8 @@ void net_begin(void);
 struct host *net_add_host(struct proc *proc);
 /** Forget its requests and its calls; lost_ppm of its messages that are on their way. Before proc_kill(). */
 void net_host_died(struct host *h, uint32_t lost_ppm);
+/** Its power is back: its kernel knows nothing of what it was asked, and says so to who asks for it. */
+void net_host_is_back(struct host *h);
 void net_cut(unsigned from, unsigned to, bool cut);
 /** Its process hangs, or its power is gone, or neither. */
 void net_host_reachable(struct host *h, bool reachable);

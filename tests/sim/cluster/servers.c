@@ -296,6 +296,7 @@ void storage_node_start(struct sim_storage *s)
 
     s->host->power = true;
     net_host_reachable(s->host, true);
+    net_host_is_back(s->host);
     proc_start(s->host->proc);
     before = proc_enter(s->host->proc);
     p = s->process = calloc(1, sizeof(*p));
@@ -436,6 +437,7 @@ void exportd_node_start(struct sim_exportd *e)
 
     e->host->power = true;
     net_host_reachable(e->host, true);
+    net_host_is_back(e->host);
     proc_start(e->host->proc);
     before = proc_enter(e->host->proc);
     rc = exportd_open(&e->host->proc->env, sim_kv_kv(e->kv), &config, &e->x, &err);
