@@ -165,6 +165,20 @@ static void place_anywhere(const struct model_file *f, uint64_t *at, uint64_t *n
     *n = len;
 }
 
+static uint64_t before_end(const struct model_file *f, uint64_t max)
+{
+    uint64_t before = UNIT + units(max);
+
+    return f->now_size > before ? f->now_size - before : 0;
+}
+
+/* It stays as long as it is. */
+static void place_before_end(const struct model_file *f, uint64_t *off, uint64_t *len)
+{
+    *off = before_end(f, 2 * BLOCK);
+    *len = UNIT + units(f->now_size > *off ? f->now_size - *off - UNIT : 0);
+}
+
 static void data_write(struct program *p)
 {
     struct model_file *f = &model.files[p->file];
@@ -173,6 +187,8 @@ static void data_write(struct program *p)
 
     if (p->in_part)
         place_in_part(p, &off, &len);
+    else if (run->config.cuts && world_chance(500000))
+        place_before_end(f, &off, &len);
     else
         place_anywhere(f, &off, &len);
     if ((p->open_flags & O_APPEND) != 0 && !p->in_part &&
@@ -259,6 +275,10 @@ static void data_look(struct program *p)
 
     p->off = world_chance(300000) ? 0 : units(16 * BLOCK);
     p->len = world_chance(300000) ? FILE_BYTES_MAX_SIM - p->off : UNIT + units(4 * BLOCK);
+    if (run->config.cuts && world_chance(700000)) {
+        p->off = before_end(f, 3 * BLOCK);
+        p->len = UNIT + units(4 * BLOCK);
+    }
     if (p->in_part && world_chance(800000))
         place_in_part(p, &p->off, &p->len);
     if (p->len > FILE_BYTES_MAX_SIM - p->off)
@@ -306,10 +326,17 @@ static enum data_op data_choose(const struct program *p)
         DATA_WRITE, DATA_FSYNC, DATA_FLUSH, DATA_SEEK,  DATA_FALLOCATE,
     };
 
+    static const enum data_op cuts[] = {
+        DATA_WRITE, DATA_WRITE, DATA_WRITE, DATA_READ,     DATA_READ,     DATA_READ,
+        DATA_READ,  DATA_FSYNC, DATA_STAT,  DATA_TRUNCATE, DATA_TRUNCATE,
+    };
+
     if (p->writer && p->in_part && !data_is_taken(p))
         return model.files[p->file].now_size < PARTS_BYTES
                    ? DATA_TRUNCATE
                    : in_part[world_below(sizeof(in_part) / sizeof(in_part[0]))];
+    if (p->writer && run->config.cuts && !data_is_taken(p))
+        return cuts[world_below(sizeof(cuts) / sizeof(cuts[0]))];
     if (p->writer && !data_is_taken(p))
         return writer[world_below(sizeof(writer) / sizeof(writer[0]))];
     return reader[world_below(sizeof(reader) / sizeof(reader[0]))];

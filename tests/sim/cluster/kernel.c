@@ -104,18 +104,27 @@ static void on_op_timer(struct env_timer *timer)
     op->step(op);
 }
 
+void kop_wake(struct kop *op, void (*step)(struct kop *op))
+{
+    if (!op->k->config.naps || !world_chance(300000)) {
+        step(op);
+        return;
+    }
+    op->step = step;
+    op->timer.fn = on_op_timer;
+    world_timer_start_us(&op->timer, world_below(world_chance(50000) ? 5000 : 200));
+}
+
 static void on_below(struct fuse_req *req)
 {
     struct kop *op = container_of(req, struct kop, below);
 
-    if (op->k == NULL) {
+    if (op->k == NULL)
         kop_free(op);
-    } else if (op->k->config.naps && world_chance(300000)) {
-        op->timer.fn = on_op_timer;
-        world_timer_start_us(&op->timer, world_below(world_chance(50000) ? 5000 : 200));
-    } else {
+    else if (op->is_ahead)
         op->step(op);
-    }
+    else
+        kop_wake(op, op->step);
 }
 
 void kop_ask(struct kop *op, const struct request *r, void (*step)(struct kop *op))
@@ -292,6 +301,15 @@ void kop_end(struct kop *op, int rc)
         op->notice->done(op->notice, rc);
     kop_free(op);
     forget_some(k);
+}
+
+struct kop *kop_spawn(struct kop *op)
+{
+    struct kop *more = kop_new(op->k);
+
+    more->r = op->r;
+    kop_pin(more, op->inode->ino);
+    return more;
 }
 
 static void kop_is_told(struct kop *op)

@@ -13,6 +13,9 @@
  *   are there, have the new bytes before the mount is asked, and are not locked; a piece of a page that is not there locks
  *   it. The file is as long as the kernel thinks: reads end there, appends go there; only who wants to read beyond has the size
  *   asked for again when it is not believed any more. When an answer says another size, all pages go.
+ * - Who reads asks for some pages more. Those behind pages that are there he asks for at the same time. A page of which a WRITE left a
+ *   piece only counts as there for that, and is read alone when he comes to it. An answer that is short says where the file ends, and is
+ *   taken as soon as it is given, but for that of a page that is read alone: its reader has to be woken first.
  * - keep_cache at open; without it pages go. direct_io and O_DIRECT pass them by; direct writes drop them, before and after.
  * - Listings: who reads a directory that was opened with cache_readdir from its beginning to its end leaves a listing behind, out of
  *   which others read who opened it so. It goes when the directory is opened without keep_cache, when inval_inode (with
@@ -38,6 +41,7 @@
  * the answer to a READ that ends early, because the file is shorter than the kernel knows, and while a call of its own is under way that
  * may change the size, when it learns no other: Linux then gives zeros up to the
  * end of before, also to later reads of these pages until something else tells it the size. We count both, and go by the answer: a mount cannot help it but by direct_io.
+ * We are as hard as Linux when it was another READ that ended early, further back, whose answer was taken meanwhile.
  *
  * An answer is taken in a moment after it was given, as a process is woken: an invalidation that comes between is done before it.
  * Not modelled: mapped pages, links' targets, xattrs, ACLs.

@@ -39,7 +39,7 @@ void kpages_drop(struct kernel *k, struct kinode *i, unsigned from, unsigned end
         k->counts.n_invalidated += p->is_here;
         p->drop = p->locked;
         if (!p->locked)
-            p->is_here = false;
+            p->is_here = p->is_piece = false;
     }
 }
 
@@ -65,6 +65,7 @@ static void page_unlock(struct kinode *i, unsigned page, bool is_here)
     assert(p->locked);
     p->locked = false;
     p->is_here = is_here && !p->drop;
+    p->is_piece &= !is_here && !p->drop;
     p->drop = false;
     LIST_FOREACH_SAFE(n, &i->page_waiters) {
         struct kop *op = container_of(n, struct kop, wait);
@@ -165,6 +166,10 @@ static void do_release(struct kop *op)
     struct kfile *f = kfile_find(op->k, op->r.fh);
 
     assert(f != NULL);
+    if (f->n_ahead != 0) {
+        f->release = op;
+        return;
+    }
     f->inode->n_files--;
     list_remove(&f->link);
     free(f);
@@ -192,29 +197,34 @@ static void read_later(struct kop *op)
     read_on(op);
 }
 
-/* The file ends there, says the mount. Where Linux cannot take that it reads zeros up to its own end; see kernel.h. */
+/*
+ * The file ends there, says the mount. Where Linux cannot take that it reads zeros up to its own end; see kernel.h. We are not kind
+ * when it was another READ that came between: it ended later, by which the mount said something that is not so.
+ */
 static void read_ends(struct kop *op, uint64_t end)
 {
     struct kinode *i = op->inode;
 
     if (op->version >= i->version && !i->unstable) {
-        i->version = ++op->k->version;
+        i->version = i->ended = ++op->k->version;
         i->size = end;
         return;
     }
+    if (i->version == i->ended && !i->unstable)
+        return;
     for (unsigned n = page_of(end); n < page_of(op->pos) + op->n_pages; n++) {
         i->pages[n].ends = true;
         i->pages[n].end = n == page_of(end) ? (unsigned)(end % KPAGE) : 0;
     }
 }
 
-static void kpages_read(struct kop *op)
+static void kpages_take(struct kop *op)
 {
     struct kinode *i = op->inode;
     unsigned first = page_of(op->pos);
-    uint64_t got = op->below.rc == 0 ? op->below.data_len : 0, asked;
+    uint64_t got = op->below.rc == 0 ? op->below.data_len : 0;
+    uint64_t asked = (uint64_t)op->n_pages * KPAGE, end = (uint64_t)first * KPAGE + got;
 
-    asked = (uint64_t)op->n_pages * KPAGE;
     for (unsigned n = 0; n < op->n_pages; n++) {
         uint8_t *bytes = page_bytes(&i->pages[first + n]);
         uint64_t at = (uint64_t)n * KPAGE;
@@ -227,18 +237,85 @@ static void kpages_read(struct kop *op)
     }
     free(op->memory);
     op->memory = NULL;
-    if (op->below.rc != 0) {
-        kop_end(op, op->below.rc);
+    if (op->below.rc != 0 || got == asked)
         return;
-    }
-    if (got < asked && (uint64_t)first * KPAGE + got < i->size)
-        read_ends(op, (uint64_t)first * KPAGE + got);
-    if (got < asked && (uint64_t)first * KPAGE + got < op->size_told)
-        op->size_told = (uint64_t)first * KPAGE + got;
-    if (world_chance(500000))
+    if (end < i->size)
+        read_ends(op, end);
+    if (end < op->size_told)
+        op->size_told = end;
+}
+
+static void kpages_read(struct kop *op)
+{
+    op->is_ahead = false;
+    kpages_take(op);
+    if (op->below.rc != 0)
+        kop_end(op, op->below.rc);
+    else if (world_chance(500000))
         kop_later(op, read_later); /* after those who waited for the pages */
     else
-        read_on(op);
+        kop_wake(op, read_on);
+}
+
+static void kpages_read_ahead(struct kop *op)
+{
+    struct kfile *f = kfile_find(op->k, op->r.fh);
+
+    kpages_take(op);
+    if (--f->n_ahead == 0 && f->release != NULL)
+        kop_later(f->release, do_release);
+    kop_end(op, 0);
+}
+
+static unsigned pages_lock(struct kinode *i, unsigned first, unsigned end)
+{
+    unsigned n = first;
+
+    for (; n < end && !i->pages[n].is_here && !i->pages[n].locked; n++) {
+        if (i->pages[n].is_piece && n != first)
+            break;
+        i->pages[n].locked = true;
+    }
+    return n - first;
+}
+
+static void pages_ask(struct kop *op, void (*step)(struct kop *op))
+{
+    const struct request read = {
+        .kind = REQUEST_READ,
+        .ino = op->r.ino,
+        .fh = op->r.fh,
+        .flags = op->r.flags & ~O_DIRECT,
+        .off = op->pos / KPAGE * KPAGE,
+        .len = (uint64_t)op->n_pages * KPAGE,
+    };
+
+    op->memory = malloc(read.len);
+    assert(op->memory != NULL && op->n_pages > 0);
+    op->below.data = op->memory;
+    kop_ask(op, &read, step);
+}
+
+/* What lies behind pages that are there is asked for at the same time. */
+static void read_ahead(struct kop *op, unsigned first, unsigned end)
+{
+    struct kinode *i = op->inode;
+    struct kfile *f = kfile_find(op->k, op->r.fh);
+
+    for (; f != NULL && first < end; first++) {
+        const struct kpage *p = &i->pages[first];
+        struct kop *ahead;
+
+        if (p->is_here || p->locked || p->is_piece)
+            continue;
+        ahead = kop_spawn(op);
+        ahead->is_ahead = true;
+        ahead->pos = (uint64_t)first * KPAGE;
+        ahead->n_pages = pages_lock(i, first, end);
+        first += ahead->n_pages;
+        f->n_ahead++;
+        pages_ask(ahead, kpages_read_ahead);
+    }
 }
 
 /* The pages from op->pos on that are not there, and some more. */
@@ -247,25 +324,14 @@ static void read_pages(struct kop *op)
     struct kinode *i = op->inode;
     unsigned first = page_of(op->pos),
              end = page_after(op->end) + (unsigned)world_below(READ_AHEAD_MAX);
-    struct request read = { .kind = REQUEST_READ,
-                            .ino = op->r.ino,
-                            .fh = op->r.fh,
-                            .flags = op->r.flags & ~O_DIRECT };
 
     if (end > page_after(read_size(op)))
         end = page_after(read_size(op));
-    op->n_pages = 0;
-    for (unsigned n = first; n < end && !i->pages[n].is_here && !i->pages[n].locked;
-         n++) {
-        i->pages[n].locked = true;
-        op->n_pages++;
-    }
-    read.off = (uint64_t)first * KPAGE;
-    read.len = (uint64_t)op->n_pages * KPAGE;
-    op->memory = malloc(read.len);
-    assert(op->memory != NULL && op->n_pages > 0);
-    op->below.data = op->memory;
-    kop_ask(op, &read, kpages_read);
+    op->is_ahead = !i->pages[first].is_piece;
+    op->n_pages = pages_lock(i, first, op->is_ahead ? end : first + 1);
+    pages_ask(op, kpages_read);
+    if (op->is_ahead)
+        read_ahead(op, first + op->n_pages, end);
 }
 
 static void read_on(struct kop *op)
@@ -377,9 +443,10 @@ static void batch_written(struct kop *op)
     uint64_t end = op->pos + op->n_pages; /* bytes, see write_batch() */
 
     for (unsigned n = page_of(op->pos); n < page_after(end); n++) {
-        if (n == op->page_end) /* a piece of a page: the rest of it is not there */
+        if (n == op->page_end) { /* a piece of a page: the rest of it is not there */
+            i->pages[n].is_piece = true;
             page_unlock(i, n, false);
-        else if (rc != 0)
+        } else if (rc != 0)
             kpages_drop(op->k, i, n, n + 1);
     }
     if (rc == 0)
@@ -414,6 +481,7 @@ static void write_batch(struct kop *op)
         if (p->is_here || end - pos == KPAGE) {
             memcpy(page_bytes(p) + pos % KPAGE, data + (pos - op->r.off), end - pos);
             p->is_here = true;
+            p->is_piece = false;
         } else {
             p->locked = true;
             op->page_end = n;

@@ -19,7 +19,8 @@ struct kpage {
     uint8_t *bytes; /* owned; NULL: never was there */
     bool is_here;
     bool locked;
-    bool drop; /* as soon as it is not locked any more */
+    bool drop;     /* as soon as it is not locked any more */
+    bool is_piece; /* a WRITE left one there: who wants the rest reads this page alone */
     bool
         ends; /* the file ended `end` bytes into it, says the mount, and Linux could not take that */
     unsigned end;
@@ -42,6 +43,7 @@ struct kinode {
     struct stat st;
     uint64_t size; /* i_size: the kernel's own idea */
     uint64_t version;
+    uint64_t ended;    /* `version`, when a READ last made it shorter */
     uint64_t until_ns; /* st is believed; 0: not */
     bool invalid;      /* ... but not any more */
     bool unstable;     /* a write or truncate is about to change the size */
@@ -68,6 +70,8 @@ struct kfile {
     struct list_node link; /* in k->files */
     uint64_t fh;
     struct kinode *inode; /* pinned */
+    unsigned n_ahead;     /* READs that nobody waits for; a RELEASE comes after them */
+    struct kop *release;
     bool is_direct;
     bool keeps_names; /* a directory: its listing may be kept, and be used */
 };
@@ -92,7 +96,8 @@ struct kop {
     struct list_node wait; /* in a lock's or page's waiters */
     struct klock locks[KLOCKS_MAX];
     unsigned n_locks, n_held;
-    bool is_again;                  /* the mount has said ESTALE once */
+    bool is_again; /* the mount has said ESTALE once */
+    bool is_ahead; /* whoever answers takes the answer in, nobody is woken for that */
     struct kinode *inode;           /* pinned; NULL: none */
     uint64_t version, evict, epoch; /* when the mount was asked */
     uint64_t pos, end;              /* in the file */
@@ -122,6 +127,10 @@ void kop_locked(struct kop *op, void (*step)(struct kop *op));
 void kop_unlock(struct kop *op);
 /** step, a moment later. */
 void kop_later(struct kop *op, void (*step)(struct kop *op));
+/** step, when a process has been woken. */
+void kop_wake(struct kop *op, void (*step)(struct kop *op));
+/** Another one for what op does, without who asked and without what it holds. */
+struct kop *kop_spawn(struct kop *op);
 /** A request that nobody waits for. */
 void kernel_tell(struct kernel *k, const struct request *r);
 

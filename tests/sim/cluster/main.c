@@ -74,7 +74,7 @@ struct arguments {
     unsigned mutant;
     const char *mode; /* NULL: each seed its own */
     bool verbose, tells, quiet, torn, heals, twice, directories, kernel, shared, locks,
-        names;
+        names, cuts;
     unsigned strict;
     unsigned n_clients;
     char replay[256];
@@ -130,6 +130,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.strict = args.shared ? MODEL_STRICT : args.strict;
     c.locks = args.locks;
     c.names = args.names;
+    c.cuts = args.cuts;
     c.n_clients = args.n_clients;
     c.heals = args.heals || (c.faults & (FAULT_REPLACE | FAULT_LOSE)) != 0;
     /* A write that nobody synced, torn by the power at one home and unreadable at the next, is gone with nothing to heal it
@@ -146,7 +147,7 @@ static void run_seed(uint64_t seed, struct run_result *r)
 
     snprintf(args.replay, sizeof(args.replay),
              "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
-             "--mutant %s%s%s%s%s%s%s%s%s --clients %u\n",
+             "--mutant %s%s%s%s%s%s%s%s%s%s --clients %u\n",
              (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
              mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
              c.heals ? " --heal" : "", c.directories ? " --directories" : "",
@@ -155,7 +156,7 @@ static void run_seed(uint64_t seed, struct run_result *r)
              : c.strict != MODEL_LENIENT ? " --strict=sizes"
                                          : "",
              c.shared ? " --shared" : "", c.locks ? " --locks" : "",
-             c.names ? " --names" : "", c.n_clients);
+             c.names ? " --names" : "", c.cuts ? " --cuts" : "", c.n_clients);
     run_once(&c, r);
     if (!args.quiet)
         printf(
@@ -235,6 +236,9 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
     case 'N':
         args.names = true;
         return 0;
+    case 'U':
+        args.cuts = true;
+        return 0;
     case 'C':
         args.n_clients = (unsigned)strtoul(arg, NULL, 0);
         if (args.n_clients > 3)
@@ -280,6 +284,8 @@ int main(int argc, char **argv)
         { "shared", 'W', NULL, 0, "Few names, and many writers of a file; strict", 0 },
         { "locks", 'L', NULL, 0, "Programs take locks", 0 },
         { "names", 'N', NULL, 0, "Programs mostly look at names", 0 },
+        { "cuts", 'U', NULL, 0, "Programs mostly cut files, and read around their ends",
+          0 },
         { "clients", 'C', "N", 0, "How many mounts have programs; 0: all three", 0 },
         { "twice", '2', NULL, 0, "Run each seed twice: both must be the same", 0 },
         { 0 },

@@ -53,6 +53,7 @@ struct run_config {
     bool directories;    /* disk.h */
     bool heals;          /* storages heal, and in the end everything must be healed */
     bool names;          /* programs mostly look at names */
+    bool cuts;           /* they mostly cut files, and read around their ends */
     bool kernel;         /* a model of Linux before each mount: kernel.h */
     unsigned strict;     /* all mounts see the same: enum model_strictness */
     bool shared;         /* few names, and many writers of a file; with strict only */
