@@ -146,10 +146,11 @@ struct op {
     struct token_need token_need;
     bool token_page; /* a page of the kernel's, whoever changed it */
     void (*token_step)(struct op *op);
-    struct list_node token_link; /* in node->token_waiters, exclusive or reading */
-    bool fills_pages;            /* a READ: the kernel keeps what it brings */
-    bool overtaken;              /* a change of what it reads came meanwhile */
-    uint64_t parent;             /* whose name it takes away */
+    struct list_node token_link;  /* in node->token_waiters, exclusive or reading */
+    bool fills_pages;             /* a READ: the kernel keeps what it brings */
+    bool overtaken;               /* a change of what it reads came meanwhile */
+    bool has_waited, end_is_told; /* of a READ behind the end: behind.c */
+    uint64_t parent;              /* whose name it takes away */
     struct rename_under_way renaming;
     char name[NAME_BYTES_MAX + 1];
     char name2[NAME_BYTES_MAX + 1];
@@ -247,8 +248,9 @@ struct mount {
     atomic_uint open_counts[COUNTERS];
     atomic_uint kept_counts[COUNTERS]; /* of files that only we keep open */
     atomic_ullong n_lowered;           /* exclusive tokens that are not any more */
-    atomic_uint n_ops;                 /* under way on all loops */
-    atomic_bool draining; /* no loop reads any more: tell loop 0 when n_ops is 0 */
+    atomic_bool was_recalled; /* others were there: exportd has recalled a token */
+    atomic_uint n_ops;        /* under way on all loops */
+    atomic_bool draining;     /* no loop reads any more: tell loop 0 when n_ops is 0 */
     atomic_bool drained_sent;
     atomic_bool stop_sent;
     struct env_mail drained_mail, stop_mail;
@@ -472,6 +474,17 @@ void op_token_done(struct op *op);
  * then they are dropped now.
  */
 void op_read_ended(struct op *op);
+
+/* ---- behind.c ---- */
+
+/** A READ that is under way and has come to nothing: does it wait? Then op_read_again() follows, or it is given up. */
+bool op_waits_behind(struct op *op);
+/** A READ was told where the file ends. */
+void node_end_told(struct node *node);
+/** The kernel is about to drop these pages: nobody waits. */
+void node_behind_go_on(struct node *node);
+/** fs_file.c: with the token, when it comes. */
+void op_read_again(struct op *op);
 
 /* exportd wants a token back. */
 struct token_recall {

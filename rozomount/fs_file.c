@@ -238,7 +238,7 @@ static struct file *op_file(struct op *op)
 
 static void read_with_token(struct op *op);
 
-static void read_take_token(struct op *op)
+void op_read_again(struct op *op)
 {
     const struct token_need need = { TOKEN_SHARED, op->offset, op->offset + op->size };
 
@@ -254,28 +254,42 @@ static size_t iov_bytes(const struct iovec *iov, unsigned n_iov)
     return n;
 }
 
+static void read_reply(struct op *op, fuse_req_t req, int rc, const struct iovec *iov,
+                       unsigned n_iov, bool is_behind)
+{
+    if (rc != 0) {
+        fuse_reply_err(req, -md_user_errno(rc));
+    } else if (is_behind && op->end_is_told) {
+        op->memory = mem_new(op->size);
+        fuse_reply_buf(req, op->memory, op->size);
+    } else {
+        fuse_reply_iov(req, iov, (int)n_iov);
+    }
+}
+
 static void on_read(void *arg, int rc, const struct iovec *iov, unsigned n_iov)
 {
     struct op *op = arg;
     fuse_req_t req = op->req;
     bool ends = rc == 0 && iov_bytes(iov, n_iov) < op->size;
+    bool is_behind = ends && op->offset > file_size(op->node->file);
 
     op_wait_over(op);
     if (op->overtaken && req != NULL) {
         op->overtaken = false;
         op_token_done(op);
-        read_take_token(op);
+        op_read_again(op);
         return;
     }
+    if (is_behind && req != NULL && op_waits_behind(op))
+        return;
     op->req = NULL;
-    if (req != NULL) { /* else a signal ended it */
-        if (rc != 0)
-            fuse_reply_err(req, -md_user_errno(rc));
-        else
-            fuse_reply_iov(req, iov, (int)n_iov);
-    }
+    if (req != NULL) /* else a signal ended it */
+        read_reply(op, req, rc, iov, n_iov, is_behind);
     if (ends)
         op_read_ended(op);
+    if (ends && !is_behind && op->fills_pages)
+        node_end_told(op->node);
     op_finish(op);
 }
 
@@ -305,7 +319,7 @@ static void read_under_lock(struct op *op)
     if (op->handle->node->stale)
         op_reply_err(op, -EIO);
     else
-        read_take_token(op);
+        op_read_again(op);
 }
 
 static void read_on_owner(struct op *op)

@@ -471,6 +471,7 @@ struct node *node_get(struct nodes *nodes, uint64_t ino)
         list_init(&node->token_waiters);
         list_init(&node->exclusive);
         list_init(&node->reading);
+        list_init(&node->behind);
         list_init(&node->kept_link);
         closed_take(nodes, ino, &node->seen);
         HASH_ADD(hh, nodes->by_ino, ino, sizeof(ino), node);

@@ -80,6 +80,7 @@ struct node {
     struct acquire *acquiring;      /* an MD_TOKEN is out */
     struct list_node exclusive;     /* operations under way by an exclusive token */
     struct list_node reading;       /* READs under way that fill pages */
+    struct list_node behind;        /* READs that wait in behind.c */
     uint64_t went_round_ns; /* a recall was last taken round a READ; 0: none was */
     bool dropping_ends, drops_ends_again; /* see op_read_ended() */
     struct list_node kept_link;           /* in nodes->kept, or alone */

@@ -628,6 +628,7 @@ static void drops_begin(struct recall *r)
         told_names_free(names);
         return;
     }
+    node_behind_go_on(r->node); /* they lock pages */
     drop_add(r, 0, names == NULL ? SPAN_END : 0);
     if (names != NULL) {
         drop_names(container_of(r->drops.next, struct drop, link), names);
@@ -1113,6 +1114,8 @@ void recall_send(struct mount *m, const struct token_recall *what)
 {
     struct recall_news *news = mem_new(sizeof(*news));
 
+    if (what->grant != 0) /* else it is our own wish */
+        atomic_store(&m->was_recalled, true);
     news->mail.fn = on_recall_news;
     news->waiter.dir = what->ino;
     news->loop = mount_owner(m, what->ino);

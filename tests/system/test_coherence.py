@@ -641,6 +641,23 @@ def test_holes_and_copies_in_two_halves(two_mounts, ab):
     assert get(ab[0] + "/f") == model == get(ab[1] + "/f")
 
 
+@pytest.mark.parametrize("start", [0, 2413, 12000])
+def test_reads_across_the_new_end(ab, start):
+    """Linux asks for what lies before and behind a page that it has a piece of at the same time, and for that page last."""
+    paths = [os.path.join(folder, "cut") for folder in ab]
+    put(paths[0], b"x" * 107285)
+    mine, others = [os.open(path, os.O_RDWR) for path in paths]
+    for _ in range(60):
+        os.pwrite(mine, b"x" * 107285, 0)
+        os.ftruncate(others, 7118)
+        os.pwrite(mine, b"y" * 276, 5036)
+        os.fstat(others)
+        want = b"x" * 5036 + b"y" * 276 + b"x" * (7118 - 5312)
+        assert os.pread(mine, 58840, start) == want[start:]
+    os.close(mine)
+    os.close(others)
+
+
 @pytest.mark.parametrize("length", [64, 1000, 5000])
 def test_appends_of_both(ab, length):
     """O_APPEND: every record is there once, whole, and those of each writer in order."""
