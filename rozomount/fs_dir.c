@@ -28,7 +28,8 @@ enum {
 /* An open directory. Thread: the owner of its inode. */
 struct dir {
     uint64_t ino;
-    Rozo__MdReaddirResp *page; /* owned; NULL: none. Names only. */
+    Rozo__MdReaddirResp *page; /* NULL: none. Names only. */
+    struct arena page_arena;   /* where it lies */
     size_t next;               /* in page */
     uint64_t next_after;       /* the cookie before page->entries[next] */
     bool
@@ -62,7 +63,7 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 static void dir_drop_page(struct dir *dir)
 {
-    rozo__md_readdir_resp__free_unpacked(dir->page, NULL);
+    arena_free(&dir->page_arena);
     dir->page = NULL;
 }
 
@@ -207,7 +208,7 @@ static void on_page(struct op *op, int rc)
 
     dir_drop_page(dir);
     if (rc == 0) {
-        dir->page = md_decode_readdir(&op->call, after, op->plus);
+        dir->page = md_decode_readdir(&op->call, after, op->plus, &dir->page_arena);
         if (dir->page == NULL)
             rc = -EIO;
     }
@@ -263,7 +264,7 @@ static void readdir_on_owner(struct op *op)
                      (dir->next < dir->page->n_entries || dir->page->end);
 
     dir_listing_came(op);
-    op->memory = mem_new(op->size);
+    op->memory = mem_grow(NULL, op->size); /* it is filled as far as it is used */
     if (!continues) {
         ask_page(op);
         return;

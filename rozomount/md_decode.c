@@ -7,8 +7,31 @@
 #include "rozomount/md_decode.h"
 
 #include <errno.h>
+#include <stdalign.h>
 #include <string.h>
 #include <sys/sysmacros.h>
+
+/* So many times its bytes on the wire a page of a directory takes. */
+enum { UNPACKED_GROWS = 5 };
+
+/* An answer, unpacked: until unpacked_free(). Most fit its room. */
+struct unpacked {
+    struct arena arena;
+    alignas(ARENA_ALIGN) uint8_t room[2048];
+};
+
+static void *unpack(struct unpacked *u, const struct md_call *call,
+                    const ProtobufCMessageDescriptor *type)
+{
+    arena_init(&u->arena, u->room, sizeof(u->room), 0);
+    return protobuf_c_message_unpack(type, &u->arena.allocator, call->answer_len,
+                                     call->answer);
+}
+
+static void unpacked_free(struct unpacked *u)
+{
+    arena_free(&u->arena);
+}
 
 static bool mode_is_known(uint32_t mode)
 {
@@ -124,8 +147,8 @@ static int dir_check(const Rozo__Attr *attr, struct md_attr *out)
 
 int md_decode_entry(const struct md_call *call, struct md_entry *out)
 {
-    Rozo__MdEntryResp *msg =
-        rozo__md_entry_resp__unpack(NULL, call->answer_len, call->answer);
+    struct unpacked u;
+    Rozo__MdEntryResp *msg = unpack(&u, call, &rozo__md_entry_resp__descriptor);
     struct md_attr dir;
     struct md_grant grant;
     int rc = msg == NULL
@@ -142,37 +165,36 @@ int md_decode_entry(const struct md_call *call, struct md_entry *out)
         out->losses = msg->losses;
         out->cut = msg->cut;
     }
-    rozo__md_entry_resp__free_unpacked(msg, NULL);
+    unpacked_free(&u);
     return rc;
 }
 
 int md_decode_done(const struct md_call *call, uint64_t *ino)
 {
-    Rozo__MdDoneResp *msg =
-        rozo__md_done_resp__unpack(NULL, call->answer_len, call->answer);
+    struct unpacked u;
+    const Rozo__MdDoneResp *msg = unpack(&u, call, &rozo__md_done_resp__descriptor);
 
-    if (msg == NULL)
-        return -EBADMSG;
-    *ino = msg->ino;
-    rozo__md_done_resp__free_unpacked(msg, NULL);
-    return 0;
+    if (msg != NULL)
+        *ino = msg->ino;
+    unpacked_free(&u);
+    return msg == NULL ? -EBADMSG : 0;
 }
 
 int md_decode_no_entry(const struct md_call *call, struct md_grant *out)
 {
-    Rozo__MdEntryResp *msg =
-        rozo__md_entry_resp__unpack(NULL, call->answer_len, call->answer);
+    struct unpacked u;
+    Rozo__MdEntryResp *msg = unpack(&u, call, &rozo__md_entry_resp__descriptor);
     int rc = msg == NULL ? -EBADMSG
                          : grant_check(msg->grant, msg->dir_token, 0, msg->others, out);
 
-    rozo__md_entry_resp__free_unpacked(msg, NULL);
+    unpacked_free(&u);
     return rc;
 }
 
 int md_decode_create(const struct md_call *call, struct md_entry *out)
 {
-    Rozo__MdCreateResp *msg =
-        rozo__md_create_resp__unpack(NULL, call->answer_len, call->answer);
+    struct unpacked u;
+    Rozo__MdCreateResp *msg = unpack(&u, call, &rozo__md_create_resp__descriptor);
     struct md_attr dir;
     struct md_grant grant;
     int rc = msg == NULL
@@ -187,14 +209,14 @@ int md_decode_create(const struct md_call *call, struct md_entry *out)
         out->grant = grant;
         out->dir = dir;
     }
-    rozo__md_create_resp__free_unpacked(msg, NULL);
+    unpacked_free(&u);
     return rc;
 }
 
 int md_decode_removed(const struct md_call *call, struct md_removed *out)
 {
-    Rozo__MdRemovedResp *msg =
-        rozo__md_removed_resp__unpack(NULL, call->answer_len, call->answer);
+    struct unpacked u;
+    Rozo__MdRemovedResp *msg = unpack(&u, call, &rozo__md_removed_resp__descriptor);
     struct md_removed r = { 0 };
     int rc = msg == NULL || msg->n_moved > 2
                  ? -EBADMSG
@@ -212,14 +234,14 @@ int md_decode_removed(const struct md_call *call, struct md_removed *out)
             r.moved[i] = msg->moved[i];
         *out = r;
     }
-    rozo__md_removed_resp__free_unpacked(msg, NULL);
+    unpacked_free(&u);
     return rc;
 }
 
 int md_decode_open(const struct md_call *call, struct md_entry *out)
 {
-    Rozo__MdOpenResp *msg =
-        rozo__md_open_resp__unpack(NULL, call->answer_len, call->answer);
+    struct unpacked u;
+    Rozo__MdOpenResp *msg = unpack(&u, call, &rozo__md_open_resp__descriptor);
     int rc = msg == NULL || msg->data == NULL
                  ? -EBADMSG
                  : entry_check(call, msg->attr, msg->data, true, out);
@@ -232,7 +254,7 @@ int md_decode_open(const struct md_call *call, struct md_entry *out)
         out->range_from = msg->range_from;
         out->range_to = msg->range_to;
     }
-    rozo__md_open_resp__free_unpacked(msg, NULL);
+    unpacked_free(&u);
     return rc;
 }
 
@@ -275,15 +297,11 @@ static bool name_is_fine(const ProtobufCBinaryData *name)
              (name->len == 1 || (name->len == 2 && name->data[1] == '.')));
 }
 
-Rozo__MdReaddirResp *md_decode_readdir(const struct md_call *call, uint64_t after_cookie,
-                                       bool plus)
+/* The page makes sense. */
+static bool page_is_fine(const Rozo__MdReaddirResp *msg, uint64_t after_cookie, bool plus)
 {
-    Rozo__MdReaddirResp *msg =
-        rozo__md_readdir_resp__unpack(NULL, call->answer_len, call->answer);
     struct md_attr attr;
 
-    if (msg == NULL)
-        return NULL;
     for (size_t i = 0; i < msg->n_entries; i++) {
         const Rozo__MdReaddirResp__Entry *e = msg->entries[i];
 
@@ -291,15 +309,25 @@ Rozo__MdReaddirResp *md_decode_readdir(const struct md_call *call, uint64_t afte
             e->cookie <= after_cookie || e->cookie > MD_COOKIE_MAX ||
             (plus && e->attr != NULL &&
              (md_attr_check(e->attr, &attr) != 0 || attr.ino != e->ino)))
-            goto bad;
+            return false;
         after_cookie = e->cookie;
     }
-    if (msg->n_entries == 0 && !msg->end) /* it would never end */
-        goto bad;
-    if ((unsigned)msg->dir_token > TOKEN_EXCLUSIVE)
-        goto bad;
+    return (msg->n_entries != 0 || msg->end) && /* else it would never end */
+           (unsigned)msg->dir_token <= TOKEN_EXCLUSIVE;
+}
+
+Rozo__MdReaddirResp *md_decode_readdir(const struct md_call *call, uint64_t after_cookie,
+                                       bool plus, struct arena *arena)
+{
+    Rozo__MdReaddirResp *msg;
+
+    arena_init(arena, NULL, 0, UNPACKED_GROWS * call->answer_len);
+    msg = (Rozo__MdReaddirResp *)protobuf_c_message_unpack(
+        &rozo__md_readdir_resp__descriptor, &arena->allocator, call->answer_len,
+        call->answer);
+    if (msg != NULL && !page_is_fine(msg, after_cookie, plus))
+        msg = NULL;
+    if (msg == NULL)
+        arena_free(arena);
     return msg;
-bad:
-    rozo__md_readdir_resp__free_unpacked(msg, NULL);
-    return NULL;
 }

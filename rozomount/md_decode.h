@@ -9,6 +9,7 @@
 
 #include <sys/stat.h>
 
+#include "common/arena.h"
 #include "rozomount/md.h"
 #include "rozomount/tokens.h"
 #include "storcli/file.h"
@@ -75,10 +76,11 @@ void md_attr_to_stat(const struct md_attr *attr, struct stat *st);
 /**
  * Unpack a page of a directory and check all of it: names are 1..255 bytes without '/' and zero
  * bytes, cookies grow and stay below COOKIE_MAX. Attributes may be missing: another mount is writing the file.
- * @return free with rozo__md_readdir_resp__free_unpacked(); NULL: the answer makes no sense.
+ * @param arena  out: where it lies, for arena_free(). Not initialised before.
+ * @return NULL: the answer makes no sense; the arena is empty.
  */
 Rozo__MdReaddirResp *md_decode_readdir(const struct md_call *call, uint64_t after_cookie,
-                                       bool plus);
+                                       bool plus, struct arena *arena);
 
 enum {
     MD_BLKSIZE = 128 << 10

@@ -12,12 +12,13 @@
 #include <errno.h>
 #include <stdalign.h>
 
+#include "common/arena.h"
 #include "common/log.h"
 #include "common/status.h"
 #include "exportd/core/state.h"
 
 enum {
-    ARENA_BYTES = 64 << 10,
+    REQUEST_ROOM = 64 << 10, /* for a request, unpacked; more than that is allocated */
     LEASE_DEFAULT_MS = 20000,
     EVICT_DEFAULT_MS = 20000,
 };
@@ -193,31 +194,6 @@ static const struct handler *handler_find(uint16_t op)
     return &handlers[i];
 }
 
-/* Memory of one message being decoded: bump, and malloc for what does not fit. */
-struct arena {
-    size_t used;
-    alignas(16) uint8_t bytes[ARENA_BYTES];
-};
-
-static void *arena_alloc(void *data, size_t size)
-{
-    struct arena *a = data;
-    size_t at = (a->used + 15) & ~(size_t)15;
-
-    if (size > sizeof(a->bytes) - at)
-        return malloc(size);
-    a->used = at + size;
-    return a->bytes + at;
-}
-
-static void arena_free(void *data, void *p)
-{
-    struct arena *a = data;
-
-    if ((uint8_t *)p < a->bytes || (uint8_t *)p >= a->bytes + sizeof(a->bytes))
-        free(p);
-}
-
 /* Whose call is it? */
 static int op_find_session(struct op *op, const struct handler *h)
 {
@@ -284,8 +260,8 @@ static void op_remember(struct op *op, const struct handler *h, int rc)
 static int op_run(struct op *op)
 {
     const struct handler *h = handler_find(op->call->op);
+    alignas(ARENA_ALIGN) uint8_t room[REQUEST_ROOM];
     struct arena arena;
-    ProtobufCAllocator allocator = { arena_alloc, arena_free, &arena };
     const struct reply *before;
     ProtobufCMessage *req;
     int rc = h == NULL ? -ENOSYS : op_find_session(op, h);
@@ -298,14 +274,15 @@ static int op_run(struct op *op)
     rc = op_admit(op, h);
     if (rc != 0)
         return rc;
-    arena.used = 0;
-    req = protobuf_c_message_unpack(h->req, &allocator, op->call->msg_len, op->call->msg);
+    arena_init(&arena, room, sizeof(room), 0);
+    req = protobuf_c_message_unpack(h->req, &arena.allocator, op->call->msg_len,
+                                    op->call->msg);
+    rc = req == NULL ? -EBADMSG : h->fn(op, req);
+    arena_free(&arena);
     if (req == NULL)
-        return -EBADMSG;
-    rc = h->fn(op, req);
+        return rc;
     if ((h->flags & CHANGES) != 0 && op->export != NULL && op->export->sync)
         op->sync = true;
-    protobuf_c_message_free_unpacked(req, &allocator);
     if ((h->flags & ONCE) != 0 && op->call != NULL)
         op_remember(op, h, rc);
     return rc;

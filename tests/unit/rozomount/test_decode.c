@@ -180,16 +180,18 @@ static void test_garbage_is_refused(void **state)
 {
     struct md_call call = { .answer = (const uint8_t *)"\x0a\xff\xff\xff\x0f",
                             .answer_len = 5 };
+    struct arena arena;
     struct md_entry e;
 
     (void)state;
     assert_int_equal(md_decode_entry(&call, &e), -EBADMSG);
     assert_int_equal(md_decode_create(&call, &e), -EBADMSG);
     assert_int_equal(md_decode_open(&call, &e), -EBADMSG);
-    assert_null(md_decode_readdir(&call, 0, false));
+    assert_null(md_decode_readdir(&call, 0, false, &arena));
     call.answer_len = 0; /* an empty message has no attributes */
     assert_int_equal(md_decode_entry(&call, &e), -EBADMSG);
-    assert_null(md_decode_readdir(&call, 0, false)); /* no entries, and not the end */
+    assert_null(
+        md_decode_readdir(&call, 0, false, &arena)); /* no entries, and not the end */
 }
 
 static void test_renamed(void **state)
@@ -278,6 +280,7 @@ static bool decode_page(unsigned token, unsigned dir)
     Rozo__MdReaddirResp__Entry *list[] = { &entry };
     Rozo__Attr attr = ROZO__ATTR__INIT;
     Rozo__MdReaddirResp *out;
+    struct arena arena;
     struct md_call call = { 0 };
     uint8_t packed[256];
 
@@ -294,8 +297,8 @@ static bool decode_page(unsigned token, unsigned dir)
     msg.dir_token = (Rozo__TokenMode)dir;
     call.answer = packed;
     call.answer_len = rozo__md_readdir_resp__pack(&msg, packed);
-    out = md_decode_readdir(&call, 0, true);
-    rozo__md_readdir_resp__free_unpacked(out, NULL);
+    out = md_decode_readdir(&call, 0, true, &arena);
+    arena_free(&arena);
     return out != NULL;
 }
 
@@ -348,6 +351,7 @@ static bool readdir_is_fine(const char *name, size_t name_len, uint64_t ino,
     Rozo__MdReaddirResp__Entry *list[] = { &entry };
     Rozo__Attr attr = ROZO__ATTR__INIT;
     Rozo__MdReaddirResp *out;
+    struct arena arena;
     struct md_call call = { 0 };
     uint8_t packed[1024];
 
@@ -363,8 +367,8 @@ static bool readdir_is_fine(const char *name, size_t name_len, uint64_t ino,
     msg.entries = list;
     call.answer = packed;
     call.answer_len = rozo__md_readdir_resp__pack(&msg, packed);
-    out = md_decode_readdir(&call, 10, plus);
-    rozo__md_readdir_resp__free_unpacked(out, NULL);
+    out = md_decode_readdir(&call, 10, plus, &arena);
+    arena_free(&arena);
     return out != NULL;
 }
 
