@@ -327,8 +327,8 @@ void op_note_asked(struct op *op);
 void op_reply_attr(struct op *op);
 /** The same as the answer to a LOOKUP of name in dir. */
 void op_reply_entry(struct op *op);
-/** With the lock of the tokens, until the kernel is answered: the entry `name` of dir. */
-void op_fill_entry(struct op *op, uint64_t dir, const char *name,
+/** With the lock of the tokens, until the kernel is answered: the entry `name` of dir. may_tell: loop_may_tell(), under that lock. */
+void op_fill_entry(struct op *op, uint64_t dir, const char *name, bool may_tell,
                    struct fuse_entry_param *e);
 /** How long the kernel may believe in attributes, a name or its absence; by has_token or as it was told. With that lock, too. */
 double op_timeout(const struct op *op, bool has_token, double otherwise_s);

@@ -93,30 +93,18 @@ void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 /* ---- filling the kernel's buffer ---- */
 
-/* The tokens that came with the page are those of each entry. */
-static void entry_grant(struct op *op)
-{
-    const Rozo__MdReaddirResp *page = op->dir->page;
-
-    op->entry.grant = (struct md_grant){ .number = page->grant,
-                                         .dir = (enum token_mode)page->dir_token,
-                                         .others = page->others };
-}
-
 /* Attributes of an entry, unless another loop may know better: then the kernel will ask. */
 static void entry_fill(struct op *op, const Rozo__MdReaddirResp__Entry *entry,
-                       const char *name, struct fuse_entry_param *e)
+                       const char *name, bool may_tell, struct fuse_entry_param *e)
 {
     struct mount *m = op->loop->mount;
 
-    memset(e, 0, sizeof(*e));
     if (entry->attr != NULL && md_attr_check(entry->attr, &op->entry.attr) == 0 &&
         (mount_owner(m, entry->ino) == op->loop || !mount_may_be_open(m, entry->ino))) {
-        entry_grant(op);
-        op_fill_entry(op, op->ino, name, e);
+        op_fill_entry(op, op->ino, name, may_tell, e);
     } else {
-        e->attr.st_ino = entry->ino;
-        e->attr.st_mode = entry->type;
+        *e = (struct fuse_entry_param){ .attr = { .st_ino = entry->ino,
+                                                  .st_mode = entry->type } };
     }
 }
 
@@ -157,17 +145,23 @@ static bool add_dots(struct op *op, uint64_t parent)
 /* From op->offset on, what fits. */
 static void fill_from_page(struct op *op, struct dir *dir)
 {
+    const Rozo__MdReaddirResp *page = dir->page;
+    bool may_tell = op->plus && loop_may_tell(op->loop);
     char name[NAME_BYTES_MAX + 1];
     struct fuse_entry_param e;
 
-    if (!add_dots(op, dir->page->parent))
+    if (!add_dots(op, page->parent))
         return;
-    for (; dir->next < dir->page->n_entries; dir->next++) {
-        const Rozo__MdReaddirResp__Entry *entry = dir->page->entries[dir->next];
+    /* The tokens that came with the page are those of each entry. */
+    op->entry.grant = (struct md_grant){ .number = page->grant,
+                                         .dir = (enum token_mode)page->dir_token,
+                                         .others = page->others };
+    for (; dir->next < page->n_entries; dir->next++) {
+        const Rozo__MdReaddirResp__Entry *entry = page->entries[dir->next];
 
         memcpy(name, entry->name.data, entry->name.len);
         name[entry->name.len] = '\0';
-        entry_fill(op, entry, name, &e);
+        entry_fill(op, entry, name, may_tell, &e);
         if (!add_entry(op, name, &e, entry->cookie + OFFSET_DOT_DOT))
             return;
         dir->next_after = entry->cookie;
@@ -190,14 +184,16 @@ static void page_take_grants(struct op *op, const struct dir *dir)
 
     if (page->grant == 0)
         return;
-    tokens_grant(t, op->ino, (enum token_mode)page->dir_token, page->grant);
     tokens_note_others(t, page->others);
+    tokens_lock(t);
+    tokens_grant_locked(t, op->ino, (enum token_mode)page->dir_token, page->grant);
     for (size_t i = 0; i < page->n_entries; i++) {
         const Rozo__Attr *attr = page->entries[i]->attr;
 
         if (attr != NULL)
-            tokens_grant(t, attr->ino, (enum token_mode)attr->token, page->grant);
+            tokens_grant_locked(t, attr->ino, (enum token_mode)attr->token, page->grant);
     }
+    tokens_unlock(t);
     recalls_trim(op->loop);
 }
 

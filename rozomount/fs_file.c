@@ -178,7 +178,7 @@ static void created_with_node(struct op *op)
     req = op->req;
     op->req = NULL;
     tokens_lock(t);
-    op_fill_entry(op, op->ino, op->name, &e);
+    op_fill_entry(op, op->ino, op->name, loop_may_tell(op->loop), &e);
     rc = fuse_reply_create(req, &e, &op->fi);
     tokens_unlock(t);
     open_answered(op, rc);

@@ -27,8 +27,8 @@ static void reply_nothing(struct op *op, const struct md_grant *grant)
     bool told;
 
     op->req = NULL;
-    tokens_grant(t, op->ino, grant->dir, grant->number);
     tokens_lock(t);
+    tokens_grant_locked(t, op->ino, grant->dir, grant->number);
     told = loop_may_tell(op->loop) && grant->dir != TOKEN_NONE &&
            tokens_tell_name(t, op->ino, op->name, false, grant->number);
     e.entry_timeout = op_timeout(op, told, op->loop->mount->opt->negative_timeout_s);

@@ -159,14 +159,21 @@ static void op_overlay(struct op *op)
         op_overlay_node(op, node);
 }
 
+/* With the lock of the tokens. */
+static void keep_dir(struct op *op, const struct md_attr *dir, uint64_t grant,
+                     uint64_t changes)
+{
+    if (dir->token != TOKEN_NONE && loop_may_tell(op->loop))
+        tokens_keep_attr(op->loop->mount->tokens, dir, grant, changes);
+}
+
 void op_keep_dir(struct op *op, const struct md_attr *dir, uint64_t grant,
                  uint64_t changes)
 {
     struct tokens *t = op->loop->mount->tokens;
 
     tokens_lock(t);
-    if (dir->token != TOKEN_NONE && loop_may_tell(op->loop))
-        tokens_keep_attr(t, dir, grant, changes);
+    keep_dir(op, dir, grant, changes);
     tokens_unlock(t);
 }
 
@@ -179,13 +186,15 @@ void op_take_grant(struct op *op, uint64_t dir)
         tokens_note_others(t, true);
     if (e->grant.number == 0)
         return;
-    tokens_grant(t, e->attr.ino, e->attr.token, e->grant.number);
+    tokens_lock(t);
+    tokens_grant_locked(t, e->attr.ino, e->attr.token, e->grant.number);
     if (dir != 0) {
-        tokens_grant(t, dir, e->grant.dir, e->grant.number);
+        tokens_grant_locked(t, dir, e->grant.dir, e->grant.number);
         tokens_note_others(t, e->grant.others);
         if (e->dir.ino == dir)
-            op_keep_dir(op, &e->dir, e->grant.number, op->changes_ino);
+            keep_dir(op, &e->dir, e->grant.number, op->changes_ino);
     }
+    tokens_unlock(t);
     recalls_trim(op->loop);
 }
 
@@ -205,13 +214,12 @@ double op_timeout(const struct op *op, bool has_token, double otherwise_s)
 }
 
 /* Attributes that the kernel takes whatever it was told meanwhile, it must not keep while others may change them. */
-static bool op_tells_attr(struct op *op, bool taken_always)
+static bool op_tells_attr(struct op *op, bool may_tell, bool taken_always)
 {
-    struct tokens *t = op->loop->mount->tokens;
     const struct md_entry *e = &op->entry;
 
-    return loop_may_tell(op->loop) && e->attr.token != TOKEN_NONE && !taken_always &&
-           tokens_tell_attr(t, e->attr.ino, e->grant.number);
+    return may_tell && e->attr.token != TOKEN_NONE && !taken_always &&
+           tokens_tell_attr(op->loop->mount->tokens, e->attr.ino, e->grant.number);
 }
 
 /* Who has lost a lock is to hear so, also where Linux would find the end of the file by itself. */
@@ -225,11 +233,11 @@ static double op_attr_timeout(const struct op *op, bool has_token)
 }
 
 /* For the kernel's next question. */
-static void op_keep_attr(struct op *op)
+static void op_keep_attr(struct op *op, bool may_tell)
 {
     const struct md_entry *e = &op->entry;
 
-    if (e->attr.token != TOKEN_NONE && loop_may_tell(op->loop))
+    if (e->attr.token != TOKEN_NONE && may_tell)
         tokens_keep_attr(op->loop->mount->tokens, &e->attr, e->grant.number, op->changes);
 }
 
@@ -239,15 +247,18 @@ static void reply_attr_step(struct op *op)
     bool is_change = op->valid != 0;
     bool others = is_change && tokens_has_others(t);
     fuse_req_t req = op->req;
+    bool may_tell;
 
     op->req = NULL;
     tokens_lock(t);
+    may_tell = loop_may_tell(op->loop);
     op_overlay(op);
     /* It asks again whenever it has read or changed a directory, or written a file. */
     if (S_ISDIR(op->entry.attr.mode) ||
         tokens_mode_locked(t, op->entry.attr.ino) == TOKEN_EXCLUSIVE)
-        op_keep_attr(op);
-    fuse_reply_attr(req, &op->st, op_attr_timeout(op, op_tells_attr(op, others)));
+        op_keep_attr(op, may_tell);
+    fuse_reply_attr(req, &op->st,
+                    op_attr_timeout(op, op_tells_attr(op, may_tell, others)));
     tokens_unlock(t);
     op_finish(op);
 }
@@ -277,12 +288,12 @@ static void op_note_told(struct op *op)
         kernel_sizes_told(op->loop->mount->sizes, &said);
 }
 
-void op_fill_entry(struct op *op, uint64_t dir, const char *name,
+void op_fill_entry(struct op *op, uint64_t dir, const char *name, bool may_tell,
                    struct fuse_entry_param *e)
 {
     const struct options *opt = op->loop->mount->opt;
     const struct md_grant *grant = &op->entry.grant;
-    bool named = loop_may_tell(op->loop) && grant->dir != TOKEN_NONE &&
+    bool named = may_tell && grant->dir != TOKEN_NONE &&
                  tokens_tell_name(op->loop->mount->tokens, dir, name,
                                   S_ISDIR(op->entry.attr.mode), grant->number);
 
@@ -290,12 +301,12 @@ void op_fill_entry(struct op *op, uint64_t dir, const char *name,
     op_note_told(op);
     /* It asks for them at once, and then believes the answer only if it was told of no change. */
     if (grant->others || S_ISDIR(op->entry.attr.mode))
-        op_keep_attr(op);
+        op_keep_attr(op, may_tell);
     *e = (struct fuse_entry_param){
         .ino = op->entry.attr.ino,
         .generation = op->entry.attr.generation,
         .attr = op->st,
-        .attr_timeout = op_attr_timeout(op, op_tells_attr(op, grant->others)),
+        .attr_timeout = op_attr_timeout(op, op_tells_attr(op, may_tell, grant->others)),
         .entry_timeout = op_timeout(op, named, opt->entry_timeout_s),
     };
 }
@@ -308,7 +319,7 @@ static void reply_entry_step(struct op *op)
 
     op->req = NULL;
     tokens_lock(t);
-    op_fill_entry(op, op->ino, op->name, &e);
+    op_fill_entry(op, op->ino, op->name, loop_may_tell(op->loop), &e);
     fuse_reply_entry(req, &e);
     tokens_unlock(t);
     op_finish(op);

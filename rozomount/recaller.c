@@ -42,7 +42,7 @@ struct recaller {
 
 static void drop_names(const struct recaller *r, uint64_t dir, struct told_name *names)
 {
-    for (struct told_name *n = names; n != NULL; n = n->hh.next)
+    for (struct told_name *n = names; n != NULL; n = n->next)
         kernel_drop_name(r->se, dir, n->name, r->expires && n->is_dir);
 }
 

@@ -1,5 +1,5 @@
 /*
- * tokens.c - a hash of tokens behind a mutex, longest unused first.
+ * tokens.c - a hash of tokens behind a mutex.
  *
  * In:     answers and recalls, from any loop. Out: what the kernel may be told, and what it was.
  * Keeps:  I5, our half: what is told by a token is noted while nobody can recall it, and nothing is told by one that is
@@ -27,31 +27,37 @@ struct kept_attr {
     uint64_t grant;
 };
 
+/* The names of a directory that the kernel was told. */
+struct told_names {
+    struct table by_name;
+    struct told_name *first, **end;
+};
+
 struct token {
-    uint64_t ino; /* key */
+    struct table_link by_ino; /* its hash is the number of the inode */
     enum token_mode mode;
     enum token_mode ceiling; /* of what the kernel is told: lower while it is recalled */
     bool listing;            /* the kernel's listing, if it has one, is of this time */
     bool lost; /* of a session that is over: nothing is granted until it is given back */
-    bool offered;            /* by tokens_lost_one() */
-    uint64_t grant;          /* the newest known of */
-    uint64_t lowered;        /* EXCLUSIVE by grants up to here was given back */
-    struct spans ranges;     /* RANGES: of enum token_access; not empty */
-    uint64_t size;           /* RANGES: of the file, as long as we have them */
-    struct told_name *names; /* owned */
-    struct kept_attr *kept;  /* owned; NULL: none */
-    struct list_node link;   /* in tokens->lru */
-    UT_hash_handle hh;
+    bool offered;             /* by tokens_lost_one() */
+    bool used;                /* since tokens_surplus() has last seen it */
+    uint64_t grant;           /* the newest known of */
+    uint64_t lowered;         /* EXCLUSIVE by grants up to here was given back */
+    struct told_names *names; /* owned; NULL: none */
+    struct kept_attr *kept;   /* owned; NULL: none */
+    struct list_node link;    /* in tokens->all */
+    struct spans ranges;      /* RANGES: of enum token_access; not empty */
+    uint64_t size;            /* RANGES: of the file, as long as we have them */
 };
 
 struct tokens {
     pthread_mutex_t lock; /* guards all below */
     atomic_bool given;    /* opened_grant is not 0 */
-    struct token *by_ino;
-    struct list_node lru; /* longest unused first */
+    atomic_bool others;
+    struct table by_ino;
+    struct list_node all; /* those first that go first, unless used since */
     size_t n_names;
-    uint64_t opened_grant; /* grants below are void; 0: all are */
-    bool others;
+    uint64_t opened_grant;        /* grants below are void; 0: all are */
     uint64_t given_back[N_SLOTS]; /* by hash of the inode: grants up to here are void */
     uint64_t changed[N_SLOTS];    /* the same: our last change, of n_changes */
     atomic_ullong n_changes;
@@ -62,7 +68,7 @@ struct tokens *tokens_new(void)
     struct tokens *t = mem_new(sizeof(*t));
 
     pthread_mutex_init(&t->lock, NULL);
-    list_init(&t->lru);
+    list_init(&t->all);
     return t;
 }
 
@@ -78,10 +84,20 @@ void tokens_unlock(struct tokens *t)
 
 static struct token *token_find(struct tokens *t, uint64_t ino)
 {
-    struct token *k;
+    struct table_link *link = table_find(&t->by_ino, ino);
 
-    HASH_FIND(hh, t->by_ino, &ino, sizeof(ino), k);
-    return k;
+    return link == NULL ? NULL : container_of(link, struct token, by_ino);
+}
+
+static uint64_t ino_of(const struct token *k)
+{
+    return k->by_ino.hash;
+}
+
+static void table_put(struct table *table, struct table_link *link, uint64_t hash)
+{
+    if (table_add(table, link, hash) != 0)
+        abort(); /* as mem_new() */
 }
 
 static unsigned slot_of(uint64_t ino)
@@ -95,20 +111,17 @@ static bool grant_is_good(struct tokens *t, uint64_t ino, uint64_t grant)
            grant > t->given_back[slot_of(ino)];
 }
 
-static void token_use(struct tokens *t, struct token *k)
+static void token_comes_last(struct tokens *t, struct token *k)
 {
     list_remove(&k->link);
-    list_add_tail(&t->lru, &k->link);
+    list_add_tail(&t->all, &k->link);
 }
 
 void told_names_free(struct told_name *names)
 {
-    struct told_name *n, *next;
-
-    HASH_ITER(hh, names, n, next)
-    {
-        HASH_DEL(names, n);
-        free(n);
+    for (struct told_name *next; names != NULL; names = next) {
+        next = names->next;
+        free(names);
     }
 }
 
@@ -118,25 +131,39 @@ static void kept_drop(struct token *k)
     k->kept = NULL;
 }
 
+/* They are the caller's. */
+static struct told_name *token_take_names(struct tokens *t, struct token *k)
+{
+    struct told_names *names = k->names;
+    struct told_name *first;
+
+    if (names == NULL)
+        return NULL;
+    first = names->first;
+    t->n_names -= names->by_name.n;
+    table_free(&names->by_name);
+    free(names);
+    k->names = NULL;
+    return first;
+}
+
 static void token_free(struct tokens *t, struct token *k)
 {
-    t->n_names -= HASH_COUNT(k->names);
-    told_names_free(k->names);
+    told_names_free(token_take_names(t, k));
     kept_drop(k);
     spans_free(&k->ranges);
     list_remove(&k->link);
-    HASH_DEL(t->by_ino, k);
+    table_remove(&t->by_ino, &k->by_ino);
     free(k);
 }
 
 void tokens_free(struct tokens *t)
 {
-    struct token *k, *next;
-
     if (t == NULL)
         return;
-    HASH_ITER(hh, t->by_ino, k, next)
-    token_free(t, k);
+    LIST_FOREACH_SAFE(node, &t->all)
+        token_free(t, container_of(node, struct token, link));
+    table_free(&t->by_ino);
     pthread_mutex_destroy(&t->lock);
     free(t);
 }
@@ -147,16 +174,16 @@ void tokens_free(struct tokens *t)
 static uint64_t *list_held(struct tokens *t, enum token_mode least, enum token_mode most,
                            size_t *n)
 {
-    struct token *k, *next;
     uint64_t *list = NULL;
 
     *n = 0;
-    if (t->by_ino != NULL)
-        list = mem_new(HASH_COUNT(t->by_ino) * sizeof(*list));
-    HASH_ITER(hh, t->by_ino, k, next)
-    {
+    if (t->by_ino.n != 0)
+        list = mem_new(t->by_ino.n * sizeof(*list));
+    LIST_FOREACH(node, &t->all) {
+        const struct token *k = container_of(node, struct token, link);
+
         if (k->mode >= least && k->mode <= most)
-            list[(*n)++] = k->ino;
+            list[(*n)++] = ino_of(k);
     }
     return list;
 }
@@ -174,20 +201,20 @@ uint64_t *tokens_list(struct tokens *t, size_t *n)
 /* With the lock. */
 static void list_ranges(struct tokens *t, struct tokens_claim *out)
 {
-    struct token *k, *next;
     size_t n = 0;
 
-    HASH_ITER(hh, t->by_ino, k, next)
-    n += k->ranges.n;
+    LIST_FOREACH(node, &t->all)
+        n += container_of(node, struct token, link)->ranges.n;
     out->n_ranges = 0;
     out->ranges = n == 0 ? NULL : mem_new(n * sizeof(*out->ranges));
-    HASH_ITER(hh, t->by_ino, k, next)
-    {
+    LIST_FOREACH(node, &t->all) {
+        const struct token *k = container_of(node, struct token, link);
+
         for (size_t i = 0; i < k->ranges.n; i++) {
             const struct span *s = &k->ranges.list[i];
 
             out->ranges[out->n_ranges++] = (struct token_range){
-                .ino = k->ino,
+                .ino = ino_of(k),
                 .from = s->from,
                 .to = s->to,
                 .write = s->value == TOKEN_WRITE,
@@ -209,13 +236,12 @@ void tokens_claim(struct tokens *t, struct tokens_claim *out)
 
 void tokens_opened(struct tokens *t, uint64_t grant, bool lost)
 {
-    struct token *k, *next;
-
     tokens_lock(t);
     t->opened_grant = grant;
     atomic_store(&t->given, grant != 0);
-    HASH_ITER(hh, t->by_ino, k, next)
-    {
+    LIST_FOREACH(node, &t->all) {
+        struct token *k = container_of(node, struct token, link);
+
         k->grant = grant;
         kept_drop(k); /* exportd may have lost its power, and with it what this tells */
         if (lost || grant == 0) {
@@ -238,13 +264,13 @@ uint64_t tokens_lost_one(struct tokens *t)
     uint64_t ino = 0;
 
     tokens_lock(t);
-    LIST_FOREACH(node, &t->lru) {
+    LIST_FOREACH(node, &t->all) {
         struct token *k = container_of(node, struct token, link);
 
         if (k->lost && !k->offered) {
             k->offered = true;
-            ino = k->ino;
-            token_use(t, k); /* so that the others come first */
+            ino = ino_of(k);
+            token_comes_last(t, k);
             break;
         }
     }
@@ -274,39 +300,42 @@ static struct token *token_make(struct tokens *t, uint64_t ino)
     if (k != NULL)
         return k;
     k = mem_new(sizeof(*k));
-    k->ino = ino;
     k->ceiling = TOKEN_EXCLUSIVE;
-    list_init(&k->link);
-    HASH_ADD(hh, t->by_ino, ino, sizeof(k->ino), k);
+    list_add_tail(&t->all, &k->link);
+    table_put(&t->by_ino, &k->by_ino, ino);
     return k;
 }
 
-static void token_note_grant(struct tokens *t, struct token *k, uint64_t grant)
+static void token_note_grant(struct token *k, uint64_t grant)
 {
+    k->used = k->grant != 0; /* not by the first one */
     if (grant > k->grant)
         k->grant = grant;
-    token_use(t, k);
+}
+
+void tokens_grant_locked(struct tokens *t, uint64_t ino, enum token_mode mode,
+                         uint64_t grant)
+{
+    struct token *k;
+
+    if (mode == TOKEN_NONE || !grant_is_good(t, ino, grant))
+        return;
+    k = mode == TOKEN_RANGES ? token_find(t, ino) : token_make(t, ino);
+    if (k == NULL)
+        return;
+    if (mode == TOKEN_EXCLUSIVE && grant <= k->lowered)
+        mode = TOKEN_SHARED;
+    if (mode > k->mode && mode != TOKEN_RANGES && !k->lost) {
+        k->mode = mode;
+        spans_free(&k->ranges);
+    }
+    token_note_grant(k, grant);
 }
 
 void tokens_grant(struct tokens *t, uint64_t ino, enum token_mode mode, uint64_t grant)
 {
-    struct token *k;
-
-    if (mode == TOKEN_NONE)
-        return;
     tokens_lock(t);
-    k = !grant_is_good(t, ino, grant) ? NULL
-        : mode == TOKEN_RANGES        ? token_find(t, ino)
-                                      : token_make(t, ino);
-    if (k != NULL) {
-        if (mode == TOKEN_EXCLUSIVE && grant <= k->lowered)
-            mode = TOKEN_SHARED;
-        if (mode > k->mode && mode != TOKEN_RANGES && !k->lost) {
-            k->mode = mode;
-            spans_free(&k->ranges);
-        }
-        token_note_grant(t, k, grant);
-    }
+    tokens_grant_locked(t, ino, mode, grant);
     tokens_unlock(t);
 }
 
@@ -324,7 +353,7 @@ void tokens_grant_range(struct tokens *t, const struct token_range *range, uint6
                             range->write ? TOKEN_WRITE : TOKEN_READ) != 0)
                 abort(); /* as mem_new() */
         }
-        token_note_grant(t, k, grant);
+        token_note_grant(k, grant);
     }
     tokens_unlock(t);
 }
@@ -343,19 +372,12 @@ bool tokens_takes(struct tokens *t, uint64_t ino, uint64_t grant)
 
 void tokens_note_others(struct tokens *t, bool others)
 {
-    tokens_lock(t);
-    t->others = others;
-    tokens_unlock(t);
+    atomic_store(&t->others, others);
 }
 
 bool tokens_has_others(struct tokens *t)
 {
-    bool others;
-
-    tokens_lock(t);
-    others = t->others;
-    tokens_unlock(t);
-    return others;
+    return atomic_load(&t->others);
 }
 
 enum token_mode tokens_mode_locked(struct tokens *t, uint64_t ino)
@@ -446,7 +468,7 @@ static struct token *token_to_tell(struct tokens *t, uint64_t ino)
     if (k == NULL || k->mode == TOKEN_NONE || k->mode == TOKEN_RANGES ||
         k->ceiling == TOKEN_NONE)
         return NULL;
-    token_use(t, k);
+    k->used = true;
     return k;
 }
 
@@ -455,28 +477,64 @@ bool tokens_tell_attr(struct tokens *t, uint64_t ino, uint64_t grant)
     return grant_is_good(t, ino, grant) && token_to_tell(t, ino) != NULL;
 }
 
-static void names_add(struct told_name **names, const char *name, size_t len, bool is_dir)
+static struct told_name *name_new(const char *name, size_t len, bool is_dir)
 {
     struct told_name *n = mem_new(sizeof(*n) + len + 1);
 
     n->is_dir = is_dir;
     memcpy(n->name, name, len);
-    HASH_ADD_KEYPTR(hh, *names, n->name, len, n);
+    return n;
+}
+
+static struct told_name *name_find(const struct token *k, const char *name, uint64_t hash)
+{
+    struct table_link *link =
+        k->names == NULL ? NULL : table_find(&k->names->by_name, hash);
+
+    for (; link != NULL; link = table_next(link->next, hash)) {
+        struct told_name *n = container_of(link, struct told_name, link);
+
+        if (strcmp(n->name, name) == 0)
+            return n;
+    }
+    return NULL;
 }
 
 static void token_tell_name(struct tokens *t, struct token *k, const char *name,
                             bool is_dir)
 {
     size_t len = strlen(name);
-    struct told_name *n;
+    uint64_t hash = table_hash(name, len);
+    struct told_name *n = name_find(k, name, hash);
 
-    HASH_FIND(hh, k->names, name, len, n);
     if (n != NULL) {
         n->is_dir = is_dir;
         return;
     }
-    names_add(&k->names, name, len, is_dir);
+    if (k->names == NULL) {
+        k->names = mem_new(sizeof(*k->names));
+        k->names->end = &k->names->first;
+    }
+    n = name_new(name, len, is_dir);
+    n->at = k->names->end;
+    *n->at = n;
+    k->names->end = &n->next;
+    table_put(&k->names->by_name, &n->link, hash);
     t->n_names++;
+}
+
+static void token_drop_name(struct tokens *t, struct token *k, struct told_name *n)
+{
+    if (n->next == NULL)
+        k->names->end = n->at;
+    else
+        n->next->at = n->at;
+    *n->at = n->next;
+    table_remove(&k->names->by_name, &n->link);
+    free(n);
+    t->n_names--;
+    if (k->names->first == NULL)
+        token_take_names(t, k);
 }
 
 bool tokens_tell_name(struct tokens *t, uint64_t dir, const char *name, bool is_dir,
@@ -509,13 +567,10 @@ bool tokens_name_gone(struct tokens *t, uint64_t dir, const char *name)
     tokens_lock(t);
     k = token_find(t, dir);
     if (k != NULL)
-        HASH_FIND(hh, k->names, name, strlen(name), n);
+        n = name_find(k, name, table_hash(name, strlen(name)));
     told = n != NULL;
-    if (told) {
-        HASH_DEL(k->names, n);
-        t->n_names--;
-        free(n);
-    }
+    if (told)
+        token_drop_name(t, k, n);
     tokens_unlock(t);
     return told;
 }
@@ -601,25 +656,25 @@ struct told_name *tokens_take_names(struct tokens *t, uint64_t dir)
 
     tokens_lock(t);
     k = token_find(t, dir);
-    if (k != NULL) {
-        names = k->names;
-        k->names = NULL;
-        t->n_names -= HASH_COUNT(names);
-    }
+    if (k != NULL)
+        names = token_take_names(t, k);
     tokens_unlock(t);
     return names;
 }
 
 struct told_name *tokens_copy_names(struct tokens *t, uint64_t dir)
 {
-    struct told_name *copy = NULL;
-    struct token *k;
+    struct told_name *copy = NULL, **end = &copy;
+    const struct token *k;
 
     tokens_lock(t);
     k = token_find(t, dir);
-    for (const struct told_name *n = k == NULL ? NULL : k->names; n != NULL;
-         n = n->hh.next)
-        names_add(&copy, n->name, strlen(n->name), n->is_dir);
+    for (const struct told_name *n = k == NULL || k->names == NULL ? NULL
+                                                                   : k->names->first;
+         n != NULL; n = n->next) {
+        *end = name_new(n->name, strlen(n->name), n->is_dir);
+        end = &(*end)->next;
+    }
     tokens_unlock(t);
     return copy;
 }
@@ -627,15 +682,11 @@ struct told_name *tokens_copy_names(struct tokens *t, uint64_t dir)
 void tokens_forget_names(struct tokens *t, bool (*is_old)(void *arg, uint64_t dir),
                          void *arg)
 {
-    struct token *k, *next;
+    LIST_FOREACH(node, &t->all) {
+        struct token *k = container_of(node, struct token, link);
 
-    HASH_ITER(hh, t->by_ino, k, next)
-    {
-        if (k->names == NULL || !is_old(arg, k->ino))
-            continue;
-        t->n_names -= HASH_COUNT(k->names);
-        told_names_free(k->names);
-        k->names = NULL;
+        if (k->names != NULL && is_old(arg, ino_of(k)))
+            told_names_free(token_take_names(t, k));
     }
 }
 
@@ -663,15 +714,27 @@ uint64_t tokens_gave_back(struct tokens *t, uint64_t ino, enum token_mode keep,
     return grant;
 }
 
+/* The first that was not used since it was last passed by. */
+static struct token *token_least_used(struct tokens *t)
+{
+    for (;;) {
+        struct token *k = container_of(t->all.next, struct token, link);
+        bool used = k->used;
+
+        k->used = false;
+        token_comes_last(t, k);
+        if (!used)
+            return k;
+    }
+}
+
 uint64_t tokens_surplus(struct tokens *t)
 {
-    struct token *k = NULL;
+    uint64_t ino = 0;
 
     tokens_lock(t);
-    if (HASH_COUNT(t->by_ino) > TOKENS_MAX || t->n_names > TOKENS_NAMES_MAX) {
-        k = container_of(t->lru.next, struct token, link);
-        token_use(t, k);
-    }
+    if (t->by_ino.n > TOKENS_MAX || t->n_names > TOKENS_NAMES_MAX)
+        ino = ino_of(token_least_used(t));
     tokens_unlock(t);
-    return k == NULL ? 0 : k->ino;
+    return ino;
 }

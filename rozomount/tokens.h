@@ -16,7 +16,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <uthash.h>
+
+#include "common/table.h"
 
 enum token_mode { TOKEN_NONE, TOKEN_SHARED, TOKEN_RANGES, TOKEN_EXCLUSIVE };
 enum token_access { TOKEN_READ = 1, TOKEN_WRITE = 2 }; /* of a range */
@@ -46,8 +47,10 @@ struct token_need {
 
 /* A name that the kernel was told; also that there is none of that name. */
 struct told_name {
-    UT_hash_handle hh; /* in its directory's token, or a list by hh.next */
-    bool is_dir;       /* or may be one */
+    struct told_name *next; /* in its list, oldest first */
+    struct told_name **at;  /* what points at it, as long as it is told */
+    struct table_link link; /* in its directory's token, so long, too */
+    bool is_dir;            /* or may be one */
     char name[];
 };
 
@@ -84,6 +87,9 @@ bool tokens_is_lost(struct tokens *t, uint64_t ino);
 bool tokens_takes(struct tokens *t, uint64_t ino, uint64_t grant);
 /** An answer says that we hold this. */
 void tokens_grant(struct tokens *t, uint64_t ino, enum token_mode mode, uint64_t grant);
+/** The same with the lock: one answer may speak of many. */
+void tokens_grant_locked(struct tokens *t, uint64_t ino, enum token_mode mode,
+                         uint64_t grant);
 /** ... or this range, besides those before. */
 void tokens_grant_range(struct tokens *t, const struct token_range *range,
                         uint64_t grant);

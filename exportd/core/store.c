@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "common/log.h"
+#include "common/table.h"
 
 enum {
     ENTRY_OVERHEAD = 96,
@@ -66,23 +67,6 @@ static void out_of_memory(void)
     log_error(
         "out of memory in the middle of a change: stopping, so that no half of it is kept");
     abort();
-}
-
-static uint64_t key_hash(const uint8_t *p, size_t len)
-{
-    uint64_t h = 0x9e3779b97f4a7c15 ^ len;
-
-    for (; len >= 8; p += 8, len -= 8) {
-        uint64_t x;
-
-        memcpy(&x, p, 8);
-        h = (h ^ x) * 0xff51afd7ed558ccd;
-        h ^= h >> 32;
-    }
-    for (; len > 0; p++, len--)
-        h = (h ^ *p) * 0x100000001b3;
-    h *= 0xc4ceb9fe1a85ec53;
-    return h ^ h >> 29;
 }
 
 static size_t entry_bytes(const struct entry *e)
@@ -152,7 +136,7 @@ static void entry_touch(struct store *s, struct entry *e)
 /* The entry of the key, read from the kv when it is not cached. */
 static int entry_load(struct store *s, const struct key *key, struct entry **out)
 {
-    uint64_t hash = key_hash(key->bytes, key->len);
+    uint64_t hash = table_hash(key->bytes, key->len);
     struct entry *e = entry_find(s, key, hash);
     void *val = NULL;
     size_t len = 0;
@@ -189,7 +173,7 @@ int store_get(struct store *s, const struct key *key, const uint8_t **val, size_
 /* Takes val (NULL: the key goes). */
 static void entry_change(struct store *s, const struct key *key, uint8_t *val, size_t len)
 {
-    uint64_t hash = key_hash(key->bytes, key->len);
+    uint64_t hash = table_hash(key->bytes, key->len);
     struct entry *e = entry_find(s, key, hash);
 
     if (e == NULL) {

@@ -64,7 +64,7 @@ static void on_name_noticed(struct kernel_notice *notice, int rc)
     struct proc *before = proc_enter(t->recaller->proc);
 
     (void)rc;
-    t->name = t->name->hh.next;
+    t->name = t->name->next;
     tasks_push(&t->recaller->proc->tasks, &t->task);
     proc_leave(before);
 }

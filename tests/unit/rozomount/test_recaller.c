@@ -106,11 +106,13 @@ int fuse_session_fd(struct fuse_session *se)
 static struct told_name *a_name(struct told_name *others, const char *name, bool is_dir)
 {
     size_t len = strlen(name);
-    struct told_name *n = mem_new(sizeof(*n) + len + 1);
+    struct told_name *n = mem_new(sizeof(*n) + len + 1), **end = &others;
 
     n->is_dir = is_dir;
     memcpy(n->name, name, len);
-    HASH_ADD_KEYPTR(hh, others, n->name, len, n);
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = n;
     return others;
 }
 

@@ -80,15 +80,15 @@ static uint64_t take_attr(uint64_t ino)
 /* So many names were told, and this is one. They are taken. */
 static bool names_are(uint64_t dir, unsigned n, const char *name, bool is_dir)
 {
-    struct told_name *names = tokens_take_names(t, dir), *found = NULL;
-    bool same = HASH_COUNT(names) == n;
+    struct told_name *names = tokens_take_names(t, dir);
+    unsigned n_all = 0, n_same = 0;
 
-    if (n != 0 && same) {
-        HASH_FIND(hh, names, name, strlen(name), found);
-        same = found != NULL && found->is_dir == is_dir;
+    for (const struct told_name *told = names; told != NULL; told = told->next) {
+        n_all++;
+        n_same += strcmp(told->name, name) == 0 && told->is_dir == is_dir;
     }
     told_names_free(names);
-    return same;
+    return n_all == n && n_same == (n != 0);
 }
 
 static uint64_t give_back(uint64_t ino, enum token_mode keep, uint64_t grant)
@@ -457,6 +457,33 @@ static void test_the_longest_unused_is_to_go(void **state)
     assert_int_equal(tokens_surplus(t), 0);
 }
 
+/* Goal: whichever goes, the others stay, and what comes then is noted, too. */
+static void test_names_go_one_by_one(void **state)
+{
+    static const char *const orders[] = { "abc", "acb", "bac", "bca", "cab", "cba" };
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    for (unsigned i = 0; i < 6; i++) {
+        assert_true(tell_name(5, "a", false, 11) && tell_name(5, "b", false, 11) &&
+                    tell_name(5, "c", false, 11));
+        for (unsigned k = 0; k < 3; k++) {
+            const char name[] = { orders[i][k], '\0' };
+
+            assert_true(tokens_name_gone(t, 5, name));
+            assert_false(tokens_name_gone(t, 5, name));
+            assert_true(tell_name(5, "new", true, 11));
+            assert_true(names_are(5, 3 - k, "new", true));
+            for (unsigned j = k + 1; j < 3; j++) {
+                const char left[] = { orders[i][j], '\0' };
+
+                assert_true(tell_name(5, left, false, 11));
+            }
+        }
+    }
+    give_back(5, TOKEN_NONE, 0);
+}
+
 static void test_too_many_names(void **state)
 {
     char name[32];
@@ -691,6 +718,7 @@ int main(void)
         T(test_exclusive_is_lowered),
         T(test_nothing_more_is_told_during_a_recall),
         T(test_names_are_noted_until_they_are_taken),
+        T(test_names_go_one_by_one),
         T(test_listings_last_as_long_as_the_token),
         T(test_attributes_are_kept_for_one_question),
         T(test_those_of_a_directory_for_all),
