@@ -641,9 +641,9 @@ static bool may_be_written(const struct op *op, const struct inode *in)
     const struct tokens *t = &op->export->tokens;
     enum token_mode held;
 
-    held = tokens_held(t, holder, in->ino);
     if (op_is_alone(op) || !inode_is_file(in))
         return false;
+    held = tokens_held(t, holder, in->ino);
     return grace_is_over(op->x) ? tokens_is_written(t, holder, in->ino)
                                 : held == TOKEN_NONE || held == TOKEN_RANGES;
 }

@@ -19,18 +19,20 @@ enum {
     ENTRY_OVERHEAD = 96,
     BUCKETS_MIN = 1024,
     BYTES_PER_BUCKET = 256,
+    SPARED_MAX = 64, /* of what was used since, when something has to go */
 };
 
-/* One key as we know it. In one bucket and in the LRU list, always. */
+/* One key as we know it. In one bucket and in the list, always. */
 struct entry {
     struct entry *bucket_next;
-    struct list_node lru;     /* in store->lru */
-    struct entry *dirty_next; /* in the pending batch */
     uint64_t hash;
     uint8_t *val;     /* owned; NULL: not there */
     uint32_t val_len; /* bytes */
     uint16_t key_len;
     bool dirty;
+    bool used;                /* since store_trim() has last seen it */
+    struct list_node link;    /* in store->entries */
+    struct entry *dirty_next; /* in the pending batch */
     uint8_t key[];
 };
 
@@ -45,8 +47,8 @@ struct store {
     struct env *env;
     struct kv *kv;
     struct entry **buckets;
-    size_t n_buckets;     /* a power of two */
-    struct list_node lru; /* of entries, oldest first */
+    size_t n_buckets;         /* a power of two */
+    struct list_node entries; /* those first that go first, unless used since */
     size_t cached_bytes, cache_max;
     struct entry *dirty; /* newest first: the order in a batch means nothing */
     size_t n_dirty;
@@ -104,14 +106,14 @@ static struct entry *entry_add(struct store *s, const struct key *key, uint64_t 
     };
     memcpy(e->key, key->bytes, key->len);
     *bucket = e;
-    list_add_tail(&s->lru, &e->lru);
+    list_add_tail(&s->entries, &e->link);
     s->cached_bytes += entry_bytes(e);
     return e;
 }
 
 static struct entry *entry_oldest(const struct store *s)
 {
-    return container_of(s->lru.next, struct entry, lru);
+    return container_of(s->entries.next, struct entry, link);
 }
 
 static void entry_forget(struct store *s, struct entry *e)
@@ -121,16 +123,10 @@ static void entry_forget(struct store *s, struct entry *e)
     while (*p != e)
         p = &(*p)->bucket_next;
     *p = e->bucket_next;
-    list_remove(&e->lru);
+    list_remove(&e->link);
     s->cached_bytes -= entry_bytes(e);
     free(e->val);
     free(e);
-}
-
-static void entry_touch(struct store *s, struct entry *e)
-{
-    list_remove(&e->lru);
-    list_add_tail(&s->lru, &e->lru);
 }
 
 /* The entry of the key, read from the kv when it is not cached. */
@@ -150,7 +146,7 @@ static int entry_load(struct store *s, const struct key *key, struct entry **out
         if (e == NULL)
             return -ENOMEM;
     } else {
-        entry_touch(s, e);
+        e->used = true; /* its neighbours in the list are not looked at for that */
     }
     *out = e;
     return 0;
@@ -186,7 +182,7 @@ static void entry_change(struct store *s, const struct key *key, uint8_t *val, s
         e->val = val;
         e->val_len = (uint32_t)len;
         s->cached_bytes += entry_bytes(e);
-        entry_touch(s, e);
+        e->used = true;
     }
     if (!e->dirty) {
         e->dirty = true;
@@ -233,7 +229,7 @@ static void waits_move(struct list_node *from, struct list_node *to)
 
 static void cache_drop(struct store *s)
 {
-    while (!list_is_empty(&s->lru))
+    while (!list_is_empty(&s->entries))
         entry_forget(s, entry_oldest(s));
     s->dirty = NULL;
     s->n_dirty = 0;
@@ -350,9 +346,22 @@ int store_scan(struct store *s, struct kv_iter **out)
 
 void store_trim(struct store *s)
 {
-    while (s->cached_bytes > s->cache_max && !list_is_empty(&s->lru) &&
-           !entry_oldest(s)->dirty)
-        entry_forget(s, entry_oldest(s));
+    unsigned n_spared = 0;
+
+    while (s->cached_bytes > s->cache_max && !list_is_empty(&s->entries)) {
+        struct entry *e = entry_oldest(s);
+
+        if (e->used && n_spared < SPARED_MAX) {
+            e->used = false;
+            list_remove(&e->link);
+            list_add_tail(&s->entries, &e->link);
+            n_spared++;
+        } else if (e->dirty) {
+            break;
+        } else {
+            entry_forget(s, e);
+        }
+    }
 }
 
 bool store_is_clean(const struct store *s)
@@ -412,7 +421,7 @@ int store_open(struct env *env, struct kv *kv, size_t cache_max, struct store **
     s->kv = kv;
     s->cache_max = cache_max;
     s->task.fn = on_turn_end;
-    list_init(&s->lru);
+    list_init(&s->entries);
     list_init(&s->commit_waits);
     list_init(&s->sync_waits);
     list_init(&s->syncing_waits);
@@ -426,7 +435,7 @@ void store_close(struct store *s)
     if (s == NULL)
         return;
     assert(store_is_idle(s));
-    while (!list_is_empty(&s->lru))
+    while (!list_is_empty(&s->entries))
         entry_forget(s, entry_oldest(s));
     free(s->buckets);
     free(s->items);

@@ -22,30 +22,31 @@ struct token_holding {
     struct token_holding *next; /* of the same inode */
     struct token_inode *inode;
     struct token_holder *holder;
-    struct spans *ranges;         /* owned; of enum token_access; NULL: not RANGES */
+    struct spans *ranges; /* owned; of enum token_access; NULL: not RANGES */
+    uint64_t grant;       /* the last one */
+    uint64_t call;
+    uint8_t mode;
+    uint8_t keep;                 /* asked to lower it to this; mode: it is not asked */
+    uint8_t claimed;              /* between tokens_claim() and tokens_claimed() */
+    uint64_t recalled_ns;         /* when it was first asked for */
     struct list_node link;        /* in holder->all */
     struct list_node recall_link; /* in holder->recalled */
-    uint64_t grant;               /* the last one */
-    uint64_t call;
-    uint64_t recalled_ns; /* when it was first asked for */
-    uint8_t mode;
-    uint8_t keep;    /* asked to lower it to this; mode: it is not asked */
-    uint8_t claimed; /* between tokens_claim() and tokens_claimed() */
 };
 
+/* What every answer looks at comes first, and fits two or three lines of cache. */
 struct token_inode {
     uint64_t ino;
     struct token_inode *next; /* in its bucket */
     struct token_holding *holdings;
     struct token_holding *exclusive; /* the only one then */
-    size_t n, n_ranged;              /* holdings; those that are RANGES: all or none */
-    struct token_recents *recents;   /* owned, or NULL */
+    uint32_t n, n_ranged;            /* holdings; those that are RANGES: all or none */
     struct list_node places;
-    struct list_node cool_link; /* in tokens->cooling */
-    uint64_t cool_ns;           /* until then; 0: it is not cooling */
-    uint64_t cooled_ns;         /* when the last time ended, or will */
-    uint32_t cool_ms;           /* how long that was */
-    struct token_holding first; /* room for one of them: most have no other */
+    uint64_t cool_ns;              /* until then; 0: it is not cooling */
+    struct token_holding first;    /* room for one of them: most have no other */
+    struct list_node cool_link;    /* in tokens->cooling */
+    uint64_t cooled_ns;            /* when the last time ended, or will */
+    uint32_t cool_ms;              /* how long that was */
+    struct token_recents *recents; /* owned, or NULL */
 };
 
 void tokens_init(struct tokens *t, const struct token_hooks *hooks, size_t *n_all)
