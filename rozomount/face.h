@@ -92,7 +92,7 @@ struct op {
     bool signalled;  /* by a signal that does not end the process */
     bool any_signal; /* ... which is enough to end this wait */
     bool to_the_end; /* what it asks exportd is asked whatever signal comes */
-    UT_hash_handle hh;
+    struct list_node waiting_link; /* in loop->waiting */
     /* What the operation is about; which of these mean something is the handler's business. */
     uint64_t ino, ino2;
     uid_t uid;
@@ -188,10 +188,9 @@ struct loop {
     uint64_t current_unique;
     struct op *free_ops;
     unsigned n_free_ops;
-    struct op *waiting; /* by unique: those an interrupt may end */
-    uint64_t
-        early[INTERRUPTS_EARLY]; /* interrupts for operations that do not wait (yet) */
-    unsigned next_early;
+    struct list_node waiting;         /* those an interrupt may end, in order */
+    uint64_t early[INTERRUPTS_EARLY]; /* for those that do not wait (yet); 0: none */
+    unsigned next_early, n_early;
     struct op *lock_waits; /* by number */
     uint64_t last_waiter;
     struct env_timer signal_timer; /* while one of waiting is signalled */

@@ -593,11 +593,12 @@ static bool op_is_doomed(const struct op *op)
 static void on_signal_timer(struct env_timer *timer)
 {
     struct loop *loop = container_of(timer, struct loop, signal_timer);
-    struct op *op, *next, *doomed = NULL;
+    struct op *doomed = NULL;
     bool any = false;
 
-    HASH_ITER(hh, loop->waiting, op, next)
-    {
+    LIST_FOREACH(link, &loop->waiting) {
+        struct op *op = container_of(link, struct op, waiting_link);
+
         if (op->signalled && doomed == NULL && op_is_doomed(op))
             doomed = op;
         any |= op->signalled;
@@ -613,6 +614,7 @@ static void on_signal_timer(struct env_timer *timer)
 
 void op_init_signals(struct loop *loop)
 {
+    list_init(&loop->waiting);
     env_timer_init(&loop->signal_timer, on_signal_timer);
 }
 
@@ -632,6 +634,28 @@ static void op_signal(struct op *op)
         env_timer_start(&loop->env.env, &loop->signal_timer, SIGNAL_LOOK_MS);
 }
 
+/* Has an interrupt come for it already? It is forgotten. */
+static bool take_early(struct loop *loop, uint64_t unique)
+{
+    for (unsigned i = 0; loop->n_early != 0 && i < INTERRUPTS_EARLY; i++) {
+        if (loop->early[i] != unique)
+            continue;
+        loop->early[i] = 0;
+        loop->n_early--;
+        return true;
+    }
+    return false;
+}
+
+static void note_early(struct loop *loop, uint64_t unique)
+{
+    uint64_t *early = &loop->early[loop->next_early++ % INTERRUPTS_EARLY];
+
+    if (*early == 0)
+        loop->n_early++;
+    *early = unique;
+}
+
 void op_wait_interruptibly(struct op *op, void (*give_up)(struct op *op))
 {
     struct loop *loop = op->loop;
@@ -639,18 +663,10 @@ void op_wait_interruptibly(struct op *op, void (*give_up)(struct op *op))
     assert(!op->waiting);
     op->give_up = give_up;
     op->waiting = true;
-    HASH_ADD(hh, loop->waiting, unique, sizeof(op->unique), op);
-    if (op->signalled) { /* while it waited for something else */
+    list_add_tail(&loop->waiting, &op->waiting_link);
+    if (op->signalled || /* while it waited for something else */
+        take_early(loop, op->unique))
         op_signal(op);
-        return;
-    }
-    for (unsigned i = 0; i < INTERRUPTS_EARLY; i++) {
-        if (loop->early[i] == op->unique) {
-            loop->early[i] = 0;
-            op_signal(op);
-            return;
-        }
-    }
 }
 
 void op_wait_over(struct op *op)
@@ -658,20 +674,21 @@ void op_wait_over(struct op *op)
     if (!op->waiting)
         return;
     op->waiting = false;
-    HASH_DEL(op->loop->waiting, op);
+    list_remove(&op->waiting_link);
 }
 
 static bool loop_interrupt(struct loop *loop, uint64_t unique)
 {
-    struct op *op;
+    LIST_FOREACH(link, &loop->waiting) {
+        struct op *op = container_of(link, struct op, waiting_link);
 
-    HASH_FIND(hh, loop->waiting, &unique, sizeof(unique), op);
-    if (op == NULL) {
-        loop->early[loop->next_early++ % INTERRUPTS_EARLY] = unique;
-        return false;
+        if (op->unique == unique) {
+            op_signal(op);
+            return true;
+        }
     }
-    op_signal(op);
-    return true;
+    note_early(loop, unique);
+    return false;
 }
 
 /* An interrupt on its way to another loop. */
