@@ -23,7 +23,8 @@ enum token_mode { TOKEN_NONE, TOKEN_SHARED, TOKEN_RANGES, TOKEN_EXCLUSIVE };
 enum token_access { TOKEN_READ = 1, TOKEN_WRITE = 2 }; /* of a range */
 
 enum {
-    TOKENS_MAX = 262144,       /* kept; beyond, the longest unused is to be given back */
+    TOKENS_MAX =
+        262144, /* kept; beyond, one that was not used of late is to be given back */
     TOKENS_NAMES_MAX = 524288, /* told to the kernel, in all directories */
 };
 

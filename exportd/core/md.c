@@ -116,7 +116,7 @@ static int answer_with(struct op *op, const struct inode *in, Rozo__MdEntryResp 
     resp.attr = &attr;
     resp.grant = op->grant;
     resp.others = has_others(op);
-    return op_pack(op, &resp.base);
+    return op_pack_inode(op, &resp.base);
 }
 
 static int answer_entry(struct op *op, struct inode *in, bool with_data)
@@ -152,7 +152,7 @@ static int answer_no_name(struct op *op, uint64_t dir)
     resp.dir_token = op_grant(op, dir, TOKEN_SHARED);
     resp.grant = op->grant;
     resp.others = has_others(op);
-    rc = op_pack(op, &resp.base);
+    rc = op_pack_inode(op, &resp.base);
     return rc == 0 ? -ENOENT : rc;
 }
 
@@ -185,7 +185,7 @@ static int answer_removed(struct op *op, const struct inode *in, uint64_t moved[
     resp.moved = moved;
     resp.n_moved = moved == NULL ? 0 : moved[1] != 0 ? 2 : 1;
     linger_removed(op->x);
-    return op_pack(op, &resp.base);
+    return op_pack_inode(op, &resp.base);
 }
 
 /* ---- sessions ---- */
@@ -480,7 +480,7 @@ int md_create(struct op *op, const ProtobufCMessage *msg)
         data_fill(op, &in, true, &data);
         resp.data = &data.msg;
     }
-    return op_pack(op, &resp.base);
+    return op_pack_inode(op, &resp.base);
 }
 
 /* A name is to go; when it is not there, the removal will say so. */
@@ -722,7 +722,7 @@ static int answer_open(struct op *op, struct inode *in, bool write, Rozo__Attr *
         data_fill(op, in, write, &data);
         resp.data = &data.msg;
     }
-    return op_pack(op, &resp.base);
+    return op_pack_inode(op, &resp.base);
 }
 
 /* What it writes there, and has to do for that, nobody needs to wait for: only who tells attributes has it stopped. */

@@ -441,6 +441,11 @@ struct op {
 
 /** Pack what will be answered (also with an error, when the handler fails). -ENOMEM. */
 int op_pack(struct op *op, const ProtobufCMessage *msg);
+/**
+ * The same, of what holds nothing but numbers: up to three Attr, one FileData, tokens and the like. Twice what that can be has room.
+ */
+enum { ANSWER_ROOM = 2048 };
+int op_pack_inode(struct op *op, const ProtobufCMessage *msg);
 /** Answer a call that an async handler took: after the commit of all that was put; sync: when it is durable. */
 void call_answer(struct exportd *x, struct rpc_call *call, int rc,
                  const ProtobufCMessage *msg, bool sync);
