@@ -467,24 +467,6 @@ void op_with_token(struct op *op, struct node *node, enum token_mode mode,
 void op_with_range(struct op *op, struct node *node, const struct token_need *need,
                    void (*step)(struct op *op));
 void op_token_done(struct op *op);
-/**
- * A READ, pinned in op->node, was answered with less than was asked for. Where a notice to the kernel came after the kernel had asked, it
- * takes what is lacking for zeros, not for the end of the file, and keeps them, if the notice was not about these pages:
- * then they are dropped now.
- */
-void op_read_ended(struct op *op);
-
-/* ---- behind.c ---- */
-
-/** A READ that is under way and has come to nothing: does it wait? Then op_read_again() follows, or it is given up. */
-bool op_waits_behind(struct op *op);
-/** A READ was told where the file ends. */
-void node_end_told(struct node *node);
-/** The kernel is about to drop these pages: nobody waits. */
-void node_behind_go_on(struct node *node);
-/** fs_file.c: with the token, when it comes. */
-void op_read_again(struct op *op);
-
 /* exportd wants a token back. */
 struct token_recall {
     uint64_t ino;
@@ -510,21 +492,43 @@ bool node_is_open_still(struct loop *loop, const struct node *node);
 void recalls_let_go(struct loop *loop, uint64_t ino);
 /** Our session is over: what it let us keep is dropped, and what was written under it and is not with the storages is lost. */
 void recalls_lose_all(struct loop *loop);
-/** exportd may have ended our session: the kernel is to ask us. Any loop. */
-void recalls_drop_kernel(struct loop *loop);
 /** The mount ends: the kernel asks no more and keeps nothing, nobody waits for a token. */
 void recalls_stop(struct loop *loop);
 /** ... and exportd has heard that we go. */
 void recalls_close(struct loop *loop);
 /** It may have changed without anybody's telling us: its token is given back. 0: none. Any loop. */
 void recalls_doubt(struct loop *loop, uint64_t ino);
+/** Are there too many tokens? Then give one back. Any loop. */
+void recalls_trim(struct loop *loop);
+
+/* ---- drops.c ---- */
+
+/**
+ * A READ, pinned in op->node, was answered with less than was asked for. Where a notice to the kernel came after the kernel had asked, it
+ * takes what is lacking for zeros, not for the end of the file, and keeps them, if the notice was not about these pages:
+ * then they are dropped now.
+ */
+void op_read_ended(struct op *op);
+/** exportd may have ended our session: the kernel is to ask us. Any loop. */
+void recalls_drop_kernel(struct loop *loop);
 /**
  * No name that the kernel was told until now needs to be dropped any more, but those of listings on their way; locked: see dropping.h.
  * False: it is not done. Any loop.
  */
 bool recalls_age_names(struct loop *loop, const uint64_t *locked);
-/** Are there too many tokens? Then give one back. Any loop. */
-void recalls_trim(struct loop *loop);
+
+/* ---- behind.c ---- */
+
+/** A READ that is under way and has come to nothing: does it wait? Then op_read_again() follows, or it is given up. */
+bool op_waits_behind(struct op *op);
+/** A READ was told where the file ends. */
+void node_end_told(struct node *node);
+/** The kernel is about to drop these pages: nobody waits. */
+void node_behind_go_on(struct node *node);
+/** fs_file.c: with the token, when it comes. */
+void op_read_again(struct op *op);
+
+/* ---- fs_privileges.c ---- */
 
 /**
  * Before a write: what it takes from the file (set-id bits, unless it is root's; the capability)
