@@ -299,13 +299,26 @@ static bool walk_again(struct mend *mend)
     return true;
 }
 
+/* Projections that were partial, and whose homes told all they were asked for: the others may lack something still. */
+static uint32_t unknown_and_heard(const struct mend *mend)
+{
+    const struct heal_file *file = &mend->file;
+    uint32_t heard = mend->unknown;
+
+    for (unsigned p = 0; p < file->n; p++) {
+        if ((heard >> p & 1) != 0 && (file->silent >> file->home[p] & 1) != 0)
+            heard &= ~(1u << p);
+    }
+    return heard;
+}
+
 /* Was all of the file seen and put right, with so few silent that nothing acknowledged is theirs alone? */
 static bool is_complete(const struct mend *mend)
 {
     const struct mend_result *r = &mend->result;
     uint32_t told = mend->next_told | mend->none;
 
-    return mend->unknown != 0 && r->rc == 0 && r->undecided == 0 && r->failed == 0 &&
+    return r->rc == 0 && r->undecided == 0 && r->failed == 0 &&
            (unsigned)__builtin_popcount(heal_file_all(&mend->file) & ~told) <
                mend->file.q;
 }
@@ -351,7 +364,7 @@ static bool whole_start(struct mend *mend)
 
     mend->result.damaged += (unsigned)__builtin_popcount(homes);
     if (homes == 0 && is_complete(mend))
-        homes = mend->unknown;
+        homes = unknown_and_heard(mend);
     return homes != 0 && mend_whole_start(mend, homes);
 }
 

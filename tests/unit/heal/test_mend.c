@@ -568,6 +568,43 @@ static void a_partial_home_that_lacks_nothing_becomes_whole(void **state)
     fake_close(&f);
 }
 
+/* It is not looked at in one place, as it is busy just then: what it lacks there it does not know, and says so. */
+static int refuse_a_read(struct fake *f, unsigned storage, uint16_t op)
+{
+    (void)f;
+    return storage == 1 && op == ROZO__OP__ST_READ && own_refuses_at > 0 &&
+                   --own_refuses_at == 0
+               ? ROZO__STATUS__BUSY
+               : ROZO__STATUS__OK;
+}
+
+static void a_partial_home_that_was_not_heard_stays_partial(void **state)
+{
+    (void)state;
+    for (unsigned at = 1; at <= 3; at++) {
+        struct fake f;
+        struct mend_result r;
+
+        fake_init(&f, 191, CODEC_MOJETTE, 1);
+        write_homes(&f, 0, 300, v1, 1 << 1);
+        assert_true(fake_write(&f, 1, 1, 0, v1, true));
+        commit_all(&f, 0, 300, v1);
+        f.storages[1].projections[1].partial = true;
+        own_refuses_at = at;
+        f.refuse = refuse_a_read;
+        r = mend_now(&f, 0, MEND_ALL_HOMES, 0, 0);
+        assert_int_equal(own_refuses_at, 0);
+        assert_int_equal(r.rc, 0);
+        assert_int_equal(r.silent, 1 << 1);
+        assert_true(f.storages[1].projections[1].partial);
+        r = mend_now(&f, 0, MEND_ALL_HOMES, 0, 0);
+        assert_int_equal(r.silent, 0);
+        assert_false(f.storages[1].projections[1].partial);
+        expect_all(&f, 0, 300, v1);
+        fake_close(&f);
+    }
+}
+
 /* With somebody away stretches without heads are asked about, but a partial home gets no heads there. */
 static void a_stretch_of_a_partial_home_stays_without_heads(void **state)
 {
@@ -1316,6 +1353,7 @@ int main(void)
         cmocka_unit_test(a_torn_mark_to_the_end_is_rolled_back),
         cmocka_unit_test(a_torn_mark_is_no_content),
         cmocka_unit_test(a_partial_home_that_lacks_nothing_becomes_whole),
+        cmocka_unit_test(a_partial_home_that_was_not_heard_stays_partial),
         cmocka_unit_test(a_stretch_of_a_partial_home_stays_without_heads),
         cmocka_unit_test(what_was_written_into_a_torn_stretch_stays),
         cmocka_unit_test(a_tail_that_is_cut_meanwhile_begins_where_it_was_cut),
