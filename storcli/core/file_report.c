@@ -153,6 +153,18 @@ static void on_reported(struct file_meta_call *call, int rc)
     file_wake(f);
 }
 
+/*
+ * How long the file is to be once a truncate is finished exportd knows from who asked for that. Told with a later epoch
+ * than the truncate's it would be the word that it is finished.
+ */
+static uint64_t below_truncate(const struct file *f, uint64_t size)
+{
+    bool is_later =
+        f->truncate_pending && f->size_epoch > version_epoch(f->truncate_version);
+
+    return is_later ? min_u64(size, f->truncate_size) : size;
+}
+
 /* A size that was told before, and is not known to be on stable storage, is told again with a sync: exportd's
  * power may have failed meanwhile. Unless somebody has cut the file since. */
 static uint64_t size_to_tell(const struct file *f, bool sync)
@@ -162,8 +174,8 @@ static uint64_t size_to_tell(const struct file *f, bool sync)
     if (size > f->meta_size)
         return size;
     if (f->in_doubt)
-        return min_u64(size, max_u64(f->told_end, f->fresh_end));
-    return sync && f->told_end <= f->meta_size ? f->told_end : 0;
+        return below_truncate(f, min_u64(size, max_u64(f->told_end, f->fresh_end)));
+    return sync && f->told_end <= f->meta_size ? below_truncate(f, f->told_end) : 0;
 }
 
 static void send_report(struct file *f, bool sync)

@@ -207,6 +207,9 @@ static void meta_apply(struct request *rq)
         assert(!k->s.truncate_pending || rq->size <= k->s.size);
         assert(rq->size <= k->s.size || rq->epoch != 0);
         rq->call->is_cut = rq->size > k->s.size && rq->epoch < k->cut_epoch;
+        if (rq->size > k->s.truncate_size &&
+            rq->epoch > version_epoch(k->s.truncate_version))
+            k->s.truncate_pending = false; /* who makes it longer has finished it */
         k->s.size = rq->size > k->s.size && !rq->call->is_cut ? rq->size : k->s.size;
         k->s.has_data |= rq->has_data;
         k->s.mtime_ns = rq->mtime_ns != 0 ? rq->mtime_ns : k->s.mtime_ns;

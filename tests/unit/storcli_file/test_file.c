@@ -1362,6 +1362,28 @@ static void a_truncate_that_failed_is_finished_before_the_file_grows(void **stat
     assert_zeros(x, 100, 5 * BS - 100);
 }
 
+/* Who is told of a size of a later epoch believes that it is finished: it is not, and the old bytes would come back. */
+static void a_file_made_longer_over_a_truncate_that_failed_has_no_old_bytes(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 0, 10 * BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    x->k.fail_all[FAKE_MARK] = -EIO;
+    assert_int_equal(truncate_to(x, 100), -EIO);
+    assert_int_equal(truncate_to(x, 8 * BS), -EIO);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(write_at(x, 50, 10, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_true(x->k.s.truncate_pending);
+    x->k.fail_all[FAKE_MARK] = 0;
+    assert_int_equal(write_at(x, 7 * BS, 10, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_false(x->k.s.truncate_pending);
+    reopen(x);
+    assert_zeros(x, 100, 7 * BS - 100);
+}
+
 /* The marks and the cut block; exportd would forget a truncate that a power cut can undo. */
 static void exportd_hears_of_a_truncate_once_it_is_stable_on_the_storages(void **state)
 {
@@ -2094,6 +2116,7 @@ int main(void)
         T(truncate_marks_cuts_and_tells),
         T(truncate_of_dirty_data_needs_no_look_at_storages),
         T(a_truncate_that_failed_is_finished_before_the_file_grows),
+        T(a_file_made_longer_over_a_truncate_that_failed_has_no_old_bytes),
         T(exportd_hears_of_a_truncate_once_it_is_stable_on_the_storages),
         T(what_a_dead_client_never_told_of_is_cut_off),
         T(a_dead_clients_truncate_is_finished),
