@@ -1296,7 +1296,6 @@ static void what_others_punched_is_synced_at_as_many_as_a_write_needs(void **sta
     }
 }
 
-/* A home came back from a loss of power before the fsync: all answer, and it has nothing. */
 /* Homes hung when it was written and had it late: the spares have the same, and are wanted for what others lost. */
 static void what_two_have_leaves_one_for_what_is_lost(void **state)
 {
@@ -1320,6 +1319,7 @@ static void what_two_have_leaves_one_for_what_is_lost(void **state)
     }
 }
 
+/* A home came back from a loss of power before the fsync: all answer, and it has nothing. */
 static void what_a_home_lost_of_others_is_made_again(void **state)
 {
     (void)state;
