@@ -13,7 +13,6 @@
 #include <stdlib.h>
 
 enum {
-    BUCKETS_MIN = 64,
     COOL_AGAIN = 4, /* soon: within so many times as long as it cooled */
 };
 
@@ -35,8 +34,7 @@ struct token_holding {
 
 /* What every answer looks at comes first, and fits two or three lines of cache. */
 struct token_inode {
-    uint64_t ino;
-    struct token_inode *next; /* in its bucket */
+    struct table_link by_ino; /* its hash is the number of the inode */
     struct token_holding *holdings;
     struct token_holding *exclusive; /* the only one then */
     uint32_t n, n_ranged;            /* holdings; those that are RANGES: all or none */
@@ -64,45 +62,19 @@ void token_holder_init(struct token_holder *holder)
 
 /* ---- who has what ---- */
 
-static struct token_inode **bucket_of(const struct tokens *t, uint64_t ino)
+static struct token_inode *inode_of(struct table_link *link)
 {
-    return &t->buckets[ino & (t->n_buckets - 1)]; /* numbers count up */
+    return link == NULL ? NULL : container_of(link, struct token_inode, by_ino);
+}
+
+static uint64_t ino_of(const struct token_inode *i)
+{
+    return i->by_ino.hash;
 }
 
 static struct token_inode *inode_find(const struct tokens *t, uint64_t ino)
 {
-    struct token_inode *i = t->buckets == NULL ? NULL : *bucket_of(t, ino);
-
-    while (i != NULL && i->ino != ino)
-        i = i->next;
-    return i;
-}
-
-static void inode_add(struct tokens *t, struct token_inode *i)
-{
-    i->next = *bucket_of(t, i->ino);
-    *bucket_of(t, i->ino) = i;
-}
-
-/* Twice as many buckets; without memory it stays as it is, when there are some. */
-static int buckets_grow(struct tokens *t)
-{
-    size_t n = t->n_buckets == 0 ? BUCKETS_MIN : 2 * t->n_buckets;
-    struct token_inode **buckets = calloc(n, sizeof(struct token_inode *));
-    struct tokens old = *t;
-
-    if (buckets == NULL)
-        return t->buckets == NULL ? -ENOMEM : 0;
-    t->buckets = buckets;
-    t->n_buckets = n;
-    for (size_t k = 0; k < old.n_buckets; k++) {
-        for (struct token_inode *i = old.buckets[k], *next; i != NULL; i = next) {
-            next = i->next;
-            inode_add(t, i);
-        }
-    }
-    free(old.buckets);
-    return 0;
+    return inode_of(table_find(&t->by_ino, ino));
 }
 
 static struct token_inode *inode_make(struct tokens *t, uint64_t ino)
@@ -111,35 +83,25 @@ static struct token_inode *inode_make(struct tokens *t, uint64_t ino)
 
     if (i != NULL)
         return i;
-    if (t->n_inodes >= t->n_buckets && buckets_grow(t) != 0)
-        return NULL;
     i = calloc(1, sizeof(*i));
-    if (i == NULL)
+    if (i == NULL || table_add(&t->by_ino, &i->by_ino, ino) != 0) {
+        free(i);
         return NULL;
-    i->ino = ino;
+    }
     list_init(&i->places);
     list_init(&i->cool_link);
-    inode_add(t, i);
-    t->n_inodes++;
     return i;
 }
 
 static void inode_free_if_empty(struct tokens *t, struct token_inode *i)
 {
-    struct token_inode **at = bucket_of(t, i->ino);
-
     if (i->holdings != NULL || !list_is_empty(&i->places) || i->cool_ns != 0)
         return;
-    while (*at != i)
-        at = &(*at)->next;
-    *at = i->next;
+    table_remove(&t->by_ino, &i->by_ino);
     free(i->recents);
     free(i);
-    if (--t->n_inodes == 0) {
-        free(t->buckets);
-        t->buckets = NULL;
-        t->n_buckets = 0;
-    }
+    if (t->by_ino.n == 0)
+        table_free(&t->by_ino);
 }
 
 static struct token_holding *holding_find(const struct token_inode *i,
@@ -347,7 +309,7 @@ enum token_verdict tokens_judge(const struct tokens *t, const struct token_holde
 static void recall_send(struct tokens *t, struct token_holding *h)
 {
     const struct token_recall recall = {
-        .ino = h->inode->ino,
+        .ino = ino_of(h->inode),
         .keep = (enum token_mode)h->keep,
         .grant = h->grant,
         .call = h->call,
@@ -377,7 +339,7 @@ static void recall(struct tokens *t, struct token_holding *h, enum token_mode ke
 
 static struct token_want place_want(const struct token_place *p)
 {
-    return (struct token_want){ p->inode->ino, p->kind, p->range };
+    return (struct token_want){ ino_of(p->inode), p->kind, p->range };
 }
 
 /* Those who hold what the first in the row needs are asked for it. */
@@ -500,7 +462,7 @@ static bool is_free_to_give(const struct tokens *t, const struct token_inode *i,
                             const struct token_holding *mine,
                             const struct token_holder *holder, uint64_t now_ns)
 {
-    const struct token_want see = { i->ino, WANT_SEE, { 0 } };
+    const struct token_want see = { ino_of(i), WANT_SEE, { 0 } };
 
     return list_is_empty(&i->places) && i->cool_ns <= now_ns &&
            !is_held_by_another(i, holder, mine, &see) &&
@@ -691,10 +653,13 @@ void tokens_each(const struct tokens *t,
                             enum token_mode mode, const struct spans *ranges),
                  void *arg)
 {
-    for (size_t k = 0; t->buckets != NULL && k < t->n_buckets; k++) {
-        for (const struct token_inode *i = t->buckets[k]; i != NULL; i = i->next) {
+    for (size_t k = 0; k < t->by_ino.n_chains; k++) {
+        for (struct table_link *link = t->by_ino.chains[k]; link != NULL;
+             link = link->next) {
+            const struct token_inode *i = inode_of(link);
+
             for (const struct token_holding *h = i->holdings; h != NULL; h = h->next)
-                fn(arg, h->holder, i->ino, (enum token_mode)h->mode, h->ranges);
+                fn(arg, h->holder, ino_of(i), (enum token_mode)h->mode, h->ranges);
         }
     }
 }
@@ -841,5 +806,5 @@ void tokens_tick(struct tokens *t, uint64_t now_ns)
 void tokens_free(struct tokens *t)
 {
     tokens_tick(t, UINT64_MAX);
-    assert(t->n_inodes == 0);
+    assert(t->by_ino.n == 0);
 }

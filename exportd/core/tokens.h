@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "common/list.h"
+#include "common/table.h"
 #include "exportd/core/token_ranges.h"
 
 /* Values are those of Rozo__TokenMode. */
@@ -88,9 +89,7 @@ struct token_hooks {
 
 struct tokens {
     struct token_hooks hooks;
-    struct token_inode **buckets; /* owned; NULL while there is none */
-    size_t n_buckets;             /* a power of two */
-    size_t n_inodes; /* those that somebody holds or waits for, or that cool down */
+    struct table by_ino; /* those that somebody holds or waits for, or that cool down */
     struct list_node cooling; /* in no order */
     size_t *n_all;            /* borrowed: holdings of all exports */
     uint64_t n_waits;         /* since the start */

@@ -1175,7 +1175,7 @@ static void test_a_session_has_only_so_many(void **state)
     tokens_inode_gone(&t, 5);
     assert_true(tokens_have_room(&t, &holder, 1));
     token_holder_end(&t, &holder);
-    assert_true(n_all == 0 && t.n_inodes == 0);
+    assert_true(n_all == 0 && t.by_ino.n == 0);
     tokens_free(&t);
 }
 
