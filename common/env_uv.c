@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <time.h>
 
@@ -22,6 +23,9 @@ enum {
     N_HANDLES = 5,
     TASKS_PER_DRAIN = 4096, /* then sockets and timers get their turn */
 };
+
+/* Asked of the kernel at a time: who chooses storages needs 8 bytes, many times. */
+enum { CHANCE_BYTES = 256 };
 
 struct env_uv_impl {
     struct timers timers;
@@ -35,7 +39,9 @@ struct env_uv_impl {
     uv_prepare_t prepare;
     uv_check_t check;
     uv_async_t async;
-    unsigned n_handles; /* not closed yet */
+    unsigned n_handles;           /* not closed yet */
+    uint8_t chance[CHANCE_BYTES]; /* random, from `chance_used` on not given out yet */
+    size_t chance_used;
 };
 
 static struct env_uv_impl *env_impl(struct env *env)
@@ -132,11 +138,8 @@ static void uv_env_post(struct env *env, struct env_task *task)
     tasks_push(&impl->tasks, task);
 }
 
-static void uv_env_random(struct env *env, void *buf, size_t len_bytes)
+static void random_bytes(uint8_t *p, size_t len_bytes)
 {
-    uint8_t *p = buf;
-
-    (void)env;
     while (len_bytes > 0) {
         ssize_t n = getrandom(p, len_bytes < 256 ? len_bytes : 256, 0);
 
@@ -147,6 +150,24 @@ static void uv_env_random(struct env *env, void *buf, size_t len_bytes)
             len_bytes -= (size_t)n;
         }
     }
+}
+
+static void uv_env_random(struct env *env, void *buf, size_t len_bytes)
+{
+    struct env_uv_impl *impl = env_impl(env);
+
+    if (len_bytes > sizeof(impl->chance) / 4) {
+        random_bytes(buf, len_bytes);
+        return;
+    }
+    if (len_bytes > sizeof(impl->chance) - impl->chance_used) {
+        random_bytes(impl->chance, sizeof(impl->chance));
+        impl->chance_used = 0;
+    }
+    memcpy(buf, impl->chance + impl->chance_used, len_bytes);
+    memset(impl->chance + impl->chance_used, 0,
+           len_bytes); /* nobody reads it here later */
+    impl->chance_used += len_bytes;
 }
 
 static const struct env_ops uv_env_ops = {
@@ -243,6 +264,7 @@ int env_uv_init(struct env_uv *e, uv_loop_t *loop)
         return rc;
     }
     impl->armed_ns = UINT64_MAX;
+    impl->chance_used = sizeof(impl->chance);
     uv_timer_init(loop, &impl->timer);
     uv_idle_init(loop, &impl->idle);
     uv_prepare_init(loop, &impl->prepare);
