@@ -2,7 +2,7 @@
  * disk_uv.c - disk requests as system calls, on the loop or on a worker.
  *
  * In:     disk_submit(), from the core. Thread: the storio loop, and libuv's workers.
- * Out:    files below the data directory.
+ * Out:    files below the data directory; disk_names.c knows of names that need not be looked for.
  * Keeps:  a callback comes once and later; a name is called synced when every directory above
  *         it is; what a worker touches, the loop leaves alone until it is done.
  * Yours:  what counts as short enough for the loop (*_ON_LOOP_MAX, WARM_STEP), and as a stream
@@ -106,20 +106,36 @@ static void make_parents(int dir_fd, const char *path)
     }
 }
 
-static int do_open(struct disk_uv *d, struct disk_req *req)
+/* What is not there is made without a second look; should it be there after all, that is an error. */
+static int open_file(struct disk_uv *d, const struct disk_req *req, bool is_new)
 {
-    int fd = openat(d->dir_fd, req->path, open_flags(req), 0600);
-    struct disk_file *file;
-    struct stat st;
+    int flags = open_flags(req) | (is_new ? O_EXCL : 0);
+    int fd = openat(d->dir_fd, req->path, flags, 0600);
 
     if (fd < 0 && errno == ENOENT && req->create) {
         make_parents(d->dir_fd, req->path);
-        fd = openat(d->dir_fd, req->path, open_flags(req), 0600);
+        fd = openat(d->dir_fd, req->path, flags, 0600);
     }
     if (fd < 0)
         return disk_rc(errno);
+    if (req->create) {
+        disk_names_learn(&d->names, d->dir_fd, req->path);
+        disk_names_add(&d->names, req->path);
+    }
+    return fd;
+}
+
+static int do_open(struct disk_uv *d, struct disk_req *req)
+{
+    bool is_new = disk_names_lack(&d->names, req->path);
+    int fd = is_new && !req->create ? -ENOENT : open_file(d, req, is_new);
+    struct disk_file *file;
+    struct stat st = { .st_mode = S_IFREG };
+
+    if (fd < 0)
+        return fd;
     file = malloc(sizeof(*file));
-    if (file == NULL || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+    if (file == NULL || (!is_new && fstat(fd, &st) != 0) || !S_ISREG(st.st_mode)) {
         close(fd);
         free(file);
         return file == NULL ? -ENOMEM : -EIO;
@@ -395,6 +411,8 @@ static int do_remove(struct disk_uv *d, const struct disk_req *req, bool on_loop
 
     if (req->n_names == 0)
         return remove_name(d, req->path, on_loop);
+    if (on_loop)
+        disk_names_learn(&d->names, d->dir_fd, req->path);
     for (unsigned i = 0; i <= req->n_names; i++) {
         int rc;
 
@@ -402,6 +420,8 @@ static int do_remove(struct disk_uv *d, const struct disk_req *req, bool on_loop
             snprintf(path, sizeof(path), "%s%u", req->path, i);
         else
             snprintf(path, sizeof(path), "%sdamaged", req->path);
+        if (on_loop && disk_names_lack(&d->names, path))
+            continue;
         rc = remove_name(d, path, on_loop);
         if (rc != 0 && rc != -ENOENT)
             return rc;
@@ -612,6 +632,7 @@ static int try_on_loop(struct disk_uv *d, struct disk_req *req)
     case DISK_REMOVE:
         return do_remove(d, req, true);
     case DISK_RENAME:
+        disk_names_add(&d->names, req->to);
         return renameat(d->dir_fd, req->path, d->dir_fd, req->to) == 0 ? 0
                                                                        : disk_rc(errno);
     case DISK_SPACE:

@@ -9,6 +9,7 @@
 
 #include "common/env_uv.h"
 #include "storaged/core/disk.h"
+#include "storaged/disk_names.h"
 
 enum { DISK_DIRS = 65536 };
 
@@ -20,6 +21,7 @@ struct disk_uv {
     unsigned n_pushes;   /* write-outs being begun; the loop ends after them */
     uint8_t
         dir_synced[DISK_DIRS / 8]; /* directories whose own names are on stable storage */
+    struct disk_names names;       /* the loop's alone */
 };
 
 void disk_uv_init(struct disk_uv *d, struct env_uv *env, int dir_fd);
