@@ -14,6 +14,8 @@
 
 #include "common/record.h"
 
+static const struct decide_answer never = { .kind = DECIDE_HOLE };
+
 /* What is looked at over and over. */
 struct view {
     const struct decide_rules *rules;
@@ -98,7 +100,6 @@ static unsigned n_agree(const struct view *w, const struct decide_answer *as)
 static const struct decide_answer *best_at(const struct view *w, uint64_t version,
                                            unsigned *have)
 {
-    static const struct decide_answer never = { .kind = DECIDE_HOLE };
     unsigned n_none = version == 0 ? count(w->rules->none) : 0;
     const struct decide_answer *best = n_none > 0 ? &never : NULL;
 
@@ -201,6 +202,22 @@ static unsigned acknowledged_most(const struct view *w, uint64_t version,
     return by_projection < by_storage ? by_projection : by_storage;
 }
 
+/* Candidates who may have acknowledged this version, for all that they or others know. */
+static uint32_t unknown_of(const struct view *w, uint64_t version)
+{
+    uint32_t sure = w->rules->told & ~w->unsure;
+
+    return damaged_below(w, version) | (w->all & ~(sure | w->rules->none));
+}
+
+/* They may bring with them what nobody has shown yet. */
+static unsigned n_silent(const struct view *w)
+{
+    const struct decide_rules *r = w->rules;
+
+    return count(w->all & ~(r->told | r->none | r->lost));
+}
+
 /*
  * May a version that fewer than k have be passed over? Readers may when it cannot have been
  * acknowledged; whoever has a newer one may have had it (newer: both).
@@ -212,13 +229,22 @@ static bool may_pass(const struct view *w, uint64_t version, unsigned have,
                      uint32_t newer)
 {
     const struct decide_rules *r = w->rules;
-    uint32_t told = r->told & ~w->damaged, sure = r->told & ~w->unsure;
-    uint32_t unknown = damaged_below(w, version) | (w->all & ~(sure | r->none));
+    uint32_t told = r->told & ~w->damaged;
 
     if (!is_fenced(w, version))
         return count(newer | (w->all & ~(told | r->none))) < r->q;
-    return have + count(w->all & ~(r->told | r->none | r->lost)) < r->k &&
-           acknowledged_most(w, version, unknown) < r->q;
+    return have + n_silent(w) < r->k &&
+           acknowledged_most(w, version, unknown_of(w, version)) < r->q;
+}
+
+/*
+ * All that anybody has was passed over. Those who do not know what they had are too few for anything that was
+ * acknowledged, those who are silent for anything that could be read: there never was anything, though fewer than k say so.
+ */
+static bool was_never_written(const struct view *w)
+{
+    return is_fenced(w, 0) && n_silent(w) < w->rules->k &&
+           count(unknown_of(w, 0)) < w->rules->q;
 }
 
 /* ---- forward: who lacks it? ---- */
@@ -349,6 +375,8 @@ void decide_block(const struct decide_rules *rules, const struct decide_answer *
         out->version = hidden;
     } else if (limited && newest == 0 && w.damaged == 0) { /* passed: it is nobody's */
         out->what = DECIDE_NOTHING;
+    } else if (was_never_written(&w)) {
+        decide_forward(&w, &never, newest, out);
     }
     if (out->torn == 0 && out->what == DECIDE_UNDECIDED)
         out->torn = torn_newest(&w);

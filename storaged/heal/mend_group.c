@@ -433,14 +433,18 @@ static int group_make(struct mend_piece *piece)
     return 0;
 }
 
-/* Home of projection p has the group now, and the batch makes it stable. */
+/*
+ * Home of projection p has the group now, and the batch makes it stable. But for what was never written: what comes back
+ * of that with a loss of power is found as it was now, and where no header can be read nothing can be synced.
+ */
 static void group_healed(struct mend_piece *piece, unsigned p, unsigned candidate,
                          bool pending, bool pressure)
 {
     struct piece_group *g = &piece->group;
 
     piece->mend->result.healed += g->n;
-    piece->mend->to_sync |= 1u << candidate;
+    if (piece->decided[g->at].version != 0)
+        piece->mend->to_sync |= 1u << candidate;
     piece->mend->pressure |= pressure;
     for (unsigned b = g->at; b < g->at + g->n; b++) {
         piece->lack[b] &= ~(1u << p);

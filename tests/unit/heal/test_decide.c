@@ -179,6 +179,44 @@ static void what_was_torn_before_a_sync_is_settled_back(void **state)
     assert_int_equal(d.lack, 7);
 }
 
+/*
+ * A spare has the only part left of a first write; of two homes the power took the header before any sync, and at the
+ * third something else is damaged: too few say that nothing was there before, but it is all that can have been.
+ */
+static void what_too_few_know_to_have_been_nothing_is_nothing(void **state)
+{
+    struct decide_answer a[] = {
+        { 0, 0, 0, 0, DECIDE_DAMAGED, 0, true },  { 0, 0, 1, 1, DECIDE_DAMAGED, 0, true },
+        { 0, 0, 2, 2, DECIDE_DAMAGED, 0, false }, { 9, 100, 3, 1, DECIDE_DATA, 0, false },
+        { 0, 0, 3, 1, DECIDE_HOLE, 1, false },
+    };
+    struct decide_rules r = rules_of(2, 3, 4);
+    struct decision d;
+
+    (void)state;
+    assert_int_equal(decide(&r, a, 5).what, DECIDE_UNDECIDED); /* no fence is up */
+    r.fenced = true;
+    assert_int_equal(decide(&r, a, 4).what, DECIDE_BELOW);
+    d = decide(&r, a, 5);
+    assert_int_equal(d.what, DECIDE_FORWARD);
+    assert_int_equal(d.version, 0);
+    assert_int_equal(d.user_bytes, 0);
+    assert_int_equal(d.drop, 8);
+    assert_int_equal(d.damaged, 7);
+    assert_int_equal(d.lack, 7);
+
+    a[1].torn = false; /* three may have acknowledged it */
+    assert_int_equal(decide(&r, a, 5).what, DECIDE_UNDECIDED);
+    a[1].torn = true;
+    a[4].kind = DECIDE_DAMAGED; /* two may have acknowledged what was there before */
+    assert_int_equal(decide(&r, a, 5).what, DECIDE_FORWARD);
+    a[0].torn = false; /* three may */
+    assert_int_equal(decide(&r, a, 5).what, DECIDE_UNDECIDED);
+    a[0].torn = true;
+    r.doubt = 3;
+    assert_int_equal(decide(&r, a, 5).what, DECIDE_UNDECIDED);
+}
+
 static void holes_count_storages(void **state)
 {
     const struct decide_answer a[] = {
@@ -461,6 +499,7 @@ int main(void)
         cmocka_unit_test(one_projection_twice_is_one),
         cmocka_unit_test(what_two_have_the_same_of_is_settled_back),
         cmocka_unit_test(what_was_torn_before_a_sync_is_settled_back),
+        cmocka_unit_test(what_too_few_know_to_have_been_nothing_is_nothing),
         cmocka_unit_test(holes_count_storages),
         cmocka_unit_test(a_spare_may_hold_all_that_is_needed),
         cmocka_unit_test(never_written_is_a_decision_too),
