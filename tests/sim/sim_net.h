@@ -35,6 +35,7 @@ struct sim_record {
     uint64_t version;
     uint8_t *bytes; /* head and body, counted; NULL: a hole of this version */
     uint32_t len;
+    bool below; /* a mark that came after something newer; not synced yet */
 };
 
 /* What a block's newest record or mark replaced, oldest first, until that is committed. */

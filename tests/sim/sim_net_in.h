@@ -40,11 +40,15 @@ void record_set(struct sim_record *record, uint64_t version, uint8_t *bytes,
 void record_copy(struct sim_record *to, const struct sim_record *from);
 /** Forget what is older than `version`. */
 void older_forget(struct sim_older *older, uint64_t version);
-/** Forget `version` and what is newer: the power is gone. */
+/** Forget `version` and what is newer, and marks that came below since the last sync: the power is gone. */
 void older_forget_from(struct sim_older *older, uint64_t version);
+/** Marks that came below are on stable storage. */
+void older_synced(struct sim_older *older);
 /** A new record or mark; takes bytes. What certainly was a hole before is not kept. */
 void block_replace(const struct sim_net *net, struct sim_projection *p, uint64_t b,
                    uint64_t version, uint8_t *bytes, uint32_t len);
+/** A mark that came after something newer: who asks what lies below that sees it while that is pending. */
+void block_mark_below(struct sim_projection *p, unsigned b, uint64_t version);
 /** The newest that is not newer than at_most (0: of all); NULL: a hole that never was anything else. */
 const struct sim_record *block_at(const struct sim_net *net,
                                   const struct sim_projection *p, uint64_t b,

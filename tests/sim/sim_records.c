@@ -6,6 +6,7 @@
  */
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/sim/sim_net_in.h"
 
@@ -74,6 +75,14 @@ void older_forget_from(struct sim_older *older, uint64_t version)
 {
     while (older->n > 0 && older->v[older->n - 1].version >= version)
         bytes_unref(older->v[--older->n].bytes);
+    for (unsigned i = 0; i < older->n;) {
+        if (!older->v[i].below) {
+            i++;
+            continue;
+        }
+        memmove(&older->v[i], &older->v[i + 1],
+                (--older->n - i) * sizeof(older->v[0])); /* a mark has no bytes */
+    }
 }
 
 void block_replace(const struct sim_net *net, struct sim_projection *p, uint64_t b,
@@ -85,6 +94,26 @@ void block_replace(const struct sim_net *net, struct sim_projection *p, uint64_t
     if (p->now[b].version != version && !(is_first && bytes != NULL) && !net->no_journal)
         older_push(&p->older[b], &p->now[b]);
     record_set(&p->now[b], version, bytes, len);
+}
+
+void block_mark_below(struct sim_projection *p, unsigned b, uint64_t version)
+{
+    struct sim_older *older = &p->older[b];
+    unsigned at = older->n;
+
+    while (at > 0 && older->v[at - 1].version > version)
+        at--;
+    if (at == 0 || older->v[at - 1].version == version) /* v[0] lies in place */
+        return;
+    older_push(older, &(struct sim_record){ 0 });
+    memmove(&older->v[at + 1], &older->v[at], (older->n - 1 - at) * sizeof(older->v[0]));
+    older->v[at] = (struct sim_record){ .version = version, .below = true };
+}
+
+void older_synced(struct sim_older *older)
+{
+    for (unsigned i = 0; i < older->n; i++)
+        older->v[i].below = false;
 }
 
 const struct sim_record *block_at(const struct sim_net *net,

@@ -87,8 +87,10 @@ static void storage_sync(struct sim_storage *s)
 
         p->here_stable = p->here;
         p->tail_stable = p->tail_version;
-        for (unsigned b = 0; p->here && b < SIM_BLOCKS; b++)
+        for (unsigned b = 0; p->here && b < SIM_BLOCKS; b++) {
             record_copy(&p->stable[b], &p->now[b]);
+            older_synced(&p->older[b]);
+        }
     }
 }
 
@@ -321,6 +323,8 @@ static uint16_t do_mark(struct sim_net *net, struct sim_storage *s, struct sim_r
         for (uint64_t b = req->first_block; p->here && b < end; b++) {
             if (p->now[b].version < req->version)
                 block_replace(net, p, b, req->version, NULL, 0);
+            else if (p->now[b].version > req->version)
+                block_mark_below(p, (unsigned)b, req->version);
         }
         resp.pending |= is_pending(p, req->first_block, end);
         if (p->here && req->n_blocks == 0 && p->tail_version < req->version)

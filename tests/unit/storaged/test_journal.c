@@ -90,6 +90,28 @@ static void test_an_overwrite_waits_for_its_commit(void **state)
     world_free(&w);
 }
 
+/* A truncate that is finished late: who asks what lies below what was written since sees it, after a restart, too. */
+static void test_a_mark_below_lies_below(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    write_ok(&w, 0, 8, V(1, 1));
+    write_ok(&w, 2, 3, V(3, 1));
+    assert_int_equal(world_mark_below(&w, 0, 3, 0, V(2, 0)), OK);
+    for (unsigned i = 0; i < 2; i++) {
+        expect(&w, 2, SEEN_DATA, V(3, 1));
+        expect(&w, 3, SEEN_DATA, V(3, 1));
+        expect(&w, 5, SEEN_HOLE, V(2, 0));
+        expect_at_most(&w, 2, V(3, 0), SEEN_DATA, V(1, 1));
+        expect_at_most(&w, 3, V(3, 0), SEEN_HOLE, V(2, 0));
+        expect_at_most(&w, 3, V(1, 9), SEEN_DATA, V(1, 1));
+        world_restart(&w, false);
+    }
+    world_free(&w);
+}
+
 /* Overwritten again and again: none of that is applied, until it ends or half a minute is over. */
 static void test_what_keeps_coming_is_not_applied(void **state)
 {
@@ -1570,6 +1592,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_overwrite_waits_for_its_commit),
         cmocka_unit_test(test_what_keeps_coming_is_not_applied),
+        cmocka_unit_test(test_a_mark_below_lies_below),
         cmocka_unit_test(test_pending_versions_count_as_if_they_lay_in_place),
         cmocka_unit_test(test_what_was_overwritten_is_not_applied),
         cmocka_unit_test(test_a_torn_overwrite_can_be_settled_back),
