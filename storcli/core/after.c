@@ -372,6 +372,12 @@ static void tell_all(struct storcli_file *file)
         tell_ended(file);
 }
 
+/* A closed file nobody looks at any more when this client dies: exportd counts on its having been told by then. */
+static bool tells_at_once(const struct after *a)
+{
+    return (a->hurry || a->closed) && a->n_tell_failed == 0;
+}
+
 static void step_tell(struct storcli_file *file, uint64_t now_ns)
 {
     struct after *a = &file->after;
@@ -381,9 +387,8 @@ static void step_tell(struct storcli_file *file, uint64_t now_ns)
         return;
     }
     if (a->tell_at_ns == 0)
-        a->tell_at_ns =
-            now_ns + ms_ns(backoff_ms(a->hurry && a->n_tell_failed == 0 ? 0 : TELL_MS,
-                                      a->n_tell_failed, TELL_RETRY_MAX_MS));
+        a->tell_at_ns = now_ns + ms_ns(backoff_ms(tells_at_once(a) ? 0 : TELL_MS,
+                                                  a->n_tell_failed, TELL_RETRY_MAX_MS));
     if (now_ns < a->tell_at_ns)
         return;
     a->tell_at_ns = 0;
@@ -500,6 +505,8 @@ void after_linger(struct storcli_file *file)
     a->give_up_ns = engine_now_ns(file->cli) + ms_ns(LINGER_MS);
     if (file->cli->n_lingering >= LINGER_MAX)
         a->give_up_ns = 0;
+    if (a->tell_at_ns != 0 && tells_at_once(a))
+        a->tell_at_ns = engine_now_ns(file->cli);
     list_add_tail(&file->cli->lingering, &a->lingering);
     file->cli->n_lingering++;
     after_look(file);

@@ -88,6 +88,7 @@ struct storcli_file {
     bool
         lost; /* a sync nobody asked for found a loss: the next one that is asked for says so */
     uint64_t n_losses;
+    uint64_t n_told;                   /* syncs that told somebody of a loss */
     unsigned n_completed;              /* of completed; more: all blocks are */
     uint64_t completed[COMPLETED_MAX]; /* see storcli_file_completes() */
     struct commit commit;

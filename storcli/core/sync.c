@@ -32,7 +32,8 @@ enum {
 /* One storcli_sync() or storcli_settle(). */
 struct sync_call {
     struct op op;
-    bool tells; /* what was lost is told with it */
+    bool tells;      /* what was lost is told with it */
+    uint64_t n_told; /* file->n_told when it was made */
     struct sync_call *next;
 };
 
@@ -96,7 +97,9 @@ struct sync_op {
     bool denied;
     bool fenced; /* our session is over: nothing can be made again */
     bool lost;   /* something acknowledged cannot be made stable any more: to be told */
-    bool lost_here;     /* it is of this sync's own set */
+    bool lost_here; /* it is of this sync's own set */
+    bool
+        told_before; /* one that ended after its callers came told of a loss: they count on the same bytes */
     bool background;    /* nobody waits for it */
     bool interrupted;   /* and somebody wants another: it ends once it has read */
     bool gone;          /* a storage that held something has no such file any more */
@@ -130,6 +133,21 @@ static bool sync_tells(const struct sync_op *op)
     return false;
 }
 
+/* To who waits already; to who asks next, as long as nobody was told. */
+static void loss_goes_on(const struct sync_op *op)
+{
+    struct storcli_file *file = op->file;
+    bool told = sync_tells(op);
+
+    file->n_told += told;
+    if (file->sync_waiting == NULL)
+        file->lost |= !told;
+    else if (told)
+        file->sync_waiting->told_before = true;
+    else
+        file->sync_waiting->lost = true;
+}
+
 static void sync_end(struct sync_op *op, int rc)
 {
     struct storcli_file *file = op->file;
@@ -149,10 +167,8 @@ static void sync_end(struct sync_op *op, int rc)
     if (rc != 0 && op->others != 0)
         file->others_wrote = true;
     unsynced_free(&op->set);
-    if (op->lost && file->sync_waiting != NULL) /* its callers count on the same bytes */
-        file->sync_waiting->lost = true;
-    else if (op->lost && !sync_tells(op))
-        file->lost = true;
+    if (op->lost)
+        loss_goes_on(op);
     file->n_losses += op->lost_here;
     commit_sync_end(&file->commit, op->lost_here ? COMMIT_SYNC_LOST
                                    : rc != 0     ? COMMIT_SYNC_FAILED
@@ -773,7 +789,9 @@ static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t n
             op->unfit = 0; /* they may have recovered */
             return STEP_WAIT;
         }
-        rc = heal == HEAL_REMAKE ? -ENOMEM : heal == HEAL_STUCK || op->lost ? -EIO : 0;
+        rc = heal == HEAL_REMAKE                                 ? -ENOMEM
+             : heal == HEAL_STUCK || op->lost || op->told_before ? -EIO
+                                                                 : 0;
         if (heal == HEAL_STUCK && op->denied)
             rc = -EACCES;
         if (rc == 0 && !op->surveyed && survey_is_due(&op->survey, peers_synced(op))) {
@@ -913,6 +931,11 @@ bool engine_sync_abandon(struct storcli_file *file)
     return true;
 }
 
+static bool was_told_before(const struct sync_call *call)
+{
+    return call->tells && call->n_told != call->op.file->n_told;
+}
+
 /* The sync under way is one of ours, and all there is to be synced is in it: take it. */
 static bool join_background(struct storcli_file *file, struct sync_call *call)
 {
@@ -925,6 +948,7 @@ static bool join_background(struct storcli_file *file, struct sync_call *call)
     op->deadline_ns =
         engine_now_ns(file->cli) + ms_ns(file->cli->config.write_deadline_ms);
     op->calls = call;
+    op->told_before = was_told_before(call);
     take_over_loss(op);
     return true;
 }
@@ -947,6 +971,7 @@ static void sync_call_run(struct op *base)
     }
     call->next = file->sync_waiting->calls;
     file->sync_waiting->calls = call;
+    file->sync_waiting->told_before |= was_told_before(call);
     engine_next_sync(file);
 }
 
@@ -956,6 +981,7 @@ static void sync_start(struct storcli_file *file, bool tells, storcli_done_cb *d
     struct sync_call *call = op_new(file, sizeof(*call), done, arg);
 
     call->tells = tells;
+    call->n_told = file->n_told;
     op_start(&call->op, 0, sync_call_run);
 }
 

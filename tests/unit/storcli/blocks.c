@@ -775,6 +775,32 @@ static void below_what_is_torn_lies_what_was(void **state)
     }
 }
 
+/* Marks below what is torn count for those who read what lies below it. */
+static void below_what_is_torn_lies_a_later_mark(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        struct fix *f = fix_new(layout);
+        uint16_t user_bytes[3];
+        uint8_t got[3 * BS];
+        int rc = NOT_DONE;
+
+        assert_int_equal(write_blocks(f, 1, 0, 30, BS), 0);
+        write_torn(f, 3, 5, 10, f->k - 1);
+        storcli_mark_below(f->file, 2, 6, 0, on_done, &rc);
+        wait_done(f, &rc);
+        assert_int_equal(rc, 0);
+        rc = NOT_DONE;
+        storcli_read(f->file, 5, 3, got, user_bytes, on_done, &rc);
+        wait_done(f, &rc);
+        assert_int_equal(rc, 0);
+        assert_int_equal(user_bytes[0], BS);
+        assert_int_equal(user_bytes[1], 0);
+        assert_int_equal(user_bytes[2], 0);
+        fix_free(f);
+    }
+}
+
 /* What was torn when it was first written is the hole that it was, once it is sure that nobody has
  * made it whole and committed it meanwhile. */
 static void a_torn_first_write_is_a_hole(void **state)
@@ -1510,6 +1536,7 @@ int main(void)
         cmocka_unit_test(too_much_damage_is_an_error_never_zeros),
         cmocka_unit_test(an_interrupted_overwrite_leaves_the_old_or_the_new),
         cmocka_unit_test(below_what_is_torn_lies_what_was),
+        cmocka_unit_test(below_what_is_torn_lies_a_later_mark),
         cmocka_unit_test(a_torn_first_write_is_a_hole),
         cmocka_unit_test(a_commit_meanwhile_makes_no_hole),
         cmocka_unit_test(a_storage_that_missed_writes_is_not_believed),

@@ -420,6 +420,58 @@ static void a_loss_that_a_truncate_found_is_told_too(void **state)
     fix_free(f);
 }
 
+/* Who asked before it was told is told, too, however far his call had come. */
+static void a_loss_is_told_to_all_who_asked_before(void **state)
+{
+    struct fix *f = fix_new();
+    int rc[2] = { NOT_DONE, NOT_DONE };
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, false), 0);
+    for (unsigned i = 0; i < C; i++)
+        sim_storage_power_cut(&f->net, i);
+    assert_int_equal(settle_file(f), -EIO);
+    storcli_sync(f->file, on_done, &rc[0]); /* ends as soon as it runs */
+    storcli_sync(f->file, on_done, &rc[1]);
+    wait_done(f, &rc[1]);
+    assert_int_equal(rc[0], -EIO);
+    assert_int_equal(rc[1], -EIO);
+    assert_int_equal(sync_file(f), 0);
+    fix_free(f);
+}
+
+/* But who asks later is not, though there was always one who waited. */
+static void a_loss_is_not_told_for_ever(void **state)
+{
+    struct fix *f = fix_new();
+    int rc[3] = { NOT_DONE, NOT_DONE, NOT_DONE };
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, false), 0);
+    for (unsigned i = 0; i < C; i++)
+        sim_storage_power_cut(&f->net, i);
+    assert_int_equal(settle_file(f), -EIO);
+    assert_int_equal(write_some(f, 0, 10, false), 0);
+    sim_storage_set(&f->net, 0, SIM_HUNG);
+    storcli_sync(f->file, on_done, &rc[0]);
+    assert_int_equal(write_some(f, 0, 10, false), 0);
+    storcli_sync(f->file, on_done, &rc[1]);
+    env_virtual_advance_ms(&f->v, 1);
+    assert_int_equal(rc[0], NOT_DONE);
+    sim_storage_set(&f->net, 1, SIM_HUNG);
+    sim_storage_set(&f->net, 0, SIM_UP);
+    wait_done(f, &rc[0]);
+    assert_int_equal(rc[1], NOT_DONE);
+    storcli_sync(f->file, on_done, &rc[2]);
+    env_virtual_advance_ms(&f->v, 1);
+    sim_storage_set(&f->net, 1, SIM_UP);
+    wait_done(f, &rc[2]);
+    assert_int_equal(rc[0], -EIO);
+    assert_int_equal(rc[1], -EIO);
+    assert_int_equal(rc[2], 0);
+    fix_free(f);
+}
+
 /* What failed is never committed, nor what came after it in its epoch. */
 static void a_failed_write_is_not_committed(void **state)
 {
@@ -583,6 +635,24 @@ static void what_was_missed_is_told_after_the_close(void **state)
     fix_free(f);
 }
 
+/* exportd has nobody look at a closed file when its writer dies: the note does not wait for more to go with it. */
+static void what_was_missed_is_told_as_soon_as_it_is_closed(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    sim_storage_set(&f->net, 1, SIM_DOWN);
+    assert_int_equal(write_some(f, 20, 10, true), 0);
+    env_virtual_advance_ms(&f->v, 50);
+    assert_int_equal(n_missed(f), 0); /* more may come */
+    storcli_file_close(f->file);
+    env_virtual_advance_ms(&f->v, 10);
+    assert_int_equal(n_missed(f), N);
+    assert_int_equal(f->cli->n_lingering, 0);
+    assert_int_equal(storcli_file_open(f->cli, &f->net.target, &f->file), 0);
+    fix_free(f);
+}
+
 /* ---- hints ---- */
 
 static int read_some(struct fix *f, uint64_t first, unsigned n)
@@ -642,6 +712,8 @@ int main(void)
         cmocka_unit_test(what_lingers_is_given_up_in_the_end),
         cmocka_unit_test(a_sync_that_is_asked_for_does_not_wait),
         cmocka_unit_test(a_loss_is_told_to_who_asks),
+        cmocka_unit_test(a_loss_is_told_to_all_who_asked_before),
+        cmocka_unit_test(a_loss_is_not_told_for_ever),
         cmocka_unit_test(a_loss_that_a_truncate_found_is_told_too),
         cmocka_unit_test(a_failed_write_is_not_committed),
         cmocka_unit_test(a_storage_that_comes_back_is_told),
@@ -652,6 +724,7 @@ int main(void)
         cmocka_unit_test(a_sync_sees_to_it_that_they_hear),
         cmocka_unit_test(who_cannot_be_told_holds_up_no_sync),
         cmocka_unit_test(what_was_missed_is_told_after_the_close),
+        cmocka_unit_test(what_was_missed_is_told_as_soon_as_it_is_closed),
         cmocka_unit_test(a_home_hears_what_reads_find_wrong),
     };
 
