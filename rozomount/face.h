@@ -45,7 +45,10 @@ enum {
     /* Request buffers of one loop; when all are taken, we stop reading: that must not happen
      * while some writers wait for storages, or nobody else gets through. */
     REQUESTS_MAX = 512,
-    REQUESTS_KEPT = 96,     /* of those, when they are free again */
+    REQUESTS_KEPT = 96, /* of those, when they are free again, */
+    REQUESTS_KEPT_LONG =
+        8, /* of which so many keep more than the memory of short requests */
+    REQUEST_SHORT_BYTES = 64 << 10,
     REQUESTS_PER_TURN = 32, /* then others get their turn */
     NAME_BYTES_MAX = 255,
     COUNTERS = 4096,        /* of open inodes, by hash, see mount_may_be_open() */
@@ -62,6 +65,7 @@ struct reqbuf {
     struct reqbuf *next; /* free list */
     uint8_t *base;       /* page-aligned, owned */
     uint8_t *mem; /* where the request begins: so that a write's data are page-aligned */
+    bool is_long; /* has memory of a request longer than REQUEST_SHORT_BYTES */
 };
 
 /* How far an operation that may have to wait for a lock is. */
@@ -183,7 +187,7 @@ struct loop {
     uv_poll_t poll;
     bool polling, poll_open;
     struct reqbuf *free_bufs;
-    unsigned n_bufs, n_free_bufs;
+    unsigned n_bufs, n_free_bufs, n_free_long;
     struct reqbuf *current; /* the one being handled; NULL once somebody took it */
     uint64_t current_unique;
     struct op *free_ops;

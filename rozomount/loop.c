@@ -22,7 +22,11 @@ static_assert(REQUEST_HEAD_BYTES ==
                   sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in),
               "a write's data begin on a page");
 
-enum { REQBUF_BYTES = IO_MAX + 2 * 4096 };
+enum {
+    REQBUF_BYTES = IO_MAX + 2 * 4096,
+    FILES_MEMORY = 40 << 20,     /* for the data of files, over all loops ... */
+    FILES_MEMORY_MIN = 16 << 20, /* ... of which each has so much at least */
+};
 
 /* ---- request buffers ---- */
 
@@ -33,6 +37,7 @@ static struct reqbuf *buf_take(struct loop *loop)
     if (buf != NULL) {
         loop->free_bufs = buf->next;
         loop->n_free_bufs--;
+        loop->n_free_long -= buf->is_long;
         return buf;
     }
     if (loop->n_bufs == REQUESTS_MAX)
@@ -58,15 +63,26 @@ static void buf_free(struct loop *loop, struct reqbuf *buf)
 
 static void loop_poll(struct loop *loop);
 
+/* The last that came back is taken first: its memory is in the processor's caches. */
+static void buf_keep(struct loop *loop, struct reqbuf *buf)
+{
+    if (buf->is_long && loop->n_free_long >= REQUESTS_KEPT_LONG) {
+        madvise(buf->base + REQUEST_SHORT_BYTES, REQBUF_BYTES - REQUEST_SHORT_BYTES,
+                MADV_DONTNEED);
+        buf->is_long = false;
+    }
+    buf->next = loop->free_bufs;
+    loop->free_bufs = buf;
+    loop->n_free_bufs++;
+    loop->n_free_long += buf->is_long;
+}
+
 void loop_return_buf(struct loop *loop, struct reqbuf *buf)
 {
-    if (loop->n_free_bufs >= REQUESTS_KEPT) {
+    if (loop->n_free_bufs >= REQUESTS_KEPT)
         buf_free(loop, buf);
-    } else {
-        buf->next = loop->free_bufs;
-        loop->free_bufs = buf;
-        loop->n_free_bufs++;
-    }
+    else
+        buf_keep(loop, buf);
     if (loop->poll_open && !loop->polling)
         loop_poll(loop);
 }
@@ -138,6 +154,7 @@ static int loop_read_one(struct loop *loop)
         loop_return_buf(loop, buf);
         return rc == -EINTR || rc == -ENOENT ? 0 : rc; /* ENOENT: interrupted meanwhile */
     }
+    buf->is_long |= (size_t)n + 4096 > REQUEST_SHORT_BYTES;
     loop_handle(loop, buf, (size_t)n);
     return 0;
 }
@@ -286,6 +303,13 @@ static int loop_init_md(struct loop *loop, struct err *err)
     return 0;
 }
 
+static uint64_t files_memory(const struct mount *m)
+{
+    uint64_t share = FILES_MEMORY / m->n_loops;
+
+    return share > FILES_MEMORY_MIN ? share : FILES_MEMORY_MIN;
+}
+
 static int loop_init_data(struct loop *loop, struct err *err)
 {
     const struct options *opt = loop->mount->opt;
@@ -314,7 +338,7 @@ static int loop_init_data(struct loop *loop, struct err *err)
     rc = storcli_new(&loop->env.env, &config, &peers, &loop->cli);
     if (rc != 0)
         return err_wrap(err, rc, "start the data engine");
-    rc = file_pool_new(0, &loop->pool);
+    rc = file_pool_new(files_memory(loop->mount), &loop->pool);
     if (rc != 0)
         return err_wrap(err, rc, "memory for files");
     nodes.file.pool = loop->pool;

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@
 #include "rozomount/remount.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum { OWN_PAGES_FROM = 128 << 10 }; /* bytes; the C library would raise it by itself */
 
 static void complain(const struct err *err)
 {
@@ -234,6 +236,7 @@ int main(int argc, char **argv)
     log_init("rozomount");
     log_set_level(opt.log_level);
     signal(SIGPIPE, SIG_IGN);
+    mallopt(M_MMAP_THRESHOLD, OWN_PAGES_FROM); /* what is freed of it goes back at once */
     if (rc != 0) {
         complain(&err);
         status = EXIT_USAGE;

@@ -26,6 +26,8 @@ enum {
     AVOID_MAX_MS = 8000,
 };
 static const uint64_t memory_max_default = 256 << 20;
+static const uint64_t scratch_max =
+    24 << 20; /* lent and kept: while they are less, what comes back is kept */
 
 /* ---- waking ---- */
 
@@ -318,6 +320,7 @@ int storcli_new(struct env *env, const struct storcli_config *config,
         cli->config.read_deadline_ms = DEFAULT_IO_TIMEOUT_MS;
     if (cli->config.write_deadline_ms == 0)
         cli->config.write_deadline_ms = DEFAULT_IO_TIMEOUT_MS;
+    cli->scratch.all_max = scratch_max;
     if (cli->config.memory_max == 0)
         cli->config.memory_max = memory_max_default;
     cli->where = *peers;

@@ -33,7 +33,7 @@ enum {
 /* Memory for the data of many files of one loop. */
 struct file_pool {
     struct scratch scratch;
-    uint64_t used_bytes, max_bytes;
+    uint64_t max_bytes;      /* of what it lends, whole buffers */
     unsigned n_bufs;         /* out at the moment */
     struct list_node cached; /* files with clean data, least recently used first */
 };
@@ -41,7 +41,7 @@ struct file_pool {
 /* A piece of the pool, shared by the runs that lie in it. */
 struct fbuf {
     struct file_pool *pool; /* borrowed */
-    uint8_t *data;          /* owned, 4096-aligned */
+    uint8_t *data;          /* owned, of the scratch */
     size_t bytes;
     unsigned n_refs;
 };
@@ -80,6 +80,7 @@ struct frun {
     bool sync;             /* to stable storage before it is acknowledged */
     bool wanted;           /* dirty, parked: to be written as soon as may be */
     bool needed;           /* parked: a run above it may go, and can only after it */
+    bool is_used_up;       /* clean: a stream has read it to its end */
     bool
         was_read; /* clean: from the storages, maybe after the power had taken some of ours there */
     enum frun_state state;
@@ -479,6 +480,8 @@ void file_doubt(struct file *f);
  * For an operation about to change the file: does exportd have to tell first? 1: no; 0: op waits
  * for it; -errno: it does not tell. *asked_no: 0 before the first call, then its own.
  */
+/** A stream has read this one to its end: it goes when nobody reads it, and what was used up before it goes now. */
+void clean_is_used_up(struct frun *run);
 int file_be_sure(struct fop *op, uint64_t *asked_no);
 /** Read blocks; does nothing for those that are in memory. -ENOMEM or 0. */
 int fetch_start(struct file *f, enum fetch_kind kind, uint64_t first, uint32_t n,

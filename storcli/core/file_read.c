@@ -171,13 +171,20 @@ static void read_ahead(struct file *f, uint64_t offset, uint64_t end, uint64_t w
 
 /* ---- through the cache ---- */
 
-/* A sequential reader does not come back: what he has read to its end may go first. */
-static void used_up(struct frun *run, uint64_t end)
+/* A sequential reader does not come back: what he has read to its end may go first. Of a stream it goes
+ * at once, so that what is read ahead comes into memory that is in the processor's caches. */
+static void used_up(const struct read_fop *r, struct frun *run, uint64_t end)
 {
     struct file *f = run->f;
+    const struct stream *s;
 
     if (end != block_start(f, run->end))
         return;
+    s = find_stream(f, r->offset);
+    if (s != NULL && s->window >= f->config.read_ahead_max) {
+        clean_is_used_up(run);
+        return;
+    }
     list_remove(&run->link);
     list_add_after(&f->lru, &run->link);
 }
@@ -220,7 +227,7 @@ static uint64_t take_piece(struct read_fop *r, struct pieces *p, uint64_t pos,
     if (run != NULL) {
         to = min_u64(to, block_start(f, run->end));
         add_piece(p, frun_byte(run, pos), to - pos);
-        used_up(run, to);
+        used_up(r, run, to);
         return to - pos;
     }
     if (frunset_next(&f->clean, block) != UINT64_MAX &&

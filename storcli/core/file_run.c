@@ -29,6 +29,7 @@ int file_pool_new(uint64_t max_bytes, struct file_pool **out)
         return -ENOMEM;
     list_init(&pool->cached);
     pool->max_bytes = max_bytes != 0 ? max_bytes : POOL_MAX_DEFAULT;
+    pool->scratch.all_max = pool->max_bytes;
     *out = pool;
     return 0;
 }
@@ -57,7 +58,6 @@ struct fbuf *fbuf_new(struct file_pool *pool, size_t bytes)
     buf->bytes = bytes;
     buf->n_refs = 1;
     pool->n_bufs++;
-    pool->used_bytes += bytes;
     return buf;
 }
 
@@ -72,7 +72,6 @@ void fbuf_drop(struct fbuf *buf)
     if (buf == NULL || --buf->n_refs > 0)
         return;
     buf->pool->n_bufs--;
-    buf->pool->used_bytes -= buf->bytes;
     scratch_put(&buf->pool->scratch, buf->data, buf->bytes);
     free(buf);
 }
@@ -195,6 +194,7 @@ static void clean_is_used(struct frun *run)
 {
     struct file *f = run->f;
 
+    run->is_used_up = false;
     list_remove(&run->link);
     list_add_tail(&f->lru, &run->link);
     list_remove(&f->pool_link);
@@ -248,14 +248,32 @@ void clean_shrink(struct file *f, uint64_t max_bytes)
     }
 }
 
+/* Used up ones come first in the list. */
+void clean_is_used_up(struct frun *run)
+{
+    struct file *f = run->f;
+
+    LIST_FOREACH_SAFE(node, &f->lru) {
+        struct frun *before = container_of(node, struct frun, link);
+
+        if (!before->is_used_up)
+            break;
+        if (before != run && !is_being_read(f, before))
+            clean_remove(before);
+    }
+    run->is_used_up = true;
+    list_remove(&run->link);
+    list_add_after(&f->lru, &run->link);
+}
+
 bool pool_make_room(struct file_pool *pool, uint64_t bytes)
 {
     LIST_FOREACH_SAFE(node, &pool->cached) {
-        if (pool->used_bytes + bytes <= pool->max_bytes)
+        if (pool->scratch.lent_bytes + bytes <= pool->max_bytes)
             break;
         clean_shrink(container_of(node, struct file, pool_link), 0);
     }
-    return pool->used_bytes + bytes <= pool->max_bytes;
+    return pool->scratch.lent_bytes + bytes <= pool->max_bytes;
 }
 
 void clean_drop_all(struct file *f)

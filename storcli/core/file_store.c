@@ -251,6 +251,13 @@ void file_lose_unsent(struct file *f, int rc)
     note_lost(f, rc);
 }
 
+/* Of a long sequence: who writes one does not come back, and his next runs get this memory while it
+ * is in the processor's caches. */
+static bool is_streamed(const struct frun *run)
+{
+    return run->end - run->first == run->f->run_blocks;
+}
+
 static void run_written(struct frun *run)
 {
     struct file *f = run->f;
@@ -263,7 +270,7 @@ static void run_written(struct frun *run)
     f->acked_end = max_u64(f->acked_end, min_u64(run->hi, f->size));
     f->fresh_end = max_u64(f->fresh_end, min_u64(run->hi, f->size));
     f->has_data = true;
-    if (direct == NULL && run->cut == UINT64_MAX)
+    if (direct == NULL && run->cut == UINT64_MAX && !is_streamed(run))
         clean_add(f, run->buf, run->first, (uint32_t)(run->end - run->first), NULL);
     frun_free(run);
     if (f->retry_ms != RETRY_MS_MIN && !any_parked(f)) {

@@ -94,12 +94,13 @@ static void holder_lost(struct holders *held, uint32_t bit)
 void unsynced_free(struct unsynced *u)
 {
     free(u->ranges);
+    free(u->marks);
     *u = (struct unsynced){ 0 };
 }
 
 static void ranges_grow(struct unsynced *u)
 {
-    uint32_t n_max = u->ranges_max == 0 ? 16 : u->ranges_max * 2;
+    uint32_t n_max = u->ranges_max == 0 ? 2 : u->ranges_max * 2;
     struct unsynced_range *ranges = realloc(u->ranges, n_max * sizeof(*ranges));
 
     if (ranges == NULL)
@@ -410,6 +411,10 @@ void unsynced_add_mark(struct unsynced *u, uint64_t version, uint64_t first_bloc
         if (!mark_trim(&u->marks[i - 1], &mark))
             marks_remove(u, i - 1);
     }
+    if (u->marks == NULL)
+        u->marks = calloc(UNSYNCED_MARKS_MAX, sizeof(u->marks[0]));
+    if (u->marks == NULL)
+        abort(); /* as in ranges_grow() */
     if (u->n_marks == UNSYNCED_MARKS_MAX)
         marks_spill(u);
     u->marks[u->n_marks++] = mark;

@@ -64,7 +64,8 @@ struct unsynced {
     uint32_t n_marks;
     uint32_t verified;           /* candidates whose verifier is known */
     uint64_t verifier[DIST_MAX]; /* what they answered writes with, see StSyncResp */
-    struct unsynced_mark marks[UNSYNCED_MARKS_MAX];
+    struct unsynced_mark
+        *marks; /* owned; NULL before the first, then room for UNSYNCED_MARKS_MAX */
 };
 
 void unsynced_free(struct unsynced *u);
