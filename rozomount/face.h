@@ -244,6 +244,8 @@ struct mount {
     bool is_listed;
     bool names_expire;     /* the kernel can let a name expire, not only drop it */
     bool drops_privileges; /* we, not the kernel, take them away when a file is written */
+    bool direct;           /* whatever is opened does: cache=direct */
+    bool maps_direct;      /* ... and can be mapped shared all the same */
     bool direct_writes; /* what is opened for writing only goes past the kernel's pages */
     /* The kernel writes when it likes: sizes and times of files are its own. */
     bool writeback;

@@ -30,8 +30,11 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
     }
     m->names_expire = (conn->capable & FUSE_CAP_EXPIRE_ONLY) != 0;
     m->writeback = (conn->want & FUSE_CAP_WRITEBACK_CACHE) != 0;
-    m->direct_writes =
-        !m->writeback && m->drops_privileges && conn->proto_minor >= MINOR_DIRECT_WRITE;
+    m->direct = !m->writeback && m->opt->cache == OPTIONS_CACHE_DIRECT;
+    if (m->direct && !m->maps_direct)
+        log_warn("before Linux 6.6 files cannot be mapped shared with cache=direct");
+    m->direct_writes = !m->writeback && m->opt->cache != OPTIONS_CACHE_PAGE &&
+                       m->drops_privileges && conn->proto_minor >= MINOR_DIRECT_WRITE;
     conn->max_write = IO_MAX;
     conn->max_read = IO_MAX;
     conn->max_readahead = IO_MAX;

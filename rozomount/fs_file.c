@@ -67,11 +67,14 @@ void handle_free(struct loop *loop, struct handle *handle)
 /* The node is pinned and has its file: the handle takes the pin. */
 static void open_set_handle(struct op *op)
 {
+    const struct mount *m = op->loop->mount;
+
     op->handle = handle_new(op->loop, op->node);
     op->node = NULL;
     op->fi.fh = (uintptr_t)op->handle;
-    op->fi.direct_io = op->loop->mount->direct_writes &&
-                       (op->fi.flags & O_ACCMODE) == O_WRONLY; /* cannot be mapped */
+    op->fi.direct_io =
+        m->direct || (m->direct_writes &&
+                      (op->fi.flags & O_ACCMODE) == O_WRONLY); /* cannot be mapped */
     op->fi.keep_cache = op->keep_cache;
     op->handle->sync = (op->fi.flags & O_DSYNC) != 0;
     op->handle->losses = file_losses(op->handle->node->file);

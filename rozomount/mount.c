@@ -33,6 +33,7 @@ enum {
     QUIT_LOOK_MS = 20, /* told to end, we look so often whether the kernel has no more, */
     QUIT_LOOKS_MAX = 150, /* and no oftener: somebody may never stop */
     SYNC_WAIT_S = 20,
+    DIRECT_IO_ALLOW_MMAP = 1 << 4, /* FUSE_DIRECT_IO_ALLOW_MMAP >> 32: Linux 6.6 */
     DRAIN_MS = 2000, /* for what closed files left to be done on the storages */
 };
 
@@ -296,8 +297,10 @@ static int mount_open_session(struct mount *m, struct err *err)
 static _Thread_local enum { REPLY_GOES_OUT, REPLY_IS_SWALLOWED, REPLY_TO_INIT } reply_is;
 
 /* What libfuse 3.14 has no name for: writes, truncates and chowns take privileges away here, so
- * the kernel need not ask for a capability before every write. */
-static ssize_t writev_init_reply(int fd, const struct iovec *iov, int count)
+ * the kernel need not ask for a capability before every write. And what goes past its pages can be
+ * mapped shared. */
+static ssize_t writev_init_reply(const struct mount *m, int fd, const struct iovec *iov,
+                                 int count)
 {
     struct fuse_init_out init;
     struct iovec out[2] = { iov[0], { .iov_base = &init, .iov_len = sizeof(init) } };
@@ -306,7 +309,12 @@ static ssize_t writev_init_reply(int fd, const struct iovec *iov, int count)
         iov[1].iov_len != sizeof(init)) /* an error, or of older protocols */
         return writev(fd, iov, count);
     memcpy(&init, iov[1].iov_base, sizeof(init));
-    init.flags |= FUSE_HANDLE_KILLPRIV_V2;
+    if (m->drops_privileges)
+        init.flags |= FUSE_HANDLE_KILLPRIV_V2;
+    if (m->direct && m->maps_direct) {
+        init.flags |= FUSE_INIT_EXT;
+        init.flags2 |= DIRECT_IO_ALLOW_MMAP;
+    }
     return writev(fd, out, 2);
 }
 
@@ -315,8 +323,8 @@ static ssize_t clone_writev(int fd, struct iovec *iov, int count, void *userdata
     const struct loop *loop = userdata;
     ssize_t len = 0;
 
-    if (reply_is == REPLY_TO_INIT && loop->mount->drops_privileges)
-        return writev_init_reply(fd, iov, count);
+    if (reply_is == REPLY_TO_INIT)
+        return writev_init_reply(loop->mount, fd, iov, count);
     if (reply_is != REPLY_IS_SWALLOWED)
         return writev(fd, iov, count);
     for (int i = 0; i < count; i++)
@@ -399,6 +407,9 @@ static int mount_read_init(struct mount *m, void *buf, size_t *len, struct err *
     m->drops_privileges = (size_t)n >= sizeof(*head) + sizeof(*in) &&
                           head->opcode == FUSE_INIT &&
                           (in->flags & FUSE_HANDLE_KILLPRIV_V2) != 0;
+    m->maps_direct = (size_t)n >= sizeof(*head) + sizeof(*in) &&
+                     head->opcode == FUSE_INIT && (in->flags & FUSE_INIT_EXT) != 0 &&
+                     (in->flags2 & DIRECT_IO_ALLOW_MMAP) != 0;
     reply_is = REPLY_TO_INIT;
     fuse_session_process_buf(loop->se, &fbuf);
     reply_is = REPLY_GOES_OUT;

@@ -46,6 +46,8 @@ const char options_help[] =
     "     spare_ms=MS         write to a spare when one is silent this long (400)\n"
     "     write_behind=SIZE   unwritten bytes of one file before writers wait (8M)\n"
     "     read_ahead=SIZE     bytes read ahead of a sequential reader (2M)\n"
+    "     cache=auto|page|direct\n"
+    "                         what goes by way of the kernel's pages (auto)\n"
     "     writeback_cache     the kernel gathers writes; no other mount may use these files\n"
     "     log_level=LEVEL     error, warn, info or debug\n"
     "      --help             this\n"
@@ -131,6 +133,21 @@ static int parse_size(const char *key, const char *value, uint64_t *out, struct 
 
 /* ---- -o ---- */
 
+static int parse_cache(const char *value, enum options_cache *out, struct err *err)
+{
+    static const char *const names[] = { [OPTIONS_CACHE_AUTO] = "auto",
+                                         [OPTIONS_CACHE_PAGE] = "page",
+                                         [OPTIONS_CACHE_DIRECT] = "direct" };
+
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(value, names[i]) == 0) {
+            *out = (enum options_cache)i;
+            return 0;
+        }
+    }
+    return err_set(err, -EINVAL, "option cache=%s: want auto, page or direct", value);
+}
+
 static void append_kernel_opt(struct options *opt, const char *key, const char *value)
 {
     size_t old_len = opt->kernel_opts == NULL ? 0 : strlen(opt->kernel_opts);
@@ -179,6 +196,8 @@ static int set_valued(struct options *opt, const char *key, const char *value,
         rc = parse_size(key, value, &opt->write_behind_max, err);
     else if (strcmp(key, "read_ahead") == 0)
         rc = parse_size(key, value, &opt->read_ahead_max, err);
+    else if (strcmp(key, "cache") == 0)
+        rc = parse_cache(value, &opt->cache, err);
     else if (strcmp(key, "pid_file") == 0)
         set_text(&opt->pid_file, value);
     else if (strcmp(key, "log_level") == 0)

@@ -15,6 +15,13 @@ enum {
     OPTIONS_LOOPS_MAX = 64,
 };
 
+/* What goes by way of the kernel's page cache. */
+enum options_cache {
+    OPTIONS_CACHE_AUTO,   /* all but what is opened for writing only */
+    OPTIONS_CACHE_PAGE,   /* everything */
+    OPTIONS_CACHE_DIRECT, /* what is mapped only */
+};
+
 /* All of it checked. Owned; options_free(). Zero-initialise. */
 struct options {
     char *spec;                     /* as given, for /proc/mounts */
@@ -29,6 +36,7 @@ struct options {
     bool nonempty, allow_other;
     bool remount; /* the mount that is there */
     bool writeback_cache;
+    enum options_cache cache;
     bool help, version;
     unsigned loops; /* 0: by the machine */
     double entry_timeout_s, attr_timeout_s, negative_timeout_s;

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from conftest import BIN, cannot_mount
+from test_mount import end, mount
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
@@ -49,3 +50,16 @@ def run_seeds(c, mnts, *options):
 def test_every_byte_is_right(cluster, layout, mounts):
     c = cluster(layout=layout, mounts=mounts)
     run_seeds(c, c.mnts, *["--lazy"] * (mounts == 1))
+
+
+@pytest.mark.parametrize("mounts", MOUNTS)
+def test_every_byte_is_right_past_the_kernels_pages(cluster, scratch, mounts):
+    """cache=direct: nothing is in pages but what is mapped."""
+    c = cluster(layout=0)
+    mnts = [scratch + "/m%d" % i for i in range(mounts)]
+    processes = [mount(c, mnt, "cache=direct") for mnt in mnts]
+    run_seeds(c, mnts, *["--lazy"] * (mounts == 1))
+    for p in processes:
+        p.terminate()
+        status, err = end(p)
+        assert status == 0, err

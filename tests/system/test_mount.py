@@ -540,3 +540,64 @@ def test_seek_ends_in_a_file_that_was_cut_and_made_longer(cluster):
     assert hole < os.lseek(fd, hole, os.SEEK_DATA) <= 3 << 30
     assert time.monotonic() - begun < 20
     os.close(fd)
+
+
+# ---- memory ----
+
+def memory_mib(pid):
+    """The most it ever had."""
+    with open("/proc/%d/status" % pid) as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmHWM")) / 1024
+
+
+def checks_itself(pid):
+    with open("/proc/%d/maps" % pid) as f:
+        maps = f.read()
+    return any(name in maps for name in ("libasan", "libtsan", "libubsan"))
+
+
+def at_once(n, fn):
+    threads = [threading.Thread(target=fn, args=(i,)) for i in range(n)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+
+
+def test_streams_and_many_small_files_do_not_make_it_grow(cluster, scratch):
+    """Eight writers and eight readers of long files at a time, and a few thousand files that were read and stay open
+    behind the scenes: 150 MiB at most, with the two loops that this one has."""
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    p = mount(c, mnt)
+    piece = os.urandom(1 << 20)
+    if checks_itself(p.pid):
+        pytest.skip("built with a sanitizer, which takes memory of its own")
+
+    def write(i):
+        fd = os.open("%s/long%d" % (mnt, i), os.O_CREAT | os.O_WRONLY, 0o644)
+        for _ in range(24):
+            os.write(fd, piece)
+        os.fsync(fd)
+        os.close(fd)
+
+    def write_small(i):
+        for k in range(500):
+            os.close(put("%s/small%d.%d" % (mnt, i, k), piece[:4096 + 61 * k]))
+
+    def read_small(i):
+        for k in range(500):
+            assert read("%s/small%d.%d" % (mnt, i, k)) == piece[:4096 + 61 * k]
+
+    def read_long(i):
+        with open("%s/long%d" % (mnt, i), "rb") as f:
+            assert all(f.read(1 << 20) == piece for _ in range(24))
+
+    at_once(4, write_small)
+    at_once(8, write)
+    at_once(4, read_small)
+    at_once(8, read_long)
+    assert memory_mib(p.pid) < 150
+    p.send_signal(signal.SIGTERM)
+    status, err = end(p)
+    assert status == 0, err

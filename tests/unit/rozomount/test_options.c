@@ -63,10 +63,11 @@ static void test_values(void **state)
         parse(
             &opt,
             "-f -oattr_timeout=0.5,hedge_ms=30 h/e m -o ro,write_behind=2M "
-            "--pid-file /run/p -o meta_timeout=2,log_level=debug,nonempty,writeback_cache",
+            "--pid-file /run/p -o meta_timeout=2,log_level=debug,nonempty,writeback_cache,cache=direct",
             &err),
         0);
     assert_true(opt.foreground && opt.nonempty && opt.writeback_cache && !opt.remount);
+    assert_int_equal(opt.cache, OPTIONS_CACHE_DIRECT);
     assert_true(opt.attr_timeout_s == 0.5 && opt.entry_timeout_s == 1.0);
     assert_int_equal(opt.hedge_ms, 30);
     assert_int_equal(opt.write_behind_max, 2 << 20);
