@@ -310,6 +310,14 @@ void loop_take_request(struct loop *loop, struct op *op);
 void loop_return_buf(struct loop *loop, struct reqbuf *buf);
 void loop_free_memory(struct loop *loop);
 
+/* ---- ahead.c ---- */
+
+/** Of a LOOKUP: is it known, from a look ahead? Then it is answered, and to be finished. */
+bool lookup_finds_ahead(struct op *op);
+/** Shall more than this name be asked for? It is being; then fs_lookup_again(). */
+bool lookup_goes_ahead(struct op *op);
+void fs_lookup_again(struct op *op);
+
 /* ---- op.c ---- */
 
 /** For the request being handled on the loop of the session it came through. */
@@ -321,6 +329,8 @@ void op_goto(struct op *op, struct loop *loop, void (*step)(struct op *op));
 void op_finish(struct op *op);
 /** Answer with an error (or success without data) and finish. rc 0 or -errno of any kind. */
 void op_reply_err(struct op *op, int rc);
+/** Note what came with a page of the directory op->ino, of which `after` is the cookie before, before any of it is told. */
+void op_take_page(struct op *op, const Rozo__MdReaddirResp *page, uint64_t after);
 /** Note the tokens that came with op->entry; dir: the directory asked about, 0: none. */
 void op_take_grant(struct op *op, uint64_t dir);
 /** Attributes of a directory that came with our own change of it: for the kernel's next question. */
@@ -332,6 +342,8 @@ void op_note_asked(struct op *op);
 void op_reply_attr(struct op *op);
 /** The same as the answer to a LOOKUP of name in dir. */
 void op_reply_entry(struct op *op);
+/** The same with the lock of the tokens, of what is not open; op is to be finished. */
+void op_answer_entry(struct op *op);
 /** With the lock of the tokens, until the kernel is answered: the entry `name` of dir. may_tell: loop_may_tell(), under that lock. */
 void op_fill_entry(struct op *op, uint64_t dir, const char *name, bool may_tell,
                    struct fuse_entry_param *e);

@@ -176,10 +176,35 @@ static void readdir_answer(struct op *op)
     fuse_reply_buf(req, op->memory, op->done_bytes);
 }
 
-/* Before any of it is told: what came with the page. */
-static void page_take_grants(struct op *op, const struct dir *dir)
+/* With the lock of the tokens: who looks for a name that no page had need not ask exportd. */
+static void page_note_names(struct op *op, const Rozo__MdReaddirResp *page,
+                            uint64_t after)
 {
-    const Rozo__MdReaddirResp *page = dir->page;
+    struct listed_name *names = mem_new((page->n_entries + 1) * sizeof(*names));
+    struct listed_names l = {
+        .dir = op->ino,
+        .grant = page->grant,
+        .after = after,
+        .to = after,
+        .end = page->end,
+        .changes = op->changes,
+        .n = page->n_entries,
+        .names = names,
+    };
+
+    for (size_t i = 0; i < l.n; i++) {
+        const Rozo__MdReaddirResp__Entry *entry = page->entries[i];
+
+        names[i] =
+            (struct listed_name){ (const char *)entry->name.data, entry->name.len };
+        l.to = entry->cookie;
+    }
+    tokens_names_listed(op->loop->mount->tokens, &l);
+    free(names);
+}
+
+void op_take_page(struct op *op, const Rozo__MdReaddirResp *page, uint64_t after)
+{
     struct tokens *t = op->loop->mount->tokens;
 
     if (page->grant == 0)
@@ -187,6 +212,8 @@ static void page_take_grants(struct op *op, const struct dir *dir)
     tokens_note_others(t, page->others);
     tokens_lock(t);
     tokens_grant_locked(t, op->ino, (enum token_mode)page->dir_token, page->grant);
+    if (page->dir_token != ROZO__TOKEN_MODE__TOKEN_NONE)
+        page_note_names(op, page, after);
     for (size_t i = 0; i < page->n_entries; i++) {
         const Rozo__Attr *attr = page->entries[i]->attr;
 
@@ -221,7 +248,7 @@ static void on_page(struct op *op, int rc)
     }
     dir->next = 0;
     dir->next_after = after;
-    page_take_grants(op, dir);
+    op_take_page(op, dir->page, after);
     tokens_lock(op->loop->mount->tokens);
     fill_from_page(op, dir);
     if (op->plus) {

@@ -18,26 +18,54 @@ enum { CREATE_TRIES_MAX = 8 };
 
 /* ---- lookup ---- */
 
-/* There is no such name; the kernel may keep that, too. */
-static void reply_nothing(struct op *op, const struct md_grant *grant)
+/* There is no such name; the kernel may keep that, too. With the lock of the tokens. */
+static void answer_nothing(struct op *op, uint64_t grant, bool may_tell)
 {
-    struct tokens *t = op->loop->mount->tokens;
-    struct fuse_entry_param e = { 0 };
+    bool told = may_tell && tokens_tell_name(op->loop->mount->tokens, op->ino, op->name,
+                                             false, grant);
+    struct fuse_entry_param e = {
+        .entry_timeout = op_timeout(op, told, op->loop->mount->opt->negative_timeout_s),
+    };
     fuse_req_t req = op->req;
-    bool told;
 
     op->req = NULL;
-    tokens_lock(t);
-    tokens_grant_locked(t, op->ino, grant->dir, grant->number);
-    told = loop_may_tell(op->loop) && grant->dir != TOKEN_NONE &&
-           tokens_tell_name(t, op->ino, op->name, false, grant->number);
-    e.entry_timeout = op_timeout(op, told, op->loop->mount->opt->negative_timeout_s);
     if (e.entry_timeout > 0)
         fuse_reply_entry(req, &e);
     else
         fuse_reply_err(req, ENOENT);
+}
+
+static void reply_nothing(struct op *op, const struct md_grant *grant)
+{
+    struct tokens *t = op->loop->mount->tokens;
+
+    tokens_lock(t);
+    tokens_grant_locked(t, op->ino, grant->dir, grant->number);
+    answer_nothing(op, grant->number,
+                   loop_may_tell(op->loop) && grant->dir != TOKEN_NONE);
     tokens_unlock(t);
     op_finish(op);
+}
+
+static bool is_dots(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+/* Where all names are known, who looks for another one need not wait for exportd. */
+static bool lookup_finds_nothing(struct op *op)
+{
+    struct tokens *t = op->loop->mount->tokens;
+    uint64_t grant;
+    bool nothing;
+
+    tokens_lock(t);
+    nothing = !is_dots(op->name) && loop_may_tell(op->loop) &&
+              tokens_lack_name(t, op->ino, op->name, &grant);
+    if (nothing)
+        answer_nothing(op, grant, true);
+    tokens_unlock(t);
+    return nothing;
 }
 
 static void on_looked_up(struct op *op, int rc)
@@ -67,12 +95,29 @@ static void ask_lookup(struct op *op, uint64_t parent, const char *name,
     op_ask(op, ROZO__OP__MD_LOOKUP, &msg.base, on_answer);
 }
 
+/* It is answered without exportd, if it can be. */
+static bool lookup_is_here(struct op *op)
+{
+    if (!lookup_finds_nothing(op) && !lookup_finds_ahead(op))
+        return false;
+    op_finish(op);
+    return true;
+}
+
+void fs_lookup_again(struct op *op)
+{
+    if (!lookup_is_here(op))
+        ask_lookup(op, op->ino, op->name, on_looked_up);
+}
+
 void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct op *op = op_begin(req);
 
     op->ino = parent;
-    if (op_set_name(op, op->name, name))
+    if (!op_set_name(op, op->name, name))
+        return;
+    if (!lookup_is_here(op) && (is_dots(op->name) || !lookup_goes_ahead(op)))
         ask_lookup(op, parent, op->name, on_looked_up);
 }
 
@@ -221,6 +266,16 @@ static void on_found(struct op *op, int rc)
     }
 }
 
+/* Nothing is in it. */
+static void note_new_dir(struct op *op)
+{
+    struct tokens *t = op->loop->mount->tokens;
+
+    tokens_lock(t);
+    tokens_dir_is_new(t, op->entry.attr.ino, op->entry.grant.number);
+    tokens_unlock(t);
+}
+
 static void on_created(struct op *op, int rc)
 {
     if (rc == 0 && md_decode_create(&op->call, &op->entry) != 0)
@@ -234,6 +289,8 @@ static void on_created(struct op *op, int rc)
     } else {
         op->changes = op_note_change(op, op->entry.attr.ino);
         op_take_grant(op, op->ino);
+        if (S_ISDIR(op->entry.attr.mode))
+            note_new_dir(op);
         if (op->plus)
             op_goto_owner(op, op->entry.attr.ino, fs_created);
         else
@@ -337,7 +394,7 @@ static void on_removed(struct op *op, int rc)
     if (op_was_done(op))
         rc = 0;
     if (rc == 0)
-        tokens_name_gone(t, op->parent, op->name);
+        tokens_name_gone(t, op->parent, op->name, op->changes);
     op_reply_err(op, rc);
 }
 
@@ -387,8 +444,8 @@ static void renamed_reply(struct op *op, const struct md_grant *grant)
 {
     struct mount *m = op->loop->mount;
     bool exchange = (op->flags & RENAME_EXCHANGE) != 0;
-    bool was_told = tokens_name_gone(m->tokens, op->parent, op->name);
-    bool other_was_told = exchange && tokens_name_gone(m->tokens, op->ino2, op->name2);
+    bool was_told = tokens_name_moved(m->tokens, op->parent, op->name);
+    bool other_was_told = exchange && tokens_name_moved(m->tokens, op->ino2, op->name2);
     fuse_req_t req = op->req;
     bool told, told_other;
 
@@ -414,6 +471,8 @@ static void on_renamed(struct op *op, int rc)
                            : tokens_forget_attr(t, op->parent, op->changes);
     struct md_removed removed;
 
+    if ((op->flags & RENAME_EXCHANGE) != 0)
+        tokens_name_comes(t, op->parent, op->name);
     if (rc == 0)
         rc = note_removed(op, &removed);
     if (op_was_done(op)) {

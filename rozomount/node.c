@@ -4,7 +4,7 @@
  * In:     node_* by the operations of one loop; struct file_meta by storcli's files.
  * Out:    md calls (OPEN for fresh epochs, WROTE, TRUNCATED, CLOSE), file_open/refresh/close.
  * Keeps:  references given back only after the file is written out and reported.
- * Yours:  SEEN_MAX, KEPT_MAX.
+ * Yours:  SEEN_MAX, KEPT_MAX, CLOSES_MAX, GATHER_MS.
  */
 #include "rozomount/node.h"
 
@@ -16,7 +16,12 @@
 #include "common/log.h"
 #include "rozomount/mem.h"
 
-enum { PRIVILEGES_NS = 1000000000 }; /* as long as the kernel believes attributes */
+enum {
+    PRIVILEGES_NS = 1000000000, /* as long as the kernel believes attributes */
+    GATHER_MS = 10,             /* closes wait so long for others */
+};
+
+static void on_gather_timer(struct env_timer *timer);
 
 /* What we remember of an inode that is not in use, for the kernel's pages that may be. */
 struct closed_node {
@@ -34,6 +39,7 @@ void nodes_init(struct nodes *nodes, struct env *env, struct md *md, struct stor
     nodes->cli = cli;
     nodes->config = *config;
     list_init(&nodes->kept);
+    env_timer_init(&nodes->gather_timer, on_gather_timer);
 }
 
 static void closed_forget_all(struct nodes *nodes)
@@ -75,6 +81,7 @@ void nodes_when_idle(struct nodes *nodes, void (*idle)(void *arg), void *arg)
     nodes->idle = idle;
     nodes->idle_arg = arg;
     nodes->idle_task.fn = on_idle_task;
+    nodes_tell_closes(nodes);
     nodes_check_idle(nodes);
 }
 
@@ -481,14 +488,22 @@ struct node *node_get(struct nodes *nodes, uint64_t ino)
     return node;
 }
 
-/* References on their way back to exportd. Repeated until exportd has answered: a reference it
- * keeps would hold an unlinked file for ever. */
-struct give_back {
-    struct md_call call;
-    struct nodes *nodes;
+/* References of one inode. */
+struct closed_refs {
     uint64_t ino;
     uint32_t n_refs;
     bool untold;
+};
+
+/*
+ * References on their way back to exportd, of files that were closed shortly after one another: nobody waits for it. Repeated
+ * until exportd has answered: a reference it keeps would hold an unlinked file for ever.
+ */
+struct give_back {
+    struct md_call call;
+    struct nodes *nodes;
+    unsigned n;
+    struct closed_refs of[CLOSES_MAX];
 };
 
 static void give_back_send(struct give_back *g);
@@ -502,7 +517,8 @@ static void on_given_back(struct md_call *call, int rc)
         give_back_send(g);
         return;
     }
-    refs_remove(nodes->config.refs, g->ino, g->n_refs);
+    for (unsigned i = 0; i < g->n; i++)
+        refs_remove(nodes->config.refs, g->of[i].ino, g->of[i].n_refs);
     nodes->n_giving_back--;
     free(g);
     nodes_check_idle(nodes);
@@ -511,27 +527,65 @@ static void on_given_back(struct md_call *call, int rc)
 static void give_back_send(struct give_back *g)
 {
     Rozo__MdCloseReq req = ROZO__MD_CLOSE_REQ__INIT;
+    Rozo__MdCloseReq__Closed closed[CLOSES_MAX], *more[CLOSES_MAX];
 
-    req.ino = g->ino;
-    req.n_references = g->n_refs;
-    req.untold = g->untold;
+    assert(g->n != 0);
+    req.ino = g->of[0].ino;
+    req.n_references = g->of[0].n_refs;
+    req.untold = g->of[0].untold;
+    req.n_more = g->n - 1;
+    req.more = more;
+    for (unsigned i = 0; i < req.n_more; i++) {
+        more[i] = &closed[i];
+        rozo__md_close_req__closed__init(more[i]);
+        more[i]->ino = g->of[i + 1].ino;
+        more[i]->n_references = g->of[i + 1].n_refs;
+        more[i]->untold = g->of[i + 1].untold;
+    }
     md_send(g->nodes->md, &g->call, ROZO__OP__MD_CLOSE, &req.base, 0, on_given_back, g);
+}
+
+void nodes_tell_closes(struct nodes *nodes)
+{
+    struct give_back *g = nodes->gathering;
+
+    if (g == NULL)
+        return;
+    nodes->gathering = NULL;
+    env_timer_stop(nodes->env, &nodes->gather_timer);
+    give_back_send(g);
+}
+
+static void on_gather_timer(struct env_timer *timer)
+{
+    nodes_tell_closes(container_of(timer, struct nodes, gather_timer));
+}
+
+static struct give_back *nodes_gather(struct nodes *nodes)
+{
+    struct give_back *g = nodes->gathering;
+
+    if (g == NULL) {
+        g = nodes->gathering = mem_new(sizeof(*g));
+        g->nodes = nodes;
+        nodes->n_giving_back++;
+        env_timer_start(nodes->env, &nodes->gather_timer, GATHER_MS);
+    }
+    return g;
 }
 
 static void node_give_back(struct node *node)
 {
+    struct nodes *nodes = node->nodes;
     struct give_back *g;
 
     if (node->n_refs == 0)
         return;
-    g = mem_new(sizeof(*g));
-    g->nodes = node->nodes;
-    g->ino = node->ino;
-    g->n_refs = node->n_refs;
-    g->untold = node->untold;
+    g = nodes_gather(nodes);
+    g->of[g->n++] = (struct closed_refs){ node->ino, node->n_refs, node->untold };
     node->n_refs = 0;
-    node->nodes->n_giving_back++;
-    give_back_send(g);
+    if (g->n == CLOSES_MAX || node->untold || nodes->idle != NULL)
+        nodes_tell_closes(nodes);
 }
 
 static void node_free(struct node *node)

@@ -88,6 +88,7 @@ struct node {
 };
 
 enum {
+    CLOSES_MAX = 128, /* told to exportd in one message */
     SEEN_MAX = 16384, /* closed inodes whose state we remember */
     KEPT_MAX = 4096,  /* files that nobody has open and that are open all the same */
 };
@@ -103,7 +104,10 @@ struct nodes {
     struct closed_node *closed; /* remembered, oldest first */
     struct list_node kept;      /* longest unused first */
     unsigned n_kept;
-    unsigned n_lost;         /* files closed with data that could not be stored */
+    unsigned n_lost; /* files closed with data that could not be stored */
+    struct give_back
+        *gathering; /* owned; closes that exportd is not told yet; NULL: none */
+    struct env_timer gather_timer;
     unsigned n_giving_back;  /* MD_CLOSE under way */
     void (*idle)(void *arg); /* from nodes_when_idle() */
     void *idle_arg;
@@ -114,6 +118,8 @@ void nodes_init(struct nodes *nodes, struct env *env, struct md *md, struct stor
                 const struct nodes_config *config);
 /** No node may be left. */
 void nodes_close(struct nodes *nodes);
+/** exportd is told at once of what was closed: before it is asked for something that would take the file for open. */
+void nodes_tell_closes(struct nodes *nodes);
 /** Call idle once, later, when no node and no MD_CLOSE is left. */
 void nodes_when_idle(struct nodes *nodes, void (*idle)(void *arg), void *arg);
 

@@ -311,16 +311,22 @@ void op_fill_entry(struct op *op, uint64_t dir, const char *name, bool may_tell,
     };
 }
 
-static void reply_entry_step(struct op *op)
+void op_answer_entry(struct op *op)
 {
-    struct tokens *t = op->loop->mount->tokens;
     struct fuse_entry_param e;
     fuse_req_t req = op->req;
 
     op->req = NULL;
-    tokens_lock(t);
     op_fill_entry(op, op->ino, op->name, loop_may_tell(op->loop), &e);
     fuse_reply_entry(req, &e);
+}
+
+static void reply_entry_step(struct op *op)
+{
+    struct tokens *t = op->loop->mount->tokens;
+
+    tokens_lock(t);
+    op_answer_entry(op);
     tokens_unlock(t);
     op_finish(op);
 }
@@ -377,6 +383,33 @@ static bool code_names(uint16_t code)
     case ROZO__OP__MD_UNLINK:
     case ROZO__OP__MD_RMDIR:
     case ROZO__OP__MD_LINK:
+    case ROZO__OP__MD_RENAME:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* exportd is asked, or has said, that a name is there. */
+static void op_names_come(struct op *op, uint16_t code)
+{
+    struct tokens *t = op->loop->mount->tokens;
+
+    if (code == ROZO__OP__MD_CREATE || code == ROZO__OP__MD_LINK)
+        tokens_name_comes(t, op->ino, op->name);
+    if (code == ROZO__OP__MD_RENAME)
+        tokens_name_comes(t, op->ino2, op->name2);
+    if (code == ROZO__OP__MD_RENAME && (op->flags & RENAME_EXCHANGE) != 0)
+        tokens_name_comes(t, op->parent, op->name);
+}
+
+/* What is closed here must not be taken for open: a last name, or a truncate, would not be the last. */
+static bool code_minds_closes(uint16_t code)
+{
+    switch (code) {
+    case ROZO__OP__MD_OPEN:
+    case ROZO__OP__MD_SETATTR:
+    case ROZO__OP__MD_UNLINK:
     case ROZO__OP__MD_RENAME:
         return true;
     default:
@@ -473,6 +506,7 @@ static void on_op_answer(struct md_call *call, int rc)
         op->changes_ino = op_note_change(op, op->ino);
         if (op->ino2 != 0)
             op->changes_ino2 = op_note_change(op, op->ino2);
+        op_names_come(op, call->rq.op); /* a listing may have begun meanwhile */
     }
     if (code_changes(call->rq.op) && rc != 0 &&
         (!call->answered || call->maybe_repeated || op_was_done(op))) {
@@ -503,6 +537,9 @@ void op_ask_within(struct op *op, uint32_t timeout_ms, uint16_t code,
     op->on_answer = on_answer;
     op_note_asked(op);
     op->n_sent_back = 0;
+    op_names_come(op, code);
+    if (code_minds_closes(code))
+        nodes_tell_closes(&op->loop->nodes);
     md_send_within(&op->loop->md, &op->call, code, msg, MD_AGAIN, timeout_ms,
                    on_op_answer, op);
     if (op->locked != NULL)

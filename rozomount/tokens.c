@@ -19,18 +19,38 @@
 #include "rozomount/md_decode.h"
 #include "rozomount/mem.h"
 
-enum { N_SLOTS = 8192 };
+enum {
+    N_SLOTS = 8192,
+    AHEAD_MISSES_MIN = 4, /* names looked up in vain, until more is asked for at once */
+    AHEAD_MISSES_MAX = 1024,
+    AHEAD_ENTRIES_MIN = 64,
+    AHEAD_ENTRIES_MAX = 1024,
+};
 
 /* Attributes for the kernel's next question. */
 struct kept_attr {
     struct md_attr attr;
     uint64_t grant;
+    struct list_node ahead; /* in tokens->ahead, or alone */
 };
 
-/* The names of a directory that the kernel was told. */
+/* How looking ahead in a directory goes. */
+struct aheads {
+    uint64_t next;               /* cookie */
+    unsigned n;                  /* entries that were asked for the last time */
+    unsigned hits;               /* of them */
+    unsigned misses, misses_max; /* since; then the next part is asked for */
+    bool is_out;
+};
+
+/* Names of a directory: those that the kernel was told, and of one that is being listed, or was, all that may be there. */
 struct told_names {
     struct table by_name;
     struct told_name *first, **end;
+    bool all;           /* no other name is there */
+    bool listed;        /* all up to this cookie are here */
+    uint64_t listed_to; /* 0: none is behind it */
+    uint64_t since;     /* of n_changes: what was asked for before says nothing of them */
 };
 
 struct token {
@@ -45,9 +65,10 @@ struct token {
     uint64_t lowered;         /* EXCLUSIVE by grants up to here was given back */
     struct told_names *names; /* owned; NULL: none */
     struct kept_attr *kept;   /* owned; NULL: none */
-    struct list_node link;    /* in tokens->all */
-    struct spans ranges;      /* RANGES: of enum token_access; not empty */
-    uint64_t size;            /* RANGES: of the file, as long as we have them */
+    struct aheads *aheads; /* owned; NULL: nobody looked for names that we do not know */
+    struct list_node link; /* in tokens->all */
+    struct spans ranges;   /* RANGES: of enum token_access; not empty */
+    uint64_t size;         /* RANGES: of the file, as long as we have them */
 };
 
 struct tokens {
@@ -57,6 +78,8 @@ struct tokens {
     struct table by_ino;
     struct list_node all; /* those first that go first, unless used since */
     size_t n_names;
+    struct list_node ahead; /* attributes kept for LOOKUPs, oldest first */
+    size_t n_ahead;
     uint64_t opened_grant;        /* grants below are void; 0: all are */
     uint64_t given_back[N_SLOTS]; /* by hash of the inode: grants up to here are void */
     uint64_t changed[N_SLOTS];    /* the same: our last change, of n_changes */
@@ -69,6 +92,7 @@ struct tokens *tokens_new(void)
 
     pthread_mutex_init(&t->lock, NULL);
     list_init(&t->all);
+    list_init(&t->ahead);
     return t;
 }
 
@@ -125,13 +149,19 @@ void told_names_free(struct told_name *names)
     }
 }
 
-static void kept_drop(struct token *k)
+static void kept_drop(struct tokens *t, struct token *k)
 {
+    if (k->kept == NULL)
+        return;
+    if (!list_is_empty(&k->kept->ahead)) {
+        list_remove(&k->kept->ahead);
+        t->n_ahead--;
+    }
     free(k->kept);
     k->kept = NULL;
 }
 
-/* They are the caller's. */
+/* They are the caller's; also those that were not told. */
 static struct told_name *token_take_names(struct tokens *t, struct token *k)
 {
     struct told_names *names = k->names;
@@ -147,10 +177,24 @@ static struct told_name *token_take_names(struct tokens *t, struct token *k)
     return first;
 }
 
+/* There may be others than those that are noted, and they may be other inodes'. */
+static void token_doubt_names(struct token *k)
+{
+    struct told_names *names = k->names;
+
+    if (names == NULL)
+        return;
+    names->all = names->listed = false;
+    names->listed_to = 0;
+    for (struct told_name *n = names->first; n != NULL; n = n->next)
+        n->ino = 0;
+}
+
 static void token_free(struct tokens *t, struct token *k)
 {
     told_names_free(token_take_names(t, k));
-    kept_drop(k);
+    kept_drop(t, k);
+    free(k->aheads);
     spans_free(&k->ranges);
     list_remove(&k->link);
     table_remove(&t->by_ino, &k->by_ino);
@@ -243,7 +287,9 @@ void tokens_opened(struct tokens *t, uint64_t grant, bool lost)
         struct token *k = container_of(node, struct token, link);
 
         k->grant = grant;
-        kept_drop(k); /* exportd may have lost its power, and with it what this tells */
+        kept_drop(t,
+                  k); /* exportd may have lost its power, and with it what this tells */
+        token_doubt_names(k);
         if (lost || grant == 0) {
             k->lost = true;
             k->offered = false;
@@ -486,7 +532,8 @@ static struct told_name *name_new(const char *name, size_t len, bool is_dir)
     return n;
 }
 
-static struct told_name *name_find(const struct token *k, const char *name, uint64_t hash)
+static struct told_name *name_find(const struct token *k, const char *name, size_t len,
+                                   uint64_t hash)
 {
     struct table_link *link =
         k->names == NULL ? NULL : table_find(&k->names->by_name, hash);
@@ -494,33 +541,53 @@ static struct told_name *name_find(const struct token *k, const char *name, uint
     for (; link != NULL; link = table_next(link->next, hash)) {
         struct told_name *n = container_of(link, struct told_name, link);
 
-        if (strcmp(n->name, name) == 0)
+        if (strncmp(n->name, name, len) == 0 && n->name[len] == '\0')
             return n;
     }
     return NULL;
 }
 
-static void token_tell_name(struct tokens *t, struct token *k, const char *name,
-                            bool is_dir)
+static struct told_names *token_names(struct token *k)
 {
-    size_t len = strlen(name);
-    uint64_t hash = table_hash(name, len);
-    struct told_name *n = name_find(k, name, hash);
-
-    if (n != NULL) {
-        n->is_dir = is_dir;
-        return;
-    }
     if (k->names == NULL) {
         k->names = mem_new(sizeof(*k->names));
         k->names->end = &k->names->first;
     }
-    n = name_new(name, len, is_dir);
-    n->at = k->names->end;
+    return k->names;
+}
+
+/* The name, noted if it was not. */
+static struct told_name *token_name(struct tokens *t, struct token *k, const char *name,
+                                    size_t len)
+{
+    uint64_t hash = table_hash(name, len);
+    struct told_name *n = name_find(k, name, len, hash);
+    struct told_names *names = token_names(k);
+
+    if (n != NULL)
+        return n;
+    n = name_new(name, len, false);
+    n->at = names->end;
     *n->at = n;
-    k->names->end = &n->next;
-    table_put(&k->names->by_name, &n->link, hash);
+    names->end = &n->next;
+    table_put(&names->by_name, &n->link, hash);
     t->n_names++;
+    return n;
+}
+
+static void token_tell_name(struct tokens *t, struct token *k, const char *name,
+                            bool is_dir)
+{
+    struct told_name *n = token_name(t, k, name, strlen(name));
+
+    n->is_dir = is_dir;
+    n->is_told = true;
+}
+
+/* Those that are noted are all that may be there, as far as they are listed. */
+static bool names_are_listed(const struct token *k)
+{
+    return k->names != NULL && (k->names->all || k->names->listed);
 }
 
 static void token_drop_name(struct tokens *t, struct token *k, struct told_name *n)
@@ -533,7 +600,7 @@ static void token_drop_name(struct tokens *t, struct token *k, struct told_name 
     table_remove(&k->names->by_name, &n->link);
     free(n);
     t->n_names--;
-    if (k->names->first == NULL)
+    if (k->names->first == NULL && !names_are_listed(k))
         token_take_names(t, k);
 }
 
@@ -558,8 +625,17 @@ bool tokens_tell_listing(struct tokens *t, uint64_t dir, bool *kept)
     return true;
 }
 
-bool tokens_name_gone(struct tokens *t, uint64_t dir, const char *name)
+static void forget_name(struct told_name *n)
 {
+    n->is_told = false;
+    n->ino = 0;
+}
+
+/* The kernel believes it no more. Did it? gone_since: of n_changes, it is not there since then; 0: it may be. */
+static bool name_untell(struct tokens *t, uint64_t dir, const char *name,
+                        uint64_t gone_since)
+{
+    size_t len = strlen(name);
     struct told_name *n = NULL;
     struct token *k;
     bool told;
@@ -567,13 +643,102 @@ bool tokens_name_gone(struct tokens *t, uint64_t dir, const char *name)
     tokens_lock(t);
     k = token_find(t, dir);
     if (k != NULL)
-        n = name_find(k, name, table_hash(name, strlen(name)));
-    told = n != NULL;
-    if (told)
+        n = name_find(k, name, len, table_hash(name, len));
+    told = n != NULL && n->is_told;
+    if (n != NULL && (gone_since >= k->names->since || !names_are_listed(k)))
         token_drop_name(t, k, n);
+    else if (n != NULL)
+        forget_name(n);
     tokens_unlock(t);
     return told;
 }
+
+bool tokens_name_gone(struct tokens *t, uint64_t dir, const char *name, uint64_t changes)
+{
+    return name_untell(t, dir, name, changes);
+}
+
+bool tokens_name_moved(struct tokens *t, uint64_t dir, const char *name)
+{
+    return name_untell(t, dir, name, 0);
+}
+
+/* ---- which names there are ---- */
+
+void tokens_name_comes(struct tokens *t, uint64_t dir, const char *name)
+{
+    size_t len = strlen(name);
+    struct told_name *n;
+    struct token *k;
+
+    tokens_lock(t);
+    k = token_find(t, dir);
+    if (k != NULL && names_are_listed(k))
+        token_name(t, k, name, len);
+    n = k == NULL ? NULL : name_find(k, name, len, table_hash(name, len));
+    if (n != NULL)
+        n->ino = 0;
+    tokens_unlock(t);
+}
+
+static void names_begin(struct tokens *t, struct told_names *names)
+{
+    names->since = atomic_fetch_add(&t->n_changes, 1) + 1;
+}
+
+/* The token of a directory, when an answer with this grant tells its names. */
+static struct token *token_to_list(struct tokens *t, uint64_t dir, uint64_t grant)
+{
+    return grant_is_good(t, dir, grant) ? token_to_tell(t, dir) : NULL;
+}
+
+void tokens_dir_is_new(struct tokens *t, uint64_t dir, uint64_t grant)
+{
+    struct token *k = token_to_list(t, dir, grant);
+
+    if (k == NULL || k->names != NULL)
+        return;
+    token_names(k)->all = true;
+    names_begin(t, k->names);
+}
+
+void tokens_names_listed(struct tokens *t, const struct listed_names *l)
+{
+    struct token *k = token_to_list(t, l->dir, l->grant);
+    struct told_names *names = k == NULL ? NULL : k->names;
+
+    if (k == NULL || (names != NULL && names->all) ||
+        t->n_names + l->n > TOKENS_NAMES_MAX / 2)
+        return;
+    if (names == NULL || !names->listed) { /* what we make meanwhile is not noted yet */
+        if (l->after != 0 || t->changed[slot_of(l->dir)] > l->changes)
+            return;
+        names = token_names(k);
+        names_begin(t, names);
+    } else if (l->after > names->listed_to || l->changes < names->since) {
+        return;
+    }
+    for (size_t i = 0; i < l->n; i++)
+        token_name(t, k, l->names[i].name, l->names[i].len);
+    names->listed = true;
+    if (l->to > names->listed_to)
+        names->listed_to = l->to;
+    names->all = l->end;
+}
+
+bool tokens_lack_name(struct tokens *t, uint64_t dir, const char *name, uint64_t *grant)
+{
+    const struct token *k = token_to_tell(t, dir);
+    size_t len = strlen(name);
+
+    if (k == NULL || k->names == NULL || !k->names->all ||
+        name_find(k, name, len, table_hash(name, len)) != NULL)
+        return false;
+    *grant = k->grant;
+    return true;
+}
+
+/* ---- attributes ---- */
 
 uint64_t tokens_changes(struct tokens *t)
 {
@@ -589,26 +754,35 @@ void tokens_keep_attr(struct tokens *t, const struct md_attr *attr, uint64_t gra
     /* A newer answer came before this one. */
     if (k == NULL || grant < k->grant || t->changed[slot_of(attr->ino)] > changes)
         return;
-    if (k->kept == NULL)
-        k->kept = mem_new(sizeof(*k->kept));
-    *k->kept = (struct kept_attr){ .attr = *attr, .grant = grant };
+    kept_drop(t, k);
+    k->kept = mem_new(sizeof(*k->kept));
+    k->kept->attr = *attr;
+    k->kept->grant = grant;
+    list_init(&k->kept->ahead);
+}
+
+/* With the lock. */
+static bool take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
+                      uint64_t *grant)
+{
+    struct token *k = token_to_tell(t, ino);
+
+    if (k == NULL || k->kept == NULL)
+        return false;
+    *out = k->kept->attr;
+    *grant = k->kept->grant;
+    if (!S_ISDIR(out->mode) && k->mode != TOKEN_EXCLUSIVE)
+        kept_drop(t, k);
+    return true;
 }
 
 bool tokens_take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
                       uint64_t *grant)
 {
-    struct token *k;
     bool taken;
 
     tokens_lock(t);
-    k = token_to_tell(t, ino);
-    taken = k != NULL && k->kept != NULL;
-    if (taken) {
-        *out = k->kept->attr;
-        *grant = k->kept->grant;
-        if (!S_ISDIR(out->mode) && k->mode != TOKEN_EXCLUSIVE)
-            kept_drop(k);
-    }
+    taken = take_attr(t, ino, out, grant);
     tokens_unlock(t);
     return taken;
 }
@@ -626,12 +800,92 @@ uint64_t tokens_forget_attr(struct tokens *t, uint64_t ino, uint64_t changes)
         changes = *changed;
     k = token_find(t, ino);
     if (k != NULL) {
-        kept_drop(k);
+        kept_drop(t, k);
         k->listing =
             false; /* who seeks to the middle of it would not look whether it is old */
     }
     tokens_unlock(t);
     return changes;
+}
+
+/* ---- looking ahead ---- */
+
+bool tokens_go_ahead(struct tokens *t, uint64_t dir, struct ahead *out)
+{
+    struct token *k = token_to_tell(t, dir);
+    struct aheads *a;
+
+    if (k == NULL)
+        return false;
+    if (k->aheads == NULL) {
+        k->aheads = mem_new(sizeof(*a));
+        k->aheads->misses_max = AHEAD_MISSES_MIN;
+    }
+    a = k->aheads;
+    if (a->is_out || ++a->misses < a->misses_max)
+        return false;
+    if (a->n == 0) {
+        a->n = AHEAD_ENTRIES_MIN;
+    } else if (a->hits >= a->n / 4) {
+        a->n = a->n < AHEAD_ENTRIES_MAX / 4 ? 4 * a->n : AHEAD_ENTRIES_MAX;
+        a->misses_max = AHEAD_MISSES_MIN;
+    } else if (a->misses_max < AHEAD_MISSES_MAX) {
+        a->misses_max *= 2;
+    }
+    a->misses = 0;
+    a->is_out = true;
+    *out = (struct ahead){ dir, a->next, a->n };
+    return true;
+}
+
+void tokens_ahead_came(struct tokens *t, const struct ahead *ahead, uint64_t next)
+{
+    struct token *k = token_find(t, ahead->dir);
+
+    if (k == NULL || k->aheads == NULL)
+        return;
+    k->aheads->is_out = false;
+    k->aheads->next = next;
+    k->aheads->hits = 0;
+}
+
+void tokens_keep_ahead(struct tokens *t, uint64_t dir, const struct listed_name *name,
+                       const struct md_attr *attr, uint64_t grant, uint64_t changes)
+{
+    struct token *k = token_to_list(t, dir, grant), *of;
+
+    if (k == NULL || t->changed[slot_of(dir)] > changes ||
+        t->n_names > TOKENS_NAMES_MAX / 2)
+        return;
+    tokens_keep_attr(t, attr, grant, changes);
+    of = token_find(t, attr->ino);
+    if (of == NULL || of->kept == NULL)
+        return;
+    token_name(t, k, name->name, name->len)->ino = attr->ino;
+    if (list_is_empty(&of->kept->ahead)) {
+        list_add_tail(&t->ahead, &of->kept->ahead);
+        t->n_ahead++;
+    }
+    if (t->n_ahead > TOKENS_AHEAD_MAX) {
+        struct kept_attr *oldest = container_of(t->ahead.next, struct kept_attr, ahead);
+
+        kept_drop(t, token_find(t, oldest->attr.ino));
+    }
+}
+
+bool tokens_take_ahead(struct tokens *t, uint64_t dir, const char *name,
+                       struct md_attr *out, uint64_t *grant)
+{
+    struct token *k = token_to_tell(t, dir);
+    size_t len = strlen(name);
+    const struct told_name *n =
+        k == NULL ? NULL : name_find(k, name, len, table_hash(name, len));
+
+    if (n == NULL || n->ino == 0 || !take_attr(t, n->ino, out, grant))
+        return false;
+    if (k->aheads != NULL)
+        k->aheads->hits++;
+    return true;
 }
 
 /* ---- giving back ---- */
@@ -645,8 +899,26 @@ void tokens_recall(struct tokens *t, uint64_t ino, enum token_mode keep)
     if (k != NULL && keep < k->ceiling)
         k->ceiling = keep;
     if (k != NULL)
-        kept_drop(k);
+        kept_drop(t, k);
     tokens_unlock(t);
+}
+
+/* Those that the kernel was told; the others are freed. */
+static struct told_name *names_told(struct told_name *names)
+{
+    struct told_name *told = NULL, **end = &told;
+
+    for (struct told_name *next; names != NULL; names = next) {
+        next = names->next;
+        names->next = NULL;
+        if (names->is_told) {
+            *end = names;
+            end = &names->next;
+        } else {
+            free(names);
+        }
+    }
+    return told;
 }
 
 struct told_name *tokens_take_names(struct tokens *t, uint64_t dir)
@@ -659,7 +931,7 @@ struct told_name *tokens_take_names(struct tokens *t, uint64_t dir)
     if (k != NULL)
         names = token_take_names(t, k);
     tokens_unlock(t);
-    return names;
+    return names_told(names);
 }
 
 struct told_name *tokens_copy_names(struct tokens *t, uint64_t dir)
@@ -672,6 +944,8 @@ struct told_name *tokens_copy_names(struct tokens *t, uint64_t dir)
     for (const struct told_name *n = k == NULL || k->names == NULL ? NULL
                                                                    : k->names->first;
          n != NULL; n = n->next) {
+        if (!n->is_told)
+            continue;
         *end = name_new(n->name, strlen(n->name), n->is_dir);
         end = &(*end)->next;
     }

@@ -25,6 +25,7 @@ enum token_access { TOKEN_READ = 1, TOKEN_WRITE = 2 }; /* of a range */
 enum {
     TOKENS_MAX =
         262144, /* kept; beyond, one that was not used of late is to be given back */
+    TOKENS_AHEAD_MAX = 16384,  /* attributes kept for LOOKUPs to come; the oldest go */
     TOKENS_NAMES_MAX = 524288, /* told to the kernel, in all directories */
 };
 
@@ -46,12 +47,14 @@ struct token_need {
     uint64_t from, to;    /* to not 0: only for these bytes */
 };
 
-/* A name that the kernel was told; also that there is none of that name. */
+/* A name that may be there, or that the kernel was told of; also that there is none of that name. */
 struct told_name {
     struct told_name *next; /* in its list, oldest first */
     struct told_name **at;  /* what points at it, as long as it is told */
     struct table_link link; /* in its directory's token, so long, too */
     bool is_dir;            /* or may be one */
+    bool is_told;
+    uint64_t ino; /* whose name it is, for tokens_take_ahead(); 0: not known */
     char name[];
 };
 
@@ -122,8 +125,58 @@ bool tokens_tell_name(struct tokens *t, uint64_t dir, const char *name, bool is_
  * With the lock: may the kernel keep the listing that it is about to read? *kept: it may go on with the one that it has.
  */
 bool tokens_tell_listing(struct tokens *t, uint64_t dir, bool *kept);
-/** The name is gone, by our own doing: the kernel knows. Was it told? */
-bool tokens_name_gone(struct tokens *t, uint64_t dir, const char *name);
+/** The name is gone, by our own doing: the kernel knows. Was it told? changes: tokens_changes(), before exportd was asked to remove it. */
+bool tokens_name_gone(struct tokens *t, uint64_t dir, const char *name, uint64_t changes);
+
+/* Part of a listing. */
+struct listed_names {
+    uint64_t dir;
+    uint64_t grant; /* that came with it */
+    uint64_t after,
+        to; /* cookies: all that are behind `after`, up to this one; after 0: from the start */
+    bool end;         /* none is behind `to` */
+    uint64_t changes; /* tokens_changes(), before exportd was asked */
+    size_t n;
+    const struct listed_name {
+        const char *name; /* without a zero byte */
+        size_t len;
+    } *names;
+};
+/**
+ * Which names are in a directory is known once it was made here, or listed from its start to its end, under one token. What
+ * is noted then may be more than is there, never less: a name is noted before exportd is asked to make it, again when it was made, and
+ * goes when exportd, asked since then, has said that it is gone. With the lock, an answer with this grant made the directory.
+ */
+void tokens_dir_is_new(struct tokens *t, uint64_t dir, uint64_t grant);
+/** With the lock: part of a listing came. */
+void tokens_names_listed(struct tokens *t, const struct listed_names *l);
+/** exportd is going to be asked to put this name there, or has done so. */
+void tokens_name_comes(struct tokens *t, uint64_t dir, const char *name);
+/** With the lock: is it certain that there is no such name? *grant: of the directory, to tell the kernel by. */
+bool tokens_lack_name(struct tokens *t, uint64_t dir, const char *name, uint64_t *grant);
+
+/*
+ * Attributes for LOOKUPs to come: of a directory in which names were looked up that we knew nothing of, part of the listing is asked for, the more the more
+ * of it turn out to be wanted.
+ */
+struct ahead {
+    uint64_t dir;
+    uint64_t after; /* cookie */
+    unsigned n;     /* entries to ask for */
+};
+/** With the lock: another name was looked up in vain. Shall part of the listing be asked for? Then tokens_ahead_came() is to follow. */
+bool tokens_go_ahead(struct tokens *t, uint64_t dir, struct ahead *out);
+/** With the lock: it came, or not. next: the cookie where the next part begins, 0: at the start. */
+void tokens_ahead_came(struct tokens *t, const struct ahead *a, uint64_t next);
+/** With the lock: keep what came with it of a name, with the grant and from when `changes` was, as tokens_keep_attr() does. */
+void tokens_keep_ahead(struct tokens *t, uint64_t dir, const struct listed_name *name,
+                       const struct md_attr *attr, uint64_t grant, uint64_t changes);
+/** With the lock: is it there, and still good? It is good for one LOOKUP, then it is forgotten. */
+bool tokens_take_ahead(struct tokens *t, uint64_t dir, const char *name,
+                       struct md_attr *out, uint64_t *grant);
+
+/** By our own doing the name is not that of the same inode any more, or not there: what the kernel believes of it is. Was it told? */
+bool tokens_name_moved(struct tokens *t, uint64_t dir, const char *name);
 
 /** Our changes so far, of all inodes: to be noted before exportd is asked for attributes that may be kept. */
 uint64_t tokens_changes(struct tokens *t);
@@ -147,7 +200,7 @@ uint64_t tokens_forget_attr(struct tokens *t, uint64_t ino, uint64_t changes);
 
 /** The kernel is told nothing more that only a mode above `keep` allows. */
 void tokens_recall(struct tokens *t, uint64_t ino, enum token_mode keep);
-/** The names of a directory that the kernel was told; owned by the caller from now on. */
+/** The names of a directory that the kernel was told; owned by the caller from now on. None is noted any more. */
 struct told_name *tokens_take_names(struct tokens *t, uint64_t dir);
 /** The same, and they stay noted. */
 struct told_name *tokens_copy_names(struct tokens *t, uint64_t dir);

@@ -15,6 +15,7 @@ enum {
     STAT_BLOCK_BYTES = 512,
     DIR_BYTES = 4096, /* the size we say a directory has */
     DEAD_SESSIONS_MAX = 256,
+    CLOSES_MORE_MAX = 1024,
 };
 
 static struct fs_name name_of(ProtobufCBinaryData b)
@@ -831,13 +832,23 @@ int md_token(struct op *op, const ProtobufCMessage *msg)
     return answer_open(op, &in, write, &attr, resp);
 }
 
+static void close_one(struct op *op, uint64_t ino, uint32_t n_references, bool untold)
+{
+    if (untold)
+        fs_untold(op->fs, ino);
+    session_unref(op->x, op->session, ino, n_references);
+}
+
 int md_close(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdCloseReq *req = (const Rozo__MdCloseReq *)msg;
 
-    if (req->untold)
-        fs_untold(op->fs, req->ino);
-    session_unref(op->x, op->session, req->ino, req->n_references);
+    if (req->n_more > CLOSES_MORE_MAX)
+        return -EINVAL;
+    close_one(op, req->ino, req->n_references, req->untold);
+    for (size_t i = 0; i < req->n_more; i++)
+        close_one(op, req->more[i]->ino, req->more[i]->n_references,
+                  req->more[i]->untold);
     return 0;
 }
 

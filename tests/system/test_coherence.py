@@ -1076,6 +1076,89 @@ def test_attributes_of_what_is_open_ask_nobody(two_mounts, ab):
     two_mounts.wait_for(costs_no_question, "a file that is made without a question for its attributes")
 
 
+def missing(path):
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("how", ["made", "listed"])
+def test_which_names_are_not_there_is_known(two_mounts, ab, how):
+    """... where a mount made the directory, or listed it: nobody is asked, until another mount makes some."""
+    os.mkdir(ab[0] + "/d")
+    put(ab[0] + "/d/mine", b"")
+    if how == "listed":
+        put(ab[1] + "/d/other", b"")
+
+    def costs_no_question():
+        costs_no_question.i += 1
+        if how == "listed":
+            os.listdir(ab[0] + "/d")
+        before = requests(two_mounts)["lookup"]
+        for k in range(20):
+            name = ab[0] + "/d/%d-%d" % (costs_no_question.i, k)
+            assert missing(name)
+            put(name, b"x")
+            os.rename(name, name + "r")
+            os.link(name + "r", name + "l")
+            os.unlink(name + "r")
+            assert missing(name + "r") and get(name + "l") == b"x"
+        return requests(two_mounts)["lookup"] == before
+
+    costs_no_question.i = 0
+    two_mounts.wait_for(costs_no_question, "names that nobody is asked for")
+    assert missing(ab[0] + "/d/1-0") and not missing(ab[0] + "/d/1-0l")
+    for k in range(20):
+        assert missing(ab[0] + "/d/new%d" % k)
+        put(ab[1] + "/d/new%d" % k, b"new")
+        assert get(ab[0] + "/d/new%d" % k) == b"new"
+        os.unlink(ab[0] + "/d/new%d" % k)
+        assert missing(ab[1] + "/d/new%d" % k)
+    assert sorted(os.listdir(ab[0] + "/d")) == sorted(os.listdir(ab[1] + "/d"))
+
+
+def test_names_that_are_looked_up_in_a_row_come_together(two_mounts, ab):
+    """... and are those of the files as they are, whoever changes them meanwhile."""
+    n, dirs = 300, list(range(8))
+    for d in dirs:
+        os.mkdir(ab[0] + "/d%d" % d)
+        for i in range(n):
+            os.mknod(ab[0] + "/d%d/%03d" % (d, i))  # who opens it to write might know more than exportd
+
+    def one_by_one(mnt, d):
+        return [os.stat(mnt + "/d%d/%03d" % (d, i)).st_size for i in range(n)]
+
+    def is_believed(name):  # not in a directory that others have just changed, nor while a lease is late
+        os.stat(name)
+        before = requests(two_mounts)["lookup"]
+        os.stat(name)
+        return requests(two_mounts)["lookup"] == before
+
+    def few_are_asked_for():
+        if not is_believed(ab[1] + "/d%d/000" % dirs[0]):
+            return False
+        before = requests(two_mounts)
+        assert one_by_one(ab[1], dirs.pop(0)) == [0] * n
+        after = requests(two_mounts)
+        return after["lookup"] - before["lookup"] < n / 4 and after["getattr"] - before["getattr"] < n / 4
+
+    two_mounts.wait_for(few_are_asked_for, "names that come together")
+    d = dirs.pop(0)
+    assert one_by_one(ab[1], d)[:n // 2] == [0] * (n // 2)
+    for i in range(0, n, 3):
+        a, b, c = ["/d%d/%03d" % (d, i + k) for k in range(3)]
+        put(ab[0] + a, b"y" * (i + 1000))
+        put(ab[0] + b, b"renamed")
+        os.rename(ab[0] + b, ab[0] + c)
+        put(ab[0] + b, b"")
+        if i % 4 == 0:
+            assert [os.stat(ab[1] + name).st_size for name in (a, b, c)] == [i + 1000, 0, 7]
+    for mnt in ab:
+        assert one_by_one(mnt, d) == [(i + 1000, 0, 7)[i % 3] for i in range(n)]
+
+
 @pytest.mark.parametrize("who", [0, 1])
 @pytest.mark.parametrize("how", ["unlinked", "renamed over", "unlinked while it is read"])
 def test_what_is_kept_open_goes_with_its_name(two_mounts, ab, who, how):

@@ -13,7 +13,7 @@
  *   are there, have the new bytes before the mount is asked, and are not locked; a piece of a page that is not there locks
  *   it. The file is as long as the kernel thinks: reads end there, appends go there; only who wants to read beyond has the size
  *   asked for again when it is not believed any more. When an answer says another size, all pages go.
- * - Who reads asks for some pages more. Those behind pages that are there he asks for at the same time. A page of which a WRITE left a
+ * - Who reads asks for some pages more; when that fails, for the page that he wants alone (read_folio). Those behind pages that are there he asks for at the same time. A page of which a WRITE left a
  *   piece only counts as there for that, and is read alone when he comes to it. An answer that is short says where the file ends, and is
  *   taken as soon as it is given, but for that of a page that is read alone: its reader has to be woken first.
  * - keep_cache at open; without it pages go. direct_io and O_DIRECT pass them by; direct writes drop them, before and after.

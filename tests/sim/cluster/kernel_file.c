@@ -247,9 +247,12 @@ static void kpages_take(struct kop *op)
 
 static void kpages_read(struct kop *op)
 {
+    bool was_more = op->n_pages > 1;
+
     op->is_ahead = false;
     kpages_take(op);
-    if (op->below.rc != 0)
+    op->alone = op->below.rc != 0;
+    if (op->below.rc != 0 && !was_more)
         kop_end(op, op->below.rc);
     else if (world_chance(500000))
         kop_later(op, read_later); /* after those who waited for the pages */
@@ -327,7 +330,7 @@ static void read_pages(struct kop *op)
 
     if (end > page_after(read_size(op)))
         end = page_after(read_size(op));
-    op->is_ahead = !i->pages[first].is_piece;
+    op->is_ahead = !i->pages[first].is_piece && !op->alone;
     op->n_pages = pages_lock(i, first, op->is_ahead ? end : first + 1);
     pages_ask(op, kpages_read);
     if (op->is_ahead)

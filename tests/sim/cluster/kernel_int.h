@@ -98,6 +98,7 @@ struct kop {
     unsigned n_locks, n_held;
     bool is_again; /* the mount has said ESTALE once */
     bool is_ahead; /* whoever answers takes the answer in, nobody is woken for that */
+    bool alone;    /* the read of more pages has failed */
     struct kinode *inode;           /* pinned; NULL: none */
     uint64_t version, evict, epoch; /* when the mount was asked */
     uint64_t pos, end;              /* in the file */

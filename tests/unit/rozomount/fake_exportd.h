@@ -16,7 +16,7 @@ struct fake_exportd {
     struct rpc_request *sent[FAKE_SENT_MAX]; /* not answered yet, oldest first */
     unsigned n_sent;
     unsigned n_sent_ever, n_cancelled;
-    uint8_t msg[FAKE_SENT_MAX][512]; /* of sent[i] */
+    uint8_t msg[FAKE_SENT_MAX][4096]; /* of sent[i] */
     size_t msg_len[FAKE_SENT_MAX];
 };
 

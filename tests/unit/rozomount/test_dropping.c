@@ -76,9 +76,9 @@ static void test_old_names_need_no_lock(void **state)
     assert_true(dropping_is_old(f.dropping, &f.dir));
     assert_true(dropping_is_old(f.dropping, &f.other));
     assert_false(dropping_needs_lock(f.dropping, has_dir, 9000 * (uint64_t)MS));
-    assert_false(tokens_name_gone(f.tokens, DIR, "name"));
+    assert_false(tokens_name_gone(f.tokens, DIR, "name", tokens_changes(f.tokens)));
     tell(&f, DIR, "name"); /* and from now on */
-    assert_true(tokens_name_gone(f.tokens, DIR, "name"));
+    assert_true(tokens_name_gone(f.tokens, DIR, "name", tokens_changes(f.tokens)));
     teardown(&f);
 }
 
@@ -109,7 +109,7 @@ static void test_a_listing_on_its_way_is_not_old(void **state)
     make_old(&f, has_dir);
     assert_true(dropping_is_old(f.dropping, &f.dir));
     assert_false(dropping_is_old(f.dropping, &f.other));
-    assert_true(tokens_name_gone(f.tokens, OTHER, "name"));
+    assert_true(tokens_name_gone(f.tokens, OTHER, "name", tokens_changes(f.tokens)));
     dropping_listing_came(f.dropping, OTHER);
     make_old(&f, nothing);
     assert_true(dropping_is_old(f.dropping, &f.other));

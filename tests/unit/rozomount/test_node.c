@@ -78,14 +78,19 @@ int64_t file_mtime_ns(const struct file *f)
     return f->mtime_ns;
 }
 
-static void finish_close(struct file *f)
+static void end_close(struct file *f, int rc)
 {
     file_done_cb *closed = f->closed;
     void *arg = f->closed_arg;
 
     assert_non_null(closed);
     free(f);
-    closed(arg, 0);
+    closed(arg, rc);
+}
+
+static void finish_close(struct file *f)
+{
+    end_close(f, 0);
 }
 
 /* ---- the rest ---- */
@@ -197,6 +202,7 @@ static void close_node(struct node *node)
 
     node_put(node);
     finish_close(file);
+    nodes_tell_closes(&fx.nodes);
     assert_int_equal(fx.exportd.n_sent, 1);
     assert_int_equal(fx.exportd.sent[0]->op, ROZO__OP__MD_CLOSE);
     fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
@@ -221,6 +227,7 @@ static void test_references_go_back_after_the_last_close(void **state)
     node_put(node);
     assert_int_equal(fx.exportd.n_sent, 0); /* first the data */
     finish_close(the_file);
+    env_virtual_advance_ms(&fx.env, 100);
     assert_int_equal(fx.exportd.n_sent, 1);
     req = rozo__md_close_req__unpack(NULL, fx.exportd.msg_len[0], fx.exportd.msg[0]);
     assert_int_equal(req->ino, 5);
@@ -233,6 +240,83 @@ static void test_references_go_back_after_the_last_close(void **state)
     assert_int_equal(fx.exportd.n_sent, 1); /* again, until exportd knows */
     fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
     assert_int_equal(fx.exportd.n_sent, 0);
+}
+
+/* The request tells of n inodes, ascending from `first`, one reference each. */
+static void check_closes(unsigned i, uint64_t first, size_t n)
+{
+    Rozo__MdCloseReq *req =
+        rozo__md_close_req__unpack(NULL, fx.exportd.msg_len[i], fx.exportd.msg[i]);
+
+    assert_int_equal(fx.exportd.sent[i]->op, ROZO__OP__MD_CLOSE);
+    assert_int_equal(req->ino, first);
+    assert_int_equal(req->n_references, 1);
+    assert_int_equal(req->n_more, n - 1);
+    for (size_t k = 0; k < req->n_more; k++) {
+        assert_int_equal(req->more[k]->ino, first + 1 + k);
+        assert_int_equal(req->more[k]->n_references, 1);
+    }
+    rozo__md_close_req__free_unpacked(req, NULL);
+}
+
+static void close_many(uint64_t first, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        node_put(open_node(first + i, 100, 1, NULL));
+        finish_close(the_file);
+    }
+}
+
+/* What lies beyond the size must not show when others make the file longer: exportd is to know it before they open it. */
+static void test_a_close_with_bytes_untold_does_not_wait(void **state)
+{
+    Rozo__MdCloseReq *req;
+
+    (void)state;
+    close_many(10, 2);
+    node_put(open_node(12, 100, 1, NULL));
+    end_close(the_file, -EIO);
+    assert_int_equal(fx.exportd.n_sent, 1);
+    req = rozo__md_close_req__unpack(NULL, fx.exportd.msg_len[0], fx.exportd.msg[0]);
+    assert_int_equal(req->n_more, 2);
+    assert_true(!req->untold && !req->more[0]->untold && req->more[1]->untold);
+    rozo__md_close_req__free_unpacked(req, NULL);
+    fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
+}
+
+static void test_closes_are_told_together(void **state)
+{
+    size_t n;
+    uint64_t *list;
+
+    (void)state;
+    close_many(10, 3);
+    assert_int_equal(fx.exportd.n_sent, 0);
+    nodes_tell_closes(&fx.nodes);
+    nodes_tell_closes(&fx.nodes);
+    assert_int_equal(fx.exportd.n_sent, 1);
+    check_closes(0, 10, 3);
+    close_many(20, CLOSES_MAX);
+    assert_int_equal(fx.exportd.n_sent, 2);
+    check_closes(1, 20, CLOSES_MAX);
+    list = refs_list(fx.refs, &n);
+    assert_int_equal(n, 3 + CLOSES_MAX);
+    free(list);
+    fake_exportd_fail(&fx.exportd, 0, -ETIMEDOUT);
+    assert_int_equal(fx.exportd.n_sent, 2);
+    check_closes(1, 10, 3);
+    fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
+    fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
+    close_many(30, 2);
+    nodes_when_idle(&fx.nodes, on_idle, NULL); /* the end waits for no others */
+    assert_int_equal(fx.exportd.n_sent, 1);
+    check_closes(0, 30, 2);
+    env_virtual_run_posted(&fx.env);
+    assert_int_equal(fx.n_idle, 0);
+    fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
+    env_virtual_run_posted(&fx.env);
+    assert_int_equal(fx.n_idle, 1);
+    fx.n_idle = 0;
 }
 
 static uint64_t session_after(struct node *node, uint64_t session, uint64_t grant)
@@ -288,6 +372,7 @@ static void test_who_comes_while_closing_waits(void **state)
     assert_false(node->closing);
     assert_null(node->file);
     node_put(node);
+    nodes_tell_closes(&fx.nodes);
     assert_int_equal(fx.exportd.sent[0]->op, ROZO__OP__MD_CLOSE);
     fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
 }
@@ -501,6 +586,9 @@ int main(void)
             test_others_are_heard_of_after_an_unanswered_change, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_data_of_the_same_mtime_is_noticed,
                                         setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_close_with_bytes_untold_does_not_wait,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(test_closes_are_told_together, setup, teardown),
         cmocka_unit_test_setup_teardown(test_references_go_back_after_the_last_close,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_session_changes_with_the_token, setup,

@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "common/env_virtual.h"
 #include "rozomount/md_decode.h"
@@ -211,7 +212,7 @@ static void test_names_are_noted_until_they_are_taken(void **state)
 {
     (void)state;
     assert_false(tell_name(5, "a", false, 11));
-    tokens_name_gone(t, 5, "a");
+    tokens_name_gone(t, 5, "a", tokens_changes(t));
     assert_true(names_are(5, 0, NULL, false));
     tokens_grant(t, 5, TOKEN_SHARED, 11);
     assert_false(tell_name(5, "a", false, 9));
@@ -222,12 +223,365 @@ static void test_names_are_noted_until_they_are_taken(void **state)
     assert_true(names_are(5, 0, NULL, false));
     assert_true(tell_name(5, "a", false, 11));
     assert_true(tell_name(5, "b", false, 11));
-    tokens_name_gone(t, 5, "b");
-    tokens_name_gone(t, 5, "c");
+    tokens_name_gone(t, 5, "b", tokens_changes(t));
+    tokens_name_gone(t, 5, "c", tokens_changes(t));
     assert_true(names_are(5, 1, "a", false));
     assert_true(tell_name(5, "left", false, 11)); /* freed with the token */
     tokens_gave_back(t, 5, TOKEN_NONE, 0);
     assert_true(names_are(5, 0, NULL, false));
+}
+
+/* ---- which names there are ---- */
+
+static bool lacks(uint64_t dir, const char *name)
+{
+    uint64_t grant = 0;
+    bool lacks;
+
+    tokens_lock(t);
+    lacks = tokens_lack_name(t, dir, name, &grant);
+    tokens_unlock(t);
+    assert_true(!lacks || grant != 0);
+    return lacks;
+}
+
+static void dir_is_new(uint64_t dir, uint64_t grant)
+{
+    tokens_lock(t);
+    tokens_dir_is_new(t, dir, grant);
+    tokens_unlock(t);
+}
+
+/* One name comes with the part (after, to] of a listing that was asked for now. */
+static void listed(uint64_t after, uint64_t to, bool end, const char *name,
+                   uint64_t changes)
+{
+    const struct listed_name names[] = { { name, strlen(name) } };
+    const struct listed_names l = {
+        .dir = 5,
+        .grant = 11,
+        .after = after,
+        .to = to,
+        .end = end,
+        .changes = changes,
+        .n = 1,
+        .names = names,
+    };
+
+    tokens_lock(t);
+    tokens_names_listed(t, &l);
+    tokens_unlock(t);
+}
+
+static void test_of_a_new_directory_all_names_are_known(void **state)
+{
+    (void)state;
+    assert_false(lacks(5, "a"));
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    assert_false(lacks(5, "a"));
+    dir_is_new(5, 11);
+    assert_true(lacks(5, "a"));
+    tokens_name_comes(t, 5, "a");
+    assert_false(lacks(5, "a"));
+    assert_true(lacks(5, "ab"));
+    assert_true(tell_name(5, "b", false, 11));
+    assert_false(lacks(5, "b"));
+    assert_true(tokens_name_gone(t, 5, "b", tokens_changes(t)));
+    assert_false(tokens_name_gone(t, 5, "a", tokens_changes(t))); /* nobody was told */
+    assert_true(lacks(5, "a"));
+    assert_true(lacks(5, "b"));
+    tokens_recall(t, 5, TOKEN_NONE);
+    assert_false(lacks(5, "a"));
+    give_back(5, TOKEN_NONE, 11);
+    tokens_grant(t, 5, TOKEN_SHARED, 12);
+    assert_false(lacks(5, "a"));
+    dir_is_new(5, 11); /* that answer was late: others may have been there */
+    assert_false(lacks(5, "a"));
+}
+
+static void test_a_name_that_moved_may_still_be_there(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    assert_true(tell_name(5, "x", false, 11));
+    assert_true(tokens_name_moved(t, 5, "x"));
+    assert_true(names_are(5, 0, "", false));
+    dir_is_new(5, 11);
+    assert_true(tell_name(5, "a", false, 11));
+    assert_true(tokens_name_moved(t, 5, "a"));
+    assert_false(tokens_name_moved(t, 5, "a"));
+    assert_false(lacks(5, "a"));
+    assert_true(lacks(5, "x"));
+    assert_true(tell_name(5, "b", true, 11));
+    assert_true(names_are(5, 1, "b", true)); /* only what the kernel was told */
+    assert_false(lacks(5, "x"));
+}
+
+static void test_a_restart_of_exportd_may_bring_names(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    dir_is_new(5, 11);
+    assert_true(lacks(5, "a"));
+    tokens_opened(t, 20, false);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    assert_false(lacks(5, "a"));
+}
+
+/* What was listed before it does not stand for what lies there now: only its beginning was listed anew. */
+static void test_after_a_restart_all_is_listed_anew(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    listed(0, 8, false, "a", tokens_changes(t));
+    tokens_name_gone(t, 5, "back", tokens_changes(t)); /* and the power takes that */
+    tokens_opened(t, 11, false);
+    listed(0, 2, false, "a", tokens_changes(t));
+    listed(8, 9, true, "z", tokens_changes(t));
+    assert_false(lacks(5, "back"));
+    listed(2, 8, false, "back", tokens_changes(t));
+    listed(8, 9, true, "z", tokens_changes(t));
+    assert_true(lacks(5, "x"));
+    assert_false(lacks(5, "back"));
+}
+
+static void test_a_listing_to_its_end_tells_all_names(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    listed(4, 7, true, "late", tokens_changes(t)); /* the beginning is missing */
+    assert_false(lacks(5, "x"));
+    listed(0, 4, false, "a", tokens_changes(t));
+    tokens_name_comes(t, 5, "made");
+    assert_false(lacks(5, "x"));
+    listed(6, 9, true, "c", tokens_changes(t)); /* so is something between */
+    assert_false(lacks(5, "x"));
+    listed(3, 6, false, "b", tokens_changes(t));
+    listed(6, 9, true, "c", tokens_changes(t));
+    assert_true(lacks(5, "x"));
+    assert_false(lacks(5, "a") || lacks(5, "b") || lacks(5, "c") || lacks(5, "made"));
+}
+
+/* What was made while the beginning was on its way may not be in it. */
+static void test_a_listing_from_before_our_change_is_not_begun_with(void **state)
+{
+    uint64_t changes = tokens_changes(t);
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    tokens_name_comes(t, 5, "made");
+    tokens_forget_attr(t, 5, changes);
+    listed(0, 4, true, "a", changes);
+    assert_false(lacks(5, "made"));
+    listed(0, 4, true, "a", tokens_changes(t));
+    assert_true(lacks(5, "x"));
+}
+
+/* Nor may what was made before that beginning was asked for be in a part that was asked for earlier. */
+static void test_a_part_from_before_the_beginning_is_not_of_that_listing(void **state)
+{
+    uint64_t changes = tokens_changes(t);
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    tokens_name_comes(t, 5, "made"); /* its cookie is 6 */
+    tokens_forget_attr(t, 5, changes);
+    listed(0, 4, false, "a", tokens_changes(t));
+    listed(0, 8, false, "a", changes);
+    listed(8, 9, true, "z", tokens_changes(t));
+    assert_false(lacks(5, "made"));
+    listed(4, 8, false, "made", tokens_changes(t));
+    listed(8, 9, true, "z", tokens_changes(t));
+    assert_true(lacks(5, "x"));
+}
+
+/* The answer to a removal was long on its way: others have made that name since, and it was listed. */
+static void test_a_removal_from_before_the_listing_takes_nothing_from_it(void **state)
+{
+    uint64_t changes = tokens_changes(t);
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    listed(0, 4, true, "a", tokens_changes(t));
+    assert_true(tell_name(5, "a", false, 11));
+    assert_true(tokens_name_gone(t, 5, "a", changes));
+    assert_false(lacks(5, "a"));
+    assert_true(names_are(5, 0, "", false)); /* the kernel believes it no more */
+    listed(0, 4, true, "a", tokens_changes(t));
+    tokens_name_gone(t, 5, "a", tokens_changes(t));
+    assert_true(lacks(5, "a"));
+}
+
+/* ---- looking ahead ---- */
+
+static bool go_ahead(uint64_t dir, struct ahead *out)
+{
+    bool goes;
+
+    tokens_lock(t);
+    goes = tokens_go_ahead(t, dir, out);
+    tokens_unlock(t);
+    return goes;
+}
+
+/* The inode has its token by the same grant. */
+static void keep_ahead(const char *name, uint64_t ino, uint64_t size, uint64_t grant,
+                       uint64_t changes)
+{
+    const struct listed_name listed = { name, strlen(name) };
+    const struct md_attr attr = { .ino = ino, .size = size, .mode = S_IFREG };
+
+    tokens_lock(t);
+    tokens_grant_locked(t, ino, TOKEN_SHARED, grant);
+    tokens_keep_ahead(t, 5, &listed, &attr, grant, changes);
+    tokens_unlock(t);
+}
+
+static uint64_t take_ahead(const char *name)
+{
+    struct md_attr attr = { 0 };
+    uint64_t grant = 0;
+    bool taken;
+
+    tokens_lock(t);
+    taken = tokens_take_ahead(t, 5, name, &attr, &grant);
+    tokens_unlock(t);
+    return taken && grant != 0 ? attr.size : 0;
+}
+
+static void test_what_was_looked_at_ahead_is_good_for_one_lookup(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    assert_int_equal(take_ahead("a"), 0);
+    keep_ahead("a", 6, 100, 11, tokens_changes(t));
+    keep_ahead("b", 7, 200, 11, tokens_changes(t));
+    assert_int_equal(take_ahead("a"), 100);
+    assert_int_equal(take_ahead("a"), 0);
+    assert_true(names_are(5, 0, "", false)); /* the kernel was told nothing */
+    assert_int_equal(take_ahead("b"), 0);
+}
+
+static void test_what_was_looked_at_ahead_goes_with_either_token(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    keep_ahead("a", 6, 100, 11, tokens_changes(t));
+    keep_ahead("b", 7, 200, 11, tokens_changes(t));
+    tokens_recall(t, 6, TOKEN_NONE);
+    assert_int_equal(take_ahead("a"), 0);
+    give_back(6, TOKEN_NONE, 12);
+    keep_ahead("a", 6, 100, 11, tokens_changes(t)); /* late */
+    assert_int_equal(take_ahead("a"), 0);
+    tokens_recall(t, 5, TOKEN_NONE);
+    assert_int_equal(take_ahead("b"), 0);
+    give_back(5, TOKEN_NONE, 12);
+    tokens_grant(t, 5, TOKEN_SHARED, 13);
+    assert_int_equal(take_ahead("b"), 0);
+}
+
+/* A restart may have taken it: that inode has another name then, whatever is heard of it later. */
+static void test_no_name_is_known_of_before_a_restart(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    keep_ahead("a", 6, 100, 11, tokens_changes(t));
+    tokens_opened(t, 12, false);
+    keep_attr(6, 100, 12);
+    assert_int_equal(take_ahead("a"), 0);
+}
+
+static void test_our_changes_end_what_was_looked_at_ahead(void **state)
+{
+    uint64_t changes = tokens_changes(t);
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    keep_ahead("a", 6, 100, 11, changes);
+    keep_ahead("b", 7, 200, 11, changes);
+    keep_ahead("c", 8, 300, 11, changes);
+    keep_ahead("d", 9, 400, 11, changes);
+    tokens_forget_attr(t, 6, changes); /* it was written */
+    assert_int_equal(take_ahead("a"), 0);
+    tokens_name_comes(t, 5, "b"); /* another inode was renamed over it */
+    assert_int_equal(take_ahead("b"), 0);
+    tokens_name_gone(t, 5, "c", tokens_changes(t));
+    assert_int_equal(take_ahead("c"), 0);
+    tokens_name_moved(t, 5, "d");
+    assert_int_equal(take_ahead("d"), 0);
+    tokens_forget_attr(t, 5, changes);
+    keep_ahead("e", 10, 500, 11, changes); /* it was listed before that */
+    assert_int_equal(take_ahead("e"), 0);
+    keep_ahead("e", 10, 500, 11, tokens_changes(t));
+    assert_int_equal(take_ahead("e"), 500);
+}
+
+/* Lookups in vain until more is asked for; part is how much. */
+static unsigned misses_until(struct ahead *part)
+{
+    unsigned n = 1;
+
+    while (!go_ahead(5, part))
+        n++;
+    return n;
+}
+
+static void test_more_is_looked_at_the_more_is_wanted(void **state)
+{
+    struct ahead part;
+    unsigned misses, n;
+    char name[16];
+
+    (void)state;
+    assert_false(go_ahead(5, &part)); /* without a token nothing can be kept */
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    misses = misses_until(&part);
+    assert_true(misses > 1 && misses < 100);
+    assert_true(part.dir == 5 && part.after == 0 && part.n > 1);
+    for (unsigned i = 0; i < 10000; i++)
+        assert_false(go_ahead(5, &(struct ahead){ 0 })); /* one at a time */
+    n = part.n;
+    for (unsigned i = 0; i < n; i++) {
+        snprintf(name, sizeof(name), "%u", i);
+        keep_ahead(name, 100 + i, 1, 11, tokens_changes(t));
+    }
+    tokens_lock(t);
+    tokens_ahead_came(t, &part, 77);
+    tokens_unlock(t);
+    for (unsigned i = 0; i < n; i++) {
+        snprintf(name, sizeof(name), "%u", i);
+        assert_int_equal(take_ahead(name), 1);
+    }
+    assert_int_equal(misses_until(&part), misses);
+    assert_int_equal(part.after, 77);
+    assert_true(part.n > n);
+    for (unsigned i = 0; i < 2; i++) { /* nothing of it was wanted */
+        tokens_lock(t);
+        tokens_ahead_came(t, &part, 0);
+        tokens_unlock(t);
+        n = misses_until(&part);
+    }
+    assert_true(n > misses);
+}
+
+static void test_what_was_looked_at_ahead_is_bounded(void **state)
+{
+    unsigned n_taken = 0;
+    char name[16];
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    for (unsigned i = 0; i < TOKENS_AHEAD_MAX + 100; i++) {
+        snprintf(name, sizeof(name), "%u", i);
+        keep_ahead(name, 100 + i, 1, 11, tokens_changes(t));
+    }
+    assert_int_equal(take_ahead("99"), 0);
+    assert_int_equal(take_ahead("100"), 1);
+    for (unsigned i = 0; i < TOKENS_AHEAD_MAX + 100; i++) {
+        snprintf(name, sizeof(name), "%u", i);
+        n_taken += take_ahead(name) != 0;
+    }
+    assert_int_equal(n_taken, TOKENS_AHEAD_MAX - 1);
 }
 
 static void test_listings_last_as_long_as_the_token(void **state)
@@ -470,8 +824,8 @@ static void test_names_go_one_by_one(void **state)
         for (unsigned k = 0; k < 3; k++) {
             const char name[] = { orders[i][k], '\0' };
 
-            assert_true(tokens_name_gone(t, 5, name));
-            assert_false(tokens_name_gone(t, 5, name));
+            assert_true(tokens_name_gone(t, 5, name, tokens_changes(t)));
+            assert_false(tokens_name_gone(t, 5, name, tokens_changes(t)));
             assert_true(tell_name(5, "new", true, 11));
             assert_true(names_are(5, 3 - k, "new", true));
             for (unsigned j = k + 1; j < 3; j++) {
@@ -496,7 +850,7 @@ static void test_too_many_names(void **state)
         assert_true(tell_name(5, name, false, 11));
     }
     assert_int_equal(tokens_surplus(t), 5);
-    tokens_name_gone(t, 5, "7");
+    tokens_name_gone(t, 5, "7", tokens_changes(t));
     assert_int_equal(tokens_surplus(t), 0);
     assert_true(tell_name(5, "7", false, 11));
     give_back(5, TOKEN_NONE, 0);
@@ -719,6 +1073,20 @@ int main(void)
         T(test_nothing_more_is_told_during_a_recall),
         T(test_names_are_noted_until_they_are_taken),
         T(test_names_go_one_by_one),
+        T(test_of_a_new_directory_all_names_are_known),
+        T(test_a_name_that_moved_may_still_be_there),
+        T(test_a_restart_of_exportd_may_bring_names),
+        T(test_after_a_restart_all_is_listed_anew),
+        T(test_a_listing_to_its_end_tells_all_names),
+        T(test_a_listing_from_before_our_change_is_not_begun_with),
+        T(test_a_part_from_before_the_beginning_is_not_of_that_listing),
+        T(test_a_removal_from_before_the_listing_takes_nothing_from_it),
+        T(test_what_was_looked_at_ahead_is_good_for_one_lookup),
+        T(test_what_was_looked_at_ahead_goes_with_either_token),
+        T(test_no_name_is_known_of_before_a_restart),
+        T(test_our_changes_end_what_was_looked_at_ahead),
+        T(test_more_is_looked_at_the_more_is_wanted),
+        T(test_what_was_looked_at_ahead_is_bounded),
         T(test_listings_last_as_long_as_the_token),
         T(test_attributes_are_kept_for_one_question),
         T(test_those_of_a_directory_for_all),
