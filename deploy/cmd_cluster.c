@@ -14,7 +14,7 @@
 #include "deploy/health.h"
 #include "deploy/table.h"
 
-enum { OPT_VOLUME = 256, OPT_LAYOUT, OPT_CODEC, OPT_BLOCK, OPT_SYNC };
+enum { OPT_VOLUME = 256, OPT_LAYOUT, OPT_CODEC, OPT_BLOCK, OPT_SYNC, OPT_INLINE };
 
 struct cluster_args {
     struct conn conn;
@@ -26,6 +26,7 @@ struct cluster_args {
     unsigned layout;
     unsigned block_bytes;
     bool sync;
+    unsigned inline_max;
 };
 
 static error_t parse_list(int key, char *arg, struct argp_state *state)
@@ -233,12 +234,13 @@ static json_t *volumes_json(const Rozo__AdStatusResp *s)
 
 static json_t *export_json(const Rozo__AdStatusResp *s, const Rozo__Export *e)
 {
-    return json_pack("{s:I, s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:b}", "id",
+    return json_pack("{s:I, s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:b, s:I}", "id",
                      (json_int_t)e->id, "name", cli_json_text(e->name), "volume",
                      cli_json_text(s == NULL ? "" : volume_name(s, e->volume)), "layout",
                      (json_int_t)e->layout, "codec", codec_name(e->codec), "block_bytes",
                      (json_int_t)e->block_bytes, "files", (json_int_t)e->files, "clients",
-                     (json_int_t)e->sessions, "sync", e->sync);
+                     (json_int_t)e->sessions, "sync", e->sync, "inline_max",
+                     (json_int_t)e->inline_max);
 }
 
 static json_t *exports_json(const Rozo__AdStatusResp *s)
@@ -473,6 +475,9 @@ static error_t parse_change(int key, char *arg, struct argp_state *state)
     case OPT_SYNC:
         args->sync = true;
         return 0;
+    case OPT_INLINE:
+        args->inline_max = (unsigned)cli_number_arg(state, "--inline", arg, 0, 65536);
+        return 0;
     default:
         return parse_list(key, arg, state);
     }
@@ -599,6 +604,10 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
           "names and attributes are on stable storage before a change of them returns "
           "(default: within a second or so, and at fsync)",
           0 },
+        { "inline", OPT_INLINE, "BYTES", 0,
+          "files of up to so many bytes (65536 at most) are kept by exportd, as their names are "
+          "(default 0: all data are coded and spread over storages)",
+          0 },
         OPTION_JSON,
         { 0 },
     };
@@ -622,6 +631,7 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
     question.layout = args.layout;
     question.block_bytes = args.block_bytes;
     question.sync = args.sync;
+    question.inline_max = args.inline_max;
     if (args.volume != NULL)
         question.volume = (char *)args.volume;
     if (args.codec != NULL)

@@ -22,6 +22,7 @@ struct dev_args {
 
 enum {
     OPT_CODEC = 256,
+    OPT_INLINE,
     OPT_STORAGES,
     OPT_LINKS,
     OPT_MOUNT_OPTIONS,
@@ -80,6 +81,11 @@ static error_t parse_up(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_CODEC:
         codec_arg(state, wish, arg);
+        return 0;
+    case OPT_INLINE:
+        wish->inline_max =
+            (unsigned)cli_number_arg(state, "--inline", arg, 0, DEV_INLINE_MAX);
+        wish->has_inline_max = true;
         return 0;
     case OPT_STORAGES:
         wish->n_storages =
@@ -233,6 +239,9 @@ int cmd_dev_up(struct cli *cli, int argc, char **argv)
           "0: any 2 of 3 projections, 1: 4 of 6, 2: 8 of 12 (default 0)", 0 },
         { "codec", OPT_CODEC, "NAME", 0,
           "mojette (default), mojette-finite, rs, mojette-nonsystematic", 0 },
+        { "inline", OPT_INLINE, "BYTES", 0,
+          "exportd keeps files of up to so many bytes, 65536 at most (default 0: none)",
+          0 },
         { "storages", OPT_STORAGES, "N", 0,
           "how many (default 4, 8, 16 for layouts 0, 1, 2); more than there are lets it grow",
           0 },

@@ -122,6 +122,8 @@ static void locate_print(const char *file, const json_t *json)
            human_bytes(block, (uint64_t)integer_of(json, "block_bytes")));
     printf("export %s, inode %lld, file id %s\n\n", text_of(json, "export"),
            (long long)integer_of(json, "ino"), text_of(json, "file_id"));
+    if (json_is_true(json_object_get(json, "inline")))
+        printf("exportd keeps its data; what follows is where they go when it grows\n\n");
     table_init(&t, heads, 8);
     json_array_foreach((json_t *)storages, i, st)
     {

@@ -136,6 +136,7 @@ static int plan_make(struct dev_plan *plan, const struct dev_wish *wish, struct 
     plan->layout = wish->layout;
     plan->n_storages = wish->n_storages != 0 ? wish->n_storages : layout->safe;
     plan->n_links = wish->n_links != 0 ? wish->n_links : 1;
+    plan->inline_max = wish->inline_max;
     snprintf(plan->codec, sizeof(plan->codec), "%s",
              wish->codec != NULL ? wish->codec : codec_kind_name(CODEC_MOJETTE));
     snprintf(plan->log_level, sizeof(plan->log_level), "%s",
@@ -158,6 +159,8 @@ static int plan_compare(struct dev_plan *plan, const struct dev_wish *wish,
         differs = "--layout";
     else if (wish->codec != NULL && strcmp(wish->codec, plan->codec) != 0)
         differs = "--codec";
+    else if (wish->has_inline_max && wish->inline_max != plan->inline_max)
+        differs = "--inline";
     else if (wish->n_links != 0 && wish->n_links != plan->n_links)
         differs = "--links";
     else if (wish->n_storages != 0 && wish->n_storages < plan->n_storages)
@@ -673,6 +676,7 @@ static int export_make(struct dev *dev, struct admin *admin,
     question.name = name;
     question.codec = dev->plan.codec;
     question.layout = dev->plan.layout;
+    question.inline_max = dev->plan.inline_max;
     rc = admin_export_create(admin, &question, &dev->progress, &answer, err);
     if (rc != 0)
         return err_wrap(err, rc, "make the export");

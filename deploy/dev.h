@@ -20,6 +20,8 @@ struct dev_wish {
     bool has_layout;
     unsigned layout;
     const char *codec;
+    bool has_inline_max;
+    unsigned inline_max;
     unsigned n_storages;
     unsigned n_links;
     const char *log_level;

@@ -40,11 +40,12 @@ char *dev_plan_print(const struct dev_plan *plan)
                               json_pack("{s:i, s:s, s:s}", "number", (int)m->number,
                                         "path", m->path, "options", m->options));
     }
-    root = json_pack(
-        "{s:i, s:b, s:i, s:s, s:s, s:i, s:i, s:o, s:o}", "format", DEV_PLAN_FORMAT,
-        "created", (int)plan->created, "layout", (int)plan->layout, "codec", plan->codec,
-        "log_level", plan->log_level, "links", (int)plan->n_links, "exportd_port",
-        (int)plan->exportd_port, "storage_ports", storages, "mounts", mounts);
+    root = json_pack("{s:i, s:b, s:i, s:s, s:i, s:s, s:i, s:i, s:o, s:o}", "format",
+                     DEV_PLAN_FORMAT, "created", (int)plan->created, "layout",
+                     (int)plan->layout, "codec", plan->codec, "inline_max",
+                     (int)plan->inline_max, "log_level", plan->log_level, "links",
+                     (int)plan->n_links, "exportd_port", (int)plan->exportd_port,
+                     "storage_ports", storages, "mounts", mounts);
     text = root == NULL ? NULL : json_dumps(root, JSON_INDENT(2));
     json_decref(root);
     return text;
@@ -117,7 +118,7 @@ int dev_plan_parse(const char *text, struct dev_plan *plan, struct err *err)
     json_error_t why;
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &why);
     json_t *port, *storages, *mounts;
-    json_int_t format = 0, layout, links;
+    json_int_t format = 0, layout, links, inline_max = 0; /* that came later */
     const char *codec, *level;
     size_t codec_len, level_len;
     int created, rc = -EINVAL;
@@ -130,27 +131,30 @@ int dev_plan_parse(const char *text, struct dev_plan *plan, struct err *err)
                 DEV_PLAN_FORMAT);
         goto out;
     }
-    if (json_unpack_ex(root, &why, 0, "{s:I, s:b, s:I, s:s%, s:s%, s:I, s:o, s:o, s:o}",
-                       "format", &format, "created", &created, "layout", &layout, "codec",
-                       &codec, &codec_len, "log_level", &level, &level_len, "links",
-                       &links, "exportd_port", &port, "storage_ports", &storages,
-                       "mounts", &mounts) != 0) {
+    if (json_unpack_ex(root, &why, 0,
+                       "{s:I, s:b, s:I, s:s%, s?I, s:s%, s:I, s:o, s:o, s:o}", "format",
+                       &format, "created", &created, "layout", &layout, "codec", &codec,
+                       &codec_len, "inline_max", &inline_max, "log_level", &level,
+                       &level_len, "links", &links, "exportd_port", &port,
+                       "storage_ports", &storages, "mounts", &mounts) != 0) {
         err_set(err, rc, "%s", why.text);
         goto out;
     }
     plan->created = created != 0;
     if (layout < 0 || codec_layout((unsigned)layout) == NULL || links < 1 ||
-        links > DEV_LINKS_MAX ||
+        links > DEV_LINKS_MAX || inline_max < 0 || inline_max > DEV_INLINE_MAX ||
         !text_take(codec, codec_len, plan->codec, sizeof(plan->codec)) ||
         codec_kind_by_name(plan->codec) == 0 ||
         !text_take(level, level_len, plan->log_level, sizeof(plan->log_level)) ||
         !port_take(port, &plan->exportd_port)) {
-        err_set(err, rc,
-                "layout, codec, log_level, links or exportd_port is out of range");
+        err_set(
+            err, rc,
+            "layout, codec, inline_max, log_level, links or exportd_port is out of range");
         goto out;
     }
     plan->layout = (unsigned)layout;
     plan->n_links = (unsigned)links;
+    plan->inline_max = (unsigned)inline_max;
     if (parse_storages(storages, plan) != 0)
         err_set(err, rc, "storage_ports: expected 1 to %d lists of %u ports",
                 DEV_STORAGES_MAX, plan->n_links);

@@ -17,6 +17,7 @@ enum {
     DEV_MOUNTS_MAX = 32,
     DEV_OPTIONS_MAX = 512,
     DEV_NAME_MAX = 32,
+    DEV_INLINE_MAX = 65536,
     DEV_PLAN_FORMAT = 1,
 };
 
@@ -33,6 +34,7 @@ struct dev_plan {
     bool created;       /* the storages have joined and the export is there: ports stay */
     unsigned layout;    /* 0..2 */
     char codec[64];
+    unsigned inline_max; /* of the export, 0..DEV_INLINE_MAX */
     char log_level[16];
     unsigned n_storages; /* 1..DEV_STORAGES_MAX */
     unsigned n_links;    /* listen addresses of each storage, 1..DEV_LINKS_MAX */

@@ -120,7 +120,8 @@ static void locate_write(struct locate *l, struct text *t)
         text_add(t, "%02x", id[i]);
     text_add(t, "\",\"ino\":%llu,\"export\":", (unsigned long long)op->ino);
     text_add_quoted(t, op->loop->mount->opt->export_name, SIZE_MAX);
-    text_add(t, ",\"layout\":%u,\"codec\":", target->layout);
+    text_add(t, ",\"inline\":%s,\"layout\":%u,\"codec\":",
+             op->entry.file.inline_version != 0 ? "true" : "false", target->layout);
     text_add_quoted(t, kind == NULL ? "" : kind, SIZE_MAX);
     text_add(t, ",\"k\":%u,\"n\":%u,\"block_bytes\":%u,\"size\":%llu,\"storages\":[",
              codec_k(codec), codec_n(codec), target->block_bytes,

@@ -8,8 +8,11 @@
 
 #include <errno.h>
 #include <stdalign.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>
+
+#include "rozomount/mem.h"
 
 /* So many times its bytes on the wire a page of a directory takes. */
 enum { UNPACKED_GROWS = 5 };
@@ -87,6 +90,12 @@ static int grant_check(uint64_t number, unsigned dir, unsigned new_dir, bool oth
     return 0;
 }
 
+void md_entry_drop(struct md_entry *entry)
+{
+    free((void *)(uintptr_t)entry->file.inline_data);
+    entry->file.inline_data = NULL;
+}
+
 /* The engine checks codec, layout and counts against each other in storcli_file_open(). */
 static int data_check(const Rozo__FileData *data, struct md_entry *entry)
 {
@@ -97,7 +106,10 @@ static int data_check(const Rozo__FileData *data, struct md_entry *entry)
         ref->layout > UINT8_MAX || ref->block_bytes > UINT16_MAX || ref->stripe != 0 ||
         ref->n_storages == 0 || ref->n_storages > DIST_MAX ||
         ref->capability.len > sizeof(target.capability) ||
-        data->truncate_size > INT64_MAX)
+        data->truncate_size > INT64_MAX || data->inline_max > FILE_INLINE_MAX ||
+        data->inline_data.len > FILE_INLINE_MAX ||
+        (data->inline_version != 0) != (data->inline_data.len != 0) ||
+        (data->inline_version != 0 && (data->inline_max == 0 || data->on_storages)))
         return -EBADMSG;
     file_id_get(ref->file_id.data, &target.id);
     if (target.id.ino != entry->attr.ino || !S_ISREG(entry->attr.mode))
@@ -120,7 +132,17 @@ static int data_check(const Rozo__FileData *data, struct md_entry *entry)
         .truncate_pending = data->truncate_pending,
         .truncate_size = data->truncate_size,
         .truncate_version = data->truncate_version,
+        .inline_max = data->inline_max,
+        .on_storages = data->on_storages,
+        .inline_version = data->inline_version,
+        .inline_len = (uint32_t)data->inline_data.len,
     };
+    if (data->inline_version != 0) {
+        uint8_t *bytes = mem_new(data->inline_data.len);
+
+        memcpy(bytes, data->inline_data.data, data->inline_data.len);
+        entry->file.inline_data = bytes;
+    }
     return 0;
 }
 
@@ -247,8 +269,10 @@ int md_decode_open(const struct md_call *call, struct md_entry *out)
                  : entry_check(call, msg->attr, msg->data, true, out);
 
     if (rc == 0 && msg->range_to != 0 &&
-        (msg->range_from >= msg->range_to || out->attr.token != TOKEN_RANGES))
+        (msg->range_from >= msg->range_to || out->attr.token != TOKEN_RANGES)) {
+        md_entry_drop(out);
         rc = -EBADMSG;
+    }
     if (rc == 0) {
         out->grant.number = msg->grant;
         out->range_from = msg->range_from;

@@ -47,9 +47,11 @@ struct md_entry {
     uint64_t range_from, range_to; /* TOKEN: given; to 0: not a range */
     bool has_target;               /* the two below are set */
     struct storcli_target target;
-    struct file_attr file;
+    struct file_attr file; /* its inline_data are ours, until md_entry_drop() */
 };
 
+/** What was decoded is not needed any more: its inline data go. Also of one that is all zero. */
+void md_entry_drop(struct md_entry *entry);
 int md_attr_check(const Rozo__Attr *attr, struct md_attr *out);
 /** For answers of LOOKUP, LINK, GETATTR, SETATTR, WROTE, TRUNCATED. */
 int md_decode_entry(const struct md_call *call, struct md_entry *out);

@@ -354,17 +354,28 @@ static void on_renewed(struct md_call *call, int rc)
     }
     free(m);
     meta->done(meta, md_user_errno(rc));
+    if (rc == 0)
+        md_entry_drop(&entry);
+}
+
+static void open_again(struct node *node, struct file_meta_call *meta, bool write)
+{
+    Rozo__MdOpenReq req = ROZO__MD_OPEN_REQ__INIT;
+
+    req.ino = node->ino;
+    req.write = write;
+    req.no_reference = true;
+    meta_send(node, meta, ROZO__OP__MD_OPEN, false, &req.base, on_renewed);
 }
 
 static void meta_renew(void *arg, struct file_meta_call *meta)
 {
-    struct node *node = arg;
-    Rozo__MdOpenReq req = ROZO__MD_OPEN_REQ__INIT;
+    open_again(arg, meta, true);
+}
 
-    req.ino = node->ino;
-    req.write = true;
-    req.no_reference = true;
-    meta_send(node, meta, ROZO__OP__MD_OPEN, false, &req.base, on_renewed);
+static void meta_load(void *arg, struct file_meta_call *meta)
+{
+    open_again(arg, meta, false);
 }
 
 /* WROTE and TRUNCATED. */
@@ -384,13 +395,14 @@ static void on_changed(struct md_call *call, int rc)
         meta->has_size = true;
         meta->is_cut = entry.cut;
         meta->attr.size = entry.attr.size;
+        md_entry_drop(&entry);
     }
     if (rc == 0 && m->sync)
         unstable_settled(node->nodes->config.unstable, m->unstable_no);
     if (rc == 0 && m->sync_no > node->synced_no)
         node->synced_no = m->sync_no;
     free(m);
-    meta->done(meta, md_user_errno(rc));
+    meta->done(meta, rc == -EREMCHG ? -ESTALE : md_user_errno(rc));
 }
 
 static void meta_wrote(void *arg, struct file_meta_call *meta, uint64_t size,
@@ -407,6 +419,9 @@ static void meta_wrote(void *arg, struct file_meta_call *meta, uint64_t size,
     req.mtime_ns = mtime_ns;
     req.atime_ns = atime_ns;
     req.sync = sync;
+    req.inline_version = meta->inline_version;
+    req.inline_data =
+        (ProtobufCBinaryData){ meta->inline_len, (uint8_t *)meta->inline_data };
     node_change_sent(node);
     meta_send(node, meta, ROZO__OP__MD_WROTE, sync, &req.base, on_changed);
 }
@@ -470,6 +485,7 @@ struct node *node_get(struct nodes *nodes, uint64_t ino)
         node->nodes = nodes;
         node->meta = (struct file_meta){
             .renew = meta_renew,
+            .load = meta_load,
             .wrote = meta_wrote,
             .truncated = meta_truncated,
             .arg = node,

@@ -58,6 +58,7 @@ static void op_free(struct op *op)
     if (op->buf != NULL)
         loop_return_buf(loop, op->buf);
     free(op->memory);
+    md_entry_drop(&op->entry);
     if (loop->n_free_ops < FREE_OPS_MAX) {
         op->memory = loop->free_ops;
         loop->free_ops = op;
@@ -535,6 +536,7 @@ void op_ask_within(struct op *op, uint32_t timeout_ms, uint16_t code,
                    const ProtobufCMessage *msg, void (*on_answer)(struct op *op, int rc))
 {
     op->on_answer = on_answer;
+    md_entry_drop(&op->entry);
     op_note_asked(op);
     op->n_sent_back = 0;
     op_names_come(op, code);

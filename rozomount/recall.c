@@ -304,27 +304,35 @@ static void acquire_grant(const struct acquire *a, const struct md_entry *entry)
         tokens_grant(t, entry->attr.ino, entry->attr.token, entry->grant.number);
 }
 
-static int acquire_take(struct acquire *a, const struct md_call *call)
+static int acquire_entry(struct acquire *a, const struct md_entry *entry)
 {
     struct node *node = a->node;
+
+    if (entry->attr.ino != node->ino ||
+        (entry->attr.token < a->need.mode && entry->range_to == 0))
+        return -EBADMSG;
+    acquire_grant(a, entry);
+    node_note_mode(node, entry->attr.mode);
+    node->nameless |= entry->attr.nlink == 0;
+    if (node->file == NULL || node->closing || !entry->has_target)
+        return 0;
+    if (entry->range_to != 0) /* others may have written there, and not told of it yet */
+        file_drop_cache(node->file);
+    node_cache_is_fresh(node, &entry->attr);
+    node_adopt_granted(node, entry);
+    return 0;
+}
+
+static int acquire_take(struct acquire *a, const struct md_call *call)
+{
     struct md_entry entry;
     int rc = md_decode_open(call, &entry);
 
-    if (rc == 0 && (entry.attr.ino != node->ino ||
-                    (entry.attr.token < a->need.mode && entry.range_to == 0)))
-        rc = -EBADMSG;
     if (rc != 0)
         return rc;
-    acquire_grant(a, &entry);
-    node_note_mode(node, entry.attr.mode);
-    node->nameless |= entry.attr.nlink == 0;
-    if (node->file == NULL || node->closing || !entry.has_target)
-        return 0;
-    if (entry.range_to != 0) /* others may have written there, and not told of it yet */
-        file_drop_cache(node->file);
-    node_cache_is_fresh(node, &entry.attr);
-    node_adopt_granted(node, &entry);
-    return 0;
+    rc = acquire_entry(a, &entry);
+    md_entry_drop(&entry);
+    return rc;
 }
 
 /* Does anyone wait for more than we hold? */

@@ -34,7 +34,16 @@ struct file_attr {
     uint64_t truncate_version; /* of the newest one, also when it is done; 0: none was */
     bool
         truncate_is_old; /* file_truncate(): others may have written since it was accepted */
+    /* Not 0, and not on_storages: exportd has all data of the file itself, and storages have none that count. */
+    uint32_t inline_max;
+    bool on_storages;
+    uint64_t inline_version; /* 0: there are no data yet; else: */
+    const uint8_t *
+        inline_data; /* borrowed for the call that this is given to, until its end; zeros follow */
+    uint32_t inline_len; /* 1..FILE_INLINE_MAX */
 };
+
+enum { FILE_INLINE_MAX = 65536 };
 
 /* Calls to exportd, given by rozomount. Every one ends with call->done(call, rc), once, later. */
 struct file_meta_call;
@@ -46,6 +55,11 @@ struct file_meta_call {
     bool is_cut;           /* ... because a truncate newer than what was told took it */
     struct file_attr attr; /* out of renew */
     struct storcli_target target; /* out of renew */
+    /* Into wrote. Not 0: all data of the file are these, for exportd to keep in the place of those it has, in one with the size; -ESTALE:
+     * that is not so any more, a fresh epoch tells how it is. */
+    uint64_t inline_version;
+    const uint8_t *inline_data; /* borrowed until wrote returns */
+    uint32_t inline_len;
 };
 struct file_meta {
     /** A fresh epoch and capability for writing (MD_OPEN with no_reference). Fills attr and target, whose session does not count. */
@@ -56,6 +70,8 @@ struct file_meta {
      */
     void (*wrote)(void *arg, struct file_meta_call *call, uint64_t size, uint32_t epoch,
                   bool has_data, int64_t mtime_ns, int64_t atime_ns, bool sync);
+    /** The data that exportd has (MD_OPEN without a reference, only to read). Fills attr; needed where inline_max may be given. */
+    void (*load)(void *arg, struct file_meta_call *call);
     /** MD_TRUNCATED: the pending truncate of this version is done on the storages. */
     void (*truncated)(void *arg, struct file_meta_call *call, uint64_t version);
     /** exportd's clock as it is estimated here, to stamp writes with; NULL: this machine's. */

@@ -64,6 +64,7 @@ static void export_message(struct export *e, Rozo__Export *msg)
     msg->files = e->fs.n_inodes;
     msg->sessions = e->n_sessions;
     msg->sync = e->sync;
+    msg->inline_max = e->inline_max;
 }
 
 /* All that a status points at. */
@@ -270,6 +271,10 @@ static int export_check(struct exportd *x, const Rozo__AdExportCreateReq *req,
     if (codec_get(kind, req->layout, block_bytes) == NULL)
         return words_set(words, -EINVAL, "blocks have 4096 or 8192 bytes, not %u",
                          block_bytes);
+    if (req->inline_max > FS_INLINE_MAX)
+        return words_set(words, -EINVAL,
+                         "files of up to %d bytes can be kept by exportd, not %u",
+                         (int)FS_INLINE_MAX, req->inline_max);
     rc = volume_choose(x, req->volume, false, &v, words);
     if (rc != 0)
         return rc;
@@ -283,7 +288,8 @@ static int export_check(struct exportd *x, const Rozo__AdExportCreateReq *req,
                               .codec = (uint8_t)kind,
                               .layout = (uint8_t)req->layout,
                               .block_bytes = (uint16_t)block_bytes,
-                              .sync = req->sync };
+                              .sync = req->sync,
+                              .inline_max = req->inline_max };
     snprintf(facts->name, sizeof(facts->name), "%s", req->name);
     return 0;
 }

@@ -14,7 +14,7 @@
 #include "exportd/core/facts.h"
 #include "exportd/core/state.h"
 
-enum export_flags { EXPORT_SYNC = 1 };
+enum export_flags { EXPORT_SYNC = 1, EXPORT_INLINE = 2 };
 enum storage_flags { STORAGE_LOST = 1, STORAGE_CHANGES = 2 };
 
 /* ---- the cluster's own record ---- */
@@ -502,6 +502,7 @@ struct export *export_add(struct exportd *x, const struct export *facts)
     struct export *e = export_new(x, facts);
     struct fs_hooks hooks = export_hooks(e);
     struct facts_out f;
+    uint32_t flags;
     struct key k;
 
     if (e == NULL)
@@ -514,11 +515,15 @@ struct export *export_add(struct exportd *x, const struct export *facts)
     facts_put_u32(&f, e->codec);
     facts_put_u32(&f, e->layout);
     facts_put_u32(&f, e->block_bytes);
-    if (e->sync) /* exports of before there were flags have none */
-        facts_put_u32(&f, EXPORT_SYNC);
+    flags = (e->sync ? EXPORT_SYNC : 0) | (facts->inline_max != 0 ? EXPORT_INLINE : 0);
+    if (flags != 0) /* exports of before there were flags have none */
+        facts_put_u32(&f, flags);
+    if (facts->inline_max != 0)
+        facts_put_u32(&f, facts->inline_max);
     key_id(&k, KEY_EXPORT, e->id);
     store_put(x->store, &k, f.bytes, f.len);
     fs_make(&e->fs, x->env, x->store, e->id, &hooks);
+    e->fs.inline_max = e->inline_max;
     e->fs.start = x->n_starts;
     e->fs.last_loss = x->last_loss;
     return e;
@@ -537,9 +542,10 @@ static int export_get(struct export *e, uint32_t id, const uint8_t *val, size_t 
     layout = facts_get_u32(&f);
     block_bytes = facts_get_u32(&f);
     flags = facts_end(&f) ? 0 : facts_get_u32(&f);
-    if (!facts_end(&f) || (flags & ~(uint32_t)EXPORT_SYNC) != 0 || codec > UINT8_MAX ||
-        block_bytes > UINT16_MAX || codec_layout(layout) == NULL ||
-        codec_get(codec, layout, block_bytes) == NULL)
+    e->inline_max = (flags & EXPORT_INLINE) != 0 ? facts_get_u32(&f) : 0;
+    if (!facts_end(&f) || (flags & ~(uint32_t)(EXPORT_SYNC | EXPORT_INLINE)) != 0 ||
+        e->inline_max > FS_INLINE_MAX || codec > UINT8_MAX || block_bytes > UINT16_MAX ||
+        codec_layout(layout) == NULL || codec_get(codec, layout, block_bytes) == NULL)
         return -EINVAL;
     e->codec = (uint8_t)codec;
     e->layout = (uint8_t)layout;
@@ -586,7 +592,9 @@ static int load_export(struct exportd *x, uint32_t id, const uint8_t *val, size_
     if (e == NULL)
         return -ENOMEM;
     hooks = export_hooks(e);
-    return fs_open(&e->fs, x->env, x->store, id, &hooks);
+    rc = fs_open(&e->fs, x->env, x->store, id, &hooks);
+    e->fs.inline_max = e->inline_max;
+    return rc;
 }
 
 static int load_kind(struct exportd *x, enum key_kind kind, load_one *load,

@@ -67,9 +67,12 @@ int op_pack(struct op *op, const ProtobufCMessage *msg)
 int op_pack_inode(struct op *op, const ProtobufCMessage *msg)
 {
     uint8_t room[ANSWER_ROOM];
-    size_t len = protobuf_c_message_pack(msg, room);
+    size_t len;
     int rc;
 
+    if (op->is_large)
+        return op_pack(op, msg);
+    len = protobuf_c_message_pack(msg, room);
     assert(op->answer == NULL && len <= sizeof(room));
     rc = answer_new(len, &op->answer);
     if (rc == 0)
@@ -334,6 +337,16 @@ void exportd_handle(void *arg, struct rpc_call *call)
 
 /* ---- life ---- */
 
+static void look_at_space(struct exportd *x)
+{
+    uint64_t n_free = store_free_bytes(x->store);
+
+    x->space_low = n_free < METADATA_RESERVE;
+    x->inline_room =
+        x->space_low ? 0
+                     : (n_free - METADATA_RESERVE) / 2; /* in the log, and in a table */
+}
+
 static void on_tick(struct env_timer *timer)
 {
     struct exportd *x = container_of(timer, struct exportd, tick);
@@ -343,7 +356,7 @@ static void on_tick(struct env_timer *timer)
     if (x->ticked_ns != 0 && now_ns - x->ticked_ns > ASLEEP_MS * 1000000ull)
         sessions_excuse(x, now_ns - x->ticked_ns);
     x->ticked_ns = now_ns;
-    x->space_low = store_free_bytes(x->store) < METADATA_RESERVE;
+    look_at_space(x);
     LIST_FOREACH(node, &x->storages)
         storage_poll(container_of(node, struct storage, link));
     sessions_tick(x);
@@ -421,6 +434,7 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
     cluster_begin(x);
     x->ready_wait.fn = on_start_synced;
     store_when_synced(x->store, &x->ready_wait);
+    look_at_space(x);
     env_timer_start(env, &x->tick, 0);
     *out = x;
     return 0;

@@ -25,6 +25,7 @@ enum {
     FS_COOKIE_FIRST = 16, /* smaller ones are the client's, for "." and ".." */
     FS_PARENT_STEPS_MAX = 1 << 20,
     FS_FIRSTS = 512,
+    FS_INLINE_MAX = 65536, /* bytes of a file's data kept here */
 };
 
 /* What a name space needs from the rest of exportd. */
@@ -56,10 +57,12 @@ struct fs {
     struct store *store; /* borrowed */
     struct fs_hooks hooks;
     uint32_t export_id;
-    uint32_t start;      /* number of this start of exportd; durable before any request */
-    uint32_t last_loss;  /* number of the last start after a loss of power; 0: none */
-    uint64_t next_ino;   /* never given out before */
-    uint64_t n_inodes;   /* in use */
+    uint32_t start;     /* number of this start of exportd; durable before any request */
+    uint32_t last_loss; /* number of the last start after a loss of power; 0: none */
+    uint32_t
+        inline_max;    /* bytes; 0: data of new files go to storages. Set by its export */
+    uint64_t next_ino; /* never given out before */
+    uint64_t n_inodes; /* in use */
     struct fs_gap *gaps; /* owned; ascending; room for one more at start */
     size_t n_gaps;
     struct fs_first firsts[FS_FIRSTS]; /* by inode number; a newer one takes the place */
@@ -183,10 +186,24 @@ struct fs_wrote {
     int64_t mtime_ns, atime_ns; /* 0: leave */
     uint32_t epoch;             /* of what was written at the end; 0: nobody says */
     bool beside_others; /* who write, too: one of them may have told of a later time */
+    uint64_t inline_version; /* not 0: these are all data of the file: */
+    const uint8_t *inline_data;
+    size_t inline_len;
 };
-/** *cut: a truncate since that epoch has taken what the size speaks of; the size stays. */
+/**
+ * *cut: a truncate since that epoch has taken what the size speaks of; the size stays. -EREMCHG: inline data that are
+ * not newer than what is known.
+ */
 int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool *cut);
 int fs_truncated(struct fs *fs, uint64_t ino, uint64_t version, struct inode *out);
+
+/* ---- fs_inline.c: data of small files ---- */
+
+/** May its data be here, or stay here? */
+bool fs_may_be_inline(const struct fs *fs, const struct inode *in);
+/** Those of an INODE_INLINE; *bytes is borrowed from the store. -EIO: damaged. */
+int fs_inline_get(struct fs *fs, const struct inode *in, const uint8_t **bytes,
+                  size_t *len, uint64_t *version);
 
 /* ---- fs_xattr.c ---- */
 

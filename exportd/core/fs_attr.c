@@ -87,7 +87,9 @@ static void epoch_give_to(const struct fs *fs, struct inode *in, bool alone)
         return;
     }
     in->flags &= ~(uint32_t)INODE_UNTOLD;
-    if ((in->flags & INODE_TRUNCATE_PENDING) == 0)
+    if ((in->flags & INODE_INLINE) != 0)
+        in->truncate_size = 0; /* nothing that storages may have counts */
+    else if ((in->flags & INODE_TRUNCATE_PENDING) == 0)
         in->truncate_size = in->size;
     in->flags |= INODE_TRUNCATE_PENDING;
     in->truncate_version = version_make(in->epoch, 0);
@@ -137,21 +139,33 @@ static void kill_suidgid(struct inode *in)
         in->mode &= ~(uint32_t)S_ISGID;
 }
 
+/* May storages have bytes that this cuts off? Of an inline file nothing they have counts, until it is none. */
+static bool cuts_storages(const struct inode *in, uint64_t size)
+{
+    if ((in->flags & INODE_INLINE) != 0)
+        return size == 0 && (in->flags & INODE_UNTOLD) != 0;
+    return size < inode_final_size(in) &&
+           (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0;
+}
+
 /* A new size and a fresh epoch; a file that lost bytes has a truncate pending. */
-static void set_size(struct fs *fs, struct inode *in, uint64_t size, bool alone)
+static int set_size(struct fs *fs, struct inode *in, uint64_t size, bool alone)
 {
     bool pending;
+    int rc;
 
     epoch_give_to(fs, in, alone);
     pending = (in->flags & INODE_TRUNCATE_PENDING) != 0;
-    if (size < inode_final_size(in) &&
-        (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0) {
+    if (cuts_storages(in, size)) {
         if (!pending || size < in->truncate_size)
             in->truncate_size = size;
         in->truncate_version = version_make(in->epoch, 0);
         in->flags |= INODE_TRUNCATE_PENDING;
         pending = true;
     }
+    rc = inline_cut(fs, in, size);
+    if (rc != 0)
+        return rc;
     in->wanted_size = 0;
     if (pending && size > in->truncate_size) {
         in->size = in->truncate_size;
@@ -159,6 +173,7 @@ static void set_size(struct fs *fs, struct inode *in, uint64_t size, bool alone)
     } else {
         in->size = size;
     }
+    return 0;
 }
 
 static void set_times(const struct fs_setattr *req, struct inode *in, int64_t now_ns)
@@ -208,8 +223,12 @@ int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out)
         rc = setattr_check(fs, req, &in);
     if (rc == 0 && wants(req, ROZO__SETATTR_BITS__SET_MODE))
         rc = acl_for_chmod(fs, &in, req->mode, &acl, &acl_len);
-    if (rc != 0)
+    if (rc == 0 && wants(req, ROZO__SETATTR_BITS__SET_SIZE))
+        rc = set_size(fs, &in, req->size, req->alone);
+    if (rc != 0) {
+        free(acl);
         return rc;
+    }
     if (wants(req, ROZO__SETATTR_BITS__SET_MODE))
         in.mode = (in.mode & S_IFMT) | (req->mode & 07777);
     if (wants(req, ROZO__SETATTR_BITS__SET_UID))
@@ -218,8 +237,6 @@ int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out)
         in.gid = req->gid;
     if (wants(req, ROZO__SETATTR_BITS__SET_KILL_SUIDGID))
         kill_suidgid(&in);
-    if (wants(req, ROZO__SETATTR_BITS__SET_SIZE))
-        set_size(fs, &in, req->size, req->alone);
     if ((req->valid & ~(uint32_t)ROZO__SETATTR_BITS__SET_SYNC) != 0) {
         set_times(req, &in, env_wall_ns(fs->env));
         if (acl != NULL)
@@ -295,14 +312,17 @@ static bool is_behind_truncate(const struct inode *in, const struct fs_wrote *re
 int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool *cut)
 {
     int64_t now_ns = env_wall_ns(fs->env);
-    bool changed, data, ended;
+    bool changed, data, ended, was_inline;
     struct inode in;
     int rc = inode_get(fs, req->ino, &in);
 
+    was_inline = rc == 0 && (in.flags & INODE_INLINE) != 0;
     if (rc == 0 && !inode_is_file(&in) && (req->has_data || req->size > 0))
         rc = inode_is_dir(&in) ? -EISDIR : -EINVAL;
     if (rc == 0 && req->size > INT64_MAX)
         rc = -EFBIG;
+    if (rc == 0)
+        rc = inline_wrote(fs, req, &in);
     if (rc != 0)
         return rc;
     data = req->has_data && (in.flags & INODE_HAS_DATA) == 0;
@@ -327,7 +347,7 @@ int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool 
         in.atime_ns = req->atime_ns;
         changed = true;
     }
-    if (changed || data || ended)
+    if (changed || data || ended || was_inline || req->inline_version != 0)
         inode_put(fs, &in);
     *out = in;
     return 0;
@@ -342,6 +362,9 @@ int fs_truncated(struct fs *fs, uint64_t ino, uint64_t version, struct inode *ou
         return rc;
     if ((in.flags & INODE_TRUNCATE_PENDING) != 0 && in.truncate_version == version) {
         truncate_end(&in);
+        if ((in.flags & INODE_INLINE) != 0)
+            in.flags |=
+                INODE_HAS_DATA; /* storages have marks of it: they are told when it goes */
         inode_put(fs, &in);
     }
     *out = in;

@@ -39,6 +39,13 @@ void counters_put(struct fs *fs);
 /** These numbers are skipped: put. Once a start. */
 void fs_gap_add(struct fs *fs, uint64_t from, uint64_t to);
 
+/** What the request says of inline data is done to *in and the store, or what keeps it from that: -EREMCHG, -EINVAL, -EIO. */
+int inline_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *in);
+/** The file has that size now: what lies behind is gone. -EIO: nothing was done. */
+int inline_cut(struct fs *fs, struct inode *in, uint64_t size);
+/** Nothing of it is here any more. */
+void inline_drop(struct fs *fs, struct inode *in);
+
 /** The value of an ACL the inode's flags say is there; -EIO when it is not, or not valid. */
 int acl_get(struct fs *fs, const struct inode *in, const char *name, const uint8_t **acl,
             size_t *len);

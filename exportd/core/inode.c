@@ -54,6 +54,8 @@ static bool inode_makes_sense(const struct inode *in, unsigned n_distributions)
     if ((in->mode & ~(uint32_t)(S_IFMT | 07777)) != 0 ||
         (in->flags & ~(uint32_t)INODE_FLAGS_ALL) != 0)
         return false;
+    if ((in->flags & INODE_INLINE) != 0 && type != S_IFREG)
+        return false;
     if (type == S_IFREG)
         return n_distributions == 1 && in->n_storages > 0;
     return n_distributions == 0 && in->n_storages == 0 &&

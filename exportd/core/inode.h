@@ -28,7 +28,8 @@ enum inode_flags {
     INODE_ACL_DEFAULT = 32,     /* and a default ACL (directories) */
     INODE_UNTOLD =
         64, /* whoever wrote it may have left bytes beyond its end; see fs_attr.c */
-    INODE_FLAGS_ALL = 127,
+    INODE_INLINE = 128, /* its data are in KEY_INLINE; see fs_inline.c */
+    INODE_FLAGS_ALL = 255,
 };
 
 /* Plain data. Members after change are of directories only, or of regular files only. */

@@ -193,7 +193,9 @@ static void inode_message(const struct listing *l, const struct listed *item,
     p->ref.storages = (uint32_t *)item->in.storages;
     p->msg.ref = &p->ref;
     p->msg.size = item->removed ? 0 : inode_final_size(&item->in);
-    p->msg.has_data = (item->in.flags & INODE_HAS_DATA) != 0;
+    p->msg.has_data =
+        (item->in.flags & (INODE_HAS_DATA | INODE_INLINE)) ==
+        INODE_HAS_DATA; /* of inline files storages need not have anything */
     p->msg.orphan = !item->removed && item->in.nlink == 0;
     p->msg.removed = item->removed;
     if (item->path != NULL)

@@ -39,7 +39,7 @@ static void attr_fill(const struct inode *in, Rozo__Attr *a)
     a->atime_ns = (uint64_t)in->atime_ns;
     a->mtime_ns = (uint64_t)in->mtime_ns;
     a->ctime_ns = (uint64_t)in->ctime_ns;
-    a->has_data = (in->flags & INODE_HAS_DATA) != 0;
+    a->has_data = (in->flags & (INODE_HAS_DATA | INODE_INLINE)) != 0;
     if (inode_is_dir(in))
         a->blocks = DIR_BYTES / STAT_BLOCK_BYTES;
     else if (a->has_data)
@@ -55,7 +55,24 @@ struct data_parts {
     uint8_t capability[CAPABILITY_BYTES];
 };
 
-static void data_fill(struct op *op, struct inode *in, bool write, struct data_parts *d)
+/* Where its data are with us, or may be. The bytes are the store's. */
+static int inline_fill(struct op *op, const struct inode *in, Rozo__FileData *msg)
+{
+    const uint8_t *bytes;
+    size_t len;
+    int rc = 0;
+
+    msg->inline_max = op->fs->inline_max;
+    msg->on_storages = !fs_may_be_inline(op->fs, in);
+    if ((in->flags & INODE_INLINE) != 0)
+        rc = fs_inline_get(op->fs, in, &bytes, &len, &msg->inline_version);
+    op->is_large |= msg->inline_version != 0;
+    if (msg->inline_version != 0)
+        msg->inline_data = (ProtobufCBinaryData){ len, (uint8_t *)bytes };
+    return rc;
+}
+
+static int data_fill(struct op *op, struct inode *in, bool write, struct data_parts *d)
 {
     struct file_id id = { op->export->id, in->generation, in->ino };
     unsigned rights = write ? CAPABILITY_READ | CAPABILITY_WRITE : CAPABILITY_READ;
@@ -77,6 +94,7 @@ static void data_fill(struct op *op, struct inode *in, bool write, struct data_p
     d->msg.truncate_version = in->truncate_version;
     if (d->msg.truncate_pending)
         d->msg.truncate_size = in->truncate_size;
+    return inline_fill(op, in, &d->msg);
 }
 
 /* The attributes, and that the client may keep them, if it may. */
@@ -126,7 +144,10 @@ static int answer_entry(struct op *op, struct inode *in, bool with_data)
     struct data_parts data;
 
     if (with_data) {
-        data_fill(op, in, true, &data);
+        int rc = data_fill(op, in, true, &data);
+
+        if (rc != 0)
+            return rc;
         resp.data = &data.msg;
     }
     return answer_with(op, in, resp);
@@ -228,6 +249,8 @@ int md_open_session(struct op *op, const ProtobufCMessage *msg)
     struct inode in;
     int rc = e == NULL ? -ENOENT : 0;
 
+    if (rc == 0 && e->fs.inline_max != 0 && !req->knows_inline)
+        rc = -EOPNOTSUPP;
     if (rc == 0) {
         end_dead_sessions(x, req);
         rc = session_open(x, e, req->session, req->client, req->read_only, &s);
@@ -313,11 +336,16 @@ int md_close_session(struct op *op, const ProtobufCMessage *req)
 /* ---- inodes and names ---- */
 
 /* What we know of the inode is to be true: nobody else may be writing it. */
-static int wants_see(struct op *op, const struct inode *in)
+static int wants_see_when(struct op *op, const struct inode *in, enum when_asked when)
 {
     const struct token_want want = { in->ino, WANT_SEE, { 0 } };
 
-    return inode_is_file(in) ? op_wants(op, &want, 1, ASKED_WAITS) : 0;
+    return inode_is_file(in) ? op_wants(op, &want, 1, when) : 0;
+}
+
+static int wants_see(struct op *op, const struct inode *in)
+{
+    return wants_see_when(op, in, ASKED_WAITS);
 }
 
 /* Its attributes are to be changed. The kernel locks a directory meanwhile, and giving back its names needs that lock. */
@@ -402,12 +430,19 @@ static int open_inode(struct op *op, struct inode *in, bool write, bool referenc
 {
     bool clean = (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) == 0;
     bool alone = write && session_is_alone(op->session, in->ino, false);
+    const uint8_t *bytes;
+    uint64_t version;
+    size_t len;
     int rc = 0;
 
     if (write && inode_is_dir(in))
         return -EISDIR;
     if (write && !inode_is_file(in))
         return -EINVAL;
+    if ((in->flags & INODE_INLINE) != 0) /* the answer will have them */
+        rc = fs_inline_get(op->fs, in, &bytes, &len, &version);
+    if (rc != 0)
+        return rc;
     if (reference)
         rc = session_ref(op->session, in->ino, clean);
     if (rc == 0 && write) {
@@ -478,7 +513,9 @@ int md_create(struct op *op, const ProtobufCMessage *msg)
     resp.grant = op->grant;
     resp.others = has_others(op);
     if (req->open) {
-        data_fill(op, &in, true, &data);
+        rc = data_fill(op, &in, true, &data);
+        if (rc != 0)
+            return rc;
         resp.data = &data.msg;
     }
     return op_pack_inode(op, &resp.base);
@@ -720,7 +757,10 @@ static int answer_open(struct op *op, struct inode *in, bool write, Rozo__Attr *
     resp.attr = attr;
     resp.grant = op->grant;
     if (inode_is_file(in)) {
-        data_fill(op, in, write, &data);
+        int rc = data_fill(op, in, write, &data);
+
+        if (rc != 0)
+            return rc;
         resp.data = &data.msg;
     }
     return op_pack_inode(op, &resp.base);
@@ -744,7 +784,9 @@ int md_open(struct op *op, const ProtobufCMessage *msg)
     if (rc == 0 && req->write)
         rc = store_error(op->x->store);
     if (rc == 0 && !(req->no_reference && has_ranges(op, req->ino)))
-        rc = wants_see(op, &in);
+        rc =
+            wants_see_when(op, &in, /* a read is under way, which giving back waits for */
+                           req->no_reference && !req->write ? ASKED_PASSES : ASKED_WAITS);
     if (rc == 0)
         rc = open_inode(op, &in, req->write, !req->no_reference);
     if (rc != 0)
@@ -781,6 +823,7 @@ static struct token_range range_needed(struct op *op, const Rozo__MdTokenReq *re
 
     if (req->length == 0 || op_is_alone(op) || !inode_is_file(in) || to < from ||
         from >= size || (in->flags & INODE_TRUNCATE_PENDING) != 0 ||
+        fs_may_be_inline(op->fs, in) ||
         (to > size && req->mode == ROZO__TOKEN_MODE__EXCLUSIVE) || has_privileges(op, in))
         return (struct token_range){ 0 };
     if (to > size)
@@ -862,6 +905,9 @@ int md_wrote(struct op *op, const ProtobufCMessage *msg)
         .mtime_ns = req->mtime_ns,
         .atime_ns = req->atime_ns,
         .epoch = req->epoch,
+        .inline_version = req->inline_version,
+        .inline_data = req->inline_data.data,
+        .inline_len = req->inline_data.len,
     };
     struct inode in;
     const struct token_want want = { req->ino, WANT_CHANGE, { 0 } };
@@ -872,9 +918,12 @@ int md_wrote(struct op *op, const ProtobufCMessage *msg)
     if (!wrote.beside_others)
         rc = op_wants(op, &want, 1, ASKED_PASSES);
 
+    if (rc == 0 && wrote.inline_len > op->x->inline_room)
+        rc = -ENOSPC;
     if (rc == 0)
         rc = fs_wrote(op->fs, &wrote, &in, &cut);
-
+    if (rc == 0)
+        op->x->inline_room -= wrote.inline_len;
     op->sync = req->sync;
     return rc == 0 ? answer_told(op, &in, cut) : rc;
 }

@@ -114,7 +114,8 @@ struct export
     uint8_t codec;
     uint8_t layout;
     uint16_t block_bytes;
-    bool sync; /* changes are answered when durable */
+    bool sync;           /* changes are answered when durable */
+    uint32_t inline_max; /* as fs.inline_max */
     char name[NAMES_MAX + 1];
     struct fs fs;
     struct locks locks;
@@ -434,6 +435,7 @@ struct op {
     struct fs *fs;         /* of the export */
     bool sync;             /* answer only when durable */
     uint64_t made_ino;     /* CREATE: of what it made */
+    bool is_large;         /* its answer has data of a file */
     uint64_t grant;        /* serial of what this answer grants; 0: nothing */
     struct parked *parked; /* it has waited, and runs again; borrowed */
     struct answer *answer;
@@ -511,6 +513,7 @@ struct exportd {
     struct list_node lingering; /* of all exports, oldest first */
     unsigned n_lingering;
     bool space_low;
+    uint64_t inline_room; /* bytes of small files that there is room for until it is looked again */
 
     struct list_node checks; /* of abandoned.c, longest waiting first */
     struct check *checks_by_id;

@@ -151,6 +151,7 @@ static void file_free(struct file *f)
     env_timer_stop(f->env, &f->write_timer);
     env_timer_stop(f->env, &f->report_timer);
     env_timer_stop(f->env, &f->clean_timer);
+    inline_free(f);
     free(f->dirty.v);
     free(f->writing.v);
     free(f->clean.v);
@@ -168,6 +169,7 @@ static void on_task(struct env_task *task)
     struct file *f = container_of(task, struct file, task);
 
     do {
+        inline_serve(f);
         while (!list_is_empty(&f->ready)) {
             struct fop *op = container_of(f->ready.next, struct fop, link);
 
@@ -188,7 +190,8 @@ static void on_task(struct env_task *task)
 static bool is_quiet(const struct file *f)
 {
     return f->n_active == 1 && list_is_empty(&f->queue) && f->n_fetches == 0 &&
-           f->n_flying == 0 && !f->renew_busy && !f->report_busy;
+           f->n_flying == 0 && !f->renew_busy && !f->report_busy && !f->inl.busy &&
+           !f->inl.load_busy && !f->inl.settle_busy;
 }
 
 /* Stepped at the end of every turn: the others end, then all is written, then told. */
@@ -253,6 +256,7 @@ static void file_init(struct file *f)
     waitlist_init(&f->exclusive_waiters);
     waitlist_init(&f->renew_waiters);
     waitlist_init(&f->report_waiters);
+    waitlist_init(&f->inl.load_waiters);
     f->task.fn = on_task;
     env_timer_init(&f->write_timer, file_on_write_timer);
     env_timer_init(&f->report_timer, file_on_report_timer);
@@ -301,6 +305,8 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
     f->size = f->meta_size = attr->size;
     if (attr->has_data)
         storcli_file_others_wrote(f->sf);
+    f->inl.place = PLACE_UNKNOWN; /* until the next line */
+    inline_adopt(f, attr, false);
     file_adopt(f, attr, true);
     *out = f;
     return 0;
@@ -371,14 +377,15 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
         f->epoch = attr->epoch;
         f->sequence = 0;
     }
-    if (attr->has_data)
+    if (attr->has_data && !f->inl.leaving)
         f->has_data = f->has_data_told = true;
     if (!attr->size_is_old && !(attr->size_may_be_old && attr->size < f->meta_size))
         adopt_size(f, attr);
     if (!with_data || f->trunc_active ||
         (f->truncate_pending && f->truncate_version == 0))
         return; /* what exportd does not know of, it cannot call finished */
-    if (attr->truncate_pending && attr->truncate_version > f->truncate_version)
+    if (attr->truncate_pending && attr->truncate_version > f->truncate_version &&
+        f->inl.place == PLACE_STORAGES)
         frun_forget_beyond(f, attr->truncate_size);
     f->truncate_pending = attr->truncate_pending;
     f->truncate_size = attr->truncate_size;
@@ -392,6 +399,8 @@ void file_refresh(struct file *f, const struct storcli_target *target,
     if (target != NULL && attr->epoch >= f->epoch)
         if (storcli_file_update(f->sf, target) != 0)
             return;
+    if (target != NULL)
+        inline_adopt(f, attr, false);
     file_adopt(f, attr, target != NULL);
     file_wake(f);
 }
@@ -470,4 +479,5 @@ void file_drop_cache(struct file *f)
 {
     storcli_file_others_wrote(f->sf); /* somebody else was here */
     clean_forget_all(f, 0, UINT64_MAX);
+    inline_forget(f);
 }

@@ -135,6 +135,16 @@ static bool finish_first(struct alone_fop *a, bool need_it)
     return rc == 1;
 }
 
+/* The same of an exportd that has the data. */
+static bool leave_first(struct alone_fop *a)
+{
+    int rc = inline_leave_first(&a->op);
+
+    if (rc < 0)
+        alone_end(a, rc);
+    return rc == 1;
+}
+
 /* ---- truncate ---- */
 
 enum { TRUNCATE_DRAIN, TRUNCATE_FINISH };
@@ -143,7 +153,8 @@ static void truncate_apply(struct alone_fop *a)
 {
     struct file *f = a->op.f;
     uint64_t size = a->attr.size;
-    bool storages_know_more = f->has_data && f->acked_end > size;
+    bool storages_know_more =
+        f->has_data && f->acked_end > size && f->inl.place == PLACE_STORAGES;
 
     f->n_truncates++;
     f->unsure = false; /* of the one before: this is what exportd made of both */
@@ -155,6 +166,8 @@ static void truncate_apply(struct alone_fop *a)
         f->has_data = f->has_data_told = true;
     if (size < f->size)
         frun_cut(f, size);
+    f->inl.resend = false;
+    inline_adopt(f, &a->attr, f->inl.place != PLACE_STORAGES);
     file_forget_beyond(f, size);
     f->size = f->meta_size = f->told_end = size;
     f->size_epoch = f->epoch;
@@ -403,7 +416,7 @@ static void punch_step(struct fop *op)
 
     switch (a->state) {
     case PUNCH_BEGIN:
-        if (!finish_first(a, false))
+        if (!finish_first(a, false) || !leave_first(a))
             return;
         punch_clip(a);
         a->pos = a->offset;
@@ -512,7 +525,7 @@ static void allocate_step(struct fop *op)
             alone_end(a, -EFBIG);
             return;
         }
-        if (!finish_first(a, !a->keep_size && a->end > f->size))
+        if (!finish_first(a, !a->keep_size && a->end > f->size) || !leave_first(a))
             return;
         a->state = ALLOCATE_RESERVE;
         /* fall through */
@@ -530,6 +543,9 @@ static void allocate_step(struct fop *op)
         if (!finish_first(a, !a->keep_size && a->end > f->size))
             return;
         allocate_grow(a);
+        f->exclusive_first = 0;
+        f->exclusive_end = UINT64_MAX; /* what leaves exportd is told before */
+        file_wake(f);
         /* fall through */
     case ALLOCATE_TELL:
         rc = file_report(f, a->change, false, a->report_no);

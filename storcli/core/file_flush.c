@@ -33,7 +33,7 @@ static void start_sync(struct flush_fop *s)
     struct file *f = s->op.f;
 
     s->state = FLUSH_TELL;
-    if (!s->sync || !storcli_file_is_unsynced(f->sf))
+    if (!s->sync || f->inl.place == PLACE_EXPORTD || !storcli_file_is_unsynced(f->sf))
         return;
     s->state = FLUSH_SYNC;
     s->busy = true;
@@ -48,6 +48,14 @@ static void flush_step(struct fop *op)
 
     switch (s->state) {
     case FLUSH_BEGIN:
+        rc = s->sync ? inline_know(op) : 1; /* whom to ask for a sync */
+        if (rc == 0)
+            return;
+        if (rc < 0) {
+            fop_end(op, rc);
+            return;
+        }
+        rc = 0;
         s->before_id = f->next_id;
         s->end = f->size;
         s->state = FLUSH_WRITE;
@@ -130,6 +138,8 @@ static void forget_cut(struct file *f)
 static struct waitlist *rest_of(struct file *f)
 {
     if (f->report_busy)
+        return &f->report_waiters;
+    if (f->inl.busy || f->inl.settle_busy)
         return &f->report_waiters;
     if (f->exclusive != NULL)
         return &f->exclusive_waiters;

@@ -162,8 +162,9 @@ struct fetch {
     struct fbuf *buf; /* owned until done */
     uint64_t first;
     uint32_t n;
-    bool denied; /* the capability was refused once: waits for, or had, a fresh one */
-    bool waits;  /* for that */
+    bool denied;  /* the capability was refused once: waits for, or had, a fresh one */
+    bool waits;   /* for that */
+    bool inlined; /* from what exportd has: served, or waits for that */
     int rc;
     uint64_t limit; /* bytes of the file from here on are zeros, whatever comes */
     uint64_t stale[FETCH_BLOCKS_MAX / 64]; /* blocks overwritten since it began */
@@ -206,6 +207,52 @@ struct stream {
     uint64_t ahead;  /* blocks below this have been asked for */
     uint64_t window; /* bytes to be ahead */
     uint64_t used_ns;
+};
+
+/* Where the data of the file are. */
+enum place {
+    PLACE_STORAGES,
+    PLACE_EXPORTD, /* and nothing on storages counts */
+    PLACE_UNKNOWN, /* others may have changed it since we heard: exportd is asked before data are read or changed */
+};
+
+/*
+ * A small file, see file_inline.c. What lies with exportd (`bytes`) takes the place of what lies on storages: runs are completed from it,
+ * fetches are served from it, and runs that are to be written go there, all at once.
+ */
+struct inl {
+    enum place place;
+    uint64_t max; /* data do not lie behind this byte; 0: never with exportd */
+    uint8_t
+        *bytes; /* EXPORTD: what it has; owned. Zeros follow up to the end of the file */
+    uint64_t len;
+    uint64_t version; /* of them; 0: there are none */
+    uint64_t
+        no; /* of our last turn: answers to what was asked before say nothing of the place */
+    bool stale;       /* EXPORTD: it takes nothing before we have a fresh epoch */
+    unsigned n_stale; /* times that it was so, since something went there */
+    bool resend;      /* it may have forgotten: the next report tells it again */
+    /* From exportd to the storages: STORAGES already, but others have not been told, and we may die. */
+    bool leaving;
+    uint64_t
+        leave_id; /* of runs, what is older has to be acknowledged before it is told, ... */
+    bool leave_syncs; /* ... and synced, for what is there already may be so, too ... */
+    bool settled;     /* ... and it is */
+    bool settle_busy;
+    /* A WROTE with data is out. */
+    bool busy;
+    struct file_meta_call call;
+    uint8_t *sent; /* owned */
+    struct {
+        uint64_t len, version, no, size, change, n_truncates, doubt_no;
+        int64_t mtime_ns;
+        bool sync;
+    } out;
+    bool load_busy;
+    uint64_t load_no;
+    struct file_meta_call load_call;
+    struct waitlist load_waiters;
+    uint64_t renew_no; /* inl.no when the renewal was asked */
 };
 
 struct file {
@@ -299,8 +346,10 @@ struct file {
     bool is_untold;     /* a write beyond the end failed, and may be there */
     bool in_doubt;      /* exportd may have forgotten meta_size */
     uint64_t doubt_no;  /* times it was so */
+    struct inl inl;
     struct {
         uint64_t size, change, n_truncates, doubt_no, fresh_end;
+        bool left, resent;
         int64_t mtime_ns;
         bool has_data, sync;
         bool again; /* the size was told before */
@@ -340,9 +389,11 @@ static inline uint64_t storage_end(const struct file *f)
 {
     uint64_t end = max_u64(f->meta_size, f->acked_end);
 
+    if (f->inl.place == PLACE_EXPORTD)
+        return min_u64(f->inl.len, f->size);
     if (!f->has_data)
         return 0;
-    if (f->truncate_pending && f->truncate_size < end)
+    if (f->truncate_pending && f->truncate_size < end && f->inl.place == PLACE_STORAGES)
         end = f->truncate_size;
     return min_u64(end, f->size);
 }
@@ -429,6 +480,8 @@ void clean_add(struct file *f, struct fbuf *buf, uint64_t first, uint32_t n,
 /** A clean run fresh enough for somebody who began at start_ns; NULL: none. */
 struct frun *clean_find(struct file *f, uint64_t block, uint64_t start_ns);
 void clean_shrink(struct file *f, uint64_t max_bytes);
+/** A stream has read this one to its end: it goes when nobody reads it, and what was used up before it goes now. */
+void clean_is_used_up(struct frun *run);
 void clean_drop_all(struct file *f);
 void clean_start_timer(struct file *f);
 /** The memory's part of a truncate to size. Nothing may be flying. */
@@ -480,8 +533,6 @@ void file_doubt(struct file *f);
  * For an operation about to change the file: does exportd have to tell first? 1: no; 0: op waits
  * for it; -errno: it does not tell. *asked_no: 0 before the first call, then its own.
  */
-/** A stream has read this one to its end: it goes when nobody reads it, and what was used up before it goes now. */
-void clean_is_used_up(struct frun *run);
 int file_be_sure(struct fop *op, uint64_t *asked_no);
 /** Read blocks; does nothing for those that are in memory. -ENOMEM or 0. */
 int fetch_start(struct file *f, enum fetch_kind kind, uint64_t first, uint32_t n,
@@ -489,7 +540,45 @@ int fetch_start(struct file *f, enum fetch_kind kind, uint64_t first, uint32_t n
 void fetch_free(struct fetch *fetch);
 struct fetch *fetch_find(struct file *f, enum fetch_kind kind, uint64_t block);
 
+/* Acknowledged, with its version: it is clean now. */
+void frun_written(struct frun *run);
+/** The answer to a fetch, or its end. */
+void fetch_answered(struct fetch *fetch, int rc);
+void fetch_read(struct fetch *fetch);
+
+/* ---- file_inline.c: small files, whose data exportd has ---- */
+
+/** exportd said where the data are. overrules: also when what we know is not older. */
+void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules);
+/** Somebody else may have been here. */
+void inline_forget(struct file *f);
+/** Before an operation: 1: we know where the data are; 0: op waits for that; -errno. */
+int inline_know(struct fop *op);
+/** Its data are to be on storages from now on. 1: so it is; 0: op waits; -errno. */
+int inline_leave_first(struct fop *op);
+/** A write that reaches so far is about to be taken in. */
+void inline_expect(struct file *f, uint64_t end);
+/** What is wanted goes to exportd. False: to the storages. */
+bool inline_fly(struct file *f);
+/** Fetches that wait for what exportd has. */
+void inline_serve(struct file *f);
+void inline_read(struct fetch *fetch);
+/** Bytes [from, to) of what exportd has, to be in their block of the run. */
+void inline_copy(const struct file *f, uint8_t *dst, uint64_t from, uint64_t to);
+/** What is told now has to wait. */
+bool inline_holds_report(struct file *f);
+/** Something was acknowledged: a report that waited may go. */
+void inline_look(struct file *f);
+/** What was not told is given up. */
+void inline_lose(struct file *f);
+/** A renewal was answered. */
+void inline_renewed(struct file *f, int rc);
+void inline_free(struct file *f);
+
 /* ---- file_report.c: what exportd is told ---- */
+
+/** It could not be told now; it will be tried again. */
+void file_report_failed(struct file *f, int rc);
 
 /** Something changed that exportd must hear of, at the latest after report_delay_ms. */
 void file_changed(struct file *f);

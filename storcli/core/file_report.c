@@ -60,6 +60,10 @@ static void reported(struct file *f)
     if (f->mtime_ns == f->report.mtime_ns)
         f->mtime_ns = 0;
     f->reported_change = f->report.change;
+    if (f->report.left)
+        f->inl.leaving = false;
+    if (f->report.resent)
+        f->inl.resend = false;
     if (f->report.sync) {
         f->durable_change = f->report.change;
         f->told_end = 0;
@@ -120,6 +124,8 @@ void file_tell_again(struct file *f)
     f->doubt_no++;
     if (f->change == f->durable_change)
         return;
+    if (f->inl.place == PLACE_EXPORTD && f->inl.version != 0 && f->epoch != 0)
+        f->inl.resend = true;
     f->has_data_told = false;
     file_changed(f);
 }
@@ -143,6 +149,10 @@ static void on_reported(struct file_meta_call *call, int rc)
     } else if (rc == 0) { /* nobody knows which exportd heard it */
         start_report_timer(f);
     } else {
+        if (rc == -ESTALE && f->report.resent) { /* a fresh epoch tells how it is there */
+            f->inl.stale = true;
+            file_renew(f);
+        }
         f->report_failed_no = f->report_no;
         start_report_timer(f);
     }
@@ -178,9 +188,28 @@ static uint64_t size_to_tell(const struct file *f, bool sync)
     return sync && f->told_end <= f->meta_size ? below_truncate(f, f->told_end) : 0;
 }
 
+/* What exportd may have forgotten of the data it has. Under an epoch that it remembers. */
+static void add_data(struct file *f)
+{
+    struct inl *inl = &f->inl;
+    uint64_t version = inl->version;
+
+    f->report.resent =
+        inl->resend && inl->place == PLACE_EXPORTD &&
+        (version_epoch(version) == f->epoch || file_next_version(f, &version));
+    if (!f->report.resent)
+        return;
+    inl->version = version;
+    f->report.has_data = false;
+    f->report.size = max_u64(f->report.size, inl->len);
+    f->report_call.inline_version = version;
+    f->report_call.inline_data = inl->bytes;
+    f->report_call.inline_len = (uint32_t)inl->len;
+}
+
 static void send_report(struct file *f, bool sync)
 {
-    if (f->report_busy || f->exclusive_held) {
+    if (f->report_busy || f->exclusive_held || inline_holds_report(f)) {
         f->report_again = true;
         f->report_again_sync |= sync;
         return;
@@ -189,7 +218,8 @@ static void send_report(struct file *f, bool sync)
     f->report_no++;
     f->report.size = size_to_tell(f, sync);
     f->report.again = f->report.size <= f->told_end;
-    f->report.has_data = f->has_data;
+    f->report.has_data = f->has_data && f->inl.place == PLACE_STORAGES;
+    f->report.left = f->inl.leaving && f->report.has_data;
     f->report.mtime_ns = f->mtime_ns;
     f->report.sync = sync;
     f->report.change = f->change;
@@ -197,6 +227,7 @@ static void send_report(struct file *f, bool sync)
     f->report.doubt_no = f->doubt_no;
     f->report.fresh_end = f->fresh_end;
     f->report_call = (struct file_meta_call){ .done = on_reported, .file = f };
+    add_data(f);
     f->meta.wrote(f->meta.arg, &f->report_call, f->report.size, f->size_epoch,
                   f->report.has_data, f->report.mtime_ns, 0, sync);
 }
@@ -214,9 +245,19 @@ int file_report(struct file *f, uint64_t change, bool sync, uint64_t since)
     return 0;
 }
 
+void file_report_failed(struct file *f, int rc)
+{
+    f->report_failed_no = ++f->report_no;
+    f->report_rc = rc;
+    f->report_again = f->report_again_sync = false;
+    start_report_timer(f);
+    waitlist_wake(f, &f->report_waiters);
+}
+
 void file_forget_report(struct file *f, int rc)
 {
     assert(!f->report_busy);
+    inline_lose(f);
     f->n_losses++;
     f->is_untold |= f->acked_end > f->meta_size;
     file_forget_beyond(f, f->meta_size);
@@ -230,11 +271,12 @@ void file_forget_report(struct file *f, int rc)
 
 void file_report_released(struct file *f)
 {
-    if (!f->report_again || f->report_busy)
+    bool sync = f->report_again_sync;
+
+    if (!f->report_again || f->report_busy || f->exclusive_held)
         return;
-    f->report_again = false;
-    send_report(f, f->report_again_sync);
-    f->report_again_sync = false;
+    f->report_again = f->report_again_sync = false;
+    send_report(f, sync);
 }
 
 void file_on_report_timer(struct env_timer *timer)

@@ -427,9 +427,14 @@ static bool edge_from_memory(struct frun *run, uint64_t from, uint64_t to)
     struct file *f = run->f;
     struct frun *below = frunset_find(&f->writing, block_of(f, from));
 
+    if (below == NULL && f->inl.place == PLACE_EXPORTD) {
+        inline_copy(f, frun_byte(run, from), from, to);
+        return true;
+    }
     if (below == NULL)
         below = clean_find(f, block_of(f, from), UINT64_MAX);
-    if (below != NULL && below->was_read && from < storage_end(f))
+    if (below != NULL && below->was_read && from < storage_end(f) &&
+        f->inl.place == PLACE_STORAGES)
         storcli_file_completes(f->sf, block_of(f, from));
     if (below != NULL)
         memcpy(frun_byte(run, from), frun_byte(below, from), to - from);

@@ -43,6 +43,10 @@ static int ask(struct seek_fop *s)
 
     if (s->busy)
         return 0;
+    if (f->inl.place == PLACE_EXPORTD && !s->asked) { /* all up to storage_end() */
+        s->block = s->want_hole ? block_past(f, storage_end(f)) : block_of(f, s->pos);
+        return 1;
+    }
     if (!s->asked) {
         s->busy = true;
         storcli_seek(f->sf, block_of(f, s->pos), block_past(f, storage_end(f)),
@@ -134,6 +138,11 @@ static void seek_step(struct fop *op)
     int rc;
 
     if (!s->drained && !drain(s))
+        return;
+    rc = inline_know(op);
+    if (rc < 0)
+        fop_end(op, rc);
+    if (rc != 1)
         return;
     if (s->offset >= op->f->size)
         rc = s->busy ? 0 : -ENXIO;

@@ -26,8 +26,6 @@ bool file_next_version(struct file *f, uint64_t *version)
 }
 
 static void relaunch(struct frun *run);
-static void fetch_read(struct fetch *fetch);
-static void on_fetched(void *arg, int rc);
 
 /* Runs that waited for an epoch fly on, or fail. Each leaves its state, so the scan ends. */
 static void renewed_runs(struct file *f)
@@ -58,7 +56,7 @@ static void renewed_fetches(struct file *f)
         if (f->renew_rc == 0)
             fetch_read(fetch);
         else
-            on_fetched(fetch, -EACCES);
+            fetch_answered(fetch, -EACCES);
     }
 }
 
@@ -83,10 +81,12 @@ int file_be_sure(struct fop *op, uint64_t *asked_no)
 {
     struct file *f = op->f;
 
-    if (!f->unsure)
+    if (!f->unsure && f->inl.place != PLACE_UNKNOWN)
         return 1;
-    if (*asked_no != 0 && f->renew_no >= *asked_no)
+    if (*asked_no != 0 && f->renew_no >= *asked_no && (f->unsure || f->renew_rc != 0))
         return f->renew_rc != 0 ? f->renew_rc : -EIO;
+    if (*asked_no != 0 && f->renew_no >= *asked_no)
+        *asked_no = 0; /* where the data are may have changed since it was asked */
     if (*asked_no == 0)
         *asked_no = max_u64(f->sure_no, f->renew_no + 1);
     fop_wait(op, &f->renew_waiters);
@@ -105,8 +105,11 @@ static void on_renewed(struct file_meta_call *call, int rc)
     call->target.session = 0; /* what waits for it began under the one we have */
     if (rc == 0)
         rc = storcli_file_update(f->sf, &call->target);
+    if (rc == 0 && f->inl.renew_no == f->inl.no)
+        inline_adopt(f, &call->attr, f->inl.place != PLACE_STORAGES);
     if (rc == 0)
         file_adopt(f, &call->attr, true);
+    inline_renewed(f, rc);
     f->renew_no++;
     f->renew_rc = rc;
     if (f->unsure && f->renew_no < f->sure_no)
@@ -132,6 +135,7 @@ void file_renew(struct file *f)
     if (f->renew_busy)
         return;
     f->renew_busy = true;
+    f->inl.renew_no = f->inl.no;
     f->renew_call = (struct file_meta_call){ .done = on_renewed, .file = f };
     f->meta.renew(f->meta.arg, &f->renew_call);
 }
@@ -229,6 +233,7 @@ void file_failed(struct frun *run, int rc)
 static void note_lost(struct file *f, int rc)
 {
     clean_forget_all(f, 0, UINT64_MAX);
+    inline_lose(f);
     f->lost_clock = ++f->clock;
     f->lost_rc = rc;
     f->n_losses++;
@@ -258,7 +263,7 @@ static bool is_streamed(const struct frun *run)
     return run->end - run->first == run->f->run_blocks;
 }
 
-static void run_written(struct frun *run)
+void frun_written(struct frun *run)
 {
     struct file *f = run->f;
     struct write_fop *direct = run->direct;
@@ -296,7 +301,8 @@ static void on_written(void *arg, int rc)
     assert(run->state == FRUN_FLYING);
     f->n_flying--;
     if (rc == 0) {
-        run_written(run);
+        frun_written(run);
+        inline_look(f);
     } else if (!again) {
         file_failed(run, rc == -ESTALE ? -EIO : rc);
     } else {
@@ -377,6 +383,8 @@ static bool may_fly(struct frun *run)
 
 void file_fly(struct file *f)
 {
+    if (inline_fly(f))
+        return;
     LIST_FOREACH_SAFE(node, &f->want) {
         struct frun *run = container_of(node, struct frun, link);
 
@@ -542,7 +550,8 @@ static void fill_done(struct fetch *fetch, int rc)
     if (run != NULL && rc != 0) {
         file_failed(run, rc);
     } else if (run != NULL && (fetch->stale[0] & 1) == 0) {
-        storcli_file_completes(f->sf, fetch->first);
+        if (f->inl.place == PLACE_STORAGES)
+            storcli_file_completes(f->sf, fetch->first);
         frun_fill(run, fetch->first, fetch->buf->data);
     }
     waitlist_wake(f, &f->run_waiters);
@@ -570,9 +579,8 @@ static void fetch_limit(struct fetch *fetch)
     memset(fetch->buf->data + keep, 0, bytes - keep);
 }
 
-static void on_fetched(void *arg, int rc)
+void fetch_answered(struct fetch *fetch, int rc)
 {
-    struct fetch *fetch = arg;
     struct file *f = fetch->f;
 
     file_wake(f);
@@ -597,8 +605,17 @@ static void on_fetched(void *arg, int rc)
     fetch_free(fetch);
 }
 
-static void fetch_read(struct fetch *fetch)
+static void on_fetched(void *arg, int rc)
 {
+    fetch_answered(arg, rc);
+}
+
+void fetch_read(struct fetch *fetch)
+{
+    if (fetch->f->inl.place != PLACE_STORAGES) {
+        inline_read(fetch);
+        return;
+    }
     storcli_read(fetch->f->sf, fetch->first, fetch->n, fetch->buf->data,
                  fetch->user_bytes, on_fetched, fetch);
 }

@@ -56,7 +56,8 @@ static void choose_direct(struct write_fop *w)
     if (!pool_make_room(f->pool, 1)) /* others have it all: no more here */
         w->flags |= FILE_WRITE_THROUGH;
     w->direct_from = w->direct_to = w->end;
-    if ((w->flags & (FILE_WRITE_SYNC | FILE_WRITE_THROUGH)) == 0 || from >= to)
+    if ((w->flags & (FILE_WRITE_SYNC | FILE_WRITE_THROUGH)) == 0 || from >= to ||
+        f->inl.place != PLACE_STORAGES)
         return;
     source_at(w, from, &len);
     if (len < to - from)
@@ -192,6 +193,7 @@ static int write_begin(struct write_fop *w)
         return -EFBIG;
     w->pos = w->offset;
     w->end = w->offset + len;
+    inline_expect(f, w->end);
     choose_direct(w);
     if (len == 0 || !f->truncate_pending || w->end <= f->truncate_size) {
         w->state = WRITE_TAKE;

@@ -135,6 +135,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     log_set_level((enum log_level) - 1);
     world_open(&w, 1);
+    w.inline_max = 8192;
     world_start(&w);
     world_make_export(&w, 4, 0);
     other = 0;

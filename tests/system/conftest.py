@@ -114,7 +114,7 @@ class Cluster:
     """One private cluster. Names of members are those of `rozo dev status`."""
 
     def __init__(self, base, layout=0, codec=None, storages=None, links=None, mounts=1,
-                 mount_options=None, log_level=None):
+                 mount_options=None, log_level=None, inline=None):
         self.base = base                       # our folder; all of it goes at the end
         self.dir = os.path.join(base, "c")     # the cluster's
         self.mnts = [os.path.join(base, "mnt%d" % (i + 1)) for i in range(mounts)]
@@ -123,7 +123,7 @@ class Cluster:
         self.mount_options = mount_options
         self.options = ["--layout", layout]
         for option, value in (("--codec", codec or os.environ.get("ROZO_TEST_CODEC")), ("--storages", storages), ("--links", links),
-                              ("--log-level", log_level)):
+                              ("--log-level", log_level), ("--inline", inline)):
             if value is not None:
                 self.options += [option, value]
 
@@ -410,7 +410,7 @@ def scratch():
 
 @pytest.fixture
 def cluster(request, scratch):
-    """make(layout=0, codec=None, storages=None, links=None, mounts=1, mount_options=None, start=True)"""
+    """make(layout=0, codec=None, storages=None, links=None, mounts=1, mount_options=None, inline=None, start=True)"""
     make, end = make_factory(request.node, scratch)
     yield make
     end()

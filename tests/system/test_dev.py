@@ -252,7 +252,7 @@ def test_it_can_grow(cluster):
 
 def test_options_that_contradict_the_cluster_are_refused(cluster):
     c = cluster(layout=0, mounts=0)
-    for option in (["--layout", 1], ["--links", 3], ["--storages", 3],
+    for option in (["--layout", 1], ["--links", 3], ["--inline", 4096], ["--storages", 3],
                    ["--codec", next(codec for codec in CODECS if codec != c.codec)]):
         r = rozo("dev", "up", "--dir", c.dir, *option, check=False)
         assert r.returncode == 1 and option[0] in r.stderr, r.stderr

@@ -74,7 +74,7 @@ struct arguments {
     unsigned mutant;
     const char *mode; /* NULL: each seed its own */
     bool verbose, tells, quiet, torn, heals, twice, directories, kernel, shared, locks,
-        names, cuts;
+        names, cuts, inlined;
     unsigned strict;
     unsigned n_clients;
     char replay[256];
@@ -127,6 +127,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.directories = args.directories;
     c.kernel = args.kernel;
     c.shared = args.shared;
+    c.inlined = args.inlined;
     c.strict = args.shared ? MODEL_STRICT : args.strict;
     c.locks = args.locks;
     c.names = args.names;
@@ -147,7 +148,7 @@ static void run_seed(uint64_t seed, struct run_result *r)
 
     snprintf(args.replay, sizeof(args.replay),
              "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
-             "--mutant %s%s%s%s%s%s%s%s%s%s --clients %u\n",
+             "--mutant %s%s%s%s%s%s%s%s%s%s%s --clients %u\n",
              (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
              mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
              c.heals ? " --heal" : "", c.directories ? " --directories" : "",
@@ -156,7 +157,8 @@ static void run_seed(uint64_t seed, struct run_result *r)
              : c.strict != MODEL_LENIENT ? " --strict=sizes"
                                          : "",
              c.shared ? " --shared" : "", c.locks ? " --locks" : "",
-             c.names ? " --names" : "", c.cuts ? " --cuts" : "", c.n_clients);
+             c.names ? " --names" : "", c.cuts ? " --cuts" : "",
+             c.inlined ? " --inline" : "", c.n_clients);
     run_once(&c, r);
     if (!args.quiet)
         printf(
@@ -227,6 +229,9 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
             argp_error(state, "--strict, or --strict=sizes");
         args.strict = arg == NULL ? MODEL_STRICT : MODEL_STRICT_SIZES;
         return 0;
+    case 'I':
+        args.inlined = true;
+        return 0;
     case 'W':
         args.shared = true;
         return 0;
@@ -281,6 +286,7 @@ int main(int argc, char **argv)
           "A model of Linux, which keeps what it may, before each mount", 0 },
         { "strict", 'S', "sizes", OPTION_ARG_OPTIONAL,
           "All mounts see the same at once; or only sizes", 0 },
+        { "inline", 'I', NULL, 0, "exportd keeps the data of small files", 0 },
         { "shared", 'W', NULL, 0, "Few names, and many writers of a file; strict", 0 },
         { "locks", 'L', NULL, 0, "Programs take locks", 0 },
         { "names", 'N', NULL, 0, "Programs mostly look at names", 0 },

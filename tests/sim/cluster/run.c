@@ -81,6 +81,8 @@ void expect(const char *words_or_null, const struct program *p)
 
 /* ---- a cluster is made ---- */
 
+enum { INLINE_BYTES = 5 * BLOCK + 100 }; /* programs write files of up to 160 KiB */
+
 static void cluster_make(bool sync_export)
 {
     Rozo__AdExportCreateReq create = ROZO__AD_EXPORT_CREATE_REQ__INIT;
@@ -108,6 +110,7 @@ static void cluster_make(bool sync_export)
     create.layout = run->config.layout;
     create.block_bytes = BLOCK;
     create.sync = sync_export;
+    create.inline_max = run->config.inlined ? INLINE_BYTES : 0;
     rc = admin_tell(servers.exportd.host, ROZO__OP__AD_EXPORT_CREATE, &create.base);
     if (rc != 0)
         wrong("the export is not made: %d", rc);
@@ -131,15 +134,33 @@ static void on_write_arrives(const struct sim_client *c, unsigned life,
     proc_leave(before);
 }
 
+/* exportd gets all of a small file: as good as all storages. */
+static void on_data_arrives(const struct sim_client *c, unsigned life,
+                            const struct rpc_call *call)
+{
+    struct proc *before = proc_enter(&world_clock.world);
+    Rozo__MdWroteReq *req = rozo__md_wrote_req__unpack(NULL, call->msg_len, call->msg);
+
+    for (unsigned i = 0;
+         req != NULL && req->inline_version != 0 && i < servers.n_storages; i++)
+        model_landed(req->ino, (int)c->index, life, i, 0,
+                     (req->inline_data.len + BLOCK - 1) / BLOCK);
+    rozo__md_wrote_req__free_unpacked(req, NULL);
+    proc_leave(before);
+}
+
 static void on_request(const struct host *from, unsigned from_life, const struct host *to,
                        const struct rpc_call *call)
 {
     const struct sim_client *c = NULL;
 
-    for (unsigned i = 0; call->op == ROZO__OP__ST_WRITE && i < run->n_clients; i++) {
-        if (run->clients[i].host == from)
+    for (unsigned i = 0; i < run->n_clients; i++) {
+        if (run->clients[i].host == from &&
+            (call->op == ROZO__OP__ST_WRITE || call->op == ROZO__OP__MD_WROTE))
             c = &run->clients[i];
     }
+    if (c != NULL && call->op == ROZO__OP__MD_WROTE)
+        on_data_arrives(c, from_life, call);
     for (unsigned i = 0; c != NULL && i < servers.n_storages; i++) {
         const struct sim_storage *s = &servers.storages[i];
 

@@ -57,6 +57,7 @@ struct run_config {
     bool kernel;         /* a model of Linux before each mount: kernel.h */
     unsigned strict;     /* all mounts see the same: enum model_strictness */
     bool shared;         /* few names, and many writers of a file; with strict only */
+    bool inlined;        /* exportd keeps the data of small files */
     bool locks;          /* programs take locks */
     unsigned n_clients;  /* with programs; 0: all */
     bool

@@ -17,6 +17,7 @@ static struct dev_plan *plan_new(void)
     plan->layout = 1;
     plan->n_storages = 8;
     plan->n_links = 2;
+    plan->inline_max = 4096;
     plan->exportd_port = 20000;
     strcpy(plan->codec, "mojette");
     strcpy(plan->log_level, "debug");
@@ -122,6 +123,8 @@ static void what_is_wrong_is_refused(void **state)
         { "\"layout\": 1", "\"layout\": 3", "out of range" },
         { "\"layout\": 1", "\"layout\": -4294967296", "out of range" },
         { "\"links\": 2", "\"links\": 0", "out of range" },
+        { "\"inline_max\": 4096", "\"inline_max\": 65537", "out of range" },
+        { "\"inline_max\": 4096", "\"inline_max\": -1", "out of range" },
         { "\"links\": 2", "\"links\": 3", "storage_ports" },
         { "\"links\": 2", "\"links\": 900", "out of range" },
         { "\"mojette\"", "\"nojette\"", "out of range" },

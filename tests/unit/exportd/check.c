@@ -20,7 +20,7 @@ struct node {
     struct inode in;
     uint64_t n_names, n_subdirs, n_entries, last_cookie;
     uint64_t named_in; /* directories: where */
-    bool orphan, symlink, xattrs;
+    bool orphan, symlink, xattrs, data;
 };
 
 struct check {
@@ -301,6 +301,8 @@ static void check_node(struct check *c, const struct node *n)
     key_ino(&k, KEY_INODE, n->export_id, in->ino);
     if (n->orphan != (in->nlink == 0))
         wrong("orphans are the ones without links", k.bytes, k.len);
+    if (n->data != ((in->flags & INODE_INLINE) != 0))
+        wrong("inline files are the ones with data", k.bytes, k.len);
     if (n->symlink != S_ISLNK(in->mode))
         wrong("symlinks are the ones with targets", k.bytes, k.len);
     if (n->xattrs != ((in->flags & INODE_XATTRS) != 0))
@@ -339,7 +341,7 @@ static void check_kinds(struct check *c)
         size_t len;
         const uint8_t *key = kv_iter_key(c->it, &len);
 
-        if (strchr("ABCFRSVEGNIDOLYXUTW", key[0]) == NULL)
+        if (strchr("ABCFRSVEGNIDOMLYXUTW", key[0]) == NULL)
             wrong("a key of no kind", key, len);
     }
 }
@@ -355,6 +357,7 @@ void kv_check(struct kv *kv)
     check_dentries(&c);
     check_order(&c);
     check_marks(&c, KEY_ORPHAN, offsetof(struct node, orphan));
+    check_marks(&c, KEY_INLINE, offsetof(struct node, data));
     check_marks(&c, KEY_SYMLINK, offsetof(struct node, symlink));
     check_marks(&c, KEY_XATTRS, offsetof(struct node, xattrs));
     check_xattrs(&c);

@@ -898,6 +898,7 @@ unsigned t_export_create(struct world *w, const char *name, unsigned layout,
 
     req.name = (char *)(uintptr_t)name;
     req.layout = layout;
+    req.inline_max = w->inline_max;
     status = world_call_node(w, ROZO__OP__AD_EXPORT_CREATE, &req.base,
                              &rozo__ad_export_create_resp__descriptor, &resp);
     if (error != NULL)
@@ -928,6 +929,7 @@ static unsigned open_session(struct world *w, uint64_t written)
 
     req.n_exclusive_tokens = written != 0;
     req.exclusive_tokens = &written;
+    req.knows_inline = w->inline_max != 0;
     req.export_name = (char *)(uintptr_t) "main";
     req.client = (char *)(uintptr_t) "test:1:/mnt";
     req.session = w->session;

@@ -81,6 +81,7 @@ struct world {
     uint32_t lease_told_ms;      /* to the last session that opened */
     uint64_t n_ids;              /* each request has its own, ... */
     uint64_t again_id;           /* ... but for this one, when it is not 0 */
+    uint32_t inline_max;         /* of exports that are made */
     bool damaged;                /* the kv on purpose: world_close() does not check it */
     unsigned n_unanswered;
     void (*run)(struct world *w); /* let things happen until an answer comes */

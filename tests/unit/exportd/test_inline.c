@@ -1,0 +1,263 @@
+/*
+ * test_inline.c - data of small files that exportd keeps, through requests.
+ *
+ * Goal: an inode is inline or on storages; what is taken is of the newest epoch and newer than what is there; storages are never
+ * asked of a file that was never there.
+ */
+#include "common/record.h"
+#include "tests/unit/exportd/world.h"
+
+enum { INLINE_MAX = 8192 };
+
+static struct world w;
+
+static int setup(void **state)
+{
+    (void)state;
+    world_open(&w, 11);
+    w.inline_max = INLINE_MAX;
+    world_start(&w);
+    world_make_export(&w, 4, 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+/* Whoever had it open gave up: storages may have bytes that nobody was told of. */
+static void close_untold(uint64_t ino)
+{
+    Rozo__MdCloseReq req = ROZO__MD_CLOSE_REQ__INIT;
+
+    req.ino = ino;
+    req.n_references = 1;
+    req.untold = true;
+    OK(world_call(&w, ROZO__OP__MD_CLOSE, &req.base, NULL, NULL));
+}
+
+static unsigned put(uint64_t ino, uint64_t version, const char *text, uint64_t size)
+{
+    Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
+    Rozo__MdEntryResp *resp;
+    unsigned status;
+
+    req.ino = ino;
+    req.size = size;
+    req.epoch = version_epoch(version);
+    req.inline_version = version;
+    req.inline_data = (ProtobufCBinaryData){ strlen(text), (uint8_t *)(uintptr_t)text };
+    status = world_call(&w, ROZO__OP__MD_WROTE, &req.base,
+                        &rozo__md_entry_resp__descriptor, &resp);
+    rozo__md_entry_resp__free_unpacked(resp, NULL);
+    return status;
+}
+
+/* text NULL: on storages. "": nothing yet. */
+static void check(uint64_t ino, const char *text, uint64_t size)
+{
+    Rozo__MdOpenReq req = ROZO__MD_OPEN_REQ__INIT;
+    Rozo__MdOpenResp *resp;
+
+    req.ino = ino;
+    req.no_reference = true;
+    OK(world_call(&w, ROZO__OP__MD_OPEN, &req.base, &rozo__md_open_resp__descriptor,
+                  &resp));
+    assert_int_equal(resp->attr->size, size);
+    assert_int_equal(resp->data->inline_max, INLINE_MAX);
+    assert_int_equal(resp->data->on_storages, text == NULL);
+    assert_int_equal(resp->data->inline_data.len, text == NULL ? 0 : strlen(text));
+    if (resp->data->inline_data.len > 0)
+        assert_memory_equal(resp->data->inline_data.data, text, strlen(text));
+    assert_int_equal(resp->data->inline_version != 0, resp->data->inline_data.len != 0);
+    rozo__md_open_resp__free_unpacked(resp, NULL);
+}
+
+static void test_newer_bytes_of_the_newest_epoch_are_taken(void **state)
+{
+    struct seen s;
+    uint64_t e;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    e = s.epoch;
+    check(s.ino, "", 0);
+    OK(put(s.ino, version_make((uint32_t)e, 1), "hello", 5));
+    OK(put(s.ino, version_make((uint32_t)e, 3), "hello world", 11));
+    OK(put(s.ino, version_make((uint32_t)e, 3), "hello world", 11)); /* once more */
+    IS(STALE_VERSION, put(s.ino, version_make((uint32_t)e, 2), "late", 11));
+    check(s.ino, "hello world", 11);
+    OK(t_open(&w, s.ino, true, &s)); /* somebody got a newer epoch */
+    IS(STALE_VERSION, put(s.ino, version_make((uint32_t)e, 4), "older", 11));
+    OK(put(s.ino, version_make(s.epoch, 1), "newer", 11));
+    check(s.ino, "newer", 11);
+    IS(INVALID, put(s.ino, version_make(s.epoch, 2), "longer than that", 11 - 11));
+    OK(t_getattr(&w, s.ino, &s));
+    assert_true(s.has_data && s.blocks == 1);
+}
+
+static void test_a_truncate_cuts_them(void **state)
+{
+    struct seen s;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(put(s.ino, version_make(s.epoch, 1), "hello", 5));
+    OK(t_truncate(&w, s.ino, 100, &s));
+    assert_false(s.truncate_pending);
+    check(s.ino, "hello", 100);
+    OK(t_truncate(&w, s.ino, 2, &s));
+    assert_false(s.truncate_pending);
+    check(s.ino, "he", 2);
+    OK(t_truncate(&w, s.ino, 50, &s));
+    check(s.ino, "he", 50);
+    IS(STALE_VERSION, put(s.ino, version_make(s.epoch - 1, 1), "hello", 50));
+    OK(t_truncate(&w, s.ino, 0, &s));
+    check(s.ino, "", 0);
+    OK(put(s.ino, version_make(s.epoch, 1), "again", 5));
+    check(s.ino, "again", 5);
+}
+
+static void test_moving_to_storages_is_for_good(void **state)
+{
+    struct seen s;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(put(s.ino, version_make(s.epoch, 1), "hello", 5));
+    OK(t_wrote_in(&w, s.ino, 100000, s.epoch, NULL));
+    check(s.ino, NULL, 100000);
+    IS(STALE_VERSION, put(s.ino, version_make(s.epoch, 9), "hello", 100000));
+    OK(t_truncate(&w, s.ino, 3, &s));
+    assert_true(s.truncate_pending);
+    check(s.ino, NULL, 3);
+}
+
+/* One who gave up in the middle of that has left bytes on storages; the next moves it with no other change. */
+static void test_moving_again_changes_nothing_else(void **state)
+{
+    struct seen s;
+    uint32_t epoch;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(put(s.ino, version_make(s.epoch, 1), "hello", 5));
+    close_untold(s.ino);
+    OK(t_open(&w, s.ino, true, &s));
+    epoch = s.epoch;
+    OK(t_truncated(&w, s.ino, s.truncate_version, &s));
+    OK(t_wrote_in(&w, s.ino, 5, epoch, NULL));
+    check(s.ino, NULL, 5);
+}
+
+/* The same, and others have it open: when it is cut to nothing, what storages have of it begins to count. */
+static void test_what_storages_have_does_not_show_after_a_truncate(void **state)
+{
+    uint64_t writer = w.session;
+    struct seen s;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(put(s.ino, version_make(s.epoch, 1), "hello", 5));
+    w.session = 0;
+    world_reopen_session(&w);
+    OK(t_open(&w, s.ino, true, &s));
+    OK(t_open(&w, s.ino, true, &s));
+    close_untold(s.ino);
+    w.session = writer;
+    OK(t_truncate(&w, s.ino, 2, &s));
+    assert_false(s.truncate_pending);
+    OK(t_truncate(&w, s.ino, 0, &s));
+    assert_true(s.truncate_pending && s.truncate_size == 0);
+}
+
+static void test_no_storage_is_told_of_its_removal(void **state)
+{
+    size_t n_keys = world_n_keys(&w);
+    struct seen s;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(put(s.ino, version_make(s.epoch, 1), "hello", 5));
+    OK(t_close(&w, s.ino, 1));
+    OK(t_unlink(&w, 1, "f", NULL));
+    assert_int_equal(t_trash(&w), 0);
+    assert_int_equal(world_n_keys(&w), n_keys);
+}
+
+/* Whoever gave up may have begun to move it: what storages have of it is cut off before it is moved again. */
+static void test_what_storages_have_of_it_counts_for_nothing(void **state)
+{
+    struct seen s;
+    uint32_t epoch;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(put(s.ino, version_make(s.epoch, 1), "hello", 5));
+    close_untold(s.ino);
+    check(s.ino, "hello", 5);
+    OK(t_open(&w, s.ino, true, &s));
+    assert_true(s.truncate_pending && s.truncate_size == 0);
+    IS(STALE_VERSION, put(s.ino, version_make(s.epoch, 1), "HELLO", 5));
+    epoch = s.epoch;
+    OK(t_truncated(&w, s.ino, s.truncate_version, &s));
+    OK(put(s.ino, version_make(epoch, 1), "HELLO", 5));
+    check(s.ino, "HELLO", 5);
+    OK(t_close(&w, s.ino, 1));
+    OK(t_unlink(&w, 1, "f", NULL));
+    assert_int_equal(t_trash(&w), 1); /* they have marks of it */
+}
+
+static void test_they_are_there_after_a_restart(void **state)
+{
+    struct seen s;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(put(s.ino, version_make(s.epoch, 1), "hello", 5));
+    OK(t_close(&w, s.ino, 1));
+    world_kill(&w);
+    world_reopen_session(&w);
+    check(s.ino, "hello", 5);
+}
+
+/* They fill the disk faster than anybody looks at it, and a store that has failed to write takes no more changes. */
+static void test_no_more_are_taken_than_there_is_room_for(void **state)
+{
+    struct seen s;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    kv_memory_set_free(w.mem, (64 << 20) + 20);
+    env_virtual_advance_ms(&w.env, 1100);
+    IS(NO_SPACE, put(s.ino, version_make(s.epoch, 1), "hello world", 11));
+    OK(put(s.ino, version_make(s.epoch, 2), "hello", 5));
+    IS(NO_SPACE, put(s.ino, version_make(s.epoch, 3), "HELLO!", 6));
+    check(s.ino, "hello", 5);
+    OK(t_truncate(&w, s.ino, 2, &s));
+    kv_memory_set_free(w.mem, UINT64_MAX);
+    env_virtual_advance_ms(&w.env, 1100);
+    OK(put(s.ino, version_make(s.epoch, 4), "HELLO!", 6));
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_newer_bytes_of_the_newest_epoch_are_taken),
+        T(test_a_truncate_cuts_them),
+        T(test_moving_to_storages_is_for_good),
+        T(test_moving_again_changes_nothing_else),
+        T(test_what_storages_have_does_not_show_after_a_truncate),
+        T(test_no_storage_is_told_of_its_removal),
+        T(test_what_storages_have_of_it_counts_for_nothing),
+        T(test_they_are_there_after_a_restart),
+        T(test_no_more_are_taken_than_there_is_room_for),
+    };
+
+    return cmocka_run_group_tests_name("exportd.inline", tests, NULL, NULL);
+}
