@@ -4,28 +4,89 @@ In:     a folder with the programs of a build. Out: `rozo dev` clusters below a 
 Keeps:  whatever happens, no mount and no process is left behind.
 """
 import contextlib
-import importlib.machinery
-import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 
-MIB, GIB = 1 << 20, 1 << 30
+MIB = 1 << 20
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def _fsbench():
-    """tests/bench/fsbench as a module: its fio jobs, its count of CPU time."""
-    path = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fsbench")
-    loader = importlib.machinery.SourceFileLoader("fsbench", path)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("fsbench", loader))
-    loader.exec_module(module)
-    return module
+def fail(words):
+    sys.exit(os.path.basename(sys.argv[0]) + ": " + words)
 
 
-fsbench = _fsbench()
+def drop_caches():
+    """True when the kernel forgot its clean pages, entries and inodes."""
+    os.sync()
+    try:
+        with open("/proc/sys/vm/drop_caches", "w") as f:
+            f.write("3\n")
+        return True
+    except OSError:
+        return False
+
+
+class Processes:
+    """CPU time of the processes of a cluster, by its pid files."""
+
+    def __init__(self, folder):
+        self.run = None if folder is None else os.path.join(folder, "run")
+        if self.run is not None and not os.path.isdir(self.run):
+            fail("%s holds no cluster of rozo dev" % folder)
+
+    def cpu_s(self):
+        """name -> (user, system) seconds, of all daemons and mounts."""
+        out = {}
+        if self.run is None:
+            return out
+        for name in os.listdir(self.run):
+            if not name.endswith(".pid"):
+                continue
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                with open(os.path.join(self.run, name)) as f:
+                    pid = int(f.read())
+                with open("/proc/%d/stat" % pid) as f:
+                    fields = f.read().rsplit(")", 1)[1].split()
+                out[name[:-4]] = (int(fields[11]) / TICKS, int(fields[12]) / TICKS)
+        return out
+
+    def since(self, before, share):
+        """kind -> {"user", "sys"}: seconds since `before` of all of that kind, divided by share."""
+        kinds = {}
+        for name, (user, system) in self.cpu_s().items():
+            kind = kinds.setdefault(name.split("-")[0], {"user": 0, "sys": 0})
+            kind["user"] += (user - before.get(name, (0, 0))[0]) / share
+            kind["sys"] += (system - before.get(name, (0, 0))[1]) / share
+        return {name: {k: round(v, 3) for k, v in kind.items()} for name, kind in kinds.items()}
+
+
+def fio(folder, name, size, options):
+    """One job; returns its JSON."""
+    cmd = ["fio", "--name=" + name, "--filename=" + os.path.join(folder, "fio.data"),
+           "--size=%d" % size, "--thread", "--output-format=json", "--fallocate=none",
+           "--randseed=7", "--refill_buffers", *options]
+    r = subprocess.run(cmd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/tmp")
+    if r.returncode != 0:
+        fail("%s\n%s" % (" ".join(cmd), r.stdout[-1000:] + r.stderr[-1000:]))
+    job = json.loads(r.stdout[r.stdout.index("{"):])["jobs"][0]
+    if job["error"] != 0:
+        fail("fio ended with error %d in %s" % (job["error"], folder))
+    return job
+
+
+def of_job(job, unit):
+    """(figure, bytes moved, 99th percentile of latency in us) of what the job did."""
+    side = job["read"] if job["read"]["io_bytes"] else job["write"]
+    took_s = job["job_runtime"] / 1000 if unit == "MB/s" else side["runtime"] / 1000
+    figure = side["io_bytes"] / 1e6 / took_s if unit == "MB/s" else side["total_ios"] / took_s
+    p99 = side["clat_ns"].get("percentile", {}).get("99.000000", 0) / 1000
+    return figure, side["io_bytes"], p99
 
 
 class Cluster:
@@ -36,13 +97,13 @@ class Cluster:
         self.dir, self.mnt = os.path.join(folder, name), os.path.join(folder, name + "-mnt")
         self.layout = layout
         self.call("dev", "up", "--dir", self.dir, "--layout", layout, "--mount", self.mnt)
-        self.processes = fsbench.Processes(self.dir)
+        self.processes = Processes(self.dir)
 
     def call(self, *args, check=True):
         r = subprocess.run([self.rozo, *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                            stderr=subprocess.PIPE, text=True)
         if check and r.returncode != 0:
-            fsbench.fail("rozo %s: %s" % (" ".join(map(str, args)), r.stderr))
+            fail("rozo %s: %s" % (" ".join(map(str, args)), r.stderr))
         return r.stdout
 
     def admin(self, *args, check=True):
@@ -76,6 +137,24 @@ class Cluster:
         storages = json.loads(self.admin("status", "--json"))["storages"]
         return [s["id"] for s in storages if address in s["addresses"]][0]
 
+    def new_disk(self, name):
+        """Its disk is lost and an empty one is there; exportd has seen it and waits for `rozo storage replace`."""
+        number = self.number_of(name)
+
+        def another_disk():
+            s, = [s for s in json.loads(self.admin("status", "--json"))["storages"] if s["id"] == number]
+            return "replace" in (s["error"] or "")
+
+        os.kill(self.pid(name), signal.SIGKILL)
+        time.sleep(1)
+        shutil.rmtree(os.path.join(self.dir, "data", name))
+        self.call("dev", "restart", "--dir", self.dir, name)
+        wait_for(another_disk, "exportd to see another disk", 60)
+
+    def is_rebuilding(self, name):
+        with open(os.path.join(self.dir, "data", name, "storage.id")) as f:
+            return "rebuild: yes" in f.read()
+
     def down(self):
         subprocess.run([self.rozo, "dev", "down", "--dir", self.dir], stdout=subprocess.DEVNULL, check=False)
 
@@ -94,17 +173,17 @@ def wait_for(condition, what, timeout_s=600, step_s=0.1):
     end = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > end:
-            fsbench.fail("waited %d s in vain for %s" % (timeout_s, what))
+            fail("waited %d s in vain for %s" % (timeout_s, what))
         time.sleep(step_s)
 
 
 def stream(path, size, rw):
     """MB/s of one sequential pass of fio, reads cold."""
     if rw == "read":
-        fsbench.drop_caches()
-    job = fsbench.fio(path, rw, size, ["--rw=" + rw, "--bs=1m", "--ioengine=psync"] +
+        drop_caches()
+    job = fio(path, rw, size, ["--rw=" + rw, "--bs=1m", "--ioengine=psync"] +
                       (["--end_fsync=1"] if rw == "write" else []))
-    return fsbench.of_job(job, "MB/s")[0]
+    return of_job(job, "MB/s")[0]
 
 
 def write_json(path, what):
