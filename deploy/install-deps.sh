@@ -40,6 +40,7 @@ TEST_PACKAGES=(
     sqlite3
     attr
     acl
+    iproute2 # network namespaces and wires of a limited speed
     clang-format-16 # what the root .clang-format is written for
 )
 # The fuzz preset. Other builds replay the corpus and want none of it.
