@@ -12,6 +12,7 @@ no process behind. When it fails, the ends of the logs are printed.
 """
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -87,6 +88,12 @@ def wait_for(condition, what="a condition", timeout=30.0):
             pytest.fail("waited %.0f s in vain for %s%s" % (timeout, what, "" if last is None else
                                                            " (last: %r)" % (last,)))
         time.sleep(0.05)
+
+
+def pattern(seed, n_bytes):
+    """In pieces: who makes it keeps the interpreter for each, and other threads, which time their calls, wait."""
+    rng, piece = random.Random(seed), 64 << 10
+    return b"".join(rng.randbytes(min(piece, n_bytes - at)) for at in range(0, n_bytes, piece))
 
 
 def slow_healing(c, name, mib):

@@ -15,17 +15,13 @@ import time
 
 import pytest
 
-from conftest import K, N, STORAGES, all_up
+from conftest import K, N, STORAGES, all_up, pattern
 
 MIB = 1 << 20
 FILE_MIB = 64
 # A sanitizer makes everything several times slower: there this is no promise, set it higher.
 CALL_MAX_S = float(os.environ.get("ROZO_CALL_MAX_S", "2.0"))
 STOPPED_S = 20.0
-
-
-def pattern(seed, n_bytes):
-    return random.Random(seed).randbytes(n_bytes)
 
 
 def combinations(layout, sizes):
@@ -176,7 +172,7 @@ def hang_and_check(c, combo, busy, seed):
     rng, calls = random.Random(seed), Calls()
     with busy:
         write_file(c.mnt + "/old", old, Calls())
-        write_file(path, pattern(2, FILE_MIB * MIB), Calls())
+        write_file(path, new, Calls())
         try:
             break_and_check(c, names, signal.SIGSTOP, old, new, bytes(rewritten), calls)
         except BaseException:

@@ -14,14 +14,11 @@ import uuid
 
 import pytest
 
-from conftest import K, N, ROZO, all_up, slow_healing, wait_for
+from conftest import K, N, ROZO, all_up, pattern, slow_healing, wait_for
 
 MIB = 1 << 20
 COST_MAX = 1.2
 HEAD_PAGE = 4096  # a projection file begins with it, then extents of records
-
-def pattern(seed, n_bytes):
-    return random.Random(seed).randbytes(n_bytes)
 
 
 def write(path, data, at=0, flags=os.O_CREAT):
