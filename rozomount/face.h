@@ -246,7 +246,8 @@ struct mount {
     bool drops_privileges; /* we, not the kernel, take them away when a file is written */
     bool direct;           /* whatever is opened does: cache=direct */
     bool maps_direct;      /* ... and can be mapped shared all the same */
-    bool direct_writes; /* what is opened for writing only goes past the kernel's pages */
+    bool
+        direct_writes; /* what is opened for writing only, or O_DIRECT, goes past the kernel's pages */
     /* The kernel writes when it likes: sizes and times of files are its own. */
     bool writeback;
     atomic_llong clock_ahead_ns; /* exportd's clock against this machine's */
@@ -298,6 +299,12 @@ static inline bool mount_may_be_kept(struct mount *m, uint64_t ino)
 void mount_stop(struct mount *m);
 /** No operation is left, and no loop reads any more. Any thread. */
 void mount_drained(struct mount *m);
+/**
+ * Answer OPEN, or CREATE when there is an e. parallel: the kernel may send writes of this file one beside the other, as long as
+ * they do not make it longer. As fuse_reply_open().
+ */
+int mount_reply_open(fuse_req_t req, const struct fuse_entry_param *e,
+                     const struct fuse_file_info *fi, bool parallel);
 
 /* ---- loop.c ---- */
 

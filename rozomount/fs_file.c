@@ -68,13 +68,13 @@ void handle_free(struct loop *loop, struct handle *handle)
 static void open_set_handle(struct op *op)
 {
     const struct mount *m = op->loop->mount;
+    bool is_mapped_by_pages = (op->fi.flags & O_ACCMODE) != O_WRONLY &&
+                              ((op->fi.flags & O_DIRECT) == 0 || !m->maps_direct);
 
     op->handle = handle_new(op->loop, op->node);
     op->node = NULL;
     op->fi.fh = (uintptr_t)op->handle;
-    op->fi.direct_io =
-        m->direct || (m->direct_writes &&
-                      (op->fi.flags & O_ACCMODE) == O_WRONLY); /* cannot be mapped */
+    op->fi.direct_io = m->direct || (m->direct_writes && !is_mapped_by_pages);
     op->fi.keep_cache = op->keep_cache;
     op->handle->sync = (op->fi.flags & O_DSYNC) != 0;
     op->handle->losses = file_losses(op->handle->node->file);
@@ -89,13 +89,22 @@ static void open_answered(struct op *op, int rc)
     op_finish(op);
 }
 
+/*
+ * As local file systems do: who asked for O_DIRECT keeps his writes apart himself, or gets each block as one of them
+ * wrote it. All others have a write as a whole before the next one, also when it is more than one request.
+ */
+static bool open_is_parallel(const struct op *op)
+{
+    return op->fi.direct_io && (op->fi.flags & O_DIRECT) != 0;
+}
+
 static void open_reply(struct op *op)
 {
     fuse_req_t req = op->req;
 
     open_set_handle(op);
     op->req = NULL;
-    open_answered(op, fuse_reply_open(req, &op->fi));
+    open_answered(op, mount_reply_open(req, NULL, &op->fi, open_is_parallel(op)));
 }
 
 static void on_opened(struct op *op, int rc)
@@ -182,7 +191,7 @@ static void created_with_node(struct op *op)
     op->req = NULL;
     tokens_lock(t);
     op_fill_entry(op, op->ino, op->name, loop_may_tell(op->loop), &e);
-    rc = fuse_reply_create(req, &e, &op->fi);
+    rc = mount_reply_open(req, &e, &op->fi, open_is_parallel(op));
     tokens_unlock(t);
     open_answered(op, rc);
 }

@@ -294,7 +294,12 @@ static int mount_open_session(struct mount *m, struct err *err)
 
 /* Other loops' sessions: replies go to the loop's own clone of the device. While a session is
  * told about the kernel's INIT, its answer is thrown away: loop 0 has given it. */
-static _Thread_local enum { REPLY_GOES_OUT, REPLY_IS_SWALLOWED, REPLY_TO_INIT } reply_is;
+static _Thread_local enum {
+    REPLY_GOES_OUT,
+    REPLY_IS_SWALLOWED,
+    REPLY_TO_INIT,
+    REPLY_OPENS_PARALLEL,
+} reply_is;
 
 /* What libfuse 3.14 has no name for: writes, truncates and chowns take privileges away here, so
  * the kernel need not ask for a capability before every write. And what goes past its pages can be
@@ -311,11 +316,24 @@ static ssize_t writev_init_reply(const struct mount *m, int fd, const struct iov
     memcpy(&init, iov[1].iov_base, sizeof(init));
     if (m->drops_privileges)
         init.flags |= FUSE_HANDLE_KILLPRIV_V2;
-    if (m->direct && m->maps_direct) {
+    if ((m->direct || m->direct_writes) && m->maps_direct) {
         init.flags |= FUSE_INIT_EXT;
         init.flags2 |= DIRECT_IO_ALLOW_MMAP;
     }
     return writev(fd, out, 2);
+}
+
+/* Nor for this; what is said of the open file comes last in both answers. */
+static void reply_set_parallel(const struct iovec *last)
+{
+    struct fuse_open_out open;
+    uint8_t *at = (uint8_t *)last->iov_base + last->iov_len - sizeof(open);
+
+    if (last->iov_len < sizeof(open)) /* an error: nothing but a header */
+        return;
+    memcpy(&open, at, sizeof(open));
+    open.open_flags |= FOPEN_PARALLEL_DIRECT_WRITES;
+    memcpy(at, &open, sizeof(open));
 }
 
 static ssize_t clone_writev(int fd, struct iovec *iov, int count, void *userdata)
@@ -325,11 +343,25 @@ static ssize_t clone_writev(int fd, struct iovec *iov, int count, void *userdata
 
     if (reply_is == REPLY_TO_INIT)
         return writev_init_reply(loop->mount, fd, iov, count);
+    if (reply_is == REPLY_OPENS_PARALLEL && count == 2)
+        reply_set_parallel(&iov[1]);
     if (reply_is != REPLY_IS_SWALLOWED)
         return writev(fd, iov, count);
     for (int i = 0; i < count; i++)
         len += (ssize_t)iov[i].iov_len;
     return len;
+}
+
+int mount_reply_open(fuse_req_t req, const struct fuse_entry_param *e,
+                     const struct fuse_file_info *fi, bool parallel)
+{
+    int rc;
+
+    if (parallel)
+        reply_is = REPLY_OPENS_PARALLEL;
+    rc = e != NULL ? fuse_reply_create(req, e, fi) : fuse_reply_open(req, fi);
+    reply_is = REPLY_GOES_OUT;
+    return rc;
 }
 
 static ssize_t clone_read(int fd, void *buf, size_t len, void *userdata)

@@ -284,8 +284,9 @@ static void data_look(struct program *p)
     if (p->len > FILE_BYTES_MAX_SIM - p->off)
         p->len = FILE_BYTES_MAX_SIM - p->off;
     if (p->op == DATA_READ)
-        client_read(p->client, program_asks(p, on_data_read), f->ino, p->fh, p->off,
-                    p->len, world_chance(200000) ? O_DIRECT : 0);
+        client_read(
+            p->client, program_asks(p, on_data_read), f->ino, p->fh, p->off, p->len,
+            (p->open_flags & O_DIRECT) != 0 || world_chance(200000) ? O_DIRECT : 0);
     else if (p->op == DATA_SEEK)
         client_seek(p->client, program_asks(p, on_data_sought), f->ino, p->fh, p->off,
                     SEEK_DATA);

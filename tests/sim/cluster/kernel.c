@@ -139,6 +139,7 @@ void kop_ask(struct kop *op, const struct request *r, void (*step)(struct kop *o
     op->below.done = on_below;
     op->below.entry = (struct fuse_entry_param){ 0 };
     op->below.keeps_cache = op->below.is_direct = op->below.keeps_names = false;
+    op->below.is_parallel = false;
     request_begin(&op->below);
     k->config.send(k->config.arg, &op->below, r);
 }

@@ -70,6 +70,7 @@ struct kernel_counts {
     uint64_t n_names, n_attrs, n_pages, n_lists; /* answered without the mount */
     uint64_t n_invalidated, n_forgotten;         /* names and pages dropped; inodes */
     uint64_t n_overtaken; /* reads that Linux would have ended too early */
+    uint64_t n_beside;    /* writes of a file that another one was in */
 };
 
 /* Somebody waits for an invalidation. Embedded. */

@@ -138,6 +138,7 @@ void kfile_add(struct kop *op)
     f->inode = op->inode;
     f->inode->n_files++;
     f->is_direct = op->below.is_direct;
+    f->is_parallel = op->below.is_parallel;
     f->keeps_names = op->below.keeps_names;
     list_add_tail(&op->k->files, &f->link);
 }
@@ -506,10 +507,34 @@ static void direct_written(struct kop *op)
     write_end(op, op->below.rc);
 }
 
+/* Beside others: what does not make the file longer, and while no pages are kept of it. */
+static bool write_is_parallel(const struct kop *op)
+{
+    const struct kfile *f = kfile_find(op->k, op->r.fh);
+
+    if (f == NULL || !f->is_parallel || (op->r.flags & O_APPEND) != 0 ||
+        op->r.off + op->r.len > op->inode->size)
+        return false;
+    LIST_FOREACH(n, &op->k->files) {
+        const struct kfile *other = container_of(n, struct kfile, link);
+
+        if (other->inode == op->inode && !other->is_direct)
+            return false;
+    }
+    return true;
+}
+
 static void write_locked(struct kop *op)
 {
     struct kinode *i = op->inode;
 
+    if (!op->locks[0].alone && !write_is_parallel(op)) { /* not any more */
+        kop_unlock(op);
+        kop_lock(op, i, true);
+        kop_locked(op, write_locked);
+        return;
+    }
+    op->k->counts.n_beside += i->n_readers > 1;
     if ((op->r.flags & O_APPEND) != 0)
         op->r.off = i->size;
     op->pos = op->r.off;
@@ -617,7 +642,8 @@ void kfile_ask(struct kop *op)
         do_read(op);
         break;
     case REQUEST_WRITE:
-        alone(op, write_locked);
+        kop_lock(op, op->inode, !write_is_parallel(op));
+        kop_locked(op, write_locked);
         break;
     case REQUEST_TRUNCATE:
         alone(op, truncate_locked);

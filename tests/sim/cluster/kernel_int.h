@@ -72,7 +72,7 @@ struct kfile {
     struct kinode *inode; /* pinned */
     unsigned n_ahead;     /* READs that nobody waits for; a RELEASE comes after them */
     struct kop *release;
-    bool is_direct;
+    bool is_direct, is_parallel;
     bool keeps_names; /* a directory: its listing may be kept, and be used */
 };
 

@@ -74,7 +74,7 @@ struct arguments {
     unsigned mutant;
     const char *mode; /* NULL: each seed its own */
     bool verbose, tells, quiet, torn, heals, twice, directories, kernel, shared, locks,
-        names, cuts, inlined;
+        names, cuts, inlined, direct;
     unsigned strict;
     unsigned n_clients;
     char replay[256];
@@ -132,6 +132,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.locks = args.locks;
     c.names = args.names;
     c.cuts = args.cuts;
+    c.direct = args.direct;
     c.n_clients = args.n_clients;
     c.heals = args.heals || (c.faults & (FAULT_REPLACE | FAULT_LOSE)) != 0;
     /* A write that nobody synced, torn by the power at one home and unreadable at the next, is gone with nothing to heal it
@@ -148,7 +149,7 @@ static void run_seed(uint64_t seed, struct run_result *r)
 
     snprintf(args.replay, sizeof(args.replay),
              "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
-             "--mutant %s%s%s%s%s%s%s%s%s%s%s --clients %u\n",
+             "--mutant %s%s%s%s%s%s%s%s%s%s%s%s --clients %u\n",
              (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
              mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
              c.heals ? " --heal" : "", c.directories ? " --directories" : "",
@@ -158,7 +159,7 @@ static void run_seed(uint64_t seed, struct run_result *r)
                                          : "",
              c.shared ? " --shared" : "", c.locks ? " --locks" : "",
              c.names ? " --names" : "", c.cuts ? " --cuts" : "",
-             c.inlined ? " --inline" : "", c.n_clients);
+             c.inlined ? " --inline" : "", c.direct ? " --direct" : "", c.n_clients);
     run_once(&c, r);
     if (!args.quiet)
         printf(
@@ -244,6 +245,9 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
     case 'U':
         args.cuts = true;
         return 0;
+    case 'D':
+        args.direct = true;
+        return 0;
     case 'C':
         args.n_clients = (unsigned)strtoul(arg, NULL, 0);
         if (args.n_clients > 3)
@@ -292,6 +296,7 @@ int main(int argc, char **argv)
         { "names", 'N', NULL, 0, "Programs mostly look at names", 0 },
         { "cuts", 'U', NULL, 0, "Programs mostly cut files, and read around their ends",
           0 },
+        { "direct", 'D', NULL, 0, "Most writers have opened with O_DIRECT", 0 },
         { "clients", 'C', "N", 0, "How many mounts have programs; 0: all three", 0 },
         { "twice", '2', NULL, 0, "Run each seed twice: both must be the same", 0 },
         { 0 },
@@ -339,6 +344,7 @@ int main(int argc, char **argv)
         sum.n_kernel_invalidated += r.n_kernel_invalidated;
         sum.n_kernel_forgotten += r.n_kernel_forgotten;
         sum.n_kernel_overtaken += r.n_kernel_overtaken;
+        sum.n_kernel_beside += r.n_kernel_beside;
         if (!args.twice)
             continue;
         run_seed(args.seed + i, &again);
@@ -370,13 +376,14 @@ int main(int argc, char **argv)
                (unsigned long long)sum.n_locks, (unsigned long long)sum.n_signals);
     if (args.kernel)
         printf(
-            "kernel: knew %llu names, %llu attributes, %llu pages, %llu listings; dropped %llu names and pages, forgot %llu inodes; %llu answers overtaken\n",
+            "kernel: knew %llu names, %llu attributes, %llu pages, %llu listings; dropped %llu names and pages, forgot %llu inodes; %llu answers overtaken, %llu writes beside others\n",
             (unsigned long long)sum.n_kernel_names,
             (unsigned long long)sum.n_kernel_attrs,
             (unsigned long long)sum.n_kernel_pages,
             (unsigned long long)sum.n_kernel_lists,
             (unsigned long long)sum.n_kernel_invalidated,
             (unsigned long long)sum.n_kernel_forgotten,
-            (unsigned long long)sum.n_kernel_overtaken);
+            (unsigned long long)sum.n_kernel_overtaken,
+            (unsigned long long)sum.n_kernel_beside);
     return 0;
 }

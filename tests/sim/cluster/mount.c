@@ -18,6 +18,7 @@
 #include "tests/sim/cluster/inval.h"
 #include "tests/sim/cluster/model.h"
 #include "tests/sim/cluster/recaller.h"
+#include "tests/sim/cluster/state.h"
 
 struct map_channel {
     uint32_t id;
@@ -140,6 +141,13 @@ int fuse_reply_open(fuse_req_t req, const struct fuse_file_info *fi)
     req->is_direct = fi->direct_io;
     req->keeps_names = fi->cache_readdir;
     return answered(req, 0);
+}
+
+int mount_reply_open(fuse_req_t req, const struct fuse_entry_param *e,
+                     const struct fuse_file_info *fi, bool parallel)
+{
+    req->is_parallel = parallel;
+    return e != NULL ? fuse_reply_create(req, e, fi) : fuse_reply_open(req, fi);
 }
 
 int fuse_reply_write(fuse_req_t req, size_t count)
@@ -491,6 +499,7 @@ void client_start(struct sim_client *c)
     sm->opt.io_timeout_ms = 20000;
     sm->opt.export_name = (char *)(uintptr_t) "main";
     sm->m.opt = &sm->opt;
+    sm->m.direct_writes = sm->m.maps_direct = run->config.direct;
     sm->m.loops = &sm->loop;
     sm->m.n_loops = 1;
     sm->m.refs = refs_new();
@@ -529,6 +538,7 @@ static void counts_add(struct kernel_counts *sum, const struct kernel_counts *mo
     sum->n_invalidated += more->n_invalidated;
     sum->n_forgotten += more->n_forgotten;
     sum->n_overtaken += more->n_overtaken;
+    sum->n_beside += more->n_beside;
 }
 
 static void kernel_end(struct sim_client *c)

@@ -284,6 +284,12 @@ static void name_create(struct program *p)
                   model.names[p->name].text, p->open_flags);
 }
 
+/* Those who write may be together in the kernel, then. */
+static int flag_direct(void)
+{
+    return run->config.direct && world_chance(950000) ? O_DIRECT : 0;
+}
+
 /* Those who had it open have closed it, or their sessions are over; and exportd has been there for long. */
 static bool is_only_one(int file)
 {
@@ -304,6 +310,7 @@ static void name_open(struct program *p, int file)
         p->open_flags |= O_DSYNC;
     if (p->episode == EPISODE_WRITER && world_chance(100000))
         p->open_flags |= O_APPEND;
+    p->open_flags |= flag_direct();
     p->only_one = p->episode == EPISODE_WRITER && is_only_one(file);
     program_use_file(p, file);
     p->view.opened_ns = world_clock.now_ns;

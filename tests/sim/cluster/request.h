@@ -71,10 +71,10 @@ struct fuse_req {
     struct stat st;
     double attr_timeout_s; /* of st, when it is not in entry */
     uint64_t fh;
-    bool keeps_cache, is_direct; /* of an open */
-    bool keeps_names;            /* of an opendir: cache_readdir */
-    uint64_t n;                  /* bytes written, offset found */
-    uint8_t *data;               /* in: room for a read or readdir; NULL: none wanted */
+    bool keeps_cache, is_direct, is_parallel; /* of an open */
+    bool keeps_names;                         /* of an opendir: cache_readdir */
+    uint64_t n;                               /* bytes written, offset found */
+    uint8_t *data; /* in: room for a read or readdir; NULL: none wanted */
     size_t data_len;
 };
 

@@ -220,6 +220,7 @@ static void kernels_count(void)
         run->result.n_kernel_invalidated += c.n_invalidated;
         run->result.n_kernel_forgotten += c.n_forgotten;
         run->result.n_kernel_overtaken += c.n_overtaken;
+        run->result.n_kernel_beside += c.n_beside;
     }
 }
 

@@ -54,6 +54,7 @@ struct run_config {
     bool heals;          /* storages heal, and in the end everything must be healed */
     bool names;          /* programs mostly look at names */
     bool cuts;           /* they mostly cut files, and read around their ends */
+    bool direct;         /* they open what they write with O_DIRECT, mostly */
     bool kernel;         /* a model of Linux before each mount: kernel.h */
     unsigned strict;     /* all mounts see the same: enum model_strictness */
     bool shared;         /* few names, and many writers of a file; with strict only */
@@ -80,7 +81,8 @@ struct run_result {
     uint64_t bytes_most;         /* memory of one process */
     /* It answered by itself. */
     uint64_t n_kernel_names, n_kernel_attrs, n_kernel_pages, n_kernel_lists;
-    uint64_t n_kernel_invalidated, n_kernel_forgotten, n_kernel_overtaken;
+    uint64_t n_kernel_invalidated, n_kernel_forgotten, n_kernel_overtaken,
+        n_kernel_beside;
 };
 
 /** Ends the process with words when something is wrong. */
