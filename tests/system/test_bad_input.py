@@ -486,12 +486,11 @@ def damage_ways():
 
 
 def projection_files(c, storage, ino):
-    """Paths of the projection files of an inode on one storage."""
+    """Paths of the projection files of an inode on one storage, also of one that was put aside."""
     found = []
     for folder, _, names in os.walk(os.path.join(c.data(storage), "objects")):
-        # The name is the file id in hex: export, generation, inode number, little-endian.
-        found += [os.path.join(folder, n) for n in names if struct.pack("<Q", ino).hex() in n or
-                  "%016x" % ino in n]
+        # The name is the file id in hex (export, generation, inode number: 8, 8, 16 digits), a dot, and which.
+        found += [os.path.join(folder, n) for n in names if n[16:32] == "%016x" % ino]
     return found
 
 
@@ -528,6 +527,27 @@ def test_projections_lost_under_a_running_cluster(cluster, layout, may_be_lost):
         assert f.read() == data[::-1]
 
 
+def how_it_differs(got, data):
+    """Where, and what is there instead: None when they are equal."""
+    if got == data:
+        return None
+    n = min(len(got), len(data))
+    said = "" if len(got) == len(data) else "%d bytes of %d; " % (len(got), len(data))
+    wrong = [i for i in range(0, n, 512) if got[i:i + 512] != data[i:min(i + 512, n)]]
+    if not wrong:
+        return said + "what there is, is right"
+    first = next(i for i in range(wrong[0], n) if got[i] != data[i])
+    last = next(i for i in range(min(wrong[-1] + 511, n - 1), -1, -1) if got[i] != data[i])
+    piece = got[first:last + 1]
+    if not any(piece):
+        what = "zeros"
+    elif len(piece) >= 16 and data.find(piece[:16]) >= 0:
+        what = "what belongs at %d" % data.find(piece[:16])
+    else:
+        what = piece[:16].hex()
+    return said + "wrong from %d to %d, in %d pieces of 512: %s" % (first, last, len(wrong), what)
+
+
 def test_damaged_projection_files(cluster):
     """One projection of each of many files is damaged in its own way: all read back right. Then a second
     one too: EIO or the right bytes, never others, and never zeros for what was lost. All can be written anew."""
@@ -561,7 +581,8 @@ def test_damaged_projection_files(cluster):
             path, data, _ = files[way]
             try:
                 with open(path, "rb") as f:
-                    return "right" if f.read() == data else way + ": wrong bytes"
+                    wrong = how_it_differs(f.read(), data)
+                    return "right" if wrong is None else "%s: wrong bytes: %s" % (way, wrong)
             except OSError as e:
                 return "EIO" if errors_allowed and e.errno == errno.EIO else "%s: %s" % (way, e)
 
