@@ -29,9 +29,9 @@ enum { CHANCE_BYTES = 256 };
 
 struct env_uv_impl {
     struct timers timers;
-    struct tasks tasks;
-    uint64_t now_ns;   /* 0: ask the clock */
-    uint64_t armed_ns; /* what uv_timer waits for; UINT64_MAX: it is stopped */
+    struct tasks tasks, last; /* those of last wait until there is no other */
+    uint64_t now_ns;          /* 0: ask the clock */
+    uint64_t armed_ns;        /* what uv_timer waits for; UINT64_MAX: it is stopped */
     _Atomic(struct env_mail *) mail; /* newest first; any thread pushes */
     uv_timer_t timer;
     uv_idle_t
@@ -129,13 +129,30 @@ static void on_idle(uv_idle_t *handle)
     (void)handle;
 }
 
+static bool has_tasks(const struct env_uv_impl *impl)
+{
+    return impl->tasks.head != NULL || impl->last.head != NULL;
+}
+
+static void post_to(struct env_uv_impl *impl, struct tasks *queue, struct env_task *task)
+{
+    if (!has_tasks(impl))
+        uv_idle_start(&impl->idle, on_idle);
+    tasks_push(queue, task);
+}
+
 static void uv_env_post(struct env *env, struct env_task *task)
 {
     struct env_uv_impl *impl = env_impl(env);
 
-    if (impl->tasks.head == NULL)
-        uv_idle_start(&impl->idle, on_idle);
-    tasks_push(&impl->tasks, task);
+    post_to(impl, &impl->tasks, task);
+}
+
+void env_uv_post_last(struct env_uv *e, struct env_task *task)
+{
+    struct env_uv_impl *impl = e->impl;
+
+    post_to(impl, &impl->last, task);
 }
 
 static void random_bytes(uint8_t *p, size_t len_bytes)
@@ -185,6 +202,8 @@ static void tasks_drain(struct env_uv_impl *impl)
 
     for (unsigned i = 0; i < TASKS_PER_DRAIN; i++) {
         task = tasks_pop(&impl->tasks);
+        if (task == NULL)
+            task = tasks_pop(&impl->last);
         if (task == NULL) {
             uv_idle_stop(&impl->idle);
             return;
@@ -286,7 +305,7 @@ void env_uv_close(struct env_uv *e)
 {
     struct env_uv_impl *impl = e->impl;
 
-    assert(impl->tasks.head == NULL);
+    assert(!has_tasks(impl));
     assert(atomic_load(&impl->mail) == NULL);
     timers_free(&impl->timers);
     uv_close((uv_handle_t *)&impl->timer, on_handle_closed);

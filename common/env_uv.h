@@ -28,6 +28,8 @@ struct env_mail {
 int env_uv_init(struct env_uv *e, uv_loop_t *loop);
 /** Nothing may be running or posted any more. Run the loop once afterwards to let handles close. */
 void env_uv_close(struct env_uv *e);
+/** As env_post(), but behind all that was posted, and what that posts: for what gathers their work. */
+void env_uv_post_last(struct env_uv *e, struct env_task *task);
 /** Run mail->fn on e's thread soon. From any thread; wake-ups are coalesced; order is kept. */
 void env_mailbox_post(struct env_uv *e, struct env_mail *mail);
 

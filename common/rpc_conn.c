@@ -5,7 +5,7 @@
  * Out:    conn_ops callbacks; bytes to the socket. Thread: the env's loop. This is shell.
  * Keeps:  bounded work per turn, so that one busy connection does not starve the others; after
  *         conn_close() no callback but on_closed().
- * Yours:  READ_PER_TURN, WRITE_PER_TURN, CONN_IN_BYTES.
+ * Yours:  READ_PER_TURN, WRITE_PER_TURN, CONN_IN_BYTES, SMALL_BYTES.
  */
 #include "common/rpc_conn.h"
 
@@ -26,6 +26,7 @@ enum {
     WRITE_PER_TURN = 4 << 20,
     WRITE_IOV_MAX = 256,
     READ_IOV_MAX = 256,
+    SMALL_BYTES = 32 << 10, /* frames up to that wait for others of their turn */
 };
 
 static void on_poll(uv_poll_t *handle, int status, int events);
@@ -519,8 +520,12 @@ void conn_send(struct conn *c, struct conn_out *out, bool front)
     }
     list_add_after(where, &out->node);
     c->out_bytes += out->total;
-    if (!c->out_blocked)
+    if (c->out_blocked)
+        return;
+    if (out->total > SMALL_BYTES)
         env_post(&c->e->env, &c->task);
+    else
+        env_uv_post_last(c->e, &c->task);
 }
 
 /* The unsent rest of a frame whose owner is gone. */

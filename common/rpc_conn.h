@@ -2,8 +2,9 @@
  * rpc_conn.h - one TCP connection as frames in and frames out, for rpc_server.c and rpc_channel.c.
  *
  * Raw non-blocking sockets under uv_poll: payloads are received straight into their places and
- * file segments leave by sendfile. What is sent in one turn of the loop leaves together. All
- * calls on the env's thread; callbacks of conn_ops may call anything here, conn_close() too.
+ * file segments leave by sendfile. Small frames that are sent in one turn of the loop leave in one system
+ * call, when everything else of that turn is done. All calls on the env's thread; callbacks of conn_ops may
+ * call anything here, conn_close() too.
  */
 #ifndef ROZO_RPC_CONN_H
 #define ROZO_RPC_CONN_H
@@ -93,7 +94,7 @@ struct conn {
  */
 int conn_open(struct conn *c, struct env_uv *e, int fd, bool is_connecting,
               const struct conn_ops *ops);
-/** Queue a frame; it leaves at the end of this turn. front: before all that have not begun. */
+/** Queue a frame; it leaves in this turn, a small one at its end. front: before all that have not begun. */
 void conn_send(struct conn *c, struct conn_out *out, bool front);
 /**
  * Take out back, its memory is free at return; what has begun is finished from a copy.

@@ -251,6 +251,34 @@ static void uv_keeps_the_promises(void **state)
     uv_teardown(&f);
 }
 
+/* Whatever others post, also from within, comes before what was posted last; and each once. */
+static void uv_runs_last_what_is_to_be_last(void **state)
+{
+    struct uv_fixture f;
+    struct letter l[4];
+
+    (void)state;
+    uv_setup(&f);
+    trail_env = &f.e.env;
+    letters_init(l, 4);
+    l[2].again = 2;
+    env_uv_post_last(&f.e, &l[0].task);
+    env_uv_post_last(&f.e, &l[1].task);
+    env_uv_post_last(&f.e, &l[0].task);
+    env_post(&f.e.env, &l[2].task);
+    env_post(&f.e.env, &l[3].task);
+    run_uv(&f);
+    assert_string_equal(trail, "cdccab");
+    l[1].again =
+        1; /* last posts one that is not: that comes before the next of the last */
+    trail[0] = '\0';
+    env_uv_post_last(&f.e, &l[1].task);
+    env_uv_post_last(&f.e, &l[0].task);
+    run_uv(&f);
+    assert_string_equal(trail, "bba");
+    uv_teardown(&f);
+}
+
 /* Four threads post numbered letters; all arrive, those of one thread in order. */
 enum { POSTERS = 4, LETTERS = 5000 };
 struct post {
@@ -315,6 +343,7 @@ int main(void)
         cmocka_unit_test(same_seed_same_chance),
         cmocka_unit_test(heap_matches_slow_twin),
         cmocka_unit_test(uv_keeps_the_promises),
+        cmocka_unit_test(uv_runs_last_what_is_to_be_last),
         cmocka_unit_test(mail_arrives_once_and_in_order),
     };
 
