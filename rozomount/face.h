@@ -513,8 +513,11 @@ void recall_send(struct mount *m, const struct token_recall *what);
 void op_rename_over(struct op *op);
 /** What exportd said when the file was opened holds, and it is open: who opens it again need not ask. */
 bool node_is_open_still(struct loop *loop, const struct node *node);
-/** The name that it had is gone, by our own doing: if it is only kept open, it is not any more. Any loop. */
-void recalls_let_go(struct loop *loop, uint64_t ino);
+/**
+ * A name that it had is gone by our own doing, its last one if `gone`: if it is only kept open, it is not any more, and without a name
+ * its token is of no use once it is closed. Any loop.
+ */
+void recalls_let_go(struct loop *loop, uint64_t ino, bool gone);
 /** Our session is over: what it let us keep is dropped, and what was written under it and is not with the storages is lost. */
 void recalls_lose_all(struct loop *loop);
 /** The mount ends: the kernel asks no more and keeps nothing, nobody waits for a token. */

@@ -372,7 +372,7 @@ static int note_removed(struct op *op, struct md_removed *r)
     if (r->removed.ino != 0) {
         opendirs_note(op->loop->mount->opendirs, &r->removed);
         tokens_forget_attr(t, r->removed.ino, op->changes);
-        recalls_let_go(op->loop, r->removed.ino);
+        recalls_let_go(op->loop, r->removed.ino, r->removed.nlink == 0);
     }
     for (unsigned i = 0; i < 2; i++) {
         if (r->moved[i] != 0) /* an fsync of it speaks of its new name */

@@ -612,6 +612,8 @@ static void node_free(struct node *node)
     assert(list_is_empty(&node->token_waiters) && node->acquiring == NULL);
     node_give_back(node);
     node_forget_attr(node); /* nobody knows any more what was written beyond it */
+    if (node->gone)
+        tokens_inode_gone(nodes->config.tokens, node->ino);
     closed_remember(nodes, node->ino, &node->seen);
     HASH_DEL(nodes->by_ino, node);
     node_count(node, -1);

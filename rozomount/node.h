@@ -60,6 +60,7 @@ struct node {
     bool untold;     /* storages may have bytes of it that exportd does not know of */
     bool closing;    /* file_close() is under way: `file` is not to be used */
     bool nameless;   /* it has lost a name, perhaps the last: it is not kept */
+    bool gone;       /* it has lost the last */
     bool stale; /* another mount has changed its size, and the kernel will not know */
     uint64_t n_syncs; /* fsyncs begun */
     uint64_t

@@ -752,15 +752,19 @@ struct let_go {
     struct env_mail mail;
     struct loop *loop;
     uint64_t ino;
+    bool gone;
 };
 
-static void let_go(struct loop *loop, uint64_t ino)
+static void let_go(struct loop *loop, uint64_t ino, bool gone)
 {
     struct node *node = node_find(&loop->nodes, ino);
 
     if (node != NULL) {
         node->nameless = true;
+        node->gone |= gone;
         node_let_go(node);
+    } else if (gone) {
+        tokens_inode_gone(tokens_of(loop), ino);
     }
 }
 
@@ -768,24 +772,28 @@ static void on_let_go(struct env_mail *mail)
 {
     struct let_go *news = container_of(mail, struct let_go, mail);
 
-    let_go(news->loop, news->ino);
+    let_go(news->loop, news->ino, news->gone);
     free(news);
 }
 
-void recalls_let_go(struct loop *loop, uint64_t ino)
+void recalls_let_go(struct loop *loop, uint64_t ino, bool gone)
 {
     struct let_go *news;
 
-    if (!mount_may_be_open(loop->mount, ino) && !mount_may_be_kept(loop->mount, ino))
+    if (!mount_may_be_open(loop->mount, ino) && !mount_may_be_kept(loop->mount, ino)) {
+        if (gone)
+            tokens_inode_gone(tokens_of(loop), ino);
         return;
+    }
     if (mount_owner(loop->mount, ino) == loop) {
-        let_go(loop, ino);
+        let_go(loop, ino, gone);
         return;
     }
     news = mem_new(sizeof(*news));
     news->mail.fn = on_let_go;
     news->loop = mount_owner(loop->mount, ino);
     news->ino = ino;
+    news->gone = gone;
     env_mailbox_post(&news->loop->env, &news->mail);
 }
 

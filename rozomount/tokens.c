@@ -988,6 +988,22 @@ uint64_t tokens_gave_back(struct tokens *t, uint64_t ino, enum token_mode keep,
     return grant;
 }
 
+void tokens_inode_gone(struct tokens *t, uint64_t ino)
+{
+    struct token *k;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    if (k != NULL && !k->lost && tokens_has_others(t)) {
+        k->used = false;
+        list_remove(&k->link);
+        list_add_after(&t->all, &k->link);
+    } else if (k != NULL && !k->lost) {
+        token_free(t, k);
+    }
+    tokens_unlock(t);
+}
+
 /* The first that was not used since it was last passed by. */
 static struct token *token_least_used(struct tokens *t)
 {

@@ -213,5 +213,10 @@ uint64_t tokens_gave_back(struct tokens *t, uint64_t ino, enum token_mode keep,
                           uint64_t grant);
 /** One to be given back because there are too many; 0: there are not. It is not offered again for a while. */
 uint64_t tokens_surplus(struct tokens *t);
+/**
+ * An inode has lost its last name and is not open here. While we are alone nobody can change it any more, so its token is forgotten
+ * and exportd, which does the same, is not told. Else another mount may have it open: then it is the first to be surplus.
+ */
+void tokens_inode_gone(struct tokens *t, uint64_t ino);
 
 #endif

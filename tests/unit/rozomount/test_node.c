@@ -355,6 +355,25 @@ static void test_a_session_changes_with_the_token(void **state)
     tokens_free(t);
 }
 
+/* A file that was removed while it is open keeps its token until it is closed, and no longer. */
+static void test_a_token_of_what_is_gone_goes_with_the_last_close(void **state)
+{
+    struct tokens *t = fx.nodes.config.tokens = tokens_new();
+    struct node *node = node_get(&fx.nodes, 5);
+
+    (void)state;
+    tokens_opened(t, 10, false);
+    session_after(node, 7, 11);
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    node->gone = true;
+    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
+    node_put(node);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
+    finish_close(the_file);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    tokens_free(t);
+}
+
 static void test_who_comes_while_closing_waits(void **state)
 {
     struct node *node = open_node(5, 100, 1, NULL);
@@ -593,6 +612,8 @@ int main(void)
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_session_changes_with_the_token, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(
+            test_a_token_of_what_is_gone_goes_with_the_last_close, setup, teardown),
         cmocka_unit_test_setup_teardown(test_who_comes_while_closing_waits, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_pages_stay_when_nothing_changed, setup,

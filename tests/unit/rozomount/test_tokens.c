@@ -811,6 +811,30 @@ static void test_the_longest_unused_is_to_go(void **state)
     assert_int_equal(tokens_surplus(t), 0);
 }
 
+/* Files come and go: tokens of those that are gone do not fill the table, or go before any that is of use. */
+static void test_inodes_without_names_make_room(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    tokens_grant(t, 6, TOKEN_EXCLUSIVE, 11);
+    assert_true(tell_attr(6, 11));
+    tokens_inode_gone(t, 6);
+    tokens_inode_gone(t, 7); /* never had one */
+    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    assert_int_equal(tokens_mode(t, 6), TOKEN_NONE);
+    for (uint64_t ino = 6; ino <= TOKENS_MAX + 5; ino++)
+        tokens_grant(t, ino, TOKEN_SHARED, 11);
+    assert_int_equal(tokens_surplus(t), 5);
+    tokens_note_others(t, true); /* one of them may have it open, and change it */
+    assert_true(tell_attr(9, 11));
+    tokens_inode_gone(t, 9);
+    assert_int_equal(tokens_mode(t, 9), TOKEN_SHARED);
+    assert_int_equal(tokens_surplus(t), 9);
+    tokens_note_others(t, false);
+    tokens_inode_gone(t, 10);
+    assert_int_equal(tokens_surplus(t), 0);
+}
+
 /* Goal: whichever goes, the others stay, and what comes then is noted, too. */
 static void test_names_go_one_by_one(void **state)
 {
@@ -1096,6 +1120,7 @@ int main(void)
         T(test_what_is_held_is_claimed),
         T(test_lost_ones_are_given_up_one_by_one),
         T(test_the_longest_unused_is_to_go),
+        T(test_inodes_without_names_make_room),
         T(test_too_many_names),
         T(test_nothing_is_kept_that_exportd_does_not_know_of),
     };
