@@ -125,6 +125,16 @@ static int open_file(struct disk_uv *d, const struct disk_req *req, bool is_new)
     return fd;
 }
 
+/* Nothing is called req->path: the same answer, when it is certain what is called req->to. */
+static int look_aside(struct disk_uv *d, struct disk_req *req)
+{
+    req->aside = false;
+    if (req->to == NULL || disk_names_lack(&d->names, req->to))
+        return -ENOENT;
+    req->aside = faccessat(d->dir_fd, req->to, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    return req->aside ? -ENOENT : disk_rc(errno);
+}
+
 static int do_open(struct disk_uv *d, struct disk_req *req)
 {
     bool is_new = disk_names_lack(&d->names, req->path);
@@ -132,6 +142,8 @@ static int do_open(struct disk_uv *d, struct disk_req *req)
     struct disk_file *file;
     struct stat st = { .st_mode = S_IFREG };
 
+    if (fd == -ENOENT)
+        return look_aside(d, req);
     if (fd < 0)
         return fd;
     file = malloc(sizeof(*file));

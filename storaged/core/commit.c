@@ -382,16 +382,14 @@ static enum op_next drop_in_proj(struct drop_op *d, struct proj *proj)
     return OP_GO;
 }
 
-/* A damaged file of what others are home to, who all have it. */
-static bool is_spoiled(const struct drop_op *d)
+/* Is all of what others are home to meant, who all have it, and is nothing newer pending? */
+static bool is_not_needed(const struct drop_op *d, unsigned p)
 {
     const struct op *op = &d->op;
     const struct pending_file *f = op_pending(op);
-    uint32_t us = identity_storage_id(op->st->config.identity);
 
-    if ((d->d.projections >> d->p & 1) == 0 || d->d.first != 0 ||
-        d->d.end != UINT64_MAX || op->obj->state[d->p] != PROJ_DAMAGED ||
-        (op->obj->foreign >> d->p & 1) != 0 || op->ref.storages[d->p] == us)
+    if ((d->d.projections >> p & 1) == 0 || d->d.first != 0 || d->d.end != UINT64_MAX ||
+        op->ref.storages[p] == identity_storage_id(op->st->config.identity))
         return false;
     if (f == NULL)
         return true;
@@ -399,10 +397,23 @@ static bool is_spoiled(const struct drop_op *d)
     {
         const struct pending_record *r = container_of(node, struct pending_record, link);
 
-        if (r->projection == d->p && r->version > d->d.keep)
+        if (r->projection == p && r->version > d->d.keep)
             return false;
     }
     return true;
+}
+
+static bool is_spoiled(const struct drop_op *d)
+{
+    return d->op.obj->state[d->p] == PROJ_DAMAGED &&
+           (d->op.obj->foreign >> d->p & 1) == 0 && is_not_needed(d, d->p);
+}
+
+/* Nothing is here any more that could be applied to anything: as after a start. */
+static void drop_unheld(struct op *op)
+{
+    if (object_present(op->obj) == 0 && op_pending(op) != NULL)
+        pending_remove_all(journal_pending(op->st->journal), op_pending(op));
 }
 
 static enum op_next drop_spoiled(struct drop_op *d)
@@ -422,9 +433,44 @@ static enum op_next drop_spoiled(struct drop_op *d)
         return OP_BAD;
     op->rc = 0;
     op->obj->state[d->p] = PROJ_ABSENT;
-    /* nothing is here any more that could be applied to anything: as after a start */
-    if (object_present(op->obj) == 0 && op_pending(op) != NULL)
-        pending_remove_all(journal_pending(op->st->journal), op_pending(op));
+    drop_unheld(op);
+    return OP_GO;
+}
+
+/* Of such a file nothing is here but what was put aside, or has no header. */
+static bool are_remains(const struct drop_op *d)
+{
+    const struct object *obj = d->op.obj;
+
+    for (unsigned p = 0; p < CODEC_N_MAX; p++) {
+        if ((obj->emptied >> p & 1) != 0 && !is_not_needed(d, p))
+            return false;
+    }
+    return obj->emptied != 0 && object_present(obj) == 0;
+}
+
+static enum op_next drop_remains(struct op *op)
+{
+    struct drop_op *d = (struct drop_op *)op;
+
+    if (!d->removing && are_remains(d)) {
+        d->removing = true;
+        projfile_path_prefix(op->path, &op->ref.id);
+        log_warn("%s*: of a damaged file that is not needed any more: removed", op->path);
+        op->dr = (struct disk_req){ .op = DISK_REMOVE,
+                                    .path = op->path,
+                                    .n_names = CODEC_N_MAX };
+        op_submit(op);
+        return OP_WAIT;
+    }
+    if (!d->removing)
+        return OP_GO;
+    d->removing = false;
+    if (op->rc != 0 && op->rc != -ENOENT)
+        return OP_BAD;
+    op->rc = 0;
+    op->obj->emptied = op->obj->unsynced = 0;
+    drop_unheld(op);
     return OP_GO;
 }
 
@@ -500,8 +546,9 @@ static enum op_next drop_sync(struct op *op)
 static void drop_step(struct op *op)
 {
     static enum op_next (*const steps[])(struct op *) = { drop_enter, drop_in_place,
-                                                          drop_pending, drop_sync };
-    enum op_next next = run(op, steps, 4);
+                                                          drop_remains, drop_pending,
+                                                          drop_sync };
+    enum op_next next = run(op, steps, 5);
 
     if (next == OP_GO)
         op_finish(op, ROZO__STATUS__OK);

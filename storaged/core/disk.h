@@ -18,7 +18,8 @@ struct disk;
 struct disk_file; /* an open file; the disk's */
 
 enum disk_op {
-    DISK_OPEN,  /* path, create -> file, size. Makes missing parents when it creates */
+    DISK_OPEN, /* path, create -> file, size. Makes missing parents when it creates. With `to`: when
+                    that is -ENOENT, is something called so? -> aside */
     DISK_READ,  /* file, offset, iov -> n_read; short only at the end of the file */
     DISK_WRITE, /* file, offset, iov; all of it, or an error and nobody knows how much */
     DISK_SYNC,  /* file: its data and size are on stable storage */
@@ -57,7 +58,7 @@ typedef void disk_done_cb(struct disk_req *req, int rc);
 struct disk_req {
     enum disk_op op;
     bool create;
-    bool more; /* out */
+    bool more, aside; /* out */
     bool
         anew; /* WRITE: what cannot be read of the pages at its ends may be given up (patient.h) */
     struct disk_file *file; /* in; OPEN: out */

@@ -36,13 +36,19 @@ static uint32_t all_projections(const struct file_ref *ref)
     return (UINT32_C(1) << codec_n(ref->codec)) - 1;
 }
 
-/* op_enter() for those that need a projection file to be here. */
+/*
+ * op_enter() for those that need a projection file to be here. While all is made again here most files are not yet:
+ * that is no loss of something that anybody was told is here.
+ */
 static enum op_next enter_present(struct op *op)
 {
     enum op_next next = op_enter(op);
 
-    if (next == OP_GO && object_present(op->obj) == 0)
-        return op_bad(op, -ENOMEDIUM);
+    if (next == OP_GO && object_present(op->obj) == 0) {
+        bool is_lost = op->obj->emptied != 0 && !op_was_never_synced(op);
+
+        return op_bad(op, is_lost ? -EUCLEAN : -ENOMEDIUM);
+    }
     return next;
 }
 

@@ -213,6 +213,8 @@ static enum op_next look_opened(struct op *op)
 {
     if (op->rc == -ENOENT) {
         op->obj->state[op->p] = PROJ_ABSENT;
+        if (op->dr.aside) /* by somebody who did not get to make the new one, perhaps */
+            op->obj->emptied |= UINT32_C(1) << op->p;
         op->enter_state = ENTER_LOOK;
         return OP_GO;
     }
@@ -280,7 +282,8 @@ static enum op_next look_next(struct op *op)
     if (op->rc != 0)
         return OP_BAD;
     projfile_path(op->path, &obj->id, op->p);
-    op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->path };
+    op_aside_path(op);
+    op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->path, .to = op->aside };
     op_submit(op);
     op->enter_state = ENTER_OPENED;
     return OP_WAIT;

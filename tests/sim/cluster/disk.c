@@ -386,8 +386,11 @@ static int do_open(struct sim_disk *d, struct disk_req *req)
     struct sim_name *name = name_find(d, req->path, req->create);
     struct disk_file *f = name == NULL ? NULL : name->now;
 
-    if (f == NULL && !req->create)
+    if (f == NULL && !req->create) {
+        name = req->to == NULL ? NULL : name_find(d, req->to, false);
+        req->aside = name != NULL && name->now != NULL;
         return -ENOENT;
+    }
     if (f == NULL) {
         f = calloc(1, sizeof(*f));
         assert(f != NULL);

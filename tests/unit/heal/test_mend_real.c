@@ -191,6 +191,118 @@ static void rot_is_not_taken_for_a_torn_write(void **state)
     free(r);
 }
 
+static struct disk_file *file_at(struct real *r, unsigned storage, unsigned projection)
+{
+    char path[PROJFILE_PATH_MAX];
+
+    projfile_path(path, &r->target.id, projection);
+    return memdisk_find(&r->storages[storage].disk, path);
+}
+
+/* Its header rots, it is put aside, and the storage is killed before there is a new one. */
+static void put_aside_and_kill(struct real *r, unsigned storage, unsigned projection)
+{
+    const uint64_t block = 700; /* of which nobody has anything */
+    struct real_storage *s = &r->storages[storage];
+    struct memdisk *d = &s->disk;
+
+    memdisk_poke(d, file_at(r, storage, projection), 40, "rot", 3);
+    real_restart(r, storage, false);
+    real_run_ms(r, 10);
+    assert_int_equal(real_write(r, storage, projection, block, 1, v2, false),
+                     ROZO__STATUS__STALE_VERSION);
+    d->fail_op = DISK_SYNC_NAME;
+    d->fail_at = 1;
+    d->fail_rc = -EIO;
+    d->fail_path = "objects/";
+    assert_int_equal(real_write(r, storage, projection, block, 1, v3, false),
+                     ROZO__STATUS__IO_ERROR);
+    assert_null(file_at(r, storage, projection));
+    real_restart(r, storage, false);
+    real_run_ms(r, 10);
+}
+
+/*
+ * Two homes of three put their files aside, and nothing is in their place yet: what the third one has was acknowledged,
+ * and stays what it is, whoever heals.
+ */
+static void what_was_put_aside_takes_nothing_back(void **state)
+{
+    struct real *r = malloc(sizeof(*r));
+
+    (void)state;
+    real_init(r, 9, CODEC_MOJETTE, 0);
+    write_homes(r, 0, 10, v1, 0);
+    for (unsigned p = 0; p < 2; p++)
+        put_aside_and_kill(r, p, p);
+    for (unsigned i = 0; i < 6; i++) {
+        mend_now(r, i % r->c, SETTLE | (i < 3 ? 0 : MEND_CLEAN_SPARES), 0, 0);
+        for (unsigned b = 0; b < 10; b++) {
+            assert_int_equal(version_at(r, 2, b), v1);
+            assert_int_equal(version_at(r, i % 2, b), UINT64_MAX);
+        }
+    }
+    real_close(r);
+    free(r);
+}
+
+/* One home did: it gets all of it again, and knows what was never written then, whatever the file has. */
+static void what_was_put_aside_is_made_again(void **state)
+{
+    (void)state;
+    for (unsigned how = 0; how < 3; how++) {
+        struct real *r = malloc(sizeof(*r));
+        struct mend_result m;
+
+        real_init(r, 10 + how, CODEC_MOJETTE, 0);
+        if (how == 0)
+            write_homes(r, 0, 10, v1, 0);
+        for (unsigned p = 0; how == 1 && p < r->n; p++) /* only holes */
+            assert_int_equal(real_mark(r, p, p, 0, 0, v1), OK);
+        for (unsigned p = 0; how == 2 && p < r->n; p++) { /* nothing that lasts */
+            assert_int_equal(real_write(r, p, p, 5, 1, v1, true), OK);
+            assert_int_equal(real_mark(r, p, p, 5, 1, v1 + 1), OK);
+        }
+        for (unsigned p = 0; p < r->n; p++) {
+            real_sync(r, p);
+            real_commit(r, p, 0, 0, v1 + 1);
+        }
+        real_run_ms(r, 10000);
+        put_aside_and_kill(r, 1, 1);
+        assert_int_equal(version_at(r, 1, 600), UINT64_MAX);
+        for (unsigned i = 0; i < 3; i++)
+            m = mend_now(r, 1, SETTLE | MEND_CLEAN_SPARES, 0, 0);
+        expect_clean(&m);
+        assert_int_equal(m.damaged + m.missing + m.healed, 0);
+        expect(r, 5, how == 2 ? v1 + 1 : v1);
+        expect(r, 600, how == 1 ? v1 : 0);
+        real_close(r);
+        free(r);
+    }
+}
+
+/* A spare did: homes have all of it, so nothing is left to tell of there. */
+static void what_a_spare_put_aside_goes(void **state)
+{
+    struct real *r = malloc(sizeof(*r));
+    struct mend_result m;
+
+    (void)state;
+    real_init(r, 13, CODEC_MOJETTE, 0);
+    write_homes(r, 0, 10, v1, 0);
+    assert_int_equal(real_write(r, 3, 1, 0, 10, v1, true), OK);
+    put_aside_and_kill(r, 3, 1);
+    assert_int_equal(real_read(r, 3, 1, 0, 1, &(uint64_t){ 0 }), ROZO__STATUS__DAMAGED);
+    m = mend_now(r, 0, SETTLE | MEND_CLEAN_SPARES, 0, 0);
+    expect_clean(&m);
+    real_restart(r, 3, false);
+    real_run_ms(r, 10);
+    assert_int_equal(real_read(r, 3, 1, 0, 1, &(uint64_t){ 0 }), ROZO__STATUS__NO_FILE);
+    expect(r, 5, v1);
+    real_close(r);
+    free(r);
+}
+
 static void a_truncate_that_was_missed(void **state)
 {
     struct real *r = malloc(sizeof(*r));
@@ -497,6 +609,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(overwrites_that_were_missed_and_torn),
         cmocka_unit_test(rot_is_not_taken_for_a_torn_write),
+        cmocka_unit_test(what_was_put_aside_takes_nothing_back),
+        cmocka_unit_test(what_was_put_aside_is_made_again),
+        cmocka_unit_test(what_a_spare_put_aside_goes),
         cmocka_unit_test(a_truncate_that_was_missed),
         cmocka_unit_test(a_lost_disk),
         cmocka_unit_test(what_a_spare_held),

@@ -179,8 +179,10 @@ static int do_open(struct memdisk *d, struct disk_req *req)
 {
     struct disk_file *f = memdisk_find(d, req->path);
 
-    if (f == NULL && !req->create)
+    if (f == NULL && !req->create) {
+        req->aside = req->to != NULL && memdisk_find(d, req->to) != NULL;
         return -ENOENT;
+    }
     if (f == NULL) {
         assert(d->n_files < MEM_FILES_MAX && strlen(req->path) < sizeof(f->path));
         f = calloc(1, sizeof(*f));

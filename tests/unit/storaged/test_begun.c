@@ -235,7 +235,7 @@ static void test_what_was_put_aside_is_not_forgotten(void **state)
     (void)state;
     begin(&w, CHANGED, false);
     w.role = RPC_ROLE_NODE;
-    fail_next(&w, DISK_OPEN, 2); /* the first finds it damaged */
+    fail_next(&w, DISK_SYNC_NAME, 1); /* right behind the rename */
     assert_int_equal(world_write(&w, 0, 0, 1, v2, 8192, false, NULL),
                      ROZO__STATUS__NO_SPACE);
     expect(&w, DAMAGED, false);
@@ -243,6 +243,61 @@ static void test_what_was_put_aside_is_not_forgotten(void **state)
     fail_next(&w, DISK_WRITE, 2); /* made, but its page finds no room */
     assert_int_equal(world_mark(&w, 0, 0, 0, v2), ROZO__STATUS__NO_SPACE);
     assert_null(world_file(&w, 0));
+    expect(&w, DAMAGED, false);
+    world_free(&w);
+}
+
+/* A file was put aside; the storage was killed before there was another in its place. */
+static void put_aside_and_kill(struct world *w)
+{
+    begin(w, CHANGED, false);
+    w->role = RPC_ROLE_NODE;
+    fail_next(w, DISK_SYNC_NAME, 1); /* right behind the rename */
+    assert_int_equal(world_write(w, 0, 0, 1, v2, 8192, false, NULL),
+                     ROZO__STATUS__NO_SPACE);
+    w->role = RPC_ROLE_CLIENT;
+    assert_null(world_file(w, 0));
+    world_restart(w, false);
+}
+
+/* Whatever it is asked first, nobody who asks is told that there was never any of it. */
+static void test_what_was_put_aside_is_not_denied_after_a_restart(void **state)
+{
+    struct seen seen[3];
+    struct world w;
+    uint64_t block;
+
+    (void)state;
+    put_aside_and_kill(&w);
+    expect(&w, DAMAGED, false);
+    world_restart(&w, false);
+    assert_int_equal(world_next(&w, 0, &block), DAMAGED);
+    world_restart(&w, false);
+    assert_int_equal(world_sync(&w), DAMAGED); /* else an fsync passes over it */
+    world_restart(&w, true);
+    assert_int_equal(world_read(&w, 255, 0, 3, seen, NULL), DAMAGED);
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL),
+                     ROZO__STATUS__STALE_VERSION);
+    assert_int_equal(world_write(&w, 0, 0, 1, v2, 8192, true, NULL), OK);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(world_read(&w, 0, 0, 3, seen, NULL), OK);
+        assert_int_equal(seen[0].version, v2);
+        assert_int_equal(seen[1].kind, SEEN_DAMAGED);
+        world_restart(&w, i == 1);
+    }
+    world_free(&w);
+}
+
+/* Whether one was put aside cannot be told: nor is that a "no". */
+static void test_a_disk_that_does_not_tell_is_no_answer(void **state)
+{
+    struct world w;
+
+    (void)state;
+    put_aside_and_kill(&w);
+    fail_next(&w, DISK_OPEN, 1);
+    w.disk.fail_rc = -EIO;
+    expect(&w, ROZO__STATUS__IO_ERROR, false);
     expect(&w, DAMAGED, false);
     world_free(&w);
 }
@@ -459,6 +514,8 @@ int main(void)
         cmocka_unit_test(test_what_is_unknown_was_never_synced),
         cmocka_unit_test(test_a_header_does_not_stay_without_its_page),
         cmocka_unit_test(test_what_was_put_aside_is_not_forgotten),
+        cmocka_unit_test(test_what_was_put_aside_is_not_denied_after_a_restart),
+        cmocka_unit_test(test_a_disk_that_does_not_tell_is_no_answer),
         cmocka_unit_test(test_what_the_journal_had_goes_with_the_file),
         cmocka_unit_test(test_what_was_released_is_not_found_later),
         cmocka_unit_test(test_pending_records_of_a_file_put_aside_are_unknown),
