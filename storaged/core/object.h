@@ -40,7 +40,7 @@ struct proj {
     unsigned n_pages;      /* mark pages written */
     struct marks *marks;   /* owned; NULL: none */
     struct marks *written; /* owned, only as long as its n ranges; NULL: none */
-    bool unsaved;          /* `written` has more than the pages */
+    bool unsaved;          /* the pages do not say all of `written`, or not "partial" */
     bool partial;          /* what was never written here is unknown, not a hole */
     bool unsynced;         /* and of what is unknown nothing was ever synced */
     bool

@@ -20,6 +20,8 @@ enum enter_state {
     ENTER_LOOK,
     ENTER_OPENED,
     ENTER_READ,
+    ENTER_PARTIAL,
+    ENTER_PARTIAL_SYNCED,
     ENTER_EMPTY,
     ENTER_ASIDE
 };
@@ -85,6 +87,16 @@ static int front_marks(struct op *op, unsigned p)
     return op->obj->proj[p]->marks_slot >= 0 ? 0 : worst; /* one torn, the other whole */
 }
 
+/* It had more than what is left tells of. As long as no page says so only we know. */
+static void front_has_lost(struct op *op, unsigned p)
+{
+    struct proj *proj = op->obj->proj[p];
+
+    proj->unsaved = !proj->partial;
+    proj->partial = true;
+    op_tell_damaged(op, 0, UINT64_MAX);
+}
+
 /*
  * No page was ever written, or they are gone: only the header speaks of what was written. Who made the
  * file wrote heads or a page at once, and a page before more than the extents of that range.
@@ -97,12 +109,20 @@ static int front_no_pages(struct op *op, unsigned p, const struct projfile_heade
 
     if (!generation_is_kept(op->st->config.generations, h->written.version))
         return 0; /* a power loss may have taken anything */
-    if (proj->size < PROJFILE_MARKS_AT + PROJFILE_PAGE_BYTES ||
-        geometry_blocks(&proj->geo, proj->size) > told) {
-        proj->partial = true; /* no list tells that */
-        op_tell_damaged(op, 0, UINT64_MAX);
-    }
+    if (proj->size <= PROJFILE_EXTENTS_AT ||
+        geometry_blocks(&proj->geo, proj->size) > told)
+        front_has_lost(op, p); /* no list tells that */
     return proj_written_keep(proj, &written);
+}
+
+/*
+ * A page that notes something comes after the heads of that. The file ends before them, or within the other page: what
+ * is left of the pages may be the older one.
+ */
+static bool is_cut_in_pages(const struct proj *proj)
+{
+    return proj->marks_slot >= 0 && proj->size <= PROJFILE_EXTENTS_AT &&
+           (proj_written(proj)->n > 0 || proj->size % PROJFILE_PAGE_BYTES != 0);
 }
 
 /* 0: ready. -ENODATA: perhaps unfinished. -EBADMSG: the request does not know this file. */
@@ -137,6 +157,8 @@ static int front_check(struct op *op, unsigned p, size_t len)
         rc = front_no_pages(op, p, &h);
     if (rc != 0)
         return rc;
+    if (is_cut_in_pages(proj))
+        front_has_lost(op, p);
     if (proj->partial)
         log_warn("%s: lost some of its bytes, or is in place of one that was damaged",
                  op->path);
@@ -267,6 +289,43 @@ static enum op_next look_aside(struct op *op)
     return OP_GO;
 }
 
+/*
+ * A file that was cut shows that only until it is longer again, perhaps after a restart: before anybody writes to it a
+ * page says it, on stable storage.
+ */
+static enum op_next look_partial(struct op *op)
+{
+    struct proj *proj = op->obj->proj[op->p];
+    enum op_next next;
+
+    if (op->enter_state == ENTER_PARTIAL) {
+        next = op_write_marks(op, op->p, proj_marks(proj), proj_written(proj), 0);
+        if (next != OP_GO)
+            return next;
+        op_disk(op, DISK_SYNC, proj, 0, 0);
+        op->enter_state = ENTER_PARTIAL_SYNCED;
+        return OP_WAIT;
+    }
+    if (op->rc != 0) {
+        proj->unsaved = true;
+        return OP_BAD;
+    }
+    op->enter_state = ENTER_LOOK;
+    return OP_GO;
+}
+
+static bool look_finds_unsaid(struct op *op)
+{
+    for (op->p = 0; op->exclusive && op->p < CODEC_N_MAX; op->p++) {
+        const struct proj *proj = object_ready(op->obj, op->p);
+
+        if ((op->want >> op->p & 1) != 0 && proj != NULL && proj->partial &&
+            proj->unsaved)
+            return true;
+    }
+    return false;
+}
+
 /* The next projection nobody has looked for; OP_GO when there is none. */
 static enum op_next look_next(struct op *op)
 {
@@ -382,14 +441,21 @@ enum op_next op_enter(struct op *op)
             break;
         case ENTER_LOOK:
             next = look_next(op);
-            if (next == OP_GO)
+            if (next != OP_GO)
+                break;
+            if (!look_finds_unsaid(op))
                 return enter_done(op);
+            op->enter_state = ENTER_PARTIAL;
             break;
         case ENTER_OPENED:
             next = look_opened(op);
             break;
         case ENTER_READ:
             next = look_front(op);
+            break;
+        case ENTER_PARTIAL:
+        case ENTER_PARTIAL_SYNCED:
+            next = look_partial(op);
             break;
         case ENTER_EMPTY:
             next = look_empty(op);

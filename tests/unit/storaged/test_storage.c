@@ -1456,6 +1456,104 @@ static void test_lost_bytes_are_not_holes(void **state)
     }
 }
 
+/* A file with two mark pages, and blocks 0 to 9, 300 and 600; then its end is gone from `size` on. */
+static void begin_cut_file(struct world *w, unsigned seed, uint64_t size)
+{
+    world_init(w, seed);
+    w->auto_apply = true;
+    assert_int_equal(world_write(w, 0, 0, 10, v1, 8192, true, NULL), OK);
+    assert_int_equal(world_write(w, 0, 300, 1, v1, 8192, true, NULL), OK);
+    assert_int_equal(world_write(w, 0, 600, 1, v1, 8192, true, NULL), OK);
+    for (unsigned i = 0; i < 3; i++) /* no loss of power may have taken it */
+        world_settle(w);
+    memdisk_cut_file(world_file(w, 0), size);
+    memdisk_settle(&w->disk); /* nor does one bring it back */
+    world_restart(w, false);
+}
+
+static void expect_nothing_forgotten(struct world *w)
+{
+    static const uint64_t lost[] = { 5, 300, 600 };
+
+    for (unsigned i = 0; i < 3; i++)
+        world_expect(w, 0, lost[i], SEEN_DAMAGED, 0);
+}
+
+/* A file that was cut in front of its extents knows that it lost something, and not less once it is longer again. */
+static void test_a_cut_file_knows_it_after_it_grew(void **state)
+{
+    static const uint64_t cuts[] = { 4096, 5000, 8192, 9000, 12288, 16384, 17000 };
+    static const uint64_t firsts[] = { 2, 140, 900 };
+
+    (void)state;
+    for (unsigned i = 0; i < 7 * 3 * 4; i++) {
+        uint64_t first = firsts[i / 7 % 3];
+        unsigned how = i / 21;
+        struct world w;
+
+        begin_cut_file(&w, i, cuts[i % 7]);
+        if (how == 3) /* nobody looked before */
+            w.role = RPC_ROLE_NODE;
+        else
+            expect_nothing_forgotten(&w);
+        if (how == 1)
+            assert_int_equal(world_mark(&w, 0, first, 1, UINT64_C(3) << 32), OK);
+        else
+            assert_int_equal(
+                world_write(&w, 0, first, 1, UINT64_C(3) << 32, 8192, how == 0, NULL),
+                OK);
+        w.role = RPC_ROLE_CLIENT;
+        for (unsigned k = 0; k < 4; k++) {
+            expect_nothing_forgotten(&w);
+            world_restart(&w, k == 2);
+        }
+        world_free(&w);
+    }
+}
+
+/* As long as that cannot be made stable nothing is written to it. */
+static void test_a_cut_file_that_cannot_say_so_gets_no_longer(void **state)
+{
+    static const enum disk_op ops[] = { DISK_WRITE, DISK_SYNC };
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        uint64_t version = UINT64_C(3) << 32;
+        struct world w;
+
+        begin_cut_file(&w, i, i < 2 ? 4096 : 8192);
+        w.disk.fail_op = ops[i % 2];
+        w.disk.fail_at = 1;
+        w.disk.fail_rc = -EIO;
+        w.disk.fail_path = "objects/";
+        assert_int_equal(world_write(&w, 0, 900, 1, version, 8192, false, NULL),
+                         ROZO__STATUS__IO_ERROR);
+        assert_int_equal(w.disk.fail_at, 0);
+        assert_true(world_file(&w, 0)->size <= PROJFILE_FRONT_BYTES);
+        expect_nothing_forgotten(&w);
+        assert_int_equal(world_write(&w, 0, 900, 1, version, 8192, false, NULL), OK);
+        world_restart(&w, true);
+        expect_nothing_forgotten(&w);
+        world_free(&w);
+    }
+}
+
+/* The power may fail anywhere in the write that makes it longer. */
+static void test_a_cut_file_knows_it_after_a_loss_of_power(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 200; i++) {
+        struct world w;
+
+        begin_cut_file(&w, i, i % 2 == 0 ? 4096 : 8192);
+        w.disk.cut_at = w.disk.n_requests + 1 + i / 2 % 20;
+        world_write(&w, 0, 900, 1, UINT64_C(3) << 32, 8192, false, NULL);
+        world_restart(&w, true);
+        expect_nothing_forgotten(&w);
+        world_free(&w);
+    }
+}
+
 /* A write to new blocks goes on while a sync is under way; what it has to note is noted later. */
 static void test_new_blocks_wait_for_no_sync(void **state)
 {
@@ -1879,6 +1977,9 @@ int main(void)
         cmocka_unit_test(test_a_failed_first_write_leaves_holes),
         cmocka_unit_test(test_a_foreign_file_is_left_alone),
         cmocka_unit_test(test_lost_bytes_are_not_holes),
+        cmocka_unit_test(test_a_cut_file_knows_it_after_it_grew),
+        cmocka_unit_test(test_a_cut_file_that_cannot_say_so_gets_no_longer),
+        cmocka_unit_test(test_a_cut_file_knows_it_after_a_loss_of_power),
         cmocka_unit_test(test_new_blocks_wait_for_no_sync),
         cmocka_unit_test(test_huge_marks_have_an_end),
         cmocka_unit_test(test_a_file_cut_while_it_is_open),
