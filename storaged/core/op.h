@@ -130,8 +130,9 @@ struct op {
     struct list_node room_link; /* in the journal's waiters */
     uint64_t room_deadline_ns;
     bool waited_marks;
-    unsigned p;     /* projection being looked up */
-    uint8_t *front; /* PROJFILE_FRONT_BYTES, owned; header and mark pages */
+    bool none_aside; /* since it has the lock: no file of this one was put aside */
+    unsigned p;      /* projection being looked up */
+    uint8_t *front;  /* PROJFILE_FRONT_BYTES, owned; header and mark pages */
     char path[PROJFILE_PATH_MAX];
     char aside[PROJFILE_PATH_MAX];
 };

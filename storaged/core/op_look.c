@@ -237,6 +237,7 @@ static enum op_next look_opened(struct op *op)
         op->obj->state[op->p] = PROJ_ABSENT;
         if (op->dr.aside) /* by somebody who did not get to make the new one, perhaps */
             op->obj->emptied |= UINT32_C(1) << op->p;
+        op->none_aside |= op->dr.to != NULL && !op->dr.aside;
         op->enter_state = ENTER_LOOK;
         return OP_GO;
     }
@@ -342,7 +343,9 @@ static enum op_next look_next(struct op *op)
         return OP_BAD;
     projfile_path(op->path, &obj->id, op->p);
     op_aside_path(op);
-    op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->path, .to = op->aside };
+    op->dr = (struct disk_req){ .op = DISK_OPEN,
+                                .path = op->path,
+                                .to = op->none_aside ? NULL : op->aside };
     op_submit(op);
     op->enter_state = ENTER_OPENED;
     return OP_WAIT;
@@ -374,6 +377,7 @@ static enum op_next enter_locked(struct op *op)
         op_enter_again(op);
         return OP_GO;
     }
+    op->none_aside = false; /* so far */
     if (op->held == OP_HOLDS_SHARED && !object_knows(op->obj, op->ref.codec, op->want)) {
         op_unlock(op);
         op->enter_state = ENTER_LOCK;
