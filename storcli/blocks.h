@@ -26,8 +26,9 @@ struct storcli_file; /* one file as this loop knows it, with what is not synced 
 
 /* Everything in milliseconds; zero-initialise for the defaults in brackets. */
 struct storcli_config {
-    uint32_t hedge_ms; /* [60] a read silent this long is repeated to other projections */
-    uint32_t spare_ms; /* [400] a write silent this long also goes to a spare */
+    uint32_t
+        hedge_ms; /* [60] silent this long: reads do without it; others are asked before */
+    uint32_t spare_ms;         /* [400] a write silent this long also goes to a spare */
     uint32_t read_deadline_ms; /* [20 s] fewer than k usable answers until then: -EIO */
     uint32_t
         write_deadline_ms; /* [20 s] fewer than quorum acknowledgements until then: -EIO */
@@ -181,7 +182,7 @@ void storcli_locate(struct storcli_file *file, struct storcli_place places[DIST_
 struct storcli_stats {
     uint64_t blocks_read, blocks_written;
     uint64_t blocks_decoded; /* reads that were not a plain gather of rows */
-    uint64_t hedges;         /* reads repeated because a storage was slow */
+    uint64_t hedges;         /* requests of reads that were not counted on any more */
     uint64_t spares;         /* write slots that went to a spare */
     uint64_t damaged;        /* records whose crc or identity was wrong */
     uint64_t stale;          /* records older than the version returned */

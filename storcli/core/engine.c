@@ -345,6 +345,7 @@ void storcli_free(struct storcli *cli)
         struct peer *peer = cli->peers;
 
         cli->peers = peer->next;
+        late_stop(peer);
         free(peer);
     }
     scratch_free(&cli->scratch);

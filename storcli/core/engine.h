@@ -10,6 +10,7 @@
 #include "storcli/blocks.h"
 #include "storcli/core/after.h"
 #include "storcli/core/commit.h"
+#include "storcli/core/late.h"
 #include "storcli/core/scratch.h"
 #include "storcli/core/unsynced.h"
 
@@ -35,7 +36,8 @@ struct peer {
     struct peer *next;
     uint32_t storage_id;
     uint32_t avoid_ms;       /* how long it was avoided last; 0: never, or fine since */
-    uint64_t avoid_until_ns; /* it was slow: others are asked first */
+    uint64_t avoid_until_ns; /* it was slow: others are asked first, and written to */
+    struct late late;
 };
 
 struct storcli {
@@ -50,8 +52,10 @@ struct storcli {
     struct env_timer tick;
     struct op *waiting; /* for memory, oldest first */
     struct op **waiting_tail;
-    uint64_t memory_used;     /* bytes granted to operations */
-    uint64_t read_latency_ns; /* of reads that were answered, a moving average */
+    uint64_t memory_used; /* bytes granted to operations */
+    uint64_t
+        read_latency_ns; /* that a storage usually takes to answer a read, a moving average */
+    unsigned n_late;     /* peers that are late */
     unsigned n_files, n_ops;
     unsigned n_background;      /* syncs that nobody asked for, under way */
     struct list_node lingering; /* closed files with something left to do: struct after */
@@ -65,7 +69,7 @@ struct storcli {
 /* How well a storage is to be asked, best first. */
 enum peer_rank {
     PEER_GOOD,
-    PEER_SLOW,    /* its links are fine, but it let somebody wait lately */
+    PEER_SLOW,    /* its links are fine, but it let a write wait in vain lately */
     PEER_SUSPECT, /* rpc thinks it hangs */
     PEER_DOWN,
 };

@@ -160,12 +160,14 @@ void read_piece_step(struct read_piece *piece)
         piece_end(piece, piece->denied != 0 ? -EACCES : -EIO);
         return;
     }
-    piece->watch.wake_ns = now_ns + ms_ns(WATCH_POLL_MS);
+    piece->watch.wake_ns = now_ns + ms_ns(WATCH_TICK_MS);
     read_note_slow_ones(piece, now_ns);
     read_ask_until_k(piece);
-    if (read_n_in_state(piece, ASK_SENT, false) > 0)
+    if (read_is_awaited(piece) || read_ask_the_rest(piece))
         return; /* answers will come soon */
-    if (!read_ask_the_rest(piece) && !read_ask_below(piece))
+    if (read_n_in_state(piece, ASK_SENT, false) > 0)
+        return; /* it may depend on those who are late */
+    if (!read_ask_below(piece))
         round_wait(piece, now_ns);
 }
 
@@ -187,6 +189,8 @@ static void piece_start(struct read_piece *piece)
         ask_all(piece);
     else
         read_ask_until_k(piece);
+    if (cli->n_late != 0)
+        late_probe(piece->op->op.file, piece->first_block);
 }
 
 static void piece_close(struct read_piece *piece)
@@ -235,6 +239,8 @@ static void piece_end(struct read_piece *piece, int rc)
 {
     struct read_op *op = piece->op;
 
+    if (rc == 0)
+        read_note_times(piece, engine_now_ns(op->op.file->cli));
     piece_stop_asking(piece);
     if (rc == 0) {
         read_assemble(piece);

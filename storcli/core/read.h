@@ -32,18 +32,21 @@ struct read_ask {
     struct read_piece *piece;
     struct read_ask *next;
     uint64_t sent_ns;
-    uint64_t at_most; /* not 0: what lies below something newer was asked for */
+    uint64_t took_ns;  /* answered */
+    uint64_t grace_ns; /* it was known to be late when it was asked: so much */
+    uint64_t at_most;  /* not 0: what lies below something newer was asked for */
     uint8_t candidate;
     uint8_t projection; /* asked for, then what was answered */
     uint8_t state;      /* enum ask_state */
-    bool slow;          /* silent too long, or its channel is suspect */
-    bool in_place;      /* full rows go to the caller's memory */
-    bool whole;         /* covers the whole piece, and nothing in it is damaged */
-    uint16_t at, n;     /* blocks, within the piece */
-    uint32_t present;   /* answered: bitmap of the projections that are there */
-    size_t head_bytes;  /* of one record */
-    uint8_t *heads;     /* scratch, n * head_bytes */
-    uint8_t *bodies;    /* scratch, n rows; NULL while all is in place */
+    bool late; /* not counted on: another was asked, too; what it may say is waited for */
+    bool slow; /* silent too long, or its channel is suspect: not waited for either */
+    bool in_place;     /* full rows go to the caller's memory */
+    bool whole;        /* covers the whole piece, and nothing in it is damaged */
+    uint16_t at, n;    /* blocks, within the piece */
+    uint32_t present;  /* answered: bitmap of the projections that are there */
+    size_t head_bytes; /* of one record */
+    uint8_t *heads;    /* scratch, n * head_bytes */
+    uint8_t *bodies;   /* scratch, n rows; NULL while all is in place */
     bool heads_judged;
     bool doubt;    /* answered: it may have had something newer */
     bool not_here; /* the projection asked for is not there, others may be */
@@ -148,10 +151,14 @@ int read_pick_candidate(const struct read_piece *piece, enum peer_rank worst);
 /** Ask a home for its projection, a spare for what it has. False as read_ask_send(). */
 bool read_ask_candidate(struct read_piece *piece, unsigned candidate, unsigned at,
                         unsigned n);
-/** Who is silent too long, or is said to hang, is not counted on any more. */
+/** Who is silent for long, or is said to hang, is not counted on any more; or is not even waited for. */
 void read_note_slow_ones(struct read_piece *piece, uint64_t now_ns);
 unsigned read_n_in_state(const struct read_piece *piece, enum ask_state state,
                          bool slow_too);
+/** Is an answer to be expected soon? Not of those who are late. */
+bool read_is_awaited(const struct read_piece *piece);
+/** The piece ends well: how long did they take who were asked, against one another? */
+void read_note_times(struct read_piece *piece, uint64_t now_ns);
 /** Keep k answers coming. */
 void read_ask_until_k(struct read_piece *piece);
 /** Projections that lie beside one that was answered are asked for: a storage may hold several. False: no more of them. */

@@ -221,8 +221,6 @@ static int ask_judge(struct read_ask *ask)
 static void ask_answered(struct read_ask *ask)
 {
     struct storcli_file *file = ask->piece->op->op.file;
-    struct storcli *cli = file->cli;
-    uint64_t took_ns = engine_now_ns(cli) - ask->sent_ns;
     bool had_heads = ask->heads != NULL;
     int rc = 0;
 
@@ -236,10 +234,9 @@ static void ask_answered(struct read_ask *ask)
     if (rc != 0)
         return;
     ask->state = ASK_ANSWERED;
+    ask->took_ns = engine_now_ns(file->cli) - ask->sent_ns;
     if (!ask->slow)
         engine_peer_fine(file, ask->candidate);
-    cli->read_latency_ns =
-        cli->read_latency_ns - cli->read_latency_ns / 16 + took_ns / 16;
 }
 
 static void on_ask_answer(struct rpc_request *rq, int rc)
@@ -321,6 +318,8 @@ bool read_ask_send(struct read_piece *piece, unsigned candidate, unsigned projec
     piece->asks = ask;
     piece->n_asks++;
     ask->sent_ns = now_ns;
+    if (file->peer[candidate]->late.is_late)
+        ask->grace_ns = file->peer[candidate]->late.excess_ns;
     len = engine_msg_begin(file, msg);
     req.projection = projection;
     req.first_block = piece->first_block + at;

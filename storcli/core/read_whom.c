@@ -7,7 +7,7 @@
  */
 #include "storcli/core/read.h"
 
-enum { HEDGE_MAX_MS = 400 };
+enum { SLOW_MAX_MS = 400 };
 
 uint32_t read_asked_candidates(const struct read_piece *piece)
 {
@@ -18,16 +18,34 @@ uint32_t read_asked_candidates(const struct read_piece *piece)
     return asked;
 }
 
+/* Among those of one rank: homes that are not late, homes, spares; of the late ones the least late. */
+static int pick_of_rank(struct storcli_file *file, enum peer_rank rank, uint32_t asked)
+{
+    int late = -1;
+
+    for (unsigned i = 0; i < file->c; i++) {
+        if (i == file->n && late >= 0)
+            return late;
+        if ((asked >> i & 1) != 0 || engine_rank(file, i) != rank)
+            continue;
+        if (!file->peer[i]->late.is_late)
+            return (int)i;
+        if (late < 0 || file->peer[i]->late.excess_ns < file->peer[late]->late.excess_ns)
+            late = (int)i;
+    }
+    return late;
+}
+
 int read_pick_candidate(const struct read_piece *piece, enum peer_rank worst)
 {
     struct storcli_file *file = piece->op->op.file;
     uint32_t asked = read_asked_candidates(piece);
 
     for (unsigned rank = PEER_GOOD; rank <= worst; rank++) {
-        for (unsigned i = 0; i < file->c; i++) {
-            if ((asked >> i & 1) == 0 && engine_rank(file, i) == rank)
-                return (int)i;
-        }
+        int candidate = pick_of_rank(file, rank, asked);
+
+        if (candidate >= 0)
+            return candidate;
     }
     return -1;
 }
@@ -41,15 +59,25 @@ bool read_ask_candidate(struct read_piece *piece, unsigned candidate, unsigned a
                          candidate < file->n ? candidate : PROJECTION_ANY, at, n, 0);
 }
 
-static uint64_t hedge_ns(const struct storcli *cli)
+/* Silent for so long, it is not waited for. */
+static uint64_t slow_ns(const struct storcli *cli, const struct read_ask *ask)
 {
-    uint64_t least = ms_ns(cli->config.hedge_ms), most = ms_ns(HEDGE_MAX_MS);
+    uint64_t least = ms_ns(cli->config.hedge_ms), most = ms_ns(SLOW_MAX_MS);
     uint64_t wanted =
         cli->read_latency_ns * 4; /* when all are slow, haste makes it worse */
 
     if (most < least)
         most = least;
-    return wanted < least ? least : wanted > most ? most : wanted;
+    return (wanted < least ? least : wanted > most ? most : wanted) + ask->grace_ns;
+}
+
+/* Silent for so long, it is not counted on: another is asked, too. What it may know counts all the same. */
+static uint64_t late_ns(const struct storcli *cli, const struct read_ask *ask)
+{
+    uint64_t hedge_ns = ms_ns(cli->config.hedge_ms);
+    uint64_t grace_ns = ask->grace_ns < hedge_ns / 4 ? ask->grace_ns : hedge_ns / 4;
+
+    return hedge_ns / 3 + cli->read_latency_ns * 2 + grace_ns;
 }
 
 void read_note_slow_ones(struct read_piece *piece, uint64_t now_ns)
@@ -57,16 +85,16 @@ void read_note_slow_ones(struct read_piece *piece, uint64_t now_ns)
     struct storcli_file *file = piece->op->op.file;
 
     for (struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
+        uint64_t waited_ns = now_ns - ask->sent_ns;
+        bool was_late = ask->late;
+
         if (ask->state != ASK_SENT || ask->slow)
             continue;
-        if (!engine_is_up(file, ask->candidate)) {
-            ask->slow = true;
+        ask->slow =
+            !engine_is_up(file, ask->candidate) || waited_ns >= slow_ns(file->cli, ask);
+        ask->late |= ask->slow || waited_ns >= late_ns(file->cli, ask);
+        if (ask->late && !was_late)
             file->cli->stats.hedges++;
-        } else if (now_ns - ask->sent_ns >= hedge_ns(file->cli)) {
-            ask->slow = true;
-            file->cli->stats.hedges++;
-            engine_peer_slow(file, ask->candidate);
-        }
     }
 }
 
@@ -77,10 +105,62 @@ static unsigned n_counted_on(const struct read_piece *piece)
 
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
         if ((ask->state == ASK_ANSWERED && !ask->doubt) ||
-            (ask->state == ASK_SENT && !ask->slow))
+            (ask->state == ASK_SENT && !ask->late))
             counted |= 1u << ask->candidate;
     }
     return (unsigned)__builtin_popcount(counted);
+}
+
+bool read_is_awaited(const struct read_piece *piece)
+{
+    for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
+        if (ask->state == ASK_SENT && !ask->late)
+            return true;
+    }
+    return false;
+}
+
+/* Was it asked for the same as the others, so that times can be compared? */
+static bool is_comparable(const struct read_piece *piece, const struct read_ask *ask)
+{
+    return ask->at == piece->at && ask->n == piece->n && ask->at_most == 0 &&
+           (ask->state == ASK_ANSWERED || (ask->state == ASK_SENT && !ask->slow));
+}
+
+/* The one in the middle (of two, the shorter one) of the times of those who answered; 0: too few did. */
+static uint64_t middle_time(const struct read_piece *piece)
+{
+    uint64_t took[DIST_MAX];
+    unsigned n = 0;
+
+    for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
+        unsigned at = n;
+
+        if (ask->state != ASK_ANSWERED || !is_comparable(piece, ask) || n == DIST_MAX)
+            continue;
+        for (n++; at > 0 && took[at - 1] > ask->took_ns; at--)
+            took[at] = took[at - 1];
+        took[at] = ask->took_ns;
+    }
+    return n < piece->op->op.file->k ? 0 : took[(n - 1) / 2];
+}
+
+void read_note_times(struct read_piece *piece, uint64_t now_ns)
+{
+    struct storcli_file *file = piece->op->op.file;
+    uint64_t middle_ns = middle_time(piece);
+
+    if (middle_ns == 0)
+        return;
+    late_note_typical(file->cli, middle_ns);
+    for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
+        bool answered = ask->state == ASK_ANSWERED;
+        uint64_t took_ns = answered ? ask->took_ns : now_ns - ask->sent_ns;
+
+        if (is_comparable(piece, ask))
+            late_note(file->cli, file->peer[ask->candidate],
+                      took_ns > middle_ns ? took_ns - middle_ns : 0, !answered);
+    }
 }
 
 unsigned read_n_in_state(const struct read_piece *piece, enum ask_state state,

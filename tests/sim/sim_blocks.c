@@ -7,7 +7,7 @@
  * Method: clients write, mark, read and sync overlapping runs; storages go down, hang, fill up, rot
  * and lose power at random. The model knows every version ever written to each block.
  *
- *     rozo-sim-blocks [--mode budget|calm|chaos|power|torn|wreck] [--layout L] [--storages N]
+ *     rozo-sim-blocks [--mode budget|calm|chaos|power|torn|wreck|late] [--layout L] [--storages N]
  *                     [--kind K] [--seed S] [--seeds N] [--steps N] [--without journal|at-most]
  *
  * With --without it succeeds when the checks find that something is missing.
@@ -16,7 +16,8 @@
  * who is away stays so for long, so that nothing is repaired by its return. chaos: anything, calls may fail, but nothing is ever wrong, and all is back when the storages are. power: machines
  * lose what was not synced. torn: clients die in the middle of what they do, and nobody heals what they leave; with
  * every storage up all calls succeed, and a version that was read once is never followed by an older one. wreck: the same as
- * storages come and go: nothing is ever wrong, and all is readable once they are back.
+ * storages come and go: nothing is ever wrong, and all is readable once they are back. late: one storage at a time
+ * answers everything 100 ms late: reads of what nobody writes meanwhile do not wait for it.
  */
 #include <assert.h>
 #include <errno.h>
@@ -38,6 +39,8 @@ enum {
     CALL_MS_MAX = 2000,
     SYNC_MS_MAX = 8000, /* it copies what a lost storage held, while others come and go */
     SYNC_CALM_MS_MAX = 2000,
+    LATE_MS = 100,
+    LATE_READ_MS_MAX = 60,
     SIM_HOLE = 0,
 };
 
@@ -48,9 +51,10 @@ enum mode {
     MODE_POWER,
     MODE_TORN,
     MODE_WRECK,
+    MODE_LATE,
 };
-static const char *const mode_names[] = { "budget", "calm", "chaos",
-                                          "power",  "torn", "wreck" };
+static const char *const mode_names[] = { "budget", "calm",  "chaos", "power",
+                                          "torn",   "wreck", "late" };
 
 enum fate {
     FATE_STARTED,
@@ -93,7 +97,9 @@ struct sim_op {
     bool keep_newer; /* the same: made again, below what was written since */
     bool sync;       /* a write */
     bool power_cut;  /* one happened meanwhile */
-    uint8_t *data;   /* owned */
+    bool
+        contested; /* a read: somebody wrote there meanwhile, or another storage became late */
+    uint8_t *data; /* owned */
     uint16_t user_bytes[RUN_MAX];
     uint64_t versions[RUN_MAX];
     uint64_t floor[SIM_BLOCKS];
@@ -125,7 +131,7 @@ struct sim {
     struct model_block blocks[SIM_BLOCKS];
     bool no_journal, no_at_most;
     unsigned n_done[OP_SYNC + 1], n_failed[OP_SYNC + 1];
-    uint64_t longest_ms;
+    uint64_t longest_ms[OP_SYNC + 1];
 };
 
 /* Something is switched off: it is to show. */
@@ -170,7 +176,8 @@ static uint64_t below(struct sim *sim, uint64_t bound)
 /* Never more away than may be. */
 static bool in_budget(const struct sim *sim)
 {
-    return sim->mode == MODE_BUDGET || sim->mode == MODE_CALM || sim->mode == MODE_TORN;
+    return sim->mode == MODE_BUDGET || sim->mode == MODE_CALM || sim->mode == MODE_TORN ||
+           sim->mode == MODE_LATE;
 }
 
 /* Clients die. */
@@ -247,8 +254,10 @@ static void check_time(struct sim *sim, const struct sim_op *op)
                        : sim->mode == MODE_CALM ? SYNC_CALM_MS_MAX
                                                 : SYNC_MS_MAX;
 
-    if (took_ms > sim->longest_ms)
-        sim->longest_ms = took_ms;
+    if (took_ms > sim->longest_ms[op->kind] && !op->contested)
+        sim->longest_ms[op->kind] = took_ms;
+    if (sim->mode == MODE_LATE && op->kind == OP_READ && !op->contested)
+        most_ms = LATE_READ_MS_MAX;
     if (in_budget(sim))
         sim_check(sim, took_ms <= most_ms, "a call took too long", op->kind, took_ms,
                   op->version);
@@ -422,12 +431,34 @@ static bool is_busy(const struct client *client, unsigned first, unsigned end)
     return false;
 }
 
+static bool overlap(const struct sim_op *a, const struct sim_op *b)
+{
+    return a->first < op_end_block(b) && b->first < op_end_block(a);
+}
+
+/* A read and a write or mark of any client, of the same blocks. */
+static void note_contest(struct sim *sim, struct sim_op *op)
+{
+    for (unsigned c = 0; c < CLIENTS; c++) {
+        for (unsigned i = 0; i < OPS_MAX; i++) {
+            struct sim_op *other = &sim->clients[c]->ops[i];
+
+            if (other->kind == OP_NONE || other->kind == OP_SYNC ||
+                (other->kind == OP_READ) == (op->kind == OP_READ) || !overlap(op, other))
+                continue;
+            op->contested |= op->kind == OP_READ;
+            other->contested |= other->kind == OP_READ;
+        }
+    }
+}
+
 static void begin_write(struct sim *sim, struct sim_op *op)
 {
     struct client *client = op->owner;
     uint16_t last =
         below(sim, 3) == 0 ? (uint16_t)(1 + below(sim, BLOCK_BYTES)) : BLOCK_BYTES;
 
+    note_contest(sim, op);
     op->version = version_make(client->epoch, ++client->sequence);
     for (unsigned i = 0; i < op->n; i++) {
         uint16_t user_bytes = i + 1 == op->n ? last : BLOCK_BYTES;
@@ -454,6 +485,7 @@ static void begin_mark(struct sim *sim, struct sim_op *op)
 {
     struct client *client = op->owner;
 
+    note_contest(sim, op);
     op->version = version_make(client->epoch, ++client->sequence);
     if (op->keep_newer) {
         op->version = version_make(client->late_epoch, 0);
@@ -494,6 +526,7 @@ static void start_read(struct sim *sim, struct sim_op *op)
     struct read_want want = { 0 };
 
     op->kind = OP_READ;
+    note_contest(sim, op);
     op->data = malloc((size_t)op->n * BLOCK_BYTES);
     assert(op->data != NULL);
     memset(op->data, 0xee, (size_t)op->n * BLOCK_BYTES);
@@ -629,12 +662,28 @@ static void fault_power(struct sim *sim, unsigned storage)
     }
 }
 
+/* What is under way may meet both, the one of before and this one. */
+static void fault_late(struct sim *sim, unsigned storage)
+{
+    for (unsigned i = 0; i < sim->n_storages; i++)
+        sim->net.storages[i].late_ms = 0;
+    sim->net.storages[storage].late_ms = below(sim, 4) == 0 ? 0 : LATE_MS;
+    for (unsigned c = 0; c < CLIENTS; c++) {
+        for (unsigned i = 0; i < OPS_MAX; i++)
+            sim->clients[c]->ops[i].contested |= sim->clients[c]->ops[i].kind == OP_READ;
+    }
+}
+
 static void fault(struct sim *sim)
 {
     unsigned storage = (unsigned)below(sim, sim->n_storages);
 
     if (sim->mode == MODE_TORN) { /* not so slow that somebody is asked in its place */
         sim->net.storages[storage].slow_ms = (uint32_t)below(sim, 40);
+        return;
+    }
+    if (sim->mode == MODE_LATE) {
+        fault_late(sim, storage);
         return;
     }
     if (sim->mode == MODE_CHAOS)
@@ -653,7 +702,7 @@ static void stop_faults(struct sim *sim)
         struct sim_storage *s = &sim->net.storages[i];
 
         sim_storage_set(&sim->net, i, SIM_UP);
-        s->slow_ms = s->lossy_ppm = s->refuse_writes = 0;
+        s->slow_ms = s->late_ms = s->lossy_ppm = s->refuse_writes = 0;
         if ((sim->wiped >> i & 1) == 0)
             s->refuse_all = 0;
     }
@@ -841,7 +890,9 @@ static void sim_run(struct sim *sim)
             env_virtual_advance_ms(&sim->v, below(sim, 12));
             client_dies(sim, (unsigned)below(sim, CLIENTS));
         }
-        if (below(sim, sim->mode == MODE_CALM ? 120 : 12) == 0)
+        if (below(sim, sim->mode == MODE_CALM   ? 120
+                       : sim->mode == MODE_LATE ? 40
+                                                : 12) == 0)
             fault(sim);
         env_virtual_advance_ms(&sim->v,
                                below(sim, 4) == 0 ? below(sim, 300) : below(sim, 10));
@@ -859,16 +910,20 @@ static void sim_report_and_free(struct sim *sim, bool verbose)
     if (verbose)
         printf(
             "seed %llu: %u+%u writes, %u+%u marks, %u+%u reads, %u+%u syncs (done, of these "
-            "failed), longest %llu ms; client 0: decoded %llu hedges %llu spares %llu damaged "
+            "failed), longest %llu, %llu, %llu, %llu ms; client 0: decoded %llu hedges %llu spares %llu damaged "
             "%llu stale %llu below %llu syncs %llu commits %llu, %u clients\n",
             (unsigned long long)sim->seed, sim->n_done[OP_WRITE], sim->n_failed[OP_WRITE],
             sim->n_done[OP_MARK], sim->n_failed[OP_MARK], sim->n_done[OP_READ],
             sim->n_failed[OP_READ], sim->n_done[OP_SYNC], sim->n_failed[OP_SYNC],
-            (unsigned long long)sim->longest_ms, (unsigned long long)stats.blocks_decoded,
-            (unsigned long long)stats.hedges, (unsigned long long)stats.spares,
-            (unsigned long long)stats.damaged, (unsigned long long)stats.stale,
-            (unsigned long long)stats.below, (unsigned long long)stats.background_syncs,
-            (unsigned long long)stats.commits, sim->n_clients);
+            (unsigned long long)sim->longest_ms[OP_WRITE],
+            (unsigned long long)sim->longest_ms[OP_MARK],
+            (unsigned long long)sim->longest_ms[OP_READ],
+            (unsigned long long)sim->longest_ms[OP_SYNC],
+            (unsigned long long)stats.blocks_decoded, (unsigned long long)stats.hedges,
+            (unsigned long long)stats.spares, (unsigned long long)stats.damaged,
+            (unsigned long long)stats.stale, (unsigned long long)stats.below,
+            (unsigned long long)stats.background_syncs, (unsigned long long)stats.commits,
+            sim->n_clients);
     for (unsigned c = 0; c < CLIENTS; c++)
         client_free(sim, sim->clients[c]);
     while (sim->dead != NULL) {
@@ -887,7 +942,7 @@ static int usage(void)
 {
     fprintf(
         stderr,
-        "usage: rozo-sim-blocks [--mode budget|calm|chaos|power|torn|wreck] [--layout L]\n"
+        "usage: rozo-sim-blocks [--mode budget|calm|chaos|power|torn|wreck|late] [--layout L]\n"
         "                       [--storages N] [--kind K] [--seed S] [--seeds N] [--steps N]\n"
         "                       [--without journal|at-most]\n");
     return 2;

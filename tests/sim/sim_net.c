@@ -196,7 +196,7 @@ static void on_request_timer(struct env_timer *timer)
             return;
         }
         r->status = storage_carry_out(net, s, r);
-        request_at(r, LEG_ANSWERED, message_delay(net));
+        request_at(r, LEG_ANSWERED, message_delay(net) + s->late_ms);
         return;
     case LEG_ANSWERED:
         if (lost) {

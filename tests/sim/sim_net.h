@@ -5,7 +5,7 @@
  * versions as rozo.proto says: what replaces something is pending, and keeps what it replaced, until
  * it is committed. Everything random comes from the env's seed. A storage can be down
  * (links broken; requests are sent again when it returns), hung (requests are kept and carried out
- * late), slow, full, failing; its records can rot; its power can fail.
+ * late), slow, late, full, failing; its records can rot; its power can fail.
  */
 #ifndef ROZO_SIM_NET_H
 #define ROZO_SIM_NET_H
@@ -55,6 +55,7 @@ struct sim_storage {
     uint32_t id;
     enum sim_state state;
     uint32_t slow_ms;   /* each request takes up to this long */
+    uint32_t late_ms;   /* each answer comes so much later than it was sent */
     uint32_t lossy_ppm; /* of messages that get lost, and are sent again later */
     uint16_t
         refuse_writes; /* a status for ST_WRITE, ST_MARK, ST_ALLOC, and but for FENCED ST_SYNC; 0: none */

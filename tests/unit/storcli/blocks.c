@@ -958,6 +958,136 @@ static void a_slow_storage_is_not_waited_for(void **state)
     }
 }
 
+/* ---- late storages ---- */
+
+enum { LATE_MS = 100 };
+
+static bool is_late(const struct fix *f, unsigned storage)
+{
+    return f->file->peer[storage]->late.is_late;
+}
+
+/* The first read asks another after a while, the next ones at once. The storage is not avoided for anything else. */
+static void a_late_storage_is_read_around(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        struct fix *f = fix_new(layout);
+        uint64_t n_reads, n_others = 0;
+        unsigned ms;
+
+        assert_int_equal(write_blocks(f, 1, 0, 300, BS), 0);
+        assert_int_equal(read_blocks(f, 1, 0, 300, BS), 0);
+        f->net.storages[0].late_ms = LATE_MS;
+        assert_int_equal(read_ms(f, 1, 0, 300, BS, &ms), 0);
+        assert_true(ms < 40);
+        assert_true(is_late(f, 0));
+        assert_int_equal(engine_rank(f->file, 0), PEER_GOOD);
+        n_reads = f->net.storages[0].n_reads;
+        for (unsigned i = f->n; i < f->net.n_storages; i++)
+            n_others += f->net.storages[i].n_reads;
+        for (unsigned i = 0; i < 100; i++) {
+            assert_int_equal(read_ms(f, 1, i, 2, BS, &ms), 0);
+            assert_true(ms < 10);
+            env_virtual_advance_ms(&f->v, 10);
+        }
+        /* asked five times a second whether it still is */
+        assert_in_range(f->net.storages[0].n_reads, n_reads + 4, n_reads + 12);
+        for (unsigned i = f->n; i < f->net.n_storages; i++)
+            n_others -= f->net.storages[i].n_reads;
+        assert_int_equal(n_others, 0); /* spares know nothing */
+        assert_int_equal(f->cli->n_late, 1);
+        fix_free(f);
+    }
+}
+
+static void a_late_storage_that_is_fast_again_is_read_again(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        struct fix *f = fix_new(layout);
+        uint64_t n_reads, n_decoded;
+        unsigned ms;
+
+        assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0);
+        f->net.storages[0].late_ms = LATE_MS;
+        for (unsigned i = 0; i < 300; i++) {
+            assert_int_equal(read_ms(f, 1, 0, 20, BS, &ms), 0);
+            assert_true(ms < 40);
+            env_virtual_advance_ms(&f->v, 10);
+        }
+        assert_true(is_late(f, 0));
+        f->net.storages[0].late_ms = 0;
+        for (unsigned i = 0; i < 200; i++) {
+            assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
+            env_virtual_advance_ms(&f->v, 10);
+        }
+        assert_false(is_late(f, 0));
+        assert_int_equal(f->cli->n_late, 0);
+        n_reads = f->net.storages[0].n_reads;
+        n_decoded = stats_of(f).blocks_decoded;
+        assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
+        assert_int_equal(f->net.storages[0].n_reads, n_reads + 1);
+        if (codec_is_systematic(f->file->codec))
+            assert_int_equal(stats_of(f).blocks_decoded, n_decoded);
+        fix_free(f);
+    }
+}
+
+/* As far away as these are all of them: asking more would only cost. */
+static void where_all_are_equally_late_none_is(void **state)
+{
+    static const unsigned far_ms[] = { 30, 100 };
+
+    (void)state;
+    for (unsigned t = 0; t < 2; t++) {
+        struct fix *f = fix_new(1);
+        struct storcli_stats stats = { 0 };
+
+        for (unsigned i = 0; i < f->net.n_storages; i++)
+            f->net.storages[i].late_ms = far_ms[t];
+        assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0);
+        for (unsigned i = 0; i < 50; i++) {
+            assert_int_equal(read_blocks(f, 1, 0, 20, BS), 0);
+            assert_int_equal(f->cli->n_late, 0);
+            if (i == 0) /* from then on it is known */
+                stats = stats_of(f);
+        }
+        assert_int_equal(stats_of(f).hedges, stats.hedges);
+        if (codec_is_systematic(f->file->codec))
+            assert_int_equal(stats_of(f).blocks_decoded, stats.blocks_decoded);
+        fix_free(f);
+    }
+}
+
+/*
+ * Four have the newest version, which is acknowledged, and one of them is late: it is waited for, in the first read and when it
+ * is known to be late. The older one, which more have by now, is never believed meanwhile.
+ */
+static void a_late_witness_is_heard(void **state)
+{
+    struct fix *f = fix_new(1);
+    unsigned ms;
+
+    (void)state;
+    assert_int_equal(write_blocks(f, 1, 0, 20, BS), 0);
+    for (unsigned i = 5; i < 8; i++)
+        sim_storage_set(&f->net, i, SIM_DOWN);
+    assert_int_equal(write_blocks(f, 2, 0, 20, BS), 0); /* by 0 to 4 */
+    assert_int_equal(sim_net_count(&f->net, 3, 2, false, 0), f->q);
+    for (unsigned i = 5; i < 8; i++)
+        sim_storage_set(&f->net, i, SIM_UP);
+    sim_storage_set(&f->net, 4, SIM_DOWN);
+    f->net.storages[0].late_ms = LATE_MS;
+    for (unsigned i = 0; i < 20; i++) {
+        assert_int_equal(read_ms(f, 2, 0, 20, BS, &ms), 0);
+        assert_in_range(ms, LATE_MS, i == 0 ? 400 : 160);
+    }
+    assert_true(is_late(f, 0));
+    assert_int_equal(engine_rank(f->file, 0), PEER_GOOD);
+    fix_free(f);
+}
+
 /* A spare may hold several projections of a file, even of one block, at different versions. */
 static void a_spare_is_asked_for_all_it_holds(void **state)
 {
@@ -1543,6 +1673,10 @@ int main(void)
         cmocka_unit_test(who_is_in_doubt_is_not_believed_to_have_the_newest),
         cmocka_unit_test(what_one_home_forgot_is_read_from_the_others),
         cmocka_unit_test(a_slow_storage_is_not_waited_for),
+        cmocka_unit_test(a_late_storage_is_read_around),
+        cmocka_unit_test(a_late_storage_that_is_fast_again_is_read_again),
+        cmocka_unit_test(where_all_are_equally_late_none_is),
+        cmocka_unit_test(a_late_witness_is_heard),
         cmocka_unit_test(a_spare_is_asked_for_all_it_holds),
         cmocka_unit_test(sync_makes_it_stable),
         cmocka_unit_test(a_synced_write_needs_no_sync),
