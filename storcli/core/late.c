@@ -14,6 +14,7 @@
 #include "storcli/core/engine.h"
 
 enum {
+    LONG_MS = 1000,
     LATE_MS = 10,        /* so much later than the others, and more than twice as long */
     EXCESS_MAX_MS = 400, /* more is a matter of those who hang */
     PAUSE_MIN_MS = 100,  /* between two probes */
@@ -39,6 +40,7 @@ static void become_late(struct storcli *cli, struct late *late)
         late->fine_since_ns != 0 && now_ns - late->fine_since_ns < ms_ns(RELAPSE_MS);
 
     late->is_late = true;
+    late->since_ns = now_ns;
     late->pause_ms = relapse ? late->pause_ms * 2 : PAUSE_MIN_MS;
     if (late->pause_ms > PAUSE_MAX_MS)
         late->pause_ms = PAUSE_MAX_MS;
@@ -84,7 +86,7 @@ static void on_probe_answer(struct rpc_request *rq, int rc)
         rc == 0 && took_ns > cli->read_latency_ns ? took_ns - cli->read_latency_ns : 0;
 
     late->probing = false;
-    late->probe_ns = now_ns + ms_ns(late->pause_ms);
+    late->probe_ns = now_ns + ms_ns(late->is_late ? late->pause_ms : PAUSE_MIN_MS);
     if (rc != 0 || excess_ns > ms_ns(EXCESS_MAX_MS))
         excess_ns = ms_ns(EXCESS_MAX_MS);
     late_is(cli, late, (late->excess_ns + excess_ns) / 2);
@@ -117,17 +119,32 @@ static void probe_send(struct storcli_file *file, unsigned candidate, uint64_t b
     peer->late.probe.msg = NULL; /* copied */
 }
 
+static bool probe_is_due(struct storcli_file *file, unsigned candidate)
+{
+    const struct late *late = &file->peer[candidate]->late;
+
+    return !late->probing && engine_now_ns(file->cli) >= late->probe_ns &&
+           engine_rank(file, candidate) <= PEER_SLOW;
+}
+
 void late_probe(struct storcli_file *file, uint64_t block)
 {
-    uint64_t now_ns = engine_now_ns(file->cli);
-
     for (unsigned i = 0; i < file->c; i++) {
-        const struct late *late = &file->peer[i]->late;
-
-        if (late->is_late && !late->probing && now_ns >= late->probe_ns &&
-            engine_rank(file, i) <= PEER_SLOW)
+        if (file->peer[i]->late.is_late && probe_is_due(file, i))
             probe_send(file, i, block);
     }
+}
+
+void late_suspect(struct storcli_file *file, unsigned candidate, uint64_t block)
+{
+    if (!file->peer[candidate]->late.is_late && probe_is_due(file, candidate))
+        probe_send(file, candidate, block);
+}
+
+bool late_for_long(const struct storcli *cli, const struct peer *peer)
+{
+    return peer->late.is_late &&
+           env_now_ns(cli->env) - peer->late.since_ns >= ms_ns(LONG_MS);
 }
 
 void late_stop(struct peer *peer)

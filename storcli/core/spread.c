@@ -21,6 +21,8 @@ enum {
     BACKOFF_MAX_MS = 1000,
     GIVE_UP_PATIENCES = 3, /* silent this many times too long: as if it were not there */
     EXTRAS_MS = 100,
+    STRAGGLES_MS =
+        20, /* so much later than twice what others take: who does may be late */
 };
 
 static uint32_t all_projections(const struct spread *s)
@@ -70,6 +72,7 @@ static void try_acked(struct spread_try *try)
     struct spread *s = try->spread;
 
     try->state = TRY_ACKED;
+    try->took_ns = engine_now_ns(s->file->cli) - try->sent_ns;
     if (!try->slow)
         engine_peer_fine(s->file, try->candidate);
     commit_told(&s->file->commit, try->candidate, try->commit_no);
@@ -238,6 +241,54 @@ static void fill_slots(struct spread *s, enum peer_rank worst, uint64_t now_ns)
     }
 }
 
+/*
+ * What is on its way to a home that has been late for long goes to a spare as well, and nobody needs to wait: n storages have it
+ * without that home. That it has it, too, as a rule, is found when it is healed, as with every home that was passed over.
+ */
+static void go_past_late_ones(struct spread *s, uint64_t now_ns)
+{
+    struct storcli_file *file = s->file;
+    unsigned spare = file->n;
+
+    for (unsigned p = 0; p < file->n && !s->ops->stop_at_no_space; p++) {
+        if (s->tries[p].state != TRY_SENT || s->tries[p].projection != p ||
+            !late_for_long(file->cli, file->peer[p]))
+            continue;
+        while (spare < file->c &&
+               (!is_free(&s->tries[spare], now_ns) || file->peer[spare]->late.is_late ||
+                engine_rank(file, spare) != PEER_GOOD))
+            spare++;
+        if (spare == file->c)
+            return;
+        file->cli->stats.spares++;
+        try_send(s, spare, p);
+    }
+}
+
+/* Whose acknowledgement came much later than that of most may be late: it is asked for something small. */
+static void note_stragglers(struct spread *s)
+{
+    uint64_t took[DIST_MAX], limit_ns;
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < s->file->c; i++) {
+        unsigned at = n;
+
+        if (s->tries[i].state != TRY_ACKED || s->tries[i].projection == PROJECTION_ANY)
+            continue;
+        for (n++; at > 0 && took[at - 1] > s->tries[i].took_ns; at--)
+            took[at] = took[at - 1];
+        took[at] = s->tries[i].took_ns;
+    }
+    if (n == 0)
+        return;
+    limit_ns = took[(n - 1) / 2] * 2 + ms_ns(STRAGGLES_MS);
+    for (unsigned i = 0; took[n - 1] > limit_ns && i < s->file->c; i++) {
+        if (s->tries[i].state == TRY_ACKED && s->tries[i].took_ns > limit_ns)
+            late_suspect(s->file, i, 0);
+    }
+}
+
 /* Is anybody alive still worth waiting for, although the quorum is reached? */
 static bool worth_waiting(struct spread *s, uint64_t now_ns)
 {
@@ -315,6 +366,8 @@ static bool extras_under_way(const struct spread *s, uint64_t now_ns)
 /* Safe: done, but for those who are only told. */
 static void spread_safe(struct spread *s, uint64_t now_ns)
 {
+    if (!s->extras_sent)
+        note_stragglers(s);
     if (s->ops->extras && !s->extras_sent)
         send_extras(s);
     if (!s->ops->extras || !extras_under_way(s, now_ns))
@@ -409,5 +462,9 @@ int spread_start(struct spread *s, const struct op *op, const struct spread_ops 
     watch_start(cli, &s->watch, on_spread_wake);
     s->watch.wake_ns = now_ns + ms_ns(WATCH_POLL_MS);
     fill_slots(s, PEER_SLOW, now_ns);
+    if (cli->n_late != 0) {
+        late_probe(file, 0);
+        go_past_late_ones(s, now_ns);
+    }
     return 0;
 }

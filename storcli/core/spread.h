@@ -38,6 +38,7 @@ struct spread_try {
     struct rpc_request rq;
     struct spread *spread;
     uint64_t sent_ns;
+    uint64_t took_ns; /* acknowledged */
     uint64_t retry_ns;
     uint32_t backoff_ms;
     int refusal; /* -errno of the last refusal */

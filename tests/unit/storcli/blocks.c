@@ -1088,6 +1088,85 @@ static void a_late_witness_is_heard(void **state)
     fix_free(f);
 }
 
+/* Writes wait for it until it has been late for a while. Then n others have all, a sync needs nobody else, and what it took is committed there. */
+static void a_late_home_is_written_around(void **state)
+{
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        struct fix *f = fix_new(layout);
+        uint64_t version = 1, spares, ns;
+        unsigned ms;
+
+        assert_int_equal(write_blocks(f, version, 0, 3, BS), 0);
+        f->net.storages[0].late_ms = LATE_MS;
+        for (unsigned i = 0; i < 16; i++) {
+            assert_int_equal(write_ms(f, ++version, 0, 3, BS, false, &ms), 0);
+            assert_true(ms < LATE_MS + 20);
+        }
+        assert_true(is_late(f, 0));
+        assert_int_equal(engine_rank(f->file, 0), PEER_GOOD);
+        for (unsigned i = 0; i < 20; i++) {
+            spares = stats_of(f).spares;
+            assert_int_equal(write_ms(f, ++version, 0, 3, BS, false, &ms), 0);
+            assert_true(ms < 20);
+            assert_int_equal(stats_of(f).spares, spares + 1);
+            for (unsigned b = 0; b < 3; b++)
+                assert_int_equal(sim_net_count(&f->net, b, version, false, 1), f->n);
+            assert_int_equal(read_blocks(f, version, 0, 3, BS), 0);
+        }
+        ns = env_now_ns(&f->v.env);
+        assert_int_equal(sync_file(f),
+                         0); /* of the first ones the late one has something, too */
+        assert_true(env_now_ns(&f->v.env) - ns < ms_ns(3 * LATE_MS));
+        assert_int_equal(write_ms(f, ++version, 0, 3, BS, false, &ms), 0);
+        ns = env_now_ns(&f->v.env);
+        assert_int_equal(sync_file(f), 0);
+        assert_true(env_now_ns(&f->v.env) - ns < ms_ns(40));
+        env_virtual_advance_ms(&f->v, 1000);
+        for (unsigned b = 0; b < 3; b++) {
+            assert_int_equal(f->net.storages[0].projections[0].now[b].version, version);
+            assert_int_equal(f->net.storages[0].projections[0].older[b].n, 0);
+        }
+        assert_true(f->net.storages[1].n_missed > 0); /* it is to be looked at there */
+        f->net.storages[0].late_ms = 0;
+        for (unsigned i = 0; i < 100; i++) {
+            assert_int_equal(write_blocks(f, ++version, 0, 3, BS), 0);
+            env_virtual_advance_ms(&f->v, 10);
+        }
+        assert_false(is_late(f, 0));
+        spares = stats_of(f).spares;
+        assert_int_equal(write_blocks(f, ++version, 0, 3, BS), 0);
+        assert_int_equal(stats_of(f).spares, spares);
+        fix_free(f);
+    }
+}
+
+/* Who waits 20 ms for a disk, or writes to storages that are all as far away, sends nothing twice. */
+static void writes_go_to_spares_for_no_hiccup(void **state)
+{
+    struct fix *f = fix_new(1);
+    uint64_t version = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 13; i++) { /* late for 200 ms, then no more */
+        f->net.storages[i % 6].late_ms = LATE_MS;
+        for (unsigned j = 0; j < 2; j++)
+            assert_int_equal(write_blocks(f, ++version, 0, 1, BS), 0);
+        f->net.storages[i % 6].late_ms = 0;
+        for (unsigned j = 0; j < 50; j++) {
+            assert_int_equal(write_blocks(f, ++version, 0, 1, BS), 0);
+            env_virtual_advance_ms(&f->v, 10);
+        }
+    }
+    assert_int_equal(stats_of(f).spares, 0);
+    for (unsigned i = 0; i < f->net.n_storages; i++)
+        f->net.storages[i].late_ms = LATE_MS;
+    for (unsigned j = 0; j < 30; j++)
+        assert_int_equal(write_blocks(f, ++version, 0, 1, BS), 0);
+    assert_int_equal(stats_of(f).spares, 0);
+    fix_free(f);
+}
+
 /* A spare may hold several projections of a file, even of one block, at different versions. */
 static void a_spare_is_asked_for_all_it_holds(void **state)
 {
@@ -1677,6 +1756,8 @@ int main(void)
         cmocka_unit_test(a_late_storage_that_is_fast_again_is_read_again),
         cmocka_unit_test(where_all_are_equally_late_none_is),
         cmocka_unit_test(a_late_witness_is_heard),
+        cmocka_unit_test(a_late_home_is_written_around),
+        cmocka_unit_test(writes_go_to_spares_for_no_hiccup),
         cmocka_unit_test(a_spare_is_asked_for_all_it_holds),
         cmocka_unit_test(sync_makes_it_stable),
         cmocka_unit_test(a_synced_write_needs_no_sync),
