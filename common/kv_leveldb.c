@@ -46,7 +46,8 @@ struct kv_leveldb {
     struct kv_done *done_head, *done_tail;
     uv_work_t work; /* the sync under way */
     struct kv_done *sync_done;
-    int sync_rc; /* the worker's */
+    int sync_rc;             /* the worker's */
+    unsigned long named_log; /* the worker's: names of logs up to this one are stable */
 };
 
 struct leveldb_iter {
@@ -156,8 +157,11 @@ static int log_sync(int dir_fd, unsigned long number)
     return rc;
 }
 
-/* Sync what the directory lists, oldest log first: what is older becomes stable earlier. */
-static int logs_sync(const char *path)
+/*
+ * Sync what the directory lists, oldest log first: what is older becomes stable earlier. The directory itself only when there is a
+ * log whose name it has not kept yet; numbers only grow.
+ */
+static int logs_sync(const char *path, unsigned long *named)
 {
     unsigned long numbers[64];
     size_t n = 0;
@@ -178,8 +182,11 @@ static int logs_sync(const char *path)
     qsort(numbers, n, sizeof(numbers[0]), by_number);
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = log_sync(dirfd(dir), numbers[i]);
-    if (rc == 0 && fsync(dirfd(dir)) != 0)
-        rc = -errno;
+    if (rc == 0 && n > 0 && numbers[n - 1] > *named) {
+        rc = fsync(dirfd(dir)) == 0 ? 0 : -errno;
+        if (rc == 0)
+            *named = numbers[n - 1];
+    }
     closedir(dir);
     return rc;
 }
@@ -188,7 +195,7 @@ static void sync_work(uv_work_t *work)
 {
     struct kv_leveldb *k = work->data;
 
-    k->sync_rc = logs_sync(k->dir);
+    k->sync_rc = logs_sync(k->dir, &k->named_log);
 }
 
 static void on_sync_work(uv_work_t *work, int status)
