@@ -149,7 +149,7 @@ void storcli_file_others_wrote(struct storcli_file *file);
  */
 void storcli_file_completes(struct storcli_file *file, uint64_t block);
 
-/** True when something was written or marked since the last sync that succeeded. */
+/** True when there is something for storcli_sync() to do: written or marked since the last that succeeded, or missed by a home and not told. */
 bool storcli_file_is_unsynced(const struct storcli_file *file);
 
 /**

@@ -303,6 +303,7 @@ static void on_missed_answer(struct rpc_request *rq, int rc)
     call_free(call);
     if (--a->n_telling == 0)
         tell_ended(file);
+    engine_sync_look(file);
 }
 
 /* Field 1 of StMissedReq: a Missed, whose own field 1 is the packed ref that begins every message. */
@@ -393,6 +394,14 @@ static void step_tell(struct storcli_file *file, uint64_t now_ns)
         return;
     a->tell_at_ns = 0;
     tell_all(file);
+}
+
+bool after_has_untold(const struct storcli_file *file)
+{
+    const struct after *a = &file->after;
+
+    return (!missed_is_empty(&a->missed) && a->n_tell_failed == 0) ||
+           (a->n_telling != 0 && !a->told);
 }
 
 bool after_must_wait(struct storcli_file *file)

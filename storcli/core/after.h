@@ -62,6 +62,8 @@ void after_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
  * if this client ends before it could tell.
  */
 bool after_must_wait(struct storcli_file *file);
+/** Is there a note that a sync would wait for? */
+bool after_has_untold(const struct storcli_file *file);
 /** A read found that these blocks are damaged, stale or missing at a home that is up. */
 void after_check(struct storcli_file *file, unsigned candidate, uint64_t first_block,
                  uint64_t n_blocks);

@@ -510,7 +510,7 @@ void storcli_file_completes(struct storcli_file *file, uint64_t block)
 bool storcli_file_is_unsynced(const struct storcli_file *file)
 {
     return !unsynced_is_empty(&file->unsynced) || file->syncing != NULL ||
-           file->others_wrote || file->lost;
+           file->others_wrote || file->lost || after_has_untold(file);
 }
 
 uint64_t storcli_file_losses(const struct storcli_file *file)

@@ -190,6 +190,8 @@ void engine_next_sync(struct storcli_file *file);
 void engine_sync_background(struct storcli_file *file);
 /** Give up the background sync under way. False: it begins to read in this turn; it ends as soon as it can. */
 bool engine_sync_abandon(struct storcli_file *file);
+/** What homes missed was told somebody: a sync that waits for it goes on. */
+void engine_sync_look(struct storcli_file *file);
 /** A closed file is freed, done or not. False: not yet, see engine_sync_abandon(). */
 bool engine_file_end(struct storcli_file *file);
 

@@ -915,6 +915,12 @@ void engine_sync_background(struct storcli_file *file)
     engine_next_sync(file);
 }
 
+void engine_sync_look(struct storcli_file *file)
+{
+    if (file->syncing != NULL && file->syncing->state == SYNC_ASK)
+        sync_step(file->syncing);
+}
+
 bool engine_sync_abandon(struct storcli_file *file)
 {
     struct sync_op *op = file->syncing;

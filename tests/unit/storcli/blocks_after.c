@@ -592,6 +592,26 @@ static void a_sync_sees_to_it_that_they_hear(void **state)
     fix_free(f);
 }
 
+/* Who wants a sync waits for a note, and no longer than until one storage has it. */
+static void a_sync_goes_on_when_one_has_heard(void **state)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        struct fix *f = fix_new();
+        uint64_t before_ns;
+
+        (void)state;
+        sim_storage_set(&f->net, 1, SIM_DOWN);
+        assert_int_equal(write_some(f, 20, 10, i == 0), 0);
+        assert_true(storcli_file_is_unsynced(f->file)); /* also when it is stable */
+        before_ns = f->v.now_ns;
+        assert_int_equal(sync_file(f), 0);
+        assert_true(f->v.now_ns - before_ns < WATCH_TICK_MS * UINT64_C(1000000));
+        assert_true(n_missed(f) >= 1);
+        assert_false(storcli_file_is_unsynced(f->file));
+        fix_free(f);
+    }
+}
+
 /* Nobody takes notes: that holds up a sync for a moment only. */
 static void who_cannot_be_told_holds_up_no_sync(void **state)
 {
@@ -722,6 +742,7 @@ int main(void)
         cmocka_unit_test(a_closed_file_is_given_up_while_it_reads),
         cmocka_unit_test(who_took_it_hears_who_missed_it),
         cmocka_unit_test(a_sync_sees_to_it_that_they_hear),
+        cmocka_unit_test(a_sync_goes_on_when_one_has_heard),
         cmocka_unit_test(who_cannot_be_told_holds_up_no_sync),
         cmocka_unit_test(what_was_missed_is_told_after_the_close),
         cmocka_unit_test(what_was_missed_is_told_as_soon_as_it_is_closed),
