@@ -349,6 +349,7 @@ struct file {
     struct inl inl;
     struct {
         uint64_t size, change, n_truncates, doubt_no, fresh_end;
+        uint64_t least_size; /* exportd has it so long, once it has heard this */
         bool left, resent;
         int64_t mtime_ns;
         bool has_data, sync;
@@ -582,6 +583,15 @@ void file_report_failed(struct file *f, int rc);
 
 /** Something changed that exportd must hear of, at the latest after report_delay_ms. */
 void file_changed(struct file *f);
+/** Storages acknowledged bytes up to end: if exportd has to hear of it, it will. */
+void file_acked(struct file *f, uint64_t end);
+/** Of what was accepted exportd has to be told nothing but the time: it knows that there are data, and a size that is long enough. */
+bool file_changes_only_time(const struct file *f);
+/**
+ * For who waits for a sync: when nothing but the time is to be told, that becomes durable beside the writes. True: it does; then
+ * *change is what file_report() is to be asked about, as long as nothing else is to be told.
+ */
+bool file_tell_ahead(struct file *f, uint64_t *change);
 /** All bytes up to end that were accepted before some moment are acknowledged: exportd may hear of it now. */
 void file_is_through(struct file *f, uint64_t end);
 /**

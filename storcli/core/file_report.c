@@ -50,6 +50,26 @@ void file_is_through(struct file *f, uint64_t end)
         file_changed(f);
 }
 
+/* Not while exportd may have forgotten something, or has yet to hear where the data are. */
+bool file_changes_only_time(const struct file *f)
+{
+    return f->inl.place == PLACE_STORAGES && !f->inl.leaving && f->has_data_told &&
+           !f->in_doubt && !f->unsure && !f->truncate_pending &&
+           max_u64(f->size, f->acked_end) <= f->meta_size;
+}
+
+void file_acked(struct file *f, uint64_t end)
+{
+    bool is_telling = f->report_busy && f->report.mtime_ns == f->mtime_ns &&
+                      f->report.doubt_no == f->doubt_no;
+    bool is_told = file_changes_only_time(f) && (f->mtime_ns == 0 || is_telling);
+
+    if (!is_told || f->change != f->durable_change || f->told_end != 0)
+        f->fresh_end = max_u64(f->fresh_end, end);
+    if (!is_told)
+        file_changed(f);
+}
+
 static void send_report(struct file *f, bool sync);
 
 static void reported(struct file *f)
@@ -67,7 +87,9 @@ static void reported(struct file *f)
     if (f->report.sync) {
         f->durable_change = f->report.change;
         f->told_end = 0;
-        if (f->fresh_end == f->report.fresh_end)
+        if (f->fresh_end == f->report.fresh_end ||
+            (f->fresh_end <= f->report.least_size &&
+             f->report.n_truncates == f->n_truncates))
             f->fresh_end = 0;
     } else {
         f->told_end = max_u64(f->told_end, f->report.size);
@@ -226,6 +248,7 @@ static void send_report(struct file *f, bool sync)
     f->report.n_truncates = f->n_truncates;
     f->report.doubt_no = f->doubt_no;
     f->report.fresh_end = f->fresh_end;
+    f->report.least_size = max_u64(f->meta_size, f->report.size);
     f->report_call = (struct file_meta_call){ .done = on_reported, .file = f };
     add_data(f);
     f->meta.wrote(f->meta.arg, &f->report_call, f->report.size, f->size_epoch,
@@ -243,6 +266,17 @@ int file_report(struct file *f, uint64_t change, bool sync, uint64_t since)
     if (!f->report_busy || f->report.change < change || (sync && !f->report.sync))
         send_report(f, sync);
     return 0;
+}
+
+bool file_tell_ahead(struct file *f, uint64_t *change)
+{
+    if (!file_changes_only_time(f))
+        return false;
+    if (f->mtime_ns != 0)
+        file_changed(f);
+    *change = f->change;
+    file_report(f, *change, true, f->report_no);
+    return true;
 }
 
 void file_report_failed(struct file *f, int rc)

@@ -267,13 +267,13 @@ void frun_written(struct frun *run)
 {
     struct file *f = run->f;
     struct write_fop *direct = run->direct;
+    uint64_t end = min_u64(run->hi, f->size);
 
     frunset_remove(&f->writing, run);
     f->dirty_bytes -= frun_bytes(run);
-    if (min_u64(run->hi, f->size) > f->acked_end)
+    if (end > f->acked_end)
         f->size_epoch = version_epoch(run->version);
-    f->acked_end = max_u64(f->acked_end, min_u64(run->hi, f->size));
-    f->fresh_end = max_u64(f->fresh_end, min_u64(run->hi, f->size));
+    f->acked_end = max_u64(f->acked_end, end);
     f->has_data = true;
     if (direct == NULL && run->cut == UINT64_MAX && !is_streamed(run))
         clean_add(f, run->buf, run->first, (uint32_t)(run->end - run->first), NULL);
@@ -282,7 +282,7 @@ void frun_written(struct frun *run)
         f->retry_at_ns = 0;
         f->retry_ms = RETRY_MS_MIN;
     }
-    file_changed(f);
+    file_acked(f, end);
     waitlist_wake(f, &f->run_waiters);
     file_wake(f);
     if (direct != NULL)

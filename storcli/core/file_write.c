@@ -28,6 +28,7 @@ struct write_fop {
     uint64_t direct_from, direct_to; /* bytes that go straight from the caller's memory */
     unsigned n_direct;               /* pieces of that still flying */
     int rc;                          /* the first failure */
+    bool ahead;                      /* the time is told beside the writes */
     uint64_t before_id, change, report_no, sure_no;
     unsigned n_iov;
     struct iovec iov[];
@@ -285,6 +286,8 @@ static void write_step(struct fop *op)
     case WRITE_TAKE:
         if (!write_take(w))
             return;
+        if ((w->flags & FILE_WRITE_SYNC) != 0 && w->rc == 0 && w->pos > w->offset)
+            w->ahead = file_tell_ahead(f, &w->change);
         /* fall through */
     case WRITE_WAIT:
         if (!write_is_through(w))
@@ -294,7 +297,8 @@ static void write_step(struct fop *op)
             return;
         }
         file_is_through(f, w->pos);
-        w->change = f->change;
+        if (!w->ahead || !file_changes_only_time(f))
+            w->change = f->change;
         w->report_no = f->report_no;
         w->state = WRITE_TELL;
         /* fall through */

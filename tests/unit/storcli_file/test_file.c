@@ -386,6 +386,132 @@ static void a_synchronous_write_is_stable_when_done(void **state)
     assert_false(x->k.unsynced);
 }
 
+/* Nothing of the file is under way, and nothing will be. */
+static void assert_at_rest(struct fx *x)
+{
+    unsigned n = 0, n_later = 0;
+
+    assert_true(file_is_clean(x->f));
+    assert_true(list_is_empty(&x->k.requests));
+    assert_int_equal(file_mtime_ns(x->f), 0);
+    for (unsigned i = 0; i < FAKE_KINDS; i++)
+        n += x->k.n[i];
+    env_virtual_advance_ms(&x->k.v, 100 * 1000);
+    for (unsigned i = 0; i < FAKE_KINDS; i++)
+        n_later += x->k.n[i];
+    assert_int_equal(n, n_later);
+}
+
+/* So many blocks lie there, and all is stable. */
+static void make_stable(struct fx *x, unsigned n)
+{
+    assert_int_equal(write_at(x, 0, n * BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.n[FAKE_SYNC], 1);
+    assert_int_equal(x->k.n_write_sync, 0);
+    assert_int_equal(x->k.n_wrote_sync, 1);
+}
+
+static void an_overwrite_is_stable_as_it_is_written(void **state)
+{
+    struct fx *x = *state;
+    int64_t before_ns;
+
+    make_stable(x, 8);
+    before_ns = x->k.s.mtime_ns;
+    x->k.v.now_ns += 1000000;
+    assert_int_equal(write_at(x, BS, BS, 0), 0);
+    assert_int_equal(write_at(x, 4 * BS + 7, 99, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.n[FAKE_SYNC], 1);
+    assert_int_equal(x->k.n_write_sync, 2);
+    assert_int_equal(x->k.n[FAKE_WROTE], 2);
+    assert_int_equal(x->k.n_wrote_sync, 2);
+    assert_true(x->k.s.mtime_ns > before_ns);
+    assert_false(x->k.unsynced);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.n[FAKE_WROTE], 2); /* nothing is left to be told */
+    assert_at_rest(x);
+    assert_int_equal(x->k.n[FAKE_WROTE], 2);
+}
+
+static void the_time_is_told_beside_an_overwrite(void **state)
+{
+    struct fx *x = *state;
+    struct call sync = { 0 };
+
+    make_stable(x, 8);
+    for (unsigned i = 0; i < 2; i++) {
+        x->k.held[FAKE_WRITE] = true;
+        x->k.v.now_ns += 1000000;
+        if (i == 0)
+            assert_int_equal(write_at(x, BS, BS, 0), 0);
+        sync.done = false;
+        if (i == 0)
+            file_sync(x->f, on_done, &sync);
+        else
+            start_write(x, &sync, BS, x->data, BS, FILE_WRITE_SYNC);
+        env_virtual_run_posted(&x->k.v);
+        while (x->k.n_wrote_sync < i + 2 && env_virtual_run_next_timer(&x->k.v))
+            env_virtual_run_posted(&x->k.v);
+        assert_int_equal(x->k.n_wrote_sync, i + 2);
+        assert_false(sync.done);
+        fake_release(&x->k, FAKE_WRITE);
+        assert_int_equal(wait_call(x, &sync), 0);
+        assert_int_equal(x->k.n_write_sync, i + 1);
+        assert_int_equal(x->k.n[FAKE_WROTE], i + 2);
+    }
+}
+
+static void what_grows_is_told_beside_its_sync(void **state)
+{
+    struct fx *x = *state;
+
+    make_stable(x, 8);
+    assert_int_equal(write_at(x, 8 * BS, BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.n_write_sync, 0);
+    assert_int_equal(x->k.n[FAKE_SYNC], 2);
+    assert_int_equal(x->k.n_wrote_sync, 2);
+    assert_int_equal(x->k.s.size, 9 * BS);
+}
+
+static void of_much_one_sync_makes_all_stable(void **state)
+{
+    struct fx *x = *state;
+
+    make_stable(x, 64);
+    for (unsigned i = 0; i < 20; i++)
+        assert_int_equal(write_at(x, 3 * i * BS, BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.n_write_sync, 0);
+    assert_int_equal(x->k.n[FAKE_SYNC], 2);
+    assert_false(x->k.unsynced);
+}
+
+static void a_time_that_was_not_told_ahead_is_told_later(void **state)
+{
+    struct fx *x = *state;
+
+    make_stable(x, 8);
+    x->k.v.now_ns += 1000000;
+    assert_int_equal(write_at(x, BS, BS, 0), 0);
+    x->k.fail_next[FAKE_WROTE] = -EIO;
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_int_equal(x->k.n[FAKE_WROTE], 3);
+    assert_int_equal(x->k.n_wrote_sync, 2); /* one was not heard */
+    assert_int_equal(write_at(x, BS, BS, 0), 0);
+    x->k.fail_all[FAKE_WROTE] = -EIO;
+    assert_int_equal(do_call(x, file_sync), -EIO);
+    x->k.fail_all[FAKE_WROTE] = 0;
+    x->k.fail_next[FAKE_WRITE] = -EIO;
+    assert_int_equal(write_at(x, BS, BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), -EIO);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_written(x, BS, BS, true);
+    assert_at_rest(x);
+}
+
 static void what_is_synchronous_is_told_with_older_bytes_below(void **state)
 {
     struct fx *x = *state;
@@ -630,22 +756,6 @@ static void an_unreadable_base_fails_the_write_out(void **state)
 }
 
 /* ---- given up, for others to come ---- */
-
-/* Nothing of the file is under way, and nothing will be. */
-static void assert_at_rest(struct fx *x)
-{
-    unsigned n = 0, n_later = 0;
-
-    assert_true(file_is_clean(x->f));
-    assert_true(list_is_empty(&x->k.requests));
-    assert_int_equal(file_mtime_ns(x->f), 0);
-    for (unsigned i = 0; i < FAKE_KINDS; i++)
-        n += x->k.n[i];
-    env_virtual_advance_ms(&x->k.v, 100 * 1000);
-    for (unsigned i = 0; i < FAKE_KINDS; i++)
-        n_later += x->k.n[i];
-    assert_int_equal(n, n_later);
-}
 
 static void giving_up_writes_what_can_be_written(void **state)
 {
@@ -2068,6 +2178,11 @@ int main(void)
         T(a_direct_write_takes_part_of_a_block_along),
         T(a_direct_write_goes_after_older_dirty_data),
         T(a_synchronous_write_is_stable_when_done),
+        T(an_overwrite_is_stable_as_it_is_written),
+        T(the_time_is_told_beside_an_overwrite),
+        T(what_grows_is_told_beside_its_sync),
+        T(of_much_one_sync_makes_all_stable),
+        T(a_time_that_was_not_told_ahead_is_told_later),
         T(what_is_synchronous_is_told_with_older_bytes_below),
         T(what_is_flushed_is_told_whatever_came_meanwhile),
         T(an_append_goes_to_the_end),
