@@ -498,7 +498,8 @@ static void on_synced(void *arg, int rc)
     op->handle->given_up = op->handle->node->n_given_up;
     if (rc != 0)
         op_reply_err(op, md_user_errno(rc));
-    else if (op->handle->node->synced_no >= op->found)
+    else if (op->handle->node->synced_no >= op->found ||
+             node_is_settled(op->handle->node))
         op_reply_err(op, op_has_lost(op) ? -EIO : 0);
     else
         op_sync_and_reply(op);

@@ -315,6 +315,21 @@ static void node_forget_attr(struct node *node)
         tokens_forget_attr(node->nodes->config.tokens, node->ino, 0);
 }
 
+/* A number for the exclusive token that we hold, another for each; 0: we do not. */
+static uint64_t exclusive_no(const struct node *node)
+{
+    struct tokens *t = node->nodes->config.tokens;
+
+    return t != NULL && tokens_mode(t, node->ino) == TOKEN_EXCLUSIVE ? node->lowered + 1
+                                                                     : 0;
+}
+
+bool node_is_settled(const struct node *node)
+{
+    return node->settled != 0 && node->settled == exclusive_no(node) &&
+           unstable_is_empty(node->nodes->config.unstable);
+}
+
 /* One call of a file to exportd. */
 struct meta_op {
     struct md_call call;
@@ -322,6 +337,7 @@ struct meta_op {
     struct file_meta_call *meta;
     uint64_t sync_no;     /* of a durable WROTE: fsyncs begun when it was sent */
     uint64_t unstable_no; /* of what is answered when durable */
+    uint64_t settles;     /* of the exclusive token it was sent under; 0: none */
     bool sync;
 };
 
@@ -334,6 +350,7 @@ static void meta_send(struct node *node, struct file_meta_call *meta, uint16_t o
     m->meta = meta;
     m->sync_no = sync ? node->n_syncs : 0;
     m->sync = sync || op == ROZO__OP__MD_TRUNCATED;
+    m->settles = sync ? exclusive_no(node) : 0;
     m->unstable_no = m->sync ? unstable_begin(node->nodes->config.unstable) : 0;
     md_send(node->nodes->md, &m->call, op, msg, 0, done, m);
 }
@@ -401,6 +418,8 @@ static void on_changed(struct md_call *call, int rc)
         unstable_settled(node->nodes->config.unstable, m->unstable_no);
     if (rc == 0 && m->sync_no > node->synced_no)
         node->synced_no = m->sync_no;
+    if (rc == 0 && m->settles != 0)
+        node->settled = m->settles;
     free(m);
     meta->done(meta, rc == -EREMCHG ? -ESTALE : md_user_errno(rc));
 }

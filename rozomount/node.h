@@ -65,6 +65,8 @@ struct node {
     uint64_t n_syncs; /* fsyncs begun */
     uint64_t
         synced_no; /* those up to here have a durable WROTE that was sent after them */
+    uint64_t
+        settled; /* of the token under which that was sent: see node_is_settled(); 0: none */
     unsigned n_changing; /* our own changes under way at exportd */
     struct seen seen;
     /* Privileges that a write takes away, as exportd told us shortly ago. */
@@ -178,6 +180,12 @@ bool node_cache_is_fresh(struct node *node, const struct md_attr *attr);
 bool node_is_stale(struct node *node, const struct md_attr *attr);
 /** exportd has set the size as we asked; before node_change_answered(). */
 void node_size_set(struct node *node, const struct md_attr *attr);
+
+/**
+ * When no WROTE had to be sent, is the inode stable at exportd all the same? Since a durable one was answered nobody else can have
+ * changed it, for we have held it exclusively, and whatever we have changed there, anywhere, is stable.
+ */
+bool node_is_settled(const struct node *node);
 
 /** exportd just told us the mode. */
 void node_note_mode(struct node *node, uint32_t mode);

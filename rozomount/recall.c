@@ -518,6 +518,7 @@ static void recall_end(struct recall *r)
             file_drop_cache(node->file);
         node_let_go(node);
     }
+    node->settled = 0;
     if (tokens_mode(tokens_of(loop), r->ino) >= TOKEN_RANGES)
         node->lowered = atomic_fetch_add(&loop->mount->n_lowered, 1) + 1;
     give_back(loop, r->ino, r->keep, r->grant);

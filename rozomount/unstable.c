@@ -111,6 +111,16 @@ void unstable_settled(struct unstable *u, uint64_t no)
     pthread_mutex_unlock(&u->lock);
 }
 
+bool unstable_is_empty(struct unstable *u)
+{
+    bool empty;
+
+    pthread_mutex_lock(&u->lock);
+    empty = u->noted == NULL && u->everything_no == 0;
+    pthread_mutex_unlock(&u->lock);
+    return empty;
+}
+
 void unstable_lost(struct unstable *u, uint32_t losses)
 {
     pthread_mutex_lock(&u->lock);

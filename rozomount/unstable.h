@@ -26,6 +26,8 @@ void unstable_note(struct unstable *u, uint64_t ino, uint32_t losses);
 uint64_t unstable_begin(struct unstable *u);
 /** It was answered: what was noted before its beginning is safe, unless it is lost already. */
 void unstable_settled(struct unstable *u, uint64_t no);
+/** Is nothing noted? Then all that this mount has changed is safe, or lost. */
+bool unstable_is_empty(struct unstable *u);
 /** exportd has lost its power so often: all that is noted may be gone. Saying it again changes nothing. */
 void unstable_lost(struct unstable *u, uint32_t losses);
 /** May a change of ino be gone? True once. */

@@ -577,6 +577,54 @@ static void test_what_the_file_layer_asks(void **state)
     close_node(node);
 }
 
+/* A durable WROTE is sent; it is answered when `is_answered`. */
+static void tell_durably(struct file_meta_call *call, bool is_answered)
+{
+    Rozo__MdEntryResp answer = ROZO__MD_ENTRY_RESP__INIT;
+    Rozo__Attr attr = ROZO__ATTR__INIT;
+
+    *call = (struct file_meta_call){ .done = on_meta_done };
+    the_file->meta->wrote(the_file->meta->arg, call, 0, 7, true, 55, 0, true);
+    answer.attr = &attr;
+    attr.ino = 5;
+    attr.mode = S_IFREG | 0644;
+    if (is_answered)
+        fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, &answer.base);
+    else
+        fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__STALE_HANDLE, NULL);
+}
+
+static void test_what_is_ours_alone_is_settled_until_somebody_changes_it(void **state)
+{
+    struct tokens *t = fx.nodes.config.tokens = tokens_new();
+    struct node *node = open_node(5, 100, 7, NULL);
+    struct file_meta_call call;
+
+    (void)state;
+    tokens_opened(t, 10, false);
+    tell_durably(&call, true);
+    assert_false(node_is_settled(node)); /* others may have changed it */
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    assert_false(node_is_settled(node)); /* before that */
+    tell_durably(&call, false);
+    assert_false(node_is_settled(node));
+    tell_durably(&call, true);
+    assert_true(node_is_settled(node));
+    unstable_note(fx.unstable, 6, fx.nodes.losses);
+    assert_false(node_is_settled(node));
+    tell_durably(&call, true);
+    assert_true(node_is_settled(node));
+    node->lowered++; /* it went, and came again */
+    assert_false(node_is_settled(node));
+    tell_durably(&call, true);
+    assert_true(node_is_settled(node));
+    tokens_gave_back(t, 5, TOKEN_NONE, 11);
+    assert_false(node_is_settled(node));
+    close_node(node);
+    tokens_free(t);
+    fx.nodes.config.tokens = NULL;
+}
+
 static void test_overlay(void **state)
 {
     struct node *node = open_node(5, 100, 7, NULL);
@@ -627,6 +675,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_any_change_elsewhere_makes_pages_worthless,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_the_file_layer_asks, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_what_is_ours_alone_is_settled_until_somebody_changes_it, setup,
+            teardown),
         cmocka_unit_test_setup_teardown(test_overlay, setup, teardown),
     };
 

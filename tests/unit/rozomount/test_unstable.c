@@ -17,7 +17,9 @@ static void test_what_was_synced_is_safe(void **state)
     unstable_note(u, 2, 0); /* while the sync is on its way */
     unstable_note(u, 3, 0);
     unstable_settled(u, no);
+    assert_false(unstable_is_empty(u));
     unstable_lost(u, 5);
+    assert_true(unstable_is_empty(u));
     assert_false(unstable_take_lost(u, 1));
     assert_true(unstable_take_lost(u, 2));
     assert_false(unstable_take_lost(u, 2)); /* told once */
@@ -50,6 +52,10 @@ static void test_too_many_to_remember(void **state)
     struct unstable *u = unstable_new();
 
     (void)state;
+    for (uint64_t i = 0; i <= UNSTABLE_MAX; i++)
+        unstable_note(u, 100 + i, 0);
+    unstable_settled(u, UNSTABLE_MAX); /* all but that of which nobody knows */
+    assert_false(unstable_is_empty(u));
     for (uint64_t i = 0; i <= UNSTABLE_MAX; i++)
         unstable_note(u, 100 + i, 0);
     unstable_lost(u, 1);
