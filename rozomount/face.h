@@ -62,8 +62,8 @@ struct loop;
 
 /* Memory one request of the kernel is read into; a write keeps it until its data are stored. */
 struct reqbuf {
-    struct reqbuf *next; /* free list */
-    uint8_t *base;       /* page-aligned, owned */
+    struct list_node link, link_long; /* loop->free_bufs, free_long_bufs */
+    uint8_t *base;                    /* page-aligned, owned */
     uint8_t *mem; /* where the request begins: so that a write's data are page-aligned */
     bool is_long; /* has memory of a request longer than REQUEST_SHORT_BYTES */
 };
@@ -186,7 +186,8 @@ struct loop {
     int fd;                  /* this loop's clone of the device; closed by se */
     uv_poll_t poll;
     bool polling, poll_open;
-    struct reqbuf *free_bufs;
+    struct list_node free_bufs,
+        free_long_bufs; /* all, those with long memory; last back first */
     unsigned n_bufs, n_free_bufs, n_free_long;
     struct reqbuf *current; /* the one being handled; NULL once somebody took it */
     uint64_t current_unique;

@@ -32,12 +32,16 @@ enum {
 
 static struct reqbuf *buf_take(struct loop *loop)
 {
-    struct reqbuf *buf = loop->free_bufs;
+    struct reqbuf *buf;
 
-    if (buf != NULL) {
-        loop->free_bufs = buf->next;
+    if (!list_is_empty(&loop->free_bufs)) {
+        buf = container_of(loop->free_bufs.next, struct reqbuf, link);
+        list_remove(&buf->link);
         loop->n_free_bufs--;
-        loop->n_free_long -= buf->is_long;
+        if (buf->is_long) {
+            list_remove(&buf->link_long);
+            loop->n_free_long--;
+        }
         return buf;
     }
     if (loop->n_bufs == REQUESTS_MAX)
@@ -63,18 +67,30 @@ static void buf_free(struct loop *loop, struct reqbuf *buf)
 
 static void loop_poll(struct loop *loop);
 
-/* The last that came back is taken first: its memory is in the processor's caches. */
+static void buf_shorten(struct loop *loop, struct reqbuf *buf)
+{
+    madvise(buf->base + REQUEST_SHORT_BYTES, REQBUF_BYTES - REQUEST_SHORT_BYTES,
+            MADV_DONTNEED);
+    buf->is_long = false;
+    list_remove(&buf->link_long);
+    loop->n_free_long--;
+}
+
+/*
+ * The last that came back is taken first: its memory is in the processor's caches. So what goes back to the system is that of
+ * the one that lies there for longest, or each long request would begin with fresh pages.
+ */
 static void buf_keep(struct loop *loop, struct reqbuf *buf)
 {
-    if (buf->is_long && loop->n_free_long >= REQUESTS_KEPT_LONG) {
-        madvise(buf->base + REQUEST_SHORT_BYTES, REQBUF_BYTES - REQUEST_SHORT_BYTES,
-                MADV_DONTNEED);
-        buf->is_long = false;
-    }
-    buf->next = loop->free_bufs;
-    loop->free_bufs = buf;
+    list_add_after(&loop->free_bufs, &buf->link);
     loop->n_free_bufs++;
-    loop->n_free_long += buf->is_long;
+    if (!buf->is_long)
+        return;
+    list_add_after(&loop->free_long_bufs, &buf->link_long);
+    loop->n_free_long++;
+    if (loop->n_free_long > REQUESTS_KEPT_LONG)
+        buf_shorten(loop,
+                    container_of(loop->free_long_bufs.prev, struct reqbuf, link_long));
 }
 
 void loop_return_buf(struct loop *loop, struct reqbuf *buf)
@@ -96,13 +112,10 @@ void loop_take_request(struct loop *loop, struct op *op)
 
 void loop_free_memory(struct loop *loop)
 {
-    struct reqbuf *buf;
     struct op *op;
 
-    while ((buf = loop->free_bufs) != NULL) {
-        loop->free_bufs = buf->next;
-        buf_free(loop, buf);
-    }
+    while (loop->n_free_bufs > 0)
+        buf_free(loop, buf_take(loop));
     assert(loop->n_bufs == 0);
     while ((op = loop->free_ops) != NULL) {
         loop->free_ops = op->memory;
@@ -354,6 +367,8 @@ int loop_init(struct loop *loop, struct mount *m, unsigned index, struct err *er
     loop->mount = m;
     loop->index = index;
     loop->fd = -1;
+    list_init(&loop->free_bufs);
+    list_init(&loop->free_long_bufs);
     rc = uv_loop_init(&loop->uv);
     if (rc != 0)
         return err_set(err, rc, "start an event loop: %s", uv_strerror(rc));

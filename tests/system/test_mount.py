@@ -601,3 +601,46 @@ def test_streams_and_many_small_files_do_not_make_it_grow(cluster, scratch):
     p.send_signal(signal.SIGTERM)
     status, err = end(p)
     assert status == 0, err
+
+
+def page_faults(pid):
+    """How often the kernel had to give it a page."""
+    with open("/proc/%d/stat" % pid) as f:
+        return int(f.read().rpartition(")")[2].split()[7])
+
+
+def test_long_writes_come_into_memory_that_it_has(cluster, scratch):
+    """Two dozen writes that wait for the storages at once make it more memory for long requests than it keeps. Who writes alone
+    after them gets what was kept, not fresh pages for each request: those cost more than the copy."""
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    p = mount(c, mnt, "loops=1")
+    piece = mmap.mmap(-1, 1 << 20)
+    if checks_itself(p.pid):
+        pytest.skip("built with a sanitizer, which takes memory of its own")
+    fds = [os.open("%s/long%d" % (mnt, i), os.O_CREAT | os.O_WRONLY | os.O_DIRECT, 0o644) for i in range(24)]
+    storages = c.names("storaged")
+
+    def go_on():
+        wait_for(lambda: memory_mib(p.pid) > 24, "all of them to be there")
+        for name in storages:
+            c.kill(name, signal.SIGCONT)
+
+    os.write(fds[0], piece)
+    for name in storages:
+        c.kill(name, signal.SIGSTOP)
+    goes_on = threading.Thread(target=go_on)
+    goes_on.start()
+    at_once(24, lambda i: os.write(fds[i], piece))
+    goes_on.join()
+    for _ in range(8):
+        os.write(fds[0], piece)
+    before = page_faults(p.pid)
+    for _ in range(32):
+        os.write(fds[0], piece)
+    assert page_faults(p.pid) - before < 32 * 256 // 4, "of the pages of all requests"
+    for fd in fds:
+        os.close(fd)
+    p.send_signal(signal.SIGTERM)
+    status, err = end(p)
+    assert status == 0, err
