@@ -6,7 +6,7 @@
  * Keeps:  a callback comes once and later; a name is called synced when every directory above
  *         it is; what a worker touches, the loop leaves alone until it is done.
  * Yours:  what counts as short enough for the loop (*_ON_LOOP_MAX, WARM_STEP), and as a stream
- *         that goes to the device early (STREAM_MIN, PUSH_BYTES).
+ *         that goes to the device early (STREAM_MIN, PUSH_BYTES) and has space ahead (disk_ahead.h).
  */
 #include "storaged/disk_uv.h"
 
@@ -23,6 +23,10 @@
 
 #include "storaged/data_dir.h"
 
+#ifndef RWF_DONTCACHE
+#    define RWF_DONTCACHE 0x80
+#endif
+
 enum {
     FREE_ON_LOOP_MAX =
         16 << 20, /* bytes punched, truncated or unlinked without a worker */
@@ -37,7 +41,12 @@ enum {
 
 struct disk_file {
     int fd;
+    bool is_projection;
     uint64_t stream_from, stream_end; /* bytes of a stream that were not pushed out */
+    uint64_t streamed;                /* bytes of that stream, in all */
+    struct ahead_file ahead;
+    int direct_fd;         /* of the worker that writes; -1: not open */
+    atomic_bool no_direct; /* nor to be opened */
 };
 
 struct disk_work {
@@ -152,7 +161,9 @@ static int do_open(struct disk_uv *d, struct disk_req *req)
         free(file);
         return file == NULL ? -ENOMEM : -EIO;
     }
-    *file = (struct disk_file){ .fd = fd };
+    *file = (struct disk_file){ .fd = fd,
+                                .is_projection = strncmp(req->path, "objects/", 8) == 0,
+                                .direct_fd = -1 };
     req->file = file;
     req->size = (uint64_t)st.st_size;
     return 0;
@@ -230,6 +241,66 @@ static int do_write(struct disk_req *req)
     return (uint64_t)n == len ? 0 : write_rest(req, (uint64_t)n);
 }
 
+/* A piece of a stream that a worker writes, as d->io says. */
+static bool is_for_worker(const struct disk_uv *d, const struct disk_req *req)
+{
+    bool never = d->io == DISK_IO_CACHED || !req->file->is_projection ||
+                 iov_len(req->iov, req->n_iov) < STREAM_MIN;
+
+    if (never || (d->io == DISK_IO_UNCACHED && atomic_load(&d->no_uncached)))
+        return false;
+    if (d->io == DISK_IO_UNCACHED)
+        return true;
+    for (unsigned i = 0; i < req->n_iov; i++) {
+        if (((uintptr_t)req->iov[i].iov_base | req->iov[i].iov_len) % PAGE_BYTES != 0)
+            return false;
+    }
+    return req->offset % PAGE_BYTES == 0 && !atomic_load(&req->file->no_direct);
+}
+
+/* -EAGAIN: not so. */
+static int write_uncached(struct disk_uv *d, struct disk_req *req)
+{
+    uint64_t len = iov_len(req->iov, req->n_iov);
+    ssize_t n = pwritev2(req->file->fd, req->iov, (int)req->n_iov, (off_t)req->offset,
+                         RWF_DONTCACHE);
+
+    if (n >= 0)
+        return (uint64_t)n == len ? 0 : write_rest(req, (uint64_t)n);
+    if (errno == EOPNOTSUPP || errno == EINVAL)
+        atomic_store(&d->no_uncached, true);
+    return errno == EOPNOTSUPP || errno == EINVAL || errno == EINTR ? -EAGAIN
+                                                                    : disk_rc(errno);
+}
+
+static int write_direct(struct disk_req *req)
+{
+    struct disk_file *file = req->file;
+    uint64_t len = iov_len(req->iov, req->n_iov);
+    char path[32];
+    ssize_t n = -1;
+
+    if (file->direct_fd < 0) {
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", file->fd);
+        file->direct_fd = open(path, O_WRONLY | O_DIRECT | O_CLOEXEC);
+    }
+    if (file->direct_fd >= 0)
+        n = pwritev(file->direct_fd, req->iov, (int)req->n_iov, (off_t)req->offset);
+    if (n >= 0)
+        return (uint64_t)n == len ? 0 : write_rest(req, (uint64_t)n);
+    if (file->direct_fd >= 0 && errno != EINVAL && errno != EINTR)
+        return disk_rc(errno);
+    atomic_store(&file->no_direct, errno != EINTR);
+    return -EAGAIN;
+}
+
+static int write_on_worker(struct disk_uv *d, struct disk_req *req)
+{
+    int rc = d->io == DISK_IO_UNCACHED ? write_uncached(d, req) : write_direct(req);
+
+    return rc == -EAGAIN ? do_write(req) : rc;
+}
+
 static void on_push(uv_work_t *work)
 {
     struct disk_push *push = work->data;
@@ -270,16 +341,27 @@ static void push_start(struct disk_uv *d, struct disk_file *file)
 
 /* The kernel would keep a stream in memory for seconds, and the sync at its end would wait for
  * all of it. On a worker: it waits when the device has enough to do. */
-static void push_out(struct disk_uv *d, const struct disk_req *req)
+static void push_out(struct disk_uv *d, const struct disk_req *req, bool by_worker)
 {
     struct disk_file *file = req->file;
     uint64_t len = iov_len(req->iov, req->n_iov);
 
     if (len < STREAM_MIN)
         return;
-    if (req->offset < file->stream_end || req->offset - file->stream_end > STREAM_GAP_MAX)
+    if (req->offset < file->stream_end ||
+        req->offset - file->stream_end > STREAM_GAP_MAX) {
         file->stream_from = req->offset;
+        file->streamed = 0;
+    }
     file->stream_end = req->offset + len;
+    file->streamed += len;
+    if (file->is_projection)
+        ahead_streamed(&d->ahead, &file->ahead, file->fd, file->stream_end,
+                       file->streamed);
+    if (by_worker) { /* it is on its way to the device, or there */
+        file->stream_from = file->stream_end;
+        return;
+    }
     if (file->stream_end - file->stream_from < PUSH_BYTES || d->n_pushes == PUSHES_MAX)
         return;
     push_start(d, file);
@@ -347,7 +429,8 @@ static int do_stat(struct disk_req *req)
     if (fstat(req->file->fd, &st) != 0)
         return disk_rc(errno);
     req->size = (uint64_t)st.st_size;
-    req->allocated = (uint64_t)st.st_blocks * 512;
+    req->allocated =
+        (uint64_t)st.st_blocks * 512 - ahead_bytes(&req->file->ahead, req->size);
     return 0;
 }
 
@@ -401,6 +484,10 @@ static int do_space(struct disk_uv *d, struct disk_req *req)
         return disk_rc(errno);
     req->total = (uint64_t)st.f_blocks * st.f_frsize;
     req->free = (uint64_t)st.f_bavail * st.f_frsize;
+    if (d->ahead.n_files > 0 && req->free >> 20 < AHEAD_FREE_MIN) { /* others need it */
+        ahead_give_back_all(&d->ahead);
+        return do_space(d, req);
+    }
     return 0;
 }
 
@@ -617,6 +704,17 @@ static void disk_finish(struct disk_uv *d, struct disk_req *req, int rc)
     env_post(&d->env->env, &req->task);
 }
 
+/* What we have reserved ahead of others is not why there is no space. */
+static int write_on_loop(struct disk_uv *d, struct disk_req *req)
+{
+    int rc = do_write(req);
+
+    if (rc != -ENOSPC || d->ahead.n_files == 0)
+        return rc;
+    ahead_give_back_all(&d->ahead);
+    return do_write(req);
+}
+
 /* Without waiting for a device, as far as one can know; -EAGAIN: a worker must do it. */
 static int try_on_loop(struct disk_uv *d, struct disk_req *req)
 {
@@ -626,8 +724,9 @@ static int try_on_loop(struct disk_uv *d, struct disk_req *req)
     case DISK_READ:
         return do_read(req, RWF_NOWAIT);
     case DISK_WRITE:
-        return do_write(req);
+        return is_for_worker(d, req) ? -EAGAIN : write_on_loop(d, req);
     case DISK_TRUNCATE:
+        ahead_forget(&d->ahead, &req->file->ahead);
         if (req->len > FREE_ON_LOOP_MAX)
             return -EAGAIN;
         return ftruncate(req->file->fd, (off_t)req->offset) == 0 ? 0 : disk_rc(errno);
@@ -649,9 +748,12 @@ static int try_on_loop(struct disk_uv *d, struct disk_req *req)
                                                                        : disk_rc(errno);
     case DISK_SPACE:
         return do_space(d, req);
+    case DISK_ALLOCATE:
+        ahead_never(&d->ahead, &req->file->ahead);
+        ahead_give_back_all(&d->ahead);
+        break;
     case DISK_SYNC:
     case DISK_SYNC_NAME:
-    case DISK_ALLOCATE:
     case DISK_SAVE_IDENTITY:
     case DISK_LIST:
         break;
@@ -667,6 +769,8 @@ static int on_worker(struct disk_work *w)
     switch (req->op) {
     case DISK_READ:
         return do_read(req, 0);
+    case DISK_WRITE:
+        return write_on_worker(w->d, req);
     case DISK_SYNC:
         return do_sync(req);
     case DISK_SYNC_NAME:
@@ -688,7 +792,6 @@ static int on_worker(struct disk_work *w)
     case DISK_LIST:
         return do_list(w->d, req);
     case DISK_OPEN:
-    case DISK_WRITE:
     case DISK_NEXT_DATA:
     case DISK_STAT:
     case DISK_RENAME:
@@ -706,6 +809,12 @@ static void on_work(uv_work_t *work)
     w->req->rc = on_worker(w);
 }
 
+/* The size of its file is the worker's business meanwhile. */
+static bool may_size(const struct disk_req *req)
+{
+    return req->op == DISK_WRITE || req->op == DISK_TRUNCATE || req->op == DISK_ALLOCATE;
+}
+
 static void on_work_done(uv_work_t *work, int status)
 {
     struct disk_work *w = work->data;
@@ -714,6 +823,12 @@ static void on_work_done(uv_work_t *work, int status)
     int rc = status == 0 ? req->rc : -EIO;
 
     free(w);
+    if (may_size(req))
+        req->file->ahead.n_sizing--;
+    if (req->op == DISK_WRITE && rc == -ENOSPC) /* the same once more, with that space */
+        rc = write_on_loop(d, req);
+    if (req->op == DISK_WRITE && rc == 0)
+        push_out(d, req, true);
     if (req->op == DISK_SYNC_NAME && rc == 0) {
         unsigned dir = dir_index(req->path);
 
@@ -730,7 +845,7 @@ static void disk_uv_submit(struct disk *disk, struct disk_req *req)
 
     d->n_inflight++;
     if (rc == 0 && req->op == DISK_WRITE)
-        push_out(d, req);
+        push_out(d, req, false);
     if (rc != -EAGAIN) {
         disk_finish(d, req, rc);
         return;
@@ -742,12 +857,16 @@ static void disk_uv_submit(struct disk *disk, struct disk_req *req)
     }
     *w = (struct disk_work){ .work.data = w, .d = d, .req = req };
     w->chain = req->op == DISK_SYNC_NAME && !dir_is_synced(d, dir_index(req->path));
+    if (may_size(req))
+        req->file->ahead.n_sizing++;
     uv_queue_work(d->env->loop, &w->work, on_work, on_work_done);
 }
 
 static void disk_uv_close(struct disk *disk, struct disk_file *file)
 {
-    (void)disk;
+    ahead_give_back(&disk_of(disk)->ahead, &file->ahead);
+    if (file->direct_fd >= 0)
+        close(file->direct_fd);
     close(file->fd);
     free(file);
 }
@@ -770,4 +889,5 @@ void disk_uv_init(struct disk_uv *d, struct env_uv *env, int dir_fd)
     d->disk.ops = &disk_uv_ops;
     d->env = env;
     d->dir_fd = dir_fd;
+    ahead_init(&d->ahead);
 }

@@ -38,6 +38,16 @@ enum {
 
 /* ---- config ---- */
 
+/* AUTO is what measured best and surprises nobody: what was just written is often read. */
+enum device_io { DEVICE_IO_AUTO, DEVICE_IO_CACHED, DEVICE_IO_UNCACHED, DEVICE_IO_DIRECT };
+
+static const cyaml_strval_t device_ios[] = {
+    { "auto", DEVICE_IO_AUTO },
+    { "cached", DEVICE_IO_CACHED },
+    { "uncached", DEVICE_IO_UNCACHED },
+    { "direct", DEVICE_IO_DIRECT },
+};
+
 struct cluster_section {
     char *node_key;
     char *client_key;
@@ -54,6 +64,7 @@ struct storaged_section {
     unsigned heal_rate_mb;   /* per second; 0: no limit */
     unsigned *scrub_rate_mb; /* per second, 0: no limit; NULL: SCRUB_RATE_MB_DEFAULT */
     unsigned *scrub_days;    /* 0: never; NULL: SCRUB_DAYS_DEFAULT */
+    enum device_io device_io;
 };
 struct config {
     struct cluster_section cluster;
@@ -91,6 +102,9 @@ static const cyaml_schema_field_t storaged_fields[] = {
                          struct storaged_section, scrub_rate_mb),
     CYAML_FIELD_UINT_PTR("scrub_days", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
                          struct storaged_section, scrub_days),
+    CYAML_FIELD_ENUM("device_io", CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT,
+                     struct storaged_section, device_io, device_ios,
+                     sizeof(device_ios) / sizeof(device_ios[0])),
     CYAML_FIELD_END
 };
 static const cyaml_schema_field_t config_fields[] = {
@@ -156,8 +170,8 @@ static int keys_load(struct daemon *d, const struct config *c, struct err *err)
     return rc != 0 ? rc : rpc_keys_load(&d->keys, false, c->cluster.client_key, err);
 }
 
-/* As many descriptors as we may have; how many of them are for projection files, of one loop. */
-static unsigned files_max(unsigned n_loops)
+/* As many descriptors as we may have; how many projection files may be open, of one loop, with n_fds each. */
+static unsigned files_max(unsigned n_loops, unsigned n_fds)
 {
     struct rlimit limit;
     uint64_t n;
@@ -167,7 +181,7 @@ static unsigned files_max(unsigned n_loops)
     limit.rlim_cur = limit.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
         getrlimit(RLIMIT_NOFILE, &limit);
-    n = limit.rlim_cur == RLIM_INFINITY ? FILES_MAX : limit.rlim_cur / 2;
+    n = limit.rlim_cur == RLIM_INFINITY ? FILES_MAX : limit.rlim_cur / 2 / n_fds;
     n = (n < FILES_MAX ? n : FILES_MAX) / n_loops;
     return n > FILES_MIN ? (unsigned)n : FILES_MIN;
 }
@@ -184,6 +198,20 @@ static uint64_t journal_bytes(int dir_fd, unsigned journal_mb)
         return bytes;
     share = (uint64_t)st.f_blocks * st.f_frsize / 16;
     return share < bytes ? share : bytes;
+}
+
+static enum disk_io disk_io_of(enum device_io io)
+{
+    switch (io) {
+    case DEVICE_IO_UNCACHED:
+        return DISK_IO_UNCACHED;
+    case DEVICE_IO_DIRECT:
+        return DISK_IO_DIRECT;
+    case DEVICE_IO_AUTO:
+    case DEVICE_IO_CACHED:
+        break;
+    }
+    return DISK_IO_CACHED;
 }
 
 /* "host:0" with the port that was given to us. */
@@ -207,6 +235,7 @@ static int loops_open(struct daemon *d, const struct config *c, struct err *err)
         rc = storio_open(&d->storios[i], d, i, c->storaged.listen[i], err);
         if (rc != 0)
             return rc;
+        d->storios[i].disk.io = disk_io_of(c->storaged.device_io);
         d->addresses[i] =
             real_address(c->storaged.listen[i], rpc_server_port(d->storios[i].server, 0));
         if (d->addresses[i] == NULL)
@@ -227,7 +256,8 @@ static int loops_start(struct daemon *d, const struct config *c, struct err *err
         .n_addresses = d->n_storios,
         .reserve_bytes =
             c->storaged.reserve_mb == NULL ? UINT64_MAX : *c->storaged.reserve_mb << 20,
-        .files_max = files_max(d->n_storios),
+        .files_max =
+            files_max(d->n_storios, c->storaged.device_io == DEVICE_IO_DIRECT ? 2 : 1),
         .journal_bytes = journal_bytes(d->dir_fd, c->storaged.journal_mb),
         .boot = boot_number(),
     };
