@@ -96,6 +96,8 @@ struct file_config {
     uint64_t write_run_bytes; /* a sequential run this long is written at once [1 MiB] */
     uint32_t write_delay_ms;  /* dirty data does not wait longer than this [1000] */
     uint64_t read_ahead_max;  /* [2 MiB]; 0: default */
+    uint64_t
+        read_ahead_far_max; /* while the storages are slow to answer [4 MiB, or what read_ahead_max says] */
     uint32_t
         report_delay_ms; /* a grown size is told to exportd after this at the latest [1000] */
     uint32_t cache_ms;      /* clean data is believed this long [1000] */

@@ -238,6 +238,8 @@ static void config_default(struct file_config *c)
     c->write_behind_max = or_default(c->write_behind_max, 8 << 20);
     c->write_run_bytes = or_default(c->write_run_bytes, 1 << 20);
     c->write_delay_ms = (uint32_t)or_default(c->write_delay_ms, 1000);
+    c->read_ahead_far_max = or_default(
+        c->read_ahead_far_max, or_default(c->read_ahead_max, READ_AHEAD_FAR_BYTES));
     c->read_ahead_max = or_default(c->read_ahead_max, 2 << 20);
     c->report_delay_ms = (uint32_t)or_default(c->report_delay_ms, 1000);
     c->cache_ms = (uint32_t)or_default(c->cache_ms, 1000);
@@ -301,7 +303,7 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
         f->pool = f->own_pool;
     f->run_blocks = blocks_of(f, f->config.write_run_bytes, STORCLI_RUN_MAX);
     f->fetch_blocks = blocks_of(f, 1 << 20, FETCH_BLOCKS_MAX);
-    f->clean_max = 4 * f->config.read_ahead_max;
+    f->clean_max = 4 * f->config.read_ahead_max; /* not less than twice the far one */
     f->size = f->meta_size = attr->size;
     if (attr->has_data)
         storcli_file_others_wrote(f->sf);

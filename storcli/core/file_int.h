@@ -22,7 +22,8 @@
 enum {
     FETCH_BLOCKS_MAX =
         320, /* of one read from the storages: 1 MiB of the smallest blocks, unaligned */
-    FLYING_MAX = 64,      /* runs of one file on their way */
+    FLYING_MAX = 64, /* runs of one file on their way */
+    READ_AHEAD_FAR_BYTES = 4 << 20,
     STREAMS_MAX = 8,      /* sequential readers followed in one file */
     STALE_TRIES_MAX = 16, /* fresh epochs for one write before it fails */
     DENIED_TRIES_MAX = 1, /* fresh capabilities for one request before it fails */
@@ -169,6 +170,7 @@ struct fetch {
     uint64_t limit; /* bytes of the file from here on are zeros, whatever comes */
     uint64_t stale[FETCH_BLOCKS_MAX / 64]; /* blocks overwritten since it began */
     uint16_t user_bytes[FETCH_BLOCKS_MAX];
+    uint64_t started_ns;
     struct waitlist waiters;
     void (*done)(struct fetch *fetch, void *arg); /* FETCH_OWN; takes the fetch */
     void *arg;
@@ -207,6 +209,14 @@ struct stream {
     uint64_t ahead;  /* blocks below this have been asked for */
     uint64_t window; /* bytes to be ahead */
     uint64_t used_ns;
+};
+
+/* A reader who comes at equal distances, forwards or backwards. */
+struct stepper {
+    uint64_t at, len; /* his last read, bytes */
+    int64_t step;     /* from the one before to that */
+    unsigned n_same;  /* steps of that length and that one, so far */
+    unsigned n_ahead; /* reads that were asked for behind his last one */
 };
 
 /* Where the data of the file are. */
@@ -308,6 +318,9 @@ struct file {
     struct list_node fetches;
     unsigned n_fetches;
     struct stream streams[STREAMS_MAX];
+    struct stepper stepper;
+    uint64_t
+        fetch_ns; /* how long what is fetched for readers takes: the older the less it counts */
     uint64_t write_next,
         write_streak; /* end of the last write; bytes of the sequence so far */
 

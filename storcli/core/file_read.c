@@ -22,7 +22,11 @@ enum {
     STREAM_SLACK_BYTES =
         256 << 10, /* parallel requests of one reader come in any order */
     AHEAD_FETCHES_MAX = 32,
+    STEPS_SURE = 2, /* equal ones in a row, behind the first: no chance any more */
 };
+
+/* Storages that take so long are far away, or busy: more has to be on its way. */
+static const uint64_t FAR_NS = 8000000;
 
 static const uint8_t zeros[ZERO_BYTES] __attribute__((aligned(4096)));
 
@@ -128,10 +132,15 @@ static struct stream *oldest_stream(struct file *f)
     return oldest;
 }
 
+static uint64_t ahead_max_now(const struct file *f)
+{
+    return f->fetch_ns > FAR_NS ? f->config.read_ahead_far_max : f->config.read_ahead_max;
+}
+
 static struct stream *follow_stream(struct file *f, uint64_t offset, uint64_t end)
 {
     struct stream *s = find_stream(f, offset);
-    uint64_t ahead_max = f->config.read_ahead_max;
+    uint64_t ahead_max = ahead_max_now(f);
 
     if (s == NULL) {
         s = oldest_stream(f);
@@ -146,6 +155,41 @@ static struct stream *follow_stream(struct file *f, uint64_t offset, uint64_t en
     return s;
 }
 
+static void follow_stepper(struct stepper *t, uint64_t offset, uint64_t len)
+{
+    int64_t step = (int64_t)(offset - t->at);
+    bool same = step == t->step && step != 0 && len == t->len;
+
+    t->n_same = same ? t->n_same + 1 : 0;
+    t->n_ahead -= same && t->n_ahead > 0;
+    if (!same)
+        t->n_ahead = 0;
+    t->step = step;
+    t->at = offset;
+    t->len = len;
+}
+
+/* What lies between his reads stays where it is. */
+static void step_ahead(struct file *f, uint64_t limit)
+{
+    struct stepper *t = &f->stepper;
+    uint64_t most = min_u64(ahead_max_now(f) / t->len, AHEAD_FETCHES_MAX / 2);
+
+    if (t->n_same < STEPS_SURE)
+        return;
+    most = min_u64(most, UINT64_C(1) << min_u64(t->n_same - STEPS_SURE + 1, 8));
+    while (t->n_ahead < most && f->n_fetches < AHEAD_FETCHES_MAX) {
+        uint64_t from = t->at + (uint64_t)t->step * (t->n_ahead + 1);
+        uint64_t end = min_u64(block_past(f, from + t->len), limit);
+
+        if (from > FILE_DATA_END_MAX || block_of(f, from) >= end)
+            return; /* before the beginning, or behind the end */
+        if (fetch_missing(f, block_of(f, from), end, true, NULL) != 0)
+            return;
+        t->n_ahead++;
+    }
+}
+
 /* Keep window bytes ahead of the reader, but within that, in pieces that are worth a request. */
 static void read_ahead(struct file *f, uint64_t offset, uint64_t end, uint64_t within)
 {
@@ -153,9 +197,14 @@ static void read_ahead(struct file *f, uint64_t offset, uint64_t end, uint64_t w
     uint64_t limit = min_u64(block_past(f, storage_end(f)), block_of(f, within));
     uint64_t target = min_u64(block_past(f, s->next + s->window), limit);
 
-    if (s->window == 0 || f->closing || f->exclusive != NULL ||
-        !pool_make_room(f->pool, 0))
+    if (s->window == 0)
+        follow_stepper(&f->stepper, offset, end - offset);
+    if (f->closing || f->exclusive != NULL || !pool_make_room(f->pool, 0))
         return;
+    if (s->window == 0) {
+        step_ahead(f, limit);
+        return;
+    }
     s->ahead = max_u64(s->ahead, block_past(f, s->next));
     while (s->ahead < target && f->n_fetches < AHEAD_FETCHES_MAX) {
         uint64_t grid = s->ahead - s->ahead % f->fetch_blocks + f->fetch_blocks;

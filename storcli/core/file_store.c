@@ -561,8 +561,10 @@ static void cache_done(struct fetch *fetch, int rc)
 {
     struct file *f = fetch->f;
 
-    if (rc == 0)
+    if (rc == 0) {
+        f->fetch_ns = (3 * f->fetch_ns + env_now_ns(f->env) - fetch->started_ns) / 4;
         clean_add(f, fetch->buf, fetch->first, fetch->n, fetch->stale);
+    }
     LIST_FOREACH(node, &fetch->waiters.ops)
         container_of(node, struct fop, link)->fetch_rc = rc;
     waitlist_wake(f, &fetch->waiters);
@@ -638,6 +640,7 @@ int fetch_start(struct file *f, enum fetch_kind kind, uint64_t first, uint32_t n
     fetch->first = first;
     fetch->n = n;
     fetch->limit = storage_end(f);
+    fetch->started_ns = env_now_ns(f->env);
     waitlist_init(&fetch->waiters);
     list_add_tail(&f->fetches, &fetch->link);
     f->n_fetches++;

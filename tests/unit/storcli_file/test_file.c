@@ -1928,6 +1928,93 @@ static void a_sequential_reader_is_served_from_ahead(void **state)
     assert_int_equal(x->k.n[FAKE_READ], n + 1);
 }
 
+static void write_much(struct fx *x, uint64_t len)
+{
+    for (uint64_t at = 0; at < len; at += 1 << 20)
+        assert_int_equal(write_at(x, at, 1 << 20, 0), 0);
+}
+
+/* Two readers take turns in one file, as two tracks of a film: each is followed. */
+static void two_streams_in_one_file_are_both_served_from_ahead(void **state)
+{
+    struct fx *x = *state;
+    uint64_t half = 2 << 20;
+
+    write_much(x, 4 << 20);
+    reopen(x);
+    x->k.n[FAKE_READ] = 0;
+    x->k.blocks_read = 0;
+    for (unsigned i = 0; i < 16; i++) {
+        assert_written(x, i * (128 << 10), 128 << 10, false);
+        assert_written(x, half + i * (128 << 10), 128 << 10, false);
+    }
+    assert_true(x->k.n[FAKE_READ] <= 16);
+    assert_true(x->k.blocks_read <= 1024 + 8); /* hardly any block twice */
+}
+
+/* How many blocks have been asked for when he comes for the nth time. */
+static void read_steps(struct fx *x, uint64_t from, int64_t step, unsigned n)
+{
+    enum { LEN = 64 << 10 };
+
+    x->k.n[FAKE_READ] = 0;
+    x->k.blocks_read = 0;
+    for (unsigned i = 0; i < n; i++) {
+        assert_written(x, from + (uint64_t)(step * i), LEN, false);
+        if (i == n / 2) /* and before he comes for them */
+            assert_true(x->k.blocks_read >= (i + 4) * (LEN / BS));
+    }
+    /* Each block of his once, and none of those between. */
+    assert_int_equal(x->k.blocks_read, n * (LEN / BS));
+}
+
+static void a_reader_in_equal_steps_is_served_from_ahead(void **state)
+{
+    struct fx *x = *state;
+    uint64_t size = 8 << 20, from = 512 << 10;
+
+    write_much(x, size);
+    reopen(x);
+    read_steps(x, from, 512 << 10, 15);
+    reopen(x);
+    read_steps(x, size - (448 << 10), -(512 << 10), 16); /* backwards */
+}
+
+static void who_jumps_about_is_given_what_he_asks_for(void **state)
+{
+    struct fx *x = *state;
+    unsigned n = 0;
+
+    write_much(x, 8 << 20);
+    reopen(x);
+    x->k.blocks_read = 0;
+    for (unsigned i = 1; i < 12; i++, n++)
+        assert_written(x, (uint64_t)((i * 5) % 13) * (600 << 10), BS, false);
+    assert_int_equal(x->k.blocks_read, n);
+}
+
+/* More is on its way while answers take long. */
+static void far_storages_are_asked_further_ahead(void **state)
+{
+    struct fx *x = *state;
+    struct call r;
+    uint64_t most = 0, at;
+
+    write_much(x, 8 << 20);
+    reopen(x);
+    x->k.blocks_read = 0;
+    for (at = 0; at < 3 << 20; at += 128 << 10) {
+        x->k.held[FAKE_READ] = true;
+        start_read(x, &r, at, 128 << 10, false);
+        env_virtual_advance_ms(&x->k.v, 40);
+        fake_release(&x->k, FAKE_READ);
+        assert_int_equal(wait_call(x, &r), 0);
+        most = x->k.blocks_read * BS - at > most ? x->k.blocks_read * BS - at : most;
+    }
+    assert_true(most > 3 << 20);
+    assert_true(most < 5 << 20);
+}
+
 /* Who knows when others write says so: nothing is old before. */
 static void clean_data_are_kept_until_they_are_dropped(void **state)
 {
@@ -2252,6 +2339,10 @@ int main(void)
         T(allocate_reserves_and_grows),
         T(seek_sees_storages_and_memory),
         T(a_sequential_reader_is_served_from_ahead),
+        T(two_streams_in_one_file_are_both_served_from_ahead),
+        T(a_reader_in_equal_steps_is_served_from_ahead),
+        T(who_jumps_about_is_given_what_he_asks_for),
+        T(far_storages_are_asked_further_ahead),
         T(clean_data_are_kept_until_they_are_dropped),
         T(what_is_being_fetched_is_dropped_too),
         T(what_completes_a_block_is_dropped_too),
