@@ -17,7 +17,8 @@ enum {
     RECORD_FORMAT = 1,
     EXTENT_BLOCKS = 128, /* blocks of one extent: one head area, then one body area */
     FILE_ID_BYTES = 16,
-    DIST_MAX = 32, /* storages of one distribution */
+    DIST_MAX = 32,         /* storages of one distribution */
+    REMOVE_FILES_MAX = 64, /* in one ST_REMOVE */
 };
 
 /* Which file, for ever: inode numbers are never reused within an export. */

@@ -78,15 +78,16 @@ struct storage {
     bool moved;     /* its addresses changed: a new channel when this one is idle */
     unsigned n_out; /* requests but the poll that are out on the channel */
     struct rpc_request map_rq;
-    bool map_out;              /* it is */
-    uint64_t map_sent;         /* the version in it */
-    uint64_t map_told;         /* the last one it took; 0: none */
-    uint64_t map_told_ns;      /* when */
-    uint64_t map_known;        /* what it says it knows; 0: it does not say */
-    struct trash_round *round; /* removals it missed, when some are being sent */
-    struct key trash_cursor;   /* how far */
-    uint64_t n_waiting;        /* removals it has not confirmed */
-    uint64_t retry_ns;         /* not before: the last round failed */
+    bool map_out;                  /* it is */
+    uint64_t map_sent;             /* the version in it */
+    uint64_t map_told;             /* the last one it took; 0: none */
+    uint64_t map_told_ns;          /* when */
+    uint64_t map_known;            /* what it says it knows; 0: it does not say */
+    struct trash_round *round;     /* removals it missed, when some are being sent */
+    struct key trash_cursor;       /* how far */
+    struct trash_batch *gathering; /* removals about to be sent; NULL: none */
+    uint64_t n_waiting;            /* removals it has not confirmed */
+    uint64_t retry_ns;             /* not before: the last round failed */
 };
 
 struct volume {
@@ -513,7 +514,8 @@ struct exportd {
     struct list_node lingering; /* of all exports, oldest first */
     unsigned n_lingering;
     bool space_low;
-    uint64_t inline_room; /* bytes of small files that there is room for until it is looked again */
+    uint64_t
+        inline_room; /* bytes of small files that there is room for until it is looked again */
 
     struct list_node checks; /* of abandoned.c, longest waiting first */
     struct check *checks_by_id;

@@ -6,8 +6,10 @@
  * Keeps:  nothing is removed from a storage before the removal of the file is on stable storage
  *         here. A storage that does not confirm gets a KEY_WAITING record of its own, so that it
  *         holds up nobody else, and is told again when it is back, also after restarts.
+ *         Many files are told of in one request, in the order of the keys, which is that of a storage's directories.
  * Yours:  TRASH_ROUND_MAX, the deadlines.
  */
+#include <assert.h>
 #include <errno.h>
 
 #include "common/bytes.h"
@@ -24,11 +26,19 @@ enum {
 
 /* One file and one storage. */
 struct target {
-    struct rpc_request rq;
     struct trash_item *item;
     uint32_t storage_id;
-    bool out; /* rq is */
     bool confirmed;
+};
+
+/* Files that one storage is told of in one request. */
+struct trash_batch {
+    struct rpc_request rq;
+    struct list_node link; /* in round->batches, from when it is sent */
+    struct trash_round *round;
+    uint32_t storage_id;
+    unsigned n;
+    struct target *targets[REMOVE_FILES_MAX];
 };
 
 /* One removed file. */
@@ -46,7 +56,8 @@ struct trash_round {
     struct exportd *x;
     struct storage *storage; /* its waiting list; NULL: new removals */
     struct list_node items;
-    unsigned n_items; /* not finished, and one while they are being sent */
+    struct list_node batches; /* out */
+    unsigned n_items;         /* not finished, and one while they are being sent */
     bool failed;
     struct store_wait wait;
 };
@@ -182,6 +193,7 @@ static void round_free(struct trash_round *r)
         r->x->round = NULL;
     LIST_FOREACH_SAFE(node, &r->items)
         free(container_of(node, struct trash_item, link));
+    assert(list_is_empty(&r->batches));
     free(r);
 }
 
@@ -226,47 +238,128 @@ static void item_end(struct trash_item *item)
         round_end(r);
 }
 
-static void on_removed(struct rpc_request *rq, int rc)
+/* One file less that this storage is to be told of, for now. */
+static void target_end(struct target *t)
 {
-    struct target *t = container_of(rq, struct target, rq);
-    struct trash_item *item = t->item;
-    struct storage *s = storage_find(item->round->x, t->storage_id);
-
-    t->out = false;
-    t->confirmed = rc == 0 && rq->status == ROZO__STATUS__OK;
-    assert(s != NULL && s->n_out > 0);
-    s->n_out--;
-    if (--item->n_left == 0)
-        item_end(item);
+    if (--t->item->n_left == 0)
+        item_end(t->item);
 }
 
-static bool target_send(struct trash_item *item, struct target *t)
-{
-    struct storage *s = storage_find(item->round->x, t->storage_id);
-    Rozo__StRemoveReq msg = ROZO__ST_REMOVE_REQ__INIT;
-    uint8_t id[FILE_ID_BYTES], buf[64];
+static void on_removed(struct rpc_request *rq, int rc);
 
-    if (s == NULL) {
-        t->confirmed = true; /* no such storage (any more): nobody to tell */
-        return false;
+static void batch_send(struct storage *s)
+{
+    struct trash_batch *b = s->gathering;
+    Rozo__StRemoveReq msg = ROZO__ST_REMOVE_REQ__INIT;
+    uint8_t ids[REMOVE_FILES_MAX][FILE_ID_BYTES];
+    uint8_t buf[REMOVE_FILES_MAX * (FILE_ID_BYTES + 2) + 16];
+    ProtobufCBinaryData more[REMOVE_FILES_MAX];
+
+    if (b == NULL)
+        return;
+    s->gathering = NULL;
+    for (unsigned i = 0; i < b->n; i++) {
+        file_id_put(ids[i], &b->targets[i]->item->id);
+        more[i] = (ProtobufCBinaryData){ FILE_ID_BYTES, ids[i] };
     }
-    if (!storage_is_reachable(s))
-        return false;
-    file_id_put(id, &item->id);
-    msg.file_id = (ProtobufCBinaryData){ sizeof(id), id };
-    msg.to_storage = t->storage_id;
+    msg.file_id = more[0];
+    msg.n_more = b->n - 1;
+    msg.more = more + 1;
+    msg.to_storage = b->storage_id;
     assert(rozo__st_remove_req__get_packed_size(&msg) <= sizeof(buf));
-    t->rq = (struct rpc_request){
+    b->rq = (struct rpc_request){
         .op = ROZO__OP__ST_REMOVE,
         .deadline_ms = REMOVE_DEADLINE_MS,
         .msg = buf,
         .msg_len = rozo__st_remove_req__pack(&msg, buf),
         .done = on_removed,
     };
-    t->out = true;
+    list_add_tail(&b->round->batches, &b->link);
     s->n_out++;
-    rpc_send(s->channel, &t->rq);
+    rpc_send(s->channel, &b->rq);
+}
+
+/* It is sent when it is full, or with batch_send(). */
+static bool batch_add(struct storage *s, struct target *t)
+{
+    struct trash_batch *b = s->gathering;
+
+    if (b == NULL) {
+        b = s->gathering = calloc(1, sizeof(*b));
+        if (b == NULL)
+            return false;
+        b->round = t->item->round;
+        b->storage_id = s->facts.id;
+    }
+    b->targets[b->n++] = t;
+    if (b->n == REMOVE_FILES_MAX)
+        batch_send(s);
     return true;
+}
+
+/*
+ * Files of other loops of the storage are told of again, without the first: that one was not of them, so there are fewer
+ * each time.
+ */
+static void batch_again(struct trash_batch *b, struct storage *s,
+                        const Rozo__StRemoveResp *resp)
+{
+    for (size_t i = 0; i < resp->n_elsewhere; i++) {
+        uint32_t at = resp->elsewhere[i];
+        struct target *t = at > 0 && at < b->n ? b->targets[at] : NULL;
+
+        if (t == NULL)
+            continue;
+        t->confirmed = false;
+        if (batch_add(s, t))
+            b->targets[at] = NULL;
+    }
+    batch_send(s);
+}
+
+static void batch_take(struct trash_batch *b, struct storage *s, int rc)
+{
+    Rozo__StRemoveResp *resp = NULL;
+
+    if (rc == 0 && b->rq.status == ROZO__STATUS__OK)
+        resp = rozo__st_remove_resp__unpack(NULL, b->rq.answer_msg_len, b->rq.answer_msg);
+    if (resp == NULL)
+        return; /* none is confirmed */
+    for (unsigned i = 0; i < b->n; i++)
+        b->targets[i]->confirmed = true;
+    for (size_t i = 0; i < resp->n_failed; i++) {
+        if (resp->failed[i] < b->n)
+            b->targets[resp->failed[i]]->confirmed = false;
+    }
+    batch_again(b, s, resp);
+    rozo__st_remove_resp__free_unpacked(resp, NULL);
+}
+
+static void on_removed(struct rpc_request *rq, int rc)
+{
+    struct trash_batch *b = container_of(rq, struct trash_batch, rq);
+    struct storage *s = storage_find(b->round->x, b->storage_id);
+
+    assert(s != NULL && s->n_out > 0);
+    s->n_out--;
+    list_remove(&b->link);
+    batch_take(b, s, rc);
+    for (unsigned i = 0; i < b->n; i++) {
+        if (b->targets[i] != NULL)
+            target_end(b->targets[i]); /* the round may end with the last */
+    }
+    free(b);
+}
+
+static bool target_send(struct trash_item *item, struct target *t)
+{
+    struct storage *s = storage_find(item->round->x, t->storage_id);
+
+    if (s == NULL) {
+        t->confirmed = true; /* no such storage (any more): nobody to tell */
+        return false;
+    }
+    return storage_is_reachable(s) && batch_add(s, t);
 }
 
 /* The removals are on stable storage: now the storages may forget. */
@@ -288,6 +381,8 @@ static void on_round_synced(struct store_wait *wait, int rc)
         if (--item->n_left == 0)
             item_end(item);
     }
+    LIST_FOREACH(node, &r->x->storages)
+        batch_send(container_of(node, struct storage, link));
     if (--r->n_items == 0)
         round_end(r);
 }
@@ -302,6 +397,7 @@ static void round_start(struct exportd *x, struct storage *storage)
     r->storage = storage;
     r->wait.fn = on_round_synced;
     list_init(&r->items);
+    list_init(&r->batches);
     if (storage != NULL)
         storage->round = r;
     else
@@ -379,23 +475,17 @@ int trash_load(struct exportd *x)
 
 static void round_cancel(struct trash_round *r)
 {
-    bool sent = false;
+    bool sent = r != NULL && !list_is_empty(&r->batches);
 
     if (r == NULL)
         return;
-    LIST_FOREACH(node, &r->items) {
-        struct trash_item *item = container_of(node, struct trash_item, link);
+    LIST_FOREACH_SAFE(node, &r->batches) {
+        struct trash_batch *b = container_of(node, struct trash_batch, link);
 
-        for (unsigned i = 0; i < item->n_targets; i++) {
-            struct target *t = &item->targets[i];
-
-            if (!t->out)
-                continue;
-            rpc_cancel(&t->rq);
-            storage_find(r->x, t->storage_id)->n_out--;
-            t->out = false;
-            sent = true;
-        }
+        rpc_cancel(&b->rq);
+        storage_find(r->x, b->storage_id)->n_out--;
+        list_remove(&b->link);
+        free(b);
     }
     if (sent)
         round_free(r); /* else it waits for a sync, and ends with that */

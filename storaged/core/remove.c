@@ -27,6 +27,10 @@ enum remove_state {
 struct remove_op {
     struct op op; /* first; its state is one of the above */
     bool unfinished;
+    struct file_id *more;         /* owned; further files */
+    unsigned n_more, at;          /* at: which is being removed, 0: the first of all */
+    uint32_t *failed, *elsewhere; /* in the memory of more; by number */
+    unsigned n_failed, n_elsewhere;
     bool stays; /* there is more of it than that */
     unsigned p; /* CODEC_N_MAX: what was put aside */
     struct disk_file *file;
@@ -175,22 +179,92 @@ static enum op_next remove_next(struct remove_op *r)
     return OP_GO;
 }
 
+/* ---- many ---- */
+
+/* The next file that is ours; false: that was the last. */
+static bool remove_more(struct remove_op *r)
+{
+    while (r->at < r->n_more) {
+        const struct file_id *id = &r->more[r->at++];
+
+        if (!storage_owns(r->op.st, id)) {
+            r->elsewhere[r->n_elsewhere++] = r->at;
+            continue;
+        }
+        op_enter_again(&r->op);
+        r->op.ref.id = *id;
+        r->op.state = REMOVE_ENTER;
+        return true;
+    }
+    return false;
+}
+
+static void remove_reply(struct remove_op *r)
+{
+    Rozo__StRemoveResp resp = ROZO__ST_REMOVE_RESP__INIT;
+
+    resp.n_failed = r->n_failed;
+    resp.failed = r->failed;
+    resp.n_elsewhere = r->n_elsewhere;
+    resp.elsewhere = r->elsewhere;
+    op_finish_message(&r->op, ROZO__STATUS__OK, &resp.base);
+}
+
 static void remove_step(struct op *op)
 {
-    enum op_next next = OP_GO;
+    struct remove_op *r = (struct remove_op *)op;
+    enum op_next next;
 
-    while (next == OP_GO && op->state != REMOVE_END)
-        next = remove_next((struct remove_op *)op);
-    if (next == OP_GO)
+    do {
+        next = OP_GO;
+        while (next == OP_GO && op->state != REMOVE_END)
+            next = remove_next(r);
+        if (next == OP_BAD && r->n_more > 0)
+            r->failed[r->n_failed++] = r->at;
+    } while (next != OP_WAIT && remove_more(r));
+    if (next == OP_WAIT)
+        return;
+    if (r->n_more > 0)
+        remove_reply(r);
+    else if (next == OP_GO)
         op_finish(op, ROZO__STATUS__OK);
-    else if (next == OP_BAD)
+    else
         op_fail(op, op->rc);
+}
+
+static void remove_free(struct op *op)
+{
+    free(((struct remove_op *)op)->more);
+}
+
+static int remove_parse_more(const Rozo__StRemoveReq *req, struct remove_op *r)
+{
+    size_t n = req->n_more;
+
+    if (n >= REMOVE_FILES_MAX || (n > 0 && req->unfinished))
+        return -EBADMSG;
+    for (size_t i = 0; i < n; i++) {
+        if (req->more[i].len != FILE_ID_BYTES)
+            return -EBADMSG;
+    }
+    if (n == 0)
+        return 0;
+    r->more = malloc(n * sizeof(*r->more) + 2 * (n + 1) * sizeof(*r->failed));
+    if (r->more == NULL)
+        return -ENOMEM;
+    r->n_more = (unsigned)n;
+    r->failed = (uint32_t *)(r->more + n);
+    r->elsewhere = r->failed + n + 1;
+    for (size_t i = 0; i < n; i++)
+        file_id_get(req->more[i].data, &r->more[i]);
+    return 0;
 }
 
 static int remove_parse(struct storage *st, struct rpc_call *call,
                         const Rozo__StRemoveReq *req, struct remove_op *r)
 {
     uint32_t us = identity_storage_id(st->config.identity);
+    int rc;
 
     if (req == NULL || req->file_id.len != FILE_ID_BYTES)
         return -EBADMSG;
@@ -201,8 +275,9 @@ static int remove_parse(struct storage *st, struct rpc_call *call,
     if (req->to_storage != us)
         return -ENXIO;
     file_id_get(req->file_id.data, &r->op.ref.id);
-    if (!storage_owns(st, &r->op.ref.id))
-        return -EBADMSG;
+    rc = storage_owns(st, &r->op.ref.id) ? remove_parse_more(req, r) : -EBADMSG;
+    if (rc != 0)
+        return rc;
     r->unfinished = req->unfinished;
     if (r->unfinished)
         r->op.front = malloc(PROJFILE_PAGE_BYTES);
@@ -213,7 +288,7 @@ void storage_handle_remove(struct storage *st, struct rpc_call *call)
 {
     Rozo__StRemoveReq *req = rozo__st_remove_req__unpack(NULL, call->msg_len, call->msg);
     struct remove_op *r =
-        (struct remove_op *)op_new(st, call, sizeof(*r), remove_step, NULL);
+        (struct remove_op *)op_new(st, call, sizeof(*r), remove_step, remove_free);
     int rc;
 
     if (r == NULL) {

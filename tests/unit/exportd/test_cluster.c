@@ -211,13 +211,13 @@ static void test_exports_and_their_refusals(void **state)
     OK(t_export_create(&w, "main", 0, error));
     assert_string_equal(error, "");
     IS(EXISTS, t_export_create(&w, "main", 0, error));
-    req.name = (char *)(uintptr_t) "x";
-    req.codec = (char *)(uintptr_t) "rot13";
+    req.name = (char *)(uintptr_t)"x";
+    req.codec = (char *)(uintptr_t)"rot13";
     IS(INVALID, world_call_node(&w, ROZO__OP__AD_EXPORT_CREATE, &req.base,
                                 &rozo__ad_export_create_resp__descriptor, &resp));
     assert_string_equal(resp->error, "there is no codec rot13; the default is mojette");
     rozo__ad_export_create_resp__free_unpacked(resp, NULL);
-    req.codec = (char *)(uintptr_t) "";
+    req.codec = (char *)(uintptr_t)"";
     req.block_bytes = 5000;
     IS(INVALID, world_call_node(&w, ROZO__OP__AD_EXPORT_CREATE, &req.base, NULL, NULL));
     req.block_bytes = 4096;
@@ -237,15 +237,15 @@ static void test_exports_are_strangers(void **state)
         Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
         Rozo__MdOpenSessionResp *resp;
 
-        req.export_name = (char *)(uintptr_t) "other";
-        req.client = (char *)(uintptr_t) "c";
+        req.export_name = (char *)(uintptr_t)"other";
+        req.client = (char *)(uintptr_t)"c";
         OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base,
                       &rozo__md_open_session_resp__descriptor, &resp));
         assert_int_equal(resp->n_storages, 4);
         assert_int_equal(resp->root_ino, 1);
         w.session = resp->session;
         rozo__md_open_session_resp__free_unpacked(resp, NULL);
-        req.export_name = (char *)(uintptr_t) "none";
+        req.export_name = (char *)(uintptr_t)"none";
         IS(NOT_FOUND, world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base, NULL, NULL));
     }
     IS(NOT_FOUND, t_lookup(&w, 1, "in main", NULL));
@@ -538,7 +538,7 @@ static void test_read_only_sessions(void **state)
 
     (void)state;
     OK(t_create(&w, 1, "f", S_IFREG | 0644, &f));
-    req.export_name = (char *)(uintptr_t) "main";
+    req.export_name = (char *)(uintptr_t)"main";
     req.read_only = true;
     OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base,
                   &rozo__md_open_session_resp__descriptor, &resp));
@@ -609,7 +609,7 @@ static void test_orphans_over_a_restart(void **state)
     IS(NO_SESSION, t_getattr(&w, mine.ino, NULL));
     open[0] = mine.ino;
     open[1] = 777777; /* not there: no harm */
-    req.export_name = (char *)(uintptr_t) "main";
+    req.export_name = (char *)(uintptr_t)"main";
     req.session = w.session;
     req.n_open_inodes = req.n_shared_tokens = 2;
     req.open_inodes = req.shared_tokens = open;
@@ -650,7 +650,7 @@ static void test_an_unlink_before_all_are_back(void **state)
     IS(BUSY, t_rename(&w, 1, "new", 1, "loose", 0));
     IS(BUSY, t_rmdir(&w, 1, "dir"));
     keep_alive_for(5000);
-    req.export_name = (char *)(uintptr_t) "main";
+    req.export_name = (char *)(uintptr_t)"main";
     req.session = holder;
     req.n_open_inodes = 1;
     req.open_inodes = &held.ino;
@@ -927,6 +927,42 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* Many files go in one request, whatever loops of the storage they belong to; one that cannot go holds up no other. */
+static void test_removals_go_together(void **state)
+{
+    uint64_t inos[200];
+    char name[16];
+
+    (void)state;
+    env_virtual_advance_ms(&w.env, 1500);
+    for (unsigned i = 0; i < 200; i++) {
+        snprintf(name, sizeof(name), "f%u", i);
+        inos[i] = file_with_data(name);
+    }
+    w.storages[1].n_loops = 3;
+    w.storages[2].removes_not = inos[7];
+    for (unsigned i = 0; i < 200; i++) {
+        snprintf(name, sizeof(name), "f%u", i);
+        OK(t_unlink(&w, 1, name, NULL));
+    }
+    keep_alive_for(4000);
+    assert_int_equal(w.storages[0].n_removed, 200);
+    assert_true(w.storages[0].n_remove_requests < 20);
+    assert_int_equal(w.storages[1].n_removed, 200);
+    assert_true(w.storages[1].n_remove_requests < 60);
+    assert_int_equal(w.storages[2].n_removed, 199);
+    assert_int_equal(t_trash(&w), 1);
+    w.storages[2].removes_not = 0;
+    keep_alive_for(20000);
+    assert_int_equal(w.storages[2].n_removed, 200);
+    assert_true(w.storages[2].removed[199] == inos[7]);
+    assert_int_equal(t_trash(&w), 0);
+    for (unsigned i = 0; i < 4; i++) {
+        qsort(w.storages[i].removed, 200, sizeof(uint64_t), by_number);
+        assert_memory_equal(w.storages[i].removed, inos, sizeof(inos));
+    }
+}
+
 static void test_every_storage_is_told_in_the_end(void **state)
 {
     uint64_t inos[600];
@@ -1043,7 +1079,7 @@ static void test_a_sync_export(void **state)
     struct seen d;
 
     (void)state;
-    create.name = open.export_name = (char *)(uintptr_t) "careful";
+    create.name = open.export_name = (char *)(uintptr_t)"careful";
     create.sync = true;
     OK(world_call_node(&w, ROZO__OP__AD_EXPORT_CREATE, &create.base, NULL, NULL));
     for (unsigned i = 0; i < 3; i++) {
@@ -1121,6 +1157,7 @@ int main(void)
         T(test_a_dead_clients_files_are_checked, setup_export),
         T(test_checks_wait_for_a_storage, setup_export),
         T(test_files_without_data_skip_the_storages, setup_export),
+        T(test_removals_go_together, setup_export),
         T(test_every_storage_is_told_in_the_end, setup_export),
         T(test_inode_numbers_are_not_used_again_after_a_power_cut, setup_export),
         T(test_storages_are_told_only_of_durable_removals, setup_export),

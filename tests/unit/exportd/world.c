@@ -76,6 +76,47 @@ static unsigned take_check(struct fake_storage *s, const struct fake_request *fr
     return s->old ? ROZO__STATUS__UNKNOWN_OP : ROZO__STATUS__OK;
 }
 
+static uint64_t ino_of(ProtobufCBinaryData bytes)
+{
+    struct file_id id;
+
+    assert_int_equal(bytes.len, FILE_ID_BYTES);
+    file_id_get(bytes.data, &id);
+    assert_int_not_equal(id.generation, 0);
+    return id.ino;
+}
+
+/* As a storage of n_loops loops does; a file belongs to one of them. */
+static uint16_t take_remove(struct fake_storage *s, const Rozo__StRemoveReq *req,
+                            uint8_t *out, size_t *out_len)
+{
+    unsigned n_loops = s->n_loops > 0 ? s->n_loops : 1;
+    uint32_t failed[REMOVE_FILES_MAX], elsewhere[REMOVE_FILES_MAX];
+    Rozo__StRemoveResp resp = ROZO__ST_REMOVE_RESP__INIT;
+    uint64_t first = ino_of(req->file_id);
+
+    assert_int_equal(req->to_storage, s->id);
+    assert_true(req->n_more < REMOVE_FILES_MAX);
+    s->n_remove_requests++;
+    if (s->no_removes)
+        return ROZO__STATUS__IO_ERROR;
+    resp.failed = failed;
+    resp.elsewhere = elsewhere;
+    for (uint32_t i = 0; i <= req->n_more; i++) {
+        uint64_t ino = i == 0 ? first : ino_of(req->more[i - 1]);
+
+        assert_true(s->n_removed < WORLD_REMOVED_MAX);
+        if (ino % n_loops != first % n_loops)
+            elsewhere[resp.n_elsewhere++] = i;
+        else if (ino == s->removes_not)
+            failed[resp.n_failed++] = i;
+        else
+            s->removed[s->n_removed++] = ino;
+    }
+    *out_len = rozo__st_remove_resp__pack(&resp, out);
+    return ROZO__STATUS__OK;
+}
+
 static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
                                uint8_t *out, size_t *out_len)
 {
@@ -123,18 +164,10 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
         return take_check(s, fr);
     if (fr->rq->op == ROZO__OP__ST_REMOVE) {
         Rozo__StRemoveReq *req = rozo__st_remove_req__unpack(NULL, fr->msg_len, fr->msg);
-        struct file_id id;
+        uint16_t status = take_remove(s, req, out, out_len);
 
-        assert_int_equal(req->file_id.len, FILE_ID_BYTES);
-        assert_int_equal(req->to_storage, s->id);
-        file_id_get(req->file_id.data, &id);
-        assert_int_not_equal(id.generation, 0);
         rozo__st_remove_req__free_unpacked(req, NULL);
-        if (s->no_removes)
-            return ROZO__STATUS__IO_ERROR;
-        assert_true(s->n_removed < WORLD_REMOVED_MAX);
-        s->removed[s->n_removed++] = id.ino;
-        return ROZO__STATUS__OK;
+        return status;
     }
     fail_msg("exportd sent op %u", fr->rq->op);
     return 0;
@@ -930,8 +963,8 @@ static unsigned open_session(struct world *w, uint64_t written)
     req.n_exclusive_tokens = written != 0;
     req.exclusive_tokens = &written;
     req.knows_inline = w->inline_max != 0;
-    req.export_name = (char *)(uintptr_t) "main";
-    req.client = (char *)(uintptr_t) "test:1:/mnt";
+    req.export_name = (char *)(uintptr_t)"main";
+    req.client = (char *)(uintptr_t)"test:1:/mnt";
     req.session = w->session;
     status = world_call(w, ROZO__OP__MD_OPEN_SESSION, &req.base,
                         &rozo__md_open_session_resp__descriptor, &resp);

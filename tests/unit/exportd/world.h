@@ -27,10 +27,13 @@ struct fake_storage {
     char addr[32];
     uint8_t incarnation[16];
     uint8_t cluster_id[16];
-    uint32_t id;       /* 0: not admitted */
-    bool down, hung;   /* refuses; says nothing */
-    unsigned starting; /* answers still to be BUSY */
-    bool no_removes;   /* answers ST_REMOVE with IO_ERROR */
+    uint32_t id;          /* 0: not admitted */
+    bool down, hung;      /* refuses; says nothing */
+    unsigned starting;    /* answers still to be BUSY */
+    bool no_removes;      /* answers ST_REMOVE with IO_ERROR */
+    uint64_t removes_not; /* fails to remove this inode */
+    unsigned n_loops;     /* 0: one */
+    unsigned n_remove_requests;
     uint64_t total, free;
     char host[32];
     bool old;        /* knows neither ST_MAP nor ST_CHECK */

@@ -435,6 +435,64 @@ static void test_who_is_told_to_look_again_does(void **state)
     world_free(&w);
 }
 
+/* Several files in one request: those of another loop are told, and stay. */
+static void test_remove_takes_many(void **state)
+{
+    enum { FILES = 9 };
+    struct world w;
+    struct file_id ids[FILES];
+    uint8_t bytes[FILES][FILE_ID_BYTES];
+    ProtobufCBinaryData more[FILES];
+    Rozo__StRemoveReq req = ROZO__ST_REMOVE_REQ__INIT;
+    Rozo__StRemoveResp *resp;
+    struct test_call *call;
+    unsigned n_elsewhere = 0;
+
+    (void)state;
+    world_init(&w, 1);
+    for (unsigned i = 0; i < FILES; i++) {
+        w.id.ino = 100 + i;
+        ids[i] = w.id;
+        file_id_put(bytes[i], &w.id);
+        more[i] = (ProtobufCBinaryData){ FILE_ID_BYTES, bytes[i] };
+        if (i != 4) /* that one is not there, which is as good as removed */
+            assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL), OK);
+    }
+    req.file_id = more[0];
+    req.more = more + 1;
+    req.n_more = FILES - 1;
+    req.to_storage = US;
+    w.role = RPC_ROLE_NODE;
+    w.config.n_loops = 2;
+    w.config.loop = file_id_hash(&ids[0]) % 2;
+    world_restart(&w, false);
+    assert_int_equal(call_run(&w, ROZO__OP__ST_REMOVE, &req.base, NULL, 0, &call), OK);
+    resp = rozo__st_remove_resp__unpack(NULL, call->msg_len, call->msg);
+    assert_non_null(resp);
+    call_free(call);
+    assert_int_equal(resp->n_failed, 0);
+    for (unsigned i = 0; i < FILES; i++) {
+        bool ours = file_id_hash(&ids[i]) % 2 == w.config.loop;
+
+        w.id = ids[i];
+        if (!ours)
+            assert_int_equal(resp->elsewhere[n_elsewhere++], i);
+        assert_true((world_file(&w, 0) == NULL) == (ours || i == 4));
+    }
+    assert_int_equal(resp->n_elsewhere, n_elsewhere);
+    assert_true(n_elsewhere > 0 && n_elsewhere < FILES - 1);
+    rozo__st_remove_resp__free_unpacked(resp, NULL);
+    more[3].len--; /* as a whole or not at all */
+    w.id = ids[0];
+    assert_int_equal(call_run(&w, ROZO__OP__ST_REMOVE, &req.base, NULL, 0, NULL),
+                     ROZO__STATUS__BAD_REQUEST);
+    more[3].len++;
+    req.unfinished = true;
+    assert_int_equal(call_run(&w, ROZO__OP__ST_REMOVE, &req.base, NULL, 0, NULL),
+                     ROZO__STATUS__BAD_REQUEST);
+    world_free(&w);
+}
+
 static void test_remove_leaves_nothing(void **state)
 {
     struct world w;
@@ -1950,6 +2008,7 @@ int main(void)
         cmocka_unit_test(test_nodes_hear_of_clients),
         cmocka_unit_test(test_next_finds_records_and_marks),
         cmocka_unit_test(test_who_is_told_to_look_again_does),
+        cmocka_unit_test(test_remove_takes_many),
         cmocka_unit_test(test_remove_leaves_nothing),
         cmocka_unit_test(test_another_distribution_than_the_files_is_refused),
         cmocka_unit_test(test_truncate_waits_for_nobody_and_cuts_nobody_short),
