@@ -1,10 +1,11 @@
 /*
  * late.c - which storages answer later than others do.
  *
- * In:     what reads measured, in pairs that were asked for the same at the same time, so that size and load make no
+ * In:     what reads measured of those who were asked for the same at the same time, so that size and load make no
  *         difference; answers to probes. Thread: the env's.
  * Out:    peer->late; ST_READ of one head to who is late, while others read.
- * Keeps:  where all take as long nobody is late; who was late and is no more is noticed within two seconds.
+ * Keeps:  where all take as long nobody is late; who was late and is no more is noticed while others read or write, with the next
+ *         few probes.
  * Yours:  what is late, how fast that is learned and forgotten.
  */
 #include "storcli/core/late.h"
@@ -14,7 +15,7 @@
 #include "storcli/core/engine.h"
 
 enum {
-    LONG_MS = 1000,
+    LONG_MS = 1000,      /* late for so long: no hiccup, see late_for_long() */
     LATE_MS = 10,        /* so much later than the others, and more than twice as long */
     EXCESS_MAX_MS = 400, /* more is a matter of those who hang */
     PAUSE_MIN_MS = 100,  /* between two probes */
