@@ -56,6 +56,23 @@ static void ask_all(struct read_piece *piece)
     }
 }
 
+static bool all_are_heard(const struct read_piece *piece)
+{
+    return (unsigned)__builtin_popcount(piece->heard) == piece->op->op.file->c;
+}
+
+/* Who is away, or only starts (BUSY), has said nothing: once all have, it is as if we had just begun to ask. */
+static void round_count(struct read_piece *piece)
+{
+    piece->n_rounds++;
+    if (!all_are_heard(piece)) {
+        piece->n_full = 0;
+    } else if (piece->n_full++ == 0) {
+        piece->full_ns = engine_now_ns(piece->op->op.file->cli);
+        piece->backoff_ms = 0;
+    }
+}
+
 /* Finish what is clear, forget the answers, ask again about the rest: everybody at once. */
 static void round_begin(struct read_piece *piece)
 {
@@ -69,9 +86,9 @@ static void round_begin(struct read_piece *piece)
     while (end > piece->at && piece->blocks[end - 1].done)
         end--;
     piece->n = end - piece->at;
-    piece->n_rounds++;
+    round_count(piece);
     piece->again_ns = 0;
-    piece->denied = piece->none = 0;
+    piece->denied = piece->none = piece->heard = 0;
     ask_all(piece);
 }
 
@@ -93,8 +110,8 @@ static void round_wait(struct read_piece *piece, uint64_t now_ns)
 /* Everybody has spoken, again and again, and it is still unclear: waiting will not help. */
 static bool is_settled(const struct read_piece *piece, uint64_t now_ns)
 {
-    return piece->n_rounds >= SETTLED_ROUNDS &&
-           now_ns - piece->started_ns >= ms_ns(SETTLED_MS) &&
+    return piece->n_full >= SETTLED_ROUNDS && all_are_heard(piece) &&
+           now_ns - piece->full_ns >= ms_ns(SETTLED_MS) &&
            read_n_in_state(piece, ASK_SENT, true) == 0 &&
            (unsigned)__builtin_popcount(read_asked_candidates(piece)) ==
                piece->op->op.file->c &&

@@ -83,7 +83,10 @@ struct read_piece {
     uint32_t none;   /* candidates that have no file of it, in this round */
     uint32_t
         up_before;     /* candidates that were up when the round had nobody left to ask */
+    uint32_t heard;    /* candidates that had something to say, in this round */
     unsigned n_rounds; /* before this one */
+    unsigned n_full;   /* the last of these in which all candidates had */
+    uint64_t full_ns;  /* when the first of them ended */
     bool ended;
     struct read_block blocks[EXTENT_BLOCKS];
 };

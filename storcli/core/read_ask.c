@@ -248,6 +248,8 @@ static void on_ask_answer(struct rpc_request *rq, int rc)
         ask_answered(ask);
     else
         ask->state = ASK_FAILED;
+    if (rc == 0 && rq->status != ROZO__STATUS__BUSY)
+        ask->piece->heard |= 1u << ask->candidate;
     if (rc == 0 && rq->status == ROZO__STATUS__DENIED)
         ask->piece->denied |= 1u << ask->candidate;
     if (rc == 0 && rq->status == ROZO__STATUS__NO_FILE &&

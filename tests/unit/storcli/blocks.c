@@ -470,6 +470,45 @@ static void too_few_storages_wait_and_go_on_when_they_return(void **state)
     fix_free(f);
 }
 
+/* After a loss of power they are there again before they know what they have. */
+static void who_is_only_starting_has_said_nothing(void **state)
+{
+    struct fix *f = fix_new(1);
+    uint8_t *got = malloc(5 * BS), *expected = pattern(1, 0, 5, BS);
+    int rc = NOT_DONE, none_rc = NOT_DONE;
+
+    (void)state;
+    assert_non_null(got);
+    assert_int_equal(write_blocks(f, 1, 0, 5, BS), 0);
+    for (unsigned i = 0; i < f->net.n_storages; i++)
+        f->net.storages[i].refuse_all = ROZO__STATUS__BUSY;
+    storcli_read(f->file, 0, 5, got, NULL, on_done, &rc);
+    env_virtual_advance_ms(&f->v, 4500); /* longer than what is unclear is waited for */
+    assert_int_equal(rc, NOT_DONE);
+    for (unsigned i = 0; i < f->net.n_storages; i++)
+        f->net.storages[i].refuse_all = 0;
+    assert_true(wait_done(f, &rc) < 2000);
+    assert_int_equal(rc, 0);
+    assert_memory_equal(got, expected, 5 * BS);
+    fix_free(f);
+
+    /* What none of them has then is an error, with time to spare. */
+    f = fix_new(1);
+    for (unsigned i = 0; i < f->net.n_storages; i++)
+        f->net.storages[i].refuse_all = ROZO__STATUS__BUSY;
+    storcli_read(f->file, 0, 1, got, NULL, on_done, &none_rc);
+    env_virtual_advance_ms(&f->v, 4500);
+    for (unsigned i = 0; i < f->net.n_storages; i++)
+        f->net.storages[i].refuse_all = 0;
+    env_virtual_advance_ms(&f->v, 2500);
+    assert_int_equal(none_rc, NOT_DONE);
+    assert_true(wait_done(f, &none_rc) < 8000);
+    assert_int_equal(none_rc, -EIO);
+    free(got);
+    free(expected);
+    fix_free(f);
+}
+
 /* One read(2) makes the kernel ask several times: not each of them waits for as long as one may. */
 static void a_file_that_is_out_of_reach_is_so_soon_the_second_time(void **state)
 {
@@ -1734,6 +1773,7 @@ int main(void)
         cmocka_unit_test(without_spares_the_quorum_is_enough),
         cmocka_unit_test(too_few_storages_wait_and_go_on_when_they_return),
         cmocka_unit_test(too_few_storages_for_too_long_is_an_error),
+        cmocka_unit_test(who_is_only_starting_has_said_nothing),
         cmocka_unit_test(a_file_that_is_out_of_reach_is_so_soon_the_second_time),
         cmocka_unit_test(a_storage_unknown_to_the_shell_is_as_if_down),
         cmocka_unit_test(full_storages),
