@@ -28,6 +28,7 @@
 #include "rozomount/md.h"
 #include "rozomount/md_decode.h"
 #include "rozomount/mountpoint.h"
+#include "rozomount/nextfiles.h"
 #include "rozomount/node.h"
 #include "rozomount/opendirs.h"
 #include "rozomount/options.h"
@@ -240,6 +241,7 @@ struct mount {
     struct dropping *dropping;
     struct renames *renames;
     struct opendirs *opendirs;
+    struct nextfiles *nextfiles;
     struct recaller *recaller; /* NULL: the kernel keeps nothing */
     struct mountpoint at;      /* where we are mounted, with is_listed */
     bool is_listed;
@@ -326,6 +328,14 @@ bool lookup_finds_ahead(struct op *op);
 bool lookup_goes_ahead(struct op *op);
 void fs_lookup_again(struct op *op);
 
+/* ---- early.c ---- */
+
+/** A page of the listing of dir, of which `after` is the cookie before, came with attributes; its tokens are noted. */
+void early_listed(struct mount *m, uint64_t dir, uint64_t after,
+                  const Rozo__MdReaddirResp *page);
+/** A program has opened ino to read it, and is answered: those that it will probably open next are read. On ino's owner. */
+void early_opened(struct loop *loop, uint64_t ino);
+
 /* ---- op.c ---- */
 
 /** For the request being handled on the loop of the session it came through. */
@@ -335,12 +345,16 @@ void op_goto_owner(struct op *op, uint64_t ino, void (*step)(struct op *op));
 void op_goto(struct op *op, struct loop *loop, void (*step)(struct op *op));
 /** The last thing: goes home, gives everything back. The request must be answered. */
 void op_finish(struct op *op);
+/** One less is under way, of those counted in n_ops. */
+void op_is_over(struct mount *m);
 /** Answer with an error (or success without data) and finish. rc 0 or -errno of any kind. */
 void op_reply_err(struct op *op, int rc);
 /** Note what came with a page of the directory op->ino, of which `after` is the cookie before, before any of it is told. */
 void op_take_page(struct op *op, const Rozo__MdReaddirResp *page, uint64_t after);
 /** Note the tokens that came with op->entry; dir: the directory asked about, 0: none. */
 void op_take_grant(struct op *op, uint64_t dir);
+/** The same on any operation's behalf: of an answer that is about one inode. */
+void loop_take_grant(struct loop *loop, const struct md_entry *e);
 /** Attributes of a directory that came with our own change of it: for the kernel's next question. */
 void op_keep_dir(struct op *op, const struct md_attr *dir, uint64_t grant,
                  uint64_t changes);
@@ -514,6 +528,8 @@ void recall_send(struct mount *m, const struct token_recall *what);
 void op_rename_over(struct op *op);
 /** What exportd said when the file was opened holds, and it is open: who opens it again need not ask. */
 bool node_is_open_still(struct loop *loop, const struct node *node);
+/** Who only read it may well do so again: shall it stay open? */
+bool node_is_worth_keeping(struct loop *loop, const struct node *node);
 /**
  * A name that it had is gone by our own doing, its last one if `gone`: if it is only kept open, it is not any more, and without a name
  * its token is of no use once it is closed. Any loop.

@@ -221,6 +221,7 @@ void op_take_page(struct op *op, const Rozo__MdReaddirResp *page, uint64_t after
             tokens_grant_locked(t, attr->ino, (enum token_mode)attr->token, page->grant);
     }
     tokens_unlock(t);
+    early_listed(op->loop->mount, op->ino, after, page);
     recalls_trim(op->loop);
 }
 

@@ -37,8 +37,8 @@ struct handle *handle_new(struct loop *loop, struct node *node)
     return handle;
 }
 
-/* Who only read it may well do so again: `git status`, compilers, servers. */
-static bool is_worth_keeping(struct loop *loop, const struct node *node)
+/* `git status`, compilers, servers. */
+bool node_is_worth_keeping(struct loop *loop, const struct node *node)
 {
     return !loop->kernel_is_gone && !node->nameless && node_is_open_still(loop, node) &&
            file_epoch(node->file) == 0 && file_is_clean(node->file);
@@ -57,7 +57,7 @@ void handle_free(struct loop *loop, struct handle *handle)
         handle->next->prev = handle->prev;
     free(handle->owners);
     free(handle);
-    if (is_worth_keeping(loop, node))
+    if (node_is_worth_keeping(loop, node))
         node_keep(node);
     node_put(node);
 }
@@ -100,11 +100,16 @@ static bool open_is_parallel(const struct op *op)
 
 static void open_reply(struct op *op)
 {
+    struct loop *loop = op->loop;
     fuse_req_t req = op->req;
+    uint64_t ino = op->ino;
+    bool reads = (op->fi.flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY;
 
     open_set_handle(op);
     op->req = NULL;
     open_answered(op, mount_reply_open(req, NULL, &op->fi, open_is_parallel(op)));
+    if (reads)
+        early_opened(loop, ino);
 }
 
 static void on_opened(struct op *op, int rc)

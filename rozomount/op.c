@@ -48,6 +48,12 @@ struct op *op_begin(fuse_req_t req)
     return op;
 }
 
+void op_is_over(struct mount *m)
+{
+    if (atomic_fetch_sub(&m->n_ops, 1) == 1 && atomic_load(&m->draining))
+        mount_drained(m);
+}
+
 /* At home: give everything back. */
 static void op_free(struct op *op)
 {
@@ -66,8 +72,7 @@ static void op_free(struct op *op)
     } else {
         free(op);
     }
-    if (atomic_fetch_sub(&m->n_ops, 1) == 1 && atomic_load(&m->draining))
-        mount_drained(m);
+    op_is_over(m);
 }
 
 static void on_op_mail(struct env_mail *mail)
@@ -176,6 +181,18 @@ void op_keep_dir(struct op *op, const struct md_attr *dir, uint64_t grant,
     tokens_lock(t);
     keep_dir(op, dir, grant, changes);
     tokens_unlock(t);
+}
+
+void loop_take_grant(struct loop *loop, const struct md_entry *e)
+{
+    struct tokens *t = loop->mount->tokens;
+
+    if (e->grant.others)
+        tokens_note_others(t, true);
+    if (e->grant.number == 0)
+        return;
+    tokens_grant(t, e->attr.ino, e->attr.token, e->grant.number);
+    recalls_trim(loop);
 }
 
 void op_take_grant(struct op *op, uint64_t dir)
