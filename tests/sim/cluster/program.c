@@ -51,17 +51,18 @@ static void on_req_done(struct fuse_req *req)
 }
 
 /*
- * A kernel goes by what it knew until its mount has heard of the loss, and a little longer, or as long as calls that wait keep it
- * from dropping that: what it says then settles nothing.
+ * A mount goes by what it knew until it has heard of the loss, and its kernel a little longer, or as long as calls that wait keep it
+ * from dropping that: what they say then settles nothing.
  */
 unsigned program_cuts(const struct program *p)
 {
-    bool is_old = p->client->kernel != NULL && run->exportd_cuts > 0 &&
-                  (p->client->opened_ns < run->exportd_cut_ns ||
-                   world_clock.now_ns < p->client->opened_ns + KERNEL_DROPS_NS ||
-                   client_is_dropping(p->client));
+    const struct sim_client *c = p->client;
+    bool has_not_heard = c->opened_ns < run->exportd_cut_ns;
+    bool drops =
+        c->kernel != NULL &&
+        (world_clock.now_ns < c->opened_ns + KERNEL_DROPS_NS || client_is_dropping(c));
 
-    return run->exportd_cuts - is_old;
+    return run->exportd_cuts - (run->exportd_cuts > 0 && (has_not_heard || drops));
 }
 
 /* Before a request: what comes then. */
