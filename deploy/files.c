@@ -67,7 +67,7 @@ int folder_is_empty(const char *path, struct err *err)
     return empty;
 }
 
-static int write_all(int fd, const char *data, size_t len_bytes)
+static int write_bytes(int fd, const char *data, size_t len_bytes)
 {
     while (len_bytes > 0) {
         ssize_t n = write(fd, data, len_bytes);
@@ -79,7 +79,34 @@ static int write_all(int fd, const char *data, size_t len_bytes)
         data += n;
         len_bytes -= (size_t)n;
     }
-    return fsync(fd) == 0 ? 0 : -errno;
+    return 0;
+}
+
+static int write_all(int fd, const char *data, size_t len_bytes)
+{
+    int rc = write_bytes(fd, data, len_bytes);
+
+    if (rc == 0 && fsync(fd) != 0)
+        rc = -errno;
+    return rc;
+}
+
+/* A device or a pipe, /dev/null or /dev/stdout: it takes what is written, and no file may come in its place. */
+static bool is_written_to(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
+static int write_to(const char *path, const void *data, size_t len_bytes, struct err *err)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    int rc = fd < 0 ? -errno : write_bytes(fd, data, len_bytes);
+
+    if (fd >= 0)
+        close(fd);
+    return rc == 0 ? 0 : err_wrap(err, rc, "write %s", path);
 }
 
 int file_replace(const char *path, mode_t mode, const void *data, size_t len_bytes,
@@ -91,6 +118,8 @@ int file_replace(const char *path, mode_t mode, const void *data, size_t len_byt
 
     if (rc != 0)
         return rc;
+    if (is_written_to(path))
+        return write_to(path, data, len_bytes, err);
     unlink(temp); /* left by one who was interrupted here; the folder is ours alone */
     fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0)

@@ -17,7 +17,7 @@ int path_join(char *out, struct err *err, const char *fmt, ...)
 int folder_make(const char *path, mode_t mode, struct err *err);
 /** 1 empty or not there, 0 not empty, -errno. */
 int folder_is_empty(const char *path, struct err *err);
-/** Replace path by these bytes, all or nothing, on stable storage at return. */
+/** Replace path by these bytes, all or nothing, on stable storage at return. A device or pipe is written to instead, and stays. */
 int file_replace(const char *path, mode_t mode, const void *data, size_t len_bytes,
                  struct err *err);
 /**
