@@ -10,6 +10,8 @@
  */
 #include "storcli/core/late.h"
 
+#include <assert.h>
+
 #include "common/proto/rozo.pb-c.h"
 
 #include "storcli/core/engine.h"
@@ -24,6 +26,16 @@ enum {
         3000, /* late again so soon: half as many probes, they do not show what makes it late */
     PROBE_DEADLINE_MS = 1000,
 };
+
+void late_times_add(struct late_times *t, uint64_t took_ns)
+{
+    unsigned at = t->n++;
+
+    assert(t->n <= DIST_MAX);
+    for (; at > 0 && t->took_ns[at - 1] > took_ns; at--)
+        t->took_ns[at] = t->took_ns[at - 1];
+    t->took_ns[at] = took_ns;
+}
 
 void late_note_typical(struct storcli *cli, uint64_t took_ns)
 {

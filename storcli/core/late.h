@@ -11,6 +11,7 @@
 #ifndef ROZO_STORCLI_LATE_H
 #define ROZO_STORCLI_LATE_H
 
+#include "common/record.h"
 #include "common/rpc.h"
 
 struct storcli;
@@ -29,6 +30,18 @@ struct late {
     bool probing;
     bool is_late;
 };
+
+/* How long those took who were asked for the same at the same time. Zero-initialise. */
+struct late_times {
+    uint64_t took_ns[DIST_MAX]; /* shortest first */
+    unsigned n;
+};
+void late_times_add(struct late_times *t, uint64_t took_ns);
+/** The one in the middle, of two the shorter one. There is one at least. */
+static inline uint64_t late_times_middle(const struct late_times *t)
+{
+    return t->took_ns[(t->n - 1) / 2];
+}
 
 /** A read that was answered in this time by those asked first; half of them, at least, were no slower. */
 void late_note_typical(struct storcli *cli, uint64_t took_ns);

@@ -127,22 +127,16 @@ static bool is_comparable(const struct read_piece *piece, const struct read_ask 
            (ask->state == ASK_ANSWERED || (ask->state == ASK_SENT && !ask->slow));
 }
 
-/* The one in the middle (of two, the shorter one) of the times of those who answered; 0: too few did. */
+/* The one in the middle of the times of those who answered; 0: too few did. */
 static uint64_t middle_time(const struct read_piece *piece)
 {
-    uint64_t took[DIST_MAX];
-    unsigned n = 0;
+    struct late_times times = { .n = 0 };
 
     for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
-        unsigned at = n;
-
-        if (ask->state != ASK_ANSWERED || !is_comparable(piece, ask) || n == DIST_MAX)
-            continue;
-        for (n++; at > 0 && took[at - 1] > ask->took_ns; at--)
-            took[at] = took[at - 1];
-        took[at] = ask->took_ns;
+        if (ask->state == ASK_ANSWERED && is_comparable(piece, ask) && times.n < DIST_MAX)
+            late_times_add(&times, ask->took_ns);
     }
-    return n < piece->op->op.file->k ? 0 : took[(n - 1) / 2];
+    return times.n < piece->op->op.file->k ? 0 : late_times_middle(&times);
 }
 
 void read_note_times(struct read_piece *piece, uint64_t now_ns)

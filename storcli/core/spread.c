@@ -268,22 +268,17 @@ static void go_past_late_ones(struct spread *s, uint64_t now_ns)
 /* Whose acknowledgement came much later than that of most may be late: it is asked for something small. */
 static void note_stragglers(struct spread *s)
 {
-    uint64_t took[DIST_MAX], limit_ns;
-    unsigned n = 0;
+    struct late_times times = { .n = 0 };
+    uint64_t limit_ns;
 
     for (unsigned i = 0; i < s->file->c; i++) {
-        unsigned at = n;
-
-        if (s->tries[i].state != TRY_ACKED || s->tries[i].projection == PROJECTION_ANY)
-            continue;
-        for (n++; at > 0 && took[at - 1] > s->tries[i].took_ns; at--)
-            took[at] = took[at - 1];
-        took[at] = s->tries[i].took_ns;
+        if (s->tries[i].state == TRY_ACKED && s->tries[i].projection != PROJECTION_ANY)
+            late_times_add(&times, s->tries[i].took_ns);
     }
-    if (n == 0)
+    if (times.n == 0)
         return;
-    limit_ns = took[(n - 1) / 2] * 2 + ms_ns(STRAGGLES_MS);
-    for (unsigned i = 0; took[n - 1] > limit_ns && i < s->file->c; i++) {
+    limit_ns = late_times_middle(&times) * 2 + ms_ns(STRAGGLES_MS);
+    for (unsigned i = 0; times.took_ns[times.n - 1] > limit_ns && i < s->file->c; i++) {
         if (s->tries[i].state == TRY_ACKED && s->tries[i].took_ns > limit_ns)
             late_suspect(s->file, i, 0);
     }
