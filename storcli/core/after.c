@@ -241,14 +241,18 @@ void after_sync_ended(struct storcli_file *file, int rc)
 
 /* ---- notes of what was missed ---- */
 
-static void note_missed(struct storcli_file *file, const struct missed_range *range)
+static void note_missed(struct storcli_file *file, const struct missed_range *range,
+                        bool urgent)
 {
-    if (missed_add(&file->after.missed, range) && file->after.tell_at_ns == 0)
+    if (!missed_add(&file->after.missed, range))
+        return;
+    file->after.urgent |= urgent;
+    if (file->after.tell_at_ns == 0)
         after_look(file);
 }
 
 void after_missed(struct storcli_file *file, uint64_t version, uint64_t first_block,
-                  uint64_t n_blocks, const struct holders *held)
+                  uint64_t n_blocks, const struct holders *held, uint32_t coming)
 {
     struct missed_range range = {
         .first_block = first_block,
@@ -262,7 +266,7 @@ void after_missed(struct storcli_file *file, uint64_t version, uint64_t first_bl
             range.candidates |= 1u << i;
     }
     if (range.candidates != 0)
-        note_missed(file, &range);
+        note_missed(file, &range, (range.candidates & ~coming) != 0);
 }
 
 void after_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
@@ -278,7 +282,7 @@ void after_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
     };
 
     if (range.candidates != 0)
-        note_missed(file, &range);
+        note_missed(file, &range, true);
 }
 
 /* All that could have answered have. */
@@ -288,6 +292,8 @@ static void tell_ended(struct storcli_file *file)
 
     if (a->told || a->refused || !missed_move(&a->missed, &a->telling))
         missed_free(&a->telling);
+    else
+        a->urgent |= a->telling_urgent;
     a->n_tell_failed = a->told ? 0 : a->n_tell_failed + 1;
     after_look(file);
 }
@@ -359,6 +365,8 @@ static void tell_all(struct storcli_file *file)
     size_t len = 0;
 
     a->told = a->refused = false;
+    a->telling_urgent = a->urgent;
+    a->urgent = false;
     a->telling_ns = engine_now_ns(file->cli);
     if (msg == NULL || !missed_move(&a->telling, &a->missed))
         holders = 0;
@@ -376,7 +384,7 @@ static void tell_all(struct storcli_file *file)
 /* A closed file nobody looks at any more when this client dies: exportd counts on its having been told by then. */
 static bool tells_at_once(const struct after *a)
 {
-    return (a->hurry || a->closed) && a->n_tell_failed == 0;
+    return (a->hurry || (a->closed && a->urgent)) && a->n_tell_failed == 0;
 }
 
 static void step_tell(struct storcli_file *file, uint64_t now_ns)
@@ -400,8 +408,8 @@ bool after_has_untold(const struct storcli_file *file)
 {
     const struct after *a = &file->after;
 
-    return (!missed_is_empty(&a->missed) && a->n_tell_failed == 0) ||
-           (a->n_telling != 0 && !a->told);
+    return (a->urgent && a->n_tell_failed == 0) ||
+           (a->n_telling != 0 && a->telling_urgent && !a->told);
 }
 
 bool after_must_wait(struct storcli_file *file)
@@ -409,9 +417,10 @@ bool after_must_wait(struct storcli_file *file)
     struct after *a = &file->after;
     uint64_t now_ns = engine_now_ns(file->cli);
 
-    if (a->n_telling == 0 && !missed_is_empty(&a->missed) && a->n_tell_failed == 0)
+    if (a->n_telling == 0 && a->urgent && a->n_tell_failed == 0)
         tell_all(file);
-    return a->n_telling != 0 && !a->told && now_ns - a->telling_ns < ms_ns(TELL_WAIT_MS);
+    return a->n_telling != 0 && a->telling_urgent && !a->told &&
+           now_ns - a->telling_ns < ms_ns(TELL_WAIT_MS);
 }
 
 /* ---- hints ---- */

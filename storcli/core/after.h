@@ -30,11 +30,13 @@ struct after {
     unsigned n_commit_failed;
     struct missed missed;  /* not told */
     struct missed telling; /* on its way to those who took it */
-    unsigned n_telling;    /* answers to come */
-    bool told;             /* one of them has it */
-    bool refused;          /* one of them does not keep notes */
-    uint64_t tell_at_ns;   /* 0: nothing is to be told */
-    uint64_t telling_ns;   /* since when */
+    bool urgent;           /* of missed: a sync waits until one of them has it */
+    bool telling_urgent;
+    unsigned n_telling;  /* answers to come */
+    bool told;           /* one of them has it */
+    bool refused;        /* one of them does not keep notes */
+    uint64_t tell_at_ns; /* 0: nothing is to be told */
+    uint64_t telling_ns; /* since when */
     unsigned n_tell_failed;
     bool checking;
     uint64_t check_ns; /* no hint before this */
@@ -49,9 +51,12 @@ void after_init(struct storcli_file *file);
 void after_pending(struct storcli_file *file, uint64_t n_bytes, bool pressure);
 /** A write, mark or sync ended, or a storage was told something: see what is to be done now. */
 void after_look(struct storcli_file *file);
-/** A write (n_blocks 0: a mark to the end) was acknowledged by those in held: homes may lack it. */
+/**
+ * A write (n_blocks 0: a mark to the end) was acknowledged by those in held: homes may lack it. coming: homes to which it is
+ * on its way, and of which it is only known that they are late.
+ */
 void after_missed(struct storcli_file *file, uint64_t version, uint64_t first_block,
-                  uint64_t n_blocks, const struct holders *held);
+                  uint64_t n_blocks, const struct holders *held, uint32_t coming);
 /** These homes have lost what they had taken of it, as far as we know. */
 void after_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
                 uint64_t end_block, uint64_t version, const struct holders *held);
@@ -59,7 +64,7 @@ void after_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
  * For a sync that would succeed: are notes of what homes missed still on their way to storages? It waits a
  * little. When nobody can be told it succeeds all the same: the bytes are safe where they are, and
  * versions keep what is stale from being believed; only healing has to find it by itself (reads, the scrub)
- * if this client ends before it could tell.
+ * if this client ends before it could tell. Nor does it wait where homes are only late: they have it soon.
  */
 bool after_must_wait(struct storcli_file *file);
 /** Is there a note that a sync would wait for? */

@@ -85,7 +85,8 @@ static void on_mark_spread(struct spread *s, int rc)
 
     if (rc == 0) {
         mark_is_unsynced(op);
-        after_missed(file, op->version, op->first_block, op->n_blocks, &s->held);
+        after_missed(file, op->version, op->first_block, op->n_blocks, &s->held,
+                     s->coming);
     }
     for (unsigned i = 0; op->pending && i < file->c; i++) {
         if ((s->unheard >> i & 1) != 0)

@@ -419,6 +419,9 @@ void spread_cancel(struct spread *s)
             continue;
         rpc_cancel(&s->tries[i].rq);
         s->unheard |= 1u << i;
+        if (!s->tries[i].slow && s->tries[i].projection == i &&
+            late_for_long(s->file->cli, s->file->peer[i]))
+            s->coming |= 1u << i;
     }
     watch_stop(s->file->cli, &s->watch);
     free(s->tries);

@@ -61,6 +61,7 @@ struct spread {
     uint32_t patience_ms; /* silent this long: a spare is asked */
     uint32_t acked;       /* bitmap of projections */
     uint32_t unheard; /* candidates that may have taken it without our hearing of it */
+    uint32_t coming;  /* of these: homes that are late, and nothing worse */
     bool extras_sent, running;
     struct holders held; /* who has it; `all` and `any` are the same here */
 };

@@ -245,7 +245,8 @@ static void on_piece_spread(struct spread *s, int rc)
         piece_is_pending(piece);
     if (rc == 0) {
         piece_is_there(piece);
-        after_missed(s->file, op->version, piece->first_block, piece->n_blocks, &s->held);
+        after_missed(s->file, op->version, piece->first_block, piece->n_blocks, &s->held,
+                     s->coming);
         s->file->cli->stats.blocks_written += piece->n_blocks;
     }
     if (rc != 0 && op->rc == 0)
