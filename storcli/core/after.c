@@ -244,10 +244,15 @@ void after_sync_ended(struct storcli_file *file, int rc)
 static void note_missed(struct storcli_file *file, const struct missed_range *range,
                         bool urgent)
 {
-    if (!missed_add(&file->after.missed, range))
+    struct after *a = &file->after;
+
+    if (!missed_add(&a->missed, range))
         return;
-    file->after.urgent |= urgent;
-    if (file->after.tell_at_ns == 0)
+    if (urgent && !a->urgent) {
+        a->urgent = true;
+        a->tell_at_ns = 0; /* perhaps at once */
+    }
+    if (a->tell_at_ns == 0)
         after_look(file);
 }
 

@@ -1186,6 +1186,36 @@ static void a_late_home_is_written_around(void **state)
     }
 }
 
+/* What a late home has yet to get is told with what comes within a second, after the close, too; what one that is down misses, at once. */
+static void what_a_late_home_has_yet_to_get_is_told_soon(void **state)
+{
+    (void)state;
+    for (unsigned down = 0; down < 2; down++) {
+        struct fix *f = fix_new(1);
+        uint64_t version = 0;
+        unsigned n_missed, ms;
+
+        f->net.storages[0].late_ms = LATE_MS;
+        for (unsigned i = 0; i < 20; i++)
+            assert_int_equal(write_ms(f, ++version, 0, 3, BS, false, &ms), 0);
+        env_virtual_advance_ms(&f->v, 2000);
+        n_missed = f->net.storages[1].n_missed;
+        assert_int_equal(write_ms(f, ++version, 0, 3, BS, false, &ms), 0);
+        assert_true(ms < 20);
+        if (down == 1) {
+            sim_storage_set(&f->net, 5, SIM_DOWN);
+            assert_int_equal(write_ms(f, ++version, 0, 3, BS, false, &ms), 0);
+        }
+        storcli_file_close(f->file);
+        env_virtual_advance_ms(&f->v, 20);
+        assert_int_equal(f->net.storages[1].n_missed, n_missed + down);
+        env_virtual_advance_ms(&f->v, 1000);
+        assert_int_equal(f->net.storages[1].n_missed, n_missed + 1);
+        assert_int_equal(storcli_file_open(f->cli, &f->net.target, &f->file), 0);
+        fix_free(f);
+    }
+}
+
 /* Who waits 20 ms for a disk, or writes to storages that are all as far away, sends nothing twice. */
 static void writes_go_to_spares_for_no_hiccup(void **state)
 {
@@ -1803,6 +1833,7 @@ int main(void)
         cmocka_unit_test(where_all_are_equally_late_none_is),
         cmocka_unit_test(a_late_witness_is_heard),
         cmocka_unit_test(a_late_home_is_written_around),
+        cmocka_unit_test(what_a_late_home_has_yet_to_get_is_told_soon),
         cmocka_unit_test(writes_go_to_spares_for_no_hiccup),
         cmocka_unit_test(a_spare_is_asked_for_all_it_holds),
         cmocka_unit_test(sync_makes_it_stable),
