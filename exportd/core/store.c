@@ -293,11 +293,21 @@ static void items_reserve(struct store *s, size_t n)
         out_of_memory();
 }
 
+/* Keys that went with the batch: few are asked for again, and all that ever were would fill the cache. */
+static void gone_forget(struct store *s, struct entry *batch)
+{
+    for (struct entry *e = batch, *next; e != NULL; e = next) {
+        next = e->dirty_next;
+        if (e->val == NULL)
+            entry_forget(s, e);
+    }
+}
+
 /* Hand the pending batch, and who waits for it, to the kv. */
 static void commit_start(struct store *s)
 {
     struct commit *c = malloc(sizeof(*c));
-    struct entry *e = s->dirty;
+    struct entry *batch = s->dirty, *e = batch;
     size_t n = 0;
 
     if (c == NULL)
@@ -315,6 +325,7 @@ static void commit_start(struct store *s)
     s->n_committing++;
     s->unsynced = true;
     kv_commit(s->kv, s->items, n, &c->done);
+    gone_forget(s, batch); /* from here on the kv knows it */
 }
 
 /* Once a turn. */

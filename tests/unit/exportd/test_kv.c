@@ -9,8 +9,8 @@
 
 #include <uv.h>
 
-#include "exportd/core/store.h"
 #include "common/kv_leveldb.h"
+#include "exportd/core/store.h"
 #include "tests/unit/exportd/world.h"
 
 static struct env_virtual env;
@@ -256,6 +256,12 @@ static void expect(unsigned i, const char *val)
     assert_memory_equal(got, val, len);
 }
 
+static void on_nothing(struct kv_done *done, int rc)
+{
+    (void)done;
+    assert_int_equal(rc, 0);
+}
+
 static void test_one_commit_a_turn(void **state)
 {
     struct waiter a = { .wait.fn = on_wait }, b = { .wait.fn = on_wait };
@@ -321,6 +327,33 @@ static void test_a_scan_sees_the_pending_batch(void **state)
     assert_true(store_is_clean(store));
 }
 
+/* A key that is gone takes no room: what the kv has of it since is found. */
+static void test_what_is_deleted_is_forgotten(void **state)
+{
+    struct key k = key_of(1);
+    struct kv_item item = { k.bytes, k.len, "new", 3 };
+    struct waiter w = { .wait.fn = on_wait };
+    struct kv_done done = { .fn = on_nothing };
+
+    (void)state;
+    put(1, "one");
+    put(2, "two");
+    env_virtual_run_posted(&env);
+    store_delete(store, &k);
+    store_when_committed(store, &w.wait);
+    expect(1, NULL);
+    env_virtual_run_posted(&env);
+    assert_true(w.came && w.rc == 0);
+    kv_commit(m, &item, 1, &done); /* past the store, to see where it looks */
+    expect(1, "new");
+    expect(2, "two");
+    store_delete(store, &k); /* and what is read again is gone again */
+    expect(1, NULL);
+    env_virtual_run_posted(&env);
+    expect(1, NULL);
+    assert_int_equal(kv_memory_n_keys(mem), 1);
+}
+
 static void test_the_cache_forgets_and_finds_again(void **state)
 {
     char val[16];
@@ -376,6 +409,7 @@ int main(void)
         TS(test_one_commit_a_turn),
         TS(test_syncs_are_shared),
         TS(test_a_scan_sees_the_pending_batch),
+        TS(test_what_is_deleted_is_forgotten),
         TS(test_the_cache_forgets_and_finds_again),
         TS(test_a_failed_commit_leaves_nothing),
     };
