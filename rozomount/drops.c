@@ -22,7 +22,8 @@ enum {
 struct drop {
     struct recaller_job job;
     struct loop *loop;
-    struct recall *recall; /* that waits for it; NULL: nobody does */
+    struct recall *recall; /* that waits for it; NULL: nobody does, or op */
+    struct op *op;
     struct list_node link; /* in recall->drops */
     struct dropped_names names;
     bool sent;
@@ -203,6 +204,33 @@ void op_read_ended(struct op *op)
     if (op->fills_pages && node->went_round_ns != 0 &&
         op->started_ns < node->went_round_ns + READ_COMES_NS)
         drop_ends(op->loop, node);
+}
+
+/* ---- appends that went elsewhere ---- */
+
+static void on_dropped_for_op(struct env_mail *mail)
+{
+    struct drop *d = container_of(mail, struct drop, job.mail);
+    struct op *op = d->op;
+
+    free(d);
+    op->step(op);
+}
+
+void op_drop_pages(struct op *op, void (*step)(struct op *op))
+{
+    struct drop *d;
+
+    op_token_done(op);
+    op->step = step;
+    if (op->loop->mount->recaller == NULL) {
+        step(op);
+        return;
+    }
+    d = drop_new(op->loop, op->ino, 0, SPAN_END);
+    d->op = op;
+    d->job.mail.fn = on_dropped_for_op;
+    recaller_submit(op->loop->mount->recaller, &d->job);
 }
 
 /* ---- names that are old at once ---- */

@@ -128,6 +128,7 @@ struct op {
     uint64_t found;
     size_t done_bytes, piece_bytes;
     unsigned n_tries; /* of a name that comes and goes */
+    bool elsewhere;   /* an append that does not go where the kernel took the end for */
     /* Locks: fs_lock.c. While it waits for one, `found` is its number. */
     struct held_lock lock;
     enum op_locking locking;
@@ -165,6 +166,7 @@ struct op {
 struct handle {
     struct node *node; /* pinned */
     bool sync;         /* opened O_SYNC or O_DSYNC */
+    bool past_pages;   /* its data are never in the kernel's pages */
     uint64_t losses;   /* file_losses(), as its fsyncs have told */
     uint64_t given_up; /* node->n_given_up, the same */
     uint64_t *owners;  /* owned: of locks that were taken through it */
@@ -554,6 +556,11 @@ void recalls_trim(struct loop *loop);
  * then they are dropped now.
  */
 void op_read_ended(struct op *op);
+/**
+ * The kernel drops the attributes and pages of op->ino: then step. Without a token, and nothing that the kernel waits for with a page
+ * locked waits for op: it may wait for pages that others read.
+ */
+void op_drop_pages(struct op *op, void (*step)(struct op *op));
 /** exportd may have ended our session: the kernel is to ask us. Any loop. */
 void recalls_drop_kernel(struct loop *loop);
 /**

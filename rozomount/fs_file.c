@@ -76,6 +76,7 @@ static void open_set_handle(struct op *op)
     op->fi.fh = (uintptr_t)op->handle;
     op->fi.direct_io = m->direct || (m->direct_writes && !is_mapped_by_pages);
     op->fi.keep_cache = op->keep_cache;
+    op->handle->past_pages = op->fi.direct_io;
     op->handle->sync = (op->fi.flags & O_DSYNC) != 0;
     op->handle->losses = file_losses(op->handle->node->file);
     op->handle->given_up = op->handle->node->n_given_up;
@@ -360,17 +361,31 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 
 /* ---- write ---- */
 
-static void on_written(void *arg, int rc)
+static void write_reply(struct op *op)
 {
-    struct op *op = arg;
     fuse_req_t req = op->req;
 
     op->req = NULL;
-    if (rc != 0)
-        fuse_reply_err(req, -md_user_errno(rc));
+    if (op->rc != 0)
+        fuse_reply_err(req, -md_user_errno(op->rc));
     else
         fuse_reply_write(req, op->size);
     op_finish(op);
+}
+
+/*
+ * After an append that went elsewhere than the kernel thinks, its pages and attributes are dropped before the program goes on: dropped
+ * a little later, they would make the kernel pass over the answer when the program asks how long the file is now.
+ */
+static void on_written(void *arg, int rc)
+{
+    struct op *op = arg;
+
+    op->rc = rc;
+    if (op->elsewhere)
+        op_drop_pages(op, write_reply);
+    else
+        write_reply(op);
 }
 
 static unsigned write_flags(const struct op *op)
@@ -389,15 +404,25 @@ static unsigned write_flags(const struct op *op)
     return flags;
 }
 
+/* Of what goes through its pages the kernel may keep the last one locked until it is answered. */
+static void write_elsewhere(struct op *op)
+{
+    const struct nodes_config *config = &op->loop->nodes.config;
+
+    if (op->handle->past_pages)
+        op->elsewhere = true;
+    else if (config->invalidate != NULL)
+        config->invalidate(config->arg, op->ino);
+}
+
 static void write_unprivileged(struct op *op)
 {
     struct file *file = op_file(op);
     unsigned flags = write_flags(op);
 
     /* Others made the file longer than the kernel knew: its page is not where the data go. */
-    if ((flags & FILE_WRITE_APPEND) != 0 && op->offset != file_size(file) &&
-        op->loop->nodes.config.invalidate != NULL)
-        op->loop->nodes.config.invalidate(op->loop->nodes.config.arg, op->ino);
+    if ((flags & FILE_WRITE_APPEND) != 0 && op->offset != file_size(file))
+        write_elsewhere(op);
     file_write(file, op->offset, &op->iov, 1, flags, on_written, op);
 }
 

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import random
 import re
+import shutil
 import signal
 import stat
 import struct
@@ -22,6 +23,7 @@ import pytest
 from conftest import cannot_mount, make_factory, mounts_below
 from test_left_to_us import (FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, RENAME_EXCHANGE, call, fallocate, libc,
                              renameat2)
+from test_mount import end, mount
 from test_posix import let_others_in
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
@@ -688,6 +690,121 @@ def test_appends_in_turn(ab):
             os.write((fd_a, fd_b)[i % 2], b"%d, " % i)
             want += b"%d, " % i
             assert os.pread((fd_b, fd_a)[i % 2], 10000, 0) == want
+
+
+# What a mount tells its kernel to drop is told late: when a program asks for attributes, just before it is answered,
+# or after a twentieth of a second.
+LATE_NOTICES = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <time.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static unsigned n_notices, n_answers;
+
+static int wait_ms(unsigned ms)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += ms * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return pthread_cond_timedwait(&changed, &lock, &until);
+}
+
+int fuse_lowlevel_notify_inval_inode(void *se, uint64_t ino, off_t off, off_t len)
+{
+    int (*real)(void *, uint64_t, off_t, off_t) =
+        (int (*)(void *, uint64_t, off_t, off_t))dlsym(RTLD_NEXT, "fuse_lowlevel_notify_inval_inode");
+    unsigned before;
+    int rc;
+
+    pthread_mutex_lock(&lock);
+    n_notices++;
+    before = n_answers;
+    while (n_answers == before && wait_ms(50) == 0)
+        ;
+    pthread_mutex_unlock(&lock);
+    rc = real(se, ino, off, len);
+    pthread_mutex_lock(&lock);
+    n_notices--;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+int fuse_reply_attr(void *req, const struct stat *st, double timeout)
+{
+    int (*real)(void *, const struct stat *, double) =
+        (int (*)(void *, const struct stat *, double))dlsym(RTLD_NEXT, "fuse_reply_attr");
+
+    pthread_mutex_lock(&lock);
+    n_answers++;
+    pthread_cond_broadcast(&changed);
+    while (n_notices > 0 && wait_ms(500) == 0) /* they may have to wait for something else that we answer */
+        ;
+    pthread_mutex_unlock(&lock);
+    return real(req, st, timeout);
+}
+"""
+
+
+@pytest.fixture
+def late(two_mounts, ab, scratch, monkeypatch):
+    """The folder of the test through the first mount, and through one that tells its kernel late."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    source, library, mnt = scratch + "/late.c", scratch + "/late.so", scratch + "/m"
+    with open(source, "w") as f:
+        f.write(LATE_NOTICES)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl", "-lpthread"], check=True)
+    with monkeypatch.context() as env:
+        env.setenv("LD_PRELOAD", library)
+        env.setenv("ASAN_OPTIONS", os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+        p = mount(two_mounts, mnt)
+    yield ab[0], os.path.join(mnt, os.path.basename(ab[0]))
+    p.terminate()
+    status, err = end(p)
+    assert status == 0, err
+
+
+def test_what_was_appended_can_be_mapped_at_once(late):
+    """The kernel believes the size that it is told after an append, also when it has just been told to drop what it knew."""
+    a, b = late
+    put(a + "/log")
+    os.truncate(a + "/log", 1 << 20)
+    with Open(a + "/log", os.O_WRONLY | os.O_APPEND) as fd_a, Open(b + "/log", os.O_WRONLY | os.O_APPEND) as fd_b, \
+            Open(b + "/log") as fd:
+        shared, size = mmap.mmap(fd, 1 << 20, mmap.MAP_SHARED), 5
+        os.truncate(a + "/log", size)
+        for i in range(ROUNDS):
+            size += os.write(fd_a, b"a" * 9000)
+            size += os.write(fd_b, b"b" * 5000)
+            assert os.fstat(fd).st_size == size
+            with Open(a + "/log") as source:  # EFAULT, where a program that looks at it had SIGBUS
+                assert os.preadv(source, [memoryview(shared)[size - 1:size]], size - 1) == 1
+            assert shared[size - 1:size] == b"b"
+
+
+def test_what_was_appended_is_where_it_belongs(late):
+    """Also when the kernel did not know yet that the file is longer."""
+    a, b = late
+    want = b"0" * 3 * PAGE
+    put(a + "/log", want)
+    with Open(a + "/log", os.O_WRONLY | os.O_APPEND) as fd_a, Open(b + "/log", os.O_WRONLY | os.O_APPEND) as fd_b, \
+            Open(b + "/log", os.O_RDONLY) as fd:
+        for i in range(ROUNDS):
+            end_before = len(want)
+            os.write(fd_a, b"a" * 2 * PAGE)
+            os.write(fd_b, b"b" * PAGE)
+            want += b"a" * 2 * PAGE + b"b" * PAGE
+            assert os.pread(fd, PAGE, end_before) == b"a" * PAGE
+            assert os.pread(fd, len(want) + 1, 0) == want
 
 
 def test_who_follows_a_growing_file(ab):
