@@ -600,6 +600,8 @@ void op_ask_again(struct op *op, uint64_t until_ns, uint16_t code,
 bool op_goes_on_knowing(const struct op *op, uint64_t until_ns, int rc);
 struct handle *handle_new(struct loop *loop, struct node *node);
 void handle_free(struct loop *loop, struct handle *handle);
+/** Why what was written through it, perhaps, was given up, as long as no fsync of it has told that; 0: nothing was. */
+int handle_has_lost(const struct handle *handle);
 /** The file in op->entry is created or opened: answer, with a handle. On the owner. */
 void fs_created(struct op *op);
 

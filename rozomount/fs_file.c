@@ -486,8 +486,7 @@ static void flush_unlocked(struct op *op)
     op_reply_err(op, op->lock_lost ? -EIO : op->rc);
 }
 
-/* What was written through it, perhaps, was given up, and no fsync of it has told. */
-static int handle_has_lost(const struct handle *handle)
+int handle_has_lost(const struct handle *handle)
 {
     const struct node *node = handle->node;
 

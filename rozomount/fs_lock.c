@@ -3,8 +3,8 @@
  *
  * In:     GETLK, SETLK, FLOCK of the kernel; events of the session; FLUSH and RELEASE, from fs_file.c.
  * Out:    MD_LOCK*. What is held is noted in mount->held, for an exportd that restarts.
- * Keeps:  I10. Data: what was written is with the storages before a lock is released, and what others wrote is
- *         seen after one is taken; who has lost a lock neither reads nor writes until it lets go of it.
+ * Keeps:  I10. Data: what was written is with the storages before a lock is released, or who releases it is told; what others
+ *         wrote is seen after one is taken; who has lost a lock neither reads nor writes until it lets go of it.
  */
 #include <assert.h>
 #include <errno.h>
@@ -93,7 +93,7 @@ static void lock_taken(struct op *op)
         return;
     }
     if (op->lock.mode == ROZO__LOCK__MODE__UNLOCK) {
-        op_reply_err(op, rc);
+        op_reply_err(op, rc != 0 ? rc : op->rc);
         return;
     }
     handle_locks(op->handle, op->lock.owner);
@@ -278,11 +278,12 @@ static void setlk_send(struct op *op)
     lock_send(op);
 }
 
+/* Whoever waits for the lock gets it all the same: what was written under it may never be stored. */
 static void on_flushed_before(void *arg, int rc)
 {
     struct op *op = arg;
 
-    (void)rc; /* fsync and close tell of it */
+    op->rc = md_user_errno(rc != 0 ? rc : handle_has_lost(op->handle));
     setlk_send(op);
 }
 

@@ -243,6 +243,54 @@ def test_a_mount_ends_although_somebody_waits(two):
     assert a("set", "r", 0, 0) == "ok"
 
 
+@pytest.mark.parametrize("how", ["set", "ofdset", "flock"])
+def test_an_unlock_tells_what_could_not_be_stored(cluster, how):
+    """It is free for others all the same; fsync tells, too."""
+    c = cluster(layout=0, mounts=2, mount_options="io_timeout=2")
+    a, b = [Agent(os.path.join(mnt, "file")) for mnt in c.mnts]
+    whole = () if how == "flock" else (0, 0)
+    assert a("put", "old") == "ok" and a("fsync") == "ok"
+    for name in c.names("storaged"):
+        c.kill(name)
+    assert a(how, "w", *whole) == "ok"
+    assert a("put", "new") == "ok"
+    assert a(how, "u", *whole) == "EIO"
+    c.restart(*c.names("storaged"))
+    c.wait_all_up()
+    assert a("fsync") == "ok"  # nobody else wanted the file: it was kept, and tried again
+    assert a(how, "w", *whole) == "ok" and a(how, "u", *whole) == "ok"
+
+    for name in c.names("storaged"):
+        c.kill(name)
+    assert a(how, "w", *whole) == "ok"
+    assert a("put", "lost") == "ok"
+    b.start(how.replace("set", "wait"), "w", *whole)
+    wait_for(b.is_waiting, "b to wait")
+    assert a(how, "u", *whole) == "EIO"
+    assert b.answer() == "ok"
+    assert a("fsync") == "EIO"
+    a.kill()
+    b.kill()
+
+
+def test_an_unlock_tells_what_was_given_up_before(cluster):
+    """Somebody wanted to know how long the file is, and what was written under the lock could not be stored."""
+    c = cluster(layout=0, mounts=2, mount_options="io_timeout=2")
+    a, b = [Agent(os.path.join(mnt, "file")) for mnt in c.mnts]
+    assert a("put", "old") == "ok" and a("fsync") == "ok"
+    for name in c.names("storaged"):
+        c.kill(name)
+    assert a("set", "w", 0, 0) == "ok"
+    assert a("put", "lost") == "ok"
+    assert b("look") == "3"
+    assert a("set", "u", 0, 0) == "EIO"
+    assert b("set", "w", 0, 0) == "ok" and b("set", "u", 0, 0) == "ok"
+    assert a("fsync") == "EIO"
+    assert a("set", "w", 0, 0) == "ok" and a("set", "u", 0, 0) == "ok"
+    a.kill()
+    b.kill()
+
+
 def test_a_counter_under_lock(two):
     """What was written under the lock is there for the next who takes it, on whatever mount."""
     c, agent = two
