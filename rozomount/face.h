@@ -252,7 +252,7 @@ struct mount {
     bool direct;           /* whatever is opened does: cache=direct */
     bool maps_direct;      /* ... and can be mapped shared all the same */
     bool
-        direct_writes; /* what is opened for writing only, or O_DIRECT, goes past the kernel's pages */
+        direct_writes; /* so does what is opened for writing only, to append, or O_DIRECT */
     /* The kernel writes when it likes: sizes and times of files are its own. */
     bool writeback;
     atomic_llong clock_ahead_ns; /* exportd's clock against this machine's */

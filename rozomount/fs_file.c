@@ -64,17 +64,26 @@ void handle_free(struct loop *loop, struct handle *handle)
 
 /* ---- open, create ---- */
 
+/*
+ * Who only writes does; and who reads, too, but wants it so, or appends, if it can be mapped all the same: of an append the kernel would
+ * have the bytes in its pages before we say where they go.
+ */
+static bool open_goes_past_pages(const struct mount *m, int flags)
+{
+    bool reads = (flags & O_ACCMODE) != O_WRONLY;
+    bool appends = (flags & O_ACCMODE) != O_RDONLY && (flags & O_APPEND) != 0;
+    bool may = !reads || (m->maps_direct && ((flags & O_DIRECT) != 0 || appends));
+
+    return m->direct || (m->direct_writes && may);
+}
+
 /* The node is pinned and has its file: the handle takes the pin. */
 static void open_set_handle(struct op *op)
 {
-    const struct mount *m = op->loop->mount;
-    bool is_mapped_by_pages = (op->fi.flags & O_ACCMODE) != O_WRONLY &&
-                              ((op->fi.flags & O_DIRECT) == 0 || !m->maps_direct);
-
     op->handle = handle_new(op->loop, op->node);
     op->node = NULL;
     op->fi.fh = (uintptr_t)op->handle;
-    op->fi.direct_io = m->direct || (m->direct_writes && !is_mapped_by_pages);
+    op->fi.direct_io = open_goes_past_pages(op->loop->mount, op->fi.flags);
     op->fi.keep_cache = op->keep_cache;
     op->handle->past_pages = op->fi.direct_io;
     op->handle->sync = (op->fi.flags & O_DSYNC) != 0;

@@ -791,12 +791,13 @@ def test_what_was_appended_can_be_mapped_at_once(late):
             assert shared[size - 1:size] == b"b"
 
 
-def test_what_was_appended_is_where_it_belongs(late):
+@pytest.mark.parametrize("how", [os.O_RDWR, os.O_WRONLY])
+def test_what_was_appended_is_where_it_belongs(late, how):
     """Also when the kernel did not know yet that the file is longer."""
     a, b = late
     want = b"0" * 3 * PAGE
     put(a + "/log", want)
-    with Open(a + "/log", os.O_WRONLY | os.O_APPEND) as fd_a, Open(b + "/log", os.O_WRONLY | os.O_APPEND) as fd_b, \
+    with Open(a + "/log", os.O_WRONLY | os.O_APPEND) as fd_a, Open(b + "/log", how | os.O_APPEND) as fd_b, \
             Open(b + "/log", os.O_RDONLY) as fd:
         for i in range(ROUNDS):
             end_before = len(want)
@@ -805,6 +806,8 @@ def test_what_was_appended_is_where_it_belongs(late):
             want += b"a" * 2 * PAGE + b"b" * PAGE
             assert os.pread(fd, PAGE, end_before) == b"a" * PAGE
             assert os.pread(fd, len(want) + 1, 0) == want
+            if how == os.O_RDWR:
+                assert os.pread(fd_b, len(want) + 1, 0) == want
 
 
 def test_who_follows_a_growing_file(ab):
