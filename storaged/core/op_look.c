@@ -67,24 +67,43 @@ static int front_take_page(struct op *op, unsigned p, int slot, struct marks *ma
     return rc == 0 ? proj_written_keep(proj, written) : rc;
 }
 
+/*
+ * The page in `slot` is damaged. Does the other one do? Not when this one was newer, and a sync may have promised what it said. One that was
+ * under way when the power failed nobody has promised. Where the file ends within the pages is_cut_in_pages() sees it.
+ */
+static bool page_is_missed(const struct op *op, unsigned p, int slot)
+{
+    const struct generations *g = op->st->config.generations;
+    const struct proj *proj = op->obj->proj[p];
+    uint64_t at = PROJFILE_MARKS_AT + (uint64_t)slot * PROJFILE_PAGE_BYTES;
+
+    if (proj->marks_slot < 0)
+        return true;
+    return !generations_lost_any(g) && generations_failures(g) == 0 &&
+           at + PROJFILE_PAGE_BYTES <= proj->size &&
+           projfile_marks_seem_newer(op->front + at, proj->marks_sequence);
+}
+
 /* The newest valid of the two mark pages goes into proj. */
 static int front_marks(struct op *op, unsigned p)
 {
     struct marks *got = malloc(2 * sizeof(*got));
-    int worst = 0;
+    int rcs[2];
 
     if (got == NULL)
         return -ENOMEM;
-    for (int slot = 0; slot < 2; slot++) {
-        int rc = front_take_page(op, p, slot, &got[0], &got[1]);
-
-        if (rc == -ENOMEM || rc == -EPROTONOSUPPORT || (rc == -EUCLEAN && worst == 0))
-            worst = rc;
-    }
+    for (int slot = 0; slot < 2; slot++)
+        rcs[slot] = front_take_page(op, p, slot, &got[0], &got[1]);
     free(got);
-    if (worst == -ENOMEM || worst == -EPROTONOSUPPORT)
-        return worst;
-    return op->obj->proj[p]->marks_slot >= 0 ? 0 : worst; /* one torn, the other whole */
+    for (int slot = 0; slot < 2; slot++) {
+        if (rcs[slot] == -ENOMEM || rcs[slot] == -EPROTONOSUPPORT)
+            return rcs[slot];
+    }
+    for (int slot = 0; slot < 2; slot++) {
+        if (rcs[slot] == -EUCLEAN && page_is_missed(op, p, slot))
+            return -EUCLEAN;
+    }
+    return 0;
 }
 
 /* It had more than what is left tells of. As long as no page says so only we know. */

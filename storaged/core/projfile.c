@@ -254,6 +254,11 @@ int projfile_marks_get(const uint8_t page[PROJFILE_PAGE_BYTES], struct marks_pag
     return 0;
 }
 
+bool projfile_marks_seem_newer(const uint8_t page[PROJFILE_PAGE_BYTES], uint64_t sequence)
+{
+    return get_le64(page + MARKS_SEQUENCE_AT) > sequence;
+}
+
 /* Index of the first range that ends after block; m->n when none does. */
 static unsigned marks_lower(const struct marks *m, uint64_t block)
 {

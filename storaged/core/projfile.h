@@ -90,6 +90,12 @@ void projfile_marks_put(uint8_t page[PROJFILE_PAGE_BYTES], const struct marks_pa
 int projfile_marks_get(const uint8_t page[PROJFILE_PAGE_BYTES], struct marks_page *h,
                        struct marks *marks, struct marks *written);
 
+/**
+ * Of a page that is not to be believed: does it look newer than the one of this sequence? That may be wrong, as any of its bytes.
+ */
+bool projfile_marks_seem_newer(const uint8_t page[PROJFILE_PAGE_BYTES],
+                               uint64_t sequence);
+
 /** The version of the mark over block, 0: none. */
 uint64_t marks_find(const struct marks *m, uint64_t block);
 /** Is every block of [first, end) in a range? */

@@ -1569,6 +1569,94 @@ static void test_a_cut_file_knows_it_after_it_grew(void **state)
     }
 }
 
+/* Where the mark page with the higher sequence lies, or the other one. */
+static uint64_t mark_page_at(struct world *w, bool newer)
+{
+    uint64_t sequences[2];
+
+    for (unsigned slot = 0; slot < 2; slot++) {
+        uint8_t bytes[8];
+
+        memdisk_peek(world_file(w, 0), PROJFILE_MARKS_AT + 4096 * slot + 16, bytes, 8);
+        sequences[slot] = get_le64(bytes);
+        assert_true(sequences[slot] != 0);
+    }
+    return PROJFILE_MARKS_AT + 4096 * ((sequences[1] > sequences[0]) == newer);
+}
+
+/* Block 5 is written, and a large mark lies over blocks 100 to 1099; then one of the next version over all, synced. */
+static void begin_two_marks(struct world *w, unsigned seed, bool power_failed)
+{
+    world_init(w, seed);
+    w->auto_apply = true;
+    assert_int_equal(world_write(w, 0, 5, 1, v1, 8192, true, NULL), OK);
+    if (power_failed) {
+        world_restart(w, true);
+        assert_int_equal(world_write(w, 0, 5, 1, v1, 8192, true, NULL), OK);
+    }
+    assert_int_equal(world_mark(w, 0, 100, 1000, v2), OK);
+    assert_int_equal(world_sync(w), OK);
+    assert_int_equal(world_mark(w, 0, 0, 2000, v3), OK);
+    assert_int_equal(world_sync(w), OK);
+    for (unsigned i = 0; i < 3; i++)
+        world_settle(w);
+}
+
+static void break_mark_page(struct world *w, bool newer, uint64_t byte)
+{
+    poke_byte(w, 0, mark_page_at(w, newer) + byte);
+    memdisk_settle(&w->disk);
+    world_restart(w, false);
+}
+
+/* What it said may have been synced, and what the other one says is older. */
+static void test_a_rotten_mark_page_does_not_pass_for_the_one_before(void **state)
+{
+    static const uint64_t bytes[] = { 12, 33, 50, 4095 };
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        struct seen seen;
+        struct world w;
+
+        begin_two_marks(&w, i, false);
+        break_mark_page(&w, true, bytes[i]);
+        assert_int_equal(world_read(&w, 0, 500, 1, &seen, NULL), ROZO__STATUS__DAMAGED);
+        world_free(&w);
+    }
+}
+
+static void test_an_older_mark_page_may_rot(void **state)
+{
+    static const uint64_t bytes[] = { 12, 33, 50, 4095 };
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        struct world w;
+
+        begin_two_marks(&w, i, false);
+        break_mark_page(&w, false, bytes[i]);
+        world_expect(&w, 0, 5, SEEN_HOLE, v3);
+        world_expect(&w, 0, 500, SEEN_HOLE, v3);
+        world_expect(&w, 0, 1500, SEEN_HOLE, v3);
+        world_free(&w);
+    }
+}
+
+/* The power may have torn it, before any sync promised what it said. */
+static void test_a_torn_mark_page_gives_way_to_the_one_before(void **state)
+{
+    struct seen seen;
+    struct world w;
+
+    (void)state;
+    begin_two_marks(&w, 1, true);
+    break_mark_page(&w, true, 50);
+    assert_int_equal(world_read(&w, 0, 500, 1, &seen, NULL), OK);
+    assert_int_equal(seen.kind, SEEN_HOLE);
+    world_free(&w);
+}
+
 /* As long as that cannot be made stable nothing is written to it. */
 static void test_a_cut_file_that_cannot_say_so_gets_no_longer(void **state)
 {
@@ -2037,6 +2125,9 @@ int main(void)
         cmocka_unit_test(test_a_foreign_file_is_left_alone),
         cmocka_unit_test(test_lost_bytes_are_not_holes),
         cmocka_unit_test(test_a_cut_file_knows_it_after_it_grew),
+        cmocka_unit_test(test_a_rotten_mark_page_does_not_pass_for_the_one_before),
+        cmocka_unit_test(test_an_older_mark_page_may_rot),
+        cmocka_unit_test(test_a_torn_mark_page_gives_way_to_the_one_before),
         cmocka_unit_test(test_a_cut_file_that_cannot_say_so_gets_no_longer),
         cmocka_unit_test(test_a_cut_file_knows_it_after_a_loss_of_power),
         cmocka_unit_test(test_new_blocks_wait_for_no_sync),
