@@ -418,6 +418,8 @@ static void punch_step(struct fop *op)
     case PUNCH_BEGIN:
         if (!finish_first(a, false) || !leave_first(a))
             return;
+        if (!finish_first(a, false)) /* below what has left exportd just now */
+            return;
         punch_clip(a);
         a->pos = a->offset;
         if (a->offset >= a->end) {

@@ -11,6 +11,7 @@ import pytest
 import test_fsx2
 from conftest import cannot_mount, rozo, wait_for
 from test_coherence import BLOCK, PAGE, READS, WRITES, Open, get, put
+from test_left_to_us import FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, fallocate
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
@@ -104,6 +105,25 @@ def test_exportd_is_killed_while_one_writes(two):
             two.kill("exportd")
             two.restart("exportd")
     assert get(two.mnts[1] + "/f") == b"".join(b"%d" % i * 1000 for i in range(4))
+
+
+def test_a_hole_in_what_a_dead_mount_left(two):
+    """Whatever storages have of such a file is cut off before its data are moved there; the hole is made all the same."""
+    data = bytearray(os.urandom(15000))
+    path, name = two.mnts[1] + "/f", two.names("mount")[0]
+    fd = os.open(two.mnts[0] + "/f", os.O_RDWR | os.O_CREAT, 0o644)
+    os.write(fd, data)
+    os.fsync(fd)
+    two.kill(name)
+    with contextlib.suppress(OSError):
+        os.close(fd)
+    two.restart(name)
+    assert is_inline(two, path)
+    fallocate(path, FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE, 1000, 12000)
+    data[1000:13000] = bytes(12000)
+    assert get(path) == data
+    two.remount()
+    assert get(path) == data and get(two.mnt + "/f") == data
 
 
 def test_locate_and_fsck_know_them(two):
