@@ -292,9 +292,15 @@ static bool grow(struct inode *in, uint64_t size)
     return true;
 }
 
-static void truncate_end(struct inode *in)
+/*
+ * Storages have marks of it now. While that was to be done clients were told that all of its data are theirs, and may have
+ * given them some since: an inode that was on storages does not become one again that may be inline.
+ */
+static void truncate_end(const struct fs *fs, struct inode *in)
 {
     in->flags &= ~(uint32_t)INODE_TRUNCATE_PENDING;
+    if (fs->inline_max != 0 || (in->flags & INODE_INLINE) != 0)
+        in->flags |= INODE_HAS_DATA;
     in->size = inode_final_size(in);
     in->wanted_size = in->truncate_size = 0;
 }
@@ -332,7 +338,7 @@ int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool 
            req->epoch < version_epoch(in.truncate_version);
     ended = is_behind_truncate(&in, req);
     if (ended)
-        truncate_end(&in);
+        truncate_end(fs, &in);
     changed = !*cut && grow(&in, req->size);
     if (req->mtime_ns != 0 &&
         !(req->beside_others && req->mtime_ns < in.mtime_ns && in.mtime_ns <= now_ns)) {
@@ -361,10 +367,7 @@ int fs_truncated(struct fs *fs, uint64_t ino, uint64_t version, struct inode *ou
     if (rc != 0)
         return rc;
     if ((in.flags & INODE_TRUNCATE_PENDING) != 0 && in.truncate_version == version) {
-        truncate_end(&in);
-        if ((in.flags & INODE_INLINE) != 0)
-            in.flags |=
-                INODE_HAS_DATA; /* storages have marks of it: they are told when it goes */
+        truncate_end(fs, &in);
         inode_put(fs, &in);
     }
     *out = in;

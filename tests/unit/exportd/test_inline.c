@@ -153,6 +153,25 @@ static void test_moving_again_changes_nothing_else(void **state)
     check(s.ino, NULL, 5);
 }
 
+/* Who was told that storages have all of it, because of a truncate to be done there, gives them what it writes then. */
+static void test_what_was_on_storages_for_a_truncate_stays_there(void **state)
+{
+    struct seen s;
+    uint32_t epoch;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(t_truncate(&w, s.ino, 100, &s));
+    assert_false(s.truncate_pending);
+    OK(t_truncate(&w, s.ino, 50, &s));
+    assert_true(s.truncate_pending);
+    check(s.ino, NULL, 50);
+    epoch = s.epoch;
+    OK(t_truncated(&w, s.ino, s.truncate_version, &s));
+    check(s.ino, NULL, 50);
+    IS(STALE_VERSION, put(s.ino, version_make(epoch, 9), "hello", 50));
+}
+
 /* The same, and others have it open: when it is cut to nothing, what storages have of it begins to count. */
 static void test_what_storages_have_does_not_show_after_a_truncate(void **state)
 {
@@ -252,6 +271,7 @@ int main(void)
         T(test_a_truncate_cuts_them),
         T(test_moving_to_storages_is_for_good),
         T(test_moving_again_changes_nothing_else),
+        T(test_what_was_on_storages_for_a_truncate_stays_there),
         T(test_what_storages_have_does_not_show_after_a_truncate),
         T(test_no_storage_is_told_of_its_removal),
         T(test_what_storages_have_of_it_counts_for_nothing),
