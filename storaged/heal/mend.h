@@ -56,8 +56,10 @@ enum mend_flags {
      * its epoch out. A live client of the file then has to fetch a fresh epoch, once. Without it such
      * blocks are undecided or, where readers pass over it, mended at the version below. */
     MEND_FENCE = 2,
-    MEND_VERIFY_OWN = 4,   /* read our own records whole and check their crc */
-    MEND_CLEAN_SPARES = 8, /* where all homes have it, spares drop theirs */
+    MEND_VERIFY_OWN = 4, /* read our own records whole and check their crc */
+    /* Where all homes have it, spares drop theirs: of what its home was seen to have whole by this mend, body and all.
+     * Our own records that a spare has, too, are read for that; those of the others are their own business. */
+    MEND_CLEAN_SPARES = 8,
     /* Our own file is partial (a rebuild): what it does not know and the others call never
      * written is nothing that is missing. */
     MEND_PARTIAL = 16,

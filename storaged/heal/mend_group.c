@@ -452,6 +452,7 @@ static void group_healed(struct mend_piece *piece, unsigned p, unsigned candidat
         if (piece->projections[b] != 0)
             piece->projections[b] |= 1u << p;
         piece->pending[b] |= pending;
+        piece_note_sound(piece, b, p, piece->decided[b].version, candidate);
     }
 }
 

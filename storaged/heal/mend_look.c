@@ -115,7 +115,29 @@ enum look record_judge(struct mend_piece *piece, const struct piece_bad *which,
 
     if (look == LOOK_WRONG)
         bad_add(piece, which, head, body);
+    if (look == LOOK_RIGHT)
+        piece_note_sound(piece, which->block, which->projection, which->version,
+                         which->candidate);
     return look;
+}
+
+void piece_note_sound(struct mend_piece *piece, unsigned b, unsigned p, uint64_t version,
+                      unsigned candidate)
+{
+    const struct mend *mend = piece->mend;
+
+    if (mend->file.home[p] != candidate || (mend->verified >> candidate & 1) == 0 ||
+        version < piece->sound_version[b])
+        return;
+    if (version > piece->sound_version[b])
+        piece->sound[b] = 0;
+    piece->sound_version[b] = version;
+    piece->sound[b] |= 1u << p;
+}
+
+uint32_t piece_sound(const struct mend_piece *piece, unsigned b)
+{
+    return piece->sound_version[b] == piece->decided[b].version ? piece->sound[b] : 0;
 }
 
 /* ---- verifying our own ---- */
@@ -133,6 +155,34 @@ static const struct decide_answer *own_data(struct mend_piece *piece, unsigned b
             return &a[i];
     }
     return NULL;
+}
+
+/* Has a spare what we are home to, in a version that it is to drop? */
+static bool is_at_spare(struct mend_piece *piece, unsigned b,
+                        const struct decide_answer *own)
+{
+    uint8_t home = piece->mend->file.home[own->projection];
+    unsigned n;
+    const struct decide_answer *a = piece_answers(piece, b, &n);
+
+    for (unsigned i = 0; i < n && own->candidate == home; i++) {
+        if (a[i].level == 0 && a[i].projection == own->projection &&
+            a[i].kind != DECIDE_HOLE && a[i].candidate != home &&
+            a[i].version <= own->version)
+            return true;
+    }
+    return false;
+}
+
+/* Is what we have of projection p of block b to be read whole? */
+static bool is_wanted(struct mend_piece *piece, unsigned b, unsigned p)
+{
+    uint32_t flags = piece->mend->request.flags;
+    const struct decide_answer *own = own_data(piece, b, p);
+
+    return own != NULL &&
+           ((flags & MEND_VERIFY_OWN) != 0 ||
+            ((flags & MEND_CLEAN_SPARES) != 0 && is_at_spare(piece, b, own)));
 }
 
 /* What was not read is not called good: whoever asked tries again. */
@@ -218,7 +268,7 @@ bool piece_verify_next(struct mend_piece *piece)
         unsigned p = piece->verify_at / piece->n, at = piece->verify_at % piece->n;
         unsigned to = at;
 
-        while (to < piece->n && own_data(piece, to, p) != NULL)
+        while (to < piece->n && is_wanted(piece, to, p))
             to++;
         piece->verify_at += to > at ? to - at : 1;
         if (to == at)

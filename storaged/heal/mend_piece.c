@@ -107,9 +107,35 @@ static bool is_whole(const struct mend_piece *piece, unsigned b)
     return (d->lack & (piece->lack[b] | ~piece->mend->scope)) == 0;
 }
 
+/*
+ * All homes have a head of it, and the power may have taken what was to follow. So what others have of a projection goes only
+ * when its home was seen to have it whole; and not while that home stands in for another one, too: then it counts for one of
+ * two projections, and whoever has the other copy of its own for the other.
+ */
+static uint32_t may_go(struct mend_piece *piece, unsigned b)
+{
+    const struct heal_file *file = &piece->mend->file;
+    uint32_t may = piece_sound(piece, b);
+    unsigned n;
+    const struct decide_answer *a = piece_answers(piece, b, &n);
+
+    for (unsigned i = 0; i < n; i++) {
+        bool stands_in = a[i].level == 0 && a[i].kind == DECIDE_DATA &&
+                         a[i].version == piece->decided[b].version &&
+                         file->home[a[i].projection] != a[i].candidate;
+
+        for (unsigned p = 0; p < file->n && stands_in; p++) {
+            if (file->home[p] == a[i].candidate)
+                may &= ~(1u << p);
+        }
+    }
+    return may;
+}
+
 static void note_cleans(struct mend_piece *piece, unsigned b)
 {
     struct mend *mend = piece->mend;
+    uint32_t may = may_go(piece, b);
     uint32_t spare[DIST_MAX] = { 0 };
     unsigned n;
     const struct decide_answer *a = piece_answers(piece, b, &n);
@@ -118,7 +144,7 @@ static void note_cleans(struct mend_piece *piece, unsigned b)
         if (a[i].level == 0 && a[i].kind != DECIDE_HOLE &&
             a[i].projection < mend->file.n && a[i].version <= piece->decided[b].version &&
             mend->file.home[a[i].projection] != a[i].candidate)
-            spare[a[i].candidate] |= 1u << a[i].projection;
+            spare[a[i].candidate] |= may & 1u << a[i].projection;
     }
     for (unsigned i = 0; i < mend->file.c; i++) {
         if (spare[i] != 0)
@@ -287,7 +313,8 @@ static uint32_t group_wait(const struct mend_piece *piece)
 /* After the first look: whole records, where that is wanted. */
 static void piece_verify(struct mend_piece *piece)
 {
-    if ((piece->mend->request.flags & MEND_VERIFY_OWN) != 0 && piece_verify_next(piece)) {
+    if ((piece->mend->request.flags & (MEND_VERIFY_OWN | MEND_CLEAN_SPARES)) != 0 &&
+        piece_verify_next(piece)) {
         uint32_t wait_ms = group_wait(piece);
 
         piece_go(piece, PIECE_VERIFY_READ);

@@ -88,8 +88,11 @@ struct mend_piece {
     uint32_t counted[EXTENT_BLOCKS]; /* lacks that are in the result's counts */
     uint32_t holders[EXTENT_BLOCKS]; /* candidates that have the decided version by now */
     uint32_t projections[EXTENT_BLOCKS]; /* what they have of it; 0: it is a hole */
-    bool skip[EXTENT_BLOCKS];            /* not in this round */
-    bool pending[EXTENT_BLOCKS];         /* what we gave some home waits in its journal */
+    /* What homes have whole, read or written by us, of this version. A head tells less than that. */
+    uint32_t sound[EXTENT_BLOCKS];
+    uint64_t sound_version[EXTENT_BLOCKS];
+    bool skip[EXTENT_BLOCKS];    /* not in this round */
+    bool pending[EXTENT_BLOCKS]; /* what we gave some home waits in its journal */
     unsigned n_rounds, n_belows, n_fences, n_bad, n_bad_before;
     bool again, verified;
     bool whole; /* all of it was made in one group */
@@ -156,6 +159,14 @@ int records_take(const struct mend_piece *piece, unsigned at, unsigned n, unsign
  */
 enum look record_judge(struct mend_piece *piece, const struct piece_bad *which,
                        uint16_t user_bytes, const uint8_t *head, const uint8_t *body);
+/**
+ * The candidate has projection p of block b at this version whole. Counts where it is the home, and where its
+ * verifier is known: what it loses from then on shows.
+ */
+void piece_note_sound(struct mend_piece *piece, unsigned b, unsigned p, uint64_t version,
+                      unsigned candidate);
+/** Projections that their homes are certain to have whole, as decided for block b. */
+uint32_t piece_sound(const struct mend_piece *piece, unsigned b);
 /** The next run of our own records, as a group that is only read; false: all were read. */
 bool piece_verify_next(struct mend_piece *piece);
 void piece_verify_send(struct mend_piece *piece);

@@ -144,10 +144,11 @@ static bool records_read(const struct codec *codec, const struct file_id *id, un
     return true;
 }
 
-static bool home_read(const Rozo__FileRef *ref, const struct codec *codec, unsigned p,
-                      uint64_t first, struct seen *seen, bool *no_file)
+static bool candidate_read(const Rozo__FileRef *ref, const struct codec *codec,
+                           unsigned candidate, unsigned p, uint64_t first,
+                           struct seen *seen, bool *no_file)
 {
-    const struct sim_storage *s = storage_of(ref->storages[p]);
+    const struct sim_storage *s = storage_of(ref->storages[candidate]);
     Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
     struct file_id id;
     struct answer a;
@@ -158,7 +159,7 @@ static bool home_read(const Rozo__FileRef *ref, const struct codec *codec, unsig
     req.projection = p;
     req.first_block = first;
     req.n_blocks = READ_BLOCKS;
-    req.to_storage = ref->storages[p];
+    req.to_storage = ref->storages[candidate];
     admin_ask(s->host, ROZO__OP__ST_READ, &req.base, &a);
     *no_file = a.rc == 0 && a.status == ROZO__STATUS__NO_FILE;
     good = a.rc == 0 && a.status == ROZO__STATUS__OK &&
@@ -166,7 +167,7 @@ static bool home_read(const Rozo__FileRef *ref, const struct codec *codec, unsig
     if (!good && !*no_file)
         snprintf(words, sizeof(words),
                  "ino %llu projection %u at storage %u: rc %d status %u",
-                 (unsigned long long)id.ino, p, ref->storages[p], a.rc, a.status);
+                 (unsigned long long)id.ino, p, ref->storages[candidate], a.rc, a.status);
     answer_free(&a);
     return good;
 }
@@ -185,7 +186,7 @@ static const char *file_check(const Rozo__AdInodesResp__Inode *in, struct healed
     for (unsigned p = 0; p < n; p++) {
         bool no_file;
 
-        if (home_read(in->ref, codec, p, 0, seen[p], &no_file))
+        if (candidate_read(in->ref, codec, p, p, 0, seen[p], &no_file))
             continue;
         if (!no_file)
             return words;
@@ -222,6 +223,49 @@ static const char *file_check(const Rozo__AdInodesResp__Inode *in, struct healed
         out->n_holes += seen[0][b].state == RECORD_IS_HOLE;
     }
     return NULL;
+}
+
+/* Data that a candidate has of another home's projection, not newer than at that home. Who does not know what he has keeps nothing. */
+static const char *spare_check(const Rozo__FileRef *ref, const struct codec *codec,
+                               unsigned candidate, unsigned p, const struct seen *home)
+{
+    static struct seen seen[READ_BLOCKS];
+    struct file_id id;
+    bool no_file;
+
+    if (!candidate_read(ref, codec, candidate, p, 0, seen, &no_file))
+        return NULL;
+    file_id_get(ref->file_id.data, &id);
+    for (unsigned b = 0; b < READ_BLOCKS; b++) {
+        if (seen[b].state != RECORD_IS_DATA || home[b].state != RECORD_IS_DATA ||
+            seen[b].version > home[b].version)
+            continue;
+        snprintf(
+            words, sizeof(words),
+            "ino %llu block %u: storage %u keeps projection %u of %llx, and its home "
+            "(storage %u) has %llx",
+            (unsigned long long)id.ino, b, ref->storages[candidate], p,
+            (unsigned long long)seen[b].version, ref->storages[p],
+            (unsigned long long)home[b].version);
+        return words;
+    }
+    return NULL;
+}
+
+static const char *spares_check(const Rozo__FileRef *ref)
+{
+    const struct codec *codec = codec_get(ref->codec, ref->layout, ref->block_bytes);
+    static struct seen home[READ_BLOCKS];
+    const char *wrong = NULL;
+    bool no_file;
+
+    for (unsigned p = 0; p < codec_n(codec) && wrong == NULL; p++) {
+        if (!candidate_read(ref, codec, p, p, 0, home, &no_file))
+            continue;
+        for (unsigned i = 0; i < ref->n_storages && wrong == NULL; i++)
+            wrong = i == p ? NULL : spare_check(ref, codec, i, p, home);
+    }
+    return wrong;
 }
 
 static Rozo__AdInodesResp *inodes_ask(uint64_t only)
@@ -392,6 +436,17 @@ const char *healed_check(struct healed *out)
     }
     if (wrong == NULL)
         out->wrong_ino = 0;
+    rozo__ad_inodes_resp__free_unpacked(resp, NULL);
+    return wrong;
+}
+
+const char *healed_spares(void)
+{
+    Rozo__AdInodesResp *resp = inodes_ask(0);
+    const char *wrong = NULL;
+
+    for (size_t i = 0; resp != NULL && i < resp->n_inodes && wrong == NULL; i++)
+        wrong = resp->inodes[i]->removed ? NULL : spares_check(resp->inodes[i]->ref);
     rozo__ad_inodes_resp__free_unpacked(resp, NULL);
     return wrong;
 }

@@ -28,6 +28,9 @@ const char *scrub_words(void);
  */
 const char *healed_check(struct healed *out);
 
+/** Nobody has what all homes have, and is not its home. NULL, or words. */
+const char *healed_spares(void);
+
 /** Every inode has a name (I10: orphans are gone with their sessions). NULL, or words. */
 const char *healed_orphans(bool (*is_named)(uint64_t ino));
 

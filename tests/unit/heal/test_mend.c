@@ -142,6 +142,164 @@ static void what_a_spare_took_is_copied_and_dropped(void **state)
     fake_close(&f);
 }
 
+/* Homes have 20 blocks, and a spare has what home 2 should: it stood in. */
+static void write_stood_in(struct fake *f, unsigned seed)
+{
+    fake_init(f, seed, CODEC_MOJETTE, 0);
+    write_homes(f, 0, 20, v1, 0);
+    for (unsigned b = 0; b < 20; b++)
+        assert_true(fake_write(f, 3, 2, b, v1, true));
+}
+
+static const uint32_t cleaning[] = { MEND_CLEAN_SPARES,
+                                     MEND_CLEAN_SPARES | MEND_VERIFY_OWN,
+                                     SETTLE | MEND_CLEAN_SPARES };
+
+/* The power took a body from home 2 and left its head: nobody drops the other one by that, until it is there again. */
+static void a_spare_keeps_what_its_home_has_but_a_head_of(void **state)
+{
+    static const unsigned others[] = { 0, 1, 3 };
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        struct fake f;
+        struct mend_result r;
+
+        write_stood_in(&f, 200 + i);
+        fake_top(&f, 2, 2, 7)->rotten = true;
+        for (unsigned j = 0; j < 3; j++) {
+            r = mend_now(&f, others[j], cleaning[i], 0, 0);
+            assert_int_equal(r.rc, 0);
+            assert_int_equal(r.damaged + r.cleaned, 0);
+            for (unsigned b = 0; b < 20; b++)
+                assert_int_equal(fake_top(&f, 3, 2, b)->version, v1);
+        }
+        f.storages[3].up = false; /* it is made from the other homes */
+        r = mend_now(&f, 2, cleaning[i] | MEND_VERIFY_OWN, 0, 0);
+        assert_int_equal(r.healed, 1);
+        assert_int_equal(r.cleaned, 0);
+        f.storages[3].up = true;
+        fake_top(&f, 2, 2, 7)->rotten = true;
+        r = mend_now(&f, 2, cleaning[i], 0, 0);
+        assert_int_equal(r.rc, 0);
+        assert_int_equal(r.damaged, 1);
+        assert_int_equal(r.healed, 1);
+        assert_int_equal(r.cleaned, 20);
+        expect_all(&f, 0, 20, v1);
+        for (unsigned b = 0; b < 20; b++)
+            assert_null(fake_top(&f, 3, 2, b));
+        fake_close(&f);
+    }
+}
+
+/* It is the home that has spares drop its own: others read nothing for that, and it no more than they have. */
+static void a_home_has_spares_drop_what_it_reads(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        uint64_t whole = (cleaning[i] & MEND_VERIFY_OWN) != 0 ? 40 : 0;
+        struct fake f;
+        struct mend_result r;
+
+        write_stood_in(&f, 210 + i);
+        write_homes(&f, 20, 20, v1, 0);
+        r = mend_now(&f, 0, cleaning[i], 0, 0);
+        assert_int_equal(r.rc, 0);
+        assert_int_equal(r.cleaned, 0);
+        assert_int_equal(f.n_read_blocks, whole);
+        f.n_read_blocks = 0;
+        r = mend_now(&f, 2, cleaning[i], 0, 0);
+        assert_int_equal(r.rc, 0);
+        assert_int_equal(r.damaged + r.healed, 0);
+        assert_int_equal(r.cleaned, 20);
+        assert_int_equal(f.n_read_blocks, whole != 0 ? whole : 20);
+        for (unsigned b = 0; b < 20; b++)
+            assert_null(fake_top(&f, 3, 2, b));
+        r = mend_now(&f, 2, cleaning[i], 0, 0);
+        assert_int_equal(r.cleaned, 0);
+        fake_close(&f);
+    }
+}
+
+/*
+ * Home 1 took what home 2 lost, since a spare had its own: three projections at three storages. With the head that is left at
+ * home 2 it looks as if nobody needed the spare.
+ */
+static void a_spare_keeps_what_counts_beside_its_home(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        struct fake f;
+        struct mend_result r;
+
+        fake_init(&f, 230 + i, CODEC_MOJETTE, 0);
+        write_homes(&f, 0, 20, v1, 0);
+        for (unsigned b = 0; b < 20; b++) {
+            assert_true(fake_write(&f, 3, 1, b, v1, true));
+            assert_true(fake_write(&f, 1, 2, b, v1, true));
+            fake_top(&f, 2, 2, b)->rotten = true;
+        }
+        for (unsigned own = 0; own < 2; own++) {
+            r = mend_now(&f, own, cleaning[i], 0, 0);
+            assert_int_equal(r.rc, 0);
+            assert_int_equal(r.cleaned, 0);
+        }
+        r = mend_now(&f, 2, cleaning[i], 0, 0);
+        assert_int_equal(r.healed, 20);
+        assert_int_equal(r.cleaned, 20); /* of projection 2 */
+        r = mend_now(&f, 1, cleaning[i], 0, 0);
+        assert_int_equal(r.cleaned, 20); /* of projection 1 */
+        expect_all(&f, 0, 20, v1);
+        for (unsigned b = 0; b < 20; b++) {
+            assert_null(fake_top(&f, 3, 1, b));
+            assert_null(fake_top(&f, 1, 2, b));
+        }
+        fake_close(&f);
+    }
+}
+
+static unsigned n_syncs; /* of storage 2 */
+
+/* It does not tell its verifier at first. Then it loses its power, just before it is written to. */
+static int refuse_the_first_sync(struct fake *f, unsigned storage, uint16_t op)
+{
+    if (storage == 2 && op == ROZO__OP__ST_WRITE)
+        fake_power_cut(f, 2);
+    return storage == 2 && op == ROZO__OP__ST_SYNC && n_syncs++ == 0 ? ROZO__STATUS__BUSY
+                                                                     : ROZO__STATUS__OK;
+}
+
+/* What was read right, and was not stable, is gone when the spare would drop it: nobody who knew the verifier before has seen it. */
+static void a_spare_keeps_what_its_home_may_have_lost_since(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        struct fake f;
+        struct mend_result r;
+
+        fake_init(&f, 220 + i, CODEC_MOJETTE, 0);
+        write_homes(&f, 0, 20, v1, 1 << 2);
+        for (unsigned b = 0; b < 20; b++) {
+            assert_true(fake_write(&f, 3, 2, b, v1, true));
+            if (b != 9)
+                assert_true(fake_write(&f, 2, 2, b, v1, false));
+        }
+        n_syncs = 0;
+        f.refuse = refuse_the_first_sync;
+        r = mend_now(&f, 2, cleaning[i], 0, 0);
+        assert_int_equal(n_syncs, 2);
+        assert_int_equal(r.healed, 1);
+        assert_int_equal(r.cleaned, 1); /* what we wrote ourselves */
+        f.refuse = NULL;
+        for (unsigned b = 0; b < 20; b++) {
+            unsigned holder = b == 9 ? 2 : 3;
+
+            assert_int_equal(fake_top(&f, holder, 2, b)->version, v1);
+        }
+        fake_close(&f);
+    }
+}
+
 static void our_own_are_read_whole_and_made_again(void **state)
 {
     struct fake f;
@@ -1204,6 +1362,23 @@ static void all_heal(struct fake *f)
         mend_now(f, i, flags, 0, 0);
 }
 
+/* Homes have all of it: nobody else has any. */
+static void expect_no_spare(struct fake *f, unsigned b)
+{
+    const struct fake_layer *home = fake_top(f, 0, 0, b);
+
+    for (unsigned i = 0; home != NULL && home->data && i < f->c; i++) {
+        for (unsigned p = 0; p < f->n; p++) {
+            const struct fake_layer *top = i == p ? NULL : fake_top(f, i, p, b);
+
+            if (top != NULL && top->data) {
+                fake_print(f, b);
+                fail_msg("block %u: storage %u keeps projection %u", b, i, p);
+            }
+        }
+    }
+}
+
 static void check_healed(struct fake *f, const struct history *h, uint64_t *final)
 {
     struct mend_result r = mend_now(f, 0, SETTLE | MEND_CLEAN_SPARES, 0, 0);
@@ -1222,6 +1397,7 @@ static void check_healed(struct fake *f, const struct history *h, uint64_t *fina
         assert_true(final[b] >= h->acked[b]);
         assert_true(final[b] <= h->written[b]);
         fake_expect(f, b, final[b], true);
+        expect_no_spare(f, b);
     }
 }
 
@@ -1337,6 +1513,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_home_gets_what_it_missed),
         cmocka_unit_test(what_a_spare_took_is_copied_and_dropped),
+        cmocka_unit_test(a_spare_keeps_what_its_home_has_but_a_head_of),
+        cmocka_unit_test(a_home_has_spares_drop_what_it_reads),
+        cmocka_unit_test(a_spare_keeps_what_counts_beside_its_home),
+        cmocka_unit_test(a_spare_keeps_what_its_home_may_have_lost_since),
         cmocka_unit_test(our_own_are_read_whole_and_made_again),
         cmocka_unit_test(what_two_have_the_same_of_is_not_committed),
         cmocka_unit_test(a_torn_version_is_left_without_a_fence_and_settled_with_one),
