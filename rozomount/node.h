@@ -93,7 +93,7 @@ struct node {
 enum {
     CLOSES_MAX = 128, /* told to exportd in one message */
     SEEN_MAX = 16384, /* closed inodes whose state we remember */
-    KEPT_MAX = 4096,  /* files that nobody has open and that are open all the same */
+    KEPT_MAX = 2048,  /* files that nobody has open and that are open all the same */
 };
 
 /* Embedded in its loop. */
