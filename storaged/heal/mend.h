@@ -71,6 +71,9 @@ struct mend_request {
     uint64_t
         n_blocks;   /* 0: to the end of everything, what was cut off by a truncate too */
     uint32_t flags; /* enum mend_flags */
+    /* Blocks [passed_first, passed_end) were noted as missed by us. What we got of them nonetheless may never have been
+     * synced: where our power failed once, our records there are read whole, if they are the newest. */
+    uint64_t passed_first, passed_end;
     /* Bitmap of places in the distribution whose storages will not come back (Storage.lost): the
      * first spare that is not lost is to hold what the first of them should, and so on. */
     uint32_t lost;

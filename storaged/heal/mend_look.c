@@ -174,6 +174,26 @@ static bool is_at_spare(struct mend_piece *piece, unsigned b,
     return false;
 }
 
+/* We have the newest of a block that we are said to have missed, and may have it without what the power took. */
+static bool may_be_missed(struct mend_piece *piece, unsigned b,
+                          const struct decide_answer *own)
+{
+    const struct mend_request *r = &piece->mend->request;
+    unsigned n;
+    const struct decide_answer *a = piece_answers(piece, b, &n);
+
+    if (piece->flat || piece->first + b < r->passed_first ||
+        piece->first + b >= r->passed_end ||
+        (piece->heads.may_be_torn >> own->candidate & 1) == 0 ||
+        piece->mend->file.home[own->projection] != own->candidate)
+        return false;
+    for (unsigned i = 0; i < n; i++) {
+        if (a[i].level == 0 && a[i].version > own->version)
+            return false;
+    }
+    return true;
+}
+
 /* Is what we have of projection p of block b to be read whole? */
 static bool is_wanted(struct mend_piece *piece, unsigned b, unsigned p)
 {
@@ -181,8 +201,13 @@ static bool is_wanted(struct mend_piece *piece, unsigned b, unsigned p)
     const struct decide_answer *own = own_data(piece, b, p);
 
     return own != NULL &&
-           ((flags & MEND_VERIFY_OWN) != 0 ||
+           ((flags & MEND_VERIFY_OWN) != 0 || may_be_missed(piece, b, own) ||
             ((flags & MEND_CLEAN_SPARES) != 0 && is_at_spare(piece, b, own)));
+}
+
+static bool wants_any(const struct mend_request *r)
+{
+    return (r->flags & (MEND_VERIFY_OWN | MEND_CLEAN_SPARES)) != 0 || r->passed_end != 0;
 }
 
 /* What was not read is not called good: whoever asked tries again. */
@@ -264,7 +289,8 @@ bool piece_verify_next(struct mend_piece *piece)
 {
     unsigned n_all = piece->mend->file.n * piece->n;
 
-    while (piece->mend->own != 0 && piece->verify_at < n_all) {
+    while (piece->mend->own != 0 && wants_any(&piece->mend->request) &&
+           piece->verify_at < n_all) {
         unsigned p = piece->verify_at / piece->n, at = piece->verify_at % piece->n;
         unsigned to = at;
 

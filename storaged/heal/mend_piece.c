@@ -313,8 +313,7 @@ static uint32_t group_wait(const struct mend_piece *piece)
 /* After the first look: whole records, where that is wanted. */
 static void piece_verify(struct mend_piece *piece)
 {
-    if ((piece->mend->request.flags & (MEND_VERIFY_OWN | MEND_CLEAN_SPARES)) != 0 &&
-        piece_verify_next(piece)) {
+    if (piece_verify_next(piece)) {
         uint32_t wait_ms = group_wait(piece);
 
         piece_go(piece, PIECE_VERIFY_READ);

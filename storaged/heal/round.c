@@ -243,7 +243,8 @@ static int groups_make(struct healer *h)
 
             g->h = h;
             g->job.request = (struct mend_request){ .target = e->target,
-                                                    .first_block = extent_first(e) };
+                                                    .first_block = extent_first(e),
+                                                    .passed_first = e->first };
             end = extent_end(e);
         }
         if (e->end > end)
@@ -251,6 +252,8 @@ static int groups_make(struct healer *h)
         e->group = r->n_groups - 1;
         request = &r->groups[e->group].job.request;
         request->n_blocks = end == UINT64_MAX ? 0 : end - request->first_block;
+        if (e->end > request->passed_end)
+            request->passed_end = e->end;
         last = e;
     }
     return 0;

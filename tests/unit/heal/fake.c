@@ -330,6 +330,7 @@ static uint16_t do_read(struct fake *f, struct fake_storage *s, struct fake_call
         bodies -= s->cut_bytes < bodies - heads ? s->cut_bytes : bodies - heads;
     }
     resp.serves_clients = s->serves_clients;
+    resp.may_be_torn = s->may_be_torn;
     call->answer_len = bodies;
     answer_pack(call, &resp.base);
     rozo__st_read_req__free_unpacked(req, NULL);

@@ -40,6 +40,7 @@ struct fake_storage {
     bool up;
     bool full; /* NO_SPACE for writes */
     bool serves_clients;
+    bool may_be_torn;     /* its power failed once */
     size_t cut_bytes;     /* missing at the end of bodies that are read */
     unsigned n_busy;      /* so many writes and marks from now on get BUSY */
     uint32_t fence_epoch; /* 0: none */

@@ -95,6 +95,12 @@ static void test_what_was_missed_is_mended_once_and_forgotten(void **state)
     assert_int_equal(seen[1].request.n_blocks, 128);
     assert_int_equal(seen[2].request.first_block, 0);
     assert_int_equal(seen[2].request.n_blocks, 0);
+    assert_int_equal(seen[0].request.passed_first, 10);
+    assert_int_equal(seen[0].request.passed_end, 30);
+    assert_int_equal(seen[1].request.passed_first, 300);
+    assert_int_equal(seen[1].request.passed_end, 301);
+    assert_int_equal(seen[2].request.passed_first, 7);
+    assert_true(seen[2].request.passed_end == UINT64_MAX);
     for (unsigned i = 1; i <= NODES; i++)
         assert_int_equal(node_n_missed(i), 0);
     run_ms(60000);

@@ -120,6 +120,45 @@ static void a_home_gets_what_it_missed(void **state)
     fake_close(&f);
 }
 
+/* It was passed over, and got it; then the power took the bodies, but not the heads. It has missed that. */
+static void what_is_left_of_what_it_missed_is_not_believed(void **state)
+{
+    (void)state;
+    for (unsigned torn = 0; torn < 2; torn++) {
+        struct fake f;
+        struct run run;
+        struct mend_request request = { .n_blocks = 128,
+                                        .passed_first = 20,
+                                        .passed_end = 30 };
+
+        fake_init(&f, 240, CODEC_MOJETTE, 1);
+        write_homes(&f, 0, 100, v1, 0);
+        write_homes(&f, 25, 5, v2, 1 << 2);
+        commit_all(&f, 25, 5, v2);
+        f.storages[2].may_be_torn = torn != 0;
+        for (unsigned b = 20; b < 25; b++)
+            fake_top(&f, 2, 2, b)->rotten = true;
+        config.env = &f.v.env;
+        config.peers = fake_peers(&f, 0);
+        config.own_storage = 3;
+        request.target = f.target;
+        run = (struct run){ 0 };
+        assert_int_equal(mender_new(&config, &run.mender), 0);
+        assert_int_equal(mend_start(run.mender, &request, on_done, &run, &run.mend), 0);
+        assert_true(env_virtual_run_until_idle(&f.v, 600000));
+        assert_true(run.done);
+        assert_int_equal(run.result.rc, 0);
+        assert_int_equal(run.result.stale, 5);
+        assert_int_equal(run.result.damaged, torn * 5);
+        assert_int_equal(run.result.healed, 5 + torn * 5);
+        assert_int_equal(f.n_read_blocks, 4 * 5 + torn * (5 + 4 * 5)); /* no more */
+        for (unsigned b = 20; b < 30; b++)
+            assert_int_equal(fake_top(&f, 2, 2, b)->rotten, torn == 0 && b < 25);
+        mender_free(run.mender);
+        fake_close(&f);
+    }
+}
+
 static void what_a_spare_took_is_copied_and_dropped(void **state)
 {
     struct fake f;
@@ -1512,6 +1551,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_home_gets_what_it_missed),
+        cmocka_unit_test(what_is_left_of_what_it_missed_is_not_believed),
         cmocka_unit_test(what_a_spare_took_is_copied_and_dropped),
         cmocka_unit_test(a_spare_keeps_what_its_home_has_but_a_head_of),
         cmocka_unit_test(a_home_has_spares_drop_what_it_reads),
