@@ -265,13 +265,13 @@ static void check_time(struct sim *sim, const struct sim_op *op)
               op->version);
 }
 
-/* A failed sync: its client knows that what is not stable by now may never be. */
+/* A failed sync: its client knows that what is not stable by now may never be. Two storages that have the same projection are one. */
 static void told_of_loss(struct sim *sim, unsigned client)
 {
     for (unsigned b = 0; b < SIM_BLOCKS; b++) {
         uint64_t *acked = &sim->blocks[b].acked_by[client];
 
-        if (sim->mode == MODE_POWER && sim_net_count_since(&sim->net, b, *acked) < sim->q)
+        if (sim->mode == MODE_POWER && sim_net_most_since(&sim->net, b, *acked) < sim->q)
             *acked = 0;
     }
 }
@@ -642,11 +642,12 @@ static void fault_power(struct sim *sim, unsigned storage)
     for (unsigned b = 0; b < SIM_BLOCKS; b++) {
         struct model_block *block = &sim->blocks[b];
 
-        block->acked = 0; /* what is stable is so as long as q storages have it */
+        /* what is stable is so as long as q have it, each a projection of its own */
+        block->acked = 0;
         for (unsigned i = 0; i < block->n; i++) {
             struct entry *entry = &block->entries[i];
 
-            if (sim_net_count_since(&sim->net, b, entry->version) >= sim->q &&
+            if (sim_net_count(&sim->net, b, entry->version, true, 0) >= sim->q &&
                 entry->fate == FATE_ACKED && entry->version > block->acked &&
                 sim_net_newest(&sim->net, b) == entry->version)
                 block->acked = entry->version;

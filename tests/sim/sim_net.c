@@ -519,3 +519,21 @@ unsigned sim_net_count_since(struct sim_net *net, unsigned block, uint64_t versi
     }
     return (unsigned)__builtin_popcount(storages);
 }
+
+unsigned sim_net_most_since(struct sim_net *net, unsigned block, uint64_t version)
+{
+    unsigned most = 0;
+
+    for (unsigned i = 0; i < net->n_storages; i++) {
+        for (unsigned j = 0; j < codec_n(net->codec); j++) {
+            const struct sim_projection *p = &net->storages[i].projections[j];
+            uint64_t v = p->stable[block].version;
+            unsigned n = 0;
+
+            if (p->here_stable && v >= version)
+                n = sim_net_count(net, block, v, true, 0);
+            most = n > most ? n : most;
+        }
+    }
+    return most;
+}

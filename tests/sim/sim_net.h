@@ -131,7 +131,9 @@ unsigned sim_net_count(struct sim_net *net, unsigned block, uint64_t version, bo
                        uint32_t away);
 /** The newest version of this block anywhere. */
 uint64_t sim_net_newest(const struct sim_net *net, unsigned block);
-/** Distinct projections of this block at this version or a newer one, on stable storage. */
+/** Storages that have this block at this version or a newer one, on stable storage, whatever of it. */
 unsigned sim_net_count_since(struct sim_net *net, unsigned block, uint64_t version);
+/** As sim_net_count() of what is stable, of that version from this one on that most have. */
+unsigned sim_net_most_since(struct sim_net *net, unsigned block, uint64_t version);
 
 #endif
