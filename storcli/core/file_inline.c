@@ -67,6 +67,14 @@ void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules)
     clean_forget_all(f, 0, UINT64_MAX);
 }
 
+/* Nothing came of leaving: what exportd has counts, and it is asked for it, not for what storages are known to have. */
+static void leave_not(struct file *f)
+{
+    if (f->inl.leaving)
+        f->has_data = true;
+    f->inl.leaving = false;
+}
+
 void inline_forget(struct file *f)
 {
     struct inl *inl = &f->inl;
@@ -75,8 +83,8 @@ void inline_forget(struct file *f)
         f->writing.n > 0 || f->accepting != NULL ||
         (inl->leaving && f->change != f->reported_change))
         return;
-    inl->leaving = false; /* nothing came of it */
-    if (inl->resend)      /* nobody can tell any more what became of it */
+    leave_not(f);
+    if (inl->resend) /* nobody can tell any more what became of it */
         f->n_losses++;
     inl->resend = false;
     inl->place = PLACE_UNKNOWN;
@@ -314,7 +322,7 @@ void inline_lose(struct file *f)
 
     if (!inl->leaving)
         return;
-    inl->leaving = false;
+    leave_not(f);
     inl->place = PLACE_UNKNOWN;
     inl->no++;
     f->is_untold = true;
