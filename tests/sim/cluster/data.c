@@ -165,6 +165,13 @@ static void place_anywhere(const struct model_file *f, uint64_t *at, uint64_t *n
     *n = len;
 }
 
+/* Within what exportd keeps, or beginning there, so that a file is written some times before it outgrows that. */
+static void place_in_front(uint64_t *off, uint64_t *len)
+{
+    *off = units(INLINE_BYTES);
+    *len = UNIT + units(2 * BLOCK);
+}
+
 static uint64_t before_end(const struct model_file *f, uint64_t max)
 {
     uint64_t before = UNIT + units(max);
@@ -189,6 +196,8 @@ static void data_write(struct program *p)
         place_in_part(p, &off, &len);
     else if (run->config.cuts && world_chance(500000))
         place_before_end(f, &off, &len);
+    else if (run->config.inlined && world_chance(800000))
+        place_in_front(&off, &len);
     else
         place_anywhere(f, &off, &len);
     if ((p->open_flags & O_APPEND) != 0 && !p->in_part &&

@@ -337,6 +337,9 @@ int main(int argc, char **argv)
         sum.n_ranges += r.n_ranges;
         sum.n_locks += r.n_locks;
         sum.n_signals += r.n_signals;
+        sum.n_inlined += r.n_inlined;
+        sum.n_inlined_again += r.n_inlined_again;
+        sum.n_outgrown += r.n_outgrown;
         sum.n_kernel_names += r.n_kernel_names;
         sum.n_kernel_attrs += r.n_kernel_attrs;
         sum.n_kernel_pages += r.n_kernel_pages;
@@ -374,6 +377,11 @@ int main(int argc, char **argv)
     if (args.locks)
         printf("locks: %llu taken, %llu signals to who waits\n",
                (unsigned long long)sum.n_locks, (unsigned long long)sum.n_signals);
+    if (args.inlined)
+        printf(
+            "inline: %llu files told to exportd, %llu times more, %llu of them moved to storages\n",
+            (unsigned long long)sum.n_inlined, (unsigned long long)sum.n_inlined_again,
+            (unsigned long long)sum.n_outgrown);
     if (args.kernel)
         printf(
             "kernel: knew %llu names, %llu attributes, %llu pages, %llu listings; dropped %llu names and pages, forgot %llu inodes; %llu answers overtaken, %llu writes beside others\n",

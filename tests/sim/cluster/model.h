@@ -108,6 +108,7 @@ struct model_file {
     uint64_t left_ns;          /* when somebody last closed it, or ... */
     uint64_t deserted_ns;      /* ... died with it open; 0: nobody did */
     uint64_t unlocked_ns;      /* when somebody last gave up a lock */
+    bool inlined; /* exportd was told all its data, and nothing of storages since */
 };
 
 /* A value a name had: index of a file, NOBODY: none; from its acknowledgement on. */

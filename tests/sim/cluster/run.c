@@ -81,8 +81,6 @@ void expect(const char *words_or_null, const struct program *p)
 
 /* ---- a cluster is made ---- */
 
-enum { INLINE_BYTES = 5 * BLOCK + 100 }; /* programs write files of up to 160 KiB */
-
 static void cluster_make(bool sync_export)
 {
     Rozo__AdExportCreateReq create = ROZO__AD_EXPORT_CREATE_REQ__INIT;
@@ -134,6 +132,20 @@ static void on_write_arrives(const struct sim_client *c, unsigned life,
     proc_leave(before);
 }
 
+/* How the data of small files come to exportd, and leave it. */
+static void inline_count(const Rozo__MdWroteReq *req)
+{
+    int file = model_file_by_ino(req->ino);
+    bool keeps = req->inline_version != 0;
+
+    if (file == NOBODY)
+        return;
+    run->result.n_inlined += keeps && !model.files[file].inlined;
+    run->result.n_inlined_again += keeps && model.files[file].inlined;
+    run->result.n_outgrown += req->has_data && model.files[file].inlined;
+    model.files[file].inlined = keeps || (model.files[file].inlined && !req->has_data);
+}
+
 /* exportd gets all of a small file: as good as all storages. */
 static void on_data_arrives(const struct sim_client *c, unsigned life,
                             const struct rpc_call *call)
@@ -145,6 +157,8 @@ static void on_data_arrives(const struct sim_client *c, unsigned life,
          req != NULL && req->inline_version != 0 && i < servers.n_storages; i++)
         model_landed(req->ino, (int)c->index, life, i, 0,
                      (req->inline_data.len + BLOCK - 1) / BLOCK);
+    if (req != NULL)
+        inline_count(req);
     rozo__md_wrote_req__free_unpacked(req, NULL);
     proc_leave(before);
 }

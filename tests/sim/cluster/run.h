@@ -79,6 +79,8 @@ struct run_result {
     uint64_t n_locks, n_signals; /* locks taken; signals to those who wait for one */
     uint64_t n_records;          /* at all homes, whole and of one version, in the end */
     uint64_t bytes_most;         /* memory of one process */
+    /* Files whose data exportd was told, how often once more, and of how many then that storages have them. */
+    uint64_t n_inlined, n_inlined_again, n_outgrown;
     /* It answered by itself. */
     uint64_t n_kernel_names, n_kernel_attrs, n_kernel_pages, n_kernel_lists;
     uint64_t n_kernel_invalidated, n_kernel_forgotten, n_kernel_overtaken,

@@ -22,6 +22,7 @@ enum {
     PARTS_NAME = 2,   /* ... and who writes this one does it mostly in his mount's part */
     PART_BYTES = 12 * BLOCK,
     PARTS_BYTES = CLIENTS * PART_BYTES,
+    INLINE_BYTES = 5 * BLOCK + 100, /* of a file that exportd keeps with --inline */
     NAMES = FIRST_CHILD + DIRS * CHILDREN_EACH,
 };
 
