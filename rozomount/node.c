@@ -96,7 +96,8 @@ void nodes_learn_losses(struct nodes *nodes, uint32_t losses)
     closed_forget_all(nodes);
     HASH_ITER(hh, nodes->by_ino, node, next)
     {
-        node->seen.valid = false; /* exportd may count its changes from less than that */
+        node->seen =
+            (struct seen){ 0 }; /* exportd may count its changes from less than that */
         if (node->file != NULL)
             file_tell_again(node->file);
     }
@@ -231,9 +232,11 @@ void node_change_answered(struct node *node, const struct md_attr *attr)
         return;
     }
     node_note_mode(node, attr->mode);
-    if (!node->seen.valid || attr->change <= node->seen.change)
+    if (attr->change <= node->seen.change)
         return;
-    if (attr->change == node->seen.change + 1)
+    if (!node->seen.valid) /* others may have changed it, too */
+        node->seen.change = attr->change;
+    else if (attr->change == node->seen.change + 1)
         seen_set(&node->seen, attr);
     else
         node_foreign_change(node, attr);
@@ -250,7 +253,7 @@ static void node_note_size(struct node *node, const struct md_attr *attr)
 
 void node_note_attr(struct node *node, const struct md_attr *attr)
 {
-    if (node->n_changing != 0 || (node->seen.valid && attr->change < node->seen.change))
+    if (node->n_changing != 0 || attr->change < node->seen.change)
         return;
     if (!node->seen.valid || attr->change > node->seen.change)
         node_foreign_change(node, attr);
@@ -268,7 +271,7 @@ bool node_cache_is_fresh(struct node *node, const struct md_attr *attr)
         return true;
     if (!fresh && node->file != NULL && !node->closing)
         file_drop_cache(node->file);
-    if (node->seen.valid && attr->change < node->seen.change)
+    if (attr->change < node->seen.change)
         return false; /* overtaken by a later answer */
     seen_set(&node->seen, attr);
     return fresh;
@@ -750,7 +753,7 @@ int node_adopt(struct node *node, const struct md_entry *entry, bool counted)
         const struct storcli_target target = node_target(node, entry);
         struct file_attr attr = entry->file;
 
-        attr.size_is_old = node->seen.valid && entry->attr.change < node->seen.change;
+        attr.size_is_old = entry->attr.change < node->seen.change;
         attr.size_may_be_old = node->n_changing != 0;
         file_refresh(node->file, &target, &attr);
         return 0;

@@ -36,7 +36,8 @@ struct nodes_config {
 };
 
 /* An inode's change counter as exportd last told us, when nothing of ours was under way. Size and
- * times are no substitute: cp -p and rsync -t set them back. */
+ * times are no substitute: cp -p and rsync -t set them back. Not valid: others may have changed it
+ * besides; but an answer that tells of less is an older one all the same. */
 struct seen {
     bool valid;
     uint64_t change;

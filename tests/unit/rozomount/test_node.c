@@ -40,7 +40,8 @@ int file_open(struct env *env, struct storcli *cli, const struct file_config *co
 void file_refresh(struct file *f, const struct storcli_target *target,
                   const struct file_attr *attr)
 {
-    f->size = attr->size;
+    if (!attr->size_is_old)
+        f->size = attr->size;
     if (target != NULL && target->session != 0)
         f->session = target->session;
     n_refreshed++;
@@ -508,6 +509,30 @@ static void test_others_are_heard_of_after_an_unanswered_change(void **state)
     close_node(node);
 }
 
+/* exportd answers a repeated request as it did the first time: what was done since, after a report that it refused, is newer. */
+static void test_an_opening_that_is_answered_late_does_not_make_it_shorter(void **state)
+{
+    struct node *node = open_node(5, 0, 7, NULL);
+    struct md_entry late = entry_of(5, 0, 8), e = entry_of(5, 300, 10);
+
+    (void)state;
+    node_change_sent(node);
+    node_change_answered(node, NULL); /* of an older epoch than the opening's */
+    node_change_sent(node);
+    node_change_answered(node, &e.attr);
+    node->file->size = 300;
+    assert_false(node_cache_is_fresh(node, &late.attr));
+    assert_int_equal(node_adopt(node, &late, true), 0);
+    assert_int_equal(node->file->size, 300);
+    node_note_attr(node, &late.attr);
+    assert_int_equal(node->file->size, 300);
+    nodes_learn_losses(&fx.nodes,
+                       1); /* exportd has forgotten that, and begins behind it */
+    node_note_attr(node, &late.attr);
+    assert_int_equal(node->file->size, 0);
+    close_node(node);
+}
+
 /* cp -p, rsync -t, touch -r: other data, same size, same mtime. */
 static void test_other_data_of_the_same_mtime_is_noticed(void **state)
 {
@@ -651,6 +676,9 @@ int main(void)
             test_a_size_hidden_behind_our_own_change_is_heard_of, setup, teardown),
         cmocka_unit_test_setup_teardown(
             test_others_are_heard_of_after_an_unanswered_change, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_an_opening_that_is_answered_late_does_not_make_it_shorter, setup,
+            teardown),
         cmocka_unit_test_setup_teardown(test_other_data_of_the_same_mtime_is_noticed,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_close_with_bytes_untold_does_not_wait,
