@@ -163,6 +163,9 @@ static int set_size(struct fs *fs, struct inode *in, uint64_t size, bool alone)
         in->flags |= INODE_TRUNCATE_PENDING;
         pending = true;
     }
+    if ((in->flags & INODE_INLINE) != 0 &&
+        size < inode_final_size(in)) /* see fs_wrote() */
+        in->truncate_version = version_make(in->epoch, 0);
     rc = inline_cut(fs, in, size);
     if (rc != 0)
         return rc;

@@ -121,6 +121,24 @@ static void test_a_truncate_cuts_them(void **state)
     check(s.ino, "again", 5);
 }
 
+/* Who had told a size before, and tells it again with his fsync, does not undo what another has cut. */
+static void test_a_size_of_before_a_truncate_is_not_taken(void **state)
+{
+    Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
+    struct seen s;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(put(s.ino, version_make(s.epoch, 1), "hello", 5));
+    req.ino = s.ino;
+    req.size = 5;
+    req.epoch = s.epoch;
+    req.sync = true;
+    OK(t_truncate(&w, s.ino, 2, &s));
+    OK(world_call(&w, ROZO__OP__MD_WROTE, &req.base, NULL, NULL));
+    check(s.ino, "he", 2);
+}
+
 static void test_moving_to_storages_is_for_good(void **state)
 {
     struct seen s;
@@ -269,6 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_newer_bytes_of_the_newest_epoch_are_taken),
         T(test_a_truncate_cuts_them),
+        T(test_a_size_of_before_a_truncate_is_not_taken),
         T(test_moving_to_storages_is_for_good),
         T(test_moving_again_changes_nothing_else),
         T(test_what_was_on_storages_for_a_truncate_stays_there),
