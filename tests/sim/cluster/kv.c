@@ -26,6 +26,7 @@ struct sim_kv {
     struct kv_memory *memory;
     struct kv_wait *head, *tail;
     unsigned n_commits_waiting;
+    uint64_t synced_ns; /* when the last sync began */
     struct env_timer timer;
 };
 
@@ -117,6 +118,7 @@ static void sim_sync(struct kv *kv, struct kv_done *done)
     struct proc *before = proc_enter(&world_clock.world);
 
     kv_sync(kv_memory_kv(k->memory), ignored_new());
+    k->synced_ns = world_clock.now_ns;
     wait_add(k, done, false);
     proc_leave(before);
 }
@@ -196,4 +198,9 @@ void sim_kv_power_cut(struct sim_kv *k)
 uint64_t sim_kv_n_unsynced(const struct sim_kv *k)
 {
     return kv_memory_n_unsynced(k->memory);
+}
+
+uint64_t sim_kv_synced_ns(const struct sim_kv *k)
+{
+    return k->synced_ns;
 }

@@ -18,5 +18,7 @@ void sim_kv_proc_died(struct sim_kv *k);
 /** After that: so may any tail of what no sync covers. */
 void sim_kv_power_cut(struct sim_kv *k);
 uint64_t sim_kv_n_unsynced(const struct sim_kv *k);
+/** What was committed before then is stable, once the sync that began then has ended. */
+uint64_t sim_kv_synced_ns(const struct sim_kv *k);
 
 #endif

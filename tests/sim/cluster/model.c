@@ -737,7 +737,7 @@ void model_own_names_synced(int file, const struct model_view *view)
     }
 }
 
-void model_names_synced(uint64_t since_ns)
+void model_names_synced(uint64_t since_ns, int file, const struct model_view *by)
 {
     for (unsigned i = 0; i < model.n_names; i++) {
         struct model_name *n = &model.names[i];
@@ -747,7 +747,11 @@ void model_names_synced(uint64_t since_ns)
             0) /* what it was told to be may be lost: nobody has looked */
             continue;
         for (unsigned j = 0; j < n->n_values; j++) {
-            if (n->values[j].acked_ns <= since_ns)
+            const struct model_value *v = &n->values[j];
+
+            if (v->acked_ns <= since_ns &&
+                (by == NULL || v->file == file ||
+                 (v->client == by->client && v->life == by->life)))
                 keep = j;
         }
         memmove(n->values, n->values + keep, (n->n_values - keep) * sizeof(n->values[0]));

@@ -18,8 +18,8 @@
  * - An fsync says nothing of what a loss of power took before the file was opened.
  * - After a loss of exportd's power, an fsync speaks of the names that its client made, linked or gave by renaming, of no others.
  * - An fsync that fails tells once of what a loss of power took, as Linux does.
- * - A name has a value it was given since the last fsync anywhere, and without a loss of power of exportd
- *   the last one.
+ * - A name has a value it was given since the last fsync anywhere that exportd was asked for, or of who gave it, or of the file
+ *   it was given to; and without a loss of power of exportd the last one. (An fsync with nothing to do asks nobody.)
  *
  * With --strict there is no difference between mounts: what any program's request was answered is so for whoever asks
  * after that, reads, sizes, seeks; a file may have many writers (--shared), and of two writes at the same time either may be the later one.
@@ -222,8 +222,8 @@ void model_landed(uint64_t ino, int client, unsigned life, unsigned storage,
 void model_power_lost(void);
 /** exportd's did: names, too. */
 void model_names_lost(void);
-/** Names acknowledged before since_ns are stable. */
-void model_names_synced(uint64_t since_ns);
+/** Names acknowledged before since_ns are stable: all (by is NULL), or those that `by` gave, and those of the file. */
+void model_names_synced(uint64_t since_ns, int file, const struct model_view *by);
 
 /** The name is now that file (or NOBODY). by: whose fsync of it speaks of that, too; NULL: nobody's. */
 void model_name_set(int name, int file, const struct model_view *by);

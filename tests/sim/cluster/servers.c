@@ -477,6 +477,11 @@ uint64_t exportd_node_n_unsynced(const struct sim_exportd *e)
     return sim_kv_n_unsynced(e->kv);
 }
 
+uint64_t exportd_node_synced_ns(const struct sim_exportd *e)
+{
+    return sim_kv_synced_ns(e->kv);
+}
+
 /* ---- all of them ---- */
 
 static struct capability_key *key_new(void)

@@ -86,5 +86,7 @@ void exportd_node_kill(struct sim_exportd *e, bool power);
 bool exportd_node_is_ready(const struct sim_exportd *e);
 /** The kv below it, for checks while it is down; NULL ops are never called. */
 uint64_t exportd_node_n_unsynced(const struct sim_exportd *e);
+/** When the last sync of its store began. */
+uint64_t exportd_node_synced_ns(const struct sim_exportd *e);
 
 #endif
