@@ -169,6 +169,7 @@ struct handle {
     bool past_pages;   /* its data are never in the kernel's pages */
     uint64_t losses;   /* file_losses(), as its fsyncs have told */
     uint64_t given_up; /* node->n_given_up, the same */
+    uint64_t unlocked; /* ... as its unlocks have told */
     uint64_t *owners;  /* owned: of locks that were taken through it */
     unsigned n_owners;
     struct handle *next, *prev; /* in loop->handles */

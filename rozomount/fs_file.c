@@ -88,7 +88,7 @@ static void open_set_handle(struct op *op)
     op->handle->past_pages = op->fi.direct_io;
     op->handle->sync = (op->fi.flags & O_DSYNC) != 0;
     op->handle->losses = file_losses(op->handle->node->file);
-    op->handle->given_up = op->handle->node->n_given_up;
+    op->handle->given_up = op->handle->unlocked = op->handle->node->n_given_up;
 }
 
 /* rc of fuse_reply_open/create: nobody waits any more, so nobody will release. */

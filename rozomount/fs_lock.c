@@ -278,12 +278,19 @@ static void setlk_send(struct op *op)
     lock_send(op);
 }
 
-/* Whoever waits for the lock gets it all the same: what was written under it may never be stored. */
+/*
+ * Whoever waits for the lock gets it all the same: what was written under it may never be stored. What was given up before is told
+ * by one unlock, so that who goes by locks alone can go on.
+ */
 static void on_flushed_before(void *arg, int rc)
 {
     struct op *op = arg;
+    struct handle *handle = op->handle;
 
-    op->rc = md_user_errno(rc != 0 ? rc : handle_has_lost(op->handle));
+    if (rc == 0 && handle->unlocked != handle->node->n_given_up)
+        rc = handle_has_lost(handle);
+    handle->unlocked = handle->node->n_given_up;
+    op->rc = md_user_errno(rc);
     setlk_send(op);
 }
 

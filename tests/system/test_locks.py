@@ -284,6 +284,7 @@ def test_an_unlock_tells_what_was_given_up_before(cluster):
     assert a("put", "lost") == "ok"
     assert b("look") == "3"
     assert a("set", "u", 0, 0) == "EIO"
+    assert a("set", "w", 0, 0) == "ok" and a("set", "u", 0, 0) == "ok"  # told once
     assert b("set", "w", 0, 0) == "ok" and b("set", "u", 0, 0) == "ok"
     assert a("fsync") == "EIO"
     assert a("set", "w", 0, 0) == "ok" and a("set", "u", 0, 0) == "ok"
