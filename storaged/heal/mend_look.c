@@ -140,6 +140,15 @@ uint32_t piece_sound(const struct mend_piece *piece, unsigned b)
     return piece->sound_version[b] == piece->decided[b].version ? piece->sound[b] : 0;
 }
 
+bool piece_is_copy(const struct mend_piece *piece, const struct decide_answer *a,
+                   uint64_t version)
+{
+    const struct heal_file *file = &piece->mend->file;
+
+    return a->level == 0 && a->kind != DECIDE_HOLE && a->projection < file->n &&
+           a->version <= version && file->home[a->projection] != a->candidate;
+}
+
 /* ---- verifying our own ---- */
 
 /* The version of what counts at our storage in projection p of block b; 0: no data. */
@@ -166,9 +175,8 @@ static bool is_at_spare(struct mend_piece *piece, unsigned b,
     const struct decide_answer *a = piece_answers(piece, b, &n);
 
     for (unsigned i = 0; i < n && own->candidate == home; i++) {
-        if (a[i].level == 0 && a[i].projection == own->projection &&
-            a[i].kind != DECIDE_HOLE && a[i].candidate != home &&
-            a[i].version <= own->version)
+        if (a[i].projection == own->projection &&
+            piece_is_copy(piece, &a[i], own->version))
             return true;
     }
     return false;

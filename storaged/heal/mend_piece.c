@@ -141,9 +141,7 @@ static void note_cleans(struct mend_piece *piece, unsigned b)
     const struct decide_answer *a = piece_answers(piece, b, &n);
 
     for (unsigned i = 0; i < n; i++) {
-        if (a[i].level == 0 && a[i].kind != DECIDE_HOLE &&
-            a[i].projection < mend->file.n && a[i].version <= piece->decided[b].version &&
-            mend->file.home[a[i].projection] != a[i].candidate)
+        if (piece_is_copy(piece, &a[i], piece->decided[b].version))
             spare[a[i].candidate] |= may & 1u << a[i].projection;
     }
     for (unsigned i = 0; i < mend->file.c; i++) {

@@ -165,6 +165,9 @@ enum look record_judge(struct mend_piece *piece, const struct piece_bad *which,
  */
 void piece_note_sound(struct mend_piece *piece, unsigned b, unsigned p, uint64_t version,
                       unsigned candidate);
+/** Is that something of a projection at who is not its home, of this version or older? */
+bool piece_is_copy(const struct mend_piece *piece, const struct decide_answer *a,
+                   uint64_t version);
 /** Projections that their homes are certain to have whole, as decided for block b. */
 uint32_t piece_sound(const struct mend_piece *piece, unsigned b);
 /** The next run of our own records, as a group that is only read; false: all were read. */

@@ -241,17 +241,15 @@ void after_sync_ended(struct storcli_file *file, int rc)
 
 /* ---- notes of what was missed ---- */
 
-static void note_missed(struct storcli_file *file, const struct missed_range *range,
-                        bool urgent)
+static void note_missed(struct storcli_file *file, const struct missed_range *range)
 {
     struct after *a = &file->after;
+    bool was_urgent = missed_is_urgent(&a->missed);
 
     if (!missed_add(&a->missed, range))
         return;
-    if (urgent && !a->urgent) {
-        a->urgent = true;
+    if (range->urgent && !was_urgent)
         a->tell_at_ns = 0; /* perhaps at once */
-    }
     if (a->tell_at_ns == 0)
         after_look(file);
 }
@@ -270,8 +268,9 @@ void after_missed(struct storcli_file *file, uint64_t version, uint64_t first_bl
         if ((held->any >> i & 1) == 0 || held->projection[i] != i)
             range.candidates |= 1u << i;
     }
+    range.urgent = (range.candidates & ~coming) != 0;
     if (range.candidates != 0)
-        note_missed(file, &range, (range.candidates & ~coming) != 0);
+        note_missed(file, &range);
 }
 
 void after_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
@@ -284,10 +283,11 @@ void after_lost(struct storcli_file *file, uint32_t homes, uint64_t first_block,
         .version = newest > version ? newest : version,
         .holders = held->any,
         .candidates = homes & ((1u << file->n) - 1),
+        .urgent = true,
     };
 
     if (range.candidates != 0)
-        note_missed(file, &range, true);
+        note_missed(file, &range);
 }
 
 /* All that could have answered have. */
@@ -297,8 +297,6 @@ static void tell_ended(struct storcli_file *file)
 
     if (a->told || a->refused || !missed_move(&a->missed, &a->telling))
         missed_free(&a->telling);
-    else
-        a->urgent |= a->telling_urgent;
     a->n_tell_failed = a->told ? 0 : a->n_tell_failed + 1;
     after_look(file);
 }
@@ -370,8 +368,6 @@ static void tell_all(struct storcli_file *file)
     size_t len = 0;
 
     a->told = a->refused = false;
-    a->telling_urgent = a->urgent;
-    a->urgent = false;
     a->telling_ns = engine_now_ns(file->cli);
     if (msg == NULL || !missed_move(&a->telling, &a->missed))
         holders = 0;
@@ -389,7 +385,8 @@ static void tell_all(struct storcli_file *file)
 /* A closed file nobody looks at any more when this client dies: exportd counts on its having been told by then. */
 static bool tells_at_once(const struct after *a)
 {
-    return (a->hurry || (a->closed && a->urgent)) && a->n_tell_failed == 0;
+    return (a->hurry || (a->closed && missed_is_urgent(&a->missed))) &&
+           a->n_tell_failed == 0;
 }
 
 static void step_tell(struct storcli_file *file, uint64_t now_ns)
@@ -413,8 +410,8 @@ bool after_has_untold(const struct storcli_file *file)
 {
     const struct after *a = &file->after;
 
-    return (a->urgent && a->n_tell_failed == 0) ||
-           (a->n_telling != 0 && a->telling_urgent && !a->told);
+    return (missed_is_urgent(&a->missed) && a->n_tell_failed == 0) ||
+           (a->n_telling != 0 && missed_is_urgent(&a->telling) && !a->told);
 }
 
 bool after_must_wait(struct storcli_file *file)
@@ -422,9 +419,9 @@ bool after_must_wait(struct storcli_file *file)
     struct after *a = &file->after;
     uint64_t now_ns = engine_now_ns(file->cli);
 
-    if (a->n_telling == 0 && a->urgent && a->n_tell_failed == 0)
+    if (a->n_telling == 0 && missed_is_urgent(&a->missed) && a->n_tell_failed == 0)
         tell_all(file);
-    return a->n_telling != 0 && a->telling_urgent && !a->told &&
+    return a->n_telling != 0 && missed_is_urgent(&a->telling) && !a->told &&
            now_ns - a->telling_ns < ms_ns(TELL_WAIT_MS);
 }
 

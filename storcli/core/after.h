@@ -30,13 +30,11 @@ struct after {
     unsigned n_commit_failed;
     struct missed missed;  /* not told */
     struct missed telling; /* on its way to those who took it */
-    bool urgent;           /* of missed: a sync waits until one of them has it */
-    bool telling_urgent;
-    unsigned n_telling;  /* answers to come */
-    bool told;           /* one of them has it */
-    bool refused;        /* one of them does not keep notes */
-    uint64_t tell_at_ns; /* 0: nothing is to be told */
-    uint64_t telling_ns; /* since when */
+    unsigned n_telling;    /* answers to come */
+    bool told;             /* one of them has it */
+    bool refused;          /* one of them does not keep notes */
+    uint64_t tell_at_ns;   /* 0: nothing is to be told */
+    uint64_t telling_ns;   /* since when */
     unsigned n_tell_failed;
     bool checking;
     uint64_t check_ns; /* no hint before this */

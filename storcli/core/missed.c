@@ -28,6 +28,7 @@ static void range_join(struct missed_range *range, const struct missed_range *wi
         range->version = with->version;
     range->candidates |= with->candidates;
     range->holders |= with->holders;
+    range->urgent |= with->urgent;
 }
 
 static void ranges_remove(struct missed *m, unsigned at)
@@ -101,4 +102,13 @@ uint32_t missed_holders(const struct missed *m)
     for (unsigned i = 0; i < m->n; i++)
         holders |= m->ranges[i].holders;
     return holders;
+}
+
+bool missed_is_urgent(const struct missed *m)
+{
+    for (unsigned i = 0; i < m->n; i++) {
+        if (m->ranges[i].urgent)
+            return true;
+    }
+    return false;
 }

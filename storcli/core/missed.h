@@ -20,6 +20,7 @@ struct missed_range {
     uint64_t version;    /* the newest of it that was missed */
     uint32_t candidates; /* who missed some of it */
     uint32_t holders;    /* who took some of it */
+    bool urgent;         /* a sync waits until one of those has the note */
 };
 
 /* Zero-initialise. Owned by one file. */
@@ -40,5 +41,7 @@ bool missed_add(struct missed *m, const struct missed_range *range);
 bool missed_move(struct missed *m, struct missed *from);
 /** Everybody who took something of what is noted. */
 uint32_t missed_holders(const struct missed *m);
+/** Is any of it? */
+bool missed_is_urgent(const struct missed *m);
 
 #endif

@@ -241,6 +241,13 @@ static void fill_slots(struct spread *s, enum peer_rank worst, uint64_t now_ns)
     }
 }
 
+/* Is its own projection on its way to this home, which has been late for long? */
+static bool is_on_its_way_late(const struct spread *s, unsigned p)
+{
+    return s->tries[p].state == TRY_SENT && s->tries[p].projection == p &&
+           late_for_long(s->file->cli, s->file->peer[p]);
+}
+
 /*
  * What is on its way to a home that has been late for long goes to a spare as well, and nobody needs to wait: n storages have it
  * without that home. That it has it, too, as a rule, is found when it is healed, as with every home that was passed over.
@@ -251,8 +258,7 @@ static void go_past_late_ones(struct spread *s, uint64_t now_ns)
     unsigned spare = file->n;
 
     for (unsigned p = 0; p < file->n && !s->ops->stop_at_no_space; p++) {
-        if (s->tries[p].state != TRY_SENT || s->tries[p].projection != p ||
-            !late_for_long(file->cli, file->peer[p]))
+        if (!is_on_its_way_late(s, p))
             continue;
         while (spare < file->c &&
                (!is_free(&s->tries[spare], now_ns) || file->peer[spare]->late.is_late ||
@@ -419,8 +425,7 @@ void spread_cancel(struct spread *s)
             continue;
         rpc_cancel(&s->tries[i].rq);
         s->unheard |= 1u << i;
-        if (!s->tries[i].slow && s->tries[i].projection == i &&
-            late_for_long(s->file->cli, s->file->peer[i]))
+        if (!s->tries[i].slow && is_on_its_way_late(s, i))
             s->coming |= 1u << i;
     }
     watch_stop(s->file->cli, &s->watch);

@@ -159,6 +159,13 @@ static void what_is_left_of_what_it_missed_is_not_believed(void **state)
     }
 }
 
+/* Nothing of the first n blocks of that projection is there. */
+static void expect_dropped(struct fake *f, unsigned storage, unsigned p, unsigned n)
+{
+    for (unsigned b = 0; b < n; b++)
+        assert_null(fake_top(f, storage, p, b));
+}
+
 static void what_a_spare_took_is_copied_and_dropped(void **state)
 {
     struct fake f;
@@ -176,8 +183,7 @@ static void what_a_spare_took_is_copied_and_dropped(void **state)
     assert_int_equal(f.n_read_blocks, 50);
     assert_int_equal(r.cleaned, 50);
     expect_all(&f, 0, 50, v1);
-    for (unsigned b = 0; b < 50; b++)
-        assert_null(fake_top(&f, 3, 1, b));
+    expect_dropped(&f, 3, 1, 50);
     fake_close(&f);
 }
 
@@ -225,8 +231,7 @@ static void a_spare_keeps_what_its_home_has_but_a_head_of(void **state)
         assert_int_equal(r.healed, 1);
         assert_int_equal(r.cleaned, 20);
         expect_all(&f, 0, 20, v1);
-        for (unsigned b = 0; b < 20; b++)
-            assert_null(fake_top(&f, 3, 2, b));
+        expect_dropped(&f, 3, 2, 20);
         fake_close(&f);
     }
 }
@@ -252,8 +257,7 @@ static void a_home_has_spares_drop_what_it_reads(void **state)
         assert_int_equal(r.damaged + r.healed, 0);
         assert_int_equal(r.cleaned, 20);
         assert_int_equal(f.n_read_blocks, whole != 0 ? whole : 20);
-        for (unsigned b = 0; b < 20; b++)
-            assert_null(fake_top(&f, 3, 2, b));
+        expect_dropped(&f, 3, 2, 20);
         r = mend_now(&f, 2, cleaning[i], 0, 0);
         assert_int_equal(r.cleaned, 0);
         fake_close(&f);
@@ -289,10 +293,8 @@ static void a_spare_keeps_what_counts_beside_its_home(void **state)
         r = mend_now(&f, 1, cleaning[i], 0, 0);
         assert_int_equal(r.cleaned, 20); /* of projection 1 */
         expect_all(&f, 0, 20, v1);
-        for (unsigned b = 0; b < 20; b++) {
-            assert_null(fake_top(&f, 3, 1, b));
-            assert_null(fake_top(&f, 1, 2, b));
-        }
+        expect_dropped(&f, 3, 1, 20);
+        expect_dropped(&f, 1, 2, 20);
         fake_close(&f);
     }
 }

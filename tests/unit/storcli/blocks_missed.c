@@ -88,15 +88,17 @@ static void to_the_end_of_everything(void **state)
     struct missed m = { 0 };
 
     (void)state;
-    assert_true(missed_add(&m, &(struct missed_range){ 100, UINT64_MAX, 7, 1, 2 }));
-    assert_true(missed_add(&m, &(struct missed_range){ 500, 510, 9, 4, 8 }));
-    assert_true(missed_add(&m, &(struct missed_range){ 10, 20, 8, 1, 2 }));
+    assert_true(
+        missed_add(&m, &(struct missed_range){ 100, UINT64_MAX, 7, 1, 2, false }));
+    assert_true(missed_add(&m, &(struct missed_range){ 500, 510, 9, 4, 8, true }));
+    assert_true(missed_add(&m, &(struct missed_range){ 10, 20, 8, 1, 2, false }));
     assert_int_equal(m.n, 2);
     assert_int_equal(m.ranges[1].first_block, 100);
     assert_true(m.ranges[1].end_block == UINT64_MAX);
     assert_int_equal(m.ranges[1].version, 9);
     assert_int_equal(m.ranges[1].candidates, 5);
     assert_int_equal(missed_holders(&m), 10);
+    assert_true(missed_is_urgent(&m)); /* a part of what was joined is */
     missed_free(&m);
 }
 
