@@ -157,7 +157,8 @@ static void commit_send(struct storcli_file *file, unsigned candidate)
 
 static uint64_t commit_pause_ns(const struct after *a)
 {
-    uint64_t first_ms = a->hurry && a->n_commit_failed == 0 ? 0 : COMMIT_MS;
+    bool at_once = (a->hurry || a->pressed) && a->n_commit_failed == 0;
+    uint64_t first_ms = at_once ? 0 : COMMIT_MS;
 
     return ms_ns(backoff_ms(first_ms, a->n_commit_failed, COMMIT_RETRY_MAX_MS));
 }
@@ -169,9 +170,10 @@ static void step_commit(struct storcli_file *file, uint64_t now_ns)
 
     if (due == 0) {
         a->commit_at_ns = 0;
+        a->pressed = a->pressed && commit_wants_sync(&file->commit);
         return;
     }
-    if (a->commit_at_ns == 0)
+    if (a->commit_at_ns == 0 || a->pressed)
         a->commit_at_ns = now_ns + commit_pause_ns(a);
     if (now_ns < a->commit_at_ns)
         return;
@@ -217,6 +219,7 @@ void after_pending(struct storcli_file *file, uint64_t n_bytes, bool pressure)
     struct after *a = &file->after;
 
     a->pending_bytes += n_bytes;
+    a->pressed |= pressure;
     if ((pressure || a->pending_bytes >= SYNC_BYTES) && a->n_sync_failed == 0)
         a->sync_at_ns = engine_now_ns(file->cli);
     else if (env_timer_is_running(&a->timer))

@@ -26,6 +26,7 @@ struct after {
     uint64_t sync_at_ns;      /* a sync in the background begins; 0: none is wanted */
     uint64_t commit_at_ns;    /* notices go out; 0: none are due */
     uint64_t pending_bytes;   /* since the last sync began */
+    bool pressed;             /* a storage has little room left in its journal */
     unsigned n_sync_failed;   /* in the background, one after the other */
     unsigned n_commit_failed;
     struct missed missed;  /* not told */

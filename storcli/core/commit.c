@@ -187,6 +187,8 @@ void commit_told(struct commit *c, unsigned candidate, uint32_t no)
 {
     uint32_t bit = 1u << candidate;
 
+    if (no > c->told_no[candidate])
+        c->told_no[candidate] = no;
     for (unsigned i = 0; i < COMMIT_EPOCHS_MAX; i++) {
         struct commit_epoch *e = &c->epochs[i];
 
@@ -221,7 +223,8 @@ uint32_t commit_due(const struct commit *c)
         const struct commit_epoch *e = &c->epochs[i];
 
         for (unsigned j = 0; e->pending != 0 && e->durable != 0 && j < DIST_MAX; j++) {
-            if ((e->pending >> j & 1) != 0 && e->durable >= awaited(e, j))
+            if ((e->pending >> j & 1) != 0 &&
+                (e->durable >= awaited(e, j) || e->durable_no > c->told_no[j]))
                 due |= 1u << j;
         }
     }

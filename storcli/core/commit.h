@@ -45,7 +45,8 @@ struct commit_epoch {
 /* commit_init() it. Owned by one file. */
 struct commit {
     struct list_node flights;
-    uint32_t no; /* counts changes of watermarks */
+    uint32_t no;                /* counts changes of watermarks */
+    uint32_t told_no[DIST_MAX]; /* of the last word that each candidate has for certain */
     bool dropped;
     uint32_t dropped_epoch; /* up to here nothing is known any more */
     struct commit_epoch epochs[COMMIT_EPOCHS_MAX];
@@ -80,7 +81,10 @@ void commit_forget(struct commit *c, unsigned candidate);
 /** The newest version that was acknowledged, of all epochs; 0: none. */
 uint64_t commit_newest(const struct commit *c);
 
-/** Candidates that wait for a watermark that is known here. */
+/**
+ * Candidates that wait for a watermark that is known here, or for one that has come further since they were told, if not as
+ * far as they wait for: what is under way may wait for the room that this makes.
+ */
 uint32_t commit_due(const struct commit *c);
 /** Would a sync raise a watermark that some candidate waits for? */
 bool commit_wants_sync(const struct commit *c);
