@@ -83,6 +83,15 @@ struct disk_req {
     };
 };
 
+enum { DISK_RESERVE_MAX = 64 << 20 };
+/** What is left to others of a file system of `total` bytes. configured: UINT64_MAX: 1 %, at most DISK_RESERVE_MAX. */
+static inline uint64_t disk_reserve(uint64_t configured, uint64_t total)
+{
+    if (configured != UINT64_MAX)
+        return configured;
+    return total / 100 < DISK_RESERVE_MAX ? total / 100 : DISK_RESERVE_MAX;
+}
+
 struct disk_ops {
     void (*submit)(struct disk *disk, struct disk_req *req);
     void (*close)(struct disk *disk, struct disk_file *file);

@@ -242,6 +242,7 @@ static int start_log(struct journal *j)
         .loop = c->loop,
         .n_loops = c->n_loops == 0 ? 1 : c->n_loops,
         .n_loops_max = JOURNAL_LOOPS_MAX,
+        .reserve_bytes = c->reserve_bytes,
         .segment_bytes = journal_segment_bytes(j),
         .slots = journal_slots(j),
     };

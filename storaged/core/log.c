@@ -478,6 +478,12 @@ uint64_t log_used_bytes(const struct log *log)
     return log->used_bytes;
 }
 
+uint64_t log_filled_bytes(const struct log *log)
+{
+    return log->used_bytes -
+           (log->current == NULL ? 0 : log->config.segment_bytes - log->end);
+}
+
 uint64_t log_max_bytes(const struct log *log)
 {
     unsigned n = log->make_rc == 0 ? log->config.slots

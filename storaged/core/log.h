@@ -50,8 +50,10 @@ struct log_config {
     unsigned loop;          /* in the names of its segments */
     unsigned n_loops;       /* loop 0 forgets the segments of loops n_loops.. */
     unsigned n_loops_max;   /* ..n_loops_max - 1 */
+    uint64_t reserve_bytes; /* left to others on the disk, see disk_reserve() */
     uint64_t segment_bytes; /* LOG_SEGMENT_MIN..LOG_SEGMENT_MAX, whole pages */
-    unsigned slots; /* 2..LOG_SLOTS_MAX segments at most; two are made at start, more when
+    unsigned
+        slots; /* 2..LOG_SLOTS_MAX segments at most; four are made at start, more when
                        needed */
 };
 
@@ -159,9 +161,10 @@ bool log_was_synced(const struct log_scan_result *result, unsigned loop,
 /** Returns 0 or -ENOMEM; touches no disk. */
 int log_open(const struct log_config *config, struct log **out);
 /**
- * Begin: makes what is missing of its first two free segments (preallocated), stable when done(arg, rc). Segments that
+ * Begin: makes what is missing of its first four free segments (preallocated), stable when done(arg, rc). Segments that
  * lie there already stay, with their entries, until log_forget_old(): so a crash between finds them, and what
- * the owner appends again behind them. rc -ENOSPC only when there are not even two segments, used or free.
+ * the owner appends again behind them. rc -ENOSPC only when there are not even two segments, used or free: more are
+ * made only where that leaves reserve_bytes free.
  */
 void log_start(struct log *log, void (*done)(void *arg, int rc), void *arg);
 /**
@@ -197,6 +200,8 @@ size_t log_synced_put(const struct log_scan_result *result, unsigned loop,
 
 /** Bytes in segments that are not free, and how many there can be (fewer while the disk is full). */
 uint64_t log_used_bytes(const struct log *log);
+/** The same without what is still free of the segment being written. */
+uint64_t log_filled_bytes(const struct log *log);
 uint64_t log_max_bytes(const struct log *log);
 /** The oldest segment that was not erased, without the one being written; 0: none. */
 uint64_t log_oldest(const struct log *log);

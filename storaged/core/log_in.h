@@ -35,6 +35,7 @@ struct slot {
 
 enum job_kind { JOB_NONE, JOB_MAKE, JOB_ERASE, JOB_REMOVE };
 enum job_state {
+    MAKE_SPACE,
     MAKE_OPEN,
     MAKE_CUT,
     MAKE_RESERVE,

@@ -3,7 +3,8 @@
  *
  * In:     log_check_later(), a timer. Thread: the storio loop.
  * Out:    disk requests, one job at a time; the callbacks of log_start(), log_forget_old() and log_stop().
- * Keeps:  a segment is free only when its file, its space and its name are on stable storage and what lay
+ * Keeps:  no more than the first two segments are made of the last space, which is others';
+ *         a segment is free only when its file, its space and its name are on stable storage and what lay
  *         in it is erased there; segments are erased oldest first.
  * Yours:  when segments are made ahead (job_run), the pauses after a failure (RETRY_MS).
  */
@@ -16,7 +17,8 @@
 
 enum {
     RETRY_MS = 1000, /* before a disk that refused is asked for a segment again */
-    FREE_AT_START = 2,
+    FREE_AT_START = 4,
+    FILES_MIN = 2,         /* without these it does not start */
     FILL_BYTES = 64 << 10, /* where space cannot be reserved, zeros are written */
 };
 static const uint8_t zeros[FILL_BYTES];
@@ -46,7 +48,7 @@ static bool start_check(struct log *log)
             job_run(log);
             return false;
         }
-        if (log_count_files(log) < 2)
+        if (log_count_files(log) < FILES_MIN)
             rc = log->make_rc;
         else if (log->make_rc != -ENOSPC)
             rc = log->make_rc;
@@ -206,6 +208,9 @@ static void job_step(struct log *log)
     uint64_t bytes = log->config.segment_bytes, left;
 
     switch (job->state) {
+    case MAKE_SPACE: /* a try that gets only a part of it would take what is left to others */
+        job_submit_op(log, DISK_SPACE, 0, 0);
+        return;
     case MAKE_OPEN:
         job_submit_op(log, DISK_OPEN, 0, 0);
         return;
@@ -262,6 +267,14 @@ static void job_failed(struct job *job, int rc)
             : JOB_DONE;
 }
 
+static bool has_room(const struct log *log)
+{
+    const struct disk_req *dr = &log->job.dr;
+
+    return dr->free >=
+           log->config.segment_bytes + disk_reserve(log->config.reserve_bytes, dr->total);
+}
+
 static void on_job(struct disk_req *dr, int rc)
 {
     struct log *log = dr->arg;
@@ -276,6 +289,12 @@ static void on_job(struct disk_req *dr, int rc)
         job_failed(job, rc);
     } else {
         switch (job->state) {
+        case MAKE_SPACE:
+            if (has_room(log))
+                job->state = MAKE_OPEN;
+            else
+                job_failed(job, -ENOSPC);
+            break;
         case MAKE_OPEN:
             job_opened(job, log->config.segment_bytes);
             break;
@@ -303,11 +322,14 @@ static void on_job(struct disk_req *dr, int rc)
 
 static void job_begin(struct log *log, enum job_kind kind, struct slot *slot)
 {
-    static const enum job_state first[] = { JOB_DONE, MAKE_OPEN, ERASE_FRONT,
+    static const enum job_state first[] = { JOB_DONE, MAKE_SPACE, ERASE_FRONT,
                                             JOB_UNLINK };
+    bool asks = !slot->has_file && log_count_files(log) >= FILES_MIN;
 
     log->job =
         (struct job){ .kind = kind, .slot = slot, .state = first[kind], .fill_at = 0 };
+    if (kind == JOB_MAKE && !asks)
+        log->job.state = MAKE_OPEN;
     log_path(log->job.path, log->config.loop, log_slot_index(log, slot));
     job_step(log);
 }

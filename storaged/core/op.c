@@ -20,7 +20,6 @@ enum {
     CLIENTS_MIN = 8, /* requests of clients in CLIENTS_SPAN_NS or two: they are at work */
     SPACE_MAX_AGE_MS = 500,
     SPACE_PLENTY = 1 << 30, /* nobody writes so much in SPACE_MAX_AGE_MS */
-    SPACE_RESERVE_MAX = 64 << 20,
     REPLY_MESSAGE_MAX = 65536,
 };
 
@@ -466,18 +465,10 @@ void op_read_heads_done(struct op *op, uint8_t *buf)
 
 /* ---- space ---- */
 
-static uint64_t space_reserve(const struct storage *st)
-{
-    uint64_t one_percent = st->space_total / 100;
-
-    if (st->config.reserve_bytes != UINT64_MAX)
-        return st->config.reserve_bytes;
-    return one_percent < SPACE_RESERVE_MAX ? one_percent : SPACE_RESERVE_MAX;
-}
-
 uint64_t storage_space_left(const struct storage *st)
 {
-    uint64_t taken = space_reserve(st) + st->space_used_since;
+    uint64_t taken =
+        disk_reserve(st->config.reserve_bytes, st->space_total) + st->space_used_since;
 
     return st->space_free > taken ? st->space_free - taken : 0;
 }
