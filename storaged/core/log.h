@@ -163,8 +163,7 @@ int log_open(const struct log_config *config, struct log **out);
 /**
  * Begin: makes what is missing of its first four free segments (preallocated), stable when done(arg, rc). Segments that
  * lie there already stay, with their entries, until log_forget_old(): so a crash between finds them, and what
- * the owner appends again behind them. rc -ENOSPC only when there are not even two segments, used or free: more are
- * made only where that leaves reserve_bytes free.
+ * the owner appends again behind them. rc -ENOSPC only when there are not even two segments, used or free.
  */
 void log_start(struct log *log, void (*done)(void *arg, int rc), void *arg);
 /**

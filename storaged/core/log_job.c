@@ -3,7 +3,7 @@
  *
  * In:     log_check_later(), a timer. Thread: the storio loop.
  * Out:    disk requests, one job at a time; the callbacks of log_start(), log_forget_old() and log_stop().
- * Keeps:  no more than the first two segments are made of the last space, which is others';
+ * Keeps:  who had no space for a segment does not try again before the disk has told of enough;
  *         a segment is free only when its file, its space and its name are on stable storage and what lay
  *         in it is erased there; segments are erased oldest first.
  * Yours:  when segments are made ahead (job_run), the pauses after a failure (RETRY_MS).
@@ -324,7 +324,7 @@ static void job_begin(struct log *log, enum job_kind kind, struct slot *slot)
 {
     static const enum job_state first[] = { JOB_DONE, MAKE_SPACE, ERASE_FRONT,
                                             JOB_UNLINK };
-    bool asks = !slot->has_file && log_count_files(log) >= FILES_MIN;
+    bool asks = log->make_rc == -ENOSPC && !slot->has_file;
 
     log->job =
         (struct job){ .kind = kind, .slot = slot, .state = first[kind], .fill_at = 0 };
