@@ -173,7 +173,7 @@ static void step_commit(struct storcli_file *file, uint64_t now_ns)
         a->pressed = a->pressed && commit_wants_sync(&file->commit);
         return;
     }
-    if (a->commit_at_ns == 0 || a->pressed)
+    if (a->commit_at_ns == 0 || (a->pressed && a->n_commit_failed == 0))
         a->commit_at_ns = now_ns + commit_pause_ns(a);
     if (now_ns < a->commit_at_ns)
         return;

@@ -102,6 +102,7 @@ static const struct spread_ops mark_spread_ops = {
     .fill = mark_fill,
     .acked = mark_acked,
     .ended = on_mark_spread,
+    .tells = true,
     .extras = true,
 };
 

@@ -22,6 +22,7 @@ struct spread_ops {
     void (*acked)(struct spread *s, unsigned candidate, const struct rpc_request *rq);
     /** Over: nothing of it is under way. The spread may be freed. Never inside spread_start(). */
     void (*ended)(struct spread *s, int rc);
+    bool tells;  /* its messages carry watermarks (commit.h) */
     bool extras; /* afterwards the other candidates are asked too, for what it is worth */
     bool stop_at_no_space; /* reserving: full once means full */
 };

@@ -260,6 +260,7 @@ static const struct spread_ops write_spread_ops = {
     .fill = write_fill,
     .acked = write_acked,
     .ended = on_piece_spread,
+    .tells = true,
 };
 
 static int piece_start(struct write_piece *piece)

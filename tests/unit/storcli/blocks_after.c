@@ -208,8 +208,57 @@ static void pressure_hurries(void **state)
     assert_int_equal(write_some(f, 0, 10, false), 0);
     f->net.storages[2].pressure = true;
     assert_int_equal(write_some(f, 3, 2, false), 0);
-    env_virtual_advance_ms(&f->v, 300);
+    env_virtual_advance_ms(&f->v, 100); /* nothing waits for the usual 250 ms */
     assert_int_equal(n_waiting(f), 0);
+    fix_free(f);
+}
+
+/* The word that failed at one is said to it again later, and later still; the others need it now. */
+static void one_that_is_down_does_not_hold_up_those_in_a_hurry(void **state)
+{
+    struct fix *f = fix_new();
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, false), 0);
+    assert_int_equal(write_some(f, 3, 2, false), 0);
+    sim_storage_set(&f->net, 2, SIM_DOWN);
+    f->net.storages[0].pressure = true;
+    for (unsigned i = 0; i < 4; i++) {
+        assert_int_equal(write_some(f, 3, 2, false), 0);
+        env_virtual_advance_ms(&f->v, 1500);
+        for (unsigned b = 0; b < 10; b++) {
+            assert_int_equal(f->net.storages[0].projections[0].older[b].n, 0);
+            assert_int_equal(f->net.storages[1].projections[1].older[b].n, 0);
+        }
+    }
+    fix_free(f);
+}
+
+/* What is under way at one storage may wait for the room that this makes at another. */
+static void what_is_under_way_does_not_hold_up_the_word_of_what_was_before(void **state)
+{
+    struct fix *f = fix_new();
+    uint8_t *data = calloc(2, BS);
+    int rc = NOT_DONE;
+
+    (void)state;
+    assert_int_equal(write_some(f, 0, 10, false), 0);
+    assert_int_equal(write_some(f, 3, 2, false), 0);
+    for (unsigned i = 1; i < C; i++)
+        f->net.storages[i].late_ms = 5000;
+    storcli_write(f->file, version_make(1, ++f->sequence), 6, 2, data, BS, false, on_done,
+                  &rc);
+    env_virtual_advance_ms(&f->v, 10); /* 0 has it, and waits for a word as far as that */
+    for (unsigned i = 1; i < C; i++)
+        f->net.storages[i].late_ms = 0;
+    assert_int_equal(sync_file(f), 0);
+    env_virtual_advance_ms(&f->v, 280);
+    assert_int_equal(rc, NOT_DONE);
+    assert_int_equal(f->net.storages[0].projections[0].older[3].n, 0);
+    assert_int_equal(f->net.storages[0].projections[0].older[6].n, 1);
+    wait_done(f, &rc);
+    assert_int_equal(rc, 0);
+    free(data);
     fix_free(f);
 }
 
@@ -726,6 +775,8 @@ int main(void)
         cmocka_unit_test(a_synced_overwrite_is_only_committed),
         cmocka_unit_test(the_next_write_tells_it),
         cmocka_unit_test(pressure_hurries),
+        cmocka_unit_test(one_that_is_down_does_not_hold_up_those_in_a_hurry),
+        cmocka_unit_test(what_is_under_way_does_not_hold_up_the_word_of_what_was_before),
         cmocka_unit_test(much_pending_hurries),
         cmocka_unit_test(a_closed_file_is_finished),
         cmocka_unit_test(the_end_drains_what_lingers),
