@@ -60,11 +60,11 @@ unsigned journal_slots(const struct journal *j)
     return n < LOG_SLOTS_MAX ? (unsigned)n : LOG_SLOTS_MAX;
 }
 
-/* Of what requests can have: said before they wait, however few segments there are. */
+/* Five eighths of what requests can have: said before they wait, however few segments there are. */
 bool journal_has_pressure(const struct journal *j)
 {
-    return 8 * log_filled_bytes(j->log) >
-           5 * (log_max_bytes(j->log) - journal_segment_bytes(j));
+    return 8 * log_filled_bytes(j->log) + 5 * journal_segment_bytes(j) >
+           5 * log_max_bytes(j->log);
 }
 
 /* One segment is kept free for what makes room: copies, fences, drops. */

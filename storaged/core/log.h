@@ -53,8 +53,7 @@ struct log_config {
     uint64_t reserve_bytes; /* left to others on the disk, see disk_reserve() */
     uint64_t segment_bytes; /* LOG_SEGMENT_MIN..LOG_SEGMENT_MAX, whole pages */
     unsigned
-        slots; /* 2..LOG_SLOTS_MAX segments at most; four are made at start, more when
-                       needed */
+        slots; /* at most, 2..LOG_SLOTS_MAX; four are made at start, more if needed */
 };
 
 /* Where an entry lies. Segment numbers grow for ever; one is never used twice in a log. */

@@ -322,14 +322,13 @@ static void on_job(struct disk_req *dr, int rc)
 
 static void job_begin(struct log *log, enum job_kind kind, struct slot *slot)
 {
-    static const enum job_state first[] = { JOB_DONE, MAKE_SPACE, ERASE_FRONT,
+    static const enum job_state first[] = { JOB_DONE, MAKE_OPEN, ERASE_FRONT,
                                             JOB_UNLINK };
-    bool asks = log->make_rc == -ENOSPC && !slot->has_file;
 
     log->job =
         (struct job){ .kind = kind, .slot = slot, .state = first[kind], .fill_at = 0 };
-    if (kind == JOB_MAKE && !asks)
-        log->job.state = MAKE_OPEN;
+    if (kind == JOB_MAKE && log->make_rc == -ENOSPC && !slot->has_file)
+        log->job.state = MAKE_SPACE;
     log_path(log->job.path, log->config.loop, log_slot_index(log, slot));
     job_step(log);
 }

@@ -69,8 +69,7 @@ struct storage_config {
     const char *data_dir;
     const char *const *addresses;
     unsigned n_addresses;
-    uint64_t reserve_bytes; /* first writes end at this much free space; UINT64_MAX: 1 %,
-                                      at most 64 MiB */
+    uint64_t reserve_bytes; /* first writes end at this much free space: disk_reserve() */
     unsigned files_max;     /* projection files held open; 0: 1024 */
     unsigned ops_max;       /* requests under way; above it BUSY; 0: 4096 */
     uint64_t boot;          /* see StWriteResp.verifier */
