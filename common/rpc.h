@@ -76,8 +76,9 @@ struct rpc_request {
 
 /* How a peer is doing, by its channel's own probes. */
 enum rpc_health {
-    RPC_DOWN,    /* no link is up */
-    RPC_SUSPECT, /* links are up but the peer has been silent too long: maybe hung */
+    RPC_DOWN,       /* no link is up */
+    RPC_CONNECTING, /* the first time: no link is up yet, and none has failed */
+    RPC_SUSPECT,    /* links are up but the peer has been silent too long: maybe hung */
     RPC_UP,
 };
 

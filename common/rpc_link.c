@@ -79,7 +79,7 @@ enum rpc_health channel_health(struct rpc_channel *base)
     uint64_t now_ns = now_of(ch);
 
     if (ch->n_up == 0)
-        return RPC_DOWN;
+        return ch->last_error[0] == '\0' ? RPC_CONNECTING : RPC_DOWN;
     channel_note_sleep(ch, now_ns);
     for (unsigned i = 0; i < ch->n_links; i++) {
         if (ch->links[i].state == LINK_UP && !link_is_suspect(&ch->links[i], now_ns))

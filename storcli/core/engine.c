@@ -211,13 +211,21 @@ enum peer_rank engine_rank(struct storcli_file *file, unsigned candidate)
     struct rpc_channel *ch = engine_channel(file, candidate);
     enum rpc_health health = ch == NULL ? RPC_DOWN : rpc_channel_health(ch);
 
-    if (health == RPC_DOWN)
+    if (health == RPC_DOWN || health == RPC_CONNECTING)
         return PEER_DOWN;
     if (health == RPC_SUSPECT)
         return PEER_SUSPECT;
     if (file->peer[candidate]->avoid_until_ns > engine_now_ns(file->cli))
         return PEER_SLOW;
     return PEER_GOOD;
+}
+
+bool engine_is_arriving(struct storcli_file *file, unsigned candidate)
+{
+    struct rpc_channel *ch = engine_channel(file, candidate);
+
+    return ch != NULL && rpc_channel_health(ch) == RPC_CONNECTING &&
+           file->peer[candidate]->avoid_until_ns <= engine_now_ns(file->cli);
 }
 
 void engine_peer_slow(struct storcli_file *file, unsigned candidate)

@@ -149,6 +149,8 @@ void engine_peer_slow(struct storcli_file *file, unsigned candidate);
 void engine_peer_fine(struct storcli_file *file, unsigned candidate);
 /** True when its channel exists and is RPC_UP. */
 bool engine_is_up(struct storcli_file *file, unsigned candidate);
+/** It is being connected to for the first time, and has not let us wait for that yet: writes wait for it as for an answer. */
+bool engine_is_arriving(struct storcli_file *file, unsigned candidate);
 
 /** Pieces of a run of blocks, cut at extents. */
 static inline unsigned piece_blocks(uint64_t first_block, uint64_t n_left)

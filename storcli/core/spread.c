@@ -140,6 +140,12 @@ static uint32_t patience_ms(const struct spread *s, const struct spread_try *try
     return try->candidate < s->file->n ? s->patience_ms : s->patience_ms / 2;
 }
 
+/* Worth sending to and waiting for: a mount that is new does not go past homes that it has not met yet. */
+static bool is_there(const struct spread *s, unsigned candidate)
+{
+    return engine_is_up(s->file, candidate) || engine_is_arriving(s->file, candidate);
+}
+
 /* Who is silent too long, or is said to hang, is not waited for any more. */
 static void note_slow_ones(struct spread *s, uint64_t now_ns)
 {
@@ -154,7 +160,7 @@ static void note_slow_ones(struct spread *s, uint64_t now_ns)
         }
         if (try->slow)
             continue;
-        if (!engine_is_up(s->file, i)) {
+        if (!is_there(s, i)) {
             try->away = try->slow = true;
         } else if (now_ns - try->sent_ns >= ms_ns(patience_ms(s, try))) {
             try->slow = true;
@@ -192,7 +198,8 @@ static int pick_candidate(struct spread *s, unsigned projection, enum peer_rank 
 
     for (unsigned rank = PEER_GOOD; rank <= worst; rank++) {
         if (is_free(&s->tries[projection], now_ns) &&
-            engine_rank(file, projection) == rank)
+            (engine_rank(file, projection) == rank ||
+             engine_is_arriving(file, projection)))
             return (int)projection;
         for (unsigned i = file->n; i < file->c; i++) {
             if (is_free(&s->tries[i], now_ns) && engine_rank(file, i) == rank)

@@ -136,6 +136,11 @@ static void request_done(struct sim_request *r, int rc)
     rq->done(rq, rc);
 }
 
+static bool is_away(const struct sim_storage *s)
+{
+    return s->state == SIM_DOWN || s->state == SIM_CONNECTING;
+}
+
 static void request_arrives(struct sim_request *r)
 {
     struct sim_storage *s = r->channel->storage;
@@ -158,7 +163,7 @@ static void request_leaves(struct sim_request *r)
     }
     if (r->channel->is_dead)
         return; /* stays in the queue for ever */
-    if (s->state == SIM_DOWN) {
+    if (is_away(s)) {
         request_at(r, LEG_QUEUED, RESEND_MS);
         return;
     }
@@ -173,8 +178,7 @@ static void on_request_timer(struct env_timer *timer)
     struct sim_request *r = container_of(timer, struct sim_request, timer);
     struct sim_net *net = r->channel->net;
     struct sim_storage *s = r->channel->storage;
-    bool lost =
-        s->state == SIM_DOWN || (s->lossy_ppm != 0 && below(net, 1000000) < s->lossy_ppm);
+    bool lost = is_away(s) || (s->lossy_ppm != 0 && below(net, 1000000) < s->lossy_ppm);
 
     switch (r->leg) {
     case LEG_QUEUED:
@@ -191,7 +195,7 @@ static void on_request_timer(struct env_timer *timer)
             r->leg = LEG_KEPT;
             return;
         }
-        if (s->state == SIM_DOWN) {
+        if (is_away(s)) {
             request_again(r);
             return;
         }
@@ -259,6 +263,8 @@ static enum rpc_health sim_health(struct rpc_channel *ch)
 
     if (channel->storage->state == SIM_DOWN)
         return RPC_DOWN;
+    if (channel->storage->state == SIM_CONNECTING)
+        return RPC_CONNECTING;
     if (channel->suspect_at_ns != 0 && channel->net->v->now_ns >= channel->suspect_at_ns)
         return RPC_SUSPECT;
     return RPC_UP;

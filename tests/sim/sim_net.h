@@ -27,6 +27,7 @@ enum {
 enum sim_state {
     SIM_UP,
     SIM_DOWN,
+    SIM_CONNECTING, /* down, too, but the channels are new */
     SIM_HUNG,
 };
 

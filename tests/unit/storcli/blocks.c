@@ -161,6 +161,12 @@ static int mark_blocks(struct fix *f, uint64_t version, uint64_t first, uint64_t
     return rc;
 }
 
+static void set_homes(struct fix *f, unsigned first, unsigned n, enum sim_state state)
+{
+    for (unsigned i = first; i < first + n; i++)
+        sim_storage_set(&f->net, i, state);
+}
+
 static uint64_t n_requests(const struct fix *f)
 {
     uint64_t n = 0;
@@ -1242,6 +1248,40 @@ static void writes_go_to_spares_for_no_hiccup(void **state)
     fix_free(f);
 }
 
+/*
+ * A mount that is new has not met its storages yet: what it writes waits for the homes for a while, and goes to no spare. One that
+ * cannot be reached is waited for as one that does not answer, and only once.
+ */
+static void writes_wait_for_homes_that_are_being_connected_to(void **state)
+{
+    struct fix *f = fix_new(1);
+    unsigned ms;
+    int rc = NOT_DONE;
+    uint8_t *data = pattern(1, 0, 20, BS);
+
+    (void)state;
+    set_homes(f, 0, 3, SIM_CONNECTING);
+    storcli_write(f->file, 1, 0, 20, data, BS, false, on_done, &rc);
+    env_virtual_advance_ms(&f->v, 100);
+    assert_int_equal(rc, NOT_DONE);
+    set_homes(f, 0, 3, SIM_UP);
+    wait_done(f, &rc);
+    free(data);
+    assert_int_equal(rc, 0);
+    assert_int_equal(stats_of(f).spares, 0);
+    for (unsigned i = f->n; i < f->net.n_storages; i++)
+        assert_int_equal(f->net.storages[i].n_writes, 0);
+    sim_storage_set(&f->net, 1, SIM_CONNECTING);
+    assert_int_equal(write_ms(f, 2, 0, 20, BS, false, &ms), 0);
+    assert_true(ms >= 400);
+    assert_int_equal(stats_of(f).spares, 1);
+    assert_int_equal(write_ms(f, 3, 0, 20, BS, false, &ms), 0);
+    assert_true(ms < 400);
+    assert_int_equal(stats_of(f).spares, 2);
+    assert_int_equal(read_blocks(f, 3, 0, 20, BS), 0);
+    fix_free(f);
+}
+
 /* A spare may hold several projections of a file, even of one block, at different versions. */
 static void a_spare_is_asked_for_all_it_holds(void **state)
 {
@@ -1548,12 +1588,6 @@ static void open_again(struct fix *f)
     storcli_file_others_wrote(f->file);
 }
 
-static void set_homes(struct fix *f, unsigned first, unsigned n, enum sim_state state)
-{
-    for (unsigned i = first; i < first + n; i++)
-        sim_storage_set(&f->net, i, state);
-}
-
 /* Homes [first, first + n) lose what they have not synced while nobody reaches them. */
 static void come_back_without_it(struct fix *f, unsigned first, unsigned n)
 {
@@ -1835,6 +1869,7 @@ int main(void)
         cmocka_unit_test(a_late_home_is_written_around),
         cmocka_unit_test(what_a_late_home_has_yet_to_get_is_told_soon),
         cmocka_unit_test(writes_go_to_spares_for_no_hiccup),
+        cmocka_unit_test(writes_wait_for_homes_that_are_being_connected_to),
         cmocka_unit_test(a_spare_is_asked_for_all_it_holds),
         cmocka_unit_test(sync_makes_it_stable),
         cmocka_unit_test(a_synced_write_needs_no_sync),
