@@ -281,6 +281,7 @@ static int healer_open_as_configured(struct daemon *d, const struct config *c,
     const struct storaged_section *s = &c->storaged;
     struct healer_config config = {
         .boot = boot_number(),
+        .power_was_lost = generations_lost_any(&d->generations),
         .rate_bytes = (uint64_t)s->heal_rate_mb << 20,
         .scrub_rate_bytes = s->scrub_rate_mb == NULL
                                 ? (uint64_t)SCRUB_RATE_MB_DEFAULT << 20

@@ -176,6 +176,13 @@ int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
     return 0;
 }
 
+bool projfile_header_is_broken(const uint8_t page[PROJFILE_PAGE_BYTES])
+{
+    int rc = page_check(page, header_magic);
+
+    return rc == -ENODATA || rc == -EUCLEAN;
+}
+
 void projfile_marks_put(uint8_t page[PROJFILE_PAGE_BYTES], const struct marks_page *h,
                         const struct marks *marks, const struct marks *written)
 {

@@ -61,6 +61,8 @@ void projfile_header_put(uint8_t page[PROJFILE_PAGE_BYTES],
  */
 int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
                         struct projfile_header *h);
+/** True when no build wrote it like that: it is all zero, or its magic or crc is wrong. */
+bool projfile_header_is_broken(const uint8_t page[PROJFILE_PAGE_BYTES]);
 
 /*
  * Ranges, sorted, disjoint, none empty. Two uses: *marks* (the blocks are holes of `version` unless

@@ -4,7 +4,7 @@
  * In:     storage_handle_remove(). Thread: the storio loop.
  * Out:    struct disk, rpc_reply().
  * Keeps:  a removed file is not made again by what is late; one that was merely begun may be, and no byte of it
- *         that a sync may have covered goes.
+ *         that a sync may have covered goes; of a ruin such bytes do, which nobody can make anything of.
  */
 #include <assert.h>
 #include <errno.h>
@@ -26,13 +26,14 @@ enum remove_state {
 
 struct remove_op {
     struct op op; /* first; its state is one of the above */
-    bool unfinished;
+    bool unfinished, ruined;
     struct file_id *more;         /* owned; further files */
     unsigned n_more, at;          /* at: which is being removed, 0: the first of all */
     uint32_t *failed, *elsewhere; /* in the memory of more; by number */
     unsigned n_failed, n_elsewhere;
-    bool stays; /* there is more of it than that */
-    unsigned p; /* CODEC_N_MAX: what was put aside */
+    bool stays;   /* there is more of it than that */
+    bool had_any; /* which a sync may have covered */
+    unsigned p;   /* CODEC_N_MAX: what was put aside */
     struct disk_file *file;
 };
 
@@ -106,14 +107,30 @@ static enum op_next name_opened(struct remove_op *r)
 }
 
 /* Where no power was lost, what was written is here: then only an empty file was merely begun. */
+static bool is_begun(const struct remove_op *r)
+{
+    const struct op *op = &r->op;
+
+    return r->p < CODEC_N_MAX && bytes_are_zero(op->front, PROJFILE_PAGE_BYTES) &&
+           (op->dr.n_read == 0 || generations_lost_any(op->st->config.generations));
+}
+
+/* What was put aside is one, whatever it says. A page that cannot be read may come back. */
+static bool is_ruin(const struct remove_op *r)
+{
+    const struct op *op = &r->op;
+
+    return r->ruined && op->dr.n_unread == 0 &&
+           (r->p == CODEC_N_MAX || projfile_header_is_broken(op->front));
+}
+
 static void name_judge(struct remove_op *r)
 {
     struct op *op = &r->op;
-    bool lost = generations_lost_any(op->st->config.generations);
+    bool begun = op->rc == 0 && is_begun(r), ruin = op->rc == 0 && !begun && is_ruin(r);
 
-    r->stays |= op->rc != 0 || r->p == CODEC_N_MAX ||
-                !bytes_are_zero(op->front, PROJFILE_PAGE_BYTES) ||
-                (op->dr.n_read > 0 && !lost);
+    r->stays |= !begun && !ruin;
+    r->had_any |= ruin;
     disk_close(op->st->disk, r->file);
     r->p++;
     op->state = REMOVE_OPEN;
@@ -121,8 +138,12 @@ static void name_judge(struct remove_op *r)
 
 /* ---- its life ---- */
 
-static enum op_next names_go(struct op *op)
+static enum op_next names_go(struct remove_op *r)
 {
+    struct op *op = &r->op;
+
+    if (r->had_any) /* unsynced records may go with it */
+        generations_lost_bytes(op->st->config.generations);
     projfile_path_prefix(op->path, &op->ref.id);
     op->dr = (struct disk_req){
         .op = DISK_REMOVE,
@@ -162,6 +183,8 @@ static enum op_next remove_next(struct remove_op *r)
     case REMOVE_OPEN:
         if (!r->stays && r->p <= CODEC_N_MAX)
             return name_open(r);
+        if (r->stays && r->ruined)
+            return op_bad(&r->op, -EUCLEAN);
         op->state = r->stays ? REMOVE_END : REMOVE_NAMES;
         return OP_GO;
     case REMOVE_OPENED:
@@ -170,7 +193,7 @@ static enum op_next remove_next(struct remove_op *r)
         name_judge(r);
         return OP_GO;
     case REMOVE_NAMES:
-        return names_go(op);
+        return names_go(r);
     case REMOVE_NAMED:
         return names_gone(r);
     case REMOVE_END:
@@ -241,7 +264,8 @@ static int remove_parse_more(const Rozo__StRemoveReq *req, struct remove_op *r)
 {
     size_t n = req->n_more;
 
-    if (n >= REMOVE_FILES_MAX || (n > 0 && req->unfinished))
+    if (n >= REMOVE_FILES_MAX || (n > 0 && req->unfinished) ||
+        (req->ruined && !req->unfinished))
         return -EBADMSG;
     for (size_t i = 0; i < n; i++) {
         if (req->more[i].len != FILE_ID_BYTES)
@@ -279,6 +303,7 @@ static int remove_parse(struct storage *st, struct rpc_call *call,
     if (rc != 0)
         return rc;
     r->unfinished = req->unfinished;
+    r->ruined = req->ruined;
     if (r->unfinished)
         r->op.front = malloc(PROJFILE_PAGE_BYTES);
     return r->unfinished && r->op.front == NULL ? -ENOMEM : 0;

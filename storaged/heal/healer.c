@@ -493,7 +493,19 @@ struct list_call {
     struct healer *h;
     struct rpc_call *call;
     uint8_t after[FILE_ID_BYTES];
+    bool only;
 };
+
+/* Of a file that is asked for by itself, and has nothing to list: is it certain that nothing of it ever was here? */
+static bool never_had(const struct list_call *lc, const struct list_result *result)
+{
+    const struct healer *h = lc->h;
+    bool lost_header = result->n_files > 0 && result->files[0].unfinished != 0 &&
+                       result->files[0].size > 0 && !h->config.power_was_lost;
+
+    return lc->only && result->end && !result->aside && !lost_header &&
+           !identity_is_rebuilt(h->config.identity);
+}
 
 static void list_reply(struct list_call *lc, const struct list_result *result)
 {
@@ -521,6 +533,7 @@ static void list_reply(struct list_call *lc, const struct list_result *result)
         }
         resp.files = pointers;
         resp.end = result->end;
+        resp.never_had = resp.n_files == 0 && never_had(lc, result);
         if (!result->end) {
             file_id_put(lc->after, &result->after);
             resp.after.data = lc->after;
@@ -580,6 +593,7 @@ static void handle_list(struct healer *h, struct rpc_call *call)
     if (rc == 0) {
         lc->h = h;
         lc->call = call;
+        lc->only = request.only;
         rc = list_start(h->env, h->config.disk, &request, on_listed, lc, &op);
     }
     if (rc == 0) {

@@ -73,6 +73,7 @@ struct healer_config {
     void (*ask_health)(void *arg, struct heal_question *q);
     void *arg;
     uint64_t boot;             /* of the machine */
+    bool power_was_lost;       /* once, here: what was never synced may have gone */
     uint64_t rate_bytes;       /* of healing, per second; 0: no limit */
     uint64_t scrub_rate_bytes; /* of a scrub, beside that; 0: no limit */
     uint32_t scrub_days;  /* from the end of one to the beginning of the next; 0: never */

@@ -136,6 +136,7 @@ struct locate {
     bool known;
     struct storcli_target target; /* when known; we are in it */
     bool in_doubt; /* some peer has it, or may, and does not say where it lies */
+    bool unsure;   /* ... or may have had it; or one that is given up may */
     void (*done)(struct locate *l);
 };
 /** done() once, at once when there is nobody to ask; not when the healer stops. */
@@ -208,8 +209,8 @@ struct sweep_file {
 /** Submit the job; when it is good and the file was not whole here, say that it is now. */
 void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags);
 /**
- * A file that is not known: ask all peers where it lies, so that it is; or it goes, where it never was more than begun.
- * done(): whether one of the two came about.
+ * A file that is not known: ask all peers where it lies, so that it is; or it goes, where it never was more than begun, or
+ * nobody else has anything of it. done(): whether one of the two came about.
  */
 void unknown_ask(struct sweep_file *s);
 

@@ -44,6 +44,7 @@ struct list_op {
     unsigned p; /* projection being read */
     struct disk_file *file;
     bool in_file; /* files[n_files] is being filled */
+    bool aside;   /* of the one that is asked for */
     unsigned n_looked_at;
     struct list_file *files; /* owned */
     unsigned n_files, files_room;
@@ -139,6 +140,17 @@ static bool name_parse(const char *name, unsigned directory, struct file_id *id,
         return false;
     projfile_path(path, id, *p);
     return strcmp(strrchr(path, '/') + 1, name) == 0;
+}
+
+static bool name_is_aside(const char *name, const struct file_id *id)
+{
+    char path[PROJFILE_PATH_MAX];
+    const char *mine;
+
+    projfile_path_prefix(path, id);
+    mine = strrchr(path, '/') + 1;
+    return strncmp(name, mine, strlen(mine)) == 0 &&
+           strcmp(name + strlen(mine), "damaged") == 0;
 }
 
 static bool id_is(const struct file_id *a, const struct file_id *b)
@@ -328,6 +340,7 @@ static void op_end(struct list_op *op, int rc)
         .n_files = op->n_files,
         .end = rc == -ENODATA,
         .after = op->request.after,
+        .aside = op->aside,
     };
 
     op->done(op->arg, &result);
@@ -342,6 +355,7 @@ static bool next_name(struct list_op *op, int *rc)
         struct file_id id;
 
         if (!name_parse(name, op->directory, &id, &op->p)) {
+            op->aside |= op->request.only && name_is_aside(name, &op->request.after);
             op->at += strlen(name) + 1;
             continue;
         }

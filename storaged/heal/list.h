@@ -52,6 +52,7 @@ struct list_result {
     unsigned n_files;
     bool end;             /* there are no more behind these */
     struct file_id after; /* !end: go on behind this one */
+    bool aside;           /* of `only`: it was put aside as damaged */
 };
 typedef void list_done_cb(void *arg, const struct list_result *result);
 

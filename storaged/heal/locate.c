@@ -31,6 +31,7 @@ static void on_listed(struct heal_ask *ask, int rc)
 
     if (resp == NULL || resp->n_files > 0 || !resp->end)
         l->in_doubt = true;
+    l->unsure |= resp == NULL || !resp->never_had;
     for (size_t i = 0; resp != NULL && i < resp->n_files; i++)
         l->known = l->known || take_target(l, resp->files[i]);
     rozo__st_list_resp__free_unpacked(resp, NULL);
@@ -38,12 +39,15 @@ static void on_listed(struct heal_ask *ask, int rc)
 }
 
 /* The map may change between two questions. */
-static const struct heal_peer *peer_next(const struct healer *h, uint32_t behind)
+static const struct heal_peer *peer_next(struct locate *l)
 {
+    const struct healer *h = l->h;
+
     for (unsigned i = 0; i < h->n_peers; i++) {
         const struct heal_peer *peer = &h->peers[i];
 
-        if (peer->id > behind && peer->id != h->us && !peer->lost)
+        l->unsure |= peer->lost;
+        if (peer->id > l->asked && peer->id != h->us && !peer->lost)
             return peer;
     }
     return NULL;
@@ -52,7 +56,7 @@ static const struct heal_peer *peer_next(const struct healer *h, uint32_t behind
 static void ask_next(struct locate *l)
 {
     Rozo__StListReq req = ROZO__ST_LIST_REQ__INIT;
-    const struct heal_peer *peer = l->known ? NULL : peer_next(l->h, l->asked);
+    const struct heal_peer *peer = l->known ? NULL : peer_next(l);
     uint8_t id[FILE_ID_BYTES];
 
     if (peer == NULL) {
@@ -76,6 +80,6 @@ void locate_start(struct healer *h, struct locate *l, const struct file_id *id)
     l->h = h;
     l->id = *id;
     l->asked = 0;
-    l->known = l->in_doubt = false;
+    l->known = l->in_doubt = l->unsure = false;
     ask_next(l);
 }

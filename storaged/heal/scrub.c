@@ -327,17 +327,20 @@ static void file_scrub(struct sweep_file *f)
                  MEND_CLEAN_SPARES | (f->h->scrub.heads_only ? 0 : MEND_VERIFY_OWN));
 }
 
-/* Its distribution is not known here any more, or never was. */
+/* Its distribution is not known here any more, or never was. good: it is now, or the file is gone. */
 static void on_unknown(struct sweep_file *f, bool good)
 {
     struct healer *h = f->h;
     const struct file_id *id = &f->f.file.target.id;
+    const char *more = f->f.file.known ? ""
+                       : good          ? "; nobody else has any of it, so it is removed"
+                                       : ", and nobody tells where it lies";
 
     if (f->f.file.projections != 0) {
-        finding(h, id, "its projection file is damaged%s",
-                f->f.file.known ? "" : ", and nobody tells where it lies");
+        finding(h, id, "its projection file is damaged%s", more);
         h->scrub.found++;
-        h->scrub.n_unseen += !f->f.file.known;
+        h->scrub.healed += !f->f.file.known && good;
+        h->scrub.n_unseen += !f->f.file.known && !good;
     } else if (!good) {
         log_info(
             "scrub: file %08x%08x%016llx was begun here, and some storage may have more of it",

@@ -5,7 +5,8 @@
  * Out:    locate.c; ST_REMOVE to our own storage.
  * Keeps:  what cannot be read is taken for nothing only when every storage that may have a part of the file
  *         has said that it has none, and no header page of it ever got to our disk: then fewer than k ever had it, and
- *         no sync of it ended here.
+ *         no sync of it ended here. Where one did, and cannot be believed any more, each of them has to know what it ever had:
+ *         that of a single storage was never acknowledged, and nothing can be made of it, as of the ruins of mend.c.
  */
 #include "storaged/heal/healer_int.h"
 
@@ -26,6 +27,7 @@ static void remove_unfinished(struct sweep_file *f)
     req.file_id.data = id;
     req.file_id.len = sizeof(id);
     req.unfinished = true;
+    req.ruined = f->f.file.projections != 0;
     req.to_storage = f->h->us;
     f->ask.done = on_removed;
     heal_ask_send(f->h, &f->ask, f->h->us, ROZO__OP__ST_REMOVE, &req.base,
@@ -40,7 +42,7 @@ static void on_located(struct locate *l)
         f->f.file.target = l->target;
         f->f.file.known = true;
         f->done(f, true);
-    } else if (l->in_doubt) {
+    } else if (l->in_doubt || (l->unsure && f->f.file.projections != 0)) {
         f->done(f, false);
     } else {
         remove_unfinished(f);

@@ -180,6 +180,7 @@ static void healer_begin(struct storage_process *p)
         .ask_health = ask_health,
         .arg = p,
         .boot = p->s->boot,
+        .power_was_lost = generations_lost_any(&p->generations),
         .settle_ms = 3000,
         .return_ms = 3000,
     };

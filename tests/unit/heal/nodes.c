@@ -125,6 +125,26 @@ static void storage_stat(struct node *n, struct rpc_call *call)
     rozo__st_stat_req__free_unpacked(req, NULL);
 }
 
+/* Of ruins; and of what was merely begun nothing is here that a healer sees. */
+static void storage_remove(struct node *n, struct rpc_call *call)
+{
+    Rozo__StRemoveReq *req = rozo__st_remove_req__unpack(NULL, call->msg_len, call->msg);
+    bool goes = req->ruined && !n->keeps;
+    char prefix[PROJFILE_PATH_MAX];
+    struct file_id id;
+
+    assert(req->unfinished && req->to_storage == n->id);
+    file_id_get(req->file_id.data, &id);
+    projfile_path_prefix(prefix, &id);
+    for (unsigned i = 0; goes && i < n->disk.n_files; i++) {
+        if (strncmp(n->disk.files[i]->path, prefix, strlen(prefix)) == 0)
+            n->disk.files[i]->linked = false;
+    }
+    rpc_reply_status(call,
+                     req->ruined && n->keeps ? ROZO__STATUS__DAMAGED : ROZO__STATUS__OK);
+    rozo__st_remove_req__free_unpacked(req, NULL);
+}
+
 static void storage_serve(struct node *n, struct rpc_call *call)
 {
     Rozo__StInfoResp info = ROZO__ST_INFO_RESP__INIT;
@@ -135,6 +155,9 @@ static void storage_serve(struct node *n, struct rpc_call *call)
         break;
     case ROZO__OP__ST_STAT:
         storage_stat(n, call);
+        break;
+    case ROZO__OP__ST_REMOVE:
+        storage_remove(n, call);
         break;
     case ROZO__OP__ST_INFO:
         say(call, &info.base);
@@ -474,6 +497,34 @@ struct storcli_target target_make(uint64_t ino, unsigned first)
     return t;
 }
 
+/* By hand, so as not to let the clock run here. */
+static struct disk_file *file_make(unsigned i, const char *path)
+{
+    struct disk_file *f = memdisk_find(&nodes[i].disk, path);
+
+    if (f != NULL)
+        return f;
+    f = calloc(1, sizeof(*f));
+    snprintf(f->path, sizeof(f->path), "%s", path);
+    f->linked = f->name_durable = true;
+    assert(nodes[i].disk.n_files < MEM_FILES_MAX);
+    nodes[i].disk.files[nodes[i].disk.n_files++] = f;
+    return f;
+}
+
+void leftover_make(unsigned i, const struct storcli_target *t, const char *name,
+                   uint64_t size)
+{
+    char path[PROJFILE_PATH_MAX + 16];
+    struct disk_file *f;
+
+    projfile_path_prefix(path, &t->id);
+    strcat(path, name);
+    f = file_make(i, path);
+    if (size > 0)
+        memdisk_poke(&nodes[i].disk, f, size - 1, "", 1);
+}
+
 void projection_make(unsigned i, const struct storcli_target *t, unsigned p, bool partial,
                      uint64_t blocks)
 {
@@ -490,14 +541,7 @@ void projection_make(unsigned i, const struct storcli_target *t, unsigned p, boo
 
     memcpy(h.storages, t->storages, sizeof(h.storages));
     projfile_path(path, &t->id, p);
-    f = memdisk_find(&nodes[i].disk, path);
-    if (f == NULL) { /* made by hand, so as not to let the clock run here */
-        f = calloc(1, sizeof(*f));
-        snprintf(f->path, sizeof(f->path), "%s", path);
-        f->linked = f->name_durable = true;
-        assert(nodes[i].disk.n_files < MEM_FILES_MAX);
-        nodes[i].disk.files[nodes[i].disk.n_files++] = f;
-    }
+    f = file_make(i, path);
     projfile_header_put(page, &h);
     memdisk_poke(&nodes[i].disk, f, 0, page, sizeof(page));
     if (blocks > 0)

@@ -37,6 +37,7 @@ struct node {
     unsigned n_served[256];        /* requests by op */
     unsigned n_whole;
     uint32_t lacks_ino; /* ST_STAT says NO_FILE of it */
+    bool keeps;         /* a ruin that it is to remove: DAMAGED */
     struct heal_unsettled unsettled;
     bool has_unsettled;
 };
@@ -66,6 +67,9 @@ struct storcli_target target_make(uint64_t ino, unsigned first);
 /** Its projection p on node i; false partial: whole. */
 void projection_make(unsigned i, const struct storcli_target *t, unsigned p, bool partial,
                      uint64_t blocks);
+/** Another of its files on node i, all zeros: a projection by its number, or what was put aside: "damaged". */
+void leftover_make(unsigned i, const struct storcli_target *t, const char *name,
+                   uint64_t size);
 /** Is it there, and not partial? */
 bool projection_is_whole(unsigned i, const struct storcli_target *t, unsigned p);
 

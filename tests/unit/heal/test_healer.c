@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "storaged/core/projfile.h"
 #include "storaged/heal/list.h"
 #include "tests/unit/heal/nodes.h"
 
@@ -538,6 +539,87 @@ static void test_a_scrub_has_damaged_files_made_again(void **state)
     assert_true(projection_is_whole(1, &t, 0));
 }
 
+/* What a scrub of node 1 says; and how often it is told to remove something. */
+static void scrub_expect(const char *words, unsigned found, unsigned unseen,
+                         unsigned n_removals)
+{
+    unsigned before = nodes[1].n_served[ROZO__OP__ST_REMOVE];
+    Rozo__StHealthResp *health;
+
+    node_heal(1, 1, 0);
+    run_ms(90000); /* also for one that does not answer */
+    health = node_health(1);
+    assert_int_equal(health->scrub_state, 2);
+    assert_int_equal(health->scrub_found, found);
+    assert_int_equal(health->scrub_unseen, unseen);
+    if (words != NULL)
+        assert_non_null(strstr(health->scrub_findings[0], words));
+    rozo__st_health_resp__free_unpacked(health, NULL);
+    assert_int_equal(nodes[1].n_served[ROZO__OP__ST_REMOVE] - before, n_removals);
+}
+
+/*
+ * A projection file that does not tell where it lies goes when all others say that they have nothing of it, and never had: else
+ * it would be found damaged for ever.
+ */
+static void test_a_ruin_that_nobody_knows_goes(void **state)
+{
+    enum {
+        ALONE,
+        BEGUN_THERE, /* by a power loss there, or as an empty file */
+        EMPTY_THERE,
+        GOES, /* these go */
+        HEADLESS_THERE = GOES,
+        ASIDE_THERE,
+        DAMAGED_THERE,
+        REBUILT_THERE,
+        DOWN,
+        GIVEN_UP,
+        KEPT,
+        N
+    };
+    struct storcli_target t = target_make(50, 1);
+    char path[PROJFILE_PATH_MAX];
+
+    for (unsigned i = 0; i < N; i++) {
+        bool is_asked = i < GOES || i == KEPT;
+
+        projection_make(1, &t, 0, false, 1);
+        projfile_path(path, &t.id, 0);
+        memdisk_poke(&nodes[1].disk, memdisk_find(&nodes[1].disk, path), 40, "junk", 4);
+        nodes[3].config.power_was_lost = i == BEGUN_THERE;
+        if (i == BEGUN_THERE || i == HEADLESS_THERE)
+            leftover_make(3, &t, "2", 20000);
+        if (i == EMPTY_THERE)
+            leftover_make(3, &t, "2", 0);
+        if (i == ASIDE_THERE)
+            leftover_make(3, &t, "damaged", 20000);
+        if (i == DAMAGED_THERE) {
+            projection_make(3, &t, 2, false, 1);
+            projfile_path(path, &t.id, 2);
+            memdisk_poke(&nodes[3].disk, memdisk_find(&nodes[3].disk, path), 40, "junk",
+                         4);
+        }
+        nodes_lost = i == GIVEN_UP ? 1 << 3 : 0;
+        nodes[1].keeps = i == KEPT;
+        nodes_start_all();
+        if (i == REBUILT_THERE)
+            atomic_store(&nodes[3].identity.rebuild, true);
+        nodes[3].up = i != DOWN;
+        run_ms(3000);
+        scrub_expect(is_asked && i != KEPT ? "nobody else has any of it, so it is removed"
+                                           : "nobody tells where it lies",
+                     1, is_asked && i != KEPT ? 0 : 1, is_asked ? 1 : 0);
+        if (i < GOES)
+            scrub_expect(NULL, 0, 0, 0);
+        assert_int_equal(n_seen, 0); /* there is nothing to mend */
+        nodes[3].up = true;
+        atomic_store(&nodes[3].identity.rebuild, false);
+        teardown(state);
+        setup(state);
+    }
+}
+
 /* A storage may be told of itself: it took a mark, but not the write before it. */
 static void test_what_we_missed_and_know_ourselves(void **state)
 {
@@ -891,7 +973,7 @@ static void test_lists_are_served(void **state)
     Rozo__StListReq req = ROZO__ST_LIST_REQ__INIT;
     Rozo__StListResp *resp;
     struct storcli_target t = target_make(10, 1);
-    uint8_t *answer;
+    uint8_t *answer, id[FILE_ID_BYTES];
     size_t len;
 
     (void)state;
@@ -911,7 +993,22 @@ static void test_lists_are_served(void **state)
     assert_true(resp->end);
     assert_int_equal(resp->files[0]->projections, 1);
     assert_int_equal(resp->files[0]->ref->n_storages, 4);
+    assert_false(resp->never_had);
     rozo__st_list_resp__free_unpacked(resp, NULL);
+    req.only = true;
+    req.after = (ProtobufCBinaryData){ sizeof(id), id };
+    for (unsigned i = 0; i < 3;
+         i++) { /* one that is here; one that is not; nor while all is made again */
+        file_id_put(
+            id, &(struct file_id){ t.id.export_id, t.id.generation, t.id.ino + (i > 0) });
+        atomic_store(&nodes[1].identity.rebuild, i == 2);
+        node_ask(1, RPC_ROLE_NODE, ROZO__OP__ST_LIST, &req.base, &answer, &len);
+        resp = rozo__st_list_resp__unpack(NULL, len, answer);
+        free(answer);
+        assert_int_equal(resp->n_files, i == 0 ? 1 : 0);
+        assert_int_equal(resp->never_had, i == 1);
+        rozo__st_list_resp__free_unpacked(resp, NULL);
+    }
     req.max_files = 0;
     assert_int_equal(node_ask(1, RPC_ROLE_NODE, ROZO__OP__ST_LIST, &req.base, NULL, NULL),
                      ROZO__STATUS__BAD_REQUEST);
@@ -1060,6 +1157,7 @@ int main(void)
         T(test_a_scrub_sees_everything_and_tells_others),
         T(test_a_scrub_tells_all_homes_that_have_nothing),
         T(test_a_scrub_has_damaged_files_made_again),
+        T(test_a_ruin_that_nobody_knows_goes),
         T(test_what_we_missed_and_know_ourselves),
         T(test_a_scrub_goes_on_after_a_restart_and_can_be_stopped),
         T(test_scrubs_by_schedule_and_after_a_power_loss),

@@ -80,7 +80,7 @@ static struct disk_file *projection_make(const struct file_id *id, unsigned p,
 struct seen {
     struct list_file files[600];
     unsigned n, pages;
-    bool end;
+    bool end, aside;
     struct file_id after;
     int rc;
 };
@@ -94,6 +94,7 @@ static void on_listed(void *arg, const struct list_result *result)
     for (unsigned i = 0; i < result->n_files; i++)
         s->files[s->n++] = result->files[i];
     s->end = result->end;
+    s->aside = result->aside;
     s->after = result->after;
 }
 
@@ -255,6 +256,36 @@ static void test_one_file_alone(void **state)
     free(s);
 }
 
+/* Whether it was put aside is told of the one that is asked for, with or without anything in its place. */
+static void test_one_file_that_was_put_aside(void **state)
+{
+    static const struct {
+        uint64_t ino;
+        unsigned n;
+        bool aside;
+    } cases[] = { { 4, 0, true }, { 5, 1, true }, { 6, 1, false }, { 7, 0, false } };
+    struct seen *s = calloc(1, sizeof(*s));
+    struct list_op *op;
+
+    (void)state;
+    file_make("objects/9e/37/00000001000000010000000000000004.damaged");
+    projection_make(&(struct file_id){ 1, 1, 5 }, 0, false, 0);
+    file_make("objects/9e/37/00000001000000010000000000000005.damaged");
+    projection_make(&(struct file_id){ 1, 1, 6 }, 0, false, 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct list_request request = { .only = true, .after = { 1, 1, cases[i].ino } };
+
+        memset(s, 0, sizeof(*s));
+        assert_int_equal(list_start(&v.env, &disk.disk, &request, on_listed, s, &op), 0);
+        env_virtual_run_posted(&v);
+        assert_int_equal(s->n, cases[i].n);
+        assert_int_equal(s->aside, cases[i].aside);
+    }
+    list_all(s, 10, 0);
+    assert_false(s->aside);
+    free(s);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -264,6 +295,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_foreign_names_are_passed_over, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_one_file_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_one_file_that_was_put_aside, setup,
+                                        teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

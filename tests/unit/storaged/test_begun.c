@@ -1,11 +1,14 @@
 /*
  * Goal: a projection file whose header the power took is known to have had nothing that was ever stable; it is made
- * anew, or goes, when those who know of all storages say so, and nothing else of a file does.
+ * anew, or goes, when those who know of all storages say so, and nothing else of a file does; nor a ruin before they have
+ * said that nobody else ever had any of it.
  * Method: a storage on a disk in memory whose header page is zeroed or changed, with the power lost or not.
  */
 #include <errno.h>
 #include <string.h>
 
+#include "codec/codec.h"
+#include "common/bytes.h"
 #include "storaged/core/projfile.h"
 #include "tests/unit/storaged/world.h"
 
@@ -47,7 +50,7 @@ static void expect(struct world *w, uint16_t status, bool unsynced)
     assert_int_equal(said, unsynced);
 }
 
-static uint16_t remove_begun(struct world *w)
+static uint16_t remove_as(struct world *w, bool unfinished, bool ruined)
 {
     Rozo__StRemoveReq req = ROZO__ST_REMOVE_REQ__INIT;
     uint8_t id[FILE_ID_BYTES];
@@ -57,11 +60,22 @@ static uint16_t remove_begun(struct world *w)
     req.file_id.data = id;
     req.file_id.len = sizeof(id);
     req.to_storage = US;
-    req.unfinished = true;
+    req.unfinished = unfinished;
+    req.ruined = ruined;
     w->role = RPC_ROLE_NODE;
     status = call_run(w, ROZO__OP__ST_REMOVE, &req.base, NULL, 0, NULL);
     w->role = RPC_ROLE_CLIENT;
     return status;
+}
+
+static uint16_t remove_begun(struct world *w)
+{
+    return remove_as(w, true, false);
+}
+
+static uint16_t remove_ruin(struct world *w)
+{
+    return remove_as(w, true, true);
 }
 
 enum how { ZEROED, EMPTIED, CHANGED };
@@ -136,6 +150,126 @@ static void test_nothing_that_counts_is_removed(void **state)
     memdisk_cut_file(world_file(&w, 0), 0);
     world_restart(&w, false);
     assert_int_equal(remove_begun(&w), OK);
+    expect(&w, DAMAGED, false);
+    world_free(&w);
+}
+
+/* Its header cannot be believed, and nobody else has, or had, any of it: what was only here nobody can make anything of. */
+static void test_a_ruin_goes(void **state)
+{
+    (void)state;
+    for (unsigned how = ZEROED; how <= CHANGED; how++) {
+        for (unsigned power = 0; power < 2; power++) {
+            struct world w;
+            uint64_t failures;
+
+            begin(&w, how, power);
+            failures = generations_failures(&w.generations);
+            assert_int_equal(remove_ruin(&w), OK);
+            if (how == CHANGED) /* who wrote there and has not synced writes again */
+                assert_true(generations_failures(&w.generations) > failures);
+            expect(&w, NO_FILE, false);
+            world_restart(&w, false);
+            expect(&w, NO_FILE, false);
+            assert_int_equal(world_write(&w, 0, 0, 3, v1, 8192, true, NULL), OK);
+            world_expect(&w, 0, 2, SEEN_DATA, v1);
+            world_free(&w);
+        }
+    }
+}
+
+/* What was put aside has a header that can be believed: as if only its marks had rotted. */
+static void make_aside_sound(struct world *w)
+{
+    uint8_t page[PROJFILE_PAGE_BYTES];
+    char path[PROJFILE_PATH_MAX + 16];
+
+    projfile_path_prefix(path, &w->id);
+    strcat(path, "damaged");
+    memdisk_peek(world_file(w, 0), 0, page, sizeof(page));
+    memdisk_poke(&w->disk, memdisk_find(&w->disk, path), 0, page, sizeof(page));
+}
+
+/* What was put aside before goes with it: else it would be known for ever that something is unknown. */
+static void test_a_ruin_goes_with_what_was_put_aside(void **state)
+{
+    (void)state;
+    for (unsigned sound = 0; sound < 2; sound++) {
+        struct world w;
+
+        begin(&w, CHANGED, true);
+        assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL),
+                         ROZO__STATUS__STALE_VERSION);
+        assert_int_equal(world_write(&w, 0, 0, 1, v2, 8192, true, NULL), OK);
+        if (sound)
+            make_aside_sound(&w);
+        world_restart(&w, false);
+        assert_int_equal(remove_ruin(&w), DAMAGED); /* there is one in its place */
+        expect(&w, OK, false);
+        memdisk_poke(&w.disk, world_file(&w, 0), 40, "junk", 4);
+        world_restart(&w, false);
+        assert_int_equal(remove_ruin(&w), OK);
+        expect(&w, NO_FILE, false);
+        world_restart(&w, false);
+        expect(&w, NO_FILE, false);
+        world_free(&w);
+    }
+}
+
+/* The format is a later one, and the page is whole. */
+static void make_foreign(struct world *w)
+{
+    uint8_t page[PROJFILE_PAGE_BYTES];
+
+    memdisk_peek(world_file(w, 0), 0, page, sizeof(page));
+    put_le32(page + 8, PROJFILE_FORMAT + 1);
+    put_le32(page + 12, 0);
+    put_le32(page + 12, codec_crc32c(0, page, sizeof(page)));
+    memdisk_poke(&w->disk, world_file(w, 0), 0, page, sizeof(page));
+}
+
+/* Good, of a later build, of another place, in use, pending, not to be read just now: no ruin. */
+static void test_what_may_be_of_use_is_no_ruin(void **state)
+{
+    enum { GOOD, FOREIGN, MOVED, IN_USE, PENDING, UNREAD, N };
+
+    (void)state;
+    for (unsigned i = 0; i < N; i++) {
+        struct world w;
+
+        world_init(&w, 1);
+        assert_int_equal(world_write(&w, 0, 0, 3, v1, 8192, true, NULL), OK);
+        if (i == PENDING)
+            assert_int_equal(world_write(&w, 0, 0, 3, v2, 8192, true, NULL), OK);
+        if (i == FOREIGN)
+            make_foreign(&w);
+        if (i == MOVED)
+            assert_int_equal(world_write(&w, 1, 0, 3, v1, 8192, true, NULL), OK);
+        if (i == MOVED) {
+            uint8_t page[PROJFILE_PAGE_BYTES];
+
+            memdisk_peek(world_file(&w, 1), 0, page, sizeof(page));
+            memdisk_poke(&w.disk, world_file(&w, 0), 0, page, sizeof(page));
+        }
+        if (i == PENDING || i == IN_USE)
+            memdisk_poke(&w.disk, world_file(&w, 0), 40, "junk", 4);
+        if (i == UNREAD)
+            memdisk_spoil(world_file(&w, 0), 0);
+        if (i != IN_USE)
+            world_restart(&w, false);
+        assert_int_equal(remove_ruin(&w), DAMAGED);
+        assert_non_null(world_file(&w, 0));
+        world_free(&w);
+    }
+}
+
+static void test_only_what_is_unfinished_can_be_a_ruin(void **state)
+{
+    struct world w;
+
+    (void)state;
+    begin(&w, CHANGED, false);
+    assert_int_equal(remove_as(&w, false, true), ROZO__STATUS__BAD_REQUEST);
     expect(&w, DAMAGED, false);
     world_free(&w);
 }
@@ -510,6 +644,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_only_what_was_begun_is_removed),
         cmocka_unit_test(test_nothing_that_counts_is_removed),
+        cmocka_unit_test(test_a_ruin_goes),
+        cmocka_unit_test(test_a_ruin_goes_with_what_was_put_aside),
+        cmocka_unit_test(test_what_may_be_of_use_is_no_ruin),
+        cmocka_unit_test(test_only_what_is_unfinished_can_be_a_ruin),
         cmocka_unit_test(test_a_file_that_is_called_whole_begins_anew),
         cmocka_unit_test(test_what_is_unknown_was_never_synced),
         cmocka_unit_test(test_a_header_does_not_stay_without_its_page),
