@@ -74,10 +74,10 @@ struct rpc_request {
     void *impl;
 };
 
-/* How a peer is doing, by its channel's own probes. */
+/* How a peer is doing, by its channel's own probes, in this order. */
 enum rpc_health {
     RPC_DOWN,       /* no link is up */
-    RPC_CONNECTING, /* the first time: no link is up yet, and none has failed */
+    RPC_CONNECTING, /* no link is up, but one is at its first attempt */
     RPC_SUSPECT,    /* links are up but the peer has been silent too long: maybe hung */
     RPC_UP,
 };

@@ -73,13 +73,25 @@ void channel_note_sleep(struct channel *ch, uint64_t now_ns)
     }
 }
 
+/* Is one at its first attempt? */
+static bool is_connecting(const struct channel *ch)
+{
+    for (unsigned i = 0; i < ch->n_links; i++) {
+        const struct link *l = &ch->links[i];
+
+        if ((l->state == LINK_RESOLVING || l->state == LINK_HELLO) && l->error[0] == '\0')
+            return true;
+    }
+    return false;
+}
+
 enum rpc_health channel_health(struct rpc_channel *base)
 {
     struct channel *ch = channel_of(base);
     uint64_t now_ns = now_of(ch);
 
     if (ch->n_up == 0)
-        return ch->last_error[0] == '\0' ? RPC_CONNECTING : RPC_DOWN;
+        return is_connecting(ch) ? RPC_CONNECTING : RPC_DOWN;
     channel_note_sleep(ch, now_ns);
     for (unsigned i = 0; i < ch->n_links; i++) {
         if (ch->links[i].state == LINK_UP && !link_is_suspect(&ch->links[i], now_ns))

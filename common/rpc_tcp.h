@@ -95,7 +95,7 @@ int rpc_tcp_channel_open(struct env_uv *env, const struct rpc_channel_config *co
 void rpc_tcp_channel_close(struct rpc_channel *ch, void (*closed)(void *arg), void *arg);
 /** The session of requests that name none, from now on. */
 void rpc_tcp_channel_set_session(struct rpc_channel *ch, uint64_t session);
-/** Called with (arg) each time the channel goes from RPC_DOWN to RPC_UP. */
+/** Called with (arg) each time the first link of the channel comes up. */
 void rpc_tcp_channel_on_up(struct rpc_channel *ch, void (*fn)(void *arg), void *arg);
 /** Why the last link failed ("connect to 127.0.0.1:1: Connection refused"), "" if none did. */
 const char *rpc_tcp_channel_last_error(const struct rpc_channel *ch);

@@ -238,7 +238,7 @@ static void peers_list(struct walk *w)
 
         if (peer->lost && peer->id != h->us)
             continue;
-        if (peer->channel == NULL || rpc_channel_health(peer->channel) == RPC_DOWN)
+        if (peer->channel == NULL || rpc_channel_health(peer->channel) < RPC_SUSPECT)
             w->unheard = true;
         else
             peer_list(w, &w->peers[w->n_peers++], peer->id);

@@ -225,7 +225,12 @@ bool engine_is_arriving(struct storcli_file *file, unsigned candidate)
     struct rpc_channel *ch = engine_channel(file, candidate);
 
     return ch != NULL && rpc_channel_health(ch) == RPC_CONNECTING &&
-           file->peer[candidate]->avoid_until_ns <= engine_now_ns(file->cli);
+           !file->peer[candidate]->is_unmet;
+}
+
+void engine_peer_unmet(struct storcli_file *file, unsigned candidate)
+{
+    file->peer[candidate]->is_unmet = true;
 }
 
 void engine_peer_slow(struct storcli_file *file, unsigned candidate)
@@ -247,6 +252,7 @@ void engine_peer_fine(struct storcli_file *file, unsigned candidate)
 
     peer->avoid_ms = 0;
     peer->avoid_until_ns = 0;
+    peer->is_unmet = false;
 }
 
 /* ---- closed files that linger ---- */

@@ -37,6 +37,7 @@ struct peer {
     uint32_t storage_id;
     uint32_t avoid_ms;       /* how long it was avoided last; 0: never, or fine since */
     uint64_t avoid_until_ns; /* it was slow: others are asked first, and written to */
+    bool is_unmet; /* a write waited for its first connection in vain; answers end that */
     struct late late;
 };
 
@@ -149,8 +150,10 @@ void engine_peer_slow(struct storcli_file *file, unsigned candidate);
 void engine_peer_fine(struct storcli_file *file, unsigned candidate);
 /** True when its channel exists and is RPC_UP. */
 bool engine_is_up(struct storcli_file *file, unsigned candidate);
-/** It is being connected to for the first time, and has not let us wait for that yet: writes wait for it as for an answer. */
+/** It is being connected to for the first time, and nobody has waited for that in vain: writes wait for it as for an answer. */
 bool engine_is_arriving(struct storcli_file *file, unsigned candidate);
+/** Somebody has. */
+void engine_peer_unmet(struct storcli_file *file, unsigned candidate);
 
 /** Pieces of a run of blocks, cut at extents. */
 static inline unsigned piece_blocks(uint64_t first_block, uint64_t n_left)

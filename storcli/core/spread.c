@@ -151,6 +151,7 @@ static void note_slow_ones(struct spread *s, uint64_t now_ns)
 {
     for (unsigned i = 0; i < s->file->c; i++) {
         struct spread_try *try = &s->tries[i];
+        bool waited;
 
         if (try->state != TRY_SENT)
             continue;
@@ -160,9 +161,12 @@ static void note_slow_ones(struct spread *s, uint64_t now_ns)
         }
         if (try->slow)
             continue;
+        waited = now_ns - try->sent_ns >= ms_ns(patience_ms(s, try));
+        if (waited && engine_is_arriving(s->file, i))
+            engine_peer_unmet(s->file, i);
         if (!is_there(s, i)) {
             try->away = try->slow = true;
-        } else if (now_ns - try->sent_ns >= ms_ns(patience_ms(s, try))) {
+        } else if (waited) {
             try->slow = true;
             engine_peer_slow(s->file, i);
         }

@@ -514,7 +514,8 @@ def test_projections_lost_under_a_running_cluster(cluster, layout, may_be_lost):
         assert f.read() == data
     k = {1: 4, 2: 8}[layout]
     for n in range(may_be_lost, len(found)):  # more than once where a spare took what was a home's
-        damage_ways()[ways[n % len(ways)]](found[n], None)
+        for i in range(n + 1):
+            damage_ways()[ways[i % len(ways)]](found[i], None)
         c.remount()
         try:
             with open(path, "rb") as f:

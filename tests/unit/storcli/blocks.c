@@ -1282,6 +1282,31 @@ static void writes_wait_for_homes_that_are_being_connected_to(void **state)
     fix_free(f);
 }
 
+/* And one that was waited for in vain is waited for again when it is there: nobody is left out who is alive. */
+static void writes_wait_for_homes_that_were_long_connected_to(void **state)
+{
+    struct storcli_config config = { 0 };
+    struct fix *f = fix_new_with(1, codec_layout(1)->n, config);
+    int rc = NOT_DONE;
+    uint8_t *data = pattern(1, 0, 20, BS);
+
+    (void)state;
+    set_homes(f, 0, f->n, SIM_CONNECTING);
+    storcli_write(f->file, 1, 0, 20, data, BS, false, on_done, &rc);
+    env_virtual_advance_ms(&f->v, 3000);
+    assert_int_equal(rc, NOT_DONE);
+    set_homes(f, 0, f->n, SIM_UP);
+    wait_done(f, &rc);
+    free(data);
+    assert_int_equal(rc, 0);
+    for (unsigned i = 0; i < f->n; i++)
+        assert_true(f->net.storages[i].n_writes > 0);
+    env_virtual_advance_ms(&f->v, 2000);
+    for (unsigned i = 0; i < f->n; i++)
+        assert_int_equal(f->net.storages[i].n_missed, 0);
+    fix_free(f);
+}
+
 /* A spare may hold several projections of a file, even of one block, at different versions. */
 static void a_spare_is_asked_for_all_it_holds(void **state)
 {
@@ -1870,6 +1895,7 @@ int main(void)
         cmocka_unit_test(what_a_late_home_has_yet_to_get_is_told_soon),
         cmocka_unit_test(writes_go_to_spares_for_no_hiccup),
         cmocka_unit_test(writes_wait_for_homes_that_are_being_connected_to),
+        cmocka_unit_test(writes_wait_for_homes_that_were_long_connected_to),
         cmocka_unit_test(a_spare_is_asked_for_all_it_holds),
         cmocka_unit_test(sync_makes_it_stable),
         cmocka_unit_test(a_synced_write_needs_no_sync),
