@@ -277,8 +277,11 @@ static bool frame_next(const struct parse *s, uint64_t from, struct frame *f)
 {
     for (uint64_t at = from; at < s->end; at += 8) {
         struct frame other;
-        bool is_header = frame_header_get(s, at, f);
+        bool is_header;
 
+        if (s->bytes[at] != frame_magic[0]) /* of both; where nothing is, it is zero */
+            continue;
+        is_header = frame_header_get(s, at, f);
         if (!is_header && !frame_tail_get(s, at, f))
             continue;
         if (!frame_makes_sense(f, from) || f->sequence <= s->seen->last)
