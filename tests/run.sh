@@ -46,7 +46,7 @@ done
 # These promise how long a call may take, or measure: they have the machine for themselves.
 alone_tests=(tests/system/test_faults.py tests/system/test_bench.py)
 # The others are in lanes side by side: each test has a cluster, mounts and a folder of its own. The first lane has those
-# below, the second the rest, the third several mounts, the further codes and asan.
+# below, the second the rest and asan, the third several mounts and the further codes.
 first_lane_tests=(tests/system/test_trees.py tests/system/test_exportd.py tests/system/test_mount.py
     tests/system/test_bad_input.py tests/system/test_reexport.py tests/system/test_full.py
     tests/system/test_programs.py tests/system/test_salvage.py tests/system/test_starts.py
@@ -187,7 +187,7 @@ lanes_wait()
 
     for i in "${!lanes[@]}"; do
         wait "${lanes[$i]}"
-        took=$(cat "$work/lane-$i.s" 2>/dev/null)
+        took=$(cat "$work/lane-$i.s" 2>/dev/null) || failure "lane.$((i + 1))" "did not get to its end"
         stages+=("$(printf '%5d s  lane %d of what follows' "${took:-0}" "$((i + 1))")")
         printf '\n---- lane %d, took %d s ----\n' "$((i + 1))" "${took:-0}"
         cat "$work/lane-$i.log"
@@ -195,7 +195,7 @@ lanes_wait()
     lanes=()
 }
 
-lane_rest()
+lane_rest() # ALSO_ASAN
 {
     local skip=" ${alone_tests[*]} ${first_lane_tests[*]} ${coherence_tests[*]} " rest=() file
 
@@ -203,9 +203,10 @@ lane_rest()
         [[ $skip == *" $file "* ]] || rest+=("$file")
     done
     pytests release system-2 "${rest[@]}"
+    $1 && pytests asan system-asan "${asan_tests[@]}"
 }
 
-lane_builds()
+lane_codecs()
 {
     local codec
 
@@ -213,7 +214,6 @@ lane_builds()
     for codec in "${codecs[@]}"; do
         ROZO_TEST_CODEC=$codec pytests release "system-$codec" "${codec_tests[@]}"
     done
-    $1 && pytests asan system-asan "${asan_tests[@]}"
 }
 
 if $install; then
@@ -252,8 +252,8 @@ elif has release; then
     pytests release system-alone "${alone_tests[@]}"
     step "system tests, release, further codes and asan"
     lane pytests release system-1 "${first_lane_tests[@]}"
-    lane lane_rest
-    lane lane_builds "$(has asan && echo true || echo false)"
+    lane lane_rest "$(has asan && echo true || echo false)"
+    lane lane_codecs
     lanes_wait
 elif has asan; then
     step "system tests, asan"
