@@ -255,8 +255,6 @@ enum op_next op_create(struct op *op, unsigned p, uint32_t epoch,
 enum op_next op_create_undo(struct op *op, unsigned p);
 /** The page of a file that was just made with nothing in it. When it cannot be written the file goes again. */
 enum op_next op_first_page(struct op *op, unsigned p);
-/** Into op->aside: what a damaged file of this one is called. */
-void op_aside_path(struct op *op);
 /**
  * Was a damaged file put aside for p, which is absent, by somebody who then did not get to make the new
  * one? Then that is to be partial: see object.emptied.

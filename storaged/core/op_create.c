@@ -202,12 +202,6 @@ enum aside_state {
     ASIDE_SYNCING_DROP,
 };
 
-void op_aside_path(struct op *op)
-{
-    projfile_path_prefix(op->aside, &op->obj->id);
-    memcpy(op->aside + strlen(op->aside), "damaged", sizeof("damaged"));
-}
-
 enum op_next op_seek_aside(struct op *op, unsigned p)
 {
     struct object *obj = op->obj;
@@ -215,7 +209,7 @@ enum op_next op_seek_aside(struct op *op, unsigned p)
     if (op->aside_state == ASIDE_NONE) {
         if (obj->state[p] != PROJ_ABSENT || (obj->sought >> p & 1) != 0)
             return OP_GO;
-        op_aside_path(op);
+        projfile_path_aside(op->aside, &op->obj->id);
         op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->aside };
         op->aside_state = ASIDE_SEEKING;
         op_submit(op);
@@ -280,7 +274,7 @@ static enum op_next aside_look(struct op *op, unsigned p)
     if (is_mark_wanted(op, p) && !op_is_decided(op))
         return op_bad(op, -EUCLEAN);
     projfile_path(op->path, &op->obj->id, p);
-    op_aside_path(op);
+    projfile_path_aside(op->aside, &op->obj->id);
     if (op->obj->state[p] == PROJ_DAMAGED)
         op->dr =
             (struct disk_req){ .op = DISK_RENAME, .path = op->path, .to = op->aside };

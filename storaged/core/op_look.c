@@ -291,7 +291,7 @@ static enum op_next look_empty(struct op *op)
     op->enter_state = ENTER_LOOK;
     if (!generations_lost_any(op->st->config.generations))
         return OP_GO;
-    op_aside_path(op);
+    projfile_path_aside(op->aside, &op->obj->id);
     op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->aside };
     op->enter_state = ENTER_ASIDE;
     op_submit(op);
@@ -361,7 +361,7 @@ static enum op_next look_next(struct op *op)
     if (op->rc != 0)
         return OP_BAD;
     projfile_path(op->path, &obj->id, op->p);
-    op_aside_path(op);
+    projfile_path_aside(op->aside, &op->obj->id);
     op->dr = (struct disk_req){ .op = DISK_OPEN,
                                 .path = op->path,
                                 .to = op->none_aside ? NULL : op->aside };

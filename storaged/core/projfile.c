@@ -468,7 +468,7 @@ void projfile_path_prefix(char path[PROJFILE_PATH_MAX], const struct file_id *id
                      "objects/%02x/%02x/%08" PRIx32 "%08" PRIx32 "%016" PRIx64 ".",
                      dir >> 8, dir & 0xff, id->export_id, id->generation, id->ino);
 
-    assert(n > 0 && n < PROJFILE_PATH_MAX - 3);
+    assert(n > 0 && n <= PROJFILE_PATH_MAX - (int)sizeof("damaged"));
 }
 
 void projfile_path(char path[PROJFILE_PATH_MAX], const struct file_id *id,
@@ -479,6 +479,12 @@ void projfile_path(char path[PROJFILE_PATH_MAX], const struct file_id *id,
     projfile_path_prefix(path, id);
     n = strlen(path);
     snprintf(path + n, PROJFILE_PATH_MAX - n, "%u", projection);
+}
+
+void projfile_path_aside(char path[PROJFILE_PATH_MAX], const struct file_id *id)
+{
+    projfile_path_prefix(path, id);
+    strcat(path, "damaged");
 }
 
 void hole_head_put(uint8_t p[RECORD_HEADER_BYTES], uint32_t file_hash,

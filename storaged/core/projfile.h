@@ -159,6 +159,8 @@ void projfile_path_prefix(char path[PROJFILE_PATH_MAX], const struct file_id *id
 /** The whole path. */
 void projfile_path(char path[PROJFILE_PATH_MAX], const struct file_id *id,
                    unsigned projection);
+/** Of what was put aside as damaged, whichever projection it was. */
+void projfile_path_aside(char path[PROJFILE_PATH_MAX], const struct file_id *id);
 
 /** A packed RECORD_HOLE header, sealed. */
 void hole_head_put(uint8_t p[RECORD_HEADER_BYTES], uint32_t file_hash,

@@ -69,12 +69,9 @@ static bool is_in_use(const struct op *op)
 static enum op_next name_open(struct remove_op *r)
 {
     struct op *op = &r->op;
-    size_t len;
 
-    projfile_path_prefix(op->path, &op->ref.id);
-    len = strlen(op->path);
     if (r->p == CODEC_N_MAX)
-        memcpy(op->path + len, "damaged", sizeof("damaged"));
+        projfile_path_aside(op->path, &op->ref.id);
     else
         projfile_path(op->path, &op->ref.id, r->p);
     op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->path };

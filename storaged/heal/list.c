@@ -145,12 +145,9 @@ static bool name_parse(const char *name, unsigned directory, struct file_id *id,
 static bool name_is_aside(const char *name, const struct file_id *id)
 {
     char path[PROJFILE_PATH_MAX];
-    const char *mine;
 
-    projfile_path_prefix(path, id);
-    mine = strrchr(path, '/') + 1;
-    return strncmp(name, mine, strlen(mine)) == 0 &&
-           strcmp(name + strlen(mine), "damaged") == 0;
+    projfile_path_aside(path, id);
+    return strcmp(strrchr(path, '/') + 1, name) == 0;
 }
 
 static bool id_is(const struct file_id *a, const struct file_id *b)

@@ -112,14 +112,12 @@ static void source_free(struct source *src)
 
 static int place_open(const struct salvage *s, const struct salvage_place *place)
 {
-    char path[PROJFILE_PATH_MAX + 8], prefix[PROJFILE_PATH_MAX];
+    char path[PROJFILE_PATH_MAX];
 
-    if (place->projection == SALVAGE_ASIDE) {
-        projfile_path_prefix(prefix, &place->id);
-        snprintf(path, sizeof(path), "%sdamaged", prefix);
-    } else {
+    if (place->projection == SALVAGE_ASIDE)
+        projfile_path_aside(path, &place->id);
+    else
         projfile_path(path, &place->id, place->projection);
-    }
     return openat(s->dirs[place->dir].fd, path,
                   O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 }

@@ -199,19 +199,23 @@ struct rpc_channel *engine_channel(struct storcli_file *file, unsigned candidate
     return where->channel(where->arg, file->target.storages[candidate]);
 }
 
-bool engine_is_up(struct storcli_file *file, unsigned candidate)
+static enum rpc_health health_of(struct storcli_file *file, unsigned candidate)
 {
     struct rpc_channel *ch = engine_channel(file, candidate);
 
-    return ch != NULL && rpc_channel_health(ch) == RPC_UP;
+    return ch == NULL ? RPC_DOWN : rpc_channel_health(ch);
+}
+
+bool engine_is_up(struct storcli_file *file, unsigned candidate)
+{
+    return health_of(file, candidate) == RPC_UP;
 }
 
 enum peer_rank engine_rank(struct storcli_file *file, unsigned candidate)
 {
-    struct rpc_channel *ch = engine_channel(file, candidate);
-    enum rpc_health health = ch == NULL ? RPC_DOWN : rpc_channel_health(ch);
+    enum rpc_health health = health_of(file, candidate);
 
-    if (health == RPC_DOWN || health == RPC_CONNECTING)
+    if (health < RPC_SUSPECT)
         return PEER_DOWN;
     if (health == RPC_SUSPECT)
         return PEER_SUSPECT;
@@ -222,9 +226,7 @@ enum peer_rank engine_rank(struct storcli_file *file, unsigned candidate)
 
 bool engine_is_arriving(struct storcli_file *file, unsigned candidate)
 {
-    struct rpc_channel *ch = engine_channel(file, candidate);
-
-    return ch != NULL && rpc_channel_health(ch) == RPC_CONNECTING &&
+    return health_of(file, candidate) == RPC_CONNECTING &&
            !file->peer[candidate]->is_unmet;
 }
 

@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from conftest import BIN, process_runs, rozo, wait_for
+from conftest import BIN, K, process_runs, rozo, wait_for
 
 STARTS_MAX_S = 30
 
@@ -512,7 +512,6 @@ def test_projections_lost_under_a_running_cluster(cluster, layout, may_be_lost):
     c.remount()
     with open(path, "rb") as f:
         assert f.read() == data
-    k = {1: 4, 2: 8}[layout]
     for n in range(may_be_lost, len(found)):  # more than once where a spare took what was a home's
         for i in range(n + 1):
             damage_ways()[ways[i % len(ways)]](found[i], None)
@@ -525,7 +524,7 @@ def test_projections_lost_under_a_running_cluster(cluster, layout, may_be_lost):
             assert e.errno == errno.EIO
             break
         assert got == data[5 * len(data) // 6:][:16384]
-        assert len(found) - n > k, "%d of %d files are damaged, and k = %d" % (n + 1, len(found), k)
+        assert len(found) - n > K[layout], "%d of %d files are damaged, and k = %d" % (n + 1, len(found), K[layout])
     with open(path, "r+b") as f:
         f.write(data[::-1])
         os.fsync(f.fileno())

@@ -182,10 +182,9 @@ static void test_a_ruin_goes(void **state)
 static void make_aside_sound(struct world *w)
 {
     uint8_t page[PROJFILE_PAGE_BYTES];
-    char path[PROJFILE_PATH_MAX + 16];
+    char path[PROJFILE_PATH_MAX];
 
-    projfile_path_prefix(path, &w->id);
-    strcat(path, "damaged");
+    projfile_path_aside(path, &w->id);
     memdisk_peek(world_file(w, 0), 0, page, sizeof(page));
     memdisk_poke(&w->disk, memdisk_find(&w->disk, path), 0, page, sizeof(page));
 }
@@ -243,11 +242,10 @@ static void test_what_may_be_of_use_is_no_ruin(void **state)
             assert_int_equal(world_write(&w, 0, 0, 3, v2, 8192, true, NULL), OK);
         if (i == FOREIGN)
             make_foreign(&w);
-        if (i == MOVED)
-            assert_int_equal(world_write(&w, 1, 0, 3, v1, 8192, true, NULL), OK);
         if (i == MOVED) {
             uint8_t page[PROJFILE_PAGE_BYTES];
 
+            assert_int_equal(world_write(&w, 1, 0, 3, v1, 8192, true, NULL), OK);
             memdisk_peek(world_file(&w, 1), 0, page, sizeof(page));
             memdisk_poke(&w.disk, world_file(&w, 0), 0, page, sizeof(page));
         }

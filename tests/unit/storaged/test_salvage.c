@@ -617,9 +617,8 @@ static void test_files_without_a_header_give_their_records(void **state)
     damage(&b, 3, PROJFILE_MARKS_AT + 40);
     projfile_path(name, &b.id, 2);
     path_of(&b, 2, name, from);
-    projfile_path_prefix(name, &b.id);
+    projfile_path_aside(name, &b.id); /* this name does not tell the projection */
     path_of(&b, 2, name, to);
-    strcat(to, "damaged"); /* put aside: its name does not tell the projection */
     assert_int_equal(rename(from, to), 0);
     damage(&b, 4, 41);
     bench_check(&b, 0x1e);
