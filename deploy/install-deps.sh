@@ -32,6 +32,7 @@ BUILD_PACKAGES=(
     libsystemd-dev
 )
 TEST_PACKAGES=(
+    ccache # a second clone, or another branch, builds in seconds
     ca-certificates # cargo fetches the crates over https
     python3-pytest
     fio
