@@ -250,7 +250,7 @@ void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
         op_reply_err(op, strcmp(name, "rozo.locate") == 0 ? -EPERM : -ENODATA);
         return;
     }
-    msg.ino = ino;
+    op->ino = msg.ino = ino;
     msg.name = bytes_of(name);
     op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base, on_set_xattr);
 }

@@ -21,6 +21,9 @@ enum {
     GATHER_MS = 10,             /* closes wait so long for others */
 };
 
+/* Our estimate of exportd's clock is never further behind than that, unless that clock was set back. */
+static const int64_t CLOCK_LAG_MAX_NS = 10000000000;
+
 static void on_gather_timer(struct env_timer *timer);
 
 /* What we remember of an inode that is not in use, for the kernel's pages that may be. */
@@ -216,6 +219,27 @@ static void node_note_own_size(struct node *node, const struct md_attr *attr)
 
 /* ---- changes ---- */
 
+static void node_note_time(struct node *node, const struct md_attr *attr)
+{
+    if (attr->ctime_ns > node->changed_ns)
+        node->changed_ns = attr->ctime_ns;
+}
+
+/*
+ * The time of a write. Our estimate of exportd's clock may lag behind it by the time that an answer takes, and a write that
+ * follows a change which exportd has stamped would seem to be older: then ctime would not move.
+ */
+static int64_t on_meta_clock(void *arg)
+{
+    struct node *node = arg;
+    int64_t now_ns = env_wall_ns(node->nodes->env);
+
+    if (node->changed_ns >= now_ns && node->changed_ns - now_ns < CLOCK_LAG_MAX_NS)
+        now_ns = node->changed_ns + 1;
+    node->changed_ns = now_ns;
+    return now_ns;
+}
+
 void node_change_sent(struct node *node)
 {
     node->n_changing++;
@@ -232,6 +256,7 @@ void node_change_answered(struct node *node, const struct md_attr *attr)
         return;
     }
     node_note_mode(node, attr->mode);
+    node_note_time(node, attr);
     if (attr->change <= node->seen.change)
         return;
     if (!node->seen.valid) /* others may have changed it, too */
@@ -253,6 +278,7 @@ static void node_note_size(struct node *node, const struct md_attr *attr)
 
 void node_note_attr(struct node *node, const struct md_attr *attr)
 {
+    node_note_time(node, attr);
     if (node->n_changing != 0 || attr->change < node->seen.change)
         return;
     if (!node->seen.valid || attr->change > node->seen.change)
@@ -267,6 +293,7 @@ bool node_cache_is_fresh(struct node *node, const struct md_attr *attr)
 {
     bool fresh = node->seen.valid && attr->change == node->seen.change;
 
+    node_note_time(node, attr);
     if (node->n_changing != 0 && node->seen.valid) /* ours; its answer will tell */
         return true;
     if (!fresh && node->file != NULL && !node->closing)
@@ -510,6 +537,7 @@ struct node *node_get(struct nodes *nodes, uint64_t ino)
             .load = meta_load,
             .wrote = meta_wrote,
             .truncated = meta_truncated,
+            .clock_ns = on_meta_clock,
             .arg = node,
         };
         list_init(&node->waiters);

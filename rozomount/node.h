@@ -70,6 +70,7 @@ struct node {
         settled; /* of the token under which that was sent: see node_is_settled(); 0: none */
     unsigned n_changing; /* our own changes under way at exportd */
     struct seen seen;
+    int64_t changed_ns; /* the latest ctime of it that we know of, by exportd's clock */
     /* Privileges that a write takes away, as exportd told us shortly ago. */
     uint32_t mode;
     uint64_t mode_until_ns;          /* then mode is too old */

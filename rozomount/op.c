@@ -552,6 +552,7 @@ static bool op_may_go(const struct md_call *call)
 void op_ask_within(struct op *op, uint32_t timeout_ms, uint16_t code,
                    const ProtobufCMessage *msg, void (*on_answer)(struct op *op, int rc))
 {
+    assert(!code_changes(code) || (op->ino | op->ino2 | op->parent) != 0); /* what of? */
     op->on_answer = on_answer;
     md_entry_drop(&op->entry);
     op_note_asked(op);

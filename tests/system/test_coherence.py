@@ -155,6 +155,69 @@ def test_attributes(ab, change):
             assert at_the_other != before, change
 
 
+def change_names_in(path, i):
+    """One more name in a directory, or one less."""
+    name = path + "/in"
+    if is_there(name):
+        os.unlink(name)
+    else:
+        put(name)
+
+
+# Whatever can be done to an inode, by name: what each one is about. `i` counts.
+ANY, FILES, DIRECTORIES = ("file", "open file", "directory", "symlink"), ("file", "open file"), ("directory",)
+NOT_LINKS = FILES + DIRECTORIES
+CTIME_CHANGES = {
+    "chmod": (NOT_LINKS, lambda path, i: os.chmod(path, 0o700 + i)),
+    "chown": (ANY, lambda path, i: os.chown(path, 1 + i, 2 + i, follow_symlinks=False)),
+    "utime": (ANY, lambda path, i: os.utime(path, ns=(10**18 + i, 10**18 + 7 * i), follow_symlinks=False)),
+    "link": (FILES + ("symlink",), lambda path, i: os.link(path, path + "-other", follow_symlinks=False)),
+    "unlink": (FILES + ("symlink",), lambda path, i: os.unlink(path + "-other")),
+    "rename": (ANY, lambda path, i: os.rename(path, path + "-moved") or os.rename(path + "-moved", path)),
+    "write": (FILES, open_and(lambda fd, i: os.pwrite(fd, b"%d" % i, 10 * i))),
+    "truncate": (FILES, lambda path, i: os.truncate(path, SIZE - 100 * i - 1)),
+    "allocate": (FILES, open_and(lambda fd, i: os.posix_fallocate(fd, 0, SIZE + 1000 * i))),
+    "setxattr": (ANY, lambda path, i: os.setxattr(path, "trusted.name", b"one", follow_symlinks=False)),
+    "setxattr again": (ANY, lambda path, i: os.setxattr(path, "trusted.name", b"other", follow_symlinks=False)),
+    "removexattr": (ANY, lambda path, i: os.removexattr(path, "trusted.name", follow_symlinks=False)),
+    "an ACL": (NOT_LINKS, lambda path, i: os.setxattr(path, "system.posix_acl_access", acl(i % 8))),
+    "no ACL": (NOT_LINKS, lambda path, i: os.removexattr(path, "system.posix_acl_access")),
+    "a default ACL": (DIRECTORIES, lambda path, i: os.setxattr(path, "system.posix_acl_default", acl(7))),
+    "no default ACL": (DIRECTORIES, lambda path, i: os.removexattr(path, "system.posix_acl_default")),
+    "a name": (DIRECTORIES, change_names_in),
+    "no name": (DIRECTORIES, change_names_in),
+}
+
+
+@pytest.mark.parametrize("kind", ANY)
+def test_each_change_moves_ctime(ab, kind):
+    """... for the program that made it and looks at once, and for one on the other mount."""
+    path = ab[0] + "/x"
+    if kind == "directory":
+        os.mkdir(path)
+    elif kind == "symlink":
+        os.symlink("to", path)
+    else:
+        put(path, b"0" * SIZE)
+    stuck = []
+    for who in (0, 1):
+        with contextlib.ExitStack() as stack:
+            if kind == "open file":  # its mount has it for itself alone, and knows the attributes
+                os.write(stack.enter_context(Open(ab[who] + "/x")), b"mine")
+            for i, (name, (kinds, change)) in enumerate(CTIME_CHANGES.items()):
+                if kind not in kinds:
+                    continue
+                others = os.lstat(ab[1 - who] + "/x").st_ctime_ns
+                before = os.lstat(ab[who] + "/x").st_ctime_ns
+                if others != before:
+                    stuck.append(("before " + name, who, before - others))
+                change(ab[who] + "/x", i)
+                after = [os.lstat(ab[k] + "/x").st_ctime_ns for k in (who, 1 - who)]
+                if not before < after[0] == after[1]:
+                    stuck.append((name, who, [t - before for t in after]))
+    assert stuck == []
+
+
 def test_size_of_what_is_being_written(ab):
     """Each write, not synced, its file not closed, shows in the very next stat."""
     a, b = ab

@@ -650,6 +650,37 @@ static void test_what_is_ours_alone_is_settled_until_somebody_changes_it(void **
     fx.nodes.config.tokens = NULL;
 }
 
+/* What a write is stamped with, next. */
+static int64_t stamp(void)
+{
+    return the_file->meta->clock_ns(the_file->meta->arg);
+}
+
+static void test_a_write_is_later_than_what_is_known_of_its_file(void **state)
+{
+    const int64_t second_ns = 1000000000;
+    struct node *node = open_node(5, 100, 7, NULL);
+    struct md_entry e = entry_of(5, 100, 8);
+    int64_t now_ns = stamp();
+
+    (void)state;
+    assert_int_equal(stamp(), now_ns + 1); /* nor is it at the same time as another one */
+    e.attr.ctime_ns = now_ns + second_ns;  /* our estimate of exportd's clock lags */
+    node_note_attr(node, &e.attr);
+    assert_int_equal(stamp(), now_ns + second_ns + 1);
+    fx.env.now_ns += 2 * (uint64_t)second_ns;
+    assert_int_equal(stamp(), now_ns + 2 * second_ns);
+    node_change_sent(node);
+    e.attr.change++;
+    e.attr.ctime_ns = now_ns + 3 * second_ns;
+    node_change_answered(node, &e.attr);
+    assert_int_equal(stamp(), now_ns + 3 * second_ns + 1);
+    e.attr.ctime_ns = now_ns + 3600 * second_ns; /* its clock was set back since */
+    node_note_attr(node, &e.attr);
+    assert_int_equal(stamp(), now_ns + 2 * second_ns);
+    close_node(node);
+}
+
 static void test_overlay(void **state)
 {
     struct node *node = open_node(5, 100, 7, NULL);
@@ -706,6 +737,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             test_what_is_ours_alone_is_settled_until_somebody_changes_it, setup,
             teardown),
+        cmocka_unit_test_setup_teardown(
+            test_a_write_is_later_than_what_is_known_of_its_file, setup, teardown),
         cmocka_unit_test_setup_teardown(test_overlay, setup, teardown),
     };
 
