@@ -558,7 +558,7 @@ struct node *node_get(struct nodes *nodes, uint64_t ino)
 struct closed_refs {
     uint64_t ino;
     uint32_t n_refs;
-    bool untold;
+    bool untold, nothing_stored;
 };
 
 /*
@@ -599,6 +599,7 @@ static void give_back_send(struct give_back *g)
     req.ino = g->of[0].ino;
     req.n_references = g->of[0].n_refs;
     req.untold = g->of[0].untold;
+    req.nothing_stored = g->of[0].nothing_stored;
     req.n_more = g->n - 1;
     req.more = more;
     for (unsigned i = 0; i < req.n_more; i++) {
@@ -607,6 +608,7 @@ static void give_back_send(struct give_back *g)
         more[i]->ino = g->of[i + 1].ino;
         more[i]->n_references = g->of[i + 1].n_refs;
         more[i]->untold = g->of[i + 1].untold;
+        more[i]->nothing_stored = g->of[i + 1].nothing_stored;
     }
     md_send(g->nodes->md, &g->call, ROZO__OP__MD_CLOSE, &req.base, 0, on_given_back, g);
 }
@@ -648,7 +650,8 @@ static void node_give_back(struct node *node)
     if (node->n_refs == 0)
         return;
     g = nodes_gather(nodes);
-    g->of[g->n++] = (struct closed_refs){ node->ino, node->n_refs, node->untold };
+    g->of[g->n++] = (struct closed_refs){ node->ino, node->n_refs, node->untold,
+                                          !node->has_stored };
     node->n_refs = 0;
     if (g->n == CLOSES_MAX || node->untold || nodes->idle != NULL)
         nodes_tell_closes(nodes);
@@ -710,6 +713,7 @@ void node_put(struct node *node)
     }
     node->closing = true;
     node->untold |= file_is_untold(node->file);
+    node->has_stored |= file_has_stored(node->file);
     file_close(node->file, on_file_closed, node);
 }
 

@@ -59,6 +59,7 @@ struct node {
     unsigned n_pins;
     uint32_t n_refs; /* references exportd counts for us */
     bool untold;     /* storages may have bytes of it that exportd does not know of */
+    bool has_stored; /* file_has_stored(), of a file that was closed */
     bool closing;    /* file_close() is under way: `file` is not to be used */
     bool nameless;   /* it has lost a name, perhaps the last: it is not kept */
     bool gone;       /* it has lost the last */

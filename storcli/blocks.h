@@ -143,6 +143,9 @@ uint64_t storcli_file_losses(const struct storcli_file *file);
  */
 void storcli_file_others_wrote(struct storcli_file *file);
 
+/** Some storage was asked to write, mark or reserve something of the file, whatever became of that. */
+bool storcli_file_has_stored(const struct storcli_file *file);
+
 /**
  * What was read of this block is to complete a write of a part of it. When that write finds that what we had written there is
  * lost, it was read without that, or may have been: the next sync says so, as if the block had not been written again.

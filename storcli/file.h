@@ -235,6 +235,9 @@ void file_tell_again(struct file *f);
  */
 uint64_t file_losses(const struct file *f);
 
+/** Storages have been, or will be, asked to keep something of the file: a removal has to reach them. */
+bool file_has_stored(const struct file *f);
+
 /**
  * Storages may have bytes of ours that lie beyond the size we tell: a write that failed left them, or exportd was not
  * told.

@@ -274,10 +274,12 @@ int fs_next_epoch(struct fs *fs, uint64_t ino, bool alone, struct inode *out)
 
 void fs_forget_may_have_data(struct fs *fs, uint64_t ino)
 {
+    /* A write that failed, or a truncate that was not finished, has reached some storages. */
+    const uint32_t has_some = INODE_HAS_DATA | INODE_UNTOLD | INODE_TRUNCATE_PENDING;
     struct inode in;
 
-    if (inode_get(fs, ino, &in) != 0 ||
-        (in.flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != INODE_MAY_HAVE_DATA)
+    if (inode_get(fs, ino, &in) != 0 || (in.flags & INODE_MAY_HAVE_DATA) == 0 ||
+        (in.flags & has_some) != 0)
         return;
     in.flags &= ~(uint32_t)INODE_MAY_HAVE_DATA;
     inode_put(fs, &in);
@@ -296,14 +298,13 @@ static bool grow(struct inode *in, uint64_t size)
 }
 
 /*
- * Storages have marks of it now. While that was to be done clients were told that all of its data are theirs, and may have
- * given them some since: an inode that was on storages does not become one again that may be inline.
+ * Storages have files with marks of this inode now, which have to be removed with it. While the truncate was pending,
+ * clients were told that storages have all of its data, and may have written some: the inode is never inline again.
  */
-static void truncate_end(const struct fs *fs, struct inode *in)
+static void truncate_end(struct inode *in)
 {
     in->flags &= ~(uint32_t)INODE_TRUNCATE_PENDING;
-    if (fs->inline_max != 0 || (in->flags & INODE_INLINE) != 0)
-        in->flags |= INODE_HAS_DATA;
+    in->flags |= INODE_HAS_DATA;
     in->size = inode_final_size(in);
     in->wanted_size = in->truncate_size = 0;
 }
@@ -341,7 +342,7 @@ int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool 
            req->epoch < version_epoch(in.truncate_version);
     ended = is_behind_truncate(&in, req);
     if (ended)
-        truncate_end(fs, &in);
+        truncate_end(&in);
     changed = !*cut && grow(&in, req->size);
     if (req->mtime_ns != 0 &&
         !(req->beside_others && req->mtime_ns < in.mtime_ns && in.mtime_ns <= now_ns)) {
@@ -370,7 +371,7 @@ int fs_truncated(struct fs *fs, uint64_t ino, uint64_t version, struct inode *ou
     if (rc != 0)
         return rc;
     if ((in.flags & INODE_TRUNCATE_PENDING) != 0 && in.truncate_version == version) {
-        truncate_end(fs, &in);
+        truncate_end(&in);
         inode_put(fs, &in);
     }
     *out = in;

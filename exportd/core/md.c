@@ -448,7 +448,7 @@ static int open_inode(struct op *op, struct inode *in, bool write, bool referenc
     if (rc == 0 && write) {
         rc = fs_next_epoch(op->fs, in->ino, alone, in);
         if (rc != 0 && reference)
-            session_unref(op->x, op->session, in->ino, 1);
+            session_unref(op->x, op->session, in->ino, 1, true);
         if (rc == 0 && reference)
             session_writes(op->session, in->ino);
     }
@@ -875,11 +875,12 @@ int md_token(struct op *op, const ProtobufCMessage *msg)
     return answer_open(op, &in, write, &attr, resp);
 }
 
-static void close_one(struct op *op, uint64_t ino, uint32_t n_references, bool untold)
+static void close_one(struct op *op, uint64_t ino, uint32_t n_references, bool untold,
+                      bool nothing_stored)
 {
     if (untold)
         fs_untold(op->fs, ino);
-    session_unref(op->x, op->session, ino, n_references);
+    session_unref(op->x, op->session, ino, n_references, nothing_stored);
 }
 
 int md_close(struct op *op, const ProtobufCMessage *msg)
@@ -888,10 +889,10 @@ int md_close(struct op *op, const ProtobufCMessage *msg)
 
     if (req->n_more > CLOSES_MORE_MAX)
         return -EINVAL;
-    close_one(op, req->ino, req->n_references, req->untold);
+    close_one(op, req->ino, req->n_references, req->untold, req->nothing_stored);
     for (size_t i = 0; i < req->n_more; i++)
         close_one(op, req->more[i]->ino, req->more[i]->n_references,
-                  req->more[i]->untold);
+                  req->more[i]->untold, req->more[i]->nothing_stored);
     return 0;
 }
 

@@ -243,8 +243,12 @@ void export_reap(struct export *e, uint64_t ino)
         tokens_inode_gone(&e->tokens, ino);
 }
 
-/* n references of a session's (of one that wrote it, the last) are gone, and with the last of all maybe the inode. */
-static void refs_drop(struct export *e, uint64_t ino, uint32_t n, bool wrote, bool closed)
+/*
+ * n references of a session's (of one that wrote it, the last) are gone, and with the last of all maybe the inode.
+ * nothing_stored: their holder has closed the file, and says that no storage was asked to keep anything of it.
+ */
+static void refs_drop(struct export *e, uint64_t ino, uint32_t n, bool wrote,
+                      bool nothing_stored)
 {
     struct open_file *all = open_file_find(e->opens, ino);
     bool clean;
@@ -252,7 +256,7 @@ static void refs_drop(struct export *e, uint64_t ino, uint32_t n, bool wrote, bo
     assert(all != NULL && all->n_refs >= n && all->n_writers >= wrote);
     all->n_refs -= n;
     all->n_writers -= wrote;
-    all->clean = all->clean && closed;
+    all->clean = all->clean && nothing_stored;
     if (all->n_refs > 0)
         return;
     clean = all->clean;
@@ -263,7 +267,8 @@ static void refs_drop(struct export *e, uint64_t ino, uint32_t n, bool wrote, bo
         export_reap(e, ino);
 }
 
-void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t n)
+void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t n,
+                   bool nothing_stored)
 {
     struct open_file *mine = open_file_find(s->refs, ino);
     bool wrote = false;
@@ -278,7 +283,7 @@ void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t 
         open_file_free(&s->refs, mine);
         x->n_refs--;
     }
-    refs_drop(s->export, ino, n, wrote, true);
+    refs_drop(s->export, ino, n, wrote, nothing_stored);
 }
 
 /* The session did not get to the end of what it wrote there. */

@@ -249,7 +249,8 @@ int session_ref(struct session *s, uint64_t ino, bool clean);
 /** At least n references, for a session that is taken up again. */
 int session_claim(struct session *s, uint64_t ino, uint32_t n);
 /** Up to n fewer; the last one of an inode without names removes it. */
-void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t n);
+void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t n,
+                   bool nothing_stored);
 /** It got an epoch of this inode: by opening it, or to truncate it. */
 void session_writes(struct session *s, uint64_t ino);
 /** Can nobody be writing it but maybe, with own_too, this session? Right after our start nobody knows. */

@@ -508,6 +508,11 @@ void storcli_file_others_wrote(struct storcli_file *file)
     file->others_wrote = true;
 }
 
+bool storcli_file_has_stored(const struct storcli_file *file)
+{
+    return file->has_stored;
+}
+
 void storcli_file_completes(struct storcli_file *file, uint64_t block)
 {
     if (unsynced_is_empty(&file->unsynced))

@@ -99,6 +99,7 @@ struct storcli_file {
     struct commit commit;
     struct after after;
     bool others_wrote;   /* see storcli_file_others_wrote() */
+    bool has_stored;     /* see storcli_file_has_stored() */
     bool starved;        /* a read waited to its deadline in vain */
     uint32_t starved_up; /* with these up: until another comes reads wait less */
     unsigned n_ops;

@@ -462,6 +462,11 @@ bool file_is_clean(const struct file *f)
            !(f->truncate_pending && f->truncate_version == 0) && list_is_empty(&f->queue);
 }
 
+bool file_has_stored(const struct file *f)
+{
+    return storcli_file_has_stored(f->sf) || f->dirty.n > 0 || f->writing.n > 0;
+}
+
 bool file_is_untold(const struct file *f)
 {
     return f->is_untold;

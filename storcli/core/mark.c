@@ -165,6 +165,7 @@ static struct range_op *range_op_new(struct storcli_file *file, uint64_t first_b
 static void mark_start(struct range_op *op, uint64_t version, bool keep_newer)
 {
     assert(version != 0);
+    op->op.file->has_stored = true;
     op->version = version;
     op->keep_newer = keep_newer;
     commit_begin(&op->op.file->commit, &op->flight, version);
@@ -189,5 +190,6 @@ void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_b
     struct range_op *op = range_op_new(file, first_block, n_blocks, done, arg);
 
     assert(n_blocks != 0);
+    file->has_stored = true;
     op_start(&op->op, sizeof(*op), alloc_run);
 }

@@ -350,6 +350,7 @@ void storcli_write(struct storcli_file *file, uint64_t version, uint64_t first_b
     assert(n_blocks >= 1 && n_blocks <= STORCLI_RUN_MAX);
     assert(last_user_bytes >= 1 && last_user_bytes <= file->target.block_bytes);
     assert(version != 0 && first_block + n_blocks > first_block);
+    file->has_stored = true;
     op = op_new(file, sizeof(*op) + n_pieces * sizeof(op->pieces[0]), done, arg);
     op->version = version;
     op->first_block = first_block;

@@ -11,7 +11,10 @@
 #include "tests/sim/cluster/healed.h"
 #include "tests/sim/cluster/state.h"
 
-enum { SPARES_SCRUBS_MAX = 3 };
+enum {
+    SPARES_SCRUBS_MAX = 3,
+    STRAYS_MS = 60000,
+};
 
 /* ---- the end ---- */
 
@@ -153,6 +156,24 @@ static bool is_named(uint64_t ino)
     return false;
 }
 
+/*
+ * Storages are told of what is gone, again and again where need be. A loss of power can bring back what they had
+ * removed without a sync.
+ */
+static void check_strays(void)
+{
+    uint64_t until_ns = world_clock.now_ns + STRAYS_MS * UINT64_C(1000000);
+    const char *w;
+
+    if (run->result.n_power > 0)
+        return;
+    while ((w = healed_strays()) != NULL) {
+        if (world_clock.now_ns > until_ns)
+            wrong("%s", w);
+        world_run_until(world_clock.now_ns + 1000000000);
+    }
+}
+
 void check_everything(void)
 {
     const char *words;
@@ -172,6 +193,7 @@ void check_everything(void)
     words = healed_orphans(is_named);
     if (words != NULL)
         wrong("%s", words);
+    check_strays();
 }
 
 /*

@@ -6,6 +6,7 @@
 #include "tests/sim/cluster/healed.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -471,5 +472,86 @@ const char *healed_orphans(bool (*is_named)(uint64_t ino))
         wrong = words;
     }
     rozo__ad_inodes_resp__free_unpacked(resp, NULL);
+    return wrong;
+}
+
+/* ---- projection files that nobody owns ---- */
+
+enum { STRAYS_A_CALL = 256, STRAYS_MAX = 4096 };
+
+/* The inodes that have files on one disk; a number may come more than once. */
+struct on_disk {
+    unsigned storage;
+    unsigned n;
+    uint64_t inos[STRAYS_MAX];
+};
+
+static void on_disk_name(void *arg, const char *path, struct disk_file *file)
+{
+    struct on_disk *d = arg;
+    uint64_t ino;
+
+    (void)file;
+    if (sscanf(path, "objects/%*2x/%*2x/%*16x%16" SCNx64, &ino) == 1 && d->n < STRAYS_MAX)
+        d->inos[d->n++] = ino;
+}
+
+static bool has_ino(const Rozo__AdInodesResp *resp, uint64_t ino)
+{
+    struct file_id id;
+
+    for (size_t i = 0; i < resp->n_unknown; i++) {
+        if (resp->unknown[i] == ino)
+            return true;
+    }
+    for (size_t i = 0; i < resp->n_inodes; i++) {
+        file_id_get(resp->inodes[i]->ref->file_id.data, &id);
+        if (id.ino == ino)
+            return !resp->inodes[i]->removed;
+    }
+    return false;
+}
+
+/* Is one of these gone, for exportd? Those it is still telling storages of count, too. */
+static const char *strays_ask(const struct on_disk *d, unsigned from, unsigned n)
+{
+    Rozo__AdInodesReq req = ROZO__AD_INODES_REQ__INIT;
+    Rozo__AdInodesResp *resp = NULL;
+    const char *wrong = "exportd does not say which inodes are gone";
+    struct answer a;
+
+    req.export_id = 1;
+    req.n_only = n;
+    req.only = (uint64_t *)(uintptr_t)d->inos + from;
+    admin_ask(servers.exportd.host, ROZO__OP__AD_INODES, &req.base, &a);
+    if (a.rc == 0 && a.status == ROZO__STATUS__OK)
+        resp = rozo__ad_inodes_resp__unpack(NULL, a.msg_len, a.msg);
+    answer_free(&a);
+    if (resp == NULL)
+        return wrong;
+    wrong = NULL;
+    for (unsigned i = from; i < from + n && wrong == NULL; i++) {
+        if (has_ino(resp, d->inos[i]))
+            continue;
+        snprintf(words, sizeof(words), "storage %u has files of inode %llu, which is gone",
+                 d->storage, (unsigned long long)d->inos[i]);
+        wrong = words;
+    }
+    rozo__ad_inodes_resp__free_unpacked(resp, NULL);
+    return wrong;
+}
+
+const char *healed_strays(void)
+{
+    static struct on_disk d;
+    const char *wrong = NULL;
+
+    for (unsigned s = 0; s < servers.n_storages && wrong == NULL; s++) {
+        d.storage = servers.storages[s].id;
+        d.n = 0;
+        sim_disk_each(&servers.storages[s].disk, on_disk_name, &d);
+        for (unsigned i = 0; i < d.n && wrong == NULL; i += STRAYS_A_CALL)
+            wrong = strays_ask(&d, i, d.n - i < STRAYS_A_CALL ? d.n - i : STRAYS_A_CALL);
+    }
     return wrong;
 }

@@ -35,6 +35,12 @@ const char *healed_spares(void);
 const char *healed_orphans(bool (*is_named)(uint64_t ino));
 
 /**
+ * No storage has a projection file, or one that it put aside, of an inode that exportd says is gone for good.
+ * NULL, or words. Looks at the disks, so storages need not run a healer.
+ */
+const char *healed_strays(void);
+
+/**
  * So many may have acknowledged the newest version of a block, and of so many disks took it, that nobody can read it nor
  * may decide that it never was.
  */

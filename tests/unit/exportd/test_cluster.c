@@ -920,6 +920,54 @@ static void test_files_without_data_skip_the_storages(void **state)
     assert_int_equal(t_trash(&w), 0);
 }
 
+static void are_all_told_of(uint64_t ino)
+{
+    keep_alive_for(3000);
+    for (unsigned i = 0; i < 4; i++) {
+        const struct fake_storage *s = &w.storages[i];
+
+        assert_true(s->n_removed > 0 && s->removed[s->n_removed - 1] == ino);
+    }
+    assert_int_equal(t_trash(&w), 0);
+}
+
+/* A truncate that only made the file shorter than it was asked to be leaves marks at storages. */
+static void test_a_file_that_was_only_cut_is_removed_from_storages(void **state)
+{
+    struct seen s;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(t_truncate(&w, s.ino, 1234567, &s));
+    OK(t_truncate(&w, s.ino, 567, &s));
+    assert_true(s.truncate_pending);
+    OK(t_truncated(&w, s.ino, s.truncate_version, NULL));
+    OK(t_close(&w, s.ino, 1));
+    OK(t_unlink(&w, 1, "f", NULL));
+    are_all_told_of(s.ino);
+    /* nor does it matter whether that truncate came to its end */
+    OK(t_create_open(&w, 1, "g", true, &s));
+    OK(t_truncate(&w, s.ino, 1234567, &s));
+    OK(t_truncate(&w, s.ino, 567, &s));
+    OK(t_close(&w, s.ino, 1));
+    OK(t_unlink(&w, 1, "g", NULL));
+    are_all_told_of(s.ino);
+}
+
+/* A reservation, or a write that failed: storages may have files of what has no data. */
+static void test_what_was_stored_without_data_is_removed_from_storages(void **state)
+{
+    struct seen s;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(t_close_stored(&w, s.ino, 1));
+    OK(t_open(&w, s.ino, false, &s)); /* who comes later has nothing to say about it */
+    OK(t_close(&w, s.ino, 1));
+    OK(t_unlink(&w, 1, "f", NULL));
+    are_all_told_of(s.ino);
+}
+
 static int by_number(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -1157,6 +1205,8 @@ int main(void)
         T(test_a_dead_clients_files_are_checked, setup_export),
         T(test_checks_wait_for_a_storage, setup_export),
         T(test_files_without_data_skip_the_storages, setup_export),
+        T(test_a_file_that_was_only_cut_is_removed_from_storages, setup_export),
+        T(test_what_was_stored_without_data_is_removed_from_storages, setup_export),
         T(test_removals_go_together, setup_export),
         T(test_every_storage_is_told_in_the_end, setup_export),
         T(test_inode_numbers_are_not_used_again_after_a_power_cut, setup_export),

@@ -833,6 +833,16 @@ unsigned t_close(struct world *w, uint64_t ino, unsigned n)
 
     req.ino = ino;
     req.n_references = n;
+    req.nothing_stored = true;
+    return world_call(w, ROZO__OP__MD_CLOSE, &req.base, NULL, NULL);
+}
+
+unsigned t_close_stored(struct world *w, uint64_t ino, unsigned n)
+{
+    Rozo__MdCloseReq req = ROZO__MD_CLOSE_REQ__INIT;
+
+    req.ino = ino;
+    req.n_references = n;
     return world_call(w, ROZO__OP__MD_CLOSE, &req.base, NULL, NULL);
 }
 

@@ -160,7 +160,9 @@ unsigned t_rename(struct world *w, uint64_t parent, const char *name, uint64_t n
 unsigned t_setattr(struct world *w, Rozo__MdSetattrReq req, struct seen *out);
 unsigned t_truncate(struct world *w, uint64_t ino, uint64_t size, struct seen *out);
 unsigned t_open(struct world *w, uint64_t ino, bool write, struct seen *out);
+/** Of what it did not tell with t_wrote(), nothing has gone to storages; t_close_stored(): something may have. */
 unsigned t_close(struct world *w, uint64_t ino, unsigned n);
+unsigned t_close_stored(struct world *w, uint64_t ino, unsigned n);
 unsigned t_wrote(struct world *w, uint64_t ino, uint64_t size, struct seen *out);
 /** Of a write of this epoch; t_wrote(): nobody says. */
 unsigned t_wrote_in(struct world *w, uint64_t ino, uint64_t size, uint32_t epoch,

@@ -18,6 +18,7 @@ struct file {
     int64_t mtime_ns;
     file_done_cb *closed;
     void *closed_arg;
+    bool has_stored;
 };
 static struct file *the_file; /* the last one opened */
 static unsigned n_opened, n_refreshed, n_dropped, n_told_again;
@@ -60,6 +61,10 @@ bool file_is_untold(const struct file *f)
 {
     (void)f;
     return false;
+}
+bool file_has_stored(const struct file *f)
+{
+    return f->has_stored;
 }
 void file_tell_again(struct file *f)
 {
@@ -241,6 +246,26 @@ static void test_references_go_back_after_the_last_close(void **state)
     assert_int_equal(fx.exportd.n_sent, 1); /* again, until exportd knows */
     fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
     assert_int_equal(fx.exportd.n_sent, 0);
+}
+
+/* exportd does not tell storages of the removal of what never reached them; a reservation is enough for that. */
+static void test_a_close_says_whether_storages_have_any(void **state)
+{
+    Rozo__MdCloseReq *req;
+    struct node *node;
+
+    (void)state;
+    node_put(open_node(5, 100, 1, NULL));
+    finish_close(the_file);
+    node = open_node(6, 100, 1, NULL);
+    the_file->has_stored = true;
+    node_put(node);
+    finish_close(the_file);
+    env_virtual_advance_ms(&fx.env, 100);
+    req = rozo__md_close_req__unpack(NULL, fx.exportd.msg_len[0], fx.exportd.msg[0]);
+    assert_true(req->n_more == 1 && req->nothing_stored && !req->more[0]->nothing_stored);
+    rozo__md_close_req__free_unpacked(req, NULL);
+    fake_exportd_answer(&fx.exportd, 0, ROZO__STATUS__OK, NULL);
 }
 
 /* The request tells of n inodes, ascending from `first`, one reference each. */
@@ -711,6 +736,8 @@ int main(void)
             test_an_opening_that_is_answered_late_does_not_make_it_shorter, setup,
             teardown),
         cmocka_unit_test_setup_teardown(test_other_data_of_the_same_mtime_is_noticed,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_close_says_whether_storages_have_any,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_close_with_bytes_untold_does_not_wait,
                                         setup, teardown),

@@ -13,6 +13,7 @@ struct storcli {
 };
 struct storcli_file {
     struct fake *k;
+    bool has_stored;
 };
 
 /* One request, from the call to its answer. */
@@ -406,6 +407,11 @@ void storcli_file_others_wrote(struct storcli_file *file)
     (void)file;
 }
 
+bool storcli_file_has_stored(const struct storcli_file *file)
+{
+    return file->has_stored;
+}
+
 void storcli_file_completes(struct storcli_file *file, uint64_t block)
 {
     file->k->n_completes++;
@@ -535,6 +541,7 @@ void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_b
 {
     struct request *rq = request_new(file->k, FAKE_ALLOC, done, arg);
 
+    file->has_stored = true;
     rq->first = first_block;
     rq->n_blocks = n_blocks;
 }

@@ -1862,7 +1862,9 @@ static void allocate_reserves_and_grows(void **state)
     struct fx *x = *state;
     struct call c;
 
+    assert_false(file_has_stored(x->f));
     assert_int_equal(range_call(x, 0, 10 * BS, false, true), 0);
+    assert_true(file_has_stored(x->f) && !file_has_data(x->f));
     assert_int_equal(file_size(x->f), 0);
     assert_int_equal(range_call(x, 0, 10 * BS + 1, false, false), 0);
     assert_int_equal(x->k.s.size, 10 * BS + 1); /* exportd knows when it is done */
