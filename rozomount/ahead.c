@@ -23,7 +23,7 @@ bool lookup_finds_ahead(struct op *op)
     op_note_asked(op);
     known = loop_may_tell(op->loop) &&
             tokens_take_ahead(t, op->ino, op->name, &e->attr, &e->grant.number) &&
-            !mount_may_be_open(m, e->attr.ino);
+            !mount_may_be_open(m, e->attr.ino) && op_dir_is_free(op);
     if (known) {
         e->grant.dir = TOKEN_SHARED;
         e->grant.others = tokens_has_others(t);

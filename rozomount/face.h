@@ -22,6 +22,7 @@
 #include "common/env_uv.h"
 #include "common/list.h"
 #include "common/rpc_tcp.h"
+#include "rozomount/dirplaces.h"
 #include "rozomount/dropping.h"
 #include "rozomount/held.h"
 #include "rozomount/invalidator.h"
@@ -244,6 +245,7 @@ struct mount {
     struct dropping *dropping;
     struct renames *renames;
     struct opendirs *opendirs;
+    struct dirplaces *dirplaces;
     struct nextfiles *nextfiles;
     struct recaller *recaller; /* NULL: the kernel keeps nothing */
     struct mountpoint at;      /* where we are mounted, with is_listed */
@@ -322,6 +324,18 @@ void loop_stop_reading(struct loop *loop);
 void loop_take_request(struct loop *loop, struct op *op);
 void loop_return_buf(struct loop *loop, struct reqbuf *buf);
 void loop_free_memory(struct loop *loop);
+
+/* ---- unalias.c ---- */
+
+/**
+ * A LOOKUP found op->entry. May it be answered at once? False: it is a directory that another mount moved, and the kernel has a
+ * dentry elsewhere: then op_reply_free_dir().
+ */
+bool op_dir_is_free(struct op *op);
+/** The kernel is told a name, or that it is not there, and may not keep it: it has a dentry all the same. */
+void name_is_loose(struct mount *m, uint64_t dir, const char *name, bool is_dir);
+/** op_reply_entry() as soon as the kernel has dropped that dentry, or cannot. */
+void op_reply_free_dir(struct op *op);
 
 /* ---- ahead.c ---- */
 

@@ -164,6 +164,9 @@ static void fill_from_page(struct op *op, struct dir *dir)
         entry_fill(op, entry, name, may_tell, &e);
         if (!add_entry(op, name, &e, entry->cookie + OFFSET_DOT_DOT))
             return;
+        if (op->plus && e.ino != 0 && S_ISDIR(e.attr.st_mode))
+            dirplaces_note(op->loop->mount->dirplaces,
+                           &(struct dirplace){ e.ino, op->ino, name });
         dir->next_after = entry->cookie;
     }
 }

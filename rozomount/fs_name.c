@@ -29,6 +29,8 @@ static void answer_nothing(struct op *op, uint64_t grant, bool may_tell)
     fuse_req_t req = op->req;
 
     op->req = NULL;
+    if (!told)
+        name_is_loose(op->loop->mount, op->ino, op->name, false);
     if (e.entry_timeout > 0)
         fuse_reply_entry(req, &e);
     else
@@ -81,7 +83,10 @@ static void on_looked_up(struct op *op, int rc)
         op_reply_err(op, rc);
     } else {
         op_take_grant(op, op->ino);
-        op_reply_entry(op);
+        if (op_dir_is_free(op))
+            op_reply_entry(op);
+        else
+            op_reply_free_dir(op);
     }
 }
 
@@ -274,6 +279,8 @@ static void note_new_dir(struct op *op)
     tokens_lock(t);
     tokens_dir_is_new(t, op->entry.attr.ino, op->entry.grant.number);
     tokens_unlock(t);
+    dirplaces_note(op->loop->mount->dirplaces,
+                   &(struct dirplace){ op->entry.attr.ino, op->ino, op->name });
 }
 
 static void on_created(struct op *op, int rc)
@@ -440,6 +447,18 @@ static void drop_renamed(struct mount *m, uint64_t dir, const char *name)
         invalidator_add_name(m->invalidator, dir, name);
 }
 
+/* The kernel moves its dentries itself. */
+static void note_renamed(struct op *op, const struct md_removed *r)
+{
+    struct dirplaces *places = op->loop->mount->dirplaces;
+
+    if (r->moved[0] != 0)
+        dirplaces_renamed(places, &(struct dirplace){ r->moved[0], op->ino2, op->name2 });
+    if (r->moved[1] != 0)
+        dirplaces_renamed(places,
+                          &(struct dirplace){ r->moved[1], op->parent, op->name });
+}
+
 static void renamed_reply(struct op *op, const struct md_grant *grant)
 {
     struct mount *m = op->loop->mount;
@@ -483,6 +502,7 @@ static void on_renamed(struct op *op, int rc)
         op_reply_err(op, rc);
         return;
     }
+    note_renamed(op, &removed);
     tokens_grant(t, op->ino2, removed.grant.new_dir, removed.grant.number);
     if (removed.dir.ino == op->parent)
         op_keep_dir(op, &removed.dir, removed.grant.number, changes);

@@ -771,6 +771,7 @@ static void mount_free_memory(struct mount *m)
     dropping_free(m->dropping);
     renames_free(m->renames);
     opendirs_free(m->opendirs);
+    dirplaces_free(m->dirplaces);
     nextfiles_free(m->nextfiles);
     unstable_free(m->unstable);
     kernel_sizes_free(m->sizes);
@@ -853,6 +854,7 @@ int mount_open(struct mount *m, const struct options *opt, struct err *err)
     m->dropping = dropping_new();
     m->renames = renames_new();
     m->opendirs = opendirs_new();
+    m->dirplaces = dirplaces_new();
     m->nextfiles = nextfiles_new(NEXT_FILES_RUN_MIN);
     m->unstable = unstable_new();
     m->pulse = pulse_new(NULL);

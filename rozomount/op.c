@@ -315,6 +315,8 @@ void op_fill_entry(struct op *op, uint64_t dir, const char *name, bool may_tell,
                  tokens_tell_name(op->loop->mount->tokens, dir, name,
                                   S_ISDIR(op->entry.attr.mode), grant->number);
 
+    if (!named)
+        name_is_loose(op->loop->mount, dir, name, S_ISDIR(op->entry.attr.mode));
     op_overlay(op);
     op_note_told(op);
     /* It asks for them at once, and then believes the answer only if it was told of no change. */

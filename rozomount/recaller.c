@@ -5,9 +5,11 @@
  */
 #include "rozomount/recaller.h"
 
+#include <errno.h>
 #include <linux/fuse.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,16 +23,24 @@
 
 enum {
     NOTIFY_INC_EPOCH = 8, /* FUSE_NOTIFY_INC_EPOCH of Linux 6.16 */
+    NOTIFY_PRUNE = 9,     /* FUSE_NOTIFY_PRUNE of Linux 6.18 */
     THREADS_MAX =
         1024, /* more than the kernel has requests under way that one may have to wait for */
     THREAD_STACK = 64 << 10, /* bytes */
     STOP_WAIT_S = 2,
 };
 
+/* As Linux 6.18 has it; the numbers of the inodes follow. */
+struct prune_out {
+    uint32_t count;
+    uint32_t padding;
+    uint64_t spare;
+};
+
 struct recaller {
     struct fuse_session *se;     /* borrowed */
     const struct mountpoint *at; /* borrowed */
-    bool expires, ages;
+    bool expires, ages, prunes;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wake;  /* a job, or the end */
     pthread_cond_t gone;  /* a thread has ended */
@@ -123,6 +133,35 @@ bool recaller_can_age(const struct recaller *r)
     return r->ages && !mountpoint_is_covered_now(r->at);
 }
 
+static bool prune(const struct recaller *r, const uint64_t *inos, uint32_t n)
+{
+    struct prune_out out = { .count = n };
+    struct fuse_out_header head = { .len = sizeof(head) + sizeof(out) + n * sizeof(*inos),
+                                    .error = NOTIFY_PRUNE };
+    const struct iovec iov[] = {
+        { &head, sizeof(head) },
+        { &out, sizeof(out) },
+        { (void *)(uintptr_t)inos, n * sizeof(*inos) },
+    };
+
+    return writev(fuse_session_fd(r->se), iov, n == 0 ? 2 : 3) == (ssize_t)head.len;
+}
+
+bool recaller_can_prune(const struct recaller *r)
+{
+    return r->prunes;
+}
+
+void recaller_prune(const struct recaller *r, uint64_t ino)
+{
+    prune(r, &ino, 1);
+}
+
+bool recaller_is_known(const struct recaller *r, uint64_t ino)
+{
+    return fuse_lowlevel_notify_inval_inode(r->se, ino, -1, 0) != -ENOENT;
+}
+
 struct recaller *recaller_start(struct fuse_session *se, const struct mountpoint *at,
                                 bool expires)
 {
@@ -133,6 +172,7 @@ struct recaller *recaller_start(struct fuse_session *se, const struct mountpoint
     r->at = at;
     r->expires = expires;
     r->ages = at != NULL && recaller_age(r);
+    r->prunes = prune(r, NULL, 0);
     r->jobs_end = &r->jobs;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->wake, NULL);

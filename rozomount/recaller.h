@@ -40,6 +40,15 @@ struct recaller *recaller_start(struct fuse_session *se, const struct mountpoint
 bool recaller_can_age(const struct recaller *r);
 /** That. False: it has not been done. Any thread. */
 bool recaller_age(const struct recaller *r);
+/** Can the kernel be told to let go of an inode that nobody uses? Linux 6.18 and later. */
+bool recaller_can_prune(const struct recaller *r);
+/**
+ * Have the kernel drop the dentries of an inode, at once and without a lock, unless they are in use: open, somebody's
+ * working directory, mounted on, or with dentries below. Any thread.
+ */
+void recaller_prune(const struct recaller *r, uint64_t ino);
+/** Does the kernel still know this inode? It may ask for its attributes again. Any thread. */
+bool recaller_is_known(const struct recaller *r, uint64_t ino);
 /** Soon; then job->mail is posted. The job belongs to it until then. Any thread. */
 void recaller_submit(struct recaller *r, struct recaller_job *job);
 /**

@@ -1428,3 +1428,95 @@ def test_all_change_the_same_names(cluster):
         assert there[0] == there[1]
         for m in c.mnts:
             assert [n for n in "abcxyz" if is_there(os.path.join(m, name, n))] == there[0]
+
+
+# ---- directories that moved ----
+
+def look_around(top):
+    """Have the kernel know much below a directory: files, names that are not there, more directories."""
+    for folder, _, names in os.walk(top):
+        assert not is_there(os.path.join(folder, "nothing"))
+        for name in names:
+            get(os.path.join(folder, name))
+
+
+needs_prune = pytest.mark.skipif(tuple(int(n) for n in re.findall(r"\d+", os.uname().release)[:2]) < (6, 18),
+                                 reason="FUSE_NOTIFY_PRUNE is of Linux 6.18: before, docs/POSIX.md tells what happens")
+
+
+@needs_prune
+@pytest.mark.parametrize("what", ("empty", "full"))
+@pytest.mark.parametrize("how", ("it", "over-it"))
+def test_a_directory_that_the_other_moved_is_moved_on(ab, what, how):
+    a, b = ab
+    for name in ("z", "q", "w", "z/c"):
+        os.mkdir(os.path.join(a, name))
+    if what == "full":
+        os.makedirs(os.path.join(a, "z/c/d/e/f"))
+        for name in ("z/c/1", "z/c/d/2", "z/c/d/e/f/3"):
+            put(os.path.join(a, name), b"x")
+    look_around(os.path.join(b, "z"))
+    os.rename(os.path.join(a, "z/c"), os.path.join(a, "q/c"))
+    if how == "it":
+        os.rename(os.path.join(b, "q/c"), os.path.join(b, "w/c"))
+        assert sorted(os.listdir(os.path.join(a, "w/c"))) == (["1", "d"] if what == "full" else [])
+    else:
+        os.mkdir(os.path.join(b, "w/n"))
+        if what == "full":
+            with pytest.raises(OSError) as e:
+                os.rename(os.path.join(b, "w/n"), os.path.join(b, "q/c"))
+            assert e.value.errno == errno.ENOTEMPTY
+            shutil.rmtree(os.path.join(a, "q/c/d"))
+            os.unlink(os.path.join(a, "q/c/1"))
+        os.rename(os.path.join(b, "w/n"), os.path.join(b, "q/c"))
+        assert os.listdir(os.path.join(a, "w")) == []
+
+
+def pass_on_moved(a, b, rc):
+    os.rename(os.path.join(a, "z/c"), os.path.join(a, "q/c"))
+    if rc == 0:
+        os.rename(os.path.join(b, "q/c"), os.path.join(b, "w/c"))
+        return
+    with pytest.raises(OSError) as e:
+        os.rename(os.path.join(b, "q/c"), os.path.join(b, "w/c"))
+    assert e.value.errno == rc
+    assert is_there(os.path.join(b, "q/c"))  # looked up: from here on it works
+    os.rename(os.path.join(b, "q/c"), os.path.join(b, "w/c"))
+
+
+@pytest.mark.parametrize("used", ("is-open", "is-mounted-on"))
+def test_a_directory_in_use_that_the_other_moved_stays(ab, used):
+    """docs/POSIX.md: ESTALE until its new name is looked up, but what is open keeps its path, and what is mounted stays."""
+    a, b = ab
+    for name in ("z/c/d", "q", "w"):
+        os.makedirs(os.path.join(a, name))
+    put(os.path.join(a, "z/c/d/f"), b"x")
+    look_around(os.path.join(b, "z"))
+    inside = os.path.join(b, "z/c/d")
+    if used == "is-open":
+        with Open(inside, os.O_PATH) as fd:
+            pass_on_moved(a, b, errno.ESTALE)
+            assert os.readlink("/proc/self/fd/%d" % fd) == os.path.join(b, "w/c/d")
+            assert os.listdir("/proc/self/fd/%d" % fd) == ["f"]
+    else:
+        subprocess.run(["mount", "-t", "tmpfs", "none", inside], check=True)
+        try:
+            put(os.path.join(inside, "mounted"))
+            pass_on_moved(a, b, errno.ESTALE)
+            inside = os.path.join(b, "w/c/d")
+            assert os.listdir(inside) == ["mounted"]
+        finally:
+            subprocess.run(["umount", inside], check=True)
+
+
+@needs_prune
+def test_a_directory_whose_names_just_changed_is_moved_on(ab):
+    """The kernel knows names that it may not keep."""
+    a, b = ab
+    for name in ("z/c", "q", "w"):
+        os.makedirs(os.path.join(a, name))
+    look_around(b)
+    for i in range(3):
+        put(os.path.join(a, "z/c/%d" % i), b"x")
+        assert is_there(os.path.join(b, "z/c/%d" % i)) and not is_there(os.path.join(b, "z/c/%d-not" % i))
+    pass_on_moved(a, b, 0)

@@ -512,6 +512,7 @@ void client_start(struct sim_client *c)
     sm->m.dropping = dropping_new();
     sm->m.renames = renames_new();
     sm->m.opendirs = opendirs_new();
+    sm->m.dirplaces = dirplaces_new();
     sm->m.nextfiles = nextfiles_new(0);
     sm->m.unstable = unstable_new();
     if (c->kernel != NULL) {

@@ -112,6 +112,26 @@ bool recaller_age(const struct recaller *r)
     return true;
 }
 
+/* The model has no dentries: a directory moves when it is found, also inside a rename. */
+bool recaller_can_prune(const struct recaller *r)
+{
+    (void)r;
+    return false;
+}
+
+void recaller_prune(const struct recaller *r, uint64_t ino)
+{
+    (void)r;
+    (void)ino;
+}
+
+bool recaller_is_known(const struct recaller *r, uint64_t ino)
+{
+    (void)r;
+    (void)ino;
+    return true;
+}
+
 struct recaller *sim_recaller_new(struct proc *proc, struct kernel *kernel, bool expires,
                                   bool ages)
 {

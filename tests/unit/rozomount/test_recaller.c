@@ -3,6 +3,7 @@
  *
  * Method: a kernel of paper that holds back its answers to notices of one inode; mail goes to a list.
  */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -248,7 +249,7 @@ static void test_a_call_that_is_never_answered_is_left(void **state)
 static void test_who_can_make_names_old(void **state)
 {
     const struct mountpoint nowhere = { .dev_major = 4095, .dev_minor = 1 };
-    uint8_t head[17];
+    uint8_t head[33];
     struct recaller *r;
     int fds[2];
 
@@ -256,18 +257,49 @@ static void test_who_can_make_names_old(void **state)
     r = recaller_start(NULL, &nowhere, true);
     assert_false(recaller_can_age(r)); /* the kernel says no */
     recaller_stop(r);
-    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(pipe2(fds, O_DIRECT), 0); /* it keeps messages apart */
     kernel_fd = fds[1];
     r = recaller_start(NULL, NULL, true);
     assert_false(recaller_can_age(r));
+    assert_int_equal(read(fds[0], head, sizeof(head)), 32); /* see below */
     recaller_stop(r);
     r = recaller_start(NULL, &nowhere, true);
     assert_true(recaller_can_age(r));
     assert_int_equal(read(fds[0], head, sizeof(head)), 16);
+    assert_int_equal(read(fds[0], head, sizeof(head)), 32);
     assert_true(recaller_age(r));
     assert_int_equal(read(fds[0], head, sizeof(head)), 16);
     assert_int_equal(head[0], 16);
     assert_int_equal(head[4], 8);
+    recaller_stop(r);
+    close(fds[0]);
+    close(fds[1]);
+    kernel_fd = -1;
+}
+
+static void test_who_can_prune(void **state)
+{
+    struct recaller *r;
+    uint32_t words[10];
+    int fds[2];
+
+    (void)state;
+    r = recaller_start(NULL, NULL, true);
+    assert_false(recaller_can_prune(r)); /* the kernel says no */
+    recaller_stop(r);
+    assert_int_equal(pipe2(fds, O_DIRECT), 0);
+    kernel_fd = fds[1];
+    r = recaller_start(NULL, NULL, true);
+    assert_true(recaller_can_prune(r));
+    assert_int_equal(read(fds[0], words, sizeof(words)),
+                     32); /* of no inode: a question */
+    assert_true(words[0] == 32 && words[1] == 9 && words[4] == 0);
+    recaller_prune(r, 5 | 7ull << 32);
+    assert_int_equal(read(fds[0], words, sizeof(words)), 40);
+    assert_true(words[0] == 40 && words[1] == 9 && words[4] == 1);
+    assert_true(words[8] == 5 && words[9] == 7);
+    assert_true(recaller_is_known(r, 5));
+    assert_string_equal(t.notices[0], "inode 5 -1+0");
     recaller_stop(r);
     close(fds[0]);
     close(fds[1]);
@@ -282,6 +314,7 @@ int main(void)
                                begin),
         cmocka_unit_test_setup(test_a_kernel_that_cannot_expire_drops, begin),
         cmocka_unit_test_setup(test_who_can_make_names_old, begin),
+        cmocka_unit_test_setup(test_who_can_prune, begin),
         cmocka_unit_test_setup(test_there_are_threads_for_all_that_wait, begin),
         cmocka_unit_test_setup(test_the_end_waits_for_calls_under_way, begin),
         cmocka_unit_test_setup(test_a_call_that_is_never_answered_is_left, begin),
