@@ -116,3 +116,12 @@ enum record_state record_inspect(const uint8_t p[RECORD_HEADER_BYTES], uint32_t 
         return RECORD_IS_DAMAGED;
     return RECORD_IS_DATA;
 }
+
+uint64_t record_extent_bytes(const struct codec *codec, unsigned projection)
+{
+    uint64_t head = RECORD_HEADER_BYTES + codec_overhang_bytes(codec, projection);
+    uint64_t heads = (EXTENT_BLOCKS * head + RECORD_PAGE_BYTES - 1) / RECORD_PAGE_BYTES *
+                     RECORD_PAGE_BYTES;
+
+    return heads + EXTENT_BLOCKS * codec_row_bytes(codec, codec_block_bytes(codec));
+}

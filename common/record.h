@@ -16,10 +16,13 @@ enum {
     RECORD_HEADER_BYTES = 32,
     RECORD_FORMAT = 1,
     EXTENT_BLOCKS = 128, /* blocks of one extent: one head area, then one body area */
+    RECORD_PAGE_BYTES = 4096, /* a head area is whole pages */
     FILE_ID_BYTES = 16,
     DIST_MAX = 32,         /* storages of one distribution */
     REMOVE_FILES_MAX = 64, /* in one ST_REMOVE */
 };
+
+struct codec;
 
 /* Which file, for ever: inode numbers are never reused within an export. */
 struct file_id {
@@ -90,6 +93,12 @@ enum record_state {
 enum record_state record_inspect(const uint8_t p[RECORD_HEADER_BYTES], uint32_t file_hash,
                                  uint64_t block, unsigned projection, size_t block_bytes,
                                  struct record_header *h);
+
+/**
+ * Bytes of an extent of one projection, EXTENT_BLOCKS full records: whole pages of heads
+ * (header and overhang), then their bodies.
+ */
+uint64_t record_extent_bytes(const struct codec *codec, unsigned projection);
 
 /** Acknowledgements without which a write may never succeed: max(k, c - k + 1), c candidates. */
 static inline unsigned quorum_write(unsigned k, unsigned c)

@@ -324,12 +324,13 @@ static void on_statfs(struct op *op, int rc)
         op_reply_err(op, rc);
         return;
     }
-    st.f_bsize = MD_BLKSIZE;
-    st.f_frsize = UNIT;
+    st.f_bsize = st.f_frsize = UNIT; /* many programs multiply blocks by f_bsize */
     st.f_blocks = msg->total_bytes / UNIT;
-    st.f_bfree = st.f_bavail = msg->free_bytes / UNIT;
+    st.f_bavail = msg->free_bytes / UNIT;
+    st.f_bfree =
+        msg->unused_bytes > msg->free_bytes ? msg->unused_bytes / UNIT : st.f_bavail;
     st.f_ffree = st.f_favail =
-        st.f_bfree; /* each inode with data takes a block at least */
+        st.f_bavail; /* each inode with data takes a block at least */
     st.f_files = msg->files + st.f_ffree;
     st.f_namemax = NAME_BYTES_MAX;
     rozo__md_statfs_resp__free_unpacked(msg, NULL);

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -200,6 +201,16 @@ static uint64_t journal_bytes(int dir_fd, unsigned journal_mb)
     return share < bytes ? share : bytes;
 }
 
+/* The device numbers of a machine are good until it is started again. */
+static uint64_t disk_id(int dir_fd)
+{
+    struct stat st;
+
+    if (fstat(dir_fd, &st) != 0)
+        return 0;
+    return (boot_number() ^ (uint64_t)st.st_dev * UINT64_C(0x9e3779b97f4a7c15)) | 1;
+}
+
 static enum disk_io disk_io_of(enum device_io io)
 {
     switch (io) {
@@ -260,6 +271,7 @@ static int loops_start(struct daemon *d, const struct config *c, struct err *err
             files_max(d->n_storios, c->storaged.device_io == DEVICE_IO_DIRECT ? 2 : 1),
         .journal_bytes = journal_bytes(d->dir_fd, c->storaged.journal_mb),
         .boot = boot_number(),
+        .disk_id = disk_id(d->dir_fd),
     };
 
     if (config.host == NULL) {

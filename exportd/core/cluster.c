@@ -259,6 +259,7 @@ static struct storage *storage_new(struct exportd *x, const struct storage_facts
         return NULL;
     s->x = x;
     s->facts = *facts;
+    s->n_on_disk = 1;
     list_add_tail(&x->storages, &s->link);
     x->n_storages++;
     channel_open(s);
@@ -277,6 +278,21 @@ struct storage *storage_add(struct exportd *x, const struct storage_facts *facts
     return s;
 }
 
+void storages_count_disks(struct exportd *x)
+{
+    LIST_FOREACH(node, &x->storages) {
+        struct storage *s = container_of(node, struct storage, link);
+
+        s->n_on_disk = 0;
+        LIST_FOREACH(other, &x->storages) {
+            const struct storage *o = container_of(other, struct storage, link);
+
+            s->n_on_disk +=
+                o == s || (s->disk_id != 0 && o->disk_id == s->disk_id && !o->facts.lost);
+        }
+    }
+}
+
 void storage_change(struct storage *s, const struct storage_facts *facts)
 {
     bool moved = facts->n_addrs != s->facts.n_addrs;
@@ -285,6 +301,10 @@ void storage_change(struct storage *s, const struct storage_facts *facts)
         moved = strcmp(facts->addrs[i], s->facts.addrs[i]) != 0;
     if (memcmp(facts->incarnation, s->facts.incarnation, INCARNATION_BYTES) != 0)
         s->map_told = s->map_known = 0;
+    if (facts->lost != s->facts.lost) {
+        s->facts.lost = facts->lost;
+        storages_count_disks(s->x);
+    }
     s->facts = *facts;
     storage_put(s);
     map_changed(s->x);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "codec/codec.h"
+#include "exportd/core/room.h"
 #include "exportd/core/state.h"
 
 enum {
@@ -997,17 +998,15 @@ int md_removexattr(struct op *op, const ProtobufCMessage *msg)
 int md_statfs(struct op *op, const ProtobufCMessage *req)
 {
     Rozo__MdStatfsResp resp = ROZO__MD_STATFS_RESP__INIT;
-    const struct codec_layout *layout = codec_layout(op->export->layout);
+    struct room room;
+    int rc = export_room(op->export, &room);
 
     (void)req;
-    LIST_FOREACH(node, &op->x->storages) {
-        struct storage *s = container_of(node, struct storage, link);
-
-        if (s->facts.volume != op->export->volume || s->facts.lost)
-            continue;
-        resp.total_bytes += s->total_bytes / layout->n * layout->k;
-        resp.free_bytes += s->free_bytes / layout->n * layout->k;
-    }
+    if (rc != 0)
+        return rc;
+    resp.total_bytes = room.total;
+    resp.free_bytes = room.available;
+    resp.unused_bytes = room.unused;
     resp.files = op->fs->n_inodes;
     return op_pack(op, &resp.base);
 }

@@ -3,31 +3,24 @@
  *
  * In:     the hook of fs; the map as the polls left it; chance from env.
  * Out:    the distribution in the inode: first the optimal ones, then the spares.
- * Keeps:  distinct hosts, then racks, as long as there is a choice; by free space otherwise.
+ * Keeps:  distinct hosts, then racks, as long as there is a choice; homes as room.h has them,
+ *         spares by free space.
  */
 #include <errno.h>
 
 #include "codec/codec.h"
-#include "exportd/core/state.h"
-
-enum {
-    FULL_RESERVE_PART = 50
-}; /* a storage with less than a 50th free gets no new files, */
-static const uint64_t full_reserve_max = 4ull << 30; /* but this much is always enough */
+#include "exportd/core/room.h"
 
 struct candidate {
-    const struct storage *s;
+    struct storage *s;
     bool taken;
+    bool home;                 /* it is to be one of the first: see room.h */
     unsigned on_host, on_rack; /* of those chosen, how many share its host and rack */
 };
 
 static bool storage_is_full(const struct storage *s)
 {
-    uint64_t reserve = s->total_bytes / FULL_RESERVE_PART;
-
-    if (reserve > full_reserve_max)
-        reserve = full_reserve_max;
-    return s->total_bytes > 0 && s->free_bytes <= reserve;
+    return s->total_bytes > 0 && storage_room(s) == 0;
 }
 
 /* Just after our start nobody has been asked: then hope. */
@@ -38,11 +31,15 @@ static bool storage_is_good(const struct storage *s)
 
 static bool is_better_spread(const struct candidate *a, const struct candidate *b)
 {
+    if (a->home != b->home)
+        return a->home;
     return a->on_host != b->on_host ? a->on_host < b->on_host : a->on_rack < b->on_rack;
 }
 
 static uint64_t weight(const struct candidate *c)
 {
+    if (c->home)
+        return 1; /* whatever its order: the first rows are read most */
     return c->s->free_bytes / (1 << 20) + 1; /* MiB, so that sums fit */
 }
 
@@ -83,6 +80,23 @@ static void take(struct candidate *taken, struct candidate *c, unsigned n)
     }
 }
 
+/* Homes are chosen so that all storages fill evenly. If there is no room, or too few storages
+ * are known, none is chosen, and chance decides. */
+static void choose_homes(struct export *e, struct candidate *c, unsigned n)
+{
+    struct room_part *parts = calloc(n + 1, sizeof(*parts));
+
+    if (parts == NULL)
+        return; /* then chance chooses */
+    for (unsigned i = 0; i < n; i++)
+        parts[i] =
+            (struct room_part){ .s = c[i].s, .room = storage_room(c[i].s), .order = i };
+    room_choose_homes(e->x->env, parts, n, codec_layout(e->layout)->n);
+    for (unsigned i = 0; i < n; i++)
+        c[parts[i].order].home = parts[i].home;
+    free(parts);
+}
+
 /* Add up to `wanted` storages of the volume that are as good as asked for. */
 static void choose(struct export *e, struct inode *in, unsigned wanted, bool good)
 {
@@ -105,6 +119,8 @@ static void choose(struct export *e, struct inode *in, unsigned wanted, bool goo
         if (c[i].taken)
             take(&c[i], c, n);
     }
+    if (in->n_storages == 0 && good)
+        choose_homes(e, c, n);
     while (in->n_storages < wanted) {
         struct candidate *next = pick(e->x->env, c, n);
 

@@ -98,6 +98,10 @@ static void storage_is_up(struct storage *s, const Rozo__StInfoResp *info)
     s->total_bytes =
         info->total_bytes < storage_bytes_max ? info->total_bytes : storage_bytes_max;
     s->free_bytes = info->free_bytes < s->total_bytes ? info->free_bytes : s->total_bytes;
+    if (s->disk_id != info->disk_id) {
+        s->disk_id = info->disk_id;
+        storages_count_disks(s->x);
+    }
     snprintf(s->version, sizeof(s->version), "%s", info->version);
     storage_knows_map(s, info->map_version);
     info_addresses(info, &facts);

@@ -73,6 +73,9 @@ struct storage {
     bool asked; /* since our start, one poll has ended */
     bool up;    /* the last one ended well */
     uint64_t total_bytes, free_bytes;
+    uint64_t disk_id;   /* the file system that it is on; 0: it does not say */
+    unsigned n_on_disk; /* storages on that, not less than 1: they share what is free */
+    double credit;      /* in files: how many more it should be a home of (room.h) */
     char version[NAMES_MAX + 1];
     char error[WORDS_MAX + 1]; /* why it is not up */
     bool moved;     /* its addresses changed: a new channel when this one is idle */
@@ -145,6 +148,8 @@ void storage_change(struct storage *s, const struct storage_facts *facts);
 void storage_follow(struct storage *s);
 /** As far as its channel knows at this moment. */
 bool storage_is_reachable(const struct storage *s);
+/** Storages that share a file system share what is free: sets n_on_disk of all. */
+void storages_count_disks(struct exportd *x);
 /** An id that no storage has or will have but the one about to be admitted. Put into the store. */
 uint32_t storage_new_id(struct exportd *x);
 /** This id was found on a storage of ours: give it to nobody else. Put into the store. */

@@ -432,16 +432,15 @@ void geometry_init(struct geometry *g, const struct codec *codec, unsigned proje
 {
     uint64_t stride = codec_row_bytes(codec, codec_block_bytes(codec));
     uint64_t head = RECORD_HEADER_BYTES + codec_overhang_bytes(codec, projection);
-    uint64_t heads = (EXTENT_BLOCKS * head + PROJFILE_PAGE_BYTES - 1) /
-                     PROJFILE_PAGE_BYTES * PROJFILE_PAGE_BYTES;
+    uint64_t extent = record_extent_bytes(codec, projection);
 
     assert((stride & (stride - 1)) == 0);
     *g = (struct geometry){
         .codec = codec,
         .head_bytes = head,
-        .heads_bytes = heads,
+        .heads_bytes = extent - EXTENT_BLOCKS * stride,
         .stride = stride,
-        .extent_bytes = heads + EXTENT_BLOCKS * stride,
+        .extent_bytes = extent,
         .unit_blocks = head == RECORD_HEADER_BYTES ? EXTENT_BLOCKS : UNIT_BLOCKS_SLANTED,
     };
 }

@@ -46,6 +46,7 @@ static void info_reply(struct op *op)
     }
     resp.total_bytes = op->st->space_total;
     resp.free_bytes = storage_space_left(op->st);
+    resp.disk_id = config->disk_id;
     op_finish_message(op, ROZO__STATUS__OK, &resp.base);
 }
 

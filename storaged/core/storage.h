@@ -73,6 +73,7 @@ struct storage_config {
     unsigned files_max;     /* projection files held open; 0: 1024 */
     unsigned ops_max;       /* requests under way; above it BUSY; 0: 4096 */
     uint64_t boot;          /* see StWriteResp.verifier */
+    uint64_t disk_id;       /* see StInfoResp.disk_id */
     unsigned n_loops, loop; /* files whose hash % n_loops is loop are ours; 0: all are */
     uint64_t journal_bytes; /* of all loops together; 0: 256 MiB */
     unsigned mutant;        /* enum storage_mutant, for tests of the simulator only */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "codec/codec.h"
+#include "common/record.h"
 #include "tests/unit/exportd/world.h"
 
 static struct world w;
@@ -211,13 +213,13 @@ static void test_exports_and_their_refusals(void **state)
     OK(t_export_create(&w, "main", 0, error));
     assert_string_equal(error, "");
     IS(EXISTS, t_export_create(&w, "main", 0, error));
-    req.name = (char *)(uintptr_t)"x";
-    req.codec = (char *)(uintptr_t)"rot13";
+    req.name = (char *)(uintptr_t) "x";
+    req.codec = (char *)(uintptr_t) "rot13";
     IS(INVALID, world_call_node(&w, ROZO__OP__AD_EXPORT_CREATE, &req.base,
                                 &rozo__ad_export_create_resp__descriptor, &resp));
     assert_string_equal(resp->error, "there is no codec rot13; the default is mojette");
     rozo__ad_export_create_resp__free_unpacked(resp, NULL);
-    req.codec = (char *)(uintptr_t)"";
+    req.codec = (char *)(uintptr_t) "";
     req.block_bytes = 5000;
     IS(INVALID, world_call_node(&w, ROZO__OP__AD_EXPORT_CREATE, &req.base, NULL, NULL));
     req.block_bytes = 4096;
@@ -237,15 +239,15 @@ static void test_exports_are_strangers(void **state)
         Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
         Rozo__MdOpenSessionResp *resp;
 
-        req.export_name = (char *)(uintptr_t)"other";
-        req.client = (char *)(uintptr_t)"c";
+        req.export_name = (char *)(uintptr_t) "other";
+        req.client = (char *)(uintptr_t) "c";
         OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base,
                       &rozo__md_open_session_resp__descriptor, &resp));
         assert_int_equal(resp->n_storages, 4);
         assert_int_equal(resp->root_ino, 1);
         w.session = resp->session;
         rozo__md_open_session_resp__free_unpacked(resp, NULL);
-        req.export_name = (char *)(uintptr_t)"none";
+        req.export_name = (char *)(uintptr_t) "none";
         IS(NOT_FOUND, world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base, NULL, NULL));
     }
     IS(NOT_FOUND, t_lookup(&w, 1, "in main", NULL));
@@ -326,6 +328,17 @@ static void test_down_and_full_storages_get_no_files(void **state)
     OK(t_create(&w, 1, "no data, no space", S_IFDIR | 0755, NULL));
 }
 
+/* Of so many bytes of records, headers and all, in layout 0. */
+static uint64_t user_bytes(uint64_t bytes)
+{
+    const struct codec *codec = codec_get(CODEC_MOJETTE, 0, 8192);
+    uint64_t of_extent = 0;
+
+    for (unsigned i = 0; i < 3; i++)
+        of_extent += record_extent_bytes(codec, i);
+    return (uint64_t)((double)bytes / (double)of_extent * EXTENT_BLOCKS * 8192);
+}
+
 static void test_statfs(void **state)
 {
     Rozo__MdStatfsReq req = ROZO__MD_STATFS_REQ__INIT;
@@ -336,10 +349,13 @@ static void test_statfs(void **state)
     OK(t_create(&w, 1, "f", S_IFREG | 0644, NULL));
     OK(world_call(&w, ROZO__OP__MD_STATFS, &req.base, &rozo__md_statfs_resp__descriptor,
                   &resp));
-    assert_in_range(resp->total_bytes, (400ull << 30) / 3 * 2 - 100,
-                    (400ull << 30) / 3 * 2);
-    assert_in_range(resp->free_bytes, (240ull << 30) / 3 * 2 - 100,
-                    (240ull << 30) / 3 * 2);
+    assert_in_range(resp->total_bytes, user_bytes(400ull << 30) - (1 << 20),
+                    user_bytes(400ull << 30));
+    assert_in_range(resp->unused_bytes, user_bytes(240ull << 30) - (1 << 20),
+                    user_bytes(240ull << 30));
+    assert_in_range(
+        resp->free_bytes, user_bytes(232ull << 30) - (1 << 20),
+        user_bytes(232ull << 30)); /* 2 % of each are for who writes already */
     assert_int_equal(resp->files, 2);
     rozo__md_statfs_resp__free_unpacked(resp, NULL);
     for (unsigned i = 0; i < 4;
@@ -349,7 +365,9 @@ static void test_statfs(void **state)
     OK(world_call(&w, ROZO__OP__MD_STATFS, &req.base, &rozo__md_statfs_resp__descriptor,
                   &resp));
     assert_true(resp->total_bytes > 4ull << 50 && resp->total_bytes < 4ull << 51);
-    assert_true(resp->free_bytes == resp->total_bytes);
+    assert_true(resp->unused_bytes == resp->total_bytes);
+    assert_true(resp->free_bytes <= resp->total_bytes &&
+                resp->free_bytes > resp->total_bytes / 100 * 98);
     rozo__md_statfs_resp__free_unpacked(resp, NULL);
 }
 
@@ -538,7 +556,7 @@ static void test_read_only_sessions(void **state)
 
     (void)state;
     OK(t_create(&w, 1, "f", S_IFREG | 0644, &f));
-    req.export_name = (char *)(uintptr_t)"main";
+    req.export_name = (char *)(uintptr_t) "main";
     req.read_only = true;
     OK(world_call(&w, ROZO__OP__MD_OPEN_SESSION, &req.base,
                   &rozo__md_open_session_resp__descriptor, &resp));
@@ -609,7 +627,7 @@ static void test_orphans_over_a_restart(void **state)
     IS(NO_SESSION, t_getattr(&w, mine.ino, NULL));
     open[0] = mine.ino;
     open[1] = 777777; /* not there: no harm */
-    req.export_name = (char *)(uintptr_t)"main";
+    req.export_name = (char *)(uintptr_t) "main";
     req.session = w.session;
     req.n_open_inodes = req.n_shared_tokens = 2;
     req.open_inodes = req.shared_tokens = open;
@@ -650,7 +668,7 @@ static void test_an_unlink_before_all_are_back(void **state)
     IS(BUSY, t_rename(&w, 1, "new", 1, "loose", 0));
     IS(BUSY, t_rmdir(&w, 1, "dir"));
     keep_alive_for(5000);
-    req.export_name = (char *)(uintptr_t)"main";
+    req.export_name = (char *)(uintptr_t) "main";
     req.session = holder;
     req.n_open_inodes = 1;
     req.open_inodes = &held.ino;
@@ -1127,7 +1145,7 @@ static void test_a_sync_export(void **state)
     struct seen d;
 
     (void)state;
-    create.name = open.export_name = (char *)(uintptr_t)"careful";
+    create.name = open.export_name = (char *)(uintptr_t) "careful";
     create.sync = true;
     OK(world_call_node(&w, ROZO__OP__AD_EXPORT_CREATE, &create.base, NULL, NULL));
     for (unsigned i = 0; i < 3; i++) {

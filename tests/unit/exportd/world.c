@@ -137,6 +137,8 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
         info.total_bytes = s->total;
         info.free_bytes = s->free;
         info.host = s->host;
+        info.rack = s->rack;
+        info.disk_id = s->disk_id;
         info.n_addresses = 1;
         info.addresses = addrs;
         info.n_projections = s->n_projections;

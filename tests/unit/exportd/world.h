@@ -35,6 +35,8 @@ struct fake_storage {
     unsigned n_loops;     /* 0: one */
     unsigned n_remove_requests;
     uint64_t total, free;
+    uint64_t disk_id;
+    char rack[32];
     char host[32];
     bool old;        /* knows neither ST_MAP nor ST_CHECK */
     bool says_map;   /* tells in ST_INFO which map it knows */

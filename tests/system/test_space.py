@@ -1,0 +1,106 @@
+"""Free space: what statfs promises can be written, and what fallocate granted stays granted.
+
+Each storage has a small file system of its own, so that they can have different sizes and fill one by one.
+"""
+import errno
+import os
+import random
+import subprocess
+
+import pytest
+
+MIB = 1 << 20
+
+
+class Disks:
+    """File systems in files, mounted by loop devices."""
+
+    def __init__(self, base):
+        self.base = base
+        self.mounted = []
+
+    def make(self, mib):
+        n = len(self.mounted)
+        image, disk = os.path.join(self.base, "disk%d.img" % n), os.path.join(self.base, "disk%d" % n)
+        os.mkdir(disk)
+        with open(image, "wb") as f:
+            f.truncate(mib * MIB)
+        subprocess.run(["mkfs.ext4", "-q", "-m0", image], check=True)
+        r = subprocess.run(["mount", "-o", "loop", image, disk], stderr=subprocess.PIPE, text=True)
+        if r.returncode != 0:
+            pytest.skip("a file cannot be mounted by a loop device here: " + r.stderr.strip())
+        self.mounted.append(disk)
+        return disk
+
+
+@pytest.fixture
+def on_disks(cluster, scratch):
+    """Call it with the MiB of each storage's disk: a cluster on them."""
+    disks = Disks(scratch)
+
+    def make(*mibs, **options):
+        c = cluster(start=False, storages=len(mibs), **options)
+        for name in ("data", "etc"):
+            os.makedirs(os.path.join(c.dir, name))
+        with open(c.dir + "/etc/lock", "w"):
+            pass  # `rozo dev up` takes that for a cluster that it was about to make
+        for i, mib in enumerate(mibs):
+            data = disks.make(mib) + "/data"
+            os.mkdir(data)
+            os.symlink(data, c.data("storaged-%d" % (i + 1)))
+        c.up()
+        return c
+
+    return make
+
+
+def available(c):
+    told = os.statvfs(c.mnt)
+    return told.f_bavail * told.f_frsize
+
+
+def write_files_until_full(c, mib):
+    """Files of so many MiB until one does not fit; returns all bytes that went in."""
+    chunk = random.Random(1).randbytes(MIB)
+    written = 0
+    for i in range(100000):
+        try:
+            fd = os.open("%s/f%d" % (c.mnt, i), os.O_CREAT | os.O_WRONLY, 0o644)
+        except OSError as e:
+            assert e.errno == errno.ENOSPC
+            return written
+        try:
+            for _ in range(mib):
+                os.write(fd, chunk)
+                os.fsync(fd)
+                written += MIB
+        except OSError as e:
+            assert e.errno == errno.ENOSPC
+            return written
+        finally:
+            try:
+                os.close(fd)
+            except OSError as e:
+                assert e.errno == errno.ENOSPC
+    raise AssertionError("it never gets full")
+
+
+def test_what_df_promises_can_be_written(on_disks):
+    """Storages of different sizes: what the large one has beyond the others is not promised."""
+    c = on_disks(200, 64, 64, 64)
+    whole = os.statvfs(c.mnt)
+    promised = available(c)
+    assert promised > 110 * MIB
+    written = write_files_until_full(c, 2)
+    assert written >= 0.98 * promised, (written / MIB, promised / MIB)
+    assert written <= 1.06 * promised, (written / MIB, promised / MIB)
+    c.wait_for(lambda: available(c) < 0.03 * promised, "df to say that it is full")
+    c.kill("storaged-1")
+    c.wait_for(lambda: available(c) == 0, "df to know that nothing can be written")
+    assert os.statvfs(c.mnt).f_blocks == whole.f_blocks
+
+
+def test_programs_find_blocks_of_4096_bytes(cluster):
+    c = cluster()
+    told = os.statvfs(c.mnt)
+    assert (told.f_bsize, told.f_frsize) == (4096, 4096)
