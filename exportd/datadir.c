@@ -78,28 +78,28 @@ static int format_write(int dir_fd, const char *path, struct err *err)
     return rc == 0 ? 0 : err_set(err, rc, "write %s/format: %s", path, strerror(-rc));
 }
 
-static int format_check(int dir_fd, const char *path, bool *is_new, struct err *err)
+/* *format 0: there is none yet. */
+static int format_check(int dir_fd, const char *path, unsigned *format, struct err *err)
 {
     char text[64] = "";
-    unsigned format;
     int fd = openat(dir_fd, "format", O_RDONLY | O_CLOEXEC);
     ssize_t n;
 
-    *is_new = fd < 0 && errno == ENOENT;
-    if (*is_new)
+    *format = 0;
+    if (fd < 0 && errno == ENOENT)
         return empty_check(path, err);
     if (fd < 0)
         return err_set(err, -errno, "open %s/format: %s", path, strerror(errno));
     n = read(fd, text, sizeof(text) - 1);
     close(fd);
-    if (n < 0 || sscanf(text, FORMAT_WORDS "%u", &format) != 1)
+    if (n < 0 || sscanf(text, FORMAT_WORDS "%u", format) != 1 || *format == 0)
         return err_set(err, -EINVAL, "%s/format is damaged, or not of exportd", path);
-    if (format != DATADIR_FORMAT)
+    if (*format > DATADIR_FORMAT)
         return err_set(
             err, -EINVAL,
-            "%s has format %u, this build reads format %d: a newer rozo wrote it; "
+            "%s has format %u, this build reads up to format %d: a newer rozo wrote it; "
             "install that one",
-            path, format, (int)DATADIR_FORMAT);
+            path, *format, (int)DATADIR_FORMAT);
     return 0;
 }
 
@@ -116,6 +116,7 @@ static int dir_open(const char *path, struct err *err)
 int datadir_open(const char *path, int *lock_fd, bool *is_new, struct err *err)
 {
     int dir_fd, fd = -1, rc;
+    unsigned format;
 
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
         return err_set(err, -errno, "make the data directory %s: %s", path,
@@ -123,13 +124,20 @@ int datadir_open(const char *path, int *lock_fd, bool *is_new, struct err *err)
     dir_fd = dir_open(path, err);
     if (dir_fd < 0)
         return dir_fd;
-    rc = format_check(dir_fd, path, is_new, err);
+    rc = format_check(dir_fd, path, &format, err);
     if (rc == 0)
         rc = lock_take(dir_fd, &fd, path, err);
+    if (rc == 0 && format != 0 && format < DATADIR_FORMAT)
+        rc = format_write(dir_fd, path, err);
     close(dir_fd);
-    if (rc == 0)
-        *lock_fd = fd;
-    return rc;
+    if (rc != 0) {
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    *is_new = format == 0;
+    *lock_fd = fd;
+    return 0;
 }
 
 int datadir_begin(const char *path, struct err *err)

@@ -70,11 +70,6 @@ void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 /* ---- setattr ---- */
 
-static int64_t ns_of(struct timespec ts)
-{
-    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 /* FUSE_SET_ATTR_* as exportd says it. */
 static uint32_t valid_to_wire(int valid)
 {
@@ -208,6 +203,8 @@ static void on_attr_set(struct op *op, int rc)
 
 static void setattr_ask(struct op *op)
 {
+    const wide_ns atime_ns = wide_ns_of_timespec(op->st.st_atim);
+    const wide_ns mtime_ns = wide_ns_of_timespec(op->st.st_mtim);
     Rozo__MdSetattrReq msg = ROZO__MD_SETATTR_REQ__INIT;
 
     msg.ino = op->ino;
@@ -216,8 +213,10 @@ static void setattr_ask(struct op *op)
     msg.uid = op->st.st_uid;
     msg.gid = op->st.st_gid;
     msg.size = (uint64_t)op->st.st_size;
-    msg.atime_ns = ns_of(op->st.st_atim);
-    msg.mtime_ns = ns_of(op->st.st_mtim);
+    msg.atime_ns = wide_ns_near(atime_ns);
+    msg.atime_more_s = wide_ns_more_s(atime_ns);
+    msg.mtime_ns = wide_ns_near(mtime_ns);
+    msg.mtime_more_s = wide_ns_more_s(mtime_ns);
     if (op->node != NULL) {
         node_change_sent(op->node);
         if (op->node->file != NULL && (op->valid & (ROZO__SETATTR_BITS__SET_MTIME |

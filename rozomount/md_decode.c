@@ -56,9 +56,15 @@ static bool mode_is_known(uint32_t mode)
 
 int md_attr_check(const Rozo__Attr *attr, struct md_attr *out)
 {
+    wide_ns atime_ns, mtime_ns;
+
     if (attr == NULL || attr->ino == 0 || !mode_is_known(attr->mode) ||
         attr->size > INT64_MAX || attr->blocks > INT64_MAX / 512 ||
         (unsigned)attr->token > TOKEN_EXCLUSIVE)
+        return -EBADMSG;
+    atime_ns = wide_ns_join((int64_t)attr->atime_ns, attr->atime_more_s);
+    mtime_ns = wide_ns_join((int64_t)attr->mtime_ns, attr->mtime_more_s);
+    if (!wide_ns_is_fine(atime_ns) || !wide_ns_is_fine(mtime_ns))
         return -EBADMSG;
     *out = (struct md_attr){
         .ino = attr->ino,
@@ -69,8 +75,8 @@ int md_attr_check(const Rozo__Attr *attr, struct md_attr *out)
         .gid = attr->gid,
         .rdev = attr->rdev,
         .size = attr->size,
-        .atime_ns = (int64_t)attr->atime_ns,
-        .mtime_ns = (int64_t)attr->mtime_ns,
+        .atime_ns = atime_ns,
+        .mtime_ns = mtime_ns,
         .ctime_ns = (int64_t)attr->ctime_ns,
         .has_data = attr->has_data,
         .blocks = attr->blocks,
@@ -282,17 +288,6 @@ int md_decode_open(const struct md_call *call, struct md_entry *out)
     return rc;
 }
 
-static struct timespec timespec_of_ns(int64_t ns)
-{
-    struct timespec ts = { .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
-
-    if (ts.tv_nsec < 0) { /* before 1970 */
-        ts.tv_sec--;
-        ts.tv_nsec += 1000000000;
-    }
-    return ts;
-}
-
 void md_attr_to_stat(const struct md_attr *attr, struct stat *st)
 {
     memset(st, 0, sizeof(*st));
@@ -305,9 +300,9 @@ void md_attr_to_stat(const struct md_attr *attr, struct stat *st)
     st->st_size = (off_t)attr->size;
     st->st_blocks = (blkcnt_t)attr->blocks;
     st->st_blksize = MD_BLKSIZE;
-    st->st_atim = timespec_of_ns(attr->atime_ns);
-    st->st_mtim = timespec_of_ns(attr->mtime_ns);
-    st->st_ctim = timespec_of_ns(attr->ctime_ns);
+    st->st_atim = wide_ns_to_timespec(attr->atime_ns);
+    st->st_mtim = wide_ns_to_timespec(attr->mtime_ns);
+    st->st_ctim = wide_ns_to_timespec(attr->ctime_ns);
 }
 
 static bool name_is_fine(const ProtobufCBinaryData *name)

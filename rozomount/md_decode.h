@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "common/arena.h"
+#include "common/wide_ns.h"
 #include "rozomount/md.h"
 #include "rozomount/tokens.h"
 #include "storcli/file.h"
@@ -20,8 +21,9 @@ struct md_attr {
     uint32_t generation;
     uint32_t mode; /* type is one of the seven */
     uint32_t nlink, uid, gid, rdev;
-    uint64_t size; /* 0..INT64_MAX */
-    int64_t atime_ns, mtime_ns, ctime_ns;
+    uint64_t size;              /* 0..INT64_MAX */
+    wide_ns atime_ns, mtime_ns; /* fine, as ctime always is */
+    int64_t ctime_ns;
     bool has_data;
     uint64_t blocks; /* of 512 bytes */
     uint64_t change;

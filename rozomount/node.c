@@ -322,8 +322,7 @@ void node_overlay(const struct node *node, struct stat *st)
         st->st_blocks = 1;
     mtime_ns = file_mtime_ns(node->file);
     if (mtime_ns != 0) {
-        struct timespec ts = { .tv_sec = mtime_ns / 1000000000,
-                               .tv_nsec = mtime_ns % 1000000000 };
+        struct timespec ts = wide_ns_to_timespec(mtime_ns);
 
         st->st_mtim = ts;
         if (ts.tv_sec > st->st_ctim.tv_sec ||

@@ -168,7 +168,7 @@ struct fs_setattr {
     uint32_t valid; /* Rozo__SetattrBits */
     uint32_t mode, uid, gid;
     uint64_t size;
-    int64_t atime_ns, mtime_ns;
+    wide_ns atime_ns, mtime_ns;
     bool alone; /* with a size: nobody but who asks may be writing it */
 };
 int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out);

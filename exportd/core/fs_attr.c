@@ -118,6 +118,8 @@ static int setattr_check(const struct fs *fs, const struct fs_setattr *req,
     if ((wants(req, ROZO__SETATTR_BITS__SET_UID) && req->uid == UINT32_MAX) ||
         (wants(req, ROZO__SETATTR_BITS__SET_GID) && req->gid == UINT32_MAX))
         return -EINVAL;
+    if (!wide_ns_is_fine(req->atime_ns) || !wide_ns_is_fine(req->mtime_ns))
+        return -EINVAL;
     if (!wants(req, ROZO__SETATTR_BITS__SET_SIZE))
         return 0;
     if (inode_is_dir(in))

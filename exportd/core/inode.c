@@ -12,6 +12,40 @@
 
 #include "common/bytes.h"
 
+/* Seconds, rounded down, and nanoseconds. */
+static void put_time(uint8_t *seconds, uint8_t *rest, wide_ns t)
+{
+    put_le64(seconds, (uint64_t)wide_ns_seconds(t));
+    put_le32(rest, wide_ns_rest(t));
+}
+
+/* False: not a time that was ever put there. */
+static bool get_time(const uint8_t *buf, size_t seconds_at, size_t rest_at, wide_ns *out)
+{
+    int64_t n = (int64_t)get_le64(buf + seconds_at);
+    uint32_t rest = 0;
+
+    if (buf[0] == INODE_FORMAT_NS) {
+        *out = n;
+        return true;
+    }
+    rest = get_le32(buf + rest_at);
+    *out = wide_ns_make(n, rest);
+    return rest < NS_PER_S;
+}
+
+static bool get_times(const uint8_t *buf, struct inode *in)
+{
+    wide_ns ctime_ns;
+
+    if (!get_time(buf, 48, 116, &in->atime_ns) ||
+        !get_time(buf, 56, 120, &in->mtime_ns) || !get_time(buf, 64, 124, &ctime_ns) ||
+        wide_ns_more_s(ctime_ns) != 0)
+        return false;
+    in->ctime_ns = (int64_t)ctime_ns;
+    return true;
+}
+
 size_t inode_encode(const struct inode *in, uint8_t buf[INODE_BYTES_MAX])
 {
     bool dir = inode_is_dir(in);
@@ -32,16 +66,16 @@ size_t inode_encode(const struct inode *in, uint8_t buf[INODE_BYTES_MAX])
     put_le32(buf + 32, in->rdev);
     put_le32(buf + 36, in->epoch);
     put_le64(buf + 40, in->size);
-    put_le64(buf + 48, (uint64_t)in->atime_ns);
-    put_le64(buf + 56, (uint64_t)in->mtime_ns);
-    put_le64(buf + 64, (uint64_t)in->ctime_ns);
+    put_time(buf + 48, buf + 116, in->atime_ns);
+    put_time(buf + 56, buf + 120, in->mtime_ns);
+    put_time(buf + 64, buf + 124, in->ctime_ns);
     put_le64(buf + 72, in->change);
     put_le64(buf + 80, dir ? in->parent : in->truncate_size);
     put_le64(buf + 88, dir ? in->n_entries : in->truncate_version);
     put_le64(buf + 96, dir ? in->next_cookie : in->wanted_size);
-    put_le64(buf + 104, 0); /* stripe unit in blocks; 0: not striped */
+    put_le64(buf + 104, 0);
     put_le32(buf + 112, in->epoch_start);
-    put_le32(buf + 116, 0);
+    put_le64(buf + 128, 0);
     for (uint32_t i = 0; i < in->n_storages; i++)
         put_le32(buf + INODE_BYTES_MIN + 4 * i, in->storages[i]);
     return INODE_BYTES_MIN + 4 * (size_t)in->n_storages;
@@ -65,10 +99,14 @@ static bool inode_makes_sense(const struct inode *in, unsigned n_distributions)
 
 int inode_decode(struct inode *in, uint64_t ino, const uint8_t *buf, size_t len)
 {
+    size_t bytes_min = INODE_BYTES_MIN;
     bool dir;
 
-    if (len < INODE_BYTES_MIN || buf[0] != INODE_FORMAT || get_le16(buf + 6) > DIST_MAX ||
-        len != INODE_BYTES_MIN + 4 * (size_t)get_le16(buf + 6))
+    if (len < INODE_BYTES_MIN_NS || (buf[0] != INODE_FORMAT && buf[0] != INODE_FORMAT_NS))
+        return -EINVAL;
+    if (buf[0] == INODE_FORMAT_NS)
+        bytes_min = INODE_BYTES_MIN_NS;
+    if (get_le16(buf + 6) > DIST_MAX || len != bytes_min + 4 * (size_t)get_le16(buf + 6))
         return -EINVAL;
     *in = (struct inode){
         .ino = ino,
@@ -85,9 +123,6 @@ int inode_decode(struct inode *in, uint64_t ino, const uint8_t *buf, size_t len)
         .rdev = get_le32(buf + 32),
         .epoch = get_le32(buf + 36),
         .size = get_le64(buf + 40),
-        .atime_ns = (int64_t)get_le64(buf + 48),
-        .mtime_ns = (int64_t)get_le64(buf + 56),
-        .ctime_ns = (int64_t)get_le64(buf + 64),
         .change = get_le64(buf + 72),
         .epoch_start = get_le32(buf + 112),
     };
@@ -96,6 +131,6 @@ int inode_decode(struct inode *in, uint64_t ino, const uint8_t *buf, size_t len)
     *(dir ? &in->n_entries : &in->truncate_version) = get_le64(buf + 88);
     *(dir ? &in->next_cookie : &in->wanted_size) = get_le64(buf + 96);
     for (uint32_t i = 0; i < in->n_storages; i++)
-        in->storages[i] = get_le32(buf + INODE_BYTES_MIN + 4 * i);
-    return inode_makes_sense(in, buf[3]) ? 0 : -EINVAL;
+        in->storages[i] = get_le32(buf + bytes_min + 4 * i);
+    return get_times(buf, in) && inode_makes_sense(in, buf[3]) ? 0 : -EINVAL;
 }

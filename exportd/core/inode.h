@@ -1,7 +1,7 @@
 /*
  * inode.h - an inode in memory and as the bytes in the kv.
  *
- * docs/FORMATS.md describes the bytes; they are on users' disks since format 1.
+ * docs/FORMATS.md describes the bytes. Both formats are on users' disks; the newer one is written.
  */
 #ifndef ROZO_EXPORTD_INODE_H
 #define ROZO_EXPORTD_INODE_H
@@ -12,10 +12,13 @@
 #include <sys/stat.h>
 
 #include "common/record.h"
+#include "common/wide_ns.h"
 
 enum {
-    INODE_FORMAT = 1,
-    INODE_BYTES_MIN = 120, /* without a distribution */
+    INODE_FORMAT = 2,
+    INODE_FORMAT_NS = 1, /* an older one that is read, too: times of 64-bit nanoseconds */
+    INODE_BYTES_MIN = 136,    /* without a distribution */
+    INODE_BYTES_MIN_NS = 120, /* the same of the older one */
     INODE_BYTES_MAX = INODE_BYTES_MIN + 4 * DIST_MAX,
 };
 
@@ -40,10 +43,11 @@ struct inode {
     uint32_t mode;  /* type and permissions */
     uint32_t nlink; /* 0: an orphan */
     uint32_t uid, gid, rdev;
-    uint32_t epoch;       /* the last one given out ... */
-    uint32_t epoch_start; /* ... by the exportd of this start; see fs_attr.c */
-    uint64_t size;        /* bytes; of a symlink its target's length */
-    int64_t atime_ns, mtime_ns, ctime_ns;
+    uint32_t epoch;             /* the last one given out ... */
+    uint32_t epoch_start;       /* ... by the exportd of this start; see fs_attr.c */
+    uint64_t size;              /* bytes; of a symlink its target's length */
+    wide_ns atime_ns, mtime_ns; /* whatever a user has set */
+    int64_t ctime_ns;
     uint64_t change;
 
     uint64_t parent;      /* of a directory; the root's is itself */

@@ -37,8 +37,10 @@ static void attr_fill(const struct inode *in, Rozo__Attr *a)
     a->gid = in->gid;
     a->rdev = in->rdev;
     a->size = inode_is_dir(in) ? DIR_BYTES : inode_final_size(in);
-    a->atime_ns = (uint64_t)in->atime_ns;
-    a->mtime_ns = (uint64_t)in->mtime_ns;
+    a->atime_ns = (uint64_t)wide_ns_near(in->atime_ns);
+    a->atime_more_s = wide_ns_more_s(in->atime_ns);
+    a->mtime_ns = (uint64_t)wide_ns_near(in->mtime_ns);
+    a->mtime_more_s = wide_ns_more_s(in->mtime_ns);
     a->ctime_ns = (uint64_t)in->ctime_ns;
     a->has_data = (in->flags & (INODE_HAS_DATA | INODE_INLINE)) != 0;
     if (inode_is_dir(in))
@@ -408,8 +410,8 @@ int md_setattr(struct op *op, const ProtobufCMessage *msg)
         .uid = req->uid,
         .gid = req->gid,
         .size = req->size,
-        .atime_ns = req->atime_ns,
-        .mtime_ns = req->mtime_ns,
+        .atime_ns = wide_ns_join(req->atime_ns, req->atime_more_s),
+        .mtime_ns = wide_ns_join(req->mtime_ns, req->mtime_more_s),
         .alone = has_size && session_is_alone(op->session, req->ino, true),
     };
     struct inode in;

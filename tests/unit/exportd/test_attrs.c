@@ -53,6 +53,36 @@ static Rozo__MdSetattrReq set(uint64_t ino, uint32_t valid)
     return req;
 }
 
+/* Times that Linux can hold come back as they were set, also those that 64-bit nanoseconds cannot hold. */
+static void test_odd_times(uint64_t f)
+{
+    static const int64_t seconds[] = { INT64_MIN,   -62135596800, -9223372037,
+                                       -9223372036, -1,           0,
+                                       9223372035,  9223372036,   9223372037,
+                                       15032385535, 253402300799, INT64_MAX };
+    Rozo__MdSetattrReq req =
+        set(f, ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_MTIME);
+    struct seen s;
+
+    for (unsigned i = 0; i < sizeof(seconds) / sizeof(seconds[0]); i++) {
+        wide_ns atime_ns = wide_ns_make(seconds[i], 999999999);
+        wide_ns mtime_ns = wide_ns_make(seconds[i], 1);
+
+        req.atime_ns = wide_ns_near(atime_ns);
+        req.atime_more_s = wide_ns_more_s(atime_ns);
+        req.mtime_ns = wide_ns_near(mtime_ns);
+        req.mtime_more_s = wide_ns_more_s(mtime_ns);
+        OK(t_setattr(&w, req, &s));
+        assert_true(s.atime_ns == atime_ns && s.mtime_ns == mtime_ns);
+        s = get(f);
+        assert_true(s.atime_ns == atime_ns && s.mtime_ns == mtime_ns);
+        assert_true(s.ctime_ns < INT64_MAX / 2);
+    }
+    req.mtime_ns = INT64_MAX;
+    req.mtime_more_s = INT64_MAX;
+    assert_int_equal(t_setattr(&w, req, &s), ROZO__STATUS__INVALID);
+}
+
 static void test_mode_owner_times(void **state)
 {
     uint64_t f = mk("f", S_IFREG | 0644);
@@ -86,6 +116,7 @@ static void test_mode_owner_times(void **state)
     req.mtime_ns = 123456789012345678;
     OK(t_setattr(&w, req, &s));
     assert_true(s.atime_ns == -5000000001 && s.mtime_ns == 123456789012345678);
+    test_odd_times(f);
     req = set(f, ROZO__SETATTR_BITS__SET_ATIME_NOW | ROZO__SETATTR_BITS__SET_MTIME_NOW |
                      ROZO__SETATTR_BITS__SET_SYNC);
     OK(t_setattr(&w, req, &s));

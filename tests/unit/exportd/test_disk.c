@@ -16,8 +16,8 @@
 #include <uv.h>
 
 #include "common/env_virtual.h"
-#include "exportd/datadir.h"
 #include "common/kv_leveldb.h"
+#include "exportd/datadir.h"
 #include "tests/unit/unit.h"
 
 enum { N_KEYS = 500 };
@@ -208,6 +208,19 @@ static int open_again(bool *is_new, struct err *err)
     return rc;
 }
 
+static bool file_says(const char *name, const char *text)
+{
+    char path[512], got[128] = "";
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    f = fopen(path, "r");
+    assert_non_null(f);
+    assert_true(fread(got, 1, sizeof(got) - 1, f) > 0);
+    fclose(f);
+    return strcmp(got, text) == 0;
+}
+
 static void test_a_new_directory(void **state)
 {
     struct err err = { 0 };
@@ -238,14 +251,29 @@ static void test_directories_that_are_not_ours(void **state)
     assert_non_null(strstr(err.text, "thesis.tex"));
     file_write("format", "rozo storaged format 1\n");
     assert_int_equal(open_again(&is_new, &err), -EINVAL);
-    file_write("format", "rozo exportd format 2\n");
+    file_write("format", "rozo exportd format 3\n");
     assert_int_equal(open_again(&is_new, &err), -EINVAL);
     assert_non_null(strstr(err.text, "a newer rozo"));
     file_write("format", "");
     assert_int_equal(open_again(&is_new, &err), -EINVAL);
+    file_write("format", "rozo exportd format 2\n");
+    assert_int_equal(open_again(&is_new, &err), 0);
+    assert_false(is_new);
+}
+
+/* What an older build wrote is taken, and from then on it refuses it: it could not read all inodes. */
+static void test_a_directory_of_an_older_format(void **state)
+{
+    struct err err = { 0 };
+    bool is_new;
+
+    (void)state;
+    file_write("format", "rozo exportd format 0\n");
+    assert_int_equal(open_again(&is_new, &err), -EINVAL);
     file_write("format", "rozo exportd format 1\n");
     assert_int_equal(open_again(&is_new, &err), 0);
     assert_false(is_new);
+    assert_true(file_says("format", "rozo exportd format 2\n"));
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -258,6 +286,7 @@ int main(void)
         T(test_a_store_without_its_head),
         T(test_a_new_directory),
         T(test_directories_that_are_not_ours),
+        T(test_a_directory_of_an_older_format),
     };
 
     return cmocka_run_group_tests_name("exportd.disk", tests, NULL, NULL);

@@ -5,9 +5,11 @@
  * extremes, in every role, with and without a session; then everything is as before. Damaged
  * records in the kv as well.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "common/bytes.h"
 #include "exportd/core/inode.h"
 #include "exportd/core/key.h"
 #include "tests/unit/exportd/world.h"
@@ -157,18 +159,52 @@ static void test_inodes_of_any_bytes(void **state)
         env_random(&w.env.env, buf, sizeof(buf));
         if (below(2) == 0) { /* nearly right */
             memset(buf, 0, 24);
-            buf[0] = 1;
+            buf[0] = (uint8_t)(1 + below(2));
             buf[3] = (uint8_t)below(2);
             buf[6] = (uint8_t)below(34);
             buf[8] = (uint8_t)below(64);
             buf[17] = (uint8_t)(below(16) << 4);
-            len = INODE_BYTES_MIN + 4 * (size_t)buf[6];
+            len = (buf[0] == INODE_FORMAT ? INODE_BYTES_MIN : INODE_BYTES_MIN_NS) +
+                  4 * (size_t)buf[6];
             if (len > sizeof(buf))
                 continue;
         }
         if (inode_decode(&in, 5, buf, len) == 0)
-            assert_int_equal(inode_encode(&in, back), len);
+            assert_int_equal(inode_encode(&in, back),
+                             INODE_BYTES_MIN + 4 * (size_t)in.n_storages);
     }
+}
+
+/* An inode as format 1 had it is read with all that it says, and written in the format of today. */
+static void test_an_inode_of_the_older_format(void **state)
+{
+    uint8_t buf[INODE_BYTES_MIN_NS + 16] = { 1, 1, 0, 1 }, back[INODE_BYTES_MAX];
+    struct inode in, again;
+
+    (void)state;
+    put_le16(buf + 4, 8192);
+    put_le16(buf + 6, 4);
+    put_le32(buf + 8, INODE_HAS_DATA);
+    put_le32(buf + 16, S_IFREG | 0644);
+    put_le32(buf + 20, 1);
+    put_le64(buf + 40, 12345);
+    put_le64(buf + 48, (uint64_t)-1);
+    put_le64(buf + 56, (uint64_t)-5000000001);
+    put_le64(buf + 64, 1767225600123456789);
+    put_le64(buf + 72, 77);
+    for (unsigned i = 0; i < 4; i++)
+        put_le32(buf + INODE_BYTES_MIN_NS + 4 * i, i + 1);
+    assert_int_equal(inode_decode(&in, 5, buf, sizeof(buf)), 0);
+    assert_true(in.atime_ns == -1 && in.mtime_ns == -5000000001);
+    assert_true(in.ctime_ns == 1767225600123456789 && in.change == 77);
+    assert_true(in.size == 12345 && in.storages[0] == 1 && in.storages[3] == 4);
+    assert_int_equal(inode_encode(&in, back), INODE_BYTES_MIN + 16);
+    assert_int_equal(back[0], 2);
+    assert_int_equal(inode_decode(&again, 5, back, INODE_BYTES_MIN + 16), 0);
+    assert_true(again.atime_ns == in.atime_ns && again.mtime_ns == in.mtime_ns);
+    assert_true(again.ctime_ns == in.ctime_ns && again.storages[3] == 4);
+    put_le32(back + 116, NS_PER_S); /* no nanoseconds */
+    assert_int_equal(inode_decode(&again, 5, back, INODE_BYTES_MIN + 16), -EINVAL);
 }
 
 /* Each value of the kv damaged, one after another: errors, but no crash, and others live on. */
@@ -250,8 +286,11 @@ static void test_damaged_records(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_random_bytes),          T(test_messages_of_nonsense),
-        T(test_unknown_ops_and_roles), T(test_inodes_of_any_bytes),
+        T(test_random_bytes),
+        T(test_messages_of_nonsense),
+        T(test_unknown_ops_and_roles),
+        T(test_inodes_of_any_bytes),
+        T(test_an_inode_of_the_older_format),
         T(test_damaged_records),
     };
 

@@ -630,8 +630,8 @@ static void see(struct seen *out, const Rozo__Attr *a, const Rozo__FileData *d)
         out->uid = a->uid;
         out->gid = a->gid;
         out->rdev = a->rdev;
-        out->atime_ns = (int64_t)a->atime_ns;
-        out->mtime_ns = (int64_t)a->mtime_ns;
+        out->atime_ns = wide_ns_join((int64_t)a->atime_ns, a->atime_more_s);
+        out->mtime_ns = wide_ns_join((int64_t)a->mtime_ns, a->mtime_more_s);
         out->ctime_ns = (int64_t)a->ctime_ns;
         out->has_data = a->has_data;
         out->change = a->change;
@@ -975,8 +975,8 @@ static unsigned open_session(struct world *w, uint64_t written)
     req.n_exclusive_tokens = written != 0;
     req.exclusive_tokens = &written;
     req.knows_inline = w->inline_max != 0;
-    req.export_name = (char *)(uintptr_t)"main";
-    req.client = (char *)(uintptr_t)"test:1:/mnt";
+    req.export_name = (char *)(uintptr_t) "main";
+    req.client = (char *)(uintptr_t) "test:1:/mnt";
     req.session = w->session;
     status = world_call(w, ROZO__OP__MD_OPEN_SESSION, &req.base,
                         &rozo__md_open_session_resp__descriptor, &resp);

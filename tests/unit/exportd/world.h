@@ -10,6 +10,7 @@
 #include "common/env_virtual.h"
 #include "common/kv_memory.h"
 #include "common/list.h"
+#include "common/wide_ns.h"
 #include "exportd/core/exportd.h"
 #include "tests/unit/unit.h"
 
@@ -134,7 +135,8 @@ unsigned world_call_node(struct world *w, unsigned op, const ProtobufCMessage *r
 struct seen {
     uint64_t ino, size, change, blocks;
     uint32_t generation, mode, nlink, uid, gid, rdev;
-    int64_t atime_ns, mtime_ns, ctime_ns;
+    wide_ns atime_ns, mtime_ns;
+    int64_t ctime_ns;
     bool has_data;
     /* of FileData, when there was one */
     bool with_data;

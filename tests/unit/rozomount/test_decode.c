@@ -65,6 +65,28 @@ static int decode(const struct answer *a, struct md_entry *out)
     return rc;
 }
 
+static void test_times_that_nanoseconds_do_not_hold(void **state)
+{
+    struct answer a;
+    struct md_entry e;
+    struct stat st;
+
+    (void)state;
+    answer_init(&a);
+    a.attr.atime_ns = (uint64_t)wide_ns_near(wide_ns_make(-62135596800, 7));
+    a.attr.atime_more_s = wide_ns_more_s(wide_ns_make(-62135596800, 7));
+    a.attr.mtime_ns = (uint64_t)wide_ns_near(wide_ns_make(INT64_MAX, 999999999));
+    a.attr.mtime_more_s = wide_ns_more_s(wide_ns_make(INT64_MAX, 999999999));
+    assert_int_equal(decode(&a, &e), 0);
+    md_attr_to_stat(&e.attr, &st);
+    assert_true(st.st_atim.tv_sec == -62135596800 && st.st_atim.tv_nsec == 7);
+    assert_true(st.st_mtim.tv_sec == INT64_MAX && st.st_mtim.tv_nsec == 999999999);
+    md_entry_drop(&e);
+    a.attr.mtime_ns = INT64_MAX;
+    a.attr.mtime_more_s = INT64_MAX;
+    assert_int_equal(decode(&a, &e), -EBADMSG);
+}
+
 static void test_a_good_answer_is_taken(void **state)
 {
     struct answer a;
@@ -401,6 +423,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_good_answer_is_taken),
+        cmocka_unit_test(test_times_that_nanoseconds_do_not_hold),
         cmocka_unit_test(test_one_thing_wrong_and_it_is_refused),
         cmocka_unit_test(test_garbage_is_refused),
         cmocka_unit_test(test_renamed),
