@@ -15,15 +15,18 @@ cd "$root" || exit 1
 usage()
 {
     cat <<'USAGE'
-Usage: sudo tests/run.sh [--quick] [--no-install] [--help]
+Usage: sudo tests/run.sh [--quick | --changed [REV] | --system] [--no-install]
 
 Installs what is missing, builds release, asan and tsan, runs the unit and
-simulation tests on the first two, those with threads on the third, the system
-tests (real daemons, real mounts) on the release build and some of them on the
-asan build, most of them in three lanes at a time, since they mostly wait. Not
-as root, or without /dev/fuse, the tests that mount are skipped.
+simulation tests of each build, and beside that the system tests (real daemons,
+real mounts): all on the release build, some on the asan build. Not as root, or
+without /dev/fuse, the tests that mount are skipped.
 
   --quick        release only, and of the system tests only the short ones
+  --changed      release only, and only tests that a change since REV can break
+                 (default: what is not committed, and the commits that no remote
+                 branch has, or else the last commit)
+  --system       release only, and only the system tests
   --no-install   take what is installed
   --help         this text
 
@@ -32,27 +35,28 @@ nothing failed, 1 otherwise, 2 for wrong usage.
 USAGE
 }
 
-quick=false
+what=all
+since=
 install=true
-for arg in "$@"; do
-    case $arg in
-    --quick) quick=true ;;
+while [ $# -gt 0 ]; do
+    case $1 in
+    --quick | --system) what=${1#--} ;;
+    --changed)
+        what=changed
+        case ${2:-} in '' | -*) ;; *) since=$2; shift ;; esac ;;
     --no-install) install=false ;;
     --help | -h) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
     esac
+    shift
 done
 
-# These promise how long a call may take, or measure: they have the machine for themselves.
+# These promise how long a call may take, or measure: they run when nothing else does.
 alone_tests=(tests/system/test_faults.py tests/system/test_bench.py)
-# The others are in lanes side by side: each test has a cluster, mounts and a folder of its own. The first lane has those
-# below, the second the rest and asan, the third several mounts and the further codes.
-first_lane_tests=(tests/system/test_trees.py tests/system/test_exportd.py tests/system/test_mount.py
-    tests/system/test_bad_input.py tests/system/test_reexport.py tests/system/test_full.py
-    tests/system/test_programs.py tests/system/test_salvage.py tests/system/test_starts.py
-    tests/system/test_storms.py)
-presets=(release asan tsan)
-$quick && presets=(release)
+# The longest first, so that no lane is left with one at the end; the other files follow.
+long_tests=(tests/system/test_coherence.py tests/system/test_programs.py tests/system/test_storms.py
+    tests/system/test_mount.py tests/system/test_heal.py tests/system/test_heal_cli.py
+    tests/system/test_bad_input.py tests/system/test_fsx2.py tests/system/test_full.py)
 # System tests that also run on the asan build: every daemon and verb, several mounts and their recalls, no long loads.
 asan_tests=(tests/system/test_by_hand.py tests/system/test_cli.py tests/system/test_bad_input.py
     tests/system/test_starts.py tests/system/test_coherence.py::test_writers_in_two_halves
@@ -61,16 +65,15 @@ asan_tests=(tests/system/test_by_hand.py tests/system/test_cli.py tests/system/t
     "tests/system/test_linear.py::test_four_mounts_are_as_one[rename-none]")
 quick_tests=(tests/system/test_dev.py tests/system/test_cli.py tests/system/test_bad_input.py
     tests/system/test_by_hand.py tests/system/test_starts.py tests/system/test_trees.py)
-# In the third lane: several mounts of one cluster.
-coherence_tests=(tests/system/test_coherence.py tests/system/test_fsx2.py tests/system/test_linear.py tests/system/test_sqlite.py)
-# And on the release build with each further code: written, read, storages lost in all layouts, records damaged.
+# Each further code, on the release build: written, read, storages lost in all layouts, records damaged.
 codecs=(mojette-finite rs mojette-nonsystematic)
 codec_tests=(tests/system/test_faults.py::test_storages_that_missed_overwrites_serve_nothing_stale
     "tests/system/test_bad_input.py::test_projections_lost_under_a_running_cluster[1-2]")
 # ThreadSanitizer looks at what has more than one thread: cores, codes and the simulation have one, and
 # took minutes of it to say so.
 tsan_tests='^unit\.(codec\.threads|common\.(env|rpc)|deploy\.process|rozomount\.(invalidator|recaller)|exportd\.(disk|kv|.*_leveldb)|.*\.shell)$'
-system_max_s=2400 # the whole of pytest on one build; then something hangs
+job_max_s=1200 # one pytest; then something hangs
+n_lanes=3      # system tests mostly wait
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/rozo-tests-XXXXXX") || exit 1
 results=$work/results
@@ -130,19 +133,20 @@ build() # PRESET
     # Of tsan only what is run: a test has the name of its program, or that and a suffix.
     [ "$1" = tsan ] && mapfile -t targets < <(echo --target; ctest --test-dir build/tsan -N -R "$tsan_tests" |
         sed -n 's/^ *Test *#[0-9]*: *//p' | sed 's/_leveldb$//' | sort -u)
-    cmake --build --preset "$1" "${targets[@]}" >"$work/build.log" 2>&1 ||
+    nice -n "$spare_nice" cmake --build --preset "$1" "${targets[@]}" >"$work/build.log" 2>&1 ||
         { grep -E 'error|FAILED|undefined' "$work/build.log" | head -n 40
           tail -n 10 "$work/build.log"; failure "build.$1" "cmake --build --preset $1"; return 1; }
 }
 
-unit() # PRESET
+unit() # PRESET [REGEX]
 {
     local personality=() only=()
 
+    [ $# -gt 1 ] && only=(-R "$2")
     # ThreadSanitizer of gcc 12 wants addresses where it expects them.
     [ "$1" = tsan ] && personality=(setarch -R) only=(-R "$tsan_tests")
     ASAN_OPTIONS=detect_leaks=1 TSAN_OPTIONS=halt_on_error=1 \
-        "${personality[@]}" ctest --test-dir "build/$1" "${only[@]}" -j "$(nproc)" --timeout 300 \
+        nice -n "$spare_nice" "${personality[@]}" ctest --test-dir "build/$1" "${only[@]}" -j "$(nproc)" --timeout 300 \
         --output-on-failure --output-junit "$results/unit-$1.xml" >"$work/ctest.log" 2>&1
     # The names only when all is well.
     if [ $? -eq 0 ]; then
@@ -153,66 +157,96 @@ unit() # PRESET
     fi
 }
 
-pytests() # PRESET NAME TEST...
+pytests() # PRESET NAME CODEC TEST...
 {
-    local preset=$1 name=$2
-    shift 2
+    local preset=$1 name=$2 codec=$3
+    shift 3
+    [ -z "$codec" ] || export ROZO_TEST_CODEC=$codec
     # In the foreground of its lane, so that a signal to the lane reaches it.
     # shellcheck disable=SC2086
-    ASAN_OPTIONS=detect_leaks=1 ROZO_BIN=$root/build/$preset/bin timeout --foreground --kill-after=30 "$system_max_s" \
+    ASAN_OPTIONS=detect_leaks=1 ROZO_BIN=$root/build/$preset/bin timeout --foreground --kill-after=30 "$job_max_s" \
         python3 -m pytest -p no:cacheprovider --basetemp="$work/pytest-$name" \
-        --junit-xml="$results/$name.xml" -o junit_suite_name="$name" -rs --durations=10 -q \
+        --junit-xml="$results/$name.xml" -o junit_suite_name="$name" -rs --durations=3 -q \
         "$@" ${ROZO_SYSTEM_TESTS:-} </dev/null
     case $? in
     0 | 1 | 5) [ -s "$results/$name.xml" ] || failure "$name" "pytest left no results" ;;
-    124 | 137) failure "$name" "pytest took longer than $system_max_s s" ;;
+    124 | 137) failure "$name" "pytest took longer than $job_max_s s" ;;
     *) failure "$name" "pytest could not run" ;;
     esac
 }
 
-# Run a function beside what else runs; what it says comes when lanes_wait() gets to it.
-lane() # FUNCTION ARG...
+# Jobs are runs of pytest that may go side by side: each test has a cluster, mounts and a folder of its own.
+# Lanes take them in this order, each when its build is there.
+jobs=() # "PRESET NAME CODEC|- TEST..."; no test has a space in its name
+job() # PRESET NAME CODEC|- TEST...
 {
-    local log=$work/lane-${#lanes[@]}
+    jobs+=("$*")
+}
 
-    set -m # a process group of its own
-    { "$@"; echo $((SECONDS - stage_at)) >"$log.s"; } >"$log.log" 2>&1 &
-    lanes+=($!)
+job_each() # PRESET TEST...: a job for each file
+{
+    local preset=$1 test name
+
+    shift
+    for test; do
+        name=${test##*/test_}
+        job "$preset" "system-$(tr -c 'a-z0-9\n' - <<<"${name/.py/}")-$preset" - "$test"
+    done
+}
+
+# State of a build, which lanes wait for: a file that says "yes" or "no".
+built() # PRESET yes|no
+{
+    echo "$2" >"$work/built-$1"
+}
+
+lane()
+{
+    local left=true i preset name codec tests
+
+    while $left; do
+        left=false
+        for i in "${!jobs[@]}"; do
+            read -r preset name codec tests <<<"${jobs[$i]}"
+            if [ ! -e "$work/built-$preset" ]; then
+                left=true
+                continue
+            fi
+            [ "$(cat "$work/built-$preset")" = yes ] && mkdir "$work/job-$i" 2>/dev/null || continue
+            [ "$codec" = - ] && codec=
+            # shellcheck disable=SC2086
+            (SECONDS=0; pytests "$preset" "$name" "$codec" $tests; echo "$SECONDS" >"$work/job-$i/s") \
+                >"$work/job-$i/log" 2>&1
+        done
+        $left && sleep 1
+    done
+}
+
+lanes_start()
+{
+    local i
+
+    set -m # each lane is a process group of its own
+    for ((i = 0; i < n_lanes; i++)); do
+        lane &
+        lanes+=($!)
+    done
     set +m
+    spare_nice=10 # builds and unit tests take what the lanes leave
 }
 
 lanes_wait()
 {
-    local i took
+    local i name took
 
-    for i in "${!lanes[@]}"; do
-        wait "${lanes[$i]}"
-        took=$(cat "$work/lane-$i.s" 2>/dev/null) || failure "lane.$((i + 1))" "did not get to its end"
-        stages+=("$(printf '%5d s  lane %d of what follows' "${took:-0}" "$((i + 1))")")
-        printf '\n---- lane %d, took %d s ----\n' "$((i + 1))" "${took:-0}"
-        cat "$work/lane-$i.log"
-    done
+    [ ${#lanes[@]} -eq 0 ] || wait "${lanes[@]}"
     lanes=()
-}
-
-lane_rest() # ALSO_ASAN
-{
-    local skip=" ${alone_tests[*]} ${first_lane_tests[*]} ${coherence_tests[*]} " rest=() file
-
-    for file in tests/system/test_*.py; do
-        [[ $skip == *" $file "* ]] || rest+=("$file")
-    done
-    pytests release system-2 "${rest[@]}"
-    $1 && pytests asan system-asan "${asan_tests[@]}"
-}
-
-lane_codecs()
-{
-    local codec
-
-    pytests release system-coherence "${coherence_tests[@]}"
-    for codec in "${codecs[@]}"; do
-        ROZO_TEST_CODEC=$codec pytests release "system-$codec" "${codec_tests[@]}"
+    for i in "${!jobs[@]}"; do
+        read -r _ name _ <<<"${jobs[$i]}"
+        [ -d "$work/job-$i" ] || continue # its build failed, and that was counted
+        took=$(cat "$work/job-$i/s" 2>/dev/null) || failure "$name" "did not get to its end"
+        printf '\n---- %s, took %s s ----\n' "$name" "${took:-?}"
+        cat "$work/job-$i/log"
     done
 }
 
@@ -226,38 +260,68 @@ if $install; then
     esac
 fi
 
-built=()
-for preset in "${presets[@]}"; do
-    step "build $preset"
-    build "$preset" && built+=("$preset")
-done
-for preset in "${built[@]}"; do
-    step "unit and simulation tests, $preset"
-    unit "$preset"
-done
-has() # PRESET
-{
-    [[ " ${built[*]} " == *" $1 "* ]]
-}
-
-if has release; then
-    step "rules of the source"
-    pytests release rules tests/unit
+spare_nice=0
+step "build release"
+if build release; then
+    built release yes
+else
+    built release no
+    what=none
 fi
-if has release && $quick; then
-    step "system tests, release"
-    pytests release system "${quick_tests[@]}"
-elif has release; then
-    step "system tests that time calls, release"
-    pytests release system-alone "${alone_tests[@]}"
-    step "system tests, release, further codes and asan"
-    lane pytests release system-1 "${first_lane_tests[@]}"
-    lane lane_rest "$(has asan && echo true || echo false)"
-    lane lane_codecs
-    lanes_wait
-elif has asan; then
-    step "system tests, asan"
-    pytests asan system-asan "${asan_tests[@]}"
+
+units_of_change='$^'
+case $what in
+changed)
+    tests/changed.py build/release ${since:+"$since"} >"$work/changed" || failure changed "tests/changed.py"
+    units_of_change=$(sed -n 's/^unit //p' "$work/changed" | sed 's/[.]/\\./g' | paste -s -d '|')
+    mapfile -t of_change < <(sed -n 's/^system //p' "$work/changed")
+    job_each release "${of_change[@]}"
+    alone_tests=() ;;
+quick)
+    job_each release "${quick_tests[@]}"
+    alone_tests=() ;;
+all | system)
+    first=" ${alone_tests[*]} ${long_tests[*]} "
+    job_each release "${long_tests[@]}"
+    for file in tests/system/test_*.py; do
+        [[ $first == *" $file "* ]] || job_each release "$file"
+    done
+    for codec in "${codecs[@]}"; do
+        job release "system-$codec" "$codec" "${codec_tests[@]}"
+    done
+    [ $what = system ] || job_each asan "${asan_tests[@]}" ;;
+none)
+    alone_tests=() ;;
+esac
+
+lanes_start
+case $what in
+all)
+    for preset in asan tsan; do
+        step "build $preset"
+        build $preset && built $preset yes || built $preset no
+    done
+    for preset in release asan tsan; do
+        [ "$(cat "$work/built-$preset")" = yes ] || continue
+        step "unit and simulation tests, $preset"
+        unit $preset
+    done ;;
+quick)
+    step "unit and simulation tests, release"
+    unit release ;;
+changed)
+    step "unit and simulation tests, release"
+    unit release "^($units_of_change)\$" ;;
+esac
+if [ $what != system ] && [ $what != none ]; then
+    step "rules of the source"
+    pytests release rules "" tests/unit
+fi
+step "system tests"
+lanes_wait
+if [ ${#alone_tests[@]} -gt 0 ]; then
+    step "system tests that time calls"
+    pytests release system-alone "" "${alone_tests[@]}"
 fi
 
 step "results"

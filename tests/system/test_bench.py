@@ -188,12 +188,19 @@ def test_what_mounts_cost_each_other_is_told(coherence):
     assert rounds["git status, first"]["kinds"]["readdir"] > 0
 
 
+def asked(result):
+    """How many requests a round needed. A mount tells closes later, many in one request: one such
+    request may come from what the program did before the round."""
+    closes = result["kinds"].get("close", 0)
+    return result["requests"] - min(closes, 1)
+
+
 def test_a_mount_alone_asks_for_nothing_twice(coherence):
     rounds, _ = coherence
-    assert rounds["stat cached"]["requests"] == 0, rounds["stat cached"]
-    assert rounds["open, read cached"]["requests"] == 0, rounds["open, read cached"]
+    assert asked(rounds["stat cached"]) == 0, rounds["stat cached"]
+    assert asked(rounds["open, read cached"]) == 0, rounds["open, read cached"]
     assert rounds["git status, second"]["requests"] < 100, rounds["git status, second"]  # git reads young files again
-    assert rounds["git status, fifth, no lock"]["requests"] == 0, rounds["git status, fifth, no lock"]
+    assert asked(rounds["git status, fifth, no lock"]) == 0, rounds["git status, fifth, no lock"]
 
 
 def test_writers_of_two_halves_soon_ask_for_nothing(coherence):

@@ -1,7 +1,7 @@
 """Storages die or hang, before and in the middle of reads and writes, and nobody notices.
 
 For layouts 0, 1 and 2, up to n - k storages of the cluster are killed (SIGKILL) or stopped (SIGSTOP, which
-keeps their sockets open) while a 64 MB file is read and another one is written. The bytes are right, no
+keeps their sockets open) while a file of 24 MiB is read and another one is written. The bytes are right, no
 call fails, and no single call takes longer than CALL_MAX_S. That bound is the promise users get (a pause
 under two seconds), which is why it is asserted although it is a time.
 """
@@ -18,7 +18,7 @@ import pytest
 from conftest import K, N, STORAGES, all_up, pattern
 
 MIB = 1 << 20
-FILE_MIB = 64
+FILE_MIB = 24
 # A sanitizer makes everything several times slower: there this is no promise, set it higher.
 CALL_MAX_S = float(os.environ.get("ROZO_CALL_MAX_S", "2.0"))
 STOPPED_S = 20.0

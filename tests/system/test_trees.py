@@ -1,11 +1,14 @@
-"""Real trees go in with cp -a and come back the same, over remounts and restarts."""
+"""Real trees go in with cp -a and come back the same, over remounts and restarts.
+
+ROZO_TREES: further directories of this machine to copy, with colons between them (tests/soak/run.sh).
+"""
 import os
 import subprocess
 import sys
 
 import pytest
 
-TREES = ["/usr/include/linux", "/usr/share/doc"]
+TREES = ["/usr/include/linux", *filter(None, os.environ.get("ROZO_TREES", "").split(":"))]
 
 
 def run(*cmd, **kw):
@@ -16,9 +19,31 @@ def run(*cmd, **kw):
 
 def compare(src, dst):
     # Contents, then every attribute rsync knows of: modes, owners, times, links, ACLs, xattrs.
-    run("diff", "-r", "--no-dereference", src, dst)
+    run("diff", "-r", "--no-dereference", "-x", "fifo", src, dst)  # diff calls two fifos different
     out = run("rsync", "-aHAXcn", "--delete", "--itemize-changes", src + "/", dst + "/")
     assert out.strip() == "", out[:4000]
+
+
+def make_tree(top):
+    """A small tree with everything that rsync compares and headers do not have."""
+    for number in range(120):
+        folder = os.path.join(top, "d%d" % (number % 5), "e%d" % (number % 3))
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, "a name of %d \u00fc\n" % number)
+        with open(path, "wb") as f:
+            f.write(os.urandom(number * number))
+        os.chmod(path, (0o400, 0o644, 0o4755, 0o2711, 0o1777)[number % 5])
+        os.setxattr(path, "user.number", b"%d" % number)
+        os.link(path, os.path.join(top, "d%d" % (number % 5), "link%d" % number))
+        os.symlink("../nowhere/%d" % number if number % 2 else path, os.path.join(folder, "sym%d" % number))
+        if os.geteuid() == 0:
+            os.chown(path, number, 1000 + number)
+        os.utime(path, ns=(number * 10**15, number * 10**16 + 123456789))
+    with open(os.path.join(top, "large"), "wb") as f:
+        f.write(os.urandom(20 << 20))
+    os.mkfifo(os.path.join(top, "fifo"))
+    run("setfacl", "-R", "-m", "u:7:rwx", os.path.join(top, "d1"))
+    run("setfacl", "-d", "-m", "g:9:rx", os.path.join(top, "d2"))
 
 
 def projections(c):
@@ -37,26 +62,30 @@ def projections(c):
     return n, size
 
 
-def test_trees_survive_remount_and_restart_and_give_their_space_back(cluster):
+def test_trees_survive_remount_and_restart_and_give_their_space_back(cluster, tmp_path):
     c = cluster(layout=0)
     before, _ = projections(c)
-    for src in TREES:
+    made = str(tmp_path / "made")
+    os.mkdir(made)
+    make_tree(made)
+    trees = [made, *TREES]
+    for src in trees:
         if not os.path.isdir(src) or not os.listdir(src):
             pytest.skip("%s is not there or empty on this machine" % src)
         run("cp", "-a", src, c.mnt + "/")
-    for src in TREES:
+    for src in trees:
         compare(src, c.mnt + "/" + os.path.basename(src))
     c.remount()
-    for src in TREES:
+    for src in trees:
         compare(src, c.mnt + "/" + os.path.basename(src))
     for name in c.daemons():
         c.restart(name)
     c.wait_for(lambda: all(s["up"] for s in c.status()["storages"]), "all storages up")
-    for src in TREES:
+    for src in trees:
         compare(src, c.mnt + "/" + os.path.basename(src))
     filled, held = projections(c)
     assert filled > before and held > 0
-    for src in TREES:
+    for src in trees:
         run("rm", "-rf", c.mnt + "/" + os.path.basename(src))
     assert os.listdir(c.mnt) == []
     c.wait_for(lambda: projections(c)[0] == before, "the projections of removed files to go", timeout=120)
@@ -76,7 +105,7 @@ def test_space_of_an_open_unlinked_file_comes_back_at_its_last_close(cluster):
     c.wait_for(lambda: projections(c)[0] == 0, "the projections of the closed orphan to go")
 
 
-# A soak sets this to 1000000: creating them takes some minutes.
+# tests/soak/run.sh sets this to 1000000: creating them takes some minutes.
 DIRECTORY_ENTRIES = int(os.environ.get("ROZO_DIRECTORY_ENTRIES", "20000"))
 MAKE_ENTRIES = ("import os, sys\nfor i in range(int(sys.argv[2]), int(sys.argv[3])):\n"
                 "    os.mknod('%s/a-file-of-number-%08d' % (sys.argv[1], i))")

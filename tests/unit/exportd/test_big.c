@@ -12,13 +12,7 @@
 
 #include "tests/unit/exportd/world.h"
 
-#ifdef __SANITIZE_THREAD__
-enum {
-    N_DEFAULT = 10000
-}; /* one thread has the work, and each of its steps takes longer */
-#else
-enum { N_DEFAULT = 50000 };
-#endif
+enum { N_DEFAULT = 50000 / UNIT_STEP };
 
 static struct world w;
 

@@ -1526,7 +1526,7 @@ static void clients_go_on_meanwhile(void **state)
     unsigned n_seeds = n == NULL ? from == NULL ? 30 : 1 : (unsigned)atoi(n);
 
     (void)state;
-    for (unsigned seed = first; seed < first + n_seeds; seed++) {
+    for (unsigned seed = first; seed < first + n_seeds; seed += UNIT_STEP) {
         if (n != NULL || from != NULL)
             print_message("replay: MEND_SEED=%u\n", seed);
         one_live(seed, kinds[seed % 3], seed / 3 % 3);
@@ -1542,7 +1542,7 @@ static void by_chance(void **state)
     unsigned n_seeds = n == NULL ? from == NULL ? 40 : 1 : (unsigned)atoi(n);
 
     (void)state;
-    for (unsigned seed = first; seed < first + n_seeds; seed++) {
+    for (unsigned seed = first; seed < first + n_seeds; seed += UNIT_STEP) {
         if (n != NULL || from != NULL)
             print_message("replay: MEND_SEED=%u\n", seed);
         one_random(seed, kinds[seed % 3], seed / 3 % 3);

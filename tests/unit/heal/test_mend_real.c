@@ -598,7 +598,7 @@ static void by_chance(void **state)
     unsigned n_seeds = n == NULL ? from == NULL ? 15 : 1 : (unsigned)atoi(n);
 
     (void)state;
-    for (unsigned seed = first; seed < first + n_seeds; seed++) {
+    for (unsigned seed = first; seed < first + n_seeds; seed += UNIT_STEP) {
         print_message("replay: MEND_SEED=%u\n", seed);
         one_random(seed);
     }

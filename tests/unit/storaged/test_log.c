@@ -1125,7 +1125,7 @@ static void close_after(struct bench *b, bool is_open)
 static void test_power_cut_at_every_request(void **state)
 {
     (void)state;
-    for (unsigned cut = 1;; cut++) {
+    for (unsigned cut = 1;; cut += UNIT_STEP) {
         static struct bench b;
         bool is_cut;
 
@@ -1151,7 +1151,7 @@ static void test_power_cut_at_every_request(void **state)
 static void test_power_cut_while_old_ones_are_forgotten(void **state)
 {
     (void)state;
-    for (unsigned cut = 1;; cut++) {
+    for (unsigned cut = 1;; cut += UNIT_STEP) {
         static struct bench b;
         bool is_cut;
         unsigned first;
@@ -1198,7 +1198,7 @@ static void test_power_cut_while_old_ones_are_forgotten(void **state)
 static void test_every_request_fails_once(void **state)
 {
     (void)state;
-    for (unsigned nth = 1;; nth++) {
+    for (unsigned nth = 1;; nth += UNIT_STEP) {
         static struct bench b;
         bool is_open, is_over;
 

@@ -12,14 +12,6 @@
 
 enum { BLOCKS = 1400, STATES_MAX = 64 };
 
-#ifdef __SANITIZE_THREAD__
-enum {
-    CUT_STEP = 8
-}; /* all of it is one thread: the other builds cut at every request */
-#else
-enum { CUT_STEP = 1 };
-#endif
-
 /* What a block may be: version, and is it a record (or a hole)? */
 struct value {
     uint64_t version;
@@ -348,7 +340,7 @@ static void test_marks_overflow_into_heads(void **state)
     check_marks_in_row(&w, 250);
     world_free(&w);
 
-    for (unsigned seed = 0; seed < 60; seed++) {
+    for (unsigned seed = 0; seed < 60; seed += UNIT_STEP) {
         world_init(&w, seed);
         w.auto_apply = true;
         for (unsigned i = 0; i < 168; i++)
@@ -405,7 +397,7 @@ static void run_with_cut(uint64_t seed, unsigned cut_at)
 static void test_power_cuts_at_every_disk_request(void **state)
 {
     (void)state;
-    for (unsigned cut_at = 1; cut_at < 160; cut_at += CUT_STEP)
+    for (unsigned cut_at = 1; cut_at < 160; cut_at += UNIT_STEP)
         run_with_cut(cut_at % 7, cut_at);
 }
 

@@ -13,13 +13,7 @@
 
 enum { BLOCKS = 600, VALUES_MAX = 80 };
 
-#ifdef __SANITIZE_THREAD__
-enum { CUT_STEP = 16, SEEDS = 2 }; /* all of it is one thread */
-#elif defined(__SANITIZE_ADDRESS__)
-enum { CUT_STEP = 3, SEEDS = 3 };
-#else
-enum { CUT_STEP = 1, SEEDS = 8 };
-#endif
+enum { SEEDS = 8 };
 
 struct value {
     uint64_t version;
@@ -356,7 +350,7 @@ static void test_random_steps(void **state)
     static struct model m;
 
     (void)state;
-    for (unsigned seed = 0; seed < SEEDS; seed++) {
+    for (unsigned seed = 0; seed < SEEDS; seed += UNIT_STEP) {
         struct world w;
 
         world_with_journal(&w, &m, seed);
@@ -421,7 +415,7 @@ static void run_with_cut(uint64_t seed, unsigned cut_at)
 static void test_power_cuts(void **state)
 {
     (void)state;
-    for (unsigned cut_at = 1; cut_at < 300; cut_at += CUT_STEP)
+    for (unsigned cut_at = 1; cut_at < 300; cut_at += UNIT_STEP)
         run_with_cut(cut_at % 11, cut_at);
 }
 

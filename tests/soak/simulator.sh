@@ -1,14 +1,14 @@
 #!/bin/sh
-# soak.sh - run the simulations with new seeds, on all cores, until stopped or the time is over.
+# simulator.sh - run the simulations with new seeds, on all cores, until stopped or the time is over.
 #
-#     tests/sim/soak.sh BUILD_DIR [SECONDS] [FIRST_SEED] [FAILED_FILE]
+#     tests/soak/simulator.sh BUILD_DIR [SECONDS] [FIRST_SEED] [FAILED_FILE]
 #
 # Every mode of the whole cluster without and with healing, with --torn where a loss of power may tear, and the client engine alone. Commands that replay what
 # was found wrong are added to FAILED_FILE (sim-failed.txt), with the words. The end, also by ^C, is a summary:
 # seeds, operations, findings, and a command for each. The exit status is 1 when there was any.
 set -u
 
-build=${1:?usage: soak.sh BUILD_DIR [SECONDS] [FIRST_SEED] [FAILED_FILE]}
+build=${1:?usage: simulator.sh BUILD_DIR [SECONDS] [FIRST_SEED] [FAILED_FILE]}
 seconds=${2:-0}
 first=${3:-$(date +%s)}
 failed=${4:-sim-failed.txt}
