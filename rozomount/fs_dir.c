@@ -32,6 +32,7 @@ struct dir {
     struct arena page_arena;   /* where it lies */
     size_t next;               /* in page */
     uint64_t next_after;       /* the cookie before page->entries[next] */
+    uint64_t until; /* the listing has only names with smaller cookies; 0: not begun */
     bool
         is_listing; /* an answer with attributes went to the kernel; it has taken it when it asks for more, or closes */
 };
@@ -142,6 +143,21 @@ static bool add_dots(struct op *op, uint64_t parent)
     return true;
 }
 
+/*
+ * A listing has the names that were there when it began. A name that is renamed meanwhile gets
+ * a cookie behind all others, so a program that renames all it reads would never reach the end.
+ */
+static void listing_begin(struct dir *dir, const Rozo__MdReaddirResp *page, bool rewound)
+{
+    if (rewound || dir->until == 0)
+        dir->until = page->next_cookie;
+}
+
+static bool listing_has(const struct dir *dir, uint64_t cookie)
+{
+    return dir->until == 0 || cookie < dir->until; /* 0: an exportd that does not say */
+}
+
 /* From op->offset on, what fits. */
 static void fill_from_page(struct op *op, struct dir *dir)
 {
@@ -159,6 +175,8 @@ static void fill_from_page(struct op *op, struct dir *dir)
     for (; dir->next < page->n_entries; dir->next++) {
         const Rozo__MdReaddirResp__Entry *entry = page->entries[dir->next];
 
+        if (!listing_has(dir, entry->cookie))
+            return;
         memcpy(name, entry->name.data, entry->name.len);
         name[entry->name.len] = '\0';
         entry_fill(op, entry, name, may_tell, &e);
@@ -252,6 +270,7 @@ static void on_page(struct op *op, int rc)
     }
     dir->next = 0;
     dir->next_after = after;
+    listing_begin(dir, dir->page, op->offset <= OFFSET_DOT_DOT);
     op_take_page(op, dir->page, after);
     tokens_lock(op->loop->mount->tokens);
     fill_from_page(op, dir);

@@ -743,6 +743,7 @@ int md_readdir(struct op *op, const ProtobufCMessage *msg)
         resp.dir_token = op_grant(op, req->ino, TOKEN_SHARED);
         resp.grant = op->grant;
         resp.others = has_others(op);
+        resp.next_cookie = dir.next_cookie;
         rc = op_pack(op, &resp.base);
     }
     free(l.entries);
@@ -894,8 +895,8 @@ int md_close(struct op *op, const ProtobufCMessage *msg)
         return -EINVAL;
     close_one(op, req->ino, req->n_references, req->untold, req->nothing_stored);
     for (size_t i = 0; i < req->n_more; i++)
-        close_one(op, req->more[i]->ino, req->more[i]->n_references,
-                  req->more[i]->untold, req->more[i]->nothing_stored);
+        close_one(op, req->more[i]->ino, req->more[i]->n_references, req->more[i]->untold,
+                  req->more[i]->nothing_stored);
     return 0;
 }
 

@@ -276,6 +276,54 @@ def test_65000_links(cluster):
     assert os.stat(top + "/7/7").st_nlink == LINKS_MAX and read(top + "/7/7") == b"shared"
 
 
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_listing_ends_while_its_names_are_renamed(cluster_shared, top, looks):
+    """It has each name that was there when it began once, and the next listing has the new ones. With `looks`
+    the program calls stat for each entry, so that Linux asks for names and attributes together."""
+    names = {"name-%04d" % i for i in range(3000)}
+    for name in names:
+        os.mknod(os.path.join(top, name))
+    for prefix in ("", "again-"):
+        seen = []
+        with os.scandir(top) as entries:
+            for e in entries:
+                seen.append(e.name)
+                assert len(seen) <= len(names), "it does not end"
+                if looks:
+                    os.lstat(e.path)
+                os.rename(e.path, os.path.join(top, "new-" + e.name))
+        assert len(seen) == len(names) and set(seen) == names
+        names = {"new-" + name for name in names}
+    assert set(os.listdir(top)) == names
+
+
+def test_a_listing_that_is_rewound_has_what_was_added(cluster_shared, top):
+    """rewinddir() begins a new listing; a removed name is not in it, one that replaced another is, once."""
+    for i in range(100):
+        put(os.path.join(top, "a%d" % i))
+    libc.opendir.restype = ctypes.c_void_p
+    libc.readdir.restype = ctypes.c_void_p
+    stream = ctypes.c_void_p(libc.opendir(top.encode()))
+
+    def rest():
+        found = []
+        while True:
+            entry = libc.readdir(stream)
+            if not entry:
+                return found
+            found.append(ctypes.string_at(entry + 19).decode())  # struct dirent: d_name
+
+    try:
+        assert sorted(rest()) == sorted([".", ".."] + ["a%d" % i for i in range(100)])
+        put(os.path.join(top, "added"))
+        os.unlink(os.path.join(top, "a0"))
+        os.rename(os.path.join(top, "a1"), os.path.join(top, "a2"))
+        libc.rewinddir(stream)
+        assert sorted(rest()) == sorted([".", "..", "added"] + ["a%d" % i for i in range(2, 100)])
+    finally:
+        libc.closedir(stream)
+
+
 def test_long_names_and_paths(cluster_shared, top):
     assert errno_of(put, top + "/" + "n" * 256) == errno.ENAMETOOLONG
     name = "ü" * 127 + "x"  # 255 bytes

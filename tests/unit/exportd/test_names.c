@@ -466,7 +466,7 @@ struct list {
         uint32_t type, nlink;
     } e[6000];
     bool end;
-    uint64_t parent;
+    uint64_t parent, next_cookie;
 };
 
 static unsigned list_some(uint64_t ino, uint64_t cookie, unsigned max, bool plus,
@@ -502,6 +502,7 @@ static unsigned list_some(uint64_t ino, uint64_t cookie, unsigned max, bool plus
     }
     l->end = resp->end;
     l->parent = resp->parent;
+    l->next_cookie = resp->next_cookie;
     rozo__md_readdir_resp__free_unpacked(resp, NULL);
     return status;
 }
@@ -551,6 +552,27 @@ static void test_readdir(void **state)
     assert_true(list.end && list.n == 0);
     IS(NOT_DIRECTORY, list_some(list.e[0].ino, 0, 10, false, &list));
     IS(STALE_HANDLE, list_some(12345, 0, 10, false, &list));
+}
+
+/* A listing that stops at the next cookie of its beginning has no name that came later. */
+static void test_names_that_come_later_have_later_cookies(void **state)
+{
+    uint64_t d = dir(1, "d"), until;
+
+    (void)state;
+    mk(d, "a", S_IFREG | 0644);
+    mk(d, "b", S_IFREG | 0644);
+    list_all(d, 10, false, &list);
+    until = list.next_cookie;
+    assert_true(list.e[1].cookie < until);
+    OK(t_rename(&w, d, "a", d, "c", 0));
+    mk(d, "d", S_IFREG | 0644);
+    list_all(d, 10, false, &list);
+    assert_int_equal(list.n, 3);
+    assert_string_equal(list.e[0].name, "b");
+    assert_true(list.e[0].cookie < until && list.e[1].cookie >= until);
+    assert_true(list.e[2].cookie > list.e[1].cookie &&
+                list.e[2].cookie < list.next_cookie);
 }
 
 /* Goal: who stays is listed exactly once. Method: names come, go, are renamed and replaced while
@@ -699,6 +721,7 @@ int main(void)
         T(test_umask),
         T(test_inode_numbers_are_never_used_again),
         T(test_readdir),
+        T(test_names_that_come_later_have_later_cookies),
         T(test_readdir_under_churn),
         T(test_listings_from_the_start),
         T(test_a_removed_directory_that_is_open),
