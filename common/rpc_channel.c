@@ -7,6 +7,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +22,11 @@ enum {
 
 static void channel_free(struct channel *ch)
 {
-    for (unsigned i = 0; ch->links != NULL && i < ch->n_links; i++)
+    for (unsigned i = 0; ch->links != NULL && i < ch->n_links; i++) {
         free(ch->links[i].rx_msg);
+        if (ch->links[i].found != NULL)
+            freeaddrinfo(ch->links[i].found);
+    }
     bufpool_trim(&ch->pool);
     free(ch->links);
     free(ch->addrs);

@@ -53,7 +53,11 @@ enum link_state { LINK_IDLE, LINK_RESOLVING, LINK_HELLO, LINK_UP, LINK_CLOSING }
 struct link {
     struct conn conn;
     struct channel *ch;
-    unsigned addr; /* index */
+    unsigned addr;                 /* index */
+    struct addrinfo *found;        /* owned: what the name of addr stands for */
+    const struct addrinfo *next;   /* of these: to be tried when the present one fails */
+    char where[RPC_ADDR_TEXT_MAX]; /* the one that is tried, as numbers */
+    char tried[ERROR_TEXT_MAX];    /* those that failed, and why */
     enum link_state state;
     struct env_timer timer; /* IDLE: try again; HELLO: it took too long */
     uint32_t retry_ms;

@@ -79,7 +79,10 @@ static bool is_connecting(const struct channel *ch)
     for (unsigned i = 0; i < ch->n_links; i++) {
         const struct link *l = &ch->links[i];
 
-        if ((l->state == LINK_RESOLVING || l->state == LINK_HELLO) && l->error[0] == '\0')
+        bool trying = l->state == LINK_RESOLVING || l->state == LINK_HELLO ||
+                      (l->state == LINK_CLOSING && l->next != NULL);
+
+        if (trying && l->error[0] == '\0')
             return true;
     }
     return false;
@@ -129,6 +132,21 @@ static void link_error(struct link *l, const char *fmt, ...)
     memcpy(ch->last_error, text, sizeof(text));
 }
 
+/* Notes why the present address failed; tells it when no other one is left to be tried. */
+static void link_connect_error(struct link *l, const char *why)
+{
+    const char *addr = l->ch->addrs[l->addr];
+    size_t len = strlen(l->tried);
+
+    if (strcmp(l->where, addr) == 0)
+        snprintf(l->tried, sizeof(l->tried), "%s", why);
+    else
+        snprintf(l->tried + len, sizeof(l->tried) - len, "%s%s: %s", len == 0 ? "" : "; ",
+                 l->where, why);
+    if (l->next == NULL)
+        link_error(l, "connect to %s: %s", addr, l->tried);
+}
+
 /* ---- Hello ---- */
 
 static void on_hello_out(struct conn *c, struct conn_out *out)
@@ -156,6 +174,7 @@ static void link_up(struct link *l)
     struct channel *ch = l->ch;
 
     l->state = LINK_UP;
+    l->next = NULL;
     l->error[0] = '\0';
     l->owed_ns = 0;
     env_timer_stop(&ch->e->env, &l->timer);
@@ -180,7 +199,7 @@ static int link_on_hello(struct link *l, const uint8_t *msg)
         return -EBADMSG;
     hello_step(h, msg, l->conn.frame.msg_len, l->hello_bytes + FRAME_HEADER_BYTES, &len);
     if (h->state == HELLO_FAILED) {
-        link_error(l, "connect to %s: %s", l->ch->addrs[l->addr], h->error);
+        link_connect_error(l, h->error);
         link_fail(l);
         return 0;
     }
@@ -243,8 +262,10 @@ static void link_on_broken(struct conn *c, int rc, const char *why)
     struct link *l = container_of(c, struct link, conn);
 
     (void)rc;
-    link_error(l, "%s %s: %s", l->state == LINK_HELLO ? "connect to" : "link to",
-               l->ch->addrs[l->addr], why);
+    if (l->state == LINK_HELLO)
+        link_connect_error(l, why);
+    else
+        link_error(l, "link to %s: %s", l->where, why);
     link_fail(l);
 }
 
@@ -298,6 +319,8 @@ void link_fail(struct link *l)
     channel_dispatch(ch);
 }
 
+static void link_connect_next(struct link *l);
+
 static void link_on_closed(struct conn *c)
 {
     struct link *l = container_of(c, struct link, conn);
@@ -313,7 +336,7 @@ static void link_on_closed(struct conn *c)
     link_give_back(
         l); /* sent_unlink() without memory closes a link in the middle of things */
     l->ch->n_busy--;
-    link_retry_later(l);
+    link_connect_next(l);
     channel_dispatch(l->ch);
     channel_end_if_idle(l->ch);
 }
@@ -327,7 +350,7 @@ static const struct conn_ops link_conn_ops = {
     .on_closed = link_on_closed,
 };
 
-static void link_connect_to(struct link *l, const struct sockaddr *sa, socklen_t sa_len)
+static int link_connect_to(struct link *l, const struct sockaddr *sa, socklen_t sa_len)
 {
     struct channel *ch = l->ch;
     uint8_t nonce[HELLO_NONCE_BYTES];
@@ -346,11 +369,8 @@ static void link_connect_to(struct link *l, const struct sockaddr *sa, socklen_t
     } else {
         rc = -errno;
     }
-    if (rc != 0) {
-        link_error(l, "connect to %s: %s", ch->addrs[l->addr], strerror(-rc));
-        link_retry_later(l);
-        return;
-    }
+    if (rc != 0)
+        return rc;
     ch->n_busy++;
     l->state = LINK_HELLO;
     l->hello_busy = l->ping_busy = l->ping_is_out = false;
@@ -361,6 +381,35 @@ static void link_connect_to(struct link *l, const struct sockaddr *sa, socklen_t
                ch->incarnation, nonce);
     hello_step(&l->hello, NULL, 0, l->hello_bytes + FRAME_HEADER_BYTES, &len);
     link_hello_send(l, len);
+    return 0;
+}
+
+/* Tries the next address of the name; after the last one, all of them again later. */
+static void link_connect_next(struct link *l)
+{
+    while (l->next != NULL && !l->ch->is_closing) {
+        const struct addrinfo *ai = l->next;
+        int rc;
+
+        l->next = ai->ai_next;
+        addr_format(ai->ai_addr, l->where);
+        rc = link_connect_to(l, ai->ai_addr, ai->ai_addrlen);
+        if (rc == 0)
+            return;
+        link_connect_error(l, strerror(-rc));
+    }
+    link_retry_later(l);
+}
+
+/* Takes what the name of its address stands for now. */
+static void link_found(struct link *l, struct addrinfo *ai)
+{
+    if (l->found != NULL)
+        freeaddrinfo(l->found);
+    l->found = ai;
+    l->next = ai;
+    l->tried[0] = '\0';
+    link_connect_next(l);
 }
 
 static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *ai)
@@ -371,13 +420,13 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *ai)
     ch->n_busy--;
     if (ch->is_closing) {
         l->state = LINK_IDLE;
+        uv_freeaddrinfo(ai);
     } else if (status != 0) {
         link_error(l, "look up %s: %s", ch->addrs[l->addr], uv_strerror(status));
         link_retry_later(l);
     } else {
-        link_connect_to(l, ai->ai_addr, ai->ai_addrlen);
+        link_found(l, ai); /* libuv's is libc's */
     }
-    uv_freeaddrinfo(ai);
     channel_end_if_idle(ch);
 }
 
@@ -394,8 +443,7 @@ void link_connect(struct link *l)
 
     assert(rc == 0);                                 /* rpc_tcp_channel_open() looked */
     if (getaddrinfo(host, port, &hints, &ai) == 0) { /* numbers: no waiting */
-        link_connect_to(l, ai->ai_addr, ai->ai_addrlen);
-        freeaddrinfo(ai);
+        link_found(l, ai);
         return;
     }
     hints.ai_flags = AI_NUMERICSERV;
@@ -412,14 +460,15 @@ void link_connect(struct link *l)
 static void on_link_timer(struct env_timer *timer)
 {
     struct link *l = container_of(timer, struct link, timer);
+    char why[32];
 
     if (l->state == LINK_IDLE) {
         link_connect(l);
         return;
     }
     assert(l->state == LINK_HELLO);
-    link_error(l, "connect to %s: no Hello for %d s", l->ch->addrs[l->addr],
-               HELLO_MS / 1000);
+    snprintf(why, sizeof(why), "no Hello for %d s", HELLO_MS / 1000);
+    link_connect_error(l, why);
     link_fail(l);
 }
 

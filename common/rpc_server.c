@@ -37,6 +37,7 @@ enum {
     SWEEP_MS = 1000,      /* how often that is looked at */
     BUSY_PONG_MS = 100,   /* how often peers we do not read from hear that we live */
     ACCEPTS_PER_TURN = 64,
+    PORT_TRIES_MAX = 16, /* to find a port that is free on all addresses of a name */
     CALL_OVERHEAD = 512, /* bytes charged for a request besides its own */
     WARNINGS_MAX = 20,   /* per WARNINGS_MS */
     WARNINGS_MS = 10000,
@@ -45,6 +46,7 @@ enum {
 
 struct listener {
     struct rpc_server *server;
+    unsigned addr; /* index of the address that it is for; a name may stand for several */
     int fd;
     uint16_t port;
     bool is_open; /* poll is initialised */
@@ -56,7 +58,7 @@ struct rpc_server {
     uint8_t cluster_id[RPC_CLUSTER_ID_BYTES];
     uint8_t incarnation[RPC_INCARNATION_BYTES];
     struct env_uv *e;
-    struct listener *listeners; /* owned */
+    struct listener *listeners; /* owned; in the order of the addresses */
     unsigned n_listeners;
     struct list_node conns; /* server_conns, until their sockets' handles are closed */
     struct list_node strangers; /* those that have proved nothing, oldest first */
@@ -658,7 +660,17 @@ static void on_sweep_timer(struct env_timer *timer)
     env_timer_start(&server->e->env, timer, SWEEP_MS);
 }
 
-static int listener_bind(struct listener *l, const struct addrinfo *ai)
+static void sockaddr_set_port(struct sockaddr_storage *sa, uint16_t port)
+{
+    if (sa->ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)sa)->sin6_port = htons(port);
+    else
+        ((struct sockaddr_in *)sa)->sin_port = htons(port);
+}
+
+/* port: 0 for the one that ai has. v6_only: [::] leaves IPv4 to another listener. */
+static int listener_bind(struct listener *l, const struct addrinfo *ai, uint16_t port,
+                         int v6_only)
 {
     struct sockaddr_storage sa;
     socklen_t sa_len = sizeof(sa);
@@ -668,7 +680,13 @@ static int listener_bind(struct listener *l, const struct addrinfo *ai)
     if (l->fd < 0)
         return -errno;
     setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(l->fd, ai->ai_addr, ai->ai_addrlen) != 0 || listen(l->fd, 512) != 0 ||
+    if (ai->ai_family == AF_INET6)
+        setsockopt(l->fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof(v6_only));
+    memcpy(&sa, ai->ai_addr, ai->ai_addrlen);
+    if (port != 0)
+        sockaddr_set_port(&sa, port);
+    if (bind(l->fd, (struct sockaddr *)&sa, ai->ai_addrlen) != 0 ||
+        listen(l->fd, 512) != 0 ||
         getsockname(l->fd, (struct sockaddr *)&sa, &sa_len) != 0)
         return -errno;
     l->port = ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
@@ -676,26 +694,94 @@ static int listener_bind(struct listener *l, const struct addrinfo *ai)
     return 0;
 }
 
-static int listener_open(struct listener *l, const char *addr, struct err *err)
+static struct listener *listener_add(struct rpc_server *server, unsigned addr)
+{
+    size_t n = server->n_listeners + 1;
+    struct listener *list = realloc(server->listeners, n * sizeof(*list));
+
+    if (list == NULL)
+        return NULL;
+    server->listeners = list;
+    list[n - 1] = (struct listener){ .server = server, .addr = addr, .fd = -1 };
+    server->n_listeners++;
+    return &list[n - 1];
+}
+
+static void listener_drop_last(struct rpc_server *server)
+{
+    struct listener *l = &server->listeners[--server->n_listeners];
+
+    if (l->fd >= 0)
+        close(l->fd);
+}
+
+/* This machine does not have that address, though its name stands for it. */
+static bool is_elsewhere(int rc)
+{
+    return rc == -EADDRNOTAVAIL || rc == -EAFNOSUPPORT;
+}
+
+/*
+ * Binds all addresses of a name that this machine has, with one port. On failure `at` is the
+ * address that it is about.
+ */
+static int listeners_bind(struct rpc_server *server, unsigned addr,
+                          const struct addrinfo *found, char at[RPC_ADDR_TEXT_MAX])
+{
+    unsigned n_before = server->n_listeners;
+    int rc = 0, elsewhere = -EADDRNOTAVAIL;
+    uint16_t port = 0;
+
+    for (const struct addrinfo *ai = found; ai != NULL; ai = ai->ai_next) {
+        struct listener *l = listener_add(server, addr);
+
+        rc = l == NULL ? -ENOMEM : listener_bind(l, ai, port, found->ai_next != NULL);
+        if (rc == 0) {
+            port = l->port;
+            continue;
+        }
+        addr_format(ai->ai_addr, at);
+        if (l != NULL)
+            listener_drop_last(server);
+        if (!is_elsewhere(rc))
+            break;
+        elsewhere = rc;
+        rc = 0;
+    }
+    if (rc == 0 && server->n_listeners == n_before)
+        rc = elsewhere;
+    while (rc != 0 && server->n_listeners > n_before)
+        listener_drop_last(server);
+    return rc;
+}
+
+static int listeners_open(struct rpc_server *server, unsigned addr, const char *text,
+                          struct err *err)
 {
     const struct addrinfo hints = {
         .ai_socktype = SOCK_STREAM,
         .ai_flags = AI_PASSIVE | AI_NUMERICSERV,
     };
-    char host[RPC_ADDR_TEXT_MAX], port[8];
-    struct addrinfo *ai = NULL;
-    int rc = addr_split(addr, host, port, err);
+    char host[RPC_ADDR_TEXT_MAX], port[8], at[RPC_ADDR_TEXT_MAX] = "";
+    struct addrinfo *found = NULL;
+    int rc = addr_split(text, host, port, err);
 
     if (rc != 0)
         return err_wrap(err, rc, "listen");
-    rc = getaddrinfo(host, port, &hints, &ai);
+    rc = getaddrinfo(strcmp(host, "*") == 0 ? NULL : host, port, &hints, &found);
     if (rc != 0)
-        return err_set(err, -EINVAL, "listen on %s: %s", addr, gai_strerror(rc));
-    rc = listener_bind(l, ai);
-    freeaddrinfo(ai);
-    if (rc != 0)
-        return err_set(err, rc, "listen on %s: %s", addr, strerror(-rc));
-    return 0;
+        return err_set(err, -EINVAL, "listen on %s: %s", text, gai_strerror(rc));
+    for (unsigned i = 0; i < PORT_TRIES_MAX; i++) { /* another one may have that port */
+        rc = listeners_bind(server, addr, found, at);
+        if (rc != -EADDRINUSE || atoi(port) != 0)
+            break;
+    }
+    freeaddrinfo(found);
+    if (rc == 0)
+        return 0;
+    return strcmp(at, text) == 0 || at[0] == '\0'
+               ? err_set(err, rc, "listen on %s: %s", text, strerror(-rc))
+               : err_set(err, rc, "listen on %s: %s: %s", text, at, strerror(-rc));
 }
 
 /* All sockets are bound: from here on nothing fails but for lack of memory. */
@@ -778,18 +864,13 @@ static void listeners_close(struct rpc_server *server)
     }
 }
 
-static struct rpc_server *
-server_new(struct env_uv *env, const struct rpc_server_config *config, unsigned n_addrs)
+static struct rpc_server *server_new(struct env_uv *env,
+                                     const struct rpc_server_config *config)
 {
     struct rpc_server *server = calloc(1, sizeof(*server));
 
     if (server == NULL)
         return NULL;
-    server->listeners = calloc(n_addrs, sizeof(server->listeners[0]));
-    if (server->listeners == NULL) {
-        free(server);
-        return NULL;
-    }
     server->config = *config;
     if (server->config.conns_max == 0)
         server->config.conns_max = CONNS_MAX_DEFAULT;
@@ -820,22 +901,17 @@ int rpc_server_open(struct env_uv *env, const struct rpc_server_config *config,
         return err_set(err, -EINVAL, "a server needs the node key and the client key");
     if (n_addrs == 0)
         return err_set(err, -EINVAL, "no address to listen on");
-    server = server_new(env, config, n_addrs);
+    server = server_new(env, config);
     if (server == NULL)
         return err_set(err, -ENOMEM, "out of memory");
-    for (; rc == 0 && server->n_listeners < n_addrs; server->n_listeners++) {
-        struct listener *l = &server->listeners[server->n_listeners];
-
-        l->server = server;
-        l->fd = -1;
-        rc = listener_open(l, addrs[server->n_listeners], err);
-    }
+    for (unsigned i = 0; rc == 0 && i < n_addrs; i++)
+        rc = listeners_open(server, i, addrs[i], err);
     if (rc != 0) { /* nothing of it is with libuv yet */
         listeners_close(server);
         server_free(server);
         return rc;
     }
-    for (unsigned i = 0; rc == 0 && i < n_addrs; i++)
+    for (unsigned i = 0; rc == 0 && i < server->n_listeners; i++)
         rc = listener_start(server, &server->listeners[i]);
     if (rc != 0) {
         rpc_server_close(server, NULL, NULL);
@@ -848,8 +924,11 @@ int rpc_server_open(struct env_uv *env, const struct rpc_server_config *config,
 
 uint16_t rpc_server_port(const struct rpc_server *server, unsigned addr_index)
 {
-    assert(addr_index < server->n_listeners);
-    return server->listeners[addr_index].port;
+    for (unsigned i = 0; i < server->n_listeners; i++) {
+        if (server->listeners[i].addr == addr_index)
+            return server->listeners[i].port;
+    }
+    abort(); /* each address has a listener */
 }
 
 void rpc_server_set_cluster_id(struct rpc_server *server, const uint8_t *cluster_id)

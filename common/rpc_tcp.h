@@ -54,11 +54,15 @@ struct rpc_server_config {
         *incarnation; /* RPC_INCARNATION_BYTES, copied: of its data; NULL: it has none */
 };
 
-/** Listen on addr ("host:port", port 0: any). Says which address failed and why in err. */
+/**
+ * Listens on each of addrs ("host:port", port 0: any). A name stands for all its addresses that
+ * this machine has, with one port; "*" for all addresses, "[::]" for all, IPv4 included.
+ * err names the address that failed, and why.
+ */
 int rpc_server_open(struct env_uv *env, const struct rpc_server_config *config,
                     const char *const *addrs, unsigned n_addrs, struct rpc_server **out,
                     struct err *err);
-/** The port really listened on, for addresses with port 0. */
+/** The port really listened on, the same for all that a name stands for. */
 uint16_t rpc_server_port(const struct rpc_server *server, unsigned addr_index);
 /** The cluster id for Hellos from now on (a storage learns it when it is admitted). */
 void rpc_server_set_cluster_id(struct rpc_server *server, const uint8_t *cluster_id);
@@ -69,9 +73,10 @@ struct rpc_channel_config {
     const struct rpc_keys *keys; /* borrowed */
     enum rpc_role role;          /* which key we prove */
     const char *name;            /* who we are */
-    const char *const *addrs;    /* copied */
-    unsigned n_addrs;            /* 1..RPC_ADDR_MAX */
-    unsigned links_per_addr;     /* 0: 1 */
+    /* Copied. Of a name all addresses are tried in turn, until one answers as it must. */
+    const char *const *addrs;
+    unsigned n_addrs;        /* 1..RPC_ADDR_MAX */
+    unsigned links_per_addr; /* 0: 1 */
     uint32_t probe_ms; /* a silent link with requests out is suspect after this; 0: 500 */
     uint64_t queue_max; /* bytes queued and not answered; above it requests wait in
                                     order of arrival; 0: 64 MiB */
@@ -97,7 +102,10 @@ void rpc_tcp_channel_close(struct rpc_channel *ch, void (*closed)(void *arg), vo
 void rpc_tcp_channel_set_session(struct rpc_channel *ch, uint64_t session);
 /** Called with (arg) each time the first link of the channel comes up. */
 void rpc_tcp_channel_on_up(struct rpc_channel *ch, void (*fn)(void *arg), void *arg);
-/** Why the last link failed ("connect to 127.0.0.1:1: Connection refused"), "" if none did. */
+/**
+ * Why the last link failed, "" if none did: "connect to 127.0.0.1:1: Connection refused", or
+ * "connect to NAME:1: 127.0.0.1:1: Connection refused; [::1]:1: ...".
+ */
 const char *rpc_tcp_channel_last_error(const struct rpc_channel *ch);
 /** Links that are up, and all of them. */
 void rpc_tcp_channel_links(const struct rpc_channel *ch, unsigned *n_up, unsigned *n_all);

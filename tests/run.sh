@@ -71,7 +71,7 @@ codec_tests=(tests/system/test_faults.py::test_storages_that_missed_overwrites_s
     "tests/system/test_bad_input.py::test_projections_lost_under_a_running_cluster[1-2]")
 # ThreadSanitizer looks at what has more than one thread: cores, codes and the simulation have one, and
 # took minutes of it to say so.
-tsan_tests='^unit\.(codec\.threads|common\.(env|rpc)|deploy\.process|rozomount\.(invalidator|recaller)|exportd\.(disk|kv|.*_leveldb)|.*\.shell)$'
+tsan_tests='^unit\.(codec\.threads|common\.(env|rpc|rpc_names)|deploy\.process|rozomount\.(invalidator|recaller)|exportd\.(disk|kv|.*_leveldb)|.*\.shell)$'
 job_max_s=1200 # one pytest; then something hangs
 n_lanes=3      # system tests mostly wait
 
