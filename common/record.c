@@ -125,3 +125,8 @@ uint64_t record_extent_bytes(const struct codec *codec, unsigned projection)
 
     return heads + EXTENT_BLOCKS * codec_row_bytes(codec, codec_block_bytes(codec));
 }
+
+unsigned quorum_write(const struct codec_layout *layout, unsigned c)
+{
+    return quorum_read(layout->k, c > layout->safe ? c : layout->safe);
+}

@@ -23,6 +23,7 @@ enum {
 };
 
 struct codec;
+struct codec_layout;
 
 /* Which file, for ever: inode numbers are never reused within an export. */
 struct file_id {
@@ -100,10 +101,21 @@ enum record_state record_inspect(const uint8_t p[RECORD_HEADER_BYTES], uint32_t 
  */
 uint64_t record_extent_bytes(const struct codec *codec, unsigned projection);
 
-/** Acknowledgements without which a write may never succeed: max(k, c - k + 1), c candidates. */
-static inline unsigned quorum_write(unsigned k, unsigned c)
+/**
+ * The fewest storages that an acknowledged write of a file with c candidates may be on:
+ * max(k, c - k + 1). Readers, healing and salvage rely on no more, so that they never pass
+ * over a write that was acknowledged when the file had these candidates.
+ */
+static inline unsigned quorum_read(unsigned k, unsigned c)
 {
     return k > c - k + 1 ? k : c - k + 1;
 }
+
+/**
+ * Acknowledgements without which a write never succeeds: those that a file with all
+ * candidates of its layout needs (3, 5, 9). A file with fewer candidates needs as many, so
+ * that it depends on nobody's absence; never less than quorum_read().
+ */
+unsigned quorum_write(const struct codec_layout *layout, unsigned c);
 
 #endif

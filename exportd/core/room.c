@@ -299,7 +299,7 @@ static unsigned rows_of(const struct codec_layout *layout, unsigned n_usable)
 {
     if (n_usable >= layout->n)
         return layout->n;
-    return n_usable >= quorum_write(layout->k, layout->safe) ? n_usable : 0;
+    return n_usable >= quorum_write(layout, layout->safe) ? n_usable : 0;
 }
 
 int export_room(const struct export *e, struct room *out)

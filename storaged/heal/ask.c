@@ -22,7 +22,7 @@ int heal_target_check(const struct storcli_target *t)
         return -EINVAL;
     if (t->n_storages < layout->n || t->n_storages > DIST_MAX)
         return -EINVAL;
-    if (quorum_write(layout->k, t->n_storages) > layout->n)
+    if (quorum_write(layout, t->n_storages) > layout->n)
         return -EINVAL;
     for (unsigned i = 0; i < t->n_storages; i++) {
         for (unsigned j = 0; j < i; j++) {
@@ -66,7 +66,7 @@ int heal_file_init(struct heal_file *file, struct env *env,
         .k = layout->k,
         .n = layout->n,
         .c = target->n_storages,
-        .q = quorum_write(layout->k, target->n_storages),
+        .q = quorum_read(layout->k, target->n_storages),
         .file_hash = file_id_hash(&target->id),
         .lost = lost,
     };

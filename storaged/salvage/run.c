@@ -799,7 +799,7 @@ static void run_count_storages(struct run *run, const struct salvage_file *file)
     run->report->n_silent = ref->n_storages > n_given ? ref->n_storages - n_given : 0;
     run->n_absent =
         run->report->n_silent > n_nameless ? run->report->n_silent - n_nameless : 0;
-    run->quorum = ref->n_storages < k ? k : quorum_write(k, ref->n_storages);
+    run->quorum = ref->n_storages < k ? k : quorum_read(k, ref->n_storages);
 }
 
 /* A source for each projection file; where one gives none, its storage is as good as not given. */

@@ -411,7 +411,7 @@ static int target_check(const struct storcli_target *target)
     if (target->n_storages < layout->n || target->n_storages > DIST_MAX)
         return -EINVAL;
     /* n acknowledgements must be a quorum, else an acknowledged write could be overlooked */
-    if (quorum_write(layout->k, target->n_storages) > layout->n)
+    if (quorum_write(layout, target->n_storages) > layout->n)
         return -EINVAL;
     if (target->capability_len > sizeof(target->capability))
         return -EINVAL;
@@ -442,7 +442,8 @@ int storcli_file_open(struct storcli *cli, const struct storcli_target *target,
     file->k = layout->k;
     file->n = layout->n;
     file->c = target->n_storages;
-    file->q = quorum_write(file->k, file->c);
+    file->q_read = quorum_read(file->k, file->c);
+    file->q_write = quorum_write(layout, file->c);
     file->file_hash = file_id_hash(&target->id);
     file->row_bytes = codec_row_bytes(file->codec, target->block_bytes);
     commit_init(&file->commit);

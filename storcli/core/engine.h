@@ -81,7 +81,8 @@ struct storcli_file {
     struct storcli *cli; /* borrowed */
     struct storcli_target target;
     const struct codec *codec;
-    unsigned k, n, c, q;
+    unsigned k, n, c;
+    unsigned q_read, q_write; /* quorum_read(), quorum_write() */
     uint32_t file_hash;
     size_t row_bytes;            /* of a full block */
     struct peer *peer[DIST_MAX]; /* borrowed, by place in the distribution */

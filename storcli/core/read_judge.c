@@ -132,8 +132,8 @@ static void resolve_one(struct read_piece *piece, unsigned block)
     }
     piece->blocks[block].below = 0;
     /* Of something newer than what he tells of, who is in doubt has said nothing. */
-    result = resolve_block(file->k, file->q, all, told & ~doubt, answers, n, &version,
-                           &user_bytes, &doubtful);
+    result = resolve_block(file->k, file->q_read, all, told & ~doubt, answers, n,
+                           &version, &user_bytes, &doubtful);
     if (result == RESOLVE_BELOW)
         piece->blocks[block].below = version;
     if (result == RESOLVE_UNCLEAR || result == RESOLVE_BELOW ||

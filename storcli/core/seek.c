@@ -184,7 +184,7 @@ static void jump_step(struct seek_op *op)
     if (jump_awaits(op, now_ns))
         return;
     if (file->c - n_answered <
-        file->q) { /* nothing acknowledged is on the silent ones alone */
+        file->q_read) { /* nothing acknowledged is on the silent ones alone */
         jump_stop(op);
         op->at = block;
         if (block >= op->limit)

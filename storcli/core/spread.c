@@ -350,7 +350,7 @@ static bool is_hopeless(const struct spread *s)
 {
     unsigned n_never = n_refused(s, -EACCES) + n_refused(s, -ENOSPC);
 
-    return s->file->c - n_never < s->file->q;
+    return s->file->c - n_never < s->file->q_write;
 }
 
 static void send_extras(struct spread *s)
@@ -413,14 +413,14 @@ static void spread_step(struct spread *s)
     if (s->acked != all_projections(s))
         fill_slots(s, PEER_SLOW, now_ns);
     if (s->acked == all_projections(s) ||
-        (n_acked(s) >= s->file->q && !worth_waiting(s, now_ns))) {
+        (n_acked(s) >= s->file->q_write && !worth_waiting(s, now_ns))) {
         spread_safe(s, now_ns);
         return;
     }
-    if (n_acked(s) < s->file->q && !worth_waiting(s, now_ns))
+    if (n_acked(s) < s->file->q_write && !worth_waiting(s, now_ns))
         fill_slots(s, PEER_SUSPECT, now_ns); /* it may only seem to hang */
     if (now_ns >= s->deadline_ns)
-        spread_end(s, n_acked(s) >= s->file->q ? 0 : failure_of(s));
+        spread_end(s, n_acked(s) >= s->file->q_write ? 0 : failure_of(s));
 }
 
 static void on_spread_wake(struct watch *watch)

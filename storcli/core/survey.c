@@ -93,7 +93,7 @@ static bool is_told_by_enough(const struct survey *s, uint64_t block, uint64_t v
         if (t->version == version && t->first_block <= block && block < t->end_block)
             who |= t->who;
     }
-    return who == 0 || (unsigned)__builtin_popcount(who) >= s->file->q;
+    return who == 0 || (unsigned)__builtin_popcount(who) >= s->file->q_write;
 }
 
 bool survey_is_due(const struct survey *s, uint32_t synced)

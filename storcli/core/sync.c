@@ -367,7 +367,7 @@ static enum heal holders_heal(struct sync_op *op, struct holders *held, uint32_t
         op->remake.target = (uint8_t)target;
         return HEAL_REMAKE;
     }
-    if ((unsigned)__builtin_popcount(there) < op->file->q)
+    if ((unsigned)__builtin_popcount(there) < op->file->q_write)
         return HEAL_STUCK;
     held->all &= ~lost;
     held->any &= ~lost;
@@ -766,8 +766,8 @@ static enum step_result sync_settle(struct sync_op *op, uint32_t any, uint64_t n
     uint32_t lost = any & ~peers_synced(op);
     int rc = 0;
 
-    bool too_few =
-        op->others != 0 && (unsigned)__builtin_popcount(peers_synced(op)) < op->file->q;
+    bool too_few = op->others != 0 &&
+                   (unsigned)__builtin_popcount(peers_synced(op)) < op->file->q_write;
 
     if ((lost != 0 || too_few) && op->denied) {
         rc = -EACCES;

@@ -587,7 +587,8 @@ static unsigned n_away(const struct sim *sim)
 static void fault_state(struct sim *sim, unsigned storage)
 {
     enum sim_state was = sim->net.storages[storage].state;
-    unsigned budget = has_spares(sim) ? sim->n - sim->k : 1;
+    unsigned lost_max = sim->n - sim->k, away_max = sim->n_storages - sim->q;
+    unsigned budget = lost_max < away_max ? lost_max : away_max;
     unsigned most = sim->mode == MODE_CHAOS ? sim->n_storages : budget;
 
     if (was != SIM_UP)
@@ -876,7 +877,7 @@ static void sim_run(struct sim *sim)
     sim_net_init(&sim->net, &sim->v, sim->kind, sim->layout, sim->n_storages);
     sim->n = layout->n;
     sim->k = layout->k;
-    sim->q = quorum_write(layout->k, sim->n_storages);
+    sim->q = quorum_write(layout, sim->n_storages);
     sim->net.no_journal = sim->no_journal;
     sim->net.no_at_most = sim->no_at_most;
     if (is_deadly(sim))

@@ -1,6 +1,7 @@
 /*
  * test_record.c - the bytes of record headers and file ids, and how strangers' bytes are judged.
  */
+#include "codec/codec.h"
 #include "common/record.h"
 #include "tests/unit/unit.h"
 
@@ -133,10 +134,33 @@ static void any_wrong_field_is_damage(void **state)
 static void quorums_of_the_layouts(void **state)
 {
     (void)state;
-    assert_int_equal(quorum_write(2, 4), 3);
-    assert_int_equal(quorum_write(4, 8), 5);
-    assert_int_equal(quorum_write(8, 16), 9);
-    assert_int_equal(quorum_write(8, 12), 8);
+    assert_int_equal(quorum_read(2, 4), 3);
+    assert_int_equal(quorum_read(4, 8), 5);
+    assert_int_equal(quorum_read(8, 16), 9);
+    assert_int_equal(quorum_read(8, 12), 8);
+}
+
+/*
+ * Goal: a write needs the same whatever candidates a file has, k + 1 or more; n acknowledgements
+ * are enough, and no reader passes over what so many have: k others always include one of them.
+ */
+static void a_write_needs_the_same_with_fewer_candidates(void **state)
+{
+    static const unsigned want[] = { 3, 5, 9 };
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        const struct codec_layout *l = codec_layout(i);
+
+        for (unsigned c = l->n; c <= l->safe; c++) {
+            assert_int_equal(quorum_write(l, c), want[i]);
+            assert_true(quorum_write(l, c) > l->k && quorum_write(l, c) <= l->n);
+            assert_true(quorum_write(l, c) >= quorum_read(l->k, c));
+            assert_true(quorum_read(l->k, c) + l->k > c);
+        }
+    }
+    /* More candidates than a layout has, as many as n acknowledgements allow. */
+    assert_int_equal(quorum_write(codec_layout(1), 9), 6);
 }
 
 int main(void)
@@ -148,6 +172,7 @@ int main(void)
         cmocka_unit_test(hole_zero_and_damage_are_told_apart),
         cmocka_unit_test(any_wrong_field_is_damage),
         cmocka_unit_test(quorums_of_the_layouts),
+        cmocka_unit_test(a_write_needs_the_same_with_fewer_candidates),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,7 +39,7 @@ static struct fix *fix_new_with(unsigned layout, unsigned n_storages,
     assert_int_equal(storcli_file_open(f->cli, &f->net.target, &f->file), 0);
     f->k = codec_layout(layout)->k;
     f->n = codec_layout(layout)->n;
-    f->q = quorum_write(f->k, n_storages);
+    f->q = quorum_write(codec_layout(layout), n_storages);
     return f;
 }
 
@@ -434,18 +434,56 @@ static void spares_that_hang_too_do_not_add_up(void **state)
 
 static void without_spares_the_quorum_is_enough(void **state)
 {
-    struct fix *f = fix_new_with(1, 6, (struct storcli_config){ 0 }); /* q = 4 */
+    struct fix *f = fix_new_with(1, 6, (struct storcli_config){ 0 }); /* q = 5 */
     unsigned ms;
 
     (void)state;
     sim_storage_set(&f->net, 0, SIM_HUNG);
-    sim_storage_set(&f->net, 1, SIM_DOWN);
     assert_int_equal(write_ms(f, 1, 0, 5, BS, false, &ms), 0);
     assert_true(ms < 2000);
     assert_int_equal(read_ms(f, 1, 0, 5, BS, &ms), 0);
     assert_int_equal(write_ms(f, 2, 0, 5, BS, false, &ms), 0);
     assert_true(ms < 100);
     fix_free(f);
+}
+
+/*
+ * Goal: a file with fewer candidates than its layout has needs as many acknowledgements as
+ * any other: never is a write, a mark or a sync done with k of them.
+ */
+static void fewer_candidates_make_no_quorum_smaller(void **state)
+{
+    static const unsigned want[] = { 3, 5, 9 };
+
+    (void)state;
+    for (unsigned layout = 0; layout < 3; layout++) {
+        unsigned n = codec_layout(layout)->n, safe = codec_layout(layout)->safe;
+
+        for (unsigned c = n; c <= safe; c++) {
+            struct fix *f = fix_new_with(layout, c, (struct storcli_config){ 0 });
+            unsigned away = c - want[layout], ms;
+            int rc = NOT_DONE;
+
+            for (unsigned i = 0; i < away; i++)
+                sim_storage_set(&f->net, i, SIM_DOWN);
+            assert_int_equal(write_ms(f, 1, 0, 5, BS, false, &ms), 0);
+            assert_true(ms < 2000);
+            sim_storage_set(&f->net, away, SIM_DOWN);
+            assert_int_equal(write_ms(f, 2, 10, 5, BS, false, &ms), -EIO);
+            assert_in_range(ms, 19000, 21000);
+            storcli_mark(f->file, 3, 20, 5, on_done, &rc);
+            wait_done(f, &rc);
+            assert_int_equal(rc, -EIO);
+            rc = NOT_DONE;
+            storcli_sync(f->file, on_done, &rc);
+            wait_done(f, &rc);
+            assert_int_equal(rc, -EIO); /* of the first write too few are left */
+            sim_storage_set(&f->net, away, SIM_UP);
+            assert_int_equal(write_ms(f, 4, 10, 5, BS, false, &ms), 0);
+            assert_int_equal(sync_file(f), 0);
+            fix_free(f);
+        }
+    }
 }
 
 static void too_few_storages_wait_and_go_on_when_they_return(void **state)
@@ -1866,6 +1904,7 @@ int main(void)
         cmocka_unit_test(a_hung_storage_costs_one_short_wait),
         cmocka_unit_test(spares_that_hang_too_do_not_add_up),
         cmocka_unit_test(without_spares_the_quorum_is_enough),
+        cmocka_unit_test(fewer_candidates_make_no_quorum_smaller),
         cmocka_unit_test(too_few_storages_wait_and_go_on_when_they_return),
         cmocka_unit_test(too_few_storages_for_too_long_is_an_error),
         cmocka_unit_test(who_is_only_starting_has_said_nothing),
