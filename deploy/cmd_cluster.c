@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "codec/codec.h"
+#include "common/record.h"
 #include "deploy/ask.h"
 #include "deploy/cli.h"
 #include "deploy/health.h"
@@ -114,6 +115,19 @@ static void storages_print(const Rozo__AdStatusResp *s)
     }
 }
 
+/* Says what a volume that is too small for the layout of this export means. */
+static void export_print_missing(const Rozo__Export *e)
+{
+    const struct codec_layout *l = codec_layout(e->layout);
+
+    if (l == NULL || e->storages_missing == 0 || e->storages_missing > l->safe)
+        return;
+    printf("export %.64s: its volume has %u of the %u storages that layout %u wants;\n"
+           "  files have fewer spares, and writes wait while fewer than %u are up\n",
+           e->name, l->safe - e->storages_missing, l->safe, e->layout,
+           quorum_write(l, l->safe));
+}
+
 static void exports_print(const Rozo__AdStatusResp *s)
 {
     static const char *const heads[] = { "EXPORT", "VOLUME", ">LAYOUT", "CODEC",
@@ -135,6 +149,8 @@ static void exports_print(const Rozo__AdStatusResp *s)
     }
     table_print(&t, stdout);
     table_free(&t);
+    for (size_t i = 0; i < s->n_exports; i++)
+        export_print_missing(s->exports[i]);
 }
 
 /* "1-12, 14": owned by the caller. */
@@ -234,13 +250,14 @@ static json_t *volumes_json(const Rozo__AdStatusResp *s)
 
 static json_t *export_json(const Rozo__AdStatusResp *s, const Rozo__Export *e)
 {
-    return json_pack("{s:I, s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:b, s:I}", "id",
+    return json_pack("{s:I, s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:b, s:I, s:I}", "id",
                      (json_int_t)e->id, "name", cli_json_text(e->name), "volume",
                      cli_json_text(s == NULL ? "" : volume_name(s, e->volume)), "layout",
                      (json_int_t)e->layout, "codec", codec_name(e->codec), "block_bytes",
                      (json_int_t)e->block_bytes, "files", (json_int_t)e->files, "clients",
                      (json_int_t)e->sessions, "sync", e->sync, "inline_max",
-                     (json_int_t)e->inline_max);
+                     (json_int_t)e->inline_max, "storages_missing",
+                     (json_int_t)e->storages_missing);
 }
 
 static json_t *exports_json(const Rozo__AdStatusResp *s)
@@ -647,6 +664,7 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
     } else {
         printf("export %.64s is there; mount it: rozo mount %.64s MNT\n",
                answer->export->name, answer->export->name);
+        export_print_missing(answer->export);
         rc = cli_finish(cli);
     }
     rozo__ad_export_create_resp__free_unpacked(answer, NULL);

@@ -54,6 +54,9 @@ static struct volume_message *volume_message_make(struct exportd *x, struct volu
 
 static void export_message(struct export *e, Rozo__Export *msg)
 {
+    unsigned safe = codec_layout(e->layout)->safe,
+             n = volume_n_candidates(e->x, e->volume);
+
     rozo__export__init(msg);
     msg->id = e->id;
     msg->name = e->name;
@@ -65,6 +68,7 @@ static void export_message(struct export *e, Rozo__Export *msg)
     msg->sessions = e->n_sessions;
     msg->sync = e->sync;
     msg->inline_max = e->inline_max;
+    msg->storages_missing = n < safe ? safe - n : 0;
 }
 
 /* All that a status points at. */
@@ -278,7 +282,7 @@ static int export_check(struct exportd *x, const Rozo__AdExportCreateReq *req,
     rc = volume_choose(x, req->volume, false, &v, words);
     if (rc != 0)
         return rc;
-    n = volume_n_storages(x, v->id);
+    n = volume_n_candidates(x, v->id);
     if (n < layout->n)
         return words_set(
             words, -EINVAL,

@@ -459,6 +459,18 @@ int volume_choose(struct exportd *x, const char *name, bool make, struct volume 
     return *out == NULL ? -ENOMEM : 0;
 }
 
+unsigned volume_n_candidates(const struct exportd *x, uint32_t id)
+{
+    unsigned n = 0;
+
+    LIST_FOREACH(node, &x->storages) {
+        const struct storage *s = container_of(node, struct storage, link);
+
+        n += s->facts.volume == id && !s->facts.lost;
+    }
+    return n;
+}
+
 unsigned volume_n_storages(struct exportd *x, uint32_t id)
 {
     unsigned n = 0;

@@ -162,6 +162,8 @@ int volume_choose(struct exportd *x, const char *name, bool make, struct volume 
                   char words[WORDS_MAX + 1]);
 struct volume *volume_add(struct exportd *x, const char *name);
 unsigned volume_n_storages(struct exportd *x, uint32_t id);
+/** Storages of the volume that new files can have: those that were not given up. */
+unsigned volume_n_candidates(const struct exportd *x, uint32_t id);
 
 struct export *export_find(struct exportd *x, uint32_t id);
 struct export *export_find_name(struct exportd *x, const char *name);

@@ -228,6 +228,50 @@ static void test_exports_and_their_refusals(void **state)
     IS(DENIED, world_call(&w, ROZO__OP__AD_EXPORT_CREATE, &req.base, NULL, NULL));
 }
 
+/* Storages that the volume of the first export lacks, as its status tells. */
+static unsigned storages_missing(void)
+{
+    Rozo__AdStatusResp *s = status();
+    unsigned n = s->exports[0]->storages_missing;
+
+    status_free(s);
+    return n;
+}
+
+/* Goal: an export whose volume is too small for its layout says so, when it is made and later. */
+static void test_a_volume_that_is_too_small(void **state)
+{
+    Rozo__AdExportCreateReq req = ROZO__AD_EXPORT_CREATE_REQ__INIT;
+    Rozo__AdStorageLostReq lost = ROZO__AD_STORAGE_LOST_REQ__INIT;
+    Rozo__AdExportCreateResp *resp;
+    char error[256];
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++)
+        OK(t_storage_add(&w, i, NULL, NULL));
+    req.name = (char *)(uintptr_t)"small";
+    OK(world_call_node(&w, ROZO__OP__AD_EXPORT_CREATE, &req.base,
+                       &rozo__ad_export_create_resp__descriptor, &resp));
+    assert_int_equal(resp->export->storages_missing, 1);
+    rozo__ad_export_create_resp__free_unpacked(resp, NULL);
+    assert_int_equal(storages_missing(), 1);
+    OK(t_storage_add(&w, 3, NULL, NULL));
+    assert_int_equal(storages_missing(), 0);
+    OK(t_storage_add(&w, 4, NULL, NULL));
+    assert_int_equal(storages_missing(), 0);
+    for (lost.id = 1; lost.id <= 3; lost.id++) { /* given up: as if it were not there */
+        lost.lost = true;
+        w.storages[lost.id - 1].down = true;
+        env_virtual_advance_ms(&w.env, 5000);
+        OK(world_call_node(&w, ROZO__OP__AD_STORAGE_LOST, &lost.base, NULL, NULL));
+        assert_int_equal(storages_missing(), lost.id - 1);
+    }
+    IS(INVALID, t_export_create(&w, "main", 0, error));
+    assert_string_equal(error,
+                        "layout 0 wants 3 storages at least (4 to be safe), volume "
+                        "default has 2");
+}
+
 static void test_exports_are_strangers(void **state)
 {
     struct seen s;
@@ -1236,3 +1280,4 @@ int main(void)
 
     return cmocka_run_group_tests_name("exportd.cluster", tests, NULL, NULL);
 }
+        T(test_a_volume_that_is_too_small, setup),
