@@ -2,14 +2,22 @@
  * place.c - choose the storages of a new file.
  *
  * In:     the hook of fs; the map as the polls left it; chance from env.
- * Out:    the distribution in the inode: first the optimal ones, then the spares.
- * Keeps:  distinct hosts, then racks, as long as there is a choice; homes as room.h has them,
- *         spares by free space.
+ * Out:    the distribution in the inode: first the homes, then the spares.
+ * Keeps:  all candidates of the layout, whoever is away, unless the volume has too few; distinct
+ *         hosts, then racks, as long as there is a choice; homes as room.h has them, spares by
+ *         free space.
  */
 #include <errno.h>
 
 #include "codec/codec.h"
 #include "exportd/core/room.h"
+
+/* How good a candidate a storage is for a new file, best first. */
+enum storage_rank {
+    STORAGE_GOOD,
+    STORAGE_AWAY, /* not reachable: writes go to others until it is back */
+    STORAGE_FULL, /* nearly full, wherever it is: only ever a spare */
+};
 
 struct candidate {
     struct storage *s;
@@ -23,10 +31,12 @@ static bool storage_is_full(const struct storage *s)
     return s->total_bytes > 0 && storage_room(s) == 0;
 }
 
-/* Just after our start nobody has been asked: then hope. */
-static bool storage_is_good(const struct storage *s)
+/* A storage that was not asked yet since our start counts as reachable. */
+static enum storage_rank storage_rank(const struct storage *s)
 {
-    return !storage_is_full(s) && (storage_is_reachable(s) || !s->asked);
+    if (storage_is_full(s))
+        return STORAGE_FULL;
+    return storage_is_reachable(s) || !s->asked ? STORAGE_GOOD : STORAGE_AWAY;
 }
 
 static bool is_better_spread(const struct candidate *a, const struct candidate *b)
@@ -97,29 +107,30 @@ static void choose_homes(struct export *e, struct candidate *c, unsigned n)
     free(parts);
 }
 
-/* Add up to `wanted` storages of the volume that are as good as asked for. */
-static void choose(struct export *e, struct inode *in, unsigned wanted, bool good)
+/* Adds storages of this rank, until the file has `wanted` candidates; -ENOMEM. */
+static int choose(struct export *e, struct inode *in, unsigned wanted,
+                  enum storage_rank rank)
 {
     struct candidate *c = calloc(e->x->n_storages + 1, sizeof(*c));
     unsigned n = 0;
 
     if (c == NULL)
-        return; /* the caller sees that there are too few */
+        return -ENOMEM;
     LIST_FOREACH(node, &e->x->storages) {
         struct storage *s = container_of(node, struct storage, link);
 
-        if (s->facts.volume != e->volume || s->facts.lost || storage_is_full(s))
+        if (s->facts.volume != e->volume || s->facts.lost)
             continue;
         c[n].s = s;
         for (uint32_t i = 0; i < in->n_storages; i++)
             c[n].taken = c[n].taken || in->storages[i] == s->facts.id;
-        n += storage_is_good(s) == good || c[n].taken;
+        n += storage_rank(s) == rank || c[n].taken;
     }
     for (unsigned i = 0; i < n; i++) {
         if (c[i].taken)
             take(&c[i], c, n);
     }
-    if (in->n_storages == 0 && good)
+    if (in->n_storages == 0 && rank == STORAGE_GOOD)
         choose_homes(e, c, n);
     while (in->n_storages < wanted) {
         struct candidate *next = pick(e->x->env, c, n);
@@ -130,6 +141,7 @@ static void choose(struct export *e, struct inode *in, unsigned wanted, bool goo
         take(next, c, n);
     }
     free(c);
+    return 0;
 }
 
 bool export_is_tight(const struct export *e)
@@ -147,13 +159,16 @@ int export_place(void *arg, struct inode *in)
 {
     struct export *e = arg;
     const struct codec_layout *layout = codec_layout(e->layout);
+    int rc;
 
     in->codec = e->codec;
     in->layout = e->layout;
     in->block_bytes = e->block_bytes;
     in->n_storages = 0;
-    choose(e, in, layout->safe, true);
-    if (in->n_storages < layout->n) /* a file that waits for them is better than none */
-        choose(e, in, layout->n, false);
-    return in->n_storages < layout->n ? -ENOSPC : 0;
+    rc = choose(e, in, layout->safe, STORAGE_GOOD);
+    if (rc == 0)
+        rc = choose(e, in, layout->safe, STORAGE_AWAY);
+    if (rc == 0 && in->n_storages < layout->n)
+        rc = -ENOSPC;
+    return rc != 0 ? rc : choose(e, in, layout->safe, STORAGE_FULL);
 }

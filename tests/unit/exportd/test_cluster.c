@@ -346,30 +346,74 @@ static void test_hosts_are_spread(void **state)
     }
 }
 
-static void test_down_and_full_storages_get_no_files(void **state)
+/* Makes some files: each has all four candidates, the last ones are `last`, in any order. */
+static void files_end_with(const unsigned *last, unsigned n_last)
 {
+    static unsigned n_files;
     struct seen s;
     char name[16];
 
-    (void)state;
-    w.storages[1].hung = true;
     env_virtual_advance_ms(&w.env, 5000);
     for (unsigned i = 0; i < 20; i++) {
-        snprintf(name, sizeof(name), "f%u", i);
+        unsigned found = 0, all = 0;
+
+        snprintf(name, sizeof(name), "f%u", n_files++);
         OK(t_create_open(&w, 1, name, true, &s));
-        assert_int_equal(s.n_storages, 3);
-        for (unsigned a = 0; a < 3; a++)
-            assert_int_not_equal(s.storages[a], 2);
+        assert_int_equal(s.n_storages, 4);
+        for (unsigned a = 0; a < 4; a++)
+            all |= 1u << s.storages[a];
+        assert_int_equal(all, 30);
+        for (unsigned a = 4 - n_last; a < 4; a++) {
+            for (unsigned b = 0; b < n_last; b++)
+                found += s.storages[a] == last[b];
+        }
+        assert_int_equal(found, n_last);
     }
-    w.storages[2].down = true; /* two of four: files still come to be, and wait for it */
-    env_virtual_advance_ms(&w.env, 5000);
-    OK(t_create_open(&w, 1, "g", true, &s));
-    assert_int_equal(s.n_storages, 3);
-    w.storages[1].hung = w.storages[2].down = false;
-    w.storages[0].free = w.storages[1].free = 1000;
+}
+
+/*
+ * Goal: whoever is down or nearly full when a file is made, it has all candidates of its
+ * layout; those come last, the nearly full ones behind the others and never among the first n.
+ */
+static void test_a_new_file_has_all_candidates(void **state)
+{
+    struct seen s;
+
+    (void)state;
+    w.storages[1].hung = true;
+    files_end_with((const unsigned[]){ 2 }, 1);
+    w.storages[2].down = true;
+    files_end_with((const unsigned[]){ 2, 3 }, 2);
+    w.storages[0].down = true;
+    files_end_with((const unsigned[]){ 1, 2, 3 }, 3);
+    w.storages[0].down = w.storages[2].down = false;
+    w.storages[0].free = 1000; /* and storage 2 hangs */
+    files_end_with((const unsigned[]){ 2, 1 }, 2);
+    files_end_with((const unsigned[]){ 1 }, 1);
+    w.storages[1].hung = false;
+    files_end_with((const unsigned[]){ 1 }, 1);
+    w.storages[1].free = 1000;
     env_virtual_advance_ms(&w.env, 5000);
     IS(NO_SPACE, t_create_open(&w, 1, "h", true, &s));
     OK(t_create(&w, 1, "no data, no space", S_IFDIR | 0755, NULL));
+}
+
+/* Goal: a storage that was given up is no candidate, so a volume may have too few for its layout. */
+static void test_a_lost_storage_is_no_candidate(void **state)
+{
+    Rozo__AdStorageLostReq req = ROZO__AD_STORAGE_LOST_REQ__INIT;
+    struct seen s;
+
+    (void)state;
+    w.storages[1].down = true;
+    env_virtual_advance_ms(&w.env, 5000);
+    req.id = 2;
+    req.lost = true;
+    OK(world_call_node(&w, ROZO__OP__AD_STORAGE_LOST, &req.base, NULL, NULL));
+    OK(t_create_open(&w, 1, "f", true, &s));
+    assert_int_equal(s.n_storages, 3);
+    for (unsigned a = 0; a < 3; a++)
+        assert_int_not_equal(s.storages[a], 2);
 }
 
 /* Of so many bytes of records, headers and all, in layout 0. */
@@ -1243,10 +1287,12 @@ int main(void)
         T(test_an_admission_cut_short, setup),
         T(test_two_admissions_at_once, setup),
         T(test_exports_and_their_refusals, setup),
+        T(test_a_volume_that_is_too_small, setup),
         T(test_exports_are_strangers, setup_export),
         T(test_distributions, setup_export),
         T(test_hosts_are_spread, setup),
-        T(test_down_and_full_storages_get_no_files, setup_export),
+        T(test_a_new_file_has_all_candidates, setup_export),
+        T(test_a_lost_storage_is_no_candidate, setup_export),
         T(test_statfs, setup_export),
         T(test_the_map_reaches_clients, setup_export),
         T(test_the_map_reaches_storages, setup_export),
@@ -1280,4 +1326,3 @@ int main(void)
 
     return cmocka_run_group_tests_name("exportd.cluster", tests, NULL, NULL);
 }
-        T(test_a_volume_that_is_too_small, setup),
