@@ -36,7 +36,7 @@ one() {
 worker() {
     seed=$1
     while [ ! -e "$counts/stop" ] && { [ "$seconds" -eq 0 ] || [ "$(date +%s)" -lt "$end" ]; }; do
-        for mode in calm net crash client late hang rot full power eio pages replace lost chaos; do
+        for mode in calm net crash few client late hang rot full power eio pages replace lost chaos; do
             for options in "" --torn "--torn --directories" --heal "--heal --torn" "--heal --torn --directories"; do
                 [ -e "$counts/stop" ] && return
                 # without healing, what nobody synced and a loss of power tore stays so

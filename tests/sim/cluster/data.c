@@ -78,7 +78,7 @@ static void on_data_written(struct program *p)
         program_fails(p, p->req.rc, p->op == DATA_TRUNCATE ? "truncate" : "write");
     model_write_done(p->file, p->no, p->req.rc);
     if (p->req.rc == 0 && p->op == DATA_WRITE && (p->open_flags & O_DSYNC) != 0)
-        model_write_synced(p->file, p->no);
+        expect(model_write_synced(p->file, p->no), p);
     data_again(p);
 }
 
@@ -91,7 +91,7 @@ static void on_data_synced(struct program *p)
         if (model.gives_up) /* it may have told that they were */
             model_close_failed(p->file, p->view.client, p->view.life);
     } else {
-        model_stored(p->file, &p->view, p->op == DATA_FSYNC);
+        expect(model_stored(p->file, &p->view, p->op == DATA_FSYNC), p);
         if (p->op == DATA_FSYNC) {
             bool asked = exportd_node_synced_ns(&servers.exportd) >= p->started_ns;
 
@@ -318,7 +318,7 @@ static void on_close_flushed(struct program *p)
         program_fails(p, p->req.rc, "close");
         model_close_failed(p->file, p->view.client, p->view.life);
     } else if (p->writer)
-        model_stored(p->file, &p->view, false);
+        expect(model_stored(p->file, &p->view, false), p);
     client_release(p->client, program_asks(p, on_released), model.files[p->file].ino,
                    p->fh);
 }

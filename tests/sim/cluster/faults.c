@@ -17,6 +17,12 @@ static const uint64_t map_heard_ns = 3000000000;
 /* After an absence: until its session is open again, and what it had is settled. */
 #define AWAY_NS UINT64_C(6000000000)
 
+/* More of them may not be away at a time. */
+static unsigned n_ill_max(void)
+{
+    return (run->config.faults & FAULT_FEW) != 0 ? servers.n_storages : run->n - run->k;
+}
+
 static void on_fault_end(struct env_timer *timer)
 {
     struct fault *f = container_of(timer, struct fault, timer);
@@ -70,7 +76,7 @@ static void storage_dies(struct sim_storage *s, bool power)
 {
     uint64_t for_ms = world_chance(200000) ? world_below(12000) : world_below(1500);
 
-    if (!storage_node_is_up(s) || n_ill() >= run->n - run->k ||
+    if (!storage_node_is_up(s) || n_ill() >= n_ill_max() ||
         fault_new(for_ms, end_storage, s->index, 0) == NULL)
         return;
     say("storage %u %s", s->index + 1, power ? "loses power" : "is killed");
@@ -601,7 +607,8 @@ static void on_fault_timer(struct env_timer *timer)
     unsigned on[32], n = 0;
 
     for (unsigned bit = 1; bit <= FAULT_LAST; bit *= 2) {
-        if ((bit & (FAULT_LATE | FAULT_OLD_DISK)) == 0 && (run->config.faults & bit) != 0)
+        if ((bit & (FAULT_LATE | FAULT_OLD_DISK | FAULT_FEW)) == 0 &&
+            (run->config.faults & bit) != 0)
             on[n++] = bit;
     }
     if (run->ending || n == 0)
@@ -643,11 +650,11 @@ void faults_end(void)
 void faults_begin(void)
 {
     net.on_watched = on_watched;
-    run->fault_pause_us =
-        run->config.faults == FAULT_KILL_CLIENT ||
-                (run->config.faults & (FAULT_SPOIL | FAULT_PAGES | FAULT_LOSE)) != 0
-            ? 400000
-            : 200000 + world_below(3000000);
+    run->fault_pause_us = run->config.faults == FAULT_KILL_CLIENT ||
+                                  (run->config.faults & (FAULT_SPOIL | FAULT_PAGES |
+                                                         FAULT_LOSE | FAULT_FEW)) != 0
+                              ? 400000
+                              : 200000 + world_below(3000000);
     run->rot_storage = (unsigned)world_below(run->config.n_storages);
 }
 

@@ -169,7 +169,7 @@ static void on_unlocked(struct program *p)
     if (p->req.rc != 0)
         program_fails(p, p->req.rc, "an unlock");
     else if (p->writer)
-        model_stored(p->file, &p->view, false);
+        expect(model_stored(p->file, &p->view, false), p);
     data_again(p);
 }
 

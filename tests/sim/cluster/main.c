@@ -43,6 +43,7 @@ static const struct {
     { "old", FAULT_LOSE | FAULT_OLD_DISK | FAULT_KILL_STORAGE | FAULT_KILL_CLIENT },
     { "replace",
       FAULT_REPLACE | FAULT_KILL_STORAGE | FAULT_KILL_EXPORTD | FAULT_KILL_CLIENT },
+    { "few", FAULT_FEW | FAULT_KILL_STORAGE | FAULT_KILL_CLIENT },
     { "chaos", FAULT_WEATHER | FAULT_CUT | FAULT_KILL_STORAGE | FAULT_KILL_EXPORTD |
                    FAULT_KILL_CLIENT | FAULT_HANG | FAULT_SLOW_DISK |
                    FAULT_POWER_STORAGE | FAULT_POWER_EXPORTD | FAULT_POWER_ALL |
@@ -63,6 +64,7 @@ static const struct {
     { "missed", RUN_MUTANT_NO_MISSED },
     { "fenced", MUTANT_NO_FENCED },
     { "deaf", RUN_MUTANT_DEAF },
+    { "quorum-up", RUN_MUTANT_QUORUM_UP },
 };
 enum { N_MUTANTS = sizeof(mutants) / sizeof(mutants[0]) };
 enum { N_MODES = sizeof(modes) / sizeof(modes[0]) };
@@ -97,7 +99,7 @@ static void on_abort(int sig)
 static struct run_config config_of(uint64_t seed, unsigned *mode)
 {
     static const unsigned storages[3][3] = { { 4, 4, 6 }, { 8, 8, 9 }, { 16, 16, 16 } };
-    /* A file that is made while there are no spares is on q = k storages with one away: then nothing may rot, or be lost. */
+    /* More than enough; sim.cluster.lost_safe has no more than the layouts want. */
     static const unsigned many[3] = { 6, 11, 20 };
     uint64_t x = (seed + 77) * 0x9e3779b97f4a7c15u;
     struct run_config c = { .seed = seed, .n_ops = args.n_ops };
@@ -271,13 +273,13 @@ int main(int argc, char **argv)
         { "seeds", 'n', "N", 0, "How many", 0 },
         { "ops", 'o', "N", 0, "Operations of a run", 0 },
         { "mode", 'm', "NAME", 0,
-          "calm, net, crash, client, late, dead, hang, power, rot, full, eio, replace, chaos",
+          "calm, net, crash, few, client, late, dead, hang, power, rot, full, eio, replace, chaos",
           0 },
         { "layout", 'l', "N", 0, "0, 1, 2", 0 },
         { "storages", 'c', "N", 0, "How many", 0 },
         { "mutant", 'x', "NAME", 0,
           "A safety measure that is left out: journal, journal-sync, commit, version, frame-crc, "
-          "crc, missed, fenced, deaf",
+          "crc, missed, fenced, deaf, quorum-up",
           0 },
         { "verbose", 'v', NULL, 0, "Tell what happens", 0 },
         { "words", 'w', NULL, 0, "... and every message", 0 },

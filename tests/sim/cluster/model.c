@@ -173,12 +173,44 @@ void model_fill(int file, uint32_t no, uint8_t *data, uint64_t off, size_t len)
         unit_put(data + at, w->id, (off + at) / UNIT);
 }
 
-void model_write_synced(int file, uint32_t no)
+/* Zeros were asked for since, which may have been there before the block was sent. */
+static bool is_cut_since(const struct model_file *f, const struct model_write *w,
+                         uint64_t block)
+{
+    for (const struct model_write *z = w + 1; z < f->writes + f->n_writes; z++) {
+        if (z->id == 0 && !z->keeps && z->off < (block + 1) * BLOCK &&
+            block * BLOCK < z->end)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Words when fewer storages got this write from its client than an acknowledged one needs,
+ * whoever was there to take it.
+ */
+static const char *write_check_quorum(int file, const struct model_write *w)
+{
+    const struct model_file *f = &model.files[file];
+
+    for (uint64_t b = w->off / BLOCK; w->id != 0 && b * BLOCK < w->end; b++) {
+        if ((unsigned)__builtin_popcount(w->storages[b]) >= model.q ||
+            is_cut_since(f, w, b))
+            continue;
+        model.bad_file = file;
+        model.bad_unit = b * BLOCK / UNIT;
+        return "acknowledged, and fewer storages than the quorum got it";
+    }
+    return NULL;
+}
+
+const char *model_write_synced(int file, uint32_t no)
 {
     struct model_write *w = write_find(&model.files[file], no);
 
     w->stored_ns = w->synced_ns = world_clock.now_ns;
     w->shaky = w->unknown = false;
+    return write_check_quorum(file, w);
 }
 
 /* Does a flush or fsync of whoever has this view speak of it? */
@@ -197,15 +229,18 @@ static bool is_covered(const struct model_write *w, const struct model_view *v)
     return w->stored_ns != 0 && w->stored_ns <= v->started_ns;
 }
 
-void model_stored(int file, const struct model_view *view, bool synced)
+const char *model_stored(int file, const struct model_view *view, bool synced)
 {
     struct model_file *f = &model.files[file];
+    const char *wrong = NULL;
 
     for (unsigned i = 0; i < f->n_writes; i++) {
         struct model_write *w = &f->writes[i];
 
         if (!is_covered(w, view))
             continue;
+        if (wrong == NULL && w->client == view->client && w->life == view->life)
+            wrong = write_check_quorum(file, w);
         if (w->stored_ns == 0)
             w->stored_ns = world_clock.now_ns;
         if (synced && w->synced_ns == 0) {
@@ -214,6 +249,7 @@ void model_stored(int file, const struct model_view *view, bool synced)
         }
     }
     model_collapse(file);
+    return wrong;
 }
 
 /* Nothing older than it can be seen. */

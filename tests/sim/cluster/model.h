@@ -29,7 +29,8 @@
  *
  * Of the invariants of the design, what is checked in a run, and where:
  *
- * I1  what an fsync acknowledged is there at every later read, and in the end (here, finish.c); the faults of a
+ * I1  what an fsync acknowledged is there at every later read, and in the end (here, finish.c); what a flush, close or
+ *     fsync acknowledged went to q storages (here; --mode few has fewer of them up); the faults of a
  *     mode leave enough storages (faults.c says why): rot and pages that cannot be read are on one of them, a disk is
  *     lost when all is healed, or during a rebuild while nobody else has been away.
  * I2  every read, and a seek for data, is held against all writes (here).
@@ -147,6 +148,7 @@ enum model_strictness {
 struct model {
     enum model_strictness strict;
     unsigned k; /* storages that give a block */
+    unsigned q; /* storages that get what is acknowledged, whoever is away */
     bool
         gives_up; /* disks refuse what was accepted: without a flush it may be given up when others come, and the next fsync says so */
     struct model_absence absences[MODEL_CLIENTS];
@@ -186,17 +188,17 @@ bool model_may_still_come(const struct model_write *w);
 void model_fill(int file, uint32_t no, uint8_t *data, uint64_t off, size_t len);
 /**
  * A flush or close (or, synced, an fsync) of whoever has this view, that began at view->started_ns, ended
- * well.
+ * well. Words when something that it speaks of is on fewer storages than the quorum.
  */
-void model_stored(int file, const struct model_view *view, bool synced);
+const char *model_stored(int file, const struct model_view *view, bool synced);
 /** A close that failed: what was not stored yet may be given up. */
 void model_close_failed(int file, int client, unsigned life);
 /** This mount lives, but its session does not: what waits in its memory is given up, and told at the next fsync or close. */
 void model_session_lost(int client, unsigned life);
 /** An fsync that failed: what a loss of power may have taken is lost, and later ones do not speak of it. */
 void model_fsync_failed(int file);
-/** The same of one write that was O_SYNC. */
-void model_write_synced(int file, uint32_t no);
+/** One write that was O_SYNC ended well. Words as of model_stored(). */
+const char *model_write_synced(int file, uint32_t no);
 
 /** NULL: fine; else what is wrong, in words. */
 const char *model_check_read(int file, const struct model_view *view, uint64_t off,

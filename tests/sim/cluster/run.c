@@ -20,9 +20,10 @@
 #include "tests/sim/cluster/state.h"
 
 struct run *run;
-static bool records_are_believed; /* RUN_MUTANT_NO_CRC */
+static bool records_are_believed;  /* RUN_MUTANT_NO_CRC */
+static bool quorum_is_of_those_up; /* RUN_MUTANT_QUORUM_UP */
 
-/* ---- a mutant ---- */
+/* ---- mutants ---- */
 
 uint32_t __real_record_crc(const uint8_t *p, const void *overhang, size_t overhang_bytes,
                            const void *body, size_t body_bytes);
@@ -36,6 +37,21 @@ uint32_t __wrap_record_crc(const uint8_t *p, const void *overhang, size_t overha
     if (records_are_believed)
         return get_le32(p);
     return __real_record_crc(p, overhang, overhang_bytes, body, body_bytes);
+}
+
+unsigned __real_quorum_write(const struct codec_layout *layout, unsigned c);
+unsigned __wrap_quorum_write(const struct codec_layout *layout, unsigned c);
+
+/* Storages that are not there when a mount opens a file make its quorum smaller. */
+unsigned __wrap_quorum_write(const struct codec_layout *layout, unsigned c)
+{
+    unsigned n_up = 0;
+
+    for (unsigned i = 0; i < servers.n_storages; i++)
+        n_up += storage_node_is_up(&servers.storages[i]);
+    if (quorum_is_of_those_up && n_up < c)
+        return quorum_read(layout->k, n_up < layout->k ? layout->k : n_up);
+    return __real_quorum_write(layout, c);
 }
 
 /* ---- words ---- */
@@ -192,6 +208,7 @@ static void run_all(void)
     run->n = codec_n(codec);
     run->k = codec_k(codec);
     model.k = run->k;
+    model.q = __real_quorum_write(codec_layout(run->config.layout), 0);
     net.on_request = on_request;
     run->n_clients = run->config.n_clients != 0 ? run->config.n_clients : CLIENTS;
     faults_begin();
@@ -250,6 +267,7 @@ void run_once(const struct run_config *config, struct run_result *out)
     net.tells = config->tells;
     net.drops_missed = (config->mutant & RUN_MUTANT_NO_MISSED) != 0;
     records_are_believed = (config->mutant & RUN_MUTANT_NO_CRC) != 0;
+    quorum_is_of_those_up = (config->mutant & RUN_MUTANT_QUORUM_UP) != 0;
     run_all();
     run->result.n_events = world_clock.n_events;
     run->result.virtual_ms = world_now_ms();

@@ -31,7 +31,8 @@ enum run_fault {
         131072, /* disks are lost one after the other, a second one during a rebuild */
     FAULT_OLD_DISK =
         262144, /* with FAULT_LOSE: one that was replaced comes back for a while */
-    FAULT_LAST = FAULT_OLD_DISK,
+    FAULT_FEW = 524288, /* any number of storages is away at a time */
+    FAULT_LAST = FAULT_FEW,
 };
 
 /* Safety measures that are left out, or'ed: those of storaged (enum storage_mutant) and ours. */
@@ -41,6 +42,7 @@ enum run_mutant {
     RUN_MUTANT_NO_MISSED = 512, /* what homes missed is noted nowhere */
     RUN_MUTANT_DEAF =
         1024, /* Linux drops nothing of what a mount says is not true any more */
+    RUN_MUTANT_QUORUM_UP = 2048, /* a write needs a quorum of those that are up */
 };
 
 struct run_config {
