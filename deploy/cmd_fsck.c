@@ -605,7 +605,28 @@ struct fsck_counts {
         n_misplaced; /* of storages: one file on three of them is three */
     uint64_t orphan_bytes, unknown_bytes;
     size_t n_silent, n_listed; /* storages; those that are given up are neither */
+    size_t n_few;              /* files, see candidates_of() */
 };
+
+/* Storages that a file may lie on; those that were given up are none. */
+static unsigned candidates_of(const struct fsck_run *r, const struct fsck_file *file)
+{
+    const uint32_t *ids = fsck_storages(&r->join, file);
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < file->n_storages; i++) {
+        const struct fleet_member *m = fleet_find(r->fleet, ids[i]);
+
+        n += m != NULL && !m->st->lost;
+    }
+    return n;
+}
+
+/* Fewer candidates than its layout wants: nothing is wrong yet, but a write waits earlier than of other files. */
+static bool has_few(const struct fsck_run *r, const struct fsck_file *file)
+{
+    return candidates_of(r, file) < codec_layout(file->layout)->safe;
+}
 
 static struct fsck_counts count(const struct fsck_run *r)
 {
@@ -630,6 +651,8 @@ static struct fsck_counts count(const struct fsck_run *r)
             c.orphan_bytes += s->bytes;
         }
     }
+    for (size_t i = 0; i < r->join.n_files; i++)
+        c.n_few += has_few(r, &r->join.files[i]);
     for (size_t i = 0; i < r->fleet->n; i++) {
         c.n_listed += r->storages[i].listed;
         c.n_silent += !r->storages[i].listed && !r->fleet->members[i].st->lost;
@@ -698,6 +721,9 @@ static void print(const struct fsck_run *r, const struct fsck_counts *c)
                    r->storages[i].words);
     }
     repaired_print(r);
+    if (c->n_few > 0)
+        printf("files with fewer storages to lie on than their layout wants: %zu\n",
+               c->n_few);
     printf("%zu files, %llu projection files (%s) on %zu of %zu storages: ",
            r->join.n_files, (unsigned long long)r->join.n_projections,
            human_bytes(bytes, r->join.bytes), c->n_listed, r->fleet->n);
@@ -758,6 +784,23 @@ static json_t *findings_json(const struct fsck_run *r)
     return list;
 }
 
+static json_t *few_json(const struct fsck_run *r)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < r->join.n_files; i++) {
+        const struct fsck_file *file = &r->join.files[i];
+
+        if (has_few(r, file))
+            json_array_append_new(list,
+                                  json_pack("{s:s, s:I, s:I}", "export",
+                                            export_name(r, file->id.export_id), "ino",
+                                            (json_int_t)file->id.ino, "candidates",
+                                            (json_int_t)candidates_of(r, file)));
+    }
+    return list;
+}
+
 static json_t *strays_json(const struct fsck_run *r)
 {
     json_t *list = json_array();
@@ -793,14 +836,15 @@ static json_t *run_json(const struct fsck_run *r, const struct fsck_counts *c)
                           "error", cli_json_text(r->storages[i].words)));
     }
     return json_pack(
-        "{s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I}", "clean",
+        "{s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:o}", "clean",
         (int)(c->n_lacking + c->n_orphans + c->n_unknown + c->n_misplaced + c->n_silent ==
               0),
         "whole", (int)(c->n_silent == 0), "files", (json_int_t)r->join.n_files,
         "projections", (json_int_t)r->join.n_projections, "bytes",
         (json_int_t)r->join.bytes, "lacking", findings_json(r), "strays", strays_json(r),
         "not_looked_at", silent, "removed", (json_int_t)r->n_removed, "being_healed",
-        (json_int_t)r->n_ordered, "refused", (json_int_t)r->n_refused);
+        (json_int_t)r->n_ordered, "refused", (json_int_t)r->n_refused, "few_candidates",
+        few_json(r));
 }
 
 /* ---- the verb ---- */

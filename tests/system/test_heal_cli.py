@@ -172,11 +172,22 @@ def test_a_storage_is_given_up(cluster):
     number = c.number_of("storaged-4")
     r = c.admin("storage", "lost", number, check=False)
     assert r.returncode == 1 and "is up at" in r.stderr
+    on_it, n = {}, 0  # inode -> does it have that storage; both kinds
+    while set(on_it.values()) != {True, False}:
+        n += 1
+        path = "%s/f%d" % (c.mnt, n)
+        with open(path, "w") as f:
+            f.write("x")
+        on_it[os.stat(path).st_ino] = number in [s["id"] for s in c.locate(path)["storages"]]
+    assert fsck(c)[1]["few_candidates"] == []
     c.kill("storaged-4")
     wait_for(lambda: not storage(c, number)["up"], "exportd to notice")
     assert c.admin("storage", "lost", number).stdout == "storage %d is given up\n" % number
     assert storage(c, number)["lost"]
     assert "LOST" in c.admin("status").stdout
+    few = fsck(c)[1]["few_candidates"]
+    assert {f["ino"]: f["candidates"] for f in few} == {ino: 3 for ino, on in on_it.items() if on}
+    assert "than their layout wants: %d\n" % len(few) in c.admin("fsck", check=False).stdout
     c.restart("exportd")
     wait_for(lambda: storage(c, number)["lost"], "exportd to know it still")
     c.up()
