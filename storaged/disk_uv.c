@@ -14,9 +14,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -419,6 +422,102 @@ static int do_fallocate(const struct disk_req *req, int mode)
     return rc == 0 ? 0 : disk_rc(errno);
 }
 
+/* Is space mapped at offset? *next is where that ends, at most `to`. */
+static int find_mapped(int fd, uint64_t offset, uint64_t to, bool *mapped, uint64_t *next)
+{
+    struct {
+        struct fiemap map;
+        struct fiemap_extent extents[16];
+    } of = { .map = {
+                 .fm_start = offset, .fm_length = to - offset, .fm_extent_count = 16 } };
+
+    if (ioctl(fd, FS_IOC_FIEMAP, &of.map) != 0)
+        return disk_rc(errno);
+    *next = to;
+    *mapped = of.map.fm_mapped_extents > 0 && of.extents[0].fe_logical <= offset;
+    if (!*mapped && of.map.fm_mapped_extents > 0)
+        *next = of.extents[0].fe_logical;
+    if (!*mapped)
+        return 0;
+    *next = offset;
+    for (unsigned i = 0; i < of.map.fm_mapped_extents; i++) {
+        if (of.extents[i].fe_logical > *next)
+            break;
+        *next = of.extents[i].fe_logical + of.extents[i].fe_length;
+    }
+    *next = *next < to ? *next : to;
+    return 0;
+}
+
+static int do_mapped(struct disk_req *req)
+{
+    return find_mapped(req->file->fd, req->offset, req->offset + req->len, &req->mapped,
+                       &req->next);
+}
+
+/* The ranges of req that have no space yet go into its iov. */
+static int note_unmapped(struct disk_req *req)
+{
+    struct disk_range *ranges = req->iov->iov_base;
+    uint64_t room = req->iov->iov_len / sizeof(*ranges), n = 0;
+    uint64_t at = req->offset, end = req->offset + req->len;
+    bool mapped;
+    int rc = 0;
+
+    while (rc == 0 && at < end && n < room) {
+        uint64_t next = end;
+
+        rc = find_mapped(req->file->fd, at, end, &mapped, &next);
+        if (rc == 0 && !mapped)
+            ranges[n++] = (struct disk_range){ .from = at, .to = next };
+        at = next;
+    }
+    req->n_read = rc == 0 ? n * sizeof(*ranges) : 0;
+    return rc;
+}
+
+static int do_allocate(struct disk_req *req)
+{
+    const struct disk_range *ranges = req->n_iov == 0 ? NULL : req->iov->iov_base;
+    int rc;
+
+    /* Where the file system does not tell, nothing is given back. */
+    if (ranges != NULL && note_unmapped(req) != 0)
+        req->n_read = 0;
+    rc = do_fallocate(req, req->grow ? 0 : FALLOC_FL_KEEP_SIZE);
+    for (uint64_t i = 0; rc != 0 && ranges != NULL && i < req->n_read / sizeof(*ranges);
+         i++)
+        fallocate(req->file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  (off_t)ranges[i].from, (off_t)(ranges[i].to - ranges[i].from));
+    return rc;
+}
+
+/* The stretches between data: what a page in memory has not brought to the disk yet is
+ * data. */
+static int do_give_back(struct disk_req *req)
+{
+    off_t at = (off_t)req->offset, end = (off_t)(req->offset + req->len);
+    int fd = req->file->fd;
+
+    while (at < end) {
+        off_t data = lseek(fd, at, SEEK_DATA);
+
+        if (data < 0 && errno != ENXIO)
+            return disk_rc(errno);
+        if (data < 0 || data > end)
+            data = end;
+        if (data > at &&
+            fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, data - at) != 0)
+            return disk_rc(errno);
+        if (data == end)
+            return 0;
+        at = lseek(fd, data, SEEK_HOLE);
+        if (at < 0)
+            return disk_rc(errno);
+    }
+    return 0;
+}
+
 static int do_next_data(struct disk_req *req)
 {
     off_t at = lseek(req->file->fd, (off_t)req->offset, SEEK_DATA);
@@ -782,6 +881,8 @@ static int try_on_loop(struct disk_uv *d, struct disk_req *req)
         ahead_never(&d->ahead, &req->file->ahead);
         ahead_give_back_all(&d->ahead);
         break;
+    case DISK_GIVE_BACK:
+    case DISK_MAPPED:
     case DISK_SYNC:
     case DISK_SYNC_NAME:
     case DISK_SAVE_IDENTITY:
@@ -808,7 +909,11 @@ static int on_worker(struct disk_work *w)
     case DISK_TRUNCATE:
         return ftruncate(req->file->fd, (off_t)req->offset) == 0 ? 0 : disk_rc(errno);
     case DISK_ALLOCATE:
-        return do_fallocate(req, FALLOC_FL_KEEP_SIZE);
+        return do_allocate(req);
+    case DISK_GIVE_BACK:
+        return do_give_back(req);
+    case DISK_MAPPED:
+        return do_mapped(req);
     case DISK_PUNCH:
         return do_fallocate(req, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
     case DISK_WARM:

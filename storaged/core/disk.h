@@ -25,8 +25,14 @@ enum disk_op {
     DISK_SYNC,  /* file: its data and size are on stable storage */
     DISK_SYNC_NAME, /* path: the name and all directories above it are */
     DISK_TRUNCATE, /* file, offset: the new size; a larger one only where a write failed */
-    DISK_ALLOCATE,  /* file, offset, len: reserve space, the size stays */
-    DISK_PUNCH,     /* file, offset, len: reads as zeros, the size stays */
+    DISK_ALLOCATE, /* file, offset, len: reserve space. grow: the size grows to hold it, else
+                    it stays. With iov, which has room for some struct disk_range: the ranges
+                    that had no space -> n_read bytes of them, the first ones if they are too
+                    many; these are given back on failure. */
+    DISK_GIVE_BACK, /* file, offset, len: free what is reserved and holds no data */
+    DISK_MAPPED, /* file, offset, len -> next, mapped: has what is at offset its space? The
+                    same is true up to next. */
+    DISK_PUNCH,  /* file, offset, len: reads as zeros, the size stays */
     DISK_NEXT_DATA, /* file, offset -> next: first byte >= offset that may not be a hole */
     DISK_STAT,      /* file -> size, allocated */
     DISK_WARM, /* file, offset, len: into the page cache, so that sending does not wait; -EIO
@@ -47,6 +53,11 @@ enum { DISK_DIRECTORIES = 65536, DISK_NAME_MAX = 64 }; /* with its zero byte */
 
 struct disk_req;
 
+/* Bytes [from, to) of a file. */
+struct disk_range {
+    uint64_t from, to;
+};
+
 /**
  * Exactly once, never inside disk_submit(). rc is 0 or one of -ENOENT (OPEN, REMOVE: no such
  * name), -ENODATA (NEXT_DATA: only holes), -ENOSPC, -EFBIG, -ENOMEM, -EMFILE; any other
@@ -58,7 +69,8 @@ typedef void disk_done_cb(struct disk_req *req, int rc);
 struct disk_req {
     enum disk_op op;
     bool create;
-    bool more, aside; /* out */
+    bool grow;
+    bool more, aside, mapped; /* out */
     bool
         anew; /* WRITE: what cannot be read of the pages at its ends may be given up (patient.h) */
     struct disk_file *file; /* in; OPEN: out */

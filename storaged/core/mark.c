@@ -51,10 +51,11 @@ struct mark_op {
     bool unbound;          /* a damaged record is, for all we know */
     unsigned p;            /* projection being worked on */
     enum mark_stage stage;
-    bool begun;                 /* a request of this stage is under way */
-    bool covers;                /* something is there to be removed */
-    uint64_t free_at, free_end; /* what is still to be removed */
-    bool heads_freed;           /* those of the extent of free_at */
+    bool begun;                    /* a request of this stage is under way */
+    bool covers;                   /* something is there to be removed */
+    uint64_t free_at, free_end;    /* what is still to be removed, */
+    uint64_t keep_first, keep_end; /* but not this, as in struct pending_mark */
+    bool heads_freed;              /* those of the extent of free_at */
     struct head_scan scan;
     bool scanning, scan_writing;
     struct marks *marks;   /* owned; those of p, with the new one */
@@ -409,15 +410,27 @@ static bool free_bodies(struct mark_op *m, uint64_t first, unsigned n)
     return from < to && free_submit(m, DISK_PUNCH, from, to);
 }
 
+/* End of the blocks that are freed from free_at on: it first goes past those that were
+ * reserved. */
+static uint64_t free_stretch(struct mark_op *m)
+{
+    if (m->free_at >= m->keep_first && m->free_at < m->keep_end)
+        m->free_at = m->keep_end < m->free_end ? m->keep_end : m->free_end;
+    return m->free_at < m->keep_first && m->keep_first < m->free_end ? m->keep_first
+                                                                     : m->free_end;
+}
+
 /* The next request; false: all is removed. */
 static bool free_next(struct mark_op *m)
 {
     while (m->free_at < m->free_end) {
-        uint64_t at = m->free_at;
-        unsigned n = extent_part(at, m->free_end);
+        uint64_t end = free_stretch(m), at = m->free_at;
+        unsigned n = extent_part(at, end);
 
+        if (at == m->free_end)
+            break;
         if (n == EXTENT_BLOCKS && !is_small(m)) {
-            m->free_at = m->free_end / EXTENT_BLOCKS * EXTENT_BLOCKS;
+            m->free_at = end / EXTENT_BLOCKS * EXTENT_BLOCKS;
             if (free_extents(m, at, m->free_at))
                 return true;
             continue;
@@ -470,6 +483,22 @@ static void mark_forget_written(struct mark_op *m, const struct proj *proj)
         marks_remove(written, marks_smallest(written));
 }
 
+/* Space that was reserved after the mark was made stays reserved. */
+static void mark_see_kept(struct mark_op *m)
+{
+    struct pending_file *f = is_applier(m) ? op_pending(&m->op) : NULL;
+
+    m->keep_first = m->keep_end = 0;
+    LIST_FOREACH(node, f == NULL ? &m->op.room_link : &f->marks) {
+        const struct pending_mark *x = container_of(node, struct pending_mark, link);
+
+        if (x->version != m->version || x->first != m->first || x->end != m->end)
+            continue;
+        m->keep_first = x->keep_first;
+        m->keep_end = x->keep_end;
+    }
+}
+
 static enum op_next mark_begin(struct mark_op *m)
 {
     struct proj *proj = object_ready(m->op.obj, m->p);
@@ -480,6 +509,7 @@ static enum op_next mark_begin(struct mark_op *m)
     proj_forget_floor(proj, m->first, m->end);
     *m->marks = *proj_marks(proj);
     mark_forget_written(m, proj);
+    mark_see_kept(m);
     m->covers = false;
     m->free_at = m->first;
     m->free_end = m->end < blocks ? m->end : blocks;

@@ -337,7 +337,7 @@ void reply_message(struct rpc_call *call, uint16_t status, const ProtobufCMessag
 static bool is_change(enum disk_op what)
 {
     return what == DISK_WRITE || what == DISK_TRUNCATE || what == DISK_PUNCH ||
-           what == DISK_ALLOCATE;
+           what == DISK_ALLOCATE || what == DISK_GIVE_BACK;
 }
 
 void op_tell_damaged(const struct op *op, uint64_t first, uint64_t end)

@@ -78,6 +78,9 @@ struct pending_mark {
     uint8_t projection; /* of the request; 255: none */
     bool keep_newer, committed, applied;
     bool passed; /* something newer may lie in place under it */
+    uint64_t keep_first,
+        keep_end; /* blocks that were reserved since: they keep their space.
+                                      keep_end 0: none. Only in memory */
 };
 
 struct pending_file {

@@ -181,9 +181,18 @@ static enum op_next write_put_aside(struct write_op *w)
 
 static enum op_next write_space(struct write_op *w)
 {
-    enum op_next next = w->space == 0 ? OP_GO : op_space(&w->op, w->space);
+    enum op_next next = OP_GO;
 
-    if (next != OP_BAD || w->op.rc != -ENOSPC || write_proj(w) == NULL)
+    if (w->space > 0 && !w->measuring)
+        next = op_space(&w->op, w->space);
+    if (!w->measuring && (next != OP_BAD || w->op.rc != -ENOSPC || write_proj(w) == NULL))
+        return next;
+    w->measuring = true;
+    next = write_is_reserved(w);
+    if (next == OP_WAIT)
+        return next;
+    w->measuring = false;
+    if (next == OP_GO)
         return next;
     /* Other storages may have room and take all of the run. Were the records that it replaces left
      * as they are here, neither the old nor the new would be on enough storages (I12): these go

@@ -70,8 +70,10 @@ struct write_op {
     uint64_t newest;     /* version in the request */
     uint64_t stale;      /* the newest version in its way */
     uint64_t space;      /* bytes that first writes need */
-    uint64_t verifier;   /* of before it wrote: a sync that fails since may lose it */
-    uint8_t *old;        /* the heads that lie there */
+    bool measuring, measuring_bodies; /* is that reserved? See write_reserved.c */
+    uint64_t measured;                /* up to this byte; 0: begins */
+    uint64_t verifier; /* of before it wrote: a sync that fails since may lose it */
+    uint8_t *old;      /* the heads that lie there */
     enum write_phase phase;
     unsigned at; /* block of the run the phase has come to */
     unsigned n_iov, iov_max;
@@ -117,6 +119,11 @@ uint64_t write_find_stale(struct write_op *w);
 
 /* Steps that the applier has, too, in this order. */
 
+/**
+ * Do all blocks that need space have it reserved (ST_ALLOC)? From w->at 0 on. OP_BAD:
+ * no, or nobody knows. w->at is 0 again when it says OP_GO or OP_BAD.
+ */
+enum op_next write_is_reserved(struct write_op *w);
 /** The heads that lie there, part by part. */
 enum op_next write_read_old(struct write_op *w);
 /** Which units are new? */

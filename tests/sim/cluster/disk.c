@@ -169,7 +169,8 @@ static void file_clear(struct disk_file *f, uint64_t from, uint64_t to)
         page_touch(f, p);
         memset(p->now + lo, 0, hi - lo);
         if (lo == 0 && hi == PAGE) {
-            p->here = p->bad = p->worn = false; /* nobody uses that place again */
+            p->here = p->reserved = p->bad = p->worn =
+                false; /* nobody uses that place again */
             f->disk->n_pages--;
         }
     }
@@ -466,6 +467,7 @@ static int do_write(struct sim_disk *d, struct disk_req *req, uint64_t max_bytes
                 p->here = true;
                 d->n_pages++;
             }
+            p->reserved = false;
             memcpy(p->now + in, from, n);
             at += n;
             from += n;
@@ -478,10 +480,23 @@ static int do_write(struct sim_disk *d, struct disk_req *req, uint64_t max_bytes
     return 0;
 }
 
+static void note_taken(struct disk_req *req, uint64_t at)
+{
+    struct disk_range *ranges = req->n_iov == 0 ? NULL : req->iov->iov_base;
+
+    if (ranges == NULL)
+        return;
+    if (req->n_read > 0 && ranges[req->n_read - 1].to == at)
+        ranges[req->n_read - 1].to = at + PAGE;
+    else if (req->n_read < req->iov->iov_len / sizeof(*ranges))
+        ranges[req->n_read++] = (struct disk_range){ at, at + PAGE };
+}
+
 static int do_allocate(struct sim_disk *d, struct disk_req *req)
 {
     uint64_t need = 0;
 
+    req->n_read = 0;
     if (req->offset + req->len > FILE_BYTES_MAX)
         return -EFBIG;
     for (uint64_t i = req->offset / PAGE; i * PAGE < req->offset + req->len; i++) {
@@ -498,10 +513,40 @@ static int do_allocate(struct sim_disk *d, struct disk_req *req)
             continue;
         page_touch(req->file, p);
         memset(p->now, 0, PAGE);
-        p->here = true;
+        p->here = p->reserved = true;
         d->n_pages++;
+        note_taken(req, i * PAGE);
     }
+    if (req->n_iov > 0)
+        req->n_read *= sizeof(struct disk_range);
+    if (req->grow && req->file->size < req->offset + req->len)
+        req->file->size = req->offset + req->len;
     return 0;
+}
+
+static int do_mapped(struct disk_req *req)
+{
+    uint64_t end = req->offset + req->len, at = req->offset / PAGE;
+    const struct sim_page *p = page_find(req->file, at);
+
+    req->mapped = p != NULL && p->here;
+    for (; at * PAGE < end; at++) {
+        p = page_find(req->file, at);
+        if ((p != NULL && p->here) != req->mapped)
+            break;
+    }
+    req->next = at * PAGE < end ? at * PAGE : end;
+    return 0;
+}
+
+static void do_give_back(struct disk_req *req)
+{
+    for (uint64_t at = req->offset; at < req->offset + req->len; at += PAGE) {
+        const struct sim_page *p = page_find(req->file, at / PAGE);
+
+        if (p != NULL && p->here && p->reserved)
+            file_clear(req->file, at, at + PAGE);
+    }
 }
 
 static int do_next_data(struct disk_req *req)
@@ -509,7 +554,7 @@ static int do_next_data(struct disk_req *req)
     const struct disk_file *f = req->file;
 
     for (uint64_t i = req->offset / PAGE; i < f->n_pages && i * PAGE < f->size; i++) {
-        if (f->pages[i] == NULL || !f->pages[i]->here)
+        if (f->pages[i] == NULL || !f->pages[i]->here || f->pages[i]->reserved)
             continue;
         req->next = i * PAGE > req->offset ? i * PAGE : req->offset;
         return req->next < f->size ? 0 : -ENODATA;
@@ -669,6 +714,11 @@ static int carry_out(struct sim_disk *d, struct disk_req *req)
         return 0;
     case DISK_ALLOCATE:
         return do_allocate(d, req);
+    case DISK_GIVE_BACK:
+        do_give_back(req);
+        return 0;
+    case DISK_MAPPED:
+        return do_mapped(req);
     case DISK_PUNCH:
         file_clear(req->file, req->offset, req->offset + req->len);
         return 0;

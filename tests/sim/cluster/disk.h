@@ -27,8 +27,9 @@ enum {
 struct sim_page {
     struct sim_page *next_dirty;
     uint32_t index;
-    bool here;  /* else a hole */
-    bool dirty; /* differs from what is stable */
+    bool here;     /* else a hole */
+    bool reserved; /* but nothing was written there yet */
+    bool dirty;    /* differs from what is stable */
     bool
         given_up; /* a sync of it failed: no later one takes it along, unless it is written again */
     bool bad;        /* cannot be read, until the whole of it is written ... */

@@ -93,13 +93,14 @@ static uint64_t write_bytes(struct memdisk *d, struct disk_file *f, uint64_t off
         p->is_dirty = true;
         p->is_bad = false;
         if (!p->here) {
-            if (p->index >= f->reserved) {
+            if (p->index >= f->reserved && !p->reserved) {
                 if (d->pages_max != 0 && d->n_pages >= d->pages_max)
                     break;
                 d->n_pages++;
             }
             memset(p->now, 0, MEM_PAGE);
             p->here = true;
+            p->reserved = false;
         }
         memcpy(p->now + in, in_bytes + done, n);
         done += n;
@@ -126,6 +127,10 @@ static void clear_bytes(struct memdisk *d, struct disk_file *f, uint64_t from,
             uint64_t lo = at > from ? at : from;
             uint64_t hi = to - at < MEM_PAGE && at < to ? to : at + MEM_PAGE;
 
+            if (p->reserved && at >= from && at + MEM_PAGE <= to) {
+                p->reserved = false;
+                d->n_pages--;
+            }
             if (!p->here || at >= to || at + MEM_PAGE <= from)
                 continue;
             p->is_dirty = true;
@@ -153,7 +158,7 @@ uint64_t memdisk_allocated(const struct disk_file *f)
 
     for (unsigned b = 0; b < MEM_BUCKETS; b++) {
         for (const struct mem_page *p = f->buckets[b]; p != NULL; p = p->next)
-            n += p->here;
+            n += p->here || p->reserved;
     }
     return n * MEM_PAGE;
 }
@@ -302,6 +307,88 @@ static int do_rename(struct memdisk *d, struct disk_req *req)
     return 0;
 }
 
+static bool is_mapped(const struct disk_file *f, uint64_t index)
+{
+    const struct mem_page *p = page_find(f, index);
+
+    return index < f->reserved || (p != NULL && (p->here || p->reserved));
+}
+
+static int do_mapped(struct disk_req *req)
+{
+    struct disk_file *f = req->file;
+    uint64_t at = req->offset / MEM_PAGE, last = (req->offset + req->len - 1) / MEM_PAGE;
+
+    req->mapped = is_mapped(f, at);
+    req->next = req->offset + req->len;
+    for (unsigned b = 0; b < MEM_BUCKETS && !req->mapped; b++) {
+        for (const struct mem_page *p = f->buckets[b]; p != NULL; p = p->next) {
+            if (p->index > at && p->index <= last && is_mapped(f, p->index) &&
+                p->index * MEM_PAGE < req->next)
+                req->next = p->index * MEM_PAGE;
+        }
+    }
+    for (; req->mapped && at <= last; at++) {
+        if (is_mapped(f, at))
+            continue;
+        req->next = at * MEM_PAGE;
+        break;
+    }
+    return 0;
+}
+
+static void note_taken(struct disk_req *req, uint64_t at)
+{
+    struct disk_range *ranges = req->iov->iov_base, *last = ranges + req->n_read - 1;
+
+    if (req->n_read > 0 && last->to == at)
+        last->to = at + MEM_PAGE;
+    else if (req->n_read < req->iov->iov_len / sizeof(*ranges))
+        ranges[req->n_read++] = (struct disk_range){ at, at + MEM_PAGE };
+}
+
+/* As ext4 does: page by page, as far as there is room; then all goes back. */
+static int reserve_pages(struct memdisk *d, struct disk_req *req)
+{
+    struct disk_file *f = req->file;
+    int rc = 0;
+
+    req->n_read = 0;
+    for (uint64_t at = req->offset; rc == 0 && at < req->offset + req->len;
+         at += MEM_PAGE) {
+        if (is_mapped(f, at / MEM_PAGE))
+            continue;
+        if (d->pages_max != 0 && d->n_pages >= d->pages_max) {
+            rc = -ENOSPC;
+            break;
+        }
+        page_make(f, at / MEM_PAGE)->reserved = true;
+        d->n_pages++;
+        note_taken(req, at);
+    }
+    for (uint64_t i = 0; rc != 0 && i < req->n_read; i++) {
+        const struct disk_range *r = (const struct disk_range *)req->iov->iov_base + i;
+
+        clear_bytes(d, f, r->from, r->to);
+    }
+    if (req->grow && f->size < req->offset + req->len)
+        f->size = req->offset + req->len;
+    req->n_read *= sizeof(struct disk_range);
+    return rc;
+}
+
+static void give_back(struct memdisk *d, const struct disk_req *req)
+{
+    for (uint64_t at = req->offset; at < req->offset + req->len; at += MEM_PAGE) {
+        struct mem_page *p = page_find(req->file, at / MEM_PAGE);
+
+        if (p == NULL || !p->reserved)
+            continue;
+        p->reserved = false;
+        d->n_pages--;
+    }
+}
+
 /* Modelled from the start of a file only, as journal segments ask for it. */
 static int reserve(struct memdisk *d, struct disk_file *f, uint64_t len)
 {
@@ -409,7 +496,12 @@ static int run(struct memdisk *d, struct disk_req *req)
         return 0;
     case DISK_ALLOCATE:
         assert(req->len > 0 && req->len < UINT64_C(1) << 62);
-        return req->offset == 0 ? reserve(d, req->file, req->len) : 0;
+        return req->n_iov == 0 ? reserve(d, req->file, req->len) : reserve_pages(d, req);
+    case DISK_GIVE_BACK:
+        give_back(d, req);
+        return 0;
+    case DISK_MAPPED:
+        return do_mapped(req);
     case DISK_WARM:
         return req->offset + req->len <= req->file->size &&
                        !has_bad(req->file, req->offset, req->len, false)

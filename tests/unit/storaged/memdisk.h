@@ -14,6 +14,7 @@ struct mem_page {
     struct mem_page *next;
     uint64_t index;
     bool here, here_durable; /* else a hole */
+    bool reserved;           /* a hole that has its room */
     bool is_dirty;           /* may differ from durable */
     bool is_bad;             /* cannot be read until all of it is written */
     uint8_t now[MEM_PAGE], durable[MEM_PAGE];

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -123,11 +124,98 @@ static void test_who_cannot_look_says_so(void **state)
     assert_int_equal(ask(p, &req), -EIO);
 }
 
+/* What is at offset, and where that ends. */
+static bool is_mapped(struct place *p, struct disk_file *file, uint64_t offset,
+                      uint64_t len, uint64_t *next)
+{
+    struct disk_req req = {
+        .op = DISK_MAPPED, .file = file, .offset = offset, .len = len
+    };
+
+    assert_int_equal(ask(p, &req), 0);
+    *next = req.next;
+    return req.mapped;
+}
+
+static int allocate(struct place *p, struct disk_file *file, uint64_t offset,
+                    uint64_t len, struct disk_range *ranges, unsigned *n)
+{
+    struct iovec iov = { .iov_base = ranges, .iov_len = *n * sizeof(*ranges) };
+    struct disk_req req = { .op = DISK_ALLOCATE,
+                            .file = file,
+                            .grow = true,
+                            .offset = offset,
+                            .len = len,
+                            .iov = &iov,
+                            .n_iov = 1 };
+    int rc = ask(p, &req);
+
+    *n = (unsigned)(req.n_read / sizeof(*ranges));
+    return rc;
+}
+
+/* Space is told apart from data, and only what was taken goes back. */
+static void test_space_is_reserved_and_given_back(void **state)
+{
+    struct place *p = *state;
+    static uint8_t bytes[8192];
+    struct iovec iov = { .iov_base = bytes, .iov_len = sizeof(bytes) };
+    struct disk_req open = { .op = DISK_OPEN, .path = DIR_PATH "9.0", .create = true };
+    struct disk_req write = {
+        .op = DISK_WRITE, .offset = 65536, .len = sizeof(bytes), .iov = &iov, .n_iov = 1
+    };
+    struct disk_req stat = { .op = DISK_STAT }, back = { .op = DISK_GIVE_BACK };
+    struct disk_range ranges[8];
+    unsigned n = 8;
+    uint64_t next;
+
+    memset(bytes, 7, sizeof(bytes));
+    assert_int_equal(ask(p, &open), 0);
+    write.file = stat.file = back.file = open.file;
+    assert_int_equal(ask(p, &write), 0); /* not on the disk yet, but it has its space */
+    write = (struct disk_req){ .op = DISK_MAPPED, .file = open.file, .len = 4096 };
+    if (ask(p, &write) != 0) {
+        print_message("[  INFO  ] the file system here has no FIEMAP: not tested\n");
+        disk_close(&p->disk.disk, open.file);
+        skip();
+    }
+    assert_false(is_mapped(p, open.file, 0, 1 << 20, &next));
+    assert_int_equal(next, 65536);
+    assert_true(is_mapped(p, open.file, 65536, 1 << 20, &next));
+    assert_int_equal(next, 65536 + sizeof(bytes));
+
+    assert_int_equal(allocate(p, open.file, 32768, 131072, ranges, &n), 0);
+    assert_int_equal(n, 2);
+    assert_int_equal(ranges[0].from, 32768);
+    assert_int_equal(ranges[0].to, 65536);
+    assert_int_equal(ranges[1].from, 65536 + sizeof(bytes));
+    assert_int_equal(ranges[1].to, 163840);
+    assert_true(is_mapped(p, open.file, 32768, 131072, &next));
+    assert_int_equal(next, 163840);
+    assert_int_equal(ask(p, &stat), 0);
+    assert_int_equal(stat.size, 163840);
+    n = 8;
+    assert_int_equal(allocate(p, open.file, 32768, 131072, ranges, &n), 0);
+    assert_int_equal(n, 0);
+
+    back.offset = 40960;
+    back.len = 65536;
+    assert_int_equal(ask(p, &back), 0);
+    assert_true(is_mapped(p, open.file, 32768, 131072, &next));
+    assert_int_equal(next, 40960);
+    assert_true(is_mapped(p, open.file, 65536, 8192, &next)); /* data stay */
+    assert_false(is_mapped(p, open.file, 65536 + sizeof(bytes), 131072, &next));
+    assert_int_equal(next, 40960 + 65536);
+    disk_close(&p->disk.disk, open.file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_what_lies_aside_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(test_who_cannot_look_says_so, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_space_is_reserved_and_given_back, setup,
+                                        teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

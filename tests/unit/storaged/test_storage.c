@@ -1868,8 +1868,9 @@ static void test_stat_and_alloc(void **state)
     alloc.first_block = 100;
     assert_int_equal(call_run(&w, ROZO__OP__ST_STAT, &stat.base, NULL, 0, NULL),
                      ROZO__STATUS__NO_FILE);
+    alloc.n_blocks = UINT64_C(1) << 48;
     assert_int_equal(call_run(&w, ROZO__OP__ST_ALLOC, &alloc.base, NULL, 0, NULL),
-                     ROZO__STATUS__BAD_REQUEST); /* no blocks */
+                     ROZO__STATUS__BAD_REQUEST); /* behind the last block */
     alloc.n_blocks = 1000;
     assert_int_equal(call_run(&w, ROZO__OP__ST_ALLOC, &alloc.base, NULL, 0, NULL), OK);
     assert_int_equal(w.disk.n_of[DISK_ALLOCATE] - n, 1);
