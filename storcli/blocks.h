@@ -164,7 +164,11 @@ void storcli_seek(struct storcli_file *file, uint64_t from_block, uint64_t limit
                   bool want_hole, uint64_t *found_block, storcli_done_cb *done,
                   void *arg);
 
-/** Reserve space on the storages for a range. Best effort below n, -ENOSPC when they are full. */
+/**
+ * Reserve space on the storages for a range: on its homes, and where these have no room,
+ * divided among all candidates. Best effort below n. If it fails (-ENOSPC, -EIO), what
+ * it took is given back by all storages that answer.
+ */
 void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_blocks,
                    storcli_done_cb *done, void *arg);
 

@@ -1,8 +1,8 @@
 /*
- * mark.c - make blocks holes, and reserve space: one small request to every storage of a file.
+ * mark.c - make blocks holes: one small request to every storage of a file.
  *
- * In:     storcli_mark(), storcli_mark_below(), storcli_alloc(). Thread: the env's.
- * Out:    ST_MARK, ST_ALLOC through a spread; marks go into file->unsynced.
+ * In:     storcli_mark(), storcli_mark_below(). Thread: the env's.
+ * Out:    ST_MARK through a spread; marks go into file->unsynced.
  * Keeps:  a mark is done when the quorum holds it, so that no read can overlook it; storages that
  *         hold a projection by chance are told too, but count for nothing.
  */
@@ -106,49 +106,13 @@ static const struct spread_ops mark_spread_ops = {
     .extras = true,
 };
 
-static size_t alloc_fill(struct spread *s, unsigned candidate, unsigned projection,
-                         struct rpc_request *rq, uint8_t msg[MSG_BYTES_MAX])
-{
-    struct range_op *op = container_of(s, struct range_op, spread);
-    Rozo__StAllocReq req = ROZO__ST_ALLOC_REQ__INIT;
-    size_t len = engine_msg_begin(s->file, msg);
-
-    req.projection = projection;
-    req.first_block = op->first_block;
-    req.n_blocks = op->n_blocks;
-    req.to_storage = s->file->target.storages[candidate];
-    rq->op = ROZO__OP__ST_ALLOC;
-    return len + rozo__st_alloc_req__pack(&req, msg + len);
-}
-
-static void on_alloc_spread(struct spread *s, int rc)
-{
-    op_end(&container_of(s, struct range_op, spread)->op, rc);
-}
-
-static const struct spread_ops alloc_spread_ops = {
-    .fill = alloc_fill,
-    .ended = on_alloc_spread,
-    .stop_at_no_space = true,
-};
-
-static void range_run(struct op *base, const struct spread_ops *ops)
-{
-    struct range_op *op = container_of(base, struct range_op, op);
-    int rc = spread_start(&op->spread, base, ops, false);
-
-    if (rc != 0)
-        ops->ended(&op->spread, rc);
-}
-
 static void mark_run(struct op *base)
 {
-    range_run(base, &mark_spread_ops);
-}
+    struct range_op *op = container_of(base, struct range_op, op);
+    int rc = spread_start(&op->spread, base, &mark_spread_ops, false);
 
-static void alloc_run(struct op *base)
-{
-    range_run(base, &alloc_spread_ops);
+    if (rc != 0)
+        on_mark_spread(&op->spread, rc);
 }
 
 static struct range_op *range_op_new(struct storcli_file *file, uint64_t first_block,
@@ -182,14 +146,4 @@ void storcli_mark_below(struct storcli_file *file, uint64_t version, uint64_t fi
                         uint64_t n_blocks, storcli_done_cb *done, void *arg)
 {
     mark_start(range_op_new(file, first_block, n_blocks, done, arg), version, true);
-}
-
-void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_blocks,
-                   storcli_done_cb *done, void *arg)
-{
-    struct range_op *op = range_op_new(file, first_block, n_blocks, done, arg);
-
-    assert(n_blocks != 0);
-    file->has_stored = true;
-    op_start(&op->op, sizeof(*op), alloc_run);
 }

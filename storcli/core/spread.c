@@ -234,6 +234,15 @@ static bool is_awaited(const struct spread *s, unsigned projection)
     return false;
 }
 
+static bool is_any_awaited(const struct spread *s)
+{
+    for (unsigned p = 0; p < s->file->n; p++) {
+        if (is_awaited(s, p))
+            return true;
+    }
+    return false;
+}
+
 /* Every projection nobody has or works on goes to somebody. */
 static void fill_slots(struct spread *s, enum peer_rank worst, uint64_t now_ns)
 {
@@ -405,11 +414,13 @@ static void spread_step(struct spread *s)
         spread_end(s, -EIO);
         return;
     }
+    note_slow_ones(s, now_ns);
     if (is_hopeless(s) || (s->ops->stop_at_no_space && n_refused(s, -ENOSPC) > 0)) {
-        spread_end(s, failure_of(s));
+        /* What others reserve must be known, so that it can be given back. */
+        if (!s->ops->stop_at_no_space || !is_any_awaited(s))
+            spread_end(s, failure_of(s));
         return;
     }
-    note_slow_ones(s, now_ns);
     if (s->acked != all_projections(s))
         fill_slots(s, PEER_SLOW, now_ns);
     if (s->acked == all_projections(s) ||

@@ -22,6 +22,7 @@ enum {
     SIM_BLOCKS = 600,     /* of the one file there is; beyond, only marks to the end */
     SIM_SUSPECT_MS = 500, /* after a request that is not answered */
     SIM_LOOSE_MAX = 64,   /* the oldest is forgotten */
+    SIM_ALLOCS_MAX = 128,
 };
 
 enum sim_state {
@@ -74,8 +75,16 @@ struct sim_storage {
         uint64_t first, n, version;
     } loose[SIM_LOOSE_MAX];
     unsigned n_loose;
-    bool pressure; /* it says so in its answers */
-    bool doubt;    /* the same */
+    uint64_t alloc_room; /* bytes that can be reserved; 0: no limit */
+    struct sim_alloc {   /* what is reserved; a pair of `taken` says where it lies */
+        unsigned projection;
+        uint64_t first, n;
+        uint64_t from, to;
+    } allocs[SIM_ALLOCS_MAX];
+    unsigned n_allocs;
+    uint64_t alloc_at; /* pairs begin there, never twice at one place */
+    bool pressure;     /* it says so in its answers */
+    bool doubt;        /* the same */
 };
 
 struct sim_channel {

@@ -465,18 +465,71 @@ static uint16_t do_stat(struct sim_net *net, struct sim_storage *s, struct sim_r
     return ROZO__STATUS__OK;
 }
 
+static uint64_t alloc_used(const struct sim_storage *s)
+{
+    uint64_t used = 0;
+
+    for (unsigned i = 0; i < s->n_allocs; i++)
+        used += s->allocs[i].to - s->allocs[i].from;
+    return used;
+}
+
+static void alloc_give_back(struct sim_storage *s, uint64_t from, uint64_t to)
+{
+    for (unsigned i = 0; i < s->n_allocs; i++) {
+        if (s->allocs[i].from == from && s->allocs[i].to == to)
+            s->allocs[i--] = s->allocs[--s->n_allocs];
+    }
+}
+
+static uint16_t alloc_take(struct sim_net *net, struct sim_storage *s,
+                           const Rozo__StAllocReq *req, Rozo__StAllocResp *resp)
+{
+    static uint64_t taken[2];
+    struct sim_alloc *a = &s->allocs[s->n_allocs];
+    uint64_t bytes =
+        req->n_blocks * record_extent_bytes(net->codec, req->projection) / EXTENT_BLOCKS;
+
+    if (s->alloc_room != 0 && bytes > s->alloc_room - alloc_used(s))
+        return ROZO__STATUS__NO_SPACE;
+    s->projections[req->projection].here = true;
+    if (s->n_allocs == SIM_ALLOCS_MAX)
+        return ROZO__STATUS__OK; /* nobody looks */
+    *a = (struct sim_alloc){ .projection = req->projection,
+                             .first = req->first_block,
+                             .n = req->n_blocks,
+                             .from = s->alloc_at + 16384,
+                             .to = s->alloc_at + 16384 + bytes };
+    s->n_allocs++;
+    s->alloc_at += bytes;
+    taken[0] = a->from;
+    taken[1] = a->to;
+    resp->taken = taken;
+    resp->n_taken = 2;
+    return ROZO__STATUS__OK;
+}
+
 static uint16_t do_alloc(struct sim_net *net, struct sim_storage *s,
                          struct sim_request *r)
 {
     Rozo__StAllocReq *req = rozo__st_alloc_req__unpack(NULL, r->msg_len, r->msg);
+    Rozo__StAllocResp resp = ROZO__ST_ALLOC_RESP__INIT;
+    uint16_t status = ROZO__STATUS__OK;
 
-    if (req == NULL || req->projection >= codec_n(net->codec) || req->n_blocks == 0) {
+    if (req == NULL || req->projection >= codec_n(net->codec) ||
+        (req->n_blocks != 0 && req->n_give_back != 0)) {
         rozo__st_alloc_req__free_unpacked(req, NULL);
         return bad(net);
     }
-    s->projections[req->projection].here = true;
+    for (size_t i = 0; i < req->n_give_back; i += 2)
+        alloc_give_back(s, req->give_back[i], req->give_back[i + 1]);
+    if (req->n_blocks != 0)
+        status = alloc_take(net, s, req, &resp);
+    resp.left_bytes = s->alloc_room == 0 ? UINT64_MAX : s->alloc_room - alloc_used(s);
+    if (status == ROZO__STATUS__OK)
+        answer_pack(r, &resp.base);
     rozo__st_alloc_req__free_unpacked(req, NULL);
-    return ROZO__STATUS__OK;
+    return status;
 }
 
 static bool changes_something(uint16_t op)

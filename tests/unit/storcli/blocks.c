@@ -1849,11 +1849,104 @@ static void alloc_and_locate(void **state)
     assert_int_equal(places[7].projections, 0);
     sim_storage_set(&f->net, 1, SIM_UP);
     sim_storage_set(&f->net, 2, SIM_UP);
-    f->net.storages[4].refuse_writes = ROZO__STATUS__NO_SPACE;
-    rc = NOT_DONE;
-    storcli_alloc(f->file, 0, 100, on_done, &rc);
+    for (unsigned full = 0; full < 3; full++) { /* spares have room for two */
+        f->net.storages[4 - full].refuse_writes = ROZO__STATUS__NO_SPACE;
+        rc = NOT_DONE;
+        storcli_alloc(f->file, 0, 100, on_done, &rc);
+        wait_done(f, &rc);
+        assert_int_equal(rc, full < 2 ? 0 : -ENOSPC);
+    }
+    fix_free(f);
+}
+
+/* Every block has each projection reserved on a storage of its own, and no storage has
+ * it twice. */
+static void expect_reserved(const struct fix *f, uint64_t first, uint64_t n)
+{
+    for (uint64_t b = first; b < first + n; b++) {
+        uint32_t projections = 0, storages = 0;
+
+        for (unsigned i = 0; i < f->net.n_storages; i++) {
+            const struct sim_storage *s = &f->net.storages[i];
+
+            for (unsigned a = 0; a < s->n_allocs; a++) {
+                const struct sim_alloc *x = &s->allocs[a];
+
+                if (b < x->first || b >= x->first + x->n)
+                    continue;
+                assert_true((projections >> x->projection & 1) == 0);
+                assert_true((storages >> i & 1) == 0);
+                projections |= 1u << x->projection;
+                storages |= 1u << i;
+            }
+        }
+        assert_int_equal(projections, (1u << f->n) - 1);
+    }
+}
+
+static void expect_nothing_reserved(const struct fix *f)
+{
+    for (unsigned i = 0; i < f->net.n_storages; i++)
+        assert_int_equal(f->net.storages[i].n_allocs, 0);
+}
+
+static int alloc_blocks(struct fix *f, uint64_t first, uint64_t n)
+{
+    int rc = NOT_DONE;
+
+    storcli_alloc(f->file, first, n, on_done, &rc);
     wait_done(f, &rc);
-    assert_int_equal(rc, -ENOSPC);
+    return rc;
+}
+
+/* Layout 1: 6 of 8. If all homes are full at once there is still room on the spares. */
+static void all_candidates_can_be_reserved_to_the_end(void **state)
+{
+    enum { EXTENTS = 60 };
+    struct fix *f = fix_new(1);
+    uint64_t row = record_extent_bytes(f->net.codec, 5) + 1;
+    uint64_t room = EXTENTS * row + (128 << 10);
+
+    (void)state;
+    for (unsigned i = 0; i < 8; i++) {
+        assert_true(record_extent_bytes(f->net.codec, i < 6 ? i : 0) < row + 8192);
+        f->net.storages[i].alloc_room = room;
+    }
+    /* 8 storages have 60 rows each: 80 extents of 6 rows, less what differs between
+     * projections. */
+    assert_int_equal(alloc_blocks(f, 5, 76 * EXTENT_BLOCKS), 0);
+    expect_reserved(f, 5, 76 * EXTENT_BLOCKS);
+    for (unsigned i = 0; i < 8; i++)
+        f->net.storages[i].n_allocs = 0;
+    assert_int_equal(alloc_blocks(f, 0, 92 * EXTENT_BLOCKS), -ENOSPC);
+    expect_nothing_reserved(f);
+    for (unsigned i = 0; i < 8; i++) /* of different sizes */
+        f->net.storages[i].alloc_room = (i < 4 ? 20 : 50) * row + (128 << 10);
+    assert_int_equal(alloc_blocks(f, 0, 35 * EXTENT_BLOCKS), 0);
+    expect_reserved(f, 0, 35 * EXTENT_BLOCKS);
+    fix_free(f);
+}
+
+/* Whatever goes wrong on the way: full, an error, a storage that leaves. */
+static void what_cannot_be_reserved_is_given_back(void **state)
+{
+    struct fix *f = fix_new(1);
+
+    (void)state;
+    for (unsigned i = 3; i < 8; i++)
+        f->net.storages[i].alloc_room = 4 << 20;
+    assert_int_equal(alloc_blocks(f, 0, 1000 * EXTENT_BLOCKS), -ENOSPC);
+    expect_nothing_reserved(f);
+    for (unsigned i = 3; i < 8; i++)
+        f->net.storages[i].refuse_all = ROZO__STATUS__DENIED;
+    assert_int_equal(alloc_blocks(f, 0, 10), -EACCES);
+    expect_nothing_reserved(f);
+    for (unsigned i = 0; i < 8; i++) {
+        f->net.storages[i].refuse_all = 0;
+        f->net.storages[i].alloc_room = 0;
+    }
+    assert_int_equal(alloc_blocks(f, 0, 10), 0);
+    expect_reserved(f, 0, 10);
     fix_free(f);
 }
 
@@ -1947,6 +2040,8 @@ int main(void)
         cmocka_unit_test(a_home_that_finds_all_too_old_is_none),
         cmocka_unit_test(seek_finds_data_and_holes),
         cmocka_unit_test(alloc_and_locate),
+        cmocka_unit_test(all_candidates_can_be_reserved_to_the_end),
+        cmocka_unit_test(what_cannot_be_reserved_is_given_back),
         cmocka_unit_test(memory_is_bounded_and_all_get_their_turn),
     };
 
