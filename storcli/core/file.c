@@ -152,6 +152,7 @@ static void file_free(struct file *f)
     env_timer_stop(f->env, &f->report_timer);
     env_timer_stop(f->env, &f->clean_timer);
     inline_free(f);
+    spans_free(&f->reserved);
     free(f->dirty.v);
     free(f->writing.v);
     free(f->clean.v);
@@ -335,6 +336,7 @@ static void size_is_cut(struct file *f, uint64_t size)
     }
     file_size_recount(f);
     clean_drop_all(f);
+    file_forget_reserved(f, 0);
 }
 
 /* Is that shorter because of a truncate newer than what made it so long here? */
@@ -371,6 +373,7 @@ static void adopt_size(struct file *f, const struct file_attr *attr)
         return;
     }
     clean_drop_all(f); /* somebody else was here */
+    file_forget_reserved(f, 0);
 }
 
 void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
@@ -413,6 +416,7 @@ void file_forget_beyond(struct file *f, uint64_t size)
     f->through_end = min_u64(f->through_end, size);
     f->told_end = min_u64(f->told_end, size);
     f->fresh_end = min_u64(f->fresh_end, size);
+    file_forget_reserved(f, block_past(f, size));
 }
 
 void file_size_recount(struct file *f)
@@ -486,5 +490,6 @@ void file_drop_cache(struct file *f)
 {
     storcli_file_others_wrote(f->sf); /* somebody else was here */
     clean_forget_all(f, 0, UINT64_MAX);
+    file_forget_reserved(f, 0);
     inline_forget(f);
 }

@@ -22,7 +22,8 @@ struct alone_fop {
     struct file_attr attr;
     struct storcli_target target;
     uint64_t offset, end, pos, version;
-    bool keep_size, is_to_end, finishing;
+    uint64_t n_ahead; /* blocks that are reserved behind what was asked for */
+    bool keep_size, is_to_end, finishing, exactly;
 };
 
 static void alone_end(struct alone_fop *a, int rc)
@@ -351,6 +352,8 @@ static int punch_mark(struct alone_fop *a)
     if (a->busy)
         return 0;
     clean_forget_all(f, first, end);
+    if (spans_put(&f->reserved, first, end, 0) != 0)
+        file_forget_reserved(f, 0);
     is_refused = a->rc == -ESTALE || (a->rc == -EACCES && !a->op.denied);
     if (!is_refused || a->n_tries++ >= STALE_TRIES_MAX)
         return a->rc == 0 ? 1 : a->rc == -ESTALE ? -EIO : a->rc;
@@ -477,42 +480,98 @@ void file_punch(struct file *f, uint64_t offset, uint64_t len, file_done_cb *don
 
 /* ---- allocate ---- */
 
-enum { ALLOCATE_BEGIN, ALLOCATE_RESERVE, ALLOCATE_GROW, ALLOCATE_TELL };
+enum { ALLOCATE_BEGIN, ALLOCATE_RESERVE, ALLOCATE_GROW };
+
+/* The blocks of [first, end) that are not known to be reserved lie between these. */
+static void unreserved_blocks(const struct file *f, uint64_t *first, uint64_t *end)
+{
+    const struct span *span = spans_find(&f->reserved, *first);
+
+    if (span != NULL && span->from <= *first)
+        *first = min_u64(span->to, *end);
+    span = *first < *end ? spans_find(&f->reserved, *end - 1) : NULL;
+    if (span != NULL && span->from < *end)
+        *end = max_u64(span->from, *first);
+}
+
+static void note_reserved(struct file *f, uint64_t first, uint64_t end)
+{
+    if (spans_put(&f->reserved, first, end, 1) != 0 || f->reserved.n > RESERVED_MAX)
+        file_forget_reserved(f, 0);
+}
+
+void file_forget_reserved(struct file *f, uint64_t first)
+{
+    if (first == 0 || spans_put(&f->reserved, first, SPAN_END, 0) != 0)
+        spans_free(&f->reserved);
+}
+
+/* Blocks behind `end` that are reserved as well, if the file is being reserved in small steps:
+ * as many as there are before `first`. */
+static uint64_t blocks_ahead(const struct alone_fop *a, uint64_t first, uint64_t end)
+{
+    const struct file *f = a->op.f;
+    const struct span *before = first == 0 ? NULL : spans_find(&f->reserved, first - 1);
+    uint64_t max = block_of(f, FILE_DATA_END_MAX) - end;
+
+    if (a->exactly || before == NULL || before->from >= first ||
+        end != block_past(f, a->end) || spans_least(&f->reserved, end, end + 1) != 0)
+        return 0;
+    return min_u64(max, min_u64(first - before->from, AHEAD_BLOCKS_MAX));
+}
+
+/* What storages were asked for may be there, whatever they answer: exportd must know
+ * that they have something, or nobody would remove it. */
+static void allocate_ask(struct alone_fop *a, uint64_t first, uint64_t end)
+{
+    struct file *f = a->op.f;
+
+    a->busy = true;
+    a->n_ahead = blocks_ahead(a, first, end);
+    f->has_data = true;
+    if (!f->has_data_told)
+        file_changed(f);
+    storcli_alloc(f->sf, first, end + a->n_ahead - first, on_alone_answer, a);
+}
 
 /* 1: reserved; 0: waits; -errno. */
 static int allocate_reserve(struct alone_fop *a)
 {
     struct file *f = a->op.f;
-    uint64_t first = block_of(f, a->offset);
+    uint64_t first = block_of(f, a->offset), end = block_past(f, a->end);
 
-    if (!a->asked && !a->busy) {
-        a->busy = true;
-        storcli_alloc(f->sf, first, block_past(f, a->end) - first, on_alone_answer, a);
-        return 0;
-    }
     if (a->busy)
         return 0;
+    unreserved_blocks(f, &first, &end);
+    if (a->asked && a->rc == -ENOSPC && a->n_ahead > 0) {
+        a->exactly = true;
+        a->asked = false;
+    }
+    if (!a->asked && first < end) {
+        allocate_ask(a, first, end);
+        return 0;
+    }
+    if (!a->asked)
+        return 1;
     a->asked = false;
     if (fop_denied(&a->op, a->rc))
         return 0;
+    if (a->rc == 0)
+        note_reserved(f, first, end + a->n_ahead);
     return a->rc != 0 ? a->rc : 1;
 }
 
+/* The size is told as that of a write is. */
 static void allocate_grow(struct alone_fop *a)
 {
     struct file *f = a->op.f;
 
-    a->state = ALLOCATE_TELL;
-    a->report_no = f->report_no;
-    if (a->keep_size || a->end <= f->size) {
-        a->change = f->reported_change;
+    if (a->keep_size || a->end <= f->size)
         return;
-    }
     f->size = f->acked_end = f->fresh_end = a->end;
     f->size_epoch = f->epoch;
     f->mtime_ns = file_clock_ns(f);
     file_changed(f);
-    a->change = f->change;
 }
 
 static void allocate_step(struct fop *op)
@@ -545,16 +604,7 @@ static void allocate_step(struct fop *op)
         if (!finish_first(a, !a->keep_size && a->end > f->size))
             return;
         allocate_grow(a);
-        f->exclusive_first = 0;
-        f->exclusive_end = UINT64_MAX; /* what leaves exportd is told before */
-        file_wake(f);
-        /* fall through */
-    case ALLOCATE_TELL:
-        rc = file_report(f, a->change, false, a->report_no);
-        if (rc == 0)
-            fop_wait(op, &f->report_waiters);
-        else
-            alone_end(a, rc < 0 ? rc : 0);
+        alone_end(a, 0);
     }
 }
 

@@ -16,6 +16,7 @@
 #define ROZO_STORCLI_FILE_INT_H
 
 #include "common/list.h"
+#include "common/spans.h"
 #include "storcli/core/scratch.h"
 #include "storcli/file.h"
 
@@ -24,10 +25,12 @@ enum {
         320, /* of one read from the storages: 1 MiB of the smallest blocks, unaligned */
     FLYING_MAX = 64, /* runs of one file on their way */
     READ_AHEAD_FAR_BYTES = 4 << 20,
-    STREAMS_MAX = 8,      /* sequential readers followed in one file */
-    STALE_TRIES_MAX = 16, /* fresh epochs for one write before it fails */
-    DENIED_TRIES_MAX = 1, /* fresh capabilities for one request before it fails */
-    RETRY_MS_MIN = 1000,  /* first pause before a parked run is tried again by itself */
+    STREAMS_MAX = 8,        /* sequential readers followed in one file */
+    STALE_TRIES_MAX = 16,   /* fresh epochs for one write before it fails */
+    AHEAD_BLOCKS_MAX = 128, /* that a fallocate() in small steps reserves beyond them */
+    RESERVED_MAX = 256,     /* ranges that are remembered; more are forgotten */
+    DENIED_TRIES_MAX = 1,   /* fresh capabilities for one request before it fails */
+    RETRY_MS_MIN = 1000,    /* first pause before a parked run is tried again by itself */
     RETRY_MS_MAX = 30000,
 };
 
@@ -291,6 +294,8 @@ struct file {
     bool has_data, has_data_told;
     int64_t mtime_ns; /* of the last write not yet reported; 0: none */
     uint32_t epoch, sequence;
+    struct spans
+        reserved; /* blocks that this mount has reserved, and nobody has freed since */
     bool truncate_pending;
     uint64_t truncate_size, truncate_version;
     uint64_t n_truncates; /* ours; a report that spans one says nothing of the size */
@@ -466,6 +471,8 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data);
 bool file_is_landed(const struct file *f);
 /** What is on the storages beyond size is not ours any more. */
 void file_forget_beyond(struct file *f, uint64_t size);
+/** Blocks from first on may have been freed. */
+void file_forget_reserved(struct file *f, uint64_t first);
 /** After a failed write: the size is what is left of it. */
 void file_size_recount(struct file *f);
 

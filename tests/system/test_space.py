@@ -100,6 +100,73 @@ def test_what_df_promises_can_be_written(on_disks):
     assert os.statvfs(c.mnt).f_blocks == whole.f_blocks
 
 
+def fallocate(path, length, mode=0):
+    """fallocate(2) of a new or old file from its start."""
+    open(path, "ab").close()
+    r = subprocess.run(["fallocate", "-l", str(length), *(["-n"] if mode else []), path], stderr=subprocess.PIPE, text=True)
+    assert r.returncode == 0, r.stderr
+
+
+def test_what_fallocate_granted_can_be_written_and_is_given_back(on_disks):
+    """On exactly as many equal storages as a file has candidates: nearly all that df tells, spares included."""
+    c = on_disks(64, 64, 64, 64)
+    free, small = available(c), 4 * MIB
+
+    def is_back():
+        return available(c) >= free - small
+
+    # Nearly all of it, by one file; and more than all, which leaves nothing.
+    fallocate(c.mnt + "/all", free - MIB)
+    assert os.path.getsize(c.mnt + "/all") == free - MIB
+    c.wait_for(lambda: available(c) < small, "df to count what is reserved")
+    os.unlink(c.mnt + "/all")
+    c.wait_for(is_back, "removing to give it back")
+    with pytest.raises(AssertionError, match="No space left"):
+        fallocate(c.mnt + "/more", free + 16 * MIB)
+    c.wait_for(is_back, "what failed to leave nothing reserved")
+    os.unlink(c.mnt + "/more")
+
+    # Grant, fill, write; with a restart of the storages in between.
+    length = 21 * MIB + 12345
+    data = random.Random(3).randbytes(length)
+    for mode in (0, 1):
+        fallocate(c.mnt + "/granted%d" % mode, length, mode)
+    chunk = random.Random(2).randbytes(MIB)
+    fd = os.open(c.mnt + "/filler", os.O_CREAT | os.O_WRONLY)
+    with pytest.raises(OSError) as e:
+        while True:
+            os.write(fd, chunk)
+            os.fsync(fd)
+    assert e.value.errno == errno.ENOSPC
+    with pytest.raises(OSError):
+        os.close(fd)
+        raise OSError
+    c.restart(*[n for n in c.daemons() if n.startswith("storaged")])
+    c.wait_all_up()
+    for mode in (0, 1):
+        with open(c.mnt + "/granted%d" % mode, "r+b") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+    c.remount()
+    for mode in (0, 1):
+        with open(c.mnt + "/granted%d" % mode, "rb") as f:
+            assert f.read() == data
+    for name in ("filler", "granted0", "granted1"):
+        os.unlink(c.mnt + "/" + name)
+    c.wait_for(is_back, "removing to give it back")
+
+    # Given back by truncates and by a punch, though nothing was written.
+    cut, kept, punched = [c.mnt + "/" + name for name in ("cut", "kept", "punched")]
+    for path, mode in ((cut, 0), (kept, 1), (punched, 0)):
+        fallocate(path, free // 4, mode)
+    c.wait_for(lambda: available(c) < free * 0.4, "df to count what is reserved")
+    os.truncate(cut, 0)
+    os.truncate(kept, 0)
+    subprocess.run(["fallocate", "-p", "-l", str(free // 4), punched], check=True)
+    c.wait_for(is_back, "truncates and a punch to give it back")
+
+
 def test_programs_find_blocks_of_4096_bytes(cluster):
     c = cluster()
     told = os.statvfs(c.mnt)

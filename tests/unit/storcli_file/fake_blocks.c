@@ -155,6 +155,12 @@ static uint64_t seek_blocks(const struct request *rq)
     return rq->want_hole ? limit : UINT64_MAX;
 }
 
+/* The size may be told up to there: a file may remember for long what it reserved. */
+static uint64_t max_end(const struct fake *k)
+{
+    return k->acked_end > k->reserved_end ? k->acked_end : k->reserved_end;
+}
+
 /* ---- exportd's side ---- */
 
 void fake_target(struct storcli_target *target)
@@ -188,6 +194,8 @@ void fake_setattr_size(struct fake *k, uint64_t size, struct file_attr *attr)
     k->s.size = size;
     if (k->acked_end > size)
         k->acked_end = size;
+    if (k->reserved_end > size)
+        k->reserved_end = size;
     fake_attr(k, attr);
     attr->epoch = k->s.epoch;
 }
@@ -204,7 +212,7 @@ static void meta_apply(struct request *rq)
         fake_target(&rq->call->target);
         rq->call->target.session = UINT64_MAX; /* does not count */
     } else if (rq->kind == FAKE_WROTE) {
-        assert(rq->size <= k->acked_end || rq->size <= k->s.size);
+        assert(rq->size <= max_end(k) || rq->size <= k->s.size);
         assert(!k->s.truncate_pending || rq->size <= k->s.size);
         assert(rq->size <= k->s.size || rq->epoch != 0);
         rq->call->is_cut = rq->size > k->s.size && rq->epoch < k->cut_epoch;
@@ -270,7 +278,7 @@ static void succeed(struct request *rq)
     } else if (rq->kind == FAKE_ALLOC) {
         uint64_t end = (rq->first + rq->n_blocks) * FAKE_BS;
 
-        k->acked_end = end > k->acked_end ? end : k->acked_end;
+        k->reserved_end = end > k->reserved_end ? end : k->reserved_end;
     } else if (rq->kind == FAKE_READ) {
         if (!rq->early)
             read_blocks(rq);
@@ -362,6 +370,7 @@ void fake_revive(struct fake *k)
     assert(list_is_empty(&k->requests));
     k->dead = k->denied = false;
     k->acked_end = k->s.size;
+    k->reserved_end = 0; /* who reserved it is gone */
     k->last_version = 0;
 }
 
@@ -544,6 +553,9 @@ void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_b
     file->has_stored = true;
     rq->first = first_block;
     rq->n_blocks = n_blocks;
+    file->k->n_allocs++;
+    file->k->last_alloc_first = first_block;
+    file->k->last_alloc_blocks = n_blocks;
 }
 
 /* ---- struct file_meta ---- */
@@ -561,7 +573,7 @@ static void fake_wrote(void *arg, struct file_meta_call *call, uint64_t size,
     struct request *rq = request_new(k, FAKE_WROTE, NULL, NULL);
 
     assert(atime_ns == 0);
-    assert(size <= k->acked_end || size <= k->s.size);
+    assert(size <= max_end(k) || size <= k->s.size);
     rq->call = call;
     rq->size = size;
     rq->epoch = epoch;

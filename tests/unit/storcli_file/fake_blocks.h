@@ -62,9 +62,12 @@ struct fake {
     bool unsynced;
     uint64_t last_version; /* of any write */
     uint64_t acked_end;    /* since the last truncate */
+    uint64_t reserved_end; /* the same of what was reserved */
     /* What came. */
     unsigned n[FAKE_KINDS];
     uint64_t blocks_read, blocks_written;
+    unsigned n_allocs; /* calls of storcli_alloc(), and the last one's blocks */
+    uint64_t last_alloc_first, last_alloc_blocks;
     unsigned n_wrote_sync, n_write_sync, n_updates, n_completes;
     uint64_t last_completed;
     uint64_t session; /* that the file writes under */

@@ -1864,17 +1864,65 @@ static void allocate_reserves_and_grows(void **state)
 
     assert_false(file_has_stored(x->f));
     assert_int_equal(range_call(x, 0, 10 * BS, false, true), 0);
-    assert_true(file_has_stored(x->f) && !file_has_data(x->f));
+    assert_true(file_has_stored(x->f) && file_has_data(x->f)); /* punches must reach it */
     assert_int_equal(file_size(x->f), 0);
     assert_int_equal(range_call(x, 0, 10 * BS + 1, false, false), 0);
-    assert_int_equal(x->k.s.size, 10 * BS + 1); /* exportd knows when it is done */
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_int_equal(x->k.s.size, 10 * BS + 1); /* told as the size of a write is */
     assert_zeros(x, 0, 10 * BS + 1);
     start_write(x, &c, 5 * BS, x->data, 10, 0);
     assert_int_equal(wait_call(x, &c), 0);
     assert_zeros(x, 0, 5 * BS);
     x->k.fail_next[FAKE_ALLOC] = -ENOSPC;
-    assert_int_equal(range_call(x, 0, 20 * BS, false, false), -ENOSPC);
+    assert_int_equal(range_call(x, 40 * BS, 5 * BS, false, false), -ENOSPC);
     assert_int_equal(file_size(x->f), 10 * BS + 1);
+}
+
+/* Block by block, as posix_fallocate() is used; what may have been freed is asked for
+ * again. */
+static void what_is_reserved_is_not_asked_for_again(void **state)
+{
+    struct fx *x = *state;
+
+    for (unsigned i = 1; i <= 64; i++)
+        assert_int_equal(range_call(x, 0, i * (BS / 2), false, i % 2 == 0), 0);
+    assert_int_equal(x->k.n_allocs, 6); /* 1, 2, 4, 8, 16, 32 blocks */
+    assert_int_equal(x->k.last_alloc_blocks, 32);
+    assert_int_equal(range_call(x, 3 * BS + 5, 20 * BS, false, false), 0);
+    assert_int_equal(x->k.n_allocs, 6);
+    assert_int_equal(file_size(x->f), 63 * (BS / 2));
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_true(x->k.s.has_data);
+
+    assert_int_equal(range_call(x, 8 * BS, 2 * BS, true, false), 0); /* a punch */
+    assert_int_equal(range_call(x, 0, 31 * BS, false, false), 0);
+    assert_int_equal(x->k.n_allocs, 7);
+    assert_int_equal(x->k.last_alloc_first, 8);
+    assert_int_equal(x->k.last_alloc_blocks, 2);
+    assert_int_equal(truncate_to(x, 20 * BS), 0);
+    assert_int_equal(range_call(x, 10 * BS, 15 * BS, false, false), 0);
+    assert_int_equal(x->k.n_allocs, 8);
+    assert_int_equal(x->k.last_alloc_first, 20);
+    file_drop_cache(x->f); /* others may have freed all of it */
+    assert_int_equal(range_call(x, 0, BS, false, false), 0);
+    assert_int_equal(x->k.n_allocs, 9);
+    x->k.fail_next[FAKE_ALLOC] = -ENOSPC; /* then not more than was asked for */
+    assert_int_equal(range_call(x, 0, 2 * BS, false, false), 0);
+    assert_int_equal(x->k.n_allocs, 11);
+    assert_int_equal(x->k.last_alloc_blocks, 1);
+}
+
+/* Storages may have files for it now, whatever becomes of it: exportd is told, so that
+ * they are removed. */
+static void exportd_hears_of_what_was_reserved(void **state)
+{
+    struct fx *x = *state;
+
+    x->k.fail_next[FAKE_ALLOC] = -ENOSPC;
+    assert_int_equal(range_call(x, 0, BS, false, true), -ENOSPC);
+    assert_int_equal(do_call(x, file_flush), 0);
+    assert_true(x->k.s.has_data);
+    assert_int_equal(x->k.s.size, 0);
 }
 
 static void seek_sees_storages_and_memory(void **state)
@@ -2339,6 +2387,8 @@ int main(void)
         T(punch_waits_for_no_run_that_waits_for_the_punch),
         T(punch_stays_within_the_size),
         T(allocate_reserves_and_grows),
+        T(what_is_reserved_is_not_asked_for_again),
+        T(exportd_hears_of_what_was_reserved),
         T(seek_sees_storages_and_memory),
         T(a_sequential_reader_is_served_from_ahead),
         T(two_streams_in_one_file_are_both_served_from_ahead),

@@ -114,7 +114,9 @@ static void cells_end(struct call *c)
         struct cell *cell = &c->x->cells[i];
 
         cell->n_busy--;
-        if (c->rc != 0)
+        /* A write that was to make the file so long may have failed before it was
+         * punched. */
+        if (c->rc != 0 || (c->kind == PUNCH && i >= file_size(c->x->f)))
             cell->unknown = true;
     }
 }
