@@ -27,6 +27,7 @@
 /* ---- the config file ---- */
 
 enum { LEASE_MIN_S = 3, LEASE_MAX_S = 3600, EVICT_MIN_S = 3, EVICT_MAX_S = 3600 };
+enum { TOKENS_MIN = 64, SESSION_TOKENS_MAX = 524288, TOKENS_MAX = 64 << 20 };
 
 struct cluster_section {
     char *node_key, *client_key; /* paths */
@@ -35,8 +36,9 @@ struct exportd_section {
     char *data;
     char **listen;
     unsigned listen_count;
-    unsigned lease_s; /* 0: LEASE_DEFAULT_MS of the core */
-    unsigned evict_s; /* 0: EVICT_DEFAULT_MS */
+    unsigned lease_s;                        /* 0: LEASE_DEFAULT_MS of the core */
+    unsigned evict_s;                        /* 0: EVICT_DEFAULT_MS */
+    unsigned session_tokens_max, tokens_max; /* 0: those of the core */
 };
 struct config {
     struct cluster_section cluster;
@@ -61,6 +63,10 @@ static const cyaml_schema_field_t exportd_fields[] = {
                          &text_schema, 1, RPC_ADDR_MAX),
     CYAML_FIELD_UINT("lease_s", CYAML_FLAG_OPTIONAL, struct exportd_section, lease_s),
     CYAML_FIELD_UINT("evict_s", CYAML_FLAG_OPTIONAL, struct exportd_section, evict_s),
+    CYAML_FIELD_UINT("session_tokens_max", CYAML_FLAG_OPTIONAL, struct exportd_section,
+                     session_tokens_max),
+    CYAML_FIELD_UINT("tokens_max", CYAML_FLAG_OPTIONAL, struct exportd_section,
+                     tokens_max),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t config_fields[] = {
@@ -76,6 +82,11 @@ static const cyaml_schema_value_t config_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct config, config_fields),
 };
 
+static bool is_default_or(unsigned value, unsigned min, unsigned max)
+{
+    return value == 0 || (value >= min && value <= max);
+}
+
 static int config_check(const struct config *c, const char *path, struct err *err)
 {
     unsigned lease_s = c->exportd.lease_s, evict_s = c->exportd.evict_s;
@@ -86,6 +97,12 @@ static int config_check(const struct config *c, const char *path, struct err *er
     if (evict_s != 0 && (evict_s < EVICT_MIN_S || evict_s > EVICT_MAX_S))
         return err_set(err, -EINVAL, "%s: exportd: evict_s: %d to %d", path, EVICT_MIN_S,
                        EVICT_MAX_S);
+    if (!is_default_or(c->exportd.session_tokens_max, TOKENS_MIN, SESSION_TOKENS_MAX))
+        return err_set(err, -EINVAL, "%s: exportd: session_tokens_max: %d to %d", path,
+                       TOKENS_MIN, SESSION_TOKENS_MAX);
+    if (!is_default_or(c->exportd.tokens_max, TOKENS_MIN, TOKENS_MAX))
+        return err_set(err, -EINVAL, "%s: exportd: tokens_max: %d to %d", path,
+                       TOKENS_MIN, TOKENS_MAX);
     if (evict_s != 0 && evict_s < lease_s)
         log_warn(
             "%s: exportd: evict_s is less than lease_s: what a mount that is ended after %u s held is given to others when its "
@@ -236,6 +253,8 @@ static int daemon_start(struct daemon *d, struct err *err)
         .boot = boot_number(),
         .lease_ms = d->config->exportd.lease_s * 1000,
         .evict_ms = d->config->exportd.evict_s * 1000,
+        .session_tokens_max = d->config->exportd.session_tokens_max,
+        .tokens_max = d->config->exportd.tokens_max,
     };
     int rc = keys_load(d, err);
 

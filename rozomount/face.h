@@ -214,6 +214,8 @@ struct loop {
     struct handle *handles;
     struct recall *recalls;   /* by inode */
     struct list_node givings; /* tokens that exportd is being told of */
+    struct giving *giving; /* one of them: told with the end of this turn; NULL: none */
+    struct env_task giving_task;
     bool kernel_is_gone; /* at the end: only files that are open still keep something */
     uint64_t last_token_call;
     bool ready;                  /* everything above is made */
@@ -562,6 +564,8 @@ void recalls_close(struct loop *loop);
 void recalls_doubt(struct loop *loop, uint64_t ino);
 /** Are there too many tokens? Then give one back. Any loop. */
 void recalls_trim(struct loop *loop);
+/** loop->giving_task: what was given back in this turn is told to exportd. */
+void on_giving_task(struct env_task *task);
 
 /* ---- drops.c ---- */
 

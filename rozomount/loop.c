@@ -357,6 +357,7 @@ static int loop_init_data(struct loop *loop, struct err *err)
     nodes.file.pool = loop->pool;
     nodes_init(&loop->nodes, &loop->env.env, &loop->md, loop->cli, &nodes);
     list_init(&loop->givings);
+    loop->giving_task.fn = on_giving_task;
     return 0;
 }
 

@@ -148,6 +148,14 @@ static void on_recall(void *arg, uint64_t ino, enum token_mode keep, uint64_t gr
         recall_send(m, &what);
 }
 
+static void on_tokens_max(void *arg)
+{
+    struct mount *m = arg;
+
+    if (m->loops[0].ready)
+        recalls_trim(&m->loops[0]);
+}
+
 static void on_tokens_mail(struct env_mail *mail)
 {
     recalls_lose_all(container_of(mail, struct loop, tokens_mail));
@@ -262,6 +270,7 @@ static int mount_open_session(struct mount *m, struct err *err)
         .opened = on_session_opened,
         .lock_event = on_lock_event,
         .recall = on_recall,
+        .tokens_max = on_tokens_max,
         .tokens_lost = on_tokens_lost,
         .lock_lost = on_lock_lost,
         .unsure = on_unsure,

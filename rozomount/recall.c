@@ -18,7 +18,11 @@
 #include "rozomount/face.h"
 #include "rozomount/mem.h"
 
-enum { LOST_AT_A_TIME = 256 }; /* tokens of a session that is over */
+enum {
+    LOST_AT_A_TIME = 256,  /* tokens of a session that is over */
+    TRIM_AT_A_TIME = 256,  /* that are too many */
+    GIVEN_AT_A_TIME = 256, /* in one message */
+};
 
 /* An MD_TOKEN. */
 struct acquire {
@@ -33,6 +37,7 @@ static void node_acquire(struct loop *loop, struct node *node);
 static void node_run_waiters(struct node *node, bool granted);
 static void node_seek_token(struct loop *loop, struct node *node);
 static void lose(struct loop *loop, uint64_t ino);
+static void give_now(struct loop *loop);
 
 static struct recall *recall_find(struct loop *loop, uint64_t ino)
 {
@@ -395,6 +400,7 @@ static void node_acquire(struct loop *loop, struct node *node)
 
     if (node->acquiring != NULL)
         return;
+    give_now(loop);
     a = node->acquiring = mem_new(sizeof(*a));
     a->loop = loop;
     a->node = node;
@@ -413,14 +419,13 @@ static void node_acquire(struct loop *loop, struct node *node)
 
 /* ---- giving back ---- */
 
-/* Repeated until exportd has answered: somebody waits for it. */
+/* What is given back in one turn of the loop. Repeated until exportd has answered: somebody may wait for it. */
 struct giving {
     struct md_call call;
     struct loop *loop;
     struct list_node link; /* in loop->givings */
-    uint64_t ino;
-    enum token_mode keep;
-    uint64_t grant;
+    size_t n, room;
+    Rozo__MdGiveBackReq__Token *tokens; /* owned */
 };
 
 static void giving_send(struct giving *g);
@@ -428,6 +433,7 @@ static void giving_send(struct giving *g);
 static void giving_free(struct giving *g)
 {
     list_remove(&g->link);
+    free(g->tokens);
     free(g);
 }
 
@@ -445,29 +451,54 @@ static void on_given_back(struct md_call *call, int rc)
 static void giving_send(struct giving *g)
 {
     Rozo__MdGiveBackReq req = ROZO__MD_GIVE_BACK_REQ__INIT;
-    Rozo__MdGiveBackReq__Token token = ROZO__MD_GIVE_BACK_REQ__TOKEN__INIT;
-    Rozo__MdGiveBackReq__Token *list[] = { &token };
+    Rozo__MdGiveBackReq__Token *list[GIVEN_AT_A_TIME];
 
-    token.ino = g->ino;
-    token.keep = (Rozo__TokenMode)g->keep;
-    token.grant = g->grant;
+    for (size_t i = 0; i < g->n; i++)
+        list[i] = &g->tokens[i];
     req.tokens = list;
-    req.n_tokens = 1;
+    req.n_tokens = g->n;
     md_send(&g->loop->md, &g->call, ROZO__OP__MD_GIVE_BACK, &req.base, 0, on_given_back,
             g);
+}
+
+/* Before anything is asked for that exportd is to hear after it. */
+static void give_now(struct loop *loop)
+{
+    struct giving *g = loop->giving;
+
+    loop->giving = NULL;
+    if (g != NULL)
+        giving_send(g);
+}
+
+void on_giving_task(struct env_task *task)
+{
+    give_now(container_of(task, struct loop, giving_task));
 }
 
 static void give_back(struct loop *loop, uint64_t ino, enum token_mode keep,
                       uint64_t grant)
 {
-    struct giving *g = mem_new(sizeof(*g));
+    struct giving *g = loop->giving;
+    Rozo__MdGiveBackReq__Token *token;
 
-    g->loop = loop;
-    list_add_tail(&loop->givings, &g->link);
-    g->ino = ino;
-    g->keep = keep;
-    g->grant = tokens_gave_back(tokens_of(loop), ino, keep, grant);
-    giving_send(g);
+    if (g == NULL) {
+        g = loop->giving = mem_new(sizeof(*g));
+        g->loop = loop;
+        list_add_tail(&loop->givings, &g->link);
+        env_post(&loop->env.env, &loop->giving_task);
+    }
+    if (g->n == g->room) {
+        g->room = g->room == 0 ? 1 : 4 * g->room;
+        g->tokens = mem_grow(g->tokens, g->room * sizeof(*g->tokens));
+    }
+    token = &g->tokens[g->n++];
+    rozo__md_give_back_req__token__init(token);
+    token->ino = ino;
+    token->keep = (Rozo__TokenMode)keep;
+    token->grant = tokens_gave_back(tokens_of(loop), ino, keep, grant);
+    if (g->n == GIVEN_AT_A_TIME)
+        give_now(loop);
 }
 
 /* ---- a recall, step by step ---- */
@@ -728,16 +759,113 @@ void recalls_close(struct loop *loop)
     LIST_FOREACH_SAFE(link, &loop->givings) {
         struct giving *g = container_of(link, struct giving, link);
 
-        if (md_cancel(&g->call, false))
+        if (g == loop->giving || md_cancel(&g->call, false))
             giving_free(g);
     }
+    loop->giving = NULL;
 }
 
 /* ---- for a while ---- */
 
+/* Tokens by which the kernel keeps attributes only: given back together. */
+struct trim {
+    struct recaller_job job;
+    struct loop *loop;
+    size_t n;
+    uint64_t inos[TRIM_AT_A_TIME];
+};
+
+static void on_trimmed(struct env_mail *mail)
+{
+    struct trim *trim = container_of(mail, struct trim, job.mail);
+    struct loop *loop = trim->loop;
+
+    for (size_t i = 0; i < trim->n; i++) {
+        struct recall *r = recall_find(loop, trim->inos[i]);
+
+        r->busy = false;
+        recall_step(r);
+    }
+    free(trim);
+    recalls_trim(loop);
+}
+
+/* Nothing is open of it, and the kernel has no page of it that it could lock: nobody need go round it. */
+static bool trim_begin(struct loop *loop, uint64_t ino)
+{
+    struct recall *r;
+
+    if (loop->kernel_is_gone || recall_find(loop, ino) != NULL ||
+        node_find(&loop->nodes, ino) != NULL ||
+        !tokens_recall_plain(tokens_of(loop), ino))
+        return false;
+    r = recall_new(loop, ino, TOKEN_NONE, 0, 0);
+    r->busy = r->told = true;
+    return true;
+}
+
+/* On the loop that owns them. */
+static void on_trim(struct env_mail *mail)
+{
+    struct trim *trim = container_of(mail, struct trim, job.mail);
+    struct loop *loop = trim->loop;
+    size_t n = 0;
+
+    for (size_t i = 0; i < trim->n; i++) {
+        uint64_t ino = trim->inos[i];
+
+        if (trim_begin(loop, ino))
+            trim->inos[n++] = ino;
+        else
+            recall_begin(loop, &(struct token_recall){ .ino = ino, .keep = TOKEN_NONE });
+    }
+    trim->n = n;
+    trim->job.mail.fn = on_trimmed;
+    trim->job.env = &loop->env;
+    trim->job.more = trim->inos;
+    trim->job.n_more = n;
+    if (n == 0)
+        free(trim);
+    else if (loop->mount->recaller == NULL) /* no kernel keeps anything */
+        on_trimmed(&trim->job.mail);
+    else
+        recaller_submit(loop->mount->recaller, &trim->job);
+}
+
+static void trim_send(struct trim *trim)
+{
+    trim->job.mail.fn = on_trim;
+    env_mailbox_post(&trim->loop->env, &trim->job.mail);
+}
+
+static void trim_plain(struct loop *owner, const struct token_surplus *list, size_t n)
+{
+    struct trim *trim = NULL;
+
+    for (size_t i = 0; i < n; i++) {
+        if (!list[i].is_plain || mount_owner(owner->mount, list[i].ino) != owner)
+            continue;
+        if (trim == NULL)
+            trim = mem_new(sizeof(*trim));
+        trim->loop = owner;
+        trim->inos[trim->n++] = list[i].ino;
+    }
+    if (trim != NULL)
+        trim_send(trim);
+}
+
 void recalls_trim(struct loop *loop)
 {
-    recalls_doubt(loop, tokens_surplus(tokens_of(loop)));
+    struct mount *m = loop->mount;
+    struct token_surplus list[TRIM_AT_A_TIME];
+    size_t n = tokens_surplus(tokens_of(loop), list, TRIM_AT_A_TIME);
+
+    for (unsigned i = 0; n > 0 && i < m->n_loops; i++)
+        trim_plain(&m->loops[i], list, n);
+    for (size_t i = 0; i < n; i++) {
+        if (!list[i].is_plain)
+            recall_send(m, &(struct token_recall){ .ino = list[i].ino });
+    }
 }
 
 void recalls_doubt(struct loop *loop, uint64_t ino)

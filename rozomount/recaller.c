@@ -65,6 +65,12 @@ static void drop_inode(const struct recaller *r, const struct recaller_job *job)
                                      (off_t)len);
 }
 
+static void drop_more(const struct recaller *r, const struct recaller_job *job)
+{
+    for (size_t i = 0; i < job->n_more; i++)
+        fuse_lowlevel_notify_inval_inode(r->se, job->more[i], -1, 0);
+}
+
 static void job_end(struct recaller_job *job)
 {
     told_names_free(job->names);
@@ -93,7 +99,9 @@ static void *recaller_run(void *arg)
         r->n_jobs--;
         pthread_mutex_unlock(&r->lock);
         drop_names(r, job->ino, job->names);
-        drop_inode(r, job);
+        if (job->ino != 0)
+            drop_inode(r, job);
+        drop_more(r, job);
         pthread_mutex_lock(&r->lock);
         if (!r->left)
             job_end(job);

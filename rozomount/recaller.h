@@ -17,14 +17,16 @@ struct fuse_session;
 struct mountpoint;
 struct recaller;
 
-/* What the kernel is to drop: the names of a directory, and the attributes of an inode and its pages in a range. */
+/* What the kernel is to drop: the names of a directory, the attributes of an inode and its pages in a range; attributes of others. */
 struct recaller_job {
     struct recaller_job *next; /* the recaller's */
     uint64_t ino;
     struct told_name *names; /* owned; freed with the job's end */
     uint64_t from, to;       /* bytes; to SPAN_END: to the end. from == to: no pages */
-    struct env_uv *env;      /* where the mail goes */
-    struct env_mail mail;    /* with fn set */
+    const uint64_t *more;    /* borrowed: inodes of which only attributes are dropped */
+    size_t n_more;
+    struct env_uv *env;   /* where the mail goes */
+    struct env_mail mail; /* with fn set */
 };
 
 /**

@@ -208,6 +208,7 @@ static void session_take_tokens(struct session *s, const Rozo__MdOpenSessionResp
     bool lost =
         s->info.id != 0 && (r->tokens_lost || r->session != s->info.id || r->grant == 0);
 
+    tokens_set_max(s->config.tokens, r->tokens_max);
     tokens_opened(s->config.tokens, r->grant, lost);
     if (lost)
         s->config.tokens_lost(s->config.arg);
@@ -419,6 +420,10 @@ static void events_take(struct session *s, const struct md_call *call)
     if (r == NULL) {
         log_warn("what exportd says of locks and tokens makes no sense");
         return;
+    }
+    if (r->tokens_max != 0) {
+        tokens_set_max(s->config.tokens, r->tokens_max);
+        s->config.tokens_max(s->config.arg);
     }
     for (size_t i = 0; i < r->n_events; i++) {
         const Rozo__MdEventsResp__Event *e = r->events[i];

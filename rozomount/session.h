@@ -66,6 +66,8 @@ struct session_config {
     /** exportd wants a token back: `keep` may be kept. call: the MD_TOKEN that it was granted to, 0: none. */
     void (*recall)(void *arg, uint64_t ino, enum token_mode keep, uint64_t grant,
                    uint64_t call);
+    /** tokens_set_max() was called: there may be too many. */
+    void (*tokens_max)(void *arg);
     /** None of our tokens is held any more; before `opened`. */
     void (*tokens_lost)(void *arg);
     /** A lock on this inode, noted as lost in `held`. */

@@ -59,16 +59,19 @@ struct token {
     enum token_mode ceiling; /* of what the kernel is told: lower while it is recalled */
     bool listing;            /* the kernel's listing, if it has one, is of this time */
     bool lost; /* of a session that is over: nothing is granted until it is given back */
-    bool offered;             /* by tokens_lost_one() */
-    bool used;                /* since tokens_surplus() has last seen it */
+    bool offered;               /* by tokens_lost_one() */
+    bool has_pages;             /* the kernel may keep data by it */
+    bool leaving, leaves_heavy; /* offered by tokens_surplus() */
+    size_t n_names_leaving;
     uint64_t grant;           /* the newest known of */
     uint64_t lowered;         /* EXCLUSIVE by grants up to here was given back */
     struct told_names *names; /* owned; NULL: none */
     struct kept_attr *kept;   /* owned; NULL: none */
-    struct aheads *aheads; /* owned; NULL: nobody looked for names that we do not know */
-    struct list_node link; /* in tokens->all */
-    struct spans ranges;   /* RANGES: of enum token_access; not empty */
-    uint64_t size;         /* RANGES: of the file, as long as we have them */
+    struct aheads *aheads;  /* owned; NULL: nobody looked for names that we do not know */
+    struct list_node link;  /* in tokens->all */
+    struct list_node named; /* in tokens->named, with names */
+    struct spans ranges;    /* RANGES: of enum token_access; not empty */
+    uint64_t size;          /* RANGES: of the file, as long as we have them */
 };
 
 struct tokens {
@@ -76,8 +79,12 @@ struct tokens {
     atomic_bool given;    /* opened_grant is not 0 */
     atomic_bool others;
     struct table by_ino;
-    struct list_node all; /* those first that go first, unless used since */
+    struct list_node all;   /* least recently used first */
+    struct list_node named; /* those with names, the same */
     size_t n_names;
+    size_t max; /* that exportd gives */
+    bool trims, trims_names;
+    size_t n_leaving, n_leaving_heavy, n_names_leaving;
     struct list_node ahead; /* attributes kept for LOOKUPs, oldest first */
     size_t n_ahead;
     uint64_t opened_grant;        /* grants below are void; 0: all are */
@@ -92,7 +99,9 @@ struct tokens *tokens_new(void)
 
     pthread_mutex_init(&t->lock, NULL);
     list_init(&t->all);
+    list_init(&t->named);
     list_init(&t->ahead);
+    t->max = TOKENS_MAX;
     return t;
 }
 
@@ -124,6 +133,11 @@ static void table_put(struct table *table, struct table_link *link, uint64_t has
         abort(); /* as mem_new() */
 }
 
+static size_t names_max(const struct tokens *t)
+{
+    return t->max * TOKENS_NAMES_PER;
+}
+
 static unsigned slot_of(uint64_t ino)
 {
     return (ino * 0x9e3779b97f4a7c15u >> 40) % N_SLOTS;
@@ -139,6 +153,16 @@ static void token_comes_last(struct tokens *t, struct token *k)
 {
     list_remove(&k->link);
     list_add_tail(&t->all, &k->link);
+}
+
+/* The others are to go before it. */
+static void token_use(struct tokens *t, struct token *k)
+{
+    token_comes_last(t, k);
+    if (k->names != NULL) {
+        list_remove(&k->named);
+        list_add_tail(&t->named, &k->named);
+    }
 }
 
 void told_names_free(struct told_name *names)
@@ -174,6 +198,9 @@ static struct told_name *token_take_names(struct tokens *t, struct token *k)
     table_free(&names->by_name);
     free(names);
     k->names = NULL;
+    list_remove(&k->named);
+    t->n_names_leaving -= k->n_names_leaving;
+    k->n_names_leaving = 0;
     return first;
 }
 
@@ -190,8 +217,19 @@ static void token_doubt_names(struct token *k)
         n->ino = 0;
 }
 
+/* It is held again, or gone. */
+static void token_left(struct tokens *t, struct token *k)
+{
+    t->n_leaving -= k->leaving;
+    t->n_leaving_heavy -= k->leaves_heavy;
+    t->n_names_leaving -= k->n_names_leaving;
+    k->leaving = k->leaves_heavy = false;
+    k->n_names_leaving = 0;
+}
+
 static void token_free(struct tokens *t, struct token *k)
 {
+    token_left(t, k);
     told_names_free(token_take_names(t, k));
     kept_drop(t, k);
     free(k->aheads);
@@ -347,14 +385,15 @@ static struct token *token_make(struct tokens *t, uint64_t ino)
         return k;
     k = mem_new(sizeof(*k));
     k->ceiling = TOKEN_EXCLUSIVE;
+    list_init(&k->named);
     list_add_tail(&t->all, &k->link);
     table_put(&t->by_ino, &k->by_ino, ino);
     return k;
 }
 
-static void token_note_grant(struct token *k, uint64_t grant)
+static void token_note_grant(struct tokens *t, struct token *k, uint64_t grant)
 {
-    k->used = k->grant != 0; /* not by the first one */
+    token_use(t, k);
     if (grant > k->grant)
         k->grant = grant;
 }
@@ -375,7 +414,8 @@ void tokens_grant_locked(struct tokens *t, uint64_t ino, enum token_mode mode,
         k->mode = mode;
         spans_free(&k->ranges);
     }
-    token_note_grant(k, grant);
+    k->has_pages |= mode == TOKEN_EXCLUSIVE;
+    token_note_grant(t, k, grant);
 }
 
 void tokens_grant(struct tokens *t, uint64_t ino, enum token_mode mode, uint64_t grant)
@@ -394,12 +434,13 @@ void tokens_grant_range(struct tokens *t, const struct token_range *range, uint6
         k = token_make(t, range->ino);
         if (!k->lost && (k->mode == TOKEN_NONE || k->mode == TOKEN_RANGES)) {
             k->mode = TOKEN_RANGES;
+            k->has_pages = true;
             k->size = range->size;
             if (spans_raise(&k->ranges, range->from, range->to,
                             range->write ? TOKEN_WRITE : TOKEN_READ) != 0)
                 abort(); /* as mem_new() */
         }
-        token_note_grant(k, grant);
+        token_note_grant(t, k, grant);
     }
     tokens_unlock(t);
 }
@@ -461,12 +502,16 @@ static bool token_covers(const struct token *k, const struct token_need *need)
 
 bool tokens_cover(struct tokens *t, uint64_t ino, const struct token_need *need)
 {
-    const struct token *k;
+    struct token *k;
     bool covers;
 
     tokens_lock(t);
     k = token_find(t, ino);
     covers = k != NULL && token_covers(k, need);
+    if (k != NULL) {
+        token_use(t, k);
+        k->has_pages = true;
+    }
     tokens_unlock(t);
     return covers;
 }
@@ -514,7 +559,7 @@ static struct token *token_to_tell(struct tokens *t, uint64_t ino)
     if (k == NULL || k->mode == TOKEN_NONE || k->mode == TOKEN_RANGES ||
         k->ceiling == TOKEN_NONE)
         return NULL;
-    k->used = true;
+    token_use(t, k);
     return k;
 }
 
@@ -547,11 +592,12 @@ static struct told_name *name_find(const struct token *k, const char *name, size
     return NULL;
 }
 
-static struct told_names *token_names(struct token *k)
+static struct told_names *token_names(struct tokens *t, struct token *k)
 {
     if (k->names == NULL) {
         k->names = mem_new(sizeof(*k->names));
         k->names->end = &k->names->first;
+        list_add_tail(&t->named, &k->named);
     }
     return k->names;
 }
@@ -562,7 +608,7 @@ static struct told_name *token_name(struct tokens *t, struct token *k, const cha
 {
     uint64_t hash = table_hash(name, len);
     struct told_name *n = name_find(k, name, len, hash);
-    struct told_names *names = token_names(k);
+    struct told_names *names = token_names(t, k);
 
     if (n != NULL)
         return n;
@@ -698,8 +744,16 @@ void tokens_dir_is_new(struct tokens *t, uint64_t dir, uint64_t grant)
 
     if (k == NULL || k->names != NULL)
         return;
-    token_names(k)->all = true;
+    token_names(t, k)->all = true;
     names_begin(t, k->names);
+}
+
+/* Names that nobody may ask for. No directory alone takes the place of all others. */
+static bool has_room_for_names(const struct tokens *t, const struct token *k, size_t n)
+{
+    size_t mine = k->names == NULL ? 0 : k->names->by_name.n;
+
+    return t->n_names + n <= names_max(t) && mine + n <= names_max(t) / 2;
 }
 
 void tokens_names_listed(struct tokens *t, const struct listed_names *l)
@@ -707,13 +761,12 @@ void tokens_names_listed(struct tokens *t, const struct listed_names *l)
     struct token *k = token_to_list(t, l->dir, l->grant);
     struct told_names *names = k == NULL ? NULL : k->names;
 
-    if (k == NULL || (names != NULL && names->all) ||
-        t->n_names + l->n > TOKENS_NAMES_MAX / 2)
+    if (k == NULL || (names != NULL && names->all) || !has_room_for_names(t, k, l->n))
         return;
     if (names == NULL || !names->listed) { /* what we make meanwhile is not noted yet */
         if (l->after != 0 || t->changed[slot_of(l->dir)] > l->changes)
             return;
-        names = token_names(k);
+        names = token_names(t, k);
         names_begin(t, names);
     } else if (l->after > names->listed_to || l->changes < names->since) {
         return;
@@ -854,8 +907,7 @@ void tokens_keep_ahead(struct tokens *t, uint64_t dir, const struct listed_name 
 {
     struct token *k = token_to_list(t, dir, grant), *of;
 
-    if (k == NULL || t->changed[slot_of(dir)] > changes ||
-        t->n_names > TOKENS_NAMES_MAX / 2)
+    if (k == NULL || t->changed[slot_of(dir)] > changes || !has_room_for_names(t, k, 1))
         return;
     tokens_keep_attr(t, attr, grant, changes);
     of = token_find(t, attr->ino);
@@ -983,6 +1035,7 @@ uint64_t tokens_gave_back(struct tokens *t, uint64_t ino, enum token_mode keep,
         k->mode = keep < k->mode ? keep : k->mode;
         k->ceiling = TOKEN_EXCLUSIVE;
         k->lowered = k->grant = grant;
+        token_left(t, k);
     }
     tokens_unlock(t);
     return grant;
@@ -995,7 +1048,6 @@ void tokens_inode_gone(struct tokens *t, uint64_t ino)
     tokens_lock(t);
     k = token_find(t, ino);
     if (k != NULL && !k->lost && tokens_has_others(t)) {
-        k->used = false;
         list_remove(&k->link);
         list_add_after(&t->all, &k->link);
     } else if (k != NULL && !k->lost) {
@@ -1004,27 +1056,99 @@ void tokens_inode_gone(struct tokens *t, uint64_t ino)
     tokens_unlock(t);
 }
 
-/* The first that was not used since it was last passed by. */
-static struct token *token_least_used(struct tokens *t)
-{
-    for (;;) {
-        struct token *k = container_of(t->all.next, struct token, link);
-        bool used = k->used;
+/* ---- too many of them ---- */
 
-        k->used = false;
-        token_comes_last(t, k);
-        if (!used)
-            return k;
-    }
+void tokens_set_max(struct tokens *t, size_t max)
+{
+    tokens_lock(t);
+    t->max = max == 0 ? TOKENS_MAX : max;
+    tokens_unlock(t);
 }
 
-uint64_t tokens_surplus(struct tokens *t)
+/* They begin to go at three quarters, and stop at five eighths. */
+static bool trims(bool does, size_t n, size_t max)
 {
-    uint64_t ino = 0;
+    return n > max - max / 4 || (does && n > max - max / 8 * 3);
+}
+
+/* The kernel keeps attributes by it, and nothing else. */
+static bool token_is_plain(const struct token *k)
+{
+    return k->mode == TOKEN_SHARED && k->ceiling == TOKEN_EXCLUSIVE && !k->has_pages &&
+           !k->listing && k->names == NULL;
+}
+
+static struct token *token_of(struct list_node *link, bool named)
+{
+    return named ? container_of(link, struct token, named)
+                 : container_of(link, struct token, link);
+}
+
+/* NULL: all of them are on their way back. */
+static struct token *token_least_used(struct tokens *t, bool named)
+{
+    LIST_FOREACH(link, named ? &t->named : &t->all) {
+        struct token *k = token_of(link, named);
+
+        if (!k->leaving && k->mode != TOKEN_NONE)
+            return k;
+    }
+    return NULL;
+}
+
+static void token_leaves(struct tokens *t, struct token *k, struct token_surplus *out)
+{
+    *out = (struct token_surplus){ ino_of(k), token_is_plain(k) };
+    token_use(t, k); /* nobody looks at it again soon */
+    k->leaving = true;
+    k->leaves_heavy = !out->is_plain;
+    k->n_names_leaving = k->names == NULL ? 0 : k->names->by_name.n;
+    t->n_leaving++;
+    t->n_leaving_heavy += k->leaves_heavy;
+    t->n_names_leaving += k->n_names_leaving;
+}
+
+/* Which kind is to go now? */
+static bool surplus_is(const struct tokens *t, bool named)
+{
+    if (t->n_leaving >= TOKENS_LEAVING_MAX ||
+        t->n_leaving_heavy >= TOKENS_LEAVING_HEAVY_MAX)
+        return false;
+    return named ? t->trims_names &&
+                       trims(true, t->n_names - t->n_names_leaving, names_max(t))
+                 : t->trims && trims(true, t->by_ino.n - t->n_leaving, t->max);
+}
+
+size_t tokens_surplus(struct tokens *t, struct token_surplus *out, size_t max)
+{
+    size_t n = 0;
 
     tokens_lock(t);
-    if (t->by_ino.n > TOKENS_MAX || t->n_names > TOKENS_NAMES_MAX)
-        ino = ino_of(token_least_used(t));
+    t->trims = trims(t->trims, t->by_ino.n, t->max);
+    t->trims_names = trims(t->trims_names, t->n_names, names_max(t));
+    while (n < max && (surplus_is(t, true) || surplus_is(t, false))) {
+        struct token *k = token_least_used(t, surplus_is(t, true));
+
+        if (k == NULL)
+            break;
+        token_leaves(t, k, &out[n++]);
+    }
     tokens_unlock(t);
-    return ino;
+    return n;
+}
+
+bool tokens_recall_plain(struct tokens *t, uint64_t ino)
+{
+    struct token *k;
+    bool plain;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    plain = k != NULL && token_is_plain(k);
+    if (plain) {
+        k->ceiling = TOKEN_NONE;
+        kept_drop(t, k);
+    }
+    tokens_unlock(t);
+    return plain;
 }

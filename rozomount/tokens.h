@@ -23,10 +23,13 @@ enum token_mode { TOKEN_NONE, TOKEN_SHARED, TOKEN_RANGES, TOKEN_EXCLUSIVE };
 enum token_access { TOKEN_READ = 1, TOKEN_WRITE = 2 }; /* of a range */
 
 enum {
-    TOKENS_MAX =
-        262144, /* kept; beyond, one that was not used of late is to be given back */
-    TOKENS_AHEAD_MAX = 16384,  /* attributes kept for LOOKUPs to come; the oldest go */
-    TOKENS_NAMES_MAX = 524288, /* told to the kernel, in all directories */
+    TOKENS_MAX = 262144,      /* held, when exportd does not say how many it gives */
+    TOKENS_NAMES_PER = 2,     /* names told to the kernel, for each of those */
+    TOKENS_AHEAD_MAX = 16384, /* attributes kept for LOOKUPs to come; the oldest go */
+    TOKENS_LEAVING_MAX =
+        2048, /* on their way back at a time because there are too many, */
+    TOKENS_LEAVING_HEAVY_MAX =
+        32, /* and of those which the kernel keeps names or pages by */
 };
 
 struct md_attr;
@@ -211,8 +214,20 @@ void tokens_forget_names(struct tokens *t, bool (*is_old)(void *arg, uint64_t di
 /** Now we hold no more than keep, by no grant up to `grant`. The number to tell exportd. */
 uint64_t tokens_gave_back(struct tokens *t, uint64_t ino, enum token_mode keep,
                           uint64_t grant);
-/** One to be given back because there are too many; 0: there are not. It is not offered again for a while. */
-uint64_t tokens_surplus(struct tokens *t);
+/** How many exportd gives unasked, from now on; 0: it does not say. */
+void tokens_set_max(struct tokens *t, size_t max);
+/* One to be given back. */
+struct token_surplus {
+    uint64_t ino;
+    bool is_plain; /* see tokens_recall_plain() */
+};
+/**
+ * Those not used of late are to be given back from three quarters of the limit on, until five eighths are left; up to max of
+ * them, 0: none now. They count as given back, and are not offered again; it may be asked again when some are.
+ */
+size_t tokens_surplus(struct tokens *t, struct token_surplus *out, size_t max);
+/** As tokens_recall(), to NONE, if the kernel keeps no more than attributes by it. Else false, and nothing is done. */
+bool tokens_recall_plain(struct tokens *t, uint64_t ino);
 /**
  * An inode has lost its last name and is not open here. While we are alone nobody can change it any more, so its token is forgotten
  * and exportd, which does the same, is not told. Else another mount may have it open: then it is the first to be surplus.

@@ -11,7 +11,7 @@
 #include "exportd/core/state.h"
 
 /* More than a client can owe that hears of any. */
-enum { RECALLS_UNSEEN_MAX = 2 * SESSION_TOKENS_MAX };
+enum { RECALLS_UNSEEN_MAX = 2 * CLAIMS_MAX };
 
 /* Something a session is to be told. */
 struct event {
@@ -32,6 +32,7 @@ static void message_fill(const struct session *s, struct event_message *m)
 {
     rozo__md_events_resp__init(&m->msg);
     m->msg.events = m->list;
+    m->msg.tokens_max = s->tokens_max;
     LIST_FOREACH(node, &s->events) {
         const struct event *e = container_of(node, struct event, link);
         Rozo__MdEventsResp__Event *to;
@@ -96,6 +97,14 @@ void session_tell_now(struct session *s)
 {
     if (!list_is_empty(&s->events))
         session_answer_events(s, 0);
+}
+
+void session_tell_tokens_max(struct session *s, uint32_t max)
+{
+    if (s->tokens_max == max)
+        return;
+    s->tokens_max = max;
+    session_answer_events(s, 0); /* else with the next answer */
 }
 
 static void event_free(struct session *s, struct event *e)

@@ -401,6 +401,12 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
             x->config.evict_ms < LEASE_DEFAULT_MS ? x->config.evict_ms : LEASE_DEFAULT_MS;
     if (x->config.cache_max == 0)
         x->config.cache_max = cache_default;
+    x->token_limits =
+        (struct token_limits){ config->session_tokens_max, config->tokens_max };
+    if (x->token_limits.session == 0)
+        x->token_limits.session = SESSION_TOKENS_DEFAULT;
+    if (x->token_limits.all == 0)
+        x->token_limits.all = TOKENS_DEFAULT;
     x->started_ns = x->grace_ends_ns = env_now_ns(env);
     list_init(&x->storages);
     list_init(&x->volumes);

@@ -34,6 +34,8 @@ struct exportd_config {
     uint32_t lease_ms; /* of sessions; 0: 20000, or evict_ms when that is less */
     uint32_t
         evict_ms; /* a session has so long to give back what others wait for; 0: 20000 */
+    uint32_t session_tokens_max; /* inodes that a session may cache; 0: 262144 */
+    uint32_t tokens_max;         /* ... and all sessions together; 0: 4 Mi */
     uint64_t
         boot; /* another number after each loss of power: what was not synced is gone */
 };

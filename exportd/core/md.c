@@ -290,6 +290,7 @@ int md_open_session(struct op *op, const ProtobufCMessage *msg)
     resp.now_ns = env_wall_ns(x->env);
     resp.losses = x->last_loss;
     resp.events = s->last_event;
+    resp.tokens_max = s->tokens_max;
     rc = op_pack(op, &resp.base);
     free(storages);
     free(resp.locks_lost);

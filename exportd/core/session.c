@@ -87,6 +87,7 @@ static struct session *session_new(struct export *e, uint64_t id)
     list_init(&s->news_link);
     s->id = id;
     s->export = e;
+    s->tokens_max = (uint32_t)e->x->token_limits.session;
     e->n_sessions++;
     HASH_ADD(hh, e->x->sessions, id, sizeof(s->id), s);
     return s;
@@ -454,6 +455,7 @@ void sessions_tick(struct exportd *x)
         else if (may_be_stuck(s, now_ns))
             session_send_back(s);
     }
+    sessions_trim_tokens(x);
     LIST_FOREACH(node, &x->exports)
         tokens_tick(&container_of(node, struct export, link)->tokens, now_ns);
     grace_tick(x);

@@ -230,6 +230,7 @@ struct session {
     struct lock_holder locks;
     struct lock_call *lock_calls; /* by waiter: the locks it waits for */
     struct token_holder tokens;
+    uint32_t tokens_max;     /* of which it is told that it may have them */
     struct list_node parked; /* its calls that wait for tokens of others */
     unsigned n_parked;
     struct list_node events; /* it is to be told of, ascending */
@@ -364,6 +365,8 @@ void session_tell_lock(struct session *s, uint64_t waiter, int rc);
 /** Of a token that it is asked for; session_tell_now() follows, so that several go together. */
 void session_tell_recall(struct session *s, const struct token_recall *recall);
 void session_tell_now(struct session *s);
+/** How many tokens it may hold from now on. */
+void session_tell_tokens_max(struct session *s, uint32_t max);
 /** A call that has been held long enough is answered. */
 void session_events_tick(struct session *s);
 /** A call that is held is answered with rc. Events are forgotten, unless rc is -EBUSY. */
@@ -422,6 +425,11 @@ void session_parked_end(struct session *s, int rc);
 /** It waits for no token and holds none any more. */
 void session_drop_tokens(struct session *s);
 void on_tokens_turn(struct env_task *task);
+
+/* ---- token_share.c ---- */
+
+/** Who holds too many, alone or of what all hold, is told to give some back. */
+void sessions_trim_tokens(struct exportd *x);
 
 /* ---- trash.c: removed files, until every storage has confirmed ---- */
 
@@ -539,8 +547,10 @@ struct exportd {
     struct list_node listings; /* of inodes.c, under way */
     unsigned n_listings;
 
-    uint64_t last_grant;         /* serials grow over our restarts */
-    size_t n_tokens;             /* of all sessions */
+    uint64_t last_grant; /* serials grow over our restarts */
+    size_t n_tokens;     /* of all sessions */
+    struct token_limits token_limits;
+    bool tokens_scarce;          /* sessions are told to hold less than they may alone */
     struct list_node ready;      /* parked calls that may be able to go on */
     struct list_node news;       /* sessions that have been asked for tokens */
     struct env_task tokens_turn; /* sees to both */

@@ -47,9 +47,10 @@ struct token_inode {
     struct token_recents *recents; /* owned, or NULL */
 };
 
-void tokens_init(struct tokens *t, const struct token_hooks *hooks, size_t *n_all)
+void tokens_init(struct tokens *t, const struct token_hooks *hooks,
+                 const struct token_limits *limits, size_t *n_all)
 {
-    *t = (struct tokens){ .hooks = *hooks, .n_all = n_all };
+    *t = (struct tokens){ .hooks = *hooks, .limits = limits, .n_all = n_all };
     list_init(&t->cooling);
 }
 
@@ -442,7 +443,7 @@ void tokens_leave(struct tokens *t, struct token_waiter *waiter)
 static bool holders_have_room(const struct tokens *t, const struct token_holder *holder,
                               size_t n, bool reserve)
 {
-    size_t mine = SESSION_TOKENS_MAX, all = TOKENS_MAX;
+    size_t mine = t->limits->session, all = t->limits->all;
 
     if (reserve) {
         mine += mine / TOKENS_RESERVE_PART;
@@ -623,6 +624,27 @@ void token_holder_end(struct tokens *t, struct token_holder *holder)
         holding_lower(t, container_of(node, struct token_holding, link), TOKEN_NONE);
 }
 
+void tokens_ask_oldest(struct tokens *t, struct token_holder *holder, size_t n)
+{
+    if (n > holder->n)
+        n = holder->n;
+    for (; n > 0; n--) {
+        struct token_holding *h =
+            container_of(holder->all.next, struct token_holding, link);
+        const struct token_recall recall = {
+            .ino = ino_of(h->inode),
+            .keep = TOKEN_NONE,
+            .grant = h->grant,
+            .call = h->call,
+        };
+
+        list_remove(&h->link); /* not the same again, if it is given back late */
+        list_add_tail(&holder->all, &h->link);
+        if (!is_recalled(h))
+            t->hooks.recall(holder, &recall);
+    }
+}
+
 /* ---- questions ---- */
 
 enum token_mode tokens_held(const struct tokens *t, const struct token_holder *holder,
@@ -706,7 +728,7 @@ int tokens_claim(struct tokens *t, struct token_holder *holder, uint64_t ino,
         };
         bool is_free = !is_held_by_another(i, holder, h, &want);
 
-        if (is_free && tokens_have_room(t, holder, 1))
+        if (is_free)
             h = holding_make(t, i, holder);
         if (h != NULL) {
             holding_set_mode(h, mode);
@@ -736,7 +758,7 @@ static int claim_fresh_range(struct tokens *t, struct token_holder *holder, uint
     if (i == NULL)
         return -ENOMEM;
     is_free = i->n == i->n_ranged && !is_excluded(i, h, &want);
-    if (is_free && h == NULL && tokens_have_room(t, holder, 1))
+    if (is_free && h == NULL)
         h = holding_make(t, i, holder);
     if (!is_free || h == NULL) {
         inode_free_if_empty(t, i);

@@ -32,9 +32,10 @@ enum want_kind {
 };
 
 enum {
-    SESSION_TOKENS_MAX = 262144,
-    TOKENS_MAX = 4 << 20,    /* of all sessions and exports */
-    TOKEN_RANGES_MAX = 64,   /* of one inode and session: then it gets all of it */
+    SESSION_TOKENS_DEFAULT = 262144, /* of a session */
+    TOKENS_DEFAULT = 4 << 20,        /* of all sessions and exports */
+    CLAIMS_MAX = 1 << 20,  /* of a session that comes back: whatever limits were before */
+    TOKEN_RANGES_MAX = 64, /* of one inode and session: then it gets all of it */
     TOKENS_RESERVE_PART = 4, /* one part in so many more for those who must get one */
     TOKEN_WANTS_MAX = 4,  /* of one waiter: rename has two directories and two inodes */
     TOKEN_COOL_MS = 1000, /* after a recall nothing is given unasked, */
@@ -87,8 +88,14 @@ struct token_hooks {
     void (*wake)(struct token_waiter *waiter);
 };
 
+/* Beyond these nothing is given unasked, and a quarter more to those who must get one. */
+struct token_limits {
+    size_t session, all;
+};
+
 struct tokens {
     struct token_hooks hooks;
+    const struct token_limits *limits; /* borrowed */
     struct table by_ino; /* those that somebody holds or waits for, or that cool down */
     struct list_node cooling; /* in no order */
     size_t *n_all;            /* borrowed: holdings of all exports */
@@ -96,7 +103,8 @@ struct tokens {
     uint64_t n_holders;       /* that were given numbers */
 };
 
-void tokens_init(struct tokens *t, const struct token_hooks *hooks, size_t *n_all);
+void tokens_init(struct tokens *t, const struct token_hooks *hooks,
+                 const struct token_limits *limits, size_t *n_all);
 /** Nobody holds anything or waits. */
 void tokens_free(struct tokens *t);
 void token_holder_init(struct token_holder *holder);
@@ -150,6 +158,12 @@ void tokens_give_back(struct tokens *t, struct token_holder *holder, uint64_t in
                       enum token_mode keep, uint64_t grant, uint64_t now_ns);
 /** The inode is gone for ever. */
 void tokens_inode_gone(struct tokens *t, uint64_t ino);
+
+/**
+ * Ask the holder for up to n of those that it was granted first, though nobody waits for them: it may have forgotten that it
+ * holds them. Those are not owed: nobody is ended for them.
+ */
+void tokens_ask_oldest(struct tokens *t, struct token_holder *holder, size_t n);
 
 /** What the holder has of it. */
 enum token_mode tokens_held(const struct tokens *t, const struct token_holder *holder,

@@ -58,7 +58,7 @@ void export_tokens_init(struct export *e)
 {
     static const struct token_hooks hooks = { on_recall, on_wake };
 
-    tokens_init(&e->tokens, &hooks, &e->x->n_tokens);
+    tokens_init(&e->tokens, &hooks, &e->x->token_limits, &e->x->n_tokens);
 }
 
 /* ---- waiting ---- */
@@ -303,8 +303,8 @@ static int claim_all(struct session *s, const Rozo__MdOpenSessionReq *req, bool 
 {
     int rc = 0;
 
-    if (req->n_shared_tokens + req->n_exclusive_tokens > SESSION_TOKENS_MAX ||
-        req->n_ranges > SESSION_TOKENS_MAX)
+    if (req->n_shared_tokens + req->n_exclusive_tokens > CLAIMS_MAX ||
+        req->n_ranges > CLAIMS_MAX)
         return -ENOMEM;
     for (size_t i = 0; rc == 0 && i < req->n_shared_tokens; i++)
         rc = claim_one(s, req->shared_tokens[i], TOKEN_SHARED, fresh);

@@ -130,6 +130,15 @@ def test_a_time_out_of_range(scratch, what):
         assert what in said, said
 
 
+@pytest.mark.parametrize("what,most", [("session_tokens_max", 524288), ("tokens_max", 64 << 20)])
+def test_a_number_of_tokens_out_of_range(scratch, what, most):
+    d = Daemon(scratch, "exportd")
+    for value in ("63", str(most + 1), "-1", "many"):
+        status, said = d.run(d.config(data="  data: %s\n  %s: %s" % (os.path.join(scratch, "data"), what, value)))
+        no_crash(status, said)
+        assert what in said, said
+
+
 @pytest.mark.parametrize("kind", ["exportd", "storaged"])
 def test_config_files_that_are_none(scratch, kind):
     d = Daemon(scratch, kind)

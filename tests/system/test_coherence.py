@@ -1520,3 +1520,67 @@ def test_a_directory_whose_names_just_changed_is_moved_on(ab):
         put(os.path.join(a, "z/c/%d" % i), b"x")
         assert is_there(os.path.join(b, "z/c/%d" % i)) and not is_there(os.path.join(b, "z/c/%d-not" % i))
     pass_on_moved(a, b, 0)
+
+
+# ---- more inodes than a mount may hold tokens of ----
+
+TOKENS_LIMIT = 128
+
+
+def asked_for(c, function):
+    """Requests that reach exportd for it, but for those that nobody waits for."""
+    def count():
+        return c.status()["exportd"]["requests"]
+
+    before = count()
+    function()
+    return {op: n - before.get(op, 0) for op, n in count().items()
+            if n != before.get(op, 0) and op in ("lookup", "getattr", "readdir", "create", "open", "token", "setattr", "wrote")}
+
+
+def test_more_files_than_tokens(cluster):
+    """What was used last is kept, however many files were looked at before."""
+    c = cluster(layout=0)
+    c.configure(session_tokens_max=TOKENS_LIMIT)
+    top, new = os.path.join(c.mnt, "many"), os.path.join(c.mnt, "new")
+
+    def find(folder):
+        return [os.stat(os.path.join(path, name)).st_ino for path, _, names in os.walk(folder) for name in names]
+
+    for i in range(10):
+        os.makedirs("%s/%d" % (top, i))
+        for k in range(30):
+            put("%s/%d/%d" % (top, i, k))
+    os.mkdir(new)
+    for k in range(30):
+        put("%s/%d" % (new, k))
+    c.remount()
+    assert len(find(top)) == 300 and len(find(new)) == 30
+    c.wait_for(lambda: asked_for(c, lambda: find(new)) == {}, "a directory that was looked at is known")
+    put(new + "/first")
+    assert asked_for(c, lambda: os.close(os.open(new + "/one", os.O_CREAT | os.O_EXCL | os.O_WRONLY))) == {"create": 1}
+    c.wait_for(lambda: asked_for(c, lambda: find(new)) == {}, "nor was it forgotten for that")
+
+
+def test_what_was_given_back_is_believed_no_more(cluster):
+    """Of the files of x the mount gives back the tokens, and keeps that of the directory: so the kernel still knows their names."""
+    c = cluster(layout=0, mounts=2)
+    c.configure(session_tokens_max=TOKENS_LIMIT)
+    a, b = c.mnts
+    for folder, n in (("x", 40), ("y", 80)):
+        os.mkdir(os.path.join(a, folder))
+        for k in range(n):
+            put("%s/%s/%d" % (a, folder, k), b"old")
+    c.remount()
+    for k in range(40):
+        assert os.stat("%s/x/%d" % (b, k)).st_size == 3
+        if k % 4 == 0:
+            assert get("%s/x/%d" % (b, k)) == b"old"
+    for k in range(80):
+        assert os.stat("%s/y/%d" % (b, k)).st_size == 3
+        if k % 2 == 0:
+            assert not is_there("%s/x/none-%d" % (b, k))
+    for k in range(40):
+        put("%s/x/%d" % (a, k), b"newer")
+    for k in range(40):
+        assert os.stat("%s/x/%d" % (b, k)).st_size == 5 and get("%s/x/%d" % (b, k)) == b"newer"

@@ -78,7 +78,7 @@ struct arguments {
     bool verbose, tells, quiet, torn, heals, twice, directories, kernel, shared, locks,
         names, cuts, inlined, direct;
     unsigned strict;
-    unsigned n_clients;
+    unsigned n_clients, token_limit;
     char replay[256];
 };
 static struct arguments args = { .seed = 1,
@@ -136,6 +136,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.cuts = args.cuts;
     c.direct = args.direct;
     c.n_clients = args.n_clients;
+    c.token_limit = args.token_limit;
     c.heals = args.heals || (c.faults & (FAULT_REPLACE | FAULT_LOSE)) != 0;
     /* A write that nobody synced, torn by the power at one home and unreadable at the next, is gone with nothing to heal it
      * from: no storage can tell that it was never promised. Where healing is to end, the disks keep their power. */
@@ -151,7 +152,7 @@ static void run_seed(uint64_t seed, struct run_result *r)
 
     snprintf(args.replay, sizeof(args.replay),
              "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
-             "--mutant %s%s%s%s%s%s%s%s%s%s%s%s --clients %u\n",
+             "--mutant %s%s%s%s%s%s%s%s%s%s%s%s --clients %u --token-limit %u\n",
              (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
              mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
              c.heals ? " --heal" : "", c.directories ? " --directories" : "",
@@ -161,7 +162,8 @@ static void run_seed(uint64_t seed, struct run_result *r)
                                          : "",
              c.shared ? " --shared" : "", c.locks ? " --locks" : "",
              c.names ? " --names" : "", c.cuts ? " --cuts" : "",
-             c.inlined ? " --inline" : "", c.direct ? " --direct" : "", c.n_clients);
+             c.inlined ? " --inline" : "", c.direct ? " --direct" : "", c.n_clients,
+             c.token_limit);
     run_once(&c, r);
     if (!args.quiet)
         printf(
@@ -232,6 +234,9 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
             argp_error(state, "--strict, or --strict=sizes");
         args.strict = arg == NULL ? MODEL_STRICT : MODEL_STRICT_SIZES;
         return 0;
+    case 'K':
+        args.token_limit = (unsigned)strtoul(arg, NULL, 0);
+        return 0;
     case 'I':
         args.inlined = true;
         return 0;
@@ -292,6 +297,7 @@ int main(int argc, char **argv)
           "A model of Linux, which keeps what it may, before each mount", 0 },
         { "strict", 'S', "sizes", OPTION_ARG_OPTIONAL,
           "All mounts see the same at once; or only sizes", 0 },
+        { "token-limit", 'K', "N", 0, "exportd gives a session so many tokens", 0 },
         { "inline", 'I', NULL, 0, "exportd keeps the data of small files", 0 },
         { "shared", 'W', NULL, 0, "Few names, and many writers of a file; strict", 0 },
         { "locks", 'L', NULL, 0, "Programs take locks", 0 },

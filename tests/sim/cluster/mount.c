@@ -317,6 +317,13 @@ static void on_recall(void *arg, uint64_t ino, enum token_mode keep, uint64_t gr
     recall_send(&sm->m, &recall);
 }
 
+static void on_tokens_max(void *arg)
+{
+    struct sim_mount *sm = arg;
+
+    recalls_trim(&sm->loop);
+}
+
 static void on_tokens_lost(void *arg)
 {
     struct sim_mount *sm = arg;
@@ -441,6 +448,7 @@ static void loop_begin(struct sim_mount *sm)
     env->ops = &loop->env_ops;
     op_init_signals(loop);
     list_init(&loop->givings);
+    loop->giving_task.fn = on_giving_task;
     loop->md_channel = sm->md_channel;
     md_init(&loop->md, env, loop->md_channel, &md);
     rc = storcli_new(env, &storcli, &peers, &loop->cli);
@@ -450,6 +458,7 @@ static void loop_begin(struct sim_mount *sm)
     nodes.file.pool = loop->pool;
     nodes_init(&loop->nodes, env, &loop->md, loop->cli, &nodes);
     list_init(&loop->givings);
+    loop->giving_task.fn = on_giving_task;
 }
 
 static void client_send(void *arg, struct fuse_req *req, const struct request *r);
@@ -474,6 +483,7 @@ void client_start(struct sim_client *c)
         .lock_event = on_lock_event,
         .lock_lost = on_lock_lost,
         .recall = on_recall,
+        .tokens_max = on_tokens_max,
         .tokens_lost = on_tokens_lost,
         .unsure = on_unsure,
         .map_changed = on_map_changed,
@@ -501,7 +511,7 @@ void client_start(struct sim_client *c)
     sm->client = c;
     sm->opt.meta_timeout_ms = 20000;
     sm->opt.io_timeout_ms = 20000;
-    sm->opt.export_name = (char *)(uintptr_t)"main";
+    sm->opt.export_name = (char *)(uintptr_t) "main";
     sm->m.opt = &sm->opt;
     sm->m.direct_writes = sm->m.maps_direct = run->config.direct;
     sm->m.loops = &sm->loop;

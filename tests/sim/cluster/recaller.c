@@ -26,23 +26,41 @@ struct thread {
     struct recaller *recaller;
     struct recaller_job *job;
     struct told_name *name; /* the next; NULL: all of them are told */
+    size_t more;            /* the next of job->more */
     struct kernel_notice notice;
     struct env_task task;
 };
 
-static void on_inode_noticed(struct kernel_notice *notice, int rc)
+static void on_thread_task(struct env_task *task);
+
+static void thread_end(struct thread *t)
 {
-    struct thread *t = container_of(notice, struct thread, notice);
-    struct proc *before = proc_enter(t->recaller->proc);
     struct recaller_job *job = t->job;
 
-    (void)rc;
     t->recaller->n_threads--;
     free(t);
     told_names_free(job->names);
     job->names = NULL;
     env_mailbox_post(job->env, &job->mail);
+}
+
+static void on_inode_noticed(struct kernel_notice *notice, int rc)
+{
+    struct thread *t = container_of(notice, struct thread, notice);
+    struct proc *before = proc_enter(t->recaller->proc);
+
+    (void)rc;
+    if (t->more == t->job->n_more)
+        thread_end(t);
+    else
+        tasks_push(&t->recaller->proc->tasks, &t->task);
     proc_leave(before);
+}
+
+static void drop_more(struct thread *t)
+{
+    t->notice.done = on_inode_noticed;
+    kernel_inval_inode(t->recaller->kernel, t->job->more[t->more++], -1, 0, &t->notice);
 }
 
 static void drop_inode(struct thread *t)
@@ -55,8 +73,6 @@ static void drop_inode(struct thread *t)
     kernel_inval_inode(t->recaller->kernel, job->ino, pages ? (int64_t)job->from : -1,
                        (int64_t)len, &t->notice);
 }
-
-static void on_thread_task(struct env_task *task);
 
 static void on_name_noticed(struct kernel_notice *notice, int rc)
 {
@@ -73,6 +89,10 @@ static void on_thread_task(struct env_task *task)
 {
     struct thread *t = container_of(task, struct thread, task);
 
+    if (t->job->ino == 0 || t->more != 0) {
+        drop_more(t);
+        return;
+    }
     if (t->name == NULL) {
         drop_inode(t);
         return;

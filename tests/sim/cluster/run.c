@@ -214,6 +214,7 @@ static void run_all(void)
     faults_begin();
     servers_begin(run->config.n_storages, 1 + (unsigned)world_below(2),
                   (uint64_t)1 << 40);
+    servers.exportd.token_limit = run->config.token_limit;
     for (unsigned i = 0; i < servers.n_storages; i++)
         servers.storages[i].mutant = run->config.mutant & RUN_MUTANTS_OF_STORAGED;
     for (unsigned i = 0; i < servers.n_storages; i++)

@@ -50,19 +50,20 @@ struct run_config {
     unsigned n_ops;
     unsigned layout, n_storages;
     unsigned faults;
-    unsigned mutant;     /* enum run_mutant */
-    bool verbose, tells; /* what happens; every message */
-    bool directories;    /* disk.h */
-    bool heals;          /* storages heal, and in the end everything must be healed */
-    bool names;          /* programs mostly look at names */
-    bool cuts;           /* they mostly cut files, and read around their ends */
-    bool direct;         /* they open what they write with O_DIRECT, mostly */
-    bool kernel;         /* a model of Linux before each mount: kernel.h */
-    unsigned strict;     /* all mounts see the same: enum model_strictness */
-    bool shared;         /* few names, and many writers of a file; with strict only */
-    bool inlined;        /* exportd keeps the data of small files */
-    bool locks;          /* programs take locks */
-    unsigned n_clients;  /* with programs; 0: all */
+    unsigned mutant;      /* enum run_mutant */
+    bool verbose, tells;  /* what happens; every message */
+    bool directories;     /* disk.h */
+    bool heals;           /* storages heal, and in the end everything must be healed */
+    bool names;           /* programs mostly look at names */
+    bool cuts;            /* they mostly cut files, and read around their ends */
+    bool direct;          /* they open what they write with O_DIRECT, mostly */
+    bool kernel;          /* a model of Linux before each mount: kernel.h */
+    unsigned strict;      /* all mounts see the same: enum model_strictness */
+    bool shared;          /* few names, and many writers of a file; with strict only */
+    bool inlined;         /* exportd keeps the data of small files */
+    unsigned token_limit; /* of each session; 0: exportd's own */
+    bool locks;           /* programs take locks */
+    unsigned n_clients;   /* with programs; 0: all */
     bool
         torn_is_fine; /* blocks that cannot be read after all is over are counted, no more */
 };

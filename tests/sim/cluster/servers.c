@@ -431,6 +431,7 @@ void exportd_node_start(struct sim_exportd *e)
         .cache_max = 64 << 10,
         .lease_ms = 5000,
         .boot = e->boot,
+        .session_tokens_max = e->token_limit,
     };
     struct err err = { 0 };
     struct proc *before;

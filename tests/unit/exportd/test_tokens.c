@@ -15,6 +15,7 @@
 #include "exportd/core/tokens.h"
 #include "tests/unit/exportd/world.h"
 
+enum { LIMIT = 64 }; /* tokens of a session, where there are few */
 enum { RECALLS_MAX = 256, EVICT_MS = 5000, LEASE_MS = 20000, GRACE_MS = 22000 };
 #define NONE      ROZO__TOKEN_MODE__TOKEN_NONE
 #define SHARED    ROZO__TOKEN_MODE__SHARED
@@ -41,13 +42,31 @@ static void cool_down(void)
     env_virtual_advance_ms(&w.env, 1100);
 }
 
-static int setup(void **state)
+static uint64_t many[2 * LIMIT];
+
+static void make_many(void)
+{
+    struct seen seen;
+    char name[32];
+
+    for (unsigned i = 0; i < 2 * LIMIT; i++) {
+        snprintf(name, sizeof(name), "%u", i);
+        OK(t_create(&w, dir, name, S_IFREG | 0644, &seen));
+        many[i] = seen.ino;
+    }
+}
+
+/* few: tokens, for many files. */
+static int begin(bool few)
 {
     struct seen seen;
 
-    (void)state;
     world_open(&w, 9);
     w.evict_ms = EVICT_MS;
+    if (few) {
+        w.session_tokens_max = LIMIT;
+        w.tokens_max = 2 * LIMIT;
+    }
     world_start(&w);
     world_make_export(&w, 4, 0);
     s1 = w.session;
@@ -55,12 +74,26 @@ static int setup(void **state)
     dir = seen.ino;
     OK(t_create(&w, dir, "file", S_IFREG | 0644, &seen));
     file = seen.ino;
+    if (few)
+        make_many();
     world_reopen_session(&w); /* it holds nothing */
     s2 = one_more();
     s3 = one_more();
     become(s1);
     w.disobeys = true;
     return 0;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return begin(false);
+}
+
+static int setup_few(void **state)
+{
+    (void)state;
+    return begin(true);
 }
 
 static int teardown(void **state)
@@ -1151,32 +1184,104 @@ static void no_wake(struct token_waiter *waiter)
 static void test_a_session_has_only_so_many(void **state)
 {
     static const struct token_hooks hooks = { no_recall, no_wake };
+    static const struct token_limits limits = { LIMIT, 4 * LIMIT };
     struct token_holder holder;
     struct tokens t;
     size_t n_all = 0;
     uint64_t ino = 0;
 
     (void)state;
-    tokens_init(&t, &hooks, &n_all);
+    tokens_init(&t, &hooks, &limits, &n_all);
     token_holder_init(&holder);
-    for (struct token_grant g = { .mode = TOKEN_SHARED }; ino < SESSION_TOKENS_MAX + 5;) {
+    for (struct token_grant g = { .mode = TOKEN_SHARED }; ino < LIMIT + 5;) {
         g.ino = ++ino;
         g.serial = ino;
-        assert_int_equal(tokens_grant(&t, &holder, &g, 0) == TOKEN_SHARED,
-                         ino <= SESSION_TOKENS_MAX);
+        assert_int_equal(tokens_grant(&t, &holder, &g, 0) == TOKEN_SHARED, ino <= LIMIT);
     }
-    assert_int_equal(n_all, SESSION_TOKENS_MAX);
+    assert_int_equal(n_all, LIMIT);
     for (struct token_grant g = { .mode = TOKEN_SHARED, .how = GRANT_ASKED };
          tokens_have_room(&t, &holder, 1);) {
         g.ino = g.serial = ++ino;
         assert_int_equal(tokens_grant(&t, &holder, &g, 0), TOKEN_SHARED);
     }
-    assert_int_equal(n_all, SESSION_TOKENS_MAX + SESSION_TOKENS_MAX / 4);
+    assert_int_equal(n_all, LIMIT + LIMIT / 4);
     tokens_inode_gone(&t, 5);
     assert_true(tokens_have_room(&t, &holder, 1));
     token_holder_end(&t, &holder);
     assert_true(n_all == 0 && t.by_ino.n == 0);
     tokens_free(&t);
+}
+
+/* ---- few for all ---- */
+
+/* Does it get a token of the i-th? */
+static bool gets(uint64_t session, unsigned i)
+{
+    uint64_t grant;
+
+    return given(getattr(session, many[i]), &grant) != NONE;
+}
+
+static void hold(uint64_t session, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        assert_true(gets(session, i));
+}
+
+static void test_what_a_session_forgot_is_asked_for(void **state)
+{
+    struct recalls r;
+
+    (void)state;
+    hold(s1, LIMIT);
+    assert_false(gets(s1, LIMIT));
+    cool_down();
+    r = recalls_of(s1);
+    assert_true(r.n > 0 && r.list[0].ino == many[0] && r.list[0].keep == NONE);
+    for (unsigned i = 0; i < 4 * EVICT_MS / 1000; i++) { /* nobody waits for them */
+        keep_alive(s1);
+        cool_down();
+    }
+    assert_false(gets(s1, LIMIT));
+    for (unsigned i = 0; i < LIMIT / 2; i++)
+        give_back(s1, many[i], NONE, UINT64_MAX);
+    assert_true(gets(s1, LIMIT));
+    cool_down();
+    assert_true(gets(s1, 0)); /* it did not cool down, as what others want would */
+}
+
+static void hears_max(struct answer_got *got, uint32_t max)
+{
+    Rozo__MdEventsResp *resp = message(got, &rozo__md_events_resp__descriptor);
+
+    assert_int_equal(resp->tokens_max, max);
+    rozo__md_events_resp__free_unpacked(resp, NULL);
+    ends(got, ROZO__STATUS__OK);
+}
+
+static void test_what_all_hold_is_shared(void **state)
+{
+    struct answer_got *first, *second, *third;
+
+    (void)state;
+    hold(s1, LIMIT * 3 / 4);
+    hold(s2, LIMIT * 3 / 4);
+    hold(s3, LIMIT / 4);
+    first = events(s1, 0);
+    second = events(s2, 0);
+    third = events(s3, 0);
+    assert_false(first->came || second->came || third->came);
+    cool_down();
+    hears_max(first, LIMIT / 2); /* five eighths of all, less what the third one has */
+    hears_max(second, LIMIT / 2);
+    hears_max(third, LIMIT / 2);
+    for (unsigned i = 0; i < LIMIT * 3 / 4; i++) {
+        give_back(s1, many[i], NONE, UINT64_MAX);
+        give_back(s2, many[i], NONE, UINT64_MAX);
+    }
+    first = events(s1, UINT64_MAX);
+    cool_down();
+    hears_max(first, LIMIT); /* there is enough again */
 }
 
 /* ---- anything at random ---- */
@@ -1966,6 +2071,10 @@ int main(void)
         T(test_the_size_stays_while_there_are_ranges),
         T(test_ranges_are_claimed),
         cmocka_unit_test(test_a_session_has_only_so_many),
+        cmocka_unit_test_setup_teardown(test_what_a_session_forgot_is_asked_for,
+                                        setup_few, teardown),
+        cmocka_unit_test_setup_teardown(test_what_all_hold_is_shared, setup_few,
+                                        teardown),
         cmocka_unit_test(test_clients_that_do_anything),
     };
 

@@ -329,6 +329,8 @@ static int start(struct world *w, struct err *err)
         .capabilities = w->capabilities,
         .lease_ms = w->lease_ms,
         .evict_ms = w->evict_ms,
+        .session_tokens_max = w->session_tokens_max,
+        .tokens_max = w->tokens_max,
         .cache_max = 1 << 20, /* small, so that things are forgotten and read again */
     };
     int rc = exportd_open(&w->env.env, w->kv, &config, &w->x, err);

@@ -83,12 +83,13 @@ struct world {
     struct world_client clients[WORLD_CLIENTS_MAX];
     bool disobeys; /* nothing is given back but by the test itself */
     uint64_t session, boot;
-    uint32_t evict_ms, lease_ms; /* as configured, from the next start on */
-    uint32_t lease_told_ms;      /* to the last session that opened */
-    uint64_t n_ids;              /* each request has its own, ... */
-    uint64_t again_id;           /* ... but for this one, when it is not 0 */
-    uint32_t inline_max;         /* of exports that are made */
-    bool damaged;                /* the kv on purpose: world_close() does not check it */
+    uint32_t evict_ms, lease_ms;             /* as configured, from the next start on */
+    uint32_t session_tokens_max, tokens_max; /* the same */
+    uint32_t lease_told_ms;                  /* to the last session that opened */
+    uint64_t n_ids;                          /* each request has its own, ... */
+    uint64_t again_id;                       /* ... but for this one, when it is not 0 */
+    uint32_t inline_max;                     /* of exports that are made */
+    bool damaged; /* the kv on purpose: world_close() does not check it */
     unsigned n_unanswered;
     void (*run)(struct world *w); /* let things happen until an answer comes */
     uint64_t moved[2];            /* of the last answer to a rename */

@@ -277,6 +277,22 @@ static void test_who_can_make_names_old(void **state)
     kernel_fd = -1;
 }
 
+/* Attributes of many go with one job. */
+static void test_many_inodes_are_dropped_by_one_job(void **state)
+{
+    const uint64_t inos[] = { 5, 6, 7 };
+    struct recaller *r = recaller_start(NULL, NULL, true);
+    struct recaller_job job = { .more = inos, .n_more = 3 };
+
+    (void)state;
+    recaller_submit(r, &job);
+    wait_for(&t.n_mail, 1);
+    assert_int_equal(now(&t.n_notices), 3);
+    assert_string_equal(t.notices[0], "inode 5 -1+0");
+    assert_string_equal(t.notices[2], "inode 7 -1+0");
+    recaller_stop(r);
+}
+
 static void test_who_can_prune(void **state)
 {
     struct recaller *r;
@@ -314,6 +330,7 @@ int main(void)
                                begin),
         cmocka_unit_test_setup(test_a_kernel_that_cannot_expire_drops, begin),
         cmocka_unit_test_setup(test_who_can_make_names_old, begin),
+        cmocka_unit_test_setup(test_many_inodes_are_dropped_by_one_job, begin),
         cmocka_unit_test_setup(test_who_can_prune, begin),
         cmocka_unit_test_setup(test_there_are_threads_for_all_that_wait, begin),
         cmocka_unit_test_setup(test_the_end_waits_for_calls_under_way, begin),

@@ -22,7 +22,7 @@ struct fixture {
     struct session_info info;
     struct cluster_map *map;
     int64_t ahead_ns;
-    unsigned n_lost, n_unsure, n_tokens_lost;
+    unsigned n_lost, n_unsure, n_tokens_lost, n_tokens_max;
     unsigned n_opened_when_lost; /* times that it had been open when the tokens were */
     struct tokens *tokens;
     struct token_recall_seen {
@@ -71,6 +71,10 @@ static void on_recall(void *arg, uint64_t ino, enum token_mode keep, uint64_t gr
     f->recall.call = call;
     f->recall.n++;
 }
+static void on_tokens_max(void *arg)
+{
+    ((struct fixture *)arg)->n_tokens_max++;
+}
 static void on_tokens_lost(void *arg)
 {
     struct fixture *f = arg;
@@ -112,6 +116,7 @@ static void setup(struct fixture *f)
         .map_changed = on_map,
         .lock_lost = on_lock_lost,
         .recall = on_recall,
+        .tokens_max = on_tokens_max,
         .tokens_lost = on_tokens_lost,
         .unsure = on_unsure,
         .clock_is_ahead = on_ahead,

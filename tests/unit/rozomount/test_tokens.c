@@ -794,21 +794,122 @@ static void test_lost_ones_are_given_up_one_by_one(void **state)
 
 /* ---- room ---- */
 
-static void test_the_longest_unused_is_to_go(void **state)
-{
-    uint64_t first = 1, last = TOKENS_MAX;
+enum { LIMIT = 64, HIGH = 48, LOW = 40 }; /* three quarters, five eighths */
 
-    (void)state;
+/* One at a time; 0: none is to go. */
+static uint64_t surplus(void)
+{
+    struct token_surplus s;
+
+    return tokens_surplus(t, &s, 1) == 0 ? 0 : s.ino;
+}
+
+static void hold(uint64_t first, uint64_t last)
+{
     for (uint64_t ino = first; ino <= last; ino++)
         tokens_grant(t, ino, TOKEN_SHARED, 11);
-    assert_int_equal(tokens_surplus(t), 0);
-    assert_true(tell_attr(first, 11)); /* used */
-    tokens_grant(t, last + 1, TOKEN_SHARED, 11);
-    assert_int_equal(tokens_surplus(t), 2);
-    assert_int_equal(tokens_surplus(t),
-                     3); /* not the same again, while that is on its way */
-    give_back(2, TOKEN_NONE, 0);
-    assert_int_equal(tokens_surplus(t), 0);
+}
+
+static void test_the_longest_unused_go_early(void **state)
+{
+    struct token_surplus list[LIMIT];
+
+    (void)state;
+    tokens_set_max(t, LIMIT);
+    hold(1, HIGH);
+    assert_int_equal(surplus(), 0);
+    assert_true(tell_attr(1, 11)); /* used */
+    hold(HIGH + 1, HIGH + 1);
+    assert_int_equal(surplus(), 2);
+    assert_int_equal(surplus(), 3); /* 2 is on its way */
+    assert_int_equal(tokens_surplus(t, list, LIMIT), HIGH + 1 - LOW - 2);
+    assert_true(list[0].ino == 4 && list[0].is_plain);
+    assert_int_equal(surplus(), 0); /* so many are on their way */
+    for (uint64_t ino = 2; ino < 2 + HIGH + 1 - LOW; ino++)
+        give_back(ino, TOKEN_NONE, 0);
+    assert_int_equal(surplus(), 0);
+    hold(100, 100 + HIGH - LOW - 1);
+    assert_int_equal(surplus(), 0); /* below the upper mark again */
+    hold(200, 200);
+    assert_true(surplus() != 0);
+}
+
+/* exportd says how many it gives; less when all sessions together hold too many. */
+static void test_the_limit_is_told(void **state)
+{
+    struct token_surplus list[LIMIT];
+
+    (void)state;
+    hold(1, HIGH);
+    assert_int_equal(surplus(), 0); /* it is far below what is so without a word */
+    tokens_set_max(t, LIMIT / 2);
+    assert_int_equal(tokens_surplus(t, list, LIMIT), HIGH - LOW / 2);
+    tokens_set_max(t, 0);
+    assert_int_equal(surplus(), 0);
+}
+
+/* A token that stays, lowered, has come back; so has one that is forgotten. */
+static void test_what_does_not_leave_counts_again(void **state)
+{
+    (void)state;
+    tokens_set_max(t, LIMIT);
+    for (uint64_t ino = 1; ino <= HIGH + 1; ino++)
+        tokens_grant(t, ino, TOKEN_EXCLUSIVE, 11);
+    assert_int_equal(surplus(), 1);
+    give_back(1, TOKEN_SHARED, 0);
+    for (uint64_t ino = 2; ino <= HIGH + 2 - LOW; ino++)
+        assert_int_equal(surplus(), ino);
+    assert_int_equal(surplus(), 0);
+    tokens_inode_gone(t, 2); /* we are alone */
+    assert_int_equal(surplus(), 0);
+}
+
+static bool is_plain(uint64_t ino)
+{
+    bool plain = tokens_recall_plain(t, ino);
+
+    if (plain)
+        assert_false(tell_attr(ino, 11)); /* it is on its way */
+    return plain;
+}
+
+/* The kernel keeps names or pages by the others: they take longer. */
+static void test_which_are_plain(void **state)
+{
+    const struct token_need read = { .mode = TOKEN_SHARED };
+    bool kept;
+
+    (void)state;
+    hold(1, 5);
+    assert_true(tokens_cover(t, 2, &read));
+    assert_true(tell_name(3, "name", false, 11));
+    assert_true(tell_listing(4, &kept));
+    tokens_grant(t, 6, TOKEN_EXCLUSIVE, 11);
+    tokens_grant(t, 7, TOKEN_EXCLUSIVE, 11);
+    give_back(7, TOKEN_SHARED, 0); /* pages stay */
+    assert_true(is_plain(1));
+    assert_false(is_plain(1) || is_plain(2) || is_plain(3) || is_plain(4));
+    assert_true(is_plain(5));
+    assert_false(is_plain(6) || is_plain(7) || is_plain(8));
+}
+
+/* Of those that take longer only some go at a time. */
+static void test_some_heavy_ones_at_a_time(void **state)
+{
+    struct token_surplus list[2 * TOKENS_LEAVING_HEAVY_MAX];
+    const struct token_need read = { .mode = TOKEN_SHARED };
+
+    (void)state;
+    tokens_set_max(t, 8 * TOKENS_LEAVING_HEAVY_MAX);
+    hold(1, 8 * TOKENS_LEAVING_HEAVY_MAX);
+    for (uint64_t ino = 1; ino <= 8 * TOKENS_LEAVING_HEAVY_MAX; ino++)
+        assert_true(tokens_cover(t, ino, &read));
+    assert_int_equal(tokens_surplus(t, list, 2 * TOKENS_LEAVING_HEAVY_MAX),
+                     TOKENS_LEAVING_HEAVY_MAX);
+    assert_int_equal(surplus(), 0);
+    give_back(list[0].ino, TOKEN_NONE, 0);
+    assert_true(surplus() != 0);
+    assert_int_equal(surplus(), 0);
 }
 
 /* Files come and go: tokens of those that are gone do not fill the table, or go before any that is of use. */
@@ -822,17 +923,18 @@ static void test_inodes_without_names_make_room(void **state)
     tokens_inode_gone(t, 7); /* never had one */
     assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
     assert_int_equal(tokens_mode(t, 6), TOKEN_NONE);
-    for (uint64_t ino = 6; ino <= TOKENS_MAX + 5; ino++)
-        tokens_grant(t, ino, TOKEN_SHARED, 11);
-    assert_int_equal(tokens_surplus(t), 5);
+    tokens_set_max(t, LIMIT);
+    hold(6, HIGH + 5);
+    assert_int_equal(surplus(), 5);
     tokens_note_others(t, true); /* one of them may have it open, and change it */
     assert_true(tell_attr(9, 11));
     tokens_inode_gone(t, 9);
     assert_int_equal(tokens_mode(t, 9), TOKEN_SHARED);
-    assert_int_equal(tokens_surplus(t), 9);
+    assert_int_equal(surplus(), 9);
     tokens_note_others(t, false);
-    tokens_inode_gone(t, 10);
-    assert_int_equal(tokens_surplus(t), 0);
+    for (uint64_t ino = 10; ino < 10 + HIGH + 1 - LOW; ino++)
+        tokens_inode_gone(t, ino);
+    assert_int_equal(surplus(), 0);
 }
 
 /* Goal: whichever goes, the others stay, and what comes then is noted, too. */
@@ -862,23 +964,28 @@ static void test_names_go_one_by_one(void **state)
     give_back(5, TOKEN_NONE, 0);
 }
 
+/* Directories go for that, however many tokens without names are older. */
 static void test_too_many_names(void **state)
 {
+    struct token_surplus one;
     char name[32];
 
     (void)state;
-    tokens_grant(t, 5, TOKEN_SHARED, 11);
-    for (unsigned i = 0; i <= TOKENS_NAMES_MAX; i++) {
-        assert_int_equal(tokens_surplus(t), 0);
+    tokens_set_max(t, LIMIT);
+    hold(1, 9);
+    for (unsigned i = 0; i < HIGH * TOKENS_NAMES_PER; i++) {
+        assert_int_equal(surplus(), 0);
         snprintf(name, sizeof(name), "%u", i);
-        assert_true(tell_name(5, name, false, 11));
+        assert_true(tell_name(5 + i % 2, name, false, 11));
     }
-    assert_int_equal(tokens_surplus(t), 5);
-    tokens_name_gone(t, 5, "7", tokens_changes(t));
-    assert_int_equal(tokens_surplus(t), 0);
-    assert_true(tell_name(5, "7", false, 11));
+    assert_int_equal(surplus(), 0);
+    assert_true(tell_name(6, "one more", false, 11));
+    assert_int_equal(tokens_surplus(t, &one, 1), 1);
+    assert_true(one.ino == 5 && !one.is_plain);
+    assert_int_equal(surplus(), 0); /* half of them are enough */
+    told_names_free(tokens_take_names(t, 5));
     give_back(5, TOKEN_NONE, 0);
-    assert_int_equal(tokens_surplus(t), 0);
+    assert_int_equal(surplus(), 0);
 }
 
 /* ---- a random exportd ---- */
@@ -1119,7 +1226,11 @@ int main(void)
         T(test_attributes_are_not_kept_over_a_restart_of_exportd),
         T(test_what_is_held_is_claimed),
         T(test_lost_ones_are_given_up_one_by_one),
-        T(test_the_longest_unused_is_to_go),
+        T(test_the_longest_unused_go_early),
+        T(test_the_limit_is_told),
+        T(test_what_does_not_leave_counts_again),
+        T(test_which_are_plain),
+        T(test_some_heavy_ones_at_a_time),
         T(test_inodes_without_names_make_room),
         T(test_too_many_names),
         T(test_nothing_is_kept_that_exportd_does_not_know_of),
