@@ -227,8 +227,8 @@ def test_data_directory_with_other_things(scratch, kind):
 
 
 def test_format_of_the_future(scratch):
-    for kind, name, pattern in (("storaged", "storage.id", rb"format: 1\b"),
-                                ("exportd", "format", rb"format 1\b")):
+    for kind, name, pattern in (("storaged", "storage.id", rb"format: \d\b"),
+                                ("exportd", "format", rb"format \d\b")):
         folder = os.path.join(scratch, kind)
         os.mkdir(folder)
         d = Daemon(folder, kind)
