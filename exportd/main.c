@@ -27,6 +27,7 @@
 /* ---- the config file ---- */
 
 enum { LEASE_MIN_S = 3, LEASE_MAX_S = 3600, EVICT_MIN_S = 3, EVICT_MAX_S = 3600 };
+enum { STRAYS_MAX_S = 31 * 86400 };
 enum { TOKENS_MIN = 64, SESSION_TOKENS_MAX = 524288, TOKENS_MAX = 64 << 20 };
 
 struct cluster_section {
@@ -38,6 +39,7 @@ struct exportd_section {
     unsigned listen_count;
     unsigned lease_s;                        /* 0: LEASE_DEFAULT_MS of the core */
     unsigned evict_s;                        /* 0: EVICT_DEFAULT_MS */
+    unsigned strays_s;                       /* 0: STRAYS_DEFAULT_S */
     unsigned session_tokens_max, tokens_max; /* 0: those of the core */
 };
 struct config {
@@ -67,6 +69,7 @@ static const cyaml_schema_field_t exportd_fields[] = {
                      session_tokens_max),
     CYAML_FIELD_UINT("tokens_max", CYAML_FLAG_OPTIONAL, struct exportd_section,
                      tokens_max),
+    CYAML_FIELD_UINT("strays_s", CYAML_FLAG_OPTIONAL, struct exportd_section, strays_s),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t config_fields[] = {
@@ -103,6 +106,9 @@ static int config_check(const struct config *c, const char *path, struct err *er
     if (!is_default_or(c->exportd.tokens_max, TOKENS_MIN, TOKENS_MAX))
         return err_set(err, -EINVAL, "%s: exportd: tokens_max: %d to %d", path,
                        TOKENS_MIN, TOKENS_MAX);
+    if (c->exportd.strays_s > STRAYS_MAX_S)
+        return err_set(err, -EINVAL, "%s: exportd: strays_s: 1 to %d", path,
+                       STRAYS_MAX_S);
     if (evict_s != 0 && evict_s < lease_s)
         log_warn(
             "%s: exportd: evict_s is less than lease_s: what a mount that is ended after %u s held is given to others when its "
@@ -255,6 +261,7 @@ static int daemon_start(struct daemon *d, struct err *err)
         .evict_ms = d->config->exportd.evict_s * 1000,
         .session_tokens_max = d->config->exportd.session_tokens_max,
         .tokens_max = d->config->exportd.tokens_max,
+        .strays_s = d->config->exportd.strays_s,
     };
     int rc = keys_load(d, err);
 

@@ -21,6 +21,7 @@ enum {
     REQUEST_ROOM = 64 << 10, /* for a request, unpacked; more than that is allocated */
     LEASE_DEFAULT_MS = 20000,
     EVICT_DEFAULT_MS = 20000,
+    STRAYS_DEFAULT_S = 3600,
 };
 static const size_t cache_default = 256u << 20;
 
@@ -362,6 +363,7 @@ static void on_tick(struct env_timer *timer)
     sessions_tick(x);
     abandoned_tick(x);
     trash_tick(x);
+    strays_tick(x);
     store_sync_soon(x->store);
     store_trim(x->store);
 }
@@ -407,6 +409,8 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
         x->token_limits.session = SESSION_TOKENS_DEFAULT;
     if (x->token_limits.all == 0)
         x->token_limits.all = TOKENS_DEFAULT;
+    if (x->config.strays_s == 0)
+        x->config.strays_s = STRAYS_DEFAULT_S;
     x->started_ns = x->grace_ends_ns = env_now_ns(env);
     list_init(&x->storages);
     list_init(&x->volumes);
@@ -441,6 +445,7 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
     x->ready_wait.fn = on_start_synced;
     store_when_synced(x->store, &x->ready_wait);
     look_at_space(x);
+    strays_begin(x);
     env_timer_start(env, &x->tick, 0);
     *out = x;
     return 0;
@@ -476,6 +481,7 @@ void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
     cluster_end(x);
     trash_free(x);
     abandoned_stop(x);
+    strays_stop(x);
     admissions_stop(x);
     listings_stop(x);
     sessions_stop(x);

@@ -36,6 +36,8 @@ struct exportd_config {
         evict_ms; /* a session has so long to give back what others wait for; 0: 20000 */
     uint32_t session_tokens_max; /* inodes that a session may cache; 0: 262144 */
     uint32_t tokens_max;         /* ... and all sessions together; 0: 4 Mi */
+    uint32_t
+        strays_s; /* between two searches for files of inodes that are gone; 0: 3600 */
     uint64_t
         boot; /* another number after each loss of power: what was not synced is gone */
 };

@@ -165,8 +165,10 @@ void fs_begin(struct fs *fs, uint32_t start, uint32_t last_loss)
 {
     fs->start = start;
     fs->last_loss = last_loss;
+    fs_seed_drop_unused(fs);
     fs_gap_add(fs, fs->next_ino, fs->next_ino + INODES_LOST_MAX);
     fs->next_ino += INODES_LOST_MAX;
+    fs_seed_begin(fs);
     counters_put(fs);
 }
 
@@ -214,6 +216,7 @@ void fs_make(struct fs *fs, struct env *env, struct store *store, uint32_t expor
     fs_init(fs, env, store, export_id, hooks);
     fs->next_ino = FS_ROOT_INO + 1;
     fs->n_inodes = 1;
+    fs_seed_begin(fs);
     inode_put(fs, &root);
     counters_put(fs);
 }
@@ -334,7 +337,7 @@ static int create_check(const struct fs_create *req)
     return 0;
 }
 
-/* A new inode in dir, but for its permissions, distribution and number. */
+/* A new inode in dir, but for its permissions, distribution, number and generation. */
 static void create_inode(struct fs *fs, const struct fs_create *req,
                          const struct inode *dir, struct inode *in)
 {
@@ -355,9 +358,6 @@ static void create_inode(struct fs *fs, const struct fs_create *req,
         .parent = type == S_IFDIR ? dir->ino : 0,
         .next_cookie = type == S_IFDIR ? FS_COOKIE_FIRST : 0,
     };
-    do
-        env_random(fs->env, &in->generation, sizeof(in->generation));
-    while (in->generation == 0); /* the root's */
     if ((dir->mode & S_ISGID) != 0) {
         in->gid = dir->gid;
         if (type == S_IFDIR)
@@ -373,6 +373,7 @@ static void create_put(struct fs *fs, const struct fs_create *req, struct inode 
     struct key k;
 
     in->ino = d.ino = fs->next_ino++;
+    in->generation = fs_generation(&fs->seed, in->ino);
     fs->n_inodes++;
     counters_put(fs);
     inherited_put(fs, in->ino, inh);

@@ -51,6 +51,12 @@ struct fs_gap {
     uint64_t from, to;
 };
 
+/* The generations of inodes from this number on, up to the next seed's, follow from it. */
+struct fs_seed {
+    uint64_t from;
+    uint64_t secret[2];
+};
+
 /* One export's tree. Owned by its export; members are fs.c's. */
 struct fs {
     struct env *env;     /* borrowed */
@@ -65,6 +71,9 @@ struct fs {
     uint64_t n_inodes; /* in use */
     struct fs_gap *gaps; /* owned; ascending; room for one more at start */
     size_t n_gaps;
+    struct fs_seed seed;   /* of what is created now */
+    struct fs_seed *seeds; /* owned; ascending; of earlier starts */
+    size_t n_seeds;
     struct fs_first firsts[FS_FIRSTS]; /* by inode number; a newer one takes the place */
 };
 
@@ -77,7 +86,7 @@ struct fs_name {
 /** Load the counters of an export that exists. */
 int fs_open(struct fs *fs, struct env *env, struct store *store, uint32_t export_id,
             const struct fs_hooks *hooks);
-/** Between fs_open() and fs_begin(): what was skipped. 0, -EINVAL when it makes no sense, -EIO, -ENOMEM. */
+/** Between fs_open() and fs_begin(): what was skipped, and seeds. 0, -EINVAL when it makes no sense, -EIO, -ENOMEM. */
 int fs_gaps_load(struct fs *fs);
 /** After fs_open() and fs_gaps_load(), once for this start of exportd, whose number is stable before it answers anything. */
 void fs_begin(struct fs *fs, uint32_t start, uint32_t last_loss);
@@ -90,6 +99,11 @@ void fs_close(struct fs *fs);
 
 /** Was there ever an inode of this number, as far as we know? What a power cut took is not known. */
 bool fs_was_given_out(const struct fs *fs, uint64_t ino);
+/**
+ * Did this number come with this generation, for certain? Not so after a restore from a backup, when another inode had
+ * the number before, nor of numbers that were given out by a build that knew no seeds.
+ */
+bool fs_gave_out(const struct fs *fs, uint64_t ino, uint32_t generation);
 
 /* ---- fs.c: inodes and names ---- */
 

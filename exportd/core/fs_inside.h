@@ -36,6 +36,11 @@ void dentry_delete(struct fs *fs, uint64_t dir, struct fs_name name,
 /** An inode has lost its last name: to the orphans, to the trash, or gone. Puts in->nlink 0. */
 void inode_unnamed(struct fs *fs, struct inode *in);
 void counters_put(struct fs *fs);
+/** A new seed for numbers from next_ino on: put. Once a start, and for a new export. */
+void fs_seed_begin(struct fs *fs);
+/** The last start gave out no number: its seed goes. */
+void fs_seed_drop_unused(struct fs *fs);
+uint32_t fs_generation(const struct fs_seed *seed, uint64_t ino);
 /** These numbers are skipped: put. Once a start. */
 void fs_gap_add(struct fs *fs, uint64_t from, uint64_t to);
 

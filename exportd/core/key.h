@@ -28,6 +28,8 @@ enum key_kind {
     KEY_DONE =
         'R', /* session, number modulo REPLIES_MAX (32 bits): a request that was done */
     KEY_GAP = 'G', /* export, ino: this one and some behind it were never given out */
+    KEY_SEED =
+        'K', /* export, ino -> what the generations from this inode on are made of */
     KEY_COUNTERS = 'N', /* export -> next inode number, inodes in use */
     KEY_INODE = 'I',    /* export, ino */
     KEY_DENTRY = 'D',   /* export, directory, name -> ino, type, cookie */

@@ -438,8 +438,28 @@ int trash_load(struct exportd *x);
 void trash_tick(struct exportd *x);
 /** A hook of fs. */
 void export_trashed(void *arg, const struct inode *in);
+/** This storage has something of a file that is gone. False: it is being told, or will be with the others. */
+bool trash_add(struct storage *s, const struct file_id *id);
 /** Cancel what is under way. */
 void trash_free(struct exportd *x);
+
+/* ---- strays.c: what storages have of inodes that are gone ---- */
+
+/* One sweep over all storages, or the pause before the next. */
+struct strays {
+    struct rpc_request rq;
+    struct storage *asked; /* borrowed; NULL: nothing is out */
+    uint32_t storage_id;   /* whose turn it is, or the next one's behind it */
+    bool has_after;
+    uint8_t after[FILE_ID_BYTES]; /* of its list: looked at up to here */
+    uint64_t n_found;             /* in this sweep */
+    uint64_t next_ns;             /* not before */
+};
+/** We have started. */
+void strays_begin(struct exportd *x);
+void strays_tick(struct exportd *x);
+/** Cancel what is under way. */
+void strays_stop(struct exportd *x);
 
 /* ---- exportd.c ---- */
 
@@ -540,6 +560,7 @@ struct exportd {
     uint64_t n_trash; /* removed files of which no storage was told yet */
     struct key trash_cursor;
     struct trash_round *round;
+    struct strays strays;
 
     struct list_node
         admissions; /* storage adds: the first is under way, the others wait */

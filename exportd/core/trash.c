@@ -171,18 +171,33 @@ static void cursor_move(struct trash_round *r)
         cursor->bytes[cursor->len++] = 0; /* the least key behind it */
 }
 
-static void waiting_put(struct exportd *x, const struct trash_item *item,
-                        const struct target *t)
+static void waiting_put(struct exportd *x, const struct file_id *id, uint32_t storage_id)
 {
-    struct storage *s = storage_find(x, t->storage_id);
+    struct storage *s = storage_find(x, storage_id);
     uint8_t val[TRASH_HEAD_BYTES] = { TRASH_FORMAT, 1 };
     struct key k;
 
-    put_le32(val + 2, item->id.generation);
-    key_waiting(&k, t->storage_id, item->id.export_id, item->id.ino);
+    put_le32(val + 2, id->generation);
+    key_waiting(&k, storage_id, id->export_id, id->ino);
     store_put(x->store, &k, val, sizeof(val));
     if (s != NULL)
         s->n_waiting++;
+}
+
+bool trash_add(struct storage *s, const struct file_id *id)
+{
+    const uint8_t *val;
+    struct key k;
+    size_t len;
+
+    key_ino(&k, KEY_TRASH, id->export_id, id->ino);
+    if (store_get(s->x->store, &k, &val, &len) != -ENOENT)
+        return false;
+    key_waiting(&k, s->facts.id, id->export_id, id->ino);
+    if (store_get(s->x->store, &k, &val, &len) != -ENOENT)
+        return false;
+    waiting_put(s->x, id, s->facts.id);
+    return true;
 }
 
 static void round_free(struct trash_round *r)
@@ -221,7 +236,7 @@ static void item_end(struct trash_item *item)
 
         confirmed = confirmed && t->confirmed;
         if (!t->confirmed && r->storage == NULL)
-            waiting_put(x, item, t);
+            waiting_put(x, &item->id, t->storage_id);
     }
     if (r->storage == NULL) {
         store_delete(x->store, &item->key);

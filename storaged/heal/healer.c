@@ -574,6 +574,7 @@ static int list_parse(struct healer *h, const struct rpc_call *call,
         return -ENXIO;
     *out = (struct list_request){ .has_after = req->after.len != 0,
                                   .only = req->only,
+                                  .ids_only = req->ids_only,
                                   .max_files = req->max_files,
                                   .with_storage = req->with_storage,
                                   .damaged_too = req->with_storage == h->us };

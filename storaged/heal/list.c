@@ -150,6 +150,13 @@ static bool name_is_aside(const char *name, const struct file_id *id)
     return strcmp(strrchr(path, '/') + 1, name) == 0;
 }
 
+static bool name_parse_aside(const char *name, unsigned directory, struct file_id *id)
+{
+    return sscanf(name, "%8" SCNx32 "%8" SCNx32 "%16" SCNx64, &id->export_id,
+                  &id->generation, &id->ino) == 3 &&
+           name_is_aside(name, id) && directory_of(id) == directory;
+}
+
 static bool id_is(const struct file_id *a, const struct file_id *b)
 {
     return a->ino == b->ino && a->export_id == b->export_id &&
@@ -344,14 +351,15 @@ static void op_end(struct list_op *op, int rc)
     op_free(op);
 }
 
-/* Open the file of the next name. False: there is none. */
+/* Open the file of the next name, unless names are enough. False: there is none. */
 static bool next_name(struct list_op *op, int *rc)
 {
     while (op->at < op->end && *rc == 0) {
         const char *name = op->names + op->at;
         struct file_id id;
 
-        if (!name_parse(name, op->directory, &id, &op->p)) {
+        if (!name_parse(name, op->directory, &id, &op->p) &&
+            !(op->request.ids_only && name_parse_aside(name, op->directory, &id))) {
             op->aside |= op->request.only && name_is_aside(name, &op->request.after);
             op->at += strlen(name) + 1;
             continue;
@@ -363,6 +371,10 @@ static bool next_name(struct list_op *op, int *rc)
         if (!op->in_file)
             *rc = file_begin(op, &id);
         op->at += strlen(name) + 1;
+        if (op->request.ids_only) {
+            op->files[op->n_files].projections |= *rc == 0;
+            continue;
+        }
         projfile_path(op->path, &id, op->p);
         op->dr.op = DISK_OPEN;
         op->dr.create = false;

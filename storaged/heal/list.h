@@ -42,6 +42,7 @@ struct list_request {
     unsigned max_files;   /* 1..LIST_FILES_MAX; above LIST_LOOKED_AT_MAX it is that */
     uint32_t
         with_storage; /* not 0: only files with this storage in their distribution ... */
+    bool ids_only; /* what the names tell, no pages; also names of what was put aside */
     bool damaged_too; /* ... and those of which nobody here can tell it */
 };
 

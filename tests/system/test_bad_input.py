@@ -139,6 +139,14 @@ def test_a_number_of_tokens_out_of_range(scratch, what, most):
         assert what in said, said
 
 
+def test_a_period_out_of_range(scratch):
+    d = Daemon(scratch, "exportd")
+    for value in ("2678401", "-1", "long"):
+        status, said = d.run(d.config(data="  data: %s\n  strays_s: %s" % (os.path.join(scratch, "data"), value)))
+        no_crash(status, said)
+        assert "strays_s" in said, said
+
+
 @pytest.mark.parametrize("kind", ["exportd", "storaged"])
 def test_config_files_that_are_none(scratch, kind):
     d = Daemon(scratch, kind)

@@ -407,6 +407,31 @@ def test_fsck_collects_what_nobody_owns(cluster):
     assert fsck(c)[0] == 0
 
 
+def test_what_nobody_owns_goes_by_itself(cluster):
+    """Files without data at storages go with the inode; what a power loss brings back is found by exportd."""
+    c = cluster()
+    c.configure(strays_s=1)
+    c.wait_all_up()
+    fd = os.open(c.mnt + "/cut", os.O_CREAT | os.O_RDWR)
+    os.ftruncate(fd, 1234567)
+    os.ftruncate(fd, 567)
+    os.close(fd)
+    fd = os.open(c.mnt + "/reserved", os.O_CREAT | os.O_RDWR)
+    os.posix_fallocate(fd, 0, 100000)
+    os.close(fd)
+    write_file(c.mnt + "/f", 50000)
+    os.sync()
+    name = next(n for n in c.names("storaged") if projections(c, n))
+    saved = os.path.join(c.base, "saved")
+    shutil.copytree(os.path.join(c.data(name), "objects"), saved)
+    for f in ("cut", "reserved", "f"):
+        os.unlink(c.mnt + "/" + f)
+    wait_for(lambda: not any(projections(c, n) for n in c.names("storaged")), "all to be removed", timeout=60)
+    restart_with(c, name, lambda: shutil.copytree(saved, os.path.join(c.data(name), "objects"), dirs_exist_ok=True))
+    wait_for(lambda: not projections(c, name), "exportd to find them", timeout=60)
+    assert fsck(c)[0] == 0
+
+
 def test_files_newer_than_a_restored_backup_are_kept(cluster):
     c = cluster()
     write_file(c.mnt + "/old", 50000)

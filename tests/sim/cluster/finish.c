@@ -14,6 +14,8 @@
 enum {
     SPARES_SCRUBS_MAX = 3,
     STRAYS_MS = 60000,
+    STRAYS_SWEEP_MS =
+        900000, /* the first one begins 10 minutes after a start of exportd */
 };
 
 /* ---- the end ---- */
@@ -158,14 +160,16 @@ static bool is_named(uint64_t ino)
 
 /*
  * Storages are told of what is gone, again and again where need be. A loss of power can bring back what they had
- * removed without a sync.
+ * removed without a sync: exportd finds that when it looks through their lists, which storages without a healer lack.
  */
 static void check_strays(void)
 {
-    uint64_t until_ns = world_clock.now_ns + STRAYS_MS * UINT64_C(1000000);
+    bool lost_power = run->result.n_power > 0;
+    uint64_t ms = lost_power ? STRAYS_SWEEP_MS : STRAYS_MS;
+    uint64_t until_ns = world_clock.now_ns + ms * 1000000;
     const char *w;
 
-    if (run->result.n_power > 0)
+    if (lost_power && !run->config.heals)
         return;
     while ((w = healed_strays()) != NULL) {
         if (world_clock.now_ns > until_ns)

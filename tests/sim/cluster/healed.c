@@ -533,8 +533,9 @@ static const char *strays_ask(const struct on_disk *d, unsigned from, unsigned n
     for (unsigned i = from; i < from + n && wrong == NULL; i++) {
         if (has_ino(resp, d->inos[i]))
             continue;
-        snprintf(words, sizeof(words), "storage %u has files of inode %llu, which is gone",
-                 d->storage, (unsigned long long)d->inos[i]);
+        snprintf(words, sizeof(words),
+                 "storage %u has files of inode %llu, which is gone", d->storage,
+                 (unsigned long long)d->inos[i]);
         wrong = words;
     }
     rozo__ad_inodes_resp__free_unpacked(resp, NULL);

@@ -65,6 +65,7 @@ static const struct {
     { "fenced", MUTANT_NO_FENCED },
     { "deaf", RUN_MUTANT_DEAF },
     { "quorum-up", RUN_MUTANT_QUORUM_UP },
+    { "strays", RUN_MUTANT_NO_STRAYS },
 };
 enum { N_MUTANTS = sizeof(mutants) / sizeof(mutants[0]) };
 enum { N_MODES = sizeof(modes) / sizeof(modes[0]) };
@@ -284,7 +285,7 @@ int main(int argc, char **argv)
         { "storages", 'c', "N", 0, "How many", 0 },
         { "mutant", 'x', "NAME", 0,
           "A safety measure that is left out: journal, journal-sync, commit, version, frame-crc, "
-          "crc, missed, fenced, deaf, quorum-up",
+          "crc, missed, fenced, deaf, quorum-up, strays",
           0 },
         { "verbose", 'v', NULL, 0, "Tell what happens", 0 },
         { "words", 'w', NULL, 0, "... and every message", 0 },

@@ -647,6 +647,8 @@ static void request_arrives(struct net_flight *f)
     before = proc_enter(h->proc);
     if (net.drops_missed && f->x->op == ROZO__OP__ST_MISSED)
         rpc_reply_status(&c->call, ROZO__STATUS__OK);
+    else if (f->x->op == ROZO__OP__ST_LIST && f->x->from == net.no_lists_for)
+        rpc_reply_status(&c->call, ROZO__STATUS__UNKNOWN_OP);
     else
         h->handler(h->handler_arg, &c->call);
     proc_leave(before);

@@ -54,6 +54,7 @@ struct net {
     uint64_t n_sent, n_lost, n_twice;
     bool tells;        /* every message, in words */
     bool drops_missed; /* a mutant: ST_MISSED is answered, and nobody hears of it */
+    struct host *no_lists_for; /* a mutant: nobody knows its ST_LIST */
     /* Told when a watched host sends, or gets, something that changes data. */
     bool watched[HOSTS_MAX];
     void (*on_watched)(struct host *h);

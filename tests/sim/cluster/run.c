@@ -221,6 +221,8 @@ static void run_all(void)
         servers.storages[i].no_healer = !run->config.heals;
     for (unsigned i = 0; i < servers.n_storages; i++)
         servers.storages[i].disk.directories = run->config.directories;
+    if ((run->config.mutant & RUN_MUTANT_NO_STRAYS) != 0)
+        net.no_lists_for = servers.exportd.host;
     programs_make();
     cluster_make(world_chance(300000));
     for (unsigned i = 0; i < run->n_clients; i++)

@@ -117,6 +117,39 @@ static uint16_t take_remove(struct fake_storage *s, const Rozo__StRemoveReq *req
     return ROZO__STATUS__OK;
 }
 
+/* Of a storage that knows ids_only: nothing but ids, a page of them. */
+static uint16_t take_list(struct fake_storage *s, const Rozo__StListReq *req,
+                          uint8_t *out, size_t *out_len)
+{
+    Rozo__StListResp resp = ROZO__ST_LIST_RESP__INIT;
+    Rozo__StListResp__File files[WORLD_LISTED_MAX], *list[WORLD_LISTED_MAX];
+    Rozo__FileRef refs[WORLD_LISTED_MAX];
+    uint8_t ids[WORLD_LISTED_MAX][FILE_ID_BYTES];
+    unsigned at = 0, page = s->list_page > 0 ? s->list_page : WORLD_LISTED_MAX;
+
+    assert_true(req->to_storage == s->id && req->ids_only && !req->only);
+    s->n_list_requests++;
+    for (unsigned i = 0; i < s->n_listed; i++) {
+        file_id_put(ids[i], &s->listed[i]);
+        if (req->after.len != 0 && memcmp(req->after.data, ids[i], FILE_ID_BYTES) == 0)
+            at = i + 1;
+    }
+    resp.files = list;
+    for (unsigned i = at; i < s->n_listed && resp.n_files < page; i++) {
+        rozo__st_list_resp__file__init(&files[i]);
+        rozo__file_ref__init(&refs[i]);
+        refs[i].file_id =
+            (ProtobufCBinaryData){ FILE_ID_BYTES - s->lists_nonsense, ids[i] };
+        files[i].ref = &refs[i];
+        list[resp.n_files++] = &files[i];
+    }
+    resp.end = at + resp.n_files == s->n_listed;
+    if (!resp.end)
+        resp.after = (ProtobufCBinaryData){ FILE_ID_BYTES, ids[at + resp.n_files - 1] };
+    *out_len = rozo__st_list_resp__pack(&resp, out);
+    return ROZO__STATUS__OK;
+}
+
 static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
                                uint8_t *out, size_t *out_len)
 {
@@ -164,6 +197,13 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
         return take_map(s, fr);
     if (fr->rq->op == ROZO__OP__ST_CHECK)
         return take_check(s, fr);
+    if (fr->rq->op == ROZO__OP__ST_LIST) {
+        Rozo__StListReq *req = rozo__st_list_req__unpack(NULL, fr->msg_len, fr->msg);
+        uint16_t status = take_list(s, req, out, out_len);
+
+        rozo__st_list_req__free_unpacked(req, NULL);
+        return status;
+    }
     if (fr->rq->op == ROZO__OP__ST_REMOVE) {
         Rozo__StRemoveReq *req = rozo__st_remove_req__unpack(NULL, fr->msg_len, fr->msg);
         uint16_t status = take_remove(s, req, out, out_len);
@@ -331,6 +371,7 @@ static int start(struct world *w, struct err *err)
         .evict_ms = w->evict_ms,
         .session_tokens_max = w->session_tokens_max,
         .tokens_max = w->tokens_max,
+        .strays_s = w->strays_s,
         .cache_max = 1 << 20, /* small, so that things are forgotten and read again */
     };
     int rc = exportd_open(&w->env.env, w->kv, &config, &w->x, err);

@@ -10,6 +10,7 @@
 #include "common/env_virtual.h"
 #include "common/kv_memory.h"
 #include "common/list.h"
+#include "common/record.h"
 #include "common/wide_ns.h"
 #include "exportd/core/exportd.h"
 #include "tests/unit/unit.h"
@@ -18,6 +19,7 @@ enum {
     WORLD_STORAGES_MAX = 16,
     WORLD_REMOVED_MAX = 4096,
     WORLD_CHECKED_MAX = 256,
+    WORLD_LISTED_MAX = 16,
     WORLD_CLIENTS_MAX = 16,
     SESSIONS_TOLD_MAX = 4096,
 };
@@ -52,6 +54,9 @@ struct fake_storage {
     uint64_t checked[WORLD_CHECKED_MAX]; /* inode numbers, in order */
     bool replaces;                       /* it was admitted in place of another */
     uint64_t n_projections;
+    unsigned n_listed, n_list_requests, list_page; /* list_page: files of an answer */
+    struct file_id listed[WORLD_LISTED_MAX];       /* what it has, as ST_LIST tells it */
+    bool lists_nonsense;
     unsigned n_removed;
     uint64_t removed[WORLD_REMOVED_MAX]; /* inode numbers, in order */
 };
@@ -84,6 +89,7 @@ struct world {
     bool disobeys; /* nothing is given back but by the test itself */
     uint64_t session, boot;
     uint32_t evict_ms, lease_ms;             /* as configured, from the next start on */
+    uint32_t strays_s;                       /* the same; 0: the default */
     uint32_t session_tokens_max, tokens_max; /* the same */
     uint32_t lease_told_ms;                  /* to the last session that opened */
     uint64_t n_ids;                          /* each request has its own, ... */

@@ -151,6 +151,38 @@ static void test_every_file_once_in_order(void **state)
     free(s);
 }
 
+/* Whether a file is owned by anybody its name tells: no page is read, so what has none is listed as well. */
+static void test_ids_alone(void **state)
+{
+    struct seen *s = calloc(1, sizeof(*s));
+    struct list_request request = { .max_files = 2, .ids_only = true };
+    const struct file_id begun = { 1, 2, 8 }, aside = { 1, 3, 9 };
+    char path[PROJFILE_PATH_MAX];
+    struct list_op *op;
+
+    (void)state;
+    for (unsigned p = 0; p < 3; p++)
+        projection_make(&(struct file_id){ 1, 1, 7 }, p, false, 0);
+    projfile_path(path, &begun, 4);
+    file_make(path);
+    projfile_path_aside(path, &aside);
+    file_make(path);
+    while (!s->end) {
+        assert_int_equal(list_start(&v.env, &disk.disk, &request, on_listed, s, &op), 0);
+        env_virtual_run_posted(&v);
+        assert_int_equal(s->rc, 0);
+        request.has_after = true;
+        request.after = s->after;
+    }
+    assert_true(s->n == 3 && s->pages > 1);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(s->files[i].target.id.ino, 7 + i);
+        assert_int_equal(s->files[i].target.id.generation, 1 + i);
+        assert_true(s->files[i].projections != 0 && !s->files[i].known);
+    }
+    free(s);
+}
+
 /* More names in one directory than one request of the disk gives. */
 static void test_a_large_directory(void **state)
 {
@@ -290,6 +322,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_every_file_once_in_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_ids_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_large_directory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_pages_say, setup, teardown),
         cmocka_unit_test_setup_teardown(test_foreign_names_are_passed_over, setup,
