@@ -20,6 +20,7 @@
 
 #include <leveldb/c.h>
 
+#include "common/fds.h"
 #include "common/log.h"
 
 enum {
@@ -27,7 +28,6 @@ enum {
     MERGE_BYTES_MAX = 192 << 20, /* a dozen of the newest tables, each a write buffer */
     CACHE_BYTES = 64 << 20,
     BLOOM_BITS = 10,
-    OPEN_FILES_MAX = 512,
 };
 
 struct kv_leveldb {
@@ -35,6 +35,7 @@ struct kv_leveldb {
     struct env *env; /* borrowed */
     uv_loop_t *loop; /* borrowed */
     char *dir;       /* owned */
+    int dir_fd;      /* owned */
     leveldb_t *db;
     leveldb_options_t *options;
     leveldb_cache_t *cache;
@@ -196,6 +197,8 @@ static void sync_work(uv_work_t *work)
     struct kv_leveldb *k = work->data;
 
     k->sync_rc = logs_sync(k->dir, &k->named_log);
+    if (k->sync_rc == -EMFILE || k->sync_rc == -ENFILE) /* that needs no descriptor */
+        k->sync_rc = syncfs(k->dir_fd) == 0 ? 0 : -errno;
 }
 
 static void on_sync_work(uv_work_t *work, int status)
@@ -327,7 +330,7 @@ static void options_make(struct kv_leveldb *k, bool may_create)
     leveldb_options_set_write_buffer_size(k->options, WRITE_BUFFER_BYTES);
     leveldb_options_set_cache(k->options, k->cache);
     leveldb_options_set_filter_policy(k->options, k->bloom);
-    leveldb_options_set_max_open_files(k->options, OPEN_FILES_MAX);
+    leveldb_options_set_max_open_files(k->options, (int)fds_of_kv(fds_limit()));
     k->get_options = leveldb_readoptions_create();
     leveldb_readoptions_set_verify_checksums(k->get_options, 1);
     k->scan_options = leveldb_readoptions_create();
@@ -375,6 +378,7 @@ int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_
     k->env = env;
     k->loop = loop;
     k->task.fn = on_done_task;
+    k->dir_fd = -1;
     k->dir = strdup(dir);
     if (k->dir == NULL) {
         kv_leveldb_close(k);
@@ -384,6 +388,12 @@ int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_
     k->db = leveldb_open(k->options, dir, &words);
     if (k->db == NULL) {
         rc = open_refusal(dir, words, err);
+        kv_leveldb_close(k);
+        return rc;
+    }
+    k->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (k->dir_fd < 0) {
+        rc = err_set(err, -errno, "open %s: %s", dir, strerror(errno));
         kv_leveldb_close(k);
         return rc;
     }
@@ -406,6 +416,8 @@ void kv_leveldb_close(struct kv_leveldb *k)
         leveldb_filterpolicy_destroy(k->bloom);
         leveldb_cache_destroy(k->cache);
     }
+    if (k->dir_fd >= 0)
+        close(k->dir_fd);
     free(k->dir);
     free(k);
 }

@@ -17,6 +17,7 @@
 
 #include "common/boot.h"
 #include "common/config.h"
+#include "common/fds.h"
 #include "common/kv_leveldb.h"
 #include "common/log.h"
 #include "common/rpc_tcp.h"
@@ -26,9 +27,19 @@
 
 /* ---- the config file ---- */
 
-enum { LEASE_MIN_S = 3, LEASE_MAX_S = 3600, EVICT_MIN_S = 3, EVICT_MAX_S = 3600 };
-enum { STRAYS_MAX_S = 31 * 86400 };
-enum { TOKENS_MIN = 64, SESSION_TOKENS_MAX = 524288, TOKENS_MAX = 64 << 20 };
+enum {
+    CONNS_MAX = 4096,
+    CONNS_MIN = 64,
+    PEERS_MIN = 64, /* channels to storages */
+    LEASE_MIN_S = 3,
+    LEASE_MAX_S = 3600,
+    EVICT_MIN_S = 3,
+    EVICT_MAX_S = 3600,
+    STRAYS_MAX_S = 31 * 86400,
+    TOKENS_MIN = 64,
+    SESSION_TOKENS_MAX = 524288,
+    TOKENS_MAX = 64 << 20,
+};
 
 struct cluster_section {
     char *node_key, *client_key; /* paths */
@@ -121,6 +132,7 @@ static int config_check(const struct config *c, const char *path, struct err *er
 
 struct daemon {
     struct config *config; /* owned */
+    unsigned conns_max;
     struct rpc_keys keys;
     struct capability_key *capabilities;
     uv_loop_t loop;
@@ -243,6 +255,7 @@ static int server_open(struct daemon *d, struct err *err)
     struct rpc_server_config config = {
         .keys = &d->keys,
         .name = "exportd",
+        .conns_max = d->conns_max,
         .handler = exportd_handle,
         .arg = d->core,
         .cluster_id = exportd_cluster_id(d->core),
@@ -250,6 +263,20 @@ static int server_open(struct daemon *d, struct err *err)
 
     return rpc_server_open(&d->env, &config, (const char *const *)section->listen,
                            section->listen_count, &d->server, err);
+}
+
+/* Half of the descriptors that nothing needs at all times are for connections, the others for channels to storages. */
+static int fds_share(struct daemon *d, struct err *err)
+{
+    unsigned n_fds, left;
+    int rc = fds_claim("exportd", FDS_PROCESS + FDS_KV_MIN + CONNS_MIN + PEERS_MIN,
+                       &n_fds, err);
+
+    if (rc != 0)
+        return rc;
+    left = n_fds - FDS_PROCESS - fds_of_kv(n_fds);
+    d->conns_max = left / 2 < CONNS_MAX ? left / 2 : CONNS_MAX;
+    return 0;
 }
 
 static int daemon_start(struct daemon *d, struct err *err)
@@ -263,8 +290,10 @@ static int daemon_start(struct daemon *d, struct err *err)
         .tokens_max = d->config->exportd.tokens_max,
         .strays_s = d->config->exportd.strays_s,
     };
-    int rc = keys_load(d, err);
+    int rc = fds_share(d, err);
 
+    if (rc == 0)
+        rc = keys_load(d, err);
     if (rc == 0)
         rc = env_uv_init(&d->env, &d->loop);
     if (rc != 0)

@@ -15,6 +15,7 @@
 #include <systemd/sd-journal.h>
 #include <unistd.h>
 
+#include "common/fds.h"
 #include "common/log.h"
 #include "common/sd.h"
 #include "rozomount/mem.h"
@@ -22,6 +23,7 @@
 #include "rozomount/remount.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum { LINKS_MIN = 96 }; /* descriptors of loops, and of links to a small cluster */
 enum { OWN_PAGES_FROM = 128 << 10 }; /* bytes; the C library would raise it by itself */
 
 static void complain(const struct err *err)
@@ -201,8 +203,11 @@ static int mount_as_told(struct options *opt)
 {
     struct err err = { 0 };
     int report = -1;
+    unsigned n_fds;
     int rc = options_check_mountpoint(opt, &err);
 
+    if (rc == 0)
+        rc = fds_claim("rozomount", FDS_PROCESS + LINKS_MIN, &n_fds, &err);
     if (rc == 0 && !opt->foreground)
         rc = daemon_fork(&report, &err);
     if (rc == 0)

@@ -383,11 +383,14 @@ static int do_sync(const struct disk_req *req)
     return fdatasync(req->file->fd) == 0 ? 0 : disk_rc(errno);
 }
 
+/* Without a descriptor for the directory, all of the file system is synced: what nobody could open is not lost. */
 static int sync_directory(int dir_fd, const char *path)
 {
     int fd = openat(dir_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc;
 
+    if (fd < 0 && disk_rc(errno) == -EMFILE)
+        return syncfs(dir_fd) == 0 ? 0 : disk_rc(errno);
     if (fd < 0)
         return disk_rc(errno);
     rc = fsync(fd) == 0 ? 0 : disk_rc(errno);

@@ -14,13 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/boot.h"
 #include "common/config.h"
+#include "common/fds.h"
 #include "common/log.h"
 #include "common/sd.h"
 #include "storaged/data_dir.h"
@@ -30,7 +30,11 @@ enum {
     WORKERS_DEFAULT = 8,
     WORKERS_MAX = 128,
     FILES_MAX = 16384, /* projection files held open, all loops together */
-    FILES_MIN = 64,
+    FILES_MIN = 64,    /* of a loop */
+    CONNS_MAX = 4096,  /* of a loop */
+    CONNS_MIN = 32,
+    PEERS_MIN = 32, /* channels to other storages */
+    FDS_LOOP = 64,  /* of a loop: LOG_SLOTS_MAX segments, what it polls, directories */
     NAME_LEN_MAX = 255,
     SCRUB_RATE_MB_DEFAULT = 50,
     SCRUB_DAYS_DEFAULT = 30,
@@ -171,20 +175,31 @@ static int keys_load(struct daemon *d, const struct config *c, struct err *err)
     return rc != 0 ? rc : rpc_keys_load(&d->keys, false, c->cluster.client_key, err);
 }
 
-/* As many descriptors as we may have; how many projection files may be open, of one loop, with n_fds each. */
-static unsigned files_max(unsigned n_loops, unsigned n_fds)
+static unsigned n_workers(const struct config *c)
 {
-    struct rlimit limit;
-    uint64_t n;
+    return c->storaged.workers == 0 ? WORKERS_DEFAULT : c->storaged.workers;
+}
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return FILES_MIN;
-    limit.rlim_cur = limit.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
-        getrlimit(RLIMIT_NOFILE, &limit);
-    n = limit.rlim_cur == RLIM_INFINITY ? FILES_MAX : limit.rlim_cur / 2 / n_fds;
-    n = (n < FILES_MAX ? n : FILES_MAX) / n_loops;
-    return n > FILES_MIN ? (unsigned)n : FILES_MIN;
+/*
+ * Shares the descriptors out: what is always needed first, then half of the rest to projection files and a quarter to
+ * connections. The last quarter is for channels to other storages, and for what is open for a moment.
+ */
+static int fds_share(struct daemon *d, const struct config *c, struct err *err)
+{
+    unsigned n_loops = c->storaged.listen_count, n_fds, fixed, left;
+    unsigned per_file = c->storaged.device_io == DEVICE_IO_DIRECT ? 2 : 1;
+    unsigned least = n_loops * (FILES_MIN * per_file + CONNS_MIN) + PEERS_MIN;
+    int rc;
+
+    fixed = FDS_PROCESS + n_workers(c) + n_loops * FDS_LOOP;
+    rc = fds_claim("storaged", fixed + FDS_KV_MIN + least, &n_fds, err);
+    if (rc != 0)
+        return rc;
+    left = n_fds - fixed - fds_of_kv(n_fds);
+    d->files_max = left / 2 / per_file < FILES_MAX ? left / 2 / per_file : FILES_MAX;
+    d->files_max /= n_loops;
+    d->conns_max = left / 4 / n_loops < CONNS_MAX ? left / 4 / n_loops : CONNS_MAX;
+    return 0;
 }
 
 /* As configured; else 256 MiB, but not more than a sixteenth of a small file system. */
@@ -267,8 +282,7 @@ static int loops_start(struct daemon *d, const struct config *c, struct err *err
         .n_addresses = d->n_storios,
         .reserve_bytes =
             c->storaged.reserve_mb == NULL ? UINT64_MAX : *c->storaged.reserve_mb << 20,
-        .files_max =
-            files_max(d->n_storios, c->storaged.device_io == DEVICE_IO_DIRECT ? 2 : 1),
+        .files_max = d->files_max,
         .journal_bytes = journal_bytes(d->dir_fd, c->storaged.journal_mb),
         .boot = boot_number(),
         .disk_id = disk_id(d->dir_fd),
@@ -417,8 +431,7 @@ static void workers_set(const struct config *c)
 {
     char workers[16];
 
-    snprintf(workers, sizeof(workers), "%u",
-             c->storaged.workers == 0 ? WORKERS_DEFAULT : c->storaged.workers);
+    snprintf(workers, sizeof(workers), "%u", n_workers(c));
     setenv("UV_THREADPOOL_SIZE", workers, 1);
 }
 
@@ -435,6 +448,8 @@ static int start_with_config(const char *path, struct err *err)
     rc = config_load(path, &config_schema, (void **)&c, err);
     if (rc == 0)
         rc = config_check(c, path, err);
+    if (rc == 0)
+        rc = fds_share(d, c, err);
     if (rc == 0) {
         config_log_apply(&c->log);
         workers_set(c);

@@ -295,6 +295,7 @@ int storio_open(struct storio *io, struct daemon *d, unsigned index, const char 
     struct rpc_server_config config = {
         .keys = &d->keys,
         .name = "storaged",
+        .conns_max = d->conns_max,
         .handler = on_call,
         .arg = io,
         .cluster_id = d->identity.cluster_id,

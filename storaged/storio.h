@@ -58,6 +58,7 @@ struct daemon {
     struct generations generations;
     struct settler settler; /* the first one's */
     int dir_fd;
+    unsigned files_max, conns_max; /* of each loop */
     unsigned n_storios;
     struct storio storios[STORIOS_MAX];
     struct healio healio;

@@ -17,6 +17,8 @@
 
 #include "common/log.h"
 
+enum { FAILED_LOG_MS = 10000 };
+
 static void lru_push(struct object *obj)
 {
     struct object *head = &obj->all->lru;
@@ -433,6 +435,25 @@ static bool is_closed_unsynced(const struct object *obj)
     return (obj->closed & in_state(obj, PROJ_UNKNOWN)) != 0;
 }
 
+/* A line for each file would fill the disk of the log when the device is gone. */
+static void sync_failed_log(struct object *obj)
+{
+    struct objects *all = obj->all;
+    uint64_t now_ns = env_now_ns(all->env);
+
+    if (all->sync_failed_ns != 0 &&
+        now_ns - all->sync_failed_ns < FAILED_LOG_MS * UINT64_C(1000000)) {
+        all->n_syncs_failed++;
+        return;
+    }
+    log_error("sync of file %08x%08x%016llx failed: acknowledged bytes may be lost; %u "
+              "syncs failed since the last such line",
+              obj->id.export_id, obj->id.generation, (unsigned long long)obj->id.ino,
+              all->n_syncs_failed);
+    all->sync_failed_ns = now_ns;
+    all->n_syncs_failed = 0;
+}
+
 static void sync_end(struct object *obj)
 {
     if (is_closed_unsynced(obj))
@@ -449,8 +470,7 @@ static void sync_end(struct object *obj)
                 proj->synced_slot = proj->marks_slot;
         }
     } else {
-        log_error("sync of file %08x%08x%016llx failed: acknowledged bytes may be lost",
-                  obj->id.export_id, obj->id.generation, (unsigned long long)obj->id.ino);
+        sync_failed_log(obj);
         generations_lost_bytes(obj->all->generations);
     }
     sync_wake(obj);

@@ -123,6 +123,8 @@ struct objects {
     unsigned n_buckets; /* power of two */
     unsigned n, n_max;
     unsigned n_files, files_max;
+    uint64_t sync_failed_ns; /* when a sync that failed was last logged; 0: never */
+    unsigned n_syncs_failed; /* since then */
     struct object lru; /* head of the ring of idle ones, most recently used first */
     struct generations *generations; /* borrowed; told when a sync failed */
 };

@@ -8,6 +8,7 @@ import errno
 import os
 import random
 import re
+import resource
 import shutil
 import socket
 import struct
@@ -41,7 +42,7 @@ class Daemon:
         lines.update(change)
         return "\n".join(line for line in lines.values() if line is not None) + "\n"
 
-    def run(self, text):
+    def run(self, text, most_files=None):
         """Start with that config; it must end by itself. (exit status, what it said)"""
         path = os.path.join(self.folder, self.kind + ".yaml")
         with open(path, "w") as f:
@@ -49,18 +50,19 @@ class Daemon:
         try:
             r = subprocess.run([os.path.join(BIN, self.kind), "--config", path], timeout=STARTS_MAX_S,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                               errors="replace")
+                               errors="replace", preexec_fn=limit_files(most_files and (most_files, most_files)))
         except subprocess.TimeoutExpired as e:
             pytest.fail("%s started with\n%s\n%s" % (self.kind, text, e.stdout))
         return r.returncode, r.stdout
 
     @contextlib.contextmanager
-    def running(self, text=None):
+    def running(self, text=None, most_files=None):
         path = os.path.join(self.folder, self.kind + ".yaml")
         with open(path, "w") as f:
             f.write(text or self.config())
         with open(os.path.join(self.folder, "log"), "a") as log:
-            p = subprocess.Popen([os.path.join(BIN, self.kind), "--config", path], stdout=log, stderr=log)
+            p = subprocess.Popen([os.path.join(BIN, self.kind), "--config", path], stdout=log, stderr=log,
+                                 preexec_fn=limit_files(most_files))
         try:
             wait_for(lambda: can_connect(self.port), "%s to listen" % self.kind)
             assert p.poll() is None
@@ -68,6 +70,11 @@ class Daemon:
         finally:
             p.terminate()
             assert p.wait(30) == 0  # a clean stop
+
+
+def limit_files(limits):
+    """For preexec_fn: the soft and the hard limit of open files."""
+    return limits and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits))
 
 
 def free_port():
@@ -137,6 +144,23 @@ def test_a_number_of_tokens_out_of_range(scratch, what, most):
         status, said = d.run(d.config(data="  data: %s\n  %s: %s" % (os.path.join(scratch, "data"), what, value)))
         no_crash(status, said)
         assert what in said, said
+
+
+@pytest.mark.parametrize("kind", ["exportd", "storaged"])
+def test_too_few_descriptors(scratch, kind):
+    d = Daemon(scratch, kind)
+    status, said = d.run(d.config(), most_files=80)
+    no_crash(status, said)
+    assert status == 1 and re.search(r"needs \d+ file descriptors, and its hard limit is 80", said), said
+
+
+@pytest.mark.parametrize("kind", ["exportd", "storaged"])
+def test_a_low_soft_limit_is_raised(scratch, kind):
+    d = Daemon(scratch, kind)
+    with d.running(most_files=(64, 1024)) as p:
+        with open("/proc/%d/limits" % p.pid) as f:
+            limits = next(line.split() for line in f if line.startswith("Max open files"))
+        assert limits[3:5] == ["1024", "1024"]
 
 
 def test_a_period_out_of_range(scratch):

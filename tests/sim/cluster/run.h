@@ -40,11 +40,11 @@ enum run_mutant {
     RUN_MUTANTS_OF_STORAGED = 255,
     RUN_MUTANT_NO_CRC = 256,    /* records are believed with a wrong crc, everywhere */
     RUN_MUTANT_NO_MISSED = 512, /* what homes missed is noted nowhere */
-    RUN_MUTANT_NO_STRAYS =
-        2048, /* exportd does not look for files of inodes that are gone */
     RUN_MUTANT_DEAF =
         1024, /* Linux drops nothing of what a mount says is not true any more */
     RUN_MUTANT_QUORUM_UP = 2048, /* a write needs a quorum of those that are up */
+    RUN_MUTANT_NO_STRAYS =
+        4096, /* exportd does not look for files of inodes that are gone */
 };
 
 struct run_config {

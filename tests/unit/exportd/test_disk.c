@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -73,6 +74,30 @@ static void store_make(void)
         env_virtual_run_posted(&env);
         assert_null(done.fn);
     }
+    kv_leveldb_close(k);
+}
+
+/* What was committed can be made stable when no descriptor is left to open the logs with. */
+static void test_a_sync_without_descriptors(void **state)
+{
+    struct kv_done done = { .fn = on_done };
+    struct kv_item item = { "key", 3, "val", 3 };
+    struct rlimit old, none;
+    struct kv_leveldb *k;
+    struct err err = { 0 };
+
+    (void)state;
+    assert_int_equal(kv_leveldb_open(&env.env, &loop, dir, true, &k, &err), 0);
+    kv_commit(kv_leveldb_kv(k), &item, 1, &done);
+    env_virtual_run_posted(&env);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    none = (struct rlimit){ 0, old.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    done.fn = on_done; /* wants 0 */
+    kv_sync(kv_leveldb_kv(k), &done);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_null(done.fn);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
     kv_leveldb_close(k);
 }
 
@@ -281,6 +306,7 @@ static void test_a_directory_of_an_older_format(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        T(test_a_sync_without_descriptors),
         T(test_a_log_cut_short),
         T(test_a_log_damaged_in_its_middle),
         T(test_a_store_without_its_head),

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -209,12 +210,29 @@ static void test_space_is_reserved_and_given_back(void **state)
     disk_close(&p->disk.disk, open.file);
 }
 
+/* A name that is made can be made stable when no descriptor is left to open its directories with. */
+static void test_a_name_is_synced_without_descriptors(void **state)
+{
+    struct place *p = *state;
+    struct disk_req req = { .op = DISK_SYNC_NAME, .path = DIR_PATH "1.0" };
+    struct rlimit old, none;
+
+    make(p, req.path);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    none = (struct rlimit){ 0, old.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(ask(p, &req), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_what_lies_aside_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(test_who_cannot_look_says_so, setup, teardown),
         cmocka_unit_test_setup_teardown(test_space_is_reserved_and_given_back, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_name_is_synced_without_descriptors, setup,
                                         teardown),
     };
 
