@@ -98,6 +98,27 @@ static void requests_collect(const struct exportd *x, struct status_parts *p,
     }
 }
 
+/*
+ * A connection that is refused tells at once what a poll learns at its deadline. Only people are told: what the map
+ * says changes with polls, so that a connection that breaks and is made again does not go round all mounts.
+ */
+static void status_look(struct exportd *x, Rozo__Storage **list)
+{
+    const struct exportd_peers *peers = &x->config.peers;
+
+    LIST_FOREACH(node, &x->storages) {
+        struct storage *s = container_of(node, struct storage, link);
+        Rozo__Storage *msg = *list++;
+        const char *why;
+
+        if (!s->up || s->channel == NULL || rpc_channel_health(s->channel) != RPC_DOWN)
+            continue;
+        why = peers->last_error(peers->arg, s->channel);
+        msg->up = false;
+        msg->error = (char *)(uintptr_t)(why[0] != '\0' ? why : "it is not connected");
+    }
+}
+
 static int status_collect(struct exportd *x, struct status_parts *p,
                           Rozo__AdStatusResp *resp)
 {
@@ -107,6 +128,7 @@ static int status_collect(struct exportd *x, struct status_parts *p,
         return rc;
     resp->n_storages = p->storages->n;
     resp->storages = p->storages->list;
+    status_look(x, resp->storages);
     resp->volumes = p->volume_list;
     LIST_FOREACH(node, &x->volumes) {
         struct volume_message *m =

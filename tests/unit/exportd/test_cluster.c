@@ -346,6 +346,25 @@ static void test_hosts_are_spread(void **state)
     }
 }
 
+/* Whose connection is refused is not there any more, whatever the last poll said. */
+static void test_a_killed_storage_is_down_at_once(void **state)
+{
+    Rozo__AdStatusResp *s = status();
+
+    (void)state;
+    assert_true(s->storages[1]->up);
+    status_free(s);
+    w.storages[1].down = true;
+    s = status();
+    assert_true(!s->storages[1]->up && s->storages[1]->error[0] != '\0');
+    assert_true(s->storages[0]->up && s->storages[0]->error[0] == '\0');
+    status_free(s);
+    w.storages[1].down = false;
+    s = status();
+    assert_true(s->storages[1]->up);
+    status_free(s);
+}
+
 /* Makes some files: each has all four candidates, the last ones are `last`, in any order. */
 static void files_end_with(const unsigned *last, unsigned n_last)
 {
@@ -1293,6 +1312,7 @@ int main(void)
         T(test_hosts_are_spread, setup),
         T(test_a_new_file_has_all_candidates, setup_export),
         T(test_a_lost_storage_is_no_candidate, setup_export),
+        T(test_a_killed_storage_is_down_at_once, setup_export),
         T(test_statfs, setup_export),
         T(test_the_map_reaches_clients, setup_export),
         T(test_the_map_reaches_storages, setup_export),
