@@ -34,7 +34,11 @@ enum {
     COPIES_IDLE_MAX = 8 << 20,
 };
 
-enum { REMOVED_BITS = 12, REMOVED_MAX = 1 << REMOVED_BITS };
+enum {
+    REMOVED_BITS = 9, /* sets, by hash */
+    REMOVED_WAYS = 8, /* of a set: more than that of one are rare before there are thousands */
+    REMOVED_MAX = REMOVED_WAYS << REMOVED_BITS,
+};
 
 struct storage {
     struct storage_config config;
@@ -45,7 +49,7 @@ struct storage {
     struct journal *journal; /* owned */
     struct bufpool copies;   /* of bodies that go into answers */
     size_t copies_bytes;     /* of those under way */
-    /* Files that were removed since the start, by hash; the newer takes the place. */
+    /* Files that were removed since the start: sets by hash, the newest of a set first. */
     struct file_id removed[REMOVED_MAX];
     unsigned n_ops;     /* all */
     unsigned n_sending; /* those answered, waiting for their bytes to be sent */

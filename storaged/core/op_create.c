@@ -140,23 +140,34 @@ static enum op_next create_written(struct op *op, unsigned p, uint32_t epoch)
     return OP_GO;
 }
 
-static struct file_id *removed_slot(struct storage *st, const struct file_id *id)
+static struct file_id *removed_set(struct storage *st, const struct file_id *id)
 {
     /* spread anew: those of this loop are alike in some bits */
-    return &st->removed[file_id_hash(id) * UINT32_C(2654435761) >> (32 - REMOVED_BITS)];
+    uint32_t hash = file_id_hash(id) * UINT32_C(2654435761);
+
+    return &st->removed[(hash >> (32 - REMOVED_BITS)) * REMOVED_WAYS];
 }
 
 void op_note_removed(struct op *op)
 {
-    *removed_slot(op->st, &op->ref.id) = op->ref.id;
+    struct file_id *set = removed_set(op->st, &op->ref.id);
+
+    if (op_was_removed(op)) /* the request came again */
+        return;
+    memmove(set + 1, set, (REMOVED_WAYS - 1) * sizeof(set[0]));
+    set[0] = op->ref.id;
 }
 
 bool op_was_removed(struct op *op)
 {
-    const struct file_id *id = &op->ref.id, *slot = removed_slot(op->st, id);
+    const struct file_id *id = &op->ref.id, *set = removed_set(op->st, id);
 
-    return id->ino == slot->ino && id->export_id == slot->export_id &&
-           id->generation == slot->generation;
+    for (unsigned i = 0; i < REMOVED_WAYS; i++) {
+        if (id->ino == set[i].ino && id->export_id == set[i].export_id &&
+            id->generation == set[i].generation)
+            return true;
+    }
+    return false;
 }
 
 enum op_next op_create(struct op *op, unsigned p, uint32_t epoch,

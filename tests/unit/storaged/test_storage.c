@@ -493,6 +493,25 @@ static void test_remove_takes_many(void **state)
     world_free(&w);
 }
 
+/* A write that is late makes nothing again, however many other files were removed since (as long as they are not thousands). */
+static void test_removals_are_remembered(void **state)
+{
+    enum { FILES = 800 };
+    struct world w;
+    uint64_t first;
+
+    (void)state;
+    world_init(&w, 1);
+    first = w.id.ino;
+    for (w.id.ino = first; w.id.ino < first + FILES; w.id.ino++)
+        assert_int_equal(world_remove(&w), OK);
+    for (w.id.ino = first; w.id.ino < first + FILES; w.id.ino++)
+        assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL),
+                         ROZO__STATUS__NO_FILE);
+    assert_int_equal(world_write(&w, 0, 0, 1, v1, 8192, false, NULL), OK);
+    world_free(&w);
+}
+
 static void test_remove_leaves_nothing(void **state)
 {
     struct world w;
@@ -2098,6 +2117,7 @@ int main(void)
         cmocka_unit_test(test_next_finds_records_and_marks),
         cmocka_unit_test(test_who_is_told_to_look_again_does),
         cmocka_unit_test(test_remove_takes_many),
+        cmocka_unit_test(test_removals_are_remembered),
         cmocka_unit_test(test_remove_leaves_nothing),
         cmocka_unit_test(test_another_distribution_than_the_files_is_refused),
         cmocka_unit_test(test_truncate_waits_for_nobody_and_cuts_nobody_short),
