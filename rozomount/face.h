@@ -147,6 +147,7 @@ struct op {
     unsigned long long asked; /* mount->n_lowered, when exportd was asked */
     uint64_t changes; /* that entry.attr holds: tokens_changes() then, or after our own */
     uint64_t changes_ino, changes_ino2; /* after our own change of those two */
+    uint64_t xattrs_of;                 /* see op_changes_xattrs(); 0: it changes none */
     /* Tokens: recall.c. */
     struct node
         *token_node; /* it waits for its token, or changes it by an exclusive one */
@@ -401,6 +402,8 @@ void op_ask(struct op *op, uint16_t code, const ProtobufCMessage *msg,
             void (*on_answer)(struct op *op, int rc));
 /** exportd changed this inode for op, beyond op->ino and op->ino2. Returns what its attributes are to be kept with. */
 uint64_t op_note_change(struct op *op, uint64_t ino);
+/** What it is about to ask changes xattrs of the inode, or may: until it is answered nothing is known of them. */
+void op_changes_xattrs(struct op *op, uint64_t ino);
 /** For an fsync of op->ino: has exportd lost a change of it with its power? True once. */
 bool op_has_lost(struct op *op);
 /** In the handler of an answer that is an error: exportd did it before it was restarted, and has not kept what it said of it. */

@@ -205,6 +205,10 @@ static void setattr_ask(struct op *op)
 {
     const wide_ns atime_ns = wide_ns_of_timespec(op->st.st_atim);
     const wide_ns mtime_ns = wide_ns_of_timespec(op->st.st_mtim);
+    enum {
+        TIMES = ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_ATIME_NOW |
+                ROZO__SETATTR_BITS__SET_MTIME | ROZO__SETATTR_BITS__SET_MTIME_NOW,
+    };
     Rozo__MdSetattrReq msg = ROZO__MD_SETATTR_REQ__INIT;
 
     msg.ino = op->ino;
@@ -224,6 +228,8 @@ static void setattr_ask(struct op *op)
                                                     ROZO__SETATTR_BITS__SET_SIZE)) != 0)
             file_forget_mtime(op->node->file);
     }
+    if ((op->valid & ~(uint32_t)TIMES) != 0) /* an ACL goes with the mode */
+        op_changes_xattrs(op, op->ino);
     op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_attr_set);
 }
 

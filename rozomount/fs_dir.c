@@ -238,8 +238,10 @@ void op_take_page(struct op *op, const Rozo__MdReaddirResp *page, uint64_t after
     for (size_t i = 0; i < page->n_entries; i++) {
         const Rozo__Attr *attr = page->entries[i]->attr;
 
-        if (attr != NULL)
-            tokens_grant_locked(t, attr->ino, (enum token_mode)attr->token, page->grant);
+        if (attr == NULL)
+            continue;
+        tokens_grant_locked(t, attr->ino, (enum token_mode)attr->token, page->grant);
+        tokens_note_xattrs(t, attr->ino, attr->xattrs, page->grant, op->changes);
     }
     tokens_unlock(t);
     early_listed(op->loop->mount, op->ino, after, page);

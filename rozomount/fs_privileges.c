@@ -95,6 +95,7 @@ static void on_capability(struct op *op, int rc)
     }
     msg.ino = op->handle->node->ino;
     msg.name = bytes_of(XATTR_NAME_CAPS);
+    op_changes_xattrs(op, msg.ino);
     op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base, on_capability_gone);
 }
 
@@ -126,20 +127,35 @@ static void drop_set_id(struct op *op)
     msg.ino = op->handle->node->ino;
     msg.valid = ROZO__SETATTR_BITS__SET_KILL_SUIDGID;
     node_change_sent(op->handle->node);
+    op_changes_xattrs(op, msg.ino);
     op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_set_id_gone);
+}
+
+/* By what we keep of it under its token. */
+static bool lacks_capability(const struct op *op, struct node *node)
+{
+    struct known_xattr x;
+
+    if (!loop_may_tell(op->loop) ||
+        !tokens_find_xattr(op->loop->mount->tokens, node->ino, XATTR_NAME_CAPS, &x))
+        return false;
+    if (!x.is_there)
+        node_note_no_capability(node); /* for when exportd is away */
+    return !x.is_there;
 }
 
 /* After each answer: what else is not known, or not gone? */
 static void drop_step(struct op *op)
 {
-    const struct node *node = op->handle->node;
+    struct node *node = op->handle->node;
     Rozo__MdGetattrReq get = ROZO__MD_GETATTR_REQ__INIT;
     Rozo__MdGetxattrReq getx = ROZO__MD_GETXATTR_REQ__INIT;
 
     if (!op_still_knows(op, node->mode_until_ns)) {
         get.ino = node->ino;
         op_ask_again(op, node->mode_until_ns, ROZO__OP__MD_GETATTR, &get.base, on_mode);
-    } else if (!op_still_knows(op, node->no_capability_until_ns)) {
+    } else if (!op_still_knows(op, node->no_capability_until_ns) &&
+               !lacks_capability(op, node)) {
         getx.ino = node->ino;
         getx.name = bytes_of(XATTR_NAME_CAPS);
         op_ask_again(op, node->no_capability_until_ns, ROZO__OP__MD_GETXATTR, &getx.base,

@@ -40,22 +40,84 @@ void op_reply_xattr(struct op *op, const void *value, size_t len)
     op_finish(op);
 }
 
+/* False: too long, and answered. The empty one, which no caller has, stands for the list of all. */
+static bool op_set_xattr_name(struct op *op, const char *name)
+{
+    int rc = name[0] == '\0' ? -EINVAL : strlen(name) > XATTR_NAME_MAX ? -ERANGE : 0;
+
+    if (rc == 0)
+        return op_set_name(op, op->name, name);
+    op_reply_err(op, rc);
+    return false;
+}
+
+/* In place; how long the list is then. */
+static size_t names_hide_trusted(uint8_t *names, size_t len)
+{
+    size_t left = 0;
+
+    for (size_t at = 0, n; at < len; at += n) {
+        n = strlen((const char *)names + at) + 1;
+        if (strncmp((const char *)names + at, XATTR_TRUSTED_PREFIX,
+                    XATTR_TRUSTED_PREFIX_LEN) == 0)
+            continue;
+        memmove(names + left, names + at, n);
+        left += n;
+    }
+    return left;
+}
+
 /* ---- get, list ---- */
+
+/* What an answer told of the xattr op->name, or of all names, stays as long as the token that we have. */
+static void op_keep_xattr(struct op *op, const struct md_xattr *x, bool is_there)
+{
+    struct tokens *t = op->loop->mount->tokens;
+    const struct cached_xattr cached = { is_there, x->len, x->value };
+
+    tokens_lock(t);
+    tokens_keep_xattr(t, op->ino, op->name, &cached, x->grant, op->changes);
+    tokens_unlock(t);
+}
+
+static void op_reply_names(struct op *op, uint8_t *names, size_t len)
+{
+    if (op->uid != 0)
+        len = names_hide_trusted(names, len);
+    op_reply_xattr(op, names, len);
+}
+
+/* Is op->name, or the list of all names, known under a token? Then it is answered. */
+static bool op_knows_xattr(struct op *op)
+{
+    struct known_xattr x;
+
+    if (!loop_may_tell(op->loop) ||
+        !tokens_find_xattr(op->loop->mount->tokens, op->ino, op->name, &x))
+        return false;
+    if (!x.is_there)
+        op_reply_err(op, -ENODATA);
+    else if (op->name[0] == '\0')
+        op_reply_names(op, x.value, x.len);
+    else
+        op_reply_xattr(op, x.value, x.len);
+    return true;
+}
 
 static void on_got_xattr(struct op *op, int rc)
 {
-    Rozo__MdGetxattrResp *msg;
+    struct md_xattr x = { 0 };
 
-    if (rc != 0) {
+    if ((rc == 0 || (rc == -ENODATA && op->call.answered)) &&
+        md_decode_xattr(&op->call, &x) != 0)
+        rc = -EIO;
+    if (rc == 0 || rc == -ENODATA)
+        op_keep_xattr(op, &x, rc == 0);
+    if (rc != 0)
         op_reply_err(op, rc);
-        return;
-    }
-    msg = rozo__md_getxattr_resp__unpack(NULL, op->call.answer_len, op->call.answer);
-    if (msg == NULL || msg->value.len > XATTR_SIZE_MAX)
-        op_reply_err(op, -EIO);
     else
-        op_reply_xattr(op, msg->value.data, msg->value.len);
-    rozo__md_getxattr_resp__free_unpacked(msg, NULL);
+        op_reply_xattr(op, x.value, x.len);
+    md_xattr_drop(&x);
 }
 
 static void on_got_capability(struct op *op, int rc)
@@ -92,53 +154,36 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 
     op->ino = ino;
     op->size = size;
+    if (!op_set_xattr_name(op, name))
+        return;
     if (strcmp(name, "rozo.locate") == 0) {
         fs_locate(op);
     } else if (name_is_virtual(name)) {
         op_reply_err(op, -ENODATA);
+    } else if (op_knows_xattr(op)) {
+        return;
     } else if (name_is_capability(name)) {
         op_goto_owner(op, ino, getxattr_capability);
     } else {
         msg.ino = ino;
-        msg.name = bytes_of(name);
+        msg.name = bytes_of(op->name);
         op_ask(op, ROZO__OP__MD_GETXATTR, &msg.base, on_got_xattr);
     }
 }
 
-/* In place; how long the list is then. */
-static size_t names_hide_trusted(uint8_t *names, size_t len)
-{
-    size_t left = 0;
-
-    for (size_t at = 0, n; at < len; at += n) {
-        n = strlen((const char *)names + at) + 1;
-        if (strncmp((const char *)names + at, XATTR_TRUSTED_PREFIX,
-                    XATTR_TRUSTED_PREFIX_LEN) == 0)
-            continue;
-        memmove(names + left, names + at, n);
-        left += n;
-    }
-    return left;
-}
-
 static void on_listed_xattr(struct op *op, int rc)
 {
-    Rozo__MdListxattrResp *msg;
+    struct md_xattr x = { 0 };
 
-    if (rc != 0) {
+    if (rc == 0 && md_decode_xattr_names(&op->call, &x) != 0)
+        rc = -EIO;
+    if (rc == 0)
+        op_keep_xattr(op, &x, true);
+    if (rc != 0)
         op_reply_err(op, rc);
-        return;
-    }
-    msg = rozo__md_listxattr_resp__unpack(NULL, op->call.answer_len, op->call.answer);
-    if (msg == NULL || msg->names.len > XATTR_LIST_MAX ||
-        (msg->names.len != 0 && msg->names.data[msg->names.len - 1] != '\0')) {
-        op_reply_err(op, -EIO);
-    } else {
-        if (op->uid != 0)
-            msg->names.len = names_hide_trusted(msg->names.data, msg->names.len);
-        op_reply_xattr(op, msg->names.data, msg->names.len);
-    }
-    rozo__md_listxattr_resp__free_unpacked(msg, NULL);
+    else
+        op_reply_names(op, x.value, x.len);
+    md_xattr_drop(&x);
 }
 
 void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
@@ -146,7 +191,11 @@ void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
     struct op *op = op_begin(req);
     Rozo__MdListxattrReq msg = ROZO__MD_LISTXATTR_REQ__INIT;
 
+    op->ino = ino;
     op->size = size;
+    op->name[0] = '\0'; /* the list */
+    if (op_knows_xattr(op))
+        return;
     msg.ino = ino;
     op_ask(op, ROZO__OP__MD_LISTXATTR, &msg.base, on_listed_xattr);
 }
@@ -178,6 +227,7 @@ static void setxattr_ask(struct op *op)
     msg.value = (ProtobufCBinaryData){ .len = op->size, .data = op->memory };
     msg.flags = op->flags;
     msg.kill_sgid = op->plus;
+    op_changes_xattrs(op, op->ino);
     op_ask(op, ROZO__OP__MD_SETXATTR, &msg.base,
            name_is_capability(op->name) ? on_set_capability : on_set_xattr);
 }
@@ -215,11 +265,7 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
     struct op *op = op_begin(req);
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
 
-    if (strlen(name) > XATTR_NAME_MAX) {
-        op_reply_err(op, -ERANGE);
-        return;
-    }
-    if (!op_set_name(op, op->name, name))
+    if (!op_set_xattr_name(op, name))
         return;
     if (name_is_virtual(name)) {
         op_reply_err(op, -EPERM);
@@ -252,5 +298,6 @@ void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
     }
     op->ino = msg.ino = ino;
     msg.name = bytes_of(name);
+    op_changes_xattrs(op, ino);
     op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base, on_set_xattr);
 }

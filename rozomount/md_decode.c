@@ -7,6 +7,7 @@
 #include "rozomount/md_decode.h"
 
 #include <errno.h>
+#include <linux/limits.h>
 #include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +83,7 @@ int md_attr_check(const Rozo__Attr *attr, struct md_attr *out)
         .blocks = attr->blocks,
         .change = attr->change,
         .token = (enum token_mode)attr->token,
+        .xattrs = attr->xattrs,
     };
     return 0;
 }
@@ -217,6 +219,49 @@ int md_decode_no_entry(const struct md_call *call, struct md_grant *out)
 
     unpacked_free(&u);
     return rc;
+}
+
+static int xattr_check(ProtobufCBinaryData bytes, size_t max, uint64_t grant,
+                       struct md_xattr *out)
+{
+    if (bytes.len > max)
+        return -EBADMSG;
+    *out = (struct md_xattr){ .len = bytes.len, .grant = grant };
+    if (bytes.len != 0) {
+        out->value = mem_new(bytes.len);
+        memcpy(out->value, bytes.data, bytes.len);
+    }
+    return 0;
+}
+
+int md_decode_xattr(const struct md_call *call, struct md_xattr *out)
+{
+    struct unpacked u;
+    Rozo__MdGetxattrResp *msg = unpack(&u, call, &rozo__md_getxattr_resp__descriptor);
+    int rc =
+        msg == NULL ? -EBADMSG : xattr_check(msg->value, XATTR_SIZE_MAX, msg->grant, out);
+
+    unpacked_free(&u);
+    return rc;
+}
+
+int md_decode_xattr_names(const struct md_call *call, struct md_xattr *out)
+{
+    struct unpacked u;
+    Rozo__MdListxattrResp *msg = unpack(&u, call, &rozo__md_listxattr_resp__descriptor);
+    int rc = msg == NULL ||
+                     (msg->names.len != 0 && msg->names.data[msg->names.len - 1] != '\0')
+                 ? -EBADMSG
+                 : xattr_check(msg->names, XATTR_LIST_MAX, msg->grant, out);
+
+    unpacked_free(&u);
+    return rc;
+}
+
+void md_xattr_drop(struct md_xattr *x)
+{
+    free(x->value);
+    x->value = NULL;
 }
 
 int md_decode_create(const struct md_call *call, struct md_entry *out)

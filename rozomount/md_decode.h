@@ -28,6 +28,7 @@ struct md_attr {
     uint64_t blocks; /* of 512 bytes */
     uint64_t change;
     enum token_mode token; /* what we hold of it after this answer; see tokens.h */
+    uint32_t xattrs;       /* of XattrBits; 0: not told */
 };
 
 /* The tokens that come with an answer. */
@@ -52,6 +53,13 @@ struct md_entry {
     struct file_attr file; /* its inline_data are ours, until md_entry_drop() */
 };
 
+/* A value, or all names, each with its zero byte. */
+struct md_xattr {
+    uint8_t *value; /* until md_xattr_drop(); NULL: of no bytes */
+    size_t len;
+    uint64_t grant; /* of the token that we have; 0: none */
+};
+
 /** What was decoded is not needed any more: its inline data go. Also of one that is all zero. */
 void md_entry_drop(struct md_entry *entry);
 int md_attr_check(const Rozo__Attr *attr, struct md_attr *out);
@@ -59,6 +67,10 @@ int md_attr_check(const Rozo__Attr *attr, struct md_attr *out);
 int md_decode_entry(const struct md_call *call, struct md_entry *out);
 /** For a LOOKUP that found nothing. */
 int md_decode_no_entry(const struct md_call *call, struct md_grant *out);
+/** For GETXATTR, also when the answer is that there is none, and LISTXATTR. */
+int md_decode_xattr(const struct md_call *call, struct md_xattr *out);
+int md_decode_xattr_names(const struct md_call *call, struct md_xattr *out);
+void md_xattr_drop(struct md_xattr *x);
 int md_decode_create(const struct md_call *call, struct md_entry *out);
 int md_decode_open(const struct md_call *call, struct md_entry *out);
 

@@ -100,6 +100,20 @@ void op_goto_owner(struct op *op, uint64_t ino, void (*step)(struct op *op))
     op_goto(op, mount_owner(op->loop->mount, ino), step);
 }
 
+void op_changes_xattrs(struct op *op, uint64_t ino)
+{
+    assert(op->xattrs_of == 0);
+    op->xattrs_of = ino;
+    tokens_xattrs_change(op->loop->mount->tokens, ino, true);
+}
+
+static void op_xattrs_changed(struct op *op)
+{
+    if (op->xattrs_of != 0)
+        tokens_xattrs_change(op->loop->mount->tokens, op->xattrs_of, false);
+    op->xattrs_of = 0;
+}
+
 void op_finish(struct op *op)
 {
     struct node *node = op->node;
@@ -107,6 +121,7 @@ void op_finish(struct op *op)
     assert(op->req == NULL);
     op_token_done(op);
     op_rename_over(op);
+    op_xattrs_changed(op);
     if (node != NULL) {
         assert(mount_owner(op->loop->mount, node->ino) == op->loop);
         op->node = NULL;
@@ -169,8 +184,12 @@ static void op_overlay(struct op *op)
 static void keep_dir(struct op *op, const struct md_attr *dir, uint64_t grant,
                      uint64_t changes)
 {
-    if (dir->token != TOKEN_NONE && loop_may_tell(op->loop))
-        tokens_keep_attr(op->loop->mount->tokens, dir, grant, changes);
+    struct tokens *t = op->loop->mount->tokens;
+
+    if (dir->token == TOKEN_NONE || !loop_may_tell(op->loop))
+        return;
+    tokens_keep_attr(t, dir, grant, changes);
+    tokens_note_xattrs(t, dir->ino, dir->xattrs, grant, changes);
 }
 
 void op_keep_dir(struct op *op, const struct md_attr *dir, uint64_t grant,
@@ -206,6 +225,7 @@ void op_take_grant(struct op *op, uint64_t dir)
         return;
     tokens_lock(t);
     tokens_grant_locked(t, e->attr.ino, e->attr.token, e->grant.number);
+    tokens_note_xattrs(t, e->attr.ino, e->attr.xattrs, e->grant.number, op->changes);
     if (dir != 0) {
         tokens_grant_locked(t, dir, e->grant.dir, e->grant.number);
         tokens_note_others(t, e->grant.others);
@@ -539,6 +559,7 @@ static void on_op_answer(struct md_call *call, int rc)
         op_again(op);
         return;
     }
+    op_xattrs_changed(op);
     if (rc == -ESTALE && code_names(call->rq.op) &&
         tokens_are_given(op->loop->mount->tokens))
         rc = -ENOENT;

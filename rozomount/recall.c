@@ -31,6 +31,7 @@ struct acquire {
     struct node *node; /* pinned */
     uint64_t number;
     struct token_need need;
+    uint64_t changes; /* tokens_changes(), when it was sent */
 };
 
 static void node_acquire(struct loop *loop, struct node *node);
@@ -307,6 +308,10 @@ static void acquire_grant(const struct acquire *a, const struct md_entry *entry)
         tokens_grant_range(t, &range, entry->grant.number);
     else
         tokens_grant(t, entry->attr.ino, entry->attr.token, entry->grant.number);
+    tokens_lock(t);
+    tokens_note_xattrs(t, entry->attr.ino, entry->attr.xattrs, entry->grant.number,
+                       a->changes);
+    tokens_unlock(t);
 }
 
 static int acquire_entry(struct acquire *a, const struct md_entry *entry)
@@ -407,6 +412,7 @@ static void node_acquire(struct loop *loop, struct node *node)
     node_pin(node);
     a->number = ++loop->last_token_call << 8 | loop->index;
     a->need = waiters_want(loop, node);
+    a->changes = tokens_changes(tokens_of(loop));
     req.ino = node->ino;
     req.mode = (Rozo__TokenMode)a->need.mode;
     req.offset = a->need.from;

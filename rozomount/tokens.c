@@ -67,11 +67,13 @@ struct token {
     uint64_t lowered;         /* EXCLUSIVE by grants up to here was given back */
     struct told_names *names; /* owned; NULL: none */
     struct kept_attr *kept;   /* owned; NULL: none */
-    struct aheads *aheads;  /* owned; NULL: nobody looked for names that we do not know */
-    struct list_node link;  /* in tokens->all */
-    struct list_node named; /* in tokens->named, with names */
-    struct spans ranges;    /* RANGES: of enum token_access; not empty */
-    uint64_t size;          /* RANGES: of the file, as long as we have them */
+    struct aheads *aheads; /* owned; NULL: nobody looked for names that we do not know */
+    uint32_t xattrs;       /* XattrBits; 0: not known */
+    struct xattr_set *xattr_set; /* owned; NULL: none is known */
+    struct list_node link;       /* in tokens->all */
+    struct list_node named;      /* in tokens->named, with names */
+    struct spans ranges;         /* RANGES: of enum token_access; not empty */
+    uint64_t size;               /* RANGES: of the file, as long as we have them */
 };
 
 struct tokens {
@@ -90,6 +92,8 @@ struct tokens {
     uint64_t opened_grant;        /* grants below are void; 0: all are */
     uint64_t given_back[N_SLOTS]; /* by hash of the inode: grants up to here are void */
     uint64_t changed[N_SLOTS];    /* the same: our last change, of n_changes */
+    uint32_t xattrs_changing[N_SLOTS]; /* the same: our changes of xattrs under way */
+    struct xattr_cache xattrs;
     atomic_ullong n_changes;
 };
 
@@ -102,6 +106,7 @@ struct tokens *tokens_new(void)
     list_init(&t->named);
     list_init(&t->ahead);
     t->max = TOKENS_MAX;
+    xattr_cache_init(&t->xattrs);
     return t;
 }
 
@@ -185,6 +190,12 @@ static void kept_drop(struct tokens *t, struct token *k)
     k->kept = NULL;
 }
 
+static void xattrs_drop(struct tokens *t, struct token *k)
+{
+    k->xattrs = 0;
+    xattr_cache_drop(&t->xattrs, &k->xattr_set);
+}
+
 /* They are the caller's; also those that were not told. */
 static struct told_name *token_take_names(struct tokens *t, struct token *k)
 {
@@ -232,6 +243,7 @@ static void token_free(struct tokens *t, struct token *k)
     token_left(t, k);
     told_names_free(token_take_names(t, k));
     kept_drop(t, k);
+    xattrs_drop(t, k);
     free(k->aheads);
     spans_free(&k->ranges);
     list_remove(&k->link);
@@ -327,6 +339,7 @@ void tokens_opened(struct tokens *t, uint64_t grant, bool lost)
         k->grant = grant;
         kept_drop(t,
                   k); /* exportd may have lost its power, and with it what this tells */
+        xattrs_drop(t, k);
         token_doubt_names(k);
         if (lost || grant == 0) {
             k->lost = true;
@@ -798,14 +811,21 @@ uint64_t tokens_changes(struct tokens *t)
     return atomic_load(&t->n_changes);
 }
 
+/* The token, if what an answer with this grant told may be kept: no newer one came before it. */
+static struct token *token_to_keep(struct tokens *t, uint64_t ino, uint64_t grant,
+                                   uint64_t changes)
+{
+    struct token *k = grant_is_good(t, ino, grant) ? token_to_tell(t, ino) : NULL;
+
+    return k == NULL || grant < k->grant || t->changed[slot_of(ino)] > changes ? NULL : k;
+}
+
 void tokens_keep_attr(struct tokens *t, const struct md_attr *attr, uint64_t grant,
                       uint64_t changes)
 {
-    struct token *k =
-        grant_is_good(t, attr->ino, grant) ? token_to_tell(t, attr->ino) : NULL;
+    struct token *k = token_to_keep(t, attr->ino, grant, changes);
 
-    /* A newer answer came before this one. */
-    if (k == NULL || grant < k->grant || t->changed[slot_of(attr->ino)] > changes)
+    if (k == NULL)
         return;
     kept_drop(t, k);
     k->kept = mem_new(sizeof(*k->kept));
@@ -859,6 +879,98 @@ uint64_t tokens_forget_attr(struct tokens *t, uint64_t ino, uint64_t changes)
     }
     tokens_unlock(t);
     return changes;
+}
+
+/* ---- extended attributes ---- */
+
+static struct token *token_to_keep_xattrs(struct tokens *t, uint64_t ino, uint64_t grant,
+                                          uint64_t changes)
+{
+    return t->xattrs_changing[slot_of(ino)] != 0 ? NULL
+                                                 : token_to_keep(t, ino, grant, changes);
+}
+
+void tokens_note_xattrs(struct tokens *t, uint64_t ino, uint32_t classes, uint64_t grant,
+                        uint64_t changes)
+{
+    struct token *k = token_to_keep_xattrs(t, ino, grant, changes);
+
+    if (k != NULL && (classes & ROZO__XATTR_BITS__XATTRS_TOLD) != 0)
+        k->xattrs = classes;
+}
+
+void tokens_keep_xattr(struct tokens *t, uint64_t ino, const char *name,
+                       const struct cached_xattr *x, uint64_t grant, uint64_t changes)
+{
+    struct token *k = token_to_keep_xattrs(t, ino, grant, changes);
+
+    if (k != NULL)
+        xattr_cache_put(&t->xattrs, &k->xattr_set, name, x);
+}
+
+/* Has the inode none of the class of this name? Of "": none at all. */
+static bool xattr_is_absent(const struct token *k, const char *name)
+{
+    static const struct {
+        const char *prefix;
+        uint32_t bit;
+    } classes[] = {
+        { "security.", ROZO__XATTR_BITS__XATTRS_SECURITY },
+        { "system.posix_acl_access", ROZO__XATTR_BITS__XATTRS_ACL_ACCESS },
+        { "system.posix_acl_default", ROZO__XATTR_BITS__XATTRS_ACL_DEFAULT },
+        { "user.", ROZO__XATTR_BITS__XATTRS_USER },
+        { "trusted.", ROZO__XATTR_BITS__XATTRS_TRUSTED },
+    };
+
+    if (k->xattrs == 0 || name[0] == '\0')
+        return k->xattrs == ROZO__XATTR_BITS__XATTRS_TOLD;
+    for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++) {
+        if (strncmp(name, classes[i].prefix, strlen(classes[i].prefix)) == 0)
+            return (k->xattrs & classes[i].bit) == 0;
+    }
+    return false; /* exportd knows the rest */
+}
+
+/* With the lock. */
+static bool find_xattr(struct tokens *t, uint64_t ino, const char *name,
+                       struct known_xattr *out)
+{
+    const struct token *k = token_to_tell(t, ino);
+    struct cached_xattr x = { .is_there = name[0] == '\0' };
+
+    if (k == NULL || t->xattrs_changing[slot_of(ino)] != 0 ||
+        (!xattr_is_absent(k, name) && !xattr_cache_find(k->xattr_set, name, &x)))
+        return false;
+    out->is_there = x.is_there;
+    out->len = x.len;
+    if (x.len != 0)
+        memcpy(out->value, x.value, x.len);
+    return true;
+}
+
+bool tokens_find_xattr(struct tokens *t, uint64_t ino, const char *name,
+                       struct known_xattr *out)
+{
+    bool known;
+
+    tokens_lock(t);
+    known = find_xattr(t, ino, name, out);
+    tokens_unlock(t);
+    return known;
+}
+
+void tokens_xattrs_change(struct tokens *t, uint64_t ino, bool begins)
+{
+    uint32_t *changing = &t->xattrs_changing[slot_of(ino)];
+    struct token *k;
+
+    tokens_lock(t);
+    assert(begins || *changing != 0);
+    *changing += begins ? 1 : -1u;
+    k = token_find(t, ino);
+    if (k != NULL)
+        xattrs_drop(t, k);
+    tokens_unlock(t);
 }
 
 /* ---- looking ahead ---- */
@@ -952,6 +1064,8 @@ void tokens_recall(struct tokens *t, uint64_t ino, enum token_mode keep)
         k->ceiling = keep;
     if (k != NULL)
         kept_drop(t, k);
+    if (k != NULL && keep == TOKEN_NONE) /* else nobody else changes them */
+        xattrs_drop(t, k);
     tokens_unlock(t);
 }
 
@@ -1148,6 +1262,7 @@ bool tokens_recall_plain(struct tokens *t, uint64_t ino)
     if (plain) {
         k->ceiling = TOKEN_NONE;
         kept_drop(t, k);
+        xattrs_drop(t, k);
     }
     tokens_unlock(t);
     return plain;

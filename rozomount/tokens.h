@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "common/table.h"
+#include "rozomount/xattr_cache.h"
 
 enum token_mode { TOKEN_NONE, TOKEN_SHARED, TOKEN_RANGES, TOKEN_EXCLUSIVE };
 enum token_access { TOKEN_READ = 1, TOKEN_WRITE = 2 }; /* of a range */
@@ -198,6 +199,32 @@ bool tokens_take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
  * attributes of right after that change are to be kept with: the new tokens_changes(), or `changes` when they are not the newest.
  */
 uint64_t tokens_forget_attr(struct tokens *t, uint64_t ino, uint64_t changes);
+
+/* ---- extended attributes ---- */
+
+/*
+ * Which classes of them an inode has comes with its attributes, small ones stay once they were read, and both are good as long as
+ * its token: SHARED, or more. Names are as in getxattr(2); "" is the list of all names, each with its zero byte.
+ */
+struct known_xattr {
+    bool is_there;
+    size_t len;
+    uint8_t value[XATTR_CACHED_MAX];
+};
+/** With the lock: an answer with this grant told of the classes (XattrBits), as tokens_keep_attr(). */
+void tokens_note_xattrs(struct tokens *t, uint64_t ino, uint32_t classes, uint64_t grant,
+                        uint64_t changes);
+/** With the lock: it told of this one, or that there is none. */
+void tokens_keep_xattr(struct tokens *t, uint64_t ino, const char *name,
+                       const struct cached_xattr *x, uint64_t grant, uint64_t changes);
+/** Is it known, or that it is not there? */
+bool tokens_find_xattr(struct tokens *t, uint64_t ino, const char *name,
+                       struct known_xattr *out);
+/**
+ * We are about to have exportd change them (begins), or it has done so, or not: between the two nothing is known, since another mount may
+ * see the change before we hear that it was made.
+ */
+void tokens_xattrs_change(struct tokens *t, uint64_t ino, bool begins);
 
 /* ---- giving back ---- */
 

@@ -443,7 +443,7 @@ static void trash_put(struct fs *fs, const struct inode *in)
 }
 
 /* Everything of an inode goes. */
-static void inode_remove(struct fs *fs, const struct inode *in)
+static void inode_remove(struct fs *fs, struct inode *in)
 {
     struct key k;
 

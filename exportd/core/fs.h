@@ -230,4 +230,16 @@ int fs_setxattr(struct fs *fs, uint64_t ino, struct fs_name name, const uint8_t 
 int fs_listxattr(struct fs *fs, uint64_t ino, const uint8_t **names, size_t *len);
 int fs_removexattr(struct fs *fs, uint64_t ino, struct fs_name name);
 
+/* As on the wire: XattrBits. */
+enum fs_xattr_classes {
+    FS_XATTRS_TOLD = 1,
+    FS_XATTRS_SECURITY = 2,
+    FS_XATTRS_ACL_ACCESS = 4,
+    FS_XATTRS_ACL_DEFAULT = 8,
+    FS_XATTRS_USER = 16,
+    FS_XATTRS_TRUSTED = 32,
+};
+/** Which classes of xattrs the inode has any of; 0: nobody can say. */
+uint32_t fs_xattr_classes(struct fs *fs, const struct inode *in);
+
 #endif

@@ -60,7 +60,7 @@ void xattrs_make(struct fs *fs, uint64_t ino, const char *const *names,
 /** Put a new value of an xattr that is there. */
 void xattr_replace(struct fs *fs, uint64_t ino, const char *name, const uint8_t *val,
                    size_t len);
-/** Remove all xattrs of an inode that goes. */
-void xattrs_delete_all(struct fs *fs, const struct inode *in);
+/** Remove all xattrs of an inode that goes. It is not put. */
+void xattrs_delete_all(struct fs *fs, struct inode *in);
 
 #endif

@@ -15,20 +15,33 @@
 #include "exportd/core/acl.h"
 #include "exportd/core/fs_inside.h"
 
+/* The classes of names that there are, beside ACLs. */
+static const struct {
+    const char *prefix;
+    uint32_t bit; /* enum fs_xattr_classes */
+} classes[] = {
+    { "user.", FS_XATTRS_USER },
+    { "trusted.", FS_XATTRS_TRUSTED },
+    { "security.", FS_XATTRS_SECURITY },
+};
+
+static bool name_is_of(struct fs_name name, const char *prefix)
+{
+    size_t len = strlen(prefix);
+
+    return name.len > len && memcmp(name.bytes, prefix, len) == 0;
+}
+
 static int xattr_name_check(struct fs_name name)
 {
-    static const char *const prefixes[] = { "user.", "trusted.", "security." };
-
     if (name.len > FS_NAME_MAX)
         return -ERANGE;
     if (name.len == 0 || memchr(name.bytes, 0, name.len) != NULL)
         return -EINVAL;
     if (name_is(name, ACL_NAME_ACCESS) || name_is(name, ACL_NAME_DEFAULT))
         return 0;
-    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
-        size_t len = strlen(prefixes[i]);
-
-        if (name.len > len && memcmp(name.bytes, prefixes[i], len) == 0)
+    for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++) {
+        if (name_is_of(name, classes[i].prefix))
             return 0;
     }
     return -EOPNOTSUPP;
@@ -159,7 +172,7 @@ void xattr_replace(struct fs *fs, uint64_t ino, const char *name, const uint8_t 
     value_put(fs, ino, name_of(name), val, len);
 }
 
-void xattrs_delete_all(struct fs *fs, const struct inode *in)
+void xattrs_delete_all(struct fs *fs, struct inode *in)
 {
     const uint8_t *names;
     size_t len;
@@ -170,6 +183,7 @@ void xattrs_delete_all(struct fs *fs, const struct inode *in)
         value_delete(fs, in->ino, name_of((const char *)names + at));
     if (len > 0)
         names_put(fs, in->ino, NULL, 0);
+    in->flags &= ~(uint32_t)(INODE_XATTRS | INODE_ACL_ACCESS | INODE_ACL_DEFAULT);
 }
 
 int fs_getxattr(struct fs *fs, uint64_t ino, struct fs_name name, const uint8_t **val,
@@ -197,6 +211,27 @@ int fs_listxattr(struct fs *fs, uint64_t ino, const uint8_t **names, size_t *len
     int rc = inode_get(fs, ino, &in);
 
     return rc == 0 ? names_get(fs, &in, names, len) : rc;
+}
+
+uint32_t fs_xattr_classes(struct fs *fs, const struct inode *in)
+{
+    uint32_t bits = FS_XATTRS_TOLD;
+    const uint8_t *names;
+    size_t len;
+
+    if (names_get(fs, in, &names, &len) != 0)
+        return 0; /* logged: whoever asks for one hears of it */
+    if ((in->flags & INODE_ACL_ACCESS) != 0)
+        bits |= FS_XATTRS_ACL_ACCESS;
+    if ((in->flags & INODE_ACL_DEFAULT) != 0)
+        bits |= FS_XATTRS_ACL_DEFAULT;
+    for (size_t at = 0; at < len; at += strlen((const char *)names + at) + 1) {
+        for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++) {
+            if (name_is_of(name_of((const char *)names + at), classes[i].prefix))
+                bits |= classes[i].bit;
+        }
+    }
+    return bits;
 }
 
 /* A change of one name of an inode, checked and about to be put. */

@@ -26,7 +26,7 @@ static struct fs_name name_of(ProtobufCBinaryData b)
 
 /* ---- what answers are made of ---- */
 
-static void attr_fill(const struct inode *in, Rozo__Attr *a)
+static void attr_fill(const struct op *op, const struct inode *in, Rozo__Attr *a)
 {
     rozo__attr__init(a);
     a->ino = in->ino;
@@ -48,6 +48,7 @@ static void attr_fill(const struct inode *in, Rozo__Attr *a)
     else if (a->has_data)
         a->blocks = a->size / STAT_BLOCK_BYTES + (a->size % STAT_BLOCK_BYTES != 0);
     a->change = in->change;
+    a->xattrs = fs_xattr_classes(op->fs, in);
 }
 
 /* A FileData and all it points at. */
@@ -104,7 +105,7 @@ static int data_fill(struct op *op, struct inode *in, bool write, struct data_pa
 static void attr_give(struct op *op, const struct inode *in, enum token_mode mode,
                       Rozo__Attr *a)
 {
-    attr_fill(in, a);
+    attr_fill(op, in, a);
     a->token = op_grant(op, in->ino, mode);
 }
 
@@ -119,7 +120,7 @@ static Rozo__Attr *dir_give(struct op *op, uint64_t dir, Rozo__TokenMode held,
 
     if (held == ROZO__TOKEN_MODE__TOKEN_NONE || fs_getattr(op->fs, dir, &in) != 0)
         return NULL;
-    attr_fill(&in, a);
+    attr_fill(op, &in, a);
     a->token = held;
     return a;
 }
@@ -198,7 +199,7 @@ static int answer_removed(struct op *op, const struct inode *in, uint64_t moved[
     Rozo__Attr attr;
 
     if (in->ino != 0 && in->nlink == 0 && !export_is_open(op->export, in->ino)) {
-        attr_fill(in, &attr);
+        attr_fill(op, in, &attr);
         if (!export_needs(op->export, in->ino))
             tokens_inode_gone(&op->export->tokens, in->ino);
     } else if (in->ino != 0) {
@@ -870,7 +871,7 @@ int md_token(struct op *op, const ProtobufCMessage *msg)
         rc = open_inode(op, &in, true, false);
     if (rc != 0)
         return rc;
-    attr_fill(&in, &attr);
+    attr_fill(op, &in, &attr);
     attr.token =
         op_grant_range(op, req->ino, (enum token_mode)req->mode, req->call, &range);
     if (attr.token < req->mode && range.to == 0)
@@ -950,6 +951,12 @@ int md_truncated(struct op *op, const ProtobufCMessage *msg)
 
 /* ---- xattrs ---- */
 
+/* Nothing is given by answers without attributes: whoever has a token goes by the attributes that came with it. */
+static uint64_t held_grant(const struct op *op, uint64_t ino)
+{
+    return tokens_held_grant(&op->export->tokens, &op->session->tokens, ino);
+}
+
 int md_getxattr(struct op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdGetxattrReq *req = (const Rozo__MdGetxattrReq *)msg;
@@ -957,11 +964,15 @@ int md_getxattr(struct op *op, const ProtobufCMessage *msg)
     const uint8_t *val;
     size_t len;
     int rc = fs_getxattr(op->fs, req->ino, name_of(req->name), &val, &len);
+    int packed;
 
-    if (rc != 0)
+    if (rc != 0 && rc != -ENODATA)
         return rc;
-    resp.value = (ProtobufCBinaryData){ len, (uint8_t *)val };
-    return op_pack(op, &resp.base);
+    if (rc == 0)
+        resp.value = (ProtobufCBinaryData){ len, (uint8_t *)val };
+    resp.grant = held_grant(op, req->ino); /* that it is not there may be kept, too */
+    packed = op_pack(op, &resp.base);
+    return packed == 0 ? rc : packed;
 }
 
 int md_setxattr(struct op *op, const ProtobufCMessage *msg)
@@ -986,6 +997,7 @@ int md_listxattr(struct op *op, const ProtobufCMessage *msg)
     if (rc != 0)
         return rc;
     resp.names = (ProtobufCBinaryData){ len, (uint8_t *)names };
+    resp.grant = held_grant(op, req->ino);
     return op_pack(op, &resp.base);
 }
 

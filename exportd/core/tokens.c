@@ -655,6 +655,14 @@ enum token_mode tokens_held(const struct tokens *t, const struct token_holder *h
     return h == NULL ? TOKEN_NONE : (enum token_mode)h->mode;
 }
 
+uint64_t tokens_held_grant(const struct tokens *t, const struct token_holder *holder,
+                           uint64_t ino)
+{
+    const struct token_holding *h = holding_find(inode_find(t, ino), holder);
+
+    return h == NULL || h->mode == TOKEN_NONE ? 0 : h->grant;
+}
+
 bool tokens_is_written(const struct tokens *t, const struct token_holder *holder,
                        uint64_t ino)
 {

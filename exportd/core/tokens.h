@@ -168,6 +168,9 @@ void tokens_ask_oldest(struct tokens *t, struct token_holder *holder, size_t n);
 /** What the holder has of it. */
 enum token_mode tokens_held(const struct tokens *t, const struct token_holder *holder,
                             uint64_t ino);
+/** ... and the number of the newest answer that gave it; 0: nothing. */
+uint64_t tokens_held_grant(const struct tokens *t, const struct token_holder *holder,
+                           uint64_t ino);
 /** Does another one have it EXCLUSIVE, or RANGES of it? */
 bool tokens_is_written(const struct tokens *t, const struct token_holder *holder,
                        uint64_t ino);

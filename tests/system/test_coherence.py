@@ -24,7 +24,7 @@ from conftest import cannot_mount, make_factory, mounts_below
 from test_left_to_us import (FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, RENAME_EXCHANGE, call, fallocate, libc,
                              renameat2)
 from test_mount import end, mount
-from test_posix import let_others_in
+from test_posix import CAPABILITY, let_others_in
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
@@ -1257,6 +1257,111 @@ def test_attributes_of_what_is_open_ask_nobody(two_mounts, ab):
 
     costs_no_question.i = 0
     two_mounts.wait_for(costs_no_question, "a file that is made without a question for its attributes")
+
+
+# ---- extended attributes are kept, and that there are none ----
+
+BACKGROUND = ("keep_alive", "events", "status", "close", "give_back")  # what others left; nobody waits for it
+
+
+def asked(c, work):
+    """What exportd is asked for while work() runs, by kind."""
+    before = c.status()["exportd"]["requests"]
+    work()
+    after = c.status()["exportd"]["requests"]
+    return {kind: n - before.get(kind, 0) for kind, n in after.items()
+            if n != before.get(kind, 0) and kind not in BACKGROUND}
+
+
+def xattr_or_none(path, name):
+    try:
+        return os.getxattr(path, name, follow_symlinks=False)
+    except OSError as e:
+        assert e.errno == errno.ENODATA
+        return None
+
+
+def look_closely(folder):
+    """As `ls -l`, Samba, rsync -A, -X and backups do: of each name the attributes, ACLs, and what extended ones there are."""
+    found = {}
+    for entry in os.scandir(folder):
+        names = ["security.selinux", "security.capability", "user.DOSATTRIB", "trusted.overlay.opaque"]
+        if not entry.is_symlink():
+            names += ["system.posix_acl_access"] + (["system.posix_acl_default"] if entry.is_dir() else [])
+        found[entry.name] = (os.lstat(entry.path).st_mode, {name: xattr_or_none(entry.path, name) for name in names},
+                             os.listxattr(entry.path, follow_symlinks=False))
+    return found
+
+
+@contextlib.contextmanager
+def inside(folder):
+    """A way into the folder that looks up no name: another test may have changed those above it a moment ago."""
+    with Open(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
+        yield "/proc/%d/fd/%d" % (os.getpid(), fd)
+
+
+def test_who_lists_a_folder_closely_asks_for_its_listing_alone(two_mounts, ab):
+    """... and the second time for nothing: a mount knows of each inode which classes of extended attributes it has."""
+    n = 1000
+    os.mkdir(ab[0] + "/d")
+    for i in range(n):
+        path = ab[0] + "/d/%d" % i
+        if i % 10 == 0:
+            os.mkdir(path)
+        elif i % 10 == 1:
+            os.symlink("to", path)
+        else:
+            os.mknod(path)  # who makes it with open() has it for itself until somebody looks
+    with inside(ab[1] + "/d") as d:
+        def list_long():
+            subprocess.run(["ls", "-l"], cwd=d, check=True, stdout=subprocess.DEVNULL)
+
+        first = asked(two_mounts, list_long)
+        assert first.pop("readdir") > 0 and first.pop("readlink") == n // 10 and sum(first.values()) < 10, first
+        assert "getxattr" not in first and "listxattr" not in first
+        for look in (list_long, lambda: look_closely(d)):
+            two_mounts.wait_for(lambda: asked(two_mounts, look) == {}, "a second look that asks for nothing")
+        assert all(set(xattrs.values()) == {None} and names == [] for _, xattrs, names in look_closely(d).values())
+
+
+def test_small_extended_attributes_are_read_once(two_mounts, ab):
+    """... by each mount, until somebody changes one: then all mounts see that at once. Large ones are read each time."""
+    a, b = ab
+    n = 40
+    os.mkdir(a + "/d")
+    for i in range(n):
+        put(a + "/d/%d" % i)
+        os.setxattr(a + "/d/%d" % i, "user.DOSATTRIB", b"0x%d" % i * 10)
+    os.setxattr(a + "/d", "system.posix_acl_default", acl(7))
+    expected = look_closely(a + "/d")
+    assert expected["7"][1]["user.DOSATTRIB"] == b"0x7" * 10 and expected["7"][2] == ["user.DOSATTRIB"]
+
+    def costs_nothing():
+        with inside(b + "/d") as d:
+            assert look_closely(d) == expected
+            return asked(two_mounts, lambda: look_closely(d)) == {}
+
+    two_mounts.wait_for(costs_nothing, "a second look that asks for nothing")
+    for who in (0, 1):
+        for path, name, value in (("/d/3", "user.DOSATTRIB", b"other%d" % who), ("/d/4", "user.new", b"%d" % who),
+                                  ("/d/5", "security.capability", CAPABILITY), ("/d/6", "system.posix_acl_access", acl(who)),
+                                  ("/d", "system.posix_acl_default", acl(who)), ("/d/8", "trusted.large", b"%d" % who * 5000)):
+            os.setxattr(ab[who] + path, name, value)
+            for mnt in (ab[1 - who], ab[who]):
+                assert xattr_or_none(mnt + path, name) == value and name in os.listxattr(mnt + path)
+        os.chmod(ab[who] + "/d/6", 0o710)  # its ACL goes with it
+        assert xattr_or_none(a + "/d/6", "system.posix_acl_access") == xattr_or_none(b + "/d/6", "system.posix_acl_access") != acl(who)
+        for path, name in (("/d/4", "user.new"), ("/d/6", "system.posix_acl_access")):
+            os.removexattr(ab[who] + path, name)
+            for mnt in (ab[1 - who], ab[who]):
+                assert xattr_or_none(mnt + path, name) is None and name not in os.listxattr(mnt + path)
+    expected = look_closely(a + "/d")
+    two_mounts.wait_for(costs_nothing, "a look that asks for nothing")
+    for path in (a, b, a + "/d", b + "/d"):
+        let_others_in(path)
+    for mnt in ab:
+        assert sorted(os.listxattr(mnt + "/d/8")) == ["trusted.large", "user.DOSATTRIB"]
+        assert as_user_1(lambda: os.listxattr(mnt + "/d/8")) == ["user.DOSATTRIB"]
 
 
 def missing(path):

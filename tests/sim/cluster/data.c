@@ -367,6 +367,8 @@ static void data_next(struct program *p)
     p->n_left--;
     if (run->config.locks && locks_do(p))
         return;
+    if (run->config.xattrs && xattrs_do(p))
+        return;
     p->op = data_choose(p);
     switch (p->op) {
     case DATA_WRITE:

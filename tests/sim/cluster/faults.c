@@ -130,6 +130,7 @@ static void exportd_dies(bool power)
     run->exportd_cut_ns = world_clock.now_ns;
     model_power_lost();
     model_names_lost();
+    xattrs_lost();
 }
 
 static void fault_exportd(bool power)

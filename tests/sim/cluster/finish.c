@@ -72,6 +72,11 @@ static int looked(struct program *p, const char *what)
     return run->programs[0].req.rc;
 }
 
+static void look_at_xattr(struct program *p)
+{
+    looked(p, "a look at xattrs after all is well");
+}
+
 /* Every byte of a file, from a mount that knows nothing. */
 static void check_file(struct program *p, int file)
 {
@@ -112,6 +117,8 @@ static void check_file(struct program *p, int file)
         if (p->req.data_len < BLOCK)
             break;
     }
+    if (run->config.xattrs)
+        xattrs_check(p, file, look_at_xattr);
     client_release(c, looking(p), f->ino, p->fh);
     looked(p, "a release");
 }

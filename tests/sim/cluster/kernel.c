@@ -286,6 +286,8 @@ static void kop_answer(struct kop *op, int rc)
     req->st = op->below.st;
     req->fh = op->below.fh;
     req->n = op->below.n;
+    if (op->r.kind == REQUEST_GETXATTR || op->r.kind == REQUEST_LISTXATTR)
+        req->data_len = op->below.data_len;
     request_answered(req, rc);
 }
 
@@ -366,6 +368,10 @@ void kernel_ask(struct kernel *k, struct fuse_req *req, const struct request *r)
     case REQUEST_TRUNCATE:
     case REQUEST_FALLOCATE:
     case REQUEST_SEEK:
+    case REQUEST_GETXATTR:
+    case REQUEST_LISTXATTR:
+    case REQUEST_SETXATTR:
+    case REQUEST_REMOVEXATTR:
         kfile_ask(op);
         break;
     }

@@ -21,8 +21,9 @@
  *   which others read who opened it so. It goes when the directory is opened without keep_cache, when inval_inode (with
  *   pages), a change of names through this mount or the dropping of a name comes, and when the directory is known to have another mtime. An
  *   answer to a READDIR that is under way at an inval_inode goes into the next listing.
+ * - Extended attributes: nothing is kept.
  * - Locks (i_rwsem), first come first served: changes of names hold their directories alone, LOOKUP and READDIR share them;
- *   WRITE, SETATTR, FALLOCATE, FSYNC, LSEEK hold the file alone.
+ *   WRITE, SETATTR, SETXATTR, REMOVEXATTR, FALLOCATE, FSYNC, LSEEK hold the file alone.
  * - A change of names that is answered ESTALE is done once more, from its start, and names are looked up anew.
  * - inval_inode: attributes are not believed any more; pages in the range are dropped one after the other, each when its READ
  *   is answered. Of an inode that the kernel does not know (yet) it does nothing.
@@ -44,7 +45,7 @@
  * We are as hard as Linux when it was another READ that ended early, further back, whose answer was taken meanwhile.
  *
  * An answer is taken in a moment after it was given, as a process is woken: an invalidation that comes between is done before it.
- * Not modelled: mapped pages, links' targets, xattrs, ACLs.
+ * Not modelled: mapped pages, links' targets, ACLs.
  */
 #ifndef ROZO_SIM_KERNEL_H
 #define ROZO_SIM_KERNEL_H

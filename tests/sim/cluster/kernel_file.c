@@ -654,7 +654,11 @@ void kfile_ask(struct kop *op)
     case REQUEST_FLUSH:
         alone(op, flush_locked);
         break;
-    default: /* FSYNC, SEEK */
+    case REQUEST_GETXATTR:
+    case REQUEST_LISTXATTR:
+        kop_ask(op, &op->r, passed_on);
+        break;
+    default: /* FSYNC, SEEK, changes of xattrs */
         alone(op, pass_locked);
         break;
     }

@@ -77,7 +77,7 @@ struct arguments {
     unsigned mutant;
     const char *mode; /* NULL: each seed its own */
     bool verbose, tells, quiet, torn, heals, twice, directories, kernel, shared, locks,
-        names, cuts, inlined, direct;
+        xattrs, names, cuts, inlined, direct;
     unsigned strict;
     unsigned n_clients, token_limit;
     char replay[256];
@@ -133,6 +133,7 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.inlined = args.inlined;
     c.strict = args.shared ? MODEL_STRICT : args.strict;
     c.locks = args.locks;
+    c.xattrs = args.xattrs;
     c.names = args.names;
     c.cuts = args.cuts;
     c.direct = args.direct;
@@ -153,7 +154,7 @@ static void run_seed(uint64_t seed, struct run_result *r)
 
     snprintf(args.replay, sizeof(args.replay),
              "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
-             "--mutant %s%s%s%s%s%s%s%s%s%s%s%s --clients %u --token-limit %u\n",
+             "--mutant %s%s%s%s%s%s%s%s%s%s%s%s%s --clients %u --token-limit %u\n",
              (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
              mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
              c.heals ? " --heal" : "", c.directories ? " --directories" : "",
@@ -162,9 +163,9 @@ static void run_seed(uint64_t seed, struct run_result *r)
              : c.strict != MODEL_LENIENT ? " --strict=sizes"
                                          : "",
              c.shared ? " --shared" : "", c.locks ? " --locks" : "",
-             c.names ? " --names" : "", c.cuts ? " --cuts" : "",
-             c.inlined ? " --inline" : "", c.direct ? " --direct" : "", c.n_clients,
-             c.token_limit);
+             c.xattrs ? " --xattrs" : "", c.names ? " --names" : "",
+             c.cuts ? " --cuts" : "", c.inlined ? " --inline" : "",
+             c.direct ? " --direct" : "", c.n_clients, c.token_limit);
     run_once(&c, r);
     if (!args.quiet)
         printf(
@@ -247,6 +248,9 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
     case 'L':
         args.locks = true;
         return 0;
+    case 'X':
+        args.xattrs = true;
+        return 0;
     case 'N':
         args.names = true;
         return 0;
@@ -302,6 +306,7 @@ int main(int argc, char **argv)
         { "inline", 'I', NULL, 0, "exportd keeps the data of small files", 0 },
         { "shared", 'W', NULL, 0, "Few names, and many writers of a file; strict", 0 },
         { "locks", 'L', NULL, 0, "Programs take locks", 0 },
+        { "xattrs", 'X', NULL, 0, "Programs change and look at extended attributes", 0 },
         { "names", 'N', NULL, 0, "Programs mostly look at names", 0 },
         { "cuts", 'U', NULL, 0, "Programs mostly cut files, and read around their ends",
           0 },
@@ -346,6 +351,8 @@ int main(int argc, char **argv)
         sum.n_ranges += r.n_ranges;
         sum.n_locks += r.n_locks;
         sum.n_signals += r.n_signals;
+        sum.n_xattrs += r.n_xattrs;
+        sum.n_xattrs_asked += r.n_xattrs_asked;
         sum.n_inlined += r.n_inlined;
         sum.n_inlined_again += r.n_inlined_again;
         sum.n_outgrown += r.n_outgrown;
@@ -386,6 +393,9 @@ int main(int argc, char **argv)
     if (args.locks)
         printf("locks: %llu taken, %llu signals to who waits\n",
                (unsigned long long)sum.n_locks, (unsigned long long)sum.n_signals);
+    if (args.xattrs)
+        printf("xattrs: %llu looked at, %llu questions to exportd\n",
+               (unsigned long long)sum.n_xattrs, (unsigned long long)sum.n_xattrs_asked);
     if (args.inlined)
         printf(
             "inline: %llu files told to exportd, %llu times more, %llu of them moved to storages\n",

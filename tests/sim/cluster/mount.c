@@ -749,6 +749,18 @@ static void file_send(struct loop *loop, struct fuse_req *req, const struct requ
     }
 }
 
+static void xattr_send(struct fuse_req *req, const struct request *r)
+{
+    if (r->kind == REQUEST_GETXATTR)
+        face_ops.getxattr(req, r->ino, r->name, r->len);
+    else if (r->kind == REQUEST_LISTXATTR)
+        face_ops.listxattr(req, r->ino, r->len);
+    else if (r->kind == REQUEST_SETXATTR)
+        face_ops.setxattr(req, r->ino, r->name, r->data, r->len, 0);
+    else
+        face_ops.removexattr(req, r->ino, r->name);
+}
+
 /* As the mount hears it. arg: the client. */
 static void client_send(void *arg, struct fuse_req *req, const struct request *r)
 {
@@ -775,6 +787,12 @@ static void client_send(void *arg, struct fuse_req *req, const struct request *r
     case REQUEST_SETLK:
     case REQUEST_GETATTR:
         file_send(loop, req, r, &fi);
+        break;
+    case REQUEST_GETXATTR:
+    case REQUEST_LISTXATTR:
+    case REQUEST_SETXATTR:
+    case REQUEST_REMOVEXATTR:
+        xattr_send(req, r);
         break;
     default:
         name_send(req, r, &fi);
@@ -947,6 +965,42 @@ void client_seek(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint6
 void client_getattr(struct sim_client *c, struct fuse_req *req, uint64_t ino)
 {
     const struct request r = { .kind = REQUEST_GETATTR, .ino = ino };
+
+    client_ask(c, req, &r);
+}
+
+void client_getxattr(struct sim_client *c, struct fuse_req *req, uint64_t ino,
+                     const char *name, size_t len)
+{
+    const struct request r = {
+        .kind = REQUEST_GETXATTR, .ino = ino, .name = name, .len = len
+    };
+
+    client_ask(c, req, &r);
+}
+
+void client_listxattr(struct sim_client *c, struct fuse_req *req, uint64_t ino,
+                      size_t len)
+{
+    const struct request r = { .kind = REQUEST_LISTXATTR, .ino = ino, .len = len };
+
+    client_ask(c, req, &r);
+}
+
+void client_setxattr(struct sim_client *c, struct fuse_req *req, uint64_t ino,
+                     const char *name, const void *value, size_t len)
+{
+    const struct request r = {
+        .kind = REQUEST_SETXATTR, .ino = ino, .name = name, .data = value, .len = len
+    };
+
+    client_ask(c, req, &r);
+}
+
+void client_removexattr(struct sim_client *c, struct fuse_req *req, uint64_t ino,
+                        const char *name)
+{
+    const struct request r = { .kind = REQUEST_REMOVEXATTR, .ino = ino, .name = name };
 
     client_ask(c, req, &r);
 }

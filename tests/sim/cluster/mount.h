@@ -66,6 +66,15 @@ void client_fallocate(struct sim_client *c, struct fuse_req *req, uint64_t ino,
 void client_seek(struct sim_client *c, struct fuse_req *req, uint64_t ino, uint64_t fh,
                  uint64_t offset, int whence);
 void client_getattr(struct sim_client *c, struct fuse_req *req, uint64_t ino);
+/** Of at most len bytes. */
+void client_getxattr(struct sim_client *c, struct fuse_req *req, uint64_t ino,
+                     const char *name, size_t len);
+void client_listxattr(struct sim_client *c, struct fuse_req *req, uint64_t ino,
+                      size_t len);
+void client_setxattr(struct sim_client *c, struct fuse_req *req, uint64_t ino,
+                     const char *name, const void *value, size_t len);
+void client_removexattr(struct sim_client *c, struct fuse_req *req, uint64_t ino,
+                        const char *name);
 void client_unlink(struct sim_client *c, struct fuse_req *req, uint64_t parent,
                    const char *name);
 void client_rmdir(struct sim_client *c, struct fuse_req *req, uint64_t parent,

@@ -29,6 +29,10 @@ enum request_kind {
     REQUEST_FALLOCATE,
     REQUEST_SEEK,
     REQUEST_GETATTR,
+    REQUEST_GETXATTR,
+    REQUEST_LISTXATTR,
+    REQUEST_SETXATTR,
+    REQUEST_REMOVEXATTR,
     REQUEST_UNLINK,
     REQUEST_RMDIR,
     REQUEST_LINK,
@@ -46,7 +50,7 @@ struct request {
     enum request_kind kind;
     uint64_t ino;      /* or that of the directory */
     uint64_t ino2;     /* a rename: of the other directory; a link: what gets the name */
-    const char *name;  /* in ino */
+    const char *name;  /* in ino; of an xattr */
     const char *name2; /* in ino2 */
     uint64_t fh;
     uint64_t off, len;

@@ -189,6 +189,8 @@ static void on_request(const struct host *from, unsigned from_life, const struct
             (call->op == ROZO__OP__ST_WRITE || call->op == ROZO__OP__MD_WROTE))
             c = &run->clients[i];
     }
+    run->result.n_xattrs_asked +=
+        call->op == ROZO__OP__MD_GETXATTR || call->op == ROZO__OP__MD_LISTXATTR;
     if (c != NULL && call->op == ROZO__OP__MD_WROTE)
         on_data_arrives(c, from_life, call);
     for (unsigned i = 0; c != NULL && i < servers.n_storages; i++) {
@@ -263,6 +265,7 @@ void run_once(const struct run_config *config, struct run_result *out)
     world_begin(config->seed);
     net_begin();
     model_begin(config->strict);
+    xattrs_begin();
     model.gives_up = (config->faults & (FAULT_FULL | FAULT_ERRORS)) != 0;
     run = calloc(1, sizeof(*run));
     assert(run != NULL);

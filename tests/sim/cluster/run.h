@@ -65,6 +65,7 @@ struct run_config {
     bool inlined;         /* exportd keeps the data of small files */
     unsigned token_limit; /* of each session; 0: exportd's own */
     bool locks;           /* programs take locks */
+    bool xattrs;          /* they change and look at extended attributes */
     unsigned n_clients;   /* with programs; 0: all */
     bool
         torn_is_fine; /* blocks that cannot be read after all is over are counted, no more */
@@ -82,8 +83,9 @@ struct run_result {
     uint64_t n_peeked;           /* looked at while others may change them */
     uint64_t n_ranges;           /* tokens of ranges at exportd, over all looks */
     uint64_t n_locks, n_signals; /* locks taken; signals to those who wait for one */
-    uint64_t n_records;          /* at all homes, whole and of one version, in the end */
-    uint64_t bytes_most;         /* memory of one process */
+    uint64_t n_xattrs, n_xattrs_asked; /* looked at; questions to exportd */
+    uint64_t n_records;  /* at all homes, whole and of one version, in the end */
+    uint64_t bytes_most; /* memory of one process */
     /* Files whose data exportd was told, how often once more, and of how many then that storages have them. */
     uint64_t n_inlined, n_inlined_again, n_outgrown;
     /* It answered by itself. */

@@ -67,6 +67,10 @@ struct program {
         bool asked_writes, signalled; /* of the request under way */
         unsigned asked_range;
     } lock;
+    struct {
+        unsigned which;
+        uint32_t id;
+    } xattr;                 /* of the request under way */
     struct env_timer signal; /* comes while it waits for a lock */
     uint64_t fh;
     int open_flags;
@@ -179,6 +183,15 @@ bool locks_do(struct program *p);
 void lock_drop(struct program *p);
 /** It may be taken for dead: what it has may be lost. */
 void locks_client_away(int client);
+
+/* xattrs.c */
+void xattrs_begin(void);
+/** Change or look at an extended attribute of the file it has open, perhaps; false: it does not. */
+bool xattrs_do(struct program *p);
+/** exportd lost its power. */
+void xattrs_lost(void);
+/** After all is well: all of a file; wait() ends when the answer is there. */
+void xattrs_check(struct program *p, int file, void (*wait)(struct program *p));
 
 /* names.c */
 void names_make(void);

@@ -557,6 +557,49 @@ static const struct ace acl_user5[] = { U_OBJ(6), USER(5, 7), G_OBJ(4), MASK(7),
                                         OTHER(0) };
 static const struct ace acl_plain[] = { U_OBJ(7), G_OBJ(1), OTHER(0) };
 
+/* Who need not ask for one of a class that is not there is told so with the attributes. */
+static void test_classes_of_xattrs(void **state)
+{
+    static const struct {
+        const char *name;
+        uint32_t bit;
+    } classes[] = {
+        { "user.a", ROZO__XATTR_BITS__XATTRS_USER },
+        { "trusted.a", ROZO__XATTR_BITS__XATTRS_TRUSTED },
+        { "security.a", ROZO__XATTR_BITS__XATTRS_SECURITY },
+    };
+    uint64_t f = mk("f", S_IFREG | 0644);
+    uint64_t d = mk("d", S_IFDIR | 0755);
+    struct seen s;
+    uint32_t bits = ROZO__XATTR_BITS__XATTRS_TOLD;
+    uint8_t acl[64];
+    size_t len = acl_pack(acl, acl_user5, 5);
+
+    (void)state;
+    assert_int_equal(get(f).xattrs, bits);
+    for (unsigned i = 0; i < 3; i++) {
+        OK(t_setxattr(&w, f, classes[i].name, "1", 1, 0));
+        bits |= classes[i].bit;
+        assert_int_equal(get(f).xattrs, bits);
+    }
+    OK(t_setxattr(&w, f, "user.b", "1", 1, 0));
+    for (unsigned i = 0; i < 3; i++) {
+        OK(t_removexattr(&w, f, classes[i].name));
+        bits &= ~classes[i].bit | ROZO__XATTR_BITS__XATTRS_USER; /* user.b is there */
+        assert_int_equal(get(f).xattrs, bits);
+    }
+    OK(t_removexattr(&w, f, "user.b"));
+    assert_int_equal(get(f).xattrs, ROZO__XATTR_BITS__XATTRS_TOLD);
+    OK(t_setxattr(&w, d, "system.posix_acl_default", acl, len, 0));
+    assert_int_equal(get(d).xattrs, ROZO__XATTR_BITS__XATTRS_TOLD |
+                                        ROZO__XATTR_BITS__XATTRS_ACL_DEFAULT);
+    OK(t_setxattr(&w, f, "system.posix_acl_access", acl, len, 0));
+    assert_int_equal(get(f).xattrs,
+                     ROZO__XATTR_BITS__XATTRS_TOLD | ROZO__XATTR_BITS__XATTRS_ACL_ACCESS);
+    OK(t_unlink(&w, 1, "f", &s)); /* they go with the last name */
+    assert_int_equal(s.xattrs, ROZO__XATTR_BITS__XATTRS_TOLD);
+}
+
 static void test_access_acls(void **state)
 {
     uint64_t f = mk("f", S_IFREG | 0644);
@@ -687,6 +730,7 @@ int main(void)
         T(test_truncate_without_data),
         T(test_xattrs),
         T(test_list_of_xattrs),
+        T(test_classes_of_xattrs),
         T(test_which_acls_are_valid),
         T(test_access_acls),
         T(test_set_gid_and_acls),

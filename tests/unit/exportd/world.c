@@ -678,6 +678,7 @@ static void see(struct seen *out, const Rozo__Attr *a, const Rozo__FileData *d)
         out->ctime_ns = (int64_t)a->ctime_ns;
         out->has_data = a->has_data;
         out->change = a->change;
+        out->xattrs = a->xattrs;
         out->blocks = a->blocks;
     }
     out->with_data = d != NULL;

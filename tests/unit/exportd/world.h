@@ -145,6 +145,7 @@ struct seen {
     wide_ns atime_ns, mtime_ns;
     int64_t ctime_ns;
     bool has_data;
+    uint32_t xattrs; /* XattrBits */
     /* of FileData, when there was one */
     bool with_data;
     uint32_t epoch, n_storages;

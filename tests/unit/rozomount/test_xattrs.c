@@ -1,0 +1,310 @@
+/*
+ * Goal: what a mount knows of xattrs is true as long as it is told, whatever is given back, changed or on its way meanwhile, and takes
+ * bounded memory. Method: calls of tokens.h, in order; answers as bytes.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "rozomount/md_decode.h"
+#include "rozomount/tokens.h"
+#include "tests/unit/unit.h"
+
+enum { TOLD = ROZO__XATTR_BITS__XATTRS_TOLD, USER = ROZO__XATTR_BITS__XATTRS_USER };
+
+static struct tokens *t;
+
+static int setup(void **state)
+{
+    (void)state;
+    t = tokens_new();
+    tokens_opened(t, 10, false);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tokens_free(t);
+    return 0;
+}
+
+static void note_since(uint64_t ino, uint32_t classes, uint64_t grant, uint64_t changes)
+{
+    tokens_lock(t);
+    tokens_note_xattrs(t, ino, classes, grant, changes);
+    tokens_unlock(t);
+}
+
+static void note(uint64_t ino, uint32_t classes, uint64_t grant)
+{
+    note_since(ino, classes, grant, tokens_changes(t));
+}
+
+/* value NULL: there is none. */
+static void keep(uint64_t ino, const char *name, const char *value, uint64_t grant)
+{
+    const struct cached_xattr x = { value != NULL, value == NULL ? 0 : strlen(value),
+                                    (const uint8_t *)value };
+
+    tokens_lock(t);
+    tokens_keep_xattr(t, ino, name, &x, grant, tokens_changes(t));
+    tokens_unlock(t);
+}
+
+static bool knows(uint64_t ino, const char *name)
+{
+    struct known_xattr x;
+
+    return tokens_find_xattr(t, ino, name, &x);
+}
+
+static bool is_absent(uint64_t ino, const char *name)
+{
+    struct known_xattr x;
+
+    return tokens_find_xattr(t, ino, name, &x) && !x.is_there;
+}
+
+static bool is(uint64_t ino, const char *name, const char *value)
+{
+    struct known_xattr x;
+
+    return tokens_find_xattr(t, ino, name, &x) && x.is_there && x.len == strlen(value) &&
+           memcmp(x.value, value, x.len) == 0;
+}
+
+static void give_back(uint64_t ino, enum token_mode keep_mode, uint64_t grant)
+{
+    tokens_recall(t, ino, keep_mode);
+    if (keep_mode == TOKEN_NONE)
+        assert_false(knows(ino, "user.a")); /* nothing is told on the way */
+    tokens_gave_back(t, ino, keep_mode, grant);
+}
+
+static void test_a_class_that_is_not_there_has_no_name(void **state)
+{
+    static const struct {
+        uint32_t bit;
+        const char *name;
+    } classes[] = {
+        { ROZO__XATTR_BITS__XATTRS_SECURITY, "security.capability" },
+        { ROZO__XATTR_BITS__XATTRS_ACL_ACCESS, "system.posix_acl_access" },
+        { ROZO__XATTR_BITS__XATTRS_ACL_DEFAULT, "system.posix_acl_default" },
+        { ROZO__XATTR_BITS__XATTRS_USER, "user.DOSATTRIB" },
+        { ROZO__XATTR_BITS__XATTRS_TRUSTED, "trusted.overlay.opaque" },
+    };
+
+    (void)state;
+    for (size_t has = 0; has < 5; has++) {
+        uint64_t ino = 5 + has;
+
+        tokens_grant(t, ino, TOKEN_SHARED, 11);
+        assert_false(knows(ino, "user.a"));
+        note(ino, 0, 11); /* of an exportd that does not tell */
+        assert_false(knows(ino, "user.a") || knows(ino, ""));
+        note(ino, TOLD | classes[has].bit, 11);
+        for (size_t i = 0; i < 5; i++) {
+            assert_int_equal(knows(ino, classes[i].name), i != has);
+            assert_int_equal(is_absent(ino, classes[i].name), i != has);
+        }
+        assert_false(knows(ino, "") || knows(ino, "system.other"));
+    }
+    note(5, TOLD, 11);
+    assert_true(is(5, "", "")); /* no name at all */
+    assert_false(knows(99, "user.a"));
+}
+
+static void test_what_was_read_is_known_until_it_changes(void **state)
+{
+    uint64_t before;
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    note(5, TOLD | USER, 11);
+    keep(5, "user.a", "one", 11);
+    keep(5, "user.b", NULL, 11);
+    keep(5, "user.empty", "", 11);
+    keep(5, "", "user.a", 11);
+    assert_true(is(5, "user.a", "one") && is_absent(5, "user.b") && is(5, "", "user.a"));
+    assert_true(is(5, "user.empty", ""));
+    assert_false(knows(5, "user.c") || knows(5, "user."));
+    keep(5, "user.a", "other", 11);
+    assert_true(is(5, "user.a", "other"));
+    /* Our own change: nothing until it is answered, nor what was asked for before it. */
+    before = tokens_changes(t);
+    tokens_xattrs_change(t, 5, true);
+    assert_false(knows(5, "user.a") || knows(5, "trusted.a"));
+    note(5, TOLD, 11);
+    keep(5, "user.a", "other", 11);
+    assert_false(knows(5, "user.a"));
+    tokens_forget_attr(t, 5, before);
+    tokens_xattrs_change(t, 5, false);
+    note_since(5, TOLD, 11, before);
+    assert_false(knows(5, "user.a"));
+    note(5, TOLD | USER, 11);
+    assert_true(is_absent(5, "trusted.a"));
+    assert_false(knows(5, "user.a"));
+}
+
+static void test_it_goes_with_the_token(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    note(5, TOLD | USER, 11);
+    keep(5, "user.a", "one", 11);
+    give_back(5, TOKEN_SHARED, 12);
+    assert_true(is(5, "user.a", "one")); /* nobody else has changed it */
+    give_back(5, TOKEN_NONE, 13);
+    assert_false(knows(5, "user.a"));
+    tokens_grant(t, 5, TOKEN_SHARED, 15);
+    assert_false(knows(5, "user.a"));
+    note(5, TOLD, 12); /* answers of before, which come late */
+    keep(5, "user.a", "one", 13);
+    assert_false(knows(5, "user.a"));
+    note(5, TOLD, 15);
+    assert_true(is_absent(5, "user.a"));
+    tokens_opened(t, 20, false); /* exportd may have lost its power */
+    assert_false(knows(5, "user.a"));
+    note(5, TOLD, 20);
+    assert_true(is_absent(5, "user.a"));
+    tokens_opened(t, 30, true);
+    assert_false(knows(5, "user.a"));
+    note(5, TOLD, 31); /* nothing is believed until it is given back */
+    assert_false(knows(5, "user.a"));
+}
+
+static void test_of_ranges_nothing_is_known(void **state)
+{
+    const struct token_range range = { .ino = 5, .to = 8192, .size = 100000 };
+
+    (void)state;
+    tokens_grant_range(t, &range, 11);
+    note(5, TOLD, 11);
+    keep(5, "user.a", "one", 11);
+    assert_false(knows(5, "user.a"));
+}
+
+/* ---- bounds ---- */
+
+static void test_what_is_large_is_read_each_time(void **state)
+{
+    char large[XATTR_CACHED_MAX + 2], name[16];
+
+    (void)state;
+    memset(large, 'x', sizeof(large));
+    large[XATTR_CACHED_MAX + 1] = '\0';
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    keep(5, "user.a", large, 11);
+    assert_false(knows(5, "user.a"));
+    large[XATTR_CACHED_MAX] = '\0';
+    keep(5, "user.a", large, 11);
+    assert_true(is(5, "user.a", large));
+    for (unsigned i = 0; i < 2 * XATTR_CACHE_ENTRIES_MAX; i++) {
+        snprintf(name, sizeof(name), "user.%u", i);
+        keep(5, name, "x", 11);
+    }
+    assert_true(is(5, "user.a", large) && is(5, "user.1", "x"));
+    assert_false(knows(5, name));
+}
+
+static void test_the_cache_is_bounded(void **state)
+{
+    enum { INODES = 2 * XATTR_CACHE_BYTES_MAX / XATTR_CACHED_MAX };
+    struct xattr_set **sets = calloc(INODES, sizeof(struct xattr_set *));
+    const uint8_t value[XATTR_CACHED_MAX] = { 0 };
+    const struct cached_xattr x = { true, sizeof(value), value };
+    struct cached_xattr found;
+    struct xattr_cache c;
+    unsigned n = 0;
+
+    (void)state;
+    assert_non_null(sets);
+    xattr_cache_init(&c);
+    for (unsigned i = 0; i < INODES; i++) {
+        xattr_cache_put(&c, &sets[i], "user.a", &x);
+        assert_true(c.bytes <= XATTR_CACHE_BYTES_MAX);
+        assert_true(xattr_cache_find(sets[i], "user.a", &found));
+    }
+    assert_null(sets[0]); /* put first */
+    for (unsigned i = 0; i < INODES; i++) {
+        n += sets[i] != NULL;
+        xattr_cache_drop(&c, &sets[i]);
+        assert_null(sets[i]);
+    }
+    assert_true(n > INODES / 3);
+    assert_int_equal(c.bytes, 0);
+    free(sets);
+}
+
+/* ---- answers ---- */
+
+static int decode(const ProtobufCMessage *msg,
+                  int (*how)(const struct md_call *call, struct md_xattr *out),
+                  struct md_xattr *out)
+{
+    size_t len = protobuf_c_message_get_packed_size(msg);
+    uint8_t *packed = malloc(len + 1);
+    struct md_call call = { 0 };
+    int rc;
+
+    assert_non_null(packed);
+    protobuf_c_message_pack(msg, packed);
+    call.answer = packed;
+    call.answer_len = len;
+    rc = how(&call, out);
+    for (size_t cut = 0; rc == 0 && cut < len; cut++) { /* whatever comes of it */
+        struct md_xattr x = { 0 };
+
+        call.answer_len = cut;
+        how(&call, &x);
+        md_xattr_drop(&x);
+    }
+    free(packed);
+    return rc;
+}
+
+static void test_answers_are_checked(void **state)
+{
+    Rozo__MdGetxattrResp get = ROZO__MD_GETXATTR_RESP__INIT;
+    Rozo__MdListxattrResp list = ROZO__MD_LISTXATTR_RESP__INIT;
+    uint8_t bytes[65537] = "user.a";
+    struct md_xattr x = { 0 };
+
+    (void)state;
+    assert_int_equal(decode(&get.base, md_decode_xattr, &x), 0);
+    assert_true(x.len == 0 && x.grant == 0); /* an older exportd's NO_DATA */
+    get.value = (ProtobufCBinaryData){ 6, bytes };
+    get.grant = 17;
+    assert_int_equal(decode(&get.base, md_decode_xattr, &x), 0);
+    assert_true(x.len == 6 && memcmp(x.value, bytes, 6) == 0);
+    assert_int_equal(x.grant, 17);
+    md_xattr_drop(&x);
+    get.value.len = sizeof(bytes);
+    assert_int_equal(decode(&get.base, md_decode_xattr, &x), -EBADMSG);
+    list.names = (ProtobufCBinaryData){ 6, bytes };
+    assert_int_equal(decode(&list.base, md_decode_xattr_names, &x), -EBADMSG);
+    list.names.len = 7; /* with its zero byte */
+    assert_int_equal(decode(&list.base, md_decode_xattr_names, &x), 0);
+    assert_int_equal(x.len, 7);
+    md_xattr_drop(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_class_that_is_not_there_has_no_name, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_what_was_read_is_known_until_it_changes,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(test_it_goes_with_the_token, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_of_ranges_nothing_is_known, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_is_large_is_read_each_time, setup,
+                                        teardown),
+        cmocka_unit_test(test_the_cache_is_bounded),
+        cmocka_unit_test(test_answers_are_checked),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
