@@ -85,7 +85,7 @@ static int early_take(struct early *e, const struct md_entry *entry)
         return -EBADMSG;
     loop_take_grant(e->loop, entry);
     node_cache_is_fresh(node, &entry->attr);
-    node_note_mode(node, entry->attr.mode);
+    node_note_mode(node, &entry->attr);
     node->nameless |= entry->attr.nlink == 0;
     return node_adopt(node, entry, true);
 }

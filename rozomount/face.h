@@ -609,6 +609,10 @@ void op_read_again(struct op *op);
  * is taken; then step. At once when the kernel sees to it.
  */
 void op_drop_privileges(struct op *op, void (*step)(struct op *op));
+/** Is the caller in that group? When nobody can tell: he is not. */
+bool op_is_in_group(struct op *op, gid_t gid);
+/** What of a file's set-id bits the caller takes by changing it: SetattrBits, 0: nothing. */
+uint32_t op_kills_set_id(struct op *op, uint32_t mode, gid_t gid);
 /**
  * Knowledge of an open file that was good until until_ns (0: there is none) and is looked after
  * from time to time, such as that it has no capability: may we go by it? Also when it is too old,

@@ -99,14 +99,46 @@ static uint32_t valid_to_wire(int valid)
     return out;
 }
 
+static void on_set_gid_gone(struct op *op, int rc)
+{
+    if (rc == 0 &&
+        (md_decode_entry(&op->call, &op->entry) != 0 || op->entry.attr.ino != op->ino))
+        rc = -EIO;
+    node_change_answered(op->node, rc == 0 ? &op->entry.attr : NULL);
+    op->changes = op->changes_ino;
+    if (op_was_done(op)) {
+        op->entry.attr.mode &= ~(uint32_t)S_ISGID;
+        rc = 0;
+    }
+    if (rc != 0)
+        op_reply_err(op, rc);
+    else
+        op_reply_attr(op);
+}
+
+/* exportd sees to set-id bits of whoever truncates, but not to who is in which group. */
 static void on_truncated(void *arg, int rc)
 {
     struct op *op = arg;
+    const struct md_attr *attr = &op->entry.attr;
+    Rozo__MdSetattrReq msg = ROZO__MD_SETATTR_REQ__INIT;
 
-    if (rc != 0)
+    if (rc != 0) {
         op_reply_err(op, md_user_errno(rc));
-    else
+        return;
+    }
+    msg.ino = op->ino;
+    msg.valid = !op->loop->mount->drops_privileges
+                    ? 0
+                    : op_kills_set_id(op, attr->mode, attr->gid) &
+                          ROZO__SETATTR_BITS__SET_KILL_SGID;
+    if (msg.valid == 0) {
         op_reply_attr(op);
+        return;
+    }
+    op->to_the_end = true;
+    node_change_sent(op->node);
+    op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_set_gid_gone);
 }
 
 static bool is_sized(const struct op *op)
@@ -203,12 +235,12 @@ static void on_attr_set(struct op *op, int rc)
 
 static void setattr_ask(struct op *op)
 {
-    const wide_ns atime_ns = wide_ns_of_timespec(op->st.st_atim);
-    const wide_ns mtime_ns = wide_ns_of_timespec(op->st.st_mtim);
     enum {
         TIMES = ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_ATIME_NOW |
                 ROZO__SETATTR_BITS__SET_MTIME | ROZO__SETATTR_BITS__SET_MTIME_NOW,
     };
+    const wide_ns atime_ns = wide_ns_of_timespec(op->st.st_atim);
+    const wide_ns mtime_ns = wide_ns_of_timespec(op->st.st_mtim);
     Rozo__MdSetattrReq msg = ROZO__MD_SETATTR_REQ__INIT;
 
     msg.ino = op->ino;
@@ -288,12 +320,40 @@ static void setattr_on_owner(struct op *op)
         setattr_under_lock(op);
 }
 
+static bool is_given_away(const struct op *op)
+{
+    return (op->valid & (ROZO__SETATTR_BITS__SET_UID | ROZO__SETATTR_BITS__SET_GID)) != 0;
+}
+
 /* A new owner; a new size, unless root makes it. */
 static bool takes_set_id(const struct op *op)
 {
-    const uint32_t owner = ROZO__SETATTR_BITS__SET_UID | ROZO__SETATTR_BITS__SET_GID;
+    return is_given_away(op) || (op->uid != 0 && is_sized(op));
+}
 
-    return (op->valid & owner) != 0 || (op->uid != 0 && is_sized(op));
+static void on_attr_for_chown(struct op *op, int rc)
+{
+    const struct md_attr *attr = &op->entry.attr;
+
+    if (rc == 0 && (md_decode_entry(&op->call, &op->entry) != 0 || attr->ino != op->ino))
+        rc = -EIO;
+    if (rc == -ENOENT)
+        rc = -ESTALE;
+    if (rc != 0) {
+        op_reply_err(op, rc);
+        return;
+    }
+    op->valid |= op_kills_set_id(op, attr->mode, attr->gid);
+    setattr_on_owner(op);
+}
+
+/* Who gives away what is of a group that he is not in takes set-gid, too. */
+static void chown_look(struct op *op)
+{
+    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
+
+    msg.ino = op->ino;
+    op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_attr_for_chown);
 }
 
 void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int valid,
@@ -308,7 +368,11 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int valid,
         op->handle = (struct handle *)(uintptr_t)fi->fh;
     if (op->loop->mount->drops_privileges && takes_set_id(op))
         op->valid |= ROZO__SETATTR_BITS__SET_KILL_SUIDGID;
-    op_goto_owner(op, ino, setattr_on_owner);
+    op_goto_owner(op, ino,
+                  (op->valid & ROZO__SETATTR_BITS__SET_KILL_SUIDGID) != 0 &&
+                          op->uid != 0 && is_given_away(op)
+                      ? chown_look
+                      : setattr_on_owner);
 }
 
 /* ---- statfs ---- */

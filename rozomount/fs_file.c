@@ -141,7 +141,7 @@ static void on_opened(struct op *op, int rc)
         op->keep_cache = node_cache_is_fresh(op->node, &op->entry.attr);
         /* Pages are there only by a token, and go with it. */
         op->keep_cache |= tokens_are_given(op->loop->mount->tokens);
-        node_note_mode(op->node, op->entry.attr.mode);
+        node_note_mode(op->node, &op->entry.attr);
         op->node->nameless |= op->entry.attr.nlink == 0;
         rc = md_user_errno(node_adopt(op->node, &op->entry, true));
     } else if (!asked) {
@@ -198,7 +198,7 @@ static void created_with_node(struct op *op)
         op_reply_err(op, md_user_errno(rc));
         return;
     }
-    node_note_mode(op->node, op->entry.attr.mode);
+    node_note_mode(op->node, &op->entry.attr);
     if (!op->entry.existed)
         node_note_no_capability(op->node);
     open_set_handle(op);

@@ -7,20 +7,49 @@
  */
 #include <errno.h>
 #include <linux/xattr.h>
+#include <stdlib.h>
 #include <sys/xattr.h>
 
 #include "rozomount/face.h"
+#include "rozomount/mem.h"
 
 /* What we know is looked after again; exportd need not answer that for us to go on. */
 enum { ASK_AGAIN_MS = 1000 };
 
+enum { GROUPS_FIRST = 64 }; /* as many as most processes are in, and more */
+
 static void drop_step(struct op *op);
 
-static bool has_set_id(uint32_t mode)
+bool op_is_in_group(struct op *op, gid_t gid)
+{
+    gid_t *groups = NULL;
+    bool is_in = op->gid == gid;
+    int room = 0, n = is_in ? 0 : GROUPS_FIRST;
+
+    while (n >
+           room) { /* it has joined more meanwhile, or had more than there was room for */
+        room = n;
+        groups = mem_grow(groups, (size_t)room * sizeof(*groups));
+        n = fuse_req_getgroups(op->req, room, groups);
+    }
+    for (int i = 0; !is_in && i < n; i++)
+        is_in = groups[i] == gid;
+    free(groups);
+    return is_in;
+}
+
+uint32_t op_kills_set_id(struct op *op, uint32_t mode, gid_t gid)
 {
     const uint32_t set_gid = S_ISGID | S_IXGRP; /* set-gid alone means something else */
+    uint32_t kills = 0;
 
-    return (mode & S_ISUID) != 0 || (mode & set_gid) == set_gid;
+    if (op->uid == 0 || S_ISDIR(mode))
+        return 0;
+    if ((mode & S_ISUID) != 0 || (mode & set_gid) == set_gid)
+        kills |= ROZO__SETATTR_BITS__SET_KILL_SUIDGID;
+    if ((mode & set_gid) == S_ISGID && !op_is_in_group(op, gid))
+        kills |= ROZO__SETATTR_BITS__SET_KILL_SGID;
+    return kills;
 }
 
 /* Nobody can change it, as far as we can see, while exportd is away. */
@@ -60,7 +89,7 @@ static void on_mode(struct op *op, int rc)
     struct node *node = op->handle->node;
 
     if (op_goes_on_knowing(op, node->mode_until_ns, rc)) {
-        node_note_mode(node, node->mode);
+        node_renew_mode(node);
         drop_step(op);
         return;
     }
@@ -70,7 +99,7 @@ static void on_mode(struct op *op, int rc)
         drop_failed(op, rc);
         return;
     }
-    node_note_mode(node, op->entry.attr.mode);
+    node_note_mode(node, &op->entry.attr);
     drop_step(op);
 }
 
@@ -112,7 +141,7 @@ static void on_set_id_gone(struct op *op, int rc)
         return;
     }
     if (rc == 0)
-        node_note_mode(op->handle->node, op->entry.attr.mode);
+        node_note_mode(op->handle->node, &op->entry.attr);
     else
         op->handle->node->mode_until_ns = 0; /* exportd is asked */
     if (nodes->config.invalidate != NULL)
@@ -120,12 +149,12 @@ static void on_set_id_gone(struct op *op, int rc)
     drop_step(op);
 }
 
-static void drop_set_id(struct op *op)
+static void drop_set_id(struct op *op, uint32_t kills)
 {
     Rozo__MdSetattrReq msg = ROZO__MD_SETATTR_REQ__INIT;
 
     msg.ino = op->handle->node->ino;
-    msg.valid = ROZO__SETATTR_BITS__SET_KILL_SUIDGID;
+    msg.valid = kills;
     node_change_sent(op->handle->node);
     op_changes_xattrs(op, msg.ino);
     op_ask(op, ROZO__OP__MD_SETATTR, &msg.base, on_set_id_gone);
@@ -150,6 +179,7 @@ static void drop_step(struct op *op)
     struct node *node = op->handle->node;
     Rozo__MdGetattrReq get = ROZO__MD_GETATTR_REQ__INIT;
     Rozo__MdGetxattrReq getx = ROZO__MD_GETXATTR_REQ__INIT;
+    uint32_t kills;
 
     if (!op_still_knows(op, node->mode_until_ns)) {
         get.ino = node->ino;
@@ -160,10 +190,12 @@ static void drop_step(struct op *op)
         getx.name = bytes_of(XATTR_NAME_CAPS);
         op_ask_again(op, node->no_capability_until_ns, ROZO__OP__MD_GETXATTR, &getx.base,
                      on_capability);
-    } else if (op->uid != 0 && has_set_id(node->mode)) {
-        drop_set_id(op);
     } else {
-        op->step(op);
+        kills = op_kills_set_id(op, node->mode, node->gid);
+        if (kills != 0)
+            drop_set_id(op, kills);
+        else
+            op->step(op);
     }
 }
 

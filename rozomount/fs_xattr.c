@@ -13,8 +13,6 @@
 #include "rozomount/face.h"
 #include "rozomount/mem.h"
 
-enum { GROUPS_MAX = 1024 };
-
 static bool name_is_virtual(const char *name)
 {
     return strncmp(name, "rozo.", 5) == 0;
@@ -232,21 +230,6 @@ static void setxattr_ask(struct op *op)
            name_is_capability(op->name) ? on_set_capability : on_set_xattr);
 }
 
-static bool caller_is_in_group(struct op *op, gid_t gid)
-{
-    gid_t groups[GROUPS_MAX];
-    int n;
-
-    if (op->gid == gid)
-        return true;
-    n = fuse_req_getgroups(op->req, GROUPS_MAX, groups);
-    for (int i = 0; i < n && i < GROUPS_MAX; i++) {
-        if (groups[i] == gid)
-            return true;
-    }
-    return false;
-}
-
 static void on_attr_for_acl(struct op *op, int rc)
 {
     if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
@@ -255,7 +238,7 @@ static void on_attr_for_acl(struct op *op, int rc)
         op_reply_err(op, rc);
         return;
     }
-    op->plus = !caller_is_in_group(op, op->entry.attr.gid);
+    op->plus = !op_is_in_group(op, op->entry.attr.gid);
     setxattr_ask(op);
 }
 

@@ -156,9 +156,15 @@ static void node_foreign_change(struct node *node, const struct md_attr *attr)
         node->nodes->config.invalidate(node->nodes->config.arg, node->ino);
 }
 
-void node_note_mode(struct node *node, uint32_t mode)
+void node_note_mode(struct node *node, const struct md_attr *attr)
 {
-    node->mode = mode;
+    node->mode = attr->mode;
+    node->gid = attr->gid;
+    node_renew_mode(node);
+}
+
+void node_renew_mode(struct node *node)
+{
     node->mode_until_ns = env_now_ns(node->nodes->env) + PRIVILEGES_NS;
 }
 
@@ -255,7 +261,7 @@ void node_change_answered(struct node *node, const struct md_attr *attr)
         node->seen.valid = false;
         return;
     }
-    node_note_mode(node, attr->mode);
+    node_note_mode(node, attr);
     node_note_time(node, attr);
     if (attr->change <= node->seen.change)
         return;

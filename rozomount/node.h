@@ -74,6 +74,7 @@ struct node {
     int64_t changed_ns; /* the latest ctime of it that we know of, by exportd's clock */
     /* Privileges that a write takes away, as exportd told us shortly ago. */
     uint32_t mode;
+    gid_t gid;
     uint64_t mode_until_ns;          /* then mode is too old */
     uint64_t no_capability_until_ns; /* there is no security.capability; then ask again */
     struct file_meta meta;
@@ -190,8 +191,10 @@ void node_size_set(struct node *node, const struct md_attr *attr);
  */
 bool node_is_settled(const struct node *node);
 
-/** exportd just told us the mode. */
-void node_note_mode(struct node *node, uint32_t mode);
+/** exportd just told us the mode, and whose it is. */
+void node_note_mode(struct node *node, const struct md_attr *attr);
+/** They are good for another while. */
+void node_renew_mode(struct node *node);
 /** exportd just told us that there is no security.capability. */
 void node_note_no_capability(struct node *node);
 

@@ -322,7 +322,7 @@ static int acquire_entry(struct acquire *a, const struct md_entry *entry)
         (entry->attr.token < a->need.mode && entry->range_to == 0))
         return -EBADMSG;
     acquire_grant(a, entry);
-    node_note_mode(node, entry->attr.mode);
+    node_note_mode(node, &entry->attr);
     node->nameless |= entry->attr.nlink == 0;
     if (node->file == NULL || node->closing || !entry->has_target)
         return 0;

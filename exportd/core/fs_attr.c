@@ -25,7 +25,8 @@ static const uint32_t setattr_bits_all =
     ROZO__SETATTR_BITS__SET_GID | ROZO__SETATTR_BITS__SET_SIZE |
     ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_MTIME |
     ROZO__SETATTR_BITS__SET_ATIME_NOW | ROZO__SETATTR_BITS__SET_MTIME_NOW |
-    ROZO__SETATTR_BITS__SET_KILL_SUIDGID | ROZO__SETATTR_BITS__SET_SYNC;
+    ROZO__SETATTR_BITS__SET_KILL_SUIDGID | ROZO__SETATTR_BITS__SET_SYNC |
+    ROZO__SETATTR_BITS__SET_KILL_SGID;
 
 static bool wants(const struct fs_setattr *req, uint32_t bit)
 {
@@ -243,6 +244,8 @@ int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out)
         in.gid = req->gid;
     if (wants(req, ROZO__SETATTR_BITS__SET_KILL_SUIDGID))
         kill_suidgid(&in);
+    if (wants(req, ROZO__SETATTR_BITS__SET_KILL_SGID) && !inode_is_dir(&in))
+        in.mode &= ~(uint32_t)S_ISGID;
     if ((req->valid & ~(uint32_t)ROZO__SETATTR_BITS__SET_SYNC) != 0) {
         set_times(req, &in, env_wall_ns(fs->env));
         if (acl != NULL)

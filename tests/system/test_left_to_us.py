@@ -57,14 +57,14 @@ def call(function, *args):
     return rc
 
 
-def as_nobody(work):
+def as_nobody(work, gid=NOBODY, groups=()):
     """work() in a process of nobody's; what it raises is an OSError, of which the errno comes back."""
     pid = os.fork()
     if pid == 0:
         status = 255
         try:
-            os.setgroups([])
-            os.setgid(NOBODY)
+            os.setgroups(groups)
+            os.setgid(gid)
             os.setuid(NOBODY)
             status = errno_of(work)
         finally:
@@ -119,6 +119,60 @@ def test_changes_by_others_take_privileges_away(cluster_shared, top, what):
     give()
     assert as_nobody(lambda: CHANGES[what](path)) == 0
     assert (os.stat(path).st_mode & 0o7777, os.listxattr(path)) == (0o777, [])
+
+
+def write(path, flags=0):
+    fd = os.open(path, os.O_WRONLY | flags)
+    assert os.write(fd, b"z" * 100) == 100
+    os.close(fd)
+
+
+def write_pages(path):
+    """What was read before lies in the kernel's pages."""
+    fd = os.open(path, os.O_RDWR)
+    os.pread(fd, 4096, 0)
+    assert os.pwrite(fd, b"z" * 100, 50) == 100
+    os.close(fd)
+
+
+ITS_GROUP = 7
+SET_GID_CHANGES = dict(CHANGES, **{
+    "write": write,
+    "append": lambda path: write(path, os.O_APPEND),
+    "write into pages": write_pages,
+    "O_TRUNC": lambda path: os.close(os.open(path, os.O_WRONLY | os.O_TRUNC)),
+    "chown": lambda path: os.chown(path, -1, ITS_GROUP + 1),
+    "chown to the same": lambda path: os.chown(path, NOBODY, -1),
+})
+CALLERS = {  # primary group and others
+    "outside": (NOBODY, [ITS_GROUP + 1]),
+    "in it": (ITS_GROUP, [ITS_GROUP + 1]),
+    "in it, too": (NOBODY, [ITS_GROUP + 2, ITS_GROUP, ITS_GROUP + 1]),
+}
+
+
+def set_gid_after(folder, what):
+    """What mode a change by each caller leaves: of set-gid with and without group execute, of set-uid, of none."""
+    left = {}
+    for caller, (gid, groups) in CALLERS.items():
+        for mode in (0o2666, 0o2766, 0o2676, 0o6666, 0o4676, 0o666):
+            path = put("%s/%s-%o" % (folder, caller.replace(" ", "").replace(",", ""), mode), b"x" * 50000)
+            put(path + ".source", b"y" * 1000)
+            os.chown(path, NOBODY, ITS_GROUP)
+            os.chmod(path, mode)
+            assert as_nobody(lambda: SET_GID_CHANGES[what](path), gid, groups) == 0
+            left[caller, oct(mode)] = oct(os.stat(path).st_mode & 0o7777)
+    return left
+
+
+@pytest.mark.parametrize("what", SET_GID_CHANGES)
+def test_set_gid_goes_as_on_the_local_file_system(cluster_shared, top, tmp_path, what):
+    """Who is not in the group of a file takes its set-gid bit, also where the group may not execute it; who is in it leaves that one."""
+    let_others_in(str(tmp_path))
+    wanted = set_gid_after(str(tmp_path), what)
+    assert set_gid_after(top, what) == wanted
+    if what != "chown to the same":
+        assert wanted["outside", "0o2666"] == "0o666" and wanted["in it, too", "0o2666"] == "0o2666"
 
 
 def test_fallocate_refuses_what_it_cannot(cluster_shared, top):

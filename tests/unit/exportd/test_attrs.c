@@ -111,6 +111,8 @@ static void test_mode_owner_times(void **state)
     OK(t_setattr(&w, req, &s));
     OK(t_setattr(&w, set(f, ROZO__SETATTR_BITS__SET_KILL_SUIDGID), &s));
     assert_int_equal(s.mode, S_IFREG | 02700);
+    OK(t_setattr(&w, set(f, ROZO__SETATTR_BITS__SET_KILL_SGID), &s)); /* an outsider */
+    assert_int_equal(s.mode, S_IFREG | 0700);
     req = set(f, ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_MTIME);
     req.atime_ns = -5000000001;
     req.mtime_ns = 123456789012345678;
@@ -132,7 +134,7 @@ static void test_setattr_refusals(void **state)
     (void)state;
     req.uid = UINT32_MAX;
     IS(INVALID, t_setattr(&w, req, NULL));
-    IS(INVALID, t_setattr(&w, set(f, 1024), NULL));
+    IS(INVALID, t_setattr(&w, set(f, 2048), NULL));
     req = set(f, ROZO__SETATTR_BITS__SET_MODE);
     req.mode = 1 << 20;
     IS(INVALID, t_setattr(&w, req, NULL));
