@@ -147,8 +147,7 @@ static bool cuts_storages(const struct inode *in, uint64_t size)
 {
     if ((in->flags & INODE_INLINE) != 0)
         return size == 0 && (in->flags & INODE_UNTOLD) != 0;
-    /* The same size, too: space may be reserved behind it (FALLOC_FL_KEEP_SIZE). */
-    return size <= inode_final_size(in) &&
+    return size < inode_final_size(in) &&
            (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0;
 }
 
