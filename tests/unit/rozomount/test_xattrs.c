@@ -165,6 +165,12 @@ static void test_it_goes_with_the_token(void **state)
     assert_false(knows(5, "user.a"));
     note(5, TOLD, 15);
     assert_true(is_absent(5, "user.a"));
+    assert_true(tokens_recall_plain(t, 5)); /* one of many that go back unasked ... */
+    tokens_grant(t, 5, TOKEN_SHARED, 16);   /* ... while an answer brings it once more */
+    tokens_gave_back(t, 5, TOKEN_NONE, 15);
+    assert_false(knows(5, "user.a"));
+    note(5, TOLD, 16);
+    assert_true(is_absent(5, "user.a"));
     tokens_opened(t, 20, false); /* exportd may have lost its power */
     assert_false(knows(5, "user.a"));
     note(5, TOLD, 20);
