@@ -155,3 +155,109 @@ unsigned spans_most(const struct spans *spans, uint64_t from, uint64_t to)
     }
     return most;
 }
+
+uint64_t spans_total(const struct spans *spans, unsigned value)
+{
+    uint64_t total = 0;
+
+    for (size_t i = 0; i < spans->n; i++)
+        if (spans->list[i].value == value)
+            total += spans->list[i].to - spans->list[i].from;
+    return total;
+}
+
+static int compare_u64(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+int spans_join(struct spans *spans, size_t n_max)
+{
+    size_t n_gaps = spans->n == 0 ? 0 : spans->n - 1, n = 0;
+    uint64_t *gaps, widest;
+
+    assert(n_max > 0);
+    if (spans->n <= n_max)
+        return 0;
+    gaps = malloc(n_gaps * sizeof(*gaps));
+    if (gaps == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < n_gaps; i++)
+        gaps[i] = spans->list[i + 1].from - spans->list[i].to;
+    qsort(gaps, n_gaps, sizeof(*gaps), compare_u64);
+    widest = gaps[spans->n - n_max - 1]; /* of those that are filled */
+    free(gaps);
+    for (size_t i = 1; i < spans->n; i++) {
+        assert(spans->list[i].value == spans->list[0].value);
+        if (spans->list[i].from - spans->list[n].to <= widest)
+            spans->list[n].to = spans->list[i].to;
+        else
+            spans->list[++n] = spans->list[i];
+    }
+    spans->n = n + 1;
+    return 0;
+}
+
+static size_t varint_put(uint8_t *out, uint64_t v)
+{
+    size_t n = 0;
+
+    for (; v >= 0x80; v >>= 7)
+        out[n++] = (uint8_t)(v | 0x80);
+    out[n++] = (uint8_t)v;
+    return n;
+}
+
+size_t spans_pack(const struct spans *spans, unsigned value, size_t n_max, uint8_t *out)
+{
+    uint64_t at = 0;
+    size_t len = 0;
+
+    for (size_t i = 0; i < spans->n && n_max > 0; i++) {
+        const struct span *s = &spans->list[i];
+
+        if (s->value != value)
+            continue;
+        len += varint_put(out + len, s->from - at);
+        len += varint_put(out + len, s->to - s->from);
+        at = s->to;
+        n_max--;
+    }
+    return len;
+}
+
+static bool varint_get(const uint8_t *bytes, size_t len, size_t *at, uint64_t *out)
+{
+    unsigned shift = 0;
+
+    *out = 0;
+    while (*at < len && shift < 63) {
+        uint8_t byte = bytes[(*at)++];
+
+        *out |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80)
+            return true;
+        shift += 7;
+    }
+    return false;
+}
+
+int spans_unpack(struct spans *spans, const uint8_t *bytes, size_t len, uint64_t end,
+                 size_t n_max, unsigned value)
+{
+    uint64_t from = 0, gap, length;
+    size_t at = 0;
+    int rc = 0;
+
+    for (size_t n = 0; rc == 0 && at < len; n++) {
+        if (n == n_max || !varint_get(bytes, len, &at, &gap) ||
+            !varint_get(bytes, len, &at, &length) || length == 0 || gap > end - from ||
+            length > end - from - gap || (n > 0 && gap == 0))
+            return -EINVAL;
+        rc = spans_put(spans, from + gap, from + gap + length, value);
+        from += gap + length;
+    }
+    return rc;
+}

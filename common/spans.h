@@ -35,4 +35,20 @@ const struct span *spans_find(const struct spans *spans, uint64_t at);
 unsigned spans_least(const struct spans *spans, uint64_t from, uint64_t to);
 unsigned spans_most(const struct spans *spans, uint64_t from, uint64_t to);
 
+/** How many numbers have this value. */
+uint64_t spans_total(const struct spans *spans, unsigned value);
+/** Of a map with one value: the narrowest gaps are filled until there are at most n_max ranges. -ENOMEM: nothing has changed. */
+int spans_join(struct spans *spans, size_t n_max);
+
+/* On disks and wires: for each range two varints, the numbers between it and the one before, and its length. */
+enum { SPAN_PACKED_MAX = 20 };
+/** The first n_max ranges of this value; out has room for SPAN_PACKED_MAX bytes each. Bytes written. */
+size_t spans_pack(const struct spans *spans, unsigned value, size_t n_max, uint8_t *out);
+/**
+ * Any bytes: what they say is put with this value. -EINVAL: they make no sense, or there are more than n_max ranges, or one reaches
+ * beyond `end`; -ENOMEM. What was put before the error stays.
+ */
+int spans_unpack(struct spans *spans, const uint8_t *bytes, size_t len, uint64_t end,
+                 size_t n_max, unsigned value);
+
 #endif

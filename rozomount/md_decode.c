@@ -18,6 +18,9 @@
 /* So many times its bytes on the wire a page of a directory takes. */
 enum { UNPACKED_GROWS = 5 };
 
+/* Of the smallest blocks. */
+#define BLOCKS_END (FILE_DATA_END_MAX / 4096)
+
 /* An answer, unpacked: until unpacked_free(). Most fit its room. */
 struct unpacked {
     struct arena arena;
@@ -81,6 +84,7 @@ int md_attr_check(const Rozo__Attr *attr, struct md_attr *out)
         .ctime_ns = (int64_t)attr->ctime_ns,
         .has_data = attr->has_data,
         .blocks = attr->blocks,
+        .blocks_unsure = attr->blocks_unsure,
         .change = attr->change,
         .token = (enum token_mode)attr->token,
         .xattrs = attr->xattrs,
@@ -102,6 +106,7 @@ void md_entry_drop(struct md_entry *entry)
 {
     free((void *)(uintptr_t)entry->file.inline_data);
     entry->file.inline_data = NULL;
+    spans_free(&entry->file.blocks);
 }
 
 /* The engine checks codec, layout and counts against each other in storcli_file_open(). */
@@ -145,6 +150,17 @@ static int data_check(const Rozo__FileData *data, struct md_entry *entry)
         .inline_version = data->inline_version,
         .inline_len = (uint32_t)data->inline_data.len,
     };
+    if (data->blocks_known) {
+        int rc = spans_unpack(&entry->file.blocks, data->blocks.data, data->blocks.len,
+                              BLOCKS_END, FILE_RANGES_MAX, 1);
+
+        entry->file.blocks_known = true;
+        entry->file.blocks_unsure = entry->attr.blocks_unsure;
+        if (rc != 0) {
+            spans_free(&entry->file.blocks);
+            return rc == -EINVAL ? -EBADMSG : rc;
+        }
+    }
     if (data->inline_version != 0) {
         uint8_t *bytes = mem_new(data->inline_data.len);
 

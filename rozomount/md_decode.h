@@ -25,7 +25,8 @@ struct md_attr {
     wide_ns atime_ns, mtime_ns; /* fine, as ctime always is */
     int64_t ctime_ns;
     bool has_data;
-    uint64_t blocks; /* of 512 bytes */
+    uint64_t blocks;    /* of 512 bytes */
+    bool blocks_unsure; /* it may grow by itself, when somebody has counted */
     uint64_t change;
     enum token_mode token; /* what we hold of it after this answer; see tokens.h */
     uint32_t xattrs;       /* of XattrBits; 0: not told */

@@ -17,6 +17,7 @@
 #include "rozomount/mem.h"
 
 enum {
+    STAT_BLOCK_BYTES = 512,     /* of st_blocks */
     PRIVILEGES_NS = 1000000000, /* as long as the kernel believes attributes */
     GATHER_MS = 10,             /* closes wait so long for others */
 };
@@ -318,11 +319,13 @@ void node_note_no_capability(struct node *node)
 void node_overlay(const struct node *node, struct stat *st)
 {
     int64_t mtime_ns;
-    blkcnt_t blocks;
+    uint64_t told;
 
     if (node->file == NULL || node->closing)
         return;
     st->st_size = (off_t)file_size(node->file);
+    told = (uint64_t)st->st_blocks * STAT_BLOCK_BYTES;
+    st->st_blocks = (blkcnt_t)(file_allocated(node->file, told) / STAT_BLOCK_BYTES);
     /* The kernel may have data of it; programs take 0 blocks for a hole. */
     if (node->nodes->config.sizes != NULL && st->st_blocks == 0)
         st->st_blocks = 1;
@@ -334,10 +337,6 @@ void node_overlay(const struct node *node, struct stat *st)
         if (ts.tv_sec > st->st_ctim.tv_sec ||
             (ts.tv_sec == st->st_ctim.tv_sec && ts.tv_nsec > st->st_ctim.tv_nsec))
             st->st_ctim = ts;
-        /* Data on its way will need space; programs take 0 blocks for a hole. */
-        blocks = (st->st_size + 511) / 512;
-        if (st->st_blocks < blocks && file_has_data(node->file))
-            st->st_blocks = blocks;
     }
 }
 
@@ -473,6 +472,11 @@ static void meta_wrote(void *arg, struct file_meta_call *meta, uint64_t size,
     req.mtime_ns = mtime_ns;
     req.atime_ns = atime_ns;
     req.sync = sync;
+    req.tells_blocks = meta->tells_blocks;
+    req.blocks_counted = meta->blocks_counted;
+    req.allocated =
+        (ProtobufCBinaryData){ meta->allocated_len, (uint8_t *)meta->allocated };
+    req.freed = (ProtobufCBinaryData){ meta->freed_len, (uint8_t *)meta->freed };
     req.inline_version = meta->inline_version;
     req.inline_data =
         (ProtobufCBinaryData){ meta->inline_len, (uint8_t *)meta->inline_data };
@@ -655,8 +659,8 @@ static void node_give_back(struct node *node)
     if (node->n_refs == 0)
         return;
     g = nodes_gather(nodes);
-    g->of[g->n++] = (struct closed_refs){ node->ino, node->n_refs, node->untold,
-                                          !node->has_stored };
+    g->of[g->n++] =
+        (struct closed_refs){ node->ino, node->n_refs, node->untold, !node->has_stored };
     node->n_refs = 0;
     if (g->n == CLOSES_MAX || node->untold || nodes->idle != NULL)
         nodes_tell_closes(nodes);

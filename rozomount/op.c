@@ -263,9 +263,13 @@ static bool op_tells_attr(struct op *op, bool may_tell, bool taken_always)
 /* Who has lost a lock is to hear so, also where Linux would find the end of the file by itself. */
 static double op_attr_timeout(const struct op *op, bool has_token)
 {
-    const struct mount *m = op->loop->mount;
+    struct mount *m = op->loop->mount;
+    const struct md_attr *attr = &op->entry.attr;
+    /* With writeback_cache Linux does not ask again by itself when it has written a file. */
+    bool grows_unseen =
+        m->sizes != NULL && S_ISREG(attr->mode) && mount_may_be_open(m, attr->ino);
 
-    return held_is_lost(m->held, op->entry.attr.ino)
+    return grows_unseen || attr->blocks_unsure || held_is_lost(m->held, attr->ino)
                ? 0
                : op_timeout(op, has_token, m->opt->attr_timeout_s);
 }
@@ -275,7 +279,7 @@ static void op_keep_attr(struct op *op, bool may_tell)
 {
     const struct md_entry *e = &op->entry;
 
-    if (e->attr.token != TOKEN_NONE && may_tell)
+    if (e->attr.token != TOKEN_NONE && may_tell && !e->attr.blocks_unsure)
         tokens_keep_attr(op->loop->mount->tokens, &e->attr, e->grant.number, op->changes);
 }
 

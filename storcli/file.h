@@ -12,6 +12,7 @@
 
 #include <sys/uio.h>
 
+#include "common/spans.h"
 #include "storcli/blocks.h"
 
 struct file;
@@ -41,9 +42,16 @@ struct file_attr {
     const uint8_t *
         inline_data; /* borrowed for the call that this is given to, until its end; zeros follow */
     uint32_t inline_len; /* 1..FILE_INLINE_MAX */
+    /* Allocated blocks have the value 1; owned by whoever gives it, until the end of the call. */
+    bool blocks_known, blocks_unsure; /* unsure: there may be more of them */
+    struct spans blocks;
 };
 
-enum { FILE_INLINE_MAX = 65536 };
+enum {
+    FILE_INLINE_MAX = 65536,
+    FILE_RANGES_MAX = 4096,      /* of file_attr.blocks */
+    FILE_RANGES_TOLD_MAX = 1024, /* of file_meta_call.allocated, and of freed */
+};
 
 /* Calls to exportd, given by rozomount. Every one ends with call->done(call, rc), once, later. */
 struct file_meta_call;
@@ -60,6 +68,10 @@ struct file_meta_call {
     uint64_t inline_version;
     const uint8_t *inline_data; /* borrowed until wrote returns */
     uint32_t inline_len;
+    /* Into wrote: blocks that were allocated, and freed, since the last one that went well (spans_pack()); borrowed until it returns. */
+    bool tells_blocks, blocks_counted; /* counted: with these, exportd knows all */
+    const uint8_t *allocated, *freed;
+    size_t allocated_len, freed_len;
 };
 struct file_meta {
     /** A fresh epoch and capability for writing (MD_OPEN with no_reference). Fills attr and target, whose session does not count. */
@@ -124,6 +136,8 @@ void file_refresh(struct file *f, const struct storcli_target *target,
 /* The attributes this client knows better than exportd, for getattr answers. */
 uint64_t file_size(const struct file *f);
 bool file_has_data(const struct file *f);
+/** Allocated bytes, with what is on its way: what exportd has said (told), unless we know of more. */
+uint64_t file_allocated(const struct file *f, uint64_t told);
 /** What it writes with; 0: none yet. A file that is opened again must not get it once more. */
 uint32_t file_epoch(const struct file *f);
 /** 0 while this client has not written; else its clock at the last write not yet reported. */

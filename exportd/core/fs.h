@@ -199,7 +199,11 @@ struct fs_wrote {
     uint64_t size;              /* at least; 0: leave */
     int64_t mtime_ns, atime_ns; /* 0: leave */
     uint32_t epoch;             /* of what was written at the end; 0: nobody says */
-    bool beside_others; /* who write, too: one of them may have told of a later time */
+    bool beside_others;  /* who write, too: one of them may have told of a later time */
+    bool blocks_counted; /* of an INODE_UNCOUNTED: with these, all are known */
+    bool tells_blocks;   /* these were allocated, and those freed (spans_pack()): */
+    const uint8_t *allocated, *freed;
+    size_t allocated_len, freed_len;
     uint64_t inline_version; /* not 0: these are all data of the file: */
     const uint8_t *inline_data;
     size_t inline_len;
@@ -210,6 +214,18 @@ struct fs_wrote {
  */
 int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool *cut);
 int fs_truncated(struct fs *fs, uint64_t ino, uint64_t version, struct inode *out);
+
+/* ---- fs_blocks.c: what is allocated ---- */
+
+enum {
+    FS_BLOCK_RANGES_MAX =
+        4096, /* of one file; beyond, the narrowest holes count as data */
+    FS_BLOCK_RANGES_TOLD_MAX = 1024, /* in one message */
+};
+
+/** As FileData tells it. room: SPAN_PACKED_MAX bytes; *bytes are there, or borrowed from the store. */
+void fs_blocks_get(struct fs *fs, const struct inode *in, uint8_t *room,
+                   const uint8_t **bytes, size_t *len);
 
 /* ---- fs_inline.c: data of small files ---- */
 

@@ -13,6 +13,7 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "common/record.h"
+#include "common/spans.h"
 #include "exportd/core/acl.h"
 #include "exportd/core/fs_inside.h"
 
@@ -76,13 +77,15 @@ static bool is_untold(const struct fs *fs, const struct inode *in)
 }
 
 /* A fresh epoch, and what is to be cut off with it. */
-static void epoch_give_to(const struct fs *fs, struct inode *in, bool alone)
+static void epoch_give_to(struct fs *fs, struct inode *in, bool alone)
 {
     bool untold = is_untold(fs, in);
 
     epoch_give(fs, in);
     if (!untold)
         return;
+    if ((in->flags & INODE_UNTOLD) == 0)
+        blocks_doubt(in);
     if (!alone) {
         in->flags |= INODE_UNTOLD;
         return;
@@ -94,6 +97,8 @@ static void epoch_give_to(const struct fs *fs, struct inode *in, bool alone)
         in->truncate_size = in->size;
     in->flags |= INODE_TRUNCATE_PENDING;
     in->truncate_version = version_make(in->epoch, 0);
+    if ((in->flags & INODE_INLINE) == 0)
+        blocks_cut(fs, in, in->truncate_size);
 }
 
 void fs_untold(struct fs *fs, uint64_t ino)
@@ -105,6 +110,7 @@ void fs_untold(struct fs *fs, uint64_t ino)
         (in.flags & INODE_UNTOLD) != 0)
         return;
     in.flags |= INODE_UNTOLD;
+    blocks_doubt(&in);
     inode_put(fs, &in);
 }
 
@@ -172,6 +178,8 @@ static int set_size(struct fs *fs, struct inode *in, uint64_t size, bool alone)
     rc = inline_cut(fs, in, size);
     if (rc != 0)
         return rc;
+    if (size < inode_final_size(in))
+        blocks_cut(fs, in, size);
     in->wanted_size = 0;
     if (pending && size > in->truncate_size) {
         in->size = in->truncate_size;
@@ -324,10 +332,37 @@ static bool is_behind_truncate(const struct inode *in, const struct fs_wrote *re
            req->epoch > version_epoch(in->truncate_version);
 }
 
+/* Frees map. True: other blocks than before are allocated. */
+static bool blocks_told(struct fs *fs, const struct fs_wrote *req, struct inode *in,
+                        struct spans *map)
+{
+    uint64_t size = inode_final_size(in), n_before = in->n_blocks;
+    bool is_cut = req->epoch != 0 && req->epoch < version_epoch(in->truncate_version);
+
+    if ((in->flags & INODE_INLINE) != 0) { /* inline_wrote() has seen to it */
+        spans_free(map);
+        return false;
+    }
+    if (!req->tells_blocks) {
+        if (!req->has_data)
+            return false;
+        blocks_drop(fs, in);
+        in->n_blocks = inode_blocks_of_size(in);
+        return in->n_blocks != n_before;
+    }
+    if (is_cut && map->n > 0 && map->list[map->n - 1].to * in->block_bytes > size)
+        (void)spans_put(map, size / in->block_bytes + (size % in->block_bytes != 0),
+                        SPAN_END, 0); /* it only gets smaller: there is room */
+    if (req->blocks_counted)
+        in->flags &= ~(uint32_t)INODE_UNCOUNTED;
+    return blocks_put(fs, in, map) || req->blocks_counted;
+}
+
 int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool *cut)
 {
     int64_t now_ns = env_wall_ns(fs->env);
-    bool changed, data, ended, was_inline;
+    bool changed, data, ended, was_inline, told;
+    struct spans map = { 0 };
     struct inode in;
     int rc = inode_get(fs, req->ino, &in);
 
@@ -336,10 +371,14 @@ int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool 
         rc = inode_is_dir(&in) ? -EISDIR : -EINVAL;
     if (rc == 0 && req->size > INT64_MAX)
         rc = -EFBIG;
+    if (rc == 0 && req->tells_blocks)
+        rc = blocks_wrote(fs, req, &in, &map);
     if (rc == 0)
         rc = inline_wrote(fs, req, &in);
-    if (rc != 0)
+    if (rc != 0) {
+        spans_free(&map);
         return rc;
+    }
     data = req->has_data && (in.flags & INODE_HAS_DATA) == 0;
     if (data)
         in.flags |= INODE_HAS_DATA;
@@ -349,6 +388,8 @@ int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool 
     if (ended)
         truncate_end(&in);
     changed = !*cut && grow(&in, req->size);
+    told = blocks_told(fs, req, &in, &map);
+    changed |= told && !req->blocks_counted;
     if (req->mtime_ns != 0 &&
         !(req->beside_others && req->mtime_ns < in.mtime_ns && in.mtime_ns <= now_ns)) {
         changed = changed || req->mtime_ns != in.mtime_ns;
@@ -362,7 +403,7 @@ int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool 
         in.atime_ns = req->atime_ns;
         changed = true;
     }
-    if (changed || data || ended || was_inline || req->inline_version != 0)
+    if (changed || data || ended || was_inline || told || req->inline_version != 0)
         inode_put(fs, &in);
     *out = in;
     return 0;

@@ -131,6 +131,9 @@ int inline_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *in)
     if (version > req->inline_version)
         return -EREMCHG;
     in->flags |= INODE_INLINE;
+    blocks_drop(fs, in);
+    in->n_blocks =
+        req->inline_len / in->block_bytes + (req->inline_len % in->block_bytes != 0);
     inline_put(fs, in, req->inline_version, req->inline_data, req->inline_len);
     return 0;
 }

@@ -51,6 +51,20 @@ int inline_cut(struct fs *fs, struct inode *in, uint64_t size);
 /** Nothing of it is here any more. */
 void inline_drop(struct fs *fs, struct inode *in);
 
+struct spans;
+
+/** The blocks that are allocated once what the request says is done, for blocks_put(); -EINVAL, -ENOMEM. Changes nothing yet. */
+int blocks_wrote(struct fs *fs, const struct fs_wrote *req, const struct inode *in,
+                 struct spans *map);
+/** They are these now. Frees map. True: that is another thing than before. */
+bool blocks_put(struct fs *fs, struct inode *in, struct spans *map);
+/** None is left behind the one that has byte size - 1. */
+void blocks_cut(struct fs *fs, struct inode *in, uint64_t size);
+/** Whoever wrote it may have left some that he did not tell of. */
+void blocks_doubt(struct inode *in);
+/** None is left. */
+void blocks_drop(struct fs *fs, struct inode *in);
+
 /** The value of an ACL the inode's flags say is there; -EIO when it is not, or not valid. */
 int acl_get(struct fs *fs, const struct inode *in, const char *name, const uint8_t **acl,
             size_t *len);

@@ -73,7 +73,7 @@ size_t inode_encode(const struct inode *in, uint8_t buf[INODE_BYTES_MAX])
     put_le64(buf + 80, dir ? in->parent : in->truncate_size);
     put_le64(buf + 88, dir ? in->n_entries : in->truncate_version);
     put_le64(buf + 96, dir ? in->next_cookie : in->wanted_size);
-    put_le64(buf + 104, 0);
+    put_le64(buf + 104, in->n_blocks);
     put_le32(buf + 112, in->epoch_start);
     put_le64(buf + 128, 0);
     for (uint32_t i = 0; i < in->n_storages; i++)
@@ -88,13 +88,26 @@ static bool inode_makes_sense(const struct inode *in, unsigned n_distributions)
     if ((in->mode & ~(uint32_t)(S_IFMT | 07777)) != 0 ||
         (in->flags & ~(uint32_t)INODE_FLAGS_ALL) != 0)
         return false;
-    if ((in->flags & INODE_INLINE) != 0 && type != S_IFREG)
+    if ((in->flags & (INODE_INLINE | INODE_BLOCKS)) != 0 && type != S_IFREG)
+        return false;
+    if (in->n_blocks > INODE_N_BLOCKS_MAX || (in->n_blocks > 0 && type != S_IFREG))
         return false;
     if (type == S_IFREG)
-        return n_distributions == 1 && in->n_storages > 0;
+        return n_distributions == 1 && in->n_storages > 0 && in->block_bytes > 0;
     return n_distributions == 0 && in->n_storages == 0 &&
            (type == S_IFDIR || type == S_IFLNK || type == S_IFCHR || type == S_IFBLK ||
             type == S_IFIFO || type == S_IFSOCK);
+}
+
+uint64_t inode_blocks_of_size(const struct inode *in)
+{
+    uint64_t size = inode_final_size(in), n;
+
+    if (!inode_is_file(in) || in->block_bytes == 0 || /* not looked at yet */
+        (in->flags & (INODE_HAS_DATA | INODE_INLINE)) == 0)
+        return 0;
+    n = size / in->block_bytes + (size % in->block_bytes != 0);
+    return n < INODE_N_BLOCKS_MAX ? n : INODE_N_BLOCKS_MAX;
 }
 
 int inode_decode(struct inode *in, uint64_t ino, const uint8_t *buf, size_t len)
@@ -132,5 +145,7 @@ int inode_decode(struct inode *in, uint64_t ino, const uint8_t *buf, size_t len)
     *(dir ? &in->next_cookie : &in->wanted_size) = get_le64(buf + 96);
     for (uint32_t i = 0; i < in->n_storages; i++)
         in->storages[i] = get_le32(buf + bytes_min + 4 * i);
+    in->n_blocks =
+        buf[0] == INODE_FORMAT_NS ? inode_blocks_of_size(in) : get_le64(buf + 104);
     return get_times(buf, in) && inode_makes_sense(in, buf[3]) ? 0 : -EINVAL;
 }

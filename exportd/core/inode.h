@@ -22,6 +22,9 @@ enum {
     INODE_BYTES_MAX = INODE_BYTES_MIN + 4 * DIST_MAX,
 };
 
+/* Data end at 16 TiB; the smallest blocks have 4 KB. */
+#define INODE_N_BLOCKS_MAX (UINT64_C(1) << 32)
+
 enum inode_flags {
     INODE_HAS_DATA = 1,         /* some storage took bytes of it */
     INODE_MAY_HAVE_DATA = 2,    /* somebody has, or had, an epoch to write it with */
@@ -32,7 +35,9 @@ enum inode_flags {
     INODE_UNTOLD =
         64, /* whoever wrote it may have left bytes beyond its end; see fs_attr.c */
     INODE_INLINE = 128, /* its data are in KEY_INLINE; see fs_inline.c */
-    INODE_FLAGS_ALL = 255,
+    INODE_BLOCKS = 256, /* KEY_BLOCKS says which blocks are allocated; see fs_blocks.c */
+    INODE_UNCOUNTED = 512, /* there may be blocks that nobody told of; see fs_blocks.c */
+    INODE_FLAGS_ALL = 1023,
 };
 
 /* Plain data. Members after change are of directories only, or of regular files only. */
@@ -49,6 +54,7 @@ struct inode {
     wide_ns atime_ns, mtime_ns; /* whatever a user has set */
     int64_t ctime_ns;
     uint64_t change;
+    uint64_t n_blocks; /* allocated; without INODE_BLOCKS they are the first ones */
 
     uint64_t parent;      /* of a directory; the root's is itself */
     uint64_t n_entries;   /* names in it */
@@ -69,6 +75,9 @@ struct inode {
 size_t inode_encode(const struct inode *in, uint8_t buf[INODE_BYTES_MAX]);
 /** Fills all of *in; -EINVAL when the bytes make no sense. Any bytes are safe. */
 int inode_decode(struct inode *in, uint64_t ino, const uint8_t *buf, size_t len);
+
+/** As if it had no holes: of records and clients that do not tell. */
+uint64_t inode_blocks_of_size(const struct inode *in);
 
 static inline bool inode_is_dir(const struct inode *in)
 {

@@ -35,6 +35,7 @@ enum key_kind {
     KEY_DENTRY = 'D',   /* export, directory, name -> ino, type, cookie */
     KEY_ORDER = 'O',    /* export, directory, cookie -> ino, type, name */
     KEY_INLINE = 'M',   /* export, ino -> all data of a small file */
+    KEY_BLOCKS = 'P',   /* export, ino -> which blocks are allocated */
     KEY_SYMLINK = 'L',  /* export, ino -> target */
     KEY_XATTRS = 'Y',   /* export, ino -> the names, each with its zero byte */
     KEY_XATTR = 'X',    /* export, ino, name -> value */

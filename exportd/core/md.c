@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "codec/codec.h"
+#include "common/spans.h"
 #include "exportd/core/room.h"
 #include "exportd/core/state.h"
 
@@ -45,8 +46,9 @@ static void attr_fill(const struct op *op, const struct inode *in, Rozo__Attr *a
     a->has_data = (in->flags & (INODE_HAS_DATA | INODE_INLINE)) != 0;
     if (inode_is_dir(in))
         a->blocks = DIR_BYTES / STAT_BLOCK_BYTES;
-    else if (a->has_data)
-        a->blocks = a->size / STAT_BLOCK_BYTES + (a->size % STAT_BLOCK_BYTES != 0);
+    else
+        a->blocks = in->n_blocks * (in->block_bytes / STAT_BLOCK_BYTES);
+    a->blocks_unsure = (in->flags & INODE_UNCOUNTED) != 0;
     a->change = in->change;
     a->xattrs = fs_xattr_classes(op->fs, in);
 }
@@ -57,6 +59,7 @@ struct data_parts {
     Rozo__FileRef ref;
     uint8_t id[FILE_ID_BYTES];
     uint8_t capability[CAPABILITY_BYTES];
+    uint8_t blocks[SPAN_PACKED_MAX];
 };
 
 /* Where its data are with us, or may be. The bytes are the store's. */
@@ -74,6 +77,18 @@ static int inline_fill(struct op *op, const struct inode *in, Rozo__FileData *ms
     if (msg->inline_version != 0)
         msg->inline_data = (ProtobufCBinaryData){ len, (uint8_t *)bytes };
     return rc;
+}
+
+/* A file with a map has no inline data: the store lends one of them. */
+static void blocks_fill(struct op *op, const struct inode *in, struct data_parts *d)
+{
+    const uint8_t *bytes;
+    size_t len;
+
+    fs_blocks_get(op->fs, in, d->blocks, &bytes, &len);
+    d->msg.blocks_known = true;
+    d->msg.blocks = (ProtobufCBinaryData){ len, (uint8_t *)bytes };
+    op->is_large |= len > SPAN_PACKED_MAX;
 }
 
 static int data_fill(struct op *op, struct inode *in, bool write, struct data_parts *d)
@@ -98,6 +113,7 @@ static int data_fill(struct op *op, struct inode *in, bool write, struct data_pa
     d->msg.truncate_version = in->truncate_version;
     if (d->msg.truncate_pending)
         d->msg.truncate_size = in->truncate_size;
+    blocks_fill(op, in, d);
     return inline_fill(op, in, &d->msg);
 }
 
@@ -912,6 +928,12 @@ int md_wrote(struct op *op, const ProtobufCMessage *msg)
         .mtime_ns = req->mtime_ns,
         .atime_ns = req->atime_ns,
         .epoch = req->epoch,
+        .blocks_counted = req->blocks_counted,
+        .tells_blocks = req->tells_blocks,
+        .allocated = req->allocated.data,
+        .allocated_len = req->allocated.len,
+        .freed = req->freed.data,
+        .freed_len = req->freed.len,
         .inline_version = req->inline_version,
         .inline_data = req->inline_data.data,
         .inline_len = req->inline_data.len,

@@ -153,6 +153,7 @@ static void file_free(struct file *f)
     env_timer_stop(f->env, &f->clean_timer);
     inline_free(f);
     spans_free(&f->reserved);
+    blocks_free(f);
     free(f->dirty.v);
     free(f->writing.v);
     free(f->clean.v);
@@ -192,7 +193,8 @@ static bool is_quiet(const struct file *f)
 {
     return f->n_active == 1 && list_is_empty(&f->queue) && f->n_fetches == 0 &&
            f->n_flying == 0 && !f->renew_busy && !f->report_busy && !f->inl.busy &&
-           !f->inl.load_busy && !f->inl.settle_busy;
+           !f->inl.load_busy && !f->inl.settle_busy && !f->blocks.counting &&
+           !f->blocks.seek_busy;
 }
 
 /* Stepped at the end of every turn: the others end, then all is written, then told. */
@@ -365,8 +367,8 @@ static void adopt_size(struct file *f, const struct file_attr *attr)
         f->meta_size = size;
         f->size = max_u64(f->size, size);
     } else if (file_is_silent(f)) {
-        f->size = f->meta_size = size;
         file_forget_beyond(f, size);
+        f->size = f->meta_size = size;
     } else {
         if (is_cut(f, attr))
             size_is_cut(f, size);
@@ -386,6 +388,8 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
         f->has_data = f->has_data_told = true;
     if (!attr->size_is_old && !(attr->size_may_be_old && attr->size < f->meta_size))
         adopt_size(f, attr);
+    if (with_data)
+        blocks_adopt(f, attr);
     if (!with_data || f->trunc_active ||
         (f->truncate_pending && f->truncate_version == 0))
         return; /* what exportd does not know of, it cannot call finished */
@@ -412,6 +416,8 @@ void file_refresh(struct file *f, const struct storcli_target *target,
 
 void file_forget_beyond(struct file *f, uint64_t size)
 {
+    if (size < f->size)
+        blocks_cut(f, size);
     f->acked_end = min_u64(f->acked_end, size);
     f->through_end = min_u64(f->through_end, size);
     f->told_end = min_u64(f->told_end, size);
@@ -492,4 +498,5 @@ void file_drop_cache(struct file *f)
     clean_forget_all(f, 0, UINT64_MAX);
     file_forget_reserved(f, 0);
     inline_forget(f);
+    blocks_forget(f);
 }

@@ -324,6 +324,14 @@ static void punched_blocks(const struct alone_fop *a, uint64_t *first, uint64_t 
     *end = a->is_to_end ? block_past(f, a->end) : block_of(f, a->end);
 }
 
+static void punch_free(struct alone_fop *a)
+{
+    uint64_t first, end;
+
+    punched_blocks(a, &first, &end);
+    blocks_freed(a->op.f, first, end);
+}
+
 /* 1: marked; 0: waits; -errno. */
 static int punch_mark(struct alone_fop *a)
 {
@@ -354,6 +362,8 @@ static int punch_mark(struct alone_fop *a)
     clean_forget_all(f, first, end);
     if (spans_put(&f->reserved, first, end, 0) != 0)
         file_forget_reserved(f, 0);
+    if (a->rc == 0)
+        punch_free(a);
     is_refused = a->rc == -ESTALE || (a->rc == -EACCES && !a->op.denied);
     if (!is_refused || a->n_tries++ >= STALE_TRIES_MAX)
         return a->rc == 0 ? 1 : a->rc == -ESTALE ? -EIO : a->rc;
@@ -442,8 +452,8 @@ static void punch_step(struct fop *op)
             fop_wait(op, &f->run_waiters);
             return;
         }
-        if (rc != 0 || !f->has_data) {
-            punch_end(a, rc != 0 ? rc : 1); /* without data all of it is a hole */
+        if (rc != 0 || (!f->has_data && blocks_are_none(f))) {
+            punch_end(a, rc != 0 ? rc : 1); /* all of it is a hole */
             return;
         }
         a->state = PUNCH_MARK;
@@ -566,6 +576,7 @@ static void allocate_grow(struct alone_fop *a)
 {
     struct file *f = a->op.f;
 
+    blocks_allocated(f, block_of(f, a->offset), block_past(f, a->end));
     if (a->keep_size || a->end <= f->size)
         return;
     f->size = f->acked_end = f->fresh_end = a->end;

@@ -198,6 +198,7 @@ static void give_up_step(struct fop *op)
     switch (g->state) {
     case GIVE_UP_BEGIN:
         f->n_giving_up++;
+        blocks_count_stop(f);
         if (g->at_once && !file_is_clean(f))
             file_lose_unsent(f, -EIO);
         g->state = GIVE_UP_WRITE;
@@ -235,6 +236,7 @@ static void give_up_step(struct fop *op)
             return;
         }
         forget_cut(f);
+        blocks_count_stop(f);
         f->mtime_ns = 0;
         f->n_giving_up--;
         fop_end(op, g->rc);

@@ -268,6 +268,22 @@ struct inl {
     uint64_t renew_no; /* inl.no when the renewal was asked */
 };
 
+/*
+ * Which blocks are allocated, see file_blocks.c. What was told moves on: tell -> sent -> told -> nowhere, when it is durable.
+ */
+struct blocks {
+    bool is_known;                 /* `known` is all that others have allocated, too */
+    struct spans known;            /* BLOCKS_ALLOCATED */
+    struct spans tell, sent, told; /* enum blocks_change */
+    /* Blocks that nobody told of are looked for in the holes that exportd knows. */
+    bool counting, counted; /* counted: it is to be told so */
+    bool seek_busy;
+    uint64_t count_at, hole_end; /* blocks */
+    uint64_t count_ns;           /* when it began */
+    uint64_t found;
+    uint64_t n_freed, seek_n_freed; /* what was freed while we asked is not found */
+};
+
 struct file {
     struct env *env;         /* borrowed */
     struct storcli *cli;     /* borrowed */
@@ -365,6 +381,7 @@ struct file {
     bool in_doubt;      /* exportd may have forgotten meta_size */
     uint64_t doubt_no;  /* times it was so */
     struct inl inl;
+    struct blocks blocks;
     struct {
         uint64_t size, change, n_truncates, doubt_no, fresh_end;
         uint64_t least_size; /* exportd has it so long, once it has heard this */
@@ -595,6 +612,32 @@ void inline_lose(struct file *f);
 /** A renewal was answered. */
 void inline_renewed(struct file *f, int rc);
 void inline_free(struct file *f);
+
+/* ---- file_blocks.c: what is allocated ---- */
+
+/** exportd has said it. */
+void blocks_adopt(struct file *f, const struct file_attr *attr);
+/** Somebody else may have been here. */
+void blocks_forget(struct file *f);
+/** Written, or reserved; or not any more. exportd is to hear of it, if that is news. */
+void blocks_allocated(struct file *f, uint64_t first, uint64_t end);
+void blocks_freed(struct file *f, uint64_t first, uint64_t end);
+/** Others want the file: who opens it next for writing asks what nobody told of. */
+void blocks_count_stop(struct file *f);
+/** exportd knows that nothing is behind that size. */
+void blocks_cut(struct file *f, uint64_t size);
+/** Nothing is: no data, and nothing reserved. */
+bool blocks_are_none(const struct file *f);
+/** exportd knows all of it. */
+bool blocks_are_told(const struct file *f);
+void blocks_lose(struct file *f);
+/** Into what is about to be told; false: there is more than that. */
+bool blocks_send(struct file *f, struct file_meta_call *call);
+/** That went well, and all before is durable; or not. */
+void blocks_sent(struct file *f, bool ok, bool durable);
+/** What exportd was told and is not durable is told again. */
+void blocks_tell_again(struct file *f);
+void blocks_free(struct file *f);
 
 /* ---- file_report.c: what exportd is told ---- */
 

@@ -8,6 +8,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 
 #include "storcli/core/file_int.h"
 
@@ -54,7 +55,7 @@ void file_is_through(struct file *f, uint64_t end)
 bool file_changes_only_time(const struct file *f)
 {
     return f->inl.place == PLACE_STORAGES && !f->inl.leaving && f->has_data_told &&
-           !f->in_doubt && !f->unsure && !f->truncate_pending &&
+           blocks_are_told(f) && !f->in_doubt && !f->unsure && !f->truncate_pending &&
            max_u64(f->size, f->acked_end) <= f->meta_size;
 }
 
@@ -80,6 +81,8 @@ static void reported(struct file *f)
     if (f->mtime_ns == f->report.mtime_ns)
         f->mtime_ns = 0;
     f->reported_change = f->report.change;
+    if (!blocks_are_told(f))
+        start_report_timer(f);
     if (f->report.left)
         f->inl.leaving = false;
     if (f->report.resent)
@@ -149,6 +152,7 @@ void file_tell_again(struct file *f)
     if (f->inl.place == PLACE_EXPORTD && f->inl.version != 0 && f->epoch != 0)
         f->inl.resend = true;
     f->has_data_told = false;
+    blocks_tell_again(f);
     file_changed(f);
 }
 
@@ -159,6 +163,7 @@ static void on_reported(struct file_meta_call *call, int rc)
 
     assert(f->report_busy);
     f->report_busy = f->report_again = f->report_again_sync = false;
+    blocks_sent(f, rc == 0 && f->report.doubt_no == f->doubt_no, f->report.sync);
     if (rc == 0 && call->is_cut && f->report.again && !f->in_doubt) {
         learn_of_truncate(f, call);
     } else if (rc == 0 && call->is_cut) {
@@ -251,8 +256,12 @@ static void send_report(struct file *f, bool sync)
     f->report.least_size = max_u64(f->meta_size, f->report.size);
     f->report_call = (struct file_meta_call){ .done = on_reported, .file = f };
     add_data(f);
+    if (!f->report.resent && !blocks_send(f, &f->report_call))
+        f->report.change = f->reported_change; /* once more, for the rest */
     f->meta.wrote(f->meta.arg, &f->report_call, f->report.size, f->size_epoch,
                   f->report.has_data, f->report.mtime_ns, 0, sync);
+    free((void *)(uintptr_t)f->report_call.allocated);
+    free((void *)(uintptr_t)f->report_call.freed);
 }
 
 int file_report(struct file *f, uint64_t change, bool sync, uint64_t since)
@@ -292,6 +301,7 @@ void file_forget_report(struct file *f, int rc)
 {
     assert(!f->report_busy);
     inline_lose(f);
+    blocks_lose(f);
     f->n_losses++;
     f->is_untold |= f->acked_end > f->meta_size;
     file_forget_beyond(f, f->meta_size);

@@ -275,6 +275,7 @@ void frun_written(struct frun *run)
         f->size_epoch = version_epoch(run->version);
     f->acked_end = max_u64(f->acked_end, end);
     f->has_data = true;
+    blocks_allocated(f, run->first, run->end);
     if (direct == NULL && run->cut == UINT64_MAX && !is_streamed(run))
         clean_add(f, run->buf, run->first, (uint32_t)(run->end - run->first), NULL);
     frun_free(run);

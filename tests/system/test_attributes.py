@@ -1,10 +1,14 @@
 """What stat tells, on every mount: times that only few programs set, and what a file takes on the storages."""
+import ctypes
+import mmap
 import os
+import subprocess
 
 import pytest
 
 from conftest import cannot_mount
 from test_coherence import ab, two_mounts  # noqa: F401: fixtures
+from test_left_to_us import call, libc
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
@@ -33,3 +37,224 @@ def test_times_that_nanoseconds_do_not_hold(ab, two_mounts):
     two_mounts.remount()
     check(b)
     check(a)
+
+
+# ---- st_blocks ----
+
+BLOCK = 8192
+FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE = 1, 2, 16
+
+
+def blocks(path):
+    """Allocated blocks of 8 KB, as stat tells."""
+    n = os.stat(path).st_blocks
+    assert n % 16 == 0, n
+    return n // 16
+
+
+def fallocate(path, mode, offset, length):
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        call(libc.fallocate, fd, mode, ctypes.c_long(offset), ctypes.c_long(length))
+    finally:
+        os.close(fd)
+
+
+def both(ab, n):
+    """The mount that did it, and the other one, tell so many blocks."""
+    assert [blocks(path) for path in ab] == [n, n]
+
+
+def test_a_sparse_file_takes_what_was_written(ab, two_mounts):
+    a, b = ab = [os.path.join(top, "f") for top in ab]
+    fd = os.open(a, os.O_RDWR | os.O_CREAT)
+    os.ftruncate(fd, 300 << 20)
+    both(ab, 0)
+    os.pwrite(fd, b"x", 100 << 20)
+    assert blocks(a) == 1  # while it waits in the mount's memory
+    os.pwrite(fd, b"y", (100 << 20) + 5)
+    assert blocks(a) == 1
+    both(ab, 1)
+    os.pwrite(fd, b"z" * (BLOCK + 2), (200 << 20) - 1)
+    assert blocks(a) == 1 + 3
+    both(ab, 4)
+    os.close(fd)
+    with open(b, "r+b") as f:  # another mount: overwriting is nothing, a hole is
+        os.pwrite(f.fileno(), b"w" * 10, 100 << 20)
+        os.pwrite(f.fileno(), b"w" * 10, 50 << 20)
+        assert blocks(b) == 5
+    both(ab, 5)
+    two_mounts.restart("exportd")
+    two_mounts.remount()
+    both(ab, 5)
+    with open(a, "r+b") as f:
+        os.pwrite(f.fileno(), b"w" * 10, 200 << 20)
+        os.pwrite(f.fileno(), b"w" * 10, 1 << 20)
+        os.fsync(f.fileno())
+        both(ab, 6)
+        f.truncate((100 << 20) + 1)
+        both(ab, 3)
+        f.truncate(300 << 20)
+        both(ab, 3)
+        f.truncate(100 << 20)
+        both(ab, 2)
+    os.truncate(b, 1 << 20)
+    both(ab, 0)
+
+
+def test_blocks_of_files_without_holes(ab):
+    a, b = ab = [os.path.join(top, "f") for top in ab]
+    with open(a, "wb") as f:
+        for i in range(100):
+            f.write(b"d" * 1000)
+    both(ab, -(-100000 // BLOCK))
+    with open(b, "ab") as f:
+        f.write(b"d" * 100000)
+    both(ab, -(-200000 // BLOCK))
+    with open(a, "r+b", 0) as f:
+        f.write(b"e" * 50000)
+        both(ab, -(-200000 // BLOCK))
+        f.truncate(BLOCK)
+    both(ab, 1)
+    with open(a, "wb"):
+        both(ab, 0)
+    os.unlink(a)
+    fd = os.open(a, os.O_RDWR | os.O_CREAT | os.O_DIRECT | os.O_SYNC, 0o600)
+    buf = mmap.mmap(-1, 1 << 20)
+    os.pwritev(fd, [buf], 1 << 20)
+    both(ab, (1 << 20) // BLOCK)
+    os.close(fd)
+
+
+def test_blocks_that_are_reserved_or_punched(ab):
+    a, b = ab = [os.path.join(top, "f") for top in ab]
+    open(a, "w").close()
+    fallocate(a, FALLOC_FL_KEEP_SIZE, 0, 8 * BLOCK)
+    assert os.stat(b).st_size == 0
+    both(ab, 8)
+    with open(b, "r+b") as f:  # into what is reserved, and behind it
+        f.write(b"x" * 9 * BLOCK)
+    both(ab, 9)
+    fallocate(a, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, BLOCK - 1, 3 * BLOCK)
+    both(ab, 9 - 2)
+    fallocate(b, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, BLOCK, BLOCK)
+    both(ab, 7)
+    fallocate(b, 0, 2 * BLOCK, 1)
+    both(ab, 8)
+    fallocate(a, 0, 20 * BLOCK, 2 * BLOCK)
+    assert os.stat(b).st_size == 22 * BLOCK
+    both(ab, 10)
+    fallocate(a, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 22 * BLOCK)
+    both(ab, 0)
+
+
+def test_blocks_of_writers_in_two_halves(ab):
+    """Who writes beside others tells what he allocates, and it adds up."""
+    a, b = ab = [os.path.join(top, "f") for top in ab]
+    with open(a, "wb") as f:
+        f.truncate(100 << 20)
+    with open(a, "r+b", 0) as f, open(b, "r+b", 0) as g:
+        for i in range(20):
+            os.pwrite(f.fileno(), b"a", 2 * i * BLOCK)
+            os.pwrite(g.fileno(), b"b", (60 << 20) + 2 * i * BLOCK)
+    both(ab, 40)
+    with open(b, "r+b", 0) as g:
+        for i in range(20):
+            os.pwrite(g.fileno(), b"b", (2 * i + 1) * BLOCK)
+    both(ab, 60)
+
+
+def test_programs_keep_holes(ab, scratch):
+    """cp, tar -S, du and find go by st_blocks."""
+    a, b = ab
+    f = os.path.join(a, "f")
+    with open(f, "wb") as out:
+        out.truncate(300 << 20)
+        out.seek(123 << 20)
+        out.write(b"here")
+    copy, f = os.path.join(b, "copy"), os.path.join(b, "f")
+    subprocess.run(["cp", "--sparse=auto", f, copy], check=True)
+    assert blocks(copy) < 100 and os.stat(copy).st_size == 300 << 20
+    tar = os.path.join(scratch, "t.tar")
+    subprocess.run(["tar", "-C", b, "-cSf", tar, "f"], check=True)
+    assert os.stat(tar).st_size < 1 << 20
+    os.mkdir(os.path.join(b, "d"))
+    subprocess.run(["tar", "-C", os.path.join(b, "d"), "-xSf", tar], check=True)
+    out = os.path.join(b, "d", "f")
+    assert blocks(out) < 100
+    with open(out, "rb") as back:
+        back.seek(123 << 20)
+        assert back.read(4) == b"here"
+    du = subprocess.run(["du", "-k", f], check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert int(du.split()[0]) == 8
+    sparseness = subprocess.run(["find", f, "-printf", "%S"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert float(sparseness) < 0.001
+
+
+def test_blocks_of_inline_files(cluster):
+    c = cluster(inline=65536)
+    f = os.path.join(c.mnt, "f")
+    with open(f, "wb") as out:
+        out.write(b"x" * 100)
+        out.flush()
+        assert blocks(f) == 1
+        os.fsync(out.fileno())
+        assert blocks(f) == 1
+        out.truncate(1 << 20)
+        assert blocks(f) == 1
+        out.seek(3 * BLOCK)
+        out.write(b"y")
+        out.flush()
+        os.fsync(out.fileno())
+        assert blocks(f) == 4  # what exportd keeps has no holes
+        out.seek(512 << 10)
+        out.write(b"z")
+        out.flush()
+        assert blocks(f) == 5  # on storages now
+    c.remount()
+    assert blocks(f) == 5
+    os.truncate(f, 10)
+    assert blocks(f) == 1
+
+
+def test_blocks_with_writeback_cache(cluster):
+    c = cluster(mount_options="writeback_cache")
+    f = os.path.join(c.mnt, "f")
+    with open(f, "wb", 0) as out:
+        out.truncate(300 << 20)
+        os.pwrite(out.fileno(), b"x" * 100, 1 << 20)
+        assert os.stat(f).st_blocks > 0  # the kernel may have it still
+        os.fsync(out.fileno())
+        assert blocks(f) == 1
+        os.pwrite(out.fileno(), b"x" * BLOCK, 1 << 20)
+        os.pwrite(out.fileno(), b"x" * BLOCK, 2 << 20)
+    c.remount()
+    assert blocks(f) == 2
+
+
+def test_blocks_that_a_dead_mount_did_not_tell_of(cluster):
+    """What it had with the storages counts as soon as somebody opens the file for writing."""
+    c = cluster()
+    f = os.path.join(c.mnt, "f")
+    fd = os.open(f, os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+    os.ftruncate(fd, 100 << 20)
+    buf = mmap.mmap(-1, BLOCK)
+    os.pwritev(fd, [buf], 10 << 20)
+    os.fsync(fd)
+    os.pwritev(fd, [buf], 20 << 20)
+    os.pwritev(fd, [buf], 30 << 20)
+    c.kill("mount-1")
+    try:
+        os.close(fd)
+    except OSError:
+        pass
+    c.restart("mount-1")
+
+    def counted():
+        with open(f, "r+b"):  # the dead mount's session is over at some time
+            pass
+        return blocks(f) == 3
+
+    c.wait_for(counted, "the blocks to be counted")
+    c.remount()
+    assert blocks(f) == 3

@@ -1,6 +1,8 @@
 /*
  * test_spans.c - maps from ranges to values, against an array.
  */
+#include <errno.h>
+
 #include "common/env_virtual.h"
 #include "common/spans.h"
 #include "tests/unit/unit.h"
@@ -79,11 +81,88 @@ static void test_the_end_of_everything(void **state)
     spans_free(&s);
 }
 
+/* What is packed comes back, in pieces and whole; of any bytes only such are taken. */
+static void test_packed(void **state)
+{
+    struct env_virtual env;
+    uint8_t buf[64 * SPAN_PACKED_MAX];
+    unsigned n_taken = 0;
+
+    (void)state;
+    env_virtual_init(&env, 5);
+    for (unsigned round = 0; round < 2000; round++) {
+        struct spans a = { 0 }, b = { 0 };
+        uint64_t at = 0;
+        size_t len;
+
+        for (unsigned i = env_virtual_below(&env, 30); i > 0; i--) {
+            uint64_t gap =
+                1 + env_virtual_below(&env, 2) * env_virtual_below(&env, UINT32_MAX);
+            uint64_t n = 1 + env_virtual_below(&env, 300);
+
+            at += gap - (a.n == 0);
+            assert_int_equal(spans_put(&a, at, at + n, 1 + (i & 1)), 0);
+            at += n;
+        }
+        for (unsigned value = 1; value <= 2; value++) {
+            len = spans_pack(&a, value, 64, buf);
+            assert_int_equal(spans_unpack(&b, buf, len, UINT64_MAX, 64, value), 0);
+        }
+        assert_int_equal(a.n, b.n);
+        for (size_t i = 0; i < a.n; i++)
+            assert_true(a.list[i].from == b.list[i].from &&
+                        a.list[i].to == b.list[i].to &&
+                        a.list[i].value == b.list[i].value);
+        if (len > 0) { /* of value 2 */
+            size_t n = 0;
+
+            for (size_t i = 0; i < a.n; i++)
+                n += a.list[i].value == 2;
+            assert_int_equal(spans_unpack(&b, buf, len, UINT64_MAX, n - 1, 2), -EINVAL);
+            assert_int_equal(spans_unpack(&b, buf, len - 1, UINT64_MAX, n, 2), -EINVAL);
+        }
+        spans_free(&b);
+        len = env_virtual_below(&env, sizeof(buf));
+        env_random(&env.env, buf, len);
+        if (spans_unpack(&b, buf, len, 1000000, 64, 1) == 0) {
+            n_taken++;
+            assert_true(b.n == 0 || b.list[b.n - 1].to <= 1000000);
+        }
+        spans_free(&a);
+        spans_free(&b);
+    }
+    assert_true(n_taken > 0);
+    assert_int_equal(spans_unpack(&(struct spans){ 0 }, (uint8_t[]){ 0, 0 }, 2, 9, 9, 1),
+                     -EINVAL);
+    env_virtual_close(&env);
+}
+
+static void test_joined(void **state)
+{
+    struct spans s = { 0 };
+
+    (void)state;
+    assert_int_equal(spans_join(&s, 1), 0);
+    for (uint64_t i = 0; i < 100; i++)
+        assert_int_equal(spans_put(&s, i * 100, i * 100 + 1 + i % 10, 1), 0);
+    assert_int_equal(spans_join(&s, 100), 0);
+    assert_int_equal(s.n, 100);
+    assert_int_equal(spans_join(&s, 90), 0);
+    assert_int_equal(s.n, 81); /* nine gaps of 90, and all of the ten of 91 */
+    assert_int_equal(spans_total(&s, 1), 550 + 9 * 90 + 10 * 91);
+    assert_int_equal(spans_join(&s, 3), 0);
+    assert_true(s.n >= 1 && s.n <= 3);
+    assert_true(s.list[0].from == 0 && s.list[s.n - 1].to == 9910);
+    spans_free(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_like_an_array),
         cmocka_unit_test(test_the_end_of_everything),
+        cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_joined),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@ struct node {
     struct inode in;
     uint64_t n_names, n_subdirs, n_entries, last_cookie;
     uint64_t named_in; /* directories: where */
-    bool orphan, symlink, xattrs, data;
+    bool orphan, symlink, xattrs, data, blocks;
 };
 
 struct check {
@@ -301,6 +301,9 @@ static void check_node(struct check *c, const struct node *n)
     key_ino(&k, KEY_INODE, n->export_id, in->ino);
     if (n->orphan != (in->nlink == 0))
         wrong("orphans are the ones without links", k.bytes, k.len);
+    if (n->blocks != ((in->flags & INODE_BLOCKS) != 0))
+        wrong("a map of blocks and no flag that says so, or the other way round", k.bytes,
+              k.len);
     if (n->data != ((in->flags & INODE_INLINE) != 0))
         wrong("inline files are the ones with data", k.bytes, k.len);
     if (n->symlink != S_ISLNK(in->mode))
@@ -341,7 +344,7 @@ static void check_kinds(struct check *c)
         size_t len;
         const uint8_t *key = kv_iter_key(c->it, &len);
 
-        if (strchr("ABCFRSVEGKNIDOMLYXUTW", key[0]) == NULL)
+        if (strchr("ABCFRSVEGKNIDOMPLYXUTW", key[0]) == NULL)
             wrong("a key of no kind", key, len);
     }
 }
@@ -358,6 +361,7 @@ void kv_check(struct kv *kv)
     check_order(&c);
     check_marks(&c, KEY_ORPHAN, offsetof(struct node, orphan));
     check_marks(&c, KEY_INLINE, offsetof(struct node, data));
+    check_marks(&c, KEY_BLOCKS, offsetof(struct node, blocks));
     check_marks(&c, KEY_SYMLINK, offsetof(struct node, symlink));
     check_marks(&c, KEY_XATTRS, offsetof(struct node, xattrs));
     check_xattrs(&c);

@@ -7,6 +7,7 @@
 
 #include "common/bytes.h"
 #include "common/record.h"
+#include "common/spans.h"
 #include "exportd/core/acl.h"
 #include "tests/unit/exportd/world.h"
 
@@ -209,7 +210,7 @@ static void test_writing(void **state)
     assert_true(s.with_data && s.epoch == 1 && !s.has_data);
     env_virtual_advance_ms(&w.env, 5);
     OK(t_wrote(&w, s.ino, 1000, &s));
-    assert_true(s.has_data && s.size == 1000 && s.blocks == 2);
+    assert_true(s.has_data && s.size == 1000 && s.blocks == 16);
     OK(t_wrote(&w, s.ino, 10, &s)); /* at least */
     assert_int_equal(s.size, 1000);
     before = s;
@@ -339,6 +340,158 @@ static void test_truncate_without_data(void **state)
     OK(t_truncate(&w, f, 1000, &s));
     OK(t_truncate(&w, f, 10, &s));
     assert_true(s.size == 10 && !s.truncate_pending && !s.has_data && s.blocks == 0);
+}
+
+/* ---- what is allocated ---- */
+
+enum { BLOCK_SECTORS = 8192 / 512 };
+
+/* What a client tells: these ranges of blocks, up to a pair of zeros, are allocated, or (freed) not any more. */
+static struct seen told(uint64_t ino, uint64_t size, const uint64_t (*ranges)[2],
+                        bool freed)
+{
+    Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
+    ProtobufCBinaryData *into = freed ? &req.freed : &req.allocated;
+    uint8_t buf[1024 * SPAN_PACKED_MAX];
+    struct spans map = { 0 };
+    struct seen s;
+
+    for (; (*ranges)[1] != 0; ranges++)
+        assert_int_equal(spans_put(&map, (*ranges)[0], (*ranges)[1], 1), 0);
+    req.ino = ino;
+    req.size = size;
+    req.has_data = true;
+    req.tells_blocks = true;
+    into->len = spans_pack(&map, 1, 1024, buf);
+    into->data = buf;
+    spans_free(&map);
+    OK(t_wrote_req(&w, &req, &s));
+    return s;
+}
+
+static void holds(uint64_t ino, uint64_t n_blocks)
+{
+    assert_int_equal(get(ino).blocks, n_blocks * BLOCK_SECTORS);
+}
+
+static void test_what_is_allocated(void **state)
+{
+    struct seen s;
+    uint64_t f;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    f = s.ino;
+    holds(f, 0);
+    told(f, 100 * 8192, (const uint64_t[][2]){ { 10, 12 }, { 0, 0 } }, false);
+    holds(f, 2);
+    told(f, 0, (const uint64_t[][2]){ { 10, 12 }, { 0, 0 } }, false); /* once more */
+    holds(f, 2);
+    told(f, 0, (const uint64_t[][2]){ { 0, 1 }, { 11, 20 }, { 99, 101 }, { 0, 0 } },
+         false);
+    holds(f, 13);
+    world_stop(&w);
+    world_start(&w);
+    world_reopen_session(&w);
+    OK(t_open(&w, f, true, &s));
+    holds(f, 13);
+    told(f, 0, (const uint64_t[][2]){ { 5, 11 }, { 90, 100 }, { 0, 0 } }, true);
+    holds(f, 11);
+    told(f, 0, (const uint64_t[][2]){ { 1, 11 }, { 0, 0 } }, false);
+    holds(f, 21);
+    OK(t_truncate(&w, f, 15 * 8192 + 1, &s));
+    holds(f, 16);
+    OK(t_truncate(&w, f, 100 * 8192, &s));
+    holds(f, 16);
+    told(f, 0, (const uint64_t[][2]){ { 0, 16 }, { 0, 0 } }, true);
+    holds(f, 0);
+    told(f, 0, (const uint64_t[][2]){ { 50, 51 }, { 0, 0 } }, false);
+    OK(t_truncate(&w, f, 0, &s));
+    holds(f, 0);
+}
+
+/* Of a file in very many pieces the narrowest holes count, and none of its data is left out. */
+static void test_more_pieces_than_are_kept(void **state)
+{
+    static uint64_t ranges[1025][2];
+    struct seen s;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    for (uint64_t m = 0; m < 5; m++) {
+        for (uint64_t i = 0; i < 1024; i++) {
+            ranges[i][0] = (m * 1024 + i) * 10;
+            ranges[i][1] = ranges[i][0] + 1 + i % 2;
+        }
+        told(s.ino, 0, (const uint64_t(*)[2])ranges, false);
+        if (m < 4)
+            holds(s.ino, (m + 1) * 1536);
+    }
+    assert_true(get(s.ino).blocks >= 5 * 1536 * BLOCK_SECTORS);
+    assert_true(get(s.ino).blocks <= 5 * 10240 * BLOCK_SECTORS);
+}
+
+/* Who writes and cannot tell how far he got may have left blocks in holes: until somebody has counted them. */
+static void test_blocks_that_nobody_told_of(void **state)
+{
+    Rozo__MdWroteReq counted = ROZO__MD_WROTE_REQ__INIT;
+    Rozo__MdCloseReq bye = ROZO__MD_CLOSE_REQ__INIT;
+    struct seen s, dense;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "dense", true, &dense));
+    told(dense.ino, 2 * 8192, (const uint64_t[][2]){ { 0, 2 }, { 0, 0 } }, false);
+    OK(t_create_open(&w, 1, "f", true, &s));
+    told(s.ino, 100 * 8192, (const uint64_t[][2]){ { 10, 12 }, { 0, 0 } }, false);
+    OK(t_open(&w, s.ino, true, &s));
+    assert_false(s.blocks_unsure);
+    bye.ino = s.ino;
+    bye.untold = true;
+    OK(world_call(&w, ROZO__OP__MD_CLOSE, &bye.base, NULL, NULL));
+    bye.ino = dense.ino;
+    OK(world_call(&w, ROZO__OP__MD_CLOSE, &bye.base, NULL, NULL));
+    OK(t_open(&w, s.ino, true, &s));
+    assert_true(s.blocks_unsure);
+    OK(t_open(&w, dense.ino, true, &dense));
+    assert_false(dense.blocks_unsure); /* there is no hole that they could lie in */
+    told(s.ino, 0, (const uint64_t[][2]){ { 20, 21 }, { 0, 0 } }, false);
+    OK(t_open(&w, s.ino, true, &s));
+    assert_true(s.blocks_unsure);
+    counted.ino = s.ino;
+    counted.tells_blocks = counted.blocks_counted = true;
+    OK(t_wrote_req(&w, &counted, &s));
+    holds(s.ino, 3);
+    OK(t_open(&w, s.ino, true, &s));
+    assert_false(s.blocks_unsure);
+}
+
+/* Who does not tell, as older builds do not, has written all of it. */
+static void test_a_client_that_tells_of_no_blocks(void **state)
+{
+    struct seen s;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    told(s.ino, 100 * 8192, (const uint64_t[][2]){ { 10, 12 }, { 0, 0 } }, false);
+    OK(t_wrote(&w, s.ino, 101 * 8192, &s));
+    holds(s.ino, 101);
+}
+
+static void test_blocks_that_make_no_sense(void **state)
+{
+    static const uint8_t bad[][4] = { { 0, 0 }, { 0x80, 0x80, 0x80 }, { 5, 1, 0, 1 } };
+    Rozo__MdWroteReq req = ROZO__MD_WROTE_REQ__INIT;
+    struct seen s;
+
+    (void)state;
+    OK(t_create_open(&w, 1, "f", true, &s));
+    req.ino = s.ino;
+    req.tells_blocks = true;
+    for (unsigned i = 0; i < 3; i++) {
+        req.allocated = (ProtobufCBinaryData){ 2 + i, (uint8_t *)(uintptr_t)bad[i] };
+        assert_int_equal(t_wrote_req(&w, &req, &s), ROZO__STATUS__INVALID);
+    }
+    holds(s.ino, 0);
 }
 
 /* ---- xattrs ---- */
@@ -730,6 +883,11 @@ int main(void)
         T(test_growth_waits_for_the_truncate),
         T(test_a_truncate_that_is_through_is_durable),
         T(test_truncate_without_data),
+        T(test_what_is_allocated),
+        T(test_more_pieces_than_are_kept),
+        T(test_blocks_that_nobody_told_of),
+        T(test_a_client_that_tells_of_no_blocks),
+        T(test_blocks_that_make_no_sense),
         T(test_xattrs),
         T(test_list_of_xattrs),
         T(test_classes_of_xattrs),

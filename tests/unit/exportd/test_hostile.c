@@ -161,6 +161,7 @@ static void test_inodes_of_any_bytes(void **state)
             memset(buf, 0, 24);
             buf[0] = (uint8_t)(1 + below(2));
             buf[3] = (uint8_t)below(2);
+            buf[5] = 0x20;
             buf[6] = (uint8_t)below(34);
             buf[8] = (uint8_t)below(64);
             buf[17] = (uint8_t)(below(16) << 4);

@@ -680,6 +680,7 @@ static void see(struct seen *out, const Rozo__Attr *a, const Rozo__FileData *d)
         out->change = a->change;
         out->xattrs = a->xattrs;
         out->blocks = a->blocks;
+        out->blocks_unsure = a->blocks_unsure;
     }
     out->with_data = d != NULL;
     if (d != NULL) {
@@ -890,6 +891,11 @@ unsigned t_close_stored(struct world *w, uint64_t ino, unsigned n)
     req.ino = ino;
     req.n_references = n;
     return world_call(w, ROZO__OP__MD_CLOSE, &req.base, NULL, NULL);
+}
+
+unsigned t_wrote_req(struct world *w, const Rozo__MdWroteReq *req, struct seen *out)
+{
+    return entry_call(w, ROZO__OP__MD_WROTE, &req->base, out);
 }
 
 unsigned t_wrote_in(struct world *w, uint64_t ino, uint64_t size, uint32_t epoch,

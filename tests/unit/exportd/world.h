@@ -142,6 +142,7 @@ unsigned world_call_node(struct world *w, unsigned op, const ProtobufCMessage *r
 struct seen {
     uint64_t ino, size, change, blocks;
     uint32_t generation, mode, nlink, uid, gid, rdev;
+    bool blocks_unsure;
     wide_ns atime_ns, mtime_ns;
     int64_t ctime_ns;
     bool has_data;
@@ -176,6 +177,7 @@ unsigned t_open(struct world *w, uint64_t ino, bool write, struct seen *out);
 unsigned t_close(struct world *w, uint64_t ino, unsigned n);
 unsigned t_close_stored(struct world *w, uint64_t ino, unsigned n);
 unsigned t_wrote(struct world *w, uint64_t ino, uint64_t size, struct seen *out);
+unsigned t_wrote_req(struct world *w, const Rozo__MdWroteReq *req, struct seen *out);
 /** Of a write of this epoch; t_wrote(): nobody says. */
 unsigned t_wrote_in(struct world *w, uint64_t ino, uint64_t size, uint32_t epoch,
                     struct seen *out);

@@ -34,7 +34,8 @@ struct request {
     uint64_t size, *found;
     int64_t mtime_ns;
     uint32_t epoch;
-    bool has_data, sync, want_hole, early, below;
+    bool has_data, sync, want_hole, early, below, counted;
+    struct spans allocated, freed; /* WROTE; owned */
 };
 
 static struct fake *the_fake; /* storcli_file_open() is told nothing of it */
@@ -116,6 +117,8 @@ static void apply(struct request *rq, bool some)
         if (block->version > rq->version || (!all && fake_chance(k, 500000)))
             continue;
         if (rq->kind == FAKE_MARK)
+            k->s.reserved[b] = 0;
+        if (rq->kind == FAKE_MARK)
             block_set(block, rq->version, NULL, 0);
         else
             block_set(block, rq->version, rq->copy + (b - rq->first) * FAKE_BS,
@@ -171,9 +174,26 @@ void fake_target(struct storcli_target *target)
     target->n_storages = 4;
 }
 
+/* Borrowed until the next call. */
+static struct spans *allocated_now(const struct fake *k)
+{
+    static struct spans map;
+    int rc = 0;
+
+    spans_free(&map);
+    for (uint64_t b = 0; b < FAKE_BLOCKS; b++)
+        if (k->s.allocated[b] != 0)
+            rc |= spans_put(&map, b, b + 1, 1);
+    assert(rc == 0);
+    return &map;
+}
+
 void fake_attr(const struct fake *k, struct file_attr *attr)
 {
     *attr = (struct file_attr){
+        .blocks_known = true,
+        .blocks_unsure = k->s.uncounted,
+        .blocks = *allocated_now(k),
         .size = k->s.size,
         .has_data = k->s.has_data,
         .truncate_pending = k->s.truncate_pending,
@@ -191,6 +211,12 @@ void fake_setattr_size(struct fake *k, uint64_t size, struct file_attr *attr)
         k->s.truncate_pending = true;
         k->s.truncate_version = version_make(k->s.epoch, 0);
     }
+    if (size < k->s.size && !k->s.has_data)
+        memset(k->s.reserved + (size + FAKE_BS - 1) / FAKE_BS, 0,
+               FAKE_BLOCKS - (size + FAKE_BS - 1) / FAKE_BS);
+    if (size < k->s.size)
+        memset(k->s.allocated + (size + FAKE_BS - 1) / FAKE_BS, 0,
+               FAKE_BLOCKS - (size + FAKE_BS - 1) / FAKE_BS);
     k->s.size = size;
     if (k->acked_end > size)
         k->acked_end = size;
@@ -198,6 +224,13 @@ void fake_setattr_size(struct fake *k, uint64_t size, struct file_attr *attr)
         k->reserved_end = size;
     fake_attr(k, attr);
     attr->epoch = k->s.epoch;
+}
+
+static void told_of_blocks(struct fake *k, const struct spans *changes, uint8_t value)
+{
+    for (size_t i = 0; i < changes->n; i++)
+        memset(k->s.allocated + changes->list[i].from, value,
+               changes->list[i].to - changes->list[i].from);
 }
 
 static void meta_apply(struct request *rq)
@@ -221,6 +254,9 @@ static void meta_apply(struct request *rq)
             k->s.truncate_pending = false; /* who makes it longer has finished it */
         k->s.size = rq->size > k->s.size && !rq->call->is_cut ? rq->size : k->s.size;
         k->s.has_data |= rq->has_data;
+        told_of_blocks(k, &rq->freed, 0);
+        told_of_blocks(k, &rq->allocated, 1);
+        k->s.uncounted &= !rq->counted;
         k->s.mtime_ns = rq->mtime_ns != 0 ? rq->mtime_ns : k->s.mtime_ns;
         k->n_wrote_sync += rq->sync;
         k->last_wrote_size = rq->size;
@@ -279,6 +315,7 @@ static void succeed(struct request *rq)
         uint64_t end = (rq->first + rq->n_blocks) * FAKE_BS;
 
         k->reserved_end = end > k->reserved_end ? end : k->reserved_end;
+        memset(k->s.reserved + rq->first, 1, rq->n_blocks);
     } else if (rq->kind == FAKE_READ) {
         if (!rq->early)
             read_blocks(rq);
@@ -312,6 +349,8 @@ static void answer(struct request *rq)
         rq->done(rq->arg, rc);
     free(rq->copy);
     free(rq->user_copy);
+    spans_free(&rq->allocated);
+    spans_free(&rq->freed);
     free(rq);
 }
 
@@ -371,6 +410,7 @@ void fake_revive(struct fake *k)
     k->dead = k->denied = false;
     k->acked_end = k->s.size;
     k->reserved_end = 0; /* who reserved it is gone */
+    k->s.uncounted = true;
     k->last_version = 0;
 }
 
@@ -571,6 +611,7 @@ static void fake_wrote(void *arg, struct file_meta_call *call, uint64_t size,
 {
     struct fake *k = arg;
     struct request *rq = request_new(k, FAKE_WROTE, NULL, NULL);
+    int rc;
 
     assert(atime_ns == 0);
     assert(size <= max_end(k) || size <= k->s.size);
@@ -580,6 +621,14 @@ static void fake_wrote(void *arg, struct file_meta_call *call, uint64_t size,
     rq->has_data = has_data;
     rq->mtime_ns = mtime_ns;
     rq->sync = sync;
+    assert(call->tells_blocks);
+    rq->counted = call->blocks_counted;
+    rc = spans_unpack(&rq->allocated, call->allocated, call->allocated_len, FAKE_BLOCKS,
+                      FILE_RANGES_TOLD_MAX, 1);
+    if (rc == 0)
+        rc = spans_unpack(&rq->freed, call->freed, call->freed_len, FAKE_BLOCKS,
+                          FILE_RANGES_TOLD_MAX, 1);
+    assert(rc == 0);
 }
 
 static void fake_truncated(void *arg, struct file_meta_call *call, uint64_t version)

@@ -43,6 +43,9 @@ struct fake_state {
     bool truncate_pending;
     uint64_t truncate_size, truncate_version;
     int64_t mtime_ns;
+    uint8_t allocated[FAKE_BLOCKS]; /* as exportd was told */
+    uint8_t reserved[FAKE_BLOCKS];  /* at the storages */
+    bool uncounted;                 /* a client died */
 };
 
 struct fake {

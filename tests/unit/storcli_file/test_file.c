@@ -2269,6 +2269,70 @@ static void clean_data_of_idle_files_make_room(void **state)
     x->f = own;
 }
 
+static void file_punch_last(struct file *f, file_done_cb *done, void *arg)
+{
+    file_punch(f, 200 * BS, BS, done, arg);
+}
+
+static bool told_of(const struct fx *x, uint64_t first, uint64_t end)
+{
+    for (uint64_t b = 0; b < FAKE_BLOCKS; b++)
+        if (x->k.s.allocated[b] != (b >= first && b < end))
+            return false;
+    return true;
+}
+
+/* Whoever opens a file for writing that a dead client wrote asks the storages what he did not tell of, in the holes only. */
+static void blocks_that_nobody_told_of_are_found(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 50 * BS, 10 * BS, 0), 0);
+    assert_int_equal(write_at(x, 200 * BS, BS, 0), 0);
+    assert_int_equal(do_call(x, file_punch_last), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_true(told_of(x, 50, 60));
+    memset(x->k.s.allocated + 52, 0, 3); /* as if they had not been told of */
+    x->k.s.uncounted = true;
+    x->k.fail_next[FAKE_SEEK] = -EIO;
+    reopen(x);
+    env_virtual_advance_ms(&x->k.v, 3000);
+    assert_true(x->k.s.uncounted && !told_of(x, 50, 60)); /* and writing goes on */
+    assert_int_equal(write_at(x, 52 * BS, BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    x->k.n[FAKE_SEEK] = 0;
+    reopen(x);
+    env_virtual_advance_ms(&x->k.v, 3000);
+    assert_true(!x->k.s.uncounted && told_of(x, 50, 60));
+    assert_in_range(x->k.n[FAKE_SEEK], 3, 6);
+    reopen(x);
+    env_virtual_advance_ms(&x->k.v, 3000);
+    assert_in_range(x->k.n[FAKE_SEEK], 3, 6);
+    x->k.s.allocated[55] = 0;
+    x->k.s.uncounted = true;
+    reopen(x);
+    reopen(x); /* also by who closes it at once */
+    assert_true(!x->k.s.uncounted && told_of(x, 50, 60));
+}
+
+/* What is punched while the storages are asked is not taken for theirs. */
+static void a_punch_beside_the_count_counts(void **state)
+{
+    struct fx *x = *state;
+
+    assert_int_equal(write_at(x, 200 * BS, BS, 0), 0);
+    assert_int_equal(do_call(x, file_sync), 0);
+    x->k.s.allocated[200] = 0;
+    x->k.s.uncounted = true;
+    x->k.held[FAKE_SEEK] = true;
+    reopen(x);
+    assert_int_equal(do_call(x, file_punch_last), 0);
+    x->k.held[FAKE_SEEK] = false;
+    fake_release(&x->k, FAKE_SEEK);
+    env_virtual_advance_ms(&x->k.v, 3000);
+    assert_true(!x->k.s.uncounted && told_of(x, 0, 0));
+}
+
 /* Many files that cannot be written out must not take memory without end (I9). */
 static void who_finds_the_pool_full_writes_from_his_own_memory(void **state)
 {
@@ -2405,6 +2469,8 @@ int main(void)
         T(a_write_during_a_fetch_is_not_forgotten),
         T(files_share_a_pool),
         T(clean_data_of_idle_files_make_room),
+        T(blocks_that_nobody_told_of_are_found),
+        T(a_punch_beside_the_count_counts),
         T(who_finds_the_pool_full_writes_from_his_own_memory),
     };
 
