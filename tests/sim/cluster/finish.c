@@ -166,17 +166,19 @@ static bool is_named(uint64_t ino)
 }
 
 /*
- * Storages are told of what is gone, again and again where need be. A loss of power can bring back what they had
- * removed without a sync: exportd finds that when it looks through their lists, which storages without a healer lack.
+ * Storages are told of what is gone, again and again where need be. What they had removed can come back: by a loss of
+ * power before a sync, or when a rebuild lists a file just before it is removed and makes it just after. exportd finds
+ * that when it looks through their lists, which storages without a healer lack.
  */
 static void check_strays(void)
 {
-    bool lost_power = run->result.n_power > 0;
-    uint64_t ms = lost_power ? STRAYS_SWEEP_MS : STRAYS_MS;
+    bool come_back = run->result.n_power > 0 ||
+                     (run->config.faults & (FAULT_LOSE | FAULT_REPLACE)) != 0;
+    uint64_t ms = come_back ? STRAYS_SWEEP_MS : STRAYS_MS;
     uint64_t until_ns = world_clock.now_ns + ms * 1000000;
     const char *w;
 
-    if (lost_power && !run->config.heals)
+    if (come_back && !run->config.heals)
         return;
     while ((w = healed_strays()) != NULL) {
         if (world_clock.now_ns > until_ns)
