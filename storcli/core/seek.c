@@ -16,6 +16,7 @@
 enum {
     SILENT_MS = 100, /* then it goes without it, if the others are enough */
     RETRY_MS = 100,
+    NO_FILE_MS = 3000, /* as long as reads wait when all storages answer */
 };
 
 struct next_ask {
@@ -24,6 +25,7 @@ struct next_ask {
     uint64_t sent_ns, retry_ns;
     uint64_t block;
     bool sent, answered;
+    bool no_file; /* the last answer: it has no projection file */
 };
 
 /* JUMP (to what may be data) -> LOOK (at the heads there) -> JUMP ...; holes only LOOK. */
@@ -32,8 +34,8 @@ struct seek_op {
     struct watch watch;
     uint64_t at, limit;
     bool want_hole;
-    uint64_t *found; /* the caller's */
-    uint64_t deadline_ns;
+    uint64_t *found;                  /* the caller's */
+    uint64_t no_file_ns, deadline_ns; /* no_file_ns: see NO_FILE_MS */
     unsigned n_denied;
     struct next_ask asks[DIST_MAX];
     unsigned n_looked;
@@ -114,6 +116,7 @@ static void on_next_answer(struct rpc_request *rq, int rc)
         resp = rozo__st_next_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
     if (rc == 0 && rq->status == ROZO__STATUS__DENIED)
         op->n_denied++;
+    ask->no_file = rc == 0 && rq->status == ROZO__STATUS__NO_FILE;
     if (resp != NULL && resp->block >= op->at) {
         ask->answered = true;
         ask->block = resp->block;
@@ -163,6 +166,16 @@ static uint64_t jump_target(const struct seek_op *op, unsigned *n_answered)
     return block;
 }
 
+/* All candidates have answered, those that are not counted with "no file". */
+static bool jump_heard_all(const struct seek_op *op)
+{
+    for (unsigned i = 0; i < op->op.file->c; i++) {
+        if (!op->asks[i].answered && !op->asks[i].no_file)
+            return false;
+    }
+    return true;
+}
+
 static bool jump_awaits(struct seek_op *op, uint64_t now_ns)
 {
     for (unsigned i = 0; i < op->op.file->c; i++) {
@@ -193,7 +206,8 @@ static void jump_step(struct seek_op *op)
             look_begin(op);
         return;
     }
-    if (now_ns >= op->deadline_ns || file->c - op->n_denied < file->k) {
+    if (now_ns >= op->deadline_ns || (now_ns >= op->no_file_ns && jump_heard_all(op)) ||
+        file->c - op->n_denied < file->k) {
         seek_end(op, op->n_denied > 0 ? -EACCES : -EIO, 0);
         return;
     }
@@ -221,6 +235,7 @@ static void jump_begin(struct seek_op *op)
     for (unsigned i = 0; i < op->op.file->c; i++)
         op->asks[i] = (struct next_ask){ 0 };
     op->n_denied = 0;
+    op->no_file_ns = engine_now_ns(cli) + ms_ns(NO_FILE_MS);
     op->deadline_ns = engine_now_ns(cli) + ms_ns(cli->config.read_deadline_ms);
     watch_start(cli, &op->watch, on_seek_wake);
     jump_step(op);
