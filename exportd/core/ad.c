@@ -111,7 +111,7 @@ static void status_look(struct exportd *x, Rozo__Storage **list)
         Rozo__Storage *msg = *list++;
         const char *why;
 
-        if (!s->up || s->channel == NULL || rpc_channel_health(s->channel) != RPC_DOWN)
+        if (!s->up || !storage_is_cut_off(s))
             continue;
         why = peers->last_error(peers->arg, s->channel);
         msg->up = false;
@@ -195,7 +195,7 @@ static int lost_check(struct exportd *x, const Rozo__AdStorageLostReq *req,
     *out = storage_find(x, req->id);
     if (*out == NULL)
         return words_set(words, -ENOENT, "there is no storage %u", req->id);
-    if (req->lost && (*out)->up)
+    if (req->lost && (*out)->up && !storage_is_cut_off(*out))
         return words_set(words, -EBUSY, "storage %u is up at %s: it is not lost", req->id,
                          (*out)->facts.addrs[0]);
     return 0;

@@ -168,7 +168,7 @@ static int replace_check(struct admission *a, struct storage *known,
 
     if (known != NULL && known != old)
         return refuse(a, -EEXIST, "it is another storage of this cluster already");
-    if (known == NULL && old->up && !a->same_place)
+    if (known == NULL && old->up && !storage_is_cut_off(old) && !a->same_place)
         return refuse(a, -EBUSY,
                       "the storage whose place it is to take is up: stop that first");
     if (info->storage_id != 0 && info->storage_id != a->replace_id)

@@ -171,6 +171,11 @@ struct storage *storage_find_incarnation(struct exportd *x, const uint8_t *incar
     return NULL;
 }
 
+bool storage_is_cut_off(const struct storage *s)
+{
+    return s->channel != NULL && rpc_channel_health(s->channel) == RPC_DOWN;
+}
+
 bool storage_is_reachable(const struct storage *s)
 {
     return s->up && s->channel != NULL && rpc_channel_health(s->channel) == RPC_UP;

@@ -148,6 +148,8 @@ void storage_change(struct storage *s, const struct storage_facts *facts);
 void storage_follow(struct storage *s);
 /** As far as its channel knows at this moment. */
 bool storage_is_reachable(const struct storage *s);
+/** Is no connection to it left, or was the last try refused? The poll says so only at its deadline. */
+bool storage_is_cut_off(const struct storage *s);
 /** Storages that share a file system share what is free: sets n_on_disk of all. */
 void storages_count_disks(struct exportd *x);
 /** An id that no storage has or will have but the one about to be admitted. Put into the store. */
