@@ -622,10 +622,13 @@ static struct recall *recall_new(struct loop *loop, uint64_t ino, enum token_mod
     return r;
 }
 
+static void lose_pages(struct recall *r);
+
 static void recall_begin(struct loop *loop, const struct token_recall *asked)
 {
     struct token_recall it = *asked, *what = &it;
     struct recall *r = recall_find(loop, what->ino);
+    bool lost = tokens_is_lost(tokens_of(loop), what->ino);
     struct node *node = node_find(&loop->nodes, what->ino);
     bool coming = node != NULL && node->acquiring != NULL && what->call != 0 &&
                   node->acquiring->number == what->call;
@@ -642,12 +645,18 @@ static void recall_begin(struct loop *loop, const struct token_recall *asked)
         tokens_recall(tokens_of(loop), what->ino, r->keep);
         return; /* it is on its way, and does not end before that */
     }
-    if ((!coming && tokens_mode(tokens_of(loop), what->ino) <= what->keep) ||
+    if ((!coming && !lost && tokens_mode(tokens_of(loop), what->ino) <= what->keep) ||
         (node == NULL && loop->kernel_is_gone)) {
         give_back(loop, what->ino, what->keep, what->grant);
         return;
     }
-    recall_step(recall_new(loop, what->ino, what->keep, what->grant, what->call));
+    /* With a token of a session that is over the kernel still has all that it was told. */
+    r = recall_new(loop, what->ino, lost ? TOKEN_NONE : what->keep, what->grant,
+                   lost ? 0 : what->call);
+    r->lost = lost;
+    if (lost)
+        lose_pages(r);
+    recall_step(r);
 }
 
 /* ---- a session that is over ---- */

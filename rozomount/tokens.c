@@ -874,6 +874,7 @@ uint64_t tokens_forget_attr(struct tokens *t, uint64_t ino, uint64_t changes)
     k = token_find(t, ino);
     if (k != NULL) {
         kept_drop(t, k);
+        k->has_pages |= k->listing; /* the kernel still has those of the listing */
         k->listing =
             false; /* who seeks to the middle of it would not look whether it is old */
     }
