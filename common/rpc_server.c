@@ -721,6 +721,17 @@ static bool is_elsewhere(int rc)
     return rc == -EADDRNOTAVAIL || rc == -EAFNOSUPPORT;
 }
 
+/* getaddrinfo() tells an address twice if /etc/hosts does. */
+static bool is_repeated(const struct addrinfo *found, const struct addrinfo *ai)
+{
+    for (const struct addrinfo *x = found; x != ai; x = x->ai_next) {
+        if (x->ai_addrlen == ai->ai_addrlen &&
+            memcmp(x->ai_addr, ai->ai_addr, ai->ai_addrlen) == 0)
+            return true;
+    }
+    return false;
+}
+
 /*
  * Binds all addresses of a name that this machine has, with one port. On failure `at` is the
  * address that it is about.
@@ -733,8 +744,11 @@ static int listeners_bind(struct rpc_server *server, unsigned addr,
     uint16_t port = 0;
 
     for (const struct addrinfo *ai = found; ai != NULL; ai = ai->ai_next) {
-        struct listener *l = listener_add(server, addr);
+        struct listener *l;
 
+        if (is_repeated(found, ai))
+            continue;
+        l = listener_add(server, addr);
         rc = l == NULL ? -ENOMEM : listener_bind(l, ai, port, found->ai_next != NULL);
         if (rc == 0) {
             port = l->port;

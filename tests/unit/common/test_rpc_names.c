@@ -23,6 +23,7 @@ static const struct {
     { "two.test", { "127.0.0.2", "127.0.0.1" } },
     { "elsewhere.test",
       { "240.0.0.1", "127.0.0.1" } }, /* reserved: no machine has the first */
+    { "twice.test", { "127.0.0.1", "127.0.0.1" } },
     { "nowhere.test", { "240.0.0.1", "240.0.0.2" } },
 };
 
@@ -274,6 +275,7 @@ static void a_server_listens_on_all_addresses(void **state)
     static const char *const hosts[] = { "two.test", "*" };
 
     (void)state;
+    server_close(server_open("twice.test", 0, first_disk));
     for (unsigned i = 0; i < 2; i++) {
         struct rpc_server *server = server_open(hosts[i], 0, first_disk);
 
