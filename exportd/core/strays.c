@@ -21,7 +21,7 @@ enum {
     FIRST_AFTER_S = 600, /* after our start, all storages are busy with it */
     WAITING_ENOUGH =
         4096, /* removals that a storage has not confirmed: it gets no more */
-    LIST_DEADLINE_MS = 60000,
+    LIST_DEADLINE_MS = 10000, /* a storage that moves is followed only after it */
 };
 
 static uint64_t period_ns(const struct exportd *x)
@@ -70,6 +70,8 @@ static bool page_take(struct storage *s, const Rozo__StListResp *resp)
     }
     if (resp->end || resp->after.len != FILE_ID_BYTES)
         return false;
+    if (st->has_after && memcmp(st->after, resp->after.data, FILE_ID_BYTES) == 0)
+        return false; /* it does not move on */
     memcpy(st->after, resp->after.data, FILE_ID_BYTES);
     st->has_after = true;
     return true;
