@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import cannot_mount, process_runs, wait_for
+from conftest import all_up, cannot_mount, process_runs, wait_for
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
@@ -256,7 +256,7 @@ def test_an_unlock_tells_what_could_not_be_stored(cluster, how):
     assert a("put", "new") == "ok"
     assert a(how, "u", *whole) == "EIO"
     c.restart(*c.names("storaged"))
-    c.wait_all_up()
+    wait_for(lambda: all_up(c, os.path.join(c.mnts[0], "file")), "the mount to reach all storages")
     assert a("fsync") == "ok"  # nobody else wanted the file: it was kept, and tried again
     assert a(how, "w", *whole) == "ok" and a(how, "u", *whole) == "ok"
 

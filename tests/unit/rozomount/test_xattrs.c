@@ -169,7 +169,9 @@ static void test_it_goes_with_the_token(void **state)
     tokens_grant(t, 5, TOKEN_SHARED, 16);   /* ... while an answer brings it once more */
     tokens_gave_back(t, 5, TOKEN_NONE, 15);
     assert_false(knows(5, "user.a"));
-    note(5, TOLD, 16);
+    tokens_grant(t, 5, TOKEN_SHARED, 17);
+    assert_false(knows(5, "user.a"));
+    note(5, TOLD, 17);
     assert_true(is_absent(5, "user.a"));
     tokens_opened(t, 20, false); /* exportd may have lost its power */
     assert_false(knows(5, "user.a"));
