@@ -51,8 +51,8 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-# These promise how long a call may take, or measure: they run when nothing else does.
-alone_tests=(tests/system/test_faults.py tests/system/test_bench.py)
+# These promise how long a call may take: they run when nothing else does.
+alone_tests=(tests/system/test_faults.py)
 # The longest first, so that no lane is left with one at the end; the other files follow.
 long_tests=(tests/system/test_coherence.py tests/system/test_programs.py tests/system/test_storms.py
     tests/system/test_mount.py tests/system/test_heal.py tests/system/test_heal_cli.py
@@ -73,7 +73,7 @@ codec_tests=(tests/system/test_faults.py::test_storages_that_missed_overwrites_s
 # took minutes of it to say so.
 tsan_tests='^unit\.(codec\.threads|common\.(env|rpc|rpc_names)|deploy\.process|rozomount\.(invalidator|recaller)|exportd\.(disk|kv|.*_leveldb)|.*\.shell)$'
 job_max_s=1200 # one pytest; then something hangs
-n_lanes=3      # system tests mostly wait
+n_lanes=4      # system tests mostly wait
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/rozo-tests-XXXXXX") || exit 1
 results=$work/results
