@@ -52,7 +52,9 @@ while [ $# -gt 0 ]; do
 done
 
 # These promise how long a call may take: they run when nothing else does.
-alone_tests=(tests/system/test_faults.py)
+faults=tests/system/test_faults.py
+alone_tests=($faults::test_reads_and_writes_go_on_when_storages_are_killed
+    $faults::test_reads_and_writes_go_on_when_storages_hang $faults::test_away_before_the_first_read_or_write)
 # The longest first, so that no lane is left with one at the end; the other files follow.
 long_tests=(tests/system/test_coherence.py tests/system/test_programs.py tests/system/test_storms.py
     tests/system/test_mount.py tests/system/test_heal.py tests/system/test_heal_cli.py
@@ -281,7 +283,8 @@ quick)
     job_each release "${quick_tests[@]}"
     alone_tests=() ;;
 all | system)
-    first=" ${alone_tests[*]} ${long_tests[*]} "
+    first=" $faults ${long_tests[*]} "
+    job release system-faults - "$faults" "${alone_tests[@]/#/--deselect=}"
     job_each release "${long_tests[@]}"
     for file in tests/system/test_*.py; do
         [[ $first == *" $file "* ]] || job_each release "$file"
