@@ -37,7 +37,10 @@ unsigned spans_most(const struct spans *spans, uint64_t from, uint64_t to);
 
 /** How many numbers have this value. */
 uint64_t spans_total(const struct spans *spans, unsigned value);
-/** Of a map with one value: the narrowest gaps are filled until there are at most n_max ranges. -ENOMEM: nothing has changed. */
+/**
+ * Fills the narrowest gaps of a map with one value until it has at most n_max ranges.
+ * On -ENOMEM the map is unchanged.
+ */
 int spans_join(struct spans *spans, size_t n_max);
 
 /* On disks and wires: for each range two varints, the numbers between it and the one before, and its length. */

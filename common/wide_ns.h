@@ -40,7 +40,7 @@ static inline wide_ns wide_ns_of_timespec(struct timespec ts)
 {
     return wide_ns_make(ts.tv_sec, (uint32_t)ts.tv_nsec);
 }
-/** Of one that is fine. */
+/** Converts a time for which wide_ns_is_fine() holds. */
 static inline struct timespec wide_ns_to_timespec(wide_ns t)
 {
     return (struct timespec){ .tv_sec = (time_t)wide_ns_seconds(t),

@@ -402,7 +402,10 @@ void op_ask(struct op *op, uint16_t code, const ProtobufCMessage *msg,
             void (*on_answer)(struct op *op, int rc));
 /** exportd changed this inode for op, beyond op->ino and op->ino2. Returns what its attributes are to be kept with. */
 uint64_t op_note_change(struct op *op, uint64_t ino);
-/** What it is about to ask changes xattrs of the inode, or may: until it is answered nothing is known of them. */
+/**
+ * Notes that the next request of op may change xattrs of the inode. Until its answer,
+ * nothing is known of them.
+ */
 void op_changes_xattrs(struct op *op, uint64_t ino);
 /** For an fsync of op->ino: has exportd lost a change of it with its power? True once. */
 bool op_has_lost(struct op *op);
@@ -611,7 +614,10 @@ void op_read_again(struct op *op);
 void op_drop_privileges(struct op *op, void (*step)(struct op *op));
 /** Is the caller in that group? When nobody can tell: he is not. */
 bool op_is_in_group(struct op *op, gid_t gid);
-/** What of a file's set-id bits the caller takes by changing it: SetattrBits, 0: nothing. */
+/**
+ * The set-id bits of a file that a change by this caller clears, as SetattrBits; 0 if it
+ * clears none.
+ */
 uint32_t op_kills_set_id(struct op *op, uint32_t mode, gid_t gid);
 /**
  * Knowledge of an open file that was good until until_ns (0: there is none) and is looked after

@@ -347,7 +347,7 @@ static void on_attr_for_chown(struct op *op, int rc)
     setattr_on_owner(op);
 }
 
-/* Who gives away what is of a group that he is not in takes set-gid, too. */
+/* chown by a caller outside the group of the file clears set-gid, too. */
 static void chown_look(struct op *op)
 {
     Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;

@@ -67,7 +67,8 @@ static size_t names_hide_trusted(uint8_t *names, size_t len)
 
 /* ---- get, list ---- */
 
-/* What an answer told of the xattr op->name, or of all names, stays as long as the token that we have. */
+/* Keeps the answer about the xattr op->name, or about the list of names, as long as our
+ * token of the inode lasts. */
 static void op_keep_xattr(struct op *op, const struct md_xattr *x, bool is_there)
 {
     struct tokens *t = op->loop->mount->tokens;

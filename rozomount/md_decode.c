@@ -18,7 +18,7 @@
 /* So many times its bytes on the wire a page of a directory takes. */
 enum { UNPACKED_GROWS = 5 };
 
-/* Of the smallest blocks. */
+/* The end of the largest file, in blocks of the smallest size. */
 #define BLOCKS_END (FILE_DATA_END_MAX / 4096)
 
 /* An answer, unpacked: until unpacked_free(). Most fit its room. */

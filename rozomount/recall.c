@@ -425,7 +425,8 @@ static void node_acquire(struct loop *loop, struct node *node)
 
 /* ---- giving back ---- */
 
-/* What is given back in one turn of the loop. Repeated until exportd has answered: somebody may wait for it. */
+/* Tokens that go back in one turn of the loop. The request is repeated until exportd
+ * has answered, since another mount may wait for them. */
 struct giving {
     struct md_call call;
     struct loop *loop;

@@ -17,7 +17,8 @@ struct fuse_session;
 struct mountpoint;
 struct recaller;
 
-/* What the kernel is to drop: the names of a directory, the attributes of an inode and its pages in a range; attributes of others. */
+/* Names of a directory, attributes of an inode and its pages in a range, and attributes
+ * of other inodes: the kernel is told to drop these. */
 struct recaller_job {
     struct recaller_job *next; /* the recaller's */
     uint64_t ino;

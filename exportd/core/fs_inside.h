@@ -60,7 +60,7 @@ int blocks_wrote(struct fs *fs, const struct fs_wrote *req, const struct inode *
 bool blocks_put(struct fs *fs, struct inode *in, struct spans *map);
 /** None is left behind the one that has byte size - 1. */
 void blocks_cut(struct fs *fs, struct inode *in, uint64_t size);
-/** Whoever wrote it may have left some that he did not tell of. */
+/** Notes that a writer may have allocated blocks that it did not report. */
 void blocks_doubt(struct inode *in);
 /** None is left. */
 void blocks_drop(struct fs *fs, struct inode *in);

@@ -430,7 +430,10 @@ void on_tokens_turn(struct env_task *task);
 
 /* ---- token_share.c ---- */
 
-/** Who holds too many, alone or of what all hold, is told to give some back. */
+/**
+ * Tells sessions to give tokens back if they hold too many, alone or as a share of all
+ * that are held.
+ */
 void sessions_trim_tokens(struct exportd *x);
 
 /* ---- trash.c: removed files, until every storage has confirmed ---- */

@@ -530,8 +530,8 @@ static uint64_t blocks_ahead(const struct alone_fop *a, uint64_t first, uint64_t
     return min_u64(max, min_u64(first - before->from, AHEAD_BLOCKS_MAX));
 }
 
-/* What storages were asked for may be there, whatever they answer: exportd must know
- * that they have something, or nobody would remove it. */
+/* Storages may have reserved space whatever they answer. exportd must know that they
+ * have something, or nobody would remove it. */
 static void allocate_ask(struct alone_fop *a, uint64_t first, uint64_t end)
 {
     struct file *f = a->op.f;

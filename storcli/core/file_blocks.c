@@ -81,7 +81,7 @@ static void count_end(struct file *f)
     file_wake(f); /* who closes it waits for us */
 }
 
-/* Who closes it, and may be about to open it again, does not wait long. */
+/* A close does not wait long for the count: the file may be opened again soon. */
 static bool is_too_late(const struct file *f)
 {
     return f->closing && env_now_ns(f->env) - f->blocks.count_ns > COUNT_CLOSING_NS;
@@ -155,7 +155,7 @@ void blocks_forget(struct file *f)
     spans_free(&f->blocks.known);
 }
 
-/* Of a file with very many holes it is cheaper to tell everything. */
+/* Past a number of holes, telling everything is cheaper than keeping the set. */
 static void bound(struct file *f)
 {
     if (f->blocks.known.n > KNOWN_MAX)

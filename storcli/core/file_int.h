@@ -617,7 +617,7 @@ void inline_free(struct file *f);
 
 /** exportd has said it. */
 void blocks_adopt(struct file *f, const struct file_attr *attr);
-/** Somebody else may have been here. */
+/** Forgets the set: another client may have changed it. */
 void blocks_forget(struct file *f);
 /** Written, or reserved; or not any more. exportd is to hear of it, if that is news. */
 void blocks_allocated(struct file *f, uint64_t first, uint64_t end);
@@ -635,7 +635,7 @@ void blocks_lose(struct file *f);
 bool blocks_send(struct file *f, struct file_meta_call *call);
 /** That went well, and all before is durable; or not. */
 void blocks_sent(struct file *f, bool ok, bool durable);
-/** What exportd was told and is not durable is told again. */
+/** Reports again what exportd was told, but has not made durable. */
 void blocks_tell_again(struct file *f);
 void blocks_free(struct file *f);
 

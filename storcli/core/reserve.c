@@ -26,7 +26,7 @@ enum {
         16, /* a piece is that part of what is left to divide, so that they get smaller */
 };
 
-/* What one answer said that it took, in bytes of the projection file. */
+/* Ranges that one answer says it reserved, in bytes of the projection file. */
 struct taken {
     struct taken *next;
     uint8_t candidate, projection;

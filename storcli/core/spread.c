@@ -416,7 +416,7 @@ static void spread_step(struct spread *s)
     }
     note_slow_ones(s, now_ns);
     if (is_hopeless(s) || (s->ops->stop_at_no_space && n_refused(s, -ENOSPC) > 0)) {
-        /* What others reserve must be known, so that it can be given back. */
+        /* Reservations at other storages must be known, so that they can be given back. */
         if (!s->ops->stop_at_no_space || !is_any_awaited(s))
             spread_end(s, failure_of(s));
         return;
