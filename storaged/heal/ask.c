@@ -81,6 +81,7 @@ int heal_file_init(struct heal_file *file, struct env *env,
     file->ref.block_bytes = target->block_bytes;
     file->ref.n_storages = target->n_storages;
     file->ref.storages = file->target.storages;
+    file->ref.dist_generation = target->dist_generation;
     return 0;
 }
 

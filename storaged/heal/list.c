@@ -95,6 +95,7 @@ int heal_target_get(const Rozo__FileRef *ref, struct storcli_target *out)
     out->block_bytes = (uint16_t)ref->block_bytes;
     out->n_storages = (uint8_t)ref->n_storages;
     memcpy(out->storages, ref->storages, ref->n_storages * sizeof(out->storages[0]));
+    out->dist_generation = ref->dist_generation;
     return heal_target_check(out) == 0 ? 0 : -EBADMSG;
 }
 
@@ -114,6 +115,7 @@ void heal_ref_put(const struct storcli_target *target, struct heal_ref *out)
     out->ref.block_bytes = target->block_bytes;
     out->ref.storages = (uint32_t *)(uintptr_t)target->storages;
     out->ref.n_storages = target->n_storages;
+    out->ref.dist_generation = target->dist_generation;
 }
 
 unsigned heal_place(const struct storcli_target *target, uint32_t storage)

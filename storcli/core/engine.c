@@ -386,6 +386,7 @@ static int ref_pack(struct storcli_file *file)
     ref.block_bytes = target->block_bytes;
     ref.n_storages = target->n_storages;
     ref.storages = storages;
+    ref.dist_generation = target->dist_generation;
     ref.capability.data = file->target.capability;
     ref.capability.len = target->capability_len;
     req.ref = &ref;
