@@ -31,6 +31,7 @@ struct storage_file journal_file(const struct file_ref *ref)
         .codec = ref->kind,
         .layout = ref->layout,
         .n_storages = ref->n_storages,
+        .dist_generation = ref->dist_generation,
         .block_bytes = ref->block_bytes,
     };
 

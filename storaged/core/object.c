@@ -272,17 +272,23 @@ bool object_knows(const struct object *obj, const struct codec *codec, uint32_t 
     return true;
 }
 
-bool object_has_homes(const struct object *obj, uint32_t want, const uint32_t *storages,
-                      unsigned n)
+int object_check_homes(const struct object *obj, uint32_t want, const uint32_t *storages,
+                       unsigned n, uint32_t dist_generation)
 {
+    int rc = 0;
+
     for (unsigned p = 0; p < CODEC_N_MAX; p++) {
         const struct proj *proj = (want >> p & 1) == 0 ? NULL : object_ready(obj, p);
 
-        if (proj != NULL && (proj->n_homes != n ||
-                             memcmp(proj->homes, storages, n * sizeof(*storages)) != 0))
-            return false;
+        if (proj == NULL || dist_generation > proj->dist_generation)
+            continue;
+        if (dist_generation < proj->dist_generation)
+            return -EREMOTE;
+        if (proj->n_homes != n ||
+            memcmp(proj->homes, storages, n * sizeof(*storages)) != 0)
+            rc = -EBADMSG;
     }
-    return true;
+    return rc;
 }
 
 bool object_recode(struct object *obj, const struct codec *codec)

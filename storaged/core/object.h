@@ -29,6 +29,7 @@ struct proj {
     struct disk_file *file; /* owned; NULL when damaged */
     uint8_t n_homes;        /* the distribution, as its header says */
     uint32_t homes[DIST_MAX];
+    uint32_t dist_generation;
     struct geometry geo;
     uint64_t size;   /* the file ends here or before; what lies beyond reads as zeros */
     uint64_t newest; /* no record and no mark here is newer */
@@ -125,7 +126,7 @@ struct objects {
     unsigned n_files, files_max;
     uint64_t sync_failed_ns; /* when a sync that failed was last logged; 0: never */
     unsigned n_syncs_failed; /* since then */
-    struct object lru; /* head of the ring of idle ones, most recently used first */
+    struct object lru;       /* head of the ring of idle ones, most recently used first */
     struct generations *generations; /* borrowed; told when a sync failed */
 };
 
@@ -151,9 +152,13 @@ void object_downgrade(struct object *obj);
 
 /** Are the projections of `want` looked up, under this codec? */
 bool object_knows(const struct object *obj, const struct codec *codec, uint32_t want);
-/** Is this the distribution in the headers of those projections of `want` that are here? */
-bool object_has_homes(const struct object *obj, uint32_t want, const uint32_t *storages,
-                      unsigned n);
+/**
+ * Hold a distribution and its generation against the headers of those projections of `want`
+ * that are here. 0, also for a later generation: only ST_REDIST changes headers. -EREMOTE: the
+ * file lies elsewhere by now. -EBADMSG: this generation has other storages.
+ */
+int object_check_homes(const struct object *obj, uint32_t want, const uint32_t *storages,
+                       unsigned n, uint32_t dist_generation);
 /** Forget what is known of a file without projections, to look again under another codec. */
 bool object_recode(struct object *obj, const struct codec *codec);
 uint32_t object_present(const struct object *obj); /* READY or DAMAGED, a bitmap */

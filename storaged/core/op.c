@@ -50,6 +50,7 @@ static int ref_parse(const Rozo__FileRef *ref, struct file_ref *out)
     out->layout = (uint8_t)ref->layout;
     out->block_bytes = ref->block_bytes;
     out->n_storages = (uint8_t)ref->n_storages;
+    out->dist_generation = ref->dist_generation;
     for (size_t i = 0; i < ref->n_storages; i++)
         out->storages[i] = ref->storages[i];
     return 0;
@@ -186,6 +187,7 @@ struct op *op_new_internal(struct storage *st, const struct pending_file *f,
         .layout = f->ref.layout,
         .n_storages = f->ref.n_storages,
         .block_bytes = f->ref.block_bytes,
+        .dist_generation = f->ref.dist_generation,
     };
     memcpy(op->ref.storages, f->ref.storages, sizeof(op->ref.storages));
     return op;

@@ -36,7 +36,8 @@ enum {
 
 enum {
     REMOVED_BITS = 9, /* sets, by hash */
-    REMOVED_WAYS = 8, /* of a set: more than that of one are rare before there are thousands */
+    REMOVED_WAYS =
+        8, /* of a set: more than that of one are rare before there are thousands */
     REMOVED_MAX = REMOVED_WAYS << REMOVED_BITS,
 };
 
@@ -85,6 +86,7 @@ struct file_ref {
     uint8_t kind, layout;
     uint8_t n_storages;
     uint32_t block_bytes;
+    uint32_t dist_generation;
     uint32_t storages[DIST_MAX];
 };
 
@@ -103,12 +105,14 @@ struct op {
     void (*step)(struct op *op);
     void (*free)(struct op *op);
     struct file_ref ref;
-    uint32_t want;   /* projections to be looked up before OP_GO */
-    bool exclusive;  /* wanted; what is held stands in `held` */
-    bool changes;    /* for a client: not once its session is over */
-    bool look_again; /* exclusive: what is known of the projections is read anew */
-    int rc;          /* of the last disk request; OP_BAD: why */
-    int state;       /* of the op's own work */
+    uint32_t want;      /* projections to be looked up before OP_GO */
+    bool exclusive;     /* wanted; what is held stands in `held` */
+    bool changes;       /* for a client: not once its session is over */
+    bool look_again;    /* exclusive: what is known of the projections is read anew */
+    bool any_homes;     /* the distribution of ref need not be that of the headers */
+    bool makes_partial; /* what op_create() makes does not know what was never written */
+    int rc;             /* of the last disk request; OP_BAD: why */
+    int state;          /* of the op's own work */
 
     enum { OP_HOLDS_NOTHING, OP_HOLDS_SHARED, OP_HOLDS_EXCLUSIVE } held;
     struct object *obj; /* referenced */
@@ -379,6 +383,7 @@ void storage_handle_alloc(struct storage *st, struct rpc_call *call);
 void storage_handle_commit(struct storage *st, struct rpc_call *call);
 void storage_handle_fence(struct storage *st, struct rpc_call *call);
 void storage_handle_drop(struct storage *st, struct rpc_call *call);
+void storage_handle_redist(struct storage *st, struct rpc_call *call);
 void storage_handle_info(struct storage *st, struct rpc_call *call);
 void storage_handle_admit(struct storage *st, struct rpc_call *call);
 

@@ -25,7 +25,8 @@ static bool is_emptied(const struct object *obj, unsigned p)
 /* Where everything was lost, so was what this file may have had. */
 static bool is_partial_when_made(const struct op *op, unsigned p)
 {
-    return is_emptied(op->obj, p) || identity_is_rebuilt(op->st->config.identity);
+    return is_emptied(op->obj, p) || op->makes_partial ||
+           identity_is_rebuilt(op->st->config.identity);
 }
 
 static bool is_unsynced_when_made(const struct op *op, unsigned p)
@@ -44,6 +45,7 @@ static void create_header(struct op *op, unsigned p, uint32_t epoch,
         .projection = (uint8_t)p,
         .n_storages = op->ref.n_storages,
         .block_bytes = op->ref.block_bytes,
+        .dist_generation = op->ref.dist_generation,
         .epoch = epoch,
         .partial = is_partial_when_made(op, p),
         .unsynced = is_unsynced_when_made(op, p),
@@ -123,6 +125,7 @@ static enum op_next create_written(struct op *op, unsigned p, uint32_t epoch)
         return op_create_undo(op, p);
     proj->n_homes = op->ref.n_storages;
     memcpy(proj->homes, op->ref.storages, sizeof(proj->homes));
+    proj->dist_generation = op->ref.dist_generation;
     proj->epoch = epoch;
     proj->name_dirty = true;
     proj->partial = is_partial_when_made(op, p);

@@ -152,7 +152,7 @@ static int front_check(struct op *op, unsigned p, size_t len)
     int rc;
 
     memset(op->front + len, 0, PROJFILE_FRONT_BYTES - len);
-    rc = projfile_header_get(op->front, &h);
+    rc = projfile_front_get(op->front, &h);
     if (rc != 0)
         return rc;
     if (len < PROJFILE_PAGE_BYTES)
@@ -168,6 +168,7 @@ static int front_check(struct op *op, unsigned p, size_t len)
         return -EBADMSG;
     proj->n_homes = h.n_storages;
     memcpy(proj->homes, h.storages, sizeof(proj->homes));
+    proj->dist_generation = h.dist_generation;
     proj->epoch = h.epoch;
     proj->partial = h.partial;
     proj->unsynced = h.unsynced;
@@ -439,9 +440,13 @@ static enum op_next enter_done(struct op *op)
     const struct file_ref *ref = &op->ref;
 
     /* What the journal does was asked for, and checked, before. */
-    if (op->call != NULL &&
-        !object_has_homes(op->obj, op->want, ref->storages, ref->n_storages))
-        return op_bad(op, -EBADMSG);
+    if (op->call != NULL && !op->any_homes)
+        op->rc = object_check_homes(op->obj, op->want, ref->storages, ref->n_storages,
+                                    ref->dist_generation);
+    else
+        op->rc = 0;
+    if (op->rc != 0)
+        return OP_BAD;
     if (!op->exclusive && op->held == OP_HOLDS_EXCLUSIVE) {
         object_downgrade(op->obj);
         op->held = OP_HOLDS_SHARED;

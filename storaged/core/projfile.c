@@ -32,7 +32,8 @@ enum {
     HEADER_STORAGES_AT = 48,
     HEADER_WRITTEN_AT = HEADER_STORAGES_AT + 4 * DIST_MAX,
     HEADER_FLAGS_AT = HEADER_WRITTEN_AT + 24,
-    HEADER_END = HEADER_FLAGS_AT + 4,
+    HEADER_GENERATION_AT = HEADER_FLAGS_AT + 4,
+    HEADER_END = HEADER_GENERATION_AT + 4,
 
     MARKS_SEQUENCE_AT = 16,
     MARKS_HASH_AT = 24,
@@ -65,21 +66,21 @@ static uint32_t page_crc(const uint8_t *page)
     return codec_crc32c(crc, page + CRC_AT + 4, PROJFILE_PAGE_BYTES - CRC_AT - 4);
 }
 
-static void page_seal(uint8_t *page, const char magic[8])
+static void page_seal(uint8_t *page, const char magic[8], uint32_t format)
 {
     memcpy(page, magic, 8);
-    put_le32(page + FORMAT_AT, PROJFILE_FORMAT);
+    put_le32(page + FORMAT_AT, format);
     put_le32(page + CRC_AT, page_crc(page));
 }
 
 /* The crc first: a page whose format we do not know must at least be whole to be called that. */
-static int page_check(const uint8_t *page, const char magic[8])
+static int page_check(const uint8_t *page, const char magic[8], uint32_t format_max)
 {
     if (bytes_are_zero(page, PROJFILE_PAGE_BYTES))
         return -ENODATA;
     if (memcmp(page, magic, 8) != 0 || get_le32(page + CRC_AT) != page_crc(page))
         return -EUCLEAN;
-    if (get_le32(page + FORMAT_AT) != PROJFILE_FORMAT)
+    if (get_le32(page + FORMAT_AT) == 0 || get_le32(page + FORMAT_AT) > format_max)
         return -EPROTONOSUPPORT;
     return 0;
 }
@@ -131,7 +132,9 @@ void projfile_header_put(uint8_t page[PROJFILE_PAGE_BYTES],
         put_le32(page + HEADER_STORAGES_AT + 4 * i, h->storages[i]);
     range_put(page + HEADER_WRITTEN_AT, &h->written);
     put_le32(page + HEADER_FLAGS_AT, flags_of(h->partial, h->unsynced));
-    page_seal(page, header_magic);
+    put_le32(page + HEADER_GENERATION_AT, h->dist_generation);
+    page_seal(page, header_magic,
+              h->dist_generation == 0 ? PROJFILE_FORMAT : PROJFILE_FORMAT_REDIST);
 }
 
 int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
@@ -139,7 +142,7 @@ int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
 {
     struct projfile_header got;
     const struct codec *codec;
-    int rc = page_check(page, header_magic);
+    int rc = page_check(page, header_magic, PROJFILE_FORMAT_REDIST);
     unsigned flags;
     size_t used;
 
@@ -153,7 +156,11 @@ int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
         .block_bytes = get_le32(page + HEADER_BLOCK_BYTES_AT),
         .stripe = get_le32(page + HEADER_STRIPE_AT),
         .epoch = get_le32(page + HEADER_EPOCH_AT),
+        .dist_generation = get_le32(page + HEADER_GENERATION_AT),
     };
+    if ((got.dist_generation != 0) !=
+        (get_le32(page + FORMAT_AT) == PROJFILE_FORMAT_REDIST))
+        return -EUCLEAN;
     file_id_get(page + HEADER_ID_AT, &got.id);
     codec = codec_get(got.codec, got.layout, got.block_bytes);
     if (codec == NULL || got.projection >= codec_n(codec))
@@ -176,11 +183,49 @@ int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
     return 0;
 }
 
-bool projfile_header_is_broken(const uint8_t page[PROJFILE_PAGE_BYTES])
+static bool same_file(const struct projfile_header *a, const struct projfile_header *b)
 {
-    int rc = page_check(page, header_magic);
+    return a->id.ino == b->id.ino && a->id.generation == b->id.generation &&
+           a->id.export_id == b->id.export_id && a->projection == b->projection;
+}
+
+int projfile_front_get(const uint8_t front[PROJFILE_FRONT_BYTES],
+                       struct projfile_header *h)
+{
+    struct projfile_header page, copy;
+    int rc = projfile_header_get(front, &page);
+    int copy_rc = projfile_header_get(front + PROJFILE_COPY_AT, &copy);
+
+    if (rc == -EPROTONOSUPPORT || copy_rc == -EPROTONOSUPPORT)
+        return -EPROTONOSUPPORT;
+    if (copy_rc == 0 && copy.dist_generation == 0)
+        copy_rc = -EUCLEAN; /* nobody writes such a copy */
+    if (copy_rc == 0 && (rc != 0 || (same_file(&page, &copy) &&
+                                     copy.dist_generation > page.dist_generation)))
+        *h = copy;
+    else if (rc != 0)
+        return rc;
+    else
+        *h = page;
+    return 0;
+}
+
+static bool is_broken(const uint8_t *page)
+{
+    int rc = page_check(page, header_magic, PROJFILE_FORMAT_REDIST);
 
     return rc == -ENODATA || rc == -EUCLEAN;
+}
+
+bool projfile_front_is_broken(const uint8_t front[PROJFILE_FRONT_BYTES])
+{
+    return is_broken(front) && is_broken(front + PROJFILE_COPY_AT);
+}
+
+bool projfile_front_is_empty(const uint8_t front[PROJFILE_FRONT_BYTES])
+{
+    return bytes_are_zero(front, PROJFILE_PAGE_BYTES) &&
+           bytes_are_zero(front + PROJFILE_COPY_AT, PROJFILE_PAGE_BYTES);
 }
 
 void projfile_marks_put(uint8_t page[PROJFILE_PAGE_BYTES], const struct marks_page *h,
@@ -201,7 +246,7 @@ void projfile_marks_put(uint8_t page[PROJFILE_PAGE_BYTES], const struct marks_pa
         range_put(p, &marks->ranges[i]);
     for (unsigned i = 0; i < written->n; i++, p += MARK_BYTES)
         range_put(p, &written->ranges[i]);
-    page_seal(page, marks_magic);
+    page_seal(page, marks_magic, PROJFILE_FORMAT);
 }
 
 /* n ranges from p on: are they sorted, disjoint, and none empty? */
@@ -234,7 +279,7 @@ int projfile_marks_get(const uint8_t page[PROJFILE_PAGE_BYTES], struct marks_pag
     unsigned flags = get_le16(page + MARKS_FLAGS_AT);
     const uint8_t *more = page + MARKS_RANGES_AT + (size_t)MARK_BYTES * n;
     size_t used = MARKS_RANGES_AT + (size_t)MARK_BYTES * (n + n_written);
-    int rc = page_check(page, marks_magic);
+    int rc = page_check(page, marks_magic, PROJFILE_FORMAT);
 
     if (rc != 0)
         return rc;

@@ -1,5 +1,5 @@
 /*
- * projfile.h - the projection file, format 1: header page, mark pages, where records lie.
+ * projfile.h - the projection file: header page, mark pages, where records lie.
  * docs/FORMATS.md, "Projection files", has the same in prose.
  *
  * Every disk of every user carries these bytes: change nothing without a new format number.
@@ -17,10 +17,12 @@
 
 enum {
     PROJFILE_FORMAT = 1,
+    PROJFILE_FORMAT_REDIST = 2, /* headers with a dist_generation that is not 0 */
     PROJFILE_PAGE_BYTES = 4096,
-    PROJFILE_MARKS_AT = 4096,                       /* two pages, used in turn */
-    PROJFILE_EXTENTS_AT = 16384,                    /* page 3 is reserved, zero */
-    PROJFILE_FRONT_BYTES = 3 * PROJFILE_PAGE_BYTES, /* header and both mark pages */
+    PROJFILE_MARKS_AT = 4096, /* two pages, used in turn */
+    PROJFILE_COPY_AT = 12288, /* the header again, since the distribution changed */
+    PROJFILE_EXTENTS_AT = 16384,
+    PROJFILE_FRONT_BYTES = PROJFILE_EXTENTS_AT, /* header, both mark pages, the copy */
     PROJFILE_PATH_MAX = 64,
     MARKS_MAX = 169,         /* ranges that fit in a mark page */
     PROJFILE_NO_VERSION = 1, /* below all of records and marks, but not 0 */
@@ -49,6 +51,7 @@ struct projfile_header {
     bool unsynced; /* and no sync of that one ever ended; only where it is partial */
     struct mark_range
         written; /* by that write, noted in this generation; 0 to 0: nothing */
+    uint32_t dist_generation; /* of the distribution: 0, and one more for each change */
     uint32_t storages[DIST_MAX];
 };
 
@@ -61,8 +64,16 @@ void projfile_header_put(uint8_t page[PROJFILE_PAGE_BYTES],
  */
 int projfile_header_get(const uint8_t page[PROJFILE_PAGE_BYTES],
                         struct projfile_header *h);
-/** True when no build wrote it like that: it is all zero, or its magic or crc is wrong. */
-bool projfile_header_is_broken(const uint8_t page[PROJFILE_PAGE_BYTES]);
+/**
+ * The header of a file from its front: of the page and its copy the valid one, of two the one
+ * with the higher dist_generation. Fails as projfile_header_get() of the page.
+ */
+int projfile_front_get(const uint8_t front[PROJFILE_FRONT_BYTES],
+                       struct projfile_header *h);
+/** True when no build wrote page and copy like that: each is zero, or its crc is wrong. */
+bool projfile_front_is_broken(const uint8_t front[PROJFILE_FRONT_BYTES]);
+/** True when page and copy are all zero. */
+bool projfile_front_is_empty(const uint8_t front[PROJFILE_FRONT_BYTES]);
 
 /*
  * Ranges, sorted, disjoint, none empty. Two uses: *marks* (the blocks are holes of `version` unless

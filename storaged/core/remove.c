@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/bytes.h"
 #include "storaged/core/op.h"
 
 enum remove_state {
@@ -91,11 +90,11 @@ static enum op_next name_opened(struct remove_op *r)
         return OP_GO;
     }
     r->file = op->dr.file;
-    memset(op->front, 0, PROJFILE_PAGE_BYTES);
-    op->iov = (struct iovec){ .iov_base = op->front, .iov_len = PROJFILE_PAGE_BYTES };
+    memset(op->front, 0, PROJFILE_FRONT_BYTES);
+    op->iov = (struct iovec){ .iov_base = op->front, .iov_len = PROJFILE_FRONT_BYTES };
     op->dr = (struct disk_req){ .op = DISK_READ,
                                 .file = r->file,
-                                .len = PROJFILE_PAGE_BYTES,
+                                .len = PROJFILE_FRONT_BYTES,
                                 .iov = &op->iov,
                                 .n_iov = 1 };
     op->state = REMOVE_READ;
@@ -108,7 +107,7 @@ static bool is_begun(const struct remove_op *r)
 {
     const struct op *op = &r->op;
 
-    return r->p < CODEC_N_MAX && bytes_are_zero(op->front, PROJFILE_PAGE_BYTES) &&
+    return r->p < CODEC_N_MAX && projfile_front_is_empty(op->front) &&
            (op->dr.n_read == 0 || generations_lost_any(op->st->config.generations));
 }
 
@@ -118,7 +117,7 @@ static bool is_ruin(const struct remove_op *r)
     const struct op *op = &r->op;
 
     return r->ruined && op->dr.n_unread == 0 &&
-           (r->p == CODEC_N_MAX || projfile_header_is_broken(op->front));
+           (r->p == CODEC_N_MAX || projfile_front_is_broken(op->front));
 }
 
 static void name_judge(struct remove_op *r)
@@ -302,7 +301,7 @@ static int remove_parse(struct storage *st, struct rpc_call *call,
     r->unfinished = req->unfinished;
     r->ruined = req->ruined;
     if (r->unfinished)
-        r->op.front = malloc(PROJFILE_PAGE_BYTES);
+        r->op.front = malloc(PROJFILE_FRONT_BYTES);
     return r->unfinished && r->op.front == NULL ? -ENOMEM : 0;
 }
 

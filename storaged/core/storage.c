@@ -187,6 +187,7 @@ static const struct {
     { ROZO__OP__ST_DROP, storage_handle_drop },
     { ROZO__OP__ST_INFO, storage_handle_info },
     { ROZO__OP__ST_ADMIT, storage_handle_admit },
+    { ROZO__OP__ST_REDIST, storage_handle_redist },
 };
 
 void storage_handle(void *storage, struct rpc_call *call)

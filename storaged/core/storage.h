@@ -41,6 +41,7 @@ struct storage_file {
     struct file_id id;
     uint8_t codec, layout, n_storages;
     uint32_t block_bytes;
+    uint32_t dist_generation; /* the journal's entries do not have it: 0 then */
     uint32_t storages[DIST_MAX];
 };
 

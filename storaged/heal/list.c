@@ -290,7 +290,7 @@ static void file_take_pages(struct list_op *op)
     struct list_file *f = &op->files[op->n_files];
     uint32_t bit = UINT32_C(1) << op->p;
     struct projfile_header h;
-    int rc = projfile_header_get(op->pages, &h);
+    int rc = projfile_front_get(op->pages, &h);
 
     if (rc == -ENODATA) { /* its creation did not get to the end: absent */
         f->unfinished |= bit;
@@ -303,13 +303,15 @@ static void file_take_pages(struct list_op *op)
     }
     if (pages_say_partial(op, &h))
         f->partial |= bit;
-    if (f->known)
+    if (f->known && h.dist_generation <= f->target.dist_generation)
         return;
     f->known = true;
+    f->target.dist_generation = h.dist_generation;
     f->target.codec = h.codec;
     f->target.layout = h.layout;
     f->target.block_bytes = (uint16_t)h.block_bytes;
     f->target.n_storages = h.n_storages;
+    memset(f->target.storages, 0, sizeof(f->target.storages));
     memcpy(f->target.storages, h.storages, h.n_storages * sizeof(h.storages[0]));
 }
 

@@ -86,8 +86,9 @@ struct run {
     unsigned n_sources;
     uint64_t dirs_empty;   /* bits: storages of the file that have nothing of it: holes */
     uint64_t dirs_unknown; /* bits: storages of which something cannot be read */
-    unsigned n_absent,
-        quorum; /* storages of the file that were not given; what a write needs */
+    unsigned n_absent,     /* storages of the file that were not given */
+        c_min,             /* candidates: the fewest that one of its headers knows of */
+        quorum;            /* what a write needs */
     size_t mark, record, end; /* in s->waiting: marks, then records; record moves on */
     struct part *parts;       /* CODEC_N_MAX */
     uint8_t *block;           /* decoded */
@@ -126,14 +127,14 @@ static int place_open(const struct salvage *s, const struct salvage_place *place
 static int place_header(const struct salvage *s, const struct salvage_place *place,
                         struct projfile_header *h)
 {
-    uint8_t page[PROJFILE_PAGE_BYTES];
+    uint8_t front[PROJFILE_FRONT_BYTES];
     int fd = place_open(s, place), rc;
 
     if (fd < 0)
         return -ENOENT;
-    salvage_pread(fd, page, sizeof(page), 0);
+    salvage_pread(fd, front, sizeof(front), 0);
     close(fd);
-    rc = projfile_header_get(page, h);
+    rc = projfile_front_get(front, h);
     if (rc == 0 &&
         (file_id_compare(&h->id, &place->id) != 0 ||
          (place->projection != SALVAGE_ASIDE && place->projection != h->projection)))
@@ -154,9 +155,40 @@ static bool is_coded_alike(const struct projfile_header *a,
            a->block_bytes == b->block_bytes;
 }
 
-/* How the file is coded: as most headers say; else as a journal does. */
+static bool is_coded_as(const struct projfile_header *h, const struct storage_file *ref)
+{
+    return h->codec == ref->codec && h->layout == ref->layout &&
+           h->block_bytes == ref->block_bytes;
+}
+
+/*
+ * Where the file lies: as the header of the latest generation says. The fewest storages that a
+ * header knows of are c_min: a write that was acknowledged then may be on so few.
+ */
+static void file_ref_lies(const struct headers *hs, size_t n, struct storage_file *out,
+                          unsigned *c_min)
+{
+    bool known = false;
+
+    *c_min = out->n_storages;
+    for (size_t i = 0; i < n; i++) {
+        const struct projfile_header *h = &hs->list[i];
+
+        if (hs->rc[i] != 0 || !is_coded_as(h, out))
+            continue;
+        *c_min = !known || h->n_storages < *c_min ? h->n_storages : *c_min;
+        if (known && h->dist_generation <= out->dist_generation)
+            continue;
+        known = true;
+        out->dist_generation = h->dist_generation;
+        out->n_storages = h->n_storages;
+        memcpy(out->storages, h->storages, sizeof(out->storages));
+    }
+}
+
+/* How the file is coded, as most headers say, else as a journal does; and where it lies. */
 static void file_ref(const struct salvage *s, const struct salvage_file *file,
-                     const struct headers *hs, struct storage_file *out)
+                     const struct headers *hs, struct storage_file *out, unsigned *c_min)
 {
     const struct storage_file *waiting = salvage_ref_of(s, &file->id);
     size_t n = file->n < SOURCES_MAX ? file->n : SOURCES_MAX;
@@ -178,9 +210,8 @@ static void file_ref(const struct salvage *s, const struct salvage_file *file,
         out->codec = h->codec;
         out->layout = h->layout;
         out->block_bytes = h->block_bytes;
-        out->n_storages = h->n_storages;
-        memcpy(out->storages, h->storages, sizeof(out->storages));
     }
+    file_ref_lies(hs, n, out, c_min);
 }
 
 /* A file without a readable header: whose records does it hold? SALVAGE_ASIDE: nobody can tell. */
@@ -266,8 +297,7 @@ static struct source *source_open(struct run *run, const struct salvage_place *p
         source_free(src);
         return NULL;
     }
-    if (rc == 0 && (h->codec != ref->codec || h->layout != ref->layout ||
-                    h->block_bytes != ref->block_bytes))
+    if (rc == 0 && !is_coded_as(h, ref))
         rc = -EUCLEAN;
     run->report->n_headers_damaged += rc != 0;
     src->size = (uint64_t)st.st_size;
@@ -799,7 +829,7 @@ static void run_count_storages(struct run *run, const struct salvage_file *file)
     run->report->n_silent = ref->n_storages > n_given ? ref->n_storages - n_given : 0;
     run->n_absent =
         run->report->n_silent > n_nameless ? run->report->n_silent - n_nameless : 0;
-    run->quorum = ref->n_storages < k ? k : quorum_read(k, ref->n_storages);
+    run->quorum = run->c_min < k ? k : quorum_read(k, run->c_min);
 }
 
 /* A source for each projection file; where one gives none, its storage is as good as not given. */
@@ -887,7 +917,7 @@ int salvage_run(struct salvage *s, const struct salvage_file *file,
     report->n_files = (unsigned)file->n;
     for (size_t i = 0; i < file->n && i < SOURCES_MAX; i++)
         hs.rc[i] = place_header(s, &s->places[file->first + i], &hs.list[i]);
-    file_ref(s, file, &hs, &report->ref);
+    file_ref(s, file, &hs, &report->ref, &run.c_min);
     run.codec = codec_get(report->ref.codec, report->ref.layout, report->ref.block_bytes);
     report->codec = run.codec;
     if (run.codec == NULL) {

@@ -97,7 +97,8 @@ static struct storcli_target target_of(const struct storage_file *file)
                                      .codec = file->codec,
                                      .layout = file->layout,
                                      .block_bytes = (uint16_t)file->block_bytes,
-                                     .n_storages = file->n_storages };
+                                     .n_storages = file->n_storages,
+                                     .dist_generation = file->dist_generation };
 
     memcpy(target.storages, file->storages, sizeof(target.storages));
     return target;

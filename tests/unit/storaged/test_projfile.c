@@ -61,9 +61,10 @@ static void test_header_pages_of_others(void **state)
         uint8_t value;
         int rc;
     } cases[] = {
-        { 8, 2, -EPROTONOSUPPORT }, { 32, 99, -EUCLEAN },  { 33, 3, -EUCLEAN },
-        { 34, 6, -EUCLEAN },        { 35, 5, -EUCLEAN },   { 35, 33, -EUCLEAN },
-        { 37, 0, -EUCLEAN },        { 2000, 1, -EUCLEAN },
+        { 8, 3, -EPROTONOSUPPORT }, { 8, 0, -EPROTONOSUPPORT }, { 8, 2, -EUCLEAN },
+        { 32, 99, -EUCLEAN },       { 33, 3, -EUCLEAN },        { 34, 6, -EUCLEAN },
+        { 35, 5, -EUCLEAN },        { 35, 33, -EUCLEAN },       { 37, 0, -EUCLEAN },
+        { 204, 1, -EUCLEAN },       { 208, 1, -EUCLEAN },       { 2000, 1, -EUCLEAN },
     };
     struct projfile_header h = some_header(), got;
     uint8_t page[PROJFILE_PAGE_BYTES], zero[4] = { 0 };
@@ -78,6 +79,72 @@ static void test_header_pages_of_others(void **state)
         crc = codec_crc32c(crc, zero, 4);
         put_le32(page + 12, codec_crc32c(crc, page + 16, sizeof(page) - 16));
         assert_int_equal(projfile_header_get(page, &got), cases[i].rc);
+    }
+}
+
+/* A header page for each letter: of this generation, of another file, of a later format, torn, zeros. */
+static void front_page_make(uint8_t *page, char what)
+{
+    struct projfile_header h = some_header();
+
+    memset(page, 0, PROJFILE_PAGE_BYTES);
+    if (what == '-')
+        return;
+    h.dist_generation = what >= '0' && what <= '9' ? (uint32_t)(what - '0') : 7;
+    h.id.ino += what == 'o';
+    projfile_header_put(page, &h);
+    if (what == 'x')
+        page[100] ^= 1;
+    if (what != 'f')
+        return;
+    put_le32(page + 8, 3);
+    put_le32(page + 12, 0);
+    put_le32(page + 12, codec_crc32c(0, page, PROJFILE_PAGE_BYTES));
+}
+
+/* Of page and copy the whole one counts, of two the later one; whatever is torn. */
+static void test_a_header_and_its_copy(void **state)
+{
+    static const struct {
+        char page, copy;
+        int rc; /* the generation, or why not */
+        bool broken, empty;
+    } cases[] = {
+        { '0', '-', 0, 0, 0 },
+        { '0', 'x', 0, 0, 0 },
+        { '0', '1', 1, 0, 0 },
+        { '1', '1', 1, 0, 0 },
+        { '2', '1', 2, 0, 0 },
+        { '1', 'x', 1, 0, 0 },
+        { 'x', '1', 1, 0, 0 },
+        { '-', '2', 2, 0, 0 },
+        { '1', '2', 2, 0, 0 },
+        { '1', 'o', 1, 0, 0 },
+        { '1', '0', 1, 0, 0 },
+        { '3', '-', 3, 0, 0 },
+        { 'x', 'x', -EUCLEAN, 1, 0 },
+        { '-', '-', -ENODATA, 1, 1 },
+        { 'x', '-', -EUCLEAN, 1, 0 },
+        { '-', 'x', -ENODATA, 1, 0 },
+        { 'x', '0', -EUCLEAN, 0, 0 },
+        { 'f', '1', -EPROTONOSUPPORT, 0, 0 },
+        { '1', 'f', -EPROTONOSUPPORT, 0, 0 },
+        { 'x', 'f', -EPROTONOSUPPORT, 0, 0 },
+    };
+    uint8_t front[PROJFILE_FRONT_BYTES];
+    struct projfile_header got;
+
+    (void)state;
+    memset(front, 0x5a, sizeof(front));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int rc;
+
+        front_page_make(front, cases[i].page);
+        front_page_make(front + PROJFILE_COPY_AT, cases[i].copy);
+        rc = projfile_front_get(front, &got);
+        assert_int_equal(rc == 0 ? (int)got.dist_generation : rc, cases[i].rc);
+        assert_int_equal(projfile_front_is_broken(front), cases[i].broken);
+        assert_int_equal(projfile_front_is_empty(front), cases[i].empty);
     }
 }
 
@@ -284,6 +351,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_header_pages),
         cmocka_unit_test(test_header_pages_of_others),
+        cmocka_unit_test(test_a_header_and_its_copy),
         cmocka_unit_test(test_mark_pages),
         cmocka_unit_test(test_marks_against_one_version_per_block),
         cmocka_unit_test(test_geometry_never_overlaps),

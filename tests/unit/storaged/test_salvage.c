@@ -44,6 +44,8 @@ struct bench {
     uint64_t journal_at[STORAGES_MAX]; /* where the next frame goes */
     uint32_t n_frames[STORAGES_MAX];
     struct salvage_report report;
+    uint32_t
+        redist; /* headers here have the last storage, added later; 0: nothing changed */
 };
 
 static uint64_t version(unsigned epoch)
@@ -156,7 +158,9 @@ static int projfile_open(const struct bench *b, unsigned storage, unsigned proje
     fstat(fd, &st);
     if (st.st_size > 0)
         return fd;
-    for (unsigned i = 0; i < b->n_storages; i++)
+    h.dist_generation = b->redist >> storage & 1;
+    h.n_storages -= b->redist != 0 && h.dist_generation == 0;
+    for (unsigned i = 0; i < h.n_storages; i++)
         h.storages[i] = FIRST_STORAGE + i;
     projfile_header_put(page, &h);
     file_write(fd, page, sizeof(page), 0);
@@ -809,6 +813,32 @@ static void test_too_few_directories_do_not_make_holes(void **state)
     bench_free(&b);
 }
 
+/*
+ * Headers of two generations: the later one tells where the file lies, but what was acknowledged
+ * before may be on as few storages as the earlier one asked for.
+ */
+static void test_headers_of_two_generations(void **state)
+{
+    (void)state;
+    for (uint32_t redist = 1; redist <= 3; redist++) {
+        struct bench b;
+
+        bench_init(&b, CODEC_MOJETTE, 0);
+        b.redist = redist;
+        block_store(&b, 0, V1, BLOCK, 0x3);
+        expect(&b, 0, V1, BLOCK);
+        bench_check(&b, 0x3);
+        assert_int_equal(b.report.ref.n_storages, 4);
+        assert_int_equal(b.report.ref.dist_generation, 1);
+        assert_int_equal(b.report.n_silent, 2);
+        assert_int_equal(b.report.is_unsure, redist != 3);
+        bench_check(&b, 0xb); /* the one that was added has nothing */
+        assert_int_equal(b.report.n_silent, 1);
+        assert_true(salvage_is_whole(&b.report));
+        bench_free(&b);
+    }
+}
+
 static void dir_hide(const struct bench *b, unsigned storage, bool hide)
 {
     char path[256];
@@ -940,6 +970,7 @@ int main(void)
         cmocka_unit_test(test_damaged_journals_are_not_overlooked),
         cmocka_unit_test(test_a_damaged_record_does_not_tell_its_version),
         cmocka_unit_test(test_too_few_directories_do_not_make_holes),
+        cmocka_unit_test(test_headers_of_two_generations),
         cmocka_unit_test(test_directories_that_cannot_be_read_are_no_holes),
         cmocka_unit_test(test_records_behind_a_wiped_front_are_used),
         cmocka_unit_test(test_more_files_than_there_can_be),

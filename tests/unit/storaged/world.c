@@ -252,6 +252,11 @@ void ref_init(struct world *w, struct test_ref *r)
     r->ref.storages = r->storages;
     for (uint32_t i = 0; i < layout->safe; i++)
         r->storages[i] = i + 1;
+    if (w->n_storages > 0) {
+        r->ref.n_storages = w->n_storages;
+        memcpy(r->storages, w->storages, sizeof(r->storages));
+    }
+    r->ref.dist_generation = w->dist_generation;
     capability_sign(w->key, &w->id, CAPABILITY_READ | CAPABILITY_WRITE, r->capability);
     r->ref.capability.data = r->capability;
     r->ref.capability.len = sizeof(r->capability);
@@ -622,6 +627,23 @@ uint16_t world_whole(struct world *w, uint32_t whole)
     w->role = RPC_ROLE_NODE;
     status = call_run(w, ROZO__OP__ST_COMMIT, &req.base, NULL, 0, NULL);
     w->role = RPC_ROLE_CLIENT;
+    return status;
+}
+
+uint16_t world_redist(struct world *w, uint32_t make_partial)
+{
+    Rozo__StRedistReq req = ROZO__ST_REDIST_REQ__INIT;
+    enum rpc_role role = w->role;
+    struct test_ref ref;
+    uint16_t status;
+
+    ref_init(w, &ref);
+    req.ref = &ref.ref;
+    req.to_storage = US;
+    req.make_partial = make_partial;
+    w->role = RPC_ROLE_NODE;
+    status = call_run(w, ROZO__OP__ST_REDIST, &req.base, NULL, 0, NULL);
+    w->role = role;
     return status;
 }
 

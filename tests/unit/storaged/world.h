@@ -25,6 +25,8 @@ struct world {
     /* The file requests are about. */
     struct file_id id;
     unsigned kind, layout, block_bytes;
+    unsigned n_storages; /* 0: 1, 2, 3 ... up to what is safe */
+    uint32_t storages[DIST_MAX], dist_generation;
     enum rpc_role role;
     uint64_t session;
     bool auto_apply; /* after each write and mark: commit it, and let it be applied */
@@ -135,6 +137,8 @@ uint16_t world_clean(struct world *w, uint64_t first, uint64_t n, uint64_t keep,
 uint16_t world_whole(struct world *w, uint32_t whole);
 Rozo__StHealthResp world_health(struct world *w);
 uint16_t world_next(struct world *w, uint64_t from, uint64_t *block);
+/** The distribution of the world's file is another one from now on; so it is told to the storage. */
+uint16_t world_redist(struct world *w, uint32_t make_partial);
 struct disk_file *world_file(struct world *w, unsigned projection);
 
 #endif
