@@ -152,7 +152,9 @@ static void on_ask_answer(struct rpc_request *rq, int rc)
 
     assert(ask->sent);
     ask->sent = false;
-    if (rc != 0)
+    if (rc == 0 && rq->status == ROZO__STATUS__STALE_DISTRIBUTION)
+        ask->file->moved |= 1u << ask->candidate;
+    if (rc != 0 || (ask->file->moved >> ask->candidate & 1) != 0)
         ask->file->silent |= 1u << ask->candidate;
     ask->done(ask, rc);
 }

@@ -35,6 +35,7 @@ struct heal_file {
     uint8_t home[CODEC_N_MAX];
     uint32_t lost;   /* candidates that will not come back */
     uint32_t silent; /* candidates that did not answer something, or refused to tell */
+    uint32_t moved;  /* ... that know of a later distribution than target's */
     Rozo__FileRef ref;
     uint8_t id[FILE_ID_BYTES];
 };

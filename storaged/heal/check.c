@@ -174,18 +174,21 @@ static void check_run(struct healer *h, struct check *c)
     job_submit(h, &c->job, RANK_CHECK);
 }
 
-static bool same_target(const struct storcli_target *a, const struct storcli_target *b)
-{
-    return a->codec == b->codec && a->layout == b->layout &&
-           a->block_bytes == b->block_bytes && a->n_storages == b->n_storages &&
-           memcmp(a->storages, b->storages, a->n_storages * sizeof(a->storages[0])) == 0;
-}
-
-/* A word that counts, about a file that a client has described before: where it lies is not the client's word. */
+/*
+ * A word that counts, about a file that a client has described before: where it lies is not the client's word. Of two
+ * distributions the later one counts; a check that runs meets it by itself.
+ */
 static int take_word(struct check *c, const struct storcli_target *target, bool unproven)
 {
-    if (same_target(&c->job.request.target, target)) {
+    struct storcli_target *ours = &c->job.request.target;
+
+    if (heal_same_target(ours, target)) {
         c->unproven = c->unproven && unproven;
+        return 0;
+    }
+    if (!c->unproven && !unproven && ours->dist_generation != target->dist_generation) {
+        if (!c->running && target->dist_generation > ours->dist_generation)
+            *ours = *target;
         return 0;
     }
     if (unproven)
@@ -272,6 +275,17 @@ struct check_call {
 
 /* The capability speaks of the file only: with storages that have nothing of it beside us, all that we have would
  * look like a write that never got through. What is not here cannot be held against anything: no fence, then. */
+static int own_target_take(struct check_call *cc, const struct storcli_target *own)
+{
+    if (cc->call != NULL && own->dist_generation > cc->target.dist_generation)
+        return -EREMOTE;
+    if (cc->call != NULL && own->dist_generation == cc->target.dist_generation &&
+        !heal_same_target(own, &cc->target))
+        return -EBADMSG;
+    cc->target = *own;
+    return 0;
+}
+
 static void on_own_file(void *arg, const struct list_result *result)
 {
     struct check_call *cc = arg;
@@ -279,10 +293,8 @@ static void on_own_file(void *arg, const struct list_result *result)
     bool known = result->rc == 0 && result->n_files > 0 && result->files[0].known;
     int rc = h->stopping ? -EBUSY : 0;
 
-    if (rc == 0 && known && cc->call == NULL)
-        cc->target = result->files[0].target;
-    if (rc == 0 && known && !same_target(&result->files[0].target, &cc->target))
-        rc = -EBADMSG;
+    if (rc == 0 && known)
+        rc = own_target_take(cc, &result->files[0].target);
     if (rc == 0)
         rc = add(h, &cc->target, cc->first, cc->end,
                  MEND_VERIFY_OWN | (cc->call == NULL ? MEND_CLEAN_SPARES : 0), !known);

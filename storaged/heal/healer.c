@@ -714,6 +714,7 @@ static const struct {
     { ROZO__OP__ST_CHECK, check_handle },
     { ROZO__OP__ST_HEALTH, handle_health },
     { ROZO__OP__ST_HEAL, handle_heal },
+    { ROZO__OP__ST_MEND, prove_handle },
 };
 
 bool healer_serves(uint16_t op)
@@ -859,6 +860,7 @@ int healer_open(const struct healer_config *config, struct healer **out, struct 
     config_defaults(&h->config);
     list_init(&h->asks);
     list_init(&h->checks);
+    list_init(&h->proofs);
     list_init(&h->stood_in);
     h->rate.bytes_per_s = config->rate_bytes;
     h->scrub_rate.bytes_per_s = config->scrub_rate_bytes;
@@ -921,6 +923,7 @@ void healer_stop(struct healer *h, void (*done)(void *arg), void *arg)
     stood_in_stop(h);
     round_stop(h);
     checks_stop(h);
+    proofs_stop(h);
     rebuild_stop(h);
     scrub_stop(h);
     healer_idle(h);

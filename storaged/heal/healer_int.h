@@ -63,15 +63,22 @@ struct heal_peer {
 
 enum heal_rank { RANK_CHECK, RANK_RETURN, RANK_REBUILD, RANK_SCRUB, RANK_N };
 
+struct job_move;
 struct job {
-    struct list_node link; /* waiting or running */
+    struct list_node link; /* waiting, running, or asking where the file lies by now */
     enum heal_rank rank;
     struct mend_request request;
     struct mend *mend; /* under way */
+    bool fixed;       /* of this distribution only: -EREMOTE where there is a later one */
+    unsigned n_moves; /* later distributions that were taken over */
+    struct job_move *move; /* owned; looking for one */
     struct healer *h;
     void (*done)(struct job *job, const struct mend_result *result);
 };
-/** done() comes later, once; not when the healer stops. */
+/**
+ * done() comes later, once; not when the healer stops. Where storages know of a later distribution of
+ * the file, that is looked up, and the request has it then.
+ */
 void job_submit(struct healer *h, struct job *job, enum heal_rank rank);
 /** Everything that was looked at is as it should be. */
 bool mend_is_good(const struct mend_result *result);
@@ -127,12 +134,14 @@ void walk_end(struct walk *w);
 
 /* ---- where does a file lie? ---- */
 
-/* By the word of other storages. Embedded; zero-initialise, set done. */
+/* By the word of other storages. Embedded; zero-initialise, set done and min_generation. */
 struct locate {
     struct heal_ask ask;
     struct healer *h;
     struct file_id id;
-    uint32_t asked; /* the last peer that was */
+    uint32_t min_generation; /* an earlier distribution is not what is looked for */
+    bool is_elsewhere;       /* a peer says where it lies, and we are not in that */
+    uint32_t asked;          /* the last peer that was */
     bool known;
     struct storcli_target target; /* when known; we are in it */
     bool in_doubt; /* some peer has it, or may, and does not say where it lies */
@@ -290,7 +299,7 @@ struct healer {
     struct heal_peer *peers; /* owned, ascending by id */
     unsigned n_peers;
 
-    struct list_node waiting[RANK_N], running;
+    struct list_node waiting[RANK_N], running, moving;
     unsigned n_running, n_of_rank[RANK_N]; /* running */
     unsigned n_waiting;
     struct rate rate, scrub_rate;
@@ -299,6 +308,8 @@ struct healer {
     uint64_t checks_unhealed; /* blocks, summed over checks that wait to be tried again */
     char problem[160];
 
+    struct list_node proofs; /* struct proof: oldest first */
+    unsigned n_proofs;
     struct round round;
     struct list_node checks;
     unsigned n_checks;
@@ -356,6 +367,9 @@ int check_add(struct healer *h, const struct storcli_target *target, uint64_t fi
               uint64_t end, uint32_t flags);
 void checks_start(struct healer *h);
 void checks_stop(struct healer *h);
+
+void prove_handle(struct healer *h, struct rpc_call *call);
+void proofs_stop(struct healer *h);
 
 int rebuild_load(struct healer *h);
 void rebuild_start(struct healer *h);

@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/log.h"
@@ -16,6 +17,7 @@
 enum {
     CHECKS_EXTRA = 2, /* mends of the first rank beside all others */
     SCRUBS_MAX = 2,
+    MOVES_MAX = 4, /* of one job */
 };
 
 bool mend_is_good(const struct mend_result *result)
@@ -56,20 +58,126 @@ static void count(struct healer *h, const struct job *job,
 
 static void job_end(struct job *job, const struct mend_result *result)
 {
+    job->n_moves = 0;
+    count(job->h, job, result);
+    job->done(job, result);
+}
+
+/* ---- a later distribution of the file ---- */
+
+/* Our own header is asked first, then those of the peers. */
+struct job_move {
+    struct job *job; /* NULL: the healer stops */
+    struct healer *h;
+    struct mend_result result; /* of the mend that met it */
+    struct locate locate;
+};
+
+static void move_end(struct job_move *m, const struct storcli_target *target)
+{
+    struct job *job = m->job;
+    struct mend_result result = m->result;
+
+    list_remove(&job->link);
+    job->move = NULL;
+    free(m);
+    if (target == NULL) {
+        job_end(job, &result);
+        return;
+    }
+    job->request.target = *target;
+    job->n_moves++;
+    job_submit(job->h, job, job->rank);
+}
+
+/* What lies here of a file that left us is nobody's: there is nothing to heal. */
+static void on_move_located(struct locate *l)
+{
+    struct job_move *m = container_of(l, struct job_move, locate);
+
+    if (!l->known && l->is_elsewhere)
+        m->result.rc = -ENOENT;
+    move_end(m, l->known ? &l->target : NULL);
+}
+
+static void on_move_listed(void *arg, const struct list_result *result)
+{
+    struct job_move *m = arg;
+    struct healer *h = m->h;
+    const struct storcli_target *own =
+        result->rc == 0 && result->n_files > 0 && result->files[0].known
+            ? &result->files[0].target
+            : NULL;
+
+    if (m->job == NULL) {
+        free(m);
+    } else if (own != NULL &&
+               own->dist_generation > m->job->request.target.dist_generation &&
+               heal_place(own, h->us) != DIST_MAX) {
+        move_end(m, own);
+    } else {
+        m->locate.min_generation = m->job->request.target.dist_generation + 1;
+        m->locate.done = on_move_located;
+        locate_start(h, &m->locate, &m->job->request.target.id);
+    }
+    healer_idle(h);
+}
+
+/* False: it is not looked for, or there is no memory. */
+static bool move_start(struct job *job, const struct mend_result *result)
+{
+    struct healer *h = job->h;
+    const struct list_request request = {
+        .has_after = true, .after = job->request.target.id, .only = true, .max_files = 1
+    };
+    struct job_move *m;
+    struct list_op *op;
+
+    if (result->rc != -EREMOTE || job->fixed || job->n_moves >= MOVES_MAX)
+        return false;
+    m = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return false;
+    *m = (struct job_move){ .job = job, .h = h, .result = *result };
+    if (list_start(h->env, h->config.disk, &request, on_move_listed, m, &op) != 0) {
+        free(m);
+        return false;
+    }
+    h->n_busy++;
+    job->move = m;
+    list_add_tail(&h->moving, &job->link);
+    return true;
+}
+
+/* The list under way may still have the move in hand. */
+static void moves_stop(struct healer *h)
+{
+    LIST_FOREACH_SAFE(node, &h->moving) {
+        struct job *job = container_of(node, struct job, link);
+        struct job_move *m = job->move;
+
+        list_remove(node);
+        job->move = NULL;
+        m->job = NULL;
+        if (m->locate.h != NULL)
+            free(m); /* its question was cancelled */
+    }
+}
+
+/* ---- running ---- */
+
+static void on_mended(void *arg, const struct mend_result *result)
+{
+    struct job *job = arg;
     struct healer *h = job->h;
 
     job->mend = NULL;
     list_remove(&job->link);
     h->n_running--;
     h->n_of_rank[job->rank]--;
-    count(h, job, result);
     env_post(h->env, &h->pump);
-    job->done(job, result);
-}
-
-static void on_mended(void *arg, const struct mend_result *result)
-{
-    job_end(arg, result);
+    if (!move_start(job, result))
+        job_end(job, result);
 }
 
 /* Where checks take all there is, one of the others runs beside them. */
@@ -112,7 +220,7 @@ static void job_run(struct healer *h, struct job *job)
     if (rc != 0) {
         struct mend_result failed = { .rc = rc, .failed = 1 };
 
-        job_end(job, &failed);
+        on_mended(job, &failed);
     }
 }
 
@@ -141,6 +249,7 @@ void jobs_init(struct healer *h)
     for (unsigned rank = 0; rank < RANK_N; rank++)
         list_init(&h->waiting[rank]);
     list_init(&h->running);
+    list_init(&h->moving);
     h->pump.fn = on_pump;
 }
 
@@ -156,4 +265,5 @@ void jobs_stop(struct healer *h)
     for (unsigned rank = 0; rank < RANK_N; rank++)
         list_init(&h->waiting[rank]);
     h->n_waiting = h->n_running = 0;
+    moves_stop(h);
 }

@@ -22,9 +22,12 @@ enum {
     KEY_EVERYTHING = 'E', /* storage -> number */
     KEY_BYTES = 1 + 4 + FILE_ID_BYTES,
     VALUE_FORMAT = 1,
+    VALUE_FORMAT_REDIST = 2, /* with a generation that is not 0 at the end */
+    GENERATION_BYTES = 4,
     VALUE_FIXED = 8,
     RANGE_BYTES = 32,
-    VALUE_MAX = VALUE_FIXED + 4 * DIST_MAX + 2 + (LEDGER_RANGES_MAX + 1) * RANGE_BYTES,
+    VALUE_MAX = VALUE_FIXED + 4 * DIST_MAX + 2 + (LEDGER_RANGES_MAX + 1) * RANGE_BYTES +
+                GENERATION_BYTES,
     RANGES_MAX_DEFAULT = 65536,
     FILES_MAX_DEFAULT = 262144,
     SWEEP = 512, /* keys deleted in one commit */
@@ -87,7 +90,7 @@ static size_t notes_put(const struct notes *n, uint8_t out[VALUE_MAX])
 {
     uint8_t *p = out + VALUE_FIXED;
 
-    out[0] = VALUE_FORMAT;
+    out[0] = n->target.dist_generation == 0 ? VALUE_FORMAT : VALUE_FORMAT_REDIST;
     out[1] = n->target.codec;
     out[2] = n->target.layout;
     out[3] = n->target.n_storages;
@@ -101,6 +104,10 @@ static size_t notes_put(const struct notes *n, uint8_t out[VALUE_MAX])
         put_le64(p + 8, n->ranges[i].end);
         put_le64(p + 16, n->ranges[i].version);
         put_le64(p + 24, n->ranges[i].note);
+    }
+    if (n->target.dist_generation != 0) {
+        put_le32(p, n->target.dist_generation);
+        p += GENERATION_BYTES;
     }
     return (size_t)(p - out);
 }
@@ -127,13 +134,16 @@ static int notes_get(const uint8_t *key, const uint8_t *val, size_t len,
                      struct notes *out)
 {
     size_t fixed = len < VALUE_FIXED ? 0 : VALUE_FIXED + (size_t)4 * val[3] + 2;
+    size_t behind = len > 0 && val[0] == VALUE_FORMAT_REDIST ? GENERATION_BYTES : 0;
     unsigned n;
 
-    if (fixed == 0 || len < fixed || val[0] != VALUE_FORMAT || val[3] == 0 ||
-        val[3] > DIST_MAX || get_le32(val + 4) > UINT16_MAX)
+    if (fixed == 0 || len < fixed || (val[0] != VALUE_FORMAT && behind == 0) ||
+        val[3] == 0 || val[3] > DIST_MAX || get_le32(val + 4) > UINT16_MAX)
         return -EUCLEAN;
     n = get_le16(val + fixed - 2);
-    if (n == 0 || n > LEDGER_RANGES_MAX || len != fixed + (size_t)n * RANGE_BYTES)
+    if (n == 0 || n > LEDGER_RANGES_MAX ||
+        len != fixed + (size_t)n * RANGE_BYTES + behind ||
+        (behind > 0 && get_le32(val + len - behind) == 0))
         return -EUCLEAN;
     memset(&out->target, 0, sizeof(out->target));
     file_id_get(key + 5, &out->target.id);
@@ -141,6 +151,7 @@ static int notes_get(const uint8_t *key, const uint8_t *val, size_t len,
     out->target.layout = val[2];
     out->target.n_storages = val[3];
     out->target.block_bytes = (uint16_t)get_le32(val + 4);
+    out->target.dist_generation = behind > 0 ? get_le32(val + len - behind) : 0;
     for (unsigned i = 0; i < val[3]; i++)
         out->target.storages[i] = get_le32(val + VALUE_FIXED + (size_t)4 * i);
     return ranges_get(val + fixed, n, out) ? 0 : -EUCLEAN;
@@ -440,7 +451,8 @@ static int file_note(struct ledger *l, struct account *a,
         return rc;
     }
     before = notes.n;
-    notes.target = *target;
+    if (notes.n == 0 || target->dist_generation >= notes.target.dist_generation)
+        notes.target = *target;
     ranges_add(&notes, (struct ledger_range){ first, end, version, l->next_note++ });
     while (notes.n > LEDGER_RANGES_MAX ||
            (notes.n > 1 && a->n_ranges - before + notes.n > l->config.ranges_max))

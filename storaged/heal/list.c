@@ -118,6 +118,14 @@ void heal_ref_put(const struct storcli_target *target, struct heal_ref *out)
     out->ref.dist_generation = target->dist_generation;
 }
 
+bool heal_same_target(const struct storcli_target *a, const struct storcli_target *b)
+{
+    return a->codec == b->codec && a->layout == b->layout &&
+           a->block_bytes == b->block_bytes && a->n_storages == b->n_storages &&
+           a->dist_generation == b->dist_generation &&
+           memcmp(a->storages, b->storages, a->n_storages * sizeof(a->storages[0])) == 0;
+}
+
 unsigned heal_place(const struct storcli_target *target, uint32_t storage)
 {
     for (unsigned i = 0; i < target->n_storages; i++) {

@@ -80,6 +80,8 @@ struct heal_ref {
 };
 /** Without capability. */
 void heal_ref_put(const struct storcli_target *target, struct heal_ref *out);
+/** The same code and distribution? The file is not looked at. */
+bool heal_same_target(const struct storcli_target *a, const struct storcli_target *b);
 /** The place of a storage in the distribution; DIST_MAX: it has none. */
 unsigned heal_place(const struct storcli_target *target, uint32_t storage);
 

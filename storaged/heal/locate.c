@@ -15,8 +15,12 @@ static bool take_target(struct locate *l, const Rozo__StListResp__File *in)
     struct storcli_target target;
 
     if (heal_target_get(in->ref, &target) != 0 || list_order(&target.id, &l->id) != 0 ||
-        heal_place(&target, l->h->us) == DIST_MAX)
+        target.dist_generation < l->min_generation)
         return false;
+    if (heal_place(&target, l->h->us) == DIST_MAX) {
+        l->is_elsewhere = true;
+        return false;
+    }
     l->target = target;
     return true;
 }
@@ -80,6 +84,6 @@ void locate_start(struct healer *h, struct locate *l, const struct file_id *id)
     l->h = h;
     l->id = *id;
     l->asked = 0;
-    l->known = l->in_doubt = l->unsure = false;
+    l->known = l->in_doubt = l->unsure = l->is_elsewhere = false;
     ask_next(l);
 }

@@ -82,7 +82,7 @@ bool mend_own_refused(struct mend *mend)
 
     if (mend->refused_ns == 0)
         mend->refused_ns = now;
-    if (heal_file_is_up(file, (unsigned)__builtin_ctz(mend->own)) &&
+    if (file->moved == 0 && heal_file_is_up(file, (unsigned)__builtin_ctz(mend->own)) &&
         now - mend->refused_ns < file->deadline_ms * UINT64_C(1000000)) {
         file->silent &= ~mend->own; /* not yet */
         return true;
@@ -210,6 +210,8 @@ static uint32_t batch_candidates(const struct mend *mend)
 {
     uint32_t candidates = mend->to_sync;
 
+    if ((mend->request.flags & MEND_PROVE) != 0)
+        return heal_file_all(&mend->file);
     for (unsigned i = 0; i < mend->n_ranges; i++)
         candidates |= mend->ranges[i].holders;
     return candidates;
@@ -252,6 +254,55 @@ static void note_silence(struct mend *mend)
     mend->result.rc = -EIO;
 }
 
+/* The first thing that keeps the file from being sound; NULL: it is. */
+static const char *unsound(const struct mend *mend)
+{
+    const struct mend_result *r = &mend->result;
+    const struct heal_file *file = &mend->file;
+    uint32_t all = heal_file_all(file) & ~file->lost, spoiled = 0;
+    bool is_nowhere = r->rc == -ENOENT && !mend->removed && (all & ~mend->none) == 0;
+
+    for (unsigned i = 0; i < file->c; i++)
+        spoiled |= mend->spoiled[i];
+    if (mend->removed)
+        return "it is removed";
+    if ((file->silent & all) != 0)
+        return "not all of its storages answer";
+    if (r->rc != 0 && !is_nowhere)
+        return "it could not be looked at as a whole";
+    if (r->undecided + r->n_torn > 0)
+        return "a version is on too few storages";
+    if ((mend->doubt & all) != 0)
+        return "a storage may have lost something, and has not compared all yet";
+    if (r->damaged + r->stale + r->missing + r->unknown + r->healed + r->dropped +
+                r->cleaned + r->failed >
+            0 ||
+        (mend->damaged & all) != 0 || mend->unknown != 0 || spoiled != 0)
+        return "something was wrong, or still is";
+    if (mend->uncommitted)
+        return "a version is not committed";
+    if ((all & ~(mend->next_told | mend->none)) != 0 || (all & ~mend->proved) != 0)
+        return "not all storages say that it is stable";
+    return NULL;
+}
+
+/* Whatever else is wrong: who says so has later words of the file than we. */
+static void note_moved(struct mend *mend)
+{
+    mend->result.rc = -EREMOTE;
+    mend_problem(mend, "storage %u says that it lies on other storages by now",
+                 mend->file.target.storages[__builtin_ctz(mend->file.moved)]);
+}
+
+static void note_soundness(struct mend *mend)
+{
+    const char *why = unsound(mend);
+
+    mend->result.sound = why == NULL;
+    if (why != NULL && mend->result.problem[0] == '\0')
+        mend_problem(mend, "%s", why);
+}
+
 static void mend_end(struct mend *mend)
 {
     struct mend_result result;
@@ -270,6 +321,10 @@ static void mend_end(struct mend *mend)
                      "none of those who answer has it, and too many do not");
     }
     note_silence(mend);
+    if (mend->file.moved != 0)
+        note_moved(mend);
+    if ((mend->request.flags & MEND_PROVE) != 0)
+        note_soundness(mend);
     mend->result.silent = mend->file.silent;
     mend->result.none = mend->none;
     result = mend->result;
@@ -378,9 +433,19 @@ static bool walk(struct mend *mend)
     return mend->n_pieces == 0 && (over || mend_batch_is_due(mend));
 }
 
+/* Is a sync at all candidates wanted though nothing was changed? */
+static bool is_to_be_proved(const struct mend *mend)
+{
+    return (mend->request.flags & MEND_PROVE) != 0 && mend->look == WALK_OVER;
+}
+
 static void mend_step(struct mend *mend)
 {
     for (;;) {
+        if (mend->file.moved != 0) {
+            mend_end(mend);
+            return;
+        }
         switch (mend->state) {
         case MEND_BEGIN:
             mend->state = MEND_WALK;
@@ -399,7 +464,7 @@ static void mend_step(struct mend *mend)
             if (!walk(mend))
                 return;
             mend->state = MEND_END;
-            if (!mend_batch_is_empty(mend)) {
+            if (!mend_batch_is_empty(mend) || is_to_be_proved(mend)) {
                 mend->state = MEND_BATCH_SYNC;
                 mend_sync_start(mend, batch_candidates(mend));
                 return;

@@ -63,6 +63,9 @@ enum mend_flags {
     /* Our own file is partial (a rebuild): what it does not know and the others call never
      * written is nothing that is missing. */
     MEND_PARTIAL = 16,
+    /* Tell whether all of the file is where it should be: see mend_result.sound. Commits all that
+     * was decided. With MEND_ALL_HOMES and MEND_CLEAN_SPARES, of all blocks. */
+    MEND_PROVE = 32,
 };
 
 struct mend_request {
@@ -85,7 +88,8 @@ struct mend_result {
      * who were silent cannot have enough of it: it was removed; or a home that is to be written to says so: then
      * it is removed wherever it came back. -EIO: something went wrong on the way, or
      * nobody who answered has it but those who were silent may, or our own storage was silent, so that nobody knows what
-     * lies here, or k others were: more is to be done; the counts tell what was done. -ENOMEM. */
+     * lies here, or k others were: more is to be done; the counts tell what was done. -ENOMEM. -EREMOTE: a storage knows
+     * of a later distribution than the request's; nothing more was done. */
     int rc;
     uint64_t looked_at; /* blocks with something in them at some storage */
     bool
@@ -109,6 +113,9 @@ struct mend_result {
     uint32_t
         silent; /* bitmap of candidates that did not answer something, or refused to tell */
     uint32_t none; /* bitmap of candidates that said last that they have no file of it */
+    /* MEND_PROVE: this mend found nothing to do. Every home that is not lost has the newest version of all, stable, and
+     * committed; nothing is undecided; no candidate that is not lost was silent, in doubt, damaged or partial. */
+    bool sound;
     char problem[160]; /* the newest, for people; empty: none */
 };
 

@@ -91,8 +91,14 @@ static void take_verifier(struct mend *mend, const struct ask *ask)
 
     if (resp == NULL)
         return;
-    if ((mend->verified >> i & 1) != 0 && mend->verifier[i] == resp->verifier)
+    if ((mend->verified >> i & 1) != 0 && mend->verifier[i] == resp->verifier) {
         mend->synced |= 1u << i;
+        mend->proved |= mend->first_synced & 1u << i;
+    }
+    if (mend->state == MEND_SYNC_FIRST)
+        mend->first_synced |= 1u << i;
+    else if (mend->verifier[i] != resp->verifier)
+        mend->first_synced &= ~(1u << i);
     mend->verifier[i] = resp->verifier;
     mend->verified |= 1u << i;
     rozo__st_sync_resp__free_unpacked(resp, NULL);
@@ -105,6 +111,8 @@ static void on_batch_synced(struct ask *ask, int rc)
     mend->n_batch--;
     if (ask_is_ok(ask, rc))
         take_verifier(mend, ask);
+    else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE)
+        mend->proved |= 1u << ask->candidate; /* there is nothing to be lost */
     if (mend->n_batch == 0)
         mend_step_soon(mend);
 }
@@ -113,7 +121,7 @@ void mend_sync_start(struct mend *mend, uint32_t candidates)
 {
     struct heal_file *file = &mend->file;
 
-    mend->synced = 0;
+    mend->synced = mend->proved = 0;
     mend->batch_at = 0;
     for (unsigned i = 0; i < file->c; i++) {
         Rozo__StSyncReq req = ROZO__ST_SYNC_REQ__INIT;
@@ -145,6 +153,8 @@ static void on_batch_done(struct ask *ask, int rc)
             mend_problem(mend, "storage %u did not drop what it held as a spare",
                          mend->file.target.storages[ask->candidate]);
     }
+    if (ask->rq.op == ROZO__OP__ST_COMMIT && !ask_is_ok(ask, rc))
+        mend->uncommitted = true;
     if (mend->n_batch == 0)
         mend_step_soon(mend);
 }
@@ -218,8 +228,10 @@ static void commit_ranges(struct mend *mend)
     for (unsigned i = 0; ranges != NULL && list != NULL && i < mend->n_ranges; i++) {
         Rozo__StCommitReq__Range *to = &ranges[req.n_ranges];
 
-        if (!may_commit(mend, &mend->ranges[i]))
+        if (!may_commit(mend, &mend->ranges[i])) {
+            mend->uncommitted |= mend->ranges[i].clean == 0;
             continue;
+        }
         rozo__st_commit_req__range__init(to);
         to->first_block = mend->ranges[i].first;
         to->n_blocks = mend->ranges[i].n;

@@ -88,6 +88,10 @@ struct mend {
     uint32_t damaged;  /* ... that what they have of it cannot be believed, ... */
     uint32_t unsynced; /* ... and of these: that no sync of it had ended there */
     bool wants_memory; /* another mend's is to be given back first */
+    uint32_t doubt; /* candidates that may have forgotten something, nobody knows what */
+    uint32_t
+        proved; /* candidates that lost nothing since the mend began, by the last sync */
+    bool uncommitted; /* something could not be committed */
 
     /* Walking. */
     enum mend_look look;
@@ -129,8 +133,9 @@ struct mend {
     bool pressure;
     uint32_t to_sync; /* candidates that got something which no sync covers yet */
     uint64_t verifier[DIST_MAX];
-    uint32_t verified; /* candidates whose verifier we have */
-    uint32_t synced;   /* in this batch, with the same verifier as before */
+    uint32_t verified;     /* candidates whose verifier we have */
+    uint32_t synced;       /* in this batch, with the same verifier as before */
+    uint32_t first_synced; /* the first sync told their verifier, and it is that still */
     struct ask batch_asks[DIST_MAX];
     unsigned n_batch;
     unsigned batch_at; /* ranges done */

@@ -78,7 +78,8 @@ static bool has_file(struct mend_piece *piece)
 
 static void note_commits(struct mend_piece *piece)
 {
-    bool all = (piece->mend->request.flags & MEND_FENCE) != 0 && !piece->tail;
+    bool all =
+        (piece->mend->request.flags & (MEND_FENCE | MEND_PROVE)) != 0 && !piece->tail;
 
     for (unsigned b = 0; b < piece->n; b++) {
         if (is_settled(piece, b) && (all || piece->pending[b]))
@@ -206,6 +207,7 @@ static void piece_finish(struct mend_piece *piece)
 
     note_commits(piece);
     piece->mend->none = piece->heads.none;
+    piece->mend->doubt |= piece->heads.doubt;
     piece->mend->seen_file |= has_file(piece);
     note_spoiled(piece);
     for (unsigned b = 0; b < piece->n; b++) {
@@ -266,6 +268,10 @@ static void on_piece_heads(struct heads *heads)
     piece->ahead.got = heads->with_bodies;
     piece->mend->result.read_bytes += heads->body_bytes;
     heads->body_bytes = 0;
+    if (piece->mend->file.moved != 0) { /* it ends, and takes us along */
+        mend_step_soon(piece->mend);
+        return;
+    }
     if (own_is_unseen(piece)) {
         piece_go(piece, PIECE_BEGIN);
         env_timer_start(piece->mend->file.env, &piece->timer, MEND_AGAIN_MS);

@@ -66,6 +66,8 @@ static void on_job(struct job *job, const struct mend_result *result)
     struct sweep_file *s = (struct sweep_file *)job;
     bool good = mend_is_good(result);
 
+    s->f.file.target = job->request.target; /* it may be a later one */
+    s->place = healer_home(s->h, &s->f.file.target);
     result_add(&s->result, result);
     if (good && result->rc == 0 && s->place < DIST_MAX && may_be_partial(s) &&
         !s->is_whole)

@@ -97,7 +97,17 @@ static int by_order(const void *a, const void *b)
                       &((const struct walk_file *)b)->file.target.id);
 }
 
-/* Of the same file one entry: a known one, with the most blocks. */
+/* Does f know better than g where the file lies, or how much there is of it? */
+static bool is_better(const struct list_file *f, const struct list_file *g)
+{
+    if (!f->known || !g->known)
+        return f->known;
+    if (f->target.dist_generation != g->target.dist_generation)
+        return f->target.dist_generation > g->target.dist_generation;
+    return f->blocks > g->blocks;
+}
+
+/* Of the same file one entry: a known one, of the latest distribution, with the most blocks. */
 static void files_merge(struct walk *w)
 {
     unsigned n = 0;
@@ -113,7 +123,7 @@ static void files_merge(struct walk *w)
         last->own_projections |= f->own_projections;
         last->own_damaged |= f->own_damaged;
         last->own_partial |= f->own_partial;
-        if (!last->file.known || (f->file.known && f->file.blocks > last->file.blocks))
+        if (is_better(&f->file, &last->file))
             last->file = f->file;
     }
     w->n_files = n;

@@ -418,7 +418,7 @@ uint16_t node_ask(unsigned i, enum rpc_role role, uint16_t op,
     d->call.role = role;
     d->rq = &a.rq;
     healer_handle(nodes[i].healer, &d->call);
-    for (unsigned ms = 0; !a.done && ms < 1000; ms++)
+    for (unsigned ms = 0; !a.done && ms < 10000; ms++)
         env_virtual_advance_ms(&nodes_env, 1);
     assert_true(a.done);
     if (answer != NULL) {
@@ -534,6 +534,7 @@ void projection_make(unsigned i, const struct storcli_target *t, unsigned p, boo
                                  .projection = (uint8_t)p,
                                  .n_storages = t->n_storages,
                                  .block_bytes = t->block_bytes,
+                                 .dist_generation = t->dist_generation,
                                  .partial = partial };
     uint8_t page[PROJFILE_PAGE_BYTES];
     char path[PROJFILE_PATH_MAX];

@@ -381,8 +381,9 @@ static void ref_init(struct real *r, struct by_hand *h)
     h->ref.codec = r->target.codec;
     h->ref.layout = r->target.layout;
     h->ref.block_bytes = r->target.block_bytes;
-    h->ref.n_storages = r->c;
+    h->ref.n_storages = r->target.n_storages;
     h->ref.storages = r->target.storages;
+    h->ref.dist_generation = r->target.dist_generation;
     capability_sign(r->key, &r->target.id, CAPABILITY_READ | CAPABILITY_WRITE,
                     h->capability);
     h->ref.capability.data = h->capability;
@@ -494,6 +495,18 @@ uint16_t real_commit(struct real *r, unsigned storage, uint64_t first, uint64_t 
     req.n_ranges = 1;
     req.ranges = &ranges;
     return ask_status(r, storage, RPC_ROLE_NODE, ROZO__OP__ST_COMMIT, &req.base, NULL, 0);
+}
+
+uint16_t real_redist(struct real *r, unsigned storage, uint32_t make_partial)
+{
+    Rozo__StRedistReq req = ROZO__ST_REDIST_REQ__INIT;
+    struct by_hand h;
+
+    ref_init(r, &h);
+    req.ref = &h.ref;
+    req.to_storage = storage + 1;
+    req.make_partial = make_partial;
+    return ask_status(r, storage, RPC_ROLE_NODE, ROZO__OP__ST_REDIST, &req.base, NULL, 0);
 }
 
 uint16_t real_whole(struct real *r, unsigned storage, uint32_t projections)

@@ -61,6 +61,8 @@ uint16_t real_sync(struct real *r, unsigned storage);
 uint16_t real_commit(struct real *r, unsigned storage, uint64_t first, uint64_t n,
                      uint64_t version);
 uint16_t real_whole(struct real *r, unsigned storage, uint32_t projections);
+/** The target's distribution is another one by now; so it is told. */
+uint16_t real_redist(struct real *r, unsigned storage, uint32_t make_partial);
 /** Versions of blocks [first, first + n), n 1..128, of one extent; every byte is checked. A hole of
  * version 0 is 0, what is damaged UINT64_MAX. The status. */
 uint16_t real_read(struct real *r, unsigned storage, unsigned projection, uint64_t first,

@@ -117,6 +117,28 @@ static void test_notes_are_merged(void **state)
     assert_int_equal(ledger_n_ranges(l), 2);
 }
 
+/* Where the file lies is what the latest generation says, whoever notes something later. */
+static void test_the_later_distribution_is_kept(void **state)
+{
+    struct storcli_target t = target_of(1);
+
+    (void)state;
+    note(9, 1, 10, 20, 5);
+    t.dist_generation = 3;
+    t.n_storages = 5;
+    t.storages[4] = 11;
+    assert_int_equal(ledger_note(l, 9, &t, 30, 40, 6), 0);
+    note(9, 1, 50, 60, 7);
+    for (unsigned i = 0; i < 2; i++) {
+        scan(9);
+        assert_int_equal(told.n, 3);
+        assert_int_equal(told.ranges[2].r.end, 60);
+        assert_int_equal(told.targets[0].dist_generation, 3);
+        assert_int_equal(told.targets[0].storages[4], 11);
+        ledger_again();
+    }
+}
+
 static void test_what_changed_since_it_was_told_stays(void **state)
 {
     struct file_id id = target_of(1).id;
@@ -305,6 +327,8 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_notes_are_merged, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_later_distribution_is_kept, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_what_changed_since_it_was_told_stays, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_what_was_confirmed_survives_a_power_cut,

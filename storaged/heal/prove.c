@@ -1,0 +1,226 @@
+/*
+ * prove.c - ST_MEND: a whole file is mended until a look at all of it finds nothing to do.
+ *
+ * In:     ST_MEND, from exportd. Thread: the healer's.
+ * Out:    jobs of RANK_CHECK; rpc_reply().
+ * Keeps:  what is said of a look is of one that began after its first request came; a result is given
+ *         to one request, once. Bounded: PROOFS_MAX looks, those that ended longest ago go first.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/status.h"
+#include "storaged/heal/healer_int.h"
+
+enum {
+    PROOFS_MAX = 64,
+    ANSWER_MS = 4000, /* a request waits so long, then it is told to ask again */
+    PAUSE_MS = 300,   /* what was under way may be complete by then */
+    PLAIN_RUNS = 2,   /* before a writer is kept out, who may be alive */
+    RUNS_MAX = 5,
+};
+
+/* One look, by the number that who asked for it gave it. */
+struct proof {
+    struct job job;        /* first */
+    struct list_node link; /* in h->proofs */
+    uint64_t run;
+    struct rpc_call *call; /* who waits; NULL: nobody */
+    struct env_timer call_timer, pause_timer;
+    bool running, pausing, ended;
+    unsigned n_runs;
+    /* Once it ended. */
+    int rc; /* 0: look at sound */
+    bool sound;
+    char problem[160];
+};
+
+static void proof_free(struct healer *h, struct proof *p)
+{
+    env_timer_stop(h->env, &p->call_timer);
+    env_timer_stop(h->env, &p->pause_timer);
+    list_remove(&p->link);
+    h->n_proofs--;
+    free(p);
+}
+
+static void call_refuse(struct healer *h, struct proof *p, uint16_t status)
+{
+    struct rpc_call *call = p->call;
+
+    p->call = NULL;
+    env_timer_stop(h->env, &p->call_timer);
+    if (call != NULL)
+        rpc_reply_status(call, status);
+}
+
+/* Its result goes to who waits, and then it goes itself; or it waits for who asks again. */
+static void proof_tell(struct healer *h, struct proof *p)
+{
+    Rozo__StMendResp resp = ROZO__ST_MEND_RESP__INIT;
+    struct rpc_call *call = p->call;
+
+    if (!p->ended || call == NULL)
+        return;
+    if (p->rc != 0) {
+        call_refuse(h, p, status_from_errno(p->rc));
+    } else {
+        resp.sound = p->sound;
+        resp.problem = p->problem;
+        heal_reply(call, &resp.base);
+    }
+    proof_free(h, p);
+}
+
+static void proof_run(struct proof *p)
+{
+    struct mend_request *r = &p->job.request;
+
+    r->flags = MEND_PROVE | MEND_ALL_HOMES | MEND_CLEAN_SPARES;
+    if (p->n_runs >= PLAIN_RUNS)
+        r->flags |= MEND_FENCE;
+    p->n_runs++;
+    p->running = true;
+    job_submit(p->job.h, &p->job, RANK_CHECK);
+}
+
+static void on_pause_timer(struct env_timer *timer)
+{
+    struct proof *p = container_of(timer, struct proof, pause_timer);
+
+    p->pausing = false;
+    proof_run(p);
+}
+
+/* May another run find it sound? Not while a storage is away or a run fails as a whole. */
+static bool is_worth_another(const struct proof *p, const struct mend_result *r)
+{
+    return !r->sound && p->n_runs < RUNS_MAX && r->rc != -ENOENT &&
+           (r->silent & ~p->job.request.lost) == 0;
+}
+
+static void on_proved(struct job *job, const struct mend_result *result)
+{
+    struct proof *p = (struct proof *)job;
+    struct healer *h = job->h;
+
+    p->running = false;
+    if (result->rc != -EREMOTE && is_worth_another(p, result)) {
+        p->pausing = true;
+        env_timer_start(h->env, &p->pause_timer, PAUSE_MS);
+        return;
+    }
+    p->ended = true;
+    p->rc = result->rc == -EREMOTE ? -EREMOTE : 0;
+    p->sound = result->sound;
+    snprintf(p->problem, sizeof(p->problem), "%s", result->sound ? "" : result->problem);
+    proof_tell(h, p);
+}
+
+static void on_call_timer(struct env_timer *timer)
+{
+    struct proof *p = container_of(timer, struct proof, call_timer);
+
+    call_refuse(p->job.h, p, ROZO__STATUS__IN_PROGRESS);
+}
+
+static struct proof *proof_find(const struct healer *h, const struct storcli_target *t,
+                                uint64_t run)
+{
+    LIST_FOREACH(node, &h->proofs) {
+        struct proof *p = container_of(node, struct proof, link);
+        const struct storcli_target *other = &p->job.request.target;
+
+        if (p->run == run && heal_same_target(t, other) &&
+            list_order(&t->id, &other->id) == 0)
+            return p;
+    }
+    return NULL;
+}
+
+/* The one that ended first and was not asked for since makes room. */
+static bool make_room(struct healer *h)
+{
+    if (h->n_proofs < PROOFS_MAX)
+        return true;
+    LIST_FOREACH(node, &h->proofs) {
+        struct proof *p = container_of(node, struct proof, link);
+
+        if (p->ended) {
+            proof_free(h, p);
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct proof *proof_new(struct healer *h, const struct storcli_target *target,
+                               uint64_t run)
+{
+    struct proof *p = make_room(h) ? calloc(1, sizeof(*p)) : NULL;
+
+    if (p == NULL)
+        return NULL;
+    p->job.request.target = *target;
+    p->job.fixed = true;
+    p->job.done = on_proved;
+    p->job.h = h;
+    p->run = run;
+    env_timer_init(&p->call_timer, on_call_timer);
+    env_timer_init(&p->pause_timer, on_pause_timer);
+    list_add_tail(&h->proofs, &p->link);
+    h->n_proofs++;
+    proof_run(p);
+    return p;
+}
+
+static int prove_parse(const struct healer *h, const struct rpc_call *call,
+                       const Rozo__StMendReq *req, struct storcli_target *target)
+{
+    int rc = req == NULL ? -EBADMSG : heal_target_get(req->ref, target);
+
+    if (rc != 0)
+        return rc;
+    if (call->role != RPC_ROLE_NODE)
+        return -EACCES;
+    if (req->to_storage != h->us)
+        return -ENXIO;
+    return heal_place(target, h->us) == DIST_MAX ? -EBADMSG : 0;
+}
+
+void prove_handle(struct healer *h, struct rpc_call *call)
+{
+    Rozo__StMendReq *req = rozo__st_mend_req__unpack(NULL, call->msg_len, call->msg);
+    struct storcli_target target;
+    struct proof *p = NULL;
+    int rc = prove_parse(h, call, req, &target);
+
+    if (rc == 0) {
+        p = proof_find(h, &target, req->run);
+        if (p == NULL)
+            p = proof_new(h, &target, req->run);
+        rc = p == NULL ? -EBUSY : 0;
+    }
+    rozo__st_mend_req__free_unpacked(req, NULL);
+    if (rc != 0) {
+        rpc_reply_status(call, status_from_errno(rc));
+        return;
+    }
+    call_refuse(h, p,
+                ROZO__STATUS__IN_PROGRESS); /* the same request, of a link that broke */
+    p->call = call;
+    env_timer_start(h->env, &p->call_timer, ANSWER_MS);
+    proof_tell(h, p);
+}
+
+/* Jobs were cancelled. */
+void proofs_stop(struct healer *h)
+{
+    LIST_FOREACH_SAFE(node, &h->proofs) {
+        struct proof *p = container_of(node, struct proof, link);
+
+        call_refuse(h, p, ROZO__STATUS__BUSY);
+        proof_free(h, p);
+    }
+}

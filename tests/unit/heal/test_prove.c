@@ -1,0 +1,322 @@
+/*
+ * Goal: a file is called sound only when every home that is not lost has the newest version of all of it,
+ * stable and committed, and nobody can have anything else; a file's distribution grows only from there, and what
+ * was acknowledged before stays what readers and menders find. Method: real storages on disks in memory (real.h);
+ * whatever is called sound survives a loss of power at all of them.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "storaged/heal/mend.h"
+#include "tests/unit/heal/real.h"
+
+enum {
+    OK = ROZO__STATUS__OK,
+    PROVE = MEND_PROVE | MEND_ALL_HOMES | MEND_CLEAN_SPARES,
+};
+
+static const uint64_t v1 = (uint64_t)1 << 32 | 1, v2 = (uint64_t)2 << 32 | 1;
+
+struct run {
+    struct mender *mender;
+    struct mend *mend;
+    struct mend_result result;
+    bool done;
+};
+
+static void on_done(void *arg, const struct mend_result *result)
+{
+    struct run *run = arg;
+
+    run->done = true;
+    run->result = *result;
+}
+
+static void run_start(struct real *r, struct run *run, unsigned own, uint32_t flags,
+                      uint32_t lost)
+{
+    const struct mender_config config = { .env = &r->v.env,
+                                          .peers = real_peers(r),
+                                          .own_storage = own + 1,
+                                          .deadline_ms = 2000 };
+    const struct mend_request request = { .target = r->target,
+                                          .flags = flags,
+                                          .lost = lost };
+
+    *run = (struct run){ 0 };
+    assert_int_equal(mender_new(&config, &run->mender), 0);
+    assert_int_equal(mend_start(run->mender, &request, on_done, run, &run->mend), 0);
+}
+
+static struct mend_result run_end(struct real *r, struct run *run)
+{
+    for (unsigned i = 0; !run->done; i++) {
+        assert_true(i < 200000);
+        real_run_ms(r, 5);
+    }
+    mender_free(run->mender);
+    assert_int_equal(run->result.sound, run->result.problem[0] == '\0');
+    return run->result;
+}
+
+static struct mend_result prove(struct real *r, unsigned own, uint32_t more,
+                                uint32_t lost)
+{
+    struct run run;
+
+    run_start(r, &run, own, PROVE | more, lost);
+    return run_end(r, &run);
+}
+
+/* As ST_MEND does; how many mends it took, 0: it is not sound after all. */
+static unsigned prove_long(struct real *r, unsigned own, uint32_t lost)
+{
+    for (unsigned i = 1; i <= 5; i++) {
+        struct mend_result m = prove(r, own, i > 2 ? MEND_FENCE : 0, lost);
+
+        if (m.sound)
+            return i;
+    }
+    return 0;
+}
+
+static void write_homes(struct real *r, uint64_t first, unsigned n, uint64_t version,
+                        uint32_t but, bool sync)
+{
+    for (unsigned p = 0; p < r->n; p++) {
+        if ((but >> p & 1) == 0)
+            assert_int_equal(real_write(r, p, p, first, n, version, sync), OK);
+    }
+}
+
+static void expect(struct real *r, uint64_t block, uint64_t version, uint32_t but)
+{
+    for (unsigned p = 0; p < r->n; p++) {
+        uint64_t has = 0;
+
+        if ((but >> p & 1) != 0)
+            continue;
+        assert_int_equal(real_read(r, p, p, block, 1, &has), OK);
+        assert_int_equal(has, version);
+    }
+}
+
+static struct real *begin(unsigned layout, unsigned c)
+{
+    struct real *r = malloc(sizeof(*r));
+
+    real_init(r, 1, CODEC_MOJETTE, layout);
+    r->target.n_storages = (uint8_t)c;
+    return r;
+}
+
+static void end(struct real *r)
+{
+    real_close(r);
+    free(r);
+}
+
+static void power_cut_all(struct real *r)
+{
+    for (unsigned i = 0; i < r->c; i++)
+        real_restart(r, i, true);
+}
+
+/* Neither written with a sync, nor committed by whoever wrote it. */
+static void what_is_sound_is_stable_and_committed(void **state)
+{
+    struct real *r = begin(0, 4);
+
+    (void)state;
+    write_homes(r, 0, 50, v1, 0, false);
+    write_homes(r, 10, 5, v2, 0, false);
+    assert_true(real_uncommitted(r) > 0);
+    assert_true(prove(r, 1, 0, 0).sound);
+    assert_int_equal(real_uncommitted(r), 0);
+    power_cut_all(r);
+    expect(r, 9, v1, 0);
+    expect(r, 12, v2, 0);
+    assert_true(prove(r, 0, 0, 0).sound);
+    end(r);
+}
+
+static void what_was_missed_is_mended_first(void **state)
+{
+    struct real *r = begin(0, 4);
+    struct mend_result m;
+
+    (void)state;
+    write_homes(r, 0, 50, v1, 0, true);
+    write_homes(r, 10, 5, v2, 1 << 2, true);
+    assert_int_equal(real_write(r, 3, 2, 12, 1, v2, true), OK); /* a spare stood in */
+    m = prove(r, 0, 0, 0);
+    assert_false(m.sound);
+    assert_int_equal(m.healed, 5);
+    assert_in_range(prove_long(r, 2, 0), 1, 2); /* the spare's copy goes */
+    power_cut_all(r);
+    expect(r, 12, v2, 0);
+    end(r);
+}
+
+static void nobody_may_be_silent_or_in_doubt(void **state)
+{
+    struct real *r = begin(0, 4);
+
+    (void)state;
+    write_homes(r, 0, 20, v1, 0, true);
+    for (unsigned i = 0; i < 4; i++) {
+        r->storages[i].up = false;
+        assert_false(prove(r, (i + 1) % 4, 0, 0).sound);
+        /* unless it is lost: then the spare is to have what it has not yet */
+        assert_int_not_equal(prove_long(r, (i + 1) % 4, 1u << i), 0);
+        r->storages[i].up = true;
+        atomic_store(&r->storages[i].identity.losses, 1);
+        assert_false(prove_long(r, 0, 0) != 0);
+        atomic_store(&r->storages[i].identity.losses_healed, 1);
+    }
+    assert_int_not_equal(prove_long(r, 0, 0), 0);
+    end(r);
+}
+
+/* Whose writer may be alive: it is settled only under a fence, and sound when that is done. */
+static void a_torn_write_is_settled_first(void **state)
+{
+    struct real *r = begin(0, 3);
+
+    (void)state;
+    write_homes(r, 0, 20, v1, 0, true);
+    assert_int_equal(real_write(r, 1, 1, 5, 2, v2, true), OK);
+    for (unsigned i = 0; i < 3; i++)
+        assert_false(prove(r, i, 0, 0).sound);
+    assert_int_equal(prove_long(r, 0, 0), 4);
+    expect(r, 5, v1, 0);
+    power_cut_all(r);
+    expect(r, 5, v1, 0);
+    end(r);
+}
+
+static void an_empty_disk_is_filled_first(void **state)
+{
+    struct real *r = begin(0, 4);
+    struct mend_result m;
+
+    (void)state;
+    write_homes(r, 0, 20, v1, 0, true);
+    assert_int_equal(real_mark(r, 0, 0, 15, 0, v2), OK);
+    assert_int_equal(real_mark(r, 1, 1, 15, 0, v2), OK);
+    real_replace(r, 2);
+    m = prove(r, 0, 0, 0);
+    assert_false(m.sound);
+    assert_int_not_equal(prove_long(r, 0, 0), 0);
+    power_cut_all(r);
+    expect(r, 14, v1, 0);
+    expect(r, 15, v2, 0);
+    expect(r, 1000, v2, 0);
+    end(r);
+}
+
+/* Nothing was ever written, by the word of all. */
+static void a_file_that_nobody_has_is_sound(void **state)
+{
+    struct real *r = begin(0, 3);
+
+    (void)state;
+    assert_true(prove(r, 0, 0, 0).sound);
+    r->storages[1].up = false;
+    assert_false(prove(r, 0, 0, 0).sound);
+    r->storages[1].up = true;
+    end(r);
+}
+
+/* Whenever a storage loses its power meanwhile: what is called sound stays. */
+static void a_loss_of_power_meanwhile(void **state)
+{
+    unsigned n_sound = 0;
+
+    (void)state;
+    for (unsigned ms = 0; ms < 60; ms += 2) {
+        struct real *r = begin(0, 4);
+        struct mend_result m;
+        struct run run;
+
+        write_homes(r, 0, 30, v1, 0, false);
+        write_homes(r, 10, 5, v2, 0, false);
+        run_start(r, &run, 0, PROVE, 0);
+        real_run_ms(r, ms);
+        real_restart(r, 1 + ms / 2 % 2, true);
+        m = run_end(r, &run);
+        if (m.sound) {
+            n_sound++;
+            power_cut_all(r);
+            expect(r, 12, v2, 0);
+            expect(r, 20, v1, 0);
+        }
+        end(r);
+    }
+    assert_in_range(n_sound, 1, 29);
+}
+
+/* Storage X gets the place of a lost one, and a further one is added behind. */
+static void a_distribution_grows(void **state)
+{
+    (void)state;
+    for (unsigned cut = 0; cut < 2; cut++) {
+        struct real *r = begin(0, 3);
+        struct storcli_target old;
+
+        write_homes(r, 0, 50, v1, 0, false);
+        write_homes(r, 10, 5, v2, 0, false);
+        assert_int_equal(real_mark(r, 0, 0, 45, 0, v2), OK);
+        assert_int_equal(real_mark(r, 1, 1, 45, 0, v2), OK);
+        assert_int_equal(real_mark(r, 2, 2, 45, 0, v2), OK);
+        r->storages[1].up = false; /* for good */
+        assert_int_not_equal(prove_long(r, 0, 1 << 1), 0);
+        old = r->target;
+        r->target.storages[1] = 4;
+        r->target.dist_generation = 1;
+        assert_int_equal(real_redist(r, 0, 0), OK);
+        assert_int_equal(real_redist(r, 3, 1 << 1), OK);
+        if (cut == 1)
+            power_cut_all(r);
+        r->target = old;
+        assert_int_equal(prove(r, 0, 0, 1 << 1).rc, -EREMOTE);
+        assert_int_equal(prove(r, 2, 0, 1 << 1).rc,
+                         -EREMOTE); /* though it knows nothing */
+        r->target.storages[1] = 4;
+        r->target.dist_generation = 1;
+        assert_false(prove(r, 0, 0, 0).sound);
+        assert_int_not_equal(prove_long(r, 0, 0), 0);
+        assert_int_equal(real_redist(r, 2, 0), OK);
+        assert_true(prove(r, 2, 0, 0).sound);
+        power_cut_all(r);
+        for (unsigned i = 0; i < 4; i++) { /* home 1 is at storage 3 now */
+            uint64_t has = 0;
+
+            if (i == 1)
+                continue;
+            assert_int_equal(real_read(r, i, i == 3 ? 1 : i, 12, 1, &has), OK);
+            assert_int_equal(has, v2);
+            assert_int_equal(real_read(r, i, i == 3 ? 1 : i, 49, 1, &has), OK);
+            assert_int_equal(has, v2);
+            assert_int_equal(real_read(r, i, i == 3 ? 1 : i, 20, 1, &has), OK);
+            assert_int_equal(has, v1);
+        }
+        end(r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_sound_is_stable_and_committed),
+        cmocka_unit_test(what_was_missed_is_mended_first),
+        cmocka_unit_test(nobody_may_be_silent_or_in_doubt),
+        cmocka_unit_test(a_torn_write_is_settled_first),
+        cmocka_unit_test(an_empty_disk_is_filled_first),
+        cmocka_unit_test(a_file_that_nobody_has_is_sound),
+        cmocka_unit_test(a_loss_of_power_meanwhile),
+        cmocka_unit_test(a_distribution_grows),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
