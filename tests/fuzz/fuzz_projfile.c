@@ -20,6 +20,7 @@ enum {
     CUT = 8,       /* to the size */
     LAYOUT_AT = 4, /* two bits */
     POWER = 64,    /* the machine went down meanwhile */
+    SEAL_COPY = 128, /* as SEAL_PAGES, of the copy of the header */
 };
 
 static void check_header(const uint8_t *page)
@@ -124,6 +125,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         else
             check_marks(page);
     }
+    if ((data[0] & SEAL_COPY) != 0)
+        seal(&w, f, 3);
+    memdisk_peek(f, PROJFILE_COPY_AT, page, sizeof(page));
+    check_header(page);
     if ((data[0] & CUT) != 0 && get_le32(data + 1) < f->size)
         memdisk_cut_file(f, get_le32(data + 1));
     world_restart(&w, (data[0] & POWER) != 0);

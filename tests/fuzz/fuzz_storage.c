@@ -16,7 +16,8 @@ enum {
     AS_NODE = 1,
     AT_ONCE = 2,
     RESTART = 4,
-    OPS_FIRST = ROZO__OP__ST_WRITE
+    OPS_FIRST = ROZO__OP__ST_WRITE,
+    OPS_N = ROZO__OP__ST_REDIST
 };
 
 static size_t cut(size_t len, size_t max)
@@ -32,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     world_init(&w, 1);
     while (size >= 6 && n < CALLS_MAX) {
-        unsigned op = OPS_FIRST + data[0] % 16, flags = data[1];
+        unsigned op = OPS_FIRST + data[0] % 32 % OPS_N, flags = data[1];
         size_t msg_len = cut(get_le16(data + 2), size - 6);
         size_t payload_len = cut(get_le16(data + 4), size - 6 - msg_len);
 

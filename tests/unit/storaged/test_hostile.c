@@ -23,6 +23,7 @@ struct hostile {
     Rozo__StSyncReq sync;
     Rozo__StStatReq stat;
     Rozo__StNextReq next;
+    Rozo__StRedistReq redist;
     uint8_t payload[4 * (RECORD_HEADER_BYTES + 4096)];
     size_t payload_len;
 };
@@ -38,6 +39,9 @@ static void hostile_init(struct world *w, struct hostile *h)
     rozo__st_sync_req__init(&h->sync);
     rozo__st_stat_req__init(&h->stat);
     rozo__st_next_req__init(&h->next);
+    rozo__st_redist_req__init(&h->redist);
+    h->redist.ref = &h->ref.ref;
+    h->redist.to_storage = US;
     h->write.ref = h->read.ref = h->mark.ref = h->alloc.ref = &h->ref.ref;
     h->sync.ref = h->stat.ref = h->next.ref = &h->ref.ref;
     h->write.to_storage = h->read.to_storage = h->mark.to_storage = US;
@@ -266,8 +270,8 @@ static void test_bytes_by_chance(void **state)
 {
     struct world w;
     struct hostile h;
-    uint8_t good[8][512], buf[512];
-    size_t len[8];
+    uint8_t good[9][512], buf[512];
+    size_t len[9];
 
     (void)state;
     world_init(&w, 9);
@@ -279,9 +283,12 @@ static void test_bytes_by_chance(void **state)
     len[5] = protobuf_c_message_pack(&h.stat.base, good[5]);
     len[6] = protobuf_c_message_pack(&h.next.base, good[6]);
     len[7] = protobuf_c_message_pack(&h.alloc.base, good[7]);
+    h.ref.ref.dist_generation = 1;
+    h.redist.make_partial = 1;
+    len[8] = protobuf_c_message_pack(&h.redist.base, good[8]);
     for (unsigned i = 0; i < 20000; i++) {
-        unsigned which = 1 + (unsigned)env_virtual_below(&w.v, 7);
-        uint16_t op = (uint16_t)env_virtual_below(&w.v, 13);
+        unsigned which = 1 + (unsigned)env_virtual_below(&w.v, 8);
+        uint16_t op = (uint16_t)env_virtual_below(&w.v, ROZO__OP__ST_REDIST + 1);
         size_t n = len[which];
         struct test_call *c;
 
