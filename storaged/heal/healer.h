@@ -2,8 +2,8 @@
  * healer.h - the healing half of a storage daemon: what others missed is noted, what we missed is
  * fetched, incomplete writes are settled, a lost disk is rebuilt, everything is looked at now and then.
  *
- * Serves ST_MAP, ST_MISSED, ST_MISSED_LIST, ST_MISSED_DONE, ST_CHECK, ST_HEALTH, ST_HEAL and
- * ST_LIST; is a client (role NODE) of all storages, its own too. All mending is done by mend.h.
+ * Serves ST_MAP, ST_MISSED, ST_MISSED_LIST, ST_MISSED_DONE, ST_CHECK, ST_HEALTH, ST_HEAL, ST_MEND
+ * and ST_LIST; is a client (role NODE) of all storages, its own too. All mending is done by mend.h.
  *
  *     healer_open(&config, &healer, &err);
  *     healer_start(healer);

@@ -130,12 +130,18 @@ static void what_is_sound_is_stable_and_committed(void **state)
     (void)state;
     write_homes(r, 0, 50, v1, 0, false);
     write_homes(r, 10, 5, v2, 0, false);
+    for (unsigned p = 0; p < 3; p++)
+        assert_int_equal(real_mark(r, p, p, 30, 4, v2), OK);
+    for (unsigned p = 0; p < 3; p++)
+        assert_int_equal(real_mark(r, p, p, 45, 0, v2), OK);
     assert_true(real_uncommitted(r) > 0);
     assert_true(prove(r, 1, 0, 0).sound);
     assert_int_equal(real_uncommitted(r), 0);
     power_cut_all(r);
     expect(r, 9, v1, 0);
     expect(r, 12, v2, 0);
+    expect(r, 31, v2, 0);
+    expect(r, 49, v2, 0);
     assert_true(prove(r, 0, 0, 0).sound);
     end(r);
 }
@@ -305,6 +311,107 @@ static void a_distribution_grows(void **state)
     }
 }
 
+/* ---- by chance ---- */
+
+enum { BLOCKS = 12, STEPS = 25 };
+
+/* Anything that a client, or what befalls storages, may do; versions only grow. */
+static void step_by_chance(struct real *r, unsigned epoch)
+{
+    unsigned p = (unsigned)env_virtual_below(&r->v, r->n);
+    unsigned i = env_virtual_below(&r->v, 4) == 0 ? r->target.n_storages - 1u : p;
+    uint64_t first = env_virtual_below(&r->v, BLOCKS - 3),
+             version = version_make(epoch, 1);
+    unsigned what = (unsigned)env_virtual_below(&r->v, 10);
+
+    if (what < 5) { /* whole, or as far as it came */
+        for (p = 0; p < r->n; p++) {
+            if (env_virtual_below(&r->v, 8) > 0 && r->storages[p].up)
+                real_write(r, p, p, first, 3, version, env_virtual_below(&r->v, 2) == 0);
+        }
+    } else if (what == 5) {
+        for (p = 0; p < r->n; p++) {
+            if (env_virtual_below(&r->v, 8) > 0 && r->storages[p].up)
+                real_mark(r, p, p, first, env_virtual_below(&r->v, 2) == 0 ? 0 : 3,
+                          version);
+        }
+    } else if (what == 6 && r->storages[i].up) {
+        real_write(r, i, p, first, 3, version, true);
+    } else if (what == 7) {
+        r->storages[i].up = !r->storages[i].up;
+    } else if (what == 8) {
+        real_restart(r, i, env_virtual_below(&r->v, 2) == 0);
+    } else if (r->storages[i].up) {
+        real_commit(r, i, 0, 0, version);
+    }
+}
+
+/* What homes have, which is the same of all that are not lost; with the power off and on. */
+static void expect_alike(struct real *r, uint32_t lost)
+{
+    uint64_t has[2][BLOCKS + 1] = { 0 };
+
+    for (unsigned again = 0; again < 2; again++) {
+        for (unsigned b = 0; b <= BLOCKS; b++) {
+            bool first = true;
+
+            for (unsigned p = 0; p < r->n; p++) {
+                uint64_t version = 0;
+
+                if ((lost >> p & 1) != 0)
+                    continue;
+                if (real_read(r, p, p, b < BLOCKS ? b : 1000, 1, &version) != OK)
+                    version = 0; /* it has no file */
+                assert_true(first || has[again][b] == version);
+                has[again][b] = version;
+                first = false;
+            }
+        }
+        if (again == 0)
+            power_cut_all(r);
+    }
+    assert_memory_equal(has[0], has[1], sizeof(has[0]));
+}
+
+static void histories_by_chance(void **state)
+{
+    unsigned n_sound = 0, n_not = 0;
+
+    (void)state;
+    for (unsigned seed = 0; seed < 60; seed += UNIT_STEP) {
+        struct real *r = malloc(sizeof(*r));
+        unsigned layout = seed % 4 == 3;
+
+        real_init(r, seed, CODEC_MOJETTE, layout);
+        r->target.n_storages = (uint8_t)(r->c - seed / 4 % 2);
+        for (unsigned i = 0; i < STEPS; i++) {
+            struct run run;
+            unsigned own = (unsigned)env_virtual_below(&r->v, r->n);
+            uint32_t lost = seed % 5 == 0 ? 1u << (own + 1) % r->n : 0;
+            bool kill = env_virtual_below(&r->v, 3) == 0;
+
+            step_by_chance(r, i + 2);
+            if (env_virtual_below(&r->v, 3) > 0)
+                continue;
+            run_start(r, &run, own,
+                      PROVE | (env_virtual_below(&r->v, 2) == 0 ? MEND_FENCE : 0), lost);
+            real_run_ms(r, env_virtual_below(&r->v, 40));
+            if (kill)
+                real_restart(r, (own + 1) % r->n, true);
+            if (run_end(r, &run).sound) {
+                n_sound++;
+                expect_alike(r, lost);
+            } else {
+                n_not++;
+            }
+        }
+        for (unsigned i = 0; i < r->c; i++)
+            r->storages[i].up = true;
+        end(r);
+    }
+    assert_true(n_sound > 0 && n_not > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,6 +423,7 @@ int main(void)
         cmocka_unit_test(a_file_that_nobody_has_is_sound),
         cmocka_unit_test(a_loss_of_power_meanwhile),
         cmocka_unit_test(a_distribution_grows),
+        cmocka_unit_test(histories_by_chance),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
