@@ -80,12 +80,13 @@ static void move_end(struct job_move *m, const struct storcli_target *target)
 
     list_remove(&job->link);
     job->move = NULL;
+    if (target != NULL)
+        job->request.target = *target; /* it may lie in m */
     free(m);
     if (target == NULL) {
         job_end(job, &result);
         return;
     }
-    job->request.target = *target;
     job->n_moves++;
     job_submit(job->h, job, job->rank);
 }
