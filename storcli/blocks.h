@@ -64,7 +64,7 @@ struct storcli_target {
     uint8_t codec; /* enum codec_kind */
     uint8_t layout;
     uint16_t block_bytes;
-    uint8_t n_storages; /* c: layout n..DIST_MAX */
+    uint8_t n_storages;       /* c: layout n..DIST_MAX */
     uint32_t dist_generation; /* 0, and one more each time that the storages changed */
     uint32_t storages[DIST_MAX];
     uint8_t capability[64];
