@@ -464,6 +464,38 @@ int storcli_file_open(struct storcli *cli, const struct storcli_target *target,
     return 0;
 }
 
+/*
+ * Takes another distribution. Places keep their meaning: storages are only appended, or take the
+ * place of lost ones. So operations under way go on, and hear at once that more candidates count.
+ */
+static int file_move(struct storcli_file *file, const struct storcli_target *target)
+{
+    struct storcli_target *old = &file->target;
+    unsigned c = target->n_storages;
+
+    if (target->dist_generation == old->dist_generation)
+        return c == old->n_storages && memcmp(target->storages, old->storages,
+                                              c * sizeof(old->storages[0])) == 0
+                   ? 0
+                   : -EINVAL;
+    if (c < old->n_storages)
+        return -EINVAL;
+    for (unsigned i = 0; i < c; i++) {
+        struct peer *peer = peer_get(file->cli, target->storages[i]);
+
+        if (peer == NULL)
+            return -ENOMEM;
+        file->peer[i] = peer;
+        old->storages[i] = target->storages[i];
+    }
+    old->dist_generation = target->dist_generation;
+    old->n_storages = (uint8_t)c;
+    file->c = c;
+    file->q_read = quorum_read(file->k, c);
+    file->q_write = quorum_write(codec_layout(old->layout), c);
+    return 0;
+}
+
 int storcli_file_update(struct storcli_file *file, const struct storcli_target *target)
 {
     const struct storcli_target *old = &file->target;
@@ -474,11 +506,13 @@ int storcli_file_update(struct storcli_file *file, const struct storcli_target *
     if (target->id.export_id != old->id.export_id ||
         target->id.generation != old->id.generation || target->id.ino != old->id.ino ||
         target->codec != old->codec || target->layout != old->layout ||
-        target->block_bytes != old->block_bytes ||
-        target->n_storages != old->n_storages ||
-        memcmp(target->storages, old->storages,
-               target->n_storages * sizeof(target->storages[0])) != 0)
+        target->block_bytes != old->block_bytes)
         return -EINVAL;
+    if (target->dist_generation < old->dist_generation)
+        return 0; /* an answer that was overtaken */
+    rc = file_move(file, target);
+    if (rc != 0)
+        return rc;
     memcpy(file->target.capability, target->capability, target->capability_len);
     file->target.capability_len = target->capability_len;
     if (target->session != 0)

@@ -7,6 +7,8 @@
 #ifndef ROZO_STORCLI_ENGINE_H
 #define ROZO_STORCLI_ENGINE_H
 
+#include "common/proto/rozo.pb-c.h"
+
 #include "storcli/blocks.h"
 #include "storcli/core/after.h"
 #include "storcli/core/commit.h"
@@ -133,6 +135,12 @@ void watch_start(struct storcli *cli, struct watch *watch,
                  void (*wake)(struct watch *watch));
 /** After this wake does not come. An idle watch is fine. */
 void watch_stop(struct storcli *cli, struct watch *watch);
+
+/** The storage wants another capability, or the file lies elsewhere by now: exportd knows. */
+static inline bool status_wants_new_ref(uint16_t status)
+{
+    return status == ROZO__STATUS__DENIED || status == ROZO__STATUS__STALE_DISTRIBUTION;
+}
 
 static inline uint64_t engine_now_ns(struct storcli *cli)
 {

@@ -114,7 +114,7 @@ static void on_next_answer(struct rpc_request *rq, int rc)
     ask->retry_ns = engine_now_ns(op->op.file->cli) + ms_ns(RETRY_MS);
     if (rc == 0 && rq->status == ROZO__STATUS__OK)
         resp = rozo__st_next_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
-    if (rc == 0 && rq->status == ROZO__STATUS__DENIED)
+    if (rc == 0 && status_wants_new_ref(rq->status))
         op->n_denied++;
     ask->no_file = rc == 0 && rq->status == ROZO__STATUS__NO_FILE;
     if (resp != NULL && resp->block >= op->at) {

@@ -46,6 +46,7 @@ static int refusal_of(uint16_t status)
     case ROZO__STATUS__FENCED:
         return -EKEYREVOKED;
     case ROZO__STATUS__DENIED:
+    case ROZO__STATUS__STALE_DISTRIBUTION:
         return -EACCES;
     case ROZO__STATUS__NO_SPACE:
         return -ENOSPC;
@@ -149,7 +150,7 @@ static bool is_there(const struct spread *s, unsigned candidate)
 /* Who is silent too long, or is said to hang, is not waited for any more. */
 static void note_slow_ones(struct spread *s, uint64_t now_ns)
 {
-    for (unsigned i = 0; i < s->file->c; i++) {
+    for (unsigned i = 0; i < s->n_tries; i++) {
         struct spread_try *try = &s->tries[i];
         bool waited;
 
@@ -186,7 +187,7 @@ static bool is_redundant(const struct spread *s, unsigned candidate)
 
     if (try->state != TRY_ACKED && try->state != TRY_SENT)
         return false;
-    for (unsigned i = 0; i < s->file->c; i++) {
+    for (unsigned i = 0; i < s->n_tries; i++) {
         if (i != candidate && s->tries[i].state == TRY_ACKED &&
             s->tries[i].projection == try->projection)
             return true;
@@ -205,7 +206,7 @@ static int pick_candidate(struct spread *s, unsigned projection, enum peer_rank 
             (engine_rank(file, projection) == rank ||
              engine_is_arriving(file, projection)))
             return (int)projection;
-        for (unsigned i = file->n; i < file->c; i++) {
+        for (unsigned i = file->n; i < s->n_tries; i++) {
             if (is_free(&s->tries[i], now_ns) && engine_rank(file, i) == rank)
                 return (int)i;
         }
@@ -214,7 +215,7 @@ static int pick_candidate(struct spread *s, unsigned projection, enum peer_rank 
                 engine_rank(file, i) == rank)
                 return (int)i;
         }
-        for (unsigned i = 0; i < file->c; i++) {
+        for (unsigned i = 0; i < s->n_tries; i++) {
             if (engine_rank(file, i) == rank && is_redundant(s, i))
                 return (int)i;
         }
@@ -225,7 +226,7 @@ static int pick_candidate(struct spread *s, unsigned projection, enum peer_rank 
 /* Is an answer for this projection to be expected soon? */
 static bool is_awaited(const struct spread *s, unsigned projection)
 {
-    for (unsigned i = 0; i < s->file->c; i++) {
+    for (unsigned i = 0; i < s->n_tries; i++) {
         const struct spread_try *try = &s->tries[i];
 
         if (try->state == TRY_SENT && !try->slow && try->projection == projection)
@@ -281,11 +282,11 @@ static void go_past_late_ones(struct spread *s, uint64_t now_ns)
     for (unsigned p = 0; p < file->n && !s->ops->stop_at_no_space; p++) {
         if (!is_on_its_way_late(s, p))
             continue;
-        while (spare < file->c &&
+        while (spare < s->n_tries &&
                (!is_free(&s->tries[spare], now_ns) || file->peer[spare]->late.is_late ||
                 engine_rank(file, spare) != PEER_GOOD))
             spare++;
-        if (spare == file->c)
+        if (spare == s->n_tries)
             return;
         file->cli->stats.spares++;
         try_send(s, spare, p);
@@ -298,14 +299,14 @@ static void note_stragglers(struct spread *s)
     struct late_times times = { .n = 0 };
     uint64_t limit_ns;
 
-    for (unsigned i = 0; i < s->file->c; i++) {
+    for (unsigned i = 0; i < s->n_tries; i++) {
         if (s->tries[i].state == TRY_ACKED && s->tries[i].projection != PROJECTION_ANY)
             late_times_add(&times, s->tries[i].took_ns);
     }
     if (times.n == 0)
         return;
     limit_ns = late_times_middle(&times) * 2 + ms_ns(STRAGGLES_MS);
-    for (unsigned i = 0; times.took_ns[times.n - 1] > limit_ns && i < s->file->c; i++) {
+    for (unsigned i = 0; times.took_ns[times.n - 1] > limit_ns && i < s->n_tries; i++) {
         if (s->tries[i].state == TRY_ACKED && s->tries[i].took_ns > limit_ns)
             late_suspect(s->file, i, 0);
     }
@@ -316,7 +317,7 @@ static bool worth_waiting(struct spread *s, uint64_t now_ns)
 {
     uint64_t give_up_ns = ms_ns((uint64_t)s->patience_ms * GIVE_UP_PATIENCES);
 
-    for (unsigned i = 0; i < s->file->c; i++) {
+    for (unsigned i = 0; i < s->n_tries; i++) {
         const struct spread_try *try = &s->tries[i];
 
         if (try->state == TRY_SENT) {
@@ -337,7 +338,7 @@ static unsigned n_refused(const struct spread *s, int refusal)
 {
     unsigned n = 0;
 
-    for (unsigned i = 0; i < s->file->c; i++) {
+    for (unsigned i = 0; i < s->n_tries; i++) {
         if (s->tries[i].state == TRY_REFUSED && s->tries[i].refusal == refusal)
             n++;
     }
@@ -359,14 +360,14 @@ static bool is_hopeless(const struct spread *s)
 {
     unsigned n_never = n_refused(s, -EACCES) + n_refused(s, -ENOSPC);
 
-    return s->file->c - n_never < s->file->q_write;
+    return s->n_tries - n_never < s->file->q_write;
 }
 
 static void send_extras(struct spread *s)
 {
     s->extras_sent = true;
     s->deadline_ns = engine_now_ns(s->file->cli) + ms_ns(EXTRAS_MS);
-    for (unsigned i = 0; i < s->file->c; i++) {
+    for (unsigned i = 0; i < s->n_tries; i++) {
         if (s->tries[i].state == TRY_IDLE && engine_rank(s->file, i) == PEER_GOOD)
             try_send(s, i, PROJECTION_ANY);
     }
@@ -376,7 +377,7 @@ static bool extras_under_way(const struct spread *s, uint64_t now_ns)
 {
     if (now_ns >= s->deadline_ns)
         return false;
-    for (unsigned i = 0; i < s->file->c; i++) {
+    for (unsigned i = 0; i < s->n_tries; i++) {
         const struct spread_try *try = &s->tries[i];
 
         if (try->state == TRY_SENT && try->projection == PROJECTION_ANY)
@@ -443,7 +444,7 @@ void spread_cancel(struct spread *s)
 {
     if (!s->running)
         return;
-    for (unsigned i = 0; i < s->file->c; i++) {
+    for (unsigned i = 0; i < s->n_tries; i++) {
         if (s->tries[i].state != TRY_SENT)
             continue;
         rpc_cancel(&s->tries[i].rq);
@@ -473,7 +474,8 @@ int spread_start(struct spread *s, const struct op *op, const struct spread_ops 
     s->tries = calloc(file->c, sizeof(*s->tries));
     if (s->tries == NULL)
         return -ENOMEM;
-    for (unsigned i = 0; i < file->c; i++) {
+    s->n_tries = file->c;
+    for (unsigned i = 0; i < s->n_tries; i++) {
         s->tries[i].spread = s;
         s->tries[i].candidate = (uint8_t)i;
     }

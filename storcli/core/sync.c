@@ -223,7 +223,7 @@ static void on_sync_answer(struct rpc_request *rq, int rc)
         peer->retry_ns = engine_now_ns(op->file->cli) + ms_ns(RETRY_MS);
         op->gone = op->gone || (rc == 0 && rq->status == ROZO__STATUS__NO_FILE);
         peer->busy = rc == 0 && rq->status == ROZO__STATUS__BUSY;
-        op->denied = op->denied || (rc == 0 && rq->status == ROZO__STATUS__DENIED);
+        op->denied = op->denied || (rc == 0 && status_wants_new_ref(rq->status));
     }
     sync_step(op);
 }
@@ -513,7 +513,7 @@ static void on_put_answer(struct rpc_request *rq, int rc)
         remake->n_blocks = remake->at = 0;
         op->state = SYNC_REMAKE;
     } else {
-        op->denied = op->denied || (rc == 0 && rq->status == ROZO__STATUS__DENIED);
+        op->denied = op->denied || (rc == 0 && status_wants_new_ref(rq->status));
         op->fenced = op->fenced || (rc == 0 && rq->status == ROZO__STATUS__FENCED);
         remake_failed(op);
     }
