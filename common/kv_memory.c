@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/list.h"
+
 enum { HEIGHT_MAX = 20 };
 
 /* One key. val is NULL only in the head. */
@@ -41,6 +43,10 @@ struct kv_memory {
     uint64_t free_bytes;
     struct env_task task; /* calls what is done */
     struct kv_done *done_head, *done_tail;
+    uint64_t sync_ms; /* that a sync takes */
+    struct env_timer sync_timer;
+    struct kv_done *syncing; /* under way, not over yet; NULL: none */
+    uint64_t sync_to;        /* it covers commits up to this one */
 };
 
 struct memory_iter {
@@ -219,24 +225,49 @@ static void memory_commit(struct kv *kv, const struct kv_item *items, size_t n_i
     done_post(m, done, m->dead ? -EIO : 0);
 }
 
-static void undos_drop(struct kv_memory *m)
+/* Those of commits up to this one cannot be taken back any more. */
+static void undos_drop(struct kv_memory *m, uint64_t commit)
 {
-    for (size_t i = 0; i < m->n_undos; i++) {
-        free(m->undos[i].key);
-        free(m->undos[i].val);
+    size_t n = 0;
+
+    for (; n < m->n_undos && m->undos[n].commit <= commit; n++) {
+        free(m->undos[n].key);
+        free(m->undos[n].val);
     }
-    m->n_undos = 0;
+    m->n_undos -= n;
+    if (m->n_undos > 0)
+        memmove(m->undos, m->undos + n, m->n_undos * sizeof(m->undos[0]));
+}
+
+static void sync_end(struct kv_memory *m, uint64_t commit, struct kv_done *done)
+{
+    if (!m->dead) {
+        m->n_synced = commit;
+        undos_drop(m, commit);
+    }
+    done_post(m, done, m->dead ? -EIO : 0);
+}
+
+static void on_sync_timer(struct env_timer *timer)
+{
+    struct kv_memory *m = container_of(timer, struct kv_memory, sync_timer);
+    struct kv_done *done = m->syncing;
+
+    m->syncing = NULL;
+    sync_end(m, m->sync_to, done);
 }
 
 static void memory_sync(struct kv *kv, struct kv_done *done)
 {
     struct kv_memory *m = (struct kv_memory *)kv;
 
-    if (!m->dead) {
-        m->n_synced = m->n_commits;
-        undos_drop(m);
+    if (m->sync_ms == 0 || m->dead) {
+        sync_end(m, m->n_commits, done);
+        return;
     }
-    done_post(m, done, m->dead ? -EIO : 0);
+    m->syncing = done;
+    m->sync_to = m->n_commits;
+    env_timer_start(m->env, &m->sync_timer, m->sync_ms);
 }
 
 static uint64_t memory_free_bytes(struct kv *kv)
@@ -336,6 +367,7 @@ int kv_memory_open(struct env *env, struct kv_memory **out)
     m->random = 1;
     m->free_bytes = UINT64_MAX;
     m->task.fn = on_done_task;
+    env_timer_init(&m->sync_timer, on_sync_timer);
     *out = m;
     return 0;
 }
@@ -349,7 +381,7 @@ void kv_memory_close(struct kv_memory *m)
         next = n->next[0];
         node_free(n);
     }
-    undos_drop(m);
+    undos_drop(m, UINT64_MAX);
     free(m->undos);
     free(m);
 }
@@ -377,6 +409,15 @@ size_t kv_memory_n_keys(const struct kv_memory *m)
 void kv_memory_kill(struct kv_memory *m)
 {
     m->dead = true;
+    if (m->syncing == NULL)
+        return;
+    env_timer_stop(m->env, &m->sync_timer);
+    on_sync_timer(&m->sync_timer);
+}
+
+void kv_memory_set_sync_ms(struct kv_memory *m, uint64_t ms)
+{
+    m->sync_ms = ms;
 }
 
 void kv_memory_revive(struct kv_memory *m)

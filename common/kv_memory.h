@@ -28,6 +28,8 @@ void kv_memory_kill(struct kv_memory *m);
 void kv_memory_revive(struct kv_memory *m);
 /** The same after a power cut that took the newest n_lost unsynced commits with it. */
 void kv_memory_power_cut(struct kv_memory *m, uint64_t n_lost);
+/** How long a sync takes from now on. At first it takes no time. */
+void kv_memory_set_sync_ms(struct kv_memory *m, uint64_t ms);
 /** What free_bytes says from now on. */
 void kv_memory_set_free(struct kv_memory *m, uint64_t free_bytes);
 

@@ -128,6 +128,17 @@ static void export_print_missing(const Rozo__Export *e)
            quorum_write(l, l->safe));
 }
 
+/* Says how many files wait for storages that their volume has. */
+static void export_print_few(const Rozo__Export *e)
+{
+    if (!e->files_few_known)
+        printf("export %.64s: files with too few storages are being counted\n", e->name);
+    else if (e->files_few > 0)
+        printf("export %.64s: %llu files have fewer storages than they should;\n"
+               "  they get others by themselves, until then fewer may be away\n",
+               e->name, (unsigned long long)e->files_few);
+}
+
 static void exports_print(const Rozo__AdStatusResp *s)
 {
     static const char *const heads[] = { "EXPORT", "VOLUME", ">LAYOUT", "CODEC",
@@ -149,8 +160,10 @@ static void exports_print(const Rozo__AdStatusResp *s)
     }
     table_print(&t, stdout);
     table_free(&t);
-    for (size_t i = 0; i < s->n_exports; i++)
+    for (size_t i = 0; i < s->n_exports; i++) {
         export_print_missing(s->exports[i]);
+        export_print_few(s->exports[i]);
+    }
 }
 
 /* "1-12, 14": owned by the caller. */
@@ -250,14 +263,16 @@ static json_t *volumes_json(const Rozo__AdStatusResp *s)
 
 static json_t *export_json(const Rozo__AdStatusResp *s, const Rozo__Export *e)
 {
-    return json_pack("{s:I, s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:b, s:I, s:I}", "id",
+    json_t *few = e->files_few_known ? json_integer((json_int_t)e->files_few) : json_null();
+
+    return json_pack("{s:I, s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:b, s:I, s:I, s:o}", "id",
                      (json_int_t)e->id, "name", cli_json_text(e->name), "volume",
                      cli_json_text(s == NULL ? "" : volume_name(s, e->volume)), "layout",
                      (json_int_t)e->layout, "codec", codec_name(e->codec), "block_bytes",
                      (json_int_t)e->block_bytes, "files", (json_int_t)e->files, "clients",
                      (json_int_t)e->sessions, "sync", e->sync, "inline_max",
                      (json_int_t)e->inline_max, "storages_missing",
-                     (json_int_t)e->storages_missing);
+                     (json_int_t)e->storages_missing, "files_few", few);
 }
 
 static json_t *exports_json(const Rozo__AdStatusResp *s)

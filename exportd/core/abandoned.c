@@ -98,6 +98,7 @@ static void check_send(struct check *c, struct storage *s)
     ref.codec = c->in.codec;
     ref.layout = c->in.layout;
     ref.block_bytes = c->in.block_bytes;
+    ref.dist_generation = c->in.dist_generation;
     ref.n_storages = c->in.n_storages;
     ref.storages = c->in.storages;
     msg.ref = &ref;

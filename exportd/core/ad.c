@@ -69,6 +69,8 @@ static void export_message(struct export *e, Rozo__Export *msg)
     msg->sync = e->sync;
     msg->inline_max = e->inline_max;
     msg->storages_missing = n < safe ? safe - n : 0;
+    msg->files_few = e->n_few;
+    msg->files_few_known = e->few_known;
 }
 
 /* All that a status points at. */
@@ -216,6 +218,7 @@ int ad_storage_lost(struct op *op, const ProtobufCMessage *msg)
         facts = s->facts;
         facts.lost = req->lost;
         storage_change(s, &facts);
+        redistribute_look(op->x);
         log_info("storage %u is %s", req->id,
                  req->lost ? "given up" : "not given up any more");
     }

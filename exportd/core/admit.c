@@ -330,6 +330,7 @@ static void admission_done(struct admission *a)
                      a->facts.id, a->facts.host, a->facts.addrs[0]);
         storage_change(a->storage, &a->facts);
         storage_poll(a->storage); /* with the map, it can begin to rebuild */
+        redistribute_look(x);
     } else if (a->rc == 0) {
         a->storage = storage_add(x, &a->facts);
         if (a->storage == NULL)
@@ -337,6 +338,7 @@ static void admission_done(struct admission *a)
         else
             log_info("storage %u (%s) added: %s", a->facts.id, a->facts.host,
                      a->facts.addrs[0]);
+        redistribute_look(x);
     }
     answer(a);
     admission_free(a);

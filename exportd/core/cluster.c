@@ -563,6 +563,7 @@ struct export *export_add(struct exportd *x, const struct export *facts)
     e->fs.inline_max = e->inline_max;
     e->fs.start = x->n_starts;
     e->fs.last_loss = x->last_loss;
+    e->few_known = true; /* it has no files */
     return e;
 }
 

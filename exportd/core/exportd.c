@@ -364,6 +364,7 @@ static void on_tick(struct env_timer *timer)
     abandoned_tick(x);
     trash_tick(x);
     strays_tick(x);
+    redistribute_tick(x);
     store_sync_soon(x->store);
     store_trim(x->store);
 }
@@ -375,6 +376,7 @@ static void exportd_free(struct exportd *x)
     sessions_free(x);
     linger_free(x);
     fences_free(x);
+    redistribute_free(x);
     abandoned_free(x);
     cluster_free(x);
     store_close(x->store);
@@ -418,6 +420,7 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
     list_init(&x->admissions);
     list_init(&x->fences);
     list_init(&x->checks);
+    list_init(&x->redist.files);
     list_init(&x->listings);
     list_init(&x->lingering);
     list_init(&x->ready);
@@ -436,6 +439,8 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
         rc = fences_load(x, err);
     if (rc == 0)
         rc = trash_load(x);
+    if (rc == 0)
+        rc = redistribute_load(x);
     if (rc != 0) {
         err_wrap(err, rc, "load the metadata");
         exportd_free(x);
@@ -482,6 +487,7 @@ void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
     trash_free(x);
     abandoned_stop(x);
     strays_stop(x);
+    redistribute_stop(x);
     admissions_stop(x);
     listings_stop(x);
     sessions_stop(x);

@@ -38,6 +38,7 @@ struct exportd_config {
     uint32_t tokens_max;         /* ... and all sessions together; 0: 4 Mi */
     uint32_t
         strays_s; /* between two searches for files of inodes that are gone; 0: 3600 */
+    bool grows_first; /* a fault for tests of the simulator: see redistribute.c */
     uint64_t
         boot; /* another number after each loss of power: what was not synced is gone */
 };

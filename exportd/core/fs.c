@@ -460,6 +460,7 @@ static void inode_remove(struct fs *fs, struct inode *in)
         key_ino(&k, KEY_BLOCKS, fs->export_id, in->ino);
         store_delete(fs->store, &k);
     }
+    redist_drop(fs, in);
     key_ino(&k, KEY_INODE, fs->export_id, in->ino);
     store_delete(fs->store, &k);
     if ((in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0)

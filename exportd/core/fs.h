@@ -235,6 +235,36 @@ bool fs_may_be_inline(const struct fs *fs, const struct inode *in);
 int fs_inline_get(struct fs *fs, const struct inode *in, const uint8_t **bytes,
                   size_t *len, uint64_t *version);
 
+/* ---- fs_redist.c: a file's distribution changes ---- */
+
+enum redist_phase {
+    REDIST_PREPARED = 1, /* new homes are being told; old storages know nothing of it */
+    REDIST_BEGUN = 2,    /* old storages may be told: only forward */
+    REDIST_DONE = 3,     /* the inode has it; some storages may lack it */
+    REDIST_GIVEN_UP = 4, /* while PREPARED: the generation must not be used again */
+};
+
+/* The record of a file whose distribution changes (KEY_REDIST). */
+struct fs_redist {
+    enum redist_phase phase;
+    uint32_t generation; /* of the new distribution */
+    uint32_t n_storages;
+    uint32_t storages[DIST_MAX];
+};
+
+/** -ENOENT: there is none; -EIO. */
+int fs_redist_get(struct fs *fs, uint64_t ino, struct fs_redist *out);
+/** Puts the record, and notes in the inode that it has one. REDIST_DONE: the inode has that distribution from now on. */
+int fs_redist_put(struct fs *fs, uint64_t ino, const struct fs_redist *r);
+void fs_redist_delete(struct fs *fs, uint64_t ino);
+/** @return false to stop before this one. */
+typedef bool fs_redist_cb(void *arg, uint64_t ino, const struct fs_redist *r);
+/** Records of inodes above *after, ascending; at most max. *end: the last one was seen. */
+int fs_redists(struct fs *fs, uint64_t *after, unsigned max, fs_redist_cb *fn, void *arg,
+               bool *end);
+/** An epoch that nobody gets: all that were given out until now can be fenced. */
+int fs_fence_epoch(struct fs *fs, uint64_t ino, struct inode *out);
+
 /* ---- fs_xattr.c ---- */
 
 int fs_getxattr(struct fs *fs, uint64_t ino, struct fs_name name, const uint8_t **val,

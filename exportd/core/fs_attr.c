@@ -285,6 +285,24 @@ int fs_next_epoch(struct fs *fs, uint64_t ino, bool alone, struct inode *out)
     return 0;
 }
 
+int fs_fence_epoch(struct fs *fs, uint64_t ino, struct inode *out)
+{
+    struct inode in;
+    int rc = inode_get(fs, ino, &in);
+
+    if (rc == 0)
+        rc = epoch_next(fs, &in, NULL);
+    if (rc != 0)
+        return rc;
+    if (is_untold(fs,
+                  &in)) /* the start that gave the last epoch will not be seen any more */
+        in.flags |= INODE_UNTOLD;
+    epoch_give(fs, &in);
+    inode_put(fs, &in);
+    *out = in;
+    return 0;
+}
+
 void fs_forget_may_have_data(struct fs *fs, uint64_t ino)
 {
     /* A write that failed, or a truncate that was not finished, has reached some storages. */

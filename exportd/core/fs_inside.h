@@ -51,6 +51,9 @@ int inline_cut(struct fs *fs, struct inode *in, uint64_t size);
 /** Nothing of it is here any more. */
 void inline_drop(struct fs *fs, struct inode *in);
 
+/** Its record goes; a file that has one lies on the storages in it, too, which *in gets. */
+void redist_drop(struct fs *fs, struct inode *in);
+
 struct spans;
 
 /** The blocks that are allocated once what the request says is done, for blocks_put(); -EINVAL, -ENOMEM. Changes nothing yet. */

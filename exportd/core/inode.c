@@ -75,7 +75,8 @@ size_t inode_encode(const struct inode *in, uint8_t buf[INODE_BYTES_MAX])
     put_le64(buf + 96, dir ? in->next_cookie : in->wanted_size);
     put_le64(buf + 104, in->n_blocks);
     put_le32(buf + 112, in->epoch_start);
-    put_le64(buf + 128, 0);
+    put_le32(buf + 128, in->dist_generation);
+    put_le32(buf + 132, 0);
     for (uint32_t i = 0; i < in->n_storages; i++)
         put_le32(buf + INODE_BYTES_MIN + 4 * i, in->storages[i]);
     return INODE_BYTES_MIN + 4 * (size_t)in->n_storages;
@@ -88,8 +89,10 @@ static bool inode_makes_sense(const struct inode *in, unsigned n_distributions)
     if ((in->mode & ~(uint32_t)(S_IFMT | 07777)) != 0 ||
         (in->flags & ~(uint32_t)INODE_FLAGS_ALL) != 0)
         return false;
-    if ((in->flags & (INODE_INLINE | INODE_BLOCKS)) != 0 && type != S_IFREG)
+    if ((in->flags & (INODE_INLINE | INODE_BLOCKS | INODE_MOVED)) != 0 && type != S_IFREG)
         return false;
+    if (in->dist_generation != 0 && (in->flags & INODE_MOVED) == 0)
+        return false; /* a build that does not know generations must not read it */
     if (in->n_blocks > INODE_N_BLOCKS_MAX || (in->n_blocks > 0 && type != S_IFREG))
         return false;
     if (type == S_IFREG)
@@ -139,6 +142,8 @@ int inode_decode(struct inode *in, uint64_t ino, const uint8_t *buf, size_t len)
         .change = get_le64(buf + 72),
         .epoch_start = get_le32(buf + 112),
     };
+    if (buf[0] == INODE_FORMAT)
+        in->dist_generation = get_le32(buf + 128);
     dir = inode_is_dir(in);
     *(dir ? &in->parent : &in->truncate_size) = get_le64(buf + 80);
     *(dir ? &in->n_entries : &in->truncate_version) = get_le64(buf + 88);

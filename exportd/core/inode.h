@@ -37,7 +37,8 @@ enum inode_flags {
     INODE_INLINE = 128, /* its data are in KEY_INLINE; see fs_inline.c */
     INODE_BLOCKS = 256, /* KEY_BLOCKS says which blocks are allocated; see fs_blocks.c */
     INODE_UNCOUNTED = 512, /* there may be blocks that nobody told of; see fs_blocks.c */
-    INODE_FLAGS_ALL = 1023,
+    INODE_MOVED = 32768,   /* it has, or had, a record KEY_REDIST; see redistribute.c */
+    INODE_FLAGS_ALL = 1023 | INODE_MOVED,
 };
 
 /* Plain data. Members after change are of directories only, or of regular files only. */
@@ -67,7 +68,8 @@ struct inode {
     uint8_t codec;   /* enum codec_kind */
     uint8_t layout;
     uint16_t block_bytes;
-    uint32_t n_storages; /* 0: no regular file */
+    uint32_t dist_generation; /* how often its distribution has changed */
+    uint32_t n_storages;      /* 0: no regular file */
     uint32_t storages[DIST_MAX];
 };
 

@@ -189,6 +189,7 @@ static void inode_message(const struct listing *l, const struct listed *item,
     p->ref.codec = item->in.codec;
     p->ref.layout = item->in.layout;
     p->ref.block_bytes = item->in.block_bytes;
+    p->ref.dist_generation = item->in.dist_generation;
     p->ref.n_storages = item->in.n_storages;
     p->ref.storages = (uint32_t *)item->in.storages;
     p->msg.ref = &p->ref;

@@ -41,6 +41,7 @@ enum key_kind {
     KEY_XATTR = 'X',    /* export, ino, name -> value */
     KEY_ORPHAN = 'U',   /* export, ino: no name left, but it was open */
     KEY_TRASH = 'T',    /* export, ino: removed, storages not told yet */
+    KEY_REDIST = 'Q',   /* export, ino: its distribution changes; see fs_redist.c */
     KEY_WAITING = 'W', /* storage, export, ino: removed, this storage has not confirmed */
 };
 

@@ -104,6 +104,7 @@ static int data_fill(struct op *op, struct inode *in, bool write, struct data_pa
     d->ref.codec = in->codec;
     d->ref.layout = in->layout;
     d->ref.block_bytes = in->block_bytes;
+    d->ref.dist_generation = in->dist_generation;
     d->ref.n_storages = in->n_storages;
     d->ref.storages = in->storages;
     d->ref.capability = (ProtobufCBinaryData){ sizeof(d->capability), d->capability };

@@ -144,6 +144,64 @@ static int choose(struct export *e, struct inode *in, unsigned wanted,
     return 0;
 }
 
+static bool is_lost(const struct export *e, uint32_t id)
+{
+    const struct storage *s = storage_find(e->x, id);
+
+    return s != NULL && s->facts.lost;
+}
+
+/* Those that are not lost, in their order. */
+static void keep(const struct export *e, const struct inode *in, struct inode *out)
+{
+    *out = *in;
+    out->n_storages = 0;
+    for (uint32_t i = 0; i < in->n_storages; i++) {
+        if (!is_lost(e, in->storages[i]))
+            out->storages[out->n_storages++] = in->storages[i];
+    }
+}
+
+bool export_has_more_for(const struct export *e, const struct inode *in)
+{
+    const struct codec_layout *layout = codec_layout(in->layout);
+    struct inode kept;
+
+    keep(e, in, &kept);
+    return layout != NULL && kept.n_storages >= layout->k &&
+           kept.n_storages < layout->safe &&
+           volume_n_candidates(e->x, e->volume) > kept.n_storages;
+}
+
+int export_complete(struct export *e, const struct inode *in, struct inode *out,
+                    unsigned *n_new)
+{
+    const struct codec_layout *layout = codec_layout(in->layout);
+    struct inode all;
+    uint32_t next, n_good;
+    int rc;
+
+    keep(e, in, &all);
+    next = all.n_storages;
+    rc = choose(e, &all, layout->safe, STORAGE_GOOD);
+    n_good = all.n_storages;
+    if (rc == 0)
+        rc = choose(e, &all, layout->safe, STORAGE_FULL);
+    if (rc != 0)
+        return rc;
+    *out = *in;
+    *n_new = 0;
+    for (uint32_t i = 0; i < in->n_storages && next < all.n_storages; i++) {
+        if (!is_lost(e, in->storages[i]) || (i < layout->n && next >= n_good))
+            continue; /* a full one is only ever a spare */
+        out->storages[i] = all.storages[next++];
+        ++*n_new;
+    }
+    for (; out->n_storages < layout->safe && next < all.n_storages; ++*n_new)
+        out->storages[out->n_storages++] = all.storages[next++];
+    return 0;
+}
+
 bool export_is_tight(const struct export *e)
 {
     LIST_FOREACH(node, &e->x->storages) {

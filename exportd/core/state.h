@@ -91,6 +91,7 @@ struct storage {
     struct trash_batch *gathering; /* removals about to be sent; NULL: none */
     uint64_t n_waiting;            /* removals it has not confirmed */
     uint64_t retry_ns;             /* not before: the last round failed */
+    bool too_old;                  /* redistribute.c said so */
 };
 
 struct volume {
@@ -128,6 +129,10 @@ struct export
     struct open_file *opens;     /* owned; over all sessions */
     struct lingering *lingering; /* owned; of linger.c */
     bool tight;                  /* a storage of the volume is nearly full */
+    unsigned n_closed;           /* files that redistribute.c holds EXCLUSIVE */
+    bool few_known;              /* n_few was counted */
+    uint64_t n_few;              /* files with fewer candidates than they could have */
+    uint64_t n_few_counting;
 };
 
 /* Load the map from the store, or make one. Puts nothing. */
@@ -187,6 +192,14 @@ int storage_messages_make(struct exportd *x, struct storage_messages **out);
 int export_place(void *arg, struct inode *in);
 /** Is a storage of its volume nearly full? */
 bool export_is_tight(const struct export *e);
+/** True if the volume has storages that this file could have beside its own that are not lost. */
+bool export_has_more_for(const struct export *e, const struct inode *in);
+/**
+ * The distribution that a file should have: lost storages are replaced at their own places, and
+ * others are appended until it has as many as the layout wants. *n_new: how many; 0: none now.
+ */
+int export_complete(struct export *e, const struct inode *in, struct inode *out,
+                    unsigned *n_new);
 
 /* ---- poll.c: how storages are ---- */
 void storage_poll(struct storage *s);
@@ -466,6 +479,33 @@ void strays_tick(struct exportd *x);
 /** Cancel what is under way. */
 void strays_stop(struct exportd *x);
 
+/* ---- redistribute.c: files get the candidates that they lack ---- */
+
+/* One search for such files, or the pause before the next. */
+struct redistribution {
+    struct list_node files; /* struct redist_file, under way */
+    unsigned n_files;
+    enum { REDIST_IDLE, REDIST_COUNT, REDIST_RECORDS, REDIST_SEARCH } state;
+    uint32_t export_id; /* the next one to look at */
+    uint64_t ino;       /* in it, looked at up to here */
+    bool again;         /* files were left out: once more after the pause */
+    uint64_t next_ns;   /* not before */
+    uint64_t pause_ns;
+    struct env_task task; /* steps all files */
+};
+/** Holds files closed whose change has begun. Before any request. 0, -EIO, -ENOMEM. */
+int redistribute_load(struct exportd *x);
+/** The set of storages has changed, or we have started: count and search anew. */
+void redistribute_look(struct exportd *x);
+void redistribute_tick(struct exportd *x);
+/** A session wants what we hold. */
+void redistribute_wanted(struct token_holder *holder);
+/** What we wait for may be free. */
+void redistribute_woken(struct token_waiter *waiter);
+/** Cancel what is under way. */
+void redistribute_stop(struct exportd *x);
+void redistribute_free(struct exportd *x);
+
 /* ---- exportd.c ---- */
 
 /* One request, from its arrival until its answer is queued. */
@@ -566,6 +606,7 @@ struct exportd {
     struct key trash_cursor;
     struct trash_round *round;
     struct strays strays;
+    struct redistribution redist;
 
     struct list_node
         admissions; /* storage adds: the first is under way, the others wait */

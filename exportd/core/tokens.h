@@ -54,6 +54,7 @@ struct token_holder {
     struct list_node recalled; /* those that it is asked for, longest waiting first */
     size_t n;
     uint64_t number; /* 0: not yet */
+    bool ours;       /* exportd's own, not a session's */
 };
 
 struct token_waiter;

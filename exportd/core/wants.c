@@ -35,8 +35,13 @@ static struct tokens *tokens_of(const struct session *s)
 static void on_recall(struct token_holder *holder, const struct token_recall *recall)
 {
     struct session *s = container_of(holder, struct session, tokens);
-    struct exportd *x = exportd_of(s);
+    struct exportd *x;
 
+    if (holder->ours) {
+        redistribute_wanted(holder);
+        return;
+    }
+    x = exportd_of(s);
     session_tell_recall(s, recall);
     list_remove(&s->news_link);
     list_add_tail(&x->news, &s->news_link);
@@ -46,8 +51,13 @@ static void on_recall(struct token_holder *holder, const struct token_recall *re
 static void on_wake(struct token_waiter *waiter)
 {
     struct parked *p = container_of(waiter, struct parked, waiter);
-    struct exportd *x = exportd_of(p->session);
+    struct exportd *x;
 
+    if (waiter->holder->ours) {
+        redistribute_woken(waiter);
+        return;
+    }
+    x = exportd_of(p->session);
     if (!list_is_empty(&p->ready_link))
         return;
     list_add_tail(&x->ready, &p->ready_link);
@@ -132,7 +142,7 @@ static bool wants_are_claimed(const struct op *op, const struct token_want *want
 
 bool op_is_alone(const struct op *op)
 {
-    return op->export->n_sessions == 1 &&
+    return op->export->n_sessions == 1 && op->export->n_closed == 0 &&
            token_holder_owes_since(&op->session->tokens) == UINT64_MAX &&
            grace_is_over(op->x);
 }
@@ -359,6 +369,9 @@ static void on_each(void *arg, const struct token_holder *holder, uint64_t ino,
 {
     const struct each *each = arg;
     const struct session *s = container_of(holder, struct session, tokens);
+
+    if (holder->ours)
+        return;
     const struct exportd_token token = {
         .export_id = each->export_id,
         .session = s->id,

@@ -20,7 +20,7 @@ struct node {
     struct inode in;
     uint64_t n_names, n_subdirs, n_entries, last_cookie;
     uint64_t named_in; /* directories: where */
-    bool orphan, symlink, xattrs, data, blocks;
+    bool orphan, symlink, xattrs, data, blocks, moved;
 };
 
 struct check {
@@ -306,6 +306,8 @@ static void check_node(struct check *c, const struct node *n)
               k.len);
     if (n->data != ((in->flags & INODE_INLINE) != 0))
         wrong("inline files are the ones with data", k.bytes, k.len);
+    if (n->moved && (in->flags & INODE_MOVED) == 0)
+        wrong("a distribution changes and no flag says so", k.bytes, k.len);
     if (n->symlink != S_ISLNK(in->mode))
         wrong("symlinks are the ones with targets", k.bytes, k.len);
     if (n->xattrs != ((in->flags & INODE_XATTRS) != 0))
@@ -344,7 +346,7 @@ static void check_kinds(struct check *c)
         size_t len;
         const uint8_t *key = kv_iter_key(c->it, &len);
 
-        if (strchr("ABCFRSVEGKNIDOMPLYXUTW", key[0]) == NULL)
+        if (strchr("ABCFRSVEGKNIDOMPLYXUTWQ", key[0]) == NULL)
             wrong("a key of no kind", key, len);
     }
 }
@@ -362,6 +364,7 @@ void kv_check(struct kv *kv)
     check_marks(&c, KEY_ORPHAN, offsetof(struct node, orphan));
     check_marks(&c, KEY_INLINE, offsetof(struct node, data));
     check_marks(&c, KEY_BLOCKS, offsetof(struct node, blocks));
+    check_marks(&c, KEY_REDIST, offsetof(struct node, moved));
     check_marks(&c, KEY_SYMLINK, offsetof(struct node, symlink));
     check_marks(&c, KEY_XATTRS, offsetof(struct node, xattrs));
     check_xattrs(&c);

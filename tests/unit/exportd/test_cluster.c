@@ -249,7 +249,7 @@ static void test_a_volume_that_is_too_small(void **state)
     (void)state;
     for (unsigned i = 0; i < 3; i++)
         OK(t_storage_add(&w, i, NULL, NULL));
-    req.name = (char *)(uintptr_t)"small";
+    req.name = (char *)(uintptr_t) "small";
     OK(world_call_node(&w, ROZO__OP__AD_EXPORT_CREATE, &req.base,
                        &rozo__ad_export_create_resp__descriptor, &resp));
     assert_int_equal(resp->export->storages_missing, 1);

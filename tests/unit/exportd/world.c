@@ -150,6 +150,77 @@ static uint16_t take_list(struct fake_storage *s, const Rozo__StListReq *req,
     return ROZO__STATUS__OK;
 }
 
+static struct fake_moved *moved_of(struct fake_storage *s, const Rozo__FileRef *ref)
+{
+    uint64_t ino = ino_of(ref->file_id);
+    unsigned i = 0;
+
+    while (i < WORLD_MOVED_MAX && s->moved[i].ino != ino && s->moved[i].ino != 0)
+        i++;
+    assert_true(i < WORLD_MOVED_MAX && ref->n_storages <= 32);
+    s->moved[i].ino = ino;
+    return &s->moved[i];
+}
+
+static unsigned take_mend(struct fake_storage *s, const Rozo__StMendReq *req,
+                          uint8_t *out, size_t *out_len)
+{
+    Rozo__StMendResp resp = ROZO__ST_MEND_RESP__INIT;
+    const struct fake_moved *m = moved_of(s, req->ref);
+
+    if (s->no_mends)
+        return ROZO__STATUS__UNKNOWN_OP;
+    s->n_mends++;
+    assert_true(req->to_storage == s->id && req->run != 0);
+    if (req->ref->dist_generation < m->generation)
+        return ROZO__STATUS__STALE_DISTRIBUTION;
+    if (s->mends_wait > 0) {
+        s->mends_wait--;
+        return ROZO__STATUS__IN_PROGRESS;
+    }
+    resp.sound = !s->unsound;
+    *out_len = rozo__st_mend_resp__pack(&resp, out);
+    return ROZO__STATUS__OK;
+}
+
+static unsigned take_fence(struct fake_storage *s, const Rozo__StFenceReq *req)
+{
+    struct fake_moved *m = moved_of(s, req->ref);
+
+    assert_int_equal(req->to_storage, s->id);
+    if (s->no_fences)
+        return ROZO__STATUS__IO_ERROR;
+    s->n_fences++;
+    if (req->epoch > m->fenced)
+        m->fenced = req->epoch;
+    return ROZO__STATUS__OK;
+}
+
+/* An old storage changes its header only when nobody can write any more. */
+static unsigned take_redist(struct fake_storage *s, const Rozo__StRedistReq *req)
+{
+    const Rozo__FileRef *ref = req->ref;
+    struct fake_moved *m = moved_of(s, ref);
+
+    assert_int_equal(req->to_storage, s->id);
+    if (s->no_redists || (s->hangs_redists && req->make_partial == 0))
+        return s->no_redists ? ROZO__STATUS__IO_ERROR : ROZO__STATUS__BUSY;
+    s->n_redists++;
+    if (ref->dist_generation < m->generation)
+        return ROZO__STATUS__OK;
+    if (ref->dist_generation == m->generation) {
+        assert_int_equal(ref->n_storages, m->n_storages);
+        assert_memory_equal(ref->storages, m->storages, 4 * ref->n_storages);
+        return ROZO__STATUS__OK;
+    }
+    assert_true(s->id > s->w->n_first || m->fenced >= s->w->epochs_given);
+    m->generation = ref->dist_generation;
+    m->n_storages = (uint32_t)ref->n_storages;
+    memcpy(m->storages, ref->storages, 4 * ref->n_storages);
+    m->partial |= req->make_partial;
+    return ROZO__STATUS__OK;
+}
+
 static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
                                uint8_t *out, size_t *out_len)
 {
@@ -209,6 +280,27 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
         uint16_t status = take_remove(s, req, out, out_len);
 
         rozo__st_remove_req__free_unpacked(req, NULL);
+        return status;
+    }
+    if (fr->rq->op == ROZO__OP__ST_MEND) {
+        Rozo__StMendReq *req = rozo__st_mend_req__unpack(NULL, fr->msg_len, fr->msg);
+        unsigned status = take_mend(s, req, out, out_len);
+
+        rozo__st_mend_req__free_unpacked(req, NULL);
+        return status;
+    }
+    if (fr->rq->op == ROZO__OP__ST_FENCE) {
+        Rozo__StFenceReq *req = rozo__st_fence_req__unpack(NULL, fr->msg_len, fr->msg);
+        unsigned status = take_fence(s, req);
+
+        rozo__st_fence_req__free_unpacked(req, NULL);
+        return status;
+    }
+    if (fr->rq->op == ROZO__OP__ST_REDIST) {
+        Rozo__StRedistReq *req = rozo__st_redist_req__unpack(NULL, fr->msg_len, fr->msg);
+        unsigned status = take_redist(s, req);
+
+        rozo__st_redist_req__free_unpacked(req, NULL);
         return status;
     }
     fail_msg("exportd sent op %u", fr->rq->op);
@@ -688,6 +780,7 @@ static void see(struct seen *out, const Rozo__Attr *a, const Rozo__FileData *d)
         assert_int_equal(d->ref->capability.len, CAPABILITY_BYTES);
         out->epoch = d->epoch;
         out->n_storages = (uint32_t)d->ref->n_storages;
+        out->dist_generation = d->ref->dist_generation;
         for (unsigned i = 0; i < d->ref->n_storages; i++)
             out->storages[i] = d->ref->storages[i];
         out->truncate_pending = d->truncate_pending;
@@ -1068,5 +1161,6 @@ void world_make_export(struct world *w, unsigned n_storages, unsigned layout)
     for (unsigned i = 0; i < n_storages; i++)
         OK(t_storage_add(w, i, NULL, NULL));
     OK(t_export_create(w, "main", layout, NULL));
+    w->n_first = n_storages;
     world_reopen_session(w);
 }

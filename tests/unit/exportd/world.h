@@ -22,6 +22,16 @@ enum {
     WORLD_LISTED_MAX = 16,
     WORLD_CLIENTS_MAX = 16,
     SESSIONS_TOLD_MAX = 4096,
+    WORLD_MOVED_MAX = 16,
+};
+
+/* What a storage was told of one file. */
+struct fake_moved {
+    uint64_t ino;
+    uint32_t fenced; /* epoch */
+    uint32_t generation, n_storages;
+    uint32_t storages[32];
+    uint32_t partial; /* bitmap: projections that were made */
 };
 
 /* A storage as far as exportd sees it. Address "sI:1" for the one at index I. */
@@ -59,6 +69,14 @@ struct fake_storage {
     bool lists_nonsense;
     unsigned n_removed;
     uint64_t removed[WORLD_REMOVED_MAX]; /* inode numbers, in order */
+    /* redistribution */
+    struct fake_moved moved[WORLD_MOVED_MAX];
+    unsigned n_mends, n_fences, n_redists;
+    unsigned mends_wait;        /* so many answers of ST_MEND are IN_PROGRESS */
+    bool unsound;               /* as ST_MEND tells */
+    bool no_mends;              /* too old for it */
+    bool no_fences, no_redists; /* answers them with IO_ERROR */
+    bool hangs_redists;         /* BUSY to ST_REDIST of old storages */
 };
 
 /* A request; the answer is freed with answer_free(). */
@@ -99,6 +117,8 @@ struct world {
     unsigned n_unanswered;
     void (*run)(struct world *w); /* let things happen until an answer comes */
     uint64_t moved[2];            /* of the last answer to a rename */
+    uint32_t epochs_given;        /* to clients, of the file that is redistributed */
+    unsigned n_first;             /* storages when the export was made */
 };
 
 void world_open(struct world *w, uint64_t seed);
@@ -149,7 +169,7 @@ struct seen {
     uint32_t xattrs; /* XattrBits */
     /* of FileData, when there was one */
     bool with_data;
-    uint32_t epoch, n_storages;
+    uint32_t epoch, n_storages, dist_generation;
     uint32_t storages[32];
     bool truncate_pending;
     uint64_t truncate_size, truncate_version;

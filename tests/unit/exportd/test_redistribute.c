@@ -1,0 +1,592 @@
+/*
+ * Goal: files get the storages that they lack, and at no moment can a client write under a
+ * distribution whose quorum does not cover what was acknowledged before.
+ */
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "tests/unit/exportd/world.h"
+
+enum { SIZE = 100000, DONE_S = 200 };
+
+static struct world w;
+
+static int setup(void **state)
+{
+    (void)state;
+    world_open(&w, 77);
+    world_start(&w);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+static void pass(unsigned seconds)
+{
+    struct seen s;
+
+    for (; seconds > 0; seconds--) {
+        env_virtual_advance_ms(&w.env, 1000);
+        world_obey(&w);
+        OK(t_getattr(&w, 1, &s));
+    }
+}
+
+/* UINT64_MAX: not counted yet. */
+static uint64_t n_few(void)
+{
+    Rozo__AdStatusReq req = ROZO__AD_STATUS_REQ__INIT;
+    Rozo__AdStatusResp *resp;
+    uint64_t n;
+
+    OK(world_call_node(&w, ROZO__OP__AD_STATUS, &req.base,
+                       &rozo__ad_status_resp__descriptor, &resp));
+    n = resp->exports[0]->files_few_known ? resp->exports[0]->files_few : UINT64_MAX;
+    rozo__ad_status_resp__free_unpacked(resp, NULL);
+    return n;
+}
+
+static void pass_until_none_is_few(void)
+{
+    unsigned s = 0;
+
+    for (; s < DONE_S && n_few() != 0; s++)
+        pass(1);
+    assert_true(s < DONE_S);
+}
+
+/* A file with data that nobody has open. */
+static uint64_t file_with_data(const char *name)
+{
+    struct seen s;
+
+    OK(t_create_open(&w, 1, name, true, &s));
+    OK(t_wrote(&w, s.ino, SIZE, NULL));
+    OK(t_close_stored(&w, s.ino, 1));
+    w.epochs_given = s.epoch;
+    return s.ino;
+}
+
+static void add(unsigned i)
+{
+    uint32_t id;
+    char error[256];
+
+    OK(t_storage_add(&w, i, &id, error));
+    assert_int_equal(id, i + 1);
+}
+
+static void lose(unsigned i)
+{
+    Rozo__AdStorageLostReq req = ROZO__AD_STORAGE_LOST_REQ__INIT;
+    Rozo__AdStorageLostResp *resp;
+
+    w.storages[i].down = true;
+    pass(5);
+    req.id = i + 1;
+    req.lost = true;
+    OK(world_call_node(&w, ROZO__OP__AD_STORAGE_LOST, &req.base,
+                       &rozo__ad_storage_lost_resp__descriptor, &resp));
+    rozo__ad_storage_lost_resp__free_unpacked(resp, NULL);
+}
+
+static const struct fake_moved *moved(unsigned storage, uint64_t ino)
+{
+    static const struct fake_moved none;
+    const struct fake_storage *s = &w.storages[storage];
+
+    for (unsigned i = 0; i < WORLD_MOVED_MAX; i++) {
+        if (s->moved[i].ino == ino)
+            return &s->moved[i];
+    }
+    return &none;
+}
+
+static unsigned n_of(unsigned (*counter)(const struct fake_storage *s))
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < WORLD_STORAGES_MAX; i++)
+        n += counter(&w.storages[i]);
+    return n;
+}
+
+static unsigned mends(const struct fake_storage *s)
+{
+    return s->n_mends;
+}
+
+static unsigned fences(const struct fake_storage *s)
+{
+    return s->n_fences;
+}
+
+static unsigned redists(const struct fake_storage *s)
+{
+    return s->n_redists;
+}
+
+/* What a client is told. */
+static struct seen opened(uint64_t ino, bool write)
+{
+    struct seen s;
+
+    OK(t_open(&w, ino, write, &s));
+    OK(t_close(&w, ino, 1));
+    return s;
+}
+
+static void has_these(uint64_t ino, unsigned n, const uint32_t *ids)
+{
+    struct seen s = opened(ino, false);
+
+    assert_int_equal(s.n_storages, n);
+    assert_memory_equal(s.storages, ids, n * sizeof(*ids));
+    for (unsigned i = 0; i < n; i++) {
+        const struct fake_moved *m = moved(ids[i] - 1, ino);
+
+        if (m->generation == 0)
+            continue; /* a new spare has nothing */
+        assert_int_equal(m->generation, s.dist_generation);
+        assert_int_equal(m->n_storages, n);
+        assert_memory_equal(m->storages, ids, n * sizeof(*ids));
+    }
+}
+
+static void test_a_file_gets_the_spare_that_it_lacks(void **state)
+{
+    uint32_t ids[4];
+    struct seen s;
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 3, 0);
+    ino = file_with_data("f");
+    assert_int_equal(n_few(), 0); /* its volume has no more */
+    s = opened(ino, false);
+    assert_int_equal(s.n_storages, 3);
+    add(3);
+    assert_true(n_few() != 0);
+    pass_until_none_is_few();
+    memcpy(ids, s.storages, sizeof(ids));
+    ids[3] = 4;
+    has_these(ino, 4, ids);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(moved(i, ino)->generation, 1);
+        assert_int_equal(moved(i, ino)->partial, 0);
+        assert_true(moved(i, ino)->fenced >= w.epochs_given);
+    }
+    assert_int_equal(w.storages[3].n_redists, 0);
+    assert_true(opened(ino, true).epoch > moved(0, ino)->fenced);
+}
+
+static void test_a_file_with_all_is_left_alone(void **state)
+{
+    (void)state;
+    world_make_export(&w, 4, 0);
+    file_with_data("f");
+    add(4);
+    pass(10);
+    assert_int_equal(n_few(), 0);
+    assert_int_equal(n_of(mends) + n_of(fences) + n_of(redists), 0);
+}
+
+static void test_a_lost_storage_is_replaced_at_its_place(void **state)
+{
+    uint32_t ids[4];
+    unsigned place = 0;
+    struct seen s;
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 4, 0);
+    ino = file_with_data("f");
+    s = opened(ino, false);
+    lose(s.storages[1] - 1);
+    assert_int_equal(n_few() == UINT64_MAX ? 0 : n_few(), 0);
+    add(4);
+    pass_until_none_is_few();
+    memcpy(ids, s.storages, sizeof(ids));
+    ids[1] = 5;
+    has_these(ino, 4, ids);
+    place = 1;
+    assert_int_equal(moved(4, ino)->partial,
+                     1u << place); /* it says that it lacks everything */
+    assert_int_equal(moved(s.storages[1] - 1, ino)->generation, 0);
+}
+
+static void test_an_empty_file_just_gets_them(void **state)
+{
+    struct seen s;
+
+    (void)state;
+    world_make_export(&w, 3, 0);
+    OK(t_create(&w, 1, "empty", S_IFREG | 0644, &s));
+    add(3);
+    pass_until_none_is_few();
+    s = opened(s.ino, false);
+    assert_int_equal(s.n_storages, 4);
+    assert_int_equal(s.dist_generation, 1);
+    assert_int_equal(n_of(mends) + n_of(fences) + n_of(redists), 0);
+}
+
+/* From the first old storage that has the new distribution on, nobody is told of any until all is done. */
+static void test_who_opens_it_meanwhile_waits(void **state)
+{
+    Rozo__MdOpenReq req = ROZO__MD_OPEN_REQ__INIT;
+    struct answer_got got = { 0 };
+    Rozo__MdOpenResp *resp;
+    uint8_t msg[64];
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 3, 0);
+    ino = file_with_data("f");
+    w.storages[1].no_redists = w.storages[2].no_redists = true;
+    add(3);
+    while (n_of(redists) == 0)
+        pass(1);
+    req.ino = ino;
+    req.write = true;
+    world_send(&w, ROZO__OP__MD_OPEN, RPC_ROLE_CLIENT, w.session, msg,
+               rozo__md_open_req__pack(&req, msg), &got);
+    pass(60);
+    assert_false(got.came);
+    w.storages[1].no_redists = w.storages[2].no_redists = false;
+    pass(3);
+    assert_true(got.came && got.status == ROZO__STATUS__OK);
+    resp = rozo__md_open_resp__unpack(NULL, got.len, got.msg);
+    assert_int_equal(resp->data->ref->n_storages, 4);
+    assert_int_equal(resp->data->ref->dist_generation, 1);
+    rozo__md_open_resp__free_unpacked(resp, NULL);
+    free(got.msg);
+    OK(t_close(&w, ino, 1));
+}
+
+/* Enough have it: the last one need not hold up everybody. */
+static void test_one_that_hangs_is_told_later(void **state)
+{
+    unsigned slow;
+    uint64_t ino;
+    struct seen s;
+
+    (void)state;
+    world_make_export(&w, 3, 0);
+    ino = file_with_data("f");
+    slow = opened(ino, false).storages[2] - 1;
+    w.storages[slow].hangs_redists = true;
+    add(3);
+    do {
+        pass(1);
+        s = opened(ino, false);
+    } while (s.n_storages == 3);
+    assert_int_equal(moved(slow, ino)->generation, 0);
+    assert_true(n_few() > 0);
+    w.storages[slow].hangs_redists = false;
+    pass_until_none_is_few();
+    assert_int_equal(moved(slow, ino)->generation, 1);
+}
+
+/* Of what is not certain nothing is changed, and everybody goes on. */
+static void test_what_is_not_sound_stays(void **state)
+{
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 3, 0);
+    ino = file_with_data("f");
+    for (unsigned i = 0; i < 3; i++)
+        w.storages[i].unsound = true;
+    add(3);
+    for (unsigned i = 0; i < 60; i++) {
+        pass(1);
+        assert_int_equal(opened(ino, i % 2 == 0).n_storages, 3);
+    }
+    assert_true(n_of(mends) > 3 && n_of(redists) == 0 && n_few() == 1);
+    for (unsigned i = 0; i < 3; i++)
+        w.storages[i].unsound = false;
+    pass_until_none_is_few();
+    assert_int_equal(opened(ino, true).n_storages, 4);
+}
+
+static void test_nothing_changes_while_a_storage_is_away(void **state)
+{
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 3, 0);
+    ino = file_with_data("f");
+    w.storages[2].down = true;
+    pass(5);
+    add(3);
+    for (unsigned i = 0; i < 30; i++) {
+        pass(1);
+        assert_int_equal(opened(ino, i % 2 == 0).n_storages, 3);
+    }
+    assert_int_equal(n_of(redists), 0);
+    w.storages[2].down = false;
+    pass_until_none_is_few();
+    assert_int_equal(opened(ino, false).n_storages, 4);
+}
+
+static void test_old_storages_are_left_alone(void **state)
+{
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 3, 0);
+    ino = file_with_data("f");
+    for (unsigned i = 0; i < 3; i++)
+        w.storages[i].no_mends = true;
+    add(3);
+    pass(60);
+    assert_int_equal(n_of(fences) + n_of(redists), 0);
+    assert_int_equal(opened(ino, true).n_storages, 3);
+    assert_int_equal(n_few(), 1);
+}
+
+/* Who does not give back what it holds is not held up for long by us, and we not by it. */
+static void test_a_session_that_keeps_its_token(void **state)
+{
+    struct seen s;
+
+    (void)state;
+    world_make_export(&w, 3, 0);
+    OK(t_create_open(&w, 1, "f", true, &s));
+    OK(t_wrote(&w, s.ino, SIZE, NULL));
+    w.epochs_given = s.epoch;
+    w.disobeys = true;
+    add(3);
+    pass(5);
+    assert_int_equal(n_of(fences), 0);
+    w.disobeys = false;
+    pass_until_none_is_few();
+    OK(t_open(&w, s.ino, true, &s));
+    assert_int_equal(s.n_storages, 4);
+    OK(t_close_stored(&w, s.ino, 2));
+}
+
+/* Its writer may be dead: whoever opens it next finishes the truncate, at all storages. */
+static void test_a_pending_truncate_stays_pending(void **state)
+{
+    struct seen s, cut;
+    uint64_t ino;
+
+    (void)state;
+    world_make_export(&w, 3, 0);
+    ino = file_with_data("f");
+    OK(t_truncate(&w, ino, 10, &cut));
+    assert_true(cut.truncate_pending);
+    w.epochs_given = cut.epoch;
+    add(3);
+    pass_until_none_is_few();
+    OK(t_open(&w, ino, true, &s));
+    assert_true(s.n_storages == 4 && s.truncate_pending);
+    assert_int_equal(s.truncate_version, cut.truncate_version);
+    OK(t_truncated(&w, ino, s.truncate_version, &s));
+    assert_int_equal(s.size, 10);
+    OK(t_close(&w, ino, 1));
+}
+
+/* Removed in any phase, it goes from all storages that may have something of it. */
+static void removed_in(void (*stall)(void), bool may_wait)
+{
+    Rozo__MdUnlinkReq req = ROZO__MD_UNLINK_REQ__INIT;
+    struct answer_got got = { 0 };
+    uint8_t msg[64];
+    unsigned lost;
+    uint64_t ino;
+
+    world_make_export(&w, 4, 0);
+    ino = file_with_data("f");
+    lost = opened(ino, false).storages[0] - 1;
+    lose(lost);
+    stall();
+    add(4);
+    pass(8);
+    req.parent = 1;
+    req.name = (ProtobufCBinaryData){ 1, (uint8_t *)"f" };
+    world_send(&w, ROZO__OP__MD_UNLINK, RPC_ROLE_CLIENT, w.session, msg,
+               rozo__md_unlink_req__pack(&req, msg), &got);
+    pass(2);
+    assert_true(got.came || may_wait);
+    for (unsigned i = 0; i < 5; i++) {
+        w.storages[i].unsound = w.storages[i].no_redists = w.storages[i].no_fences =
+            false;
+        w.storages[i].hangs_redists = false;
+    }
+    for (unsigned i = 0; i < 60 && !got.came; i++)
+        pass(1);
+    assert_true(got.came && got.status == ROZO__STATUS__OK);
+    free(got.msg);
+    pass(10);
+    for (unsigned i = 0; i < 5; i++) {
+        if (i != lost && (i < 4 || moved(4, ino)->generation != 0))
+            assert_true(w.storages[i].n_removed > 0 &&
+                        w.storages[i].removed[w.storages[i].n_removed - 1] == ino);
+    }
+    assert_int_equal(n_few(), 0);
+}
+
+static void stall_fill(void)
+{
+    for (unsigned i = 0; i < 4; i++)
+        w.storages[i].unsound = true;
+}
+
+static void stall_fence(void)
+{
+    for (unsigned i = 0; i < 4; i++)
+        w.storages[i].no_fences = true;
+}
+
+static void stall_prepare(void)
+{
+    w.storages[4].no_redists = true;
+}
+
+static void stall_rehead(void)
+{
+    for (unsigned i = 0; i < 4; i++)
+        w.storages[i].no_redists = true;
+}
+
+static void test_removed_while_it_is_filled(void **state)
+{
+    (void)state;
+    removed_in(stall_fill, false);
+}
+
+static void test_removed_while_it_is_fenced(void **state)
+{
+    (void)state;
+    removed_in(stall_fence, true);
+}
+
+static void test_removed_while_new_homes_are_told(void **state)
+{
+    (void)state;
+    removed_in(stall_prepare, true);
+}
+
+static void test_removed_while_old_storages_are_told(void **state)
+{
+    (void)state;
+    removed_in(stall_rehead, true);
+}
+
+/* A file that lacks a spare, or whose third home was lost, right after a storage was added. */
+static uint64_t file_begun(unsigned seed, bool lost_home, struct seen *before)
+{
+    unsigned n = lost_home ? 4 : 3;
+    uint64_t ino;
+
+    world_open(&w, seed);
+    world_start(&w);
+    world_make_export(&w, n, 0);
+    ino = file_with_data("f");
+    *before = opened(ino, false);
+    if (lost_home)
+        lose(before->storages[2] - 1);
+    w.storages[0].mends_wait = 1;
+    add(n);
+    kv_memory_set_sync_ms(w.mem, 20); /* storages answer faster */
+    return ino;
+}
+
+/* Timers that fire until it has all. */
+static unsigned steps_until_done(bool lost_home)
+{
+    struct seen before;
+    unsigned n = 0;
+
+    file_begun(1000, lost_home, &before);
+    do {
+        for (unsigned i = 0; i < 20; i++)
+            env_virtual_run_next_timer(&w.env);
+        n += 20;
+    } while (n_few() != 0);
+    world_close(&w);
+    return n;
+}
+
+/*
+ * exportd's machine loses its power after so many timers, and the newest commits with it.
+ * Afterwards the file gets all, and no storage has a later distribution than clients are told.
+ */
+static void cut_after(unsigned steps, uint64_t n_lost, bool lost_home)
+{
+    unsigned lost = WORLD_STORAGES_MAX, n = lost_home ? 4 : 3;
+    struct seen before, s;
+    uint64_t ino = file_begun(1000, lost_home, &before);
+
+    if (lost_home)
+        lost = before.storages[2] - 1;
+    for (unsigned i = 0; i < steps; i++)
+        env_virtual_run_next_timer(&w.env);
+    env_virtual_run_posted(&w.env);
+    if (n_lost > kv_memory_n_unsynced(w.mem))
+        n_lost = kv_memory_n_unsynced(w.mem);
+    kv_memory_set_sync_ms(w.mem, 0);
+    world_power_cut(&w, n_lost);
+    world_reopen_session(&w);
+    s = opened(ino, true); /* waits if it has to */
+    assert_true(s.n_storages == n || s.n_storages == 4);
+    for (unsigned i = 0; i < n; i++) /* one that was lost was told nothing */
+        assert_true(moved(i, ino)->generation <= s.dist_generation);
+    if (s.dist_generation == 0)
+        w.epochs_given = s.epoch;
+    pass_until_none_is_few();
+    s = opened(ino, true);
+    assert_int_equal(s.n_storages, 4);
+    assert_true(s.epoch > moved(before.storages[0] - 1, ino)->fenced);
+    for (unsigned i = 0; i < n; i++) /* the rest stay at their places */
+        assert_int_equal(s.storages[i],
+                         before.storages[i] == lost + 1 ? n + 1 : before.storages[i]);
+    has_these(ino, 4, s.storages);
+    world_close(&w);
+}
+
+static void test_a_power_cut_at_any_moment(void **state)
+{
+    (void)state;
+    for (unsigned lost_home = 0; lost_home < 2; lost_home++) {
+        unsigned n = steps_until_done(lost_home != 0);
+
+        assert_true(n > 40 && n < 2000);
+        for (uint64_t n_lost = 0; n_lost < 3; n_lost++) {
+            for (unsigned steps = 0; steps < n; steps += UNIT_STEP)
+                cut_after(steps, n_lost, lost_home != 0);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+        TEST(test_a_file_gets_the_spare_that_it_lacks),
+        TEST(test_a_file_with_all_is_left_alone),
+        TEST(test_a_lost_storage_is_replaced_at_its_place),
+        TEST(test_an_empty_file_just_gets_them),
+        TEST(test_who_opens_it_meanwhile_waits),
+        TEST(test_one_that_hangs_is_told_later),
+        TEST(test_what_is_not_sound_stays),
+        TEST(test_nothing_changes_while_a_storage_is_away),
+        TEST(test_old_storages_are_left_alone),
+        TEST(test_a_session_that_keeps_its_token),
+        TEST(test_a_pending_truncate_stays_pending),
+        TEST(test_removed_while_it_is_filled),
+        TEST(test_removed_while_it_is_fenced),
+        TEST(test_removed_while_new_homes_are_told),
+        TEST(test_removed_while_old_storages_are_told),
+        cmocka_unit_test(test_a_power_cut_at_any_moment),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
