@@ -388,6 +388,53 @@ static void replace_ask(void)
                      on_replaced, NULL);
 }
 
+/* ---- more storages ---- */
+
+static void grow_ask(void);
+
+static void on_grow_timer(struct env_timer *timer)
+{
+    (void)timer;
+    grow_ask();
+}
+
+static void grow_after(uint64_t ms)
+{
+    env_timer_init(&run->grow_timer, on_grow_timer);
+    world_timer_start_us(&run->grow_timer, ms * 1000);
+}
+
+static void on_grown(void *arg, int rc)
+{
+    unsigned i = servers.n_storages - run->config.n_more + run->n_grown;
+
+    (void)arg;
+    if (rc != 0) { /* one of the two is down */
+        grow_after(300);
+        return;
+    }
+    servers.storages[i].id = i + 1;
+    say("storage %u has joined", i + 1);
+    if (++run->n_grown < run->config.n_more)
+        grow_after(world_below(10000));
+}
+
+static void grow_ask(void)
+{
+    Rozo__AdStorageAddReq req = ROZO__AD_STORAGE_ADD_REQ__INIT;
+    unsigned i = servers.n_storages - run->config.n_more + run->n_grown;
+    char *addr = servers.storages[i].addr;
+
+    if (admin_is_telling()) {
+        grow_after(100);
+        return;
+    }
+    req.n_addresses = 1;
+    req.addresses = &addr;
+    admin_tell_later(servers.exportd.host, ROZO__OP__AD_STORAGE_ADD, &req.base, on_grown,
+                     NULL);
+}
+
 /* Once a run: whoever loses a second one before the first is full again loses data. */
 static void fault_replace(void)
 {
@@ -663,6 +710,8 @@ void faults_start(void)
 {
     env_timer_init(&run->fault_timer, on_fault_timer);
     world_timer_start_us(&run->fault_timer, 500000);
+    if (run->config.n_more > 0)
+        grow_after(5000 + world_below(20000));
     if ((run->config.faults & FAULT_LATE) != 0)
         net.weather = (struct net_weather){ .delay_us = 2000,
                                             .twice_ppm = 500000,

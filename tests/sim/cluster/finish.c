@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/sim/cluster/ask.h"
 #include "tests/sim/cluster/healed.h"
 #include "tests/sim/cluster/state.h"
 
@@ -320,6 +321,49 @@ void check_healing(void)
         wrong("not healed: %s", w);
     check_spares(until_ns);
     run->result.n_records = counted.n_records;
+}
+
+static bool all_have_joined(void)
+{
+    return run->n_grown == run->config.n_more && !admin_is_telling();
+}
+
+/* UINT64_MAX: exportd has not counted yet. */
+static uint64_t files_few(void)
+{
+    Rozo__AdStatusReq req = ROZO__AD_STATUS_REQ__INIT;
+    Rozo__AdStatusResp *resp;
+    uint64_t n = UINT64_MAX;
+    struct answer a;
+
+    admin_ask(servers.exportd.host, ROZO__OP__AD_STATUS, &req.base, &a);
+    resp = a.rc == 0 ? rozo__ad_status_resp__unpack(NULL, a.msg_len, a.msg) : NULL;
+    if (resp != NULL && resp->n_exports > 0 && resp->exports[0]->files_few_known)
+        n = resp->exports[0]->files_few;
+    rozo__ad_status_resp__free_unpacked(resp, NULL);
+    answer_free(&a);
+    return n;
+}
+
+/*
+ * With healing every file gets all the storages that the cluster got; one with a block that nobody
+ * can decide (--torn) keeps those that it has.
+ */
+void check_growth(void)
+{
+    uint64_t until_ns = world_clock.now_ns + 1200000000000;
+
+    if (run->config.n_more == 0)
+        return;
+    wait_for(all_have_joined, 60000, "that all storages join");
+    while (run->config.heals && files_few() != 0) {
+        if (world_clock.now_ns > until_ns && run->config.torn_is_fine)
+            return;
+        if (world_clock.now_ns > until_ns)
+            wrong("%llu files do not get the storages that they lack",
+                  (unsigned long long)files_few());
+        world_run_until(world_clock.now_ns + 1000000000);
+    }
 }
 
 void check_memory(void)

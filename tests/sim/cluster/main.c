@@ -66,6 +66,7 @@ static const struct {
     { "deaf", RUN_MUTANT_DEAF },
     { "quorum-up", RUN_MUTANT_QUORUM_UP },
     { "strays", RUN_MUTANT_NO_STRAYS },
+    { "grow-first", RUN_MUTANT_GROW_FIRST },
 };
 enum { N_MUTANTS = sizeof(mutants) / sizeof(mutants[0]) };
 enum { N_MODES = sizeof(modes) / sizeof(modes[0]) };
@@ -77,9 +78,9 @@ struct arguments {
     unsigned mutant;
     const char *mode; /* NULL: each seed its own */
     bool verbose, tells, quiet, torn, heals, twice, directories, kernel, shared, locks,
-        xattrs, names, cuts, inlined, direct;
+        xattrs, names, cuts, inlined, direct, old_acks;
     unsigned strict;
-    unsigned n_clients, token_limit;
+    unsigned n_clients, token_limit, n_more;
     char replay[256];
 };
 static struct arguments args = { .seed = 1,
@@ -139,6 +140,8 @@ static struct run_config config_of(uint64_t seed, unsigned *mode)
     c.direct = args.direct;
     c.n_clients = args.n_clients;
     c.token_limit = args.token_limit;
+    c.n_more = args.n_more;
+    c.old_acks = args.old_acks;
     c.heals = args.heals || (c.faults & (FAULT_REPLACE | FAULT_LOSE)) != 0;
     /* A write that nobody synced, torn by the power at one home and unreadable at the next, is gone with nothing to heal it
      * from: no storage can tell that it was never promised. Where healing is to end, the disks keep their power. */
@@ -152,20 +155,21 @@ static void run_seed(uint64_t seed, struct run_result *r)
     unsigned mode;
     struct run_config c = config_of(seed, &mode);
 
-    snprintf(args.replay, sizeof(args.replay),
-             "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
-             "--mutant %s%s%s%s%s%s%s%s%s%s%s%s%s --clients %u --token-limit %u\n",
-             (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
-             mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
-             c.heals ? " --heal" : "", c.directories ? " --directories" : "",
-             c.kernel ? " --kernel" : "",
-             c.strict == MODEL_STRICT    ? " --strict"
-             : c.strict != MODEL_LENIENT ? " --strict=sizes"
-                                         : "",
-             c.shared ? " --shared" : "", c.locks ? " --locks" : "",
-             c.xattrs ? " --xattrs" : "", c.names ? " --names" : "",
-             c.cuts ? " --cuts" : "", c.inlined ? " --inline" : "",
-             c.direct ? " --direct" : "", c.n_clients, c.token_limit);
+    snprintf(
+        args.replay, sizeof(args.replay),
+        "replay: rozo-sim --seed %llu --ops %u --mode %s --layout %u --storages %u "
+        "--mutant %s%s%s%s%s%s%s%s%s%s%s%s%s --clients %u --token-limit %u --more %u%s\n",
+        (unsigned long long)seed, c.n_ops, modes[mode].name, c.layout, c.n_storages,
+        mutants[args.mutant].name, c.torn_is_fine ? " --torn" : "",
+        c.heals ? " --heal" : "", c.directories ? " --directories" : "",
+        c.kernel ? " --kernel" : "",
+        c.strict == MODEL_STRICT    ? " --strict"
+        : c.strict != MODEL_LENIENT ? " --strict=sizes"
+                                    : "",
+        c.shared ? " --shared" : "", c.locks ? " --locks" : "",
+        c.xattrs ? " --xattrs" : "", c.names ? " --names" : "", c.cuts ? " --cuts" : "",
+        c.inlined ? " --inline" : "", c.direct ? " --direct" : "", c.n_clients,
+        c.token_limit, c.n_more, c.old_acks ? " --old-acks" : "");
     run_once(&c, r);
     if (!args.quiet)
         printf(
@@ -236,6 +240,12 @@ static error_t on_argument(int key, char *arg, struct argp_state *state)
             argp_error(state, "--strict, or --strict=sizes");
         args.strict = arg == NULL ? MODEL_STRICT : MODEL_STRICT_SIZES;
         return 0;
+    case 'a':
+        args.old_acks = true;
+        return 0;
+    case 'g':
+        args.n_more = (unsigned)strtoul(arg, NULL, 0);
+        return 0;
     case 'K':
         args.token_limit = (unsigned)strtoul(arg, NULL, 0);
         return 0;
@@ -287,6 +297,9 @@ int main(int argc, char **argv)
           0 },
         { "layout", 'l', "N", 0, "0, 1, 2", 0 },
         { "storages", 'c', "N", 0, "How many", 0 },
+        { "old-acks", 'a', NULL, 0,
+          "Until they do, writes need only as many storages as a read asks", 0 },
+        { "more", 'g', "N", 0, "So many of them join during the run", 0 },
         { "mutant", 'x', "NAME", 0,
           "A safety measure that is left out: journal, journal-sync, commit, version, frame-crc, "
           "crc, missed, fenced, deaf, quorum-up, strays",

@@ -51,6 +51,9 @@ unsigned __wrap_quorum_write(const struct codec_layout *layout, unsigned c)
         n_up += storage_node_is_up(&servers.storages[i]);
     if (quorum_is_of_those_up && n_up < c)
         return quorum_read(layout->k, n_up < layout->k ? layout->k : n_up);
+    if (run != NULL && run->config.old_acks && run->n_grown == 0)
+        return quorum_read(layout->k,
+                           c); /* as in builds whose quorum went by who was up */
     return __real_quorum_write(layout, c);
 }
 
@@ -109,7 +112,7 @@ static void cluster_make(bool sync_export)
     while (!exportd_node_is_ready(&servers.exportd))
         world_step();
     world_run_until(world_clock.now_ns + 1000000000);
-    for (unsigned i = 0; i < servers.n_storages; i++) {
+    for (unsigned i = 0; i < servers.n_storages - run->config.n_more; i++) {
         Rozo__AdStorageAddReq add = ROZO__AD_STORAGE_ADD_REQ__INIT;
         char *addr = servers.storages[i].addr;
 
@@ -210,13 +213,16 @@ static void run_all(void)
     run->n = codec_n(codec);
     run->k = codec_k(codec);
     model.k = run->k;
-    model.q = __real_quorum_write(codec_layout(run->config.layout), 0);
+    model.q = run->config.old_acks
+                  ? run->k
+                  : __real_quorum_write(codec_layout(run->config.layout), 0);
     net.on_request = on_request;
     run->n_clients = run->config.n_clients != 0 ? run->config.n_clients : CLIENTS;
     faults_begin();
     servers_begin(run->config.n_storages, 1 + (unsigned)world_below(2),
                   (uint64_t)1 << 40);
     servers.exportd.token_limit = run->config.token_limit;
+    servers.exportd.grows_first = (run->config.mutant & RUN_MUTANT_GROW_FIRST) != 0;
     for (unsigned i = 0; i < servers.n_storages; i++)
         servers.storages[i].mutant = run->config.mutant & RUN_MUTANTS_OF_STORAGED;
     for (unsigned i = 0; i < servers.n_storages; i++)
@@ -237,6 +243,7 @@ static void run_all(void)
     say("the end begins");
     faults_end();
     finish_programs();
+    check_growth();
     if (run->config.heals)
         check_healing();
     check_everything();

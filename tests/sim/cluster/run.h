@@ -45,6 +45,7 @@ enum run_mutant {
     RUN_MUTANT_QUORUM_UP = 2048, /* a write needs a quorum of those that are up */
     RUN_MUTANT_NO_STRAYS =
         4096, /* exportd does not look for files of inodes that are gone */
+    RUN_MUTANT_GROW_FIRST = 8192, /* files get more candidates unfenced and unproved */
 };
 
 struct run_config {
@@ -67,6 +68,8 @@ struct run_config {
     bool locks;           /* programs take locks */
     bool xattrs;          /* they change and look at extended attributes */
     unsigned n_clients;   /* with programs; 0: all */
+    bool old_acks;        /* until storages join, writes need no more than readers */
+    unsigned n_more;      /* of the storages: the cluster gets them during the run */
     bool
         torn_is_fine; /* blocks that cannot be read after all is over are counted, no more */
 };

@@ -433,6 +433,7 @@ void exportd_node_start(struct sim_exportd *e)
         .lease_ms = 5000,
         .boot = e->boot,
         .session_tokens_max = e->token_limit,
+        .grows_first = e->grows_first,
     };
     struct err err = { 0 };
     struct proc *before;

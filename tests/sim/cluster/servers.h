@@ -55,8 +55,9 @@ struct sim_exportd {
     struct sim_kv *kv;
     struct capability_key *key;
     uint64_t boot;
-    struct exportd *x;    /* of the process */
-    unsigned token_limit; /* of each session; 0: exportd's own */
+    struct exportd *x; /* of the process */
+    unsigned token_limit;
+    bool grows_first; /* of each session; 0: exportd's own */
 };
 
 struct servers {

@@ -127,6 +127,8 @@ struct run {
     bool replaced;        /* exportd has put the new one in its place ... */
     uint64_t replaced_ns; /* ... at this time */
     struct env_timer replace_timer;
+    struct env_timer grow_timer;
+    unsigned n_grown; /* storages that joined during the run */
     /* Mode lost. */
     uint32_t lost;   /* storages that have lost their disk and are not whole again */
     unsigned old_in; /* 1 + the storage in which the disk is that was replaced; 0: none */
@@ -224,6 +226,8 @@ void finish_programs(void);
 /** Every name and every byte, from a mount that knows nothing. */
 void check_everything(void);
 /** Time passes until everything is healed, and everything is where it should be. */
+/** Every file gets the storages that the cluster got meanwhile. */
+void check_growth(void);
 void check_healing(void);
 void check_memory(void);
 
