@@ -490,7 +490,7 @@ static void on_renamed(struct op *op, int rc)
                            : tokens_forget_attr(t, op->parent, op->changes);
     struct md_removed removed;
 
-    if ((op->flags & RENAME_EXCHANGE) != 0)
+    if ((op->flags & (RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0)
         tokens_name_comes(t, op->parent, op->name);
     if (rc == 0)
         rc = note_removed(op, &removed);
@@ -519,7 +519,8 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 
     if (!op_set_name(op, op->name, name) || !op_set_name(op, op->name2, new_name))
         return;
-    if ((flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE)) != 0) {
+    if ((flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) !=
+        0) {
         op_reply_err(op, -EINVAL);
         return;
     }
@@ -531,6 +532,10 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
     msg.new_parent = new_parent;
     msg.new_name = bytes_of(op->name2);
     msg.flags = flags;
+    if ((flags & RENAME_WHITEOUT) != 0) {
+        msg.uid = op->uid;
+        msg.gid = op->gid;
+    }
     renames_begin(op->loop->mount->renames, &op->renaming, parent, new_parent);
     op_ask(op, ROZO__OP__MD_RENAME, &msg.base, on_renamed);
 }

@@ -443,7 +443,8 @@ static void op_names_come(struct op *op, uint16_t code)
         tokens_name_comes(t, op->ino, op->name);
     if (code == ROZO__OP__MD_RENAME)
         tokens_name_comes(t, op->ino2, op->name2);
-    if (code == ROZO__OP__MD_RENAME && (op->flags & RENAME_EXCHANGE) != 0)
+    if (code == ROZO__OP__MD_RENAME &&
+        (op->flags & (RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0)
         tokens_name_comes(t, op->parent, op->name);
 }
 

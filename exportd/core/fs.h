@@ -171,9 +171,20 @@ struct fs_renamed {
         moved[2]; /* the inode that has the new name; EXCHANGE: the other one. 0: none */
 };
 
-/** flags of renameat2(2): RENAME_NOREPLACE, RENAME_EXCHANGE. */
-int fs_rename(struct fs *fs, uint64_t parent, struct fs_name name, uint64_t new_parent,
-              struct fs_name new_name, uint32_t flags, struct fs_renamed *out);
+/* Who owns what a call makes. */
+struct fs_owner {
+    uint32_t uid, gid;
+};
+
+struct fs_rename {
+    uint64_t parent;
+    struct fs_name name;
+    uint64_t new_parent;
+    struct fs_name new_name;
+    uint32_t flags;        /* of renameat2(2): RENAME_NOREPLACE, _EXCHANGE, _WHITEOUT */
+    struct fs_owner owner; /* of a whiteout */
+};
+int fs_rename(struct fs *fs, const struct fs_rename *req, struct fs_renamed *out);
 
 /* ---- fs_attr.c: attributes and file data ---- */
 

@@ -644,13 +644,23 @@ int md_rename(struct op *op, const ProtobufCMessage *msg)
     Rozo__MdRemovedResp resp = ROZO__MD_REMOVED_RESP__INIT;
     bool moves = holds(op, req->parent);
     bool comes = (req->flags & RENAME_EXCHANGE) != 0 && holds(op, req->new_parent);
+    const struct fs_rename rename = {
+        .parent = req->parent,
+        .name = name_of(req->name),
+        .new_parent = req->new_parent,
+        .new_name = name_of(req->new_name),
+        .flags = req->flags,
+        .owner = { req->uid, req->gid },
+    };
     struct fs_renamed renamed;
     Rozo__Attr dir, new_dir;
-    int rc = wants_rename(op, req);
+    int rc = 0;
 
+    if ((req->flags & RENAME_WHITEOUT) != 0 && op->x->space_low)
+        return -ENOSPC; /* it makes an inode */
+    rc = wants_rename(op, req);
     if (rc == 0)
-        rc = fs_rename(op->fs, req->parent, name_of(req->name), req->new_parent,
-                       name_of(req->new_name), req->flags, &renamed);
+        rc = fs_rename(op->fs, &rename, &renamed);
     if (rc != 0)
         return rc;
     resp.dir_token = grant_renamed(op, req->parent, comes);
