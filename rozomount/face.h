@@ -124,6 +124,7 @@ struct op {
     struct handle *handle;
     int rc;
     bool plus, keep_cache;
+    bool nameless; /* CREATE: of a file without a name, O_TMPFILE */
     bool
         copies; /* done_bytes are copied already: an error after that is told the next time */
     uint64_t found;
@@ -197,6 +198,7 @@ struct loop {
     unsigned n_bufs, n_free_bufs, n_free_long;
     struct reqbuf *current; /* the one being handled; NULL once somebody took it */
     uint64_t current_unique;
+    bool makes_nameless; /* the one being handled is a FUSE_TMPFILE */
     struct op *free_ops;
     unsigned n_free_ops;
     struct list_node waiting;         /* those an interrupt may end, in order */

@@ -201,6 +201,8 @@ static void created_with_node(struct op *op)
     node_note_mode(op->node, &op->entry.attr);
     if (!op->entry.existed)
         node_note_no_capability(op->node);
+    if (op->nameless)
+        op->node->nameless = op->node->gone = true;
     open_set_handle(op);
     req = op->req;
     op->req = NULL;

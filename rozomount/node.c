@@ -286,6 +286,8 @@ static void node_note_size(struct node *node, const struct md_attr *attr)
 void node_note_attr(struct node *node, const struct md_attr *attr)
 {
     node_note_time(node, attr);
+    if (attr->nlink != 0) /* an O_TMPFILE has got a name */
+        node->gone = false;
     if (node->n_changing != 0 || attr->change < node->seen.change)
         return;
     if (!node->seen.valid || attr->change > node->seen.change)

@@ -62,7 +62,7 @@ struct node {
     bool has_stored; /* file_has_stored(), of a file that was closed */
     bool closing;    /* file_close() is under way: `file` is not to be used */
     bool nameless;   /* it has lost a name, perhaps the last: it is not kept */
-    bool gone;       /* it has lost the last */
+    bool gone;       /* it has lost the last, or never had one */
     bool stale; /* another mount has changed its size, and the kernel will not know */
     uint64_t n_syncs; /* fsyncs begun */
     uint64_t

@@ -447,6 +447,43 @@ int fs_create(struct fs *fs, const struct fs_create *req, struct inode *out)
     return 0;
 }
 
+static void orphan_put(struct fs *fs, uint64_t ino)
+{
+    struct key k;
+
+    key_ino(&k, KEY_ORPHAN, fs->export_id, ino);
+    store_put(fs->store, &k, NULL, 0);
+}
+
+static void orphan_delete(struct fs *fs, uint64_t ino)
+{
+    struct key k;
+
+    key_ino(&k, KEY_ORPHAN, fs->export_id, ino);
+    store_delete(fs->store, &k);
+}
+
+int fs_create_nameless(struct fs *fs, const struct fs_create *req, struct inode *out)
+{
+    struct inode dir;
+    struct new_inode n;
+    int rc = S_ISREG(req->mode) ? create_check(req) : -EINVAL;
+
+    if (rc == 0)
+        rc = dir_get(fs, req->parent, &dir);
+    if (rc == 0)
+        rc = new_inode_init(fs, req, &dir, &n);
+    if (rc != 0)
+        return rc;
+    n.in.nlink = 0;
+    n.in.flags |= INODE_NAMELESS;
+    new_inode_put(fs, req, &n);
+    orphan_put(fs, n.in.ino);
+    *out = n.in;
+    new_inode_free(&n);
+    return 0;
+}
+
 /* The record of a removed file that storages must still be told of: generation, storages. */
 static void trash_put(struct fs *fs, const struct inode *in)
 {
@@ -491,32 +528,26 @@ static void inode_remove(struct fs *fs, struct inode *in)
 
 void inode_unnamed(struct fs *fs, struct inode *in)
 {
-    struct key k;
-
     in->nlink = 0;
     if (!fs->hooks.keeps(fs->hooks.arg, in->ino)) {
         inode_remove(fs, in);
         return;
     }
     inode_put(fs, in);
-    key_ino(&k, KEY_ORPHAN, fs->export_id, in->ino);
-    store_put(fs->store, &k, NULL, 0);
+    orphan_put(fs, in->ino);
 }
 
 bool fs_reap(struct fs *fs, uint64_t ino)
 {
     struct inode in;
-    struct key k;
     int rc = inode_get(fs, ino, &in);
 
     if (rc == 0 && in.nlink > 0)
         return false;
     if (rc == 0)
         inode_remove(fs, &in);
-    if (rc == 0 || rc == -ESTALE) {
-        key_ino(&k, KEY_ORPHAN, fs->export_id, ino);
-        store_delete(fs->store, &k);
-    }
+    if (rc == 0 || rc == -ESTALE)
+        orphan_delete(fs, ino);
     return rc == 0 || rc == -ESTALE;
 }
 
@@ -600,14 +631,17 @@ int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, struct fs_name name,
     rc = dentry_get(fs, parent, name, &d);
     if (rc != -ENOENT)
         return rc == 0 ? -EEXIST : rc;
-    if (in.nlink == 0)
+    if (in.nlink == 0 && (in.flags & INODE_NAMELESS) == 0)
         return -ENOENT;
     if (in.nlink >= FS_LINKS_MAX)
         return -EMLINK;
     d = (struct dentry){ ino, in.mode & S_IFMT, dir.next_cookie++ };
     dir.mtime_ns = dir.ctime_ns = in.ctime_ns = env_wall_ns(fs->env);
     dir.n_entries++;
-    in.nlink++;
+    if (in.nlink++ == 0) {
+        in.flags &= ~(uint32_t)INODE_NAMELESS;
+        orphan_delete(fs, ino);
+    }
     dentry_put(fs, parent, name, &d);
     inode_put(fs, &dir);
     inode_put(fs, &in);

@@ -119,9 +119,12 @@ struct fs_create {
 };
 /** -EEXIST fills *out too, with what is there. */
 int fs_create(struct fs *fs, const struct fs_create *req, struct inode *out);
+/** A regular file without a name, as for O_TMPFILE: an orphan that fs_link() may name. */
+int fs_create_nameless(struct fs *fs, const struct fs_create *req, struct inode *out);
 /** out: the inode as it is after losing the name; nlink 0: it is gone, or an orphan. */
 int fs_unlink(struct fs *fs, uint64_t parent, struct fs_name name, struct inode *out);
 int fs_rmdir(struct fs *fs, uint64_t parent, struct fs_name name, struct inode *out);
+/** -ENOENT: it has lost its last name. */
 int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, struct fs_name name,
             struct inode *out);
 int fs_readlink(struct fs *fs, uint64_t ino, const uint8_t **target, size_t *len);

@@ -37,7 +37,10 @@ enum inode_flags {
     INODE_INLINE = 128, /* its data are in KEY_INLINE; see fs_inline.c */
     INODE_BLOCKS = 256, /* KEY_BLOCKS says which blocks are allocated; see fs_blocks.c */
     INODE_UNCOUNTED = 512, /* there may be blocks that nobody told of; see fs_blocks.c */
-    INODE_FLAGS_ALL = 1023,
+    /* A build that does not know a flag takes the inode for damaged: nothing of it is
+     * ignored. */
+    INODE_NAMELESS = 16384, /* made by O_TMPFILE, never had a name: it may get one */
+    INODE_FLAGS_ALL = 1023 | INODE_NAMELESS,
 };
 
 /* Plain data. Members after change are of directories only, or of regular files only. */

@@ -482,7 +482,7 @@ static int wants_create(struct op *op, const Rozo__MdCreateReq *req)
     struct inode in;
     int rc;
 
-    if (op_is_alone(op))
+    if (op_is_alone(op) || req->nameless)
         return 0;
     rc = fs_lookup(op->fs, req->parent, name_of(req->name), &in);
     if (rc == -ENOENT)
@@ -509,27 +509,32 @@ int md_create(struct op *op, const ProtobufCMessage *msg)
     struct inode in = { 0 };
     int rc;
 
-    if (req->open && !S_ISREG(req->mode))
+    if ((req->open && !S_ISREG(req->mode)) || (req->nameless && !req->open))
         return -EINVAL;
     if (req->open && !session_may_ref(op->session))
         return -ENOMEM; /* before anything is made */
     rc = wants_create(op, req);
     if (rc != 0)
         return rc;
-    rc = fs_create(op->fs, &create, &in);
+    rc = req->nameless ? fs_create_nameless(op->fs, &create, &in)
+                       : fs_create(op->fs, &create, &in);
     if (rc == -EEXIST && req->open && !req->exclusive && in.ino != 0) {
         rc = inode_is_file(&in) ? 0 : inode_is_dir(&in) ? -EISDIR : -EEXIST;
         resp.existed = true;
     }
-    if (rc == 0 && req->open)
+    if (rc == 0 && req->open) {
         rc = open_inode(op, &in, true, true);
+        if (rc != 0 && req->nameless)
+            export_reap(op->export, in.ino);
+    }
     if (rc != 0)
         return rc;
     op->made_ino = in.ino;
     attr_give(op, &in, req->open ? TOKEN_EXCLUSIVE : TOKEN_SHARED, &attr);
     resp.attr = &attr;
-    resp.dir_token = op_grant(op, req->parent, TOKEN_SHARED);
-    if (!resp.existed)
+    if (!req->nameless)
+        resp.dir_token = op_grant(op, req->parent, TOKEN_SHARED);
+    if (!resp.existed && !req->nameless)
         resp.dir = dir_give(op, req->parent, resp.dir_token, &dir);
     resp.grant = op->grant;
     resp.others = has_others(op);

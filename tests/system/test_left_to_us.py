@@ -294,12 +294,6 @@ def test_renameat2(cluster_shared, top):
     assert sorted(os.listdir(top)) == ["b", "d", "free"]
 
 
-def test_o_tmpfile_is_refused_as_programs_expect(cluster_shared, top):
-    """They then make a file with a name and remove it."""
-    assert errno_of(os.open, top, os.O_TMPFILE | os.O_RDWR, 0o600) == errno.EOPNOTSUPP  # docs/POSIX.md
-    assert os.listdir(top) == []
-
-
 LINKS_MAX = 65000
 
 

@@ -774,6 +774,18 @@ unsigned t_create_open(struct world *w, uint64_t parent, const char *name, bool 
     return create_call(w, &req, out);
 }
 
+unsigned t_create_nameless(struct world *w, uint64_t parent, uint32_t mode,
+                           struct seen *out)
+{
+    Rozo__MdCreateReq req = ROZO__MD_CREATE_REQ__INIT;
+
+    req.parent = parent;
+    req.mode = mode;
+    req.gid = 1001;
+    req.open = req.exclusive = req.nameless = true;
+    return create_call(w, &req, out);
+}
+
 unsigned t_symlink(struct world *w, uint64_t parent, const char *name, const char *target,
                    struct seen *out)
 {

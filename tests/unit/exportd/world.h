@@ -162,6 +162,9 @@ unsigned t_create(struct world *w, uint64_t parent, const char *name, uint32_t m
                   struct seen *out);
 unsigned t_create_open(struct world *w, uint64_t parent, const char *name, bool exclusive,
                        struct seen *out);
+/** As O_TMPFILE does; group 1001. */
+unsigned t_create_nameless(struct world *w, uint64_t parent, uint32_t mode,
+                           struct seen *out);
 unsigned t_symlink(struct world *w, uint64_t parent, const char *name, const char *target,
                    struct seen *out);
 unsigned t_unlink(struct world *w, uint64_t parent, const char *name,
