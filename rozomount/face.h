@@ -493,6 +493,10 @@ void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
                         struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t off_out,
                         struct fuse_file_info *fi_out, size_t len, int flags);
 
+void fs_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
+              struct fuse_file_info *fi, unsigned flags, const void *in_buf,
+              size_t in_size, size_t out_size);
+
 void fs_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi,
               struct flock *fl);
 void fs_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *fl,

@@ -265,6 +265,7 @@ static void on_found(struct op *op, int rc)
     } else if (is_surely_allowed(op, &op->entry.attr)) {
         msg.ino = op->entry.attr.ino;
         msg.write = (op->fi.flags & O_ACCMODE) != O_RDONLY;
+        msg.append = (op->fi.flags & O_APPEND) != 0;
         op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_found_opened);
     } else {
         op_reply_err(op, -ESTALE); /* the kernel looks again, and checks */

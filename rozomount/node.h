@@ -76,6 +76,8 @@ struct node {
     uint32_t mode;
     gid_t gid;
     uint64_t mode_until_ns;          /* then mode is too old */
+    uint32_t file_flags;             /* FileFlags, exact under a token to write */
+    uint64_t flags_change;           /* change counter of the attributes they came with */
     uint64_t no_capability_until_ns; /* there is no security.capability; then ask again */
     struct file_meta meta;
     struct list_node waiters;

@@ -438,7 +438,9 @@ int fs_create(struct fs *fs, const struct fs_create *req, struct inode *out)
     }
     if (rc != -ENOENT)
         return rc;
-    rc = new_inode_init(fs, req, &dir, &n);
+    rc = inode_may_grow(&dir);
+    if (rc == 0)
+        rc = new_inode_init(fs, req, &dir, &n);
     if (rc != 0)
         return rc;
     create_put(fs, req, &dir, &n);
@@ -471,6 +473,8 @@ int fs_create_nameless(struct fs *fs, const struct fs_create *req, struct inode 
 
     if (rc == 0)
         rc = dir_get(fs, req->parent, &dir);
+    if (rc == 0)
+        rc = inode_may_grow(&dir);
     if (rc == 0)
         rc = new_inode_init(fs, req, &dir, &n);
     if (rc != 0)
@@ -563,6 +567,8 @@ static int removal_get(struct fs *fs, uint64_t parent, struct fs_name name,
         rc = dentry_get(fs, parent, name, d);
     if (rc == 0)
         rc = named_inode_get(fs, d, in);
+    if (rc == 0 && (inode_is_fixed(dir) || inode_is_fixed(in)))
+        rc = -EPERM;
     return rc;
 }
 
@@ -631,6 +637,8 @@ int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, struct fs_name name,
     rc = dentry_get(fs, parent, name, &d);
     if (rc != -ENOENT)
         return rc == 0 ? -EEXIST : rc;
+    if (inode_may_grow(&dir) != 0 || inode_is_fixed(&in))
+        return -EPERM;
     if (in.nlink == 0 && (in.flags & INODE_NAMELESS) == 0)
         return -ENOENT;
     if (in.nlink >= FS_LINKS_MAX)

@@ -195,11 +195,14 @@ struct fs_setattr {
     uint64_t ino;
     uint32_t valid; /* Rozo__SetattrBits */
     uint32_t mode, uid, gid;
+    uint32_t file_flags; /* FileFlags */
     uint64_t size;
     wide_ns atime_ns, mtime_ns;
     bool alone; /* with a size: nobody but who asks may be writing it */
 };
 int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out);
+/** As Attr tells them. */
+uint32_t fs_file_flags(const struct inode *in);
 /** Give out the next epoch of a regular file. alone: nobody may be writing it yet, not even who asks. */
 int fs_next_epoch(struct fs *fs, uint64_t ino, bool alone, struct inode *out);
 /** Whoever wrote it is gone, or could not tell how far it got. */

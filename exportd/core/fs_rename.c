@@ -82,6 +82,15 @@ static int replace_check(const struct inode *in, const struct inode *new_in)
     return inode_is_dir(new_in) && new_in->n_entries > 0 ? -ENOTEMPTY : 0;
 }
 
+/* What chattr's flags forbid: a name goes from the one directory, and comes to the other. */
+static int rename_fixed_check(struct rename *r)
+{
+    if (inode_is_fixed(&r->dir) || inode_is_fixed(&r->in) ||
+        (r->replaces && (inode_is_fixed(target_dir(r)) || inode_is_fixed(&r->new_in))))
+        return -EPERM;
+    return inode_may_grow(target_dir(r));
+}
+
 static int rename_check(struct rename *r, uint32_t flags)
 {
     int rc = 0;
@@ -90,7 +99,9 @@ static int rename_check(struct rename *r, uint32_t flags)
         return -EEXIST;
     if ((flags & RENAME_EXCHANGE) != 0 && !r->replaces)
         return -ENOENT;
-    if (!r->same_dir && inode_is_dir(&r->in))
+    if (!r->replaces || r->in.ino != r->new_in.ino)
+        rc = rename_fixed_check(r);
+    if (rc == 0 && !r->same_dir && inode_is_dir(&r->in))
         rc = below_check(r->fs, r->in.ino, r->new_dir.ino);
     if (rc == 0 && (flags & RENAME_EXCHANGE) != 0) {
         if (!r->same_dir && inode_is_dir(&r->new_in))

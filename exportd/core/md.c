@@ -51,6 +51,7 @@ static void attr_fill(const struct op *op, const struct inode *in, Rozo__Attr *a
     a->blocks_unsure = (in->flags & INODE_UNCOUNTED) != 0;
     a->change = in->change;
     a->xattrs = fs_xattr_classes(op->fs, in);
+    a->file_flags = fs_file_flags(in);
 }
 
 /* A FileData and all it points at. */
@@ -427,6 +428,7 @@ int md_setattr(struct op *op, const ProtobufCMessage *msg)
         .mode = req->mode,
         .uid = req->uid,
         .gid = req->gid,
+        .file_flags = req->file_flags,
         .size = req->size,
         .atime_ns = wide_ns_join(req->atime_ns, req->atime_more_s),
         .mtime_ns = wide_ns_join(req->mtime_ns, req->mtime_more_s),
@@ -444,6 +446,12 @@ int md_setattr(struct op *op, const ProtobufCMessage *msg)
     if (has_size && (in.flags & INODE_TRUNCATE_PENDING) != 0)
         session_writes(op->session, in.ino);
     return answer_entry(op, &in, has_size);
+}
+
+/* -EPERM: the file's flags do not let a program open it to write. */
+static int wants_writable(const struct inode *in, bool append)
+{
+    return (in->flags & INODE_APPEND) != 0 && !append ? -EPERM : inode_may_grow(in);
 }
 
 /* Take a reference and, for writing, an epoch. *in is the inode before, and then after. */
@@ -519,7 +527,9 @@ int md_create(struct op *op, const ProtobufCMessage *msg)
     rc = req->nameless ? fs_create_nameless(op->fs, &create, &in)
                        : fs_create(op->fs, &create, &in);
     if (rc == -EEXIST && req->open && !req->exclusive && in.ino != 0) {
-        rc = inode_is_file(&in) ? 0 : inode_is_dir(&in) ? -EISDIR : -EEXIST;
+        rc = inode_is_file(&in)  ? wants_writable(&in, false)
+             : inode_is_dir(&in) ? -EISDIR
+                                 : -EEXIST;
         resp.existed = true;
     }
     if (rc == 0 && req->open) {
@@ -820,6 +830,9 @@ int md_open(struct op *op, const ProtobufCMessage *msg)
         rc = -EROFS;
     if (rc == 0 && req->write)
         rc = store_error(op->x->store);
+    /* What was written before a flag was set may still have to be stored once more. */
+    if (rc == 0 && req->write && !req->no_reference)
+        rc = wants_writable(&in, req->append);
     if (rc == 0 && !(req->no_reference && has_ranges(op, req->ino)))
         rc =
             wants_see_when(op, &in, /* a read is under way, which giving back waits for */
@@ -890,6 +903,8 @@ int md_token(struct op *op, const ProtobufCMessage *msg)
         rc = fs_getattr(op->fs, req->ino, &in);
     if (rc == 0 && write && !inode_is_file(&in))
         rc = inode_is_dir(&in) ? -EISDIR : -EINVAL;
+    if (rc == 0 && write && !req->knows_flags && inode_is_fixed(&in))
+        rc = -EPERM;
     if (rc == 0 && !tokens_have_room(&op->export->tokens, &op->session->tokens, 1))
         rc = -EBUSY;
     if (rc == 0)

@@ -1,14 +1,19 @@
 """What Linux has beyond POSIX and programs rely on: whiteouts and overlayfs, files without a name, chattr."""
 import ctypes
 import errno
+import fcntl
+import mmap
 import os
+import shutil
 import stat
+import struct
 import subprocess
+import tempfile
 
 import pytest
 
-from conftest import cannot_mount
-from test_left_to_us import (DEFAULT_ACLS, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, as_nobody, call, errno_of, libc, put, read,
+from conftest import cannot_mount, make_factory
+from test_left_to_us import (DEFAULT_ACLS, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, as_nobody, call, errno_of, fallocate, libc, put, read,
                              renameat2)
 from test_posix import NOBODY, let_others_in
 
@@ -18,9 +23,6 @@ pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s
 @pytest.fixture(scope="module")
 def two(request):
     """One cluster with two mounts for all tests of this file."""
-    from conftest import make_factory
-    import shutil
-    import tempfile
     base = tempfile.mkdtemp(prefix="rozo-t-")
     make, end = make_factory(request.node, base, limited=False)
     try:
@@ -236,3 +238,204 @@ def test_files_without_a_name_over_restarts(cluster):
     c.restart(mount)
     assert os.listdir(c.mnt) == ["f"] and read(c.mnt + "/f") == b"z" * 10 + b"x" * 299990
     c.wait_for(lambda: inodes(c.mnt) == before + 1, "the file without a name to be gone")
+
+
+# ---- chattr ----
+
+FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR = 0x80086601, 0x40086602, 0x801c581f, 0x401c5820
+IMMUTABLE, APPEND, NODUMP = 0x10, 0x20, 0x40
+XFLAG_IMMUTABLE, XFLAG_APPEND = 0x8, 0x10
+
+
+def get_flags(path):
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return struct.unpack("i", fcntl.ioctl(fd, FS_IOC_GETFLAGS, b"\0" * 8)[:4])[0]
+    finally:
+        os.close(fd)
+
+
+def set_flags(path, flags):
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        fcntl.ioctl(fd, FS_IOC_SETFLAGS, struct.pack("q", flags))
+    finally:
+        os.close(fd)
+
+
+def opens(path, flags):
+    os.close(os.open(path, flags))
+
+
+def write_to(path, flags=0, at=None):
+    fd = os.open(path, os.O_WRONLY | flags)
+    try:
+        os.write(fd, b"w" * 10) if at is None else os.pwrite(fd, b"w" * 10, at)
+    finally:
+        os.close(fd)
+
+
+def acl_of(path):
+    os.setxattr(path, "system.posix_acl_access", DEFAULT_ACLS["a user"])
+
+
+# What is done to a file f in a folder: refused when the file is +i, when it is +a.
+FILE_CALLS = {
+    "open to write": (lambda d: opens(d + "/f", os.O_WRONLY), True, True),
+    "open to read and write": (lambda d: opens(d + "/f", os.O_RDWR), True, True),
+    "open to truncate": (lambda d: opens(d + "/f", os.O_WRONLY | os.O_APPEND | os.O_TRUNC), True, True),
+    "append": (lambda d: write_to(d + "/f", os.O_APPEND), True, False),
+    "read": (lambda d: read(d + "/f"), False, False),
+    "truncate": (lambda d: os.truncate(d + "/f", 5), True, True),
+    "grow": (lambda d: os.truncate(d + "/f", 500000), True, True),
+    "chmod": (lambda d: os.chmod(d + "/f", 0o600), True, True),
+    "chown": (lambda d: os.chown(d + "/f", 1, 1), True, True),
+    "utimes": (lambda d: os.utime(d + "/f", (1, 2)), True, True),
+    "touch": (lambda d: os.utime(d + "/f"), True, False),
+    "setxattr": (lambda d: os.setxattr(d + "/f", "user.b", b"1"), True, True),
+    "removexattr": (lambda d: os.removexattr(d + "/f", "user.a"), True, True),
+    "ACL": (lambda d: acl_of(d + "/f"), True, True),
+    "link": (lambda d: os.link(d + "/f", d + "/g"), True, True),
+    "rename": (lambda d: os.rename(d + "/f", d + "/g"), True, True),
+    "rename over": (lambda d: os.rename(put(d + "/o"), d + "/f"), True, True),
+    "exchange": (lambda d: renameat2(put(d + "/o"), d + "/f", RENAME_EXCHANGE), True, True),
+    "unlink": (lambda d: os.unlink(d + "/f"), True, True),
+    "fallocate": (lambda d: fallocate(d + "/f", 0, 0, 500000), True, True),  # opens without O_APPEND
+}
+# The same of what is done in a folder d, with a file f and a folder e in it, beside a file o.
+FOLDER_CALLS = {
+    "create": (lambda d: put(d + "/d/g"), True, False),
+    "open to write": (lambda d: write_to(d + "/d/f"), False, False),
+    "O_CREAT of what is there": (lambda d: opens(d + "/d/f", os.O_CREAT | os.O_RDWR), False, False),
+    "mkdir": (lambda d: os.mkdir(d + "/d/g"), True, False),
+    "symlink": (lambda d: os.symlink("x", d + "/d/g"), True, False),
+    "link": (lambda d: os.link(d + "/o", d + "/d/g"), True, False),
+    "rename into": (lambda d: os.rename(d + "/o", d + "/d/g"), True, False),
+    "rename over": (lambda d: os.rename(d + "/o", d + "/d/f"), True, True),
+    "rename out": (lambda d: os.rename(d + "/d/f", d + "/g"), True, True),
+    "rename within": (lambda d: os.rename(d + "/d/f", d + "/d/g"), True, True),
+    "unlink": (lambda d: os.unlink(d + "/d/f"), True, True),
+    "rmdir in it": (lambda d: os.rmdir(d + "/d/e"), True, True),
+    "rename it": (lambda d: os.rename(d + "/d", d + "/g"), True, True),
+    "chmod": (lambda d: os.chmod(d + "/d", 0o700), True, True),
+    "touch": (lambda d: os.utime(d + "/d"), True, False),
+    "setxattr": (lambda d: os.setxattr(d + "/d", "user.b", b"1"), True, True),
+    "O_TMPFILE": (lambda d: opens(d + "/d", os.O_TMPFILE | os.O_RDWR), True, False),
+    "list": (lambda d: os.listdir(d + "/d"), False, False),
+}
+
+
+def make_folder(folder):
+    os.mkdir(folder)
+    for name in ("/d", "/d/e"):
+        os.mkdir(folder + name)
+    for name in ("/f", "/o", "/d/f"):
+        put(folder + name, b"x" * 100000)
+    os.setxattr(folder + "/f", "user.a", b"1")
+
+
+@pytest.mark.parametrize("at", ["this mount", "the other mount"])
+@pytest.mark.parametrize("flag", [IMMUTABLE, APPEND], ids=["i", "a"])
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_flags_forbid(tops, what, flag, at):
+    """Each call on the mount where the flag was set, or on the other one that had seen the file without it."""
+    calls, target = (FILE_CALLS, "/f") if what == "file" else (FOLDER_CALLS, "/d")
+    wrong = []
+    for n, (name, (fn, by_i, by_a)) in enumerate(calls.items()):
+        if name == "O_TMPFILE" and not CAN_TMPFILE:
+            continue
+        setter, caller = ["%s/%d" % (tops[i], n) for i in ((0, 0) if at == "this mount" else (0, 1))]
+        make_folder(setter)
+        with open(caller + target if what == "file" else caller + "/d/f", "rb+") as f:
+            f.write(b"y")
+        os.stat(caller + target)
+        set_flags(setter + target, flag)
+        refused = by_i if flag == IMMUTABLE else by_a
+        got = errno_of(fn, caller)
+        if got != (errno.EPERM if refused else 0):
+            wrong.append((name, got))
+        if name not in ("rename it",) or refused:
+            set_flags(setter + target, 0)
+        if refused and errno_of(fn, caller) != 0:
+            wrong.append((name, "still"))
+    assert wrong == []
+
+
+def test_who_may_set_flags_and_which(tops):
+    a, b = tops
+    path = put(a + "/f")
+    os.chown(path, NOBODY, -1)
+    before = os.stat(path).st_ctime_ns
+    assert get_flags(path) == 0 and os.stat(b + "/f").st_ctime_ns == before
+    assert as_nobody(lambda: set_flags(path, IMMUTABLE)) == errno.EPERM
+    assert as_nobody(lambda: set_flags(path, 0)) == 0
+    for flag in (NODUMP, NODUMP | APPEND, 0x80):
+        assert errno_of(set_flags, path, flag) == errno.EOPNOTSUPP
+    set_flags(path, APPEND | IMMUTABLE)
+    assert get_flags(b + "/f") == get_flags(path) == APPEND | IMMUTABLE
+    assert os.stat(path).st_ctime_ns == os.stat(b + "/f").st_ctime_ns > before
+    assert as_nobody(lambda: set_flags(path, 0)) == errno.EPERM
+    fd = os.open(b + "/f", os.O_RDONLY)
+    x = fcntl.ioctl(fd, FS_IOC_FSGETXATTR, b"\0" * 28)
+    assert struct.unpack("I", x[:4])[0] == XFLAG_IMMUTABLE | XFLAG_APPEND and x[4:] == b"\0" * 24
+    fcntl.ioctl(fd, FS_IOC_FSSETXATTR, struct.pack("I24x", XFLAG_APPEND))
+    os.close(fd)
+    assert get_flags(path) == APPEND
+    assert errno_of(lambda: fcntl.ioctl(os.open(path, os.O_RDONLY), 0x80086699, b"\0" * 8)) == errno.ENOTTY
+    if shutil.which("chattr"):
+        subprocess.run(["chattr", "+i", path], check=True)
+        assert subprocess.run(["lsattr", b + "/f"], stdout=subprocess.PIPE, text=True).stdout.split()[0].strip("-") == "ia"
+
+
+@pytest.mark.parametrize("at", ["this mount", "the other mount"])
+def test_flags_hold_for_what_is_open_already(tops, at):
+    a, b = tops[0], tops[0 if at == "this mount" else 1]
+    path = put(a + "/f", b"x" * 100000)
+    fd, appends = os.open(b + "/f", os.O_RDWR), os.open(b + "/f", os.O_WRONLY | os.O_APPEND)
+    source = os.open(put(b + "/source", b"s" * 4096), os.O_RDONLY)
+    m = mmap.mmap(fd, 100000)
+    m[50000] = ord("m")  # not written out yet
+    os.pwrite(fd, b"1", 0)
+    changes = {
+        "write": lambda: os.pwrite(fd, b"2", 0),
+        "truncate": lambda: os.ftruncate(fd, 10),
+        "fallocate": lambda: call(libc.fallocate, fd, 0, ctypes.c_long(0), ctypes.c_long(300000)),
+        "punch": lambda: call(libc.fallocate, fd, 3, ctypes.c_long(0), ctypes.c_long(8192)),
+        "copy": lambda: os.copy_file_range(source, fd, 4096, 0, 0),
+        "fchmod": lambda: os.fchmod(fd, 0o600),
+        "append": lambda: os.write(appends, b"3"),
+    }
+    set_flags(path, IMMUTABLE)
+    assert {name: errno_of(fn) for name, fn in changes.items()} == dict.fromkeys(changes, errno.EPERM)
+    wanted = b"1" + b"x" * 49999 + b"m" + b"x" * 49999
+    assert read(a + "/f") == read(b + "/f") == wanted
+    m[60000] = ord("n")
+    assert errno_of(m.flush) in (errno.EPERM, errno.EIO)  # docs/POSIX.md
+    assert read(a + "/f") == wanted
+    set_flags(path, APPEND)
+    left = {name: errno_of(fn) for name, fn in changes.items()}
+    assert left == dict(dict.fromkeys(changes, errno.EPERM), append=0, fallocate=0)
+    fcntl.fcntl(appends, fcntl.F_SETFL, 0)
+    assert errno_of(os.write, appends, b"4") == errno.EPERM
+    fcntl.fcntl(appends, fcntl.F_SETFL, os.O_APPEND)
+    assert os.write(appends, b"5") == 1
+    size = os.stat(path).st_size
+    assert read(a + "/f")[:100000] == wanted and size == 300002
+    set_flags(path, 0)
+    assert [errno_of(changes[name]) for name in ("write", "copy", "punch", "truncate")] == [0] * 4
+    m.close()
+    for f in (fd, appends, source):
+        os.close(f)
+
+
+def test_flags_outlive_restarts(cluster):
+    c = cluster(layout=0)
+    put(c.mnt + "/i", b"x")
+    put(c.mnt + "/a", b"x")
+    set_flags(c.mnt + "/i", IMMUTABLE)
+    set_flags(c.mnt + "/a", APPEND)
+    c.kill("exportd")
+    c.restart("exportd")
+    c.remount()
+    assert (get_flags(c.mnt + "/i"), get_flags(c.mnt + "/a")) == (IMMUTABLE, APPEND)
+    assert errno_of(os.unlink, c.mnt + "/i") == errno_of(os.truncate, c.mnt + "/a", 0) == errno.EPERM

@@ -679,6 +679,7 @@ static void see(struct seen *out, const Rozo__Attr *a, const Rozo__FileData *d)
         out->has_data = a->has_data;
         out->change = a->change;
         out->xattrs = a->xattrs;
+        out->file_flags = a->file_flags;
         out->blocks = a->blocks;
         out->blocks_unsure = a->blocks_unsure;
     }

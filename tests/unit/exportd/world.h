@@ -147,6 +147,7 @@ struct seen {
     int64_t ctime_ns;
     bool has_data;
     uint32_t xattrs; /* XattrBits */
+    uint32_t file_flags;
     /* of FileData, when there was one */
     bool with_data;
     uint32_t epoch, n_storages;
