@@ -124,7 +124,8 @@ struct op {
     struct handle *handle;
     int rc;
     bool plus, keep_cache;
-    bool nameless; /* CREATE: of a file without a name, O_TMPFILE */
+    bool flushes_mtime; /* SETATTR: writeback_cache tells when pages were written */
+    bool nameless;      /* CREATE: of a file without a name, O_TMPFILE */
     bool
         copies; /* done_bytes are copied already: an error after that is told the next time */
     uint64_t found;

@@ -27,7 +27,8 @@ static const uint32_t setattr_bits_all =
     ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_MTIME |
     ROZO__SETATTR_BITS__SET_ATIME_NOW | ROZO__SETATTR_BITS__SET_MTIME_NOW |
     ROZO__SETATTR_BITS__SET_KILL_SUIDGID | ROZO__SETATTR_BITS__SET_SYNC |
-    ROZO__SETATTR_BITS__SET_KILL_SGID | ROZO__SETATTR_BITS__SET_FLAGS;
+    ROZO__SETATTR_BITS__SET_KILL_SGID | ROZO__SETATTR_BITS__SET_FLAGS |
+    ROZO__SETATTR_BITS__SET_WRITTEN;
 
 static bool wants(const struct fs_setattr *req, uint32_t bit)
 {
@@ -125,6 +126,9 @@ static int fixed_check(const struct fs_setattr *req, const struct inode *in)
     uint32_t valid = req->valid & (now | others);
 
     if (!inode_is_fixed(in) || valid == 0)
+        return 0;
+    if (wants(req, ROZO__SETATTR_BITS__SET_WRITTEN) &&
+        valid == ROZO__SETATTR_BITS__SET_MTIME)
         return 0;
     return (in->flags & INODE_APPEND) != 0 && (in->flags & INODE_IMMUTABLE) == 0 &&
                    valid == now

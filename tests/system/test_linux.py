@@ -439,3 +439,24 @@ def test_flags_outlive_restarts(cluster):
     c.remount()
     assert (get_flags(c.mnt + "/i"), get_flags(c.mnt + "/a")) == (IMMUTABLE, APPEND)
     assert errno_of(os.unlink, c.mnt + "/i") == errno_of(os.truncate, c.mnt + "/a", 0) == errno.EPERM
+
+
+def test_flags_with_writeback_cache(cluster):
+    """Appends and their times reach the file; what was open before +i hears it at fsync, and nothing changes."""
+    c = cluster(layout=0, mount_options="writeback_cache")
+    path = put(c.mnt + "/f", b"x" * 100000)
+    set_flags(path, APPEND)
+    for n in range(3):
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+        os.write(fd, b"y" * 10)
+        if n != 1:
+            os.fsync(fd)
+        os.close(fd)
+    assert errno_of(opens, path, os.O_WRONLY) == errno_of(os.utime, path, (1, 2)) == errno.EPERM
+    set_flags(path, 0)
+    fd = os.open(path, os.O_RDWR)
+    os.pwrite(fd, b"z" * 10, 5)
+    set_flags(path, IMMUTABLE)
+    assert (errno_of(os.pwrite, fd, b"q", 0), errno_of(os.fsync, fd)) == (0, errno.EPERM)  # docs/POSIX.md
+    os.close(fd)
+    assert read(path) == b"x" * 5 + b"z" * 10 + b"x" * 99985 + b"y" * 30

@@ -277,6 +277,12 @@ static void test_flags_of_a_file(void **state)
         flag_says(ino, f, f != 0, set(ino, ROZO__SETATTR_BITS__SET_UID));
         flag_says(ino, f, f != 0, set(ino, ROZO__SETATTR_BITS__SET_MTIME));
         flag_says(ino, f, f != 0, set(ino, ROZO__SETATTR_BITS__SET_MTIME_NOW));
+        flag_says(
+            ino, f, false,
+            set(ino, ROZO__SETATTR_BITS__SET_MTIME | ROZO__SETATTR_BITS__SET_WRITTEN));
+        flag_says(ino, f, f != 0,
+                  set(ino, ROZO__SETATTR_BITS__SET_MTIME | ROZO__SETATTR_BITS__SET_MODE |
+                               ROZO__SETATTR_BITS__SET_WRITTEN));
         flag_says(ino, f, now_too,
                   set(ino, ROZO__SETATTR_BITS__SET_ATIME_NOW |
                                ROZO__SETATTR_BITS__SET_MTIME_NOW));
