@@ -124,6 +124,8 @@ struct op {
     struct handle *handle;
     int rc;
     bool plus, keep_cache;
+    bool flushes_mtime; /* SETATTR: writeback_cache tells when pages were written */
+    bool nameless;      /* CREATE: of a file without a name, O_TMPFILE */
     bool
         copies; /* done_bytes are copied already: an error after that is told the next time */
     uint64_t found;
@@ -197,6 +199,7 @@ struct loop {
     unsigned n_bufs, n_free_bufs, n_free_long;
     struct reqbuf *current; /* the one being handled; NULL once somebody took it */
     uint64_t current_unique;
+    bool makes_nameless; /* the one being handled is a FUSE_TMPFILE */
     struct op *free_ops;
     unsigned n_free_ops;
     struct list_node waiting;         /* those an interrupt may end, in order */
@@ -490,6 +493,10 @@ void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
                         struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t off_out,
                         struct fuse_file_info *fi_out, size_t len, int flags);
+
+void fs_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
+              struct fuse_file_info *fi, unsigned flags, const void *in_buf,
+              size_t in_size, size_t out_size);
 
 void fs_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi,
               struct flock *fl);

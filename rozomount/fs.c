@@ -17,7 +17,7 @@ static void fs_init(void *userdata, struct fuse_conn_info *conn)
         FUSE_CAP_ASYNC_READ | FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_DONT_MASK |
         FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_DIO |
         FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_POSIX_ACL | FUSE_CAP_CACHE_SYMLINKS |
-        FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS;
+        FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_IOCTL_DIR;
     struct mount *m = ((struct loop *)userdata)->mount;
 
     /* Not AUTO_INVAL_DATA: it would drop the pages at every write of our own. Others' writes
@@ -85,4 +85,5 @@ const struct fuse_lowlevel_ops face_ops = {
     .setlk = fs_setlk,
     .flock = fs_flock,
     .copy_file_range = fs_copy_file_range,
+    .ioctl = fs_ioctl,
 };

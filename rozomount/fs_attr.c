@@ -253,6 +253,9 @@ static void setattr_ask(struct op *op)
     msg.atime_more_s = wide_ns_more_s(atime_ns);
     msg.mtime_ns = wide_ns_near(mtime_ns);
     msg.mtime_more_s = wide_ns_more_s(mtime_ns);
+    /* Flags come only from an exportd that knows this bit. */
+    if (op->flushes_mtime && op->node != NULL && op->node->file_flags != 0)
+        msg.valid |= ROZO__SETATTR_BITS__SET_WRITTEN;
     if (op->node != NULL) {
         node_change_sent(op->node);
         if (op->node->file != NULL && (op->valid & (ROZO__SETATTR_BITS__SET_MTIME |
@@ -364,6 +367,9 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int valid,
     op->ino = ino;
     op->st = *st;
     op->valid = valid_to_wire(valid);
+    /* utimes(2) never names an open file to FUSE. */
+    op->flushes_mtime = fi != NULL && op->loop->mount->writeback &&
+                        op->valid == ROZO__SETATTR_BITS__SET_MTIME;
     if (fi != NULL && is_sized(op))
         op->handle = (struct handle *)(uintptr_t)fi->fh;
     if (op->loop->mount->drops_privileges && takes_set_id(op))

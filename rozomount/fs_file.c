@@ -160,6 +160,7 @@ static void open_with_node(struct op *op)
 
     msg.ino = op->ino;
     msg.write = (op->fi.flags & O_ACCMODE) != O_RDONLY;
+    msg.append = (op->fi.flags & O_APPEND) != 0;
     if (msg.write)
         node_let_go(op->node); /* its last close is to tell exportd */
     if (msg.write || !node_is_open_still(op->loop, op->node)) {
@@ -201,6 +202,8 @@ static void created_with_node(struct op *op)
     node_note_mode(op->node, &op->entry.attr);
     if (!op->entry.existed)
         node_note_no_capability(op->node);
+    if (op->nameless)
+        op->node->nameless = op->node->gone = true;
     open_set_handle(op);
     req = op->req;
     op->req = NULL;
@@ -435,9 +438,37 @@ static void write_unprivileged(struct op *op)
     file_write(file, op->offset, &op->iov, 1, flags, on_written, op);
 }
 
+/*
+ * Do the flags of the file (chattr) forbid this change? They may have been set since it
+ * was opened, and O_APPEND cleared. Then op is answered. With the token: they are exact.
+ */
+static bool change_is_refused(struct op *op, bool only_appends)
+{
+    uint32_t flags = op->handle->node->file_flags;
+
+    if ((flags & ROZO__FILE_FLAGS__FLAG_IMMUTABLE) == 0 &&
+        ((flags & ROZO__FILE_FLAGS__FLAG_APPEND) == 0 || only_appends))
+        return false;
+    op_reply_err(op, -EPERM);
+    return true;
+}
+
 static void write_with_token(struct op *op)
 {
-    op_drop_privileges(op, write_unprivileged);
+    if (!change_is_refused(op, (op->fi.flags & O_APPEND) != 0))
+        op_drop_privileges(op, write_unprivileged);
+}
+
+/* With writeback_cache appends come as pages, too. A refused page must not stay. */
+static void write_page(struct op *op)
+{
+    const struct nodes_config *config = &op->loop->nodes.config;
+    uint64_t ino = op->ino;
+
+    if (!change_is_refused(op, op->loop->mount->writeback))
+        write_unprivileged(op);
+    else if (config->invalidate != NULL)
+        config->invalidate(config->arg, ino);
 }
 
 /* An append goes where the file ends, wherever that is. */
@@ -461,7 +492,7 @@ static void write_on_owner(struct op *op)
     if (op->handle->node->stale)
         op_reply_err(op, -EIO);
     else if (op->token_page) /* mapped pages: nobody knows whose */
-        write_take_token(op, write_unprivileged);
+        write_take_token(op, write_page);
     else
         op_under_lock(op, op->handle, write_under_lock);
 }
@@ -589,6 +620,8 @@ static void fallocate_unprivileged(struct op *op)
 
 static void fallocate_with_token(struct op *op)
 {
+    if (change_is_refused(op, (op->flags & ~(unsigned)FALLOC_FL_KEEP_SIZE) == 0))
+        return;
     op_drop_privileges(op, fallocate_unprivileged);
 }
 
@@ -728,6 +761,8 @@ static void copy_unprivileged(struct op *op)
 
 static void copy_write_with_token(struct op *op)
 {
+    if (change_is_refused(op, false))
+        return;
     op_drop_privileges(op, copy_unprivileged);
 }
 

@@ -223,7 +223,7 @@ static bool is_surely_allowed(const struct op *op, const struct md_attr *attr)
 
 static void ask_create(struct op *op, const char *target);
 
-/* It was gone again. */
+/* Asks once more, unless that did not help several times. */
 static void create_again(struct op *op)
 {
     if (++op->n_tries < CREATE_TRIES_MAX)
@@ -265,6 +265,7 @@ static void on_found(struct op *op, int rc)
     } else if (is_surely_allowed(op, &op->entry.attr)) {
         msg.ino = op->entry.attr.ino;
         msg.write = (op->fi.flags & O_ACCMODE) != O_RDONLY;
+        msg.append = (op->fi.flags & O_APPEND) != 0;
         op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_found_opened);
     } else {
         op_reply_err(op, -ESTALE); /* the kernel looks again, and checks */
@@ -287,7 +288,11 @@ static void on_created(struct op *op, int rc)
 {
     if (rc == 0 && md_decode_create(&op->call, &op->entry) != 0)
         rc = -EIO;
-    if (op_was_done(op)) {
+    if (op->nameless && op_was_done(op)) {
+        create_again(op); /* what was made then nobody has open: it goes */
+    } else if (op->nameless && rc == -EINVAL) {
+        op_reply_err(op, -EOPNOTSUPP); /* an exportd that does not know these */
+    } else if (op_was_done(op)) {
         created_before(op);
     } else if (rc == -EEXIST && op->plus && (op->fi.flags & O_EXCL) == 0) {
         ask_lookup(op, op->ino, op->name, on_found);
@@ -295,7 +300,7 @@ static void on_created(struct op *op, int rc)
         op_reply_err(op, rc);
     } else {
         op->changes = op_note_change(op, op->entry.attr.ino);
-        op_take_grant(op, op->ino);
+        op_take_grant(op, op->nameless ? 0 : op->ino);
         if (S_ISDIR(op->entry.attr.mode))
             note_new_dir(op);
         if (op->plus)
@@ -321,6 +326,7 @@ static void ask_create(struct op *op, const char *target)
         msg.target = bytes_of(target);
     msg.open = op->plus;
     msg.exclusive = true;
+    msg.nameless = op->nameless;
     op_ask(op, ROZO__OP__MD_CREATE, &msg.base, on_created);
 }
 
@@ -362,7 +368,8 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
     op->mode = S_IFREG | (mode & 07777);
     op->fi = *fi;
     op->plus = true;
-    if (op_set_name(op, op->name, name))
+    op->nameless = op->loop->makes_nameless;
+    if (op_set_name(op, op->name, op->nameless ? "" : name))
         ask_create(op, NULL);
 }
 
@@ -490,7 +497,7 @@ static void on_renamed(struct op *op, int rc)
                            : tokens_forget_attr(t, op->parent, op->changes);
     struct md_removed removed;
 
-    if ((op->flags & RENAME_EXCHANGE) != 0)
+    if ((op->flags & (RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0)
         tokens_name_comes(t, op->parent, op->name);
     if (rc == 0)
         rc = note_removed(op, &removed);
@@ -519,7 +526,8 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 
     if (!op_set_name(op, op->name, name) || !op_set_name(op, op->name2, new_name))
         return;
-    if ((flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE)) != 0) {
+    if ((flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) !=
+        0) {
         op_reply_err(op, -EINVAL);
         return;
     }
@@ -531,6 +539,10 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
     msg.new_parent = new_parent;
     msg.new_name = bytes_of(op->name2);
     msg.flags = flags;
+    if ((flags & RENAME_WHITEOUT) != 0) {
+        msg.uid = op->uid;
+        msg.gid = op->gid;
+    }
     renames_begin(op->loop->mount->renames, &op->renaming, parent, new_parent);
     op_ask(op, ROZO__OP__MD_RENAME, &msg.base, on_renamed);
 }

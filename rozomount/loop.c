@@ -23,6 +23,7 @@ static_assert(REQUEST_HEAD_BYTES ==
               "a write's data begin on a page");
 
 enum {
+    OPCODE_TMPFILE = 51, /* FUSE_TMPFILE: not in the headers of Linux 6.1 */
     REQBUF_BYTES = IO_MAX + 2 * 4096,
     FILES_MEMORY = 40 << 20,     /* for the data of files, over all loops ... */
     FILES_MEMORY_MIN = 16 << 20, /* ... of which each has so much at least */
@@ -125,9 +126,21 @@ void loop_free_memory(struct loop *loop)
 
 /* ---- reading the device ---- */
 
+/*
+ * libfuse 3.14 knows no FUSE_TMPFILE (Linux 6.2) and would answer ENOSYS, for good. Its
+ * request and its answer are those of a FUSE_CREATE: libfuse sees one.
+ * Delete when libfuse has a handler for it.
+ */
+static void loop_note_nameless(struct loop *loop, struct fuse_in_header *head)
+{
+    loop->makes_nameless = head->opcode == OPCODE_TMPFILE;
+    if (loop->makes_nameless)
+        head->opcode = FUSE_CREATE;
+}
+
 static void loop_handle(struct loop *loop, struct reqbuf *buf, size_t len)
 {
-    const struct fuse_in_header *head = (const struct fuse_in_header *)buf->mem;
+    struct fuse_in_header *head = (struct fuse_in_header *)buf->mem;
     struct fuse_buf fbuf = { .size = len, .mem = buf->mem };
 
     if (len < sizeof(*head) || head->len != len) {
@@ -146,6 +159,7 @@ static void loop_handle(struct loop *loop, struct reqbuf *buf, size_t len)
     }
     loop->current = buf;
     loop->current_unique = head->unique;
+    loop_note_nameless(loop, head);
     fuse_session_process_buf(loop->se, &fbuf);
     if (loop->current != NULL)
         loop_return_buf(loop, buf);

@@ -88,6 +88,7 @@ int md_attr_check(const Rozo__Attr *attr, struct md_attr *out)
         .change = attr->change,
         .token = (enum token_mode)attr->token,
         .xattrs = attr->xattrs,
+        .file_flags = attr->file_flags,
     };
     return 0;
 }

@@ -30,6 +30,7 @@ struct md_attr {
     uint64_t change;
     enum token_mode token; /* what we hold of it after this answer; see tokens.h */
     uint32_t xattrs;       /* of XattrBits; 0: not told */
+    uint32_t file_flags;   /* FileFlags: what chattr has set */
 };
 
 /* The tokens that come with an answer. */

@@ -102,6 +102,7 @@ void nodes_learn_losses(struct nodes *nodes, uint32_t losses)
     {
         node->seen =
             (struct seen){ 0 }; /* exportd may count its changes from less than that */
+        node->flags_change = 0;
         if (node->file != NULL)
             file_tell_again(node->file);
     }
@@ -162,6 +163,10 @@ void node_note_mode(struct node *node, const struct md_attr *attr)
     node->mode = attr->mode;
     node->gid = attr->gid;
     node_renew_mode(node);
+    if (attr->change < node->flags_change) /* an older answer */
+        return;
+    node->file_flags = attr->file_flags;
+    node->flags_change = attr->change;
 }
 
 void node_renew_mode(struct node *node)
@@ -286,6 +291,8 @@ static void node_note_size(struct node *node, const struct md_attr *attr)
 void node_note_attr(struct node *node, const struct md_attr *attr)
 {
     node_note_time(node, attr);
+    if (attr->nlink != 0) /* an O_TMPFILE has got a name */
+        node->gone = false;
     if (node->n_changing != 0 || attr->change < node->seen.change)
         return;
     if (!node->seen.valid || attr->change > node->seen.change)

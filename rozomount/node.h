@@ -62,7 +62,7 @@ struct node {
     bool has_stored; /* file_has_stored(), of a file that was closed */
     bool closing;    /* file_close() is under way: `file` is not to be used */
     bool nameless;   /* it has lost a name, perhaps the last: it is not kept */
-    bool gone;       /* it has lost the last */
+    bool gone;       /* it has lost the last, or never had one */
     bool stale; /* another mount has changed its size, and the kernel will not know */
     uint64_t n_syncs; /* fsyncs begun */
     uint64_t
@@ -76,6 +76,8 @@ struct node {
     uint32_t mode;
     gid_t gid;
     uint64_t mode_until_ns;          /* then mode is too old */
+    uint32_t file_flags;             /* FileFlags, exact under a token to write */
+    uint64_t flags_change;           /* change counter of the attributes they came with */
     uint64_t no_capability_until_ns; /* there is no security.capability; then ask again */
     struct file_meta meta;
     struct list_node waiters;

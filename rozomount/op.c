@@ -335,11 +335,11 @@ void op_fill_entry(struct op *op, uint64_t dir, const char *name, bool may_tell,
 {
     const struct options *opt = op->loop->mount->opt;
     const struct md_grant *grant = &op->entry.grant;
-    bool named = may_tell && grant->dir != TOKEN_NONE &&
+    bool named = !op->nameless && may_tell && grant->dir != TOKEN_NONE &&
                  tokens_tell_name(op->loop->mount->tokens, dir, name,
                                   S_ISDIR(op->entry.attr.mode), grant->number);
 
-    if (!named)
+    if (!named && !op->nameless)
         name_is_loose(op->loop->mount, dir, name, S_ISDIR(op->entry.attr.mode));
     op_overlay(op);
     op_note_told(op);
@@ -439,11 +439,12 @@ static void op_names_come(struct op *op, uint16_t code)
 {
     struct tokens *t = op->loop->mount->tokens;
 
-    if (code == ROZO__OP__MD_CREATE || code == ROZO__OP__MD_LINK)
+    if ((code == ROZO__OP__MD_CREATE && !op->nameless) || code == ROZO__OP__MD_LINK)
         tokens_name_comes(t, op->ino, op->name);
     if (code == ROZO__OP__MD_RENAME)
         tokens_name_comes(t, op->ino2, op->name2);
-    if (code == ROZO__OP__MD_RENAME && (op->flags & RENAME_EXCHANGE) != 0)
+    if (code == ROZO__OP__MD_RENAME &&
+        (op->flags & (RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0)
         tokens_name_comes(t, op->parent, op->name);
 }
 
@@ -547,7 +548,8 @@ static void on_op_answer(struct md_call *call, int rc)
 
     op_wait_over(op);
     if (code_changes(call->rq.op) && (rc == 0 || !call->answered || op_was_done(op))) {
-        op->changes_ino = op_note_change(op, op->ino);
+        if (!op->nameless) /* its directory stays as it is */
+            op->changes_ino = op_note_change(op, op->ino);
         if (op->ino2 != 0)
             op->changes_ino2 = op_note_change(op, op->ino2);
         op_names_come(op, call->rq.op); /* a listing may have begun meanwhile */

@@ -418,6 +418,7 @@ static void node_acquire(struct loop *loop, struct node *node)
     req.offset = a->need.from;
     req.length = a->need.to == 0 ? 0 : a->need.to - a->need.from;
     req.call = a->number;
+    req.knows_flags = true;
     req.epoch = node->file == NULL || node->closing ? 0 : file_epoch(node->file);
     md_send_within(&loop->md, &a->call, ROZO__OP__MD_TOKEN, &req.base, 0,
                    loop->mount->opt->meta_timeout_ms, on_acquired, a);

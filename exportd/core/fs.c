@@ -256,13 +256,6 @@ int fs_lookup(struct fs *fs, uint64_t parent, struct fs_name name, struct inode 
     return rc;
 }
 
-/* The ACLs a new inode gets from its parent, ready to be put. */
-struct inherited {
-    uint8_t *access;     /* owned; NULL: none beyond the mode bits */
-    const uint8_t *dflt; /* the parent's, borrowed from the store; NULL: none */
-    size_t len;          /* of both */
-};
-
 /* Umask or default ACL: decide the permission bits of a new inode. */
 static int create_permissions(struct fs *fs, const struct inode *dir, uint32_t umask,
                               struct inode *in, struct inherited *inh)
@@ -365,24 +358,55 @@ static void create_inode(struct fs *fs, const struct fs_create *req,
     }
 }
 
-/* Nothing fails from here on. */
-static void create_put(struct fs *fs, const struct fs_create *req, struct inode *dir,
-                       struct inode *in, const struct inherited *inh)
+int new_inode_init(struct fs *fs, const struct fs_create *req, const struct inode *dir,
+                   struct new_inode *out)
 {
-    struct dentry d = { .type = in->mode & S_IFMT, .cookie = dir->next_cookie++ };
+    struct inode *in = &out->in;
+    int rc;
+
+    out->inherited = (struct inherited){ 0 };
+    create_inode(fs, req, dir, in);
+    rc = create_permissions(fs, dir, req->umask, in, &out->inherited);
+    if (rc == 0 && inode_is_file(in))
+        rc = fs->hooks.place(fs->hooks.arg, in);
+    if (rc != 0)
+        new_inode_free(out);
+    return rc;
+}
+
+void new_inode_free(struct new_inode *n)
+{
+    free(n->inherited.access);
+    n->inherited.access = NULL;
+}
+
+void new_inode_put(struct fs *fs, const struct fs_create *req, struct new_inode *n)
+{
+    struct inode *in = &n->in;
     struct key k;
 
-    in->ino = d.ino = fs->next_ino++;
+    in->ino = fs->next_ino++;
     in->generation = fs_generation(&fs->seed, in->ino);
     fs->n_inodes++;
     counters_put(fs);
-    inherited_put(fs, in->ino, inh);
+    inherited_put(fs, in->ino, &n->inherited);
     inode_put(fs, in);
-    dentry_put(fs, dir->ino, req->name, &d);
     if (S_ISLNK(in->mode)) {
         key_ino(&k, KEY_SYMLINK, fs->export_id, in->ino);
         store_put(fs->store, &k, req->target.bytes, req->target.len);
     }
+}
+
+/* Nothing fails from here on. */
+static void create_put(struct fs *fs, const struct fs_create *req, struct inode *dir,
+                       struct new_inode *n)
+{
+    struct inode *in = &n->in;
+    struct dentry d = { .type = in->mode & S_IFMT, .cookie = dir->next_cookie++ };
+
+    new_inode_put(fs, req, n);
+    d.ino = in->ino;
+    dentry_put(fs, dir->ino, req->name, &d);
     dir->n_entries++;
     if (inode_is_dir(in))
         dir->nlink++;
@@ -392,8 +416,8 @@ static void create_put(struct fs *fs, const struct fs_create *req, struct inode 
 
 int fs_create(struct fs *fs, const struct fs_create *req, struct inode *out)
 {
-    struct inherited inh = { 0 };
     struct inode dir, in;
+    struct new_inode n;
     struct dentry d;
     int rc = create_check(req);
 
@@ -414,16 +438,54 @@ int fs_create(struct fs *fs, const struct fs_create *req, struct inode *out)
     }
     if (rc != -ENOENT)
         return rc;
-    create_inode(fs, req, &dir, &in);
-    rc = create_permissions(fs, &dir, req->umask, &in, &inh);
-    if (rc == 0 && inode_is_file(&in))
-        rc = fs->hooks.place(fs->hooks.arg, &in);
-    if (rc == 0) {
-        create_put(fs, req, &dir, &in, &inh);
-        *out = in;
-    }
-    free(inh.access);
-    return rc;
+    rc = inode_may_grow(&dir);
+    if (rc == 0)
+        rc = new_inode_init(fs, req, &dir, &n);
+    if (rc != 0)
+        return rc;
+    create_put(fs, req, &dir, &n);
+    *out = n.in;
+    new_inode_free(&n);
+    return 0;
+}
+
+static void orphan_put(struct fs *fs, uint64_t ino)
+{
+    struct key k;
+
+    key_ino(&k, KEY_ORPHAN, fs->export_id, ino);
+    store_put(fs->store, &k, NULL, 0);
+}
+
+static void orphan_delete(struct fs *fs, uint64_t ino)
+{
+    struct key k;
+
+    key_ino(&k, KEY_ORPHAN, fs->export_id, ino);
+    store_delete(fs->store, &k);
+}
+
+int fs_create_nameless(struct fs *fs, const struct fs_create *req, struct inode *out)
+{
+    struct inode dir;
+    struct new_inode n;
+    int rc = S_ISREG(req->mode) ? create_check(req) : -EINVAL;
+
+    if (rc == 0)
+        rc = dir_get(fs, req->parent, &dir);
+    if (rc == 0)
+        rc = inode_may_grow(&dir);
+    if (rc == 0)
+        rc = new_inode_init(fs, req, &dir, &n);
+    if (rc != 0)
+        return rc;
+    n.in.nlink = 0;
+    n.in.flags |= INODE_NAMELESS;
+    new_inode_put(fs, req, &n);
+    orphan_put(fs, n.in.ino);
+    *out = n.in;
+    new_inode_free(&n);
+    return 0;
 }
 
 /* The record of a removed file that storages must still be told of: generation, storages. */
@@ -471,32 +533,26 @@ static void inode_remove(struct fs *fs, struct inode *in)
 
 void inode_unnamed(struct fs *fs, struct inode *in)
 {
-    struct key k;
-
     in->nlink = 0;
     if (!fs->hooks.keeps(fs->hooks.arg, in->ino)) {
         inode_remove(fs, in);
         return;
     }
     inode_put(fs, in);
-    key_ino(&k, KEY_ORPHAN, fs->export_id, in->ino);
-    store_put(fs->store, &k, NULL, 0);
+    orphan_put(fs, in->ino);
 }
 
 bool fs_reap(struct fs *fs, uint64_t ino)
 {
     struct inode in;
-    struct key k;
     int rc = inode_get(fs, ino, &in);
 
     if (rc == 0 && in.nlink > 0)
         return false;
     if (rc == 0)
         inode_remove(fs, &in);
-    if (rc == 0 || rc == -ESTALE) {
-        key_ino(&k, KEY_ORPHAN, fs->export_id, ino);
-        store_delete(fs->store, &k);
-    }
+    if (rc == 0 || rc == -ESTALE)
+        orphan_delete(fs, ino);
     return rc == 0 || rc == -ESTALE;
 }
 
@@ -512,6 +568,8 @@ static int removal_get(struct fs *fs, uint64_t parent, struct fs_name name,
         rc = dentry_get(fs, parent, name, d);
     if (rc == 0)
         rc = named_inode_get(fs, d, in);
+    if (rc == 0 && (inode_is_fixed(dir) || inode_is_fixed(in)))
+        rc = -EPERM;
     return rc;
 }
 
@@ -580,14 +638,19 @@ int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, struct fs_name name,
     rc = dentry_get(fs, parent, name, &d);
     if (rc != -ENOENT)
         return rc == 0 ? -EEXIST : rc;
-    if (in.nlink == 0)
+    if (inode_may_grow(&dir) != 0 || inode_is_fixed(&in))
+        return -EPERM;
+    if (in.nlink == 0 && (in.flags & INODE_NAMELESS) == 0)
         return -ENOENT;
     if (in.nlink >= FS_LINKS_MAX)
         return -EMLINK;
     d = (struct dentry){ ino, in.mode & S_IFMT, dir.next_cookie++ };
     dir.mtime_ns = dir.ctime_ns = in.ctime_ns = env_wall_ns(fs->env);
     dir.n_entries++;
-    in.nlink++;
+    if (in.nlink++ == 0) {
+        in.flags &= ~(uint32_t)INODE_NAMELESS;
+        orphan_delete(fs, ino);
+    }
     dentry_put(fs, parent, name, &d);
     inode_put(fs, &dir);
     inode_put(fs, &in);

@@ -119,9 +119,12 @@ struct fs_create {
 };
 /** -EEXIST fills *out too, with what is there. */
 int fs_create(struct fs *fs, const struct fs_create *req, struct inode *out);
+/** A regular file without a name, as for O_TMPFILE: an orphan that fs_link() may name. */
+int fs_create_nameless(struct fs *fs, const struct fs_create *req, struct inode *out);
 /** out: the inode as it is after losing the name; nlink 0: it is gone, or an orphan. */
 int fs_unlink(struct fs *fs, uint64_t parent, struct fs_name name, struct inode *out);
 int fs_rmdir(struct fs *fs, uint64_t parent, struct fs_name name, struct inode *out);
+/** -ENOENT: it has lost its last name. */
 int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, struct fs_name name,
             struct inode *out);
 int fs_readlink(struct fs *fs, uint64_t ino, const uint8_t **target, size_t *len);
@@ -171,9 +174,20 @@ struct fs_renamed {
         moved[2]; /* the inode that has the new name; EXCHANGE: the other one. 0: none */
 };
 
-/** flags of renameat2(2): RENAME_NOREPLACE, RENAME_EXCHANGE. */
-int fs_rename(struct fs *fs, uint64_t parent, struct fs_name name, uint64_t new_parent,
-              struct fs_name new_name, uint32_t flags, struct fs_renamed *out);
+/* Who owns what a call makes. */
+struct fs_owner {
+    uint32_t uid, gid;
+};
+
+struct fs_rename {
+    uint64_t parent;
+    struct fs_name name;
+    uint64_t new_parent;
+    struct fs_name new_name;
+    uint32_t flags;        /* of renameat2(2): RENAME_NOREPLACE, _EXCHANGE, _WHITEOUT */
+    struct fs_owner owner; /* of a whiteout */
+};
+int fs_rename(struct fs *fs, const struct fs_rename *req, struct fs_renamed *out);
 
 /* ---- fs_attr.c: attributes and file data ---- */
 
@@ -181,11 +195,14 @@ struct fs_setattr {
     uint64_t ino;
     uint32_t valid; /* Rozo__SetattrBits */
     uint32_t mode, uid, gid;
+    uint32_t file_flags; /* FileFlags */
     uint64_t size;
     wide_ns atime_ns, mtime_ns;
     bool alone; /* with a size: nobody but who asks may be writing it */
 };
 int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out);
+/** As Attr tells them. */
+uint32_t fs_file_flags(const struct inode *in);
 /** Give out the next epoch of a regular file. alone: nobody may be writing it yet, not even who asks. */
 int fs_next_epoch(struct fs *fs, uint64_t ino, bool alone, struct inode *out);
 /** Whoever wrote it is gone, or could not tell how far it got. */

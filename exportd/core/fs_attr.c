@@ -27,7 +27,8 @@ static const uint32_t setattr_bits_all =
     ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_MTIME |
     ROZO__SETATTR_BITS__SET_ATIME_NOW | ROZO__SETATTR_BITS__SET_MTIME_NOW |
     ROZO__SETATTR_BITS__SET_KILL_SUIDGID | ROZO__SETATTR_BITS__SET_SYNC |
-    ROZO__SETATTR_BITS__SET_KILL_SGID;
+    ROZO__SETATTR_BITS__SET_KILL_SGID | ROZO__SETATTR_BITS__SET_FLAGS |
+    ROZO__SETATTR_BITS__SET_WRITTEN;
 
 static bool wants(const struct fs_setattr *req, uint32_t bit)
 {
@@ -114,11 +115,51 @@ void fs_untold(struct fs *fs, uint64_t ino)
     inode_put(fs, &in);
 }
 
+/* What chattr's flags forbid; as on local file systems they do not keep set-id bits. */
+static int fixed_check(const struct fs_setattr *req, const struct inode *in)
+{
+    const uint32_t now =
+        ROZO__SETATTR_BITS__SET_ATIME_NOW | ROZO__SETATTR_BITS__SET_MTIME_NOW;
+    const uint32_t others = ROZO__SETATTR_BITS__SET_MODE | ROZO__SETATTR_BITS__SET_UID |
+                            ROZO__SETATTR_BITS__SET_GID | ROZO__SETATTR_BITS__SET_SIZE |
+                            ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_MTIME;
+    uint32_t valid = req->valid & (now | others);
+
+    if (!inode_is_fixed(in) || valid == 0)
+        return 0;
+    if (wants(req, ROZO__SETATTR_BITS__SET_WRITTEN) &&
+        valid == ROZO__SETATTR_BITS__SET_MTIME)
+        return 0;
+    return (in->flags & INODE_APPEND) != 0 && (in->flags & INODE_IMMUTABLE) == 0 &&
+                   valid == now
+               ? 0
+               : -EPERM;
+}
+
+static int file_flags_check(const struct fs_setattr *req, const struct inode *in)
+{
+    const uint32_t known =
+        ROZO__FILE_FLAGS__FLAG_IMMUTABLE | ROZO__FILE_FLAGS__FLAG_APPEND;
+
+    if (!wants(req, ROZO__SETATTR_BITS__SET_FLAGS))
+        return 0;
+    if ((req->file_flags & ~known) != 0 || (!inode_is_file(in) && !inode_is_dir(in)))
+        return -EOPNOTSUPP;
+    return 0;
+}
+
 static int setattr_check(const struct fs *fs, const struct fs_setattr *req,
                          const struct inode *in)
 {
+    int rc;
+
     if ((req->valid & ~setattr_bits_all) != 0)
         return -EINVAL;
+    rc = fixed_check(req, in);
+    if (rc == 0)
+        rc = file_flags_check(req, in);
+    if (rc != 0)
+        return rc;
     if (wants(req, ROZO__SETATTR_BITS__SET_MODE) &&
         (req->mode & ~(uint32_t)(S_IFMT | 07777)) != 0)
         return -EINVAL;
@@ -226,6 +267,26 @@ static int acl_for_chmod(struct fs *fs, const struct inode *in, uint32_t mode,
     return 0;
 }
 
+uint32_t fs_file_flags(const struct inode *in)
+{
+    uint32_t flags = 0;
+
+    if ((in->flags & INODE_IMMUTABLE) != 0)
+        flags |= ROZO__FILE_FLAGS__FLAG_IMMUTABLE;
+    if ((in->flags & INODE_APPEND) != 0)
+        flags |= ROZO__FILE_FLAGS__FLAG_APPEND;
+    return flags;
+}
+
+static void set_file_flags(struct inode *in, uint32_t flags)
+{
+    in->flags &= ~(uint32_t)(INODE_IMMUTABLE | INODE_APPEND);
+    if ((flags & ROZO__FILE_FLAGS__FLAG_IMMUTABLE) != 0)
+        in->flags |= INODE_IMMUTABLE;
+    if ((flags & ROZO__FILE_FLAGS__FLAG_APPEND) != 0)
+        in->flags |= INODE_APPEND;
+}
+
 int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out)
 {
     uint8_t *acl = NULL;
@@ -253,6 +314,8 @@ int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out)
         kill_suidgid(&in);
     if (wants(req, ROZO__SETATTR_BITS__SET_KILL_SGID) && !inode_is_dir(&in))
         in.mode &= ~(uint32_t)S_ISGID;
+    if (wants(req, ROZO__SETATTR_BITS__SET_FLAGS))
+        set_file_flags(&in, req->file_flags);
     if ((req->valid & ~(uint32_t)ROZO__SETATTR_BITS__SET_SYNC) != 0) {
         set_times(req, &in, env_wall_ns(fs->env));
         if (acl != NULL)

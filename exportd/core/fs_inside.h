@@ -33,6 +33,26 @@ void dentry_put(struct fs *fs, uint64_t dir, struct fs_name name, const struct d
 void dentry_delete(struct fs *fs, uint64_t dir, struct fs_name name,
                    const struct dentry *d);
 
+/* The ACLs a new inode gets from its parent. */
+struct inherited {
+    uint8_t *access;     /* owned; NULL: none beyond the mode bits */
+    const uint8_t *dflt; /* the parent's, borrowed from the store; NULL: none */
+    size_t len;          /* of both */
+};
+
+/* An inode that is about to be made. */
+struct new_inode {
+    struct inode in; /* without number and generation until new_inode_put() */
+    struct inherited inherited;
+};
+
+/** Decides owner, permissions, ACLs and storages of a new inode in `dir`. Puts nothing. */
+int new_inode_init(struct fs *fs, const struct fs_create *req, const struct inode *dir,
+                   struct new_inode *out);
+/** Gives it a number and puts all of it but a name. Cannot fail. */
+void new_inode_put(struct fs *fs, const struct fs_create *req, struct new_inode *n);
+void new_inode_free(struct new_inode *n);
+
 /** An inode has lost its last name: to the orphans, to the trash, or gone. Puts in->nlink 0. */
 void inode_unnamed(struct fs *fs, struct inode *in);
 void counters_put(struct fs *fs);

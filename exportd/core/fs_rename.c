@@ -1,8 +1,8 @@
 /*
- * fs_rename.c - rename, with RENAME_NOREPLACE and RENAME_EXCHANGE.
+ * fs_rename.c - rename, with RENAME_NOREPLACE, RENAME_EXCHANGE and RENAME_WHITEOUT.
  *
  * In:     fs_rename(), from md.c.
- * Out:    one batch: names, parents' links and counts, ".." of moved directories, what was replaced.
+ * Out:    one batch: names, parents' links and counts, ".." of moved directories, what was replaced, a whiteout.
  * Keeps:  the tree is a tree: a directory never moves below itself.
  */
 #include <errno.h>
@@ -19,6 +19,8 @@ struct rename {
     struct dentry d, new_d;
     bool replaces; /* new_d and new_in are there */
     struct inode in, new_in;
+    bool leaves_whiteout;
+    struct new_inode whiteout; /* with leaves_whiteout: takes the old name */
 };
 
 static struct inode *target_dir(struct rename *r)
@@ -80,6 +82,15 @@ static int replace_check(const struct inode *in, const struct inode *new_in)
     return inode_is_dir(new_in) && new_in->n_entries > 0 ? -ENOTEMPTY : 0;
 }
 
+/* What chattr's flags forbid: a name goes from the one directory, and comes to the other. */
+static int rename_fixed_check(struct rename *r)
+{
+    if (inode_is_fixed(&r->dir) || inode_is_fixed(&r->in) ||
+        (r->replaces && (inode_is_fixed(target_dir(r)) || inode_is_fixed(&r->new_in))))
+        return -EPERM;
+    return inode_may_grow(target_dir(r));
+}
+
 static int rename_check(struct rename *r, uint32_t flags)
 {
     int rc = 0;
@@ -88,7 +99,9 @@ static int rename_check(struct rename *r, uint32_t flags)
         return -EEXIST;
     if ((flags & RENAME_EXCHANGE) != 0 && !r->replaces)
         return -ENOENT;
-    if (!r->same_dir && inode_is_dir(&r->in))
+    if (!r->replaces || r->in.ino != r->new_in.ino)
+        rc = rename_fixed_check(r);
+    if (rc == 0 && !r->same_dir && inode_is_dir(&r->in))
         rc = below_check(r->fs, r->in.ino, r->new_dir.ino);
     if (rc == 0 && (flags & RENAME_EXCHANGE) != 0) {
         if (!r->same_dir && inode_is_dir(&r->new_in))
@@ -149,6 +162,29 @@ static void replaced_put(struct rename *r, int64_t now_ns)
     }
 }
 
+/* A whiteout, as overlayfs knows it: a device 0/0 that nobody may open. */
+static const struct fs_create *whiteout_req(const struct fs_owner *owner,
+                                            struct fs_create *req)
+{
+    *req = (struct fs_create){ .mode = S_IFCHR, .uid = owner->uid, .gid = owner->gid };
+    return req;
+}
+
+/* The old name goes, or is the whiteout's. */
+static void old_name_put(struct rename *r)
+{
+    struct dentry d = { .type = S_IFCHR, .cookie = r->d.cookie };
+
+    if (!r->leaves_whiteout) {
+        dentry_delete(r->fs, r->dir.ino, r->name, &r->d);
+        r->dir.n_entries--;
+        return;
+    }
+    new_inode_put(r->fs, NULL, &r->whiteout);
+    d.ino = r->whiteout.in.ino;
+    dentry_put(r->fs, r->dir.ino, r->name, &d);
+}
+
 static void rename_put(struct rename *r, int64_t now_ns)
 {
     struct inode *to = target_dir(r);
@@ -156,9 +192,8 @@ static void rename_put(struct rename *r, int64_t now_ns)
 
     /* A name that was there all the time keeps its place in the listing. */
     new_d.cookie = r->replaces ? r->new_d.cookie : to->next_cookie++;
-    dentry_delete(r->fs, r->dir.ino, r->name, &r->d);
+    old_name_put(r);
     dentry_put(r->fs, to->ino, r->new_name, &new_d);
-    r->dir.n_entries--;
     if (r->replaces)
         replaced_put(r, now_ns);
     else
@@ -169,31 +204,45 @@ static void rename_put(struct rename *r, int64_t now_ns)
     dirs_put(r, now_ns);
 }
 
-int fs_rename(struct fs *fs, uint64_t parent, struct fs_name name, uint64_t new_parent,
-              struct fs_name new_name, uint32_t flags, struct fs_renamed *out)
+static bool flags_are_fine(uint32_t flags)
 {
-    struct rename r = { .fs = fs, .name = name, .new_name = new_name };
+    const uint32_t others = RENAME_NOREPLACE | RENAME_WHITEOUT;
+
+    return (flags & ~(others | RENAME_EXCHANGE)) == 0 &&
+           ((flags & RENAME_EXCHANGE) == 0 || (flags & others) == 0);
+}
+
+int fs_rename(struct fs *fs, const struct fs_rename *req, struct fs_renamed *out)
+{
+    struct rename r = { .fs = fs, .name = req->name, .new_name = req->new_name };
     int64_t now_ns = env_wall_ns(fs->env);
+    struct fs_create create;
     int rc;
 
-    if ((flags & ~(uint32_t)(RENAME_NOREPLACE | RENAME_EXCHANGE)) != 0 ||
-        flags == (RENAME_NOREPLACE | RENAME_EXCHANGE))
+    if (!flags_are_fine(req->flags))
         return -EINVAL;
-    rc = rename_load(&r, parent, new_parent);
+    rc = rename_load(&r, req->parent, req->new_parent);
     if (rc == 0)
-        rc = rename_check(&r, flags);
+        rc = rename_check(&r, req->flags);
     if (rc != 0)
         return rc;
     *out = (struct fs_renamed){ .moved = { r.in.ino } };
     if (r.replaces && r.new_in.ino == r.in.ino)
         return 0; /* two names of one inode: nothing to do, says POSIX */
-    if ((flags & RENAME_EXCHANGE) != 0) {
+    if ((req->flags & RENAME_EXCHANGE) != 0) {
         exchange_put(&r, now_ns);
         out->moved[1] = r.new_in.ino;
-    } else {
-        rename_put(&r, now_ns);
-        if (r.replaces)
-            out->removed = r.new_in;
+        return 0;
     }
+    if ((req->flags & RENAME_WHITEOUT) != 0)
+        rc = new_inode_init(fs, whiteout_req(&req->owner, &create), &r.dir, &r.whiteout);
+    if (rc != 0)
+        return rc;
+    r.leaves_whiteout = (req->flags & RENAME_WHITEOUT) != 0;
+    rename_put(&r, now_ns);
+    if (r.leaves_whiteout)
+        new_inode_free(&r.whiteout);
+    if (r.replaces)
+        out->removed = r.new_in;
     return 0;
 }

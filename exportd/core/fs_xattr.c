@@ -248,6 +248,8 @@ static int change_load(struct fs *fs, uint64_t ino, struct fs_name name, struct 
     int rc = inode_get(fs, ino, &c->in);
 
     c->name = name;
+    if (rc == 0 && inode_is_fixed(&c->in))
+        rc = -EPERM;
     if (rc == 0)
         rc = xattr_name_check(name);
     if (rc == 0)

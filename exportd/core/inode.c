@@ -93,6 +93,10 @@ static bool inode_makes_sense(const struct inode *in, unsigned n_distributions)
         return false;
     if (in->dist_generation != 0 && (in->flags & INODE_MOVED) == 0)
         return false; /* a build that does not know generations must not read it */
+    if (inode_is_fixed(in) && type != S_IFREG && type != S_IFDIR)
+        return false;
+    if ((in->flags & INODE_NAMELESS) != 0 && (type != S_IFREG || in->nlink != 0))
+        return false;
     if (in->n_blocks > INODE_N_BLOCKS_MAX || (in->n_blocks > 0 && type != S_IFREG))
         return false;
     if (type == S_IFREG)

@@ -6,6 +6,7 @@
 #ifndef ROZO_EXPORTD_INODE_H
 #define ROZO_EXPORTD_INODE_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,8 +38,14 @@ enum inode_flags {
     INODE_INLINE = 128, /* its data are in KEY_INLINE; see fs_inline.c */
     INODE_BLOCKS = 256, /* KEY_BLOCKS says which blocks are allocated; see fs_blocks.c */
     INODE_UNCOUNTED = 512, /* there may be blocks that nobody told of; see fs_blocks.c */
-    INODE_MOVED = 32768,   /* it has, or had, a record KEY_REDIST; see redistribute.c */
-    INODE_FLAGS_ALL = 1023 | INODE_MOVED,
+    /* A build that does not know a flag takes the inode for damaged: nothing of it is
+     * ignored. */
+    INODE_IMMUTABLE = 4096, /* chattr +i */
+    INODE_APPEND = 8192,    /* chattr +a */
+    INODE_NAMELESS = 16384, /* made by O_TMPFILE, never had a name: it may get one */
+    INODE_MOVED = 32768,    /* it has, or had, a record KEY_REDIST; see redistribute.c */
+    INODE_FLAGS_ALL =
+        1023 | INODE_IMMUTABLE | INODE_APPEND | INODE_NAMELESS | INODE_MOVED,
 };
 
 /* Plain data. Members after change are of directories only, or of regular files only. */
@@ -88,6 +95,16 @@ static inline bool inode_is_dir(const struct inode *in)
 static inline bool inode_is_file(const struct inode *in)
 {
     return S_ISREG(in->mode);
+}
+/** Names, attributes and xattrs of such an inode stay as they are. */
+static inline bool inode_is_fixed(const struct inode *in)
+{
+    return (in->flags & (INODE_IMMUTABLE | INODE_APPEND)) != 0;
+}
+/** -EPERM: its data, or the names in it, stay as they are. */
+static inline int inode_may_grow(const struct inode *in)
+{
+    return (in->flags & INODE_IMMUTABLE) != 0 ? -EPERM : 0;
 }
 /** The size users see, also while growth waits for a truncate. */
 static inline uint64_t inode_final_size(const struct inode *in)

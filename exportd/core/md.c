@@ -51,6 +51,7 @@ static void attr_fill(const struct op *op, const struct inode *in, Rozo__Attr *a
     a->blocks_unsure = (in->flags & INODE_UNCOUNTED) != 0;
     a->change = in->change;
     a->xattrs = fs_xattr_classes(op->fs, in);
+    a->file_flags = fs_file_flags(in);
 }
 
 /* A FileData and all it points at. */
@@ -428,6 +429,7 @@ int md_setattr(struct op *op, const ProtobufCMessage *msg)
         .mode = req->mode,
         .uid = req->uid,
         .gid = req->gid,
+        .file_flags = req->file_flags,
         .size = req->size,
         .atime_ns = wide_ns_join(req->atime_ns, req->atime_more_s),
         .mtime_ns = wide_ns_join(req->mtime_ns, req->mtime_more_s),
@@ -445,6 +447,12 @@ int md_setattr(struct op *op, const ProtobufCMessage *msg)
     if (has_size && (in.flags & INODE_TRUNCATE_PENDING) != 0)
         session_writes(op->session, in.ino);
     return answer_entry(op, &in, has_size);
+}
+
+/* -EPERM: the file's flags do not let a program open it to write. */
+static int wants_writable(const struct inode *in, bool append)
+{
+    return (in->flags & INODE_APPEND) != 0 && !append ? -EPERM : inode_may_grow(in);
 }
 
 /* Take a reference and, for writing, an epoch. *in is the inode before, and then after. */
@@ -483,7 +491,7 @@ static int wants_create(struct op *op, const Rozo__MdCreateReq *req)
     struct inode in;
     int rc;
 
-    if (op_is_alone(op))
+    if (op_is_alone(op) || req->nameless)
         return 0;
     rc = fs_lookup(op->fs, req->parent, name_of(req->name), &in);
     if (rc == -ENOENT)
@@ -510,27 +518,34 @@ int md_create(struct op *op, const ProtobufCMessage *msg)
     struct inode in = { 0 };
     int rc;
 
-    if (req->open && !S_ISREG(req->mode))
+    if ((req->open && !S_ISREG(req->mode)) || (req->nameless && !req->open))
         return -EINVAL;
     if (req->open && !session_may_ref(op->session))
         return -ENOMEM; /* before anything is made */
     rc = wants_create(op, req);
     if (rc != 0)
         return rc;
-    rc = fs_create(op->fs, &create, &in);
+    rc = req->nameless ? fs_create_nameless(op->fs, &create, &in)
+                       : fs_create(op->fs, &create, &in);
     if (rc == -EEXIST && req->open && !req->exclusive && in.ino != 0) {
-        rc = inode_is_file(&in) ? 0 : inode_is_dir(&in) ? -EISDIR : -EEXIST;
+        rc = inode_is_file(&in)  ? wants_writable(&in, false)
+             : inode_is_dir(&in) ? -EISDIR
+                                 : -EEXIST;
         resp.existed = true;
     }
-    if (rc == 0 && req->open)
+    if (rc == 0 && req->open) {
         rc = open_inode(op, &in, true, true);
+        if (rc != 0 && req->nameless)
+            export_reap(op->export, in.ino);
+    }
     if (rc != 0)
         return rc;
     op->made_ino = in.ino;
     attr_give(op, &in, req->open ? TOKEN_EXCLUSIVE : TOKEN_SHARED, &attr);
     resp.attr = &attr;
-    resp.dir_token = op_grant(op, req->parent, TOKEN_SHARED);
-    if (!resp.existed)
+    if (!req->nameless)
+        resp.dir_token = op_grant(op, req->parent, TOKEN_SHARED);
+    if (!resp.existed && !req->nameless)
         resp.dir = dir_give(op, req->parent, resp.dir_token, &dir);
     resp.grant = op->grant;
     resp.others = has_others(op);
@@ -645,13 +660,23 @@ int md_rename(struct op *op, const ProtobufCMessage *msg)
     Rozo__MdRemovedResp resp = ROZO__MD_REMOVED_RESP__INIT;
     bool moves = holds(op, req->parent);
     bool comes = (req->flags & RENAME_EXCHANGE) != 0 && holds(op, req->new_parent);
+    const struct fs_rename rename = {
+        .parent = req->parent,
+        .name = name_of(req->name),
+        .new_parent = req->new_parent,
+        .new_name = name_of(req->new_name),
+        .flags = req->flags,
+        .owner = { req->uid, req->gid },
+    };
     struct fs_renamed renamed;
     Rozo__Attr dir, new_dir;
-    int rc = wants_rename(op, req);
+    int rc = 0;
 
+    if ((req->flags & RENAME_WHITEOUT) != 0 && op->x->space_low)
+        return -ENOSPC; /* it makes an inode */
+    rc = wants_rename(op, req);
     if (rc == 0)
-        rc = fs_rename(op->fs, req->parent, name_of(req->name), req->new_parent,
-                       name_of(req->new_name), req->flags, &renamed);
+        rc = fs_rename(op->fs, &rename, &renamed);
     if (rc != 0)
         return rc;
     resp.dir_token = grant_renamed(op, req->parent, comes);
@@ -806,6 +831,9 @@ int md_open(struct op *op, const ProtobufCMessage *msg)
         rc = -EROFS;
     if (rc == 0 && req->write)
         rc = store_error(op->x->store);
+    /* What was written before a flag was set may still have to be stored once more. */
+    if (rc == 0 && req->write && !req->no_reference)
+        rc = wants_writable(&in, req->append);
     if (rc == 0 && !(req->no_reference && has_ranges(op, req->ino)))
         rc =
             wants_see_when(op, &in, /* a read is under way, which giving back waits for */
@@ -876,6 +904,8 @@ int md_token(struct op *op, const ProtobufCMessage *msg)
         rc = fs_getattr(op->fs, req->ino, &in);
     if (rc == 0 && write && !inode_is_file(&in))
         rc = inode_is_dir(&in) ? -EISDIR : -EINVAL;
+    if (rc == 0 && write && !req->knows_flags && inode_is_fixed(&in))
+        rc = -EPERM;
     if (rc == 0 && !tokens_have_room(&op->export->tokens, &op->session->tokens, 1))
         rc = -EBUSY;
     if (rc == 0)

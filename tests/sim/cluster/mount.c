@@ -185,6 +185,12 @@ int fuse_reply_statfs(fuse_req_t req, const struct statvfs *st)
     return answered(req, 0);
 }
 
+int fuse_reply_ioctl(fuse_req_t req, int result, const void *buf, size_t size)
+{
+    (void)result;
+    return fuse_reply_buf(req, buf, size);
+}
+
 int fuse_reply_xattr(fuse_req_t req, size_t count)
 {
     req->n = count;

@@ -2,6 +2,7 @@
  * test_cluster.c - storages, volumes, exports, placement, sessions, orphans and removals, with
  * storages that answer, refuse, hang and come back.
  */
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -1235,6 +1236,7 @@ static void test_a_nearly_full_disk_refuses_growth(void **state)
     env_virtual_advance_ms(&w.env, 1100);
     IS(NO_SPACE, t_create(&w, 1, "g", S_IFREG | 0644, NULL));
     IS(NO_SPACE, t_link(&w, s.ino, 1, "g"));
+    IS(NO_SPACE, t_rename(&w, 1, "f", 1, "g", RENAME_WHITEOUT));
     IS(NO_SPACE, t_setxattr(&w, s.ino, "user.x", "", 0, 0));
     OK(t_truncate(&w, s.ino, 5, NULL));
     OK(t_unlink(&w, 1, "f", NULL));

@@ -215,13 +215,26 @@ static unsigned rename_expected(int d, int i, int nd, int ni, uint32_t flags)
     return is_dir(ni) && !is_empty(ni) ? ROZO__STATUS__NOT_EMPTY : ROZO__STATUS__OK;
 }
 
+/* A rename has left one there. */
+static void whiteout(int d, int k, int i)
+{
+    struct seen s;
+
+    OK(t_lookup(&w, m.n[d].ino, names[k], &s));
+    m.n[i] = (struct node){ s.ino, S_IFCHR, 1, d, { 0 } };
+    m.n[d].entry[k] = i;
+}
+
 static void step_rename(void)
 {
-    static const uint32_t all[] = { 0, 0, 0, RENAME_NOREPLACE, RENAME_EXCHANGE };
+    static const uint32_t all[] = {
+        0, 0, 0, RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT
+    };
     int d = pick_node(), nd = below(3) == 0 ? d : pick_node();
     int k = (int)below(NAMES), nk = (int)below(NAMES);
     int i = m.n[d].entry[k], ni = m.n[nd].entry[nk];
-    uint32_t flags = all[below(5)];
+    int white = free_node();
+    uint32_t flags = all[below(white == NONE ? 5 : 6)];
     unsigned expected = rename_expected(d, i, nd, ni, flags);
 
     assert_int_equal(t_rename(&w, m.n[d].ino, names[k], m.n[nd].ino, names[nk], flags),
@@ -234,6 +247,8 @@ static void step_rename(void)
         reparent(ni, nd, d);
     } else {
         m.n[d].entry[k] = NONE;
+        if ((flags & RENAME_WHITEOUT) != 0)
+            whiteout(d, k, white);
         if (ni != NONE) {
             m.n[nd].nlink -= is_dir(ni);
             drop_name(ni);

@@ -266,6 +266,11 @@ static const struct rename_case {
     { "f", "a", RENAME_EXCHANGE, ROZO__STATUS__OK },
     { "f", "g", RENAME_EXCHANGE, ROZO__STATUS__OK },
     { "f", "g", RENAME_EXCHANGE | RENAME_NOREPLACE, ROZO__STATUS__INVALID },
+    { "f", "new", RENAME_WHITEOUT, ROZO__STATUS__OK },
+    { "f", "h", RENAME_WHITEOUT, ROZO__STATUS__OK }, /* the same inode */
+    { "f", "g", RENAME_WHITEOUT | RENAME_NOREPLACE, ROZO__STATUS__EXISTS },
+    { "f", "g", RENAME_WHITEOUT | RENAME_EXCHANGE, ROZO__STATUS__INVALID },
+    { "none", "new", RENAME_WHITEOUT, ROZO__STATUS__NOT_FOUND },
     { "f", "g", 8, ROZO__STATUS__INVALID },
     { "f", "..", 0, ROZO__STATUS__INVALID },
     { ".", "g", 0, ROZO__STATUS__INVALID },
@@ -324,6 +329,64 @@ static void test_rename_replaces(void **state)
     OK(t_rename(&w, 1, "g", 1, "h", 0)); /* the same inode: both names stay */
     OK(t_lookup(&w, 1, "g", NULL));
     OK(t_lookup(&w, 1, "h", NULL));
+}
+
+static uint64_t inodes_in_use(void)
+{
+    Rozo__MdStatfsReq req = ROZO__MD_STATFS_REQ__INIT;
+    Rozo__MdStatfsResp *resp;
+    uint64_t n;
+
+    OK(world_call(&w, ROZO__OP__MD_STATFS, &req.base, &rozo__md_statfs_resp__descriptor,
+                  &resp));
+    n = resp->files;
+    rozo__md_statfs_resp__free_unpacked(resp, NULL);
+    return n;
+}
+
+/* A device 0/0, of this owner and with no permissions. */
+static void is_whiteout(uint64_t parent, const char *name, uint32_t uid, uint32_t gid)
+{
+    struct seen s;
+
+    OK(t_lookup(&w, parent, name, &s));
+    assert_int_equal(s.mode, S_IFCHR);
+    assert_int_equal(s.rdev, 0);
+    assert_int_equal(s.nlink, 1);
+    assert_true(s.uid == uid && s.gid == gid);
+}
+
+static void test_rename_leaves_a_whiteout(void **state)
+{
+    Rozo__MdRenameReq req = ROZO__MD_RENAME_REQ__INIT;
+    uint64_t d, n;
+    struct seen g, s;
+
+    (void)state;
+    rename_tree(1);
+    n = inodes_in_use();
+    d = mk(1, "sgid", S_IFDIR | S_ISGID | 0755);
+    OK(t_lookup(&w, 1, "g", &g));
+    OK(t_rename(&w, 1, "g", d, "g", RENAME_WHITEOUT));
+    is_whiteout(1, "g", 0, 0);
+    OK(t_lookup(&w, d, "g", &s));
+    assert_int_equal(s.ino, g.ino);
+    req.parent = d;
+    req.name = (ProtobufCBinaryData){ 1, (uint8_t *)"g" };
+    req.new_parent = 1;
+    req.new_name = (ProtobufCBinaryData){ 1, (uint8_t *)"x" };
+    req.flags = RENAME_WHITEOUT;
+    req.uid = 7;
+    req.gid = 8;
+    OK(world_call(&w, ROZO__OP__MD_RENAME, &req.base, NULL, NULL));
+    is_whiteout(d, "g", 7, 1001); /* the group of a set-gid directory */
+    OK(t_rename(&w, 1, "a", d, "a", RENAME_WHITEOUT)); /* a directory */
+    is_whiteout(1, "a", 0, 0);
+    assert_int_equal(get(d).nlink, 3);
+    OK(t_rename(&w, 1, "x", 1, "g", RENAME_WHITEOUT)); /* over the first whiteout */
+    is_whiteout(1, "x", 0, 0);
+    assert_int_equal(inodes_in_use(), n + 1 + 4 - 1);
+    OK(t_unlink(&w, 1, "x", NULL));
 }
 
 static void test_rename_moves_directories(void **state)
@@ -715,6 +778,7 @@ int main(void)
         T(test_symlinks),
         T(test_rename_says),
         T(test_rename_replaces),
+        T(test_rename_leaves_a_whiteout),
         T(test_rename_moves_directories),
         T(test_times),
         T(test_set_gid_directories),

@@ -771,6 +771,7 @@ static void see(struct seen *out, const Rozo__Attr *a, const Rozo__FileData *d)
         out->has_data = a->has_data;
         out->change = a->change;
         out->xattrs = a->xattrs;
+        out->file_flags = a->file_flags;
         out->blocks = a->blocks;
         out->blocks_unsure = a->blocks_unsure;
     }
@@ -864,6 +865,18 @@ unsigned t_create_open(struct world *w, uint64_t parent, const char *name, bool 
     req.mode = S_IFREG | 0644;
     req.open = true;
     req.exclusive = exclusive;
+    return create_call(w, &req, out);
+}
+
+unsigned t_create_nameless(struct world *w, uint64_t parent, uint32_t mode,
+                           struct seen *out)
+{
+    Rozo__MdCreateReq req = ROZO__MD_CREATE_REQ__INIT;
+
+    req.parent = parent;
+    req.mode = mode;
+    req.gid = 1001;
+    req.open = req.exclusive = req.nameless = true;
     return create_call(w, &req, out);
 }
 

@@ -167,6 +167,7 @@ struct seen {
     int64_t ctime_ns;
     bool has_data;
     uint32_t xattrs; /* XattrBits */
+    uint32_t file_flags;
     /* of FileData, when there was one */
     bool with_data;
     uint32_t epoch, n_storages, dist_generation;
@@ -182,6 +183,9 @@ unsigned t_create(struct world *w, uint64_t parent, const char *name, uint32_t m
                   struct seen *out);
 unsigned t_create_open(struct world *w, uint64_t parent, const char *name, bool exclusive,
                        struct seen *out);
+/** As O_TMPFILE does; group 1001. */
+unsigned t_create_nameless(struct world *w, uint64_t parent, uint32_t mode,
+                           struct seen *out);
 unsigned t_symlink(struct world *w, uint64_t parent, const char *name, const char *target,
                    struct seen *out);
 unsigned t_unlink(struct world *w, uint64_t parent, const char *name,
