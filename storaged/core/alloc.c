@@ -209,7 +209,7 @@ static enum op_next alloc_keep(struct alloc_op *a)
 {
     struct pending_file *f = a->rc == 0 ? op_pending(&a->op) : NULL;
 
-    LIST_FOREACH(node, f == NULL ? &a->op.room_link : &f->marks) {
+    LIST_FOREACH(node, f == NULL ? &a->op.room.link : &f->marks) {
         struct pending_mark *m = container_of(node, struct pending_mark, link);
 
         if (m->first >= a->end || m->end <= a->first)

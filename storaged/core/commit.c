@@ -211,7 +211,7 @@ static enum op_next fence_append(struct op *op)
 {
     struct fence_op *f = (struct fence_op *)op;
     uint32_t epoch = journal_fence(op->st->journal, &op->ref.id);
-    struct entry e = { .kind = ENTRY_FENCE, .file = journal_file(&op->ref) };
+    struct entry e = { .kind = ENTRY_FENCE, .file = op_file(op) };
     struct pending_entry *entry;
     enum op_next next;
 
@@ -884,11 +884,11 @@ static void resolve_free(struct op *op)
     free(r->scan.buf);
 }
 
-int storage_resolve(struct storage *st, struct pending_file *f,
+int storage_resolve(void *storage, struct pending_file *f,
                     void (*done)(void *arg, int rc), void *arg)
 {
     struct resolve_op *r = (struct resolve_op *)op_new_internal(
-        st, f, sizeof(*r), resolve_step, resolve_free, done, arg);
+        storage, f, sizeof(*r), resolve_step, resolve_free, done, arg);
 
     if (r == NULL)
         return -ENOMEM;

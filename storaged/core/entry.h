@@ -14,7 +14,7 @@
 
 #include "codec/codec.h"
 #include "common/record.h"
-#include "storaged/core/storage.h"
+#include "storaged/core/projfile.h"
 
 enum entry_kind {
     ENTRY_RECORDS = 1, /* records of one projection that replace others */

@@ -24,26 +24,11 @@ struct pending *journal_pending(struct journal *j)
     return &j->pending;
 }
 
-struct storage_file journal_file(const struct file_ref *ref)
-{
-    struct storage_file f = {
-        .id = ref->id,
-        .codec = ref->kind,
-        .layout = ref->layout,
-        .n_storages = ref->n_storages,
-        .dist_generation = ref->dist_generation,
-        .block_bytes = ref->block_bytes,
-    };
-
-    memcpy(f.storages, ref->storages, ref->n_storages * sizeof(f.storages[0]));
-    return f;
-}
-
 /* ---- how full ---- */
 
 uint64_t journal_segment_bytes(const struct journal *j)
 {
-    const struct storage_config *c = &j->st->config;
+    const struct journal_config *c = &j->config;
     uint64_t n = c->journal_bytes / (c->n_loops == 0 ? 1 : c->n_loops) / SEGMENTS_MIN;
 
     n = n < SEGMENT_BYTES ? n : SEGMENT_BYTES;
@@ -53,7 +38,7 @@ uint64_t journal_segment_bytes(const struct journal *j)
 
 unsigned journal_slots(const struct journal *j)
 {
-    const struct storage_config *c = &j->st->config;
+    const struct journal_config *c = &j->config;
     uint64_t n =
         c->journal_bytes / (c->n_loops == 0 ? 1 : c->n_loops) / journal_segment_bytes(j);
 
@@ -77,7 +62,7 @@ bool journal_is_full(const struct journal *j)
 void journal_tell_failures(struct journal *j)
 {
     for (; j->log != NULL && j->failures_told < log_failures(j->log); j->failures_told++)
-        generations_lost_bytes(j->st->config.generations);
+        generations_lost_bytes(j->config.generations);
 }
 
 void journal_health(const struct journal *j, Rozo__StHealthResp *out)
@@ -98,16 +83,71 @@ void journal_health(const struct journal *j, Rozo__StHealthResp *out)
     out->uncommitted += j->pending.n_uncommitted;
 }
 
-/* ---- ops that wait ---- */
+/* ---- who waits ---- */
 
 void journal_wake(struct journal *j)
 {
     while (!list_is_empty(&j->waiters)) {
-        struct op *op = container_of(j->waiters.next, struct op, room_link);
+        struct journal_waiter *w =
+            container_of(j->waiters.next, struct journal_waiter, link);
 
-        list_remove(&op->room_link);
-        env_post(j->st->env, &op->task);
+        list_remove(&w->link);
+        env_post(j->config.env, w->task);
     }
+}
+
+void journal_wait(struct journal *j, struct journal_waiter *waiter)
+{
+    list_add_tail(&j->waiters, &waiter->link);
+}
+
+void journal_wait_for_room(struct journal *j, struct journal_waiter *waiter)
+{
+    journal_wait(j, waiter);
+    journal_timer_start(j);
+    journal_run(j);
+}
+
+/* Requests that look at the marks of a file look at each of them. */
+bool journal_has_many_marks(const struct pending_file *f, unsigned max)
+{
+    return f != NULL && f->n_marks >= max;
+}
+
+/* ---- for those who append ---- */
+
+struct log *journal_log(struct journal *j)
+{
+    return j->log;
+}
+
+struct pending_entry *journal_entry_new(struct journal *j, const struct log_append *a)
+{
+    struct pending_entry *entry = pending_entry_new(&j->pending, &a->place);
+
+    if (entry == NULL) {
+        log_release(j->log, &a->place);
+        return NULL;
+    }
+    journal_entry_init(j, entry, a->kind);
+    journal_timer_start(j);
+    return entry;
+}
+
+uint64_t journal_newest(const struct journal *j)
+{
+    return j->pending.n_numbers;
+}
+
+void journal_synced(struct journal *j, uint64_t number)
+{
+    if (number > j->synced_number)
+        j->synced_number = number;
+}
+
+bool journal_file_is_synced(const struct journal *j, const struct pending_file *f)
+{
+    return f == NULL || f->last_number <= j->synced_number;
 }
 
 static void on_unwanted(void *arg, struct pending_entry *entry)
@@ -123,7 +163,7 @@ static void on_unwanted(void *arg, struct pending_entry *entry)
 void journal_timer_start(struct journal *j)
 {
     if (!j->stopping && !env_timer_is_running(&j->timer))
-        env_timer_start(j->st->env, &j->timer, TICK_MS);
+        env_timer_start(j->config.env, &j->timer, TICK_MS);
 }
 
 /* ---- commits ---- */
@@ -236,21 +276,21 @@ static void stop_maybe_done(struct journal *j)
 
 void journal_stop(struct journal *j, void (*done)(void *arg), void *arg)
 {
-    env_timer_stop(j->st->env, &j->timer);
+    env_timer_stop(j->config.env, &j->timer);
     j->stopping = true;
     j->stop_done = done;
     j->stop_arg = arg;
     journal_run(j);
 }
 
-int journal_new(struct storage *st, struct journal **out)
+int journal_new(const struct journal_config *config, struct journal **out)
 {
     struct journal *j = calloc(1, sizeof(*j));
     int rc;
 
     if (j == NULL)
         return -ENOMEM;
-    j->st = st;
+    j->config = *config;
     list_init(&j->fences);
     list_init(&j->drops);
     list_init(&j->appliers);
@@ -271,7 +311,7 @@ void journal_free(struct journal *j)
     if (j == NULL)
         return;
     assert(j->n_appliers == 0 && list_is_empty(&j->waiters));
-    env_timer_stop(j->st->env, &j->timer);
+    env_timer_stop(j->config.env, &j->timer);
     journal_copier_free(&j->copier);
     j->log_started = false; /* what is wanted stays wanted in the segments */
     journal_notes_free(j);

@@ -2,7 +2,7 @@
  * journal_apply.c - the applier: brings what is committed of a file into place.
  *
  * In:     the queue of files with something committed. Thread: the storio loop.
- * Out:    internal ops that write in place (storage_apply_*()), a sync of the projection files.
+ * Out:    the hooks that write in place, a sync of the projection files.
  * Keeps:  nothing is applied that was not committed; nothing is released before it lies in place on stable storage.
  * Yours:  when and how much is applied at a time.
  */
@@ -106,6 +106,8 @@ static void on_applied(void *arg, int rc)
 /* The next mark, oldest version first; false: none. */
 static bool applier_mark(struct applier *a)
 {
+    const struct journal_hooks *hooks = &a->j->config.hooks;
+
     if (a->rc != 0)
         return false;
     LIST_FOREACH(node, &a->f->marks) {
@@ -113,7 +115,7 @@ static bool applier_mark(struct applier *a)
 
         if (!m->committed || m->applied)
             continue;
-        a->rc = storage_apply_mark(a->j->st, a->f, m, on_applied, a);
+        a->rc = hooks->apply_mark(hooks->arg, a->f, m, on_applied, a);
         return a->rc == 0;
     }
     return false;
@@ -122,17 +124,18 @@ static bool applier_mark(struct applier *a)
 /* Neighbours in one go. */
 static bool applier_records(struct applier *a)
 {
+    const struct journal_hooks *hooks = &a->j->config.hooks;
     const struct apply_item *i = &a->items[a->at];
     unsigned n = 1;
 
     if (a->at == a->n || a->rc != 0)
         return false;
-    while (a->at + n < a->n && n < BLOCKS_PER_REQUEST_MAX &&
-           i[n].projection == i->projection && i[n].block == i->block + n)
+    while (a->at + n < a->n && n < APPLY_BLOCKS_MAX && i[n].projection == i->projection &&
+           i[n].block == i->block + n)
         n++;
     a->at += n;
     a->rc =
-        storage_apply_records(a->j->st, a->f, i->projection, i->block, n, on_applied, a);
+        hooks->apply_records(hooks->arg, a->f, i->projection, i->block, n, on_applied, a);
     return a->rc == 0;
 }
 
@@ -208,7 +211,7 @@ static int applier_start(struct journal *j, struct pending_file *f)
 
     if (a == NULL)
         return -ENOMEM;
-    rc = object_get(&j->st->objects, &f->ref.id, &a->obj);
+    rc = object_get(j->config.objects, &f->ref.id, &a->obj);
     if (rc != 0) {
         free(a);
         return rc;
@@ -221,7 +224,7 @@ static int applier_start(struct journal *j, struct pending_file *f)
     f->wanted_now = false;
     list_add_tail(&j->appliers, &a->link);
     j->n_appliers++;
-    env_post(j->st->env, &a->task);
+    env_post(j->config.env, &a->task);
     return 0;
 }
 
@@ -250,8 +253,8 @@ static bool is_due(const struct journal *j, const struct pending_file *f)
     if (journal_now(j) < f->retry_ns)
         return false;
     return f->wanted_now || journal_has_pressure(j) ||
-           file_has_many_marks(f, PENDING_MARKS_MAX / 2) ||
-           (j->st->config.mutant & MUTANT_NO_COMMIT_RULE) != 0 || is_time(j, f);
+           journal_has_many_marks(f, PENDING_MARKS_MAX / 2) ||
+           j->config.apply_uncommitted || is_time(j, f);
 }
 
 void journal_appliers_start(struct journal *j)

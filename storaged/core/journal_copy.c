@@ -474,7 +474,7 @@ static void copy_entry_start(struct journal *j, struct pending_entry *entry)
                                .n_iov = 1,
                                .done = on_copy_read,
                                .arg = c };
-    disk_submit(j->st->disk, &c->dr);
+    disk_submit(j->config.disk, &c->dr);
 }
 
 /*

@@ -1,13 +1,12 @@
 /*
  * journal_in.h - what the files of the journal share: journal.c (rooms, commits, what runs by itself, the end),
- * journal_op.c (what ops ask of it), journal_notes.c (fences and drops), journal_apply.c (the applier), journal_copy.c
+ * journal_notes.c (fences and drops), journal_apply.c (the applier), journal_copy.c
  * (copying forward), journal_start.c (replay). Nobody else includes it.
  */
 #ifndef ROZO_STORAGED_JOURNAL_IN_H
 #define ROZO_STORAGED_JOURNAL_IN_H
 
 #include "storaged/core/journal.h"
-#include "storaged/core/op.h"
 
 enum { JOURNAL_LOOPS_MAX = 16, JOURNAL_FENCE_BUCKETS = 1024 };
 
@@ -76,8 +75,8 @@ enum start_state {
 };
 
 struct journal {
-    struct storage *st; /* borrowed */
-    struct log *log;    /* owned; NULL before it is open */
+    struct journal_config config;
+    struct log *log; /* owned; NULL before it is open */
     bool log_started;
     uint64_t failures_told; /* of the log's */
     uint64_t synced_number; /* frames up to this one are on stable storage */
@@ -92,7 +91,7 @@ struct journal {
     struct list_node appliers;
     unsigned n_appliers;
     struct list_node queue;   /* files with something committed */
-    struct list_node waiters; /* ops that wait for room, or for an applier */
+    struct list_node waiters; /* struct journal_waiter */
     struct env_timer timer;
 
     struct copier copier;
@@ -135,13 +134,7 @@ struct journal {
 
 static inline uint64_t journal_now(const struct journal *j)
 {
-    return env_now_ns(j->st->env);
-}
-
-/* Whoever looks at the marks of a file looks at each of them. */
-static inline bool file_has_many_marks(const struct pending_file *f, unsigned max)
-{
-    return f != NULL && f->n_marks >= max;
+    return env_now_ns(j->config.env);
 }
 
 static inline void journal_entry_init(const struct journal *j, struct pending_entry *e,
@@ -155,9 +148,7 @@ static inline void journal_entry_init(const struct journal *j, struct pending_en
 
 uint64_t journal_segment_bytes(const struct journal *j);
 unsigned journal_slots(const struct journal *j);
-/** One segment is kept free for what makes room: copies, fences, drops. */
-bool journal_is_full(const struct journal *j);
-/** Ops that wait for room, or for an applier, look again. */
+/** Posts the tasks of all waiters. */
 void journal_wake(struct journal *j);
 void journal_timer_start(struct journal *j);
 /** Begin what is due. */

@@ -133,7 +133,7 @@ void journal_notes_expire(struct journal *j)
 {
     uint64_t oldest = log_oldest(j->log);
 
-    if (!identity_is_in_doubt(j->st->config.identity)) {
+    if (!identity_is_in_doubt(j->config.identity)) {
         doubt_end(j);
         j->n_lost = 0;
     }

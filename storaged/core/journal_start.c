@@ -2,7 +2,7 @@
  * journal_start.c - replay: what the segments of all loops hold becomes what is pending here.
  *
  * In:     journal_start(), journal_serve(). Thread: the storio loop.
- * Out:    log_scan(), storage_resolve(), the copier.
+ * Out:    log_scan(), the hook `resolve`, the copier.
  * Keeps:  interrupted, or done twice, the outcome is the same.
  */
 #include <errno.h>
@@ -146,7 +146,8 @@ static int on_found(void *arg, unsigned loop, uint8_t kind, const struct log_pla
         log_error("journal: a frame that makes no sense is left out");
         return 0;
     }
-    if (!storage_owns(j->st, &e.file.id) && !journal_is_doubt(&e.file.id))
+    if (!j->config.hooks.owns(j->config.hooks.arg, &e.file.id) &&
+        !journal_is_doubt(&e.file.id))
         return 0;
     entry = pending_entry_new(&j->pending, place);
     if (entry == NULL)
@@ -160,7 +161,7 @@ static int on_found(void *arg, unsigned loop, uint8_t kind, const struct log_pla
         if (e.version != 0)
             entry_put(wide, &e);
     }
-    if (loop != j->st->config.loop || place->is_damaged)
+    if (loop != j->config.loop || place->is_damaged)
         rc = found_keep(entry, data, len);
     if (rc == 0)
         rc = found(j, entry, &e, data, len);
@@ -235,10 +236,10 @@ static void on_log_started(void *arg, int rc)
 
 static int start_log(struct journal *j)
 {
-    const struct storage_config *c = &j->st->config;
+    const struct journal_config *c = &j->config;
     struct log_config config = {
-        .env = j->st->env,
-        .disk = j->st->disk,
+        .env = j->config.env,
+        .disk = j->config.disk,
         .loop = c->loop,
         .n_loops = c->n_loops == 0 ? 1 : c->n_loops,
         .n_loops_max = JOURNAL_LOOPS_MAX,
@@ -288,7 +289,7 @@ static bool start_resolve(struct journal *j)
 
         if (next == NULL)
             break;
-        j->start_rc = storage_resolve(j->st, next, on_resolved, j);
+        j->start_rc = j->config.hooks.resolve(j->config.hooks.arg, next, on_resolved, j);
         j->n_resolving += j->start_rc == 0;
     }
     return j->n_resolving > 0;
@@ -322,7 +323,7 @@ static bool start_doubt(struct journal *j)
                              .epoch = 1 };
 
     if (j->n_lost > 0 || j->doubt != NULL)
-        atomic_fetch_add(&j->st->config.identity->losses, 1);
+        atomic_fetch_add(&j->config.identity->losses, 1);
     if (j->n_lost == 0 || j->doubt != NULL)
         return false;
     j->said = malloc(ENTRY_HEADER_BYTES);
@@ -376,7 +377,7 @@ static bool start_say(struct journal *j)
 
     if (j->keep_old || (j->said = malloc(LOG_SYNCED_MAX)) == NULL)
         return false;
-    len = log_synced_put(j->scanned, j->st->config.loop, j->said);
+    len = log_synced_put(j->scanned, j->config.loop, j->said);
     if (len == 0)
         return false;
     j->said_iov = (struct iovec){ .iov_base = j->said, .iov_len = len };
@@ -457,10 +458,9 @@ void journal_start(struct journal *j, void (*done)(void *arg, int rc), void *arg
 {
     j->start_done = done;
     j->start_arg = arg;
-    j->start_rc = ((j->st->config.mutant & MUTANT_NO_CRC_CHECK) != 0
-                       ? log_scan_any_crc
-                       : log_scan)(j->st->env, j->st->disk, JOURNAL_LOOPS_MAX,
-                                   j->st->config.loop, on_found, on_scanned, j);
+    j->start_rc = (j->config.believe_any_crc ? log_scan_any_crc : log_scan)(
+        j->config.env, j->config.disk, JOURNAL_LOOPS_MAX, j->config.loop, on_found,
+        on_scanned, j);
     if (j->start_rc != 0)
         start_end(j);
 }
@@ -497,7 +497,7 @@ void journal_serve(struct journal *j, void (*done)(void *arg), void *arg)
     j->serve_arg = arg;
     j->serve_task.fn = on_serve_task;
     if (j->keep_old)
-        env_post(j->st->env, &j->serve_task);
+        env_post(j->config.env, &j->serve_task);
     else
         log_forget_old(j->log, on_forgotten, j);
 }

@@ -26,20 +26,14 @@
 
 #include "common/env.h"
 #include "storaged/core/disk.h"
+#include "storaged/core/log_frame.h"
 
 enum {
-    LOG_FORMAT = 2, /* written; 1 is read, too */
     LOG_SLOTS_MAX = 32,
-    LOG_SEGMENT_MIN = 2 << 20,  /* bytes; an entry with its frame fits into one */
-    LOG_SEGMENT_MAX = 64 << 20, /* bytes; a scan has one in memory at a time */
-    LOG_ENTRY_MAX = 1280 << 10, /* bytes of one entry without its frame */
+    LOG_SEGMENT_MIN = 2 << 20, /* bytes; an entry with its frame fits into one */
     LOG_IOV_MAX = 2 * 128 + 2,
-    LOG_KIND_SYNCED = 255, /* entries of the log's own, not given by a scan */
     LOG_QUIET_MS =
         100, /* without a sync: then it says, on stable storage, how far the last one came */
-    LOG_SYNCED_MAX = 64 * 12,
-    LOG_HEAD_MAX = 216,         /* bytes of an entry that its frame holds twice */
-    LOG_SEGMENTS_MAX = 64 * 16, /* of all logs on a disk */
 };
 
 struct log;
@@ -54,19 +48,6 @@ struct log_config {
     uint64_t segment_bytes; /* LOG_SEGMENT_MIN..LOG_SEGMENT_MAX, whole pages */
     unsigned
         slots; /* at most, 2..LOG_SLOTS_MAX; four are made at start, more if needed */
-};
-
-/* Where an entry lies. Segment numbers grow for ever; one is never used twice in a log. */
-struct log_place {
-    uint64_t segment; /* 0: nowhere */
-    uint64_t
-        offset; /* of the entry itself, behind its frame header, in its segment's file */
-    uint32_t len;           /* bytes of the entry */
-    struct disk_file *file; /* borrowed: good for reads and disk_fd() while the entry is
-                               wanted; NULL from a scan */
-    uint8_t slot;           /* the log's, as long as there is a file */
-    uint32_t sequence;      /* of its frame in its segment */
-    bool is_damaged;        /* from a scan: only the head can be believed */
 };
 
 /* One append. Embedded in its owner; everything it points at is borrowed until done. */
@@ -102,40 +83,6 @@ struct log_wait {
 };
 
 /**
- * An entry found by a scan, in the order it was appended (within one loop's log). data: the entry, `len` bytes, not
- * aligned, valid inside the call. Where place->is_damaged, data is its head and len that of the head: the entry was damaged, or the
- * end of the log was torn (log_was_synced() tells, when the scan is done). Return 0 to go on, -errno to give up with it.
- */
-typedef int log_entry_cb(void *arg, unsigned loop, uint8_t kind,
-                         const struct log_place *place, const uint8_t *data, size_t len);
-
-/* What a scan learned of one segment. */
-struct log_seen {
-    uint64_t number;
-    unsigned loop;
-    uint32_t last; /* sequence of the last frame that can be believed, or its head */
-    uint32_t
-        synced; /* frames up to this one were on stable storage, later ones say; UINT32_MAX: all */
-    uint32_t bad_first, bad_last; /* sequences of damaged and missing frames; 0: none */
-    uint32_t gap_first, gap_last; /* of those of which not even the head is left */
-    uint32_t n_gap;
-};
-
-/* What a scan saw beside entries. */
-struct log_scan_result {
-    uint64_t n_entries;
-    uint64_t
-        n_lost; /* frames and segments that were on stable storage, and nobody can tell what was in them */
-    unsigned n_seen;
-    struct log_seen seen[LOG_SEGMENTS_MAX];
-    uint64_t
-        n_torn; /* segments that end in a frame that is not whole: usual after a crash */
-    uint64_t
-        n_damaged; /* frames that cannot be believed though later ones of their segment can, and segments
-                           whose headers are both damaged: bytes were lost */
-};
-
-/**
  * Read every segment of every loop 0..n_loops_max-1 that lies on the disk and give each entry to cb; those of last_loop come
  * behind all others: a loop that took over files notes in its own log what does not count any more. A frame that is not
  * whole is skipped when a later one in the same segment is whole; a page that cannot be read costs the frames in it.
@@ -152,10 +99,6 @@ int log_scan_any_crc(struct env *env, struct disk *disk, unsigned n_loops_max,
                      void (*done)(void *arg, int rc,
                                   const struct log_scan_result *result),
                      void *arg);
-
-/** Was what a scan found damaged on stable storage? Else it never was, or nobody knows: a torn end. */
-bool log_was_synced(const struct log_scan_result *result, unsigned loop,
-                    const struct log_place *place);
 
 /** Returns 0 or -ENOMEM; touches no disk. */
 int log_open(const struct log_config *config, struct log **out);
@@ -190,11 +133,6 @@ void log_release(struct log *log, const struct log_place *place);
 /** Everything appended before this call is on stable storage when done. One at a time is under way, shared by all who
  * asked before it began. Returns true, and no callback comes, when it is already. */
 bool log_sync(struct log *log, struct log_wait *w);
-
-/** Say of the segments of before: all that was found in them is on stable storage now. The entry, to be appended with the kind
- * LOG_KIND_SYNCED and kept for as long as these segments are; bytes of it in p. */
-size_t log_synced_put(const struct log_scan_result *result, unsigned loop,
-                      uint8_t p[LOG_SYNCED_MAX]);
 
 /** Bytes in segments that are not free, and how many there can be (fewer while the disk is full). */
 uint64_t log_used_bytes(const struct log *log);

@@ -6,8 +6,7 @@
 #ifndef ROZO_STORAGED_LOG_LIST_H
 #define ROZO_STORAGED_LOG_LIST_H
 
-#include "storaged/core/disk.h"
-#include "storaged/core/log_frame.h"
+#include "storaged/core/log.h"
 
 enum {
     LOG_FILES_MAX = 2 * LOG_SLOTS_MAX, /* while those of before wait to be forgotten */

@@ -489,7 +489,7 @@ static void mark_see_kept(struct mark_op *m)
     struct pending_file *f = is_applier(m) ? op_pending(&m->op) : NULL;
 
     m->keep_first = m->keep_end = 0;
-    LIST_FOREACH(node, f == NULL ? &m->op.room_link : &f->marks) {
+    LIST_FOREACH(node, f == NULL ? &m->op.room.link : &f->marks) {
         const struct pending_mark *x = container_of(node, struct pending_mark, link);
 
         if (x->version != m->version || x->first != m->first || x->end != m->end)
@@ -669,7 +669,7 @@ static enum op_next mark_wait_room(struct mark_op *m)
 static int append_index(struct mark_op *m)
 {
     struct pending *p = journal_pending(m->op.st->journal);
-    struct storage_file file = journal_file(&m->op.ref);
+    struct storage_file file = op_file(&m->op);
     struct pending_file *f = pending_get(p, &file, m->op.ref.codec);
     struct pending_mark mark = { .first = m->first,
                                  .end = m->end,
@@ -698,7 +698,7 @@ static bool is_about_nothing(const struct mark_op *m)
 static enum op_next mark_append(struct mark_op *m)
 {
     struct entry e = { .kind = ENTRY_MARK,
-                       .file = journal_file(&m->op.ref),
+                       .file = op_file(&m->op),
                        .projection = (uint8_t)m->projection,
                        .keep_newer = m->keep_newer,
                        .first = m->first,
@@ -821,7 +821,7 @@ static void apply_step(struct op *op)
 
     if (next == OP_WAIT)
         return;
-    LIST_FOREACH(node, f == NULL ? &op->room_link : &f->marks) {
+    LIST_FOREACH(node, f == NULL ? &op->room.link : &f->marks) {
         struct pending_mark *x = container_of(node, struct pending_mark, link);
 
         if (next == OP_GO && x->committed && x->version == m->version &&
@@ -831,12 +831,12 @@ static void apply_step(struct op *op)
     op_end_internal(op, next == OP_GO ? 0 : op->rc);
 }
 
-int storage_apply_mark(struct storage *st, struct pending_file *f,
+int storage_apply_mark(void *storage, struct pending_file *f,
                        const struct pending_mark *mark, void (*done)(void *arg, int rc),
                        void *arg)
 {
-    struct mark_op *m = (struct mark_op *)op_new_internal(st, f, sizeof(*m), apply_step,
-                                                          mark_op_free, done, arg);
+    struct mark_op *m = (struct mark_op *)op_new_internal(
+        storage, f, sizeof(*m), apply_step, mark_op_free, done, arg);
 
     if (m == NULL)
         return -ENOMEM;

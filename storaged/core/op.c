@@ -27,6 +27,21 @@ static const uint64_t CLIENTS_SPAN_NS = 250000000;
 
 /* ---- the beginning and the end ---- */
 
+struct storage_file op_file(const struct op *op)
+{
+    struct storage_file f = {
+        .id = op->ref.id,
+        .codec = op->ref.kind,
+        .layout = op->ref.layout,
+        .n_storages = op->ref.n_storages,
+        .dist_generation = op->ref.dist_generation,
+        .block_bytes = op->ref.block_bytes,
+    };
+
+    memcpy(f.storages, op->ref.storages, op->ref.n_storages * sizeof(f.storages[0]));
+    return f;
+}
+
 enum op_next op_bad(struct op *op, int rc)
 {
     assert(rc != 0);
@@ -160,7 +175,7 @@ struct op *op_new(struct storage *st, struct rpc_call *call, size_t size_bytes,
     op->task.fn = on_op_task;
     op->wait.task.fn = on_op_locked;
     op->sync.task.fn = on_op_synced;
-    list_init(&op->room_link);
+    list_init(&op->room.link);
     op->next = st->ops;
     if (op->next != NULL)
         op->next->prev = op;
@@ -349,7 +364,7 @@ void op_tell_damaged(const struct op *op, uint64_t first, uint64_t end)
 
     if (config->damaged == NULL)
         return;
-    what.file = journal_file(&op->ref);
+    what.file = op_file(op);
     config->damaged(config->damaged_arg, &what);
 }
 

@@ -135,7 +135,7 @@ struct op {
     bool log_waiting, log_joined;
     int files_rc; /* of the projection files, while the journal is waited for */
     int log_rc;
-    struct list_node room_link; /* in the journal's waiters */
+    struct journal_waiter room;
     uint64_t room_deadline_ns;
     bool waited_marks;
     bool none_aside; /* since it has the lock: no file of this one was put aside */
@@ -177,6 +177,8 @@ struct op *op_new(struct storage *st, struct rpc_call *call, size_t size_bytes,
 void op_start(struct op *op);
 /** Object, lock, and the projections of op->want looked up. */
 enum op_next op_enter(struct op *op);
+/** The file of the request, as journal entries carry it. */
+struct storage_file op_file(const struct op *op);
 /** Set op->rc; returns OP_BAD. */
 enum op_next op_bad(struct op *op, int rc);
 /** Until what was acknowledged of the object is on stable storage. */
@@ -349,18 +351,14 @@ enum op_next op_log_sync_join(struct op *op);
 /** op_sync() of the projection files, if wanted, and then the same: both have answered, whichever fails. */
 enum op_next op_sync_both(struct op *op, bool files);
 
-/**
- * The journal's own ops; done(arg, rc) once and never inside. 0 or -ENOMEM, then done does not come.
- * Records: the newest committed version of each of n blocks goes in place and is `applied` then.
- */
-int storage_apply_records(struct storage *st, struct pending_file *f, unsigned projection,
+/* The journal's hooks, see struct journal_hooks. */
+int storage_apply_records(void *storage, struct pending_file *f, unsigned projection,
                           uint64_t first, unsigned n, void (*done)(void *arg, int rc),
                           void *arg);
-int storage_apply_mark(struct storage *st, struct pending_file *f,
+int storage_apply_mark(void *storage, struct pending_file *f,
                        const struct pending_mark *mark, void (*done)(void *arg, int rc),
                        void *arg);
-/** At the start: of what was found pending, what lies in place already goes, and what has no file. */
-int storage_resolve(struct storage *st, struct pending_file *f,
+int storage_resolve(void *storage, struct pending_file *f,
                     void (*done)(void *arg, int rc), void *arg);
 
 /** Blocks of [first, end) that are in the extent of first. */

@@ -19,7 +19,7 @@
 #include "common/list.h"
 #include "common/record.h"
 #include "storaged/core/log.h"
-#include "storaged/core/storage.h"
+#include "storaged/core/projfile.h"
 
 enum { PENDING_EPOCHS_MAX = 16, PENDING_MARKS_MAX = 4096 };
 

@@ -36,6 +36,15 @@ struct mark_range {
     uint64_t version;    /* not 0 */
 };
 
+/* A file, as its FileRef says. */
+struct storage_file {
+    struct file_id id;
+    uint8_t codec, layout, n_storages;
+    uint32_t block_bytes;
+    uint32_t dist_generation; /* the journal's entries do not have it: 0 then */
+    uint32_t storages[DIST_MAX];
+};
+
 /* Page 0: enough to read the file back without the metadata daemon. */
 struct projfile_header {
     struct file_id id;

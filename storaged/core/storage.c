@@ -415,6 +415,33 @@ bool storage_next_unsettled(struct storage *st, uint64_t older_than_ns, uint64_t
     return false;
 }
 
+static bool on_owns(void *storage, const struct file_id *id)
+{
+    return storage_owns(storage, id);
+}
+
+static int storage_journal_new(struct storage *st)
+{
+    const struct storage_config *c = &st->config;
+    const struct journal_config config = {
+        .env = st->env,
+        .disk = st->disk,
+        .objects = &st->objects,
+        .identity = c->identity,
+        .generations = c->generations,
+        .n_loops = c->n_loops,
+        .loop = c->loop,
+        .journal_bytes = c->journal_bytes,
+        .reserve_bytes = c->reserve_bytes,
+        .apply_uncommitted = (c->mutant & MUTANT_NO_COMMIT_RULE) != 0,
+        .believe_any_crc = (c->mutant & MUTANT_NO_CRC_CHECK) != 0,
+        .hooks = { on_owns, storage_resolve, storage_apply_records, storage_apply_mark,
+                   st },
+    };
+
+    return journal_new(&config, &st->journal);
+}
+
 int storage_open(const struct storage_config *config, struct storage **out)
 {
     struct storage *st = calloc(1, sizeof(*st));
@@ -438,7 +465,7 @@ int storage_open(const struct storage_config *config, struct storage **out)
     rc = objects_init(&st->objects, st->env, st->disk, config->generations,
                       st->config.files_max);
     if (rc == 0)
-        rc = journal_new(st, &st->journal);
+        rc = storage_journal_new(st);
     if (rc != 0) {
         objects_close(&st->objects); /* a failed init is fine */
         free(st);

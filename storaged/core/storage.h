@@ -20,6 +20,7 @@
 #include "storaged/core/disk.h"
 #include "storaged/core/generation.h"
 #include "storaged/core/identity.h"
+#include "storaged/core/projfile.h"
 
 struct storage;
 
@@ -34,15 +35,6 @@ enum storage_mutant {
     MUTANT_NO_VERSION_CHECK = 8, /* older versions are taken */
     MUTANT_NO_CRC_CHECK = 16,    /* frames of the journal are believed with a wrong crc */
     MUTANT_NO_FENCED = 32,       /* sessions that are over go on writing */
-};
-
-/* A file, as its FileRef says. */
-struct storage_file {
-    struct file_id id;
-    uint8_t codec, layout, n_storages;
-    uint32_t block_bytes;
-    uint32_t dist_generation; /* the journal's entries do not have it: 0 then */
-    uint32_t storages[DIST_MAX];
 };
 
 /* A client gave us what another storage is to hold. */

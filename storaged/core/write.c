@@ -240,7 +240,7 @@ static bool to_journal(const struct write_op *w, unsigned i)
 static size_t append_iov(struct write_op *w)
 {
     struct entry e = { .kind = ENTRY_RECORDS,
-                       .file = journal_file(&w->op.ref),
+                       .file = op_file(&w->op),
                        .projection = (uint8_t)w->projection,
                        .first = w->first,
                        .version = w->newest };
@@ -269,7 +269,7 @@ static size_t append_iov(struct write_op *w)
 static int append_index(struct write_op *w)
 {
     struct pending *p = journal_pending(w->op.st->journal);
-    struct storage_file file = journal_file(&w->op.ref);
+    struct storage_file file = op_file(&w->op);
     struct pending_file *f = pending_get(p, &file, w->op.ref.codec);
     size_t head_at = ENTRY_HEADER_BYTES, body_at = head_at;
     int rc = f == NULL ? -ENOMEM : 0;
@@ -374,7 +374,7 @@ static void tell_stood_in(struct write_op *w)
     if (config->stood_in == NULL || w->op.call->role != RPC_ROLE_CLIENT ||
         w->op.ref.storages[w->projection] == identity_storage_id(config->identity))
         return;
-    what.file = journal_file(&w->op.ref);
+    what.file = op_file(&w->op);
     config->stood_in(config->stood_in_arg, &what);
 }
 

@@ -277,12 +277,14 @@ static void apply_step(struct op *op)
         op_end_internal(op, next == OP_GO ? 0 : op->rc);
 }
 
-int storage_apply_records(struct storage *st, struct pending_file *f, unsigned projection,
+_Static_assert((int)APPLY_BLOCKS_MAX <= (int)BLOCKS_PER_REQUEST_MAX, "write_alloc()");
+
+int storage_apply_records(void *storage, struct pending_file *f, unsigned projection,
                           uint64_t first, unsigned n, void (*done)(void *arg, int rc),
                           void *arg)
 {
-    struct write_op *w = (struct write_op *)op_new_internal(st, f, sizeof(*w), apply_step,
-                                                            write_free, done, arg);
+    struct write_op *w = (struct write_op *)op_new_internal(
+        storage, f, sizeof(*w), apply_step, write_free, done, arg);
 
     if (w == NULL)
         return -ENOMEM;

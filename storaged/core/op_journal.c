@@ -1,5 +1,5 @@
 /*
- * journal_op.c - what requests ask of the journal: room, appended frames, syncs (op.h has what each promises).
+ * op_journal.c - what requests ask of the journal: room, appended frames, syncs (op.h has what each promises).
  *
  * In:     the ops of this folder. Thread: the storio loop.
  * Out:    log.h; the step of an op that waited.
@@ -7,39 +7,38 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "storaged/core/journal_in.h"
+#include "storaged/core/op.h"
 
 /* ---- room ---- */
 
 bool op_has_pressure(const struct op *op)
 {
     return journal_has_pressure(op->st->journal) ||
-           file_has_many_marks(op_pending(op), PENDING_MARKS_MAX / 2);
+           journal_has_many_marks(op_pending(op), PENDING_MARKS_MAX / 2);
 }
 
 enum op_next op_journal_room(struct op *op, bool is_mark)
 {
     struct journal *j = op->st->journal;
-    uint64_t t = journal_now(j);
+    uint64_t t = env_now_ns(op->st->env);
 
     if (!journal_is_full(j) &&
-        !(is_mark && file_has_many_marks(op_pending(op), PENDING_MARKS_MAX)))
+        !(is_mark && journal_has_many_marks(op_pending(op), PENDING_MARKS_MAX)))
         return OP_GO;
     if (op->room_deadline_ns == 0)
-        op->room_deadline_ns = t + ROOM_WAIT_MS * MS;
+        op->room_deadline_ns = t + ROOM_WAIT_MS * UINT64_C(1000000);
     if (t >= op->room_deadline_ns || op->st->stopping)
         return op_bad(op, -EBUSY);
     op_unlock(op); /* who applies what is in the way needs it */
-    list_add_tail(&j->waiters, &op->room_link);
-    journal_timer_start(j);
-    journal_run(j);
+    op->room.task = &op->task;
+    journal_wait_for_room(j, &op->room);
     return OP_WAIT;
 }
 
 enum op_next op_marks_first(struct op *op)
 {
     struct journal *j = op->st->journal;
-    struct pending_file *f = pending_find(&j->pending, &op->ref.id);
+    struct pending_file *f = op_pending(op);
 
     if (f == NULL || f->n_marks == 0 || op->waited_marks || f->applying)
         return OP_GO;
@@ -51,7 +50,8 @@ enum op_next op_marks_first(struct op *op)
         journal_poke(j, f);
         if (!f->applying)
             return OP_GO;
-        list_add_tail(&j->waiters, &op->room_link);
+        op->room.task = &op->task;
+        journal_wait(j, &op->room);
         return OP_WAIT;
     }
     return OP_GO;
@@ -88,7 +88,7 @@ enum op_next op_append(struct op *op, uint8_t kind, const struct iovec *iov,
         op->append->a.len = len;
         op->append->a.head_len = entry_head_bytes(iov[0].iov_base);
         op->append->a.done = on_op_appended;
-        log_append(j->log, &op->append->a);
+        log_append(journal_log(j), &op->append->a);
         return OP_WAIT;
     }
     if (op->rc != 0) {
@@ -96,17 +96,10 @@ enum op_next op_append(struct op *op, uint8_t kind, const struct iovec *iov,
         op->append = NULL;
         return OP_BAD;
     }
-    op->entry = pending_entry_new(&j->pending, &op->append->a.place);
-    if (op->entry == NULL)
-        log_release(j->log, &op->append->a.place);
-    else
-        journal_entry_init(j, op->entry, op->append->a.kind);
+    op->entry = journal_entry_new(j, &op->append->a);
     free(op->append);
     op->append = NULL;
-    if (op->entry == NULL)
-        return op_bad(op, -ENOMEM);
-    journal_timer_start(j);
-    return OP_GO;
+    return op->entry == NULL ? op_bad(op, -ENOMEM) : OP_GO;
 }
 
 /* First the frame, then the index: after a crash in between it is all there again, or all gone. */
@@ -115,7 +108,7 @@ static enum op_next drop_once(struct op *op, const struct pending_drop *d,
 {
     struct journal *j = op->st->journal;
     struct entry e = { .kind = ENTRY_DROP,
-                       .file = journal_file(&op->ref),
+                       .file = op_file(op),
                        .first = d->first,
                        .end = d->end,
                        .version = d->keep,
@@ -135,7 +128,7 @@ static enum op_next drop_once(struct op *op, const struct pending_drop *d,
     op->entry = NULL;
     journal_drop_note(j, entry);
     op->rc = 0;
-    if (op_pending(op) != NULL && pending_drop(&j->pending, op_pending(op), d) < 0)
+    if (op_pending(op) != NULL && pending_drop(journal_pending(j), op_pending(op), d) < 0)
         return op_bad(op, -ENOMEM);
     return OP_GO;
 }
@@ -155,7 +148,7 @@ enum op_next op_append_drop(struct op *op, const struct pending_drop *d, uint8_t
 
 bool op_entry_is_good(const struct op *op, const struct pending_entry *entry)
 {
-    return entry->failures == log_failures(op->st->journal->log);
+    return entry->failures == log_failures(journal_log(op->st->journal));
 }
 
 static void on_op_log_synced(struct log_wait *w, int rc)
@@ -164,17 +157,15 @@ static void on_op_log_synced(struct log_wait *w, int rc)
 
     op->log_waiting = false;
     op->log_rc = rc;
-    if (rc == 0 && op->log_number > op->st->journal->synced_number)
-        op->st->journal->synced_number = op->log_number;
+    if (rc == 0)
+        journal_synced(op->st->journal, op->log_number);
     if (op->log_joined)
         op->step(op);
 }
 
 bool op_file_is_synced(const struct op *op)
 {
-    const struct pending_file *f = op_pending(op);
-
-    return f == NULL || f->last_number <= op->st->journal->synced_number;
+    return journal_file_is_synced(op->st->journal, op_pending(op));
 }
 
 void op_log_sync_start(struct op *op)
@@ -183,9 +174,9 @@ void op_log_sync_start(struct op *op)
 
     if ((op->st->config.mutant & MUTANT_NO_JOURNAL_SYNC) != 0)
         return;
-    op->log_number = j->pending.n_numbers;
+    op->log_number = journal_newest(j);
     op->log_wait.done = on_op_log_synced;
-    op->log_waiting = !log_sync(j->log, &op->log_wait);
+    op->log_waiting = !log_sync(journal_log(j), &op->log_wait);
 }
 
 enum op_next op_sync_both(struct op *op, bool files)
