@@ -272,6 +272,7 @@ static int healer_make(struct healio *io, const struct healer_config *config,
     mine.disk = &io->disk.disk;
     mine.kv = kv_leveldb_kv(io->kv);
     mine.identity = &io->daemon->identity;
+    mine.revoked = &io->daemon->revoked;
     mine.key = io->key;
     mine.peers = (struct healer_peers){ peer_open, peer_close, io };
     mine.ask_unsettled = ask_unsettled;

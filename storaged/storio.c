@@ -349,6 +349,7 @@ int storio_start(struct storio *io, const struct storage_config *config, struct 
     mine.env = &io->env.env;
     mine.disk = &io->disk.disk;
     mine.identity = &io->daemon->identity;
+    mine.revoked = &io->daemon->revoked;
     mine.n_loops = io->daemon->n_storios;
     mine.loop = io->index;
     mine.generations = &io->daemon->generations;

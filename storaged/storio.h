@@ -55,6 +55,7 @@ struct storio {
 struct daemon {
     struct rpc_keys keys;
     struct identity identity;
+    struct revoked_sessions revoked;
     struct generations generations;
     struct settler settler; /* the first one's */
     int dir_fd;

@@ -10,7 +10,6 @@
 #include <stdint.h>
 
 #include "common/err.h"
-#include "storaged/core/fences.h"
 
 enum {
     IDENTITY_FORMAT = 1,
@@ -27,7 +26,6 @@ struct identity {
     uint8_t cluster_id[IDENTITY_ID_BYTES];
     _Atomic uint32_t storage_id;  /* 0: not admitted */
     _Atomic uint64_t map_version; /* of the map of the cluster that is kept; 0: none */
-    struct fences fences;         /* of the map that is in force */
     _Atomic bool
         rebuild; /* in place of a lost one, and not all it should have is here yet */
     /* How often a journal was found to have lost something that nobody can name; and up to which of these all

@@ -90,7 +90,7 @@ bool storage_owns(const struct storage *st, const struct file_id *id)
 bool storage_has_fenced(const struct storage *st, const struct rpc_call *call)
 {
     return call->role == RPC_ROLE_CLIENT && (st->config.mutant & MUTANT_NO_FENCED) == 0 &&
-           fences_have(&st->config.identity->fences, call->session);
+           revoked_sessions_have(st->config.revoked, call->session);
 }
 
 int op_ref_check(struct storage *st, const struct rpc_call *call,

@@ -21,6 +21,7 @@
 #include "storaged/core/generation.h"
 #include "storaged/core/identity.h"
 #include "storaged/core/projfile.h"
+#include "storaged/core/revoked_sessions.h"
 
 struct storage;
 
@@ -52,12 +53,13 @@ struct storage_damaged {
 };
 
 struct storage_config {
-    struct env *env;                 /* borrowed */
-    struct disk *disk;               /* borrowed; of the same thread */
-    struct identity *identity;       /* borrowed; shared with the other loops */
-    struct generations *generations; /* the same */
-    struct capability_key *key;      /* borrowed; of this thread */
-    const char *version;             /* what ST_INFO tells, all borrowed */
+    struct env *env;                  /* borrowed */
+    struct disk *disk;                /* borrowed; of the same thread */
+    struct identity *identity;        /* borrowed; shared with the other loops */
+    struct revoked_sessions *revoked; /* the same */
+    struct generations *generations;  /* the same */
+    struct capability_key *key;       /* borrowed; of this thread */
+    const char *version;              /* what ST_INFO tells, all borrowed */
     const char *host, *rack;
     const char *data_dir;
     const char *const *addresses;

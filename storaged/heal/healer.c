@@ -314,15 +314,15 @@ static int map_apply(struct healer *h, const Rozo__StMapReq *map)
         peer->lost = s->lost;
     }
     peers_sweep(h);
-    return fences_set(&h->config.identity->fences, map->fenced, map->n_fenced);
+    return revoked_sessions_set(h->config.revoked, map->fenced, map->n_fenced);
 }
 
 static int map_check(const Rozo__StMapReq *map)
 {
-    if (map->n_storages > PEERS_MAX || map->n_fenced > FENCED_MAX)
+    if (map->n_storages > PEERS_MAX || map->n_fenced > REVOKED_MAX)
         return -EBADMSG;
     for (size_t i = 0; i < map->n_fenced; i++) {
-        if (!fences_may_have(map->fenced[i]))
+        if (!revoked_sessions_may_have(map->fenced[i]))
             return -EBADMSG;
     }
     for (size_t i = 0; i < map->n_storages; i++) {

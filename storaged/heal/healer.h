@@ -29,6 +29,7 @@
 #include "common/rpc.h"
 #include "storaged/core/disk.h"
 #include "storaged/core/identity.h"
+#include "storaged/core/revoked_sessions.h"
 #include "storcli/blocks.h"
 
 enum { HEAL_UNSETTLED_MAX = 64, HEAL_ADDRS_MAX = 16 };
@@ -66,7 +67,8 @@ struct healer_config {
     struct disk *disk;         /* the data directory, for listing it and for storage.id */
     struct kv *kv;             /* ours alone; its syncs too */
     struct identity *identity; /* shared with the storage's loops */
-    struct capability_key *key; /* of this thread */
+    struct revoked_sessions *revoked; /* set from the map of the cluster */
+    struct capability_key *key;       /* of this thread */
     struct healer_peers peers;
     /** Ask our own storage: files unsettled for that long, the journal's part of ST_HEALTH. */
     void (*ask_unsettled)(void *arg, struct heal_question *q);

@@ -53,7 +53,7 @@ static int missed_check(struct healer *h, const struct rpc_call *call,
         return -EBADMSG;
     if (call->role == RPC_ROLE_NODE)
         return 0;
-    if (fences_have(&h->config.identity->fences, call->session))
+    if (revoked_sessions_have(h->config.revoked, call->session))
         return -EKEYREVOKED;
     return capability_verify(h->config.key, &target->id, CAPABILITY_WRITE,
                              m->ref->capability.data, m->ref->capability.len);

@@ -17,7 +17,7 @@ MAY_INCLUDE = {
 # A client inside a daemon: what it may include of the rooms that know nothing of each other.
 HEAL = "storaged/heal"
 HEAL_MAY = ("storcli/", "storaged/heal/", "storaged/core/disk.h", "storaged/core/identity.h",
-            "storaged/core/patient.h", "storaged/core/projfile.h")
+            "storaged/core/patient.h", "storaged/core/projfile.h", "storaged/core/revoked_sessions.h")
 
 # What a core never does: the world comes in through struct env and the vtables beside it.
 CORE_NEVER = re.compile(

@@ -25,6 +25,7 @@ static const uint8_t node_key[CAPABILITY_NODE_KEY_BYTES] = { 9, 8, 7 };
 struct storage_process {
     struct sim_storage *s;
     struct identity identity;
+    struct revoked_sessions revoked;
     struct generations generations;
     struct storage *loops[LOOPS_MAX];
     unsigned n_started;
@@ -175,6 +176,7 @@ static void healer_begin(struct storage_process *p)
         .disk = &p->s->disk.disk,
         .kv = sim_kv_kv(p->s->kv),
         .identity = &p->identity,
+        .revoked = &p->revoked,
         .key = p->s->key,
         .peers = { .open = heal_peer_open, .close = heal_peer_close, .arg = p },
         .ask_unsettled = ask_unsettled,
@@ -310,6 +312,7 @@ void storage_node_start(struct sim_storage *s)
                       s->boot);
     generations_save(p);
     config.identity = &p->identity;
+    config.revoked = &p->revoked;
     config.generations = &p->generations;
     config.stood_in = on_stood_in;
     config.stood_in_arg = p;
@@ -388,7 +391,7 @@ bool storage_node_is_rebuilt(const struct sim_storage *s)
 
 bool storage_node_has_fenced(const struct sim_storage *s, uint64_t session)
 {
-    return s->process != NULL && fences_have(&s->process->identity.fences, session);
+    return s->process != NULL && revoked_sessions_have(&s->process->revoked, session);
 }
 
 bool storage_node_is_up(const struct sim_storage *s)

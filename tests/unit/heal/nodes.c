@@ -317,6 +317,7 @@ void nodes_init(uint64_t seed)
             .disk = &n->disk.disk,
             .kv = kv_memory_kv(n->mem),
             .identity = &n->identity,
+            .revoked = &n->revoked,
             .key = n->key,
             .peers = { .open = peer_open, .close = peer_close, .arg = n },
             .ask_unsettled = ask_unsettled,

@@ -28,6 +28,7 @@ struct node {
     struct memdisk disk;
     struct kv_memory *mem;
     struct identity identity;
+    struct revoked_sessions revoked;
     struct capability_key *key;
     struct healer_config config;
     struct healer *healer;

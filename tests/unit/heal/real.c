@@ -243,6 +243,7 @@ static void storage_init(struct real *r, unsigned i)
         .env = &r->v.env,
         .disk = &s->disk.disk,
         .identity = &s->identity,
+        .revoked = &s->revoked,
         .generations = &s->generations,
         .key = r->key,
         .version = "test",

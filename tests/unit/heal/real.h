@@ -24,6 +24,7 @@ struct real_storage {
     bool up;
     struct memdisk disk;
     struct identity identity;
+    struct revoked_sessions revoked;
     struct generations generations;
     struct storage_config config;
     struct storage *storage;

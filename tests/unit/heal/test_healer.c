@@ -1096,32 +1096,35 @@ static uint16_t map_fenced(unsigned i, uint64_t version, const uint64_t *session
 /* In force, and said to be known, when it is on stable storage; an older map takes nothing of it back. */
 static void test_fenced_sessions(void **state)
 {
-    static uint64_t many[FENCED_MAX + 1];
+    static uint64_t many[REVOKED_MAX + 1];
     struct identity *id = &nodes[1].identity;
+    struct revoked_sessions *revoked = &nodes[1].revoked;
 
     (void)state;
-    for (uint64_t i = 0; i <= FENCED_MAX; i++)
+    for (uint64_t i = 0; i <= REVOKED_MAX; i++)
         many[i] = 1000 + i;
     node_start(1);
     assert_int_equal(map_fenced(1, 5, (uint64_t[]){ 7, 8 }, 2), ROZO__STATUS__OK);
-    assert_true(fences_have(&id->fences, 7) && fences_have(&id->fences, 8));
+    assert_true(revoked_sessions_have(revoked, 7) && revoked_sessions_have(revoked, 8));
     for (unsigned power = 0; power < 2; power++) {
         node_crash(1);
         if (power != 0)
             kv_memory_power_cut(nodes[1].mem, kv_memory_n_unsynced(nodes[1].mem));
-        fences_set(&id->fences, NULL, 0);
+        revoked_sessions_set(revoked, NULL, 0);
         atomic_store(&id->map_version, 0);
         node_start(1);
         assert_int_equal(id->map_version, 5);
-        assert_true(fences_have(&id->fences, 7) && fences_have(&id->fences, 8));
+        assert_true(revoked_sessions_have(revoked, 7) &&
+                    revoked_sessions_have(revoked, 8));
         assert_int_equal(map_fenced(1, 4, NULL, 0), ROZO__STATUS__OK); /* it came late */
-        assert_true(fences_have(&id->fences, 7) && id->map_version == 5);
+        assert_true(revoked_sessions_have(revoked, 7) && id->map_version == 5);
     }
     assert_int_equal(map_fenced(1, 6, (uint64_t[]){ 0 }, 1), ROZO__STATUS__BAD_REQUEST);
-    assert_int_equal(map_fenced(1, 6, many, FENCED_MAX + 1), ROZO__STATUS__BAD_REQUEST);
+    assert_int_equal(map_fenced(1, 6, many, REVOKED_MAX + 1), ROZO__STATUS__BAD_REQUEST);
     assert_int_equal(id->map_version, 5);
-    assert_int_equal(map_fenced(1, 6, many, FENCED_MAX), ROZO__STATUS__OK);
-    assert_true(fences_have(&id->fences, 1000) && !fences_have(&id->fences, 7));
+    assert_int_equal(map_fenced(1, 6, many, REVOKED_MAX), ROZO__STATUS__OK);
+    assert_true(revoked_sessions_have(revoked, 1000) &&
+                !revoked_sessions_have(revoked, 7));
     assert_int_equal(id->map_version, 6);
 }
 

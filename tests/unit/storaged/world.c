@@ -33,6 +33,7 @@ static void storage_make(struct world *w)
     w->config.env = &w->v.env;
     w->config.disk = &w->disk.disk;
     w->config.identity = &w->identity;
+    w->config.revoked = &w->revoked;
     w->config.generations = &w->generations;
     w->config.key = w->key;
     w->config.version = "test";

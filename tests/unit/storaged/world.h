@@ -18,6 +18,7 @@ struct world {
     struct env_virtual v;
     struct memdisk disk;
     struct identity identity;
+    struct revoked_sessions revoked;
     struct generations generations;
     struct capability_key *key;
     struct storage_config config;

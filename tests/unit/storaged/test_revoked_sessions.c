@@ -1,5 +1,5 @@
 /*
- * test_fences.c - sessions that are over.
+ * test_revoked_sessions.c - sessions that are over.
  *
  * Goal: a client of a session that is over changes nothing any more (I5), whatever it had under way when that
  * became known; all others go on, and so do reads. Method: the table against a plain list; a whole storage,
@@ -11,7 +11,7 @@
 
 #define V(epoch, sequence) ((uint64_t)(epoch) << 32 | (sequence))
 
-enum { OK = ROZO__STATUS__OK, FENCED = ROZO__STATUS__FENCED, LONG = FENCED_MAX };
+enum { OK = ROZO__STATUS__OK, FENCED = ROZO__STATUS__FENCED, LONG = REVOKED_MAX };
 
 static uint64_t number(unsigned i)
 {
@@ -19,15 +19,15 @@ static uint64_t number(unsigned i)
 }
 
 /* Sessions from..from + n - 1 and no other of the first few thousands. */
-static void expect_fenced(const struct fences *f, unsigned from, unsigned n)
+static void expect_fenced(const struct revoked_sessions *f, unsigned from, unsigned n)
 {
     for (unsigned i = 0; i < 4 * LONG; i++)
-        assert_int_equal(fences_have(f, number(i)), i >= from && i - from < n);
+        assert_int_equal(revoked_sessions_have(f, number(i)), i >= from && i - from < n);
 }
 
 static void test_table(void **state)
 {
-    static struct fences f;
+    static struct revoked_sessions f;
     static uint64_t list[4 * LONG];
     unsigned n_used = 0;
 
@@ -35,21 +35,22 @@ static void test_table(void **state)
     for (unsigned i = 0; i < 4 * LONG; i++)
         list[i] = number(i);
     expect_fenced(&f, 0, 0);
-    assert_int_equal(fences_set(&f, list, 1), 0);
+    assert_int_equal(revoked_sessions_set(&f, list, 1), 0);
     expect_fenced(&f, 0, 1);
     for (unsigned from = 0; from <= 3 * LONG;
          from += 97) { /* as it moves on: full, always */
-        assert_int_equal(fences_set(&f, list + from, LONG), 0);
+        assert_int_equal(revoked_sessions_set(&f, list + from, LONG), 0);
         if (from % (97 * 20) == 0)
             expect_fenced(&f, from, LONG);
     }
-    assert_int_equal(fences_set(&f, NULL, 0), 0);
+    assert_int_equal(revoked_sessions_set(&f, NULL, 0), 0);
     expect_fenced(&f, 0, 0);
-    for (unsigned i = 0; i < FENCED_SLOTS; i++)
+    for (unsigned i = 0; i < REVOKED_SLOTS; i++)
         n_used += f.slots[i] != 0;
-    assert_true(n_used < FENCED_SLOTS / 2); /* a search for what is not there ends soon */
-    assert_false(fences_have(&f, 0) || fences_have(&f, UINT64_MAX));
-    assert_false(fences_may_have(0) || fences_may_have(UINT64_MAX));
+    assert_true(n_used <
+                REVOKED_SLOTS / 2); /* a search for what is not there ends soon */
+    assert_false(revoked_sessions_have(&f, 0) || revoked_sessions_have(&f, UINT64_MAX));
+    assert_false(revoked_sessions_may_have(0) || revoked_sessions_may_have(UINT64_MAX));
 }
 
 static uint16_t alloc(struct world *w)
@@ -66,7 +67,7 @@ static uint16_t alloc(struct world *w)
 
 static void fence(struct world *w, uint64_t session)
 {
-    assert_int_equal(fences_set(&w->identity.fences, &session, 1), 0);
+    assert_int_equal(revoked_sessions_set(&w->revoked, &session, 1), 0);
 }
 
 static void test_who_is_over_changes_nothing(void **state)
