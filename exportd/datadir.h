@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "common/err.h"
+#include "common/base/err.h"
 
 /* 2: inodes have wider times and tell what is allocated. One of format 1 becomes one of 2 when it is opened. */
 enum { DATADIR_FORMAT = 2 };

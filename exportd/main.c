@@ -15,13 +15,13 @@
 
 #include <uv.h>
 
-#include "common/boot.h"
-#include "common/config.h"
-#include "common/fds.h"
-#include "common/kv_leveldb.h"
-#include "common/log.h"
-#include "common/rpc_tcp.h"
-#include "common/sd.h"
+#include "common/base/boot.h"
+#include "common/base/fds.h"
+#include "common/base/log.h"
+#include "common/base/sd.h"
+#include "common/config/config.h"
+#include "common/kv/kv_leveldb.h"
+#include "common/rpc/rpc_tcp.h"
 #include "exportd/core/exportd.h"
 #include "exportd/datadir.h"
 

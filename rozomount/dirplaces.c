@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/table.h"
+#include "common/base/table.h"
 #include "rozomount/mem.h"
 #include "rozomount/tokens.h"
 

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/list.h"
+#include "common/base/list.h"
 
 enum {
     DROPPING_LOCKED_MAX = 3, /* directories that the kernel locks for one call */

@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
-#include "common/spans.h"
+#include "common/base/spans.h"
 #include "rozomount/face.h"
 #include "rozomount/mem.h"
 #include "rozomount/recall.h"

@@ -19,9 +19,9 @@
 #define FUSE_USE_VERSION 314
 #include <fuse3/fuse_lowlevel.h>
 
-#include "common/env_uv.h"
-#include "common/list.h"
-#include "common/rpc_tcp.h"
+#include "common/base/list.h"
+#include "common/env/env_uv.h"
+#include "common/rpc/rpc_tcp.h"
 #include "rozomount/dirplaces.h"
 #include "rozomount/dropping.h"
 #include "rozomount/held.h"

@@ -1,7 +1,7 @@
 /*
  * fs.c - the table of operations, and what we agree on with the kernel.
  */
-#include "common/log.h"
+#include "common/base/log.h"
 #include "rozomount/face.h"
 
 enum {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <uthash.h>
 
-#include "common/spans.h"
+#include "common/base/spans.h"
 #include "rozomount/mem.h"
 
 /* Compared as bytes: zeroed before it is filled. */

@@ -13,7 +13,7 @@
 #define FUSE_USE_VERSION 314
 #include <fuse3/fuse_lowlevel.h>
 
-#include "common/log.h"
+#include "common/base/log.h"
 #include "rozomount/mem.h"
 
 enum { STOP_WAIT_S = 2 };

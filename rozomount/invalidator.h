@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/env_uv.h"
+#include "common/env/env_uv.h"
 
 struct fuse_session;
 struct invalidator;

@@ -13,8 +13,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/list.h"
-#include "common/log.h"
+#include "common/base/list.h"
+#include "common/base/log.h"
 #include "rozomount/face.h"
 #include "rozomount/mem.h"
 

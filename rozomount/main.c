@@ -15,9 +15,9 @@
 #include <systemd/sd-journal.h>
 #include <unistd.h>
 
-#include "common/fds.h"
-#include "common/log.h"
-#include "common/sd.h"
+#include "common/base/fds.h"
+#include "common/base/log.h"
+#include "common/base/sd.h"
 #include "rozomount/mem.h"
 #include "rozomount/mount.h"
 #include "rozomount/remount.h"

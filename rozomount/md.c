@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/status.h"
+#include "common/base/status.h"
 
 void md_init(struct md *md, struct env *env, struct rpc_channel *channel,
              const struct md_config *config)

@@ -18,9 +18,9 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/env.h"
-#include "common/list.h"
-#include "common/rpc.h"
+#include "common/base/list.h"
+#include "common/env/env.h"
+#include "common/rpc/rpc.h"
 
 enum {
     MD_MSG_INLINE = 320, /* packed messages up to this need no memory of their own */

@@ -9,8 +9,8 @@
 
 #include <sys/stat.h>
 
-#include "common/arena.h"
-#include "common/wide_ns.h"
+#include "common/base/arena.h"
+#include "common/base/wide_ns.h"
 #include "rozomount/md.h"
 #include "rozomount/tokens.h"
 #include "storcli/file.h"

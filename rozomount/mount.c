@@ -22,8 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/list.h"
-#include "common/log.h"
+#include "common/base/list.h"
+#include "common/base/log.h"
 #include "rozomount/mem.h"
 #include "rozomount/pulse.h"
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/list.h"
+#include "common/base/list.h"
 #include "rozomount/face.h"
 #include "rozomount/mem.h"
 

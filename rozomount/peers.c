@@ -11,7 +11,7 @@
 #include <string.h>
 #include <uthash.h>
 
-#include "common/log.h"
+#include "common/base/log.h"
 #include "rozomount/mem.h"
 
 static_assert((int)MAP_ADDRS_MAX == (int)RPC_ADDR_MAX, "a map's addresses fit a channel");

@@ -6,7 +6,7 @@
 #ifndef ROZO_PEERS_H
 #define ROZO_PEERS_H
 
-#include "common/rpc_tcp.h"
+#include "common/rpc/rpc_tcp.h"
 #include "rozomount/session.h"
 #include "storcli/blocks.h"
 

@@ -19,8 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/boot.h"
-#include "common/log.h"
+#include "common/base/boot.h"
+#include "common/base/log.h"
 #include "rozomount/mem.h"
 
 enum {

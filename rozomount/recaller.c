@@ -16,7 +16,7 @@
 #define FUSE_USE_VERSION 314
 #include <fuse3/fuse_lowlevel.h>
 
-#include "common/spans.h"
+#include "common/base/spans.h"
 #include "rozomount/invalidator.h"
 #include "rozomount/mem.h"
 #include "rozomount/mountpoint.h"

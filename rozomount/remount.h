@@ -4,7 +4,7 @@
 #ifndef ROZO_REMOUNT_H
 #define ROZO_REMOUNT_H
 
-#include "common/err.h"
+#include "common/base/err.h"
 #include "rozomount/options.h"
 
 /**

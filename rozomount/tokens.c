@@ -14,8 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/list.h"
-#include "common/spans.h"
+#include "common/base/list.h"
+#include "common/base/spans.h"
 #include "rozomount/md_decode.h"
 #include "rozomount/mem.h"
 

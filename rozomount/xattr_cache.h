@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/list.h"
+#include "common/base/list.h"
 
 enum {
     XATTR_CACHED_MAX = 1024,          /* bytes of one value that is kept */

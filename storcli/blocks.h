@@ -17,9 +17,9 @@
 #include <stdint.h>
 
 #include "codec/codec.h"
-#include "common/env.h"
-#include "common/record.h"
-#include "common/rpc.h"
+#include "common/base/record.h"
+#include "common/env/env.h"
+#include "common/rpc/rpc.h"
 
 struct storcli;      /* the engine of one loop */
 struct storcli_file; /* one file as this loop knows it, with what is not synced yet */

@@ -12,7 +12,7 @@
 
 #include <sys/uio.h>
 
-#include "common/spans.h"
+#include "common/base/spans.h"
 #include "storcli/blocks.h"
 
 struct file;

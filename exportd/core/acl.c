@@ -8,7 +8,7 @@
 
 #include <errno.h>
 
-#include "common/bytes.h"
+#include "common/base/bytes.h"
 
 enum {
     ACL_VERSION = 2,

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "codec/codec.h"
-#include "common/log.h"
+#include "common/base/log.h"
 #include "exportd/core/state.h"
 
 static bool name_is_good(const char *name)

@@ -12,8 +12,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "common/log.h"
-#include "common/status.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
 #include "exportd/core/state.h"
 
 enum {

@@ -11,7 +11,7 @@
  */
 #include <errno.h>
 
-#include "common/log.h"
+#include "common/base/log.h"
 #include "exportd/core/facts.h"
 #include "exportd/core/state.h"
 

@@ -7,7 +7,7 @@
  */
 #include <errno.h>
 
-#include "common/status.h"
+#include "common/base/status.h"
 #include "exportd/core/state.h"
 
 /* More than a client can owe that hears of any. */

@@ -12,9 +12,9 @@
 #include <errno.h>
 #include <stdalign.h>
 
-#include "common/arena.h"
-#include "common/log.h"
-#include "common/status.h"
+#include "common/base/arena.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
 #include "exportd/core/state.h"
 
 enum {

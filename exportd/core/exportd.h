@@ -8,11 +8,11 @@
 #ifndef ROZO_EXPORTD_EXPORTD_H
 #define ROZO_EXPORTD_EXPORTD_H
 
-#include "common/capability.h"
-#include "common/env.h"
-#include "common/err.h"
-#include "common/kv.h"
-#include "common/rpc.h"
+#include "common/base/capability.h"
+#include "common/base/err.h"
+#include "common/env/env.h"
+#include "common/env/kv.h"
+#include "common/rpc/rpc.h"
 
 struct exportd;
 

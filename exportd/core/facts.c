@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "common/bytes.h"
+#include "common/base/bytes.h"
 
 void facts_begin(struct facts_out *f)
 {

@@ -12,8 +12,8 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/record.h"
-#include "common/spans.h"
+#include "common/base/record.h"
+#include "common/base/spans.h"
 #include "exportd/core/acl.h"
 #include "exportd/core/fs_inside.h"
 

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/log.h"
-#include "common/spans.h"
+#include "common/base/log.h"
+#include "common/base/spans.h"
 #include "exportd/core/fs_inside.h"
 
 enum {

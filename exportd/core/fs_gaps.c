@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/bytes.h"
+#include "common/base/bytes.h"
 #include "exportd/core/fs_inside.h"
 
 enum {

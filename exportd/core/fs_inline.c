@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/bytes.h"
-#include "common/log.h"
-#include "common/record.h"
+#include "common/base/bytes.h"
+#include "common/base/log.h"
+#include "common/base/record.h"
 #include "exportd/core/fs_inside.h"
 
 enum {

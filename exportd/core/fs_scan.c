@@ -7,8 +7,8 @@
  */
 #include <errno.h>
 
-#include "common/bytes.h"
-#include "common/log.h"
+#include "common/base/bytes.h"
+#include "common/base/log.h"
 #include "exportd/core/fs_inside.h"
 
 enum {

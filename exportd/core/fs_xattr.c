@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <sys/xattr.h>
 
-#include "common/log.h"
+#include "common/base/log.h"
 #include "exportd/core/acl.h"
 #include "exportd/core/fs_inside.h"
 

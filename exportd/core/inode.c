@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "common/bytes.h"
+#include "common/base/bytes.h"
 
 /* Seconds, rounded down, and nanoseconds. */
 static void put_time(uint8_t *seconds, uint8_t *rest, wide_ns t)

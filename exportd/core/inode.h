@@ -12,8 +12,8 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "common/record.h"
-#include "common/wide_ns.h"
+#include "common/base/record.h"
+#include "common/base/wide_ns.h"
 
 enum {
     INODE_FORMAT = 2,

@@ -9,8 +9,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "common/bytes.h"
-#include "common/log.h"
+#include "common/base/bytes.h"
+#include "common/base/log.h"
 #include "exportd/core/state.h"
 
 enum {

@@ -15,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/list.h"
-#include "common/spans.h"
+#include "common/base/list.h"
+#include "common/base/spans.h"
 #include "exportd/core/hash.h"
 
 enum lock_kind { LOCK_POSIX, LOCK_FLOCK };

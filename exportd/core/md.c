@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "codec/codec.h"
-#include "common/spans.h"
+#include "common/base/spans.h"
 #include "exportd/core/room.h"
 #include "exportd/core/state.h"
 

@@ -8,8 +8,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "common/log.h"
-#include "common/status.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
 #include "exportd/core/state.h"
 
 /* What is believed of one storage: sums over STORAGES_MAX fit into 64 bits. */

@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/list.h"
-#include "common/rpc.h"
+#include "common/base/list.h"
+#include "common/rpc/rpc.h"
 
 enum {
     REPLIES_MAX = 1024, /* of a session; more than it has requests under way */

@@ -9,7 +9,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/list.h"
+#include "common/base/list.h"
 #include "exportd/core/exportd.h"
 #include "exportd/core/fs.h"
 #include "exportd/core/hash.h"

@@ -12,8 +12,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/log.h"
-#include "common/table.h"
+#include "common/base/log.h"
+#include "common/base/table.h"
 
 enum {
     ENTRY_OVERHEAD = 96,

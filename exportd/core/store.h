@@ -10,9 +10,9 @@
 #ifndef ROZO_EXPORTD_STORE_H
 #define ROZO_EXPORTD_STORE_H
 
-#include "common/env.h"
-#include "common/kv.h"
-#include "common/list.h"
+#include "common/base/list.h"
+#include "common/env/env.h"
+#include "common/env/kv.h"
 #include "exportd/core/key.h"
 
 struct store;

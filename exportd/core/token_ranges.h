@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/spans.h"
+#include "common/base/spans.h"
 
 enum { RECENTS_MAX = 8 }; /* sessions that are remembered of a file */
 

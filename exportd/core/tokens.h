@@ -17,8 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/list.h"
-#include "common/table.h"
+#include "common/base/list.h"
+#include "common/base/table.h"
 #include "exportd/core/token_ranges.h"
 
 /* Values are those of Rozo__TokenMode. */

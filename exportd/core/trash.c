@@ -12,8 +12,8 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "common/bytes.h"
-#include "common/log.h"
+#include "common/base/bytes.h"
+#include "common/base/log.h"
 #include "exportd/core/state.h"
 
 enum {

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "codec/codec.h"
-#include "common/capability.h"
-#include "common/status.h"
+#include "common/base/capability.h"
+#include "common/base/status.h"
 #include "storaged/heal/healer_int.h"
 
 enum {

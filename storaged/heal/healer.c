@@ -15,9 +15,9 @@
 #include <string.h>
 
 #include "codec/codec.h"
-#include "common/bytes.h"
-#include "common/log.h"
-#include "common/status.h"
+#include "common/base/bytes.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
 #include "storaged/heal/healer_int.h"
 
 enum {

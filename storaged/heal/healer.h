@@ -22,14 +22,14 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/capability.h"
-#include "common/env.h"
-#include "common/err.h"
-#include "common/kv.h"
-#include "common/rpc.h"
-#include "storaged/core/disk.h"
-#include "storaged/core/identity.h"
-#include "storaged/core/revoked_sessions.h"
+#include "common/base/capability.h"
+#include "common/base/err.h"
+#include "common/env/env.h"
+#include "common/env/kv.h"
+#include "common/rpc/rpc.h"
+#include "storaged/disk/disk.h"
+#include "storaged/format/identity.h"
+#include "storaged/object/revoked_sessions.h"
 #include "storcli/blocks.h"
 
 enum { HEAL_UNSETTLED_MAX = 64, HEAL_ADDRS_MAX = 16 };

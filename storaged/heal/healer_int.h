@@ -8,12 +8,12 @@
 #ifndef ROZO_STORAGED_HEAL_HEALER_INT_H
 #define ROZO_STORAGED_HEAL_HEALER_INT_H
 
-#include "common/list.h"
-#include "storaged/core/patient.h"
+#include "common/base/list.h"
+#include "storaged/disk/patient.h"
 #include "storaged/heal/healer.h"
 #include "storaged/heal/ledger.h"
 #include "storaged/heal/list.h"
-#include "storaged/heal/mend.h"
+#include "storaged/heal/repair/mend.h"
 
 enum {
     ASK_DEADLINE_MS = 15000,

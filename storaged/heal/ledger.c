@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/bytes.h"
-#include "common/list.h"
-#include "common/log.h"
+#include "common/base/bytes.h"
+#include "common/base/list.h"
+#include "common/base/log.h"
 
 enum {
     KEY_FILE = 'M',       /* storage, file id -> target, ranges */

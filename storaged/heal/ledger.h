@@ -18,8 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/env.h"
-#include "common/kv.h"
+#include "common/env/env.h"
+#include "common/env/kv.h"
 #include "storcli/blocks.h"
 
 enum { LEDGER_RANGES_MAX = 64, LEDGER_STORAGES_MAX = 4096 };

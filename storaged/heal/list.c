@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/list.h"
-#include "storaged/core/projfile.h"
-#include "storaged/heal/ask.h"
+#include "common/base/list.h"
+#include "storaged/format/projfile.h"
+#include "storaged/heal/repair/ask.h"
 
 enum { NAMES_BYTES = 16384, ID_DIGITS = 32 };
 

@@ -13,8 +13,8 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/env.h"
-#include "storaged/core/disk.h"
+#include "common/env/env.h"
+#include "storaged/disk/disk.h"
 #include "storcli/blocks.h"
 
 enum {

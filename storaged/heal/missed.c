@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/capability.h"
-#include "common/status.h"
+#include "common/base/capability.h"
+#include "common/base/status.h"
 #include "storaged/heal/healer_int.h"
 
 enum { RANGES_PER_REQUEST_MAX = 1024 };

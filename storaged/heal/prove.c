@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/status.h"
+#include "common/base/status.h"
 #include "storaged/heal/healer_int.h"
 
 enum {

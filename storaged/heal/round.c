@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/log.h"
-#include "common/record.h"
+#include "common/base/log.h"
+#include "common/base/record.h"
 #include "storaged/heal/healer_int.h"
 
 enum { ENTRIES_PER_ROUND = 4096, DONE_MAX = 512, FENCE_ROUNDS = 2 };

@@ -18,8 +18,8 @@
 #include <string.h>
 
 #include "codec/codec.h"
-#include "common/bytes.h"
-#include "common/log.h"
+#include "common/base/bytes.h"
+#include "common/base/log.h"
 #include "storaged/heal/healer_int.h"
 
 enum {

@@ -17,9 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "storaged/core/entry.h"
-#include "storaged/core/identity.h"
-#include "storaged/core/log_frame.h"
+#include "storaged/format/entry.h"
+#include "storaged/format/identity.h"
+#include "storaged/format/log_frame.h"
 #include "storaged/salvage/salvage.h"
 
 enum { PAGE = 4096, ID_DIGITS = 32, LEVELS = 3 };

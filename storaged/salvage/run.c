@@ -16,8 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/bytes.h"
-#include "storaged/core/projfile.h"
+#include "common/base/bytes.h"
+#include "storaged/format/projfile.h"
 #include "storaged/salvage/salvage.h"
 
 enum {

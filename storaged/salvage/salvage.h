@@ -13,9 +13,9 @@
 #include <stdint.h>
 
 #include "codec/codec.h"
-#include "common/err.h"
-#include "common/record.h"
-#include "storaged/core/storage.h"
+#include "common/base/err.h"
+#include "common/base/record.h"
+#include "storaged/format/projfile.h"
 
 enum {
     SALVAGE_DIRS_MAX = 64,

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "storaged/core/entry.h"
+#include "storaged/format/entry.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check_records(const struct entry *e, const uint8_t *p, size_t len)

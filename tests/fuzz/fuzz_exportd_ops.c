@@ -7,7 +7,7 @@
  */
 #include <stdlib.h>
 
-#include "common/log.h"
+#include "common/base/log.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/exportd/world.h"
 

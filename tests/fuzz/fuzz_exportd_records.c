@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "common/log.h"
+#include "common/base/log.h"
 #include "exportd/core/acl.h"
 #include "exportd/core/inode.h"
 #include "tests/fuzz/fuzz.h"

@@ -8,8 +8,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "common/frame.h"
-#include "common/hello.h"
+#include "common/rpc/frame.h"
+#include "common/rpc/hello.h"
 #include "tests/fuzz/fuzz.h"
 
 static void try_frame(const uint8_t *data, size_t size)

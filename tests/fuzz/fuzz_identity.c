@@ -6,8 +6,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "storaged/core/generation.h"
-#include "storaged/core/identity.h"
+#include "storaged/format/generation.h"
+#include "storaged/format/identity.h"
 #include "tests/fuzz/fuzz.h"
 
 static void try_identity(const char *text, size_t len)

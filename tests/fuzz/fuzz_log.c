@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "codec/codec.h"
-#include "common/bytes.h"
-#include "storaged/core/log_frame.h"
+#include "common/base/bytes.h"
+#include "storaged/format/log_frame.h"
 #include "tests/fuzz/fuzz.h"
 
 enum {

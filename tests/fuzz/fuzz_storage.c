@@ -7,7 +7,7 @@
  */
 #include <assert.h>
 
-#include "common/bytes.h"
+#include "common/base/bytes.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/storaged/world.h"
 

@@ -28,7 +28,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "storcli/core/engine.h"
+#include "storcli/blocks/engine.h"
 #include "tests/sim/sim_net.h"
 
 enum {

@@ -11,10 +11,10 @@
 #define ROZO_SIM_NET_H
 
 #include "codec/codec.h"
-#include "common/env_virtual.h"
-#include "common/record.h"
-#include "common/rpc.h"
+#include "common/base/record.h"
+#include "common/rpc/rpc.h"
 #include "storcli/blocks.h"
+#include "tests/lib/env_virtual.h"
 
 enum {
     SIM_STORAGES_MAX = 20,

@@ -11,7 +11,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/bytes.h"
+#include "common/base/bytes.h"
 #include "tests/sim/sim_net_in.h"
 
 size_t head_bytes(const struct sim_net *net, unsigned projection)

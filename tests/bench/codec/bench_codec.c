@@ -8,15 +8,15 @@
  *     bench_codec --goals                      # exit status 1 when one is missed
  *     perf stat bench_codec --only mojette --op encode --k 4
  *
- * How it measures stands in deploy/bench_codec.c; the same core is in `rozo bench codec`.
+ * How it measures stands in deploy/bench/bench_codec.c; the same core is in `rozo bench codec`.
  */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "deploy/cli.h"
-#include "deploy/progress.h"
+#include "deploy/cli/cli.h"
+#include "deploy/cli/progress.h"
 #include "tests/bench/codec/goals.h"
 
 struct args {

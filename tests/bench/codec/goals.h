@@ -4,7 +4,7 @@
 #ifndef ROZO_BENCH_GOALS_H
 #define ROZO_BENCH_GOALS_H
 
-#include "deploy/bench_codec.h"
+#include "deploy/bench/bench_codec.h"
 
 /**
  * Measure what the goals need and print each with what was reached.

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "common/capability.h"
-#include "common/log.h"
-#include "common/rpc_tcp.h"
+#include "common/base/capability.h"
+#include "common/base/log.h"
+#include "common/rpc/rpc_tcp.h"
 
 enum { DEPTH_MAX = 64 };
 

@@ -12,7 +12,7 @@
 #ifndef ROZO_SIM_DISK_H
 #define ROZO_SIM_DISK_H
 
-#include "storaged/core/disk.h"
+#include "storaged/disk/disk.h"
 #include "tests/sim/cluster/proc.h"
 
 enum {

@@ -14,7 +14,7 @@
 #include "common/proto/rozo.pb-c.h"
 
 #include "codec/codec.h"
-#include "common/record.h"
+#include "common/base/record.h"
 #include "tests/sim/cluster/ask.h"
 #include "tests/sim/cluster/servers.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/spans.h"
+#include "common/base/spans.h"
 #include "rozomount/tokens.h"
 #include "tests/sim/cluster/state.h"
 

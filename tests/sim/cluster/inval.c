@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/list.h"
+#include "common/base/list.h"
 #include "rozomount/mem.h"
 #include "tests/sim/cluster/proc.h"
 

@@ -5,7 +5,7 @@
 #ifndef ROZO_SIM_KERNEL_INT_H
 #define ROZO_SIM_KERNEL_INT_H
 
-#include "common/list.h"
+#include "common/base/list.h"
 #include "tests/sim/cluster/kernel.h"
 
 enum {

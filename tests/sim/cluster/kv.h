@@ -4,7 +4,7 @@
 #ifndef ROZO_SIM_KV_H
 #define ROZO_SIM_KV_H
 
-#include "common/kv.h"
+#include "common/env/kv.h"
 #include "tests/sim/cluster/proc.h"
 
 struct sim_kv;

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "codec/codec.h"
-#include "common/log.h"
-#include "storaged/core/storage.h"
+#include "common/base/log.h"
+#include "storaged/ops/storage.h"
 #include "tests/sim/cluster/model.h"
 #include "tests/sim/cluster/run.h"
 

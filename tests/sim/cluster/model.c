@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/bytes.h"
+#include "common/base/bytes.h"
 #include "tests/sim/cluster/proc.h"
 
 /* What a dead client asked exportd for may come about until its session is over. */

@@ -15,7 +15,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/bytes.h"
+#include "common/base/bytes.h"
 #include "tests/sim/cluster/tell.h"
 
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))

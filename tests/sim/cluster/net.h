@@ -9,7 +9,7 @@
 #ifndef ROZO_SIM_NET_H_CLUSTER
 #define ROZO_SIM_NET_H_CLUSTER
 
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 #include "tests/sim/cluster/proc.h"
 
 enum { HOSTS_MAX = 36 };

@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/env.h"
-#include "common/timers.h"
+#include "common/env/env.h"
+#include "common/env/timers.h"
 
 enum { PROCS_MAX = 40 };
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/list.h"
-#include "common/spans.h"
+#include "common/base/list.h"
+#include "common/base/spans.h"
 #include "rozomount/mem.h"
 #include "tests/sim/cluster/proc.h"
 

@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "common/list.h"
+#include "common/base/list.h"
 #include "tests/sim/cluster/proc.h"
 
 static void on_answer_task(struct env_task *task)

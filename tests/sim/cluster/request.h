@@ -11,7 +11,7 @@
 #define FUSE_USE_VERSION 314
 #include <fuse3/fuse_lowlevel.h>
 
-#include "common/env.h"
+#include "common/env/env.h"
 
 enum { MOUNT_READ_MAX = 256 << 10 };
 

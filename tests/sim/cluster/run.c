@@ -14,7 +14,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/bytes.h"
+#include "common/base/bytes.h"
 #include "tests/sim/cluster/ask.h"
 #include "tests/sim/cluster/healed.h"
 #include "tests/sim/cluster/state.h"

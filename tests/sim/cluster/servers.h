@@ -5,9 +5,9 @@
 #ifndef ROZO_SIM_SERVERS_H
 #define ROZO_SIM_SERVERS_H
 
-#include "common/capability.h"
+#include "common/base/capability.h"
 #include "exportd/core/exportd.h"
-#include "storaged/core/storage.h"
+#include "storaged/ops/storage.h"
 #include "tests/sim/cluster/disk.h"
 #include "tests/sim/cluster/net.h"
 

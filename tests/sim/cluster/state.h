@@ -5,7 +5,7 @@
 #ifndef ROZO_SIM_STATE_H
 #define ROZO_SIM_STATE_H
 
-#include "common/list.h"
+#include "common/base/list.h"
 #include "tests/sim/cluster/model.h"
 #include "tests/sim/cluster/mount.h"
 #include "tests/sim/cluster/run.h"

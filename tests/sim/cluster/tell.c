@@ -9,8 +9,8 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/bytes.h"
-#include "common/record.h"
+#include "common/base/bytes.h"
+#include "common/base/record.h"
 #include "tests/sim/cluster/proc.h"
 
 /* The descriptor of a message by its op: MD_WROTE -> rozo.MdWroteReq. */

@@ -4,7 +4,7 @@
 #include <stdalign.h>
 #include <string.h>
 
-#include "common/arena.h"
+#include "common/base/arena.h"
 #include "tests/unit/unit.h"
 
 enum { ROOM_BYTES = 256, N = 200 };

@@ -6,8 +6,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "common/env_uv.h"
-#include "common/env_virtual.h"
+#include "common/env/env_uv.h"
+#include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
 
 /* What happened, in order: tasks and timers write their letter. */

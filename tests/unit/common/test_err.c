@@ -3,8 +3,8 @@
  */
 #include <errno.h>
 
-#include "common/err.h"
-#include "common/log.h"
+#include "common/base/err.h"
+#include "common/base/log.h"
 #include "tests/unit/unit.h"
 
 static void wraps_from_inside_out(void **state)

@@ -3,9 +3,9 @@
  */
 #include <errno.h>
 
-#include "common/bytes.h"
-#include "common/frame.h"
-#include "common/hello.h"
+#include "common/base/bytes.h"
+#include "common/rpc/frame.h"
+#include "common/rpc/hello.h"
 #include "tests/unit/unit.h"
 
 static const struct rpc_keys keys = { true, true, { 1, 2, 3 }, { 4, 5, 6 } };

@@ -2,7 +2,7 @@
  * test_record.c - the bytes of record headers and file ids, and how strangers' bytes are judged.
  */
 #include "codec/codec.h"
-#include "common/record.h"
+#include "common/base/record.h"
 #include "tests/unit/unit.h"
 
 static const struct record_header sample = {

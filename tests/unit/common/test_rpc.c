@@ -14,11 +14,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/frame.h"
-#include "common/hello.h"
-#include "common/list.h"
-#include "common/log.h"
-#include "common/rpc_tcp.h"
+#include "common/base/list.h"
+#include "common/base/log.h"
+#include "common/rpc/frame.h"
+#include "common/rpc/hello.h"
+#include "common/rpc/rpc_tcp.h"
 #include "tests/unit/unit.h"
 
 enum {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#include "common/rpc_tcp.h"
+#include "common/rpc/rpc_tcp.h"
 #include "tests/unit/unit.h"
 
 enum { WAIT_MS = 20000 };

@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/capability.h"
-#include "common/keys.h"
-#include "common/rpc_tcp.h"
-#include "common/status.h"
+#include "common/base/capability.h"
+#include "common/base/status.h"
+#include "common/rpc/keys.h"
+#include "common/rpc/rpc_tcp.h"
 #include "tests/unit/unit.h"
 
 static char dir[] = "/tmp/rozo-test-XXXXXX";

@@ -3,8 +3,8 @@
  */
 #include <errno.h>
 
-#include "common/env_virtual.h"
-#include "common/spans.h"
+#include "common/base/spans.h"
+#include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
 
 enum { CELLS = 40, STEPS = 20000, VALUES = 3 };

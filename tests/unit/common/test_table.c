@@ -2,9 +2,9 @@
  * Goal: a table finds what was put in, and nothing else, however hashes collide.
  * Method: random changes against an array; few hashes, and as many as keys.
  */
-#include "common/env_virtual.h"
-#include "common/list.h"
-#include "common/table.h"
+#include "common/base/list.h"
+#include "common/base/table.h"
+#include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
 
 enum { KEYS = 300, STEPS = 20000 };

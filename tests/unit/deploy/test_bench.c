@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "deploy/bench_codec.h"
+#include "deploy/bench/bench_codec.h"
 #include "tests/unit/unit.h"
 
 static const struct bench_case small = { .k = 4,

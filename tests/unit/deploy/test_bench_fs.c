@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "deploy/bench_fs.h"
+#include "deploy/bench/bench_fs.h"
 #include "tests/unit/unit.h"
 
 static void medians_and_spreads(void **state)

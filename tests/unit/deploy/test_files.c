@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "deploy/files.h"
+#include "deploy/cli/files.h"
 #include "tests/unit/unit.h"
 
 static char dir[] = "/tmp/rozo-test-files-XXXXXX";

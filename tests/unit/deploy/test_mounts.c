@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "deploy/files.h"
-#include "deploy/mounts.h"
+#include "deploy/cli/files.h"
+#include "deploy/cli/mounts.h"
 #include "tests/unit/unit.h"
 
 static const char MOUNTINFO[] =

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "deploy/dev_config.h"
-#include "deploy/dev_plan.h"
+#include "deploy/dev/dev_config.h"
+#include "deploy/dev/dev_plan.h"
 #include "tests/unit/unit.h"
 
 static struct dev_plan *plan_new(void)

@@ -15,9 +15,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "deploy/files.h"
-#include "deploy/ports.h"
-#include "deploy/process.h"
+#include "deploy/cli/files.h"
+#include "deploy/cli/ports.h"
+#include "deploy/cli/process.h"
 #include "tests/unit/unit.h"
 
 static char self[PATH_MAX];

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "deploy/table.h"
+#include "deploy/cli/table.h"
 #include "tests/unit/unit.h"
 
 static char *printed(const struct table *t)

@@ -10,9 +10,9 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/record.h"
-#include "common/rpc_tcp.h"
-#include "deploy/cli.h"
+#include "common/base/record.h"
+#include "common/rpc/rpc_tcp.h"
+#include "deploy/verbs/verbs.h"
 #include "tests/unit/unit.h"
 
 enum { STORAGES = 5, FILES_MAX = 32, LISTED_MAX = 32, PAGE = 2, HELD_MAX = 16 };

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/bytes.h"
+#include "common/base/bytes.h"
 #include "exportd/core/fs.h"
 #include "exportd/core/key.h"
 

@@ -4,7 +4,7 @@
 #ifndef ROZO_TEST_EXPORTD_CHECK_H
 #define ROZO_TEST_EXPORTD_CHECK_H
 
-#include "common/kv.h"
+#include "common/env/kv.h"
 
 /**
  * The name spaces of all exports: names, their order and their inodes belong together one to one,

@@ -5,9 +5,9 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
-#include "common/bytes.h"
-#include "common/record.h"
-#include "common/spans.h"
+#include "common/base/bytes.h"
+#include "common/base/record.h"
+#include "common/base/spans.h"
 #include "exportd/core/acl.h"
 #include "tests/unit/exportd/world.h"
 

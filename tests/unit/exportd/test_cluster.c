@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "codec/codec.h"
-#include "common/record.h"
+#include "common/base/record.h"
 #include "tests/unit/exportd/world.h"
 
 static struct world w;

@@ -16,9 +16,9 @@
 
 #include <uv.h>
 
-#include "common/env_virtual.h"
-#include "common/kv_leveldb.h"
+#include "common/kv/kv_leveldb.h"
 #include "exportd/datadir.h"
+#include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
 
 enum { N_KEYS = 500 };

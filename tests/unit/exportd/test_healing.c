@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "common/record.h"
+#include "common/base/record.h"
 #include "tests/unit/exportd/world.h"
 
 static struct world w;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "common/bytes.h"
+#include "common/base/bytes.h"
 #include "exportd/core/inode.h"
 #include "exportd/core/key.h"
 #include "tests/unit/exportd/world.h"

@@ -4,7 +4,7 @@
  * Goal: an inode is inline or on storages; what is taken is of the newest epoch and newer than what is there; storages are never
  * asked of a file that was never there.
  */
-#include "common/record.h"
+#include "common/base/record.h"
 #include "tests/unit/exportd/world.h"
 
 enum { INLINE_MAX = 8192 };

@@ -9,7 +9,7 @@
 
 #include <uv.h>
 
-#include "common/kv_leveldb.h"
+#include "common/kv/kv_leveldb.h"
 #include "exportd/core/store.h"
 #include "tests/unit/exportd/world.h"
 

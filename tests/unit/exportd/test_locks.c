@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/env_virtual.h"
 #include "exportd/core/locks.h"
+#include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
 
 static struct locks l;

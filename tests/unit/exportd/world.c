@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "common/record.h"
-#include "common/status.h"
+#include "common/base/record.h"
+#include "common/base/status.h"
 #include "exportd/core/key.h"
 #include "tests/unit/exportd/check.h"
 #include "tests/unit/exportd/world_disk.h"

@@ -7,12 +7,12 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/env_virtual.h"
-#include "common/kv_memory.h"
-#include "common/list.h"
-#include "common/record.h"
-#include "common/wide_ns.h"
+#include "common/base/list.h"
+#include "common/base/record.h"
+#include "common/base/wide_ns.h"
 #include "exportd/core/exportd.h"
+#include "tests/lib/env_virtual.h"
+#include "tests/lib/kv_memory.h"
 #include "tests/unit/unit.h"
 
 enum {

@@ -9,7 +9,7 @@
 
 #include <uv.h>
 
-#include "common/kv_leveldb.h"
+#include "common/kv/kv_leveldb.h"
 
 /* A kv that hands on to LevelDB until it is dead. */
 struct world_disk {

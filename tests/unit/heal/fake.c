@@ -12,8 +12,8 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/bytes.h"
-#include "common/list.h"
+#include "common/base/bytes.h"
+#include "common/base/list.h"
 
 /* A request on its way there and back. */
 struct fake_call {

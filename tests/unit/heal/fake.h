@@ -6,9 +6,9 @@
 #define ROZO_TEST_HEAL_FAKE_H
 
 #include "codec/codec.h"
-#include "common/env_virtual.h"
-#include "common/record.h"
+#include "common/base/record.h"
 #include "storcli/blocks.h"
+#include "tests/lib/env_virtual.h"
 #include "tests/unit/heal/made.h"
 #include "tests/unit/unit.h"
 

@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "common/list.h"
+#include "common/base/list.h"
 
 struct fake_mends fake_mends;
 

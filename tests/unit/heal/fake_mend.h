@@ -5,7 +5,7 @@
 #ifndef ROZO_TEST_FAKE_MEND_H
 #define ROZO_TEST_FAKE_MEND_H
 
-#include "storaged/heal/mend.h"
+#include "storaged/heal/repair/mend.h"
 
 /* Called at the end of a mend: fill in the result (zero before). */
 typedef void fake_mend_fn(void *arg, uint32_t own_storage,

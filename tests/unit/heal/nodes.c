@@ -9,9 +9,9 @@
 #include <stdlib.h>
 
 #include "codec/codec.h"
-#include "common/bytes.h"
-#include "common/list.h"
-#include "storaged/core/projfile.h"
+#include "common/base/bytes.h"
+#include "common/base/list.h"
+#include "storaged/format/projfile.h"
 #include "storaged/heal/list.h"
 
 struct env_virtual nodes_env;

@@ -5,11 +5,11 @@
 #ifndef ROZO_TEST_HEAL_NODES_H
 #define ROZO_TEST_HEAL_NODES_H
 
-#include "common/env_virtual.h"
-#include "common/kv_memory.h"
 #include "storaged/heal/healer.h"
+#include "tests/lib/env_virtual.h"
+#include "tests/lib/kv_memory.h"
+#include "tests/lib/memdisk.h"
 #include "tests/unit/heal/fake_mend.h"
-#include "tests/unit/storaged/memdisk.h"
 #include "tests/unit/unit.h"
 
 enum { NODES = 5 }; /* storages 1..NODES */

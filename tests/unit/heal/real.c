@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/list.h"
+#include "common/base/list.h"
 
 static const uint8_t node_key[CAPABILITY_NODE_KEY_BYTES] = { 4, 5, 6 };
 

@@ -7,10 +7,10 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/env_virtual.h"
-#include "storaged/core/storage.h"
+#include "storaged/ops/storage.h"
+#include "tests/lib/env_virtual.h"
+#include "tests/lib/memdisk.h"
 #include "tests/unit/heal/made.h"
-#include "tests/unit/storaged/memdisk.h"
 #include "tests/unit/unit.h"
 
 enum { REAL_STORAGES = 16 };

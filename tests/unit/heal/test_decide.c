@@ -2,8 +2,8 @@
  * Goal: decisions about a block that fit together whoever takes them, whenever. Method: answers by
  * hand, then, for small k, n and c, every way in which storages may hold a torn version and be silent.
  */
-#include "common/record.h"
-#include "storaged/heal/decide.h"
+#include "common/base/record.h"
+#include "storaged/heal/repair/decide.h"
 #include "tests/unit/unit.h"
 
 enum { NEW = 9, OLD = 5 };

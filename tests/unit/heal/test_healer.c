@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "storaged/core/projfile.h"
+#include "storaged/format/projfile.h"
 #include "storaged/heal/list.h"
 #include "tests/unit/heal/nodes.h"
 

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/list.h"
+#include "common/base/list.h"
 #include "storaged/heal/list.h"
 #include "tests/unit/heal/nodes.h"
 

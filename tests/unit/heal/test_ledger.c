@@ -5,9 +5,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/env_virtual.h"
-#include "common/kv_memory.h"
 #include "storaged/heal/ledger.h"
+#include "tests/lib/env_virtual.h"
+#include "tests/lib/kv_memory.h"
 #include "tests/unit/unit.h"
 
 enum { BLOCKS = 400 };

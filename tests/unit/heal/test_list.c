@@ -4,10 +4,10 @@
  */
 #include <stdlib.h>
 
-#include "common/env_virtual.h"
-#include "storaged/core/projfile.h"
+#include "storaged/format/projfile.h"
 #include "storaged/heal/list.h"
-#include "tests/unit/storaged/memdisk.h"
+#include "tests/lib/env_virtual.h"
+#include "tests/lib/memdisk.h"
 #include "tests/unit/unit.h"
 
 static struct env_virtual v;

@@ -9,7 +9,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "storaged/heal/mend.h"
+#include "storaged/heal/repair/mend.h"
 #include "tests/unit/heal/fake.h"
 
 enum { ALL = MEND_ALL_HOMES, SETTLE = MEND_ALL_HOMES | MEND_FENCE };

@@ -8,8 +8,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "storaged/core/projfile.h"
-#include "storaged/heal/mend.h"
+#include "storaged/format/projfile.h"
+#include "storaged/heal/repair/mend.h"
 #include "tests/unit/heal/real.h"
 
 enum { OK = ROZO__STATUS__OK, SETTLE = MEND_ALL_HOMES | MEND_FENCE };

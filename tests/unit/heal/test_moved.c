@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/capability.h"
+#include "common/base/capability.h"
 #include "storaged/heal/list.h"
 #include "tests/unit/heal/nodes.h"
 

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "storaged/heal/mend.h"
+#include "storaged/heal/repair/mend.h"
 #include "tests/unit/heal/real.h"
 
 enum {

@@ -6,8 +6,8 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/env_virtual.h"
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
+#include "tests/lib/env_virtual.h"
 
 enum { FAKE_SENT_MAX = 64 };
 

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/boot.h"
+#include "common/base/boot.h"
 #include "rozomount/pulse.h"
 #include "tests/unit/unit.h"
 

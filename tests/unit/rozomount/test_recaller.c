@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "common/spans.h"
+#include "common/base/spans.h"
 #include "rozomount/mem.h"
 #include "rozomount/mountpoint.h"
 #include "rozomount/recaller.h"

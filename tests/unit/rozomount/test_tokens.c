@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "common/env_virtual.h"
 #include "rozomount/md_decode.h"
 #include "rozomount/tokens.h"
+#include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
 
 static struct tokens *t;

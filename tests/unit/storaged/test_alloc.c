@@ -2,7 +2,7 @@
  * not grant it does not keep, and what is given back is free. */
 #include <stdlib.h>
 
-#include "common/record.h"
+#include "common/base/record.h"
 #include "tests/unit/storaged/world.h"
 
 enum {

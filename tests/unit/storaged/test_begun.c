@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "codec/codec.h"
-#include "common/bytes.h"
-#include "storaged/core/projfile.h"
+#include "common/base/bytes.h"
+#include "storaged/format/projfile.h"
 #include "tests/unit/storaged/world.h"
 
 enum {

@@ -10,7 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "storaged/disk_ahead.h"
+#include "storaged/daemon/disk_ahead.h"
 #include "tests/unit/unit.h"
 
 enum { PIECE = 256 << 10, SLACK = 64 << 10 /* of the file system, for itself */ };

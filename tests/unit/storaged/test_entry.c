@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "storaged/core/entry.h"
+#include "storaged/format/entry.h"
 #include "tests/unit/storaged/world.h"
 
 static struct entry sample(uint8_t kind)

@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "common/env_virtual.h"
-#include "storaged/core/generation.h"
+#include "storaged/format/generation.h"
+#include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
 
 static void test_the_text_is_read_back(void **state)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "codec/codec.h"
-#include "storaged/core/projfile.h"
+#include "storaged/format/projfile.h"
 #include "tests/unit/storaged/world.h"
 
 #define OK ROZO__STATUS__OK

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "storaged/core/log.h"
-#include "storaged/core/patient.h"
-#include "storaged/core/pending.h"
-#include "storaged/core/projfile.h"
+#include "storaged/disk/patient.h"
+#include "storaged/format/projfile.h"
+#include "storaged/journal/pending.h"
+#include "storaged/wal/log.h"
 #include "tests/unit/storaged/world.h"
 
 #define OK          ROZO__STATUS__OK

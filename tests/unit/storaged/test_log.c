@@ -8,10 +8,10 @@
 #include <stdlib.h>
 
 #include "codec/codec.h"
-#include "common/bytes.h"
-#include "storaged/core/log.h"
-#include "storaged/core/log_frame.h"
-#include "tests/unit/storaged/memdisk.h"
+#include "common/base/bytes.h"
+#include "storaged/format/log_frame.h"
+#include "storaged/wal/log.h"
+#include "tests/lib/memdisk.h"
 #include "tests/unit/unit.h"
 
 enum {

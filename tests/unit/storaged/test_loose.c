@@ -4,7 +4,7 @@
  */
 #include <stdbool.h>
 
-#include "storaged/core/loose.h"
+#include "storaged/object/loose.h"
 #include "tests/unit/unit.h"
 
 /* Few and coarse, but all of it. */

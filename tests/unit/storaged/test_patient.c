@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "storaged/core/patient.h"
-#include "tests/unit/storaged/memdisk.h"
+#include "storaged/disk/patient.h"
+#include "tests/lib/memdisk.h"
 #include "tests/unit/unit.h"
 
 enum { PAGES = 6, BAD = 2, SIZE = PAGES * PATIENT_PAGE - 1000 };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "storaged/core/pending.h"
+#include "storaged/journal/pending.h"
 #include "tests/unit/storaged/world.h"
 
 enum { BLOCKS = 40, VERSIONS = 12 };

@@ -5,10 +5,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "common/bytes.h"
-#include "common/env_virtual.h"
-#include "storaged/core/identity.h"
-#include "storaged/core/projfile.h"
+#include "common/base/bytes.h"
+#include "storaged/format/identity.h"
+#include "storaged/format/projfile.h"
+#include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
 
 enum { N_BLOCKS = 400 };

@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "storaged/core/projfile.h"
+#include "storaged/format/projfile.h"
 #include "tests/unit/storaged/world.h"
 
 #define V(epoch, seq) version_make(epoch, seq)

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "codec/codec.h"
-#include "storaged/core/entry.h"
-#include "storaged/core/identity.h"
-#include "storaged/core/log_frame.h"
-#include "storaged/core/projfile.h"
+#include "storaged/format/entry.h"
+#include "storaged/format/identity.h"
+#include "storaged/format/log_frame.h"
+#include "storaged/format/projfile.h"
 #include "storaged/salvage/salvage.h"
 #include "tests/unit/unit.h"
 

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 
 #include "codec/codec.h"
-#include "common/bytes.h"
-#include "storaged/core/loose.h"
-#include "storaged/core/projfile.h"
+#include "common/base/bytes.h"
+#include "storaged/format/projfile.h"
+#include "storaged/object/loose.h"
 #include "tests/unit/storaged/world.h"
 
 #define OK ROZO__STATUS__OK

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "codec/codec.h"
-#include "storaged/core/projfile.h"
+#include "storaged/format/projfile.h"
 
 static const uint8_t node_key[CAPABILITY_NODE_KEY_BYTES] = { 1, 2, 3 };
 

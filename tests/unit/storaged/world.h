@@ -6,10 +6,10 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "common/env_virtual.h"
-#include "common/record.h"
-#include "storaged/core/storage.h"
-#include "tests/unit/storaged/memdisk.h"
+#include "common/base/record.h"
+#include "storaged/ops/storage.h"
+#include "tests/lib/env_virtual.h"
+#include "tests/lib/memdisk.h"
 #include "tests/unit/unit.h"
 
 enum { US = 3, WORLD_BLOCKS = 128 };

@@ -9,7 +9,7 @@
 
 #include "common/proto/rozo.pb-c.h"
 
-#include "storcli/core/engine.h"
+#include "storcli/blocks/engine.h"
 #include "tests/sim/sim_net.h"
 #include "tests/unit/unit.h"
 

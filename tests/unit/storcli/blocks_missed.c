@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "storcli/core/missed.h"
+#include "storcli/blocks/missed.h"
 #include "tests/unit/unit.h"
 
 enum { BLOCKS = 5000 };

@@ -9,9 +9,9 @@
 #ifndef ROZO_TEST_FAKE_BLOCKS_H
 #define ROZO_TEST_FAKE_BLOCKS_H
 
-#include "common/env_virtual.h"
-#include "common/list.h"
+#include "common/base/list.h"
 #include "storcli/file.h"
+#include "tests/lib/env_virtual.h"
 
 enum { FAKE_BS = 4096, FAKE_BLOCKS = 4096, FAKE_DELAY_MS = 20 };
 

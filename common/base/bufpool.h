@@ -1,0 +1,29 @@
+/*
+ * bufpool.h - payload buffers that are used again: the first touch of fresh pages costs more than
+ * receiving into them. One thread; bounded.
+ */
+#ifndef ROZO_COMMON_BASE_BUFPOOL_H
+#define ROZO_COMMON_BASE_BUFPOOL_H
+
+#include <stddef.h>
+
+enum {
+    BUFPOOL_ALIGN = 4096,
+    BUFPOOL_CLASSES = 48, /* four sizes per power of two, from 4 KiB */
+};
+
+/* Zero-initialise, then set idle_max_bytes. */
+struct bufpool {
+    void *idle[BUFPOOL_CLASSES]; /* owned; linked through their first bytes */
+    size_t idle_bytes;
+    size_t idle_max_bytes; /* more are given back to the system */
+};
+
+/** len bytes (1..2^24) at BUFPOOL_ALIGN, not cleared; NULL without memory. */
+void *bufpool_get(struct bufpool *pool, size_t len);
+/** Give back what bufpool_get(pool, len) gave. NULL is fine. */
+void bufpool_put(struct bufpool *pool, void *buf, size_t len);
+/** Free what is idle. */
+void bufpool_trim(struct bufpool *pool);
+
+#endif

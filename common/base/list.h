@@ -1,0 +1,54 @@
+/*
+ * list.h - doubly linked rings of embedded nodes.
+ */
+#ifndef ROZO_COMMON_BASE_LIST_H
+#define ROZO_COMMON_BASE_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A head (an empty ring is a head that points at itself) or a node in somebody's struct. */
+struct list_node {
+    struct list_node *next, *prev;
+};
+
+#ifndef container_of
+#    define container_of(ptr, type, member) \
+        ((type *)((char *)(ptr)-offsetof(type, member)))
+#endif
+
+/** Walk a list; the body must not remove anything but node itself, and that with the _SAFE one. */
+#define LIST_FOREACH(node, head) \
+    for (struct list_node *node = (head)->next; node != (head); node = node->next)
+#define LIST_FOREACH_SAFE(node, head)                                      \
+    for (struct list_node *node = (head)->next, *node##_next = node->next; \
+         node != (head); node = node##_next, node##_next = node->next)
+
+static inline void list_init(struct list_node *head)
+{
+    head->next = head->prev = head;
+}
+static inline bool list_is_empty(const struct list_node *head)
+{
+    return head->next == head;
+}
+static inline void list_add_after(struct list_node *where, struct list_node *node)
+{
+    node->next = where->next;
+    node->prev = where;
+    where->next->prev = node;
+    where->next = node;
+}
+static inline void list_add_tail(struct list_node *head, struct list_node *node)
+{
+    list_add_after(head->prev, node);
+}
+/** The node then points at itself: removing it again does no harm. */
+static inline void list_remove(struct list_node *node)
+{
+    node->prev->next = node->next;
+    node->next->prev = node->prev;
+    list_init(node);
+}
+
+#endif

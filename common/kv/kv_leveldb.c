@@ -1,0 +1,428 @@
+/*
+ * kv_leveldb.c - the kv on LevelDB.
+ *
+ * In:     kv ops, on the loop's thread.
+ * Out:    LevelDB in DIR; fdatasync of its logs in uv's worker threads.
+ * Keeps:  a sync covers every commit made before it: what is not in a log that exists when the
+ *         sync lists them is in a table that LevelDB has synced before it removed the log.
+ * Yours:  sizes of buffers and caches.
+ */
+#include "common/kv/kv_leveldb.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <leveldb/c.h>
+
+#include "common/base/fds.h"
+#include "common/base/log.h"
+
+enum {
+    WRITE_BUFFER_BYTES = 16 << 20,
+    MERGE_BYTES_MAX = 192 << 20, /* a dozen of the newest tables, each a write buffer */
+    CACHE_BYTES = 64 << 20,
+    BLOOM_BITS = 10,
+};
+
+struct kv_leveldb {
+    struct kv kv;    /* first */
+    struct env *env; /* borrowed */
+    uv_loop_t *loop; /* borrowed */
+    char *dir;       /* owned */
+    int dir_fd;      /* owned */
+    leveldb_t *db;
+    leveldb_options_t *options;
+    leveldb_cache_t *cache;
+    leveldb_filterpolicy_t *bloom;
+    leveldb_readoptions_t *get_options, *scan_options;
+    leveldb_writeoptions_t *write_options;
+    leveldb_writebatch_t *batch;
+    struct env_task task; /* calls the commits that are done */
+    struct kv_done *done_head, *done_tail;
+    uv_work_t work; /* the sync under way */
+    struct kv_done *sync_done;
+    int sync_rc;             /* the worker's */
+    unsigned long named_log; /* the worker's: names of logs up to this one are stable */
+};
+
+struct leveldb_iter {
+    struct kv_iter it; /* first */
+    leveldb_iterator_t *at;
+};
+
+/* Log LevelDB's words and free them; *error tells whether there were any. */
+static int words_to_errno(char *words, const char *what)
+{
+    int rc = -EIO;
+
+    if (words == NULL)
+        return 0;
+    log_error("metadata store: %s: %s", what, words);
+    if (strstr(words, strerror(ENOSPC)) != NULL)
+        rc = -ENOSPC;
+    leveldb_free(words);
+    return rc;
+}
+
+static int ldb_get(struct kv *kv, const void *key, size_t key_len, void **val,
+                   size_t *val_len)
+{
+    struct kv_leveldb *k = (struct kv_leveldb *)kv;
+    char *words = NULL;
+    char *found = leveldb_get(k->db, k->get_options, key, key_len, val_len, &words);
+    int rc = words_to_errno(words, "read");
+
+    if (rc != 0)
+        return rc;
+    if (found == NULL)
+        return -ENOENT;
+    *val = found;
+    return 0;
+}
+
+static void on_done_task(struct env_task *task)
+{
+    struct kv_leveldb *k =
+        (struct kv_leveldb *)((char *)task - offsetof(struct kv_leveldb, task));
+
+    while (k->done_head != NULL) {
+        struct kv_done *done = k->done_head;
+
+        k->done_head = done->next;
+        if (k->done_head == NULL)
+            k->done_tail = NULL;
+        done->fn(done, done->rc);
+    }
+}
+
+static void ldb_commit(struct kv *kv, const struct kv_item *items, size_t n_items,
+                       struct kv_done *done)
+{
+    struct kv_leveldb *k = (struct kv_leveldb *)kv;
+    char *words = NULL;
+
+    leveldb_writebatch_clear(k->batch);
+    for (size_t i = 0; i < n_items; i++) {
+        if (items[i].val == NULL)
+            leveldb_writebatch_delete(k->batch, items[i].key, items[i].key_len);
+        else
+            leveldb_writebatch_put(k->batch, items[i].key, items[i].key_len, items[i].val,
+                                   items[i].val_len);
+    }
+    leveldb_write(k->db, k->write_options, k->batch, &words);
+    done->rc = words_to_errno(words, "write");
+    done->next = NULL;
+    if (k->done_tail == NULL)
+        k->done_head = done;
+    else
+        k->done_tail->next = done;
+    k->done_tail = done;
+    env_post(k->env, &k->task);
+}
+
+/* "000123.log" -> 123; 0 for anything else. */
+static unsigned long log_number(const char *name)
+{
+    char *end;
+    unsigned long n = strtoul(name, &end, 10);
+
+    return end != name && strcmp(end, ".log") == 0 ? n : 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    unsigned long x = *(const unsigned long *)a, y = *(const unsigned long *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* A log that has gone is in synced tables. */
+static int log_sync(int dir_fd, unsigned long number)
+{
+    char name[32];
+    int fd, rc = 0;
+
+    snprintf(name, sizeof(name), "%06lu.log", number);
+    fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (fdatasync(fd) != 0)
+        rc = -errno;
+    close(fd);
+    return rc;
+}
+
+/*
+ * Sync what the directory lists, oldest log first: what is older becomes stable earlier. The directory itself only when there is a
+ * log whose name it has not kept yet; numbers only grow.
+ */
+static int logs_sync(const char *path, unsigned long *named)
+{
+    unsigned long numbers[64];
+    size_t n = 0;
+    struct dirent *d;
+    DIR *dir = opendir(path);
+    int rc = 0;
+
+    if (dir == NULL)
+        return -errno;
+    while ((d = readdir(dir)) != NULL && rc == 0) {
+        unsigned long number = log_number(d->d_name);
+
+        if (number != 0 && n == sizeof(numbers) / sizeof(numbers[0]))
+            rc = -EOVERFLOW; /* LevelDB keeps two */
+        else if (number != 0)
+            numbers[n++] = number;
+    }
+    qsort(numbers, n, sizeof(numbers[0]), by_number);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = log_sync(dirfd(dir), numbers[i]);
+    if (rc == 0 && n > 0 && numbers[n - 1] > *named) {
+        rc = fsync(dirfd(dir)) == 0 ? 0 : -errno;
+        if (rc == 0)
+            *named = numbers[n - 1];
+    }
+    closedir(dir);
+    return rc;
+}
+
+static void sync_work(uv_work_t *work)
+{
+    struct kv_leveldb *k = work->data;
+
+    k->sync_rc = logs_sync(k->dir, &k->named_log);
+    if (k->sync_rc == -EMFILE || k->sync_rc == -ENFILE) /* that needs no descriptor */
+        k->sync_rc = syncfs(k->dir_fd) == 0 ? 0 : -errno;
+}
+
+static void on_sync_work(uv_work_t *work, int status)
+{
+    struct kv_leveldb *k = work->data;
+    struct kv_done *done = k->sync_done;
+    int rc = status != 0 ? status : k->sync_rc;
+
+    if (rc != 0)
+        log_error("metadata store: sync %s: %s", k->dir, strerror(-rc));
+    k->sync_done = NULL;
+    done->fn(done, rc);
+}
+
+static void ldb_sync(struct kv *kv, struct kv_done *done)
+{
+    struct kv_leveldb *k = (struct kv_leveldb *)kv;
+
+    k->sync_done = done;
+    k->work.data = k;
+    uv_queue_work(k->loop, &k->work, sync_work, on_sync_work); /* fails on NULL only */
+}
+
+/* Merging tables, LevelDB has the old and the new ones for a while: what that may take. */
+static uint64_t merge_bytes(struct kv_leveldb *k)
+{
+    const char *from = "", *to = "\xff";
+    size_t from_len = 0, to_len = 1;
+    uint64_t tables = 0;
+
+    leveldb_approximate_sizes(k->db, 1, &from, &from_len, &to, &to_len, &tables);
+    return tables < MERGE_BYTES_MAX ? tables : MERGE_BYTES_MAX;
+}
+
+static uint64_t ldb_free_bytes(struct kv *kv)
+{
+    struct kv_leveldb *k = (struct kv_leveldb *)kv;
+    uint64_t merge = merge_bytes(k), free_bytes;
+    struct statvfs st;
+
+    if (statvfs(k->dir, &st) != 0)
+        return UINT64_MAX;
+    free_bytes = (uint64_t)st.f_bavail * st.f_frsize;
+    return free_bytes < merge ? 0 : free_bytes - merge;
+}
+
+static leveldb_iterator_t *iter_at(struct kv_iter *it)
+{
+    return ((struct leveldb_iter *)it)->at;
+}
+
+static void iter_seek(struct kv_iter *it, const void *key, size_t key_len)
+{
+    leveldb_iter_seek(iter_at(it), key, key_len);
+}
+
+static bool iter_valid(struct kv_iter *it)
+{
+    return leveldb_iter_valid(iter_at(it));
+}
+
+static void iter_next(struct kv_iter *it)
+{
+    leveldb_iter_next(iter_at(it));
+}
+
+static const void *iter_key(struct kv_iter *it, size_t *len_bytes)
+{
+    return leveldb_iter_key(iter_at(it), len_bytes);
+}
+
+static const void *iter_val(struct kv_iter *it, size_t *len_bytes)
+{
+    return leveldb_iter_value(iter_at(it), len_bytes);
+}
+
+static int iter_error(struct kv_iter *it)
+{
+    char *words = NULL;
+
+    leveldb_iter_get_error(iter_at(it), &words);
+    return words_to_errno(words, "scan");
+}
+
+static void iter_close(struct kv_iter *it)
+{
+    leveldb_iter_destroy(iter_at(it));
+    free(it);
+}
+
+static const struct kv_iter_ops iter_ops = {
+    .seek = iter_seek,
+    .valid = iter_valid,
+    .next = iter_next,
+    .key = iter_key,
+    .val = iter_val,
+    .error = iter_error,
+    .close = iter_close,
+};
+
+static int ldb_iter_open(struct kv *kv, struct kv_iter **out)
+{
+    struct kv_leveldb *k = (struct kv_leveldb *)kv;
+    struct leveldb_iter *li = calloc(1, sizeof(*li));
+
+    if (li == NULL)
+        return -ENOMEM;
+    li->it.ops = &iter_ops;
+    li->at = leveldb_create_iterator(k->db, k->scan_options);
+    *out = &li->it;
+    return 0;
+}
+
+static const struct kv_ops ldb_ops = {
+    .get = ldb_get,
+    .iter_open = ldb_iter_open,
+    .commit = ldb_commit,
+    .sync = ldb_sync,
+    .free_bytes = ldb_free_bytes,
+};
+
+static void options_make(struct kv_leveldb *k, bool may_create)
+{
+    k->options = leveldb_options_create();
+    k->cache = leveldb_cache_create_lru(CACHE_BYTES);
+    k->bloom = leveldb_filterpolicy_create_bloom(BLOOM_BITS);
+    leveldb_options_set_create_if_missing(k->options, may_create);
+    leveldb_options_set_paranoid_checks(k->options, 1);
+    leveldb_options_set_write_buffer_size(k->options, WRITE_BUFFER_BYTES);
+    leveldb_options_set_cache(k->options, k->cache);
+    leveldb_options_set_filter_policy(k->options, k->bloom);
+    leveldb_options_set_max_open_files(k->options, (int)fds_of_kv(fds_limit()));
+    k->get_options = leveldb_readoptions_create();
+    leveldb_readoptions_set_verify_checksums(k->get_options, 1);
+    k->scan_options = leveldb_readoptions_create();
+    leveldb_readoptions_set_verify_checksums(k->scan_options, 1);
+    leveldb_readoptions_set_fill_cache(k->scan_options, 0);
+    k->write_options = leveldb_writeoptions_create(); /* sync is ours to do */
+    k->batch = leveldb_writebatch_create();
+}
+
+/* LevelDB did not open: say what that means. */
+static int open_refusal(const char *dir, char *words, struct err *err)
+{
+    char current[4096];
+    int rc = -EIO;
+
+    snprintf(current, sizeof(current), "%s/CURRENT", dir);
+    if (strncmp(words, "Corruption", 10) == 0)
+        rc = err_set(err, -EUCLEAN,
+                     "the metadata store %s is damaged (%s); nothing was changed: check "
+                     "its disk, and restore it from a backup",
+                     dir, words);
+    else if (access(current, F_OK) != 0 && errno == ENOENT)
+        rc =
+            err_set(err, -ENOENT,
+                    "the metadata store %s is not there, or not whole (no %s), but this "
+                    "data directory was in use: is its disk mounted? A new store is made "
+                    "only in an empty data directory",
+                    dir, current);
+    else
+        err_set(err, rc, "open the metadata store %s: %s", dir, words);
+    leveldb_free(words);
+    return rc;
+}
+
+int kv_leveldb_open(struct env *env, uv_loop_t *loop, const char *dir, bool may_create,
+                    struct kv_leveldb **out, struct err *err)
+{
+    struct kv_leveldb *k = calloc(1, sizeof(*k));
+    char *words = NULL;
+    int rc;
+
+    if (k == NULL)
+        return err_set(err, -ENOMEM, "out of memory");
+    k->kv.ops = &ldb_ops;
+    k->env = env;
+    k->loop = loop;
+    k->task.fn = on_done_task;
+    k->dir_fd = -1;
+    k->dir = strdup(dir);
+    if (k->dir == NULL) {
+        kv_leveldb_close(k);
+        return err_set(err, -ENOMEM, "out of memory");
+    }
+    options_make(k, may_create);
+    k->db = leveldb_open(k->options, dir, &words);
+    if (k->db == NULL) {
+        rc = open_refusal(dir, words, err);
+        kv_leveldb_close(k);
+        return rc;
+    }
+    k->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (k->dir_fd < 0) {
+        rc = err_set(err, -errno, "open %s: %s", dir, strerror(errno));
+        kv_leveldb_close(k);
+        return rc;
+    }
+    *out = k;
+    return 0;
+}
+
+void kv_leveldb_close(struct kv_leveldb *k)
+{
+    if (k == NULL)
+        return;
+    if (k->db != NULL)
+        leveldb_close(k->db);
+    if (k->options != NULL) {
+        leveldb_writebatch_destroy(k->batch);
+        leveldb_writeoptions_destroy(k->write_options);
+        leveldb_readoptions_destroy(k->scan_options);
+        leveldb_readoptions_destroy(k->get_options);
+        leveldb_options_destroy(k->options);
+        leveldb_filterpolicy_destroy(k->bloom);
+        leveldb_cache_destroy(k->cache);
+    }
+    if (k->dir_fd >= 0)
+        close(k->dir_fd);
+    free(k->dir);
+    free(k);
+}
+
+struct kv *kv_leveldb_kv(struct kv_leveldb *k)
+{
+    return &k->kv;
+}

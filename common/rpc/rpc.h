@@ -1,0 +1,170 @@
+/*
+ * rpc.h - requests between processes, as cores see them: no sockets here.
+ *
+ * A request is (op, protobuf message, raw payload); its answer is (status, message, payload).
+ * Bulk data is only ever payload. The client side is a struct rpc_channel (all links to one
+ * peer), the server side a struct rpc_call (one request waiting for its answer). The socket
+ * transport is rpc_tcp.h; tests bring transports of their own.
+ *
+ * Everything belongs to one thread, that of the env the channel or server was made with.
+ */
+#ifndef ROZO_COMMON_RPC_RPC_H
+#define ROZO_COMMON_RPC_RPC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+enum {
+    RPC_MSG_MAX = 4 << 20,     /* bytes of one packed message */
+    RPC_PAYLOAD_MAX = 8 << 20, /* bytes of one payload */
+    RPC_IOV_MAX = 1024,        /* iovecs of one payload */
+};
+
+struct rpc_channel;
+struct rpc_request;
+
+/**
+ * The end of a request: exactly once, never inside rpc_send(). rc 0: the peer answered, look at
+ * rq->status. Otherwise -ETIMEDOUT (the deadline passed), -ENOTCONN (no link worked until the
+ * deadline, the channel closed, or the link broke in the middle of an answer after place() had been
+ * asked), or what place() returned. After it, nothing of the caller's is pointed at any more.
+ */
+typedef void rpc_done_cb(struct rpc_request *rq, int rc);
+
+/**
+ * Where do the rest of the answer's payload bytes go? Called once, when the first
+ * rq->recv_head_len bytes have arrived in rq->recv_head; not at all when the payload is no longer
+ * than that. status, answer_msg and answer_payload_len of rq are valid inside.
+ * @param rest_len bytes still to come, not 0.
+ * @param iov      out: room for RPC_IOV_MAX; must add up to exactly rest_len.
+ * @return number of iovecs; or -errno to throw the rest away, the request then ends with it.
+ */
+typedef int rpc_place_cb(struct rpc_request *rq, size_t rest_len, struct iovec *iov);
+
+/* A request by us, from rpc_send() to its rpc_done_cb. Embedded in its user's operation. */
+struct rpc_request {
+    /* Set by the caller. */
+    uint16_t op;
+    uint32_t deadline_ms; /* from now; not 0 */
+    const void *msg;      /* packed message; copied by rpc_send() */
+    size_t msg_len;
+    const struct iovec *payload; /* borrowed until done or cancelled, array and bytes */
+    unsigned n_payload;
+    void *recv_head; /* first bytes of the answer's payload; NULL with place NULL */
+    size_t recv_head_len;
+    rpc_place_cb *place; /* NULL: rpc allocates, see answer_payload */
+    rpc_done_cb *done;
+    void *arg; /* the caller's */
+    /* In its frame, however often it is sent. 0: rpc_send() puts here what the channel has then. */
+    uint64_t session;
+    /* Not 0: it was sent before and was answered, and is the same request still: with the `id` it had then. */
+    uint64_t again;
+    uint64_t id; /* what it goes by with the peer: rpc_send() puts it here */
+    /* Valid inside done when rc is 0. */
+    uint16_t status;           /* enum Rozo__Status */
+    const uint8_t *answer_msg; /* borrowed, gone when done returns */
+    size_t answer_msg_len;
+    uint8_t *answer_payload;   /* without place: all of it, borrowed like answer_msg */
+    size_t answer_payload_len; /* with or without place */
+    /* The channel's. */
+    struct rpc_channel *channel;
+    void *impl;
+};
+
+/* How a peer is doing, by its channel's own probes, in this order. */
+enum rpc_health {
+    RPC_DOWN,       /* no link is up */
+    RPC_CONNECTING, /* no link is up, but one is at its first attempt */
+    RPC_SUSPECT,    /* links are up but the peer has been silent too long: maybe hung */
+    RPC_UP,
+};
+
+struct rpc_channel_ops {
+    void (*send)(struct rpc_channel *ch, struct rpc_request *rq);
+    void (*cancel)(struct rpc_channel *ch, struct rpc_request *rq);
+    enum rpc_health (*health)(struct rpc_channel *ch);
+};
+struct rpc_channel {
+    const struct rpc_channel_ops *ops;
+};
+
+/**
+ * Send on the link with the least outstanding bytes; when it breaks before the answer, send
+ * again on another until the deadline, so requests must be idempotent or the peer must
+ * recognise them. A channel without links queues (bounded) until one is up or the deadline passes.
+ */
+static inline void rpc_send(struct rpc_channel *ch, struct rpc_request *rq)
+{
+    rq->channel = ch;
+    ch->ops->send(ch, rq);
+}
+/** Forget a request that is not done: no done, no place, and its memory is free at return. */
+static inline void rpc_cancel(struct rpc_request *rq)
+{
+    rq->channel->ops->cancel(rq->channel, rq);
+}
+static inline enum rpc_health rpc_channel_health(struct rpc_channel *ch)
+{
+    return ch->ops->health(ch);
+}
+
+/* ---- server side ---- */
+
+/* Who is at the other end, as proved by the Hello exchange. */
+enum rpc_role {
+    RPC_ROLE_CLIENT = 1, /* knows the client key: mounts */
+    RPC_ROLE_NODE = 2,   /* knows the node key: daemons and administrators */
+};
+
+/* A piece of an answer's payload: memory, or bytes of a file sent without passing user space. */
+struct rpc_seg {
+    const void *base; /* NULL: fd and offset count */
+    int fd;
+    off_t offset;
+    size_t len;
+};
+
+struct rpc_call;
+struct rpc_call_ops {
+    void (*reply)(struct rpc_call *call, uint16_t status, const void *msg, size_t msg_len,
+                  const struct rpc_seg *segs, unsigned n_segs, void (*sent)(void *arg),
+                  void *arg);
+};
+
+/* A request by a peer, from the handler to rpc_reply(). Owned by whoever holds it. */
+struct rpc_call {
+    const struct rpc_call_ops *ops;
+    uint16_t op;
+    enum rpc_role role;
+    uint64_t session;   /* from the frame; 0 before a session is open */
+    uint64_t id;        /* from the frame; the same when its sender sends it again */
+    uint64_t conn_id;   /* unique in this process for the connection it came on */
+    const uint8_t *msg; /* packed message, the call's */
+    size_t msg_len;
+    uint8_t *payload; /* the call's, 4096-aligned; gone at rpc_reply() */
+    size_t payload_len;
+};
+
+/** A peer asked something. Takes the call: rpc_reply() must come once, now or later. */
+typedef void rpc_handler_cb(void *arg, struct rpc_call *call);
+
+/**
+ * Answer and free the call; may be called from inside the handler. The message is copied.
+ * Segments are borrowed until sent(arg), which comes exactly once: all bytes are with the
+ * kernel, or the connection is gone. sent may be NULL when there are no segments.
+ */
+static inline void rpc_reply(struct rpc_call *call, uint16_t status, const void *msg,
+                             size_t msg_len, const struct rpc_seg *segs, unsigned n_segs,
+                             void (*sent)(void *arg), void *arg)
+{
+    call->ops->reply(call, status, msg, msg_len, segs, n_segs, sent, arg);
+}
+static inline void rpc_reply_status(struct rpc_call *call, uint16_t status)
+{
+    rpc_reply(call, status, NULL, 0, NULL, 0, NULL, NULL);
+}
+
+#endif

@@ -1,0 +1,140 @@
+/*
+ * mounts.c - what is mounted where, and unmounting without getting stuck.
+ *
+ * Keeps:  nothing here looks inside a mount: a stat() of a hung file system does not return. The
+ *         unmount itself is done by a child that can be left behind.
+ */
+#include "deploy/cli/mounts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOUNTINFO_MAX = 4 << 20, TICK_MS = 100 };
+
+/* The word at *p (up to a blank or the end of the line) with \ooo undone; moves *p behind it. */
+static bool word_take(const char **p, char *out, size_t size)
+{
+    size_t len = 0;
+    const char *s = *p;
+
+    while (*s == ' ')
+        s++;
+    for (; *s != '\0' && *s != ' ' && *s != '\n'; s++) {
+        char c = *s;
+
+        if (c == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' &&
+            s[3] >= '0' && s[3] <= '7') {
+            c = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0'));
+            s += 3;
+        }
+        if (len + 1 >= size)
+            return false;
+        out[len++] = c;
+    }
+    out[len] = '\0';
+    *p = s;
+    return len > 0;
+}
+
+bool mountinfo_find(const char *text, const char *path, char *type, size_t type_size)
+{
+    char word[PATH_MAX];
+    bool found = false;
+
+    for (const char *line = text; line != NULL && *line != '\0';) {
+        const char *p = line;
+        const char *next = strchr(line, '\n');
+        bool here = true;
+
+        /* "36 35 98:0 /root /mount/point options... - type source options" */
+        for (unsigned i = 0; i < 5 && here; i++)
+            here = word_take(&p, word, sizeof(word));
+        if (here && strcmp(word, path) == 0) {
+            do
+                here = word_take(&p, word, sizeof(word));
+            while (here && strcmp(word, "-") != 0);
+            if (here && word_take(&p, word, sizeof(word))) {
+                snprintf(type, type_size, "%s", word);
+                found = true; /* a later line lies on top */
+            }
+        }
+        line = next == NULL ? NULL : next + 1;
+    }
+    return found;
+}
+
+int mount_find(const char *path, char *type, size_t type_size, struct err *err)
+{
+    FILE *file = fopen("/proc/self/mountinfo", "re");
+    char *text = malloc(MOUNTINFO_MAX);
+    size_t len;
+    int rc;
+
+    if (file == NULL || text == NULL) {
+        rc = err_wrap(err, file == NULL ? -errno : -ENOMEM, "read /proc/self/mountinfo");
+    } else {
+        len = fread(text, 1, MOUNTINFO_MAX - 1, file);
+        text[len] = '\0';
+        rc = mountinfo_find(text, path, type, type_size);
+    }
+    if (file != NULL)
+        fclose(file);
+    free(text);
+    return rc;
+}
+
+/* In the child. Its exit status is the errno. */
+static void unmount_exec(const char *path, bool lazy)
+{
+    if (geteuid() == 0) {
+        int rc = umount2(path, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0));
+
+        _exit(rc == 0 ? 0 : errno);
+    }
+    /* Its complaint tells busy from the rest only in words; busy is by far the likeliest. */
+    if (freopen("/dev/null", "w", stderr) == NULL)
+        _exit(EIO);
+    execlp("fusermount3", "fusermount3", "-u", lazy ? "-z" : "-q", path, (char *)NULL);
+    _exit(ENOENT);
+}
+
+int mount_remove(const char *path, bool lazy, struct patience *patience,
+                 struct progress *progress, struct err *err)
+{
+    struct pollfd pfd = { .events = POLLIN };
+    pid_t child = fork();
+    int status = 0, rc = 0;
+
+    if (child < 0)
+        return err_wrap(err, -errno, "unmount %s", path);
+    if (child == 0)
+        unmount_exec(path, lazy);
+    pfd.fd = pidfd_open(child, 0);
+    while (pfd.fd >= 0 && (rc = poll(&pfd, 1, TICK_MS)) <= 0 &&
+           !patience_is_over(patience))
+        progress_tick(progress);
+    if (pfd.fd >= 0)
+        close(pfd.fd);
+    if (pfd.fd >= 0 && rc <= 0) {
+        kill(child, SIGKILL); /* goes when the mount lets it; init takes it then */
+        return err_set(err, -ETIMEDOUT, "unmounting %s takes too long", path);
+    }
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return 0;
+    rc = !WIFEXITED(status) ? -EIO : geteuid() == 0 ? -WEXITSTATUS(status) : -EBUSY;
+    if (rc == -EBUSY)
+        return err_set(err, rc, "%s is in use (a shell or an open file in it)", path);
+    return err_wrap(err, rc, "unmount %s", path);
+}

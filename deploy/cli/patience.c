@@ -1,0 +1,18 @@
+/*
+ * patience.c - how long to wait.
+ */
+#include "deploy/cli/patience.h"
+
+#include "deploy/cli/progress.h"
+
+bool patience_is_over(struct patience *p)
+{
+    uint64_t now_ms = clock_ms();
+
+    if (p->stop != NULL && *p->stop != 0 && !p->hurried) {
+        p->hurried = true;
+        if (p->end_ms > now_ms + p->hurry_ms)
+            p->end_ms = now_ms + p->hurry_ms;
+    }
+    return now_ms >= p->end_ms;
+}

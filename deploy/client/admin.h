@@ -1,0 +1,56 @@
+/*
+ * admin.h - asking exportd, one question at a time.
+ */
+#ifndef ROZO_DEPLOY_CLIENT_ADMIN_H
+#define ROZO_DEPLOY_CLIENT_ADMIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "common/base/err.h"
+#include "deploy/cli/progress.h"
+
+struct admin;
+
+/** Does not wait for the connection. @param node_key path of the node key file. */
+int admin_open(const char *exportd, const char *node_key, struct admin **out,
+               struct err *err);
+/** NULL is fine. */
+void admin_close(struct admin *a);
+
+/**
+ * Ask and wait for the answer, 10 s at most, less when nobody listens there.
+ * @param status  out: enum Rozo__Status of the answer.
+ * @param answer  out: the message, without any field when none came;
+ *                protobuf_c_message_free_unpacked() it. Of type `answer_type`.
+ * @return 0 when an answer came; -errno with words that say what to do about it.
+ */
+int admin_call(struct admin *a, uint16_t op, const ProtobufCMessage *question,
+               const ProtobufCMessageDescriptor *answer_type, struct progress *progress,
+               uint16_t *status, ProtobufCMessage **answer, struct err *err);
+
+/** From now on a call may take so long: for those that look through a lot. */
+void admin_wait_up_to(struct admin *a, uint32_t ms);
+
+/* The calls. Each returns 0, or -errno with words. Free the answers by their free_unpacked. */
+int admin_status(struct admin *a, struct progress *progress, Rozo__AdStatusResp **out,
+                 struct err *err);
+int admin_storage_add(struct admin *a, char **addresses, size_t n_addresses,
+                      const char *volume, struct progress *progress,
+                      Rozo__AdStorageAddResp **out, struct err *err);
+int admin_volume_create(struct admin *a, const char *name, struct progress *progress,
+                        Rozo__AdVolumeCreateResp **out, struct err *err);
+int admin_export_create(struct admin *a, const Rozo__AdExportCreateReq *question,
+                        struct progress *progress, Rozo__AdExportCreateResp **out,
+                        struct err *err);
+int admin_storage_replace(struct admin *a, const Rozo__AdStorageReplaceReq *question,
+                          struct progress *progress, Rozo__AdStorageReplaceResp **out,
+                          struct err *err);
+int admin_storage_lost(struct admin *a, uint32_t id, bool lost, struct progress *progress,
+                       Rozo__AdStorageLostResp **out, struct err *err);
+int admin_inodes(struct admin *a, const Rozo__AdInodesReq *question,
+                 struct progress *progress, Rozo__AdInodesResp **out, struct err *err);
+
+#endif

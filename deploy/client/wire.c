@@ -1,0 +1,105 @@
+/*
+ * wire.c - a loop of our own, the node key, and channels.
+ *
+ * In:     admin.c, fleet.c. Out: rpc channels on a libuv loop that runs only while somebody waits.
+ */
+#include "deploy/client/wire.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct wire *w = timer->data;
+
+    if (w->tick != NULL)
+        w->tick(w->tick_arg);
+}
+
+static int loop_open(struct wire *w)
+{
+    int rc = uv_loop_init(&w->loop);
+
+    if (rc != 0)
+        return rc;
+    rc = env_uv_init(&w->env, &w->loop);
+    if (rc != 0)
+        uv_loop_close(&w->loop);
+    return rc;
+}
+
+int wire_open(const char *node_key, struct wire **out, struct err *err)
+{
+    struct wire *w = calloc(1, sizeof(*w));
+    int rc;
+
+    if (w == NULL)
+        return err_wrap(err, -ENOMEM, "make an event loop");
+    rc = rpc_keys_load(&w->keys, true, node_key, err);
+    if (rc == 0) {
+        rc = loop_open(w);
+        if (rc != 0)
+            err_wrap(err, rc, "make an event loop");
+    }
+    if (rc != 0) {
+        free(w);
+        return rc;
+    }
+    uv_timer_init(&w->loop, &w->timer);
+    w->timer.data = w;
+    *out = w;
+    return 0;
+}
+
+void wire_close(struct wire *w)
+{
+    if (w == NULL)
+        return;
+    uv_close((uv_handle_t *)&w->timer, NULL);
+    env_uv_close(&w->env);
+    while (uv_run(&w->loop, UV_RUN_DEFAULT) != 0)
+        ;
+    uv_loop_close(&w->loop);
+    free(w);
+}
+
+int wire_connect(struct wire *w, const char *const *addrs, unsigned n_addrs,
+                 struct rpc_channel **out, struct err *err)
+{
+    struct rpc_channel_config config = {
+        .keys = &w->keys,
+        .role = RPC_ROLE_NODE,
+        .name = "rozo",
+        .addrs = addrs,
+        .n_addrs = n_addrs,
+    };
+
+    return rpc_tcp_channel_open(&w->env, &config, out, err);
+}
+
+static void on_closed(void *arg)
+{
+    struct wire *w = arg;
+
+    w->closed = true;
+}
+
+void wire_disconnect(struct wire *w, struct rpc_channel *ch)
+{
+    if (ch == NULL)
+        return;
+    w->closed = false;
+    rpc_tcp_channel_close(ch, on_closed, w);
+    while (!w->closed)
+        uv_run(&w->loop, UV_RUN_ONCE);
+}
+
+void wire_run(struct wire *w, const bool *done, void (*tick)(void *arg), void *arg)
+{
+    w->tick = tick;
+    w->tick_arg = arg;
+    uv_timer_start(&w->timer, on_timer, WIRE_TICK_MS, WIRE_TICK_MS);
+    while (!*done)
+        uv_run(&w->loop, UV_RUN_ONCE);
+    uv_timer_stop(&w->timer);
+}

@@ -1,0 +1,261 @@
+/*
+ * dev_plan.c - what a private cluster consists of, as kept in DIR/etc/cluster.json.
+ *
+ * Keeps:  a plan in memory is always within its bounds, whatever the file said (I8).
+ */
+#include "deploy/dev/dev_plan.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codec/codec.h"
+#include "common/config/defaults.h"
+#include "deploy/cli/files.h"
+
+enum {
+    PLAN_FILE_MAX = 1 << 20,
+    IO_TIMEOUT_MAX_S = 86400,
+};
+
+char *dev_plan_print(const struct dev_plan *plan)
+{
+    json_t *storages = json_array(), *mounts = json_array(), *root;
+    char *text;
+
+    for (unsigned i = 0; i < plan->n_storages; i++) {
+        json_t *ports = json_array();
+
+        for (unsigned l = 0; l < plan->n_links; l++)
+            json_array_append_new(ports, json_integer(plan->ports[i][l]));
+        json_array_append_new(storages, ports);
+    }
+    for (unsigned i = 0; i < plan->n_mounts; i++) {
+        const struct dev_mount *m = &plan->mounts[i];
+
+        json_array_append_new(mounts,
+                              json_pack("{s:i, s:s, s:s}", "number", (int)m->number,
+                                        "path", m->path, "options", m->options));
+    }
+    root = json_pack("{s:i, s:b, s:i, s:s, s:i, s:s, s:i, s:i, s:o, s:o}", "format",
+                     DEV_PLAN_FORMAT, "created", (int)plan->created, "layout",
+                     (int)plan->layout, "codec", plan->codec, "inline_max",
+                     (int)plan->inline_max, "log_level", plan->log_level, "links",
+                     (int)plan->n_links, "exportd_port", (int)plan->exportd_port,
+                     "storage_ports", storages, "mounts", mounts);
+    text = root == NULL ? NULL : json_dumps(root, JSON_INDENT(2));
+    json_decref(root);
+    return text;
+}
+
+/* A JSON string into a buffer; false when it is too long or holds a zero byte. */
+static bool text_take(const char *from, size_t len, char *out, size_t size)
+{
+    if (len >= size || strlen(from) != len)
+        return false;
+    memcpy(out, from, len + 1);
+    return true;
+}
+
+static bool port_take(const json_t *json, uint16_t *out)
+{
+    json_int_t value = json_integer_value(json);
+
+    *out = (uint16_t)value;
+    return json_is_integer(json) && value > 0 && value <= UINT16_MAX;
+}
+
+static int parse_storages(json_t *storages, struct dev_plan *plan)
+{
+    size_t n = json_array_size(storages);
+
+    if (n < 1 || n > DEV_STORAGES_MAX)
+        return -EINVAL;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *ports = json_array_get(storages, i);
+
+        if (json_array_size(ports) != plan->n_links)
+            return -EINVAL;
+        for (unsigned l = 0; l < plan->n_links; l++) {
+            if (!port_take(json_array_get(ports, l), &plan->ports[i][l]))
+                return -EINVAL;
+        }
+    }
+    plan->n_storages = (unsigned)n;
+    return 0;
+}
+
+static int parse_mounts(json_t *mounts, struct dev_plan *plan)
+{
+    size_t n = json_array_size(mounts);
+
+    if (!json_is_array(mounts) || n > DEV_MOUNTS_MAX)
+        return -EINVAL;
+    for (size_t i = 0; i < n; i++) {
+        struct dev_mount *m = &plan->mounts[i];
+        const char *path, *options;
+        size_t path_len, options_len;
+        json_int_t number;
+
+        if (json_unpack(json_array_get(mounts, i), "{s:I, s:s%, s:s%}", "number", &number,
+                        "path", &path, &path_len, "options", &options,
+                        &options_len) != 0 ||
+            number < 1 || number > 9999 || path[0] != '/' ||
+            !text_take(path, path_len, m->path, sizeof(m->path)) ||
+            !text_take(options, options_len, m->options, sizeof(m->options)))
+            return -EINVAL;
+        m->number = (unsigned)number;
+    }
+    plan->n_mounts = (unsigned)n;
+    return 0;
+}
+
+int dev_plan_parse(const char *text, struct dev_plan *plan, struct err *err)
+{
+    json_error_t why;
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &why);
+    json_t *port, *storages, *mounts;
+    json_int_t format = 0, layout, links, inline_max = 0; /* that came later */
+    const char *codec, *level;
+    size_t codec_len, level_len;
+    int created, rc = -EINVAL;
+
+    if (root == NULL)
+        return err_set(err, rc, "line %d: %s", why.line, why.text);
+    if (json_unpack_ex(root, &why, 0, "{s:I}", "format", &format) == 0 &&
+        format != DEV_PLAN_FORMAT) {
+        err_set(err, rc, "it is of format %lld, this build knows %d", (long long)format,
+                DEV_PLAN_FORMAT);
+        goto out;
+    }
+    if (json_unpack_ex(root, &why, 0,
+                       "{s:I, s:b, s:I, s:s%, s?I, s:s%, s:I, s:o, s:o, s:o}", "format",
+                       &format, "created", &created, "layout", &layout, "codec", &codec,
+                       &codec_len, "inline_max", &inline_max, "log_level", &level,
+                       &level_len, "links", &links, "exportd_port", &port,
+                       "storage_ports", &storages, "mounts", &mounts) != 0) {
+        err_set(err, rc, "%s", why.text);
+        goto out;
+    }
+    plan->created = created != 0;
+    if (layout < 0 || codec_layout((unsigned)layout) == NULL || links < 1 ||
+        links > DEV_LINKS_MAX || inline_max < 0 || inline_max > DEV_INLINE_MAX ||
+        !text_take(codec, codec_len, plan->codec, sizeof(plan->codec)) ||
+        codec_kind_by_name(plan->codec) == 0 ||
+        !text_take(level, level_len, plan->log_level, sizeof(plan->log_level)) ||
+        !port_take(port, &plan->exportd_port)) {
+        err_set(
+            err, rc,
+            "layout, codec, inline_max, log_level, links or exportd_port is out of range");
+        goto out;
+    }
+    plan->layout = (unsigned)layout;
+    plan->n_links = (unsigned)links;
+    plan->inline_max = (unsigned)inline_max;
+    if (parse_storages(storages, plan) != 0)
+        err_set(err, rc, "storage_ports: expected 1 to %d lists of %u ports",
+                DEV_STORAGES_MAX, plan->n_links);
+    else if (parse_mounts(mounts, plan) != 0)
+        err_set(err, rc, "mounts: expected at most %d of number, path, options",
+                DEV_MOUNTS_MAX);
+    else
+        rc = 0;
+out:
+    json_decref(root);
+    return rc;
+}
+
+int dev_plan_load(const char *dir, struct dev_plan *plan, struct err *err)
+{
+    char path[PATH_MAX];
+    char *text = malloc(PLAN_FILE_MAX);
+    ssize_t len;
+    int rc;
+
+    memset(plan, 0, sizeof(*plan));
+    if (text == NULL)
+        return err_wrap(err, -ENOMEM, "read the cluster in %s", dir);
+    rc = path_join(plan->dir, err, "%s", dir);
+    if (rc == 0)
+        rc = path_join(path, err, "%s/etc/cluster.json", dir);
+    if (rc == 0) {
+        len = file_read_text(path, text, PLAN_FILE_MAX, err);
+        rc = len < 0 ? (int)len : dev_plan_parse(text, plan, err);
+        if (rc == -EINVAL)
+            err_wrap(err, rc, "%s", path);
+    }
+    free(text);
+    return rc;
+}
+
+int dev_plan_save(const struct dev_plan *plan, struct err *err)
+{
+    char path[PATH_MAX];
+    char *text;
+    int rc = path_join(path, err, "%s/etc/cluster.json", plan->dir);
+
+    if (rc != 0)
+        return rc;
+    text = dev_plan_print(plan);
+    if (text == NULL)
+        return err_wrap(err, -ENOMEM, "write %s", path);
+    rc = file_replace(path, 0644, text, strlen(text), err);
+    free(text);
+    return rc;
+}
+
+unsigned dev_plan_members(const struct dev_plan *plan)
+{
+    return 1 + plan->n_storages + plan->n_mounts;
+}
+
+const struct dev_mount *dev_plan_mount(const struct dev_plan *plan, unsigned member)
+{
+    assert(member < dev_plan_members(plan));
+    return member <= plan->n_storages ? NULL
+                                      : &plan->mounts[member - 1 - plan->n_storages];
+}
+
+void dev_plan_name(const struct dev_plan *plan, unsigned member, char name[DEV_NAME_MAX])
+{
+    const struct dev_mount *m = dev_plan_mount(plan, member);
+
+    if (m != NULL)
+        snprintf(name, DEV_NAME_MAX, "mount-%u", m->number);
+    else if (member == 0)
+        snprintf(name, DEV_NAME_MAX, "exportd");
+    else
+        snprintf(name, DEV_NAME_MAX, "storaged-%u", member);
+}
+
+uint32_t dev_mount_io_timeout_ms(const struct dev_mount *m)
+{
+    static const char key[] = "io_timeout=";
+    uint32_t ms = DEFAULT_IO_TIMEOUT_MS;
+
+    for (const char *o = m->options; o != NULL; o = strchr(o, ',')) {
+        char *end;
+        double s;
+
+        o += *o == ',';
+        if (strncmp(o, key, sizeof(key) - 1) != 0)
+            continue;
+        s = strtod(o + sizeof(key) - 1,
+                   &end); /* rozomount has checked it, or did not start */
+        if ((*end == ',' || *end == '\0') && s > 0 && s <= IO_TIMEOUT_MAX_S)
+            ms = (uint32_t)(s * 1000);
+    }
+    return ms;
+}
+
+const uint16_t *dev_plan_ports(const struct dev_plan *plan, unsigned member, unsigned *n)
+{
+    *n = 0;
+    if (dev_plan_mount(plan, member) != NULL)
+        return NULL;
+    *n = member == 0 ? 1 : plan->n_links;
+    return member == 0 ? &plan->exportd_port : plan->ports[member - 1];
+}

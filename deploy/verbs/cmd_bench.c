@@ -1,0 +1,141 @@
+/*
+ * cmd_bench.c - `rozo bench codec`: how fast this machine codes, beside other libraries that happen to
+ * be installed. How it is measured stands in bench_codec.c.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "deploy/bench/bench_codec.h"
+#include "deploy/cli/progress.h"
+#include "deploy/verbs/verbs.h"
+
+enum { ROUNDS = 31, KEY_LAYOUT = 256, KEY_BLOCK, KEY_L2, KEY_CYCLES, KEY_ISAS };
+
+struct bench_args {
+    const struct codec_layout *layout; /* NULL: all */
+    unsigned long block_bytes;
+    bool l2, cycles, isas, json;
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct bench_args *args = state->input;
+
+    switch (key) {
+    case KEY_LAYOUT:
+        args->layout =
+            codec_layout((unsigned)cli_number_arg(state, "--layout", arg, 0, 2));
+        return 0;
+    case KEY_BLOCK:
+        args->block_bytes = cli_block_arg(state, arg);
+        return 0;
+    case KEY_L2:
+        args->l2 = true;
+        return 0;
+    case KEY_CYCLES:
+        args->cycles = true;
+        return 0;
+    case KEY_ISAS:
+        args->isas = true;
+        return 0;
+    case 'j':
+        args->json = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void tick(void *arg)
+{
+    progress_tick(arg);
+}
+
+static int bench_layouts(struct cli *cli, const struct bench_args *args,
+                         const struct bench_codes *codes, struct bench_results *results)
+{
+    struct progress progress;
+    json_t *all = json_array();
+    struct err err = { 0 };
+    int rc = 0;
+
+    progress_start(&progress, args->layout != NULL ? 1 : 3);
+    for (unsigned l = 0; codec_layout(l) != NULL && rc == 0; l++) {
+        const struct codec_layout *layout = codec_layout(l);
+        struct bench_case what = { .k = layout->k,
+                                   .n = layout->n,
+                                   .block_bytes = args->block_bytes,
+                                   .run_blocks = 1,
+                                   .l2 = args->l2,
+                                   .decode = true,
+                                   .n_rounds = ROUNDS };
+        char text[BENCH_TEXT_MAX];
+
+        if (args->layout != NULL && args->layout != layout)
+            continue;
+        progress_at(&progress, args->layout != NULL ? 0 : l,
+                    bench_case_text(&what, text));
+        rc = bench_run(codes, &what, tick, &progress, results, &err);
+        progress_end(&progress);
+        if (rc != 0) {
+            bench_results_free(results);
+            break;
+        }
+        if (args->json) {
+            json_array_append_new(all, bench_json(codes, &what, results));
+        } else {
+            bench_print(codes, &what, results, args->cycles ? BENCH_CYCLES : BENCH_GBS,
+                        stdout);
+            if (args->layout == NULL && codec_layout(l + 1) != NULL)
+                putchar('\n');
+        }
+        bench_results_free(results);
+    }
+    if (rc != 0) {
+        json_decref(all);
+        return cli_fail(cli, "%s", err.text);
+    }
+    if (args->json)
+        return cli_print_json(cli, all);
+    json_decref(all);
+    return cli_finish(cli);
+}
+
+int cmd_bench_codec(struct cli *cli, int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        { "layout", KEY_LAYOUT, "L", 0, "only layout L: 0, 1 or 2", 0 },
+        { "block-bytes", KEY_BLOCK, "N", 0, "blocks of 4096 or 8192 bytes (8192)", 0 },
+        { "l2", KEY_L2, NULL, 0,
+          "1 MiB of blocks in turn, instead of one block that stays in L1", 0 },
+        { "cycles", KEY_CYCLES, NULL, 0, "print core cycles of one block, not GB/s", 0 },
+        { "isas", KEY_ISAS, NULL, 0, "lesser instruction sets of this machine too", 0 },
+        { "json", 'j', NULL, 0, "print JSON: a list with an object for each layout", 0 },
+        { 0 },
+    };
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .doc =
+            "Measure how fast one core of this machine codes: rozo's erasure codes, "
+            "ISA-L and Jerasure where they are installed, and memcpy, all on the same "
+            "buffers in turn. ENCODE makes the parities, +ROWS copies the data as well; "
+            "READ copies all rows; LOST 1, 2, ... remakes so many lost rows, the mean "
+            "over which ones; WORST is the slowest of those. GB/s are of user data."
+    };
+    struct bench_args args = { .block_bytes = 8192 };
+    struct bench_codes codes = { 0 };
+    struct bench_results *results;
+    int rc;
+
+    cli_parse(&argp, argc, argv, &args);
+    results = calloc(1, sizeof(*results));
+    if (results == NULL)
+        return cli_fail(cli, "out of memory");
+    bench_add_ours(&codes, args.isas);
+    bench_add_rivals(&codes, args.isas);
+    rc = bench_layouts(cli, &args, &codes, results);
+    free(results);
+    bench_codes_free(&codes);
+    return rc;
+}

@@ -1,0 +1,330 @@
+/*
+ * cmd_bench_fs.c - `rozo bench fs`: how fast a mounted file system is, this one or any other.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "deploy/bench/bench_fs.h"
+#include "deploy/cli/files.h"
+#include "deploy/verbs/verbs.h"
+
+enum {
+    KEY_CLUSTER = 256,
+    KEY_VS,
+    KEY_VS_CLUSTER,
+    KEY_MOUNTS,
+    KEY_JSON,
+    KEY_PLOT,
+    KEY_REPORT,
+    KEY_QUICK,
+    KEY_SIZE,
+    KEY_SECONDS,
+    KEY_FILES,
+    KEY_ROUNDS,
+    KEY_TREE,
+    KEY_ONLY,
+    KEY_LIST
+};
+
+struct fs_args {
+    struct fsb_wish wish;
+    char *path, *mounts;
+    const char *vs, *cluster[FSB_SIDES];
+    const char *json; /* NULL: none; "-": standard output, and no table */
+    const char *plot; /* an SVG; NULL: none */
+    bool list, quick, iozone;
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct fs_args *args = state->input;
+    struct fsb_wish *wish = &args->wish;
+
+    switch (key) {
+    case KEY_CLUSTER:
+        args->cluster[FSB_HERE] = arg;
+        return 0;
+    case KEY_VS:
+        args->vs = arg;
+        return 0;
+    case KEY_VS_CLUSTER:
+        args->cluster[FSB_THERE] = arg;
+        return 0;
+    case KEY_MOUNTS:
+        args->mounts = arg;
+        return 0;
+    case KEY_JSON:
+        args->json = arg;
+        return 0;
+    case KEY_PLOT:
+        args->plot = arg;
+        return 0;
+    case KEY_REPORT:
+        if (strcmp(arg, "iozone") != 0)
+            argp_error(state, "--report is iozone, not '%s'", arg);
+        args->iozone = true;
+        return 0;
+    case KEY_QUICK:
+        args->quick = true;
+        return 0;
+    case KEY_SIZE:
+        wish->size_bytes = cli_number_arg(state, "--size", arg, 1, 1 << 20) << 20;
+        return 0;
+    case KEY_SECONDS:
+        wish->seconds = (unsigned)cli_number_arg(state, "--seconds", arg, 1, 3600);
+        return 0;
+    case KEY_FILES:
+        wish->n_files = (unsigned)cli_number_arg(state, "--files", arg, 1, 9999999);
+        return 0;
+    case KEY_ROUNDS:
+        wish->n_rounds =
+            (unsigned)cli_number_arg(state, "--rounds", arg, 1, FSB_ROUNDS_MAX);
+        return 0;
+    case KEY_TREE:
+        wish->tree = arg;
+        return 0;
+    case KEY_ONLY:
+        if (wish->n_only == FSB_ONLY_MAX)
+            argp_error(state, "more than %d --only", FSB_ONLY_MAX);
+        wish->only[wish->n_only++] = arg;
+        return 0;
+    case KEY_LIST:
+        args->list = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (args->path != NULL)
+            argp_error(state, "one PATH, not also '%s'; others by --vs or --mounts", arg);
+        args->path = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (args->path == NULL && !args->list)
+            argp_error(state, "PATH is missing: a folder of the file system to measure");
+        if (args->cluster[FSB_THERE] != NULL && args->vs == NULL)
+            argp_error(state, "--vs-cluster is for --vs");
+        if (args->iozone &&
+            (args->vs != NULL || args->mounts != NULL || wish->n_only > 0 ||
+             args->json != NULL || args->plot != NULL))
+            argp_error(state, "--report iozone is of one PATH, and all of what is told");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* What was not said. */
+static void wish_complete(struct fs_args *args)
+{
+    struct fsb_wish *wish = &args->wish;
+
+    if (wish->size_bytes == 0 && args->iozone)
+        wish->size_bytes = (uint64_t)(args->quick ? 4 : 64) << 20;
+    if (wish->size_bytes == 0)
+        wish->size_bytes = (uint64_t)(args->quick ? 64 : 512) << 20;
+    if (wish->seconds == 0)
+        wish->seconds = args->quick ? 1 : 3;
+    if (wish->n_files == 0)
+        wish->n_files = args->quick ? 1000 : 10000;
+    if (wish->n_rounds == 0)
+        wish->n_rounds = args->quick || args->iozone ? 1 : 5;
+}
+
+static int cluster_load(const char *dir, struct fsb_place *place, struct err *err)
+{
+    char path[PATH_MAX];
+    int rc = path_absolute(dir, path, err);
+
+    place->cluster = calloc(1, sizeof(*place->cluster));
+    if (rc == 0 && place->cluster == NULL)
+        rc = err_wrap(err, -ENOMEM, "look at the cluster");
+    if (rc == 0)
+        rc = dev_plan_load(path, place->cluster, err);
+    return rc == -ENOENT ? err_set(err, rc, "%s holds no cluster of rozo dev", dir) : rc;
+}
+
+static int places_open(struct fs_args *args, struct fsb_place place[FSB_SIDES],
+                       struct err *err)
+{
+    int rc = 0;
+
+    place[FSB_HERE].mount[0] = args->path;
+    place[FSB_HERE].n_mounts = 1;
+    for (char *save,
+         *word = args->mounts == NULL ? NULL : strtok_r(args->mounts, ",", &save);
+         word != NULL && rc == 0; word = strtok_r(NULL, ",", &save)) {
+        if (place[FSB_HERE].n_mounts == FSB_MOUNTS_MAX)
+            rc = err_set(err, -E2BIG, "more than %d mounts", FSB_MOUNTS_MAX);
+        else
+            place[FSB_HERE].mount[place[FSB_HERE].n_mounts++] = word;
+    }
+    if (args->vs != NULL) {
+        place[FSB_THERE].mount[0] = args->vs;
+        place[FSB_THERE].n_mounts = 1;
+    }
+    for (unsigned s = 0; s < FSB_SIDES && rc == 0; s++) {
+        if (args->cluster[s] != NULL)
+            rc = cluster_load(args->cluster[s], &place[s], err);
+    }
+    for (unsigned s = 0; s < FSB_SIDES && rc == 0; s++) {
+        if (place[s].n_mounts > 0)
+            rc = fsb_place_open(&place[s], err);
+    }
+    return rc;
+}
+
+static void on_signal(int sig)
+{
+    (void)sig;
+    fsb_interrupted = 1;
+}
+
+/* The first signal lets us clean up, the second one does not. */
+static void signals_catch(void)
+{
+    struct sigaction sa = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
+
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+}
+
+/* Takes text; NULL: there was no memory for it. */
+static int text_write(struct cli *cli, char *text, const char *path)
+{
+    struct err err = { 0 };
+    int rc = text == NULL ? err_wrap(&err, -ENOMEM, "write %s", path)
+                          : file_replace(path, 0644, text, strlen(text), &err);
+
+    free(text);
+    return rc == 0 ? CLI_DONE : cli_fail(cli, "%s", err.text);
+}
+
+static int report(struct cli *cli, const struct fs_args *args,
+                  const struct fsb_results *results, const struct fsb_place *place)
+{
+    bool to_stdout = args->json != NULL && strcmp(args->json, "-") == 0;
+    int status = CLI_DONE;
+    json_t *json;
+
+    if (!to_stdout)
+        fsb_print(results, args->vs != NULL, args->cluster[FSB_HERE] != NULL, stdout);
+    if (args->plot != NULL)
+        status = text_write(cli, fsb_plot(results, place), args->plot);
+    if (args->json == NULL || status != CLI_DONE)
+        return status == CLI_DONE ? cli_finish(cli) : status;
+    json = fsb_json(results, &args->wish, place);
+    if (to_stdout)
+        return cli_print_json(cli, json);
+    status = text_write(cli, json == NULL ? NULL : json_dumps(json, JSON_INDENT(2)),
+                        args->json);
+    json_decref(json);
+    return status == CLI_DONE ? cli_finish(cli) : status;
+}
+
+static bool has_figures(const struct fsb_results *results)
+{
+    for (unsigned i = 0; i < results->n_rows; i++) {
+        if (results->rows[i].n_samples[FSB_HERE] + results->rows[i].n_samples[FSB_THERE] >
+            0)
+            return true;
+    }
+    return false;
+}
+
+static int bench(struct cli *cli, struct fs_args *args, struct fsb_place *place,
+                 struct fsb_results *results)
+{
+    struct err err = { 0 }, left = { 0 };
+    int rc = places_open(args, place, &err), status;
+
+    if (rc == 0 && args->iozone) {
+        rc = fsb_iozone(place, &args->wish, stdout, &err);
+    } else if (rc == 0) {
+        results->n_rows =
+            fsb_loads(&args->wish, place[FSB_HERE].n_mounts, results->loads);
+        for (unsigned i = 0; i < results->n_rows; i++)
+            results->rows[i].load = &results->loads[i];
+        if (results->n_rows == 0)
+            rc = err_set(&err, -ENOENT, "no load has such a name; --list prints them");
+    }
+    if (rc == 0 && !args->iozone)
+        rc = fsb_measure(place, &args->wish, results, &err);
+    status = has_figures(results) ? report(cli, args, results, place) : cli_finish(cli);
+    for (unsigned s = 0; s < FSB_SIDES; s++) {
+        if (fsb_place_close(&place[s], &left) != 0)
+            status = cli_fail(cli, "%s", left.text);
+    }
+    if (rc == -EINTR)
+        return cli_fail(cli, "interrupted%s",
+                        has_figures(results) ? "; these are the figures so far" : "");
+    return rc != 0 ? cli_fail(cli, "%s", err.text) : status;
+}
+
+static int list_loads(struct cli *cli, const struct fs_args *args)
+{
+    struct fsb_load loads[FSB_LOADS_MAX];
+    unsigned n = fsb_loads(&args->wish, FSB_MOUNTS_MAX, loads);
+
+    for (unsigned i = 0; i < n; i++) {
+        if (loads[i].n_mounts <= 1)
+            printf("%-8s %s\n", loads[i].group, loads[i].name);
+    }
+    return cli_finish(cli);
+}
+
+int cmd_bench_fs(struct cli *cli, int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        { "cluster", KEY_CLUSTER, "DIR", 0,
+          "PATH is of this cluster of rozo dev: count the CPU time of its processes", 0 },
+        { "vs", KEY_VS, "PATH", 0, "measure that in turn; tells the ratio", 0 },
+        { "vs-cluster", KEY_VS_CLUSTER, "DIR", 0, "the same for --vs", 0 },
+        { "mounts", KEY_MOUNTS, "PATH,...", 0,
+          "up to 3 further mounts of the same file system: how it scales with clients",
+          0 },
+        { "only", KEY_ONLY, "WORD", 0,
+          "loads with WORD in their name, or of the group WORD; may come again", 0 },
+        { "list", KEY_LIST, NULL, 0, "print the groups and names of all loads", 0 },
+        { "rounds", KEY_ROUNDS, "N", 0, "of all loads; medians are told (5)", 0 },
+        { "size", KEY_SIZE, "MIB", 0,
+          "of what is streamed; a quarter for random I/O (512)", 0 },
+        { "seconds", KEY_SECONDS, "N", 0, "of random I/O and fsync (3)", 0 },
+        { "files", KEY_FILES, "N", 0, "for metadata; a quarter for small files (10000)",
+          0 },
+        { "tree", KEY_TREE, "DIR", 0, "what is copied in (" FSB_TREE ")", 0 },
+        { "quick", KEY_QUICK, NULL, 0, "1 round, 64 MiB, 1 s, 1000 files", 0 },
+        { "json", KEY_JSON, "FILE", 0, "write all figures there; -: to standard output",
+          0 },
+        { "report", KEY_REPORT, "iozone", 0,
+          "instead of all that: rates over record size and file size, in the form of iozone -R",
+          0 },
+        { "plot", KEY_PLOT, "FILE", 0, "draw them as an SVG", 0 },
+        { 0 },
+    };
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .args_doc = "PATH",
+        .doc =
+            "Measure the file system that PATH lies in, rozo or any other: streams, "
+            "random I/O, fsync, metadata, small files, a tree. It works in a folder of "
+            "its own, which it removes, and compares all it reads with what it wrote. "
+            "Reads are cold at this client: the kernel has forgotten the contents and, "
+            "if it is root who asks, the names."
+    };
+    struct fs_args args = { .wish.tree = FSB_TREE };
+    struct fsb_place *place = calloc(FSB_SIDES, sizeof(*place));
+    struct fsb_results *results = calloc(1, sizeof(*results));
+    int rc;
+
+    if (place == NULL || results == NULL)
+        return cli_fail(cli, "out of memory");
+    cli_parse(&argp, argc, argv, &args);
+    wish_complete(&args);
+    signals_catch();
+    rc = args.list ? list_loads(cli, &args) : bench(cli, &args, place, results);
+    fsb_results_free(results);
+    free(place);
+    return rc;
+}

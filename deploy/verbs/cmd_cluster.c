@@ -1,0 +1,688 @@
+/*
+ * cmd_cluster.c - `rozo status`, `storage`, `volume`, `export`: what exportd tells about the
+ * cluster, and the few things one can ask it to change.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codec/codec.h"
+#include "common/base/record.h"
+#include "deploy/cli/table.h"
+#include "deploy/client/ask.h"
+#include "deploy/client/health.h"
+#include "deploy/verbs/verbs.h"
+
+enum { OPT_VOLUME = 256, OPT_LAYOUT, OPT_CODEC, OPT_BLOCK, OPT_SYNC, OPT_INLINE };
+
+struct cluster_args {
+    struct conn conn;
+    bool json;
+    const char *name;               /* of the volume or export to make */
+    struct cli_addresses addresses; /* of the storage to add */
+    const char *volume;
+    const char *codec;
+    unsigned layout;
+    unsigned block_bytes;
+    bool sync;
+    unsigned inline_max;
+};
+
+static error_t parse_list(int key, char *arg, struct argp_state *state)
+{
+    struct cluster_args *args = state->input;
+
+    (void)arg;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &args->conn;
+        return 0;
+    case 'j':
+        args->json = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+#define OPTION_JSON                           \
+    {                                         \
+        "json", 'j', NULL, 0, "print JSON", 0 \
+    }
+#define OPTION_VOLUME                                                                   \
+    {                                                                                   \
+        "volume", OPT_VOLUME, "NAME", 0, "the volume; needed when there are several", 0 \
+    }
+
+/* ---- in words ---- */
+
+static const char *volume_name(const Rozo__AdStatusResp *s, uint32_t id)
+{
+    for (size_t i = 0; i < s->n_volumes; i++) {
+        if (s->volumes[i]->id == id)
+            return s->volumes[i]->name;
+    }
+    return "?";
+}
+
+static const char *codec_name(uint32_t kind)
+{
+    const char *name = codec_kind_name(kind);
+
+    return name == NULL ? "?" : name;
+}
+
+/* "a:1, a:2" */
+static void addresses_text(const Rozo__Storage *st, char *out, size_t size)
+{
+    size_t len = 0;
+
+    out[0] = '\0';
+    for (size_t i = 0; i < st->n_addresses && len < size; i++)
+        len += (size_t)snprintf(out + len, size - len, "%s%s", i == 0 ? "" : ", ",
+                                st->addresses[i]);
+}
+
+static void storages_print(const Rozo__AdStatusResp *s)
+{
+    static const char *const heads[] = { ">ID",  "STATE",  ">SIZE",    ">FREE",
+                                         "HOST", "VOLUME", "ADDRESSES" };
+    struct table t;
+
+    table_init(&t, heads, 7);
+    for (size_t i = 0; i < s->n_storages; i++) {
+        const Rozo__Storage *st = s->storages[i];
+        char total[HUMAN_BYTES_TEXT], free_text[HUMAN_BYTES_TEXT], addresses[512];
+
+        addresses_text(st, addresses, sizeof(addresses));
+        table_cell(&t, "%u", st->id);
+        table_cell(&t, "%s", st->up ? "up" : st->lost ? "LOST" : "DOWN");
+        table_cell(&t, "%s",
+                   st->total_bytes == 0 ? "-" : human_bytes(total, st->total_bytes));
+        table_cell(&t, "%s",
+                   st->total_bytes == 0 ? "-" : human_bytes(free_text, st->free_bytes));
+        table_cell(&t, "%.24s", st->host[0] == '\0' ? "-" : st->host);
+        table_cell(&t, "%.16s", volume_name(s, st->volume));
+        table_cell(&t, "%s", addresses);
+    }
+    table_print(&t, stdout);
+    table_free(&t);
+    for (size_t i = 0; i < s->n_storages; i++) {
+        if (!s->storages[i]->up && s->storages[i]->error[0] != '\0')
+            printf("storage %u: %.400s\n", s->storages[i]->id, s->storages[i]->error);
+    }
+}
+
+/* Says what a volume that is too small for the layout of this export means. */
+static void export_print_missing(const Rozo__Export *e)
+{
+    const struct codec_layout *l = codec_layout(e->layout);
+
+    if (l == NULL || e->storages_missing == 0 || e->storages_missing > l->safe)
+        return;
+    printf("export %.64s: its volume has %u of the %u storages that layout %u wants;\n"
+           "  files have fewer spares, and writes wait while fewer than %u are up\n",
+           e->name, l->safe - e->storages_missing, l->safe, e->layout,
+           quorum_write(l, l->safe));
+}
+
+/* Says how many files wait for storages that their volume has. */
+static void export_print_few(const Rozo__Export *e)
+{
+    if (!e->files_few_known)
+        printf("export %.64s: files with too few storages are being counted\n", e->name);
+    else if (e->files_few > 0)
+        printf("export %.64s: %llu files have fewer storages than they should;\n"
+               "  they get others by themselves, until then fewer may be away\n",
+               e->name, (unsigned long long)e->files_few);
+}
+
+static void exports_print(const Rozo__AdStatusResp *s)
+{
+    static const char *const heads[] = { "EXPORT", "VOLUME", ">LAYOUT", "CODEC",
+                                         ">BLOCK", ">FILES", ">CLIENTS" };
+    struct table t;
+
+    table_init(&t, heads, 7);
+    for (size_t i = 0; i < s->n_exports; i++) {
+        const Rozo__Export *e = s->exports[i];
+        char block[HUMAN_BYTES_TEXT];
+
+        table_cell(&t, "%.24s", e->name);
+        table_cell(&t, "%.16s", volume_name(s, e->volume));
+        table_cell(&t, "%u", e->layout);
+        table_cell(&t, "%s", codec_name(e->codec));
+        table_cell(&t, "%s", human_bytes(block, e->block_bytes));
+        table_cell(&t, "%llu", (unsigned long long)e->files);
+        table_cell(&t, "%u", e->sessions);
+    }
+    table_print(&t, stdout);
+    table_free(&t);
+    for (size_t i = 0; i < s->n_exports; i++) {
+        export_print_missing(s->exports[i]);
+        export_print_few(s->exports[i]);
+    }
+}
+
+/* "1-12, 14": owned by the caller. */
+static char *ids_text(const Rozo__Volume *v)
+{
+    char *text = malloc(v->n_storages * 24 + 2);
+    size_t len = 0;
+
+    if (text == NULL)
+        abort();
+    strcpy(text, "-");
+    for (size_t i = 0, past; i < v->n_storages; i = past) {
+        past = i + 1;
+        while (past < v->n_storages && v->storages[past] == v->storages[past - 1] + 1)
+            past++;
+        if (past - i < 3) /* no range of two */
+            past = i + 1;
+        len += (size_t)sprintf(text + len, "%s%u", i == 0 ? "" : ", ", v->storages[i]);
+        if (past > i + 1)
+            len += (size_t)sprintf(text + len, "-%u", v->storages[past - 1]);
+    }
+    return text;
+}
+
+static void volumes_print(const Rozo__AdStatusResp *s)
+{
+    static const char *const heads[] = { ">ID", "VOLUME", ">STORAGES", "THEIR IDS" };
+    struct table t;
+
+    table_init(&t, heads, 4);
+    for (size_t i = 0; i < s->n_volumes; i++) {
+        const Rozo__Volume *v = s->volumes[i];
+        char *ids = ids_text(v);
+
+        table_cell(&t, "%u", v->id);
+        table_cell(&t, "%.32s", v->name);
+        table_cell(&t, "%zu", v->n_storages);
+        table_cell(&t, "%s", ids);
+        free(ids);
+    }
+    table_print(&t, stdout);
+    table_free(&t);
+}
+
+static void cluster_id_text(const ProtobufCBinaryData *id, char out[33])
+{
+    out[0] = '\0';
+    for (size_t i = 0; i < id->len && i < 16; i++)
+        snprintf(out + 2 * i, 3, "%02x", id->data[i]);
+}
+
+/* ---- in JSON. Strings of a peer may hold anything: what is no UTF-8 is left out. ---- */
+
+static json_t *storage_json(const Rozo__AdStatusResp *s, const Rozo__Storage *st)
+{
+    json_t *addresses = json_array();
+
+    for (size_t i = 0; i < st->n_addresses; i++)
+        json_array_append_new(addresses, cli_json_text(st->addresses[i]));
+    return json_pack("{s:I, s:b, s:b, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "id",
+                     (json_int_t)st->id, "up", (int)st->up, "lost", (int)st->lost,
+                     "addresses", addresses, "host", cli_json_text(st->host), "rack",
+                     cli_json_text(st->rack), "volume",
+                     cli_json_text(s == NULL ? "" : volume_name(s, st->volume)),
+                     "total_bytes", (json_int_t)st->total_bytes, "free_bytes",
+                     (json_int_t)st->free_bytes, "version", cli_json_text(st->version),
+                     "error", cli_json_text(st->error));
+}
+
+static json_t *storages_json(const Rozo__AdStatusResp *s)
+{
+    json_t *json = json_array();
+
+    for (size_t i = 0; i < s->n_storages; i++)
+        json_array_append_new(json, storage_json(s, s->storages[i]));
+    return json;
+}
+
+static json_t *volume_json(const Rozo__Volume *v)
+{
+    json_t *ids = json_array();
+
+    for (size_t i = 0; i < v->n_storages; i++)
+        json_array_append_new(ids, json_integer(v->storages[i]));
+    return json_pack("{s:I, s:o, s:o}", "id", (json_int_t)v->id, "name",
+                     cli_json_text(v->name), "storages", ids);
+}
+
+static json_t *volumes_json(const Rozo__AdStatusResp *s)
+{
+    json_t *json = json_array();
+
+    for (size_t i = 0; i < s->n_volumes; i++)
+        json_array_append_new(json, volume_json(s->volumes[i]));
+    return json;
+}
+
+static json_t *export_json(const Rozo__AdStatusResp *s, const Rozo__Export *e)
+{
+    json_t *few =
+        e->files_few_known ? json_integer((json_int_t)e->files_few) : json_null();
+
+    return json_pack("{s:I, s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:b, s:I, s:I, s:o}", "id",
+                     (json_int_t)e->id, "name", cli_json_text(e->name), "volume",
+                     cli_json_text(s == NULL ? "" : volume_name(s, e->volume)), "layout",
+                     (json_int_t)e->layout, "codec", codec_name(e->codec), "block_bytes",
+                     (json_int_t)e->block_bytes, "files", (json_int_t)e->files, "clients",
+                     (json_int_t)e->sessions, "sync", e->sync, "inline_max",
+                     (json_int_t)e->inline_max, "storages_missing",
+                     (json_int_t)e->storages_missing, "files_few", few);
+}
+
+static json_t *exports_json(const Rozo__AdStatusResp *s)
+{
+    json_t *json = json_array();
+
+    for (size_t i = 0; i < s->n_exports; i++)
+        json_array_append_new(json, export_json(s, s->exports[i]));
+    return json;
+}
+
+/* ---- the verbs that look ---- */
+
+/* One thing of the status: as JSON, or printed. */
+static int list_verb(struct cli *cli, int argc, char **argv, const char *doc,
+                     json_t *(*json)(const Rozo__AdStatusResp *),
+                     void (*print)(const Rozo__AdStatusResp *))
+{
+    static const struct argp_option options[] = { OPTION_JSON, { 0 } };
+    const struct argp argp = {
+        .options = options, .parser = parse_list, .doc = doc, .children = conn_children
+    };
+    struct cluster_args args = { 0 };
+    struct asked asked;
+    struct err err = { 0 };
+    int rc;
+
+    cli_parse(&argp, argc, argv, &args);
+    if (ask_status(&args.conn, &asked, &err) != 0)
+        return cli_fail(cli, "%s", err.text);
+    if (args.json) {
+        rc = cli_print_json(cli, json(asked.status));
+    } else {
+        print(asked.status);
+        rc = cli_finish(cli);
+    }
+    ask_close(&asked);
+    return rc;
+}
+
+/* MD_LOOKUP is "lookup"; what a newer exportd counts and we do not know goes by its number. */
+static void op_name(uint32_t op, char *out, size_t size)
+{
+    const ProtobufCEnumValue *value =
+        protobuf_c_enum_descriptor_get_value(&rozo__op__descriptor, (int)op);
+    const char *at = value == NULL ? NULL : strchr(value->name, '_');
+    size_t len = 0;
+
+    if (at == NULL) {
+        snprintf(out, size, "op_%u", op);
+        return;
+    }
+    while (*++at != '\0' && len + 1 < size)
+        out[len++] = (char)tolower((unsigned char)*at);
+    out[len] = '\0';
+}
+
+static json_t *requests_json(const Rozo__AdStatusResp *s)
+{
+    json_t *json = json_object();
+    char name[32];
+
+    for (size_t i = 0; i < s->n_requests; i++) {
+        op_name(s->requests[i]->op, name, sizeof(name));
+        json_object_set_new(json, name, json_integer((json_int_t)s->requests[i]->count));
+    }
+    return json;
+}
+
+static json_t *status_json(const Rozo__AdStatusResp *s)
+{
+    char id[33];
+
+    cluster_id_text(&s->cluster_id, id);
+    return json_pack("{s:s, s:o, s:I, s:I, s:o, s:o, s:o, s:{s:o}}", "cluster_id", id,
+                     "version", cli_json_text(s->version), "uptime_s",
+                     (json_int_t)s->uptime_s, "trash", (json_int_t)s->trash, "storages",
+                     storages_json(s), "volumes", volumes_json(s), "exports",
+                     exports_json(s), "exportd", "requests", requests_json(s));
+}
+
+static void status_print(const Rozo__AdStatusResp *s)
+{
+    char id[33], up_for[32], total[HUMAN_BYTES_TEXT], free_text[HUMAN_BYTES_TEXT];
+    uint64_t total_bytes = 0, free_bytes = 0;
+    size_t n_up = 0;
+
+    for (size_t i = 0; i < s->n_storages; i++) {
+        n_up += s->storages[i]->up;
+        total_bytes += s->storages[i]->total_bytes;
+        free_bytes += s->storages[i]->free_bytes;
+    }
+    cluster_id_text(&s->cluster_id, id);
+    cli_duration_text(s->uptime_s, up_for, sizeof(up_for));
+    printf("cluster  %s\n", id);
+    printf("exportd  %.32s, up for %s\n", s->version, up_for);
+    printf("storages %zu of %zu up, %s free of %s (raw, before coding)\n", n_up,
+           s->n_storages, human_bytes(free_text, free_bytes),
+           human_bytes(total, total_bytes));
+    if (s->trash > 0)
+        printf("removing %llu files whose projections still lie on storages\n",
+               (unsigned long long)s->trash);
+    if (s->n_storages > 0) {
+        putchar('\n');
+        storages_print(s);
+    }
+    if (s->n_exports > 0) {
+        putchar('\n');
+        exports_print(s);
+    }
+    if (s->n_storages == 0)
+        printf("\nNo storage has joined yet: rozo storage add HOST:PORT\n");
+    else if (s->n_exports == 0)
+        printf("\nThere is nothing to mount yet: rozo export create NAME\n");
+}
+
+/* What storages have to heal, a line each; nothing of those that do not tell. */
+static void healing_print(const struct fleet *f)
+{
+    char text[400];
+    bool any = false;
+
+    for (size_t i = 0; i < f->n; i++) {
+        const struct fleet_member *m = &f->members[i];
+
+        if (m->answer == NULL ||
+            !health_line((const Rozo__StHealthResp *)m->answer, text, sizeof(text)))
+            continue;
+        if (!any)
+            putchar('\n');
+        any = true;
+        printf("storage %u: %s\n", m->st->id, text);
+    }
+}
+
+/* The same in the JSON of the storages. */
+static void healing_add(json_t *json, struct fleet *f)
+{
+    json_t *storages = json_object_get(json, "storages");
+
+    for (size_t i = 0; i < f->n; i++) {
+        json_t *st = json_array_get(storages, i);
+        const struct fleet_member *m =
+            fleet_find(f, (uint32_t)json_integer_value(json_object_get(st, "id")));
+        const ProtobufCMessage *answer = m == NULL ? NULL : m->answer;
+
+        json_object_set_new(st, "health",
+                            answer == NULL
+                                ? json_null()
+                                : health_json((const Rozo__StHealthResp *)answer));
+    }
+}
+
+int cmd_status(struct cli *cli, int argc, char **argv)
+{
+    static const struct argp_option options[] = { OPTION_JSON, { 0 } };
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse_list,
+        .doc =
+            "Show the cluster: its storages and whether they are up, their space, what they "
+            "have to heal, the exports and how many clients have them mounted.",
+        .children = conn_children
+    };
+    struct cluster_args args = { 0 };
+    struct fleet *fleet = NULL;
+    struct asked asked;
+    struct err err = { 0 };
+    int rc;
+
+    cli_parse(&argp, argc, argv, &args);
+    if (ask_status(&args.conn, &asked, &err) != 0)
+        return cli_fail(cli, "%s", err.text);
+    if (fleet_open(asked.status, args.conn.key, &fleet, &err) == 0)
+        health_ask(fleet, 0, &asked.progress);
+    progress_end(&asked.progress);
+    if (args.json) {
+        json_t *json = status_json(asked.status);
+
+        if (fleet != NULL)
+            healing_add(json, fleet);
+        rc = cli_print_json(cli, json);
+    } else {
+        status_print(asked.status);
+        if (fleet != NULL)
+            healing_print(fleet);
+        rc = cli_finish(cli);
+    }
+    fleet_close(fleet);
+    ask_close(&asked);
+    return rc;
+}
+
+int cmd_storage_list(struct cli *cli, int argc, char **argv)
+{
+    return list_verb(cli, argc, argv, "List the storages of the cluster.", storages_json,
+                     storages_print);
+}
+
+int cmd_volume_list(struct cli *cli, int argc, char **argv)
+{
+    return list_verb(cli, argc, argv,
+                     "List the volumes: sets of storages that exports draw on.",
+                     volumes_json, volumes_print);
+}
+
+int cmd_export_list(struct cli *cli, int argc, char **argv)
+{
+    return list_verb(cli, argc, argv, "List the exports: the file systems clients mount.",
+                     exports_json, exports_print);
+}
+
+/* ---- the verbs that change ---- */
+
+static error_t parse_change(int key, char *arg, struct argp_state *state)
+{
+    struct cluster_args *args = state->input;
+
+    switch (key) {
+    case OPT_VOLUME:
+        args->volume = arg;
+        return 0;
+    case OPT_CODEC:
+        args->codec = arg;
+        return 0;
+    case OPT_LAYOUT:
+        args->layout = (unsigned)cli_number_arg(state, "--layout", arg, 0, 2);
+        return 0;
+    case OPT_BLOCK:
+        args->block_bytes = cli_block_arg(state, arg);
+        return 0;
+    case OPT_SYNC:
+        args->sync = true;
+        return 0;
+    case OPT_INLINE:
+        args->inline_max = (unsigned)cli_number_arg(state, "--inline", arg, 0, 65536);
+        return 0;
+    default:
+        return parse_list(key, arg, state);
+    }
+}
+
+static error_t parse_named(int key, char *arg, struct argp_state *state)
+{
+    struct cluster_args *args = state->input;
+
+    switch (key) {
+    case ARGP_KEY_ARG:
+        if (args->name != NULL || arg[0] == '\0')
+            argp_error(state, "one NAME, please");
+        args->name = arg;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "NAME is missing");
+        return 0;
+    default:
+        return parse_change(key, arg, state);
+    }
+}
+
+static error_t parse_addresses(int key, char *arg, struct argp_state *state)
+{
+    struct cluster_args *args = state->input;
+
+    switch (key) {
+    case ARGP_KEY_ARG:
+        cli_addresses_arg(state, arg, &args->addresses);
+        return 0;
+    case ARGP_KEY_END:
+        if (args->addresses.n == 0)
+            argp_error(state, "HOST:PORT is missing: an address the storage listens on");
+        return 0;
+    default:
+        return parse_change(key, arg, state);
+    }
+}
+
+int cmd_storage_add(struct cli *cli, int argc, char **argv)
+{
+    static const struct argp_option options[] = { OPTION_VOLUME, OPTION_JSON, { 0 } };
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse_addresses,
+        .args_doc = "HOST:PORT[,HOST:PORT...]",
+        .doc =
+            "Let a storage join the cluster: exportd asks it there who it is, gives it its "
+            "number and adds it to the volume. The storage must run, with the keys of this "
+            "cluster. Name all the addresses it listens on; adding it again is harmless.",
+        .children = conn_children
+    };
+    struct cluster_args args = { 0 };
+    Rozo__AdStorageAddResp *answer = NULL;
+    struct asked asked;
+    struct err err = { 0 };
+    int rc;
+
+    cli_parse(&argp, argc, argv, &args);
+    rc = ask_open(&args.conn, &asked, &err);
+    if (rc == 0)
+        rc = admin_storage_add(asked.admin, args.addresses.all, args.addresses.n,
+                               args.volume == NULL ? "" : args.volume, &asked.progress,
+                               &answer, &err);
+    ask_close(&asked);
+    if (rc != 0)
+        return cli_fail(cli, "%s", err.text);
+    if (args.json) {
+        rc = cli_print_json(cli, storage_json(NULL, answer->storage));
+    } else {
+        printf("storage %u is a member\n", answer->storage->id);
+        rc = cli_finish(cli);
+    }
+    rozo__ad_storage_add_resp__free_unpacked(answer, NULL);
+    return rc;
+}
+
+int cmd_volume_create(struct cli *cli, int argc, char **argv)
+{
+    static const struct argp_option options[] = { OPTION_JSON, { 0 } };
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse_named,
+        .args_doc = "NAME",
+        .doc =
+            "Make a volume: an empty set of storages. Fill it by `rozo storage add --volume "
+            "NAME`.",
+        .children = conn_children
+    };
+    struct cluster_args args = { 0 };
+    Rozo__AdVolumeCreateResp *answer = NULL;
+    struct asked asked;
+    struct err err = { 0 };
+    int rc;
+
+    cli_parse(&argp, argc, argv, &args);
+    rc = ask_open(&args.conn, &asked, &err);
+    if (rc == 0)
+        rc = admin_volume_create(asked.admin, args.name, &asked.progress, &answer, &err);
+    ask_close(&asked);
+    if (rc != 0)
+        return cli_fail(cli, "%s", err.text);
+    if (args.json) {
+        rc = cli_print_json(cli, volume_json(answer->volume));
+    } else {
+        printf("volume %.64s is there\n", answer->volume->name);
+        rc = cli_finish(cli);
+    }
+    rozo__ad_volume_create_resp__free_unpacked(answer, NULL);
+    return rc;
+}
+
+int cmd_export_create(struct cli *cli, int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        OPTION_VOLUME,
+        { "layout", OPT_LAYOUT, "0|1|2", 0,
+          "0: any 2 of 3 projections, 1: 4 of 6, 2: 8 of 12 (default 0)", 0 },
+        { "codec", OPT_CODEC, "NAME", 0,
+          "mojette (default), mojette-finite, rs, mojette-nonsystematic", 0 },
+        { "block-bytes", OPT_BLOCK, "4096|8192", 0, "unit of coding (default 8192)", 0 },
+        { "sync", OPT_SYNC, NULL, 0,
+          "names and attributes are on stable storage before a change of them returns "
+          "(default: within a second or so, and at fsync)",
+          0 },
+        { "inline", OPT_INLINE, "BYTES", 0,
+          "files of up to so many bytes (65536 at most) are kept by exportd, as their names are "
+          "(default 0: all data are coded and spread over storages)",
+          0 },
+        OPTION_JSON,
+        { 0 },
+    };
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse_named,
+        .args_doc = "NAME",
+        .doc = "Make an export: an empty file system. All options stay for "
+               "good; the volume must have enough storages for the layout.",
+        .children = conn_children
+    };
+    struct cluster_args args = { 0 };
+    Rozo__AdExportCreateReq question = ROZO__AD_EXPORT_CREATE_REQ__INIT;
+    Rozo__AdExportCreateResp *answer = NULL;
+    struct asked asked;
+    struct err err = { 0 };
+    int rc;
+
+    cli_parse(&argp, argc, argv, &args);
+    question.name = (char *)args.name;
+    question.layout = args.layout;
+    question.block_bytes = args.block_bytes;
+    question.sync = args.sync;
+    question.inline_max = args.inline_max;
+    if (args.volume != NULL)
+        question.volume = (char *)args.volume;
+    if (args.codec != NULL)
+        question.codec = (char *)args.codec;
+    rc = ask_open(&args.conn, &asked, &err);
+    if (rc == 0)
+        rc = admin_export_create(asked.admin, &question, &asked.progress, &answer, &err);
+    ask_close(&asked);
+    if (rc != 0)
+        return cli_fail(cli, "%s", err.text);
+    if (args.json) {
+        rc = cli_print_json(cli, export_json(NULL, answer->export));
+    } else {
+        printf("export %.64s is there; mount it: rozo mount %.64s MNT\n",
+               answer->export->name, answer->export->name);
+        export_print_missing(answer->export);
+        rc = cli_finish(cli);
+    }
+    rozo__ad_export_create_resp__free_unpacked(answer, NULL);
+    return rc;
+}

@@ -1,0 +1,82 @@
+/*
+ * main.c - rozo, the command line of the file system: finds the verb and runs it.
+ */
+#include <signal.h>
+#include <stdio.h>
+
+#include "common/base/log.h"
+#include "deploy/verbs/verbs.h"
+
+static const struct cli_verb dev_verbs[] = {
+    { "up", "start a private cluster on this machine and mount it", cmd_dev_up, NULL },
+    { "down", "stop it; its data stays", cmd_dev_down, NULL },
+    { "status", "its processes, their pids and addresses", cmd_dev_status, NULL },
+    { "restart", "restart one of its processes", cmd_dev_restart, NULL },
+    { 0 },
+};
+static const struct cli_verb storage_verbs[] = {
+    { "list", "the storages of the cluster", cmd_storage_list, NULL },
+    { "add", "let a storage join the cluster", cmd_storage_add, NULL },
+    { "replace", "a new disk in the place of a lost one", cmd_storage_replace, NULL },
+    { "lost", "give a storage up", cmd_storage_lost, NULL },
+    { 0 },
+};
+static const struct cli_verb volume_verbs[] = {
+    { "list", "the volumes and their storages", cmd_volume_list, NULL },
+    { "create", "make a volume", cmd_volume_create, NULL },
+    { 0 },
+};
+static const struct cli_verb export_verbs[] = {
+    { "list", "the file systems one can mount", cmd_export_list, NULL },
+    { "create", "make a file system", cmd_export_create, NULL },
+    { 0 },
+};
+static const struct cli_verb rebuild_verbs[] = {
+    { "status", "how far storages are in healing", cmd_rebuild_status, NULL },
+    { "start", "have a storage make again what it lacks", cmd_rebuild_start, NULL },
+    { "rate", "limit how fast storages heal", cmd_rebuild_rate, NULL },
+    { 0 },
+};
+static const struct cli_verb scrub_verbs[] = {
+    { "start", "have storages read and heal all they hold", cmd_scrub_start, NULL },
+    { "stop", "stop that", cmd_scrub_stop, NULL },
+    { "status", "how far it is, and what was found", cmd_scrub_status, NULL },
+    { 0 },
+};
+static const struct cli_verb key_verbs[] = {
+    { "new", "make a key file", cmd_key_new, NULL },
+    { 0 },
+};
+static const struct cli_verb bench_verbs[] = {
+    { "codec", "how fast this machine codes", cmd_bench_codec, NULL },
+    { "fs", "how fast a mounted file system is", cmd_bench_fs, NULL },
+    { 0 },
+};
+static const struct cli_verb verbs[] = {
+    { "status", "the cluster: storages, space, exports", cmd_status, NULL },
+    { "storage", "Storages of a cluster.", NULL, storage_verbs },
+    { "volume", "Volumes: sets of storages that exports draw on.", NULL, volume_verbs },
+    { "export", "Exports: the file systems clients mount.", NULL, export_verbs },
+    { "rebuild", "Healing: storages make again what they lack.", NULL, rebuild_verbs },
+    { "scrub", "Scrub: storages read and check all they hold.", NULL, scrub_verbs },
+    { "fsck", "is all there that should be, and nothing else?", cmd_fsck, NULL },
+    { "mount", "mount an export", cmd_mount, NULL },
+    { "locate", "where a file lies", cmd_locate, NULL },
+    { "salvage", "files out of data directories, without any daemon", cmd_salvage, NULL },
+    { "key", "Keys of a cluster.", NULL, key_verbs },
+    { "bench", "How fast things are on this machine.", NULL, bench_verbs },
+    { "dev", "Private clusters on one machine, to try things out and to test.", NULL,
+      dev_verbs },
+    { 0 },
+};
+
+int main(int argc, char **argv)
+{
+    struct cli cli = { .verb = "rozo" };
+
+    log_init("rozo");
+    log_set_level(LOG_LEVEL_ERROR); /* what goes wrong is said by the verbs, once */
+    signal(SIGPIPE, SIG_IGN);
+    return cli_dispatch(&cli, verbs, "The command line of the rozo file system.", argc,
+                        argv);
+}

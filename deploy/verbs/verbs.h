@@ -1,0 +1,36 @@
+/*
+ * verbs.h - the verbs of `rozo`, one cmd_*.c each group. main.c has their table.
+ */
+#ifndef ROZO_DEPLOY_VERBS_VERBS_H
+#define ROZO_DEPLOY_VERBS_VERBS_H
+
+#include "deploy/cli/cli.h"
+
+int cmd_status(struct cli *cli, int argc, char **argv);
+int cmd_storage_list(struct cli *cli, int argc, char **argv);
+int cmd_storage_add(struct cli *cli, int argc, char **argv);
+int cmd_storage_replace(struct cli *cli, int argc, char **argv);
+int cmd_storage_lost(struct cli *cli, int argc, char **argv);
+int cmd_volume_list(struct cli *cli, int argc, char **argv);
+int cmd_volume_create(struct cli *cli, int argc, char **argv);
+int cmd_export_list(struct cli *cli, int argc, char **argv);
+int cmd_export_create(struct cli *cli, int argc, char **argv);
+int cmd_mount(struct cli *cli, int argc, char **argv);
+int cmd_locate(struct cli *cli, int argc, char **argv);
+int cmd_salvage(struct cli *cli, int argc, char **argv);
+int cmd_fsck(struct cli *cli, int argc, char **argv);
+int cmd_rebuild_status(struct cli *cli, int argc, char **argv);
+int cmd_rebuild_start(struct cli *cli, int argc, char **argv);
+int cmd_rebuild_rate(struct cli *cli, int argc, char **argv);
+int cmd_scrub_start(struct cli *cli, int argc, char **argv);
+int cmd_scrub_stop(struct cli *cli, int argc, char **argv);
+int cmd_scrub_status(struct cli *cli, int argc, char **argv);
+int cmd_key_new(struct cli *cli, int argc, char **argv);
+int cmd_bench_codec(struct cli *cli, int argc, char **argv);
+int cmd_bench_fs(struct cli *cli, int argc, char **argv);
+int cmd_dev_up(struct cli *cli, int argc, char **argv);
+int cmd_dev_down(struct cli *cli, int argc, char **argv);
+int cmd_dev_status(struct cli *cli, int argc, char **argv);
+int cmd_dev_restart(struct cli *cli, int argc, char **argv);
+
+#endif

@@ -1,0 +1,489 @@
+/*
+ * main.c - storaged: command line, config, loops.
+ *
+ * In:     --config FILE; SIGTERM and SIGINT.
+ * Out:    exit status 0 after a clean stop, 1 with words on stderr when it cannot start, 2 for
+ *         wrong usage.
+ * Keeps:  what was acknowledged is on stable storage after a clean stop.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "common/base/boot.h"
+#include "common/base/fds.h"
+#include "common/base/log.h"
+#include "common/base/sd.h"
+#include "common/config/config.h"
+#include "storaged/daemon/data_dir.h"
+#include "storaged/daemon/storio.h"
+
+enum {
+    WORKERS_DEFAULT = 8,
+    WORKERS_MAX = 128,
+    FILES_MAX = 16384, /* projection files held open, all loops together */
+    FILES_MIN = 64,    /* of a loop */
+    CONNS_MAX = 4096,  /* of a loop */
+    CONNS_MIN = 32,
+    PEERS_MIN = 32, /* channels to other storages */
+    FDS_LOOP = 64,  /* of a loop: LOG_SLOTS_MAX segments, what it polls, directories */
+    NAME_LEN_MAX = 255,
+    SCRUB_RATE_MB_DEFAULT = 50,
+    SCRUB_DAYS_DEFAULT = 30,
+    SCRUB_DAYS_MAX = 3650,
+};
+
+/* ---- config ---- */
+
+/* AUTO is what measured best and surprises nobody: what was just written is often read. */
+enum device_io { DEVICE_IO_AUTO, DEVICE_IO_CACHED, DEVICE_IO_UNCACHED, DEVICE_IO_DIRECT };
+
+static const cyaml_strval_t device_ios[] = {
+    { "auto", DEVICE_IO_AUTO },
+    { "cached", DEVICE_IO_CACHED },
+    { "uncached", DEVICE_IO_UNCACHED },
+    { "direct", DEVICE_IO_DIRECT },
+};
+
+struct cluster_section {
+    char *node_key;
+    char *client_key;
+};
+struct storaged_section {
+    char *data;
+    char **listen;
+    unsigned listen_count;
+    char *host;
+    char *rack;
+    unsigned workers;        /* 0: WORKERS_DEFAULT */
+    uint64_t *reserve_mb;    /* NULL: 1 %, at most 64 */
+    unsigned journal_mb;     /* 0: see journal_bytes() */
+    unsigned heal_rate_mb;   /* per second; 0: no limit */
+    unsigned *scrub_rate_mb; /* per second, 0: no limit; NULL: SCRUB_RATE_MB_DEFAULT */
+    unsigned *scrub_days;    /* 0: never; NULL: SCRUB_DAYS_DEFAULT */
+    enum device_io device_io;
+};
+struct config {
+    struct cluster_section cluster;
+    struct storaged_section storaged;
+    struct config_log log;
+};
+
+static const cyaml_schema_value_t text_schema = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, 4096),
+};
+static const cyaml_schema_field_t cluster_fields[] = {
+    CYAML_FIELD_STRING_PTR("node_key", CYAML_FLAG_POINTER, struct cluster_section,
+                           node_key, 1, 4096),
+    CYAML_FIELD_STRING_PTR("client_key", CYAML_FLAG_POINTER, struct cluster_section,
+                           client_key, 1, 4096),
+    CYAML_FIELD_END
+};
+static const cyaml_schema_field_t storaged_fields[] = {
+    CYAML_FIELD_STRING_PTR("data", CYAML_FLAG_POINTER, struct storaged_section, data, 1,
+                           4096),
+    CYAML_FIELD_SEQUENCE("listen", CYAML_FLAG_POINTER, struct storaged_section, listen,
+                         &text_schema, 1, STORIOS_MAX),
+    CYAML_FIELD_STRING_PTR("host", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                           struct storaged_section, host, 1, NAME_LEN_MAX),
+    CYAML_FIELD_STRING_PTR("rack", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                           struct storaged_section, rack, 0, NAME_LEN_MAX),
+    CYAML_FIELD_UINT("workers", CYAML_FLAG_OPTIONAL, struct storaged_section, workers),
+    CYAML_FIELD_UINT_PTR("reserve_mb", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                         struct storaged_section, reserve_mb),
+    CYAML_FIELD_UINT("journal_mb", CYAML_FLAG_OPTIONAL, struct storaged_section,
+                     journal_mb),
+    CYAML_FIELD_UINT("heal_rate_mb", CYAML_FLAG_OPTIONAL, struct storaged_section,
+                     heal_rate_mb),
+    CYAML_FIELD_UINT_PTR("scrub_rate_mb", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                         struct storaged_section, scrub_rate_mb),
+    CYAML_FIELD_UINT_PTR("scrub_days", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                         struct storaged_section, scrub_days),
+    CYAML_FIELD_ENUM("device_io", CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT,
+                     struct storaged_section, device_io, device_ios,
+                     sizeof(device_ios) / sizeof(device_ios[0])),
+    CYAML_FIELD_END
+};
+static const cyaml_schema_field_t config_fields[] = {
+    CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, struct config, cluster,
+                        cluster_fields),
+    CYAML_FIELD_MAPPING("storaged", CYAML_FLAG_DEFAULT, struct config, storaged,
+                        storaged_fields),
+    CYAML_FIELD_MAPPING("log", CYAML_FLAG_OPTIONAL, struct config, log,
+                        config_log_fields),
+    CYAML_FIELD_END
+};
+static const cyaml_schema_value_t config_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct config, config_fields),
+};
+
+static int config_check(const struct config *c, const char *path, struct err *err)
+{
+    if (c->storaged.workers > WORKERS_MAX)
+        return err_set(err, -EINVAL, "%s: storaged: workers: at most %d", path,
+                       WORKERS_MAX);
+    if (c->storaged.reserve_mb != NULL && *c->storaged.reserve_mb > UINT64_MAX >> 21)
+        return err_set(err, -EINVAL, "%s: storaged: reserve_mb: too large", path);
+    if (c->storaged.scrub_days != NULL && *c->storaged.scrub_days > SCRUB_DAYS_MAX)
+        return err_set(err, -EINVAL, "%s: storaged: scrub_days: at most %d", path,
+                       SCRUB_DAYS_MAX);
+    return 0;
+}
+
+/* ---- command line ---- */
+
+const char *argp_program_version = "storaged " ROZO_VERSION;
+
+struct arguments {
+    const char *config;
+};
+
+static error_t on_argument(int key, char *arg, struct argp_state *state)
+{
+    struct arguments *args = state->input;
+
+    switch (key) {
+    case 'c':
+        args->config = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s'", arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (args->config == NULL)
+            argp_error(state, "--config FILE is needed");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* ---- the parts of a start ---- */
+
+static int keys_load(struct daemon *d, const struct config *c, struct err *err)
+{
+    int rc = rpc_keys_load(&d->keys, true, c->cluster.node_key, err);
+
+    return rc != 0 ? rc : rpc_keys_load(&d->keys, false, c->cluster.client_key, err);
+}
+
+static unsigned n_workers(const struct config *c)
+{
+    return c->storaged.workers == 0 ? WORKERS_DEFAULT : c->storaged.workers;
+}
+
+/*
+ * Shares the descriptors out: what is always needed first, then half of the rest to projection files and a quarter to
+ * connections. The last quarter is for channels to other storages, and for what is open for a moment.
+ */
+static int fds_share(struct daemon *d, const struct config *c, struct err *err)
+{
+    unsigned n_loops = c->storaged.listen_count, n_fds, fixed, left;
+    unsigned per_file = c->storaged.device_io == DEVICE_IO_DIRECT ? 2 : 1;
+    unsigned least = n_loops * (FILES_MIN * per_file + CONNS_MIN) + PEERS_MIN;
+    int rc;
+
+    fixed = FDS_PROCESS + n_workers(c) + n_loops * FDS_LOOP;
+    rc = fds_claim("storaged", fixed + FDS_KV_MIN + least, &n_fds, err);
+    if (rc != 0)
+        return rc;
+    left = n_fds - fixed - fds_of_kv(n_fds);
+    d->files_max = left / 2 / per_file < FILES_MAX ? left / 2 / per_file : FILES_MAX;
+    d->files_max /= n_loops;
+    d->conns_max = left / 4 / n_loops < CONNS_MAX ? left / 4 / n_loops : CONNS_MAX;
+    return 0;
+}
+
+/* As configured; else 256 MiB, but not more than a sixteenth of a small file system. */
+static uint64_t journal_bytes(int dir_fd, unsigned journal_mb)
+{
+    uint64_t bytes = UINT64_C(256) << 20, share;
+    struct statvfs st;
+
+    if (journal_mb != 0)
+        return (uint64_t)journal_mb << 20;
+    if (fstatvfs(dir_fd, &st) != 0)
+        return bytes;
+    share = (uint64_t)st.f_blocks * st.f_frsize / 16;
+    return share < bytes ? share : bytes;
+}
+
+/* The device numbers of a machine are good until it is started again. */
+static uint64_t disk_id(int dir_fd)
+{
+    struct stat st;
+
+    if (fstat(dir_fd, &st) != 0)
+        return 0;
+    return (boot_number() ^ (uint64_t)st.st_dev * UINT64_C(0x9e3779b97f4a7c15)) | 1;
+}
+
+static enum disk_io disk_io_of(enum device_io io)
+{
+    switch (io) {
+    case DEVICE_IO_UNCACHED:
+        return DISK_IO_UNCACHED;
+    case DEVICE_IO_DIRECT:
+        return DISK_IO_DIRECT;
+    case DEVICE_IO_AUTO:
+    case DEVICE_IO_CACHED:
+        break;
+    }
+    return DISK_IO_CACHED;
+}
+
+/* "host:0" with the port that was given to us. */
+static const char *real_address(const char *configured, uint16_t port)
+{
+    const char *colon = strrchr(configured, ':');
+    char *text = NULL;
+
+    if (colon == NULL ||
+        asprintf(&text, "%.*s:%u", (int)(colon - configured), configured, port) < 0)
+        return NULL;
+    return text;
+}
+
+static int loops_open(struct daemon *d, const struct config *c, struct err *err)
+{
+    for (unsigned i = 0; i < c->storaged.listen_count; i++) {
+        int rc;
+
+        d->n_storios = i + 1;
+        rc = storio_open(&d->storios[i], d, i, c->storaged.listen[i], err);
+        if (rc != 0)
+            return rc;
+        d->storios[i].disk.io = disk_io_of(c->storaged.device_io);
+        d->addresses[i] =
+            real_address(c->storaged.listen[i], rpc_server_port(d->storios[i].server, 0));
+        if (d->addresses[i] == NULL)
+            return err_set(err, -ENOMEM, "out of memory");
+    }
+    return 0;
+}
+
+static int loops_start(struct daemon *d, const struct config *c, struct err *err)
+{
+    static char host[NAME_LEN_MAX + 1];
+    struct storage_config config = {
+        .version = ROZO_VERSION,
+        .host = c->storaged.host,
+        .rack = c->storaged.rack == NULL ? "" : c->storaged.rack,
+        .data_dir = c->storaged.data,
+        .addresses = d->addresses,
+        .n_addresses = d->n_storios,
+        .reserve_bytes =
+            c->storaged.reserve_mb == NULL ? UINT64_MAX : *c->storaged.reserve_mb << 20,
+        .files_max = d->files_max,
+        .journal_bytes = journal_bytes(d->dir_fd, c->storaged.journal_mb),
+        .boot = boot_number(),
+        .disk_id = disk_id(d->dir_fd),
+    };
+
+    if (config.host == NULL) {
+        gethostname(host, sizeof(host) - 1);
+        config.host = host;
+    }
+    for (unsigned i = 0; i < d->n_storios; i++) {
+        int rc = storio_start(&d->storios[i], &config, err);
+
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int healer_open_as_configured(struct daemon *d, const struct config *c,
+                                     struct err *err)
+{
+    const struct storaged_section *s = &c->storaged;
+    struct healer_config config = {
+        .boot = boot_number(),
+        .power_was_lost = generations_lost_any(&d->generations),
+        .rate_bytes = (uint64_t)s->heal_rate_mb << 20,
+        .scrub_rate_bytes = s->scrub_rate_mb == NULL
+                                ? (uint64_t)SCRUB_RATE_MB_DEFAULT << 20
+                                : (uint64_t)*s->scrub_rate_mb << 20,
+        .scrub_days = s->scrub_days == NULL ? SCRUB_DAYS_DEFAULT : *s->scrub_days,
+    };
+
+    return healio_open(&d->healio, d, s->data, &config, err);
+}
+
+static void run_healer(void *arg)
+{
+    healio_run(arg);
+}
+
+static void run_thread(void *arg)
+{
+    storio_run(arg);
+}
+
+static struct stop_signals signals;
+
+/* Who sees us listen may tell us to stop: that waits until we can stop cleanly. */
+static void stop_signals_hold(bool hold)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
+static void on_stop(void *arg)
+{
+    sd_tell_stopping();
+    daemon_stop(arg);
+    stop_signals_close(&signals);
+}
+
+static void on_serving(void)
+{
+    sd_tell_ready("serving");
+}
+
+static int daemon_run(struct daemon *d, struct err *err)
+{
+    uint32_t id = identity_storage_id(&d->identity);
+    unsigned n = 1;
+    int rc = stop_signals_start(&signals, &d->storios[0].loop, on_stop, d);
+
+    if (rc != 0) {
+        stop_signals_close(&signals);
+        return err_wrap(err, rc, "catch signals");
+    }
+    stop_signals_hold(false);
+    settler_start(&d->settler, &d->storios[0].env, &d->generations, d->dir_fd);
+    for (; n < d->n_storios; n++) {
+        rc = uv_thread_create(&d->storios[n].thread, run_thread, &d->storios[n]);
+        if (rc != 0) {
+            log_error("start a thread: %s", uv_strerror(rc));
+            exit(1); /* other loops run already; nothing was acknowledged yet */
+        }
+    }
+    rc = uv_thread_create(&d->healio.thread, run_healer, &d->healio);
+    if (rc != 0) {
+        log_error("start a thread: %s", uv_strerror(rc));
+        exit(1);
+    }
+    for (unsigned i = 0; i < d->n_storios; i++)
+        log_info("listening on %s", d->addresses[i]);
+    if (id == 0)
+        log_info("this storage is not admitted to a cluster yet");
+    else
+        log_info("serving as storage %u", (unsigned)id);
+    storio_run(&d->storios[0]);
+    for (unsigned i = 1; i < n; i++)
+        uv_thread_join(&d->storios[i].thread);
+    uv_thread_join(&d->healio.thread);
+    settle_end(&d->generations, d->dir_fd); /* also what left the caches unsynced */
+    log_info("stopped");
+    return 0;
+}
+
+static int daemon_start(struct daemon *d, const struct config *c, struct err *err)
+{
+    int rc = keys_load(d, c, err);
+
+    if (rc != 0)
+        return rc;
+    d->dir_fd = data_dir_open(c->storaged.data, &d->identity, err);
+    if (d->dir_fd < 0)
+        return d->dir_fd;
+    rc = settle_load(&d->generations, d->dir_fd, boot_number(), err);
+    stop_signals_hold(true);
+    if (rc == 0)
+        rc = loops_open(d, c, err);
+    if (rc == 0)
+        rc = healer_open_as_configured(d, c, err);
+    if (rc == 0)
+        rc = loops_start(d, c, err);
+    return rc == 0 ? daemon_run(d, err) : rc;
+}
+
+/* NULL and one that did not come far are fine; nothing runs any more. */
+static void daemon_free(struct daemon *d)
+{
+    if (d == NULL)
+        return;
+    healio_free(&d->healio);
+    for (unsigned i = 0; i < d->n_storios; i++) {
+        storio_free(&d->storios[i]);
+        free((char *)(uintptr_t)d->addresses[i]);
+    }
+    if (d->dir_fd >= 0)
+        close(d->dir_fd);
+    free(d);
+}
+
+static void workers_set(const struct config *c)
+{
+    char workers[16];
+
+    snprintf(workers, sizeof(workers), "%u", n_workers(c));
+    setenv("UV_THREADPOOL_SIZE", workers, 1);
+}
+
+static int start_with_config(const char *path, struct err *err)
+{
+    struct config *c = NULL;
+    struct daemon *d = calloc(1, sizeof(*d));
+    int rc;
+
+    if (d == NULL)
+        return -ENOMEM;
+    d->dir_fd = -1;
+    d->on_serving = on_serving;
+    rc = config_load(path, &config_schema, (void **)&c, err);
+    if (rc == 0)
+        rc = config_check(c, path, err);
+    if (rc == 0)
+        rc = fds_share(d, c, err);
+    if (rc == 0) {
+        config_log_apply(&c->log);
+        workers_set(c);
+        rc = daemon_start(d, c, err);
+    }
+    daemon_free(d);
+    config_free(&config_schema, c);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        { "config", 'c', "FILE", 0, "Configuration, in YAML", 0 },
+        { 0 },
+    };
+    static const struct argp argp = {
+        .options = options,
+        .parser = on_argument,
+        .doc =
+            "Storage daemon of the rozo file system.\v"
+            "Stays in the foreground and logs to standard error. SIGTERM ends it cleanly.",
+    };
+    struct arguments args = { 0 };
+    struct err err = { 0 };
+    int rc;
+
+    log_init("storaged");
+    argp_err_exit_status = 2;
+    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    rc = start_with_config(args.config, &err);
+    if (rc != 0) {
+        fprintf(stderr, "storaged: %s\n", err.text[0] != '\0' ? err.text : strerror(-rc));
+        return 1;
+    }
+    return 0;
+}

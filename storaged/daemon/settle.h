@@ -1,0 +1,34 @@
+/*
+ * settle.h - end a generation now and then (core/generation.h). Shell code.
+ */
+#ifndef ROZO_STORAGED_DAEMON_SETTLE_H
+#define ROZO_STORAGED_DAEMON_SETTLE_H
+
+#include <stdbool.h>
+
+#include <uv.h>
+
+#include "common/env/env_uv.h"
+#include "storaged/format/generation.h"
+
+/* Belongs to the first loop of the daemon; `work` to a worker while it is busy. */
+struct settler {
+    struct env_uv *env;      /* borrowed */
+    struct generations *all; /* borrowed */
+    int dir_fd;              /* borrowed */
+    struct env_timer timer;
+    uv_work_t work;
+    bool busy, stopping;
+};
+
+/** Begin with DATA/storage.generations, and save it before anything is noted. */
+int settle_load(struct generations *all, int dir_fd, uint64_t boot, struct err *err);
+/** On the first loop, before it runs. */
+void settler_start(struct settler *s, struct env_uv *env, struct generations *all,
+                   int dir_fd);
+/** No more; a round under way keeps the loop running until it is done. */
+void settler_stop(struct settler *s);
+/** After a clean stop, no loop runs any more: everything is on stable storage. */
+void settle_end(struct generations *all, int dir_fd);
+
+#endif

@@ -1,0 +1,464 @@
+/*
+ * patient.c - a disk above a disk that bears with pages that cannot be read.
+ *
+ * In:     disk_submit(). Thread: one.
+ * Out:    the disk below.
+ * Keeps:  a page is called unreadable only after several tries, and never while the device as a whole fails;
+ *         nothing that can be read is given up.
+ * Yours:  the numbers in patient.h.
+ *
+ * A request that went well costs one look at its result. One that did not: SIZE -> PAGE by page -> (WRITE) -> the callback.
+ */
+#include "storaged/disk/patient.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+
+/* A read or write that is gone through page by page. */
+struct patience {
+    struct patient_disk *d; /* borrowed */
+    struct disk_req *req;   /* the caller's */
+    enum { PATIENCE_SIZE, PATIENCE_PAGE, PATIENCE_WRITE } state;
+    uint64_t size;     /* of the file */
+    uint64_t from, to; /* whole pages; of a read not behind the end of the file */
+    uint64_t at;       /* the next page */
+    unsigned n_tries;  /* of that, since then */
+    uint64_t since_ns;
+    bool first_bad, last_bad; /* of a write */
+    uint8_t *bytes;           /* owned; [from, to) */
+    struct iovec iov;
+    struct disk_req dr;
+};
+
+static struct patient_disk *patient_of(struct disk *disk)
+{
+    return (struct patient_disk *)disk;
+}
+
+static uint64_t page_down(uint64_t offset)
+{
+    return offset - offset % PATIENT_PAGE;
+}
+
+static uint64_t page_up(uint64_t offset)
+{
+    return page_down(offset + PATIENT_PAGE - 1);
+}
+
+static uint64_t iov_len(const struct disk_req *req)
+{
+    uint64_t len = 0;
+
+    for (unsigned i = 0; i < req->n_iov; i++)
+        len += req->iov[i].iov_len;
+    return len;
+}
+
+/* ---- how the device is doing ---- */
+
+static void window_turn(struct patient_disk *d)
+{
+    uint64_t now = env_now_ns(d->env), window = PATIENT_WINDOW_S * UINT64_C(1000000000);
+
+    if (now - d->window_ns < window)
+        return;
+    d->n_errors[1] = now - d->window_ns < 2 * window ? d->n_errors[0] : 0;
+    d->n_well[1] = now - d->window_ns < 2 * window ? d->n_well[0] : 0;
+    d->n_errors[0] = d->n_well[0] = 0;
+    d->window_ns = now;
+}
+
+bool patient_disk_is_sick(const struct patient_disk *d)
+{
+    uint64_t age_ns = env_now_ns(d->env) - d->window_ns;
+
+    if (age_ns >= 2 * PATIENT_WINDOW_S * UINT64_C(1000000000))
+        return false;
+    return d->n_errors[0] + d->n_errors[1] > PATIENT_ERRORS_MAX &&
+           (d->n_errors[0] + d->n_errors[1]) * PATIENT_ERRORS_SHARE >
+               d->n_well[0] + d->n_well[1];
+}
+
+static void error_note(struct patient_disk *d)
+{
+    bool was_sick;
+
+    window_turn(d);
+    was_sick = patient_disk_is_sick(d);
+    d->n_errors[0]++;
+    if (!was_sick && patient_disk_is_sick(d))
+        log_error(
+            "the disk fails: %u errors in %d s; if that goes on, its storage is to be "
+            "replaced",
+            d->n_errors[0] + d->n_errors[1], 2 * PATIENT_WINDOW_S);
+}
+
+static void well_note(struct patient_disk *d)
+{
+    window_turn(d);
+    d->n_well[0]++;
+}
+
+/* ---- pages that are known ---- */
+
+static struct patient_page *known_find(struct patient_disk *d, const struct disk_file *f,
+                                       uint64_t index)
+{
+    for (unsigned i = 0; i < d->n_known; i++) {
+        if (d->known[i].file == f && d->known[i].index == index)
+            return &d->known[i];
+    }
+    return NULL;
+}
+
+/* Is there one in these bytes, tried again meanwhile or not? */
+static bool known_any(const struct patient_disk *d, const struct disk_file *f,
+                      uint64_t offset, uint64_t len)
+{
+    for (unsigned i = 0; i < d->n_known; i++) {
+        uint64_t at = d->known[i].index * PATIENT_PAGE;
+
+        if (d->known[i].file == f && at < offset + len && at + PATIENT_PAGE > offset)
+            return true;
+    }
+    return false;
+}
+
+static void known_add(struct patient_disk *d, const struct disk_file *f, uint64_t index)
+{
+    struct patient_page *p = known_find(d, f, index);
+
+    if (p == NULL && d->n_known == PATIENT_KNOWN_MAX)
+        memmove(d->known, d->known + 1, --d->n_known * sizeof(d->known[0]));
+    if (p == NULL)
+        p = &d->known[d->n_known++];
+    *p = (struct patient_page){ .file = f,
+                                .index = index,
+                                .until_ns = env_now_ns(d->env) +
+                                            PATIENT_KNOWN_S * UINT64_C(1000000000) };
+}
+
+/* Pages of [offset, end) can be read again, or are not there any more. */
+static void known_forget(struct patient_disk *d, const struct disk_file *f,
+                         uint64_t offset, uint64_t end)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < d->n_known; i++) {
+        const struct patient_page *p = &d->known[i];
+        uint64_t at = p->index * PATIENT_PAGE;
+
+        if (p->file != f || at >= end || at + PATIENT_PAGE <= offset)
+            d->known[kept++] = *p;
+    }
+    d->n_known = kept;
+}
+
+/* ---- page by page ---- */
+
+static void patience_step(struct patience *p);
+
+static void patience_end(struct patience *p, int rc)
+{
+    struct disk_req *req = p->req;
+
+    free(p->bytes);
+    free(p);
+    req->done(req, rc);
+}
+
+static void on_patience(struct disk_req *dr, int rc);
+
+static void patience_submit(struct patience *p, enum disk_op op, uint64_t offset,
+                            void *bytes, uint64_t len)
+{
+    p->iov = (struct iovec){ .iov_base = bytes, .iov_len = len };
+    p->dr = (struct disk_req){ .op = op,
+                               .file = p->req->file,
+                               .offset = offset,
+                               .len = len,
+                               .iov = &p->iov,
+                               .n_iov = len > 0,
+                               .done = on_patience,
+                               .arg = p };
+    disk_submit(p->d->below, &p->dr);
+}
+
+static void copy_out(struct patience *p)
+{
+    struct disk_req *req = p->req;
+    uint64_t at = req->offset;
+
+    req->n_read = 0;
+    for (unsigned i = 0; i < req->n_iov && at < p->to; i++) {
+        uint64_t left = p->to - at;
+        uint64_t n = req->iov[i].iov_len < left ? req->iov[i].iov_len : left;
+
+        memcpy(req->iov[i].iov_base, p->bytes + (at - p->from), n);
+        req->n_read += n;
+        at += n;
+    }
+}
+
+static void copy_in(struct patience *p)
+{
+    const struct disk_req *req = p->req;
+    uint64_t at = req->offset - p->from;
+
+    for (unsigned i = 0; i < req->n_iov; i++) {
+        memcpy(p->bytes + at, req->iov[i].iov_base, req->iov[i].iov_len);
+        at += req->iov[i].iov_len;
+    }
+}
+
+/* As it was asked for, but pages of which the rest is gone are written whole. */
+static void write_now(struct patience *p)
+{
+    const struct disk_req *req = p->req;
+    uint64_t from = p->first_bad ? p->from : req->offset;
+    uint64_t to = p->last_bad ? p->to : req->offset + iov_len(req);
+
+    copy_in(p);
+    p->state = PATIENCE_WRITE;
+    patience_submit(p, DISK_WRITE, from, p->bytes + (from - p->from), to - from);
+}
+
+/* Of a write only the pages at its ends are needed, where it does not cover them. */
+static bool is_needed(const struct patience *p, uint64_t page)
+{
+    const struct disk_req *req = p->req;
+
+    if (req->op == DISK_READ)
+        return true;
+    return page < p->size &&
+           (page < req->offset || page + PATIENT_PAGE > req->offset + iov_len(req));
+}
+
+/* The rest of it is zeros, where the file ends within. */
+static void page_take(struct patience *p, uint64_t n)
+{
+    memset(p->bytes + (p->at - p->from) + n, 0, PATIENT_PAGE - n);
+    p->at += PATIENT_PAGE;
+    p->n_tries = 0;
+    p->since_ns = env_now_ns(p->d->env);
+}
+
+static void page_lost(struct patience *p)
+{
+    uint64_t left = p->size - p->at;
+    uint64_t n = left < PATIENT_PAGE ? left : PATIENT_PAGE;
+
+    p->req->n_unread += p->req->op == DISK_READ;
+    p->first_bad |= p->at == p->from;
+    p->last_bad |= p->at + PATIENT_PAGE == p->to;
+    memset(p->bytes + (p->at - p->from), PATIENT_FILL, n);
+    page_take(p, n);
+}
+
+/* The next page that is to be read; false: all are here. */
+static bool page_next(struct patience *p)
+{
+    for (; p->at < page_up(p->to); p->at += PATIENT_PAGE) {
+        struct patient_page *known = known_find(p->d, p->req->file, p->at / PATIENT_PAGE);
+
+        if (!is_needed(p, p->at))
+            continue;
+        if (known != NULL && p->n_tries == 0 && p->req->op == DISK_READ &&
+            known->until_ns > env_now_ns(p->d->env)) {
+            page_lost(p);
+            p->at -= PATIENT_PAGE; /* the loop goes on to the next */
+            continue;
+        }
+        patience_submit(p, DISK_READ, p->at, p->bytes + (p->at - p->from), PATIENT_PAGE);
+        return true;
+    }
+    return false;
+}
+
+static void page_read(struct patience *p, int rc)
+{
+    struct patient_disk *d = p->d;
+
+    if (rc == 0) {
+        well_note(d);
+        known_forget(d, p->req->file, p->at, p->at + PATIENT_PAGE);
+        page_take(p, p->dr.n_read);
+        return;
+    }
+    d->n_read_errors++;
+    if (++p->n_tries < PATIENT_TRIES &&
+        env_now_ns(d->env) - p->since_ns < PATIENT_TRY_MS * UINT64_C(1000000))
+        return;
+    error_note(d);
+    p->req->n_lost += known_find(d, p->req->file, p->at / PATIENT_PAGE) == NULL;
+    known_add(d, p->req->file, p->at / PATIENT_PAGE);
+    page_lost(p);
+}
+
+static void patience_sized(struct patience *p)
+{
+    const struct disk_req *req = p->req;
+    uint64_t end = req->offset + iov_len(req);
+
+    p->size = p->dr.size;
+    p->from = p->at = page_down(req->offset);
+    p->since_ns = env_now_ns(p->d->env);
+    p->to = page_up(end);
+    if (req->op == DISK_READ) {
+        p->to = p->size < end ? p->size : end;
+        if (p->to < p->from)
+            p->to = p->from;
+    }
+    p->bytes = malloc(page_up(p->to) - p->from + 1);
+    p->state = PATIENCE_PAGE;
+}
+
+/* The answer to what was asked for. False: it is the end. */
+static bool patience_take(struct patience *p, int rc)
+{
+    struct patient_disk *d = p->d;
+
+    switch (p->state) {
+    case PATIENCE_SIZE:
+        if (rc == 0 && p->req->op != DISK_WARM) {
+            patience_sized(p);
+            rc = p->bytes == NULL ? -ENOMEM : 0;
+        } else if (rc == 0) {
+            rc = -EIO;
+        }
+        break;
+    case PATIENCE_PAGE:
+        if (rc == 0 || (rc == -EIO && !patient_disk_is_sick(d))) {
+            page_read(p, rc);
+            rc = 0;
+        }
+        break;
+    case PATIENCE_WRITE:
+        if (rc == 0) {
+            known_forget(d, p->req->file, p->dr.offset, p->dr.offset + p->dr.len);
+        } else if (rc == -EIO) {
+            error_note(d);
+            d->n_write_errors++;
+        }
+        patience_end(p, rc);
+        return false;
+    }
+    if (rc != 0)
+        patience_end(p, rc);
+    return rc == 0;
+}
+
+static void on_patience(struct disk_req *dr, int rc)
+{
+    struct patience *p = dr->arg;
+
+    if (patience_take(p, rc))
+        patience_step(p);
+}
+
+static void patience_step(struct patience *p)
+{
+    if (page_next(p))
+        return;
+    if (p->req->op == DISK_WRITE) {
+        write_now(p);
+        return;
+    }
+    copy_out(p);
+    patience_end(p, 0);
+}
+
+/* False: no memory. */
+static bool patience_begin(struct patient_disk *d, struct disk_req *req)
+{
+    struct patience *p = calloc(1, sizeof(*p));
+
+    if (p == NULL)
+        return false;
+    p->d = d;
+    p->req = req;
+    patience_submit(p, DISK_STAT, 0, NULL, 0);
+    return true;
+}
+
+/* ---- the disk above ---- */
+
+static void on_below(struct disk_req *req, int rc)
+{
+    struct patient_disk *d = req->above;
+
+    req->done = req->above_done;
+    if (rc == 0)
+        well_note(d);
+    if (rc == 0 &&
+        req->op == DISK_WRITE) /* so the rest of its pages could be read, too */
+        known_forget(d, req->file, req->offset, req->offset + iov_len(req));
+    if (rc == -EIO) {
+        error_note(d);
+        d->n_read_errors += req->op == DISK_READ;
+        d->n_write_errors += req->op == DISK_WRITE;
+        if (!patient_disk_is_sick(d) && (req->op == DISK_READ || req->anew) &&
+            patience_begin(d, req))
+            return;
+    }
+    req->done(req, rc);
+}
+
+static void patient_submit(struct disk *disk, struct disk_req *req)
+{
+    struct patient_disk *d = patient_of(disk);
+
+    req->n_lost = req->n_unread = 0;
+    switch (req->op) {
+    case DISK_READ:
+    case DISK_WARM:
+        if (known_any(d, req->file, req->offset,
+                      req->op == DISK_WARM ? req->len : iov_len(req)) &&
+            patience_begin(d, req))
+            return;
+        break;
+    case DISK_TRUNCATE:
+        known_forget(d, req->file, req->offset, UINT64_MAX);
+        break;
+    case DISK_PUNCH:
+        known_forget(d, req->file, req->offset, req->offset + req->len);
+        break;
+    default:
+        break;
+    }
+    if (req->op == DISK_READ || req->op == DISK_WRITE) {
+        req->above = d;
+        req->above_done = req->done;
+        req->done = on_below;
+    }
+    disk_submit(d->below, req);
+}
+
+static void patient_close(struct disk *disk, struct disk_file *file)
+{
+    known_forget(patient_of(disk), file, 0, UINT64_MAX);
+    disk_close(patient_of(disk)->below, file);
+}
+
+static int patient_fd(struct disk *disk, const struct disk_file *file)
+{
+    return disk_fd(patient_of(disk)->below, file);
+}
+
+static const struct disk_ops patient_ops = {
+    .submit = patient_submit,
+    .close = patient_close,
+    .fd = patient_fd,
+};
+
+void patient_disk_init(struct patient_disk *d, struct env *env, struct disk *below)
+{
+    *d = (struct patient_disk){ .disk = { .ops = &patient_ops },
+                                .below = below,
+                                .env = env,
+                                .window_ns = env_now_ns(env) };
+}

@@ -1,0 +1,324 @@
+/*
+ * journal.c - the overwrite journal of one loop: its size, who waits for it, commits, the timer, the end.
+ *
+ * In:     commits from the ops; a timer. Thread: the storio loop.
+ * Out:    the other journal_*.c, log.h.
+ * Keeps:  a frame is given up only when nobody can want what it held any more.
+ * Yours:  sizes of segments, TICK_MS.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "storaged/journal/journal_in.h"
+
+enum {
+    TICK_MS = 500,
+    SEGMENT_BYTES = 8 << 20,
+    SEGMENTS_MIN = 4,
+};
+
+struct pending *journal_pending(struct journal *j)
+{
+    return &j->pending;
+}
+
+/* ---- how full ---- */
+
+uint64_t journal_segment_bytes(const struct journal *j)
+{
+    const struct journal_config *c = &j->config;
+    uint64_t n = c->journal_bytes / (c->n_loops == 0 ? 1 : c->n_loops) / SEGMENTS_MIN;
+
+    n = n < SEGMENT_BYTES ? n : SEGMENT_BYTES;
+    n = n / PROJFILE_PAGE_BYTES * PROJFILE_PAGE_BYTES;
+    return n > LOG_SEGMENT_MIN ? n : LOG_SEGMENT_MIN;
+}
+
+unsigned journal_slots(const struct journal *j)
+{
+    const struct journal_config *c = &j->config;
+    uint64_t n =
+        c->journal_bytes / (c->n_loops == 0 ? 1 : c->n_loops) / journal_segment_bytes(j);
+
+    n = n > SEGMENTS_MIN ? n : SEGMENTS_MIN;
+    return n < LOG_SLOTS_MAX ? (unsigned)n : LOG_SLOTS_MAX;
+}
+
+/* Five eighths of what requests can have: said before they wait, however few segments there are. */
+bool journal_has_pressure(const struct journal *j)
+{
+    return 8 * log_filled_bytes(j->log) + 5 * journal_segment_bytes(j) >
+           5 * log_max_bytes(j->log);
+}
+
+/* One segment is kept free for what makes room: copies, fences, drops. */
+bool journal_is_full(const struct journal *j)
+{
+    return log_used_bytes(j->log) + journal_segment_bytes(j) > log_max_bytes(j->log);
+}
+
+void journal_tell_failures(struct journal *j)
+{
+    for (; j->log != NULL && j->failures_told < log_failures(j->log); j->failures_told++)
+        generations_lost_bytes(j->config.generations);
+}
+
+void journal_health(const struct journal *j, Rozo__StHealthResp *out)
+{
+    static char lost[] = "its journal lost frames that nobody knows: scrub this storage";
+    static char damaged[] =
+        "its journal was damaged; what it lost is healed as other damage";
+
+    if (j->n_lost > 0)
+        out->problem = lost;
+    else if (j->n_damaged > 0 && out->problem != lost)
+        out->problem = damaged;
+    if (j->log != NULL) {
+        out->journal_bytes += log_used_bytes(j->log);
+        out->journal_max_bytes += log_max_bytes(j->log);
+    }
+    out->pending_records += j->pending.n_records + j->pending.n_marks;
+    out->uncommitted += j->pending.n_uncommitted;
+}
+
+/* ---- who waits ---- */
+
+void journal_wake(struct journal *j)
+{
+    while (!list_is_empty(&j->waiters)) {
+        struct journal_waiter *w =
+            container_of(j->waiters.next, struct journal_waiter, link);
+
+        list_remove(&w->link);
+        env_post(j->config.env, w->task);
+    }
+}
+
+void journal_wait(struct journal *j, struct journal_waiter *waiter)
+{
+    list_add_tail(&j->waiters, &waiter->link);
+}
+
+void journal_wait_for_room(struct journal *j, struct journal_waiter *waiter)
+{
+    journal_wait(j, waiter);
+    journal_timer_start(j);
+    journal_run(j);
+}
+
+/* Requests that look at the marks of a file look at each of them. */
+bool journal_has_many_marks(const struct pending_file *f, unsigned max)
+{
+    return f != NULL && f->n_marks >= max;
+}
+
+/* ---- for those who append ---- */
+
+struct log *journal_log(struct journal *j)
+{
+    return j->log;
+}
+
+struct pending_entry *journal_entry_new(struct journal *j, const struct log_append *a)
+{
+    struct pending_entry *entry = pending_entry_new(&j->pending, &a->place);
+
+    if (entry == NULL) {
+        log_release(j->log, &a->place);
+        return NULL;
+    }
+    journal_entry_init(j, entry, a->kind);
+    journal_timer_start(j);
+    return entry;
+}
+
+uint64_t journal_newest(const struct journal *j)
+{
+    return j->pending.n_numbers;
+}
+
+void journal_synced(struct journal *j, uint64_t number)
+{
+    if (number > j->synced_number)
+        j->synced_number = number;
+}
+
+bool journal_file_is_synced(const struct journal *j, const struct pending_file *f)
+{
+    return f == NULL || f->last_number <= j->synced_number;
+}
+
+static void on_unwanted(void *arg, struct pending_entry *entry)
+{
+    struct journal *j = arg;
+
+    free(entry->data);
+    entry->data = NULL;
+    if (j->log_started && entry->place.file != NULL)
+        log_release(j->log, &entry->place);
+}
+
+void journal_timer_start(struct journal *j)
+{
+    if (!j->stopping && !env_timer_is_running(&j->timer))
+        env_timer_start(j->config.env, &j->timer, TICK_MS);
+}
+
+/* ---- commits ---- */
+
+/* The queue is in the order in which files are due; a file that is wanted now goes to its front. */
+void journal_queue_file(struct journal *j, struct pending_file *f)
+{
+    if (f->wanted_now)
+        list_remove(&f->apply_link);
+    if (f->n_committed > 0 && !f->applying && list_is_empty(&f->apply_link))
+        list_add_after(f->wanted_now ? &j->queue : j->queue.prev, &f->apply_link);
+    journal_timer_start(j);
+}
+
+void journal_poke(struct journal *j, struct pending_file *f)
+{
+    journal_queue_file(j, f);
+    journal_run(j);
+}
+
+void journal_commit(struct journal *j, const struct file_id *id, const uint64_t *durable,
+                    size_t n)
+{
+    struct pending_file *f = n == 0 ? NULL : pending_find(&j->pending, id);
+
+    if (f == NULL)
+        return;
+    for (size_t i = 0; i < n; i++)
+        pending_commit(&j->pending, f, durable[i], journal_now(j));
+    if (f->n_committed > 0)
+        journal_poke(j, f);
+}
+
+void journal_commit_range(struct journal *j, const struct file_id *id, uint64_t first,
+                          uint64_t end, uint64_t version)
+{
+    struct pending_file *f = pending_find(&j->pending, id);
+
+    if (f == NULL)
+        return;
+    pending_commit_range(&j->pending, f, first, end, version, journal_now(j));
+    if (f->n_committed > 0)
+        journal_poke(j, f);
+}
+
+/* ---- what runs by itself ---- */
+
+static void stop_maybe_done(struct journal *j);
+
+void journal_run(struct journal *j)
+{
+    if (j->starting < START_DONE)
+        return;
+    journal_appliers_start(j);
+    if (j->stopping)
+        stop_maybe_done(j);
+}
+
+static void on_tick(struct env_timer *timer)
+{
+    struct journal *j = container_of(timer, struct journal, timer);
+
+    if (j->stopping)
+        return;
+    journal_notes_expire(j);
+    journal_run(j);
+    journal_copy_maybe_start(j);
+    journal_wake(j); /* they look again, and give up in time */
+    if (j->pending.n_files > 0 || !list_is_empty(&j->pending.entries) || j->n_held > 0)
+        journal_timer_start(j);
+}
+
+/* ---- the end ---- */
+
+static void on_log_stopped(void *arg)
+{
+    struct journal *j = arg;
+
+    j->stop_done(j->stop_arg);
+}
+
+static void on_stop_synced(struct log_wait *w, int rc)
+{
+    struct journal *j = container_of(w, struct journal, stop_wait);
+
+    (void)rc; /* a failure was told by the log's failures */
+    log_stop(j->log, on_log_stopped, j);
+}
+
+static bool has_work(const struct journal *j)
+{
+    if (j->n_appliers > 0 || j->copying || j->copy_syncing)
+        return true;
+    LIST_FOREACH(node, &j->queue) {
+        if (!container_of(node, struct pending_file, apply_link)->gave_up)
+            return true;
+    }
+    return false;
+}
+
+static void stop_maybe_done(struct journal *j)
+{
+    if (j->stop_done == NULL || j->is_stopped || has_work(j))
+        return;
+    j->is_stopped = true;
+    j->stop_wait.done = on_stop_synced;
+    if (log_sync(j->log, &j->stop_wait))
+        on_stop_synced(&j->stop_wait, 0);
+}
+
+void journal_stop(struct journal *j, void (*done)(void *arg), void *arg)
+{
+    env_timer_stop(j->config.env, &j->timer);
+    j->stopping = true;
+    j->stop_done = done;
+    j->stop_arg = arg;
+    journal_run(j);
+}
+
+int journal_new(const struct journal_config *config, struct journal **out)
+{
+    struct journal *j = calloc(1, sizeof(*j));
+    int rc;
+
+    if (j == NULL)
+        return -ENOMEM;
+    j->config = *config;
+    list_init(&j->fences);
+    list_init(&j->drops);
+    list_init(&j->appliers);
+    list_init(&j->queue);
+    list_init(&j->waiters);
+    env_timer_init(&j->timer, on_tick);
+    rc = pending_init(&j->pending, on_unwanted, j);
+    if (rc != 0) {
+        journal_free(j);
+        return rc;
+    }
+    *out = j;
+    return 0;
+}
+
+void journal_free(struct journal *j)
+{
+    if (j == NULL)
+        return;
+    assert(j->n_appliers == 0 && list_is_empty(&j->waiters));
+    env_timer_stop(j->config.env, &j->timer);
+    journal_copier_free(&j->copier);
+    j->log_started = false; /* what is wanted stays wanted in the segments */
+    journal_notes_free(j);
+    pending_close(&j->pending);
+    free(j->held);
+    free(j->scanned);
+    free(j->said);
+    log_close(j->log);
+    free(j);
+}

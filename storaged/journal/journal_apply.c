@@ -1,0 +1,280 @@
+/*
+ * journal_apply.c - the applier: brings what is committed of a file into place.
+ *
+ * In:     the queue of files with something committed. Thread: the storio loop.
+ * Out:    the hooks that write in place, a sync of the projection files.
+ * Keeps:  nothing is applied that was not committed; nothing is released before it lies in place on stable storage.
+ * Yours:  when and how much is applied at a time.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "storaged/journal/journal_in.h"
+
+enum {
+    APPLY_AFTER_MS =
+        2000, /* of the oldest commit: until then more may come of the same blocks */
+    APPLY_LATEST_MS = 30000, /* though more keep coming, and there is room */
+    RETRY_AFTER_MS = 2000,   /* when it failed */
+    APPLIERS_MAX = 4,
+    EARLY_MAX = 16, /* files of the queue that are looked at though they are not due */
+    APPLY_RECORDS_MAX = 16384, /* between two syncs of a file */
+};
+
+static void applier_step(struct applier *a);
+
+static int by_place(const void *a, const void *b)
+{
+    const struct apply_item *x = a, *y = b;
+
+    if (x->projection != y->projection)
+        return x->projection < y->projection ? -1 : 1;
+    return x->block < y->block ? -1 : x->block > y->block;
+}
+
+static int applier_collect(struct applier *a)
+{
+    struct pending_file *f = a->f;
+    unsigned n = f->n_records < APPLY_RECORDS_MAX ? f->n_records : APPLY_RECORDS_MAX;
+
+    a->items = malloc((n + 1) * sizeof(a->items[0]));
+    if (a->items == NULL)
+        return -ENOMEM;
+    a->all_ns = journal_now(a->j);
+    LIST_FOREACH(node, &f->records[true]) {
+        struct pending_record *r = container_of(node, struct pending_record, link);
+
+        if (!r->committed || r->applied)
+            continue;
+        if (a->n == n) {
+            a->all_ns = 0;
+            break;
+        }
+        a->items[a->n++] = (struct apply_item){ r->block, r->projection };
+    }
+    qsort(a->items, a->n, sizeof(a->items[0]), by_place);
+    return 0;
+}
+
+void journal_apply_later(const struct journal *j, struct pending_file *f)
+{
+    f->retry_ns = journal_now(j) + RETRY_AFTER_MS * MS;
+    f->gave_up = j->stopping;
+}
+
+static void applier_end(struct applier *a)
+{
+    struct journal *j = a->j;
+    struct pending_file *f = a->f;
+    bool is_well = a->rc == 0;
+
+    f->applying = false;
+    if (a->rc != 0) {
+        log_warn("cannot apply what is pending of file %08x%08x%016llx yet: %s",
+                 f->ref.id.export_id, f->ref.id.generation,
+                 (unsigned long long)f->ref.id.ino, strerror(-a->rc));
+        journal_apply_later(j, f);
+    }
+    if (is_well && a->all_ns != 0)
+        f->committed_ns = a->all_ns; /* what there is now was committed since */
+    if (a->obj != NULL)
+        object_put(a->obj);
+    list_remove(&a->link);
+    j->n_appliers--;
+    free(a->items);
+    free(a);
+    /* Was there more than one go takes? What could not be read is not to hold up others. */
+    f->wanted_now = is_well && f->retry_ns <= journal_now(j);
+    journal_queue_file(j, f);
+    f->wanted_now = false;
+    pending_put(&j->pending, f);
+    journal_wake(j);
+    journal_run(j);
+}
+
+static void on_applied(void *arg, int rc)
+{
+    struct applier *a = arg;
+
+    if (rc != 0 && a->rc == 0)
+        a->rc = rc;
+    applier_step(a);
+}
+
+/* The next mark, oldest version first; false: none. */
+static bool applier_mark(struct applier *a)
+{
+    const struct journal_hooks *hooks = &a->j->config.hooks;
+
+    if (a->rc != 0)
+        return false;
+    LIST_FOREACH(node, &a->f->marks) {
+        struct pending_mark *m = container_of(node, struct pending_mark, link);
+
+        if (!m->committed || m->applied)
+            continue;
+        a->rc = hooks->apply_mark(hooks->arg, a->f, m, on_applied, a);
+        return a->rc == 0;
+    }
+    return false;
+}
+
+/* Neighbours in one go. */
+static bool applier_records(struct applier *a)
+{
+    const struct journal_hooks *hooks = &a->j->config.hooks;
+    const struct apply_item *i = &a->items[a->at];
+    unsigned n = 1;
+
+    if (a->at == a->n || a->rc != 0)
+        return false;
+    while (a->at + n < a->n && n < APPLY_BLOCKS_MAX && i[n].projection == i->projection &&
+           i[n].block == i->block + n)
+        n++;
+    a->at += n;
+    a->rc =
+        hooks->apply_records(hooks->arg, a->f, i->projection, i->block, n, on_applied, a);
+    return a->rc == 0;
+}
+
+/* What lies in place on stable storage is not needed here any more. */
+static void applier_release(struct applier *a)
+{
+    struct pending_file *f = a->f;
+
+    LIST_FOREACH_SAFE(node, &f->records[true]) {
+        struct pending_record *r = container_of(node, struct pending_record, link);
+
+        if (r->applied)
+            pending_remove_record(&a->j->pending, r);
+    }
+    LIST_FOREACH_SAFE(node, &f->marks) {
+        struct pending_mark *m = container_of(node, struct pending_mark, link);
+
+        if (m->applied)
+            pending_remove_mark(&a->j->pending, f, m);
+    }
+}
+
+static void on_applier_synced(struct env_task *task)
+{
+    struct applier *a = container_of(task, struct applier, sync.task);
+
+    if (a->sync.rc == 0) {
+        applier_release(a);
+    } else { /* what the kernel could not write out it may have dropped: again */
+        a->rc = a->sync.rc;
+        LIST_FOREACH(node, &a->f->records[true])
+            container_of(node, struct pending_record, link)->applied = false;
+        LIST_FOREACH(node, &a->f->marks)
+            container_of(node, struct pending_mark, link)->applied = false;
+    }
+    applier_end(a);
+}
+
+static void applier_step(struct applier *a)
+{
+    switch (a->state) {
+    case APPLIER_MARKS:
+        if (applier_mark(a))
+            return;
+        journal_wake(a->j);
+        a->state = APPLIER_RECORDS;
+        if (a->rc == 0)
+            a->rc = applier_collect(a);
+        /* fall through */
+    case APPLIER_RECORDS:
+        if (applier_records(a))
+            return;
+        a->state = APPLIER_SYNC;
+        a->sync.task.fn = on_applier_synced;
+        if (!object_sync(a->obj, &a->sync))
+            return;
+        applier_release(a);
+        /* fall through */
+    case APPLIER_SYNC:
+        applier_end(a);
+    }
+}
+
+static void on_applier_task(struct env_task *task)
+{
+    applier_step(container_of(task, struct applier, task));
+}
+
+static int applier_start(struct journal *j, struct pending_file *f)
+{
+    struct applier *a = calloc(1, sizeof(*a));
+    int rc;
+
+    if (a == NULL)
+        return -ENOMEM;
+    rc = object_get(j->config.objects, &f->ref.id, &a->obj);
+    if (rc != 0) {
+        free(a);
+        return rc;
+    }
+    a->j = j;
+    a->f = f;
+    a->task.fn = on_applier_task;
+    pending_hold(f);
+    f->applying = true;
+    f->wanted_now = false;
+    list_add_tail(&j->appliers, &a->link);
+    j->n_appliers++;
+    env_post(j->config.env, &a->task);
+    return 0;
+}
+
+/*
+ * What is overwritten again need not be applied, and the more is applied in one go the more of it are neighbours: while
+ * records keep coming it waits, as long as the journal has room for that. Marks do not: whoever looks at a file looks at
+ * each of them.
+ */
+static bool is_time(const struct journal *j, const struct pending_file *f)
+{
+    uint64_t now = journal_now(j);
+
+    if (now < f->committed_ns + APPLY_AFTER_MS * MS)
+        return false;
+    return f->n_marks > 0 || now >= f->added_ns + APPLY_AFTER_MS * MS ||
+           now >= f->committed_ns + APPLY_LATEST_MS * MS ||
+           2 * log_used_bytes(j->log) > log_max_bytes(j->log);
+}
+
+static bool is_due(const struct journal *j, const struct pending_file *f)
+{
+    if (f->gave_up)
+        return false;
+    if (j->stopping)
+        return true;
+    if (journal_now(j) < f->retry_ns)
+        return false;
+    return f->wanted_now || journal_has_pressure(j) ||
+           journal_has_many_marks(f, PENDING_MARKS_MAX / 2) ||
+           j->config.apply_uncommitted || is_time(j, f);
+}
+
+void journal_appliers_start(struct journal *j)
+{
+    unsigned n_early = 0;
+
+    LIST_FOREACH_SAFE(node, &j->queue) {
+        struct pending_file *f = container_of(node, struct pending_file, apply_link);
+
+        if (j->n_appliers == APPLIERS_MAX)
+            return;
+        if (!is_due(j, f)) {
+            if (++n_early > EARLY_MAX && !j->stopping)
+                return; /* those behind were committed later, about */
+            continue;
+        }
+        list_remove(&f->apply_link);
+        if (applier_start(j, f) != 0) {
+            journal_apply_later(j, f);
+            list_add_tail(&j->queue, &f->apply_link);
+        }
+    }
+}

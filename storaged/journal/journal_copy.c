@@ -1,0 +1,610 @@
+/*
+ * journal_copy.c - copying frames forward, so that one stuck record does not hold the log; and at the start, what lies in
+ * no segment of this loop.
+ *
+ * In:     the timer, the start. Thread: the storio loop.
+ * Out:    disk reads, log.h.
+ * Keeps:  a frame that was copied is given up when its copy is on stable storage.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+
+enum { READS_MAX = 4 }; /* in vain, in a row, before a frame counts as lost */
+#include "storaged/journal/journal_in.h"
+
+static void copy_next(struct journal *j);
+
+void journal_copier_free(struct copier *c)
+{
+    free(c->bytes);
+    free(c->out);
+    c->bytes = c->out = NULL;
+}
+
+/* Of a frame nothing is left to copy: it goes when the copies are on stable storage. */
+static void copy_entry_end(struct journal *j)
+{
+    journal_copier_free(&j->copier);
+    copy_next(j);
+}
+
+static void copy_give_up(struct journal *j, int rc)
+{
+    j->copier.entry->copied = false;
+    journal_copier_free(&j->copier);
+    j->copying = false;
+    if (j->starting < START_DONE) {
+        j->start_rc = rc;
+        journal_start_step(j);
+    } else {
+        journal_timer_start(j);
+        journal_run(j);
+    }
+}
+
+/* r lies in `to` now. */
+static void record_move(struct pending *p, struct pending_record *r,
+                        struct pending_entry *to)
+{
+    struct pending_entry *from = r->entry;
+
+    r->entry = to;
+    to->n_refs++;
+    to->n_bytes += (unsigned)r->head_len + r->body_len;
+    to->n_committed += r->committed;
+    to->n_damaged += r->damaged;
+    from->n_bytes -= (unsigned)r->head_len + r->body_len;
+    from->n_committed -= r->committed;
+    from->n_damaged -= r->damaged;
+    pending_entry_put(p, from);
+}
+
+static void copy_switch_records(struct copier *c, struct pending_entry *to)
+{
+    struct pending *p = &c->j->pending;
+    struct pending_file *f = pending_find(p, &c->e.file.id);
+    struct entry_record records[ENTRY_BLOCKS_MAX];
+    int n = entry_records(&c->e, c->out, c->append.len, records);
+
+    assert(n > 0);
+    for (int i = 0; f != NULL && i < n; i++) {
+        struct pending_record *r = pending_at_most(
+            p, f, c->e.projection, records[i].block, records[i].header.version);
+
+        if (r == NULL || r->entry != c->entry || r->version != records[i].header.version)
+            continue; /* it went meanwhile */
+        r->body_at = (uint32_t)records[i].body_at;
+        record_move(p, r, to);
+    }
+}
+
+static void copy_switch_damaged(struct copier *c, struct pending_entry *to)
+{
+    struct pending *p = &c->j->pending;
+    struct pending_file *f = pending_find(p, &c->e.file.id);
+
+    for (unsigned i = 0; f != NULL && i < ENTRY_BLOCKS_MAX; i++) {
+        struct pending_record *r;
+
+        if (!entry_has_block(&c->e, i))
+            continue;
+        r = pending_at_most(p, f, c->e.projection, c->e.first + i, c->e.version);
+        if (r != NULL && r->entry == c->entry && r->version == c->e.version && r->damaged)
+            record_move(p, r, to);
+    }
+}
+
+static void copy_switch_mark(struct copier *c, struct pending_entry *to)
+{
+    struct pending *p = &c->j->pending;
+    struct pending_file *f = pending_find(p, &c->e.file.id);
+
+    if (f == NULL)
+        return;
+    LIST_FOREACH(node, &f->marks) {
+        struct pending_mark *m = container_of(node, struct pending_mark, link);
+
+        if (m->entry != c->entry || m->first != c->e.first || m->end != c->e.end ||
+            m->version != c->e.version)
+            continue;
+        m->entry = to;
+        to->n_refs++;
+        pending_entry_put(p, c->entry);
+        return;
+    }
+}
+
+static void copy_switch_fence(struct copier *c, struct pending_entry *to)
+{
+    struct fence *f = *journal_fence_link(c->j, &c->e.file.id);
+    struct pending_entry **at = journal_is_doubt(&c->e.file.id) ? &c->j->doubt
+                                : f != NULL                     ? &f->entry
+                                                                : NULL;
+
+    if (at == NULL || *at != c->entry)
+        return;
+    *at = to;
+    to->n_refs++;
+    pending_entry_put(&c->j->pending, c->entry);
+}
+
+static void copy_entry(struct journal *j);
+static void copy_damaged(struct journal *j);
+
+static void on_copied(struct log_append *append, int rc)
+{
+    struct copier *c = container_of(append, struct copier, append);
+    struct journal *j = c->j;
+    struct pending_entry *to =
+        rc == 0 ? pending_entry_new(&j->pending, &append->place) : NULL;
+
+    if (rc == 0 && to == NULL) {
+        log_release(j->log, &append->place);
+        rc = -ENOMEM;
+    }
+    if (rc != 0) {
+        copy_give_up(j, rc);
+        return;
+    }
+    if (j->copy_first == 0)
+        j->copy_first = to->place.segment;
+    journal_entry_init(j, to, c->e.kind);
+    switch (c->e.kind) {
+    case ENTRY_RECORDS:
+        copy_switch_records(c, to);
+        break;
+    case ENTRY_DAMAGED:
+        copy_switch_damaged(c, to);
+        break;
+    case ENTRY_MARK:
+        copy_switch_mark(c, to);
+        break;
+    case ENTRY_FENCE:
+        copy_switch_fence(c, to);
+        break;
+    default:
+        to->n_refs++;
+        journal_drop_note(j, to);
+        break;
+    }
+    pending_entry_put(&j->pending, to);
+    free(c->out);
+    c->out = NULL;
+    if (c->e.kind == ENTRY_MARK)
+        copy_entry(j); /* it may be in pieces */
+    else if (c->e.kind == ENTRY_RECORDS || c->e.kind == ENTRY_DAMAGED)
+        copy_damaged(j);
+    else
+        copy_entry_end(j);
+}
+
+static void copy_append(struct journal *j)
+{
+    struct copier *c = &j->copier;
+
+    entry_put(c->out, &c->e);
+    c->iov.iov_base = c->out;
+    c->append = (struct log_append){ .kind = c->e.kind,
+                                     .iov = &c->iov,
+                                     .n_iov = 1,
+                                     .len = c->iov.iov_len,
+                                     .head_len = entry_head_bytes(c->out),
+                                     .done = on_copied };
+    log_append(j->log, &c->append);
+}
+
+/* Walks over everything: a journal that rots is rare. NULL: none is left. */
+static struct pending_record *damaged_find(struct journal *j,
+                                           const struct pending_entry *entry)
+{
+    if (entry->n_damaged == 0)
+        return NULL;
+    LIST_FOREACH(file_node, &j->pending.files) {
+        struct pending_file *f = container_of(file_node, struct pending_file, link);
+
+        PENDING_FOREACH(node, f)
+        {
+            struct pending_record *r = container_of(node, struct pending_record, link);
+
+            if (r->entry == entry && r->damaged)
+                return r;
+        }
+    }
+    return NULL;
+}
+
+/* What the frame had and nobody can read goes on as that: one version of one extent's worth of blocks at a time. */
+static void copy_damaged(struct journal *j)
+{
+    struct copier *c = &j->copier;
+    const struct pending_record *r = damaged_find(j, c->entry);
+
+    free(c->out);
+    c->out = r == NULL ? NULL : malloc(ENTRY_HEADER_BYTES);
+    if (r == NULL) {
+        copy_entry_end(j);
+        return;
+    }
+    if (c->out == NULL) {
+        copy_give_up(j, -ENOMEM);
+        return;
+    }
+    c->e = (struct entry){ .kind = ENTRY_DAMAGED,
+                           .file = r->file->ref,
+                           .codec = r->file->codec,
+                           .projection = r->projection,
+                           .first = r->block,
+                           .version = r->version };
+    for (unsigned i = 0; i < ENTRY_BLOCKS_MAX; i++) {
+        const struct pending_record *x = pending_at_most(
+            &j->pending, r->file, r->projection, r->block + i, r->version);
+
+        if (x != NULL && x->entry == c->entry && x->damaged && x->version == r->version)
+            c->e.blocks[i / 64] |= UINT64_C(1) << i % 64;
+    }
+    c->iov.iov_len = ENTRY_HEADER_BYTES;
+    copy_append(j);
+}
+
+static void record_lost(struct journal *j, struct pending_record *r)
+{
+    log_error("block %llu of file %08x%08x%016llx: what the journal has of it is damaged",
+              (unsigned long long)r->block, r->file->ref.id.export_id,
+              r->file->ref.id.generation, (unsigned long long)r->file->ref.id.ino);
+    pending_spoil(r);
+    j->n_damaged++;
+}
+
+/* The frame cannot be read, or not be understood: all its records are lost. */
+static void copy_lost(struct journal *j)
+{
+    LIST_FOREACH(file_node, &j->pending.files) {
+        struct pending_file *f = container_of(file_node, struct pending_file, link);
+
+        PENDING_FOREACH(node, f)
+        {
+            struct pending_record *r = container_of(node, struct pending_record, link);
+
+            if (r->entry == j->copier.entry && !r->damaged)
+                record_lost(j, r);
+        }
+    }
+    copy_damaged(j);
+}
+
+/* Is it what was written? */
+static bool record_is_good(const struct copier *c, const struct pending_record *r,
+                           const struct entry_record *at, size_t head)
+{
+    const uint8_t *p = c->bytes + at->head_at;
+
+    return memcmp(p, r->head, head) == 0 && at->body_len == r->body_len &&
+           at->header.crc == record_crc(p, p + RECORD_HEADER_BYTES,
+                                        at->body_len > 0 ? head - RECORD_HEADER_BYTES : 0,
+                                        c->bytes + at->body_at, at->body_len);
+}
+
+/* What is still wanted of the records in c->bytes, as a new frame; false: nothing. */
+static bool copy_make_records(struct copier *c, const struct entry *e,
+                              struct entry_record *records, int n)
+{
+    struct pending *p = &c->j->pending;
+    struct pending_file *f = pending_find(p, &e->file.id);
+    size_t head = RECORD_HEADER_BYTES + codec_overhang_bytes(e->codec, e->projection);
+    size_t at = ENTRY_HEADER_BYTES;
+    int n_wanted = 0;
+
+    c->e = *e;
+    c->e.version = 0;
+    c->e.blocks[0] = c->e.blocks[1] = 0;
+    for (int i = 0; f != NULL && i < n; i++) {
+        struct pending_record *r = pending_at_most(p, f, e->projection, records[i].block,
+                                                   records[i].header.version);
+        unsigned bit = (unsigned)(records[i].block - e->first);
+
+        if (r == NULL || r->entry != c->entry || r->damaged ||
+            r->version != records[i].header.version)
+            continue;
+        if (!record_is_good(c, r, &records[i], head)) {
+            record_lost(c->j, r);
+            continue;
+        }
+        c->e.blocks[bit / 64] |= UINT64_C(1) << bit % 64;
+        if (r->version > c->e.version)
+            c->e.version = r->version;
+        records[n_wanted++] = records[i];
+    }
+    for (int i = 0; i < n_wanted; i++) {
+        memcpy(c->out + at, c->bytes + records[i].head_at, head);
+        at += head;
+    }
+    for (int i = 0; i < n_wanted; i++) {
+        memcpy(c->out + at, c->bytes + records[i].body_at, records[i].body_len);
+        at += records[i].body_len;
+    }
+    c->iov.iov_len = at;
+    return n_wanted > 0;
+}
+
+/* All there is to a mark is known. */
+static bool copy_make_mark(struct copier *c)
+{
+    LIST_FOREACH(file_node, &c->j->pending.files) {
+        struct pending_file *f = container_of(file_node, struct pending_file, link);
+
+        LIST_FOREACH(node, &f->marks) {
+            struct pending_mark *m = container_of(node, struct pending_mark, link);
+
+            if (m->entry != c->entry)
+                continue;
+            c->e = (struct entry){ .kind = ENTRY_MARK,
+                                   .file = f->ref,
+                                   .codec = f->codec,
+                                   .projection = m->projection,
+                                   .keep_newer = m->keep_newer,
+                                   .first = m->first,
+                                   .end = m->end,
+                                   .version = m->version };
+            c->iov.iov_len = ENTRY_HEADER_BYTES;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A fence, or a drop, whose frame is damaged: it stays where it is, and keeps its segment for as long as it counts. */
+static void copy_skip(struct journal *j)
+{
+    struct copier *c = &j->copier;
+
+    log_error(
+        "journal: a frame that keeps others away is damaged; a later start may not find it");
+    j->n_lost++;
+    c->entry->copied = true;
+    copy_entry_end(j);
+}
+
+/* c->bytes has the frame, where that is needed. */
+static void copy_entry(struct journal *j)
+{
+    struct copier *c = &j->copier;
+    struct entry_record records[ENTRY_BLOCKS_MAX];
+    uint32_t len = c->entry->place.len;
+    bool is_mark = c->entry->kind == ENTRY_MARK, any = true;
+    struct entry e;
+    int n = 0;
+    int rc = is_mark ? 0 : entry_get(c->entry->kind, c->bytes, len, &e);
+
+    if (rc == 0 && c->entry->kind == ENTRY_RECORDS)
+        n = entry_records(&e, c->bytes, len, records);
+    if (rc != 0 || n < 0) {
+        if (c->entry->kind == ENTRY_RECORDS)
+            copy_lost(j);
+        else
+            copy_skip(j);
+        return;
+    }
+    c->out = malloc(len > ENTRY_HEADER_BYTES ? len : ENTRY_HEADER_BYTES);
+    if (c->out == NULL) {
+        copy_give_up(j, -ENOMEM);
+        return;
+    }
+    if (is_mark) {
+        any = copy_make_mark(c);
+    } else if (e.kind == ENTRY_RECORDS) {
+        any = copy_make_records(c, &e, records, n);
+    } else {
+        c->e = e;
+        memset(c->out, 0, ENTRY_HEADER_BYTES);
+        c->iov.iov_len = ENTRY_HEADER_BYTES;
+    }
+    if (any)
+        copy_append(j);
+    else if (c->entry->kind == ENTRY_RECORDS)
+        copy_damaged(j);
+    else
+        copy_entry_end(j);
+}
+
+static void on_copy_read(struct disk_req *dr, int rc)
+{
+    struct copier *c = dr->arg;
+
+    bool is_short = rc == 0 && dr->n_read != c->entry->place.len;
+
+    if (rc != 0 && ++c->n_failed < READS_MAX)
+        copy_give_up(c->j, rc); /* it is tried again */
+    else if ((rc != 0 || is_short) && c->entry->kind == ENTRY_RECORDS)
+        copy_lost(c->j);
+    else if (rc != 0 || is_short)
+        copy_skip(c->j);
+    else
+        copy_entry(c->j);
+    if (rc == 0)
+        c->n_failed = 0;
+}
+
+/* Take the frame in hand: read it, unless its bytes are here. */
+static void copy_entry_start(struct journal *j, struct pending_entry *entry)
+{
+    struct copier *c = &j->copier;
+
+    c->j = j;
+    c->entry = entry;
+    if (j->n_held == 0)
+        j->copy_failures = log_failures(j->log);
+    if (j->n_held == j->held_max) {
+        unsigned max = j->held_max * 2 + 64;
+        struct pending_entry **more = realloc(j->held, max * sizeof(*more));
+
+        if (more == NULL) {
+            copy_give_up(j, -ENOMEM);
+            return;
+        }
+        j->held = more;
+        j->held_max = max;
+    }
+    j->held[j->n_held++] = entry;
+    entry->n_refs++;
+    entry->copied = true;
+    c->bytes = entry->data;
+    entry->data = NULL;
+    if (entry->kind == ENTRY_DAMAGED) {
+        copy_damaged(j);
+        return;
+    }
+    if (c->bytes != NULL || entry->kind == ENTRY_MARK) {
+        copy_entry(j);
+        return;
+    }
+    c->bytes = malloc(entry->place.len);
+    if (c->bytes == NULL || entry->place.file == NULL) {
+        copy_give_up(j, c->bytes == NULL ? -ENOMEM : -EIO);
+        return;
+    }
+    c->iov = (struct iovec){ .iov_base = c->bytes, .iov_len = entry->place.len };
+    c->dr = (struct disk_req){ .op = DISK_READ,
+                               .file = entry->place.file,
+                               .offset = entry->place.offset,
+                               .iov = &c->iov,
+                               .n_iov = 1,
+                               .done = on_copy_read,
+                               .arg = c };
+    disk_submit(j->config.disk, &c->dr);
+}
+
+/*
+ * The copies are on stable storage. But if a sync failed since, perhaps not, and no later sync would tell: then what was
+ * copied stays held, and the copies are copied again, soon. At the start it stays wanted until the next one.
+ */
+static void held_release(struct journal *j)
+{
+    bool failed = j->n_held > 0 && j->copy_failures != log_failures(j->log);
+
+    j->redo_first = j->redo_last = 0;
+    if (failed)
+        log_error("journal: a sync failed; what was copied stays where it was");
+    if (failed && j->starting < START_DONE) {
+        j->n_held = 0;
+    } else if (failed) {
+        j->redo_first = j->copy_first != 0 ? j->copy_first : log_newest(j->log);
+        j->redo_last = log_newest(j->log);
+    }
+    while (!failed && j->n_held > 0)
+        pending_entry_put(&j->pending, j->held[--j->n_held]);
+    j->copy_first = 0;
+    journal_wake(j);
+}
+
+/* Entries are in the order of the log: copies lie behind all that is held. */
+static void redo_start(struct journal *j)
+{
+    j->copy_failures = log_failures(j->log);
+    journal_copy_start(j);
+}
+
+static void on_copies_synced(struct log_wait *w, int rc)
+{
+    struct journal *j = container_of(w, struct journal, copy_wait);
+
+    j->copy_syncing = false;
+    held_release(j);
+    if (j->starting < START_DONE) {
+        j->keep_old |= rc != 0;
+        journal_start_step(j);
+        return;
+    }
+    journal_timer_start(j);
+    journal_run(j);
+}
+
+/* All frames are copied. */
+static void copies_sync(struct journal *j)
+{
+    j->copying = false;
+    if (j->n_held > 0) {
+        j->copy_wait.done = on_copies_synced;
+        j->copy_syncing = !log_sync(j->log, &j->copy_wait);
+        if (j->copy_syncing)
+            return;
+        held_release(j);
+    }
+    if (j->starting < START_DONE)
+        journal_start_step(j);
+    else
+        journal_run(j);
+}
+
+/* At the start: those whose bytes lie in no segment of ours. Later: those of the segment to be emptied. */
+static bool is_to_be_copied(const struct journal *j, const struct pending_entry *e)
+{
+    if (e->copied)
+        return false;
+    if (j->starting < START_DONE)
+        return e->data != NULL;
+    if (e->kind == ENTRY_DROP || e->kind == LOG_KIND_SYNCED)
+        return false;
+    if (j->redo_last != 0)
+        return e->place.segment >= j->redo_first && e->place.segment <= j->redo_last;
+    return e->place.segment == j->copy_segment;
+}
+
+/* Those before the last one that was copied, which is held, were looked at. */
+static void copy_next(struct journal *j)
+{
+    struct list_node *entries = &j->pending.entries;
+    struct list_node *node =
+        j->n_held > 0 ? j->held[j->n_held - 1]->link.next : entries->next;
+
+    for (; node != entries; node = node->next) {
+        struct pending_entry *e = container_of(node, struct pending_entry, link);
+
+        if (is_to_be_copied(j, e)) {
+            copy_entry_start(j, e);
+            return;
+        }
+    }
+    copies_sync(j);
+}
+
+void journal_copy_start(struct journal *j)
+{
+    j->copying = true;
+    copy_next(j);
+}
+
+/* Is it worth it? What is committed will be applied instead, as long as that goes on. */
+void journal_copy_maybe_start(struct journal *j)
+{
+    uint64_t segment = log_oldest_wanted(j->log);
+    uint64_t bytes = 0;
+
+    if (j->copying || j->copy_syncing || j->stopping || !journal_has_pressure(j) ||
+        segment == 0 || segment == log_newest(j->log))
+        return;
+    if (j->redo_last != 0) {
+        redo_start(j);
+        return;
+    }
+    if (j->n_held > 0) { /* the last round was given up: those first */
+        copies_sync(j);
+        return;
+    }
+    LIST_FOREACH(node, &j->pending.entries) {
+        const struct pending_entry *e = container_of(node, struct pending_entry, link);
+
+        if (e->place.segment != segment)
+            continue;
+        if (e->n_committed > 0 && j->n_appliers > 0)
+            return;
+        bytes += e->n_bytes + ENTRY_HEADER_BYTES;
+    }
+    if (bytes > journal_segment_bytes(j) / 2)
+        return;
+    j->copy_segment = segment;
+    journal_copy_start(j);
+}

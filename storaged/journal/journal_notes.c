@@ -1,0 +1,170 @@
+/*
+ * journal_notes.c - the fences and the doubt of the journal, and the drops whose frames are still wanted.
+ *
+ * In:     frames that were appended or found. Thread: the storio loop.
+ * Keeps:  the frame of a drop stays for as long as one that it takes away may lie in the log.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "storaged/journal/journal_in.h"
+
+enum {
+    FENCES_MAX = 65536,
+    FENCE_HOURS = 24,
+};
+
+struct fence **journal_fence_link(struct journal *j, const struct file_id *id)
+{
+    struct fence **at = &j->fence_buckets[file_id_hash(id) % JOURNAL_FENCE_BUCKETS];
+
+    while (*at != NULL &&
+           ((*at)->id.ino != id->ino || (*at)->id.generation != id->generation ||
+            (*at)->id.export_id != id->export_id))
+        at = &(*at)->hash_next;
+    return at;
+}
+
+uint32_t journal_fence(const struct journal *j, const struct file_id *id)
+{
+    const struct fence *f;
+
+    if (j->n_fences == 0)
+        return 0;
+    f = *journal_fence_link((struct journal *)(uintptr_t)j, id);
+    return f == NULL ? 0 : f->epoch;
+}
+
+bool journal_fence_is_good(const struct journal *j, const struct file_id *id)
+{
+    const struct fence *f = *journal_fence_link((struct journal *)(uintptr_t)j, id);
+
+    return f != NULL && f->entry->failures == log_failures(j->log);
+}
+
+bool journal_has_failed(const struct journal *j)
+{
+    return log_failures(j->log) != 0;
+}
+
+bool journal_is_copying(const struct journal *j)
+{
+    return j->copying && j->copier.out != NULL;
+}
+
+static void fence_free(struct journal *j, struct fence **at)
+{
+    struct fence *f = *at;
+
+    *at = f->hash_next;
+    list_remove(&f->link);
+    pending_entry_put(&j->pending, f->entry);
+    free(f);
+    j->n_fences--;
+}
+
+bool journal_is_doubt(const struct file_id *id)
+{
+    return id->export_id == 0 && id->generation == 0 && id->ino == 0;
+}
+
+static void doubt_note(struct journal *j, struct pending_entry *entry)
+{
+    if (j->doubt != NULL)
+        pending_entry_put(&j->pending, entry);
+    else
+        j->doubt = entry;
+}
+
+int journal_fence_note(struct journal *j, const struct file_id *id, uint32_t epoch,
+                       struct pending_entry *entry)
+{
+    struct fence **at = journal_fence_link(j, id), *f = *at;
+
+    if (journal_is_doubt(id)) {
+        doubt_note(j, entry);
+        return 0;
+    }
+    if (f != NULL && f->epoch > epoch) {
+        pending_entry_put(&j->pending, entry);
+        return 0;
+    }
+    if (f != NULL)
+        fence_free(j, at);
+    f = calloc(1, sizeof(*f));
+    if (f == NULL) {
+        pending_entry_put(&j->pending, entry);
+        return -ENOMEM;
+    }
+    *f = (struct fence){
+        .id = *id, .epoch = epoch, .since_ns = journal_now(j), .entry = entry
+    };
+    at = &j->fence_buckets[file_id_hash(id) % JOURNAL_FENCE_BUCKETS];
+    f->hash_next = *at;
+    *at = f;
+    list_add_tail(&j->fences, &f->link);
+    if (++j->n_fences > FENCES_MAX)
+        fence_free(j, journal_fence_link(
+                          j, &container_of(j->fences.next, struct fence, link)->id));
+    journal_timer_start(j);
+    return 0;
+}
+
+/* Without the note in memory the frame would go, and what it took away could come back. */
+void journal_drop_note(struct journal *j, struct pending_entry *entry)
+{
+    struct drop_note *n = malloc(sizeof(*n));
+
+    if (n == NULL)
+        return; /* the frame stays wanted for ever, that is: until the next start */
+    n->entry = entry;
+    list_add_tail(&j->drops, &n->link);
+    journal_timer_start(j);
+}
+
+static void doubt_end(struct journal *j)
+{
+    if (j->doubt != NULL)
+        pending_entry_put(&j->pending, j->doubt);
+    j->doubt = NULL;
+}
+
+void journal_notes_expire(struct journal *j)
+{
+    uint64_t oldest = log_oldest(j->log);
+
+    if (!identity_is_in_doubt(j->config.identity)) {
+        doubt_end(j);
+        j->n_lost = 0;
+    }
+    while (!list_is_empty(&j->fences)) {
+        struct fence *f = container_of(j->fences.next, struct fence, link);
+
+        if (journal_now(j) - f->since_ns < FENCE_HOURS * 3600 * 1000 * MS)
+            break;
+        fence_free(j, journal_fence_link(j, &f->id));
+    }
+    LIST_FOREACH_SAFE(node, &j->drops) {
+        struct drop_note *n = container_of(node, struct drop_note, link);
+
+        if (oldest != 0 && oldest < n->entry->place.segment)
+            continue;
+        list_remove(&n->link);
+        pending_entry_put(&j->pending, n->entry);
+        free(n);
+    }
+}
+
+void journal_notes_free(struct journal *j)
+{
+    doubt_end(j);
+    while (!list_is_empty(&j->fences))
+        fence_free(j, journal_fence_link(
+                          j, &container_of(j->fences.next, struct fence, link)->id));
+    while (!list_is_empty(&j->drops)) {
+        struct drop_note *n = container_of(j->drops.next, struct drop_note, link);
+
+        list_remove(&n->link);
+        free(n);
+    }
+}

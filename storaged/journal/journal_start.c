@@ -1,0 +1,503 @@
+/*
+ * journal_start.c - replay: what the segments of all loops hold becomes what is pending here.
+ *
+ * In:     journal_start(), journal_serve(). Thread: the storio loop.
+ * Out:    log_scan(), the hook `resolve`, the copier.
+ * Keeps:  interrupted, or done twice, the outcome is the same.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "storaged/format/projfile.h"
+#include "storaged/journal/journal_in.h"
+
+enum { RESOLVERS_MAX = 16 };
+
+static int found_records(struct journal *j, struct pending_entry *entry,
+                         const struct entry *e, const uint8_t *data, size_t len)
+{
+    size_t head = RECORD_HEADER_BYTES + codec_overhang_bytes(e->codec, e->projection);
+    struct entry_record records[ENTRY_BLOCKS_MAX];
+    struct pending_file *f;
+    int n = entry_records(e, data, len, records), rc = 0;
+
+    if (n < 0) {
+        log_error("journal: a frame of records that makes no sense is left out");
+        return 0;
+    }
+    f = pending_get(&j->pending, &e->file, e->codec);
+    if (f == NULL)
+        return -ENOMEM;
+    if (f->codec != e->codec) {
+        log_error("journal: a frame of records in another code is left out");
+        return 0;
+    }
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = pending_add_record(&j->pending, f, entry, e->projection,
+                                data + records[i].head_at, head, &records[i].header,
+                                records[i].body_at, records[i].body_len, journal_now(j));
+    return rc;
+}
+
+static int found_mark(struct journal *j, struct pending_entry *entry,
+                      const struct entry *e)
+{
+    struct pending_file *f = pending_get(&j->pending, &e->file, e->codec);
+    struct pending_mark m = { .first = e->first,
+                              .end = e->end,
+                              .version = e->version,
+                              .since_ns = journal_now(j),
+                              .projection = e->projection,
+                              .keep_newer = e->keep_newer,
+                              .passed = true };
+
+    return f == NULL ? -ENOMEM : pending_add_mark(&j->pending, f, entry, &m);
+}
+
+static int found_drop(struct journal *j, struct pending_entry *entry,
+                      const struct entry *e)
+{
+    struct pending_file *f = pending_find(&j->pending, &e->file.id);
+    struct pending_drop d = { e->first, e->end, e->version, e->epoch, e->projections };
+    int n = f == NULL ? 0 : pending_drop(&j->pending, f, &d);
+
+    if (n < 0)
+        return n;
+    entry->n_refs++;
+    journal_drop_note(j, entry);
+    return 0;
+}
+
+/*
+ * The bytes are lost, what they were is known: all versions up to the one of the frame are in doubt here, and the
+ * newest that may have been here is answered as damaged.
+ */
+static int found_damaged(struct journal *j, struct pending_entry *entry,
+                         const struct entry *e)
+{
+    size_t head_len = RECORD_HEADER_BYTES + codec_overhang_bytes(e->codec, e->projection);
+    uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX] = { 0 };
+    struct pending_file *f = pending_get(&j->pending, &e->file, e->codec);
+    int rc = f == NULL ? -ENOMEM : 0;
+
+    if (f == NULL || f->codec != e->codec || e->version == 0)
+        return rc;
+    for (unsigned i = 0; i < ENTRY_BLOCKS_MAX && rc == 0; i++) {
+        struct record_header h = { .flags = RECORD_DAMAGED,
+                                   .version = e->version,
+                                   .block = e->first + i };
+
+        if (!entry_has_block(e, i))
+            continue;
+        damaged_head_put(head, f->hash, e->projection, h.block, h.version, false);
+        rc = pending_add_record(&j->pending, f, entry, e->projection, head, head_len, &h,
+                                0, 0, journal_now(j));
+    }
+    return rc;
+}
+
+/* To be appended here, because it lies in another's segments, or the one of its own is damaged. */
+static int found_keep(struct pending_entry *entry, const uint8_t *data, size_t len)
+{
+    entry->data = malloc(len);
+    if (entry->data == NULL)
+        return -ENOMEM;
+    memcpy(entry->data, data, len);
+    entry->place.len = (uint32_t)len;
+    return 0;
+}
+
+static int found(struct journal *j, struct pending_entry *entry, const struct entry *e,
+                 const uint8_t *data, size_t len)
+{
+    switch (entry->kind) {
+    case ENTRY_RECORDS:
+        return found_records(j, entry, e, data, len);
+    case ENTRY_DAMAGED:
+        return found_damaged(j, entry, e);
+    case ENTRY_MARK:
+        return found_mark(j, entry, e);
+    case ENTRY_FENCE:
+        entry->n_refs++;
+        return journal_fence_note(j, &e->file.id, e->epoch, entry);
+    default:
+        return found_drop(j, entry, e);
+    }
+}
+
+static int on_found(void *arg, unsigned loop, uint8_t kind, const struct log_place *place,
+                    const uint8_t *data, size_t len)
+{
+    struct journal *j = arg;
+    uint8_t wide[ENTRY_HEADER_BYTES];
+    struct pending_entry *entry;
+    struct entry e;
+    int rc = 0;
+
+    if (place->is_damaged) { /* of all kinds but records that is everything */
+        if (!entry_head_widen(data, len, wide))
+            return 0;
+        data = wide;
+        len = sizeof(wide);
+    }
+    if (entry_get(kind, data, len, &e) != 0) {
+        log_error("journal: a frame that makes no sense is left out");
+        return 0;
+    }
+    if (!j->config.hooks.owns(j->config.hooks.arg, &e.file.id) &&
+        !journal_is_doubt(&e.file.id))
+        return 0;
+    entry = pending_entry_new(&j->pending, place);
+    if (entry == NULL)
+        return -ENOMEM;
+    entry->kind = kind;
+    entry->loop = (uint8_t)loop;
+    entry->place.file = NULL;
+    if (place->is_damaged && kind == ENTRY_RECORDS) {
+        entry->suspect = true;
+        entry->kind = e.kind = ENTRY_DAMAGED;
+        if (e.version != 0)
+            entry_put(wide, &e);
+    }
+    if (loop != j->config.loop || place->is_damaged)
+        rc = found_keep(entry, data, len);
+    if (rc == 0)
+        rc = found(j, entry, &e, data, len);
+    pending_entry_put(&j->pending, entry);
+    return rc;
+}
+
+/* What was found damaged and nobody ever synced is a torn end: it was never here. */
+static void suspects_judge(struct journal *j)
+{
+    struct pending *p = &j->pending;
+
+    LIST_FOREACH_SAFE(file_node, &p->files) {
+        struct pending_file *f = container_of(file_node, struct pending_file, link);
+
+        pending_hold(f);
+        PENDING_FOREACH_SAFE(node, f)
+        {
+            struct pending_record *r = container_of(node, struct pending_record, link);
+
+            if (!r->entry->suspect)
+                continue;
+            if (log_was_synced(j->scanned, r->entry->loop, &r->entry->place))
+                j->n_damaged++;
+            else
+                pending_remove_record(p, r);
+        }
+        pending_put(p, f);
+    }
+    j->n_lost = j->scanned->n_lost;
+    if (j->n_damaged > 0)
+        log_error("journal: %llu records are damaged; they are answered as that until "
+                  "they are healed",
+                  (unsigned long long)j->n_damaged);
+    if (j->n_lost > 0)
+        log_error(
+            "journal: %llu frames or segments that were on stable storage are lost, "
+            "and with them what they told of: until this storage was scrubbed, readers ask others, too",
+            (unsigned long long)j->n_lost);
+}
+
+static void on_scanned(void *arg, int rc, const struct log_scan_result *result)
+{
+    struct journal *j = arg;
+
+    if (rc == 0 && (j->scanned = malloc(sizeof(*result))) == NULL)
+        rc = -ENOMEM;
+    if (rc == 0) {
+        *j->scanned = *result;
+        suspects_judge(j);
+    }
+    if (rc == -EPROTONOSUPPORT)
+        log_error("the journal was written by a later version: start that one");
+    j->start_rc = rc;
+    journal_start_step(j);
+}
+
+static void on_log_started(void *arg, int rc)
+{
+    struct journal *j = arg;
+
+    j->start_rc = rc;
+    j->log_started = rc == 0;
+    LIST_FOREACH(node, &j->pending.entries) {
+        struct pending_entry *e = container_of(node, struct pending_entry, link);
+
+        if (rc == 0 && e->data == NULL && log_adopt(j->log, &e->place) != 0)
+            j->start_rc = -EIO; /* it was there a moment ago */
+    }
+    journal_start_step(j);
+}
+
+static int start_log(struct journal *j)
+{
+    const struct journal_config *c = &j->config;
+    struct log_config config = {
+        .env = j->config.env,
+        .disk = j->config.disk,
+        .loop = c->loop,
+        .n_loops = c->n_loops == 0 ? 1 : c->n_loops,
+        .n_loops_max = JOURNAL_LOOPS_MAX,
+        .reserve_bytes = c->reserve_bytes,
+        .segment_bytes = journal_segment_bytes(j),
+        .slots = journal_slots(j),
+    };
+    int rc = log_open(&config, &j->log);
+
+    if (rc == 0)
+        log_start(j->log, on_log_started, j);
+    return rc;
+}
+
+static void on_resolved(void *arg, int rc)
+{
+    struct journal *j = arg;
+
+    j->n_resolving--;
+    if (rc != 0 && j->start_rc == 0)
+        j->start_rc = rc;
+    journal_start_step(j);
+}
+
+/* Held, so that it is known where the list goes on. */
+static struct pending_file *resolve_next(struct journal *j)
+{
+    struct list_node *files = &j->pending.files;
+    struct list_node *node = j->resolved == NULL ? files->next : j->resolved->link.next;
+    struct pending_file *next =
+        node == files ? NULL : container_of(node, struct pending_file, link);
+
+    if (next != NULL)
+        pending_hold(next);
+    if (j->resolved != NULL)
+        pending_put(&j->pending, j->resolved);
+    j->resolved = next;
+    j->resolved_all = next == NULL;
+    return next;
+}
+
+/* The next files: what lies in place of what we found? False: all are done. */
+static bool start_resolve(struct journal *j)
+{
+    while (j->start_rc == 0 && j->n_resolving < RESOLVERS_MAX && !j->resolved_all) {
+        struct pending_file *next = resolve_next(j);
+
+        if (next == NULL)
+            break;
+        j->start_rc = j->config.hooks.resolve(j->config.hooks.arg, next, on_resolved, j);
+        j->n_resolving += j->start_rc == 0;
+    }
+    return j->n_resolving > 0;
+}
+
+/*
+ * It has to be on stable storage before the frames around those that were lost go, and with them all that tells of it. When
+ * there is no room, they stay.
+ */
+static void on_doubt_said(struct log_append *a, int rc)
+{
+    struct journal *j = container_of(a, struct journal, say);
+
+    if (rc == 0 && (j->doubt = pending_entry_new(&j->pending, &a->place)) != NULL)
+        journal_entry_init(j, j->doubt, ENTRY_FENCE);
+    else if (rc == 0)
+        log_release(j->log, &a->place);
+    j->keep_old |= j->doubt == NULL;
+    free(j->said);
+    j->said = NULL;
+    journal_start_step(j);
+}
+
+/* False: there is nothing to say. */
+static bool start_doubt(struct journal *j)
+{
+    const struct entry e = { .kind = ENTRY_FENCE,
+                             .file = { .codec = CODEC_MOJETTE,
+                                       .n_storages = (uint8_t)codec_layout(0)->n,
+                                       .block_bytes = 8192 },
+                             .epoch = 1 };
+
+    if (j->n_lost > 0 || j->doubt != NULL)
+        atomic_fetch_add(&j->config.identity->losses, 1);
+    if (j->n_lost == 0 || j->doubt != NULL)
+        return false;
+    j->said = malloc(ENTRY_HEADER_BYTES);
+    if (j->said == NULL) {
+        j->keep_old = true;
+        return false;
+    }
+    entry_put(j->said, &e);
+    j->said_iov = (struct iovec){ .iov_base = j->said, .iov_len = ENTRY_HEADER_BYTES };
+    j->say = (struct log_append){ .kind = ENTRY_FENCE,
+                                  .iov = &j->said_iov,
+                                  .n_iov = 1,
+                                  .len = ENTRY_HEADER_BYTES,
+                                  .head_len = entry_head_bytes(j->said),
+                                  .done = on_doubt_said };
+    log_append(j->log, &j->say);
+    return true;
+}
+
+/* When it fails, what lay there stays where it was, and who wrote it learns from the verifier that it may be lost. */
+static void on_start_synced(struct log_wait *w, int rc)
+{
+    struct journal *j = container_of(w, struct journal, stop_wait);
+
+    j->keep_old |= rc != 0;
+    journal_start_step(j);
+}
+
+static void on_start_said(struct log_append *a, int rc)
+{
+    struct journal *j = container_of(a, struct journal, say);
+    struct pending_entry *entry =
+        rc == 0 ? pending_entry_new(&j->pending, &a->place) : NULL;
+
+    if (entry != NULL) {
+        entry->kind = LOG_KIND_SYNCED;
+        journal_drop_note(j, entry); /* as long as what it tells of may lie in the log */
+    } else if (rc == 0) {
+        log_release(j->log, &a->place);
+    }
+    j->starting = START_SAID;
+    j->stop_wait.done = on_start_synced;
+    if (log_sync(j->log, &j->stop_wait))
+        journal_start_step(j);
+}
+
+/* What was found is on stable storage now: a later start is to know that. False: there is nothing to say. */
+static bool start_say(struct journal *j)
+{
+    size_t len;
+
+    if (j->keep_old || (j->said = malloc(LOG_SYNCED_MAX)) == NULL)
+        return false;
+    len = log_synced_put(j->scanned, j->config.loop, j->said);
+    if (len == 0)
+        return false;
+    j->said_iov = (struct iovec){ .iov_base = j->said, .iov_len = len };
+    j->say = (struct log_append){ .kind = LOG_KIND_SYNCED,
+                                  .iov = &j->said_iov,
+                                  .n_iov = 1,
+                                  .len = len,
+                                  .done = on_start_said };
+    log_append(j->log, &j->say);
+    return true;
+}
+
+static void start_end(struct journal *j)
+{
+    free(j->said);
+    j->said = NULL;
+    free(j->scanned);
+    j->scanned = NULL;
+    j->starting = START_DONE;
+    j->start_done(j->start_arg, j->start_rc);
+}
+
+void journal_start_step(struct journal *j)
+{
+    if (j->start_rc != 0 && j->n_resolving == 0) {
+        start_end(j);
+        return;
+    }
+    switch (j->starting) {
+    case START_SCAN:
+        j->starting = START_LOG;
+        j->start_rc = start_log(j);
+        if (j->start_rc != 0)
+            start_end(j);
+        return;
+    case START_LOG:
+        j->starting = START_RESOLVE;
+        /* fall through */
+    case START_RESOLVE:
+        if (start_resolve(j))
+            return;
+        if (j->start_rc != 0) {
+            start_end(j);
+            return;
+        }
+        j->starting = START_COPY;
+        journal_copy_start(j);
+        return;
+    case START_COPY:
+        j->starting = START_DOUBT;
+        if (start_doubt(j))
+            return;
+        /* fall through */
+    case START_DOUBT:
+        j->starting = START_SYNC;
+        j->stop_wait.done = on_start_synced;
+        if (!log_sync(j->log, &j->stop_wait))
+            return;
+        /* fall through */
+    case START_SYNC:
+        j->starting = START_SAY;
+        if (start_say(j))
+            return;
+        /* fall through */
+    case START_SAY:
+    case START_SAID:
+        if (j->pending.n_uncommitted > 0)
+            log_info("journal: %llu records and marks wait for a commit",
+                     (unsigned long long)j->pending.n_uncommitted);
+        start_end(j);
+        return;
+    case START_DONE:
+        return;
+    }
+}
+
+void journal_start(struct journal *j, void (*done)(void *arg, int rc), void *arg)
+{
+    j->start_done = done;
+    j->start_arg = arg;
+    j->start_rc = (j->config.believe_any_crc ? log_scan_any_crc : log_scan)(
+        j->config.env, j->config.disk, JOURNAL_LOOPS_MAX, j->config.loop, on_found,
+        on_scanned, j);
+    if (j->start_rc != 0)
+        start_end(j);
+}
+
+static void serve(struct journal *j)
+{
+    LIST_FOREACH(node, &j->pending.files)
+        journal_queue_file(j, container_of(node, struct pending_file, link));
+    if (!list_is_empty(&j->pending.entries))
+        journal_timer_start(j);
+    j->serve_done(j->serve_arg);
+}
+
+/* What of our own could not be erased is tried every second, and until then drops keep their frames. What a loop that is not there
+ * any more left behind is tried at the next start: that finds it once more, as now, even what was dropped since; so it
+ * stays only if neither its header nor its name could go. */
+static void on_forgotten(void *arg, int rc)
+{
+    struct journal *j = arg;
+
+    if (rc != 0)
+        log_warn("journal: old segments stay for now: %s", strerror(-rc));
+    serve(j);
+}
+
+static void on_serve_task(struct env_task *task)
+{
+    serve(container_of(task, struct journal, serve_task));
+}
+
+void journal_serve(struct journal *j, void (*done)(void *arg), void *arg)
+{
+    j->serve_done = done;
+    j->serve_arg = arg;
+    j->serve_task.fn = on_serve_task;
+    if (j->keep_old)
+        env_post(j->config.env, &j->serve_task);
+    else
+        log_forget_old(j->log, on_forgotten, j);
+}

@@ -1,0 +1,101 @@
+/*
+ * loose.c - which blocks of a file clients wrote in place, without anybody knowing yet that they are stable elsewhere.
+ *
+ * In:     write.c, sync requests (sync.c). Pure.
+ * Out:    nothing.
+ * Yours:  how many ranges, how long.
+ */
+#include "storaged/object/loose.h"
+
+#include <string.h>
+
+static void range_remove(struct loose_range *ranges, unsigned *n, unsigned at)
+{
+    (*n)--;
+    memmove(&ranges[at], &ranges[at + 1], (*n - at) * sizeof(*ranges));
+}
+
+/* The two neighbours that are closest become one. */
+static void join_closest(struct loose_range *ranges, unsigned *n)
+{
+    unsigned best = 0;
+
+    for (unsigned i = 1; i + 1 < *n; i++) {
+        if (ranges[i + 1].first - ranges[i].end <
+            ranges[best + 1].first - ranges[best].end)
+            best = i;
+    }
+    ranges[best].end = ranges[best + 1].end;
+    range_remove(ranges, n, best + 1);
+}
+
+void loose_ranges_add(struct loose_range *ranges, unsigned *n, unsigned max,
+                      uint64_t first, uint64_t end)
+{
+    unsigned at = 0;
+
+    while (at < *n && ranges[at].end < first)
+        at++;
+    while (at < *n && ranges[at].first <= end) {
+        first = ranges[at].first < first ? ranges[at].first : first;
+        end = ranges[at].end > end ? ranges[at].end : end;
+        range_remove(ranges, n, at);
+    }
+    if (*n == max) {
+        join_closest(ranges, n);
+        loose_ranges_add(ranges, n, max, first, end);
+        return;
+    }
+    memmove(&ranges[at + 1], &ranges[at], (*n - at) * sizeof(*ranges));
+    ranges[at] = (struct loose_range){ first, end };
+    (*n)++;
+}
+
+void loose_add(struct loose *l, uint64_t first, uint64_t end, uint64_t version)
+{
+    struct loose_list *list = &l->fresh;
+
+    if (list->n == 0 || version < list->oldest)
+        list->oldest = version;
+    loose_ranges_add(list->ranges, &list->n, LOOSE_RANGES_MAX, first, end);
+}
+
+static void list_merge(struct loose_list *into, const struct loose_list *from)
+{
+    if (into->n == 0 || (from->n > 0 && from->oldest < into->oldest))
+        into->oldest = from->oldest;
+    for (unsigned i = 0; i < from->n; i++)
+        loose_ranges_add(into->ranges, &into->n, LOOSE_RANGES_MAX, from->ranges[i].first,
+                         from->ranges[i].end);
+}
+
+void loose_sync(struct loose *l, uint64_t now_ns)
+{
+    uint64_t span_ns = LOOSE_MS * UINT64_C(1000000);
+
+    if (l->fresh.n == 0 && l->synced[0].n == 0 && l->synced[1].n == 0)
+        return;
+    if (now_ns - l->since_ns >= 2 * span_ns)
+        l->synced[0].n = 0;
+    if (now_ns - l->since_ns >= span_ns) {
+        l->synced[1] = l->synced[0];
+        l->synced[0].n = 0;
+        l->since_ns = now_ns;
+    }
+    list_merge(&l->synced[0], &l->fresh);
+    l->fresh.n = 0;
+}
+
+void loose_get(const struct loose *l, struct loose_range *ranges, unsigned *n,
+               uint64_t *oldest)
+{
+    const struct loose_list *lists[] = { &l->fresh, &l->synced[0], &l->synced[1] };
+
+    for (unsigned i = 0; i < 3; i++) {
+        for (unsigned j = 0; j < lists[i]->n; j++)
+            loose_ranges_add(ranges, n, LOOSE_TOLD_MAX, lists[i]->ranges[j].first,
+                             lists[i]->ranges[j].end);
+        if (lists[i]->n > 0 && lists[i]->oldest < *oldest)
+            *oldest = lists[i]->oldest;
+    }
+}

@@ -1,0 +1,201 @@
+/*
+ * op_journal.c - what requests ask of the journal: room, appended frames, syncs (op.h has what each promises).
+ *
+ * In:     the ops of this folder. Thread: the storio loop.
+ * Out:    log.h; the step of an op that waited.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "storaged/ops/op.h"
+
+/* ---- room ---- */
+
+bool op_has_pressure(const struct op *op)
+{
+    return journal_has_pressure(op->st->journal) ||
+           journal_has_many_marks(op_pending(op), PENDING_MARKS_MAX / 2);
+}
+
+enum op_next op_journal_room(struct op *op, bool is_mark)
+{
+    struct journal *j = op->st->journal;
+    uint64_t t = env_now_ns(op->st->env);
+
+    if (!journal_is_full(j) &&
+        !(is_mark && journal_has_many_marks(op_pending(op), PENDING_MARKS_MAX)))
+        return OP_GO;
+    if (op->room_deadline_ns == 0)
+        op->room_deadline_ns = t + ROOM_WAIT_MS * UINT64_C(1000000);
+    if (t >= op->room_deadline_ns || op->st->stopping)
+        return op_bad(op, -EBUSY);
+    op_unlock(op); /* who applies what is in the way needs it */
+    op->room.task = &op->task;
+    journal_wait_for_room(j, &op->room);
+    return OP_WAIT;
+}
+
+enum op_next op_marks_first(struct op *op)
+{
+    struct journal *j = op->st->journal;
+    struct pending_file *f = op_pending(op);
+
+    if (f == NULL || f->n_marks == 0 || op->waited_marks || f->applying)
+        return OP_GO;
+    LIST_FOREACH(node, &f->marks) {
+        if (!container_of(node, struct pending_mark, link)->committed)
+            continue;
+        op->waited_marks = true; /* once, however it ends */
+        f->wanted_now = true;
+        journal_poke(j, f);
+        if (!f->applying)
+            return OP_GO;
+        op->room.task = &op->task;
+        journal_wait(j, &op->room);
+        return OP_WAIT;
+    }
+    return OP_GO;
+}
+
+/* ---- appending ---- */
+
+struct op_append {
+    struct log_append a;
+    struct op *op; /* borrowed */
+};
+
+static void on_op_appended(struct log_append *a, int rc)
+{
+    struct op *op = container_of(a, struct op_append, a)->op;
+
+    op->rc = rc;
+    op->step(op);
+}
+
+enum op_next op_append(struct op *op, uint8_t kind, const struct iovec *iov,
+                       unsigned n_iov, size_t len)
+{
+    struct journal *j = op->st->journal;
+
+    if (op->append == NULL) {
+        op->append = malloc(sizeof(*op->append)); /* large, and the log fills it */
+        if (op->append == NULL)
+            return op_bad(op, -ENOMEM);
+        op->append->op = op;
+        op->append->a.kind = kind;
+        op->append->a.iov = iov;
+        op->append->a.n_iov = n_iov;
+        op->append->a.len = len;
+        op->append->a.head_len = entry_head_bytes(iov[0].iov_base);
+        op->append->a.done = on_op_appended;
+        log_append(journal_log(j), &op->append->a);
+        return OP_WAIT;
+    }
+    if (op->rc != 0) {
+        free(op->append);
+        op->append = NULL;
+        return OP_BAD;
+    }
+    op->entry = journal_entry_new(j, &op->append->a);
+    free(op->append);
+    op->append = NULL;
+    return op->entry == NULL ? op_bad(op, -ENOMEM) : OP_GO;
+}
+
+/* First the frame, then the index: after a crash in between it is all there again, or all gone. */
+static enum op_next drop_once(struct op *op, const struct pending_drop *d,
+                              uint8_t *header)
+{
+    struct journal *j = op->st->journal;
+    struct entry e = { .kind = ENTRY_DROP,
+                       .file = op_file(op),
+                       .first = d->first,
+                       .end = d->end,
+                       .version = d->keep,
+                       .epoch = d->epoch,
+                       .projections = d->projections };
+    struct pending_entry *entry;
+    enum op_next next;
+
+    if (op->append == NULL) {
+        entry_put(header, &e);
+        op->iov = (struct iovec){ .iov_base = header, .iov_len = ENTRY_HEADER_BYTES };
+    }
+    next = op_append(op, ENTRY_DROP, &op->iov, 1, ENTRY_HEADER_BYTES);
+    if (next != OP_GO)
+        return next;
+    entry = op->entry;
+    op->entry = NULL;
+    journal_drop_note(j, entry);
+    op->rc = 0;
+    if (op_pending(op) != NULL && pending_drop(journal_pending(j), op_pending(op), d) < 0)
+        return op_bad(op, -ENOMEM);
+    return OP_GO;
+}
+
+enum op_next op_append_drop(struct op *op, const struct pending_drop *d, uint8_t *header)
+{
+    do {
+        enum op_next next = drop_once(op, d, header);
+
+        if (next != OP_GO)
+            return next;
+        /* a copy of what goes may lie behind our frame: another one behind that */
+        op->dropping_again = !op->dropping_again && journal_is_copying(op->st->journal);
+    } while (op->dropping_again);
+    return OP_GO;
+}
+
+bool op_entry_is_good(const struct op *op, const struct pending_entry *entry)
+{
+    return entry->failures == log_failures(journal_log(op->st->journal));
+}
+
+static void on_op_log_synced(struct log_wait *w, int rc)
+{
+    struct op *op = container_of(w, struct op, log_wait);
+
+    op->log_waiting = false;
+    op->log_rc = rc;
+    if (rc == 0)
+        journal_synced(op->st->journal, op->log_number);
+    if (op->log_joined)
+        op->step(op);
+}
+
+bool op_file_is_synced(const struct op *op)
+{
+    return journal_file_is_synced(op->st->journal, op_pending(op));
+}
+
+void op_log_sync_start(struct op *op)
+{
+    struct journal *j = op->st->journal;
+
+    if ((op->st->config.mutant & MUTANT_NO_JOURNAL_SYNC) != 0)
+        return;
+    op->log_number = journal_newest(j);
+    op->log_wait.done = on_op_log_synced;
+    op->log_waiting = !log_sync(journal_log(j), &op->log_wait);
+}
+
+enum op_next op_sync_both(struct op *op, bool files)
+{
+    enum op_next next = files && !op->log_joined ? op_sync(op) : OP_GO;
+
+    if (next == OP_WAIT)
+        return next;
+    if (next == OP_BAD) /* were it answered now, the journal would answer to nobody */
+        op->files_rc = op->rc;
+    return op_log_sync_join(op);
+}
+
+enum op_next op_log_sync_join(struct op *op)
+{
+    op->log_joined = true;
+    if (op->log_waiting)
+        return OP_WAIT;
+    if (op->files_rc != 0)
+        return op_bad(op, op->files_rc);
+    return op->log_rc == 0 ? OP_GO : op_bad(op, op->log_rc);
+}

@@ -1,0 +1,487 @@
+/*
+ * storage.c - the dispatcher of the storage daemon, and what is not about a file: ST_INFO,
+ * ST_ADMIT, the end.
+ *
+ * In:     storage_handle(), from the shell. Thread: the storio loop.
+ * Out:    rpc_reply(), struct disk.
+ * Keeps:  every call is answered once; the number of requests under way is bounded (I9).
+ */
+#include "storaged/ops/storage.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "storaged/ops/op.h"
+
+enum {
+    FILES_MAX_DEFAULT = 1024,
+    OPS_MAX_DEFAULT = 4096,
+    JOURNAL_BYTES_DEFAULT = 256 << 20,
+};
+
+/* ---- ST_INFO ---- */
+
+static void info_reply(struct op *op)
+{
+    const struct storage_config *config = &op->st->config;
+    Rozo__StInfoResp resp = ROZO__ST_INFO_RESP__INIT;
+    struct identity *id = config->identity;
+
+    resp.version = (char *)(uintptr_t)config->version;
+    resp.host = (char *)(uintptr_t)config->host;
+    resp.rack = (char *)(uintptr_t)config->rack;
+    resp.data_dir = (char *)(uintptr_t)config->data_dir;
+    resp.addresses = (char **)(uintptr_t)config->addresses;
+    resp.n_addresses = config->n_addresses;
+    resp.incarnation.data = id->incarnation;
+    resp.incarnation.len = IDENTITY_ID_BYTES;
+    resp.storage_id = identity_storage_id(id);
+    resp.map_version = atomic_load_explicit(&id->map_version, memory_order_relaxed);
+    if (resp.storage_id != 0) {
+        resp.cluster_id.data = id->cluster_id;
+        resp.cluster_id.len = IDENTITY_ID_BYTES;
+    }
+    resp.total_bytes = op->st->space_total;
+    resp.free_bytes = storage_space_left(op->st);
+    resp.disk_id = config->disk_id;
+    op_finish_message(op, ROZO__STATUS__OK, &resp.base);
+}
+
+static void info_step(struct op *op)
+{
+    enum op_next next;
+
+    op->st->space_known &= op->state != 0; /* the first time: what is true now */
+    op->state = 1;
+    next = op_space(op, 0);
+    if (next == OP_BAD)
+        op_fail(op, op->rc);
+    else if (next == OP_GO)
+        info_reply(op);
+}
+
+void storage_handle_info(struct storage *st, struct rpc_call *call)
+{
+    struct op *op = op_new(st, call, sizeof(*op), info_step, NULL);
+
+    if (op == NULL)
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
+    else
+        op_start(op);
+}
+
+/* ---- ST_ADMIT ---- */
+
+struct admit_op {
+    struct op op; /* first */
+    uint8_t cluster_id[IDENTITY_ID_BYTES];
+    uint32_t storage_id;
+    bool rebuild;
+    char text[IDENTITY_TEXT_MAX];
+};
+
+static void admit_end(struct admit_op *a)
+{
+    struct storage *st = a->op.st;
+    struct identity *id = st->config.identity;
+
+    st->admitting = false;
+    if (a->op.rc != 0) {
+        op_fail(&a->op, a->op.rc);
+        return;
+    }
+    memcpy(id->cluster_id, a->cluster_id, IDENTITY_ID_BYTES);
+    atomic_store_explicit(&id->rebuild, a->rebuild, memory_order_release);
+    atomic_store_explicit(&id->storage_id, a->storage_id, memory_order_release);
+    log_info("admitted as storage %u%s", (unsigned)a->storage_id,
+             a->rebuild ? ", in place of a lost one" : "");
+    if (st->config.admitted != NULL)
+        st->config.admitted(st->config.arg);
+    op_finish(&a->op, ROZO__STATUS__OK);
+}
+
+static void admit_step(struct op *op)
+{
+    struct admit_op *a = (struct admit_op *)op;
+    struct identity *id = op->st->config.identity;
+    uint32_t us = identity_storage_id(id);
+
+    if (op->state == 1) {
+        admit_end(a);
+    } else if (us != 0) {
+        bool same = us == a->storage_id &&
+                    memcmp(id->cluster_id, a->cluster_id, IDENTITY_ID_BYTES) == 0;
+
+        op_finish(op, same ? ROZO__STATUS__OK : ROZO__STATUS__WRONG_STORAGE);
+    } else if (op->st->admitting) {
+        op_finish(op, ROZO__STATUS__BUSY);
+    } else {
+        op->state = 1;
+        op->st->admitting = true;
+        op->iov.iov_base = a->text;
+        op->iov.iov_len = identity_print(a->text, id->incarnation, a->cluster_id,
+                                         a->storage_id, a->rebuild);
+        op->dr = (struct disk_req){
+            .op = DISK_SAVE_IDENTITY,
+            .iov = &op->iov,
+            .n_iov = 1,
+            .len = op->iov.iov_len,
+        };
+        op_submit(op);
+    }
+}
+
+static int admit_parse(struct admit_op *a, const struct rpc_call *call,
+                       const Rozo__StAdmitReq *req)
+{
+    static const uint8_t none[IDENTITY_ID_BYTES];
+
+    if (req == NULL || req->cluster_id.len != IDENTITY_ID_BYTES || req->storage_id == 0 ||
+        memcmp(req->cluster_id.data, none, IDENTITY_ID_BYTES) == 0)
+        return -EBADMSG;
+    if (call->role != RPC_ROLE_NODE)
+        return -EACCES;
+    memcpy(a->cluster_id, req->cluster_id.data, IDENTITY_ID_BYTES);
+    a->storage_id = req->storage_id;
+    a->rebuild = req->replaces;
+    return 0;
+}
+
+void storage_handle_admit(struct storage *st, struct rpc_call *call)
+{
+    Rozo__StAdmitReq *req = rozo__st_admit_req__unpack(NULL, call->msg_len, call->msg);
+    struct op *op = op_new(st, call, sizeof(struct admit_op), admit_step, NULL);
+    int rc;
+
+    if (op == NULL) {
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
+    } else {
+        rc = admit_parse((struct admit_op *)op, call, req);
+        if (rc != 0)
+            op_fail(op, rc);
+        else
+            op_start(op);
+    }
+    rozo__st_admit_req__free_unpacked(req, NULL);
+}
+
+/* ---- the dispatcher ---- */
+
+static const struct {
+    uint16_t op;
+    void (*handle)(struct storage *st, struct rpc_call *call);
+} handlers[] = {
+    { ROZO__OP__ST_WRITE, storage_handle_write },
+    { ROZO__OP__ST_READ, storage_handle_read },
+    { ROZO__OP__ST_MARK, storage_handle_mark },
+    { ROZO__OP__ST_SYNC, storage_handle_sync },
+    { ROZO__OP__ST_REMOVE, storage_handle_remove },
+    { ROZO__OP__ST_STAT, storage_handle_stat },
+    { ROZO__OP__ST_NEXT, storage_handle_next },
+    { ROZO__OP__ST_ALLOC, storage_handle_alloc },
+    { ROZO__OP__ST_COMMIT, storage_handle_commit },
+    { ROZO__OP__ST_FENCE, storage_handle_fence },
+    { ROZO__OP__ST_DROP, storage_handle_drop },
+    { ROZO__OP__ST_INFO, storage_handle_info },
+    { ROZO__OP__ST_ADMIT, storage_handle_admit },
+    { ROZO__OP__ST_REDIST, storage_handle_redist },
+};
+
+void storage_handle(void *storage, struct rpc_call *call)
+{
+    struct storage *st = storage;
+
+    if (!st->serving || st->stopping || st->n_ops >= st->config.ops_max) {
+        rpc_reply_status(call, ROZO__STATUS__BUSY);
+        return;
+    }
+    for (size_t i = 0; i < sizeof(handlers) / sizeof(handlers[0]); i++) {
+        if (handlers[i].op == call->op) {
+            handlers[i].handle(st, call);
+            return;
+        }
+    }
+    rpc_reply_status(call, ROZO__STATUS__UNKNOWN_OP);
+}
+
+/* A varint of at most 10 bytes; false: it does not end before end. */
+static bool varint_take(const uint8_t **p, const uint8_t *end, uint64_t *out)
+{
+    uint64_t v = 0;
+
+    for (unsigned shift = 0; shift < 64 && *p < end; shift += 7) {
+        uint8_t byte = *(*p)++;
+
+        v |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80) {
+            *out = v;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Field 1, of bytes, at the very front: where clients put it. */
+static bool field_one_take(const uint8_t **p, const uint8_t *end, uint64_t *len)
+{
+    uint64_t tag;
+
+    return varint_take(p, end, &tag) && tag == (1 << 3 | 2) && varint_take(p, end, len) &&
+           *len <= (uint64_t)(end - *p);
+}
+
+uint32_t storage_route(uint16_t op, const uint8_t *msg, size_t msg_len)
+{
+    const uint8_t *p = msg, *end = msg + msg_len;
+    struct file_id id;
+    uint64_t len;
+
+    if (op == ROZO__OP__ST_INFO || op == ROZO__OP__ST_ADMIT)
+        return 0;
+    if (!field_one_take(&p, end, &len))
+        return 0;
+    if (op != ROZO__OP__ST_REMOVE) {
+        end = p + len;
+        if (!field_one_take(&p, end, &len))
+            return 0;
+    }
+    if (len != FILE_ID_BYTES)
+        return 0;
+    file_id_get(p, &id);
+    return file_id_hash(&id);
+}
+
+/* ---- the beginning and the end ---- */
+
+static void stop_step(struct storage *st);
+
+static void on_journal_stopped(void *arg)
+{
+    struct storage *st = arg;
+
+    st->stop_state = STOP_SYNC;
+    env_post(st->env, &st->stop_task);
+}
+
+static void on_stop_task(struct env_task *task)
+{
+    stop_step((struct storage *)((char *)task - offsetof(struct storage, stop_task)));
+}
+
+static void on_stop_synced(struct env_task *task)
+{
+    struct storage *st =
+        (struct storage *)((char *)task - offsetof(struct storage, stop_wait.task));
+
+    object_put(st->stop_object); /* a failure was logged where it happened */
+    stop_step(st);
+}
+
+/* With no request under way every object is idle: sync one that needs it, and again. */
+static void stop_step(struct storage *st)
+{
+    struct object *obj;
+
+    if (st->stop_state == STOP_REQUESTS) {
+        st->stop_state = STOP_JOURNAL;
+        journal_stop(st->journal, on_journal_stopped, st);
+    }
+    if (st->stop_state != STOP_SYNC)
+        return;
+    while ((obj = objects_next_unsynced(&st->objects)) != NULL) {
+        st->stop_object = obj;
+        if (!object_sync(obj, &st->stop_wait))
+            return;
+        object_put(obj);
+    }
+    st->stop_state = STOP_DONE;
+    st->stop_done(st->stop_arg);
+}
+
+void storage_stop(struct storage *st, void (*done)(void *arg), void *arg)
+{
+    assert(!st->stopping);
+    st->stopping = true;
+    st->stop_done = done;
+    st->stop_arg = arg;
+    if (st->n_ops == st->n_sending)
+        env_post(st->env, &st->stop_task);
+}
+
+static void on_start_task(struct env_task *task)
+{
+    struct storage *st =
+        (struct storage *)((char *)task - offsetof(struct storage, start_task));
+
+    journal_start(st->journal, st->start_done, st->start_arg);
+}
+
+void storage_start(struct storage *st, void (*done)(void *arg, int rc), void *arg)
+{
+    st->start_done = done;
+    st->start_arg = arg;
+    st->start_task.fn = on_start_task;
+    env_post(st->env, &st->start_task);
+}
+
+static void on_serving(void *arg)
+{
+    struct storage *st = arg;
+
+    st->serving = true;
+}
+
+void storage_serve(struct storage *st)
+{
+    journal_serve(st->journal, on_serving, st);
+}
+
+void storage_health(const struct storage *st, Rozo__StHealthResp *out)
+{
+    static char sick[] = "its disk fails: many errors in a short time";
+    const struct patient_disk *d = &st->patient;
+
+    journal_health(st->journal, out);
+    if (patient_disk_is_sick(d))
+        out->problem = sick;
+    out->unreadable_pages += d->n_known;
+    out->disk_errors += d->n_read_errors + d->n_write_errors;
+}
+
+static void unsettled_add(struct storage_unsettled *out, uint64_t first, uint64_t end,
+                          uint64_t version, uint64_t age_ns)
+{
+    out->first = first < out->first ? first : out->first;
+    out->end = end > out->end ? end : out->end;
+    out->newest = version > out->newest ? version : out->newest;
+    out->age_ns = age_ns > out->age_ns ? age_ns : out->age_ns;
+}
+
+/* What of f waits for a commit, as one range. */
+static bool unsettled_of(struct pending_file *f, uint64_t now_ns,
+                         struct storage_unsettled *out)
+{
+    *out = (struct storage_unsettled){ .file = f->ref, .first = UINT64_MAX };
+    LIST_FOREACH(node, &f->records[false]) {
+        struct pending_record *r = container_of(node, struct pending_record, link);
+
+        if (!r->committed)
+            unsettled_add(out, r->block, r->block + 1, r->version, now_ns - r->since_ns);
+    }
+    LIST_FOREACH(node, &f->marks) {
+        struct pending_mark *m = container_of(node, struct pending_mark, link);
+
+        if (!m->committed)
+            unsettled_add(out, m->first, m->end, m->version, now_ns - m->since_ns);
+    }
+    return out->newest != 0;
+}
+
+/* As far as we know. */
+static bool is_damaged(struct storage *st, const struct file_id *id)
+{
+    struct object *obj;
+    bool damaged;
+
+    if (object_get(&st->objects, id, &obj) != 0)
+        return false;
+    damaged = object_damaged(obj) != 0;
+    object_put(obj);
+    return damaged;
+}
+
+bool storage_next_unsettled(struct storage *st, uint64_t older_than_ns, uint64_t *cursor,
+                            struct storage_unsettled *out)
+{
+    uint64_t now_ns = env_now_ns(st->env);
+
+    LIST_FOREACH(node, &journal_pending(st->journal)->files) {
+        struct pending_file *f = container_of(node, struct pending_file, link);
+
+        if (f->serial <= *cursor || f->n_records + f->n_marks == f->n_committed)
+            continue;
+        *cursor = f->serial;
+        if (!unsettled_of(f, now_ns, out) || out->age_ns < older_than_ns)
+            continue;
+        if (is_damaged(st, &out->file.id)) {
+            out->first = 0; /* it is made anew as a whole, or not at all */
+            out->end = UINT64_MAX;
+        }
+        return true;
+    }
+    return false;
+}
+
+static bool on_owns(void *storage, const struct file_id *id)
+{
+    return storage_owns(storage, id);
+}
+
+static int storage_journal_new(struct storage *st)
+{
+    const struct storage_config *c = &st->config;
+    const struct journal_config config = {
+        .env = st->env,
+        .disk = st->disk,
+        .objects = &st->objects,
+        .identity = c->identity,
+        .generations = c->generations,
+        .n_loops = c->n_loops,
+        .loop = c->loop,
+        .journal_bytes = c->journal_bytes,
+        .reserve_bytes = c->reserve_bytes,
+        .apply_uncommitted = (c->mutant & MUTANT_NO_COMMIT_RULE) != 0,
+        .believe_any_crc = (c->mutant & MUTANT_NO_CRC_CHECK) != 0,
+        .hooks = { on_owns, storage_resolve, storage_apply_records, storage_apply_mark,
+                   st },
+    };
+
+    return journal_new(&config, &st->journal);
+}
+
+int storage_open(const struct storage_config *config, struct storage **out)
+{
+    struct storage *st = calloc(1, sizeof(*st));
+    int rc;
+
+    if (st == NULL)
+        return -ENOMEM;
+    st->config = *config;
+    if (st->config.ops_max == 0)
+        st->config.ops_max = OPS_MAX_DEFAULT;
+    if (st->config.files_max == 0)
+        st->config.files_max = FILES_MAX_DEFAULT;
+    if (st->config.journal_bytes == 0)
+        st->config.journal_bytes = JOURNAL_BYTES_DEFAULT;
+    st->env = config->env;
+    patient_disk_init(&st->patient, config->env, config->disk);
+    st->disk = &st->patient.disk;
+    st->copies.idle_max_bytes = COPIES_IDLE_MAX;
+    st->stop_task.fn = on_stop_task;
+    st->stop_wait.task.fn = on_stop_synced;
+    rc = objects_init(&st->objects, st->env, st->disk, config->generations,
+                      st->config.files_max);
+    if (rc == 0)
+        rc = storage_journal_new(st);
+    if (rc != 0) {
+        objects_close(&st->objects); /* a failed init is fine */
+        free(st);
+        return rc;
+    }
+    *out = st;
+    return 0;
+}
+
+void storage_close(struct storage *st)
+{
+    if (st == NULL)
+        return;
+    assert(st->n_ops == 0);
+    journal_free(st->journal);
+    objects_close(&st->objects);
+    bufpool_trim(&st->copies);
+    free(st);
+}

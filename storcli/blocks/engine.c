@@ -1,0 +1,581 @@
+/*
+ * engine.c - the engine of one loop: files, operations under a memory bound, what is known of
+ * storages, and the tick that wakes whoever waits.
+ *
+ * In:     storcli_new(), storcli_file_open() and every operation. Thread: the env's.
+ * Out:    op->run (posted) and watch->wake.
+ * Keeps:  I9, operations hold at most memory_max bytes together, the others wait in order; a
+ *         callback never comes before the call that asked for it has returned.
+ * Yours:  the tick, how long a slow storage is avoided.
+ */
+#include "storcli/blocks/engine.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "common/config/defaults.h"
+
+enum {
+    HEDGE_MS = 60,
+    SPARE_MS = 400,
+    AVOID_MIN_MS = 500,
+    AVOID_MAX_MS = 8000,
+};
+static const uint64_t memory_max_default = 256 << 20;
+static const uint64_t scratch_max =
+    24 << 20; /* lent and kept: while they are less, what comes back is kept */
+
+/* ---- waking ---- */
+
+static void on_tick(struct env_timer *timer)
+{
+    struct storcli *cli = container_of(timer, struct storcli, tick);
+    uint64_t now_ns = engine_now_ns(cli);
+    struct watch *watch = cli->watches.next;
+
+    cli->ticking = true;
+    while (watch != &cli->watches) {
+        cli->tick_next = watch->next; /* watch_stop() moves it on if that one goes */
+        if (watch->wake_ns <= now_ns)
+            watch->wake(watch);
+        watch = cli->tick_next;
+    }
+    cli->ticking = false;
+    if (cli->watches.next != &cli->watches)
+        env_timer_start(cli->env, &cli->tick, WATCH_TICK_MS);
+}
+
+void watch_start(struct storcli *cli, struct watch *watch,
+                 void (*wake)(struct watch *watch))
+{
+    assert(!watch->listed);
+    watch->wake = wake;
+    watch->listed = true;
+    watch->next = &cli->watches;
+    watch->prev = cli->watches.prev;
+    watch->prev->next = watch;
+    cli->watches.prev = watch;
+    if (!cli->ticking && !env_timer_is_running(&cli->tick))
+        env_timer_start(cli->env, &cli->tick, WATCH_TICK_MS);
+}
+
+void watch_stop(struct storcli *cli, struct watch *watch)
+{
+    if (!watch->listed)
+        return;
+    if (cli->ticking && cli->tick_next == watch)
+        cli->tick_next = watch->next;
+    watch->prev->next = watch->next;
+    watch->next->prev = watch->prev;
+    watch->listed = false;
+    if (!cli->ticking && cli->watches.next == &cli->watches)
+        env_timer_stop(cli->env, &cli->tick);
+}
+
+/* ---- operations ---- */
+
+static void on_op_task(struct env_task *task)
+{
+    struct op *op = container_of(task, struct op, task);
+
+    op->run(op);
+}
+
+static void ops_admit(struct storcli *cli)
+{
+    while (cli->waiting != NULL) {
+        struct op *op = cli->waiting;
+
+        if (cli->memory_used != 0 &&
+            cli->memory_used + op->need_bytes > cli->config.memory_max)
+            return;
+        cli->waiting = op->next;
+        if (cli->waiting == NULL)
+            cli->waiting_tail = &cli->waiting;
+        cli->memory_used += op->need_bytes;
+        env_post(cli->env, &op->task);
+    }
+}
+
+void *op_new(struct storcli_file *file, size_t size_bytes, storcli_done_cb *done,
+             void *arg)
+{
+    struct op *op = calloc(1, size_bytes);
+
+    if (op == NULL)
+        abort(); /* nobody could be told */
+    op->file = file;
+    op->session = file->target.session;
+    op->done = done;
+    op->arg = arg;
+    op->task.fn = on_op_task;
+    file->n_ops++;
+    file->cli->n_ops++;
+    return op;
+}
+
+void op_start(struct op *op, uint64_t need_bytes, void (*run)(struct op *op))
+{
+    struct storcli *cli = op->file->cli;
+
+    op->run = run;
+    op->need_bytes = need_bytes;
+    op->next = NULL;
+    *cli->waiting_tail = op;
+    cli->waiting_tail = &op->next;
+    ops_admit(cli);
+}
+
+/* False: it has its memory, or had it. */
+static bool waits_leave(struct storcli *cli, struct op *op)
+{
+    for (struct op **link = &cli->waiting; *link != NULL; link = &(*link)->next) {
+        if (*link != op)
+            continue;
+        *link = op->next;
+        if (op->next == NULL)
+            cli->waiting_tail = link;
+        return true;
+    }
+    return false;
+}
+
+static void op_free(struct op *op)
+{
+    struct storcli *cli = op->file->cli;
+
+    assert(!op->task.queued);
+    assert(op->file->n_ops > 0 && cli->memory_used >= op->need_bytes);
+    cli->memory_used -= op->need_bytes;
+    op->file->n_ops--;
+    cli->n_ops--;
+    free(op);
+    ops_admit(cli);
+}
+
+void op_drop(struct op *op)
+{
+    if (waits_leave(op->file->cli, op))
+        op->need_bytes = 0; /* it was given none */
+    op_free(op);
+}
+
+void op_end(struct op *op, int rc)
+{
+    storcli_done_cb *done = op->done;
+    void *arg = op->arg;
+
+    op_free(op);
+    done(arg, rc);
+}
+
+/* ---- storages ---- */
+
+static struct peer *peer_get(struct storcli *cli, uint32_t storage_id)
+{
+    struct peer *peer;
+
+    for (peer = cli->peers; peer != NULL; peer = peer->next) {
+        if (peer->storage_id == storage_id)
+            return peer;
+    }
+    peer = calloc(1, sizeof(*peer));
+    if (peer == NULL)
+        return NULL;
+    peer->storage_id = storage_id;
+    peer->next = cli->peers;
+    cli->peers = peer;
+    return peer;
+}
+
+struct rpc_channel *engine_channel(struct storcli_file *file, unsigned candidate)
+{
+    struct storcli_peers *where = &file->cli->where;
+
+    return where->channel(where->arg, file->target.storages[candidate]);
+}
+
+static enum rpc_health health_of(struct storcli_file *file, unsigned candidate)
+{
+    struct rpc_channel *ch = engine_channel(file, candidate);
+
+    return ch == NULL ? RPC_DOWN : rpc_channel_health(ch);
+}
+
+bool engine_is_up(struct storcli_file *file, unsigned candidate)
+{
+    return health_of(file, candidate) == RPC_UP;
+}
+
+enum peer_rank engine_rank(struct storcli_file *file, unsigned candidate)
+{
+    enum rpc_health health = health_of(file, candidate);
+
+    if (health < RPC_SUSPECT)
+        return PEER_DOWN;
+    if (health == RPC_SUSPECT)
+        return PEER_SUSPECT;
+    if (file->peer[candidate]->avoid_until_ns > engine_now_ns(file->cli))
+        return PEER_SLOW;
+    return PEER_GOOD;
+}
+
+bool engine_is_arriving(struct storcli_file *file, unsigned candidate)
+{
+    return health_of(file, candidate) == RPC_CONNECTING &&
+           !file->peer[candidate]->is_unmet;
+}
+
+void engine_peer_unmet(struct storcli_file *file, unsigned candidate)
+{
+    file->peer[candidate]->is_unmet = true;
+}
+
+void engine_peer_slow(struct storcli_file *file, unsigned candidate)
+{
+    struct peer *peer = file->peer[candidate];
+    uint64_t now_ns = engine_now_ns(file->cli);
+
+    if (peer->avoid_until_ns > now_ns)
+        return;
+    peer->avoid_ms = peer->avoid_ms == 0 ? AVOID_MIN_MS : peer->avoid_ms * 2;
+    if (peer->avoid_ms > AVOID_MAX_MS)
+        peer->avoid_ms = AVOID_MAX_MS;
+    peer->avoid_until_ns = now_ns + ms_ns(peer->avoid_ms);
+}
+
+void engine_peer_fine(struct storcli_file *file, unsigned candidate)
+{
+    struct peer *peer = file->peer[candidate];
+
+    peer->avoid_ms = 0;
+    peer->avoid_until_ns = 0;
+    peer->is_unmet = false;
+}
+
+/* ---- closed files that linger ---- */
+
+static void file_free(struct storcli_file *file)
+{
+    after_stop(file);
+    unsynced_free(&file->unsynced);
+    free(file);
+}
+
+/* Give up what can be given up now. */
+static void lingering_end(struct storcli *cli)
+{
+    LIST_FOREACH_SAFE(node, &cli->lingering)
+        engine_file_end(container_of(node, struct storcli_file, after.lingering));
+}
+
+static void drain_look(struct storcli *cli)
+{
+    storcli_done_cb *drained = cli->drained;
+
+    if (drained == NULL || cli->n_lingering != 0)
+        return;
+    cli->drained = NULL;
+    env_timer_stop(cli->env, &cli->drain_timer);
+    drained(cli->drained_arg, 0);
+}
+
+/* The deadline; from then on again and again until the last of them has ended. */
+static void on_drain_timer(struct env_timer *timer)
+{
+    struct storcli *cli = container_of(timer, struct storcli, drain_timer);
+
+    env_timer_start(cli->env, timer, WATCH_POLL_MS);
+    lingering_end(cli);
+    drain_look(cli);
+}
+
+void storcli_drain(struct storcli *cli, uint32_t deadline_ms, storcli_done_cb *done,
+                   void *arg)
+{
+    assert(cli->drained == NULL);
+    cli->drained = done;
+    cli->drained_arg = arg;
+    env_timer_start(cli->env, &cli->drain_timer, cli->n_lingering == 0 ? 0 : deadline_ms);
+    LIST_FOREACH(node, &cli->lingering)
+        after_hurry(container_of(node, struct storcli_file, after.lingering));
+}
+
+bool engine_file_end(struct storcli_file *file)
+{
+    struct storcli *cli = file->cli;
+
+    if (file->syncing != NULL && !engine_sync_abandon(file))
+        return false;
+    file_free(file);
+    if (cli->drained != NULL && cli->n_lingering == 0) /* not from inside what ended it */
+        env_timer_start(cli->env, &cli->drain_timer, 0);
+    return true;
+}
+
+/* ---- engine and files ---- */
+
+int storcli_new(struct env *env, const struct storcli_config *config,
+                const struct storcli_peers *peers, struct storcli **out)
+{
+    struct storcli *cli = calloc(1, sizeof(*cli));
+
+    if (cli == NULL)
+        return -ENOMEM;
+    cli->env = env;
+    cli->config = *config;
+    if (cli->config.hedge_ms == 0)
+        cli->config.hedge_ms = HEDGE_MS;
+    if (cli->config.spare_ms == 0)
+        cli->config.spare_ms = SPARE_MS;
+    if (cli->config.read_deadline_ms == 0)
+        cli->config.read_deadline_ms = DEFAULT_IO_TIMEOUT_MS;
+    if (cli->config.write_deadline_ms == 0)
+        cli->config.write_deadline_ms = DEFAULT_IO_TIMEOUT_MS;
+    cli->scratch.all_max = scratch_max;
+    if (cli->config.memory_max == 0)
+        cli->config.memory_max = memory_max_default;
+    cli->where = *peers;
+    cli->watches.next = cli->watches.prev = &cli->watches;
+    cli->waiting_tail = &cli->waiting;
+    list_init(&cli->lingering);
+    env_timer_init(&cli->tick, on_tick);
+    env_timer_init(&cli->drain_timer, on_drain_timer);
+    *out = cli;
+    return 0;
+}
+
+void storcli_free(struct storcli *cli)
+{
+    if (cli == NULL)
+        return;
+    lingering_end(cli);
+    assert(cli->n_lingering == 0 && cli->drained == NULL);
+    assert(cli->n_ops == 0 && cli->n_files == 0 && cli->memory_used == 0);
+    env_timer_stop(cli->env, &cli->tick);
+    while (cli->peers != NULL) {
+        struct peer *peer = cli->peers;
+
+        cli->peers = peer->next;
+        late_stop(peer);
+        free(peer);
+    }
+    scratch_free(&cli->scratch);
+    free(cli);
+}
+
+/* Messages begin with the packed FileRef: protobuf fields may be put one behind another. */
+static int ref_pack(struct storcli_file *file)
+{
+    const struct storcli_target *target = &file->target;
+    Rozo__FileRef ref = ROZO__FILE_REF__INIT;
+    Rozo__StSyncReq req = ROZO__ST_SYNC_REQ__INIT;
+    uint8_t id[FILE_ID_BYTES];
+    uint32_t storages[DIST_MAX];
+
+    file_id_put(id, &target->id);
+    memcpy(storages, target->storages, sizeof(storages));
+    ref.file_id.data = id;
+    ref.file_id.len = sizeof(id);
+    ref.codec = target->codec;
+    ref.layout = target->layout;
+    ref.block_bytes = target->block_bytes;
+    ref.n_storages = target->n_storages;
+    ref.storages = storages;
+    ref.dist_generation = target->dist_generation;
+    ref.capability.data = file->target.capability;
+    ref.capability.len = target->capability_len;
+    req.ref = &ref;
+    if (rozo__st_sync_req__get_packed_size(&req) > sizeof(file->ref))
+        return -EINVAL;
+    file->ref_len = rozo__st_sync_req__pack(&req, file->ref);
+    return 0;
+}
+
+size_t engine_msg_begin(const struct storcli_file *file, uint8_t msg[MSG_BYTES_MAX])
+{
+    memcpy(msg, file->ref, file->ref_len);
+    return file->ref_len;
+}
+
+static int target_check(const struct storcli_target *target)
+{
+    const struct codec_layout *layout = codec_layout(target->layout);
+
+    if (layout == NULL ||
+        codec_get(target->codec, target->layout, target->block_bytes) == NULL)
+        return -EINVAL;
+    if (target->n_storages < layout->n || target->n_storages > DIST_MAX)
+        return -EINVAL;
+    /* n acknowledgements must be a quorum, else an acknowledged write could be overlooked */
+    if (quorum_write(layout, target->n_storages) > layout->n)
+        return -EINVAL;
+    if (target->capability_len > sizeof(target->capability))
+        return -EINVAL;
+    for (unsigned i = 0; i < target->n_storages; i++) {
+        for (unsigned j = 0; j < i; j++) {
+            if (target->storages[i] == target->storages[j])
+                return -EINVAL;
+        }
+    }
+    return 0;
+}
+
+int storcli_file_open(struct storcli *cli, const struct storcli_target *target,
+                      struct storcli_file **out)
+{
+    const struct codec_layout *layout = codec_layout(target->layout);
+    struct storcli_file *file;
+    int rc = target_check(target);
+
+    if (rc != 0)
+        return rc;
+    file = calloc(1, sizeof(*file));
+    if (file == NULL)
+        return -ENOMEM;
+    file->cli = cli;
+    file->target = *target;
+    file->codec = codec_get(target->codec, target->layout, target->block_bytes);
+    file->k = layout->k;
+    file->n = layout->n;
+    file->c = target->n_storages;
+    file->q_read = quorum_read(file->k, file->c);
+    file->q_write = quorum_write(layout, file->c);
+    file->file_hash = file_id_hash(&target->id);
+    file->row_bytes = codec_row_bytes(file->codec, target->block_bytes);
+    commit_init(&file->commit);
+    after_init(file);
+    rc = ref_pack(file);
+    for (unsigned i = 0; rc == 0 && i < file->c; i++) {
+        file->peer[i] = peer_get(cli, target->storages[i]);
+        if (file->peer[i] == NULL)
+            rc = -ENOMEM;
+    }
+    if (rc != 0) {
+        free(file);
+        return rc;
+    }
+    cli->n_files++;
+    *out = file;
+    return 0;
+}
+
+/*
+ * Takes another distribution. Places keep their meaning: storages are only appended, or take the
+ * place of lost ones. So operations under way go on, and hear at once that more candidates count.
+ */
+static int file_move(struct storcli_file *file, const struct storcli_target *target)
+{
+    struct storcli_target *old = &file->target;
+    unsigned c = target->n_storages;
+
+    if (target->dist_generation == old->dist_generation)
+        return c == old->n_storages && memcmp(target->storages, old->storages,
+                                              c * sizeof(old->storages[0])) == 0
+                   ? 0
+                   : -EINVAL;
+    if (c < old->n_storages)
+        return -EINVAL;
+    for (unsigned i = 0; i < c; i++) {
+        struct peer *peer = peer_get(file->cli, target->storages[i]);
+
+        if (peer == NULL)
+            return -ENOMEM;
+        file->peer[i] = peer;
+        old->storages[i] = target->storages[i];
+    }
+    old->dist_generation = target->dist_generation;
+    old->n_storages = (uint8_t)c;
+    file->c = c;
+    file->q_read = quorum_read(file->k, c);
+    file->q_write = quorum_write(codec_layout(old->layout), c);
+    return 0;
+}
+
+int storcli_file_update(struct storcli_file *file, const struct storcli_target *target)
+{
+    const struct storcli_target *old = &file->target;
+    int rc = target_check(target);
+
+    if (rc != 0)
+        return rc;
+    if (target->id.export_id != old->id.export_id ||
+        target->id.generation != old->id.generation || target->id.ino != old->id.ino ||
+        target->codec != old->codec || target->layout != old->layout ||
+        target->block_bytes != old->block_bytes)
+        return -EINVAL;
+    if (target->dist_generation < old->dist_generation)
+        return 0; /* an answer that was overtaken */
+    rc = file_move(file, target);
+    if (rc != 0)
+        return rc;
+    memcpy(file->target.capability, target->capability, target->capability_len);
+    file->target.capability_len = target->capability_len;
+    if (target->session != 0)
+        file->target.session = target->session;
+    return ref_pack(file);
+}
+
+void storcli_file_close(struct storcli_file *file)
+{
+    if (file == NULL)
+        return;
+    assert(file->sync_waiting == NULL);
+    assert(file->n_ops == 0 ||
+           file->syncing != NULL); /* which reads what it makes again */
+    file->cli->n_files--;
+    if (after_is_needed(file))
+        after_linger(file);
+    else
+        file_free(file);
+}
+
+const struct codec *storcli_file_codec(const struct storcli_file *file)
+{
+    return file->codec;
+}
+
+void storcli_file_others_wrote(struct storcli_file *file)
+{
+    file->others_wrote = true;
+}
+
+bool storcli_file_has_stored(const struct storcli_file *file)
+{
+    return file->has_stored;
+}
+
+void storcli_file_completes(struct storcli_file *file, uint64_t block)
+{
+    if (unsynced_is_empty(&file->unsynced))
+        file->n_completed = 0;
+    if (!unsynced_has(&file->unsynced, block) || file->n_completed > COMPLETED_MAX)
+        return;
+    for (unsigned i = 0; i < file->n_completed && i < COMPLETED_MAX; i++) {
+        if (file->completed[i] == block)
+            return;
+    }
+    if (file->n_completed < COMPLETED_MAX)
+        file->completed[file->n_completed] = block;
+    file->n_completed++;
+}
+
+bool storcli_file_is_unsynced(const struct storcli_file *file)
+{
+    return !unsynced_is_empty(&file->unsynced) || file->syncing != NULL ||
+           file->others_wrote || file->lost || after_has_untold(file);
+}
+
+uint64_t storcli_file_losses(const struct storcli_file *file)
+{
+    return file->n_losses;
+}
+
+void storcli_get_stats(const struct storcli *cli, struct storcli_stats *out)
+{
+    *out = cli->stats;
+}

@@ -1,0 +1,168 @@
+/*
+ * late.c - which storages answer later than others do.
+ *
+ * In:     what reads measured of those who were asked for the same at the same time, so that size and load make no
+ *         difference; answers to probes. Thread: the env's.
+ * Out:    peer->late; ST_READ of one head to who is late, while others read.
+ * Keeps:  where all take as long nobody is late; who was late and is no more is noticed while others read or write, with the next
+ *         few probes.
+ * Yours:  what is late, how fast that is learned and forgotten.
+ */
+#include "storcli/blocks/late.h"
+
+#include <assert.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "storcli/blocks/engine.h"
+
+enum {
+    LONG_MS = 1000,      /* late for so long: no hiccup, see late_for_long() */
+    LATE_MS = 10,        /* so much later than the others, and more than twice as long */
+    EXCESS_MAX_MS = 400, /* more is a matter of those who hang */
+    PAUSE_MIN_MS = 100,  /* between two probes */
+    PAUSE_MAX_MS = 1600,
+    RELAPSE_MS =
+        3000, /* late again so soon: half as many probes, they do not show what makes it late */
+    PROBE_DEADLINE_MS = 1000,
+};
+
+void late_times_add(struct late_times *t, uint64_t took_ns)
+{
+    unsigned at = t->n++;
+
+    assert(t->n <= DIST_MAX);
+    for (; at > 0 && t->took_ns[at - 1] > took_ns; at--)
+        t->took_ns[at] = t->took_ns[at - 1];
+    t->took_ns[at] = took_ns;
+}
+
+void late_note_typical(struct storcli *cli, uint64_t took_ns)
+{
+    if (cli->read_latency_ns == 0)
+        cli->read_latency_ns = took_ns;
+    else
+        cli->read_latency_ns =
+            cli->read_latency_ns - cli->read_latency_ns / 4 + took_ns / 4;
+}
+
+static void become_late(struct storcli *cli, struct late *late)
+{
+    uint64_t now_ns = engine_now_ns(cli);
+    bool relapse =
+        late->fine_since_ns != 0 && now_ns - late->fine_since_ns < ms_ns(RELAPSE_MS);
+
+    late->is_late = true;
+    late->since_ns = now_ns;
+    late->pause_ms = relapse ? late->pause_ms * 2 : PAUSE_MIN_MS;
+    if (late->pause_ms > PAUSE_MAX_MS)
+        late->pause_ms = PAUSE_MAX_MS;
+    late->probe_ns = now_ns + ms_ns(late->pause_ms);
+    cli->n_late++;
+}
+
+/* What it takes longer than others has become this. */
+static void late_is(struct storcli *cli, struct late *late, uint64_t excess_ns)
+{
+    uint64_t limit_ns = ms_ns(LATE_MS) + cli->read_latency_ns;
+
+    late->excess_ns = excess_ns;
+    if (!late->is_late && excess_ns > limit_ns) {
+        become_late(cli, late);
+    } else if (late->is_late && excess_ns <= limit_ns / 2) {
+        late->is_late = false;
+        late->fine_since_ns = engine_now_ns(cli);
+        cli->n_late--;
+    }
+}
+
+void late_note(struct storcli *cli, struct peer *peer, uint64_t excess_ns, bool at_least)
+{
+    struct late *late = &peer->late;
+
+    if (excess_ns > ms_ns(EXCESS_MAX_MS))
+        excess_ns = ms_ns(EXCESS_MAX_MS);
+    if (!at_least)
+        late_is(cli, late, late->excess_ns - late->excess_ns / 4 + excess_ns / 4);
+    else if (excess_ns > late->excess_ns)
+        late_is(cli, late,
+                excess_ns); /* who was not waited for is not to be waited for again */
+}
+
+static void on_probe_answer(struct rpc_request *rq, int rc)
+{
+    struct peer *peer = container_of(rq, struct peer, late.probe);
+    struct late *late = &peer->late;
+    struct storcli *cli = rq->arg;
+    uint64_t now_ns = engine_now_ns(cli), took_ns = now_ns - late->sent_ns;
+    uint64_t excess_ns =
+        rc == 0 && took_ns > cli->read_latency_ns ? took_ns - cli->read_latency_ns : 0;
+
+    late->probing = false;
+    late->probe_ns = now_ns + ms_ns(late->is_late ? late->pause_ms : PAUSE_MIN_MS);
+    if (rc != 0 || excess_ns > ms_ns(EXCESS_MAX_MS))
+        excess_ns = ms_ns(EXCESS_MAX_MS);
+    late_is(cli, late, (late->excess_ns + excess_ns) / 2);
+}
+
+static void probe_send(struct storcli_file *file, unsigned candidate, uint64_t block)
+{
+    struct peer *peer = file->peer[candidate];
+    Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
+    uint8_t msg[MSG_BYTES_MAX];
+    size_t len = engine_msg_begin(file, msg);
+
+    req.projection = candidate < file->n ? candidate : PROJECTION_ANY;
+    req.first_block = block;
+    req.n_blocks = 1;
+    req.to_storage = file->target.storages[candidate];
+    req.heads_only = true;
+    len += rozo__st_read_req__pack(&req, msg + len);
+    peer->late.sent_ns = engine_now_ns(file->cli);
+    peer->late.probing = true;
+    peer->late.probe = (struct rpc_request){
+        .op = ROZO__OP__ST_READ,
+        .deadline_ms = PROBE_DEADLINE_MS,
+        .msg = msg,
+        .msg_len = len,
+        .done = on_probe_answer,
+        .arg = file->cli,
+    };
+    rpc_send(engine_channel(file, candidate), &peer->late.probe);
+    peer->late.probe.msg = NULL; /* copied */
+}
+
+static bool probe_is_due(struct storcli_file *file, unsigned candidate)
+{
+    const struct late *late = &file->peer[candidate]->late;
+
+    return !late->probing && engine_now_ns(file->cli) >= late->probe_ns &&
+           engine_rank(file, candidate) <= PEER_SLOW;
+}
+
+void late_probe(struct storcli_file *file, uint64_t block)
+{
+    for (unsigned i = 0; i < file->c; i++) {
+        if (file->peer[i]->late.is_late && probe_is_due(file, i))
+            probe_send(file, i, block);
+    }
+}
+
+void late_suspect(struct storcli_file *file, unsigned candidate, uint64_t block)
+{
+    if (!file->peer[candidate]->late.is_late && probe_is_due(file, candidate))
+        probe_send(file, candidate, block);
+}
+
+bool late_for_long(const struct storcli *cli, const struct peer *peer)
+{
+    return peer->late.is_late &&
+           env_now_ns(cli->env) - peer->late.since_ns >= ms_ns(LONG_MS);
+}
+
+void late_stop(struct peer *peer)
+{
+    if (peer->late.probing)
+        rpc_cancel(&peer->late.probe);
+    peer->late.probing = false;
+}

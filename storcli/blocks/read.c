@@ -1,0 +1,336 @@
+/*
+ * read.c - read blocks: ask the k best storages, believe only what k projections agree on.
+ *
+ * In:     storcli_read(), engine_read(). Answers, and the tick. Thread: the env's.
+ * Out:    ST_READ, ST_CHECK; the caller's memory.
+ * Keeps:  see read_judge.c.
+ * Yours:  how long what is unclear is waited for.
+ * Ask:    read.h for the life of a piece.
+ */
+#include "storcli/blocks/read.h"
+
+#include <assert.h>
+#include <errno.h>
+
+enum {
+    BACKOFF_MIN_MS = 20,
+    BACKOFF_MAX_MS = 5000,
+    SETTLED_MS = 3000, /* all storages answered and it stays unclear this long: damaged */
+    SETTLED_ROUNDS = 5,
+    STARVED_MS = 3000, /* longer than rpc pauses between two attempts to connect */
+};
+
+static void piece_end(struct read_piece *piece, int rc);
+
+static void piece_stop_asking(struct read_piece *piece)
+{
+    for (struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
+        if (ask->state == ASK_SENT) {
+            rpc_cancel(&ask->rq);
+            ask->state = ASK_FAILED;
+        }
+    }
+}
+
+/* ---- rounds ---- */
+
+static uint32_t candidates_up(const struct read_piece *piece)
+{
+    uint32_t up = 0;
+
+    for (unsigned i = 0; i < piece->op->op.file->c; i++) {
+        if (engine_is_up(piece->op->op.file, i))
+            up |= 1u << i;
+    }
+    return up;
+}
+
+/* Everybody who is there, the k best first. */
+static void ask_all(struct read_piece *piece)
+{
+    int candidate;
+
+    while ((candidate = read_pick_candidate(piece, PEER_SLOW)) >= 0) {
+        if (!read_ask_candidate(piece, (unsigned)candidate, piece->at, piece->n))
+            return;
+    }
+}
+
+static bool all_are_heard(const struct read_piece *piece)
+{
+    return (unsigned)__builtin_popcount(piece->heard) == piece->op->op.file->c;
+}
+
+/* Who is away, or only starts (BUSY), has said nothing: once all have, it is as if we had just begun to ask. */
+static void round_count(struct read_piece *piece)
+{
+    piece->n_rounds++;
+    if (!all_are_heard(piece)) {
+        piece->n_full = 0;
+    } else if (piece->n_full++ == 0) {
+        piece->full_ns = engine_now_ns(piece->op->op.file->cli);
+        piece->backoff_ms = 0;
+    }
+}
+
+/* Finish what is clear, forget the answers, ask again about the rest: everybody at once. */
+static void round_begin(struct read_piece *piece)
+{
+    unsigned end = piece->at + piece->n;
+
+    piece_stop_asking(piece);
+    read_assemble(piece);
+    read_forget_asks(piece);
+    while (piece->at < end && piece->blocks[piece->at].done)
+        piece->at++;
+    while (end > piece->at && piece->blocks[end - 1].done)
+        end--;
+    piece->n = end - piece->at;
+    round_count(piece);
+    piece->again_ns = 0;
+    piece->denied = piece->none = piece->heard = 0;
+    ask_all(piece);
+}
+
+/* Nobody is left to ask and something is unclear. */
+static void round_wait(struct read_piece *piece, uint64_t now_ns)
+{
+    if (piece->again_ns == 0) {
+        piece->backoff_ms =
+            piece->backoff_ms == 0 ? BACKOFF_MIN_MS : piece->backoff_ms * 2;
+        if (piece->backoff_ms > BACKOFF_MAX_MS)
+            piece->backoff_ms = BACKOFF_MAX_MS;
+        piece->again_ns = now_ns + ms_ns(piece->backoff_ms);
+        piece->up_before = candidates_up(piece);
+    }
+    if (now_ns >= piece->again_ns || (candidates_up(piece) & ~piece->up_before) != 0)
+        round_begin(piece);
+}
+
+/* Everybody has spoken, again and again, and it is still unclear: waiting will not help. */
+static bool is_settled(const struct read_piece *piece, uint64_t now_ns)
+{
+    return piece->n_full >= SETTLED_ROUNDS && all_are_heard(piece) &&
+           now_ns - piece->full_ns >= ms_ns(SETTLED_MS) &&
+           read_n_in_state(piece, ASK_SENT, true) == 0 &&
+           (unsigned)__builtin_popcount(read_asked_candidates(piece)) ==
+               piece->op->op.file->c &&
+           (unsigned)__builtin_popcount(candidates_up(piece)) == piece->op->op.file->c;
+}
+
+/* All who are there have spoken: it depends on those who are away. */
+static bool only_absent_ones_can_help(const struct read_piece *piece)
+{
+    const struct storcli_file *file = piece->op->op.file;
+    uint32_t up = candidates_up(piece);
+
+    for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
+        if (ask->state == ASK_SENT && (up >> ask->candidate & 1) != 0)
+            return false;
+    }
+    return (unsigned)__builtin_popcount(up) < file->c;
+}
+
+/* The kernel asks for the pages of one read(2) several times over, each in vain: only the first of
+ * these waits for as long as one may, while no storage comes that was not there then. */
+static bool is_starved(const struct read_piece *piece, uint64_t now_ns)
+{
+    const struct storcli_file *file = piece->op->op.file;
+
+    return file->starved && now_ns - piece->started_ns >= ms_ns(STARVED_MS) &&
+           (candidates_up(piece) & ~file->starved_up) == 0 &&
+           only_absent_ones_can_help(piece);
+}
+
+static void note_starved(struct read_piece *piece, uint64_t now_ns)
+{
+    struct storcli_file *file = piece->op->op.file;
+
+    if (now_ns < piece->deadline_ns || !only_absent_ones_can_help(piece))
+        return;
+    file->starved = true;
+    file->starved_up = candidates_up(piece);
+}
+
+static bool is_denied(const struct read_piece *piece)
+{
+    unsigned n_denied = (unsigned)__builtin_popcount(piece->denied);
+
+    return piece->op->op.file->c - n_denied < piece->op->op.file->k;
+}
+
+void read_piece_step(struct read_piece *piece)
+{
+    uint64_t now_ns = engine_now_ns(piece->op->op.file->cli);
+
+    if (read_n_in_state(piece, ASK_ANSWERED, true) >= piece->op->op.file->k &&
+        !(piece->op->want.holders != NULL &&
+          read_ask_beside(piece, piece->at, piece->n)) &&
+        read_resolve_all(piece)) {
+        piece->op->op.file->starved = false;
+        piece_end(piece, 0);
+        return;
+    }
+    if (is_denied(piece) || now_ns >= piece->deadline_ns || is_settled(piece, now_ns) ||
+        is_starved(piece, now_ns)) {
+        note_starved(piece, now_ns);
+        piece_end(piece, piece->denied != 0 ? -EACCES : -EIO);
+        return;
+    }
+    piece->watch.wake_ns = now_ns + ms_ns(WATCH_TICK_MS);
+    read_note_slow_ones(piece, now_ns);
+    read_ask_until_k(piece);
+    if (read_is_awaited(piece) || read_ask_the_rest(piece))
+        return; /* answers will come soon */
+    if (read_n_in_state(piece, ASK_SENT, false) > 0)
+        return; /* it may depend on those who are late */
+    if (!read_ask_below(piece))
+        round_wait(piece, now_ns);
+}
+
+static void on_piece_wake(struct watch *watch)
+{
+    read_piece_step(container_of(watch, struct read_piece, watch));
+}
+
+static void piece_start(struct read_piece *piece)
+{
+    struct storcli *cli = piece->op->op.file->cli;
+
+    piece->n = piece->n_blocks;
+    piece->started_ns = engine_now_ns(cli);
+    piece->deadline_ns = piece->started_ns + ms_ns(cli->config.read_deadline_ms);
+    watch_start(cli, &piece->watch, on_piece_wake);
+    piece->watch.wake_ns = piece->started_ns + ms_ns(WATCH_TICK_MS);
+    if (piece->op->want.holders != NULL)
+        ask_all(piece);
+    else
+        read_ask_until_k(piece);
+    if (cli->n_late != 0)
+        late_probe(piece->op->op.file, piece->first_block);
+}
+
+static void piece_close(struct read_piece *piece)
+{
+    read_forget_asks(piece);
+    watch_stop(piece->op->op.file->cli, &piece->watch);
+    piece->ended = true;
+}
+
+/* Does this answer of a home, or that it has none, show that the block is not as it should be there? */
+static bool is_wrong_at_home(const struct read_piece *piece, const struct read_ask *ask,
+                             unsigned block)
+{
+    if (piece->blocks[block].version == 0)
+        return false;
+    if (ask->lacks)
+        return block >= ask->at && block < ask->at + (unsigned)ask->n;
+    return read_ask_covers(ask, block) &&
+           (ask->judged[block - ask->at] == JUDGED_BAD ||
+            read_head_version(read_ask_head(ask, block)) < piece->blocks[block].version);
+}
+
+/* The first home with something wrong is told to look at it. */
+static void piece_hint(const struct read_piece *piece)
+{
+    struct storcli_file *file = piece->op->op.file;
+
+    for (const struct read_ask *ask = piece->asks; ask != NULL; ask = ask->next) {
+        unsigned first = 0, end = piece->n_blocks;
+
+        if (ask->candidate >= file->n || ask->projection != ask->candidate ||
+            ask->at_most != 0)
+            continue;
+        while (first < end && !is_wrong_at_home(piece, ask, first))
+            first++;
+        while (end > first && !is_wrong_at_home(piece, ask, end - 1))
+            end--;
+        if (first == end)
+            continue;
+        after_check(file, ask->candidate, piece->first_block + first, end - first);
+        return;
+    }
+}
+
+static void piece_end(struct read_piece *piece, int rc)
+{
+    struct read_op *op = piece->op;
+
+    if (rc == 0)
+        read_note_times(piece, engine_now_ns(op->op.file->cli));
+    piece_stop_asking(piece);
+    if (rc == 0) {
+        read_assemble(piece);
+        /* more were asked than is usual; what we write ourselves at the moment is nothing wrong */
+        if (piece->n_asks > op->op.file->k && list_is_empty(&op->op.file->commit.flights))
+            piece_hint(piece);
+        op->op.file->cli->stats.blocks_read += piece->n_blocks;
+    }
+    piece_close(piece);
+    op->n_ended++;
+    if (rc != 0) { /* the rest would be in vain */
+        for (unsigned i = 0; i < op->n_pieces; i++) {
+            if (!op->pieces[i].ended)
+                piece_close(&op->pieces[i]);
+        }
+        op->n_ended = op->n_pieces;
+    }
+    if (op->n_ended == op->n_pieces)
+        op_end(&op->op, rc);
+}
+
+static void read_run(struct op *base)
+{
+    struct read_op *op = container_of(base, struct read_op, op);
+    uint64_t first = op->first_block, left = op->n_blocks;
+
+    for (unsigned i = 0; i < op->n_pieces; i++) {
+        struct read_piece *piece = &op->pieces[i];
+
+        piece->op = op;
+        piece->first_block = first;
+        piece->n_blocks = piece_blocks(first, left);
+        first += piece->n_blocks;
+        left -= piece->n_blocks;
+        piece_start(piece);
+    }
+}
+
+bool engine_read_abandon(struct op *base)
+{
+    struct read_op *op = container_of(base, struct read_op, op);
+
+    if (base->task.queued)
+        return false;
+    for (unsigned i = 0; i < op->n_pieces; i++) {
+        if (op->pieces[i].op != NULL && !op->pieces[i].ended) /* it has begun */
+            piece_close(&op->pieces[i]);
+    }
+    op_drop(base);
+    return true;
+}
+
+struct op *engine_read(struct storcli_file *file, uint64_t first_block, uint32_t n_blocks,
+                       const struct read_want *want, storcli_done_cb *done, void *arg)
+{
+    unsigned n_pieces = piece_count(first_block, n_blocks);
+    struct read_op *op;
+
+    assert(n_blocks >= 1 && n_blocks <= STORCLI_RUN_MAX);
+    assert(first_block + n_blocks > first_block);
+    op = op_new(file, sizeof(*op) + n_pieces * sizeof(op->pieces[0]), done, arg);
+    op->want = *want;
+    op->first_block = first_block;
+    op->n_blocks = n_blocks;
+    op->n_pieces = n_pieces;
+    op_start(&op->op, (uint64_t)n_blocks * file->target.block_bytes, read_run);
+    return &op->op;
+}
+
+void storcli_read(struct storcli_file *file, uint64_t first_block, uint32_t n_blocks,
+                  uint8_t *data, uint16_t *user_bytes, storcli_done_cb *done, void *arg)
+{
+    const struct read_want want = { .data = data, .user_bytes = user_bytes };
+
+    engine_read(file, first_block, n_blocks, &want, done, arg);
+}

@@ -1,0 +1,180 @@
+/*
+ * resolve.c - what is the value of a block, given what some storages say of it?
+ *
+ * In:     answers of any storages, in any order. Any thread.
+ * Out:    a version that is never older than the newest acknowledged one, or "ask on".
+ * Keeps:  I2 and I6. An acknowledged version was taken by at least q storages with a projection each, and
+ *         each of them still has it, or a newer one that replaced it. So a version may be returned when
+ *         those that have a newer one, and have not told what lies below it, and those that are silent
+ *         are, together, fewer than q; and when no newer one that was seen can have had q.
+ * Ask:    docs/ARCHITECTURE.md section 6; every read of every user depends on these rules.
+ */
+#include "storcli/blocks/resolve.h"
+
+#include <assert.h>
+
+static unsigned count(uint32_t bits)
+{
+    return (unsigned)__builtin_popcount(bits);
+}
+
+/* The newest version below `limit` (or of all); false when there is none. */
+static bool next_version(const struct resolve_answer *answers, unsigned n_answers,
+                         bool limited, uint64_t limit, uint64_t *version)
+{
+    bool found = false;
+
+    for (unsigned i = 0; i < n_answers; i++) {
+        uint64_t v = answers[i].version;
+
+        if ((limited && v >= limit) || (found && v <= *version))
+            continue;
+        *version = v;
+        found = true;
+    }
+    return found;
+}
+
+/* Storages that hold this version in whatever form. */
+static uint32_t holders_of(const struct resolve_answer *answers, unsigned n_answers,
+                           uint64_t version)
+{
+    uint32_t holders = 0;
+
+    for (unsigned i = 0; i < n_answers; i++) {
+        if (answers[i].version == version)
+            holders |= 1u << answers[i].storage;
+    }
+    return holders;
+}
+
+/* Do k distinct projections agree that the block has user_bytes at this version? For a hole
+ * (0 bytes) any storage's mark counts as one, k distinct storages are wanted. */
+static bool enough_agree(const struct resolve_answer *answers, unsigned n_answers,
+                         unsigned k, uint64_t version, uint16_t user_bytes)
+{
+    uint32_t agree = 0;
+
+    for (unsigned i = 0; i < n_answers; i++) {
+        const struct resolve_answer *a = &answers[i];
+
+        if (a->version == version && a->user_bytes == user_bytes)
+            agree |= 1u << (user_bytes == 0 ? a->storage : a->projection);
+    }
+    return count(agree) >= k;
+}
+
+/* Is there a length on which k agree at this version? */
+static bool agreed_bytes(const struct resolve_answer *answers, unsigned n_answers,
+                         unsigned k, uint64_t version, uint16_t *user_bytes)
+{
+    for (unsigned i = 0; i < n_answers; i++) {
+        if (answers[i].version != version ||
+            !enough_agree(answers, n_answers, k, version, answers[i].user_bytes))
+            continue;
+        *user_bytes = answers[i].user_bytes;
+        return true;
+    }
+    return false;
+}
+
+/* Storages that may have something at or above `version` that they do not show: the oldest they told of
+ * one of their projections is newer. *newest: the newest of these. */
+static uint32_t hiders_of(const struct resolve_answer *answers, unsigned n_answers,
+                          uint64_t version, uint64_t *newest)
+{
+    uint32_t hiders = 0;
+
+    *newest = 0;
+    for (unsigned i = 0; i < n_answers; i++) {
+        uint64_t oldest = answers[i].version;
+
+        for (unsigned j = 0; j < n_answers; j++) {
+            if (answers[j].storage == answers[i].storage &&
+                answers[j].projection == answers[i].projection &&
+                answers[j].version < oldest)
+                oldest = answers[j].version;
+        }
+        if (oldest <= version)
+            continue;
+        hiders |= 1u << answers[i].storage;
+        *newest = oldest > *newest ? oldest : *newest;
+    }
+    return hiders;
+}
+
+/* So many storages at most can have acknowledged this version, when those in `unknown` may: each with
+ * a projection of its own (marks: each). */
+static unsigned acknowledged_most(const struct resolve_answer *answers,
+                                  unsigned n_answers, uint64_t version, uint32_t unknown)
+{
+    uint32_t holders = holders_of(answers, n_answers, version), projections = 0;
+    unsigned by_storage = count(holders | unknown), by_projection;
+
+    for (unsigned i = 0; i < n_answers; i++) {
+        if (answers[i].version != version)
+            continue;
+        if (answers[i].user_bytes == 0)
+            return by_storage;
+        projections |= 1u << answers[i].projection;
+    }
+    by_projection = count(projections) + count(unknown);
+    return by_projection < by_storage ? by_projection : by_storage;
+}
+
+/* Taking every answer at its word. */
+static enum resolve_result resolve_by(unsigned k, unsigned q, uint32_t silent,
+                                      const struct resolve_answer *answers,
+                                      unsigned n_answers, uint64_t *version,
+                                      uint16_t *user_bytes)
+{
+    uint64_t v = 0, hidden;
+    bool limited = false;
+
+    if (count(silent) >= q) /* a version nobody mentioned may have been acknowledged */
+        return RESOLVE_UNCLEAR;
+    while (next_version(answers, n_answers, limited, v, &v)) {
+        uint32_t hiders = hiders_of(answers, n_answers, v, &hidden);
+
+        if (agreed_bytes(answers, n_answers, k, v, user_bytes)) {
+            if (count(hiders | silent) >= q)
+                break; /* one between may have been acknowledged */
+            *version = v;
+            return *user_bytes == 0 ? RESOLVE_HOLE : RESOLVE_DATA;
+        }
+        if (acknowledged_most(answers, n_answers, v, silent) >= q)
+            return RESOLVE_UNCLEAR; /* this one, or one that it hides */
+        if (acknowledged_most(answers, n_answers, v, hiders | silent) >= q)
+            break; /* unless those who have something newer do not have it */
+        limited = true;
+    }
+    hiders_of(answers, n_answers, 0, &hidden);
+    if (hidden == 0)
+        return RESOLVE_UNCLEAR;
+    *version = hidden;
+    return RESOLVE_BELOW;
+}
+
+enum resolve_result resolve_block(unsigned k, unsigned q, uint32_t candidates,
+                                  uint32_t told, const struct resolve_answer *answers,
+                                  unsigned n_answers, uint64_t *version,
+                                  uint16_t *user_bytes, bool *doubtful)
+{
+    struct resolve_answer sure[RESOLVE_ANSWERS_MAX];
+    uint32_t silent = candidates & ~told;
+    enum resolve_result result;
+    unsigned n_sure = 0;
+
+    assert(n_answers <= RESOLVE_ANSWERS_MAX);
+    *doubtful = false;
+    sure[0] = (struct resolve_answer){ 0 };
+    for (unsigned i = 0; i < n_answers; i++) {
+        if (!answers[i].below)
+            sure[n_sure++] = answers[i];
+    }
+    result = resolve_by(k, q, silent, sure, n_sure, version, user_bytes);
+    if (n_sure == n_answers || result == RESOLVE_DATA || result == RESOLVE_HOLE)
+        return result;
+    *doubtful = true;
+    return resolve_by(k, q, silent, answers, n_answers, version, user_bytes);
+}

@@ -1,0 +1,498 @@
+/*
+ * spread.c - one request to n storages of a file, with spares.
+ *
+ * In:     write.c, mark.c, sync.c: what to send. Answers, and the tick. Thread: the env's.
+ * Out:    rpc_send(); ops->ended once it is safe or hopeless.
+ * Keeps:  success means n projections on n storages, or at least the quorum once nobody alive is
+ *         left to ask; a storage that hangs costs one wait, then spares are asked at once.
+ * Yours:  the order of candidates and the waiting times.
+ */
+#include "storcli/blocks/spread.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+enum {
+    BACKOFF_MIN_MS = 50,
+    BACKOFF_MAX_MS = 1000,
+    GIVE_UP_PATIENCES = 3, /* silent this many times too long: as if it were not there */
+    EXTRAS_MS = 100,
+    STRAGGLES_MS =
+        20, /* so much later than twice what others take: who does may be late */
+};
+
+static uint32_t all_projections(const struct spread *s)
+{
+    return (1u << s->file->n) - 1;
+}
+
+static unsigned n_acked(const struct spread *s)
+{
+    return (unsigned)__builtin_popcount(s->acked);
+}
+
+static void spread_step(struct spread *s);
+static void spread_end(struct spread *s, int rc);
+
+static int refusal_of(uint16_t status)
+{
+    switch (status) {
+    case ROZO__STATUS__STALE_VERSION:
+        return -ESTALE;
+    case ROZO__STATUS__FENCED:
+        return -EKEYREVOKED;
+    case ROZO__STATUS__DENIED:
+    case ROZO__STATUS__STALE_DISTRIBUTION:
+        return -EACCES;
+    case ROZO__STATUS__NO_SPACE:
+        return -ENOSPC;
+    case ROZO__STATUS__BUSY:
+    case ROZO__STATUS__NO_MEMORY:
+        return -EBUSY;
+    default:
+        return -EIO;
+    }
+}
+
+static void try_refused(struct spread_try *try, int refusal)
+{
+    try->state = TRY_REFUSED;
+    try->refusal = refusal;
+    try->backoff_ms = try->backoff_ms == 0 ? BACKOFF_MIN_MS : try->backoff_ms * 2;
+    if (try->backoff_ms > BACKOFF_MAX_MS)
+        try->backoff_ms = BACKOFF_MAX_MS;
+    try->retry_ns = engine_now_ns(try->spread->file->cli) + ms_ns(try->backoff_ms);
+}
+
+static void try_acked(struct spread_try *try)
+{
+    struct spread *s = try->spread;
+
+    try->state = TRY_ACKED;
+    try->took_ns = engine_now_ns(s->file->cli) - try->sent_ns;
+    if (!try->slow)
+        engine_peer_fine(s->file, try->candidate);
+    if (s->ops->tells)
+        commit_told(&s->file->commit, try->candidate, try->commit_no);
+    s->unheard &= ~(1u << try->candidate);
+    if (try->projection ==
+        PROJECTION_ANY) { /* it may have had nothing to mark: no holder */
+        if (s->ops->acked != NULL)
+            s->ops->acked(s, try->candidate, &try->rq);
+        return;
+    }
+    s->acked |= 1u << try->projection;
+    s->held.all |= 1u << try->candidate;
+    s->held.any |= 1u << try->candidate;
+    s->held.projection[try->candidate] = try->projection;
+    if (s->ops->acked != NULL)
+        s->ops->acked(s, try->candidate, &try->rq);
+}
+
+static void on_try_answer(struct rpc_request *rq, int rc)
+{
+    struct spread_try *try = container_of(rq, struct spread_try, rq);
+    struct spread *s = try->spread;
+
+    assert(s->running && try->state == TRY_SENT);
+    if (rc != 0 || rq->status == ROZO__STATUS__NO_SPACE)
+        s->unheard |= 1u << try->candidate;
+    if (rc == 0 && rq->status == ROZO__STATUS__OK)
+        try_acked(try);
+    else
+        try_refused(try, rc == 0 ? refusal_of(rq->status) : -EIO);
+    spread_step(s);
+}
+
+static void try_send(struct spread *s, unsigned candidate, unsigned projection)
+{
+    struct spread_try *try = &s->tries[candidate];
+    uint64_t now_ns = engine_now_ns(s->file->cli);
+    uint64_t left_ns = s->deadline_ns > now_ns ? s->deadline_ns - now_ns : 0;
+    uint8_t msg[MSG_BYTES_MAX];
+
+    if (try->state == TRY_SENT) { /* what it was to do somebody else has done */
+        rpc_cancel(&try->rq);
+        s->unheard |= 1u << candidate;
+    }
+    try->commit_no = s->file->commit.no;
+    try->state = TRY_SENT;
+    try->away = try->slow = false;
+    try->projection = (uint8_t)projection;
+    try->sent_ns = now_ns;
+    try->rq = (struct rpc_request){
+        .deadline_ms = (uint32_t)(left_ns / 1000000) + 1,
+        .done = on_try_answer,
+        .session = s->session,
+        .msg = msg,
+    };
+    try->rq.msg_len = s->ops->fill(s, candidate, projection, &try->rq, msg);
+    assert(try->rq.msg_len <= sizeof(msg));
+    rpc_send(engine_channel(s->file, candidate), &try->rq);
+    try->rq.msg = NULL; /* copied */
+}
+
+static uint32_t patience_ms(const struct spread *s, const struct spread_try *try)
+{
+    return try->candidate < s->file->n ? s->patience_ms : s->patience_ms / 2;
+}
+
+/* Worth sending to and waiting for: a mount that is new does not go past homes that it has not met yet. */
+static bool is_there(const struct spread *s, unsigned candidate)
+{
+    return engine_is_up(s->file, candidate) || engine_is_arriving(s->file, candidate);
+}
+
+/* Who is silent too long, or is said to hang, is not waited for any more. */
+static void note_slow_ones(struct spread *s, uint64_t now_ns)
+{
+    for (unsigned i = 0; i < s->n_tries; i++) {
+        struct spread_try *try = &s->tries[i];
+        bool waited;
+
+        if (try->state != TRY_SENT)
+            continue;
+        if (try->away && engine_is_up(s->file, i)) { /* it is back, and has our request */
+            try->away = try->slow = false;
+            try->sent_ns = now_ns;
+        }
+        if (try->slow)
+            continue;
+        waited = now_ns - try->sent_ns >= ms_ns(patience_ms(s, try));
+        if (waited && engine_is_arriving(s->file, i))
+            engine_peer_unmet(s->file, i);
+        if (!is_there(s, i)) {
+            try->away = try->slow = true;
+        } else if (waited) {
+            try->slow = true;
+            engine_peer_slow(s->file, i);
+        }
+    }
+}
+
+static bool is_free(const struct spread_try *try, uint64_t now_ns)
+{
+    return try->state == TRY_IDLE ||
+           (try->state == TRY_REFUSED && now_ns >= try->retry_ns);
+}
+
+/* Works on, or has, a projection that somebody else has as well: the slow one answered after all. */
+static bool is_redundant(const struct spread *s, unsigned candidate)
+{
+    const struct spread_try *try = &s->tries[candidate];
+
+    if (try->state != TRY_ACKED && try->state != TRY_SENT)
+        return false;
+    for (unsigned i = 0; i < s->n_tries; i++) {
+        if (i != candidate && s->tries[i].state == TRY_ACKED &&
+            s->tries[i].projection == try->projection)
+            return true;
+    }
+    return false;
+}
+
+/* The best candidate for a projection among those of at most this rank; -1 when there is none. */
+static int pick_candidate(struct spread *s, unsigned projection, enum peer_rank worst,
+                          uint64_t now_ns)
+{
+    struct storcli_file *file = s->file;
+
+    for (unsigned rank = PEER_GOOD; rank <= worst; rank++) {
+        if (is_free(&s->tries[projection], now_ns) &&
+            (engine_rank(file, projection) == rank ||
+             engine_is_arriving(file, projection)))
+            return (int)projection;
+        for (unsigned i = file->n; i < s->n_tries; i++) {
+            if (is_free(&s->tries[i], now_ns) && engine_rank(file, i) == rank)
+                return (int)i;
+        }
+        for (unsigned i = 0; i < file->n; i++) { /* came back too late for its own */
+            if ((s->acked >> i & 1) != 0 && is_free(&s->tries[i], now_ns) &&
+                engine_rank(file, i) == rank)
+                return (int)i;
+        }
+        for (unsigned i = 0; i < s->n_tries; i++) {
+            if (engine_rank(file, i) == rank && is_redundant(s, i))
+                return (int)i;
+        }
+    }
+    return -1;
+}
+
+/* Is an answer for this projection to be expected soon? */
+static bool is_awaited(const struct spread *s, unsigned projection)
+{
+    for (unsigned i = 0; i < s->n_tries; i++) {
+        const struct spread_try *try = &s->tries[i];
+
+        if (try->state == TRY_SENT && !try->slow && try->projection == projection)
+            return true;
+    }
+    return false;
+}
+
+static bool is_any_awaited(const struct spread *s)
+{
+    for (unsigned p = 0; p < s->file->n; p++) {
+        if (is_awaited(s, p))
+            return true;
+    }
+    return false;
+}
+
+/* Every projection nobody has or works on goes to somebody. */
+static void fill_slots(struct spread *s, enum peer_rank worst, uint64_t now_ns)
+{
+    struct storcli_file *file = s->file;
+
+    for (unsigned p = 0; p < file->n; p++) {
+        int candidate;
+
+        if ((s->acked >> p & 1) != 0 || is_awaited(s, p))
+            continue;
+        candidate = pick_candidate(s, p, worst, now_ns);
+        if (candidate < 0)
+            continue;
+        if ((unsigned)candidate >= file->n)
+            file->cli->stats.spares++;
+        try_send(s, (unsigned)candidate, p);
+    }
+}
+
+/* Is its own projection on its way to this home, which has been late for long? */
+static bool is_on_its_way_late(const struct spread *s, unsigned p)
+{
+    return s->tries[p].state == TRY_SENT && s->tries[p].projection == p &&
+           late_for_long(s->file->cli, s->file->peer[p]);
+}
+
+/*
+ * What is on its way to a home that has been late for long goes to a spare as well, and nobody needs to wait: n storages have it
+ * without that home. That it has it, too, as a rule, is found when it is healed, as with every home that was passed over.
+ */
+static void go_past_late_ones(struct spread *s, uint64_t now_ns)
+{
+    struct storcli_file *file = s->file;
+    unsigned spare = file->n;
+
+    for (unsigned p = 0; p < file->n && !s->ops->stop_at_no_space; p++) {
+        if (!is_on_its_way_late(s, p))
+            continue;
+        while (spare < s->n_tries &&
+               (!is_free(&s->tries[spare], now_ns) || file->peer[spare]->late.is_late ||
+                engine_rank(file, spare) != PEER_GOOD))
+            spare++;
+        if (spare == s->n_tries)
+            return;
+        file->cli->stats.spares++;
+        try_send(s, spare, p);
+    }
+}
+
+/* Whose acknowledgement came much later than that of most may be late: it is asked for something small. */
+static void note_stragglers(struct spread *s)
+{
+    struct late_times times = { .n = 0 };
+    uint64_t limit_ns;
+
+    for (unsigned i = 0; i < s->n_tries; i++) {
+        if (s->tries[i].state == TRY_ACKED && s->tries[i].projection != PROJECTION_ANY)
+            late_times_add(&times, s->tries[i].took_ns);
+    }
+    if (times.n == 0)
+        return;
+    limit_ns = late_times_middle(&times) * 2 + ms_ns(STRAGGLES_MS);
+    for (unsigned i = 0; times.took_ns[times.n - 1] > limit_ns && i < s->n_tries; i++) {
+        if (s->tries[i].state == TRY_ACKED && s->tries[i].took_ns > limit_ns)
+            late_suspect(s->file, i, 0);
+    }
+}
+
+/* Is anybody alive still worth waiting for, although the quorum is reached? */
+static bool worth_waiting(struct spread *s, uint64_t now_ns)
+{
+    uint64_t give_up_ns = ms_ns((uint64_t)s->patience_ms * GIVE_UP_PATIENCES);
+
+    for (unsigned i = 0; i < s->n_tries; i++) {
+        const struct spread_try *try = &s->tries[i];
+
+        if (try->state == TRY_SENT) {
+            if (!try->slow)
+                return true;
+            if ((s->acked >> try->projection & 1) == 0 && engine_is_up(s->file, i) &&
+                now_ns - try->sent_ns < give_up_ns)
+                return true;
+        }
+        if (try->state == TRY_REFUSED && try->refusal == -EBUSY &&
+            now_ns - s->started_ns < give_up_ns)
+            return true;
+    }
+    return false;
+}
+
+static unsigned n_refused(const struct spread *s, int refusal)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < s->n_tries; i++) {
+        if (s->tries[i].state == TRY_REFUSED && s->tries[i].refusal == refusal)
+            n++;
+    }
+    return n;
+}
+
+/* Why it cannot succeed: some said so, else it is a matter of storages being away. */
+static int failure_of(const struct spread *s)
+{
+    if (n_refused(s, -EACCES) > 0)
+        return -EACCES;
+    if (n_refused(s, -ENOSPC) > 0)
+        return -ENOSPC;
+    return -EIO;
+}
+
+/* Nothing but another capability or more space would help. */
+static bool is_hopeless(const struct spread *s)
+{
+    unsigned n_never = n_refused(s, -EACCES) + n_refused(s, -ENOSPC);
+
+    return s->n_tries - n_never < s->file->q_write;
+}
+
+static void send_extras(struct spread *s)
+{
+    s->extras_sent = true;
+    s->deadline_ns = engine_now_ns(s->file->cli) + ms_ns(EXTRAS_MS);
+    for (unsigned i = 0; i < s->n_tries; i++) {
+        if (s->tries[i].state == TRY_IDLE && engine_rank(s->file, i) == PEER_GOOD)
+            try_send(s, i, PROJECTION_ANY);
+    }
+}
+
+static bool extras_under_way(const struct spread *s, uint64_t now_ns)
+{
+    if (now_ns >= s->deadline_ns)
+        return false;
+    for (unsigned i = 0; i < s->n_tries; i++) {
+        const struct spread_try *try = &s->tries[i];
+
+        if (try->state == TRY_SENT && try->projection == PROJECTION_ANY)
+            return true;
+    }
+    return false;
+}
+
+/* Safe: done, but for those who are only told. */
+static void spread_safe(struct spread *s, uint64_t now_ns)
+{
+    if (!s->extras_sent)
+        note_stragglers(s);
+    if (s->ops->extras && !s->extras_sent)
+        send_extras(s);
+    if (!s->ops->extras || !extras_under_way(s, now_ns))
+        spread_end(s, 0);
+}
+
+static void spread_step(struct spread *s)
+{
+    uint64_t now_ns = engine_now_ns(s->file->cli);
+
+    s->watch.wake_ns = now_ns + ms_ns(WATCH_POLL_MS);
+    if (s->extras_sent) {
+        spread_safe(s, now_ns);
+        return;
+    }
+    if (n_refused(s, -ESTALE) > 0) {
+        spread_end(s, -ESTALE);
+        return;
+    }
+    if (n_refused(s, -EKEYREVOKED) >
+        0) { /* others may not know it yet: the less they get, the better */
+        spread_end(s, -EIO);
+        return;
+    }
+    note_slow_ones(s, now_ns);
+    if (is_hopeless(s) || (s->ops->stop_at_no_space && n_refused(s, -ENOSPC) > 0)) {
+        /* Reservations at other storages must be known, so that they can be given back. */
+        if (!s->ops->stop_at_no_space || !is_any_awaited(s))
+            spread_end(s, failure_of(s));
+        return;
+    }
+    if (s->acked != all_projections(s))
+        fill_slots(s, PEER_SLOW, now_ns);
+    if (s->acked == all_projections(s) ||
+        (n_acked(s) >= s->file->q_write && !worth_waiting(s, now_ns))) {
+        spread_safe(s, now_ns);
+        return;
+    }
+    if (n_acked(s) < s->file->q_write && !worth_waiting(s, now_ns))
+        fill_slots(s, PEER_SUSPECT, now_ns); /* it may only seem to hang */
+    if (now_ns >= s->deadline_ns)
+        spread_end(s, n_acked(s) >= s->file->q_write ? 0 : failure_of(s));
+}
+
+static void on_spread_wake(struct watch *watch)
+{
+    spread_step(container_of(watch, struct spread, watch));
+}
+
+void spread_cancel(struct spread *s)
+{
+    if (!s->running)
+        return;
+    for (unsigned i = 0; i < s->n_tries; i++) {
+        if (s->tries[i].state != TRY_SENT)
+            continue;
+        rpc_cancel(&s->tries[i].rq);
+        s->unheard |= 1u << i;
+        if (!s->tries[i].slow && is_on_its_way_late(s, i))
+            s->coming |= 1u << i;
+    }
+    watch_stop(s->file->cli, &s->watch);
+    free(s->tries);
+    s->tries = NULL;
+    s->running = false;
+}
+
+static void spread_end(struct spread *s, int rc)
+{
+    spread_cancel(s);
+    s->ops->ended(s, rc);
+}
+
+int spread_start(struct spread *s, const struct op *op, const struct spread_ops *ops,
+                 bool sync)
+{
+    struct storcli_file *file = op->file;
+    struct storcli *cli = file->cli;
+    uint64_t now_ns = engine_now_ns(cli);
+
+    s->tries = calloc(file->c, sizeof(*s->tries));
+    if (s->tries == NULL)
+        return -ENOMEM;
+    s->n_tries = file->c;
+    for (unsigned i = 0; i < s->n_tries; i++) {
+        s->tries[i].spread = s;
+        s->tries[i].candidate = (uint8_t)i;
+    }
+    s->file = file;
+    s->session = op->session;
+    s->ops = ops;
+    s->started_ns = now_ns;
+    s->deadline_ns = now_ns + ms_ns(cli->config.write_deadline_ms);
+    s->patience_ms = cli->config.spare_ms * (sync ? 2 : 1);
+    memset(s->held.projection, UNSYNCED_NO_PROJECTION, sizeof(s->held.projection));
+    s->running = true;
+    watch_start(cli, &s->watch, on_spread_wake);
+    s->watch.wake_ns = now_ns + ms_ns(WATCH_POLL_MS);
+    fill_slots(s, PEER_SLOW, now_ns);
+    if (cli->n_late != 0) {
+        late_probe(file, 0);
+        go_past_late_ones(s, now_ns);
+    }
+    return 0;
+}

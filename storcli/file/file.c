@@ -1,0 +1,502 @@
+/*
+ * file.c - one open file in bytes: opening, closing, attributes, and the loop that steps its
+ * operations.
+ *
+ * In:     the calls of file.h; answers of the engine and of exportd wake operations. Core.
+ * Out:    callbacks, always from on_task(), never from inside the starting call.
+ * Keeps:  writes, flushes and exclusive operations begin in order of arrival; an exclusive one
+ *         runs alone; a read never waits for a write that has not been taken in.
+ */
+#include "storcli/file.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "storcli/file/file_int.h"
+
+/* ---- operations ---- */
+
+void file_wake(struct file *f)
+{
+    env_post(f->env, &f->task);
+}
+
+void *fop_new(struct file *f, size_t bytes, enum fop_kind kind,
+              void (*step)(struct fop *), file_done_cb *done, void *arg)
+{
+    struct fop *op = calloc(1, bytes);
+
+    assert(!f->closing ||
+           kind == FOP_EXCLUSIVE); /* closing may still finish a truncate */
+    if (op == NULL)                /* these are small; nobody could be told */
+        abort();
+    op->f = f;
+    op->kind = kind;
+    op->step = step;
+    op->done = done;
+    op->arg = arg;
+    list_init(&op->link);
+    return op;
+}
+
+void fop_queue(struct fop *op)
+{
+    list_add_tail(&op->f->queue, &op->link);
+    file_wake(op->f);
+}
+
+void fop_wait(struct fop *op, struct waitlist *list)
+{
+    list_remove(&op->link);
+    list_add_tail(&list->ops, &op->link);
+}
+
+void fop_ready(struct fop *op)
+{
+    list_remove(&op->link);
+    list_add_tail(&op->f->ready, &op->link);
+    file_wake(op->f);
+}
+
+bool fop_denied(struct fop *op, int rc)
+{
+    if (rc != -EACCES || op->denied)
+        return false;
+    op->denied = true;
+    fop_wait(op, &op->f->renew_waiters);
+    file_renew(op->f);
+    return true;
+}
+
+void fop_end(struct fop *op, int rc)
+{
+    file_done_cb *done = op->done;
+    void *arg = op->arg;
+
+    list_remove(&op->link);
+    op->f->n_active--;
+    free(op);
+    done(arg, rc);
+}
+
+void waitlist_init(struct waitlist *list)
+{
+    list_init(&list->ops);
+}
+
+void waitlist_wake(struct file *f, struct waitlist *list)
+{
+    LIST_FOREACH_SAFE(node, &list->ops) {
+        list_remove(node);
+        list_add_tail(&f->ready, node);
+    }
+    file_wake(f);
+}
+
+void file_exclusive_end(struct file *f)
+{
+    f->exclusive = NULL;
+    f->exclusive_first = f->exclusive_end = 0;
+    waitlist_wake(f, &f->exclusive_waiters);
+}
+
+static void start_op(struct fop *op)
+{
+    struct file *f = op->f;
+
+    op->started = true;
+    op->clock = f->clock;
+    op->start_ns = env_now_ns(f->env);
+    f->n_active++;
+    if (op->kind == FOP_WRITE)
+        f->accepting = op;
+    if (op->kind == FOP_EXCLUSIVE)
+        f->exclusive = op;
+    if (op->kind == FOP_CLOSE)
+        f->close_op = op;
+    fop_ready(op);
+}
+
+/* Reads overtake writes that wait to be taken in; nothing overtakes an exclusive operation. */
+static void start_queue(struct file *f)
+{
+    bool blocked = f->accepting != NULL;
+
+    LIST_FOREACH_SAFE(node, &f->queue) {
+        struct fop *op = container_of(node, struct fop, link);
+        bool overtakes = op->kind == FOP_READ || op->kind == FOP_SEEK;
+
+        if (f->exclusive != NULL)
+            return;
+        if (blocked && (op->kind == FOP_EXCLUSIVE || op->kind == FOP_CLOSE))
+            return;
+        if (blocked && !overtakes)
+            continue;
+        start_op(op);
+        blocked |= op->kind == FOP_WRITE;
+    }
+}
+
+static void file_free(struct file *f)
+{
+    file_done_cb *done = f->close_op != NULL ? f->close_op->done : NULL;
+    void *arg = f->close_op != NULL ? f->close_op->arg : NULL;
+    int rc = f->close_rc;
+
+    assert(list_is_empty(&f->fetches));
+    assert(f->dirty.n == 0 && f->writing.n == 0);
+    clean_drop_all(f);
+    env_timer_stop(f->env, &f->write_timer);
+    env_timer_stop(f->env, &f->report_timer);
+    env_timer_stop(f->env, &f->clean_timer);
+    inline_free(f);
+    spans_free(&f->reserved);
+    blocks_free(f);
+    free(f->dirty.v);
+    free(f->writing.v);
+    free(f->clean.v);
+    if (f->sf != NULL)
+        storcli_file_close(f->sf);
+    file_pool_free(f->own_pool);
+    free(f->close_op);
+    free(f);
+    if (done != NULL)
+        done(arg, rc);
+}
+
+static void on_task(struct env_task *task)
+{
+    struct file *f = container_of(task, struct file, task);
+
+    do {
+        inline_serve(f);
+        while (!list_is_empty(&f->ready)) {
+            struct fop *op = container_of(f->ready.next, struct fop, link);
+
+            list_remove(&op->link);
+            op->step(op);
+        }
+        start_queue(f);
+        file_fly(f);
+        if (f->close_op != NULL && !f->closed && list_is_empty(&f->ready))
+            f->close_op->step(f->close_op);
+    } while (!list_is_empty(&f->ready));
+    if (f->closed && !f->task.queued)
+        file_free(f);
+}
+
+/* ---- close ---- */
+
+static bool is_quiet(const struct file *f)
+{
+    return f->n_active == 1 && list_is_empty(&f->queue) && f->n_fetches == 0 &&
+           f->n_flying == 0 && !f->renew_busy && !f->report_busy && !f->inl.busy &&
+           !f->inl.load_busy && !f->inl.settle_busy && !f->blocks.counting &&
+           !f->blocks.seek_busy;
+}
+
+/* Stepped at the end of every turn: the others end, then all is written, then told. */
+static void close_step(struct fop *op)
+{
+    struct file *f = op->f;
+    int rc = 0;
+
+    list_remove(&op->link);
+    if (f->n_active > 1 || file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, op->clock, &rc))
+        return;
+    if (rc != 0) {
+        f->close_rc = f->close_rc != 0 ? f->close_rc : rc;
+        file_lose(f, rc);
+        op->clock = f->clock;
+    }
+    rc = file_report(f, f->change, false, f->close_report_no);
+    if (rc == 0)
+        return;
+    if (rc < 0 && f->close_rc == 0)
+        f->close_rc = rc;
+    f->closed = is_quiet(f);
+}
+
+void file_close(struct file *f, file_done_cb *done, void *arg)
+{
+    struct fop *op = fop_new(f, sizeof(*op), FOP_CLOSE, close_step, done, arg);
+
+    assert(!f->exclusive_held);
+    f->closing = true;
+    f->close_report_no = f->report_no;
+    fop_queue(op);
+}
+
+/* ---- open, attributes ---- */
+
+static uint64_t or_default(uint64_t value, uint64_t def)
+{
+    return value != 0 ? value : def;
+}
+
+static void config_default(struct file_config *c)
+{
+    c->write_behind_max = or_default(c->write_behind_max, 8 << 20);
+    c->write_run_bytes = or_default(c->write_run_bytes, 1 << 20);
+    c->write_delay_ms = (uint32_t)or_default(c->write_delay_ms, 1000);
+    c->read_ahead_far_max = or_default(
+        c->read_ahead_far_max, or_default(c->read_ahead_max, READ_AHEAD_FAR_BYTES));
+    c->read_ahead_max = or_default(c->read_ahead_max, 2 << 20);
+    c->report_delay_ms = (uint32_t)or_default(c->report_delay_ms, 1000);
+    c->cache_ms = (uint32_t)or_default(c->cache_ms, 1000);
+}
+
+static void file_init(struct file *f)
+{
+    list_init(&f->lru);
+    list_init(&f->pool_link);
+    list_init(&f->want);
+    list_init(&f->fetches);
+    list_init(&f->queue);
+    list_init(&f->ready);
+    list_init(&f->reads);
+    waitlist_init(&f->run_waiters);
+    waitlist_init(&f->exclusive_waiters);
+    waitlist_init(&f->renew_waiters);
+    waitlist_init(&f->report_waiters);
+    waitlist_init(&f->inl.load_waiters);
+    f->task.fn = on_task;
+    env_timer_init(&f->write_timer, file_on_write_timer);
+    env_timer_init(&f->report_timer, file_on_report_timer);
+    env_timer_init(&f->clean_timer, NULL);
+    f->retry_ms = RETRY_MS_MIN;
+    f->next_id = 1;
+}
+
+static uint32_t blocks_of(const struct file *f, uint64_t bytes, uint32_t n_max)
+{
+    uint64_t n = bytes / f->bs;
+
+    return n < 1 ? 1 : n > n_max ? n_max : (uint32_t)n;
+}
+
+int file_open(struct env *env, struct storcli *cli, const struct file_config *config,
+              const struct file_meta *meta, const struct storcli_target *target,
+              const struct file_attr *attr, struct file **out)
+{
+    struct file *f = calloc(1, sizeof(*f));
+    int rc;
+
+    if (f == NULL)
+        return -ENOMEM;
+    f->env = env;
+    f->cli = cli;
+    f->meta = *meta;
+    if (config != NULL)
+        f->config = *config;
+    config_default(&f->config);
+    file_init(f);
+    f->bs = target->block_bytes;
+    f->pool = f->config.pool;
+    rc = f->pool == NULL ? file_pool_new(0, &f->own_pool) : 0;
+    if (rc == 0)
+        rc = storcli_file_open(cli, target, &f->sf);
+    if (rc != 0) {
+        file_free(f);
+        return rc;
+    }
+    if (f->pool == NULL)
+        f->pool = f->own_pool;
+    f->run_blocks = blocks_of(f, f->config.write_run_bytes, STORCLI_RUN_MAX);
+    f->fetch_blocks = blocks_of(f, 1 << 20, FETCH_BLOCKS_MAX);
+    f->clean_max = 4 * f->config.read_ahead_max; /* not less than twice the far one */
+    f->size = f->meta_size = attr->size;
+    if (attr->has_data)
+        storcli_file_others_wrote(f->sf);
+    f->inl.place = PLACE_UNKNOWN; /* until the next line */
+    inline_adopt(f, attr, false);
+    file_adopt(f, attr, true);
+    *out = f;
+    return 0;
+}
+
+/*
+ * Somebody has cut the file since we made it so long: exportd knew how long it was then, or has said what it had forgotten.
+ * What we have not told yet stays, until we tell it: then exportd says whether it comes too late. What it may have
+ * forgotten may have been cut off without him: nobody can tell any more, and so our writers hear of a loss.
+ */
+static void size_is_cut(struct file *f, uint64_t size)
+{
+    bool untold = f->acked_end > f->meta_size;
+
+    f->n_truncates++;
+    frun_forget_beyond(f, size);
+    f->meta_size = size;
+    if (!untold) {
+        if (f->in_doubt && max_u64(f->told_end, f->fresh_end) > size) {
+            f->n_losses++;
+            file_doubt(f);
+        }
+        file_forget_beyond(f, size);
+    }
+    file_size_recount(f);
+    clean_drop_all(f);
+    file_forget_reserved(f, 0);
+}
+
+/* Is that shorter because of a truncate newer than what made it so long here? */
+static bool is_cut(const struct file *f, const struct file_attr *attr)
+{
+    return attr->size < f->meta_size &&
+           version_epoch(attr->truncate_version) > f->size_epoch;
+}
+
+/* Nothing of ours is on its way to exportd, or will be. */
+static bool file_is_silent(const struct file *f)
+{
+    return f->dirty.n == 0 && f->writing.n == 0 && f->accepting == NULL &&
+           f->exclusive == NULL && !f->report_busy && f->change == f->reported_change;
+}
+
+/* A smaller size may be an answer from before our own report: believe it only in silence, or with the truncate
+ * that made it so. While something runs alone it may be a truncate, which knows better. */
+static void adopt_size(struct file *f, const struct file_attr *attr)
+{
+    uint64_t size = attr->size;
+
+    if (size == f->meta_size || (size > f->meta_size && f->exclusive != NULL))
+        return;
+    if (size > f->meta_size) {
+        f->meta_size = size;
+        f->size = max_u64(f->size, size);
+    } else if (file_is_silent(f)) {
+        file_forget_beyond(f, size);
+        f->size = f->meta_size = size;
+    } else {
+        if (is_cut(f, attr))
+            size_is_cut(f, size);
+        return;
+    }
+    clean_drop_all(f); /* somebody else was here */
+    file_forget_reserved(f, 0);
+}
+
+void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
+{
+    if (with_data && attr->epoch > f->epoch) {
+        f->epoch = attr->epoch;
+        f->sequence = 0;
+    }
+    if (attr->has_data && !f->inl.leaving)
+        f->has_data = f->has_data_told = true;
+    if (!attr->size_is_old && !(attr->size_may_be_old && attr->size < f->meta_size))
+        adopt_size(f, attr);
+    if (with_data)
+        blocks_adopt(f, attr);
+    if (!with_data || f->trunc_active ||
+        (f->truncate_pending && f->truncate_version == 0))
+        return; /* what exportd does not know of, it cannot call finished */
+    if (attr->truncate_pending && attr->truncate_version > f->truncate_version &&
+        f->inl.place == PLACE_STORAGES)
+        frun_forget_beyond(f, attr->truncate_size);
+    f->truncate_pending = attr->truncate_pending;
+    f->truncate_size = attr->truncate_size;
+    f->truncate_version = attr->truncate_version;
+}
+
+void file_refresh(struct file *f, const struct storcli_target *target,
+                  const struct file_attr *attr)
+{
+    /* A capability only for reading, which comes without an epoch, does not replace one for writing. */
+    if (target != NULL && attr->epoch >= f->epoch)
+        if (storcli_file_update(f->sf, target) != 0)
+            return;
+    if (target != NULL)
+        inline_adopt(f, attr, false);
+    file_adopt(f, attr, target != NULL);
+    file_wake(f);
+}
+
+void file_forget_beyond(struct file *f, uint64_t size)
+{
+    if (size < f->size)
+        blocks_cut(f, size);
+    f->acked_end = min_u64(f->acked_end, size);
+    f->through_end = min_u64(f->through_end, size);
+    f->told_end = min_u64(f->told_end, size);
+    f->fresh_end = min_u64(f->fresh_end, size);
+    file_forget_reserved(f, block_past(f, size));
+}
+
+void file_size_recount(struct file *f)
+{
+    uint64_t size = max_u64(f->meta_size, f->acked_end);
+    struct frun *run;
+
+    for (unsigned i = 0; i < f->dirty.n; i++)
+        size = max_u64(size, f->dirty.v[i]->hi);
+    for (unsigned i = 0; i < f->writing.n; i++)
+        size = max_u64(size, f->writing.v[i]->hi);
+    f->size = size;
+    /* A block completed from the write that failed has bytes of it beyond what is left. */
+    run = frunset_find(&f->dirty, block_of(f, size));
+    if (run != NULL)
+        memset(frun_byte(run, size), 0, block_start(f, block_of(f, size) + 1) - size);
+}
+
+int64_t file_clock_ns(struct file *f)
+{
+    return f->meta.clock_ns != NULL ? f->meta.clock_ns(f->meta.arg) : env_wall_ns(f->env);
+}
+
+uint64_t file_size(const struct file *f)
+{
+    return f->size;
+}
+
+bool file_has_data(const struct file *f)
+{
+    return f->has_data || f->dirty.n > 0 || f->writing.n > 0;
+}
+
+uint32_t file_epoch(const struct file *f)
+{
+    return f->epoch;
+}
+
+uint64_t file_losses(const struct file *f)
+{
+    return storcli_file_losses(f->sf) + f->n_losses;
+}
+
+bool file_is_clean(const struct file *f)
+{
+    return file_is_silent(f) && f->mtime_ns == 0 && !f->renew_busy &&
+           !(f->truncate_pending && f->truncate_version == 0) && list_is_empty(&f->queue);
+}
+
+bool file_has_stored(const struct file *f)
+{
+    return storcli_file_has_stored(f->sf) || f->dirty.n > 0 || f->writing.n > 0;
+}
+
+bool file_is_untold(const struct file *f)
+{
+    return f->is_untold;
+}
+
+int64_t file_mtime_ns(const struct file *f)
+{
+    return f->mtime_ns;
+}
+
+void file_forget_mtime(struct file *f)
+{
+    f->mtime_ns = 0;
+}
+
+void file_drop_cache(struct file *f)
+{
+    storcli_file_others_wrote(f->sf); /* somebody else was here */
+    clean_forget_all(f, 0, UINT64_MAX);
+    file_forget_reserved(f, 0);
+    inline_forget(f);
+    blocks_forget(f);
+}

@@ -1,0 +1,631 @@
+/*
+ * file_alone.c - operations that run alone: truncate, punch, allocate.
+ *
+ * In:     file_truncate() and its begin and cancel, file_punch(), file_allocate(). Core.
+ * Out:    trunc_step(), storcli_mark(), storcli_alloc(), zeros for the edges of a punch.
+ * Keeps:  while one of them runs no write is taken in, and only what it needs itself is written.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "storcli/file/file_int.h"
+
+struct alone_fop {
+    struct fop op;
+    unsigned state; /* of the kind it is */
+    bool busy, asked;
+    int rc; /* the engine's answer */
+    unsigned n_tries;
+    uint64_t renew_no, sure_no;
+    uint64_t change, report_no;
+    struct file_attr attr;
+    struct storcli_target target;
+    uint64_t offset, end, pos, version;
+    uint64_t n_ahead; /* blocks that are reserved behind what was asked for */
+    bool keep_size, is_to_end, finishing, exactly;
+};
+
+static void alone_end(struct alone_fop *a, int rc)
+{
+    file_exclusive_end(a->op.f);
+    fop_end(&a->op, rc);
+}
+
+static void on_alone_answer(void *arg, int rc)
+{
+    struct alone_fop *a = arg;
+
+    a->busy = false;
+    a->asked = true;
+    a->rc = rc;
+    fop_ready(&a->op);
+}
+
+bool file_is_landed(const struct file *f)
+{
+    for (unsigned i = 0; i < f->writing.n; i++)
+        if (f->writing.v[i]->state != FRUN_PARKED)
+            return false;
+    return true;
+}
+
+static struct alone_fop *alone_new(struct file *f, void (*step)(struct fop *),
+                                   file_done_cb *done, void *arg)
+{
+    return fop_new(f, sizeof(struct alone_fop), FOP_EXCLUSIVE, step, done, arg);
+}
+
+/* ---- a truncate somebody left unfinished ---- */
+
+/* The first wanted run that cannot be written before the truncate is finished. */
+static struct frun *wanted_beyond(struct file *f)
+{
+    LIST_FOREACH(node, &f->want) {
+        struct frun *run = container_of(node, struct frun, link);
+
+        if (frun_is_beyond(run))
+            return run;
+    }
+    return NULL;
+}
+
+static void finish_step(struct fop *op)
+{
+    struct alone_fop *a = container_of(op, struct alone_fop, op);
+    int rc = trunc_step(op->f, op);
+    struct frun *run;
+
+    if (rc == 0)
+        return;
+    while (rc < 0 && (run = wanted_beyond(op->f)) != NULL)
+        file_failed(run, rc);
+    alone_end(a, rc < 0 ? rc : 0);
+}
+
+static void on_finished(void *arg, int rc)
+{
+    (void)arg;
+    (void)rc; /* the runs that waited for it tell */
+}
+
+void file_finish_truncate(struct file *f)
+{
+    struct alone_fop *a;
+
+    if (f->exclusive != NULL)
+        return;
+    a = alone_new(f, finish_step, on_finished, NULL);
+    a->op.started = true;
+    a->op.clock = f->clock;
+    f->n_active++;
+    f->exclusive = &a->op;
+    trunc_start(f, false);
+    fop_ready(&a->op);
+}
+
+/* What runs alone cannot wait for another to finish it. 1: nothing of ours reaches beyond an
+ * unfinished truncate (or need_it and there is none); 0: waits; -errno. */
+static int try_finish_first(struct alone_fop *a, bool need_it)
+{
+    struct file *f = a->op.f;
+    bool is_beyond = (f->dirty.n > 0 && frun_is_beyond(f->dirty.v[f->dirty.n - 1])) ||
+                     (f->writing.n > 0 && frun_is_beyond(f->writing.v[f->writing.n - 1]));
+    int rc = file_be_sure(&a->op, &a->sure_no);
+
+    if (rc <= 0)
+        return rc;
+    if (!a->finishing) {
+        if (!f->truncate_pending || (!is_beyond && !need_it))
+            return 1;
+        a->finishing = true;
+        trunc_start(f, false);
+    }
+    rc = trunc_step(f, &a->op);
+    a->finishing = rc == 0; /* of another one we may hear later */
+    return rc;
+}
+
+/* True: go on. False: it waits, or has ended with an error. */
+static bool finish_first(struct alone_fop *a, bool need_it)
+{
+    int rc = try_finish_first(a, need_it);
+
+    if (rc < 0)
+        alone_end(a, rc);
+    return rc == 1;
+}
+
+/* The same of an exportd that has the data. */
+static bool leave_first(struct alone_fop *a)
+{
+    int rc = inline_leave_first(&a->op);
+
+    if (rc < 0)
+        alone_end(a, rc);
+    return rc == 1;
+}
+
+/* ---- truncate ---- */
+
+enum { TRUNCATE_DRAIN, TRUNCATE_FINISH };
+
+static void truncate_apply(struct alone_fop *a)
+{
+    struct file *f = a->op.f;
+    uint64_t size = a->attr.size;
+    bool storages_know_more =
+        f->has_data && f->acked_end > size && f->inl.place == PLACE_STORAGES;
+
+    f->n_truncates++;
+    f->unsure = false; /* of the one before: this is what exportd made of both */
+    if (a->attr.epoch > f->epoch) {
+        f->epoch = a->attr.epoch;
+        f->sequence = 0;
+    }
+    if (a->attr.has_data)
+        f->has_data = f->has_data_told = true;
+    if (size < f->size)
+        frun_cut(f, size);
+    f->inl.resend = false;
+    inline_adopt(f, &a->attr, f->inl.place != PLACE_STORAGES);
+    file_forget_beyond(f, size);
+    f->size = f->meta_size = f->told_end = size;
+    f->size_epoch = f->epoch;
+    f->in_doubt = false;
+    f->mtime_ns = 0; /* exportd's, of the truncate, is newer */
+    f->truncate_pending = a->attr.truncate_pending;
+    f->truncate_size = a->attr.truncate_size;
+    f->truncate_version = a->attr.truncate_version;
+    if (!f->truncate_pending && storages_know_more) {
+        /* exportd had not been told how long the file was: a cut that it knows nothing of. */
+        f->truncate_pending = true;
+        f->truncate_size = size;
+        f->truncate_version = 0;
+    }
+}
+
+static void truncate_step(struct fop *op)
+{
+    struct alone_fop *a = container_of(op, struct alone_fop, op);
+    struct file *f = op->f;
+    int rc;
+
+    switch (a->state) {
+    case TRUNCATE_DRAIN:
+        if (!file_is_landed(f) || f->report_busy) {
+            fop_wait(op, f->report_busy ? &f->report_waiters : &f->run_waiters);
+            return;
+        }
+        rc = storcli_file_update(f->sf, &a->target);
+        truncate_apply(a);
+        if (rc != 0 || !f->truncate_pending) {
+            alone_end(a, rc);
+            return;
+        }
+        trunc_start(f, !a->attr.truncate_is_old);
+        a->state = TRUNCATE_FINISH;
+        /* fall through */
+    case TRUNCATE_FINISH:
+        rc = trunc_step(f, op);
+        if (rc != 0)
+            alone_end(a, rc < 0 ? rc : 0);
+    }
+}
+
+void file_truncate(struct file *f, const struct storcli_target *target,
+                   const struct file_attr *attr, file_done_cb *done, void *arg)
+{
+    struct alone_fop *a = alone_new(f, truncate_step, done, arg);
+    struct fop *held = f->exclusive_held ? f->exclusive : NULL;
+
+    a->attr = *attr;
+    a->target = *target;
+    if (held == NULL) {
+        fop_queue(&a->op);
+        return;
+    }
+    a->op.started = true; /* in the place of what held it for us */
+    a->op.clock = f->clock;
+    f->exclusive = &a->op;
+    f->exclusive_held = false;
+    f->exclusive_first = f->exclusive_end = 0;
+    free(held);
+    fop_ready(&a->op);
+}
+
+/* ---- held for a truncate to come ---- */
+
+enum { HOLD_BEGIN, HOLD_WRITE, HOLD_TELL, HOLD_QUIET };
+
+static void hold_step(struct fop *op)
+{
+    struct alone_fop *a = container_of(op, struct alone_fop, op);
+    struct file *f = op->f;
+    int rc = 0;
+
+    switch (a->state) {
+    case HOLD_BEGIN:
+        if (!finish_first(a, false))
+            return;
+        a->state = HOLD_WRITE;
+        /* fall through */
+    case HOLD_WRITE:
+        if (!finish_first(a,
+                          false)) /* with a fresh epoch may have come news of another */
+            return;
+        f->exclusive_first = 0;
+        f->exclusive_end = UINT64_MAX;
+        if (file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, op->clock, &rc)) {
+            fop_wait(op, &f->run_waiters);
+            return;
+        }
+        if (rc != 0) {
+            alone_end(a, rc);
+            return;
+        }
+        a->change = f->change;
+        a->report_no = f->report_no;
+        a->state = HOLD_TELL;
+        /* fall through */
+    case HOLD_TELL:
+        rc = file_report(f, a->change, false, a->report_no);
+        if (rc == 0 || f->report_busy) {
+            fop_wait(op, &f->report_waiters);
+            return;
+        }
+        if (rc < 0) {
+            alone_end(a, rc);
+            return;
+        }
+        f->exclusive_held = true; /* and stays f->exclusive, until truncate or cancel */
+        a->state = HOLD_QUIET;
+        op->done(op->arg, 0);
+        return;
+    case HOLD_QUIET:
+        assert(!"nobody wakes it");
+    }
+}
+
+void file_truncate_begin(struct file *f, file_done_cb *done, void *arg)
+{
+    fop_queue(&alone_new(f, hold_step, done, arg)->op);
+}
+
+void file_truncate_cancel(struct file *f)
+{
+    struct fop *held = f->exclusive;
+
+    assert(f->exclusive_held);
+    f->exclusive_held = false;
+    f->n_active--;
+    file_exclusive_end(f);
+    file_report_released(f);
+    free(held);
+}
+
+void file_truncate_unsure(struct file *f)
+{
+    if (f->exclusive_held)
+        file_truncate_cancel(f);
+    file_doubt(f);
+}
+
+/* ---- punch ---- */
+
+enum { PUNCH_BEGIN, PUNCH_DRAIN, PUNCH_MARK, PUNCH_EDGES };
+
+/* Whole blocks of the range; behind the end of the file nobody looks. */
+static void punched_blocks(const struct alone_fop *a, uint64_t *first, uint64_t *end)
+{
+    const struct file *f = a->op.f;
+
+    *first = block_past(f, a->offset);
+    *end = a->is_to_end ? block_past(f, a->end) : block_of(f, a->end);
+}
+
+static void punch_free(struct alone_fop *a)
+{
+    uint64_t first, end;
+
+    punched_blocks(a, &first, &end);
+    blocks_freed(a->op.f, first, end);
+}
+
+/* 1: marked; 0: waits; -errno. */
+static int punch_mark(struct alone_fop *a)
+{
+    struct file *f = a->op.f;
+    uint64_t first, end;
+    bool is_refused;
+
+    punched_blocks(a, &first, &end);
+    if (first >= end)
+        return 1;
+    if (a->renew_no != 0 && f->renew_no >= a->renew_no && f->renew_rc != 0)
+        return f->renew_rc;
+    if (!a->asked && !a->busy) {
+        if (!file_next_version(f, &a->version)) {
+            if (a->renew_no != 0)
+                return -EIO;
+            a->renew_no = f->renew_no + 1;
+            fop_wait(&a->op, &f->renew_waiters);
+            file_renew(f);
+            return 0;
+        }
+        a->busy = true;
+        storcli_mark(f->sf, a->version, first, end - first, on_alone_answer, a);
+        return 0;
+    }
+    if (a->busy)
+        return 0;
+    clean_forget_all(f, first, end);
+    if (spans_put(&f->reserved, first, end, 0) != 0)
+        file_forget_reserved(f, 0);
+    if (a->rc == 0)
+        punch_free(a);
+    is_refused = a->rc == -ESTALE || (a->rc == -EACCES && !a->op.denied);
+    if (!is_refused || a->n_tries++ >= STALE_TRIES_MAX)
+        return a->rc == 0 ? 1 : a->rc == -ESTALE ? -EIO : a->rc;
+    a->op.denied |= a->rc == -EACCES;
+    a->asked = false;
+    a->renew_no = f->renew_no + 1;
+    fop_wait(&a->op, &f->renew_waiters);
+    file_renew(f);
+    return 0;
+}
+
+/* Zeros for what is not whole blocks: 1: taken in; 0: waits; -errno. */
+static int punch_edges(struct alone_fop *a)
+{
+    struct file *f = a->op.f;
+    uint64_t first, end;
+    int64_t n = 1;
+
+    punched_blocks(a, &first, &end);
+    f->exclusive_first = 0;
+    f->exclusive_end = UINT64_MAX; /* the marks are made: what follows is newer */
+    while (a->pos < a->end && n > 0) {
+        if (first < end && a->pos == block_start(f, first)) {
+            a->pos = min_u64(a->end, block_start(f, end));
+            continue;
+        }
+        n = frun_place(f, a->pos,
+                       first < end && a->pos < block_start(f, first)
+                           ? block_start(f, first)
+                           : a->end,
+                       NULL, false, &a->op);
+        a->pos += n > 0 ? (uint64_t)n : 0;
+    }
+    return n > 0 ? 1 : (int)n;
+}
+
+static void punch_end(struct alone_fop *a, int rc)
+{
+    struct file *f = a->op.f;
+
+    if (rc > 0) {
+        f->mtime_ns = file_clock_ns(f);
+        file_changed(f);
+    }
+    alone_end(a, rc < 0 ? rc : 0);
+}
+
+/* What a truncate that is not finished will remove, needs no punching. */
+static void punch_clip(struct alone_fop *a)
+{
+    const struct file *f = a->op.f;
+    uint64_t end = f->truncate_pending ? min_u64(f->size, f->truncate_size) : f->size;
+
+    a->is_to_end = a->end >= end;
+    a->end = min_u64(a->end, end);
+}
+
+static void punch_step(struct fop *op)
+{
+    struct alone_fop *a = container_of(op, struct alone_fop, op);
+    struct file *f = op->f;
+    int rc = 0;
+
+    switch (a->state) {
+    case PUNCH_BEGIN:
+        if (!finish_first(a, false) || !leave_first(a))
+            return;
+        if (!finish_first(a, false)) /* below what has left exportd just now */
+            return;
+        punch_clip(a);
+        a->pos = a->offset;
+        if (a->offset >= a->end) {
+            alone_end(a, 0);
+            return;
+        }
+        f->write_streak = 0;
+        a->state = PUNCH_DRAIN;
+        /* fall through */
+    case PUNCH_DRAIN:
+        if (!finish_first(a, false)) /* as above */
+            return;
+        f->exclusive_first = block_of(f, a->offset);
+        f->exclusive_end = block_past(f, a->end);
+        if (file_is_pending(f, f->exclusive_first, f->exclusive_end, UINT64_MAX,
+                            op->clock, &rc)) {
+            fop_wait(op, &f->run_waiters);
+            return;
+        }
+        if (rc != 0 || (!f->has_data && blocks_are_none(f))) {
+            punch_end(a, rc != 0 ? rc : 1); /* all of it is a hole */
+            return;
+        }
+        a->state = PUNCH_MARK;
+        /* fall through */
+    case PUNCH_MARK:
+        rc = punch_mark(a);
+        if (rc == 0)
+            return;
+        if (rc < 0) {
+            punch_end(a, rc);
+            return;
+        }
+        a->state = PUNCH_EDGES;
+        /* fall through */
+    case PUNCH_EDGES:
+        if (!finish_first(a, false))
+            return;
+        a->end = min_u64(a->end, f->size); /* somebody may have cut the file meanwhile */
+        rc = punch_edges(a);
+        if (rc != 0)
+            punch_end(a, rc);
+    }
+}
+
+void file_punch(struct file *f, uint64_t offset, uint64_t len, file_done_cb *done,
+                void *arg)
+{
+    struct alone_fop *a = alone_new(f, punch_step, done, arg);
+
+    a->offset = offset;
+    a->end = offset > UINT64_MAX - len ? UINT64_MAX : offset + len;
+    fop_queue(&a->op);
+}
+
+/* ---- allocate ---- */
+
+enum { ALLOCATE_BEGIN, ALLOCATE_RESERVE, ALLOCATE_GROW };
+
+/* The blocks of [first, end) that are not known to be reserved lie between these. */
+static void unreserved_blocks(const struct file *f, uint64_t *first, uint64_t *end)
+{
+    const struct span *span = spans_find(&f->reserved, *first);
+
+    if (span != NULL && span->from <= *first)
+        *first = min_u64(span->to, *end);
+    span = *first < *end ? spans_find(&f->reserved, *end - 1) : NULL;
+    if (span != NULL && span->from < *end)
+        *end = max_u64(span->from, *first);
+}
+
+static void note_reserved(struct file *f, uint64_t first, uint64_t end)
+{
+    if (spans_put(&f->reserved, first, end, 1) != 0 || f->reserved.n > RESERVED_MAX)
+        file_forget_reserved(f, 0);
+}
+
+void file_forget_reserved(struct file *f, uint64_t first)
+{
+    if (first == 0 || spans_put(&f->reserved, first, SPAN_END, 0) != 0)
+        spans_free(&f->reserved);
+}
+
+/* Blocks behind `end` that are reserved as well, if the file is being reserved in small steps:
+ * as many as there are before `first`. */
+static uint64_t blocks_ahead(const struct alone_fop *a, uint64_t first, uint64_t end)
+{
+    const struct file *f = a->op.f;
+    const struct span *before = first == 0 ? NULL : spans_find(&f->reserved, first - 1);
+    uint64_t max = block_of(f, FILE_DATA_END_MAX) - end;
+
+    if (a->exactly || before == NULL || before->from >= first ||
+        end != block_past(f, a->end) || spans_least(&f->reserved, end, end + 1) != 0)
+        return 0;
+    return min_u64(max, min_u64(first - before->from, AHEAD_BLOCKS_MAX));
+}
+
+/* Storages may have reserved space whatever they answer. exportd must know that they
+ * have something, or nobody would remove it. */
+static void allocate_ask(struct alone_fop *a, uint64_t first, uint64_t end)
+{
+    struct file *f = a->op.f;
+
+    a->busy = true;
+    a->n_ahead = blocks_ahead(a, first, end);
+    f->has_data = true;
+    if (!f->has_data_told)
+        file_changed(f);
+    storcli_alloc(f->sf, first, end + a->n_ahead - first, on_alone_answer, a);
+}
+
+/* 1: reserved; 0: waits; -errno. */
+static int allocate_reserve(struct alone_fop *a)
+{
+    struct file *f = a->op.f;
+    uint64_t first = block_of(f, a->offset), end = block_past(f, a->end);
+
+    if (a->busy)
+        return 0;
+    unreserved_blocks(f, &first, &end);
+    if (a->asked && a->rc == -ENOSPC && a->n_ahead > 0) {
+        a->exactly = true;
+        a->asked = false;
+    }
+    if (!a->asked && first < end) {
+        allocate_ask(a, first, end);
+        return 0;
+    }
+    if (!a->asked)
+        return 1;
+    a->asked = false;
+    if (fop_denied(&a->op, a->rc))
+        return 0;
+    if (a->rc == 0)
+        note_reserved(f, first, end + a->n_ahead);
+    return a->rc != 0 ? a->rc : 1;
+}
+
+/* The size is told as that of a write is. */
+static void allocate_grow(struct alone_fop *a)
+{
+    struct file *f = a->op.f;
+
+    blocks_allocated(f, block_of(f, a->offset), block_past(f, a->end));
+    if (a->keep_size || a->end <= f->size)
+        return;
+    f->size = f->acked_end = f->fresh_end = a->end;
+    f->size_epoch = f->epoch;
+    f->mtime_ns = file_clock_ns(f);
+    file_changed(f);
+}
+
+static void allocate_step(struct fop *op)
+{
+    struct alone_fop *a = container_of(op, struct alone_fop, op);
+    struct file *f = op->f;
+    int rc;
+
+    switch (a->state) {
+    case ALLOCATE_BEGIN:
+        if (a->end > FILE_DATA_END_MAX) {
+            alone_end(a, -EFBIG);
+            return;
+        }
+        if (!finish_first(a, !a->keep_size && a->end > f->size) || !leave_first(a))
+            return;
+        a->state = ALLOCATE_RESERVE;
+        /* fall through */
+    case ALLOCATE_RESERVE:
+        rc = allocate_reserve(a);
+        if (rc == 0)
+            return;
+        if (rc < 0) {
+            alone_end(a, rc);
+            return;
+        }
+        a->state = ALLOCATE_GROW;
+        /* fall through */
+    case ALLOCATE_GROW:
+        if (!finish_first(a, !a->keep_size && a->end > f->size))
+            return;
+        allocate_grow(a);
+        alone_end(a, 0);
+    }
+}
+
+void file_allocate(struct file *f, uint64_t offset, uint64_t len, bool keep_size,
+                   file_done_cb *done, void *arg)
+{
+    struct alone_fop *a = alone_new(f, allocate_step, done, arg);
+
+    a->offset = offset;
+    a->end = offset > UINT64_MAX - len ? UINT64_MAX : offset + len;
+    a->keep_size = keep_size;
+    fop_queue(&a->op);
+}

@@ -1,0 +1,323 @@
+/*
+ * file_blocks.c - which blocks of the file are allocated: what exportd is told for st_blocks, and what our own readers see meanwhile.
+ *
+ * In:     acknowledged writes, punches, allocations, truncates; exportd's answers. Core.
+ * Out:    ranges of blocks in reports.
+ * Keeps:  a block that storages have is in `known`, and told before a flush ends; what is told may come twice.
+ * Yours:  how many ranges are kept.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "storcli/file/file_int.h"
+
+enum blocks_change { BLOCKS_ALLOCATED = 1, BLOCKS_FREED = 2 };
+
+enum { KNOWN_MAX = 2 * FILE_RANGES_MAX, COUNT_CLOSING_NS = 1000000000 };
+
+/* As small as an operation, and nobody could be told. */
+static void put(struct spans *spans, uint64_t first, uint64_t end, unsigned value)
+{
+    if (value == 0 && spans->n == 0)
+        return;
+    if (spans_put(spans, first, end, value) != 0)
+        abort();
+}
+
+/* On top of what is there. */
+static void put_all(struct spans *to, const struct spans *from)
+{
+    for (size_t i = 0; i < from->n; i++)
+        put(to, from->list[i].from, from->list[i].to, from->list[i].value);
+}
+
+static void know_all(struct blocks *b, const struct spans *changes)
+{
+    for (size_t i = 0; i < changes->n; i++)
+        put(&b->known, changes->list[i].from, changes->list[i].to,
+            changes->list[i].value == BLOCKS_ALLOCATED ? BLOCKS_ALLOCATED : 0);
+}
+
+/* ---- blocks that nobody told of ---- */
+
+static void count_next(struct file *f);
+
+static void on_data_end(void *arg, int rc)
+{
+    struct file *f = arg;
+    struct blocks *b = &f->blocks;
+
+    b->seek_busy = false;
+    if (rc == 0 && b->counting && b->n_freed == b->seek_n_freed) {
+        blocks_allocated(f, b->count_at, b->found);
+        b->count_at = b->found;
+    }
+    b->counting = b->counting && rc == 0;
+    count_next(f);
+}
+
+static void on_data(void *arg, int rc)
+{
+    struct file *f = arg;
+    struct blocks *b = &f->blocks;
+
+    b->seek_busy = false;
+    b->counting = b->counting && rc == 0; /* else whoever opens it next tries again */
+    if (!b->counting || b->found >= b->hole_end) {
+        b->count_at = b->hole_end;
+        count_next(f);
+        return;
+    }
+    b->count_at = b->found;
+    b->seek_busy = true;
+    storcli_seek(f->sf, b->count_at, b->hole_end, true, &b->found, on_data_end, f);
+}
+
+static void count_end(struct file *f)
+{
+    f->blocks.counting = false;
+    f->blocks.counted = true;
+    file_changed(f);
+    file_wake(f); /* who closes it waits for us */
+}
+
+/* A close does not wait long for the count: the file may be opened again soon. */
+static bool is_too_late(const struct file *f)
+{
+    return f->closing && env_now_ns(f->env) - f->blocks.count_ns > COUNT_CLOSING_NS;
+}
+
+/* From hole to hole. */
+static void count_next(struct file *f)
+{
+    struct blocks *b = &f->blocks;
+    uint64_t end = block_past(f, f->meta_size);
+    const struct span *s = spans_find(&b->known, b->count_at);
+
+    b->counting = b->counting && !is_too_late(f);
+    if (b->seek_busy || !b->counting) {
+        file_wake(f);
+        return;
+    }
+    if (s != NULL && s->from <= b->count_at) {
+        b->count_at = s->to;
+        s = spans_find(&b->known, b->count_at);
+    }
+    if (b->count_at >= end) {
+        count_end(f);
+        return;
+    }
+    b->hole_end = s == NULL ? end : min_u64(end, s->from);
+    b->seek_n_freed = b->n_freed;
+    b->seek_busy = true;
+    storcli_seek(f->sf, b->count_at, b->hole_end, false, &b->found, on_data, f);
+}
+
+static void count_start(struct file *f, const struct file_attr *attr)
+{
+    struct blocks *b = &f->blocks;
+
+    b->counted = b->counted && attr->blocks_unsure;
+    if (!attr->blocks_unsure || attr->epoch == 0 || b->counting || b->counted ||
+        b->seek_busy || f->inl.place != PLACE_STORAGES || f->closing)
+        return;
+    b->counting = true;
+    b->count_at = 0;
+    b->count_ns = env_now_ns(f->env);
+    count_next(f);
+}
+
+/* ---- what exportd says, and what it is told ---- */
+
+void blocks_adopt(struct file *f, const struct file_attr *attr)
+{
+    struct blocks *b = &f->blocks;
+
+    if (!attr->blocks_known || attr->size_is_old)
+        return;
+    spans_free(&b->known);
+    b->is_known = true;
+    put_all(&b->known, &attr->blocks);
+    know_all(b, &b->sent);
+    know_all(b, &b->tell);
+    count_start(f, attr);
+}
+
+void blocks_count_stop(struct file *f)
+{
+    f->blocks.counting = f->blocks.counted = false;
+}
+
+void blocks_forget(struct file *f)
+{
+    f->blocks.is_known = false;
+    blocks_count_stop(f);
+    spans_free(&f->blocks.known);
+}
+
+/* Past a number of holes, telling everything is cheaper than keeping the set. */
+static void bound(struct file *f)
+{
+    if (f->blocks.known.n > KNOWN_MAX)
+        blocks_forget(f);
+    if (f->blocks.tell.n >= FILE_RANGES_TOLD_MAX)
+        file_report(f, f->change, false, f->report_no);
+}
+
+void blocks_allocated(struct file *f, uint64_t first, uint64_t end)
+{
+    struct blocks *b = &f->blocks;
+
+    if (f->inl.place != PLACE_STORAGES || spans_least(&b->known, first, end) != 0)
+        return;
+    put(&b->known, first, end, BLOCKS_ALLOCATED);
+    put(&b->tell, first, end, BLOCKS_ALLOCATED);
+    file_changed(f);
+    bound(f);
+}
+
+void blocks_freed(struct file *f, uint64_t first, uint64_t end)
+{
+    struct blocks *b = &f->blocks;
+
+    if (first >= end || (b->is_known && spans_most(&b->known, first, end) == 0))
+        return;
+    b->n_freed++;
+    put(&b->known, first, end, 0);
+    put(&b->tell, first, end, BLOCKS_FREED);
+    file_changed(f);
+    bound(f);
+}
+
+void blocks_cut(struct file *f, uint64_t size)
+{
+    struct blocks *b = &f->blocks;
+    uint64_t first = block_past(f, size);
+
+    b->n_freed++;
+    put(&b->known, first, UINT64_MAX, 0);
+    put(&b->tell, first, UINT64_MAX, 0);
+    put(&b->sent, first, UINT64_MAX, 0);
+    put(&b->told, first, UINT64_MAX, 0);
+}
+
+bool blocks_are_none(const struct file *f)
+{
+    return f->blocks.is_known && f->blocks.known.n == 0;
+}
+
+bool blocks_are_told(const struct file *f)
+{
+    return f->blocks.tell.n == 0;
+}
+
+void blocks_lose(struct file *f)
+{
+    blocks_forget(f);
+    spans_free(&f->blocks.tell);
+    spans_free(&f->blocks.told);
+}
+
+static size_t pack(const struct spans *spans, unsigned value, const uint8_t **out)
+{
+    uint8_t *bytes = malloc(spans->n * SPAN_PACKED_MAX + 1);
+
+    if (bytes == NULL)
+        abort();
+    *out = bytes;
+    return spans_pack(spans, value, FILE_RANGES_TOLD_MAX, bytes);
+}
+
+bool blocks_send(struct file *f, struct file_meta_call *call)
+{
+    struct blocks *b = &f->blocks;
+    bool is_all = b->tell.n <= FILE_RANGES_TOLD_MAX;
+
+    call->tells_blocks = true;
+    call->blocks_counted = b->counted && is_all;
+    spans_free(&b->sent); /* what was in it has been told */
+    if (is_all) {
+        b->sent = b->tell;
+        b->tell = (struct spans){ 0 };
+    } else {
+        for (size_t i = 0; i < FILE_RANGES_TOLD_MAX; i++)
+            put(&b->sent, b->tell.list[i].from, b->tell.list[i].to,
+                b->tell.list[i].value);
+        put(&b->tell, 0, b->tell.list[FILE_RANGES_TOLD_MAX - 1].to, 0);
+    }
+    if (b->sent.n == 0)
+        return true;
+    call->allocated_len = pack(&b->sent, BLOCKS_ALLOCATED, &call->allocated);
+    call->freed_len = pack(&b->sent, BLOCKS_FREED, &call->freed);
+    return is_all;
+}
+
+void blocks_sent(struct file *f, bool ok, bool durable)
+{
+    struct blocks *b = &f->blocks;
+
+    if (ok && f->report_call.blocks_counted)
+        b->counted = false;
+    if (ok && durable) {
+        spans_free(&b->told);
+    } else if (ok) {
+        put_all(&b->told, &b->sent);
+    } else {
+        put_all(&b->sent, &b->tell); /* what came meanwhile is newer */
+        spans_free(&b->tell);
+        b->tell = b->sent;
+        b->sent = (struct spans){ 0 };
+    }
+    spans_free(&b->sent);
+}
+
+void blocks_tell_again(struct file *f)
+{
+    struct blocks *b = &f->blocks;
+
+    put_all(&b->told, &b->tell);
+    spans_free(&b->tell);
+    b->tell = b->told;
+    b->told = (struct spans){ 0 };
+}
+
+void blocks_free(struct file *f)
+{
+    spans_free(&f->blocks.known);
+    spans_free(&f->blocks.tell);
+    spans_free(&f->blocks.sent);
+    spans_free(&f->blocks.told);
+}
+
+/* ---- what our readers see ---- */
+
+static void add_runs(struct spans *all, const struct frunset *set)
+{
+    for (unsigned i = 0; i < set->n; i++)
+        put(all, set->v[i]->first, set->v[i]->end, BLOCKS_ALLOCATED);
+}
+
+static uint64_t set_end(const struct frunset *set)
+{
+    return set->n == 0 ? 0 : set->v[set->n - 1]->end;
+}
+
+uint64_t file_allocated(const struct file *f, uint64_t told)
+{
+    const struct blocks *b = &f->blocks;
+    struct spans all = { 0 };
+    uint64_t bytes;
+
+    if (f->dirty.n == 0 && f->writing.n == 0 && b->tell.n == 0 && b->sent.n == 0)
+        return told;
+    if (f->inl.place == PLACE_EXPORTD)
+        return max_u64(told, max_u64(set_end(&f->dirty), set_end(&f->writing)) * f->bs);
+    put_all(&all, b->is_known ? &b->known : &b->sent);
+    if (!b->is_known)
+        put_all(&all, &b->tell);
+    add_runs(&all, &f->dirty);
+    add_runs(&all, &f->writing);
+    bytes = spans_total(&all, BLOCKS_ALLOCATED) * f->bs;
+    spans_free(&all);
+    return b->is_known ? bytes : told + bytes; /* rather too many than none */
+}

@@ -1,0 +1,262 @@
+/*
+ * file_flush.c - flush and sync: everything accepted is with the storages and told to exportd.
+ *
+ * In:     file_flush(), file_sync(), file_give_up(). Core.
+ * Out:    runs are wanted; storcli_sync(); reports.
+ * Yours:  how much is made stable as it is written.
+ */
+#include <errno.h>
+#include <limits.h>
+
+#include "storcli/file/file_int.h"
+
+enum { STABLE_RUNS_MAX = 16 }; /* each is a request to each storage */
+
+enum flush_state { FLUSH_BEGIN, FLUSH_WRITE, FLUSH_SYNC, FLUSH_TELL };
+
+/* The storages' sync and exportd's go side by side: neither makes the other's promise. */
+struct flush_fop {
+    struct fop op;
+    enum flush_state state;
+    bool sync, busy;
+    bool ahead; /* the time is told beside the writes */
+    int rc;
+    uint64_t before_id, end, change, report_no;
+};
+
+static void on_synced(void *arg, int rc)
+{
+    struct flush_fop *s = arg;
+
+    s->busy = false;
+    s->rc = rc;
+    fop_ready(&s->op);
+}
+
+/* To be written, and nothing of it is under way; UINT_MAX: something is, and will have to be synced. */
+static unsigned blocks_to_write(const struct file *f)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < f->writing.n; i++) {
+        if (f->writing.v[i]->state == FRUN_FLYING && !f->writing.v[i]->sync)
+            return UINT_MAX;
+        n += (unsigned)(f->writing.v[i]->end - f->writing.v[i]->first);
+    }
+    for (unsigned i = 0; i < f->dirty.n; i++)
+        n += (unsigned)(f->dirty.v[i]->end - f->dirty.v[i]->first);
+    return n;
+}
+
+/*
+ * A little that takes the place of something, and nothing else to be synced: each storage makes it stable as it takes it, in one
+ * request instead of two, and the time becomes durable meanwhile. Where a size has to follow, that goes beside the sync; and of much,
+ * one sync at the end costs less.
+ */
+static void write_stable(struct flush_fop *s)
+{
+    struct file *f = s->op.f;
+
+    s->ahead = file_tell_ahead(f, &s->change);
+    if (!s->ahead || storcli_file_is_unsynced(f->sf) ||
+        f->dirty.n + f->writing.n > STABLE_RUNS_MAX || blocks_to_write(f) > f->run_blocks)
+        return;
+    for (unsigned i = 0; i < f->writing.n; i++)
+        f->writing.v[i]->sync = true;
+    for (unsigned i = 0; i < f->dirty.n; i++)
+        f->dirty.v[i]->sync = true;
+}
+
+static void start_sync(struct flush_fop *s)
+{
+    struct file *f = s->op.f;
+
+    s->state = FLUSH_TELL;
+    if (!s->sync || f->inl.place == PLACE_EXPORTD || !storcli_file_is_unsynced(f->sf))
+        return;
+    s->state = FLUSH_SYNC;
+    s->busy = true;
+    storcli_sync(f->sf, on_synced, s);
+}
+
+static void flush_step(struct fop *op)
+{
+    struct flush_fop *s = container_of(op, struct flush_fop, op);
+    struct file *f = op->f;
+    int rc = 0;
+
+    switch (s->state) {
+    case FLUSH_BEGIN:
+        rc = s->sync ? inline_know(op) : 1; /* whom to ask for a sync */
+        if (rc == 0)
+            return;
+        if (rc < 0) {
+            fop_end(op, rc);
+            return;
+        }
+        rc = 0;
+        s->before_id = f->next_id;
+        s->end = f->size;
+        if (s->sync)
+            write_stable(s);
+        s->state = FLUSH_WRITE;
+        /* fall through */
+    case FLUSH_WRITE:
+        if (file_is_pending(f, 0, UINT64_MAX, s->before_id, op->clock, &rc)) {
+            fop_wait(op, &f->run_waiters);
+            return;
+        }
+        if (rc != 0) {
+            fop_end(op, rc);
+            return;
+        }
+        file_is_through(f, s->end);
+        if (!s->ahead || !file_changes_only_time(f))
+            s->change = f->change;
+        s->report_no = f->report_no;
+        start_sync(s);
+        file_report(f, s->change, s->sync, s->report_no);
+        /* fall through */
+    case FLUSH_SYNC:
+        if (s->busy)
+            return;
+        if (fop_denied(op, s->rc)) {
+            s->state = FLUSH_WRITE;
+            s->rc = 0;
+            return;
+        }
+        s->state = FLUSH_TELL;
+        /* fall through */
+    case FLUSH_TELL:
+        rc = file_report(f, s->change, s->sync, s->report_no);
+        if (rc == 0) {
+            fop_wait(op, &f->report_waiters);
+            return;
+        }
+        fop_end(op, s->rc != 0 ? s->rc : rc < 0 ? rc : 0);
+    }
+}
+
+static void start(struct file *f, bool sync, file_done_cb *done, void *arg)
+{
+    struct flush_fop *s = fop_new(f, sizeof(*s), FOP_FLUSH, flush_step, done, arg);
+
+    s->sync = sync;
+    fop_queue(&s->op);
+}
+
+void file_flush(struct file *f, file_done_cb *done, void *arg)
+{
+    start(f, false, done, arg);
+}
+
+void file_sync(struct file *f, file_done_cb *done, void *arg)
+{
+    start(f, true, done, arg);
+}
+
+/* ---- what cannot be written out is given up ---- */
+
+enum give_up_state { GIVE_UP_BEGIN, GIVE_UP_WRITE, GIVE_UP_TELL, GIVE_UP_REST };
+
+struct give_up_fop {
+    struct fop op;
+    enum give_up_state state;
+    bool at_once; /* what is not on its way is not tried */
+    int rc;
+    uint64_t change, report_no;
+};
+
+/* A truncate that exportd knows nothing of is ours alone to finish: when others have been at the file, not any more. */
+static void forget_cut(struct file *f)
+{
+    if (!f->truncate_pending || f->truncate_version != 0)
+        return;
+    f->truncate_pending = false;
+    f->is_untold = true;
+}
+
+/* What is under way by itself ends: whom to wait for, NULL when there is nobody. */
+static struct waitlist *rest_of(struct file *f)
+{
+    if (f->report_busy)
+        return &f->report_waiters;
+    if (f->inl.busy || f->inl.settle_busy)
+        return &f->report_waiters;
+    if (f->exclusive != NULL)
+        return &f->exclusive_waiters;
+    return f->renew_busy ? &f->renew_waiters : NULL;
+}
+
+static void give_up_step(struct fop *op)
+{
+    struct give_up_fop *g = container_of(op, struct give_up_fop, op);
+    struct file *f = op->f;
+    struct waitlist *rest;
+    int rc = 0;
+
+    switch (g->state) {
+    case GIVE_UP_BEGIN:
+        f->n_giving_up++;
+        blocks_count_stop(f);
+        if (g->at_once && !file_is_clean(f))
+            file_lose_unsent(f, -EIO);
+        g->state = GIVE_UP_WRITE;
+        /* fall through */
+    case GIVE_UP_WRITE:
+        if (file_is_pending(f, 0, UINT64_MAX, UINT64_MAX, op->clock, &rc)) {
+            fop_wait(op, &f->run_waiters);
+            return;
+        }
+        g->rc = rc;
+        if (f->dirty.n > 0 || f->writing.n > 0)
+            file_lose(f, rc);
+        g->change = f->change;
+        g->report_no = f->report_no;
+        g->state = GIVE_UP_TELL;
+        /* fall through */
+    case GIVE_UP_TELL:
+        rc = g->at_once && !f->report_busy
+                 ? -EIO
+                 : file_report(f, g->change, false, g->report_no);
+        if (rc == 0 || f->report_busy) {
+            fop_wait(op, &f->report_waiters);
+            return;
+        }
+        if (rc < 0) {
+            file_forget_report(f, rc);
+            g->rc = g->rc != 0 ? g->rc : rc;
+        }
+        g->state = GIVE_UP_REST;
+        /* fall through */
+    case GIVE_UP_REST:
+        rest = rest_of(f);
+        if (rest != NULL) {
+            fop_wait(op, rest);
+            return;
+        }
+        forget_cut(f);
+        blocks_count_stop(f);
+        f->mtime_ns = 0;
+        f->n_giving_up--;
+        fop_end(op, g->rc);
+    }
+}
+
+static void give_up_start(struct file *f, bool at_once, file_done_cb *done, void *arg)
+{
+    struct give_up_fop *g = fop_new(f, sizeof(*g), FOP_FLUSH, give_up_step, done, arg);
+
+    g->at_once = at_once;
+    fop_queue(&g->op);
+}
+
+void file_give_up(struct file *f, file_done_cb *done, void *arg)
+{
+    give_up_start(f, false, done, arg);
+}
+
+void file_lose_all(struct file *f, file_done_cb *done, void *arg)
+{
+    give_up_start(f, true, done, arg);
+}

@@ -1,0 +1,539 @@
+/*
+ * file_inline.c - small files, whose data exportd keeps itself.
+ *
+ * In:     what exportd says of a file's place, runs that are wanted, fetches. Core.
+ * Out:    meta.wrote() with all data of the file, meta.load(); runs that move the data to the storages.
+ * Keeps:  what goes to exportd is what it had as of our epoch, and all that was acknowledged since: it takes nothing under an older one.
+ *         When the file grows too large its data are made dirty, so that they go to the storages, and exportd is told, in one with
+ *         the size, when they have them (for good, if what it has may be so). Who dies before that leaves the file as exportd has it.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "storcli/file/file_int.h"
+
+/* ---- what exportd has ---- */
+
+static void bytes_set(struct inl *inl, uint8_t *bytes, uint64_t len, uint64_t version)
+{
+    free(inl->bytes);
+    inl->bytes = bytes;
+    inl->len = len;
+    inl->version = version;
+}
+
+static uint8_t *bytes_new(uint64_t len)
+{
+    uint8_t *bytes = malloc(len + 1); /* never NULL, also when empty */
+
+    if (bytes == NULL) /* as small as an operation, and nobody could be told */
+        abort();
+    return bytes;
+}
+
+static int leave(struct file *f);
+
+void inline_adopt(struct file *f, const struct file_attr *attr, bool overrules)
+{
+    struct inl *inl = &f->inl;
+    bool stays = attr->inline_max == 0 || attr->on_storages;
+
+    inl->max = attr->inline_max;
+    if (inl->leaving || (attr->size_is_old && !overrules))
+        return;
+    if (inl->place == PLACE_STORAGES && !stays && !overrules)
+        return; /* the answer is of before it moved */
+    if (stays) {
+        /* What we told of was forgotten, and it is not small any more. */
+        if (inl->place == PLACE_EXPORTD && inl->resend && !inl->busy && leave(f) == 0)
+            return;
+        inl->place = PLACE_STORAGES;
+        bytes_set(inl, NULL, 0, 0);
+        return;
+    }
+    if (inl->place == PLACE_EXPORTD && attr->inline_version <= inl->version &&
+        (!overrules || inl->resend || attr->inline_version == inl->version))
+        return; /* ours is as new */
+    if (inl->resend && attr->inline_version != inl->version)
+        f->n_losses++; /* it was forgotten, and others have written since */
+    assert(attr->inline_len == 0 || attr->inline_data != NULL);
+    inl->resend = false;
+    inl->place = PLACE_EXPORTD;
+    bytes_set(inl, bytes_new(attr->inline_len), attr->inline_len, attr->inline_version);
+    if (inl->len > 0)
+        memcpy(inl->bytes, attr->inline_data, inl->len);
+    clean_forget_all(f, 0, UINT64_MAX);
+}
+
+/* Nothing came of leaving: what exportd has counts, and it is asked for it, not for what storages are known to have. */
+static void leave_not(struct file *f)
+{
+    if (f->inl.leaving)
+        f->has_data = true;
+    f->inl.leaving = false;
+}
+
+void inline_forget(struct file *f)
+{
+    struct inl *inl = &f->inl;
+
+    if (inl->max == 0 || inl->place == PLACE_UNKNOWN || f->dirty.n > 0 ||
+        f->writing.n > 0 || f->accepting != NULL ||
+        (inl->leaving && f->change != f->reported_change))
+        return;
+    leave_not(f);
+    if (inl->resend) /* nobody can tell any more what became of it */
+        f->n_losses++;
+    inl->resend = false;
+    inl->place = PLACE_UNKNOWN;
+    inl->no++;
+    bytes_set(inl, NULL, 0, 0);
+}
+
+/* ---- asking for it ---- */
+
+static void load_start(struct file *f);
+
+static void load_end(struct file *f, int rc)
+{
+    LIST_FOREACH_SAFE(node, &f->fetches) {
+        struct fetch *fetch = container_of(node, struct fetch, link);
+
+        if (!fetch->inlined)
+            continue;
+        if (rc != 0)
+            fetch_answered(fetch, rc);
+    }
+    LIST_FOREACH(node, &f->inl.load_waiters.ops)
+        container_of(node, struct fop, link)->fetch_rc = rc;
+    waitlist_wake(f, &f->inl.load_waiters);
+    file_wake(f);
+}
+
+static void on_loaded(struct file_meta_call *call, int rc)
+{
+    struct file *f = call->file;
+
+    f->inl.load_busy = false;
+    if (rc == 0 && f->inl.load_no == f->inl.no) {
+        f->has_data |= call->attr.has_data;
+        inline_adopt(f, &call->attr, true);
+    }
+    if (rc == 0 && f->inl.place == PLACE_UNKNOWN)
+        load_start(f); /* it changed meanwhile */
+    else
+        load_end(f, rc);
+}
+
+static void load_start(struct file *f)
+{
+    if (f->inl.load_busy)
+        return;
+    f->inl.load_busy = true;
+    f->inl.load_no = f->inl.no;
+    f->inl.load_call = (struct file_meta_call){ .done = on_loaded, .file = f };
+    f->meta.load(f->meta.arg, &f->inl.load_call);
+}
+
+int inline_know(struct fop *op)
+{
+    struct file *f = op->f;
+    int rc = op->fetch_rc;
+
+    if (f->inl.place != PLACE_UNKNOWN)
+        return 1;
+    op->fetch_rc = 0;
+    if (rc != 0)
+        return rc;
+    fop_wait(op, &f->inl.load_waiters);
+    load_start(f);
+    return 0;
+}
+
+/* ---- reading ---- */
+
+void inline_copy(const struct file *f, uint8_t *dst, uint64_t from, uint64_t to)
+{
+    uint64_t end = max_u64(from, min_u64(to, f->inl.len));
+
+    if (end > from)
+        memcpy(dst, f->inl.bytes + from, end - from);
+    memset(dst + (end - from), 0, to - end);
+}
+
+void inline_read(struct fetch *fetch)
+{
+    fetch->inlined = true;
+    if (fetch->f->inl.place == PLACE_UNKNOWN)
+        load_start(fetch->f);
+    else
+        file_wake(fetch->f);
+}
+
+static void fetch_serve(struct fetch *fetch)
+{
+    struct file *f = fetch->f;
+    uint64_t start = block_start(f, fetch->first);
+
+    fetch->inlined = false;
+    if (f->inl.place != PLACE_EXPORTD) {
+        fetch_read(fetch);
+        return;
+    }
+    inline_copy(f, fetch->buf->data, start, start + (uint64_t)fetch->n * f->bs);
+    for (uint32_t i = 0; i < fetch->n; i++) {
+        uint64_t from = start + (uint64_t)i * f->bs;
+
+        fetch->user_bytes[i] =
+            (uint16_t)(f->inl.len > from ? min_u64(f->bs, f->inl.len - from) : 0);
+    }
+    fetch_answered(fetch, 0);
+}
+
+void inline_serve(struct file *f)
+{
+    if (f->inl.place == PLACE_UNKNOWN)
+        return;
+    LIST_FOREACH_SAFE(node, &f->fetches) {
+        struct fetch *fetch = container_of(node, struct fetch, link);
+
+        if (fetch->inlined)
+            fetch_serve(fetch);
+    }
+}
+
+/* ---- from exportd to the storages ---- */
+
+/* Blocks that are not in memory become dirty; nothing is on its way to exportd. */
+static int leave(struct file *f)
+{
+    struct inl *inl = &f->inl;
+
+    assert(inl->place == PLACE_EXPORTD && !inl->busy);
+    for (unsigned i = 0; i < f->dirty.n; i++)
+        frun_complete(f->dirty.v[i]); /* from what exportd has, at once */
+    for (uint64_t b = 0; b < block_past(f, inl->len); b++) {
+        uint64_t from = block_start(f, b), to = min_u64(inl->len, from + f->bs);
+        int64_t n;
+
+        if (frunset_find(&f->dirty, b) != NULL || frunset_find(&f->writing, b) != NULL)
+            continue;
+        n = frun_place(f, from, to, inl->bytes + from, false, NULL);
+        if (n < 0)
+            return (int)n;
+        assert((uint64_t)n == to - from);
+    }
+    inl->place = PLACE_STORAGES;
+    inl->leaving = true;
+    inl->leave_id = f->next_id;
+    inl->leave_syncs = inl->len > 0;
+    inl->settled = inl->resend = inl->stale = false;
+    inl->no++;
+    bytes_set(inl, NULL, 0, 0);
+    f->has_data = f->has_data_told = false; /* the storages' word on what they have */
+    clean_forget_all(f, 0, UINT64_MAX);
+    return 0;
+}
+
+int inline_leave_first(struct fop *op)
+{
+    struct file *f = op->f;
+    int rc;
+
+    if (f->inl.place == PLACE_STORAGES)
+        return 1;
+    if (f->inl.busy) {
+        fop_wait(op, &f->run_waiters);
+        return 0;
+    }
+    rc = leave(f);
+    return rc == 0 ? 1 : rc;
+}
+
+void inline_expect(struct file *f, uint64_t end)
+{
+    if (f->inl.place == PLACE_EXPORTD && !f->inl.busy && end > f->inl.max)
+        (void)leave(f); /* else when it is to be written */
+}
+
+static void on_settled(void *arg, int rc)
+{
+    struct file *f = arg;
+
+    f->inl.settle_busy = false;
+    f->inl.settled = rc == 0;
+    if (rc == -EACCES)
+        file_renew(f);
+    if (rc == 0)
+        file_report_released(f);
+    else
+        file_report_failed(f, rc);
+    waitlist_wake(f, &f->report_waiters);
+    file_wake(f);
+}
+
+/* Are any runs older? They are to be written now, unless that has failed. */
+static bool any_older(const struct frunset *set, uint64_t id)
+{
+    bool found = false;
+
+    for (unsigned i = 0; i < set->n; i++) {
+        struct frun *run = set->v[i];
+
+        found |= run->id < id;
+        if (run->id < id && run->state == FRUN_DIRTY && run->failed_clock == 0)
+            frun_want(run);
+    }
+    return found;
+}
+
+bool inline_holds_report(struct file *f)
+{
+    struct inl *inl = &f->inl;
+
+    if (inl->busy)
+        return true;
+    if (!inl->leaving || inl->settled)
+        return false;
+    if (any_older(&f->dirty, inl->leave_id) || any_older(&f->writing, inl->leave_id))
+        return true;
+    if (!inl->leave_syncs) {
+        inl->settled = true;
+        return false;
+    }
+    if (!inl->settle_busy) {
+        inl->settle_busy = true;
+        storcli_settle(f->sf, on_settled, f);
+    }
+    return true;
+}
+
+void inline_look(struct file *f)
+{
+    if (f->inl.leaving && !f->inl.settled && !f->exclusive_held)
+        file_report_released(f);
+}
+
+void inline_lose(struct file *f)
+{
+    struct inl *inl = &f->inl;
+
+    if (!inl->leaving)
+        return;
+    leave_not(f);
+    inl->place = PLACE_UNKNOWN;
+    inl->no++;
+    f->is_untold = true;
+    file_forget_beyond(f, f->meta_size);
+    file_size_recount(f);
+    clean_forget_all(f, 0, UINT64_MAX);
+}
+
+/* ---- writing ---- */
+
+/* All that are wanted fail. */
+static void wanted_fail(struct file *f, int rc)
+{
+    while (!list_is_empty(&f->want))
+        file_failed(container_of(f->want.next, struct frun, link), rc);
+}
+
+void inline_renewed(struct file *f, int rc)
+{
+    if (rc != 0 && (f->inl.stale || f->inl.place == PLACE_UNKNOWN))
+        wanted_fail(f, rc);
+    if (rc == 0)
+        f->inl.stale = false;
+}
+
+/* Is the run one of those that went with this version? */
+static bool is_out(const struct frun *run, uint64_t version)
+{
+    return run->state == FRUN_FLYING && run->version == version;
+}
+
+static struct frun *next_out(struct file *f)
+{
+    for (unsigned i = 0; i < f->writing.n; i++)
+        if (is_out(f->writing.v[i], f->inl.out.version))
+            return f->writing.v[i];
+    return NULL;
+}
+
+/* exportd has it, and the size and the time with it. */
+static void all_written(struct file *f)
+{
+    struct inl *inl = &f->inl;
+    bool is_all = f->change == inl->out.change,
+         is_sure = inl->out.doubt_no == f->doubt_no;
+    struct frun *run;
+
+    if (inl->out.no == inl->no && inl->out.version > inl->version) {
+        bytes_set(inl, inl->sent, inl->out.len, inl->out.version);
+        inl->sent = NULL;
+    }
+    while ((run = next_out(f)) != NULL) {
+        f->n_flying--;
+        frun_written(run);
+    }
+    if (inl->out.n_truncates == f->n_truncates)
+        f->meta_size = max_u64(f->meta_size, inl->out.size);
+    f->told_end = inl->out.sync && is_sure ? 0 : max_u64(f->told_end, inl->out.size);
+    if (f->mtime_ns == inl->out.mtime_ns)
+        f->mtime_ns = 0;
+    if (!is_sure) { /* nobody knows which exportd heard it */
+        inl->resend = inl->place == PLACE_EXPORTD;
+        return;
+    }
+    f->has_data_told = true;
+    f->reported_change =
+        max_u64(f->reported_change, is_all ? f->change : inl->out.change);
+    if (inl->out.sync)
+        f->durable_change =
+            max_u64(f->durable_change, is_all ? f->change : inl->out.change);
+}
+
+static void all_failed(struct file *f, int rc)
+{
+    bool again = rc == -ESTALE && f->inl.n_stale++ < STALE_TRIES_MAX;
+    struct frun *run;
+
+    if (again) {
+        f->inl.stale = true;
+        file_renew(f);
+    }
+    while ((run = next_out(f)) != NULL) {
+        f->n_flying--;
+        if (again) {
+            run->state = FRUN_PARKED;
+            frun_want(run);
+        } else {
+            file_failed(run, rc == -ESTALE ? -EIO : rc);
+        }
+    }
+}
+
+static void on_data_wrote(struct file_meta_call *call, int rc)
+{
+    struct file *f = call->file;
+    struct inl *inl = &f->inl;
+
+    assert(inl->busy);
+    inl->busy = false;
+    if (rc == 0) {
+        inl->n_stale = 0;
+        all_written(f);
+    } else {
+        all_failed(f, rc);
+    }
+    free(inl->sent);
+    inl->sent = NULL;
+    file_report_released(f);
+    waitlist_wake(f, &f->run_waiters);
+    waitlist_wake(f, &f->report_waiters);
+    file_wake(f);
+}
+
+static uint64_t set_end(const struct frunset *set)
+{
+    return set->n == 0 ? 0 : set->v[set->n - 1]->hi;
+}
+
+/* The run's bytes into what goes; it is on its way from now on. */
+static void run_goes(struct frun *run)
+{
+    struct file *f = run->f;
+    struct inl *inl = &f->inl;
+    uint64_t from = block_start(f, run->first);
+    uint64_t to = min_u64(block_start(f, run->end), inl->out.len);
+
+    frun_unwant(run);
+    frun_apply_cut(run);
+    if (to > from)
+        memcpy(inl->sent + from, run->data, to - from);
+    run->failed_clock = 0;
+    run->state = FRUN_FLYING;
+    run->version = inl->out.version;
+    inl->out.sync |= run->sync;
+    f->n_flying++;
+}
+
+/* What failed before goes first, alone: what lies above it may be newer. */
+static void data_send(struct file *f, uint64_t version)
+{
+    struct inl *inl = &f->inl;
+    bool again = f->writing.n > 0;
+    const struct frunset *set = again ? &f->writing : &f->dirty;
+    uint64_t end = set_end(set);
+
+    inl->busy = true;
+    inl->out.size = again ? max_u64(f->meta_size, min_u64(end, f->size)) : f->size;
+    inl->out.len = min_u64(max_u64(inl->len, end), inl->out.size);
+    inl->out.version = version;
+    inl->out.no = inl->no;
+    inl->out.change = f->change;
+    inl->out.n_truncates = f->n_truncates;
+    inl->out.doubt_no = f->doubt_no;
+    inl->out.mtime_ns = f->mtime_ns;
+    inl->out.sync = false;
+    inl->sent = bytes_new(inl->out.len);
+    inline_copy(f, inl->sent, 0, inl->out.len);
+    while (!again && f->dirty.n > 0) {
+        struct frun *run = f->dirty.v[0];
+
+        clean_forget_all(f, run->first, run->end);
+        frunset_remove(&f->dirty, run);
+        frunset_add(&f->writing, run);
+    }
+    for (unsigned i = 0; i < f->writing.n; i++)
+        run_goes(f->writing.v[i]);
+    inl->call = (struct file_meta_call){ .done = on_data_wrote,
+                                         .file = f,
+                                         .inline_version = version,
+                                         .inline_data = inl->sent,
+                                         .inline_len = (uint32_t)inl->out.len };
+    f->meta.wrote(f->meta.arg, &inl->call, inl->out.size, version_epoch(version), false,
+                  inl->out.mtime_ns, 0, inl->out.sync);
+}
+
+bool inline_fly(struct file *f)
+{
+    struct inl *inl = &f->inl;
+    uint64_t version, end;
+    int rc;
+
+    if (inl->place == PLACE_STORAGES)
+        return false;
+    if (list_is_empty(&f->want) || inl->busy || f->report_busy || f->renew_busy)
+        return true;
+    if (f->truncate_pending) { /* exportd takes nothing before that is finished */
+        file_finish_truncate(f);
+        return true;
+    }
+    if (f->exclusive != NULL && f->exclusive_end != UINT64_MAX)
+        return true;
+    end = max_u64(inl->len, max_u64(set_end(&f->dirty), set_end(&f->writing)));
+    if (inl->place == PLACE_EXPORTD && end > inl->max) {
+        rc = leave(f);
+        if (rc != 0)
+            wanted_fail(f, rc);
+        return rc != 0;
+    }
+    if (inl->place == PLACE_UNKNOWN || inl->stale || !file_next_version(f, &version)) {
+        inl->stale = true;
+        file_renew(f);
+        return true;
+    }
+    for (unsigned i = 0; i < f->dirty.n; i++)
+        frun_complete(f->dirty.v[i]);
+    data_send(f, version);
+    return true;
+}
+
+void inline_free(struct file *f)
+{
+    assert(!f->inl.busy && !f->inl.load_busy && !f->inl.settle_busy);
+    free(f->inl.bytes);
+}

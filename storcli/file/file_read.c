@@ -1,0 +1,466 @@
+/*
+ * file_read.c - reads, and reading ahead of sequential readers.
+ *
+ * In:     file_read(). Core.
+ * Out:    pieces of memory to the callback: dirty, writing and clean runs, and zeros where
+ *         nothing was ever written. What is missing is fetched into clean runs first.
+ * Keeps:  a read sees every write accepted before it.
+ * Yours:  who counts as sequential and how far ahead he is served.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "storcli/file/file_int.h"
+
+enum {
+    READ_BYTES_MAX = 1 << 20,
+    READ_IOV_MAX = 1024, /* two pieces for each of 257 blocks at most, and some air */
+    ZERO_BYTES = 64 << 10,
+    AHEAD_BYTES_MIN = 256 << 10,
+    STREAM_SLACK_BYTES =
+        256 << 10, /* parallel requests of one reader come in any order */
+    AHEAD_FETCHES_MAX = 32,
+    STEPS_SURE = 2, /* equal ones in a row, behind the first: no chance any more */
+};
+
+/* Storages that take so long are far away, or busy: more has to be on its way. */
+static const uint64_t FAR_NS = 8000000;
+
+static const uint8_t zeros[ZERO_BYTES] __attribute__((aligned(4096)));
+
+/* The answer as it is put together. */
+struct pieces {
+    struct iovec iov[READ_IOV_MAX];
+    unsigned n;
+};
+
+static void add_piece(struct pieces *p, const uint8_t *data, uint64_t len)
+{
+    struct iovec *last = p->n > 0 ? &p->iov[p->n - 1] : NULL;
+
+    if (last != NULL && (const uint8_t *)last->iov_base + last->iov_len == data) {
+        last->iov_len += len;
+        return;
+    }
+    assert(p->n < READ_IOV_MAX);
+    p->iov[p->n++] = (struct iovec){ .iov_base = (void *)data, .iov_len = len };
+}
+
+static void add_zeros(struct pieces *p, uint64_t len)
+{
+    while (len > 0) {
+        uint64_t part = min_u64(len, ZERO_BYTES);
+
+        add_piece(p, zeros, part);
+        len -= part;
+    }
+}
+
+static void read_end(struct read_fop *r, int rc, const struct iovec *iov, unsigned n_iov)
+{
+    struct file *f = r->op.f;
+    file_read_cb *done = r->read_done;
+    void *arg = r->op.arg;
+    struct fetch *own = r->own;
+
+    list_remove(&r->op.link);
+    list_remove(&r->active);
+    f->n_active--;
+    free(r);
+    done(arg, rc, iov, n_iov);
+    fetch_free(own);
+}
+
+/* ---- ahead ---- */
+
+/* Start fetches for what is not in memory of blocks [first, end). */
+static int fetch_missing(struct file *f, uint64_t first, uint64_t end, bool join,
+                         struct fetch **first_out)
+{
+    int rc = 0;
+
+    for (uint64_t b = first; b < end && rc == 0;) {
+        uint64_t to = min_u64(end, b - b % f->fetch_blocks + f->fetch_blocks);
+        struct fetch *fetch = join ? fetch_find(f, FETCH_CACHE, b) : NULL;
+
+        if (frunset_find(&f->dirty, b) != NULL || frunset_find(&f->writing, b) != NULL ||
+            clean_find(f, b, env_now_ns(f->env)) != NULL) {
+            b++;
+            continue;
+        }
+        if (fetch == NULL) {
+            uint64_t n = 1;
+
+            while (b + n < to && !(join && fetch_find(f, FETCH_CACHE, b + n) != NULL) &&
+                   frunset_find(&f->dirty, b + n) == NULL &&
+                   frunset_find(&f->writing, b + n) == NULL &&
+                   frunset_find(&f->clean, b + n) == NULL)
+                n++;
+            rc = fetch_start(f, FETCH_CACHE, b, (uint32_t)n, &fetch);
+            to = b + n;
+        } else {
+            to = fetch->first + fetch->n;
+        }
+        if (rc == 0 && first_out != NULL && *first_out == NULL)
+            *first_out = fetch;
+        b = to;
+    }
+    return rc;
+}
+
+static struct stream *find_stream(struct file *f, uint64_t offset)
+{
+    for (unsigned i = 0; i < STREAMS_MAX; i++) {
+        struct stream *s = &f->streams[i];
+
+        if (s->used_ns != 0 && offset + STREAM_SLACK_BYTES >= s->next &&
+            offset <= s->next + STREAM_SLACK_BYTES)
+            return s;
+    }
+    return NULL;
+}
+
+static struct stream *oldest_stream(struct file *f)
+{
+    struct stream *oldest = &f->streams[0];
+
+    for (unsigned i = 1; i < STREAMS_MAX; i++)
+        if (f->streams[i].used_ns < oldest->used_ns)
+            oldest = &f->streams[i];
+    return oldest;
+}
+
+static uint64_t ahead_max_now(const struct file *f)
+{
+    return f->fetch_ns > FAR_NS ? f->config.read_ahead_far_max : f->config.read_ahead_max;
+}
+
+static struct stream *follow_stream(struct file *f, uint64_t offset, uint64_t end)
+{
+    struct stream *s = find_stream(f, offset);
+    uint64_t ahead_max = ahead_max_now(f);
+
+    if (s == NULL) {
+        s = oldest_stream(f);
+        s->next = end;
+        s->ahead = 0;
+        s->window = offset == 0 ? min_u64(AHEAD_BYTES_MIN, ahead_max) : 0;
+    } else if (end > s->next) {
+        s->next = end;
+        s->window = min_u64(max_u64(2 * s->window, AHEAD_BYTES_MIN), ahead_max);
+    }
+    s->used_ns = env_now_ns(f->env);
+    return s;
+}
+
+static void follow_stepper(struct stepper *t, uint64_t offset, uint64_t len)
+{
+    int64_t step = (int64_t)(offset - t->at);
+    bool same = step == t->step && step != 0 && len == t->len;
+
+    t->n_same = same ? t->n_same + 1 : 0;
+    t->n_ahead -= same && t->n_ahead > 0;
+    if (!same)
+        t->n_ahead = 0;
+    t->step = step;
+    t->at = offset;
+    t->len = len;
+}
+
+/* What lies between his reads stays where it is. */
+static void step_ahead(struct file *f, uint64_t limit)
+{
+    struct stepper *t = &f->stepper;
+    uint64_t most = min_u64(ahead_max_now(f) / t->len, AHEAD_FETCHES_MAX / 2);
+
+    if (t->n_same < STEPS_SURE)
+        return;
+    most = min_u64(most, UINT64_C(1) << min_u64(t->n_same - STEPS_SURE + 1, 8));
+    while (t->n_ahead < most && f->n_fetches < AHEAD_FETCHES_MAX) {
+        uint64_t from = t->at + (uint64_t)t->step * (t->n_ahead + 1);
+        uint64_t end = min_u64(block_past(f, from + t->len), limit);
+
+        if (from > FILE_DATA_END_MAX || block_of(f, from) >= end)
+            return; /* before the beginning, or behind the end */
+        if (fetch_missing(f, block_of(f, from), end, true, NULL) != 0)
+            return;
+        t->n_ahead++;
+    }
+}
+
+/* Keep window bytes ahead of the reader, but within that, in pieces that are worth a request. */
+static void read_ahead(struct file *f, uint64_t offset, uint64_t end, uint64_t within)
+{
+    struct stream *s = follow_stream(f, offset, end);
+    uint64_t limit = min_u64(block_past(f, storage_end(f)), block_of(f, within));
+    uint64_t target = min_u64(block_past(f, s->next + s->window), limit);
+
+    if (s->window == 0)
+        follow_stepper(&f->stepper, offset, end - offset);
+    if (f->closing || f->exclusive != NULL || !pool_make_room(f->pool, 0))
+        return;
+    if (s->window == 0) {
+        step_ahead(f, limit);
+        return;
+    }
+    s->ahead = max_u64(s->ahead, block_past(f, s->next));
+    while (s->ahead < target && f->n_fetches < AHEAD_FETCHES_MAX) {
+        uint64_t grid = s->ahead - s->ahead % f->fetch_blocks + f->fetch_blocks;
+        uint64_t to = min_u64(grid, target);
+
+        if (to != grid && to != limit && (to - s->ahead) * f->bs < s->window / 2)
+            return; /* more will come */
+        if (fetch_missing(f, s->ahead, to, true, NULL) != 0)
+            return;
+        s->ahead = to;
+    }
+}
+
+/* ---- through the cache ---- */
+
+/* A sequential reader does not come back: what he has read to its end may go first. Of a stream it goes
+ * at once, so that what is read ahead comes into memory that is in the processor's caches. */
+static void used_up(const struct read_fop *r, struct frun *run, uint64_t end)
+{
+    struct file *f = run->f;
+    const struct stream *s;
+
+    if (end != block_start(f, run->end))
+        return;
+    s = find_stream(f, r->offset);
+    if (s != NULL && s->window >= f->config.read_ahead_max) {
+        clean_is_used_up(run);
+        return;
+    }
+    list_remove(&run->link);
+    list_add_after(&f->lru, &run->link);
+}
+
+/* Bytes from pos on that are right in memory, added to the answer; 0: they must be fetched
+ * (*missing_end says how far), or a dirty block must be filled (*fill). */
+static uint64_t take_piece(struct read_fop *r, struct pieces *p, uint64_t pos,
+                           uint64_t end, uint64_t *missing_end, struct frun **fill)
+{
+    struct file *f = r->op.f;
+    uint64_t block = block_of(f, pos);
+    struct frun *run = frunset_find(&f->dirty, block);
+    uint64_t dirty_next = frunset_next(&f->dirty, block), to = end;
+
+    if (run != NULL && pos >= frun_from(run) && pos < frun_to(run)) {
+        to = min_u64(end, frun_to(run));
+        add_piece(p, frun_byte(run, pos), to - pos);
+        return to - pos;
+    }
+    if (run != NULL) {
+        *fill = run;
+        return 0;
+    }
+    if (dirty_next != UINT64_MAX)
+        to = min_u64(to, block_start(f, dirty_next));
+    run = frunset_find(&f->writing, block);
+    if (run != NULL) {
+        to = min_u64(to, block_start(f, run->end));
+        add_piece(p, frun_byte(run, pos), to - pos);
+        return to - pos;
+    }
+    if (frunset_next(&f->writing, block) != UINT64_MAX)
+        to = min_u64(to, block_start(f, frunset_next(&f->writing, block)));
+    if (pos >= storage_end(f)) {
+        add_zeros(p, to - pos);
+        return to - pos;
+    }
+    to = min_u64(to, storage_end(f));
+    run = clean_find(f, block, r->op.start_ns);
+    if (run != NULL) {
+        to = min_u64(to, block_start(f, run->end));
+        add_piece(p, frun_byte(run, pos), to - pos);
+        used_up(r, run, to);
+        return to - pos;
+    }
+    if (frunset_next(&f->clean, block) != UINT64_MAX &&
+        frunset_next(&f->clean, block) > block)
+        to = min_u64(to, block_start(f, frunset_next(&f->clean, block)));
+    *missing_end = to;
+    return 0;
+}
+
+/* Walk the range; fetch all that is missing. True: the answer is complete. */
+static bool gather(struct read_fop *r, struct pieces *p, uint64_t end, int *rc)
+{
+    struct file *f = r->op.f;
+    struct fetch *wait = NULL;
+    struct frun *fill = NULL;
+    bool complete = true;
+
+    for (uint64_t pos = r->offset; pos < end && *rc == 0;) {
+        uint64_t missing_end = 0;
+        struct frun *run = NULL;
+        uint64_t n = take_piece(r, p, pos, end, &missing_end, &run);
+
+        if (n == 0 && run != NULL) {
+            if (frun_complete(run))
+                continue; /* from memory: now it is there */
+            if (run->failed_clock > r->op.clock)
+                *rc = run->rc;
+            complete = false;
+            fill = run;
+            n = min_u64(end, block_start(f, run->end)) - pos;
+        } else if (n == 0) {
+            complete = false;
+            if (f->exclusive == NULL)
+                *rc = fetch_missing(f, block_of(f, pos), block_past(f, missing_end),
+                                    !r->exact, &wait);
+            n = missing_end - pos;
+        }
+        pos += n;
+    }
+    if (complete || *rc != 0)
+        return complete;
+    if (wait != NULL)
+        fop_wait(&r->op, &wait->waiters);
+    else if (fill != NULL)
+        fop_wait(&r->op, &f->run_waiters);
+    else
+        fop_wait(&r->op, &f->exclusive_waiters);
+    return false;
+}
+
+static void cached_step(struct read_fop *r)
+{
+    struct pieces p;
+    uint64_t end = min_u64(r->end, r->op.f->size);
+    int rc = 0;
+
+    p.n = 0;
+    if (r->op.fetch_rc != 0 && r->exact) {
+        read_end(r, r->op.fetch_rc, NULL, 0);
+        return;
+    }
+    if (r->op.fetch_rc != 0) { /* perhaps only blocks we do not need are bad */
+        r->op.fetch_rc = 0;
+        r->exact = true;
+    }
+    if (gather(r, &p, end, &rc))
+        read_end(r, 0, p.iov, p.n);
+    else if (rc != 0)
+        read_end(r, rc, NULL, 0);
+}
+
+/* ---- direct ---- */
+
+static void on_own(struct fetch *fetch, void *arg)
+{
+    struct read_fop *r = arg;
+
+    r->own_busy = false;
+    r->op.fetch_rc = fetch->rc;
+    fop_ready(&r->op);
+}
+
+static void direct_answer(struct read_fop *r)
+{
+    struct file *f = r->op.f;
+    uint64_t end = min_u64(r->end, f->size), pos = r->offset, had = r->offset;
+    struct pieces p;
+
+    p.n = 0;
+    if (r->own != NULL && pos < end) {
+        had = min_u64(end, block_start(f, r->own->first + r->own->n));
+        add_piece(&p, r->own->buf->data + (pos - block_start(f, r->own->first)),
+                  had - pos);
+    }
+    if (had < end)
+        add_zeros(&p, end - had);
+    read_end(r, 0, p.iov, p.n);
+}
+
+/* What was accepted before is written first, then the storages are asked. */
+static void direct_step(struct read_fop *r)
+{
+    struct file *f = r->op.f;
+    uint64_t first = block_of(f, r->offset), end = block_past(f, r->end);
+    int rc = r->op.fetch_rc;
+
+    if (r->own_busy)
+        return;
+    if (rc == 0 && r->own != NULL) {
+        direct_answer(r);
+        return;
+    }
+    if (rc == 0 && !r->drained) {
+        if (file_is_pending(f, first, end, r->before_id, r->op.clock, &rc)) {
+            fop_wait(&r->op, &f->run_waiters);
+            return;
+        }
+        r->drained = rc == 0;
+    }
+    if (rc == 0 && f->exclusive != NULL) {
+        fop_wait(&r->op, &f->exclusive_waiters);
+        return;
+    }
+    end = min_u64(end, block_past(f, storage_end(f)));
+    if (rc == 0 && first >= end) {
+        direct_answer(r);
+        return;
+    }
+    if (rc == 0)
+        rc = fetch_start(f, FETCH_OWN, first, (uint32_t)(end - first), &r->own);
+    if (rc != 0) {
+        read_end(r, rc, NULL, 0);
+        return;
+    }
+    r->own->done = on_own;
+    r->own->arg = r;
+    r->own_busy = true;
+}
+
+/* ---- both ---- */
+
+static void read_step(struct fop *op)
+{
+    struct read_fop *r = container_of(op, struct read_fop, op);
+    struct file *f = op->f;
+    uint64_t offset = r->offset, end = min_u64(r->end, f->size), within = r->within;
+    bool begins = false;
+
+    if (!r->begun) {
+        r->begun = true;
+        r->end = end;
+        r->before_id = f->next_id;
+        list_add_tail(&f->reads, &r->active);
+        if (r->offset >= r->end) {
+            read_end(r, 0, NULL, 0);
+            return;
+        }
+        begins = !r->direct;
+    }
+    if (r->direct)
+        direct_step(r);
+    else
+        cached_step(r); /* r may be gone now */
+    if (begins)
+        read_ahead(f, offset, end, within);
+}
+
+void file_read(struct file *f, uint64_t offset, size_t len, bool direct,
+               file_read_cb *done, void *arg)
+{
+    file_read_within(f, offset, len, UINT64_MAX, direct, done, arg);
+}
+
+void file_read_within(struct file *f, uint64_t offset, size_t len, uint64_t within,
+                      bool direct, file_read_cb *done, void *arg)
+{
+    struct read_fop *r = fop_new(f, sizeof(*r), FOP_READ, read_step, NULL, arg);
+
+    assert(len <= READ_BYTES_MAX);
+    r->read_done = done;
+    r->offset = offset;
+    r->end = offset > UINT64_MAX - len ? offset : offset + len;
+    r->within = within;
+    r->direct = direct;
+    list_init(&r->active);
+    fop_queue(&r->op);
+}

@@ -1,0 +1,651 @@
+/*
+ * file_store.c - what goes to the storages and comes from them: runs on their way, fetches,
+ * versions, epochs.
+ *
+ * In:     runs that are wanted, fetch_start(). Core.
+ * Out:    storcli_write(), storcli_read(), meta.renew().
+ * Keeps:  no block is in two writes at a time; versions of one block grow in the order its bytes
+ *         were accepted; what could not be written is parked, not lost.
+ * Yours:  how many runs fly, when failed ones are tried again.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "storcli/file/file_int.h"
+
+/* ---- epochs and versions ---- */
+
+bool file_next_version(struct file *f, uint64_t *version)
+{
+    if (f->epoch == 0 || f->unsure || f->sequence == UINT32_MAX)
+        return false;
+    *version = version_make(f->epoch, ++f->sequence);
+    return true;
+}
+
+static void relaunch(struct frun *run);
+
+/* Runs that waited for an epoch fly on, or fail. Each leaves its state, so the scan ends. */
+static void renewed_runs(struct file *f)
+{
+    for (unsigned i = 0; i < f->writing.n;) {
+        struct frun *run = f->writing.v[i];
+
+        if (run->state != FRUN_EPOCH) {
+            i++;
+            continue;
+        }
+        if (f->renew_rc == 0)
+            relaunch(run);
+        else
+            file_failed(run, f->renew_rc);
+        i = 0;
+    }
+}
+
+static void renewed_fetches(struct file *f)
+{
+    LIST_FOREACH_SAFE(node, &f->fetches) {
+        struct fetch *fetch = container_of(node, struct fetch, link);
+
+        if (!fetch->waits)
+            continue;
+        fetch->waits = false;
+        if (f->renew_rc == 0)
+            fetch_read(fetch);
+        else
+            fetch_answered(fetch, -EACCES);
+    }
+}
+
+/* What became of a truncate that exportd had not answered. Nothing was given to the storages
+ * since, so what is in memory came after it. */
+static void learn_of_truncate(struct file *f, const struct file_attr *attr)
+{
+    f->unsure = false;
+    f->n_truncates++;
+    if (attr->size < f->meta_size || attr->truncate_pending) {
+        f->truncate_pending = attr->truncate_pending;
+        f->truncate_size = attr->truncate_size;
+        f->truncate_version = attr->truncate_version;
+        f->meta_size = attr->size;
+        file_forget_beyond(f, attr->size);
+        file_size_recount(f);
+    }
+    clean_forget_all(f, 0, UINT64_MAX);
+}
+
+int file_be_sure(struct fop *op, uint64_t *asked_no)
+{
+    struct file *f = op->f;
+
+    if (!f->unsure && f->inl.place != PLACE_UNKNOWN)
+        return 1;
+    if (*asked_no != 0 && f->renew_no >= *asked_no && (f->unsure || f->renew_rc != 0))
+        return f->renew_rc != 0 ? f->renew_rc : -EIO;
+    if (*asked_no != 0 && f->renew_no >= *asked_no)
+        *asked_no = 0; /* where the data are may have changed since it was asked */
+    if (*asked_no == 0)
+        *asked_no = max_u64(f->sure_no, f->renew_no + 1);
+    fop_wait(op, &f->renew_waiters);
+    file_renew(f);
+    return 0;
+}
+
+static void on_renewed(struct file_meta_call *call, int rc)
+{
+    struct file *f = call->file;
+
+    assert(f->renew_busy);
+    f->renew_busy = false;
+    if (rc == 0 && call->attr.epoch <= f->epoch) /* exportd owes us a new one */
+        rc = -EIO;
+    call->target.session = 0; /* what waits for it began under the one we have */
+    if (rc == 0)
+        rc = storcli_file_update(f->sf, &call->target);
+    if (rc == 0 && f->inl.renew_no == f->inl.no)
+        inline_adopt(f, &call->attr, f->inl.place != PLACE_STORAGES);
+    if (rc == 0)
+        file_adopt(f, &call->attr, true);
+    inline_renewed(f, rc);
+    f->renew_no++;
+    f->renew_rc = rc;
+    if (f->unsure && f->renew_no < f->sure_no)
+        file_renew(f); /* this one was asked before the truncate */
+    else if (f->unsure && rc == 0)
+        learn_of_truncate(f, &call->attr);
+    if (rc != 0 || !f->unsure)
+        renewed_runs(f);
+    renewed_fetches(f);
+    waitlist_wake(f, &f->renew_waiters);
+    file_wake(f);
+}
+
+void file_doubt(struct file *f)
+{
+    f->unsure = true;
+    f->sure_no = f->renew_no + (f->renew_busy ? 2 : 1);
+    file_renew(f);
+}
+
+void file_renew(struct file *f)
+{
+    if (f->renew_busy)
+        return;
+    f->renew_busy = true;
+    f->inl.renew_no = f->inl.no;
+    f->renew_call = (struct file_meta_call){ .done = on_renewed, .file = f };
+    f->meta.renew(f->meta.arg, &f->renew_call);
+}
+
+/* ---- writing ---- */
+
+void frun_want(struct frun *run)
+{
+    if (run->wanted)
+        return;
+    assert(run->state == FRUN_DIRTY || run->state == FRUN_PARKED);
+    run->wanted = true;
+    list_add_tail(&run->f->want, &run->link);
+    file_wake(run->f);
+}
+
+void frun_unwant(struct frun *run)
+{
+    run->wanted = run->needed = false;
+    list_remove(&run->link);
+}
+
+void file_want_all(struct file *f)
+{
+    for (unsigned i = 0; i < f->dirty.n; i++)
+        frun_want(f->dirty.v[i]);
+    for (unsigned i = 0; i < f->writing.n; i++)
+        if (f->writing.v[i]->state == FRUN_PARKED)
+            frun_want(f->writing.v[i]);
+}
+
+static bool any_parked(const struct file *f)
+{
+    for (unsigned i = 0; i < f->writing.n; i++)
+        if (f->writing.v[i]->state == FRUN_PARKED)
+            return true;
+    for (unsigned i = 0; i < f->dirty.n; i++)
+        if (f->dirty.v[i]->failed_clock != 0)
+            return true;
+    return false;
+}
+
+static void start_retry(struct file *f)
+{
+    if (f->retry_at_ns == 0) {
+        f->retry_at_ns = env_now_ns(f->env) + f->retry_ms * 1000000;
+        f->retry_ms = min_u64(f->retry_ms * 2, RETRY_MS_MAX);
+    }
+    file_start_write_timer(f);
+}
+
+static void mark_failed(struct frun *run, int rc)
+{
+    frun_unwant(run);
+    run->rc = rc;
+    run->failed_clock = run->f->clock;
+    run->was_told = true;
+}
+
+/* A dirty run that could not be completed, or a writing one that could not be written: keep it.
+ * What lies above a failed writing run cannot be written before it, so it failed too. */
+void file_failed(struct frun *run, int rc)
+{
+    struct file *f = run->f;
+    struct write_fop *direct = run->direct;
+
+    f->clock++;
+    mark_failed(run, rc);
+    waitlist_wake(f, &f->run_waiters);
+    file_wake(f);
+    if (run->state == FRUN_DIRTY) {
+        start_retry(f);
+        return;
+    }
+    run->n_stale = run->n_denied = 0;
+    run->state = FRUN_PARKED;
+    if (direct == NULL) {
+        for (unsigned i = frunset_index(&f->dirty, run->first);
+             i < f->dirty.n && f->dirty.v[i]->first < run->end; i++)
+            mark_failed(f->dirty.v[i], rc);
+        start_retry(f);
+        return;
+    }
+    frunset_remove(&f->writing, run); /* its memory is the caller's, who hears of it */
+    f->dirty_bytes -= frun_bytes(run);
+    f->is_untold |= run->hi > f->meta_size;
+    frun_free(run);
+    file_size_recount(f);
+    if (f->acked_end > f->meta_size)
+        file_changed(f); /* it held back the size of what was written behind it */
+    write_on_direct(direct, rc);
+}
+
+/* What was dropped is lost. */
+static void note_lost(struct file *f, int rc)
+{
+    clean_forget_all(f, 0, UINT64_MAX);
+    inline_lose(f);
+    f->lost_clock = ++f->clock;
+    f->lost_rc = rc;
+    f->n_losses++;
+    f->is_untold = true;
+    f->retry_at_ns = 0;
+    f->retry_ms = RETRY_MS_MIN;
+    f->change++;
+    waitlist_wake(f, &f->run_waiters);
+}
+
+void file_lose(struct file *f, int rc)
+{
+    frun_drop_dirty(f);
+    note_lost(f, rc);
+}
+
+void file_lose_unsent(struct file *f, int rc)
+{
+    frun_drop_unsent(f);
+    note_lost(f, rc);
+}
+
+/* Of a long sequence: who writes one does not come back, and his next runs get this memory while it
+ * is in the processor's caches. */
+static bool is_streamed(const struct frun *run)
+{
+    return run->end - run->first == run->f->run_blocks;
+}
+
+void frun_written(struct frun *run)
+{
+    struct file *f = run->f;
+    struct write_fop *direct = run->direct;
+    uint64_t end = min_u64(run->hi, f->size);
+
+    frunset_remove(&f->writing, run);
+    f->dirty_bytes -= frun_bytes(run);
+    if (end > f->acked_end)
+        f->size_epoch = version_epoch(run->version);
+    f->acked_end = max_u64(f->acked_end, end);
+    f->has_data = true;
+    blocks_allocated(f, run->first, run->end);
+    if (direct == NULL && run->cut == UINT64_MAX && !is_streamed(run))
+        clean_add(f, run->buf, run->first, (uint32_t)(run->end - run->first), NULL);
+    frun_free(run);
+    if (f->retry_ms != RETRY_MS_MIN && !any_parked(f)) {
+        f->retry_at_ns = 0;
+        f->retry_ms = RETRY_MS_MIN;
+    }
+    file_acked(f, end);
+    waitlist_wake(f, &f->run_waiters);
+    file_wake(f);
+    if (direct != NULL)
+        write_on_direct(direct, 0);
+}
+
+static void on_written(void *arg, int rc)
+{
+    struct frun *run = arg;
+    struct file *f = run->f;
+    /* What was said to be lost does not take the place of what others wrote since. */
+    bool given_up = (f->closing || f->n_giving_up != 0) && run->was_told;
+    bool again = (rc == -ESTALE && !given_up && run->n_stale++ < STALE_TRIES_MAX) ||
+                 (rc == -EACCES && run->n_denied++ < DENIED_TRIES_MAX);
+
+    assert(run->state == FRUN_FLYING);
+    f->n_flying--;
+    if (rc == 0) {
+        frun_written(run);
+        inline_look(f);
+    } else if (!again) {
+        file_failed(run, rc == -ESTALE ? -EIO : rc);
+    } else {
+        run->state = FRUN_EPOCH;
+        if (f->epoch > version_epoch(run->version))
+            relaunch(run);
+        else
+            file_renew(f);
+    }
+}
+
+/* A run in the writing set goes to the storages, under a version of its own. */
+static void launch(struct frun *run)
+{
+    struct file *f = run->f;
+    uint64_t last = block_start(f, run->end - 1);
+
+    if (!file_next_version(f, &run->version)) {
+        run->state = FRUN_EPOCH;
+        file_renew(f);
+        return;
+    }
+    assert(f->size > last);
+    frun_apply_cut(run);
+    run->state = FRUN_FLYING;
+    f->n_flying++;
+    storcli_write(f->sf, run->version, run->first, (uint32_t)(run->end - run->first),
+                  run->data, min_u64(f->bs, f->size - last), run->sync, on_written, run);
+}
+
+/* With the fresh epoch may have come the news of a truncate: that goes first then. */
+static void relaunch(struct frun *run)
+{
+    if (!frun_is_beyond(run)) {
+        launch(run);
+    } else if (run->direct != NULL) {
+        file_failed(run, -EIO);
+    } else {
+        run->state = FRUN_PARKED;
+        frun_want(run);
+        waitlist_wake(run->f, &run->f->run_waiters); /* who is alone has to finish it */
+    }
+}
+
+/* Runs of the writing set that a dirty run must wait for; parked ones are to go first. */
+static bool is_above_writing(struct frun *run)
+{
+    struct file *f = run->f;
+    bool is_above = false;
+
+    for (unsigned i = frunset_index(&f->writing, run->first);
+         i < f->writing.n && f->writing.v[i]->first < run->end; i++) {
+        is_above = true;
+        if (f->writing.v[i]->state != FRUN_PARKED || f->writing.v[i]->needed)
+            continue;
+        f->writing.v[i]->needed = true;
+        frun_want(f->writing.v[i]);
+        file_wake(f);
+    }
+    return is_above;
+}
+
+static bool may_fly(struct frun *run)
+{
+    struct file *f = run->f;
+
+    if (frun_is_beyond(run)) {
+        file_finish_truncate(f);
+        return false;
+    }
+    if (f->exclusive != NULL && !run->needed &&
+        (run->end <= f->exclusive_first || run->first >= f->exclusive_end))
+        return false;
+    if (run->state == FRUN_PARKED)
+        return true;
+    return !is_above_writing(run) && frun_complete(run);
+}
+
+void file_fly(struct file *f)
+{
+    if (inline_fly(f))
+        return;
+    LIST_FOREACH_SAFE(node, &f->want) {
+        struct frun *run = container_of(node, struct frun, link);
+
+        if (f->n_flying >= FLYING_MAX)
+            return;
+        if (!may_fly(run))
+            continue;
+        frun_unwant(run);
+        if (run->state == FRUN_DIRTY) {
+            /* A fill that later writes made needless must not fill a later run. */
+            clean_forget_all(f, run->first, run->end);
+            frunset_remove(&f->dirty, run);
+            frunset_add(&f->writing, run);
+        }
+        run->failed_clock = 0;
+        launch(run);
+    }
+}
+
+int frun_fly_direct(struct file *f, struct write_fop *w, uint64_t first, uint64_t end,
+                    const uint8_t *data, bool sync)
+{
+    struct frun *run = frun_new(f);
+
+    if (run == NULL)
+        return -ENOMEM;
+    assert(!frunset_overlaps(&f->dirty, first, end));
+    assert(!frunset_overlaps(&f->writing, first, end));
+    clean_forget(f, first, end);
+    run->direct = w;
+    run->data = (uint8_t *)data; /* never written to: writing runs are not */
+    run->first = first;
+    run->end = run->cap_end = end;
+    run->lo = block_start(f, first);
+    run->hi = block_start(f, end);
+    run->head_ok = run->tail_ok = true;
+    run->sync = sync;
+    run->id = f->next_id++;
+    run->born_ns = env_now_ns(f->env);
+    frunset_add(&f->writing, run);
+    f->dirty_bytes += frun_bytes(run);
+    f->size = max_u64(f->size, run->hi);
+    launch(run);
+    return 0;
+}
+
+static bool set_is_pending(struct frunset *set, uint64_t first, uint64_t end,
+                           uint64_t before_id, uint64_t clock, int *rc)
+{
+    bool pending = false;
+
+    for (unsigned i = frunset_index(set, first); i < set->n && set->v[i]->first < end;
+         i++) {
+        struct frun *run = set->v[i];
+
+        if (run->id >= before_id)
+            continue;
+        if (run->failed_clock > clock) {
+            *rc = *rc != 0 ? *rc : run->rc;
+            continue;
+        }
+        pending = true;
+        if (run->state == FRUN_DIRTY || run->state == FRUN_PARKED)
+            frun_want(run);
+    }
+    return pending;
+}
+
+bool file_is_pending(struct file *f, uint64_t first, uint64_t end, uint64_t before_id,
+                     uint64_t clock, int *rc)
+{
+    bool pending = set_is_pending(&f->writing, first, end, before_id, clock, rc);
+
+    if (f->lost_clock > clock && *rc == 0)
+        *rc = f->lost_rc;
+    return set_is_pending(&f->dirty, first, end, before_id, clock, rc) || pending;
+}
+
+/* ---- the delay ---- */
+
+static uint64_t due_ns(const struct frun *run)
+{
+    const struct file *f = run->f;
+
+    if (run->state == FRUN_FLYING || run->state == FRUN_EPOCH || run->wanted)
+        return UINT64_MAX;
+    if (run->failed_clock != 0)
+        return f->n_giving_up != 0 ? UINT64_MAX : f->retry_at_ns;
+    return run->born_ns + f->config.write_delay_ms * 1000000ull;
+}
+
+static uint64_t set_due_ns(const struct frunset *set)
+{
+    uint64_t due = UINT64_MAX;
+
+    for (unsigned i = 0; i < set->n; i++)
+        due = min_u64(due, due_ns(set->v[i]));
+    return due;
+}
+
+/* A running timer is early enough for new dirty runs: it was started for older ones. */
+void file_start_write_timer(struct file *f)
+{
+    uint64_t now_ns = env_now_ns(f->env), due, after_ms;
+
+    if (env_timer_is_running(&f->write_timer))
+        return;
+    due = min_u64(set_due_ns(&f->dirty), set_due_ns(&f->writing));
+    if (due == UINT64_MAX)
+        return;
+    after_ms = due > now_ns ? (due - now_ns + 999999) / 1000000 : 0;
+    env_timer_start(f->env, &f->write_timer, min_u64(after_ms, f->config.write_delay_ms));
+}
+
+static void want_due(struct frunset *set, uint64_t now_ns)
+{
+    for (unsigned i = 0; i < set->n; i++)
+        if (due_ns(set->v[i]) <= now_ns)
+            frun_want(set->v[i]);
+}
+
+void file_on_write_timer(struct env_timer *timer)
+{
+    struct file *f = container_of(timer, struct file, write_timer);
+    uint64_t now_ns = env_now_ns(f->env);
+
+    want_due(&f->dirty, now_ns);
+    want_due(&f->writing, now_ns);
+    if (f->retry_at_ns != 0 && f->retry_at_ns <= now_ns)
+        f->retry_at_ns = 0; /* the next failure sets it anew */
+    file_start_write_timer(f);
+}
+
+/* ---- fetches ---- */
+
+struct fetch *fetch_find(struct file *f, enum fetch_kind kind, uint64_t block)
+{
+    LIST_FOREACH(node, &f->fetches) {
+        struct fetch *fetch = container_of(node, struct fetch, link);
+        uint64_t i = block - fetch->first;
+
+        if (fetch->kind == kind && block >= fetch->first && i < fetch->n &&
+            (fetch->stale[i / 64] >> i % 64 & 1) == 0)
+            return fetch;
+    }
+    return NULL;
+}
+
+void fetch_free(struct fetch *fetch)
+{
+    if (fetch == NULL)
+        return;
+    assert(list_is_empty(&fetch->waiters.ops));
+    fbuf_drop(fetch->buf);
+    free(fetch);
+}
+
+static void fill_done(struct fetch *fetch, int rc)
+{
+    struct file *f = fetch->f;
+    struct frun *run = frunset_find(&f->dirty, fetch->first);
+
+    if (run != NULL && rc != 0) {
+        file_failed(run, rc);
+    } else if (run != NULL && (fetch->stale[0] & 1) == 0) {
+        if (f->inl.place == PLACE_STORAGES)
+            storcli_file_completes(f->sf, fetch->first);
+        frun_fill(run, fetch->first, fetch->buf->data);
+    }
+    waitlist_wake(f, &f->run_waiters);
+}
+
+static void cache_done(struct fetch *fetch, int rc)
+{
+    struct file *f = fetch->f;
+
+    if (rc == 0) {
+        f->fetch_ns = (3 * f->fetch_ns + env_now_ns(f->env) - fetch->started_ns) / 4;
+        clean_add(f, fetch->buf, fetch->first, fetch->n, fetch->stale);
+    }
+    LIST_FOREACH(node, &fetch->waiters.ops)
+        container_of(node, struct fop, link)->fetch_rc = rc;
+    waitlist_wake(f, &fetch->waiters);
+}
+
+/* What lies beyond the end that counts was never written, or cut off: zeros. */
+static void fetch_limit(struct fetch *fetch)
+{
+    struct file *f = fetch->f;
+    uint64_t start = block_start(f, fetch->first);
+    uint64_t bytes = (uint64_t)fetch->n * f->bs;
+    uint64_t keep = fetch->limit > start ? min_u64(fetch->limit - start, bytes) : 0;
+
+    memset(fetch->buf->data + keep, 0, bytes - keep);
+}
+
+void fetch_answered(struct fetch *fetch, int rc)
+{
+    struct file *f = fetch->f;
+
+    file_wake(f);
+    if (rc == -EACCES && !fetch->denied) {
+        fetch->denied = fetch->waits = true;
+        file_renew(f);
+        return;
+    }
+    list_remove(&fetch->link);
+    f->n_fetches--;
+    fetch->rc = rc;
+    if (rc == 0)
+        fetch_limit(fetch);
+    if (fetch->kind == FETCH_OWN) {
+        fetch->done(fetch, fetch->arg);
+        return;
+    }
+    if (fetch->kind == FETCH_FILL)
+        fill_done(fetch, rc);
+    else
+        cache_done(fetch, rc);
+    fetch_free(fetch);
+}
+
+static void on_fetched(void *arg, int rc)
+{
+    fetch_answered(arg, rc);
+}
+
+void fetch_read(struct fetch *fetch)
+{
+    if (fetch->f->inl.place != PLACE_STORAGES) {
+        inline_read(fetch);
+        return;
+    }
+    storcli_read(fetch->f->sf, fetch->first, fetch->n, fetch->buf->data,
+                 fetch->user_bytes, on_fetched, fetch);
+}
+
+int fetch_start(struct file *f, enum fetch_kind kind, uint64_t first, uint32_t n,
+                struct fetch **out)
+{
+    struct fetch *fetch = calloc(1, sizeof(*fetch));
+
+    assert(n > 0 && n <= FETCH_BLOCKS_MAX);
+    if (fetch == NULL)
+        return -ENOMEM;
+    fetch->buf = fbuf_new(f->pool, (size_t)n * f->bs);
+    if (fetch->buf == NULL) {
+        free(fetch);
+        return -ENOMEM;
+    }
+    fetch->f = f;
+    fetch->kind = kind;
+    fetch->first = first;
+    fetch->n = n;
+    fetch->limit = storage_end(f);
+    fetch->started_ns = env_now_ns(f->env);
+    waitlist_init(&fetch->waiters);
+    list_add_tail(&f->fetches, &fetch->link);
+    f->n_fetches++;
+    fetch_read(fetch);
+    *out = fetch;
+    return 0;
+}

@@ -1,0 +1,342 @@
+/*
+ * file_trunc.c - to finish a truncate on the storages: ours, or one whose client died.
+ *
+ * In:     trunc_start(), then trunc_step() by the operation that is alone. Core.
+ * Out:    storcli_mark(), the last partial block written short, meta.truncated().
+ * Keeps:  the truncate stays pending until exportd has heard that it is finished; until then
+ *         nothing makes the file longer.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "storcli/file/file_int.h"
+
+static void on_trunc_answer(void *arg, int rc)
+{
+    struct file *f = arg;
+
+    f->trunc.busy = false;
+    f->trunc.asked = true;
+    f->trunc.rc = rc;
+    fop_ready(f->exclusive);
+}
+
+static void on_truncated(struct file_meta_call *call, int rc)
+{
+    on_trunc_answer(call->file, rc);
+}
+
+static void on_looked(struct fetch *fetch, void *arg)
+{
+    struct file *f = arg;
+
+    f->trunc.look = fetch;
+    on_trunc_answer(f, fetch->rc);
+}
+
+static bool ask_begin(struct trunc *t)
+{
+    if (t->asked || t->busy)
+        return false;
+    t->busy = true;
+    return true;
+}
+
+static void next_state(struct trunc *t, enum trunc_state state)
+{
+    t->state = state;
+    t->asked = t->busy = t->renewed = false;
+    t->rc = 0;
+}
+
+static void need_renewal(struct file *f, struct fop *op)
+{
+    next_state(&f->trunc, TRUNC_EPOCH);
+    f->trunc.renewed = true;
+    fop_wait(op, &f->renew_waiters);
+    file_renew(f);
+}
+
+static void finished(struct file *f)
+{
+    f->truncate_pending = false;
+}
+
+/* What exportd says with the fresh epoch: is the truncate still to be finished, and is it the
+ * same one? 1: it is finished; 0: go on; -errno. */
+static int look_at_renewal(struct file *f)
+{
+    const struct file_attr *attr = &f->renew_call.attr;
+    struct trunc *t = &f->trunc;
+
+    if (f->renew_rc != 0)
+        return f->renew_rc;
+    if (f->truncate_version == 0) /* exportd does not know of it */
+        return 0;
+    if (!attr->truncate_pending) {
+        finished(f);
+        return 1;
+    }
+    if (attr->truncate_version != f->truncate_version) {
+        f->truncate_version = attr->truncate_version;
+        f->truncate_size = attr->truncate_size;
+        t->fresh = t->refused = t->below = false;
+    }
+    t->below |= t->refused;
+    return 0;
+}
+
+/* 1: epoch is good; 0: waits; 2: somebody else finished; -errno. */
+static int step_epoch(struct file *f, struct fop *op)
+{
+    struct trunc *t = &f->trunc;
+    int rc = t->renewed ? look_at_renewal(f) : 0;
+
+    if (rc != 0)
+        return rc > 0 ? 2 : rc;
+    if (f->epoch != 0 && f->epoch >= version_epoch(f->truncate_version) &&
+        f->sequence < UINT32_MAX - 2)
+        return 1;
+    if (t->renewed) /* a fresh epoch below an older one */
+        return -EIO;
+    need_renewal(f, op);
+    return 0;
+}
+
+/* Refused for its version, or for the first time for its capability. */
+static bool may_try_again(struct trunc *t)
+{
+    if (t->rc == -EACCES && !t->denied)
+        return t->denied = true;
+    return t->rc == -ESTALE && t->n_tries++ < STALE_TRIES_MAX;
+}
+
+/* What the storages said. 1: done; 0: not yet, or once more with a fresh epoch; -errno. */
+static int answered(struct file *f, struct fop *op)
+{
+    struct trunc *t = &f->trunc;
+
+    if (t->busy)
+        return 0;
+    if (t->rc == 0)
+        return 1;
+    if (!may_try_again(t))
+        return t->rc == -ESTALE ? -EIO : t->rc;
+    need_renewal(f, op);
+    return 0;
+}
+
+/* 1: marked; 0: waits; -errno. */
+static int step_mark(struct file *f, struct fop *op)
+{
+    struct trunc *t = &f->trunc;
+    uint64_t version = f->truncate_version;
+
+    if (ask_begin(t)) {
+        if ((t->fresh || version == 0) && !file_next_version(f, &version))
+            return -EIO; /* step_epoch() saw to it */
+        (t->below ? storcli_mark_below : storcli_mark)(
+            f->sf, version, block_past(f, f->truncate_size), 0, on_trunc_answer, f);
+        return 0;
+    }
+    /* Newer blocks beyond our own truncate are our own, from before it. Beyond another's, which
+     * exportd will say is finished, or its client marked them so, and did not get to tell. */
+    if (!t->busy && t->rc == -ESTALE) {
+        t->fresh |= t->own;
+        t->refused |= !t->own;
+    }
+    return answered(f, op);
+}
+
+/* A run that holds the last partial block and nothing behind it: writing it is the cut. */
+static bool is_cut_by_run(struct file *f)
+{
+    uint64_t block = block_of(f, f->truncate_size);
+    struct frun *run = frunset_find(&f->dirty, block);
+
+    if (run == NULL)
+        run = frunset_find(&f->writing, block);
+    return run != NULL && run->end == block + 1;
+}
+
+static void forget_look(struct trunc *t)
+{
+    fetch_free(t->look);
+    t->look = NULL;
+}
+
+/* 1: looked, and cut if that is needed; 0: waits; -errno. Also when exportd knows of no data: who died may not have told it. */
+static int step_look(struct file *f)
+{
+    struct trunc *t = &f->trunc;
+    uint32_t keep = (uint32_t)(f->truncate_size % f->bs);
+    struct fetch *fetch;
+    int rc = 0;
+
+    t->by_run = keep != 0 && is_cut_by_run(f);
+    if (keep == 0 || (t->by_run && t->look == NULL && !t->busy))
+        return 1;
+    if (ask_begin(t)) {
+        rc = fetch_start(f, FETCH_OWN, block_of(f, f->truncate_size), 1, &fetch);
+        if (rc == 0) {
+            fetch->done = on_looked;
+            fetch->arg = f;
+        }
+        return rc;
+    }
+    if (t->busy)
+        return 0;
+    t->by_run = false;
+    if (t->rc == 0 && t->look->user_bytes[0] <= keep) /* short enough already */
+        forget_look(t);
+    return t->rc != 0 ? t->rc : 1;
+}
+
+/* The block as the storages have it is written again, short; newer bytes come on top later. */
+static int cut_by_look(struct file *f, struct fop *op)
+{
+    struct trunc *t = &f->trunc;
+    uint64_t version;
+
+    if (ask_begin(t)) {
+        if (!file_next_version(f, &version))
+            return -EIO;
+        clean_forget(f, t->look->first, t->look->first + 1);
+        storcli_file_completes(f->sf, t->look->first);
+        storcli_write(f->sf, version, t->look->first, 1, t->look->buf->data,
+                      f->truncate_size % f->bs, false, on_trunc_answer, f);
+        return 0;
+    }
+    if (!t->busy)
+        forget_look(t);
+    return answered(f, op);
+}
+
+static int step_cut(struct file *f, struct fop *op)
+{
+    struct trunc *t = &f->trunc;
+    uint64_t block = block_of(f, f->truncate_size);
+    int rc = 0;
+
+    if (t->look != NULL)
+        return cut_by_look(f, op);
+    if (!t->by_run)
+        return 1;
+    if (frunset_overlaps(&f->dirty, block, block + 1) && !is_cut_by_run(f)) {
+        next_state(t, TRUNC_LOOK); /* it has grown, and may not be written yet */
+        fop_ready(op);
+        return 0;
+    }
+    f->exclusive_first = block;
+    f->exclusive_end = block + 1;
+    if (!file_is_pending(f, block, block + 1, UINT64_MAX, t->clock, &rc))
+        return rc != 0 ? rc : 1;
+    fop_wait(op, &f->run_waiters);
+    return 0;
+}
+
+/* Were the marks lost in a power cut that exportd's word of them survives, old bytes would come
+ * back when the file grows again. */
+static int step_sync(struct file *f, struct fop *op)
+{
+    struct trunc *t = &f->trunc;
+
+    if (f->truncate_version == 0 ||
+        (!t->asked && !t->busy && !storcli_file_is_unsynced(f->sf)))
+        return 1;
+    if (ask_begin(t)) {
+        storcli_settle(f->sf, on_trunc_answer, f);
+        return 0;
+    }
+    return answered(f, op);
+}
+
+static int step_tell(struct file *f)
+{
+    struct trunc *t = &f->trunc;
+
+    if (f->truncate_version == 0)
+        return 1;
+    if (ask_begin(t)) {
+        t->call = (struct file_meta_call){ .done = on_truncated, .file = f };
+        f->meta.truncated(f->meta.arg, &t->call, f->truncate_version);
+        return 0;
+    }
+    if (t->busy)
+        return 0;
+    return t->rc != 0 ? t->rc : 1;
+}
+
+static int step_drain(struct file *f, struct fop *op)
+{
+    if (file_is_landed(f))
+        return 1;
+    fop_wait(op, &f->run_waiters);
+    return 0;
+}
+
+static int take_steps(struct file *f, struct fop *op)
+{
+    struct trunc *t = &f->trunc;
+    int rc = 1;
+
+    assert(f->exclusive == op);
+    while (rc == 1) {
+        enum trunc_state state = t->state;
+
+        switch (state) {
+        case TRUNC_DRAIN:
+            rc = step_drain(f, op);
+            break;
+        case TRUNC_EPOCH:
+            rc = step_epoch(f, op);
+            break;
+        case TRUNC_MARK:
+            rc = step_mark(f, op);
+            break;
+        case TRUNC_LOOK:
+            rc = step_look(f);
+            break;
+        case TRUNC_CUT:
+            rc = step_cut(f, op);
+            break;
+        case TRUNC_SYNC:
+            rc = step_sync(f, op);
+            break;
+        case TRUNC_TELL:
+            rc = step_tell(f);
+            if (rc == 1) {
+                finished(f);
+                return 1;
+            }
+            break;
+        }
+        if (rc == 1)
+            next_state(t, state + 1);
+    }
+    if (rc != 0)
+        forget_look(t);
+    return rc == 2 ? 1 : rc;
+}
+
+int trunc_step(struct file *f, struct fop *op)
+{
+    int rc = take_steps(f, op);
+
+    f->trunc_active = rc == 0;
+    return rc;
+}
+
+void trunc_start(struct file *f, bool own)
+{
+    struct trunc *t = &f->trunc;
+
+    assert(f->truncate_pending && t->look == NULL);
+    next_state(t, TRUNC_DRAIN);
+    f->trunc_active = true;
+    t->own = own;
+    t->fresh = t->refused = t->below = t->denied = t->by_run = false;
+    t->n_tries = 0;
+    t->clock = f->clock;
+}
