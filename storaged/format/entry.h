@@ -1,5 +1,5 @@
 /*
- * entry.h - the entries of the overwrite journal: what log.h stores as bytes. docs/FORMATS.md, "Journal", has
+ * entry.h - the entries of the overwrite journal: what wal.h stores as bytes. docs/FORMATS.md, "Journal", has
  * the same in prose.
  *
  * Every disk of every user carries these bytes: change nothing without a new kind. Pure functions on

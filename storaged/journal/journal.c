@@ -2,7 +2,7 @@
  * journal.c - the overwrite journal of one loop: its size, who waits for it, commits, the timer, the end.
  *
  * In:     commits from the ops; a timer. Thread: the storio loop.
- * Out:    the other journal_*.c, log.h.
+ * Out:    the other journal_*.c, wal.h.
  * Keeps:  a frame is given up only when nobody can want what it held any more.
  * Yours:  sizes of segments, TICK_MS.
  */
@@ -33,7 +33,7 @@ uint64_t journal_segment_bytes(const struct journal *j)
 
     n = n < SEGMENT_BYTES ? n : SEGMENT_BYTES;
     n = n / PROJFILE_PAGE_BYTES * PROJFILE_PAGE_BYTES;
-    return n > LOG_SEGMENT_MIN ? n : LOG_SEGMENT_MIN;
+    return n > WAL_SEGMENT_MIN ? n : WAL_SEGMENT_MIN;
 }
 
 unsigned journal_slots(const struct journal *j)
@@ -43,25 +43,25 @@ unsigned journal_slots(const struct journal *j)
         c->journal_bytes / (c->n_loops == 0 ? 1 : c->n_loops) / journal_segment_bytes(j);
 
     n = n > SEGMENTS_MIN ? n : SEGMENTS_MIN;
-    return n < LOG_SLOTS_MAX ? (unsigned)n : LOG_SLOTS_MAX;
+    return n < WAL_SLOTS_MAX ? (unsigned)n : WAL_SLOTS_MAX;
 }
 
 /* Five eighths of what requests can have: said before they wait, however few segments there are. */
 bool journal_has_pressure(const struct journal *j)
 {
-    return 8 * log_filled_bytes(j->log) + 5 * journal_segment_bytes(j) >
-           5 * log_max_bytes(j->log);
+    return 8 * wal_filled_bytes(j->wal) + 5 * journal_segment_bytes(j) >
+           5 * wal_max_bytes(j->wal);
 }
 
 /* One segment is kept free for what makes room: copies, fences, drops. */
 bool journal_is_full(const struct journal *j)
 {
-    return log_used_bytes(j->log) + journal_segment_bytes(j) > log_max_bytes(j->log);
+    return wal_used_bytes(j->wal) + journal_segment_bytes(j) > wal_max_bytes(j->wal);
 }
 
 void journal_tell_failures(struct journal *j)
 {
-    for (; j->log != NULL && j->failures_told < log_failures(j->log); j->failures_told++)
+    for (; j->wal != NULL && j->failures_told < wal_failures(j->wal); j->failures_told++)
         generations_lost_bytes(j->config.generations);
 }
 
@@ -75,9 +75,9 @@ void journal_health(const struct journal *j, Rozo__StHealthResp *out)
         out->problem = lost;
     else if (j->n_damaged > 0 && out->problem != lost)
         out->problem = damaged;
-    if (j->log != NULL) {
-        out->journal_bytes += log_used_bytes(j->log);
-        out->journal_max_bytes += log_max_bytes(j->log);
+    if (j->wal != NULL) {
+        out->journal_bytes += wal_used_bytes(j->wal);
+        out->journal_max_bytes += wal_max_bytes(j->wal);
     }
     out->pending_records += j->pending.n_records + j->pending.n_marks;
     out->uncommitted += j->pending.n_uncommitted;
@@ -116,17 +116,17 @@ bool journal_has_many_marks(const struct pending_file *f, unsigned max)
 
 /* ---- for those who append ---- */
 
-struct log *journal_log(struct journal *j)
+struct wal *journal_log(struct journal *j)
 {
-    return j->log;
+    return j->wal;
 }
 
-struct pending_entry *journal_entry_new(struct journal *j, const struct log_append *a)
+struct pending_entry *journal_entry_new(struct journal *j, const struct wal_append *a)
 {
     struct pending_entry *entry = pending_entry_new(&j->pending, &a->place);
 
     if (entry == NULL) {
-        log_release(j->log, &a->place);
+        wal_release(j->wal, &a->place);
         return NULL;
     }
     journal_entry_init(j, entry, a->kind);
@@ -156,8 +156,8 @@ static void on_unwanted(void *arg, struct pending_entry *entry)
 
     free(entry->data);
     entry->data = NULL;
-    if (j->log_started && entry->place.file != NULL)
-        log_release(j->log, &entry->place);
+    if (j->wal_started && entry->place.file != NULL)
+        wal_release(j->wal, &entry->place);
 }
 
 void journal_timer_start(struct journal *j)
@@ -245,12 +245,12 @@ static void on_log_stopped(void *arg)
     j->stop_done(j->stop_arg);
 }
 
-static void on_stop_synced(struct log_wait *w, int rc)
+static void on_stop_synced(struct wal_wait *w, int rc)
 {
     struct journal *j = container_of(w, struct journal, stop_wait);
 
     (void)rc; /* a failure was told by the log's failures */
-    log_stop(j->log, on_log_stopped, j);
+    wal_stop(j->wal, on_log_stopped, j);
 }
 
 static bool has_work(const struct journal *j)
@@ -270,7 +270,7 @@ static void stop_maybe_done(struct journal *j)
         return;
     j->is_stopped = true;
     j->stop_wait.done = on_stop_synced;
-    if (log_sync(j->log, &j->stop_wait))
+    if (wal_sync(j->wal, &j->stop_wait))
         on_stop_synced(&j->stop_wait, 0);
 }
 
@@ -313,12 +313,12 @@ void journal_free(struct journal *j)
     assert(j->n_appliers == 0 && list_is_empty(&j->waiters));
     env_timer_stop(j->config.env, &j->timer);
     journal_copier_free(&j->copier);
-    j->log_started = false; /* what is wanted stays wanted in the segments */
+    j->wal_started = false; /* what is wanted stays wanted in the segments */
     journal_notes_free(j);
     pending_close(&j->pending);
     free(j->held);
     free(j->scanned);
     free(j->said);
-    log_close(j->log);
+    wal_close(j->wal);
     free(j);
 }

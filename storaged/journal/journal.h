@@ -2,7 +2,7 @@
  * journal.h - the overwrite journal of one loop: what replaces something waits in it until it is committed,
  * then it is applied. docs/ARCHITECTURE.md, "The overwrite journal".
  *
- * It ties together the log (log.h), the index of what is pending (pending.h), fences, and the applier, which
+ * It ties together the log (wal.h), the index of what is pending (pending.h), fences, and the applier, which
  * writes in place through its hooks. One thread.
  */
 #ifndef ROZO_STORAGED_JOURNAL_JOURNAL_H
@@ -54,7 +54,7 @@ struct journal_config {
     struct generations *generations;
     unsigned n_loops, loop;
     uint64_t journal_bytes;                  /* of all loops together */
-    uint64_t reserve_bytes;                  /* see struct log_config */
+    uint64_t reserve_bytes;                  /* see struct wal_config */
     bool apply_uncommitted, believe_any_crc; /* faults for tests of the simulator */
     struct journal_hooks hooks;
 };
@@ -94,9 +94,9 @@ void journal_wait_for_room(struct journal *j, struct journal_waiter *waiter);
 bool journal_has_many_marks(const struct pending_file *f, unsigned max);
 
 /** For appends and syncs. */
-struct log *journal_log(struct journal *j);
+struct wal *journal_log(struct journal *j);
 /** The entry of a frame that was appended; NULL: no memory, and the frame was released. */
-struct pending_entry *journal_entry_new(struct journal *j, const struct log_append *a);
+struct pending_entry *journal_entry_new(struct journal *j, const struct wal_append *a);
 /** The number of the newest frame, and that all frames up to one are on stable storage. */
 uint64_t journal_newest(const struct journal *j);
 void journal_synced(struct journal *j, uint64_t number);

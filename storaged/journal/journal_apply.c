@@ -241,7 +241,7 @@ static bool is_time(const struct journal *j, const struct pending_file *f)
         return false;
     return f->n_marks > 0 || now >= f->added_ns + APPLY_AFTER_MS * MS ||
            now >= f->committed_ns + APPLY_LATEST_MS * MS ||
-           2 * log_used_bytes(j->log) > log_max_bytes(j->log);
+           2 * wal_used_bytes(j->wal) > wal_max_bytes(j->wal);
 }
 
 static bool is_due(const struct journal *j, const struct pending_file *f)

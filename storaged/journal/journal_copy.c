@@ -3,7 +3,7 @@
  * no segment of this loop.
  *
  * In:     the timer, the start. Thread: the storio loop.
- * Out:    disk reads, log.h.
+ * Out:    disk reads, wal.h.
  * Keeps:  a frame that was copied is given up when its copy is on stable storage.
  */
 #include <assert.h>
@@ -135,7 +135,7 @@ static void copy_switch_fence(struct copier *c, struct pending_entry *to)
 static void copy_entry(struct journal *j);
 static void copy_damaged(struct journal *j);
 
-static void on_copied(struct log_append *append, int rc)
+static void on_copied(struct wal_append *append, int rc)
 {
     struct copier *c = container_of(append, struct copier, append);
     struct journal *j = c->j;
@@ -143,7 +143,7 @@ static void on_copied(struct log_append *append, int rc)
         rc == 0 ? pending_entry_new(&j->pending, &append->place) : NULL;
 
     if (rc == 0 && to == NULL) {
-        log_release(j->log, &append->place);
+        wal_release(j->wal, &append->place);
         rc = -ENOMEM;
     }
     if (rc != 0) {
@@ -188,13 +188,13 @@ static void copy_append(struct journal *j)
 
     entry_put(c->out, &c->e);
     c->iov.iov_base = c->out;
-    c->append = (struct log_append){ .kind = c->e.kind,
+    c->append = (struct wal_append){ .kind = c->e.kind,
                                      .iov = &c->iov,
                                      .n_iov = 1,
                                      .len = c->iov.iov_len,
                                      .head_len = entry_head_bytes(c->out),
                                      .done = on_copied };
-    log_append(j->log, &c->append);
+    wal_append(j->wal, &c->append);
 }
 
 /* Walks over everything: a journal that rots is rare. NULL: none is left. */
@@ -436,7 +436,7 @@ static void copy_entry_start(struct journal *j, struct pending_entry *entry)
     c->j = j;
     c->entry = entry;
     if (j->n_held == 0)
-        j->copy_failures = log_failures(j->log);
+        j->copy_failures = wal_failures(j->wal);
     if (j->n_held == j->held_max) {
         unsigned max = j->held_max * 2 + 64;
         struct pending_entry **more = realloc(j->held, max * sizeof(*more));
@@ -483,7 +483,7 @@ static void copy_entry_start(struct journal *j, struct pending_entry *entry)
  */
 static void held_release(struct journal *j)
 {
-    bool failed = j->n_held > 0 && j->copy_failures != log_failures(j->log);
+    bool failed = j->n_held > 0 && j->copy_failures != wal_failures(j->wal);
 
     j->redo_first = j->redo_last = 0;
     if (failed)
@@ -491,8 +491,8 @@ static void held_release(struct journal *j)
     if (failed && j->starting < START_DONE) {
         j->n_held = 0;
     } else if (failed) {
-        j->redo_first = j->copy_first != 0 ? j->copy_first : log_newest(j->log);
-        j->redo_last = log_newest(j->log);
+        j->redo_first = j->copy_first != 0 ? j->copy_first : wal_newest(j->wal);
+        j->redo_last = wal_newest(j->wal);
     }
     while (!failed && j->n_held > 0)
         pending_entry_put(&j->pending, j->held[--j->n_held]);
@@ -503,11 +503,11 @@ static void held_release(struct journal *j)
 /* Entries are in the order of the log: copies lie behind all that is held. */
 static void redo_start(struct journal *j)
 {
-    j->copy_failures = log_failures(j->log);
+    j->copy_failures = wal_failures(j->wal);
     journal_copy_start(j);
 }
 
-static void on_copies_synced(struct log_wait *w, int rc)
+static void on_copies_synced(struct wal_wait *w, int rc)
 {
     struct journal *j = container_of(w, struct journal, copy_wait);
 
@@ -528,7 +528,7 @@ static void copies_sync(struct journal *j)
     j->copying = false;
     if (j->n_held > 0) {
         j->copy_wait.done = on_copies_synced;
-        j->copy_syncing = !log_sync(j->log, &j->copy_wait);
+        j->copy_syncing = !wal_sync(j->wal, &j->copy_wait);
         if (j->copy_syncing)
             return;
         held_release(j);
@@ -546,7 +546,7 @@ static bool is_to_be_copied(const struct journal *j, const struct pending_entry 
         return false;
     if (j->starting < START_DONE)
         return e->data != NULL;
-    if (e->kind == ENTRY_DROP || e->kind == LOG_KIND_SYNCED)
+    if (e->kind == ENTRY_DROP || e->kind == WAL_KIND_SYNCED)
         return false;
     if (j->redo_last != 0)
         return e->place.segment >= j->redo_first && e->place.segment <= j->redo_last;
@@ -580,11 +580,11 @@ void journal_copy_start(struct journal *j)
 /* Is it worth it? What is committed will be applied instead, as long as that goes on. */
 void journal_copy_maybe_start(struct journal *j)
 {
-    uint64_t segment = log_oldest_wanted(j->log);
+    uint64_t segment = wal_oldest_wanted(j->wal);
     uint64_t bytes = 0;
 
     if (j->copying || j->copy_syncing || j->stopping || !journal_has_pressure(j) ||
-        segment == 0 || segment == log_newest(j->log))
+        segment == 0 || segment == wal_newest(j->wal))
         return;
     if (j->redo_last != 0) {
         redo_start(j);

@@ -58,7 +58,7 @@ struct copier {
     struct entry e;              /* what is in the new one */
     struct iovec iov;
     struct disk_req dr;
-    struct log_append append;
+    struct wal_append append;
     unsigned n_failed; /* reads, in a row */
 };
 
@@ -76,8 +76,8 @@ enum start_state {
 
 struct journal {
     struct journal_config config;
-    struct log *log; /* owned; NULL before it is open */
-    bool log_started;
+    struct wal *wal; /* owned; NULL before it is open */
+    bool wal_started;
     uint64_t failures_told; /* of the log's */
     uint64_t synced_number; /* frames up to this one are on stable storage */
     struct pending pending;
@@ -104,17 +104,17 @@ struct journal {
     struct pending_entry *
         *held; /* copied, until the copies are on stable storage; owned */
     unsigned n_held, held_max;
-    struct log_wait copy_wait;
+    struct wal_wait copy_wait;
     bool copy_syncing;
 
-    struct log_scan_result *scanned; /* owned, during the start */
+    struct wal_scan_result *scanned; /* owned, during the start */
     uint64_t n_damaged;              /* records that could not be read any more */
     uint64_t n_lost; /* frames of which nobody can tell what was in them */
     bool
         keep_old; /* a sync failed at the start: what lay there before stays until the next */
-    uint8_t *said; /* owned: LOG_KIND_SYNCED, or a doubt, while it is appended */
+    uint8_t *said; /* owned: WAL_KIND_SYNCED, or a doubt, while it is appended */
     struct iovec said_iov;
-    struct log_append say;
+    struct wal_append say;
 
     enum start_state starting;
     int start_rc;
@@ -129,7 +129,7 @@ struct journal {
     bool stopping, is_stopped;
     void (*stop_done)(void *arg);
     void *stop_arg;
-    struct log_wait stop_wait;
+    struct wal_wait stop_wait;
 };
 
 static inline uint64_t journal_now(const struct journal *j)
@@ -141,7 +141,7 @@ static inline void journal_entry_init(const struct journal *j, struct pending_en
                                       uint8_t kind)
 {
     e->kind = kind;
-    e->failures = log_failures(j->log);
+    e->failures = wal_failures(j->wal);
 }
 
 /* ---- journal.c ---- */

@@ -39,12 +39,12 @@ bool journal_fence_is_good(const struct journal *j, const struct file_id *id)
 {
     const struct fence *f = *journal_fence_link((struct journal *)(uintptr_t)j, id);
 
-    return f != NULL && f->entry->failures == log_failures(j->log);
+    return f != NULL && f->entry->failures == wal_failures(j->wal);
 }
 
 bool journal_has_failed(const struct journal *j)
 {
-    return log_failures(j->log) != 0;
+    return wal_failures(j->wal) != 0;
 }
 
 bool journal_is_copying(const struct journal *j)
@@ -131,7 +131,7 @@ static void doubt_end(struct journal *j)
 
 void journal_notes_expire(struct journal *j)
 {
-    uint64_t oldest = log_oldest(j->log);
+    uint64_t oldest = wal_oldest(j->wal);
 
     if (!identity_is_in_doubt(j->config.identity)) {
         doubt_end(j);

@@ -2,7 +2,7 @@
  * journal_start.c - replay: what the segments of all loops hold becomes what is pending here.
  *
  * In:     journal_start(), journal_serve(). Thread: the storio loop.
- * Out:    log_scan(), the hook `resolve`, the copier.
+ * Out:    wal_scan(), the hook `resolve`, the copier.
  * Keeps:  interrupted, or done twice, the outcome is the same.
  */
 #include <errno.h>
@@ -127,7 +127,7 @@ static int found(struct journal *j, struct pending_entry *entry, const struct en
     }
 }
 
-static int on_found(void *arg, unsigned loop, uint8_t kind, const struct log_place *place,
+static int on_found(void *arg, unsigned loop, uint8_t kind, const struct wal_place *place,
                     const uint8_t *data, size_t len)
 {
     struct journal *j = arg;
@@ -184,7 +184,7 @@ static void suspects_judge(struct journal *j)
 
             if (!r->entry->suspect)
                 continue;
-            if (log_was_synced(j->scanned, r->entry->loop, &r->entry->place))
+            if (wal_was_synced(j->scanned, r->entry->loop, &r->entry->place))
                 j->n_damaged++;
             else
                 pending_remove_record(p, r);
@@ -203,7 +203,7 @@ static void suspects_judge(struct journal *j)
             (unsigned long long)j->n_lost);
 }
 
-static void on_scanned(void *arg, int rc, const struct log_scan_result *result)
+static void on_scanned(void *arg, int rc, const struct wal_scan_result *result)
 {
     struct journal *j = arg;
 
@@ -224,11 +224,11 @@ static void on_log_started(void *arg, int rc)
     struct journal *j = arg;
 
     j->start_rc = rc;
-    j->log_started = rc == 0;
+    j->wal_started = rc == 0;
     LIST_FOREACH(node, &j->pending.entries) {
         struct pending_entry *e = container_of(node, struct pending_entry, link);
 
-        if (rc == 0 && e->data == NULL && log_adopt(j->log, &e->place) != 0)
+        if (rc == 0 && e->data == NULL && wal_adopt(j->wal, &e->place) != 0)
             j->start_rc = -EIO; /* it was there a moment ago */
     }
     journal_start_step(j);
@@ -237,7 +237,7 @@ static void on_log_started(void *arg, int rc)
 static int start_log(struct journal *j)
 {
     const struct journal_config *c = &j->config;
-    struct log_config config = {
+    struct wal_config config = {
         .env = j->config.env,
         .disk = j->config.disk,
         .loop = c->loop,
@@ -247,10 +247,10 @@ static int start_log(struct journal *j)
         .segment_bytes = journal_segment_bytes(j),
         .slots = journal_slots(j),
     };
-    int rc = log_open(&config, &j->log);
+    int rc = wal_open(&config, &j->wal);
 
     if (rc == 0)
-        log_start(j->log, on_log_started, j);
+        wal_start(j->wal, on_log_started, j);
     return rc;
 }
 
@@ -299,14 +299,14 @@ static bool start_resolve(struct journal *j)
  * It has to be on stable storage before the frames around those that were lost go, and with them all that tells of it. When
  * there is no room, they stay.
  */
-static void on_doubt_said(struct log_append *a, int rc)
+static void on_doubt_said(struct wal_append *a, int rc)
 {
     struct journal *j = container_of(a, struct journal, say);
 
     if (rc == 0 && (j->doubt = pending_entry_new(&j->pending, &a->place)) != NULL)
         journal_entry_init(j, j->doubt, ENTRY_FENCE);
     else if (rc == 0)
-        log_release(j->log, &a->place);
+        wal_release(j->wal, &a->place);
     j->keep_old |= j->doubt == NULL;
     free(j->said);
     j->said = NULL;
@@ -333,18 +333,18 @@ static bool start_doubt(struct journal *j)
     }
     entry_put(j->said, &e);
     j->said_iov = (struct iovec){ .iov_base = j->said, .iov_len = ENTRY_HEADER_BYTES };
-    j->say = (struct log_append){ .kind = ENTRY_FENCE,
+    j->say = (struct wal_append){ .kind = ENTRY_FENCE,
                                   .iov = &j->said_iov,
                                   .n_iov = 1,
                                   .len = ENTRY_HEADER_BYTES,
                                   .head_len = entry_head_bytes(j->said),
                                   .done = on_doubt_said };
-    log_append(j->log, &j->say);
+    wal_append(j->wal, &j->say);
     return true;
 }
 
 /* When it fails, what lay there stays where it was, and who wrote it learns from the verifier that it may be lost. */
-static void on_start_synced(struct log_wait *w, int rc)
+static void on_start_synced(struct wal_wait *w, int rc)
 {
     struct journal *j = container_of(w, struct journal, stop_wait);
 
@@ -352,21 +352,21 @@ static void on_start_synced(struct log_wait *w, int rc)
     journal_start_step(j);
 }
 
-static void on_start_said(struct log_append *a, int rc)
+static void on_start_said(struct wal_append *a, int rc)
 {
     struct journal *j = container_of(a, struct journal, say);
     struct pending_entry *entry =
         rc == 0 ? pending_entry_new(&j->pending, &a->place) : NULL;
 
     if (entry != NULL) {
-        entry->kind = LOG_KIND_SYNCED;
+        entry->kind = WAL_KIND_SYNCED;
         journal_drop_note(j, entry); /* as long as what it tells of may lie in the log */
     } else if (rc == 0) {
-        log_release(j->log, &a->place);
+        wal_release(j->wal, &a->place);
     }
     j->starting = START_SAID;
     j->stop_wait.done = on_start_synced;
-    if (log_sync(j->log, &j->stop_wait))
+    if (wal_sync(j->wal, &j->stop_wait))
         journal_start_step(j);
 }
 
@@ -375,18 +375,18 @@ static bool start_say(struct journal *j)
 {
     size_t len;
 
-    if (j->keep_old || (j->said = malloc(LOG_SYNCED_MAX)) == NULL)
+    if (j->keep_old || (j->said = malloc(WAL_SYNCED_MAX)) == NULL)
         return false;
-    len = log_synced_put(j->scanned, j->config.loop, j->said);
+    len = wal_synced_put(j->scanned, j->config.loop, j->said);
     if (len == 0)
         return false;
     j->said_iov = (struct iovec){ .iov_base = j->said, .iov_len = len };
-    j->say = (struct log_append){ .kind = LOG_KIND_SYNCED,
+    j->say = (struct wal_append){ .kind = WAL_KIND_SYNCED,
                                   .iov = &j->said_iov,
                                   .n_iov = 1,
                                   .len = len,
                                   .done = on_start_said };
-    log_append(j->log, &j->say);
+    wal_append(j->wal, &j->say);
     return true;
 }
 
@@ -434,7 +434,7 @@ void journal_start_step(struct journal *j)
     case START_DOUBT:
         j->starting = START_SYNC;
         j->stop_wait.done = on_start_synced;
-        if (!log_sync(j->log, &j->stop_wait))
+        if (!wal_sync(j->wal, &j->stop_wait))
             return;
         /* fall through */
     case START_SYNC:
@@ -458,7 +458,7 @@ void journal_start(struct journal *j, void (*done)(void *arg, int rc), void *arg
 {
     j->start_done = done;
     j->start_arg = arg;
-    j->start_rc = (j->config.believe_any_crc ? log_scan_any_crc : log_scan)(
+    j->start_rc = (j->config.believe_any_crc ? wal_scan_any_crc : wal_scan)(
         j->config.env, j->config.disk, JOURNAL_LOOPS_MAX, j->config.loop, on_found,
         on_scanned, j);
     if (j->start_rc != 0)
@@ -499,5 +499,5 @@ void journal_serve(struct journal *j, void (*done)(void *arg), void *arg)
     if (j->keep_old)
         env_post(j->config.env, &j->serve_task);
     else
-        log_forget_old(j->log, on_forgotten, j);
+        wal_forget_old(j->wal, on_forgotten, j);
 }

@@ -19,7 +19,7 @@ enum { FILES_MIN = 64, BLOCKS_MIN = 256, ANY = 255 };
 
 /* ---- frames ---- */
 
-struct pending_entry *pending_entry_new(struct pending *p, const struct log_place *place)
+struct pending_entry *pending_entry_new(struct pending *p, const struct wal_place *place)
 {
     struct pending_entry *e = calloc(1, sizeof(*e));
 

@@ -19,14 +19,14 @@
 #include "common/base/list.h"
 #include "common/base/record.h"
 #include "storaged/format/projfile.h"
-#include "storaged/wal/log.h"
+#include "storaged/wal/wal.h"
 
 enum { PENDING_EPOCHS_MAX = 16, PENDING_MARKS_MAX = 4096 };
 
 /* A frame of the journal that something is wanted of. */
 struct pending_entry {
     struct list_node link; /* in pending.entries, in the order of the journal */
-    struct log_place place;
+    struct wal_place place;
     uint64_t number;  /* grows with every frame appended */
     unsigned n_refs;  /* records and marks that lie in it, reads that send of it */
     unsigned n_bytes; /* of records still wanted */
@@ -135,7 +135,7 @@ void pending_hold(struct pending_file *f);
 void pending_put(struct pending *p, struct pending_file *f);
 
 /** A frame was appended, or found. One reference is the caller's. NULL: out of memory. */
-struct pending_entry *pending_entry_new(struct pending *p, const struct log_place *place);
+struct pending_entry *pending_entry_new(struct pending *p, const struct wal_place *place);
 void pending_entry_put(struct pending *p, struct pending_entry *e);
 
 /** The newest pending version of a block; ->older has the others. NULL: none. */

@@ -237,9 +237,9 @@ static enum op_next fence_sync(struct op *op)
 {
     if (op->held != OP_HOLDS_NOTHING) {
         op_unlock(op);
-        op_log_sync_start(op);
+        op_wal_sync_start(op);
     }
-    return op_log_sync_join(op);
+    return op_wal_sync_join(op);
 }
 
 static void fence_step(struct op *op)
@@ -535,7 +535,7 @@ static enum op_next drop_sync(struct op *op)
 
     if (op->held != OP_HOLDS_NOTHING) {
         op_unlock(op);
-        op_log_sync_start(op);
+        op_wal_sync_start(op);
     }
     next = op_sync_both(op, true);
     if (next == OP_GO && d->verifier != storage_verifier(op->st))

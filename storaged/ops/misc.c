@@ -87,7 +87,7 @@ static enum op_next sync_all(struct op *op)
     if (op->held != OP_HOLDS_NOTHING) { /* the first time */
         op_unlock(op);
         if (!op_file_is_synced(op))
-            op_log_sync_start(op);
+            op_wal_sync_start(op);
     }
     return op_sync_both(op, true);
 }

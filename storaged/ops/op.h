@@ -130,11 +130,11 @@ struct op {
     bool dropping_again;
     struct op_append *append;    /* owned; under way */
     struct pending_entry *entry; /* referenced; what was appended */
-    struct log_wait log_wait;
-    uint64_t log_number; /* of the newest frame that it covers */
-    bool log_waiting, log_joined;
+    struct wal_wait wal_wait;
+    uint64_t wal_number; /* of the newest frame that it covers */
+    bool wal_waiting, wal_joined;
     int files_rc; /* of the projection files, while the journal is waited for */
-    int log_rc;
+    int wal_rc;
     struct journal_waiter room;
     uint64_t room_deadline_ns;
     bool waited_marks;
@@ -346,8 +346,8 @@ bool op_entry_is_good(const struct op *op, const struct pending_entry *entry);
 /** Is all that is pending of its file on stable storage already? */
 bool op_file_is_synced(const struct op *op);
 /** Begin a sync of the journal, and wait for it. */
-void op_log_sync_start(struct op *op);
-enum op_next op_log_sync_join(struct op *op);
+void op_wal_sync_start(struct op *op);
+enum op_next op_wal_sync_join(struct op *op);
 /** op_sync() of the projection files, if wanted, and then the same: both have answered, whichever fails. */
 enum op_next op_sync_both(struct op *op, bool files);
 

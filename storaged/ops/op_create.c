@@ -364,13 +364,13 @@ static enum op_next aside_go_on(struct op *op, unsigned p)
         next = aside_drop(op, p);
         if (next != OP_GO)
             return next;
-        op_log_sync_start(op);
+        op_wal_sync_start(op);
         op->aside_state = ASIDE_SYNCING_DROP;
         /* fall through */
     default:
-        next = op_log_sync_join(op);
+        next = op_wal_sync_join(op);
         if (next == OP_GO)
-            op->log_joined = false; /* that of the request itself comes later */
+            op->wal_joined = false; /* that of the request itself comes later */
         return next;
     }
 }

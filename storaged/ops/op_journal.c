@@ -2,7 +2,7 @@
  * op_journal.c - what requests ask of the journal: room, appended frames, syncs (op.h has what each promises).
  *
  * In:     the ops of this folder. Thread: the storio loop.
- * Out:    log.h; the step of an op that waited.
+ * Out:    wal.h; the step of an op that waited.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -60,11 +60,11 @@ enum op_next op_marks_first(struct op *op)
 /* ---- appending ---- */
 
 struct op_append {
-    struct log_append a;
+    struct wal_append a;
     struct op *op; /* borrowed */
 };
 
-static void on_op_appended(struct log_append *a, int rc)
+static void on_op_appended(struct wal_append *a, int rc)
 {
     struct op *op = container_of(a, struct op_append, a)->op;
 
@@ -88,7 +88,7 @@ enum op_next op_append(struct op *op, uint8_t kind, const struct iovec *iov,
         op->append->a.len = len;
         op->append->a.head_len = entry_head_bytes(iov[0].iov_base);
         op->append->a.done = on_op_appended;
-        log_append(journal_log(j), &op->append->a);
+        wal_append(journal_log(j), &op->append->a);
         return OP_WAIT;
     }
     if (op->rc != 0) {
@@ -148,18 +148,18 @@ enum op_next op_append_drop(struct op *op, const struct pending_drop *d, uint8_t
 
 bool op_entry_is_good(const struct op *op, const struct pending_entry *entry)
 {
-    return entry->failures == log_failures(journal_log(op->st->journal));
+    return entry->failures == wal_failures(journal_log(op->st->journal));
 }
 
-static void on_op_log_synced(struct log_wait *w, int rc)
+static void on_op_wal_synced(struct wal_wait *w, int rc)
 {
-    struct op *op = container_of(w, struct op, log_wait);
+    struct op *op = container_of(w, struct op, wal_wait);
 
-    op->log_waiting = false;
-    op->log_rc = rc;
+    op->wal_waiting = false;
+    op->wal_rc = rc;
     if (rc == 0)
-        journal_synced(op->st->journal, op->log_number);
-    if (op->log_joined)
+        journal_synced(op->st->journal, op->wal_number);
+    if (op->wal_joined)
         op->step(op);
 }
 
@@ -168,34 +168,34 @@ bool op_file_is_synced(const struct op *op)
     return journal_file_is_synced(op->st->journal, op_pending(op));
 }
 
-void op_log_sync_start(struct op *op)
+void op_wal_sync_start(struct op *op)
 {
     struct journal *j = op->st->journal;
 
     if ((op->st->config.mutant & MUTANT_NO_JOURNAL_SYNC) != 0)
         return;
-    op->log_number = journal_newest(j);
-    op->log_wait.done = on_op_log_synced;
-    op->log_waiting = !log_sync(journal_log(j), &op->log_wait);
+    op->wal_number = journal_newest(j);
+    op->wal_wait.done = on_op_wal_synced;
+    op->wal_waiting = !wal_sync(journal_log(j), &op->wal_wait);
 }
 
 enum op_next op_sync_both(struct op *op, bool files)
 {
-    enum op_next next = files && !op->log_joined ? op_sync(op) : OP_GO;
+    enum op_next next = files && !op->wal_joined ? op_sync(op) : OP_GO;
 
     if (next == OP_WAIT)
         return next;
     if (next == OP_BAD) /* were it answered now, the journal would answer to nobody */
         op->files_rc = op->rc;
-    return op_log_sync_join(op);
+    return op_wal_sync_join(op);
 }
 
-enum op_next op_log_sync_join(struct op *op)
+enum op_next op_wal_sync_join(struct op *op)
 {
-    op->log_joined = true;
-    if (op->log_waiting)
+    op->wal_joined = true;
+    if (op->wal_waiting)
         return OP_WAIT;
     if (op->files_rc != 0)
         return op_bad(op, op->files_rc);
-    return op->log_rc == 0 ? OP_GO : op_bad(op, op->log_rc);
+    return op->wal_rc == 0 ? OP_GO : op_bad(op, op->wal_rc);
 }

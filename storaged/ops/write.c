@@ -354,8 +354,8 @@ static enum op_next write_sync(struct write_op *w)
         note_loose(w);
     if (!w->sync)
         return OP_GO;
-    if (!w->op.log_joined && !w->op.syncing && w->n_journal + w->n_pending > 0)
-        op_log_sync_start(&w->op);
+    if (!w->op.wal_joined && !w->op.syncing && w->n_journal + w->n_pending > 0)
+        op_wal_sync_start(&w->op);
     next = op_sync_both(&w->op, w->file_sync);
     if (next == OP_GO && w->verifier != storage_verifier(w->op.st))
         return op_bad(&w->op,

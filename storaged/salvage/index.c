@@ -19,7 +19,7 @@
 
 #include "storaged/format/entry.h"
 #include "storaged/format/identity.h"
-#include "storaged/format/log_frame.h"
+#include "storaged/format/wal_frame.h"
 #include "storaged/salvage/salvage.h"
 
 enum { PAGE = 4096, ID_DIGITS = 32, LEVELS = 3 };
@@ -332,7 +332,7 @@ static int ref_add(struct salvage *s, const struct storage_file *ref)
 }
 
 static int records_add(struct segment_scan *scan, const struct entry *e,
-                       const struct log_place *place, const uint8_t *data, size_t len)
+                       const struct wal_place *place, const uint8_t *data, size_t len)
 {
     static struct entry_record records[ENTRY_BLOCKS_MAX];
     int n = entry_records(e, data, len, records), rc = 0;
@@ -360,7 +360,7 @@ static int records_add(struct segment_scan *scan, const struct entry *e,
     return rc;
 }
 
-static int on_entry(void *arg, unsigned loop, uint8_t kind, const struct log_place *place,
+static int on_entry(void *arg, unsigned loop, uint8_t kind, const struct wal_place *place,
                     const uint8_t *data, size_t len)
 {
     struct segment_scan *scan = arg;
@@ -395,7 +395,7 @@ static int on_entry(void *arg, unsigned loop, uint8_t kind, const struct log_pla
 
 static int segment_scan_bytes(struct segment_scan *scan, const uint8_t *bytes, size_t len)
 {
-    struct log_scan_result result = { 0 };
+    struct wal_scan_result result = { 0 };
     struct segment_header h;
     int rc = segment_header_get(bytes, len >= 2 * PAGE ? bytes + len - PAGE : NULL, &h);
 
@@ -433,7 +433,7 @@ static int segment_index(struct salvage *s, unsigned dir, const char *name)
     fd = openat(s->dirs[dir].fd, segment->name,
                 O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
-        st.st_size > LOG_SEGMENT_MAX || st.st_size < PAGE) {
+        st.st_size > WAL_SEGMENT_MAX || st.st_size < PAGE) {
         salvage_warn(s, "%s/%s is not a segment of a journal", s->dirs[dir].path,
                      segment->name);
         s->dirs[dir].is_journal_cut |= fd < 0;

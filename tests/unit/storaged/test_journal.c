@@ -10,7 +10,7 @@
 #include "storaged/disk/patient.h"
 #include "storaged/format/projfile.h"
 #include "storaged/journal/pending.h"
-#include "storaged/wal/log.h"
+#include "storaged/wal/wal.h"
 #include "tests/unit/storaged/world.h"
 
 #define OK          ROZO__STATUS__OK
@@ -1352,7 +1352,7 @@ static void test_rot_of_what_was_synced_last(void **state)
             env_virtual_run_posted(&w.v);
             assert_true(stopped);
         } else {
-            env_virtual_advance_ms(&w.v, 2 * LOG_QUIET_MS);
+            env_virtual_advance_ms(&w.v, 2 * WAL_QUIET_MS);
         }
         memdisk_power_cut(&w.disk);
         w.config.boot++;
@@ -1416,7 +1416,7 @@ static void test_what_is_closed_unsynced_stays(void **state)
                 assert_int_equal(world_write(&w, p, 0, 1, V(1, n), 8192, true, NULL), OK);
         }
         assert_int_equal(world_durable(&w, V(1, 2)), OK);
-        env_virtual_advance_ms(&w.v, 2 * LOG_QUIET_MS);
+        env_virtual_advance_ms(&w.v, 2 * WAL_QUIET_MS);
         w.disk.hold_writes = true;
         world_apply(&w);
         assert_int_equal(w.disk.n_held, 1); /* of the first of them */

@@ -41,7 +41,7 @@ static void add(struct pending *p, struct pending_file *f, uint64_t block,
                 uint64_t version)
 {
     static const uint8_t head[40];
-    struct log_place place = { .segment = 1, .len = 100 };
+    struct wal_place place = { .segment = 1, .len = 100 };
     struct pending_entry *e = pending_entry_new(p, &place);
     struct record_header h = { .version = version, .block = block };
 
@@ -53,7 +53,7 @@ static void add(struct pending *p, struct pending_file *f, uint64_t block,
 static void add_mark(struct pending *p, struct pending_file *f, uint64_t first,
                      uint64_t end, uint64_t version)
 {
-    struct log_place place = { .segment = 1, .len = 100 };
+    struct wal_place place = { .segment = 1, .len = 100 };
     struct pending_entry *e = pending_entry_new(p, &place);
     struct pending_mark m = { .first = first, .end = end, .version = version };
 

@@ -14,8 +14,8 @@
 #include "codec/codec.h"
 #include "storaged/format/entry.h"
 #include "storaged/format/identity.h"
-#include "storaged/format/log_frame.h"
 #include "storaged/format/projfile.h"
+#include "storaged/format/wal_frame.h"
 #include "storaged/salvage/salvage.h"
 #include "tests/unit/unit.h"
 
@@ -253,8 +253,8 @@ static void journal_append(struct bench *b, unsigned storage, uint8_t kind,
                            const uint8_t *bytes, size_t len)
 {
     struct segment_header h = { .number = 5, .salt = 77 + storage, .bytes = 2 << 20 };
-    uint8_t header[SEGMENT_HEADER_BYTES], frame[LOG_FRAME_HEADER_BYTES];
-    uint8_t tail[7 + LOG_FRAME_TAIL_BYTES + LOG_HEAD_MAX];
+    uint8_t header[SEGMENT_HEADER_BYTES], frame[WAL_FRAME_HEADER_BYTES];
+    uint8_t tail[7 + WAL_FRAME_TAIL_BYTES + WAL_HEAD_MAX];
     struct frame_says says = { .sequence = ++b->n_frames[storage], .kind = kind };
     size_t tail_len;
     struct iovec iov = { .iov_base = (void *)(uintptr_t)bytes, .iov_len = len };
@@ -271,11 +271,11 @@ static void journal_append(struct bench *b, unsigned storage, uint8_t kind,
         b->journal_at[storage] = SEGMENT_PAGE_BYTES;
     }
     tail_len =
-        log_frame_put(frame, tail, &h, &says, &iov, 1, len, entry_head_bytes(bytes));
+        wal_frame_put(frame, tail, &h, &says, &iov, 1, len, entry_head_bytes(bytes));
     file_write(fd, frame, sizeof(frame), b->journal_at[storage]);
     file_write(fd, bytes, len, b->journal_at[storage] + sizeof(frame));
     file_write(fd, tail, tail_len, b->journal_at[storage] + sizeof(frame) + len);
-    b->journal_at[storage] += log_frame_bytes(len, entry_head_bytes(bytes));
+    b->journal_at[storage] += wal_frame_bytes(len, entry_head_bytes(bytes));
     close(fd);
 }
 
@@ -764,7 +764,7 @@ static void test_damaged_journals_are_not_overlooked(void **state)
     for (unsigned i = 1; i < 3; i++) { /* the first of two frames */
         path_of(&b, i, "journal/1.0", path);
         fd = file_open(path);
-        file_write(fd, "rot", 3, SEGMENT_PAGE_BYTES + LOG_FRAME_HEADER_BYTES + 400);
+        file_write(fd, "rot", 3, SEGMENT_PAGE_BYTES + WAL_FRAME_HEADER_BYTES + 400);
         close(fd);
     }
     bench_run(&b, ALL);

@@ -1,12 +1,12 @@
 /*
- * log_frame.c - bytes of journal segments: headers, frames, the search behind damage.
+ * wal_frame.c - bytes of journal segments: headers, frames, the search behind damage.
  *
  * In:     sectors and segments as a disk gave them, entries as the journal wants them framed.
  * Out:    the other of the two, or why not.
  * Keeps:  an entry is given only when its frame was written by this use of this segment (I8).
  * Ask:    every byte position here; users' disks already carry them (docs/FORMATS.md).
  */
-#include "storaged/format/log_frame.h"
+#include "storaged/format/wal_frame.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -46,7 +46,7 @@ enum {
     TAIL_HEAD_LEN_AT = 26,
     TAIL_ZERO_AT = 28,
 
-    SYNCED_BYTES = 12, /* of LOG_KIND_SYNCED: segment number (8), sequence (4) */
+    SYNCED_BYTES = 12, /* of WAL_KIND_SYNCED: segment number (8), sequence (4) */
 };
 
 static const char segment_magic[8] = "ROZOJRNL";
@@ -70,7 +70,7 @@ void segment_header_put(uint8_t p[SEGMENT_HEADER_BYTES], const struct segment_he
     assert(h->number != 0);
     memset(p, 0, SEGMENT_HEADER_BYTES);
     memcpy(p, segment_magic, sizeof(segment_magic));
-    put_le32(p + HEADER_FORMAT_AT, h->format == 0 ? LOG_FORMAT : h->format);
+    put_le32(p + HEADER_FORMAT_AT, h->format == 0 ? WAL_FORMAT : h->format);
     put_le64(p + HEADER_NUMBER_AT, h->number);
     put_le64(p + HEADER_SALT_AT, h->salt);
     put_le64(p + HEADER_SIZE_AT, h->bytes);
@@ -87,12 +87,12 @@ static int header_get(const uint8_t *p, struct segment_header *h)
         get_le32(p + HEADER_CRC_AT) != header_crc(p))
         return -EUCLEAN;
     got.format = get_le32(p + HEADER_FORMAT_AT);
-    if (got.format == 0 || got.format > LOG_FORMAT)
+    if (got.format == 0 || got.format > WAL_FORMAT)
         return -EPROTONOSUPPORT;
     got.number = get_le64(p + HEADER_NUMBER_AT);
     got.salt = get_le64(p + HEADER_SALT_AT);
     got.bytes = get_le64(p + HEADER_SIZE_AT);
-    if (got.number == 0 || got.number == UINT64_MAX || got.bytes > LOG_SEGMENT_MAX)
+    if (got.number == 0 || got.number == UINT64_MAX || got.bytes > WAL_SEGMENT_MAX)
         return -EUCLEAN;
     for (unsigned i = HEADER_END; i < SEGMENT_HEADER_BYTES; i++) {
         if (p[i] != 0)
@@ -144,10 +144,10 @@ static size_t tail_put(uint8_t *tail, const struct segment_header *h,
                        const struct frame_says *says, const void *head, size_t len,
                        size_t head_len)
 {
-    size_t padding = log_padded(len) - len;
+    size_t padding = wal_padded(len) - len;
     uint8_t *p = tail + padding;
 
-    memset(tail, 0, padding + LOG_FRAME_TAIL_BYTES);
+    memset(tail, 0, padding + WAL_FRAME_TAIL_BYTES);
     memcpy(p, tail_magic, sizeof(tail_magic));
     put_le32(p + TAIL_SEQUENCE_AT, says->sequence);
     put_le32(p + TAIL_LEN_AT, (uint32_t)len);
@@ -155,18 +155,18 @@ static size_t tail_put(uint8_t *tail, const struct segment_header *h,
     p[TAIL_KIND_AT] = says->kind;
     put_le16(p + TAIL_HEAD_LEN_AT, (uint16_t)head_len);
     if (head_len > 0)
-        memcpy(p + LOG_FRAME_TAIL_BYTES, head, head_len);
-    put_le32(p + TAIL_CRC_AT, salted_crc(p, LOG_FRAME_TAIL_BYTES + head_len, h));
-    return padding + LOG_FRAME_TAIL_BYTES + head_len;
+        memcpy(p + WAL_FRAME_TAIL_BYTES, head, head_len);
+    put_le32(p + TAIL_CRC_AT, salted_crc(p, WAL_FRAME_TAIL_BYTES + head_len, h));
+    return padding + WAL_FRAME_TAIL_BYTES + head_len;
 }
 
-size_t log_frame_put(uint8_t p[LOG_FRAME_HEADER_BYTES], uint8_t *tail,
+size_t wal_frame_put(uint8_t p[WAL_FRAME_HEADER_BYTES], uint8_t *tail,
                      const struct segment_header *h, const struct frame_says *says,
                      const struct iovec *iov, unsigned n_iov, size_t len, size_t head_len)
 {
-    assert(says->kind != 0 && len <= LOG_ENTRY_MAX && says->sequence != 0);
-    assert(head_len <= LOG_HEAD_MAX && (head_len == 0 || iov[0].iov_len >= head_len));
-    memset(p, 0, LOG_FRAME_HEADER_BYTES);
+    assert(says->kind != 0 && len <= WAL_ENTRY_MAX && says->sequence != 0);
+    assert(head_len <= WAL_HEAD_MAX && (head_len == 0 || iov[0].iov_len >= head_len));
+    memset(p, 0, WAL_FRAME_HEADER_BYTES);
     memcpy(p, frame_magic, sizeof(frame_magic));
     put_le32(p + FRAME_SUM_AT, body_crc(iov, n_iov, head_len));
     put_le32(p + FRAME_LEN_AT, (uint32_t)len);
@@ -179,7 +179,7 @@ size_t log_frame_put(uint8_t p[LOG_FRAME_HEADER_BYTES], uint8_t *tail,
     put_le32(p + FRAME_SYNCED_SEQUENCE_AT, says->synced_sequence);
     put_le64(p + FRAME_SYNCED_NUMBER_AT, says->synced_segment);
     put_le64(p + FRAME_SINCE_AT, says->since);
-    put_le32(p + FRAME_CRC_AT, salted_crc(p, LOG_FRAME_HEADER_BYTES, h));
+    put_le32(p + FRAME_CRC_AT, salted_crc(p, WAL_FRAME_HEADER_BYTES, h));
     return tail_put(tail, h, says, head_len == 0 ? NULL : iov[0].iov_base, len, head_len);
 }
 
@@ -189,11 +189,11 @@ struct parse {
     const uint8_t *bytes;
     uint64_t end; /* of what may be frames */
     const struct segment_header *h;
-    struct log_seen *seen;
+    struct wal_seen *seen;
     unsigned loop;
-    log_entry_cb *cb;
+    wal_entry_cb *cb;
     void *arg;
-    struct log_scan_result *result;
+    struct wal_scan_result *result;
 };
 
 /* A frame as far as its header, or its tail, tells. */
@@ -212,13 +212,13 @@ static bool is_v1(const struct parse *s)
 
 static size_t header_bytes(const struct parse *s)
 {
-    return is_v1(s) ? FRAME_1_BYTES : LOG_FRAME_HEADER_BYTES;
+    return is_v1(s) ? FRAME_1_BYTES : WAL_FRAME_HEADER_BYTES;
 }
 
 static uint64_t frame_bytes(const struct parse *s, const struct frame *f)
 {
-    return is_v1(s) ? log_padded(FRAME_1_BYTES + (uint64_t)f->len)
-                    : log_frame_bytes(f->len, f->head_len);
+    return is_v1(s) ? wal_padded(FRAME_1_BYTES + (uint64_t)f->len)
+                    : wal_frame_bytes(f->len, f->head_len);
 }
 
 /* Is there a header of this use of the segment, not older than what was seen? */
@@ -247,29 +247,29 @@ static bool frame_tail_get(const struct parse *s, uint64_t at, struct frame *f)
     uint64_t before;
     size_t head_len;
 
-    if (at > s->end || s->end - at < LOG_FRAME_TAIL_BYTES || is_v1(s) ||
+    if (at > s->end || s->end - at < WAL_FRAME_TAIL_BYTES || is_v1(s) ||
         memcmp(p, tail_magic, sizeof(tail_magic)) != 0 ||
         get_le64(p + TAIL_NUMBER_AT) != s->h->number)
         return false;
     head_len = get_le16(p + TAIL_HEAD_LEN_AT);
-    if (head_len > LOG_HEAD_MAX || s->end - at - LOG_FRAME_TAIL_BYTES < head_len ||
-        get_le32(p + TAIL_CRC_AT) != salted_crc(p, LOG_FRAME_TAIL_BYTES + head_len, s->h))
+    if (head_len > WAL_HEAD_MAX || s->end - at - WAL_FRAME_TAIL_BYTES < head_len ||
+        get_le32(p + TAIL_CRC_AT) != salted_crc(p, WAL_FRAME_TAIL_BYTES + head_len, s->h))
         return false;
     *f = (struct frame){ .len = get_le32(p + TAIL_LEN_AT),
                          .sequence = get_le32(p + TAIL_SEQUENCE_AT),
                          .head_len = (uint16_t)head_len,
                          .kind = p[TAIL_KIND_AT],
                          .tail = p };
-    before = LOG_FRAME_HEADER_BYTES + log_padded(f->len);
+    before = WAL_FRAME_HEADER_BYTES + wal_padded(f->len);
     f->at = at - before;
     f->bytes = frame_bytes(s, f);
-    return f->len <= LOG_ENTRY_MAX && at >= before + SEGMENT_PAGE_BYTES;
+    return f->len <= WAL_ENTRY_MAX && at >= before + SEGMENT_PAGE_BYTES;
 }
 
 static bool frame_makes_sense(const struct frame *f, uint64_t from)
 {
-    return f->at >= from && f->kind != 0 && f->sequence != 0 && f->len <= LOG_ENTRY_MAX &&
-           f->head_len <= LOG_HEAD_MAX && f->head_len <= f->len;
+    return f->at >= from && f->kind != 0 && f->sequence != 0 && f->len <= WAL_ENTRY_MAX &&
+           f->head_len <= WAL_HEAD_MAX && f->head_len <= f->len;
 }
 
 /* The next frame from `from` on, which is where the one before it ended. */
@@ -287,7 +287,7 @@ static bool frame_next(const struct parse *s, uint64_t from, struct frame *f)
         if (!frame_makes_sense(f, from) || f->sequence <= s->seen->last)
             continue;
         if (is_header && f->bytes <= s->end - f->at &&
-            frame_tail_get(s, at + LOG_FRAME_HEADER_BYTES + log_padded(f->len), &other) &&
+            frame_tail_get(s, at + WAL_FRAME_HEADER_BYTES + wal_padded(f->len), &other) &&
             other.sequence == f->sequence && other.head_len == f->head_len)
             f->tail = other.tail;
         return true;
@@ -295,7 +295,7 @@ static bool frame_next(const struct parse *s, uint64_t from, struct frame *f)
     return false;
 }
 
-static void note_bad(struct log_seen *seen, uint32_t first, uint32_t last)
+static void note_bad(struct wal_seen *seen, uint32_t first, uint32_t last)
 {
     if (seen->bad_first == 0)
         seen->bad_first = first;
@@ -303,7 +303,7 @@ static void note_bad(struct log_seen *seen, uint32_t first, uint32_t last)
 }
 
 /* Frames of which nothing is left. */
-static void note_gap(struct log_seen *seen, uint32_t first, uint32_t last)
+static void note_gap(struct wal_seen *seen, uint32_t first, uint32_t last)
 {
     if (first > last)
         return;
@@ -319,7 +319,7 @@ static void note_synced(const struct parse *s, uint64_t since, uint64_t number,
                         uint32_t sequence)
 {
     for (unsigned i = 0; i < s->result->n_seen; i++) {
-        struct log_seen *seen = &s->result->seen[i];
+        struct wal_seen *seen = &s->result->seen[i];
 
         if (seen->loop != s->loop || seen->number < since || seen->number > number)
             continue;
@@ -342,13 +342,13 @@ static void note_synced_entry(const struct parse *s, const uint8_t *p, size_t le
 static int frame_give(struct parse *s, const struct frame *f, const uint8_t *data,
                       size_t len, bool is_damaged)
 {
-    struct log_place place = { .segment = s->h->number,
+    struct wal_place place = { .segment = s->h->number,
                                .offset = f->at + header_bytes(s),
                                .len = f->len,
                                .sequence = f->sequence,
                                .is_damaged = is_damaged };
 
-    if (f->kind == LOG_KIND_SYNCED) {
+    if (f->kind == WAL_KIND_SYNCED) {
         if (!is_damaged)
             note_synced_entry(s, data, len);
         return 0;
@@ -374,7 +374,7 @@ static int frame_judge(struct parse *s, const struct frame *f, bool *is_whole)
                                                codec_crc32c(0, data, f->head_len)));
     if (head_ok && body_ok) {
         *is_whole = true;
-        s->result->n_entries += f->kind != LOG_KIND_SYNCED;
+        s->result->n_entries += f->kind != WAL_KIND_SYNCED;
         return frame_give(s, f, data, f->len, false);
     }
     if (f->head_len == 0)
@@ -382,22 +382,22 @@ static int frame_judge(struct parse *s, const struct frame *f, bool *is_whole)
     if (f->header != NULL && head_ok)
         return frame_give(s, f, data, f->head_len, true);
     if (f->tail != NULL)
-        return frame_give(s, f, f->tail + LOG_FRAME_TAIL_BYTES, f->head_len, true);
+        return frame_give(s, f, f->tail + WAL_FRAME_TAIL_BYTES, f->head_len, true);
     return 0;
 }
 
-static struct log_seen *seen_add(struct log_scan_result *result, unsigned loop,
+static struct wal_seen *seen_add(struct wal_scan_result *result, unsigned loop,
                                  uint64_t number)
 {
-    if (result->n_seen == LOG_SEGMENTS_MAX)
+    if (result->n_seen == WAL_SEGMENTS_MAX)
         return NULL;
-    result->seen[result->n_seen] = (struct log_seen){ .number = number, .loop = loop };
+    result->seen[result->n_seen] = (struct wal_seen){ .number = number, .loop = loop };
     return &result->seen[result->n_seen++];
 }
 
 static int parse_frames(struct parse *s)
 {
-    struct log_seen *seen = s->seen;
+    struct wal_seen *seen = s->seen;
     uint64_t at = SEGMENT_PAGE_BYTES;
     uint64_t n_bad = 0;
     struct frame f;
@@ -432,8 +432,8 @@ static int parse_frames(struct parse *s)
 }
 
 int segment_parse(const uint8_t *bytes, size_t len, const struct segment_header *h,
-                  unsigned loop, log_entry_cb *cb, void *arg,
-                  struct log_scan_result *result)
+                  unsigned loop, wal_entry_cb *cb, void *arg,
+                  struct wal_scan_result *result)
 {
     struct parse s = { .bytes = bytes,
                        .end = h->bytes < len ? h->bytes : len,
@@ -449,10 +449,10 @@ int segment_parse(const uint8_t *bytes, size_t len, const struct segment_header 
     return s.seen == NULL ? -EOVERFLOW : parse_frames(&s);
 }
 
-void segments_parsed(struct log_scan_result *result)
+void segments_parsed(struct wal_scan_result *result)
 {
     for (unsigned i = 0; i < result->n_seen; i++) {
-        const struct log_seen *seen = &result->seen[i];
+        const struct wal_seen *seen = &result->seen[i];
 
         if (seen->n_gap > 0 && seen->gap_first <= seen->synced)
             result->n_lost += seen->gap_last <= seen->synced ? seen->n_gap : 1;
@@ -461,11 +461,11 @@ void segments_parsed(struct log_scan_result *result)
     }
 }
 
-bool log_was_synced(const struct log_scan_result *result, unsigned loop,
-                    const struct log_place *place)
+bool wal_was_synced(const struct wal_scan_result *result, unsigned loop,
+                    const struct wal_place *place)
 {
     for (unsigned i = 0; i < result->n_seen; i++) {
-        const struct log_seen *seen = &result->seen[i];
+        const struct wal_seen *seen = &result->seen[i];
 
         if (seen->loop == loop && seen->number == place->segment)
             return place->sequence <= seen->synced;
@@ -474,20 +474,20 @@ bool log_was_synced(const struct log_scan_result *result, unsigned loop,
 }
 
 /* Up to where what was found can be told from a torn end: that was here before it was synced. */
-static uint32_t synced_now(const struct log_seen *seen)
+static uint32_t synced_now(const struct wal_seen *seen)
 {
     if (seen->bad_last <= seen->synced)
         return seen->synced > seen->last ? seen->synced : seen->last;
     return seen->bad_first - 1 > seen->synced ? seen->bad_first - 1 : seen->synced;
 }
 
-size_t log_synced_put(const struct log_scan_result *result, unsigned loop,
-                      uint8_t p[LOG_SYNCED_MAX])
+size_t wal_synced_put(const struct wal_scan_result *result, unsigned loop,
+                      uint8_t p[WAL_SYNCED_MAX])
 {
     size_t at = 0;
 
-    for (unsigned i = 0; i < result->n_seen && at < LOG_SYNCED_MAX; i++) {
-        const struct log_seen *seen = &result->seen[i];
+    for (unsigned i = 0; i < result->n_seen && at < WAL_SYNCED_MAX; i++) {
+        const struct wal_seen *seen = &result->seen[i];
 
         if (seen->loop != loop)
             continue;

@@ -1,22 +1,22 @@
 /*
- * log_in.h - what the files of the log share: log.c (what there is, appends), log_sync.c (syncs), log_job.c (segments made and
- * erased, who waits for that), log_start.c (what lies there from before). Nobody else includes it.
+ * wal_in.h - what the files of the log share: wal.c (what there is, appends), wal_sync.c (syncs), wal_job.c (segments made and
+ * erased, who waits for that), wal_start.c (what lies there from before). Nobody else includes it.
  */
-#ifndef ROZO_STORAGED_WAL_LOG_IN_H
-#define ROZO_STORAGED_WAL_LOG_IN_H
+#ifndef ROZO_STORAGED_WAL_WAL_IN_H
+#define ROZO_STORAGED_WAL_WAL_IN_H
 
-#include "storaged/wal/log.h"
-#include "storaged/wal/log_list.h"
+#include "storaged/wal/wal.h"
+#include "storaged/wal/wal_list.h"
 
 enum {
-    LOG_FRAMES_IOV_MAX = 2 * LOG_IOV_MAX, /* of one write */
-    LOG_FRAMES_BYTES_MAX = 1 << 20,       /* of one write, or of one frame */
+    WAL_FRAMES_IOV_MAX = 2 * WAL_IOV_MAX, /* of one write */
+    WAL_FRAMES_BYTES_MAX = 1 << 20,       /* of one write, or of one frame */
 };
 
 enum slot_state {
     SLOT_NONE,    /* not open; there may be a file, erased or never used */
     SLOT_FREE,    /* can be begun */
-    SLOT_OLD,     /* of before, until log_forget_old() */
+    SLOT_OLD,     /* of before, until wal_forget_old() */
     SLOT_CURRENT, /* being written */
     SLOT_FULL,    /* something of it is wanted */
     SLOT_DEAD,    /* nothing is; to be erased */
@@ -59,24 +59,24 @@ struct job {
     bool is_new; /* made by us: removed again when it cannot be finished */
     int rc;      /* what it failed with */
     uint64_t fill_at;
-    char path[LOG_PATH_MAX];
+    char path[WAL_PATH_MAX];
     struct iovec iov;
     struct disk_req dr;
 };
 
 /* Segments of loops that are not there any more. */
 struct leftovers {
-    struct log_list list;
+    struct wal_list list;
     unsigned index;
     bool unwritten; /* the header of this one could not be erased */
-    char path[LOG_PATH_MAX];
+    char path[WAL_PATH_MAX];
     struct iovec iov;
     struct disk_req dr;
 };
 
-struct log {
-    struct log_config config;
-    struct slot slots[LOG_FILES_MAX];
+struct wal {
+    struct wal_config config;
+    struct slot slots[WAL_FILES_MAX];
     unsigned n_in_state[SLOT_DEAD + 1]; /* slots */
     uint64_t used_bytes;                /* of those that are not free */
     uint64_t next_number;
@@ -85,11 +85,11 @@ struct log {
     uint64_t end;         /* of its last frame */
     uint32_t sequence;    /* of its next frame */
     bool is_current_bad;  /* a write or sync failed: go on in another one */
-    struct log_append *first, **last;
+    struct wal_append *first, **last;
     bool is_writing;    /* frames or headers */
     unsigned n_writing; /* appends, the first ones, whose frames are being written */
     uint64_t n_writing_bytes;
-    struct iovec frames[LOG_FRAMES_IOV_MAX + 1]; /* and zeros to the end of the page */
+    struct iovec frames[WAL_FRAMES_IOV_MAX + 1]; /* and zeros to the end of the page */
     struct slot *begun;                          /* whose headers are being written */
     uint8_t header[SEGMENT_HEADER_BYTES];
     struct iovec header_iov[2];
@@ -107,9 +107,9 @@ struct log {
     uint64_t n_said, n_told, n_saying, sync_said;
     struct env_timer quiet;
     bool is_saying; /* the append, or the sync behind it */
-    struct log_append say;
-    struct log_wait say_wait;
-    struct log_wait *first_wait, **last_wait;
+    struct wal_append say;
+    struct wal_wait say_wait;
+    struct wal_wait *first_wait, **last_wait;
     bool is_syncing;
     uint64_t sync_upto;
     int sync_rc;
@@ -133,47 +133,47 @@ struct log {
     struct leftovers left;
 };
 
-/* ---- log.c ---- */
+/* ---- wal.c ---- */
 
-unsigned log_slot_index(const struct log *log, const struct slot *slot);
+unsigned wal_slot_index(const struct wal *wal, const struct slot *slot);
 /** Nothing else sets it. h.bytes of a slot changes only while it is free or none. */
-void log_slot_set(struct log *log, struct slot *s, enum slot_state state);
-unsigned log_count_files(const struct log *log);
+void wal_slot_set(struct wal *wal, struct slot *s, enum slot_state state);
+unsigned wal_count_files(const struct wal *wal);
 /** Segments of this life. Those of before do not count until they are kept for good. */
-unsigned log_count_ours(const struct log *log);
-struct slot *log_slot_of_number(struct log *log, uint64_t number);
+unsigned wal_count_ours(const struct wal *wal);
+struct slot *wal_slot_of_number(struct wal *wal, uint64_t number);
 /** Of an entry in a segment that is not free. */
-struct slot *log_slot_of(struct log *log, const struct log_place *place);
-struct slot *log_slot_oldest_dead(struct log *log);
+struct slot *wal_slot_of(struct wal *wal, const struct wal_place *place);
+struct slot *wal_slot_oldest_dead(struct wal *wal);
 /** A place for one more segment: first those whose file lies there already. */
-struct slot *log_slot_to_make(struct log *log);
+struct slot *wal_slot_to_make(struct wal *wal);
 /** Nothing is written to it any more. */
-void log_slot_retire(struct log *log, struct slot *s);
-bool log_append_fits(const struct log *log, const struct log_append *a);
+void wal_slot_retire(struct wal *wal, struct slot *s);
+bool wal_append_fits(const struct wal *wal, const struct wal_append *a);
 /** The next append, when none is under way. */
-void log_append_step(struct log *log);
+void wal_append_step(struct wal *wal);
 
-/* ---- log_sync.c ---- */
+/* ---- wal_sync.c ---- */
 
 /** The next sync, when none is under way and somebody waits for it. */
-void log_sync_step(struct log *log);
-void log_say_init(struct log *log);
+void wal_sync_step(struct wal *wal);
+void wal_say_init(struct wal *wal);
 /** Have the log say how far it is on stable storage, where nothing on stable storage says it. */
-void log_say(struct log *log);
+void wal_say(struct wal *wal);
 
-/* ---- log_job.c ---- */
+/* ---- wal_job.c ---- */
 
-void log_jobs_init(struct log *log);
+void wal_jobs_init(struct wal *wal);
 /** Soon: begin a job, and tell who waits for the end of them. */
-void log_check_later(struct log *log);
-void log_forget_finish(struct log *log, int rc);
+void wal_check_later(struct wal *wal);
+void wal_forget_finish(struct wal *wal, int rc);
 /** Tell who waits for the log to stop, if it has. */
-void log_stop_check(struct log *log);
-void log_slot_close(struct log *log, struct slot *s);
+void wal_stop_check(struct wal *wal);
+void wal_slot_close(struct wal *wal, struct slot *s);
 
-/* ---- log_start.c ---- */
+/* ---- wal_start.c ---- */
 
-/** Erase the segments of loops that are not there any more, then log_forget_finish(). */
-void log_leftovers_start(struct log *log);
+/** Erase the segments of loops that are not there any more, then wal_forget_finish(). */
+void wal_leftovers_start(struct wal *wal);
 
 #endif

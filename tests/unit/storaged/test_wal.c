@@ -9,8 +9,8 @@
 
 #include "codec/codec.h"
 #include "common/base/bytes.h"
-#include "storaged/format/log_frame.h"
-#include "storaged/wal/log.h"
+#include "storaged/format/wal_frame.h"
+#include "storaged/wal/wal.h"
 #include "tests/lib/memdisk.h"
 #include "tests/unit/unit.h"
 
@@ -24,7 +24,7 @@ enum {
 enum entry_state { NOT_DONE, FAILED, APPENDED, SYNCED, LOST, RELEASED };
 
 struct entry {
-    struct log_append a;
+    struct wal_append a;
     struct bench *b;
     enum entry_state state;
     unsigned n_found, n_heads; /* whole; only its head */
@@ -36,20 +36,20 @@ struct entry {
 struct bench {
     struct env_virtual v;
     struct memdisk disk;
-    struct log *log;
-    struct log_config config;
+    struct wal *wal;
+    struct wal_config config;
     struct entry entries[ENTRIES_MAX];
     unsigned n;
     unsigned last_done;          /* appends end in order */
     unsigned last_found[8];      /* a scan gives them in order, loop by loop */
-    struct log_scan_result seen; /* of the last scan */
+    struct wal_scan_result seen; /* of the last scan */
     int scan_rc;
     bool is_scanned, keep;
-    struct log_place places[ENTRIES_MAX]; /* of the last scan */
+    struct wal_place places[ENTRIES_MAX]; /* of the last scan */
 };
 
 struct waiter {
-    struct log_wait w;
+    struct wal_wait w;
     bool is_done;
     int rc;
 };
@@ -61,11 +61,11 @@ static void bench_init(struct bench *b, uint64_t seed)
     memset(b, 0, sizeof(*b));
     env_virtual_init(&b->v, seed);
     memdisk_init(&b->disk, &b->v);
-    b->config = (struct log_config){ .env = &b->v.env,
+    b->config = (struct wal_config){ .env = &b->v.env,
                                      .disk = &b->disk.disk,
                                      .n_loops = 1,
                                      .n_loops_max = 3,
-                                     .segment_bytes = LOG_SEGMENT_MIN,
+                                     .segment_bytes = WAL_SEGMENT_MIN,
                                      .slots = SLOTS };
 }
 
@@ -83,8 +83,8 @@ static int bench_open(struct bench *b)
 {
     int rc = 1;
 
-    assert_int_equal(log_open(&b->config, &b->log), 0);
-    log_start(b->log, on_rc, &rc);
+    assert_int_equal(wal_open(&b->config, &b->wal), 0);
+    wal_start(b->wal, on_rc, &rc);
     assert_int_equal(rc, 1);
     env_virtual_run_posted(&b->v);
     assert_int_not_equal(rc, 1);
@@ -95,7 +95,7 @@ static int bench_forget(struct bench *b)
 {
     int rc = 1;
 
-    log_forget_old(b->log, on_rc, &rc);
+    wal_forget_old(b->wal, on_rc, &rc);
     assert_int_equal(rc, 1);
     env_virtual_run_posted(&b->v);
     assert_int_not_equal(rc, 1);
@@ -106,20 +106,20 @@ static void bench_close(struct bench *b)
 {
     bool is_stopped = false;
 
-    if (b->log == NULL)
+    if (b->wal == NULL)
         return;
-    log_stop(b->log, on_stopped, &is_stopped);
+    wal_stop(b->wal, on_stopped, &is_stopped);
     env_virtual_run_posted(&b->v);
     assert_true(is_stopped);
-    log_close(b->log);
-    b->log = NULL;
+    wal_close(b->wal);
+    b->wal = NULL;
 }
 
 /* Without a word: that it was synced nobody says. */
 static void bench_kill(struct bench *b)
 {
-    log_close(b->log);
-    b->log = NULL;
+    wal_close(b->wal);
+    b->wal = NULL;
 }
 
 static void bench_free(struct bench *b)
@@ -141,7 +141,7 @@ static void entry_fill(uint8_t *bytes, size_t len, uint32_t id)
     put_le32(bytes, id);
 }
 
-static void on_appended(struct log_append *a, int rc)
+static void on_appended(struct wal_append *a, int rc)
 {
     struct entry *e = (struct entry *)a;
     unsigned id = (unsigned)(e - e->b->entries);
@@ -167,13 +167,13 @@ static unsigned bench_append(struct bench *b, size_t len)
     e->iov[0] = (struct iovec){ .iov_base = e->bytes, .iov_len = len / 3 };
     e->iov[1] =
         (struct iovec){ .iov_base = e->bytes + len / 3, .iov_len = len - len / 3 };
-    e->a = (struct log_append){ .kind = (uint8_t)(1 + b->n % 3),
+    e->a = (struct wal_append){ .kind = (uint8_t)(1 + b->n % 3),
                                 .iov = e->iov,
                                 .n_iov = 2,
                                 .len = len,
                                 .head_len = len / 3 >= HEAD ? HEAD : 0,
                                 .done = on_appended };
-    log_append(b->log, &e->a);
+    wal_append(b->wal, &e->a);
     assert_int_equal(e->state, NOT_DONE);
     return b->n++;
 }
@@ -187,7 +187,7 @@ static int append_now(struct bench *b, size_t len)
     return b->entries[id].state == APPENDED ? 0 : -1;
 }
 
-static void on_wait_done(struct log_wait *w, int rc)
+static void on_wait_done(struct wal_wait *w, int rc)
 {
     struct waiter *x = (struct waiter *)w;
 
@@ -201,7 +201,7 @@ static int bench_sync(struct bench *b)
     struct waiter x = { .w.done = on_wait_done };
     unsigned n = b->n;
 
-    if (!log_sync(b->log, &x.w)) {
+    if (!wal_sync(b->wal, &x.w)) {
         assert_false(x.is_done);
         env_virtual_run_posted(&b->v);
         assert_true(x.is_done);
@@ -219,11 +219,11 @@ static void bench_release(struct bench *b, unsigned id)
     enum entry_state state = b->entries[id].state;
 
     if (state == APPENDED || state == SYNCED || state == LOST)
-        log_release(b->log, &b->entries[id].a.place);
+        wal_release(b->wal, &b->entries[id].a.place);
     b->entries[id].state = RELEASED;
 }
 
-static int on_found(void *arg, unsigned loop, uint8_t kind, const struct log_place *place,
+static int on_found(void *arg, unsigned loop, uint8_t kind, const struct wal_place *place,
                     const uint8_t *data, size_t len)
 {
     struct bench *b = arg;
@@ -254,7 +254,7 @@ static int on_found(void *arg, unsigned loop, uint8_t kind, const struct log_pla
     return 0;
 }
 
-static void on_scanned(void *arg, int rc, const struct log_scan_result *result)
+static void on_scanned(void *arg, int rc, const struct wal_scan_result *result)
 {
     struct bench *b = arg;
 
@@ -269,7 +269,7 @@ static int bench_scan(struct bench *b)
         b->entries[i].n_found = b->entries[i].n_heads = 0;
     memset(b->last_found, 0, sizeof(b->last_found));
     b->is_scanned = false;
-    assert_int_equal(log_scan(&b->v.env, &b->disk.disk, 3, 2, on_found, on_scanned, b),
+    assert_int_equal(wal_scan(&b->v.env, &b->disk.disk, 3, 2, on_found, on_scanned, b),
                      0);
     assert_false(b->is_scanned);
     env_virtual_run_posted(&b->v);
@@ -319,7 +319,7 @@ static void test_entries_come_back_in_order(void **state)
     assert_int_equal(found(&b), 20);
     assert_int_equal(b.seen.n_torn + b.seen.n_damaged, 0);
     for (unsigned i = 0; i < 20; i++) { /* reading one back is a disk read at its place */
-        const struct log_place *p = &b.entries[i].a.place;
+        const struct wal_place *p = &b.entries[i].a.place;
         uint8_t got[8];
 
         memdisk_peek(p->file, p->offset, got, sizeof(got));
@@ -338,10 +338,10 @@ static void test_an_entry_may_be_as_big_as_promised(void **state)
     (void)state;
     bench_init(&b, 1);
     assert_int_equal(bench_open(&b), 0);
-    assert_int_equal(append_now(&b, LOG_ENTRY_MAX), 0);
-    assert_int_equal(append_now(&b, LOG_ENTRY_MAX), 0);
-    assert_int_equal(log_used_bytes(b.log), 2 * LOG_SEGMENT_MIN);
-    assert_int_equal(log_max_bytes(b.log), SLOTS * LOG_SEGMENT_MIN);
+    assert_int_equal(append_now(&b, WAL_ENTRY_MAX), 0);
+    assert_int_equal(append_now(&b, WAL_ENTRY_MAX), 0);
+    assert_int_equal(wal_used_bytes(b.wal), 2 * WAL_SEGMENT_MIN);
+    assert_int_equal(wal_max_bytes(b.wal), SLOTS * WAL_SEGMENT_MIN);
     assert_int_equal(bench_sync(&b), 0);
     bench_check(&b);
     assert_int_equal(found(&b), 2);
@@ -358,17 +358,17 @@ static void test_syncs_are_shared(void **state)
     bench_init(&b, 1);
     assert_int_equal(bench_open(&b), 0);
     memset(x, 0, sizeof(x));
-    assert_true(log_sync(b.log, &x[0].w)); /* nothing was appended */
+    assert_true(wal_sync(b.wal, &x[0].w)); /* nothing was appended */
     append_now(&b, 100);
     n = b.disk.n_of[DISK_SYNC];
     b.disk.hold_syncs = true;
     for (unsigned i = 0; i < 6; i++)
         x[i].w.done = on_wait_done;
-    assert_false(log_sync(b.log, &x[0].w));
-    assert_false(log_sync(b.log, &x[1].w));
+    assert_false(wal_sync(b.wal, &x[0].w));
+    assert_false(wal_sync(b.wal, &x[1].w));
     append_now(&b, 100); /* the sync under way began before */
     for (unsigned i = 2; i < 6; i++)
-        assert_false(log_sync(b.log, &x[i].w));
+        assert_false(wal_sync(b.wal, &x[i].w));
     env_virtual_run_posted(&b.v);
     assert_int_equal(b.disk.n_of[DISK_SYNC], n + 1);
     memdisk_release(&b.disk);
@@ -381,7 +381,7 @@ static void test_syncs_are_shared(void **state)
     for (unsigned i = 0; i < 6; i++)
         assert_true(x[i].is_done && x[i].rc == 0);
     assert_int_equal(b.disk.n_of[DISK_SYNC], n + 2);
-    assert_true(log_sync(b.log, &x[0].w));
+    assert_true(wal_sync(b.wal, &x[0].w));
     bench_free(&b);
 }
 
@@ -396,7 +396,7 @@ static void test_a_sync_waits_for_appends_under_way(void **state)
     append_now(&b, 50);
     b.disk.hold_writes = true;
     bench_append(&b, 100);
-    assert_false(log_sync(b.log, &x.w));
+    assert_false(wal_sync(b.wal, &x.w));
     env_virtual_run_posted(&b.v);
     assert_false(x.is_done);
     b.disk.hold_writes = false;
@@ -419,7 +419,7 @@ static void test_a_sync_does_not_wait_for_an_append_that_failed(void **state)
     b.disk.fail_at = 1;
     b.disk.fail_rc = -EIO;
     bench_append(&b, 100);
-    assert_false(log_sync(b.log, &x.w));
+    assert_false(wal_sync(b.wal, &x.w));
     env_virtual_run_posted(&b.v);
     assert_int_equal(b.entries[0].state, FAILED);
     assert_true(x.is_done && x.rc == 0);
@@ -438,12 +438,12 @@ static void test_a_release_after_the_stop(void **state)
     for (unsigned i = 0; i < 3; i++)
         assert_int_equal(append_now(&b, BIG), 0);
     bench_release(&b, 0);
-    log_stop(b.log, on_stopped, &stopped);
+    wal_stop(b.wal, on_stopped, &stopped);
     env_virtual_run_posted(&b.v);
     assert_true(stopped);
     bench_release(&b, 1); /* the last one of its segment */
-    log_close(b.log);
-    b.log = NULL;
+    wal_close(b.wal);
+    b.wal = NULL;
     env_virtual_run_posted(&b.v);
     bench_free(&b);
 }
@@ -457,15 +457,15 @@ static void test_a_failed_sync_is_told_and_left_behind(void **state)
     bench_init(&b, 1);
     assert_int_equal(bench_open(&b), 0);
     append_now(&b, 100);
-    segment = log_newest(b.log);
-    assert_int_equal(log_failures(b.log), 0);
+    segment = wal_newest(b.wal);
+    assert_int_equal(wal_failures(b.wal), 0);
     b.disk.fail_op = DISK_SYNC;
     b.disk.fail_at = 1;
     b.disk.fail_rc = -EIO;
     assert_int_equal(bench_sync(&b), -EIO);
-    assert_int_equal(log_failures(b.log), 1);
+    assert_int_equal(wal_failures(b.wal), 1);
     append_now(&b, 100); /* not into pages that may never be written */
-    assert_true(log_newest(b.log) > segment);
+    assert_true(wal_newest(b.wal) > segment);
     assert_int_equal(bench_sync(&b), 0);
     bench_check(&b);
     bench_free(&b);
@@ -487,8 +487,8 @@ static void test_released_segments_are_used_again(void **state)
         assert_int_equal(bench_sync(&b), 0);
         if (i >= 1)
             bench_release(&b, i - 1);
-        assert_true(log_oldest_wanted(b.log) == 0 ||
-                    log_oldest_wanted(b.log) == b.entries[i].a.place.segment);
+        assert_true(wal_oldest_wanted(b.wal) == 0 ||
+                    wal_oldest_wanted(b.wal) == b.entries[i].a.place.segment);
     }
     assert_int_equal(b.disk.n_pages, pages);
     assert_int_equal(b.disk.n_files, 2);
@@ -517,7 +517,7 @@ static void test_what_an_earlier_use_left_is_not_read(void **state)
                  at += MEM_PAGE)
                 memdisk_spoil(f, at);
         }
-        assert_int_equal(append_now(&b, LOG_SEGMENT_MIN / 20 - 200 - i), 0);
+        assert_int_equal(append_now(&b, WAL_SEGMENT_MIN / 20 - 200 - i), 0);
         bench_release(&b, i);
     }
     assert_int_equal(bench_sync(&b), 0);
@@ -536,15 +536,15 @@ static void test_a_full_log_says_so(void **state)
     while (append_now(&b, BIG) == 0)
         n++;
     assert_int_equal(n, 2 * SLOTS);
-    assert_int_equal(log_used_bytes(b.log), log_max_bytes(b.log));
+    assert_int_equal(wal_used_bytes(b.wal), wal_max_bytes(b.wal));
     assert_int_equal(append_now(&b, 100), 0); /* a little room is left */
     assert_int_not_equal(append_now(&b, BIG), 0);
     bench_release(&b, 0);
     assert_int_not_equal(append_now(&b, BIG), 0);
-    assert_int_equal(log_oldest_wanted(b.log), b.entries[1].a.place.segment);
+    assert_int_equal(wal_oldest_wanted(b.wal), b.entries[1].a.place.segment);
     bench_release(&b, 1);
     assert_int_equal(append_now(&b, BIG), 0);
-    assert_int_equal(log_oldest(b.log), b.entries[2].a.place.segment);
+    assert_int_equal(wal_oldest(b.wal), b.entries[2].a.place.segment);
     assert_int_equal(bench_sync(&b), 0);
     bench_check(&b);
     bench_free(&b);
@@ -574,20 +574,20 @@ static void test_a_full_disk_gives_two_segments_or_an_error(void **state)
 
     (void)state;
     bench_init(&b, 1);
-    b.disk.pages_max = LOG_SEGMENT_MIN / MEM_PAGE + 5;
+    b.disk.pages_max = WAL_SEGMENT_MIN / MEM_PAGE + 5;
     assert_int_equal(bench_open(&b), -ENOSPC);
-    log_close(b.log);
-    b.disk.pages_max = 2 * LOG_SEGMENT_MIN / MEM_PAGE + 5;
+    wal_close(b.wal);
+    b.disk.pages_max = 2 * WAL_SEGMENT_MIN / MEM_PAGE + 5;
     assert_int_equal(bench_open(&b), 0);
     for (unsigned i = 0; i < 4; i++)
         assert_int_equal(append_now(&b, BIG), 0);
     assert_int_not_equal(append_now(&b, BIG), 0);
-    assert_int_equal(log_max_bytes(b.log), 2 * LOG_SEGMENT_MIN);
+    assert_int_equal(wal_max_bytes(b.wal), 2 * WAL_SEGMENT_MIN);
     assert_int_equal(bench_sync(&b), 0);
     b.disk.pages_max = 0; /* somebody made room */
     env_virtual_advance_ms(&b.v, 2000);
     assert_int_equal(append_now(&b, BIG), 0);
-    assert_int_equal(log_max_bytes(b.log), SLOTS * LOG_SEGMENT_MIN);
+    assert_int_equal(wal_max_bytes(b.wal), SLOTS * WAL_SEGMENT_MIN);
     bench_check(&b);
     bench_free(&b);
 }
@@ -602,8 +602,8 @@ static void test_a_full_disk_is_asked_before_the_next_try(void **state)
     bench_init(&b, 1);
     b.config.reserve_bytes = UINT64_MAX;
     b.disk.total = UINT64_C(1) << 30;
-    b.disk.free_reported = b.disk.total / 100 + LOG_SEGMENT_MIN - 1;
-    b.disk.pages_max = 2 * LOG_SEGMENT_MIN / MEM_PAGE + 5;
+    b.disk.free_reported = b.disk.total / 100 + WAL_SEGMENT_MIN - 1;
+    b.disk.pages_max = 2 * WAL_SEGMENT_MIN / MEM_PAGE + 5;
     assert_int_equal(bench_open(&b), 0);
     assert_int_equal(b.disk.n_of[DISK_ALLOCATE], 3);
     b.disk.pages_max = 0; /* there is room, but it is others' */
@@ -632,7 +632,7 @@ static void test_a_disk_that_cannot_reserve_is_filled(void **state)
     b.disk.fail_at = 1;
     b.disk.fail_rc = -EIO;
     assert_int_equal(bench_open(&b), 0);
-    assert_int_equal(memdisk_allocated(segment_file(&b, 0)), LOG_SEGMENT_MIN);
+    assert_int_equal(memdisk_allocated(segment_file(&b, 0)), WAL_SEGMENT_MIN);
     assert_int_equal(append_now(&b, 100), 0);
     assert_int_equal(bench_sync(&b), 0);
     bench_check(&b);
@@ -650,13 +650,13 @@ static void test_after_a_restart_old_entries_stay_until_forgotten(void **state)
     for (unsigned i = 0; i < 5; i++)
         append_now(&b, BIG);
     assert_int_equal(bench_sync(&b), 0);
-    newest = log_newest(b.log);
+    newest = wal_newest(b.wal);
     bench_close(&b);
     assert_int_equal(bench_open(&b), 0);
     append_now(&b, 1000);
-    assert_true(log_newest(b.log) > newest);
+    assert_true(wal_newest(b.wal) > newest);
     assert_int_equal(bench_sync(&b), 0);
-    bench_close(&b); /* before log_forget_old() */
+    bench_close(&b); /* before wal_forget_old() */
     bench_check(&b);
     assert_int_equal(found(&b), 6);
     assert_int_equal(bench_open(&b), 0);
@@ -687,16 +687,16 @@ static void test_adopted_entries_need_no_space(void **state)
     bench_close(&b);
     bench_check(&b);
     assert_int_equal(bench_open(&b), 0);
-    assert_int_equal(log_adopt(b.log, &b.places[1]), 0);
+    assert_int_equal(wal_adopt(b.wal, &b.places[1]), 0);
     b.entries[0].state = b.entries[2].state = b.entries[3].state = RELEASED;
     assert_int_equal(bench_forget(&b), 0);
-    assert_int_equal(log_adopt(b.log, &b.places[1]), -ENOENT);
+    assert_int_equal(wal_adopt(b.wal, &b.places[1]), -ENOENT);
     b.entries[1].a.place = b.places[1];
     assert_int_equal(append_now(&b, BIG), 0); /* where the second segment was */
     assert_int_equal(bench_sync(&b), 0);
     bench_check(&b);
     assert_int_equal(found(&b), 3);
-    assert_int_equal(log_oldest_wanted(b.log), b.places[1].segment);
+    assert_int_equal(wal_oldest_wanted(b.wal), b.places[1].segment);
     bench_release(&b, 1);
     append_now(&b, BIG);
     assert_int_equal(append_now(&b, BIG), 0);
@@ -798,11 +798,11 @@ static void test_another_size_of_segments(void **state)
         assert_int_equal(bench_forget(&b), 0);
         env_virtual_run_posted(&b.v);
         bench_check(&b);
-        for (unsigned i = 0; i < LOG_SLOTS_MAX * 2; i++) {
+        for (unsigned i = 0; i < WAL_SLOTS_MAX * 2; i++) {
             if (segment_file(&b, i) != NULL)
                 assert_int_equal(segment_file(&b, i)->size, b.config.segment_bytes);
         }
-        assert_int_equal(log_used_bytes(b.log), b.config.segment_bytes);
+        assert_int_equal(wal_used_bytes(b.wal), b.config.segment_bytes);
     }
     bench_free(&b);
 }
@@ -887,11 +887,11 @@ static void test_what_was_synced_is_known(void **state)
             struct waiter x = { .w.done = on_wait_done };
             unsigned n_syncs = b.disk.n_of[DISK_SYNC];
 
-            env_virtual_advance_ms(&b.v, 2 * LOG_QUIET_MS);
+            env_virtual_advance_ms(&b.v, 2 * WAL_QUIET_MS);
             assert_int_equal(b.disk.n_of[DISK_SYNC], n_syncs + 1);
-            env_virtual_advance_ms(&b.v, 2 * LOG_QUIET_MS); /* it is said */
+            env_virtual_advance_ms(&b.v, 2 * WAL_QUIET_MS); /* it is said */
             assert_int_equal(b.disk.n_of[DISK_SYNC], n_syncs + 1);
-            assert_true(log_sync(b.log, &x.w)); /* for what it says nobody needs a sync */
+            assert_true(wal_sync(b.wal, &x.w)); /* for what it says nobody needs a sync */
         }
         if (say == 3)
             bench_close(&b);
@@ -901,7 +901,7 @@ static void test_what_was_synced_is_known(void **state)
         poke_byte(&b, b.places[1].offset + 77);
         assert_int_equal(bench_scan(&b), 0);
         assert_int_equal(b.entries[1].n_heads, 1);
-        assert_int_equal(log_was_synced(&b.seen, 0, &b.places[1]), say != 0);
+        assert_int_equal(wal_was_synced(&b.seen, 0, &b.places[1]), say != 0);
         assert_int_equal(b.seen.n_lost, 0);
         poke_byte(&b, b.places[1].offset -
                           3); /* header and tail: nobody can tell what it was */
@@ -916,7 +916,7 @@ static void test_what_was_synced_is_known(void **state)
 /* A torn end of a former life stays one when it is said that all that was found is on stable storage now. */
 static void test_a_torn_end_stays_one(void **state)
 {
-    uint8_t bytes[LOG_SYNCED_MAX];
+    uint8_t bytes[WAL_SYNCED_MAX];
     struct iovec iov = { .iov_base = bytes };
     struct entry note = { .loop = 0 };
     struct bench b;
@@ -925,12 +925,12 @@ static void test_a_torn_end_stays_one(void **state)
     bench_five(&b);
     poke_byte(&b, b.places[4].offset + 77);
     assert_int_equal(bench_scan(&b), 0);
-    assert_false(log_was_synced(&b.seen, 0, &b.places[4]));
+    assert_false(wal_was_synced(&b.seen, 0, &b.places[4]));
     note.b = &b;
-    iov.iov_len = log_synced_put(&b.seen, 0, bytes);
+    iov.iov_len = wal_synced_put(&b.seen, 0, bytes);
     assert_true(iov.iov_len > 0);
     assert_int_equal(bench_open(&b), 0);
-    note.a = (struct log_append){ .kind = LOG_KIND_SYNCED,
+    note.a = (struct wal_append){ .kind = WAL_KIND_SYNCED,
                                   .iov = &iov,
                                   .n_iov = 1,
                                   .len = iov.iov_len,
@@ -939,13 +939,13 @@ static void test_a_torn_end_stays_one(void **state)
     note.b = &b;
     b.entries[b.n] = note;
     b.entries[b.n].loop = 9; /* never found */
-    log_append(b.log, &b.entries[b.n].a);
+    wal_append(b.wal, &b.entries[b.n].a);
     env_virtual_run_posted(&b.v);
     b.n++;
     poke_byte(&b, b.places[2].offset + 77);
     assert_int_equal(bench_scan(&b), 0);
-    assert_false(log_was_synced(&b.seen, 0, &b.places[4]));
-    assert_true(log_was_synced(&b.seen, 0, &b.places[2]));
+    assert_false(wal_was_synced(&b.seen, 0, &b.places[4]));
+    assert_true(wal_was_synced(&b.seen, 0, &b.places[2]));
     bench_free(&b);
 }
 
@@ -994,7 +994,7 @@ static void test_two_damaged_headers_are_noticed_and_forgotten(void **state)
     (void)state;
     bench_five(&b);
     poke_byte(&b, 100);
-    poke_byte(&b, LOG_SEGMENT_MIN - 4096 + 100);
+    poke_byte(&b, WAL_SEGMENT_MIN - 4096 + 100);
     assert_int_equal(bench_scan(&b), 0);
     assert_int_equal(found(&b), 0);
     assert_int_equal(b.seen.n_damaged, 1);
@@ -1035,17 +1035,17 @@ static void test_another_format_is_refused(void **state)
     (void)state;
     bench_five(&b);
     memdisk_peek(segment_file(&b, 0), 0, p, sizeof(p));
-    p[8] = LOG_FORMAT + 1;
+    p[8] = WAL_FORMAT + 1;
     put_le32(p + 12, 0);
     put_le32(p + 12, codec_crc32c(0, p, sizeof(p)));
     memdisk_poke(&b.disk, segment_file(&b, 0), 0, p, sizeof(p));
     assert_int_equal(bench_scan(&b), -EPROTONOSUPPORT);
-    assert_int_equal(log_open(&b.config, &b.log), 0);
-    log_start(b.log, on_rc, &rc);
+    assert_int_equal(wal_open(&b.config, &b.wal), 0);
+    wal_start(b.wal, on_rc, &rc);
     env_virtual_run_posted(&b.v);
     assert_int_equal(rc, -EPROTONOSUPPORT);
-    log_close(b.log);
-    b.log = NULL;
+    wal_close(b.wal);
+    b.wal = NULL;
     bench_free(&b);
 }
 
@@ -1053,7 +1053,7 @@ static void test_another_format_is_refused(void **state)
 static void test_frames_inside_an_entry_are_not_believed(void **state)
 {
     struct bench b;
-    uint8_t *copy = malloc(LOG_SEGMENT_MIN), tail[LOG_FRAME_TAIL_BYTES + 8];
+    uint8_t *copy = malloc(WAL_SEGMENT_MIN), tail[WAL_FRAME_TAIL_BYTES + 8];
     struct entry *e;
 
     (void)state;
@@ -1066,9 +1066,9 @@ static void test_frames_inside_an_entry_are_not_believed(void **state)
     bench_append(&b, 16384 + 8);
     e = &b.entries[2];
     memcpy(e->bytes + 8, copy, 16384);
-    log_frame_put(copy, tail, &(struct segment_header){ .number = 1 },
+    wal_frame_put(copy, tail, &(struct segment_header){ .number = 1 },
                   &(struct frame_says){ .sequence = 9, .kind = 1 }, NULL, 0, 0, 0);
-    memcpy(e->bytes + 16, copy, LOG_FRAME_HEADER_BYTES); /* nobody knows the salt */
+    memcpy(e->bytes + 16, copy, WAL_FRAME_HEADER_BYTES); /* nobody knows the salt */
     env_virtual_run_posted(&b.v);
     append_now(&b, 100);
     poke_byte(&b, e->a.place.offset - 12); /* its header, then also its bytes */
@@ -1091,7 +1091,7 @@ static bool life(struct bench *b, bool is_second)
     if (is_second) {
         for (unsigned i = 0; i < b->n; i++) {
             if (b->entries[i].n_found > 0 && b->entries[i].state == SYNCED) {
-                assert_int_equal(log_adopt(b->log, &b->places[i]), 0);
+                assert_int_equal(wal_adopt(b->wal, &b->places[i]), 0);
                 b->entries[i].a.place = b->places[i];
             }
         }
@@ -1117,8 +1117,8 @@ static void close_after(struct bench *b, bool is_open)
         bench_close(b);
     } else {
         env_virtual_run_posted(&b->v);
-        log_close(b->log);
-        b->log = NULL;
+        wal_close(b->wal);
+        b->wal = NULL;
     }
 }
 

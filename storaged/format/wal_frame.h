@@ -1,11 +1,11 @@
 /*
- * log_frame.h - the bytes of a journal segment, formats 1 and 2: its two headers, its frames, and which of
+ * wal_frame.h - the bytes of a journal segment, formats 1 and 2: its two headers, its frames, and which of
  * them can be believed. docs/FORMATS.md, "Journal", has the same in prose.
  *
  * Pure functions on memory; any thread. What comes from a disk is not believed (I8).
  */
-#ifndef ROZO_STORAGED_FORMAT_LOG_FRAME_H
-#define ROZO_STORAGED_FORMAT_LOG_FRAME_H
+#ifndef ROZO_STORAGED_FORMAT_WAL_FRAME_H
+#define ROZO_STORAGED_FORMAT_WAL_FRAME_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,21 +15,21 @@
 struct disk_file;
 
 enum {
-    LOG_FORMAT = 2,             /* written; 1 is read, too */
-    LOG_SEGMENT_MAX = 64 << 20, /* bytes; a scan has one in memory at a time */
-    LOG_ENTRY_MAX = 1280 << 10, /* bytes of one entry without its frame */
-    LOG_SYNCED_MAX = 64 * 12,
-    LOG_KIND_SYNCED = 255,       /* entries of the log's own, not given by a scan */
-    LOG_HEAD_MAX = 216,          /* bytes of an entry that its frame holds twice */
-    LOG_SEGMENTS_MAX = 64 * 16,  /* of all logs on a disk */
+    WAL_FORMAT = 2,             /* written; 1 is read, too */
+    WAL_SEGMENT_MAX = 64 << 20, /* bytes; a scan has one in memory at a time */
+    WAL_ENTRY_MAX = 1280 << 10, /* bytes of one entry without its frame */
+    WAL_SYNCED_MAX = 64 * 12,
+    WAL_KIND_SYNCED = 255,       /* entries of the log's own, not given by a scan */
+    WAL_HEAD_MAX = 216,          /* bytes of an entry that its frame holds twice */
+    WAL_SEGMENTS_MAX = 64 * 16,  /* of all logs on a disk */
     SEGMENT_HEADER_BYTES = 512,  /* one sector: it is old or new, never half */
     SEGMENT_PAGE_BYTES = 4096,   /* the first and the last page hold a header each */
-    LOG_FRAME_HEADER_BYTES = 56, /* frames lie at multiples of 8 */
-    LOG_FRAME_TAIL_BYTES = 32,   /* behind the entry; then its head once more */
+    WAL_FRAME_HEADER_BYTES = 56, /* frames lie at multiples of 8 */
+    WAL_FRAME_TAIL_BYTES = 32,   /* behind the entry; then its head once more */
 };
 
 /* Where an entry lies. Segment numbers grow for ever; one is never used twice in a log. */
-struct log_place {
+struct wal_place {
     uint64_t segment; /* 0: nowhere */
     uint64_t
         offset; /* of the entry itself, behind its frame header, in its segment's file */
@@ -44,13 +44,13 @@ struct log_place {
 /**
  * An entry found by a scan, in the order it was appended (within one loop's log). data: the entry, `len` bytes, not
  * aligned, valid inside the call. Where place->is_damaged, data is its head and len that of the head: the entry was damaged, or the
- * end of the log was torn (log_was_synced() tells, when the scan is done). Return 0 to go on, -errno to give up with it.
+ * end of the log was torn (wal_was_synced() tells, when the scan is done). Return 0 to go on, -errno to give up with it.
  */
-typedef int log_entry_cb(void *arg, unsigned loop, uint8_t kind,
-                         const struct log_place *place, const uint8_t *data, size_t len);
+typedef int wal_entry_cb(void *arg, unsigned loop, uint8_t kind,
+                         const struct wal_place *place, const uint8_t *data, size_t len);
 
 /* What a scan learned of one segment. */
-struct log_seen {
+struct wal_seen {
     uint64_t number;
     unsigned loop;
     uint32_t last; /* sequence of the last frame that can be believed, or its head */
@@ -62,12 +62,12 @@ struct log_seen {
 };
 
 /* What a scan saw beside entries. */
-struct log_scan_result {
+struct wal_scan_result {
     uint64_t n_entries;
     uint64_t
         n_lost; /* frames and segments that were on stable storage, and nobody can tell what was in them */
     unsigned n_seen;
-    struct log_seen seen[LOG_SEGMENTS_MAX];
+    struct wal_seen seen[WAL_SEGMENTS_MAX];
     uint64_t
         n_torn; /* segments that end in a frame that is not whole: usual after a crash */
     uint64_t
@@ -80,7 +80,7 @@ struct segment_header {
     uint64_t number; /* not 0; grows with each use of any segment of the log */
     uint64_t salt;   /* random for each use: goes into the crc of its frames' headers */
     uint64_t bytes;  /* of the file */
-    uint32_t format; /* 0: LOG_FORMAT */
+    uint32_t format; /* 0: WAL_FORMAT */
     bool any_crc;    /* not stored: entries are believed whatever their crc */
 };
 
@@ -94,16 +94,16 @@ int segment_header_get(const uint8_t front[SEGMENT_HEADER_BYTES],
                        const uint8_t back[SEGMENT_HEADER_BYTES],
                        struct segment_header *h);
 
-static inline uint64_t log_padded(uint64_t len)
+static inline uint64_t wal_padded(uint64_t len)
 {
     return (len + 7) / 8 * 8;
 }
 
 /** Bytes from one frame to the next. */
-static inline uint64_t log_frame_bytes(size_t len, size_t head_len)
+static inline uint64_t wal_frame_bytes(size_t len, size_t head_len)
 {
-    return LOG_FRAME_HEADER_BYTES + log_padded(len) + LOG_FRAME_TAIL_BYTES +
-           log_padded(head_len);
+    return WAL_FRAME_HEADER_BYTES + wal_padded(len) + WAL_FRAME_TAIL_BYTES +
+           wal_padded(head_len);
 }
 
 /* What the frame says beside its entry. */
@@ -117,10 +117,10 @@ struct frame_says {
 };
 
 /**
- * The header of the frame of an entry, and what goes behind it (tail: room for 7 + LOG_FRAME_TAIL_BYTES + LOG_HEAD_MAX; padding
+ * The header of the frame of an entry, and what goes behind it (tail: room for 7 + WAL_FRAME_TAIL_BYTES + WAL_HEAD_MAX; padding
  * first). The head lies in iov[0]. Returns the bytes of the tail.
  */
-size_t log_frame_put(uint8_t p[LOG_FRAME_HEADER_BYTES], uint8_t *tail,
+size_t wal_frame_put(uint8_t p[WAL_FRAME_HEADER_BYTES], uint8_t *tail,
                      const struct segment_header *h, const struct frame_says *says,
                      const struct iovec *iov, unsigned n_iov, size_t len,
                      size_t head_len);
@@ -132,19 +132,19 @@ size_t log_frame_put(uint8_t p[LOG_FRAME_HEADER_BYTES], uint8_t *tail,
  * segments come in the order of their numbers.
  */
 int segment_parse(const uint8_t *bytes, size_t len, const struct segment_header *h,
-                  unsigned loop, log_entry_cb *cb, void *arg,
-                  struct log_scan_result *result);
+                  unsigned loop, wal_entry_cb *cb, void *arg,
+                  struct wal_scan_result *result);
 
 /** Was what a scan found damaged on stable storage? Else it never was, or nobody knows: a torn end. */
-bool log_was_synced(const struct log_scan_result *result, unsigned loop,
-                    const struct log_place *place);
+bool wal_was_synced(const struct wal_scan_result *result, unsigned loop,
+                    const struct wal_place *place);
 
 /** All segments are parsed: count what was lost. */
-void segments_parsed(struct log_scan_result *result);
+void segments_parsed(struct wal_scan_result *result);
 
 /** Say of the segments of before: all that was found in them is on stable storage now. The entry, to be appended with the kind
- * LOG_KIND_SYNCED and kept for as long as these segments are; bytes of it in p. */
-size_t log_synced_put(const struct log_scan_result *result, unsigned loop,
-                      uint8_t p[LOG_SYNCED_MAX]);
+ * WAL_KIND_SYNCED and kept for as long as these segments are; bytes of it in p. */
+size_t wal_synced_put(const struct wal_scan_result *result, unsigned loop,
+                      uint8_t p[WAL_SYNCED_MAX]);
 
 #endif

@@ -1,22 +1,22 @@
 /*
- * log_list.c - open the segment files of a loop and read their headers.
+ * wal_list.c - open the segment files of a loop and read their headers.
  *
- * In:     log_list_start(), from a scan or a log that begins.
+ * In:     wal_list_start(), from a scan or a log that begins.
  * Out:    disk requests, one at a time; done().
  */
-#include "storaged/wal/log_list.h"
+#include "storaged/wal/wal_list.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void log_path(char path[LOG_PATH_MAX], unsigned loop, unsigned slot)
+void wal_path(char path[WAL_PATH_MAX], unsigned loop, unsigned slot)
 {
-    snprintf(path, LOG_PATH_MAX, "journal/%u.%u", loop, slot);
+    snprintf(path, WAL_PATH_MAX, "journal/%u.%u", loop, slot);
 }
 
-void log_list_close(struct log_list *l)
+void wal_list_close(struct wal_list *l)
 {
     for (unsigned i = 0; i < l->n; i++) {
         if (l->found[i].file != NULL)
@@ -27,30 +27,30 @@ void log_list_close(struct log_list *l)
 
 static int found_compare(const void *a, const void *b)
 {
-    const struct log_found *x = a, *y = b;
+    const struct wal_found *x = a, *y = b;
 
     if (x->h.number != y->h.number)
         return x->h.number < y->h.number ? -1 : 1;
     return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
-static void list_finish(struct log_list *l, int rc)
+static void list_finish(struct wal_list *l, int rc)
 {
     if (rc != 0)
-        log_list_close(l);
+        wal_list_close(l);
     qsort(l->found, l->n, sizeof(l->found[0]), found_compare);
     l->done(l, rc);
 }
 
 static void on_open(struct disk_req *dr, int rc);
 
-static void list_open(struct log_list *l)
+static void list_open(struct wal_list *l)
 {
-    if (l->slot == LOG_FILES_MAX) {
+    if (l->slot == WAL_FILES_MAX) {
         list_finish(l, 0);
         return;
     }
-    log_path(l->path, l->loop, l->slot);
+    wal_path(l->path, l->loop, l->slot);
     l->dr =
         (struct disk_req){ .op = DISK_OPEN, .path = l->path, .done = on_open, .arg = l };
     disk_submit(l->disk, &l->dr);
@@ -58,8 +58,8 @@ static void list_open(struct log_list *l)
 
 static void on_header(struct disk_req *dr, int rc)
 {
-    struct log_list *l = dr->arg;
-    struct log_found *f = &l->found[l->n];
+    struct wal_list *l = dr->arg;
+    struct wal_found *f = &l->found[l->n];
     bool is_here = rc == 0 && dr->n_read == SEGMENT_HEADER_BYTES;
 
     if (!l->is_back) {
@@ -89,7 +89,7 @@ static void on_header(struct disk_req *dr, int rc)
 
 static void on_open(struct disk_req *dr, int rc)
 {
-    struct log_list *l = dr->arg;
+    struct wal_list *l = dr->arg;
 
     if (rc == -ENOENT) {
         l->slot++;
@@ -101,7 +101,7 @@ static void on_open(struct disk_req *dr, int rc)
         return;
     }
     l->found[l->n] =
-        (struct log_found){ .slot = l->slot, .file = dr->file, .size = dr->size };
+        (struct wal_found){ .slot = l->slot, .file = dr->file, .size = dr->size };
     l->is_back = l->has_back = false;
     l->iov = (struct iovec){ .iov_base = l->front, .iov_len = sizeof(l->front) };
     l->dr = (struct disk_req){ .op = DISK_READ,
@@ -113,7 +113,7 @@ static void on_open(struct disk_req *dr, int rc)
     disk_submit(l->disk, &l->dr);
 }
 
-void log_list_start(struct log_list *l)
+void wal_list_start(struct wal_list *l)
 {
     l->n = 0;
     l->slot = 0;

@@ -1,7 +1,7 @@
 /*
- * log_scan.c - give the entries of all logs on a disk to whoever replays them.
+ * wal_scan.c - give the entries of all logs on a disk to whoever replays them.
  *
- * In:     log_scan(), before any log is open.
+ * In:     wal_scan(), before any log is open.
  * Out:    disk requests, one at a time; the entries, loop by loop, in the order they were appended.
  * Keeps:  a page that cannot be read costs the entries in it, not those behind it.
  */
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "storaged/wal/log_list.h"
+#include "storaged/wal/wal_list.h"
 
 enum {
     READ_BYTES = 1 << 20,
@@ -19,15 +19,15 @@ enum {
         64, /* of all segments; more is a device that fails, and may come back */
 };
 
-struct log_scan {
+struct wal_scan {
     struct disk *disk;
     unsigned n_loops_max, last_loop;
     bool any_crc;
-    log_entry_cb *cb;
-    void (*done)(void *arg, int rc, const struct log_scan_result *result);
+    wal_entry_cb *cb;
+    void (*done)(void *arg, int rc, const struct wal_scan_result *result);
     void *arg;
-    struct log_scan_result result;
-    struct log_list list;
+    struct wal_scan_result result;
+    struct wal_list list;
     unsigned index; /* in list */
     uint8_t *bytes; /* of the segment; owned */
     uint64_t len, at, slow_until;
@@ -37,20 +37,20 @@ struct log_scan {
     struct env_task task;
 };
 
-static void scan_finish(struct log_scan *s, int rc)
+static void scan_finish(struct wal_scan *s, int rc)
 {
-    log_list_close(&s->list);
+    wal_list_close(&s->list);
     free(s->bytes);
     segments_parsed(&s->result);
     s->done(s->arg, rc, &s->result);
     free(s);
 }
 
-static void scan_next_segment(struct log_scan *s);
+static void scan_next_segment(struct wal_scan *s);
 
-static void on_list(struct log_list *l, int rc)
+static void on_list(struct wal_list *l, int rc)
 {
-    struct log_scan *s = (struct log_scan *)((char *)l - offsetof(struct log_scan, list));
+    struct wal_scan *s = (struct wal_scan *)((char *)l - offsetof(struct wal_scan, list));
 
     if (rc != 0) {
         scan_finish(s, rc);
@@ -60,18 +60,18 @@ static void on_list(struct log_list *l, int rc)
     scan_next_segment(s);
 }
 
-static void scan_next_loop(struct log_scan *s)
+static void scan_next_loop(struct wal_scan *s)
 {
-    log_list_close(&s->list);
+    wal_list_close(&s->list);
     if (s->list.loop == s->last_loop) {
         scan_finish(s, 0);
         return;
     }
     s->list.loop = (s->list.loop + 1) % s->n_loops_max;
-    log_list_start(&s->list);
+    wal_list_start(&s->list);
 }
 
-static void scan_parse(struct log_scan *s)
+static void scan_parse(struct wal_scan *s)
 {
     struct segment_header h = s->list.found[s->index].h;
     int rc;
@@ -91,7 +91,7 @@ static void scan_parse(struct log_scan *s)
 
 static void on_read(struct disk_req *dr, int rc);
 
-static void scan_read(struct log_scan *s)
+static void scan_read(struct wal_scan *s)
 {
     uint64_t n = s->at < s->slow_until ? READ_PAGE : READ_BYTES;
 
@@ -114,7 +114,7 @@ static void scan_read(struct log_scan *s)
 
 static void on_read(struct disk_req *dr, int rc)
 {
-    struct log_scan *s = dr->arg;
+    struct wal_scan *s = dr->arg;
 
     if (rc == 0 && dr->n_read == 0) { /* shorter than it was */
         scan_parse(s);
@@ -140,9 +140,9 @@ static void on_read(struct disk_req *dr, int rc)
     scan_read(s);
 }
 
-static void scan_next_segment(struct log_scan *s)
+static void scan_next_segment(struct wal_scan *s)
 {
-    const struct log_found *f;
+    const struct wal_found *f;
 
     while (s->index < s->list.n && s->list.found[s->index].rc == -ENODATA)
         s->index++;
@@ -175,22 +175,22 @@ static void scan_next_segment(struct log_scan *s)
 
 static void on_start(struct env_task *task)
 {
-    struct log_scan *s =
-        (struct log_scan *)((char *)task - offsetof(struct log_scan, task));
+    struct wal_scan *s =
+        (struct wal_scan *)((char *)task - offsetof(struct wal_scan, task));
 
     if (s->n_loops_max == 0)
         scan_finish(s, 0);
     else
-        log_list_start(&s->list);
+        wal_list_start(&s->list);
 }
 
 static int scan_start(struct env *env, struct disk *disk, unsigned n_loops_max,
-                      unsigned last_loop, bool any_crc, log_entry_cb *cb,
+                      unsigned last_loop, bool any_crc, wal_entry_cb *cb,
                       void (*done)(void *arg, int rc,
-                                   const struct log_scan_result *result),
+                                   const struct wal_scan_result *result),
                       void *arg)
 {
-    struct log_scan *s = calloc(1, sizeof(*s));
+    struct wal_scan *s = calloc(1, sizeof(*s));
 
     if (s == NULL)
         return -ENOMEM;
@@ -209,18 +209,18 @@ static int scan_start(struct env *env, struct disk *disk, unsigned n_loops_max,
     return 0;
 }
 
-int log_scan(struct env *env, struct disk *disk, unsigned n_loops_max, unsigned last_loop,
-             log_entry_cb *cb,
-             void (*done)(void *arg, int rc, const struct log_scan_result *result),
+int wal_scan(struct env *env, struct disk *disk, unsigned n_loops_max, unsigned last_loop,
+             wal_entry_cb *cb,
+             void (*done)(void *arg, int rc, const struct wal_scan_result *result),
              void *arg)
 {
     return scan_start(env, disk, n_loops_max, last_loop, false, cb, done, arg);
 }
 
-int log_scan_any_crc(struct env *env, struct disk *disk, unsigned n_loops_max,
-                     unsigned last_loop, log_entry_cb *cb,
+int wal_scan_any_crc(struct env *env, struct disk *disk, unsigned n_loops_max,
+                     unsigned last_loop, wal_entry_cb *cb,
                      void (*done)(void *arg, int rc,
-                                  const struct log_scan_result *result),
+                                  const struct wal_scan_result *result),
                      void *arg)
 {
     return scan_start(env, disk, n_loops_max, last_loop, true, cb, done, arg);

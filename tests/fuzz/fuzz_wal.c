@@ -12,7 +12,7 @@
 
 #include "codec/codec.h"
 #include "common/base/bytes.h"
-#include "storaged/format/log_frame.h"
+#include "storaged/format/wal_frame.h"
 #include "tests/fuzz/fuzz.h"
 
 enum {
@@ -35,7 +35,7 @@ static const struct segment_header header = { .number = 7,
                                               .salt = 0x1234567890abcdef,
                                               .bytes = BYTES };
 
-static int on_entry(void *arg, unsigned loop, uint8_t kind, const struct log_place *place,
+static int on_entry(void *arg, unsigned loop, uint8_t kind, const struct wal_place *place,
                     const uint8_t *data, size_t len)
 {
     struct seen *seen = arg;
@@ -43,7 +43,7 @@ static int on_entry(void *arg, unsigned loop, uint8_t kind, const struct log_pla
     assert(loop == 3 && kind != 0);
     assert(place->offset > seen->last && place->offset + place->len <= seen->len);
     if (place->is_damaged) {
-        assert(len > 0 && len <= LOG_HEAD_MAX);
+        assert(len > 0 && len <= WAL_HEAD_MAX);
         assert(seen->is_sealed || (len == HEAD && get_le32(data) < ENTRIES));
         seen->last = place->offset + place->len - 1;
         return 0;
@@ -66,7 +66,7 @@ static size_t good_segment(uint8_t *bytes)
     segment_header_put(bytes, &header);
     segment_header_put(bytes + BYTES - SEGMENT_PAGE_BYTES, &header);
     for (uint32_t i = 0; i < ENTRIES; i++) {
-        uint8_t *data = bytes + at + LOG_FRAME_HEADER_BYTES;
+        uint8_t *data = bytes + at + WAL_FRAME_HEADER_BYTES;
         size_t len = 8 + i * 333;
         struct iovec iov = { .iov_base = data, .iov_len = len };
 
@@ -74,10 +74,10 @@ static size_t good_segment(uint8_t *bytes)
         put_le32(data + 4, (uint32_t)len);
         for (size_t k = 8; k < len; k++)
             data[k] = (uint8_t)(i * 31 + k);
-        log_frame_put(bytes + at, data + len, &header,
+        wal_frame_put(bytes + at, data + len, &header,
                       &(struct frame_says){ .sequence = i + 1, .kind = (uint8_t)(1 + i) },
                       &iov, 1, len, HEAD);
-        at += log_frame_bytes(len, HEAD);
+        at += wal_frame_bytes(len, HEAD);
     }
     return at;
 }
@@ -91,7 +91,7 @@ static void seal_frame(uint8_t *p)
     put_le64(salt, header.salt);
     crc = codec_crc32c(0, salt, sizeof(salt));
     crc = codec_crc32c(crc, p, 4);
-    put_le32(p + 4, codec_crc32c(crc, p + 8, LOG_FRAME_HEADER_BYTES - 8));
+    put_le32(p + 4, codec_crc32c(crc, p + 8, WAL_FRAME_HEADER_BYTES - 8));
 }
 
 static void seal_header(uint8_t *p)
@@ -110,7 +110,7 @@ static void patch(uint8_t *bytes, const uint8_t *data, size_t size, bool seal)
             len = BYTES - at;
         memcpy(bytes + at, data + 3, len);
         at = at / 8 * 8;
-        if (seal && at + LOG_FRAME_HEADER_BYTES <= BYTES)
+        if (seal && at + WAL_FRAME_HEADER_BYTES <= BYTES)
             seal_frame(bytes + at);
         data += 3 + len;
         size -= 3 + len;
@@ -119,7 +119,7 @@ static void patch(uint8_t *bytes, const uint8_t *data, size_t size, bool seal)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct log_scan_result result = { .n_entries = 0 };
+    struct wal_scan_result result = { .n_entries = 0 };
     struct segment_header h;
     struct seen seen = { .len = BYTES };
     uint8_t *bytes, *exact;
@@ -151,7 +151,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         assert(is_front ||
                memcmp(again, bytes + BYTES - SEGMENT_PAGE_BYTES, sizeof(again)) == 0);
         segment_parse(exact, seen.len, &h, 3, on_entry, &seen, &result);
-        assert(result.n_entries <= BYTES / LOG_FRAME_HEADER_BYTES);
+        assert(result.n_entries <= BYTES / WAL_FRAME_HEADER_BYTES);
     }
     free(exact);
     free(bytes);

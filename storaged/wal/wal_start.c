@@ -1,0 +1,196 @@
+/*
+ * wal_start.c - what a log finds of before: its own segments, and those of loops that are not there any more.
+ *
+ * In:     wal_start(), wal_adopt(), wal_forget_old(). Thread: the storio loop.
+ * Out:    disk requests, one at a time.
+ * Keeps:  nothing of before is erased until wal_forget_old(); oldest first.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "storaged/wal/wal_in.h"
+
+static const uint8_t zeros[SEGMENT_PAGE_BYTES];
+
+/* ---- what lies there from before ---- */
+
+static int slots_take(struct wal *wal, struct wal_list *l)
+{
+    for (unsigned i = 0; i < l->n; i++) {
+        if (l->found[i].rc == -EPROTONOSUPPORT)
+            return -EPROTONOSUPPORT;
+    }
+    for (unsigned i = 0; i < l->n; i++) {
+        struct wal_found *f = &l->found[i];
+        struct slot *s = &wal->slots[f->slot];
+
+        s->has_file = true;
+        if (f->rc == -ENODATA)
+            continue; /* the list closes it */
+        s->file = f->file;
+        s->h = f->h;
+        s->h.bytes = f->size;
+        wal_slot_set(wal, s, SLOT_OLD);
+        s->is_odd = f->rc != 0 || f->size != wal->config.segment_bytes;
+        s->is_dirty = true; /* a process that was killed may have left it unsynced */
+        wal->n_asked = wal->n_done = 1;
+        if (s->h.number >= wal->next_number)
+            wal->next_number = s->h.number + 1;
+        f->file = NULL;
+    }
+    return 0;
+}
+
+static void on_list(struct wal_list *l, int rc)
+{
+    struct wal *wal = (struct wal *)((char *)l - offsetof(struct wal, left.list));
+
+    wal->is_listing = false;
+    if (rc == 0)
+        rc = slots_take(wal, l);
+    wal_list_close(l);
+    if (rc != 0) {
+        wal->is_starting = false;
+        wal->start_done(wal->start_arg, rc);
+        wal_stop_check(wal);
+        return;
+    }
+    wal_check_later(wal);
+}
+
+void wal_start(struct wal *wal, void (*done)(void *arg, int rc), void *arg)
+{
+    wal->start_done = done;
+    wal->start_arg = arg;
+    wal->is_starting = wal->is_listing = true;
+    wal->left.list =
+        (struct wal_list){ .disk = wal->config.disk, .loop = wal->config.loop };
+    wal->left.list.done = on_list;
+    wal_list_start(&wal->left.list);
+}
+
+int wal_adopt(struct wal *wal, struct wal_place *place)
+{
+    struct slot *s = wal_slot_of_number(wal, place->segment);
+
+    if (s == NULL || s->state != SLOT_OLD)
+        return -ENOENT;
+    s->wanted++;
+    place->file = s->file;
+    place->slot = (uint8_t)wal_slot_index(wal, s);
+    return 0;
+}
+
+void wal_forget_old(struct wal *wal, void (*done)(void *arg, int rc), void *arg)
+{
+    assert(!wal->is_starting && !wal->is_forgetting);
+    wal->forget_done = done;
+    wal->forget_arg = arg;
+    wal->forget_rc = 0;
+    wal->is_forgetting = true;
+    wal->erase_retry_ns = 0;
+    for (unsigned i = 0; i < WAL_FILES_MAX; i++) {
+        if (wal->slots[i].state == SLOT_OLD)
+            wal_slot_retire(wal, &wal->slots[i]);
+    }
+    wal_check_later(wal);
+}
+
+/* ---- segments of loops that are not there any more ---- */
+
+static void leftovers_next_loop(struct wal *wal)
+{
+    struct wal_list *l = &wal->left.list;
+
+    if (l->loop + 1 >= wal->config.n_loops_max || wal->is_stopping) {
+        wal->is_listing = false;
+        wal_forget_finish(wal, wal->forget_rc);
+        wal_check_later(wal);
+        return;
+    }
+    l->loop++;
+    wal_list_start(l);
+}
+
+static void on_leftover(struct disk_req *dr, int rc);
+
+/* One after the other, oldest first: header away for good, then the name. Where the header cannot be written, the name
+ * goes for good. */
+static void leftovers_next(struct wal *wal)
+{
+    struct leftovers *left = &wal->left;
+    struct wal_list *l = &left->list;
+
+    if (left->index == l->n) {
+        wal_list_close(l);
+        leftovers_next_loop(wal);
+        return;
+    }
+    left->unwritten = false;
+    wal_path(left->path, l->loop, l->found[left->index].slot);
+    left->iov = (struct iovec){ .iov_base = (void *)(uintptr_t)zeros,
+                                .iov_len = SEGMENT_PAGE_BYTES };
+    left->dr = (struct disk_req){ .op = DISK_WRITE,
+                                  .path = left->path,
+                                  .file = l->found[left->index].file,
+                                  .len = SEGMENT_PAGE_BYTES,
+                                  .iov = &left->iov,
+                                  .n_iov = 1,
+                                  .done = on_leftover,
+                                  .arg = wal };
+    disk_submit(wal->config.disk, &left->dr);
+}
+
+static void on_leftover(struct disk_req *dr, int rc)
+{
+    struct wal *wal = dr->arg;
+    struct leftovers *left = &wal->left;
+    bool done = rc == 0 || rc == -ENOENT;
+
+    if (dr->op == DISK_WRITE || dr->op == DISK_SYNC) {
+        left->unwritten |= !done;
+        dr->op = dr->op == DISK_WRITE && done ? DISK_SYNC : DISK_REMOVE;
+    } else if (!done) {
+        wal_list_close(&left->list);
+        wal->is_listing = false;
+        wal_forget_finish(wal, rc);
+        wal_check_later(wal);
+        return;
+    } else if (dr->op == DISK_REMOVE && left->unwritten) {
+        dr->op = DISK_SYNC_NAME;
+    } else {
+        left->index++;
+        leftovers_next(wal);
+        return;
+    }
+    disk_submit(wal->config.disk, dr);
+}
+
+static void on_leftovers(struct wal_list *l, int rc)
+{
+    struct wal *wal = (struct wal *)((char *)l - offsetof(struct wal, left.list));
+
+    if (rc != 0) {
+        wal->is_listing = false;
+        wal_forget_finish(wal, rc);
+        wal_check_later(wal);
+        return;
+    }
+    wal->left.index = 0;
+    leftovers_next(wal);
+}
+
+void wal_leftovers_start(struct wal *wal)
+{
+    if (wal->config.loop != 0 || wal->config.n_loops >= wal->config.n_loops_max) {
+        wal_forget_finish(wal, wal->forget_rc);
+        return;
+    }
+    wal->is_listing = true;
+    wal->left.list =
+        (struct wal_list){ .disk = wal->config.disk, .loop = wal->config.n_loops };
+    wal->left.list.done = on_leftovers;
+    wal_list_start(&wal->left.list);
+}
