@@ -15,9 +15,9 @@
 
 #include "common/env/env.h"
 #include "storaged/disk/disk.h"
-#include "storaged/format/entry.h"
 #include "storaged/format/generation.h"
 #include "storaged/format/identity.h"
+#include "storaged/format/journal_record.h"
 #include "storaged/journal/pending.h"
 #include "storaged/object/object.h"
 
@@ -117,10 +117,10 @@ bool journal_fence_is_good(const struct journal *j, const struct file_id *id);
 bool journal_has_failed(const struct journal *j);
 /** A frame is being appended anew: it may come to lie behind one that takes back what is in it. */
 bool journal_is_copying(const struct journal *j);
-/** A frame of kind ENTRY_FENCE was appended (its reference is taken). 0 or -ENOMEM. */
+/** A frame of kind JOURNAL_FENCE was appended (its reference is taken). 0 or -ENOMEM. */
 int journal_fence_note(struct journal *j, const struct file_id *id, uint32_t epoch,
                        struct pending_entry *entry);
-/** A frame of kind ENTRY_DROP was: kept as long as what it takes away may lie in the log. */
+/** A frame of kind JOURNAL_DROP was: kept as long as what it takes away may lie in the log. */
 void journal_drop_note(struct journal *j, struct pending_entry *entry);
 
 /** Some of it could not be applied, and stays: it is tried again in a while. */

@@ -67,8 +67,8 @@ static void copy_switch_records(struct copier *c, struct pending_entry *to)
 {
     struct pending *p = &c->j->pending;
     struct pending_file *f = pending_find(p, &c->e.file.id);
-    struct entry_record records[ENTRY_BLOCKS_MAX];
-    int n = entry_records(&c->e, c->out, c->append.len, records);
+    struct journal_block records[JOURNAL_RECORD_BLOCKS_MAX];
+    int n = journal_record_blocks(&c->e, c->out, c->append.len, records);
 
     assert(n > 0);
     for (int i = 0; f != NULL && i < n; i++) {
@@ -87,10 +87,10 @@ static void copy_switch_damaged(struct copier *c, struct pending_entry *to)
     struct pending *p = &c->j->pending;
     struct pending_file *f = pending_find(p, &c->e.file.id);
 
-    for (unsigned i = 0; f != NULL && i < ENTRY_BLOCKS_MAX; i++) {
+    for (unsigned i = 0; f != NULL && i < JOURNAL_RECORD_BLOCKS_MAX; i++) {
         struct pending_record *r;
 
-        if (!entry_has_block(&c->e, i))
+        if (!journal_record_has_block(&c->e, i))
             continue;
         r = pending_at_most(p, f, c->e.projection, c->e.first + i, c->e.version);
         if (r != NULL && r->entry == c->entry && r->version == c->e.version && r->damaged)
@@ -154,16 +154,16 @@ static void on_copied(struct wal_append *append, int rc)
         j->copy_first = to->place.segment;
     journal_entry_init(j, to, c->e.kind);
     switch (c->e.kind) {
-    case ENTRY_RECORDS:
+    case JOURNAL_RECORDS:
         copy_switch_records(c, to);
         break;
-    case ENTRY_DAMAGED:
+    case JOURNAL_DAMAGED:
         copy_switch_damaged(c, to);
         break;
-    case ENTRY_MARK:
+    case JOURNAL_MARK:
         copy_switch_mark(c, to);
         break;
-    case ENTRY_FENCE:
+    case JOURNAL_FENCE:
         copy_switch_fence(c, to);
         break;
     default:
@@ -174,9 +174,9 @@ static void on_copied(struct wal_append *append, int rc)
     pending_entry_put(&j->pending, to);
     free(c->out);
     c->out = NULL;
-    if (c->e.kind == ENTRY_MARK)
+    if (c->e.kind == JOURNAL_MARK)
         copy_entry(j); /* it may be in pieces */
-    else if (c->e.kind == ENTRY_RECORDS || c->e.kind == ENTRY_DAMAGED)
+    else if (c->e.kind == JOURNAL_RECORDS || c->e.kind == JOURNAL_DAMAGED)
         copy_damaged(j);
     else
         copy_entry_end(j);
@@ -186,13 +186,13 @@ static void copy_append(struct journal *j)
 {
     struct copier *c = &j->copier;
 
-    entry_put(c->out, &c->e);
+    journal_record_put(c->out, &c->e);
     c->iov.iov_base = c->out;
     c->append = (struct wal_append){ .kind = c->e.kind,
                                      .iov = &c->iov,
                                      .n_iov = 1,
                                      .len = c->iov.iov_len,
-                                     .head_len = entry_head_bytes(c->out),
+                                     .head_len = journal_record_head_bytes(c->out),
                                      .done = on_copied };
     wal_append(j->wal, &c->append);
 }
@@ -224,7 +224,7 @@ static void copy_damaged(struct journal *j)
     const struct pending_record *r = damaged_find(j, c->entry);
 
     free(c->out);
-    c->out = r == NULL ? NULL : malloc(ENTRY_HEADER_BYTES);
+    c->out = r == NULL ? NULL : malloc(JOURNAL_RECORD_HEADER_BYTES);
     if (r == NULL) {
         copy_entry_end(j);
         return;
@@ -233,20 +233,20 @@ static void copy_damaged(struct journal *j)
         copy_give_up(j, -ENOMEM);
         return;
     }
-    c->e = (struct entry){ .kind = ENTRY_DAMAGED,
-                           .file = r->file->ref,
-                           .codec = r->file->codec,
-                           .projection = r->projection,
-                           .first = r->block,
-                           .version = r->version };
-    for (unsigned i = 0; i < ENTRY_BLOCKS_MAX; i++) {
+    c->e = (struct journal_record){ .kind = JOURNAL_DAMAGED,
+                                    .file = r->file->ref,
+                                    .codec = r->file->codec,
+                                    .projection = r->projection,
+                                    .first = r->block,
+                                    .version = r->version };
+    for (unsigned i = 0; i < JOURNAL_RECORD_BLOCKS_MAX; i++) {
         const struct pending_record *x = pending_at_most(
             &j->pending, r->file, r->projection, r->block + i, r->version);
 
         if (x != NULL && x->entry == c->entry && x->damaged && x->version == r->version)
             c->e.blocks[i / 64] |= UINT64_C(1) << i % 64;
     }
-    c->iov.iov_len = ENTRY_HEADER_BYTES;
+    c->iov.iov_len = JOURNAL_RECORD_HEADER_BYTES;
     copy_append(j);
 }
 
@@ -278,7 +278,7 @@ static void copy_lost(struct journal *j)
 
 /* Is it what was written? */
 static bool record_is_good(const struct copier *c, const struct pending_record *r,
-                           const struct entry_record *at, size_t head)
+                           const struct journal_block *at, size_t head)
 {
     const uint8_t *p = c->bytes + at->head_at;
 
@@ -289,13 +289,13 @@ static bool record_is_good(const struct copier *c, const struct pending_record *
 }
 
 /* What is still wanted of the records in c->bytes, as a new frame; false: nothing. */
-static bool copy_make_records(struct copier *c, const struct entry *e,
-                              struct entry_record *records, int n)
+static bool copy_make_records(struct copier *c, const struct journal_record *e,
+                              struct journal_block *records, int n)
 {
     struct pending *p = &c->j->pending;
     struct pending_file *f = pending_find(p, &e->file.id);
     size_t head = RECORD_HEADER_BYTES + codec_overhang_bytes(e->codec, e->projection);
-    size_t at = ENTRY_HEADER_BYTES;
+    size_t at = JOURNAL_RECORD_HEADER_BYTES;
     int n_wanted = 0;
 
     c->e = *e;
@@ -341,15 +341,15 @@ static bool copy_make_mark(struct copier *c)
 
             if (m->entry != c->entry)
                 continue;
-            c->e = (struct entry){ .kind = ENTRY_MARK,
-                                   .file = f->ref,
-                                   .codec = f->codec,
-                                   .projection = m->projection,
-                                   .keep_newer = m->keep_newer,
-                                   .first = m->first,
-                                   .end = m->end,
-                                   .version = m->version };
-            c->iov.iov_len = ENTRY_HEADER_BYTES;
+            c->e = (struct journal_record){ .kind = JOURNAL_MARK,
+                                            .file = f->ref,
+                                            .codec = f->codec,
+                                            .projection = m->projection,
+                                            .keep_newer = m->keep_newer,
+                                            .first = m->first,
+                                            .end = m->end,
+                                            .version = m->version };
+            c->iov.iov_len = JOURNAL_RECORD_HEADER_BYTES;
             return true;
         }
     }
@@ -372,39 +372,40 @@ static void copy_skip(struct journal *j)
 static void copy_entry(struct journal *j)
 {
     struct copier *c = &j->copier;
-    struct entry_record records[ENTRY_BLOCKS_MAX];
+    struct journal_block records[JOURNAL_RECORD_BLOCKS_MAX];
     uint32_t len = c->entry->place.len;
-    bool is_mark = c->entry->kind == ENTRY_MARK, any = true;
-    struct entry e;
+    bool is_mark = c->entry->kind == JOURNAL_MARK, any = true;
+    struct journal_record e;
     int n = 0;
-    int rc = is_mark ? 0 : entry_get(c->entry->kind, c->bytes, len, &e);
+    int rc = is_mark ? 0 : journal_record_get(c->entry->kind, c->bytes, len, &e);
 
-    if (rc == 0 && c->entry->kind == ENTRY_RECORDS)
-        n = entry_records(&e, c->bytes, len, records);
+    if (rc == 0 && c->entry->kind == JOURNAL_RECORDS)
+        n = journal_record_blocks(&e, c->bytes, len, records);
     if (rc != 0 || n < 0) {
-        if (c->entry->kind == ENTRY_RECORDS)
+        if (c->entry->kind == JOURNAL_RECORDS)
             copy_lost(j);
         else
             copy_skip(j);
         return;
     }
-    c->out = malloc(len > ENTRY_HEADER_BYTES ? len : ENTRY_HEADER_BYTES);
+    c->out =
+        malloc(len > JOURNAL_RECORD_HEADER_BYTES ? len : JOURNAL_RECORD_HEADER_BYTES);
     if (c->out == NULL) {
         copy_give_up(j, -ENOMEM);
         return;
     }
     if (is_mark) {
         any = copy_make_mark(c);
-    } else if (e.kind == ENTRY_RECORDS) {
+    } else if (e.kind == JOURNAL_RECORDS) {
         any = copy_make_records(c, &e, records, n);
     } else {
         c->e = e;
-        memset(c->out, 0, ENTRY_HEADER_BYTES);
-        c->iov.iov_len = ENTRY_HEADER_BYTES;
+        memset(c->out, 0, JOURNAL_RECORD_HEADER_BYTES);
+        c->iov.iov_len = JOURNAL_RECORD_HEADER_BYTES;
     }
     if (any)
         copy_append(j);
-    else if (c->entry->kind == ENTRY_RECORDS)
+    else if (c->entry->kind == JOURNAL_RECORDS)
         copy_damaged(j);
     else
         copy_entry_end(j);
@@ -418,7 +419,7 @@ static void on_copy_read(struct disk_req *dr, int rc)
 
     if (rc != 0 && ++c->n_failed < READS_MAX)
         copy_give_up(c->j, rc); /* it is tried again */
-    else if ((rc != 0 || is_short) && c->entry->kind == ENTRY_RECORDS)
+    else if ((rc != 0 || is_short) && c->entry->kind == JOURNAL_RECORDS)
         copy_lost(c->j);
     else if (rc != 0 || is_short)
         copy_skip(c->j);
@@ -453,11 +454,11 @@ static void copy_entry_start(struct journal *j, struct pending_entry *entry)
     entry->copied = true;
     c->bytes = entry->data;
     entry->data = NULL;
-    if (entry->kind == ENTRY_DAMAGED) {
+    if (entry->kind == JOURNAL_DAMAGED) {
         copy_damaged(j);
         return;
     }
-    if (c->bytes != NULL || entry->kind == ENTRY_MARK) {
+    if (c->bytes != NULL || entry->kind == JOURNAL_MARK) {
         copy_entry(j);
         return;
     }
@@ -546,7 +547,7 @@ static bool is_to_be_copied(const struct journal *j, const struct pending_entry 
         return false;
     if (j->starting < START_DONE)
         return e->data != NULL;
-    if (e->kind == ENTRY_DROP || e->kind == WAL_KIND_SYNCED)
+    if (e->kind == JOURNAL_DROP || e->kind == WAL_KIND_SYNCED)
         return false;
     if (j->redo_last != 0)
         return e->place.segment >= j->redo_first && e->place.segment <= j->redo_last;
@@ -601,7 +602,7 @@ void journal_copy_maybe_start(struct journal *j)
             continue;
         if (e->n_committed > 0 && j->n_appliers > 0)
             return;
-        bytes += e->n_bytes + ENTRY_HEADER_BYTES;
+        bytes += e->n_bytes + JOURNAL_RECORD_HEADER_BYTES;
     }
     if (bytes > journal_segment_bytes(j) / 2)
         return;

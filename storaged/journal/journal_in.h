@@ -55,7 +55,7 @@ struct copier {
     struct pending_entry *entry; /* being copied; held */
     uint8_t *bytes;              /* of it, owned */
     uint8_t *out;                /* the new frame, owned */
-    struct entry e;              /* what is in the new one */
+    struct journal_record e;     /* what is in the new one */
     struct iovec iov;
     struct disk_req dr;
     struct wal_append append;

@@ -16,12 +16,12 @@
 enum { RESOLVERS_MAX = 16 };
 
 static int found_records(struct journal *j, struct pending_entry *entry,
-                         const struct entry *e, const uint8_t *data, size_t len)
+                         const struct journal_record *e, const uint8_t *data, size_t len)
 {
     size_t head = RECORD_HEADER_BYTES + codec_overhang_bytes(e->codec, e->projection);
-    struct entry_record records[ENTRY_BLOCKS_MAX];
+    struct journal_block records[JOURNAL_RECORD_BLOCKS_MAX];
     struct pending_file *f;
-    int n = entry_records(e, data, len, records), rc = 0;
+    int n = journal_record_blocks(e, data, len, records), rc = 0;
 
     if (n < 0) {
         log_error("journal: a frame of records that makes no sense is left out");
@@ -42,7 +42,7 @@ static int found_records(struct journal *j, struct pending_entry *entry,
 }
 
 static int found_mark(struct journal *j, struct pending_entry *entry,
-                      const struct entry *e)
+                      const struct journal_record *e)
 {
     struct pending_file *f = pending_get(&j->pending, &e->file, e->codec);
     struct pending_mark m = { .first = e->first,
@@ -57,7 +57,7 @@ static int found_mark(struct journal *j, struct pending_entry *entry,
 }
 
 static int found_drop(struct journal *j, struct pending_entry *entry,
-                      const struct entry *e)
+                      const struct journal_record *e)
 {
     struct pending_file *f = pending_find(&j->pending, &e->file.id);
     struct pending_drop d = { e->first, e->end, e->version, e->epoch, e->projections };
@@ -75,7 +75,7 @@ static int found_drop(struct journal *j, struct pending_entry *entry,
  * newest that may have been here is answered as damaged.
  */
 static int found_damaged(struct journal *j, struct pending_entry *entry,
-                         const struct entry *e)
+                         const struct journal_record *e)
 {
     size_t head_len = RECORD_HEADER_BYTES + codec_overhang_bytes(e->codec, e->projection);
     uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX] = { 0 };
@@ -84,12 +84,12 @@ static int found_damaged(struct journal *j, struct pending_entry *entry,
 
     if (f == NULL || f->codec != e->codec || e->version == 0)
         return rc;
-    for (unsigned i = 0; i < ENTRY_BLOCKS_MAX && rc == 0; i++) {
+    for (unsigned i = 0; i < JOURNAL_RECORD_BLOCKS_MAX && rc == 0; i++) {
         struct record_header h = { .flags = RECORD_DAMAGED,
                                    .version = e->version,
                                    .block = e->first + i };
 
-        if (!entry_has_block(e, i))
+        if (!journal_record_has_block(e, i))
             continue;
         damaged_head_put(head, f->hash, e->projection, h.block, h.version, false);
         rc = pending_add_record(&j->pending, f, entry, e->projection, head, head_len, &h,
@@ -109,17 +109,17 @@ static int found_keep(struct pending_entry *entry, const uint8_t *data, size_t l
     return 0;
 }
 
-static int found(struct journal *j, struct pending_entry *entry, const struct entry *e,
-                 const uint8_t *data, size_t len)
+static int found(struct journal *j, struct pending_entry *entry,
+                 const struct journal_record *e, const uint8_t *data, size_t len)
 {
     switch (entry->kind) {
-    case ENTRY_RECORDS:
+    case JOURNAL_RECORDS:
         return found_records(j, entry, e, data, len);
-    case ENTRY_DAMAGED:
+    case JOURNAL_DAMAGED:
         return found_damaged(j, entry, e);
-    case ENTRY_MARK:
+    case JOURNAL_MARK:
         return found_mark(j, entry, e);
-    case ENTRY_FENCE:
+    case JOURNAL_FENCE:
         entry->n_refs++;
         return journal_fence_note(j, &e->file.id, e->epoch, entry);
     default:
@@ -131,18 +131,18 @@ static int on_found(void *arg, unsigned loop, uint8_t kind, const struct wal_pla
                     const uint8_t *data, size_t len)
 {
     struct journal *j = arg;
-    uint8_t wide[ENTRY_HEADER_BYTES];
+    uint8_t wide[JOURNAL_RECORD_HEADER_BYTES];
     struct pending_entry *entry;
-    struct entry e;
+    struct journal_record e;
     int rc = 0;
 
     if (place->is_damaged) { /* of all kinds but records that is everything */
-        if (!entry_head_widen(data, len, wide))
+        if (!journal_record_head_widen(data, len, wide))
             return 0;
         data = wide;
         len = sizeof(wide);
     }
-    if (entry_get(kind, data, len, &e) != 0) {
+    if (journal_record_get(kind, data, len, &e) != 0) {
         log_error("journal: a frame that makes no sense is left out");
         return 0;
     }
@@ -155,11 +155,11 @@ static int on_found(void *arg, unsigned loop, uint8_t kind, const struct wal_pla
     entry->kind = kind;
     entry->loop = (uint8_t)loop;
     entry->place.file = NULL;
-    if (place->is_damaged && kind == ENTRY_RECORDS) {
+    if (place->is_damaged && kind == JOURNAL_RECORDS) {
         entry->suspect = true;
-        entry->kind = e.kind = ENTRY_DAMAGED;
+        entry->kind = e.kind = JOURNAL_DAMAGED;
         if (e.version != 0)
-            entry_put(wide, &e);
+            journal_record_put(wide, &e);
     }
     if (loop != j->config.loop || place->is_damaged)
         rc = found_keep(entry, data, len);
@@ -304,7 +304,7 @@ static void on_doubt_said(struct wal_append *a, int rc)
     struct journal *j = container_of(a, struct journal, say);
 
     if (rc == 0 && (j->doubt = pending_entry_new(&j->pending, &a->place)) != NULL)
-        journal_entry_init(j, j->doubt, ENTRY_FENCE);
+        journal_entry_init(j, j->doubt, JOURNAL_FENCE);
     else if (rc == 0)
         wal_release(j->wal, &a->place);
     j->keep_old |= j->doubt == NULL;
@@ -316,28 +316,29 @@ static void on_doubt_said(struct wal_append *a, int rc)
 /* False: there is nothing to say. */
 static bool start_doubt(struct journal *j)
 {
-    const struct entry e = { .kind = ENTRY_FENCE,
-                             .file = { .codec = CODEC_MOJETTE,
-                                       .n_storages = (uint8_t)codec_layout(0)->n,
-                                       .block_bytes = 8192 },
-                             .epoch = 1 };
+    const struct journal_record e = { .kind = JOURNAL_FENCE,
+                                      .file = { .codec = CODEC_MOJETTE,
+                                                .n_storages = (uint8_t)codec_layout(0)->n,
+                                                .block_bytes = 8192 },
+                                      .epoch = 1 };
 
     if (j->n_lost > 0 || j->doubt != NULL)
         atomic_fetch_add(&j->config.identity->losses, 1);
     if (j->n_lost == 0 || j->doubt != NULL)
         return false;
-    j->said = malloc(ENTRY_HEADER_BYTES);
+    j->said = malloc(JOURNAL_RECORD_HEADER_BYTES);
     if (j->said == NULL) {
         j->keep_old = true;
         return false;
     }
-    entry_put(j->said, &e);
-    j->said_iov = (struct iovec){ .iov_base = j->said, .iov_len = ENTRY_HEADER_BYTES };
-    j->say = (struct wal_append){ .kind = ENTRY_FENCE,
+    journal_record_put(j->said, &e);
+    j->said_iov =
+        (struct iovec){ .iov_base = j->said, .iov_len = JOURNAL_RECORD_HEADER_BYTES };
+    j->say = (struct wal_append){ .kind = JOURNAL_FENCE,
                                   .iov = &j->said_iov,
                                   .n_iov = 1,
-                                  .len = ENTRY_HEADER_BYTES,
-                                  .head_len = entry_head_bytes(j->said),
+                                  .len = JOURNAL_RECORD_HEADER_BYTES,
+                                  .head_len = journal_record_head_bytes(j->said),
                                   .done = on_doubt_said };
     wal_append(j->wal, &j->say);
     return true;

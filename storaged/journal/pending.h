@@ -31,7 +31,7 @@ struct pending_entry {
     unsigned n_refs;  /* records and marks that lie in it, reads that send of it */
     unsigned n_bytes; /* of records still wanted */
     unsigned n_committed, n_damaged; /* of them */
-    uint8_t kind;                    /* enum entry_kind */
+    uint8_t kind;                    /* enum journal_record_kind */
     uint64_t failures; /* of the log when it was appended: one since may have lost it */
     bool copied;       /* has been appended anew */
     bool suspect;      /* found damaged: perhaps it was only torn */

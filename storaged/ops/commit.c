@@ -197,7 +197,7 @@ void storage_handle_commit(struct storage *st, struct rpc_call *call)
 struct fence_op {
     struct op op; /* first */
     uint32_t epoch;
-    uint8_t header[ENTRY_HEADER_BYTES];
+    uint8_t header[JOURNAL_RECORD_HEADER_BYTES];
     struct iovec iov;
 };
 
@@ -211,7 +211,7 @@ static enum op_next fence_append(struct op *op)
 {
     struct fence_op *f = (struct fence_op *)op;
     uint32_t epoch = journal_fence(op->st->journal, &op->ref.id);
-    struct entry e = { .kind = ENTRY_FENCE, .file = op_file(op) };
+    struct journal_record e = { .kind = JOURNAL_FENCE, .file = op_file(op) };
     struct pending_entry *entry;
     enum op_next next;
 
@@ -221,9 +221,9 @@ static enum op_next fence_append(struct op *op)
         f->epoch = epoch; /* its frame may be lost: that one again */
     }
     e.epoch = f->epoch;
-    entry_put(f->header, &e);
+    journal_record_put(f->header, &e);
     f->iov = (struct iovec){ .iov_base = f->header, .iov_len = sizeof(f->header) };
-    next = op_append(op, ENTRY_FENCE, &f->iov, 1, sizeof(f->header));
+    next = op_append(op, JOURNAL_FENCE, &f->iov, 1, sizeof(f->header));
     if (next != OP_GO)
         return next;
     entry = op->entry;
@@ -294,7 +294,7 @@ struct drop_op {
     bool scanning, writing, removing;
     bool changed; /* in place */
     uint64_t verifier;
-    uint8_t header[ENTRY_HEADER_BYTES];
+    uint8_t header[JOURNAL_RECORD_HEADER_BYTES];
     struct iovec iov;
 };
 

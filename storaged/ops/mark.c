@@ -697,27 +697,27 @@ static bool is_about_nothing(const struct mark_op *m)
 
 static enum op_next mark_append(struct mark_op *m)
 {
-    struct entry e = { .kind = ENTRY_MARK,
-                       .file = op_file(&m->op),
-                       .projection = (uint8_t)m->projection,
-                       .keep_newer = m->keep_newer,
-                       .first = m->first,
-                       .end = m->end,
-                       .version = m->version };
+    struct journal_record e = { .kind = JOURNAL_MARK,
+                                .file = op_file(&m->op),
+                                .projection = (uint8_t)m->projection,
+                                .keep_newer = m->keep_newer,
+                                .first = m->first,
+                                .end = m->end,
+                                .version = m->version };
     enum op_next next;
 
     m->is_nothing = is_about_nothing(m);
     if (m->is_here || m->is_nothing)
         return OP_GO;
     if (m->entry_header == NULL) {
-        m->entry_header = malloc(ENTRY_HEADER_BYTES);
+        m->entry_header = malloc(JOURNAL_RECORD_HEADER_BYTES);
         if (m->entry_header == NULL)
             return op_bad(&m->op, -ENOMEM);
-        entry_put(m->entry_header, &e);
-        m->iov =
-            (struct iovec){ .iov_base = m->entry_header, .iov_len = ENTRY_HEADER_BYTES };
+        journal_record_put(m->entry_header, &e);
+        m->iov = (struct iovec){ .iov_base = m->entry_header,
+                                 .iov_len = JOURNAL_RECORD_HEADER_BYTES };
     }
-    next = op_append(&m->op, ENTRY_MARK, &m->iov, 1, ENTRY_HEADER_BYTES);
+    next = op_append(&m->op, JOURNAL_MARK, &m->iov, 1, JOURNAL_RECORD_HEADER_BYTES);
     if (next == OP_BAD && m->op.rc == -ENOSPC)
         m->op.rc = -EBUSY; /* some will be free soon */
     if (next != OP_GO)

@@ -338,7 +338,7 @@ enum op_next op_append(struct op *op, uint8_t kind, const struct iovec *iov,
                        unsigned n_iov, size_t len);
 /**
  * Append a frame that takes d away, one more where a copy may have got behind it, and then from what is pending. header:
- * ENTRY_HEADER_BYTES that stay until OP_GO. A sync is the caller's.
+ * JOURNAL_RECORD_HEADER_BYTES that stay until OP_GO. A sync is the caller's.
  */
 enum op_next op_append_drop(struct op *op, const struct pending_drop *d, uint8_t *header);
 /** Is it as safe as one appended now? Not when a sync of the journal failed since. */

@@ -86,7 +86,7 @@ enum op_next op_append(struct op *op, uint8_t kind, const struct iovec *iov,
         op->append->a.iov = iov;
         op->append->a.n_iov = n_iov;
         op->append->a.len = len;
-        op->append->a.head_len = entry_head_bytes(iov[0].iov_base);
+        op->append->a.head_len = journal_record_head_bytes(iov[0].iov_base);
         op->append->a.done = on_op_appended;
         wal_append(journal_log(j), &op->append->a);
         return OP_WAIT;
@@ -107,21 +107,22 @@ static enum op_next drop_once(struct op *op, const struct pending_drop *d,
                               uint8_t *header)
 {
     struct journal *j = op->st->journal;
-    struct entry e = { .kind = ENTRY_DROP,
-                       .file = op_file(op),
-                       .first = d->first,
-                       .end = d->end,
-                       .version = d->keep,
-                       .epoch = d->epoch,
-                       .projections = d->projections };
+    struct journal_record e = { .kind = JOURNAL_DROP,
+                                .file = op_file(op),
+                                .first = d->first,
+                                .end = d->end,
+                                .version = d->keep,
+                                .epoch = d->epoch,
+                                .projections = d->projections };
     struct pending_entry *entry;
     enum op_next next;
 
     if (op->append == NULL) {
-        entry_put(header, &e);
-        op->iov = (struct iovec){ .iov_base = header, .iov_len = ENTRY_HEADER_BYTES };
+        journal_record_put(header, &e);
+        op->iov =
+            (struct iovec){ .iov_base = header, .iov_len = JOURNAL_RECORD_HEADER_BYTES };
     }
-    next = op_append(op, ENTRY_DROP, &op->iov, 1, ENTRY_HEADER_BYTES);
+    next = op_append(op, JOURNAL_DROP, &op->iov, 1, JOURNAL_RECORD_HEADER_BYTES);
     if (next != OP_GO)
         return next;
     entry = op->entry;

@@ -6,7 +6,7 @@
  * Keeps:  nothing is written when any block of the run is stale; what may fail for lack of space is
  *         done before anything old is touched (I12); what a record would replace stays until the journal's applier
  *         takes it out.
- * Ask:    write.h for who does which step; projfile.h and entry.h for the bytes, journal.h for what
+ * Ask:    write.h for who does which step; projfile.h and journal_record.h for the bytes, journal.h for what
  *         happens next.
  */
 #include "storaged/ops/write.h"
@@ -239,15 +239,15 @@ static bool to_journal(const struct write_op *w, unsigned i)
 /* The frame: header, heads, bodies; all of it where it lies. */
 static size_t append_iov(struct write_op *w)
 {
-    struct entry e = { .kind = ENTRY_RECORDS,
-                       .file = op_file(&w->op),
-                       .projection = (uint8_t)w->projection,
-                       .first = w->first,
-                       .version = w->newest };
-    size_t len = ENTRY_HEADER_BYTES;
+    struct journal_record e = { .kind = JOURNAL_RECORDS,
+                                .file = op_file(&w->op),
+                                .projection = (uint8_t)w->projection,
+                                .first = w->first,
+                                .version = w->newest };
+    size_t len = JOURNAL_RECORD_HEADER_BYTES;
 
     w->n_iov = 0;
-    write_iov_add(w, w->entry_header, ENTRY_HEADER_BYTES);
+    write_iov_add(w, w->entry_header, JOURNAL_RECORD_HEADER_BYTES);
     for (unsigned i = 0; i < w->n; i++) {
         if (!to_journal(w, i))
             continue;
@@ -261,7 +261,7 @@ static size_t append_iov(struct write_op *w)
         write_iov_add(w, w->payload + w->blocks[i].body_at, w->blocks[i].body_len);
         len += w->blocks[i].body_len;
     }
-    entry_put(w->entry_header, &e);
+    journal_record_put(w->entry_header, &e);
     return len;
 }
 
@@ -271,7 +271,7 @@ static int append_index(struct write_op *w)
     struct pending *p = journal_pending(w->op.st->journal);
     struct storage_file file = op_file(&w->op);
     struct pending_file *f = pending_get(p, &file, w->op.ref.codec);
-    size_t head_at = ENTRY_HEADER_BYTES, body_at = head_at;
+    size_t head_at = JOURNAL_RECORD_HEADER_BYTES, body_at = head_at;
     int rc = f == NULL ? -ENOMEM : 0;
 
     for (unsigned i = 0; i < w->n; i++)
@@ -305,12 +305,12 @@ static enum op_next write_append(struct write_op *w)
     if (!any)
         return OP_GO;
     if (w->entry_header == NULL) {
-        w->entry_header = malloc(ENTRY_HEADER_BYTES);
+        w->entry_header = malloc(JOURNAL_RECORD_HEADER_BYTES);
         if (w->entry_header == NULL)
             return op_bad(&w->op, -ENOMEM);
         len = append_iov(w);
     }
-    next = op_append(&w->op, ENTRY_RECORDS, w->iov, w->n_iov, len);
+    next = op_append(&w->op, JOURNAL_RECORDS, w->iov, w->n_iov, len);
     if (next == OP_BAD && w->op.rc == -ENOSPC)
         w->op.rc = -EBUSY; /* overwriting needs no space (I12): some will be free soon */
     if (next != OP_GO)

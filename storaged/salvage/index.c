@@ -17,8 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "storaged/format/entry.h"
 #include "storaged/format/identity.h"
+#include "storaged/format/journal_record.h"
 #include "storaged/format/wal_frame.h"
 #include "storaged/salvage/salvage.h"
 
@@ -331,18 +331,18 @@ static int ref_add(struct salvage *s, const struct storage_file *ref)
     return 0;
 }
 
-static int records_add(struct segment_scan *scan, const struct entry *e,
+static int records_add(struct segment_scan *scan, const struct journal_record *e,
                        const struct wal_place *place, const uint8_t *data, size_t len)
 {
-    static struct entry_record records[ENTRY_BLOCKS_MAX];
-    int n = entry_records(e, data, len, records), rc = 0;
+    static struct journal_block records[JOURNAL_RECORD_BLOCKS_MAX];
+    int n = journal_record_blocks(e, data, len, records), rc = 0;
 
     if (n < 0) {
         entries_damaged(scan, 1);
         return 0;
     }
     for (int i = 0; i < n && rc == 0; i++) {
-        const struct entry_record *r = &records[i];
+        const struct journal_block *r = &records[i];
 
         rc = waiting_add(scan->s,
                          &(struct salvage_waiting){ .id = e->file.id,
@@ -364,26 +364,26 @@ static int on_entry(void *arg, unsigned loop, uint8_t kind, const struct wal_pla
                     const uint8_t *data, size_t len)
 {
     struct segment_scan *scan = arg;
-    struct entry e;
+    struct journal_record e;
     int rc;
 
     (void)loop;
     if (place->is_damaged)
         return 0; /* segment_parse() counts it, unless it is the torn end */
-    if (kind == ENTRY_DAMAGED) {
+    if (kind == JOURNAL_DAMAGED) {
         entries_damaged(scan, 1);
         return 0;
     }
-    if (entry_get(kind, data, len, &e) != 0) {
+    if (journal_record_get(kind, data, len, &e) != 0) {
         entries_damaged(scan, 1);
         return 0;
     }
     rc = ref_add(scan->s, &e.file);
     if (rc != 0)
         return rc;
-    if (e.kind == ENTRY_RECORDS)
+    if (e.kind == JOURNAL_RECORDS)
         return records_add(scan, &e, place, data, len);
-    if (e.kind == ENTRY_MARK)
+    if (e.kind == JOURNAL_MARK)
         return waiting_add(scan->s, &(struct salvage_waiting){ .id = e.file.id,
                                                                .first = e.first,
                                                                .end = e.end,

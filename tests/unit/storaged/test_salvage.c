@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "codec/codec.h"
-#include "storaged/format/entry.h"
 #include "storaged/format/identity.h"
+#include "storaged/format/journal_record.h"
 #include "storaged/format/projfile.h"
 #include "storaged/format/wal_frame.h"
 #include "storaged/salvage/salvage.h"
@@ -270,24 +270,24 @@ static void journal_append(struct bench *b, unsigned storage, uint8_t kind,
         assert_int_equal(ftruncate(fd, (off_t)h.bytes), 0);
         b->journal_at[storage] = SEGMENT_PAGE_BYTES;
     }
-    tail_len =
-        wal_frame_put(frame, tail, &h, &says, &iov, 1, len, entry_head_bytes(bytes));
+    tail_len = wal_frame_put(frame, tail, &h, &says, &iov, 1, len,
+                             journal_record_head_bytes(bytes));
     file_write(fd, frame, sizeof(frame), b->journal_at[storage]);
     file_write(fd, bytes, len, b->journal_at[storage] + sizeof(frame));
     file_write(fd, tail, tail_len, b->journal_at[storage] + sizeof(frame) + len);
-    b->journal_at[storage] += wal_frame_bytes(len, entry_head_bytes(bytes));
+    b->journal_at[storage] += wal_frame_bytes(len, journal_record_head_bytes(bytes));
     close(fd);
 }
 
-static struct entry some_entry(const struct bench *b, uint8_t kind)
+static struct journal_record some_entry(const struct bench *b, uint8_t kind)
 {
-    struct entry e = { .kind = kind,
-                       .file = { .id = b->id,
-                                 .codec = (uint8_t)b->kind,
-                                 .layout = (uint8_t)b->layout,
-                                 .n_storages = (uint8_t)b->n_storages,
-                                 .block_bytes = BLOCK },
-                       .codec = b->codec };
+    struct journal_record e = { .kind = kind,
+                                .file = { .id = b->id,
+                                          .codec = (uint8_t)b->kind,
+                                          .layout = (uint8_t)b->layout,
+                                          .n_storages = (uint8_t)b->n_storages,
+                                          .block_bytes = BLOCK },
+                                .codec = b->codec };
 
     for (unsigned i = 0; i < b->n_storages; i++)
         e.file.storages[i] = FIRST_STORAGE + i;
@@ -298,9 +298,9 @@ static struct entry some_entry(const struct bench *b, uint8_t kind)
 static void block_wait(struct bench *b, uint64_t block, unsigned epoch,
                        unsigned user_bytes, uint32_t storages)
 {
-    static uint8_t bytes[BLOCK], buf[ENTRY_HEADER_BYTES + CODEC_DATA_MAX * 2];
+    static uint8_t bytes[BLOCK], buf[JOURNAL_RECORD_HEADER_BYTES + CODEC_DATA_MAX * 2];
     static struct coded coded;
-    struct entry e = some_entry(b, ENTRY_RECORDS);
+    struct journal_record e = some_entry(b, JOURNAL_RECORDS);
 
     block_fill(bytes, block, epoch, user_bytes);
     block_code(b, bytes, block, user_bytes, version(epoch), &coded);
@@ -312,27 +312,28 @@ static void block_wait(struct bench *b, uint64_t block, unsigned epoch,
         if ((storages >> p & 1) == 0)
             continue;
         e.projection = (uint8_t)p;
-        entry_put(buf, &e);
-        memcpy(buf + ENTRY_HEADER_BYTES, coded.heads[p], head);
-        memcpy(buf + ENTRY_HEADER_BYTES + head, coded.bodies[p], coded.row);
-        journal_append(b, p, ENTRY_RECORDS, buf, ENTRY_HEADER_BYTES + head + coded.row);
+        journal_record_put(buf, &e);
+        memcpy(buf + JOURNAL_RECORD_HEADER_BYTES, coded.heads[p], head);
+        memcpy(buf + JOURNAL_RECORD_HEADER_BYTES + head, coded.bodies[p], coded.row);
+        journal_append(b, p, JOURNAL_RECORDS, buf,
+                       JOURNAL_RECORD_HEADER_BYTES + head + coded.row);
     }
 }
 
 static void mark_wait(struct bench *b, uint64_t first, uint64_t end, unsigned epoch,
                       uint32_t storages)
 {
-    uint8_t buf[ENTRY_HEADER_BYTES];
-    struct entry e = some_entry(b, ENTRY_MARK);
+    uint8_t buf[JOURNAL_RECORD_HEADER_BYTES];
+    struct journal_record e = some_entry(b, JOURNAL_MARK);
 
     e.projection = 255;
     e.first = first;
     e.end = end;
     e.version = version(epoch);
-    entry_put(buf, &e);
+    journal_record_put(buf, &e);
     for (unsigned i = 0; i < b->n_storages; i++) {
         if ((storages >> i & 1) != 0)
-            journal_append(b, i, ENTRY_MARK, buf, sizeof(buf));
+            journal_append(b, i, JOURNAL_MARK, buf, sizeof(buf));
     }
 }
 

@@ -23,7 +23,7 @@ enum {
 
 enum entry_state { NOT_DONE, FAILED, APPENDED, SYNCED, LOST, RELEASED };
 
-struct entry {
+struct journal_record {
     struct wal_append a;
     struct bench *b;
     enum entry_state state;
@@ -38,7 +38,7 @@ struct bench {
     struct memdisk disk;
     struct wal *wal;
     struct wal_config config;
-    struct entry entries[ENTRIES_MAX];
+    struct journal_record entries[ENTRIES_MAX];
     unsigned n;
     unsigned last_done;          /* appends end in order */
     unsigned last_found[8];      /* a scan gives them in order, loop by loop */
@@ -143,7 +143,7 @@ static void entry_fill(uint8_t *bytes, size_t len, uint32_t id)
 
 static void on_appended(struct wal_append *a, int rc)
 {
-    struct entry *e = (struct entry *)a;
+    struct journal_record *e = (struct journal_record *)a;
     unsigned id = (unsigned)(e - e->b->entries);
 
     assert_int_equal(e->state, NOT_DONE);
@@ -156,7 +156,7 @@ static void on_appended(struct wal_append *a, int rc)
 /* In two pieces. Returns its index, which is in its first four bytes. */
 static unsigned bench_append(struct bench *b, size_t len)
 {
-    struct entry *e = &b->entries[b->n];
+    struct journal_record *e = &b->entries[b->n];
 
     assert_true(b->n < ENTRIES_MAX && len >= 8);
     e->b = b;
@@ -227,7 +227,7 @@ static int on_found(void *arg, unsigned loop, uint8_t kind, const struct wal_pla
                     const uint8_t *data, size_t len)
 {
     struct bench *b = arg;
-    struct entry *e;
+    struct journal_record *e;
     uint32_t id;
 
     assert_true(len >= 8);
@@ -918,7 +918,7 @@ static void test_a_torn_end_stays_one(void **state)
 {
     uint8_t bytes[WAL_SYNCED_MAX];
     struct iovec iov = { .iov_base = bytes };
-    struct entry note = { .loop = 0 };
+    struct journal_record note = { .loop = 0 };
     struct bench b;
 
     (void)state;
@@ -964,7 +964,7 @@ static void test_the_former_format_is_read(void **state)
     put_le64(salt, h.salt);
     for (unsigned i = 0; i < 3; i++) {
         uint64_t at = SEGMENT_PAGE_BYTES + i * (32 + 5000);
-        struct entry *e = &b.entries[i];
+        struct journal_record *e = &b.entries[i];
         uint32_t crc = codec_crc32c(0, salt, 8);
 
         memset(frame, 0, sizeof(frame));
@@ -1054,7 +1054,7 @@ static void test_frames_inside_an_entry_are_not_believed(void **state)
 {
     struct bench b;
     uint8_t *copy = malloc(WAL_SEGMENT_MIN), tail[WAL_FRAME_TAIL_BYTES + 8];
-    struct entry *e;
+    struct journal_record *e;
 
     (void)state;
     assert_non_null(copy);

@@ -1,14 +1,14 @@
 /*
- * entry.c - pack and check the entries of the overwrite journal.
+ * journal_record.c - pack and check the entries of the overwrite journal.
  *
  *     0 file id (16)   16 codec   17 layout   18 n_storages   19 projection   20 block_bytes (4)
  *    24 first (8)   32 end (8)   40 version (8)   48 epoch (4)   52 projections (4)   56 flags (4)   60 zero (4)
  *    64 blocks (16)   80 storages (32 x 4)   208 zero (8)   216 heads, then bodies
  *
  * In:     bytes whose frame had the right crc; they are checked nevertheless (I8).
- * Keeps:  what entry_get() took, entry_put() makes again, byte by byte.
+ * Keeps:  what journal_record_get() took, journal_record_put() makes again, byte by byte.
  */
-#include "storaged/format/entry.h"
+#include "storaged/format/journal_record.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -37,12 +37,13 @@ enum {
     ANY = 255,
 };
 
-static_assert(TAIL_AT + 8 == ENTRY_HEADER_BYTES, "on disk since format 1");
+static_assert(TAIL_AT + 8 == JOURNAL_RECORD_HEADER_BYTES, "on disk since format 1");
 
-void entry_put(uint8_t p[ENTRY_HEADER_BYTES], const struct entry *e)
+void journal_record_put(uint8_t p[JOURNAL_RECORD_HEADER_BYTES],
+                        const struct journal_record *e)
 {
     assert(e->file.n_storages <= DIST_MAX);
-    memset(p, 0, ENTRY_HEADER_BYTES);
+    memset(p, 0, JOURNAL_RECORD_HEADER_BYTES);
     file_id_put(p, &e->file.id);
     p[CODEC_AT] = e->file.codec;
     p[LAYOUT_AT] = e->file.layout;
@@ -61,46 +62,47 @@ void entry_put(uint8_t p[ENTRY_HEADER_BYTES], const struct entry *e)
         put_le32(p + STORAGES_AT + 4 * i, e->file.storages[i]);
 }
 
-size_t entry_head_bytes(const uint8_t p[ENTRY_HEADER_BYTES])
+size_t journal_record_head_bytes(const uint8_t p[JOURNAL_RECORD_HEADER_BYTES])
 {
     return STORAGES_AT + 4 * (size_t)p[N_STORAGES_AT];
 }
 
-bool entry_head_widen(const uint8_t *head, size_t len, uint8_t p[ENTRY_HEADER_BYTES])
+bool journal_record_head_widen(const uint8_t *head, size_t len,
+                               uint8_t p[JOURNAL_RECORD_HEADER_BYTES])
 {
-    if (len < STORAGES_AT || len > ENTRY_HEADER_BYTES)
+    if (len < STORAGES_AT || len > JOURNAL_RECORD_HEADER_BYTES)
         return false;
-    memset(p, 0, ENTRY_HEADER_BYTES);
+    memset(p, 0, JOURNAL_RECORD_HEADER_BYTES);
     memcpy(p, head, len);
     return true;
 }
 
-static bool range_is_valid(const struct entry *e)
+static bool range_is_valid(const struct journal_record *e)
 {
     return e->first < PROJFILE_BLOCKS_MAX && e->end > e->first &&
            (e->end == UINT64_MAX || e->end <= PROJFILE_BLOCKS_MAX);
 }
 
 /* The fields that this kind has no use for are zero. */
-static bool fields_are_valid(const struct entry *e)
+static bool fields_are_valid(const struct journal_record *e)
 {
     unsigned n = codec_n(e->codec);
     bool has_blocks = (e->blocks[0] | e->blocks[1]) != 0;
 
     switch (e->kind) {
-    case ENTRY_RECORDS:
-    case ENTRY_DAMAGED:
+    case JOURNAL_RECORDS:
+    case JOURNAL_DAMAGED:
         return e->projection < n && has_blocks && e->end == 0 && e->epoch == 0 &&
                e->projections == 0 && !e->keep_newer && e->first < PROJFILE_BLOCKS_MAX &&
-               (e->version != 0 || e->kind == ENTRY_RECORDS);
-    case ENTRY_MARK:
+               (e->version != 0 || e->kind == JOURNAL_RECORDS);
+    case JOURNAL_MARK:
         return (e->projection < n || e->projection == ANY) && !has_blocks &&
                range_is_valid(e) && e->version != 0 && e->epoch == 0 &&
                e->projections == 0;
-    case ENTRY_FENCE:
+    case JOURNAL_FENCE:
         return e->projection == 0 && !has_blocks && e->first == 0 && e->end == 0 &&
                e->version == 0 && e->epoch != 0 && e->projections == 0 && !e->keep_newer;
-    case ENTRY_DROP:
+    case JOURNAL_DROP:
         return e->projection == 0 && !has_blocks && range_is_valid(e) && !e->keep_newer &&
                e->projections >> n == 0;
     default:
@@ -108,12 +110,14 @@ static bool fields_are_valid(const struct entry *e)
     }
 }
 
-int entry_get(uint8_t kind, const uint8_t *p, size_t len, struct entry *out)
+int journal_record_get(uint8_t kind, const uint8_t *p, size_t len,
+                       struct journal_record *out)
 {
-    uint8_t again[ENTRY_HEADER_BYTES];
-    struct entry e = { .kind = kind };
+    uint8_t again[JOURNAL_RECORD_HEADER_BYTES];
+    struct journal_record e = { .kind = kind };
 
-    if (len < ENTRY_HEADER_BYTES || (kind != ENTRY_RECORDS && len > ENTRY_HEADER_BYTES))
+    if (len < JOURNAL_RECORD_HEADER_BYTES ||
+        (kind != JOURNAL_RECORDS && len > JOURNAL_RECORD_HEADER_BYTES))
         return -EUCLEAN;
     file_id_get(p, &e.file.id);
     e.file.codec = p[CODEC_AT];
@@ -135,32 +139,32 @@ int entry_get(uint8_t kind, const uint8_t *p, size_t len, struct entry *out)
     e.keep_newer = get_le32(p + FLAGS_AT) == FLAG_KEEP_NEWER;
     e.blocks[0] = get_le64(p + BLOCKS_AT);
     e.blocks[1] = get_le64(p + BLOCKS_AT + 8);
-    entry_put(again, &e);
-    if (!fields_are_valid(&e) || memcmp(again, p, ENTRY_HEADER_BYTES) != 0)
+    journal_record_put(again, &e);
+    if (!fields_are_valid(&e) || memcmp(again, p, JOURNAL_RECORD_HEADER_BYTES) != 0)
         return -EUCLEAN;
     *out = e;
     return 0;
 }
 
-int entry_records(const struct entry *e, const uint8_t *p, size_t len,
-                  struct entry_record *out)
+int journal_record_blocks(const struct journal_record *e, const uint8_t *p, size_t len,
+                          struct journal_block *out)
 {
     size_t head = RECORD_HEADER_BYTES + codec_overhang_bytes(e->codec, e->projection);
     uint32_t hash = file_id_hash(&e->file.id);
-    size_t at = ENTRY_HEADER_BYTES;
+    size_t at = JOURNAL_RECORD_HEADER_BYTES;
     int n = 0;
 
-    assert(e->kind == ENTRY_RECORDS);
-    for (unsigned i = 0; i < ENTRY_BLOCKS_MAX; i++) {
-        if (!entry_has_block(e, i))
+    assert(e->kind == JOURNAL_RECORDS);
+    for (unsigned i = 0; i < JOURNAL_RECORD_BLOCKS_MAX; i++) {
+        if (!journal_record_has_block(e, i))
             continue;
-        out[n++] = (struct entry_record){ .block = e->first + i, .head_at = at };
+        out[n++] = (struct journal_block){ .block = e->first + i, .head_at = at };
         at += head;
     }
     if (at > len)
         return -EUCLEAN;
     for (int i = 0; i < n; i++) {
-        struct entry_record *r = &out[i];
+        struct journal_block *r = &out[i];
         enum record_state state =
             record_inspect(p + r->head_at, hash, r->block, e->projection,
                            e->file.block_bytes, &r->header);

@@ -1,25 +1,25 @@
 /*
  * fuzz_entry.c - entries of the overwrite journal.
  *
- * Goal: what entry_get() takes, entry_put() makes again; records lie inside the entry, in order, and take all of it.
+ * Goal: what journal_record_get() takes, journal_record_put() makes again; records lie inside the entry, in order, and take all of it.
  * Input: the kind, then the entry.
  */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "storaged/format/entry.h"
+#include "storaged/format/journal_record.h"
 #include "tests/fuzz/fuzz.h"
 
-static void check_records(const struct entry *e, const uint8_t *p, size_t len)
+static void check_records(const struct journal_record *e, const uint8_t *p, size_t len)
 {
-    struct entry_record r[ENTRY_BLOCKS_MAX];
-    int n = entry_records(e, p, len, r);
+    struct journal_block r[JOURNAL_RECORD_BLOCKS_MAX];
+    int n = journal_record_blocks(e, p, len, r);
     size_t at;
 
     if (n < 0)
         return;
-    assert(n > 0 && n <= ENTRY_BLOCKS_MAX);
+    assert(n > 0 && n <= JOURNAL_RECORD_BLOCKS_MAX);
     at = r[0].body_at;
     for (int i = 0; i < n; i++) {
         assert(r[i].head_at + RECORD_HEADER_BYTES <= r[0].body_at);
@@ -33,18 +33,18 @@ static void check_records(const struct entry *e, const uint8_t *p, size_t len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    uint8_t again[ENTRY_HEADER_BYTES], *copy;
-    struct entry e;
+    uint8_t again[JOURNAL_RECORD_HEADER_BYTES], *copy;
+    struct journal_record e;
 
     if (size == 0)
         return 0;
     copy = malloc(size); /* ends where the entry ends */
     assert(copy != NULL);
     memcpy(copy, data + 1, size - 1);
-    if (entry_get(data[0], copy, size - 1, &e) == 0) {
-        entry_put(again, &e);
+    if (journal_record_get(data[0], copy, size - 1, &e) == 0) {
+        journal_record_put(again, &e);
         assert(memcmp(again, copy, sizeof(again)) == 0);
-        if (e.kind == ENTRY_RECORDS)
+        if (e.kind == JOURNAL_RECORDS)
             check_records(&e, copy, size - 1);
     }
     free(copy);
