@@ -19,9 +19,9 @@ enum {
     SEGMENTS_MIN = 4,
 };
 
-struct pending *journal_pending(struct journal *j)
+struct journal_index *journal_get_index(struct journal *j)
 {
-    return &j->pending;
+    return &j->index;
 }
 
 /* ---- how full ---- */
@@ -79,8 +79,8 @@ void journal_health(const struct journal *j, Rozo__StHealthResp *out)
         out->journal_bytes += wal_used_bytes(j->wal);
         out->journal_max_bytes += wal_max_bytes(j->wal);
     }
-    out->pending_records += j->pending.n_records + j->pending.n_marks;
-    out->uncommitted += j->pending.n_uncommitted;
+    out->pending_records += j->index.n_records + j->index.n_marks;
+    out->uncommitted += j->index.n_uncommitted;
 }
 
 /* ---- who waits ---- */
@@ -121,22 +121,22 @@ struct wal *journal_log(struct journal *j)
     return j->wal;
 }
 
-struct pending_entry *journal_entry_new(struct journal *j, const struct wal_append *a)
+struct journal_frame *journal_frame_new(struct journal *j, const struct wal_append *a)
 {
-    struct pending_entry *entry = pending_entry_new(&j->pending, &a->place);
+    struct journal_frame *entry = journal_index_add_frame(&j->index, &a->place);
 
     if (entry == NULL) {
         wal_release(j->wal, &a->place);
         return NULL;
     }
-    journal_entry_init(j, entry, a->kind);
+    journal_frame_init(j, entry, a->kind);
     journal_timer_start(j);
     return entry;
 }
 
 uint64_t journal_newest(const struct journal *j)
 {
-    return j->pending.n_numbers;
+    return j->index.n_numbers;
 }
 
 void journal_synced(struct journal *j, uint64_t number)
@@ -150,7 +150,7 @@ bool journal_file_is_synced(const struct journal *j, const struct pending_file *
     return f == NULL || f->last_number <= j->synced_number;
 }
 
-static void on_unwanted(void *arg, struct pending_entry *entry)
+static void on_unwanted(void *arg, struct journal_frame *entry)
 {
     struct journal *j = arg;
 
@@ -187,12 +187,12 @@ void journal_poke(struct journal *j, struct pending_file *f)
 void journal_commit(struct journal *j, const struct file_id *id, const uint64_t *durable,
                     size_t n)
 {
-    struct pending_file *f = n == 0 ? NULL : pending_find(&j->pending, id);
+    struct pending_file *f = n == 0 ? NULL : journal_index_find(&j->index, id);
 
     if (f == NULL)
         return;
     for (size_t i = 0; i < n; i++)
-        pending_commit(&j->pending, f, durable[i], journal_now(j));
+        journal_index_commit(&j->index, f, durable[i], journal_now(j));
     if (f->n_committed > 0)
         journal_poke(j, f);
 }
@@ -200,11 +200,11 @@ void journal_commit(struct journal *j, const struct file_id *id, const uint64_t 
 void journal_commit_range(struct journal *j, const struct file_id *id, uint64_t first,
                           uint64_t end, uint64_t version)
 {
-    struct pending_file *f = pending_find(&j->pending, id);
+    struct pending_file *f = journal_index_find(&j->index, id);
 
     if (f == NULL)
         return;
-    pending_commit_range(&j->pending, f, first, end, version, journal_now(j));
+    journal_index_commit_range(&j->index, f, first, end, version, journal_now(j));
     if (f->n_committed > 0)
         journal_poke(j, f);
 }
@@ -232,7 +232,7 @@ static void on_tick(struct env_timer *timer)
     journal_run(j);
     journal_copy_maybe_start(j);
     journal_wake(j); /* they look again, and give up in time */
-    if (j->pending.n_files > 0 || !list_is_empty(&j->pending.entries) || j->n_held > 0)
+    if (j->index.n_files > 0 || !list_is_empty(&j->index.entries) || j->n_held > 0)
         journal_timer_start(j);
 }
 
@@ -297,7 +297,7 @@ int journal_new(const struct journal_config *config, struct journal **out)
     list_init(&j->queue);
     list_init(&j->waiters);
     env_timer_init(&j->timer, on_tick);
-    rc = pending_init(&j->pending, on_unwanted, j);
+    rc = journal_index_init(&j->index, on_unwanted, j);
     if (rc != 0) {
         journal_free(j);
         return rc;
@@ -315,7 +315,7 @@ void journal_free(struct journal *j)
     journal_copier_free(&j->copier);
     j->wal_started = false; /* what is wanted stays wanted in the segments */
     journal_notes_free(j);
-    pending_close(&j->pending);
+    journal_index_close(&j->index);
     free(j->held);
     free(j->scanned);
     free(j->said);

@@ -2,7 +2,7 @@
  * journal.h - the overwrite journal of one loop: what replaces something waits in it until it is committed,
  * then it is applied. docs/ARCHITECTURE.md, "The overwrite journal".
  *
- * It ties together the log (wal.h), the index of what is pending (pending.h), fences, and the applier, which
+ * It ties together the log (wal.h), the index of what is pending (journal_index.h), fences, and the applier, which
  * writes in place through its hooks. One thread.
  */
 #ifndef ROZO_STORAGED_JOURNAL_JOURNAL_H
@@ -18,7 +18,7 @@
 #include "storaged/format/generation.h"
 #include "storaged/format/identity.h"
 #include "storaged/format/journal_record.h"
-#include "storaged/journal/pending.h"
+#include "storaged/journal/journal_index.h"
 #include "storaged/object/object.h"
 
 enum {
@@ -77,7 +77,7 @@ void journal_serve(struct journal *j, void (*done)(void *arg), void *arg);
  * requests are under way, and none come any more. */
 void journal_stop(struct journal *j, void (*done)(void *arg), void *arg);
 
-struct pending *journal_pending(struct journal *j);
+struct journal_index *journal_get_index(struct journal *j);
 /** Filled above five eighths: clients should sync and commit. */
 bool journal_has_pressure(const struct journal *j);
 /** Failed syncs of the journal go into the verifier, as those of projection files. */
@@ -96,7 +96,7 @@ bool journal_has_many_marks(const struct pending_file *f, unsigned max);
 /** For appends and syncs. */
 struct wal *journal_log(struct journal *j);
 /** The entry of a frame that was appended; NULL: no memory, and the frame was released. */
-struct pending_entry *journal_entry_new(struct journal *j, const struct wal_append *a);
+struct journal_frame *journal_frame_new(struct journal *j, const struct wal_append *a);
 /** The number of the newest frame, and that all frames up to one are on stable storage. */
 uint64_t journal_newest(const struct journal *j);
 void journal_synced(struct journal *j, uint64_t number);
@@ -119,9 +119,9 @@ bool journal_has_failed(const struct journal *j);
 bool journal_is_copying(const struct journal *j);
 /** A frame of kind JOURNAL_FENCE was appended (its reference is taken). 0 or -ENOMEM. */
 int journal_fence_note(struct journal *j, const struct file_id *id, uint32_t epoch,
-                       struct pending_entry *entry);
+                       struct journal_frame *entry);
 /** A frame of kind JOURNAL_DROP was: kept as long as what it takes away may lie in the log. */
-void journal_drop_note(struct journal *j, struct pending_entry *entry);
+void journal_drop_note(struct journal *j, struct journal_frame *entry);
 
 /** Some of it could not be applied, and stays: it is tried again in a while. */
 void journal_apply_later(const struct journal *j, struct pending_file *f);

@@ -89,7 +89,7 @@ static void applier_end(struct applier *a)
     f->wanted_now = is_well && f->retry_ns <= journal_now(j);
     journal_queue_file(j, f);
     f->wanted_now = false;
-    pending_put(&j->pending, f);
+    journal_index_put(&j->index, f);
     journal_wake(j);
     journal_run(j);
 }
@@ -148,13 +148,13 @@ static void applier_release(struct applier *a)
         struct pending_record *r = container_of(node, struct pending_record, link);
 
         if (r->applied)
-            pending_remove_record(&a->j->pending, r);
+            journal_index_remove_record(&a->j->index, r);
     }
     LIST_FOREACH_SAFE(node, &f->marks) {
         struct pending_mark *m = container_of(node, struct pending_mark, link);
 
         if (m->applied)
-            pending_remove_mark(&a->j->pending, f, m);
+            journal_index_remove_mark(&a->j->index, f, m);
     }
 }
 
@@ -219,7 +219,7 @@ static int applier_start(struct journal *j, struct pending_file *f)
     a->j = j;
     a->f = f;
     a->task.fn = on_applier_task;
-    pending_hold(f);
+    pending_file_hold(f);
     f->applying = true;
     f->wanted_now = false;
     list_add_tail(&j->appliers, &a->link);

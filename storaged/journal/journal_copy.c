@@ -47,10 +47,10 @@ static void copy_give_up(struct journal *j, int rc)
 }
 
 /* r lies in `to` now. */
-static void record_move(struct pending *p, struct pending_record *r,
-                        struct pending_entry *to)
+static void record_move(struct journal_index *p, struct pending_record *r,
+                        struct journal_frame *to)
 {
-    struct pending_entry *from = r->entry;
+    struct journal_frame *from = r->entry;
 
     r->entry = to;
     to->n_refs++;
@@ -60,19 +60,19 @@ static void record_move(struct pending *p, struct pending_record *r,
     from->n_bytes -= (unsigned)r->head_len + r->body_len;
     from->n_committed -= r->committed;
     from->n_damaged -= r->damaged;
-    pending_entry_put(p, from);
+    journal_index_put_frame(p, from);
 }
 
-static void copy_switch_records(struct copier *c, struct pending_entry *to)
+static void copy_switch_records(struct copier *c, struct journal_frame *to)
 {
-    struct pending *p = &c->j->pending;
-    struct pending_file *f = pending_find(p, &c->e.file.id);
+    struct journal_index *p = &c->j->index;
+    struct pending_file *f = journal_index_find(p, &c->e.file.id);
     struct journal_block records[JOURNAL_RECORD_BLOCKS_MAX];
     int n = journal_record_blocks(&c->e, c->out, c->append.len, records);
 
     assert(n > 0);
     for (int i = 0; f != NULL && i < n; i++) {
-        struct pending_record *r = pending_at_most(
+        struct pending_record *r = journal_index_at_most(
             p, f, c->e.projection, records[i].block, records[i].header.version);
 
         if (r == NULL || r->entry != c->entry || r->version != records[i].header.version)
@@ -82,26 +82,26 @@ static void copy_switch_records(struct copier *c, struct pending_entry *to)
     }
 }
 
-static void copy_switch_damaged(struct copier *c, struct pending_entry *to)
+static void copy_switch_damaged(struct copier *c, struct journal_frame *to)
 {
-    struct pending *p = &c->j->pending;
-    struct pending_file *f = pending_find(p, &c->e.file.id);
+    struct journal_index *p = &c->j->index;
+    struct pending_file *f = journal_index_find(p, &c->e.file.id);
 
     for (unsigned i = 0; f != NULL && i < JOURNAL_RECORD_BLOCKS_MAX; i++) {
         struct pending_record *r;
 
         if (!journal_record_has_block(&c->e, i))
             continue;
-        r = pending_at_most(p, f, c->e.projection, c->e.first + i, c->e.version);
+        r = journal_index_at_most(p, f, c->e.projection, c->e.first + i, c->e.version);
         if (r != NULL && r->entry == c->entry && r->version == c->e.version && r->damaged)
             record_move(p, r, to);
     }
 }
 
-static void copy_switch_mark(struct copier *c, struct pending_entry *to)
+static void copy_switch_mark(struct copier *c, struct journal_frame *to)
 {
-    struct pending *p = &c->j->pending;
-    struct pending_file *f = pending_find(p, &c->e.file.id);
+    struct journal_index *p = &c->j->index;
+    struct pending_file *f = journal_index_find(p, &c->e.file.id);
 
     if (f == NULL)
         return;
@@ -113,15 +113,15 @@ static void copy_switch_mark(struct copier *c, struct pending_entry *to)
             continue;
         m->entry = to;
         to->n_refs++;
-        pending_entry_put(p, c->entry);
+        journal_index_put_frame(p, c->entry);
         return;
     }
 }
 
-static void copy_switch_fence(struct copier *c, struct pending_entry *to)
+static void copy_switch_fence(struct copier *c, struct journal_frame *to)
 {
     struct fence *f = *journal_fence_link(c->j, &c->e.file.id);
-    struct pending_entry **at = journal_is_doubt(&c->e.file.id) ? &c->j->doubt
+    struct journal_frame **at = journal_is_doubt(&c->e.file.id) ? &c->j->doubt
                                 : f != NULL                     ? &f->entry
                                                                 : NULL;
 
@@ -129,7 +129,7 @@ static void copy_switch_fence(struct copier *c, struct pending_entry *to)
         return;
     *at = to;
     to->n_refs++;
-    pending_entry_put(&c->j->pending, c->entry);
+    journal_index_put_frame(&c->j->index, c->entry);
 }
 
 static void copy_entry(struct journal *j);
@@ -139,8 +139,8 @@ static void on_copied(struct wal_append *append, int rc)
 {
     struct copier *c = container_of(append, struct copier, append);
     struct journal *j = c->j;
-    struct pending_entry *to =
-        rc == 0 ? pending_entry_new(&j->pending, &append->place) : NULL;
+    struct journal_frame *to =
+        rc == 0 ? journal_index_add_frame(&j->index, &append->place) : NULL;
 
     if (rc == 0 && to == NULL) {
         wal_release(j->wal, &append->place);
@@ -152,7 +152,7 @@ static void on_copied(struct wal_append *append, int rc)
     }
     if (j->copy_first == 0)
         j->copy_first = to->place.segment;
-    journal_entry_init(j, to, c->e.kind);
+    journal_frame_init(j, to, c->e.kind);
     switch (c->e.kind) {
     case JOURNAL_RECORDS:
         copy_switch_records(c, to);
@@ -171,7 +171,7 @@ static void on_copied(struct wal_append *append, int rc)
         journal_drop_note(j, to);
         break;
     }
-    pending_entry_put(&j->pending, to);
+    journal_index_put_frame(&j->index, to);
     free(c->out);
     c->out = NULL;
     if (c->e.kind == JOURNAL_MARK)
@@ -199,11 +199,11 @@ static void copy_append(struct journal *j)
 
 /* Walks over everything: a journal that rots is rare. NULL: none is left. */
 static struct pending_record *damaged_find(struct journal *j,
-                                           const struct pending_entry *entry)
+                                           const struct journal_frame *entry)
 {
     if (entry->n_damaged == 0)
         return NULL;
-    LIST_FOREACH(file_node, &j->pending.files) {
+    LIST_FOREACH(file_node, &j->index.files) {
         struct pending_file *f = container_of(file_node, struct pending_file, link);
 
         PENDING_FOREACH(node, f)
@@ -240,8 +240,8 @@ static void copy_damaged(struct journal *j)
                                     .first = r->block,
                                     .version = r->version };
     for (unsigned i = 0; i < JOURNAL_RECORD_BLOCKS_MAX; i++) {
-        const struct pending_record *x = pending_at_most(
-            &j->pending, r->file, r->projection, r->block + i, r->version);
+        const struct pending_record *x = journal_index_at_most(
+            &j->index, r->file, r->projection, r->block + i, r->version);
 
         if (x != NULL && x->entry == c->entry && x->damaged && x->version == r->version)
             c->e.blocks[i / 64] |= UINT64_C(1) << i % 64;
@@ -255,14 +255,14 @@ static void record_lost(struct journal *j, struct pending_record *r)
     log_error("block %llu of file %08x%08x%016llx: what the journal has of it is damaged",
               (unsigned long long)r->block, r->file->ref.id.export_id,
               r->file->ref.id.generation, (unsigned long long)r->file->ref.id.ino);
-    pending_spoil(r);
+    pending_record_spoil(r);
     j->n_damaged++;
 }
 
 /* The frame cannot be read, or not be understood: all its records are lost. */
 static void copy_lost(struct journal *j)
 {
-    LIST_FOREACH(file_node, &j->pending.files) {
+    LIST_FOREACH(file_node, &j->index.files) {
         struct pending_file *f = container_of(file_node, struct pending_file, link);
 
         PENDING_FOREACH(node, f)
@@ -292,8 +292,8 @@ static bool record_is_good(const struct copier *c, const struct pending_record *
 static bool copy_make_records(struct copier *c, const struct journal_record *e,
                               struct journal_block *records, int n)
 {
-    struct pending *p = &c->j->pending;
-    struct pending_file *f = pending_find(p, &e->file.id);
+    struct journal_index *p = &c->j->index;
+    struct pending_file *f = journal_index_find(p, &e->file.id);
     size_t head = RECORD_HEADER_BYTES + codec_overhang_bytes(e->codec, e->projection);
     size_t at = JOURNAL_RECORD_HEADER_BYTES;
     int n_wanted = 0;
@@ -302,8 +302,8 @@ static bool copy_make_records(struct copier *c, const struct journal_record *e,
     c->e.version = 0;
     c->e.blocks[0] = c->e.blocks[1] = 0;
     for (int i = 0; f != NULL && i < n; i++) {
-        struct pending_record *r = pending_at_most(p, f, e->projection, records[i].block,
-                                                   records[i].header.version);
+        struct pending_record *r = journal_index_at_most(
+            p, f, e->projection, records[i].block, records[i].header.version);
         unsigned bit = (unsigned)(records[i].block - e->first);
 
         if (r == NULL || r->entry != c->entry || r->damaged ||
@@ -333,7 +333,7 @@ static bool copy_make_records(struct copier *c, const struct journal_record *e,
 /* All there is to a mark is known. */
 static bool copy_make_mark(struct copier *c)
 {
-    LIST_FOREACH(file_node, &c->j->pending.files) {
+    LIST_FOREACH(file_node, &c->j->index.files) {
         struct pending_file *f = container_of(file_node, struct pending_file, link);
 
         LIST_FOREACH(node, &f->marks) {
@@ -430,7 +430,7 @@ static void on_copy_read(struct disk_req *dr, int rc)
 }
 
 /* Take the frame in hand: read it, unless its bytes are here. */
-static void copy_entry_start(struct journal *j, struct pending_entry *entry)
+static void copy_entry_start(struct journal *j, struct journal_frame *entry)
 {
     struct copier *c = &j->copier;
 
@@ -440,7 +440,7 @@ static void copy_entry_start(struct journal *j, struct pending_entry *entry)
         j->copy_failures = wal_failures(j->wal);
     if (j->n_held == j->held_max) {
         unsigned max = j->held_max * 2 + 64;
-        struct pending_entry **more = realloc(j->held, max * sizeof(*more));
+        struct journal_frame **more = realloc(j->held, max * sizeof(*more));
 
         if (more == NULL) {
             copy_give_up(j, -ENOMEM);
@@ -496,7 +496,7 @@ static void held_release(struct journal *j)
         j->redo_last = wal_newest(j->wal);
     }
     while (!failed && j->n_held > 0)
-        pending_entry_put(&j->pending, j->held[--j->n_held]);
+        journal_index_put_frame(&j->index, j->held[--j->n_held]);
     j->copy_first = 0;
     journal_wake(j);
 }
@@ -541,7 +541,7 @@ static void copies_sync(struct journal *j)
 }
 
 /* At the start: those whose bytes lie in no segment of ours. Later: those of the segment to be emptied. */
-static bool is_to_be_copied(const struct journal *j, const struct pending_entry *e)
+static bool is_to_be_copied(const struct journal *j, const struct journal_frame *e)
 {
     if (e->copied)
         return false;
@@ -557,12 +557,12 @@ static bool is_to_be_copied(const struct journal *j, const struct pending_entry 
 /* Those before the last one that was copied, which is held, were looked at. */
 static void copy_next(struct journal *j)
 {
-    struct list_node *entries = &j->pending.entries;
+    struct list_node *entries = &j->index.entries;
     struct list_node *node =
         j->n_held > 0 ? j->held[j->n_held - 1]->link.next : entries->next;
 
     for (; node != entries; node = node->next) {
-        struct pending_entry *e = container_of(node, struct pending_entry, link);
+        struct journal_frame *e = container_of(node, struct journal_frame, link);
 
         if (is_to_be_copied(j, e)) {
             copy_entry_start(j, e);
@@ -595,8 +595,8 @@ void journal_copy_maybe_start(struct journal *j)
         copies_sync(j);
         return;
     }
-    LIST_FOREACH(node, &j->pending.entries) {
-        const struct pending_entry *e = container_of(node, struct pending_entry, link);
+    LIST_FOREACH(node, &j->index.entries) {
+        const struct journal_frame *e = container_of(node, struct journal_frame, link);
 
         if (e->place.segment != segment)
             continue;

@@ -18,12 +18,12 @@ struct fence {
     struct file_id id;
     uint32_t epoch;
     uint64_t since_ns;
-    struct pending_entry *entry; /* referenced */
+    struct journal_frame *entry; /* referenced */
 };
 
 struct drop_note {
     struct list_node link;
-    struct pending_entry *entry; /* referenced */
+    struct journal_frame *entry; /* referenced */
 };
 
 enum applier_state { APPLIER_MARKS, APPLIER_RECORDS, APPLIER_SYNC };
@@ -52,7 +52,7 @@ struct applier {
 /* Appends anew what is still wanted of some frames. */
 struct copier {
     struct journal *j;
-    struct pending_entry *entry; /* being copied; held */
+    struct journal_frame *entry; /* being copied; held */
     uint8_t *bytes;              /* of it, owned */
     uint8_t *out;                /* the new frame, owned */
     struct journal_record e;     /* what is in the new one */
@@ -80,13 +80,13 @@ struct journal {
     bool wal_started;
     uint64_t failures_told; /* of the log's */
     uint64_t synced_number; /* frames up to this one are on stable storage */
-    struct pending pending;
+    struct journal_index index;
 
     struct fence *fence_buckets[JOURNAL_FENCE_BUCKETS];
     struct list_node fences;
     unsigned n_fences;
     struct list_node drops;
-    struct pending_entry *doubt; /* referenced; NULL: none */
+    struct journal_frame *doubt; /* referenced; NULL: none */
 
     struct list_node appliers;
     unsigned n_appliers;
@@ -101,7 +101,7 @@ struct journal {
     uint64_t redo_first,
         redo_last; /* copies in these segments may be lost, so they are copied again; 0: none */
     uint64_t copy_failures; /* of the log, when the first of those held was copied */
-    struct pending_entry *
+    struct journal_frame *
         *held; /* copied, until the copies are on stable storage; owned */
     unsigned n_held, held_max;
     struct wal_wait copy_wait;
@@ -137,7 +137,7 @@ static inline uint64_t journal_now(const struct journal *j)
     return env_now_ns(j->config.env);
 }
 
-static inline void journal_entry_init(const struct journal *j, struct pending_entry *e,
+static inline void journal_frame_init(const struct journal *j, struct journal_frame *e,
                                       uint8_t kind)
 {
     e->kind = kind;

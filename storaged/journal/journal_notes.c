@@ -58,7 +58,7 @@ static void fence_free(struct journal *j, struct fence **at)
 
     *at = f->hash_next;
     list_remove(&f->link);
-    pending_entry_put(&j->pending, f->entry);
+    journal_index_put_frame(&j->index, f->entry);
     free(f);
     j->n_fences--;
 }
@@ -68,16 +68,16 @@ bool journal_is_doubt(const struct file_id *id)
     return id->export_id == 0 && id->generation == 0 && id->ino == 0;
 }
 
-static void doubt_note(struct journal *j, struct pending_entry *entry)
+static void doubt_note(struct journal *j, struct journal_frame *entry)
 {
     if (j->doubt != NULL)
-        pending_entry_put(&j->pending, entry);
+        journal_index_put_frame(&j->index, entry);
     else
         j->doubt = entry;
 }
 
 int journal_fence_note(struct journal *j, const struct file_id *id, uint32_t epoch,
-                       struct pending_entry *entry)
+                       struct journal_frame *entry)
 {
     struct fence **at = journal_fence_link(j, id), *f = *at;
 
@@ -86,14 +86,14 @@ int journal_fence_note(struct journal *j, const struct file_id *id, uint32_t epo
         return 0;
     }
     if (f != NULL && f->epoch > epoch) {
-        pending_entry_put(&j->pending, entry);
+        journal_index_put_frame(&j->index, entry);
         return 0;
     }
     if (f != NULL)
         fence_free(j, at);
     f = calloc(1, sizeof(*f));
     if (f == NULL) {
-        pending_entry_put(&j->pending, entry);
+        journal_index_put_frame(&j->index, entry);
         return -ENOMEM;
     }
     *f = (struct fence){
@@ -111,7 +111,7 @@ int journal_fence_note(struct journal *j, const struct file_id *id, uint32_t epo
 }
 
 /* Without the note in memory the frame would go, and what it took away could come back. */
-void journal_drop_note(struct journal *j, struct pending_entry *entry)
+void journal_drop_note(struct journal *j, struct journal_frame *entry)
 {
     struct drop_note *n = malloc(sizeof(*n));
 
@@ -125,7 +125,7 @@ void journal_drop_note(struct journal *j, struct pending_entry *entry)
 static void doubt_end(struct journal *j)
 {
     if (j->doubt != NULL)
-        pending_entry_put(&j->pending, j->doubt);
+        journal_index_put_frame(&j->index, j->doubt);
     j->doubt = NULL;
 }
 
@@ -150,7 +150,7 @@ void journal_notes_expire(struct journal *j)
         if (oldest != 0 && oldest < n->entry->place.segment)
             continue;
         list_remove(&n->link);
-        pending_entry_put(&j->pending, n->entry);
+        journal_index_put_frame(&j->index, n->entry);
         free(n);
     }
 }

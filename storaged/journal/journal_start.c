@@ -15,7 +15,7 @@
 
 enum { RESOLVERS_MAX = 16 };
 
-static int found_records(struct journal *j, struct pending_entry *entry,
+static int found_records(struct journal *j, struct journal_frame *entry,
                          const struct journal_record *e, const uint8_t *data, size_t len)
 {
     size_t head = RECORD_HEADER_BYTES + codec_overhang_bytes(e->codec, e->projection);
@@ -27,7 +27,7 @@ static int found_records(struct journal *j, struct pending_entry *entry,
         log_error("journal: a frame of records that makes no sense is left out");
         return 0;
     }
-    f = pending_get(&j->pending, &e->file, e->codec);
+    f = journal_index_get(&j->index, &e->file, e->codec);
     if (f == NULL)
         return -ENOMEM;
     if (f->codec != e->codec) {
@@ -35,16 +35,16 @@ static int found_records(struct journal *j, struct pending_entry *entry,
         return 0;
     }
     for (int i = 0; i < n && rc == 0; i++)
-        rc = pending_add_record(&j->pending, f, entry, e->projection,
-                                data + records[i].head_at, head, &records[i].header,
-                                records[i].body_at, records[i].body_len, journal_now(j));
+        rc = journal_index_add_record(
+            &j->index, f, entry, e->projection, data + records[i].head_at, head,
+            &records[i].header, records[i].body_at, records[i].body_len, journal_now(j));
     return rc;
 }
 
-static int found_mark(struct journal *j, struct pending_entry *entry,
+static int found_mark(struct journal *j, struct journal_frame *entry,
                       const struct journal_record *e)
 {
-    struct pending_file *f = pending_get(&j->pending, &e->file, e->codec);
+    struct pending_file *f = journal_index_get(&j->index, &e->file, e->codec);
     struct pending_mark m = { .first = e->first,
                               .end = e->end,
                               .version = e->version,
@@ -53,15 +53,15 @@ static int found_mark(struct journal *j, struct pending_entry *entry,
                               .keep_newer = e->keep_newer,
                               .passed = true };
 
-    return f == NULL ? -ENOMEM : pending_add_mark(&j->pending, f, entry, &m);
+    return f == NULL ? -ENOMEM : journal_index_add_mark(&j->index, f, entry, &m);
 }
 
-static int found_drop(struct journal *j, struct pending_entry *entry,
+static int found_drop(struct journal *j, struct journal_frame *entry,
                       const struct journal_record *e)
 {
-    struct pending_file *f = pending_find(&j->pending, &e->file.id);
+    struct pending_file *f = journal_index_find(&j->index, &e->file.id);
     struct pending_drop d = { e->first, e->end, e->version, e->epoch, e->projections };
-    int n = f == NULL ? 0 : pending_drop(&j->pending, f, &d);
+    int n = f == NULL ? 0 : journal_index_drop(&j->index, f, &d);
 
     if (n < 0)
         return n;
@@ -74,12 +74,12 @@ static int found_drop(struct journal *j, struct pending_entry *entry,
  * The bytes are lost, what they were is known: all versions up to the one of the frame are in doubt here, and the
  * newest that may have been here is answered as damaged.
  */
-static int found_damaged(struct journal *j, struct pending_entry *entry,
+static int found_damaged(struct journal *j, struct journal_frame *entry,
                          const struct journal_record *e)
 {
     size_t head_len = RECORD_HEADER_BYTES + codec_overhang_bytes(e->codec, e->projection);
     uint8_t head[RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX] = { 0 };
-    struct pending_file *f = pending_get(&j->pending, &e->file, e->codec);
+    struct pending_file *f = journal_index_get(&j->index, &e->file, e->codec);
     int rc = f == NULL ? -ENOMEM : 0;
 
     if (f == NULL || f->codec != e->codec || e->version == 0)
@@ -92,14 +92,14 @@ static int found_damaged(struct journal *j, struct pending_entry *entry,
         if (!journal_record_has_block(e, i))
             continue;
         damaged_head_put(head, f->hash, e->projection, h.block, h.version, false);
-        rc = pending_add_record(&j->pending, f, entry, e->projection, head, head_len, &h,
-                                0, 0, journal_now(j));
+        rc = journal_index_add_record(&j->index, f, entry, e->projection, head, head_len,
+                                      &h, 0, 0, journal_now(j));
     }
     return rc;
 }
 
 /* To be appended here, because it lies in another's segments, or the one of its own is damaged. */
-static int found_keep(struct pending_entry *entry, const uint8_t *data, size_t len)
+static int found_keep(struct journal_frame *entry, const uint8_t *data, size_t len)
 {
     entry->data = malloc(len);
     if (entry->data == NULL)
@@ -109,7 +109,7 @@ static int found_keep(struct pending_entry *entry, const uint8_t *data, size_t l
     return 0;
 }
 
-static int found(struct journal *j, struct pending_entry *entry,
+static int found(struct journal *j, struct journal_frame *entry,
                  const struct journal_record *e, const uint8_t *data, size_t len)
 {
     switch (entry->kind) {
@@ -132,7 +132,7 @@ static int on_found(void *arg, unsigned loop, uint8_t kind, const struct wal_pla
 {
     struct journal *j = arg;
     uint8_t wide[JOURNAL_RECORD_HEADER_BYTES];
-    struct pending_entry *entry;
+    struct journal_frame *entry;
     struct journal_record e;
     int rc = 0;
 
@@ -149,7 +149,7 @@ static int on_found(void *arg, unsigned loop, uint8_t kind, const struct wal_pla
     if (!j->config.hooks.owns(j->config.hooks.arg, &e.file.id) &&
         !journal_is_doubt(&e.file.id))
         return 0;
-    entry = pending_entry_new(&j->pending, place);
+    entry = journal_index_add_frame(&j->index, place);
     if (entry == NULL)
         return -ENOMEM;
     entry->kind = kind;
@@ -165,19 +165,19 @@ static int on_found(void *arg, unsigned loop, uint8_t kind, const struct wal_pla
         rc = found_keep(entry, data, len);
     if (rc == 0)
         rc = found(j, entry, &e, data, len);
-    pending_entry_put(&j->pending, entry);
+    journal_index_put_frame(&j->index, entry);
     return rc;
 }
 
 /* What was found damaged and nobody ever synced is a torn end: it was never here. */
 static void suspects_judge(struct journal *j)
 {
-    struct pending *p = &j->pending;
+    struct journal_index *p = &j->index;
 
     LIST_FOREACH_SAFE(file_node, &p->files) {
         struct pending_file *f = container_of(file_node, struct pending_file, link);
 
-        pending_hold(f);
+        pending_file_hold(f);
         PENDING_FOREACH_SAFE(node, f)
         {
             struct pending_record *r = container_of(node, struct pending_record, link);
@@ -187,9 +187,9 @@ static void suspects_judge(struct journal *j)
             if (wal_was_synced(j->scanned, r->entry->loop, &r->entry->place))
                 j->n_damaged++;
             else
-                pending_remove_record(p, r);
+                journal_index_remove_record(p, r);
         }
-        pending_put(p, f);
+        journal_index_put(p, f);
     }
     j->n_lost = j->scanned->n_lost;
     if (j->n_damaged > 0)
@@ -225,8 +225,8 @@ static void on_log_started(void *arg, int rc)
 
     j->start_rc = rc;
     j->wal_started = rc == 0;
-    LIST_FOREACH(node, &j->pending.entries) {
-        struct pending_entry *e = container_of(node, struct pending_entry, link);
+    LIST_FOREACH(node, &j->index.entries) {
+        struct journal_frame *e = container_of(node, struct journal_frame, link);
 
         if (rc == 0 && e->data == NULL && wal_adopt(j->wal, &e->place) != 0)
             j->start_rc = -EIO; /* it was there a moment ago */
@@ -267,15 +267,15 @@ static void on_resolved(void *arg, int rc)
 /* Held, so that it is known where the list goes on. */
 static struct pending_file *resolve_next(struct journal *j)
 {
-    struct list_node *files = &j->pending.files;
+    struct list_node *files = &j->index.files;
     struct list_node *node = j->resolved == NULL ? files->next : j->resolved->link.next;
     struct pending_file *next =
         node == files ? NULL : container_of(node, struct pending_file, link);
 
     if (next != NULL)
-        pending_hold(next);
+        pending_file_hold(next);
     if (j->resolved != NULL)
-        pending_put(&j->pending, j->resolved);
+        journal_index_put(&j->index, j->resolved);
     j->resolved = next;
     j->resolved_all = next == NULL;
     return next;
@@ -303,8 +303,8 @@ static void on_doubt_said(struct wal_append *a, int rc)
 {
     struct journal *j = container_of(a, struct journal, say);
 
-    if (rc == 0 && (j->doubt = pending_entry_new(&j->pending, &a->place)) != NULL)
-        journal_entry_init(j, j->doubt, JOURNAL_FENCE);
+    if (rc == 0 && (j->doubt = journal_index_add_frame(&j->index, &a->place)) != NULL)
+        journal_frame_init(j, j->doubt, JOURNAL_FENCE);
     else if (rc == 0)
         wal_release(j->wal, &a->place);
     j->keep_old |= j->doubt == NULL;
@@ -356,8 +356,8 @@ static void on_start_synced(struct wal_wait *w, int rc)
 static void on_start_said(struct wal_append *a, int rc)
 {
     struct journal *j = container_of(a, struct journal, say);
-    struct pending_entry *entry =
-        rc == 0 ? pending_entry_new(&j->pending, &a->place) : NULL;
+    struct journal_frame *entry =
+        rc == 0 ? journal_index_add_frame(&j->index, &a->place) : NULL;
 
     if (entry != NULL) {
         entry->kind = WAL_KIND_SYNCED;
@@ -445,9 +445,9 @@ void journal_start_step(struct journal *j)
         /* fall through */
     case START_SAY:
     case START_SAID:
-        if (j->pending.n_uncommitted > 0)
+        if (j->index.n_uncommitted > 0)
             log_info("journal: %llu records and marks wait for a commit",
-                     (unsigned long long)j->pending.n_uncommitted);
+                     (unsigned long long)j->index.n_uncommitted);
         start_end(j);
         return;
     case START_DONE:
@@ -468,9 +468,9 @@ void journal_start(struct journal *j, void (*done)(void *arg, int rc), void *arg
 
 static void serve(struct journal *j)
 {
-    LIST_FOREACH(node, &j->pending.files)
+    LIST_FOREACH(node, &j->index.files)
         journal_queue_file(j, container_of(node, struct pending_file, link));
-    if (!list_is_empty(&j->pending.entries))
+    if (!list_is_empty(&j->index.entries))
         journal_timer_start(j);
     j->serve_done(j->serve_arg);
 }

@@ -207,7 +207,7 @@ static enum op_next alloc_ranges(struct alloc_op *a)
 /* Marks that are not applied yet were made before this, and are not to free it. */
 static enum op_next alloc_keep(struct alloc_op *a)
 {
-    struct pending_file *f = a->rc == 0 ? op_pending(&a->op) : NULL;
+    struct pending_file *f = a->rc == 0 ? op_pending_file(&a->op) : NULL;
 
     LIST_FOREACH(node, f == NULL ? &a->op.room.link : &f->marks) {
         struct pending_mark *m = container_of(node, struct pending_mark, link);
@@ -226,7 +226,7 @@ static enum op_next alloc_keep(struct alloc_op *a)
 static bool is_awaited(const struct alloc_op *a, const struct proj *proj,
                        struct disk_range r)
 {
-    struct pending_file *f = op_pending(&a->op);
+    struct pending_file *f = op_pending_file(&a->op);
     uint64_t first = geometry_extent_of(&proj->geo, r.from);
     uint64_t end = geometry_extent_of(&proj->geo, r.to - 1) + EXTENT_BLOCKS;
 

@@ -212,7 +212,7 @@ static enum op_next fence_append(struct op *op)
     struct fence_op *f = (struct fence_op *)op;
     uint32_t epoch = journal_fence(op->st->journal, &op->ref.id);
     struct journal_record e = { .kind = JOURNAL_FENCE, .file = op_file(op) };
-    struct pending_entry *entry;
+    struct journal_frame *entry;
     enum op_next next;
 
     if (op->append == NULL && epoch >= f->epoch) {
@@ -329,7 +329,7 @@ static unsigned drop_heads(struct drop_op *d, const struct proj *proj)
             state = RECORD_IS_DAMAGED; /* the file was cut short */
         if (state == RECORD_IS_DAMAGED
                 ? d->d.projections == 0
-                : h.version == 0 || !pending_is_dropped(&d->d, d->p, h.version))
+                : h.version == 0 || !pending_drop_covers(&d->d, d->p, h.version))
             continue;
         /* Unknown, in a partial file; but not to who says that no record was ever here. */
         memset(p, 0, proj->geo.head_bytes);
@@ -386,7 +386,7 @@ static enum op_next drop_in_proj(struct drop_op *d, struct proj *proj)
 static bool is_not_needed(const struct drop_op *d, unsigned p)
 {
     const struct op *op = &d->op;
-    const struct pending_file *f = op_pending(op);
+    const struct pending_file *f = op_pending_file(op);
 
     if ((d->d.projections >> p & 1) == 0 || d->d.first != 0 || d->d.end != UINT64_MAX ||
         op->ref.storages[p] == identity_storage_id(op->st->config.identity))
@@ -412,8 +412,8 @@ static bool is_spoiled(const struct drop_op *d)
 /* Nothing is here any more that could be applied to anything: as after a start. */
 static void drop_unheld(struct op *op)
 {
-    if (object_present(op->obj) == 0 && op_pending(op) != NULL)
-        pending_remove_all(journal_pending(op->st->journal), op_pending(op));
+    if (object_present(op->obj) == 0 && op_pending_file(op) != NULL)
+        journal_index_remove_all(journal_get_index(op->st->journal), op_pending_file(op));
 }
 
 static enum op_next drop_spoiled(struct drop_op *d)
@@ -495,7 +495,7 @@ static enum op_next drop_in_place(struct op *op)
 
 static bool drop_has_pending(const struct drop_op *d)
 {
-    const struct pending_file *f = op_pending(&d->op);
+    const struct pending_file *f = op_pending_file(&d->op);
 
     if (f == NULL)
         return false;
@@ -504,14 +504,14 @@ static bool drop_has_pending(const struct drop_op *d)
         const struct pending_record *r = container_of(node, struct pending_record, link);
 
         if (r->block >= d->d.first && r->block < d->d.end &&
-            pending_is_dropped(&d->d, r->projection, r->version))
+            pending_drop_covers(&d->d, r->projection, r->version))
             return true;
     }
     LIST_FOREACH(node, &f->marks) {
         const struct pending_mark *m = container_of(node, struct pending_mark, link);
 
         if (m->first < d->d.end && m->end > d->d.first &&
-            pending_is_dropped(&d->d, PROJECTION_ANY, m->version))
+            pending_drop_covers(&d->d, PROJECTION_ANY, m->version))
             return true;
     }
     return false;
@@ -628,17 +628,17 @@ struct resolve_op {
 static enum op_next resolve_enter(struct op *op)
 {
     struct resolve_op *r = (struct resolve_op *)op;
-    struct pending *p = journal_pending(op->st->journal);
+    struct journal_index *p = journal_get_index(op->st->journal);
     enum op_next next = op_enter(op);
     struct pending_file *f;
 
     if (next != OP_GO)
         return next;
-    f = op_pending(op);
+    f = op_pending_file(op);
     if (f == NULL)
         return OP_GO;
     if (object_present(op->obj) == 0) { /* it was removed */
-        pending_remove_all(p, f);
+        journal_index_remove_all(p, f);
         return OP_GO;
     }
     r->blocks = malloc((f->n_records + 1) * sizeof(r->blocks[0]));
@@ -656,24 +656,24 @@ static enum op_next resolve_enter(struct op *op)
 /* Older than what lies there: it was applied, or followed by one that was. The same: it was about to be. */
 static void resolve_judge(struct resolve_op *r, struct proj *proj)
 {
-    struct pending *p = journal_pending(r->op.st->journal);
+    struct journal_index *p = journal_get_index(r->op.st->journal);
     const struct resolve_block *b = &r->blocks[r->at];
     uint64_t mark = marks_find(proj_marks(proj), b->block);
     struct record_header h;
     enum record_state state =
         op_inspect(&r->op, b->projection, b->block, r->scan.buf, &h);
-    struct pending_record *x =
-        pending_at_most(p, op_pending(&r->op), b->projection, b->block, b->version);
+    struct pending_record *x = journal_index_at_most(p, op_pending_file(&r->op),
+                                                     b->projection, b->block, b->version);
 
     if (x == NULL || x->version != b->version)
         return;
     if (mark > x->version || (state != RECORD_IS_DAMAGED && h.version > x->version))
-        pending_remove_record(p, x);
+        journal_index_remove_record(p, x);
     else if (state != RECORD_IS_DAMAGED && h.version == x->version && x->damaged)
-        pending_remove_record(p, x); /* it lies there, and its crc will tell */
+        journal_index_remove_record(p, x); /* it lies there, and its crc will tell */
     else if (state != RECORD_IS_DAMAGED && h.version == x->version)
-        pending_commit_range(p, x->file, b->block, b->block + 1, b->version,
-                             env_now_ns(r->op.st->env));
+        journal_index_commit_range(p, x->file, b->block, b->block + 1, b->version,
+                                   env_now_ns(r->op.st->env));
 }
 
 /*
@@ -683,15 +683,16 @@ static void resolve_judge(struct resolve_op *r, struct proj *proj)
 static enum op_next resolve_absent(struct resolve_op *r)
 {
     const struct resolve_block *b = &r->blocks[r->at];
-    struct pending *p = journal_pending(r->op.st->journal);
+    struct journal_index *p = journal_get_index(r->op.st->journal);
     enum op_next next = op_seek_aside(&r->op, b->projection);
     struct pending_record *x;
 
     if (next != OP_GO || (r->op.obj->emptied >> b->projection & 1) != 0)
         return next;
-    x = pending_at_most(p, op_pending(&r->op), b->projection, b->block, b->version);
+    x = journal_index_at_most(p, op_pending_file(&r->op), b->projection, b->block,
+                              b->version);
     if (x != NULL && x->version == b->version)
-        pending_remove_record(p, x);
+        journal_index_remove_record(p, x);
     return OP_GO;
 }
 
@@ -788,7 +789,7 @@ static enum op_next resolve_mark_in(struct resolve_op *r, struct proj *proj)
 /* The next mark, by version; false: no more. Pieces of one version are looked at as one. */
 static bool resolve_next_mark(struct resolve_op *r)
 {
-    const struct pending_file *f = op_pending(&r->op);
+    const struct pending_file *f = op_pending_file(&r->op);
 
     r->mark.version = 0;
     if (f == NULL)
@@ -810,19 +811,19 @@ static bool resolve_next_mark(struct resolve_op *r)
 
 static void resolve_mark_end(struct resolve_op *r)
 {
-    struct pending_file *f = op_pending(&r->op);
+    struct pending_file *f = op_pending_file(&r->op);
 
     r->marks_done = r->mark.version;
     if (f == NULL || !r->here)
         return;
-    pending_hold(f);
+    pending_file_hold(f);
     LIST_FOREACH_SAFE(node, &f->marks) {
         struct pending_mark *m = container_of(node, struct pending_mark, link);
 
         if (m->version == r->mark.version)
-            pending_remove_mark(journal_pending(r->op.st->journal), f, m);
+            journal_index_remove_mark(journal_get_index(r->op.st->journal), f, m);
     }
-    pending_put(journal_pending(r->op.st->journal), f);
+    journal_index_put(journal_get_index(r->op.st->journal), f);
 }
 
 static enum op_next resolve_marks(struct op *op)
@@ -855,7 +856,7 @@ static enum op_next resolve_marks(struct op *op)
 /* This file cannot be read: what is pending of it stays, though it may be older than what lies there. */
 static void resolve_later(struct op *op)
 {
-    struct pending_file *f = op_pending(op);
+    struct pending_file *f = op_pending_file(op);
 
     if (f != NULL)
         f->unresolved = true;

@@ -147,7 +147,7 @@ static enum op_next check_proj(struct mark_op *m, struct proj *proj)
 /* What is pending counts as if it lay there; the same mark again is done. */
 static void check_pending(struct mark_op *m)
 {
-    struct pending_file *f = is_applier(m) ? NULL : op_pending(&m->op);
+    struct pending_file *f = is_applier(m) ? NULL : op_pending_file(&m->op);
 
     if (f == NULL)
         return;
@@ -160,7 +160,7 @@ static void check_pending(struct mark_op *m)
             m->stale = x->version;
         /* one that was applied may be so only to projections that were here then */
         m->is_here |= !x->applied && x->version == m->version && x->first <= m->first &&
-                      x->end >= m->end && op_entry_is_good(&m->op, x->entry);
+                      x->end >= m->end && op_frame_is_good(&m->op, x->entry);
     }
     PENDING_FOREACH(node, f)
     {
@@ -185,7 +185,7 @@ static bool check_fence(struct mark_op *m)
  * fail for good. */
 static enum op_next check_room(struct mark_op *m)
 {
-    struct pending_file *f = op_pending(&m->op);
+    struct pending_file *f = op_pending_file(&m->op);
 
     if (is_small(m) || m->is_here)
         return OP_GO;
@@ -486,7 +486,7 @@ static void mark_forget_written(struct mark_op *m, const struct proj *proj)
 /* Space that was reserved after the mark was made stays reserved. */
 static void mark_see_kept(struct mark_op *m)
 {
-    struct pending_file *f = is_applier(m) ? op_pending(&m->op) : NULL;
+    struct pending_file *f = is_applier(m) ? op_pending_file(&m->op) : NULL;
 
     m->keep_first = m->keep_end = 0;
     LIST_FOREACH(node, f == NULL ? &m->op.room.link : &f->marks) {
@@ -633,7 +633,7 @@ static enum op_next mark_put_aside(struct mark_op *m)
     /* Its version stays the same, so no fresh epoch helps: spares take the mark instead. */
     if (next == OP_BAD && m->op.rc == -EREMCHG && m->keep_newer)
         m->op.rc = -EUCLEAN;
-    if (op_pending(&m->op) == NULL || op_pending(&m->op)->n_marks == 0)
+    if (op_pending_file(&m->op) == NULL || op_pending_file(&m->op)->n_marks == 0)
         m->is_here = false; /* it may have been */
     return next;
 }
@@ -668,16 +668,16 @@ static enum op_next mark_wait_room(struct mark_op *m)
 
 static int append_index(struct mark_op *m)
 {
-    struct pending *p = journal_pending(m->op.st->journal);
+    struct journal_index *p = journal_get_index(m->op.st->journal);
     struct storage_file file = op_file(&m->op);
-    struct pending_file *f = pending_get(p, &file, m->op.ref.codec);
+    struct pending_file *f = journal_index_get(p, &file, m->op.ref.codec);
     struct pending_mark mark = { .first = m->first,
                                  .end = m->end,
                                  .version = m->version,
                                  .since_ns = env_now_ns(m->op.st->env),
                                  .projection = (uint8_t)m->projection,
                                  .keep_newer = m->keep_newer };
-    int rc = f == NULL ? -ENOMEM : pending_add_mark(p, f, m->op.entry, &mark);
+    int rc = f == NULL ? -ENOMEM : journal_index_add_mark(p, f, m->op.entry, &mark);
 
     if (f != NULL && (m->op.st->config.mutant & MUTANT_NO_COMMIT_RULE) != 0)
         journal_commit_range(m->op.st->journal, &m->op.ref.id, 0, UINT64_MAX, UINT64_MAX);
@@ -817,7 +817,7 @@ static void apply_step(struct op *op)
     };
     struct mark_op *m = (struct mark_op *)op;
     enum op_next next = mark_run(m, steps, (int)(sizeof(steps) / sizeof(steps[0])));
-    struct pending_file *f = op_pending(op);
+    struct pending_file *f = op_pending_file(op);
 
     if (next == OP_WAIT)
         return;

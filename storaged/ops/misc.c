@@ -129,7 +129,7 @@ static void sync_tell_marks(struct sync_told *t, const struct pending_file *f,
 
 static void sync_tell_loose(struct op *op, struct sync_told *t, Rozo__StSyncResp *resp)
 {
-    const struct pending_file *f = op_pending(op);
+    const struct pending_file *f = op_pending_file(op);
 
     resp->loose_from = UINT64_MAX;
     t->n = t->n_ranges = 0;
@@ -379,7 +379,7 @@ static enum op_next next_in_proj(struct next_op *x, struct proj *proj)
 /* What is pending counts as if it lay there. */
 static int next_pending(struct next_op *x)
 {
-    struct pending_file *f = op_pending(&x->op);
+    struct pending_file *f = op_pending_file(&x->op);
     struct marks one = { .n = 1 };
     int rc = 0;
 

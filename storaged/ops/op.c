@@ -266,7 +266,7 @@ void op_free(struct op *op)
     if (op->free != NULL)
         op->free(op);
     if (op->entry != NULL)
-        pending_entry_put(journal_pending(st->journal), op->entry);
+        journal_index_put_frame(journal_get_index(st->journal), op->entry);
     free(op->front);
     free(op);
     assert(st->n_ops > 0);
@@ -283,9 +283,9 @@ void op_enter_again(struct op *op)
     op->enter_state = 0;
 }
 
-struct pending_file *op_pending(const struct op *op)
+struct pending_file *op_pending_file(const struct op *op)
 {
-    return pending_find(journal_pending(op->st->journal), &op->ref.id);
+    return journal_index_find(journal_get_index(op->st->journal), &op->ref.id);
 }
 
 void op_finish(struct op *op, uint16_t status)

@@ -129,7 +129,7 @@ struct op {
     bool syncing, sending;
     bool dropping_again;
     struct op_append *append;    /* owned; under way */
-    struct pending_entry *entry; /* referenced; what was appended */
+    struct journal_frame *entry; /* referenced; what was appended */
     struct wal_wait wal_wait;
     uint64_t wal_number; /* of the newest frame that it covers */
     bool wal_waiting, wal_joined;
@@ -321,7 +321,7 @@ enum record_state op_inspect(const struct op *op, unsigned p, uint64_t block,
 /* ---- the journal ---- */
 
 /** What is pending of the op's file; NULL: nothing. */
-struct pending_file *op_pending(const struct op *op);
+struct pending_file *op_pending_file(const struct op *op);
 /** Should who asked sync and commit soon? */
 bool op_has_pressure(const struct op *op);
 /**
@@ -342,7 +342,7 @@ enum op_next op_append(struct op *op, uint8_t kind, const struct iovec *iov,
  */
 enum op_next op_append_drop(struct op *op, const struct pending_drop *d, uint8_t *header);
 /** Is it as safe as one appended now? Not when a sync of the journal failed since. */
-bool op_entry_is_good(const struct op *op, const struct pending_entry *entry);
+bool op_frame_is_good(const struct op *op, const struct journal_frame *entry);
 /** Is all that is pending of its file on stable storage already? */
 bool op_file_is_synced(const struct op *op);
 /** Begin a sync of the journal, and wait for it. */

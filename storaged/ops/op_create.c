@@ -270,7 +270,7 @@ static enum op_next aside_begin(struct op *op, unsigned p, uint64_t version)
 /* Marks are for all that is here. */
 static bool is_mark_wanted(const struct op *op, unsigned p)
 {
-    const struct pending_file *f = op_pending(op);
+    const struct pending_file *f = op_pending_file(op);
 
     return f != NULL && f->n_marks > 0 &&
            (object_present(op->obj) & ~(UINT32_C(1) << p)) != 0;
@@ -334,7 +334,7 @@ static enum op_next aside_drop(struct op *op, unsigned p)
     };
     enum op_next next;
 
-    if (op->append == NULL && op_pending(op) != NULL) /* perhaps unsynced */
+    if (op->append == NULL && op_pending_file(op) != NULL) /* perhaps unsynced */
         generations_lost_bytes(op->st->config.generations);
     if (op->front == NULL)
         op->front = malloc(PROJFILE_FRONT_BYTES);

@@ -14,7 +14,7 @@
 bool op_has_pressure(const struct op *op)
 {
     return journal_has_pressure(op->st->journal) ||
-           journal_has_many_marks(op_pending(op), PENDING_MARKS_MAX / 2);
+           journal_has_many_marks(op_pending_file(op), PENDING_MARKS_MAX / 2);
 }
 
 enum op_next op_journal_room(struct op *op, bool is_mark)
@@ -23,7 +23,7 @@ enum op_next op_journal_room(struct op *op, bool is_mark)
     uint64_t t = env_now_ns(op->st->env);
 
     if (!journal_is_full(j) &&
-        !(is_mark && journal_has_many_marks(op_pending(op), PENDING_MARKS_MAX)))
+        !(is_mark && journal_has_many_marks(op_pending_file(op), PENDING_MARKS_MAX)))
         return OP_GO;
     if (op->room_deadline_ns == 0)
         op->room_deadline_ns = t + ROOM_WAIT_MS * UINT64_C(1000000);
@@ -38,7 +38,7 @@ enum op_next op_journal_room(struct op *op, bool is_mark)
 enum op_next op_marks_first(struct op *op)
 {
     struct journal *j = op->st->journal;
-    struct pending_file *f = op_pending(op);
+    struct pending_file *f = op_pending_file(op);
 
     if (f == NULL || f->n_marks == 0 || op->waited_marks || f->applying)
         return OP_GO;
@@ -96,7 +96,7 @@ enum op_next op_append(struct op *op, uint8_t kind, const struct iovec *iov,
         op->append = NULL;
         return OP_BAD;
     }
-    op->entry = journal_entry_new(j, &op->append->a);
+    op->entry = journal_frame_new(j, &op->append->a);
     free(op->append);
     op->append = NULL;
     return op->entry == NULL ? op_bad(op, -ENOMEM) : OP_GO;
@@ -114,7 +114,7 @@ static enum op_next drop_once(struct op *op, const struct pending_drop *d,
                                 .version = d->keep,
                                 .epoch = d->epoch,
                                 .projections = d->projections };
-    struct pending_entry *entry;
+    struct journal_frame *entry;
     enum op_next next;
 
     if (op->append == NULL) {
@@ -129,7 +129,8 @@ static enum op_next drop_once(struct op *op, const struct pending_drop *d,
     op->entry = NULL;
     journal_drop_note(j, entry);
     op->rc = 0;
-    if (op_pending(op) != NULL && pending_drop(journal_pending(j), op_pending(op), d) < 0)
+    if (op_pending_file(op) != NULL &&
+        journal_index_drop(journal_get_index(j), op_pending_file(op), d) < 0)
         return op_bad(op, -ENOMEM);
     return OP_GO;
 }
@@ -147,7 +148,7 @@ enum op_next op_append_drop(struct op *op, const struct pending_drop *d, uint8_t
     return OP_GO;
 }
 
-bool op_entry_is_good(const struct op *op, const struct pending_entry *entry)
+bool op_frame_is_good(const struct op *op, const struct journal_frame *entry)
 {
     return entry->failures == wal_failures(journal_log(op->st->journal));
 }
@@ -166,7 +167,7 @@ static void on_op_wal_synced(struct wal_wait *w, int rc)
 
 bool op_file_is_synced(const struct op *op)
 {
-    return journal_file_is_synced(op->st->journal, op_pending(op));
+    return journal_file_is_synced(op->st->journal, op_pending_file(op));
 }
 
 void op_wal_sync_start(struct op *op)

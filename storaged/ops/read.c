@@ -21,7 +21,7 @@
 struct read_block {
     uint16_t body_len;           /* 0: no body in the answer */
     uint64_t body_at;            /* in the projection file, or in the file of `entry` */
-    struct pending_entry *entry; /* referenced; NULL: in place */
+    struct journal_frame *entry; /* referenced; NULL: in place */
 };
 
 /* Heads of one projection, made ready for the answer. */
@@ -61,7 +61,8 @@ static void heads_let_go(struct read_op *r, struct read_heads *rh)
 {
     for (unsigned i = 0; rh->blocks != NULL && i < r->n; i++) {
         if (rh->blocks[i].entry != NULL)
-            pending_entry_put(journal_pending(r->op.st->journal), rh->blocks[i].entry);
+            journal_index_put_frame(journal_get_index(r->op.st->journal),
+                                    rh->blocks[i].entry);
     }
     free(rh->blocks);
     rh->blocks = NULL;
@@ -141,7 +142,7 @@ static void judge_mark(struct read_op *r, struct read_heads *rh,
                        const struct pending_file *f, unsigned i, struct answer *a)
 {
     struct proj *proj = object_ready(r->op.obj, rh->projection);
-    const struct pending_mark *m = pending_mark_at(f, r->first + i, r->at_most);
+    const struct pending_mark *m = pending_file_mark_at(f, r->first + i, r->at_most);
 
     if (m == NULL ||
         (a->state == RECORD_IS_DAMAGED
@@ -155,11 +156,12 @@ static void judge_mark(struct read_op *r, struct read_heads *rh,
 static bool judge_record(struct read_op *r, struct read_heads *rh,
                          const struct pending_file *f, unsigned i, struct answer *a)
 {
-    struct pending_record *p = pending_at_most(journal_pending(r->op.st->journal), f,
-                                               rh->projection, r->first + i, r->at_most);
+    struct pending_record *p =
+        journal_index_at_most(journal_get_index(r->op.st->journal), f, rh->projection,
+                              r->first + i, r->at_most);
 
     if (p == NULL || (a->state != RECORD_IS_DAMAGED && p->version < a->version) ||
-        p->version < pending_mark_over(f, r->first + i, r->at_most))
+        p->version < pending_file_mark_over(f, r->first + i, r->at_most))
         return false;
     if (p->damaged) {
         *a = (struct answer){ .state = RECORD_IS_DAMAGED, .version = p->version };
@@ -228,7 +230,7 @@ static int heads_begin(struct read_op *r, unsigned projection)
 static void heads_end(struct read_op *r)
 {
     struct read_heads *best = &r->best, *next = &r->next;
-    const struct pending_file *f = op_pending(&r->op);
+    const struct pending_file *f = op_pending_file(&r->op);
 
     for (unsigned i = 0; i < r->n; i++)
         head_judge(r, next, f, i);
@@ -324,7 +326,7 @@ static bool next_run(struct read_op *r, unsigned *from, unsigned *to, size_t *le
 /* Where the body of block i lies. */
 static struct disk_file *body_file(const struct read_op *r, unsigned i)
 {
-    const struct pending_entry *entry = r->best.blocks[i].entry;
+    const struct journal_frame *entry = r->best.blocks[i].entry;
 
     return entry != NULL ? entry->place.file
                          : object_ready(r->op.obj, r->best.projection)->file;

@@ -62,7 +62,7 @@ static bool is_in_use(const struct op *op)
         if (object_ready(op->obj, p) != NULL)
             return true;
     }
-    return op_pending(op) != NULL;
+    return op_pending_file(op) != NULL;
 }
 
 static enum op_next name_open(struct remove_op *r)
@@ -158,8 +158,8 @@ static enum op_next names_gone(struct remove_op *r)
     object_kill(op->obj); /* even on failure: some may be gone */
     if (!r->unfinished)
         op_note_removed(op);
-    if (op_pending(op) != NULL)
-        pending_remove_all(journal_pending(op->st->journal), op_pending(op));
+    if (op_pending_file(op) != NULL)
+        journal_index_remove_all(journal_get_index(op->st->journal), op_pending_file(op));
     op->state = REMOVE_END;
     return op->rc == 0 || op->rc == -ENOENT ? OP_GO : OP_BAD;
 }

@@ -398,7 +398,7 @@ bool storage_next_unsettled(struct storage *st, uint64_t older_than_ns, uint64_t
 {
     uint64_t now_ns = env_now_ns(st->env);
 
-    LIST_FOREACH(node, &journal_pending(st->journal)->files) {
+    LIST_FOREACH(node, &journal_get_index(st->journal)->files) {
         struct pending_file *f = container_of(node, struct pending_file, link);
 
         if (f->serial <= *cursor || f->n_records + f->n_marks == f->n_committed)

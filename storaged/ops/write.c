@@ -103,11 +103,11 @@ static enum op_next write_enter(struct write_op *w)
 /* What lies below pending ones is older. */
 static bool heads_are_pending(const struct write_op *w)
 {
-    const struct pending_file *f = op_pending(&w->op);
+    const struct pending_file *f = op_pending_file(&w->op);
 
     for (unsigned i = 0; f != NULL && i < w->n; i++) {
-        if (pending_newest(journal_pending(w->op.st->journal), f, w->projection,
-                           w->first + i) == NULL)
+        if (journal_index_newest(journal_get_index(w->op.st->journal), f, w->projection,
+                                 w->first + i) == NULL)
             return false;
     }
     return f != NULL && !f->unresolved;
@@ -268,9 +268,9 @@ static size_t append_iov(struct write_op *w)
 /* From here on readers see it. */
 static int append_index(struct write_op *w)
 {
-    struct pending *p = journal_pending(w->op.st->journal);
+    struct journal_index *p = journal_get_index(w->op.st->journal);
     struct storage_file file = op_file(&w->op);
-    struct pending_file *f = pending_get(p, &file, w->op.ref.codec);
+    struct pending_file *f = journal_index_get(p, &file, w->op.ref.codec);
     size_t head_at = JOURNAL_RECORD_HEADER_BYTES, body_at = head_at;
     int rc = f == NULL ? -ENOMEM : 0;
 
@@ -282,9 +282,9 @@ static int append_index(struct write_op *w)
         if (!to_journal(w, i))
             continue;
         record_header_get(write_new_head(w, i), &h);
-        rc = pending_add_record(p, f, w->op.entry, w->projection, write_new_head(w, i),
-                                w->head_bytes, &h, body_at, w->blocks[i].body_len,
-                                env_now_ns(w->op.st->env));
+        rc = journal_index_add_record(p, f, w->op.entry, w->projection,
+                                      write_new_head(w, i), w->head_bytes, &h, body_at,
+                                      w->blocks[i].body_len, env_now_ns(w->op.st->env));
         body_at += w->blocks[i].body_len;
     }
     if (f != NULL && (w->op.st->config.mutant & MUTANT_NO_COMMIT_RULE) != 0)
@@ -436,7 +436,7 @@ void write_free(struct op *op)
     struct write_op *w = (struct write_op *)op;
 
     if (w->load != NULL)
-        pending_entry_put(journal_pending(op->st->journal), w->load);
+        journal_index_put_frame(journal_get_index(op->st->journal), w->load);
     free(w->iov);
     free(w->loaded);
     free(w->entry_header);

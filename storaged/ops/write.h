@@ -54,7 +54,7 @@ struct write_op {
     unsigned n_place, n_journal; /* blocks, by their way */
     unsigned n_pending;          /* of those that are here already */
     uint8_t *loaded;             /* applier: heads, then bodies; owned */
-    struct pending_entry *load;  /* being read; referenced */
+    struct journal_frame *load;  /* being read; referenced */
     unsigned load_at;            /* of blocks from here on */
     uint8_t *entry_header;       /* owned */
     bool no_space; /* only what replaces a record is written, then it is refused */

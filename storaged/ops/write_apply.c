@@ -30,8 +30,8 @@ static enum op_next apply_enter(struct write_op *w)
 static struct pending_record *apply_record(const struct write_op *w, unsigned i)
 {
     struct pending_record *r =
-        pending_newest(journal_pending(w->op.st->journal), op_pending(&w->op),
-                       w->projection, w->first + i);
+        journal_index_newest(journal_get_index(w->op.st->journal),
+                             op_pending_file(&w->op), w->projection, w->first + i);
 
     while (r != NULL && !r->committed)
         r = r->older;
@@ -125,10 +125,10 @@ static void apply_check(struct write_op *w)
 /* Bodies, as many at a time as lie without a gap in one frame. */
 static enum op_next apply_load(struct write_op *w)
 {
-    struct pending *p = journal_pending(w->op.st->journal);
+    struct journal_index *p = journal_get_index(w->op.st->journal);
 
     if (w->load != NULL) {
-        pending_entry_put(p, w->load);
+        journal_index_put_frame(p, w->load);
         w->load = NULL;
         if (w->op.rc != 0)
             return OP_BAD;
@@ -182,7 +182,7 @@ static enum op_next apply_load(struct write_op *w)
 /* Blocks that are known to have heads: what lies there is older, and nobody asks what it is. */
 static bool heads_are_older(const struct write_op *w)
 {
-    const struct pending_file *f = op_pending(&w->op);
+    const struct pending_file *f = op_pending_file(&w->op);
 
     return f != NULL && !f->unresolved &&
            marks_cover(proj_written(write_proj(w)), w->first, w->first + w->n);
@@ -202,8 +202,9 @@ static enum op_next apply_judge(struct write_op *w)
     bool blind = heads_are_older(w);
 
     w->n_place = 0;
-    if (op_pending(&w->op) != NULL)
-        pending_marks_pass(op_pending(&w->op), w->first, w->first + w->n, w->newest);
+    if (op_pending_file(&w->op) != NULL)
+        pending_file_marks_pass(op_pending_file(&w->op), w->first, w->first + w->n,
+                                w->newest);
     for (unsigned i = 0; i < w->n; i++) {
         struct write_block *b = &w->blocks[i];
         struct record_header h;
@@ -228,12 +229,12 @@ static enum op_next apply_judge(struct write_op *w)
 /* It lies there now; what comes next is a sync. */
 static void apply_done(struct write_op *w)
 {
-    struct pending_file *f = op_pending(&w->op);
+    struct pending_file *f = op_pending_file(&w->op);
 
     for (unsigned i = 0; f != NULL && i < w->n; i++) {
         struct pending_record *r =
-            pending_at_most(journal_pending(w->op.st->journal), f, w->projection,
-                            w->first + i, w->blocks[i].version);
+            journal_index_at_most(journal_get_index(w->op.st->journal), f, w->projection,
+                                  w->first + i, w->blocks[i].version);
 
         if (r != NULL && r->committed && r->version == w->blocks[i].version)
             r->applied = true;
@@ -246,7 +247,7 @@ static void apply_forget(struct write_op *w, unsigned n)
     for (unsigned i = 0; i < n; i++) {
         for (struct pending_record *r = apply_record(w, i); r != NULL;
              r = apply_record(w, i))
-            pending_remove_record(journal_pending(w->op.st->journal), r);
+            journal_index_remove_record(journal_get_index(w->op.st->journal), r);
     }
 }
 

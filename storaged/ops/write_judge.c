@@ -114,7 +114,7 @@ static uint64_t judge_pending(struct write_op *w, unsigned i,
         *stale |= is_stale(w, i, old, &h, r->head);
     b->needs_space = b->body_len > 0 && r->body_len == 0;
     b->is_here = !r->damaged && !r->unread && h.version == b->version &&
-                 op_entry_is_good(&w->op, r->entry);
+                 op_frame_is_good(&w->op, r->entry);
     b->way = WAY_JOURNAL;
     return old;
 }
@@ -141,9 +141,9 @@ static uint64_t write_judge(struct write_op *w, unsigned i, const struct pending
 {
     struct write_block *b = &w->blocks[i];
     uint64_t block = w->first + i;
-    uint64_t mark = pending_mark_over(f, block, UINT64_MAX), old;
-    const struct pending_record *r =
-        pending_newest(journal_pending(w->op.st->journal), f, w->projection, block);
+    uint64_t mark = pending_file_mark_over(f, block, UINT64_MAX), old;
+    const struct pending_record *r = journal_index_newest(
+        journal_get_index(w->op.st->journal), f, w->projection, block);
 
     b->is_here = b->lost = b->unbound = b->replaces = false;
     if (r != NULL && is_below_place(w, i, r))
@@ -164,7 +164,7 @@ static bool is_fenced(const struct write_op *w, unsigned i, uint32_t fence,
 
 uint64_t write_find_stale(struct write_op *w)
 {
-    const struct pending_file *f = op_pending(&w->op);
+    const struct pending_file *f = op_pending_file(&w->op);
     uint32_t fence =
         op_is_decided(&w->op) ? 0 : journal_fence(w->op.st->journal, &w->op.ref.id);
     uint64_t newest = 0;

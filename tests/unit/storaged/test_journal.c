@@ -9,7 +9,7 @@
 
 #include "storaged/disk/patient.h"
 #include "storaged/format/projfile.h"
-#include "storaged/journal/pending.h"
+#include "storaged/journal/journal_index.h"
 #include "storaged/wal/wal.h"
 #include "tests/unit/storaged/world.h"
 

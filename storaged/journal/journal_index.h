@@ -1,5 +1,5 @@
 /*
- * pending.h - which records and marks wait in the journal, by file: the index that reads, writes and
+ * journal_index.h - which records and marks wait in the journal, by file: the index that reads, writes and
  * the applier look into. Memory only; the bodies are in the journal.
  *
  * A file has a struct pending_file as long as anything of it is pending; it does not depend on the cache
@@ -8,8 +8,8 @@
  *
  * Inside storaged/core only. One thread, no I/O. Lookups cost nothing where a file has none pending.
  */
-#ifndef ROZO_STORAGED_JOURNAL_PENDING_H
-#define ROZO_STORAGED_JOURNAL_PENDING_H
+#ifndef ROZO_STORAGED_JOURNAL_JOURNAL_INDEX_H
+#define ROZO_STORAGED_JOURNAL_JOURNAL_INDEX_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@
 enum { PENDING_EPOCHS_MAX = 16, PENDING_MARKS_MAX = 4096 };
 
 /* A frame of the journal that something is wanted of. */
-struct pending_entry {
+struct journal_frame {
     struct list_node link; /* in pending.entries, in the order of the journal */
     struct wal_place place;
     uint64_t number;  /* grows with every frame appended */
@@ -48,7 +48,7 @@ struct pending_record {
     struct pending_record *hash_next; /* of the newest of its block only */
     struct pending_record *older;     /* of the same block, owned */
     struct pending_file *file;
-    struct pending_entry *entry; /* referenced */
+    struct journal_frame *entry; /* referenced */
     uint64_t block, version;
     uint64_t since_ns; /* came at */
     uint32_t body_at;  /* in the entry */
@@ -72,7 +72,7 @@ struct pending_record {
 
 struct pending_mark {
     struct list_node link; /* in file->marks, oldest version first */
-    struct pending_entry *entry;
+    struct journal_frame *entry;
     uint64_t first, end, version;
     uint64_t since_ns;
     uint8_t projection; /* of the request; 255: none */
@@ -108,7 +108,7 @@ struct pending_file {
     uint64_t durable[PENDING_EPOCHS_MAX]; /* one for each epoch: committed up to there */
 };
 
-struct pending {
+struct journal_index {
     struct pending_file **buckets;
     unsigned n_buckets, n_files;
     struct pending_record **blocks; /* hash of the newest ones of each block */
@@ -117,72 +117,80 @@ struct pending {
     uint64_t n_serials, n_numbers;
     uint64_t n_records, n_marks, n_uncommitted;
     /** Of this frame nothing is wanted any more; it is freed when this returns. */
-    void (*unwanted)(void *arg, struct pending_entry *entry);
+    void (*unwanted)(void *arg, struct journal_frame *entry);
     void *arg;
 };
 
-int pending_init(struct pending *p,
-                 void (*unwanted)(void *arg, struct pending_entry *entry), void *arg);
+int journal_index_init(struct journal_index *p,
+                       void (*unwanted)(void *arg, struct journal_frame *entry),
+                       void *arg);
 /** Forgets all; unwanted() does not come. */
-void pending_close(struct pending *p);
+void journal_index_close(struct journal_index *p);
 
 /** NULL: nothing of it is pending. */
-struct pending_file *pending_find(const struct pending *p, const struct file_id *id);
-/** Find or make; NULL: out of memory. The code of a file that has records already stays what it is. One with nothing in it goes at the next pending_put() or removal. */
-struct pending_file *pending_get(struct pending *p, const struct storage_file *ref,
-                                 const struct codec *codec);
-void pending_hold(struct pending_file *f);
-void pending_put(struct pending *p, struct pending_file *f);
+struct pending_file *journal_index_find(const struct journal_index *p,
+                                        const struct file_id *id);
+/** Find or make; NULL: out of memory. The code of a file that has records already stays what it is. One with nothing in it goes at the next journal_index_put() or removal. */
+struct pending_file *journal_index_get(struct journal_index *p,
+                                       const struct storage_file *ref,
+                                       const struct codec *codec);
+void pending_file_hold(struct pending_file *f);
+void journal_index_put(struct journal_index *p, struct pending_file *f);
 
 /** A frame was appended, or found. One reference is the caller's. NULL: out of memory. */
-struct pending_entry *pending_entry_new(struct pending *p, const struct wal_place *place);
-void pending_entry_put(struct pending *p, struct pending_entry *e);
+struct journal_frame *journal_index_add_frame(struct journal_index *p,
+                                              const struct wal_place *place);
+void journal_index_put_frame(struct journal_index *p, struct journal_frame *e);
 
 /** The newest pending version of a block; ->older has the others. NULL: none. */
-struct pending_record *pending_newest(const struct pending *p,
-                                      const struct pending_file *f, unsigned projection,
-                                      uint64_t block);
+struct pending_record *journal_index_newest(const struct journal_index *p,
+                                            const struct pending_file *f,
+                                            unsigned projection, uint64_t block);
 /** The newest not above at_most. */
-struct pending_record *pending_at_most(const struct pending *p,
-                                       const struct pending_file *f, unsigned projection,
-                                       uint64_t block, uint64_t at_most);
+struct pending_record *journal_index_at_most(const struct journal_index *p,
+                                             const struct pending_file *f,
+                                             unsigned projection, uint64_t block,
+                                             uint64_t at_most);
 /** The newest mark over block that is not above at_most; NULL: none. */
-const struct pending_mark *pending_mark_at(const struct pending_file *f, uint64_t block,
-                                           uint64_t at_most);
+const struct pending_mark *pending_file_mark_at(const struct pending_file *f,
+                                                uint64_t block, uint64_t at_most);
 /** Its version; 0: none. */
-uint64_t pending_mark_over(const struct pending_file *f, uint64_t block,
-                           uint64_t at_most);
+uint64_t pending_file_mark_over(const struct pending_file *f, uint64_t block,
+                                uint64_t at_most);
 /** Something of this version goes in place in [first, end), whatever older marks wait there. */
-void pending_marks_pass(struct pending_file *f, uint64_t first, uint64_t end,
-                        uint64_t version);
+void pending_file_marks_pass(struct pending_file *f, uint64_t first, uint64_t end,
+                             uint64_t version);
 /** The newest mark that touches [first, end); 0: none. */
-uint64_t pending_marks_newest(const struct pending_file *f, uint64_t first, uint64_t end);
+uint64_t pending_file_marks_newest(const struct pending_file *f, uint64_t first,
+                                   uint64_t end);
 
 /**
  * Add a record (head_len bytes of head are copied). The same version again takes the place of the old one.
  * 0 or -ENOMEM. It is committed already when a commit of its epoch covers it. h->flags RECORD_DAMAGED: its bytes are lost; then it
  * takes no place of one that is whole.
  */
-int pending_add_record(struct pending *p, struct pending_file *f, struct pending_entry *e,
-                       unsigned projection, const uint8_t *head, size_t head_len,
-                       const struct record_header *h, size_t body_at, size_t body_len,
-                       uint64_t now_ns);
-int pending_add_mark(struct pending *p, struct pending_file *f, struct pending_entry *e,
-                     const struct pending_mark *mark);
+int journal_index_add_record(struct journal_index *p, struct pending_file *f,
+                             struct journal_frame *e, unsigned projection,
+                             const uint8_t *head, size_t head_len,
+                             const struct record_header *h, size_t body_at,
+                             size_t body_len, uint64_t now_ns);
+int journal_index_add_mark(struct journal_index *p, struct pending_file *f,
+                           struct journal_frame *e, const struct pending_mark *mark);
 /** The journal lost the bytes of r: all that is known of it is that it was here. */
-void pending_spoil(struct pending_record *r);
-void pending_remove_record(struct pending *p, struct pending_record *r);
-void pending_remove_mark(struct pending *p, struct pending_file *f,
-                         struct pending_mark *m);
+void pending_record_spoil(struct pending_record *r);
+void journal_index_remove_record(struct journal_index *p, struct pending_record *r);
+void journal_index_remove_mark(struct journal_index *p, struct pending_file *f,
+                               struct pending_mark *m);
 /** Everything of it, as when the file is removed. f may be gone then. */
-void pending_remove_all(struct pending *p, struct pending_file *f);
+void journal_index_remove_all(struct journal_index *p, struct pending_file *f);
 
 /** Versions of the same epoch up to `durable` are committed. True: that was news to some. */
-bool pending_commit(struct pending *p, struct pending_file *f, uint64_t durable,
-                    uint64_t now_ns);
+bool journal_index_commit(struct journal_index *p, struct pending_file *f,
+                          uint64_t durable, uint64_t now_ns);
 /** What is in these blocks and not above version is committed. */
-bool pending_commit_range(struct pending *p, struct pending_file *f, uint64_t first,
-                          uint64_t end, uint64_t version, uint64_t now_ns);
+bool journal_index_commit_range(struct journal_index *p, struct pending_file *f,
+                                uint64_t first, uint64_t end, uint64_t version,
+                                uint64_t now_ns);
 
 /*
  * What ST_DROP takes away: projections 0: what is newer than keep, of this epoch or before; else records of these
@@ -195,9 +203,10 @@ struct pending_drop {
     uint32_t projections;
 };
 /** Is a version of this projection (marks: 255) to be dropped? */
-bool pending_is_dropped(const struct pending_drop *d, unsigned projection,
-                        uint64_t version);
+bool pending_drop_covers(const struct pending_drop *d, unsigned projection,
+                         uint64_t version);
 /** Drop; f may be gone then. Returns how many records and marks it changed. -ENOMEM: nothing was done to a mark. */
-int pending_drop(struct pending *p, struct pending_file *f, const struct pending_drop *d);
+int journal_index_drop(struct journal_index *p, struct pending_file *f,
+                       const struct pending_drop *d);
 
 #endif

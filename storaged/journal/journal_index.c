@@ -1,12 +1,12 @@
 /*
- * pending.c - the index of what waits in the journal.
+ * journal_index.c - the index of what waits in the journal.
  *
  * In:     the ops of this folder and the journal. Thread: the storio loop.
  * Keeps:  a frame is wanted as long as a record, a mark or a reader of it is; of several versions of a
  *         block the newest is found first; a commit takes away what it makes unwanted.
  * Yours:  the hash tables.
  */
-#include "storaged/journal/pending.h"
+#include "storaged/journal/journal_index.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -19,9 +19,10 @@ enum { FILES_MIN = 64, BLOCKS_MIN = 256, ANY = 255 };
 
 /* ---- frames ---- */
 
-struct pending_entry *pending_entry_new(struct pending *p, const struct wal_place *place)
+struct journal_frame *journal_index_add_frame(struct journal_index *p,
+                                              const struct wal_place *place)
 {
-    struct pending_entry *e = calloc(1, sizeof(*e));
+    struct journal_frame *e = calloc(1, sizeof(*e));
 
     if (e == NULL)
         return NULL;
@@ -32,7 +33,7 @@ struct pending_entry *pending_entry_new(struct pending *p, const struct wal_plac
     return e;
 }
 
-void pending_entry_put(struct pending *p, struct pending_entry *e)
+void journal_index_put_frame(struct journal_index *p, struct journal_frame *e)
 {
     assert(e->n_refs > 0);
     if (--e->n_refs > 0)
@@ -51,7 +52,7 @@ static bool id_is(const struct file_id *a, const struct file_id *b)
 }
 
 /* Requests look several times: cheaper than the hash that goes into records. */
-static unsigned id_bucket(const struct pending *p, const struct file_id *id)
+static unsigned id_bucket(const struct journal_index *p, const struct file_id *id)
 {
     uint64_t x = (id->ino ^ (uint64_t)id->export_id << 32 ^ id->generation) *
                  UINT64_C(0x9e3779b97f4a7c15);
@@ -59,7 +60,8 @@ static unsigned id_bucket(const struct pending *p, const struct file_id *id)
     return (unsigned)(x >> 32) & (p->n_buckets - 1);
 }
 
-struct pending_file *pending_find(const struct pending *p, const struct file_id *id)
+struct pending_file *journal_index_find(const struct journal_index *p,
+                                        const struct file_id *id)
 {
     struct pending_file *f;
 
@@ -72,7 +74,7 @@ struct pending_file *pending_find(const struct pending *p, const struct file_id 
 }
 
 /* Twice the buckets, when there is memory for it. */
-static void files_grow(struct pending *p)
+static void files_grow(struct journal_index *p)
 {
     struct pending_file **more = calloc(2 * (size_t)p->n_buckets, sizeof(*more));
 
@@ -90,10 +92,11 @@ static void files_grow(struct pending *p)
     }
 }
 
-struct pending_file *pending_get(struct pending *p, const struct storage_file *ref,
-                                 const struct codec *codec)
+struct pending_file *journal_index_get(struct journal_index *p,
+                                       const struct storage_file *ref,
+                                       const struct codec *codec)
 {
-    struct pending_file *f = pending_find(p, &ref->id), **bucket;
+    struct pending_file *f = journal_index_find(p, &ref->id), **bucket;
 
     if (f != NULL && f->codec != codec && f->n_records == 0) { /* marks suit every code */
         f->ref = *ref;
@@ -122,7 +125,7 @@ struct pending_file *pending_get(struct pending *p, const struct storage_file *r
     return f;
 }
 
-static void file_maybe_free(struct pending *p, struct pending_file *f)
+static void file_maybe_free(struct journal_index *p, struct pending_file *f)
 {
     struct pending_file **at;
 
@@ -138,12 +141,12 @@ static void file_maybe_free(struct pending *p, struct pending_file *f)
     free(f);
 }
 
-void pending_hold(struct pending_file *f)
+void pending_file_hold(struct pending_file *f)
 {
     f->n_users++;
 }
 
-void pending_put(struct pending *p, struct pending_file *f)
+void journal_index_put(struct journal_index *p, struct pending_file *f)
 {
     assert(f->n_users > 0);
     f->n_users--;
@@ -169,7 +172,7 @@ static bool is_of(const struct pending_record *r, const struct pending_file *f,
 }
 
 /* The link that points at the newest of a block, or at the end of its chain. */
-static struct pending_record **newest_link(const struct pending *p,
+static struct pending_record **newest_link(const struct journal_index *p,
                                            const struct pending_file *f,
                                            unsigned projection, uint64_t block)
 {
@@ -181,25 +184,26 @@ static struct pending_record **newest_link(const struct pending *p,
     return at;
 }
 
-struct pending_record *pending_newest(const struct pending *p,
-                                      const struct pending_file *f, unsigned projection,
-                                      uint64_t block)
+struct pending_record *journal_index_newest(const struct journal_index *p,
+                                            const struct pending_file *f,
+                                            unsigned projection, uint64_t block)
 {
     return f == NULL || f->n_records == 0 ? NULL : *newest_link(p, f, projection, block);
 }
 
-struct pending_record *pending_at_most(const struct pending *p,
-                                       const struct pending_file *f, unsigned projection,
-                                       uint64_t block, uint64_t at_most)
+struct pending_record *journal_index_at_most(const struct journal_index *p,
+                                             const struct pending_file *f,
+                                             unsigned projection, uint64_t block,
+                                             uint64_t at_most)
 {
-    struct pending_record *r = pending_newest(p, f, projection, block);
+    struct pending_record *r = journal_index_newest(p, f, projection, block);
 
     while (r != NULL && r->version > at_most)
         r = r->older;
     return r;
 }
 
-static void blocks_grow(struct pending *p)
+static void blocks_grow(struct journal_index *p)
 {
     unsigned n = 2 * p->n_blocks_buckets;
     struct pending_record **more = calloc(n, sizeof(*more));
@@ -221,7 +225,7 @@ static void blocks_grow(struct pending *p)
     p->n_blocks_buckets = n;
 }
 
-static void count_commit(struct pending *p, struct pending_file *f, uint64_t now_ns)
+static void count_commit(struct journal_index *p, struct pending_file *f, uint64_t now_ns)
 {
     if (f->n_committed++ == 0)
         f->committed_ns = now_ns;
@@ -233,7 +237,7 @@ static unsigned record_bytes(const struct pending_record *r)
     return (unsigned)r->head_len + r->body_len;
 }
 
-static void record_free(struct pending *p, struct pending_record *r)
+static void record_free(struct journal_index *p, struct pending_record *r)
 {
     struct pending_file *f = r->file;
 
@@ -247,12 +251,12 @@ static void record_free(struct pending *p, struct pending_record *r)
     r->entry->n_bytes -= record_bytes(r);
     r->entry->n_committed -= r->committed;
     r->entry->n_damaged -= r->damaged;
-    pending_entry_put(p, r->entry);
+    journal_index_put_frame(p, r->entry);
     free(r);
 }
 
 /* Take r out of its block's chain and free it; its file stays. */
-static void record_cut(struct pending *p, struct pending_record *r)
+static void record_cut(struct journal_index *p, struct pending_record *r)
 {
     struct pending_record **at = newest_link(p, r->file, r->projection, r->block);
 
@@ -276,7 +280,7 @@ static void record_cut(struct pending *p, struct pending_record *r)
     record_free(p, r);
 }
 
-void pending_spoil(struct pending_record *r)
+void pending_record_spoil(struct pending_record *r)
 {
     r->entry->n_bytes -= r->body_len;
     r->entry->n_damaged += !r->damaged;
@@ -286,7 +290,7 @@ void pending_spoil(struct pending_record *r)
     damaged_head_put(r->head, r->file->hash, r->projection, r->block, r->version, false);
 }
 
-void pending_remove_record(struct pending *p, struct pending_record *r)
+void journal_index_remove_record(struct journal_index *p, struct pending_record *r)
 {
     struct pending_file *f = r->file;
 
@@ -295,7 +299,7 @@ void pending_remove_record(struct pending *p, struct pending_record *r)
 }
 
 /* What is older than a committed one nobody will ask for. */
-static void older_cut(struct pending *p, struct pending_record *r)
+static void older_cut(struct journal_index *p, struct pending_record *r)
 {
     while (r->older != NULL) {
         struct pending_record *older = r->older;
@@ -305,7 +309,8 @@ static void older_cut(struct pending *p, struct pending_record *r)
     }
 }
 
-static void record_commit(struct pending *p, struct pending_record *r, uint64_t now_ns)
+static void record_commit(struct journal_index *p, struct pending_record *r,
+                          uint64_t now_ns)
 {
     r->committed = true;
     r->entry->n_committed++;
@@ -324,7 +329,7 @@ static bool is_durable(const struct pending_file *f, uint64_t version)
     return false;
 }
 
-static void record_link(struct pending *p, struct pending_record *r)
+static void record_link(struct journal_index *p, struct pending_record *r)
 {
     struct pending_record **at = newest_link(p, r->file, r->projection, r->block);
 
@@ -343,12 +348,14 @@ static void record_link(struct pending *p, struct pending_record *r)
     *at = r;
 }
 
-int pending_add_record(struct pending *p, struct pending_file *f, struct pending_entry *e,
-                       unsigned projection, const uint8_t *head, size_t head_len,
-                       const struct record_header *h, size_t body_at, size_t body_len,
-                       uint64_t now_ns)
+int journal_index_add_record(struct journal_index *p, struct pending_file *f,
+                             struct journal_frame *e, unsigned projection,
+                             const uint8_t *head, size_t head_len,
+                             const struct record_header *h, size_t body_at,
+                             size_t body_len, uint64_t now_ns)
 {
-    struct pending_record *same = pending_at_most(p, f, projection, h->block, h->version);
+    struct pending_record *same =
+        journal_index_at_most(p, f, projection, h->block, h->version);
     struct pending_record *r = malloc(sizeof(*r) + head_len);
     bool was_committed = false;
     bool damaged = (h->flags & RECORD_DAMAGED) != 0;
@@ -397,8 +404,8 @@ int pending_add_record(struct pending *p, struct pending_file *f, struct pending
 
 /* ---- marks ---- */
 
-const struct pending_mark *pending_mark_at(const struct pending_file *f, uint64_t block,
-                                           uint64_t at_most)
+const struct pending_mark *pending_file_mark_at(const struct pending_file *f,
+                                                uint64_t block, uint64_t at_most)
 {
     const struct pending_mark *newest = NULL;
 
@@ -413,15 +420,16 @@ const struct pending_mark *pending_mark_at(const struct pending_file *f, uint64_
     return newest;
 }
 
-uint64_t pending_mark_over(const struct pending_file *f, uint64_t block, uint64_t at_most)
+uint64_t pending_file_mark_over(const struct pending_file *f, uint64_t block,
+                                uint64_t at_most)
 {
-    const struct pending_mark *m = pending_mark_at(f, block, at_most);
+    const struct pending_mark *m = pending_file_mark_at(f, block, at_most);
 
     return m == NULL ? 0 : m->version;
 }
 
-void pending_marks_pass(struct pending_file *f, uint64_t first, uint64_t end,
-                        uint64_t version)
+void pending_file_marks_pass(struct pending_file *f, uint64_t first, uint64_t end,
+                             uint64_t version)
 {
     LIST_FOREACH(node, &f->marks) {
         struct pending_mark *m = container_of(node, struct pending_mark, link);
@@ -431,7 +439,8 @@ void pending_marks_pass(struct pending_file *f, uint64_t first, uint64_t end,
     }
 }
 
-uint64_t pending_marks_newest(const struct pending_file *f, uint64_t first, uint64_t end)
+uint64_t pending_file_marks_newest(const struct pending_file *f, uint64_t first,
+                                   uint64_t end)
 {
     uint64_t newest = 0;
 
@@ -446,7 +455,8 @@ uint64_t pending_marks_newest(const struct pending_file *f, uint64_t first, uint
     return newest;
 }
 
-static void mark_free(struct pending *p, struct pending_file *f, struct pending_mark *m)
+static void mark_free(struct journal_index *p, struct pending_file *f,
+                      struct pending_mark *m)
 {
     list_remove(&m->link);
     f->n_marks--;
@@ -455,12 +465,12 @@ static void mark_free(struct pending *p, struct pending_file *f, struct pending_
         f->n_committed--;
     else
         p->n_uncommitted--;
-    pending_entry_put(p, m->entry);
+    journal_index_put_frame(p, m->entry);
     free(m);
 }
 
-void pending_remove_mark(struct pending *p, struct pending_file *f,
-                         struct pending_mark *m)
+void journal_index_remove_mark(struct journal_index *p, struct pending_file *f,
+                               struct pending_mark *m)
 {
     mark_free(p, f, m);
     file_maybe_free(p, f);
@@ -478,8 +488,8 @@ static void mark_link(struct pending_file *f, struct pending_mark *m)
 }
 
 /* [m->first, at) stays m, [at, m->end) is one of its own behind it. */
-static int mark_split(struct pending *p, struct pending_file *f, struct pending_mark *m,
-                      uint64_t at)
+static int mark_split(struct journal_index *p, struct pending_file *f,
+                      struct pending_mark *m, uint64_t at)
 {
     struct pending_mark *rest;
 
@@ -502,12 +512,13 @@ static int mark_split(struct pending *p, struct pending_file *f, struct pending_
 }
 
 /* The same of a mark over few blocks: without a walk over all records of the file. */
-static void mark_cut_blocks(struct pending *p, struct pending_file *f,
+static void mark_cut_blocks(struct journal_index *p, struct pending_file *f,
                             const struct pending_mark *m)
 {
     for (uint64_t block = m->first; block < m->end; block++) {
         for (unsigned i = 0; i < codec_n(f->codec); i++) {
-            struct pending_record *r = pending_at_most(p, f, i, block, m->version - 1);
+            struct pending_record *r =
+                journal_index_at_most(p, f, i, block, m->version - 1);
 
             while (r != NULL) {
                 struct pending_record *older = r->older;
@@ -520,8 +531,8 @@ static void mark_cut_blocks(struct pending *p, struct pending_file *f,
 }
 
 /* A committed mark makes what is older under it unwanted. */
-static void mark_commit(struct pending *p, struct pending_file *f, struct pending_mark *m,
-                        uint64_t now_ns)
+static void mark_commit(struct journal_index *p, struct pending_file *f,
+                        struct pending_mark *m, uint64_t now_ns)
 {
     m->committed = true;
     count_commit(p, f, now_ns);
@@ -538,8 +549,8 @@ static void mark_commit(struct pending *p, struct pending_file *f, struct pendin
     }
 }
 
-int pending_add_mark(struct pending *p, struct pending_file *f, struct pending_entry *e,
-                     const struct pending_mark *mark)
+int journal_index_add_mark(struct journal_index *p, struct pending_file *f,
+                           struct journal_frame *e, const struct pending_mark *mark)
 {
     struct pending_mark *m = malloc(sizeof(*m));
 
@@ -569,14 +580,14 @@ int pending_add_mark(struct pending *p, struct pending_file *f, struct pending_e
     return 0;
 }
 
-void pending_remove_all(struct pending *p, struct pending_file *f)
+void journal_index_remove_all(struct journal_index *p, struct pending_file *f)
 {
-    pending_hold(f);
+    pending_file_hold(f);
     PENDING_FOREACH_SAFE(node, f)
     record_cut(p, container_of(node, struct pending_record, link));
     LIST_FOREACH_SAFE(node, &f->marks)
         mark_free(p, f, container_of(node, struct pending_mark, link));
-    pending_put(p, f);
+    journal_index_put(p, f);
 }
 
 /* ---- commits ---- */
@@ -604,13 +615,13 @@ static bool durable_note(struct pending_file *f, uint64_t durable)
 }
 
 /* What of [first, end) is from `least` to `version`. */
-static bool commit(struct pending *p, struct pending_file *f, uint64_t first,
+static bool commit(struct journal_index *p, struct pending_file *f, uint64_t first,
                    uint64_t end, uint64_t least, uint64_t version, uint64_t now_ns)
 {
     struct list_node news;
     bool any;
 
-    pending_hold(f);
+    pending_file_hold(f);
     list_init(&news);
     LIST_FOREACH_SAFE(node, &f->records[false]) {
         struct pending_record *r = container_of(node, struct pending_record, link);
@@ -637,12 +648,12 @@ static bool commit(struct pending *p, struct pending_file *f, uint64_t first,
         mark_commit(p, f, m, now_ns);
         any = true;
     }
-    pending_put(p, f);
+    journal_index_put(p, f);
     return any;
 }
 
-bool pending_commit(struct pending *p, struct pending_file *f, uint64_t durable,
-                    uint64_t now_ns)
+bool journal_index_commit(struct journal_index *p, struct pending_file *f,
+                          uint64_t durable, uint64_t now_ns)
 {
     if (!durable_note(f, durable))
         return false;
@@ -650,16 +661,17 @@ bool pending_commit(struct pending *p, struct pending_file *f, uint64_t durable,
                   now_ns);
 }
 
-bool pending_commit_range(struct pending *p, struct pending_file *f, uint64_t first,
-                          uint64_t end, uint64_t version, uint64_t now_ns)
+bool journal_index_commit_range(struct journal_index *p, struct pending_file *f,
+                                uint64_t first, uint64_t end, uint64_t version,
+                                uint64_t now_ns)
 {
     return commit(p, f, first, end, 0, version, now_ns);
 }
 
 /* ---- drops ---- */
 
-bool pending_is_dropped(const struct pending_drop *d, unsigned projection,
-                        uint64_t version)
+bool pending_drop_covers(const struct pending_drop *d, unsigned projection,
+                         uint64_t version)
 {
     if (d->projections != 0 && projection == ANY)
         return d->epoch != 0 && version <= d->keep;
@@ -669,17 +681,18 @@ bool pending_is_dropped(const struct pending_drop *d, unsigned projection,
     return version > d->keep && version_epoch(version) <= d->epoch;
 }
 
-int pending_drop(struct pending *p, struct pending_file *f, const struct pending_drop *d)
+int journal_index_drop(struct journal_index *p, struct pending_file *f,
+                       const struct pending_drop *d)
 {
     int n = 0, rc = 0;
 
-    pending_hold(f);
+    pending_file_hold(f);
     PENDING_FOREACH_SAFE(node, f)
     {
         struct pending_record *r = container_of(node, struct pending_record, link);
 
         if (r->block < d->first || r->block >= d->end ||
-            !pending_is_dropped(d, r->projection, r->version))
+            !pending_drop_covers(d, r->projection, r->version))
             continue;
         record_cut(p, r);
         n++;
@@ -689,7 +702,7 @@ int pending_drop(struct pending *p, struct pending_file *f, const struct pending
 
         node = node->next;
         if (m->first >= d->end || m->end <= d->first ||
-            !pending_is_dropped(d, ANY, m->version))
+            !pending_drop_covers(d, ANY, m->version))
             continue;
         rc = mark_split(p, f, m, d->end);
         if (rc == 0)
@@ -701,16 +714,17 @@ int pending_drop(struct pending *p, struct pending_file *f, const struct pending
         mark_free(p, f, m);
         n++;
     }
-    pending_put(p, f);
+    journal_index_put(p, f);
     return rc < 0 ? rc : n;
 }
 
 /* ---- the beginning and the end ---- */
 
-int pending_init(struct pending *p,
-                 void (*unwanted)(void *arg, struct pending_entry *entry), void *arg)
+int journal_index_init(struct journal_index *p,
+                       void (*unwanted)(void *arg, struct journal_frame *entry),
+                       void *arg)
 {
-    *p = (struct pending){
+    *p = (struct journal_index){
         .n_buckets = FILES_MIN,
         .n_blocks_buckets = BLOCKS_MIN,
         .unwanted = unwanted,
@@ -723,13 +737,13 @@ int pending_init(struct pending *p,
     return p->buckets == NULL || p->blocks == NULL ? -ENOMEM : 0;
 }
 
-static void ignore(void *arg, struct pending_entry *entry)
+static void ignore(void *arg, struct journal_frame *entry)
 {
     (void)arg;
     (void)entry;
 }
 
-void pending_close(struct pending *p)
+void journal_index_close(struct journal_index *p)
 {
     p->unwanted = ignore;
     if (p->buckets != NULL && p->blocks != NULL) {
@@ -738,14 +752,14 @@ void pending_close(struct pending *p)
                 container_of(p->files.next, struct pending_file, link);
 
             f->n_users = 0;
-            pending_remove_all(p, f);
+            journal_index_remove_all(p, f);
         }
         while (!list_is_empty(&p->entries)) { /* held by who forgot to let go */
-            struct pending_entry *e =
-                container_of(p->entries.next, struct pending_entry, link);
+            struct journal_frame *e =
+                container_of(p->entries.next, struct journal_frame, link);
 
             e->n_refs = 1;
-            pending_entry_put(p, e);
+            journal_index_put_frame(p, e);
         }
     }
     free(p->buckets);
