@@ -72,7 +72,7 @@ struct disk_req {
     bool grow;
     bool more, aside, mapped; /* out */
     bool
-        anew; /* WRITE: what cannot be read of the pages at its ends may be given up (patient.h) */
+        anew; /* WRITE: what cannot be read of the pages at its ends may be given up (bad_page_disk.h) */
     struct disk_file *file; /* in; OPEN: out */
     const char *path, *to;
     unsigned n_names;
@@ -83,9 +83,10 @@ struct disk_req {
     void *arg;
     struct env_task task; /* the disk's */
     int rc;               /* the disk's */
-    unsigned n_lost;      /* out, patient.h: pages that turned out to be unreadable */
-    unsigned n_unread; /* out, of a READ, patient.h: pages that could not be read now */
-    void *above;       /* patient.h's, as the next */
+    unsigned n_lost; /* out, bad_page_disk.h: pages that turned out to be unreadable */
+    unsigned
+        n_unread; /* out, of a READ, bad_page_disk.h: pages that could not be read now */
+    void *above;  /* bad_page_disk.h's, as the next */
     disk_done_cb *above_done;
     union {
         uint64_t n_read, size, next, total;

@@ -855,7 +855,7 @@ int healer_open(const struct healer_config *config, struct healer **out, struct 
         return err_set(err, -ENOMEM, "out of memory");
     h->config = *config;
     h->env = config->env;
-    patient_disk_init(&h->disk, config->env, config->disk);
+    bad_page_disk_init(&h->disk, config->env, config->disk);
     h->config.disk = &h->disk.disk;
     config_defaults(&h->config);
     list_init(&h->asks);

@@ -9,7 +9,7 @@
 #define ROZO_STORAGED_HEAL_HEALER_INT_H
 
 #include "common/base/list.h"
-#include "storaged/disk/patient.h"
+#include "storaged/disk/bad_page_disk.h"
 #include "storaged/heal/healer.h"
 #include "storaged/heal/ledger.h"
 #include "storaged/heal/list.h"
@@ -279,8 +279,8 @@ struct scrub {
 struct healer {
     struct healer_config config;
     struct env *env;
-    struct patient_disk disk; /* above config.disk, and what that says from then on */
-    uint32_t us;              /* storage id; 0: not admitted */
+    struct bad_page_disk disk; /* above config.disk, and what that says from then on */
+    uint32_t us;               /* storage id; 0: not admitted */
     struct ledger *ledger;
     struct mender *mender, *scrub_mender; /* NULL before we are admitted */
     bool started, stopping;

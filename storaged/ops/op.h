@@ -16,8 +16,8 @@
 #include "common/base/bufpool.h"
 #include "common/env/env.h"
 #include "common/rpc/rpc.h"
+#include "storaged/disk/bad_page_disk.h"
 #include "storaged/disk/disk.h"
-#include "storaged/disk/patient.h"
 #include "storaged/journal/journal.h"
 #include "storaged/object/object.h"
 #include "storaged/ops/storage.h"
@@ -45,7 +45,7 @@ struct storage {
     struct storage_config config;
     struct env *env;
     struct disk *disk; /* = &patient.disk */
-    struct patient_disk patient;
+    struct bad_page_disk bad_pages;
     struct objects objects;
     struct journal *journal; /* owned */
     struct bufpool copies;   /* of bodies that go into answers */

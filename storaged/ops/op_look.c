@@ -205,7 +205,7 @@ static void look_unread(struct op *op)
 {
     op->obj->unread |= UINT32_C(1) << op->p;
     op->obj->unread_until_ns =
-        env_now_ns(op->st->env) + PATIENT_KNOWN_S * UINT64_C(1000000000);
+        env_now_ns(op->st->env) + BAD_PAGE_KNOWN_S * UINT64_C(1000000000);
 }
 
 static bool is_unread_due(const struct op *op)

@@ -342,10 +342,10 @@ void storage_serve(struct storage *st)
 void storage_health(const struct storage *st, Rozo__StHealthResp *out)
 {
     static char sick[] = "its disk fails: many errors in a short time";
-    const struct patient_disk *d = &st->patient;
+    const struct bad_page_disk *d = &st->bad_pages;
 
     journal_health(st->journal, out);
-    if (patient_disk_is_sick(d))
+    if (bad_page_disk_is_failing(d))
         out->problem = sick;
     out->unreadable_pages += d->n_known;
     out->disk_errors += d->n_read_errors + d->n_write_errors;
@@ -457,8 +457,8 @@ int storage_open(const struct storage_config *config, struct storage **out)
     if (st->config.journal_bytes == 0)
         st->config.journal_bytes = JOURNAL_BYTES_DEFAULT;
     st->env = config->env;
-    patient_disk_init(&st->patient, config->env, config->disk);
-    st->disk = &st->patient.disk;
+    bad_page_disk_init(&st->bad_pages, config->env, config->disk);
+    st->disk = &st->bad_pages.disk;
     st->copies.idle_max_bytes = COPIES_IDLE_MAX;
     st->stop_task.fn = on_stop_task;
     st->stop_wait.task.fn = on_stop_synced;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "storaged/disk/patient.h"
+#include "storaged/disk/bad_page_disk.h"
 #include "storaged/format/projfile.h"
 #include "storaged/journal/journal_index.h"
 #include "storaged/wal/wal.h"
@@ -1042,7 +1042,7 @@ static void what_cannot_be_read_ends(enum unread_end end)
     if (end == PAGE_COMES_BACK) {
         memdisk_peek(f, where, &byte, 1);
         memdisk_poke(&w.disk, f, where, &byte, 1);
-        env_virtual_advance_ms(&w.v, (PATIENT_KNOWN_S + 5) * 1000);
+        env_virtual_advance_ms(&w.v, (BAD_PAGE_KNOWN_S + 5) * 1000);
     } else {
         w.role = RPC_ROLE_NODE;
         write_ok(&w, 2, 3, V(1, 2));
@@ -1076,7 +1076,7 @@ static void what_cannot_be_read_goes(unsigned n_reads)
     assert_int_equal(world_durable(&w, V(1, 3)), OK);
     w.disk.hold_reads = false;
     memdisk_release(&w.disk);
-    env_virtual_advance_ms(&w.v, (PATIENT_KNOWN_S + 5) * 1000);
+    env_virtual_advance_ms(&w.v, (BAD_PAGE_KNOWN_S + 5) * 1000);
     expect(&w, 3, SEEN_HOLE, V(1, 3));
     world_free(&w);
 }

@@ -5,22 +5,22 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "storaged/disk/patient.h"
+#include "storaged/disk/bad_page_disk.h"
 #include "tests/lib/memdisk.h"
 #include "tests/unit/unit.h"
 
-enum { PAGES = 6, BAD = 2, SIZE = PAGES * PATIENT_PAGE - 1000 };
+enum { PAGES = 6, BAD = 2, SIZE = PAGES * BAD_PAGE_PAGE - 1000 };
 
 struct bench {
     struct env_virtual v;
     struct memdisk mem;
-    struct patient_disk patient;
+    struct bad_page_disk bad_pages;
     struct disk_file *file;
     struct disk_req dr;
     bool is_done;
     int rc;
     uint8_t bytes[SIZE];
-    uint8_t got[PAGES * PATIENT_PAGE];
+    uint8_t got[PAGES * BAD_PAGE_PAGE];
 };
 
 static void on_done(struct disk_req *dr, int rc)
@@ -40,7 +40,7 @@ static int ask(struct bench *b, struct disk_req dr)
     if (b->dr.file == NULL)
         b->dr.file = b->file;
     b->is_done = false;
-    disk_submit(&b->patient.disk, &b->dr);
+    disk_submit(&b->bad_pages.disk, &b->dr);
     assert_false(b->is_done);
     env_virtual_run_posted(&b->v);
     assert_true(b->is_done);
@@ -81,19 +81,19 @@ static void bench_init(struct bench **out)
     env_virtual_init(&b->v, 1);
     memdisk_init(&b->mem, &b->v);
     b->mem.fail_rc = -EIO;
-    patient_disk_init(&b->patient, &b->v.env, &b->mem.disk);
+    bad_page_disk_init(&b->bad_pages, &b->v.env, &b->mem.disk);
     assert_int_equal(
         ask(b, (struct disk_req){ .op = DISK_OPEN, .path = "f", .create = true }), 0);
     b->file = b->dr.file;
     for (unsigned i = 0; i < SIZE; i++)
-        b->bytes[i] = (uint8_t)(i * 7 + i / PATIENT_PAGE);
+        b->bytes[i] = (uint8_t)(i * 7 + i / BAD_PAGE_PAGE);
     assert_int_equal(write_at(b, 0, SIZE, false), 0);
     *out = b;
 }
 
 static void bench_free(struct bench *b)
 {
-    disk_close(&b->patient.disk, b->file);
+    disk_close(&b->bad_pages.disk, b->file);
     memdisk_free(&b->mem);
     env_virtual_close(&b->v);
     free(b);
@@ -103,9 +103,9 @@ static void bench_free(struct bench *b)
 static void check_got(const struct bench *b, uint64_t offset, uint64_t len, unsigned lost)
 {
     for (uint64_t i = offset; i < offset + len; i++) {
-        bool is_lost = (lost >> i / PATIENT_PAGE & 1) != 0;
+        bool is_lost = (lost >> i / BAD_PAGE_PAGE & 1) != 0;
 
-        assert_int_equal(b->got[i - offset], is_lost ? PATIENT_FILL : b->bytes[i]);
+        assert_int_equal(b->got[i - offset], is_lost ? BAD_PAGE_FILL : b->bytes[i]);
     }
 }
 
@@ -116,23 +116,23 @@ static void test_a_bad_page_costs_itself(void **state)
 
     (void)state;
     bench_init(&b);
-    memdisk_spoil(b->file, BAD * PATIENT_PAGE);
+    memdisk_spoil(b->file, BAD * BAD_PAGE_PAGE);
     assert_int_equal(read_at(b, 100, SIZE), 0);
     assert_int_equal(b->dr.n_read, SIZE - 100);
     assert_int_equal(b->dr.n_lost, 1);
     check_got(b, 100, SIZE - 100, 1u << BAD);
     /* It is known now: nobody tries it again, nor tells of it. */
     n_reads = b->mem.n_of[DISK_READ];
-    assert_int_equal(read_at(b, BAD * PATIENT_PAGE + 5, 50), 0);
+    assert_int_equal(read_at(b, BAD * BAD_PAGE_PAGE + 5, 50), 0);
     assert_int_equal(b->dr.n_lost, 0);
     assert_int_equal(b->mem.n_of[DISK_READ], n_reads);
-    check_got(b, BAD * PATIENT_PAGE + 5, 50, 1u << BAD);
+    check_got(b, BAD * BAD_PAGE_PAGE + 5, 50, 1u << BAD);
     assert_int_equal(ask(b, (struct disk_req){ .op = DISK_WARM, .len = SIZE }), -EIO);
     assert_int_equal(
-        ask(b, (struct disk_req){ .op = DISK_WARM, .len = 2 * PATIENT_PAGE }), 0);
+        ask(b, (struct disk_req){ .op = DISK_WARM, .len = 2 * BAD_PAGE_PAGE }), 0);
     /* After a while it is tried again: perhaps it was the cable. */
-    env_virtual_advance_ms(&b->v, PATIENT_KNOWN_S * 1000 + 1);
-    assert_int_equal(read_at(b, BAD * PATIENT_PAGE, 10), 0);
+    env_virtual_advance_ms(&b->v, BAD_PAGE_KNOWN_S * 1000 + 1);
+    assert_int_equal(read_at(b, BAD * BAD_PAGE_PAGE, 10), 0);
     assert_true(b->mem.n_of[DISK_READ] > n_reads);
     bench_free(b);
 }
@@ -179,7 +179,7 @@ static void test_one_error_is_tried_again(void **state)
 static void test_written_anew(void **state)
 {
     struct bench *b;
-    uint64_t at = BAD * PATIENT_PAGE + 1000;
+    uint64_t at = BAD * BAD_PAGE_PAGE + 1000;
 
     (void)state;
     bench_init(&b);
@@ -187,13 +187,13 @@ static void test_written_anew(void **state)
     assert_int_equal(write_at(b, at, 500, false), -EIO);
     assert_int_equal(write_at(b, at, 500, true), 0);
     assert_int_equal(b->dr.n_lost, 1);
-    assert_int_equal(b->patient.n_known, 0);
+    assert_int_equal(b->bad_pages.n_known, 0);
     assert_int_equal(read_at(b, 0, SIZE), 0);
     assert_int_equal(b->dr.n_lost, 0);
     for (unsigned i = 0; i < SIZE; i++) {
-        bool is_around = i / PATIENT_PAGE == BAD && (i < at || i >= at + 500);
+        bool is_around = i / BAD_PAGE_PAGE == BAD && (i < at || i >= at + 500);
 
-        assert_int_equal(b->got[i], is_around ? PATIENT_FILL : b->bytes[i]);
+        assert_int_equal(b->got[i], is_around ? BAD_PAGE_FILL : b->bytes[i]);
     }
     bench_free(b);
 }
@@ -202,18 +202,18 @@ static void test_written_anew(void **state)
 static void test_only_what_is_bad_is_given_up(void **state)
 {
     struct bench *b;
-    uint64_t at = (BAD - 2) * PATIENT_PAGE + 300, len = 2 * PATIENT_PAGE;
+    uint64_t at = (BAD - 2) * BAD_PAGE_PAGE + 300, len = 2 * BAD_PAGE_PAGE;
 
     (void)state;
     bench_init(&b);
     memdisk_spoil(b->file, at + len);
-    memdisk_spoil(b->file, at + PATIENT_PAGE); /* covered */
+    memdisk_spoil(b->file, at + BAD_PAGE_PAGE); /* covered */
     assert_int_equal(write_at(b, at, len, true), 0);
     assert_int_equal(read_at(b, 0, SIZE), 0);
     for (unsigned i = 0; i < SIZE; i++) {
-        bool is_behind = i / PATIENT_PAGE == BAD && i >= at + len;
+        bool is_behind = i / BAD_PAGE_PAGE == BAD && i >= at + len;
 
-        assert_int_equal(b->got[i], is_behind ? PATIENT_FILL : b->bytes[i]);
+        assert_int_equal(b->got[i], is_behind ? BAD_PAGE_FILL : b->bytes[i]);
     }
     assert_int_equal(memdisk_find(&b->mem, "f")->size, SIZE);
     bench_free(b);
@@ -226,11 +226,11 @@ static void test_a_whole_page_heals(void **state)
 
     (void)state;
     bench_init(&b);
-    memdisk_spoil(b->file, BAD * PATIENT_PAGE);
+    memdisk_spoil(b->file, BAD * BAD_PAGE_PAGE);
     assert_int_equal(read_at(b, 0, SIZE), 0);
-    assert_int_equal(b->patient.n_known, 1);
-    assert_int_equal(write_at(b, BAD * PATIENT_PAGE, PATIENT_PAGE, false), 0);
-    assert_int_equal(b->patient.n_known, 0);
+    assert_int_equal(b->bad_pages.n_known, 1);
+    assert_int_equal(write_at(b, BAD * BAD_PAGE_PAGE, BAD_PAGE_PAGE, false), 0);
+    assert_int_equal(b->bad_pages.n_known, 0);
     assert_int_equal(read_at(b, 0, SIZE), 0);
     check_got(b, 0, SIZE, 0);
     bench_free(b);
@@ -244,17 +244,17 @@ static void test_a_failing_device(void **state)
     (void)state;
     bench_init(&b);
     b->mem.fails = true;
-    for (unsigned i = 0; i < 2 * PATIENT_ERRORS_MAX; i++) {
-        assert_int_equal(write_at(b, i % PAGES * PATIENT_PAGE, 100, false), -EIO);
+    for (unsigned i = 0; i < 2 * BAD_PAGE_ERRORS_MAX; i++) {
+        assert_int_equal(write_at(b, i % PAGES * BAD_PAGE_PAGE, 100, false), -EIO);
     }
-    assert_true(patient_disk_is_sick(&b->patient));
+    assert_true(bad_page_disk_is_failing(&b->bad_pages));
     assert_int_equal(read_at(b, 0, 100), -EIO);
     assert_int_equal(write_at(b, 0, 100, true), -EIO);
-    assert_int_equal(b->patient.n_known, 0);
+    assert_int_equal(b->bad_pages.n_known, 0);
     b->mem.fails = false;
-    assert_int_equal(read_at(b, 3 * PATIENT_PAGE, 100), 0);
-    env_virtual_advance_ms(&b->v, 2 * PATIENT_WINDOW_S * 1000);
-    assert_false(patient_disk_is_sick(&b->patient));
+    assert_int_equal(read_at(b, 3 * BAD_PAGE_PAGE, 100), 0);
+    env_virtual_advance_ms(&b->v, 2 * BAD_PAGE_WINDOW_S * 1000);
+    assert_false(bad_page_disk_is_failing(&b->bad_pages));
     bench_free(b);
 }
 
@@ -267,9 +267,9 @@ static void test_a_closed_file_is_forgotten(void **state)
     bench_init(&b);
     memdisk_spoil(b->file, 0);
     assert_int_equal(read_at(b, 0, SIZE), 0);
-    assert_int_equal(b->patient.n_known, 1);
-    disk_close(&b->patient.disk, b->file);
-    assert_int_equal(b->patient.n_known, 0);
+    assert_int_equal(b->bad_pages.n_known, 1);
+    disk_close(&b->bad_pages.disk, b->file);
+    assert_int_equal(b->bad_pages.n_known, 0);
     assert_int_equal(ask(b, (struct disk_req){ .op = DISK_OPEN, .path = "f" }), 0);
     bench_free(b);
 }

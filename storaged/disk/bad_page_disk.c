@@ -1,15 +1,15 @@
 /*
- * patient.c - a disk above a disk that bears with pages that cannot be read.
+ * bad_page_disk.c - a disk above a disk that bears with pages that cannot be read.
  *
  * In:     disk_submit(). Thread: one.
  * Out:    the disk below.
  * Keeps:  a page is called unreadable only after several tries, and never while the device as a whole fails;
  *         nothing that can be read is given up.
- * Yours:  the numbers in patient.h.
+ * Yours:  the numbers in bad_page_disk.h.
  *
  * A request that went well costs one look at its result. One that did not: SIZE -> PAGE by page -> (WRITE) -> the callback.
  */
-#include "storaged/disk/patient.h"
+#include "storaged/disk/bad_page_disk.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -20,8 +20,8 @@
 
 /* A read or write that is gone through page by page. */
 struct patience {
-    struct patient_disk *d; /* borrowed */
-    struct disk_req *req;   /* the caller's */
+    struct bad_page_disk *d; /* borrowed */
+    struct disk_req *req;    /* the caller's */
     enum { PATIENCE_SIZE, PATIENCE_PAGE, PATIENCE_WRITE } state;
     uint64_t size;     /* of the file */
     uint64_t from, to; /* whole pages; of a read not behind the end of the file */
@@ -34,19 +34,19 @@ struct patience {
     struct disk_req dr;
 };
 
-static struct patient_disk *patient_of(struct disk *disk)
+static struct bad_page_disk *bad_page_disk_of(struct disk *disk)
 {
-    return (struct patient_disk *)disk;
+    return (struct bad_page_disk *)disk;
 }
 
 static uint64_t page_down(uint64_t offset)
 {
-    return offset - offset % PATIENT_PAGE;
+    return offset - offset % BAD_PAGE_PAGE;
 }
 
 static uint64_t page_up(uint64_t offset)
 {
-    return page_down(offset + PATIENT_PAGE - 1);
+    return page_down(offset + BAD_PAGE_PAGE - 1);
 }
 
 static uint64_t iov_len(const struct disk_req *req)
@@ -60,9 +60,9 @@ static uint64_t iov_len(const struct disk_req *req)
 
 /* ---- how the device is doing ---- */
 
-static void window_turn(struct patient_disk *d)
+static void window_turn(struct bad_page_disk *d)
 {
-    uint64_t now = env_now_ns(d->env), window = PATIENT_WINDOW_S * UINT64_C(1000000000);
+    uint64_t now = env_now_ns(d->env), window = BAD_PAGE_WINDOW_S * UINT64_C(1000000000);
 
     if (now - d->window_ns < window)
         return;
@@ -72,32 +72,32 @@ static void window_turn(struct patient_disk *d)
     d->window_ns = now;
 }
 
-bool patient_disk_is_sick(const struct patient_disk *d)
+bool bad_page_disk_is_failing(const struct bad_page_disk *d)
 {
     uint64_t age_ns = env_now_ns(d->env) - d->window_ns;
 
-    if (age_ns >= 2 * PATIENT_WINDOW_S * UINT64_C(1000000000))
+    if (age_ns >= 2 * BAD_PAGE_WINDOW_S * UINT64_C(1000000000))
         return false;
-    return d->n_errors[0] + d->n_errors[1] > PATIENT_ERRORS_MAX &&
-           (d->n_errors[0] + d->n_errors[1]) * PATIENT_ERRORS_SHARE >
+    return d->n_errors[0] + d->n_errors[1] > BAD_PAGE_ERRORS_MAX &&
+           (d->n_errors[0] + d->n_errors[1]) * BAD_PAGE_ERRORS_SHARE >
                d->n_well[0] + d->n_well[1];
 }
 
-static void error_note(struct patient_disk *d)
+static void error_note(struct bad_page_disk *d)
 {
     bool was_sick;
 
     window_turn(d);
-    was_sick = patient_disk_is_sick(d);
+    was_sick = bad_page_disk_is_failing(d);
     d->n_errors[0]++;
-    if (!was_sick && patient_disk_is_sick(d))
+    if (!was_sick && bad_page_disk_is_failing(d))
         log_error(
             "the disk fails: %u errors in %d s; if that goes on, its storage is to be "
             "replaced",
-            d->n_errors[0] + d->n_errors[1], 2 * PATIENT_WINDOW_S);
+            d->n_errors[0] + d->n_errors[1], 2 * BAD_PAGE_WINDOW_S);
 }
 
-static void well_note(struct patient_disk *d)
+static void well_note(struct bad_page_disk *d)
 {
     window_turn(d);
     d->n_well[0]++;
@@ -105,8 +105,8 @@ static void well_note(struct patient_disk *d)
 
 /* ---- pages that are known ---- */
 
-static struct patient_page *known_find(struct patient_disk *d, const struct disk_file *f,
-                                       uint64_t index)
+static struct bad_page *known_find(struct bad_page_disk *d, const struct disk_file *f,
+                                   uint64_t index)
 {
     for (unsigned i = 0; i < d->n_known; i++) {
         if (d->known[i].file == f && d->known[i].index == index)
@@ -116,43 +116,43 @@ static struct patient_page *known_find(struct patient_disk *d, const struct disk
 }
 
 /* Is there one in these bytes, tried again meanwhile or not? */
-static bool known_any(const struct patient_disk *d, const struct disk_file *f,
+static bool known_any(const struct bad_page_disk *d, const struct disk_file *f,
                       uint64_t offset, uint64_t len)
 {
     for (unsigned i = 0; i < d->n_known; i++) {
-        uint64_t at = d->known[i].index * PATIENT_PAGE;
+        uint64_t at = d->known[i].index * BAD_PAGE_PAGE;
 
-        if (d->known[i].file == f && at < offset + len && at + PATIENT_PAGE > offset)
+        if (d->known[i].file == f && at < offset + len && at + BAD_PAGE_PAGE > offset)
             return true;
     }
     return false;
 }
 
-static void known_add(struct patient_disk *d, const struct disk_file *f, uint64_t index)
+static void known_add(struct bad_page_disk *d, const struct disk_file *f, uint64_t index)
 {
-    struct patient_page *p = known_find(d, f, index);
+    struct bad_page *p = known_find(d, f, index);
 
-    if (p == NULL && d->n_known == PATIENT_KNOWN_MAX)
+    if (p == NULL && d->n_known == BAD_PAGE_KNOWN_MAX)
         memmove(d->known, d->known + 1, --d->n_known * sizeof(d->known[0]));
     if (p == NULL)
         p = &d->known[d->n_known++];
-    *p = (struct patient_page){ .file = f,
-                                .index = index,
-                                .until_ns = env_now_ns(d->env) +
-                                            PATIENT_KNOWN_S * UINT64_C(1000000000) };
+    *p = (struct bad_page){ .file = f,
+                            .index = index,
+                            .until_ns = env_now_ns(d->env) +
+                                        BAD_PAGE_KNOWN_S * UINT64_C(1000000000) };
 }
 
 /* Pages of [offset, end) can be read again, or are not there any more. */
-static void known_forget(struct patient_disk *d, const struct disk_file *f,
+static void known_forget(struct bad_page_disk *d, const struct disk_file *f,
                          uint64_t offset, uint64_t end)
 {
     unsigned kept = 0;
 
     for (unsigned i = 0; i < d->n_known; i++) {
-        const struct patient_page *p = &d->known[i];
-        uint64_t at = p->index * PATIENT_PAGE;
+        const struct bad_page *p = &d->known[i];
+        uint64_t at = p->index * BAD_PAGE_PAGE;
 
-        if (p->file != f || at >= end || at + PATIENT_PAGE <= offset)
+        if (p->file != f || at >= end || at + BAD_PAGE_PAGE <= offset)
             d->known[kept++] = *p;
     }
     d->n_known = kept;
@@ -235,14 +235,14 @@ static bool is_needed(const struct patience *p, uint64_t page)
     if (req->op == DISK_READ)
         return true;
     return page < p->size &&
-           (page < req->offset || page + PATIENT_PAGE > req->offset + iov_len(req));
+           (page < req->offset || page + BAD_PAGE_PAGE > req->offset + iov_len(req));
 }
 
 /* The rest of it is zeros, where the file ends within. */
 static void page_take(struct patience *p, uint64_t n)
 {
-    memset(p->bytes + (p->at - p->from) + n, 0, PATIENT_PAGE - n);
-    p->at += PATIENT_PAGE;
+    memset(p->bytes + (p->at - p->from) + n, 0, BAD_PAGE_PAGE - n);
+    p->at += BAD_PAGE_PAGE;
     p->n_tries = 0;
     p->since_ns = env_now_ns(p->d->env);
 }
@@ -250,30 +250,30 @@ static void page_take(struct patience *p, uint64_t n)
 static void page_lost(struct patience *p)
 {
     uint64_t left = p->size - p->at;
-    uint64_t n = left < PATIENT_PAGE ? left : PATIENT_PAGE;
+    uint64_t n = left < BAD_PAGE_PAGE ? left : BAD_PAGE_PAGE;
 
     p->req->n_unread += p->req->op == DISK_READ;
     p->first_bad |= p->at == p->from;
-    p->last_bad |= p->at + PATIENT_PAGE == p->to;
-    memset(p->bytes + (p->at - p->from), PATIENT_FILL, n);
+    p->last_bad |= p->at + BAD_PAGE_PAGE == p->to;
+    memset(p->bytes + (p->at - p->from), BAD_PAGE_FILL, n);
     page_take(p, n);
 }
 
 /* The next page that is to be read; false: all are here. */
 static bool page_next(struct patience *p)
 {
-    for (; p->at < page_up(p->to); p->at += PATIENT_PAGE) {
-        struct patient_page *known = known_find(p->d, p->req->file, p->at / PATIENT_PAGE);
+    for (; p->at < page_up(p->to); p->at += BAD_PAGE_PAGE) {
+        struct bad_page *known = known_find(p->d, p->req->file, p->at / BAD_PAGE_PAGE);
 
         if (!is_needed(p, p->at))
             continue;
         if (known != NULL && p->n_tries == 0 && p->req->op == DISK_READ &&
             known->until_ns > env_now_ns(p->d->env)) {
             page_lost(p);
-            p->at -= PATIENT_PAGE; /* the loop goes on to the next */
+            p->at -= BAD_PAGE_PAGE; /* the loop goes on to the next */
             continue;
         }
-        patience_submit(p, DISK_READ, p->at, p->bytes + (p->at - p->from), PATIENT_PAGE);
+        patience_submit(p, DISK_READ, p->at, p->bytes + (p->at - p->from), BAD_PAGE_PAGE);
         return true;
     }
     return false;
@@ -281,21 +281,21 @@ static bool page_next(struct patience *p)
 
 static void page_read(struct patience *p, int rc)
 {
-    struct patient_disk *d = p->d;
+    struct bad_page_disk *d = p->d;
 
     if (rc == 0) {
         well_note(d);
-        known_forget(d, p->req->file, p->at, p->at + PATIENT_PAGE);
+        known_forget(d, p->req->file, p->at, p->at + BAD_PAGE_PAGE);
         page_take(p, p->dr.n_read);
         return;
     }
     d->n_read_errors++;
-    if (++p->n_tries < PATIENT_TRIES &&
-        env_now_ns(d->env) - p->since_ns < PATIENT_TRY_MS * UINT64_C(1000000))
+    if (++p->n_tries < BAD_PAGE_TRIES &&
+        env_now_ns(d->env) - p->since_ns < BAD_PAGE_TRY_MS * UINT64_C(1000000))
         return;
     error_note(d);
-    p->req->n_lost += known_find(d, p->req->file, p->at / PATIENT_PAGE) == NULL;
-    known_add(d, p->req->file, p->at / PATIENT_PAGE);
+    p->req->n_lost += known_find(d, p->req->file, p->at / BAD_PAGE_PAGE) == NULL;
+    known_add(d, p->req->file, p->at / BAD_PAGE_PAGE);
     page_lost(p);
 }
 
@@ -320,7 +320,7 @@ static void patience_sized(struct patience *p)
 /* The answer to what was asked for. False: it is the end. */
 static bool patience_take(struct patience *p, int rc)
 {
-    struct patient_disk *d = p->d;
+    struct bad_page_disk *d = p->d;
 
     switch (p->state) {
     case PATIENCE_SIZE:
@@ -332,7 +332,7 @@ static bool patience_take(struct patience *p, int rc)
         }
         break;
     case PATIENCE_PAGE:
-        if (rc == 0 || (rc == -EIO && !patient_disk_is_sick(d))) {
+        if (rc == 0 || (rc == -EIO && !bad_page_disk_is_failing(d))) {
             page_read(p, rc);
             rc = 0;
         }
@@ -373,7 +373,7 @@ static void patience_step(struct patience *p)
 }
 
 /* False: no memory. */
-static bool patience_begin(struct patient_disk *d, struct disk_req *req)
+static bool patience_begin(struct bad_page_disk *d, struct disk_req *req)
 {
     struct patience *p = calloc(1, sizeof(*p));
 
@@ -389,7 +389,7 @@ static bool patience_begin(struct patient_disk *d, struct disk_req *req)
 
 static void on_below(struct disk_req *req, int rc)
 {
-    struct patient_disk *d = req->above;
+    struct bad_page_disk *d = req->above;
 
     req->done = req->above_done;
     if (rc == 0)
@@ -401,16 +401,16 @@ static void on_below(struct disk_req *req, int rc)
         error_note(d);
         d->n_read_errors += req->op == DISK_READ;
         d->n_write_errors += req->op == DISK_WRITE;
-        if (!patient_disk_is_sick(d) && (req->op == DISK_READ || req->anew) &&
+        if (!bad_page_disk_is_failing(d) && (req->op == DISK_READ || req->anew) &&
             patience_begin(d, req))
             return;
     }
     req->done(req, rc);
 }
 
-static void patient_submit(struct disk *disk, struct disk_req *req)
+static void bad_page_disk_submit(struct disk *disk, struct disk_req *req)
 {
-    struct patient_disk *d = patient_of(disk);
+    struct bad_page_disk *d = bad_page_disk_of(disk);
 
     req->n_lost = req->n_unread = 0;
     switch (req->op) {
@@ -438,27 +438,27 @@ static void patient_submit(struct disk *disk, struct disk_req *req)
     disk_submit(d->below, req);
 }
 
-static void patient_close(struct disk *disk, struct disk_file *file)
+static void bad_page_disk_close(struct disk *disk, struct disk_file *file)
 {
-    known_forget(patient_of(disk), file, 0, UINT64_MAX);
-    disk_close(patient_of(disk)->below, file);
+    known_forget(bad_page_disk_of(disk), file, 0, UINT64_MAX);
+    disk_close(bad_page_disk_of(disk)->below, file);
 }
 
-static int patient_fd(struct disk *disk, const struct disk_file *file)
+static int bad_page_disk_fd(struct disk *disk, const struct disk_file *file)
 {
-    return disk_fd(patient_of(disk)->below, file);
+    return disk_fd(bad_page_disk_of(disk)->below, file);
 }
 
-static const struct disk_ops patient_ops = {
-    .submit = patient_submit,
-    .close = patient_close,
-    .fd = patient_fd,
+static const struct disk_ops bad_page_disk_ops = {
+    .submit = bad_page_disk_submit,
+    .close = bad_page_disk_close,
+    .fd = bad_page_disk_fd,
 };
 
-void patient_disk_init(struct patient_disk *d, struct env *env, struct disk *below)
+void bad_page_disk_init(struct bad_page_disk *d, struct env *env, struct disk *below)
 {
-    *d = (struct patient_disk){ .disk = { .ops = &patient_ops },
-                                .below = below,
-                                .env = env,
-                                .window_ns = env_now_ns(env) };
+    *d = (struct bad_page_disk){ .disk = { .ops = &bad_page_disk_ops },
+                                 .below = below,
+                                 .env = env,
+                                 .window_ns = env_now_ns(env) };
 }
