@@ -15,7 +15,7 @@
 #include "storaged/disk/disk.h"
 #include "storaged/format/generation.h"
 #include "storaged/format/projfile.h"
-#include "storaged/object/loose.h"
+#include "storaged/object/unstable_ranges.h"
 
 enum proj_state {
     PROJ_UNKNOWN, /* nobody has looked */
@@ -103,7 +103,7 @@ struct object {
     uint64_t
         n_asked; /* n_changes at the last one that somebody asked for: what the journal's applier
                          does is safe in the journal until it syncs by itself */
-    struct loose loose;
+    struct unstable_ranges unstable;
     bool syncing;
     uint64_t sync_target;
     unsigned sync_at; /* 2 * projection, + 1 for its name */

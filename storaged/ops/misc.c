@@ -63,7 +63,7 @@ static void start_or_fail(struct op *op, int rc)
 
 /* ---- ST_SYNC ---- */
 
-enum { SYNC_MARKS_MAX = 32, SYNC_TOLD_MAX = LOOSE_TOLD_MAX + 2 * SYNC_MARKS_MAX };
+enum { SYNC_MARKS_MAX = 32, SYNC_TOLD_MAX = UNSTABLE_TOLD_MAX + 2 * SYNC_MARKS_MAX };
 
 struct sync_op {
     struct op op; /* first */
@@ -77,7 +77,7 @@ static enum op_next sync_enter(struct op *op)
     if (next == OP_GO && object_damaged(op->obj) != 0)
         return op_bad(op, -EUCLEAN); /* who knows what was acknowledged in it */
     if (next == OP_GO && op->call->role == RPC_ROLE_CLIENT)
-        loose_sync(&op->obj->loose, env_now_ns(op->st->env));
+        unstable_ranges_sync(&op->obj->unstable, env_now_ns(op->st->env));
     return next;
 }
 
@@ -93,7 +93,7 @@ static enum op_next sync_all(struct op *op)
 }
 
 struct sync_told {
-    struct loose_range ranges[LOOSE_TOLD_MAX];
+    struct unstable_range ranges[UNSTABLE_TOLD_MAX];
     unsigned n_ranges, n;
     Rozo__StCommitReq__Range told[SYNC_TOLD_MAX], *list[SYNC_TOLD_MAX];
 };
@@ -122,34 +122,37 @@ static void sync_tell_marks(struct sync_told *t, const struct pending_file *f,
             sync_tell(t, m->first, m->end, m->version);
         } else if (m->end != UINT64_MAX) {
             *oldest = m->version < *oldest ? m->version : *oldest;
-            loose_ranges_add(t->ranges, &t->n_ranges, LOOSE_TOLD_MAX, m->first, m->end);
+            unstable_list_add(t->ranges, &t->n_ranges, UNSTABLE_TOLD_MAX, m->first,
+                              m->end);
         }
     }
 }
 
-static void sync_tell_loose(struct op *op, struct sync_told *t, Rozo__StSyncResp *resp)
+static void sync_report_unstable(struct op *op, struct sync_told *t,
+                                 Rozo__StSyncResp *resp)
 {
     const struct pending_file *f = op_pending_file(op);
 
-    resp->loose_from = UINT64_MAX;
+    resp->unstable_from = UINT64_MAX;
     t->n = t->n_ranges = 0;
-    loose_get(&op->obj->loose, t->ranges, &t->n_ranges, &resp->loose_from);
+    unstable_ranges_get(&op->obj->unstable, t->ranges, &t->n_ranges,
+                        &resp->unstable_from);
     if (f != NULL) {
-        sync_tell_marks(t, f, &resp->loose_from);
+        sync_tell_marks(t, f, &resp->unstable_from);
         LIST_FOREACH(node, &f->records[0]) {
             const struct pending_record *r =
                 container_of(node, struct pending_record, link);
 
-            if (r->version < resp->loose_from)
-                resp->loose_from = r->version;
-            loose_ranges_add(t->ranges, &t->n_ranges, LOOSE_TOLD_MAX, r->block,
-                             r->block + 1);
+            if (r->version < resp->unstable_from)
+                resp->unstable_from = r->version;
+            unstable_list_add(t->ranges, &t->n_ranges, UNSTABLE_TOLD_MAX, r->block,
+                              r->block + 1);
         }
     }
     for (unsigned i = 0; i < t->n_ranges; i++)
         sync_tell(t, t->ranges[i].first, t->ranges[i].end, 0);
-    resp->n_loose = t->n;
-    resp->loose = t->list;
+    resp->n_unstable = t->n;
+    resp->unstable = t->list;
 }
 
 static void sync_op_step(struct op *op)
@@ -162,7 +165,7 @@ static void sync_op_step(struct op *op)
         return;
     resp.verifier = storage_verifier(op->st);
     if (((struct sync_op *)op)->others)
-        sync_tell_loose(op, &told, &resp);
+        sync_report_unstable(op, &told, &resp);
     op_finish_message(op, ROZO__STATUS__OK, &resp.base);
 }
 

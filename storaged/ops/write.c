@@ -338,7 +338,8 @@ static void note_loose(struct write_op *w)
     while (to > from && to_journal(w, to - 1))
         to--;
     if (from < to)
-        loose_add(&w->op.obj->loose, w->first + from, w->first + to, w->newest);
+        unstable_ranges_add(&w->op.obj->unstable, w->first + from, w->first + to,
+                            w->newest);
 }
 
 static enum op_next write_sync(struct write_op *w)

@@ -73,13 +73,13 @@ static void told_add(struct survey *s, unsigned candidate,
 
 void survey_heard(struct survey *s, unsigned candidate, const Rozo__StSyncResp *resp)
 {
-    if (resp->n_loose == 0)
+    if (resp->n_unstable == 0)
         return;
-    if (resp->loose_from < s->from)
-        s->from = resp->loose_from;
-    for (size_t i = 0; i < resp->n_loose && i < SURVEY_TOLD_MAX; i++)
-        told_add(s, candidate, resp->loose[i]);
-    s->incomplete |= resp->n_loose > SURVEY_TOLD_MAX;
+    if (resp->unstable_from < s->from)
+        s->from = resp->unstable_from;
+    for (size_t i = 0; i < resp->n_unstable && i < SURVEY_TOLD_MAX; i++)
+        told_add(s, candidate, resp->unstable[i]);
+    s->incomplete |= resp->n_unstable > SURVEY_TOLD_MAX;
 }
 
 /* Do enough tell of this block, or mark, the same? */

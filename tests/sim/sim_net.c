@@ -377,7 +377,7 @@ void sim_storage_power_cut(struct sim_net *net, unsigned storage)
     struct sim_storage *s = &net->storages[storage];
 
     s->verifier += 1000;
-    s->n_loose = 0;
+    s->n_unstable = 0;
     for (unsigned i = 0; i < CODEC_N_MAX; i++) {
         struct sim_projection *p = &s->projections[i];
 

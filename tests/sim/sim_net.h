@@ -71,10 +71,10 @@ struct sim_storage {
     uint64_t
         missed_blocks[CODEC_N_MAX]; /* of these, by home: summed, as they were told */
     uint32_t fence; /* writes and marks with epochs up to this one are refused; 0: none */
-    struct sim_loose { /* what it tells of with `others`; version 0: records */
+    struct sim_unstable { /* what it tells of with `others`; version 0: records */
         uint64_t first, n, version;
-    } loose[SIM_LOOSE_MAX];
-    unsigned n_loose;
+    } unstable[SIM_LOOSE_MAX];
+    unsigned n_unstable;
     uint64_t alloc_room; /* bytes that can be reserved; 0: no limit */
     struct sim_alloc {   /* what is reserved; a pair of `taken` says where it lies */
         unsigned projection;

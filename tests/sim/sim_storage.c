@@ -97,9 +97,9 @@ static void storage_sync(struct sim_storage *s)
 static void loose_note(struct sim_storage *s, uint64_t first, uint64_t n,
                        uint64_t version)
 {
-    if (s->n_loose == SIM_LOOSE_MAX)
-        memmove(s->loose, s->loose + 1, --s->n_loose * sizeof(s->loose[0]));
-    s->loose[s->n_loose++] = (struct sim_loose){ first, n, version };
+    if (s->n_unstable == SIM_LOOSE_MAX)
+        memmove(s->unstable, s->unstable + 1, --s->n_unstable * sizeof(s->unstable[0]));
+    s->unstable[s->n_unstable++] = (struct sim_unstable){ first, n, version };
 }
 
 static bool is_fenced(const struct sim_storage *s, uint64_t version)
@@ -394,22 +394,23 @@ static uint16_t do_sync(struct sim_net *net, struct sim_storage *s, struct sim_r
 {
     Rozo__StSyncReq *req = rozo__st_sync_req__unpack(NULL, r->msg_len, r->msg);
     Rozo__StSyncResp resp = ROZO__ST_SYNC_RESP__INIT;
-    Rozo__StCommitReq__Range loose[SIM_LOOSE_MAX], *list[SIM_LOOSE_MAX];
+    Rozo__StCommitReq__Range unstable[SIM_LOOSE_MAX], *list[SIM_LOOSE_MAX];
 
     if (req == NULL || req->to_storage != s->id) {
         rozo__st_sync_req__free_unpacked(req, NULL);
         return bad(net);
     }
     storage_commit(net, s, req->n_durable, req->durable);
-    for (; req->others && resp.n_loose < s->n_loose; resp.n_loose++) {
-        Rozo__StCommitReq__Range *range = list[resp.n_loose] = &loose[resp.n_loose];
+    for (; req->others && resp.n_unstable < s->n_unstable; resp.n_unstable++) {
+        Rozo__StCommitReq__Range *range = list[resp.n_unstable] =
+            &unstable[resp.n_unstable];
 
         rozo__st_commit_req__range__init(range);
-        range->first_block = s->loose[resp.n_loose].first;
-        range->n_blocks = s->loose[resp.n_loose].n;
-        range->version = s->loose[resp.n_loose].version;
+        range->first_block = s->unstable[resp.n_unstable].first;
+        range->n_blocks = s->unstable[resp.n_unstable].n;
+        range->version = s->unstable[resp.n_unstable].version;
     }
-    resp.loose = list;
+    resp.unstable = list;
     rozo__st_sync_req__free_unpacked(req, NULL);
     s->n_syncs++;
     storage_sync(s);

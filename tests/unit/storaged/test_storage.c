@@ -9,7 +9,7 @@
 #include "codec/codec.h"
 #include "common/base/bytes.h"
 #include "storaged/format/projfile.h"
-#include "storaged/object/loose.h"
+#include "storaged/object/unstable_ranges.h"
 #include "tests/unit/storaged/world.h"
 
 #define OK ROZO__STATUS__OK
@@ -721,8 +721,8 @@ static const char *loose_of(struct world *w, uint64_t *from)
     assert_int_equal(call_run(w, ROZO__OP__ST_SYNC, &req.base, NULL, 0, &c), OK);
     resp = rozo__st_sync_resp__unpack(NULL, c->msg_len, c->msg);
     text[0] = 0;
-    for (size_t i = 0; i < resp->n_loose; i++) {
-        const Rozo__StCommitReq__Range *r = resp->loose[i];
+    for (size_t i = 0; i < resp->n_unstable; i++) {
+        const Rozo__StCommitReq__Range *r = resp->unstable[i];
 
         len += (size_t)snprintf(text + len, sizeof(text) - len,
                                 r->version == 0 ? "%llu+%llu " : "%llu+%llu@%llx ",
@@ -730,7 +730,7 @@ static const char *loose_of(struct world *w, uint64_t *from)
                                 (unsigned long long)r->n_blocks,
                                 (unsigned long long)r->version);
     }
-    *from = resp->loose_from;
+    *from = resp->unstable_from;
     rozo__st_sync_resp__free_unpacked(resp, NULL);
     call_free(c);
     return text;
@@ -749,7 +749,7 @@ static void test_a_sync_tells_what_is_loose(void **state)
     assert_string_equal(loose_of(&w, &from), "10+6 ");
     assert_true(from == v1);
     assert_string_equal(loose_of(&w, &from), "10+6 "); /* who asked may have died */
-    env_virtual_advance_ms(&w.v, 2 * LOOSE_MS + 1);
+    env_virtual_advance_ms(&w.v, 2 * UNSTABLE_MS + 1);
     assert_string_equal(loose_of(&w, &from), "");
     assert_true(from == UINT64_MAX);
 
@@ -757,7 +757,7 @@ static void test_a_sync_tells_what_is_loose(void **state)
     assert_int_equal(world_mark(&w, 0, 14, 2, v3), OK);
     assert_string_equal(loose_of(&w, &from), "14+2@200000001 12+1 ");
     assert_true(from == v3);
-    env_virtual_advance_ms(&w.v, 2 * LOOSE_MS + 1);
+    env_virtual_advance_ms(&w.v, 2 * UNSTABLE_MS + 1);
     world_restart(&w, false);
     assert_string_equal(loose_of(&w, &from), "14+2@200000001 12+1 ");
     assert_int_equal(world_commit(&w, v3), OK);

@@ -1754,7 +1754,7 @@ static void a_sync_of_what_others_wrote_asks_once(void **state)
         if (away)
             assert_int_equal(sync_file(f), 0);
         for (unsigned i = 0; away && i < f->n; i++)
-            f->net.storages[i].n_loose = 0; /* it was long ago */
+            f->net.storages[i].n_unstable = 0; /* it was long ago */
         open_again(f);
         for (unsigned i = 0; i < f->net.n_storages; i++)
             f->net.storages[i].n_syncs = f->net.storages[i].n_reads = 0;

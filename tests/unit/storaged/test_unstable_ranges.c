@@ -4,25 +4,25 @@
  */
 #include <stdbool.h>
 
-#include "storaged/object/loose.h"
+#include "storaged/object/unstable_ranges.h"
 #include "tests/unit/unit.h"
 
 /* Few and coarse, but all of it. */
 static void test_what_is_loose_is_bounded(void **state)
 {
-    struct loose l = { 0 };
-    struct loose_range ranges[LOOSE_TOLD_MAX];
+    struct unstable_ranges l = { 0 };
+    struct unstable_range ranges[UNSTABLE_TOLD_MAX];
     unsigned n = 0;
     uint64_t from = UINT64_MAX;
 
     (void)state;
     for (uint64_t i = 0; i < 100; i++) {
-        loose_add(&l, i * i * 10, i * i * 10 + 3, 1000 - i);
+        unstable_ranges_add(&l, i * i * 10, i * i * 10 + 3, 1000 - i);
         if (i == 50)
-            loose_sync(&l, 1);
+            unstable_ranges_sync(&l, 1);
     }
-    loose_get(&l, ranges, &n, &from);
-    assert_true(n <= 2 * LOOSE_RANGES_MAX && from == 901);
+    unstable_ranges_get(&l, ranges, &n, &from);
+    assert_true(n <= 2 * UNSTABLE_RANGES_MAX && from == 901);
     for (uint64_t i = 0; i < 100; i++) {
         bool in = false;
 
@@ -34,14 +34,14 @@ static void test_what_is_loose_is_bounded(void **state)
         assert_true(ranges[r - 1].end < ranges[r].first);
 }
 
-static bool holds(const struct loose *l, uint64_t block)
+static bool holds(const struct unstable_ranges *l, uint64_t block)
 {
-    struct loose_range ranges[LOOSE_TOLD_MAX];
+    struct unstable_range ranges[UNSTABLE_TOLD_MAX];
     unsigned n = 0;
     uint64_t from = UINT64_MAX;
     bool found = false;
 
-    loose_get(l, ranges, &n, &from);
+    unstable_ranges_get(l, ranges, &n, &from);
     for (unsigned i = 0; i < n; i++)
         found = found || (ranges[i].first <= block && block < ranges[i].end);
     return found;
@@ -49,24 +49,24 @@ static bool holds(const struct loose *l, uint64_t block)
 
 static void test_what_was_synced_goes_after_a_while(void **state)
 {
-    const uint64_t span = (uint64_t)LOOSE_MS * 1000000;
-    struct loose l = { 0 };
+    const uint64_t span = (uint64_t)UNSTABLE_MS * 1000000;
+    struct unstable_ranges l = { 0 };
 
     (void)state;
-    loose_add(&l, 5, 6, 1);
-    loose_sync(&l, 100 * span); /* syncs begin to be counted here */
-    loose_add(&l, 10, 11, 1);
-    loose_sync(&l, 101 * span - 1);
+    unstable_ranges_add(&l, 5, 6, 1);
+    unstable_ranges_sync(&l, 100 * span); /* syncs begin to be counted here */
+    unstable_ranges_add(&l, 10, 11, 1);
+    unstable_ranges_sync(&l, 101 * span - 1);
     assert_true(holds(&l, 5) && holds(&l, 10));
-    loose_sync(&l, 101 * span);
+    unstable_ranges_sync(&l, 101 * span);
     assert_true(holds(&l, 5) && holds(&l, 10)); /* the latter is a moment old */
-    loose_add(&l, 20, 21, 1);
-    loose_sync(&l, 102 * span);
+    unstable_ranges_add(&l, 20, 21, 1);
+    unstable_ranges_sync(&l, 102 * span);
     assert_false(holds(&l, 5) || holds(&l, 10));
     assert_true(holds(&l, 20));
-    loose_add(&l, 30, 31, 1);
+    unstable_ranges_add(&l, 30, 31, 1);
     assert_true(holds(&l, 30)); /* without any sync for ever */
-    loose_sync(&l, 200 * span);
+    unstable_ranges_sync(&l, 200 * span);
     assert_true(!holds(&l, 20) && holds(&l, 30));
 }
 

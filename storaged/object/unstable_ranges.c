@@ -1,22 +1,22 @@
 /*
- * loose.c - which blocks of a file clients wrote in place, without anybody knowing yet that they are stable elsewhere.
+ * unstable_ranges.c - which blocks of a file clients wrote in place, without anybody knowing yet that they are stable elsewhere.
  *
  * In:     write.c, sync requests (sync.c). Pure.
  * Out:    nothing.
  * Yours:  how many ranges, how long.
  */
-#include "storaged/object/loose.h"
+#include "storaged/object/unstable_ranges.h"
 
 #include <string.h>
 
-static void range_remove(struct loose_range *ranges, unsigned *n, unsigned at)
+static void range_remove(struct unstable_range *ranges, unsigned *n, unsigned at)
 {
     (*n)--;
     memmove(&ranges[at], &ranges[at + 1], (*n - at) * sizeof(*ranges));
 }
 
 /* The two neighbours that are closest become one. */
-static void join_closest(struct loose_range *ranges, unsigned *n)
+static void join_closest(struct unstable_range *ranges, unsigned *n)
 {
     unsigned best = 0;
 
@@ -29,8 +29,8 @@ static void join_closest(struct loose_range *ranges, unsigned *n)
     range_remove(ranges, n, best + 1);
 }
 
-void loose_ranges_add(struct loose_range *ranges, unsigned *n, unsigned max,
-                      uint64_t first, uint64_t end)
+void unstable_list_add(struct unstable_range *ranges, unsigned *n, unsigned max,
+                       uint64_t first, uint64_t end)
 {
     unsigned at = 0;
 
@@ -43,35 +43,36 @@ void loose_ranges_add(struct loose_range *ranges, unsigned *n, unsigned max,
     }
     if (*n == max) {
         join_closest(ranges, n);
-        loose_ranges_add(ranges, n, max, first, end);
+        unstable_list_add(ranges, n, max, first, end);
         return;
     }
     memmove(&ranges[at + 1], &ranges[at], (*n - at) * sizeof(*ranges));
-    ranges[at] = (struct loose_range){ first, end };
+    ranges[at] = (struct unstable_range){ first, end };
     (*n)++;
 }
 
-void loose_add(struct loose *l, uint64_t first, uint64_t end, uint64_t version)
+void unstable_ranges_add(struct unstable_ranges *l, uint64_t first, uint64_t end,
+                         uint64_t version)
 {
-    struct loose_list *list = &l->fresh;
+    struct unstable_list *list = &l->fresh;
 
     if (list->n == 0 || version < list->oldest)
         list->oldest = version;
-    loose_ranges_add(list->ranges, &list->n, LOOSE_RANGES_MAX, first, end);
+    unstable_list_add(list->ranges, &list->n, UNSTABLE_RANGES_MAX, first, end);
 }
 
-static void list_merge(struct loose_list *into, const struct loose_list *from)
+static void list_merge(struct unstable_list *into, const struct unstable_list *from)
 {
     if (into->n == 0 || (from->n > 0 && from->oldest < into->oldest))
         into->oldest = from->oldest;
     for (unsigned i = 0; i < from->n; i++)
-        loose_ranges_add(into->ranges, &into->n, LOOSE_RANGES_MAX, from->ranges[i].first,
-                         from->ranges[i].end);
+        unstable_list_add(into->ranges, &into->n, UNSTABLE_RANGES_MAX,
+                          from->ranges[i].first, from->ranges[i].end);
 }
 
-void loose_sync(struct loose *l, uint64_t now_ns)
+void unstable_ranges_sync(struct unstable_ranges *l, uint64_t now_ns)
 {
-    uint64_t span_ns = LOOSE_MS * UINT64_C(1000000);
+    uint64_t span_ns = UNSTABLE_MS * UINT64_C(1000000);
 
     if (l->fresh.n == 0 && l->synced[0].n == 0 && l->synced[1].n == 0)
         return;
@@ -86,15 +87,15 @@ void loose_sync(struct loose *l, uint64_t now_ns)
     l->fresh.n = 0;
 }
 
-void loose_get(const struct loose *l, struct loose_range *ranges, unsigned *n,
-               uint64_t *oldest)
+void unstable_ranges_get(const struct unstable_ranges *l, struct unstable_range *ranges,
+                         unsigned *n, uint64_t *oldest)
 {
-    const struct loose_list *lists[] = { &l->fresh, &l->synced[0], &l->synced[1] };
+    const struct unstable_list *lists[] = { &l->fresh, &l->synced[0], &l->synced[1] };
 
     for (unsigned i = 0; i < 3; i++) {
         for (unsigned j = 0; j < lists[i]->n; j++)
-            loose_ranges_add(ranges, n, LOOSE_TOLD_MAX, lists[i]->ranges[j].first,
-                             lists[i]->ranges[j].end);
+            unstable_list_add(ranges, n, UNSTABLE_TOLD_MAX, lists[i]->ranges[j].first,
+                              lists[i]->ranges[j].end);
         if (lists[i]->n > 0 && lists[i]->oldest < *oldest)
             *oldest = lists[i]->oldest;
     }
