@@ -364,7 +364,8 @@ static int daemon_run(struct daemon *d, struct err *err)
         return err_wrap(err, rc, "catch signals");
     }
     stop_signals_hold(false);
-    settler_start(&d->settler, &d->storios[0].env, &d->generations, d->dir_fd);
+    sync_generation_start(&d->sync_generation, &d->storios[0].env, &d->generations,
+                          d->dir_fd);
     for (; n < d->n_storios; n++) {
         rc = uv_thread_create(&d->storios[n].thread, run_thread, &d->storios[n]);
         if (rc != 0) {
@@ -387,7 +388,8 @@ static int daemon_run(struct daemon *d, struct err *err)
     for (unsigned i = 1; i < n; i++)
         uv_thread_join(&d->storios[i].thread);
     uv_thread_join(&d->healio.thread);
-    settle_end(&d->generations, d->dir_fd); /* also what left the caches unsynced */
+    sync_generation_end(&d->generations,
+                        d->dir_fd); /* also what left the caches unsynced */
     log_info("stopped");
     return 0;
 }
@@ -401,7 +403,7 @@ static int daemon_start(struct daemon *d, const struct config *c, struct err *er
     d->dir_fd = data_dir_open(c->storaged.data, &d->identity, err);
     if (d->dir_fd < 0)
         return d->dir_fd;
-    rc = settle_load(&d->generations, d->dir_fd, boot_number(), err);
+    rc = sync_generation_load(&d->generations, d->dir_fd, boot_number(), err);
     stop_signals_hold(true);
     if (rc == 0)
         rc = loops_open(d, c, err);

@@ -281,7 +281,7 @@ static void on_phase(struct env_mail *mail)
 void daemon_stop(struct daemon *d)
 {
     assert(d->phase <= PHASE_SERVING && !d->stop_wanted);
-    settler_stop(&d->settler);
+    sync_generation_stop(&d->sync_generation);
     d->stop_wanted = true; /* no phase begins before all loops have done the one before */
     if (d->serving)
         next_phase(d);

@@ -13,7 +13,7 @@
 #include "common/rpc/rpc_tcp.h"
 #include "storaged/daemon/disk_uv.h"
 #include "storaged/daemon/healio.h"
-#include "storaged/daemon/settle.h"
+#include "storaged/daemon/sync_generation.h"
 #include "storaged/ops/storage.h"
 
 enum { STORIOS_MAX = RPC_ADDR_MAX };
@@ -57,7 +57,7 @@ struct daemon {
     struct identity identity;
     struct revoked_sessions revoked;
     struct generations generations;
-    struct settler settler; /* the first one's */
+    struct sync_generation sync_generation; /* the first one's */
     int dir_fd;
     unsigned files_max, conns_max; /* of each loop */
     unsigned n_storios;

@@ -97,7 +97,7 @@ uint64_t generations_advance(struct generations *g)
     return ended;
 }
 
-void generations_settle(struct generations *g, uint64_t ended)
+void generations_mark_stable(struct generations *g, uint64_t ended)
 {
     if (ended > g->file.stable)
         g->file.stable = ended;

@@ -78,8 +78,8 @@ static inline bool generation_is_ended(const struct generations *g, uint64_t gen
     return generation <= atomic_load_explicit(&g->current, memory_order_acquire);
 }
 /** GENERATION_STABLE when it is that by now. */
-static inline uint64_t generation_settled(const struct generations *g,
-                                          uint64_t generation)
+static inline uint64_t generation_or_stable(const struct generations *g,
+                                            uint64_t generation)
 {
     return generation <= atomic_load_explicit(&g->stable, memory_order_acquire)
                ? (uint64_t)GENERATION_STABLE
@@ -94,10 +94,10 @@ void generations_begin(struct generations *g, const struct generations_file *fil
                        uint64_t boot);
 /** False: save g->file first (it says now that one more is in use). */
 bool generations_may_advance(struct generations *g);
-/** The next generation begins; returns the one that ended, for generations_settle(). */
+/** The next generation begins; returns the one that ended, for generations_mark_stable(). */
 uint64_t generations_advance(struct generations *g);
 /** All up to `ended` is on stable storage; then g->file is to be saved. */
-void generations_settle(struct generations *g, uint64_t ended);
+void generations_mark_stable(struct generations *g, uint64_t ended);
 /** After a clean stop nothing is in doubt: then g->file is to be saved. */
 void generations_end(struct generations *g);
 

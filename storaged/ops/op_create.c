@@ -399,7 +399,7 @@ static void written_fit(const struct storage *st, const struct marks *marks,
         struct mark_range r = written->ranges[i];
         struct mark_range *last = out->n > 0 ? &out->ranges[out->n - 1] : NULL;
 
-        r.version = generation_settled(st->config.generations, r.version);
+        r.version = generation_or_stable(st->config.generations, r.version);
         if (last != NULL && last->end == r.first && last->version == r.version)
             last->end = r.end;
         else

@@ -64,7 +64,7 @@ static void on_settle(struct env_timer *timer)
     if (!sim_disk_sync_all(&s->disk))
         return;
     before = proc_enter(s->host->proc);
-    generations_settle(&p->generations, ended);
+    generations_mark_stable(&p->generations, ended);
     generations_save(p);
     proc_leave(before);
 }

@@ -87,7 +87,7 @@ static void test_what_may_be_lost_is_not_believed(void **state)
             ended = generations_advance(&g);
             if (env_virtual_below(&v, 4) == 0)
                 continue; /* the sync failed */
-            generations_settle(&g, ended);
+            generations_mark_stable(&g, ended);
             file = g.file;
             for (unsigned k = 0; k < n; k++)
                 notes[k].stable |= notes[k].generation <= ended;

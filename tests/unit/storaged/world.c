@@ -82,7 +82,7 @@ void world_settle(struct world *w)
         ; /* "saved" */
     ended = generations_advance(&w->generations);
     memdisk_settle(&w->disk);
-    generations_settle(&w->generations, ended);
+    generations_mark_stable(&w->generations, ended);
 }
 
 void world_restart(struct world *w, bool power_cut)

@@ -1,5 +1,5 @@
 /*
- * settle.c - end a generation every few minutes: syncfs(), and a note of it.
+ * sync_generation.c - end a generation every few minutes: syncfs(), and a note of it.
  *
  * In:     the timer of the first loop; the stop of the daemon.
  * Out:    syncfs() on a worker, DATA/storage.generations.
@@ -7,7 +7,7 @@
  *         file always names more generations than are in use.
  * Yours:  PERIOD_MS: after a power loss so much of the newest notes may be in doubt.
  */
-#include "storaged/daemon/settle.h"
+#include "storaged/daemon/sync_generation.h"
 
 #include <errno.h>
 #include <string.h>
@@ -28,7 +28,8 @@ static int save(struct generations *all, int dir_fd)
     return data_dir_save_generations(dir_fd, text, len);
 }
 
-int settle_load(struct generations *all, int dir_fd, uint64_t boot, struct err *err)
+int sync_generation_load(struct generations *all, int dir_fd, uint64_t boot,
+                         struct err *err)
 {
     struct generations_file file;
     int rc = data_dir_load_generations(dir_fd, &file, err);
@@ -60,13 +61,13 @@ static int settle(struct generations *all, int dir_fd)
     ended = generations_advance(all);
     if (syncfs(dir_fd) != 0)
         return -errno;
-    generations_settle(all, ended);
+    generations_mark_stable(all, ended);
     return save(all, dir_fd);
 }
 
 static void on_work(uv_work_t *work)
 {
-    struct settler *s = work->data;
+    struct sync_generation *s = work->data;
     int rc = settle(s->all, s->dir_fd);
 
     if (rc != 0)
@@ -75,7 +76,7 @@ static void on_work(uv_work_t *work)
 
 static void on_work_done(uv_work_t *work, int status)
 {
-    struct settler *s = work->data;
+    struct sync_generation *s = work->data;
 
     (void)status;
     s->busy = false;
@@ -85,8 +86,9 @@ static void on_work_done(uv_work_t *work, int status)
 
 static void on_timer(struct env_timer *timer)
 {
-    struct settler *s =
-        (struct settler *)((char *)timer - offsetof(struct settler, timer));
+    struct sync_generation *s =
+        (struct sync_generation *)((char *)timer -
+                                   offsetof(struct sync_generation, timer));
 
     if (atomic_load(&s->all->n_open) == 0) { /* nothing was noted: let the disk sleep */
         env_timer_start(&s->env->env, &s->timer, PERIOD_MS);
@@ -97,21 +99,21 @@ static void on_timer(struct env_timer *timer)
     uv_queue_work(s->env->loop, &s->work, on_work, on_work_done);
 }
 
-void settler_start(struct settler *s, struct env_uv *env, struct generations *all,
-                   int dir_fd)
+void sync_generation_start(struct sync_generation *s, struct env_uv *env,
+                           struct generations *all, int dir_fd)
 {
-    *s = (struct settler){ .env = env, .all = all, .dir_fd = dir_fd };
+    *s = (struct sync_generation){ .env = env, .all = all, .dir_fd = dir_fd };
     env_timer_init(&s->timer, on_timer);
     env_timer_start(&env->env, &s->timer, PERIOD_MS);
 }
 
-void settler_stop(struct settler *s)
+void sync_generation_stop(struct sync_generation *s)
 {
     s->stopping = true;
     env_timer_stop(&s->env->env, &s->timer);
 }
 
-void settle_end(struct generations *all, int dir_fd)
+void sync_generation_end(struct generations *all, int dir_fd)
 {
     int rc = syncfs(dir_fd) == 0 ? 0 : -errno, saved;
 

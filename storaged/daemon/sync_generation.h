@@ -1,8 +1,8 @@
 /*
- * settle.h - end a generation now and then (core/generation.h). Shell code.
+ * sync_generation.h - end a generation now and then (core/generation.h). Shell code.
  */
-#ifndef ROZO_STORAGED_DAEMON_SETTLE_H
-#define ROZO_STORAGED_DAEMON_SETTLE_H
+#ifndef ROZO_STORAGED_DAEMON_SYNC_GENERATION_H
+#define ROZO_STORAGED_DAEMON_SYNC_GENERATION_H
 
 #include <stdbool.h>
 
@@ -12,7 +12,7 @@
 #include "storaged/format/generation.h"
 
 /* Belongs to the first loop of the daemon; `work` to a worker while it is busy. */
-struct settler {
+struct sync_generation {
     struct env_uv *env;      /* borrowed */
     struct generations *all; /* borrowed */
     int dir_fd;              /* borrowed */
@@ -22,13 +22,14 @@ struct settler {
 };
 
 /** Begin with DATA/storage.generations, and save it before anything is noted. */
-int settle_load(struct generations *all, int dir_fd, uint64_t boot, struct err *err);
+int sync_generation_load(struct generations *all, int dir_fd, uint64_t boot,
+                         struct err *err);
 /** On the first loop, before it runs. */
-void settler_start(struct settler *s, struct env_uv *env, struct generations *all,
-                   int dir_fd);
+void sync_generation_start(struct sync_generation *s, struct env_uv *env,
+                           struct generations *all, int dir_fd);
 /** No more; a round under way keeps the loop running until it is done. */
-void settler_stop(struct settler *s);
+void sync_generation_stop(struct sync_generation *s);
 /** After a clean stop, no loop runs any more: everything is on stable storage. */
-void settle_end(struct generations *all, int dir_fd);
+void sync_generation_end(struct generations *all, int dir_fd);
 
 #endif
