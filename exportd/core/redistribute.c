@@ -2,7 +2,7 @@
  * redistribute.c - files with too few candidates, or with lost ones, get the ones that they lack.
  *
  * In:     the tick; a changed set of storages; answers of storages (checked).
- * Out:    ST_MEND, ST_FENCE, ST_REDIST; the distribution in the inode; KEY_REDIST records.
+ * Out:    ST_REPAIR, ST_FENCE, ST_REDIST; the distribution in the inode; KEY_REDIST records.
  * Keeps:  a file's candidates grow only while nobody can write it (we hold it EXCLUSIVE, and all
  *         epochs are fenced) and every block is at every home: then the state is one that a write
  *         under the new distribution could have left. Nobody is told of the new one before that
@@ -76,7 +76,7 @@ struct redist_file {
     struct store_wait wait;
     struct redist_ask asks[DIST_MAX];
     uint32_t took; /* bitmap of places: answered OK in this phase */
-    /* ST_MEND */
+    /* ST_REPAIR */
     struct redist_ask repair;
     unsigned repair_at, n_looks;
     uint64_t run; /* 0: none */
@@ -229,13 +229,13 @@ static bool all_are_reachable(const struct redist_file *f)
     return true;
 }
 
-/* ---- ST_MEND ---- */
+/* ---- ST_REPAIR ---- */
 
 static void on_repaired(struct rpc_request *rq, int rc)
 {
     struct redist_ask *a = container_of(rq, struct redist_ask, rq);
     struct redist_file *f = a->file;
-    Rozo__StMendResp *resp = NULL;
+    Rozo__StRepairResp *resp = NULL;
 
     f->refused = rc == 0 && rq->status == ROZO__STATUS__UNKNOWN_OP;
     if (f->refused && !a->storage->too_old)
@@ -245,11 +245,11 @@ static void on_repaired(struct rpc_request *rq, int rc)
             a->storage->facts.id);
     a->storage->too_old = f->refused;
     if (rc == 0 && rq->status == ROZO__STATUS__OK)
-        resp = rozo__st_mend_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+        resp = rozo__st_repair_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
     f->answered = rc != 0 || rq->status != ROZO__STATUS__IN_PROGRESS;
     f->is_sound = resp != NULL && resp->sound;
     if (resp != NULL)
-        rozo__st_mend_resp__free_unpacked(resp, NULL);
+        rozo__st_repair_resp__free_unpacked(resp, NULL);
     if (f->answered)
         f->run = 0;
     ask_ended(a);
@@ -279,7 +279,7 @@ static struct storage *repair_choose(struct redist_file *f, bool after)
 /* Has a home look at the whole file and repair it. NEXT: it is sound; FAILED: it is not, or no home answers. */
 static enum result repair(struct redist_file *f, bool after)
 {
-    Rozo__StMendReq msg = ROZO__ST_MEND_REQ__INIT;
+    Rozo__StRepairReq msg = ROZO__ST_REPAIR_REQ__INIT;
     uint8_t id[FILE_ID_BYTES];
     struct storage *s;
     Rozo__FileRef ref;
@@ -303,7 +303,7 @@ static enum result repair(struct redist_file *f, bool after)
     msg.ref = &ref;
     msg.to_storage = s->facts.id;
     msg.run = f->run;
-    ask_send(&f->repair, s, ROZO__OP__ST_MEND, &msg.base, on_repaired);
+    ask_send(&f->repair, s, ROZO__OP__ST_REPAIR, &msg.base, on_repaired);
     return WAIT;
 }
 

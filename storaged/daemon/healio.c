@@ -157,63 +157,63 @@ enum {
     STOOD_IN_OUT_MAX = 1024
 }; /* mails of one storio; beyond, the client's word must do, or the next reader's */
 
-struct stood_in_mail {
+struct handoff_mail {
     struct env_mail mail;
     struct healio *io;
     _Atomic unsigned *n_out; /* the storio's */
-    struct storage_stood_in what;
+    struct storage_handoff what;
     bool is_damage; /* of what, the file and the blocks count */
 };
 
-static void on_stood_in(struct env_mail *mail)
+static void on_handoff(struct env_mail *mail)
 {
-    struct stood_in_mail *m = (struct stood_in_mail *)mail;
-    const struct storage_stood_in *w = &m->what;
+    struct handoff_mail *m = (struct handoff_mail *)mail;
+    const struct storage_handoff *w = &m->what;
     struct storcli_target target;
 
     target_of(&w->file, &target);
     if (m->is_damage)
         healer_damaged(m->io->healer, &target, w->first, w->end);
     else
-        healer_stood_in(m->io->healer, &target, target.storages[w->projection], w->first,
-                        w->end, w->version);
+        healer_handoff(m->io->healer, &target, target.storages[w->projection], w->first,
+                       w->end, w->version);
     atomic_fetch_sub(m->n_out, 1);
     free(m);
 }
 
-static void stood_in_mail_send(struct healio *io, _Atomic unsigned *n_out,
-                               const struct storage_stood_in *what, bool is_damage)
+static void handoff_mail_send(struct healio *io, _Atomic unsigned *n_out,
+                              const struct storage_handoff *what, bool is_damage)
 {
-    struct stood_in_mail *m;
+    struct handoff_mail *m;
 
     if (atomic_load(n_out) >= STOOD_IN_OUT_MAX)
         return;
     m = malloc(sizeof(*m));
     if (m == NULL)
         return;
-    *m = (struct stood_in_mail){ .mail.fn = on_stood_in,
-                                 .io = io,
-                                 .n_out = n_out,
-                                 .what = *what,
-                                 .is_damage = is_damage };
+    *m = (struct handoff_mail){ .mail.fn = on_handoff,
+                                .io = io,
+                                .n_out = n_out,
+                                .what = *what,
+                                .is_damage = is_damage };
     atomic_fetch_add(n_out, 1);
     env_mailbox_post(&io->env, &m->mail);
 }
 
-void healio_stood_in(struct healio *io, _Atomic unsigned *n_out,
-                     const struct storage_stood_in *what)
+void healio_handoff(struct healio *io, _Atomic unsigned *n_out,
+                    const struct storage_handoff *what)
 {
-    stood_in_mail_send(io, n_out, what, false);
+    handoff_mail_send(io, n_out, what, false);
 }
 
 void healio_damaged(struct healio *io, _Atomic unsigned *n_out,
                     const struct storage_damaged *what)
 {
-    struct storage_stood_in as = { .file = what->file,
-                                   .first = what->first,
-                                   .end = what->end };
+    struct storage_handoff as = { .file = what->file,
+                                  .first = what->first,
+                                  .end = what->end };
 
-    stood_in_mail_send(io, n_out, &as, true);
+    handoff_mail_send(io, n_out, &as, true);
 }
 
 /* ---- phases ---- */

@@ -49,8 +49,8 @@ void healio_free(struct healio *io);
  * A storio's storage took what another is to hold: mailed to the healer. On that storio's thread; n_out counts its mails
  * under way, and bounds them.
  */
-void healio_stood_in(struct healio *io, _Atomic unsigned *n_out,
-                     const struct storage_stood_in *what);
+void healio_handoff(struct healio *io, _Atomic unsigned *n_out,
+                    const struct storage_handoff *what);
 /** The same way: healer_damaged(). */
 void healio_damaged(struct healio *io, _Atomic unsigned *n_out,
                     const struct storage_damaged *what);

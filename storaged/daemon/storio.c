@@ -327,18 +327,18 @@ static void on_storage_started(void *arg, int rc)
     tell_phase_done(arg);
 }
 
-static void on_stood_in(void *arg, const struct storage_stood_in *what)
+static void on_handoff(void *arg, const struct storage_handoff *what)
 {
     struct storio *io = arg;
 
-    healio_stood_in(&io->daemon->healio, &io->n_stood_in, what);
+    healio_handoff(&io->daemon->healio, &io->n_handoff, what);
 }
 
 static void on_damaged(void *arg, const struct storage_damaged *what)
 {
     struct storio *io = arg;
 
-    healio_damaged(&io->daemon->healio, &io->n_stood_in, what);
+    healio_damaged(&io->daemon->healio, &io->n_handoff, what);
 }
 
 int storio_start(struct storio *io, const struct storage_config *config, struct err *err)
@@ -356,8 +356,8 @@ int storio_start(struct storio *io, const struct storage_config *config, struct 
     mine.key = io->key;
     mine.admitted = on_admitted;
     mine.arg = io->daemon;
-    mine.stood_in = on_stood_in;
-    mine.stood_in_arg = io;
+    mine.handoff = on_handoff;
+    mine.handoff_arg = io;
     mine.damaged = on_damaged;
     mine.damaged_arg = io;
     rc = storage_open(&mine, &io->storage);

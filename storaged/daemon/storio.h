@@ -39,11 +39,11 @@ struct storio {
     bool loop_open;
     struct env_uv env;
     struct disk_uv disk;
-    struct capability_key *key;  /* owned */
-    struct storage *storage;     /* owned */
-    struct rpc_server *server;   /* owned; NULL once closed */
-    unsigned n_forwarded;        /* calls that came here and are with another loop */
-    _Atomic unsigned n_stood_in; /* mails of healio_stood_in() */
+    struct capability_key *key; /* owned */
+    struct storage *storage;    /* owned */
+    struct rpc_server *server;  /* owned; NULL once closed */
+    unsigned n_forwarded;       /* calls that came here and are with another loop */
+    _Atomic unsigned n_handoff; /* mails of healio_handoff() */
     bool closed; /* the server is; end when nothing is forwarded any more */
     struct env_mail
         to_us; /* from the first: the next phase of stopping, a new identity */

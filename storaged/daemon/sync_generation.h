@@ -1,5 +1,5 @@
 /*
- * sync_generation.h - end a generation now and then (core/generation.h). Shell code.
+ * sync_generation.h - end a generation now and then (format/generation.h). Shell code.
  */
 #ifndef ROZO_STORAGED_DAEMON_SYNC_GENERATION_H
 #define ROZO_STORAGED_DAEMON_SYNC_GENERATION_H

@@ -372,17 +372,17 @@ static int map_load(struct healer *h)
     return rc;
 }
 
-static int menders_make(struct healer *h);
+static int repairers_make(struct healer *h);
 
 /* A map that is in force, until it is on stable storage. */
 struct map_call {
-    struct ledger_wait wait; /* first */
+    struct hint_log_wait wait; /* first */
     struct healer *h;
     struct rpc_call *call;
     uint64_t version;
 };
 
-static void on_map_stable(struct ledger_wait *w, int rc)
+static void on_map_stable(struct hint_log_wait *w, int rc)
 {
     struct map_call *mc = (struct map_call *)w;
     struct healer *h = mc->h;
@@ -414,7 +414,7 @@ static int map_take(struct healer *h, const struct rpc_call *call,
     rc = map_apply(h, map);
     if (rc == 0) {
         rebuild_lost(h); /* notes it before the map that says so is kept */
-        rc = ledger_commit(h->ledger, &item, 1);
+        rc = hint_log_commit(h->hints, &item, 1);
     }
     if (rc == 0)
         h->map_version = map->version;
@@ -432,7 +432,7 @@ static void handle_map(struct healer *h, struct rpc_call *call)
             .wait.done = on_map_stable, .h = h, .call = call, .version = map->version
         };
         h->n_busy++;
-        ledger_sync(h->ledger, &mc->wait);
+        hint_log_sync(h->hints, &mc->wait);
     } else {
         rpc_reply_status(call, status_from_errno(rc));
         free(mc);
@@ -497,7 +497,7 @@ struct list_call {
 };
 
 /* Of a file that is asked for by itself, and has nothing to list: is it certain that nothing of it ever was here? */
-static bool never_had(const struct list_call *lc, const struct list_result *result)
+static bool never_had(const struct list_call *lc, const struct proj_list_result *result)
 {
     const struct healer *h = lc->h;
     bool lost_header = result->n_files > 0 && result->files[0].unfinished != 0 &&
@@ -507,7 +507,7 @@ static bool never_had(const struct list_call *lc, const struct list_result *resu
            !identity_is_rebuilt(h->config.identity);
 }
 
-static void list_reply(struct list_call *lc, const struct list_result *result)
+static void list_reply(struct list_call *lc, const struct proj_list_result *result)
 {
     Rozo__StListResp resp = ROZO__ST_LIST_RESP__INIT;
     Rozo__StListResp__File *files = calloc(result->n_files + 1, sizeof(*files));
@@ -516,7 +516,7 @@ static void list_reply(struct list_call *lc, const struct list_result *result)
 
     if (files != NULL && pointers != NULL && refs != NULL) {
         for (unsigned i = 0; i < result->n_files; i++) {
-            const struct list_file *f = &result->files[i];
+            const struct proj_list_file *f = &result->files[i];
 
             if (f->projections == 0)
                 continue; /* nothing whose creation got to its end */
@@ -548,7 +548,7 @@ static void list_reply(struct list_call *lc, const struct list_result *result)
     free(files);
 }
 
-static void on_listed(void *arg, const struct list_result *result)
+static void on_listed(void *arg, const struct proj_list_result *result)
 {
     struct list_call *lc = arg;
     struct healer *h = lc->h;
@@ -562,7 +562,7 @@ static void on_listed(void *arg, const struct list_result *result)
 }
 
 static int list_parse(struct healer *h, const struct rpc_call *call,
-                      const Rozo__StListReq *req, struct list_request *out)
+                      const Rozo__StListReq *req, struct proj_list_request *out)
 {
     if (req == NULL || req->max_files == 0 || req->max_files > LIST_FILES_MAX ||
         (req->after.len != 0 && req->after.len != FILE_ID_BYTES) ||
@@ -572,12 +572,12 @@ static int list_parse(struct healer *h, const struct rpc_call *call,
         return -EACCES;
     if (req->to_storage != h->us)
         return -ENXIO;
-    *out = (struct list_request){ .has_after = req->after.len != 0,
-                                  .only = req->only,
-                                  .ids_only = req->ids_only,
-                                  .max_files = req->max_files,
-                                  .with_storage = req->with_storage,
-                                  .damaged_too = req->with_storage == h->us };
+    *out = (struct proj_list_request){ .has_after = req->after.len != 0,
+                                       .only = req->only,
+                                       .ids_only = req->ids_only,
+                                       .max_files = req->max_files,
+                                       .with_storage = req->with_storage,
+                                       .damaged_too = req->with_storage == h->us };
     if (out->has_after)
         file_id_get(req->after.data, &out->after);
     return 0;
@@ -587,7 +587,7 @@ static void handle_list(struct healer *h, struct rpc_call *call)
 {
     Rozo__StListReq *req = rozo__st_list_req__unpack(NULL, call->msg_len, call->msg);
     struct list_call *lc = calloc(1, sizeof(*lc));
-    struct list_request request;
+    struct proj_list_request request;
     struct list_op *op;
     int rc = lc == NULL ? -ENOMEM : list_parse(h, call, req, &request);
 
@@ -595,7 +595,7 @@ static void handle_list(struct healer *h, struct rpc_call *call)
         lc->h = h;
         lc->call = call;
         lc->only = request.only;
-        rc = list_start(h->env, h->config.disk, &request, on_listed, lc, &op);
+        rc = proj_list_start(h->env, h->config.disk, &request, on_listed, lc, &op);
     }
     if (rc == 0) {
         h->n_busy++;
@@ -617,7 +617,7 @@ struct health_call {
 /* As of the last time each was tried. */
 static uint64_t n_unhealed(const struct healer *h)
 {
-    const struct round *r = &h->round;
+    const struct resync *r = &h->round;
 
     return h->checks_unhealed + h->rebuild.unhealed +
            (r->unhealed > r->unhealed_before ? r->unhealed : r->unhealed_before);
@@ -631,7 +631,7 @@ static void on_health(struct heal_question *q)
     Rozo__StHealthResp *resp = &q->health;
     char *findings[FINDINGS_MAX];
 
-    resp->missed_ranges = ledger_n_ranges(h->ledger);
+    resp->missed_ranges = hint_log_n_ranges(h->hints);
     resp->queued = h->n_waiting + h->n_running + h->n_checks;
     resp->healed_records = h->healed;
     resp->heal_read_bytes = h->read_bytes;
@@ -708,13 +708,13 @@ static const struct {
 } handlers[] = {
     { ROZO__OP__ST_LIST, handle_list },
     { ROZO__OP__ST_MAP, handle_map },
-    { ROZO__OP__ST_MISSED, missed_handle },
-    { ROZO__OP__ST_MISSED_LIST, missed_handle_list },
-    { ROZO__OP__ST_MISSED_DONE, missed_handle_done },
-    { ROZO__OP__ST_CHECK, check_handle },
+    { ROZO__OP__ST_MISSED, hints_handle },
+    { ROZO__OP__ST_MISSED_LIST, hints_handle_list },
+    { ROZO__OP__ST_MISSED_DONE, hints_handle_done },
+    { ROZO__OP__ST_CHECK, heal_check_handle },
     { ROZO__OP__ST_HEALTH, handle_health },
     { ROZO__OP__ST_HEAL, handle_heal },
-    { ROZO__OP__ST_MEND, prove_handle },
+    { ROZO__OP__ST_REPAIR, prove_handle },
 };
 
 bool healer_serves(uint16_t op)
@@ -732,7 +732,7 @@ static void find_out_who_we_are(struct healer *h)
     h->us = identity_storage_id(h->config.identity);
     if (h->us == 0)
         return;
-    if (menders_make(h) != 0) {
+    if (repairers_make(h) != 0) {
         h->us = 0;
         return;
     }
@@ -793,23 +793,23 @@ static uint32_t on_scrub_take(void *arg, uint64_t bytes)
     return a > b ? a : b;
 }
 
-static int menders_make(struct healer *h)
+static int repairers_make(struct healer *h)
 {
-    struct mender_config config = {
+    struct repairer_config config = {
         .env = h->env,
         .peers = { .channel = healer_channel, .arg = h },
         .own_storage = h->us,
         .take = on_take,
         .arg = h,
     };
-    int rc = mender_new(&config, &h->mender);
+    int rc = repairer_new(&config, &h->repairer);
 
     config.take = on_scrub_take;
     if (rc == 0)
-        rc = mender_new(&config, &h->scrub_mender);
+        rc = repairer_new(&config, &h->scrub_repairer);
     if (rc != 0) {
-        mender_free(h->mender);
-        h->mender = NULL;
+        repairer_free(h->repairer);
+        h->repairer = NULL;
     }
     return rc;
 }
@@ -828,13 +828,13 @@ static void config_defaults(struct healer_config *c)
 
 static int load(struct healer *h, struct err *err)
 {
-    struct ledger_config config = {
+    struct hint_log_config config = {
         .env = h->env,
         .kv = h->config.kv,
         .ranges_max = h->config.missed_ranges_max,
         .files_max = h->config.missed_files_max,
     };
-    int rc = ledger_open(&config, &h->ledger);
+    int rc = hint_log_open(&config, &h->hints);
 
     if (rc != 0)
         return err_wrap(err, rc, "notes of what other storages missed");
@@ -861,10 +861,10 @@ int healer_open(const struct healer_config *config, struct healer **out, struct 
     list_init(&h->asks);
     list_init(&h->checks);
     list_init(&h->proofs);
-    list_init(&h->stood_in);
+    list_init(&h->handoff);
     h->rate.bytes_per_s = config->rate_bytes;
     h->scrub_rate.bytes_per_s = config->scrub_rate_bytes;
-    jobs_init(h);
+    heal_jobs_init(h);
     rc = load(h, err);
     if (rc != 0) {
         healer_close(h);
@@ -878,14 +878,14 @@ int healer_open(const struct healer_config *config, struct healer **out, struct 
 void healer_start(struct healer *h)
 {
     h->started = true;
-    stood_in_start(h);
-    round_start(h);
-    checks_start(h);
+    handoff_start(h);
+    resync_start(h);
+    heal_checks_start(h);
     rebuild_start(h);
     scrub_start(h);
 }
 
-static void on_stopped(struct ledger_wait *w, int rc)
+static void on_stopped(struct hint_log_wait *w, int rc)
 {
     struct healer *h = container_of(w, struct healer, stop_wait);
 
@@ -900,7 +900,7 @@ static void on_stop_task(struct env_task *task)
     struct healer *h = container_of(task, struct healer, stop_task);
 
     h->stop_wait.done = on_stopped;
-    ledger_sync(h->ledger, &h->stop_wait);
+    hint_log_sync(h->hints, &h->stop_wait);
 }
 
 void healer_idle(struct healer *h)
@@ -919,10 +919,10 @@ void healer_stop(struct healer *h, void (*done)(void *arg), void *arg)
     h->stop_task.fn = on_stop_task;
     h->n_busy++;
     asks_cancel(h);
-    jobs_stop(h);
-    stood_in_stop(h);
-    round_stop(h);
-    checks_stop(h);
+    heal_jobs_stop(h);
+    handoff_stop(h);
+    resync_stop(h);
+    heal_checks_stop(h);
     proofs_stop(h);
     rebuild_stop(h);
     scrub_stop(h);
@@ -937,8 +937,8 @@ void healer_close(struct healer *h)
     for (unsigned i = 0; i < h->n_peers; i++)
         peer_close(h, &h->peers[i]);
     free(h->peers);
-    mender_free(h->scrub_mender);
-    mender_free(h->mender);
-    ledger_close(h->ledger);
+    repairer_free(h->scrub_repairer);
+    repairer_free(h->repairer);
+    hint_log_close(h->hints);
     free(h);
 }

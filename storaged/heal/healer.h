@@ -2,8 +2,8 @@
  * healer.h - the healing half of a storage daemon: what others missed is noted, what we missed is
  * fetched, incomplete writes are settled, a lost disk is rebuilt, everything is looked at now and then.
  *
- * Serves ST_MAP, ST_MISSED, ST_MISSED_LIST, ST_MISSED_DONE, ST_CHECK, ST_HEALTH, ST_HEAL, ST_MEND
- * and ST_LIST; is a client (role NODE) of all storages, its own too. All mending is done by mend.h.
+ * Serves ST_MAP, ST_MISSED, ST_MISSED_LIST, ST_MISSED_DONE, ST_CHECK, ST_HEALTH, ST_HEAL, ST_REPAIR
+ * and ST_LIST; is a client (role NODE) of all storages, its own too. All repairing is done by repair.h.
  *
  *     healer_open(&config, &healer, &err);
  *     healer_start(healer);
@@ -79,10 +79,10 @@ struct healer_config {
     uint64_t rate_bytes;       /* of healing, per second; 0: no limit */
     uint64_t scrub_rate_bytes; /* of a scrub, beside that; 0: no limit */
     uint32_t scrub_days;  /* from the end of one to the beginning of the next; 0: never */
-    uint32_t concurrency; /* mends under way; 0: 4 */
+    uint32_t concurrency; /* repairs under way; 0: 4 */
     uint32_t settle_ms;   /* 0: 10000 */
     uint32_t return_ms;   /* how often peers are asked what we missed; 0: 10000 */
-    uint64_t missed_ranges_max, missed_files_max; /* see ledger.h */
+    uint64_t missed_ranges_max, missed_files_max; /* see hint_log.h */
 };
 
 struct healer;
@@ -95,9 +95,9 @@ void healer_start(struct healer *h);
  * A client gave our storage what `home` is to hold. When the client does not say so itself within some seconds, it is
  * noted that home missed it.
  */
-void healer_stood_in(struct healer *h, const struct storcli_target *target, uint32_t home,
-                     uint64_t first, uint64_t end, uint64_t version);
-/** Our own storage found these blocks damaged: they are looked at, whole, and mended. end UINT64_MAX: all of the file. */
+void healer_handoff(struct healer *h, const struct storcli_target *target, uint32_t home,
+                    uint64_t first, uint64_t end, uint64_t version);
+/** Our own storage found these blocks damaged: they are looked at, whole, and repaired. end UINT64_MAX: all of the file. */
 void healer_damaged(struct healer *h, const struct storcli_target *target, uint64_t first,
                     uint64_t end);
 /** Is it one of ours? */

@@ -1,8 +1,8 @@
 /*
  * healer_int.h - what the parts of the healer share. Inside storaged/heal only.
  *
- * A part (return, rebuild, scrub, checks) makes jobs; jobs.c lets so many of them run, in the order of
- * their rank; mend.c does the work. Whoever waits for something counts in n_busy, so that a stop knows
+ * A part (return, rebuild, scrub, checks) makes jobs; heal_jobs.c lets so many of them run, in the order of
+ * their rank; repair.c does the work. Whoever waits for something counts in n_busy, so that a stop knows
  * when nothing points at anything any more.
  */
 #ifndef ROZO_STORAGED_HEAL_HEALER_INT_H
@@ -11,9 +11,9 @@
 #include "common/base/list.h"
 #include "storaged/disk/bad_page_disk.h"
 #include "storaged/heal/healer.h"
-#include "storaged/heal/ledger.h"
-#include "storaged/heal/list.h"
-#include "storaged/heal/repair/mend.h"
+#include "storaged/heal/hint_log.h"
+#include "storaged/heal/proj_list.h"
+#include "storaged/heal/repair/repair.h"
 
 enum {
     ASK_DEADLINE_MS = 15000,
@@ -64,28 +64,28 @@ struct heal_peer {
 enum heal_rank { RANK_CHECK, RANK_RETURN, RANK_REBUILD, RANK_SCRUB, RANK_N };
 
 struct job_move;
-struct job {
+struct heal_job {
     struct list_node link; /* waiting, running, or asking where the file lies by now */
     enum heal_rank rank;
-    struct mend_request request;
-    struct mend *mend; /* under way */
+    struct repair_request request;
+    struct repair *repair; /* under way */
     bool fixed;       /* of this distribution only: -EREMOTE where there is a later one */
     unsigned n_moves; /* later distributions that were taken over */
     struct job_move *move; /* owned; looking for one */
     struct healer *h;
-    void (*done)(struct job *job, const struct mend_result *result);
+    void (*done)(struct heal_job *job, const struct repair_result *result);
 };
 /**
  * done() comes later, once; not when the healer stops. Where storages know of a later distribution of
  * the file, that is looked up, and the request has it then.
  */
-void job_submit(struct healer *h, struct job *job, enum heal_rank rank);
+void heal_job_submit(struct healer *h, struct heal_job *job, enum heal_rank rank);
 /** Everything that was looked at is as it should be. */
-bool mend_is_good(const struct mend_result *result);
+bool repair_is_good(const struct repair_result *result);
 /** Blocks stay undecided though every storage answered: only a fence can settle them. */
-bool mend_wants_fence(const struct mend_result *result);
+bool repair_wants_fence(const struct repair_result *result);
 /** Blocks that are not, at least 1 when it is not good. */
-uint64_t mend_n_unhealed(const struct mend_result *result);
+uint64_t repair_n_unhealed(const struct repair_result *result);
 
 /* Bytes per second, as a moment from which on more may be taken. */
 struct rate {
@@ -97,45 +97,46 @@ struct rate {
 
 /* Files of all peers (with us in their distribution) or of our own disk, page by page; each page ends when
  * its user says so. */
-struct walk_file {
-    struct list_file file;
+struct heal_walk_file {
+    struct proj_list_file file;
     uint32_t own_projections, own_damaged, own_partial; /* bitmaps of what is here */
 };
-struct walk;
-/** Later, once a page; files are valid until walk_next(). end: there is nothing behind them. */
-typedef void walk_page_cb(struct walk *w, struct walk_file *files, unsigned n, bool end);
+struct heal_walk;
+/** Later, once a page; files are valid until heal_walk_next(). end: there is nothing behind them. */
+typedef void heal_walk_page_cb(struct heal_walk *w, struct heal_walk_file *files,
+                               unsigned n, bool end);
 
-struct walk_peer {
+struct heal_walk_peer {
     struct heal_ask ask;
-    struct walk *w;
+    struct heal_walk *w;
     bool heard, end;
     struct file_id after;
 };
-struct walk {
+struct heal_walk {
     struct healer *h;
     bool own; /* our own disk, not the peers' */
-    walk_page_cb *page;
+    heal_walk_page_cb *page;
     bool has_after;
-    struct file_id after;    /* all up to it was given */
-    bool unheard;            /* a peer that is not lost did not answer for a page */
-    struct walk_peer *peers; /* owned */
+    struct file_id after;         /* all up to it was given */
+    bool unheard;                 /* a peer that is not lost did not answer for a page */
+    struct heal_walk_peer *peers; /* owned */
     unsigned n_peers, n_waiting;
-    struct walk_file *files; /* owned */
+    struct heal_walk_file *files; /* owned */
     unsigned n_files, files_room;
     bool under_way, end;
     struct env_task task;
 };
 /** Ask for the first page, behind w->after when has_after. Set own and page before. */
-void walk_begin(struct healer *h, struct walk *w);
+void heal_walk_begin(struct healer *h, struct heal_walk *w);
 /** The page is done with: the next. */
-void walk_next(struct walk *w);
+void heal_walk_next(struct heal_walk *w);
 /** Free what it holds; nothing comes any more. */
-void walk_end(struct walk *w);
+void heal_walk_end(struct heal_walk *w);
 
 /* ---- where does a file lie? ---- */
 
 /* By the word of other storages. Embedded; zero-initialise, set done and min_generation. */
-struct locate {
+struct heal_locate {
     struct heal_ask ask;
     struct healer *h;
     struct file_id id;
@@ -146,25 +147,25 @@ struct locate {
     struct storcli_target target; /* when known; we are in it */
     bool in_doubt; /* some peer has it, or may, and does not say where it lies */
     bool unsure;   /* ... or may have had it; or one that is given up may */
-    void (*done)(struct locate *l);
+    void (*done)(struct heal_locate *l);
 };
 /** done() once, at once when there is nobody to ask; not when the healer stops. */
-void locate_start(struct healer *h, struct locate *l, const struct file_id *id);
+void heal_locate_start(struct healer *h, struct heal_locate *l, const struct file_id *id);
 
 /* ---- parts ---- */
 
-struct missed_entry {
+struct hint {
     struct storcli_target target;
     uint64_t first, end, version, note;
     unsigned peer; /* index in round.peers */
     unsigned group;
 };
-struct missed_group {
-    struct job job;
+struct hint_group {
+    struct heal_job job;
     struct healer *h;
     bool good;
 };
-struct round_peer {
+struct resync_peer {
     struct heal_ask ask;
     uint32_t id;
     bool heard, end;
@@ -172,47 +173,47 @@ struct round_peer {
     uint8_t after[FILE_ID_BYTES];
 };
 /* One round of asking all peers what we missed. */
-struct round {
+struct resync {
     bool under_way;
     struct env_timer timer;
-    struct round_peer *peers; /* owned */
+    struct resync_peer *peers; /* owned */
     unsigned n_peers, n_waiting, max_ranges;
-    struct missed_entry *entries; /* owned */
+    struct hint *entries; /* owned */
     unsigned n_entries, entries_room;
-    struct missed_group *groups; /* owned */
+    struct hint_group *groups; /* owned */
     unsigned n_groups, n_running;
     unsigned n_bad;                     /* rounds in a row that left something */
     uint64_t unhealed, unhealed_before; /* blocks; in this round, in the one before */
 };
 
-struct check {
-    struct job job;        /* first */
+struct heal_check {
+    struct heal_job job;   /* first */
     struct list_node link; /* in h->checks */
     uint64_t first, end;
     uint32_t flags;
     bool running, again;
     bool unproven; /* only a client said where the file lies: never under a fence */
-    struct locate locate;  /* ... before a storage says so, too */
-    uint64_t since_ns;     /* asked for, or asked for more */
-    uint64_t undecided_ns; /* something of it is, since then; 0: nothing */
-    uint64_t ready_ns;     /* not before */
-    uint64_t unhealed;     /* blocks, the last time */
+    struct heal_locate locate; /* ... before a storage says so, too */
+    uint64_t since_ns;         /* asked for, or asked for more */
+    uint64_t undecided_ns;     /* something of it is, since then; 0: nothing */
+    uint64_t ready_ns;         /* not before */
+    uint64_t unhealed;         /* blocks, the last time */
 };
 
-/* A walk whose files are mended. Of the rebuild, and of the scrub. */
+/* A walk whose files are repaired. Of the rebuild, and of the scrub. */
 struct sweep_file {
-    struct job job; /* first */
+    struct heal_job job; /* first */
     struct heal_ask ask;
     struct healer *h;
-    struct walk_file f;
+    struct heal_walk_file f;
     enum heal_rank rank;
     unsigned place;   /* healer_home() */
     unsigned n_asked; /* homes after ours that were asked whether they have it */
-    struct locate locate;
+    struct heal_locate locate;
     bool was_unknown; /* its distribution was not known here */
     unsigned n_looks; /* at what lies here, in vain */
     bool is_whole;    /* it was partial, and is so no more */
-    struct mend_result result;
+    struct repair_result result;
     void (*done)(struct sweep_file *s, bool good); /* with the job and what follows it */
 };
 /** Submit the job; when it is good and the file was not whole here, say that it is now. */
@@ -221,7 +222,7 @@ void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags);
  * A file that is not known: ask all peers where it lies, so that it is; or it goes, where it never was more than begun, or
  * nobody else has anything of it. done(): whether one of the two came about.
  */
-void unknown_ask(struct sweep_file *s);
+void ownerless_ask(struct sweep_file *s);
 
 struct rebuild {
     uint32_t state; /* as StHealthResp.rebuild_state */
@@ -231,8 +232,8 @@ struct rebuild {
     bool again;     /* asked to begin from the start */
     bool waiting;   /* for the timer */
     bool in_identity; /* storage.id says that it is under way */
-    struct walk walk;
-    struct walk count;        /* how much is it? */
+    struct heal_walk walk;
+    struct heal_walk count;   /* how much is it? */
     struct sweep_file *files; /* owned, of the page */
     unsigned n_files_page;
     unsigned n_running;
@@ -259,8 +260,8 @@ struct scrub {
     uint32_t state; /* as StHealthResp.scrub_state */
     bool heads_only;
     bool stop; /* asked for */
-    struct walk walk;
-    struct walk count;
+    struct heal_walk walk;
+    struct heal_walk count;
     struct sweep_file *files; /* owned, of the page */
     unsigned n_running;
     uint64_t counted_files, counted_bytes;
@@ -281,19 +282,19 @@ struct healer {
     struct env *env;
     struct bad_page_disk disk; /* above config.disk, and what that says from then on */
     uint32_t us;               /* storage id; 0: not admitted */
-    struct ledger *ledger;
-    struct mender *mender, *scrub_mender; /* NULL before we are admitted */
+    struct hint_log *hints;
+    struct repairer *repairer, *scrub_repairer; /* NULL before we are admitted */
     bool started, stopping;
     unsigned n_busy; /* lists, questions, saves, syncs under way */
     struct list_node asks;
     void (*stop_done)(void *arg);
     void *stop_arg;
-    struct ledger_wait stop_wait;
+    struct hint_log_wait stop_wait;
     struct env_task stop_task;
 
-    struct list_node stood_in; /* oldest first */
-    unsigned n_stood_in;
-    struct env_timer stood_in_timer;
+    struct list_node handoff; /* oldest first */
+    unsigned n_handoff;
+    struct env_timer handoff_timer;
 
     uint64_t map_version;
     struct heal_peer *peers; /* owned, ascending by id */
@@ -310,14 +311,14 @@ struct healer {
 
     struct list_node proofs; /* struct proof: oldest first */
     unsigned n_proofs;
-    struct round round;
+    struct resync round;
     struct list_node checks;
     unsigned n_checks;
     unsigned n_damaged_told;
     struct env_timer check_timer, settle_timer;
     struct heal_question question; /* of settling */
     bool asking;
-    struct ledger_wait boot_wait;
+    struct hint_log_wait boot_wait;
     struct rebuild rebuild;
     struct scrub scrub;
 };
@@ -336,7 +337,7 @@ bool healer_gathers(struct healer *h, struct env_timer *timer, uint64_t until_ns
 /** The map says that it will not come back. */
 bool healer_is_lost(const struct healer *h, uint32_t storage);
 /**
- * The projection that we are to hold: of our place, or, as a spare, that of a lost home (as mend.h places them).
+ * The projection that we are to hold: of our place, or, as a spare, that of a lost home (as repair.h places them).
  * DIST_MAX: none.
  */
 unsigned healer_home(const struct healer *h, const struct storcli_target *target);
@@ -348,25 +349,25 @@ void healer_put(struct healer *h, const char *key, const void *val, size_t len);
 int healer_get(struct healer *h, const char *key, void *val, size_t len);
 void heal_reply(struct rpc_call *call, const ProtobufCMessage *msg);
 
-void jobs_init(struct healer *h);
-void jobs_stop(struct healer *h);
+void heal_jobs_init(struct healer *h);
+void heal_jobs_stop(struct healer *h);
 
-void missed_handle(struct healer *h, struct rpc_call *call);
-void missed_handle_list(struct healer *h, struct rpc_call *call);
-void missed_handle_done(struct healer *h, struct rpc_call *call);
+void hints_handle(struct healer *h, struct rpc_call *call);
+void hints_handle_list(struct healer *h, struct rpc_call *call);
+void hints_handle_done(struct healer *h, struct rpc_call *call);
 
-void stood_in_start(struct healer *h);
-void stood_in_stop(struct healer *h);
+void handoff_start(struct healer *h);
+void handoff_stop(struct healer *h);
 
-void round_start(struct healer *h);
-void round_stop(struct healer *h);
+void resync_start(struct healer *h);
+void resync_stop(struct healer *h);
 
-void check_handle(struct healer *h, struct rpc_call *call);
+void heal_check_handle(struct healer *h, struct rpc_call *call);
 /** 0, -EBUSY: there are too many, -ENOMEM. Tried again until it is good. end UINT64_MAX: of everything. */
-int check_add(struct healer *h, const struct storcli_target *target, uint64_t first,
-              uint64_t end, uint32_t flags);
-void checks_start(struct healer *h);
-void checks_stop(struct healer *h);
+int heal_check_add(struct healer *h, const struct storcli_target *target, uint64_t first,
+                   uint64_t end, uint32_t flags);
+void heal_checks_start(struct healer *h);
+void heal_checks_stop(struct healer *h);
 
 void prove_handle(struct healer *h, struct rpc_call *call);
 void proofs_stop(struct healer *h);

@@ -1,7 +1,7 @@
 /*
- * prove.c - ST_MEND: a whole file is mended until a look at all of it finds nothing to do.
+ * prove.c - ST_REPAIR: a whole file is repaired until a look at all of it finds nothing to do.
  *
- * In:     ST_MEND, from exportd. Thread: the healer's.
+ * In:     ST_REPAIR, from exportd. Thread: the healer's.
  * Out:    jobs of RANK_CHECK; rpc_reply().
  * Keeps:  what is said of a look is of one that began after its first request came; a result is given
  *         to one request, once. Bounded: PROOFS_MAX looks, those that ended longest ago go first.
@@ -23,7 +23,7 @@ enum {
 
 /* One look, by the number that who asked for it gave it. */
 struct proof {
-    struct job job;        /* first */
+    struct heal_job job;   /* first */
     struct list_node link; /* in h->proofs */
     uint64_t run;
     struct rpc_call *call; /* who waits; NULL: nobody */
@@ -58,7 +58,7 @@ static void call_refuse(struct healer *h, struct proof *p, uint16_t status)
 /* Its result goes to who waits, and then it goes itself; or it waits for who asks again. */
 static void proof_tell(struct healer *h, struct proof *p)
 {
-    Rozo__StMendResp resp = ROZO__ST_MEND_RESP__INIT;
+    Rozo__StRepairResp resp = ROZO__ST_REPAIR_RESP__INIT;
     struct rpc_call *call = p->call;
 
     if (!p->ended || call == NULL)
@@ -75,14 +75,14 @@ static void proof_tell(struct healer *h, struct proof *p)
 
 static void proof_run(struct proof *p)
 {
-    struct mend_request *r = &p->job.request;
+    struct repair_request *r = &p->job.request;
 
-    r->flags = MEND_PROVE | MEND_ALL_HOMES | MEND_CLEAN_SPARES;
+    r->flags = REPAIR_PROVE | REPAIR_ALL_HOMES | REPAIR_CLEAN_SPARES;
     if (p->n_runs >= PLAIN_RUNS)
-        r->flags |= MEND_FENCE;
+        r->flags |= REPAIR_FENCE;
     p->n_runs++;
     p->running = true;
-    job_submit(p->job.h, &p->job, RANK_CHECK);
+    heal_job_submit(p->job.h, &p->job, RANK_CHECK);
 }
 
 static void on_pause_timer(struct env_timer *timer)
@@ -94,13 +94,13 @@ static void on_pause_timer(struct env_timer *timer)
 }
 
 /* May another run find it sound? Not while a storage is away or a run fails as a whole. */
-static bool is_worth_another(const struct proof *p, const struct mend_result *r)
+static bool is_worth_another(const struct proof *p, const struct repair_result *r)
 {
     return !r->sound && p->n_runs < RUNS_MAX && r->rc != -ENOENT &&
            (r->silent & ~p->job.request.lost) == 0;
 }
 
-static void on_proved(struct job *job, const struct mend_result *result)
+static void on_proved(struct heal_job *job, const struct repair_result *result)
 {
     struct proof *p = (struct proof *)job;
     struct healer *h = job->h;
@@ -176,7 +176,7 @@ static struct proof *proof_new(struct healer *h, const struct storcli_target *ta
 }
 
 static int prove_parse(const struct healer *h, const struct rpc_call *call,
-                       const Rozo__StMendReq *req, struct storcli_target *target)
+                       const Rozo__StRepairReq *req, struct storcli_target *target)
 {
     int rc = req == NULL ? -EBADMSG : heal_target_get(req->ref, target);
 
@@ -191,7 +191,7 @@ static int prove_parse(const struct healer *h, const struct rpc_call *call,
 
 void prove_handle(struct healer *h, struct rpc_call *call)
 {
-    Rozo__StMendReq *req = rozo__st_mend_req__unpack(NULL, call->msg_len, call->msg);
+    Rozo__StRepairReq *req = rozo__st_repair_req__unpack(NULL, call->msg_len, call->msg);
     struct storcli_target target;
     struct proof *p = NULL;
     int rc = prove_parse(h, call, req, &target);
@@ -202,7 +202,7 @@ void prove_handle(struct healer *h, struct rpc_call *call)
             p = proof_new(h, &target, req->run);
         rc = p == NULL ? -EBUSY : 0;
     }
-    rozo__st_mend_req__free_unpacked(req, NULL);
+    rozo__st_repair_req__free_unpacked(req, NULL);
     if (rc != 0) {
         rpc_reply_status(call, status_from_errno(rc));
         return;

@@ -122,20 +122,21 @@ static bool lost_is_news(struct healer *h)
 
 /* ---- how much is it? ---- */
 
-static bool is_home(const struct healer *h, const struct list_file *f)
+static bool is_home(const struct healer *h, const struct proj_list_file *f)
 {
     return f->known && healer_home(h, &f->target) < DIST_MAX;
 }
 
 /* Of one projection. */
-static uint64_t file_bytes(const struct list_file *f)
+static uint64_t file_bytes(const struct proj_list_file *f)
 {
     unsigned n = (unsigned)__builtin_popcount(f->projections);
 
     return n == 0 ? 0 : f->allocated / n;
 }
 
-static void on_count_page(struct walk *w, struct walk_file *files, unsigned n, bool end)
+static void on_count_page(struct heal_walk *w, struct heal_walk_file *files, unsigned n,
+                          bool end)
 {
     struct rebuild *r = &w->h->rebuild;
 
@@ -146,12 +147,12 @@ static void on_count_page(struct walk *w, struct walk_file *files, unsigned n, b
         }
     }
     if (!end) {
-        walk_next(w);
+        heal_walk_next(w);
         return;
     }
     r->n_files = r->counted_files;
     r->n_bytes = r->counted_bytes;
-    walk_end(w);
+    heal_walk_end(w);
 }
 
 static void count_begin(struct healer *h)
@@ -161,8 +162,8 @@ static void count_begin(struct healer *h)
     if (r->count.under_way)
         return;
     r->counted_files = r->counted_bytes = 0;
-    r->count = (struct walk){ .page = on_count_page };
-    walk_begin(h, &r->count);
+    r->count = (struct heal_walk){ .page = on_count_page };
+    heal_walk_begin(h, &r->count);
 }
 
 /* ---- the end ---- */
@@ -268,7 +269,7 @@ static void pass_end(struct healer *h)
     bool was_partial = identity_is_rebuilt(h->config.identity);
 
     r->first = false;
-    walk_end(&r->walk);
+    heal_walk_end(&r->walk);
     r->walk.has_after = false;
     if (!clean) {
         pass_later(h, r->again ? 1 : RETRY_MS);
@@ -300,7 +301,7 @@ static void page_done(struct healer *h)
     }
     if (r->first)
         place_save(h);
-    walk_next(&r->walk);
+    heal_walk_next(&r->walk);
 }
 
 static void on_file(struct sweep_file *s, bool good)
@@ -310,10 +311,10 @@ static void on_file(struct sweep_file *s, bool good)
 
     if (!good) {
         r->failed = true;
-        r->unhealed += mend_n_unhealed(&s->result);
-        if (mend_wants_fence(&s->result) && !r->first)
-            check_add(h, &s->job.request.target, 0, UINT64_MAX,
-                      MEND_FENCE | MEND_ALL_HOMES | MEND_PARTIAL);
+        r->unhealed += repair_n_unhealed(&s->result);
+        if (repair_wants_fence(&s->result) && !r->first)
+            heal_check_add(h, &s->job.request.target, 0, UINT64_MAX,
+                           REPAIR_FENCE | REPAIR_ALL_HOMES | REPAIR_PARTIAL);
     }
     r->files_done++;
     r->bytes_done += file_bytes(&s->f.file);
@@ -322,7 +323,7 @@ static void on_file(struct sweep_file *s, bool good)
 }
 
 /* It is here, and all of it. What a spare has of a file says nothing of what it should have. */
-static bool is_whole(const struct healer *h, const struct walk_file *f)
+static bool is_whole(const struct healer *h, const struct heal_walk_file *f)
 {
     unsigned p = healer_home(h, &f->file.target);
     uint32_t bit = UINT32_C(1) << p;
@@ -334,7 +335,7 @@ static bool is_whole(const struct healer *h, const struct walk_file *f)
 }
 
 /* Of what others are home to. */
-static bool has_spoiled(const struct healer *h, const struct walk_file *f)
+static bool has_spoiled(const struct healer *h, const struct heal_walk_file *f)
 {
     unsigned p = f->file.known ? healer_home(h, &f->file.target) : DIST_MAX;
     uint32_t others = p < DIST_MAX ? ~(UINT32_C(1) << p) : UINT32_MAX;
@@ -342,7 +343,8 @@ static bool has_spoiled(const struct healer *h, const struct walk_file *f)
     return f->file.known && (f->own_damaged & others) != 0;
 }
 
-static void on_page(struct walk *w, struct walk_file *files, unsigned n, bool end)
+static void on_page(struct heal_walk *w, struct heal_walk_file *files, unsigned n,
+                    bool end)
 {
     struct healer *h = w->h;
     struct rebuild *r = &h->rebuild;
@@ -370,7 +372,7 @@ static void on_page(struct walk *w, struct walk_file *files, unsigned n, bool en
         s->f = files[i];
         s->done = on_file;
         r->n_running++;
-        sweep_submit(s, RANK_REBUILD, is_spoiled ? MEND_CLEAN_SPARES : 0);
+        sweep_submit(s, RANK_REBUILD, is_spoiled ? REPAIR_CLEAN_SPARES : 0);
     }
     r->n_files_page = r->n_running - 1;
     if (--r->n_running == 0)
@@ -388,7 +390,7 @@ static void pass_begin(struct healer *h)
     r->unhealed = 0;
     r->walk.own = false;
     r->walk.page = on_page;
-    walk_begin(h, &r->walk);
+    heal_walk_begin(h, &r->walk);
     if (r->first)
         count_begin(h);
 }
@@ -506,14 +508,14 @@ void rebuild_stop(struct healer *h)
 
     if (r->timer.fn != NULL)
         env_timer_stop(h->env, &r->timer);
-    walk_end(&r->walk);
-    walk_end(&r->count);
+    heal_walk_end(&r->walk);
+    heal_walk_end(&r->count);
     free(r->files);
     r->files = NULL;
     r->n_files_page = 0;
 }
 
-/* Of files that are being mended: large ones take their time. */
+/* Of files that are being repaired: large ones take their time. */
 static uint64_t bytes_under_way(const struct rebuild *r)
 {
     uint64_t sum = 0;
@@ -521,7 +523,7 @@ static uint64_t bytes_under_way(const struct rebuild *r)
     for (unsigned i = 0; i < r->n_files_page; i++) {
         const struct sweep_file *s = &r->files[i];
         uint64_t done =
-            s->job.mend == NULL ? 0 : mend_progress(s->job.mend)->written_bytes;
+            s->job.repair == NULL ? 0 : repair_progress(s->job.repair)->written_bytes;
         uint64_t all = file_bytes(&s->f.file);
 
         sum += done < all ? done : all;

@@ -9,7 +9,7 @@
  *
  * A home that lost a whole file does not find that out from its own disk. Of the homes before it, n - k + 1
  * cannot all have lost it too, as long as it was on all of them: each home asks the n - k behind it, and those that the
- * mend found without it, for where spares had it more may be.
+ * repair found without it, for where spares had it more may be.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -150,7 +150,7 @@ static void finding(struct healer *h, const struct file_id *id, const char *fmt,
 static void result_count(struct sweep_file *f, bool good)
 {
     struct healer *h = f->h;
-    const struct mend_result *r = &f->result;
+    const struct repair_result *r = &f->result;
     uint64_t found = r->damaged + r->stale + r->missing;
 
     h->scrub.n_unseen += !good;
@@ -235,7 +235,7 @@ static void on_home(struct heal_ask *ask, int rc)
         homes_next(f);
 }
 
-/* The n - k behind ours, and whoever told the mend that he has nothing of the file. */
+/* The n - k behind ours, and whoever told the repair that he has nothing of the file. */
 static bool is_asked(const struct sweep_file *f, const struct codec *codec)
 {
     unsigned home = (f->place + f->n_asked) % codec_n(codec);
@@ -274,7 +274,7 @@ static void scrub_finish(struct healer *h, uint32_t state)
     s->state = state;
     s->ended_wall_ns = env_wall_ns(h->env);
     s->walk.has_after = false;
-    walk_end(&s->walk);
+    heal_walk_end(&s->walk);
     state_save(h);
     findings_save(h);
     if (state == SCRUB_DONE && s->n_unseen == 0)
@@ -303,17 +303,18 @@ static void page_done(struct healer *h)
     }
     state_save(h);
     findings_save(h);
-    walk_next(&s->walk);
+    heal_walk_next(&s->walk);
 }
 
 static void on_file(struct sweep_file *f, bool good)
 {
     result_count(f, good);
     if (!good) /* the next scrub is a long time off */
-        check_add(f->h, &f->f.file.target, 0, UINT64_MAX,
-                  f->job.request.flags & ~(uint32_t)MEND_PARTIAL);
+        heal_check_add(f->h, &f->f.file.target, 0, UINT64_MAX,
+                       f->job.request.flags & ~(uint32_t)REPAIR_PARTIAL);
     else if (f->result.n_torn > 0) /* written just now, or left so */
-        check_add(f->h, &f->f.file.target, f->result.torn_first, f->result.torn_end, 0);
+        heal_check_add(f->h, &f->f.file.target, f->result.torn_first, f->result.torn_end,
+                       0);
     if (f->result.rc == 0 && f->result.has_content && !f->h->scrub.stop)
         homes_next(f);
     else
@@ -324,7 +325,7 @@ static void file_scrub(struct sweep_file *f)
 {
     f->done = on_file;
     sweep_submit(f, RANK_SCRUB,
-                 MEND_CLEAN_SPARES | (f->h->scrub.heads_only ? 0 : MEND_VERIFY_OWN));
+                 REPAIR_CLEAN_SPARES | (f->h->scrub.heads_only ? 0 : REPAIR_VERIFY_OWN));
 }
 
 /* Its distribution is not known here any more, or never was. good: it is now, or the file is gone. */
@@ -352,7 +353,8 @@ static void on_unknown(struct sweep_file *f, bool good)
         file_done(f);
 }
 
-static void on_page(struct walk *w, struct walk_file *files, unsigned n, bool end)
+static void on_page(struct heal_walk *w, struct heal_walk_file *files, unsigned n,
+                    bool end)
 {
     struct healer *h = w->h;
     struct scrub *s = &h->scrub;
@@ -372,7 +374,7 @@ static void on_page(struct walk *w, struct walk_file *files, unsigned n, bool en
         s->n_running++;
         if (!files[i].file.known) {
             f->done = on_unknown;
-            unknown_ask(f);
+            ownerless_ask(f);
             continue;
         }
         file_scrub(f);
@@ -381,7 +383,8 @@ static void on_page(struct walk *w, struct walk_file *files, unsigned n, bool en
         page_done(h);
 }
 
-static void on_count_page(struct walk *w, struct walk_file *files, unsigned n, bool end)
+static void on_count_page(struct heal_walk *w, struct heal_walk_file *files, unsigned n,
+                          bool end)
 {
     struct scrub *s = &w->h->scrub;
 
@@ -390,12 +393,12 @@ static void on_count_page(struct walk *w, struct walk_file *files, unsigned n, b
         s->counted_bytes += files[i].file.allocated;
     }
     if (!end) {
-        walk_next(w);
+        heal_walk_next(w);
         return;
     }
     s->n_files = s->counted_files;
     s->n_bytes = s->counted_bytes;
-    walk_end(w);
+    heal_walk_end(w);
 }
 
 static void count_begin(struct healer *h)
@@ -405,8 +408,8 @@ static void count_begin(struct healer *h)
     if (s->count.under_way)
         return;
     s->counted_files = s->counted_bytes = 0;
-    s->count = (struct walk){ .own = true, .page = on_count_page };
-    walk_begin(h, &s->count);
+    s->count = (struct heal_walk){ .own = true, .page = on_count_page };
+    heal_walk_begin(h, &s->count);
 }
 
 static void on_gather(struct env_timer *timer)
@@ -416,7 +419,7 @@ static void on_gather(struct env_timer *timer)
 
     if (healer_gathers(h, timer, s->gather_until_ns))
         return;
-    walk_begin(h, &s->walk);
+    heal_walk_begin(h, &s->walk);
     count_begin(h);
 }
 
@@ -480,7 +483,7 @@ static void on_schedule(struct env_timer *timer)
         scrub_begin(h, false);
 }
 
-static void on_running_noted(struct ledger_wait *w, int rc)
+static void on_running_noted(struct hint_log_wait *w, int rc)
 {
     (void)rc;
     healer_idle(container_of(w, struct healer, boot_wait));
@@ -498,7 +501,7 @@ static bool was_power_lost(struct healer *h)
     healer_put(h, running_key, val, sizeof(val));
     h->boot_wait.done = on_running_noted;
     h->n_busy++;
-    ledger_sync(h->ledger, &h->boot_wait);
+    hint_log_sync(h->hints, &h->boot_wait);
     return lost;
 }
 
@@ -536,8 +539,8 @@ void scrub_stop(struct healer *h)
         put_le64(val, h->config.boot);
         healer_put(h, running_key, val, sizeof(val));
     }
-    walk_end(&s->walk);
-    walk_end(&s->count);
+    heal_walk_end(&s->walk);
+    heal_walk_end(&s->count);
     free(s->files);
     s->files = NULL;
 }

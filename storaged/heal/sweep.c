@@ -1,9 +1,9 @@
 /*
- * sweep.c - one file of a walk: mended, and when it was not whole here, said to be whole.
+ * sweep.c - one file of a walk: repaired, and when it was not whole here, said to be whole.
  *
  * In:     sweep_submit(), from the rebuild and the scrub. Thread: the healer's.
  * Out:    jobs; ST_STAT and ST_COMMIT with `whole` to our own storage.
- * Keeps:  a projection file is called whole only after a mend of all its blocks that left nothing undecided.
+ * Keeps:  a projection file is called whole only after a repair of all its blocks that left nothing undecided.
  */
 #include <errno.h>
 #include <string.h>
@@ -18,8 +18,8 @@ static void on_whole(struct heal_ask *ask, int rc)
 
     if (rc == 0 && s->rank == RANK_SCRUB) { /* what is damaged in it was unknown before */
         s->is_whole = true;
-        s->job.request.flags &= ~(uint32_t)MEND_PARTIAL;
-        job_submit(s->h, &s->job, s->rank);
+        s->job.request.flags &= ~(uint32_t)REPAIR_PARTIAL;
+        heal_job_submit(s->h, &s->job, s->rank);
         return;
     }
     /* Nothing here: all of it is holes, or it was removed. */
@@ -49,9 +49,9 @@ static bool may_be_partial(const struct sweep_file *s)
 }
 
 /* The last one's, with what was found by the one before. */
-static void result_add(struct mend_result *sum, const struct mend_result *last)
+static void result_add(struct repair_result *sum, const struct repair_result *last)
 {
-    const struct mend_result before = *sum;
+    const struct repair_result before = *sum;
 
     *sum = *last;
     sum->damaged += before.damaged;
@@ -61,10 +61,10 @@ static void result_add(struct mend_result *sum, const struct mend_result *last)
     sum->has_content |= before.has_content;
 }
 
-static void on_job(struct job *job, const struct mend_result *result)
+static void on_job(struct heal_job *job, const struct repair_result *result)
 {
     struct sweep_file *s = (struct sweep_file *)job;
-    bool good = mend_is_good(result);
+    bool good = repair_is_good(result);
 
     s->f.file.target = job->request.target; /* it may be a later one */
     s->place = healer_home(s->h, &s->f.file.target);
@@ -84,8 +84,8 @@ static void on_looked(struct heal_ask *ask, int rc)
 
     if (rc == -EBUSY && ++s->n_looks < LOOKS_MAX)
         look_again(s);
-    else /* the mend sees what there is */
-        job_submit(s->h, &s->job, s->rank);
+    else /* the repair sees what there is */
+        heal_job_submit(s->h, &s->job, s->rank);
 }
 
 /*
@@ -110,9 +110,9 @@ void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags)
     const struct storcli_target *t = &s->f.file.target;
 
     s->place = healer_home(s->h, t);
-    s->job.request = (struct mend_request){ .target = *t, .flags = flags };
+    s->job.request = (struct repair_request){ .target = *t, .flags = flags };
     if (s->place < DIST_MAX && may_be_partial(s))
-        s->job.request.flags |= MEND_PARTIAL;
+        s->job.request.flags |= REPAIR_PARTIAL;
     s->job.done = on_job;
     s->rank = rank;
     if (s->was_unknown || s->f.own_damaged != 0 ||
@@ -120,5 +120,5 @@ void sweep_submit(struct sweep_file *s, enum heal_rank rank, uint32_t flags)
          (s->f.own_partial >> s->place & 1) == 0))
         look_again(s);
     else
-        job_submit(s->h, &s->job, rank);
+        heal_job_submit(s->h, &s->job, rank);
 }

@@ -6,7 +6,7 @@
  * of objects. Of one block and projection several versions may be pending; of those up to a commit
  * only the newest stays.
  *
- * Inside storaged/core only. One thread, no I/O. Lookups cost nothing where a file has none pending.
+ * For the journal and storaged/ops. One thread, no I/O. Lookups cost nothing where a file has none pending.
  */
 #ifndef ROZO_STORAGED_JOURNAL_JOURNAL_INDEX_H
 #define ROZO_STORAGED_JOURNAL_JOURNAL_INDEX_H

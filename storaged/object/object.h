@@ -2,7 +2,7 @@
  * object.h - what the core knows of one file: its projections here, their open files, who works
  * on it. A bounded cache of them; the least recently used idle one makes room.
  *
- * Inside storaged/core only. One thread.
+ * For the rooms that serve requests. One thread.
  */
 #ifndef ROZO_STORAGED_OBJECT_OBJECT_H
 #define ROZO_STORAGED_OBJECT_OBJECT_H

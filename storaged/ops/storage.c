@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "storaged/ops/op.h"
+#include "storaged/ops/st_op.h"
 
 enum {
     FILES_MAX_DEFAULT = 1024,
@@ -24,7 +24,7 @@ enum {
 
 /* ---- ST_INFO ---- */
 
-static void info_reply(struct op *op)
+static void info_reply(struct st_op *op)
 {
     const struct storage_config *config = &op->st->config;
     Rozo__StInfoResp resp = ROZO__ST_INFO_RESP__INIT;
@@ -47,36 +47,36 @@ static void info_reply(struct op *op)
     resp.total_bytes = op->st->space_total;
     resp.free_bytes = storage_space_left(op->st);
     resp.disk_id = config->disk_id;
-    op_finish_message(op, ROZO__STATUS__OK, &resp.base);
+    st_op_finish_message(op, ROZO__STATUS__OK, &resp.base);
 }
 
-static void info_step(struct op *op)
+static void info_step(struct st_op *op)
 {
-    enum op_next next;
+    enum st_op_next next;
 
     op->st->space_known &= op->state != 0; /* the first time: what is true now */
     op->state = 1;
-    next = op_space(op, 0);
+    next = st_op_space(op, 0);
     if (next == OP_BAD)
-        op_fail(op, op->rc);
+        st_op_fail(op, op->rc);
     else if (next == OP_GO)
         info_reply(op);
 }
 
 void storage_handle_info(struct storage *st, struct rpc_call *call)
 {
-    struct op *op = op_new(st, call, sizeof(*op), info_step, NULL);
+    struct st_op *op = st_op_new(st, call, sizeof(*op), info_step, NULL);
 
     if (op == NULL)
         rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
     else
-        op_start(op);
+        st_op_start(op);
 }
 
 /* ---- ST_ADMIT ---- */
 
 struct admit_op {
-    struct op op; /* first */
+    struct st_op op; /* first */
     uint8_t cluster_id[IDENTITY_ID_BYTES];
     uint32_t storage_id;
     bool rebuild;
@@ -90,7 +90,7 @@ static void admit_end(struct admit_op *a)
 
     st->admitting = false;
     if (a->op.rc != 0) {
-        op_fail(&a->op, a->op.rc);
+        st_op_fail(&a->op, a->op.rc);
         return;
     }
     memcpy(id->cluster_id, a->cluster_id, IDENTITY_ID_BYTES);
@@ -100,10 +100,10 @@ static void admit_end(struct admit_op *a)
              a->rebuild ? ", in place of a lost one" : "");
     if (st->config.admitted != NULL)
         st->config.admitted(st->config.arg);
-    op_finish(&a->op, ROZO__STATUS__OK);
+    st_op_finish(&a->op, ROZO__STATUS__OK);
 }
 
-static void admit_step(struct op *op)
+static void admit_step(struct st_op *op)
 {
     struct admit_op *a = (struct admit_op *)op;
     struct identity *id = op->st->config.identity;
@@ -115,9 +115,9 @@ static void admit_step(struct op *op)
         bool same = us == a->storage_id &&
                     memcmp(id->cluster_id, a->cluster_id, IDENTITY_ID_BYTES) == 0;
 
-        op_finish(op, same ? ROZO__STATUS__OK : ROZO__STATUS__WRONG_STORAGE);
+        st_op_finish(op, same ? ROZO__STATUS__OK : ROZO__STATUS__WRONG_STORAGE);
     } else if (op->st->admitting) {
-        op_finish(op, ROZO__STATUS__BUSY);
+        st_op_finish(op, ROZO__STATUS__BUSY);
     } else {
         op->state = 1;
         op->st->admitting = true;
@@ -130,7 +130,7 @@ static void admit_step(struct op *op)
             .n_iov = 1,
             .len = op->iov.iov_len,
         };
-        op_submit(op);
+        st_op_submit(op);
     }
 }
 
@@ -153,7 +153,7 @@ static int admit_parse(struct admit_op *a, const struct rpc_call *call,
 void storage_handle_admit(struct storage *st, struct rpc_call *call)
 {
     Rozo__StAdmitReq *req = rozo__st_admit_req__unpack(NULL, call->msg_len, call->msg);
-    struct op *op = op_new(st, call, sizeof(struct admit_op), admit_step, NULL);
+    struct st_op *op = st_op_new(st, call, sizeof(struct admit_op), admit_step, NULL);
     int rc;
 
     if (op == NULL) {
@@ -161,9 +161,9 @@ void storage_handle_admit(struct storage *st, struct rpc_call *call)
     } else {
         rc = admit_parse((struct admit_op *)op, call, req);
         if (rc != 0)
-            op_fail(op, rc);
+            st_op_fail(op, rc);
         else
-            op_start(op);
+            st_op_start(op);
     }
     rozo__st_admit_req__free_unpacked(req, NULL);
 }

@@ -39,7 +39,7 @@ enum storage_mutant {
 };
 
 /* A client gave us what another storage is to hold. */
-struct storage_stood_in {
+struct storage_handoff {
     struct storage_file file;
     unsigned projection; /* home: storages[projection] */
     uint64_t first, end; /* blocks */
@@ -75,8 +75,8 @@ struct storage_config {
     void (*admitted)(void *arg); /* the identity was written; may be NULL */
     void *arg;
     /* Who wrote it is to say who missed it, but may not live to. May be NULL. */
-    void (*stood_in)(void *arg, const struct storage_stood_in *what);
-    void *stood_in_arg;
+    void (*handoff)(void *arg, const struct storage_handoff *what);
+    void *handoff_arg;
     /* Once for each page, when it is found. May be NULL. */
     void (*damaged)(void *arg, const struct storage_damaged *what);
     void *damaged_arg;

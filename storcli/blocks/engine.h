@@ -2,7 +2,7 @@
  * engine.h - what the parts of the block engine share: the engine, its files, operations under a
  * memory bound, what is known of storages, and waking up.
  *
- * Private to storcli/core. Thread: the env's.
+ * Private to storcli/blocks and the file layer. Thread: the env's.
  */
 #ifndef ROZO_STORCLI_BLOCKS_ENGINE_H
 #define ROZO_STORCLI_BLOCKS_ENGINE_H

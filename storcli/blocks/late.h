@@ -6,7 +6,7 @@
  * is believed of what is stored depends on it: reads ask others first, and sooner, and what goes to who has been late for long
  * goes to a spare as well.
  *
- * Private to storcli/core. Thread: the env's.
+ * Private to storcli/blocks. Thread: the env's.
  */
 #ifndef ROZO_STORCLI_BLOCKS_LATE_H
 #define ROZO_STORCLI_BLOCKS_LATE_H

@@ -6,7 +6,7 @@
  * synced it. Else the heads of those blocks are read, and what was found is a list of what is unsynced, with its holders, as if
  * we had written it ourselves.
  *
- * Private to storcli/core. Thread: the env's.
+ * Private to storcli/blocks. Thread: the env's.
  */
 #ifndef ROZO_STORCLI_BLOCKS_SURVEY_H
 #define ROZO_STORCLI_BLOCKS_SURVEY_H

@@ -2,7 +2,7 @@
  * file_int.h - what the parts of the byte layer share: runs of blocks in memory, fetches,
  * operations, and the one struct file they hang from.
  *
- * Private to storcli/core/file*.c. Thread: the env's.
+ * Private to storcli/file. Thread: the env's.
  *
  * Memory holds three sets of runs, and a block is looked for in this order:
  *   dirty    accepted, not on its way; takes further writes. Its first and last block may be

@@ -1,5 +1,5 @@
 /*
- * fuzz_entry.c - entries of the overwrite journal.
+ * fuzz_journal_record.c - entries of the overwrite journal.
  *
  * Goal: what journal_record_get() takes, journal_record_put() makes again; records lie inside the entry, in order, and take all of it.
  * Input: the kind, then the entry.

@@ -1,5 +1,5 @@
 /*
- * fuzz_log.c - a journal segment as a disk may give it back.
+ * fuzz_wal.c - a journal segment as a disk may give it back.
  *
  * Goal: whatever lies in a segment, its scan reads nothing out of bounds, ends, and gives only entries that were
  * appended, each at most once and in order.

@@ -43,7 +43,7 @@
  * I6  storages come back after writes they missed, after their disks were replaced (--mode replace, lost), and after their
  *     journals lost what nobody can name (--mode pages; main.c counts such doubts): reads as I2.
  * I7  with --heal, when all faults are over: nothing is left to do, a scrub finds nothing, all homes have all
- *     projections (finish.c, healed.c). Whoever is mended as the run goes is read as I2.
+ *     projections (finish.c, healed.c). Whoever is repaired as the run goes is read as I2.
  * I8  hostile bytes are the fuzz targets'; rot, torn writes and pages that cannot be read are here.
  * I9  the memory of each process (finish.c).
  * I10 in the end no inode is there without a name: orphans went with the sessions that held them (healed.c).

@@ -150,14 +150,14 @@ static void ask_health(void *arg, struct heal_question *q)
     question_answer(p, q);
 }
 
-static void on_stood_in(void *arg, const struct storage_stood_in *what)
+static void on_handoff(void *arg, const struct storage_handoff *what)
 {
     struct storage_process *p = arg;
     struct storcli_target target = target_of(&what->file);
 
     if (p->healer != NULL)
-        healer_stood_in(p->healer, &target, target.storages[what->projection],
-                        what->first, what->end, what->version);
+        healer_handoff(p->healer, &target, target.storages[what->projection], what->first,
+                       what->end, what->version);
 }
 
 static void on_damaged(void *arg, const struct storage_damaged *what)
@@ -314,8 +314,8 @@ void storage_node_start(struct sim_storage *s)
     config.identity = &p->identity;
     config.revoked = &p->revoked;
     config.generations = &p->generations;
-    config.stood_in = on_stood_in;
-    config.stood_in_arg = p;
+    config.handoff = on_handoff;
+    config.handoff_arg = p;
     config.damaged = on_damaged;
     config.damaged_arg = p;
     for (unsigned i = 0; i < s->n_loops; i++) {

@@ -46,7 +46,7 @@ struct sim_storage {
     struct storage_process *process;
     unsigned n_starts_failed; /* a start refused what lay on the disk */
     /* Starts that found that the journal had lost what nobody can name, how many such doubts ended while the process ran, and
-     * questions of readers and menders that were answered meanwhile. */
+     * questions of readers and repairers that were answered meanwhile. */
     unsigned n_doubts, n_doubts_ended, n_doubtful_reads;
 };
 

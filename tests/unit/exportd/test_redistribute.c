@@ -116,9 +116,9 @@ static unsigned n_of(unsigned (*counter)(const struct fake_storage *s))
     return n;
 }
 
-static unsigned mends(const struct fake_storage *s)
+static unsigned repairs(const struct fake_storage *s)
 {
-    return s->n_mends;
+    return s->n_repairs;
 }
 
 static unsigned fences(const struct fake_storage *s)
@@ -193,7 +193,7 @@ static void test_a_file_with_all_is_left_alone(void **state)
     add(4);
     pass(10);
     assert_int_equal(n_few(), 0);
-    assert_int_equal(n_of(mends) + n_of(fences) + n_of(redists), 0);
+    assert_int_equal(n_of(repairs) + n_of(fences) + n_of(redists), 0);
 }
 
 static void test_a_lost_storage_is_replaced_at_its_place(void **state)
@@ -232,7 +232,7 @@ static void test_an_empty_file_just_gets_them(void **state)
     s = opened(s.ino, false);
     assert_int_equal(s.n_storages, 4);
     assert_int_equal(s.dist_generation, 1);
-    assert_int_equal(n_of(mends) + n_of(fences) + n_of(redists), 0);
+    assert_int_equal(n_of(repairs) + n_of(fences) + n_of(redists), 0);
 }
 
 /* From the first old storage that has the new distribution on, nobody is told of any until all is done. */
@@ -307,7 +307,7 @@ static void test_what_is_not_sound_stays(void **state)
         pass(1);
         assert_int_equal(opened(ino, i % 2 == 0).n_storages, 3);
     }
-    assert_true(n_of(mends) > 3 && n_of(redists) == 0 && n_few() == 1);
+    assert_true(n_of(repairs) > 3 && n_of(redists) == 0 && n_few() == 1);
     for (unsigned i = 0; i < 3; i++)
         w.storages[i].unsound = false;
     pass_until_none_is_few();
@@ -342,7 +342,7 @@ static void test_old_storages_are_left_alone(void **state)
     world_make_export(&w, 3, 0);
     ino = file_with_data("f");
     for (unsigned i = 0; i < 3; i++)
-        w.storages[i].no_mends = true;
+        w.storages[i].no_repairs = true;
     add(3);
     pass(60);
     assert_int_equal(n_of(fences) + n_of(redists), 0);
@@ -493,7 +493,7 @@ static uint64_t file_begun(unsigned seed, bool lost_home, struct seen *before)
     *before = opened(ino, false);
     if (lost_home)
         lose(before->storages[2] - 1);
-    w.storages[0].mends_wait = 1;
+    w.storages[0].repairs_wait = 1;
     add(n);
     kv_memory_set_sync_ms(w.mem, 20); /* storages answer faster */
     return ino;

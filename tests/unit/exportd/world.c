@@ -162,24 +162,24 @@ static struct fake_moved *moved_of(struct fake_storage *s, const Rozo__FileRef *
     return &s->moved[i];
 }
 
-static unsigned take_mend(struct fake_storage *s, const Rozo__StMendReq *req,
+static unsigned take_repair(struct fake_storage *s, const Rozo__StRepairReq *req,
                           uint8_t *out, size_t *out_len)
 {
-    Rozo__StMendResp resp = ROZO__ST_MEND_RESP__INIT;
+    Rozo__StRepairResp resp = ROZO__ST_REPAIR_RESP__INIT;
     const struct fake_moved *m = moved_of(s, req->ref);
 
-    if (s->no_mends)
+    if (s->no_repairs)
         return ROZO__STATUS__UNKNOWN_OP;
-    s->n_mends++;
+    s->n_repairs++;
     assert_true(req->to_storage == s->id && req->run != 0);
     if (req->ref->dist_generation < m->generation)
         return ROZO__STATUS__STALE_DISTRIBUTION;
-    if (s->mends_wait > 0) {
-        s->mends_wait--;
+    if (s->repairs_wait > 0) {
+        s->repairs_wait--;
         return ROZO__STATUS__IN_PROGRESS;
     }
     resp.sound = !s->unsound;
-    *out_len = rozo__st_mend_resp__pack(&resp, out);
+    *out_len = rozo__st_repair_resp__pack(&resp, out);
     return ROZO__STATUS__OK;
 }
 
@@ -282,11 +282,11 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
         rozo__st_remove_req__free_unpacked(req, NULL);
         return status;
     }
-    if (fr->rq->op == ROZO__OP__ST_MEND) {
-        Rozo__StMendReq *req = rozo__st_mend_req__unpack(NULL, fr->msg_len, fr->msg);
-        unsigned status = take_mend(s, req, out, out_len);
+    if (fr->rq->op == ROZO__OP__ST_REPAIR) {
+        Rozo__StRepairReq *req = rozo__st_repair_req__unpack(NULL, fr->msg_len, fr->msg);
+        unsigned status = take_repair(s, req, out, out_len);
 
-        rozo__st_mend_req__free_unpacked(req, NULL);
+        rozo__st_repair_req__free_unpacked(req, NULL);
         return status;
     }
     if (fr->rq->op == ROZO__OP__ST_FENCE) {

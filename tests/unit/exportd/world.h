@@ -71,10 +71,10 @@ struct fake_storage {
     uint64_t removed[WORLD_REMOVED_MAX]; /* inode numbers, in order */
     /* redistribution */
     struct fake_moved moved[WORLD_MOVED_MAX];
-    unsigned n_mends, n_fences, n_redists;
-    unsigned mends_wait;        /* so many answers of ST_MEND are IN_PROGRESS */
-    bool unsound;               /* as ST_MEND tells */
-    bool no_mends;              /* too old for it */
+    unsigned n_repairs, n_fences, n_redists;
+    unsigned repairs_wait;        /* so many answers of ST_REPAIR are IN_PROGRESS */
+    bool unsound;               /* as ST_REPAIR tells */
+    bool no_repairs;              /* too old for it */
     bool no_fences, no_redists; /* answers them with IO_ERROR */
     bool hangs_redists;         /* BUSY to ST_REDIST of old storages */
 };

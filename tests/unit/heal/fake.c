@@ -1,7 +1,7 @@
 /*
  * fake.c - storages in memory that keep versions below versions.
  *
- * In:     requests of menders, writes by hand. Out: answers after a while by chance.
+ * In:     requests of repairers, writes by hand. Out: answers after a while by chance.
  */
 #include "tests/unit/heal/fake.h"
 
@@ -586,7 +586,7 @@ static uint16_t carry_out(struct fake *f, struct fake_call *call)
     case ROZO__OP__ST_NEXT:
         return do_next(f, s, call);
     default:
-        fail_msg("a mender sent op %u", call->op);
+        fail_msg("a repairer sent op %u", call->op);
         return ROZO__STATUS__UNKNOWN_OP;
     }
 }

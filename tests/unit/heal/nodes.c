@@ -12,7 +12,7 @@
 #include "common/base/bytes.h"
 #include "common/base/list.h"
 #include "storaged/format/projfile.h"
-#include "storaged/heal/list.h"
+#include "storaged/heal/proj_list.h"
 
 struct env_virtual nodes_env;
 struct node nodes[NODES + 1];
@@ -163,7 +163,7 @@ static void storage_serve(struct node *n, struct rpc_call *call)
         say(call, &info.base);
         break;
     default:
-        fail_msg("a request that only mends make: %u", call->op);
+        fail_msg("a request that only repairs make: %u", call->op);
     }
 }
 
@@ -299,9 +299,9 @@ void nodes_init(uint64_t seed)
     memset(nodes, 0, sizeof(nodes));
     nodes_lost = 0;
     memset(nodes_incarnations, 0, sizeof(nodes_incarnations));
-    memset(&fake_mends, 0, sizeof(fake_mends));
+    memset(&fake_repairs, 0, sizeof(fake_repairs));
     env_virtual_init(&nodes_env, seed);
-    fake_mends.takes_ms = 5;
+    fake_repairs.takes_ms = 5;
     for (unsigned i = 1; i <= NODES; i++) {
         struct node *n = &nodes[i];
 

@@ -9,7 +9,7 @@
 #include "tests/lib/env_virtual.h"
 #include "tests/lib/kv_memory.h"
 #include "tests/lib/memdisk.h"
-#include "tests/unit/heal/fake_mend.h"
+#include "tests/unit/heal/fake_repair.h"
 #include "tests/unit/unit.h"
 
 enum { NODES = 5 }; /* storages 1..NODES */

@@ -1,5 +1,5 @@
 /*
- * real.h - real storages (storaged/core with its journal) on disks in memory, one env, channels of nodes to
+ * real.h - real storages (storaged/ops with their journal) on disks in memory, one env, channels of nodes to
  * them, and a client by hand. One file.
  */
 #ifndef ROZO_TEST_HEAL_REAL_H

@@ -1,28 +1,28 @@
 /*
  * Goal: what was missed comes back, and only that; a rebuild ends whatever crashes; a scrub sees everything;
  * checks and settling happen; nothing grows without bound.
- * Method: five healers on a virtual clock with a network and disks in memory; mends are watched, not made.
+ * Method: five healers on a virtual clock with a network and disks in memory; repairs are watched, not made.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "storaged/format/projfile.h"
-#include "storaged/heal/list.h"
+#include "storaged/heal/proj_list.h"
 #include "tests/unit/heal/nodes.h"
 
-/* Every mend that ended, and what they are to say. */
-static struct mend_seen {
+/* Every repair that ended, and what they are to say. */
+static struct repair_seen {
     uint32_t own;
-    struct mend_request request;
+    struct repair_request request;
 } seen[4096];
 static unsigned n_seen;
 static int fail_ino_rc; /* for fail_ino */
 static uint64_t fail_ino;
-static struct mend_result next_result;
+static struct repair_result next_result;
 
-static void on_mend(void *arg, uint32_t own, const struct mend_request *request,
-                    struct mend_result *result)
+static void on_repair(void *arg, uint32_t own, const struct repair_request *request,
+                      struct repair_result *result)
 {
     unsigned place = heal_place(&request->target, own);
     (void)arg;
@@ -32,7 +32,7 @@ static void on_mend(void *arg, uint32_t own, const struct mend_request *request,
     *result = next_result;
     if (request->target.id.ino == fail_ino)
         result->rc = fail_ino_rc;
-    if (result->rc == 0 && (request->flags & MEND_PARTIAL) != 0 &&
+    if (result->rc == 0 && (request->flags & REPAIR_PARTIAL) != 0 &&
         !projection_is_whole(own, &request->target, place))
         projection_make(own, &request->target, place, true, 1);
 }
@@ -44,7 +44,7 @@ static int setup(void **state)
     n_seen = 0;
     fail_ino = 0;
     memset(&next_result, 0, sizeof(next_result));
-    fake_mends.fn = on_mend;
+    fake_repairs.fn = on_repair;
     return 0;
 }
 
@@ -128,16 +128,16 @@ static void test_what_cannot_be_mended_stays(void **state)
     assert_int_equal(n_unhealed(1), 0);
 }
 
-/* A note that comes while its blocks are mended is not taken away with the one that was told. */
+/* A note that comes while its blocks are repaired is not taken away with the one that was told. */
 static void test_what_comes_while_it_is_mended_stays(void **state)
 {
     struct storcli_target a = target_make(10, 1);
 
     (void)state;
     nodes_start_all();
-    fake_mends.takes_ms = 5000;
+    fake_repairs.takes_ms = 5000;
     assert_int_equal(node_missed(2, &a, 10, 20, 1, 5), ROZO__STATUS__OK);
-    while (fake_mends.n_running == 0)
+    while (fake_repairs.n_running == 0)
         run_ms(1);
     assert_int_equal(node_missed(2, &a, 12, 1, 1, 4), ROZO__STATUS__OK);
     run_ms(5000);
@@ -180,13 +180,13 @@ static void test_many_notes_go_in_pages(void **state)
             assert_int_equal(node_missed(4, &t, 500, 1, 1, 5), ROZO__STATUS__OK);
     }
     nodes[1].up = true;
-    fake_mends.takes_ms = 0;
+    fake_repairs.takes_ms = 0;
     node_start(1); /* it knows its peers without being told */
     run_ms(10000);
     assert_int_equal(n_seen, 3000 + 30);
     for (unsigned i = 2; i <= 4; i++)
         assert_int_equal(node_n_missed(i), 0);
-    assert_true(fake_mends.n_running_most <= 4);
+    assert_true(fake_repairs.n_running_most <= 4);
 }
 
 static void test_too_much_becomes_everything(void **state)
@@ -293,7 +293,7 @@ static void test_a_rebuild(void **state)
     cluster_make(files);
     for (unsigned i = 0; i < FILES; i++)
         n_homes += heal_place(&files[i], 1) < 3;
-    fake_mends.takes_ms = 20;
+    fake_repairs.takes_ms = 20;
     nodes_start_all();
     run_ms(100); /* all peers are up: it does not wait for anybody */
     health = node_health(1);
@@ -307,7 +307,7 @@ static void test_a_rebuild(void **state)
     assert_int_equal(n_seen, n_homes);
     assert_int_equal(nodes[1].n_whole, n_homes);
     for (unsigned i = 0; i < n_seen; i++)
-        assert_int_equal(seen[i].request.flags, MEND_PARTIAL);
+        assert_int_equal(seen[i].request.flags, REPAIR_PARTIAL);
     assert_int_equal(n_unhealed(1), 0);
     health = node_health(1);
     assert_int_equal(health->rebuild_state, 2);
@@ -348,7 +348,7 @@ static void test_files_made_during_a_rebuild_become_whole(void **state)
 
     (void)state;
     cluster_make(files);
-    fake_mends.takes_ms = 200;
+    fake_repairs.takes_ms = 200;
     nodes_start_all();
     run_ms(1600);
     projection_make(1, &late, 0, true, 1);
@@ -462,7 +462,8 @@ static void test_a_scrub_sees_everything_and_tells_others(void **state)
     assert_int_equal(n_seen, n_own + 1);
     for (unsigned i = 0; i < n_seen; i++) {
         if (seen[i].own == 1) {
-            assert_int_equal(seen[i].request.flags, MEND_VERIFY_OWN | MEND_CLEAN_SPARES);
+            assert_int_equal(seen[i].request.flags,
+                             REPAIR_VERIFY_OWN | REPAIR_CLEAN_SPARES);
         } else { /* the one that was told */
             assert_int_equal(seen[i].own, 2);
             assert_int_equal(seen[i].request.target.id.ino, files[0].id.ino);
@@ -477,7 +478,7 @@ static void test_a_scrub_sees_everything_and_tells_others(void **state)
     assert_non_null(strstr(health->scrub_findings[0], "storage 2 does not have it"));
     rozo__st_health_resp__free_unpacked(health, NULL);
     nodes[2].lacks_ino = 0;
-    next_result = (struct mend_result){ .damaged = 2, .healed = 2 };
+    next_result = (struct repair_result){ .damaged = 2, .healed = 2 };
     node_heal(1, 1, 0);
     run_ms(5000);
     health = node_health(1);
@@ -534,8 +535,8 @@ static void test_a_scrub_has_damaged_files_made_again(void **state)
         n_seen,
         2); /* once more as a whole one: what is damaged in it was unknown before */
     assert_int_equal(seen[0].own, 1);
-    assert_true((seen[0].request.flags & MEND_PARTIAL) != 0);
-    assert_true((seen[1].request.flags & MEND_PARTIAL) == 0);
+    assert_true((seen[0].request.flags & REPAIR_PARTIAL) != 0);
+    assert_true((seen[1].request.flags & REPAIR_PARTIAL) == 0);
     assert_true(projection_is_whole(1, &t, 0));
 }
 
@@ -612,7 +613,7 @@ static void test_a_ruin_that_nobody_knows_goes(void **state)
                      1, is_asked && i != KEPT ? 0 : 1, is_asked ? 1 : 0);
         if (i < GOES)
             scrub_expect(NULL, 0, 0, 0);
-        assert_int_equal(n_seen, 0); /* there is nothing to mend */
+        assert_int_equal(n_seen, 0); /* there is nothing to repair */
         nodes[3].up = true;
         atomic_store(&nodes[3].identity.rebuild, false);
         teardown(state);
@@ -675,7 +676,7 @@ static void test_a_doubt_ends_with_a_scrub_that_sees_everything(void **state)
     (void)state;
     projection_make(1, &t, 0, false, 1);
     atomic_store(&nodes[1].identity.losses, 2);
-    next_result = (struct mend_result){ .undecided = 1, .has_content = true };
+    next_result = (struct repair_result){ .undecided = 1, .has_content = true };
     nodes_start_all();
     run_ms(5000);
     health = node_health(1);
@@ -683,7 +684,7 @@ static void test_a_doubt_ends_with_a_scrub_that_sees_everything(void **state)
     assert_int_equal(health->scrub_unseen, 1);
     assert_true(health->doubt);
     rozo__st_health_resp__free_unpacked(health, NULL);
-    next_result = (struct mend_result){ .has_content = true };
+    next_result = (struct repair_result){ .has_content = true };
     run_ms(300000);
     assert_true(identity_is_in_doubt(&nodes[1].identity)); /* not again and again */
     run_ms(600000);
@@ -718,7 +719,7 @@ static void test_scrubs_by_schedule_and_after_a_power_loss(void **state)
     assert_int_equal(n_seen, 1); /* others may be about to come */
     run_ms(1500);
     assert_int_equal(n_seen, 2);
-    assert_int_equal(seen[1].request.flags, MEND_CLEAN_SPARES);
+    assert_int_equal(seen[1].request.flags, REPAIR_CLEAN_SPARES);
     node_stop(1);
     nodes[1].config.boot = 3; /* after a clean stop */
     node_start(1);
@@ -737,15 +738,15 @@ static void test_checks(void **state)
     assert_int_equal(node_check(1, &t, 5, 2, false), ROZO__STATUS__OK);
     run_ms(100);
     assert_int_equal(n_seen, 1);
-    assert_int_equal(seen[0].request.flags, MEND_VERIFY_OWN);
+    assert_int_equal(seen[0].request.flags, REPAIR_VERIFY_OWN);
     assert_int_equal(seen[0].request.first_block, 5);
     assert_int_equal(seen[0].request.n_blocks, 2);
     assert_int_equal(node_check(1, &t, 5, 2, true), ROZO__STATUS__OK);
     run_ms(100);
     assert_int_equal(n_seen, 2);
-    assert_int_equal(seen[1].request.flags, MEND_FENCE | MEND_ALL_HOMES);
+    assert_int_equal(seen[1].request.flags, REPAIR_FENCE | REPAIR_ALL_HOMES);
     /* One that is running and one behind it; what comes more joins that. */
-    fake_mends.takes_ms = 1000;
+    fake_repairs.takes_ms = 1000;
     for (unsigned i = 0; i < 10; i++)
         assert_int_equal(node_check(1, &t, 5 + i, 2, false), ROZO__STATUS__OK);
     run_ms(5000);
@@ -777,11 +778,11 @@ static void test_where_a_file_lies_is_not_the_clients_word(void **state)
     run_ms(300000);
     assert_true(n_seen > 4);
     for (unsigned i = 0; i < n_seen; i++)
-        assert_int_equal(seen[i].request.flags & MEND_FENCE, 0);
+        assert_int_equal(seen[i].request.flags & REPAIR_FENCE, 0);
     /* Then another storage has some of it: what that says counts. */
     projection_make(2, &t, 1, false, 1);
     run_ms(400000);
-    assert_true((seen[n_seen - 1].request.flags & MEND_FENCE) != 0);
+    assert_true((seen[n_seen - 1].request.flags & REPAIR_FENCE) != 0);
     assert_int_equal(seen[n_seen - 1].request.target.storages[1], t.storages[1]);
     next_result.undecided = 0;
     run_ms(300000);
@@ -801,7 +802,7 @@ static void test_where_a_file_lies_is_not_the_clients_word(void **state)
     assert_int_equal(ASK(&t), ROZO__STATUS__OK);
 #undef ASK
     run_ms(300000);
-    assert_true((seen[n_seen - 1].request.flags & MEND_FENCE) != 0);
+    assert_true((seen[n_seen - 1].request.flags & REPAIR_FENCE) != 0);
     next_result.undecided = 0;
 }
 
@@ -835,18 +836,18 @@ static void test_what_stays_undecided_is_settled(void **state)
 
     (void)state;
     nodes_start_all();
-    next_result = (struct mend_result){ .undecided = 1, .silent = 1 << 2 };
+    next_result = (struct repair_result){ .undecided = 1, .silent = 1 << 2 };
     assert_int_equal(node_missed(2, &t, 5, 1, 1, 5), ROZO__STATUS__OK);
     assert_int_equal(node_check(3, &t, 7, 1, false), ROZO__STATUS__OK);
     run_ms(60000);
     for (unsigned i = 0; i < n_seen; i++)
-        assert_true(seen[i].own == 3 || (seen[i].request.flags & MEND_FENCE) == 0);
+        assert_true(seen[i].own == 3 || (seen[i].request.flags & REPAIR_FENCE) == 0);
     next_result.silent = 0; /* it is certain, then */
     n_seen = 0;
     run_ms(200000);
     for (unsigned i = 0; i < n_seen; i++) {
-        if ((seen[i].request.flags & MEND_FENCE) != 0) {
-            assert_int_equal(seen[i].request.flags & MEND_ALL_HOMES, MEND_ALL_HOMES);
+        if ((seen[i].request.flags & REPAIR_FENCE) != 0) {
+            assert_int_equal(seen[i].request.flags & REPAIR_ALL_HOMES, REPAIR_ALL_HOMES);
             n |= 1u << seen[i].own;
         }
     }
@@ -866,16 +867,16 @@ static void test_a_spare_notes_for_whom_it_stands_in(void **state)
     nodes_start_all();
     node_stop(1);
     for (unsigned i = 0; i < 10; i++)
-        healer_stood_in(nodes[4].healer, &t, 1, 10 + i, 12 + i, 5);
+        healer_handoff(nodes[4].healer, &t, 1, 10 + i, 12 + i, 5);
     assert_int_equal(node_missed(4, &t, 10, 30, 1, 6), ROZO__STATUS__OK);
     run_ms(6000);
     assert_int_equal(node_n_missed(4), 1); /* no second one */
-    healer_stood_in(nodes[4].healer, &t, 1, 100, 101, 7);
+    healer_handoff(nodes[4].healer, &t, 1, 100, 101, 7);
     assert_int_equal(node_n_missed(4), 1);
     run_ms(6000);
     assert_int_equal(node_n_missed(4), 2);
     for (unsigned i = 0; i < 6000; i++) /* bounded: the oldest do not wait */
-        healer_stood_in(nodes[4].healer, &t, 1, 1000 + i * 2, 1001 + i * 2, 8);
+        healer_handoff(nodes[4].healer, &t, 1, 1000 + i * 2, 1001 + i * 2, 8);
     assert_true(node_n_missed(4) > 2);
     node_stop(4); /* the others neither, then */
     node_start(4);
@@ -895,7 +896,7 @@ static void test_checks_are_tried_again_and_bounded(void **state)
 
     (void)state;
     nodes_start_all();
-    next_result = (struct mend_result){ .undecided = 1 };
+    next_result = (struct repair_result){ .undecided = 1 };
     assert_int_equal(node_check(1, &t, 5, 2, false), ROZO__STATUS__OK);
     run_ms(7000);
     assert_int_equal(n_seen, 2);
@@ -906,13 +907,13 @@ static void test_checks_are_tried_again_and_bounded(void **state)
     assert_int_equal(n_unhealed(1), 0);
     run_ms(600000);
     assert_int_equal(n_seen, 3);
-    fake_mends.takes_ms = 1000000000;
+    fake_repairs.takes_ms = 1000000000;
     for (unsigned i = 0; i < 4200; i++) {
         t = target_make(100 + i, 1);
         n_busy += node_check(1, &t, 5, 2, false) == ROZO__STATUS__BUSY;
     }
     assert_int_equal(n_busy, 4200 - 4096);
-    assert_true(fake_mends.n_running <= 6);
+    assert_true(fake_repairs.n_running <= 6);
 }
 
 static void test_settling_waits_its_turn(void **state)
@@ -931,7 +932,7 @@ static void test_settling_waits_its_turn(void **state)
     for (unsigned i = 0; i < n_seen; i++) {
         assert_int_equal(seen[i].own,
                          1); /* the second in its distribution waits longer */
-        assert_int_equal(seen[i].request.flags, MEND_FENCE | MEND_ALL_HOMES);
+        assert_int_equal(seen[i].request.flags, REPAIR_FENCE | REPAIR_ALL_HOMES);
         assert_int_equal(seen[i].request.first_block, 3);
         assert_int_equal(seen[i].request.n_blocks, 2);
     }
@@ -949,8 +950,8 @@ static void test_limits(void **state)
 {
     (void)state;
     nodes_start_all();
-    fake_mends.takes_ms = 100;
-    fake_mends.bytes = 1000000;
+    fake_repairs.takes_ms = 100;
+    fake_repairs.bytes = 1000000;
     node_heal(1, 0, 10000000); /* ten a second */
     for (unsigned i = 0; i < 100; i++) {
         struct storcli_target t = target_make(1000 + i, 1);
@@ -963,7 +964,7 @@ static void test_limits(void **state)
     assert_in_range(n_seen, 40, 60);
     run_ms(10000);
     assert_int_equal(n_seen, 100);
-    assert_int_equal(fake_mends.n_running_most, 4);
+    assert_int_equal(fake_repairs.n_running_most, 4);
 }
 
 /* ---- lists, maps ---- */

@@ -1,40 +1,40 @@
 /*
  * Goal: what fails, or comes, while a part of the healer is at work is neither forgotten nor taken for done.
- * Method: healers on a virtual clock; a disk that holds requests of one kind back, or fails them; mends are watched.
+ * Method: healers on a virtual clock; a disk that holds requests of one kind back, or fails them; repairs are watched.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "common/base/list.h"
-#include "storaged/heal/list.h"
+#include "storaged/heal/proj_list.h"
 #include "tests/unit/heal/nodes.h"
 
-/* Every mend that ended. */
-static struct mend_seen {
+/* Every repair that ended. */
+static struct repair_seen {
     uint32_t own;
-    struct mend_request request;
+    struct repair_request request;
 } seen[4096];
 static unsigned n_seen;
-static struct mend_result next_result;
-static struct env_task *at_mend; /* posted when a mend ends; NULL: none */
+static struct repair_result next_result;
+static struct env_task *at_repair; /* posted when a repair ends; NULL: none */
 
-static void on_mend(void *arg, uint32_t own, const struct mend_request *request,
-                    struct mend_result *result)
+static void on_repair(void *arg, uint32_t own, const struct repair_request *request,
+                      struct repair_result *result)
 {
     (void)arg;
     assert_true(n_seen < 4096);
     seen[n_seen].own = own;
     seen[n_seen++].request = *request;
     *result = next_result;
-    if (at_mend != NULL)
-        env_post(&nodes_env.env, at_mend);
+    if (at_repair != NULL)
+        env_post(&nodes_env.env, at_repair);
 }
 
 /* Was the block of this file looked at, with all these flags? */
 static bool is_seen(const struct storcli_target *t, uint64_t block, uint32_t flags)
 {
     for (unsigned i = 0; i < n_seen; i++) {
-        const struct mend_request *r = &seen[i].request;
+        const struct repair_request *r = &seen[i].request;
 
         if (r->target.id.ino == t->id.ino && r->first_block <= block &&
             (r->n_blocks == 0 || block - r->first_block < r->n_blocks) &&
@@ -107,9 +107,9 @@ static int setup(void **state)
     (void)state;
     nodes_init(1);
     n_seen = 0;
-    at_mend = NULL;
+    at_repair = NULL;
     memset(&next_result, 0, sizeof(next_result));
-    fake_mends.fn = on_mend;
+    fake_repairs.fn = on_repair;
     return 0;
 }
 
@@ -235,7 +235,7 @@ static void test_a_rebuild_that_begins_anew_does_so_after_a_crash_too(void **sta
     nodes_lost |= 1 << 1;
     n_seen = 0;
     node_map(4, 3, NODES);
-    while (fake_mends.n_running > 0)
+    while (fake_repairs.n_running > 0)
         run_ms(1);
     node_crash(4);
     node_start(4);
@@ -258,20 +258,20 @@ static void test_what_comes_twice_while_a_check_waits_is_looked_at(void **state)
 
     (void)state;
     nodes_start_all();
-    fake_mends.takes_ms = 1000;
+    fake_repairs.takes_ms = 1000;
     for (unsigned i = 0; i < 6; i++) {
         struct storcli_target other = target_make(100 + i, 1);
 
         assert_int_equal(node_check(1, &other, 0, 1, false), ROZO__STATUS__OK);
     }
     run_ms(10);
-    assert_int_equal(fake_mends.n_running, 6);
+    assert_int_equal(fake_repairs.n_running, 6);
     assert_int_equal(node_check(1, &t, 5, 1, false), ROZO__STATUS__OK);
     assert_int_equal(node_check(1, &t, 9, 1, false), ROZO__STATUS__OK);
     assert_int_equal(node_check(1, &t, 9, 1, false), ROZO__STATUS__OK);
     run_ms(10000);
-    assert_true(is_seen(&t, 5, MEND_VERIFY_OWN));
-    assert_true(is_seen(&t, 9, MEND_VERIFY_OWN));
+    assert_true(is_seen(&t, 5, REPAIR_VERIFY_OWN));
+    assert_true(is_seen(&t, 9, REPAIR_VERIFY_OWN));
 }
 
 /* Somebody reads a torn block over and over, and says so each time. */
@@ -281,13 +281,13 @@ static void test_what_is_asked_for_all_the_time_is_settled_too(void **state)
 
     (void)state;
     nodes_start_all();
-    fake_mends.takes_ms = 300;
+    fake_repairs.takes_ms = 300;
     next_result.undecided = 1;
     for (unsigned i = 0; i < 120; i++) {
         assert_int_equal(node_check(1, &t, 7, 1, false), ROZO__STATUS__OK);
         run_ms(250);
     }
-    assert_true(is_seen(&t, 7, MEND_FENCE | MEND_ALL_HOMES));
+    assert_true(is_seen(&t, 7, REPAIR_FENCE | REPAIR_ALL_HOMES));
     next_result.undecided = 0;
 }
 
@@ -298,7 +298,7 @@ static void test_a_file_with_a_check_is_settled_all_the_same(void **state)
 
     (void)state;
     nodes_start_all();
-    next_result = (struct mend_result){ .rc = -EIO, .failed = 1 };
+    next_result = (struct repair_result){ .rc = -EIO, .failed = 1 };
     assert_int_equal(node_check(1, &t, 100, 1, false), ROZO__STATUS__OK);
     run_ms(1000);
     nodes[1].unsettled = (struct heal_unsettled){
@@ -306,9 +306,9 @@ static void test_a_file_with_a_check_is_settled_all_the_same(void **state)
     };
     nodes[1].has_unsettled = true;
     run_ms(20000);
-    assert_true(is_seen(&t, 3, MEND_FENCE | MEND_ALL_HOMES));
+    assert_true(is_seen(&t, 3, REPAIR_FENCE | REPAIR_ALL_HOMES));
     assert_true(n_seen < 20); /* but not over and over */
-    next_result = (struct mend_result){ 0 };
+    next_result = (struct repair_result){ 0 };
 }
 
 /* What makes no sense is refused: it could never be healed, and would be tried for ever. */
@@ -338,15 +338,15 @@ static void test_checks_do_not_keep_all_else_waiting(void **state)
 
     (void)state;
     nodes_start_all();
-    fake_mends.takes_ms = 1000000;
+    fake_repairs.takes_ms = 1000000;
     for (unsigned i = 0; i < 40; i++) {
         struct storcli_target other = target_make(100 + i, 1);
 
         assert_int_equal(node_check(1, &other, 0, 1, false), ROZO__STATUS__OK);
     }
     run_ms(10);
-    assert_int_equal(fake_mends.n_running, 6);
-    fake_mends.takes_ms = 5;
+    assert_int_equal(fake_repairs.n_running, 6);
+    fake_repairs.takes_ms = 5;
     assert_int_equal(node_missed(2, &t, 5, 1, 1, 5), ROZO__STATUS__OK);
     run_ms(20000);
     assert_true(is_seen(&t, 5, 0));
@@ -360,7 +360,7 @@ static void test_a_rate_that_is_raised_counts_at_once(void **state)
 
     (void)state;
     nodes_start_all();
-    fake_mends.bytes = 1 << 20;
+    fake_repairs.bytes = 1 << 20;
     req.to_storage = 1;
     req.set_rate = true;
     for (unsigned i = 0; i < 2; i++) {
@@ -372,8 +372,8 @@ static void test_a_rate_that_is_raised_counts_at_once(void **state)
         assert_int_equal(node_check(1, i == 0 ? &a : &b, 0, 1, false), ROZO__STATUS__OK);
         run_ms(1000);
     }
-    assert_true(is_seen(&b, 0, MEND_VERIFY_OWN));
-    fake_mends.bytes = 0;
+    assert_true(is_seen(&b, 0, REPAIR_VERIFY_OWN));
+    fake_repairs.bytes = 0;
 }
 
 /* ---- the end ---- */
@@ -389,7 +389,7 @@ static void on_stopped(void *arg)
 static void stop_now(struct env_task *task)
 {
     (void)task;
-    at_mend = NULL;
+    at_repair = NULL;
     healer_stop(nodes[1].healer, on_stopped, NULL);
 }
 
@@ -404,7 +404,7 @@ static void test_a_stop_before_a_question_that_nobody_hears_has_ended(void **sta
     projection_make(1, &t, 0, false, 1);
     nodes_start_all();
     next_result.looked_at = 1;
-    at_mend = &stop;
+    at_repair = &stop;
     stopped = false;
     node_heal(1, 1, 0);
     for (unsigned ms = 0; !stopped && ms < 1000; ms++)

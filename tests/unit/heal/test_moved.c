@@ -1,6 +1,6 @@
 /*
  * Goal: exportd hears of a file what a look at all of it found, of the look it asked for and no other; and what
- * heals a file goes on where that lies by now. Method: five healers on a virtual clock (nodes.h); mends are
+ * heals a file goes on where that lies by now. Method: five healers on a virtual clock (nodes.h); repairs are
  * watched, not made.
  */
 #include <errno.h>
@@ -8,18 +8,18 @@
 #include <stdlib.h>
 
 #include "common/base/capability.h"
-#include "storaged/heal/list.h"
+#include "storaged/heal/proj_list.h"
 #include "tests/unit/heal/nodes.h"
 
 enum { OK = ROZO__STATUS__OK, IN_PROGRESS = ROZO__STATUS__IN_PROGRESS };
 
-static struct mend_request seen[256];
+static struct repair_request seen[256];
 static unsigned n_seen;
 static uint32_t newest; /* generation: whoever goes by an earlier one is sent away */
-static struct mend_result next_result;
+static struct repair_result next_result;
 
-static void on_mend(void *arg, uint32_t own, const struct mend_request *request,
-                    struct mend_result *result)
+static void on_repair(void *arg, uint32_t own, const struct repair_request *request,
+                      struct repair_result *result)
 {
     (void)arg;
     (void)own;
@@ -37,7 +37,7 @@ static int setup(void **state)
     n_seen = 0;
     newest = 0;
     memset(&next_result, 0, sizeof(next_result));
-    fake_mends.fn = on_mend;
+    fake_repairs.fn = on_repair;
     nodes_start_all();
     return 0;
 }
@@ -54,14 +54,14 @@ static void run_ms(uint64_t ms)
     env_virtual_advance_ms(&nodes_env, ms);
 }
 
-/* ---- ST_MEND ---- */
+/* ---- ST_REPAIR ---- */
 
 static char problem[160];
 
 static uint16_t ask(unsigned i, enum rpc_role role, const struct storcli_target *t,
                     uint64_t run, bool *sound)
 {
-    Rozo__StMendReq req = ROZO__ST_MEND_REQ__INIT;
+    Rozo__StRepairReq req = ROZO__ST_REPAIR_REQ__INIT;
     struct heal_ref ref;
     uint8_t *answer;
     size_t len;
@@ -71,20 +71,20 @@ static uint16_t ask(unsigned i, enum rpc_role role, const struct storcli_target 
     req.ref = &ref.ref;
     req.to_storage = i;
     req.run = run;
-    status = node_ask(i, role, ROZO__OP__ST_MEND, &req.base, &answer, &len);
+    status = node_ask(i, role, ROZO__OP__ST_REPAIR, &req.base, &answer, &len);
     if (status == OK) {
-        Rozo__StMendResp *resp = rozo__st_mend_resp__unpack(NULL, len, answer);
+        Rozo__StRepairResp *resp = rozo__st_repair_resp__unpack(NULL, len, answer);
 
         assert_non_null(resp);
         *sound = resp->sound;
         snprintf(problem, sizeof(problem), "%s", resp->problem);
-        rozo__st_mend_resp__free_unpacked(resp, NULL);
+        rozo__st_repair_resp__free_unpacked(resp, NULL);
     }
     free(answer);
     return status;
 }
 
-static uint16_t mend(const struct storcli_target *t, uint64_t run, bool *sound)
+static uint16_t repair(const struct storcli_target *t, uint64_t run, bool *sound)
 {
     return ask(1, RPC_ROLE_NODE, t, run, sound);
 }
@@ -96,14 +96,15 @@ static void a_look_is_told_of(void **state)
 
     (void)state;
     next_result.sound = true;
-    assert_int_equal(mend(&t, 7, &sound), OK);
+    assert_int_equal(repair(&t, 7, &sound), OK);
     assert_true(sound);
     assert_int_equal(n_seen, 1);
-    assert_int_equal(seen[0].flags, MEND_PROVE | MEND_ALL_HOMES | MEND_CLEAN_SPARES);
+    assert_int_equal(seen[0].flags,
+                     REPAIR_PROVE | REPAIR_ALL_HOMES | REPAIR_CLEAN_SPARES);
     assert_true(seen[0].first_block == 0 && seen[0].n_blocks == 0);
-    assert_int_equal(mend(&t, 8, &sound),
+    assert_int_equal(repair(&t, 8, &sound),
                      OK); /* another look, not what was found before */
-    assert_int_equal(mend(&t, 8, &sound), OK); /* whose result was told */
+    assert_int_equal(repair(&t, 8, &sound), OK); /* whose result was told */
     assert_int_equal(n_seen, 3);
 }
 
@@ -115,14 +116,14 @@ static void it_takes_some_runs(void **state)
     (void)state;
     next_result.undecided = 1;
     snprintf(next_result.problem, sizeof(next_result.problem), "torn");
-    assert_int_equal(mend(&t, 1, &sound), OK);
+    assert_int_equal(repair(&t, 1, &sound), OK);
     assert_false(sound);
     assert_string_equal(problem, "torn");
     assert_int_equal(n_seen, 5);
     for (unsigned i = 0; i < 5; i++)
-        assert_int_equal((seen[i].flags & MEND_FENCE) != 0, i >= 2);
+        assert_int_equal((seen[i].flags & REPAIR_FENCE) != 0, i >= 2);
     next_result.silent = 2; /* who is away does not come back for that */
-    assert_int_equal(mend(&t, 2, &sound), OK);
+    assert_int_equal(repair(&t, 2, &sound), OK);
     assert_int_equal(n_seen, 6);
 }
 
@@ -133,20 +134,20 @@ static void who_asks_again_waits_for_its_end(void **state)
 
     (void)state;
     next_result.sound = true;
-    fake_mends.takes_ms = 10000;
-    assert_int_equal(mend(&t, 1, &sound), IN_PROGRESS);
-    assert_int_equal(mend(&t, 1, &sound), IN_PROGRESS);
-    assert_int_equal(mend(&t, 1, &sound), OK);
+    fake_repairs.takes_ms = 10000;
+    assert_int_equal(repair(&t, 1, &sound), IN_PROGRESS);
+    assert_int_equal(repair(&t, 1, &sound), IN_PROGRESS);
+    assert_int_equal(repair(&t, 1, &sound), OK);
     assert_true(sound);
     assert_int_equal(n_seen, 1);
-    assert_int_equal(mend(&t, 2, &sound), IN_PROGRESS);
+    assert_int_equal(repair(&t, 2, &sound), IN_PROGRESS);
     run_ms(20000);
     assert_int_equal(n_seen, 2);
-    assert_int_equal(mend(&t, 3, &sound), IN_PROGRESS); /* not that one */
-    assert_int_equal(mend(&t, 2, &sound), OK);          /* kept for this one */
+    assert_int_equal(repair(&t, 3, &sound), IN_PROGRESS); /* not that one */
+    assert_int_equal(repair(&t, 2, &sound), OK);          /* kept for this one */
     run_ms(20000);
     assert_int_equal(n_seen, 3);
-    assert_int_equal(mend(&t, 2, &sound), IN_PROGRESS); /* once */
+    assert_int_equal(repair(&t, 2, &sound), IN_PROGRESS); /* once */
 }
 
 static void too_many_are_refused(void **state)
@@ -155,11 +156,11 @@ static void too_many_are_refused(void **state)
     bool sound;
 
     (void)state;
-    fake_mends.takes_ms = 100000000;
+    fake_repairs.takes_ms = 100000000;
     for (unsigned i = 0; i < 64; i++)
-        assert_int_equal(mend(&t, i, &sound), IN_PROGRESS);
-    assert_int_equal(mend(&t, 64, &sound), ROZO__STATUS__BUSY);
-    assert_int_equal(mend(&t, 5, &sound), IN_PROGRESS);
+        assert_int_equal(repair(&t, i, &sound), IN_PROGRESS);
+    assert_int_equal(repair(&t, 64, &sound), ROZO__STATUS__BUSY);
+    assert_int_equal(repair(&t, 5, &sound), IN_PROGRESS);
     node_stop(1); /* answers nobody twice, and leaves nothing */
 }
 
@@ -170,9 +171,9 @@ static void nonsense_is_refused(void **state)
 
     (void)state;
     assert_int_equal(ask(1, RPC_ROLE_CLIENT, &t, 1, &sound), ROZO__STATUS__DENIED);
-    assert_int_equal(mend(&others, 1, &sound), ROZO__STATUS__BAD_REQUEST);
+    assert_int_equal(repair(&others, 1, &sound), ROZO__STATUS__BAD_REQUEST);
     t.n_storages = 2;
-    assert_int_equal(mend(&t, 1, &sound), ROZO__STATUS__BAD_REQUEST);
+    assert_int_equal(repair(&t, 1, &sound), ROZO__STATUS__BAD_REQUEST);
     assert_int_equal(n_seen, 0);
 }
 
@@ -186,10 +187,10 @@ static void a_look_does_not_go_over_to_another_distribution(void **state)
     newest = 1;
     later.dist_generation = 1;
     projection_make(1, &later, 0, false, 1);
-    assert_int_equal(mend(&t, 1, &sound), ROZO__STATUS__STALE_DISTRIBUTION);
+    assert_int_equal(repair(&t, 1, &sound), ROZO__STATUS__STALE_DISTRIBUTION);
     assert_int_equal(n_seen, 1);
     next_result.sound = true;
-    assert_int_equal(mend(&later, 2, &sound), OK);
+    assert_int_equal(repair(&later, 2, &sound), OK);
     assert_true(sound);
 }
 

@@ -1,30 +1,30 @@
 /*
  * Goal: a file is called sound only when every home that is not lost has the newest version of all of it,
  * stable and committed, and nobody can have anything else; a file's distribution grows only from there, and what
- * was acknowledged before stays what readers and menders find. Method: real storages on disks in memory (real.h);
+ * was acknowledged before stays what readers and repairers find. Method: real storages on disks in memory (real.h);
  * whatever is called sound survives a loss of power at all of them.
  */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "storaged/heal/repair/mend.h"
+#include "storaged/heal/repair/repair.h"
 #include "tests/unit/heal/real.h"
 
 enum {
     OK = ROZO__STATUS__OK,
-    PROVE = MEND_PROVE | MEND_ALL_HOMES | MEND_CLEAN_SPARES,
+    PROVE = REPAIR_PROVE | REPAIR_ALL_HOMES | REPAIR_CLEAN_SPARES,
 };
 
 static const uint64_t v1 = (uint64_t)1 << 32 | 1, v2 = (uint64_t)2 << 32 | 1;
 
 struct run {
-    struct mender *mender;
-    struct mend *mend;
-    struct mend_result result;
+    struct repairer *repairer;
+    struct repair *repair;
+    struct repair_result result;
     bool done;
 };
 
-static void on_done(void *arg, const struct mend_result *result)
+static void on_done(void *arg, const struct repair_result *result)
 {
     struct run *run = arg;
 
@@ -35,32 +35,33 @@ static void on_done(void *arg, const struct mend_result *result)
 static void run_start(struct real *r, struct run *run, unsigned own, uint32_t flags,
                       uint32_t lost)
 {
-    const struct mender_config config = { .env = &r->v.env,
-                                          .peers = real_peers(r),
-                                          .own_storage = own + 1,
-                                          .deadline_ms = 2000 };
-    const struct mend_request request = { .target = r->target,
-                                          .flags = flags,
-                                          .lost = lost };
+    const struct repairer_config config = { .env = &r->v.env,
+                                            .peers = real_peers(r),
+                                            .own_storage = own + 1,
+                                            .deadline_ms = 2000 };
+    const struct repair_request request = { .target = r->target,
+                                            .flags = flags,
+                                            .lost = lost };
 
     *run = (struct run){ 0 };
-    assert_int_equal(mender_new(&config, &run->mender), 0);
-    assert_int_equal(mend_start(run->mender, &request, on_done, run, &run->mend), 0);
+    assert_int_equal(repairer_new(&config, &run->repairer), 0);
+    assert_int_equal(repair_start(run->repairer, &request, on_done, run, &run->repair),
+                     0);
 }
 
-static struct mend_result run_end(struct real *r, struct run *run)
+static struct repair_result run_end(struct real *r, struct run *run)
 {
     for (unsigned i = 0; !run->done; i++) {
         assert_true(i < 200000);
         real_run_ms(r, 5);
     }
-    mender_free(run->mender);
+    repairer_free(run->repairer);
     assert_int_equal(run->result.sound, run->result.problem[0] == '\0');
     return run->result;
 }
 
-static struct mend_result prove(struct real *r, unsigned own, uint32_t more,
-                                uint32_t lost)
+static struct repair_result prove(struct real *r, unsigned own, uint32_t more,
+                                  uint32_t lost)
 {
     struct run run;
 
@@ -68,11 +69,11 @@ static struct mend_result prove(struct real *r, unsigned own, uint32_t more,
     return run_end(r, &run);
 }
 
-/* As ST_MEND does; how many mends it took, 0: it is not sound after all. */
+/* As ST_REPAIR does; how many repairs it took, 0: it is not sound after all. */
 static unsigned prove_long(struct real *r, unsigned own, uint32_t lost)
 {
     for (unsigned i = 1; i <= 5; i++) {
-        struct mend_result m = prove(r, own, i > 2 ? MEND_FENCE : 0, lost);
+        struct repair_result m = prove(r, own, i > 2 ? REPAIR_FENCE : 0, lost);
 
         if (m.sound)
             return i;
@@ -149,7 +150,7 @@ static void what_is_sound_is_stable_and_committed(void **state)
 static void what_was_missed_is_mended_first(void **state)
 {
     struct real *r = begin(0, 4);
-    struct mend_result m;
+    struct repair_result m;
 
     (void)state;
     write_homes(r, 0, 50, v1, 0, true);
@@ -204,7 +205,7 @@ static void a_torn_write_is_settled_first(void **state)
 static void an_empty_disk_is_filled_first(void **state)
 {
     struct real *r = begin(0, 4);
-    struct mend_result m;
+    struct repair_result m;
 
     (void)state;
     write_homes(r, 0, 20, v1, 0, true);
@@ -242,7 +243,7 @@ static void a_loss_of_power_meanwhile(void **state)
     (void)state;
     for (unsigned ms = 0; ms < 60; ms += 2) {
         struct real *r = begin(0, 4);
-        struct mend_result m;
+        struct repair_result m;
         struct run run;
 
         write_homes(r, 0, 30, v1, 0, false);
@@ -394,7 +395,8 @@ static void histories_by_chance(void **state)
             if (env_virtual_below(&r->v, 3) > 0)
                 continue;
             run_start(r, &run, own,
-                      PROVE | (env_virtual_below(&r->v, 2) == 0 ? MEND_FENCE : 0), lost);
+                      PROVE | (env_virtual_below(&r->v, 2) == 0 ? REPAIR_FENCE : 0),
+                      lost);
             real_run_ms(r, env_virtual_below(&r->v, 40));
             if (kill)
                 real_restart(r, (own + 1) % r->n, true);

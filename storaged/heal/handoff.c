@@ -1,0 +1,121 @@
+/*
+ * handoff.c - what we hold for other storages, since they were away when it was written.
+ *
+ * In:     healer_handoff(), from our own storage; a timer. Thread: the healer's.
+ * Out:    the ledger.
+ * Keeps:  a client that dies before it has told who missed its writes leaves no hole that only a scrub would find. The
+ *         client's own word is better (it knows the range exactly and comes soon), so it is waited for.
+ *         Bounded: STOOD_IN_MAX ranges; then the oldest does not wait.
+ */
+#include <stdlib.h>
+
+#include "storaged/heal/healer_int.h"
+
+enum {
+    STOOD_IN_MAX = 4096,
+    TICK_MS = 500,
+    WAIT_MS = 4000, /* clients tell within a second */
+    JOIN_LOOK = 8,  /* of the newest are looked at for one to join */
+};
+
+struct handoff {
+    struct list_node link; /* in h->handoff */
+    struct storcli_target target;
+    uint32_t home;
+    uint64_t first, end, version;
+    uint64_t at_ns; /* of the oldest part */
+};
+
+static void handoff_end(struct healer *h, struct handoff *s)
+{
+    if (!hint_log_has(h->hints, s->home, &s->target.id, s->first, s->end, s->version))
+        hint_log_note(h->hints, s->home, &s->target, s->first, s->end, s->version);
+    list_remove(&s->link);
+    h->n_handoff--;
+    free(s);
+}
+
+static struct handoff *oldest(const struct healer *h)
+{
+    return container_of(h->handoff.next, struct handoff, link);
+}
+
+static bool joins(const struct handoff *s, const struct storcli_target *t, uint32_t home,
+                  uint64_t first, uint64_t end)
+{
+    return s->home == home && s->target.id.ino == t->id.ino &&
+           s->target.id.export_id == t->id.export_id &&
+           s->target.id.generation == t->id.generation && first <= s->end &&
+           end >= s->first;
+}
+
+static struct handoff *find_to_join(const struct healer *h,
+                                    const struct storcli_target *target, uint32_t home,
+                                    uint64_t first, uint64_t end)
+{
+    unsigned n = 0;
+
+    for (struct list_node *node = h->handoff.prev; node != &h->handoff && n < JOIN_LOOK;
+         node = node->prev, n++) {
+        struct handoff *s = container_of(node, struct handoff, link);
+
+        if (joins(s, target, home, first, end))
+            return s;
+    }
+    return NULL;
+}
+
+void healer_handoff(struct healer *h, const struct storcli_target *target, uint32_t home,
+                    uint64_t first, uint64_t end, uint64_t version)
+{
+    struct handoff *s;
+
+    if (h->stopping)
+        return;
+    s = find_to_join(h, target, home, first, end);
+    if (s != NULL) {
+        s->first = first < s->first ? first : s->first;
+        s->end = end > s->end ? end : s->end;
+        s->version = version > s->version ? version : s->version;
+        return;
+    }
+    while (h->n_handoff >= STOOD_IN_MAX)
+        handoff_end(h, oldest(h));
+    s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return; /* the client tells, or a scrub finds it */
+    s->target = *target;
+    s->home = home;
+    s->first = first;
+    s->end = end;
+    s->version = version;
+    s->at_ns = env_now_ns(h->env);
+    list_add_tail(&h->handoff, &s->link);
+    h->n_handoff++;
+}
+
+static void on_timer(struct env_timer *timer)
+{
+    struct healer *h = container_of(timer, struct healer, handoff_timer);
+    uint64_t now = env_now_ns(h->env);
+
+    env_timer_start(h->env, &h->handoff_timer, TICK_MS);
+    while (!list_is_empty(&h->handoff) &&
+           now - oldest(h)->at_ns >= (uint64_t)WAIT_MS * 1000000)
+        handoff_end(h, oldest(h));
+}
+
+void handoff_start(struct healer *h)
+{
+    env_timer_init(&h->handoff_timer, on_timer);
+    env_timer_start(h->env, &h->handoff_timer, TICK_MS);
+}
+
+/* What waits is noted now: nobody may come to say it any more. */
+void handoff_stop(struct healer *h)
+{
+    if (h->started)
+        env_timer_stop(h->env, &h->handoff_timer);
+    while (!list_is_empty(&h->handoff))
+        handoff_end(h, oldest(h));
+}

@@ -1,0 +1,455 @@
+/*
+ * heal_check.c - ST_CHECK and settling: blocks that somebody found wrong, and what waits in the journal
+ * without a commit because whoever wrote it is gone.
+ *
+ * In:     ST_CHECK; a timer that asks our own storage. Thread: the healer's.
+ * Out:    jobs of RANK_CHECK.
+ * Keeps:  bounded: CHECKS_MAX files, merged; what could not be healed is tried again, ever less
+ *         often, until it is.
+ * Yours:  the times.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codec/codec.h"
+#include "common/base/capability.h"
+#include "common/base/status.h"
+#include "storaged/heal/healer_int.h"
+
+enum {
+    TICK_MS = 500,
+    DAMAGED_TOLD_MAX = 64, /* looked up at a time */
+    RETRY_MIN_MS = 5000,   /* what failed for so long waits as long again */
+    RETRY_MAX_MS = 160 * 1000,
+    FENCE_AFTER_MS = 15 * 1000, /* what is undecided for so long is settled */
+    SETTLE_TICK_MS = 3000,
+    SETTLE_STEP_MS =
+        4000, /* the next candidate waits so much longer for the one before it */
+};
+
+static void check_run(struct healer *h, struct heal_check *c);
+
+static struct heal_check *check_find(const struct healer *h, const struct file_id *id)
+{
+    LIST_FOREACH(node, &h->checks) {
+        struct heal_check *c = container_of(node, struct heal_check, link);
+        const struct file_id *other = &c->job.request.target.id;
+
+        if (other->ino == id->ino && other->export_id == id->export_id &&
+            other->generation == id->generation)
+            return c;
+    }
+    return NULL;
+}
+
+static void check_free(struct healer *h, struct heal_check *c)
+{
+    list_remove(&c->link);
+    h->n_checks--;
+    h->checks_unhealed -= c->unhealed;
+    free(c);
+}
+
+/* All homes were to have it: those that were away find it in our notes when they are back. */
+static void note_silent(struct healer *h, const struct heal_check *c, uint32_t silent)
+{
+    const struct storcli_target *t = &c->job.request.target;
+    unsigned n = codec_n(codec_get(t->codec, t->layout, t->block_bytes));
+
+    for (unsigned p = 0; p < n; p++) {
+        if ((silent >> p & 1) != 0 && (c->job.request.lost >> p & 1) == 0)
+            hint_log_note(h->hints, t->storages[p], t, c->first, c->end, 1);
+    }
+}
+
+static uint64_t age_ms(const struct healer *h, const struct heal_check *c)
+{
+    return (env_now_ns(h->env) - c->since_ns) / 1000000;
+}
+
+static void retry_later(struct healer *h, struct heal_check *c)
+{
+    uint64_t wait_ms = age_ms(h, c);
+
+    if (wait_ms < RETRY_MIN_MS)
+        wait_ms = RETRY_MIN_MS;
+    if (wait_ms > RETRY_MAX_MS)
+        wait_ms = RETRY_MAX_MS;
+    c->ready_ns = env_now_ns(h->env) + wait_ms * 1000000;
+}
+
+/* Nobody completes it: a write of which a power cut left too little, say. However often it is asked for. */
+static bool is_stuck(const struct healer *h, const struct heal_check *c)
+{
+    return c->undecided_ns != 0 &&
+           env_now_ns(h->env) - c->undecided_ns >= FENCE_AFTER_MS * UINT64_C(1000000);
+}
+
+static void note_undecided(struct healer *h, struct heal_check *c,
+                           const struct repair_result *result)
+{
+    if (result->undecided + result->n_torn == 0)
+        c->undecided_ns = repair_is_good(result) ? 0 : c->undecided_ns;
+    else if (c->undecided_ns == 0)
+        c->undecided_ns = env_now_ns(h->env);
+    else if (is_stuck(h, c) && !c->unproven)
+        c->flags |= REPAIR_FENCE | REPAIR_ALL_HOMES;
+}
+
+/* More came meanwhile. */
+static void run_again(struct healer *h, struct heal_check *c)
+{
+    c->again = false;
+    c->since_ns = env_now_ns(h->env);
+    check_run(h, c);
+}
+
+static void on_located(struct heal_locate *l)
+{
+    struct heal_check *c = container_of(l, struct heal_check, locate);
+    struct healer *h = l->h;
+
+    c->running = false;
+    if (l->known) {
+        c->job.request.target = l->target;
+        c->unproven = false;
+        c->flags |= REPAIR_FENCE | REPAIR_ALL_HOMES;
+    }
+    if (c->again)
+        run_again(h, c);
+    else if (l->known)
+        check_run(h, c);
+    else
+        retry_later(h, c);
+}
+
+/* Only a fence can settle it, and nobody but a client said where the file lies. What another storage says counts. */
+static void check_locate(struct healer *h, struct heal_check *c)
+{
+    c->running = true;
+    c->locate.done = on_located;
+    heal_locate_start(h, &c->locate, &c->job.request.target.id);
+}
+
+static void on_checked(struct heal_job *job, const struct repair_result *result)
+{
+    struct heal_check *c = container_of(job, struct heal_check, job);
+    struct healer *h = job->h;
+    bool good = repair_is_good(result);
+
+    c->running = false;
+    h->checks_unhealed -= c->unhealed;
+    c->unhealed = 0;
+    if ((job->request.flags & REPAIR_ALL_HOMES) != 0)
+        note_silent(h, c, result->silent);
+    note_undecided(h, c, result);
+    if (c->again) {
+        run_again(h, c);
+    } else if (good && result->n_torn == 0) {
+        check_free(h, c);
+    } else {
+        c->unhealed = good ? result->n_torn : repair_n_unhealed(result);
+        h->checks_unhealed += c->unhealed;
+        if (good) { /* but for these */
+            c->first = result->torn_first;
+            c->end = result->torn_end;
+        }
+        if (c->unproven && is_stuck(h, c))
+            check_locate(h, c);
+        else
+            retry_later(h, c);
+    }
+}
+
+static void check_run(struct healer *h, struct heal_check *c)
+{
+    struct repair_request *r = &c->job.request;
+
+    r->first_block = c->first;
+    r->n_blocks = c->end == UINT64_MAX ? 0 : c->end - c->first;
+    r->flags = c->flags;
+    c->running = true;
+    c->job.done = on_checked;
+    heal_job_submit(h, &c->job, RANK_CHECK);
+}
+
+/*
+ * A word that counts, about a file that a client has described before: where it lies is not the client's word. Of two
+ * distributions the later one counts; a check that runs meets it by itself.
+ */
+static int take_word(struct heal_check *c, const struct storcli_target *target,
+                     bool unproven)
+{
+    struct storcli_target *ours = &c->job.request.target;
+
+    if (heal_same_target(ours, target)) {
+        c->unproven = c->unproven && unproven;
+        return 0;
+    }
+    if (!c->unproven && !unproven && ours->dist_generation != target->dist_generation) {
+        if (!c->running && target->dist_generation > ours->dist_generation)
+            *ours = *target;
+        return 0;
+    }
+    if (unproven)
+        return -EBADMSG;
+    if (!c->unproven || c->running)
+        return -EBUSY;
+    c->job.request.target = *target;
+    c->unproven = false;
+    return 0;
+}
+
+static int add(struct healer *h, const struct storcli_target *target, uint64_t first,
+               uint64_t end, uint32_t flags, bool unproven)
+{
+    struct heal_check *c = check_find(h, &target->id);
+
+    if (c != NULL) {
+        int rc = take_word(c, target, unproven);
+
+        if (rc != 0)
+            return rc;
+        c->again |= c->running && (first < c->first || end > c->end ||
+                                   (flags & ~c->flags) != 0 || c->job.repair != NULL);
+        c->first = first < c->first ? first : c->first;
+        c->end = end > c->end ? end : c->end;
+        c->flags |= flags;
+        if (!c->running)
+            check_run(h, c);
+        return 0;
+    }
+    if (h->n_checks >= CHECKS_MAX)
+        return -EBUSY;
+    c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return -ENOMEM;
+    c->job.request.target = *target;
+    c->first = first;
+    c->end = end;
+    c->flags = flags;
+    c->unproven = unproven;
+    c->since_ns = env_now_ns(h->env);
+    list_add_tail(&h->checks, &c->link);
+    h->n_checks++;
+    check_run(h, c);
+    return 0;
+}
+
+int heal_check_add(struct healer *h, const struct storcli_target *target, uint64_t first,
+                   uint64_t end, uint32_t flags)
+{
+    return add(h, target, first, end, flags, false);
+}
+
+/* ---- ST_CHECK ---- */
+
+static int check_parse(struct healer *h, const struct rpc_call *call,
+                       const Rozo__StCheckReq *req, struct storcli_target *target)
+{
+    int rc = req == NULL ? -EBADMSG : heal_target_get(req->ref, target);
+
+    if (rc != 0)
+        return rc;
+    if (!heal_range_is_good(req->first_block, req->n_blocks))
+        return -EBADMSG;
+    if (req->to_storage != h->us)
+        return -ENXIO;
+    if (heal_place(target, h->us) == DIST_MAX)
+        return -EBADMSG;
+    if (call->role == RPC_ROLE_NODE)
+        return 0;
+    if (req->abandoned)
+        return -EACCES;
+    return capability_verify(h->config.key, &target->id, CAPABILITY_READ,
+                             req->ref->capability.data, req->ref->capability.len);
+}
+
+/* Held against what our own file says of where it lies. */
+struct check_call {
+    struct healer *h;
+    struct rpc_call *call; /* a client's; NULL: our own storage found it */
+    struct storcli_target target;
+    uint64_t first, end;
+};
+
+/* The capability speaks of the file only: with storages that have nothing of it beside us, all that we have would
+ * look like a write that never got through. What is not here cannot be held against anything: no fence, then. */
+static int own_target_take(struct check_call *cc, const struct storcli_target *own)
+{
+    if (cc->call != NULL && own->dist_generation > cc->target.dist_generation)
+        return -EREMOTE;
+    if (cc->call != NULL && own->dist_generation == cc->target.dist_generation &&
+        !heal_same_target(own, &cc->target))
+        return -EBADMSG;
+    cc->target = *own;
+    return 0;
+}
+
+static void on_own_file(void *arg, const struct proj_list_result *result)
+{
+    struct check_call *cc = arg;
+    struct healer *h = cc->h;
+    bool known = result->rc == 0 && result->n_files > 0 && result->files[0].known;
+    int rc = h->stopping ? -EBUSY : 0;
+
+    if (rc == 0 && known)
+        rc = own_target_take(cc, &result->files[0].target);
+    if (rc == 0)
+        rc =
+            add(h, &cc->target, cc->first, cc->end,
+                REPAIR_VERIFY_OWN | (cc->call == NULL ? REPAIR_CLEAN_SPARES : 0), !known);
+    if (cc->call != NULL)
+        rpc_reply_status(cc->call, status_from_errno(rc));
+    h->n_damaged_told -= cc->call == NULL;
+    free(cc);
+    healer_idle(h);
+}
+
+static int check_own_file(struct healer *h, struct rpc_call *call,
+                          const struct storcli_target *target, uint64_t first,
+                          uint64_t end)
+{
+    const struct proj_list_request request = {
+        .has_after = true, .after = target->id, .only = true, .max_files = 1
+    };
+    struct check_call *cc = calloc(1, sizeof(*cc));
+    struct list_op *op;
+    int rc = -ENOMEM;
+
+    if (cc != NULL) {
+        *cc = (struct check_call){ h, call, *target, first, end };
+        rc = proj_list_start(h->env, h->config.disk, &request, on_own_file, cc, &op);
+    }
+    if (rc == 0)
+        h->n_busy++;
+    else
+        free(cc);
+    return rc;
+}
+
+/* What finds no room here is found again by whoever reads it, or by a scrub. */
+void healer_damaged(struct healer *h, const struct storcli_target *target, uint64_t first,
+                    uint64_t end)
+{
+    if (h->stopping || !h->started || h->us == 0 ||
+        heal_place(target, h->us) == DIST_MAX || h->n_damaged_told >= DAMAGED_TOLD_MAX)
+        return;
+    if (check_own_file(h, NULL, target, first, end) == 0)
+        h->n_damaged_told++;
+}
+
+void heal_check_handle(struct healer *h, struct rpc_call *call)
+{
+    Rozo__StCheckReq *req = rozo__st_check_req__unpack(NULL, call->msg_len, call->msg);
+    struct storcli_target target;
+    int rc = check_parse(h, call, req, &target);
+    bool answered = false;
+
+    if (rc == 0) {
+        uint64_t first = req->first_block;
+        uint64_t end = req->n_blocks == 0 ? UINT64_MAX : first + req->n_blocks;
+
+        if (call->role == RPC_ROLE_NODE) {
+            rc = heal_check_add(h, &target, first, end,
+                                req->abandoned ? REPAIR_FENCE | REPAIR_ALL_HOMES
+                                               : (uint32_t)REPAIR_VERIFY_OWN);
+        } else {
+            rc = check_own_file(h, call, &target, first, end);
+            answered = rc == 0; /* later */
+        }
+    }
+    if (!answered)
+        rpc_reply_status(call, status_from_errno(rc));
+    rozo__st_check_req__free_unpacked(req, NULL);
+}
+
+/* ---- settling ---- */
+
+/* The lowest candidate first: it alone is enough when it is up. */
+static bool is_our_turn(const struct healer *h, const struct heal_unsettled *u)
+{
+    uint64_t ms =
+        h->config.settle_ms + (uint64_t)heal_place(&u->target, h->us) * SETTLE_STEP_MS;
+
+    return u->age_ns >= ms * 1000000;
+}
+
+/* One check of it under a fence is enough, however often that has to try. */
+static bool is_settling(const struct healer *h, const struct heal_unsettled *u)
+{
+    const struct heal_check *c = check_find(h, &u->target.id);
+
+    return c != NULL && (c->flags & REPAIR_FENCE) != 0 && c->first <= u->first &&
+           c->end >= u->end;
+}
+
+static void on_unsettled(struct heal_question *q)
+{
+    struct healer *h = container_of(q, struct healer, question);
+
+    h->asking = false;
+    for (unsigned i = 0; i < q->n_unsettled && !h->stopping; i++) {
+        const struct heal_unsettled *u = &q->unsettled[i];
+
+        bool whole = u->first == 0 && u->end == UINT64_MAX;
+
+        /* where all of it is looked at, since it is damaged here: of a spare that may be what has to go */
+        if (is_our_turn(h, u) && !is_settling(h, u))
+            heal_check_add(h, &u->target, u->first, u->end,
+                           REPAIR_FENCE | REPAIR_ALL_HOMES |
+                               (whole ? REPAIR_CLEAN_SPARES : 0));
+    }
+    healer_idle(h);
+}
+
+static void on_settle_timer(struct env_timer *timer)
+{
+    struct healer *h = container_of(timer, struct healer, settle_timer);
+
+    env_timer_start(h->env, &h->settle_timer, SETTLE_TICK_MS);
+    if (h->us == 0 || h->asking)
+        return;
+    h->asking = true;
+    h->n_busy++;
+    h->question.n_unsettled = 0;
+    h->question.older_than_ns = (uint64_t)h->config.settle_ms * 1000000;
+    h->question.answered = on_unsettled;
+    h->config.ask_unsettled(h->config.arg, &h->question);
+}
+
+/* ---- the beginning and the end ---- */
+
+static void on_check_timer(struct env_timer *timer)
+{
+    struct healer *h = container_of(timer, struct healer, check_timer);
+    uint64_t now = env_now_ns(h->env);
+
+    env_timer_start(h->env, &h->check_timer, TICK_MS);
+    LIST_FOREACH_SAFE(node, &h->checks) {
+        struct heal_check *c = container_of(node, struct heal_check, link);
+
+        if (!c->running && c->ready_ns <= now)
+            check_run(h, c);
+    }
+}
+
+void heal_checks_start(struct healer *h)
+{
+    env_timer_init(&h->check_timer, on_check_timer);
+    env_timer_start(h->env, &h->check_timer, TICK_MS);
+    env_timer_init(&h->settle_timer, on_settle_timer);
+    env_timer_start(h->env, &h->settle_timer, SETTLE_TICK_MS);
+}
+
+/* Jobs were cancelled. */
+void heal_checks_stop(struct healer *h)
+{
+    if (h->started) {
+        env_timer_stop(h->env, &h->check_timer);
+        env_timer_stop(h->env, &h->settle_timer);
+    }
+    LIST_FOREACH_SAFE(node, &h->checks)
+        check_free(h, container_of(node, struct heal_check, link));
+}

@@ -1,0 +1,271 @@
+/*
+ * heal_jobs.c - which repair runs next, and how many at a time.
+ *
+ * In:     heal_job_submit(), from the parts of the healer; the ends of repairs. Thread: the healer's.
+ * Out:    repair_start(); job->done().
+ * Keeps:  at most so many repairs run; a lower rank never waits for a higher one. How much of a repair is under way
+ *         at a time, and that clients go first, is repair_walk.c's.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "storaged/heal/healer_int.h"
+
+enum {
+    CHECKS_EXTRA = 2, /* repairs of the first rank beside all others */
+    SCRUBS_MAX = 2,
+    MOVES_MAX = 4, /* of one job */
+};
+
+bool repair_is_good(const struct repair_result *result)
+{
+    return result->rc == -ENOENT || (result->rc == 0 && result->undecided == 0);
+}
+
+bool repair_wants_fence(const struct repair_result *result)
+{
+    return result->undecided > 0 && result->silent == 0;
+}
+
+uint64_t repair_n_unhealed(const struct repair_result *result)
+{
+    uint64_t n = result->failed + result->undecided;
+
+    if (repair_is_good(result))
+        return 0;
+    return n == 0 ? 1 : n;
+}
+
+static void count(struct healer *h, const struct heal_job *job,
+                  const struct repair_result *result)
+{
+    h->healed += result->healed;
+    h->read_bytes += result->read_bytes;
+    h->written_bytes += result->written_bytes;
+    if (repair_is_good(result))
+        return;
+    snprintf(h->problem, sizeof(h->problem), "file %08x%08x%016llx: %.100s",
+             job->request.target.id.export_id, job->request.target.id.generation,
+             (unsigned long long)job->request.target.id.ino,
+             result->problem[0] != '\0' ? result->problem
+             : result->undecided > 0    ? "too few storages answer to tell"
+                                        : strerror(-result->rc));
+    log_debug("not healed: %s", h->problem);
+}
+
+static void job_end(struct heal_job *job, const struct repair_result *result)
+{
+    job->n_moves = 0;
+    count(job->h, job, result);
+    job->done(job, result);
+}
+
+/* ---- a later distribution of the file ---- */
+
+/* Our own header is asked first, then those of the peers. */
+struct job_move {
+    struct heal_job *job; /* NULL: the healer stops */
+    struct healer *h;
+    struct repair_result result; /* of the repair that met it */
+    struct heal_locate locate;
+};
+
+static void move_end(struct job_move *m, const struct storcli_target *target)
+{
+    struct heal_job *job = m->job;
+    struct repair_result result = m->result;
+
+    list_remove(&job->link);
+    job->move = NULL;
+    if (target != NULL)
+        job->request.target = *target; /* it may lie in m */
+    free(m);
+    if (target == NULL) {
+        job_end(job, &result);
+        return;
+    }
+    job->n_moves++;
+    heal_job_submit(job->h, job, job->rank);
+}
+
+/* What lies here of a file that left us is nobody's: there is nothing to heal. */
+static void on_move_located(struct heal_locate *l)
+{
+    struct job_move *m = container_of(l, struct job_move, locate);
+
+    if (!l->known && l->is_elsewhere)
+        m->result.rc = -ENOENT;
+    move_end(m, l->known ? &l->target : NULL);
+}
+
+static void on_move_listed(void *arg, const struct proj_list_result *result)
+{
+    struct job_move *m = arg;
+    struct healer *h = m->h;
+    const struct storcli_target *own =
+        result->rc == 0 && result->n_files > 0 && result->files[0].known
+            ? &result->files[0].target
+            : NULL;
+
+    if (m->job == NULL) {
+        free(m);
+    } else if (own != NULL &&
+               own->dist_generation > m->job->request.target.dist_generation &&
+               heal_place(own, h->us) != DIST_MAX) {
+        move_end(m, own);
+    } else {
+        m->locate.min_generation = m->job->request.target.dist_generation + 1;
+        m->locate.done = on_move_located;
+        heal_locate_start(h, &m->locate, &m->job->request.target.id);
+    }
+    healer_idle(h);
+}
+
+/* False: it is not looked for, or there is no memory. */
+static bool move_start(struct heal_job *job, const struct repair_result *result)
+{
+    struct healer *h = job->h;
+    const struct proj_list_request request = {
+        .has_after = true, .after = job->request.target.id, .only = true, .max_files = 1
+    };
+    struct job_move *m;
+    struct list_op *op;
+
+    if (result->rc != -EREMOTE || job->fixed || job->n_moves >= MOVES_MAX)
+        return false;
+    m = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return false;
+    *m = (struct job_move){ .job = job, .h = h, .result = *result };
+    if (proj_list_start(h->env, h->config.disk, &request, on_move_listed, m, &op) != 0) {
+        free(m);
+        return false;
+    }
+    h->n_busy++;
+    job->move = m;
+    list_add_tail(&h->moving, &job->link);
+    return true;
+}
+
+/* The list under way may still have the move in hand. */
+static void moves_stop(struct healer *h)
+{
+    LIST_FOREACH_SAFE(node, &h->moving) {
+        struct heal_job *job = container_of(node, struct heal_job, link);
+        struct job_move *m = job->move;
+
+        list_remove(node);
+        job->move = NULL;
+        m->job = NULL;
+        if (m->locate.h != NULL)
+            free(m); /* its question was cancelled */
+    }
+}
+
+/* ---- running ---- */
+
+static void on_repaired(void *arg, const struct repair_result *result)
+{
+    struct heal_job *job = arg;
+    struct healer *h = job->h;
+
+    job->repair = NULL;
+    list_remove(&job->link);
+    h->n_running--;
+    h->n_of_rank[job->rank]--;
+    env_post(h->env, &h->pump);
+    if (!move_start(job, result))
+        job_end(job, result);
+}
+
+/* Where checks take all there is, one of the others runs beside them. */
+static bool may_run(const struct healer *h, unsigned rank)
+{
+    unsigned all = h->config.concurrency + CHECKS_EXTRA;
+
+    if (rank == RANK_CHECK)
+        return h->n_running < all;
+    if (rank == RANK_SCRUB && h->n_of_rank[RANK_SCRUB] >= SCRUBS_MAX)
+        return false;
+    return h->n_running < h->config.concurrency ||
+           (h->n_running == all && h->n_of_rank[RANK_CHECK] == all);
+}
+
+/* As the map says now. */
+static uint32_t lost_places(const struct healer *h, const struct storcli_target *t)
+{
+    uint32_t lost = 0;
+
+    for (unsigned i = 0; i < t->n_storages; i++) {
+        if (healer_is_lost(h, t->storages[i]))
+            lost |= UINT32_C(1) << i;
+    }
+    return lost;
+}
+
+static void job_run(struct healer *h, struct heal_job *job)
+{
+    struct repairer *m = job->rank == RANK_SCRUB ? h->scrub_repairer : h->repairer;
+    int rc;
+
+    list_remove(&job->link);
+    list_add_tail(&h->running, &job->link);
+    h->n_waiting--;
+    h->n_running++;
+    h->n_of_rank[job->rank]++;
+    job->request.lost = lost_places(h, &job->request.target);
+    rc = m == NULL ? -EUNATCH
+                   : repair_start(m, &job->request, on_repaired, job, &job->repair);
+    if (rc != 0) {
+        struct repair_result failed = { .rc = rc, .failed = 1 };
+
+        on_repaired(job, &failed);
+    }
+}
+
+static void on_pump(struct env_task *task)
+{
+    struct healer *h = container_of(task, struct healer, pump);
+
+    for (unsigned rank = 0; rank < RANK_N && !h->stopping; rank++) {
+        while (!list_is_empty(&h->waiting[rank]) && may_run(h, rank))
+            job_run(h, container_of(h->waiting[rank].next, struct heal_job, link));
+    }
+}
+
+void heal_job_submit(struct healer *h, struct heal_job *job, enum heal_rank rank)
+{
+    job->h = h;
+    job->rank = rank;
+    job->repair = NULL;
+    list_add_tail(&h->waiting[rank], &job->link);
+    h->n_waiting++;
+    env_post(h->env, &h->pump);
+}
+
+void heal_jobs_init(struct healer *h)
+{
+    for (unsigned rank = 0; rank < RANK_N; rank++)
+        list_init(&h->waiting[rank]);
+    list_init(&h->running);
+    list_init(&h->moving);
+    h->pump.fn = on_pump;
+}
+
+void heal_jobs_stop(struct healer *h)
+{
+    LIST_FOREACH_SAFE(node, &h->running) {
+        struct heal_job *job = container_of(node, struct heal_job, link);
+
+        list_remove(node);
+        if (job->repair != NULL)
+            repair_cancel(job->repair);
+    }
+    for (unsigned rank = 0; rank < RANK_N; rank++)
+        list_init(&h->waiting[rank]);
+    h->n_waiting = h->n_running = 0;
+    moves_stop(h);
+}

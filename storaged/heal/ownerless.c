@@ -1,0 +1,57 @@
+/*
+ * ownerless.c - a projection file here that does not say where its file lies: all peers are asked for it.
+ *
+ * In:     ownerless_ask(), from the scrub. Thread: the healer's.
+ * Out:    heal_locate.c; ST_REMOVE to our own storage.
+ * Keeps:  what cannot be read is taken for nothing only when every storage that may have a part of the file
+ *         has said that it has none, and no header page of it ever got to our disk: then fewer than k ever had it, and
+ *         no sync of it ended here. Where one did, and cannot be believed any more, each of them has to know what it ever had:
+ *         that of a single storage was never acknowledged, and nothing can be made of it, as of the ruins of repair.c.
+ */
+#include "storaged/heal/healer_int.h"
+
+static void on_removed(struct heal_ask *ask, int rc)
+{
+    struct sweep_file *f = container_of(ask, struct sweep_file, ask);
+
+    f->done(f, rc == 0);
+}
+
+/* Nobody else has anything of it. */
+static void remove_unfinished(struct sweep_file *f)
+{
+    Rozo__StRemoveReq req = ROZO__ST_REMOVE_REQ__INIT;
+    uint8_t id[FILE_ID_BYTES];
+
+    file_id_put(id, &f->f.file.target.id);
+    req.file_id.data = id;
+    req.file_id.len = sizeof(id);
+    req.unfinished = true;
+    req.ruined = f->f.file.projections != 0;
+    req.to_storage = f->h->us;
+    f->ask.done = on_removed;
+    heal_ask_send(f->h, &f->ask, f->h->us, ROZO__OP__ST_REMOVE, &req.base,
+                  ASK_DEADLINE_MS);
+}
+
+static void on_located(struct heal_locate *l)
+{
+    struct sweep_file *f = container_of(l, struct sweep_file, locate);
+
+    if (l->known) {
+        f->f.file.target = l->target;
+        f->f.file.known = true;
+        f->done(f, true);
+    } else if (l->in_doubt || (l->unsure && f->f.file.projections != 0)) {
+        f->done(f, false);
+    } else {
+        remove_unfinished(f);
+    }
+}
+
+void ownerless_ask(struct sweep_file *f)
+{
+    f->was_unknown = true;
+    f->locate.done = on_located;
+    heal_locate_start(f->h, &f->locate, &f->f.file.target.id);
+}

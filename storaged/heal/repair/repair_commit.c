@@ -1,0 +1,370 @@
+/*
+ * repair_commit.c - what a repair has seen and done is made stable, then committed; spares drop what they
+ * need no more.
+ *
+ * In:     notes of the pieces; repair_sync_start(), repair_commit_next() in turn. Thread: that of the env.
+ * Out:    ST_SYNC, ST_COMMIT, ST_DROP.
+ * Keeps:  a version is committed only when at least q storages had it before a sync that ended well,
+ *         with the verifier they had before anything was looked at: so none lost it in between. Of data each has
+ *         a projection of its own: readers take what shows on fewer for what nobody acknowledged. A commit that
+ *         does not arrive is made again by whoever settles next.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "storaged/heal/repair/repair_int.h"
+
+/* ---- notes ---- */
+
+static void range_add(struct repair *repair, const struct repair_range *r)
+{
+    struct repair_range *last =
+        repair->n_ranges == 0 ? NULL : &repair->ranges[repair->n_ranges - 1];
+
+    if (last != NULL && last->n != 0 && last->first + last->n == r->first &&
+        last->version == r->version && last->holders == r->holders &&
+        last->projections == r->projections && last->clean == r->clean &&
+        last->cleaner == r->cleaner) {
+        last->n = r->n == 0 ? 0 : last->n + r->n;
+        return;
+    }
+    if ((repair->n_ranges & (repair->n_ranges - 1)) == 0) {
+        size_t n = repair->n_ranges == 0 ? 1 : 2 * (size_t)repair->n_ranges;
+        struct repair_range *ranges = realloc(repair->ranges, n * sizeof(*ranges));
+
+        if (ranges == NULL) {
+            repair_problem(repair,
+                           "out of memory"); /* the next one who settles does it */
+            return;
+        }
+        repair->ranges = ranges;
+    }
+    repair->ranges[repair->n_ranges++] = *r;
+}
+
+void repair_note_commit(struct repair *repair, uint64_t first, uint64_t n,
+                        uint64_t version, uint32_t holders, uint32_t projections)
+{
+    range_add(repair, &(struct repair_range){ .first = first,
+                                              .n = n,
+                                              .version = version,
+                                              .holders = holders,
+                                              .projections = projections });
+}
+
+void repair_note_clean(struct repair *repair, uint64_t first, uint64_t n,
+                       uint64_t version, uint32_t holders, unsigned candidate,
+                       uint32_t projections)
+{
+    range_add(repair, &(struct repair_range){ .first = first,
+                                              .n = n,
+                                              .version = version,
+                                              .holders = holders,
+                                              .clean = projections,
+                                              .cleaner = (uint8_t)candidate });
+}
+
+void repair_note_verifier(struct repair *repair, unsigned candidate, uint64_t verifier)
+{
+    if ((repair->verified >> candidate & 1) == 0)
+        repair->verifier[candidate] = verifier;
+    repair->verified |= 1u << candidate;
+}
+
+bool repair_batch_is_due(const struct repair *repair)
+{
+    return repair->n_ranges >= REPAIR_RANGES_MAX ||
+           repair->batch_bytes >= REPAIR_BATCH_BYTES ||
+           (repair->pressure && repair->batch_bytes > 0);
+}
+
+bool repair_batch_is_empty(const struct repair *repair)
+{
+    return repair->n_ranges == 0 && repair->to_sync == 0;
+}
+
+/* ---- syncing ---- */
+
+static void take_verifier(struct repair *repair, const struct repair_ask *ask)
+{
+    Rozo__StSyncResp *resp =
+        rozo__st_sync_resp__unpack(NULL, ask->rq.answer_msg_len, ask->rq.answer_msg);
+    unsigned i = ask->candidate;
+
+    if (resp == NULL)
+        return;
+    if ((repair->verified >> i & 1) != 0 && repair->verifier[i] == resp->verifier) {
+        repair->synced |= 1u << i;
+        repair->proved |= repair->first_synced & 1u << i;
+    }
+    if (repair->state == REPAIR_SYNC_FIRST)
+        repair->first_synced |= 1u << i;
+    else if (repair->verifier[i] != resp->verifier)
+        repair->first_synced &= ~(1u << i);
+    repair->verifier[i] = resp->verifier;
+    repair->verified |= 1u << i;
+    rozo__st_sync_resp__free_unpacked(resp, NULL);
+}
+
+static void on_batch_synced(struct repair_ask *ask, int rc)
+{
+    struct repair *repair =
+        container_of(ask - ask->candidate, struct repair, batch_asks[0]);
+
+    repair->n_batch--;
+    if (repair_ask_is_ok(ask, rc))
+        take_verifier(repair, ask);
+    else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE)
+        repair->proved |= 1u << ask->candidate; /* there is nothing to be lost */
+    if (repair->n_batch == 0)
+        repair_step_soon(repair);
+}
+
+void repair_sync_start(struct repair *repair, uint32_t candidates)
+{
+    struct heal_file *file = &repair->file;
+
+    repair->synced = repair->proved = 0;
+    repair->batch_at = 0;
+    for (unsigned i = 0; i < file->c; i++) {
+        Rozo__StSyncReq req = ROZO__ST_SYNC_REQ__INIT;
+
+        req.ref = &file->ref;
+        req.to_storage = file->target.storages[i];
+        if ((candidates >> i & 1) != 0 &&
+            repair_ask_send(&repair->batch_asks[i], file, i, ROZO__OP__ST_SYNC, &req.base,
+                            NULL, 0, on_batch_synced) == 0)
+            repair->n_batch++;
+    }
+    if (repair->n_batch == 0)
+        repair_step_soon(repair);
+}
+
+/* ---- committing ---- */
+
+static void on_batch_done(struct repair_ask *ask, int rc)
+{
+    struct repair *repair =
+        container_of(ask - ask->candidate, struct repair, batch_asks[0]);
+
+    repair->n_batch--;
+    if (ask->rq.op == ROZO__OP__ST_DROP && repair->state == REPAIR_BATCH_COMMIT) {
+        const struct repair_range *r = &repair->ranges[repair->batch_at - 1];
+
+        if (repair_ask_is_ok(ask, rc))
+            repair->result.cleaned += r->n * (unsigned)__builtin_popcount(r->clean);
+        else
+            repair_problem(repair, "storage %u did not drop what it held as a spare",
+                           repair->file.target.storages[ask->candidate]);
+    }
+    if (ask->rq.op == ROZO__OP__ST_COMMIT && !repair_ask_is_ok(ask, rc))
+        repair->uncommitted = true;
+    if (repair->n_batch == 0)
+        repair_step_soon(repair);
+}
+
+/* Spares may have the same projection as a home: with some not synced, only k homes are certain to be enough. */
+static bool can_be_read(const struct repair *repair, const struct repair_range *r)
+{
+    unsigned n = 0;
+
+    for (unsigned p = 0; p < repair->file.n; p++) {
+        unsigned home = repair->file.home[p];
+
+        n += home < repair->file.c && ((r->holders & repair->synced) >> home & 1) != 0;
+    }
+    return (r->holders & ~repair->synced) == 0 || n >= repair->file.k;
+}
+
+/* So many have a projection that nobody else here has, whichever those have who are not synced. */
+static unsigned n_distinct(const struct repair *repair, const struct repair_range *r)
+{
+    unsigned n_synced = (unsigned)__builtin_popcount(r->holders & repair->synced),
+             n_lost = (unsigned)__builtin_popcount(r->holders & ~repair->synced),
+             n = (unsigned)__builtin_popcount(r->projections);
+
+    if (r->projections == 0)
+        return n_synced;
+    n = n > n_lost ? n - n_lost : 0;
+    return n < n_synced ? n : n_synced;
+}
+
+static bool may_commit(const struct repair *repair, const struct repair_range *r)
+{
+    return r->clean == 0 && n_distinct(repair, r) >= repair->file.q &&
+           can_be_read(repair, r);
+}
+
+/* Have all homes what the spare held, for good? */
+static bool may_clean(const struct repair *repair, const struct repair_range *r)
+{
+    for (unsigned p = 0; p < repair->file.n; p++) {
+        unsigned home = repair->file.home[p];
+
+        if (home >= repair->file.c || (r->holders & repair->synced) >> home == 0 ||
+            ((r->holders & repair->synced) >> home & 1) == 0)
+            return false;
+    }
+    return r->clean != 0;
+}
+
+static void commit_send(struct repair *repair, const Rozo__StCommitReq *what)
+{
+    struct heal_file *file = &repair->file;
+
+    for (unsigned i = 0; i < file->c; i++) {
+        Rozo__StCommitReq req = *what;
+
+        req.ref = &file->ref;
+        req.to_storage = file->target.storages[i];
+        if (repair_ask_send(&repair->batch_asks[i], file, i, ROZO__OP__ST_COMMIT,
+                            &req.base, NULL, 0, on_batch_done) == 0)
+            repair->n_batch++;
+    }
+}
+
+/* All ranges that may be committed, to all. */
+static void commit_ranges(struct repair *repair)
+{
+    Rozo__StCommitReq req = ROZO__ST_COMMIT_REQ__INIT;
+    Rozo__StCommitReq__Range *ranges = calloc(repair->n_ranges + 1, sizeof(*ranges));
+    Rozo__StCommitReq__Range **list = calloc(repair->n_ranges + 1, sizeof(*list));
+
+    for (unsigned i = 0; ranges != NULL && list != NULL && i < repair->n_ranges; i++) {
+        Rozo__StCommitReq__Range *to = &ranges[req.n_ranges];
+
+        if (!may_commit(repair, &repair->ranges[i])) {
+            repair->uncommitted |= repair->ranges[i].clean == 0;
+            continue;
+        }
+        rozo__st_commit_req__range__init(to);
+        to->first_block = repair->ranges[i].first;
+        to->n_blocks = repair->ranges[i].n;
+        to->version = repair->ranges[i].version;
+        list[req.n_ranges++] = to;
+    }
+    req.ranges = list;
+    if (req.n_ranges > 0)
+        commit_send(repair, &req);
+    free(list);
+    free(ranges);
+}
+
+static void clean_send(struct repair *repair, const struct repair_range *r)
+{
+    struct heal_file *file = &repair->file;
+    Rozo__StDropReq req = ROZO__ST_DROP_REQ__INIT;
+
+    req.ref = &file->ref;
+    req.first_block = r->first;
+    req.n_blocks = r->n;
+    req.keep = r->version;
+    req.projections = r->clean;
+    req.to_storage = file->target.storages[r->cleaner];
+    if (repair_ask_send(&repair->batch_asks[r->cleaner], file, r->cleaner,
+                        ROZO__OP__ST_DROP, &req.base, NULL, 0, on_batch_done) == 0)
+        repair->n_batch++;
+}
+
+static void batch_end(struct repair *repair)
+{
+    if ((repair->to_sync & ~repair->synced) != 0) {
+        repair_problem(repair, "what was made again could not be made stable");
+        repair->result.rc = -EIO;
+    }
+    repair->n_ranges = 0;
+    repair->batch_bytes = 0;
+    repair->pressure = false;
+    repair->to_sync = 0;
+}
+
+bool repair_commit_next(struct repair *repair)
+{
+    assert(repair->n_batch == 0);
+    if (repair->batch_at == 0) {
+        commit_ranges(repair);
+        repair->batch_at = 1; /* from here on: behind the range that is looked at */
+        if (repair->n_batch > 0)
+            return true;
+    }
+    while (repair->batch_at <= repair->n_ranges) {
+        const struct repair_range *r = &repair->ranges[repair->batch_at - 1];
+
+        if (r->clean != 0 && may_clean(repair, r) && !repair->cleaning) {
+            clean_send(repair, r);
+            repair->cleaning = repair->n_batch > 0;
+            if (repair->n_batch > 0)
+                return true;
+        }
+        repair->cleaning = false;
+        repair->batch_at++;
+    }
+    batch_end(repair);
+    return false;
+}
+
+bool repair_whole_start(struct repair *repair, uint32_t projections)
+{
+    struct heal_file *file = &repair->file;
+
+    for (unsigned p = 0; p < file->n; p++) {
+        Rozo__StCommitReq req = ROZO__ST_COMMIT_REQ__INIT;
+        unsigned home = file->home[p];
+
+        if ((projections >> p & 1) == 0)
+            continue;
+        req.ref = &file->ref;
+        req.to_storage = file->target.storages[home];
+        req.whole = 1u << p;
+        if (repair_ask_send(&repair->batch_asks[home], file, home, ROZO__OP__ST_COMMIT,
+                            &req.base, NULL, 0, on_batch_done) == 0)
+            repair->n_batch++;
+    }
+    return repair->n_batch > 0;
+}
+
+bool repair_spoiled_start(struct repair *repair)
+{
+    struct heal_file *file = &repair->file;
+
+    for (unsigned i = 0; i < file->c; i++) {
+        Rozo__StDropReq req = ROZO__ST_DROP_REQ__INIT;
+
+        if (repair->spoiled[i] == 0)
+            continue;
+        req.ref = &file->ref;
+        req.to_storage = file->target.storages[i];
+        req.keep = repair->newest;
+        req.projections = repair->spoiled[i];
+        if (repair_ask_send(&repair->batch_asks[i], file, i, ROZO__OP__ST_DROP, &req.base,
+                            NULL, 0, on_batch_done) == 0)
+            repair->n_batch++;
+    }
+    return repair->n_batch > 0;
+}
+
+bool repair_remove_start(struct repair *repair)
+{
+    struct heal_file *file = &repair->file;
+
+    for (unsigned i = 0; i < file->c; i++) {
+        Rozo__StRemoveReq req = ROZO__ST_REMOVE_REQ__INIT;
+
+        req.file_id = file->ref.file_id;
+        req.to_storage = file->target.storages[i];
+        if (repair_ask_send(&repair->batch_asks[i], file, i, ROZO__OP__ST_REMOVE,
+                            &req.base, NULL, 0, on_batch_done) == 0)
+            repair->n_batch++;
+    }
+    return repair->n_batch > 0;
+}
+
+void repair_commit_cancel(struct repair *repair)
+{
+    for (unsigned i = 0; i < DIST_MAX; i++)
+        repair_ask_cancel(&repair->batch_asks[i]);
+    free(repair->ranges);
+    repair->ranges = NULL;
+    repair->n_ranges = 0;
+}

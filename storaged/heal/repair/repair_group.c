@@ -1,0 +1,639 @@
+/*
+ * repair_group.c - blocks of a piece that are made again in one go, where their homes lack them.
+ *
+ * In:     what a piece planned; answers. Thread: that of the env.
+ * Out:    ST_READ, ST_WRITE, ST_MARK, and ST_DROP where nothing was ever written.
+ * Keeps:  nothing is coded from bytes that are not of exactly the decided version with a right crc; what
+ *         is written is to the byte what the client wrote.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/record.h"
+#include "common/base/status.h"
+#include "storaged/format/projfile.h"
+#include "storaged/heal/repair/repair_piece.h"
+
+enum { SMALL_MARK_BLOCKS = 256 }; /* storages write those as heads */
+
+/* ---- the next group of blocks to be repaired ---- */
+
+/* Who has projection p of block b as decided? Not the home that is to get it; ours first. */
+static const struct decide_answer *source_of(struct repair_piece *piece, unsigned b,
+                                             unsigned p)
+{
+    const struct decision *d = &piece->decided[b];
+    const struct decide_answer *best = NULL;
+    unsigned n;
+    const struct decide_answer *a = piece_answers(piece, b, &n);
+
+    for (unsigned i = 0; i < n; i++) {
+        if (a[i].projection != p || a[i].kind != DECIDE_DATA ||
+            a[i].version != d->version || a[i].user_bytes != d->user_bytes)
+            continue;
+        if (best == NULL || a[i].level < best->level ||
+            (a[i].level == best->level &&
+             (piece->repair->own >> a[i].candidate & 1) != 0))
+            best = &a[i];
+    }
+    return best;
+}
+
+static void source_take(struct piece_group *g, const struct decide_answer *a)
+{
+    g->sources |= 1u << a->projection;
+    g->source[a->projection] = a->candidate;
+    if (a->level > 0)
+        g->at_most = a->version;
+}
+
+/* In turn, so that all survivors work. */
+static unsigned first_source(const struct repair_piece *piece, unsigned b)
+{
+    return (unsigned)((piece->first + b) / EXTENT_BLOCKS % piece->repair->file.n);
+}
+
+/* What is lacking may lie somewhere as it is: then it is copied. Otherwise k projections, those
+ * we have ourselves first. */
+static bool group_sources(struct repair_piece *piece, struct piece_group *g)
+{
+    const struct heal_file *file = &piece->repair->file;
+    unsigned turn = first_source(piece, g->at);
+
+    for (unsigned p = 0; p < file->n; p++) {
+        const struct decide_answer *a =
+            (g->lack >> p & 1) != 0 ? source_of(piece, g->at, p) : NULL;
+
+        if (a != NULL)
+            source_take(g, a);
+    }
+    if (g->sources == g->lack)
+        return true;
+    g->sources = 0;
+    g->at_most = 0;
+    for (unsigned own = 2; own-- > 0;) {
+        for (unsigned i = 0; i < file->n; i++) {
+            unsigned p = (turn + i) % file->n;
+            const struct decide_answer *a = source_of(piece, g->at, p);
+
+            if ((unsigned)__builtin_popcount(g->sources) == file->k)
+                return true;
+            if (a != NULL && (g->sources >> p & 1) == 0 &&
+                (piece->repair->own >> a->candidate & 1) == own)
+                source_take(g, a);
+        }
+    }
+    return (unsigned)__builtin_popcount(g->sources) == file->k;
+}
+
+/* What was never written is dropped where it is torn: of those versions that were found so, and no others. */
+static bool same_torn(struct repair_piece *piece, const struct piece_group *g, unsigned b)
+{
+    for (unsigned p = 0; p < piece->repair->file.n; p++) {
+        if ((g->lack >> p & 1) != 0 &&
+            piece_torn_version(piece, b, p) != piece_torn_version(piece, g->at, p))
+            return false;
+    }
+    return true;
+}
+
+/* May block b be repaired together with the first of the group? */
+static bool group_takes(struct repair_piece *piece, const struct piece_group *g,
+                        unsigned b)
+{
+    const struct decision *first = &piece->decided[g->at], *d = &piece->decided[b];
+
+    if (d->what != DECIDE_FORWARD || piece->skip[b] || piece->lack[b] != g->lack ||
+        (d->user_bytes == 0) != (first->user_bytes == 0))
+        return false;
+    if (d->user_bytes == 0)
+        return d->version == first->version &&
+               (d->version != 0 || same_torn(piece, g, b));
+    if (g->at_most != 0 && d->version != first->version)
+        return false;
+    for (unsigned p = 0; p < piece->repair->file.n; p++) {
+        const struct decide_answer *a;
+
+        if ((g->sources >> p & 1) == 0)
+            continue;
+        a = source_of(piece, b, p);
+        if (a == NULL || a->candidate != g->source[p] ||
+            (a->level > 0 && g->at_most == 0))
+            return false;
+    }
+    return true;
+}
+
+/* Of heads and full bodies of the group. */
+static size_t group_bytes(const struct repair_piece *piece, unsigned p)
+{
+    const struct heal_file *file = &piece->repair->file;
+
+    return piece->group.n * (heal_head_bytes(file, p) + file->row_bytes);
+}
+
+static uint8_t *group_buf(const struct repair_piece *piece, unsigned p)
+{
+    return bufpool_get(&piece->repair->repairer->pool, group_bytes(piece, p));
+}
+
+void piece_group_free(struct repair_piece *piece)
+{
+    struct bufpool *pool = &piece->repair->repairer->pool;
+    struct piece_group *g = &piece->group;
+
+    for (unsigned p = 0; p < piece->repair->file.n; p++) {
+        bufpool_put(pool, g->read[p], group_bytes(piece, p));
+        bufpool_put(pool, g->made[p], group_bytes(piece, p));
+    }
+    *g = (struct piece_group){ 0 };
+}
+
+bool piece_group_next(struct repair_piece *piece)
+{
+    struct piece_group *g = &piece->group;
+    unsigned at = 0;
+
+    piece_group_free(piece);
+    while (at < piece->n && (piece->lack[at] == 0 || piece->skip[at]))
+        at++;
+    if (at == piece->n)
+        return false;
+    g->at = at;
+    g->lack = piece->lack[at];
+    if (piece->decided[at].user_bytes != 0 && !group_sources(piece, g)) {
+        piece->skip[at] = piece->again = true; /* decided, but what it took is gone */
+        return true;
+    }
+    while (at < piece->n && group_takes(piece, g, at)) {
+        g->damaged |= (piece->decided[at].damaged & g->lack) != 0;
+        g->n++;
+        at++;
+    }
+    return true;
+}
+
+static void group_skip(struct repair_piece *piece)
+{
+    for (unsigned i = 0; i < piece->group.n; i++)
+        piece->skip[piece->group.at + i] = true;
+}
+
+void piece_group_again(struct repair_piece *piece)
+{
+    piece->again = true;
+    group_skip(piece);
+}
+
+void piece_group_end(struct repair_piece *piece)
+{
+    for (unsigned b = piece->group.at; b < piece->group.at + piece->group.n; b++) {
+        if (piece->lack[b] != 0)
+            piece->skip[b] = true;
+    }
+    piece_go(piece, PIECE_GROUP);
+}
+
+/* ---- reading ---- */
+
+static void group_judge(struct repair_piece *piece, unsigned p, unsigned candidate)
+{
+    const struct heal_file *file = &piece->repair->file;
+    struct piece_group *g = &piece->group;
+    size_t head_bytes = heal_head_bytes(file, p);
+    bool right = true;
+
+    for (unsigned i = 0; i < g->n; i++) {
+        const struct decision *d = &piece->decided[g->at + i];
+        const uint8_t *head = g->read[p] + i * head_bytes;
+        const uint8_t *body = g->read[p] + g->n * head_bytes + i * file->row_bytes;
+        enum look look =
+            record_judge(piece,
+                         &(struct piece_bad){ .version = d->version,
+                                              .block = (uint16_t)(g->at + i),
+                                              .candidate = (uint8_t)candidate,
+                                              .projection = (uint8_t)p },
+                         d->user_bytes, head, body);
+
+        right = right && look == LOOK_RIGHT;
+        piece->again |= look == LOOK_WRONG;
+    }
+    if (right)
+        g->answered |= 1u << p;
+}
+
+static int on_group_place(struct rpc_request *rq, size_t rest_len, struct iovec *iov)
+{
+    struct piece_ask *pa = container_of(rq, struct piece_ask, ask.rq);
+    const struct repair_piece *piece = pa->piece;
+    const struct piece_group *g = &piece->group;
+
+    return heal_bodies_place(&piece->repair->file, piece->first + g->at, g->n,
+                             pa->projection, g->read[pa->projection], rest_len, iov);
+}
+
+static void on_group_read(struct repair_ask *ask, int rc)
+{
+    struct piece_ask *pa = container_of(ask, struct piece_ask, ask);
+    struct repair_piece *piece = pa->piece;
+    struct piece_group *g = &piece->group;
+    unsigned p = pa->projection;
+    size_t heads_bytes = g->n * heal_head_bytes(&piece->repair->file, p);
+
+    piece->n_asks--;
+    if (!repair_ask_is_ok(ask, rc)) {
+        piece_refused(piece, ask, rc, "reading");
+    } else if (ask->rq.answer_payload_len >= heads_bytes &&
+               ask->rq.answer_payload_len - heads_bytes ==
+                   heal_bodies(&piece->repair->file, piece->first + g->at, g->n, p,
+                               g->read[p], NULL, NULL)) {
+        piece->repair->result.read_bytes += ask->rq.answer_payload_len - heads_bytes;
+        group_judge(piece, p, ask->candidate);
+    }
+    piece_step(piece);
+}
+
+static void read_send(struct repair_piece *piece, unsigned p)
+{
+    struct heal_file *file = &piece->repair->file;
+    struct piece_group *g = &piece->group;
+    Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
+    struct piece_ask *pa = piece_ask_for(piece, p);
+
+    g->read[p] = group_buf(piece, p);
+    if (g->read[p] == NULL)
+        return;
+    req.ref = &file->ref;
+    req.projection = p;
+    req.first_block = piece->first + g->at;
+    req.n_blocks = g->n;
+    req.to_storage = file->target.storages[g->source[p]];
+    req.at_most = g->at_most;
+    pa->ask.recv_head = g->read[p];
+    pa->ask.recv_head_len = g->n * heal_head_bytes(file, p);
+    pa->ask.place = on_group_place;
+    piece_send(piece, pa, g->source[p], ROZO__OP__ST_READ, &req.base, 0, on_group_read);
+}
+
+/* ---- what came with the heads ---- */
+
+static size_t ahead_bytes(const struct repair_piece *piece, unsigned p)
+{
+    const struct heal_file *file = &piece->repair->file;
+
+    return piece->n * (heal_head_bytes(file, p) + file->row_bytes);
+}
+
+void piece_ahead_free(struct repair_piece *piece)
+{
+    for (unsigned p = 0; p < piece->repair->file.n; p++)
+        bufpool_put(&piece->repair->repairer->pool, piece->ahead.read[p],
+                    ahead_bytes(piece, p));
+    piece->ahead = (struct piece_ahead){ 0 };
+}
+
+/* A rebuild, in the middle of what is not here: the piece before was made as a whole. */
+static bool is_ahead_wanted(const struct repair_piece *piece)
+{
+    const struct repair *repair = piece->repair;
+
+    return repair->reads_ahead && !piece->flat && piece->n_rounds == 0 &&
+           piece->n_fences == 0 && (repair->request.flags & REPAIR_PARTIAL) != 0 &&
+           (repair->request.flags & (REPAIR_FENCE | REPAIR_VERIFY_OWN)) == 0;
+}
+
+void piece_ahead_start(struct repair_piece *piece)
+{
+    const struct repair *repair = piece->repair;
+    const struct heal_file *file = &repair->file;
+    unsigned turn = first_source(piece, 0), n = 0;
+
+    for (unsigned i = 0; is_ahead_wanted(piece) && i < file->n && n < file->k; i++) {
+        unsigned p = (turn + i) % file->n;
+
+        if (file->home[p] != p || ((repair->scope | repair->own) >> p & 1) != 0 ||
+            !heal_file_is_up(file, p))
+            continue;
+        piece->ahead.read[p] =
+            bufpool_get(&repair->repairer->pool, ahead_bytes(piece, p));
+        n += piece->ahead.read[p] != NULL;
+    }
+    if (n < file->k)
+        piece_ahead_free(piece);
+}
+
+/* Is it what the group is to be made from? It is judged as what is read for it. */
+static bool ahead_take(struct repair_piece *piece)
+{
+    struct piece_ahead *ahead = &piece->ahead;
+    struct piece_group *g = &piece->group;
+
+    if (!piece->whole || g->at_most != 0 || (g->sources & ~ahead->got) != 0)
+        return false;
+    for (unsigned p = 0; p < piece->repair->file.n; p++) {
+        if ((g->sources >> p & 1) != 0 && g->source[p] != p)
+            return false;
+    }
+    for (unsigned p = 0; p < piece->repair->file.n; p++) {
+        if ((g->sources >> p & 1) == 0)
+            continue;
+        g->read[p] = ahead->read[p];
+        ahead->read[p] = NULL;
+        group_judge(piece, p, p);
+    }
+    return true;
+}
+
+void piece_group_read(struct repair_piece *piece)
+{
+    bool taken;
+
+    piece->whole = piece->group.at == 0 && piece->group.n == piece->n;
+    taken = ahead_take(piece);
+    piece_ahead_free(piece);
+    if (taken)
+        return;
+    for (unsigned p = 0; p < piece->repair->file.n; p++) {
+        if ((piece->group.sources >> p & 1) != 0)
+            read_send(piece, p);
+    }
+}
+
+/* ---- coding and writing ---- */
+
+static void block_make(struct repair_piece *piece, const struct codec_plan *plan,
+                       unsigned i, size_t body_at)
+{
+    const struct heal_file *file = &piece->repair->file;
+    struct piece_group *g = &piece->group;
+    const struct decision *d = &piece->decided[g->at + i];
+    size_t row = codec_row_bytes(file->codec, d->user_bytes);
+    const uint8_t *body[CODEC_N_MAX] = { 0 }, *overhang[CODEC_N_MAX] = { 0 };
+    uint8_t *out_body[CODEC_N_MAX] = { 0 }, *out_overhang[CODEC_N_MAX] = { 0 };
+
+    for (unsigned p = 0; p < file->n; p++) {
+        size_t head_bytes = heal_head_bytes(file, p);
+
+        if ((g->sources >> p & 1) != 0) {
+            body[p] = g->read[p] + g->n * head_bytes + i * file->row_bytes;
+            overhang[p] = g->read[p] + i * head_bytes + RECORD_HEADER_BYTES;
+        }
+        if ((g->lack >> p & 1) != 0) {
+            out_body[p] = g->made[p] + g->n * head_bytes + body_at;
+            out_overhang[p] = g->made[p] + i * head_bytes + RECORD_HEADER_BYTES;
+        }
+    }
+    codec_repair(plan, body, overhang, row, out_body, out_overhang);
+    for (unsigned p = 0; p < file->n; p++) {
+        const struct record_header h = {
+            .format = RECORD_FORMAT,
+            .projection = (uint8_t)p,
+            .user_bytes = d->user_bytes,
+            .file_hash = file->file_hash,
+            .version = d->version,
+            .block = piece->first + g->at + i,
+        };
+
+        if ((g->lack >> p & 1) == 0)
+            continue;
+        record_header_put(out_overhang[p] - RECORD_HEADER_BYTES, &h);
+        record_seal(out_overhang[p] - RECORD_HEADER_BYTES, out_overhang[p],
+                    codec_overhang_bytes(file->codec, p), out_body[p], row);
+    }
+}
+
+/* Make what is lacking from what was read; -ENOMEM. */
+static int group_make(struct repair_piece *piece)
+{
+    const struct heal_file *file = &piece->repair->file;
+    struct piece_group *g = &piece->group;
+    struct codec_plan plan;
+    size_t body_at = 0;
+    int rc = codec_plan(file->codec, g->sources, g->lack, &plan);
+
+    assert(rc == 0);
+    for (unsigned p = 0; p < file->n; p++) {
+        if ((g->lack >> p & 1) == 0)
+            continue;
+        g->made[p] = group_buf(piece, p);
+        if (g->made[p] == NULL)
+            return -ENOMEM;
+        memset(g->made[p], 0, g->n * heal_head_bytes(file, p)); /* bodies are filled */
+    }
+    for (unsigned i = 0; i < g->n; i++) {
+        block_make(piece, &plan, i, body_at);
+        body_at += codec_row_bytes(file->codec, piece->decided[g->at + i].user_bytes);
+    }
+    for (unsigned p = 0; p < file->n; p++) {
+        if (g->made[p] != NULL)
+            g->iov[p] = (struct iovec){
+                .iov_base = g->made[p],
+                .iov_len = g->n * heal_head_bytes(file, p) + body_at,
+            };
+    }
+    return 0;
+}
+
+/*
+ * Home of projection p has the group now, and the batch makes it stable. But for what was never written: what comes back
+ * of that with a loss of power is found as it was now, and where no header can be read nothing can be synced.
+ */
+static void group_healed(struct repair_piece *piece, unsigned p, unsigned candidate,
+                         bool pending, bool pressure)
+{
+    struct piece_group *g = &piece->group;
+
+    piece->repair->result.healed += g->n;
+    if (piece->decided[g->at].version != 0)
+        piece->repair->to_sync |= 1u << candidate;
+    piece->repair->pressure |= pressure;
+    for (unsigned b = g->at; b < g->at + g->n; b++) {
+        piece->lack[b] &= ~(1u << p);
+        piece->holders[b] |= 1u << candidate;
+        if (piece->projections[b] != 0)
+            piece->projections[b] |= 1u << p;
+        piece->pending[b] |= pending;
+        piece_note_sound(piece, b, p, piece->decided[b].version, candidate);
+    }
+}
+
+static void on_group_written(struct repair_ask *ask, int rc)
+{
+    struct piece_ask *pa = container_of(ask, struct piece_ask, ask);
+    struct repair_piece *piece = pa->piece;
+    struct piece_group *g = &piece->group;
+    unsigned p = pa->projection;
+    Rozo__StWriteResp *resp = NULL;
+
+    piece->n_asks--;
+    if (repair_ask_is_ok(ask, rc)) {
+        size_t bytes =
+            g->iov[p].iov_len - g->n * heal_head_bytes(&piece->repair->file, p);
+
+        if (ask->rq.answer_msg_len > 0)
+            resp = rozo__st_write_resp__unpack(NULL, ask->rq.answer_msg_len,
+                                               ask->rq.answer_msg);
+        piece->repair->result.written_bytes += bytes;
+        piece->repair->batch_bytes += bytes;
+        if (resp != NULL)
+            repair_note_verifier(piece->repair, ask->candidate, resp->verifier);
+        group_healed(piece, p, ask->candidate, resp != NULL && resp->pending,
+                     resp != NULL && resp->pressure);
+        rozo__st_write_resp__free_unpacked(resp, NULL);
+    } else if (rc == 0 && ask->rq.status == ROZO__STATUS__STALE_VERSION) {
+        piece->again = true;
+    } else if (rc == 0 && ask->rq.status == ROZO__STATUS__BUSY) {
+        piece->busy = true;
+    } else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE) {
+        piece->repair->removed = true;
+    } else {
+        piece_refused(piece, ask, rc, "writing");
+    }
+    piece_step(piece);
+}
+
+static void write_send(struct repair_piece *piece, unsigned p)
+{
+    struct heal_file *file = &piece->repair->file;
+    struct piece_group *g = &piece->group;
+    Rozo__StWriteReq req = ROZO__ST_WRITE_REQ__INIT;
+
+    req.ref = &file->ref;
+    req.projection = p;
+    req.first_block = piece->first + g->at;
+    req.n_records = g->n;
+    req.to_storage = file->target.storages[file->home[p]];
+    piece_send(piece, piece_ask_for(piece, p), file->home[p], ROZO__OP__ST_WRITE,
+               &req.base, 1, on_group_written);
+}
+
+void piece_group_write(struct repair_piece *piece)
+{
+    if (group_make(piece) != 0) {
+        repair_problem(piece->repair, "out of memory");
+        return;
+    }
+    for (unsigned p = 0; p < piece->repair->file.n; p++) {
+        if ((piece->group.lack >> p & 1) != 0)
+            write_send(piece, p);
+    }
+}
+
+/* ---- holes ---- */
+
+static void on_group_marked(struct repair_ask *ask, int rc)
+{
+    struct piece_ask *pa = container_of(ask, struct piece_ask, ask);
+    struct repair_piece *piece = pa->piece;
+    Rozo__StMarkResp *resp = NULL;
+
+    piece->n_asks--;
+    if (repair_ask_is_ok(ask, rc)) {
+        if (ask->rq.op == ROZO__OP__ST_MARK && ask->rq.answer_msg_len > 0)
+            resp = rozo__st_mark_resp__unpack(NULL, ask->rq.answer_msg_len,
+                                              ask->rq.answer_msg);
+        if (resp != NULL)
+            repair_note_verifier(piece->repair, ask->candidate, resp->verifier);
+        group_healed(piece, pa->projection, ask->candidate, resp != NULL && resp->pending,
+                     resp != NULL && resp->pressure);
+        rozo__st_mark_resp__free_unpacked(resp, NULL);
+    } else if (rc == 0 && ask->rq.status == ROZO__STATUS__STALE_VERSION) {
+        piece->again = true;
+    } else if (rc == 0 && ask->rq.status == ROZO__STATUS__BUSY) {
+        piece->busy = true;
+    } else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE &&
+               ask->rq.op == ROZO__OP__ST_MARK) {
+        piece->repair->removed = true;
+    } else {
+        piece_refused(piece, ask, rc, "marking holes");
+    }
+    piece_step(piece);
+}
+
+static void mark_send(struct repair_piece *piece, unsigned p, uint64_t version)
+{
+    struct heal_file *file = &piece->repair->file;
+    const struct piece_group *g = &piece->group;
+    uint64_t n_blocks = piece_blocks(piece, g->n);
+    Rozo__StMarkReq req = ROZO__ST_MARK_REQ__INIT;
+
+    req.ref = &file->ref;
+    req.projection = p;
+    req.first_block = piece->tail ? piece->tail_from : piece->first + g->at;
+    req.n_blocks = n_blocks;
+    req.version = version;
+    req.to_storage = file->target.storages[file->home[p]];
+    /* where it is large, others may write meanwhile; what is damaged stays with that */
+    req.keep_newer = (n_blocks == 0 || n_blocks > SMALL_MARK_BLOCKS) && !g->damaged;
+    piece_send(piece, piece_ask_for(piece, p), file->home[p], ROZO__OP__ST_MARK,
+               &req.base, 0, on_group_marked);
+}
+
+/* Damaged where nothing was ever written: that is what it becomes again. */
+static void unwrite_send(struct repair_piece *piece, unsigned p)
+{
+    uint64_t torn = piece_torn_version(piece, piece->group.at, p);
+
+    piece_drop_send(piece, piece_ask_for(piece, p), piece->repair->file.home[p],
+                    torn != 0 ? torn : PROJFILE_NO_VERSION, 0, 1u << p, on_group_marked);
+}
+
+/* A mark may leave what is damaged as it is, since that may be newer; a record of a hole does not. */
+static void group_write_holes(struct repair_piece *piece)
+{
+    const struct heal_file *file = &piece->repair->file;
+    struct piece_group *g = &piece->group;
+
+    for (unsigned p = 0; p < file->n; p++) {
+        size_t head_bytes = heal_head_bytes(file, p);
+
+        if ((g->lack >> p & 1) == 0)
+            continue;
+        g->made[p] = group_buf(piece, p);
+        if (g->made[p] != NULL)
+            memset(g->made[p], 0, g->n * head_bytes);
+        for (unsigned i = 0; g->made[p] != NULL && i < g->n; i++) {
+            const struct record_header h = {
+                .format = RECORD_FORMAT,
+                .projection = (uint8_t)p,
+                .flags = RECORD_HOLE,
+                .file_hash = file->file_hash,
+                .version = piece->decided[g->at + i].version,
+                .block = piece->first + g->at + i,
+            };
+
+            record_header_put(g->made[p] + i * head_bytes, &h);
+            record_seal(g->made[p] + i * head_bytes, NULL, 0, NULL, 0);
+        }
+        g->iov[p] =
+            (struct iovec){ .iov_base = g->made[p], .iov_len = g->n * head_bytes };
+        if (g->made[p] != NULL)
+            write_send(piece, p);
+    }
+}
+
+static void group_mark_holes(struct repair_piece *piece)
+{
+    uint64_t version = piece->decided[piece->group.at].version;
+
+    for (unsigned p = 0; p < piece->repair->file.n; p++) {
+        if ((piece->group.lack >> p & 1) == 0)
+            continue;
+        if (version == 0)
+            unwrite_send(piece, p);
+        else
+            mark_send(piece, p, version);
+    }
+}
+
+void piece_group_mark(struct repair_piece *piece)
+{
+    const struct piece_group *g = &piece->group;
+
+    if (g->damaged && !piece->flat && piece->decided[g->at].version != 0)
+        group_write_holes(piece);
+    else
+        group_mark_holes(piece);
+}

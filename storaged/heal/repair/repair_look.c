@@ -1,0 +1,332 @@
+/*
+ * repair_look.c - records as they come: is each what it should be? And our own, read whole.
+ *
+ * In:     answers to ST_READ; a piece that wants our own verified. Thread: that of the env.
+ * Out:    ST_READ to our own storage; notes of what is wrong, which count as damaged from then on.
+ * Keeps:  I4 and I8, nothing counts as a record but what has the right place, version and crc.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/bytes.h"
+#include "common/base/record.h"
+#include "common/base/status.h"
+#include "storaged/heal/repair/repair_piece.h"
+
+enum { SECTOR_BYTES = 512 };
+
+int records_take(const struct repair_piece *piece, unsigned at, unsigned n, unsigned p,
+                 const struct repair_ask *ask, uint8_t *heads, uint8_t *bodies)
+{
+    const struct heal_file *file = &piece->repair->file;
+    size_t head_bytes = heal_head_bytes(file, p), from = n * head_bytes;
+    const uint8_t *payload = ask->rq.answer_payload;
+    size_t len = ask->rq.answer_payload_len;
+
+    if (len < from)
+        return -EBADMSG;
+    memcpy(heads, payload, from);
+    for (unsigned i = 0; i < n; i++) {
+        size_t row = heal_row(file, piece->first + at + i, p, heads + i * head_bytes);
+
+        if (len - from < row)
+            return -EBADMSG;
+        memcpy(bodies + i * file->row_bytes, payload + from, row);
+        from += row;
+    }
+    return from == len ? 0 : -EBADMSG;
+}
+
+/*
+ * Of a record that is wrong: is a sector of it missing, where power was lost before it was synced? What cannot be
+ * that is rot.
+ */
+static bool is_torn(const struct repair_piece *piece, const struct piece_bad *which,
+                    const uint8_t *head, const uint8_t *body)
+{
+    const struct heal_file *file = &piece->repair->file;
+    unsigned p = which->projection;
+    size_t overhang = heal_head_bytes(file, p) - RECORD_HEADER_BYTES, row;
+    struct record_header h;
+
+    if ((piece->heads.may_be_torn >> which->candidate & 1) == 0)
+        return false;
+    if ((head[6] & RECORD_DAMAGED) != 0) /* it says so itself; there is no body then */
+        return (head[6] & RECORD_TORN) != 0;
+    if (record_inspect(head, file->file_hash, piece->first + which->block, p,
+                       file->target.block_bytes, &h) != RECORD_IS_DATA ||
+        h.version != which->version)
+        return false;
+    row = codec_row_bytes(file->codec, h.user_bytes);
+    if (overhang > 0 && bytes_are_zero(head + RECORD_HEADER_BYTES, overhang))
+        return true;
+    for (size_t at = 0; at < row; at += SECTOR_BYTES) {
+        if (bytes_are_zero(body + at, row - at < SECTOR_BYTES ? row - at : SECTOR_BYTES))
+            return true;
+    }
+    return false;
+}
+
+static enum look look_at(const struct repair_piece *piece, const struct piece_bad *which,
+                         uint16_t user_bytes, const uint8_t *head, const uint8_t *body)
+{
+    const struct heal_file *file = &piece->repair->file;
+    unsigned p = which->projection;
+    struct record_header h;
+
+    if ((head[6] & RECORD_DAMAGED) != 0)
+        return LOOK_WRONG;
+    switch (record_inspect(head, file->file_hash, piece->first + which->block, p,
+                           file->target.block_bytes, &h)) {
+    case RECORD_IS_DAMAGED:
+        return LOOK_WRONG;
+    case RECORD_IS_HOLE:
+        return LOOK_OTHER;
+    case RECORD_IS_DATA:
+        break;
+    }
+    if (h.version != which->version)
+        return LOOK_OTHER;
+    if (h.user_bytes != user_bytes ||
+        record_crc(head, head + RECORD_HEADER_BYTES,
+                   heal_head_bytes(file, p) - RECORD_HEADER_BYTES, body,
+                   codec_row_bytes(file->codec, h.user_bytes)) != get_le32(head))
+        return LOOK_WRONG;
+    return LOOK_RIGHT;
+}
+
+static void bad_add(struct repair_piece *piece, const struct piece_bad *which,
+                    const uint8_t *head, const uint8_t *body)
+{
+    struct piece_bad *bad = &piece->bad[piece->n_bad];
+
+    if (piece->n_bad == REPAIR_BAD_MAX)
+        return;
+    *bad = *which;
+    bad->torn = is_torn(piece, which, head, body);
+    piece->n_bad++;
+}
+
+enum look record_judge(struct repair_piece *piece, const struct piece_bad *which,
+                       uint16_t user_bytes, const uint8_t *head, const uint8_t *body)
+{
+    enum look look = look_at(piece, which, user_bytes, head, body);
+
+    if (look == LOOK_WRONG)
+        bad_add(piece, which, head, body);
+    if (look == LOOK_RIGHT)
+        piece_note_sound(piece, which->block, which->projection, which->version,
+                         which->candidate);
+    return look;
+}
+
+void piece_note_sound(struct repair_piece *piece, unsigned b, unsigned p,
+                      uint64_t version, unsigned candidate)
+{
+    const struct repair *repair = piece->repair;
+
+    if (repair->file.home[p] != candidate || (repair->verified >> candidate & 1) == 0 ||
+        version < piece->sound_version[b])
+        return;
+    if (version > piece->sound_version[b])
+        piece->sound[b] = 0;
+    piece->sound_version[b] = version;
+    piece->sound[b] |= 1u << p;
+}
+
+uint32_t piece_sound(const struct repair_piece *piece, unsigned b)
+{
+    return piece->sound_version[b] == piece->decided[b].version ? piece->sound[b] : 0;
+}
+
+bool piece_is_copy(const struct repair_piece *piece, const struct decide_answer *a,
+                   uint64_t version)
+{
+    const struct heal_file *file = &piece->repair->file;
+
+    return a->level == 0 && a->kind != DECIDE_HOLE && a->projection < file->n &&
+           a->version <= version && file->home[a->projection] != a->candidate;
+}
+
+/* ---- verifying our own ---- */
+
+/* The version of what counts at our storage in projection p of block b; 0: no data. */
+static const struct decide_answer *own_data(struct repair_piece *piece, unsigned b,
+                                            unsigned p)
+{
+    unsigned n;
+    const struct decide_answer *a = piece_answers(piece, b, &n);
+
+    for (unsigned i = 0; i < n; i++) {
+        if (a[i].level == 0 && a[i].projection == p && a[i].kind == DECIDE_DATA &&
+            (piece->repair->own >> a[i].candidate & 1) != 0)
+            return &a[i];
+    }
+    return NULL;
+}
+
+/* Has a spare what we are home to, in a version that it is to drop? */
+static bool is_at_spare(struct repair_piece *piece, unsigned b,
+                        const struct decide_answer *own)
+{
+    uint8_t home = piece->repair->file.home[own->projection];
+    unsigned n;
+    const struct decide_answer *a = piece_answers(piece, b, &n);
+
+    for (unsigned i = 0; i < n && own->candidate == home; i++) {
+        if (a[i].projection == own->projection &&
+            piece_is_copy(piece, &a[i], own->version))
+            return true;
+    }
+    return false;
+}
+
+/* We have the newest of a block that we are said to have missed, and may have it without what the power took. */
+static bool may_be_missed(struct repair_piece *piece, unsigned b,
+                          const struct decide_answer *own)
+{
+    const struct repair_request *r = &piece->repair->request;
+    unsigned n;
+    const struct decide_answer *a = piece_answers(piece, b, &n);
+
+    if (piece->flat || piece->first + b < r->passed_first ||
+        piece->first + b >= r->passed_end ||
+        (piece->heads.may_be_torn >> own->candidate & 1) == 0 ||
+        piece->repair->file.home[own->projection] != own->candidate)
+        return false;
+    for (unsigned i = 0; i < n; i++) {
+        if (a[i].level == 0 && a[i].version > own->version)
+            return false;
+    }
+    return true;
+}
+
+/* Is what we have of projection p of block b to be read whole? */
+static bool is_wanted(struct repair_piece *piece, unsigned b, unsigned p)
+{
+    uint32_t flags = piece->repair->request.flags;
+    const struct decide_answer *own = own_data(piece, b, p);
+
+    return own != NULL &&
+           ((flags & REPAIR_VERIFY_OWN) != 0 || may_be_missed(piece, b, own) ||
+            ((flags & REPAIR_CLEAN_SPARES) != 0 && is_at_spare(piece, b, own)));
+}
+
+static bool wants_any(const struct repair_request *r)
+{
+    return (r->flags & (REPAIR_VERIFY_OWN | REPAIR_CLEAN_SPARES)) != 0 ||
+           r->passed_end != 0;
+}
+
+/* What was not read is not called good: whoever asked tries again. */
+static void unverified(struct repair_piece *piece, const char *why)
+{
+    repair_problem(piece->repair, "cannot verify our own records: %s", why);
+    piece->repair->result.rc = -EIO;
+}
+
+static void verify_check(struct repair_piece *piece, const struct repair_ask *ask,
+                         unsigned at, unsigned n, unsigned p)
+{
+    const struct heal_file *file = &piece->repair->file;
+    size_t head_bytes = heal_head_bytes(file, p);
+    uint8_t *buf = malloc(n * (head_bytes + file->row_bytes));
+
+    if (buf == NULL ||
+        records_take(piece, at, n, p, ask, buf, buf + n * head_bytes) != 0) {
+        free(buf);
+        unverified(piece, "no such answer was asked for");
+        return;
+    }
+    piece->repair->result.read_bytes += ask->rq.answer_payload_len - n * head_bytes;
+    for (unsigned i = 0; i < n; i++) {
+        const struct decide_answer *a = own_data(piece, at + i, p);
+        const uint8_t *head = buf + i * head_bytes;
+        const uint8_t *body = buf + n * head_bytes + i * file->row_bytes;
+
+        if (a != NULL)
+            record_judge(piece,
+                         &(struct piece_bad){ .version = a->version,
+                                              .block = (uint16_t)(at + i),
+                                              .candidate = ask->candidate,
+                                              .projection = (uint8_t)p },
+                         a->user_bytes, head, body);
+    }
+    free(buf);
+}
+
+static void on_verified(struct repair_ask *ask, int rc)
+{
+    struct piece_ask *pa = container_of(ask, struct piece_ask, ask);
+    struct repair_piece *piece = pa->piece;
+
+    piece->n_asks--;
+    if (repair_ask_is_ok(ask, rc)) {
+        repair_own_told(piece->repair);
+        verify_check(piece, ask, piece->group.at, piece->group.n, pa->projection);
+    } else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE) {
+        repair_own_told(piece->repair); /* it went meanwhile */
+    } else if (repair_own_refused(piece->repair)) {
+        piece->verify_at = pa->projection * piece->n + piece->group.at;
+        env_timer_start(piece->repair->file.env, &piece->timer, REPAIR_AGAIN_MS);
+    } else {
+        unverified(piece, rc != 0 ? "no answer" : status_name(ask->rq.status));
+    }
+    piece_step(piece);
+}
+
+void piece_verify_send(struct repair_piece *piece)
+{
+    struct heal_file *file = &piece->repair->file;
+    const struct piece_group *g = &piece->group;
+    Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
+    unsigned own = (unsigned)__builtin_ctz(piece->repair->own);
+    unsigned p = (unsigned)__builtin_ctz(g->sources);
+
+    req.ref = &file->ref;
+    req.projection = p;
+    req.first_block = piece->first + g->at;
+    req.n_blocks = g->n;
+    req.to_storage = file->target.storages[own];
+    if (!piece_send(piece, piece_ask_for(piece, p), own, ROZO__OP__ST_READ, &req.base, 0,
+                    on_verified))
+        unverified(piece, "it is not up");
+}
+
+bool piece_verify_next(struct repair_piece *piece)
+{
+    unsigned n_all = piece->repair->file.n * piece->n;
+
+    while (piece->repair->own != 0 && wants_any(&piece->repair->request) &&
+           piece->verify_at < n_all) {
+        unsigned p = piece->verify_at / piece->n, at = piece->verify_at % piece->n;
+        unsigned to = at;
+
+        while (to < piece->n && is_wanted(piece, to, p))
+            to++;
+        piece->verify_at += to > at ? to - at : 1;
+        if (to == at)
+            continue;
+        piece->group = (struct piece_group){ .at = at, .n = to - at, .sources = 1u << p };
+        return true;
+    }
+    return false;
+}
+
+void piece_apply_bad(struct repair_piece *piece)
+{
+    for (unsigned i = 0; i < piece->n_bad; i++) {
+        const struct piece_bad *bad = &piece->bad[i];
+        unsigned n;
+        struct decide_answer *a = piece_answers(piece, bad->block, &n);
+
+        for (unsigned j = 0; j < n; j++) {
+            if (a[j].candidate == bad->candidate && a[j].projection == bad->projection &&
+                a[j].version == bad->version && a[j].kind == DECIDE_DATA) {
+                a[j].kind = DECIDE_DAMAGED;
+                a[j].torn = bad->torn;
+            }
+        }
+    }
+}

@@ -1,0 +1,513 @@
+/*
+ * repair_piece.c - one piece of a repair: blocks of one extent are looked at, decided, repaired.
+ *
+ * In:     repair_piece_new(); answers. Thread: that of the env.
+ * Out:    the steps of repair_look.c, repair_plan.c, repair_drop.c and repair_group.c; notes for the repair's commits.
+ * Keeps:  nothing is written that was not decided; what got in between is looked at again, a bounded number of times.
+ *
+ * HEADS -> VERIFY -> DECIDE (-> HEADS for what lies below, -> FENCE -> all again) -> DROP -> UNTEAR -> one
+ * group of blocks after the other: RATE, READ, WRITE, or MARK -> END, or all again when something got in between.
+ */
+#include "storaged/heal/repair/repair_piece.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/base/status.h"
+
+enum { ROUNDS_MAX = 8, AGAIN_MS = 20 };
+
+/* ---- requests of a piece ---- */
+
+struct piece_ask *piece_ask_for(struct repair_piece *piece, unsigned projection)
+{
+    struct piece_ask *pa = &piece->asks[projection];
+
+    pa->piece = piece;
+    pa->projection = (uint8_t)projection;
+    pa->ask.place = NULL;
+    pa->ask.recv_head = NULL;
+    pa->ask.recv_head_len = 0;
+    return pa;
+}
+
+bool piece_send(struct repair_piece *piece, struct piece_ask *pa, unsigned candidate,
+                uint16_t op, const ProtobufCMessage *msg, unsigned n_iov,
+                repair_ask_done_cb *done)
+{
+    const struct iovec *iov = n_iov == 0 ? NULL : &piece->group.iov[pa->projection];
+
+    if (repair_ask_send(&pa->ask, &piece->repair->file, candidate, op, msg, iov, n_iov,
+                        done) != 0)
+        return false;
+    piece->n_asks++;
+    return true;
+}
+
+void piece_refused(struct repair_piece *piece, const struct repair_ask *ask, int rc,
+                   const char *what)
+{
+    repair_problem(piece->repair, "%s at storage %u: %s", what,
+                   piece->repair->file.target.storages[ask->candidate],
+                   rc != 0 ? "no answer" : status_name(ask->rq.status));
+}
+
+/* ---- the end of a round ---- */
+
+static bool is_settled(const struct repair_piece *piece, unsigned b)
+{
+    const struct decision *d = &piece->decided[b];
+
+    return d->what == DECIDE_FORWARD && d->version != 0 && !piece->skip[b];
+}
+
+/* Does anybody have the file, as far as one can believe that? */
+static bool has_file(struct repair_piece *piece)
+{
+    for (unsigned b = 0; b < piece->n; b++) {
+        unsigned n;
+        const struct decide_answer *a = piece_answers(piece, b, &n);
+
+        for (unsigned i = 0; i < n; i++) {
+            if (a[i].kind != DECIDE_DAMAGED)
+                return true;
+        }
+    }
+    return false;
+}
+
+static void note_commits(struct repair_piece *piece)
+{
+    bool all = (piece->repair->request.flags & (REPAIR_FENCE | REPAIR_PROVE)) != 0 &&
+               !piece->tail;
+
+    for (unsigned b = 0; b < piece->n; b++) {
+        if (is_settled(piece, b) && (all || piece->pending[b]))
+            repair_note_commit(piece->repair,
+                               piece->tail ? piece->tail_from : piece->first + b,
+                               piece_blocks(piece, 1), piece->decided[b].version,
+                               piece->holders[b], piece->projections[b]);
+    }
+}
+
+/* Do all homes have what was decided, and nobody anything newer? */
+static bool is_whole(const struct repair_piece *piece, unsigned b)
+{
+    const struct heal_file *file = &piece->repair->file;
+    const struct decision *d = &piece->decided[b];
+
+    if (!is_settled(piece, b) || !d->newest || d->user_bytes == 0)
+        return false;
+    for (unsigned p = 0; p < file->n; p++) {
+        unsigned home = file->home[p];
+
+        if (home >= file->c || (piece->holders[b] >> home & 1) == 0 ||
+            ((piece->heads.told | piece->heads.none) >> home & 1) == 0)
+            return false;
+    }
+    return (d->lack & (piece->lack[b] | ~piece->repair->scope)) == 0;
+}
+
+/*
+ * All homes have a head of it, and the power may have taken what was to follow. So what others have of a projection goes only
+ * when its home was seen to have it whole; and not while that home stands in for another one, too: then it counts for one of
+ * two projections, and whoever has the other copy of its own for the other.
+ */
+static uint32_t may_go(struct repair_piece *piece, unsigned b)
+{
+    const struct heal_file *file = &piece->repair->file;
+    uint32_t may = piece_sound(piece, b);
+    unsigned n;
+    const struct decide_answer *a = piece_answers(piece, b, &n);
+
+    for (unsigned i = 0; i < n; i++) {
+        bool stands_in = a[i].level == 0 && a[i].kind == DECIDE_DATA &&
+                         a[i].version == piece->decided[b].version &&
+                         file->home[a[i].projection] != a[i].candidate;
+
+        for (unsigned p = 0; p < file->n && stands_in; p++) {
+            if (file->home[p] == a[i].candidate)
+                may &= ~(1u << p);
+        }
+    }
+    return may;
+}
+
+static void note_cleans(struct repair_piece *piece, unsigned b)
+{
+    struct repair *repair = piece->repair;
+    uint32_t may = may_go(piece, b);
+    uint32_t spare[DIST_MAX] = { 0 };
+    unsigned n;
+    const struct decide_answer *a = piece_answers(piece, b, &n);
+
+    for (unsigned i = 0; i < n; i++) {
+        if (piece_is_copy(piece, &a[i], piece->decided[b].version))
+            spare[a[i].candidate] |= may & 1u << a[i].projection;
+    }
+    for (unsigned i = 0; i < repair->file.c; i++) {
+        if (spare[i] != 0)
+            repair_note_clean(repair, piece->first + b, 1, piece->decided[b].version,
+                              piece->holders[b], i, spare[i]);
+    }
+}
+
+/* What it lacks waits for room in somebody's journal: it is done once more, and counted then. */
+static void finish_busy(struct repair_piece *piece)
+{
+    struct repair_result *r = &piece->repair->result;
+
+    for (unsigned b = 0; b < piece->n; b++) {
+        const struct decision *d = &piece->decided[b];
+
+        if (d->version == 0)
+            r->unknown -= (unsigned)__builtin_popcount(piece->lack[b]);
+        else
+            r->damaged -= (unsigned)__builtin_popcount(piece->lack[b] & d->damaged);
+        r->stale -= (unsigned)__builtin_popcount(piece->lack[b] & d->stale);
+        r->missing -= (unsigned)__builtin_popcount(piece->lack[b] & d->missing);
+    }
+    note_commits(piece);
+    repair_again(piece->repair, piece->tail ? piece->tail_from : piece->first);
+}
+
+static void torn_note(const struct repair_piece *piece, unsigned b)
+{
+    struct repair_result *r = &piece->repair->result;
+    uint64_t first = piece->first + b, n = piece_blocks(piece, 1);
+    uint64_t end = n == 0 ? UINT64_MAX : first + n;
+
+    if (r->n_torn == 0 || first < r->torn_first)
+        r->torn_first = first;
+    if (r->n_torn == 0 || end > r->torn_end)
+        r->torn_end = end;
+    r->n_torn++;
+}
+
+static void note_spoiled(struct repair_piece *piece)
+{
+    struct repair *repair = piece->repair;
+
+    for (unsigned i = 0; i < repair->file.c; i++)
+        repair->spoiled[i] |= piece->heads.spoiled[i];
+    for (unsigned b = 0; b < piece->n; b++) {
+        unsigned n;
+        const struct decide_answer *a = piece_answers(piece, b, &n);
+
+        for (unsigned i = 0; i < n; i++) {
+            if (a[i].version > repair->newest)
+                repair->newest = a[i].version;
+        }
+    }
+}
+
+static void piece_finish(struct repair_piece *piece)
+{
+    struct repair_result *r = &piece->repair->result;
+
+    note_commits(piece);
+    piece->repair->none = piece->heads.none;
+    piece->repair->doubt |= piece->heads.doubt;
+    piece->repair->seen_file |= has_file(piece);
+    note_spoiled(piece);
+    for (unsigned b = 0; b < piece->n; b++) {
+        const struct decision *d = &piece->decided[b];
+
+        r->has_content |= d->what == DECIDE_FORWARD && d->version != 0;
+        r->failed += (unsigned)__builtin_popcount(piece->lack[b]);
+        if (piece->lack[b] != 0)
+            r->rc = -EIO;
+        if (d->what == DECIDE_UNDECIDED && !piece->tail) {
+            r->undecided++;
+            repair_problem(piece->repair, "block %llu is undecided",
+                           (unsigned long long)(piece->first + b));
+        }
+        if (d->what == DECIDE_FORWARD && d->torn != 0 && !d->newest && d->drop == 0 &&
+            !piece->tail)
+            torn_note(piece, b);
+        if ((piece->repair->request.flags & REPAIR_CLEAN_SPARES) != 0 && !piece->flat &&
+            is_whole(piece, b))
+            note_cleans(piece, b);
+    }
+}
+
+static bool goes_round(struct repair_piece *piece)
+{
+    bool found = piece->n_bad > piece->n_bad_before;
+
+    if (!piece->again || (piece->n_rounds >= ROUNDS_MAX && !found))
+        return false;
+    note_commits(piece); /* of what was done */
+    piece->n_bad_before = piece->n_bad;
+    piece->n_rounds++;
+    piece->again = piece->busy = false;
+    piece_go(piece, PIECE_BEGIN);
+    env_timer_start(piece->repair->file.env, &piece->timer, AGAIN_MS);
+    return true;
+}
+
+/* ---- the machine ---- */
+
+/* True: by itself it is looked at once more; all others go on. */
+static bool own_is_unseen(const struct repair_piece *piece)
+{
+    const struct repair_heads *h = &piece->heads;
+
+    if ((piece->repair->own & ~(h->told | h->none)) != 0)
+        return repair_own_refused(piece->repair);
+    repair_own_told(piece->repair);
+    return false;
+}
+
+static void on_piece_heads(struct repair_heads *heads)
+{
+    struct repair_piece *piece = container_of(heads, struct repair_piece, heads);
+
+    if (heads->clients)
+        piece->repair->repairer->clients_ns = env_now_ns(piece->repair->file.env);
+    piece->ahead.got = heads->with_bodies;
+    piece->repair->result.read_bytes += heads->body_bytes;
+    heads->body_bytes = 0;
+    if (piece->repair->file.moved != 0) { /* it ends, and takes us along */
+        repair_step_soon(piece->repair);
+        return;
+    }
+    if (own_is_unseen(piece)) {
+        piece_go(piece, PIECE_BEGIN);
+        env_timer_start(piece->repair->file.env, &piece->timer, REPAIR_AGAIN_MS);
+        return;
+    }
+    piece_apply_bad(piece);
+    piece_go(piece, piece->verified ? PIECE_DECIDE : PIECE_VERIFY);
+    piece_step(piece);
+}
+
+static bool piece_begin(struct repair_piece *piece)
+{
+    struct repair *repair = piece->repair;
+
+    piece->under_fence = repair->fence_up;
+    piece->fence_epoch = repair->fence_epoch;
+    piece->fenced = repair->fenced;
+    piece->n_belows = 0;
+    piece->drop_at = piece->untorn_at = 0;
+    piece_go(piece, PIECE_HEADS);
+    piece_ahead_free(piece);
+    piece_ahead_start(piece);
+    if (repair_heads_start(&piece->heads, &repair->file, piece->first, piece->n,
+                           piece->ahead.read, on_piece_heads) == 0)
+        return true;
+    repair_problem(repair, "out of memory");
+    repair->result.rc = -ENOMEM;
+    return false;
+}
+
+/* Milliseconds to wait before the group's bodies may be read and written. */
+static uint32_t group_wait(const struct repair_piece *piece)
+{
+    const struct repairer_config *config = &piece->repair->repairer->config;
+    const struct piece_group *g = &piece->group;
+    int rows = __builtin_popcount(g->sources) + __builtin_popcount(g->lack);
+
+    if (config->take == NULL)
+        return 0;
+    return config->take(config->arg,
+                        (uint64_t)rows * g->n * piece->repair->file.row_bytes);
+}
+
+/* After the first look: whole records, where that is wanted. */
+static void piece_verify(struct repair_piece *piece)
+{
+    if (piece_verify_next(piece)) {
+        uint32_t wait_ms = group_wait(piece);
+
+        piece_go(piece, PIECE_VERIFY_READ);
+        if (wait_ms > 0)
+            env_timer_start(piece->repair->file.env, &piece->timer, wait_ms);
+        return;
+    }
+    piece->verified = true;
+    piece->group = (struct piece_group){ 0 };
+    piece_apply_bad(piece);
+    piece_go(piece, PIECE_DECIDE);
+}
+
+/*
+ * True: wait. Of a stretch nothing is rolled back before a walk that began under the fence has found that there are no
+ * heads in it: what a client wrote there before the fence, and had acknowledged, is not what its first block shows.
+ */
+static bool piece_decide(struct repair_piece *piece)
+{
+    uint32_t epoch;
+
+    if (piece_decide_all(piece))
+        return true;
+    piece_plan(piece);
+    if (!piece->tail && piece_wants_fence(piece, &epoch)) {
+        piece->n_fences++;
+        piece_go(piece, PIECE_FENCE);
+        if (!repair_want_fence(piece->repair, epoch))
+            return true;
+        piece_go(piece, PIECE_BEGIN);
+        return false;
+    }
+    if (piece->flat && !piece->tail && piece->decided[0].drop != 0 &&
+        piece->fence_epoch > piece->span_epoch) {
+        piece->skip[0] = piece->busy = true;
+        piece_go(piece, PIECE_END);
+        return false;
+    }
+    piece_go(piece, PIECE_DROP);
+    return false;
+}
+
+static void piece_rate(struct repair_piece *piece)
+{
+    uint32_t wait_ms = group_wait(piece);
+
+    piece_go(piece, PIECE_RATE);
+    if (wait_ms > 0)
+        env_timer_start(piece->repair->file.env, &piece->timer, wait_ms);
+}
+
+static void piece_group(struct repair_piece *piece)
+{
+    if (!piece_group_next(piece)) {
+        if (!goes_round(piece))
+            piece_go(piece, PIECE_END);
+        return;
+    }
+    if (piece->group.n == 0)
+        return; /* the next one */
+    if (piece->decided[piece->group.at].user_bytes != 0) {
+        piece_rate(piece);
+        return;
+    }
+    piece_go(piece, PIECE_MARK);
+    piece_group_mark(piece);
+}
+
+void piece_step(struct repair_piece *piece)
+{
+    for (;;) {
+        if (piece->n_asks > 0 || env_timer_is_running(&piece->timer))
+            return;
+        switch (piece->state) {
+        case PIECE_BEGIN:
+            if (piece_begin(piece))
+                return;
+            piece_go(piece, PIECE_END);
+            break;
+        case PIECE_HEADS:
+        case PIECE_FENCE:
+            return;
+        case PIECE_VERIFY:
+            piece_verify(piece);
+            break;
+        case PIECE_VERIFY_READ:
+            piece_go(piece, PIECE_VERIFY);
+            piece_verify_send(piece);
+            break;
+        case PIECE_DECIDE:
+            if (piece_decide(piece))
+                return;
+            break;
+        case PIECE_DROP:
+            if (!piece_drop_next(piece))
+                piece_go(piece, PIECE_UNTEAR);
+            break;
+        case PIECE_UNTEAR:
+            if (!piece_untorn_next(piece))
+                piece_go(piece, PIECE_GROUP);
+            break;
+        case PIECE_GROUP:
+            piece_group(piece);
+            break;
+        case PIECE_RATE:
+            piece_go(piece, PIECE_READ);
+            piece_group_read(piece);
+            break;
+        case PIECE_READ:
+            if (piece->group.answered == piece->group.sources) {
+                piece_go(piece, PIECE_WRITE);
+                piece_group_write(piece);
+            } else {
+                piece_group_again(piece);
+                piece_go(piece, PIECE_GROUP);
+            }
+            break;
+        case PIECE_WRITE:
+        case PIECE_MARK:
+            piece_group_end(piece);
+            break;
+        case PIECE_END:
+            if (piece->busy)
+                finish_busy(piece);
+            else if (piece->heads.answers != NULL)
+                piece_finish(piece);
+            repair_piece_ended(piece);
+            return;
+        }
+    }
+}
+
+static void on_piece_timer(struct env_timer *timer)
+{
+    piece_step(container_of(timer, struct repair_piece, timer));
+}
+
+void repair_piece_wake(struct repair_piece *piece)
+{
+    if (piece->state != PIECE_FENCE)
+        return;
+    piece_go(piece, PIECE_BEGIN);
+    piece_step(piece);
+}
+
+uint64_t repair_piece_memory(const struct repair *repair)
+{
+    const struct heal_file *file = &repair->file;
+    uint64_t rows = file->k + (unsigned)__builtin_popcount(repair->scope);
+
+    return EXTENT_BLOCKS * (rows * (file->row_bytes + RECORD_HEADER_BYTES) +
+                            DECIDE_ANSWERS_MAX * sizeof(struct decide_answer)) +
+           sizeof(struct repair_piece);
+}
+
+struct repair_piece *repair_piece_new(struct repair *repair, uint64_t first, unsigned n)
+{
+    struct repair_piece *piece = calloc(1, sizeof(*piece));
+
+    if (piece == NULL)
+        return NULL;
+    assert(n >= 1 && n <= EXTENT_BLOCKS);
+    piece->repair = repair;
+    piece->first = first;
+    piece->n = n;
+    piece->sparse = true;
+    piece->memory = repair_piece_memory(repair);
+    repair->repairer->memory_used += piece->memory;
+    list_add_tail(&repair->pieces, &piece->link);
+    repair->n_pieces++;
+    env_timer_init(&piece->timer, on_piece_timer);
+    env_timer_start(repair->file.env, &piece->timer, 0);
+    return piece;
+}
+
+void repair_piece_free(struct repair_piece *piece)
+{
+    struct repair *repair = piece->repair;
+
+    for (unsigned i = 0; i < DIST_MAX; i++)
+        repair_ask_cancel(&piece->asks[i].ask);
+    env_timer_stop(repair->file.env, &piece->timer);
+    repair_heads_close(&piece->heads);
+    piece_ahead_free(piece);
+    piece_group_free(piece);
+    free(piece->told);
+    list_remove(&piece->link);
+    repair->n_pieces--;
+    repair->repairer->memory_used -= piece->memory;
+    free(piece);
+}

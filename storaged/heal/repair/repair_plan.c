@@ -1,0 +1,212 @@
+/*
+ * repair_plan.c - what is known of the blocks of a piece is decided, and what is to be done about it.
+ *
+ * In:     heads, as they came. Thread: that of the env.
+ * Out:    decisions and what homes lack of them; counts of the repair.
+ * Keeps:  nothing that repair_decide.h does not say.
+ */
+#include "storaged/heal/repair/repair_piece.h"
+
+enum { BELOWS_MAX = 8, FENCES_MAX = 3 };
+
+static bool is_of_home(const struct repair_piece *piece, const struct decide_answer *a)
+{
+    const struct heal_file *file = &piece->repair->file;
+
+    return a->projection < file->n && file->home[a->projection] == a->candidate;
+}
+
+/* Is there anything but "never written"? What a spare cannot read tells of nothing that a home should have. */
+static bool has_something(struct repair_piece *piece, unsigned b)
+{
+    unsigned n;
+    const struct decide_answer *a = piece_answers(piece, b, &n);
+
+    for (unsigned i = 0; i < n; i++) {
+        if (a[i].kind == DECIDE_DAMAGED ? is_of_home(piece, &a[i])
+                                        : a[i].kind != DECIDE_HOLE || a[i].version != 0)
+            return true;
+    }
+    return false;
+}
+
+static bool has_data(struct repair_piece *piece, unsigned b)
+{
+    unsigned n;
+    const struct decide_answer *a = piece_answers(piece, b, &n);
+
+    for (unsigned i = 0; i < n; i++) {
+        if (a[i].kind == DECIDE_DATA)
+            return true;
+    }
+    return false;
+}
+
+static struct decide_rules rules_of(const struct repair_piece *piece)
+{
+    const struct heal_file *file = &piece->repair->file;
+    uint32_t count = piece->under_fence ? piece->fenced : UINT32_MAX;
+
+    return (struct decide_rules){
+        .k = file->k,
+        .n = file->n,
+        .c = file->c,
+        .q = file->q,
+        .told = piece->heads.told & count,
+        .none = piece->heads.none & count,
+        .doubt = piece->heads.doubt,
+        .lost = file->lost,
+        .home = file->home,
+        .fenced = piece->under_fence,
+        .fence_epoch = piece->fence_epoch,
+    };
+}
+
+bool piece_decide_all(struct repair_piece *piece)
+{
+    const struct decide_rules rules = rules_of(piece);
+    uint64_t below[EXTENT_BLOCKS] = { 0 };
+    bool any = false;
+
+    for (unsigned b = 0; b < piece->n; b++) {
+        struct decision *d = &piece->decided[b];
+        unsigned n;
+        const struct decide_answer *a = piece_answers(piece, b, &n);
+
+        decide_block(&rules, a, n, d);
+        if (piece->heads.too_many[b])
+            d->what = DECIDE_UNDECIDED;
+        if (d->what != DECIDE_BELOW)
+            continue;
+        if (piece->n_belows == BELOWS_MAX) {
+            d->what = DECIDE_UNDECIDED;
+            continue;
+        }
+        below[b] = d->version;
+        any = true;
+    }
+    if (!any)
+        return false;
+    piece->n_belows++;
+    piece_go(piece, PIECE_HEADS);
+    repair_heads_below(&piece->heads, below);
+    return true;
+}
+
+bool piece_wants_fence(const struct repair_piece *piece, uint32_t *epoch)
+{
+    bool wanted = false;
+
+    *epoch = 0;
+    for (unsigned b = 0; b < piece->n; b++) {
+        const struct decision *d = &piece->decided[b];
+        uint32_t e = version_epoch(d->torn);
+
+        if (d->torn == 0 || (piece->under_fence && e <= piece->fence_epoch))
+            continue;
+        wanted = true;
+        *epoch = e > *epoch ? e : *epoch;
+    }
+    return wanted && (piece->repair->request.flags & REPAIR_FENCE) != 0 &&
+           piece->n_fences < FENCES_MAX;
+}
+
+static void count_lacks(struct repair_piece *piece, unsigned b)
+{
+    const struct decision *d = &piece->decided[b];
+    struct repair_result *r = &piece->repair->result;
+    uint32_t new = piece->lack[b] & ~piece->counted[b];
+
+    if (d->version == 0)
+        r->unknown += (unsigned)__builtin_popcount(new);
+    else
+        r->damaged += (unsigned)__builtin_popcount(new & d->damaged);
+    r->stale += (unsigned)__builtin_popcount(new & d->stale);
+    r->missing += (unsigned)__builtin_popcount(new & d->missing);
+    piece->counted[b] |= piece->lack[b];
+}
+
+/*
+ * Damaged where nothing was ever written: a rotten head, or a file that is partial and does not know. That is
+ * told when all of the file was looked at; until then, and in a rebuild, it is no harm.
+ */
+static void unwritten(struct repair_piece *piece, unsigned b)
+{
+    struct repair *repair = piece->repair;
+
+    if ((repair->request.flags & REPAIR_PARTIAL) != 0 ||
+        repair->request.first_block != 0 || repair->end != UINT64_MAX)
+        piece->lack[b] = 0;
+    repair->unknown |= piece->lack[b];
+    if (piece
+            ->flat) /* no heads are made in a long stretch: it becomes known as a whole */
+        piece->lack[b] = 0;
+}
+
+static bool was_told(const struct repair_piece *piece, uint64_t version)
+{
+    for (unsigned i = 0; i < piece->n_told; i++) {
+        if (piece->told[i] == version)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * A block speaks for its stretch only with a version that was told to lie over all of it. Any other came in since, and
+ * so may have things elsewhere in the stretch: what is below this version there is not to be covered, nor committed.
+ */
+static void narrow(struct repair_piece *piece)
+{
+    const struct decision *d = &piece->decided[0];
+
+    if (!piece->flat || piece->tail || piece->span == 1 || d->what != DECIDE_FORWARD ||
+        d->version == 0 || was_told(piece, d->version))
+        return;
+    piece->span = 1;
+    if (piece->uneven)
+        repair_again(piece->repair, piece->first + 1);
+}
+
+void piece_plan(struct repair_piece *piece)
+{
+    struct repair *repair = piece->repair;
+    bool first = piece->n_rounds == 0 && piece->n_fences == 0 && !piece->tail &&
+                 piece->first >= repair->counted_to;
+
+    narrow(piece);
+    piece->sparse = true;
+    for (unsigned b = 0; b < piece->n; b++) {
+        const struct decision *d = &piece->decided[b];
+
+        piece->skip[b] = false;
+        piece->lack[b] = 0;
+        piece->holders[b] = d->holders;
+        piece->projections[b] = d->projections;
+        if (has_data(piece, b))
+            piece->sparse = false;
+        if (first && has_something(piece, b))
+            repair->result.looked_at++;
+        /* somebody cuts the file just now: where that begins is not what was asked for */
+        if (d->what != DECIDE_FORWARD ||
+            (piece->tail && d->version != piece->tail_version))
+            continue;
+        piece->lack[b] = d->lack & repair->scope;
+        if (d->version == 0)
+            unwritten(piece, b);
+        count_lacks(piece, b);
+    }
+}
+
+uint64_t piece_torn_version(struct repair_piece *piece, unsigned b, unsigned p)
+{
+    unsigned n;
+    const struct decide_answer *a = piece_answers(piece, b, &n);
+
+    for (unsigned i = 0; i < n; i++) {
+        if (a[i].candidate == piece->repair->file.home[p] && a[i].projection == p &&
+            a[i].kind == DECIDE_DAMAGED && a[i].level == 0)
+            return a[i].version;
+    }
+    return 0;
+}

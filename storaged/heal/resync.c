@@ -1,0 +1,441 @@
+/*
+ * resync.c - return: every peer is asked what we missed, that is repaired, and they are told.
+ *
+ * In:     a timer; answers to ST_MISSED_LIST and ST_MISSED_DONE; the ends of jobs. Thread: the healer's.
+ * Out:    jobs of RANK_RETURN.
+ * Keeps:  a peer is told "done" only of notes that it had listed before their repairing began; what several
+ *         peers noted is repaired once; peers that are down are not asked.
+ *
+ * A round goes page by page: LIST from all -> repair what is listed up to the lowest place that all
+ * lists reach -> DONE to all -> the next page from there.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/record.h"
+#include "storaged/heal/healer_int.h"
+
+enum { ENTRIES_PER_ROUND = 4096, DONE_MAX = 512, FENCE_ROUNDS = 2 };
+
+static void round_list(struct healer *h);
+
+/* With jitter, so that storages that came back together do not all ask at once for ever. */
+static void round_wait(struct healer *h)
+{
+    uint16_t jitter;
+
+    env_random(h->env, &jitter, sizeof(jitter));
+    env_timer_start(h->env, &h->round.timer,
+                    h->config.return_ms * 3 / 4 + jitter % (h->config.return_ms / 2 + 1));
+}
+
+static void round_free(struct resync *r)
+{
+    free(r->peers);
+    free(r->entries);
+    free(r->groups);
+    r->peers = NULL;
+    r->entries = NULL;
+    r->groups = NULL;
+    r->n_peers = r->n_entries = r->entries_room = r->n_groups = 0;
+}
+
+static void round_end(struct healer *h)
+{
+    h->round.under_way = false;
+    h->round.unhealed_before = h->round.unhealed;
+    h->round.n_bad = h->round.unhealed > 0 ? h->round.n_bad + 1 : 0;
+    round_free(&h->round);
+    round_wait(h);
+}
+
+/* ---- DONE ---- */
+
+static void round_next_page(struct healer *h);
+
+static void on_told(struct heal_ask *ask, int rc)
+{
+    struct healer *h = ask->h;
+
+    if (rc != 0)
+        log_debug("storage %u was not told what is healed: %s", (unsigned)ask->storage,
+                  strerror(-rc));
+    if (--h->round.n_waiting == 0)
+        round_next_page(h);
+}
+
+/* What peer listed and is healed now; DONE_MAX of it, the rest is looked at once more. */
+static unsigned told_collect(struct resync *r, unsigned peer, Rozo__Missed *missed,
+                             Rozo__Missed **pointers, struct heal_ref *refs)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < r->n_entries && n < DONE_MAX; i++) {
+        const struct hint *e = &r->entries[i];
+
+        if (e->peer != peer || !r->groups[e->group].good)
+            continue;
+        rozo__missed__init(&missed[n]);
+        heal_ref_put(&e->target, &refs[n]);
+        missed[n].ref = &refs[n].ref;
+        missed[n].first_block = e->first;
+        missed[n].n_blocks = e->end == UINT64_MAX ? 0 : e->end - e->first;
+        missed[n].version = e->version;
+        missed[n].note = e->note;
+        pointers[n] = &missed[n];
+        n++;
+    }
+    return n;
+}
+
+static void tell_peer(struct healer *h, unsigned peer, Rozo__Missed *missed,
+                      Rozo__Missed **pointers, struct heal_ref *refs)
+{
+    struct resync *r = &h->round;
+    Rozo__StMissedDoneReq req = ROZO__ST_MISSED_DONE_REQ__INIT;
+
+    req.n_missed = told_collect(r, peer, missed, pointers, refs);
+    if (req.n_missed == 0)
+        return;
+    req.storage = h->us;
+    req.incarnation = healer_incarnation(h);
+    req.missed = pointers;
+    req.to_storage = r->peers[peer].id;
+    r->peers[peer].ask.done = on_told;
+    r->n_waiting++;
+    heal_ask_send(h, &r->peers[peer].ask, r->peers[peer].id, ROZO__OP__ST_MISSED_DONE,
+                  &req.base, ASK_DEADLINE_MS);
+}
+
+static void round_tell(struct healer *h)
+{
+    struct resync *r = &h->round;
+    Rozo__Missed *missed = calloc(DONE_MAX, sizeof(*missed));
+    Rozo__Missed **pointers = calloc(DONE_MAX, sizeof(*pointers));
+    struct heal_ref *refs = calloc(DONE_MAX, sizeof(*refs));
+
+    r->n_waiting = 1; /* us, until all is sent */
+    for (unsigned i = 0; i < r->n_peers; i++) {
+        if (missed != NULL && pointers != NULL && refs != NULL)
+            tell_peer(h, i, missed, pointers, refs);
+    }
+    free(refs);
+    free(pointers);
+    free(missed);
+    if (--r->n_waiting == 0)
+        round_next_page(h);
+}
+
+/* ---- repairing ---- */
+
+/* Torn by a client that gave up, or died. */
+static void group_settle(struct healer *h, const struct hint_group *g)
+{
+    const struct repair_request *r = &g->job.request;
+
+    heal_check_add(h, &r->target, r->first_block,
+                   r->n_blocks == 0 ? UINT64_MAX : r->first_block + r->n_blocks,
+                   REPAIR_FENCE | REPAIR_ALL_HOMES);
+}
+
+static void on_group_repaired(struct heal_job *job, const struct repair_result *result)
+{
+    struct hint_group *g = container_of(job, struct hint_group, job);
+    struct healer *h = g->h;
+
+    g->good = repair_is_good(result);
+    if (!g->good)
+        h->round.unhealed += repair_n_unhealed(result);
+    if (repair_wants_fence(result) && h->round.n_bad >= FENCE_ROUNDS)
+        group_settle(h, g);
+    if (--h->round.n_running == 0)
+        round_tell(h);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct hint *x = a, *y = b;
+    uint8_t ix[FILE_ID_BYTES], iy[FILE_ID_BYTES];
+    int d;
+
+    file_id_put(ix, &x->target.id);
+    file_id_put(iy, &y->target.id);
+    d = memcmp(ix, iy, FILE_ID_BYTES);
+    if (d != 0)
+        return d;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* The lowest place that a list which goes on has come to; NULL: all have come to their end. */
+static const uint8_t *round_limit(const struct resync *r)
+{
+    const uint8_t *limit = NULL;
+
+    for (unsigned i = 0; i < r->n_peers; i++) {
+        const struct resync_peer *p = &r->peers[i];
+
+        if (p->heard && !p->end &&
+            (limit == NULL || memcmp(p->after, limit, FILE_ID_BYTES) < 0))
+            limit = p->after;
+    }
+    return limit;
+}
+
+/* What lies behind the limit is listed again with the next page. */
+static void entries_cut(struct resync *r, const uint8_t *limit)
+{
+    while (limit != NULL && r->n_entries > 0) {
+        uint8_t id[FILE_ID_BYTES];
+
+        file_id_put(id, &r->entries[r->n_entries - 1].target.id);
+        if (memcmp(id, limit, FILE_ID_BYTES) <= 0)
+            break;
+        r->peers[r->entries[--r->n_entries].peer].end = false;
+    }
+}
+
+/*
+ * Whole extents: we may have been killed in the middle of what we missed, and what else lay in the same page is half
+ * old, half new then.
+ */
+static uint64_t extent_first(const struct hint *e)
+{
+    return e->first - e->first % EXTENT_BLOCKS;
+}
+
+static uint64_t extent_end(const struct hint *e)
+{
+    uint64_t over = e->end % EXTENT_BLOCKS;
+
+    return e->end == UINT64_MAX || over == 0 ? e->end : e->end - over + EXTENT_BLOCKS;
+}
+
+static bool joins(const struct hint *e, const struct hint *last, uint64_t last_end)
+{
+    return last != NULL && last->target.id.ino == e->target.id.ino &&
+           last->target.id.export_id == e->target.id.export_id &&
+           last->target.id.generation == e->target.id.generation &&
+           extent_first(e) <= last_end;
+}
+
+/* Entries of the same extents become one group. */
+static int groups_make(struct healer *h)
+{
+    struct resync *r = &h->round;
+    const struct hint *last = NULL;
+    uint64_t end = 0;
+
+    free(r->groups);
+    r->n_groups = 0;
+    r->groups = calloc(r->n_entries + 1, sizeof(*r->groups));
+    if (r->groups == NULL)
+        return -ENOMEM;
+    for (unsigned i = 0; i < r->n_entries; i++) {
+        struct hint *e = &r->entries[i];
+        struct repair_request *request;
+
+        if (!joins(e, last, end)) {
+            struct hint_group *g = &r->groups[r->n_groups++];
+
+            g->h = h;
+            g->job.request = (struct repair_request){ .target = e->target,
+                                                      .first_block = extent_first(e),
+                                                      .passed_first = e->first };
+            end = extent_end(e);
+        }
+        if (e->end > end)
+            end = extent_end(e);
+        e->group = r->n_groups - 1;
+        request = &r->groups[e->group].job.request;
+        request->n_blocks = end == UINT64_MAX ? 0 : end - request->first_block;
+        if (e->end > request->passed_end)
+            request->passed_end = e->end;
+        last = e;
+    }
+    return 0;
+}
+
+static void resync_repair(struct healer *h)
+{
+    struct resync *r = &h->round;
+    const uint8_t *limit = round_limit(r);
+    uint8_t at[FILE_ID_BYTES] = { 0 };
+
+    if (limit != NULL)
+        memcpy(at, limit, sizeof(at));
+    if (r->n_entries > 0)
+        qsort(r->entries, r->n_entries, sizeof(r->entries[0]), by_place);
+    entries_cut(r, limit);
+    for (unsigned i = 0; limit != NULL && i < r->n_peers; i++) {
+        r->peers[i].has_after = true;
+        memcpy(r->peers[i].after, at, sizeof(at));
+    }
+    if (groups_make(h) != 0 || r->n_groups == 0) {
+        round_next_page(h);
+        return;
+    }
+    r->n_running = r->n_groups;
+    for (unsigned i = 0; i < r->n_groups; i++) {
+        r->groups[i].job.done = on_group_repaired;
+        heal_job_submit(h, &r->groups[i].job, RANK_RETURN);
+    }
+}
+
+/* ---- LIST ---- */
+
+static int entry_add(struct healer *h, unsigned peer, const Rozo__Missed *m)
+{
+    struct resync *r = &h->round;
+    struct hint *e;
+    struct storcli_target target;
+
+    if (heal_target_get(m->ref, &target) != 0 ||
+        !heal_range_is_good(m->first_block, m->n_blocks))
+        return 0; /* it makes no sense, and is not to keep the others from us */
+    if (r->n_entries == r->entries_room) {
+        unsigned room = r->entries_room * 2 + 64;
+        void *entries = realloc(r->entries, room * sizeof(*e));
+
+        if (entries == NULL)
+            return -ENOMEM;
+        r->entries = entries;
+        r->entries_room = room;
+    }
+    e = &r->entries[r->n_entries++];
+    *e = (struct hint){
+        .target = target,
+        .first = m->first_block,
+        .end = m->n_blocks == 0 ? UINT64_MAX : m->first_block + m->n_blocks,
+        .version = m->version,
+        .note = m->note,
+        .peer = peer,
+    };
+    return 0;
+}
+
+static int list_take(struct healer *h, unsigned peer, const Rozo__StMissedListResp *resp)
+{
+    struct resync_peer *p = &h->round.peers[peer];
+    int rc = 0;
+
+    if (resp == NULL || resp->n_missed > 2048 ||
+        (!resp->end && resp->after.len != FILE_ID_BYTES))
+        return -EBADMSG;
+    if (!resp->end && p->has_after &&
+        memcmp(resp->after.data, p->after, FILE_ID_BYTES) <= 0)
+        return -EBADMSG; /* it would never end */
+    for (size_t i = 0; rc == 0 && i < resp->n_missed; i++)
+        rc = entry_add(h, peer, resp->missed[i]);
+    if (rc != 0)
+        return rc;
+    if (resp->everything != 0)
+        rebuild_everything(h, p->id, resp->everything);
+    p->end = resp->end;
+    if (!p->end)
+        memcpy(p->after, resp->after.data, FILE_ID_BYTES);
+    return 0;
+}
+
+static void on_listed(struct heal_ask *ask, int rc)
+{
+    struct healer *h = ask->h;
+    struct resync_peer *p = container_of(ask, struct resync_peer, ask);
+    Rozo__StMissedListResp *resp = NULL;
+
+    if (rc == 0) {
+        resp = rozo__st_missed_list_resp__unpack(NULL, ask->rq.answer_msg_len,
+                                                 ask->rq.answer_msg);
+        rc = list_take(h, (unsigned)(p - h->round.peers), resp);
+        rozo__st_missed_list_resp__free_unpacked(resp, NULL);
+    }
+    p->heard = rc == 0;
+    if (rc != 0)
+        log_debug("storage %u does not tell what we missed: %s", (unsigned)p->id,
+                  strerror(-rc));
+    if (--h->round.n_waiting == 0)
+        resync_repair(h);
+}
+
+static void round_list(struct healer *h)
+{
+    struct resync *r = &h->round;
+
+    r->n_entries = 0;
+    r->n_waiting = 1; /* us, until all is sent */
+    for (unsigned i = 0; i < r->n_peers; i++) {
+        struct resync_peer *p = &r->peers[i];
+        Rozo__StMissedListReq req = ROZO__ST_MISSED_LIST_REQ__INIT;
+
+        if (!p->heard || p->end)
+            continue;
+        req.storage = h->us;
+        req.incarnation = healer_incarnation(h);
+        req.max_ranges = r->max_ranges;
+        req.to_storage = p->id;
+        if (p->has_after) {
+            req.after.data = p->after;
+            req.after.len = FILE_ID_BYTES;
+        }
+        p->ask.done = on_listed;
+        r->n_waiting++;
+        heal_ask_send(h, &p->ask, p->id, ROZO__OP__ST_MISSED_LIST, &req.base,
+                      ASK_DEADLINE_MS);
+    }
+    if (--r->n_waiting == 0)
+        round_end(h);
+}
+
+static void round_next_page(struct healer *h)
+{
+    round_list(h);
+}
+
+static void round_begin(struct healer *h)
+{
+    struct resync *r = &h->round;
+
+    r->peers = calloc(h->n_peers + 1, sizeof(*r->peers));
+    if (r->peers == NULL || h->us == 0) {
+        round_end(h);
+        return;
+    }
+    for (unsigned i = 0; i < h->n_peers; i++) {
+        if (!healer_peer_is_up(h, &h->peers[i]))
+            continue; /* we ourselves may have been told of us */
+        r->peers[r->n_peers].id = h->peers[i].id;
+        r->peers[r->n_peers++].heard = true;
+    }
+    r->max_ranges = ENTRIES_PER_ROUND / (r->n_peers + 1);
+    if (r->max_ranges > DONE_MAX)
+        r->max_ranges = DONE_MAX;
+    if (r->max_ranges < 16)
+        r->max_ranges = 16;
+    r->under_way = true;
+    r->unhealed = 0;
+    round_list(h);
+}
+
+static void on_timer(struct env_timer *timer)
+{
+    struct healer *h = container_of(timer, struct healer, round.timer);
+
+    if (!h->round.under_way)
+        round_begin(h);
+}
+
+void resync_start(struct healer *h)
+{
+    env_timer_init(&h->round.timer, on_timer);
+    env_timer_start(h->env, &h->round.timer, h->config.return_ms / 10 + 1);
+}
+
+/* Asks and jobs were cancelled. */
+void resync_stop(struct healer *h)
+{
+    if (h->started)
+        env_timer_stop(h->env, &h->round.timer);
+    round_free(&h->round);
+}

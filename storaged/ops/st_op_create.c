@@ -1,0 +1,481 @@
+/*
+ * st_op_create.c - making projection files, putting damaged ones aside, writing mark pages.
+ *
+ * In:     the ops of this folder, with the object held exclusively. Thread: the storio loop.
+ * Out:    struct disk, object.h.
+ * Keeps:  a file that was removed is not made again; what may have been lost with a damaged one is
+ *         not answered as if it had never been.
+ * Ask:    projfile.h for the bytes.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "storaged/ops/st_op.h"
+
+/* ---- making projection files and mark pages ---- */
+
+static bool is_emptied(const struct object *obj, unsigned p)
+{
+    return (obj->emptied >> p & 1) != 0;
+}
+
+/* Where everything was lost, so was what this file may have had. */
+static bool is_partial_when_made(const struct st_op *op, unsigned p)
+{
+    return is_emptied(op->obj, p) || op->makes_partial ||
+           identity_is_rebuilt(op->st->config.identity);
+}
+
+static bool is_unsynced_when_made(const struct st_op *op, unsigned p)
+{
+    return (op->obj->unsynced >> p & 1) != 0 &&
+           !identity_is_rebuilt(op->st->config.identity);
+}
+
+static void create_header(struct st_op *op, unsigned p, uint32_t epoch,
+                          const struct mark_range *written)
+{
+    struct projfile_header h = {
+        .id = op->ref.id,
+        .codec = op->ref.kind,
+        .layout = op->ref.layout,
+        .projection = (uint8_t)p,
+        .n_storages = op->ref.n_storages,
+        .block_bytes = op->ref.block_bytes,
+        .dist_generation = op->ref.dist_generation,
+        .epoch = epoch,
+        .partial = is_partial_when_made(op, p),
+        .unsynced = is_unsynced_when_made(op, p),
+    };
+
+    h.written.version = generation_of_note(op->st->config.generations);
+    if (written != NULL && !h.partial)
+        h.written = *written;
+    memcpy(h.storages, op->ref.storages, sizeof(h.storages));
+    projfile_header_put(op->front, &h);
+}
+
+static enum st_op_next create_open(struct st_op *op, unsigned p)
+{
+    op->rc = objects_room_for_file(&op->st->objects);
+    if (op->rc == 0 && op->front == NULL) {
+        op->front = malloc(PROJFILE_FRONT_BYTES);
+        op->rc = op->front == NULL ? -ENOMEM : 0;
+    }
+    if (op->rc != 0)
+        return OP_BAD;
+    projfile_path(op->path, &op->obj->id, p);
+    op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->path, .create = true };
+    st_op_submit(op);
+    op->create_state = 1;
+    return OP_WAIT;
+}
+
+static enum st_op_next create_opened(struct st_op *op, unsigned p, uint32_t epoch,
+                                     const struct mark_range *written)
+{
+    if (op->rc == 0)
+        op->rc = object_add_file(op->obj, p, op->dr.file, op->dr.size);
+    if (op->rc != 0) {
+        op->create_state = 0;
+        return OP_BAD;
+    }
+    create_header(op, p, epoch, written);
+    op->iov = (struct iovec){ .iov_base = op->front, .iov_len = PROJFILE_PAGE_BYTES };
+    st_op_write(op, op->obj->proj[p], 0, &op->iov, 1, PROJFILE_PAGE_BYTES);
+    op->create_state = 2;
+    return OP_WAIT;
+}
+
+/* No room for a header: without it the file would stand for one that was lost. */
+enum st_op_next st_op_create_undo(struct st_op *op, unsigned p)
+{
+    if (op->create_state == 3) {
+        op->create_state = 0;
+        return st_op_bad(op, op->create_rc);
+    }
+    if (op->obj->state[p] == PROJ_READY && op->obj->syncing)
+        return st_op_bad(op, op->rc); /* that has its file in hand */
+    if (op->obj->proj[p]->partial && !identity_is_rebuilt(op->st->config.identity))
+        op->obj->emptied |= UINT32_C(1) << p; /* it was in place of one put aside */
+    projfile_path(op->path, &op->obj->id, p);
+    object_drop_file(op->obj, p,
+                     PROJ_UNKNOWN); /* perhaps something is left: look again */
+    op->create_rc = op->rc;
+    op->dr = (struct disk_req){ .op = DISK_REMOVE, .path = op->path };
+    op->create_state = 3;
+    st_op_submit(op);
+    return OP_WAIT;
+}
+
+static enum st_op_next create_written(struct st_op *op, unsigned p, uint32_t epoch)
+{
+    struct object *obj = op->obj;
+    struct proj *proj = obj->proj[p];
+
+    op->create_state = 0;
+    if (op->rc != 0 && is_emptied(obj, p)) {
+        object_drop_file(obj, p, PROJ_UNKNOWN);
+        return OP_BAD;
+    }
+    if (op->rc != 0)
+        return st_op_create_undo(op, p);
+    proj->n_homes = op->ref.n_storages;
+    memcpy(proj->homes, op->ref.storages, sizeof(proj->homes));
+    proj->dist_generation = op->ref.dist_generation;
+    proj->epoch = epoch;
+    proj->name_dirty = true;
+    proj->partial = is_partial_when_made(op, p);
+    proj->unsynced = is_unsynced_when_made(op, p);
+    if (is_emptied(obj, p) && epoch > 0 &&
+        !st_op_is_decided(op)) { /* what was lost was refused until this epoch came */
+        proj->floor_set = true;
+        proj->floor_epoch = epoch - 1;
+    }
+    if (is_emptied(obj, p)) /* it is partial until all of it was looked at */
+        st_op_tell_damaged(op, 0, UINT64_MAX);
+    obj->emptied &= ~(UINT32_C(1) << p);
+    obj->unsynced &= ~(UINT32_C(1) << p);
+    obj->state[p] = PROJ_READY;
+    return OP_GO;
+}
+
+static struct file_id *removed_set(struct storage *st, const struct file_id *id)
+{
+    /* spread anew: those of this loop are alike in some bits */
+    uint32_t hash = file_id_hash(id) * UINT32_C(2654435761);
+
+    return &st->removed[(hash >> (32 - REMOVED_BITS)) * REMOVED_WAYS];
+}
+
+void st_op_note_removed(struct st_op *op)
+{
+    struct file_id *set = removed_set(op->st, &op->ref.id);
+
+    if (st_op_was_removed(op)) /* the request came again */
+        return;
+    memmove(set + 1, set, (REMOVED_WAYS - 1) * sizeof(set[0]));
+    set[0] = op->ref.id;
+}
+
+bool st_op_was_removed(struct st_op *op)
+{
+    const struct file_id *id = &op->ref.id, *set = removed_set(op->st, id);
+
+    for (unsigned i = 0; i < REMOVED_WAYS; i++) {
+        if (id->ino == set[i].ino && id->export_id == set[i].export_id &&
+            id->generation == set[i].generation)
+            return true;
+    }
+    return false;
+}
+
+enum st_op_next st_op_create(struct st_op *op, unsigned p, uint32_t epoch,
+                             const struct mark_range *written)
+{
+    assert(op->held == OP_HOLDS_EXCLUSIVE);
+    switch (op->create_state) {
+    case 0:
+        assert(op->obj->state[p] == PROJ_ABSENT);
+        if (st_op_was_removed(op))
+            return st_op_bad(op, -ENOMEDIUM);
+        return create_open(op, p);
+    case 1:
+        return create_opened(op, p, epoch, written);
+    case 2:
+        return create_written(op, p, epoch);
+    default:
+        return st_op_create_undo(op, p);
+    }
+}
+
+/* A header alone, without a page, would stand for a file that lost everything else. */
+enum st_op_next st_op_first_page(struct st_op *op, unsigned p)
+{
+    static const struct marks none;
+    enum st_op_next next;
+
+    if (op->create_state != 0)
+        return st_op_create_undo(op, p);
+    next = st_op_write_marks(op, p, &none, &none, 0);
+    return next == OP_BAD ? st_op_create_undo(op, p) : next;
+}
+
+/* ---- damaged files, and those that lost their header ---- */
+
+enum aside_state {
+    ASIDE_NONE,
+    ASIDE_SEEKING,
+    ASIDE_LOOKING, /* for what else is here */
+    ASIDE_RENAMING,
+    ASIDE_SYNCING_NAME,
+    ASIDE_DROPPING,
+    ASIDE_SYNCING_DROP,
+};
+
+enum st_op_next st_op_seek_aside(struct st_op *op, unsigned p)
+{
+    struct object *obj = op->obj;
+
+    if (op->aside_state == ASIDE_NONE) {
+        if (obj->state[p] != PROJ_ABSENT || (obj->sought >> p & 1) != 0)
+            return OP_GO;
+        projfile_path_aside(op->aside, &op->obj->id);
+        op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->aside };
+        op->aside_state = ASIDE_SEEKING;
+        st_op_submit(op);
+        return OP_WAIT;
+    }
+    op->aside_state = ASIDE_NONE;
+    if (op->rc != 0 && op->rc != -ENOENT)
+        return OP_BAD;
+    if (op->rc == 0) {
+        disk_close(op->st->disk, op->dr.file);
+        obj->emptied |= UINT32_C(1) << p;
+    }
+    obj->sought |= UINT32_C(1) << p;
+    return OP_GO;
+}
+
+/* OP_GO with ASIDE_NONE: nothing is in the way. */
+static enum st_op_next aside_begin(struct st_op *op, unsigned p, uint64_t version)
+{
+    struct object *obj = op->obj;
+    bool is_damaged = obj->state[p] == PROJ_DAMAGED;
+
+    if (!is_damaged) {
+        enum st_op_next next = st_op_seek_aside(op, p);
+
+        if (next != OP_GO)
+            return next;
+    }
+    if (!is_damaged && !(obj->state[p] == PROJ_ABSENT && is_emptied(obj, p)))
+        return OP_GO;
+    if (is_damaged && (obj->foreign >> p & 1) != 0)
+        return st_op_bad(op, -EUCLEAN);
+    if (!st_op_is_decided(op) &&
+        (!obj->floor_set || version_epoch(version) <= obj->floor_epoch)) {
+        if (!obj->floor_set || version_epoch(version) > obj->floor_epoch)
+            obj->floor_epoch = version_epoch(version);
+        obj->floor_set = true;
+        return st_op_bad(op, -EREMCHG);
+    }
+    op->aside_state = ASIDE_LOOKING;
+    return OP_GO;
+}
+
+/* Marks are for all that is here. */
+static bool is_mark_wanted(const struct st_op *op, unsigned p)
+{
+    const struct pending_file *f = st_op_pending_file(op);
+
+    return f != NULL && f->n_marks > 0 &&
+           (object_present(op->obj) & ~(UINT32_C(1) << p)) != 0;
+}
+
+/* A client has spares; and whoever decides settles what is pending in the end. */
+static enum st_op_next aside_look(struct st_op *op, unsigned p)
+{
+    enum st_op_next next;
+
+    op->want |= (UINT32_C(1) << codec_n(op->ref.codec)) - 1;
+    next = st_op_enter(op);
+    if (next != OP_GO)
+        return next;
+    if (is_mark_wanted(op, p) && !st_op_is_decided(op))
+        return st_op_bad(op, -EUCLEAN);
+    projfile_path(op->path, &op->obj->id, p);
+    projfile_path_aside(op->aside, &op->obj->id);
+    if (op->obj->state[p] == PROJ_DAMAGED)
+        op->dr =
+            (struct disk_req){ .op = DISK_RENAME, .path = op->path, .to = op->aside };
+    else
+        op->dr = (struct disk_req){ .op = DISK_SYNC_NAME, .path = op->path };
+    op->aside_state = op->dr.op == DISK_RENAME ? ASIDE_RENAMING : ASIDE_SYNCING_NAME;
+    st_op_submit(op);
+    return OP_WAIT;
+}
+
+static enum st_op_next aside_renamed(struct st_op *op, unsigned p)
+{
+    struct object *obj = op->obj;
+
+    if (op->rc != 0)
+        return OP_BAD;
+    log_warn(
+        "%s: damaged, so it is %s now and a new file begins; what was only in the old "
+        "one is unknown",
+        op->path, op->aside);
+    generations_lost_bytes(
+        op->st->config.generations); /* unsynced records went with it */
+    obj->state[p] = PROJ_ABSENT;
+    obj->emptied |= UINT32_C(1) << p;
+    op->dr = (struct disk_req){ .op = DISK_SYNC_NAME, .path = op->path };
+    op->aside_state = ASIDE_SYNCING_NAME;
+    st_op_submit(op);
+    return OP_WAIT;
+}
+
+/*
+ * What the journal had of it, released or not, may be older than what the lost file had in place: it does not count for
+ * the one that takes its place, nor at a later start. Only now that the old one is gone for good: should its pages come
+ * back, what is pending would be missing.
+ */
+static enum st_op_next aside_drop(struct st_op *op, unsigned p)
+{
+    const struct pending_drop d = {
+        .end = UINT64_MAX,
+        .keep = UINT64_MAX,
+        .projections = UINT32_C(1) << p,
+        .epoch = is_mark_wanted(op, p) ? 0 : UINT32_MAX,
+    };
+    enum st_op_next next;
+
+    if (op->append == NULL && st_op_pending_file(op) != NULL) /* perhaps unsynced */
+        generations_lost_bytes(op->st->config.generations);
+    if (op->front == NULL)
+        op->front = malloc(PROJFILE_FRONT_BYTES);
+    if (op->front == NULL)
+        return st_op_bad(op, -ENOMEM);
+    next = st_op_append_drop(op, &d, op->front);
+    if (next == OP_BAD && op->rc == -ENOSPC)
+        op->rc = -EBUSY; /* some will be free soon */
+    return next;
+}
+
+static enum st_op_next aside_go_on(struct st_op *op, unsigned p)
+{
+    enum st_op_next next;
+
+    switch ((enum aside_state)op->aside_state) {
+    case ASIDE_LOOKING:
+        return aside_look(op, p);
+    case ASIDE_RENAMING:
+        return aside_renamed(op, p);
+    case ASIDE_SYNCING_NAME:
+        if (op->rc != 0)
+            return OP_BAD;
+        op->aside_state = ASIDE_DROPPING;
+        /* fall through */
+    case ASIDE_DROPPING:
+        next = aside_drop(op, p);
+        if (next != OP_GO)
+            return next;
+        st_op_wal_sync_start(op);
+        op->aside_state = ASIDE_SYNCING_DROP;
+        /* fall through */
+    default:
+        next = st_op_wal_sync_join(op);
+        if (next == OP_GO)
+            op->wal_joined = false; /* that of the request itself comes later */
+        return next;
+    }
+}
+
+enum st_op_next st_op_put_aside(struct st_op *op, unsigned p, uint64_t version)
+{
+    enum st_op_next next;
+
+    if (op->aside_state == ASIDE_NONE || op->aside_state == ASIDE_SEEKING) {
+        next = aside_begin(op, p, version);
+        if (next != OP_GO || op->aside_state == ASIDE_NONE)
+            return next;
+    }
+    next = aside_go_on(op, p);
+    if (next != OP_WAIT)
+        op->aside_state = ASIDE_NONE;
+    return next;
+}
+
+/* The page is full of marks: what is known of the smallest ranges is not told. */
+static void written_fit(const struct storage *st, const struct marks *marks,
+                        const struct marks *written, struct marks *out)
+{
+    out->n = 0;
+    for (unsigned i = 0; i < written->n; i++) {
+        struct mark_range r = written->ranges[i];
+        struct mark_range *last = out->n > 0 ? &out->ranges[out->n - 1] : NULL;
+
+        r.version = generation_or_stable(st->config.generations, r.version);
+        if (last != NULL && last->end == r.first && last->version == r.version)
+            last->end = r.end;
+        else
+            out->ranges[out->n++] = r;
+    }
+    while (marks->n + out->n > MARKS_MAX)
+        marks_remove(out, marks_smallest(out));
+}
+
+static enum st_op_next marks_submit(struct st_op *op, unsigned p,
+                                    const struct marks *marks,
+                                    const struct marks *written, uint32_t epoch)
+{
+    struct proj *proj = op->obj->proj[p];
+    int slot = proj->synced_slot == 0 ? 1 : 0; /* the one that may be lost */
+    struct marks_page page = {
+        .sequence = ++proj->marks_sequence,
+        .epoch = epoch > proj->epoch ? epoch : proj->epoch,
+        .file_hash = op->obj->hash,
+        .projection = (uint8_t)p,
+        .partial = proj->partial,
+        .unsynced = proj->unsynced,
+    };
+    struct marks fits;
+
+    if (op->front == NULL)
+        op->front = malloc(PROJFILE_FRONT_BYTES);
+    if (op->front == NULL)
+        return st_op_bad(op, -ENOMEM);
+    written_fit(op->st, marks, written, &fits);
+    projfile_marks_put(op->front, &page, marks, &fits);
+    op->iov = (struct iovec){ .iov_base = op->front, .iov_len = PROJFILE_PAGE_BYTES };
+    st_op_write(op, proj, PROJFILE_MARKS_AT + (uint64_t)slot * PROJFILE_PAGE_BYTES,
+                &op->iov, 1, PROJFILE_PAGE_BYTES);
+    op->marks_slot = slot;
+    op->marks_state = 1;
+    return OP_WAIT;
+}
+
+static enum st_op_next marks_written(struct st_op *op, unsigned p,
+                                     const struct marks *marks,
+                                     const struct marks *written, uint32_t epoch)
+{
+    struct proj *proj = op->obj->proj[p];
+    struct marks fits;
+
+    op->marks_state = 0;
+    if (op->rc == 0)
+        op->rc = proj_marks_keep(proj, marks);
+    written_fit(op->st, marks, written, &fits);
+    if (op->rc == 0)
+        op->rc = proj_written_keep(proj, &fits);
+    if (op->rc != 0)
+        return OP_BAD;
+    proj->unsaved = false;
+    proj->marks_slot = op->marks_slot;
+    proj->synced_slot = 1 - op->marks_slot;
+    proj->n_pages++;
+    if (epoch > proj->epoch)
+        proj->epoch = epoch;
+    return OP_GO;
+}
+
+enum st_op_next st_op_write_marks(struct st_op *op, unsigned p, const struct marks *marks,
+                                  const struct marks *written, uint32_t epoch)
+{
+    assert(op->held == OP_HOLDS_EXCLUSIVE);
+    if (op->marks_state == 1)
+        return marks_written(op, p, marks, written, epoch);
+    /* A sync may be about to promise the page in the slot we would take. When one ends, another may
+     * have begun; but while we hold the lock only those who asked before. */
+    while (op->syncing || op->obj->syncing) {
+        enum st_op_next next = st_op_sync_all(op);
+
+        if (next != OP_GO)
+            return next;
+    }
+    return marks_submit(op, p, marks, written, epoch);
+}

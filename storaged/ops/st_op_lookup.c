@@ -1,0 +1,497 @@
+/*
+ * st_op_lookup.c - a request gets its object, its lock, and its projection files looked up.
+ *
+ * In:     st_op_enter(), from all ops. Thread: the storio loop.
+ * Out:    struct disk, object.h.
+ * Keeps:  no request touches a projection file before its header page was believed; a file whose
+ *         creation did not get to its end counts as absent, everything else as damaged.
+ * Ask:    projfile.h for the bytes.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "storaged/ops/st_op.h"
+
+enum enter_state {
+    ENTER_OBJECT,
+    ENTER_LOCK,
+    ENTER_LOOK,
+    ENTER_OPENED,
+    ENTER_READ,
+    ENTER_PARTIAL,
+    ENTER_PARTIAL_SYNCED,
+    ENTER_EMPTY,
+    ENTER_ASIDE
+};
+
+/* What a power loss may have taken is not held against the file. */
+static void written_keep_certain(const struct storage *st, struct marks *written)
+{
+    const struct generations *g = st->config.generations;
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < written->n; i++) {
+        struct mark_range r = written->ranges[i];
+
+        if (!generation_is_kept(g, r.version))
+            continue;
+        written->ranges[n++] = r;
+    }
+    written->n = n;
+}
+
+/* The page in `slot` goes into proj if it is valid and newer than what is there. */
+static int front_take_page(struct st_op *op, unsigned p, int slot, struct marks *marks,
+                           struct marks *written)
+{
+    struct proj *proj = op->obj->proj[p];
+    struct marks_page page;
+    int rc =
+        projfile_marks_get(op->front + PROJFILE_MARKS_AT + slot * PROJFILE_PAGE_BYTES,
+                           &page, marks, written);
+
+    if (rc == 0 && (page.file_hash != op->obj->hash || page.projection != p))
+        rc = -EUCLEAN;
+    if (rc != 0 || page.sequence <= proj->marks_sequence)
+        return rc;
+    proj->marks_sequence = page.sequence;
+    proj->marks_slot = proj->synced_slot = slot;
+    proj->partial = page.partial; /* it may have become whole since the header was made */
+    proj->unsynced = page.unsynced;
+    if (page.epoch > proj->epoch)
+        proj->epoch = page.epoch;
+    written_keep_certain(op->st, written);
+    rc = proj_marks_keep(proj, marks);
+    return rc == 0 ? proj_written_keep(proj, written) : rc;
+}
+
+/*
+ * The page in `slot` is damaged. Does the other one do? Not when this one was newer, and a sync may have promised what it said. One that was
+ * under way when the power failed nobody has promised. Where the file ends within the pages is_cut_in_pages() sees it.
+ */
+static bool page_is_missed(const struct st_op *op, unsigned p, int slot)
+{
+    const struct generations *g = op->st->config.generations;
+    const struct proj *proj = op->obj->proj[p];
+    uint64_t at = PROJFILE_MARKS_AT + (uint64_t)slot * PROJFILE_PAGE_BYTES;
+
+    if (proj->marks_slot < 0)
+        return true;
+    return !generations_lost_any(g) && generations_failures(g) == 0 &&
+           at + PROJFILE_PAGE_BYTES <= proj->size &&
+           projfile_marks_seem_newer(op->front + at, proj->marks_sequence);
+}
+
+/* The newest valid of the two mark pages goes into proj. */
+static int front_marks(struct st_op *op, unsigned p)
+{
+    struct marks *got = malloc(2 * sizeof(*got));
+    int rcs[2];
+
+    if (got == NULL)
+        return -ENOMEM;
+    for (int slot = 0; slot < 2; slot++)
+        rcs[slot] = front_take_page(op, p, slot, &got[0], &got[1]);
+    free(got);
+    for (int slot = 0; slot < 2; slot++) {
+        if (rcs[slot] == -ENOMEM || rcs[slot] == -EPROTONOSUPPORT)
+            return rcs[slot];
+    }
+    for (int slot = 0; slot < 2; slot++) {
+        if (rcs[slot] == -EUCLEAN && page_is_missed(op, p, slot))
+            return -EUCLEAN;
+    }
+    return 0;
+}
+
+/* It had more than what is left tells of. As long as no page says so only we know. */
+static void front_has_lost(struct st_op *op, unsigned p)
+{
+    struct proj *proj = op->obj->proj[p];
+
+    proj->unsaved = !proj->partial;
+    proj->partial = true;
+    st_op_tell_damaged(op, 0, UINT64_MAX);
+}
+
+/*
+ * No page was ever written, or they are gone: only the header speaks of what was written. Who made the
+ * file wrote heads or a page at once, and a page before more than the extents of that range.
+ */
+static int front_no_pages(struct st_op *op, unsigned p, const struct projfile_header *h)
+{
+    struct proj *proj = op->obj->proj[p];
+    struct marks written = { .n = h->written.end != 0, .ranges = { h->written } };
+    uint64_t told = (h->written.end + EXTENT_BLOCKS - 1) / EXTENT_BLOCKS * EXTENT_BLOCKS;
+
+    if (!generation_is_kept(op->st->config.generations, h->written.version))
+        return 0; /* a power loss may have taken anything */
+    if (proj->size <= PROJFILE_EXTENTS_AT ||
+        geometry_blocks(&proj->geo, proj->size) > told)
+        front_has_lost(op, p); /* no list tells that */
+    return proj_written_keep(proj, &written);
+}
+
+/*
+ * A page that notes something comes after the heads of that. The file ends before them, or within the other page: what
+ * is left of the pages may be the older one.
+ */
+static bool is_cut_in_pages(const struct proj *proj)
+{
+    return proj->marks_slot >= 0 && proj->size <= PROJFILE_EXTENTS_AT &&
+           (proj_written(proj)->n > 0 || proj->size % PROJFILE_PAGE_BYTES != 0);
+}
+
+/* 0: ready. -ENODATA: perhaps unfinished. -EBADMSG: the request does not know this file. */
+static int front_check(struct st_op *op, unsigned p, size_t len)
+{
+    struct proj *proj = op->obj->proj[p];
+    struct projfile_header h;
+    int rc;
+
+    memset(op->front + len, 0, PROJFILE_FRONT_BYTES - len);
+    rc = projfile_front_get(op->front, &h);
+    if (rc != 0)
+        return rc;
+    if (len < PROJFILE_PAGE_BYTES)
+        return -EUCLEAN; /* cut short within the header page's own zeros */
+    if (file_id_hash(&h.id) != op->obj->hash || h.id.ino != op->obj->id.ino ||
+        h.id.generation != op->obj->id.generation ||
+        h.id.export_id != op->obj->id.export_id)
+        return -EUCLEAN;
+    if (h.projection != p)
+        return -EUCLEAN;
+    if (h.codec != op->ref.kind || h.layout != op->ref.layout ||
+        h.block_bytes != op->ref.block_bytes || h.stripe != 0)
+        return -EBADMSG;
+    proj->n_homes = h.n_storages;
+    memcpy(proj->homes, h.storages, sizeof(proj->homes));
+    proj->dist_generation = h.dist_generation;
+    proj->epoch = h.epoch;
+    proj->partial = h.partial;
+    proj->unsynced = h.unsynced;
+    rc = front_marks(op, p);
+    if (rc == 0 && proj->marks_slot < 0)
+        rc = front_no_pages(op, p, &h);
+    if (rc != 0)
+        return rc;
+    if (is_cut_in_pages(proj))
+        front_has_lost(op, p);
+    if (proj->partial)
+        log_warn("%s: lost some of its bytes, or is in place of one that was damaged",
+                 op->path);
+    proj->newest = (uint64_t)proj->epoch << 32 | UINT32_MAX;
+    proj->name_dirty = true; /* nobody knows any more */
+    proj->promised = true;
+    return 0;
+}
+
+static void look_damaged(struct st_op *op, int why)
+{
+    log_warn("%s: %s", op->path,
+             why == -EPROTONOSUPPORT ? "its format is newer than this build knows"
+                                     : "its header or mark pages are damaged");
+    object_drop_file(op->obj, op->p, PROJ_DAMAGED);
+    if (why == -EPROTONOSUPPORT)
+        op->obj->foreign |= UINT32_C(1) << op->p;
+    else
+        st_op_tell_damaged(op, 0, UINT64_MAX);
+}
+
+/* Perhaps the page comes back, and nobody has made the file anew by then. */
+static void look_unread(struct st_op *op)
+{
+    op->obj->unread |= UINT32_C(1) << op->p;
+    op->obj->unread_until_ns =
+        env_now_ns(op->st->env) + BAD_PAGE_KNOWN_S * UINT64_C(1000000000);
+}
+
+static bool is_unread_due(const struct st_op *op)
+{
+    return op->obj->unread != 0 && env_now_ns(op->st->env) >= op->obj->unread_until_ns;
+}
+
+static void unread_forget(struct object *obj)
+{
+    for (unsigned p = 0; p < CODEC_N_MAX; p++) {
+        if ((obj->unread >> p & 1) != 0 && obj->state[p] == PROJ_DAMAGED)
+            object_drop_file(obj, p, PROJ_UNKNOWN);
+    }
+    obj->unread = 0;
+}
+
+/* After the front pages were read. */
+static enum st_op_next look_front(struct st_op *op)
+{
+    struct object *obj = op->obj;
+    int rc = op->rc;
+
+    if (rc == 0)
+        rc = front_check(op, op->p, op->dr.n_read);
+    if (rc == 0) {
+        obj->state[op->p] = PROJ_READY;
+        obj->proj[op->p]->dirty = true; /* an earlier process may have left it unsynced */
+        obj->n_asked = ++obj->n_changes;
+    } else if (rc == -ENODATA) {
+        st_op_disk(op, DISK_NEXT_DATA, obj->proj[op->p], PROJFILE_PAGE_BYTES, 0);
+        op->enter_state = ENTER_EMPTY;
+        return OP_WAIT;
+    } else if (rc == -EUCLEAN || rc == -EPROTONOSUPPORT) {
+        look_damaged(op, rc);
+        if (op->dr.n_lost > 0)
+            look_unread(op);
+    } else {
+        object_drop_file(obj, op->p, PROJ_UNKNOWN);
+        op->rc = rc;
+        return OP_BAD;
+    }
+    op->enter_state = ENTER_LOOK;
+    return OP_GO;
+}
+
+static enum st_op_next look_opened(struct st_op *op)
+{
+    if (op->rc == -ENOENT) {
+        op->obj->state[op->p] = PROJ_ABSENT;
+        if (op->dr.aside) /* by somebody who did not get to make the new one, perhaps */
+            op->obj->emptied |= UINT32_C(1) << op->p;
+        op->none_aside |= op->dr.to != NULL && !op->dr.aside;
+        op->enter_state = ENTER_LOOK;
+        return OP_GO;
+    }
+    if (op->rc != 0)
+        return OP_BAD;
+    op->rc = object_add_file(op->obj, op->p, op->dr.file, op->dr.size);
+    if (op->rc == 0 && op->front == NULL) {
+        op->front = malloc(PROJFILE_FRONT_BYTES);
+        op->rc = op->front == NULL ? -ENOMEM : 0;
+    }
+    if (op->rc != 0) {
+        object_drop_file(op->obj, op->p, PROJ_UNKNOWN);
+        return OP_BAD;
+    }
+    st_op_read(op, op->obj->proj[op->p], 0, op->front, PROJFILE_FRONT_BYTES);
+    op->enter_state = ENTER_READ;
+    return OP_WAIT;
+}
+
+/* A page of zeros where the header should be: only if nothing follows it was it never finished. */
+static enum st_op_next look_empty(struct st_op *op)
+{
+    if (op->rc == -ENODATA) {
+        object_drop_file(op->obj, op->p, PROJ_ABSENT);
+        op->obj->emptied |= UINT32_C(1) << op->p;
+    } else if (op->rc == 0) {
+        look_damaged(op, -EUCLEAN);
+    } else {
+        object_drop_file(op->obj, op->p, PROJ_UNKNOWN);
+        return OP_BAD;
+    }
+    op->enter_state = ENTER_LOOK;
+    if (!generations_lost_any(op->st->config.generations))
+        return OP_GO;
+    projfile_path_aside(op->aside, &op->obj->id);
+    op->dr = (struct disk_req){ .op = DISK_OPEN, .path = op->aside };
+    op->enter_state = ENTER_ASIDE;
+    st_op_submit(op);
+    return OP_WAIT;
+}
+
+/* The power took the header. Unless it was to take the place of one put aside, no sync of it had ended. */
+static enum st_op_next look_aside(struct st_op *op)
+{
+    if (op->rc == -ENOENT)
+        op->obj->unsynced |= UINT32_C(1) << op->p;
+    else if (op->rc == 0)
+        disk_close(op->st->disk, op->dr.file);
+    op->enter_state = ENTER_LOOK;
+    return OP_GO;
+}
+
+/*
+ * A file that was cut shows that only until it is longer again, perhaps after a restart: before anybody writes to it a
+ * page says it, on stable storage.
+ */
+static enum st_op_next look_partial(struct st_op *op)
+{
+    struct proj *proj = op->obj->proj[op->p];
+    enum st_op_next next;
+
+    if (op->enter_state == ENTER_PARTIAL) {
+        next = st_op_write_marks(op, op->p, proj_marks(proj), proj_written(proj), 0);
+        if (next != OP_GO)
+            return next;
+        st_op_disk(op, DISK_SYNC, proj, 0, 0);
+        op->enter_state = ENTER_PARTIAL_SYNCED;
+        return OP_WAIT;
+    }
+    if (op->rc != 0) {
+        proj->unsaved = true;
+        return OP_BAD;
+    }
+    op->enter_state = ENTER_LOOK;
+    return OP_GO;
+}
+
+static bool look_finds_unsaid(struct st_op *op)
+{
+    for (op->p = 0; op->exclusive && op->p < CODEC_N_MAX; op->p++) {
+        const struct proj *proj = object_ready(op->obj, op->p);
+
+        if ((op->want >> op->p & 1) != 0 && proj != NULL && proj->partial &&
+            proj->unsaved)
+            return true;
+    }
+    return false;
+}
+
+/* The next projection nobody has looked for; OP_GO when there is none. */
+static enum st_op_next look_next(struct st_op *op)
+{
+    struct object *obj = op->obj;
+
+    for (op->p = 0; op->p < CODEC_N_MAX; op->p++) {
+        if ((op->want >> op->p & 1) != 0 && obj->state[op->p] == PROJ_UNKNOWN)
+            break;
+    }
+    if (op->p == CODEC_N_MAX)
+        return OP_GO;
+    op->rc = objects_room_for_file(&op->st->objects);
+    if (op->rc != 0)
+        return OP_BAD;
+    projfile_path(op->path, &obj->id, op->p);
+    projfile_path_aside(op->aside, &op->obj->id);
+    op->dr = (struct disk_req){ .op = DISK_OPEN,
+                                .path = op->path,
+                                .to = op->none_aside ? NULL : op->aside };
+    st_op_submit(op);
+    op->enter_state = ENTER_OPENED;
+    return OP_WAIT;
+}
+
+/* What a sync or the kernel is at work on must stay: the one is waited for, the other is BUSY for now. */
+static enum st_op_next enter_forget(struct st_op *op)
+{
+    while (op->syncing || op->obj->syncing) {
+        enum st_op_next next = st_op_sync_all(op);
+
+        if (next != OP_GO)
+            return next;
+    }
+    if (op->obj->n_sends > 0)
+        return st_op_bad(op, -EBUSY);
+    object_forget(op->obj);
+    op->look_again = false;
+    op->enter_state = ENTER_LOOK;
+    return OP_GO;
+}
+
+/* With the lock in hand: is it the one we need, on an object that is still the file's? */
+static enum st_op_next enter_locked(struct st_op *op)
+{
+    if (op->changes && storage_has_fenced(op->st, op->call))
+        return st_op_bad(op, -EKEYREVOKED); /* since it came */
+    if (op->obj->dead) {
+        st_op_enter_again(op);
+        return OP_GO;
+    }
+    op->none_aside = false; /* so far */
+    if (op->held == OP_HOLDS_SHARED && !object_knows(op->obj, op->ref.codec, op->want)) {
+        st_op_unlock(op);
+        op->enter_state = ENTER_LOCK;
+        return OP_GO;
+    }
+    if (!object_recode(op->obj, op->ref.codec))
+        return st_op_bad(op, -EBADMSG);
+    if (op->held == OP_HOLDS_EXCLUSIVE && is_unread_due(op))
+        unread_forget(op->obj);
+    if (op->look_again)
+        return enter_forget(op);
+    op->enter_state = ENTER_LOOK;
+    return OP_GO;
+}
+
+static enum st_op_next enter_lock(struct st_op *op)
+{
+    bool exclusive = op->exclusive || is_unread_due(op) ||
+                     !object_knows(op->obj, op->ref.codec, op->want);
+
+    op->enter_state = ENTER_LOCK;
+    if (!object_lock(op->obj, &op->wait, exclusive))
+        return OP_WAIT;
+    op->held = exclusive ? OP_HOLDS_EXCLUSIVE : OP_HOLDS_SHARED;
+    return OP_GO;
+}
+
+static enum st_op_next enter_object(struct st_op *op)
+{
+    op->rc = object_get(&op->st->objects, &op->ref.id, &op->obj);
+    if (op->rc != 0)
+        return OP_BAD;
+    op->enter_state = ENTER_LOCK;
+    return OP_GO;
+}
+
+/* Everything is looked up. Those who only read let other readers in. */
+static enum st_op_next enter_done(struct st_op *op)
+{
+    const struct file_ref *ref = &op->ref;
+
+    /* What the journal does was asked for, and checked, before. */
+    if (op->call != NULL && !op->any_homes)
+        op->rc = object_check_homes(op->obj, op->want, ref->storages, ref->n_storages,
+                                    ref->dist_generation);
+    else
+        op->rc = 0;
+    if (op->rc != 0)
+        return OP_BAD;
+    if (!op->exclusive && op->held == OP_HOLDS_EXCLUSIVE) {
+        object_downgrade(op->obj);
+        op->held = OP_HOLDS_SHARED;
+    }
+    op->rc = 0;
+    return OP_GO;
+}
+
+enum st_op_next st_op_enter(struct st_op *op)
+{
+    enum st_op_next next = OP_GO;
+
+    while (next == OP_GO) {
+        switch ((enum enter_state)op->enter_state) {
+        case ENTER_OBJECT:
+            next = enter_object(op);
+            break;
+        case ENTER_LOCK:
+            next = op->held == OP_HOLDS_NOTHING ? enter_lock(op) : enter_locked(op);
+            break;
+        case ENTER_LOOK:
+            next = look_next(op);
+            if (next != OP_GO)
+                break;
+            if (!look_finds_unsaid(op))
+                return enter_done(op);
+            op->enter_state = ENTER_PARTIAL;
+            break;
+        case ENTER_OPENED:
+            next = look_opened(op);
+            break;
+        case ENTER_READ:
+            next = look_front(op);
+            break;
+        case ENTER_PARTIAL:
+        case ENTER_PARTIAL_SYNCED:
+            next = look_partial(op);
+            break;
+        case ENTER_EMPTY:
+            next = look_empty(op);
+            break;
+        case ENTER_ASIDE:
+            next = look_aside(op);
+            break;
+        }
+    }
+    return next;
+}

@@ -1,0 +1,268 @@
+/*
+ * st_redist.c - ST_REDIST: the file lies on other storages from now on, and its headers say so.
+ *
+ * In:     storage_handle_redist(). Thread: the storio loop.
+ * Out:    struct disk, object.h.
+ * Keeps:  wherever the power goes, page or copy of each header is whole; a header never gets an
+ *         earlier generation; what a header says of the file but for its storages stays.
+ * Ask:    projfile.h for the bytes.
+ *
+ * All copies -> sync -> all pages -> sync -> the partial files that are wanted -> sync.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "storaged/ops/st_op.h"
+
+struct redist_op {
+    struct st_op op; /* first */
+    uint32_t make_partial;
+    uint32_t todo; /* projections whose header is to change */
+    unsigned p;
+    bool reading, writing, paging;
+    enum { REDIST_ASIDE, REDIST_CREATE, REDIST_PAGE } making;
+    uint8_t *page; /* owned: the page being written */
+    struct projfile_header headers[CODEC_N_MAX];
+};
+
+static bool is_listed(const struct file_ref *ref, const struct proj *proj)
+{
+    return proj->n_homes == ref->n_storages &&
+           memcmp(proj->homes, ref->storages, proj->n_homes * sizeof(proj->homes[0])) ==
+               0;
+}
+
+/* A generation that is here already is written again: nobody knows whether its sync ended well. */
+static enum st_op_next redist_enter(struct st_op *op)
+{
+    struct redist_op *r = (struct redist_op *)op;
+    enum st_op_next next = st_op_enter(op);
+    bool later = false;
+
+    if (next != OP_GO)
+        return next;
+    if (object_damaged(op->obj) != 0)
+        return st_op_bad(op, -EUCLEAN); /* its header cannot be changed */
+    r->todo = 0;
+    for (unsigned p = 0; p < CODEC_N_MAX; p++) {
+        const struct proj *proj = object_ready(op->obj, p);
+
+        if (proj == NULL)
+            continue;
+        if (proj->dist_generation == op->ref.dist_generation
+                ? !is_listed(&op->ref, proj)
+                : proj->n_homes > op->ref.n_storages)
+            return st_op_bad(op, -EBADMSG);
+        later |= proj->dist_generation > op->ref.dist_generation;
+        r->todo |= UINT32_C(1) << p;
+    }
+    if (later)
+        r->todo = r->make_partial = 0;
+    return OP_GO;
+}
+
+/* What is unsynced must not be all there is beside a copy: see look_empty(). Later, the end of each step. */
+static enum st_op_next redist_sync(struct st_op *op)
+{
+    return st_op_sync_all(op);
+}
+
+/* The header of projection p as it lies on the disk, changed. */
+static int header_take(struct redist_op *r, unsigned p)
+{
+    struct st_op *op = &r->op;
+    struct projfile_header *h = &r->headers[p];
+    int rc = op->rc;
+
+    if (rc != 0)
+        return rc;
+    memset(op->front + op->dr.n_read, 0, PROJFILE_FRONT_BYTES - op->dr.n_read);
+    rc = projfile_front_get(op->front, h);
+    if (rc != 0 || h->projection != p || file_id_hash(&h->id) != op->obj->hash)
+        return -EUCLEAN; /* it was not so when it was opened */
+    h->n_storages = op->ref.n_storages;
+    h->dist_generation = op->ref.dist_generation;
+    memset(h->storages, 0, sizeof(h->storages));
+    memcpy(h->storages, op->ref.storages, h->n_storages * sizeof(h->storages[0]));
+    return 0;
+}
+
+static enum st_op_next header_write(struct redist_op *r, unsigned p, uint64_t at)
+{
+    struct st_op *op = &r->op;
+
+    projfile_header_put(r->page, &r->headers[p]);
+    op->iov = (struct iovec){ .iov_base = r->page, .iov_len = PROJFILE_PAGE_BYTES };
+    r->writing = true;
+    st_op_write(op, op->obj->proj[p], at, &op->iov, 1, PROJFILE_PAGE_BYTES);
+    return OP_WAIT;
+}
+
+static enum st_op_next copy_write(struct redist_op *r, unsigned p)
+{
+    struct st_op *op = &r->op;
+
+    if (!r->reading) {
+        r->reading = true;
+        st_op_read(op, op->obj->proj[p], 0, op->front, PROJFILE_FRONT_BYTES);
+        return OP_WAIT;
+    }
+    r->reading = false;
+    op->rc = header_take(r, p);
+    return op->rc == 0 ? header_write(r, p, PROJFILE_COPY_AT) : OP_BAD;
+}
+
+/* The copies, or the pages, of all that are to change. */
+static enum st_op_next headers_write(struct redist_op *r)
+{
+    struct st_op *op = &r->op;
+
+    for (; r->p < CODEC_N_MAX; r->p++) {
+        if ((r->todo >> r->p & 1) == 0)
+            continue;
+        if (!r->writing)
+            return r->paging ? header_write(r, r->p, 0) : copy_write(r, r->p);
+        r->writing = false;
+        if (op->rc != 0)
+            return OP_BAD;
+    }
+    r->p = 0;
+    return OP_GO;
+}
+
+static enum st_op_next redist_copies(struct st_op *op)
+{
+    return headers_write((struct redist_op *)op);
+}
+
+/* The copies are stable, so they count, whatever becomes of the pages. */
+static enum st_op_next redist_keep(struct st_op *op)
+{
+    struct redist_op *r = (struct redist_op *)op;
+
+    for (unsigned p = 0; p < CODEC_N_MAX; p++) {
+        struct proj *proj = (r->todo >> p & 1) == 0 ? NULL : object_ready(op->obj, p);
+
+        if (proj == NULL)
+            continue;
+        proj->n_homes = op->ref.n_storages;
+        memcpy(proj->homes, r->headers[p].storages, sizeof(proj->homes));
+        proj->dist_generation = op->ref.dist_generation;
+    }
+    r->paging = true;
+    return OP_GO;
+}
+
+static enum st_op_next redist_pages(struct st_op *op)
+{
+    return headers_write((struct redist_op *)op);
+}
+
+static enum st_op_next partial_make(struct redist_op *r, unsigned p)
+{
+    struct st_op *op = &r->op;
+    enum st_op_next next = OP_GO;
+
+    if (r->making == REDIST_ASIDE) {
+        next = st_op_put_aside(op, p, 0);
+        if (next == OP_GO)
+            r->making = REDIST_CREATE;
+    }
+    if (next == OP_GO && r->making == REDIST_CREATE) {
+        next = st_op_create(op, p, 0, NULL);
+        if (next == OP_GO)
+            r->making = REDIST_PAGE;
+    }
+    if (next == OP_GO && r->making == REDIST_PAGE) {
+        next = st_op_first_page(op, p);
+        if (next == OP_GO)
+            r->making = REDIST_ASIDE;
+    }
+    return next;
+}
+
+/* As in place of a lost disk: what was never written in such a file is unknown. */
+static enum st_op_next redist_make(struct st_op *op)
+{
+    struct redist_op *r = (struct redist_op *)op;
+
+    for (; r->p < CODEC_N_MAX; r->p++) {
+        enum st_op_next next;
+
+        if ((r->make_partial >> r->p & 1) == 0 ||
+            (r->making == REDIST_ASIDE && object_ready(op->obj, r->p) != NULL))
+            continue;
+        next = partial_make(r, r->p);
+        if (next != OP_GO)
+            return next;
+    }
+    return OP_GO;
+}
+
+static void redist_step(struct st_op *op)
+{
+    static enum st_op_next (*const steps[])(struct st_op *) = {
+        redist_enter, redist_sync, redist_copies, redist_sync, redist_keep,
+        redist_pages, redist_sync, redist_make,   redist_sync,
+    };
+    const int n = (int)(sizeof(steps) / sizeof(steps[0]));
+    enum st_op_next next = OP_GO;
+
+    while (next == OP_GO && op->state < n) {
+        next = steps[op->state](op);
+        if (next == OP_GO)
+            op->state++;
+    }
+    if (next == OP_GO)
+        st_op_finish(op, ROZO__STATUS__OK);
+    else if (next == OP_BAD)
+        st_op_fail(op, op->rc);
+}
+
+static void redist_free(struct st_op *op)
+{
+    free(((struct redist_op *)op)->page);
+}
+
+static int redist_parse(struct redist_op *r, const Rozo__StRedistReq *req)
+{
+    struct st_op *op = &r->op;
+    int rc = req == NULL ? -EBADMSG
+                         : st_op_ref_check(op->st, op->call, req->ref, req->to_storage,
+                                           CAPABILITY_WRITE, &op->ref);
+
+    if (rc != 0)
+        return rc;
+    if (op->call->role != RPC_ROLE_NODE)
+        return -EACCES;
+    op->want = (UINT32_C(1) << codec_n(op->ref.codec)) - 1;
+    if (op->ref.dist_generation == 0 || (req->make_partial & ~op->want) != 0 ||
+        op->call->payload_len != 0)
+        return -EBADMSG;
+    r->make_partial = req->make_partial;
+    op->exclusive = op->any_homes = op->makes_partial = true;
+    op->front = malloc(PROJFILE_FRONT_BYTES);
+    r->page = malloc(PROJFILE_PAGE_BYTES);
+    return op->front == NULL || r->page == NULL ? -ENOMEM : 0;
+}
+
+void storage_handle_redist(struct storage *st, struct rpc_call *call)
+{
+    Rozo__StRedistReq *req = rozo__st_redist_req__unpack(NULL, call->msg_len, call->msg);
+    struct st_op *op =
+        st_op_new(st, call, sizeof(struct redist_op), redist_step, redist_free);
+    int rc;
+
+    if (op == NULL) {
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
+    } else {
+        rc = redist_parse((struct redist_op *)op, req);
+        if (rc != 0)
+            st_op_fail(op, rc);
+        else
+            st_op_start(op);
+    }
+    rozo__st_redist_req__free_unpacked(req, NULL);
+}

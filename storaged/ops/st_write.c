@@ -1,0 +1,470 @@
+/*
+ * st_write.c - ST_WRITE: a run of records into one projection file.
+ *
+ * In:     storage_handle_write(). Thread: the storio loop.
+ * Out:    struct disk, rpc_reply().
+ * Keeps:  nothing is written when any block of the run is stale; what may fail for lack of space is
+ *         done before anything old is touched (I12); what a record would replace stays until the journal's applier
+ *         takes it out.
+ * Ask:    st_write.h for who does which step; projfile.h and journal_record.h for the bytes, journal.h for what
+ *         happens next.
+ */
+#include "storaged/ops/st_write.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Most writes are small: they are given as much as they need. */
+int write_alloc(struct write_op *w)
+{
+    w->iov_max = 2 * w->n + 1;
+    w->iov = calloc(1, w->iov_max * sizeof(w->iov[0]) + w->n * sizeof(w->blocks[0]) +
+                           w->n * w->head_bytes);
+    if (w->iov == NULL)
+        return -ENOMEM;
+    w->blocks = (struct write_block *)(w->iov + w->iov_max);
+    w->old = (uint8_t *)(w->blocks + w->n);
+    return 0;
+}
+
+/* ---- the request ---- */
+
+/* Every header must say what the request says, and bodies be as long as headers say. */
+static int write_check_payload(struct write_op *w, const struct rpc_call *call)
+{
+    uint32_t hash = file_id_hash(&w->op.ref.id);
+    size_t at = w->n * w->head_bytes;
+
+    if (call->payload_len < at)
+        return -EBADMSG;
+    for (unsigned i = 0; i < w->n; i++) {
+        struct record_header h;
+        enum record_state state =
+            record_inspect(call->payload + i * w->head_bytes, hash, w->first + i,
+                           w->projection, w->op.ref.block_bytes, &h);
+
+        if (state == RECORD_IS_DAMAGED || h.version == 0)
+            return -EBADMSG;
+        w->blocks[i].version = h.version;
+        w->blocks[i].body_at = (uint32_t)at;
+        w->blocks[i].body_len =
+            state == RECORD_IS_DATA
+                ? (uint16_t)codec_row_bytes(w->op.ref.codec, h.user_bytes)
+                : 0;
+        at += w->blocks[i].body_len;
+        if (at > call->payload_len)
+            return -EBADMSG;
+        if (h.version > w->newest)
+            w->newest = h.version;
+    }
+    return at == call->payload_len ? 0 : -EBADMSG;
+}
+
+static int write_parse(struct write_op *w, const Rozo__StWriteReq *req)
+{
+    const struct rpc_call *call = w->op.call;
+    int rc = st_op_ref_check(w->op.st, call, req->ref, req->to_storage, CAPABILITY_WRITE,
+                             &w->op.ref);
+
+    if (rc != 0)
+        return rc;
+    if (req->projection >= codec_n(w->op.ref.codec))
+        return -EBADMSG;
+    if (req->n_records == 0 || req->n_records > BLOCKS_PER_REQUEST_MAX)
+        return -EBADMSG;
+    if (req->first_block > PROJFILE_BLOCKS_MAX - req->n_records)
+        return -EBADMSG;
+    w->projection = req->projection;
+    w->first = req->first_block;
+    w->n = req->n_records;
+    w->sync = req->sync;
+    w->payload = call->payload;
+    w->head_bytes =
+        RECORD_HEADER_BYTES + codec_overhang_bytes(w->op.ref.codec, req->projection);
+    w->op.want = UINT32_C(1) << req->projection;
+    w->op.exclusive = w->op.changes = true;
+    rc = write_alloc(w);
+    return rc != 0 ? rc : write_check_payload(w, call);
+}
+
+/* ---- life: each of these is called until it says OP_GO, in this order ---- */
+
+static enum st_op_next write_marks_first(struct write_op *w)
+{
+    return st_op_marks_first(&w->op);
+}
+
+static enum st_op_next write_enter(struct write_op *w)
+{
+    return st_op_enter(&w->op);
+}
+
+/* What lies below pending ones is older. */
+static bool heads_are_pending(const struct write_op *w)
+{
+    const struct pending_file *f = st_op_pending_file(&w->op);
+
+    for (unsigned i = 0; f != NULL && i < w->n; i++) {
+        if (journal_index_newest(journal_get_index(w->op.st->journal), f, w->projection,
+                                 w->first + i) == NULL)
+            return false;
+    }
+    return f != NULL && !f->unresolved;
+}
+
+enum st_op_next write_read_old(struct write_op *w)
+{
+    struct proj *proj = write_proj(w);
+
+    if (w->reading && w->op.rc != 0)
+        return OP_BAD;
+    while (proj != NULL && w->at < w->n) {
+        unsigned from = w->at, to = write_part_end(w, from);
+        uint8_t *old = w->old + from * w->head_bytes;
+
+        if (!w->reading &&
+            st_op_read_heads(&w->op, proj, w->first + from, to - from, old)) {
+            w->reading = true;
+            return OP_WAIT;
+        }
+        if (w->reading)
+            st_op_read_heads_done(&w->op, old);
+        w->reading = false;
+        w->at = to;
+    }
+    w->at = 0;
+    return OP_GO;
+}
+
+static enum st_op_next write_read_heads(struct write_op *w)
+{
+    bool none = write_proj(w) == NULL; /* any more: this may be the second time */
+
+    if (!none && (w->at > 0 || w->reading || !heads_are_pending(w)))
+        return write_read_old(w);
+    memset(w->old, 0, w->n * w->head_bytes);
+    return OP_GO;
+}
+
+static enum st_op_next write_judge_all(struct write_op *w)
+{
+    w->stale = write_find_stale(w);
+    if (w->stale == 0)
+        return OP_GO;
+    for (unsigned i = 0; i < w->n; i++) {
+        if (w->blocks[i].unbound)
+            proj_set_floor(write_proj(w), w->first + i, w->first + i + 1);
+    }
+    return st_op_bad(&w->op, -EREMCHG);
+}
+
+/*
+ * A damaged file tells nobody what is pending over it, so what all storages decided may well be older: that is held
+ * against what is left when it is put aside.
+ */
+static enum st_op_next write_versions(struct write_op *w)
+{
+    return write_proj(w) == NULL && st_op_is_decided(&w->op) ? OP_GO : write_judge_all(w);
+}
+
+/* A damaged file is in the way. */
+static enum st_op_next write_put_aside(struct write_op *w)
+{
+    enum st_op_next next = st_op_put_aside(&w->op, w->projection, w->newest);
+
+    if (next == OP_BAD && w->op.rc == -EREMCHG)
+        w->stale = w->newest;
+    if (next != OP_GO || write_proj(w) != NULL)
+        return next;
+    return write_judge_all(w); /* what was pending may be gone */
+}
+
+static enum st_op_next write_space(struct write_op *w)
+{
+    enum st_op_next next = OP_GO;
+
+    if (w->space > 0 && !w->measuring)
+        next = st_op_space(&w->op, w->space);
+    if (!w->measuring && (next != OP_BAD || w->op.rc != -ENOSPC || write_proj(w) == NULL))
+        return next;
+    w->measuring = true;
+    next = write_is_reserved(w);
+    if (next == OP_WAIT)
+        return next;
+    w->measuring = false;
+    if (next == OP_GO)
+        return next;
+    /* Other storages may have room and take all of the run. Were the records that it replaces left
+     * as they are here, neither the old nor the new would be on enough storages (I12): these go
+     * in place, they need no space, and then the run is refused. */
+    w->no_space = true;
+    return OP_GO;
+}
+
+/* Full: wait for room without the lock, and begin anew. */
+static enum st_op_next write_room(struct write_op *w)
+{
+    enum st_op_next next;
+
+    if (w->waiting) {
+        w->waiting = false;
+        st_op_enter_again(&w->op);
+        w->at = 0;
+        w->no_space = false;
+        w->op.state = 0; /* write_step() adds one: to write_enter() */
+        return OP_GO;
+    }
+    if (w->n_journal == 0)
+        return OP_GO;
+    next = st_op_journal_room(&w->op, false);
+    w->waiting = next == OP_WAIT;
+    return next;
+}
+
+/* From here on this writes. What it makes of the file, and heads that say "never written", count
+ * as much as the records. */
+static enum st_op_next write_begin(struct write_op *w)
+{
+    w->verifier = storage_verifier(w->op.st);
+    return OP_GO;
+}
+
+/* ---- the journal ---- */
+
+static bool to_journal(const struct write_op *w, unsigned i)
+{
+    return w->blocks[i].way == WAY_JOURNAL && !(w->no_space && w->blocks[i].needs_space);
+}
+
+/* The frame: header, heads, bodies; all of it where it lies. */
+static size_t append_iov(struct write_op *w)
+{
+    struct journal_record e = { .kind = JOURNAL_RECORDS,
+                                .file = st_op_file(&w->op),
+                                .projection = (uint8_t)w->projection,
+                                .first = w->first,
+                                .version = w->newest };
+    size_t len = JOURNAL_RECORD_HEADER_BYTES;
+
+    w->n_iov = 0;
+    write_iov_add(w, w->entry_header, JOURNAL_RECORD_HEADER_BYTES);
+    for (unsigned i = 0; i < w->n; i++) {
+        if (!to_journal(w, i))
+            continue;
+        e.blocks[i / 64] |= UINT64_C(1) << i % 64;
+        write_iov_add(w, write_new_head(w, i), w->head_bytes);
+        len += w->head_bytes;
+    }
+    for (unsigned i = 0; i < w->n; i++) {
+        if (!to_journal(w, i) || w->blocks[i].body_len == 0)
+            continue;
+        write_iov_add(w, w->payload + w->blocks[i].body_at, w->blocks[i].body_len);
+        len += w->blocks[i].body_len;
+    }
+    journal_record_put(w->entry_header, &e);
+    return len;
+}
+
+/* From here on readers see it. */
+static int append_index(struct write_op *w)
+{
+    struct journal_index *p = journal_get_index(w->op.st->journal);
+    struct storage_file file = st_op_file(&w->op);
+    struct pending_file *f = journal_index_get(p, &file, w->op.ref.codec);
+    size_t head_at = JOURNAL_RECORD_HEADER_BYTES, body_at = head_at;
+    int rc = f == NULL ? -ENOMEM : 0;
+
+    for (unsigned i = 0; i < w->n; i++)
+        body_at += to_journal(w, i) ? w->head_bytes : 0;
+    for (unsigned i = 0; i < w->n && rc == 0; i++) {
+        struct record_header h;
+
+        if (!to_journal(w, i))
+            continue;
+        record_header_get(write_new_head(w, i), &h);
+        rc = journal_index_add_record(p, f, w->op.entry, w->projection,
+                                      write_new_head(w, i), w->head_bytes, &h, body_at,
+                                      w->blocks[i].body_len, env_now_ns(w->op.st->env));
+        body_at += w->blocks[i].body_len;
+    }
+    if (f != NULL && (w->op.st->config.mutant & MUTANT_NO_COMMIT_RULE) != 0)
+        journal_commit_range(w->op.st->journal, &w->op.ref.id, 0, UINT64_MAX, UINT64_MAX);
+    else if (f != NULL && f->n_committed > 0)
+        journal_poke(w->op.st->journal, f);
+    return rc;
+}
+
+static enum st_op_next write_append(struct write_op *w)
+{
+    enum st_op_next next;
+    size_t len = 0;
+    bool any = false;
+
+    for (unsigned i = 0; i < w->n; i++)
+        any |= to_journal(w, i);
+    if (!any)
+        return OP_GO;
+    if (w->entry_header == NULL) {
+        w->entry_header = malloc(JOURNAL_RECORD_HEADER_BYTES);
+        if (w->entry_header == NULL)
+            return st_op_bad(&w->op, -ENOMEM);
+        len = append_iov(w);
+    }
+    next = st_op_append(&w->op, JOURNAL_RECORDS, w->iov, w->n_iov, len);
+    if (next == OP_BAD && w->op.rc == -ENOSPC)
+        w->op.rc = -EBUSY; /* overwriting needs no space (I12): some will be free soon */
+    if (next != OP_GO)
+        return next;
+    w->op.rc = append_index(w);
+    return w->op.rc == 0 ? OP_GO : OP_BAD;
+}
+
+/* Also when all went to the journal: what is there is given up when the file it is for is gone. */
+static bool needs_file_sync(const struct write_op *w)
+{
+    const struct proj *proj = write_proj(w);
+
+    return w->n_place + w->created > 0 ||
+           (proj != NULL && (proj->name_dirty || w->op.obj->syncing));
+}
+
+/* What went to the journal is loose until it is committed. */
+static void note_loose(struct write_op *w)
+{
+    unsigned from = 0, to = w->n;
+
+    while (from < to && to_journal(w, from))
+        from++;
+    while (to > from && to_journal(w, to - 1))
+        to--;
+    if (from < to)
+        unstable_ranges_add(&w->op.obj->unstable, w->first + from, w->first + to,
+                            w->newest);
+}
+
+static enum st_op_next write_sync(struct write_op *w)
+{
+    enum st_op_next next;
+
+    if (w->op.held != OP_HOLDS_NOTHING)
+        w->file_sync = w->sync && needs_file_sync(w);
+    st_op_unlock(&w->op);
+    if (w->no_space)
+        return st_op_bad(&w->op, -ENOSPC);
+    if (!w->sync && w->op.call->role == RPC_ROLE_CLIENT)
+        note_loose(w);
+    if (!w->sync)
+        return OP_GO;
+    if (!w->op.wal_joined && !w->op.syncing && w->n_journal + w->n_pending > 0)
+        st_op_wal_sync_start(&w->op);
+    next = st_op_sync_both(&w->op, w->file_sync);
+    if (next == OP_GO && w->verifier != storage_verifier(w->op.st))
+        return st_op_bad(&w->op,
+                         -EIO); /* somebody else's sync failed, perhaps on these bytes */
+    return next;
+}
+
+static void tell_handoff(struct write_op *w)
+{
+    const struct storage_config *config = &w->op.st->config;
+    struct storage_handoff what = { .projection = w->projection,
+                                    .first = w->first,
+                                    .end = w->first + w->n,
+                                    .version = w->newest };
+
+    if (config->handoff == NULL || w->op.call->role != RPC_ROLE_CLIENT ||
+        w->op.ref.storages[w->projection] == identity_storage_id(config->identity))
+        return;
+    what.file = st_op_file(&w->op);
+    config->handoff(config->handoff_arg, &what);
+}
+
+static void write_reply(struct write_op *w)
+{
+    Rozo__StWriteResp resp = ROZO__ST_WRITE_RESP__INIT;
+
+    resp.verifier = w->verifier;
+    resp.pending = w->n_journal + w->n_pending > 0;
+    resp.pressure = journal_has_pressure(w->op.st->journal);
+    tell_handoff(w);
+    st_op_finish_message(&w->op, ROZO__STATUS__OK, &resp.base);
+}
+
+static void write_refuse(struct write_op *w)
+{
+    Rozo__StWriteResp resp = ROZO__ST_WRITE_RESP__INIT;
+
+    if (w->op.rc != -EREMCHG) {
+        st_op_fail(&w->op, w->op.rc);
+        return;
+    }
+    resp.newest_version = w->stale;
+    st_op_finish_message(&w->op, ROZO__STATUS__STALE_VERSION, &resp.base);
+}
+
+enum st_op_next write_run(struct write_op *w,
+                          enum st_op_next (*const *steps)(struct write_op *), int n)
+{
+    enum st_op_next next = OP_GO;
+
+    while (next == OP_GO && w->op.state < n) {
+        next = steps[w->op.state](w);
+        if (next == OP_GO)
+            w->op.state++;
+    }
+    return next;
+}
+
+static void write_step(struct st_op *op)
+{
+    static enum st_op_next (*const steps[])(struct write_op *) = {
+        write_marks_first, write_enter,      write_read_heads, write_versions,
+        write_put_aside,   write_space,      write_room,       write_begin,
+        write_create,      write_find_fresh, write_page,       write_fill,
+        write_pieces,      write_note,       write_append,     write_sync,
+    };
+    struct write_op *w = (struct write_op *)op;
+    enum st_op_next next = write_run(w, steps, (int)(sizeof(steps) / sizeof(steps[0])));
+
+    if (next == OP_GO)
+        write_reply(w);
+    else if (next == OP_BAD)
+        write_refuse(w);
+}
+
+void write_free(struct st_op *op)
+{
+    struct write_op *w = (struct write_op *)op;
+
+    if (w->load != NULL)
+        journal_index_put_frame(journal_get_index(op->st->journal), w->load);
+    free(w->iov);
+    free(w->loaded);
+    free(w->entry_header);
+    free(w->fill);
+    free(w->noted);
+}
+
+void storage_handle_write(struct storage *st, struct rpc_call *call)
+{
+    Rozo__StWriteReq *req = rozo__st_write_req__unpack(NULL, call->msg_len, call->msg);
+    struct write_op *w =
+        (struct write_op *)st_op_new(st, call, sizeof(*w), write_step, write_free);
+    int rc = req == NULL ? -EBADMSG : 0;
+
+    if (w == NULL) {
+        rpc_reply_status(call, ROZO__STATUS__NO_MEMORY);
+        rozo__st_write_req__free_unpacked(req, NULL);
+        return;
+    }
+    if (rc == 0)
+        rc = write_parse(w, req);
+    if (rc == 0)
+        journal_commit(st->journal, &w->op.ref.id, req->durable, req->n_durable);
+    rozo__st_write_req__free_unpacked(req, NULL); /* NULL is fine */
+    if (rc != 0)
+        st_op_fail(&w->op, rc);
+    else
+        st_op_start(&w->op);
+}

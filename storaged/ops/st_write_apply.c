@@ -1,0 +1,305 @@
+/*
+ * st_write_apply.c - the applier's part of st_write.c: records of the journal that are committed go in place.
+ *
+ * In:     storage_apply_records(), from journal_apply.c. Thread: the storio loop.
+ * Out:    struct disk; which pending records are applied. What comes next is a sync, the journal's business.
+ * Keeps:  of a block only the newest committed version is written, and only when it is newer than what lies there;
+ *         what the journal lost of it becomes a damaged head, never the version below.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "storaged/ops/st_write.h"
+
+static enum st_op_next apply_enter(struct write_op *w)
+{
+    enum st_op_next next = st_op_enter(&w->op);
+
+    if (next != OP_GO)
+        return next;
+    if (w->op.obj->state[w->projection] == PROJ_DAMAGED)
+        return st_op_bad(&w->op, -EUCLEAN);
+    if (write_proj(w) ==
+        NULL) /* somebody took the file away: nothing is to be replaced */
+        w->n = 0;
+    return OP_GO;
+}
+
+static struct pending_record *apply_record(const struct write_op *w, unsigned i)
+{
+    struct pending_record *r =
+        journal_index_newest(journal_get_index(w->op.st->journal),
+                             st_op_pending_file(&w->op), w->projection, w->first + i);
+
+    while (r != NULL && !r->committed)
+        r = r->older;
+    return r;
+}
+
+/* Under the lock: which records are there now, and their heads. */
+static enum st_op_next apply_collect(struct write_op *w)
+{
+    size_t at = w->n * w->head_bytes;
+
+    for (unsigned i = 0; i < w->n; i++) {
+        struct write_block *b = &w->blocks[i];
+        const struct pending_record *r = apply_record(w, i);
+
+        if (r == NULL || r->applied)
+            continue;
+        b->way = WAY_PLACE;
+        b->version = r->version;
+        b->body_at = (uint32_t)at;
+        b->body_len = r->body_len;
+        at += r->body_len;
+        if (r->version > w->newest)
+            w->newest = r->version;
+    }
+    w->loaded = malloc(at + 1);
+    if (w->loaded == NULL)
+        return st_op_bad(&w->op, -ENOMEM);
+    w->payload = w->loaded;
+    return OP_GO;
+}
+
+/* Perhaps its page can be read later; or somebody heals it, and is let to. */
+static void apply_later(struct write_op *w, unsigned i)
+{
+    struct write_block *b = &w->blocks[i];
+    struct pending_record *r = apply_record(w, i);
+    bool went =
+        r == NULL || r->version != b->version; /* a commit took it away meanwhile */
+
+    b->way = WAY_NONE;
+    b->version = 0;
+    if (went)
+        return;
+    if (!r->unread) {
+        log_warn(
+            "block %llu of file %08x%08x%016llx: what the journal has of it cannot be read now",
+            (unsigned long long)(w->first + i), w->op.ref.id.export_id,
+            w->op.ref.id.generation, (unsigned long long)w->op.ref.id.ino);
+        st_op_tell_damaged(&w->op, w->first + i, w->first + i + 1);
+    }
+    r->unread = true;
+    journal_apply_later(w->op.st->journal, r->file);
+}
+
+/*
+ * What the journal lost of a version that is committed: nobody may take what lies below for the newest, so what goes in
+ * place is a head that says "damaged", until somebody heals it. What only cannot be read stays where it is as long as
+ * there is room for it.
+ */
+static void apply_check(struct write_op *w)
+{
+    for (unsigned i = 0; i < w->n; i++) {
+        struct write_block *b = &w->blocks[i];
+        uint8_t *head = w->loaded + i * w->head_bytes;
+        struct record_header h;
+
+        if (b->way == WAY_NONE)
+            continue;
+        record_header_get(head, &h);
+        if (h.crc == record_crc(head, head + RECORD_HEADER_BYTES,
+                                b->body_len > 0 ? w->head_bytes - RECORD_HEADER_BYTES : 0,
+                                w->payload + b->body_at, b->body_len))
+            continue;
+        if (b->unread && !journal_has_pressure(w->op.st->journal)) {
+            apply_later(w, i);
+            continue;
+        }
+        log_error(
+            "block %llu of file %08x%08x%016llx: what the journal had of it is damaged",
+            (unsigned long long)(w->first + i), w->op.ref.id.export_id,
+            w->op.ref.id.generation, (unsigned long long)w->op.ref.id.ino);
+        st_op_tell_damaged(&w->op, w->first + i, w->first + i + 1);
+        memset(head, 0, w->head_bytes);
+        damaged_head_put(head, w->op.obj->hash, w->projection, w->first + i, b->version,
+                         false);
+        b->body_len = 0;
+    }
+}
+
+/* Bodies, as many at a time as lie without a gap in one frame. */
+static enum st_op_next apply_load(struct write_op *w)
+{
+    struct journal_index *p = journal_get_index(w->op.st->journal);
+
+    if (w->load != NULL) {
+        journal_index_put_frame(p, w->load);
+        w->load = NULL;
+        if (w->op.rc != 0)
+            return OP_BAD;
+        if (w->op.dr.n_read != w->op.dr.len)
+            return st_op_bad(&w->op, -EIO);
+        for (; w->load_at < w->at; w->load_at++)
+            w->blocks[w->load_at].unread = w->op.dr.n_unread > 0;
+    }
+    while (w->at < w->n) {
+        struct write_block *b = &w->blocks[w->at];
+        struct pending_record *r = apply_record(w, w->at);
+        uint64_t len = 0, from;
+
+        if (b->way == WAY_NONE || r == NULL || r->version != b->version) {
+            b->way = WAY_NONE; /* it went meanwhile */
+            w->at++;
+            continue;
+        }
+        memcpy(w->loaded + w->at * w->head_bytes, r->head, w->head_bytes);
+        if (r->body_len == 0) {
+            w->at++;
+            continue;
+        }
+        w->load = r->entry;
+        w->load->n_refs++;
+        w->load_at = w->at;
+        from = r->body_at;
+        do {
+            memcpy(w->loaded + w->at * w->head_bytes, r->head, w->head_bytes);
+            len += r->body_len;
+            w->at++;
+            r = w->at < w->n ? apply_record(w, w->at) : NULL;
+        } while (r != NULL && r->entry == w->load && r->body_at == from + len &&
+                 r->body_len > 0 && w->blocks[w->at].way != WAY_NONE &&
+                 r->version == w->blocks[w->at].version);
+        w->op.iov = (struct iovec){ .iov_base = w->loaded + b->body_at, .iov_len = len };
+        w->op.dr = (struct disk_req){ .op = DISK_READ,
+                                      .file = w->load->place.file,
+                                      .offset = w->load->place.offset + from,
+                                      .len = len,
+                                      .iov = &w->op.iov,
+                                      .n_iov = 1 };
+        st_op_submit(&w->op);
+        return OP_WAIT;
+    }
+    w->at = 0;
+    apply_check(w);
+    return OP_GO;
+}
+
+/* Blocks that are known to have heads: what lies there is older, and nobody asks what it is. */
+static bool heads_are_older(const struct write_op *w)
+{
+    const struct pending_file *f = st_op_pending_file(&w->op);
+
+    return f != NULL && !f->unresolved &&
+           marks_cover(proj_written(write_proj(w)), w->first, w->first + w->n);
+}
+
+static enum st_op_next apply_read_old(struct write_op *w)
+{
+    if (w->at > 0 || w->reading || !heads_are_older(w))
+        return write_read_old(w);
+    memset(w->old, 0, w->n * w->head_bytes);
+    return OP_GO;
+}
+
+/* Only what is newer than what lies there. */
+static enum st_op_next apply_judge(struct write_op *w)
+{
+    bool blind = heads_are_older(w);
+
+    w->n_place = 0;
+    if (st_op_pending_file(&w->op) != NULL)
+        pending_file_marks_pass(st_op_pending_file(&w->op), w->first, w->first + w->n,
+                                w->newest);
+    for (unsigned i = 0; i < w->n; i++) {
+        struct write_block *b = &w->blocks[i];
+        struct record_header h;
+        size_t old_len;
+
+        if (b->way == WAY_NONE)
+            continue;
+        b->replaces = true;
+        w->n_place++;
+        if (blind)
+            continue;
+        if (write_old_version(w, i, &h, &old_len) > b->version && !b->lost) {
+            b->way = WAY_NONE;
+            w->n_place--;
+            continue;
+        }
+        b->needs_space = b->body_len > 0 && old_len == 0;
+    }
+    return OP_GO;
+}
+
+/* It lies there now; what comes next is a sync. */
+static void apply_done(struct write_op *w)
+{
+    struct pending_file *f = st_op_pending_file(&w->op);
+
+    for (unsigned i = 0; f != NULL && i < w->n; i++) {
+        struct pending_record *r =
+            journal_index_at_most(journal_get_index(w->op.st->journal), f, w->projection,
+                                  w->first + i, w->blocks[i].version);
+
+        if (r != NULL && r->committed && r->version == w->blocks[i].version)
+            r->applied = true;
+    }
+}
+
+/* No file, so nothing that these could replace: whoever removed it removed them. */
+static void apply_forget(struct write_op *w, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        for (struct pending_record *r = apply_record(w, i); r != NULL;
+             r = apply_record(w, i))
+            journal_index_remove_record(journal_get_index(w->op.st->journal), r);
+    }
+}
+
+static void apply_step(struct st_op *op)
+{
+    static enum st_op_next (*const steps[])(struct write_op *) = {
+        apply_enter,      apply_collect, apply_load, apply_read_old, apply_judge,
+        write_find_fresh, write_page,    write_fill, write_pieces,   write_note,
+    };
+    struct write_op *w = (struct write_op *)op;
+    unsigned n = w->n;
+    enum st_op_next next = OP_GO;
+
+    if (op->state == 0) {
+        next = apply_enter(w);
+        if (next == OP_GO && w->n == 0) {
+            apply_forget(w, n);
+            st_op_end_internal(op, 0);
+            return;
+        }
+        op->state = next == OP_GO;
+    }
+    if (next == OP_GO)
+        next = write_run(w, steps, (int)(sizeof(steps) / sizeof(steps[0])));
+    if (next == OP_GO)
+        apply_done(w);
+    if (next != OP_WAIT)
+        st_op_end_internal(op, next == OP_GO ? 0 : op->rc);
+}
+
+_Static_assert((int)APPLY_BLOCKS_MAX <= (int)BLOCKS_PER_REQUEST_MAX, "write_alloc()");
+
+int storage_apply_records(void *storage, struct pending_file *f, unsigned projection,
+                          uint64_t first, unsigned n, void (*done)(void *arg, int rc),
+                          void *arg)
+{
+    struct write_op *w = (struct write_op *)st_op_new_internal(
+        storage, f, sizeof(*w), apply_step, write_free, done, arg);
+
+    if (w == NULL)
+        return -ENOMEM;
+    w->projection = projection;
+    w->first = first;
+    w->n = n;
+    w->head_bytes = RECORD_HEADER_BYTES + codec_overhang_bytes(f->codec, projection);
+    w->op.want = UINT32_C(1) << projection;
+    w->op.exclusive = true;
+    if (write_alloc(w) != 0) {
+        w->op.internal_done = NULL;
+        st_op_free(&w->op);
+        return -ENOMEM;
+    }
+    st_op_start(&w->op);
+    return 0;
+}

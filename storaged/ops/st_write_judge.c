@@ -1,0 +1,199 @@
+/*
+ * st_write_judge.c - ST_WRITE: what is there already, is it newer, and which way does each block go?
+ *
+ * In:     steps of st_write.c and st_write_apply.c. Thread: the storio loop.
+ * Out:    the blocks of struct write_op; nothing is written here.
+ * Keeps:  nothing is written when any block of the run is stale; what may have been lost here counts as
+ *         newer than it can have been; what a record would replace stays: only certain holes are
+ *         filled in place.
+ * Ask:    docs/ARCHITECTURE.md, versions.
+ */
+#include <string.h>
+
+#include "storaged/ops/st_write.h"
+
+uint64_t write_old_version(struct write_op *w, unsigned i, struct record_header *h,
+                           size_t *body_len)
+{
+    struct proj *proj = write_proj(w);
+    uint64_t block = w->first + i;
+    uint64_t mark = proj == NULL ? 0 : marks_find(proj_marks(proj), block);
+    enum record_state state =
+        st_op_inspect(&w->op, w->projection, block, w->old + i * w->head_bytes, h);
+
+    *body_len = 0;
+    if (state ==
+        RECORD_IS_DAMAGED) { /* nothing of the head counts; but what was there? */
+        uint64_t lost = 0;
+
+        if (!st_op_is_decided(&w->op)) /* by what all storages say */
+            w->blocks[i].unbound =
+                !proj_lost_floor(proj, block, w->old + i * w->head_bytes, &lost);
+        h->version = 0;
+        w->blocks[i].lost = true;
+        return lost > mark ? lost : mark;
+    }
+    if (h->version < mark) {
+        h->version = 0;
+        return mark;
+    }
+    if (state == RECORD_IS_DATA)
+        *body_len = codec_row_bytes(w->op.ref.codec, h->user_bytes);
+    return h->version;
+}
+
+/* The same record again may: it heals a torn one. So may a hole where a mark made it one. */
+static bool is_stale(struct write_op *w, unsigned i, uint64_t old,
+                     const struct record_header *h, const uint8_t *old_head)
+{
+    struct record_header new;
+
+    record_header_get(write_new_head(w, i), &new);
+    if (new.version != old || w->blocks[i].lost) /* records of one version are the same */
+        return new.version < old;
+    if (h->version == old) /* what all storages decided is right: rot is in the head */
+        return !st_op_is_decided(&w->op) &&
+               memcmp(write_new_head(w, i), old_head, RECORD_HEADER_BYTES) != 0;
+    return new.flags != RECORD_HOLE;
+}
+
+/* Was something here that a power loss or a fault took? Where a file as a whole is in doubt nobody knows. */
+static bool is_certain_hole(const struct write_op *w, unsigned i)
+{
+    const struct proj *proj = write_proj(w);
+    const uint8_t *head = w->old + i * w->head_bytes;
+    struct record_header h;
+
+    if (proj == NULL)
+        return true;
+    if (record_header_is_zero(head)) /* of a partial file it may have been something */
+        return marks_find(proj_written(proj), w->first + i) == 0;
+    return st_op_inspect(&w->op, w->projection, w->first + i, head, &h) ==
+               RECORD_IS_HOLE &&
+           h.version == 0;
+}
+
+/* What lies in place of block i, and a mark that is pending over it. */
+static uint64_t judge_place(struct write_op *w, unsigned i, uint64_t mark, bool *stale)
+{
+    struct write_block *b = &w->blocks[i];
+    struct record_header h;
+    size_t old_len;
+    uint64_t old = write_old_version(w, i, &h, &old_len);
+
+    /* A record that lies there has its page: a longer one of the same slot needs no other. Were
+     * it refused here and taken elsewhere, neither would be whole any more (I12). */
+    b->needs_space = b->body_len > 0 && old_len == 0;
+    b->replaces = old != 0;
+    b->way = mark == 0 && is_certain_hole(w, i) ? WAY_PLACE : WAY_JOURNAL;
+    if (mark >= old) {
+        old = mark;
+        h.version = 0;
+    }
+    *stale |= is_stale(w, i, old, &h, w->old + i * w->head_bytes);
+    return old;
+}
+
+/* A pending record counts as if it lay in place; what does is older. */
+static uint64_t judge_pending(struct write_op *w, unsigned i,
+                              const struct pending_record *r, uint64_t mark, bool *stale)
+{
+    struct write_block *b = &w->blocks[i];
+    struct record_header h;
+    uint64_t old = mark;
+
+    record_header_get(r->head, &h);
+    if (h.version < mark)
+        h.version = 0;
+    else
+        old = h.version;
+    if (r->damaged &&
+        old ==
+            r->version) /* any record of it heals it; or one that all storages decided */
+        *stale |= b->version < old && !st_op_is_decided(&w->op);
+    else
+        *stale |= is_stale(w, i, old, &h, r->head);
+    b->needs_space = b->body_len > 0 && r->body_len == 0;
+    b->is_here = !r->damaged && !r->unread && h.version == b->version &&
+                 st_op_frame_is_good(&w->op, r->entry);
+    b->way = WAY_JOURNAL;
+    return old;
+}
+
+/* Does what lies in place of block i count, and not r? Only when nobody could look at the start. */
+static bool is_below_place(const struct write_op *w, unsigned i,
+                           const struct pending_record *r)
+{
+    const struct proj *proj = write_proj(w);
+    uint64_t block = w->first + i;
+    struct record_header h;
+
+    if (!r->file->unresolved || proj == NULL)
+        return false;
+    return marks_find(proj_marks(proj), block) > r->version ||
+           (st_op_inspect(&w->op, w->projection, block, w->old + i * w->head_bytes, &h) !=
+                RECORD_IS_DAMAGED &&
+            h.version > r->version);
+}
+
+/* Which way block i goes; sets what it needs. Returns the version that it replaces. */
+static uint64_t write_judge(struct write_op *w, unsigned i, const struct pending_file *f,
+                            bool *stale)
+{
+    struct write_block *b = &w->blocks[i];
+    uint64_t block = w->first + i;
+    uint64_t mark = pending_file_mark_over(f, block, UINT64_MAX), old;
+    const struct pending_record *r = journal_index_newest(
+        journal_get_index(w->op.st->journal), f, w->projection, block);
+
+    b->is_here = b->lost = b->unbound = b->replaces = false;
+    if (r != NULL && is_below_place(w, i, r))
+        r = NULL;
+    old =
+        r != NULL ? judge_pending(w, i, r, mark, stale) : judge_place(w, i, mark, stale);
+    if ((w->op.st->config.mutant & MUTANT_NO_JOURNAL) != 0)
+        b->way = WAY_PLACE;
+    return old;
+}
+
+/* Who is behind a fence may only say again what is here. */
+static bool is_fenced(const struct write_op *w, unsigned i, uint32_t fence,
+                      uint64_t newest)
+{
+    return version_epoch(w->blocks[i].version) <= fence && newest != w->blocks[i].version;
+}
+
+uint64_t write_find_stale(struct write_op *w)
+{
+    const struct pending_file *f = st_op_pending_file(&w->op);
+    uint32_t fence =
+        st_op_is_decided(&w->op) ? 0 : journal_fence(w->op.st->journal, &w->op.ref.id);
+    uint64_t newest = 0;
+    bool stale = false;
+
+    w->space = w->n_place = w->n_journal = w->n_pending = 0;
+    for (unsigned i = 0; i < w->n; i++) {
+        struct write_block *b = &w->blocks[i];
+        uint64_t old = write_judge(w, i, f, &stale);
+
+        if (fence != 0 && is_fenced(w, i, fence, old)) {
+            stale = true;
+            old = version_make(fence, UINT32_MAX) > old ? version_make(fence, UINT32_MAX)
+                                                        : old;
+        }
+        if (old > newest)
+            newest = old;
+        if (b->is_here) { /* the same is pending */
+            b->way = WAY_NONE;
+            w->n_pending++;
+            continue;
+        }
+        w->n_place += b->way == WAY_PLACE;
+        w->n_journal += b->way == WAY_JOURNAL;
+        if (b->needs_space)
+            w->space += w->head_bytes + b->body_len;
+    }
+    if ((w->op.st->config.mutant & MUTANT_NO_VERSION_CHECK) != 0)
+        return 0;
+    return stale ? newest : 0;
+}

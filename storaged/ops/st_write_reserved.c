@@ -1,0 +1,81 @@
+/*
+ * st_write_reserved.c - ST_WRITE without free space: was it reserved for the blocks of the
+ * run?
+ *
+ * In:     write_space(), a step of st_write.c. Thread: the storio loop.
+ * Out:    struct disk.
+ * Keeps:  a write into a range that ST_ALLOC granted is not refused for lack of space.
+ *         The file system knows what is reserved, so a restart forgets none of it.
+ */
+#include <errno.h>
+
+#include "storaged/ops/st_write.h"
+
+/* All blocks of [from, to) that need space lie between these; empty if none does. */
+static struct mark_range needy_blocks(const struct write_op *w, unsigned from,
+                                      unsigned to)
+{
+    while (from < to && !w->blocks[from].needs_space)
+        from++;
+    while (to > from && !w->blocks[to - 1].needs_space)
+        to--;
+    return (struct mark_range){ .first = w->first + from, .end = w->first + to };
+}
+
+/* The bytes of these blocks' bodies, or of the heads that are written with theirs. */
+static struct disk_range needy_bytes(const struct write_op *w, struct mark_range r)
+{
+    const struct geometry *g = &write_proj(w)->geo;
+    uint64_t unit = g->unit_blocks;
+
+    if (w->measuring_bodies)
+        return (struct disk_range){ geometry_body_at(g, r.first),
+                                    geometry_body_at(g, r.end - 1) + g->stride };
+    return (struct disk_range){ geometry_head_at(g, r.first / unit * unit),
+                                geometry_head_at(g, (r.end - 1) / unit * unit) +
+                                    unit * g->head_bytes };
+}
+
+static enum st_op_next ends(struct write_op *w, enum st_op_next next)
+{
+    w->at = 0;
+    w->measured = 0;
+    w->measuring_bodies = false;
+    return next == OP_BAD ? st_op_bad(&w->op, -ENOSPC) : next;
+}
+
+/* One stretch of the bytes; OP_GO: all of them have space. */
+static enum st_op_next measure(struct write_op *w, struct disk_range bytes)
+{
+    if (w->measured != 0) { /* an answer */
+        if (w->op.rc != 0 || !w->op.dr.mapped || w->op.dr.next <= w->measured)
+            return OP_BAD;
+        w->measured = w->op.dr.next;
+    } else {
+        w->measured = bytes.from;
+    }
+    if (w->measured >= bytes.to) {
+        w->measured = 0;
+        return OP_GO;
+    }
+    st_op_disk(&w->op, DISK_MAPPED, write_proj(w), w->measured, bytes.to - w->measured);
+    return OP_WAIT;
+}
+
+enum st_op_next write_is_reserved(struct write_op *w)
+{
+    while (w->at < w->n) {
+        unsigned to = write_part_end(w, w->at);
+        struct mark_range r = needy_blocks(w, w->at, to);
+        enum st_op_next next = OP_GO;
+
+        if (r.first < r.end)
+            next = measure(w, needy_bytes(w, r));
+        if (next != OP_GO)
+            return next == OP_BAD ? ends(w, next) : next;
+        if (w->measuring_bodies)
+            w->at = to;
+        w->measuring_bodies = !w->measuring_bodies;
+    }
+    return ends(w, OP_GO);
+}

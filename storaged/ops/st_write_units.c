@@ -1,0 +1,238 @@
+/*
+ * st_write_units.c - ST_WRITE: a new file, and the blocks beside those written.
+ *
+ * In:     steps of st_write.c and st_write_apply.c. Thread: the storio loop.
+ * Out:    struct disk: the file, heads that say "never written", pages of marks.
+ * Keeps:  a unit of blocks is noted as written only when every block of it has a head: from then on a zero
+ *         head is one that was lost.
+ * Ask:    projfile.h for units, marks and their pages.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "storaged/ops/st_write.h"
+
+enum { UNITS_MAX = 16 /* of a run, at most */ };
+
+enum fill_state { FILL_NEXT, FILL_READING, FILL_WRITING };
+
+static unsigned unit_blocks(const struct write_op *w)
+{
+    struct geometry g;
+
+    geometry_init(&g, w->op.ref.codec, w->projection);
+    return g.unit_blocks;
+}
+
+/* The units of the run, as blocks. */
+static struct mark_range write_units(const struct write_op *w)
+{
+    unsigned unit = unit_blocks(w);
+
+    return (struct mark_range){
+        .first = w->first / unit * unit,
+        .end = (w->first + w->n + unit - 1) / unit * unit,
+        .version = generation_of_note(w->op.st->config.generations),
+    };
+}
+
+enum st_op_next write_create(struct write_op *w)
+{
+    struct mark_range units;
+
+    if (write_proj(w) != NULL)
+        return OP_GO;
+    assert(w->op.call != NULL); /* the applier only replaces */
+    w->created = true;
+    units = write_units(w);
+    return st_op_create(&w->op, w->projection, version_epoch(w->newest), &units);
+}
+
+/* ---- the rest of the unit: who was never written gets a head that says so ---- */
+
+static uint64_t unit_first(const struct write_op *w, unsigned unit)
+{
+    unsigned blocks = write_proj(w)->geo.unit_blocks;
+
+    return (w->first / blocks + unit) * blocks;
+}
+
+static bool unit_has_place(const struct write_op *w, uint64_t first)
+{
+    unsigned blocks = write_proj(w)->geo.unit_blocks;
+
+    for (uint64_t b = first; b < first + blocks; b++) {
+        if (b >= w->first && b < w->first + w->n &&
+            w->blocks[b - w->first].way == WAY_PLACE)
+            return true;
+    }
+    return false;
+}
+
+/* Which units are new? Of a partial file none ever is: what it says of the others stays unknown. */
+enum st_op_next write_find_fresh(struct write_op *w)
+{
+    struct proj *proj = write_proj(w);
+    unsigned blocks = proj->geo.unit_blocks;
+    unsigned n = (unsigned)((w->first + w->n - 1) / blocks - w->first / blocks) + 1;
+
+    w->fresh = 0;
+    for (unsigned u = 0; u < n && !proj->partial && !w->no_space; u++) {
+        uint64_t first = unit_first(w, u);
+
+        if (!marks_cover(proj_written(proj), first, first + blocks) &&
+            (w->created || unit_has_place(w, first)))
+            w->fresh |= (uint16_t)(1u << u);
+    }
+    return OP_GO;
+}
+
+/* Heads of holes where nothing is; how many. What was lost stays lost. */
+static unsigned fill_holes(struct write_op *w, uint64_t first)
+{
+    struct proj *proj = write_proj(w);
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < proj->geo.unit_blocks; i++) {
+        uint8_t *p = w->fill + i * proj->geo.head_bytes;
+
+        if (!record_header_is_zero(p) || marks_find(proj_written(proj), first + i) != 0)
+            continue;
+        hole_head_put(p, w->op.obj->hash, w->projection, first + i, 0);
+        n++;
+    }
+    return n;
+}
+
+/*
+ * A page first: of a later epoch than those there know of; and before a file gets longer than its
+ * header tells, because without any page that would look like a file that lost them.
+ */
+enum st_op_next write_page(struct write_op *w)
+{
+    struct proj *proj = write_proj(w);
+    bool first_page = proj->marks_slot < 0 && w->fresh != 0 && !w->created;
+
+    if (w->n_place == 0 && !w->created)
+        return OP_GO;
+    if (version_epoch(w->newest) <= proj->epoch && !first_page && w->op.marks_state == 0)
+        return OP_GO;
+    return st_op_write_marks(&w->op, w->projection, proj_marks(proj), proj_written(proj),
+                             version_epoch(w->newest));
+}
+
+/* One unit: read, fill, write. */
+static enum st_op_next fill_unit(struct write_op *w, uint64_t first)
+{
+    struct proj *proj = write_proj(w);
+    size_t len = proj->geo.unit_blocks * proj->geo.head_bytes;
+
+    switch ((enum fill_state)w->filling) {
+    case FILL_NEXT:
+        if (w->fill == NULL && (w->fill = malloc(len)) == NULL)
+            return st_op_bad(&w->op, -ENOMEM);
+        if (st_op_read_heads(&w->op, proj, first, proj->geo.unit_blocks, w->fill)) {
+            w->filling = FILL_READING;
+            return OP_WAIT;
+        }
+        break;
+    case FILL_READING:
+        if (w->op.rc != 0)
+            return OP_BAD;
+        st_op_read_heads_done(&w->op, w->fill);
+        break;
+    case FILL_WRITING:
+        w->filling = FILL_NEXT;
+        return w->op.rc != 0 ? OP_BAD : OP_GO;
+    }
+    w->filling = FILL_NEXT;
+    if (fill_holes(w, first) == 0)
+        return OP_GO;
+    w->filling = FILL_WRITING;
+    w->iov[0] = (struct iovec){ .iov_base = w->fill, .iov_len = len };
+    st_op_write(&w->op, proj, geometry_head_at(&proj->geo, first), w->iov, 1, len);
+    return OP_WAIT;
+}
+
+/* Of a file just made also the whole ones: its header says that they have heads. */
+static bool unit_needs_fill(const struct write_op *w, unsigned unit)
+{
+    uint64_t first = unit_first(w, unit);
+    uint64_t end = first + write_proj(w)->geo.unit_blocks;
+    bool is_whole = w->first <= first && end <= w->first + w->n;
+
+    return (w->fresh >> unit & 1) != 0 && (w->created || !is_whole || w->n_place < w->n);
+}
+
+enum st_op_next write_fill(struct write_op *w)
+{
+    if (w->undoing)
+        return st_op_create_undo(&w->op, w->projection);
+    for (; w->unit < UNITS_MAX; w->unit++) {
+        enum st_op_next next = OP_GO;
+
+        if (unit_needs_fill(w, w->unit))
+            next = fill_unit(w, unit_first(w, w->unit));
+        if (next == OP_BAD && w->created) {
+            w->undoing = true;
+            return st_op_create_undo(&w->op, w->projection);
+        }
+        if (next != OP_GO)
+            return next;
+    }
+    return OP_GO;
+}
+
+/* All blocks of the fresh units have heads now: note that. */
+static struct marks *write_note_make(struct write_op *w)
+{
+    struct proj *proj = write_proj(w);
+    uint64_t generation = generation_of_note(w->op.st->config.generations);
+    struct marks *noted = malloc(sizeof(*noted));
+
+    if (noted == NULL)
+        return NULL;
+    proj_written_copy(proj, noted);
+    for (unsigned u = 0; u < UNITS_MAX; u++) {
+        uint64_t first, end;
+
+        if ((w->fresh >> u & 1) == 0)
+            continue;
+        first = unit_first(w, u);
+        end = first + proj->geo.unit_blocks;
+        while (marks_newest(noted, first, end) != 0 && !marks_cut(noted, first, end))
+            marks_remove(noted, marks_smallest(noted));
+        while (noted->n + 2 > MARKS_MAX && !marks_fits(noted, first, end, generation))
+            marks_remove(noted, marks_smallest(noted));
+        marks_apply(noted, first, end, generation);
+    }
+    return noted;
+}
+
+/*
+ * A page for it; the header says it already when this write made the file. While a sync is under
+ * way nobody waits for that: the next write takes it along.
+ */
+enum st_op_next write_note(struct write_op *w)
+{
+    struct proj *proj = write_proj(w);
+    enum st_op_next next;
+
+    if (!w->noting && w->fresh == 0 && !proj->unsaved)
+        return OP_GO;
+    if (w->noted == NULL && (w->noted = write_note_make(w)) == NULL)
+        return st_op_bad(&w->op, -ENOMEM);
+    if (!w->noting && (w->created || w->op.obj->syncing)) {
+        proj->unsaved |= !w->created;
+        w->op.rc = proj_written_keep(proj, w->noted);
+        return w->op.rc == 0 ? OP_GO : OP_BAD;
+    }
+    w->noting = true;
+    next = st_op_write_marks(&w->op, w->projection, proj_marks(proj), w->noted, 0);
+    if (next != OP_BAD)
+        return next;
+    proj->unsaved = true; /* the records are here: no room for the note harms nobody */
+    w->op.rc = proj_written_keep(proj, w->noted);
+    return w->op.rc == 0 ? OP_GO : OP_BAD;
+}
