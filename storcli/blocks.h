@@ -75,10 +75,13 @@ struct storcli_target {
 int storcli_file_open(struct storcli *cli, const struct storcli_target *target,
                       struct storcli_file **out);
 /**
- * A new capability (say, now also for writing), and the session for what begins from now on (0: as before); the rest must be as before
- * (-EINVAL).
+ * Takes a new capability (say, now also for writing), and the session for what begins from now on (0: as before).
+ * With a higher dist_generation also the storages: what is under way ends first, with -EREMOTE, and what
+ * begins until then waits. Those of a lower one are ignored. The rest must be as before (-EINVAL).
  */
 int storcli_file_update(struct storcli_file *file, const struct storcli_target *target);
+/** The newest generation that storcli_file_update() was given. */
+uint32_t storcli_file_dist_generation(const struct storcli_file *file);
 /** No operation on it may be under way. The file is gone for its caller; see storcli_drain(). */
 void storcli_file_close(struct storcli_file *file);
 const struct codec *storcli_file_codec(const struct storcli_file *file);
@@ -86,7 +89,7 @@ const struct codec *storcli_file_codec(const struct storcli_file *file);
 /**
  * 0 or -EIO (not enough storages until the deadline, or one of them says that our session is over), -ESTALE (somebody wrote with a newer
  * epoch: get a fresh one and repeat), -ENOSPC, -EACCES (capability refused: get a fresh one),
- * -ENOMEM.
+ * -ENOMEM, -EREMOTE (the file lies on other storages by now: get its ref, and repeat).
  */
 typedef void storcli_done_cb(void *arg, int rc);
 

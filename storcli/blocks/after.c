@@ -428,6 +428,34 @@ bool after_must_wait(struct storcli_file *file)
            now_ns - a->telling_ns < ms_ns(TELL_WAIT_MS);
 }
 
+/* ---- another distribution ---- */
+
+void after_replaced(struct storcli_file *file, unsigned candidate)
+{
+    struct after_call *call = file->after.calls;
+
+    while (call != NULL) {
+        if (call->candidate != candidate) {
+            call = call->next;
+            continue;
+        }
+        rpc_cancel(&call->rq);
+        call->rq.done(&call->rq, -ECANCELED);
+        call = file->after.calls; /* that one is gone */
+    }
+    missed_replaced(&file->after.missed, candidate);
+    missed_replaced(&file->after.telling, candidate);
+}
+
+void after_relocated(struct storcli_file *file)
+{
+    struct after *a = &file->after;
+
+    a->n_sync_failed = a->n_commit_failed = a->n_tell_failed = 0;
+    a->sync_at_ns = a->commit_at_ns = a->tell_at_ns = 0;
+    after_look(file);
+}
+
 /* ---- hints ---- */
 
 static void on_check_answer(struct rpc_request *rq, int rc)

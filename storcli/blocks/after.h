@@ -71,6 +71,10 @@ bool after_has_untold(const struct storcli_file *file);
 /** A read found that these blocks are damaged, stale or missing at a home that is up. */
 void after_check(struct storcli_file *file, unsigned candidate, uint64_t first_block,
                  uint64_t n_blocks);
+/** Another storage is in this candidate's place: requests to the old one end, and notes do not name it. */
+void after_replaced(struct storcli_file *file, unsigned candidate);
+/** The file has another distribution: what failed with the old one is tried again soon. */
+void after_relocated(struct storcli_file *file);
 /** A sync began. */
 void after_sync_began(struct storcli_file *file);
 /** A sync that nobody asked for ended. */

@@ -204,6 +204,12 @@ void commit_forget(struct commit *c, unsigned candidate)
         c->epochs[i].pending &= ~(1u << candidate);
 }
 
+void commit_replaced(struct commit *c, unsigned candidate)
+{
+    commit_forget(c, candidate);
+    c->told_no[candidate] = 0;
+}
+
 uint64_t commit_newest(const struct commit *c)
 {
     uint64_t newest = 0;

@@ -78,6 +78,9 @@ void commit_told(struct commit *c, unsigned candidate, uint32_t no);
 /** It will not listen: forget what waits there. */
 void commit_forget(struct commit *c, unsigned candidate);
 
+/** Another storage is in this candidate's place: nothing is pending there, and it was told nothing. */
+void commit_replaced(struct commit *c, unsigned candidate);
+
 /** The newest version that was acknowledged, of all epochs; 0: none. */
 uint64_t commit_newest(const struct commit *c);
 

@@ -118,6 +118,22 @@ void *op_new(struct storcli_file *file, size_t size_bytes, storcli_done_cb *done
     return op;
 }
 
+void engine_op_begin(struct op *op, uint64_t need_bytes, void (*run)(struct op *op))
+{
+    struct storcli_file *file = op->file;
+
+    if (!engine_is_relocating(file)) {
+        op_start(op, need_bytes, run);
+        return;
+    }
+    op->run = run;
+    op->need_bytes = need_bytes;
+    op->next = NULL;
+    *file->held_tail = op;
+    file->held_tail = &op->next;
+    file->n_held++;
+}
+
 void op_start(struct op *op, uint64_t need_bytes, void (*run)(struct op *op))
 {
     struct storcli *cli = op->file->cli;
@@ -146,15 +162,17 @@ static bool waits_leave(struct storcli *cli, struct op *op)
 
 static void op_free(struct op *op)
 {
-    struct storcli *cli = op->file->cli;
+    struct storcli_file *file = op->file;
+    struct storcli *cli = file->cli;
 
     assert(!op->task.queued);
-    assert(op->file->n_ops > 0 && cli->memory_used >= op->need_bytes);
+    assert(file->n_ops > 0 && cli->memory_used >= op->need_bytes);
     cli->memory_used -= op->need_bytes;
-    op->file->n_ops--;
+    file->n_ops--;
     cli->n_ops--;
     free(op);
     ops_admit(cli);
+    engine_relocate_look(file);
 }
 
 void op_drop(struct op *op)
@@ -175,7 +193,7 @@ void op_end(struct op *op, int rc)
 
 /* ---- storages ---- */
 
-static struct peer *peer_get(struct storcli *cli, uint32_t storage_id)
+struct peer *engine_peer_get(struct storcli *cli, uint32_t storage_id)
 {
     struct peer *peer;
 
@@ -263,6 +281,7 @@ static void file_free(struct storcli_file *file)
 {
     after_stop(file);
     unsynced_free(&file->unsynced);
+    free(file->next);
     free(file);
 }
 
@@ -369,7 +388,7 @@ void storcli_free(struct storcli *cli)
 }
 
 /* Messages begin with the packed FileRef: protobuf fields may be put one behind another. */
-static int ref_pack(struct storcli_file *file)
+int engine_ref_pack(struct storcli_file *file)
 {
     const struct storcli_target *target = &file->target;
     Rozo__FileRef ref = ROZO__FILE_REF__INIT;
@@ -402,7 +421,7 @@ size_t engine_msg_begin(const struct storcli_file *file, uint8_t msg[MSG_BYTES_M
     return file->ref_len;
 }
 
-static int target_check(const struct storcli_target *target)
+int engine_target_check(const struct storcli_target *target)
 {
     const struct codec_layout *layout = codec_layout(target->layout);
 
@@ -425,12 +444,19 @@ static int target_check(const struct storcli_target *target)
     return 0;
 }
 
+void engine_count_candidates(struct storcli_file *file)
+{
+    file->c = file->target.n_storages;
+    file->q_read = quorum_read(file->k, file->c);
+    file->q_write = quorum_write(codec_layout(file->target.layout), file->c);
+}
+
 int storcli_file_open(struct storcli *cli, const struct storcli_target *target,
                       struct storcli_file **out)
 {
     const struct codec_layout *layout = codec_layout(target->layout);
     struct storcli_file *file;
-    int rc = target_check(target);
+    int rc = engine_target_check(target);
 
     if (rc != 0)
         return rc;
@@ -442,16 +468,15 @@ int storcli_file_open(struct storcli *cli, const struct storcli_target *target,
     file->codec = codec_get(target->codec, target->layout, target->block_bytes);
     file->k = layout->k;
     file->n = layout->n;
-    file->c = target->n_storages;
-    file->q_read = quorum_read(file->k, file->c);
-    file->q_write = quorum_write(layout, file->c);
+    file->held_tail = &file->held;
+    engine_count_candidates(file);
     file->file_hash = file_id_hash(&target->id);
     file->row_bytes = codec_row_bytes(file->codec, target->block_bytes);
     commit_init(&file->commit);
     after_init(file);
-    rc = ref_pack(file);
+    rc = engine_ref_pack(file);
     for (unsigned i = 0; rc == 0 && i < file->c; i++) {
-        file->peer[i] = peer_get(cli, target->storages[i]);
+        file->peer[i] = engine_peer_get(cli, target->storages[i]);
         if (file->peer[i] == NULL)
             rc = -ENOMEM;
     }
@@ -462,62 +487,6 @@ int storcli_file_open(struct storcli *cli, const struct storcli_target *target,
     cli->n_files++;
     *out = file;
     return 0;
-}
-
-/*
- * Takes another distribution. Places keep their meaning: storages are only appended, or take the
- * place of lost ones. So operations under way go on, and hear at once that more candidates count.
- */
-static int file_move(struct storcli_file *file, const struct storcli_target *target)
-{
-    struct storcli_target *old = &file->target;
-    unsigned c = target->n_storages;
-
-    if (target->dist_generation == old->dist_generation)
-        return c == old->n_storages && memcmp(target->storages, old->storages,
-                                              c * sizeof(old->storages[0])) == 0
-                   ? 0
-                   : -EINVAL;
-    if (c < old->n_storages)
-        return -EINVAL;
-    for (unsigned i = 0; i < c; i++) {
-        struct peer *peer = peer_get(file->cli, target->storages[i]);
-
-        if (peer == NULL)
-            return -ENOMEM;
-        file->peer[i] = peer;
-        old->storages[i] = target->storages[i];
-    }
-    old->dist_generation = target->dist_generation;
-    old->n_storages = (uint8_t)c;
-    file->c = c;
-    file->q_read = quorum_read(file->k, c);
-    file->q_write = quorum_write(codec_layout(old->layout), c);
-    return 0;
-}
-
-int storcli_file_update(struct storcli_file *file, const struct storcli_target *target)
-{
-    const struct storcli_target *old = &file->target;
-    int rc = target_check(target);
-
-    if (rc != 0)
-        return rc;
-    if (target->id.export_id != old->id.export_id ||
-        target->id.generation != old->id.generation || target->id.ino != old->id.ino ||
-        target->codec != old->codec || target->layout != old->layout ||
-        target->block_bytes != old->block_bytes)
-        return -EINVAL;
-    if (target->dist_generation < old->dist_generation)
-        return 0; /* an answer that was overtaken */
-    rc = file_move(file, target);
-    if (rc != 0)
-        return rc;
-    memcpy(file->target.capability, target->capability, target->capability_len);
-    file->target.capability_len = target->capability_len;
-    if (target->session != 0)
-        file->target.session = target->session;
-    return ref_pack(file);
 }
 
 void storcli_file_close(struct storcli_file *file)

@@ -2,12 +2,10 @@
  * engine.h - what the parts of the block engine share: the engine, its files, operations under a
  * memory bound, what is known of storages, and waking up.
  *
- * Private to storcli/blocks and the file layer. Thread: the env's.
+ * Private to storcli/core. Thread: the env's.
  */
 #ifndef ROZO_STORCLI_BLOCKS_ENGINE_H
 #define ROZO_STORCLI_BLOCKS_ENGINE_H
-
-#include "common/proto/rozo.pb-c.h"
 
 #include "storcli/blocks.h"
 #include "storcli/blocks/after.h"
@@ -101,8 +99,12 @@ struct storcli_file {
     uint64_t completed[COMPLETED_MAX]; /* see storcli_file_completes() */
     struct commit commit;
     struct after after;
-    bool others_wrote;   /* see storcli_file_others_wrote() */
-    bool has_stored;     /* see storcli_file_has_stored() */
+    bool others_wrote;           /* see storcli_file_others_wrote() */
+    bool has_stored;             /* see storcli_file_has_stored() */
+    struct storcli_target *next; /* owned; not NULL: where it lies, see relocate.c */
+    struct op *held;             /* begun since then, oldest first */
+    struct op **held_tail;
+    unsigned n_held;     /* of n_ops */
     bool starved;        /* a read waited to its deadline in vain */
     uint32_t starved_up; /* with these up: until another comes reads wait less */
     unsigned n_ops;
@@ -124,6 +126,11 @@ struct op {
 /** size_bytes zeroed bytes that begin with an op. Out of memory ends the process: these are small. */
 void *op_new(struct storcli_file *file, size_t size_bytes, storcli_done_cb *done,
              void *arg);
+/**
+ * Starts an operation that a caller of the engine asked for. When the file is about to get another distribution,
+ * it starts after that.
+ */
+void engine_op_begin(struct op *op, uint64_t need_bytes, void (*run)(struct op *op));
 /** Run op->run later, once need_bytes fit below memory_max (a single op always fits). */
 void op_start(struct op *op, uint64_t need_bytes, void (*run)(struct op *op));
 /** Give back the memory, free the op (its own resources are gone already), then tell its caller. */
@@ -135,12 +142,6 @@ void watch_start(struct storcli *cli, struct watch *watch,
                  void (*wake)(struct watch *watch));
 /** After this wake does not come. An idle watch is fine. */
 void watch_stop(struct storcli *cli, struct watch *watch);
-
-/** The storage wants another capability, or the file lies elsewhere by now: exportd knows. */
-static inline bool status_wants_new_ref(uint16_t status)
-{
-    return status == ROZO__STATUS__DENIED || status == ROZO__STATUS__STALE_DISTRIBUTION;
-}
 
 static inline uint64_t engine_now_ns(struct storcli *cli)
 {
@@ -178,6 +179,15 @@ static inline unsigned piece_count(uint64_t first_block, uint64_t n_blocks)
                       EXTENT_BLOCKS);
 }
 
+/** Checks that the parts of a target fit together: 0 or -EINVAL. */
+int engine_target_check(const struct storcli_target *target);
+/** Packs the file's ref again after its target has changed. -EINVAL: it is too large. */
+int engine_ref_pack(struct storcli_file *file);
+/** Sets what follows from the number of storages in the file's target. */
+void engine_count_candidates(struct storcli_file *file);
+/** What is known of a storage. NULL: out of memory, and never for one that was asked for before. */
+struct peer *engine_peer_get(struct storcli *cli, uint32_t storage_id);
+
 /** Everything that goes into ST_* requests beside the message's own fields. */
 size_t engine_msg_begin(const struct storcli_file *file, uint8_t msg[MSG_BYTES_MAX]);
 
@@ -203,6 +213,15 @@ bool engine_read_abandon(struct op *read);
 void engine_next_sync(struct storcli_file *file);
 /** Sync what is unsynced; nobody waits for it, and whoever wants a sync of his own has precedence. */
 void engine_sync_background(struct storcli_file *file);
+/** Takes the distribution in file->next if nothing that began with the old one is under way. */
+void engine_relocate_look(struct storcli_file *file);
+/** Is the file about to get another distribution? What is under way ends with -EREMOTE then. */
+static inline bool engine_is_relocating(const struct storcli_file *file)
+{
+    return file->next != NULL;
+}
+/** The sync under way ends with -EREMOTE soon. */
+void engine_sync_relocates(struct storcli_file *file);
 /** Give up the background sync under way. False: it begins to read in this turn; it ends as soon as it can. */
 bool engine_sync_abandon(struct storcli_file *file);
 /** What homes missed was told somebody: a sync that waits for it goes on. */

@@ -4,6 +4,7 @@
  * In:     storcli_locate(). Thread: the env's.
  * Out:    ST_STAT to all of the distribution; after LOCATE_MS those still silent are unreachable.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ struct locate_op {
     struct op op;
     struct storcli_place *places; /* the caller's, c of them */
     unsigned n_sent;
+    bool moved; /* a storage knows of a newer distribution */
     struct locate_ask asks[DIST_MAX];
 };
 
@@ -45,7 +47,7 @@ static void place_fill(struct storcli_place *place, const Rozo__StStatResp *resp
 static void locate_end_when_done(struct locate_op *op)
 {
     if (op->n_sent == 0)
-        op_end(&op->op, 0);
+        op_end(&op->op, op->moved ? -EREMOTE : 0);
 }
 
 static void on_stat_answer(struct rpc_request *rq, int rc)
@@ -56,6 +58,7 @@ static void on_stat_answer(struct rpc_request *rq, int rc)
     Rozo__StStatResp *resp = NULL;
 
     place->reachable = rc == 0;
+    op->moved |= rc == 0 && rq->status == ROZO__STATUS__STALE_DISTRIBUTION;
     if (rc == 0 && rq->status == ROZO__STATUS__OK)
         resp = rozo__st_stat_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
     if (resp != NULL)
@@ -110,5 +113,5 @@ void storcli_locate(struct storcli_file *file, struct storcli_place places[DIST_
     struct locate_op *op = op_new(file, sizeof(*op), done, arg);
 
     op->places = places;
-    op_start(&op->op, sizeof(*op), locate_run);
+    engine_op_begin(&op->op, sizeof(*op), locate_run);
 }

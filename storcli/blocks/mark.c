@@ -133,7 +133,7 @@ static void mark_start(struct range_op *op, uint64_t version, bool keep_newer)
     op->version = version;
     op->keep_newer = keep_newer;
     commit_begin(&op->op.file->commit, &op->flight, version);
-    op_start(&op->op, sizeof(*op), mark_run);
+    engine_op_begin(&op->op, sizeof(*op), mark_run);
 }
 
 void storcli_mark(struct storcli_file *file, uint64_t version, uint64_t first_block,

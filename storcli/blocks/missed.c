@@ -95,6 +95,21 @@ bool missed_move(struct missed *m, struct missed *from)
     return true;
 }
 
+void missed_replaced(struct missed *m, unsigned candidate)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < m->n; i++) {
+        struct missed_range range = m->ranges[i];
+
+        range.candidates &= ~(1u << candidate);
+        range.holders &= ~(1u << candidate);
+        if (range.candidates != 0 && range.holders != 0)
+            m->ranges[n++] = range;
+    }
+    m->n = n;
+}
+
 uint32_t missed_holders(const struct missed *m)
 {
     uint32_t holders = 0;

@@ -39,6 +39,8 @@ static inline bool missed_is_empty(const struct missed *m)
 bool missed_add(struct missed *m, const struct missed_range *range);
 /** Put all of `from` into m; `from` is empty then. False: no memory, from stays as it is. */
 bool missed_move(struct missed *m, struct missed *from);
+/** Another storage is in this candidate's place: it neither missed nor took anything. */
+void missed_replaced(struct missed *m, unsigned candidate);
 /** Everybody who took something of what is noted. */
 uint32_t missed_holders(const struct missed *m);
 /** Is any of it? */

@@ -163,12 +163,20 @@ void read_piece_step(struct read_piece *piece)
 {
     uint64_t now_ns = engine_now_ns(piece->op->op.file->cli);
 
+    if (piece->moved) { /* answers by two distributions are not judged together */
+        piece_end(piece, -EREMOTE);
+        return;
+    }
     if (read_n_in_state(piece, ASK_ANSWERED, true) >= piece->op->op.file->k &&
         !(piece->op->want.holders != NULL &&
           read_ask_beside(piece, piece->at, piece->n)) &&
         read_resolve_all(piece)) {
         piece->op->op.file->starved = false;
         piece_end(piece, 0);
+        return;
+    }
+    if (engine_is_relocating(piece->op->op.file)) {
+        piece_end(piece, -EREMOTE);
         return;
     }
     if (is_denied(piece) || now_ns >= piece->deadline_ns || is_settled(piece, now_ns) ||
@@ -310,8 +318,9 @@ bool engine_read_abandon(struct op *base)
     return true;
 }
 
-struct op *engine_read(struct storcli_file *file, uint64_t first_block, uint32_t n_blocks,
-                       const struct read_want *want, storcli_done_cb *done, void *arg)
+static struct op *read_new(struct storcli_file *file, uint64_t first_block,
+                           uint32_t n_blocks, const struct read_want *want,
+                           storcli_done_cb *done, void *arg)
 {
     unsigned n_pieces = piece_count(first_block, n_blocks);
     struct read_op *op;
@@ -323,8 +332,16 @@ struct op *engine_read(struct storcli_file *file, uint64_t first_block, uint32_t
     op->first_block = first_block;
     op->n_blocks = n_blocks;
     op->n_pieces = n_pieces;
-    op_start(&op->op, (uint64_t)n_blocks * file->target.block_bytes, read_run);
     return &op->op;
+}
+
+struct op *engine_read(struct storcli_file *file, uint64_t first_block, uint32_t n_blocks,
+                       const struct read_want *want, storcli_done_cb *done, void *arg)
+{
+    struct op *op = read_new(file, first_block, n_blocks, want, done, arg);
+
+    op_start(op, (uint64_t)n_blocks * file->target.block_bytes, read_run);
+    return op;
 }
 
 void storcli_read(struct storcli_file *file, uint64_t first_block, uint32_t n_blocks,
@@ -332,5 +349,6 @@ void storcli_read(struct storcli_file *file, uint64_t first_block, uint32_t n_bl
 {
     const struct read_want want = { .data = data, .user_bytes = user_bytes };
 
-    engine_read(file, first_block, n_blocks, &want, done, arg);
+    engine_op_begin(read_new(file, first_block, n_blocks, &want, done, arg),
+                    (uint64_t)n_blocks * file->target.block_bytes, read_run);
 }

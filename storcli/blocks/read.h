@@ -87,6 +87,7 @@ struct read_piece {
     unsigned n_rounds; /* before this one */
     unsigned n_full;   /* the last of these in which all candidates had */
     uint64_t full_ns;  /* when the first of them ended */
+    bool moved;        /* a storage knows of a newer distribution */
     bool ended;
     struct read_block blocks[EXTENT_BLOCKS];
 };

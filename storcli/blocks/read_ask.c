@@ -250,7 +250,8 @@ static void on_ask_answer(struct rpc_request *rq, int rc)
         ask->state = ASK_FAILED;
     if (rc == 0 && rq->status != ROZO__STATUS__BUSY)
         ask->piece->heard |= 1u << ask->candidate;
-    if (rc == 0 && status_wants_new_ref(rq->status))
+    ask->piece->moved |= rc == 0 && rq->status == ROZO__STATUS__STALE_DISTRIBUTION;
+    if (rc == 0 && rq->status == ROZO__STATUS__DENIED)
         ask->piece->denied |= 1u << ask->candidate;
     if (rc == 0 && rq->status == ROZO__STATUS__NO_FILE &&
         ask->projection == PROJECTION_ANY)

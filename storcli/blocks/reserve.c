@@ -122,7 +122,10 @@ static void on_ask_answer(struct rpc_request *rq, int rc)
     ask->out = false;
     op->n_out--;
     op->left[candidate] = is_well ? take_answer(op, candidate, ask->projection, rq) : 0;
-    if (!is_well && op->state == RESERVE_PARTS) {
+    if (rc == 0 && rq->status == ROZO__STATUS__STALE_DISTRIBUTION) {
+        op->rc = -EREMOTE; /* nothing can be given back with this ref */
+        op->state = RESERVE_UNDO;
+    } else if (!is_well && op->state == RESERVE_PARTS) {
         op->rc = rc == 0 && rq->status == ROZO__STATUS__NO_SPACE ? -ENOSPC : -EIO;
         op->state = RESERVE_UNDO;
     }
@@ -434,5 +437,5 @@ void storcli_alloc(struct storcli_file *file, uint64_t first_block, uint64_t n_b
     file->has_stored = true;
     op->first_block = first_block;
     op->n_blocks = n_blocks;
-    op_start(&op->op, sizeof(*op), reserve_run);
+    engine_op_begin(&op->op, sizeof(*op), reserve_run);
 }

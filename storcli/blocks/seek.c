@@ -37,6 +37,7 @@ struct seek_op {
     uint64_t *found;                  /* the caller's */
     uint64_t no_file_ns, deadline_ns; /* no_file_ns: see NO_FILE_MS */
     unsigned n_denied;
+    bool moved; /* a storage knows of a newer distribution */
     struct next_ask asks[DIST_MAX];
     unsigned n_looked;
     uint16_t user_bytes[STORCLI_RUN_MAX];
@@ -114,8 +115,9 @@ static void on_next_answer(struct rpc_request *rq, int rc)
     ask->retry_ns = engine_now_ns(op->op.file->cli) + ms_ns(RETRY_MS);
     if (rc == 0 && rq->status == ROZO__STATUS__OK)
         resp = rozo__st_next_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
-    if (rc == 0 && status_wants_new_ref(rq->status))
+    if (rc == 0 && rq->status == ROZO__STATUS__DENIED)
         op->n_denied++;
+    op->moved |= rc == 0 && rq->status == ROZO__STATUS__STALE_DISTRIBUTION;
     ask->no_file = rc == 0 && rq->status == ROZO__STATUS__NO_FILE;
     if (resp != NULL && resp->block >= op->at) {
         ask->answered = true;
@@ -193,6 +195,10 @@ static void jump_step(struct seek_op *op)
     unsigned n_answered;
 
     op->watch.wake_ns = now_ns + ms_ns(WATCH_POLL_MS);
+    if (op->moved || engine_is_relocating(file)) {
+        seek_end(op, -EREMOTE, 0);
+        return;
+    }
     block = jump_target(op, &n_answered);
     if (jump_awaits(op, now_ns))
         return;
@@ -262,5 +268,5 @@ void storcli_seek(struct storcli_file *file, uint64_t from_block, uint64_t limit
     op->limit = limit_block;
     op->want_hole = want_hole;
     op->found = found_block;
-    op_start(&op->op, sizeof(*op), seek_run);
+    engine_op_begin(&op->op, sizeof(*op), seek_run);
 }

@@ -43,10 +43,11 @@ static int refusal_of(uint16_t status)
     switch (status) {
     case ROZO__STATUS__STALE_VERSION:
         return -ESTALE;
+    case ROZO__STATUS__STALE_DISTRIBUTION:
+        return -EREMOTE;
     case ROZO__STATUS__FENCED:
         return -EKEYREVOKED;
     case ROZO__STATUS__DENIED:
-    case ROZO__STATUS__STALE_DISTRIBUTION:
         return -EACCES;
     case ROZO__STATUS__NO_SPACE:
         return -ENOSPC;
@@ -150,7 +151,7 @@ static bool is_there(const struct spread *s, unsigned candidate)
 /* Who is silent too long, or is said to hang, is not waited for any more. */
 static void note_slow_ones(struct spread *s, uint64_t now_ns)
 {
-    for (unsigned i = 0; i < s->n_tries; i++) {
+    for (unsigned i = 0; i < s->file->c; i++) {
         struct spread_try *try = &s->tries[i];
         bool waited;
 
@@ -187,7 +188,7 @@ static bool is_redundant(const struct spread *s, unsigned candidate)
 
     if (try->state != TRY_ACKED && try->state != TRY_SENT)
         return false;
-    for (unsigned i = 0; i < s->n_tries; i++) {
+    for (unsigned i = 0; i < s->file->c; i++) {
         if (i != candidate && s->tries[i].state == TRY_ACKED &&
             s->tries[i].projection == try->projection)
             return true;
@@ -206,7 +207,7 @@ static int pick_candidate(struct spread *s, unsigned projection, enum peer_rank 
             (engine_rank(file, projection) == rank ||
              engine_is_arriving(file, projection)))
             return (int)projection;
-        for (unsigned i = file->n; i < s->n_tries; i++) {
+        for (unsigned i = file->n; i < file->c; i++) {
             if (is_free(&s->tries[i], now_ns) && engine_rank(file, i) == rank)
                 return (int)i;
         }
@@ -215,7 +216,7 @@ static int pick_candidate(struct spread *s, unsigned projection, enum peer_rank 
                 engine_rank(file, i) == rank)
                 return (int)i;
         }
-        for (unsigned i = 0; i < s->n_tries; i++) {
+        for (unsigned i = 0; i < file->c; i++) {
             if (engine_rank(file, i) == rank && is_redundant(s, i))
                 return (int)i;
         }
@@ -226,7 +227,7 @@ static int pick_candidate(struct spread *s, unsigned projection, enum peer_rank 
 /* Is an answer for this projection to be expected soon? */
 static bool is_awaited(const struct spread *s, unsigned projection)
 {
-    for (unsigned i = 0; i < s->n_tries; i++) {
+    for (unsigned i = 0; i < s->file->c; i++) {
         const struct spread_try *try = &s->tries[i];
 
         if (try->state == TRY_SENT && !try->slow && try->projection == projection)
@@ -282,11 +283,11 @@ static void go_past_late_ones(struct spread *s, uint64_t now_ns)
     for (unsigned p = 0; p < file->n && !s->ops->stop_at_no_space; p++) {
         if (!is_on_its_way_late(s, p))
             continue;
-        while (spare < s->n_tries &&
+        while (spare < file->c &&
                (!is_free(&s->tries[spare], now_ns) || file->peer[spare]->late.is_late ||
                 engine_rank(file, spare) != PEER_GOOD))
             spare++;
-        if (spare == s->n_tries)
+        if (spare == file->c)
             return;
         file->cli->stats.spares++;
         try_send(s, spare, p);
@@ -299,14 +300,14 @@ static void note_stragglers(struct spread *s)
     struct late_times times = { .n = 0 };
     uint64_t limit_ns;
 
-    for (unsigned i = 0; i < s->n_tries; i++) {
+    for (unsigned i = 0; i < s->file->c; i++) {
         if (s->tries[i].state == TRY_ACKED && s->tries[i].projection != PROJECTION_ANY)
             late_times_add(&times, s->tries[i].took_ns);
     }
     if (times.n == 0)
         return;
     limit_ns = late_times_middle(&times) * 2 + ms_ns(STRAGGLES_MS);
-    for (unsigned i = 0; times.took_ns[times.n - 1] > limit_ns && i < s->n_tries; i++) {
+    for (unsigned i = 0; times.took_ns[times.n - 1] > limit_ns && i < s->file->c; i++) {
         if (s->tries[i].state == TRY_ACKED && s->tries[i].took_ns > limit_ns)
             late_suspect(s->file, i, 0);
     }
@@ -317,7 +318,7 @@ static bool worth_waiting(struct spread *s, uint64_t now_ns)
 {
     uint64_t give_up_ns = ms_ns((uint64_t)s->patience_ms * GIVE_UP_PATIENCES);
 
-    for (unsigned i = 0; i < s->n_tries; i++) {
+    for (unsigned i = 0; i < s->file->c; i++) {
         const struct spread_try *try = &s->tries[i];
 
         if (try->state == TRY_SENT) {
@@ -338,7 +339,7 @@ static unsigned n_refused(const struct spread *s, int refusal)
 {
     unsigned n = 0;
 
-    for (unsigned i = 0; i < s->n_tries; i++) {
+    for (unsigned i = 0; i < s->file->c; i++) {
         if (s->tries[i].state == TRY_REFUSED && s->tries[i].refusal == refusal)
             n++;
     }
@@ -360,14 +361,14 @@ static bool is_hopeless(const struct spread *s)
 {
     unsigned n_never = n_refused(s, -EACCES) + n_refused(s, -ENOSPC);
 
-    return s->n_tries - n_never < s->file->q_write;
+    return s->file->c - n_never < s->file->q_write;
 }
 
 static void send_extras(struct spread *s)
 {
     s->extras_sent = true;
     s->deadline_ns = engine_now_ns(s->file->cli) + ms_ns(EXTRAS_MS);
-    for (unsigned i = 0; i < s->n_tries; i++) {
+    for (unsigned i = 0; i < s->file->c; i++) {
         if (s->tries[i].state == TRY_IDLE && engine_rank(s->file, i) == PEER_GOOD)
             try_send(s, i, PROJECTION_ANY);
     }
@@ -377,7 +378,7 @@ static bool extras_under_way(const struct spread *s, uint64_t now_ns)
 {
     if (now_ns >= s->deadline_ns)
         return false;
-    for (unsigned i = 0; i < s->n_tries; i++) {
+    for (unsigned i = 0; i < s->file->c; i++) {
         const struct spread_try *try = &s->tries[i];
 
         if (try->state == TRY_SENT && try->projection == PROJECTION_ANY)
@@ -408,6 +409,11 @@ static void spread_step(struct spread *s)
     }
     if (n_refused(s, -ESTALE) > 0) {
         spread_end(s, -ESTALE);
+        return;
+    }
+    if (n_refused(s, -EREMOTE) > 0 ||
+        (engine_is_relocating(s->file) && s->acked != all_projections(s))) {
+        spread_end(s, -EREMOTE);
         return;
     }
     if (n_refused(s, -EKEYREVOKED) >
@@ -444,7 +450,7 @@ void spread_cancel(struct spread *s)
 {
     if (!s->running)
         return;
-    for (unsigned i = 0; i < s->n_tries; i++) {
+    for (unsigned i = 0; i < s->file->c; i++) {
         if (s->tries[i].state != TRY_SENT)
             continue;
         rpc_cancel(&s->tries[i].rq);
@@ -474,8 +480,7 @@ int spread_start(struct spread *s, const struct op *op, const struct spread_ops 
     s->tries = calloc(file->c, sizeof(*s->tries));
     if (s->tries == NULL)
         return -ENOMEM;
-    s->n_tries = file->c;
-    for (unsigned i = 0; i < s->n_tries; i++) {
+    for (unsigned i = 0; i < file->c; i++) {
         s->tries[i].spread = s;
         s->tries[i].candidate = (uint8_t)i;
     }

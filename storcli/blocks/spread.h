@@ -58,7 +58,6 @@ struct spread {
     uint64_t session; /* of the operation */
     const struct spread_ops *ops;
     struct spread_try *tries; /* c of them */
-    unsigned n_tries;         /* candidates when it began: more may be added meanwhile */
     uint64_t started_ns, deadline_ns;
     uint32_t patience_ms; /* silent this long: a spare is asked */
     uint32_t acked;       /* bitmap of projections */

@@ -96,6 +96,7 @@ struct sync_op {
     uint32_t unfit;       /* candidates that could not take what another had lost */
     bool denied;
     bool fenced; /* our session is over: nothing can be made again */
+    bool moved;  /* a storage knows of a newer distribution */
     bool lost;   /* something acknowledged cannot be made stable any more: to be told */
     bool lost_here; /* it is of this sync's own set */
     bool
@@ -133,11 +134,11 @@ static bool sync_tells(const struct sync_op *op)
     return false;
 }
 
-/* To who waits already; to who asks next, as long as nobody was told. */
-static void loss_goes_on(const struct sync_op *op)
+/* To who waits already; to who asks next, as long as nobody was told: -EREMOTE tells nobody. */
+static void loss_goes_on(const struct sync_op *op, int rc)
 {
     struct storcli_file *file = op->file;
-    bool told = sync_tells(op);
+    bool told = sync_tells(op) && rc != -EREMOTE;
 
     file->n_told += told;
     if (file->sync_waiting == NULL)
@@ -154,6 +155,9 @@ static void sync_end(struct sync_op *op, int rc)
     struct sync_call *calls = op->calls;
     bool background = op->background;
 
+    if (rc == -EREMOTE &&
+        op->told_before) /* who repeats it would not hear of that loss */
+        rc = -EIO;
     assert(op->state == SYNC_ASK && file->syncing == op);
     for (unsigned i = 0; i < file->c; i++) {
         if (op->peers[i].state == PEER_SENT)
@@ -168,7 +172,7 @@ static void sync_end(struct sync_op *op, int rc)
         file->others_wrote = true;
     unsynced_free(&op->set);
     if (op->lost)
-        loss_goes_on(op);
+        loss_goes_on(op, rc);
     file->n_losses += op->lost_here;
     commit_sync_end(&file->commit, op->lost_here ? COMMIT_SYNC_LOST
                                    : rc != 0     ? COMMIT_SYNC_FAILED
@@ -188,6 +192,8 @@ static void sync_end(struct sync_op *op, int rc)
         calls = call->next;
         op_end(&call->op, rc);
     }
+    if (background)
+        engine_relocate_look(file);
 }
 
 /* ---- asking storages to sync ---- */
@@ -223,7 +229,8 @@ static void on_sync_answer(struct rpc_request *rq, int rc)
         peer->retry_ns = engine_now_ns(op->file->cli) + ms_ns(RETRY_MS);
         op->gone = op->gone || (rc == 0 && rq->status == ROZO__STATUS__NO_FILE);
         peer->busy = rc == 0 && rq->status == ROZO__STATUS__BUSY;
-        op->denied = op->denied || (rc == 0 && status_wants_new_ref(rq->status));
+        op->denied = op->denied || (rc == 0 && rq->status == ROZO__STATUS__DENIED);
+        op->moved |= rc == 0 && rq->status == ROZO__STATUS__STALE_DISTRIBUTION;
     }
     sync_step(op);
 }
@@ -513,8 +520,9 @@ static void on_put_answer(struct rpc_request *rq, int rc)
         remake->n_blocks = remake->at = 0;
         op->state = SYNC_REMAKE;
     } else {
-        op->denied = op->denied || (rc == 0 && status_wants_new_ref(rq->status));
+        op->denied = op->denied || (rc == 0 && rq->status == ROZO__STATUS__DENIED);
         op->fenced = op->fenced || (rc == 0 && rq->status == ROZO__STATUS__FENCED);
+        op->moved |= rc == 0 && rq->status == ROZO__STATUS__STALE_DISTRIBUTION;
         remake_failed(op);
     }
     sync_step(op);
@@ -638,6 +646,7 @@ static void on_remake_read(void *arg, int rc)
     if (rc == 0 && remake_is_older(op))
         rc = -EIO;
     op->remake.next_block += op->remake.n_blocks;
+    op->moved |= rc == -EREMOTE;
     if (rc != 0)
         remake_failed(op);
     if (op->interrupted) {
@@ -725,7 +734,7 @@ static bool remake_begin(struct sync_op *op)
 /* A new home that hangs is none. */
 static void put_check(struct sync_op *op, uint64_t now_ns)
 {
-    if (engine_is_up(op->file, op->remake.target) &&
+    if (engine_is_up(op->file, op->remake.target) && !engine_is_relocating(op->file) &&
         now_ns - op->remake.put_ns < ms_ns(PUT_PATIENCE_MS))
         return;
     rpc_cancel(&op->remake.rq);
@@ -811,6 +820,10 @@ static enum step_result sync_ask(struct sync_op *op, uint64_t now_ns)
 {
     uint32_t any = unsynced_any(&op->set);
 
+    if (op->moved || engine_is_relocating(op->file)) {
+        sync_end(op, -EREMOTE);
+        return STEP_ENDED;
+    }
     if (ask_peers(op, any | op->others, now_ns) != 0)
         return STEP_WAIT; /* for the next answer, or the tick */
     return sync_settle(op, any, now_ns);
@@ -896,7 +909,7 @@ static struct sync_op *sync_op_new(struct storcli_file *file)
         return NULL;
     op->file = file;
     survey_init(&op->survey, file);
-    for (unsigned i = 0; i < file->c; i++) {
+    for (unsigned i = 0; i < DIST_MAX; i++) { /* it may wait for another distribution */
         op->peers[i].op = op;
         op->peers[i].candidate = (uint8_t)i;
     }
@@ -919,6 +932,12 @@ void engine_sync_look(struct storcli_file *file)
 {
     if (file->syncing != NULL && file->syncing->state == SYNC_ASK)
         sync_step(file->syncing);
+}
+
+void engine_sync_relocates(struct storcli_file *file)
+{
+    if (file->syncing->background && !file->syncing->interrupted)
+        engine_sync_abandon(file);
 }
 
 bool engine_sync_abandon(struct storcli_file *file)
@@ -988,7 +1007,7 @@ static void sync_start(struct storcli_file *file, bool tells, storcli_done_cb *d
 
     call->tells = tells;
     call->n_told = file->n_told;
-    op_start(&call->op, 0, sync_call_run);
+    engine_op_begin(&call->op, 0, sync_call_run);
 }
 
 void storcli_sync(struct storcli_file *file, storcli_done_cb *done, void *arg)

@@ -83,12 +83,17 @@ static void holders_merge(struct holders *into, const struct holders *from)
     into->lacks |= from->lacks;
 }
 
-static void holder_lost(struct holders *held, uint32_t bit)
+static void holder_leaves(struct holders *held, uint32_t bit)
 {
-    held->gone |= held->any & bit;
     held->any &= ~bit;
     held->bare &= ~bit;
     held->all &= ~bit;
+}
+
+static void holder_lost(struct holders *held, uint32_t bit)
+{
+    held->gone |= held->any & bit;
+    holder_leaves(held, bit);
 }
 
 void unsynced_free(struct unsynced *u)
@@ -258,6 +263,17 @@ bool unsynced_verify(struct unsynced *u, unsigned candidate, uint64_t verifier)
     for (uint32_t i = 0; i < u->n_marks; i++)
         holder_lost(&u->marks[i].held, bit);
     return true;
+}
+
+void unsynced_replaced(struct unsynced *u, unsigned candidate)
+{
+    uint32_t bit = 1u << candidate;
+
+    u->verified &= ~bit;
+    for (uint32_t i = 0; i < u->n_ranges; i++)
+        holder_leaves(&u->ranges[i].held, bit);
+    for (uint32_t i = 0; i < u->n_marks; i++)
+        holder_leaves(&u->marks[i].held, bit);
 }
 
 bool unsynced_is_empty(const struct unsynced *u)

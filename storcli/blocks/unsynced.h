@@ -79,6 +79,8 @@ void unsynced_add_mark(struct unsynced *u, uint64_t version, uint64_t first_bloc
 /** This storage answered with this verifier: when it is another than before, what it holds of the
  * list so far may be lost. Call it before adding what the answer was to. True when it is so. */
 bool unsynced_verify(struct unsynced *u, unsigned candidate, uint64_t verifier);
+/** Another storage is in this candidate's place: whoever else holds what it held is enough. */
+void unsynced_replaced(struct unsynced *u, unsigned candidate);
 bool unsynced_is_empty(const struct unsynced *u);
 /** Is just this block in the list, as it was written? */
 bool unsynced_knows(const struct unsynced *u, uint64_t block);

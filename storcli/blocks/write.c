@@ -361,5 +361,6 @@ void storcli_write(struct storcli_file *file, uint64_t version, uint64_t first_b
     op->n_pieces = n_pieces;
     commit_begin(&file->commit, &op->flight, version);
     /* as much again for what the channels hold */
-    op_start(&op->op, (uint64_t)n_blocks * file->target.block_bytes * 2, write_run);
+    engine_op_begin(&op->op, (uint64_t)n_blocks * file->target.block_bytes * 2,
+                    write_run);
 }

@@ -70,6 +70,15 @@ bool fop_denied(struct fop *op, int rc)
     return true;
 }
 
+bool fop_moved(struct fop *op, int rc)
+{
+    if (rc != -EREMOTE || op->n_moved++ >= MOVED_TRIES_MAX)
+        return false;
+    fop_wait(op, &op->f->inl.moved_waiters);
+    file_reload(op->f);
+    return true;
+}
+
 void fop_end(struct fop *op, int rc)
 {
     file_done_cb *done = op->done;
@@ -262,6 +271,7 @@ static void file_init(struct file *f)
     waitlist_init(&f->renew_waiters);
     waitlist_init(&f->report_waiters);
     waitlist_init(&f->inl.load_waiters);
+    waitlist_init(&f->inl.moved_waiters);
     f->task.fn = on_task;
     env_timer_init(&f->write_timer, file_on_write_timer);
     env_timer_init(&f->report_timer, file_on_report_timer);
@@ -401,12 +411,24 @@ void file_adopt(struct file *f, const struct file_attr *attr, bool with_data)
     f->truncate_version = attr->truncate_version;
 }
 
+int file_take_ref(struct file *f, const struct storcli_target *target)
+{
+    uint32_t generation = storcli_file_dist_generation(f->sf);
+    int rc = storcli_file_update(f->sf, target);
+
+    if (storcli_file_dist_generation(f->sf) != generation)
+        file_forget_reserved(f, 0); /* new storages have nothing reserved */
+    return rc;
+}
+
 void file_refresh(struct file *f, const struct storcli_target *target,
                   const struct file_attr *attr)
 {
-    /* A capability only for reading, which comes without an epoch, does not replace one for writing. */
-    if (target != NULL && attr->epoch >= f->epoch)
-        if (storcli_file_update(f->sf, target) != 0)
+    /* A capability only for reading, which comes without an epoch, does not replace one for writing, unless the file lies
+     * elsewhere: who writes needs a fresh epoch then. */
+    if (target != NULL && (attr->epoch >= f->epoch ||
+                           target->dist_generation > storcli_file_dist_generation(f->sf)))
+        if (file_take_ref(f, target) != 0)
             return;
     if (target != NULL)
         inline_adopt(f, attr, false);

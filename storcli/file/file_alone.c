@@ -197,7 +197,7 @@ static void truncate_step(struct fop *op)
             fop_wait(op, f->report_busy ? &f->report_waiters : &f->run_waiters);
             return;
         }
-        rc = storcli_file_update(f->sf, &a->target);
+        rc = file_take_ref(f, &a->target);
         truncate_apply(a);
         if (rc != 0 || !f->truncate_pending) {
             alone_end(a, rc);
@@ -364,9 +364,10 @@ static int punch_mark(struct alone_fop *a)
         file_forget_reserved(f, 0);
     if (a->rc == 0)
         punch_free(a);
-    is_refused = a->rc == -ESTALE || (a->rc == -EACCES && !a->op.denied);
+    is_refused =
+        a->rc == -ESTALE || a->rc == -EREMOTE || (a->rc == -EACCES && !a->op.denied);
     if (!is_refused || a->n_tries++ >= STALE_TRIES_MAX)
-        return a->rc == 0 ? 1 : a->rc == -ESTALE ? -EIO : a->rc;
+        return a->rc == 0 ? 1 : plain_errno(a->rc);
     a->op.denied |= a->rc == -EACCES;
     a->asked = false;
     a->renew_no = f->renew_no + 1;
@@ -564,11 +565,11 @@ static int allocate_reserve(struct alone_fop *a)
     if (!a->asked)
         return 1;
     a->asked = false;
-    if (fop_denied(&a->op, a->rc))
+    if (fop_denied(&a->op, a->rc) || fop_moved(&a->op, a->rc))
         return 0;
     if (a->rc == 0)
         note_reserved(f, first, end + a->n_ahead);
-    return a->rc != 0 ? a->rc : 1;
+    return a->rc != 0 ? plain_errno(a->rc) : 1;
 }
 
 /* The size is told as that of a write is. */

@@ -120,7 +120,7 @@ static void flush_step(struct fop *op)
     case FLUSH_SYNC:
         if (s->busy)
             return;
-        if (fop_denied(op, s->rc)) {
+        if (fop_denied(op, s->rc) || fop_moved(op, s->rc)) {
             s->state = FLUSH_WRITE;
             s->rc = 0;
             return;
@@ -133,7 +133,7 @@ static void flush_step(struct fop *op)
             fop_wait(op, &f->report_waiters);
             return;
         }
-        fop_end(op, s->rc != 0 ? s->rc : rc < 0 ? rc : 0);
+        fop_end(op, s->rc != 0 ? plain_errno(s->rc) : rc < 0 ? rc : 0);
     }
 }
 

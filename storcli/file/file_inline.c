@@ -95,6 +95,30 @@ void inline_forget(struct file *f)
 /* ---- asking for it ---- */
 
 static void load_start(struct file *f);
+static void on_settled(void *arg, int rc);
+
+static void settle(struct file *f)
+{
+    f->inl.settle_moved = false;
+    f->inl.settle_busy = true;
+    storcli_settle(f->sf, on_settled, f);
+}
+
+/* Who met a storage that knows of a later distribution asks storages again, whatever exportd said: they know. */
+static void moved_end(struct file *f)
+{
+    LIST_FOREACH_SAFE(node, &f->fetches) {
+        struct fetch *fetch = container_of(node, struct fetch, link);
+
+        if (!fetch->moved)
+            continue;
+        fetch->moved = false;
+        fetch_read(fetch);
+    }
+    if (f->inl.settle_moved)
+        settle(f);
+    waitlist_wake(f, &f->inl.moved_waiters);
+}
 
 static void load_end(struct file *f, int rc)
 {
@@ -109,6 +133,7 @@ static void load_end(struct file *f, int rc)
     LIST_FOREACH(node, &f->inl.load_waiters.ops)
         container_of(node, struct fop, link)->fetch_rc = rc;
     waitlist_wake(f, &f->inl.load_waiters);
+    moved_end(f);
     file_wake(f);
 }
 
@@ -117,9 +142,12 @@ static void on_loaded(struct file_meta_call *call, int rc)
     struct file *f = call->file;
 
     f->inl.load_busy = false;
+    call->target.session = 0; /* as of a renewal */
+    if (rc == 0 && call->target.dist_generation > storcli_file_dist_generation(f->sf))
+        rc = file_take_ref(f, &call->target);
     if (rc == 0 && f->inl.load_no == f->inl.no) {
         f->has_data |= call->attr.has_data;
-        inline_adopt(f, &call->attr, true);
+        inline_adopt(f, &call->attr, f->inl.place != PLACE_STORAGES);
     }
     if (rc == 0 && f->inl.place == PLACE_UNKNOWN)
         load_start(f); /* it changed meanwhile */
@@ -135,6 +163,11 @@ static void load_start(struct file *f)
     f->inl.load_no = f->inl.no;
     f->inl.load_call = (struct file_meta_call){ .done = on_loaded, .file = f };
     f->meta.load(f->meta.arg, &f->inl.load_call);
+}
+
+void file_reload(struct file *f)
+{
+    load_start(f);
 }
 
 int inline_know(struct fop *op)
@@ -262,6 +295,13 @@ static void on_settled(void *arg, int rc)
 {
     struct file *f = arg;
 
+    if (rc == -EREMOTE && f->inl.n_settle_moved++ < MOVED_TRIES_MAX) {
+        f->inl.settle_moved = true;
+        file_reload(f);
+        return;
+    }
+    rc = plain_errno(rc);
+    f->inl.n_settle_moved = 0;
     f->inl.settle_busy = false;
     f->inl.settled = rc == 0;
     if (rc == -EACCES)
@@ -303,10 +343,8 @@ bool inline_holds_report(struct file *f)
         inl->settled = true;
         return false;
     }
-    if (!inl->settle_busy) {
-        inl->settle_busy = true;
-        storcli_settle(f->sf, on_settled, f);
-    }
+    if (!inl->settle_busy)
+        settle(f);
     return true;
 }
 

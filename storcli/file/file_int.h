@@ -15,6 +15,8 @@
 #ifndef ROZO_STORCLI_FILE_FILE_INT_H
 #define ROZO_STORCLI_FILE_FILE_INT_H
 
+#include <errno.h>
+
 #include "common/base/list.h"
 #include "common/base/spans.h"
 #include "storcli/blocks/scratch.h"
@@ -30,6 +32,7 @@ enum {
     AHEAD_BLOCKS_MAX = 128, /* that a fallocate() in small steps reserves beyond them */
     RESERVED_MAX = 256,     /* ranges that are remembered; more are forgotten */
     DENIED_TRIES_MAX = 1,   /* fresh capabilities for one request before it fails */
+    MOVED_TRIES_MAX = 16,   /* fresh refs for one request before it fails */
     RETRY_MS_MIN = 1000,    /* first pause before a parked run is tried again by itself */
     RETRY_MS_MAX = 30000,
 };
@@ -129,8 +132,9 @@ struct fop {
     struct file *f;        /* borrowed */
     enum fop_kind kind;
     bool started;
-    bool denied;  /* had its fresh capability */
-    int fetch_rc; /* of a fetch it waited for that failed; 0: none */
+    bool denied;      /* had its fresh capability */
+    unsigned n_moved; /* fresh refs that it waited for */
+    int fetch_rc;     /* of a fetch it waited for that failed; 0: none */
     void (*step)(struct fop *op);
     file_done_cb *done; /* called once, by fop_end(); NULL: the op calls for itself */
     void *arg;          /* the caller's */
@@ -166,9 +170,11 @@ struct fetch {
     struct fbuf *buf; /* owned until done */
     uint64_t first;
     uint32_t n;
-    bool denied;  /* the capability was refused once: waits for, or had, a fresh one */
-    bool waits;   /* for that */
-    bool inlined; /* from what exportd has: served, or waits for that */
+    bool denied; /* the capability was refused once: waits for, or had, a fresh one */
+    bool waits;  /* for that */
+    unsigned n_moved; /* fresh refs that it waited for */
+    bool moved;       /* waits for one */
+    bool inlined;     /* from what exportd has: served, or waits for that */
     int rc;
     uint64_t limit; /* bytes of the file from here on are zeros, whatever comes */
     uint64_t stale[FETCH_BLOCKS_MAX / 64]; /* blocks overwritten since it began */
@@ -252,6 +258,8 @@ struct inl {
     bool leave_syncs; /* ... and synced, for what is there already may be so, too ... */
     bool settled;     /* ... and it is */
     bool settle_busy;
+    bool settle_moved; /* it waits for a fresh ref */
+    unsigned n_settle_moved;
     /* A WROTE with data is out. */
     bool busy;
     struct file_meta_call call;
@@ -265,7 +273,8 @@ struct inl {
     uint64_t load_no;
     struct file_meta_call load_call;
     struct waitlist load_waiters;
-    uint64_t renew_no; /* inl.no when the renewal was asked */
+    struct waitlist moved_waiters; /* for a fresh ref */
+    uint64_t renew_no;             /* inl.no when the renewal was asked */
 };
 
 /*
@@ -473,6 +482,18 @@ void fop_wait(struct fop *op, struct waitlist *list);
  * False: this is not it.
  */
 bool fop_denied(struct fop *op, int rc);
+/**
+ * The file lies on other storages: waits for a fresh ref, then steps again. False: this is not it, or it was so
+ * too often.
+ */
+bool fop_moved(struct fop *op, int rc);
+/** What a caller is told of -ESTALE and -EREMOTE, which mean nothing to him. */
+static inline int plain_errno(int rc)
+{
+    return rc == -ESTALE || rc == -EREMOTE ? -EIO : rc;
+}
+/** Takes what exportd said of where the file lies. */
+int file_take_ref(struct file *f, const struct storcli_target *target);
 /** Step again in this turn. */
 void fop_ready(struct fop *op);
 /** Free it and tell its caller. */
@@ -601,6 +622,8 @@ bool inline_fly(struct file *f);
 /** Fetches that wait for what exportd has. */
 void inline_serve(struct file *f);
 void inline_read(struct fetch *fetch);
+/** Asks exportd where the file lies, without a fresh epoch: moved_waiters and fetches that moved go on then. */
+void file_reload(struct file *f);
 /** Bytes [from, to) of what exportd has, to be in their block of the run. */
 void inline_copy(const struct file *f, uint8_t *dst, uint64_t from, uint64_t to);
 /** What is told now has to wait. */

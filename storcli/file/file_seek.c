@@ -54,9 +54,9 @@ static int ask(struct seek_fop *s)
         return 0;
     }
     s->asked = false;
-    if (fop_denied(&s->op, s->rc))
+    if (fop_denied(&s->op, s->rc) || fop_moved(&s->op, s->rc))
         return 0;
-    return s->rc != 0 ? s->rc : 1;
+    return s->rc != 0 ? plain_errno(s->rc) : 1;
 }
 
 /* Offset of the answer, at or behind pos; UINT64_MAX: none. */

@@ -104,7 +104,7 @@ static void on_renewed(struct file_meta_call *call, int rc)
         rc = -EIO;
     call->target.session = 0; /* what waits for it began under the one we have */
     if (rc == 0)
-        rc = storcli_file_update(f->sf, &call->target);
+        rc = file_take_ref(f, &call->target);
     if (rc == 0 && f->inl.renew_no == f->inl.no)
         inline_adopt(f, &call->attr, f->inl.place != PLACE_STORAGES);
     if (rc == 0)
@@ -296,7 +296,8 @@ static void on_written(void *arg, int rc)
     struct file *f = run->f;
     /* What was said to be lost does not take the place of what others wrote since. */
     bool given_up = (f->closing || f->n_giving_up != 0) && run->was_told;
-    bool again = (rc == -ESTALE && !given_up && run->n_stale++ < STALE_TRIES_MAX) ||
+    bool is_stale = rc == -ESTALE || rc == -EREMOTE;
+    bool again = (is_stale && !given_up && run->n_stale++ < STALE_TRIES_MAX) ||
                  (rc == -EACCES && run->n_denied++ < DENIED_TRIES_MAX);
 
     assert(run->state == FRUN_FLYING);
@@ -305,7 +306,7 @@ static void on_written(void *arg, int rc)
         frun_written(run);
         inline_look(f);
     } else if (!again) {
-        file_failed(run, rc == -ESTALE ? -EIO : rc);
+        file_failed(run, plain_errno(rc));
     } else {
         run->state = FRUN_EPOCH;
         if (f->epoch > version_epoch(run->version))
@@ -592,6 +593,12 @@ void fetch_answered(struct fetch *fetch, int rc)
         file_renew(f);
         return;
     }
+    if (rc == -EREMOTE && fetch->n_moved++ < MOVED_TRIES_MAX) {
+        fetch->moved = true;
+        file_reload(f);
+        return;
+    }
+    rc = plain_errno(rc);
     list_remove(&fetch->link);
     f->n_fetches--;
     fetch->rc = rc;

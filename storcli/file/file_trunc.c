@@ -109,7 +109,7 @@ static bool may_try_again(struct trunc *t)
 {
     if (t->rc == -EACCES && !t->denied)
         return t->denied = true;
-    return t->rc == -ESTALE && t->n_tries++ < STALE_TRIES_MAX;
+    return (t->rc == -ESTALE || t->rc == -EREMOTE) && t->n_tries++ < STALE_TRIES_MAX;
 }
 
 /* What the storages said. 1: done; 0: not yet, or once more with a fresh epoch; -errno. */
@@ -122,7 +122,7 @@ static int answered(struct file *f, struct fop *op)
     if (t->rc == 0)
         return 1;
     if (!may_try_again(t))
-        return t->rc == -ESTALE ? -EIO : t->rc;
+        return plain_errno(t->rc);
     need_renewal(f, op);
     return 0;
 }

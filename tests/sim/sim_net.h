@@ -67,7 +67,8 @@ struct sim_storage {
     uint64_t n_writes, n_reads, n_marks, n_syncs; /* requests carried out */
     uint64_t n_read_blocks, n_commits, n_pending;
     uint64_t n_missed, n_checks;
-    uint64_t session; /* that the last request to change something named */
+    uint64_t session;         /* that the last request to change something named */
+    uint32_t dist_generation; /* of the headers here: what names a lower one is stale */
     uint64_t
         missed_blocks[CODEC_N_MAX]; /* of these, by home: summed, as they were told */
     uint32_t fence; /* writes and marks with epochs up to this one are refused; 0: none */

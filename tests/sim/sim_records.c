@@ -132,7 +132,7 @@ const struct sim_record *block_at(const struct sim_net *net,
 void block_apply(struct sim_net *net, struct sim_projection *p, unsigned b,
                  uint64_t version)
 {
-    unsigned q = quorum_write(codec_layout(net->target.layout), net->n_storages);
+    unsigned q = quorum_write(codec_layout(net->target.layout), net->target.n_storages);
 
     if (sim_net_count_since(net, b, version) < q)
         net->n_unsafe++;

@@ -365,7 +365,7 @@ static uint16_t do_missed(struct sim_net *net, struct sim_storage *s,
     for (size_t i = 0; ok && i < req->n_missed; i++) {
         const Rozo__Missed *m = req->missed[i];
 
-        ok = m->ref != NULL && m->ref->n_storages == net->n_storages &&
+        ok = m->ref != NULL && m->ref->n_storages == net->target.n_storages &&
              m->ref->capability.len == net->target.capability_len && m->version != 0 &&
              m->candidates != 0 && m->candidates >> codec_n(net->codec) == 0;
         for (unsigned j = 0; ok && j < codec_n(net->codec); j++) {
@@ -540,6 +540,42 @@ static bool changes_something(uint16_t op)
            op == ROZO__OP__ST_MISSED;
 }
 
+static bool has_file(const struct sim_net *net, const struct sim_storage *s)
+{
+    for (unsigned i = 0; i < codec_n(net->codec); i++) {
+        if (s->projections[i].here)
+            return true;
+    }
+    return false;
+}
+
+/* The generation in the ref that every request begins with. */
+static uint32_t ref_generation(const struct sim_request *r)
+{
+    uint32_t generation = 0;
+
+    if (r->op == ROZO__OP__ST_SYNC) { /* its other fields have types of their own */
+        Rozo__StSyncReq *req = rozo__st_sync_req__unpack(NULL, r->msg_len, r->msg);
+
+        generation = req == NULL || req->ref == NULL ? 0 : req->ref->dist_generation;
+        rozo__st_sync_req__free_unpacked(req, NULL);
+    } else {
+        Rozo__StNextReq *req = rozo__st_next_req__unpack(NULL, r->msg_len, r->msg);
+
+        generation = req == NULL || req->ref == NULL ? 0 : req->ref->dist_generation;
+        rozo__st_next_req__free_unpacked(req, NULL);
+    }
+    return generation;
+}
+
+static bool is_of_old_distribution(const struct sim_net *net, const struct sim_storage *s,
+                                   const struct sim_request *r)
+{
+    return s->dist_generation != 0 && has_file(net, s) && r->op != ROZO__OP__ST_COMMIT &&
+           r->op != ROZO__OP__ST_MISSED && r->op != ROZO__OP__ST_CHECK &&
+           ref_generation(r) < s->dist_generation;
+}
+
 uint16_t storage_carry_out(struct sim_net *net, struct sim_storage *s,
                            struct sim_request *r)
 {
@@ -553,6 +589,8 @@ uint16_t storage_carry_out(struct sim_net *net, struct sim_storage *s,
          r->op == ROZO__OP__ST_ALLOC ||
          (r->op == ROZO__OP__ST_SYNC && s->refuse_writes != ROZO__STATUS__FENCED)))
         return s->refuse_writes;
+    if (is_of_old_distribution(net, s, r))
+        return ROZO__STATUS__STALE_DISTRIBUTION;
     switch (r->op) {
     case ROZO__OP__ST_WRITE:
         return do_write(net, s, r);

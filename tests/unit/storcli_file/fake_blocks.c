@@ -33,7 +33,7 @@ struct request {
     uint32_t last_user_bytes;
     uint64_t size, *found;
     int64_t mtime_ns;
-    uint32_t epoch;
+    uint32_t epoch, generation;
     bool has_data, sync, want_hole, early, below, counted;
     struct spans allocated, freed; /* WROTE; owned */
 };
@@ -172,6 +172,13 @@ void fake_target(struct storcli_target *target)
     target->codec = CODEC_MOJETTE;
     target->block_bytes = FAKE_BS;
     target->n_storages = 4;
+    target->dist_generation = the_fake->told_generation;
+}
+
+void fake_move(struct fake *k)
+{
+    k->told_generation = ++k->dist_generation;
+    k->min_epoch = k->s.epoch + 1;
 }
 
 /* Borrowed until the next call. */
@@ -244,6 +251,10 @@ static void meta_apply(struct request *rq)
         rq->call->attr.epoch = k->s.epoch;
         fake_target(&rq->call->target);
         rq->call->target.session = UINT64_MAX; /* does not count */
+    } else if (rq->kind == FAKE_LOAD) {
+        fake_attr(k, &rq->call->attr);
+        fake_target(&rq->call->target);
+        rq->call->target.session = UINT64_MAX; /* the same */
     } else if (rq->kind == FAKE_WROTE) {
         assert(rq->size <= max_end(k) || rq->size <= k->s.size);
         assert(!k->s.truncate_pending || rq->size <= k->s.size);
@@ -279,6 +290,12 @@ static int choose_failure(struct request *rq)
     k->fail_next[rq->kind] = 0;
     if (k->dead)
         return -EIO;
+    if (rc == 0 && to_storages && fake_chance(k, k->moved_ppm))
+        fake_move(k);
+    if (rc == 0 && to_storages && rq->generation < k->dist_generation) {
+        k->n_moved++;
+        return -EREMOTE;
+    }
     if (rc == 0 && has_version && !rq->below && fake_chance(k, k->stale_ppm)) {
         if (rq->kind == FAKE_WRITE)
             k->min_epoch = k->s.epoch + 1; /* another client has been here */
@@ -341,7 +358,7 @@ static void answer(struct request *rq)
     list_remove(&rq->link);
     if (rc == 0)
         succeed(rq);
-    else if (rc != -ESTALE && rc != -EACCES && !k->dead)
+    else if (rc != -ESTALE && rc != -EACCES && rc != -EREMOTE && !k->dead)
         apply(rq, true);
     if (rq->call != NULL)
         rq->call->done(rq->call, rc);
@@ -375,6 +392,7 @@ static struct request *request_new(struct fake *k, enum fake_kind kind,
     struct request *rq = calloc(1, sizeof(*rq));
 
     rq->k = k;
+    rq->generation = k->file_generation;
     rq->kind = kind;
     rq->done = done;
     rq->arg = arg;
@@ -434,6 +452,7 @@ int storcli_file_open(struct storcli *cli, const struct storcli_target *target,
     assert(target->block_bytes == FAKE_BS);
     *out = calloc(1, sizeof(**out));
     (*out)->k = the_fake;
+    the_fake->file_generation = target->dist_generation;
     return 0;
 }
 
@@ -443,7 +462,14 @@ int storcli_file_update(struct storcli_file *file, const struct storcli_target *
     file->k->n_updates++;
     if (target->session != 0)
         file->k->session = target->session;
+    if (target->dist_generation > file->k->file_generation)
+        file->k->file_generation = target->dist_generation;
     return 0;
+}
+
+uint32_t storcli_file_dist_generation(const struct storcli_file *file)
+{
+    return file->k->file_generation;
 }
 
 void storcli_file_close(struct storcli_file *file)
@@ -605,6 +631,11 @@ static void fake_renew(void *arg, struct file_meta_call *call)
     request_new(arg, FAKE_RENEW, NULL, NULL)->call = call;
 }
 
+static void fake_load(void *arg, struct file_meta_call *call)
+{
+    request_new(arg, FAKE_LOAD, NULL, NULL)->call = call;
+}
+
 static void fake_wrote(void *arg, struct file_meta_call *call, uint64_t size,
                        uint32_t epoch, bool has_data, int64_t mtime_ns, int64_t atime_ns,
                        bool sync)
@@ -644,9 +675,11 @@ static void fake_truncated(void *arg, struct file_meta_call *call, uint64_t vers
 
 struct file *fake_open(struct fake *k, const struct file_config *config, uint32_t epoch)
 {
-    struct file_meta meta = {
-        .renew = fake_renew, .wrote = fake_wrote, .truncated = fake_truncated, .arg = k
-    };
+    struct file_meta meta = { .renew = fake_renew,
+                              .load = fake_load,
+                              .wrote = fake_wrote,
+                              .truncated = fake_truncated,
+                              .arg = k };
     struct storcli_target target;
     struct file_attr attr;
     struct file *f = NULL;

@@ -29,6 +29,7 @@ enum fake_kind {
     FAKE_SEEK,
     FAKE_ALLOC,
     FAKE_RENEW,
+    FAKE_LOAD,
     FAKE_WROTE,
     FAKE_TRUNCATED,
     FAKE_KINDS
@@ -55,10 +56,14 @@ struct fake {
     bool held[FAKE_KINDS];     /* they stay under way until fake_release() */
     int fail_next[FAKE_KINDS]; /* the next one fails with this; 0: does not */
     int fail_all[FAKE_KINDS];
-    unsigned fail_ppm, stale_ppm, denied_ppm;
-    bool in_order;      /* no delays but one turn */
-    uint32_t min_epoch; /* older ones are refused with -ESTALE */
-    uint32_t cut_epoch; /* exportd takes no size of older ones */
+    unsigned fail_ppm, stale_ppm, denied_ppm, moved_ppm;
+    uint32_t
+        dist_generation; /* that storages know of: requests of files with a lower one end with -EREMOTE */
+    uint32_t file_generation; /* of the ref that the file has */
+    uint32_t told_generation; /* that exportd's answers have */
+    bool in_order;            /* no delays but one turn */
+    uint32_t min_epoch;       /* older ones are refused with -ESTALE */
+    uint32_t cut_epoch;       /* exportd takes no size of older ones */
     unsigned n_since_denied;
     bool denied; /* until the next renewal */
     bool dead;   /* everything fails, nothing has an effect */
@@ -74,6 +79,7 @@ struct fake {
     unsigned n_wrote_sync, n_write_sync, n_updates, n_completes;
     uint64_t last_completed;
     uint64_t session; /* that the file writes under */
+    unsigned n_moved; /* requests that ended with -EREMOTE */
     const uint8_t *last_write_data;
     uint32_t last_write_blocks, last_user_bytes;
     uint64_t last_write_first, last_mark_version, last_mark_first, last_mark_blocks;
@@ -88,6 +94,8 @@ void fake_attr(const struct fake *k, struct file_attr *attr);
 void fake_target(struct storcli_target *target);
 /** What MD_SETATTR(size) does at exportd. Fills attr with its answer. */
 void fake_setattr_size(struct fake *k, uint64_t size, struct file_attr *attr);
+/** The file lies elsewhere from now on, and whoever writes needs a fresh epoch. */
+void fake_move(struct fake *k);
 /** Let held requests of a kind go on. */
 void fake_release(struct fake *k, enum fake_kind kind);
 /** The client dies: nothing it sent any more has an effect, some of what is under way has. */

@@ -727,6 +727,160 @@ static void a_refused_capability_is_renewed_once(void **state)
     assert_int_equal(do_call(x, file_sync), 0);
 }
 
+/* Each kind of call after the file has moved, as often as it likes, ends well and on the new storages. */
+static void a_file_that_moved_is_asked_for_again(void **state)
+{
+    struct fx *x = *state;
+    struct call c = { 0 };
+    uint64_t found;
+
+    assert_int_equal(write_at(x, 0, 8 * BS, FILE_WRITE_SYNC), 0);
+    fake_move(&x->k);
+    assert_int_equal(write_at(x, 0, BS, FILE_WRITE_THROUGH), 0);
+    assert_int_equal(x->k.n[FAKE_RENEW], 1);
+    fake_move(&x->k);
+    assert_int_equal(write_at(x, BS, BS, 0), 0);
+    assert_int_equal(do_call(x, file_flush), 0);
+    fake_move(&x->k);
+    assert_int_equal(do_call(x, file_sync), 0);
+    fake_move(&x->k);
+    file_drop_cache(x->f);
+    assert_written(x, 0, 8 * BS, false);
+    fake_move(&x->k);
+    assert_written(x, 0, 8 * BS, true);
+    fake_move(&x->k);
+    file_seek(x->f, 0, true, &found, on_done, &c);
+    assert_int_equal(wait_call(x, &c), 0);
+    assert_int_equal(found, 8 * BS);
+    fake_move(&x->k);
+    c = (struct call){ 0 };
+    file_allocate(x->f, 0, 20 * BS, false, on_done, &c);
+    assert_int_equal(wait_call(x, &c), 0);
+    fake_move(&x->k);
+    c = (struct call){ 0 };
+    file_punch(x->f, 2 * BS, 2 * BS, on_done, &c);
+    assert_int_equal(wait_call(x, &c), 0);
+    assert_zeros(x, 2 * BS, 2 * BS);
+    fake_move(&x->k);
+    assert_int_equal(truncate_to(x, BS + 100), 0);
+    assert_written(x, 0, BS + 100, true);
+    assert_int_equal(x->k.file_generation, 9);
+    assert_int_equal(x->k.n_moved, 9);
+}
+
+/* Who only reads asks for no epoch: that would cost others theirs, and he may not be allowed to write. */
+static void a_reader_of_a_moved_file_takes_no_epoch(void **state)
+{
+    struct fx *x = *state;
+    uint64_t found;
+    struct call c = { 0 };
+
+    assert_int_equal(write_at(x, 0, 4 * BS, FILE_WRITE_SYNC), 0);
+    assert_int_equal(close_file(x), 0);
+    x->f = fake_open(&x->k, &x->config, 0);
+    fake_move(&x->k);
+    x->k.fail_all[FAKE_RENEW] = -EROFS;
+    assert_written(x, 0, 4 * BS, false);
+    fake_move(&x->k);
+    file_seek(x->f, 0, true, &found, on_done, &c);
+    assert_int_equal(wait_call(x, &c), 0);
+    assert_int_equal(x->k.n[FAKE_RENEW], 0);
+    assert_int_equal(x->k.n[FAKE_LOAD], 2);
+}
+
+/* While exportd holds the file closed it parks the question: storages are not asked meanwhile. */
+static void a_file_held_closed_is_waited_for(void **state)
+{
+    struct fx *x = *state;
+    struct call w, r;
+    unsigned n;
+
+    assert_int_equal(write_at(x, 0, 4 * BS, FILE_WRITE_SYNC), 0);
+    file_drop_cache(x->f);
+    fake_move(&x->k);
+    x->k.held[FAKE_RENEW] = x->k.held[FAKE_LOAD] = true;
+    start_write(x, &w, 0, x->data + 7, BS, FILE_WRITE_THROUGH);
+    start_read(x, &r, BS, BS, false);
+    env_virtual_advance_ms(&x->k.v, 1000);
+    n = x->k.n_moved;
+    assert_int_equal(n, 2);
+    env_virtual_advance_ms(&x->k.v, 60000);
+    assert_int_equal(x->k.n_moved, n);
+    assert_false(w.done || r.done);
+    fake_release(&x->k, FAKE_RENEW);
+    fake_release(&x->k, FAKE_LOAD);
+    assert_int_equal(wait_call(x, &w), 0);
+    assert_int_equal(wait_call(x, &r), 0);
+    assert_memory_equal(x->buf, x->data + BS, BS);
+}
+
+/* exportd and the storages contradict each other: an error that programs know, after so many questions. */
+static void a_file_that_is_nowhere_is_an_error(void **state)
+{
+    struct fx *x = *state;
+    struct call c = { 0 };
+    uint64_t found;
+    size_t got;
+
+    assert_int_equal(write_at(x, 0, 4 * BS, FILE_WRITE_THROUGH), 0);
+    file_drop_cache(x->f);
+    x->k.dist_generation = 5;
+    assert_int_equal(write_at(x, 0, BS, FILE_WRITE_THROUGH), -EIO);
+    assert_true(x->k.n[FAKE_RENEW] >= 2 && x->k.n[FAKE_RENEW] <= 20);
+    assert_int_equal(read_at(x, 0, BS, true, &got), -EIO);
+    assert_int_equal(do_call(x, file_sync), -EIO);
+    file_seek(x->f, 0, true, &found, on_done, &c);
+    assert_int_equal(wait_call(x, &c), -EIO);
+    c = (struct call){ 0 };
+    file_allocate(x->f, 0, 20 * BS, false, on_done, &c);
+    assert_int_equal(wait_call(x, &c), -EIO);
+    c = (struct call){ 0 };
+    file_punch(x->f, 2 * BS, 2 * BS, on_done, &c);
+    assert_int_equal(wait_call(x, &c), -EIO);
+    assert_true(x->k.n[FAKE_LOAD] <= 80);
+    x->k.told_generation = 5;
+    assert_int_equal(do_call(x, file_sync), 0);
+    assert_written(x, BS, 3 * BS, true);
+}
+
+/* An answer of before the move, which comes late: the file stays where it is, and so does what is reserved there. */
+static void a_late_answer_does_not_move_it_back(void **state)
+{
+    struct fx *x = *state;
+    struct storcli_target target;
+    struct file_attr attr;
+    struct call c = { 0 };
+    unsigned n_allocs;
+
+    fake_target(&target);
+    fake_attr(&x->k, &attr);
+    assert_int_equal(write_at(x, 0, BS, FILE_WRITE_SYNC), 0);
+    file_allocate(x->f, 0, 20 * BS, true, on_done, &c);
+    assert_int_equal(wait_call(x, &c), 0);
+    n_allocs = x->k.n_allocs;
+    attr.epoch = x->k.s.epoch;
+    attr.size = BS, attr.has_data = true;
+    fake_move(&x->k);
+    target.dist_generation = x->k.told_generation;
+    attr.epoch = 0; /* of a reader's open */
+    file_refresh(x->f, &target, &attr);
+    assert_int_equal(x->k.file_generation, 1);
+    c = (struct call){ 0 };
+    file_allocate(x->f, 0, 20 * BS, true, on_done, &c);
+    assert_int_equal(wait_call(x, &c), 0);
+    assert_int_equal(x->k.n_allocs,
+                     n_allocs + 1); /* the new storages have nothing reserved */
+    target.dist_generation = 0;
+    attr.epoch = x->k.s.epoch + 1;
+    file_refresh(x->f, &target, &attr);
+    assert_int_equal(x->k.file_generation, 1);
+    c = (struct call){ 0 };
+    file_allocate(x->f, 0, 20 * BS, true, on_done, &c);
+    assert_int_equal(wait_call(x, &c), 0);
+    assert_int_equal(x->k.n_allocs, n_allocs + 1);
+    assert_int_equal(write_at(x, 0, BS, FILE_WRITE_SYNC), 0);
+}
+
 static void without_an_epoch_one_is_asked_for(void **state)
 {
     struct fx *x = *state;
@@ -2399,6 +2553,11 @@ int main(void)
         T(a_failed_direct_write_does_not_lengthen_the_file),
         T(a_newer_writer_makes_us_take_a_fresh_epoch),
         T(a_refused_capability_is_renewed_once),
+        T(a_file_that_moved_is_asked_for_again),
+        T(a_reader_of_a_moved_file_takes_no_epoch),
+        T(a_file_held_closed_is_waited_for),
+        T(a_file_that_is_nowhere_is_an_error),
+        T(a_late_answer_does_not_move_it_back),
         T(without_an_epoch_one_is_asked_for),
         T(an_unreadable_base_fails_the_write_out),
         T(giving_up_writes_what_can_be_written),

@@ -632,6 +632,7 @@ static void run_seed(uint64_t seed, uint64_t steps)
     fake_init(&x->k, seed);
     x->k.stale_ppm = 5000;
     x->k.denied_ppm = 2000;
+    x->k.moved_ppm = 2000;
     x->config = (struct file_config){
         .write_behind_max = (4 + fake_below(&x->k, 12)) * FAKE_BS,
         .write_run_bytes = (1 + fake_below(&x->k, 8)) * FAKE_BS,

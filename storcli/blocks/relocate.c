@@ -1,0 +1,149 @@
+/*
+ * relocate.c - a file that lies on other storages from now on.
+ *
+ * In:     storcli_file_update() with a ref of a higher generation. Thread: the env's.
+ * Out:    the file's target and what follows from it.
+ * Keeps:  an operation sees one distribution from its beginning to its end. What began with the old one ends,
+ *         most of it with -EREMOTE, before the new one is taken; what begins meanwhile waits.
+ * Ask:    docs/ARCHITECTURE.md, "A file with fewer candidates".
+ *
+ * exportd changes a distribution when every block is whole and stable at the storages that stay,
+ * and no client may write. So what such a storage holds unsynced stays in the lists by its place;
+ * a storage that was replaced goes out of them, and healing fills the one that took its place.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "storcli/blocks/engine.h"
+
+static bool is_same_file(const struct storcli_target *a, const struct storcli_target *b)
+{
+    return a->id.export_id == b->id.export_id && a->id.generation == b->id.generation &&
+           a->id.ino == b->id.ino && a->codec == b->codec && a->layout == b->layout &&
+           a->block_bytes == b->block_bytes;
+}
+
+static bool is_same_place(const struct storcli_target *a, const struct storcli_target *b)
+{
+    return a->n_storages == b->n_storages &&
+           memcmp(a->storages, b->storages, a->n_storages * sizeof(a->storages[0])) == 0;
+}
+
+/* ---- the change ---- */
+
+/* Another storage is in this candidate's place. */
+static void candidate_is_replaced(struct storcli_file *file, unsigned candidate)
+{
+    after_replaced(file, candidate);
+    commit_replaced(&file->commit, candidate);
+    unsynced_replaced(&file->unsynced, candidate);
+}
+
+static void held_start(struct storcli_file *file)
+{
+    struct op *held = file->held;
+
+    file->held = NULL;
+    file->held_tail = &file->held;
+    file->n_held = 0;
+    while (held != NULL) {
+        struct op *op = held;
+
+        held = op->next;
+        op_start(op, op->need_bytes, op->run);
+    }
+}
+
+static void relocate(struct storcli_file *file)
+{
+    struct storcli_target *next = file->next;
+    int rc;
+
+    for (unsigned i = 0; i < file->c; i++) {
+        if (next->storages[i] != file->target.storages[i])
+            candidate_is_replaced(file, i);
+    }
+    file->next = NULL;
+    file->target = *next;
+    free(next);
+    engine_count_candidates(file);
+    for (unsigned i = 0; i < file->c; i++) {
+        file->peer[i] = engine_peer_get(file->cli, file->target.storages[i]);
+        assert(file->peer[i] != NULL); /* relocate_begin() saw to it */
+    }
+    rc = engine_ref_pack(file);
+    assert(rc == 0); /* the same */
+    (void)rc;
+    file->starved = false;
+    after_relocated(file);
+    held_start(file);
+}
+
+void engine_relocate_look(struct storcli_file *file)
+{
+    if (engine_is_relocating(file) && file->syncing == NULL &&
+        file->n_ops == file->n_held)
+        relocate(file);
+}
+
+/* ---- what exportd said ---- */
+
+/* Whatever can fail fails here. */
+static int relocate_begin(struct storcli_file *file, const struct storcli_target *target)
+{
+    struct storcli_target *next = file->next;
+
+    if (target->n_storages < file->c)
+        return -EINVAL;
+    for (unsigned i = 0; i < target->n_storages; i++) {
+        if (engine_peer_get(file->cli, target->storages[i]) == NULL)
+            return -ENOMEM;
+    }
+    if (next == NULL)
+        next = malloc(sizeof(*next));
+    if (next == NULL)
+        return -ENOMEM;
+    *next = *target;
+    next->session = file->target.session;
+    file->next = next;
+    return 0;
+}
+
+static void rights_take(struct storcli_target *to, const struct storcli_target *from)
+{
+    memcpy(to->capability, from->capability, from->capability_len);
+    to->capability_len = from->capability_len;
+    if (from->session != 0)
+        to->session = from->session;
+}
+
+int storcli_file_update(struct storcli_file *file, const struct storcli_target *target)
+{
+    const struct storcli_target *newest = file->next != NULL ? file->next : &file->target;
+    int rc = engine_target_check(target);
+
+    if (rc == 0 && (!is_same_file(target, newest) ||
+                    (target->dist_generation == newest->dist_generation &&
+                     !is_same_place(target, newest))))
+        rc = -EINVAL;
+    if (rc == 0 && target->dist_generation > newest->dist_generation)
+        rc = relocate_begin(file, target);
+    if (rc != 0)
+        return rc;
+    rights_take(&file->target, target);
+    if (file->next != NULL)
+        rights_take(file->next, target);
+    rc = engine_ref_pack(file);
+    if (engine_is_relocating(file) && file->syncing != NULL)
+        engine_sync_relocates(file);
+    engine_relocate_look(file);
+    return rc;
+}
+
+uint32_t storcli_file_dist_generation(const struct storcli_file *file)
+{
+    return file->next != NULL ? file->next->dist_generation
+                              : file->target.dist_generation;
+}
