@@ -83,9 +83,11 @@ struct redist_file {
     bool answered, refused, is_sound;
 };
 
+/* Not once exportd stops: what frees its sessions wakes those who wait for their tokens. */
 static void files_soon(struct exportd *x)
 {
-    env_post(x->env, &x->redist.task);
+    if (!x->stopping)
+        env_post(x->env, &x->redist.task);
 }
 
 /* ---- requests ---- */
