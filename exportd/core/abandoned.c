@@ -12,6 +12,7 @@
 #include <errno.h>
 
 #include "common/base/log.h"
+#include "exportd/core/inode_ref.h"
 #include "exportd/core/state.h"
 
 enum {
@@ -90,17 +91,10 @@ static void on_check_answer(struct rpc_request *rq, int rc)
 static void check_send(struct check *c, struct storage *s)
 {
     Rozo__StCheckReq msg = ROZO__ST_CHECK_REQ__INIT;
-    Rozo__FileRef ref = ROZO__FILE_REF__INIT;
+    Rozo__FileRef ref;
     uint8_t id[FILE_ID_BYTES], buf[64 + FILE_ID_BYTES + 5 * DIST_MAX];
 
-    file_id_put(id, &c->id);
-    ref.file_id = (ProtobufCBinaryData){ sizeof(id), id };
-    ref.codec = c->in.codec;
-    ref.layout = c->in.layout;
-    ref.block_bytes = c->in.block_bytes;
-    ref.dist_generation = c->in.dist_generation;
-    ref.n_storages = c->in.n_storages;
-    ref.storages = c->in.storages;
+    inode_ref_fill(c->id.export_id, &c->in, id, &ref);
     msg.ref = &ref;
     msg.to_storage = s->facts.id;
     msg.abandoned = true;
@@ -176,7 +170,7 @@ void abandoned_add(struct export *e, const struct inode *in)
     struct file_id id = { e->id, in->generation, in->ino };
     struct check *c;
 
-    if (!inode_is_file(in) || (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) == 0)
+    if (!inode_is_file(in) || !inode_may_have_data(in))
         return;
     HASH_FIND(hh, x->checks_by_id, &id, sizeof(id), c);
     if (c != NULL) {

@@ -160,6 +160,13 @@ struct storage *storage_find(struct exportd *x, uint32_t id)
     return NULL;
 }
 
+bool storage_is_lost(struct exportd *x, uint32_t id)
+{
+    const struct storage *s = storage_find(x, id);
+
+    return s != NULL && s->facts.lost;
+}
+
 struct storage *storage_find_incarnation(struct exportd *x, const uint8_t *incarnation)
 {
     LIST_FOREACH(node, &x->storages) {

@@ -525,7 +525,7 @@ static void inode_remove(struct fs *fs, struct inode *in)
     redist_drop(fs, in);
     key_ino(&k, KEY_INODE, fs->export_id, in->ino);
     store_delete(fs->store, &k);
-    if ((in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0)
+    if (inode_may_have_data(in))
         trash_put(fs, in);
     fs->n_inodes--;
     counters_put(fs);

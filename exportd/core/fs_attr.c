@@ -73,7 +73,7 @@ static bool is_untold(const struct fs *fs, const struct inode *in)
         return true;
     if (in->epoch_start == fs->start) /* all writers since are known to us */
         return false;
-    return (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0 ||
+    return inode_may_have_data(in) ||
            in->epoch_start < fs->last_loss; /* that it was opened may be lost, too */
 }
 
@@ -107,8 +107,7 @@ void fs_untold(struct fs *fs, uint64_t ino)
     struct inode in;
 
     if (inode_get(fs, ino, &in) != 0 || !inode_is_file(&in) ||
-        (in.flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) == 0 ||
-        (in.flags & INODE_UNTOLD) != 0)
+        !inode_may_have_data(&in) || (in.flags & INODE_UNTOLD) != 0)
         return;
     in.flags |= INODE_UNTOLD;
     blocks_doubt(&in);
@@ -194,8 +193,7 @@ static bool cuts_storages(const struct inode *in, uint64_t size)
 {
     if ((in->flags & INODE_INLINE) != 0)
         return size == 0 && (in->flags & INODE_UNTOLD) != 0;
-    return size < inode_final_size(in) &&
-           (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0;
+    return size < inode_final_size(in) && inode_may_have_data(in);
 }
 
 /* A new size and a fresh epoch; a file that lost bytes has a truncate pending. */

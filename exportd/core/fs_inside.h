@@ -71,6 +71,17 @@ int inline_cut(struct fs *fs, struct inode *in, uint64_t size);
 /** Nothing of it is here any more. */
 void inline_drop(struct fs *fs, struct inode *in);
 
+enum { SCAN_STOP = 1 };
+/** Called for each record of a scan; val is borrowed. @return 0 to go on, SCAN_STOP to stop before it, -errno. */
+typedef int scan_cb(void *arg, uint64_t ino, const uint8_t *val, size_t len);
+/**
+ * Calls fn for the records of this kind of the export's inodes above *after, in order of inode
+ * numbers, for at most max_keys of them. *after: the last one passed. *end: no more follow.
+ * @return 0, or the -errno of fn or of the store.
+ */
+int scan_inos(struct fs *fs, enum key_kind kind, uint64_t *after, unsigned max_keys,
+              scan_cb *fn, void *arg, bool *end);
+
 /** Its record goes; a file that has one lies on the storages in it, too, which *in gets. */
 void redist_drop(struct fs *fs, struct inode *in);
 

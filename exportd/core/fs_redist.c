@@ -17,7 +17,6 @@ enum {
     REDIST_HEAD_BYTES =
         8, /* format, phase, n storages, zero, generation; then the storages */
     REDIST_BYTES_MAX = REDIST_HEAD_BYTES + 4 * DIST_MAX,
-    REDIST_KEY_BYTES = 13,
 };
 
 static int redist_decode(struct fs_redist *out, const uint8_t *buf, size_t len)
@@ -98,43 +97,29 @@ void redist_drop(struct fs *fs, struct inode *in)
     fs_redist_delete(fs, in->ino);
 }
 
+struct redist_scan {
+    struct fs *fs;
+    fs_redist_cb *fn;
+    void *arg;
+};
+
+static int on_redist(void *arg, uint64_t ino, const uint8_t *val, size_t len)
+{
+    const struct redist_scan *s = arg;
+    struct fs_redist r;
+
+    if (redist_decode(&r, val, len) != 0) {
+        log_error("export %u: the record of how inode %llu is redistributed is corrupt",
+                  s->fs->export_id, (unsigned long long)ino);
+        return 0;
+    }
+    return s->fn(s->arg, ino, &r) ? 0 : SCAN_STOP;
+}
+
 int fs_redists(struct fs *fs, uint64_t *after, unsigned max, fs_redist_cb *fn, void *arg,
                bool *end)
 {
-    struct kv_iter *it;
-    struct key prefix, from;
-    size_t key_len, len;
-    int rc = store_scan(fs->store, &it);
+    struct redist_scan s = { fs, fn, arg };
 
-    if (rc != 0)
-        return rc;
-    key_id(&prefix, KEY_REDIST, fs->export_id);
-    key_ino(&from, KEY_REDIST, fs->export_id, *after + 1);
-    *end = *after == UINT64_MAX;
-    kv_iter_seek(it, from.bytes, from.len);
-    for (; !*end && max > 0; max--, kv_iter_next(it)) {
-        const uint8_t *key = kv_iter_valid(it) ? kv_iter_key(it, &key_len) : NULL;
-        const uint8_t *val;
-        struct fs_redist r;
-        uint64_t ino;
-
-        if (key == NULL || key_len != REDIST_KEY_BYTES ||
-            memcmp(key, prefix.bytes, prefix.len) != 0) {
-            *end = true;
-            break;
-        }
-        ino = key_get_u64(key + prefix.len);
-        val = kv_iter_val(it, &len);
-        if (redist_decode(&r, val, len) != 0)
-            log_error(
-                "export %u: the record of how inode %llu is redistributed is corrupt",
-                fs->export_id, (unsigned long long)ino);
-        else if (!fn(arg, ino, &r))
-            break;
-        *after = ino;
-    }
-    if (rc == 0)
-        rc = kv_iter_error(it);
-    kv_iter_close(it);
-    return rc;
+    return scan_inos(fs, KEY_REDIST, after, max, on_redist, &s, end);
 }

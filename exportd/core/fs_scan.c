@@ -16,8 +16,8 @@ enum {
     INO_KEY_BYTES = 13,
 };
 
-int fs_files(struct fs *fs, uint64_t *after, unsigned max_keys, fs_file_cb *fn, void *arg,
-             bool *end)
+int scan_inos(struct fs *fs, enum key_kind kind, uint64_t *after, unsigned max_keys,
+              scan_cb *fn, void *arg, bool *end)
 {
     struct kv_iter *it;
     struct key prefix, from;
@@ -26,36 +26,58 @@ int fs_files(struct fs *fs, uint64_t *after, unsigned max_keys, fs_file_cb *fn, 
 
     if (rc != 0)
         return rc;
-    key_id(&prefix, KEY_INODE, fs->export_id);
-    key_ino(&from, KEY_INODE, fs->export_id, *after + 1);
+    key_id(&prefix, kind, fs->export_id);
+    key_ino(&from, kind, fs->export_id, *after + 1);
     *end = *after == UINT64_MAX;
     kv_iter_seek(it, from.bytes, from.len);
     for (; !*end && max_keys > 0; max_keys--, kv_iter_next(it)) {
         const uint8_t *key = kv_iter_valid(it) ? kv_iter_key(it, &key_len) : NULL;
         const uint8_t *val;
-        struct inode in;
+        uint64_t ino;
 
         if (key == NULL || key_len != INO_KEY_BYTES ||
             memcmp(key, prefix.bytes, prefix.len) != 0) {
             *end = true;
             break;
         }
+        ino = key_get_u64(key + prefix.len);
         val = kv_iter_val(it, &len);
-        if (inode_decode(&in, key_get_u64(key + prefix.len), val, len) != 0) {
-            log_error(
-                "export %u: the record of inode %llu in the metadata store makes no sense",
-                fs->export_id, (unsigned long long)key_get_u64(key + prefix.len));
-            rc = -EIO;
+        rc = fn(arg, ino, val, len);
+        if (rc != 0)
             break;
-        }
-        if (inode_is_file(&in) && !fn(arg, &in))
-            break;
-        *after = in.ino;
+        *after = ino;
     }
-    if (rc == 0)
+    if (rc >= 0)
         rc = kv_iter_error(it);
     kv_iter_close(it);
     return rc;
+}
+
+struct file_scan {
+    struct fs *fs;
+    fs_file_cb *fn;
+    void *arg;
+};
+
+static int on_inode(void *arg, uint64_t ino, const uint8_t *val, size_t len)
+{
+    const struct file_scan *s = arg;
+    struct inode in;
+
+    if (inode_decode(&in, ino, val, len) != 0) {
+        log_error("export %u: the record of inode %llu in the metadata store is corrupt",
+                  s->fs->export_id, (unsigned long long)ino);
+        return -EIO;
+    }
+    return inode_is_file(&in) && !s->fn(s->arg, &in) ? SCAN_STOP : 0;
+}
+
+int fs_files(struct fs *fs, uint64_t *after, unsigned max_keys, fs_file_cb *fn, void *arg,
+             bool *end)
+{
+    struct file_scan s = { fs, fn, arg };
+
+    return scan_inos(fs, KEY_INODE, after, max_keys, on_inode, &s, end);
 }
 
 /* The name under the iterator; false when it is none of these. */

@@ -96,6 +96,11 @@ static inline bool inode_is_file(const struct inode *in)
 {
     return S_ISREG(in->mode);
 }
+/** True if storages may hold blocks of this file. */
+static inline bool inode_may_have_data(const struct inode *in)
+{
+    return (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0;
+}
 /** Names, attributes and xattrs of such an inode stay as they are. */
 static inline bool inode_is_fixed(const struct inode *in)
 {

@@ -11,6 +11,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/log.h"
+#include "exportd/core/inode_ref.h"
 #include "exportd/core/state.h"
 
 enum {
@@ -108,7 +109,7 @@ static bool on_file(void *arg, const struct inode *in)
 {
     struct listing *l = arg;
 
-    if ((in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) == 0)
+    if (!inode_may_have_data(in))
         return true;
     return item_add(l, in, false) != NULL;
 }
@@ -180,18 +181,8 @@ struct inode_parts {
 static void inode_message(const struct listing *l, const struct listed *item,
                           struct inode_parts *p)
 {
-    struct file_id id = { l->export->id, item->in.generation, item->in.ino };
-
     rozo__ad_inodes_resp__inode__init(&p->msg);
-    rozo__file_ref__init(&p->ref);
-    file_id_put(p->id, &id);
-    p->ref.file_id = (ProtobufCBinaryData){ sizeof(p->id), p->id };
-    p->ref.codec = item->in.codec;
-    p->ref.layout = item->in.layout;
-    p->ref.block_bytes = item->in.block_bytes;
-    p->ref.dist_generation = item->in.dist_generation;
-    p->ref.n_storages = item->in.n_storages;
-    p->ref.storages = (uint32_t *)item->in.storages;
+    inode_ref_fill(l->export->id, &item->in, p->id, &p->ref);
     p->msg.ref = &p->ref;
     p->msg.size = item->removed ? 0 : inode_final_size(&item->in);
     p->msg.has_data =

@@ -9,6 +9,7 @@
 
 #include "codec/codec.h"
 #include "common/base/spans.h"
+#include "exportd/core/inode_ref.h"
 #include "exportd/core/room.h"
 #include "exportd/core/state.h"
 
@@ -98,16 +99,8 @@ static int data_fill(struct op *op, struct inode *in, bool write, struct data_pa
     unsigned rights = write ? CAPABILITY_READ | CAPABILITY_WRITE : CAPABILITY_READ;
 
     rozo__file_data__init(&d->msg);
-    rozo__file_ref__init(&d->ref);
-    file_id_put(d->id, &id);
+    inode_ref_fill(op->export->id, in, d->id, &d->ref);
     capability_sign(op->x->config.capabilities, &id, rights, d->capability);
-    d->ref.file_id = (ProtobufCBinaryData){ sizeof(d->id), d->id };
-    d->ref.codec = in->codec;
-    d->ref.layout = in->layout;
-    d->ref.block_bytes = in->block_bytes;
-    d->ref.dist_generation = in->dist_generation;
-    d->ref.n_storages = in->n_storages;
-    d->ref.storages = in->storages;
     d->ref.capability = (ProtobufCBinaryData){ sizeof(d->capability), d->capability };
     d->msg.ref = &d->ref;
     d->msg.epoch = write ? in->epoch : 0;
@@ -458,7 +451,7 @@ static int wants_writable(const struct inode *in, bool append)
 /* Take a reference and, for writing, an epoch. *in is the inode before, and then after. */
 static int open_inode(struct op *op, struct inode *in, bool write, bool reference)
 {
-    bool clean = (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) == 0;
+    bool clean = !inode_may_have_data(in);
     bool alone = write && session_is_alone(op->session, in->ino, false);
     const uint8_t *bytes;
     uint64_t version;
@@ -851,7 +844,7 @@ int md_open(struct op *op, const ProtobufCMessage *msg)
 static bool epoch_is_good(const struct op *op, const struct inode *in, uint32_t epoch)
 {
     return in->epoch == epoch && in->epoch_start == op->fs->start &&
-           (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0;
+           inode_may_have_data(in);
 }
 
 /* A write takes those away, and nobody looks for them each time while he has a range. */

@@ -144,20 +144,13 @@ static int choose(struct export *e, struct inode *in, unsigned wanted,
     return 0;
 }
 
-static bool is_lost(const struct export *e, uint32_t id)
-{
-    const struct storage *s = storage_find(e->x, id);
-
-    return s != NULL && s->facts.lost;
-}
-
 /* Those that are not lost, in their order. */
 static void keep(const struct export *e, const struct inode *in, struct inode *out)
 {
     *out = *in;
     out->n_storages = 0;
     for (uint32_t i = 0; i < in->n_storages; i++) {
-        if (!is_lost(e, in->storages[i]))
+        if (!storage_is_lost(e->x, in->storages[i]))
             out->storages[out->n_storages++] = in->storages[i];
     }
 }
@@ -165,12 +158,12 @@ static void keep(const struct export *e, const struct inode *in, struct inode *o
 bool export_has_more_for(const struct export *e, const struct inode *in)
 {
     const struct codec_layout *layout = codec_layout(in->layout);
-    struct inode kept;
+    uint32_t n_kept = 0;
 
-    keep(e, in, &kept);
-    return layout != NULL && kept.n_storages >= layout->k &&
-           kept.n_storages < layout->safe &&
-           volume_n_candidates(e->x, e->volume) > kept.n_storages;
+    for (uint32_t i = 0; i < in->n_storages; i++)
+        n_kept += !storage_is_lost(e->x, in->storages[i]);
+    return layout != NULL && n_kept >= layout->k && n_kept < layout->safe &&
+           volume_n_candidates(e->x, e->volume) > n_kept;
 }
 
 int export_complete(struct export *e, const struct inode *in, struct inode *out,
@@ -192,7 +185,7 @@ int export_complete(struct export *e, const struct inode *in, struct inode *out,
     *out = *in;
     *n_new = 0;
     for (uint32_t i = 0; i < in->n_storages && next < all.n_storages; i++) {
-        if (!is_lost(e, in->storages[i]) || (i < layout->n && next >= n_good))
+        if (!storage_is_lost(e->x, in->storages[i]) || (i < layout->n && next >= n_good))
             continue; /* a full one is only ever a spare */
         out->storages[i] = all.storages[next++];
         ++*n_new;

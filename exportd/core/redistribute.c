@@ -6,14 +6,14 @@
  * Keeps:  a file's candidates grow only while nobody can write it (we hold it EXCLUSIVE, and all
  *         epochs are fenced) and every block is at every home: then the state is one that a write
  *         under the new distribution could have left. Nobody is told of the new one before that
- *         is on stable storage. docs/ARCHITECTURE.md, "Files with fewer candidates".
+ *         is on stable storage. docs/ARCHITECTURE.md, "Redistribution".
  * Yours:  FILES_MAX, KEYS_A_TICK, the deadlines.
  */
 #include <errno.h>
 
 #include "codec/codec.h"
 #include "common/base/log.h"
-#include "common/base/status.h"
+#include "exportd/core/inode_ref.h"
 #include "exportd/core/state.h"
 
 enum {
@@ -99,28 +99,16 @@ static struct storage *storage_at(const struct redist_file *f, uint32_t id)
     return s != NULL && s->up && storage_is_reachable(s) ? s : NULL;
 }
 
-static bool id_is_lost(const struct redist_file *f, uint32_t id)
-{
-    const struct storage *s = storage_find(f->x, id);
-
-    return s == NULL || s->facts.lost;
-}
-
 /* The distribution before the change, or after. */
 static void ref_fill(const struct redist_file *f, bool after, uint8_t id[FILE_ID_BYTES],
                      Rozo__FileRef *ref)
 {
-    const struct file_id file = { f->export->id, f->in.generation, f->in.ino };
-
-    rozo__file_ref__init(ref);
-    file_id_put(id, &file);
-    ref->file_id = (ProtobufCBinaryData){ FILE_ID_BYTES, id };
-    ref->codec = f->in.codec;
-    ref->layout = f->in.layout;
-    ref->block_bytes = f->in.block_bytes;
-    ref->dist_generation = after ? f->want.generation : f->in.dist_generation;
-    ref->n_storages = after ? f->want.n_storages : f->in.n_storages;
-    ref->storages = (uint32_t *)(after ? f->want.storages : f->in.storages);
+    inode_ref_fill(f->export->id, &f->in, id, ref);
+    if (!after)
+        return;
+    ref->dist_generation = f->want.generation;
+    ref->n_storages = f->want.n_storages;
+    ref->storages = (uint32_t *)f->want.storages;
 }
 
 static void ask_send(struct redist_ask *a, struct storage *s, uint16_t op,
@@ -212,7 +200,7 @@ static uint32_t places_old(const struct redist_file *f)
     uint32_t places = 0;
 
     for (uint32_t i = 0; i < f->in.n_storages; i++)
-        places |= id_is_lost(f, f->in.storages[i]) ? 0 : UINT32_C(1) << i;
+        places |= storage_is_lost(f->x, f->in.storages[i]) ? 0 : UINT32_C(1) << i;
     return places & ~f->fresh;
 }
 
@@ -225,7 +213,8 @@ static uint32_t places_fresh_homes(const struct redist_file *f)
 static bool all_are_reachable(const struct redist_file *f)
 {
     for (uint32_t i = 0; i < f->in.n_storages; i++) {
-        if (!id_is_lost(f, f->in.storages[i]) && storage_at(f, f->in.storages[i]) == NULL)
+        if (!storage_is_lost(f->x, f->in.storages[i]) &&
+            storage_at(f, f->in.storages[i]) == NULL)
             return false;
     }
     return true;
@@ -250,8 +239,7 @@ static void on_repaired(struct rpc_request *rq, int rc)
         resp = rozo__st_repair_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
     f->answered = rc != 0 || rq->status != ROZO__STATUS__IN_PROGRESS;
     f->is_sound = resp != NULL && resp->sound;
-    if (resp != NULL)
-        rozo__st_repair_resp__free_unpacked(resp, NULL);
+    rozo__st_repair_resp__free_unpacked(resp, NULL); /* NULL is fine */
     if (f->answered)
         f->run = 0;
     ask_ended(a);
@@ -371,15 +359,10 @@ static bool is_closed_too_long(const struct redist_file *f)
 
 /* ---- phases: WAIT, NEXT, or FAILED ---- */
 
-static bool has_data(const struct inode *in)
-{
-    return (in->flags & (INODE_HAS_DATA | INODE_MAY_HAVE_DATA)) != 0;
-}
-
 /* Storages have nothing of it: nothing is to be proved, nobody is to be told. */
 static bool is_simple(const struct redist_file *f)
 {
-    return !has_data(&f->in) || f->x->config.grows_first;
+    return !inode_may_have_data(&f->in) || f->x->config.grows_first;
 }
 
 static enum result fill(struct redist_file *f)
@@ -389,10 +372,9 @@ static enum result fill(struct redist_file *f)
     if (is_simple(f))
         return grace_is_over(f->x) ? NEXT : FAILED;
     r = repair(f, false);
-    if (r == FAILED && !f->refused && f->n_looks > 0 && f->n_looks < FILLS_MAX)
-        r = WAIT; /* with the next tick */
-    if (r == FAILED && !f->refused && f->n_looks >= FILLS_MAX)
-        r = NEXT; /* who writes it makes it look incomplete */
+    /* Writers make a file look incomplete: the next tick asks again, then it is closed. */
+    if (r == FAILED && !f->refused)
+        r = f->n_looks < FILLS_MAX ? WAIT : NEXT;
     if (r == NEXT && (!all_are_reachable(f) || !grace_is_over(f->x)))
         return FAILED;
     return r;
@@ -428,7 +410,7 @@ static void on_stored(struct store_wait *wait, int rc)
     struct redist_file *f = container_of(wait, struct redist_file, wait);
 
     f->storing = false;
-    if (rc == 0 && !f->x->stopping)
+    if (rc == 0)
         files_soon(f->x);
 }
 
@@ -515,7 +497,7 @@ static enum result flip(struct redist_file *f)
     if (!f->in_phase) {
         if (want_put(f, REDIST_DONE) != 0)
             return FAILED;
-        if (!has_data(&f->in))
+        if (!inode_may_have_data(&f->in))
             fs_redist_delete(&f->export->fs, f->in.ino);
         return store(f);
     }
@@ -525,7 +507,7 @@ static enum result flip(struct redist_file *f)
 
 static enum result tell(struct redist_file *f)
 {
-    if (!has_data(&f->in))
+    if (!inode_may_have_data(&f->in))
         return NEXT;
     if (!f->in_phase)
         f->until_ns = env_now_ns(f->x->env) + LATE_MS * MS;
@@ -538,10 +520,10 @@ static enum result complete(struct redist_file *f)
 {
     enum result r;
 
-    if (!has_data(&f->in))
+    if (!inode_may_have_data(&f->in))
         return NEXT;
     r = repair(f, true);
-    if (r == FAILED && !f->refused && f->n_looks > 0 && f->n_looks < TAILS_MAX)
+    if (r == FAILED && !f->refused && f->n_looks < TAILS_MAX)
         return WAIT;
     if (r == NEXT)
         fs_redist_delete(&f->export->fs, f->in.ino);

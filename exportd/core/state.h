@@ -144,6 +144,8 @@ void cluster_end(struct exportd *x);
 void cluster_free(struct exportd *x);
 
 struct storage *storage_find(struct exportd *x, uint32_t id);
+/** True if the storage with this id was declared lost. An unknown id is not. */
+bool storage_is_lost(struct exportd *x, uint32_t id);
 struct storage *storage_find_incarnation(struct exportd *x, const uint8_t *incarnation);
 /** A new member, put into the store; its channel is opened and it is polled. NULL: no memory. */
 struct storage *storage_add(struct exportd *x, const struct storage_facts *facts);
