@@ -9,9 +9,12 @@
  *         while others write the file: a fence only makes a writer take a fresh epoch.
  * Yours:  the limits below.
  */
+#include "exportd/core/abandoned.h"
+
 #include <errno.h>
 
 #include "common/base/log.h"
+#include "exportd/core/cluster.h"
 #include "exportd/core/inode_ref.h"
 #include "exportd/core/state.h"
 

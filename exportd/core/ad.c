@@ -12,6 +12,10 @@
 
 #include "codec/codec.h"
 #include "common/base/log.h"
+#include "exportd/core/answer.h"
+#include "exportd/core/cluster.h"
+#include "exportd/core/redistribute.h"
+#include "exportd/core/requests.h"
 #include "exportd/core/state.h"
 
 static bool name_is_good(const char *name)

@@ -9,11 +9,17 @@
  *         was when we chose it: its incarnation is noted before it hears of it, so that a disk
  *         that had the place long ago is not taken for it (I6).
  */
+#include "exportd/core/admit.h"
+
 #include <errno.h>
 #include <stdio.h>
 
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "exportd/core/answer.h"
+#include "exportd/core/cluster.h"
+#include "exportd/core/poll.h"
+#include "exportd/core/redistribute.h"
 #include "exportd/core/state.h"
 
 enum {

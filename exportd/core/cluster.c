@@ -6,13 +6,18 @@
  * Keeps:  ids are never given twice, also not over restarts.
  * Ask:    the order of the fields below. Users' disks carry them.
  */
+#include "exportd/core/cluster.h"
+
 #include <errno.h>
 #include <stdio.h>
 
 #include "codec/codec.h"
 #include "common/base/log.h"
 #include "exportd/core/facts.h"
+#include "exportd/core/place.h"
+#include "exportd/core/poll.h"
 #include "exportd/core/state.h"
+#include "exportd/core/trash.h"
 
 enum export_flags { EXPORT_SYNC = 1, EXPORT_INLINE = 2 };
 enum storage_flags { STORAGE_LOST = 1, STORAGE_CHANGES = 2 };
@@ -525,7 +530,7 @@ static struct export *export_new(struct exportd *x, const struct export *facts)
     *e = *facts;
     e->x = x;
     locks_init(&e->locks);
-    export_tokens_init(e);
+    tokens_init(&e->tokens, &x->hooks->tokens, &x->token_limits, &x->n_tokens);
     list_add_tail(&x->exports, &e->link);
     x->n_exports++;
     return e;
@@ -535,7 +540,7 @@ static struct fs_hooks export_hooks(struct export *e)
 {
     return (struct fs_hooks){
         .place = export_place,
-        .keeps = export_keeps,
+        .keeps = e->x->hooks->keeps,
         .trashed = export_trashed,
         .arg = e,
     };
@@ -702,7 +707,6 @@ int cluster_load(struct exportd *x, struct err *err)
 
 void cluster_begin(struct exportd *x)
 {
-    grace_begin(x);
     x->n_starts++;
     x->last_grant = (uint64_t)x->n_starts << 40;
     x->map_version = (uint64_t)x->n_starts << 32; /* newer than any before */

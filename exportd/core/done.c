@@ -9,10 +9,15 @@
  * Yours:  when it is looked for what may go.
  * Ask:    the record's fields. Users' disks carry them.
  */
+#include "exportd/core/done.h"
+
 #include <errno.h>
 
 #include "common/base/log.h"
 #include "exportd/core/facts.h"
+#include "exportd/core/fence.h"
+#include "exportd/core/remember.h"
+#include "exportd/core/session.h"
 #include "exportd/core/state.h"
 
 enum {

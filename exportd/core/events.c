@@ -5,9 +5,13 @@
  * Out:    answers; events are kept until the session says that it has seen them.
  * Keeps:  I9: recalls that nobody hears of are counted.
  */
+#include "exportd/core/events.h"
+
 #include <errno.h>
 
 #include "common/base/status.h"
+#include "exportd/core/answer.h"
+#include "exportd/core/session.h"
 #include "exportd/core/state.h"
 
 /* More than a client can owe that hears of any. */

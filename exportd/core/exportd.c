@@ -15,7 +15,24 @@
 #include "common/base/arena.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "exportd/core/abandoned.h"
+#include "exportd/core/admit.h"
+#include "exportd/core/answer.h"
+#include "exportd/core/cluster.h"
+#include "exportd/core/done.h"
+#include "exportd/core/events.h"
+#include "exportd/core/fence.h"
+#include "exportd/core/linger.h"
+#include "exportd/core/map_push.h"
+#include "exportd/core/poll.h"
+#include "exportd/core/redistribute.h"
+#include "exportd/core/remember.h"
+#include "exportd/core/requests.h"
+#include "exportd/core/session.h"
 #include "exportd/core/state.h"
+#include "exportd/core/strays.h"
+#include "exportd/core/trash.h"
+#include "exportd/core/wants.h"
 
 enum {
     REQUEST_ROOM = 64 << 10, /* for a request, unpacked; more than that is allocated */
@@ -24,111 +41,6 @@ enum {
     STRAYS_DEFAULT_S = 3600,
 };
 static const size_t cache_default = 256u << 20;
-
-/* ---- answers ---- */
-
-/* An answer, packed, from the handler's end until it may leave. */
-struct answer {
-    struct store_wait wait;
-    struct exportd *x;
-    struct rpc_call *call; /* owned until replied to */
-    uint16_t status;
-    size_t len;
-    uint8_t msg[];
-};
-
-static int answer_new(size_t len, struct answer **out)
-{
-    struct answer *a = malloc(sizeof(*a) + len);
-
-    if (a == NULL)
-        return -ENOMEM;
-    a->len = len;
-    *out = a;
-    return 0;
-}
-
-static int answer_pack(const ProtobufCMessage *msg, struct answer **out)
-{
-    size_t len = msg == NULL ? 0 : protobuf_c_message_get_packed_size(msg);
-    int rc = len > RPC_MSG_MAX ? -EOVERFLOW : answer_new(len, out);
-
-    if (rc == 0 && msg != NULL)
-        protobuf_c_message_pack(msg, (*out)->msg);
-    return rc;
-}
-
-int op_pack(struct op *op, const ProtobufCMessage *msg)
-{
-    assert(op->answer == NULL);
-    return answer_pack(msg, &op->answer);
-}
-
-/* To measure a message takes as long as to pack it. */
-int op_pack_inode(struct op *op, const ProtobufCMessage *msg)
-{
-    uint8_t room[ANSWER_ROOM];
-    size_t len;
-    int rc;
-
-    if (op->is_large)
-        return op_pack(op, msg);
-    len = protobuf_c_message_pack(msg, room);
-    assert(op->answer == NULL && len <= sizeof(room));
-    rc = answer_new(len, &op->answer);
-    if (rc == 0)
-        memcpy(op->answer->msg, room, len);
-    return rc;
-}
-
-static void answer_send(struct answer *a)
-{
-    rpc_reply(a->call, a->status, a->msg, a->len, NULL, 0, NULL, NULL);
-    free(a);
-}
-
-static void on_answer_safe(struct store_wait *wait, int rc)
-{
-    struct answer *a = container_of(wait, struct answer, wait);
-
-    a->x->n_answers--;
-    if (rc != 0) {
-        a->status = status_from_errno(rc);
-        a->len = 0;
-    }
-    answer_send(a);
-}
-
-/* Takes a and call: the answer leaves when what it says is safe. */
-static void answer_queue(struct exportd *x, struct answer *a, struct rpc_call *call,
-                         int rc, bool sync)
-{
-    a->x = x;
-    a->call = call;
-    a->status = status_from_errno(rc);
-    a->wait.fn = on_answer_safe;
-    if (store_is_clean(x->store) && (!sync || rc != 0)) {
-        answer_send(a);
-        return;
-    }
-    x->n_answers++;
-    if (sync && rc == 0)
-        store_when_synced(x->store, &a->wait);
-    else
-        store_when_committed(x->store, &a->wait);
-}
-
-void call_answer(struct exportd *x, struct rpc_call *call, int rc,
-                 const ProtobufCMessage *msg, bool sync)
-{
-    struct answer *a;
-    int packed = answer_pack(msg, &a);
-
-    if (packed != 0)
-        rpc_reply_status(call, status_from_errno(packed));
-    else
-        answer_queue(x, a, call, rc, sync);
-}
 
 /* ---- dispatch ---- */
 
@@ -306,7 +218,7 @@ static int op_run(struct op *op)
     return rc;
 }
 
-void call_run(struct exportd *x, struct rpc_call *call, struct parked *parked)
+static void call_run(struct exportd *x, struct rpc_call *call, struct parked *parked)
 {
     struct op op = { .x = x, .call = call, .parked = parked };
     int rc, packed = 0;
@@ -337,6 +249,15 @@ void exportd_handle(void *arg, struct rpc_call *call)
 }
 
 /* ---- life ---- */
+
+static const struct exportd_hooks hooks = {
+    .tokens = { session_recall, session_wake },
+    .keeps = export_keeps,
+    .fenced = fences_list,
+    .map_taken = fences_look,
+    .map_outrun = fences_tell_again,
+    .run_call = call_run,
+};
 
 static void look_at_space(struct exportd *x)
 {
@@ -420,11 +341,11 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
     list_init(&x->admissions);
     list_init(&x->fences);
     list_init(&x->checks);
-    list_init(&x->redist.files);
     list_init(&x->listings);
     list_init(&x->lingering);
     list_init(&x->ready);
     list_init(&x->news);
+    x->hooks = &hooks;
     x->tokens_turn.fn = on_tokens_turn;
     env_timer_init(&x->tick, on_tick);
     rc = store_open(env, kv, x->config.cache_max, &x->store);
@@ -446,6 +367,7 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
         exportd_free(x);
         return rc;
     }
+    grace_begin(x);
     cluster_begin(x);
     x->ready_wait.fn = on_start_synced;
     store_when_synced(x->store, &x->ready_wait);

@@ -10,12 +10,18 @@
  * Yours:  the pauses.
  * Ask:    the record's fields. Users' disks carry them.
  */
+#include "exportd/core/fence.h"
+
 #include <errno.h>
 #include <stdio.h>
 
 #include "codec/codec.h"
 #include "common/base/log.h"
+#include "exportd/core/cluster.h"
 #include "exportd/core/facts.h"
+#include "exportd/core/map_push.h"
+#include "exportd/core/remember.h"
+#include "exportd/core/session.h"
 #include "exportd/core/state.h"
 
 enum {

@@ -11,7 +11,10 @@
 
 #include "common/base/bytes.h"
 #include "common/base/log.h"
+#include "exportd/core/answer.h"
+#include "exportd/core/cluster.h"
 #include "exportd/core/inode_ref.h"
+#include "exportd/core/requests.h"
 #include "exportd/core/state.h"
 
 enum {

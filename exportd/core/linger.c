@@ -7,6 +7,10 @@
  *         there is no room for goes at once, as all does when space is short (I12).
  * Yours:  how long, how many.
  */
+#include "exportd/core/linger.h"
+
+#include "exportd/core/place.h"
+#include "exportd/core/session.h"
 #include "exportd/core/state.h"
 
 enum {

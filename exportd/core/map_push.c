@@ -5,9 +5,12 @@
  * Out:    ST_MAP when the map has changed, when the storage came up, or has forgotten it.
  * Keeps:  at most one is on its way to a storage. One that does not know the op is not asked for more.
  */
+#include "exportd/core/map_push.h"
+
 #include <errno.h>
 
 #include "common/base/log.h"
+#include "exportd/core/cluster.h"
 #include "exportd/core/state.h"
 
 enum {
@@ -28,7 +31,7 @@ static void on_map_answer(struct rpc_request *rq, int rc)
     if (rc == 0 && (old || rq->status == ROZO__STATUS__OK)) {
         s->map_told = s->map_sent;
         s->map_told_ns = env_now_ns(s->x->env);
-        fences_look(s->x);
+        s->x->hooks->map_taken(s->x);
         if (s->up)
             storage_push_map(s); /* it may have changed meanwhile */
     }                            /* else again after the next poll */
@@ -61,7 +64,7 @@ void storage_push_map(struct storage *s)
     msg.storages = storages->list;
     msg.to_storage = s->facts.id;
     msg.fenced = fenced;
-    msg.n_fenced = fences_list(x, fenced);
+    msg.n_fenced = x->hooks->fenced(x, fenced);
     len = rozo__st_map_req__get_packed_size(&msg);
     packed = len > RPC_MSG_MAX ? NULL : malloc(len);
     if (packed != NULL) {
@@ -91,7 +94,7 @@ static void map_catch_up(struct exportd *x, uint64_t known)
         return;
     x->map_version = known;
     map_changed(x);
-    fences_tell_again(x);
+    x->hooks->map_outrun(x);
 }
 
 void storage_knows_map(struct storage *s, uint64_t known)

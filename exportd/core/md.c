@@ -9,9 +9,17 @@
 
 #include "codec/codec.h"
 #include "common/base/spans.h"
+#include "exportd/core/answer.h"
+#include "exportd/core/cluster.h"
 #include "exportd/core/inode_ref.h"
+#include "exportd/core/linger.h"
+#include "exportd/core/remember.h"
+#include "exportd/core/requests.h"
 #include "exportd/core/room.h"
+#include "exportd/core/session.h"
+#include "exportd/core/session_locks.h"
 #include "exportd/core/state.h"
+#include "exportd/core/wants.h"
 
 enum {
     READDIR_ENTRIES_MAX = 4096,

@@ -7,10 +7,14 @@
  *         hosts, then racks, as long as there is a choice; homes as room.h has them, spares by
  *         free space.
  */
+#include "exportd/core/place.h"
+
 #include <errno.h>
 
 #include "codec/codec.h"
+#include "exportd/core/cluster.h"
 #include "exportd/core/room.h"
+#include "exportd/core/state.h"
 
 /* How good a candidate a storage is for a new file, best first. */
 enum storage_rank {

@@ -5,11 +5,16 @@
  * Out:    up, space, addresses and words in struct storage; map_changed() when clients care.
  * Keeps:  a storage is up only when it says it is the one we admitted.
  */
+#include "exportd/core/poll.h"
+
 #include <errno.h>
 #include <stdio.h>
 
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "exportd/core/answer.h"
+#include "exportd/core/cluster.h"
+#include "exportd/core/map_push.h"
 #include "exportd/core/state.h"
 
 /* What is believed of one storage: sums over STORAGES_MAX fit into 64 bits. */

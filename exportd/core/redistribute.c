@@ -9,11 +9,17 @@
  *         is on stable storage. docs/ARCHITECTURE.md, "Redistribution".
  * Yours:  FILES_MAX, KEYS_A_TICK, the deadlines.
  */
+#include "exportd/core/redistribute.h"
+
 #include <errno.h>
 
 #include "codec/codec.h"
 #include "common/base/log.h"
+#include "exportd/core/cluster.h"
 #include "exportd/core/inode_ref.h"
+#include "exportd/core/place.h"
+#include "exportd/core/remember.h"
+#include "exportd/core/session.h"
 #include "exportd/core/state.h"
 
 enum {
@@ -46,6 +52,20 @@ enum phase {
 
 enum result { WAIT, NEXT, FAILED };
 
+/* One search for such files, or the pause before the next. */
+struct redistribution {
+    struct exportd *x;      /* borrowed */
+    struct list_node files; /* struct redist_file, under way */
+    unsigned n_files;
+    enum { REDIST_IDLE, REDIST_COUNT, REDIST_RECORDS, REDIST_SEARCH } state;
+    uint32_t export_id; /* the next one to look at */
+    uint64_t ino;       /* in it, looked at up to here */
+    bool again;         /* files were left out: once more after the pause */
+    uint64_t next_ns;   /* not before */
+    uint64_t pause_ns;
+    struct env_task task; /* steps all files */
+};
+
 struct redist_file;
 
 /* One request to one storage. */
@@ -57,7 +77,7 @@ struct redist_ask {
 };
 
 struct redist_file {
-    struct list_node link; /* in x->redist.files */
+    struct list_node link; /* in x->redist->files */
     struct exportd *x;     /* borrowed, as the next */
     struct export *export;
     struct inode in;       /* as it is, or was before the change */
@@ -87,7 +107,7 @@ struct redist_file {
 static void files_soon(struct exportd *x)
 {
     if (!x->stopping)
-        env_post(x->env, &x->redist.task);
+        env_post(x->env, &x->redist->task);
 }
 
 /* ---- requests ---- */
@@ -333,21 +353,26 @@ static bool file_hold(struct redist_file *f)
     return true;
 }
 
-void redistribute_wanted(struct token_holder *holder)
+/* A session asks for what we hold. */
+static void on_recall(struct token_holder *holder, const struct token_recall *recall)
 {
     struct redist_file *f = container_of(holder, struct redist_file, holder);
 
+    (void)recall;
     if (!f->is_wanted)
         f->wanted_ns = env_now_ns(f->x->env);
     f->is_wanted = true;
 }
 
-void redistribute_woken(struct token_waiter *waiter)
+/* The wait for the file may be over. */
+static void on_wake(struct token_waiter *waiter)
 {
     struct redist_file *f = container_of(waiter, struct redist_file, waiter);
 
     files_soon(f->x);
 }
+
+static const struct token_hooks hooks = { on_recall, on_wake };
 
 /* Sessions waited long enough for what may still fail. */
 static bool is_closed_too_long(const struct redist_file *f)
@@ -556,7 +581,7 @@ static void file_free(struct redist_file *f)
     file_open(f);
     token_holder_end(&f->export->tokens, &f->holder);
     list_remove(&f->link);
-    f->x->redist.n_files--;
+    f->x->redist->n_files--;
     free(f);
 }
 
@@ -567,7 +592,7 @@ static void file_end(struct redist_file *f, bool done)
 
     if (!done && f->phase == PHASE_PREPARE && f->want.phase == REDIST_PREPARED)
         want_put(f, REDIST_GIVEN_UP);
-    f->x->redist.again |= !done;
+    f->x->redist->again |= !done;
     if (done && f->counted)
         e->n_few -= e->n_few > 0;
     file_free(f);
@@ -621,13 +646,13 @@ static void file_step(struct redist_file *f)
 
 static void files_step(struct exportd *x)
 {
-    LIST_FOREACH_SAFE(node, &x->redist.files)
+    LIST_FOREACH_SAFE(node, &x->redist->files)
         file_step(container_of(node, struct redist_file, link));
 }
 
 static void on_files_task(struct env_task *task)
 {
-    files_step(container_of(task, struct exportd, redist.task));
+    files_step(container_of(task, struct redistribution, task)->x);
 }
 
 static struct redist_file *file_new(struct export *e, const struct inode *in,
@@ -648,16 +673,16 @@ static struct redist_file *file_new(struct export *e, const struct inode *in,
         f->asks[i].place = i;
     }
     token_holder_init(&f->holder);
-    f->holder.ours = true;
+    f->holder.hooks = &hooks;
     f->waiter.holder = &f->holder;
-    list_add_tail(&e->x->redist.files, &f->link);
-    e->x->redist.n_files++;
+    list_add_tail(&e->x->redist->files, &f->link);
+    e->x->redist->n_files++;
     return f;
 }
 
 static struct redist_file *file_find(const struct export *e, uint64_t ino)
 {
-    LIST_FOREACH(node, &e->x->redist.files) {
+    LIST_FOREACH(node, &e->x->redist->files) {
         struct redist_file *f = container_of(node, struct redist_file, link);
 
         if (f->export == e && f->in.ino == ino)
@@ -687,7 +712,7 @@ static void file_begin(struct export *e, const struct inode *in)
 
     if (export_complete(e, in, &want, &n_new) != 0 || n_new == 0 ||
         (f = file_new(e, in, PHASE_FILL)) == NULL) {
-        e->x->redist.again = true;
+        e->x->redist->again = true;
         return;
     }
     f->want.n_storages = want.n_storages;
@@ -728,6 +753,12 @@ static bool on_record_at_start(void *arg, uint64_t ino, const struct fs_redist *
 
 int redistribute_load(struct exportd *x)
 {
+    x->redist = calloc(1, sizeof(*x->redist));
+    if (x->redist == NULL)
+        return -ENOMEM;
+    x->redist->x = x;
+    x->redist->task.fn = on_files_task;
+    list_init(&x->redist->files);
     LIST_FOREACH(node, &x->exports) {
         struct export *e = container_of(node, struct export, link);
         uint64_t after = 0;
@@ -737,23 +768,22 @@ int redistribute_load(struct exportd *x)
         if (rc != 0 || !end)
             return rc != 0 ? rc : -ENOMEM;
     }
-    x->redist.task.fn = on_files_task;
     redistribute_look(x);
     return 0;
 }
 
 static void search_from(struct exportd *x, int state)
 {
-    x->redist.state = state;
-    x->redist.export_id = 0;
-    x->redist.ino = 0;
+    x->redist->state = state;
+    x->redist->export_id = 0;
+    x->redist->ino = 0;
 }
 
 void redistribute_look(struct exportd *x)
 {
     search_from(x, REDIST_COUNT);
-    x->redist.next_ns = 0;
-    x->redist.pause_ns = 0;
+    x->redist->next_ns = 0;
+    x->redist->pause_ns = 0;
     LIST_FOREACH(node, &x->exports) {
         struct export *e = container_of(node, struct export, link);
 
@@ -768,7 +798,7 @@ static struct export *whose_turn(struct exportd *x)
     LIST_FOREACH(node, &x->exports) {
         struct export *e = container_of(node, struct export, link);
 
-        if (e->id >= x->redist.export_id)
+        if (e->id >= x->redist->export_id)
             return e;
     }
     return NULL;
@@ -802,9 +832,9 @@ static bool on_record(void *arg, uint64_t ino, const struct fs_redist *r)
 
     if (r->phase != REDIST_DONE || file_find(e, ino) != NULL)
         return true;
-    if (e->x->redist.n_files >= FILES_MAX)
+    if (e->x->redist->n_files >= FILES_MAX)
         return false;
-    e->x->redist.again |= file_resume(e, ino, r) != 0;
+    e->x->redist->again |= file_resume(e, ino, r) != 0;
     return true;
 }
 
@@ -850,7 +880,7 @@ static uint64_t n_few(const struct exportd *x)
 /* All exports had their turn. */
 static void search_next(struct exportd *x)
 {
-    struct redistribution *r = &x->redist;
+    struct redistribution *r = x->redist;
 
     if (r->state == REDIST_COUNT) {
         r->again = false;
@@ -871,7 +901,7 @@ static void search_next(struct exportd *x)
 /* Begins as many files as there is room for. */
 static int search_files(struct export *e, bool *end)
 {
-    struct redistribution *r = &e->x->redist;
+    struct redistribution *r = e->x->redist;
     struct found found = { .export = e, .n_max = FILES_MAX - r->n_files };
     int rc;
 
@@ -886,7 +916,7 @@ static int search_files(struct export *e, bool *end)
 /* Looks at some inodes of this export; true: it is through. */
 static bool search_export(struct export *e)
 {
-    struct redistribution *r = &e->x->redist;
+    struct redistribution *r = e->x->redist;
     bool end = false;
     int rc;
 
@@ -901,7 +931,7 @@ static bool search_export(struct export *e)
 
 void redistribute_tick(struct exportd *x)
 {
-    struct redistribution *r = &x->redist;
+    struct redistribution *r = x->redist;
     struct export *e;
 
     if (x->stopping || !x->is_ready || store_error(x->store) != 0)
@@ -924,12 +954,15 @@ void redistribute_tick(struct exportd *x)
 
 void redistribute_stop(struct exportd *x)
 {
-    LIST_FOREACH(node, &x->redist.files)
+    LIST_FOREACH(node, &x->redist->files)
         asks_cancel(container_of(node, struct redist_file, link));
 }
 
 void redistribute_free(struct exportd *x)
 {
-    LIST_FOREACH_SAFE(node, &x->redist.files)
+    if (x->redist == NULL)
+        return; /* the start failed before */
+    LIST_FOREACH_SAFE(node, &x->redist->files)
         file_free(container_of(node, struct redist_file, link));
+    free(x->redist);
 }

@@ -8,10 +8,14 @@
  *         what was theirs, on stable storage, too.
  * Ask:    the record's fields. Users' disks carry them.
  */
+#include "exportd/core/remember.h"
+
 #include <errno.h>
 
 #include "common/base/log.h"
 #include "exportd/core/facts.h"
+#include "exportd/core/fence.h"
+#include "exportd/core/session.h"
 #include "exportd/core/state.h"
 
 /* Session 0: whoever runs remembers its sessions; where others have their export, the lease that they were told. */

@@ -13,6 +13,8 @@
 
 #include "codec/codec.h"
 #include "common/base/record.h"
+#include "exportd/core/cluster.h"
+#include "exportd/core/state.h"
 
 enum { FULL_RESERVE_PART = 50 }; /* with less than a 50th free: no new files, */
 static const uint64_t full_reserve_max = 4ull << 30; /* but this much is always enough */

@@ -8,11 +8,23 @@
  *         back, and never before that is on stable storage and fence.c lets it; time in which we slept does not count. Until everybody is back after our start, or had
  *         the time to (the grace), any inode may be open, and no orphan is removed.
  */
+#include "exportd/core/session.h"
+
 #include <errno.h>
 #include <stdio.h>
 
 #include "common/base/log.h"
+#include "exportd/core/abandoned.h"
+#include "exportd/core/cluster.h"
+#include "exportd/core/done.h"
+#include "exportd/core/events.h"
+#include "exportd/core/fence.h"
+#include "exportd/core/linger.h"
+#include "exportd/core/remember.h"
+#include "exportd/core/session_locks.h"
 #include "exportd/core/state.h"
+#include "exportd/core/token_share.h"
+#include "exportd/core/wants.h"
 
 enum {
     ORPHANS_A_TICK = 4096, /* looked at after the grace */

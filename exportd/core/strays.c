@@ -11,10 +11,14 @@
  * A removal reaches every storage once, and is confirmed before it is on that storage's disk. A loss of power brings
  * the file back; healing may have made it again from what another storage still had. Nobody else would ever find it.
  */
+#include "exportd/core/strays.h"
+
 #include <errno.h>
 
 #include "common/base/log.h"
+#include "exportd/core/cluster.h"
 #include "exportd/core/state.h"
+#include "exportd/core/trash.h"
 
 enum {
     STRAYS_A_TICK = 256, /* files that are looked up, of all storages together */

@@ -5,6 +5,10 @@
  * Keeps:  no session is left without tokens because others, who may be idle, hold all there are; and none because it and we
  *         do not count the same: an answer that it did not take leaves tokens that only we know of.
  */
+#include "exportd/core/token_share.h"
+
+#include "exportd/core/events.h"
+#include "exportd/core/session.h"
 #include "exportd/core/state.h"
 
 enum {

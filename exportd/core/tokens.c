@@ -179,10 +179,27 @@ static bool is_recalled(const struct token_holding *h)
     return h != NULL && h->keep < h->mode;
 }
 
+static const struct token_hooks *hooks_of(const struct tokens *t,
+                                          const struct token_holder *holder)
+{
+    return holder->hooks != NULL ? holder->hooks : &t->hooks;
+}
+
+static void recall_from(const struct tokens *t, struct token_holder *holder,
+                        const struct token_recall *recall)
+{
+    hooks_of(t, holder)->recall(holder, recall);
+}
+
+static void wake(const struct tokens *t, struct token_waiter *waiter)
+{
+    hooks_of(t, waiter->holder)->wake(waiter);
+}
+
 static void wake_all(struct tokens *t, struct token_inode *i)
 {
     LIST_FOREACH(node, &i->places)
-        t->hooks.wake(container_of(node, struct token_place, link)->waiter);
+        wake(t, container_of(node, struct token_place, link)->waiter);
 }
 
 /* ---- who is in the way ---- */
@@ -316,7 +333,7 @@ static void recall_send(struct tokens *t, struct token_holding *h)
         .call = h->call,
     };
 
-    t->hooks.recall(h->holder, &recall);
+    recall_from(t, h->holder, &recall);
 }
 
 static void recall(struct tokens *t, struct token_holding *h, enum token_mode keep,
@@ -334,7 +351,7 @@ static void recall(struct tokens *t, struct token_holding *h, enum token_mode ke
         struct token_waiter *w = container_of(node, struct token_place, link)->waiter;
 
         if (w->holder == h->holder)
-            t->hooks.wake(w);
+            wake(t, w);
     }
 }
 
@@ -641,7 +658,7 @@ void tokens_ask_oldest(struct tokens *t, struct token_holder *holder, size_t n)
         list_remove(&h->link); /* not the same again, if it is given back late */
         list_add_tail(&holder->all, &h->link);
         if (!is_recalled(h))
-            t->hooks.recall(holder, &recall);
+            recall_from(t, holder, &recall);
     }
 }
 

@@ -48,13 +48,15 @@ struct token_want {
     struct token_range range; /* SHARE, CHANGE: only this is needed */
 };
 
-/* A session. Embedded; token_holder_init(). */
+struct token_hooks;
+
+/* A session, or exportd itself. Embedded; token_holder_init(). */
 struct token_holder {
     struct list_node all;      /* struct token_holding */
     struct list_node recalled; /* those that it is asked for, longest waiting first */
     size_t n;
-    uint64_t number; /* 0: not yet */
-    bool ours;       /* exportd's own, not a session's */
+    uint64_t number;                 /* 0: not yet */
+    const struct token_hooks *hooks; /* borrowed; NULL: those of the table */
 };
 
 struct token_waiter;

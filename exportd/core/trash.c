@@ -9,11 +9,14 @@
  *         Many files are told of in one request, in the order of the keys, which is that of a storage's directories.
  * Yours:  TRASH_ROUND_MAX, the deadlines.
  */
+#include "exportd/core/trash.h"
+
 #include <assert.h>
 #include <errno.h>
 
 #include "common/base/bytes.h"
 #include "common/base/log.h"
+#include "exportd/core/cluster.h"
 #include "exportd/core/state.h"
 
 enum {

@@ -6,8 +6,14 @@
  * Keeps:  I5 with tokens.c. A call that waits has done nothing, and is decoded anew when it runs again. One that comes twice waits
  *         twice, and the second finds the answer of the first. I9: they are counted.
  */
+#include "exportd/core/wants.h"
+
 #include <errno.h>
 
+#include "exportd/core/answer.h"
+#include "exportd/core/events.h"
+#include "exportd/core/remember.h"
+#include "exportd/core/session.h"
 #include "exportd/core/state.h"
 
 /* A call that waits. Owned by its session. */
@@ -32,43 +38,26 @@ static struct tokens *tokens_of(const struct session *s)
 
 /* ---- what tokens.c has to say; heard of in a turn of its own ---- */
 
-static void on_recall(struct token_holder *holder, const struct token_recall *recall)
+void session_recall(struct token_holder *holder, const struct token_recall *recall)
 {
     struct session *s = container_of(holder, struct session, tokens);
-    struct exportd *x;
+    struct exportd *x = exportd_of(s);
 
-    if (holder->ours) {
-        redistribute_wanted(holder);
-        return;
-    }
-    x = exportd_of(s);
     session_tell_recall(s, recall);
     list_remove(&s->news_link);
     list_add_tail(&x->news, &s->news_link);
     env_post(x->env, &x->tokens_turn);
 }
 
-static void on_wake(struct token_waiter *waiter)
+void session_wake(struct token_waiter *waiter)
 {
     struct parked *p = container_of(waiter, struct parked, waiter);
-    struct exportd *x;
+    struct exportd *x = exportd_of(p->session);
 
-    if (waiter->holder->ours) {
-        redistribute_woken(waiter);
-        return;
-    }
-    x = exportd_of(p->session);
     if (!list_is_empty(&p->ready_link))
         return;
     list_add_tail(&x->ready, &p->ready_link);
     env_post(x->env, &x->tokens_turn);
-}
-
-void export_tokens_init(struct export *e)
-{
-    static const struct token_hooks hooks = { on_recall, on_wake };
-
-    tokens_init(&e->tokens, &hooks, &e->x->token_limits, &e->x->n_tokens);
 }
 
 /* ---- waiting ---- */
@@ -171,7 +160,7 @@ static void parked_run(struct parked *p)
 
     p->call = NULL;
     tokens_leave(tokens_of(p->session), &p->waiter);
-    call_run(exportd_of(p->session), call, p);
+    exportd_of(p->session)->hooks->run_call(exportd_of(p->session), call, p);
     if (p->call == NULL)
         parked_free(p);
 }
@@ -370,7 +359,7 @@ static void on_each(void *arg, const struct token_holder *holder, uint64_t ino,
     const struct each *each = arg;
     const struct session *s = container_of(holder, struct session, tokens);
 
-    if (holder->ours)
+    if (holder->hooks != NULL) /* exportd itself */
         return;
     const struct exportd_token token = {
         .export_id = each->export_id,
