@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 
 #include "common/base/log.h"
-#include "exportd/core/acl.h"
-#include "exportd/core/inode.h"
+#include "exportd/namespace/acl.h"
+#include "exportd/namespace/inode.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/exportd/world.h"
 

@@ -6,7 +6,7 @@
 #define ROZO_SIM_SERVERS_H
 
 #include "common/base/capability.h"
-#include "exportd/core/exportd.h"
+#include "exportd/requests/exportd.h"
 #include "storaged/ops/storage.h"
 #include "tests/sim/cluster/disk.h"
 #include "tests/sim/cluster/net.h"

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "common/base/bytes.h"
-#include "exportd/core/fs.h"
-#include "exportd/core/key.h"
+#include "exportd/namespace/namespace.h"
+#include "exportd/store/key.h"
 
 /* An inode and what the other keys say of it. */
 struct node {

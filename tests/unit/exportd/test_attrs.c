@@ -8,7 +8,7 @@
 #include "common/base/bytes.h"
 #include "common/base/record.h"
 #include "common/base/spans.h"
-#include "exportd/core/acl.h"
+#include "exportd/namespace/acl.h"
 #include "tests/unit/exportd/world.h"
 
 static struct world w;

@@ -17,7 +17,7 @@
 #include <uv.h>
 
 #include "common/kv/kv_leveldb.h"
-#include "exportd/datadir.h"
+#include "exportd/daemon/datadir.h"
 #include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
 

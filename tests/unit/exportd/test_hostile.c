@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 
 #include "common/base/bytes.h"
-#include "exportd/core/inode.h"
-#include "exportd/core/key.h"
+#include "exportd/namespace/inode.h"
+#include "exportd/store/key.h"
 #include "tests/unit/exportd/world.h"
 
 static struct world w;

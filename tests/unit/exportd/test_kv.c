@@ -10,7 +10,7 @@
 #include <uv.h>
 
 #include "common/kv/kv_leveldb.h"
-#include "exportd/core/store.h"
+#include "exportd/store/store.h"
 #include "tests/unit/exportd/world.h"
 
 static struct env_virtual env;

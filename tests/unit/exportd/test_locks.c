@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "exportd/core/locks.h"
+#include "exportd/tokens/locks.h"
 #include "tests/lib/env_virtual.h"
 #include "tests/unit/unit.h"
 

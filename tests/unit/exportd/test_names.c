@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "exportd/core/fs.h"
+#include "exportd/namespace/namespace.h"
 #include "tests/unit/exportd/world.h"
 
 static struct world w;

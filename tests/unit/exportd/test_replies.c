@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "exportd/core/key.h"
-#include "exportd/core/replies.h"
+#include "exportd/sessions/reply_cache.h"
+#include "exportd/store/key.h"
 #include "tests/unit/exportd/world.h"
 
 static struct world w;

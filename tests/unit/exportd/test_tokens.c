@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "exportd/core/tokens.h"
+#include "exportd/tokens/tokens.h"
 #include "tests/unit/exportd/world.h"
 
 enum { LIMIT = 64 }; /* tokens of a session, where there are few */

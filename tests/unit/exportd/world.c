@@ -10,7 +10,7 @@
 
 #include "common/base/record.h"
 #include "common/base/status.h"
-#include "exportd/core/key.h"
+#include "exportd/store/key.h"
 #include "tests/unit/exportd/check.h"
 #include "tests/unit/exportd/world_disk.h"
 
@@ -163,7 +163,7 @@ static struct fake_moved *moved_of(struct fake_storage *s, const Rozo__FileRef *
 }
 
 static unsigned take_repair(struct fake_storage *s, const Rozo__StRepairReq *req,
-                          uint8_t *out, size_t *out_len)
+                            uint8_t *out, size_t *out_len)
 {
     Rozo__StRepairResp resp = ROZO__ST_REPAIR_RESP__INIT;
     const struct fake_moved *m = moved_of(s, req->ref);

@@ -10,7 +10,7 @@
 #include "common/base/list.h"
 #include "common/base/record.h"
 #include "common/base/wide_ns.h"
-#include "exportd/core/exportd.h"
+#include "exportd/requests/exportd.h"
 #include "tests/lib/env_virtual.h"
 #include "tests/lib/kv_memory.h"
 #include "tests/unit/unit.h"
@@ -72,9 +72,9 @@ struct fake_storage {
     /* redistribution */
     struct fake_moved moved[WORLD_MOVED_MAX];
     unsigned n_repairs, n_fences, n_redists;
-    unsigned repairs_wait;        /* so many answers of ST_REPAIR are IN_PROGRESS */
+    unsigned repairs_wait;      /* so many answers of ST_REPAIR are IN_PROGRESS */
     bool unsound;               /* as ST_REPAIR tells */
-    bool no_repairs;              /* too old for it */
+    bool no_repairs;            /* too old for it */
     bool no_fences, no_redists; /* answers them with IO_ERROR */
     bool hangs_redists;         /* BUSY to ST_REDIST of old storages */
 };

@@ -1,0 +1,105 @@
+/*
+ * answer.c - answers of requests, held until what they say is safe.
+ *
+ * In:     handlers; commits and syncs of the store.
+ * Out:    rpc_reply(), once for every call.
+ * Keeps:  I4: no answer leaves while a change is not committed; with `sync`, not before the change
+ *         is on stable storage. I9: answers that wait are counted.
+ */
+#include "exportd/cluster/answer.h"
+
+#include <errno.h>
+
+#include "common/base/status.h"
+
+int answer_new(size_t len, struct answer **out)
+{
+    struct answer *a = malloc(sizeof(*a) + len);
+
+    if (a == NULL)
+        return -ENOMEM;
+    a->len = len;
+    *out = a;
+    return 0;
+}
+
+int answer_pack(const ProtobufCMessage *msg, struct answer **out)
+{
+    size_t len = msg == NULL ? 0 : protobuf_c_message_get_packed_size(msg);
+    int rc = len > RPC_MSG_MAX ? -EOVERFLOW : answer_new(len, out);
+
+    if (rc == 0 && msg != NULL)
+        protobuf_c_message_pack(msg, (*out)->msg);
+    return rc;
+}
+
+int op_pack(struct op *op, const ProtobufCMessage *msg)
+{
+    assert(op->answer == NULL);
+    return answer_pack(msg, &op->answer);
+}
+
+/* To measure a message takes as long as to pack it. */
+int op_pack_inode(struct op *op, const ProtobufCMessage *msg)
+{
+    uint8_t room[ANSWER_ROOM];
+    size_t len;
+    int rc;
+
+    if (op->is_large)
+        return op_pack(op, msg);
+    len = protobuf_c_message_pack(msg, room);
+    assert(op->answer == NULL && len <= sizeof(room));
+    rc = answer_new(len, &op->answer);
+    if (rc == 0)
+        memcpy(op->answer->msg, room, len);
+    return rc;
+}
+
+static void answer_send(struct answer *a)
+{
+    rpc_reply(a->call, a->status, a->msg, a->len, NULL, 0, NULL, NULL);
+    free(a);
+}
+
+static void on_answer_safe(struct store_wait *wait, int rc)
+{
+    struct answer *a = container_of(wait, struct answer, wait);
+
+    a->x->n_answers--;
+    if (rc != 0) {
+        a->status = status_from_errno(rc);
+        a->len = 0;
+    }
+    answer_send(a);
+}
+
+void answer_queue(struct exportd *x, struct answer *a, struct rpc_call *call, int rc,
+                  bool sync)
+{
+    a->x = x;
+    a->call = call;
+    a->status = status_from_errno(rc);
+    a->wait.fn = on_answer_safe;
+    if (store_is_clean(x->store) && (!sync || rc != 0)) {
+        answer_send(a);
+        return;
+    }
+    x->n_answers++;
+    if (sync && rc == 0)
+        store_when_synced(x->store, &a->wait);
+    else
+        store_when_committed(x->store, &a->wait);
+}
+
+void call_answer(struct exportd *x, struct rpc_call *call, int rc,
+                 const ProtobufCMessage *msg, bool sync)
+{
+    struct answer *a;
+    int packed = answer_pack(msg, &a);
+
+    if (packed != 0)
+        rpc_reply_status(call, status_from_errno(packed));
+    else
+        answer_queue(x, a, call, rc, sync);
+}

@@ -1,0 +1,739 @@
+/*
+ * cluster.c - the map of the cluster: storages, volumes, exports; in memory and in the kv.
+ *
+ * In:     the kv at start; ad.c and admission.c for changes; storage_poll.c for what storages say.
+ * Out:    the store's pending batch; channels of the storages.
+ * Keeps:  ids are never given twice, also not over restarts.
+ * Ask:    the order of the fields below. Users' disks carry them.
+ */
+#include "exportd/cluster/cluster.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "codec/codec.h"
+#include "common/base/log.h"
+#include "exportd/cluster/deletion.h"
+#include "exportd/cluster/exportd_state.h"
+#include "exportd/cluster/placement.h"
+#include "exportd/cluster/storage_poll.h"
+#include "exportd/store/kv_record.h"
+
+enum export_flags { EXPORT_SYNC = 1, EXPORT_INLINE = 2 };
+enum storage_flags { STORAGE_LOST = 1, STORAGE_CHANGES = 2 };
+
+/* ---- the cluster's own record ---- */
+
+static void cluster_put(struct exportd *x)
+{
+    struct facts_out f;
+    struct key k;
+
+    facts_begin(&f);
+    facts_put_bytes(&f, x->cluster_id, sizeof(x->cluster_id));
+    facts_put_u32(&f, x->next_storage_id);
+    facts_put_u32(&f, x->next_volume_id);
+    facts_put_u32(&f, x->next_export_id);
+    facts_put_u32(&f, x->n_starts);
+    key_start(&k, KEY_CLUSTER);
+    store_put(x->store, &k, f.bytes, f.len);
+}
+
+/* No record of a cluster: then there must be nothing at all. */
+static int cluster_make(struct exportd *x, struct err *err)
+{
+    struct kv_iter *it;
+    bool empty;
+    int rc = store_scan(x->store, &it);
+
+    if (rc != 0)
+        return err_set(err, rc, "scan the metadata store: %s", strerror(-rc));
+    kv_iter_seek(it, "", 0);
+    empty = !kv_iter_valid(it) && kv_iter_error(it) == 0;
+    kv_iter_close(it);
+    if (!empty)
+        return err_set(err, -EUCLEAN,
+                       "the metadata store is damaged: the cluster's record is missing");
+    env_random(x->env, x->cluster_id, sizeof(x->cluster_id));
+    x->next_storage_id = x->next_volume_id = x->next_export_id = 1;
+    return 0;
+}
+
+static int cluster_get(struct exportd *x, struct err *err)
+{
+    struct facts_in f;
+    struct key k;
+    const uint8_t *val;
+    size_t len;
+    int rc;
+
+    key_start(&k, KEY_CLUSTER);
+    rc = store_get(x->store, &k, &val, &len);
+    if (rc == -ENOENT)
+        return cluster_make(x, err);
+    if (rc != 0)
+        return err_set(err, rc, "read the cluster's record from the metadata store: %s",
+                       strerror(-rc));
+    facts_read(&f, val, len);
+    facts_get_bytes(&f, x->cluster_id, sizeof(x->cluster_id));
+    x->next_storage_id = facts_get_u32(&f);
+    x->next_volume_id = facts_get_u32(&f);
+    x->next_export_id = facts_get_u32(&f);
+    x->n_starts = facts_get_u32(&f);
+    if (!facts_end(&f))
+        return err_set(
+            err, -EINVAL,
+            "the cluster's record in the metadata store makes no sense (format %u, "
+            "this build knows %u)",
+            len > 0 ? val[0] : 0u, (unsigned)FACTS_FORMAT);
+    return 0;
+}
+
+/* ---- did the power fail since we last ran? ---- */
+
+static void boot_put(struct exportd *x)
+{
+    struct facts_out f;
+    struct key k;
+
+    facts_begin(&f);
+    facts_put_u64(&f, x->config.boot);
+    facts_put_u32(&f, x->stopping);
+    facts_put_u32(&f, x->last_loss);
+    key_start(&k, KEY_BOOT);
+    store_put(x->store, &k, f.bytes, f.len);
+}
+
+static int boot_get(struct exportd *x, struct err *err)
+{
+    struct facts_in f;
+    struct key k;
+    const uint8_t *val;
+    size_t len;
+    int rc;
+
+    x->last_boot = x->config.boot;
+    key_start(&k, KEY_BOOT);
+    rc = store_get(x->store, &k, &val, &len);
+    if (rc == -ENOENT)
+        return 0;
+    if (rc != 0)
+        return err_set(err, rc, "read when exportd last ran from the metadata store: %s",
+                       strerror(-rc));
+    facts_read(&f, val, len);
+    x->last_boot = facts_get_u64(&f);
+    x->stopped_well = facts_get_u32(&f) != 0;
+    x->last_loss = facts_get_u32(&f);
+    if (!facts_end(&f))
+        return err_set(err, -EINVAL,
+                       "what the metadata store says of when exportd last ran makes no "
+                       "sense");
+    return 0;
+}
+
+/* Stable with the number of the start. */
+static void boot_begin(struct exportd *x)
+{
+    if (x->last_boot != x->config.boot && !x->stopped_well) {
+        log_warn("the machine went down while exportd ran: changes of its last moments "
+                 "that nobody had synced may be lost");
+        x->last_loss = x->n_starts;
+    }
+    boot_put(x);
+}
+
+void cluster_end(struct exportd *x)
+{
+    boot_put(x);
+}
+
+void map_changed(struct exportd *x)
+{
+    x->map_version++;
+}
+
+/* ---- storages ---- */
+
+struct storage *storage_find(struct exportd *x, uint32_t id)
+{
+    LIST_FOREACH(node, &x->storages) {
+        struct storage *s = container_of(node, struct storage, link);
+
+        if (s->facts.id == id)
+            return s;
+    }
+    return NULL;
+}
+
+bool storage_is_lost(struct exportd *x, uint32_t id)
+{
+    const struct storage *s = storage_find(x, id);
+
+    return s != NULL && s->facts.lost;
+}
+
+struct storage *storage_find_incarnation(struct exportd *x, const uint8_t *incarnation)
+{
+    LIST_FOREACH(node, &x->storages) {
+        struct storage *s = container_of(node, struct storage, link);
+
+        if (memcmp(s->facts.incarnation, incarnation, INCARNATION_BYTES) == 0)
+            return s;
+    }
+    return NULL;
+}
+
+bool storage_is_cut_off(const struct storage *s)
+{
+    return s->channel != NULL && rpc_channel_health(s->channel) == RPC_DOWN;
+}
+
+bool storage_is_reachable(const struct storage *s)
+{
+    return s->up && s->channel != NULL && rpc_channel_health(s->channel) == RPC_UP;
+}
+
+static void storage_put(struct storage *s)
+{
+    const struct storage_facts *facts = &s->facts;
+    struct facts_out f;
+    uint32_t flags;
+    struct key k;
+
+    facts_begin(&f);
+    facts_put_u32(&f, facts->volume);
+    facts_put_bytes(&f, facts->incarnation, INCARNATION_BYTES);
+    facts_put_text(&f, facts->host);
+    facts_put_text(&f, facts->rack);
+    facts_put_u32(&f, facts->n_addrs);
+    for (unsigned i = 0; i < facts->n_addrs; i++)
+        facts_put_text(&f, facts->addrs[i]);
+    flags = (facts->lost ? STORAGE_LOST : 0u) | (facts->changes ? STORAGE_CHANGES : 0u);
+    if (flags != 0) /* storages of before there were flags have none */
+        facts_put_u32(&f, flags);
+    if (facts->changes)
+        facts_put_bytes(&f, facts->next_incarnation, INCARNATION_BYTES);
+    key_id(&k, KEY_STORAGE, facts->id);
+    store_put(s->x->store, &k, f.bytes, f.len);
+}
+
+static int storage_get(struct storage_facts *facts, uint32_t id, const uint8_t *val,
+                       size_t len)
+{
+    struct facts_in f;
+    uint32_t flags;
+
+    *facts = (struct storage_facts){ .id = id };
+    facts_read(&f, val, len);
+    facts->volume = facts_get_u32(&f);
+    facts_get_bytes(&f, facts->incarnation, INCARNATION_BYTES);
+    facts_get_text(&f, facts->host, HOST_MAX);
+    facts_get_text(&f, facts->rack, HOST_MAX);
+    facts->n_addrs = facts_get_u32(&f);
+    if (facts->n_addrs > ADDRS_MAX)
+        return -EINVAL;
+    for (unsigned i = 0; i < facts->n_addrs; i++)
+        facts_get_text(&f, facts->addrs[i], ADDR_MAX);
+    flags = facts_end(&f) ? 0 : facts_get_u32(&f);
+    facts->lost = (flags & STORAGE_LOST) != 0;
+    facts->changes = (flags & STORAGE_CHANGES) != 0;
+    if (facts->changes)
+        facts_get_bytes(&f, facts->next_incarnation, INCARNATION_BYTES);
+    if ((flags & ~(uint32_t)(STORAGE_LOST | STORAGE_CHANGES)) != 0)
+        return -EINVAL;
+    return facts_end(&f) && id != 0 ? 0 : -EINVAL;
+}
+
+static void channel_open(struct storage *s)
+{
+    const struct exportd_peers *peers = &s->x->config.peers;
+    const char *addrs[ADDRS_MAX];
+
+    for (unsigned i = 0; i < s->facts.n_addrs; i++)
+        addrs[i] = s->facts.addrs[i];
+    s->channel = peers->open(peers->arg, addrs, s->facts.n_addrs);
+}
+
+/* Nothing may be outstanding on the channel. */
+static void channel_close(struct storage *s)
+{
+    const struct exportd_peers *peers = &s->x->config.peers;
+
+    if (s->polling)
+        rpc_cancel(&s->info);
+    s->polling = false;
+    if (s->channel != NULL)
+        peers->close(peers->arg, s->channel);
+    s->channel = NULL;
+}
+
+/* In order of ids. */
+static struct storage *storage_new(struct exportd *x, const struct storage_facts *facts)
+{
+    struct storage *s = calloc(1, sizeof(*s));
+
+    if (s == NULL)
+        return NULL;
+    s->x = x;
+    s->facts = *facts;
+    s->n_on_disk = 1;
+    list_add_tail(&x->storages, &s->link);
+    x->n_storages++;
+    channel_open(s);
+    return s;
+}
+
+struct storage *storage_add(struct exportd *x, const struct storage_facts *facts)
+{
+    struct storage *s = storage_new(x, facts);
+
+    if (s == NULL)
+        return NULL;
+    storage_put(s);
+    map_changed(x);
+    storage_poll(s);
+    return s;
+}
+
+void storages_count_disks(struct exportd *x)
+{
+    LIST_FOREACH(node, &x->storages) {
+        struct storage *s = container_of(node, struct storage, link);
+
+        s->n_on_disk = 0;
+        LIST_FOREACH(other, &x->storages) {
+            const struct storage *o = container_of(other, struct storage, link);
+
+            s->n_on_disk +=
+                o == s || (s->disk_id != 0 && o->disk_id == s->disk_id && !o->facts.lost);
+        }
+    }
+}
+
+void storage_change(struct storage *s, const struct storage_facts *facts)
+{
+    bool moved = facts->n_addrs != s->facts.n_addrs;
+
+    for (unsigned i = 0; !moved && i < facts->n_addrs; i++)
+        moved = strcmp(facts->addrs[i], s->facts.addrs[i]) != 0;
+    if (memcmp(facts->incarnation, s->facts.incarnation, INCARNATION_BYTES) != 0)
+        s->map_told = s->map_known = 0;
+    if (facts->lost != s->facts.lost) {
+        s->facts.lost = facts->lost;
+        storages_count_disks(s->x);
+    }
+    s->facts = *facts;
+    storage_put(s);
+    map_changed(s->x);
+    s->moved = s->moved || moved;
+}
+
+void storage_follow(struct storage *s)
+{
+    if (!s->moved || s->n_out > 0)
+        return;
+    s->moved = false;
+    channel_close(s);
+    channel_open(s);
+}
+
+uint32_t storage_new_id(struct exportd *x)
+{
+    uint32_t id = x->next_storage_id++;
+
+    cluster_put(x);
+    return id;
+}
+
+void storage_id_is_taken(struct exportd *x, uint32_t id)
+{
+    if (id >= x->next_storage_id && id < UINT32_MAX)
+        x->next_storage_id = id + 1;
+    cluster_put(x);
+}
+
+void storage_message(struct storage *s, Rozo__Storage *msg, char **addrs)
+{
+    rozo__storage__init(msg);
+    for (unsigned i = 0; i < s->facts.n_addrs; i++)
+        addrs[i] = s->facts.addrs[i];
+    msg->id = s->facts.id;
+    msg->n_addresses = s->facts.n_addrs;
+    msg->addresses = addrs;
+    msg->host = s->facts.host;
+    msg->rack = s->facts.rack;
+    msg->up = s->up;
+    msg->total_bytes = s->total_bytes;
+    msg->free_bytes = s->free_bytes;
+    msg->volume = s->facts.volume;
+    msg->version = s->version;
+    msg->error = s->error;
+    msg->lost = s->facts.lost;
+    msg->incarnation.data = s->facts.incarnation;
+    msg->incarnation.len = INCARNATION_BYTES;
+}
+
+int storage_messages_make(struct exportd *x, struct storage_messages **out)
+{
+    size_t n = x->n_storages;
+    struct storage_messages *m =
+        malloc(sizeof(*m) + n * (sizeof(Rozo__Storage *) + sizeof(Rozo__Storage) +
+                                 ADDRS_MAX * sizeof(char *)));
+    Rozo__Storage *msgs;
+    char **addrs;
+    size_t i = 0;
+
+    if (m == NULL)
+        return -ENOMEM;
+    m->n = n;
+    m->list = (Rozo__Storage **)(m + 1);
+    msgs = (Rozo__Storage *)(m->list + n);
+    addrs = (char **)(msgs + n);
+    LIST_FOREACH(node, &x->storages) {
+        m->list[i] = &msgs[i];
+        storage_message(container_of(node, struct storage, link), &msgs[i],
+                        addrs + i * ADDRS_MAX);
+        i++;
+    }
+    *out = m;
+    return 0;
+}
+
+/* ---- volumes ---- */
+
+struct volume *volume_find(struct exportd *x, uint32_t id)
+{
+    LIST_FOREACH(node, &x->volumes) {
+        struct volume *v = container_of(node, struct volume, link);
+
+        if (v->id == id)
+            return v;
+    }
+    return NULL;
+}
+
+struct volume *volume_find_name(struct exportd *x, const char *name)
+{
+    LIST_FOREACH(node, &x->volumes) {
+        struct volume *v = container_of(node, struct volume, link);
+
+        if (strcmp(v->name, name) == 0)
+            return v;
+    }
+    return NULL;
+}
+
+static struct volume *volume_new(struct exportd *x, uint32_t id, const char *name)
+{
+    struct volume *v = calloc(1, sizeof(*v));
+
+    if (v == NULL)
+        return NULL;
+    v->id = id;
+    snprintf(v->name, sizeof(v->name), "%s", name);
+    list_add_tail(&x->volumes, &v->link);
+    x->n_volumes++;
+    return v;
+}
+
+struct volume *volume_add(struct exportd *x, const char *name)
+{
+    struct volume *v = volume_new(x, x->next_volume_id, name);
+    struct facts_out f;
+    struct key k;
+
+    if (v == NULL)
+        return NULL;
+    x->next_volume_id++;
+    cluster_put(x);
+    facts_begin(&f);
+    facts_put_text(&f, name);
+    key_id(&k, KEY_VOLUME, v->id);
+    store_put(x->store, &k, f.bytes, f.len);
+    return v;
+}
+
+int volume_choose(struct exportd *x, const char *name, bool make, struct volume **out,
+                  char words[WORDS_MAX + 1])
+{
+    if (name[0] != '\0') {
+        *out = volume_find_name(x, name);
+        if (*out == NULL)
+            snprintf(words, WORDS_MAX + 1, "there is no volume %.63s", name);
+        return *out == NULL ? -ENOENT : 0;
+    }
+    if (x->n_volumes > 1) {
+        snprintf(words, WORDS_MAX + 1, "there are %u volumes: say which one",
+                 x->n_volumes);
+        return -EINVAL;
+    }
+    if (x->n_volumes == 0 && !make) {
+        snprintf(words, WORDS_MAX + 1, "there is no volume yet: add storages first");
+        return -ENOENT;
+    }
+    *out = x->n_volumes == 1 ? container_of(x->volumes.next, struct volume, link)
+                             : volume_add(x, "default");
+    return *out == NULL ? -ENOMEM : 0;
+}
+
+unsigned volume_n_candidates(const struct exportd *x, uint32_t id)
+{
+    unsigned n = 0;
+
+    LIST_FOREACH(node, &x->storages) {
+        const struct storage *s = container_of(node, struct storage, link);
+
+        n += s->facts.volume == id && !s->facts.lost;
+    }
+    return n;
+}
+
+unsigned volume_n_storages(struct exportd *x, uint32_t id)
+{
+    unsigned n = 0;
+
+    LIST_FOREACH(node, &x->storages)
+        n += container_of(node, struct storage, link)->facts.volume == id;
+    return n;
+}
+
+/* ---- exports ---- */
+
+struct export *export_find(struct exportd *x, uint32_t id)
+{
+    LIST_FOREACH(node, &x->exports) {
+        struct export *e = container_of(node, struct export, link);
+
+        if (e->id == id)
+            return e;
+    }
+    return NULL;
+}
+
+struct export *export_find_name(struct exportd *x, const char *name)
+{
+    LIST_FOREACH(node, &x->exports) {
+        struct export *e = container_of(node, struct export, link);
+
+        if (strcmp(e->name, name) == 0)
+            return e;
+    }
+    return NULL;
+}
+
+static struct export *export_new(struct exportd *x, const struct export *facts)
+{
+    struct export *e = calloc(1, sizeof(*e));
+
+    if (e == NULL)
+        return NULL;
+    *e = *facts;
+    e->x = x;
+    locks_init(&e->locks);
+    tokens_init(&e->tokens, &x->hooks->tokens, &x->token_limits, &x->n_tokens);
+    list_add_tail(&x->exports, &e->link);
+    x->n_exports++;
+    return e;
+}
+
+static struct fs_hooks export_hooks(struct export *e)
+{
+    return (struct fs_hooks){
+        .place = export_place,
+        .keeps = e->x->hooks->keeps,
+        .trashed = export_trashed,
+        .arg = e,
+    };
+}
+
+struct export *export_add(struct exportd *x, const struct export *facts)
+{
+    struct export *e = export_new(x, facts);
+    struct fs_hooks hooks = export_hooks(e);
+    struct facts_out f;
+    uint32_t flags;
+    struct key k;
+
+    if (e == NULL)
+        return NULL;
+    e->id = x->next_export_id++;
+    cluster_put(x);
+    facts_begin(&f);
+    facts_put_text(&f, e->name);
+    facts_put_u32(&f, e->volume);
+    facts_put_u32(&f, e->codec);
+    facts_put_u32(&f, e->layout);
+    facts_put_u32(&f, e->block_bytes);
+    flags = (e->sync ? EXPORT_SYNC : 0) | (facts->inline_max != 0 ? EXPORT_INLINE : 0);
+    if (flags != 0) /* exports of before there were flags have none */
+        facts_put_u32(&f, flags);
+    if (facts->inline_max != 0)
+        facts_put_u32(&f, facts->inline_max);
+    key_id(&k, KEY_EXPORT, e->id);
+    store_put(x->store, &k, f.bytes, f.len);
+    fs_make(&e->fs, x->env, x->store, e->id, &hooks);
+    e->fs.inline_max = e->inline_max;
+    e->fs.start = x->n_starts;
+    e->fs.last_loss = x->last_loss;
+    e->few_known = true; /* it has no files */
+    return e;
+}
+
+static int export_get(struct export *e, uint32_t id, const uint8_t *val, size_t len)
+{
+    uint32_t codec, layout, block_bytes, flags;
+    struct facts_in f;
+
+    *e = (struct export){ .id = id };
+    facts_read(&f, val, len);
+    facts_get_text(&f, e->name, NAMES_MAX);
+    e->volume = facts_get_u32(&f);
+    codec = facts_get_u32(&f);
+    layout = facts_get_u32(&f);
+    block_bytes = facts_get_u32(&f);
+    flags = facts_end(&f) ? 0 : facts_get_u32(&f);
+    e->inline_max = (flags & EXPORT_INLINE) != 0 ? facts_get_u32(&f) : 0;
+    if (!facts_end(&f) || (flags & ~(uint32_t)(EXPORT_SYNC | EXPORT_INLINE)) != 0 ||
+        e->inline_max > FS_INLINE_MAX || codec > UINT8_MAX || block_bytes > UINT16_MAX ||
+        codec_layout(layout) == NULL || codec_get(codec, layout, block_bytes) == NULL)
+        return -EINVAL;
+    e->codec = (uint8_t)codec;
+    e->layout = (uint8_t)layout;
+    e->block_bytes = (uint16_t)block_bytes;
+    e->sync = (flags & EXPORT_SYNC) != 0;
+    return 0;
+}
+
+/* ---- loading ---- */
+
+typedef int load_one(struct exportd *x, uint32_t id, const uint8_t *val, size_t len);
+
+static int load_storage(struct exportd *x, uint32_t id, const uint8_t *val, size_t len)
+{
+    struct storage_facts facts;
+    int rc = storage_get(&facts, id, val, len);
+
+    if (rc == 0 && storage_new(x, &facts) == NULL)
+        rc = -ENOMEM;
+    return rc;
+}
+
+static int load_volume(struct exportd *x, uint32_t id, const uint8_t *val, size_t len)
+{
+    char name[NAMES_MAX + 1];
+    struct facts_in f;
+
+    facts_read(&f, val, len);
+    facts_get_text(&f, name, NAMES_MAX);
+    if (!facts_end(&f))
+        return -EINVAL;
+    return volume_new(x, id, name) == NULL ? -ENOMEM : 0;
+}
+
+static int load_export(struct exportd *x, uint32_t id, const uint8_t *val, size_t len)
+{
+    struct export facts, *e;
+    struct fs_hooks hooks;
+    int rc = export_get(&facts, id, val, len);
+
+    if (rc != 0)
+        return rc;
+    e = export_new(x, &facts);
+    if (e == NULL)
+        return -ENOMEM;
+    hooks = export_hooks(e);
+    rc = fs_open(&e->fs, x->env, x->store, id, &hooks);
+    e->fs.inline_max = e->inline_max;
+    return rc;
+}
+
+static int load_kind(struct exportd *x, enum key_kind kind, load_one *load,
+                     const char *what, struct err *err)
+{
+    struct kv_iter *it;
+    struct key prefix;
+    size_t key_len, len;
+    int rc = store_scan(x->store, &it);
+
+    if (rc != 0)
+        return err_set(err, rc, "scan the metadata store: %s", strerror(-rc));
+    key_start(&prefix, kind);
+    kv_iter_seek(it, prefix.bytes, prefix.len);
+    for (; rc == 0 && kv_iter_valid(it); kv_iter_next(it)) {
+        const uint8_t *key = kv_iter_key(it, &key_len);
+        const uint8_t *val = kv_iter_val(it, &len);
+
+        if (key_len != 5 || key[0] != kind)
+            break;
+        rc = load(x, key_get_u32(key + 1), val, len);
+        if (rc != 0)
+            err_set(err, rc, "the record of %s %u in the metadata store: %s", what,
+                    key_get_u32(key + 1),
+                    rc == -EINVAL ? "it makes no sense" : strerror(-rc));
+    }
+    if (rc == 0 && kv_iter_error(it) != 0)
+        rc =
+            err_set(err, -EIO, "scan the %ss in the metadata store: it is damaged", what);
+    kv_iter_close(it);
+    return rc;
+}
+
+int cluster_load(struct exportd *x, struct err *err)
+{
+    int rc = cluster_get(x, err);
+
+    if (rc == 0)
+        rc = boot_get(x, err);
+    if (rc == 0)
+        rc = load_kind(x, KEY_VOLUME, load_volume, "volume", err);
+    if (rc == 0)
+        rc = load_kind(x, KEY_STORAGE, load_storage, "storage", err);
+    if (rc == 0)
+        rc = load_kind(x, KEY_EXPORT, load_export, "export", err);
+    LIST_FOREACH(node, &x->exports) {
+        struct export *e = container_of(node, struct export, link);
+
+        if (rc == 0) {
+            rc = fs_gaps_load(&e->fs);
+            if (rc != 0)
+                err_set(
+                    err, rc,
+                    "the skipped inode numbers of export %s in the metadata store: %s",
+                    e->name, rc == -EINVAL ? "they make no sense" : strerror(-rc));
+        }
+    }
+    return rc;
+}
+
+void cluster_begin(struct exportd *x)
+{
+    x->n_starts++;
+    x->last_grant = (uint64_t)x->n_starts << 40;
+    x->map_version = (uint64_t)x->n_starts << 32; /* newer than any before */
+    cluster_put(x);
+    boot_begin(x);
+    LIST_FOREACH(node, &x->exports)
+        fs_begin(&container_of(node, struct export, link)->fs, x->n_starts, x->last_loss);
+}
+
+void cluster_free(struct exportd *x)
+{
+    LIST_FOREACH_SAFE(node, &x->storages) {
+        struct storage *s = container_of(node, struct storage, link);
+
+        assert(s->round == NULL);
+        channel_close(s);
+        free(s);
+    }
+    LIST_FOREACH_SAFE(node, &x->volumes)
+        free(container_of(node, struct volume, link));
+    LIST_FOREACH_SAFE(node, &x->exports) {
+        struct export *e = container_of(node, struct export, link);
+
+        assert(e->opens == NULL);
+        fs_close(&e->fs);
+        locks_free(&e->locks);
+        tokens_free(&e->tokens);
+        free(e);
+    }
+}

@@ -1,0 +1,517 @@
+/*
+ * deletion.c - tell storages which files are gone, until each has confirmed.
+ *
+ * In:     the tick; KEY_TRASH records that namespace.c puts when a file goes.
+ * Out:    ST_REMOVE to every storage of the file's distribution.
+ * Keeps:  nothing is removed from a storage before the removal of the file is on stable storage
+ *         here. A storage that does not confirm gets a KEY_WAITING record of its own, so that it
+ *         holds up nobody else, and is told again when it is back, also after restarts.
+ *         Many files are told of in one request, in the order of the keys, which is that of a storage's directories.
+ * Yours:  TRASH_ROUND_MAX, the deadlines.
+ */
+#include "exportd/cluster/deletion.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include "common/base/bytes.h"
+#include "common/base/log.h"
+#include "exportd/cluster/cluster.h"
+#include "exportd/cluster/exportd_state.h"
+
+enum {
+    TRASH_FORMAT = 1,
+    TRASH_HEAD_BYTES = 6,  /* format, n storages, generation; then the storages */
+    TRASH_ROUND_MAX = 256, /* files told of at a time */
+    REMOVE_DEADLINE_MS = 5000,
+    RETRY_MS = 5000,
+};
+
+/* One file and one storage. */
+struct target {
+    struct trash_item *item;
+    uint32_t storage_id;
+    bool confirmed;
+};
+
+/* Files that one storage is told of in one request. */
+struct trash_batch {
+    struct rpc_request rq;
+    struct list_node link; /* in round->batches, from when it is sent */
+    struct trash_round *round;
+    uint32_t storage_id;
+    unsigned n;
+    struct target *targets[REMOVE_FILES_MAX];
+};
+
+/* One removed file. */
+struct trash_item {
+    struct list_node link; /* in round->items */
+    struct trash_round *round;
+    struct key key;
+    struct file_id id;
+    unsigned n_targets, n_left;
+    struct target targets[];
+};
+
+/* Some removed files, from the scan until all storages have answered. */
+struct trash_round {
+    struct exportd *x;
+    struct storage *storage; /* its waiting list; NULL: new removals */
+    struct list_node items;
+    struct list_node batches; /* out */
+    unsigned n_items;         /* not finished, and one while they are being sent */
+    bool failed;
+    struct store_wait wait;
+};
+
+static void round_start(struct exportd *x, struct storage *storage);
+
+static struct trash_item *item_new(struct trash_round *r, const uint8_t *key,
+                                   size_t key_len, unsigned n_targets)
+{
+    struct trash_item *item =
+        calloc(1, sizeof(*item) + n_targets * sizeof(item->targets[0]));
+
+    if (item == NULL)
+        return NULL;
+    item->round = r;
+    item->n_targets = n_targets;
+    key_start(&item->key, key[0]);
+    key_add_bytes(&item->key, key + 1, key_len - 1);
+    for (unsigned i = 0; i < n_targets; i++)
+        item->targets[i].item = item;
+    list_add_tail(&r->items, &item->link);
+    r->n_items++;
+    return item;
+}
+
+static struct key round_prefix(const struct trash_round *r)
+{
+    struct key k;
+
+    key_start(&k, r->storage == NULL ? KEY_TRASH : KEY_WAITING);
+    if (r->storage != NULL)
+        key_add_u32(&k, r->storage->facts.id);
+    return k;
+}
+
+/* A record from the kv; what makes no sense is dropped, for nobody can do anything with it. */
+static int item_load(struct trash_round *r, const uint8_t *key, size_t key_len,
+                     const uint8_t *val, size_t len)
+{
+    size_t head = r->storage == NULL ? 1 : 5;
+    unsigned n = r->storage == NULL && len >= TRASH_HEAD_BYTES ? val[1] : 1;
+    bool sane = key_len == head + 12 && len >= TRASH_HEAD_BYTES &&
+                val[0] == TRASH_FORMAT && n <= DIST_MAX &&
+                (r->storage != NULL || len == TRASH_HEAD_BYTES + 4 * (size_t)n);
+    struct trash_item *item;
+
+    if (key_len > KEY_BYTES_MAX)
+        return 0;
+    item = item_new(r, key, key_len, sane ? n : 0);
+    if (item == NULL)
+        return -ENOMEM;
+    if (!sane) {
+        log_error(
+            "a record of a removed file in the metadata store makes no sense: dropped");
+        return 0;
+    }
+    item->id = (struct file_id){ key_get_u32(key + head), get_le32(val + 2),
+                                 key_get_u64(key + head + 4) };
+    for (unsigned i = 0; i < n; i++)
+        item->targets[i].storage_id = r->storage != NULL
+                                          ? r->storage->facts.id
+                                          : get_le32(val + TRASH_HEAD_BYTES + 4 * i);
+    return 0;
+}
+
+static struct key *round_cursor(struct trash_round *r)
+{
+    return r->storage == NULL ? &r->x->trash_cursor : &r->storage->trash_cursor;
+}
+
+/* Take the next records behind the cursor. */
+static int round_scan(struct trash_round *r)
+{
+    struct key prefix = round_prefix(r);
+    struct key *cursor = round_cursor(r);
+    struct kv_iter *it;
+    size_t key_len, len;
+    int rc = store_scan(r->x->store, &it);
+
+    if (rc != 0)
+        return rc;
+    if (cursor->len == 0)
+        *cursor = prefix;
+    kv_iter_seek(it, cursor->bytes, cursor->len);
+    for (; rc == 0 && r->n_items < TRASH_ROUND_MAX && kv_iter_valid(it);
+         kv_iter_next(it)) {
+        const uint8_t *key = kv_iter_key(it, &key_len);
+        const uint8_t *val = kv_iter_val(it, &len);
+
+        if (key_len <= prefix.len || memcmp(key, prefix.bytes, prefix.len) != 0)
+            break;
+        rc = item_load(r, key, key_len, val, len);
+    }
+    if (rc == 0)
+        rc = kv_iter_error(it);
+    kv_iter_close(it);
+    return rc;
+}
+
+/* The next round starts behind the last key of this one; after an empty one from the start. */
+static void cursor_move(struct trash_round *r)
+{
+    struct key *cursor = round_cursor(r);
+
+    if (list_is_empty(&r->items)) {
+        cursor->len = 0;
+        return;
+    }
+    *cursor = container_of(r->items.prev, struct trash_item, link)->key;
+    if (cursor->len < sizeof(cursor->bytes))
+        cursor->bytes[cursor->len++] = 0; /* the least key behind it */
+}
+
+static void waiting_put(struct exportd *x, const struct file_id *id, uint32_t storage_id)
+{
+    struct storage *s = storage_find(x, storage_id);
+    uint8_t val[TRASH_HEAD_BYTES] = { TRASH_FORMAT, 1 };
+    struct key k;
+
+    put_le32(val + 2, id->generation);
+    key_waiting(&k, storage_id, id->export_id, id->ino);
+    store_put(x->store, &k, val, sizeof(val));
+    if (s != NULL)
+        s->n_waiting++;
+}
+
+bool trash_add(struct storage *s, const struct file_id *id)
+{
+    const uint8_t *val;
+    struct key k;
+    size_t len;
+
+    key_ino(&k, KEY_TRASH, id->export_id, id->ino);
+    if (store_get(s->x->store, &k, &val, &len) != -ENOENT)
+        return false;
+    key_waiting(&k, s->facts.id, id->export_id, id->ino);
+    if (store_get(s->x->store, &k, &val, &len) != -ENOENT)
+        return false;
+    waiting_put(s->x, id, s->facts.id);
+    return true;
+}
+
+static void round_free(struct trash_round *r)
+{
+    if (r->storage != NULL)
+        r->storage->round = NULL;
+    else
+        r->x->round = NULL;
+    LIST_FOREACH_SAFE(node, &r->items)
+        free(container_of(node, struct trash_item, link));
+    assert(list_is_empty(&r->batches));
+    free(r);
+}
+
+static void round_end(struct trash_round *r)
+{
+    struct exportd *x = r->x;
+    struct storage *s = r->storage;
+    bool failed = r->failed;
+
+    round_free(r);
+    if (s != NULL && failed)
+        s->retry_ns = env_now_ns(x->env) + RETRY_MS * 1000000ull;
+    else if (s == NULL ? x->n_trash > 0 : s->n_waiting > 0)
+        round_start(x, s);
+}
+
+static void item_end(struct trash_item *item)
+{
+    struct trash_round *r = item->round;
+    struct exportd *x = r->x;
+    bool confirmed = true;
+
+    for (unsigned i = 0; i < item->n_targets; i++) {
+        struct target *t = &item->targets[i];
+
+        confirmed = confirmed && t->confirmed;
+        if (!t->confirmed && r->storage == NULL)
+            waiting_put(x, &item->id, t->storage_id);
+    }
+    if (r->storage == NULL) {
+        store_delete(x->store, &item->key);
+        x->n_trash -= x->n_trash > 0;
+    } else if (confirmed) {
+        store_delete(x->store, &item->key);
+        r->storage->n_waiting -= r->storage->n_waiting > 0;
+    } else {
+        r->failed = true;
+    }
+    list_remove(&item->link);
+    free(item);
+    if (--r->n_items == 0)
+        round_end(r);
+}
+
+/* One file less that this storage is to be told of, for now. */
+static void target_end(struct target *t)
+{
+    if (--t->item->n_left == 0)
+        item_end(t->item);
+}
+
+static void on_removed(struct rpc_request *rq, int rc);
+
+static void batch_send(struct storage *s)
+{
+    struct trash_batch *b = s->gathering;
+    Rozo__StRemoveReq msg = ROZO__ST_REMOVE_REQ__INIT;
+    uint8_t ids[REMOVE_FILES_MAX][FILE_ID_BYTES];
+    uint8_t buf[REMOVE_FILES_MAX * (FILE_ID_BYTES + 2) + 16];
+    ProtobufCBinaryData more[REMOVE_FILES_MAX];
+
+    if (b == NULL)
+        return;
+    s->gathering = NULL;
+    for (unsigned i = 0; i < b->n; i++) {
+        file_id_put(ids[i], &b->targets[i]->item->id);
+        more[i] = (ProtobufCBinaryData){ FILE_ID_BYTES, ids[i] };
+    }
+    msg.file_id = more[0];
+    msg.n_more = b->n - 1;
+    msg.more = more + 1;
+    msg.to_storage = b->storage_id;
+    assert(rozo__st_remove_req__get_packed_size(&msg) <= sizeof(buf));
+    b->rq = (struct rpc_request){
+        .op = ROZO__OP__ST_REMOVE,
+        .deadline_ms = REMOVE_DEADLINE_MS,
+        .msg = buf,
+        .msg_len = rozo__st_remove_req__pack(&msg, buf),
+        .done = on_removed,
+    };
+    list_add_tail(&b->round->batches, &b->link);
+    s->n_out++;
+    rpc_send(s->channel, &b->rq);
+}
+
+/* It is sent when it is full, or with batch_send(). */
+static bool batch_add(struct storage *s, struct target *t)
+{
+    struct trash_batch *b = s->gathering;
+
+    if (b == NULL) {
+        b = s->gathering = calloc(1, sizeof(*b));
+        if (b == NULL)
+            return false;
+        b->round = t->item->round;
+        b->storage_id = s->facts.id;
+    }
+    b->targets[b->n++] = t;
+    if (b->n == REMOVE_FILES_MAX)
+        batch_send(s);
+    return true;
+}
+
+/*
+ * Files of other loops of the storage are told of again, without the first: that one was not of them, so there are fewer
+ * each time.
+ */
+static void batch_again(struct trash_batch *b, struct storage *s,
+                        const Rozo__StRemoveResp *resp)
+{
+    for (size_t i = 0; i < resp->n_elsewhere; i++) {
+        uint32_t at = resp->elsewhere[i];
+        struct target *t = at > 0 && at < b->n ? b->targets[at] : NULL;
+
+        if (t == NULL)
+            continue;
+        t->confirmed = false;
+        if (batch_add(s, t))
+            b->targets[at] = NULL;
+    }
+    batch_send(s);
+}
+
+static void batch_take(struct trash_batch *b, struct storage *s, int rc)
+{
+    Rozo__StRemoveResp *resp = NULL;
+
+    if (rc == 0 && b->rq.status == ROZO__STATUS__OK)
+        resp = rozo__st_remove_resp__unpack(NULL, b->rq.answer_msg_len, b->rq.answer_msg);
+    if (resp == NULL)
+        return; /* none is confirmed */
+    for (unsigned i = 0; i < b->n; i++)
+        b->targets[i]->confirmed = true;
+    for (size_t i = 0; i < resp->n_failed; i++) {
+        if (resp->failed[i] < b->n)
+            b->targets[resp->failed[i]]->confirmed = false;
+    }
+    batch_again(b, s, resp);
+    rozo__st_remove_resp__free_unpacked(resp, NULL);
+}
+
+static void on_removed(struct rpc_request *rq, int rc)
+{
+    struct trash_batch *b = container_of(rq, struct trash_batch, rq);
+    struct storage *s = storage_find(b->round->x, b->storage_id);
+
+    assert(s != NULL && s->n_out > 0);
+    s->n_out--;
+    list_remove(&b->link);
+    batch_take(b, s, rc);
+    for (unsigned i = 0; i < b->n; i++) {
+        if (b->targets[i] != NULL)
+            target_end(b->targets[i]); /* the round may end with the last */
+    }
+    free(b);
+}
+
+static bool target_send(struct trash_item *item, struct target *t)
+{
+    struct storage *s = storage_find(item->round->x, t->storage_id);
+
+    if (s == NULL) {
+        t->confirmed = true; /* no such storage (any more): nobody to tell */
+        return false;
+    }
+    return storage_is_reachable(s) && batch_add(s, t);
+}
+
+/* The removals are on stable storage: now the storages may forget. */
+static void on_round_synced(struct store_wait *wait, int rc)
+{
+    struct trash_round *r = container_of(wait, struct trash_round, wait);
+
+    if (rc != 0 || r->x->stopping) {
+        round_free(r);
+        return;
+    }
+    r->n_items++; /* keeps the round while we send */
+    LIST_FOREACH_SAFE(node, &r->items) {
+        struct trash_item *item = container_of(node, struct trash_item, link);
+
+        item->n_left = 1;
+        for (unsigned i = 0; i < item->n_targets; i++)
+            item->n_left += target_send(item, &item->targets[i]);
+        if (--item->n_left == 0)
+            item_end(item);
+    }
+    LIST_FOREACH(node, &r->x->storages)
+        batch_send(container_of(node, struct storage, link));
+    if (--r->n_items == 0)
+        round_end(r);
+}
+
+static void round_start(struct exportd *x, struct storage *storage)
+{
+    struct trash_round *r = calloc(1, sizeof(*r));
+
+    if (r == NULL)
+        return; /* again with the next tick */
+    r->x = x;
+    r->storage = storage;
+    r->wait.fn = on_round_synced;
+    list_init(&r->items);
+    list_init(&r->batches);
+    if (storage != NULL)
+        storage->round = r;
+    else
+        x->round = r;
+    if (x->stopping || round_scan(r) != 0) {
+        round_free(r);
+        return;
+    }
+    cursor_move(r);
+    if (r->n_items == 0)
+        round_free(r); /* what there is lies before the cursor: with the next tick */
+    else
+        store_when_synced(x->store, &r->wait);
+}
+
+void export_trashed(void *arg, const struct inode *in)
+{
+    struct export *e = arg;
+
+    (void)in;
+    e->x->n_trash++;
+}
+
+void trash_tick(struct exportd *x)
+{
+    uint64_t now_ns = env_now_ns(x->env);
+
+    if (store_error(x->store) != 0)
+        return;
+    if (x->round == NULL && x->n_trash > 0)
+        round_start(x, NULL);
+    LIST_FOREACH(node, &x->storages) {
+        struct storage *s = container_of(node, struct storage, link);
+
+        if (s->round == NULL && s->n_waiting > 0 && now_ns >= s->retry_ns &&
+            storage_is_reachable(s))
+            round_start(x, s);
+    }
+}
+
+/* Count the records of one kind. */
+static int trash_count(struct exportd *x, enum key_kind kind)
+{
+    struct kv_iter *it;
+    struct key prefix;
+    size_t len;
+    int rc = store_scan(x->store, &it);
+
+    if (rc != 0)
+        return rc;
+    key_start(&prefix, kind);
+    for (kv_iter_seek(it, prefix.bytes, prefix.len); kv_iter_valid(it);
+         kv_iter_next(it)) {
+        const uint8_t *key = kv_iter_key(it, &len);
+        struct storage *s;
+
+        if (len < 5 || key[0] != kind)
+            break;
+        x->n_trash += kind == KEY_TRASH;
+        s = kind == KEY_WAITING ? storage_find(x, key_get_u32(key + 1)) : NULL;
+        if (s != NULL)
+            s->n_waiting++;
+    }
+    rc = kv_iter_error(it);
+    kv_iter_close(it);
+    return rc;
+}
+
+int trash_load(struct exportd *x)
+{
+    int rc = trash_count(x, KEY_TRASH);
+
+    return rc == 0 ? trash_count(x, KEY_WAITING) : rc;
+}
+
+static void round_cancel(struct trash_round *r)
+{
+    bool sent = r != NULL && !list_is_empty(&r->batches);
+
+    if (r == NULL)
+        return;
+    LIST_FOREACH_SAFE(node, &r->batches) {
+        struct trash_batch *b = container_of(node, struct trash_batch, link);
+
+        rpc_cancel(&b->rq);
+        storage_find(r->x, b->storage_id)->n_out--;
+        list_remove(&b->link);
+        free(b);
+    }
+    if (sent)
+        round_free(r); /* else it waits for a sync, and ends with that */
+}
+
+void trash_free(struct exportd *x)
+{
+    round_cancel(x->round);
+    LIST_FOREACH(node, &x->storages)
+        round_cancel(container_of(node, struct storage, link)->round);
+}

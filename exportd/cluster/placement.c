@@ -1,0 +1,229 @@
+/*
+ * placement.c - choose the storages of a new file.
+ *
+ * In:     the hook of fs; the map as the polls left it; chance from env.
+ * Out:    the distribution in the inode: first the homes, then the spares.
+ * Keeps:  all candidates of the layout, whoever is away, unless the volume has too few; distinct
+ *         hosts, then racks, as long as there is a choice; homes as storage_room.h has them, spares by
+ *         free space.
+ */
+#include "exportd/cluster/placement.h"
+
+#include <errno.h>
+
+#include "codec/codec.h"
+#include "exportd/cluster/cluster.h"
+#include "exportd/cluster/exportd_state.h"
+#include "exportd/cluster/storage_room.h"
+
+/* How good a candidate a storage is for a new file, best first. */
+enum storage_rank {
+    STORAGE_GOOD,
+    STORAGE_AWAY, /* not reachable: writes go to others until it is back */
+    STORAGE_FULL, /* nearly full, wherever it is: only ever a spare */
+};
+
+struct candidate {
+    struct storage *s;
+    bool taken;
+    bool home;                 /* it is to be one of the first: see storage_room.h */
+    unsigned on_host, on_rack; /* of those chosen, how many share its host and rack */
+};
+
+static bool storage_is_full(const struct storage *s)
+{
+    return s->total_bytes > 0 && storage_room(s) == 0;
+}
+
+/* A storage that was not asked yet since our start counts as reachable. */
+static enum storage_rank storage_rank(const struct storage *s)
+{
+    if (storage_is_full(s))
+        return STORAGE_FULL;
+    return storage_is_reachable(s) || !s->asked ? STORAGE_GOOD : STORAGE_AWAY;
+}
+
+static bool is_better_spread(const struct candidate *a, const struct candidate *b)
+{
+    if (a->home != b->home)
+        return a->home;
+    return a->on_host != b->on_host ? a->on_host < b->on_host : a->on_rack < b->on_rack;
+}
+
+static uint64_t weight(const struct candidate *c)
+{
+    if (c->home)
+        return 1; /* whatever its order: the first rows are read most */
+    return c->s->free_bytes / (1 << 20) + 1; /* MiB, so that sums fit */
+}
+
+/* The next one: least crowded host and rack first, among those by weight. */
+static struct candidate *pick(struct env *env, struct candidate *c, unsigned n)
+{
+    const struct candidate *best = NULL;
+    uint64_t sum = 0, at;
+
+    for (unsigned i = 0; i < n; i++) {
+        if (!c[i].taken && (best == NULL || is_better_spread(&c[i], best)))
+            best = &c[i];
+    }
+    if (best == NULL)
+        return NULL;
+    for (unsigned i = 0; i < n; i++)
+        sum += !c[i].taken && !is_better_spread(best, &c[i]) ? weight(&c[i]) : 0;
+    env_random(env, &at, sizeof(at));
+    at %= sum;
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t w = !c[i].taken && !is_better_spread(best, &c[i]) ? weight(&c[i]) : 0;
+
+        if (at < w)
+            return &c[i];
+        at -= w;
+    }
+    return NULL;
+}
+
+static void take(struct candidate *taken, struct candidate *c, unsigned n)
+{
+    const struct storage_facts *f = &taken->s->facts;
+
+    taken->taken = true;
+    for (unsigned i = 0; i < n; i++) {
+        c[i].on_host += strcmp(c[i].s->facts.host, f->host) == 0;
+        c[i].on_rack += strcmp(c[i].s->facts.rack, f->rack) == 0;
+    }
+}
+
+/* Homes are chosen so that all storages fill evenly. If there is no room, or too few storages
+ * are known, none is chosen, and chance decides. */
+static void choose_homes(struct export *e, struct candidate *c, unsigned n)
+{
+    struct room_part *parts = calloc(n + 1, sizeof(*parts));
+
+    if (parts == NULL)
+        return; /* then chance chooses */
+    for (unsigned i = 0; i < n; i++)
+        parts[i] =
+            (struct room_part){ .s = c[i].s, .room = storage_room(c[i].s), .order = i };
+    room_choose_homes(e->x->env, parts, n, codec_layout(e->layout)->n);
+    for (unsigned i = 0; i < n; i++)
+        c[parts[i].order].home = parts[i].home;
+    free(parts);
+}
+
+/* Adds storages of this rank, until the file has `wanted` candidates; -ENOMEM. */
+static int choose(struct export *e, struct inode *in, unsigned wanted,
+                  enum storage_rank rank)
+{
+    struct candidate *c = calloc(e->x->n_storages + 1, sizeof(*c));
+    unsigned n = 0;
+
+    if (c == NULL)
+        return -ENOMEM;
+    LIST_FOREACH(node, &e->x->storages) {
+        struct storage *s = container_of(node, struct storage, link);
+
+        if (s->facts.volume != e->volume || s->facts.lost)
+            continue;
+        c[n].s = s;
+        for (uint32_t i = 0; i < in->n_storages; i++)
+            c[n].taken = c[n].taken || in->storages[i] == s->facts.id;
+        n += storage_rank(s) == rank || c[n].taken;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        if (c[i].taken)
+            take(&c[i], c, n);
+    }
+    if (in->n_storages == 0 && rank == STORAGE_GOOD)
+        choose_homes(e, c, n);
+    while (in->n_storages < wanted) {
+        struct candidate *next = pick(e->x->env, c, n);
+
+        if (next == NULL)
+            break;
+        in->storages[in->n_storages++] = next->s->facts.id;
+        take(next, c, n);
+    }
+    free(c);
+    return 0;
+}
+
+/* Those that are not lost, in their order. */
+static void keep(const struct export *e, const struct inode *in, struct inode *out)
+{
+    *out = *in;
+    out->n_storages = 0;
+    for (uint32_t i = 0; i < in->n_storages; i++) {
+        if (!storage_is_lost(e->x, in->storages[i]))
+            out->storages[out->n_storages++] = in->storages[i];
+    }
+}
+
+bool export_has_more_for(const struct export *e, const struct inode *in)
+{
+    const struct codec_layout *layout = codec_layout(in->layout);
+    uint32_t n_kept = 0;
+
+    for (uint32_t i = 0; i < in->n_storages; i++)
+        n_kept += !storage_is_lost(e->x, in->storages[i]);
+    return layout != NULL && n_kept >= layout->k && n_kept < layout->safe &&
+           volume_n_candidates(e->x, e->volume) > n_kept;
+}
+
+int export_complete(struct export *e, const struct inode *in, struct inode *out,
+                    unsigned *n_new)
+{
+    const struct codec_layout *layout = codec_layout(in->layout);
+    struct inode all;
+    uint32_t next, n_good;
+    int rc;
+
+    keep(e, in, &all);
+    next = all.n_storages;
+    rc = choose(e, &all, layout->safe, STORAGE_GOOD);
+    n_good = all.n_storages;
+    if (rc == 0)
+        rc = choose(e, &all, layout->safe, STORAGE_FULL);
+    if (rc != 0)
+        return rc;
+    *out = *in;
+    *n_new = 0;
+    for (uint32_t i = 0; i < in->n_storages && next < all.n_storages; i++) {
+        if (!storage_is_lost(e->x, in->storages[i]) || (i < layout->n && next >= n_good))
+            continue; /* a full one is only ever a spare */
+        out->storages[i] = all.storages[next++];
+        ++*n_new;
+    }
+    for (; out->n_storages < layout->safe && next < all.n_storages; ++*n_new)
+        out->storages[out->n_storages++] = all.storages[next++];
+    return 0;
+}
+
+bool export_is_tight(const struct export *e)
+{
+    LIST_FOREACH(node, &e->x->storages) {
+        const struct storage *s = container_of(node, struct storage, link);
+
+        if (s->facts.volume == e->volume && !s->facts.lost && storage_is_full(s))
+            return true;
+    }
+    return false;
+}
+
+int export_place(void *arg, struct inode *in)
+{
+    struct export *e = arg;
+    const struct codec_layout *layout = codec_layout(e->layout);
+    int rc;
+
+    in->codec = e->codec;
+    in->layout = e->layout;
+    in->block_bytes = e->block_bytes;
+    in->n_storages = 0;
+    rc = choose(e, in, layout->safe, STORAGE_GOOD);
+    if (rc == 0)
+        rc = choose(e, in, layout->safe, STORAGE_AWAY);
+    if (rc == 0 && in->n_storages < layout->n)
+        rc = -ENOSPC;
+    return rc != 0 ? rc : choose(e, in, layout->safe, STORAGE_FULL);
+}

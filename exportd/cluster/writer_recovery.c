@@ -1,0 +1,223 @@
+/*
+ * writer_recovery.c - files whose writer is gone are looked at by the storages: ST_CHECK.
+ *
+ * In:     session.c, when a session ends without having closed them; the tick.
+ * Out:    ST_CHECK with `abandoned` to the first storage of the file that is up, and to the next when
+ *         that one cannot.
+ * Keeps:  what a dead client left incomplete is settled soon, not when somebody stumbles over it. Bounded, and in
+ *         memory only: what is lost with us is settled by the storages' own clocks, and by scrub. It does no harm
+ *         while others write the file: a fence only makes a writer take a fresh epoch.
+ * Yours:  the limits below.
+ */
+#include "exportd/cluster/writer_recovery.h"
+
+#include <errno.h>
+
+#include "common/base/log.h"
+#include "exportd/cluster/cluster.h"
+#include "exportd/cluster/exportd_state.h"
+#include "exportd/namespace/inode_ref.h"
+
+enum {
+    CHECKS_MAX = 1 << 16, /* files remembered */
+    CHECKS_OUT_MAX = 32,  /* requests at a time */
+    CHECKS_A_TURN = 1024, /* looked at in one go */
+    CHECK_DEADLINE_MS = 5000,
+    CHECK_RETRY_MS = 5000,
+    CHECK_GIVE_UP_MS = 3600 * 1000,
+};
+
+/* One file, until a storage has taken it over. */
+struct check {
+    struct list_node link; /* in x->checks: longest waiting first */
+    struct exportd *x;
+    struct inode in;   /* as it was when its session ended */
+    struct file_id id; /* key */
+    struct rpc_request rq;
+    struct storage *storage; /* asked now; NULL: nobody */
+    unsigned next;           /* place in the distribution to be tried next */
+    uint64_t retry_ns, give_up_ns;
+    UT_hash_handle hh;
+};
+
+static void checks_send(struct exportd *x);
+
+static void check_free(struct check *c)
+{
+    struct exportd *x = c->x;
+
+    list_remove(&c->link);
+    HASH_DEL(x->checks_by_id, c);
+    x->n_checks--;
+    free(c);
+}
+
+static bool check_is_sendable(const struct storage *s)
+{
+    return s != NULL && s->up && storage_is_reachable(s);
+}
+
+/* Later, behind all others. */
+static void check_put_off(struct check *c)
+{
+    uint64_t now_ns = env_now_ns(c->x->env);
+
+    c->next = 0;
+    c->retry_ns = now_ns + CHECK_RETRY_MS * 1000000ull;
+    if (now_ns >= c->give_up_ns) {
+        log_warn(
+            "inode %llu of export %u: nobody could be told for an hour that its writer is "
+            "gone; scrub will find what is incomplete",
+            (unsigned long long)c->id.ino, c->id.export_id);
+        check_free(c);
+        return;
+    }
+    list_remove(&c->link);
+    list_add_tail(&c->x->checks, &c->link);
+}
+
+static void on_check_answer(struct rpc_request *rq, int rc)
+{
+    struct check *c = container_of(rq, struct check, rq);
+    struct exportd *x = c->x;
+    bool taken = rc == 0 && (rq->status == ROZO__STATUS__OK ||
+                             rq->status == ROZO__STATUS__UNKNOWN_OP);
+
+    c->storage->n_out--;
+    c->storage = NULL;
+    x->n_checks_out--;
+    if (taken)
+        check_free(c);
+    checks_send(x);
+}
+
+static void check_send(struct check *c, struct storage *s)
+{
+    Rozo__StCheckReq msg = ROZO__ST_CHECK_REQ__INIT;
+    Rozo__FileRef ref;
+    uint8_t id[FILE_ID_BYTES], buf[64 + FILE_ID_BYTES + 5 * DIST_MAX];
+
+    inode_ref_fill(c->id.export_id, &c->in, id, &ref);
+    msg.ref = &ref;
+    msg.to_storage = s->facts.id;
+    msg.abandoned = true;
+    assert(rozo__st_check_req__get_packed_size(&msg) <= sizeof(buf));
+    c->rq = (struct rpc_request){
+        .op = ROZO__OP__ST_CHECK,
+        .deadline_ms = CHECK_DEADLINE_MS,
+        .msg = buf,
+        .msg_len = rozo__st_check_req__pack(&msg, buf),
+        .done = on_check_answer,
+    };
+    c->storage = s;
+    s->n_out++;
+    c->x->n_checks_out++;
+    rpc_send(s->channel, &c->rq);
+}
+
+/* Is it still there, and the same? */
+static bool check_is_wanted(const struct check *c)
+{
+    struct export *e = export_find(c->x, c->id.export_id);
+    struct inode in;
+
+    return e != NULL && fs_getattr(&e->fs, c->id.ino, &in) == 0 &&
+           in.generation == c->id.generation;
+}
+
+/* To the next storage that is up, or later. */
+static void check_step(struct check *c)
+{
+    if (!check_is_wanted(c)) {
+        check_free(c);
+        return;
+    }
+    while (c->next < c->in.n_storages) {
+        struct storage *s = storage_find(c->x, c->in.storages[c->next++]);
+
+        if (check_is_sendable(s)) {
+            check_send(c, s);
+            return;
+        }
+    }
+    check_put_off(c);
+}
+
+static void checks_send(struct exportd *x)
+{
+    uint64_t now_ns = env_now_ns(x->env);
+    unsigned n_steps = 0;
+
+    if (x->stopping)
+        return;
+    LIST_FOREACH_SAFE(node, &x->checks) {
+        struct check *c = container_of(node, struct check, link);
+
+        if (x->n_checks_out >= CHECKS_OUT_MAX || n_steps >= CHECKS_A_TURN)
+            return;
+        if (c->storage != NULL || now_ns < c->retry_ns)
+            continue;
+        n_steps++;
+        check_step(c);
+    }
+}
+
+bool abandoned_has_room(const struct exportd *x)
+{
+    return x->n_checks < CHECKS_MAX;
+}
+
+void abandoned_add(struct export *e, const struct inode *in)
+{
+    struct exportd *x = e->x;
+    struct file_id id = { e->id, in->generation, in->ino };
+    struct check *c;
+
+    if (!inode_is_file(in) || !inode_may_have_data(in))
+        return;
+    HASH_FIND(hh, x->checks_by_id, &id, sizeof(id), c);
+    if (c != NULL) {
+        c->next = 0;
+        return;
+    }
+    c = abandoned_has_room(x) ? calloc(1, sizeof(*c)) : NULL;
+    if (c == NULL) {
+        log_warn(
+            "inode %llu of export %u: its writer is gone, and too many are; scrub will find "
+            "what is incomplete",
+            (unsigned long long)in->ino, e->id);
+        return;
+    }
+    c->x = x;
+    c->in = *in;
+    c->id = id;
+    c->give_up_ns = env_now_ns(x->env) + CHECK_GIVE_UP_MS * 1000000ull;
+    list_add_tail(&x->checks, &c->link);
+    HASH_ADD(hh, x->checks_by_id, id, sizeof(c->id), c);
+    x->n_checks++;
+}
+
+void abandoned_tick(struct exportd *x)
+{
+    checks_send(x);
+}
+
+void abandoned_stop(struct exportd *x)
+{
+    LIST_FOREACH(node, &x->checks) {
+        struct check *c = container_of(node, struct check, link);
+
+        if (c->storage == NULL)
+            continue;
+        rpc_cancel(&c->rq);
+        c->storage->n_out--;
+        c->storage = NULL;
+        x->n_checks_out--;
+    }
+}
+
+void abandoned_free(struct exportd *x)
+{
+    LIST_FOREACH_SAFE(node, &x->checks)
+        check_free(container_of(node, struct check, link));
+}

@@ -1,0 +1,153 @@
+/*
+ * datadir.c - exportd's data directory.
+ *
+ * In:     the path from the config.
+ * Out:    DATA/format, DATA/lock; words when it is not ours to use.
+ * Ask:    the text of DATA/format. Users' disks carry it.
+ */
+#include "exportd/daemon/datadir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FORMAT_WORDS "rozo exportd format "
+
+static int lock_take(int dir_fd, int *out, const char *path, struct err *err)
+{
+    int fd = openat(dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int rc;
+
+    if (fd < 0)
+        return err_set(err, -errno, "open %s/lock: %s", path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        rc = -errno;
+        close(fd);
+        if (rc == -EWOULDBLOCK)
+            return err_set(err, rc, "%s is in use by another exportd", path);
+        return err_set(err, rc, "lock %s/lock: %s", path, strerror(-rc));
+    }
+    *out = fd;
+    return 0;
+}
+
+/* Nothing in it but what a start that was cut short leaves: then we may begin one here. */
+static int empty_check(const char *path, struct err *err)
+{
+    DIR *dir = opendir(path);
+    struct dirent *d;
+    int rc = 0;
+
+    if (dir == NULL)
+        return err_set(err, -errno, "list %s: %s", path, strerror(errno));
+    while (rc == 0 && (d = readdir(dir)) != NULL) {
+        const char *name = d->d_name;
+
+        if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&
+            strcmp(name, "lock") != 0 && strcmp(name, "format.new") != 0 &&
+            strcmp(name, "kv") != 0 && strcmp(name, "lost+found") != 0)
+            rc = err_set(
+                err, -ENOTEMPTY,
+                "%s is not a data directory of exportd, and not empty (it holds %s): "
+                "give it a directory of its own",
+                path, name);
+    }
+    closedir(dir);
+    return rc;
+}
+
+/* Written whole or not at all. */
+static int format_write(int dir_fd, const char *path, struct err *err)
+{
+    char text[64];
+    int n = snprintf(text, sizeof(text), FORMAT_WORDS "%d\n", DATADIR_FORMAT);
+    int fd = openat(dir_fd, "format.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool ok = fd >= 0 && write(fd, text, (size_t)n) == n && fsync(fd) == 0;
+    int rc = ok ? 0 : -errno;
+
+    if (fd >= 0)
+        close(fd);
+    if (ok &&
+        (renameat(dir_fd, "format.new", dir_fd, "format") != 0 || fsync(dir_fd) != 0))
+        rc = -errno;
+    return rc == 0 ? 0 : err_set(err, rc, "write %s/format: %s", path, strerror(-rc));
+}
+
+/* *format 0: there is none yet. */
+static int format_check(int dir_fd, const char *path, unsigned *format, struct err *err)
+{
+    char text[64] = "";
+    int fd = openat(dir_fd, "format", O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+
+    *format = 0;
+    if (fd < 0 && errno == ENOENT)
+        return empty_check(path, err);
+    if (fd < 0)
+        return err_set(err, -errno, "open %s/format: %s", path, strerror(errno));
+    n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (n < 0 || sscanf(text, FORMAT_WORDS "%u", format) != 1 || *format == 0)
+        return err_set(err, -EINVAL, "%s/format is damaged, or not of exportd", path);
+    if (*format > DATADIR_FORMAT)
+        return err_set(
+            err, -EINVAL,
+            "%s has format %u, this build reads up to format %d: a newer rozo wrote it; "
+            "install that one",
+            path, *format, (int)DATADIR_FORMAT);
+    return 0;
+}
+
+/* The fd, or -errno. */
+static int dir_open(const char *path, struct err *err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    return fd >= 0 ? fd
+                   : err_set(err, -errno, "open the data directory %s: %s", path,
+                             strerror(errno));
+}
+
+int datadir_open(const char *path, int *lock_fd, bool *is_new, struct err *err)
+{
+    int dir_fd, fd = -1, rc;
+    unsigned format;
+
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return err_set(err, -errno, "make the data directory %s: %s", path,
+                       strerror(errno));
+    dir_fd = dir_open(path, err);
+    if (dir_fd < 0)
+        return dir_fd;
+    rc = format_check(dir_fd, path, &format, err);
+    if (rc == 0)
+        rc = lock_take(dir_fd, &fd, path, err);
+    if (rc == 0 && format != 0 && format < DATADIR_FORMAT)
+        rc = format_write(dir_fd, path, err);
+    close(dir_fd);
+    if (rc != 0) {
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    *is_new = format == 0;
+    *lock_fd = fd;
+    return 0;
+}
+
+int datadir_begin(const char *path, struct err *err)
+{
+    int dir_fd = dir_open(path, err);
+    int rc;
+
+    if (dir_fd < 0)
+        return dir_fd;
+    rc = format_write(dir_fd, path, err);
+    close(dir_fd);
+    return rc;
+}

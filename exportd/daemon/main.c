@@ -1,0 +1,436 @@
+/*
+ * main.c - the metadata daemon: arguments, config, loop, sockets, signals.
+ *
+ * In:     exportd --config FILE.
+ * Out:    the core on LevelDB and TCP; exit status 0 stopped cleanly, 1 failed, 2 wrong usage.
+ * Keeps:  SIGTERM loses nothing: what was acknowledged is on stable storage before we end.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <uv.h>
+
+#include "common/base/boot.h"
+#include "common/base/fds.h"
+#include "common/base/log.h"
+#include "common/base/sd.h"
+#include "common/config/config.h"
+#include "common/kv/kv_leveldb.h"
+#include "common/rpc/rpc_tcp.h"
+#include "exportd/daemon/datadir.h"
+#include "exportd/requests/exportd.h"
+
+/* ---- the config file ---- */
+
+enum {
+    CONNS_MAX = 4096,
+    CONNS_MIN = 64,
+    PEERS_MIN = 64, /* channels to storages */
+    LEASE_MIN_S = 3,
+    LEASE_MAX_S = 3600,
+    EVICT_MIN_S = 3,
+    EVICT_MAX_S = 3600,
+    STRAYS_MAX_S = 31 * 86400,
+    TOKENS_MIN = 64,
+    SESSION_TOKENS_MAX = 524288,
+    TOKENS_MAX = 64 << 20,
+};
+
+struct cluster_section {
+    char *node_key, *client_key; /* paths */
+};
+struct exportd_section {
+    char *data;
+    char **listen;
+    unsigned listen_count;
+    unsigned lease_s;                        /* 0: LEASE_DEFAULT_MS of the core */
+    unsigned evict_s;                        /* 0: EVICT_DEFAULT_MS */
+    unsigned strays_s;                       /* 0: STRAYS_DEFAULT_S */
+    unsigned session_tokens_max, tokens_max; /* 0: those of the core */
+};
+struct config {
+    struct cluster_section cluster;
+    struct exportd_section exportd;
+    struct config_log log;
+};
+
+static const cyaml_schema_value_t text_schema = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, 4096),
+};
+static const cyaml_schema_field_t cluster_fields[] = {
+    CYAML_FIELD_STRING_PTR("node_key", CYAML_FLAG_POINTER, struct cluster_section,
+                           node_key, 1, 4096),
+    CYAML_FIELD_STRING_PTR("client_key", CYAML_FLAG_POINTER, struct cluster_section,
+                           client_key, 1, 4096),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t exportd_fields[] = {
+    CYAML_FIELD_STRING_PTR("data", CYAML_FLAG_POINTER, struct exportd_section, data, 1,
+                           4096),
+    CYAML_FIELD_SEQUENCE("listen", CYAML_FLAG_POINTER, struct exportd_section, listen,
+                         &text_schema, 1, RPC_ADDR_MAX),
+    CYAML_FIELD_UINT("lease_s", CYAML_FLAG_OPTIONAL, struct exportd_section, lease_s),
+    CYAML_FIELD_UINT("evict_s", CYAML_FLAG_OPTIONAL, struct exportd_section, evict_s),
+    CYAML_FIELD_UINT("session_tokens_max", CYAML_FLAG_OPTIONAL, struct exportd_section,
+                     session_tokens_max),
+    CYAML_FIELD_UINT("tokens_max", CYAML_FLAG_OPTIONAL, struct exportd_section,
+                     tokens_max),
+    CYAML_FIELD_UINT("strays_s", CYAML_FLAG_OPTIONAL, struct exportd_section, strays_s),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t config_fields[] = {
+    CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, struct config, cluster,
+                        cluster_fields),
+    CYAML_FIELD_MAPPING("exportd", CYAML_FLAG_DEFAULT, struct config, exportd,
+                        exportd_fields),
+    CYAML_FIELD_MAPPING("log", CYAML_FLAG_OPTIONAL, struct config, log,
+                        config_log_fields),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t config_schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct config, config_fields),
+};
+
+static bool is_default_or(unsigned value, unsigned min, unsigned max)
+{
+    return value == 0 || (value >= min && value <= max);
+}
+
+static int config_check(const struct config *c, const char *path, struct err *err)
+{
+    unsigned lease_s = c->exportd.lease_s, evict_s = c->exportd.evict_s;
+
+    if (lease_s != 0 && (lease_s < LEASE_MIN_S || lease_s > LEASE_MAX_S))
+        return err_set(err, -EINVAL, "%s: exportd: lease_s: %d to %d", path, LEASE_MIN_S,
+                       LEASE_MAX_S);
+    if (evict_s != 0 && (evict_s < EVICT_MIN_S || evict_s > EVICT_MAX_S))
+        return err_set(err, -EINVAL, "%s: exportd: evict_s: %d to %d", path, EVICT_MIN_S,
+                       EVICT_MAX_S);
+    if (!is_default_or(c->exportd.session_tokens_max, TOKENS_MIN, SESSION_TOKENS_MAX))
+        return err_set(err, -EINVAL, "%s: exportd: session_tokens_max: %d to %d", path,
+                       TOKENS_MIN, SESSION_TOKENS_MAX);
+    if (!is_default_or(c->exportd.tokens_max, TOKENS_MIN, TOKENS_MAX))
+        return err_set(err, -EINVAL, "%s: exportd: tokens_max: %d to %d", path,
+                       TOKENS_MIN, TOKENS_MAX);
+    if (c->exportd.strays_s > STRAYS_MAX_S)
+        return err_set(err, -EINVAL, "%s: exportd: strays_s: 1 to %d", path,
+                       STRAYS_MAX_S);
+    if (evict_s != 0 && evict_s < lease_s)
+        log_warn(
+            "%s: exportd: evict_s is less than lease_s: what a mount that is ended after %u s held is given to others when its "
+            "lease of %u s is over, not before",
+            path, evict_s, lease_s);
+    return 0;
+}
+
+/* ---- the daemon ---- */
+
+struct daemon {
+    struct config *config; /* owned */
+    unsigned conns_max;
+    struct rpc_keys keys;
+    struct capability_key *capabilities;
+    uv_loop_t loop;
+    struct env_uv env;
+    int lock_fd;
+    struct kv_leveldb *kv;
+    struct exportd *core;
+    struct rpc_server *server;
+    struct stop_signals signals;
+    bool env_open, signals_open;
+    unsigned n_closing; /* channels */
+    bool stopping, stopped, server_closed;
+    int rc;
+};
+
+static struct rpc_channel *peer_open(void *arg, const char *const *addrs,
+                                     unsigned n_addrs)
+{
+    struct daemon *d = arg;
+    struct rpc_channel_config config = {
+        .keys = &d->keys,
+        .role = RPC_ROLE_NODE,
+        .name = "exportd",
+        .addrs = addrs,
+        .n_addrs = n_addrs,
+    };
+    struct rpc_channel *ch;
+    struct err err = { 0 };
+
+    if (rpc_tcp_channel_open(&d->env, &config, &ch, &err) == 0)
+        return ch;
+    log_warn("channel to %s: %s", n_addrs > 0 ? addrs[0] : "nowhere", err.text);
+    return NULL;
+}
+
+static void on_channel_closed(void *arg)
+{
+    ((struct daemon *)arg)->n_closing--;
+}
+
+static void peer_close(void *arg, struct rpc_channel *ch)
+{
+    struct daemon *d = arg;
+
+    d->n_closing++;
+    rpc_tcp_channel_close(ch, on_channel_closed, d);
+}
+
+static const char *peer_last_error(void *arg, struct rpc_channel *ch)
+{
+    (void)arg;
+    return rpc_tcp_channel_last_error(ch);
+}
+
+static void on_stopped(void *arg, int rc)
+{
+    struct daemon *d = arg;
+
+    d->stopped = true;
+    d->rc = rc;
+}
+
+static void on_server_closed(void *arg)
+{
+    ((struct daemon *)arg)->server_closed = true;
+}
+
+static void core_stop(struct daemon *d)
+{
+    if (d->stopping)
+        return;
+    d->stopping = true;
+    exportd_stop(d->core, on_stopped, d);
+}
+
+static void on_stop_signal(void *arg)
+{
+    sd_tell_stopping();
+    core_stop(arg);
+}
+
+static int keys_load(struct daemon *d, struct err *err)
+{
+    int rc = rpc_keys_load(&d->keys, true, d->config->cluster.node_key, err);
+
+    if (rc == 0)
+        rc = rpc_keys_load(&d->keys, false, d->config->cluster.client_key, err);
+    if (rc == 0) {
+        rc = capability_key_new(d->keys.node, 0, &d->capabilities);
+        if (rc != 0)
+            err_set(err, rc, "out of memory");
+    }
+    return rc;
+}
+
+static int store_open_in(struct daemon *d, struct err *err)
+{
+    const char *data = d->config->exportd.data;
+    char *dir;
+    bool is_new;
+    int rc = datadir_open(data, &d->lock_fd, &is_new, err);
+
+    if (rc != 0)
+        return rc;
+    if (asprintf(&dir, "%s/kv", data) < 0)
+        return err_set(err, -ENOMEM, "out of memory");
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
+        rc = err_set(err, -errno, "make %s: %s", dir, strerror(errno));
+    if (rc == 0)
+        rc = kv_leveldb_open(&d->env.env, &d->loop, dir, is_new, &d->kv, err);
+    if (rc == 0 && is_new)
+        rc = datadir_begin(data, err);
+    free(dir);
+    return rc;
+}
+
+static int server_open(struct daemon *d, struct err *err)
+{
+    const struct exportd_section *section = &d->config->exportd;
+    struct rpc_server_config config = {
+        .keys = &d->keys,
+        .name = "exportd",
+        .conns_max = d->conns_max,
+        .handler = exportd_handle,
+        .arg = d->core,
+        .cluster_id = exportd_cluster_id(d->core),
+    };
+
+    return rpc_server_open(&d->env, &config, (const char *const *)section->listen,
+                           section->listen_count, &d->server, err);
+}
+
+/* Half of the descriptors that nothing needs at all times are for connections, the others for channels to storages. */
+static int fds_share(struct daemon *d, struct err *err)
+{
+    unsigned n_fds, left;
+    int rc = fds_claim("exportd", FDS_PROCESS + FDS_KV_MIN + CONNS_MIN + PEERS_MIN,
+                       &n_fds, err);
+
+    if (rc != 0)
+        return rc;
+    left = n_fds - FDS_PROCESS - fds_of_kv(n_fds);
+    d->conns_max = left / 2 < CONNS_MAX ? left / 2 : CONNS_MAX;
+    return 0;
+}
+
+static int daemon_start(struct daemon *d, struct err *err)
+{
+    struct exportd_config core = {
+        .peers = { peer_open, peer_close, peer_last_error, d },
+        .boot = boot_number(),
+        .lease_ms = d->config->exportd.lease_s * 1000,
+        .evict_ms = d->config->exportd.evict_s * 1000,
+        .session_tokens_max = d->config->exportd.session_tokens_max,
+        .tokens_max = d->config->exportd.tokens_max,
+        .strays_s = d->config->exportd.strays_s,
+    };
+    int rc = fds_share(d, err);
+
+    if (rc == 0)
+        rc = keys_load(d, err);
+    if (rc == 0)
+        rc = env_uv_init(&d->env, &d->loop);
+    if (rc != 0)
+        return rc;
+    d->env_open = true;
+    core.capabilities = d->capabilities;
+    rc = store_open_in(d, err);
+    if (rc == 0)
+        rc = exportd_open(&d->env.env, kv_leveldb_kv(d->kv), &core, &d->core, err);
+    while (rc == 0 && exportd_is_ready(d->core) == 0)
+        uv_run(&d->loop, UV_RUN_ONCE);
+    if (rc == 0 && exportd_is_ready(d->core) < 0)
+        rc = err_set(err, exportd_is_ready(d->core), "write to the metadata store: %s",
+                     strerror(-exportd_is_ready(d->core)));
+    if (rc == 0) { /* who sees us listen may tell us to stop */
+        rc = stop_signals_start(&d->signals, &d->loop, on_stop_signal, d);
+        d->signals_open = true;
+    }
+    if (rc == 0)
+        rc = server_open(d, err);
+    return rc;
+}
+
+static void daemon_serve(struct daemon *d)
+{
+    for (unsigned i = 0; i < d->config->exportd.listen_count; i++)
+        log_info("listening on %s (port %u)", d->config->exportd.listen[i],
+                 rpc_server_port(d->server, i));
+    sd_tell_ready("serving metadata");
+    while (!d->stopped)
+        uv_run(&d->loop, UV_RUN_ONCE);
+}
+
+/* Undo daemon_start(), however far it came. */
+static void daemon_end(struct daemon *d)
+{
+    if (d->core != NULL)
+        core_stop(d); /* of a start that failed */
+    while (d->core != NULL && !d->stopped)
+        uv_run(&d->loop, UV_RUN_ONCE);
+    if (d->server != NULL) {
+        rpc_server_close(d->server, on_server_closed, d);
+        while (!d->server_closed)
+            uv_run(&d->loop, UV_RUN_ONCE);
+    }
+    exportd_close(d->core);
+    while (d->n_closing > 0)
+        uv_run(&d->loop, UV_RUN_ONCE);
+    kv_leveldb_close(d->kv);
+    if (d->signals_open)
+        stop_signals_close(&d->signals);
+    if (d->env_open)
+        env_uv_close(&d->env);
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&d->loop);
+    if (d->lock_fd >= 0)
+        close(d->lock_fd);
+    capability_key_free(d->capabilities);
+    config_free(&config_schema, d->config);
+}
+
+static int run(const char *config_path)
+{
+    struct daemon *d = calloc(1, sizeof(*d));
+    struct err err = { 0 };
+    int rc;
+
+    if (d == NULL)
+        return 1;
+    d->lock_fd = -1;
+    rc = config_load(config_path, &config_schema, (void **)&d->config, &err);
+    if (rc == 0)
+        rc = config_check(d->config, config_path, &err);
+    if (rc == 0) {
+        config_log_apply(&d->config->log);
+        rc = uv_loop_init(&d->loop);
+    }
+    if (rc == 0) {
+        rc = daemon_start(d, &err);
+        if (rc == 0)
+            daemon_serve(d);
+        else
+            log_error("cannot start: %s", err.text[0] != '\0' ? err.text : strerror(-rc));
+        daemon_end(d);
+        if (rc == 0)
+            rc = d->rc;
+        log_info(rc == 0 ? "stopped, everything is stored" : "ended with an error");
+    } else {
+        log_error("cannot start: %s", err.text[0] != '\0' ? err.text : strerror(-rc));
+        config_free(&config_schema, d->config);
+    }
+    free(d);
+    return rc == 0 ? 0 : 1;
+}
+
+/* ---- the command line ---- */
+
+const char *argp_program_version = "exportd " ROZO_VERSION;
+
+enum { EXIT_USAGE = 2 };
+
+static const struct argp_option options[] = {
+    { "config", 'c', "FILE", 0, "Read the configuration from FILE (YAML)", 0 },
+    { 0 },
+};
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    const char **config_path = state->input;
+
+    switch (key) {
+    case 'c':
+        *config_path = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "%s: no arguments are expected", arg);
+        return EINVAL;
+    case ARGP_KEY_END:
+        if (*config_path == NULL)
+            argp_error(state, "--config FILE is needed");
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse_option,
+        .doc =
+            "The metadata daemon of a rozo cluster. Runs in the foreground until SIGTERM.",
+    };
+    const char *config_path = NULL;
+
+    log_init("exportd");
+    argp_err_exit_status = EXIT_USAGE;
+    argp_parse(&argp, argc, argv, 0, NULL, &config_path);
+    return run(config_path);
+}

@@ -1,0 +1,753 @@
+/*
+ * namespace.c - inodes and names: lookup, create, unlink, rmdir, link, readdir, reaping.
+ *
+ * In:     md.c, from requests; session.c, when the last reference goes.
+ * Out:    the store's pending batch. Core: no clock but env's.
+ * Keeps:  I4 with the store: each operation is whole in one batch. nlink of a directory is 2 and
+ *         its subdirectories; n_entries its names; every dentry has its order key and back.
+ * Ask:    key.h, the bytes of dentries and counters.
+ */
+#include "exportd/namespace/namespace.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/base/bytes.h"
+#include "common/base/log.h"
+#include "exportd/namespace/acl.h"
+#include "exportd/namespace/namespace_int.h"
+
+enum {
+    DENTRY_FORMAT = 1,
+    DENTRY_BYTES = 1 + 8 + 4 + 8, /* format, ino, type, cookie */
+    ORDER_BYTES_MIN = 1 + 8 + 4,  /* format, ino, type; then the name */
+    COUNTERS_BYTES = 1 + 8 + 8,   /* format, next ino, inodes */
+    TRASH_FORMAT = 1,
+    INODES_LOST_MAX = 1 << 20, /* given out between two syncs; 2^63 are 2^43 starts */
+};
+
+bool name_is(struct fs_name name, const char *text)
+{
+    return name.len == strlen(text) && memcmp(name.bytes, text, name.len) == 0;
+}
+
+int name_check(struct fs_name name)
+{
+    if (name.len > FS_NAME_MAX)
+        return -ENAMETOOLONG;
+    if (name.len == 0 || memchr(name.bytes, '/', name.len) != NULL ||
+        memchr(name.bytes, 0, name.len) != NULL || name_is(name, ".") ||
+        name_is(name, ".."))
+        return -EINVAL;
+    return 0;
+}
+
+/* What lies in the store cannot be: say where, once for each reader. */
+static int damaged(const struct fs *fs, const char *what, uint64_t ino)
+{
+    log_error("export %u: %s of inode %llu in the metadata store makes no sense",
+              fs->export_id, what, (unsigned long long)ino);
+    return -EIO;
+}
+
+int inode_get(struct fs *fs, uint64_t ino, struct inode *out)
+{
+    struct key k;
+    const uint8_t *val;
+    size_t len;
+    int rc;
+
+    key_ino(&k, KEY_INODE, fs->export_id, ino);
+    rc = store_get(fs->store, &k, &val, &len);
+    if (rc != 0)
+        return rc == -ENOENT ? -ESTALE : rc;
+    if (inode_decode(out, ino, val, len) != 0)
+        return damaged(fs, "the record", ino);
+    return 0;
+}
+
+int dir_get(struct fs *fs, uint64_t ino, struct inode *out)
+{
+    int rc = inode_get(fs, ino, out);
+
+    if (rc == 0 && !inode_is_dir(out))
+        rc = -ENOTDIR;
+    if (rc == 0 && out->nlink == 0)
+        rc = -ENOENT;
+    return rc;
+}
+
+int named_inode_get(struct fs *fs, const struct dentry *d, struct inode *out)
+{
+    int rc = inode_get(fs, d->ino, out);
+
+    if (rc == 0 && out->nlink == 0)
+        rc = damaged(fs, "the number of links", d->ino);
+    return rc == -ESTALE ? damaged(fs, "the missing record", d->ino) : rc;
+}
+
+void inode_put(struct fs *fs, struct inode *in)
+{
+    uint8_t buf[INODE_BYTES_MAX];
+    struct key k;
+    size_t len;
+
+    in->change++;
+    len = inode_encode(in, buf);
+    key_ino(&k, KEY_INODE, fs->export_id, in->ino);
+    store_put(fs->store, &k, buf, len);
+}
+
+int dentry_get(struct fs *fs, uint64_t dir, struct fs_name name, struct dentry *out)
+{
+    struct key k;
+    const uint8_t *val;
+    size_t len;
+    int rc;
+
+    key_name(&k, KEY_DENTRY, fs->export_id, dir, name.bytes, name.len);
+    rc = store_get(fs->store, &k, &val, &len);
+    if (rc != 0)
+        return rc;
+    if (len != DENTRY_BYTES || val[0] != DENTRY_FORMAT)
+        return damaged(fs, "a name in the directory", dir);
+    out->ino = get_le64(val + 1);
+    out->type = get_le32(val + 9);
+    out->cookie = get_le64(val + 13);
+    return 0;
+}
+
+void dentry_put(struct fs *fs, uint64_t dir, struct fs_name name, const struct dentry *d)
+{
+    uint8_t buf[ORDER_BYTES_MIN + FS_NAME_MAX];
+    struct key k;
+
+    buf[0] = DENTRY_FORMAT;
+    put_le64(buf + 1, d->ino);
+    put_le32(buf + 9, d->type);
+    put_le64(buf + 13, d->cookie);
+    key_name(&k, KEY_DENTRY, fs->export_id, dir, name.bytes, name.len);
+    store_put(fs->store, &k, buf, DENTRY_BYTES);
+    memcpy(buf + ORDER_BYTES_MIN, name.bytes, name.len);
+    key_order(&k, fs->export_id, dir, d->cookie);
+    store_put(fs->store, &k, buf, ORDER_BYTES_MIN + name.len);
+}
+
+void dentry_delete(struct fs *fs, uint64_t dir, struct fs_name name,
+                   const struct dentry *d)
+{
+    struct key k;
+
+    key_name(&k, KEY_DENTRY, fs->export_id, dir, name.bytes, name.len);
+    store_delete(fs->store, &k);
+    key_order(&k, fs->export_id, dir, d->cookie);
+    store_delete(fs->store, &k);
+}
+
+void counters_put(struct fs *fs)
+{
+    uint8_t buf[COUNTERS_BYTES];
+    struct key k;
+
+    buf[0] = 1;
+    put_le64(buf + 1, fs->next_ino);
+    put_le64(buf + 9, fs->n_inodes);
+    key_id(&k, KEY_COUNTERS, fs->export_id);
+    store_put(fs->store, &k, buf, sizeof(buf));
+}
+
+/*
+ * A power cut may have taken inodes that were given out a second before, with the counter. Storages have
+ * their data, clients hold their numbers: none of these may come again, so each start goes on far above
+ * what can have been lost. Stable with the number of the start, before anything is answered.
+ */
+void fs_begin(struct fs *fs, uint32_t start, uint32_t last_loss)
+{
+    fs->start = start;
+    fs->last_loss = last_loss;
+    fs_seed_drop_unused(fs);
+    fs_gap_add(fs, fs->next_ino, fs->next_ino + INODES_LOST_MAX);
+    fs->next_ino += INODES_LOST_MAX;
+    fs_seed_begin(fs);
+    counters_put(fs);
+}
+
+static void fs_init(struct fs *fs, struct env *env, struct store *store,
+                    uint32_t export_id, const struct fs_hooks *hooks)
+{
+    *fs = (struct fs){
+        .env = env, .store = store, .hooks = *hooks, .export_id = export_id
+    };
+}
+
+int fs_open(struct fs *fs, struct env *env, struct store *store, uint32_t export_id,
+            const struct fs_hooks *hooks)
+{
+    struct key k;
+    const uint8_t *val;
+    size_t len;
+    int rc;
+
+    fs_init(fs, env, store, export_id, hooks);
+    key_id(&k, KEY_COUNTERS, export_id);
+    rc = store_get(store, &k, &val, &len);
+    if (rc != 0 || len != COUNTERS_BYTES || val[0] != 1)
+        return rc != 0 && rc != -ENOENT ? rc : damaged(fs, "the counters", 0);
+    fs->next_ino = get_le64(val + 1);
+    fs->n_inodes = get_le64(val + 9);
+    return 0;
+}
+
+void fs_make(struct fs *fs, struct env *env, struct store *store, uint32_t export_id,
+             const struct fs_hooks *hooks)
+{
+    int64_t now_ns = env_wall_ns(env);
+    struct inode root = {
+        .ino = FS_ROOT_INO,
+        .mode = S_IFDIR | 0755,
+        .nlink = 2,
+        .atime_ns = now_ns,
+        .mtime_ns = now_ns,
+        .ctime_ns = now_ns,
+        .parent = FS_ROOT_INO,
+        .next_cookie = FS_COOKIE_FIRST,
+    };
+
+    fs_init(fs, env, store, export_id, hooks);
+    fs->next_ino = FS_ROOT_INO + 1;
+    fs->n_inodes = 1;
+    fs_seed_begin(fs);
+    inode_put(fs, &root);
+    counters_put(fs);
+}
+
+int fs_getattr(struct fs *fs, uint64_t ino, struct inode *out)
+{
+    struct inode in;
+    int rc = inode_get(fs, ino, &in);
+
+    if (rc == 0)
+        *out = in;
+    return rc;
+}
+
+int fs_lookup(struct fs *fs, uint64_t parent, struct fs_name name, struct inode *out)
+{
+    struct inode dir;
+    struct dentry d;
+    int rc = inode_get(fs, parent, &dir);
+
+    if (rc == 0 && name_is(name, ".")) {
+        *out = dir;
+        return 0;
+    }
+    if (rc == 0 && !inode_is_dir(&dir))
+        rc = -ENOTDIR;
+    if (rc == 0 && name_is(name, ".."))
+        return fs_getattr(fs, dir.parent, out);
+    if (rc == 0)
+        rc = name_check(name);
+    if (rc == 0)
+        rc = dentry_get(fs, parent, name, &d);
+    if (rc == 0)
+        rc = named_inode_get(fs, &d, &dir);
+    if (rc == 0)
+        *out = dir;
+    return rc;
+}
+
+/* Umask or default ACL: decide the permission bits of a new inode. */
+static int create_permissions(struct fs *fs, const struct inode *dir, uint32_t umask,
+                              struct inode *in, struct inherited *inh)
+{
+    bool exact;
+    int rc;
+
+    if (S_ISLNK(in->mode)) {
+        in->mode = S_IFLNK | 0777;
+        return 0;
+    }
+    if ((dir->flags & INODE_ACL_DEFAULT) == 0) {
+        in->mode &= ~(umask & 0777);
+        return 0;
+    }
+    rc = acl_get(fs, dir, ACL_NAME_DEFAULT, &inh->dflt, &inh->len);
+    if (rc != 0)
+        return rc;
+    inh->access = malloc(inh->len);
+    if (inh->access == NULL)
+        return -ENOMEM;
+    memcpy(inh->access, inh->dflt, inh->len);
+    in->mode = acl_create(inh->access, inh->len, in->mode, &exact);
+    if (exact) {
+        free(inh->access);
+        inh->access = NULL;
+    } else {
+        in->flags |= INODE_XATTRS | INODE_ACL_ACCESS;
+    }
+    if (inode_is_dir(in))
+        in->flags |= INODE_XATTRS | INODE_ACL_DEFAULT;
+    else
+        inh->dflt = NULL;
+    return 0;
+}
+
+static void inherited_put(struct fs *fs, uint64_t ino, const struct inherited *inh)
+{
+    const char *names[2];
+    const uint8_t *vals[2];
+    size_t lens[2] = { inh->len, inh->len };
+    unsigned n = 0;
+
+    if (inh->access != NULL) {
+        names[n] = ACL_NAME_ACCESS;
+        vals[n++] = inh->access;
+    }
+    if (inh->dflt != NULL) {
+        names[n] = ACL_NAME_DEFAULT;
+        vals[n++] = inh->dflt;
+    }
+    if (n > 0)
+        xattrs_make(fs, ino, names, vals, lens, n);
+}
+
+static int create_check(const struct fs_create *req)
+{
+    uint32_t type = req->mode & S_IFMT;
+
+    if ((req->mode & ~(uint32_t)(S_IFMT | 07777)) != 0)
+        return -EINVAL;
+    if (type != S_IFREG && type != S_IFDIR && type != S_IFLNK && type != S_IFCHR &&
+        type != S_IFBLK && type != S_IFIFO && type != S_IFSOCK)
+        return -EINVAL;
+    if (req->uid == UINT32_MAX || req->gid == UINT32_MAX)
+        return -EINVAL;
+    if (type == S_IFLNK && req->target.len > FS_TARGET_MAX)
+        return -ENAMETOOLONG;
+    if (type == S_IFLNK &&
+        (req->target.len == 0 || memchr(req->target.bytes, 0, req->target.len) != NULL))
+        return -EINVAL;
+    return 0;
+}
+
+/* A new inode in dir, but for its permissions, distribution, number and generation. */
+static void create_inode(struct fs *fs, const struct fs_create *req,
+                         const struct inode *dir, struct inode *in)
+{
+    int64_t now_ns = env_wall_ns(fs->env);
+    uint32_t type = req->mode & S_IFMT;
+
+    *in = (struct inode){
+        .mode = req->mode,
+        .nlink = type == S_IFDIR ? 2 : 1,
+        .uid = req->uid,
+        .gid = req->gid,
+        .rdev = type == S_IFCHR || type == S_IFBLK ? req->rdev : 0,
+        .size = type == S_IFLNK ? req->target.len : 0,
+        .atime_ns = now_ns,
+        .mtime_ns = now_ns,
+        .ctime_ns = now_ns,
+        .epoch_start = fs->start,
+        .parent = type == S_IFDIR ? dir->ino : 0,
+        .next_cookie = type == S_IFDIR ? FS_COOKIE_FIRST : 0,
+    };
+    if ((dir->mode & S_ISGID) != 0) {
+        in->gid = dir->gid;
+        if (type == S_IFDIR)
+            in->mode |= S_ISGID;
+    }
+}
+
+int new_inode_init(struct fs *fs, const struct fs_create *req, const struct inode *dir,
+                   struct new_inode *out)
+{
+    struct inode *in = &out->in;
+    int rc;
+
+    out->inherited = (struct inherited){ 0 };
+    create_inode(fs, req, dir, in);
+    rc = create_permissions(fs, dir, req->umask, in, &out->inherited);
+    if (rc == 0 && inode_is_file(in))
+        rc = fs->hooks.place(fs->hooks.arg, in);
+    if (rc != 0)
+        new_inode_free(out);
+    return rc;
+}
+
+void new_inode_free(struct new_inode *n)
+{
+    free(n->inherited.access);
+    n->inherited.access = NULL;
+}
+
+void new_inode_put(struct fs *fs, const struct fs_create *req, struct new_inode *n)
+{
+    struct inode *in = &n->in;
+    struct key k;
+
+    in->ino = fs->next_ino++;
+    in->generation = fs_generation(&fs->seed, in->ino);
+    fs->n_inodes++;
+    counters_put(fs);
+    inherited_put(fs, in->ino, &n->inherited);
+    inode_put(fs, in);
+    if (S_ISLNK(in->mode)) {
+        key_ino(&k, KEY_SYMLINK, fs->export_id, in->ino);
+        store_put(fs->store, &k, req->target.bytes, req->target.len);
+    }
+}
+
+/* Nothing fails from here on. */
+static void create_put(struct fs *fs, const struct fs_create *req, struct inode *dir,
+                       struct new_inode *n)
+{
+    struct inode *in = &n->in;
+    struct dentry d = { .type = in->mode & S_IFMT, .cookie = dir->next_cookie++ };
+
+    new_inode_put(fs, req, n);
+    d.ino = in->ino;
+    dentry_put(fs, dir->ino, req->name, &d);
+    dir->n_entries++;
+    if (inode_is_dir(in))
+        dir->nlink++;
+    dir->mtime_ns = dir->ctime_ns = in->ctime_ns;
+    inode_put(fs, dir);
+}
+
+int fs_create(struct fs *fs, const struct fs_create *req, struct inode *out)
+{
+    struct inode dir, in;
+    struct new_inode n;
+    struct dentry d;
+    int rc = create_check(req);
+
+    if (rc == 0)
+        rc = dir_get(fs, req->parent, &dir);
+    if (rc == 0 && (name_is(req->name, ".") || name_is(req->name, "..")))
+        rc = -EEXIST;
+    if (rc == 0)
+        rc = name_check(req->name);
+    if (rc != 0)
+        return rc;
+    rc = dentry_get(fs, req->parent, req->name, &d);
+    if (rc == 0) {
+        rc = named_inode_get(fs, &d, &in);
+        if (rc == 0)
+            *out = in;
+        return rc == 0 ? -EEXIST : rc;
+    }
+    if (rc != -ENOENT)
+        return rc;
+    rc = inode_may_grow(&dir);
+    if (rc == 0)
+        rc = new_inode_init(fs, req, &dir, &n);
+    if (rc != 0)
+        return rc;
+    create_put(fs, req, &dir, &n);
+    *out = n.in;
+    new_inode_free(&n);
+    return 0;
+}
+
+static void orphan_put(struct fs *fs, uint64_t ino)
+{
+    struct key k;
+
+    key_ino(&k, KEY_ORPHAN, fs->export_id, ino);
+    store_put(fs->store, &k, NULL, 0);
+}
+
+static void orphan_delete(struct fs *fs, uint64_t ino)
+{
+    struct key k;
+
+    key_ino(&k, KEY_ORPHAN, fs->export_id, ino);
+    store_delete(fs->store, &k);
+}
+
+int fs_create_nameless(struct fs *fs, const struct fs_create *req, struct inode *out)
+{
+    struct inode dir;
+    struct new_inode n;
+    int rc = S_ISREG(req->mode) ? create_check(req) : -EINVAL;
+
+    if (rc == 0)
+        rc = dir_get(fs, req->parent, &dir);
+    if (rc == 0)
+        rc = inode_may_grow(&dir);
+    if (rc == 0)
+        rc = new_inode_init(fs, req, &dir, &n);
+    if (rc != 0)
+        return rc;
+    n.in.nlink = 0;
+    n.in.flags |= INODE_NAMELESS;
+    new_inode_put(fs, req, &n);
+    orphan_put(fs, n.in.ino);
+    *out = n.in;
+    new_inode_free(&n);
+    return 0;
+}
+
+/* The record of a removed file that storages must still be told of: generation, storages. */
+static void trash_put(struct fs *fs, const struct inode *in)
+{
+    uint8_t buf[6 + 4 * DIST_MAX];
+    struct key k;
+
+    buf[0] = TRASH_FORMAT;
+    buf[1] = (uint8_t)in->n_storages;
+    put_le32(buf + 2, in->generation);
+    for (uint32_t i = 0; i < in->n_storages; i++)
+        put_le32(buf + 6 + 4 * i, in->storages[i]);
+    key_ino(&k, KEY_TRASH, fs->export_id, in->ino);
+    store_put(fs->store, &k, buf, 6 + 4 * (size_t)in->n_storages);
+    fs->hooks.trashed(fs->hooks.arg, in);
+}
+
+/* Everything of an inode goes. */
+static void inode_remove(struct fs *fs, struct inode *in)
+{
+    struct key k;
+
+    xattrs_delete_all(fs, in);
+    if (S_ISLNK(in->mode)) {
+        key_ino(&k, KEY_SYMLINK, fs->export_id, in->ino);
+        store_delete(fs->store, &k);
+    }
+    if ((in->flags & INODE_INLINE) != 0) {
+        key_ino(&k, KEY_INLINE, fs->export_id, in->ino);
+        store_delete(fs->store, &k);
+    }
+    if ((in->flags & INODE_BLOCKS) != 0) {
+        key_ino(&k, KEY_BLOCKS, fs->export_id, in->ino);
+        store_delete(fs->store, &k);
+    }
+    redist_drop(fs, in);
+    key_ino(&k, KEY_INODE, fs->export_id, in->ino);
+    store_delete(fs->store, &k);
+    if (inode_may_have_data(in))
+        trash_put(fs, in);
+    fs->n_inodes--;
+    counters_put(fs);
+}
+
+void inode_unnamed(struct fs *fs, struct inode *in)
+{
+    in->nlink = 0;
+    if (!fs->hooks.keeps(fs->hooks.arg, in->ino)) {
+        inode_remove(fs, in);
+        return;
+    }
+    inode_put(fs, in);
+    orphan_put(fs, in->ino);
+}
+
+bool fs_reap(struct fs *fs, uint64_t ino)
+{
+    struct inode in;
+    int rc = inode_get(fs, ino, &in);
+
+    if (rc == 0 && in.nlink > 0)
+        return false;
+    if (rc == 0)
+        inode_remove(fs, &in);
+    if (rc == 0 || rc == -ESTALE)
+        orphan_delete(fs, ino);
+    return rc == 0 || rc == -ESTALE;
+}
+
+/* What unlink and rmdir have in common: the name, its directory, its inode. */
+static int removal_get(struct fs *fs, uint64_t parent, struct fs_name name,
+                       struct inode *dir, struct dentry *d, struct inode *in)
+{
+    int rc = dir_get(fs, parent, dir);
+
+    if (rc == 0)
+        rc = name_check(name);
+    if (rc == 0)
+        rc = dentry_get(fs, parent, name, d);
+    if (rc == 0)
+        rc = named_inode_get(fs, d, in);
+    if (rc == 0 && (inode_is_fixed(dir) || inode_is_fixed(in)))
+        rc = -EPERM;
+    return rc;
+}
+
+int fs_unlink(struct fs *fs, uint64_t parent, struct fs_name name, struct inode *out)
+{
+    struct inode dir, in;
+    struct dentry d;
+    int rc = removal_get(fs, parent, name, &dir, &d, &in);
+
+    if (rc != 0)
+        return rc;
+    if (inode_is_dir(&in))
+        return -EISDIR;
+    dir.mtime_ns = dir.ctime_ns = in.ctime_ns = env_wall_ns(fs->env);
+    dir.n_entries--;
+    dentry_delete(fs, parent, name, &d);
+    inode_put(fs, &dir);
+    if (--in.nlink == 0)
+        inode_unnamed(fs, &in);
+    else
+        inode_put(fs, &in);
+    *out = in;
+    return 0;
+}
+
+int fs_rmdir(struct fs *fs, uint64_t parent, struct fs_name name, struct inode *out)
+{
+    struct inode dir, in;
+    struct dentry d;
+    int rc;
+
+    if (name_is(name, ".."))
+        return -ENOTEMPTY;
+    rc = removal_get(fs, parent, name, &dir, &d, &in);
+    if (rc != 0)
+        return rc;
+    if (!inode_is_dir(&in))
+        return -ENOTDIR;
+    if (in.n_entries > 0)
+        return -ENOTEMPTY;
+    dir.mtime_ns = dir.ctime_ns = in.ctime_ns = env_wall_ns(fs->env);
+    dir.n_entries--;
+    dir.nlink--;
+    dentry_delete(fs, parent, name, &d);
+    inode_put(fs, &dir);
+    inode_unnamed(fs, &in);
+    *out = in;
+    return 0;
+}
+
+int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, struct fs_name name,
+            struct inode *out)
+{
+    struct inode dir, in;
+    struct dentry d;
+    int rc = inode_get(fs, ino, &in);
+
+    if (rc == 0)
+        rc = dir_get(fs, parent, &dir);
+    if (rc == 0)
+        rc = name_check(name);
+    if (rc == 0 && inode_is_dir(&in))
+        rc = -EPERM;
+    if (rc != 0)
+        return rc;
+    rc = dentry_get(fs, parent, name, &d);
+    if (rc != -ENOENT)
+        return rc == 0 ? -EEXIST : rc;
+    if (inode_may_grow(&dir) != 0 || inode_is_fixed(&in))
+        return -EPERM;
+    if (in.nlink == 0 && (in.flags & INODE_NAMELESS) == 0)
+        return -ENOENT;
+    if (in.nlink >= FS_LINKS_MAX)
+        return -EMLINK;
+    d = (struct dentry){ ino, in.mode & S_IFMT, dir.next_cookie++ };
+    dir.mtime_ns = dir.ctime_ns = in.ctime_ns = env_wall_ns(fs->env);
+    dir.n_entries++;
+    if (in.nlink++ == 0) {
+        in.flags &= ~(uint32_t)INODE_NAMELESS;
+        orphan_delete(fs, ino);
+    }
+    dentry_put(fs, parent, name, &d);
+    inode_put(fs, &dir);
+    inode_put(fs, &in);
+    *out = in;
+    return 0;
+}
+
+int fs_readlink(struct fs *fs, uint64_t ino, const uint8_t **target, size_t *len)
+{
+    struct inode in;
+    struct key k;
+    int rc = inode_get(fs, ino, &in);
+
+    if (rc != 0)
+        return rc;
+    if (!S_ISLNK(in.mode))
+        return -EINVAL;
+    key_ino(&k, KEY_SYMLINK, fs->export_id, ino);
+    rc = store_get(fs->store, &k, target, len);
+    return rc == -ENOENT ? damaged(fs, "the missing target", ino) : rc;
+}
+
+/* One order key to an entry; false when it belongs to another directory. */
+static bool entry_get(struct kv_iter *it, const struct key *prefix, struct fs_entry *e,
+                      bool *sane)
+{
+    size_t key_len, len;
+    const uint8_t *key = kv_iter_key(it, &key_len);
+    const uint8_t *val;
+
+    if (key_len != prefix->len + 8 || memcmp(key, prefix->bytes, prefix->len) != 0)
+        return false;
+    val = kv_iter_val(it, &len);
+    *sane = len > ORDER_BYTES_MIN && len <= ORDER_BYTES_MIN + FS_NAME_MAX &&
+            val[0] == DENTRY_FORMAT;
+    if (*sane)
+        *e = (struct fs_entry){
+            .name = { val + ORDER_BYTES_MIN, len - ORDER_BYTES_MIN },
+            .ino = get_le64(val + 1),
+            .type = get_le32(val + 9),
+            .cookie = key_get_u64(key + prefix->len),
+        };
+    return true;
+}
+
+/* Where a listing after this cookie can begin. */
+static uint64_t listing_start(const struct fs *fs, uint64_t dir, uint64_t cookie)
+{
+    const struct fs_first *f = &fs->firsts[dir % FS_FIRSTS];
+
+    /* Once a commit has failed, names are back that were gone when we looked. */
+    if (f->dir == dir && cookie < f->cookie && store_error(fs->store) == 0)
+        return f->cookie;
+    return cookie == UINT64_MAX ? cookie : cookie + 1;
+}
+
+/* The first entry of a listing that began before all entries. */
+static void first_note(struct fs *fs, uint64_t dir, uint64_t cookie, uint64_t found)
+{
+    struct fs_first *f = &fs->firsts[dir % FS_FIRSTS];
+
+    if (cookie < FS_COOKIE_FIRST || (f->dir == dir && cookie < f->cookie))
+        *f = (struct fs_first){ dir, found };
+}
+
+int fs_readdir(struct fs *fs, uint64_t ino, uint64_t cookie, fs_entry_cb *fn, void *arg,
+               struct inode *dir, bool *end)
+{
+    struct kv_iter *it = NULL;
+    struct key prefix, from;
+    struct fs_entry e;
+    bool sane = true, first = true;
+    int rc = inode_get(fs, ino, dir);
+
+    if (rc == 0 && !inode_is_dir(dir))
+        rc = -ENOTDIR;
+    if (rc == 0)
+        rc = store_scan(fs->store, &it);
+    if (rc != 0)
+        return rc;
+    key_ino(&prefix, KEY_ORDER, fs->export_id, ino);
+    key_order(&from, fs->export_id, ino, listing_start(fs, ino, cookie));
+    *end = true;
+    for (kv_iter_seek(it, from.bytes, from.len); kv_iter_valid(it); kv_iter_next(it)) {
+        if (!entry_get(it, &prefix, &e, &sane) || !sane)
+            break;
+        if (first)
+            first_note(fs, ino, cookie, e.cookie);
+        first = false;
+        if (!fn(arg, &e)) {
+            *end = false;
+            break;
+        }
+    }
+    rc = sane ? kv_iter_error(it) : damaged(fs, "an entry of the directory", ino);
+    if (rc == 0 && first) /* none: the next one to come is the first */
+        first_note(fs, ino, cookie, dir->next_cookie);
+    kv_iter_close(it);
+    return rc;
+}

@@ -1,0 +1,504 @@
+/*
+ * namespace_attr.c - setattr, epochs, sizes and truncates.
+ *
+ * In:     md.c, from requests.
+ * Out:    the store's pending batch.
+ * Keeps:  an epoch is given out once, also when the power takes what was not synced; while a truncate is pending the size never grows over it:
+ *         growth waits in wanted_size until the storages have forgotten the old bytes (I2).
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "common/base/record.h"
+#include "common/base/spans.h"
+#include "exportd/namespace/acl.h"
+#include "exportd/namespace/namespace_int.h"
+
+enum {
+    EPOCHS_LOST_MAX = 1 << 14
+}; /* of one inode between two syncs; 2^32 are 262,144 starts */
+
+static const uint32_t setattr_bits_all =
+    ROZO__SETATTR_BITS__SET_MODE | ROZO__SETATTR_BITS__SET_UID |
+    ROZO__SETATTR_BITS__SET_GID | ROZO__SETATTR_BITS__SET_SIZE |
+    ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_MTIME |
+    ROZO__SETATTR_BITS__SET_ATIME_NOW | ROZO__SETATTR_BITS__SET_MTIME_NOW |
+    ROZO__SETATTR_BITS__SET_KILL_SUIDGID | ROZO__SETATTR_BITS__SET_SYNC |
+    ROZO__SETATTR_BITS__SET_KILL_SGID | ROZO__SETATTR_BITS__SET_FLAGS |
+    ROZO__SETATTR_BITS__SET_WRITTEN;
+
+static bool wants(const struct fs_setattr *req, uint32_t bit)
+{
+    return (req->valid & bit) != 0;
+}
+
+/*
+ * Epochs are on stable storage only a second or so after they were given out: when the power fails, the
+ * inode may come back with an older one while storages have records of the newer ones. What two
+ * writes with one version leave behind is a mixture. So each start of exportd goes on far above
+ * whatever the starts since the inode's last epoch may have given out and lost.
+ */
+static int epoch_next(const struct fs *fs, const struct inode *in, uint32_t *out)
+{
+    uint64_t next = (uint64_t)in->epoch + 1 +
+                    (uint64_t)(fs->start - in->epoch_start) * EPOCHS_LOST_MAX;
+
+    if (next > UINT32_MAX)
+        return -EOVERFLOW;
+    if (out != NULL)
+        *out = (uint32_t)next;
+    return 0;
+}
+
+static void epoch_give(const struct fs *fs, struct inode *in)
+{
+    int rc = epoch_next(fs, in, &in->epoch);
+
+    assert(rc == 0); /* whoever gives it has looked */
+    in->epoch_start = fs->start;
+}
+
+/*
+ * A client that dies, or whose last word a power cut took from us, may have left bytes on the storages beyond the
+ * size that we know. They must not show when the file grows: a truncate to that size is pending
+ * then, as if it had shrunk. Not while somebody may be writing, who may be about to tell of such bytes: then it is
+ * noted, and done when the file is next opened for writing and nobody else has it open.
+ */
+static bool is_untold(const struct fs *fs, const struct inode *in)
+{
+    if ((in->flags & INODE_UNTOLD) != 0)
+        return true;
+    if (in->epoch_start == fs->start) /* all writers since are known to us */
+        return false;
+    return inode_may_have_data(in) ||
+           in->epoch_start < fs->last_loss; /* that it was opened may be lost, too */
+}
+
+/* A fresh epoch, and what is to be cut off with it. */
+static void epoch_give_to(struct fs *fs, struct inode *in, bool alone)
+{
+    bool untold = is_untold(fs, in);
+
+    epoch_give(fs, in);
+    if (!untold)
+        return;
+    if ((in->flags & INODE_UNTOLD) == 0)
+        blocks_doubt(in);
+    if (!alone) {
+        in->flags |= INODE_UNTOLD;
+        return;
+    }
+    in->flags &= ~(uint32_t)INODE_UNTOLD;
+    if ((in->flags & INODE_INLINE) != 0)
+        in->truncate_size = 0; /* nothing that storages may have counts */
+    else if ((in->flags & INODE_TRUNCATE_PENDING) == 0)
+        in->truncate_size = in->size;
+    in->flags |= INODE_TRUNCATE_PENDING;
+    in->truncate_version = version_make(in->epoch, 0);
+    if ((in->flags & INODE_INLINE) == 0)
+        blocks_cut(fs, in, in->truncate_size);
+}
+
+void fs_untold(struct fs *fs, uint64_t ino)
+{
+    struct inode in;
+
+    if (inode_get(fs, ino, &in) != 0 || !inode_is_file(&in) ||
+        !inode_may_have_data(&in) || (in.flags & INODE_UNTOLD) != 0)
+        return;
+    in.flags |= INODE_UNTOLD;
+    blocks_doubt(&in);
+    inode_put(fs, &in);
+}
+
+/* What chattr's flags forbid; as on local file systems they do not keep set-id bits. */
+static int fixed_check(const struct fs_setattr *req, const struct inode *in)
+{
+    const uint32_t now =
+        ROZO__SETATTR_BITS__SET_ATIME_NOW | ROZO__SETATTR_BITS__SET_MTIME_NOW;
+    const uint32_t others = ROZO__SETATTR_BITS__SET_MODE | ROZO__SETATTR_BITS__SET_UID |
+                            ROZO__SETATTR_BITS__SET_GID | ROZO__SETATTR_BITS__SET_SIZE |
+                            ROZO__SETATTR_BITS__SET_ATIME | ROZO__SETATTR_BITS__SET_MTIME;
+    uint32_t valid = req->valid & (now | others);
+
+    if (!inode_is_fixed(in) || valid == 0)
+        return 0;
+    if (wants(req, ROZO__SETATTR_BITS__SET_WRITTEN) &&
+        valid == ROZO__SETATTR_BITS__SET_MTIME)
+        return 0;
+    return (in->flags & INODE_APPEND) != 0 && (in->flags & INODE_IMMUTABLE) == 0 &&
+                   valid == now
+               ? 0
+               : -EPERM;
+}
+
+static int file_flags_check(const struct fs_setattr *req, const struct inode *in)
+{
+    const uint32_t known =
+        ROZO__FILE_FLAGS__FLAG_IMMUTABLE | ROZO__FILE_FLAGS__FLAG_APPEND;
+
+    if (!wants(req, ROZO__SETATTR_BITS__SET_FLAGS))
+        return 0;
+    if ((req->file_flags & ~known) != 0 || (!inode_is_file(in) && !inode_is_dir(in)))
+        return -EOPNOTSUPP;
+    return 0;
+}
+
+static int setattr_check(const struct fs *fs, const struct fs_setattr *req,
+                         const struct inode *in)
+{
+    int rc;
+
+    if ((req->valid & ~setattr_bits_all) != 0)
+        return -EINVAL;
+    rc = fixed_check(req, in);
+    if (rc == 0)
+        rc = file_flags_check(req, in);
+    if (rc != 0)
+        return rc;
+    if (wants(req, ROZO__SETATTR_BITS__SET_MODE) &&
+        (req->mode & ~(uint32_t)(S_IFMT | 07777)) != 0)
+        return -EINVAL;
+    if ((wants(req, ROZO__SETATTR_BITS__SET_UID) && req->uid == UINT32_MAX) ||
+        (wants(req, ROZO__SETATTR_BITS__SET_GID) && req->gid == UINT32_MAX))
+        return -EINVAL;
+    if (!wide_ns_is_fine(req->atime_ns) || !wide_ns_is_fine(req->mtime_ns))
+        return -EINVAL;
+    if (!wants(req, ROZO__SETATTR_BITS__SET_SIZE))
+        return 0;
+    if (inode_is_dir(in))
+        return -EISDIR;
+    if (!inode_is_file(in))
+        return -EINVAL;
+    if (req->size > INT64_MAX)
+        return -EFBIG;
+    return epoch_next(fs, in, NULL);
+}
+
+/* As the kernel does: group execute makes set-gid mean set-gid. */
+static void kill_suidgid(struct inode *in)
+{
+    if (inode_is_dir(in))
+        return;
+    in->mode &= ~(uint32_t)S_ISUID;
+    if ((in->mode & S_IXGRP) != 0)
+        in->mode &= ~(uint32_t)S_ISGID;
+}
+
+/* May storages have bytes that this cuts off? Of an inline file nothing they have counts, until it is none. */
+static bool cuts_storages(const struct inode *in, uint64_t size)
+{
+    if ((in->flags & INODE_INLINE) != 0)
+        return size == 0 && (in->flags & INODE_UNTOLD) != 0;
+    return size < inode_final_size(in) && inode_may_have_data(in);
+}
+
+/* A new size and a fresh epoch; a file that lost bytes has a truncate pending. */
+static int set_size(struct fs *fs, struct inode *in, uint64_t size, bool alone)
+{
+    bool pending;
+    int rc;
+
+    epoch_give_to(fs, in, alone);
+    pending = (in->flags & INODE_TRUNCATE_PENDING) != 0;
+    if (cuts_storages(in, size)) {
+        if (!pending || size < in->truncate_size)
+            in->truncate_size = size;
+        in->truncate_version = version_make(in->epoch, 0);
+        in->flags |= INODE_TRUNCATE_PENDING;
+        pending = true;
+    }
+    if ((in->flags & INODE_INLINE) != 0 &&
+        size < inode_final_size(in)) /* see fs_wrote() */
+        in->truncate_version = version_make(in->epoch, 0);
+    rc = inline_cut(fs, in, size);
+    if (rc != 0)
+        return rc;
+    if (size < inode_final_size(in))
+        blocks_cut(fs, in, size);
+    in->wanted_size = 0;
+    if (pending && size > in->truncate_size) {
+        in->size = in->truncate_size;
+        in->wanted_size = size;
+    } else {
+        in->size = size;
+    }
+    return 0;
+}
+
+static void set_times(const struct fs_setattr *req, struct inode *in, int64_t now_ns)
+{
+    in->ctime_ns = now_ns;
+    if (wants(req, ROZO__SETATTR_BITS__SET_SIZE))
+        in->mtime_ns = now_ns;
+    if (wants(req, ROZO__SETATTR_BITS__SET_ATIME))
+        in->atime_ns = req->atime_ns;
+    if (wants(req, ROZO__SETATTR_BITS__SET_MTIME))
+        in->mtime_ns = req->mtime_ns;
+    if (wants(req, ROZO__SETATTR_BITS__SET_ATIME_NOW))
+        in->atime_ns = now_ns;
+    if (wants(req, ROZO__SETATTR_BITS__SET_MTIME_NOW))
+        in->mtime_ns = now_ns;
+}
+
+/* The access ACL as chmod leaves it; NULL when there is none. */
+static int acl_for_chmod(struct fs *fs, const struct inode *in, uint32_t mode,
+                         uint8_t **acl, size_t *len)
+{
+    const uint8_t *old;
+    int rc;
+
+    *acl = NULL;
+    if ((in->flags & INODE_ACL_ACCESS) == 0)
+        return 0;
+    rc = acl_get(fs, in, ACL_NAME_ACCESS, &old, len);
+    if (rc != 0)
+        return rc;
+    *acl = malloc(*len);
+    if (*acl == NULL)
+        return -ENOMEM;
+    memcpy(*acl, old, *len);
+    acl_chmod(*acl, *len, mode);
+    return 0;
+}
+
+uint32_t fs_file_flags(const struct inode *in)
+{
+    uint32_t flags = 0;
+
+    if ((in->flags & INODE_IMMUTABLE) != 0)
+        flags |= ROZO__FILE_FLAGS__FLAG_IMMUTABLE;
+    if ((in->flags & INODE_APPEND) != 0)
+        flags |= ROZO__FILE_FLAGS__FLAG_APPEND;
+    return flags;
+}
+
+static void set_file_flags(struct inode *in, uint32_t flags)
+{
+    in->flags &= ~(uint32_t)(INODE_IMMUTABLE | INODE_APPEND);
+    if ((flags & ROZO__FILE_FLAGS__FLAG_IMMUTABLE) != 0)
+        in->flags |= INODE_IMMUTABLE;
+    if ((flags & ROZO__FILE_FLAGS__FLAG_APPEND) != 0)
+        in->flags |= INODE_APPEND;
+}
+
+int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out)
+{
+    uint8_t *acl = NULL;
+    size_t acl_len = 0;
+    struct inode in;
+    int rc = inode_get(fs, req->ino, &in);
+
+    if (rc == 0)
+        rc = setattr_check(fs, req, &in);
+    if (rc == 0 && wants(req, ROZO__SETATTR_BITS__SET_MODE))
+        rc = acl_for_chmod(fs, &in, req->mode, &acl, &acl_len);
+    if (rc == 0 && wants(req, ROZO__SETATTR_BITS__SET_SIZE))
+        rc = set_size(fs, &in, req->size, req->alone);
+    if (rc != 0) {
+        free(acl);
+        return rc;
+    }
+    if (wants(req, ROZO__SETATTR_BITS__SET_MODE))
+        in.mode = (in.mode & S_IFMT) | (req->mode & 07777);
+    if (wants(req, ROZO__SETATTR_BITS__SET_UID))
+        in.uid = req->uid;
+    if (wants(req, ROZO__SETATTR_BITS__SET_GID))
+        in.gid = req->gid;
+    if (wants(req, ROZO__SETATTR_BITS__SET_KILL_SUIDGID))
+        kill_suidgid(&in);
+    if (wants(req, ROZO__SETATTR_BITS__SET_KILL_SGID) && !inode_is_dir(&in))
+        in.mode &= ~(uint32_t)S_ISGID;
+    if (wants(req, ROZO__SETATTR_BITS__SET_FLAGS))
+        set_file_flags(&in, req->file_flags);
+    if ((req->valid & ~(uint32_t)ROZO__SETATTR_BITS__SET_SYNC) != 0) {
+        set_times(req, &in, env_wall_ns(fs->env));
+        if (acl != NULL)
+            xattr_replace(fs, in.ino, ACL_NAME_ACCESS, acl, acl_len);
+        inode_put(fs, &in);
+    }
+    free(acl);
+    *out = in;
+    return 0;
+}
+
+int fs_next_epoch(struct fs *fs, uint64_t ino, bool alone, struct inode *out)
+{
+    struct inode in;
+    int rc = inode_get(fs, ino, &in);
+
+    if (rc != 0)
+        return rc;
+    if (inode_is_dir(&in))
+        return -EISDIR;
+    if (!inode_is_file(&in))
+        return -EINVAL;
+    rc = epoch_next(fs, &in, NULL);
+    if (rc != 0)
+        return rc;
+    epoch_give_to(fs, &in, alone);
+    in.flags |= INODE_MAY_HAVE_DATA;
+    inode_put(fs, &in);
+    *out = in;
+    return 0;
+}
+
+int fs_fence_epoch(struct fs *fs, uint64_t ino, struct inode *out)
+{
+    struct inode in;
+    int rc = inode_get(fs, ino, &in);
+
+    if (rc == 0)
+        rc = epoch_next(fs, &in, NULL);
+    if (rc != 0)
+        return rc;
+    if (is_untold(fs,
+                  &in)) /* the start that gave the last epoch will not be seen any more */
+        in.flags |= INODE_UNTOLD;
+    epoch_give(fs, &in);
+    inode_put(fs, &in);
+    *out = in;
+    return 0;
+}
+
+void fs_forget_may_have_data(struct fs *fs, uint64_t ino)
+{
+    /* A write that failed, or a truncate that was not finished, has reached some storages. */
+    const uint32_t has_some = INODE_HAS_DATA | INODE_UNTOLD | INODE_TRUNCATE_PENDING;
+    struct inode in;
+
+    if (inode_get(fs, ino, &in) != 0 || (in.flags & INODE_MAY_HAVE_DATA) == 0 ||
+        (in.flags & has_some) != 0)
+        return;
+    in.flags &= ~(uint32_t)INODE_MAY_HAVE_DATA;
+    inode_put(fs, &in);
+}
+
+/* At least `size`; what lies beyond a pending truncate waits for it. */
+static bool grow(struct inode *in, uint64_t size)
+{
+    if (size <= inode_final_size(in))
+        return false;
+    if ((in->flags & INODE_TRUNCATE_PENDING) != 0 && size > in->truncate_size)
+        in->wanted_size = size;
+    else
+        in->size = size;
+    return true;
+}
+
+/*
+ * Storages have files with marks of this inode now, which have to be removed with it. While the truncate was pending,
+ * clients were told that storages have all of its data, and may have written some: the inode is never inline again.
+ */
+static void truncate_end(struct inode *in)
+{
+    in->flags &= ~(uint32_t)INODE_TRUNCATE_PENDING;
+    in->flags |= INODE_HAS_DATA;
+    in->size = inode_final_size(in);
+    in->wanted_size = in->truncate_size = 0;
+}
+
+/*
+ * Who makes a file longer has finished what was pending when he got his epoch. He said so of another truncate, when that one
+ * took the place of this and the power then took it from us.
+ */
+static bool is_behind_truncate(const struct inode *in, const struct fs_wrote *req)
+{
+    return (in->flags & INODE_TRUNCATE_PENDING) != 0 && req->size > in->truncate_size &&
+           req->epoch > version_epoch(in->truncate_version);
+}
+
+/* Frees map. True: other blocks than before are allocated. */
+static bool blocks_told(struct fs *fs, const struct fs_wrote *req, struct inode *in,
+                        struct spans *map)
+{
+    uint64_t size = inode_final_size(in), n_before = in->n_blocks;
+    bool is_cut = req->epoch != 0 && req->epoch < version_epoch(in->truncate_version);
+
+    if ((in->flags & INODE_INLINE) != 0) { /* inline_wrote() has seen to it */
+        spans_free(map);
+        return false;
+    }
+    if (!req->tells_blocks) {
+        if (!req->has_data)
+            return false;
+        blocks_drop(fs, in);
+        in->n_blocks = inode_blocks_of_size(in);
+        return in->n_blocks != n_before;
+    }
+    if (is_cut && map->n > 0 && map->list[map->n - 1].to * in->block_bytes > size)
+        (void)spans_put(map, size / in->block_bytes + (size % in->block_bytes != 0),
+                        SPAN_END, 0); /* it only gets smaller: there is room */
+    if (req->blocks_counted)
+        in->flags &= ~(uint32_t)INODE_UNCOUNTED;
+    return blocks_put(fs, in, map) || req->blocks_counted;
+}
+
+int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool *cut)
+{
+    int64_t now_ns = env_wall_ns(fs->env);
+    bool changed, data, ended, was_inline, told;
+    struct spans map = { 0 };
+    struct inode in;
+    int rc = inode_get(fs, req->ino, &in);
+
+    was_inline = rc == 0 && (in.flags & INODE_INLINE) != 0;
+    if (rc == 0 && !inode_is_file(&in) && (req->has_data || req->size > 0))
+        rc = inode_is_dir(&in) ? -EISDIR : -EINVAL;
+    if (rc == 0 && req->size > INT64_MAX)
+        rc = -EFBIG;
+    if (rc == 0 && req->tells_blocks)
+        rc = blocks_wrote(fs, req, &in, &map);
+    if (rc == 0)
+        rc = inline_wrote(fs, req, &in);
+    if (rc != 0) {
+        spans_free(&map);
+        return rc;
+    }
+    data = req->has_data && (in.flags & INODE_HAS_DATA) == 0;
+    if (data)
+        in.flags |= INODE_HAS_DATA;
+    *cut = req->epoch != 0 && req->size > inode_final_size(&in) &&
+           req->epoch < version_epoch(in.truncate_version);
+    ended = is_behind_truncate(&in, req);
+    if (ended)
+        truncate_end(&in);
+    changed = !*cut && grow(&in, req->size);
+    told = blocks_told(fs, req, &in, &map);
+    changed |= told && !req->blocks_counted;
+    if (req->mtime_ns != 0 &&
+        !(req->beside_others && req->mtime_ns < in.mtime_ns && in.mtime_ns <= now_ns)) {
+        changed = changed || req->mtime_ns != in.mtime_ns;
+        in.mtime_ns = req->mtime_ns;
+        if (req->mtime_ns < now_ns)
+            now_ns = req->mtime_ns; /* ctime when it was written, not when we heard */
+    }
+    if (changed && in.ctime_ns < now_ns)
+        in.ctime_ns = now_ns;
+    if (req->atime_ns != 0 && req->atime_ns != in.atime_ns) {
+        in.atime_ns = req->atime_ns;
+        changed = true;
+    }
+    if (changed || data || ended || was_inline || told || req->inline_version != 0)
+        inode_put(fs, &in);
+    *out = in;
+    return 0;
+}
+
+int fs_truncated(struct fs *fs, uint64_t ino, uint64_t version, struct inode *out)
+{
+    struct inode in;
+    int rc = inode_get(fs, ino, &in);
+
+    if (rc != 0)
+        return rc;
+    if ((in.flags & INODE_TRUNCATE_PENDING) != 0 && in.truncate_version == version) {
+        truncate_end(&in);
+        inode_put(fs, &in);
+    }
+    *out = in;
+    return 0;
+}

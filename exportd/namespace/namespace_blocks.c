@@ -1,0 +1,198 @@
+/*
+ * namespace_blocks.c - which blocks of a file are allocated, for st_blocks.
+ *
+ * In:     what clients told of with WROTE; truncates; removals.
+ * Out:    the store's pending batch, the same as the inode's.
+ * Keeps:  inode.n_blocks is how many there are. Without INODE_BLOCKS they are the first ones of the file, as of nearly all files, and
+ *         there is no record. What clients tell is put into the set, so that it may come twice, and from several that write elsewhere.
+ *         A count is not worth an error: a record that cannot be read is as if the file had no holes before its n_blocks.
+ * Ask:    the record. Users' disks carry it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/spans.h"
+#include "exportd/namespace/namespace_int.h"
+
+enum {
+    BLOCKS_FORMAT = 1,
+    BLOCKS_HEAD = 1, /* the format */
+    RANGES_JOINED =
+        FS_BLOCK_RANGES_MAX / 4 * 3, /* then it is a while until the next time */
+    ALLOCATED = 1,                   /* a value of spans */
+};
+
+static uint64_t block_past(const struct inode *in, uint64_t size)
+{
+    return size / in->block_bytes + (size % in->block_bytes != 0);
+}
+
+/* The record of an INODE_BLOCKS, without its format. */
+static int record_get(struct fs *fs, const struct inode *in, const uint8_t **bytes,
+                      size_t *len)
+{
+    const uint8_t *val;
+    struct key k;
+    size_t n;
+    int rc;
+
+    key_ino(&k, KEY_BLOCKS, fs->export_id, in->ino);
+    rc = store_get(fs->store, &k, &val, &n);
+    if (rc != 0)
+        return rc;
+    if (n <= BLOCKS_HEAD || val[0] != BLOCKS_FORMAT)
+        return -EINVAL;
+    *bytes = val + BLOCKS_HEAD;
+    *len = n - BLOCKS_HEAD;
+    return 0;
+}
+
+static int record_unpack(struct spans *map, const uint8_t *bytes, size_t len)
+{
+    return spans_unpack(map, bytes, len, INODE_N_BLOCKS_MAX, FS_BLOCK_RANGES_MAX,
+                        ALLOCATED);
+}
+
+static int first_ones(const struct inode *in, struct spans *map)
+{
+    return in->n_blocks == 0 ? 0 : spans_put(map, 0, in->n_blocks, ALLOCATED);
+}
+
+/* -ENOMEM; never anything else. */
+static int map_load(struct fs *fs, const struct inode *in, struct spans *map)
+{
+    const uint8_t *bytes;
+    size_t len;
+    int rc;
+
+    *map = (struct spans){ 0 };
+    if ((in->flags & INODE_BLOCKS) == 0)
+        return first_ones(in, map);
+    rc = record_get(fs, in, &bytes, &len);
+    if (rc == 0)
+        rc = record_unpack(map, bytes, len);
+    if (rc == 0 || rc == -ENOMEM)
+        return rc;
+    log_error("export %u: the map of allocated blocks of inode %llu is damaged",
+              fs->export_id, (unsigned long long)in->ino);
+    spans_free(map);
+    return first_ones(in, map);
+}
+
+void fs_blocks_get(struct fs *fs, const struct inode *in, uint8_t *room,
+                   const uint8_t **bytes, size_t *len)
+{
+    struct span first = { 0, in->n_blocks, ALLOCATED };
+    struct spans map = { &first, in->n_blocks != 0, 1 }, check = { 0 };
+    int rc = -ENOENT;
+
+    if ((in->flags & INODE_BLOCKS) != 0)
+        rc = record_get(fs, in, bytes, len);
+    if (rc == 0)
+        rc = record_unpack(&check, *bytes, *len);
+    spans_free(&check);
+    if (rc == 0)
+        return;
+    *len = spans_pack(&map, ALLOCATED, 1, room);
+    *bytes = room;
+}
+
+static void record_drop(struct fs *fs, struct inode *in)
+{
+    struct key k;
+
+    if ((in->flags & INODE_BLOCKS) == 0)
+        return;
+    in->flags &= ~(uint32_t)INODE_BLOCKS;
+    key_ino(&k, KEY_BLOCKS, fs->export_id, in->ino);
+    store_delete(fs->store, &k);
+}
+
+/* False: it is there already, just so. */
+static bool record_put(struct fs *fs, struct inode *in, const struct spans *map)
+{
+    uint8_t val[BLOCKS_HEAD + FS_BLOCK_RANGES_MAX * SPAN_PACKED_MAX];
+    size_t len = spans_pack(map, ALLOCATED, FS_BLOCK_RANGES_MAX, val + BLOCKS_HEAD);
+    const uint8_t *before;
+    size_t before_len;
+    struct key k;
+
+    if ((in->flags & INODE_BLOCKS) != 0 &&
+        record_get(fs, in, &before, &before_len) == 0 && before_len == len &&
+        memcmp(before, val + BLOCKS_HEAD, len) == 0)
+        return false;
+    val[0] = BLOCKS_FORMAT;
+    in->flags |= INODE_BLOCKS;
+    key_ino(&k, KEY_BLOCKS, fs->export_id, in->ino);
+    store_put(fs->store, &k, val, BLOCKS_HEAD + len);
+    return true;
+}
+
+bool blocks_put(struct fs *fs, struct inode *in, struct spans *map)
+{
+    uint64_t n_before = in->n_blocks;
+    uint32_t flags = in->flags;
+    bool changed = false;
+
+    if (map->n > FS_BLOCK_RANGES_MAX)
+        (void)spans_join(map, RANGES_JOINED); /* else what does not fit is not counted */
+    in->n_blocks = spans_total(map, ALLOCATED);
+    if (map->n == 0 || (map->n == 1 && map->list[0].from == 0))
+        record_drop(fs, in);
+    else
+        changed = record_put(fs, in, map);
+    spans_free(map);
+    return changed || in->n_blocks != n_before || in->flags != flags;
+}
+
+static int map_change(struct spans *map, const uint8_t *bytes, size_t len, unsigned value)
+{
+    return spans_unpack(map, bytes, len, INODE_N_BLOCKS_MAX, FS_BLOCK_RANGES_TOLD_MAX,
+                        value);
+}
+
+int blocks_wrote(struct fs *fs, const struct fs_wrote *req, const struct inode *in,
+                 struct spans *map)
+{
+    int rc = map_load(fs, in, map);
+
+    if (rc == 0)
+        rc = map_change(map, req->freed, req->freed_len, 0);
+    if (rc == 0)
+        rc = map_change(map, req->allocated, req->allocated_len, ALLOCATED);
+    if (rc != 0)
+        spans_free(map);
+    return rc;
+}
+
+void blocks_cut(struct fs *fs, struct inode *in, uint64_t size)
+{
+    uint64_t end = block_past(in, size);
+    struct spans map;
+
+    if (in->n_blocks == 0)
+        return;
+    if ((in->flags & INODE_BLOCKS) == 0 || end == 0 || map_load(fs, in, &map) != 0) {
+        record_drop(fs, in);
+        in->n_blocks = in->n_blocks < end ? in->n_blocks : end;
+        return;
+    }
+    if (map.n > 0 && map.list[map.n - 1].to > end)
+        (void)spans_put(&map, end, SPAN_END, 0); /* it only gets smaller: there is room */
+    blocks_put(fs, in, &map);
+}
+
+/* Beyond the end they are cut off; and where there is no hole, none can be missing. */
+void blocks_doubt(struct inode *in)
+{
+    if ((in->flags & INODE_BLOCKS) != 0 || in->n_blocks < block_past(in, in->size))
+        in->flags |= INODE_UNCOUNTED;
+}
+
+void blocks_drop(struct fs *fs, struct inode *in)
+{
+    record_drop(fs, in);
+    in->n_blocks = 0;
+}

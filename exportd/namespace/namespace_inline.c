@@ -1,0 +1,139 @@
+/*
+ * namespace_inline.c - data of small files, kept beside their inodes.
+ *
+ * In:     md.c: what clients wrote, truncates, removals.
+ * Out:    the store's pending batch, the same as the inode's.
+ * Keeps:  an inode is inline or on storages. Inline: what its record has is all of its data, zeros follow up to its size, and what
+ *         storages may have of it is shown to nobody. On storages: there is no record. It goes from inline to storages, and never back.
+ *         Records are replaced by newer versions only, and only of the newest epoch: so whoever writes knows all that was written before.
+ * Ask:    the record. Users' disks carry it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/bytes.h"
+#include "common/base/log.h"
+#include "common/base/record.h"
+#include "exportd/namespace/namespace_int.h"
+
+enum {
+    INLINE_FORMAT = 1,
+    INLINE_HEAD = 1 + 8, /* format, version */
+};
+
+bool fs_may_be_inline(const struct fs *fs, const struct inode *in)
+{
+    const uint32_t not_new = INODE_HAS_DATA | INODE_UNTOLD | INODE_TRUNCATE_PENDING;
+
+    if (!inode_is_file(in))
+        return false;
+    return (in->flags & INODE_INLINE) != 0 ||
+           (fs->inline_max != 0 && (in->flags & not_new) == 0);
+}
+
+int fs_inline_get(struct fs *fs, const struct inode *in, const uint8_t **bytes,
+                  size_t *len, uint64_t *version)
+{
+    const uint8_t *val;
+    struct key k;
+    size_t n;
+    int rc;
+
+    key_ino(&k, KEY_INLINE, fs->export_id, in->ino);
+    rc = store_get(fs->store, &k, &val, &n);
+    if (rc != 0 && rc != -ENOENT)
+        return rc;
+    if (rc != 0 || n <= INLINE_HEAD || n > INLINE_HEAD + FS_INLINE_MAX ||
+        val[0] != INLINE_FORMAT) {
+        log_error(
+            "export %u: the data of inode %llu in the metadata store are missing or make no sense",
+            fs->export_id, (unsigned long long)in->ino);
+        return -EIO;
+    }
+    *version = get_le64(val + 1);
+    *bytes = val + INLINE_HEAD;
+    *len = n - INLINE_HEAD;
+    return 0;
+}
+
+static void inline_put(struct fs *fs, const struct inode *in, uint64_t version,
+                       const uint8_t *bytes, size_t len)
+{
+    uint8_t val[INLINE_HEAD + FS_INLINE_MAX];
+    struct key k;
+
+    val[0] = INLINE_FORMAT;
+    put_le64(val + 1, version);
+    memcpy(val + INLINE_HEAD, bytes, len);
+    key_ino(&k, KEY_INLINE, fs->export_id, in->ino);
+    store_put(fs->store, &k, val, INLINE_HEAD + len);
+}
+
+void inline_drop(struct fs *fs, struct inode *in)
+{
+    struct key k;
+
+    if ((in->flags & INODE_INLINE) == 0)
+        return;
+    in->flags &= ~(uint32_t)INODE_INLINE;
+    key_ino(&k, KEY_INLINE, fs->export_id, in->ino);
+    store_delete(fs->store, &k);
+}
+
+int inline_cut(struct fs *fs, struct inode *in, uint64_t size)
+{
+    uint8_t kept[FS_INLINE_MAX];
+    const uint8_t *bytes;
+    uint64_t version;
+    size_t len;
+    int rc;
+
+    if ((in->flags & INODE_INLINE) == 0)
+        return 0;
+    rc = fs_inline_get(fs, in, &bytes, &len, &version);
+    if (rc != 0 || size >= len)
+        return rc;
+    if (size == 0) {
+        inline_drop(fs, in);
+        return 0;
+    }
+    memcpy(kept, bytes, size); /* they are the store's, which is about to change */
+    inline_put(fs, in, version_make(in->epoch, 0), kept, size);
+    return 0;
+}
+
+int inline_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *in)
+{
+    uint64_t version = 0;
+    const uint8_t *bytes;
+    size_t len;
+    int rc;
+
+    if (req->inline_version == 0) {
+        if (req->has_data)
+            inline_drop(fs, in);
+        return 0;
+    }
+    if (req->has_data || req->inline_len == 0 || req->inline_len > req->size ||
+        req->inline_len > FS_INLINE_MAX)
+        return -EINVAL;
+    /* An epoch that we do not know of was given out before a loss of power, and nobody has had one since. */
+    if (!fs_may_be_inline(fs, in) || version_epoch(req->inline_version) < in->epoch ||
+        (in->flags & INODE_TRUNCATE_PENDING) != 0)
+        return -EREMCHG;
+    if ((in->flags & INODE_INLINE) == 0 && req->inline_len > fs->inline_max)
+        return -EINVAL;
+    rc = (in->flags & INODE_INLINE) == 0 ? 0
+                                         : fs_inline_get(fs, in, &bytes, &len, &version);
+    if (rc != 0 || version == req->inline_version) /* the request came once more */
+        return rc;
+    if (version > req->inline_version)
+        return -EREMCHG;
+    in->flags |= INODE_INLINE;
+    blocks_drop(fs, in);
+    in->n_blocks =
+        req->inline_len / in->block_bytes + (req->inline_len % in->block_bytes != 0);
+    inline_put(fs, in, req->inline_version, req->inline_data, req->inline_len);
+    return 0;
+}

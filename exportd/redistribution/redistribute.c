@@ -1,0 +1,968 @@
+/*
+ * redistribute.c - files with too few candidates, or with lost ones, get the ones that they lack.
+ *
+ * In:     the tick; a changed set of storages; answers of storages (checked).
+ * Out:    ST_REPAIR, ST_FENCE, ST_REDIST; the distribution in the inode; KEY_REDIST records.
+ * Keeps:  a file's candidates grow only while nobody can write it (we hold it EXCLUSIVE, and all
+ *         epochs are fenced) and every block is at every home: then the state is one that a write
+ *         under the new distribution could have left. Nobody is told of the new one before that
+ *         is on stable storage. docs/ARCHITECTURE.md, "Redistribution".
+ * Yours:  FILES_MAX, KEYS_A_TICK, the deadlines.
+ */
+#include "exportd/redistribution/redistribute.h"
+
+#include <errno.h>
+
+#include "codec/codec.h"
+#include "common/base/log.h"
+#include "exportd/cluster/cluster.h"
+#include "exportd/cluster/exportd_state.h"
+#include "exportd/cluster/placement.h"
+#include "exportd/namespace/inode_ref.h"
+#include "exportd/sessions/session.h"
+#include "exportd/sessions/session_store.h"
+
+enum {
+    FILES_MAX = 4,      /* under way at a time */
+    KEYS_A_TICK = 4096, /* inodes looked at */
+    FILLS_MAX = 3,      /* looks at a file that is written meanwhile; then it is closed */
+    TAILS_MAX = 20,     /* looks at one that is done, until it is left for later */
+    CLOSED_MS = 10000,  /* a file stays closed while a session waits for it */
+    CLOSED_ALONE_MS = 600000, /* and while nobody does */
+    TELL_MS = 10000,          /* storages have so long to take a new distribution */
+    LATE_MS = 60000,          /* those that did not get it then are left for later */
+    REQUEST_MS = 8000,
+    PAUSE_MIN_S = 2,
+    PAUSE_MAX_S = 300,
+};
+
+#define MS UINT64_C(1000000)
+
+enum phase {
+    PHASE_FILL,    /* a home repairs the file while others go on with it */
+    PHASE_CLOSE,   /* nobody else is to hold anything of it */
+    PHASE_FENCE,   /* no epoch that was given out writes any more */
+    PHASE_PROVE,   /* the file is sound, and stays so */
+    PHASE_PREPARE, /* new homes get files that say that they lack everything */
+    PHASE_REHEAD,  /* old storages take the new distribution */
+    PHASE_FLIP,    /* so does the inode */
+    PHASE_TELL,    /* storages that were away take it */
+    PHASE_REPAIR,  /* a home fills the new ones */
+};
+
+enum result { WAIT, NEXT, FAILED };
+
+/* One search for such files, or the pause before the next. */
+struct redistribution {
+    struct exportd *x;      /* borrowed */
+    struct list_node files; /* struct redist_file, under way */
+    unsigned n_files;
+    enum { REDIST_IDLE, REDIST_COUNT, REDIST_RECORDS, REDIST_SEARCH } state;
+    uint32_t export_id; /* the next one to look at */
+    uint64_t ino;       /* in it, looked at up to here */
+    bool again;         /* files were left out: once more after the pause */
+    uint64_t next_ns;   /* not before */
+    uint64_t pause_ns;
+    struct env_task task; /* steps all files */
+};
+
+struct redist_file;
+
+/* One request to one storage. */
+struct redist_ask {
+    struct rpc_request rq;
+    struct redist_file *file;
+    struct storage *storage; /* NULL: it is not out */
+    unsigned place;
+};
+
+struct redist_file {
+    struct list_node link; /* in x->redist->files */
+    struct exportd *x;     /* borrowed, as the next */
+    struct export *export;
+    struct inode in;       /* as it is, or was before the change */
+    struct fs_redist want; /* its new distribution */
+    uint32_t fresh;        /* bitmap of places: new storages */
+    enum phase phase;
+    bool in_phase;     /* its beginning is done */
+    bool holds;        /* closed */
+    bool counted;      /* among export->n_few */
+    bool storing;      /* `wait` is out */
+    bool is_wanted;    /* a session waits for it */
+    uint64_t until_ns; /* of what it does now */
+    uint64_t wanted_ns;
+    struct token_holder holder;
+    struct token_waiter waiter;
+    struct store_wait wait;
+    struct redist_ask asks[DIST_MAX];
+    uint32_t took; /* bitmap of places: answered OK in this phase */
+    /* ST_REPAIR */
+    struct redist_ask repair;
+    unsigned repair_at, n_looks;
+    uint64_t run; /* 0: none */
+    bool answered, refused, is_sound;
+};
+
+/* Not once exportd stops: what frees its sessions wakes those who wait for their tokens. */
+static void files_soon(struct exportd *x)
+{
+    if (!x->stopping)
+        env_post(x->env, &x->redist->task);
+}
+
+/* ---- requests ---- */
+
+static struct storage *storage_at(const struct redist_file *f, uint32_t id)
+{
+    struct storage *s = storage_find(f->x, id);
+
+    return s != NULL && s->up && storage_is_reachable(s) ? s : NULL;
+}
+
+/* The distribution before the change, or after. */
+static void ref_fill(const struct redist_file *f, bool after, uint8_t id[FILE_ID_BYTES],
+                     Rozo__FileRef *ref)
+{
+    inode_ref_fill(f->export->id, &f->in, id, ref);
+    if (!after)
+        return;
+    ref->dist_generation = f->want.generation;
+    ref->n_storages = f->want.n_storages;
+    ref->storages = (uint32_t *)f->want.storages;
+}
+
+static void ask_send(struct redist_ask *a, struct storage *s, uint16_t op,
+                     const ProtobufCMessage *msg,
+                     void (*done)(struct rpc_request *rq, int rc))
+{
+    uint8_t buf[128 + FILE_ID_BYTES + 5 * DIST_MAX];
+
+    assert(a->storage == NULL && protobuf_c_message_get_packed_size(msg) <= sizeof(buf));
+    a->rq = (struct rpc_request){
+        .op = op,
+        .deadline_ms = REQUEST_MS,
+        .msg = buf,
+        .msg_len = protobuf_c_message_pack(msg, buf),
+        .done = done,
+    };
+    a->storage = s;
+    s->n_out++;
+    rpc_send(s->channel, &a->rq);
+}
+
+static void ask_ended(struct redist_ask *a)
+{
+    a->storage->n_out--;
+    a->storage = NULL;
+}
+
+static void on_told(struct rpc_request *rq, int rc)
+{
+    struct redist_ask *a = container_of(rq, struct redist_ask, rq);
+    struct redist_file *f = a->file;
+
+    ask_ended(a);
+    if (rc == 0 && rq->status == ROZO__STATUS__OK)
+        f->took |= UINT32_C(1) << a->place;
+    files_soon(f->x);
+}
+
+static void fence_send(struct redist_file *f, unsigned place, struct storage *s)
+{
+    Rozo__StFenceReq msg = ROZO__ST_FENCE_REQ__INIT;
+    uint8_t id[FILE_ID_BYTES];
+    Rozo__FileRef ref;
+
+    ref_fill(f, false, id, &ref);
+    msg.ref = &ref;
+    msg.epoch = f->in.epoch;
+    msg.to_storage = s->facts.id;
+    ask_send(&f->asks[place], s, ROZO__OP__ST_FENCE, &msg.base, on_told);
+}
+
+static void redist_send(struct redist_file *f, unsigned place, struct storage *s)
+{
+    Rozo__StRedistReq msg = ROZO__ST_REDIST_REQ__INIT;
+    uint8_t id[FILE_ID_BYTES];
+    Rozo__FileRef ref;
+
+    ref_fill(f, true, id, &ref);
+    msg.ref = &ref;
+    msg.to_storage = s->facts.id;
+    if ((f->fresh >> place & 1) != 0)
+        msg.make_partial = UINT32_C(1) << place;
+    ask_send(&f->asks[place], s, ROZO__OP__ST_REDIST, &msg.base, on_told);
+}
+
+/* Asks those of these places that have not answered OK yet. True: all have. */
+static bool all_told(struct redist_file *f, uint32_t places, bool fence)
+{
+    const uint32_t *ids = fence ? f->in.storages : f->want.storages;
+
+    for (unsigned i = 0; i < DIST_MAX; i++) {
+        struct storage *s;
+
+        if ((places >> i & 1) == 0 || (f->took >> i & 1) != 0 ||
+            f->asks[i].storage != NULL)
+            continue;
+        s = storage_at(f, ids[i]);
+        if (s != NULL && fence)
+            fence_send(f, i, s);
+        else if (s != NULL)
+            redist_send(f, i, s);
+    }
+    return (f->took & places) == places;
+}
+
+/* Places of the distribution before the change whose storages are not lost. */
+static uint32_t places_old(const struct redist_file *f)
+{
+    uint32_t places = 0;
+
+    for (uint32_t i = 0; i < f->in.n_storages; i++)
+        places |= storage_is_lost(f->x, f->in.storages[i]) ? 0 : UINT32_C(1) << i;
+    return places & ~f->fresh;
+}
+
+/* New homes: a new spare has nothing, and needs nothing. */
+static uint32_t places_fresh_homes(const struct redist_file *f)
+{
+    return f->fresh & ((UINT32_C(1) << codec_layout(f->in.layout)->n) - 1);
+}
+
+static bool all_are_reachable(const struct redist_file *f)
+{
+    for (uint32_t i = 0; i < f->in.n_storages; i++) {
+        if (!storage_is_lost(f->x, f->in.storages[i]) &&
+            storage_at(f, f->in.storages[i]) == NULL)
+            return false;
+    }
+    return true;
+}
+
+/* ---- ST_REPAIR ---- */
+
+static void on_repaired(struct rpc_request *rq, int rc)
+{
+    struct redist_ask *a = container_of(rq, struct redist_ask, rq);
+    struct redist_file *f = a->file;
+    Rozo__StRepairResp *resp = NULL;
+
+    f->refused = rc == 0 && rq->status == ROZO__STATUS__UNKNOWN_OP;
+    if (f->refused && !a->storage->too_old)
+        log_warn(
+            "storage %u is too old to prove a file sound: files keep the storages that "
+            "they have; upgrade it",
+            a->storage->facts.id);
+    a->storage->too_old = f->refused;
+    if (rc == 0 && rq->status == ROZO__STATUS__OK)
+        resp = rozo__st_repair_resp__unpack(NULL, rq->answer_msg_len, rq->answer_msg);
+    f->answered = rc != 0 || rq->status != ROZO__STATUS__IN_PROGRESS;
+    f->is_sound = resp != NULL && resp->sound;
+    rozo__st_repair_resp__free_unpacked(resp, NULL); /* NULL is fine */
+    if (f->answered)
+        f->run = 0;
+    ask_ended(a);
+    files_soon(f->x);
+}
+
+/* A home that can be asked: the next one each time that a look has ended. */
+static struct storage *repair_choose(struct redist_file *f, bool after)
+{
+    const uint32_t *ids = after ? f->want.storages : f->in.storages;
+    unsigned n = codec_layout(f->in.layout)->n;
+
+    for (unsigned i = 0; i < n; i++) {
+        unsigned place = (f->repair_at + i) % n;
+        struct storage *s = place < (after ? f->want.n_storages : f->in.n_storages)
+                                ? storage_at(f, ids[place])
+                                : NULL;
+
+        if (s != NULL && (after || (f->fresh >> place & 1) == 0)) {
+            f->repair_at = place;
+            return s;
+        }
+    }
+    return NULL;
+}
+
+/* Has a home look at the whole file and repair it. NEXT: it is sound; FAILED: it is not, or no home answers. */
+static enum result repair(struct redist_file *f, bool after)
+{
+    Rozo__StRepairReq msg = ROZO__ST_REPAIR_REQ__INIT;
+    uint8_t id[FILE_ID_BYTES];
+    struct storage *s;
+    Rozo__FileRef ref;
+
+    if (f->repair.storage != NULL)
+        return WAIT;
+    if (f->answered) {
+        f->answered = false;
+        f->n_looks++;
+        f->repair_at++;
+        return f->is_sound ? NEXT : FAILED;
+    }
+    s = repair_choose(f, after);
+    if (s == NULL) {
+        f->n_looks = TAILS_MAX;
+        return FAILED;
+    }
+    while (f->run == 0)
+        env_random(f->x->env, &f->run, sizeof(f->run));
+    ref_fill(f, after, id, &ref);
+    msg.ref = &ref;
+    msg.to_storage = s->facts.id;
+    msg.run = f->run;
+    ask_send(&f->repair, s, ROZO__OP__ST_REPAIR, &msg.base, on_repaired);
+    return WAIT;
+}
+
+/* ---- the file, closed ---- */
+
+static void file_open(struct redist_file *f)
+{
+    struct tokens *t = &f->export->tokens;
+
+    tokens_leave(t, &f->waiter);
+    if (!f->holds)
+        return;
+    f->holds = false;
+    f->export->n_closed--;
+    tokens_give_back(t, &f->holder, f->in.ino, TOKEN_NONE, UINT64_MAX,
+                     env_now_ns(f->x->env));
+}
+
+static bool file_hold(struct redist_file *f)
+{
+    struct tokens *t = &f->export->tokens;
+    const struct token_grant g = { .ino = f->in.ino,
+                                   .mode = TOKEN_EXCLUSIVE,
+                                   .how = GRANT_ASKED,
+                                   .serial = ++f->x->last_grant };
+
+    tokens_leave(t, &f->waiter);
+    if (tokens_grant(t, &f->holder, &g, env_now_ns(f->x->env)) != TOKEN_EXCLUSIVE) {
+        tokens_give_back(t, &f->holder, f->in.ino, TOKEN_NONE, UINT64_MAX,
+                         env_now_ns(f->x->env));
+        return false;
+    }
+    f->holds = true;
+    f->is_wanted = export_is_open(f->export, f->in.ino);
+    f->wanted_ns = env_now_ns(f->x->env);
+    f->export->n_closed++;
+    return true;
+}
+
+/* A session asks for what we hold. */
+static void on_recall(struct token_holder *holder, const struct token_recall *recall)
+{
+    struct redist_file *f = container_of(holder, struct redist_file, holder);
+
+    (void)recall;
+    if (!f->is_wanted)
+        f->wanted_ns = env_now_ns(f->x->env);
+    f->is_wanted = true;
+}
+
+/* The wait for the file may be over. */
+static void on_wake(struct token_waiter *waiter)
+{
+    struct redist_file *f = container_of(waiter, struct redist_file, waiter);
+
+    files_soon(f->x);
+}
+
+static const struct token_hooks hooks = { on_recall, on_wake };
+
+/* Sessions waited long enough for what may still fail. */
+static bool is_closed_too_long(const struct redist_file *f)
+{
+    uint64_t now = env_now_ns(f->x->env);
+
+    return now >= f->until_ns || (f->is_wanted && now >= f->wanted_ns + CLOSED_MS * MS);
+}
+
+/* ---- phases: WAIT, NEXT, or FAILED ---- */
+
+/* Storages have nothing of it: nothing is to be proved, nobody is to be told. */
+static bool is_simple(const struct redist_file *f)
+{
+    return !inode_may_have_data(&f->in) || f->x->config.grows_first;
+}
+
+static enum result fill(struct redist_file *f)
+{
+    enum result r;
+
+    if (is_simple(f))
+        return grace_is_over(f->x) ? NEXT : FAILED;
+    r = repair(f, false);
+    /* Writers make a file look incomplete: the next tick asks again, then it is closed. */
+    if (r == FAILED && !f->refused)
+        r = f->n_looks < FILLS_MAX ? WAIT : NEXT;
+    if (r == NEXT && (!all_are_reachable(f) || !grace_is_over(f->x)))
+        return FAILED;
+    return r;
+}
+
+static enum result close_file(struct redist_file *f)
+{
+    const struct token_want want = { f->in.ino, WANT_CHANGE, { 0 } };
+    struct tokens *t = &f->export->tokens;
+    uint64_t now = env_now_ns(f->x->env);
+    enum token_verdict verdict;
+
+    if (f->x->config.grows_first)
+        return NEXT;
+    if (!f->in_phase) {
+        verdict = tokens_judge(t, &f->holder, NULL, &want, 1);
+        if (verdict != TOKENS_FREE && tokens_wait(t, &f->waiter, &want, 1, now) != 0)
+            return FAILED;
+        f->until_ns = now + CLOSED_MS * MS;
+    } else {
+        verdict = tokens_look(t, &f->waiter, now);
+    }
+    if (verdict != TOKENS_FREE)
+        return now < f->until_ns ? WAIT : FAILED;
+    if (!file_hold(f))
+        return FAILED;
+    f->until_ns = now + CLOSED_ALONE_MS * MS;
+    return NEXT;
+}
+
+static void on_stored(struct store_wait *wait, int rc)
+{
+    struct redist_file *f = container_of(wait, struct redist_file, wait);
+
+    f->storing = false;
+    if (rc == 0)
+        files_soon(f->x);
+}
+
+/* What was put until now gets to stable storage first. */
+static enum result store(struct redist_file *f)
+{
+    f->wait.fn = on_stored;
+    f->storing = true;
+    store_when_synced(f->x->store, &f->wait);
+    return WAIT;
+}
+
+static enum result fence(struct redist_file *f)
+{
+    if (is_simple(f))
+        return NEXT;
+    if (!f->in_phase) {
+        if (fs_fence_epoch(&f->export->fs, f->in.ino, &f->in) != 0)
+            return FAILED;
+        return store(f);
+    }
+    if (is_closed_too_long(f) || !all_are_reachable(f))
+        return FAILED;
+    return all_told(f, places_old(f), true) ? NEXT : WAIT;
+}
+
+static enum result prove(struct redist_file *f)
+{
+    enum result r = is_simple(f) ? NEXT : repair(f, false);
+
+    return r == WAIT && is_closed_too_long(f) ? FAILED : r;
+}
+
+static int want_put(struct redist_file *f, enum redist_phase phase)
+{
+    f->want.phase = phase;
+    return fs_redist_put(&f->export->fs, f->in.ino, &f->want);
+}
+
+static enum result prepare(struct redist_file *f)
+{
+    struct fs_redist before;
+
+    if (!f->in_phase) {
+        f->want.generation = f->in.dist_generation + 1;
+        if ((f->in.flags & INODE_MOVED) != 0 &&
+            fs_redist_get(&f->export->fs, f->in.ino, &before) == 0 &&
+            before.generation >= f->want.generation)
+            f->want.generation = before.generation + 1;
+        if (is_simple(f))
+            return NEXT;
+        f->until_ns = env_now_ns(f->x->env) + TELL_MS * MS;
+        return want_put(f, REDIST_PREPARED) != 0 ? FAILED : store(f);
+    }
+    if (all_told(f, places_fresh_homes(f), false))
+        return NEXT;
+    return env_now_ns(f->x->env) < f->until_ns ? WAIT : FAILED;
+}
+
+/* With so many any decision about a block meets one that has the new distribution. */
+static bool enough_took(const struct redist_file *f)
+{
+    unsigned c = f->in.n_storages, k = codec_layout(f->in.layout)->k;
+
+    return (unsigned)__builtin_popcount(f->took & places_old(f)) >=
+           c - quorum_read(k, c) + 1;
+}
+
+static enum result rehead(struct redist_file *f)
+{
+    if (is_simple(f))
+        return NEXT;
+    if (!f->in_phase && f->want.phase == REDIST_PREPARED) {
+        f->until_ns = env_now_ns(f->x->env) + TELL_MS * MS;
+        return want_put(f, REDIST_BEGUN) != 0 ? FAILED : store(f);
+    }
+    if (all_told(f, places_old(f) | places_fresh_homes(f), false))
+        return NEXT;
+    return env_now_ns(f->x->env) >= f->until_ns && enough_took(f) ? NEXT : WAIT;
+}
+
+static enum result flip(struct redist_file *f)
+{
+    if (!f->in_phase) {
+        if (want_put(f, REDIST_DONE) != 0)
+            return FAILED;
+        if (!inode_may_have_data(&f->in))
+            fs_redist_delete(&f->export->fs, f->in.ino);
+        return store(f);
+    }
+    file_open(f);
+    return NEXT;
+}
+
+static enum result tell(struct redist_file *f)
+{
+    if (!inode_may_have_data(&f->in))
+        return NEXT;
+    if (!f->in_phase)
+        f->until_ns = env_now_ns(f->x->env) + LATE_MS * MS;
+    if (all_told(f, places_old(f) | places_fresh_homes(f), false))
+        return NEXT;
+    return env_now_ns(f->x->env) < f->until_ns ? WAIT : FAILED;
+}
+
+static enum result complete(struct redist_file *f)
+{
+    enum result r;
+
+    if (!inode_may_have_data(&f->in))
+        return NEXT;
+    r = repair(f, true);
+    if (r == FAILED && !f->refused && f->n_looks < TAILS_MAX)
+        return WAIT;
+    if (r == NEXT)
+        fs_redist_delete(&f->export->fs, f->in.ino);
+    return r;
+}
+
+static enum result (*const phases[])(struct redist_file *f) = {
+    [PHASE_FILL] = fill,   [PHASE_CLOSE] = close_file, [PHASE_FENCE] = fence,
+    [PHASE_PROVE] = prove, [PHASE_PREPARE] = prepare,  [PHASE_REHEAD] = rehead,
+    [PHASE_FLIP] = flip,   [PHASE_TELL] = tell,        [PHASE_REPAIR] = complete,
+};
+
+/* ---- a file's life ---- */
+
+static void asks_cancel(struct redist_file *f)
+{
+    for (unsigned i = 0; i <= DIST_MAX; i++) {
+        struct redist_ask *a = i < DIST_MAX ? &f->asks[i] : &f->repair;
+
+        if (a->storage == NULL)
+            continue;
+        rpc_cancel(&a->rq);
+        ask_ended(a);
+    }
+}
+
+static void file_free(struct redist_file *f)
+{
+    asks_cancel(f);
+    file_open(f);
+    token_holder_end(&f->export->tokens, &f->holder);
+    list_remove(&f->link);
+    f->x->redist->n_files--;
+    free(f);
+}
+
+/* It has all, is gone, or is left for later. */
+static void file_end(struct redist_file *f, bool done)
+{
+    struct export *e = f->export;
+
+    if (!done && f->phase == PHASE_PREPARE && f->want.phase == REDIST_PREPARED)
+        want_put(f, REDIST_GIVEN_UP);
+    f->x->redist->again |= !done;
+    if (done && f->counted)
+        e->n_few -= e->n_few > 0;
+    file_free(f);
+}
+
+/* From REHEAD on there is no way back: tried with each tick until it works. */
+static bool is_forward_only(const struct redist_file *f)
+{
+    return f->phase == PHASE_REHEAD || f->phase == PHASE_FLIP;
+}
+
+/* False: it is gone. */
+static bool file_reload(struct redist_file *f)
+{
+    struct inode in;
+
+    if (fs_getattr(&f->export->fs, f->in.ino, &in) != 0 ||
+        in.generation != f->in.generation)
+        return false;
+    if (f->phase <= PHASE_FENCE && !f->in_phase)
+        f->in = in; /* later it is the one that was fenced and proved */
+    return true;
+}
+
+static void file_step(struct redist_file *f)
+{
+    enum result r = NEXT;
+
+    while (r == NEXT) {
+        if (f->x->stopping || f->storing || store_error(f->x->store) != 0)
+            return;
+        if (!file_reload(f)) {
+            file_end(f, true);
+            return;
+        }
+        r = phases[f->phase](f);
+        f->in_phase = r != NEXT;
+        if (r != NEXT)
+            break;
+        f->took = 0;
+        f->n_looks = 0;
+        if (f->phase == PHASE_REPAIR) {
+            file_end(f, true);
+            return;
+        }
+        f->phase++;
+    }
+    if (r == FAILED && !is_forward_only(f))
+        file_end(f, false);
+}
+
+static void files_step(struct exportd *x)
+{
+    LIST_FOREACH_SAFE(node, &x->redist->files)
+        file_step(container_of(node, struct redist_file, link));
+}
+
+static void on_files_task(struct env_task *task)
+{
+    files_step(container_of(task, struct redistribution, task)->x);
+}
+
+static struct redist_file *file_new(struct export *e, const struct inode *in,
+                                    enum phase phase)
+{
+    struct redist_file *f = calloc(1, sizeof(*f));
+
+    if (f == NULL)
+        return NULL;
+    f->x = e->x;
+    f->export = e;
+    f->in = *in;
+    f->phase = phase;
+    f->counted = e->few_known;
+    f->repair.file = f;
+    for (unsigned i = 0; i < DIST_MAX; i++) {
+        f->asks[i].file = f;
+        f->asks[i].place = i;
+    }
+    token_holder_init(&f->holder);
+    f->holder.hooks = &hooks;
+    f->waiter.holder = &f->holder;
+    list_add_tail(&e->x->redist->files, &f->link);
+    e->x->redist->n_files++;
+    return f;
+}
+
+static struct redist_file *file_find(const struct export *e, uint64_t ino)
+{
+    LIST_FOREACH(node, &e->x->redist->files) {
+        struct redist_file *f = container_of(node, struct redist_file, link);
+
+        if (f->export == e && f->in.ino == ino)
+            return f;
+    }
+    return NULL;
+}
+
+/* Places that have other storages than before. */
+static uint32_t places_changed(const struct redist_file *f)
+{
+    uint32_t places = 0;
+
+    for (uint32_t i = 0; i < f->want.n_storages; i++) {
+        if (i >= f->in.n_storages || f->in.storages[i] != f->want.storages[i])
+            places |= UINT32_C(1) << i;
+    }
+    return places;
+}
+
+/* A file with too few: begun, or left for later when no storage can be had now. */
+static void file_begin(struct export *e, const struct inode *in)
+{
+    struct inode want;
+    unsigned n_new = 0;
+    struct redist_file *f;
+
+    if (export_complete(e, in, &want, &n_new) != 0 || n_new == 0 ||
+        (f = file_new(e, in, PHASE_FILL)) == NULL) {
+        e->x->redist->again = true;
+        return;
+    }
+    f->want.n_storages = want.n_storages;
+    memcpy(f->want.storages, want.storages, sizeof(f->want.storages));
+    f->fresh = places_changed(f);
+    file_step(f);
+}
+
+/* One whose change had begun before. -ENOMEM. */
+static int file_resume(struct export *e, uint64_t ino, const struct fs_redist *r)
+{
+    struct redist_file *f;
+    struct inode in;
+    int rc = fs_getattr(&e->fs, ino, &in);
+
+    if (rc == -ESTALE)
+        return 0; /* it goes with the inode; this one is a rest */
+    if (rc != 0)
+        return rc;
+    f = file_new(e, &in, r->phase == REDIST_DONE ? PHASE_TELL : PHASE_REHEAD);
+    if (f == NULL)
+        return -ENOMEM;
+    f->want = *r;
+    f->fresh = r->phase == REDIST_DONE ? 0 : places_changed(f);
+    if (r->phase == REDIST_BEGUN && !file_hold(f))
+        return -ENOMEM;
+    return 0;
+}
+
+/* ---- the search ---- */
+
+static bool on_record_at_start(void *arg, uint64_t ino, const struct fs_redist *r)
+{
+    struct export *e = arg;
+
+    return r->phase != REDIST_BEGUN || file_resume(e, ino, r) == 0;
+}
+
+int redistribute_load(struct exportd *x)
+{
+    x->redist = calloc(1, sizeof(*x->redist));
+    if (x->redist == NULL)
+        return -ENOMEM;
+    x->redist->x = x;
+    x->redist->task.fn = on_files_task;
+    list_init(&x->redist->files);
+    LIST_FOREACH(node, &x->exports) {
+        struct export *e = container_of(node, struct export, link);
+        uint64_t after = 0;
+        bool end = false;
+        int rc = fs_redists(&e->fs, &after, UINT32_MAX, on_record_at_start, e, &end);
+
+        if (rc != 0 || !end)
+            return rc != 0 ? rc : -ENOMEM;
+    }
+    redistribute_look(x);
+    return 0;
+}
+
+static void search_from(struct exportd *x, int state)
+{
+    x->redist->state = state;
+    x->redist->export_id = 0;
+    x->redist->ino = 0;
+}
+
+void redistribute_look(struct exportd *x)
+{
+    search_from(x, REDIST_COUNT);
+    x->redist->next_ns = 0;
+    x->redist->pause_ns = 0;
+    LIST_FOREACH(node, &x->exports) {
+        struct export *e = container_of(node, struct export, link);
+
+        e->few_known = false;
+        e->n_few_counting = 0;
+    }
+}
+
+/* The export whose turn it is; NULL: all had theirs. */
+static struct export *whose_turn(struct exportd *x)
+{
+    LIST_FOREACH(node, &x->exports) {
+        struct export *e = container_of(node, struct export, link);
+
+        if (e->id >= x->redist->export_id)
+            return e;
+    }
+    return NULL;
+}
+
+static bool is_few(const struct export *e, const struct inode *in)
+{
+    return in->nlink > 0 && export_has_more_for(e, in);
+}
+
+static bool on_file_counted(void *arg, const struct inode *in)
+{
+    struct export *e = arg;
+
+    e->n_few_counting += is_few(e, in);
+    return true;
+}
+
+static bool on_record_counted(void *arg, uint64_t ino, const struct fs_redist *r)
+{
+    struct export *e = arg;
+
+    (void)ino;
+    e->n_few_counting += r->phase == REDIST_DONE;
+    return true;
+}
+
+static bool on_record(void *arg, uint64_t ino, const struct fs_redist *r)
+{
+    struct export *e = arg;
+
+    if (r->phase != REDIST_DONE || file_find(e, ino) != NULL)
+        return true;
+    if (e->x->redist->n_files >= FILES_MAX)
+        return false;
+    e->x->redist->again |= file_resume(e, ino, r) != 0;
+    return true;
+}
+
+/* Files with too few, until there are enough of them. */
+struct found {
+    struct export *export;
+    unsigned n, n_max;
+    struct inode files[FILES_MAX];
+};
+
+static bool on_file(void *arg, const struct inode *in)
+{
+    struct found *found = arg;
+
+    if (!is_few(found->export, in) || file_find(found->export, in->ino) != NULL)
+        return true;
+    if (found->n == found->n_max)
+        return false;
+    found->files[found->n++] = *in;
+    return true;
+}
+
+static void export_counted(struct export *e)
+{
+    uint64_t after = 0;
+    bool end;
+
+    fs_redists(&e->fs, &after, UINT32_MAX, on_record_counted, e, &end);
+    e->n_few = e->n_few_counting;
+    e->n_few_counting = 0;
+    e->few_known = true;
+}
+
+static uint64_t n_few(const struct exportd *x)
+{
+    uint64_t n = 0;
+
+    LIST_FOREACH(node, &x->exports)
+        n += container_of(node, struct export, link)->n_few;
+    return n;
+}
+
+/* All exports had their turn. */
+static void search_next(struct exportd *x)
+{
+    struct redistribution *r = x->redist;
+
+    if (r->state == REDIST_COUNT) {
+        r->again = false;
+        search_from(x, n_few(x) > 0 ? REDIST_RECORDS : REDIST_IDLE);
+    } else if (r->state == REDIST_RECORDS) {
+        search_from(x, REDIST_SEARCH);
+    } else if (r->n_files == 0 && !r->again && n_few(x) == 0) {
+        search_from(x, REDIST_IDLE);
+    } else if (r->n_files == 0) {
+        r->pause_ns = r->pause_ns == 0 ? PAUSE_MIN_S * 1000 * MS : 2 * r->pause_ns;
+        if (r->pause_ns > PAUSE_MAX_S * 1000 * MS)
+            r->pause_ns = PAUSE_MAX_S * 1000 * MS;
+        r->next_ns = env_now_ns(x->env) + r->pause_ns;
+        search_from(x, REDIST_COUNT);
+    }
+}
+
+/* Begins as many files as there is room for. */
+static int search_files(struct export *e, bool *end)
+{
+    struct redistribution *r = e->x->redist;
+    struct found found = { .export = e, .n_max = FILES_MAX - r->n_files };
+    int rc;
+
+    if (r->n_files >= FILES_MAX)
+        return 0;
+    rc = fs_files(&e->fs, &r->ino, KEYS_A_TICK, on_file, &found, end);
+    for (unsigned i = 0; i < found.n; i++) /* puts nothing while the scan is open */
+        file_begin(e, &found.files[i]);
+    return rc;
+}
+
+/* Looks at some inodes of this export; true: it is through. */
+static bool search_export(struct export *e)
+{
+    struct redistribution *r = e->x->redist;
+    bool end = false;
+    int rc;
+
+    if (r->state == REDIST_COUNT)
+        rc = fs_files(&e->fs, &r->ino, KEYS_A_TICK, on_file_counted, e, &end);
+    else if (r->state == REDIST_RECORDS)
+        rc = fs_redists(&e->fs, &r->ino, KEYS_A_TICK, on_record, e, &end);
+    else
+        rc = search_files(e, &end);
+    return rc != 0 || end;
+}
+
+void redistribute_tick(struct exportd *x)
+{
+    struct redistribution *r = x->redist;
+    struct export *e;
+
+    if (x->stopping || !x->is_ready || store_error(x->store) != 0)
+        return;
+    files_step(x);
+    if (r->state == REDIST_IDLE || env_now_ns(x->env) < r->next_ns)
+        return;
+    e = whose_turn(x);
+    if (e == NULL) {
+        search_next(x);
+        return;
+    }
+    if (!search_export(e))
+        return;
+    if (r->state == REDIST_COUNT)
+        export_counted(e);
+    r->export_id = e->id + 1;
+    r->ino = 0;
+}
+
+void redistribute_stop(struct exportd *x)
+{
+    LIST_FOREACH(node, &x->redist->files)
+        asks_cancel(container_of(node, struct redist_file, link));
+}
+
+void redistribute_free(struct exportd *x)
+{
+    if (x->redist == NULL)
+        return; /* the start failed before */
+    LIST_FOREACH_SAFE(node, &x->redist->files)
+        file_free(container_of(node, struct redist_file, link));
+    free(x->redist);
+}

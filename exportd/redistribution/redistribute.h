@@ -1,0 +1,18 @@
+/*
+ * redistribute.h - files with too few candidates get the ones that they lack.
+ */
+#ifndef ROZO_EXPORTD_REDISTRIBUTION_REDISTRIBUTE_H
+#define ROZO_EXPORTD_REDISTRIBUTION_REDISTRIBUTE_H
+
+#include "exportd/cluster/exportd_state.h"
+
+/** Holds files closed whose change has begun. Before any request. 0, -EIO, -ENOMEM. */
+int redistribute_load(struct exportd *x);
+/** The set of storages has changed, or we have started: count and search anew. */
+void redistribute_look(struct exportd *x);
+void redistribute_tick(struct exportd *x);
+/** Cancel what is under way. */
+void redistribute_stop(struct exportd *x);
+void redistribute_free(struct exportd *x);
+
+#endif

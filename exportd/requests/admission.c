@@ -1,0 +1,492 @@
+/*
+ * admission.c - AD_STORAGE_ADD and AD_STORAGE_REPLACE: ask a storage who it is, admit it, remember it.
+ *
+ * In:     the call, from an administrator; answers of the storage (checked).
+ * Out:    a new storage in the map, or another one in the place of a lost one; or words.
+ * Keeps:  an id is on stable storage as given before the storage hears it, and is never given
+ *         twice; one admission at a time, so that one storage never gets two ids. Interrupted
+ *         anywhere, the same command again completes it. Who takes another's place is empty, or
+ *         was when we chose it: its incarnation is noted before it hears of it, so that a disk
+ *         that had the place long ago is not taken for it (I6).
+ */
+#include "exportd/requests/admission.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "exportd/cluster/answer.h"
+#include "exportd/cluster/cluster.h"
+#include "exportd/cluster/exportd_state.h"
+#include "exportd/cluster/storage_poll.h"
+#include "exportd/redistribution/redistribute.h"
+
+enum {
+    ADMISSIONS_MAX = 64,
+    ADMIT_DEADLINE_MS = 5000,
+    START_MS = 5000, /* a storage listens before it serves, and says BUSY meanwhile */
+    AGAIN_MS = 50,
+};
+
+enum admission_state {
+    ADMISSION_PROBE,   /* ask: ST_INFO */
+    ADMISSION_RESERVE, /* the id goes to stable storage */
+    ADMISSION_ADMIT,   /* tell: ST_ADMIT */
+    ADMISSION_DONE,
+};
+
+/* One AD_STORAGE_ADD or _REPLACE, from the request until the answer. PROBE -> (RESERVE -> ADMIT ->) DONE. */
+struct admission {
+    struct list_node link; /* in x->admissions */
+    struct exportd *x;
+    struct rpc_call *call; /* owned until answered */
+    enum admission_state state;
+    struct rpc_channel *channel; /* owned */
+    struct rpc_request rq;
+    bool rq_out, reserving;
+    struct env_task task;   /* the next step */
+    struct env_timer again; /* the next question to one that starts */
+    uint64_t patience; /* ns of env_now_ns(): it is asked no more when this is past */
+    struct store_wait wait;
+    char volume[NAMES_MAX + 1]; /* as asked for */
+    uint32_t replace_id;        /* whose place it takes; 0: nobody's, it is added */
+    bool same_place;            /* the addresses are those the old one has */
+    struct storage_facts facts;
+    struct storage *storage; /* the result */
+    int rc;
+    bool told;                 /* ST_ADMIT was sent */
+    char words[WORDS_MAX + 1]; /* when rc is not 0, or nothing was to be done */
+};
+
+static void admission_step(struct admission *a);
+
+static void on_task(struct env_task *task)
+{
+    admission_step(container_of(task, struct admission, task));
+}
+
+static void on_again(struct env_timer *timer)
+{
+    admission_step(container_of(timer, struct admission, again));
+}
+
+static int refuse(struct admission *a, int rc, const char *words)
+{
+    a->rc = rc;
+    snprintf(a->words, sizeof(a->words), "storage at %s: %s", a->facts.addrs[0], words);
+    return rc;
+}
+
+static void answer(struct admission *a)
+{
+    Rozo__AdStorageReplaceResp replaced = ROZO__AD_STORAGE_REPLACE_RESP__INIT;
+    Rozo__AdStorageAddResp added = ROZO__AD_STORAGE_ADD_RESP__INIT;
+    Rozo__Storage msg;
+    char *addrs[ADDRS_MAX];
+
+    if (a->rc == 0) {
+        storage_message(a->storage, &msg, addrs);
+        added.storage = replaced.storage = &msg;
+    }
+    added.error = replaced.error = a->words;
+    call_answer(a->x, a->call, a->rc, a->replace_id != 0 ? &replaced.base : &added.base,
+                true);
+}
+
+static void admission_free(struct admission *a)
+{
+    const struct exportd_peers *peers = &a->x->config.peers;
+
+    if (a->rq_out)
+        rpc_cancel(&a->rq);
+    env_timer_stop(a->x->env, &a->again);
+    if (a->channel != NULL)
+        peers->close(peers->arg, a->channel);
+    list_remove(&a->link);
+    a->x->n_admissions--;
+    free(a);
+}
+
+/* What an answer or its absence means; 0 when it is one. */
+static int rq_result(struct admission *a, int rc)
+{
+    const struct exportd_peers *peers = &a->x->config.peers;
+    const char *why;
+
+    if (rc == 0 && a->rq.status == ROZO__STATUS__OK)
+        return 0;
+    if (rc == 0 && a->rq.status == ROZO__STATUS__BUSY)
+        return refuse(a, -EBUSY, "it is busy, maybe still starting: try again soon");
+    if (rc == 0)
+        return refuse(a, status_to_errno(a->rq.status), status_name(a->rq.status));
+    why = peers->last_error(peers->arg, a->channel);
+    if (why[0] == '\0')
+        why = rc == -ETIMEDOUT ? "it does not answer" : strerror(-rc);
+    return refuse(a, rc, why);
+}
+
+/* The storage is a member already, by its incarnation. */
+static int known_check(struct admission *a, struct storage *known,
+                       const Rozo__StInfoResp *info)
+{
+    struct volume *v = volume_find_name(a->x, a->volume);
+
+    if (a->volume[0] != '\0' && (v == NULL || v->id != known->facts.volume))
+        return refuse(a, -EEXIST, "it is a member already, of another volume");
+    if (info->storage_id != 0 && info->storage_id != known->facts.id)
+        return refuse(a, -ENXIO, "it takes itself for another storage of this cluster");
+    a->storage = known;
+    a->facts.id = known->facts.id;
+    a->facts.volume = known->facts.volume;
+    return 0;
+}
+
+/* A new member: which id and volume? */
+static int new_check(struct admission *a, const Rozo__StInfoResp *info)
+{
+    struct exportd *x = a->x;
+    struct volume *v;
+    char words[WORDS_MAX + 1] = "";
+    int rc;
+
+    if (x->n_storages >= STORAGES_MAX)
+        return refuse(a, -EBUSY,
+                      "the cluster has as many storages as this build can hold");
+    if (info->storage_id != 0 && storage_find(x, info->storage_id) != NULL)
+        return refuse(a, -EEXIST, "its id belongs to another storage of this cluster");
+    rc = volume_choose(x, a->volume, true, &v, words);
+    if (rc != 0)
+        return refuse(a, rc, words);
+    a->facts.volume = v->id;
+    a->facts.id = info->storage_id; /* 0: it gets one */
+    return 0;
+}
+
+/* May it take the place of a lost one? */
+static int replace_check(struct admission *a, struct storage *known,
+                         const Rozo__StInfoResp *info)
+{
+    struct storage *old = storage_find(a->x, a->replace_id);
+    bool chosen =
+        old->facts.changes && memcmp(old->facts.next_incarnation, info->incarnation.data,
+                                     INCARNATION_BYTES) == 0;
+
+    if (known != NULL && known != old)
+        return refuse(a, -EEXIST, "it is another storage of this cluster already");
+    if (known == NULL && old->up && !storage_is_cut_off(old) && !a->same_place)
+        return refuse(a, -EBUSY,
+                      "the storage whose place it is to take is up: stop that first");
+    if (info->storage_id != 0 && info->storage_id != a->replace_id)
+        return refuse(a, -ENXIO, "it takes itself for another storage of this cluster");
+    if (known == NULL && info->storage_id != 0 && !chosen)
+        return refuse(a, -EEXIST,
+                      "its data are of before another one took this place: give it an "
+                      "empty data directory");
+    if (known == NULL && !chosen && info->n_projections > 0)
+        return refuse(a, -ENOTEMPTY, "its data directory is not empty");
+    a->storage = old;
+    a->facts.id = old->facts.id;
+    a->facts.volume = old->facts.volume;
+    return 0;
+}
+
+/* Who answered? Decides how it goes on. */
+static int info_check(struct admission *a, const Rozo__StInfoResp *info)
+{
+    struct storage *known = storage_find_incarnation(a->x, info->incarnation.data);
+
+    if (info->cluster_id.len != 0 && info->storage_id != 0 &&
+        memcmp(info->cluster_id.data, a->x->cluster_id, CLUSTER_ID_BYTES) != 0)
+        return refuse(a, -ENXIO, "it belongs to another cluster");
+    memcpy(a->facts.incarnation, info->incarnation.data, INCARNATION_BYTES);
+    snprintf(a->facts.host, sizeof(a->facts.host), "%s", info->host);
+    snprintf(a->facts.rack, sizeof(a->facts.rack), "%s", info->rack);
+    info_addresses(info, &a->facts);
+    if (a->replace_id != 0)
+        return replace_check(a, known, info);
+    return known != NULL ? known_check(a, known, info) : new_check(a, info);
+}
+
+static void on_info(struct rpc_request *rq, int rc)
+{
+    struct admission *a = container_of(rq, struct admission, rq);
+    Rozo__StInfoResp *info;
+
+    a->rq_out = false;
+    if (rc == 0 && rq->status == ROZO__STATUS__BUSY &&
+        env_now_ns(a->x->env) < a->patience) {
+        env_timer_start(a->x->env, &a->again, AGAIN_MS);
+        return;
+    }
+    a->state = ADMISSION_DONE;
+    if (rq_result(a, rc) == 0) {
+        info = info_unpack(rq);
+        if (info == NULL)
+            refuse(a, -EBADMSG, "its answer makes no sense");
+        else if (info_check(a, info) == 0 &&
+                 (a->storage == NULL || info->storage_id == 0 ||
+                  memcmp(a->storage->facts.incarnation, a->facts.incarnation,
+                         INCARNATION_BYTES) != 0))
+            a->state = ADMISSION_RESERVE;
+        rozo__st_info_resp__free_unpacked(info, NULL);
+    }
+    env_post(a->x->env, &a->task);
+}
+
+static void on_reserved(struct store_wait *wait, int rc)
+{
+    struct admission *a = container_of(wait, struct admission, wait);
+
+    a->reserving = false;
+    a->state = rc == 0 ? ADMISSION_ADMIT : ADMISSION_DONE;
+    if (rc != 0)
+        refuse(a, rc, "its id could not be stored");
+    env_post(a->x->env, &a->task);
+}
+
+static void on_admitted(struct rpc_request *rq, int rc)
+{
+    struct admission *a = container_of(rq, struct admission, rq);
+
+    a->rq_out = false;
+    a->state = ADMISSION_DONE;
+    rq_result(a, rc);
+    env_post(a->x->env, &a->task);
+}
+
+static void rq_send(struct admission *a, unsigned op, const void *msg, size_t len,
+                    rpc_done_cb *done)
+{
+    a->rq = (struct rpc_request){
+        .op = (uint16_t)op,
+        .deadline_ms = ADMIT_DEADLINE_MS,
+        .msg = msg,
+        .msg_len = len,
+        .done = done,
+    };
+    a->rq_out = true;
+    rpc_send(a->channel, &a->rq);
+}
+
+static void admission_probe(struct admission *a)
+{
+    const struct exportd_peers *peers = &a->x->config.peers;
+    const char *addrs[ADDRS_MAX];
+
+    for (unsigned i = 0; i < a->facts.n_addrs; i++)
+        addrs[i] = a->facts.addrs[i];
+    if (a->channel == NULL)
+        a->channel = peers->open(peers->arg, addrs, a->facts.n_addrs);
+    if (a->channel == NULL) {
+        refuse(a, -EINVAL, "this is no address, such as host:port");
+        a->state = ADMISSION_DONE;
+        env_post(a->x->env, &a->task);
+        return;
+    }
+    rq_send(a, ROZO__OP__ST_INFO, NULL, 0, on_info);
+}
+
+/* Note who is to take the place, while the old one still has it. */
+static void admission_choose(struct admission *a)
+{
+    struct storage_facts facts = a->storage->facts;
+
+    facts.changes = true;
+    memcpy(facts.next_incarnation, a->facts.incarnation, INCARNATION_BYTES);
+    storage_change(a->storage, &facts);
+}
+
+static void admission_reserve(struct admission *a)
+{
+    if (a->replace_id != 0)
+        admission_choose(a);
+    else if (a->facts.id == 0)
+        a->facts.id = storage_new_id(a->x);
+    else
+        storage_id_is_taken(a->x, a->facts.id);
+    a->reserving = true;
+    a->wait.fn = on_reserved;
+    store_when_synced(a->x->store, &a->wait);
+}
+
+static void admission_admit(struct admission *a)
+{
+    Rozo__StAdmitReq msg = ROZO__ST_ADMIT_REQ__INIT;
+    uint8_t buf[64];
+
+    msg.cluster_id = (ProtobufCBinaryData){ CLUSTER_ID_BYTES, a->x->cluster_id };
+    msg.storage_id = a->facts.id;
+    msg.replaces = a->replace_id != 0;
+    a->told = true;
+    assert(rozo__st_admit_req__get_packed_size(&msg) <= sizeof(buf));
+    rq_send(a, ROZO__OP__ST_ADMIT, buf, rozo__st_admit_req__pack(&msg, buf), on_admitted);
+}
+
+static void admission_done(struct admission *a)
+{
+    struct exportd *x = a->x;
+
+    if (a->rc == 0 && a->storage != NULL) {
+        if (a->replace_id != 0 && !a->told)
+            snprintf(a->words, sizeof(a->words), "it has that place already");
+        if (memcmp(a->storage->facts.incarnation, a->facts.incarnation,
+                   INCARNATION_BYTES) != 0)
+            log_info("storage %u (%s) has taken the place of the one before: %s",
+                     a->facts.id, a->facts.host, a->facts.addrs[0]);
+        storage_change(a->storage, &a->facts);
+        storage_poll(a->storage); /* with the map, it can begin to rebuild */
+        redistribute_look(x);
+    } else if (a->rc == 0) {
+        a->storage = storage_add(x, &a->facts);
+        if (a->storage == NULL)
+            refuse(a, -ENOMEM, "out of memory");
+        else
+            log_info("storage %u (%s) added: %s", a->facts.id, a->facts.host,
+                     a->facts.addrs[0]);
+        redistribute_look(x);
+    }
+    answer(a);
+    admission_free(a);
+    if (!list_is_empty(&x->admissions))
+        env_post(x->env, &container_of(x->admissions.next, struct admission, link)->task);
+}
+
+static void admission_step(struct admission *a)
+{
+    if (a->x->stopping && a->state != ADMISSION_DONE) {
+        refuse(a, -EBUSY, "exportd is stopping");
+        a->state = ADMISSION_DONE;
+    }
+    switch (a->state) {
+    case ADMISSION_PROBE:
+        admission_probe(a);
+        return;
+    case ADMISSION_RESERVE:
+        admission_reserve(a);
+        return;
+    case ADMISSION_ADMIT:
+        admission_admit(a);
+        return;
+    case ADMISSION_DONE:
+        admission_done(a);
+        return;
+    }
+}
+
+static int addresses_check(char *const *addresses, size_t n)
+{
+    if (n > ADDRS_MAX)
+        return -EINVAL;
+    for (size_t i = 0; i < n; i++) {
+        size_t len = strlen(addresses[i]);
+
+        if (len == 0 || len > ADDR_MAX)
+            return -EINVAL;
+    }
+    return 0;
+}
+
+/* An admission for this call, which it takes; addresses[0..n) are where to look. */
+static int admission_new(struct op *op, char *const *addresses, size_t n,
+                         struct admission **out)
+{
+    struct exportd *x = op->x;
+    struct admission *a;
+
+    if (x->n_admissions >= ADMISSIONS_MAX)
+        return -EBUSY;
+    a = calloc(1, sizeof(*a));
+    if (a == NULL)
+        return -ENOMEM;
+    a->x = x;
+    a->call = op->call;
+    op->call = NULL;
+    a->task.fn = on_task;
+    env_timer_init(&a->again, on_again);
+    a->patience = env_now_ns(x->env) + START_MS * 1000000ull;
+    a->facts.n_addrs = (unsigned)n;
+    for (unsigned i = 0; i < a->facts.n_addrs; i++)
+        snprintf(a->facts.addrs[i], sizeof(a->facts.addrs[i]), "%s", addresses[i]);
+    if (x->n_admissions++ == 0)
+        env_post(x->env, &a->task);
+    list_add_tail(&x->admissions, &a->link);
+    *out = a;
+    return 0;
+}
+
+int ad_storage_add(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__AdStorageAddReq *req = (const Rozo__AdStorageAddReq *)msg;
+    struct admission *a;
+    int rc = req->n_addresses < 1 || strlen(req->volume) > NAMES_MAX
+                 ? -EINVAL
+                 : addresses_check(req->addresses, req->n_addresses);
+
+    if (rc == 0)
+        rc = admission_new(op, req->addresses, req->n_addresses, &a);
+    if (rc == 0)
+        snprintf(a->volume, sizeof(a->volume), "%s", req->volume);
+    return rc;
+}
+
+static int replace_unknown(struct op *op, uint32_t id)
+{
+    Rozo__AdStorageReplaceResp resp = ROZO__AD_STORAGE_REPLACE_RESP__INIT;
+    char words[WORDS_MAX + 1];
+    int packed;
+
+    snprintf(words, sizeof(words), "there is no storage %u", id);
+    resp.error = words;
+    packed = op_pack(op, &resp.base);
+    return packed != 0 ? packed : -ENOENT;
+}
+
+/* Does what was asked for name an address that the old one has? Then it is not there any more. */
+static bool addresses_meet(const struct storage *old,
+                           const Rozo__AdStorageReplaceReq *req)
+{
+    for (size_t i = 0; i < req->n_addresses; i++)
+        for (unsigned j = 0; j < old->facts.n_addrs; j++)
+            if (strcmp(req->addresses[i], old->facts.addrs[j]) == 0)
+                return true;
+    return false;
+}
+
+int ad_storage_replace(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__AdStorageReplaceReq *req = (const Rozo__AdStorageReplaceReq *)msg;
+    struct storage *old = storage_find(op->x, req->id);
+    struct admission *a;
+    char *addrs[ADDRS_MAX];
+    int rc = addresses_check(req->addresses, req->n_addresses);
+
+    if (rc != 0)
+        return rc;
+    if (old == NULL)
+        return replace_unknown(op, req->id);
+    for (unsigned i = 0; i < old->facts.n_addrs; i++)
+        addrs[i] = old->facts.addrs[i];
+    if (req->n_addresses > 0)
+        rc = admission_new(op, req->addresses, req->n_addresses, &a);
+    else
+        rc = admission_new(op, addrs, old->facts.n_addrs, &a);
+    if (rc == 0) {
+        a->replace_id = req->id;
+        a->same_place = req->n_addresses == 0 || addresses_meet(old, req);
+    }
+    return rc;
+}
+
+void admissions_stop(struct exportd *x)
+{
+    LIST_FOREACH(node, &x->admissions) {
+        struct admission *a = container_of(node, struct admission, link);
+
+        if (a->rq_out)
+            rpc_cancel(&a->rq);
+        a->rq_out = false;
+        if (!a->reserving)
+            env_post(x->env, &a->task);
+    }
+}

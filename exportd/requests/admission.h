@@ -1,0 +1,13 @@
+/*
+ * admission.h - admission and replacement of storages.
+ */
+#ifndef ROZO_EXPORTD_REQUESTS_ADMISSION_H
+#define ROZO_EXPORTD_REQUESTS_ADMISSION_H
+
+#include "exportd/cluster/answer.h"
+
+op_handler ad_storage_add, ad_storage_replace;
+/** Ends those under way with -EBUSY, soon. */
+void admissions_stop(struct exportd *x);
+
+#endif

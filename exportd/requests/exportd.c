@@ -1,0 +1,445 @@
+/*
+ * exportd.c - the state machine as a whole: start, dispatch, answers, tick, stop.
+ *
+ * In:     exportd_handle(), from the rpc server; the tick.
+ * Out:    handlers of md.c and ad.c; rpc_reply(), once for every call.
+ * Keeps:  I4: while anything is not committed, no answer leaves; with `sync`, not before it is on
+ *         stable storage. A request that comes again is not done again, see reply_cache.h. I8: a message is decoded and every field checked before it means
+ *         anything. I9: answers that wait are counted, and more are told BUSY.
+ */
+#include "exportd/requests/exportd.h"
+
+#include <errno.h>
+#include <stdalign.h>
+
+#include "common/base/arena.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "exportd/cluster/answer.h"
+#include "exportd/cluster/cluster.h"
+#include "exportd/cluster/deletion.h"
+#include "exportd/cluster/exportd_state.h"
+#include "exportd/cluster/map_push.h"
+#include "exportd/cluster/storage_poll.h"
+#include "exportd/cluster/strays.h"
+#include "exportd/cluster/writer_recovery.h"
+#include "exportd/redistribution/redistribute.h"
+#include "exportd/requests/admission.h"
+#include "exportd/requests/requests.h"
+#include "exportd/sessions/delayed_unlink.h"
+#include "exportd/sessions/reply_log.h"
+#include "exportd/sessions/session.h"
+#include "exportd/sessions/session_events.h"
+#include "exportd/sessions/session_fence.h"
+#include "exportd/sessions/session_store.h"
+#include "exportd/sessions/token_wait.h"
+
+enum {
+    REQUEST_ROOM = 64 << 10, /* for a request, unpacked; more than that is allocated */
+    LEASE_DEFAULT_MS = 20000,
+    EVICT_DEFAULT_MS = 20000,
+    STRAYS_DEFAULT_S = 3600,
+};
+static const size_t cache_default = 256u << 20;
+
+/* ---- dispatch ---- */
+
+enum handler_flags {
+    NEEDS_NODE = 1,
+    NEEDS_SESSION = 2,
+    CHANGES = 4, /* not for read-only sessions, nor after the store has failed */
+    GROWS = 8,   /* not when the disk below the store is nearly full (I12) */
+    ONCE = 16, /* done twice is not the same: a request that comes again is recognised, */
+    LASTING = 32, /* also by whoever runs after us */
+};
+
+struct handler {
+    uint16_t op;
+    unsigned flags;
+    const ProtobufCMessageDescriptor *req;
+    op_handler *fn;
+};
+
+#define MD(OP, req, fn, flags)                                                         \
+    {                                                                                  \
+        ROZO__OP__MD_##OP, NEEDS_SESSION | (flags), &rozo__md_##req##_req__descriptor, \
+            md_##fn                                                                    \
+    }
+#define AD(OP, req, fn, flags)                                                      \
+    {                                                                               \
+        ROZO__OP__AD_##OP, NEEDS_NODE | (flags), &rozo__ad_##req##_req__descriptor, \
+            ad_##fn                                                                 \
+    }
+
+static const struct handler handlers[] = {
+    { ROZO__OP__MD_OPEN_SESSION, 0, &rozo__md_open_session_req__descriptor,
+      md_open_session },
+    MD(KEEP_ALIVE, keep_alive, keep_alive, 0),
+    { ROZO__OP__MD_CLOSE_SESSION, 0, &rozo__md_close_session_req__descriptor,
+      md_close_session },
+    MD(LOOKUP, lookup, lookup, 0),
+    MD(GETATTR, getattr, getattr, 0),
+    MD(SETATTR, setattr, setattr, CHANGES | ONCE | LASTING),
+    MD(CREATE, create, create, CHANGES | GROWS | ONCE | LASTING),
+    MD(UNLINK, unlink, unlink, CHANGES | ONCE | LASTING),
+    MD(RMDIR, rmdir, rmdir, CHANGES | ONCE | LASTING),
+    MD(LINK, link, link, CHANGES | GROWS | ONCE | LASTING),
+    MD(RENAME, rename, rename, CHANGES | ONCE | LASTING),
+    MD(READLINK, readlink, readlink, 0),
+    MD(READDIR, readdir, readdir, 0),
+    MD(OPEN, open, open, ONCE),
+    MD(CLOSE, close, close, ONCE),
+    MD(WROTE, wrote, wrote, CHANGES | ONCE),
+    MD(TRUNCATED, truncated, truncated, CHANGES),
+    MD(GETXATTR, getxattr, getxattr, 0),
+    MD(SETXATTR, setxattr, setxattr, CHANGES | GROWS | ONCE | LASTING),
+    MD(LISTXATTR, listxattr, listxattr, 0),
+    MD(REMOVEXATTR, removexattr, removexattr, CHANGES | ONCE | LASTING),
+    MD(STATFS, statfs, statfs, 0),
+    MD(SYNC, sync, sync, 0),
+    MD(EVENTS, events, events, 0),
+    MD(LOCK, lock, lock, ONCE),
+    MD(LOCK_TEST, lock_test, lock_test, 0),
+    MD(LOCK_CANCEL, lock_cancel, lock_cancel, ONCE),
+    MD(TOKEN, token, token, ONCE),
+    MD(GIVE_BACK, give_back, give_back, 0),
+    AD(STATUS, status, status, 0),
+    AD(STORAGE_ADD, storage_add, storage_add, CHANGES | GROWS),
+    AD(VOLUME_CREATE, volume_create, volume_create, CHANGES | GROWS),
+    AD(EXPORT_CREATE, export_create, export_create, CHANGES | GROWS),
+    AD(STORAGE_REPLACE, storage_replace, storage_replace, CHANGES),
+    AD(INODES, inodes, inodes, 0),
+    AD(STORAGE_LOST, storage_lost, storage_lost, CHANGES),
+};
+
+static const struct handler *handler_find(uint16_t op)
+{
+    unsigned i = op - ROZO__OP__MD_OPEN_SESSION;
+
+    if (op >= ROZO__OP__AD_STATUS)
+        i = op - ROZO__OP__AD_STATUS + ROZO__OP__MD_GIVE_BACK -
+            ROZO__OP__MD_OPEN_SESSION + 1;
+    if (i >= sizeof(handlers) / sizeof(handlers[0]) || handlers[i].op != op)
+        return NULL;
+    return &handlers[i];
+}
+
+/* Whose call is it? */
+static int op_find_session(struct op *op, const struct handler *h)
+{
+    if ((h->flags & NEEDS_NODE) != 0 && op->call->role != RPC_ROLE_NODE)
+        return -EACCES;
+    if ((h->flags & NEEDS_SESSION) == 0)
+        return 0;
+    op->session = session_find(op->x, op->call->session);
+    if (op->session == NULL || op->session->ends)
+        return -ESRCH;
+    session_touch(op->x, op->session);
+    op->export = op->session->export;
+    op->fs = &op->export->fs;
+    return 0;
+}
+
+/* May this call be made now? */
+static int op_admit(struct op *op, const struct handler *h)
+{
+    struct exportd *x = op->x;
+
+    if (x->stopping || !x->is_ready || x->n_answers >= ANSWERS_MAX)
+        return -EBUSY;
+    if ((h->flags & CHANGES) != 0 && op->session != NULL && op->session->read_only)
+        return -EROFS;
+    if ((h->flags & GROWS) != 0 && x->space_low)
+        return -ENOSPC;
+    return (h->flags & CHANGES) != 0 ? store_error(x->store) : 0;
+}
+
+/* Done already. What was not stored since then is lost, and must not be told of. */
+static int op_answer_again(struct op *op, const struct reply *before)
+{
+    int rc = store_error(op->x->store);
+
+    if (rc == 0)
+        rc = answer_new(before->len, &op->answer);
+    if (rc != 0)
+        return rc;
+    if (before->len > 0)
+        memcpy(op->answer->msg, before->msg, before->len);
+    op->sync = before->sync;
+    return before->rc;
+}
+
+static const struct reply *op_find_before(const struct op *op)
+{
+    const struct reply *reply = replies_find(&op->session->replies, op->call);
+
+    return reply != NULL ? reply : replies_find(&op->session->before, op->call);
+}
+
+static void op_remember(struct op *op, const struct handler *h, int rc)
+{
+    const struct answer *a = op->answer;
+    struct reply_to to = replies_to(op->call);
+
+    replies_keep(&op->session->replies, &to, rc, op->sync, a == NULL ? NULL : a->msg,
+                 a == NULL ? 0 : a->len, env_now_ns(op->x->env));
+    if (rc == 0 && (h->flags & LASTING) != 0)
+        done_remember(op->session, &to, op->made_ino);
+}
+
+static int op_run(struct op *op)
+{
+    const struct handler *h = handler_find(op->call->op);
+    alignas(ARENA_ALIGN) uint8_t room[REQUEST_ROOM];
+    struct arena arena;
+    const struct reply *before;
+    ProtobufCMessage *req;
+    int rc = h == NULL ? -ENOSYS : op_find_session(op, h);
+
+    if (rc != 0)
+        return rc;
+    before = (h->flags & ONCE) != 0 ? op_find_before(op) : NULL;
+    if (before != NULL)
+        return op_answer_again(op, before);
+    rc = op_admit(op, h);
+    if (rc != 0)
+        return rc;
+    arena_init(&arena, room, sizeof(room), 0);
+    req = protobuf_c_message_unpack(h->req, &arena.allocator, op->call->msg_len,
+                                    op->call->msg);
+    rc = req == NULL ? -EBADMSG : h->fn(op, req);
+    arena_free(&arena);
+    if (req == NULL)
+        return rc;
+    if ((h->flags & CHANGES) != 0 && op->export != NULL && op->export->sync)
+        op->sync = true;
+    if ((h->flags & ONCE) != 0 && op->call != NULL)
+        op_remember(op, h, rc);
+    return rc;
+}
+
+static void call_run(struct exportd *x, struct rpc_call *call, struct parked *parked)
+{
+    struct op op = { .x = x, .call = call, .parked = parked };
+    int rc, packed = 0;
+
+    store_trim(x->store);
+    rc = op_run(&op);
+    if (op.call == NULL)
+        return; /* an async handler answers later */
+    if (op.answer == NULL && store_is_clean(x->store) && !op.sync) {
+        rpc_reply_status(call, status_from_errno(rc));
+        return;
+    }
+    if (op.answer == NULL)
+        packed = answer_pack(NULL, &op.answer);
+    if (packed != 0)
+        rpc_reply_status(call, status_from_errno(packed));
+    else
+        answer_queue(x, op.answer, call, rc, op.sync);
+}
+
+void exportd_handle(void *arg, struct rpc_call *call)
+{
+    struct exportd *x = arg;
+
+    if (call->op < OPS_MAX)
+        x->n_requests[call->op]++;
+    call_run(x, call, NULL);
+}
+
+/* ---- life ---- */
+
+static const struct exportd_hooks hooks = {
+    .tokens = { session_recall, session_wake },
+    .keeps = export_keeps,
+    .fenced = fences_list,
+    .map_taken = fences_look,
+    .map_outrun = fences_tell_again,
+    .run_call = call_run,
+};
+
+static void look_at_space(struct exportd *x)
+{
+    uint64_t n_free = store_free_bytes(x->store);
+
+    x->space_low = n_free < METADATA_RESERVE;
+    x->inline_room =
+        x->space_low ? 0
+                     : (n_free - METADATA_RESERVE) / 2; /* in the log, and in a table */
+}
+
+static void on_tick(struct env_timer *timer)
+{
+    struct exportd *x = container_of(timer, struct exportd, tick);
+    uint64_t now_ns = env_now_ns(x->env);
+
+    env_timer_start(x->env, &x->tick, TICK_MS);
+    if (x->ticked_ns != 0 && now_ns - x->ticked_ns > ASLEEP_MS * 1000000ull)
+        sessions_excuse(x, now_ns - x->ticked_ns);
+    x->ticked_ns = now_ns;
+    look_at_space(x);
+    LIST_FOREACH(node, &x->storages)
+        storage_poll(container_of(node, struct storage, link));
+    sessions_tick(x);
+    abandoned_tick(x);
+    trash_tick(x);
+    strays_tick(x);
+    redistribute_tick(x);
+    store_sync_soon(x->store);
+    store_trim(x->store);
+}
+
+static void exportd_free(struct exportd *x)
+{
+    if (x == NULL)
+        return;
+    sessions_free(x);
+    linger_free(x);
+    fences_free(x);
+    redistribute_free(x);
+    abandoned_free(x);
+    cluster_free(x);
+    store_close(x->store);
+    free(x);
+}
+
+static void on_start_synced(struct store_wait *wait, int rc)
+{
+    container_of(wait, struct exportd, ready_wait)->is_ready = rc == 0;
+}
+
+int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *config,
+                 struct exportd **out, struct err *err)
+{
+    struct exportd *x = calloc(1, sizeof(*x));
+    int rc;
+
+    if (x == NULL)
+        return err_set(err, -ENOMEM, "out of memory");
+    x->env = env;
+    x->config = *config;
+    if (x->config.evict_ms == 0)
+        x->config.evict_ms = EVICT_DEFAULT_MS;
+    if (x->config.lease_ms == 0) /* so long it may believe in what it had */
+        x->config.lease_ms =
+            x->config.evict_ms < LEASE_DEFAULT_MS ? x->config.evict_ms : LEASE_DEFAULT_MS;
+    if (x->config.cache_max == 0)
+        x->config.cache_max = cache_default;
+    x->token_limits =
+        (struct token_limits){ config->session_tokens_max, config->tokens_max };
+    if (x->token_limits.session == 0)
+        x->token_limits.session = SESSION_TOKENS_DEFAULT;
+    if (x->token_limits.all == 0)
+        x->token_limits.all = TOKENS_DEFAULT;
+    if (x->config.strays_s == 0)
+        x->config.strays_s = STRAYS_DEFAULT_S;
+    x->started_ns = x->grace_ends_ns = env_now_ns(env);
+    list_init(&x->storages);
+    list_init(&x->volumes);
+    list_init(&x->exports);
+    list_init(&x->admissions);
+    list_init(&x->fences);
+    list_init(&x->checks);
+    list_init(&x->listings);
+    list_init(&x->lingering);
+    list_init(&x->ready);
+    list_init(&x->news);
+    x->hooks = &hooks;
+    x->tokens_turn.fn = on_tokens_turn;
+    env_timer_init(&x->tick, on_tick);
+    rc = store_open(env, kv, x->config.cache_max, &x->store);
+    if (rc != 0) {
+        free(x);
+        return err_set(err, rc, "out of memory");
+    }
+    rc = cluster_load(x, err);
+    if (rc == 0)
+        rc = sessions_load(x, err);
+    if (rc == 0)
+        rc = fences_load(x, err);
+    if (rc == 0)
+        rc = trash_load(x);
+    if (rc == 0)
+        rc = redistribute_load(x);
+    if (rc != 0) {
+        err_wrap(err, rc, "load the metadata");
+        exportd_free(x);
+        return rc;
+    }
+    grace_begin(x);
+    cluster_begin(x);
+    x->ready_wait.fn = on_start_synced;
+    store_when_synced(x->store, &x->ready_wait);
+    look_at_space(x);
+    strays_begin(x);
+    env_timer_start(env, &x->tick, 0);
+    *out = x;
+    return 0;
+}
+
+/* Wait until nobody is waiting for us any more. */
+static void on_stop_task(struct env_task *task)
+{
+    struct exportd *x = container_of(task, struct exportd, stop_task);
+
+    if (!store_is_idle(x->store) || x->n_answers > 0 || x->n_admissions > 0 ||
+        x->tokens_turn.queued)
+        env_post(x->env, &x->stop_task);
+    else
+        x->stopped(x->stopped_arg, store_error(x->store));
+}
+
+static void on_stop_synced(struct store_wait *wait, int rc)
+{
+    struct exportd *x = container_of(wait, struct exportd, stop_wait);
+
+    (void)rc; /* store_error() has it */
+    env_post(x->env, &x->stop_task);
+}
+
+void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
+{
+    assert(!x->stopping);
+    x->stopping = true;
+    x->stopped = done;
+    x->stopped_arg = arg;
+    env_timer_stop(x->env, &x->tick);
+    cluster_end(x);
+    trash_free(x);
+    abandoned_stop(x);
+    strays_stop(x);
+    redistribute_stop(x);
+    admissions_stop(x);
+    listings_stop(x);
+    sessions_stop(x);
+    LIST_FOREACH(node, &x->storages) {
+        struct storage *s = container_of(node, struct storage, link);
+
+        if (s->polling)
+            rpc_cancel(&s->info);
+        s->polling = false;
+        map_push_stop(s);
+    }
+    x->stop_task.fn = on_stop_task;
+    x->stop_wait.fn = on_stop_synced;
+    store_when_synced(x->store, &x->stop_wait);
+}
+
+void exportd_close(struct exportd *x)
+{
+    assert(x == NULL || x->stopping);
+    exportd_free(x);
+}
+
+int exportd_is_ready(const struct exportd *x)
+{
+    int rc = store_error(x->store);
+
+    return rc != 0 ? rc : x->is_ready;
+}
+
+const uint8_t *exportd_cluster_id(const struct exportd *x)
+{
+    return x->cluster_id;
+}

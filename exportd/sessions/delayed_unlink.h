@@ -1,0 +1,19 @@
+/*
+ * delayed_unlink.h - inodes that have just lost their last name.
+ */
+#ifndef ROZO_EXPORTD_SESSIONS_DELAYED_UNLINK_H
+#define ROZO_EXPORTD_SESSIONS_DELAYED_UNLINK_H
+
+#include "exportd/cluster/exportd_state.h"
+
+struct lingering;
+/** A hook of fs: it loses its last name. While others are there it stays for a moment. */
+bool export_keeps(void *arg, uint64_t ino);
+/** It is open, or lingers. */
+bool export_needs(struct export *e, uint64_t ino);
+/** Something was removed: a few that have lingered long enough go with it. */
+void linger_removed(struct exportd *x);
+void linger_tick(struct exportd *x);
+void linger_free(struct exportd *x);
+
+#endif

@@ -1,0 +1,111 @@
+/*
+ * reply_cache.c - a small table of answers by request id, oldest forgotten first.
+ *
+ * In:     requests and their answers, from exportd.c.
+ * Out:    the same answer again. Core: no clock, memory bounded (I9).
+ * Keeps:  an answer is given only to a request that is the same to the last byte.
+ */
+#include "exportd/sessions/reply_cache.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "codec/codec.h"
+
+enum { N_BUCKETS = 512 };
+
+void replies_init(struct replies *r)
+{
+    *r = (struct replies){ 0 };
+    list_init(&r->all);
+}
+
+static struct reply **bucket_of(const struct replies *r, uint64_t id)
+{
+    return &r->buckets[id % N_BUCKETS]; /* ids count up */
+}
+
+static void reply_forget(struct replies *r, struct reply *reply)
+{
+    struct reply **at = bucket_of(r, reply->to.id);
+
+    while (*at != reply)
+        at = &(*at)->next;
+    *at = reply->next;
+    list_remove(&reply->link);
+    r->n--;
+    free(reply);
+}
+
+static struct reply *oldest(const struct replies *r)
+{
+    return container_of(r->all.next, struct reply, link);
+}
+
+struct reply_to replies_to(const struct rpc_call *call)
+{
+    return (struct reply_to){
+        .id = call->id,
+        .crc = call->msg_len == 0 ? 0 : codec_crc32c(0, call->msg, call->msg_len),
+        .op = call->op,
+    };
+}
+
+const struct reply *replies_find(const struct replies *r, const struct rpc_call *call)
+{
+    const struct reply *reply = r->buckets == NULL ? NULL : *bucket_of(r, call->id);
+
+    while (reply != NULL && reply->to.id != call->id)
+        reply = reply->next;
+    if (reply == NULL || reply->to.op != call->op ||
+        reply->to.crc != replies_to(call).crc)
+        return NULL;
+    return reply;
+}
+
+void replies_keep(struct replies *r, const struct reply_to *to, int rc, bool sync,
+                  const uint8_t *msg, size_t len, uint64_t now_ns)
+{
+    struct reply *reply = len > REPLY_BYTES_MAX ? NULL : malloc(sizeof(*reply) + len);
+
+    if (r->buckets == NULL)
+        r->buckets = calloc(N_BUCKETS, sizeof(struct reply *));
+    if (reply == NULL || r->buckets == NULL) {
+        free(reply);
+        return;
+    }
+    if (r->n == REPLIES_MAX)
+        reply_forget(r, oldest(r));
+    *reply = (struct reply){
+        .next = *bucket_of(r, to->id),
+        .to = *to,
+        .kept_ns = now_ns,
+        .sync = sync,
+        .rc = rc,
+        .len = len,
+    };
+    if (len > 0)
+        memcpy(reply->msg, msg, len);
+    *bucket_of(r, to->id) = reply;
+    list_add_tail(&r->all, &reply->link);
+    r->n++;
+}
+
+void replies_trim(struct replies *r, uint64_t now_ns)
+{
+    while (!list_is_empty(&r->all) &&
+           now_ns - oldest(r)->kept_ns > REPLY_KEEP_MS * 1000000ull)
+        reply_forget(r, oldest(r));
+    if (r->n == 0) {
+        free(r->buckets);
+        r->buckets = NULL;
+    }
+}
+
+void replies_free(struct replies *r)
+{
+    while (!list_is_empty(&r->all))
+        reply_forget(r, oldest(r));
+    free(r->buckets);
+    r->buckets = NULL;
+}

@@ -1,0 +1,225 @@
+/*
+ * reply_log.c - which requests of a session were done, in the store: so whoever runs after us knows them when they come again.
+ *
+ * In:     exportd.c, when one was done that must not be done again; session.c, when a session opens; the tick.
+ * Out:    a record of each of a session's last REPLIES_MAX, in the batch of what it changed; answers DONE_BEFORE, in
+ *         session->before.
+ * Keeps:  I4: a loss of power takes a change and what is kept of it, or neither. I9: each session has REPLIES_MAX records, the oldest is replaced. They
+ *         go when the session is over and its client has had the time to repeat in another one what it had asked.
+ * Yours:  when it is looked for what may go.
+ * Ask:    the record's fields. Users' disks carry them.
+ */
+#include "exportd/sessions/reply_log.h"
+
+#include <errno.h>
+
+#include "common/base/log.h"
+#include "exportd/cluster/exportd_state.h"
+#include "exportd/sessions/session.h"
+#include "exportd/sessions/session_fence.h"
+#include "exportd/sessions/session_store.h"
+#include "exportd/store/kv_record.h"
+
+enum {
+    DONE_A_TICK = 4096,    /* records that go */
+    SESSIONS_A_TICK = 256, /* looked at */
+    LOOK_MS = 60000,       /* from one look at all to the next */
+    KEY_BYTES = 1 + 8 + 4,
+};
+
+/* A request that was done. */
+struct done {
+    struct reply_to to; /* id 0: none */
+    uint64_t number;    /* of the session's; ascending */
+    uint64_t made_ino;
+};
+
+static void done_key(struct key *k, uint64_t session, uint32_t slot)
+{
+    key_start(k, KEY_DONE);
+    key_add_u64(k, session);
+    key_add_u32(k, slot);
+}
+
+void done_remember(struct session *s, const struct reply_to *to, uint64_t made_ino)
+{
+    struct facts_out f;
+    struct key k;
+
+    facts_begin(&f);
+    facts_put_u64(&f, s->n_done);
+    facts_put_u64(&f, to->id);
+    facts_put_u32(&f, to->op);
+    facts_put_u32(&f, to->crc);
+    facts_put_u64(&f, made_ino);
+    done_key(&k, s->id, s->n_done % REPLIES_MAX);
+    store_put(s->export->x->store, &k, f.bytes, f.len);
+    s->n_done++;
+}
+
+/* ---- a session opens ---- */
+
+static int done_decode(struct done *d, const uint8_t *val, size_t len)
+{
+    struct facts_in f;
+    uint32_t op;
+
+    facts_read(&f, val, len);
+    d->number = facts_get_u64(&f);
+    d->to.id = facts_get_u64(&f);
+    op = facts_get_u32(&f);
+    d->to.crc = facts_get_u32(&f);
+    d->made_ino = facts_get_u64(&f);
+    if (!facts_end(&f) || op >= OPS_MAX || d->number == UINT64_MAX)
+        return -EINVAL;
+    d->to.op = (uint16_t)op;
+    return 0;
+}
+
+/* The records of a session, each in its slot. */
+static int ring_read(struct exportd *x, uint64_t id, struct done ring[REPLIES_MAX])
+{
+    struct kv_iter *it;
+    struct key from;
+    size_t key_len, len;
+    int rc = store_scan(x->store, &it);
+
+    if (rc != 0)
+        return rc;
+    done_key(&from, id, 0);
+    for (kv_iter_seek(it, from.bytes, from.len); kv_iter_valid(it); kv_iter_next(it)) {
+        const uint8_t *key = kv_iter_key(it, &key_len);
+        const uint8_t *val = kv_iter_val(it, &len);
+        uint32_t slot;
+        struct done d;
+
+        if (key_len != KEY_BYTES || memcmp(key, from.bytes, 9) != 0)
+            break;
+        slot = key_get_u32(key + 9);
+        if (slot < REPLIES_MAX && done_decode(&d, val, len) == 0 &&
+            d.number % REPLIES_MAX == slot)
+            ring[slot] = d;
+        else
+            log_error(
+                "metadata store: what is kept of a request of session %016llx makes no sense: it is not "
+                "known again",
+                (unsigned long long)id);
+    }
+    rc = kv_iter_error(it);
+    kv_iter_close(it);
+    return rc;
+}
+
+static void done_answer(struct session *s, const struct done *d, uint64_t now_ns)
+{
+    Rozo__MdDoneResp resp = ROZO__MD_DONE_RESP__INIT;
+    uint8_t msg[16];
+
+    resp.ino = d->made_ino;
+    assert(rozo__md_done_resp__get_packed_size(&resp) <= sizeof(msg));
+    replies_keep(&s->before, &d->to, -EALREADY, true, msg,
+                 rozo__md_done_resp__pack(&resp, msg), now_ns);
+}
+
+int done_load(struct session *s, uint64_t id)
+{
+    struct exportd *x = s->export->x;
+    struct done *ring = calloc(REPLIES_MAX, sizeof(*ring));
+    uint64_t next = 0;
+    int rc = ring == NULL ? -ENOMEM : ring_read(x, id, ring);
+
+    for (unsigned i = 0; rc == 0 && i < REPLIES_MAX; i++) {
+        if (ring[i].to.id != 0 && ring[i].number >= next)
+            next = ring[i].number + 1;
+    }
+    for (unsigned i = 0; rc == 0 && i < REPLIES_MAX; i++) {
+        const struct done *d = &ring[(next + i) % REPLIES_MAX]; /* oldest first */
+
+        if (d->to.id != 0)
+            done_answer(s, d, env_now_ns(x->env));
+    }
+    if (rc == 0 && id == s->id)
+        s->n_done = next;
+    free(ring);
+    return rc;
+}
+
+/* ---- sessions that are over ---- */
+
+/* A look at the records, from x->done_cursor on. */
+struct look {
+    struct kv_iter *it;
+    unsigned n_sessions;
+    unsigned n; /* to go: */
+    struct {
+        uint64_t session;
+        uint32_t slot;
+    } gone[DONE_A_TICK];
+};
+
+static bool is_needed(struct exportd *x, uint64_t session)
+{
+    return session_find(x, session) != NULL || fence_is_young(x, session);
+}
+
+/* The session that the iterator is at, all of it if there is room. False: there are no more. */
+static bool look_at_session(struct exportd *x, struct look *l)
+{
+    struct key from;
+    size_t len;
+    const uint8_t *key = kv_iter_valid(l->it) ? kv_iter_key(l->it, &len) : NULL;
+    uint64_t id;
+
+    if (key == NULL || len != KEY_BYTES || key[0] != KEY_DONE)
+        return false;
+    id = key_get_u64(key + 1);
+    x->done_cursor = id;
+    done_key(&from, id, 0);
+    for (bool needed = is_needed(x, id); !needed && l->n < DONE_A_TICK;) {
+        l->gone[l->n].session = id;
+        l->gone[l->n++].slot = key_get_u32(key + 9);
+        kv_iter_next(l->it);
+        key = kv_iter_valid(l->it) ? kv_iter_key(l->it, &len) : NULL;
+        if (key == NULL || len != KEY_BYTES || memcmp(key, from.bytes, 9) != 0)
+            break;
+    }
+    if (l->n == DONE_A_TICK)
+        return true; /* it is looked at again */
+    if (id == UINT64_MAX)
+        return false;
+    x->done_cursor = id + 1;
+    done_key(&from, id + 1, 0);
+    kv_iter_seek(l->it, from.bytes, from.len);
+    return true;
+}
+
+void done_tick(struct exportd *x)
+{
+    uint64_t now_ns = env_now_ns(x->env);
+    struct look *l;
+    struct key from;
+    bool more = true;
+
+    if (now_ns < x->done_look_ns || !grace_is_over(x) || store_error(x->store) != 0)
+        return;
+    l = malloc(sizeof(*l));
+    if (l == NULL || store_scan(x->store, &l->it) != 0) {
+        free(l);
+        return; /* with the next tick */
+    }
+    l->n = l->n_sessions = 0;
+    done_key(&from, x->done_cursor, 0);
+    kv_iter_seek(l->it, from.bytes, from.len);
+    while (more && l->n < DONE_A_TICK && l->n_sessions++ < SESSIONS_A_TICK)
+        more = look_at_session(x, l);
+    kv_iter_close(l->it);
+    for (unsigned i = 0; i < l->n; i++) {
+        done_key(&from, l->gone[i].session, l->gone[i].slot);
+        store_delete(x->store, &from);
+    }
+    if (!more) {
+        x->done_cursor = 0;
+        x->done_look_ns = now_ns + LOOK_MS * 1000000ull;
+    }
+    free(l);
+}

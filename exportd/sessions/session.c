@@ -1,0 +1,513 @@
+/*
+ * session.c - who has mounted what, and which inodes they hold open.
+ *
+ * In:     md.c; the tick.
+ * Out:    references, counted per session and per export; orphans removed with the last one; files
+ *         whose writer is gone, to writer_recovery.c.
+ * Keeps:  I10: what a session held is given back when its lease ends, also when it is ended for what it does not give
+ *         back, and never before that is on stable storage and session_fence.c lets it; time in which we slept does not count. Until everybody is back after our start, or had
+ *         the time to (the grace), any inode may be open, and no orphan is removed.
+ */
+#include "exportd/sessions/session.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "common/base/log.h"
+#include "exportd/cluster/cluster.h"
+#include "exportd/cluster/exportd_state.h"
+#include "exportd/cluster/writer_recovery.h"
+#include "exportd/sessions/delayed_unlink.h"
+#include "exportd/sessions/reply_log.h"
+#include "exportd/sessions/session_events.h"
+#include "exportd/sessions/session_fence.h"
+#include "exportd/sessions/session_locks.h"
+#include "exportd/sessions/session_store.h"
+#include "exportd/sessions/session_tokens.h"
+#include "exportd/sessions/token_share.h"
+#include "exportd/sessions/token_wait.h"
+
+enum {
+    ORPHANS_A_TICK = 4096, /* looked at after the grace */
+    CUTS_MAX = 1 << 16,    /* truncates remembered, of all sessions */
+    STUCK_MS = 500,        /* giving back what was only read takes milliseconds */
+};
+
+static struct open_file *open_file_find(struct open_file *table, uint64_t ino)
+{
+    struct open_file *f;
+
+    HASH_FIND(hh, table, &ino, sizeof(ino), f);
+    return f;
+}
+
+static struct open_file *open_file_add(struct open_file **table, uint64_t ino, bool clean)
+{
+    struct open_file *f = calloc(1, sizeof(*f));
+
+    if (f == NULL)
+        return NULL;
+    f->ino = ino;
+    f->clean = clean;
+    HASH_ADD(hh, *table, ino, sizeof(f->ino), f);
+    return f;
+}
+
+static void open_file_free(struct open_file **table, struct open_file *f)
+{
+    HASH_DEL(*table, f);
+    free(f);
+}
+
+bool export_is_open(struct export *e, uint64_t ino)
+{
+    return !grace_is_over(e->x) || open_file_find(e->opens, ino) != NULL;
+}
+
+struct session *session_find(struct exportd *x, uint64_t id)
+{
+    struct session *s;
+
+    HASH_FIND(hh, x->sessions, &id, sizeof(id), s);
+    return s;
+}
+
+bool exportd_has_session(const struct exportd *x, uint64_t id)
+{
+    const struct session *s;
+
+    HASH_FIND(hh, x->sessions, &id, sizeof(id), s);
+    return s != NULL && !s->ends;
+}
+
+void session_touch(struct exportd *x, struct session *s)
+{
+    s->expires_ns = env_now_ns(x->env) + (uint64_t)x->config.lease_ms * 1000000;
+}
+
+static struct session *session_new(struct export *e, uint64_t id)
+{
+    struct session *s = calloc(1, sizeof(*s));
+
+    if (s == NULL)
+        return NULL;
+    replies_init(&s->replies);
+    replies_init(&s->before);
+    lock_holder_init(&s->locks);
+    token_holder_init(&s->tokens);
+    list_init(&s->parked);
+    list_init(&s->events);
+    list_init(&s->news_link);
+    s->id = id;
+    s->export = e;
+    s->tokens_max = (uint32_t)e->x->token_limits.session;
+    e->n_sessions++;
+    HASH_ADD(hh, e->x->sessions, id, sizeof(s->id), s);
+    return s;
+}
+
+/* Its references are gone already. */
+static void session_free(struct exportd *x, struct session *s)
+{
+    session_drop_locks(s);
+    session_drop_tokens(s);
+    session_events_end(s, -ESRCH);
+    HASH_DEL(x->sessions, s);
+    replies_free(&s->replies);
+    replies_free(&s->before);
+    free(s);
+}
+
+/* asked: the id that its client names, 0: none. id: which it gets. */
+static int session_begin(struct export *e, uint64_t asked, uint64_t id,
+                         struct session **out)
+{
+    struct session *s = session_new(e, id);
+    int rc = s == NULL ? -ENOMEM : 0;
+
+    if (rc == 0 && asked != 0)
+        rc = done_load(s, asked);
+    if (rc == 0) {
+        *out = s;
+    } else if (s != NULL) {
+        e->n_sessions--;
+        session_free(e->x, s);
+    }
+    return rc;
+}
+
+int session_open(struct exportd *x, struct export *e, uint64_t id, const char *client,
+                 bool read_only, struct session **out)
+{
+    struct session *s = id == 0 ? NULL : session_find(x, id);
+    bool back = s == NULL && id != 0 && session_is_awaited(x, e, id);
+    uint64_t asked = id;
+    int rc;
+
+    if (s != NULL && !s->ends && s->export != e)
+        return -EEXIST;
+    if (s == NULL || s->ends) {
+        if (!back && HASH_COUNT(x->sessions) + sessions_awaited(x) >= SESSIONS_MAX)
+            return -EBUSY;
+        if (!back)
+            id = 0;
+        while (id == 0 || session_find(x, id) != NULL)
+            env_random(x->env, &id, sizeof(id));
+        rc = session_begin(e, asked, id, &s);
+        if (rc != 0)
+            return rc;
+        log_info("session %016llx: %.*s %s %s%s", (unsigned long long)s->id, WORDS_MAX,
+                 client, back ? "is back on" : "mounts", e->name,
+                 read_only ? ", read only" : "");
+    }
+    snprintf(s->client, sizeof(s->client), "%s", client);
+    s->read_only = read_only;
+    session_remember(s);
+    session_touch(x, s);
+    *out = s;
+    return 0;
+}
+
+bool session_may_ref(const struct session *s)
+{
+    return HASH_COUNT(s->refs) < SESSION_REFS_MAX && s->export->x->n_refs < REFS_MAX;
+}
+
+/* n more references of the session to the inode. */
+static int refs_add(struct session *s, uint64_t ino, uint32_t n, bool clean)
+{
+    struct open_file *mine = open_file_find(s->refs, ino);
+    struct open_file *all = open_file_find(s->export->opens, ino);
+
+    if (mine == NULL && !session_may_ref(s))
+        return -ENOMEM;
+    if (mine == NULL)
+        mine = open_file_add(&s->refs, ino, false);
+    if (mine == NULL)
+        return -ENOMEM;
+    if (all == NULL)
+        all = open_file_add(&s->export->opens, ino, clean);
+    if (all == NULL || n > UINT32_MAX - all->n_refs) {
+        if (mine->n_refs == 0)
+            open_file_free(&s->refs, mine);
+        return -ENOMEM;
+    }
+    s->export->x->n_refs += mine->n_refs == 0;
+    mine->n_refs += n;
+    all->n_refs += n;
+    return 0;
+}
+
+int session_ref(struct session *s, uint64_t ino, bool clean)
+{
+    return refs_add(s, ino, 1, clean);
+}
+
+int session_claim(struct session *s, uint64_t ino, uint32_t n)
+{
+    struct open_file *mine = open_file_find(s->refs, ino);
+    int rc;
+
+    if (mine != NULL && mine->n_refs >= n)
+        return 0;
+    rc = refs_add(s, ino, mine == NULL ? n : n - mine->n_refs, false);
+    if (rc == 0)
+        session_writes(s, ino); /* before our start, for all we know */
+    return rc;
+}
+
+void session_writes(struct session *s, uint64_t ino)
+{
+    struct open_file *mine = open_file_find(s->refs, ino);
+
+    if (mine != NULL) {
+        open_file_find(s->export->opens, ino)->n_writers += !mine->writes;
+        mine->writes = true;
+    } else if (s->export->x->n_cuts < CUTS_MAX && open_file_find(s->cuts, ino) == NULL)
+        s->export->x->n_cuts += open_file_add(&s->cuts, ino, false) != NULL;
+    /* else scrub will see to it */
+}
+
+bool session_is_alone(struct session *s, uint64_t ino, bool own_too)
+{
+    const struct open_file *all = open_file_find(s->export->opens, ino);
+    const struct open_file *mine = open_file_find(s->refs, ino);
+    uint32_t n = all == NULL ? 0 : all->n_writers;
+
+    if (own_too && mine != NULL)
+        n -= mine->writes;
+    /* For a whole lease, also when all are back: who opens a file while the truncate that follows from this is pending,
+     * would not see what another one, who ends it, writes behind it. */
+    return n == 0 && env_now_ns(s->export->x->env) > s->export->x->grace_ends_ns;
+}
+
+void session_has_cut(struct session *s, uint64_t ino)
+{
+    struct open_file *cut = open_file_find(s->cuts, ino);
+
+    if (cut == NULL)
+        return;
+    open_file_free(&s->cuts, cut);
+    s->export->x->n_cuts--;
+}
+
+void export_reap(struct export *e, uint64_t ino)
+{
+    if (fs_reap(&e->fs, ino))
+        tokens_inode_gone(&e->tokens, ino);
+}
+
+/*
+ * n references of a session's (of one that wrote it, the last) are gone, and with the last of all maybe the inode.
+ * nothing_stored: their holder has closed the file, and says that no storage was asked to keep anything of it.
+ */
+static void refs_drop(struct export *e, uint64_t ino, uint32_t n, bool wrote,
+                      bool nothing_stored)
+{
+    struct open_file *all = open_file_find(e->opens, ino);
+    bool clean;
+
+    assert(all != NULL && all->n_refs >= n && all->n_writers >= wrote);
+    all->n_refs -= n;
+    all->n_writers -= wrote;
+    all->clean = all->clean && nothing_stored;
+    if (all->n_refs > 0)
+        return;
+    clean = all->clean;
+    open_file_free(&e->opens, all);
+    if (clean)
+        fs_forget_may_have_data(&e->fs, ino);
+    if (!export_needs(e, ino))
+        export_reap(e, ino);
+}
+
+void session_unref(struct exportd *x, struct session *s, uint64_t ino, uint32_t n,
+                   bool nothing_stored)
+{
+    struct open_file *mine = open_file_find(s->refs, ino);
+    bool wrote = false;
+
+    if (mine == NULL)
+        return; /* given back before: a repeated request */
+    if (n > mine->n_refs)
+        n = mine->n_refs;
+    mine->n_refs -= n;
+    if (mine->n_refs == 0) {
+        wrote = mine->writes;
+        open_file_free(&s->refs, mine);
+        x->n_refs--;
+    }
+    refs_drop(s->export, ino, n, wrote, nothing_stored);
+}
+
+/* The session did not get to the end of what it wrote there. */
+static void file_abandoned(struct session *s, uint64_t ino)
+{
+    struct inode in;
+
+    if (abandoned_has_room(s->export->x) && fs_getattr(&s->export->fs, ino, &in) == 0)
+        abandoned_add(s->export, &in);
+}
+
+void session_end(struct exportd *x, struct session *s, bool gone)
+{
+    struct open_file *f, *tmp;
+
+    HASH_ITER(hh, s->cuts, f, tmp)
+    {
+        if (gone)
+            file_abandoned(s, f->ino);
+        open_file_free(&s->cuts, f);
+        x->n_cuts--;
+    }
+    HASH_ITER(hh, s->refs, f, tmp)
+    {
+        uint64_t ino = f->ino;
+        uint32_t n = f->n_refs;
+        bool wrote = f->writes;
+
+        if (gone && wrote) {
+            file_abandoned(s, ino);
+            fs_untold(&s->export->fs, ino);
+        }
+        open_file_free(&s->refs, f);
+        x->n_refs--;
+        refs_drop(s->export, ino, n, wrote, false);
+    }
+    if (!gone)
+        session_forget(x, s->id);
+    s->export->n_sessions--;
+    session_free(x, s);
+}
+
+/* Its client did not say good-bye. What it held goes when who starts after us would not take it up any more, and no
+ * late write of it can come about. */
+static void session_evict(struct exportd *x, struct session *s, const char *why,
+                          uint32_t ms)
+{
+    char words[32] = "";
+
+    s->ends = fence_add(x, s->export->id, s->id, false);
+    if (!s->ends)
+        return; /* no room: with the next tick */
+    if (ms != 0)
+        snprintf(words, sizeof(words), " %u ms", ms);
+    log_warn("session %016llx: %s %s%s: ended", (unsigned long long)s->id, s->client, why,
+             words);
+    session_parked_end(s, -ESRCH);
+    session_events_end(s, -ESRCH);
+}
+
+void session_is_dead(struct exportd *x, uint64_t id)
+{
+    struct session *s = session_find(x, id);
+
+    if (s == NULL) {
+        awaited_is_dead(x, id);
+        return;
+    }
+    s->expires_ns = 0; /* nobody is left who might go by what it held */
+    if (s->ends)
+        fences_look(x);
+    else
+        session_evict(x, s, "is dead, says who is there in its place", 0);
+}
+
+/* Orphans that nobody has claimed since our start: gone with the machine that held them. */
+static void orphans_look(struct exportd *x)
+{
+    struct kv_iter *it;
+    struct key from;
+    size_t len;
+    struct {
+        uint32_t export_id;
+        uint64_t ino;
+    } *found = calloc(ORPHANS_A_TICK, sizeof(*found));
+    unsigned n = 0;
+
+    if (found == NULL || store_scan(x->store, &it) != 0) {
+        free(found);
+        return; /* again with the next tick */
+    }
+    key_ino(&from, KEY_ORPHAN, x->orphan_cursor_export, x->orphan_cursor_ino);
+    kv_iter_seek(it, from.bytes, from.len);
+    for (; n < ORPHANS_A_TICK && kv_iter_valid(it); kv_iter_next(it)) {
+        const uint8_t *key = kv_iter_key(it, &len);
+
+        if (len != from.len || key[0] != KEY_ORPHAN)
+            break;
+        found[n].export_id = key_get_u32(key + 1);
+        found[n++].ino = key_get_u64(key + 5);
+    }
+    x->orphans_seen = n < ORPHANS_A_TICK && kv_iter_error(it) == 0;
+    kv_iter_close(it);
+    for (unsigned i = 0; i < n; i++) {
+        struct export *e = export_find(x, found[i].export_id);
+
+        if (e != NULL && !export_needs(e, found[i].ino))
+            export_reap(e, found[i].ino);
+        x->orphan_cursor_export = found[i].export_id;
+        x->orphan_cursor_ino = found[i].ino + 1;
+    }
+    free(found);
+}
+
+void sessions_excuse(struct exportd *x, uint64_t slept_ns)
+{
+    struct session *s, *tmp;
+
+    log_warn(
+        "exportd was away for %llu ms (stopped, or waiting for its disk): sessions get "
+        "as much more time",
+        (unsigned long long)(slept_ns / 1000000));
+    x->grace_ends_ns += slept_ns;
+    HASH_ITER(hh, x->sessions, s, tmp)
+    {
+        s->expires_ns += slept_ns;
+        token_holder_excuse(&s->tokens, slept_ns);
+    }
+}
+
+/*
+ * A rename holds the lock of one directory, in the client's kernel, while it waits for that of another, which a call of that client's holds that
+ * waits here: so giving back the first may need an end of a wait that has nothing to do with it.
+ */
+static bool may_be_stuck(const struct session *s, uint64_t now_ns)
+{
+    uint64_t since_ns = token_holder_owes_shared_since(&s->tokens);
+
+    return since_ns != UINT64_MAX && now_ns > since_ns + STUCK_MS * 1000000ull;
+}
+
+/* Somebody waits for what it was asked for. */
+static bool owes_too_long(const struct session *s, uint64_t now_ns)
+{
+    uint64_t since_ns = token_holder_owes_since(&s->tokens);
+
+    return since_ns != UINT64_MAX &&
+           now_ns > since_ns + (uint64_t)s->export->x->config.evict_ms * 1000000;
+}
+
+void sessions_tick(struct exportd *x)
+{
+    uint64_t now_ns = env_now_ns(x->env);
+    struct session *s, *tmp;
+
+    HASH_ITER(hh, x->sessions, s, tmp)
+    {
+        replies_trim(&s->replies, now_ns);
+        replies_trim(&s->before, now_ns);
+        session_events_tick(s);
+        if (s->ends)
+            continue;
+        if (now_ns > s->expires_ns)
+            session_evict(x, s, "has been silent for", x->config.lease_ms);
+        else if (owes_too_long(s, now_ns))
+            session_evict(x, s, "has not given back what others wait for, for",
+                          x->config.evict_ms);
+        else if (may_be_stuck(s, now_ns))
+            session_send_back(s);
+    }
+    sessions_trim_tokens(x);
+    LIST_FOREACH(node, &x->exports)
+        tokens_tick(&container_of(node, struct export, link)->tokens, now_ns);
+    grace_tick(x);
+    fences_tick(x);
+    if (!x->orphans_seen && grace_is_over(x))
+        orphans_look(x);
+    linger_tick(x);
+    done_tick(x);
+}
+
+void sessions_stop(struct exportd *x)
+{
+    struct session *s, *tmp;
+
+    HASH_ITER(hh, x->sessions, s, tmp)
+    {
+        session_events_end(s, -EBUSY);
+        session_parked_end(s, -EBUSY);
+    }
+}
+
+void sessions_free(struct exportd *x)
+{
+    struct session *s, *tmp;
+    struct open_file *f, *next;
+
+    HASH_ITER(hh, x->sessions, s, tmp)
+    {
+        HASH_ITER(hh, s->refs, f, next)
+        open_file_free(&s->refs, f);
+        HASH_ITER(hh, s->cuts, f, next)
+        open_file_free(&s->cuts, f);
+        session_free(x, s);
+    }
+    awaited_free_all(x);
+    LIST_FOREACH(node, &x->exports) {
+        struct export *e = container_of(node, struct export, link);
+
+        HASH_ITER(hh, e->opens, f, next)
+        open_file_free(&e->opens, f);
+    }
+}

@@ -1,0 +1,161 @@
+/*
+ * session_events.c - what a session is told without having asked: MD_EVENTS.
+ *
+ * In:     md_lock.c, when a wait is over; token_wait.c, when somebody else needs what it holds; the tick.
+ * Out:    answers; events are kept until the session says that it has seen them.
+ * Keeps:  I9: recalls that nobody hears of are counted.
+ */
+#include "exportd/sessions/session_events.h"
+
+#include <errno.h>
+
+#include "common/base/status.h"
+#include "exportd/cluster/answer.h"
+#include "exportd/cluster/exportd_state.h"
+#include "exportd/sessions/session.h"
+
+/* More than a client can owe that hears of any. */
+enum { RECALLS_UNSEEN_MAX = 2 * CLAIMS_MAX };
+
+/* Something a session is to be told. */
+struct event {
+    struct list_node link; /* in session->events */
+    uint64_t number;
+    uint64_t waiter; /* of a lock; 0: a recall */
+    int rc;
+    struct token_recall recall;
+};
+
+struct event_message {
+    Rozo__MdEventsResp msg;
+    Rozo__MdEventsResp__Event *list[EVENTS_AN_ANSWER];
+    Rozo__MdEventsResp__Event events[EVENTS_AN_ANSWER];
+};
+
+static void message_fill(const struct session *s, struct event_message *m)
+{
+    rozo__md_events_resp__init(&m->msg);
+    m->msg.events = m->list;
+    m->msg.tokens_max = s->tokens_max;
+    LIST_FOREACH(node, &s->events) {
+        const struct event *e = container_of(node, struct event, link);
+        Rozo__MdEventsResp__Event *to;
+
+        if (m->msg.n_events == EVENTS_AN_ANSWER)
+            break;
+        to = &m->events[m->msg.n_events];
+        rozo__md_events_resp__event__init(to);
+        to->number = e->number;
+        to->waiter = e->waiter;
+        to->status = (Rozo__Status)status_from_errno(e->rc);
+        to->ino = e->recall.ino;
+        to->keep = (Rozo__TokenMode)e->recall.keep;
+        to->grant = e->recall.grant;
+        to->call = e->recall.call;
+        m->list[m->msg.n_events++] = to;
+    }
+}
+
+/* The call that is held goes: rc 0, with what there is. */
+static void session_answer_events(struct session *s, int rc)
+{
+    struct rpc_call *call = s->events_call;
+    struct event_message m;
+
+    if (call == NULL)
+        return;
+    s->events_call = NULL;
+    message_fill(s, &m);
+    call_answer(s->export->x, call, rc, rc == 0 ? &m.msg.base : NULL, false);
+}
+
+static void event_add(struct session *s, const struct event *what)
+{
+    struct event *e = malloc(sizeof(*e));
+
+    if (e == NULL)
+        abort(); /* a grant that nobody hears of would be held for ever */
+    *e = *what;
+    e->number = ++s->last_event;
+    list_add_tail(&s->events, &e->link);
+    s->n_events++;
+}
+
+void session_tell_lock(struct session *s, uint64_t waiter, int rc)
+{
+    const struct event e = { .waiter = waiter, .rc = rc };
+
+    event_add(s, &e);
+    session_answer_events(s, 0);
+}
+
+void session_tell_recall(struct session *s, const struct token_recall *recall)
+{
+    const struct event e = { .recall = *recall };
+
+    if (s->n_events < RECALLS_UNSEEN_MAX) /* else it is deaf, and will be ended */
+        event_add(s, &e);
+}
+
+void session_tell_now(struct session *s)
+{
+    if (!list_is_empty(&s->events))
+        session_answer_events(s, 0);
+}
+
+void session_tell_tokens_max(struct session *s, uint32_t max)
+{
+    if (s->tokens_max == max)
+        return;
+    s->tokens_max = max;
+    session_answer_events(s, 0); /* else with the next answer */
+}
+
+static void event_free(struct session *s, struct event *e)
+{
+    list_remove(&e->link);
+    s->n_events--;
+    free(e);
+}
+
+int md_events(struct op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdEventsReq *req = (const Rozo__MdEventsReq *)msg;
+    struct session *s = op->session;
+    struct event_message m;
+
+    LIST_FOREACH_SAFE(node, &s->events) {
+        struct event *e = container_of(node, struct event, link);
+
+        if (req->seen > s->last_event || e->number > req->seen)
+            break; /* above the last: it has seen those of a session before this one */
+        event_free(s, e);
+    }
+    session_answer_events(s, 0);
+    if (!list_is_empty(&s->events)) {
+        message_fill(s, &m);
+        return op_pack(op, &m.msg.base);
+    }
+    s->events_call = op->call;
+    s->events_held_ns = env_now_ns(op->x->env);
+    op->call = NULL;
+    return 0;
+}
+
+void session_events_tick(struct session *s)
+{
+    struct exportd *x = s->export->x;
+
+    if (env_now_ns(x->env) - s->events_held_ns >
+        (uint64_t)x->config.lease_ms * 1000000 / 3)
+        session_answer_events(s, 0);
+}
+
+void session_events_end(struct session *s, int rc)
+{
+    session_answer_events(s, rc);
+    if (rc == -EBUSY)
+        return; /* we stop; it comes back to the next of us */
+    LIST_FOREACH_SAFE(node, &s->events)
+        event_free(s, container_of(node, struct event, link));
+}

@@ -1,0 +1,368 @@
+/*
+ * session_fence.c - sessions that ended without a good-bye, until no storage writes for them any more.
+ *
+ * In:     session.c and session_store.c when one is over; the start; answers to ST_MAP; the tick.
+ * Out:    a record of each, the list in ST_MAP; the end of the session, and of the grace.
+ * Keeps:  I5: what a session held is given to others only when storages that may still take its late writes are too
+ *         few to make one of them readable. The fence is stored with the same commit that takes the session's
+ *         record, and storages hear of it when that is on stable storage: a session that may be taken up again is
+ *         fenced nowhere. One that is not confirmed yet never leaves the list.
+ * Yours:  the pauses.
+ * Ask:    the record's fields. Users' disks carry them.
+ */
+#include "exportd/sessions/session_fence.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "codec/codec.h"
+#include "common/base/log.h"
+#include "exportd/cluster/cluster.h"
+#include "exportd/cluster/exportd_state.h"
+#include "exportd/cluster/map_push.h"
+#include "exportd/sessions/session.h"
+#include "exportd/sessions/session_store.h"
+#include "exportd/store/kv_record.h"
+
+enum {
+    FENCE_PATIENCE_MS =
+        10000, /* storages that are up are waited for, unless they say nothing for so long */
+    FENCE_YOUNG_MS =
+        REPLY_KEEP_MS, /* from when storages are told; its client asks for no longer */
+    FENCE_WORDS_MS = 30000, /* between lines of who is waited for */
+};
+
+/* Of a session, from its end on. */
+struct fence {
+    struct list_node link; /* in x->fences, oldest first */
+    struct exportd *x;     /* borrowed */
+    uint64_t number;       /* key; ascending */
+    uint64_t session;
+    uint32_t export_id;
+    uint64_t
+        map_version; /* the first map that tells of it; 0: it is on its way to stable storage */
+    uint64_t told_ns; /* since when */
+    bool confirmed;
+    bool in_grace; /* the grace lasts until it is */
+    struct store_wait wait;
+};
+
+static void fence_key(struct key *k, uint64_t number)
+{
+    key_start(k, KEY_FENCE);
+    key_add_u64(k, number);
+}
+
+static void fence_put(const struct fence *f)
+{
+    struct facts_out out;
+    struct key k;
+
+    facts_begin(&out);
+    facts_put_u64(&out, f->session);
+    facts_put_u32(&out, f->export_id);
+    facts_put_u32(&out, f->confirmed);
+    fence_key(&k, f->number);
+    store_put(f->x->store, &k, out.bytes, out.len);
+}
+
+static void fence_free(struct fence *f)
+{
+    list_remove(&f->link);
+    f->x->n_fences--;
+    free(f);
+}
+
+static struct fence *fence_new(struct exportd *x, uint64_t number, uint64_t session,
+                               uint32_t export_id)
+{
+    struct fence *f = calloc(1, sizeof(*f));
+
+    if (f == NULL)
+        return NULL;
+    f->x = x;
+    f->number = number;
+    f->session = session;
+    f->export_id = export_id;
+    list_add_tail(&x->fences, &f->link);
+    x->n_fences++;
+    x->last_fence = number;
+    return f;
+}
+
+/* ---- who may still take its writes? ---- */
+
+/* Those of the volume that have not confirmed the map that tells of it; words: which, when not NULL. */
+static unsigned n_unaware(const struct fence *f, bool *hasty, char words[WORDS_MAX + 1])
+{
+    const struct export *e = export_find(f->x, f->export_id);
+    bool is_late = env_now_ns(f->x->env) - f->told_ns >= FENCE_PATIENCE_MS * 1000000ull;
+    unsigned n = 0, len = 0;
+
+    *hasty = false;
+    LIST_FOREACH(node, &f->x->storages) {
+        const struct storage *s = container_of(node, struct storage, link);
+
+        if (e == NULL || s->facts.volume != e->volume || s->facts.lost ||
+            s->map_told >= f->map_version)
+            continue;
+        n++;
+        *hasty |= !is_late && (s->up || !s->asked);
+        if (words != NULL && len < WORDS_MAX)
+            len += (unsigned)snprintf(words + len, WORDS_MAX + 1 - len, "%s%u (%s)",
+                                      len == 0 ? "" : ", ", s->facts.id, s->facts.host);
+    }
+    return n;
+}
+
+/*
+ * A version is read when k storages have distinct projections of it. Fewer than k that do not know of the fence
+ * bring no write about that was not begun before; they are awaited all the same as long as they may answer soon.
+ */
+static bool is_tight(const struct fence *f)
+{
+    const struct export *e = export_find(f->x, f->export_id);
+    bool hasty;
+    unsigned n = n_unaware(f, &hasty, NULL);
+
+    return e == NULL || (n < codec_layout(e->layout)->k && !hasty);
+}
+
+static void fence_confirm(struct fence *f)
+{
+    struct exportd *x = f->x;
+    struct session *s = session_find(x, f->session);
+
+    f->confirmed = true;
+    x->n_unconfirmed--;
+    fence_put(f);
+    if (s != NULL && s->ends)
+        session_end(x, s, true);
+    if (!f->in_grace)
+        return;
+    f->in_grace = false;
+    x->n_grace_fences--;
+    grace_look(x);
+}
+
+/* By its own clock, its client may go by what it held until a lease after it was last answered. */
+static bool client_may_believe(const struct fence *f)
+{
+    const struct session *s = session_find(f->x, f->session);
+
+    return s != NULL && s->ends && env_now_ns(f->x->env) <= s->expires_ns;
+}
+
+void fences_look(struct exportd *x)
+{
+    const struct fence *before = NULL;
+    bool tight = false;
+
+    if (x->n_unconfirmed == 0 || x->stopping || store_error(x->store) != 0)
+        return;
+    LIST_FOREACH_SAFE(node, &x->fences) {
+        struct fence *f = container_of(node, struct fence, link);
+
+        if (f->confirmed || f->map_version == 0 || client_may_believe(f))
+            continue;
+        if (before == NULL || before->export_id != f->export_id ||
+            before->map_version != f->map_version || before->told_ns != f->told_ns)
+            tight = is_tight(f);
+        before = f;
+        if (tight)
+            fence_confirm(f);
+    }
+}
+
+void fences_tick(struct exportd *x)
+{
+    uint64_t now_ns = env_now_ns(x->env);
+    char words[WORDS_MAX + 1] = "";
+    bool hasty;
+
+    fences_look(x);
+    if (x->n_unconfirmed == 0 || now_ns < x->fence_words_ns)
+        return;
+    LIST_FOREACH(node, &x->fences) {
+        const struct fence *f = container_of(node, struct fence, link);
+
+        if (f->confirmed || f->map_version == 0 || client_may_believe(f) ||
+            now_ns - f->told_ns < FENCE_PATIENCE_MS * 1000000ull)
+            continue;
+        n_unaware(f, &hasty, words);
+        log_warn(
+            "session %016llx is over, and %u in all: what they held waits for storages that do not know it yet: "
+            "%s (those that will not come back: rozo storage lost)",
+            (unsigned long long)f->session, x->n_unconfirmed, words);
+        x->fence_words_ns = now_ns + FENCE_WORDS_MS * 1000000ull;
+        return;
+    }
+}
+
+/* ---- a session is over ---- */
+
+/* Told by the newest map from now on. */
+static void fence_tell(struct fence *f)
+{
+    f->map_version = f->x->map_version;
+    f->told_ns = env_now_ns(f->x->env);
+}
+
+static void on_fence_stable(struct store_wait *wait, int rc)
+{
+    struct fence *f = container_of(wait, struct fence, wait);
+    struct exportd *x = f->x;
+
+    if (rc != 0 || x->stopping) /* what it held is given to nobody */
+        return;
+    map_changed(x);
+    fence_tell(f);
+    LIST_FOREACH(node, &x->storages) {
+        struct storage *s = container_of(node, struct storage, link);
+
+        if (s->up)
+            storage_push_map(s);
+    }
+    fences_look(x); /* maybe nobody is left to be told */
+}
+
+/* The oldest one that is confirmed makes room. */
+static bool fences_make_room(struct exportd *x)
+{
+    struct key k;
+
+    if (x->n_fences < FENCES_MAX)
+        return true;
+    LIST_FOREACH(node, &x->fences) {
+        struct fence *f = container_of(node, struct fence, link);
+
+        if (!f->confirmed)
+            continue;
+        fence_key(&k, f->number);
+        store_delete(x->store, &k);
+        fence_free(f);
+        return true;
+    }
+    return false;
+}
+
+bool fence_add(struct exportd *x, uint32_t export_id, uint64_t session, bool in_grace)
+{
+    struct fence *f = NULL;
+
+    if (fences_make_room(x))
+        f = fence_new(x, x->last_fence + 1, session, export_id);
+    if (f == NULL)
+        return false;
+    f->in_grace = in_grace;
+    x->n_grace_fences += in_grace;
+    x->n_unconfirmed++;
+    fence_put(f);
+    session_forget(x, session);
+    f->wait.fn = on_fence_stable;
+    store_when_synced(x->store, &f->wait);
+    return true;
+}
+
+/* ---- what storages are told ---- */
+
+size_t fences_list(const struct exportd *x, uint64_t sessions[FENCES_MAX])
+{
+    size_t n = 0;
+
+    LIST_FOREACH(node, &x->fences) {
+        const struct fence *f = container_of(node, struct fence, link);
+
+        if (f->map_version != 0)
+            sessions[n++] = f->session;
+    }
+    return n;
+}
+
+bool fence_is_young(const struct exportd *x, uint64_t session)
+{
+    uint64_t now_ns = env_now_ns(x->env);
+
+    LIST_FOREACH(node, &x->fences) {
+        const struct fence *f = container_of(node, struct fence, link);
+
+        if (f->session == session && (f->map_version == 0 || !f->confirmed ||
+                                      now_ns - f->told_ns < FENCE_YOUNG_MS * 1000000ull))
+            return true;
+    }
+    return false;
+}
+
+void fences_tell_again(struct exportd *x)
+{
+    LIST_FOREACH(node, &x->fences) {
+        struct fence *f = container_of(node, struct fence, link);
+
+        if (!f->confirmed && f->map_version != 0)
+            fence_tell(f);
+    }
+}
+
+/* ---- the start ---- */
+
+/* Any map that we tell has it. Who ran before us may have told nobody. */
+static int load_one(struct exportd *x, uint64_t number, const uint8_t *val, size_t len)
+{
+    struct facts_in in;
+    uint64_t session;
+    uint32_t export_id, confirmed;
+    struct fence *f;
+
+    facts_read(&in, val, len);
+    session = facts_get_u64(&in);
+    export_id = facts_get_u32(&in);
+    confirmed = facts_get_u32(&in);
+    if (!facts_end(&in) || session == 0 || session == UINT64_MAX || confirmed > 1)
+        return -EINVAL;
+    f = fence_new(x, number, session, export_id);
+    if (f == NULL)
+        return -ENOMEM;
+    f->map_version = 1;
+    f->told_ns = env_now_ns(x->env);
+    f->confirmed = confirmed != 0;
+    f->in_grace = !f->confirmed;
+    x->n_unconfirmed += !f->confirmed;
+    x->n_grace_fences += !f->confirmed;
+    return 0;
+}
+
+int fences_load(struct exportd *x, struct err *err)
+{
+    struct kv_iter *it;
+    struct key from;
+    size_t key_len, len;
+    int rc = store_scan(x->store, &it);
+
+    if (rc != 0)
+        return err_set(err, rc, "scan the metadata store: %s", strerror(-rc));
+    fence_key(&from, 0);
+    kv_iter_seek(it, from.bytes, from.len);
+    for (; rc == 0 && kv_iter_valid(it); kv_iter_next(it)) {
+        const uint8_t *key = kv_iter_key(it, &key_len);
+        const uint8_t *val = kv_iter_val(it, &len);
+
+        if (key_len != from.len || key[0] != KEY_FENCE)
+            break;
+        rc = x->n_fences >= FENCES_MAX ? -EINVAL
+                                       : load_one(x, key_get_u64(key + 1), val, len);
+        if (rc != 0)
+            err_set(err, rc, "the record of fence %llu in the metadata store: %s",
+                    (unsigned long long)key_get_u64(key + 1),
+                    rc == -EINVAL ? "it makes no sense" : strerror(-rc));
+    }
+    if (rc == 0 && kv_iter_error(it) != 0)
+        rc = err_set(err, -EIO, "scan the fences in the metadata store: it is damaged");
+    kv_iter_close(it);
+    return rc;
+}
+
+void fences_free(struct exportd *x)
+{
+    LIST_FOREACH_SAFE(node, &x->fences)
+        fence_free(container_of(node, struct fence, link));
+}

@@ -1,0 +1,70 @@
+/*
+ * token_share.c - how many tokens each session may hold, and who is asked to hold fewer.
+ *
+ * In:     the tick. Out: MD_EVENTS with another tokens_max; recalls of what a session seems to have forgotten.
+ * Keeps:  no session is left without tokens because others, who may be idle, hold all there are; and none because it and we
+ *         do not count the same: an answer that it did not take leaves tokens that only we know of.
+ */
+#include "exportd/sessions/token_share.h"
+
+#include "exportd/cluster/exportd_state.h"
+#include "exportd/sessions/session.h"
+#include "exportd/sessions/session_events.h"
+
+enum {
+    ASK_AT_A_TIME = 256, /* a tick */
+    SHARE_MIN = 16,
+};
+
+/* The largest n for which the sessions, each cut down to n, hold no more than this. */
+static size_t level_for(const struct exportd *x, size_t target)
+{
+    size_t n_above = HASH_COUNT(x->sessions), below = 0, level = 0, before;
+
+    do {
+        const struct session *s, *tmp;
+
+        before = level;
+        level = n_above == 0 || target < below ? before : (target - below) / n_above;
+        n_above = below = 0;
+        HASH_ITER(hh, x->sessions, s, tmp)
+        {
+            if (s->tokens.n > level)
+                n_above++;
+            else
+                below += s->tokens.n;
+        }
+    } while (level > before);
+    return level < SHARE_MIN ? SHARE_MIN : level;
+}
+
+/* The mount gives back from three quarters of its limit on. Above that it has lost count, or is of a build that is not told. */
+static void session_ask_oldest(struct session *s)
+{
+    if (s->tokens.n > s->tokens_max / 8 * 7 && s->n_events < ASK_AT_A_TIME)
+        tokens_ask_oldest(&s->export->tokens, &s->tokens, ASK_AT_A_TIME);
+}
+
+void sessions_trim_tokens(struct exportd *x)
+{
+    const struct token_limits *limits = &x->token_limits;
+    size_t level = limits->session;
+    struct session *s, *tmp;
+
+    if (x->n_tokens > limits->all / 4 * 3)
+        x->tokens_scarce = true;
+    else if (x->n_tokens < limits->all / 2)
+        x->tokens_scarce = false;
+    if (x->tokens_scarce)
+        level = level_for(x, limits->all / 8 * 5);
+    if (level > limits->session)
+        level = limits->session;
+    HASH_ITER(hh, x->sessions, s, tmp)
+    {
+        if (s->ends)
+            continue;
+        session_ask_oldest(s); /* by what it was told a tick ago or earlier */
+        if (!x->tokens_scarce || level < s->tokens_max)
+            session_tell_tokens_max(s, (uint32_t)level);
+    }
+}

@@ -1,0 +1,119 @@
+/*
+ * key.h - the keys of exportd's kv. docs/FORMATS.md lists them; they lie on users' disks.
+ *
+ * One byte says the kind; numbers follow big-endian, so that byte order is number order; names
+ * come last.
+ */
+#ifndef ROZO_EXPORTD_STORE_KEY_H
+#define ROZO_EXPORTD_STORE_KEY_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    FS_NAME_MAX = 255,
+    KEY_BYTES_MAX = 1 + 4 + 8 + FS_NAME_MAX,
+};
+
+enum key_kind {
+    KEY_CLUSTER = 'A', /* -> cluster id and counters */
+    KEY_BOOT = 'B',    /* -> which boot of the machine we ran in */
+    KEY_STORAGE = 'S', /* storage */
+    KEY_VOLUME = 'V',  /* volume */
+    KEY_EXPORT = 'E',  /* export */
+    KEY_SESSION = 'C', /* session (64 bits) */
+    KEY_FENCE = 'F',   /* number (64 bits): a session that is over, for storages */
+    KEY_DONE =
+        'R', /* session, number modulo REPLIES_MAX (32 bits): a request that was done */
+    KEY_GAP = 'G', /* export, ino: this one and some behind it were never given out */
+    KEY_SEED =
+        'K', /* export, ino -> what the generations from this inode on are made of */
+    KEY_COUNTERS = 'N', /* export -> next inode number, inodes in use */
+    KEY_INODE = 'I',    /* export, ino */
+    KEY_DENTRY = 'D',   /* export, directory, name -> ino, type, cookie */
+    KEY_ORDER = 'O',    /* export, directory, cookie -> ino, type, name */
+    KEY_INLINE = 'M',   /* export, ino -> all data of a small file */
+    KEY_BLOCKS = 'P',   /* export, ino -> which blocks are allocated */
+    KEY_SYMLINK = 'L',  /* export, ino -> target */
+    KEY_XATTRS = 'Y',   /* export, ino -> the names, each with its zero byte */
+    KEY_XATTR = 'X',    /* export, ino, name -> value */
+    KEY_ORPHAN = 'U',   /* export, ino: no name left, but it was open */
+    KEY_TRASH = 'T',    /* export, ino: removed, storages not told yet */
+    KEY_REDIST = 'Q',  /* export, ino: its distribution changes; see namespace_redist.c */
+    KEY_WAITING = 'W', /* storage, export, ino: removed, this storage has not confirmed */
+};
+
+struct key {
+    size_t len;
+    uint8_t bytes[KEY_BYTES_MAX];
+};
+
+static inline void key_start(struct key *k, enum key_kind kind)
+{
+    k->bytes[0] = (uint8_t)kind;
+    k->len = 1;
+}
+static inline void key_add_u32(struct key *k, uint32_t v)
+{
+    assert(k->len + 4 <= sizeof(k->bytes));
+    for (int shift = 24; shift >= 0; shift -= 8)
+        k->bytes[k->len++] = (uint8_t)(v >> shift);
+}
+static inline void key_add_u64(struct key *k, uint64_t v)
+{
+    key_add_u32(k, (uint32_t)(v >> 32));
+    key_add_u32(k, (uint32_t)v);
+}
+static inline void key_add_bytes(struct key *k, const void *p, size_t len)
+{
+    assert(k->len + len <= sizeof(k->bytes));
+    memcpy(k->bytes + k->len, p, len);
+    k->len += len;
+}
+/** kind and one 32-bit number: storages, volumes, exports, counters. */
+static inline void key_id(struct key *k, enum key_kind kind, uint32_t id)
+{
+    key_start(k, kind);
+    key_add_u32(k, id);
+}
+/** kind, export and one 64-bit number: inodes, symlinks, xattr lists, orphans, trash. */
+static inline void key_ino(struct key *k, enum key_kind kind, uint32_t export_id,
+                           uint64_t ino)
+{
+    key_id(k, kind, export_id);
+    key_add_u64(k, ino);
+}
+/** The same and a name: dentries, xattrs. */
+static inline void key_name(struct key *k, enum key_kind kind, uint32_t export_id,
+                            uint64_t ino, const void *name, size_t len)
+{
+    key_ino(k, kind, export_id, ino);
+    key_add_bytes(k, name, len);
+}
+static inline void key_order(struct key *k, uint32_t export_id, uint64_t dir,
+                             uint64_t cookie)
+{
+    key_ino(k, KEY_ORDER, export_id, dir);
+    key_add_u64(k, cookie);
+}
+static inline void key_waiting(struct key *k, uint32_t storage_id, uint32_t export_id,
+                               uint64_t ino)
+{
+    key_id(k, KEY_WAITING, storage_id);
+    key_add_u32(k, export_id);
+    key_add_u64(k, ino);
+}
+
+/* Numbers out of a key; the caller has checked its length. */
+static inline uint32_t key_get_u32(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+static inline uint64_t key_get_u64(const uint8_t *p)
+{
+    return (uint64_t)key_get_u32(p) << 32 | key_get_u32(p + 4);
+}
+
+#endif
