@@ -33,21 +33,21 @@ int answer_pack(const ProtobufCMessage *msg, struct answer **out)
     return rc;
 }
 
-int op_pack(struct op *op, const ProtobufCMessage *msg)
+int md_op_pack(struct md_op *op, const ProtobufCMessage *msg)
 {
     assert(op->answer == NULL);
     return answer_pack(msg, &op->answer);
 }
 
 /* To measure a message takes as long as to pack it. */
-int op_pack_inode(struct op *op, const ProtobufCMessage *msg)
+int md_op_pack_inode(struct md_op *op, const ProtobufCMessage *msg)
 {
     uint8_t room[ANSWER_ROOM];
     size_t len;
     int rc;
 
     if (op->is_large)
-        return op_pack(op, msg);
+        return md_op_pack(op, msg);
     len = protobuf_c_message_pack(msg, room);
     assert(op->answer == NULL && len <= sizeof(room));
     rc = answer_new(len, &op->answer);

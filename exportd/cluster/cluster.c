@@ -26,15 +26,15 @@ enum storage_flags { STORAGE_LOST = 1, STORAGE_CHANGES = 2 };
 
 static void cluster_put(struct exportd *x)
 {
-    struct facts_out f;
+    struct kv_record_out f;
     struct key k;
 
-    facts_begin(&f);
-    facts_put_bytes(&f, x->cluster_id, sizeof(x->cluster_id));
-    facts_put_u32(&f, x->next_storage_id);
-    facts_put_u32(&f, x->next_volume_id);
-    facts_put_u32(&f, x->next_export_id);
-    facts_put_u32(&f, x->n_starts);
+    kv_record_begin(&f);
+    kv_record_put_bytes(&f, x->cluster_id, sizeof(x->cluster_id));
+    kv_record_put_u32(&f, x->next_storage_id);
+    kv_record_put_u32(&f, x->next_volume_id);
+    kv_record_put_u32(&f, x->next_export_id);
+    kv_record_put_u32(&f, x->n_starts);
     key_start(&k, KEY_CLUSTER);
     store_put(x->store, &k, f.bytes, f.len);
 }
@@ -61,7 +61,7 @@ static int cluster_make(struct exportd *x, struct err *err)
 
 static int cluster_get(struct exportd *x, struct err *err)
 {
-    struct facts_in f;
+    struct kv_record_in f;
     struct key k;
     const uint8_t *val;
     size_t len;
@@ -74,18 +74,18 @@ static int cluster_get(struct exportd *x, struct err *err)
     if (rc != 0)
         return err_set(err, rc, "read the cluster's record from the metadata store: %s",
                        strerror(-rc));
-    facts_read(&f, val, len);
-    facts_get_bytes(&f, x->cluster_id, sizeof(x->cluster_id));
-    x->next_storage_id = facts_get_u32(&f);
-    x->next_volume_id = facts_get_u32(&f);
-    x->next_export_id = facts_get_u32(&f);
-    x->n_starts = facts_get_u32(&f);
-    if (!facts_end(&f))
+    kv_record_read(&f, val, len);
+    kv_record_get_bytes(&f, x->cluster_id, sizeof(x->cluster_id));
+    x->next_storage_id = kv_record_get_u32(&f);
+    x->next_volume_id = kv_record_get_u32(&f);
+    x->next_export_id = kv_record_get_u32(&f);
+    x->n_starts = kv_record_get_u32(&f);
+    if (!kv_record_end(&f))
         return err_set(
             err, -EINVAL,
             "the cluster's record in the metadata store makes no sense (format %u, "
             "this build knows %u)",
-            len > 0 ? val[0] : 0u, (unsigned)FACTS_FORMAT);
+            len > 0 ? val[0] : 0u, (unsigned)KV_RECORD_FORMAT);
     return 0;
 }
 
@@ -93,20 +93,20 @@ static int cluster_get(struct exportd *x, struct err *err)
 
 static void boot_put(struct exportd *x)
 {
-    struct facts_out f;
+    struct kv_record_out f;
     struct key k;
 
-    facts_begin(&f);
-    facts_put_u64(&f, x->config.boot);
-    facts_put_u32(&f, x->stopping);
-    facts_put_u32(&f, x->last_loss);
+    kv_record_begin(&f);
+    kv_record_put_u64(&f, x->config.boot);
+    kv_record_put_u32(&f, x->stopping);
+    kv_record_put_u32(&f, x->last_loss);
     key_start(&k, KEY_BOOT);
     store_put(x->store, &k, f.bytes, f.len);
 }
 
 static int boot_get(struct exportd *x, struct err *err)
 {
-    struct facts_in f;
+    struct kv_record_in f;
     struct key k;
     const uint8_t *val;
     size_t len;
@@ -120,11 +120,11 @@ static int boot_get(struct exportd *x, struct err *err)
     if (rc != 0)
         return err_set(err, rc, "read when exportd last ran from the metadata store: %s",
                        strerror(-rc));
-    facts_read(&f, val, len);
-    x->last_boot = facts_get_u64(&f);
-    x->stopped_well = facts_get_u32(&f) != 0;
-    x->last_loss = facts_get_u32(&f);
-    if (!facts_end(&f))
+    kv_record_read(&f, val, len);
+    x->last_boot = kv_record_get_u64(&f);
+    x->stopped_well = kv_record_get_u32(&f) != 0;
+    x->last_loss = kv_record_get_u32(&f);
+    if (!kv_record_end(&f))
         return err_set(err, -EINVAL,
                        "what the metadata store says of when exportd last ran makes no "
                        "sense");
@@ -196,23 +196,23 @@ bool storage_is_reachable(const struct storage *s)
 static void storage_put(struct storage *s)
 {
     const struct storage_facts *facts = &s->facts;
-    struct facts_out f;
+    struct kv_record_out f;
     uint32_t flags;
     struct key k;
 
-    facts_begin(&f);
-    facts_put_u32(&f, facts->volume);
-    facts_put_bytes(&f, facts->incarnation, INCARNATION_BYTES);
-    facts_put_text(&f, facts->host);
-    facts_put_text(&f, facts->rack);
-    facts_put_u32(&f, facts->n_addrs);
+    kv_record_begin(&f);
+    kv_record_put_u32(&f, facts->volume);
+    kv_record_put_bytes(&f, facts->incarnation, INCARNATION_BYTES);
+    kv_record_put_text(&f, facts->host);
+    kv_record_put_text(&f, facts->rack);
+    kv_record_put_u32(&f, facts->n_addrs);
     for (unsigned i = 0; i < facts->n_addrs; i++)
-        facts_put_text(&f, facts->addrs[i]);
+        kv_record_put_text(&f, facts->addrs[i]);
     flags = (facts->lost ? STORAGE_LOST : 0u) | (facts->changes ? STORAGE_CHANGES : 0u);
     if (flags != 0) /* storages of before there were flags have none */
-        facts_put_u32(&f, flags);
+        kv_record_put_u32(&f, flags);
     if (facts->changes)
-        facts_put_bytes(&f, facts->next_incarnation, INCARNATION_BYTES);
+        kv_record_put_bytes(&f, facts->next_incarnation, INCARNATION_BYTES);
     key_id(&k, KEY_STORAGE, facts->id);
     store_put(s->x->store, &k, f.bytes, f.len);
 }
@@ -220,28 +220,28 @@ static void storage_put(struct storage *s)
 static int storage_get(struct storage_facts *facts, uint32_t id, const uint8_t *val,
                        size_t len)
 {
-    struct facts_in f;
+    struct kv_record_in f;
     uint32_t flags;
 
     *facts = (struct storage_facts){ .id = id };
-    facts_read(&f, val, len);
-    facts->volume = facts_get_u32(&f);
-    facts_get_bytes(&f, facts->incarnation, INCARNATION_BYTES);
-    facts_get_text(&f, facts->host, HOST_MAX);
-    facts_get_text(&f, facts->rack, HOST_MAX);
-    facts->n_addrs = facts_get_u32(&f);
+    kv_record_read(&f, val, len);
+    facts->volume = kv_record_get_u32(&f);
+    kv_record_get_bytes(&f, facts->incarnation, INCARNATION_BYTES);
+    kv_record_get_text(&f, facts->host, HOST_MAX);
+    kv_record_get_text(&f, facts->rack, HOST_MAX);
+    facts->n_addrs = kv_record_get_u32(&f);
     if (facts->n_addrs > ADDRS_MAX)
         return -EINVAL;
     for (unsigned i = 0; i < facts->n_addrs; i++)
-        facts_get_text(&f, facts->addrs[i], ADDR_MAX);
-    flags = facts_end(&f) ? 0 : facts_get_u32(&f);
+        kv_record_get_text(&f, facts->addrs[i], ADDR_MAX);
+    flags = kv_record_end(&f) ? 0 : kv_record_get_u32(&f);
     facts->lost = (flags & STORAGE_LOST) != 0;
     facts->changes = (flags & STORAGE_CHANGES) != 0;
     if (facts->changes)
-        facts_get_bytes(&f, facts->next_incarnation, INCARNATION_BYTES);
+        kv_record_get_bytes(&f, facts->next_incarnation, INCARNATION_BYTES);
     if ((flags & ~(uint32_t)(STORAGE_LOST | STORAGE_CHANGES)) != 0)
         return -EINVAL;
-    return facts_end(&f) && id != 0 ? 0 : -EINVAL;
+    return kv_record_end(&f) && id != 0 ? 0 : -EINVAL;
 }
 
 static void channel_open(struct storage *s)
@@ -439,15 +439,15 @@ static struct volume *volume_new(struct exportd *x, uint32_t id, const char *nam
 struct volume *volume_add(struct exportd *x, const char *name)
 {
     struct volume *v = volume_new(x, x->next_volume_id, name);
-    struct facts_out f;
+    struct kv_record_out f;
     struct key k;
 
     if (v == NULL)
         return NULL;
     x->next_volume_id++;
     cluster_put(x);
-    facts_begin(&f);
-    facts_put_text(&f, name);
+    kv_record_begin(&f);
+    kv_record_put_text(&f, name);
     key_id(&k, KEY_VOLUME, v->id);
     store_put(x->store, &k, f.bytes, f.len);
     return v;
@@ -536,12 +536,12 @@ static struct export *export_new(struct exportd *x, const struct export *facts)
     return e;
 }
 
-static struct fs_hooks export_hooks(struct export *e)
+static struct namespace_hooks export_hooks(struct export *e)
 {
-    return (struct fs_hooks){
+    return (struct namespace_hooks){
         .place = export_place,
         .keeps = e->x->hooks->keeps,
-        .trashed = export_trashed,
+        .deleted = export_deleted,
         .arg = e,
     };
 }
@@ -549,8 +549,8 @@ static struct fs_hooks export_hooks(struct export *e)
 struct export *export_add(struct exportd *x, const struct export *facts)
 {
     struct export *e = export_new(x, facts);
-    struct fs_hooks hooks = export_hooks(e);
-    struct facts_out f;
+    struct namespace_hooks hooks = export_hooks(e);
+    struct kv_record_out f;
     uint32_t flags;
     struct key k;
 
@@ -558,23 +558,23 @@ struct export *export_add(struct exportd *x, const struct export *facts)
         return NULL;
     e->id = x->next_export_id++;
     cluster_put(x);
-    facts_begin(&f);
-    facts_put_text(&f, e->name);
-    facts_put_u32(&f, e->volume);
-    facts_put_u32(&f, e->codec);
-    facts_put_u32(&f, e->layout);
-    facts_put_u32(&f, e->block_bytes);
+    kv_record_begin(&f);
+    kv_record_put_text(&f, e->name);
+    kv_record_put_u32(&f, e->volume);
+    kv_record_put_u32(&f, e->codec);
+    kv_record_put_u32(&f, e->layout);
+    kv_record_put_u32(&f, e->block_bytes);
     flags = (e->sync ? EXPORT_SYNC : 0) | (facts->inline_max != 0 ? EXPORT_INLINE : 0);
     if (flags != 0) /* exports of before there were flags have none */
-        facts_put_u32(&f, flags);
+        kv_record_put_u32(&f, flags);
     if (facts->inline_max != 0)
-        facts_put_u32(&f, facts->inline_max);
+        kv_record_put_u32(&f, facts->inline_max);
     key_id(&k, KEY_EXPORT, e->id);
     store_put(x->store, &k, f.bytes, f.len);
-    fs_make(&e->fs, x->env, x->store, e->id, &hooks);
-    e->fs.inline_max = e->inline_max;
-    e->fs.start = x->n_starts;
-    e->fs.last_loss = x->last_loss;
+    namespace_make(&e->ns, x->env, x->store, e->id, &hooks);
+    e->ns.inline_max = e->inline_max;
+    e->ns.start = x->n_starts;
+    e->ns.last_loss = x->last_loss;
     e->few_known = true; /* it has no files */
     return e;
 }
@@ -582,20 +582,21 @@ struct export *export_add(struct exportd *x, const struct export *facts)
 static int export_get(struct export *e, uint32_t id, const uint8_t *val, size_t len)
 {
     uint32_t codec, layout, block_bytes, flags;
-    struct facts_in f;
+    struct kv_record_in f;
 
     *e = (struct export){ .id = id };
-    facts_read(&f, val, len);
-    facts_get_text(&f, e->name, NAMES_MAX);
-    e->volume = facts_get_u32(&f);
-    codec = facts_get_u32(&f);
-    layout = facts_get_u32(&f);
-    block_bytes = facts_get_u32(&f);
-    flags = facts_end(&f) ? 0 : facts_get_u32(&f);
-    e->inline_max = (flags & EXPORT_INLINE) != 0 ? facts_get_u32(&f) : 0;
-    if (!facts_end(&f) || (flags & ~(uint32_t)(EXPORT_SYNC | EXPORT_INLINE)) != 0 ||
-        e->inline_max > FS_INLINE_MAX || codec > UINT8_MAX || block_bytes > UINT16_MAX ||
-        codec_layout(layout) == NULL || codec_get(codec, layout, block_bytes) == NULL)
+    kv_record_read(&f, val, len);
+    kv_record_get_text(&f, e->name, NAMES_MAX);
+    e->volume = kv_record_get_u32(&f);
+    codec = kv_record_get_u32(&f);
+    layout = kv_record_get_u32(&f);
+    block_bytes = kv_record_get_u32(&f);
+    flags = kv_record_end(&f) ? 0 : kv_record_get_u32(&f);
+    e->inline_max = (flags & EXPORT_INLINE) != 0 ? kv_record_get_u32(&f) : 0;
+    if (!kv_record_end(&f) || (flags & ~(uint32_t)(EXPORT_SYNC | EXPORT_INLINE)) != 0 ||
+        e->inline_max > NAMESPACE_INLINE_MAX || codec > UINT8_MAX ||
+        block_bytes > UINT16_MAX || codec_layout(layout) == NULL ||
+        codec_get(codec, layout, block_bytes) == NULL)
         return -EINVAL;
     e->codec = (uint8_t)codec;
     e->layout = (uint8_t)layout;
@@ -621,11 +622,11 @@ static int load_storage(struct exportd *x, uint32_t id, const uint8_t *val, size
 static int load_volume(struct exportd *x, uint32_t id, const uint8_t *val, size_t len)
 {
     char name[NAMES_MAX + 1];
-    struct facts_in f;
+    struct kv_record_in f;
 
-    facts_read(&f, val, len);
-    facts_get_text(&f, name, NAMES_MAX);
-    if (!facts_end(&f))
+    kv_record_read(&f, val, len);
+    kv_record_get_text(&f, name, NAMES_MAX);
+    if (!kv_record_end(&f))
         return -EINVAL;
     return volume_new(x, id, name) == NULL ? -ENOMEM : 0;
 }
@@ -633,7 +634,7 @@ static int load_volume(struct exportd *x, uint32_t id, const uint8_t *val, size_
 static int load_export(struct exportd *x, uint32_t id, const uint8_t *val, size_t len)
 {
     struct export facts, *e;
-    struct fs_hooks hooks;
+    struct namespace_hooks hooks;
     int rc = export_get(&facts, id, val, len);
 
     if (rc != 0)
@@ -642,8 +643,8 @@ static int load_export(struct exportd *x, uint32_t id, const uint8_t *val, size_
     if (e == NULL)
         return -ENOMEM;
     hooks = export_hooks(e);
-    rc = fs_open(&e->fs, x->env, x->store, id, &hooks);
-    e->fs.inline_max = e->inline_max;
+    rc = namespace_open(&e->ns, x->env, x->store, id, &hooks);
+    e->ns.inline_max = e->inline_max;
     return rc;
 }
 
@@ -694,7 +695,7 @@ int cluster_load(struct exportd *x, struct err *err)
         struct export *e = container_of(node, struct export, link);
 
         if (rc == 0) {
-            rc = fs_gaps_load(&e->fs);
+            rc = namespace_gaps_load(&e->ns);
             if (rc != 0)
                 err_set(
                     err, rc,
@@ -713,7 +714,8 @@ void cluster_begin(struct exportd *x)
     cluster_put(x);
     boot_begin(x);
     LIST_FOREACH(node, &x->exports)
-        fs_begin(&container_of(node, struct export, link)->fs, x->n_starts, x->last_loss);
+        namespace_begin(&container_of(node, struct export, link)->ns, x->n_starts,
+                        x->last_loss);
 }
 
 void cluster_free(struct exportd *x)
@@ -731,7 +733,7 @@ void cluster_free(struct exportd *x)
         struct export *e = container_of(node, struct export, link);
 
         assert(e->opens == NULL);
-        fs_close(&e->fs);
+        namespace_close(&e->ns);
         locks_free(&e->locks);
         tokens_free(&e->tokens);
         free(e);

@@ -1,13 +1,13 @@
 /*
  * deletion.c - tell storages which files are gone, until each has confirmed.
  *
- * In:     the tick; KEY_TRASH records that namespace.c puts when a file goes.
+ * In:     the tick; KEY_DELETION records that namespace.c puts when a file goes.
  * Out:    ST_REMOVE to every storage of the file's distribution.
  * Keeps:  nothing is removed from a storage before the removal of the file is on stable storage
  *         here. A storage that does not confirm gets a KEY_WAITING record of its own, so that it
  *         holds up nobody else, and is told again when it is back, also after restarts.
  *         Many files are told of in one request, in the order of the keys, which is that of a storage's directories.
- * Yours:  TRASH_ROUND_MAX, the deadlines.
+ * Yours:  DELETION_ROUND_MAX, the deadlines.
  */
 #include "exportd/cluster/deletion.h"
 
@@ -20,34 +20,34 @@
 #include "exportd/cluster/exportd_state.h"
 
 enum {
-    TRASH_FORMAT = 1,
-    TRASH_HEAD_BYTES = 6,  /* format, n storages, generation; then the storages */
-    TRASH_ROUND_MAX = 256, /* files told of at a time */
+    DELETION_FORMAT = 1,
+    DELETION_HEAD_BYTES = 6,  /* format, n storages, generation; then the storages */
+    DELETION_ROUND_MAX = 256, /* files told of at a time */
     REMOVE_DEADLINE_MS = 5000,
     RETRY_MS = 5000,
 };
 
 /* One file and one storage. */
 struct target {
-    struct trash_item *item;
+    struct deletion_item *item;
     uint32_t storage_id;
     bool confirmed;
 };
 
 /* Files that one storage is told of in one request. */
-struct trash_batch {
+struct deletion_batch {
     struct rpc_request rq;
     struct list_node link; /* in round->batches, from when it is sent */
-    struct trash_round *round;
+    struct deletion_round *round;
     uint32_t storage_id;
     unsigned n;
     struct target *targets[REMOVE_FILES_MAX];
 };
 
 /* One removed file. */
-struct trash_item {
+struct deletion_item {
     struct list_node link; /* in round->items */
-    struct trash_round *round;
+    struct deletion_round *round;
     struct key key;
     struct file_id id;
     unsigned n_targets, n_left;
@@ -55,7 +55,7 @@ struct trash_item {
 };
 
 /* Some removed files, from the scan until all storages have answered. */
-struct trash_round {
+struct deletion_round {
     struct exportd *x;
     struct storage *storage; /* its waiting list; NULL: new removals */
     struct list_node items;
@@ -67,10 +67,10 @@ struct trash_round {
 
 static void round_start(struct exportd *x, struct storage *storage);
 
-static struct trash_item *item_new(struct trash_round *r, const uint8_t *key,
-                                   size_t key_len, unsigned n_targets)
+static struct deletion_item *item_new(struct deletion_round *r, const uint8_t *key,
+                                      size_t key_len, unsigned n_targets)
 {
-    struct trash_item *item =
+    struct deletion_item *item =
         calloc(1, sizeof(*item) + n_targets * sizeof(item->targets[0]));
 
     if (item == NULL)
@@ -86,26 +86,26 @@ static struct trash_item *item_new(struct trash_round *r, const uint8_t *key,
     return item;
 }
 
-static struct key round_prefix(const struct trash_round *r)
+static struct key round_prefix(const struct deletion_round *r)
 {
     struct key k;
 
-    key_start(&k, r->storage == NULL ? KEY_TRASH : KEY_WAITING);
+    key_start(&k, r->storage == NULL ? KEY_DELETION : KEY_WAITING);
     if (r->storage != NULL)
         key_add_u32(&k, r->storage->facts.id);
     return k;
 }
 
 /* A record from the kv; what makes no sense is dropped, for nobody can do anything with it. */
-static int item_load(struct trash_round *r, const uint8_t *key, size_t key_len,
+static int item_load(struct deletion_round *r, const uint8_t *key, size_t key_len,
                      const uint8_t *val, size_t len)
 {
     size_t head = r->storage == NULL ? 1 : 5;
-    unsigned n = r->storage == NULL && len >= TRASH_HEAD_BYTES ? val[1] : 1;
-    bool sane = key_len == head + 12 && len >= TRASH_HEAD_BYTES &&
-                val[0] == TRASH_FORMAT && n <= DIST_MAX &&
-                (r->storage != NULL || len == TRASH_HEAD_BYTES + 4 * (size_t)n);
-    struct trash_item *item;
+    unsigned n = r->storage == NULL && len >= DELETION_HEAD_BYTES ? val[1] : 1;
+    bool sane = key_len == head + 12 && len >= DELETION_HEAD_BYTES &&
+                val[0] == DELETION_FORMAT && n <= DIST_MAX &&
+                (r->storage != NULL || len == DELETION_HEAD_BYTES + 4 * (size_t)n);
+    struct deletion_item *item;
 
     if (key_len > KEY_BYTES_MAX)
         return 0;
@@ -122,17 +122,17 @@ static int item_load(struct trash_round *r, const uint8_t *key, size_t key_len,
     for (unsigned i = 0; i < n; i++)
         item->targets[i].storage_id = r->storage != NULL
                                           ? r->storage->facts.id
-                                          : get_le32(val + TRASH_HEAD_BYTES + 4 * i);
+                                          : get_le32(val + DELETION_HEAD_BYTES + 4 * i);
     return 0;
 }
 
-static struct key *round_cursor(struct trash_round *r)
+static struct key *round_cursor(struct deletion_round *r)
 {
-    return r->storage == NULL ? &r->x->trash_cursor : &r->storage->trash_cursor;
+    return r->storage == NULL ? &r->x->deletion_cursor : &r->storage->deletion_cursor;
 }
 
 /* Take the next records behind the cursor. */
-static int round_scan(struct trash_round *r)
+static int round_scan(struct deletion_round *r)
 {
     struct key prefix = round_prefix(r);
     struct key *cursor = round_cursor(r);
@@ -145,7 +145,7 @@ static int round_scan(struct trash_round *r)
     if (cursor->len == 0)
         *cursor = prefix;
     kv_iter_seek(it, cursor->bytes, cursor->len);
-    for (; rc == 0 && r->n_items < TRASH_ROUND_MAX && kv_iter_valid(it);
+    for (; rc == 0 && r->n_items < DELETION_ROUND_MAX && kv_iter_valid(it);
          kv_iter_next(it)) {
         const uint8_t *key = kv_iter_key(it, &key_len);
         const uint8_t *val = kv_iter_val(it, &len);
@@ -161,7 +161,7 @@ static int round_scan(struct trash_round *r)
 }
 
 /* The next round starts behind the last key of this one; after an empty one from the start. */
-static void cursor_move(struct trash_round *r)
+static void cursor_move(struct deletion_round *r)
 {
     struct key *cursor = round_cursor(r);
 
@@ -169,7 +169,7 @@ static void cursor_move(struct trash_round *r)
         cursor->len = 0;
         return;
     }
-    *cursor = container_of(r->items.prev, struct trash_item, link)->key;
+    *cursor = container_of(r->items.prev, struct deletion_item, link)->key;
     if (cursor->len < sizeof(cursor->bytes))
         cursor->bytes[cursor->len++] = 0; /* the least key behind it */
 }
@@ -177,7 +177,7 @@ static void cursor_move(struct trash_round *r)
 static void waiting_put(struct exportd *x, const struct file_id *id, uint32_t storage_id)
 {
     struct storage *s = storage_find(x, storage_id);
-    uint8_t val[TRASH_HEAD_BYTES] = { TRASH_FORMAT, 1 };
+    uint8_t val[DELETION_HEAD_BYTES] = { DELETION_FORMAT, 1 };
     struct key k;
 
     put_le32(val + 2, id->generation);
@@ -187,13 +187,13 @@ static void waiting_put(struct exportd *x, const struct file_id *id, uint32_t st
         s->n_waiting++;
 }
 
-bool trash_add(struct storage *s, const struct file_id *id)
+bool deletion_add(struct storage *s, const struct file_id *id)
 {
     const uint8_t *val;
     struct key k;
     size_t len;
 
-    key_ino(&k, KEY_TRASH, id->export_id, id->ino);
+    key_ino(&k, KEY_DELETION, id->export_id, id->ino);
     if (store_get(s->x->store, &k, &val, &len) != -ENOENT)
         return false;
     key_waiting(&k, s->facts.id, id->export_id, id->ino);
@@ -203,19 +203,19 @@ bool trash_add(struct storage *s, const struct file_id *id)
     return true;
 }
 
-static void round_free(struct trash_round *r)
+static void round_free(struct deletion_round *r)
 {
     if (r->storage != NULL)
         r->storage->round = NULL;
     else
         r->x->round = NULL;
     LIST_FOREACH_SAFE(node, &r->items)
-        free(container_of(node, struct trash_item, link));
+        free(container_of(node, struct deletion_item, link));
     assert(list_is_empty(&r->batches));
     free(r);
 }
 
-static void round_end(struct trash_round *r)
+static void round_end(struct deletion_round *r)
 {
     struct exportd *x = r->x;
     struct storage *s = r->storage;
@@ -224,13 +224,13 @@ static void round_end(struct trash_round *r)
     round_free(r);
     if (s != NULL && failed)
         s->retry_ns = env_now_ns(x->env) + RETRY_MS * 1000000ull;
-    else if (s == NULL ? x->n_trash > 0 : s->n_waiting > 0)
+    else if (s == NULL ? x->n_deletions > 0 : s->n_waiting > 0)
         round_start(x, s);
 }
 
-static void item_end(struct trash_item *item)
+static void item_end(struct deletion_item *item)
 {
-    struct trash_round *r = item->round;
+    struct deletion_round *r = item->round;
     struct exportd *x = r->x;
     bool confirmed = true;
 
@@ -243,7 +243,7 @@ static void item_end(struct trash_item *item)
     }
     if (r->storage == NULL) {
         store_delete(x->store, &item->key);
-        x->n_trash -= x->n_trash > 0;
+        x->n_deletions -= x->n_deletions > 0;
     } else if (confirmed) {
         store_delete(x->store, &item->key);
         r->storage->n_waiting -= r->storage->n_waiting > 0;
@@ -267,7 +267,7 @@ static void on_removed(struct rpc_request *rq, int rc);
 
 static void batch_send(struct storage *s)
 {
-    struct trash_batch *b = s->gathering;
+    struct deletion_batch *b = s->gathering;
     Rozo__StRemoveReq msg = ROZO__ST_REMOVE_REQ__INIT;
     uint8_t ids[REMOVE_FILES_MAX][FILE_ID_BYTES];
     uint8_t buf[REMOVE_FILES_MAX * (FILE_ID_BYTES + 2) + 16];
@@ -300,7 +300,7 @@ static void batch_send(struct storage *s)
 /* It is sent when it is full, or with batch_send(). */
 static bool batch_add(struct storage *s, struct target *t)
 {
-    struct trash_batch *b = s->gathering;
+    struct deletion_batch *b = s->gathering;
 
     if (b == NULL) {
         b = s->gathering = calloc(1, sizeof(*b));
@@ -319,7 +319,7 @@ static bool batch_add(struct storage *s, struct target *t)
  * Files of other loops of the storage are told of again, without the first: that one was not of them, so there are fewer
  * each time.
  */
-static void batch_again(struct trash_batch *b, struct storage *s,
+static void batch_again(struct deletion_batch *b, struct storage *s,
                         const Rozo__StRemoveResp *resp)
 {
     for (size_t i = 0; i < resp->n_elsewhere; i++) {
@@ -335,7 +335,7 @@ static void batch_again(struct trash_batch *b, struct storage *s,
     batch_send(s);
 }
 
-static void batch_take(struct trash_batch *b, struct storage *s, int rc)
+static void batch_take(struct deletion_batch *b, struct storage *s, int rc)
 {
     Rozo__StRemoveResp *resp = NULL;
 
@@ -355,7 +355,7 @@ static void batch_take(struct trash_batch *b, struct storage *s, int rc)
 
 static void on_removed(struct rpc_request *rq, int rc)
 {
-    struct trash_batch *b = container_of(rq, struct trash_batch, rq);
+    struct deletion_batch *b = container_of(rq, struct deletion_batch, rq);
     struct storage *s = storage_find(b->round->x, b->storage_id);
 
     assert(s != NULL && s->n_out > 0);
@@ -369,7 +369,7 @@ static void on_removed(struct rpc_request *rq, int rc)
     free(b);
 }
 
-static bool target_send(struct trash_item *item, struct target *t)
+static bool target_send(struct deletion_item *item, struct target *t)
 {
     struct storage *s = storage_find(item->round->x, t->storage_id);
 
@@ -383,7 +383,7 @@ static bool target_send(struct trash_item *item, struct target *t)
 /* The removals are on stable storage: now the storages may forget. */
 static void on_round_synced(struct store_wait *wait, int rc)
 {
-    struct trash_round *r = container_of(wait, struct trash_round, wait);
+    struct deletion_round *r = container_of(wait, struct deletion_round, wait);
 
     if (rc != 0 || r->x->stopping) {
         round_free(r);
@@ -391,7 +391,7 @@ static void on_round_synced(struct store_wait *wait, int rc)
     }
     r->n_items++; /* keeps the round while we send */
     LIST_FOREACH_SAFE(node, &r->items) {
-        struct trash_item *item = container_of(node, struct trash_item, link);
+        struct deletion_item *item = container_of(node, struct deletion_item, link);
 
         item->n_left = 1;
         for (unsigned i = 0; i < item->n_targets; i++)
@@ -407,7 +407,7 @@ static void on_round_synced(struct store_wait *wait, int rc)
 
 static void round_start(struct exportd *x, struct storage *storage)
 {
-    struct trash_round *r = calloc(1, sizeof(*r));
+    struct deletion_round *r = calloc(1, sizeof(*r));
 
     if (r == NULL)
         return; /* again with the next tick */
@@ -431,21 +431,21 @@ static void round_start(struct exportd *x, struct storage *storage)
         store_when_synced(x->store, &r->wait);
 }
 
-void export_trashed(void *arg, const struct inode *in)
+void export_deleted(void *arg, const struct inode *in)
 {
     struct export *e = arg;
 
     (void)in;
-    e->x->n_trash++;
+    e->x->n_deletions++;
 }
 
-void trash_tick(struct exportd *x)
+void deletion_tick(struct exportd *x)
 {
     uint64_t now_ns = env_now_ns(x->env);
 
     if (store_error(x->store) != 0)
         return;
-    if (x->round == NULL && x->n_trash > 0)
+    if (x->round == NULL && x->n_deletions > 0)
         round_start(x, NULL);
     LIST_FOREACH(node, &x->storages) {
         struct storage *s = container_of(node, struct storage, link);
@@ -457,7 +457,7 @@ void trash_tick(struct exportd *x)
 }
 
 /* Count the records of one kind. */
-static int trash_count(struct exportd *x, enum key_kind kind)
+static int deletion_count(struct exportd *x, enum key_kind kind)
 {
     struct kv_iter *it;
     struct key prefix;
@@ -474,7 +474,7 @@ static int trash_count(struct exportd *x, enum key_kind kind)
 
         if (len < 5 || key[0] != kind)
             break;
-        x->n_trash += kind == KEY_TRASH;
+        x->n_deletions += kind == KEY_DELETION;
         s = kind == KEY_WAITING ? storage_find(x, key_get_u32(key + 1)) : NULL;
         if (s != NULL)
             s->n_waiting++;
@@ -484,21 +484,21 @@ static int trash_count(struct exportd *x, enum key_kind kind)
     return rc;
 }
 
-int trash_load(struct exportd *x)
+int deletion_load(struct exportd *x)
 {
-    int rc = trash_count(x, KEY_TRASH);
+    int rc = deletion_count(x, KEY_DELETION);
 
-    return rc == 0 ? trash_count(x, KEY_WAITING) : rc;
+    return rc == 0 ? deletion_count(x, KEY_WAITING) : rc;
 }
 
-static void round_cancel(struct trash_round *r)
+static void round_cancel(struct deletion_round *r)
 {
     bool sent = r != NULL && !list_is_empty(&r->batches);
 
     if (r == NULL)
         return;
     LIST_FOREACH_SAFE(node, &r->batches) {
-        struct trash_batch *b = container_of(node, struct trash_batch, link);
+        struct deletion_batch *b = container_of(node, struct deletion_batch, link);
 
         rpc_cancel(&b->rq);
         storage_find(r->x, b->storage_id)->n_out--;
@@ -509,7 +509,7 @@ static void round_cancel(struct trash_round *r)
         round_free(r); /* else it waits for a sync, and ends with that */
 }
 
-void trash_free(struct exportd *x)
+void deletion_free(struct exportd *x)
 {
     round_cancel(x->round);
     LIST_FOREACH(node, &x->storages)

@@ -6,13 +6,13 @@
 
 #include "exportd/cluster/exportd_state.h"
 
-int trash_load(struct exportd *x);
-void trash_tick(struct exportd *x);
+int deletion_load(struct exportd *x);
+void deletion_tick(struct exportd *x);
 /** A hook of fs. */
-void export_trashed(void *arg, const struct inode *in);
+void export_deleted(void *arg, const struct inode *in);
 /** This storage has something of a file that is gone. False: it is being told, or will be with the others. */
-bool trash_add(struct storage *s, const struct file_id *id);
+bool deletion_add(struct storage *s, const struct file_id *id);
 /** Cancel what is under way. */
-void trash_free(struct exportd *x);
+void deletion_free(struct exportd *x);
 
 #endif

@@ -45,13 +45,13 @@ enum {
 struct exportd;
 struct session;
 struct open_file;
-struct lingering;
+struct delayed_unlink;
 struct awaited;
 struct check;
-struct trash_round;
-struct trash_batch;
+struct deletion_round;
+struct deletion_batch;
 struct redistribution;
-struct op;
+struct md_op;
 struct parked;
 
 /* Calls from lower rooms to higher ones. */
@@ -103,17 +103,17 @@ struct storage {
     bool moved;     /* its addresses changed: a new channel when this one is idle */
     unsigned n_out; /* requests but the poll that are out on the channel */
     struct rpc_request map_rq;
-    bool map_out;                  /* it is */
-    uint64_t map_sent;             /* the version in it */
-    uint64_t map_told;             /* the last one it took; 0: none */
-    uint64_t map_told_ns;          /* when */
-    uint64_t map_known;            /* what it says it knows; 0: it does not say */
-    struct trash_round *round;     /* removals it missed, when some are being sent */
-    struct key trash_cursor;       /* how far */
-    struct trash_batch *gathering; /* removals about to be sent; NULL: none */
-    uint64_t n_waiting;            /* removals it has not confirmed */
-    uint64_t retry_ns;             /* not before: the last round failed */
-    bool too_old;                  /* redistribute.c said so */
+    bool map_out;                     /* it is */
+    uint64_t map_sent;                /* the version in it */
+    uint64_t map_told;                /* the last one it took; 0: none */
+    uint64_t map_told_ns;             /* when */
+    uint64_t map_known;               /* what it says it knows; 0: it does not say */
+    struct deletion_round *round;     /* removals it missed, when some are being sent */
+    struct key deletion_cursor;       /* how far */
+    struct deletion_batch *gathering; /* removals about to be sent; NULL: none */
+    uint64_t n_waiting;               /* removals it has not confirmed */
+    uint64_t retry_ns;                /* not before: the last round failed */
+    bool too_old;                     /* redistribute.c said so */
 };
 
 struct volume {
@@ -134,16 +134,16 @@ struct export
     bool sync;           /* changes are answered when durable */
     uint32_t inline_max; /* as fs.inline_max */
     char name[NAMES_MAX + 1];
-    struct fs fs;
+    struct namespace ns;
     struct locks locks;
     struct tokens tokens;
     unsigned n_sessions;
-    struct open_file *opens;     /* owned; over all sessions */
-    struct lingering *lingering; /* owned; of delayed_unlink.c */
-    bool tight;                  /* a storage of the volume is nearly full */
-    unsigned n_closed;           /* files that redistribute.c holds EXCLUSIVE */
-    bool few_known;              /* n_few was counted */
-    uint64_t n_few;              /* files with fewer candidates than they could have */
+    struct open_file *opens;        /* owned; over all sessions */
+    struct delayed_unlink *delayed; /* owned; of delayed_unlink.c */
+    bool tight;                     /* a storage of the volume is nearly full */
+    unsigned n_closed;              /* files that redistribute.c holds EXCLUSIVE */
+    bool few_known;                 /* n_few was counted */
+    uint64_t n_few;                 /* files with fewer candidates than they could have */
     uint64_t n_few_counting;
 };
 
@@ -201,10 +201,10 @@ struct exportd {
     bool orphans_seen;          /* the grace is over and they were looked at */
     uint64_t orphan_cursor_ino; /* how far */
     uint32_t orphan_cursor_export;
-    uint64_t done_cursor;       /* session */
-    uint64_t done_look_ns;      /* not before then is it looked whose requests are kept */
-    struct list_node lingering; /* of all exports, oldest first */
-    unsigned n_lingering;
+    uint64_t reply_log_cursor;  /* session */
+    uint64_t reply_log_look_ns; /* not before then is it looked whose requests are kept */
+    struct list_node delayed;   /* of all exports, oldest first */
+    unsigned n_delayed;
     bool space_low;
     uint64_t
         inline_room; /* bytes of small files that there is room for until it is looked again */
@@ -213,9 +213,9 @@ struct exportd {
     struct check *checks_by_id;
     unsigned n_checks, n_checks_out;
 
-    uint64_t n_trash; /* removed files of which no storage was told yet */
-    struct key trash_cursor;
-    struct trash_round *round;
+    uint64_t n_deletions; /* removed files of which no storage was told yet */
+    struct key deletion_cursor;
+    struct deletion_round *round;
     struct strays strays;
     struct redistribution *redist; /* owned; of redistribute.c */
 

@@ -39,7 +39,7 @@ struct room_limits {
 };
 
 /* The bytes that some storages take of rows of one length, and how fast they grow with it. */
-struct taken {
+struct room_taken {
     uint64_t bytes;
     unsigned slope;
 };
@@ -76,16 +76,16 @@ static unsigned group_end(const struct room_part *p, unsigned n, unsigned i,
     return end;
 }
 
-static struct taken at_most(struct taken t, unsigned limit, uint64_t row)
+static struct room_taken at_most(struct room_taken t, unsigned limit, uint64_t row)
 {
-    return t.bytes > limit * row ? (struct taken){ limit * row, limit } : t;
+    return t.bytes > limit * row ? (struct room_taken){ limit * row, limit } : t;
 }
 
 /* Cuts the shares of a group down to what it may take. */
-static struct taken limit_group(struct room_part *p, unsigned n, struct taken t,
-                                unsigned limit, uint64_t row)
+static struct room_taken limit_group(struct room_part *p, unsigned n, struct room_taken t,
+                                     unsigned limit, uint64_t row)
 {
-    struct taken limited = at_most(t, limit, row);
+    struct room_taken limited = at_most(t, limit, row);
 
     if (limited.bytes == t.bytes)
         return t;
@@ -95,10 +95,10 @@ static struct taken limit_group(struct room_part *p, unsigned n, struct taken t,
     return limited;
 }
 
-static struct taken host_takes(struct room_part *p, unsigned n, uint64_t row,
-                               unsigned limit)
+static struct room_taken host_takes(struct room_part *p, unsigned n, uint64_t row,
+                                    unsigned limit)
 {
-    struct taken t = { 0, 0 };
+    struct room_taken t = { 0, 0 };
 
     for (unsigned i = 0; i < n; i++) {
         p[i].share = p[i].room < row ? p[i].room : row;
@@ -108,13 +108,13 @@ static struct taken host_takes(struct room_part *p, unsigned n, uint64_t row,
     return limit_group(p, n, t, limit, row);
 }
 
-static struct taken rack_takes(struct room_part *p, unsigned n, uint64_t row,
-                               const struct room_limits *limits)
+static struct room_taken rack_takes(struct room_part *p, unsigned n, uint64_t row,
+                                    const struct room_limits *limits)
 {
-    struct taken t = { 0, 0 };
+    struct room_taken t = { 0, 0 };
 
     for (unsigned i = 0, end; i < n; i = end) {
-        struct taken host;
+        struct room_taken host;
 
         end = group_end(p, n, i, same_host);
         host = host_takes(p + i, end - i, row, limits->per_host);
@@ -124,13 +124,13 @@ static struct taken rack_takes(struct room_part *p, unsigned n, uint64_t row,
     return limit_group(p, n, t, limits->per_rack, row);
 }
 
-static struct taken all_take(struct room_part *p, unsigned n, uint64_t row,
-                             const struct room_limits *limits)
+static struct room_taken all_take(struct room_part *p, unsigned n, uint64_t row,
+                                  const struct room_limits *limits)
 {
-    struct taken t = { 0, 0 };
+    struct room_taken t = { 0, 0 };
 
     for (unsigned i = 0, end; i < n; i = end) {
-        struct taken rack;
+        struct room_taken rack;
 
         end = group_end(p, n, i, same_rack);
         rack = rack_takes(p + i, end - i, row, limits);
@@ -186,7 +186,7 @@ static uint64_t find_row(struct room_part *p, unsigned n_parts, unsigned n_rows,
                          const struct room_limits *limits)
 {
     uint64_t row = 0;
-    struct taken t;
+    struct room_taken t;
 
     for (unsigned i = 0; i < n_parts; i++)
         row += p[i].room;

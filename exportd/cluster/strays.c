@@ -53,8 +53,8 @@ static bool is_gone(struct exportd *x, const struct file_id *id)
     struct export *e = export_find(x, id->export_id);
     struct inode in;
 
-    return e != NULL && fs_getattr(&e->fs, id->ino, &in) == -ESTALE &&
-           fs_gave_out(&e->fs, id->ino, id->generation);
+    return e != NULL && namespace_getattr(&e->ns, id->ino, &in) == -ESTALE &&
+           namespace_gave_out(&e->ns, id->ino, id->generation);
 }
 
 /* One page; false: there is nothing behind it, or it makes no sense. */
@@ -69,7 +69,7 @@ static bool page_take(struct storage *s, const Rozo__StListResp *resp)
         if (ref == NULL || ref->file_id.len != FILE_ID_BYTES)
             return false;
         file_id_get(ref->file_id.data, &id);
-        if (is_gone(s->x, &id) && trash_add(s, &id))
+        if (is_gone(s->x, &id) && deletion_add(s, &id))
             st->n_found++;
     }
     if (resp->end || resp->after.len != FILE_ID_BYTES)

@@ -121,7 +121,7 @@ static bool check_is_wanted(const struct check *c)
     struct export *e = export_find(c->x, c->id.export_id);
     struct inode in;
 
-    return e != NULL && fs_getattr(&e->fs, c->id.ino, &in) == 0 &&
+    return e != NULL && namespace_getattr(&e->ns, c->id.ino, &in) == 0 &&
            in.generation == c->id.generation;
 }
 
@@ -162,12 +162,12 @@ static void checks_send(struct exportd *x)
     }
 }
 
-bool abandoned_has_room(const struct exportd *x)
+bool writer_recovery_has_room(const struct exportd *x)
 {
     return x->n_checks < CHECKS_MAX;
 }
 
-void abandoned_add(struct export *e, const struct inode *in)
+void writer_recovery_add(struct export *e, const struct inode *in)
 {
     struct exportd *x = e->x;
     struct file_id id = { e->id, in->generation, in->ino };
@@ -180,7 +180,7 @@ void abandoned_add(struct export *e, const struct inode *in)
         c->next = 0;
         return;
     }
-    c = abandoned_has_room(x) ? calloc(1, sizeof(*c)) : NULL;
+    c = writer_recovery_has_room(x) ? calloc(1, sizeof(*c)) : NULL;
     if (c == NULL) {
         log_warn(
             "inode %llu of export %u: its writer is gone, and too many are; scrub will find "
@@ -197,12 +197,12 @@ void abandoned_add(struct export *e, const struct inode *in)
     x->n_checks++;
 }
 
-void abandoned_tick(struct exportd *x)
+void writer_recovery_tick(struct exportd *x)
 {
     checks_send(x);
 }
 
-void abandoned_stop(struct exportd *x)
+void writer_recovery_stop(struct exportd *x)
 {
     LIST_FOREACH(node, &x->checks) {
         struct check *c = container_of(node, struct check, link);
@@ -216,7 +216,7 @@ void abandoned_stop(struct exportd *x)
     }
 }
 
-void abandoned_free(struct exportd *x)
+void writer_recovery_free(struct exportd *x)
 {
     LIST_FOREACH_SAFE(node, &x->checks)
         check_free(container_of(node, struct check, link));

@@ -8,12 +8,12 @@
 
 struct check;
 /** Have a storage look at it. What is no file with data is passed over. */
-void abandoned_add(struct export *e, const struct inode *in);
+void writer_recovery_add(struct export *e, const struct inode *in);
 /** Would it be remembered? */
-bool abandoned_has_room(const struct exportd *x);
-void abandoned_tick(struct exportd *x);
+bool writer_recovery_has_room(const struct exportd *x);
+void writer_recovery_tick(struct exportd *x);
 /** Cancel what is under way. */
-void abandoned_stop(struct exportd *x);
-void abandoned_free(struct exportd *x);
+void writer_recovery_stop(struct exportd *x);
+void writer_recovery_free(struct exportd *x);
 
 #endif

@@ -41,7 +41,7 @@ enum {
     TOKENS_MAX = 64 << 20,
 };
 
-struct cluster_section {
+struct exportd_cluster_section {
     char *node_key, *client_key; /* paths */
 };
 struct exportd_section {
@@ -53,8 +53,8 @@ struct exportd_section {
     unsigned strays_s;                       /* 0: STRAYS_DEFAULT_S */
     unsigned session_tokens_max, tokens_max; /* 0: those of the core */
 };
-struct config {
-    struct cluster_section cluster;
+struct exportd_settings {
+    struct exportd_cluster_section cluster;
     struct exportd_section exportd;
     struct config_log log;
 };
@@ -63,10 +63,10 @@ static const cyaml_schema_value_t text_schema = {
     CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, 4096),
 };
 static const cyaml_schema_field_t cluster_fields[] = {
-    CYAML_FIELD_STRING_PTR("node_key", CYAML_FLAG_POINTER, struct cluster_section,
+    CYAML_FIELD_STRING_PTR("node_key", CYAML_FLAG_POINTER, struct exportd_cluster_section,
                            node_key, 1, 4096),
-    CYAML_FIELD_STRING_PTR("client_key", CYAML_FLAG_POINTER, struct cluster_section,
-                           client_key, 1, 4096),
+    CYAML_FIELD_STRING_PTR("client_key", CYAML_FLAG_POINTER,
+                           struct exportd_cluster_section, client_key, 1, 4096),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t exportd_fields[] = {
@@ -84,16 +84,16 @@ static const cyaml_schema_field_t exportd_fields[] = {
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t config_fields[] = {
-    CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, struct config, cluster,
+    CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, struct exportd_settings, cluster,
                         cluster_fields),
-    CYAML_FIELD_MAPPING("exportd", CYAML_FLAG_DEFAULT, struct config, exportd,
+    CYAML_FIELD_MAPPING("exportd", CYAML_FLAG_DEFAULT, struct exportd_settings, exportd,
                         exportd_fields),
-    CYAML_FIELD_MAPPING("log", CYAML_FLAG_OPTIONAL, struct config, log,
+    CYAML_FIELD_MAPPING("log", CYAML_FLAG_OPTIONAL, struct exportd_settings, log,
                         config_log_fields),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t config_schema = {
-    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct config, config_fields),
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct exportd_settings, config_fields),
 };
 
 static bool is_default_or(unsigned value, unsigned min, unsigned max)
@@ -101,7 +101,8 @@ static bool is_default_or(unsigned value, unsigned min, unsigned max)
     return value == 0 || (value >= min && value <= max);
 }
 
-static int config_check(const struct config *c, const char *path, struct err *err)
+static int config_check(const struct exportd_settings *c, const char *path,
+                        struct err *err)
 {
     unsigned lease_s = c->exportd.lease_s, evict_s = c->exportd.evict_s;
 
@@ -130,8 +131,8 @@ static int config_check(const struct config *c, const char *path, struct err *er
 
 /* ---- the daemon ---- */
 
-struct daemon {
-    struct config *config; /* owned */
+struct exportd_daemon {
+    struct exportd_settings *config; /* owned */
     unsigned conns_max;
     struct rpc_keys keys;
     struct capability_key *capabilities;
@@ -151,7 +152,7 @@ struct daemon {
 static struct rpc_channel *peer_open(void *arg, const char *const *addrs,
                                      unsigned n_addrs)
 {
-    struct daemon *d = arg;
+    struct exportd_daemon *d = arg;
     struct rpc_channel_config config = {
         .keys = &d->keys,
         .role = RPC_ROLE_NODE,
@@ -170,12 +171,12 @@ static struct rpc_channel *peer_open(void *arg, const char *const *addrs,
 
 static void on_channel_closed(void *arg)
 {
-    ((struct daemon *)arg)->n_closing--;
+    ((struct exportd_daemon *)arg)->n_closing--;
 }
 
 static void peer_close(void *arg, struct rpc_channel *ch)
 {
-    struct daemon *d = arg;
+    struct exportd_daemon *d = arg;
 
     d->n_closing++;
     rpc_tcp_channel_close(ch, on_channel_closed, d);
@@ -189,7 +190,7 @@ static const char *peer_last_error(void *arg, struct rpc_channel *ch)
 
 static void on_stopped(void *arg, int rc)
 {
-    struct daemon *d = arg;
+    struct exportd_daemon *d = arg;
 
     d->stopped = true;
     d->rc = rc;
@@ -197,10 +198,10 @@ static void on_stopped(void *arg, int rc)
 
 static void on_server_closed(void *arg)
 {
-    ((struct daemon *)arg)->server_closed = true;
+    ((struct exportd_daemon *)arg)->server_closed = true;
 }
 
-static void core_stop(struct daemon *d)
+static void core_stop(struct exportd_daemon *d)
 {
     if (d->stopping)
         return;
@@ -214,7 +215,7 @@ static void on_stop_signal(void *arg)
     core_stop(arg);
 }
 
-static int keys_load(struct daemon *d, struct err *err)
+static int keys_load(struct exportd_daemon *d, struct err *err)
 {
     int rc = rpc_keys_load(&d->keys, true, d->config->cluster.node_key, err);
 
@@ -228,7 +229,7 @@ static int keys_load(struct daemon *d, struct err *err)
     return rc;
 }
 
-static int store_open_in(struct daemon *d, struct err *err)
+static int store_open_in(struct exportd_daemon *d, struct err *err)
 {
     const char *data = d->config->exportd.data;
     char *dir;
@@ -249,7 +250,7 @@ static int store_open_in(struct daemon *d, struct err *err)
     return rc;
 }
 
-static int server_open(struct daemon *d, struct err *err)
+static int server_open(struct exportd_daemon *d, struct err *err)
 {
     const struct exportd_section *section = &d->config->exportd;
     struct rpc_server_config config = {
@@ -266,7 +267,7 @@ static int server_open(struct daemon *d, struct err *err)
 }
 
 /* Half of the descriptors that nothing needs at all times are for connections, the others for channels to storages. */
-static int fds_share(struct daemon *d, struct err *err)
+static int fds_share(struct exportd_daemon *d, struct err *err)
 {
     unsigned n_fds, left;
     int rc = fds_claim("exportd", FDS_PROCESS + FDS_KV_MIN + CONNS_MIN + PEERS_MIN,
@@ -279,7 +280,7 @@ static int fds_share(struct daemon *d, struct err *err)
     return 0;
 }
 
-static int daemon_start(struct daemon *d, struct err *err)
+static int daemon_start(struct exportd_daemon *d, struct err *err)
 {
     struct exportd_config core = {
         .peers = { peer_open, peer_close, peer_last_error, d },
@@ -317,7 +318,7 @@ static int daemon_start(struct daemon *d, struct err *err)
     return rc;
 }
 
-static void daemon_serve(struct daemon *d)
+static void daemon_serve(struct exportd_daemon *d)
 {
     for (unsigned i = 0; i < d->config->exportd.listen_count; i++)
         log_info("listening on %s (port %u)", d->config->exportd.listen[i],
@@ -328,7 +329,7 @@ static void daemon_serve(struct daemon *d)
 }
 
 /* Undo daemon_start(), however far it came. */
-static void daemon_end(struct daemon *d)
+static void daemon_end(struct exportd_daemon *d)
 {
     if (d->core != NULL)
         core_stop(d); /* of a start that failed */
@@ -357,7 +358,7 @@ static void daemon_end(struct daemon *d)
 
 static int run(const char *config_path)
 {
-    struct daemon *d = calloc(1, sizeof(*d));
+    struct exportd_daemon *d = calloc(1, sizeof(*d));
     struct err err = { 0 };
     int rc;
 

@@ -22,18 +22,18 @@ enum {
     DENTRY_BYTES = 1 + 8 + 4 + 8, /* format, ino, type, cookie */
     ORDER_BYTES_MIN = 1 + 8 + 4,  /* format, ino, type; then the name */
     COUNTERS_BYTES = 1 + 8 + 8,   /* format, next ino, inodes */
-    TRASH_FORMAT = 1,
+    DELETION_FORMAT = 1,
     INODES_LOST_MAX = 1 << 20, /* given out between two syncs; 2^63 are 2^43 starts */
 };
 
-bool name_is(struct fs_name name, const char *text)
+bool name_is(struct namespace_name name, const char *text)
 {
     return name.len == strlen(text) && memcmp(name.bytes, text, name.len) == 0;
 }
 
-int name_check(struct fs_name name)
+int name_check(struct namespace_name name)
 {
-    if (name.len > FS_NAME_MAX)
+    if (name.len > NAMESPACE_NAME_MAX)
         return -ENAMETOOLONG;
     if (name.len == 0 || memchr(name.bytes, '/', name.len) != NULL ||
         memchr(name.bytes, 0, name.len) != NULL || name_is(name, ".") ||
@@ -43,32 +43,32 @@ int name_check(struct fs_name name)
 }
 
 /* What lies in the store cannot be: say where, once for each reader. */
-static int damaged(const struct fs *fs, const char *what, uint64_t ino)
+static int damaged(const struct namespace *ns, const char *what, uint64_t ino)
 {
     log_error("export %u: %s of inode %llu in the metadata store makes no sense",
-              fs->export_id, what, (unsigned long long)ino);
+              ns->export_id, what, (unsigned long long)ino);
     return -EIO;
 }
 
-int inode_get(struct fs *fs, uint64_t ino, struct inode *out)
+int inode_get(struct namespace *ns, uint64_t ino, struct inode *out)
 {
     struct key k;
     const uint8_t *val;
     size_t len;
     int rc;
 
-    key_ino(&k, KEY_INODE, fs->export_id, ino);
-    rc = store_get(fs->store, &k, &val, &len);
+    key_ino(&k, KEY_INODE, ns->export_id, ino);
+    rc = store_get(ns->store, &k, &val, &len);
     if (rc != 0)
         return rc == -ENOENT ? -ESTALE : rc;
     if (inode_decode(out, ino, val, len) != 0)
-        return damaged(fs, "the record", ino);
+        return damaged(ns, "the record", ino);
     return 0;
 }
 
-int dir_get(struct fs *fs, uint64_t ino, struct inode *out)
+int dir_get(struct namespace *ns, uint64_t ino, struct inode *out)
 {
-    int rc = inode_get(fs, ino, out);
+    int rc = inode_get(ns, ino, out);
 
     if (rc == 0 && !inode_is_dir(out))
         rc = -ENOTDIR;
@@ -77,16 +77,16 @@ int dir_get(struct fs *fs, uint64_t ino, struct inode *out)
     return rc;
 }
 
-int named_inode_get(struct fs *fs, const struct dentry *d, struct inode *out)
+int named_inode_get(struct namespace *ns, const struct dentry *d, struct inode *out)
 {
-    int rc = inode_get(fs, d->ino, out);
+    int rc = inode_get(ns, d->ino, out);
 
     if (rc == 0 && out->nlink == 0)
-        rc = damaged(fs, "the number of links", d->ino);
-    return rc == -ESTALE ? damaged(fs, "the missing record", d->ino) : rc;
+        rc = damaged(ns, "the number of links", d->ino);
+    return rc == -ESTALE ? damaged(ns, "the missing record", d->ino) : rc;
 }
 
-void inode_put(struct fs *fs, struct inode *in)
+void inode_put(struct namespace *ns, struct inode *in)
 {
     uint8_t buf[INODE_BYTES_MAX];
     struct key k;
@@ -94,66 +94,68 @@ void inode_put(struct fs *fs, struct inode *in)
 
     in->change++;
     len = inode_encode(in, buf);
-    key_ino(&k, KEY_INODE, fs->export_id, in->ino);
-    store_put(fs->store, &k, buf, len);
+    key_ino(&k, KEY_INODE, ns->export_id, in->ino);
+    store_put(ns->store, &k, buf, len);
 }
 
-int dentry_get(struct fs *fs, uint64_t dir, struct fs_name name, struct dentry *out)
+int dentry_get(struct namespace *ns, uint64_t dir, struct namespace_name name,
+               struct dentry *out)
 {
     struct key k;
     const uint8_t *val;
     size_t len;
     int rc;
 
-    key_name(&k, KEY_DENTRY, fs->export_id, dir, name.bytes, name.len);
-    rc = store_get(fs->store, &k, &val, &len);
+    key_name(&k, KEY_DENTRY, ns->export_id, dir, name.bytes, name.len);
+    rc = store_get(ns->store, &k, &val, &len);
     if (rc != 0)
         return rc;
     if (len != DENTRY_BYTES || val[0] != DENTRY_FORMAT)
-        return damaged(fs, "a name in the directory", dir);
+        return damaged(ns, "a name in the directory", dir);
     out->ino = get_le64(val + 1);
     out->type = get_le32(val + 9);
     out->cookie = get_le64(val + 13);
     return 0;
 }
 
-void dentry_put(struct fs *fs, uint64_t dir, struct fs_name name, const struct dentry *d)
+void dentry_put(struct namespace *ns, uint64_t dir, struct namespace_name name,
+                const struct dentry *d)
 {
-    uint8_t buf[ORDER_BYTES_MIN + FS_NAME_MAX];
+    uint8_t buf[ORDER_BYTES_MIN + NAMESPACE_NAME_MAX];
     struct key k;
 
     buf[0] = DENTRY_FORMAT;
     put_le64(buf + 1, d->ino);
     put_le32(buf + 9, d->type);
     put_le64(buf + 13, d->cookie);
-    key_name(&k, KEY_DENTRY, fs->export_id, dir, name.bytes, name.len);
-    store_put(fs->store, &k, buf, DENTRY_BYTES);
+    key_name(&k, KEY_DENTRY, ns->export_id, dir, name.bytes, name.len);
+    store_put(ns->store, &k, buf, DENTRY_BYTES);
     memcpy(buf + ORDER_BYTES_MIN, name.bytes, name.len);
-    key_order(&k, fs->export_id, dir, d->cookie);
-    store_put(fs->store, &k, buf, ORDER_BYTES_MIN + name.len);
+    key_order(&k, ns->export_id, dir, d->cookie);
+    store_put(ns->store, &k, buf, ORDER_BYTES_MIN + name.len);
 }
 
-void dentry_delete(struct fs *fs, uint64_t dir, struct fs_name name,
+void dentry_delete(struct namespace *ns, uint64_t dir, struct namespace_name name,
                    const struct dentry *d)
 {
     struct key k;
 
-    key_name(&k, KEY_DENTRY, fs->export_id, dir, name.bytes, name.len);
-    store_delete(fs->store, &k);
-    key_order(&k, fs->export_id, dir, d->cookie);
-    store_delete(fs->store, &k);
+    key_name(&k, KEY_DENTRY, ns->export_id, dir, name.bytes, name.len);
+    store_delete(ns->store, &k);
+    key_order(&k, ns->export_id, dir, d->cookie);
+    store_delete(ns->store, &k);
 }
 
-void counters_put(struct fs *fs)
+void counters_put(struct namespace *ns)
 {
     uint8_t buf[COUNTERS_BYTES];
     struct key k;
 
     buf[0] = 1;
-    put_le64(buf + 1, fs->next_ino);
-    put_le64(buf + 9, fs->n_inodes);
-    key_id(&k, KEY_COUNTERS, fs->export_id);
-    store_put(fs->store, &k, buf, sizeof(buf));
+    put_le64(buf + 1, ns->next_ino);
+    put_le64(buf + 9, ns->n_inodes);
+    key_id(&k, KEY_COUNTERS, ns->export_id);
+    store_put(ns->store, &k, buf, sizeof(buf));
 }
 
 /*
@@ -161,81 +163,82 @@ void counters_put(struct fs *fs)
  * their data, clients hold their numbers: none of these may come again, so each start goes on far above
  * what can have been lost. Stable with the number of the start, before anything is answered.
  */
-void fs_begin(struct fs *fs, uint32_t start, uint32_t last_loss)
+void namespace_begin(struct namespace *ns, uint32_t start, uint32_t last_loss)
 {
-    fs->start = start;
-    fs->last_loss = last_loss;
-    fs_seed_drop_unused(fs);
-    fs_gap_add(fs, fs->next_ino, fs->next_ino + INODES_LOST_MAX);
-    fs->next_ino += INODES_LOST_MAX;
-    fs_seed_begin(fs);
-    counters_put(fs);
+    ns->start = start;
+    ns->last_loss = last_loss;
+    namespace_seed_drop_unused(ns);
+    namespace_gap_add(ns, ns->next_ino, ns->next_ino + INODES_LOST_MAX);
+    ns->next_ino += INODES_LOST_MAX;
+    namespace_seed_begin(ns);
+    counters_put(ns);
 }
 
-static void fs_init(struct fs *fs, struct env *env, struct store *store,
-                    uint32_t export_id, const struct fs_hooks *hooks)
+static void namespace_init(struct namespace *ns, struct env *env, struct store *store,
+                           uint32_t export_id, const struct namespace_hooks *hooks)
 {
-    *fs = (struct fs){
+    *ns = (struct namespace){
         .env = env, .store = store, .hooks = *hooks, .export_id = export_id
     };
 }
 
-int fs_open(struct fs *fs, struct env *env, struct store *store, uint32_t export_id,
-            const struct fs_hooks *hooks)
+int namespace_open(struct namespace *ns, struct env *env, struct store *store,
+                   uint32_t export_id, const struct namespace_hooks *hooks)
 {
     struct key k;
     const uint8_t *val;
     size_t len;
     int rc;
 
-    fs_init(fs, env, store, export_id, hooks);
+    namespace_init(ns, env, store, export_id, hooks);
     key_id(&k, KEY_COUNTERS, export_id);
     rc = store_get(store, &k, &val, &len);
     if (rc != 0 || len != COUNTERS_BYTES || val[0] != 1)
-        return rc != 0 && rc != -ENOENT ? rc : damaged(fs, "the counters", 0);
-    fs->next_ino = get_le64(val + 1);
-    fs->n_inodes = get_le64(val + 9);
+        return rc != 0 && rc != -ENOENT ? rc : damaged(ns, "the counters", 0);
+    ns->next_ino = get_le64(val + 1);
+    ns->n_inodes = get_le64(val + 9);
     return 0;
 }
 
-void fs_make(struct fs *fs, struct env *env, struct store *store, uint32_t export_id,
-             const struct fs_hooks *hooks)
+void namespace_make(struct namespace *ns, struct env *env, struct store *store,
+                    uint32_t export_id, const struct namespace_hooks *hooks)
 {
     int64_t now_ns = env_wall_ns(env);
     struct inode root = {
-        .ino = FS_ROOT_INO,
+        .ino = NAMESPACE_ROOT_INO,
         .mode = S_IFDIR | 0755,
         .nlink = 2,
         .atime_ns = now_ns,
         .mtime_ns = now_ns,
         .ctime_ns = now_ns,
-        .parent = FS_ROOT_INO,
-        .next_cookie = FS_COOKIE_FIRST,
+        .parent = NAMESPACE_ROOT_INO,
+        .next_cookie = NAMESPACE_COOKIE_FIRST,
     };
 
-    fs_init(fs, env, store, export_id, hooks);
-    fs->next_ino = FS_ROOT_INO + 1;
-    fs->n_inodes = 1;
-    fs_seed_begin(fs);
-    inode_put(fs, &root);
-    counters_put(fs);
+    namespace_init(ns, env, store, export_id, hooks);
+    ns->next_ino = NAMESPACE_ROOT_INO + 1;
+    ns->n_inodes = 1;
+    namespace_seed_begin(ns);
+    inode_put(ns, &root);
+    counters_put(ns);
 }
 
-int fs_getattr(struct fs *fs, uint64_t ino, struct inode *out)
+int namespace_getattr(struct namespace *ns, uint64_t ino, struct inode *out)
 {
     struct inode in;
-    int rc = inode_get(fs, ino, &in);
+    int rc = inode_get(ns, ino, &in);
 
     if (rc == 0)
         *out = in;
     return rc;
 }
 
-int fs_lookup(struct fs *fs, uint64_t parent, struct fs_name name, struct inode *out)
+int namespace_lookup(struct namespace *ns, uint64_t parent, struct namespace_name name,
+                     struct inode *out)
 {
     struct inode dir;
     struct dentry d;
-    int rc = inode_get(fs, parent, &dir);
+    int rc = inode_get(ns, parent, &dir);
 
     if (rc == 0 && name_is(name, ".")) {
         *out = dir;
@@ -244,21 +247,21 @@ int fs_lookup(struct fs *fs, uint64_t parent, struct fs_name name, struct inode 
     if (rc == 0 && !inode_is_dir(&dir))
         rc = -ENOTDIR;
     if (rc == 0 && name_is(name, ".."))
-        return fs_getattr(fs, dir.parent, out);
+        return namespace_getattr(ns, dir.parent, out);
     if (rc == 0)
         rc = name_check(name);
     if (rc == 0)
-        rc = dentry_get(fs, parent, name, &d);
+        rc = dentry_get(ns, parent, name, &d);
     if (rc == 0)
-        rc = named_inode_get(fs, &d, &dir);
+        rc = named_inode_get(ns, &d, &dir);
     if (rc == 0)
         *out = dir;
     return rc;
 }
 
 /* Umask or default ACL: decide the permission bits of a new inode. */
-static int create_permissions(struct fs *fs, const struct inode *dir, uint32_t umask,
-                              struct inode *in, struct inherited *inh)
+static int create_permissions(struct namespace *ns, const struct inode *dir,
+                              uint32_t umask, struct inode *in, struct inherited *inh)
 {
     bool exact;
     int rc;
@@ -271,7 +274,7 @@ static int create_permissions(struct fs *fs, const struct inode *dir, uint32_t u
         in->mode &= ~(umask & 0777);
         return 0;
     }
-    rc = acl_get(fs, dir, ACL_NAME_DEFAULT, &inh->dflt, &inh->len);
+    rc = acl_get(ns, dir, ACL_NAME_DEFAULT, &inh->dflt, &inh->len);
     if (rc != 0)
         return rc;
     inh->access = malloc(inh->len);
@@ -292,7 +295,7 @@ static int create_permissions(struct fs *fs, const struct inode *dir, uint32_t u
     return 0;
 }
 
-static void inherited_put(struct fs *fs, uint64_t ino, const struct inherited *inh)
+static void inherited_put(struct namespace *ns, uint64_t ino, const struct inherited *inh)
 {
     const char *names[2];
     const uint8_t *vals[2];
@@ -308,10 +311,10 @@ static void inherited_put(struct fs *fs, uint64_t ino, const struct inherited *i
         vals[n++] = inh->dflt;
     }
     if (n > 0)
-        xattrs_make(fs, ino, names, vals, lens, n);
+        xattrs_make(ns, ino, names, vals, lens, n);
 }
 
-static int create_check(const struct fs_create *req)
+static int create_check(const struct namespace_create *req)
 {
     uint32_t type = req->mode & S_IFMT;
 
@@ -322,7 +325,7 @@ static int create_check(const struct fs_create *req)
         return -EINVAL;
     if (req->uid == UINT32_MAX || req->gid == UINT32_MAX)
         return -EINVAL;
-    if (type == S_IFLNK && req->target.len > FS_TARGET_MAX)
+    if (type == S_IFLNK && req->target.len > NAMESPACE_TARGET_MAX)
         return -ENAMETOOLONG;
     if (type == S_IFLNK &&
         (req->target.len == 0 || memchr(req->target.bytes, 0, req->target.len) != NULL))
@@ -331,10 +334,10 @@ static int create_check(const struct fs_create *req)
 }
 
 /* A new inode in dir, but for its permissions, distribution, number and generation. */
-static void create_inode(struct fs *fs, const struct fs_create *req,
+static void create_inode(struct namespace *ns, const struct namespace_create *req,
                          const struct inode *dir, struct inode *in)
 {
-    int64_t now_ns = env_wall_ns(fs->env);
+    int64_t now_ns = env_wall_ns(ns->env);
     uint32_t type = req->mode & S_IFMT;
 
     *in = (struct inode){
@@ -347,9 +350,9 @@ static void create_inode(struct fs *fs, const struct fs_create *req,
         .atime_ns = now_ns,
         .mtime_ns = now_ns,
         .ctime_ns = now_ns,
-        .epoch_start = fs->start,
+        .epoch_start = ns->start,
         .parent = type == S_IFDIR ? dir->ino : 0,
-        .next_cookie = type == S_IFDIR ? FS_COOKIE_FIRST : 0,
+        .next_cookie = type == S_IFDIR ? NAMESPACE_COOKIE_FIRST : 0,
     };
     if ((dir->mode & S_ISGID) != 0) {
         in->gid = dir->gid;
@@ -358,17 +361,17 @@ static void create_inode(struct fs *fs, const struct fs_create *req,
     }
 }
 
-int new_inode_init(struct fs *fs, const struct fs_create *req, const struct inode *dir,
-                   struct new_inode *out)
+int new_inode_init(struct namespace *ns, const struct namespace_create *req,
+                   const struct inode *dir, struct new_inode *out)
 {
     struct inode *in = &out->in;
     int rc;
 
     out->inherited = (struct inherited){ 0 };
-    create_inode(fs, req, dir, in);
-    rc = create_permissions(fs, dir, req->umask, in, &out->inherited);
+    create_inode(ns, req, dir, in);
+    rc = create_permissions(ns, dir, req->umask, in, &out->inherited);
     if (rc == 0 && inode_is_file(in))
-        rc = fs->hooks.place(fs->hooks.arg, in);
+        rc = ns->hooks.place(ns->hooks.arg, in);
     if (rc != 0)
         new_inode_free(out);
     return rc;
@@ -380,41 +383,43 @@ void new_inode_free(struct new_inode *n)
     n->inherited.access = NULL;
 }
 
-void new_inode_put(struct fs *fs, const struct fs_create *req, struct new_inode *n)
+void new_inode_put(struct namespace *ns, const struct namespace_create *req,
+                   struct new_inode *n)
 {
     struct inode *in = &n->in;
     struct key k;
 
-    in->ino = fs->next_ino++;
-    in->generation = fs_generation(&fs->seed, in->ino);
-    fs->n_inodes++;
-    counters_put(fs);
-    inherited_put(fs, in->ino, &n->inherited);
-    inode_put(fs, in);
+    in->ino = ns->next_ino++;
+    in->generation = namespace_generation(&ns->seed, in->ino);
+    ns->n_inodes++;
+    counters_put(ns);
+    inherited_put(ns, in->ino, &n->inherited);
+    inode_put(ns, in);
     if (S_ISLNK(in->mode)) {
-        key_ino(&k, KEY_SYMLINK, fs->export_id, in->ino);
-        store_put(fs->store, &k, req->target.bytes, req->target.len);
+        key_ino(&k, KEY_SYMLINK, ns->export_id, in->ino);
+        store_put(ns->store, &k, req->target.bytes, req->target.len);
     }
 }
 
 /* Nothing fails from here on. */
-static void create_put(struct fs *fs, const struct fs_create *req, struct inode *dir,
-                       struct new_inode *n)
+static void create_put(struct namespace *ns, const struct namespace_create *req,
+                       struct inode *dir, struct new_inode *n)
 {
     struct inode *in = &n->in;
     struct dentry d = { .type = in->mode & S_IFMT, .cookie = dir->next_cookie++ };
 
-    new_inode_put(fs, req, n);
+    new_inode_put(ns, req, n);
     d.ino = in->ino;
-    dentry_put(fs, dir->ino, req->name, &d);
+    dentry_put(ns, dir->ino, req->name, &d);
     dir->n_entries++;
     if (inode_is_dir(in))
         dir->nlink++;
     dir->mtime_ns = dir->ctime_ns = in->ctime_ns;
-    inode_put(fs, dir);
+    inode_put(ns, dir);
 }
 
-int fs_create(struct fs *fs, const struct fs_create *req, struct inode *out)
+int namespace_create(struct namespace *ns, const struct namespace_create *req,
+                     struct inode *out)
 {
     struct inode dir, in;
     struct new_inode n;
@@ -422,16 +427,16 @@ int fs_create(struct fs *fs, const struct fs_create *req, struct inode *out)
     int rc = create_check(req);
 
     if (rc == 0)
-        rc = dir_get(fs, req->parent, &dir);
+        rc = dir_get(ns, req->parent, &dir);
     if (rc == 0 && (name_is(req->name, ".") || name_is(req->name, "..")))
         rc = -EEXIST;
     if (rc == 0)
         rc = name_check(req->name);
     if (rc != 0)
         return rc;
-    rc = dentry_get(fs, req->parent, req->name, &d);
+    rc = dentry_get(ns, req->parent, req->name, &d);
     if (rc == 0) {
-        rc = named_inode_get(fs, &d, &in);
+        rc = named_inode_get(ns, &d, &in);
         if (rc == 0)
             *out = in;
         return rc == 0 ? -EEXIST : rc;
@@ -440,162 +445,165 @@ int fs_create(struct fs *fs, const struct fs_create *req, struct inode *out)
         return rc;
     rc = inode_may_grow(&dir);
     if (rc == 0)
-        rc = new_inode_init(fs, req, &dir, &n);
+        rc = new_inode_init(ns, req, &dir, &n);
     if (rc != 0)
         return rc;
-    create_put(fs, req, &dir, &n);
+    create_put(ns, req, &dir, &n);
     *out = n.in;
     new_inode_free(&n);
     return 0;
 }
 
-static void orphan_put(struct fs *fs, uint64_t ino)
+static void orphan_put(struct namespace *ns, uint64_t ino)
 {
     struct key k;
 
-    key_ino(&k, KEY_ORPHAN, fs->export_id, ino);
-    store_put(fs->store, &k, NULL, 0);
+    key_ino(&k, KEY_ORPHAN, ns->export_id, ino);
+    store_put(ns->store, &k, NULL, 0);
 }
 
-static void orphan_delete(struct fs *fs, uint64_t ino)
+static void orphan_delete(struct namespace *ns, uint64_t ino)
 {
     struct key k;
 
-    key_ino(&k, KEY_ORPHAN, fs->export_id, ino);
-    store_delete(fs->store, &k);
+    key_ino(&k, KEY_ORPHAN, ns->export_id, ino);
+    store_delete(ns->store, &k);
 }
 
-int fs_create_nameless(struct fs *fs, const struct fs_create *req, struct inode *out)
+int namespace_create_nameless(struct namespace *ns, const struct namespace_create *req,
+                              struct inode *out)
 {
     struct inode dir;
     struct new_inode n;
     int rc = S_ISREG(req->mode) ? create_check(req) : -EINVAL;
 
     if (rc == 0)
-        rc = dir_get(fs, req->parent, &dir);
+        rc = dir_get(ns, req->parent, &dir);
     if (rc == 0)
         rc = inode_may_grow(&dir);
     if (rc == 0)
-        rc = new_inode_init(fs, req, &dir, &n);
+        rc = new_inode_init(ns, req, &dir, &n);
     if (rc != 0)
         return rc;
     n.in.nlink = 0;
     n.in.flags |= INODE_NAMELESS;
-    new_inode_put(fs, req, &n);
-    orphan_put(fs, n.in.ino);
+    new_inode_put(ns, req, &n);
+    orphan_put(ns, n.in.ino);
     *out = n.in;
     new_inode_free(&n);
     return 0;
 }
 
 /* The record of a removed file that storages must still be told of: generation, storages. */
-static void trash_put(struct fs *fs, const struct inode *in)
+static void deletion_put(struct namespace *ns, const struct inode *in)
 {
     uint8_t buf[6 + 4 * DIST_MAX];
     struct key k;
 
-    buf[0] = TRASH_FORMAT;
+    buf[0] = DELETION_FORMAT;
     buf[1] = (uint8_t)in->n_storages;
     put_le32(buf + 2, in->generation);
     for (uint32_t i = 0; i < in->n_storages; i++)
         put_le32(buf + 6 + 4 * i, in->storages[i]);
-    key_ino(&k, KEY_TRASH, fs->export_id, in->ino);
-    store_put(fs->store, &k, buf, 6 + 4 * (size_t)in->n_storages);
-    fs->hooks.trashed(fs->hooks.arg, in);
+    key_ino(&k, KEY_DELETION, ns->export_id, in->ino);
+    store_put(ns->store, &k, buf, 6 + 4 * (size_t)in->n_storages);
+    ns->hooks.deleted(ns->hooks.arg, in);
 }
 
 /* Everything of an inode goes. */
-static void inode_remove(struct fs *fs, struct inode *in)
+static void inode_remove(struct namespace *ns, struct inode *in)
 {
     struct key k;
 
-    xattrs_delete_all(fs, in);
+    xattrs_delete_all(ns, in);
     if (S_ISLNK(in->mode)) {
-        key_ino(&k, KEY_SYMLINK, fs->export_id, in->ino);
-        store_delete(fs->store, &k);
+        key_ino(&k, KEY_SYMLINK, ns->export_id, in->ino);
+        store_delete(ns->store, &k);
     }
     if ((in->flags & INODE_INLINE) != 0) {
-        key_ino(&k, KEY_INLINE, fs->export_id, in->ino);
-        store_delete(fs->store, &k);
+        key_ino(&k, KEY_INLINE, ns->export_id, in->ino);
+        store_delete(ns->store, &k);
     }
     if ((in->flags & INODE_BLOCKS) != 0) {
-        key_ino(&k, KEY_BLOCKS, fs->export_id, in->ino);
-        store_delete(fs->store, &k);
+        key_ino(&k, KEY_BLOCKS, ns->export_id, in->ino);
+        store_delete(ns->store, &k);
     }
-    redist_drop(fs, in);
-    key_ino(&k, KEY_INODE, fs->export_id, in->ino);
-    store_delete(fs->store, &k);
+    redist_drop(ns, in);
+    key_ino(&k, KEY_INODE, ns->export_id, in->ino);
+    store_delete(ns->store, &k);
     if (inode_may_have_data(in))
-        trash_put(fs, in);
-    fs->n_inodes--;
-    counters_put(fs);
+        deletion_put(ns, in);
+    ns->n_inodes--;
+    counters_put(ns);
 }
 
-void inode_unnamed(struct fs *fs, struct inode *in)
+void inode_unnamed(struct namespace *ns, struct inode *in)
 {
     in->nlink = 0;
-    if (!fs->hooks.keeps(fs->hooks.arg, in->ino)) {
-        inode_remove(fs, in);
+    if (!ns->hooks.keeps(ns->hooks.arg, in->ino)) {
+        inode_remove(ns, in);
         return;
     }
-    inode_put(fs, in);
-    orphan_put(fs, in->ino);
+    inode_put(ns, in);
+    orphan_put(ns, in->ino);
 }
 
-bool fs_reap(struct fs *fs, uint64_t ino)
+bool namespace_reap(struct namespace *ns, uint64_t ino)
 {
     struct inode in;
-    int rc = inode_get(fs, ino, &in);
+    int rc = inode_get(ns, ino, &in);
 
     if (rc == 0 && in.nlink > 0)
         return false;
     if (rc == 0)
-        inode_remove(fs, &in);
+        inode_remove(ns, &in);
     if (rc == 0 || rc == -ESTALE)
-        orphan_delete(fs, ino);
+        orphan_delete(ns, ino);
     return rc == 0 || rc == -ESTALE;
 }
 
 /* What unlink and rmdir have in common: the name, its directory, its inode. */
-static int removal_get(struct fs *fs, uint64_t parent, struct fs_name name,
+static int removal_get(struct namespace *ns, uint64_t parent, struct namespace_name name,
                        struct inode *dir, struct dentry *d, struct inode *in)
 {
-    int rc = dir_get(fs, parent, dir);
+    int rc = dir_get(ns, parent, dir);
 
     if (rc == 0)
         rc = name_check(name);
     if (rc == 0)
-        rc = dentry_get(fs, parent, name, d);
+        rc = dentry_get(ns, parent, name, d);
     if (rc == 0)
-        rc = named_inode_get(fs, d, in);
+        rc = named_inode_get(ns, d, in);
     if (rc == 0 && (inode_is_fixed(dir) || inode_is_fixed(in)))
         rc = -EPERM;
     return rc;
 }
 
-int fs_unlink(struct fs *fs, uint64_t parent, struct fs_name name, struct inode *out)
+int namespace_unlink(struct namespace *ns, uint64_t parent, struct namespace_name name,
+                     struct inode *out)
 {
     struct inode dir, in;
     struct dentry d;
-    int rc = removal_get(fs, parent, name, &dir, &d, &in);
+    int rc = removal_get(ns, parent, name, &dir, &d, &in);
 
     if (rc != 0)
         return rc;
     if (inode_is_dir(&in))
         return -EISDIR;
-    dir.mtime_ns = dir.ctime_ns = in.ctime_ns = env_wall_ns(fs->env);
+    dir.mtime_ns = dir.ctime_ns = in.ctime_ns = env_wall_ns(ns->env);
     dir.n_entries--;
-    dentry_delete(fs, parent, name, &d);
-    inode_put(fs, &dir);
+    dentry_delete(ns, parent, name, &d);
+    inode_put(ns, &dir);
     if (--in.nlink == 0)
-        inode_unnamed(fs, &in);
+        inode_unnamed(ns, &in);
     else
-        inode_put(fs, &in);
+        inode_put(ns, &in);
     *out = in;
     return 0;
 }
 
-int fs_rmdir(struct fs *fs, uint64_t parent, struct fs_name name, struct inode *out)
+int namespace_rmdir(struct namespace *ns, uint64_t parent, struct namespace_name name,
+                    struct inode *out)
 {
     struct inode dir, in;
     struct dentry d;
@@ -603,79 +611,80 @@ int fs_rmdir(struct fs *fs, uint64_t parent, struct fs_name name, struct inode *
 
     if (name_is(name, ".."))
         return -ENOTEMPTY;
-    rc = removal_get(fs, parent, name, &dir, &d, &in);
+    rc = removal_get(ns, parent, name, &dir, &d, &in);
     if (rc != 0)
         return rc;
     if (!inode_is_dir(&in))
         return -ENOTDIR;
     if (in.n_entries > 0)
         return -ENOTEMPTY;
-    dir.mtime_ns = dir.ctime_ns = in.ctime_ns = env_wall_ns(fs->env);
+    dir.mtime_ns = dir.ctime_ns = in.ctime_ns = env_wall_ns(ns->env);
     dir.n_entries--;
     dir.nlink--;
-    dentry_delete(fs, parent, name, &d);
-    inode_put(fs, &dir);
-    inode_unnamed(fs, &in);
+    dentry_delete(ns, parent, name, &d);
+    inode_put(ns, &dir);
+    inode_unnamed(ns, &in);
     *out = in;
     return 0;
 }
 
-int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, struct fs_name name,
-            struct inode *out)
+int namespace_link(struct namespace *ns, uint64_t ino, uint64_t parent,
+                   struct namespace_name name, struct inode *out)
 {
     struct inode dir, in;
     struct dentry d;
-    int rc = inode_get(fs, ino, &in);
+    int rc = inode_get(ns, ino, &in);
 
     if (rc == 0)
-        rc = dir_get(fs, parent, &dir);
+        rc = dir_get(ns, parent, &dir);
     if (rc == 0)
         rc = name_check(name);
     if (rc == 0 && inode_is_dir(&in))
         rc = -EPERM;
     if (rc != 0)
         return rc;
-    rc = dentry_get(fs, parent, name, &d);
+    rc = dentry_get(ns, parent, name, &d);
     if (rc != -ENOENT)
         return rc == 0 ? -EEXIST : rc;
     if (inode_may_grow(&dir) != 0 || inode_is_fixed(&in))
         return -EPERM;
     if (in.nlink == 0 && (in.flags & INODE_NAMELESS) == 0)
         return -ENOENT;
-    if (in.nlink >= FS_LINKS_MAX)
+    if (in.nlink >= NAMESPACE_LINKS_MAX)
         return -EMLINK;
     d = (struct dentry){ ino, in.mode & S_IFMT, dir.next_cookie++ };
-    dir.mtime_ns = dir.ctime_ns = in.ctime_ns = env_wall_ns(fs->env);
+    dir.mtime_ns = dir.ctime_ns = in.ctime_ns = env_wall_ns(ns->env);
     dir.n_entries++;
     if (in.nlink++ == 0) {
         in.flags &= ~(uint32_t)INODE_NAMELESS;
-        orphan_delete(fs, ino);
+        orphan_delete(ns, ino);
     }
-    dentry_put(fs, parent, name, &d);
-    inode_put(fs, &dir);
-    inode_put(fs, &in);
+    dentry_put(ns, parent, name, &d);
+    inode_put(ns, &dir);
+    inode_put(ns, &in);
     *out = in;
     return 0;
 }
 
-int fs_readlink(struct fs *fs, uint64_t ino, const uint8_t **target, size_t *len)
+int namespace_readlink(struct namespace *ns, uint64_t ino, const uint8_t **target,
+                       size_t *len)
 {
     struct inode in;
     struct key k;
-    int rc = inode_get(fs, ino, &in);
+    int rc = inode_get(ns, ino, &in);
 
     if (rc != 0)
         return rc;
     if (!S_ISLNK(in.mode))
         return -EINVAL;
-    key_ino(&k, KEY_SYMLINK, fs->export_id, ino);
-    rc = store_get(fs->store, &k, target, len);
-    return rc == -ENOENT ? damaged(fs, "the missing target", ino) : rc;
+    key_ino(&k, KEY_SYMLINK, ns->export_id, ino);
+    rc = store_get(ns->store, &k, target, len);
+    return rc == -ENOENT ? damaged(ns, "the missing target", ino) : rc;
 }
 
 /* One order key to an entry; false when it belongs to another directory. */
-static bool entry_get(struct kv_iter *it, const struct key *prefix, struct fs_entry *e,
-                      bool *sane)
+static bool entry_get(struct kv_iter *it, const struct key *prefix,
+                      struct namespace_entry *e, bool *sane)
 {
     size_t key_len, len;
     const uint8_t *key = kv_iter_key(it, &key_len);
@@ -684,10 +693,10 @@ static bool entry_get(struct kv_iter *it, const struct key *prefix, struct fs_en
     if (key_len != prefix->len + 8 || memcmp(key, prefix->bytes, prefix->len) != 0)
         return false;
     val = kv_iter_val(it, &len);
-    *sane = len > ORDER_BYTES_MIN && len <= ORDER_BYTES_MIN + FS_NAME_MAX &&
+    *sane = len > ORDER_BYTES_MIN && len <= ORDER_BYTES_MIN + NAMESPACE_NAME_MAX &&
             val[0] == DENTRY_FORMAT;
     if (*sane)
-        *e = (struct fs_entry){
+        *e = (struct namespace_entry){
             .name = { val + ORDER_BYTES_MIN, len - ORDER_BYTES_MIN },
             .ino = get_le64(val + 1),
             .type = get_le32(val + 9),
@@ -697,57 +706,58 @@ static bool entry_get(struct kv_iter *it, const struct key *prefix, struct fs_en
 }
 
 /* Where a listing after this cookie can begin. */
-static uint64_t listing_start(const struct fs *fs, uint64_t dir, uint64_t cookie)
+static uint64_t listing_start(const struct namespace *ns, uint64_t dir, uint64_t cookie)
 {
-    const struct fs_first *f = &fs->firsts[dir % FS_FIRSTS];
+    const struct namespace_first *f = &ns->firsts[dir % NAMESPACE_FIRSTS];
 
     /* Once a commit has failed, names are back that were gone when we looked. */
-    if (f->dir == dir && cookie < f->cookie && store_error(fs->store) == 0)
+    if (f->dir == dir && cookie < f->cookie && store_error(ns->store) == 0)
         return f->cookie;
     return cookie == UINT64_MAX ? cookie : cookie + 1;
 }
 
 /* The first entry of a listing that began before all entries. */
-static void first_note(struct fs *fs, uint64_t dir, uint64_t cookie, uint64_t found)
+static void first_note(struct namespace *ns, uint64_t dir, uint64_t cookie,
+                       uint64_t found)
 {
-    struct fs_first *f = &fs->firsts[dir % FS_FIRSTS];
+    struct namespace_first *f = &ns->firsts[dir % NAMESPACE_FIRSTS];
 
-    if (cookie < FS_COOKIE_FIRST || (f->dir == dir && cookie < f->cookie))
-        *f = (struct fs_first){ dir, found };
+    if (cookie < NAMESPACE_COOKIE_FIRST || (f->dir == dir && cookie < f->cookie))
+        *f = (struct namespace_first){ dir, found };
 }
 
-int fs_readdir(struct fs *fs, uint64_t ino, uint64_t cookie, fs_entry_cb *fn, void *arg,
-               struct inode *dir, bool *end)
+int namespace_readdir(struct namespace *ns, uint64_t ino, uint64_t cookie,
+                      namespace_entry_cb *fn, void *arg, struct inode *dir, bool *end)
 {
     struct kv_iter *it = NULL;
     struct key prefix, from;
-    struct fs_entry e;
+    struct namespace_entry e;
     bool sane = true, first = true;
-    int rc = inode_get(fs, ino, dir);
+    int rc = inode_get(ns, ino, dir);
 
     if (rc == 0 && !inode_is_dir(dir))
         rc = -ENOTDIR;
     if (rc == 0)
-        rc = store_scan(fs->store, &it);
+        rc = store_scan(ns->store, &it);
     if (rc != 0)
         return rc;
-    key_ino(&prefix, KEY_ORDER, fs->export_id, ino);
-    key_order(&from, fs->export_id, ino, listing_start(fs, ino, cookie));
+    key_ino(&prefix, KEY_ORDER, ns->export_id, ino);
+    key_order(&from, ns->export_id, ino, listing_start(ns, ino, cookie));
     *end = true;
     for (kv_iter_seek(it, from.bytes, from.len); kv_iter_valid(it); kv_iter_next(it)) {
         if (!entry_get(it, &prefix, &e, &sane) || !sane)
             break;
         if (first)
-            first_note(fs, ino, cookie, e.cookie);
+            first_note(ns, ino, cookie, e.cookie);
         first = false;
         if (!fn(arg, &e)) {
             *end = false;
             break;
         }
     }
-    rc = sane ? kv_iter_error(it) : damaged(fs, "an entry of the directory", ino);
+    rc = sane ? kv_iter_error(it) : damaged(ns, "an entry of the directory", ino);
     if (rc == 0 && first) /* none: the next one to come is the first */
-        first_note(fs, ino, cookie, dir->next_cookie);
+        first_note(ns, ino, cookie, dir->next_cookie);
     kv_iter_close(it);
     return rc;
 }

@@ -30,7 +30,7 @@ static const uint32_t setattr_bits_all =
     ROZO__SETATTR_BITS__SET_KILL_SGID | ROZO__SETATTR_BITS__SET_FLAGS |
     ROZO__SETATTR_BITS__SET_WRITTEN;
 
-static bool wants(const struct fs_setattr *req, uint32_t bit)
+static bool wants(const struct namespace_setattr *req, uint32_t bit)
 {
     return (req->valid & bit) != 0;
 }
@@ -41,10 +41,10 @@ static bool wants(const struct fs_setattr *req, uint32_t bit)
  * writes with one version leave behind is a mixture. So each start of exportd goes on far above
  * whatever the starts since the inode's last epoch may have given out and lost.
  */
-static int epoch_next(const struct fs *fs, const struct inode *in, uint32_t *out)
+static int epoch_next(const struct namespace *ns, const struct inode *in, uint32_t *out)
 {
     uint64_t next = (uint64_t)in->epoch + 1 +
-                    (uint64_t)(fs->start - in->epoch_start) * EPOCHS_LOST_MAX;
+                    (uint64_t)(ns->start - in->epoch_start) * EPOCHS_LOST_MAX;
 
     if (next > UINT32_MAX)
         return -EOVERFLOW;
@@ -53,12 +53,12 @@ static int epoch_next(const struct fs *fs, const struct inode *in, uint32_t *out
     return 0;
 }
 
-static void epoch_give(const struct fs *fs, struct inode *in)
+static void epoch_give(const struct namespace *ns, struct inode *in)
 {
-    int rc = epoch_next(fs, in, &in->epoch);
+    int rc = epoch_next(ns, in, &in->epoch);
 
     assert(rc == 0); /* whoever gives it has looked */
-    in->epoch_start = fs->start;
+    in->epoch_start = ns->start;
 }
 
 /*
@@ -67,22 +67,22 @@ static void epoch_give(const struct fs *fs, struct inode *in)
  * then, as if it had shrunk. Not while somebody may be writing, who may be about to tell of such bytes: then it is
  * noted, and done when the file is next opened for writing and nobody else has it open.
  */
-static bool is_untold(const struct fs *fs, const struct inode *in)
+static bool is_untold(const struct namespace *ns, const struct inode *in)
 {
     if ((in->flags & INODE_UNTOLD) != 0)
         return true;
-    if (in->epoch_start == fs->start) /* all writers since are known to us */
+    if (in->epoch_start == ns->start) /* all writers since are known to us */
         return false;
     return inode_may_have_data(in) ||
-           in->epoch_start < fs->last_loss; /* that it was opened may be lost, too */
+           in->epoch_start < ns->last_loss; /* that it was opened may be lost, too */
 }
 
 /* A fresh epoch, and what is to be cut off with it. */
-static void epoch_give_to(struct fs *fs, struct inode *in, bool alone)
+static void epoch_give_to(struct namespace *ns, struct inode *in, bool alone)
 {
-    bool untold = is_untold(fs, in);
+    bool untold = is_untold(ns, in);
 
-    epoch_give(fs, in);
+    epoch_give(ns, in);
     if (!untold)
         return;
     if ((in->flags & INODE_UNTOLD) == 0)
@@ -99,23 +99,23 @@ static void epoch_give_to(struct fs *fs, struct inode *in, bool alone)
     in->flags |= INODE_TRUNCATE_PENDING;
     in->truncate_version = version_make(in->epoch, 0);
     if ((in->flags & INODE_INLINE) == 0)
-        blocks_cut(fs, in, in->truncate_size);
+        blocks_cut(ns, in, in->truncate_size);
 }
 
-void fs_untold(struct fs *fs, uint64_t ino)
+void namespace_untold(struct namespace *ns, uint64_t ino)
 {
     struct inode in;
 
-    if (inode_get(fs, ino, &in) != 0 || !inode_is_file(&in) ||
+    if (inode_get(ns, ino, &in) != 0 || !inode_is_file(&in) ||
         !inode_may_have_data(&in) || (in.flags & INODE_UNTOLD) != 0)
         return;
     in.flags |= INODE_UNTOLD;
     blocks_doubt(&in);
-    inode_put(fs, &in);
+    inode_put(ns, &in);
 }
 
 /* What chattr's flags forbid; as on local file systems they do not keep set-id bits. */
-static int fixed_check(const struct fs_setattr *req, const struct inode *in)
+static int fixed_check(const struct namespace_setattr *req, const struct inode *in)
 {
     const uint32_t now =
         ROZO__SETATTR_BITS__SET_ATIME_NOW | ROZO__SETATTR_BITS__SET_MTIME_NOW;
@@ -135,7 +135,7 @@ static int fixed_check(const struct fs_setattr *req, const struct inode *in)
                : -EPERM;
 }
 
-static int file_flags_check(const struct fs_setattr *req, const struct inode *in)
+static int file_flags_check(const struct namespace_setattr *req, const struct inode *in)
 {
     const uint32_t known =
         ROZO__FILE_FLAGS__FLAG_IMMUTABLE | ROZO__FILE_FLAGS__FLAG_APPEND;
@@ -147,7 +147,7 @@ static int file_flags_check(const struct fs_setattr *req, const struct inode *in
     return 0;
 }
 
-static int setattr_check(const struct fs *fs, const struct fs_setattr *req,
+static int setattr_check(const struct namespace *ns, const struct namespace_setattr *req,
                          const struct inode *in)
 {
     int rc;
@@ -175,7 +175,7 @@ static int setattr_check(const struct fs *fs, const struct fs_setattr *req,
         return -EINVAL;
     if (req->size > INT64_MAX)
         return -EFBIG;
-    return epoch_next(fs, in, NULL);
+    return epoch_next(ns, in, NULL);
 }
 
 /* As the kernel does: group execute makes set-gid mean set-gid. */
@@ -197,12 +197,12 @@ static bool cuts_storages(const struct inode *in, uint64_t size)
 }
 
 /* A new size and a fresh epoch; a file that lost bytes has a truncate pending. */
-static int set_size(struct fs *fs, struct inode *in, uint64_t size, bool alone)
+static int set_size(struct namespace *ns, struct inode *in, uint64_t size, bool alone)
 {
     bool pending;
     int rc;
 
-    epoch_give_to(fs, in, alone);
+    epoch_give_to(ns, in, alone);
     pending = (in->flags & INODE_TRUNCATE_PENDING) != 0;
     if (cuts_storages(in, size)) {
         if (!pending || size < in->truncate_size)
@@ -212,13 +212,13 @@ static int set_size(struct fs *fs, struct inode *in, uint64_t size, bool alone)
         pending = true;
     }
     if ((in->flags & INODE_INLINE) != 0 &&
-        size < inode_final_size(in)) /* see fs_wrote() */
+        size < inode_final_size(in)) /* see namespace_wrote() */
         in->truncate_version = version_make(in->epoch, 0);
-    rc = inline_cut(fs, in, size);
+    rc = inline_cut(ns, in, size);
     if (rc != 0)
         return rc;
     if (size < inode_final_size(in))
-        blocks_cut(fs, in, size);
+        blocks_cut(ns, in, size);
     in->wanted_size = 0;
     if (pending && size > in->truncate_size) {
         in->size = in->truncate_size;
@@ -229,7 +229,8 @@ static int set_size(struct fs *fs, struct inode *in, uint64_t size, bool alone)
     return 0;
 }
 
-static void set_times(const struct fs_setattr *req, struct inode *in, int64_t now_ns)
+static void set_times(const struct namespace_setattr *req, struct inode *in,
+                      int64_t now_ns)
 {
     in->ctime_ns = now_ns;
     if (wants(req, ROZO__SETATTR_BITS__SET_SIZE))
@@ -245,7 +246,7 @@ static void set_times(const struct fs_setattr *req, struct inode *in, int64_t no
 }
 
 /* The access ACL as chmod leaves it; NULL when there is none. */
-static int acl_for_chmod(struct fs *fs, const struct inode *in, uint32_t mode,
+static int acl_for_chmod(struct namespace *ns, const struct inode *in, uint32_t mode,
                          uint8_t **acl, size_t *len)
 {
     const uint8_t *old;
@@ -254,7 +255,7 @@ static int acl_for_chmod(struct fs *fs, const struct inode *in, uint32_t mode,
     *acl = NULL;
     if ((in->flags & INODE_ACL_ACCESS) == 0)
         return 0;
-    rc = acl_get(fs, in, ACL_NAME_ACCESS, &old, len);
+    rc = acl_get(ns, in, ACL_NAME_ACCESS, &old, len);
     if (rc != 0)
         return rc;
     *acl = malloc(*len);
@@ -265,7 +266,7 @@ static int acl_for_chmod(struct fs *fs, const struct inode *in, uint32_t mode,
     return 0;
 }
 
-uint32_t fs_file_flags(const struct inode *in)
+uint32_t namespace_file_flags(const struct inode *in)
 {
     uint32_t flags = 0;
 
@@ -285,19 +286,20 @@ static void set_file_flags(struct inode *in, uint32_t flags)
         in->flags |= INODE_APPEND;
 }
 
-int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out)
+int namespace_setattr(struct namespace *ns, const struct namespace_setattr *req,
+                      struct inode *out)
 {
     uint8_t *acl = NULL;
     size_t acl_len = 0;
     struct inode in;
-    int rc = inode_get(fs, req->ino, &in);
+    int rc = inode_get(ns, req->ino, &in);
 
     if (rc == 0)
-        rc = setattr_check(fs, req, &in);
+        rc = setattr_check(ns, req, &in);
     if (rc == 0 && wants(req, ROZO__SETATTR_BITS__SET_MODE))
-        rc = acl_for_chmod(fs, &in, req->mode, &acl, &acl_len);
+        rc = acl_for_chmod(ns, &in, req->mode, &acl, &acl_len);
     if (rc == 0 && wants(req, ROZO__SETATTR_BITS__SET_SIZE))
-        rc = set_size(fs, &in, req->size, req->alone);
+        rc = set_size(ns, &in, req->size, req->alone);
     if (rc != 0) {
         free(acl);
         return rc;
@@ -315,20 +317,21 @@ int fs_setattr(struct fs *fs, const struct fs_setattr *req, struct inode *out)
     if (wants(req, ROZO__SETATTR_BITS__SET_FLAGS))
         set_file_flags(&in, req->file_flags);
     if ((req->valid & ~(uint32_t)ROZO__SETATTR_BITS__SET_SYNC) != 0) {
-        set_times(req, &in, env_wall_ns(fs->env));
+        set_times(req, &in, env_wall_ns(ns->env));
         if (acl != NULL)
-            xattr_replace(fs, in.ino, ACL_NAME_ACCESS, acl, acl_len);
-        inode_put(fs, &in);
+            xattr_replace(ns, in.ino, ACL_NAME_ACCESS, acl, acl_len);
+        inode_put(ns, &in);
     }
     free(acl);
     *out = in;
     return 0;
 }
 
-int fs_next_epoch(struct fs *fs, uint64_t ino, bool alone, struct inode *out)
+int namespace_next_epoch(struct namespace *ns, uint64_t ino, bool alone,
+                         struct inode *out)
 {
     struct inode in;
-    int rc = inode_get(fs, ino, &in);
+    int rc = inode_get(ns, ino, &in);
 
     if (rc != 0)
         return rc;
@@ -336,45 +339,45 @@ int fs_next_epoch(struct fs *fs, uint64_t ino, bool alone, struct inode *out)
         return -EISDIR;
     if (!inode_is_file(&in))
         return -EINVAL;
-    rc = epoch_next(fs, &in, NULL);
+    rc = epoch_next(ns, &in, NULL);
     if (rc != 0)
         return rc;
-    epoch_give_to(fs, &in, alone);
+    epoch_give_to(ns, &in, alone);
     in.flags |= INODE_MAY_HAVE_DATA;
-    inode_put(fs, &in);
+    inode_put(ns, &in);
     *out = in;
     return 0;
 }
 
-int fs_fence_epoch(struct fs *fs, uint64_t ino, struct inode *out)
+int namespace_fence_epoch(struct namespace *ns, uint64_t ino, struct inode *out)
 {
     struct inode in;
-    int rc = inode_get(fs, ino, &in);
+    int rc = inode_get(ns, ino, &in);
 
     if (rc == 0)
-        rc = epoch_next(fs, &in, NULL);
+        rc = epoch_next(ns, &in, NULL);
     if (rc != 0)
         return rc;
-    if (is_untold(fs,
+    if (is_untold(ns,
                   &in)) /* the start that gave the last epoch will not be seen any more */
         in.flags |= INODE_UNTOLD;
-    epoch_give(fs, &in);
-    inode_put(fs, &in);
+    epoch_give(ns, &in);
+    inode_put(ns, &in);
     *out = in;
     return 0;
 }
 
-void fs_forget_may_have_data(struct fs *fs, uint64_t ino)
+void namespace_forget_may_have_data(struct namespace *ns, uint64_t ino)
 {
     /* A write that failed, or a truncate that was not finished, has reached some storages. */
     const uint32_t has_some = INODE_HAS_DATA | INODE_UNTOLD | INODE_TRUNCATE_PENDING;
     struct inode in;
 
-    if (inode_get(fs, ino, &in) != 0 || (in.flags & INODE_MAY_HAVE_DATA) == 0 ||
+    if (inode_get(ns, ino, &in) != 0 || (in.flags & INODE_MAY_HAVE_DATA) == 0 ||
         (in.flags & has_some) != 0)
         return;
     in.flags &= ~(uint32_t)INODE_MAY_HAVE_DATA;
-    inode_put(fs, &in);
+    inode_put(ns, &in);
 }
 
 /* At least `size`; what lies beyond a pending truncate waits for it. */
@@ -405,15 +408,15 @@ static void truncate_end(struct inode *in)
  * Who makes a file longer has finished what was pending when he got his epoch. He said so of another truncate, when that one
  * took the place of this and the power then took it from us.
  */
-static bool is_behind_truncate(const struct inode *in, const struct fs_wrote *req)
+static bool is_behind_truncate(const struct inode *in, const struct namespace_wrote *req)
 {
     return (in->flags & INODE_TRUNCATE_PENDING) != 0 && req->size > in->truncate_size &&
            req->epoch > version_epoch(in->truncate_version);
 }
 
 /* Frees map. True: other blocks than before are allocated. */
-static bool blocks_told(struct fs *fs, const struct fs_wrote *req, struct inode *in,
-                        struct spans *map)
+static bool blocks_told(struct namespace *ns, const struct namespace_wrote *req,
+                        struct inode *in, struct spans *map)
 {
     uint64_t size = inode_final_size(in), n_before = in->n_blocks;
     bool is_cut = req->epoch != 0 && req->epoch < version_epoch(in->truncate_version);
@@ -425,7 +428,7 @@ static bool blocks_told(struct fs *fs, const struct fs_wrote *req, struct inode 
     if (!req->tells_blocks) {
         if (!req->has_data)
             return false;
-        blocks_drop(fs, in);
+        blocks_drop(ns, in);
         in->n_blocks = inode_blocks_of_size(in);
         return in->n_blocks != n_before;
     }
@@ -434,16 +437,17 @@ static bool blocks_told(struct fs *fs, const struct fs_wrote *req, struct inode 
                         SPAN_END, 0); /* it only gets smaller: there is room */
     if (req->blocks_counted)
         in->flags &= ~(uint32_t)INODE_UNCOUNTED;
-    return blocks_put(fs, in, map) || req->blocks_counted;
+    return blocks_put(ns, in, map) || req->blocks_counted;
 }
 
-int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool *cut)
+int namespace_wrote(struct namespace *ns, const struct namespace_wrote *req,
+                    struct inode *out, bool *cut)
 {
-    int64_t now_ns = env_wall_ns(fs->env);
+    int64_t now_ns = env_wall_ns(ns->env);
     bool changed, data, ended, was_inline, told;
     struct spans map = { 0 };
     struct inode in;
-    int rc = inode_get(fs, req->ino, &in);
+    int rc = inode_get(ns, req->ino, &in);
 
     was_inline = rc == 0 && (in.flags & INODE_INLINE) != 0;
     if (rc == 0 && !inode_is_file(&in) && (req->has_data || req->size > 0))
@@ -451,9 +455,9 @@ int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool 
     if (rc == 0 && req->size > INT64_MAX)
         rc = -EFBIG;
     if (rc == 0 && req->tells_blocks)
-        rc = blocks_wrote(fs, req, &in, &map);
+        rc = blocks_wrote(ns, req, &in, &map);
     if (rc == 0)
-        rc = inline_wrote(fs, req, &in);
+        rc = inline_wrote(ns, req, &in);
     if (rc != 0) {
         spans_free(&map);
         return rc;
@@ -467,7 +471,7 @@ int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool 
     if (ended)
         truncate_end(&in);
     changed = !*cut && grow(&in, req->size);
-    told = blocks_told(fs, req, &in, &map);
+    told = blocks_told(ns, req, &in, &map);
     changed |= told && !req->blocks_counted;
     if (req->mtime_ns != 0 &&
         !(req->beside_others && req->mtime_ns < in.mtime_ns && in.mtime_ns <= now_ns)) {
@@ -483,21 +487,22 @@ int fs_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *out, bool 
         changed = true;
     }
     if (changed || data || ended || was_inline || told || req->inline_version != 0)
-        inode_put(fs, &in);
+        inode_put(ns, &in);
     *out = in;
     return 0;
 }
 
-int fs_truncated(struct fs *fs, uint64_t ino, uint64_t version, struct inode *out)
+int namespace_truncated(struct namespace *ns, uint64_t ino, uint64_t version,
+                        struct inode *out)
 {
     struct inode in;
-    int rc = inode_get(fs, ino, &in);
+    int rc = inode_get(ns, ino, &in);
 
     if (rc != 0)
         return rc;
     if ((in.flags & INODE_TRUNCATE_PENDING) != 0 && in.truncate_version == version) {
         truncate_end(&in);
-        inode_put(fs, &in);
+        inode_put(ns, &in);
     }
     *out = in;
     return 0;

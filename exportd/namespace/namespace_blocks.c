@@ -20,8 +20,8 @@ enum {
     BLOCKS_FORMAT = 1,
     BLOCKS_HEAD = 1, /* the format */
     RANGES_JOINED =
-        FS_BLOCK_RANGES_MAX / 4 * 3, /* then it is a while until the next time */
-    ALLOCATED = 1,                   /* a value of spans */
+        NAMESPACE_BLOCK_RANGES_MAX / 4 * 3, /* then it is a while until the next time */
+    ALLOCATED = 1,                          /* a value of spans */
 };
 
 static uint64_t block_past(const struct inode *in, uint64_t size)
@@ -30,7 +30,7 @@ static uint64_t block_past(const struct inode *in, uint64_t size)
 }
 
 /* The record of an INODE_BLOCKS, without its format. */
-static int record_get(struct fs *fs, const struct inode *in, const uint8_t **bytes,
+static int record_get(struct namespace *ns, const struct inode *in, const uint8_t **bytes,
                       size_t *len)
 {
     const uint8_t *val;
@@ -38,8 +38,8 @@ static int record_get(struct fs *fs, const struct inode *in, const uint8_t **byt
     size_t n;
     int rc;
 
-    key_ino(&k, KEY_BLOCKS, fs->export_id, in->ino);
-    rc = store_get(fs->store, &k, &val, &n);
+    key_ino(&k, KEY_BLOCKS, ns->export_id, in->ino);
+    rc = store_get(ns->store, &k, &val, &n);
     if (rc != 0)
         return rc;
     if (n <= BLOCKS_HEAD || val[0] != BLOCKS_FORMAT)
@@ -51,7 +51,7 @@ static int record_get(struct fs *fs, const struct inode *in, const uint8_t **byt
 
 static int record_unpack(struct spans *map, const uint8_t *bytes, size_t len)
 {
-    return spans_unpack(map, bytes, len, INODE_N_BLOCKS_MAX, FS_BLOCK_RANGES_MAX,
+    return spans_unpack(map, bytes, len, INODE_N_BLOCKS_MAX, NAMESPACE_BLOCK_RANGES_MAX,
                         ALLOCATED);
 }
 
@@ -61,7 +61,7 @@ static int first_ones(const struct inode *in, struct spans *map)
 }
 
 /* -ENOMEM; never anything else. */
-static int map_load(struct fs *fs, const struct inode *in, struct spans *map)
+static int map_load(struct namespace *ns, const struct inode *in, struct spans *map)
 {
     const uint8_t *bytes;
     size_t len;
@@ -70,26 +70,26 @@ static int map_load(struct fs *fs, const struct inode *in, struct spans *map)
     *map = (struct spans){ 0 };
     if ((in->flags & INODE_BLOCKS) == 0)
         return first_ones(in, map);
-    rc = record_get(fs, in, &bytes, &len);
+    rc = record_get(ns, in, &bytes, &len);
     if (rc == 0)
         rc = record_unpack(map, bytes, len);
     if (rc == 0 || rc == -ENOMEM)
         return rc;
     log_error("export %u: the map of allocated blocks of inode %llu is damaged",
-              fs->export_id, (unsigned long long)in->ino);
+              ns->export_id, (unsigned long long)in->ino);
     spans_free(map);
     return first_ones(in, map);
 }
 
-void fs_blocks_get(struct fs *fs, const struct inode *in, uint8_t *room,
-                   const uint8_t **bytes, size_t *len)
+void namespace_blocks_get(struct namespace *ns, const struct inode *in, uint8_t *room,
+                          const uint8_t **bytes, size_t *len)
 {
     struct span first = { 0, in->n_blocks, ALLOCATED };
     struct spans map = { &first, in->n_blocks != 0, 1 }, check = { 0 };
     int rc = -ENOENT;
 
     if ((in->flags & INODE_BLOCKS) != 0)
-        rc = record_get(fs, in, bytes, len);
+        rc = record_get(ns, in, bytes, len);
     if (rc == 0)
         rc = record_unpack(&check, *bytes, *len);
     spans_free(&check);
@@ -99,64 +99,65 @@ void fs_blocks_get(struct fs *fs, const struct inode *in, uint8_t *room,
     *bytes = room;
 }
 
-static void record_drop(struct fs *fs, struct inode *in)
+static void record_drop(struct namespace *ns, struct inode *in)
 {
     struct key k;
 
     if ((in->flags & INODE_BLOCKS) == 0)
         return;
     in->flags &= ~(uint32_t)INODE_BLOCKS;
-    key_ino(&k, KEY_BLOCKS, fs->export_id, in->ino);
-    store_delete(fs->store, &k);
+    key_ino(&k, KEY_BLOCKS, ns->export_id, in->ino);
+    store_delete(ns->store, &k);
 }
 
 /* False: it is there already, just so. */
-static bool record_put(struct fs *fs, struct inode *in, const struct spans *map)
+static bool record_put(struct namespace *ns, struct inode *in, const struct spans *map)
 {
-    uint8_t val[BLOCKS_HEAD + FS_BLOCK_RANGES_MAX * SPAN_PACKED_MAX];
-    size_t len = spans_pack(map, ALLOCATED, FS_BLOCK_RANGES_MAX, val + BLOCKS_HEAD);
+    uint8_t val[BLOCKS_HEAD + NAMESPACE_BLOCK_RANGES_MAX * SPAN_PACKED_MAX];
+    size_t len =
+        spans_pack(map, ALLOCATED, NAMESPACE_BLOCK_RANGES_MAX, val + BLOCKS_HEAD);
     const uint8_t *before;
     size_t before_len;
     struct key k;
 
     if ((in->flags & INODE_BLOCKS) != 0 &&
-        record_get(fs, in, &before, &before_len) == 0 && before_len == len &&
+        record_get(ns, in, &before, &before_len) == 0 && before_len == len &&
         memcmp(before, val + BLOCKS_HEAD, len) == 0)
         return false;
     val[0] = BLOCKS_FORMAT;
     in->flags |= INODE_BLOCKS;
-    key_ino(&k, KEY_BLOCKS, fs->export_id, in->ino);
-    store_put(fs->store, &k, val, BLOCKS_HEAD + len);
+    key_ino(&k, KEY_BLOCKS, ns->export_id, in->ino);
+    store_put(ns->store, &k, val, BLOCKS_HEAD + len);
     return true;
 }
 
-bool blocks_put(struct fs *fs, struct inode *in, struct spans *map)
+bool blocks_put(struct namespace *ns, struct inode *in, struct spans *map)
 {
     uint64_t n_before = in->n_blocks;
     uint32_t flags = in->flags;
     bool changed = false;
 
-    if (map->n > FS_BLOCK_RANGES_MAX)
+    if (map->n > NAMESPACE_BLOCK_RANGES_MAX)
         (void)spans_join(map, RANGES_JOINED); /* else what does not fit is not counted */
     in->n_blocks = spans_total(map, ALLOCATED);
     if (map->n == 0 || (map->n == 1 && map->list[0].from == 0))
-        record_drop(fs, in);
+        record_drop(ns, in);
     else
-        changed = record_put(fs, in, map);
+        changed = record_put(ns, in, map);
     spans_free(map);
     return changed || in->n_blocks != n_before || in->flags != flags;
 }
 
 static int map_change(struct spans *map, const uint8_t *bytes, size_t len, unsigned value)
 {
-    return spans_unpack(map, bytes, len, INODE_N_BLOCKS_MAX, FS_BLOCK_RANGES_TOLD_MAX,
-                        value);
+    return spans_unpack(map, bytes, len, INODE_N_BLOCKS_MAX,
+                        NAMESPACE_BLOCK_RANGES_TOLD_MAX, value);
 }
 
-int blocks_wrote(struct fs *fs, const struct fs_wrote *req, const struct inode *in,
-                 struct spans *map)
+int blocks_wrote(struct namespace *ns, const struct namespace_wrote *req,
+                 const struct inode *in, struct spans *map)
 {
-    int rc = map_load(fs, in, map);
+    int rc = map_load(ns, in, map);
 
     if (rc == 0)
         rc = map_change(map, req->freed, req->freed_len, 0);
@@ -167,21 +168,21 @@ int blocks_wrote(struct fs *fs, const struct fs_wrote *req, const struct inode *
     return rc;
 }
 
-void blocks_cut(struct fs *fs, struct inode *in, uint64_t size)
+void blocks_cut(struct namespace *ns, struct inode *in, uint64_t size)
 {
     uint64_t end = block_past(in, size);
     struct spans map;
 
     if (in->n_blocks == 0)
         return;
-    if ((in->flags & INODE_BLOCKS) == 0 || end == 0 || map_load(fs, in, &map) != 0) {
-        record_drop(fs, in);
+    if ((in->flags & INODE_BLOCKS) == 0 || end == 0 || map_load(ns, in, &map) != 0) {
+        record_drop(ns, in);
         in->n_blocks = in->n_blocks < end ? in->n_blocks : end;
         return;
     }
     if (map.n > 0 && map.list[map.n - 1].to > end)
         (void)spans_put(&map, end, SPAN_END, 0); /* it only gets smaller: there is room */
-    blocks_put(fs, in, &map);
+    blocks_put(ns, in, &map);
 }
 
 /* Beyond the end they are cut off; and where there is no hole, none can be missing. */
@@ -191,8 +192,8 @@ void blocks_doubt(struct inode *in)
         in->flags |= INODE_UNCOUNTED;
 }
 
-void blocks_drop(struct fs *fs, struct inode *in)
+void blocks_drop(struct namespace *ns, struct inode *in)
 {
-    record_drop(fs, in);
+    record_drop(ns, in);
     in->n_blocks = 0;
 }

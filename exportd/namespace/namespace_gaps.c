@@ -1,5 +1,5 @@
 /*
- * namespace_gaps.c - inode numbers that were never given out (each start skips some, fs_begin()), and generations of the others.
+ * namespace_gaps.c - inode numbers that were never given out (each start skips some, namespace_begin()), and generations of the others.
  *
  * In:     namespace.c, cluster.c at start; inodes.c, which has to tell what was removed from what never was.
  * Out:    KEY_GAP records: first number of a gap -> the number behind its last. Gaps that meet are one.
@@ -23,14 +23,14 @@ enum {
     SEED_BYTES = 1 + 16,
 };
 
-/* Room for one more than `n`, so that fs_gap_add() cannot fail. */
-static int gaps_grow(struct fs *fs, size_t n)
+/* Room for one more than `n`, so that namespace_gap_add() cannot fail. */
+static int gaps_grow(struct namespace *ns, size_t n)
 {
-    struct fs_gap *list = realloc(fs->gaps, (n + 1) * sizeof(*list));
+    struct namespace_gap *list = realloc(ns->gaps, (n + 1) * sizeof(*list));
 
     if (list == NULL)
         return -ENOMEM;
-    fs->gaps = list;
+    ns->gaps = list;
     return 0;
 }
 
@@ -44,7 +44,7 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-uint32_t fs_generation(const struct fs_seed *seed, uint64_t ino)
+uint32_t namespace_generation(const struct namespace_seed *seed, uint64_t ino)
 {
     uint32_t generation =
         (uint32_t)(mix(mix(ino ^ seed->secret[0]) ^ seed->secret[1]) >> 32);
@@ -52,94 +52,94 @@ uint32_t fs_generation(const struct fs_seed *seed, uint64_t ino)
     return generation != 0 ? generation : 1; /* 0 is the root's */
 }
 
-void fs_seed_begin(struct fs *fs)
+void namespace_seed_begin(struct namespace *ns)
 {
     uint8_t val[SEED_BYTES] = { SEED_FORMAT };
     struct key k;
 
-    fs->seed.from = fs->next_ino;
-    env_random(fs->env, fs->seed.secret, sizeof(fs->seed.secret));
-    put_le64(val + 1, fs->seed.secret[0]);
-    put_le64(val + 9, fs->seed.secret[1]);
-    key_ino(&k, KEY_SEED, fs->export_id, fs->seed.from);
-    store_put(fs->store, &k, val, sizeof(val));
+    ns->seed.from = ns->next_ino;
+    env_random(ns->env, ns->seed.secret, sizeof(ns->seed.secret));
+    put_le64(val + 1, ns->seed.secret[0]);
+    put_le64(val + 9, ns->seed.secret[1]);
+    key_ino(&k, KEY_SEED, ns->export_id, ns->seed.from);
+    store_put(ns->store, &k, val, sizeof(val));
 }
 
-void fs_seed_drop_unused(struct fs *fs)
+void namespace_seed_drop_unused(struct namespace *ns)
 {
     struct key k;
 
-    if (fs->n_seeds == 0 || fs->seeds[fs->n_seeds - 1].from != fs->next_ino)
+    if (ns->n_seeds == 0 || ns->seeds[ns->n_seeds - 1].from != ns->next_ino)
         return;
-    key_ino(&k, KEY_SEED, fs->export_id, fs->seeds[--fs->n_seeds].from);
-    store_delete(fs->store, &k);
+    key_ino(&k, KEY_SEED, ns->export_id, ns->seeds[--ns->n_seeds].from);
+    store_delete(ns->store, &k);
 }
 
-static int seed_add(struct fs *fs, uint64_t from, const uint8_t *val, size_t len)
+static int seed_add(struct namespace *ns, uint64_t from, const uint8_t *val, size_t len)
 {
-    struct fs_seed *list;
+    struct namespace_seed *list;
 
     if (len != SEED_BYTES || val[0] != SEED_FORMAT)
         return -EINVAL;
-    list = realloc(fs->seeds, (fs->n_seeds + 1) * sizeof(*list));
+    list = realloc(ns->seeds, (ns->n_seeds + 1) * sizeof(*list));
     if (list == NULL)
         return -ENOMEM;
-    fs->seeds = list;
-    list[fs->n_seeds++] =
-        (struct fs_seed){ from, { get_le64(val + 1), get_le64(val + 9) } };
+    ns->seeds = list;
+    list[ns->n_seeds++] =
+        (struct namespace_seed){ from, { get_le64(val + 1), get_le64(val + 9) } };
     return 0;
 }
 
-static const struct fs_seed *seed_of(const struct fs *fs, uint64_t ino)
+static const struct namespace_seed *seed_of(const struct namespace *ns, uint64_t ino)
 {
-    size_t low = 0, high = fs->n_seeds;
+    size_t low = 0, high = ns->n_seeds;
 
-    if (ino >= fs->seed.from)
-        return &fs->seed;
+    if (ino >= ns->seed.from)
+        return &ns->seed;
     while (low < high) { /* the first that begins behind it */
         size_t mid = (low + high) / 2;
 
-        if (fs->seeds[mid].from <= ino)
+        if (ns->seeds[mid].from <= ino)
             low = mid + 1;
         else
             high = mid;
     }
-    return low == 0 ? NULL : &fs->seeds[low - 1];
+    return low == 0 ? NULL : &ns->seeds[low - 1];
 }
 
-bool fs_gave_out(const struct fs *fs, uint64_t ino, uint32_t generation)
+bool namespace_gave_out(const struct namespace *ns, uint64_t ino, uint32_t generation)
 {
-    const struct fs_seed *seed = seed_of(fs, ino);
+    const struct namespace_seed *seed = seed_of(ns, ino);
 
-    return seed != NULL && fs_was_given_out(fs, ino) &&
-           fs_generation(seed, ino) == generation;
+    return seed != NULL && namespace_was_given_out(ns, ino) &&
+           namespace_generation(seed, ino) == generation;
 }
 
 /* ---- gaps ---- */
 
-static int gap_add(struct fs *fs, uint64_t from, const uint8_t *val, size_t len)
+static int gap_add(struct namespace *ns, uint64_t from, const uint8_t *val, size_t len)
 {
-    int rc = len == GAP_BYTES && val[0] == GAP_FORMAT ? gaps_grow(fs, fs->n_gaps + 1)
+    int rc = len == GAP_BYTES && val[0] == GAP_FORMAT ? gaps_grow(ns, ns->n_gaps + 1)
                                                       : -EINVAL;
 
     if (rc == 0)
-        fs->gaps[fs->n_gaps++] = (struct fs_gap){ from, get_le64(val + 1) };
+        ns->gaps[ns->n_gaps++] = (struct namespace_gap){ from, get_le64(val + 1) };
     return rc;
 }
 
 /* Gives all records of one kind to add(). */
-static int numbers_load(struct fs *fs, enum key_kind kind,
-                        int (*add)(struct fs *fs, uint64_t from, const uint8_t *val,
-                                   size_t len))
+static int numbers_load(struct namespace *ns, enum key_kind kind,
+                        int (*add)(struct namespace *ns, uint64_t from,
+                                   const uint8_t *val, size_t len))
 {
     struct kv_iter *it;
     struct key prefix;
     size_t key_len, len;
-    int rc = store_scan(fs->store, &it);
+    int rc = store_scan(ns->store, &it);
 
     if (rc != 0)
         return rc;
-    key_id(&prefix, kind, fs->export_id);
+    key_id(&prefix, kind, ns->export_id);
     kv_iter_seek(it, prefix.bytes, prefix.len);
     for (; rc == 0 && kv_iter_valid(it); kv_iter_next(it)) {
         const uint8_t *key = kv_iter_key(it, &key_len);
@@ -147,7 +147,7 @@ static int numbers_load(struct fs *fs, enum key_kind kind,
 
         if (key_len != GAP_KEY_BYTES || memcmp(key, prefix.bytes, prefix.len) != 0)
             break;
-        rc = add(fs, key_get_u64(key + prefix.len), val, len);
+        rc = add(ns, key_get_u64(key + prefix.len), val, len);
     }
     if (rc == 0)
         rc = kv_iter_error(it);
@@ -155,54 +155,54 @@ static int numbers_load(struct fs *fs, enum key_kind kind,
     return rc;
 }
 
-int fs_gaps_load(struct fs *fs)
+int namespace_gaps_load(struct namespace *ns)
 {
-    int rc = gaps_grow(fs, 0);
+    int rc = gaps_grow(ns, 0);
 
     if (rc == 0)
-        rc = numbers_load(fs, KEY_GAP, gap_add);
-    return rc == 0 ? numbers_load(fs, KEY_SEED, seed_add) : rc;
+        rc = numbers_load(ns, KEY_GAP, gap_add);
+    return rc == 0 ? numbers_load(ns, KEY_SEED, seed_add) : rc;
 }
 
-void fs_gap_add(struct fs *fs, uint64_t from, uint64_t to)
+void namespace_gap_add(struct namespace *ns, uint64_t from, uint64_t to)
 {
-    struct fs_gap *last = fs->n_gaps == 0 ? NULL : &fs->gaps[fs->n_gaps - 1];
+    struct namespace_gap *last = ns->n_gaps == 0 ? NULL : &ns->gaps[ns->n_gaps - 1];
     uint8_t val[GAP_BYTES];
     struct key k;
 
     if (last == NULL || last->to != from) {
-        last = &fs->gaps[fs->n_gaps++];
+        last = &ns->gaps[ns->n_gaps++];
         last->from = from;
     }
     last->to = to;
     val[0] = GAP_FORMAT;
     put_le64(val + 1, to);
-    key_ino(&k, KEY_GAP, fs->export_id, last->from);
-    store_put(fs->store, &k, val, sizeof(val));
+    key_ino(&k, KEY_GAP, ns->export_id, last->from);
+    store_put(ns->store, &k, val, sizeof(val));
 }
 
-bool fs_was_given_out(const struct fs *fs, uint64_t ino)
+bool namespace_was_given_out(const struct namespace *ns, uint64_t ino)
 {
-    size_t low = 0, high = fs->n_gaps;
+    size_t low = 0, high = ns->n_gaps;
 
     while (low < high) { /* the first gap that ends behind it */
         size_t mid = (low + high) / 2;
 
-        if (fs->gaps[mid].to <= ino)
+        if (ns->gaps[mid].to <= ino)
             low = mid + 1;
         else
             high = mid;
     }
-    return ino >= FS_ROOT_INO && ino < fs->next_ino &&
-           (low == fs->n_gaps || ino < fs->gaps[low].from);
+    return ino >= NAMESPACE_ROOT_INO && ino < ns->next_ino &&
+           (low == ns->n_gaps || ino < ns->gaps[low].from);
 }
 
-void fs_close(struct fs *fs)
+void namespace_close(struct namespace *ns)
 {
-    free(fs->gaps);
-    fs->gaps = NULL;
-    fs->n_gaps = 0;
-    free(fs->seeds);
-    fs->seeds = NULL;
-    fs->n_seeds = 0;
+    free(ns->gaps);
+    ns->gaps = NULL;
+    ns->n_gaps = 0;
+    free(ns->seeds);
+    ns->seeds = NULL;
+    ns->n_seeds = 0;
 }

@@ -22,33 +22,33 @@ enum {
     INLINE_HEAD = 1 + 8, /* format, version */
 };
 
-bool fs_may_be_inline(const struct fs *fs, const struct inode *in)
+bool namespace_may_be_inline(const struct namespace *ns, const struct inode *in)
 {
     const uint32_t not_new = INODE_HAS_DATA | INODE_UNTOLD | INODE_TRUNCATE_PENDING;
 
     if (!inode_is_file(in))
         return false;
     return (in->flags & INODE_INLINE) != 0 ||
-           (fs->inline_max != 0 && (in->flags & not_new) == 0);
+           (ns->inline_max != 0 && (in->flags & not_new) == 0);
 }
 
-int fs_inline_get(struct fs *fs, const struct inode *in, const uint8_t **bytes,
-                  size_t *len, uint64_t *version)
+int namespace_inline_get(struct namespace *ns, const struct inode *in,
+                         const uint8_t **bytes, size_t *len, uint64_t *version)
 {
     const uint8_t *val;
     struct key k;
     size_t n;
     int rc;
 
-    key_ino(&k, KEY_INLINE, fs->export_id, in->ino);
-    rc = store_get(fs->store, &k, &val, &n);
+    key_ino(&k, KEY_INLINE, ns->export_id, in->ino);
+    rc = store_get(ns->store, &k, &val, &n);
     if (rc != 0 && rc != -ENOENT)
         return rc;
-    if (rc != 0 || n <= INLINE_HEAD || n > INLINE_HEAD + FS_INLINE_MAX ||
+    if (rc != 0 || n <= INLINE_HEAD || n > INLINE_HEAD + NAMESPACE_INLINE_MAX ||
         val[0] != INLINE_FORMAT) {
         log_error(
             "export %u: the data of inode %llu in the metadata store are missing or make no sense",
-            fs->export_id, (unsigned long long)in->ino);
+            ns->export_id, (unsigned long long)in->ino);
         return -EIO;
     }
     *version = get_le64(val + 1);
@@ -57,33 +57,33 @@ int fs_inline_get(struct fs *fs, const struct inode *in, const uint8_t **bytes,
     return 0;
 }
 
-static void inline_put(struct fs *fs, const struct inode *in, uint64_t version,
+static void inline_put(struct namespace *ns, const struct inode *in, uint64_t version,
                        const uint8_t *bytes, size_t len)
 {
-    uint8_t val[INLINE_HEAD + FS_INLINE_MAX];
+    uint8_t val[INLINE_HEAD + NAMESPACE_INLINE_MAX];
     struct key k;
 
     val[0] = INLINE_FORMAT;
     put_le64(val + 1, version);
     memcpy(val + INLINE_HEAD, bytes, len);
-    key_ino(&k, KEY_INLINE, fs->export_id, in->ino);
-    store_put(fs->store, &k, val, INLINE_HEAD + len);
+    key_ino(&k, KEY_INLINE, ns->export_id, in->ino);
+    store_put(ns->store, &k, val, INLINE_HEAD + len);
 }
 
-void inline_drop(struct fs *fs, struct inode *in)
+void inline_drop(struct namespace *ns, struct inode *in)
 {
     struct key k;
 
     if ((in->flags & INODE_INLINE) == 0)
         return;
     in->flags &= ~(uint32_t)INODE_INLINE;
-    key_ino(&k, KEY_INLINE, fs->export_id, in->ino);
-    store_delete(fs->store, &k);
+    key_ino(&k, KEY_INLINE, ns->export_id, in->ino);
+    store_delete(ns->store, &k);
 }
 
-int inline_cut(struct fs *fs, struct inode *in, uint64_t size)
+int inline_cut(struct namespace *ns, struct inode *in, uint64_t size)
 {
-    uint8_t kept[FS_INLINE_MAX];
+    uint8_t kept[NAMESPACE_INLINE_MAX];
     const uint8_t *bytes;
     uint64_t version;
     size_t len;
@@ -91,19 +91,20 @@ int inline_cut(struct fs *fs, struct inode *in, uint64_t size)
 
     if ((in->flags & INODE_INLINE) == 0)
         return 0;
-    rc = fs_inline_get(fs, in, &bytes, &len, &version);
+    rc = namespace_inline_get(ns, in, &bytes, &len, &version);
     if (rc != 0 || size >= len)
         return rc;
     if (size == 0) {
-        inline_drop(fs, in);
+        inline_drop(ns, in);
         return 0;
     }
     memcpy(kept, bytes, size); /* they are the store's, which is about to change */
-    inline_put(fs, in, version_make(in->epoch, 0), kept, size);
+    inline_put(ns, in, version_make(in->epoch, 0), kept, size);
     return 0;
 }
 
-int inline_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *in)
+int inline_wrote(struct namespace *ns, const struct namespace_wrote *req,
+                 struct inode *in)
 {
     uint64_t version = 0;
     const uint8_t *bytes;
@@ -112,28 +113,30 @@ int inline_wrote(struct fs *fs, const struct fs_wrote *req, struct inode *in)
 
     if (req->inline_version == 0) {
         if (req->has_data)
-            inline_drop(fs, in);
+            inline_drop(ns, in);
         return 0;
     }
     if (req->has_data || req->inline_len == 0 || req->inline_len > req->size ||
-        req->inline_len > FS_INLINE_MAX)
+        req->inline_len > NAMESPACE_INLINE_MAX)
         return -EINVAL;
     /* An epoch that we do not know of was given out before a loss of power, and nobody has had one since. */
-    if (!fs_may_be_inline(fs, in) || version_epoch(req->inline_version) < in->epoch ||
+    if (!namespace_may_be_inline(ns, in) ||
+        version_epoch(req->inline_version) < in->epoch ||
         (in->flags & INODE_TRUNCATE_PENDING) != 0)
         return -EREMCHG;
-    if ((in->flags & INODE_INLINE) == 0 && req->inline_len > fs->inline_max)
+    if ((in->flags & INODE_INLINE) == 0 && req->inline_len > ns->inline_max)
         return -EINVAL;
-    rc = (in->flags & INODE_INLINE) == 0 ? 0
-                                         : fs_inline_get(fs, in, &bytes, &len, &version);
+    rc = (in->flags & INODE_INLINE) == 0
+             ? 0
+             : namespace_inline_get(ns, in, &bytes, &len, &version);
     if (rc != 0 || version == req->inline_version) /* the request came once more */
         return rc;
     if (version > req->inline_version)
         return -EREMCHG;
     in->flags |= INODE_INLINE;
-    blocks_drop(fs, in);
+    blocks_drop(ns, in);
     in->n_blocks =
         req->inline_len / in->block_bytes + (req->inline_len % in->block_bytes != 0);
-    inline_put(fs, in, req->inline_version, req->inline_data, req->inline_len);
+    inline_put(ns, in, req->inline_version, req->inline_data, req->inline_len);
     return 0;
 }

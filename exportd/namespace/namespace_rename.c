@@ -1,7 +1,7 @@
 /*
  * namespace_rename.c - rename, with RENAME_NOREPLACE, RENAME_EXCHANGE and RENAME_WHITEOUT.
  *
- * In:     fs_rename(), from md.c.
+ * In:     namespace_rename(), from md.c.
  * Out:    one batch: names, parents' links and counts, ".." of moved directories, what was replaced, a whiteout.
  * Keeps:  the tree is a tree: a directory never moves below itself.
  */
@@ -12,10 +12,10 @@
 
 /* One rename under way: both sides, read and checked. */
 struct rename {
-    struct fs *fs;
+    struct namespace *ns;
     struct inode dir, new_dir; /* new_dir counts only when they differ */
     bool same_dir;
-    struct fs_name name, new_name;
+    struct namespace_name name, new_name;
     struct dentry d, new_d;
     bool replaces; /* new_d and new_in are there */
     struct inode in, new_in;
@@ -29,17 +29,17 @@ static struct inode *target_dir(struct rename *r)
 }
 
 /* Is `ino` the directory `from`, or above it? -EINVAL when so. */
-static int below_check(struct fs *fs, uint64_t ino, uint64_t from)
+static int below_check(struct namespace *ns, uint64_t ino, uint64_t from)
 {
     struct inode in;
     int rc;
 
-    for (unsigned i = 0; i < FS_PARENT_STEPS_MAX; i++) {
+    for (unsigned i = 0; i < NAMESPACE_PARENT_STEPS_MAX; i++) {
         if (from == ino)
             return -EINVAL;
-        if (from == FS_ROOT_INO)
+        if (from == NAMESPACE_ROOT_INO)
             return 0;
-        rc = inode_get(fs, from, &in);
+        rc = inode_get(ns, from, &in);
         if (rc != 0)
             return rc;
         from = in.parent;
@@ -49,25 +49,25 @@ static int below_check(struct fs *fs, uint64_t ino, uint64_t from)
 
 static int rename_load(struct rename *r, uint64_t parent, uint64_t new_parent)
 {
-    int rc = dir_get(r->fs, parent, &r->dir);
+    int rc = dir_get(r->ns, parent, &r->dir);
 
     r->same_dir = parent == new_parent;
     if (rc == 0 && !r->same_dir)
-        rc = dir_get(r->fs, new_parent, &r->new_dir);
+        rc = dir_get(r->ns, new_parent, &r->new_dir);
     if (rc == 0)
         rc = name_check(r->name);
     if (rc == 0)
         rc = name_check(r->new_name);
     if (rc == 0)
-        rc = dentry_get(r->fs, parent, r->name, &r->d);
+        rc = dentry_get(r->ns, parent, r->name, &r->d);
     if (rc == 0)
-        rc = named_inode_get(r->fs, &r->d, &r->in);
+        rc = named_inode_get(r->ns, &r->d, &r->in);
     if (rc != 0)
         return rc;
-    rc = dentry_get(r->fs, new_parent, r->new_name, &r->new_d);
+    rc = dentry_get(r->ns, new_parent, r->new_name, &r->new_d);
     if (rc == 0) {
         r->replaces = true;
-        rc = named_inode_get(r->fs, &r->new_d, &r->new_in);
+        rc = named_inode_get(r->ns, &r->new_d, &r->new_in);
     }
     return rc == -ENOENT ? 0 : rc;
 }
@@ -102,10 +102,10 @@ static int rename_check(struct rename *r, uint32_t flags)
     if (!r->replaces || r->in.ino != r->new_in.ino)
         rc = rename_fixed_check(r);
     if (rc == 0 && !r->same_dir && inode_is_dir(&r->in))
-        rc = below_check(r->fs, r->in.ino, r->new_dir.ino);
+        rc = below_check(r->ns, r->in.ino, r->new_dir.ino);
     if (rc == 0 && (flags & RENAME_EXCHANGE) != 0) {
         if (!r->same_dir && inode_is_dir(&r->new_in))
-            rc = below_check(r->fs, r->new_in.ino, r->dir.ino);
+            rc = below_check(r->ns, r->new_in.ino, r->dir.ino);
         return rc;
     }
     if (rc == 0 && r->replaces && r->in.ino != r->new_in.ino)
@@ -126,11 +126,11 @@ static void moved(struct inode *in, struct inode *from, struct inode *to)
 static void dirs_put(struct rename *r, int64_t now_ns)
 {
     r->dir.mtime_ns = r->dir.ctime_ns = now_ns;
-    inode_put(r->fs, &r->dir);
+    inode_put(r->ns, &r->dir);
     if (r->same_dir)
         return;
     r->new_dir.mtime_ns = r->new_dir.ctime_ns = now_ns;
-    inode_put(r->fs, &r->new_dir);
+    inode_put(r->ns, &r->new_dir);
 }
 
 static void exchange_put(struct rename *r, int64_t now_ns)
@@ -140,11 +140,11 @@ static void exchange_put(struct rename *r, int64_t now_ns)
 
     moved(&r->in, &r->dir, target_dir(r));
     moved(&r->new_in, target_dir(r), &r->dir);
-    dentry_put(r->fs, r->dir.ino, r->name, &d);
-    dentry_put(r->fs, target_dir(r)->ino, r->new_name, &new_d);
+    dentry_put(r->ns, r->dir.ino, r->name, &d);
+    dentry_put(r->ns, target_dir(r)->ino, r->new_name, &new_d);
     r->in.ctime_ns = r->new_in.ctime_ns = now_ns;
-    inode_put(r->fs, &r->in);
-    inode_put(r->fs, &r->new_in);
+    inode_put(r->ns, &r->in);
+    inode_put(r->ns, &r->new_in);
     dirs_put(r, now_ns);
 }
 
@@ -154,19 +154,21 @@ static void replaced_put(struct rename *r, int64_t now_ns)
     r->new_in.ctime_ns = now_ns;
     if (inode_is_dir(&r->new_in)) {
         target_dir(r)->nlink--;
-        inode_unnamed(r->fs, &r->new_in);
+        inode_unnamed(r->ns, &r->new_in);
     } else if (--r->new_in.nlink == 0) {
-        inode_unnamed(r->fs, &r->new_in);
+        inode_unnamed(r->ns, &r->new_in);
     } else {
-        inode_put(r->fs, &r->new_in);
+        inode_put(r->ns, &r->new_in);
     }
 }
 
 /* A whiteout, as overlayfs knows it: a device 0/0 that nobody may open. */
-static const struct fs_create *whiteout_req(const struct fs_owner *owner,
-                                            struct fs_create *req)
+static const struct namespace_create *whiteout_req(const struct namespace_owner *owner,
+                                                   struct namespace_create *req)
 {
-    *req = (struct fs_create){ .mode = S_IFCHR, .uid = owner->uid, .gid = owner->gid };
+    *req = (struct namespace_create){ .mode = S_IFCHR,
+                                      .uid = owner->uid,
+                                      .gid = owner->gid };
     return req;
 }
 
@@ -176,13 +178,13 @@ static void old_name_put(struct rename *r)
     struct dentry d = { .type = S_IFCHR, .cookie = r->d.cookie };
 
     if (!r->leaves_whiteout) {
-        dentry_delete(r->fs, r->dir.ino, r->name, &r->d);
+        dentry_delete(r->ns, r->dir.ino, r->name, &r->d);
         r->dir.n_entries--;
         return;
     }
-    new_inode_put(r->fs, NULL, &r->whiteout);
+    new_inode_put(r->ns, NULL, &r->whiteout);
     d.ino = r->whiteout.in.ino;
-    dentry_put(r->fs, r->dir.ino, r->name, &d);
+    dentry_put(r->ns, r->dir.ino, r->name, &d);
 }
 
 static void rename_put(struct rename *r, int64_t now_ns)
@@ -193,14 +195,14 @@ static void rename_put(struct rename *r, int64_t now_ns)
     /* A name that was there all the time keeps its place in the listing. */
     new_d.cookie = r->replaces ? r->new_d.cookie : to->next_cookie++;
     old_name_put(r);
-    dentry_put(r->fs, to->ino, r->new_name, &new_d);
+    dentry_put(r->ns, to->ino, r->new_name, &new_d);
     if (r->replaces)
         replaced_put(r, now_ns);
     else
         to->n_entries++;
     moved(&r->in, &r->dir, to);
     r->in.ctime_ns = now_ns;
-    inode_put(r->fs, &r->in);
+    inode_put(r->ns, &r->in);
     dirs_put(r, now_ns);
 }
 
@@ -212,11 +214,12 @@ static bool flags_are_fine(uint32_t flags)
            ((flags & RENAME_EXCHANGE) == 0 || (flags & others) == 0);
 }
 
-int fs_rename(struct fs *fs, const struct fs_rename *req, struct fs_renamed *out)
+int namespace_rename(struct namespace *ns, const struct namespace_rename *req,
+                     struct namespace_renamed *out)
 {
-    struct rename r = { .fs = fs, .name = req->name, .new_name = req->new_name };
-    int64_t now_ns = env_wall_ns(fs->env);
-    struct fs_create create;
+    struct rename r = { .ns = ns, .name = req->name, .new_name = req->new_name };
+    int64_t now_ns = env_wall_ns(ns->env);
+    struct namespace_create create;
     int rc;
 
     if (!flags_are_fine(req->flags))
@@ -226,7 +229,7 @@ int fs_rename(struct fs *fs, const struct fs_rename *req, struct fs_renamed *out
         rc = rename_check(&r, req->flags);
     if (rc != 0)
         return rc;
-    *out = (struct fs_renamed){ .moved = { r.in.ino } };
+    *out = (struct namespace_renamed){ .moved = { r.in.ino } };
     if (r.replaces && r.new_in.ino == r.in.ino)
         return 0; /* two names of one inode: nothing to do, says POSIX */
     if ((req->flags & RENAME_EXCHANGE) != 0) {
@@ -235,7 +238,7 @@ int fs_rename(struct fs *fs, const struct fs_rename *req, struct fs_renamed *out
         return 0;
     }
     if ((req->flags & RENAME_WHITEOUT) != 0)
-        rc = new_inode_init(fs, whiteout_req(&req->owner, &create), &r.dir, &r.whiteout);
+        rc = new_inode_init(ns, whiteout_req(&req->owner, &create), &r.dir, &r.whiteout);
     if (rc != 0)
         return rc;
     r.leaves_whiteout = (req->flags & RENAME_WHITEOUT) != 0;

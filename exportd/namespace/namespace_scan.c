@@ -16,18 +16,18 @@ enum {
     INO_KEY_BYTES = 13,
 };
 
-int scan_inos(struct fs *fs, enum key_kind kind, uint64_t *after, unsigned max_keys,
-              scan_cb *fn, void *arg, bool *end)
+int scan_inos(struct namespace *ns, enum key_kind kind, uint64_t *after,
+              unsigned max_keys, scan_cb *fn, void *arg, bool *end)
 {
     struct kv_iter *it;
     struct key prefix, from;
     size_t key_len, len;
-    int rc = store_scan(fs->store, &it);
+    int rc = store_scan(ns->store, &it);
 
     if (rc != 0)
         return rc;
-    key_id(&prefix, kind, fs->export_id);
-    key_ino(&from, kind, fs->export_id, *after + 1);
+    key_id(&prefix, kind, ns->export_id);
+    key_ino(&from, kind, ns->export_id, *after + 1);
     *end = *after == UINT64_MAX;
     kv_iter_seek(it, from.bytes, from.len);
     for (; !*end && max_keys > 0; max_keys--, kv_iter_next(it)) {
@@ -54,8 +54,8 @@ int scan_inos(struct fs *fs, enum key_kind kind, uint64_t *after, unsigned max_k
 }
 
 struct file_scan {
-    struct fs *fs;
-    fs_file_cb *fn;
+    struct namespace *ns;
+    namespace_file_cb *fn;
     void *arg;
 };
 
@@ -66,22 +66,23 @@ static int on_inode(void *arg, uint64_t ino, const uint8_t *val, size_t len)
 
     if (inode_decode(&in, ino, val, len) != 0) {
         log_error("export %u: the record of inode %llu in the metadata store is corrupt",
-                  s->fs->export_id, (unsigned long long)ino);
+                  s->ns->export_id, (unsigned long long)ino);
         return -EIO;
     }
     return inode_is_file(&in) && !s->fn(s->arg, &in) ? SCAN_STOP : 0;
 }
 
-int fs_files(struct fs *fs, uint64_t *after, unsigned max_keys, fs_file_cb *fn, void *arg,
-             bool *end)
+int namespace_files(struct namespace *ns, uint64_t *after, unsigned max_keys,
+                    namespace_file_cb *fn, void *arg, bool *end)
 {
-    struct file_scan s = { fs, fn, arg };
+    struct file_scan s = { ns, fn, arg };
 
-    return scan_inos(fs, KEY_INODE, after, max_keys, on_inode, &s, end);
+    return scan_inos(ns, KEY_INODE, after, max_keys, on_inode, &s, end);
 }
 
 /* The name under the iterator; false when it is none of these. */
-static bool name_get(struct kv_iter *it, const struct key *prefix, struct fs_named *out)
+static bool name_get(struct kv_iter *it, const struct key *prefix,
+                     struct namespace_named *out)
 {
     size_t key_len, len;
     const uint8_t *key = kv_iter_key(it, &key_len);
@@ -90,7 +91,7 @@ static bool name_get(struct kv_iter *it, const struct key *prefix, struct fs_nam
     if (key_len <= INO_KEY_BYTES || memcmp(key, prefix->bytes, prefix->len) != 0)
         return false;
     val = kv_iter_val(it, &len);
-    *out = (struct fs_named){
+    *out = (struct namespace_named){
         .dir = key_get_u64(key + INO_KEY_BYTES - 8),
         .name = { key + INO_KEY_BYTES, key_len - INO_KEY_BYTES },
         .ino = len == DENTRY_BYTES ? get_le64(val + 1) : 0, /* 0: damaged, and nobody's */
@@ -99,20 +100,20 @@ static bool name_get(struct kv_iter *it, const struct key *prefix, struct fs_nam
     return true;
 }
 
-int fs_names(struct fs *fs, uint64_t dir, struct key *cursor, unsigned max_keys,
-             fs_named_cb *fn, void *arg, bool *end)
+int namespace_names(struct namespace *ns, uint64_t dir, struct key *cursor,
+                    unsigned max_keys, namespace_named_cb *fn, void *arg, bool *end)
 {
     struct kv_iter *it;
     struct key prefix;
-    struct fs_named named;
-    int rc = store_scan(fs->store, &it);
+    struct namespace_named named;
+    int rc = store_scan(ns->store, &it);
 
     if (rc != 0)
         return rc;
     if (dir == 0)
-        key_id(&prefix, KEY_DENTRY, fs->export_id);
+        key_id(&prefix, KEY_DENTRY, ns->export_id);
     else
-        key_ino(&prefix, KEY_DENTRY, fs->export_id, dir);
+        key_ino(&prefix, KEY_DENTRY, ns->export_id, dir);
     if (cursor->len == 0)
         *cursor = prefix;
     *end = false;

@@ -18,23 +18,23 @@
 /* The classes of names that there are, beside ACLs. */
 static const struct {
     const char *prefix;
-    uint32_t bit; /* enum fs_xattr_classes */
+    uint32_t bit; /* enum namespace_xattr_classes */
 } classes[] = {
-    { "user.", FS_XATTRS_USER },
-    { "trusted.", FS_XATTRS_TRUSTED },
-    { "security.", FS_XATTRS_SECURITY },
+    { "user.", NAMESPACE_XATTRS_USER },
+    { "trusted.", NAMESPACE_XATTRS_TRUSTED },
+    { "security.", NAMESPACE_XATTRS_SECURITY },
 };
 
-static bool name_is_of(struct fs_name name, const char *prefix)
+static bool name_is_of(struct namespace_name name, const char *prefix)
 {
     size_t len = strlen(prefix);
 
     return name.len > len && memcmp(name.bytes, prefix, len) == 0;
 }
 
-static int xattr_name_check(struct fs_name name)
+static int xattr_name_check(struct namespace_name name)
 {
-    if (name.len > FS_NAME_MAX)
+    if (name.len > NAMESPACE_NAME_MAX)
         return -ERANGE;
     if (name.len == 0 || memchr(name.bytes, 0, name.len) != NULL)
         return -EINVAL;
@@ -52,18 +52,18 @@ static bool names_make_sense(const uint8_t *names, size_t len)
 {
     const uint8_t *end;
 
-    if (len == 0 || len > FS_XATTR_NAMES_MAX)
+    if (len == 0 || len > NAMESPACE_XATTR_NAMES_MAX)
         return false;
     for (; len > 0; len -= (size_t)(end + 1 - names), names = end + 1) {
         end = memchr(names, 0, len);
-        if (end == NULL || end == names || end - names > FS_NAME_MAX)
+        if (end == NULL || end == names || end - names > NAMESPACE_NAME_MAX)
             return false;
     }
     return true;
 }
 
 /* The names of an inode, each with its zero byte; none: length 0. */
-static int names_get(struct fs *fs, const struct inode *in, const uint8_t **names,
+static int names_get(struct namespace *ns, const struct inode *in, const uint8_t **names,
                      size_t *len)
 {
     struct key k;
@@ -73,19 +73,19 @@ static int names_get(struct fs *fs, const struct inode *in, const uint8_t **name
     *len = 0;
     if ((in->flags & INODE_XATTRS) == 0)
         return 0;
-    key_ino(&k, KEY_XATTRS, fs->export_id, in->ino);
-    rc = store_get(fs->store, &k, names, len);
+    key_ino(&k, KEY_XATTRS, ns->export_id, in->ino);
+    rc = store_get(ns->store, &k, names, len);
     if (rc == -ENOENT || (rc == 0 && !names_make_sense(*names, *len))) {
         log_error(
             "export %u: the xattr names of inode %llu in the metadata store make no sense",
-            fs->export_id, (unsigned long long)in->ino);
+            ns->export_id, (unsigned long long)in->ino);
         rc = -EIO;
     }
     return rc;
 }
 
 /* Where a name stands in the list; len when it does not. */
-static size_t names_find(const uint8_t *names, size_t len, struct fs_name name)
+static size_t names_find(const uint8_t *names, size_t len, struct namespace_name name)
 {
     size_t at = 0;
 
@@ -99,99 +99,100 @@ static size_t names_find(const uint8_t *names, size_t len, struct fs_name name)
     return len;
 }
 
-static void names_put(struct fs *fs, uint64_t ino, const uint8_t *names, size_t len)
+static void names_put(struct namespace *ns, uint64_t ino, const uint8_t *names,
+                      size_t len)
 {
     struct key k;
 
-    key_ino(&k, KEY_XATTRS, fs->export_id, ino);
+    key_ino(&k, KEY_XATTRS, ns->export_id, ino);
     if (len == 0)
-        store_delete(fs->store, &k);
+        store_delete(ns->store, &k);
     else
-        store_put(fs->store, &k, names, len);
+        store_put(ns->store, &k, names, len);
 }
 
-static void value_put(struct fs *fs, uint64_t ino, struct fs_name name,
+static void value_put(struct namespace *ns, uint64_t ino, struct namespace_name name,
                       const uint8_t *val, size_t len)
 {
     struct key k;
 
-    key_name(&k, KEY_XATTR, fs->export_id, ino, name.bytes, name.len);
-    store_put(fs->store, &k, val, len);
+    key_name(&k, KEY_XATTR, ns->export_id, ino, name.bytes, name.len);
+    store_put(ns->store, &k, val, len);
 }
 
-static void value_delete(struct fs *fs, uint64_t ino, struct fs_name name)
+static void value_delete(struct namespace *ns, uint64_t ino, struct namespace_name name)
 {
     struct key k;
 
-    key_name(&k, KEY_XATTR, fs->export_id, ino, name.bytes, name.len);
-    store_delete(fs->store, &k);
+    key_name(&k, KEY_XATTR, ns->export_id, ino, name.bytes, name.len);
+    store_delete(ns->store, &k);
 }
 
-static struct fs_name name_of(const char *text)
+static struct namespace_name name_of(const char *text)
 {
-    return (struct fs_name){ (const uint8_t *)text, strlen(text) };
+    return (struct namespace_name){ (const uint8_t *)text, strlen(text) };
 }
 
-int acl_get(struct fs *fs, const struct inode *in, const char *name, const uint8_t **acl,
-            size_t *len)
+int acl_get(struct namespace *ns, const struct inode *in, const char *name,
+            const uint8_t **acl, size_t *len)
 {
-    struct fs_name n = name_of(name);
+    struct namespace_name n = name_of(name);
     struct key k;
     int rc;
 
-    key_name(&k, KEY_XATTR, fs->export_id, in->ino, n.bytes, n.len);
-    rc = store_get(fs->store, &k, acl, len);
+    key_name(&k, KEY_XATTR, ns->export_id, in->ino, n.bytes, n.len);
+    rc = store_get(ns->store, &k, acl, len);
     if (rc == -ENOENT || (rc == 0 && acl_check(*acl, *len) != 0)) {
         log_error("export %u: %s of inode %llu in the metadata store makes no sense",
-                  fs->export_id, name, (unsigned long long)in->ino);
+                  ns->export_id, name, (unsigned long long)in->ino);
         rc = -EIO;
     }
     return rc;
 }
 
-void xattrs_make(struct fs *fs, uint64_t ino, const char *const *names,
+void xattrs_make(struct namespace *ns, uint64_t ino, const char *const *names,
                  const uint8_t *const *vals, const size_t *lens, unsigned n)
 {
-    uint8_t list[2 * (FS_NAME_MAX + 1)];
+    uint8_t list[2 * (NAMESPACE_NAME_MAX + 1)];
     size_t len = 0;
 
     assert(n <= 2);
     for (unsigned i = 0; i < n; i++) {
-        struct fs_name name = name_of(names[i]);
+        struct namespace_name name = name_of(names[i]);
 
         memcpy(list + len, names[i], name.len + 1);
         len += name.len + 1;
-        value_put(fs, ino, name, vals[i], lens[i]);
+        value_put(ns, ino, name, vals[i], lens[i]);
     }
-    names_put(fs, ino, list, len);
+    names_put(ns, ino, list, len);
 }
 
-void xattr_replace(struct fs *fs, uint64_t ino, const char *name, const uint8_t *val,
-                   size_t len)
+void xattr_replace(struct namespace *ns, uint64_t ino, const char *name,
+                   const uint8_t *val, size_t len)
 {
-    value_put(fs, ino, name_of(name), val, len);
+    value_put(ns, ino, name_of(name), val, len);
 }
 
-void xattrs_delete_all(struct fs *fs, struct inode *in)
+void xattrs_delete_all(struct namespace *ns, struct inode *in)
 {
     const uint8_t *names;
     size_t len;
 
-    if (names_get(fs, in, &names, &len) != 0)
+    if (names_get(ns, in, &names, &len) != 0)
         return; /* logged; what is left behind takes room and harms nobody */
     for (size_t at = 0; at < len; at += strlen((const char *)names + at) + 1)
-        value_delete(fs, in->ino, name_of((const char *)names + at));
+        value_delete(ns, in->ino, name_of((const char *)names + at));
     if (len > 0)
-        names_put(fs, in->ino, NULL, 0);
+        names_put(ns, in->ino, NULL, 0);
     in->flags &= ~(uint32_t)(INODE_XATTRS | INODE_ACL_ACCESS | INODE_ACL_DEFAULT);
 }
 
-int fs_getxattr(struct fs *fs, uint64_t ino, struct fs_name name, const uint8_t **val,
-                size_t *len)
+int namespace_getxattr(struct namespace *ns, uint64_t ino, struct namespace_name name,
+                       const uint8_t **val, size_t *len)
 {
     struct inode in;
     struct key k;
-    int rc = inode_get(fs, ino, &in);
+    int rc = inode_get(ns, ino, &in);
 
     if (rc == 0)
         rc = xattr_name_check(name);
@@ -200,31 +201,32 @@ int fs_getxattr(struct fs *fs, uint64_t ino, struct fs_name name, const uint8_t 
     if ((in.flags & INODE_XATTRS) == 0 ||
         (name_is(name, ACL_NAME_ACCESS) && (in.flags & INODE_ACL_ACCESS) == 0))
         return -ENODATA;
-    key_name(&k, KEY_XATTR, fs->export_id, ino, name.bytes, name.len);
-    rc = store_get(fs->store, &k, val, len);
+    key_name(&k, KEY_XATTR, ns->export_id, ino, name.bytes, name.len);
+    rc = store_get(ns->store, &k, val, len);
     return rc == -ENOENT ? -ENODATA : rc;
 }
 
-int fs_listxattr(struct fs *fs, uint64_t ino, const uint8_t **names, size_t *len)
+int namespace_listxattr(struct namespace *ns, uint64_t ino, const uint8_t **names,
+                        size_t *len)
 {
     struct inode in;
-    int rc = inode_get(fs, ino, &in);
+    int rc = inode_get(ns, ino, &in);
 
-    return rc == 0 ? names_get(fs, &in, names, len) : rc;
+    return rc == 0 ? names_get(ns, &in, names, len) : rc;
 }
 
-uint32_t fs_xattr_classes(struct fs *fs, const struct inode *in)
+uint32_t namespace_xattr_classes(struct namespace *ns, const struct inode *in)
 {
-    uint32_t bits = FS_XATTRS_TOLD;
+    uint32_t bits = NAMESPACE_XATTRS_TOLD;
     const uint8_t *names;
     size_t len;
 
-    if (names_get(fs, in, &names, &len) != 0)
+    if (names_get(ns, in, &names, &len) != 0)
         return 0; /* logged: whoever asks for one hears of it */
     if ((in->flags & INODE_ACL_ACCESS) != 0)
-        bits |= FS_XATTRS_ACL_ACCESS;
+        bits |= NAMESPACE_XATTRS_ACL_ACCESS;
     if ((in->flags & INODE_ACL_DEFAULT) != 0)
-        bits |= FS_XATTRS_ACL_DEFAULT;
+        bits |= NAMESPACE_XATTRS_ACL_DEFAULT;
     for (size_t at = 0; at < len; at += strlen((const char *)names + at) + 1) {
         for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++) {
             if (name_is_of(name_of((const char *)names + at), classes[i].prefix))
@@ -235,17 +237,18 @@ uint32_t fs_xattr_classes(struct fs *fs, const struct inode *in)
 }
 
 /* A change of one name of an inode, checked and about to be put. */
-struct change {
+struct xattr_change {
     struct inode in;
-    struct fs_name name;
+    struct namespace_name name;
     const uint8_t *names; /* the list as it is, the store's */
     size_t names_len;
     size_t at; /* of the name; names_len: it is new */
 };
 
-static int change_load(struct fs *fs, uint64_t ino, struct fs_name name, struct change *c)
+static int change_load(struct namespace *ns, uint64_t ino, struct namespace_name name,
+                       struct xattr_change *c)
 {
-    int rc = inode_get(fs, ino, &c->in);
+    int rc = inode_get(ns, ino, &c->in);
 
     c->name = name;
     if (rc == 0 && inode_is_fixed(&c->in))
@@ -253,18 +256,18 @@ static int change_load(struct fs *fs, uint64_t ino, struct fs_name name, struct 
     if (rc == 0)
         rc = xattr_name_check(name);
     if (rc == 0)
-        rc = names_get(fs, &c->in, &c->names, &c->names_len);
+        rc = names_get(ns, &c->in, &c->names, &c->names_len);
     if (rc == 0)
         c->at = names_find(c->names, c->names_len, name);
     return rc;
 }
 
-static bool change_is_new(const struct change *c)
+static bool change_is_new(const struct xattr_change *c)
 {
     return c->at == c->names_len;
 }
 
-static uint32_t acl_flag(struct fs_name name)
+static uint32_t acl_flag(struct namespace_name name)
 {
     if (name_is(name, ACL_NAME_ACCESS))
         return INODE_ACL_ACCESS;
@@ -272,47 +275,49 @@ static uint32_t acl_flag(struct fs_name name)
 }
 
 /* The inode last, with everything that changed in it. */
-static void change_finish(struct fs *fs, struct change *c)
+static void change_finish(struct namespace *ns, struct xattr_change *c)
 {
-    c->in.ctime_ns = env_wall_ns(fs->env);
-    inode_put(fs, &c->in);
+    c->in.ctime_ns = env_wall_ns(ns->env);
+    inode_put(ns, &c->in);
 }
 
-static void change_remove(struct fs *fs, struct change *c)
+static void change_remove(struct namespace *ns, struct xattr_change *c)
 {
     size_t cut = c->name.len + 1;
-    uint8_t list[FS_XATTR_NAMES_MAX];
+    uint8_t list[NAMESPACE_XATTR_NAMES_MAX];
 
     assert(c->names_len <= sizeof(list));
     if (!change_is_new(c)) {
         memcpy(list, c->names, c->at);
         memcpy(list + c->at, c->names + c->at + cut, c->names_len - c->at - cut);
-        names_put(fs, c->in.ino, list, c->names_len - cut);
-        value_delete(fs, c->in.ino, c->name);
+        names_put(ns, c->in.ino, list, c->names_len - cut);
+        value_delete(ns, c->in.ino, c->name);
         if (c->names_len == cut)
             c->in.flags &= ~(uint32_t)INODE_XATTRS;
         c->in.flags &= ~acl_flag(c->name);
     }
-    change_finish(fs, c);
+    change_finish(ns, c);
 }
 
-static void change_set(struct fs *fs, struct change *c, const uint8_t *val, size_t len)
+static void change_set(struct namespace *ns, struct xattr_change *c, const uint8_t *val,
+                       size_t len)
 {
-    uint8_t list[FS_XATTR_NAMES_MAX];
+    uint8_t list[NAMESPACE_XATTR_NAMES_MAX];
 
     if (change_is_new(c)) {
         memcpy(list, c->names, c->names_len);
         memcpy(list + c->names_len, c->name.bytes, c->name.len);
         list[c->names_len + c->name.len] = 0;
-        names_put(fs, c->in.ino, list, c->names_len + c->name.len + 1);
+        names_put(ns, c->in.ino, list, c->names_len + c->name.len + 1);
     }
-    value_put(fs, c->in.ino, c->name, val, len);
+    value_put(ns, c->in.ino, c->name, val, len);
     c->in.flags |= INODE_XATTRS | acl_flag(c->name);
-    change_finish(fs, c);
+    change_finish(ns, c);
 }
 
 /* Setting an ACL: 0: store it; 1: it is to be removed; or -errno. */
-static int acl_set_check(struct change *c, const uint8_t *val, size_t len, bool kill_sgid)
+static int acl_set_check(struct xattr_change *c, const uint8_t *val, size_t len,
+                         bool kill_sgid)
 {
     bool exact;
 
@@ -333,27 +338,27 @@ static int acl_set_check(struct change *c, const uint8_t *val, size_t len, bool 
     return exact ? 1 : 0;
 }
 
-static int setxattr_check(const struct change *c, size_t len, uint32_t flags)
+static int setxattr_check(const struct xattr_change *c, size_t len, uint32_t flags)
 {
     if ((flags & ~(uint32_t)(XATTR_CREATE | XATTR_REPLACE)) != 0 ||
         flags == (XATTR_CREATE | XATTR_REPLACE))
         return -EINVAL;
-    if (len > FS_XATTR_VALUE_MAX)
+    if (len > NAMESPACE_XATTR_VALUE_MAX)
         return -E2BIG;
     if ((flags & XATTR_CREATE) != 0 && !change_is_new(c))
         return -EEXIST;
     if ((flags & XATTR_REPLACE) != 0 && change_is_new(c))
         return -ENODATA;
-    if (change_is_new(c) && c->names_len + c->name.len + 1 > FS_XATTR_NAMES_MAX)
+    if (change_is_new(c) && c->names_len + c->name.len + 1 > NAMESPACE_XATTR_NAMES_MAX)
         return -ENOSPC;
     return 0;
 }
 
-int fs_setxattr(struct fs *fs, uint64_t ino, struct fs_name name, const uint8_t *val,
-                size_t len, uint32_t flags, bool kill_sgid)
+int namespace_setxattr(struct namespace *ns, uint64_t ino, struct namespace_name name,
+                       const uint8_t *val, size_t len, uint32_t flags, bool kill_sgid)
 {
-    struct change c;
-    int rc = change_load(fs, ino, name, &c);
+    struct xattr_change c;
+    int rc = change_load(ns, ino, name, &c);
 
     if (rc == 0)
         rc = setxattr_check(&c, len, flags);
@@ -362,21 +367,21 @@ int fs_setxattr(struct fs *fs, uint64_t ino, struct fs_name name, const uint8_t 
     if (rc < 0)
         return rc;
     if (rc == 1)
-        change_remove(fs, &c);
+        change_remove(ns, &c);
     else
-        change_set(fs, &c, val, len);
+        change_set(ns, &c, val, len);
     return 0;
 }
 
-int fs_removexattr(struct fs *fs, uint64_t ino, struct fs_name name)
+int namespace_removexattr(struct namespace *ns, uint64_t ino, struct namespace_name name)
 {
-    struct change c;
-    int rc = change_load(fs, ino, name, &c);
+    struct xattr_change c;
+    int rc = change_load(ns, ino, name, &c);
 
     if (rc != 0)
         return rc;
     if (change_is_new(&c))
         return -ENODATA;
-    change_remove(fs, &c);
+    change_remove(ns, &c);
     return 0;
 }

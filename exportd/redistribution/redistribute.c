@@ -80,9 +80,9 @@ struct redist_file {
     struct list_node link; /* in x->redist->files */
     struct exportd *x;     /* borrowed, as the next */
     struct export *export;
-    struct inode in;       /* as it is, or was before the change */
-    struct fs_redist want; /* its new distribution */
-    uint32_t fresh;        /* bitmap of places: new storages */
+    struct inode in;              /* as it is, or was before the change */
+    struct namespace_redist want; /* its new distribution */
+    uint32_t fresh;               /* bitmap of places: new storages */
     enum phase phase;
     bool in_phase;     /* its beginning is done */
     bool holds;        /* closed */
@@ -453,7 +453,7 @@ static enum result fence(struct redist_file *f)
     if (is_simple(f))
         return NEXT;
     if (!f->in_phase) {
-        if (fs_fence_epoch(&f->export->fs, f->in.ino, &f->in) != 0)
+        if (namespace_fence_epoch(&f->export->ns, f->in.ino, &f->in) != 0)
             return FAILED;
         return store(f);
     }
@@ -472,17 +472,17 @@ static enum result prove(struct redist_file *f)
 static int want_put(struct redist_file *f, enum redist_phase phase)
 {
     f->want.phase = phase;
-    return fs_redist_put(&f->export->fs, f->in.ino, &f->want);
+    return namespace_redist_put(&f->export->ns, f->in.ino, &f->want);
 }
 
 static enum result prepare(struct redist_file *f)
 {
-    struct fs_redist before;
+    struct namespace_redist before;
 
     if (!f->in_phase) {
         f->want.generation = f->in.dist_generation + 1;
         if ((f->in.flags & INODE_MOVED) != 0 &&
-            fs_redist_get(&f->export->fs, f->in.ino, &before) == 0 &&
+            namespace_redist_get(&f->export->ns, f->in.ino, &before) == 0 &&
             before.generation >= f->want.generation)
             f->want.generation = before.generation + 1;
         if (is_simple(f))
@@ -523,7 +523,7 @@ static enum result flip(struct redist_file *f)
         if (want_put(f, REDIST_DONE) != 0)
             return FAILED;
         if (!inode_may_have_data(&f->in))
-            fs_redist_delete(&f->export->fs, f->in.ino);
+            namespace_redist_delete(&f->export->ns, f->in.ino);
         return store(f);
     }
     file_open(f);
@@ -551,7 +551,7 @@ static enum result complete(struct redist_file *f)
     if (r == FAILED && !f->refused && f->n_looks < TAILS_MAX)
         return WAIT;
     if (r == NEXT)
-        fs_redist_delete(&f->export->fs, f->in.ino);
+        namespace_redist_delete(&f->export->ns, f->in.ino);
     return r;
 }
 
@@ -609,7 +609,7 @@ static bool file_reload(struct redist_file *f)
 {
     struct inode in;
 
-    if (fs_getattr(&f->export->fs, f->in.ino, &in) != 0 ||
+    if (namespace_getattr(&f->export->ns, f->in.ino, &in) != 0 ||
         in.generation != f->in.generation)
         return false;
     if (f->phase <= PHASE_FENCE && !f->in_phase)
@@ -722,11 +722,11 @@ static void file_begin(struct export *e, const struct inode *in)
 }
 
 /* One whose change had begun before. -ENOMEM. */
-static int file_resume(struct export *e, uint64_t ino, const struct fs_redist *r)
+static int file_resume(struct export *e, uint64_t ino, const struct namespace_redist *r)
 {
     struct redist_file *f;
     struct inode in;
-    int rc = fs_getattr(&e->fs, ino, &in);
+    int rc = namespace_getattr(&e->ns, ino, &in);
 
     if (rc == -ESTALE)
         return 0; /* it goes with the inode; this one is a rest */
@@ -744,7 +744,7 @@ static int file_resume(struct export *e, uint64_t ino, const struct fs_redist *r
 
 /* ---- the search ---- */
 
-static bool on_record_at_start(void *arg, uint64_t ino, const struct fs_redist *r)
+static bool on_record_at_start(void *arg, uint64_t ino, const struct namespace_redist *r)
 {
     struct export *e = arg;
 
@@ -763,7 +763,8 @@ int redistribute_load(struct exportd *x)
         struct export *e = container_of(node, struct export, link);
         uint64_t after = 0;
         bool end = false;
-        int rc = fs_redists(&e->fs, &after, UINT32_MAX, on_record_at_start, e, &end);
+        int rc =
+            namespace_redists(&e->ns, &after, UINT32_MAX, on_record_at_start, e, &end);
 
         if (rc != 0 || !end)
             return rc != 0 ? rc : -ENOMEM;
@@ -817,7 +818,7 @@ static bool on_file_counted(void *arg, const struct inode *in)
     return true;
 }
 
-static bool on_record_counted(void *arg, uint64_t ino, const struct fs_redist *r)
+static bool on_record_counted(void *arg, uint64_t ino, const struct namespace_redist *r)
 {
     struct export *e = arg;
 
@@ -826,7 +827,7 @@ static bool on_record_counted(void *arg, uint64_t ino, const struct fs_redist *r
     return true;
 }
 
-static bool on_record(void *arg, uint64_t ino, const struct fs_redist *r)
+static bool on_record(void *arg, uint64_t ino, const struct namespace_redist *r)
 {
     struct export *e = arg;
 
@@ -862,7 +863,7 @@ static void export_counted(struct export *e)
     uint64_t after = 0;
     bool end;
 
-    fs_redists(&e->fs, &after, UINT32_MAX, on_record_counted, e, &end);
+    namespace_redists(&e->ns, &after, UINT32_MAX, on_record_counted, e, &end);
     e->n_few = e->n_few_counting;
     e->n_few_counting = 0;
     e->few_known = true;
@@ -907,7 +908,7 @@ static int search_files(struct export *e, bool *end)
 
     if (r->n_files >= FILES_MAX)
         return 0;
-    rc = fs_files(&e->fs, &r->ino, KEYS_A_TICK, on_file, &found, end);
+    rc = namespace_files(&e->ns, &r->ino, KEYS_A_TICK, on_file, &found, end);
     for (unsigned i = 0; i < found.n; i++) /* puts nothing while the scan is open */
         file_begin(e, &found.files[i]);
     return rc;
@@ -921,9 +922,9 @@ static bool search_export(struct export *e)
     int rc;
 
     if (r->state == REDIST_COUNT)
-        rc = fs_files(&e->fs, &r->ino, KEYS_A_TICK, on_file_counted, e, &end);
+        rc = namespace_files(&e->ns, &r->ino, KEYS_A_TICK, on_file_counted, e, &end);
     else if (r->state == REDIST_RECORDS)
-        rc = fs_redists(&e->fs, &r->ino, KEYS_A_TICK, on_record, e, &end);
+        rc = namespace_redists(&e->ns, &r->ino, KEYS_A_TICK, on_record, e, &end);
     else
         rc = search_files(e, &end);
     return rc != 0 || end;

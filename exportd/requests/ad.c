@@ -68,7 +68,7 @@ static void export_message(struct export *e, Rozo__Export *msg)
     msg->codec = e->codec;
     msg->layout = e->layout;
     msg->block_bytes = e->block_bytes;
-    msg->files = e->fs.n_inodes;
+    msg->files = e->ns.n_inodes;
     msg->sessions = e->n_sessions;
     msg->sync = e->sync;
     msg->inline_max = e->inline_max;
@@ -155,7 +155,7 @@ static int status_collect(struct exportd *x, struct status_parts *p,
     return 0;
 }
 
-int ad_status(struct op *op, const ProtobufCMessage *req)
+int ad_status(struct md_op *op, const ProtobufCMessage *req)
 {
     Rozo__AdStatusResp resp = ROZO__AD_STATUS_RESP__INIT;
     struct exportd *x = op->x;
@@ -166,12 +166,12 @@ int ad_status(struct op *op, const ProtobufCMessage *req)
     if (rc == 0) {
         resp.cluster_id = (ProtobufCBinaryData){ CLUSTER_ID_BYTES, x->cluster_id };
         resp.version = (char *)ROZO_VERSION;
-        resp.trash = x->n_trash;
+        resp.trash = x->n_deletions;
         LIST_FOREACH(node, &x->storages)
             resp.trash += container_of(node, struct storage, link)->n_waiting;
         resp.uptime_s = (env_now_ns(x->env) - x->started_ns) / 1000000000;
         requests_collect(x, p, &resp);
-        rc = op_pack(op, &resp.base);
+        rc = md_op_pack(op, &resp.base);
     }
     if (p != NULL) {
         free(p->storages);
@@ -207,7 +207,7 @@ static int lost_check(struct exportd *x, const Rozo__AdStorageLostReq *req,
     return 0;
 }
 
-int ad_storage_lost(struct op *op, const ProtobufCMessage *msg)
+int ad_storage_lost(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__AdStorageLostReq *req = (const Rozo__AdStorageLostReq *)msg;
     Rozo__AdStorageLostResp resp = ROZO__AD_STORAGE_LOST_RESP__INIT;
@@ -232,7 +232,7 @@ int ad_storage_lost(struct op *op, const ProtobufCMessage *msg)
     }
     resp.error = words;
     op->sync = true;
-    packed = op_pack(op, &resp.base);
+    packed = md_op_pack(op, &resp.base);
     return rc != 0 ? rc : packed;
 }
 
@@ -253,7 +253,7 @@ static int volume_create(struct exportd *x, const char *name, struct volume **ou
     return *out == NULL ? words_set(words, -ENOMEM, "out of memory") : 0;
 }
 
-int ad_volume_create(struct op *op, const ProtobufCMessage *msg)
+int ad_volume_create(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__AdVolumeCreateReq *req = (const Rozo__AdVolumeCreateReq *)msg;
     Rozo__AdVolumeCreateResp resp = ROZO__AD_VOLUME_CREATE_RESP__INIT;
@@ -268,7 +268,7 @@ int ad_volume_create(struct op *op, const ProtobufCMessage *msg)
     }
     resp.error = words;
     op->sync = true;
-    packed = op_pack(op, &resp.base);
+    packed = md_op_pack(op, &resp.base);
     free(m);
     return rc != 0 ? rc : packed;
 }
@@ -304,10 +304,10 @@ static int export_check(struct exportd *x, const Rozo__AdExportCreateReq *req,
     if (codec_get(kind, req->layout, block_bytes) == NULL)
         return words_set(words, -EINVAL, "blocks have 4096 or 8192 bytes, not %u",
                          block_bytes);
-    if (req->inline_max > FS_INLINE_MAX)
+    if (req->inline_max > NAMESPACE_INLINE_MAX)
         return words_set(words, -EINVAL,
                          "files of up to %d bytes can be kept by exportd, not %u",
-                         (int)FS_INLINE_MAX, req->inline_max);
+                         (int)NAMESPACE_INLINE_MAX, req->inline_max);
     rc = volume_choose(x, req->volume, false, &v, words);
     if (rc != 0)
         return rc;
@@ -327,7 +327,7 @@ static int export_check(struct exportd *x, const Rozo__AdExportCreateReq *req,
     return 0;
 }
 
-int ad_export_create(struct op *op, const ProtobufCMessage *msg)
+int ad_export_create(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__AdExportCreateReq *req = (const Rozo__AdExportCreateReq *)msg;
     Rozo__AdExportCreateResp resp = ROZO__AD_EXPORT_CREATE_RESP__INIT;
@@ -348,6 +348,6 @@ int ad_export_create(struct op *op, const ProtobufCMessage *msg)
     }
     resp.error = words;
     op->sync = true;
-    packed = op_pack(op, &resp.base);
+    packed = md_op_pack(op, &resp.base);
     return rc != 0 ? rc : packed;
 }

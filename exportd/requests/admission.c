@@ -388,7 +388,7 @@ static int addresses_check(char *const *addresses, size_t n)
 }
 
 /* An admission for this call, which it takes; addresses[0..n) are where to look. */
-static int admission_new(struct op *op, char *const *addresses, size_t n,
+static int admission_new(struct md_op *op, char *const *addresses, size_t n,
                          struct admission **out)
 {
     struct exportd *x = op->x;
@@ -415,7 +415,7 @@ static int admission_new(struct op *op, char *const *addresses, size_t n,
     return 0;
 }
 
-int ad_storage_add(struct op *op, const ProtobufCMessage *msg)
+int ad_storage_add(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__AdStorageAddReq *req = (const Rozo__AdStorageAddReq *)msg;
     struct admission *a;
@@ -430,7 +430,7 @@ int ad_storage_add(struct op *op, const ProtobufCMessage *msg)
     return rc;
 }
 
-static int replace_unknown(struct op *op, uint32_t id)
+static int replace_unknown(struct md_op *op, uint32_t id)
 {
     Rozo__AdStorageReplaceResp resp = ROZO__AD_STORAGE_REPLACE_RESP__INIT;
     char words[WORDS_MAX + 1];
@@ -438,7 +438,7 @@ static int replace_unknown(struct op *op, uint32_t id)
 
     snprintf(words, sizeof(words), "there is no storage %u", id);
     resp.error = words;
-    packed = op_pack(op, &resp.base);
+    packed = md_op_pack(op, &resp.base);
     return packed != 0 ? packed : -ENOENT;
 }
 
@@ -453,7 +453,7 @@ static bool addresses_meet(const struct storage *old,
     return false;
 }
 
-int ad_storage_replace(struct op *op, const ProtobufCMessage *msg)
+int ad_storage_replace(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__AdStorageReplaceReq *req = (const Rozo__AdStorageReplaceReq *)msg;
     struct storage *old = storage_find(op->x, req->id);

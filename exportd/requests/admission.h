@@ -6,7 +6,7 @@
 
 #include "exportd/cluster/answer.h"
 
-op_handler ad_storage_add, ad_storage_replace;
+md_handler ad_storage_add, ad_storage_replace;
 /** Ends those under way with -EBUSY, soon. */
 void admissions_stop(struct exportd *x);
 

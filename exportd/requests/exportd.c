@@ -57,7 +57,7 @@ struct handler {
     uint16_t op;
     unsigned flags;
     const ProtobufCMessageDescriptor *req;
-    op_handler *fn;
+    md_handler *fn;
 };
 
 #define MD(OP, req, fn, flags)                                                         \
@@ -125,7 +125,7 @@ static const struct handler *handler_find(uint16_t op)
 }
 
 /* Whose call is it? */
-static int op_find_session(struct op *op, const struct handler *h)
+static int md_op_find_session(struct md_op *op, const struct handler *h)
 {
     if ((h->flags & NEEDS_NODE) != 0 && op->call->role != RPC_ROLE_NODE)
         return -EACCES;
@@ -136,12 +136,12 @@ static int op_find_session(struct op *op, const struct handler *h)
         return -ESRCH;
     session_touch(op->x, op->session);
     op->export = op->session->export;
-    op->fs = &op->export->fs;
+    op->ns = &op->export->ns;
     return 0;
 }
 
 /* May this call be made now? */
-static int op_admit(struct op *op, const struct handler *h)
+static int md_op_admit(struct md_op *op, const struct handler *h)
 {
     struct exportd *x = op->x;
 
@@ -155,7 +155,7 @@ static int op_admit(struct op *op, const struct handler *h)
 }
 
 /* Done already. What was not stored since then is lost, and must not be told of. */
-static int op_answer_again(struct op *op, const struct reply *before)
+static int md_op_answer_again(struct md_op *op, const struct reply *before)
 {
     int rc = store_error(op->x->store);
 
@@ -169,39 +169,39 @@ static int op_answer_again(struct op *op, const struct reply *before)
     return before->rc;
 }
 
-static const struct reply *op_find_before(const struct op *op)
+static const struct reply *md_op_find_before(const struct md_op *op)
 {
-    const struct reply *reply = replies_find(&op->session->replies, op->call);
+    const struct reply *reply = reply_cache_find(&op->session->replies, op->call);
 
-    return reply != NULL ? reply : replies_find(&op->session->before, op->call);
+    return reply != NULL ? reply : reply_cache_find(&op->session->before, op->call);
 }
 
-static void op_remember(struct op *op, const struct handler *h, int rc)
+static void md_op_remember(struct md_op *op, const struct handler *h, int rc)
 {
     const struct answer *a = op->answer;
-    struct reply_to to = replies_to(op->call);
+    struct reply_to to = reply_cache_to(op->call);
 
-    replies_keep(&op->session->replies, &to, rc, op->sync, a == NULL ? NULL : a->msg,
-                 a == NULL ? 0 : a->len, env_now_ns(op->x->env));
+    reply_cache_keep(&op->session->replies, &to, rc, op->sync, a == NULL ? NULL : a->msg,
+                     a == NULL ? 0 : a->len, env_now_ns(op->x->env));
     if (rc == 0 && (h->flags & LASTING) != 0)
-        done_remember(op->session, &to, op->made_ino);
+        reply_log_put(op->session, &to, op->made_ino);
 }
 
-static int op_run(struct op *op)
+static int md_op_run(struct md_op *op)
 {
     const struct handler *h = handler_find(op->call->op);
     alignas(ARENA_ALIGN) uint8_t room[REQUEST_ROOM];
     struct arena arena;
     const struct reply *before;
     ProtobufCMessage *req;
-    int rc = h == NULL ? -ENOSYS : op_find_session(op, h);
+    int rc = h == NULL ? -ENOSYS : md_op_find_session(op, h);
 
     if (rc != 0)
         return rc;
-    before = (h->flags & ONCE) != 0 ? op_find_before(op) : NULL;
+    before = (h->flags & ONCE) != 0 ? md_op_find_before(op) : NULL;
     if (before != NULL)
-        return op_answer_again(op, before);
-    rc = op_admit(op, h);
+        return md_op_answer_again(op, before);
+    rc = md_op_admit(op, h);
     if (rc != 0)
         return rc;
     arena_init(&arena, room, sizeof(room), 0);
@@ -214,17 +214,17 @@ static int op_run(struct op *op)
     if ((h->flags & CHANGES) != 0 && op->export != NULL && op->export->sync)
         op->sync = true;
     if ((h->flags & ONCE) != 0 && op->call != NULL)
-        op_remember(op, h, rc);
+        md_op_remember(op, h, rc);
     return rc;
 }
 
 static void call_run(struct exportd *x, struct rpc_call *call, struct parked *parked)
 {
-    struct op op = { .x = x, .call = call, .parked = parked };
+    struct md_op op = { .x = x, .call = call, .parked = parked };
     int rc, packed = 0;
 
     store_trim(x->store);
-    rc = op_run(&op);
+    rc = md_op_run(&op);
     if (op.call == NULL)
         return; /* an async handler answers later */
     if (op.answer == NULL && store_is_clean(x->store) && !op.sync) {
@@ -254,8 +254,8 @@ static const struct exportd_hooks hooks = {
     .tokens = { session_recall, session_wake },
     .keeps = export_keeps,
     .fenced = fences_list,
-    .map_taken = fences_look,
-    .map_outrun = fences_tell_again,
+    .map_taken = fences_check,
+    .map_outrun = fences_resend,
     .run_call = call_run,
 };
 
@@ -276,14 +276,14 @@ static void on_tick(struct env_timer *timer)
 
     env_timer_start(x->env, &x->tick, TICK_MS);
     if (x->ticked_ns != 0 && now_ns - x->ticked_ns > ASLEEP_MS * 1000000ull)
-        sessions_excuse(x, now_ns - x->ticked_ns);
+        sessions_extend_leases(x, now_ns - x->ticked_ns);
     x->ticked_ns = now_ns;
     look_at_space(x);
     LIST_FOREACH(node, &x->storages)
         storage_poll(container_of(node, struct storage, link));
     sessions_tick(x);
-    abandoned_tick(x);
-    trash_tick(x);
+    writer_recovery_tick(x);
+    deletion_tick(x);
     strays_tick(x);
     redistribute_tick(x);
     store_sync_soon(x->store);
@@ -295,10 +295,10 @@ static void exportd_free(struct exportd *x)
     if (x == NULL)
         return;
     sessions_free(x);
-    linger_free(x);
+    delayed_unlink_free(x);
     fences_free(x);
     redistribute_free(x);
-    abandoned_free(x);
+    writer_recovery_free(x);
     cluster_free(x);
     store_close(x->store);
     free(x);
@@ -342,7 +342,7 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
     list_init(&x->fences);
     list_init(&x->checks);
     list_init(&x->listings);
-    list_init(&x->lingering);
+    list_init(&x->delayed);
     list_init(&x->ready);
     list_init(&x->news);
     x->hooks = &hooks;
@@ -355,11 +355,11 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
     }
     rc = cluster_load(x, err);
     if (rc == 0)
-        rc = sessions_load(x, err);
+        rc = session_store_load(x, err);
     if (rc == 0)
         rc = fences_load(x, err);
     if (rc == 0)
-        rc = trash_load(x);
+        rc = deletion_load(x);
     if (rc == 0)
         rc = redistribute_load(x);
     if (rc != 0) {
@@ -406,8 +406,8 @@ void exportd_stop(struct exportd *x, void (*done)(void *arg, int rc), void *arg)
     x->stopped_arg = arg;
     env_timer_stop(x->env, &x->tick);
     cluster_end(x);
-    trash_free(x);
-    abandoned_stop(x);
+    deletion_free(x);
+    writer_recovery_stop(x);
     strays_stop(x);
     redistribute_stop(x);
     admissions_stop(x);

@@ -35,7 +35,7 @@ struct listed {
     bool named;      /* a name was found: */
     uint64_t parent; /* in this directory */
     size_t name_len;
-    uint8_t name[FS_NAME_MAX];
+    uint8_t name[NAMESPACE_NAME_MAX];
     char *path; /* owned */
     UT_hash_handle hh;
 };
@@ -136,7 +136,7 @@ static void removed_look(struct listing *l, uint64_t ino)
     struct key k;
     bool found;
 
-    key_ino(&k, KEY_TRASH, l->export->id, ino);
+    key_ino(&k, KEY_DELETION, l->export->id, ino);
     found = removed_get(l->x, &k, &in.generation);
     LIST_FOREACH(node, &l->x->storages) {
         struct storage *s = container_of(node, struct storage, link);
@@ -148,7 +148,7 @@ static void removed_look(struct listing *l, uint64_t ino)
     }
     if (found)
         item_add(l, &in, true);
-    else if (!fs_was_given_out(&l->export->fs, ino))
+    else if (!namespace_was_given_out(&l->export->ns, ino))
         l->unknown[l->n_unknown++] = ino;
 }
 
@@ -159,7 +159,7 @@ static int only_get(struct listing *l, const uint64_t *inos, size_t n)
     for (size_t i = 0; rc == 0 && i < n; i++) {
         struct inode in;
 
-        rc = fs_getattr(&l->export->fs, inos[i], &in);
+        rc = namespace_getattr(&l->export->ns, inos[i], &in);
         if (rc == 0 && inode_is_file(&in))
             item_add(l, &in, false);
         else if (rc == 0) /* no file ever had the number, as far as we know */
@@ -219,7 +219,7 @@ static int resp_fill(const struct listing *l, Rozo__AdInodesResp *resp,
 }
 
 /* Into the op, or, when that has ended long ago, to the caller. */
-static int listing_answer(struct listing *l, struct op *op)
+static int listing_answer(struct listing *l, struct md_op *op)
 {
     Rozo__AdInodesResp resp = ROZO__AD_INODES_RESP__INIT;
     struct inode_parts *parts = NULL;
@@ -231,7 +231,7 @@ static int listing_answer(struct listing *l, struct op *op)
     if (op == NULL)
         call_answer(l->x, l->call, rc, rc == 0 ? &resp.base : NULL, true);
     else if (rc == 0)
-        rc = op_pack(op, &resp.base);
+        rc = md_op_pack(op, &resp.base);
     free(parts);
     free(list);
     return rc;
@@ -258,7 +258,7 @@ static void listing_free(struct listing *l)
 
 /* ---- paths ---- */
 
-static bool on_name(void *arg, const struct fs_named *named)
+static bool on_name(void *arg, const struct namespace_named *named)
 {
     struct listing *l = arg;
     struct listed *item;
@@ -291,9 +291,9 @@ static int wanted_add(struct listing *l, uint64_t dir)
     int rc;
 
     HASH_FIND(hh, l->wanted_by_ino, &dir, sizeof(dir), w);
-    if (w != NULL || dir == FS_ROOT_INO)
+    if (w != NULL || dir == NAMESPACE_ROOT_INO)
         return 0;
-    rc = fs_getattr(&l->export->fs, dir, &in);
+    rc = namespace_getattr(&l->export->ns, dir, &in);
     if (rc != 0)
         return rc == -ESTALE ? 0 : rc;
     w = &l->wanted[l->n_wanted++];
@@ -316,7 +316,7 @@ static int wanted_collect(struct listing *l)
     return rc;
 }
 
-static int dir_add(struct listing *l, uint64_t ino, struct fs_name name)
+static int dir_add(struct listing *l, uint64_t ino, struct namespace_name name)
 {
     struct dir_name *d = calloc(1, sizeof(*d) + name.len);
     struct dir_wanted *w;
@@ -337,7 +337,7 @@ static int dir_add(struct listing *l, uint64_t ino, struct fs_name name)
     return 0;
 }
 
-static bool on_dir_name(void *arg, const struct fs_named *named)
+static bool on_dir_name(void *arg, const struct namespace_named *named)
 {
     struct listing *l = arg;
     struct dir_wanted *w;
@@ -359,10 +359,10 @@ static void dir_want(struct listing *l, uint64_t ino)
 
     l->dir = ino;
     l->cursor.len = 0;
-    l->dir_parent = FS_ROOT_INO;
-    if (fs_getattr(&l->export->fs, ino, &in) != 0 || !inode_is_dir(&in) ||
+    l->dir_parent = NAMESPACE_ROOT_INO;
+    if (namespace_getattr(&l->export->ns, ino, &in) != 0 || !inode_is_dir(&in) ||
         in.nlink == 0) {
-        l->rc = dir_add(l, ino, (struct fs_name){ (const uint8_t *)"?", 1 });
+        l->rc = dir_add(l, ino, (struct namespace_name){ (const uint8_t *)"?", 1 });
         return;
     }
     l->looking = true;
@@ -380,15 +380,15 @@ static void dir_want(struct listing *l, uint64_t ino)
 static void dir_look(struct listing *l)
 {
     bool end;
-    int rc = fs_names(&l->export->fs, l->dir_parent, &l->cursor, NAMES_A_TURN,
-                      on_dir_name, l, &end);
+    int rc = namespace_names(&l->export->ns, l->dir_parent, &l->cursor, NAMES_A_TURN,
+                             on_dir_name, l, &end);
 
     if (l->rc == 0)
         l->rc = rc;
     if (end)
         l->looking = false;
     if (l->rc == 0 && end && l->dir != 0) /* renamed meanwhile */
-        l->rc = dir_add(l, l->dir, (struct fs_name){ (const uint8_t *)"?", 1 });
+        l->rc = dir_add(l, l->dir, (struct namespace_name){ (const uint8_t *)"?", 1 });
 }
 
 /* "/NAME" goes in front of what ends at the end of buf. */
@@ -413,7 +413,7 @@ static char *path_make(struct listing *l, const struct listed *item)
     bool fits = path_prepend(buf, &start, item->name, item->name_len);
 
     buf[sizeof(buf) - 1] = '\0';
-    while (fits && dir != FS_ROOT_INO) {
+    while (fits && dir != NAMESPACE_ROOT_INO) {
         const struct dir_name *d = dir_find(l, dir);
 
         if (d == NULL && l->n_dirs < DIRS_MAX) {
@@ -421,7 +421,7 @@ static char *path_make(struct listing *l, const struct listed *item)
             return NULL;
         }
         fits = d != NULL && path_prepend(buf, &start, d->name, d->len);
-        dir = d == NULL ? FS_ROOT_INO : d->parent;
+        dir = d == NULL ? NAMESPACE_ROOT_INO : d->parent;
     }
     if (!fits) {
         start -= 3;
@@ -467,8 +467,8 @@ static void listing_step(struct listing *l)
     switch (l->rc != 0 ? LISTING_DONE : l->state) {
     case LISTING_NAMES:
         if (!end)
-            l->rc =
-                fs_names(&l->export->fs, 0, &l->cursor, NAMES_A_TURN, on_name, l, &end);
+            l->rc = namespace_names(&l->export->ns, 0, &l->cursor, NAMES_A_TURN, on_name,
+                                    l, &end);
         if (l->rc == 0 && end) {
             l->rc = wanted_collect(l);
             l->state = LISTING_PATHS;
@@ -538,7 +538,7 @@ static int listing_new(struct exportd *x, struct export *e, const Rozo__AdInodes
     return -ENOMEM;
 }
 
-int ad_inodes(struct op *op, const ProtobufCMessage *msg)
+int ad_inodes(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__AdInodesReq *req = (const Rozo__AdInodesReq *)msg;
     struct exportd *x = op->x;
@@ -557,7 +557,7 @@ int ad_inodes(struct op *op, const ProtobufCMessage *msg)
     if (req->n_only > 0)
         rc = only_get(l, req->only, req->n_only);
     else
-        rc = fs_files(&e->fs, &l->after, KEYS_A_CALL, on_file, l, &l->end);
+        rc = namespace_files(&e->ns, &l->after, KEYS_A_CALL, on_file, l, &l->end);
     if (rc == 0 && req->with_paths) {
         l->call = op->call;
         op->call = NULL;

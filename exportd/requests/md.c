@@ -29,14 +29,14 @@ enum {
     CLOSES_MORE_MAX = 1024,
 };
 
-static struct fs_name name_of(ProtobufCBinaryData b)
+static struct namespace_name name_of(ProtobufCBinaryData b)
 {
-    return (struct fs_name){ b.data, b.len };
+    return (struct namespace_name){ b.data, b.len };
 }
 
 /* ---- what answers are made of ---- */
 
-static void attr_fill(const struct op *op, const struct inode *in, Rozo__Attr *a)
+static void attr_fill(const struct md_op *op, const struct inode *in, Rozo__Attr *a)
 {
     rozo__attr__init(a);
     a->ino = in->ino;
@@ -59,8 +59,8 @@ static void attr_fill(const struct op *op, const struct inode *in, Rozo__Attr *a
         a->blocks = in->n_blocks * (in->block_bytes / STAT_BLOCK_BYTES);
     a->blocks_unsure = (in->flags & INODE_UNCOUNTED) != 0;
     a->change = in->change;
-    a->xattrs = fs_xattr_classes(op->fs, in);
-    a->file_flags = fs_file_flags(in);
+    a->xattrs = namespace_xattr_classes(op->ns, in);
+    a->file_flags = namespace_file_flags(in);
 }
 
 /* A FileData and all it points at. */
@@ -73,16 +73,16 @@ struct data_parts {
 };
 
 /* Where its data are with us, or may be. The bytes are the store's. */
-static int inline_fill(struct op *op, const struct inode *in, Rozo__FileData *msg)
+static int inline_fill(struct md_op *op, const struct inode *in, Rozo__FileData *msg)
 {
     const uint8_t *bytes;
     size_t len;
     int rc = 0;
 
-    msg->inline_max = op->fs->inline_max;
-    msg->on_storages = !fs_may_be_inline(op->fs, in);
+    msg->inline_max = op->ns->inline_max;
+    msg->on_storages = !namespace_may_be_inline(op->ns, in);
     if ((in->flags & INODE_INLINE) != 0)
-        rc = fs_inline_get(op->fs, in, &bytes, &len, &msg->inline_version);
+        rc = namespace_inline_get(op->ns, in, &bytes, &len, &msg->inline_version);
     op->is_large |= msg->inline_version != 0;
     if (msg->inline_version != 0)
         msg->inline_data = (ProtobufCBinaryData){ len, (uint8_t *)bytes };
@@ -90,18 +90,18 @@ static int inline_fill(struct op *op, const struct inode *in, Rozo__FileData *ms
 }
 
 /* A file with a map has no inline data: the store lends one of them. */
-static void blocks_fill(struct op *op, const struct inode *in, struct data_parts *d)
+static void blocks_fill(struct md_op *op, const struct inode *in, struct data_parts *d)
 {
     const uint8_t *bytes;
     size_t len;
 
-    fs_blocks_get(op->fs, in, d->blocks, &bytes, &len);
+    namespace_blocks_get(op->ns, in, d->blocks, &bytes, &len);
     d->msg.blocks_known = true;
     d->msg.blocks = (ProtobufCBinaryData){ len, (uint8_t *)bytes };
     op->is_large |= len > SPAN_PACKED_MAX;
 }
 
-static int data_fill(struct op *op, struct inode *in, bool write, struct data_parts *d)
+static int data_fill(struct md_op *op, struct inode *in, bool write, struct data_parts *d)
 {
     struct file_id id = { op->export->id, in->generation, in->ino };
     unsigned rights = write ? CAPABILITY_READ | CAPABILITY_WRITE : CAPABILITY_READ;
@@ -121,36 +121,36 @@ static int data_fill(struct op *op, struct inode *in, bool write, struct data_pa
 }
 
 /* The attributes, and that the client may keep them, if it may. */
-static void attr_give(struct op *op, const struct inode *in, enum token_mode mode,
+static void attr_give(struct md_op *op, const struct inode *in, enum token_mode mode,
                       Rozo__Attr *a)
 {
     attr_fill(op, in, a);
-    a->token = op_grant(op, in->ino, mode);
+    a->token = md_op_grant(op, in->ino, mode);
 }
 
 /*
  * The same of a directory whose names op has changed, as far as its token goes: the client's kernel wants to know its attributes at once.
  * NULL: it is to ask.
  */
-static Rozo__Attr *dir_give(struct op *op, uint64_t dir, Rozo__TokenMode held,
+static Rozo__Attr *dir_give(struct md_op *op, uint64_t dir, Rozo__TokenMode held,
                             Rozo__Attr *a)
 {
     struct inode in;
 
-    if (held == ROZO__TOKEN_MODE__TOKEN_NONE || fs_getattr(op->fs, dir, &in) != 0)
+    if (held == ROZO__TOKEN_MODE__TOKEN_NONE || namespace_getattr(op->ns, dir, &in) != 0)
         return NULL;
     attr_fill(op, &in, a);
     a->token = held;
     return a;
 }
 
-static bool has_others(const struct op *op)
+static bool has_others(const struct md_op *op)
 {
     return op->export->n_sessions > 1;
 }
 
 /* resp has what the answer tells beside the inode. */
-static int answer_with(struct op *op, const struct inode *in, Rozo__MdEntryResp resp)
+static int answer_with(struct md_op *op, const struct inode *in, Rozo__MdEntryResp resp)
 {
     Rozo__Attr attr;
 
@@ -158,10 +158,10 @@ static int answer_with(struct op *op, const struct inode *in, Rozo__MdEntryResp 
     resp.attr = &attr;
     resp.grant = op->grant;
     resp.others = has_others(op);
-    return op_pack_inode(op, &resp.base);
+    return md_op_pack_inode(op, &resp.base);
 }
 
-static int answer_entry(struct op *op, struct inode *in, bool with_data)
+static int answer_entry(struct md_op *op, struct inode *in, bool with_data)
 {
     Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
     struct data_parts data;
@@ -177,32 +177,32 @@ static int answer_entry(struct op *op, struct inode *in, bool with_data)
 }
 
 /* Of a name: what was asked about the directory may be kept, too. made: it was not there before. */
-static int answer_named(struct op *op, const struct inode *in, uint64_t dir, bool made)
+static int answer_named(struct md_op *op, const struct inode *in, uint64_t dir, bool made)
 {
     Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
     Rozo__Attr attr;
 
-    resp.dir_token = op_grant(op, dir, TOKEN_SHARED);
+    resp.dir_token = md_op_grant(op, dir, TOKEN_SHARED);
     if (made)
         resp.dir = dir_give(op, dir, resp.dir_token, &attr);
     return answer_with(op, in, resp);
 }
 
 /* The name is not there: that, too, may be kept. */
-static int answer_no_name(struct op *op, uint64_t dir)
+static int answer_no_name(struct md_op *op, uint64_t dir)
 {
     Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
     int rc;
 
-    resp.dir_token = op_grant(op, dir, TOKEN_SHARED);
+    resp.dir_token = md_op_grant(op, dir, TOKEN_SHARED);
     resp.grant = op->grant;
     resp.others = has_others(op);
-    rc = op_pack_inode(op, &resp.base);
+    rc = md_op_pack_inode(op, &resp.base);
     return rc == 0 ? -ENOENT : rc;
 }
 
 /* What a client believes to be there is, unless we have lost power since it believes so. */
-static int answer_told(struct op *op, const struct inode *in, bool cut)
+static int answer_told(struct md_op *op, const struct inode *in, bool cut)
 {
     Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
 
@@ -212,7 +212,7 @@ static int answer_told(struct op *op, const struct inode *in, bool cut)
 }
 
 /* resp has the tokens of the directories. */
-static int answer_removed(struct op *op, const struct inode *in, uint64_t moved[2],
+static int answer_removed(struct md_op *op, const struct inode *in, uint64_t moved[2],
                           Rozo__MdRemovedResp resp)
 {
     Rozo__Attr attr;
@@ -229,8 +229,8 @@ static int answer_removed(struct op *op, const struct inode *in, uint64_t moved[
     resp.grant = op->grant;
     resp.moved = moved;
     resp.n_moved = moved == NULL ? 0 : moved[1] != 0 ? 2 : 1;
-    linger_removed(op->x);
-    return op_pack_inode(op, &resp.base);
+    delayed_unlink_removed(op->x);
+    return md_op_pack_inode(op, &resp.base);
 }
 
 /* ---- sessions ---- */
@@ -260,7 +260,7 @@ static void end_dead_sessions(struct exportd *x, const Rozo__MdOpenSessionReq *r
     }
 }
 
-int md_open_session(struct op *op, const ProtobufCMessage *msg)
+int md_open_session(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdOpenSessionReq *req = (const Rozo__MdOpenSessionReq *)msg;
     Rozo__MdOpenSessionResp resp = ROZO__MD_OPEN_SESSION_RESP__INIT;
@@ -272,7 +272,7 @@ int md_open_session(struct op *op, const ProtobufCMessage *msg)
     struct inode in;
     int rc = e == NULL ? -ENOENT : 0;
 
-    if (rc == 0 && e->fs.inline_max != 0 && !req->knows_inline)
+    if (rc == 0 && e->ns.inline_max != 0 && !req->knows_inline)
         rc = -EOPNOTSUPP;
     if (rc == 0) {
         end_dead_sessions(x, req);
@@ -282,7 +282,7 @@ int md_open_session(struct op *op, const ProtobufCMessage *msg)
     if (rc == 0 && req->n_open_inodes > SESSION_REFS_MAX)
         rc = -EBUSY;
     for (size_t i = 0; rc == 0 && i < req->n_open_inodes; i++) {
-        if (fs_getattr(&e->fs, req->open_inodes[i], &in) == 0)
+        if (namespace_getattr(&e->ns, req->open_inodes[i], &in) == 0)
             rc = session_claim(s, req->open_inodes[i], 1);
     }
     if (rc == 0)
@@ -298,7 +298,7 @@ int md_open_session(struct op *op, const ProtobufCMessage *msg)
     op->sync = store_error(x->store) == 0; /* the next of us knows it, too */
     resp.session = s->id;
     resp.export_id = e->id;
-    resp.root_ino = FS_ROOT_INO;
+    resp.root_ino = NAMESPACE_ROOT_INO;
     resp.codec = e->codec;
     resp.layout = e->layout;
     resp.block_bytes = e->block_bytes;
@@ -311,13 +311,13 @@ int md_open_session(struct op *op, const ProtobufCMessage *msg)
     resp.losses = x->last_loss;
     resp.events = s->last_event;
     resp.tokens_max = s->tokens_max;
-    rc = op_pack(op, &resp.base);
+    rc = md_op_pack(op, &resp.base);
     free(storages);
     free(resp.locks_lost);
     return rc;
 }
 
-int md_keep_alive(struct op *op, const ProtobufCMessage *msg)
+int md_keep_alive(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdKeepAliveReq *req = (const Rozo__MdKeepAliveReq *)msg;
     Rozo__MdKeepAliveResp resp = ROZO__MD_KEEP_ALIVE_RESP__INIT;
@@ -336,12 +336,12 @@ int md_keep_alive(struct op *op, const ProtobufCMessage *msg)
         resp.storages = storages->list;
     }
     if (rc == 0)
-        rc = op_pack(op, &resp.base);
+        rc = md_op_pack(op, &resp.base);
     free(storages);
     return rc;
 }
 
-int md_close_session(struct op *op, const ProtobufCMessage *req)
+int md_close_session(struct md_op *op, const ProtobufCMessage *req)
 {
     struct exportd *x = op->x;
     struct session *s = session_find(x, op->call->session);
@@ -353,54 +353,54 @@ int md_close_session(struct op *op, const ProtobufCMessage *req)
     }
     if (!session_came_back(x, op->call->session))
         return -ESRCH;
-    session_forget(x, op->call->session);
+    session_store_delete(x, op->call->session);
     return 0;
 }
 
 /* ---- inodes and names ---- */
 
 /* What we know of the inode is to be true: nobody else may be writing it. */
-static int wants_see_when(struct op *op, const struct inode *in, enum when_asked when)
+static int wants_see_when(struct md_op *op, const struct inode *in, enum when_asked when)
 {
     const struct token_want want = { in->ino, WANT_SEE, { 0 } };
 
-    return inode_is_file(in) ? op_wants(op, &want, 1, when) : 0;
+    return inode_is_file(in) ? md_op_wants(op, &want, 1, when) : 0;
 }
 
-static int wants_see(struct op *op, const struct inode *in)
+static int wants_see(struct md_op *op, const struct inode *in)
 {
     return wants_see_when(op, in, ASKED_WAITS);
 }
 
 /* Its attributes are to be changed. The kernel locks a directory meanwhile, and giving back its names needs that lock. */
-static int wants_change(struct op *op, uint64_t ino)
+static int wants_change(struct md_op *op, uint64_t ino)
 {
     const struct token_want want = { ino, WANT_CHANGE, { 0 } };
     struct inode in;
     int rc;
 
-    if (op_is_alone(op))
+    if (md_op_is_alone(op))
         return 0;
-    rc = fs_getattr(op->fs, ino, &in);
+    rc = namespace_getattr(op->ns, ino, &in);
     if (rc != 0)
         return rc;
-    return op_wants(op, &want, 1, inode_is_dir(&in) ? ASKED_FAILS : ASKED_WAITS);
+    return md_op_wants(op, &want, 1, inode_is_dir(&in) ? ASKED_FAILS : ASKED_WAITS);
 }
 
 /* A name is to be put into a directory, or removed; ino: what has it, had it or will have it. */
-static int wants_name(struct op *op, uint64_t dir, uint64_t ino)
+static int wants_name(struct md_op *op, uint64_t dir, uint64_t ino)
 {
     const struct token_want wants[] = { { dir, WANT_CHANGE, { 0 } },
                                         { ino, WANT_CHANGE, { 0 } } };
 
-    return op_wants(op, wants, 2, ASKED_FAILS);
+    return md_op_wants(op, wants, 2, ASKED_FAILS);
 }
 
-int md_lookup(struct op *op, const ProtobufCMessage *msg)
+int md_lookup(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdLookupReq *req = (const Rozo__MdLookupReq *)msg;
     struct inode in;
-    int rc = fs_lookup(op->fs, req->parent, name_of(req->name), &in);
+    int rc = namespace_lookup(op->ns, req->parent, name_of(req->name), &in);
 
     if (rc == -ENOENT)
         return answer_no_name(op, req->parent);
@@ -409,22 +409,22 @@ int md_lookup(struct op *op, const ProtobufCMessage *msg)
     return rc == 0 ? answer_named(op, &in, req->parent, false) : rc;
 }
 
-int md_getattr(struct op *op, const ProtobufCMessage *msg)
+int md_getattr(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdGetattrReq *req = (const Rozo__MdGetattrReq *)msg;
     struct inode in;
-    int rc = fs_getattr(op->fs, req->ino, &in);
+    int rc = namespace_getattr(op->ns, req->ino, &in);
 
     if (rc == 0)
         rc = wants_see(op, &in);
     return rc == 0 ? answer_entry(op, &in, false) : rc;
 }
 
-int md_setattr(struct op *op, const ProtobufCMessage *msg)
+int md_setattr(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdSetattrReq *req = (const Rozo__MdSetattrReq *)msg;
     bool has_size = (req->valid & ROZO__SETATTR_BITS__SET_SIZE) != 0;
-    struct fs_setattr set = {
+    struct namespace_setattr set = {
         .ino = req->ino,
         .valid = req->valid,
         .mode = req->mode,
@@ -440,7 +440,7 @@ int md_setattr(struct op *op, const ProtobufCMessage *msg)
     int rc = wants_change(op, req->ino);
 
     if (rc == 0)
-        rc = fs_setattr(op->fs, &set, &in);
+        rc = namespace_setattr(op->ns, &set, &in);
 
     op->sync = (req->valid & ROZO__SETATTR_BITS__SET_SYNC) != 0;
     if (rc != 0)
@@ -457,7 +457,7 @@ static int wants_writable(const struct inode *in, bool append)
 }
 
 /* Take a reference and, for writing, an epoch. *in is the inode before, and then after. */
-static int open_inode(struct op *op, struct inode *in, bool write, bool reference)
+static int open_inode(struct md_op *op, struct inode *in, bool write, bool reference)
 {
     bool clean = !inode_may_have_data(in);
     bool alone = write && session_is_alone(op->session, in->ino, false);
@@ -471,13 +471,13 @@ static int open_inode(struct op *op, struct inode *in, bool write, bool referenc
     if (write && !inode_is_file(in))
         return -EINVAL;
     if ((in->flags & INODE_INLINE) != 0) /* the answer will have them */
-        rc = fs_inline_get(op->fs, in, &bytes, &len, &version);
+        rc = namespace_inline_get(op->ns, in, &bytes, &len, &version);
     if (rc != 0)
         return rc;
     if (reference)
         rc = session_ref(op->session, in->ino, clean);
     if (rc == 0 && write) {
-        rc = fs_next_epoch(op->fs, in->ino, alone, in);
+        rc = namespace_next_epoch(op->ns, in->ino, alone, in);
         if (rc != 0 && reference)
             session_unref(op->x, op->session, in->ino, 1, true);
         if (rc == 0 && reference)
@@ -487,24 +487,24 @@ static int open_inode(struct op *op, struct inode *in, bool write, bool referenc
 }
 
 /* What a create needs of others: the directory, or to see the file that is there already. */
-static int wants_create(struct op *op, const Rozo__MdCreateReq *req)
+static int wants_create(struct md_op *op, const Rozo__MdCreateReq *req)
 {
     struct inode in;
     int rc;
 
-    if (op_is_alone(op) || req->nameless)
+    if (md_op_is_alone(op) || req->nameless)
         return 0;
-    rc = fs_lookup(op->fs, req->parent, name_of(req->name), &in);
+    rc = namespace_lookup(op->ns, req->parent, name_of(req->name), &in);
     if (rc == -ENOENT)
         return wants_name(op, req->parent, 0);
     return rc == 0 && req->open && !req->exclusive ? wants_see(op, &in) : 0;
 }
 
-int md_create(struct op *op, const ProtobufCMessage *msg)
+int md_create(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdCreateReq *req = (const Rozo__MdCreateReq *)msg;
     Rozo__MdCreateResp resp = ROZO__MD_CREATE_RESP__INIT;
-    struct fs_create create = {
+    struct namespace_create create = {
         .parent = req->parent,
         .name = name_of(req->name),
         .mode = req->mode,
@@ -526,8 +526,8 @@ int md_create(struct op *op, const ProtobufCMessage *msg)
     rc = wants_create(op, req);
     if (rc != 0)
         return rc;
-    rc = req->nameless ? fs_create_nameless(op->fs, &create, &in)
-                       : fs_create(op->fs, &create, &in);
+    rc = req->nameless ? namespace_create_nameless(op->ns, &create, &in)
+                       : namespace_create(op->ns, &create, &in);
     if (rc == -EEXIST && req->open && !req->exclusive && in.ino != 0) {
         rc = inode_is_file(&in)  ? wants_writable(&in, false)
              : inode_is_dir(&in) ? -EISDIR
@@ -545,7 +545,7 @@ int md_create(struct op *op, const ProtobufCMessage *msg)
     attr_give(op, &in, req->open ? TOKEN_EXCLUSIVE : TOKEN_SHARED, &attr);
     resp.attr = &attr;
     if (!req->nameless)
-        resp.dir_token = op_grant(op, req->parent, TOKEN_SHARED);
+        resp.dir_token = md_op_grant(op, req->parent, TOKEN_SHARED);
     if (!resp.existed && !req->nameless)
         resp.dir = dir_give(op, req->parent, resp.dir_token, &dir);
     resp.grant = op->grant;
@@ -556,64 +556,64 @@ int md_create(struct op *op, const ProtobufCMessage *msg)
             return rc;
         resp.data = &data.msg;
     }
-    return op_pack_inode(op, &resp.base);
+    return md_op_pack_inode(op, &resp.base);
 }
 
 /* A name is to go; when it is not there, the removal will say so. */
-static int wants_removal(struct op *op, uint64_t parent, struct fs_name name)
+static int wants_removal(struct md_op *op, uint64_t parent, struct namespace_name name)
 {
     struct inode in;
 
-    if (op_is_alone(op) || fs_lookup(op->fs, parent, name, &in) != 0)
+    if (md_op_is_alone(op) || namespace_lookup(op->ns, parent, name, &in) != 0)
         return 0;
     return wants_name(op, parent, in.ino);
 }
 
-static int answer_unnamed(struct op *op, const struct inode *in, uint64_t parent)
+static int answer_unnamed(struct md_op *op, const struct inode *in, uint64_t parent)
 {
     Rozo__MdRemovedResp resp = ROZO__MD_REMOVED_RESP__INIT;
     Rozo__Attr dir;
 
-    resp.dir_token = op_grant(op, parent, TOKEN_SHARED);
+    resp.dir_token = md_op_grant(op, parent, TOKEN_SHARED);
     resp.dir = dir_give(op, parent, resp.dir_token, &dir);
     return answer_removed(op, in, NULL, resp);
 }
 
-int md_unlink(struct op *op, const ProtobufCMessage *msg)
+int md_unlink(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdUnlinkReq *req = (const Rozo__MdUnlinkReq *)msg;
     struct inode in;
     int rc = wants_removal(op, req->parent, name_of(req->name));
 
     if (rc == 0)
-        rc = fs_unlink(op->fs, req->parent, name_of(req->name), &in);
+        rc = namespace_unlink(op->ns, req->parent, name_of(req->name), &in);
     return rc == 0 ? answer_unnamed(op, &in, req->parent) : rc;
 }
 
-int md_rmdir(struct op *op, const ProtobufCMessage *msg)
+int md_rmdir(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdRmdirReq *req = (const Rozo__MdRmdirReq *)msg;
     struct inode in;
     int rc = wants_removal(op, req->parent, name_of(req->name));
 
     if (rc == 0)
-        rc = fs_rmdir(op->fs, req->parent, name_of(req->name), &in);
+        rc = namespace_rmdir(op->ns, req->parent, name_of(req->name), &in);
     return rc == 0 ? answer_unnamed(op, &in, req->parent) : rc;
 }
 
-int md_link(struct op *op, const ProtobufCMessage *msg)
+int md_link(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdLinkReq *req = (const Rozo__MdLinkReq *)msg;
     struct inode in;
     int rc = wants_name(op, req->parent, req->ino);
 
     if (rc == 0)
-        rc = fs_link(op->fs, req->ino, req->parent, name_of(req->name), &in);
+        rc = namespace_link(op->ns, req->ino, req->parent, name_of(req->name), &in);
     return rc == 0 ? answer_named(op, &in, req->parent, true) : rc;
 }
 
 /* Also what it may have to give, see grant_renamed(). */
-static int wants_rename(struct op *op, const Rozo__MdRenameReq *req)
+static int wants_rename(struct md_op *op, const Rozo__MdRenameReq *req)
 {
     struct token_want wants[TOKEN_WANTS_MAX] = {
         { req->parent, WANT_CHANGE, { 0 } },
@@ -626,14 +626,14 @@ static int wants_rename(struct op *op, const Rozo__MdRenameReq *req)
 
     if (!tokens_have_room(t, holder, 2))
         return -EBUSY;
-    if (op_is_alone(op))
+    if (md_op_is_alone(op))
         return 0;
-    if (fs_lookup(op->fs, req->parent, name_of(req->name), &in) != 0)
+    if (namespace_lookup(op->ns, req->parent, name_of(req->name), &in) != 0)
         return 0; /* the rename will say so */
     wants[2] = (struct token_want){ in.ino, WANT_CHANGE, { 0 } };
-    if (fs_lookup(op->fs, req->new_parent, name_of(req->new_name), &in) == 0)
+    if (namespace_lookup(op->ns, req->new_parent, name_of(req->new_name), &in) == 0)
         wants[3] = (struct token_want){ in.ino, WANT_CHANGE, { 0 } };
-    rc = op_wants(op, wants, TOKEN_WANTS_MAX, ASKED_FAILS);
+    rc = md_op_wants(op, wants, TOKEN_WANTS_MAX, ASKED_FAILS);
     if (rc == 0 && (tokens_is_recalled(t, holder, req->parent) ||
                     tokens_is_recalled(t, holder, req->new_parent)))
         rc = -ERESTART;
@@ -644,24 +644,24 @@ static int wants_rename(struct op *op, const Rozo__MdRenameReq *req)
  * The kernel believes the new name as long as it believed the old one, so who holds the directory of that gets this one. Who does
  * not has nothing to believe: it is given as with any answer, and where several change names that is nothing.
  */
-static Rozo__TokenMode grant_renamed(struct op *op, uint64_t dir, bool is_believed)
+static Rozo__TokenMode grant_renamed(struct md_op *op, uint64_t dir, bool is_believed)
 {
-    return is_believed ? op_grant_asked(op, dir, TOKEN_SHARED, 0)
-                       : op_grant(op, dir, TOKEN_SHARED);
+    return is_believed ? md_op_grant_asked(op, dir, TOKEN_SHARED, 0)
+                       : md_op_grant(op, dir, TOKEN_SHARED);
 }
 
-static bool holds(const struct op *op, uint64_t ino)
+static bool holds(const struct md_op *op, uint64_t ino)
 {
     return tokens_held(&op->export->tokens, &op->session->tokens, ino) != TOKEN_NONE;
 }
 
-int md_rename(struct op *op, const ProtobufCMessage *msg)
+int md_rename(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdRenameReq *req = (const Rozo__MdRenameReq *)msg;
     Rozo__MdRemovedResp resp = ROZO__MD_REMOVED_RESP__INIT;
     bool moves = holds(op, req->parent);
     bool comes = (req->flags & RENAME_EXCHANGE) != 0 && holds(op, req->new_parent);
-    const struct fs_rename rename = {
+    const struct namespace_rename rename = {
         .parent = req->parent,
         .name = name_of(req->name),
         .new_parent = req->new_parent,
@@ -669,7 +669,7 @@ int md_rename(struct op *op, const ProtobufCMessage *msg)
         .flags = req->flags,
         .owner = { req->uid, req->gid },
     };
-    struct fs_renamed renamed;
+    struct namespace_renamed renamed;
     Rozo__Attr dir, new_dir;
     int rc = 0;
 
@@ -677,7 +677,7 @@ int md_rename(struct op *op, const ProtobufCMessage *msg)
         return -ENOSPC; /* it makes an inode */
     rc = wants_rename(op, req);
     if (rc == 0)
-        rc = fs_rename(op->fs, &rename, &renamed);
+        rc = namespace_rename(op->ns, &rename, &renamed);
     if (rc != 0)
         return rc;
     resp.dir_token = grant_renamed(op, req->parent, comes);
@@ -688,56 +688,56 @@ int md_rename(struct op *op, const ProtobufCMessage *msg)
     return answer_removed(op, &renamed.removed, renamed.moved, resp);
 }
 
-int md_readlink(struct op *op, const ProtobufCMessage *msg)
+int md_readlink(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdReadlinkReq *req = (const Rozo__MdReadlinkReq *)msg;
     Rozo__MdReadlinkResp resp = ROZO__MD_READLINK_RESP__INIT;
     const uint8_t *target;
     size_t len;
-    int rc = fs_readlink(op->fs, req->ino, &target, &len);
+    int rc = namespace_readlink(op->ns, req->ino, &target, &len);
 
     if (rc != 0)
         return rc;
     resp.target = (ProtobufCBinaryData){ len, (uint8_t *)target };
-    return op_pack(op, &resp.base);
+    return md_op_pack(op, &resp.base);
 }
 
 /* ---- readdir ---- */
 
-struct listed {
+struct md_listed {
     Rozo__MdReaddirResp__Entry msg;
     Rozo__Attr attr;
-    uint8_t name[FS_NAME_MAX];
+    uint8_t name[NAMESPACE_NAME_MAX];
 };
 
 /* An answer being gathered. */
-struct listing {
-    struct op *op;
+struct md_listing {
+    struct md_op *op;
     bool plus;
     size_t n, n_max;
-    struct listed *entries;
+    struct md_listed *entries;
     Rozo__MdReaddirResp__Entry **list;
     int rc;
 };
 
 /* Does another session know its attributes better than we? */
-static bool may_be_written(const struct op *op, const struct inode *in)
+static bool may_be_written(const struct md_op *op, const struct inode *in)
 {
     const struct token_holder *holder = &op->session->tokens;
     const struct tokens *t = &op->export->tokens;
     enum token_mode held;
 
-    if (op_is_alone(op) || !inode_is_file(in))
+    if (md_op_is_alone(op) || !inode_is_file(in))
         return false;
     held = tokens_held(t, holder, in->ino);
     return grace_is_over(op->x) ? tokens_is_written(t, holder, in->ino)
                                 : held == TOKEN_NONE || held == TOKEN_RANGES;
 }
 
-static bool on_entry(void *arg, const struct fs_entry *e)
+static bool on_entry(void *arg, const struct namespace_entry *e)
 {
-    struct listing *l = arg;
-    struct listed *to = &l->entries[l->n];
+    struct md_listing *l = arg;
+    struct md_listed *to = &l->entries[l->n];
     struct inode in;
 
     if (l->n == l->n_max)
@@ -749,7 +749,7 @@ static bool on_entry(void *arg, const struct fs_entry *e)
     to->msg.type = e->type;
     to->msg.cookie = e->cookie;
     if (l->plus) {
-        l->rc = fs_getattr(l->op->fs, e->ino, &in);
+        l->rc = namespace_getattr(l->op->ns, e->ino, &in);
         if (l->rc != 0)
             return false;
         if (!may_be_written(l->op, &in)) {
@@ -761,11 +761,11 @@ static bool on_entry(void *arg, const struct fs_entry *e)
     return true;
 }
 
-int md_readdir(struct op *op, const ProtobufCMessage *msg)
+int md_readdir(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdReaddirReq *req = (const Rozo__MdReaddirReq *)msg;
     Rozo__MdReaddirResp resp = ROZO__MD_READDIR_RESP__INIT;
-    struct listing l = { .op = op, .plus = req->plus, .n_max = req->max_entries };
+    struct md_listing l = { .op = op, .plus = req->plus, .n_max = req->max_entries };
     struct inode dir;
     bool end;
     int rc;
@@ -777,7 +777,7 @@ int md_readdir(struct op *op, const ProtobufCMessage *msg)
     l.list = malloc(l.n_max * sizeof(*l.list));
     rc = l.entries == NULL || l.list == NULL ? -ENOMEM : 0;
     if (rc == 0)
-        rc = fs_readdir(op->fs, req->ino, req->cookie, on_entry, &l, &dir, &end);
+        rc = namespace_readdir(op->ns, req->ino, req->cookie, on_entry, &l, &dir, &end);
     if (rc == 0)
         rc = l.rc == -ESTALE ? -EIO : l.rc;
     if (rc == 0) {
@@ -785,11 +785,11 @@ int md_readdir(struct op *op, const ProtobufCMessage *msg)
         resp.entries = l.list;
         resp.end = end;
         resp.parent = dir.parent;
-        resp.dir_token = op_grant(op, req->ino, TOKEN_SHARED);
+        resp.dir_token = md_op_grant(op, req->ino, TOKEN_SHARED);
         resp.grant = op->grant;
         resp.others = has_others(op);
         resp.next_cookie = dir.next_cookie;
-        rc = op_pack(op, &resp.base);
+        rc = md_op_pack(op, &resp.base);
     }
     free(l.entries);
     free(l.list);
@@ -798,7 +798,7 @@ int md_readdir(struct op *op, const ProtobufCMessage *msg)
 
 /* ---- open files ---- */
 
-static int answer_open(struct op *op, struct inode *in, bool write, Rozo__Attr *attr,
+static int answer_open(struct md_op *op, struct inode *in, bool write, Rozo__Attr *attr,
                        Rozo__MdOpenResp resp)
 {
     struct data_parts data;
@@ -812,21 +812,21 @@ static int answer_open(struct op *op, struct inode *in, bool write, Rozo__Attr *
             return rc;
         resp.data = &data.msg;
     }
-    return op_pack_inode(op, &resp.base);
+    return md_op_pack_inode(op, &resp.base);
 }
 
 /* What it writes there, and has to do for that, nobody needs to wait for: only who tells attributes has it stopped. */
-static bool has_ranges(const struct op *op, uint64_t ino)
+static bool has_ranges(const struct md_op *op, uint64_t ino)
 {
     return tokens_held(&op->export->tokens, &op->session->tokens, ino) == TOKEN_RANGES;
 }
 
-int md_open(struct op *op, const ProtobufCMessage *msg)
+int md_open(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdOpenReq *req = (const Rozo__MdOpenReq *)msg;
     Rozo__Attr attr;
     struct inode in;
-    int rc = fs_getattr(op->fs, req->ino, &in);
+    int rc = namespace_getattr(op->ns, req->ino, &in);
 
     if (rc == 0 && req->write && op->session->read_only)
         rc = -EROFS;
@@ -849,33 +849,33 @@ int md_open(struct op *op, const ProtobufCMessage *msg)
 }
 
 /* Nobody had an epoch since this one, and what was written with it is known to be. */
-static bool epoch_is_good(const struct op *op, const struct inode *in, uint32_t epoch)
+static bool epoch_is_good(const struct md_op *op, const struct inode *in, uint32_t epoch)
 {
-    return in->epoch == epoch && in->epoch_start == op->fs->start &&
+    return in->epoch == epoch && in->epoch_start == op->ns->start &&
            inode_may_have_data(in);
 }
 
 /* A write takes those away, and nobody looks for them each time while he has a range. */
-static bool has_privileges(struct op *op, const struct inode *in)
+static bool has_privileges(struct md_op *op, const struct inode *in)
 {
     const char name[] = "security.capability";
-    const struct fs_name capability = { (const uint8_t *)name, sizeof(name) - 1 };
+    const struct namespace_name capability = { (const uint8_t *)name, sizeof(name) - 1 };
     const uint8_t *val;
     size_t len;
 
     return (in->mode & (S_ISUID | S_ISGID)) != 0 ||
-           fs_getxattr(op->fs, in->ino, capability, &val, &len) != -ENODATA;
+           namespace_getxattr(op->ns, in->ino, capability, &val, &len) != -ENODATA;
 }
 
 /* The blocks that are needed, when no more than these are: nothing but data, below a size that stays. */
-static struct token_range range_needed(struct op *op, const Rozo__MdTokenReq *req,
+static struct token_range range_needed(struct md_op *op, const Rozo__MdTokenReq *req,
                                        const struct inode *in)
 {
     uint64_t size = inode_final_size(in), from = req->offset, to = from + req->length;
 
-    if (req->length == 0 || op_is_alone(op) || !inode_is_file(in) || to < from ||
+    if (req->length == 0 || md_op_is_alone(op) || !inode_is_file(in) || to < from ||
         from >= size || (in->flags & INODE_TRUNCATE_PENDING) != 0 ||
-        fs_may_be_inline(op->fs, in) ||
+        namespace_may_be_inline(op->ns, in) ||
         (to > size && req->mode == ROZO__TOKEN_MODE__EXCLUSIVE) || has_privileges(op, in))
         return (struct token_range){ 0 };
     if (to > size)
@@ -885,7 +885,7 @@ static struct token_range range_needed(struct op *op, const Rozo__MdTokenReq *re
     return (struct token_range){ from, to };
 }
 
-int md_token(struct op *op, const ProtobufCMessage *msg)
+int md_token(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdTokenReq *req = (const Rozo__MdTokenReq *)msg;
     bool write = req->mode == ROZO__TOKEN_MODE__EXCLUSIVE;
@@ -902,7 +902,7 @@ int md_token(struct op *op, const ProtobufCMessage *msg)
         return -EROFS;
     rc = write ? store_error(op->x->store) : 0;
     if (rc == 0)
-        rc = fs_getattr(op->fs, req->ino, &in);
+        rc = namespace_getattr(op->ns, req->ino, &in);
     if (rc == 0 && write && !inode_is_file(&in))
         rc = inode_is_dir(&in) ? -EISDIR : -EINVAL;
     if (rc == 0 && write && !req->knows_flags && inode_is_fixed(&in))
@@ -914,14 +914,14 @@ int md_token(struct op *op, const ProtobufCMessage *msg)
     if (range.to != 0 && op->parked == NULL)
         tokens_note_work(&op->export->tokens, &op->session->tokens, req->ino, &range);
     if (rc == 0)
-        rc = op_wants(op, &want, 1, ASKED_WAITS);
+        rc = md_op_wants(op, &want, 1, ASKED_WAITS);
     if (rc == 0 && write && !epoch_is_good(op, &in, req->epoch))
         rc = open_inode(op, &in, true, false);
     if (rc != 0)
         return rc;
     attr_fill(op, &in, &attr);
     attr.token =
-        op_grant_range(op, req->ino, (enum token_mode)req->mode, req->call, &range);
+        md_op_grant_range(op, req->ino, (enum token_mode)req->mode, req->call, &range);
     if (attr.token < req->mode && range.to == 0)
         return -ENOMEM;
     resp.range_from = range.from;
@@ -929,15 +929,15 @@ int md_token(struct op *op, const ProtobufCMessage *msg)
     return answer_open(op, &in, write, &attr, resp);
 }
 
-static void close_one(struct op *op, uint64_t ino, uint32_t n_references, bool untold,
+static void close_one(struct md_op *op, uint64_t ino, uint32_t n_references, bool untold,
                       bool nothing_stored)
 {
     if (untold)
-        fs_untold(op->fs, ino);
+        namespace_untold(op->ns, ino);
     session_unref(op->x, op->session, ino, n_references, nothing_stored);
 }
 
-int md_close(struct op *op, const ProtobufCMessage *msg)
+int md_close(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdCloseReq *req = (const Rozo__MdCloseReq *)msg;
 
@@ -950,10 +950,10 @@ int md_close(struct op *op, const ProtobufCMessage *msg)
     return 0;
 }
 
-int md_wrote(struct op *op, const ProtobufCMessage *msg)
+int md_wrote(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdWroteReq *req = (const Rozo__MdWroteReq *)msg;
-    struct fs_wrote wrote = {
+    struct namespace_wrote wrote = {
         .ino = req->ino,
         .has_data = req->has_data,
         .size = req->size,
@@ -977,23 +977,23 @@ int md_wrote(struct op *op, const ProtobufCMessage *msg)
 
     wrote.beside_others = has_ranges(op, req->ino);
     if (!wrote.beside_others)
-        rc = op_wants(op, &want, 1, ASKED_PASSES);
+        rc = md_op_wants(op, &want, 1, ASKED_PASSES);
 
     if (rc == 0 && wrote.inline_len > op->x->inline_room)
         rc = -ENOSPC;
     if (rc == 0)
-        rc = fs_wrote(op->fs, &wrote, &in, &cut);
+        rc = namespace_wrote(op->ns, &wrote, &in, &cut);
     if (rc == 0)
         op->x->inline_room -= wrote.inline_len;
     op->sync = req->sync;
     return rc == 0 ? answer_told(op, &in, cut) : rc;
 }
 
-int md_truncated(struct op *op, const ProtobufCMessage *msg)
+int md_truncated(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdTruncatedReq *req = (const Rozo__MdTruncatedReq *)msg;
     struct inode in;
-    int rc = fs_truncated(op->fs, req->ino, req->version, &in);
+    int rc = namespace_truncated(op->ns, req->ino, req->version, &in);
 
     /* Were it forgotten in a power cut, what was written and synced since would not be seen until somebody
      * had done it once more. */
@@ -1006,18 +1006,18 @@ int md_truncated(struct op *op, const ProtobufCMessage *msg)
 /* ---- xattrs ---- */
 
 /* Nothing is given by answers without attributes: whoever has a token goes by the attributes that came with it. */
-static uint64_t held_grant(const struct op *op, uint64_t ino)
+static uint64_t held_grant(const struct md_op *op, uint64_t ino)
 {
     return tokens_held_grant(&op->export->tokens, &op->session->tokens, ino);
 }
 
-int md_getxattr(struct op *op, const ProtobufCMessage *msg)
+int md_getxattr(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdGetxattrReq *req = (const Rozo__MdGetxattrReq *)msg;
     Rozo__MdGetxattrResp resp = ROZO__MD_GETXATTR_RESP__INIT;
     const uint8_t *val;
     size_t len;
-    int rc = fs_getxattr(op->fs, req->ino, name_of(req->name), &val, &len);
+    int rc = namespace_getxattr(op->ns, req->ino, name_of(req->name), &val, &len);
     int packed;
 
     if (rc != 0 && rc != -ENODATA)
@@ -1025,47 +1025,47 @@ int md_getxattr(struct op *op, const ProtobufCMessage *msg)
     if (rc == 0)
         resp.value = (ProtobufCBinaryData){ len, (uint8_t *)val };
     resp.grant = held_grant(op, req->ino); /* that it is not there may be kept, too */
-    packed = op_pack(op, &resp.base);
+    packed = md_op_pack(op, &resp.base);
     return packed == 0 ? rc : packed;
 }
 
-int md_setxattr(struct op *op, const ProtobufCMessage *msg)
+int md_setxattr(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdSetxattrReq *req = (const Rozo__MdSetxattrReq *)msg;
     int rc = wants_change(op, req->ino);
 
     if (rc != 0)
         return rc;
-    return fs_setxattr(op->fs, req->ino, name_of(req->name), req->value.data,
-                       req->value.len, req->flags, req->kill_sgid);
+    return namespace_setxattr(op->ns, req->ino, name_of(req->name), req->value.data,
+                              req->value.len, req->flags, req->kill_sgid);
 }
 
-int md_listxattr(struct op *op, const ProtobufCMessage *msg)
+int md_listxattr(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdListxattrReq *req = (const Rozo__MdListxattrReq *)msg;
     Rozo__MdListxattrResp resp = ROZO__MD_LISTXATTR_RESP__INIT;
     const uint8_t *names;
     size_t len;
-    int rc = fs_listxattr(op->fs, req->ino, &names, &len);
+    int rc = namespace_listxattr(op->ns, req->ino, &names, &len);
 
     if (rc != 0)
         return rc;
     resp.names = (ProtobufCBinaryData){ len, (uint8_t *)names };
     resp.grant = held_grant(op, req->ino);
-    return op_pack(op, &resp.base);
+    return md_op_pack(op, &resp.base);
 }
 
-int md_removexattr(struct op *op, const ProtobufCMessage *msg)
+int md_removexattr(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdRemovexattrReq *req = (const Rozo__MdRemovexattrReq *)msg;
     int rc = wants_change(op, req->ino);
 
-    return rc == 0 ? fs_removexattr(op->fs, req->ino, name_of(req->name)) : rc;
+    return rc == 0 ? namespace_removexattr(op->ns, req->ino, name_of(req->name)) : rc;
 }
 
 /* ---- the whole export ---- */
 
-int md_statfs(struct op *op, const ProtobufCMessage *req)
+int md_statfs(struct md_op *op, const ProtobufCMessage *req)
 {
     Rozo__MdStatfsResp resp = ROZO__MD_STATFS_RESP__INIT;
     struct room room;
@@ -1077,16 +1077,16 @@ int md_statfs(struct op *op, const ProtobufCMessage *req)
     resp.total_bytes = room.total;
     resp.free_bytes = room.available;
     resp.unused_bytes = room.unused;
-    resp.files = op->fs->n_inodes;
-    return op_pack(op, &resp.base);
+    resp.files = op->ns->n_inodes;
+    return md_op_pack(op, &resp.base);
 }
 
-int md_sync(struct op *op, const ProtobufCMessage *req)
+int md_sync(struct md_op *op, const ProtobufCMessage *req)
 {
     Rozo__MdSyncResp resp = ROZO__MD_SYNC_RESP__INIT;
 
     (void)req;
     op->sync = true;
     resp.losses = op->x->last_loss;
-    return op_pack(op, &resp.base);
+    return md_op_pack(op, &resp.base);
 }

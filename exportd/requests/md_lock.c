@@ -14,7 +14,7 @@
 #include "exportd/sessions/session_locks.h"
 #include "exportd/sessions/session_store.h"
 
-int md_lock(struct op *op, const ProtobufCMessage *msg)
+int md_lock(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdLockReq *req = (const Rozo__MdLockReq *)msg;
     struct session *s = op->session;
@@ -28,14 +28,14 @@ int md_lock(struct op *op, const ProtobufCMessage *msg)
         return locks_set(&s->export->locks, &lock);
     if (!grace_is_over(op->x))
         return -EBUSY;
-    rc = fs_getattr(op->fs, lock.ino, &in);
+    rc = namespace_getattr(op->ns, lock.ino, &in);
     if (rc != 0)
         return rc;
     return req->waiter != 0 ? session_lock_wait(s, &lock, req->waiter)
                             : locks_set(&s->export->locks, &lock);
 }
 
-int md_lock_test(struct op *op, const ProtobufCMessage *msg)
+int md_lock_test(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdLockTestReq *req = (const Rozo__MdLockTestReq *)msg;
     Rozo__MdLockTestResp resp = ROZO__MD_LOCK_TEST_RESP__INIT;
@@ -57,10 +57,10 @@ int md_lock_test(struct op *op, const ProtobufCMessage *msg)
         found.mode = (Rozo__Lock__Mode)in_way.mode;
         resp.lock = &found;
     }
-    return op_pack(op, &resp.base);
+    return md_op_pack(op, &resp.base);
 }
 
-int md_lock_cancel(struct op *op, const ProtobufCMessage *msg)
+int md_lock_cancel(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdLockCancelReq *req = (const Rozo__MdLockCancelReq *)msg;
 

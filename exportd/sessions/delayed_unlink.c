@@ -16,14 +16,15 @@
 enum {
     /* Between a mount's lookup of a name and its opening of what it found lie two ways over the network and a kernel that may be
      * busy. Locally the name would be pinned for as long. */
-    LINGER_MS = 2000,
-    LINGER_MAX = 1 << 16, /* of all exports */
-    LINGER_A_TICK = 4096,
-    LINGER_A_REMOVAL = 2, /* so that many removals in a row leave little to the tick */
+    UNLINK_DELAY_MS = 2000,
+    UNLINK_DELAY_MAX = 1 << 16, /* of all exports */
+    UNLINK_DELAY_A_TICK = 4096,
+    UNLINK_DELAY_A_REMOVAL =
+        2, /* so that many removals in a row leave little to the tick */
 };
 
 /* Owned by its export's table. */
-struct lingering {
+struct delayed_unlink {
     uint64_t ino; /* key */
     struct export *export;
     uint64_t until_ns;
@@ -31,79 +32,80 @@ struct lingering {
     UT_hash_handle hh;
 };
 
-static struct lingering *lingering_find(const struct export *e, uint64_t ino)
+static struct delayed_unlink *delayed_unlink_find(const struct export *e, uint64_t ino)
 {
-    struct lingering *l;
+    struct delayed_unlink *l;
 
-    HASH_FIND(hh, e->lingering, &ino, sizeof(ino), l);
+    HASH_FIND(hh, e->delayed, &ino, sizeof(ino), l);
     return l;
 }
 
-static void lingering_free(struct lingering *l)
+static void delayed_unlink_drop(struct delayed_unlink *l)
 {
-    l->export->x->n_lingering--;
+    l->export->x->n_delayed--;
     list_remove(&l->link);
-    HASH_DEL(l->export->lingering, l);
+    HASH_DEL(l->export->delayed, l);
     free(l);
 }
 
 /* Whoever else is there may have looked it up just now. */
-static bool linger_begin(struct export *e, uint64_t ino)
+static bool delayed_unlink_begin(struct export *e, uint64_t ino)
 {
     struct exportd *x = e->x;
-    struct lingering *l;
+    struct delayed_unlink *l;
 
-    if (e->n_sessions < 2 || e->tight || x->space_low || x->n_lingering >= LINGER_MAX)
+    if (e->n_sessions < 2 || e->tight || x->space_low || x->n_delayed >= UNLINK_DELAY_MAX)
         return false;
     l = calloc(1, sizeof(*l));
     if (l == NULL)
         return false;
     l->ino = ino;
     l->export = e;
-    l->until_ns = env_now_ns(x->env) + LINGER_MS * 1000000ull;
-    list_add_tail(&x->lingering, &l->link);
-    HASH_ADD(hh, e->lingering, ino, sizeof(l->ino), l);
-    x->n_lingering++;
+    l->until_ns = env_now_ns(x->env) + UNLINK_DELAY_MS * 1000000ull;
+    list_add_tail(&x->delayed, &l->link);
+    HASH_ADD(hh, e->delayed, ino, sizeof(l->ino), l);
+    x->n_delayed++;
     return true;
 }
 
 bool export_keeps(void *arg, uint64_t ino)
 {
     struct export *e = arg;
-    bool lingers = linger_begin(e, ino);
+    bool lingers = delayed_unlink_begin(e, ino);
 
     return lingers || export_is_open(e, ino);
 }
 
 bool export_needs(struct export *e, uint64_t ino)
 {
-    return lingering_find(e, ino) != NULL || export_is_open(e, ino);
+    return delayed_unlink_find(e, ino) != NULL || export_is_open(e, ino);
 }
 
-static void linger_let_go(struct exportd *x, unsigned n_max)
+static void delayed_unlink_let_go(struct exportd *x, unsigned n_max)
 {
     uint64_t now_ns = env_now_ns(x->env);
 
-    for (unsigned n = 0; n < n_max && !list_is_empty(&x->lingering); n++) {
-        struct lingering *l = container_of(x->lingering.next, struct lingering, link);
+    for (unsigned n = 0; n < n_max && !list_is_empty(&x->delayed); n++) {
+        struct delayed_unlink *l =
+            container_of(x->delayed.next, struct delayed_unlink, link);
         struct export *e = l->export;
         uint64_t ino = l->ino;
 
         if (now_ns < l->until_ns)
             return;
-        lingering_free(l);
+        delayed_unlink_drop(l);
         if (!export_is_open(
                 e, ino)) /* else it goes with the last reference, or after the grace */
             export_reap(e, ino);
     }
 }
 
-void linger_removed(struct exportd *x)
+void delayed_unlink_removed(struct exportd *x)
 {
-    linger_let_go(x, LINGER_A_REMOVAL);
+    delayed_unlink_let_go(x, UNLINK_DELAY_A_REMOVAL);
 }
 
-void linger_tick(struct exportd *x)
+void delayed_unlink_tick(struct exportd *x)
 {
     if (x->stopping || store_error(x->store) != 0)
         return;
@@ -112,11 +114,11 @@ void linger_tick(struct exportd *x)
 
         e->tight = export_is_tight(e);
     }
-    linger_let_go(x, LINGER_A_TICK);
+    delayed_unlink_let_go(x, UNLINK_DELAY_A_TICK);
 }
 
-void linger_free(struct exportd *x)
+void delayed_unlink_free(struct exportd *x)
 {
-    LIST_FOREACH_SAFE(node, &x->lingering)
-        lingering_free(container_of(node, struct lingering, link));
+    LIST_FOREACH_SAFE(node, &x->delayed)
+        delayed_unlink_drop(container_of(node, struct delayed_unlink, link));
 }

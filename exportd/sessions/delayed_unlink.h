@@ -6,14 +6,14 @@
 
 #include "exportd/cluster/exportd_state.h"
 
-struct lingering;
+struct delayed_unlink;
 /** A hook of fs: it loses its last name. While others are there it stays for a moment. */
 bool export_keeps(void *arg, uint64_t ino);
 /** It is open, or lingers. */
 bool export_needs(struct export *e, uint64_t ino);
 /** Something was removed: a few that have lingered long enough go with it. */
-void linger_removed(struct exportd *x);
-void linger_tick(struct exportd *x);
-void linger_free(struct exportd *x);
+void delayed_unlink_removed(struct exportd *x);
+void delayed_unlink_tick(struct exportd *x);
+void delayed_unlink_free(struct exportd *x);
 
 #endif

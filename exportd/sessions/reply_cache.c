@@ -14,18 +14,18 @@
 
 enum { N_BUCKETS = 512 };
 
-void replies_init(struct replies *r)
+void reply_cache_init(struct reply_cache *r)
 {
-    *r = (struct replies){ 0 };
+    *r = (struct reply_cache){ 0 };
     list_init(&r->all);
 }
 
-static struct reply **bucket_of(const struct replies *r, uint64_t id)
+static struct reply **bucket_of(const struct reply_cache *r, uint64_t id)
 {
     return &r->buckets[id % N_BUCKETS]; /* ids count up */
 }
 
-static void reply_forget(struct replies *r, struct reply *reply)
+static void reply_forget(struct reply_cache *r, struct reply *reply)
 {
     struct reply **at = bucket_of(r, reply->to.id);
 
@@ -37,12 +37,12 @@ static void reply_forget(struct replies *r, struct reply *reply)
     free(reply);
 }
 
-static struct reply *oldest(const struct replies *r)
+static struct reply *oldest(const struct reply_cache *r)
 {
     return container_of(r->all.next, struct reply, link);
 }
 
-struct reply_to replies_to(const struct rpc_call *call)
+struct reply_to reply_cache_to(const struct rpc_call *call)
 {
     return (struct reply_to){
         .id = call->id,
@@ -51,20 +51,21 @@ struct reply_to replies_to(const struct rpc_call *call)
     };
 }
 
-const struct reply *replies_find(const struct replies *r, const struct rpc_call *call)
+const struct reply *reply_cache_find(const struct reply_cache *r,
+                                     const struct rpc_call *call)
 {
     const struct reply *reply = r->buckets == NULL ? NULL : *bucket_of(r, call->id);
 
     while (reply != NULL && reply->to.id != call->id)
         reply = reply->next;
     if (reply == NULL || reply->to.op != call->op ||
-        reply->to.crc != replies_to(call).crc)
+        reply->to.crc != reply_cache_to(call).crc)
         return NULL;
     return reply;
 }
 
-void replies_keep(struct replies *r, const struct reply_to *to, int rc, bool sync,
-                  const uint8_t *msg, size_t len, uint64_t now_ns)
+void reply_cache_keep(struct reply_cache *r, const struct reply_to *to, int rc, bool sync,
+                      const uint8_t *msg, size_t len, uint64_t now_ns)
 {
     struct reply *reply = len > REPLY_BYTES_MAX ? NULL : malloc(sizeof(*reply) + len);
 
@@ -91,7 +92,7 @@ void replies_keep(struct replies *r, const struct reply_to *to, int rc, bool syn
     r->n++;
 }
 
-void replies_trim(struct replies *r, uint64_t now_ns)
+void reply_cache_trim(struct reply_cache *r, uint64_t now_ns)
 {
     while (!list_is_empty(&r->all) &&
            now_ns - oldest(r)->kept_ns > REPLY_KEEP_MS * 1000000ull)
@@ -102,7 +103,7 @@ void replies_trim(struct replies *r, uint64_t now_ns)
     }
 }
 
-void replies_free(struct replies *r)
+void reply_cache_free(struct reply_cache *r)
 {
     while (!list_is_empty(&r->all))
         reply_forget(r, oldest(r));

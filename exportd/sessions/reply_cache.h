@@ -42,21 +42,22 @@ struct reply {
     uint8_t msg[];
 };
 
-struct replies {
+struct reply_cache {
     struct list_node all;
     unsigned n;
     struct reply **buckets; /* owned; NULL while there is none */
 };
 
-struct reply_to replies_to(const struct rpc_call *call);
-void replies_init(struct replies *r);
+struct reply_to reply_cache_to(const struct rpc_call *call);
+void reply_cache_init(struct reply_cache *r);
 /** What was answered to this request when it came before; NULL: it did not. Borrowed. */
-const struct reply *replies_find(const struct replies *r, const struct rpc_call *call);
+const struct reply *reply_cache_find(const struct reply_cache *r,
+                                     const struct rpc_call *call);
 /** Remember an answer. Without memory it is forgotten. */
-void replies_keep(struct replies *r, const struct reply_to *to, int rc, bool sync,
-                  const uint8_t *msg, size_t len, uint64_t now_ns);
+void reply_cache_keep(struct reply_cache *r, const struct reply_to *to, int rc, bool sync,
+                      const uint8_t *msg, size_t len, uint64_t now_ns);
 /** Forget what is older than REPLY_KEEP_MS. */
-void replies_trim(struct replies *r, uint64_t now_ns);
-void replies_free(struct replies *r);
+void reply_cache_trim(struct reply_cache *r, uint64_t now_ns);
+void reply_cache_free(struct reply_cache *r);
 
 #endif

@@ -34,43 +34,43 @@ struct done {
     uint64_t made_ino;
 };
 
-static void done_key(struct key *k, uint64_t session, uint32_t slot)
+static void reply_log_key(struct key *k, uint64_t session, uint32_t slot)
 {
     key_start(k, KEY_DONE);
     key_add_u64(k, session);
     key_add_u32(k, slot);
 }
 
-void done_remember(struct session *s, const struct reply_to *to, uint64_t made_ino)
+void reply_log_put(struct session *s, const struct reply_to *to, uint64_t made_ino)
 {
-    struct facts_out f;
+    struct kv_record_out f;
     struct key k;
 
-    facts_begin(&f);
-    facts_put_u64(&f, s->n_done);
-    facts_put_u64(&f, to->id);
-    facts_put_u32(&f, to->op);
-    facts_put_u32(&f, to->crc);
-    facts_put_u64(&f, made_ino);
-    done_key(&k, s->id, s->n_done % REPLIES_MAX);
+    kv_record_begin(&f);
+    kv_record_put_u64(&f, s->n_done);
+    kv_record_put_u64(&f, to->id);
+    kv_record_put_u32(&f, to->op);
+    kv_record_put_u32(&f, to->crc);
+    kv_record_put_u64(&f, made_ino);
+    reply_log_key(&k, s->id, s->n_done % REPLIES_MAX);
     store_put(s->export->x->store, &k, f.bytes, f.len);
     s->n_done++;
 }
 
 /* ---- a session opens ---- */
 
-static int done_decode(struct done *d, const uint8_t *val, size_t len)
+static int reply_log_decode(struct done *d, const uint8_t *val, size_t len)
 {
-    struct facts_in f;
+    struct kv_record_in f;
     uint32_t op;
 
-    facts_read(&f, val, len);
-    d->number = facts_get_u64(&f);
-    d->to.id = facts_get_u64(&f);
-    op = facts_get_u32(&f);
-    d->to.crc = facts_get_u32(&f);
-    d->made_ino = facts_get_u64(&f);
-    if (!facts_end(&f) || op >= OPS_MAX || d->number == UINT64_MAX)
+    kv_record_read(&f, val, len);
+    d->number = kv_record_get_u64(&f);
+    d->to.id = kv_record_get_u64(&f);
+    op = kv_record_get_u32(&f);
+    d->to.crc = kv_record_get_u32(&f);
+    d->made_ino = kv_record_get_u64(&f);
+    if (!kv_record_end(&f) || op >= OPS_MAX || d->number == UINT64_MAX)
         return -EINVAL;
     d->to.op = (uint16_t)op;
     return 0;
@@ -86,7 +86,7 @@ static int ring_read(struct exportd *x, uint64_t id, struct done ring[REPLIES_MA
 
     if (rc != 0)
         return rc;
-    done_key(&from, id, 0);
+    reply_log_key(&from, id, 0);
     for (kv_iter_seek(it, from.bytes, from.len); kv_iter_valid(it); kv_iter_next(it)) {
         const uint8_t *key = kv_iter_key(it, &key_len);
         const uint8_t *val = kv_iter_val(it, &len);
@@ -96,7 +96,7 @@ static int ring_read(struct exportd *x, uint64_t id, struct done ring[REPLIES_MA
         if (key_len != KEY_BYTES || memcmp(key, from.bytes, 9) != 0)
             break;
         slot = key_get_u32(key + 9);
-        if (slot < REPLIES_MAX && done_decode(&d, val, len) == 0 &&
+        if (slot < REPLIES_MAX && reply_log_decode(&d, val, len) == 0 &&
             d.number % REPLIES_MAX == slot)
             ring[slot] = d;
         else
@@ -110,18 +110,18 @@ static int ring_read(struct exportd *x, uint64_t id, struct done ring[REPLIES_MA
     return rc;
 }
 
-static void done_answer(struct session *s, const struct done *d, uint64_t now_ns)
+static void reply_log_answer(struct session *s, const struct done *d, uint64_t now_ns)
 {
     Rozo__MdDoneResp resp = ROZO__MD_DONE_RESP__INIT;
     uint8_t msg[16];
 
     resp.ino = d->made_ino;
     assert(rozo__md_done_resp__get_packed_size(&resp) <= sizeof(msg));
-    replies_keep(&s->before, &d->to, -EALREADY, true, msg,
-                 rozo__md_done_resp__pack(&resp, msg), now_ns);
+    reply_cache_keep(&s->before, &d->to, -EALREADY, true, msg,
+                     rozo__md_done_resp__pack(&resp, msg), now_ns);
 }
 
-int done_load(struct session *s, uint64_t id)
+int reply_log_load(struct session *s, uint64_t id)
 {
     struct exportd *x = s->export->x;
     struct done *ring = calloc(REPLIES_MAX, sizeof(*ring));
@@ -136,7 +136,7 @@ int done_load(struct session *s, uint64_t id)
         const struct done *d = &ring[(next + i) % REPLIES_MAX]; /* oldest first */
 
         if (d->to.id != 0)
-            done_answer(s, d, env_now_ns(x->env));
+            reply_log_answer(s, d, env_now_ns(x->env));
     }
     if (rc == 0 && id == s->id)
         s->n_done = next;
@@ -146,8 +146,8 @@ int done_load(struct session *s, uint64_t id)
 
 /* ---- sessions that are over ---- */
 
-/* A look at the records, from x->done_cursor on. */
-struct look {
+/* A look at the records, from x->reply_log_cursor on. */
+struct reply_log_scan {
     struct kv_iter *it;
     unsigned n_sessions;
     unsigned n; /* to go: */
@@ -163,7 +163,7 @@ static bool is_needed(struct exportd *x, uint64_t session)
 }
 
 /* The session that the iterator is at, all of it if there is room. False: there are no more. */
-static bool look_at_session(struct exportd *x, struct look *l)
+static bool look_at_session(struct exportd *x, struct reply_log_scan *l)
 {
     struct key from;
     size_t len;
@@ -173,8 +173,8 @@ static bool look_at_session(struct exportd *x, struct look *l)
     if (key == NULL || len != KEY_BYTES || key[0] != KEY_DONE)
         return false;
     id = key_get_u64(key + 1);
-    x->done_cursor = id;
-    done_key(&from, id, 0);
+    x->reply_log_cursor = id;
+    reply_log_key(&from, id, 0);
     for (bool needed = is_needed(x, id); !needed && l->n < DONE_A_TICK;) {
         l->gone[l->n].session = id;
         l->gone[l->n++].slot = key_get_u32(key + 9);
@@ -187,20 +187,20 @@ static bool look_at_session(struct exportd *x, struct look *l)
         return true; /* it is looked at again */
     if (id == UINT64_MAX)
         return false;
-    x->done_cursor = id + 1;
-    done_key(&from, id + 1, 0);
+    x->reply_log_cursor = id + 1;
+    reply_log_key(&from, id + 1, 0);
     kv_iter_seek(l->it, from.bytes, from.len);
     return true;
 }
 
-void done_tick(struct exportd *x)
+void reply_log_tick(struct exportd *x)
 {
     uint64_t now_ns = env_now_ns(x->env);
-    struct look *l;
+    struct reply_log_scan *l;
     struct key from;
     bool more = true;
 
-    if (now_ns < x->done_look_ns || !grace_is_over(x) || store_error(x->store) != 0)
+    if (now_ns < x->reply_log_look_ns || !grace_is_over(x) || store_error(x->store) != 0)
         return;
     l = malloc(sizeof(*l));
     if (l == NULL || store_scan(x->store, &l->it) != 0) {
@@ -208,18 +208,18 @@ void done_tick(struct exportd *x)
         return; /* with the next tick */
     }
     l->n = l->n_sessions = 0;
-    done_key(&from, x->done_cursor, 0);
+    reply_log_key(&from, x->reply_log_cursor, 0);
     kv_iter_seek(l->it, from.bytes, from.len);
     while (more && l->n < DONE_A_TICK && l->n_sessions++ < SESSIONS_A_TICK)
         more = look_at_session(x, l);
     kv_iter_close(l->it);
     for (unsigned i = 0; i < l->n; i++) {
-        done_key(&from, l->gone[i].session, l->gone[i].slot);
+        reply_log_key(&from, l->gone[i].session, l->gone[i].slot);
         store_delete(x->store, &from);
     }
     if (!more) {
-        x->done_cursor = 0;
-        x->done_look_ns = now_ns + LOOK_MS * 1000000ull;
+        x->reply_log_cursor = 0;
+        x->reply_log_look_ns = now_ns + LOOK_MS * 1000000ull;
     }
     free(l);
 }

@@ -8,13 +8,13 @@
 #include "exportd/sessions/reply_cache.h"
 
 /** In the batch of its changes. made_ino: what a CREATE made. */
-void done_remember(struct session *s, const struct reply_to *to, uint64_t made_ino);
+void reply_log_put(struct session *s, const struct reply_to *to, uint64_t made_ino);
 /**
  * Into s->before, what is kept for the session of this id: its own, when it comes back, or the one that its client had
  * before. -ENOMEM, -EIO. Scans the store.
  */
-int done_load(struct session *s, uint64_t id);
+int reply_log_load(struct session *s, uint64_t id);
 /** What is kept for sessions that are over goes. */
-void done_tick(struct exportd *x);
+void reply_log_tick(struct exportd *x);
 
 #endif

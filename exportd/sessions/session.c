@@ -91,8 +91,8 @@ static struct session *session_new(struct export *e, uint64_t id)
 
     if (s == NULL)
         return NULL;
-    replies_init(&s->replies);
-    replies_init(&s->before);
+    reply_cache_init(&s->replies);
+    reply_cache_init(&s->before);
     lock_holder_init(&s->locks);
     token_holder_init(&s->tokens);
     list_init(&s->parked);
@@ -113,8 +113,8 @@ static void session_free(struct exportd *x, struct session *s)
     session_drop_tokens(s);
     session_events_end(s, -ESRCH);
     HASH_DEL(x->sessions, s);
-    replies_free(&s->replies);
-    replies_free(&s->before);
+    reply_cache_free(&s->replies);
+    reply_cache_free(&s->before);
     free(s);
 }
 
@@ -126,7 +126,7 @@ static int session_begin(struct export *e, uint64_t asked, uint64_t id,
     int rc = s == NULL ? -ENOMEM : 0;
 
     if (rc == 0 && asked != 0)
-        rc = done_load(s, asked);
+        rc = reply_log_load(s, asked);
     if (rc == 0) {
         *out = s;
     } else if (s != NULL) {
@@ -162,7 +162,7 @@ int session_open(struct exportd *x, struct export *e, uint64_t id, const char *c
     }
     snprintf(s->client, sizeof(s->client), "%s", client);
     s->read_only = read_only;
-    session_remember(s);
+    session_store_put(s);
     session_touch(x, s);
     *out = s;
     return 0;
@@ -253,7 +253,7 @@ void session_has_cut(struct session *s, uint64_t ino)
 
 void export_reap(struct export *e, uint64_t ino)
 {
-    if (fs_reap(&e->fs, ino))
+    if (namespace_reap(&e->ns, ino))
         tokens_inode_gone(&e->tokens, ino);
 }
 
@@ -276,7 +276,7 @@ static void refs_drop(struct export *e, uint64_t ino, uint32_t n, bool wrote,
     clean = all->clean;
     open_file_free(&e->opens, all);
     if (clean)
-        fs_forget_may_have_data(&e->fs, ino);
+        namespace_forget_may_have_data(&e->ns, ino);
     if (!export_needs(e, ino))
         export_reap(e, ino);
 }
@@ -305,8 +305,9 @@ static void file_abandoned(struct session *s, uint64_t ino)
 {
     struct inode in;
 
-    if (abandoned_has_room(s->export->x) && fs_getattr(&s->export->fs, ino, &in) == 0)
-        abandoned_add(s->export, &in);
+    if (writer_recovery_has_room(s->export->x) &&
+        namespace_getattr(&s->export->ns, ino, &in) == 0)
+        writer_recovery_add(s->export, &in);
 }
 
 void session_end(struct exportd *x, struct session *s, bool gone)
@@ -328,14 +329,14 @@ void session_end(struct exportd *x, struct session *s, bool gone)
 
         if (gone && wrote) {
             file_abandoned(s, ino);
-            fs_untold(&s->export->fs, ino);
+            namespace_untold(&s->export->ns, ino);
         }
         open_file_free(&s->refs, f);
         x->n_refs--;
         refs_drop(s->export, ino, n, wrote, false);
     }
     if (!gone)
-        session_forget(x, s->id);
+        session_store_delete(x, s->id);
     s->export->n_sessions--;
     session_free(x, s);
 }
@@ -368,7 +369,7 @@ void session_is_dead(struct exportd *x, uint64_t id)
     }
     s->expires_ns = 0; /* nobody is left who might go by what it held */
     if (s->ends)
-        fences_look(x);
+        fences_check(x);
     else
         session_evict(x, s, "is dead, says who is there in its place", 0);
 }
@@ -412,7 +413,7 @@ static void orphans_look(struct exportd *x)
     free(found);
 }
 
-void sessions_excuse(struct exportd *x, uint64_t slept_ns)
+void sessions_extend_leases(struct exportd *x, uint64_t slept_ns)
 {
     struct session *s, *tmp;
 
@@ -424,7 +425,7 @@ void sessions_excuse(struct exportd *x, uint64_t slept_ns)
     HASH_ITER(hh, x->sessions, s, tmp)
     {
         s->expires_ns += slept_ns;
-        token_holder_excuse(&s->tokens, slept_ns);
+        token_holder_extend(&s->tokens, slept_ns);
     }
 }
 
@@ -455,8 +456,8 @@ void sessions_tick(struct exportd *x)
 
     HASH_ITER(hh, x->sessions, s, tmp)
     {
-        replies_trim(&s->replies, now_ns);
-        replies_trim(&s->before, now_ns);
+        reply_cache_trim(&s->replies, now_ns);
+        reply_cache_trim(&s->before, now_ns);
         session_events_tick(s);
         if (s->ends)
             continue;
@@ -475,8 +476,8 @@ void sessions_tick(struct exportd *x)
     fences_tick(x);
     if (!x->orphans_seen && grace_is_over(x))
         orphans_look(x);
-    linger_tick(x);
-    done_tick(x);
+    delayed_unlink_tick(x);
+    reply_log_tick(x);
 }
 
 void sessions_stop(struct exportd *x)

@@ -27,8 +27,8 @@ struct session {
     struct open_file *refs; /* owned */
     struct open_file
         *cuts; /* owned: truncates begun without a reference, and not ended */
-    struct replies replies;
-    struct replies
+    struct reply_cache replies;
+    struct reply_cache
         before; /* to what was done before we ran, or in the session that its client had before: DONE_BEFORE */
     uint64_t n_done; /* of reply_log.c: number of the next one */
     struct lock_holder locks;
@@ -74,7 +74,7 @@ void session_is_dead(struct exportd *x, uint64_t id);
 /** Gives back all it holds and frees it. gone: it did not say so, what it wrote is to be looked at. */
 void session_end(struct exportd *x, struct session *s, bool gone);
 /** For slept_ns we heard nobody, and that was our own doing: leases and grace last longer. */
-void sessions_excuse(struct exportd *x, uint64_t slept_ns);
+void sessions_extend_leases(struct exportd *x, uint64_t slept_ns);
 /** End what has been silent too long; after the grace, remove orphans nobody holds. */
 void sessions_tick(struct exportd *x);
 /** What is held for them is answered BUSY: it will be sent to the next of us. */

@@ -118,7 +118,7 @@ static void event_free(struct session *s, struct event *e)
     free(e);
 }
 
-int md_events(struct op *op, const ProtobufCMessage *msg)
+int md_events(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdEventsReq *req = (const Rozo__MdEventsReq *)msg;
     struct session *s = op->session;
@@ -134,7 +134,7 @@ int md_events(struct op *op, const ProtobufCMessage *msg)
     session_answer_events(s, 0);
     if (!list_is_empty(&s->events)) {
         message_fill(s, &m);
-        return op_pack(op, &m.msg.base);
+        return md_op_pack(op, &m.msg.base);
     }
     s->events_call = op->call;
     s->events_held_ns = env_now_ns(op->x->env);

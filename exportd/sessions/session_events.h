@@ -20,6 +20,6 @@ void session_events_tick(struct session *s);
 /** A call that is held is answered with rc. Events are forgotten, unless rc is -EBUSY. */
 void session_events_end(struct session *s, int rc);
 
-op_handler md_events;
+md_handler md_events;
 
 #endif

@@ -33,7 +33,7 @@ enum {
 };
 
 /* Of a session, from its end on. */
-struct fence {
+struct session_fence {
     struct list_node link; /* in x->fences, oldest first */
     struct exportd *x;     /* borrowed */
     uint64_t number;       /* key; ascending */
@@ -53,30 +53,30 @@ static void fence_key(struct key *k, uint64_t number)
     key_add_u64(k, number);
 }
 
-static void fence_put(const struct fence *f)
+static void fence_put(const struct session_fence *f)
 {
-    struct facts_out out;
+    struct kv_record_out out;
     struct key k;
 
-    facts_begin(&out);
-    facts_put_u64(&out, f->session);
-    facts_put_u32(&out, f->export_id);
-    facts_put_u32(&out, f->confirmed);
+    kv_record_begin(&out);
+    kv_record_put_u64(&out, f->session);
+    kv_record_put_u32(&out, f->export_id);
+    kv_record_put_u32(&out, f->confirmed);
     fence_key(&k, f->number);
     store_put(f->x->store, &k, out.bytes, out.len);
 }
 
-static void fence_free(struct fence *f)
+static void fence_free(struct session_fence *f)
 {
     list_remove(&f->link);
     f->x->n_fences--;
     free(f);
 }
 
-static struct fence *fence_new(struct exportd *x, uint64_t number, uint64_t session,
-                               uint32_t export_id)
+static struct session_fence *fence_new(struct exportd *x, uint64_t number,
+                                       uint64_t session, uint32_t export_id)
 {
-    struct fence *f = calloc(1, sizeof(*f));
+    struct session_fence *f = calloc(1, sizeof(*f));
 
     if (f == NULL)
         return NULL;
@@ -93,7 +93,8 @@ static struct fence *fence_new(struct exportd *x, uint64_t number, uint64_t sess
 /* ---- who may still take its writes? ---- */
 
 /* Those of the volume that have not confirmed the map that tells of it; words: which, when not NULL. */
-static unsigned n_unaware(const struct fence *f, bool *hasty, char words[WORDS_MAX + 1])
+static unsigned n_unaware(const struct session_fence *f, bool *hasty,
+                          char words[WORDS_MAX + 1])
 {
     const struct export *e = export_find(f->x, f->export_id);
     bool is_late = env_now_ns(f->x->env) - f->told_ns >= FENCE_PATIENCE_MS * 1000000ull;
@@ -119,7 +120,7 @@ static unsigned n_unaware(const struct fence *f, bool *hasty, char words[WORDS_M
  * A version is read when k storages have distinct projections of it. Fewer than k that do not know of the fence
  * bring no write about that was not begun before; they are awaited all the same as long as they may answer soon.
  */
-static bool is_tight(const struct fence *f)
+static bool is_tight(const struct session_fence *f)
 {
     const struct export *e = export_find(f->x, f->export_id);
     bool hasty;
@@ -128,7 +129,7 @@ static bool is_tight(const struct fence *f)
     return e == NULL || (n < codec_layout(e->layout)->k && !hasty);
 }
 
-static void fence_confirm(struct fence *f)
+static void fence_confirm(struct session_fence *f)
 {
     struct exportd *x = f->x;
     struct session *s = session_find(x, f->session);
@@ -142,26 +143,26 @@ static void fence_confirm(struct fence *f)
         return;
     f->in_grace = false;
     x->n_grace_fences--;
-    grace_look(x);
+    grace_check(x);
 }
 
 /* By its own clock, its client may go by what it held until a lease after it was last answered. */
-static bool client_may_believe(const struct fence *f)
+static bool client_may_believe(const struct session_fence *f)
 {
     const struct session *s = session_find(f->x, f->session);
 
     return s != NULL && s->ends && env_now_ns(f->x->env) <= s->expires_ns;
 }
 
-void fences_look(struct exportd *x)
+void fences_check(struct exportd *x)
 {
-    const struct fence *before = NULL;
+    const struct session_fence *before = NULL;
     bool tight = false;
 
     if (x->n_unconfirmed == 0 || x->stopping || store_error(x->store) != 0)
         return;
     LIST_FOREACH_SAFE(node, &x->fences) {
-        struct fence *f = container_of(node, struct fence, link);
+        struct session_fence *f = container_of(node, struct session_fence, link);
 
         if (f->confirmed || f->map_version == 0 || client_may_believe(f))
             continue;
@@ -180,11 +181,11 @@ void fences_tick(struct exportd *x)
     char words[WORDS_MAX + 1] = "";
     bool hasty;
 
-    fences_look(x);
+    fences_check(x);
     if (x->n_unconfirmed == 0 || now_ns < x->fence_words_ns)
         return;
     LIST_FOREACH(node, &x->fences) {
-        const struct fence *f = container_of(node, struct fence, link);
+        const struct session_fence *f = container_of(node, struct session_fence, link);
 
         if (f->confirmed || f->map_version == 0 || client_may_believe(f) ||
             now_ns - f->told_ns < FENCE_PATIENCE_MS * 1000000ull)
@@ -202,7 +203,7 @@ void fences_tick(struct exportd *x)
 /* ---- a session is over ---- */
 
 /* Told by the newest map from now on. */
-static void fence_tell(struct fence *f)
+static void fence_tell(struct session_fence *f)
 {
     f->map_version = f->x->map_version;
     f->told_ns = env_now_ns(f->x->env);
@@ -210,7 +211,7 @@ static void fence_tell(struct fence *f)
 
 static void on_fence_stable(struct store_wait *wait, int rc)
 {
-    struct fence *f = container_of(wait, struct fence, wait);
+    struct session_fence *f = container_of(wait, struct session_fence, wait);
     struct exportd *x = f->x;
 
     if (rc != 0 || x->stopping) /* what it held is given to nobody */
@@ -223,7 +224,7 @@ static void on_fence_stable(struct store_wait *wait, int rc)
         if (s->up)
             storage_push_map(s);
     }
-    fences_look(x); /* maybe nobody is left to be told */
+    fences_check(x); /* maybe nobody is left to be told */
 }
 
 /* The oldest one that is confirmed makes room. */
@@ -234,7 +235,7 @@ static bool fences_make_room(struct exportd *x)
     if (x->n_fences < FENCES_MAX)
         return true;
     LIST_FOREACH(node, &x->fences) {
-        struct fence *f = container_of(node, struct fence, link);
+        struct session_fence *f = container_of(node, struct session_fence, link);
 
         if (!f->confirmed)
             continue;
@@ -248,7 +249,7 @@ static bool fences_make_room(struct exportd *x)
 
 bool fence_add(struct exportd *x, uint32_t export_id, uint64_t session, bool in_grace)
 {
-    struct fence *f = NULL;
+    struct session_fence *f = NULL;
 
     if (fences_make_room(x))
         f = fence_new(x, x->last_fence + 1, session, export_id);
@@ -258,7 +259,7 @@ bool fence_add(struct exportd *x, uint32_t export_id, uint64_t session, bool in_
     x->n_grace_fences += in_grace;
     x->n_unconfirmed++;
     fence_put(f);
-    session_forget(x, session);
+    session_store_delete(x, session);
     f->wait.fn = on_fence_stable;
     store_when_synced(x->store, &f->wait);
     return true;
@@ -271,7 +272,7 @@ size_t fences_list(const struct exportd *x, uint64_t sessions[FENCES_MAX])
     size_t n = 0;
 
     LIST_FOREACH(node, &x->fences) {
-        const struct fence *f = container_of(node, struct fence, link);
+        const struct session_fence *f = container_of(node, struct session_fence, link);
 
         if (f->map_version != 0)
             sessions[n++] = f->session;
@@ -284,7 +285,7 @@ bool fence_is_young(const struct exportd *x, uint64_t session)
     uint64_t now_ns = env_now_ns(x->env);
 
     LIST_FOREACH(node, &x->fences) {
-        const struct fence *f = container_of(node, struct fence, link);
+        const struct session_fence *f = container_of(node, struct session_fence, link);
 
         if (f->session == session && (f->map_version == 0 || !f->confirmed ||
                                       now_ns - f->told_ns < FENCE_YOUNG_MS * 1000000ull))
@@ -293,10 +294,10 @@ bool fence_is_young(const struct exportd *x, uint64_t session)
     return false;
 }
 
-void fences_tell_again(struct exportd *x)
+void fences_resend(struct exportd *x)
 {
     LIST_FOREACH(node, &x->fences) {
-        struct fence *f = container_of(node, struct fence, link);
+        struct session_fence *f = container_of(node, struct session_fence, link);
 
         if (!f->confirmed && f->map_version != 0)
             fence_tell(f);
@@ -308,16 +309,16 @@ void fences_tell_again(struct exportd *x)
 /* Any map that we tell has it. Who ran before us may have told nobody. */
 static int load_one(struct exportd *x, uint64_t number, const uint8_t *val, size_t len)
 {
-    struct facts_in in;
+    struct kv_record_in in;
     uint64_t session;
     uint32_t export_id, confirmed;
-    struct fence *f;
+    struct session_fence *f;
 
-    facts_read(&in, val, len);
-    session = facts_get_u64(&in);
-    export_id = facts_get_u32(&in);
-    confirmed = facts_get_u32(&in);
-    if (!facts_end(&in) || session == 0 || session == UINT64_MAX || confirmed > 1)
+    kv_record_read(&in, val, len);
+    session = kv_record_get_u64(&in);
+    export_id = kv_record_get_u32(&in);
+    confirmed = kv_record_get_u32(&in);
+    if (!kv_record_end(&in) || session == 0 || session == UINT64_MAX || confirmed > 1)
         return -EINVAL;
     f = fence_new(x, number, session, export_id);
     if (f == NULL)
@@ -364,5 +365,5 @@ int fences_load(struct exportd *x, struct err *err)
 void fences_free(struct exportd *x)
 {
     LIST_FOREACH_SAFE(node, &x->fences)
-        fence_free(container_of(node, struct fence, link));
+        fence_free(container_of(node, struct session_fence, link));
 }

@@ -14,14 +14,14 @@ int fences_load(struct exportd *x, struct err *err);
  */
 bool fence_add(struct exportd *x, uint32_t export_id, uint64_t session, bool in_grace);
 /** A storage has confirmed a map, or is down: may somebody's holdings go? */
-void fences_look(struct exportd *x);
+void fences_check(struct exportd *x);
 void fences_tick(struct exportd *x);
 /** May its client, which does not know that it is over, still come and repeat what it asked in it? */
 bool fence_is_young(const struct exportd *x, uint64_t session);
 /** Those of the newest map; how many. */
 size_t fences_list(const struct exportd *x, uint64_t sessions[FENCES_MAX]);
 /** Maps so far count for nothing: storages took them for old ones. */
-void fences_tell_again(struct exportd *x);
+void fences_resend(struct exportd *x);
 void fences_free(struct exportd *x);
 
 #endif

@@ -38,22 +38,22 @@ static void key_session(struct key *k, uint64_t id)
 static void record_put(struct exportd *x, uint64_t id, uint32_t export_id,
                        const char *client)
 {
-    struct facts_out f;
+    struct kv_record_out f;
     struct key k;
 
-    facts_begin(&f);
-    facts_put_u32(&f, export_id);
-    facts_put_text(&f, client);
+    kv_record_begin(&f);
+    kv_record_put_u32(&f, export_id);
+    kv_record_put_text(&f, client);
     key_session(&k, id);
     store_put(x->store, &k, f.bytes, f.len);
 }
 
-void session_remember(struct session *s)
+void session_store_put(struct session *s)
 {
     record_put(s->export->x, s->id, s->export->id, s->client);
 }
 
-void session_forget(struct exportd *x, uint64_t id)
+void session_store_delete(struct exportd *x, uint64_t id)
 {
     struct key k;
 
@@ -89,7 +89,7 @@ bool session_is_awaited(struct exportd *x, const struct export *e, uint64_t id)
     return a == NULL ? x->grace == GRACE_FOR_ANY : a->export_id == e->id;
 }
 
-void grace_look(struct exportd *x)
+void grace_check(struct exportd *x)
 {
     if (x->grace == GRACE_FOR_AWAITED && x->awaited == NULL)
         x->grace = GRACE_FOR_FENCES;
@@ -107,7 +107,7 @@ bool session_came_back(struct exportd *x, uint64_t id)
     if (a == NULL)
         return false;
     awaited_free(x, a);
-    grace_look(x);
+    grace_check(x);
     return true;
 }
 
@@ -118,7 +118,7 @@ static void on_late_are_over(struct store_wait *wait, int rc)
     if (rc != 0)
         return; /* their locks are given to nobody */
     x->grace = GRACE_FOR_FENCES;
-    grace_look(x);
+    grace_check(x);
 }
 
 /* False: there is no room for the fence now. */
@@ -136,7 +136,7 @@ void awaited_is_dead(struct exportd *x, uint64_t id)
     struct awaited *a = awaited_find(x, id);
 
     if (a != NULL && awaited_end(x, a, "is dead, says who is there in its place"))
-        grace_look(x);
+        grace_check(x);
 }
 
 /* Who has not come back does not any more. */
@@ -173,15 +173,15 @@ void grace_tick(struct exportd *x)
 static int load_one(struct exportd *x, uint64_t id, const uint8_t *val, size_t len)
 {
     struct awaited *a = calloc(1, sizeof(*a));
-    struct facts_in f;
+    struct kv_record_in f;
 
     if (a == NULL)
         return -ENOMEM;
     a->id = id;
-    facts_read(&f, val, len);
-    a->export_id = facts_get_u32(&f);
-    facts_get_text(&f, a->client, WORDS_MAX);
-    if (!facts_end(&f)) {
+    kv_record_read(&f, val, len);
+    a->export_id = kv_record_get_u32(&f);
+    kv_record_get_text(&f, a->client, WORDS_MAX);
+    if (!kv_record_end(&f)) {
         free(a);
         return -EINVAL;
     }
@@ -195,7 +195,7 @@ static int load_one(struct exportd *x, uint64_t id, const uint8_t *val, size_t l
     return 0;
 }
 
-int sessions_load(struct exportd *x, struct err *err)
+int session_store_load(struct exportd *x, struct err *err)
 {
     struct kv_iter *it;
     struct key from;

@@ -92,8 +92,8 @@ static void parked_free(struct parked *p)
     free(p);
 }
 
-static int op_park(struct op *op, const struct token_want *wants, unsigned n,
-                   enum when_asked when_asked)
+static int md_op_park(struct md_op *op, const struct token_want *wants, unsigned n,
+                      enum when_asked when_asked)
 {
     struct parked *p = op->parked != NULL ? op->parked : parked_new(op->session);
     int rc;
@@ -113,7 +113,7 @@ static int op_park(struct op *op, const struct token_want *wants, unsigned n,
 }
 
 /* While sessions of before our start may still claim what they hold, only that is certain which is claimed already. */
-static bool wants_are_claimed(const struct op *op, const struct token_want *wants,
+static bool wants_are_claimed(const struct md_op *op, const struct token_want *wants,
                               unsigned n)
 {
     for (unsigned k = 0; k < n; k++) {
@@ -130,19 +130,19 @@ static bool wants_are_claimed(const struct op *op, const struct token_want *want
     return true;
 }
 
-bool op_is_alone(const struct op *op)
+bool md_op_is_alone(const struct md_op *op)
 {
     return op->export->n_sessions == 1 && op->export->n_closed == 0 &&
            token_holder_owes_since(&op->session->tokens) == UINT64_MAX &&
            grace_is_over(op->x);
 }
 
-int op_wants(struct op *op, const struct token_want *wants, unsigned n,
-             enum when_asked when_asked)
+int md_op_wants(struct md_op *op, const struct token_want *wants, unsigned n,
+                enum when_asked when_asked)
 {
     enum token_verdict verdict;
 
-    if (op_is_alone(op))
+    if (md_op_is_alone(op))
         return 0;
     if (!grace_is_over(op->x))
         return wants_are_claimed(op, wants, n) ? 0 : -EBUSY;
@@ -152,7 +152,7 @@ int op_wants(struct op *op, const struct token_want *wants, unsigned n,
         return 0;
     if (verdict == TOKENS_ASKED && when_asked != ASKED_WAITS)
         return when_asked == ASKED_FAILS ? -ERESTART : 0;
-    return op_park(op, wants, n, when_asked);
+    return md_op_park(op, wants, n, when_asked);
 }
 
 static void parked_run(struct parked *p)
@@ -204,8 +204,8 @@ void session_send_back(struct session *s)
         if (p->when_asked != ASKED_FAILS)
             continue;
         parked_free(p);
-        to = replies_to(call);
-        replies_keep(&s->replies, &to, -ERESTART, false, NULL, 0, env_now_ns(x->env));
+        to = reply_cache_to(call);
+        reply_cache_keep(&s->replies, &to, -ERESTART, false, NULL, 0, env_now_ns(x->env));
         call_answer(x, call, -ERESTART, NULL, false);
     }
 }
@@ -230,7 +230,7 @@ void session_drop_tokens(struct session *s)
 
 /* ---- giving ---- */
 
-static Rozo__TokenMode grant(struct op *op, const struct token_grant *what)
+static Rozo__TokenMode grant(struct md_op *op, const struct token_grant *what)
 {
     struct token_grant g = *what;
     enum token_mode mode;
@@ -245,21 +245,21 @@ static Rozo__TokenMode grant(struct op *op, const struct token_grant *what)
     return (Rozo__TokenMode)mode;
 }
 
-Rozo__TokenMode op_grant(struct op *op, uint64_t ino, enum token_mode mode)
+Rozo__TokenMode md_op_grant(struct md_op *op, uint64_t ino, enum token_mode mode)
 {
     const struct token_grant g = { .ino = ino, .mode = mode, .how = GRANT_UNASKED };
 
     return grant(op, &g);
 }
 
-Rozo__TokenMode op_grant_asked(struct op *op, uint64_t ino, enum token_mode mode,
-                               uint64_t call)
+Rozo__TokenMode md_op_grant_asked(struct md_op *op, uint64_t ino, enum token_mode mode,
+                                  uint64_t call)
 {
-    return op_grant_range(op, ino, mode, call, &(struct token_range){ 0 });
+    return md_op_grant_range(op, ino, mode, call, &(struct token_range){ 0 });
 }
 
-Rozo__TokenMode op_grant_range(struct op *op, uint64_t ino, enum token_mode mode,
-                               uint64_t call, struct token_range *range)
+Rozo__TokenMode md_op_grant_range(struct md_op *op, uint64_t ino, enum token_mode mode,
+                                  uint64_t call, struct token_range *range)
 {
     struct token_range given = { 0 };
     const struct token_grant g = { .ino = ino,
@@ -279,7 +279,8 @@ static int claimed(struct session *s, uint64_t ino, int rc)
 {
     struct inode in;
 
-    return rc == -EAGAIN && fs_getattr(&s->export->fs, ino, &in) == -ESTALE ? 0 : rc;
+    return rc == -EAGAIN && namespace_getattr(&s->export->ns, ino, &in) == -ESTALE ? 0
+                                                                                   : rc;
 }
 
 static int claim_one(struct session *s, uint64_t ino, enum token_mode mode, bool fresh)
@@ -329,7 +330,7 @@ bool session_claim_tokens(struct session *s, const Rozo__MdOpenSessionReq *req,
     return rc == 0;
 }
 
-int md_give_back(struct op *op, const ProtobufCMessage *msg)
+int md_give_back(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdGiveBackReq *req = (const Rozo__MdGiveBackReq *)msg;
     uint64_t now_ns = env_now_ns(op->x->env);

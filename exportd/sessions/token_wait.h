@@ -19,21 +19,21 @@ enum when_asked {
 };
 
 /** Nothing of others can be in the way of this call, and nothing is asked of its session. */
-bool op_is_alone(const struct op *op);
+bool md_op_is_alone(const struct md_op *op);
 /**
  * Before anything is changed: may the call do all this now? 0: go on. -EINPROGRESS: it was taken, and runs again from
  * its start when it may. -ERESTART, -EBUSY, -ENOMEM: the answer.
  */
-int op_wants(struct op *op, const struct token_want *wants, unsigned n,
-             enum when_asked when_asked);
+int md_op_wants(struct md_op *op, const struct token_want *wants, unsigned n,
+                enum when_asked when_asked);
 /** What the session holds of it after this answer; given when nobody else wants it. */
-Rozo__TokenMode op_grant(struct op *op, uint64_t ino, enum token_mode mode);
-/** It is given: op_wants() has asked for as much. call: see MdTokenReq. */
-Rozo__TokenMode op_grant_asked(struct op *op, uint64_t ino, enum token_mode mode,
-                               uint64_t call);
+Rozo__TokenMode md_op_grant(struct md_op *op, uint64_t ino, enum token_mode mode);
+/** It is given: md_op_wants() has asked for as much. call: see MdTokenReq. */
+Rozo__TokenMode md_op_grant_asked(struct md_op *op, uint64_t ino, enum token_mode mode,
+                                  uint64_t call);
 /** The same, or, where others use the file elsewhere, of a range that has *range in it. *range: then that; to 0: all of it. */
-Rozo__TokenMode op_grant_range(struct op *op, uint64_t ino, enum token_mode mode,
-                               uint64_t call, struct token_range *range);
+Rozo__TokenMode md_op_grant_range(struct md_op *op, uint64_t ino, enum token_mode mode,
+                                  uint64_t call, struct token_range *range);
 /** Hooks of token tables. */
 void session_recall(struct token_holder *holder, const struct token_recall *recall);
 void session_wake(struct token_waiter *waiter);
@@ -51,6 +51,6 @@ void session_parked_end(struct session *s, int rc);
 void session_drop_tokens(struct session *s);
 void on_tokens_turn(struct env_task *task);
 
-op_handler md_give_back;
+md_handler md_give_back;
 
 #endif

@@ -13,8 +13,8 @@
 #include <string.h>
 
 enum {
-    FS_NAME_MAX = 255,
-    KEY_BYTES_MAX = 1 + 4 + 8 + FS_NAME_MAX,
+    NAMESPACE_NAME_MAX = 255,
+    KEY_BYTES_MAX = 1 + 4 + 8 + NAMESPACE_NAME_MAX,
 };
 
 enum key_kind {
@@ -40,7 +40,7 @@ enum key_kind {
     KEY_XATTRS = 'Y',   /* export, ino -> the names, each with its zero byte */
     KEY_XATTR = 'X',    /* export, ino, name -> value */
     KEY_ORPHAN = 'U',   /* export, ino: no name left, but it was open */
-    KEY_TRASH = 'T',    /* export, ino: removed, storages not told yet */
+    KEY_DELETION = 'T', /* export, ino: removed, storages not told yet */
     KEY_REDIST = 'Q',  /* export, ino: its distribution changes; see namespace_redist.c */
     KEY_WAITING = 'W', /* storage, export, ino: removed, this storage has not confirmed */
 };

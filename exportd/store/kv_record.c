@@ -11,13 +11,13 @@
 
 #include "common/base/bytes.h"
 
-void facts_begin(struct facts_out *f)
+void kv_record_begin(struct kv_record_out *f)
 {
-    f->bytes[0] = FACTS_FORMAT;
+    f->bytes[0] = KV_RECORD_FORMAT;
     f->len = 1;
 }
 
-void facts_put_bytes(struct facts_out *f, const void *p, size_t len)
+void kv_record_put_bytes(struct kv_record_out *f, const void *p, size_t len)
 {
     assert(f->len + len <= sizeof(f->bytes));
     if (len > 0)
@@ -25,38 +25,38 @@ void facts_put_bytes(struct facts_out *f, const void *p, size_t len)
     f->len += len;
 }
 
-void facts_put_u32(struct facts_out *f, uint32_t v)
+void kv_record_put_u32(struct kv_record_out *f, uint32_t v)
 {
     uint8_t b[4];
 
     put_le32(b, v);
-    facts_put_bytes(f, b, sizeof(b));
+    kv_record_put_bytes(f, b, sizeof(b));
 }
 
-void facts_put_u64(struct facts_out *f, uint64_t v)
+void kv_record_put_u64(struct kv_record_out *f, uint64_t v)
 {
-    facts_put_u32(f, (uint32_t)v);
-    facts_put_u32(f, (uint32_t)(v >> 32));
+    kv_record_put_u32(f, (uint32_t)v);
+    kv_record_put_u32(f, (uint32_t)(v >> 32));
 }
 
-void facts_put_text(struct facts_out *f, const char *text)
+void kv_record_put_text(struct kv_record_out *f, const char *text)
 {
     size_t len = strlen(text);
 
-    facts_put_u32(f, (uint32_t)len);
-    facts_put_bytes(f, text, len);
+    kv_record_put_u32(f, (uint32_t)len);
+    kv_record_put_bytes(f, text, len);
 }
 
-void facts_read(struct facts_in *f, const uint8_t *p, size_t len)
+void kv_record_read(struct kv_record_in *f, const uint8_t *p, size_t len)
 {
-    *f = (struct facts_in){ p, len, len == 0 || p[0] != FACTS_FORMAT };
+    *f = (struct kv_record_in){ p, len, len == 0 || p[0] != KV_RECORD_FORMAT };
     if (!f->bad) {
         f->p++;
         f->len--;
     }
 }
 
-void facts_get_bytes(struct facts_in *f, void *p, size_t len)
+void kv_record_get_bytes(struct kv_record_in *f, void *p, size_t len)
 {
     if (f->bad || len > f->len) {
         f->bad = true;
@@ -68,36 +68,36 @@ void facts_get_bytes(struct facts_in *f, void *p, size_t len)
     f->len -= len;
 }
 
-uint32_t facts_get_u32(struct facts_in *f)
+uint32_t kv_record_get_u32(struct kv_record_in *f)
 {
     uint8_t b[4];
 
-    facts_get_bytes(f, b, sizeof(b));
+    kv_record_get_bytes(f, b, sizeof(b));
     return get_le32(b);
 }
 
-uint64_t facts_get_u64(struct facts_in *f)
+uint64_t kv_record_get_u64(struct kv_record_in *f)
 {
-    uint64_t low = facts_get_u32(f);
+    uint64_t low = kv_record_get_u32(f);
 
-    return low | (uint64_t)facts_get_u32(f) << 32;
+    return low | (uint64_t)kv_record_get_u32(f) << 32;
 }
 
-void facts_get_text(struct facts_in *f, char *text, size_t max)
+void kv_record_get_text(struct kv_record_in *f, char *text, size_t max)
 {
-    uint32_t len = facts_get_u32(f);
+    uint32_t len = kv_record_get_u32(f);
 
     if (len > max || len > f->len) {
         f->bad = true;
         len = 0;
     }
-    facts_get_bytes(f, text, len);
+    kv_record_get_bytes(f, text, len);
     text[len] = '\0';
     if (strlen(text) != len)
         f->bad = true;
 }
 
-bool facts_end(const struct facts_in *f)
+bool kv_record_end(const struct kv_record_in *f)
 {
     return !f->bad && f->len == 0;
 }

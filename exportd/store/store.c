@@ -23,21 +23,21 @@ enum {
 };
 
 /* One key as we know it. In one bucket and in the list, always. */
-struct entry {
-    struct entry *bucket_next;
+struct store_entry {
+    struct store_entry *bucket_next;
     uint64_t hash;
     uint8_t *val;     /* owned; NULL: not there */
     uint32_t val_len; /* bytes */
     uint16_t key_len;
     bool dirty;
-    bool used;                /* since store_trim() has last seen it */
-    struct list_node link;    /* in store->entries */
-    struct entry *dirty_next; /* in the pending batch */
+    bool used;                      /* since store_trim() has last seen it */
+    struct list_node link;          /* in store->entries */
+    struct store_entry *dirty_next; /* in the pending batch */
     uint8_t key[];
 };
 
 /* One kv_commit() on its way, and who waits for it. */
-struct commit {
+struct store_commit {
     struct kv_done done; /* first */
     struct store *store;
     struct list_node waits;
@@ -46,11 +46,11 @@ struct commit {
 struct store {
     struct env *env;
     struct kv *kv;
-    struct entry **buckets;
+    struct store_entry **buckets;
     size_t n_buckets;         /* a power of two */
     struct list_node entries; /* those first that go first, unless used since */
     size_t cached_bytes, cache_max;
-    struct entry *dirty; /* newest first: the order in a batch means nothing */
+    struct store_entry *dirty; /* newest first: the order in a batch means nothing */
     size_t n_dirty;
     struct kv_item *items; /* room for a batch */
     size_t items_room;
@@ -71,14 +71,15 @@ static void out_of_memory(void)
     abort();
 }
 
-static size_t entry_bytes(const struct entry *e)
+static size_t entry_bytes(const struct store_entry *e)
 {
     return ENTRY_OVERHEAD + e->key_len + e->val_len;
 }
 
-static struct entry *entry_find(struct store *s, const struct key *key, uint64_t hash)
+static struct store_entry *entry_find(struct store *s, const struct key *key,
+                                      uint64_t hash)
 {
-    struct entry *e = s->buckets[hash & (s->n_buckets - 1)];
+    struct store_entry *e = s->buckets[hash & (s->n_buckets - 1)];
 
     while (e != NULL && (e->hash != hash || e->key_len != key->len ||
                          memcmp(e->key, key->bytes, key->len) != 0))
@@ -87,17 +88,17 @@ static struct entry *entry_find(struct store *s, const struct key *key, uint64_t
 }
 
 /* Takes val. NULL when out of memory; val is then freed. */
-static struct entry *entry_add(struct store *s, const struct key *key, uint64_t hash,
-                               uint8_t *val, size_t val_len)
+static struct store_entry *entry_add(struct store *s, const struct key *key,
+                                     uint64_t hash, uint8_t *val, size_t val_len)
 {
-    struct entry *e = malloc(sizeof(*e) + key->len);
-    struct entry **bucket = &s->buckets[hash & (s->n_buckets - 1)];
+    struct store_entry *e = malloc(sizeof(*e) + key->len);
+    struct store_entry **bucket = &s->buckets[hash & (s->n_buckets - 1)];
 
     if (e == NULL) {
         free(val);
         return NULL;
     }
-    *e = (struct entry){
+    *e = (struct store_entry){
         .bucket_next = *bucket,
         .hash = hash,
         .val = val,
@@ -111,14 +112,14 @@ static struct entry *entry_add(struct store *s, const struct key *key, uint64_t 
     return e;
 }
 
-static struct entry *entry_oldest(const struct store *s)
+static struct store_entry *entry_oldest(const struct store *s)
 {
-    return container_of(s->entries.next, struct entry, link);
+    return container_of(s->entries.next, struct store_entry, link);
 }
 
-static void entry_forget(struct store *s, struct entry *e)
+static void entry_forget(struct store *s, struct store_entry *e)
 {
-    struct entry **p = &s->buckets[e->hash & (s->n_buckets - 1)];
+    struct store_entry **p = &s->buckets[e->hash & (s->n_buckets - 1)];
 
     while (*p != e)
         p = &(*p)->bucket_next;
@@ -130,10 +131,10 @@ static void entry_forget(struct store *s, struct entry *e)
 }
 
 /* The entry of the key, read from the kv when it is not cached. */
-static int entry_load(struct store *s, const struct key *key, struct entry **out)
+static int entry_load(struct store *s, const struct key *key, struct store_entry **out)
 {
     uint64_t hash = table_hash(key->bytes, key->len);
-    struct entry *e = entry_find(s, key, hash);
+    struct store_entry *e = entry_find(s, key, hash);
     void *val = NULL;
     size_t len = 0;
     int rc;
@@ -154,7 +155,7 @@ static int entry_load(struct store *s, const struct key *key, struct entry **out
 
 int store_get(struct store *s, const struct key *key, const uint8_t **val, size_t *len)
 {
-    struct entry *e;
+    struct store_entry *e;
     int rc = entry_load(s, key, &e);
 
     if (rc != 0)
@@ -170,7 +171,7 @@ int store_get(struct store *s, const struct key *key, const uint8_t **val, size_
 static void entry_change(struct store *s, const struct key *key, uint8_t *val, size_t len)
 {
     uint64_t hash = table_hash(key->bytes, key->len);
-    struct entry *e = entry_find(s, key, hash);
+    struct store_entry *e = entry_find(s, key, hash);
 
     if (e == NULL) {
         e = entry_add(s, key, hash, val, len);
@@ -272,7 +273,7 @@ static void on_sync_done(struct kv_done *done, int rc)
 
 static void on_commit_done(struct kv_done *done, int rc)
 {
-    struct commit *c = (struct commit *)done;
+    struct store_commit *c = (struct store_commit *)done;
     struct store *s = c->store;
 
     s->n_committing--;
@@ -294,9 +295,9 @@ static void items_reserve(struct store *s, size_t n)
 }
 
 /* Keys that went with the batch: few are asked for again, and all that ever were would fill the cache. */
-static void gone_forget(struct store *s, struct entry *batch)
+static void gone_forget(struct store *s, struct store_entry *batch)
 {
-    for (struct entry *e = batch, *next; e != NULL; e = next) {
+    for (struct store_entry *e = batch, *next; e != NULL; e = next) {
         next = e->dirty_next;
         if (e->val == NULL)
             entry_forget(s, e);
@@ -306,8 +307,8 @@ static void gone_forget(struct store *s, struct entry *batch)
 /* Hand the pending batch, and who waits for it, to the kv. */
 static void commit_start(struct store *s)
 {
-    struct commit *c = malloc(sizeof(*c));
-    struct entry *batch = s->dirty, *e = batch;
+    struct store_commit *c = malloc(sizeof(*c));
+    struct store_entry *batch = s->dirty, *e = batch;
     size_t n = 0;
 
     if (c == NULL)
@@ -360,7 +361,7 @@ void store_trim(struct store *s)
     unsigned n_spared = 0;
 
     while (s->cached_bytes > s->cache_max && !list_is_empty(&s->entries)) {
-        struct entry *e = entry_oldest(s);
+        struct store_entry *e = entry_oldest(s);
 
         if (e->used && n_spared < SPARED_MAX) {
             e->used = false;

@@ -731,7 +731,7 @@ uint64_t token_holder_owes_shared_since(const struct token_holder *holder)
     return UINT64_MAX;
 }
 
-void token_holder_excuse(struct token_holder *holder, uint64_t slept_ns)
+void token_holder_extend(struct token_holder *holder, uint64_t slept_ns)
 {
     LIST_FOREACH(node, &holder->recalled)
         container_of(node, struct token_holding, recall_link)->recalled_ns += slept_ns;

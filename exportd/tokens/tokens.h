@@ -190,7 +190,7 @@ uint64_t token_holder_owes_since(const struct token_holder *holder);
 /** The same, of what it has SHARED: that takes long only when its kernel cannot let go of it. */
 uint64_t token_holder_owes_shared_since(const struct token_holder *holder);
 /** That was our own doing: as if it had been asked so much later. */
-void token_holder_excuse(struct token_holder *holder, uint64_t slept_ns);
+void token_holder_extend(struct token_holder *holder, uint64_t slept_ns);
 
 /**
  * A holder that comes back says what it has: for each one tokens_claim(), then tokens_claimed(). fresh: nothing is

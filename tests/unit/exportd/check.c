@@ -128,7 +128,8 @@ static void check_dentries(struct check *c)
     size_t key_len, len;
 
     for (kv_iter_seek(c->it, "D", 1);
-         (key = key_of_kind(c, KEY_DENTRY, 14, 13 + FS_NAME_MAX, &key_len)) != NULL;
+         (key = key_of_kind(c, KEY_DENTRY, 14, 13 + NAMESPACE_NAME_MAX, &key_len)) !=
+         NULL;
          kv_iter_next(c->it)) {
         struct node *dir = node_need(c, key, key_len), *n;
         uint8_t order[512], of_ino[13];
@@ -150,7 +151,7 @@ static void check_dentries(struct check *c)
             memcmp(order + 13, key + 13, key_len - 13) != 0)
             wrong("a name without its place in the order", key, key_len);
         if (get_le64(val + 13) >= dir->in.next_cookie ||
-            get_le64(val + 13) < FS_COOKIE_FIRST)
+            get_le64(val + 13) < NAMESPACE_COOKIE_FIRST)
             wrong("a cookie that was not given yet", key, key_len);
         dir->n_entries++;
         n->n_names++;
@@ -190,13 +191,13 @@ static void check_marks(struct check *c, enum key_kind kind, size_t offset)
 /* Is the name in the list of its inode? */
 static void check_xattrs(struct check *c)
 {
-    static uint8_t list[FS_XATTR_NAMES_MAX];
+    static uint8_t list[NAMESPACE_XATTR_NAMES_MAX];
     const uint8_t *key;
     size_t key_len, len;
     uint64_t n_values = 0, n_names = 0;
 
     for (kv_iter_seek(c->it, "X", 1);
-         (key = key_of_kind(c, KEY_XATTR, 14, 13 + FS_NAME_MAX, &key_len)) != NULL;
+         (key = key_of_kind(c, KEY_XATTR, 14, 13 + NAMESPACE_NAME_MAX, &key_len)) != NULL;
          kv_iter_next(c->it)) {
         struct node *n = node_need(c, key, key_len);
         struct key k;
@@ -294,7 +295,7 @@ static void check_gaps(struct check *c)
 static void check_node(struct check *c, const struct node *n)
 {
     const struct inode *in = &n->in;
-    bool root = in->ino == FS_ROOT_INO;
+    bool root = in->ino == NAMESPACE_ROOT_INO;
     uint64_t up = in->ino;
     struct key k;
 
@@ -326,9 +327,9 @@ static void check_node(struct check *c, const struct node *n)
     }
     if (n->n_names != (root ? 0 : 1) || in->nlink != 2 + n->n_subdirs)
         wrong("links of a directory: 2 and its subdirectories", k.bytes, k.len);
-    if (in->parent != (root ? FS_ROOT_INO : n->named_in))
+    if (in->parent != (root ? NAMESPACE_ROOT_INO : n->named_in))
         wrong("the parent of a directory is where its name is", k.bytes, k.len);
-    for (size_t steps = 0; up != FS_ROOT_INO; steps++) {
+    for (size_t steps = 0; up != NAMESPACE_ROOT_INO; steps++) {
         const struct node *parent;
 
         key_ino(&k, KEY_INODE, n->export_id, up);
@@ -368,7 +369,7 @@ void kv_check(struct kv *kv)
     check_marks(&c, KEY_SYMLINK, offsetof(struct node, symlink));
     check_marks(&c, KEY_XATTRS, offsetof(struct node, xattrs));
     check_xattrs(&c);
-    check_removed(&c, KEY_TRASH, 0);
+    check_removed(&c, KEY_DELETION, 0);
     check_removed(&c, KEY_WAITING, 4);
     check_counters(&c);
     check_gaps(&c);

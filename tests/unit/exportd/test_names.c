@@ -712,7 +712,7 @@ static void test_listings_from_the_start(void **state)
     (void)state;
     do
         d[1] = dir(1, "d1");
-    while ((d[1] - d[0]) % FS_FIRSTS != 0 && t_rmdir(&w, 1, "d1") == ROZO__STATUS__OK);
+    while ((d[1] - d[0]) % NAMESPACE_FIRSTS != 0 && t_rmdir(&w, 1, "d1") == ROZO__STATUS__OK);
     for (unsigned step = 0; step < 4000; step++) {
         unsigned i = below(2), k = below(40), other_k = below(40), n = 0;
         unsigned what = step % 500 < 350 ? below(4) : 4;
