@@ -9,8 +9,7 @@ CORES = ("storaged/format", "storaged/disk", "storaged/wal", "storaged/object", 
          "storaged/heal", "storaged/heal/repair", 
          "exportd/store", "exportd/namespace", "exportd/tokens", "exportd/cluster", "exportd/sessions", "exportd/redistribution", "exportd/requests", "storcli/blocks", "storcli/file")
 # Libraries that are no rozo_room(), and headers that lie outside the folder of their room.
-OTHERS = {"rozo_codec": ("codec", []), "rozo_proto": ("common/proto", []),
-          "rozo_mount": ("rozomount", ["rozo_storcli", "rozo_common"])}
+OTHERS = {"rozo_codec": ("codec", []), "rozo_proto": ("common/proto", [])}
 LIES_IN = {"storcli/blocks.h": "storcli/blocks", "storcli/file.h": "storcli/file"}
 
 # What a core never does: the world comes in through struct env and the vtables beside it.

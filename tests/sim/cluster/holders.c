@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/base/spans.h"
-#include "rozomount/tokens.h"
+#include "rozomount/tokens/token_cache.h"
 #include "tests/sim/cluster/state.h"
 
 enum {

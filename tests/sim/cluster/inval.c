@@ -1,5 +1,5 @@
 /*
- * inval.c - what rozomount/invalidator.c does in a thread of its own, one after the other, and the mail that says so.
+ * inval.c - what rozomount/kcache/kernel_inval.c does in a thread of its own, one after the other, and the mail that says so.
  *
  * In:     rozomount's loop. Out: notices to the kernel's model.
  * Keeps:  like the thread, it waits for one notice before it gives the next.
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/base/list.h"
-#include "rozomount/mem.h"
+#include "rozomount/options/xalloc.h"
 #include "tests/sim/cluster/proc.h"
 
 struct inval_job {

@@ -4,7 +4,7 @@
 #ifndef ROZO_SIM_INVAL_H
 #define ROZO_SIM_INVAL_H
 
-#include "rozomount/invalidator.h"
+#include "rozomount/kcache/kernel_inval.h"
 #include "tests/sim/cluster/kernel.h"
 
 struct proc;

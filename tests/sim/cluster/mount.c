@@ -14,7 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rozomount/mem.h"
+#include "rozomount/inode/open_dirs.h"
+#include "rozomount/kcache/dir_places.h"
+#include "rozomount/kcache/name_inval.h"
+#include "rozomount/options/xalloc.h"
+#include "rozomount/prefetch/next_files.h"
 #include "tests/sim/cluster/inval.h"
 #include "tests/sim/cluster/model.h"
 #include "tests/sim/cluster/recaller.h"
@@ -45,21 +49,14 @@ struct sim_mount {
 
 /* ---- what libfuse and the shell of rozomount would do ---- */
 
-void loop_take_request(struct loop *loop, struct op *op)
-{
-    assert(loop->current != NULL && op->home == loop);
-    op->buf = loop->current;
-    loop->current = NULL;
-}
-
-void loop_return_buf(struct loop *loop, struct reqbuf *buf)
+static void return_buf(struct loop *loop, struct reqbuf *buf)
 {
     (void)loop;
     free(buf->base);
     free(buf);
 }
 
-void mount_drained(struct mount *m)
+static void drained(struct mount *m)
 {
     (void)m;
 }
@@ -147,12 +144,18 @@ int fuse_reply_open(fuse_req_t req, const struct fuse_file_info *fi)
     return answered(req, 0);
 }
 
-int mount_reply_open(fuse_req_t req, const struct fuse_entry_param *e,
-                     const struct fuse_file_info *fi, bool parallel)
+static int reply_open(fuse_req_t req, const struct fuse_entry_param *e,
+                      const struct fuse_file_info *fi, bool parallel)
 {
     req->is_parallel = parallel;
     return e != NULL ? fuse_reply_create(req, e, fi) : fuse_reply_open(req, fi);
 }
+
+static const struct mount_shell shell = {
+    .return_buf = return_buf,
+    .drained = drained,
+    .reply_open = reply_open,
+};
 
 int fuse_reply_write(fuse_req_t req, size_t count)
 {
@@ -519,6 +522,7 @@ void client_start(struct sim_client *c)
     sm->opt.io_timeout_ms = 20000;
     sm->opt.export_name = (char *)(uintptr_t) "main";
     sm->m.opt = &sm->opt;
+    sm->m.shell = &shell;
     sm->m.direct_writes = sm->m.maps_direct = run->config.direct;
     sm->m.loops = &sm->loop;
     sm->m.n_loops = 1;
@@ -647,7 +651,7 @@ static void write_send(struct loop *loop, struct fuse_req *req, const struct req
     loop->current = buf;
     face_ops.write_buf(req, r->ino, &bufv, (off_t)r->off, fi);
     if (loop->current != NULL)
-        loop_return_buf(loop, buf);
+        return_buf(loop, buf);
     loop->current = NULL;
 }
 

@@ -6,7 +6,14 @@
 #ifndef ROZO_SIM_MOUNT_H
 #define ROZO_SIM_MOUNT_H
 
-#include "rozomount/face.h"
+#include "rozomount/ops/fs_privileges.h"
+#include "rozomount/op/fuse_op.h"
+#include "rozomount/ops/fuse_ops.h"
+#include "rozomount/op/handle.h"
+#include "rozomount/op/mount.h"
+#include "rozomount/op/read_past_eof.h"
+#include "rozomount/op/recall_inval.h"
+#include "rozomount/op/token_recall.h"
 #include "tests/sim/cluster/kernel.h"
 #include "tests/sim/cluster/servers.h"
 

@@ -1,5 +1,5 @@
 /*
- * recaller.c - what rozomount/recaller.c does in threads of its own, and the mail that says so.
+ * recaller.c - what rozomount/kcache/kernel_notify.c does in threads of its own, and the mail that says so.
  *
  * In:     rozomount's loop. Out: notices to the kernel's model.
  * Keeps:  like a thread, each job waits for one notice before it gives the next; jobs do not wait for each other.
@@ -11,7 +11,7 @@
 
 #include "common/base/list.h"
 #include "common/base/spans.h"
-#include "rozomount/mem.h"
+#include "rozomount/options/xalloc.h"
 #include "tests/sim/cluster/proc.h"
 
 struct recaller {

@@ -4,7 +4,7 @@
 #ifndef ROZO_SIM_RECALLER_H
 #define ROZO_SIM_RECALLER_H
 
-#include "rozomount/recaller.h"
+#include "rozomount/kcache/kernel_notify.h"
 #include "tests/sim/cluster/kernel.h"
 
 struct proc;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "rozomount/md_decode.h"
+#include "rozomount/session/md_decode.h"
 #include "tests/unit/unit.h"
 
 /* A good answer to MD_OPEN, whose parts a test may spoil. */

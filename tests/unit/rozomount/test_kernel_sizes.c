@@ -1,7 +1,7 @@
 /*
  * Goal: a file whose size another mount has changed is known as such until the kernel forgets it, and no other is.
  */
-#include "rozomount/kernel_sizes.h"
+#include "rozomount/kcache/kernel_sizes.h"
 #include "tests/unit/unit.h"
 
 enum { INO = 7 };

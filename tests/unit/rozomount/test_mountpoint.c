@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mount.h>
 
-#include "rozomount/mountpoint.h"
+#include "rozomount/options/mountpoint.h"
 #include "tests/unit/unit.h"
 
 static const char list[] =

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "fake_exportd.h"
-#include "rozomount/node.h"
+#include "rozomount/inode/node.h"
 #include "tests/unit/unit.h"
 
 /* ---- a file layer that does nothing but what it is told ---- */

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rozomount/options.h"
+#include "rozomount/options/options.h"
 #include "tests/unit/unit.h"
 
 /* Parse "rozomount" + words separated by single blanks. */

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "rozomount/md_decode.h"
-#include "rozomount/tokens.h"
+#include "rozomount/session/md_decode.h"
+#include "rozomount/tokens/token_cache.h"
 #include "tests/unit/unit.h"
 
 enum { TOLD = ROZO__XATTR_BITS__XATTRS_TOLD, USER = ROZO__XATTR_BITS__XATTRS_USER };

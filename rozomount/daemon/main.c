@@ -1,0 +1,263 @@
+/*
+ * main.c - rozomount: command line, daemon, signals.
+ *
+ * The process that was started ends with 0 only once the mount serves; otherwise it ends with
+ * the message of what went wrong, and 1 (or 2: wrong usage).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <systemd/sd-journal.h>
+#include <unistd.h>
+
+#include "common/base/fds.h"
+#include "common/base/log.h"
+#include "common/base/sd.h"
+#include "rozomount/daemon/mount_run.h"
+#include "rozomount/op/fuse_op.h"
+#include "rozomount/op/handle.h"
+#include "rozomount/op/mount.h"
+#include "rozomount/op/read_past_eof.h"
+#include "rozomount/op/recall_inval.h"
+#include "rozomount/op/token_recall.h"
+#include "rozomount/ops/fs_privileges.h"
+#include "rozomount/ops/fuse_ops.h"
+#include "rozomount/options/remount.h"
+#include "rozomount/options/xalloc.h"
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum { LINKS_MIN = 96 }; /* descriptors of loops, and of links to a small cluster */
+enum { OWN_PAGES_FROM = 128 << 10 }; /* bytes; the C library would raise it by itself */
+
+static void complain(const struct err *err)
+{
+    fprintf(stderr, "rozomount: %s\n", err->text);
+}
+
+/* ---- daemon ---- */
+
+/* The child goes on with *report; the parent waits for its word and never returns. */
+static int daemon_fork(int *report, struct err *err)
+{
+    int fds[2];
+    char text[ERR_TEXT_MAX];
+    size_t len = 0;
+    pid_t pid;
+    ssize_t n;
+
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return err_set(err, -errno, "pipe: %s", strerror(errno));
+    pid = fork();
+    if (pid < 0)
+        return err_set(err, -errno, "fork: %s", strerror(errno));
+    if (pid == 0) {
+        close(fds[0]);
+        setsid();
+        *report = fds[1];
+        return 0;
+    }
+    close(fds[1]);
+    while (len < sizeof(text) - 1 &&
+           ((n = read(fds[0], text + len, sizeof(text) - 1 - len)) > 0 ||
+            (n < 0 && errno == EINTR)))
+        len += n > 0 ? (size_t)n : 0;
+    text[len] = '\0';
+    if (len == 1 && text[0] == '+') /* it serves */
+        _exit(0);
+    fprintf(stderr, "rozomount: %s\n",
+            len == 0 ? "ended before it could serve (see its log)" : text);
+    _exit(EXIT_FAILED);
+}
+
+static void daemon_report(int report, const char *text)
+{
+    size_t len = strlen(text);
+
+    while (len != 0) {
+        ssize_t n = write(report, text, len);
+
+        if (n < 0 && errno != EINTR)
+            break;
+        if (n > 0) {
+            text += n;
+            len -= (size_t)n;
+        }
+    }
+    close(report);
+}
+
+/* Standard input and output go; what we log goes to the journal, or nowhere. */
+static void daemon_let_go(void)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int journal = sd_journal_stream_fd("rozomount", LOG_INFO, 0);
+
+    if (null >= 0) {
+        dup2(null, STDIN_FILENO);
+        dup2(null, STDOUT_FILENO);
+    }
+    if (journal >= 0)
+        dup2(journal, STDERR_FILENO);
+    else if (null >= 0)
+        dup2(null, STDERR_FILENO);
+    if (journal > STDERR_FILENO)
+        close(journal);
+    if (null > STDERR_FILENO)
+        close(null);
+    if (chdir("/") != 0)
+        log_warn("chdir /: %s", strerror(errno));
+}
+
+/* ---- running ---- */
+
+static int write_pid_file(const char *path, struct err *err)
+{
+    FILE *f;
+
+    if (path == NULL)
+        return 0;
+    f = fopen(path, "we");
+    if (f == NULL || fprintf(f, "%d\n", (int)getpid()) < 0 || fflush(f) != 0) {
+        int rc = err_set(err, -errno, "pid file %s: %s", path, strerror(errno));
+
+        if (f != NULL) {
+            fclose(f);
+            unlink(path);
+        }
+        return rc;
+    }
+    fclose(f);
+    return 0;
+}
+
+static void on_stop_signal(void *arg)
+{
+    log_info("told to end");
+    sd_tell_stopping();
+    mount_unmount(arg);
+}
+
+static void on_loops_end(void *arg)
+{
+    stop_signals_close(arg);
+}
+
+/* Open, catch signals, mount: whoever sees the mount may tell us to end. */
+static int start(struct mount *m, struct options *opt, struct stop_signals *signals,
+                 struct err *err)
+{
+    int rc = mount_open(m, opt, err);
+
+    if (rc != 0)
+        return rc;
+    m->before_end = on_loops_end;
+    m->before_end_arg = signals;
+    rc = stop_signals_start(signals, &m->loops[0].uv, on_stop_signal, m);
+    if (rc != 0)
+        log_warn("cannot catch signals: %s", strerror(-rc));
+    return mount_start(m, err);
+}
+
+/* *report: where the parent waits for our word, -1 once it has it. */
+static void say_that_we_serve(const struct mount *m, int *report)
+{
+    const struct options *opt = m->opt;
+
+    if (*report >= 0)
+        daemon_let_go();
+    log_info("%s mounted on %s, %u loop%s", opt->spec, opt->mountpoint, m->n_loops,
+             m->n_loops == 1 ? "" : "s");
+    sd_tell_ready("serving");
+    if (*report >= 0)
+        daemon_report(*report, "+");
+    *report = -1;
+}
+
+static int run(struct options *opt, int *report, struct err *err)
+{
+    struct mount *m = mem_new(sizeof(*m));
+    struct stop_signals signals = { 0 };
+    int rc = start(m, opt, &signals, err), started;
+
+    if (rc != 0) {
+        free(m);
+        return err_wrap(err, rc, "mount %s", opt->spec);
+    }
+    started = write_pid_file(opt->pid_file, err);
+    if (started == 0)
+        say_that_we_serve(m, report);
+    else
+        mount_unmount(m);
+    rc = mount_run(m);
+    free(m);
+    if (started != 0)
+        return err_wrap(err, started, "mount %s", opt->spec);
+    if (opt->pid_file != NULL)
+        unlink(opt->pid_file);
+    if (rc != 0)
+        return err_set(err, rc, "%s: some data could not be stored (see the log)",
+                       opt->mountpoint);
+    log_info("%s: all written out, good bye", opt->mountpoint);
+    return 0;
+}
+
+/* Fork unless told to stay, and mount. The exit status. */
+static int mount_as_told(struct options *opt)
+{
+    struct err err = { 0 };
+    int report = -1;
+    unsigned n_fds;
+    int rc = options_check_mountpoint(opt, &err);
+
+    if (rc == 0)
+        rc = fds_claim("rozomount", FDS_PROCESS + LINKS_MIN, &n_fds, &err);
+    if (rc == 0 && !opt->foreground)
+        rc = daemon_fork(&report, &err);
+    if (rc == 0)
+        rc = run(opt, &report, &err);
+    if (rc == 0)
+        return 0;
+    if (report >= 0)
+        daemon_report(report, err.text);
+    else
+        complain(&err);
+    return EXIT_FAILED;
+}
+
+static int remount_as_told(struct options *opt)
+{
+    struct err err = { 0 };
+
+    if (remount(opt, &err) == 0)
+        return 0;
+    complain(&err);
+    return EXIT_FAILED;
+}
+
+int main(int argc, char **argv)
+{
+    struct options opt = { 0 };
+    struct err err = { 0 };
+    int status = 0;
+    int rc = options_parse(&opt, argc, argv, &err);
+
+    log_init("rozomount");
+    log_set_level(opt.log_level);
+    signal(SIGPIPE, SIG_IGN);
+    mallopt(M_MMAP_THRESHOLD, OWN_PAGES_FROM); /* what is freed of it goes back at once */
+    if (rc != 0) {
+        complain(&err);
+        status = EXIT_USAGE;
+    } else if (opt.help || opt.version) {
+        printf("%s", opt.help ? options_help : "rozomount " ROZO_VERSION "\n");
+    } else {
+        status = opt.remount ? remount_as_told(&opt) : mount_as_told(&opt);
+    }
+    options_free(&opt);
+    return status;
+}

@@ -1,0 +1,123 @@
+/*
+ * open_dirs.c - a hash of open directories behind a mutex.
+ */
+#include "rozomount/inode/open_dirs.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <uthash.h>
+
+#include "rozomount/options/xalloc.h"
+#include "rozomount/session/md_decode.h"
+
+struct opendir {
+    uint64_t ino;
+    unsigned n;          /* not 0 */
+    struct md_attr attr; /* ino 0: not known */
+    UT_hash_handle hh;
+};
+
+struct opendirs {
+    pthread_mutex_t lock; /* guards by_ino */
+    struct opendir *by_ino;
+    atomic_uint n; /* in it */
+};
+
+struct opendirs *opendirs_new(void)
+{
+    struct opendirs *dirs = mem_new(sizeof(*dirs));
+
+    pthread_mutex_init(&dirs->lock, NULL);
+    return dirs;
+}
+
+static void opendir_free(struct opendirs *dirs, struct opendir *d)
+{
+    HASH_DEL(dirs->by_ino, d);
+    free(d);
+    atomic_fetch_sub(&dirs->n, 1);
+}
+
+void opendirs_free(struct opendirs *dirs)
+{
+    struct opendir *d, *next;
+
+    if (dirs == NULL)
+        return;
+    HASH_ITER(hh, dirs->by_ino, d, next)
+    opendir_free(dirs, d);
+    pthread_mutex_destroy(&dirs->lock);
+    free(dirs);
+}
+
+/* With the lock. */
+static struct opendir *opendir_find(struct opendirs *dirs, uint64_t ino)
+{
+    struct opendir *d;
+
+    HASH_FIND(hh, dirs->by_ino, &ino, sizeof(ino), d);
+    return d;
+}
+
+void opendirs_add(struct opendirs *dirs, uint64_t ino, const struct md_attr *attr)
+{
+    struct opendir *d;
+
+    pthread_mutex_lock(&dirs->lock);
+    d = opendir_find(dirs, ino);
+    if (d == NULL) {
+        d = mem_new(sizeof(*d));
+        d->ino = ino;
+        HASH_ADD(hh, dirs->by_ino, ino, sizeof(ino), d);
+        atomic_fetch_add(&dirs->n, 1);
+    }
+    d->n++;
+    if (attr != NULL)
+        d->attr = *attr;
+    pthread_mutex_unlock(&dirs->lock);
+}
+
+void opendirs_remove(struct opendirs *dirs, uint64_t ino)
+{
+    struct opendir *d;
+
+    pthread_mutex_lock(&dirs->lock);
+    d = opendir_find(dirs, ino);
+    assert(d != NULL);
+    if (--d->n == 0)
+        opendir_free(dirs, d);
+    pthread_mutex_unlock(&dirs->lock);
+}
+
+void opendirs_note(struct opendirs *dirs, const struct md_attr *attr)
+{
+    struct opendir *d;
+
+    if (!S_ISDIR(attr->mode) || atomic_load(&dirs->n) == 0)
+        return;
+    pthread_mutex_lock(&dirs->lock);
+    d = opendir_find(dirs, attr->ino);
+    if (d != NULL && attr->change >= d->attr.change)
+        d->attr = *attr;
+    pthread_mutex_unlock(&dirs->lock);
+}
+
+bool opendirs_last(struct opendirs *dirs, uint64_t ino, struct md_attr *out)
+{
+    const struct opendir *d;
+    bool known;
+
+    pthread_mutex_lock(&dirs->lock);
+    d = opendir_find(dirs, ino);
+    known = d != NULL && d->attr.ino != 0;
+    if (known) {
+        *out = d->attr;
+        out->nlink = 0;
+        out->token = TOKEN_NONE;
+    }
+    pthread_mutex_unlock(&dirs->lock);
+    return known;
+}

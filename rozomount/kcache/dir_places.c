@@ -1,0 +1,208 @@
+/*
+ * dir_places.c - a table with one slot per hash of the inode number, behind a mutex.
+ *
+ * In:     answers that name directories, from any loop. Out: whether the kernel may have a dentry elsewhere.
+ */
+#include "rozomount/kcache/dir_places.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/table.h"
+#include "rozomount/options/xalloc.h"
+#include "rozomount/tokens/token_cache.h"
+
+struct slot {
+    uint64_t ino; /* 0: free */
+    uint64_t dir;
+    uint64_t place;    /* hash of dir and name */
+    uint64_t stuck_ns; /* 0: it is not */
+    pid_t stuck_pid;
+};
+
+struct loose {
+    uint64_t dir;
+    struct told_name *name; /* owned; NULL: free */
+};
+
+struct dirplaces {
+    pthread_mutex_t lock; /* guards what follows */
+    struct slot slots[DIRPLACES_MAX];
+    struct loose loose[DIRPLACES_LOOSE_MAX]; /* by hash of directory and name */
+};
+
+struct dirplaces *dirplaces_new(void)
+{
+    struct dirplaces *p = mem_new(sizeof(*p));
+
+    pthread_mutex_init(&p->lock, NULL);
+    return p;
+}
+
+void dirplaces_free(struct dirplaces *p)
+{
+    if (p == NULL)
+        return;
+    for (unsigned i = 0; i < DIRPLACES_LOOSE_MAX; i++)
+        free(p->loose[i].name);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}
+
+static struct slot *slot_of(struct dirplaces *p, uint64_t ino)
+{
+    return &p->slots[(ino * 0x9e3779b97f4a7c15u >> 40) % DIRPLACES_MAX];
+}
+
+static uint64_t place_of(const struct dirplace *at)
+{
+    return table_hash(at->name, strlen(at->name)) ^ at->dir * 0x9e3779b97f4a7c15u;
+}
+
+static bool is_retry(const struct slot *s, pid_t pid, uint64_t now_ns)
+{
+    return s->stuck_ns != 0 && s->stuck_pid == pid &&
+           now_ns < s->stuck_ns + DIRPLACES_RETRY_MS * 1000000ull;
+}
+
+enum dirplace_verdict dirplaces_found(struct dirplaces *p, const struct dirplace *at,
+                                      pid_t pid, uint64_t now_ns)
+{
+    struct slot *s = slot_of(p, at->ino);
+    enum dirplace_verdict verdict = DIRPLACE_SAME;
+    uint64_t place = place_of(at);
+
+    pthread_mutex_lock(&p->lock);
+    if (s->ino != at->ino)
+        verdict = DIRPLACE_UNKNOWN;
+    else if (s->place != place)
+        verdict = DIRPLACE_MOVED;
+    else if (is_retry(s, pid, now_ns))
+        verdict = DIRPLACE_RETRY;
+    *s = (struct slot){ .ino = at->ino, .dir = at->dir, .place = place };
+    pthread_mutex_unlock(&p->lock);
+    return verdict;
+}
+
+void dirplaces_stuck(struct dirplaces *p, uint64_t ino, pid_t pid, uint64_t now_ns)
+{
+    struct slot *s = slot_of(p, ino);
+
+    pthread_mutex_lock(&p->lock);
+    if (s->ino == ino) {
+        s->stuck_ns = now_ns;
+        s->stuck_pid = pid;
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void slot_set(struct dirplaces *p, const struct dirplace *at, bool only_known)
+{
+    struct slot *s = slot_of(p, at->ino);
+
+    pthread_mutex_lock(&p->lock);
+    if (!only_known || s->ino == at->ino)
+        *s = (struct slot){ .ino = at->ino, .dir = at->dir, .place = place_of(at) };
+    pthread_mutex_unlock(&p->lock);
+}
+
+void dirplaces_note(struct dirplaces *p, const struct dirplace *at)
+{
+    slot_set(p, at, false);
+}
+
+void dirplaces_renamed(struct dirplaces *p, const struct dirplace *to)
+{
+    slot_set(p, to, true);
+}
+
+/* A directory, and how far below the one that is asked about it lies. */
+struct below {
+    uint64_t ino;
+    unsigned depth;
+};
+
+static bool is_below(struct dirplaces *p, const struct slot *s, uint64_t top,
+                     unsigned *depth)
+{
+    for (unsigned d = 1; s->ino != 0 && d <= DIRPLACES_DEPTH_MAX; d++) {
+        uint64_t dir = s->dir;
+
+        *depth = d;
+        if (dir == top)
+            return true;
+        s = slot_of(p, dir);
+        if (s->ino != dir)
+            return false;
+    }
+    return false;
+}
+
+static int by_depth(const void *a, const void *b)
+{
+    unsigned x = ((const struct below *)a)->depth, y = ((const struct below *)b)->depth;
+
+    return (x < y) - (x > y);
+}
+
+uint64_t *dirplaces_below(struct dirplaces *p, uint64_t ino, size_t *n)
+{
+    struct below *list = mem_new((DIRPLACES_MAX + 1) * sizeof(*list));
+    uint64_t *inos;
+    unsigned depth;
+    size_t k = 0;
+
+    pthread_mutex_lock(&p->lock);
+    for (size_t i = 0; i < DIRPLACES_MAX; i++) {
+        const struct slot *s = &p->slots[i];
+
+        if (s->ino != ino && is_below(p, s, ino, &depth))
+            list[k++] = (struct below){ s->ino, depth };
+    }
+    pthread_mutex_unlock(&p->lock);
+    list[k++] = (struct below){ ino, 0 };
+    qsort(list, k, sizeof(*list), by_depth);
+    inos = mem_new(k * sizeof(*inos));
+    for (size_t i = 0; i < k; i++)
+        inos[i] = list[i].ino;
+    free(list);
+    *n = k;
+    return inos;
+}
+
+void dirplaces_loose_name(struct dirplaces *p, uint64_t dir, const char *name,
+                          bool is_dir)
+{
+    const struct dirplace at = { .dir = dir, .name = name };
+    struct loose *l = &p->loose[place_of(&at) % DIRPLACES_LOOSE_MAX];
+    size_t room = strlen(name) + 1;
+
+    pthread_mutex_lock(&p->lock);
+    if (l->name == NULL || l->dir != dir || strcmp(l->name->name, name) != 0) {
+        free(l->name);
+        l->dir = dir;
+        l->name = mem_new(sizeof(*l->name) + room);
+        memcpy(l->name->name, name, room);
+    }
+    l->name->is_dir = is_dir;
+    pthread_mutex_unlock(&p->lock);
+}
+
+struct told_name *dirplaces_take_loose(struct dirplaces *p, uint64_t dir)
+{
+    struct told_name *list = NULL;
+
+    pthread_mutex_lock(&p->lock);
+    for (unsigned i = 0; i < DIRPLACES_LOOSE_MAX; i++) {
+        struct loose *l = &p->loose[i];
+
+        if (l->name == NULL || l->dir != dir)
+            continue;
+        l->name->next = list;
+        list = l->name;
+        l->name = NULL;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return list;
+}

@@ -1,0 +1,205 @@
+/*
+ * kernel_inval.c - a thread with a queue of what the kernel is to drop.
+ *
+ * In:     invalidator_add() and its like, any thread. Out: fuse_lowlevel_notify_*().
+ */
+#include "rozomount/kcache/kernel_inval.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define FUSE_USE_VERSION 314
+#include <fuse3/fuse_lowlevel.h>
+
+#include "common/base/log.h"
+#include "rozomount/options/xalloc.h"
+
+enum { STOP_WAIT_S = 2 };
+
+/* A name in a directory, or all of an inode. */
+struct job {
+    struct job *next;
+    uint64_t ino;
+    bool may_be_dropped; /* counted in n_droppable */
+    bool is_name;
+    char name[]; /* with is_name */
+};
+
+struct invalidator {
+    struct fuse_session *se; /* borrowed */
+    bool expires;
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t wake;
+    struct job *jobs, **jobs_end; /* owned, oldest first */
+    unsigned n_droppable;
+    uint64_t n_added, n_done;
+    struct invalidator_wait *waits, **waits_end; /* in order of `after` */
+    bool stop, told_full;
+};
+
+/* With the lock. */
+static void invalidator_tell(struct invalidator *inv)
+{
+    while (inv->waits != NULL && inv->waits->after <= inv->n_done) {
+        struct invalidator_wait *wait = inv->waits;
+
+        inv->waits = wait->next;
+        if (inv->waits == NULL)
+            inv->waits_end = &inv->waits;
+        env_mailbox_post(wait->env, &wait->mail);
+    }
+}
+
+void invalidator_wait(struct invalidator *inv, struct invalidator_wait *wait)
+{
+    pthread_mutex_lock(&inv->lock);
+    wait->after = inv->stop ? 0 : inv->n_added;
+    wait->next = NULL;
+    *inv->waits_end = wait;
+    inv->waits_end = &wait->next;
+    invalidator_tell(inv);
+    pthread_mutex_unlock(&inv->lock);
+}
+
+void kernel_drop_name(struct fuse_session *se, uint64_t dir, const char *name,
+                      bool expire)
+{
+    size_t len = strlen(name);
+
+    if (!expire)
+        fuse_lowlevel_notify_inval_entry(se, dir, name, len);
+    else
+#ifdef EXPIRE_ENTRY_HAS_FLAGS /* only in libfuse 3.14.0 */
+        fuse_lowlevel_notify_expire_entry(se, dir, name, len, FUSE_LL_EXPIRE_ONLY);
+#else
+        fuse_lowlevel_notify_expire_entry(se, dir, name, len);
+#endif
+}
+
+static void notify(const struct invalidator *inv, const struct job *job)
+{
+    if (job->is_name)
+        kernel_drop_name(inv->se, job->ino, job->name, inv->expires);
+    else
+        fuse_lowlevel_notify_inval_inode(inv->se, job->ino, 0, 0);
+}
+
+/* With the lock; there is one. */
+static struct job *invalidator_take(struct invalidator *inv)
+{
+    struct job *job = inv->jobs;
+
+    inv->jobs = job->next;
+    if (inv->jobs == NULL)
+        inv->jobs_end = &inv->jobs;
+    inv->n_droppable -= job->may_be_dropped;
+    return job;
+}
+
+static void *invalidator_run(void *arg)
+{
+    struct invalidator *inv = arg;
+
+    pthread_mutex_lock(&inv->lock);
+    for (;;) {
+        struct job *job;
+
+        while (inv->jobs == NULL && !inv->stop)
+            pthread_cond_wait(&inv->wake, &inv->lock);
+        if (inv->stop)
+            break;
+        job = invalidator_take(inv);
+        pthread_mutex_unlock(&inv->lock);
+        notify(inv, job);
+        free(job);
+        pthread_mutex_lock(&inv->lock);
+        inv->n_done++;
+        invalidator_tell(inv);
+    }
+    inv->n_done = inv->n_added; /* nobody will read any more */
+    invalidator_tell(inv);
+    pthread_mutex_unlock(&inv->lock);
+    return NULL;
+}
+
+struct invalidator *invalidator_start(struct fuse_session *se, bool expires)
+{
+    struct invalidator *inv = mem_new(sizeof(*inv));
+
+    inv->se = se;
+    inv->expires = expires;
+    inv->jobs_end = &inv->jobs;
+    inv->waits_end = &inv->waits;
+    pthread_mutex_init(&inv->lock, NULL);
+    pthread_cond_init(&inv->wake, NULL);
+    if (pthread_create(&inv->thread, NULL, invalidator_run, inv) != 0) {
+        free(inv);
+        return NULL;
+    }
+    return inv;
+}
+
+/* Takes job. */
+static void invalidator_add_job(struct invalidator *inv, struct job *job)
+{
+    pthread_mutex_lock(&inv->lock);
+    if (inv->stop || (job->may_be_dropped && inv->n_droppable == INVALIDATOR_MAX)) {
+        if (!inv->stop && !inv->told_full) {
+            inv->told_full = true;
+            log_warn(
+                "so many files changed elsewhere that some stale pages stay until reopened");
+        }
+        free(job);
+    } else {
+        *inv->jobs_end = job;
+        inv->jobs_end = &job->next;
+        inv->n_droppable += job->may_be_dropped;
+        inv->n_added++;
+        pthread_cond_signal(&inv->wake);
+    }
+    pthread_mutex_unlock(&inv->lock);
+}
+
+void invalidator_add(struct invalidator *inv, uint64_t ino)
+{
+    struct job *job = mem_new(sizeof(*job));
+
+    job->ino = ino;
+    job->may_be_dropped = true;
+    invalidator_add_job(inv, job);
+}
+
+void invalidator_add_name(struct invalidator *inv, uint64_t dir, const char *name)
+{
+    size_t room = strlen(name) + 1;
+    struct job *job = mem_new(sizeof(*job) + room);
+
+    job->ino = dir;
+    job->is_name = true;
+    memcpy(job->name, name, room);
+    invalidator_add_job(inv, job);
+}
+
+void invalidator_stop(struct invalidator *inv)
+{
+    struct timespec until;
+
+    if (inv == NULL)
+        return;
+    pthread_mutex_lock(&inv->lock);
+    inv->stop = true;
+    pthread_cond_signal(&inv->wake);
+    pthread_mutex_unlock(&inv->lock);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += STOP_WAIT_S;
+    if (pthread_timedjoin_np(inv->thread, NULL, &until) != 0)
+        return; /* the kernel holds it; the end of the process will free all of this */
+    while (inv->jobs != NULL)
+        free(invalidator_take(inv));
+    pthread_cond_destroy(&inv->wake);
+    pthread_mutex_destroy(&inv->lock);
+    free(inv);
+}

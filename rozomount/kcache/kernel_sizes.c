@@ -1,0 +1,146 @@
+/*
+ * kernel_sizes.c - a hash of what exportd last said of the files the kernel knows, behind a mutex.
+ *
+ * Keeps:  bounded by the kernel's own cache of inodes: an entry goes with FORGET.
+ */
+#include "rozomount/kcache/kernel_sizes.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <uthash.h>
+
+#include "rozomount/options/xalloc.h"
+
+struct entry {
+    uint64_t ino;
+    uint64_t size, change; /* as exportd said after the last change of ours */
+    bool unsure;
+    bool stale;
+    UT_hash_handle hh;
+};
+
+struct kernel_sizes {
+    pthread_mutex_t lock; /* guards by_ino */
+    struct entry *by_ino;
+};
+
+struct kernel_sizes *kernel_sizes_new(void)
+{
+    struct kernel_sizes *sizes = mem_new(sizeof(*sizes));
+
+    pthread_mutex_init(&sizes->lock, NULL);
+    return sizes;
+}
+
+void kernel_sizes_free(struct kernel_sizes *sizes)
+{
+    struct entry *e, *next;
+
+    if (sizes == NULL)
+        return;
+    HASH_ITER(hh, sizes->by_ino, e, next)
+    {
+        HASH_DEL(sizes->by_ino, e);
+        free(e);
+    }
+    pthread_mutex_destroy(&sizes->lock);
+    free(sizes);
+}
+
+static struct entry *entry_find(struct kernel_sizes *sizes, uint64_t ino)
+{
+    struct entry *e;
+
+    HASH_FIND(hh, sizes->by_ino, &ino, sizeof(ino), e);
+    return e;
+}
+
+static void entry_set(struct entry *e, const struct kernel_size *said)
+{
+    e->size = said->size;
+    e->change = said->change;
+    e->unsure = false;
+}
+
+void kernel_sizes_told(struct kernel_sizes *sizes, const struct kernel_size *said)
+{
+    struct entry *e;
+
+    pthread_mutex_lock(&sizes->lock);
+    if (entry_find(sizes, said->ino) == NULL) {
+        e = mem_new(sizeof(*e));
+        e->ino = said->ino;
+        entry_set(e, said);
+        HASH_ADD(hh, sizes->by_ino, ino, sizeof(e->ino), e);
+    }
+    pthread_mutex_unlock(&sizes->lock);
+}
+
+void kernel_sizes_own(struct kernel_sizes *sizes, const struct kernel_size *said)
+{
+    struct entry *e;
+
+    pthread_mutex_lock(&sizes->lock);
+    e = entry_find(sizes, said->ino);
+    if (e != NULL && said->change > e->change)
+        entry_set(e, said);
+    pthread_mutex_unlock(&sizes->lock);
+}
+
+bool kernel_sizes_wrote(struct kernel_sizes *sizes, const struct kernel_size *said,
+                        uint64_t longest)
+{
+    struct entry *e;
+    bool stale = false;
+
+    pthread_mutex_lock(&sizes->lock);
+    e = entry_find(sizes, said->ino);
+    if (e != NULL && said->change > e->change) {
+        if (said->change > e->change + 1 && !e->unsure) /* others had a hand in it */
+            e->stale |= said->size > longest || said->size < e->size;
+        entry_set(e, said);
+    }
+    stale = e != NULL && e->stale;
+    pthread_mutex_unlock(&sizes->lock);
+    return stale;
+}
+
+void kernel_sizes_unsure(struct kernel_sizes *sizes, uint64_t ino)
+{
+    struct entry *e;
+
+    pthread_mutex_lock(&sizes->lock);
+    e = entry_find(sizes, ino);
+    if (e != NULL)
+        e->unsure = true;
+    pthread_mutex_unlock(&sizes->lock);
+}
+
+bool kernel_sizes_is_stale(struct kernel_sizes *sizes, const struct kernel_size *said)
+{
+    struct entry *e;
+    bool stale;
+
+    pthread_mutex_lock(&sizes->lock);
+    e = entry_find(sizes, said->ino);
+    if (e != NULL && (said->change > e->change || e->unsure)) {
+        e->stale |= !e->unsure && said->size != e->size;
+        entry_set(e, said);
+    }
+    stale = e != NULL && e->stale;
+    pthread_mutex_unlock(&sizes->lock);
+    return stale;
+}
+
+void kernel_sizes_forget(struct kernel_sizes *sizes, uint64_t ino)
+{
+    struct entry *e;
+
+    pthread_mutex_lock(&sizes->lock);
+    e = entry_find(sizes, ino);
+    if (e != NULL) {
+        HASH_DEL(sizes->by_ino, e);
+        free(e);
+    }
+    pthread_mutex_unlock(&sizes->lock);
+}

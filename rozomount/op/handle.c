@@ -1,0 +1,122 @@
+/*
+ * handle.c - open files of programs, and the locks under which they are read and written.
+ *
+ * In:     fs_*.c. On the owner loop of the inode.
+ * Out:    pins of nodes; errors of writes that failed in the background.
+ */
+#include "rozomount/op/handle.h"
+
+#include "rozomount/op/fuse_op.h"
+#include "rozomount/op/loop.h"
+#include "rozomount/op/mount.h"
+#include "rozomount/op/token_recall.h"
+#include "rozomount/options/xalloc.h"
+
+enum { ROOT_INO = 1 };
+
+struct handle *handle_new(struct loop *loop, struct node *node)
+{
+    struct handle *handle = mem_new(sizeof(*handle));
+
+    handle->node = node;
+    handle->next = loop->handles;
+    if (loop->handles != NULL)
+        loop->handles->prev = handle;
+    loop->handles = handle;
+    return handle;
+}
+
+/* Lets go of the node: with its last pin the file is written out and closed. */
+void handle_free(struct loop *loop, struct handle *handle)
+{
+    struct node *node = handle->node;
+
+    if (handle->prev != NULL)
+        handle->prev->next = handle->next;
+    else
+        loop->handles = handle->next;
+    if (handle->next != NULL)
+        handle->next->prev = handle->prev;
+    free(handle->owners);
+    free(handle);
+    if (node_is_worth_keeping(loop, node))
+        node_keep(node);
+    node_put(node);
+}
+
+int handle_has_lost(const struct handle *handle)
+{
+    const struct node *node = handle->node;
+
+    return handle->given_up == node->n_given_up ? 0 : node->given_up_rc;
+}
+
+void handle_locks(struct handle *handle, uint64_t owner)
+{
+    for (unsigned i = 0; i < handle->n_owners; i++) {
+        if (handle->owners[i] == owner)
+            return;
+    }
+    handle->owners =
+        mem_grow(handle->owners, (handle->n_owners + 1) * sizeof(*handle->owners));
+    handle->owners[handle->n_owners++] = owner;
+}
+
+/* ---- reading and writing under a lock ---- */
+
+static void under_lock_look(struct op *op);
+
+/* exportd has heard of us, and what we had lost by then is noted. */
+static void on_heard(struct op *op, int rc)
+{
+    if (rc != 0) /* not in all the time we had */
+        op_reply_err(op, rc);
+    else
+        under_lock_look(op);
+}
+
+/* What its owners have, bits. */
+static unsigned handle_has(const struct mount *m, const struct handle *handle)
+{
+    unsigned has = 0;
+
+    for (unsigned i = 0; i < handle->n_owners; i++)
+        has |= held_look(m->held, handle->node->ino, handle->owners[i]);
+    return has;
+}
+
+static void under_lock_look(struct op *op)
+{
+    const struct mount *m = op->loop->mount;
+    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
+    /* In this order: what is lost is noted before we can be sure again. */
+    bool sure = session_is_sure(m->session, env_now_ns(&op->loop->env.env));
+    unsigned has = handle_has(m, op->locked);
+
+    if ((has & HELD_LOST) != 0) {
+        op_reply_err(op, -EIO);
+    } else if (has == 0 || sure) {
+        op->under_lock(op);
+    } else {
+        msg.ino = ROOT_INO; /* that is always there */
+        op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_heard);
+    }
+}
+
+void op_under_lock(struct op *op, const struct handle *handle,
+                   void (*step)(struct op *op))
+{
+    op->locked = handle->n_owners == 0 ? NULL : handle;
+    if (op->locked == NULL) {
+        step(op);
+        return;
+    }
+    op->under_lock = step;
+    under_lock_look(op);
+}
+
+bool op_has_lost_its_lock(const struct op *op)
+{
+    return op->locked != NULL &&
+           (handle_has(op->loop->mount, op->locked) & HELD_LOST) != 0;
+}

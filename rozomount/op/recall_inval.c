@@ -1,0 +1,348 @@
+/*
+ * recall_inval.c - what the kernel keeps by a token is dropped, when that is recalled or may not be ours.
+ *
+ * In:     token_recall.c, on the owner of the inode; READs that end early. Out: notices to the kernel; recall_step() when it has dropped all.
+ * Keeps:  no deadlock with the kernel, which keeps pages locked under a READ, and the last page of a WRITE when it is not whole,
+ *         until we answer: such pages have nothing old in them, and nobody waits until they are dropped.
+ */
+#include "rozomount/op/recall_inval.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+
+#include "common/base/spans.h"
+#include "rozomount/kcache/dir_places.h"
+#include "rozomount/kcache/kernel_notify.h"
+#include "rozomount/kcache/name_inval.h"
+#include "rozomount/op/fuse_op.h"
+#include "rozomount/op/handle.h"
+#include "rozomount/op/loop.h"
+#include "rozomount/op/mount.h"
+#include "rozomount/op/read_past_eof.h"
+#include "rozomount/op/token_recall.h"
+#include "rozomount/op/token_recall_int.h"
+#include "rozomount/options/xalloc.h"
+
+enum {
+    READ_COMES_NS =
+        1000000000, /* from the kernel to us: longer than that only if all hangs */
+};
+
+/* The kernel drops something. */
+struct drop {
+    struct recaller_job job;
+    struct loop *loop;
+    struct recall *recall; /* that waits for it; NULL: nobody does, or op */
+    struct op *op;
+    struct list_node link; /* in recall->drops */
+    struct dropped_names names;
+    bool sent;
+};
+
+static void on_dropped(struct env_mail *mail)
+{
+    struct drop *d = container_of(mail, struct drop, job.mail);
+    struct recall *r = d->recall;
+
+    list_remove(&d->link);
+    dropping_end(d->loop->mount->dropping, &d->names);
+    free(d);
+    if (r != NULL && list_is_empty(&r->drops)) {
+        r->busy = false;
+        recall_step(r);
+    }
+}
+
+static struct drop *drop_new(struct loop *loop, uint64_t ino, uint64_t from, uint64_t to)
+{
+    struct drop *d = mem_new(sizeof(*d));
+
+    d->loop = loop;
+    list_init(&d->link);
+    list_init(&d->names.link);
+    d->job.ino = ino;
+    d->job.from = from;
+    d->job.to = to;
+    d->job.env = &loop->env;
+    d->job.mail.fn = on_dropped;
+    return d;
+}
+
+static void drop_add(struct recall *r, uint64_t from, uint64_t to)
+{
+    struct drop *d = drop_new(r->loop, r->ino, from, to);
+
+    d->recall = r;
+    list_add_tail(&r->drops, &d->link);
+}
+
+static void drops_send(struct recall *r)
+{
+    if (list_is_empty(&r->drops))
+        drop_add(r, 0, 0); /* no pages */
+    LIST_FOREACH(link, &r->drops) {
+        struct drop *d = container_of(link, struct drop, link);
+
+        if (d->sent)
+            continue;
+        d->sent = true;
+        recaller_submit(r->loop->mount->recaller, &d->job);
+    }
+}
+
+/*
+ * Pages that the kernel may keep locked until we answer op, which waits: those that it reads, which have nothing in them yet; the
+ * last one that it writes, if not as a whole: has it nothing in it, it is locked.
+ */
+static bool op_locks(const struct op *op, uint64_t *from, uint64_t *to)
+{
+    uint64_t end = op->offset + op->size;
+
+    if (op->size == 0 || (op->fi.flags & O_DIRECT) != 0 ||
+        (!is_exclusive(op) && !op->fills_pages))
+        return false;
+    *from = (is_exclusive(op) ? end - 1 : op->offset) / PAGE_BYTES * PAGE_BYTES;
+    *to = (end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    return !is_exclusive(op) ||
+           (op->iov.iov_base != NULL && (op->offset > *from || end < *to));
+}
+
+/* Whoever drops these pages is not waited for; the others around them are dropped by somebody else. */
+static void drop_go_round(struct drop *d, uint64_t from, uint64_t to)
+{
+    struct recall *r = d->recall;
+
+    r->node->went_round_ns = env_now_ns(&r->loop->env.env);
+    if (d->job.from < from)
+        drop_add(r, d->job.from, from);
+    if (to < d->job.to)
+        drop_add(r, to, d->job.to);
+    list_remove(&d->link);
+    d->recall = NULL;
+    if (!d->sent) { /* a page with something old in it is not locked by a WRITE, and dropped at once */
+        d->job.from = from;
+        d->job.to = to;
+        recaller_submit(r->loop->mount->recaller, &d->job);
+    }
+}
+
+static void drops_part(struct recall *r, const struct op *op)
+{
+    uint64_t from, to;
+
+    if (!op_locks(op, &from, &to))
+        return;
+    LIST_FOREACH_SAFE(link, &r->drops) {
+        struct drop *d = container_of(link, struct drop, link);
+
+        if (d->job.from < to && from < d->job.to)
+            drop_go_round(d, from, to);
+    }
+}
+
+static void drop_names(struct drop *d, struct told_name *names)
+{
+    d->job.names = names;
+    dropping_begin(d->loop->mount->dropping, &d->names, d->job.ino,
+                   env_now_ns(&d->loop->env.env));
+}
+
+void drops_begin(struct recall *r)
+{
+    struct told_name *names = tokens_take_names(tokens_of(r->loop), r->ino);
+
+    r->told = true;
+    if (r->loop->mount->recaller == NULL) { /* no kernel keeps anything */
+        told_names_free(names);
+        return;
+    }
+    node_behind_go_on(r->node); /* they lock pages */
+    drop_add(r, 0, names == NULL ? SPAN_END : 0);
+    if (names != NULL) {
+        drop_names(container_of(r->drops.next, struct drop, link), names);
+        drop_add(r, 0, SPAN_END);
+    }
+    LIST_FOREACH(link, &r->node->token_waiters)
+        drops_part(r, container_of(link, struct op, token_link));
+    r->busy = true;
+    drops_send(r);
+}
+
+void drops_go_round(struct recall *r, const struct op *op)
+{
+    if (list_is_empty(&r->drops))
+        return;
+    drops_part(r, op);
+    drops_send(r);
+}
+
+/* ---- READs that end early ---- */
+
+static void drop_ends(struct loop *loop, struct node *node);
+
+static void on_ends_dropped(struct env_mail *mail)
+{
+    struct drop *d = container_of(mail, struct drop, job.mail);
+    struct loop *loop = d->loop;
+    struct node *node = node_find(&loop->nodes, d->job.ino);
+
+    free(d);
+    if (node == NULL)
+        return;
+    node->dropping_ends = false;
+    if (node->drops_ends_again)
+        drop_ends(loop, node);
+}
+
+static void drop_ends(struct loop *loop, struct node *node)
+{
+    struct drop *d;
+
+    node->drops_ends_again = node->dropping_ends;
+    if (node->dropping_ends || loop->mount->recaller == NULL)
+        return;
+    node->dropping_ends = true;
+    d = drop_new(loop, node->ino, 0, SPAN_END);
+    d->job.mail.fn = on_ends_dropped;
+    recaller_submit(loop->mount->recaller, &d->job);
+}
+
+void op_read_ended(struct op *op)
+{
+    struct node *node = op->node;
+
+    if (op->fills_pages && node->went_round_ns != 0 &&
+        op->started_ns < node->went_round_ns + READ_COMES_NS)
+        drop_ends(op->loop, node);
+}
+
+/* ---- appends that went elsewhere ---- */
+
+static void on_dropped_for_op(struct env_mail *mail)
+{
+    struct drop *d = container_of(mail, struct drop, job.mail);
+    struct op *op = d->op;
+
+    free(d);
+    op->step(op);
+}
+
+void op_drop_pages(struct op *op, void (*step)(struct op *op))
+{
+    struct drop *d;
+
+    op_token_done(op);
+    op->step = step;
+    if (op->loop->mount->recaller == NULL) {
+        step(op);
+        return;
+    }
+    d = drop_new(op->loop, op->ino, 0, SPAN_END);
+    d->op = op;
+    d->job.mail.fn = on_dropped_for_op;
+    recaller_submit(op->loop->mount->recaller, &d->job);
+}
+
+/* ---- names that are old at once ---- */
+
+/* To each loop: look which drops nobody needs any more. */
+struct old_news {
+    struct env_mail mail;
+    struct loop *loop;
+};
+
+static bool drops_forget_old(struct recall *r)
+{
+    struct dropping *names = r->loop->mount->dropping;
+    bool any = false;
+
+    LIST_FOREACH_SAFE(link, &r->drops) {
+        struct drop *d = container_of(link, struct drop, link);
+
+        if (!dropping_is_old(names, &d->names))
+            continue;
+        any = true;
+        list_remove(link); /* on_dropped() comes whenever the kernel has a lock for it */
+        d->recall = NULL;
+    }
+    return any && list_is_empty(&r->drops);
+}
+
+/* Ends of recalls begin and end others. */
+static struct recall *recall_free_to_go(struct loop *loop)
+{
+    struct recall *r, *next;
+
+    HASH_ITER(hh, loop->recalls, r, next)
+    {
+        if (drops_forget_old(r))
+            return r;
+    }
+    return NULL;
+}
+
+static void on_old_news(struct env_mail *mail)
+{
+    struct old_news *news = container_of(mail, struct old_news, mail);
+    struct loop *loop = news->loop;
+    struct recall *r;
+
+    free(news);
+    while ((r = recall_free_to_go(loop)) != NULL) {
+        r->busy = false;
+        recall_step(r);
+    }
+}
+
+bool recalls_age_names(struct loop *loop, const uint64_t *locked)
+{
+    struct mount *m = loop->mount;
+    bool done;
+
+    if (m->recaller == NULL || !recaller_can_age(m->recaller))
+        return false;
+    tokens_lock(m->tokens);
+    done = recaller_age(m->recaller);
+    if (done)
+        dropping_made_old(m->dropping, m->tokens, locked);
+    tokens_unlock(m->tokens);
+    for (unsigned i = 0; i < m->n_loops && done; i++) {
+        struct old_news *news = mem_new(sizeof(*news));
+
+        news->mail.fn = on_old_news;
+        news->loop = &m->loops[i];
+        env_mailbox_post(&news->loop->env, &news->mail);
+    }
+    return done;
+}
+
+/* ---- exportd may have ended our session ---- */
+
+void recalls_drop_kernel(struct loop *loop)
+{
+    uint64_t *inos;
+    size_t n;
+
+    if (loop->mount->recaller == NULL)
+        return;
+    inos = tokens_list(tokens_of(loop), &n);
+    for (size_t i = 0; i < n; i++) {
+        struct drop *d = drop_new(loop, inos[i], 0, SPAN_END);
+
+        /* They stay noted: nobody waits for this, and who is asked for the token does. */
+        d->job.names = tokens_copy_names(tokens_of(loop), inos[i]);
+        recaller_submit(loop->mount->recaller, &d->job);
+    }
+    free(inos);
+}
+
+bool mount_prunes(const struct mount *m)
+{
+    return m->recaller != NULL && recaller_can_prune(m->recaller);
+}
+
+void name_is_loose(struct mount *m, uint64_t dir, const char *name, bool is_dir)
+{
+    if (mount_prunes(m) && tokens_are_given(m->tokens))
+        dirplaces_loose_name(m->dirplaces, dir, name, is_dir);
+}

@@ -1,0 +1,998 @@
+/*
+ * token_recall.c - tokens of inodes in use: who needs one waits for it, and what is recalled is given back.
+ *
+ * In:     op_with_token() and the ends of such operations; recalls of exportd, on the owner of the inode.
+ * Out:    MD_TOKEN, MD_GIVE_BACK; the file layer writes out; recall_inval.c has the kernel drop names, attributes and pages.
+ * Keeps:  I5, our half: a token is given back when nothing that it allowed is left: no operation that changes the file is under
+ *         way, nothing is written late, neither we nor the kernel believe what we had. Who waits for a token is let through
+ *         once when it comes, whatever is recalled meanwhile.
+ */
+#include "rozomount/op/token_recall.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "rozomount/kcache/kernel_notify.h"
+#include "rozomount/op/fuse_op.h"
+#include "rozomount/op/handle.h"
+#include "rozomount/op/loop.h"
+#include "rozomount/op/mount.h"
+#include "rozomount/op/read_past_eof.h"
+#include "rozomount/op/recall_inval.h"
+#include "rozomount/op/token_recall_int.h"
+#include "rozomount/options/xalloc.h"
+
+enum {
+    LOST_AT_A_TIME = 256,  /* tokens of a session that is over */
+    TRIM_AT_A_TIME = 256,  /* that are too many */
+    GIVEN_AT_A_TIME = 256, /* in one message */
+};
+
+/* An MD_TOKEN. */
+struct acquire {
+    struct md_call call;
+    struct loop *loop;
+    struct node *node; /* pinned */
+    uint64_t number;
+    struct token_need need;
+    uint64_t changes; /* tokens_changes(), when it was sent */
+};
+
+static void node_acquire(struct loop *loop, struct node *node);
+static void node_run_waiters(struct node *node, bool granted);
+static void node_seek_token(struct loop *loop, struct node *node);
+static void lose(struct loop *loop, uint64_t ino);
+static void give_now(struct loop *loop);
+
+static struct recall *recall_find(struct loop *loop, uint64_t ino)
+{
+    struct recall *r;
+
+    HASH_FIND(hh, loop->recalls, &ino, sizeof(ino), r);
+    return r;
+}
+
+/* ---- who needs a token ---- */
+
+/* What we hold for certain. */
+static enum token_mode node_holds(struct loop *loop, const struct node *node)
+{
+    if (!session_is_sure(loop->mount->session, env_now_ns(&loop->env.env)))
+        return TOKEN_NONE;
+    return tokens_mode(tokens_of(loop), node->ino);
+}
+
+bool node_is_open_still(struct loop *loop, const struct node *node)
+{
+    return !loop->mount->writeback && node->file != NULL && !node->closing &&
+           node->n_refs != 0 && recall_find(loop, node->ino) == NULL &&
+           node_holds(loop, node) >= TOKEN_SHARED &&
+           node_holds(loop, node) != TOKEN_RANGES;
+}
+
+/* `git status`, compilers, servers. */
+bool node_is_worth_keeping(struct loop *loop, const struct node *node)
+{
+    return !loop->kernel_is_gone && !node->nameless && node_is_open_still(loop, node) &&
+           file_epoch(node->file) == 0 && file_is_clean(node->file);
+}
+
+/* Is that enough? */
+static bool op_is_covered(const struct op *op)
+{
+    struct loop *loop = op->loop;
+
+    return session_is_sure(loop->mount->session, env_now_ns(&loop->env.env)) &&
+           tokens_cover(tokens_of(loop), op->token_node->ino, &op->token_need);
+}
+
+static void op_start(struct op *op)
+{
+    struct node *node = op->token_node;
+
+    if (is_exclusive(op))
+        list_add_tail(&node->exclusive, &op->token_link);
+    else if (op->fills_pages)
+        list_add_tail(&node->reading, &op->token_link);
+    else
+        op->token_node = NULL;
+    if (op_has_lost_its_lock(op)) /* while it waited */
+        op_reply_err(op, -EIO);
+    else
+        op->token_step(op);
+}
+
+/* May it go on although the token is recalled? */
+static bool recall_lets_by(const struct recall *r, const struct op *op)
+{
+    if (r->lost)
+        return false;
+    if (op->token_page) /* the kernel writes out what it is to drop */
+        return true;
+    return op->token_need.mode <= r->keep || (!is_exclusive(op) && !r->told);
+}
+
+/* Has the kernel pages of what this reads and that changes? */
+static bool share_pages(const struct op *read, const struct op *change)
+{
+    if (change->iov.iov_base == NULL) /* no WRITE */
+        return true;
+    return change->offset / PAGE_BYTES <= (read->offset + read->size) / PAGE_BYTES &&
+           read->offset / PAGE_BYTES <= (change->offset + change->size) / PAGE_BYTES;
+}
+
+static bool any_shares_pages(const struct list_node *ops, const struct op *read)
+{
+    LIST_FOREACH(link, ops) {
+        const struct op *op = container_of(link, struct op, token_link);
+
+        if (is_exclusive(op) && share_pages(read, op))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * What a WRITE brings was in a page that may have been dropped since. A READ that overtakes it would fill a new page with what
+ * was there before, which would stay. A recall that drops that page, too, may have to wait for the READ.
+ */
+static bool op_comes_second(const struct op *op, const struct recall *r)
+{
+    const struct node *node = op->token_node;
+
+    return op->fills_pages && (r == NULL || r->keep != TOKEN_NONE) &&
+           (any_shares_pages(&node->exclusive, op) ||
+            any_shares_pages(&node->token_waiters, op));
+}
+
+static void op_overtakes_reads(const struct op *op)
+{
+    LIST_FOREACH(link, &op->token_node->reading) {
+        struct op *read = container_of(link, struct op, token_link);
+
+        if (share_pages(read, op))
+            read->overtaken = true;
+    }
+}
+
+static bool op_may_start(struct op *op)
+{
+    struct recall *r = recall_find(op->loop, op->token_node->ino);
+
+    if (op_comes_second(op, r))
+        return false;
+    if (op->token_page && r != NULL && node_holds(op->loop, op->token_node) != TOKEN_NONE)
+        return recall_lets_by(r, op);
+    return op_is_covered(op) && (r == NULL || recall_lets_by(r, op));
+}
+
+/* What was changed in a mapping under a token that was lost. */
+static bool op_is_lost(const struct op *op, const struct recall *r)
+{
+    return op->token_page && r != NULL && r->lost;
+}
+
+static void op_unqueue(struct op *op)
+{
+    op_wait_over(op);
+    list_remove(&op->token_link);
+}
+
+/* Somebody who was in the way of others is not any more. */
+static void node_look_again(struct loop *loop, struct node *node)
+{
+    if (!list_is_empty(&node->token_waiters) && node->acquiring == NULL &&
+        recall_find(loop, node->ino) == NULL)
+        node_run_waiters(node, false);
+}
+
+static void give_up_waiting(struct op *op)
+{
+    struct node *node = op->token_node;
+
+    list_remove(&op->token_link);
+    op->token_node = NULL;
+    if (is_exclusive(op))
+        node_look_again(op->loop, node);
+    op_reply_err(op, -EINTR);
+}
+
+void op_with_token(struct op *op, struct node *node, enum token_mode mode,
+                   void (*step)(struct op *op))
+{
+    op_with_range(op, node, &(struct token_need){ .mode = mode }, step);
+}
+
+void op_with_range(struct op *op, struct node *node, const struct token_need *need,
+                   void (*step)(struct op *op))
+{
+    struct loop *loop = op->loop;
+    struct recall *r;
+
+    if (!tokens_are_given(tokens_of(loop))) {
+        step(op);
+        return;
+    }
+    assert(op->token_node == NULL);
+    op->token_node = node;
+    op->token_need = *need;
+    op->token_step = step;
+    if (is_exclusive(op))
+        op_overtakes_reads(op);
+    if (op_may_start(op)) {
+        op_start(op);
+        return;
+    }
+    if (recall_find(loop, node->ino) == NULL &&
+        tokens_is_lost(tokens_of(loop), node->ino))
+        lose(loop, node->ino);
+    r = recall_find(loop, node->ino);
+    if (op_is_lost(op, r)) {
+        op->token_node = NULL;
+        op_reply_err(op, -EIO);
+        return;
+    }
+    list_add_tail(&node->token_waiters, &op->token_link);
+    if (r != NULL)
+        drops_go_round(r, op);
+    else if (!op_is_covered(op))
+        node_acquire(loop, node);
+    if (op->req != NULL)
+        op_wait_interruptibly(op, give_up_waiting);
+}
+
+void op_token_done(struct op *op)
+{
+    struct node *node = op->token_node;
+    struct recall *r;
+
+    if (node == NULL)
+        return;
+    op->token_node = NULL;
+    list_remove(&op->token_link);
+    if (!is_exclusive(op))
+        return;
+    r = list_is_empty(&node->exclusive) ? recall_find(op->loop, node->ino) : NULL;
+    if (r != NULL)
+        recall_step(r);
+    else
+        node_look_again(op->loop, node);
+}
+
+/* May it go on by what was just granted, whatever is recalled meanwhile? */
+static bool op_may_start_once(const struct op *op)
+{
+    return tokens_cover(tokens_of(op->loop), op->token_node->ino, &op->token_need) &&
+           !op_comes_second(op, recall_find(op->loop, op->token_node->ino));
+}
+
+/* Those that may go on now. granted: just now. */
+static void node_run_waiters(struct node *node, bool granted)
+{
+    struct list_node all;
+
+    list_init(&all);
+    LIST_FOREACH_SAFE(link, &node->token_waiters) {
+        list_remove(link);
+        list_add_tail(&all, link);
+    }
+    node_pin(node); /* the last of them may let go */
+    while (!list_is_empty(&all)) {
+        struct op *op = container_of(all.next, struct op, token_link);
+
+        list_remove(&op->token_link);
+        if (op_may_start(op) || (granted && op_may_start_once(op))) {
+            op_wait_over(op);
+            op_start(op);
+        } else {
+            list_add_tail(&node->token_waiters, &op->token_link);
+        }
+    }
+    node_put(node);
+}
+
+/* ---- acquiring ---- */
+
+static void waiters_fail(struct node *node, int rc)
+{
+    while (!list_is_empty(&node->token_waiters)) {
+        struct op *op = container_of(node->token_waiters.next, struct op, token_link);
+
+        op_unqueue(op);
+        op->token_node = NULL;
+        op_reply_err(op, rc == -ENOENT ? -ESTALE : rc);
+    }
+}
+
+static void acquire_grant(const struct acquire *a, const struct md_entry *entry)
+{
+    struct tokens *t = tokens_of(a->loop);
+    const struct token_range range = {
+        .ino = entry->attr.ino,
+        .from = entry->range_from,
+        .to = entry->range_to,
+        .write = a->need.mode == TOKEN_EXCLUSIVE,
+        .size = entry->attr.size,
+    };
+
+    if (entry->range_to != 0)
+        tokens_grant_range(t, &range, entry->grant.number);
+    else
+        tokens_grant(t, entry->attr.ino, entry->attr.token, entry->grant.number);
+    tokens_lock(t);
+    tokens_note_xattrs(t, entry->attr.ino, entry->attr.xattrs, entry->grant.number,
+                       a->changes);
+    tokens_unlock(t);
+}
+
+static int acquire_entry(struct acquire *a, const struct md_entry *entry)
+{
+    struct node *node = a->node;
+
+    if (entry->attr.ino != node->ino ||
+        (entry->attr.token < a->need.mode && entry->range_to == 0))
+        return -EBADMSG;
+    acquire_grant(a, entry);
+    node_note_mode(node, &entry->attr);
+    node->nameless |= entry->attr.nlink == 0;
+    if (node->file == NULL || node->closing || !entry->has_target)
+        return 0;
+    if (entry->range_to != 0) /* others may have written there, and not told of it yet */
+        file_drop_cache(node->file);
+    node_cache_is_fresh(node, &entry->attr);
+    node_adopt_granted(node, entry);
+    return 0;
+}
+
+static int acquire_take(struct acquire *a, const struct md_call *call)
+{
+    struct md_entry entry;
+    int rc = md_decode_open(call, &entry);
+
+    if (rc != 0)
+        return rc;
+    rc = acquire_entry(a, &entry);
+    md_entry_drop(&entry);
+    return rc;
+}
+
+/* Does anyone wait for more than we hold? */
+static bool waiters_lack_it(const struct node *node)
+{
+    LIST_FOREACH(link, &node->token_waiters) {
+        if (!op_is_covered(container_of(link, struct op, token_link)))
+            return true;
+    }
+    return false;
+}
+
+static void on_acquired(struct md_call *call, int rc)
+{
+    struct acquire *a = call->arg;
+    struct loop *loop = a->loop;
+    struct node *node = a->node;
+    struct recall *r;
+
+    assert(node->acquiring == a);
+    if (rc == 0)
+        rc = acquire_take(a, call);
+    node->acquiring = NULL;
+    r = recall_find(loop, node->ino);
+    if (rc != 0)
+        waiters_fail(node, md_user_errno(rc));
+    else if (r == NULL || !r->lost)
+        node_run_waiters(node, true);
+    free(a);
+    r = recall_find(loop, node->ino);
+    if (r != NULL)
+        recall_step(r);
+    else if (waiters_lack_it(node))
+        node_seek_token(loop, node);
+    node_put(node);
+}
+
+/* Who is enough for most: a change, or else the first. With ranges each is asked for in its turn. */
+static struct token_need waiters_want(struct loop *loop, const struct node *node)
+{
+    bool ranges = tokens_mode(tokens_of(loop), node->ino) == TOKEN_RANGES;
+    const struct op *first = NULL;
+
+    LIST_FOREACH(link, &node->token_waiters) {
+        const struct op *op = container_of(link, struct op, token_link);
+
+        if (op_is_covered(op))
+            continue;
+        if (first == NULL || (!ranges && is_exclusive(op) && !is_exclusive(first)))
+            first = op;
+    }
+    return first == NULL ? (struct token_need){ .mode = TOKEN_SHARED }
+                         : first->token_need;
+}
+
+static void node_acquire(struct loop *loop, struct node *node)
+{
+    Rozo__MdTokenReq req = ROZO__MD_TOKEN_REQ__INIT;
+    struct acquire *a;
+
+    if (node->acquiring != NULL)
+        return;
+    give_now(loop);
+    a = node->acquiring = mem_new(sizeof(*a));
+    a->loop = loop;
+    a->node = node;
+    node_pin(node);
+    a->number = ++loop->last_token_call << 8 | loop->index;
+    a->need = waiters_want(loop, node);
+    a->changes = tokens_changes(tokens_of(loop));
+    req.ino = node->ino;
+    req.mode = (Rozo__TokenMode)a->need.mode;
+    req.offset = a->need.from;
+    req.length = a->need.to == 0 ? 0 : a->need.to - a->need.from;
+    req.call = a->number;
+    req.knows_flags = true;
+    req.epoch = node->file == NULL || node->closing ? 0 : file_epoch(node->file);
+    md_send_within(&loop->md, &a->call, ROZO__OP__MD_TOKEN, &req.base, 0,
+                   loop->mount->opt->meta_timeout_ms, on_acquired, a);
+}
+
+/* ---- giving back ---- */
+
+/* Tokens that go back in one turn of the loop. The request is repeated until exportd
+ * has answered, since another mount may wait for them. */
+struct giving {
+    struct md_call call;
+    struct loop *loop;
+    struct list_node link; /* in loop->givings */
+    size_t n, room;
+    Rozo__MdGiveBackReq__Token *tokens; /* owned */
+};
+
+static void giving_send(struct giving *g);
+
+static void giving_free(struct giving *g)
+{
+    list_remove(&g->link);
+    free(g->tokens);
+    free(g);
+}
+
+static void on_given_back(struct md_call *call, int rc)
+{
+    struct giving *g = call->arg;
+
+    if (rc != 0 && !call->answered && !atomic_load(&g->loop->mount->stop_sent)) {
+        giving_send(g);
+        return;
+    }
+    giving_free(g);
+}
+
+static void giving_send(struct giving *g)
+{
+    Rozo__MdGiveBackReq req = ROZO__MD_GIVE_BACK_REQ__INIT;
+    Rozo__MdGiveBackReq__Token *list[GIVEN_AT_A_TIME];
+
+    for (size_t i = 0; i < g->n; i++)
+        list[i] = &g->tokens[i];
+    req.tokens = list;
+    req.n_tokens = g->n;
+    md_send(&g->loop->md, &g->call, ROZO__OP__MD_GIVE_BACK, &req.base, 0, on_given_back,
+            g);
+}
+
+/* Before anything is asked for that exportd is to hear after it. */
+static void give_now(struct loop *loop)
+{
+    struct giving *g = loop->giving;
+
+    loop->giving = NULL;
+    if (g != NULL)
+        giving_send(g);
+}
+
+void on_giving_task(struct env_task *task)
+{
+    give_now(container_of(task, struct loop, giving_task));
+}
+
+static void give_back(struct loop *loop, uint64_t ino, enum token_mode keep,
+                      uint64_t grant)
+{
+    struct giving *g = loop->giving;
+    Rozo__MdGiveBackReq__Token *token;
+
+    if (g == NULL) {
+        g = loop->giving = mem_new(sizeof(*g));
+        g->loop = loop;
+        list_add_tail(&loop->givings, &g->link);
+        env_post(&loop->env.env, &loop->giving_task);
+    }
+    if (g->n == g->room) {
+        g->room = g->room == 0 ? 1 : 4 * g->room;
+        g->tokens = mem_grow(g->tokens, g->room * sizeof(*g->tokens));
+    }
+    token = &g->tokens[g->n++];
+    rozo__md_give_back_req__token__init(token);
+    token->ino = ino;
+    token->keep = (Rozo__TokenMode)keep;
+    token->grant = tokens_gave_back(tokens_of(loop), ino, keep, grant);
+    if (g->n == GIVEN_AT_A_TIME)
+        give_now(loop);
+}
+
+/* ---- a recall, step by step ---- */
+
+static void on_recall_flushed(void *arg, int rc)
+{
+    struct recall *r = arg;
+
+    if (rc != 0) {
+        log_error(
+            "inode %llu: what was written could not be stored before others may have the file: it is lost: %s",
+            (unsigned long long)r->ino, strerror(-rc));
+        r->node->n_given_up++;
+        r->node->given_up_rc = rc;
+    }
+    r->busy = false;
+    recall_step(r);
+}
+
+static void on_recall_closed(struct node_wait *wait)
+{
+    struct recall *r = container_of(wait, struct recall, wait);
+
+    r->busy = false;
+    recall_step(r);
+}
+
+static void recall_free(struct recall *r)
+{
+    struct node *node = r->node;
+
+    HASH_DEL(r->loop->recalls, r);
+    free(r);
+    node_put(node);
+}
+
+static void lost_next(struct loop *loop);
+
+static void recall_end(struct recall *r)
+{
+    struct loop *loop = r->loop;
+    struct node *node = r->node;
+    bool lost = r->lost;
+
+    if (r->keep == TOKEN_NONE) {
+        node->mode_until_ns = node->no_capability_until_ns = 0;
+        if (node->file != NULL)
+            file_drop_cache(node->file);
+        node_let_go(node);
+    }
+    node->settled = 0;
+    if (tokens_mode(tokens_of(loop), r->ino) >= TOKEN_RANGES)
+        node->lowered = atomic_fetch_add(&loop->mount->n_lowered, 1) + 1;
+    give_back(loop, r->ino, r->keep, r->grant);
+    node_pin(node);
+    recall_free(r);
+    if (waiters_lack_it(node))
+        node_seek_token(loop, node);
+    node_put(node);
+    if (lost)
+        lost_next(loop);
+}
+
+/* Decide what comes next. */
+void recall_step(struct recall *r)
+{
+    struct node *node = r->node;
+    struct acquire *a = node->acquiring;
+
+    if (r->busy)
+        return;
+    if (a != NULL && r->call != 0 && r->call == a->number)
+        return; /* it was granted, and its answer is on its way */
+    if (!list_is_empty(&node->exclusive))
+        return;
+    tokens_recall(tokens_of(r->loop), r->ino, r->keep);
+    if (!r->told &&
+        !r->lost) { /* whoever waits for less than we hold may keep pages locked */
+        r->busy = true;
+        node_run_waiters(node, false);
+        r->busy = false;
+    }
+    if (node->closing) {
+        r->busy = true;
+        r->wait.ready = on_recall_closed;
+        node_wait(node, &r->wait);
+    } else if (node->file != NULL && !file_is_clean(node->file)) {
+        r->busy = true;
+        if (r->lost)
+            file_lose_all(node->file, on_recall_flushed, r);
+        else
+            file_give_up(node->file, on_recall_flushed, r);
+    } else if (r->keep == TOKEN_NONE && !r->told) {
+        drops_begin(r);
+        if (!r->busy)
+            recall_step(r);
+    } else {
+        recall_end(r);
+    }
+}
+
+static struct recall *recall_new(struct loop *loop, uint64_t ino, enum token_mode keep,
+                                 uint64_t grant, uint64_t call)
+{
+    struct recall *r = mem_new(sizeof(*r));
+
+    r->loop = loop;
+    r->ino = ino;
+    r->keep = keep;
+    r->grant = grant;
+    r->call = call;
+    list_init(&r->drops);
+    r->node = node_get(&loop->nodes, ino);
+    HASH_ADD(hh, loop->recalls, ino, sizeof(r->ino), r);
+    return r;
+}
+
+static void lose_pages(struct recall *r);
+
+static void recall_begin(struct loop *loop, const struct token_recall *asked)
+{
+    struct token_recall it = *asked, *what = &it;
+    struct recall *r = recall_find(loop, what->ino);
+    bool lost = tokens_is_lost(tokens_of(loop), what->ino);
+    struct node *node = node_find(&loop->nodes, what->ino);
+    bool coming = node != NULL && node->acquiring != NULL && what->call != 0 &&
+                  node->acquiring->number == what->call;
+
+    if (tokens_mode(tokens_of(loop), what->ino) == TOKEN_RANGES)
+        what->keep = TOKEN_NONE; /* less than all of that is nothing */
+    if (r != NULL) {
+        if (what->keep < r->keep)
+            r->keep = what->keep;
+        if (what->grant > r->grant)
+            r->grant = what->grant;
+        if (coming)
+            r->call = what->call;
+        tokens_recall(tokens_of(loop), what->ino, r->keep);
+        return; /* it is on its way, and does not end before that */
+    }
+    if ((!coming && !lost && tokens_mode(tokens_of(loop), what->ino) <= what->keep) ||
+        (node == NULL && loop->kernel_is_gone)) {
+        give_back(loop, what->ino, what->keep, what->grant);
+        return;
+    }
+    /* With a token of a session that is over the kernel still has all that it was told. */
+    r = recall_new(loop, what->ino, lost ? TOKEN_NONE : what->keep, what->grant,
+                   lost ? 0 : what->call);
+    r->lost = lost;
+    if (lost)
+        lose_pages(r);
+    recall_step(r);
+}
+
+/* ---- a session that is over ---- */
+
+/* On its way to the owner of the inode. */
+struct lost_news {
+    struct env_mail mail;
+    struct loop *loop;
+    uint64_t ino;
+};
+
+/* Pages changed in a mapping, on their way to us: the kernel holds on to them until we answer. */
+static void lose_pages(struct recall *r)
+{
+    LIST_FOREACH_SAFE(link, &r->node->token_waiters) {
+        struct op *op = container_of(link, struct op, token_link);
+
+        if (!op_is_lost(op, r))
+            continue;
+        op_unqueue(op);
+        op->token_node = NULL;
+        op_reply_err(op, -EIO);
+    }
+}
+
+static void lose(struct loop *loop, uint64_t ino)
+{
+    struct recall *r = recall_find(loop, ino);
+
+    if (r != NULL) {
+        r->lost = true;
+        r->keep = TOKEN_NONE;
+        r->call = 0;
+    } else {
+        r = recall_new(loop, ino, TOKEN_NONE, 0, 0);
+        r->lost = true;
+    }
+    lose_pages(r);
+    recall_step(r);
+}
+
+/* For those who wait. What is left of a lost one goes first. */
+static void node_seek_token(struct loop *loop, struct node *node)
+{
+    if (tokens_is_lost(tokens_of(loop), node->ino))
+        lose(loop, node->ino);
+    else
+        node_acquire(loop, node);
+}
+
+static void on_lost_news(struct env_mail *mail)
+{
+    struct lost_news *news = container_of(mail, struct lost_news, mail);
+    struct loop *loop = news->loop;
+    bool kept = !loop->kernel_is_gone || node_find(&loop->nodes, news->ino) != NULL;
+
+    /* Else it is done, and perhaps granted again. */
+    if (kept && tokens_is_lost(tokens_of(loop), news->ino))
+        lose(loop, news->ino);
+    free(news);
+}
+
+/* What was written under the token of a session that is over must not be written late. */
+static void lost_next(struct loop *loop)
+{
+    uint64_t ino = tokens_lost_one(tokens_of(loop));
+    struct lost_news *news;
+
+    if (ino == 0 || loop->kernel_is_gone)
+        return;
+    news = mem_new(sizeof(*news));
+    news->mail.fn = on_lost_news;
+    news->loop = mount_owner(loop->mount, ino);
+    news->ino = ino;
+    env_mailbox_post(&news->loop->env, &news->mail);
+}
+
+void recalls_lose_all(struct loop *loop)
+{
+    struct node *node, *next;
+
+    nodes_let_go(&loop->nodes);
+    HASH_ITER(hh, loop->nodes.by_ino, node, next)
+    {
+        if (node->file != NULL && !node->closing && !file_is_clean(node->file))
+            lose(loop, node->ino);
+    }
+    for (unsigned i = 0; i < LOST_AT_A_TIME; i++)
+        lost_next(loop);
+}
+
+/* ---- the end ---- */
+
+void recalls_stop(struct loop *loop)
+{
+    struct node *node, *next;
+
+    loop->kernel_is_gone = true;
+    nodes_let_go(&loop->nodes);
+    HASH_ITER(hh, loop->nodes.by_ino, node, next)
+    {
+        struct acquire *a = node->acquiring;
+
+        if (a == NULL || !md_cancel(&a->call, false))
+            continue;
+        node->acquiring = NULL;
+        waiters_fail(node, -EIO);
+        free(a);
+        node_put(node);
+    }
+}
+
+void recalls_close(struct loop *loop)
+{
+    LIST_FOREACH_SAFE(link, &loop->givings) {
+        struct giving *g = container_of(link, struct giving, link);
+
+        if (g == loop->giving || md_cancel(&g->call, false))
+            giving_free(g);
+    }
+    loop->giving = NULL;
+}
+
+/* ---- for a while ---- */
+
+/* Tokens by which the kernel keeps attributes only: given back together. */
+struct trim {
+    struct recaller_job job;
+    struct loop *loop;
+    size_t n;
+    uint64_t inos[TRIM_AT_A_TIME];
+};
+
+static void on_trimmed(struct env_mail *mail)
+{
+    struct trim *trim = container_of(mail, struct trim, job.mail);
+    struct loop *loop = trim->loop;
+
+    for (size_t i = 0; i < trim->n; i++) {
+        struct recall *r = recall_find(loop, trim->inos[i]);
+
+        r->busy = false;
+        recall_step(r);
+    }
+    free(trim);
+    recalls_trim(loop);
+}
+
+/* Nothing is open of it, and the kernel has no page of it that it could lock: nobody need go round it. */
+static bool trim_begin(struct loop *loop, uint64_t ino)
+{
+    struct recall *r;
+
+    if (loop->kernel_is_gone || recall_find(loop, ino) != NULL ||
+        node_find(&loop->nodes, ino) != NULL ||
+        !tokens_recall_plain(tokens_of(loop), ino))
+        return false;
+    r = recall_new(loop, ino, TOKEN_NONE, 0, 0);
+    r->busy = r->told = true;
+    return true;
+}
+
+/* On the loop that owns them. */
+static void on_trim(struct env_mail *mail)
+{
+    struct trim *trim = container_of(mail, struct trim, job.mail);
+    struct loop *loop = trim->loop;
+    size_t n = 0;
+
+    for (size_t i = 0; i < trim->n; i++) {
+        uint64_t ino = trim->inos[i];
+
+        if (trim_begin(loop, ino))
+            trim->inos[n++] = ino;
+        else
+            recall_begin(loop, &(struct token_recall){ .ino = ino, .keep = TOKEN_NONE });
+    }
+    trim->n = n;
+    trim->job.mail.fn = on_trimmed;
+    trim->job.env = &loop->env;
+    trim->job.more = trim->inos;
+    trim->job.n_more = n;
+    if (n == 0)
+        free(trim);
+    else if (loop->mount->recaller == NULL) /* no kernel keeps anything */
+        on_trimmed(&trim->job.mail);
+    else
+        recaller_submit(loop->mount->recaller, &trim->job);
+}
+
+static void trim_send(struct trim *trim)
+{
+    trim->job.mail.fn = on_trim;
+    env_mailbox_post(&trim->loop->env, &trim->job.mail);
+}
+
+static void trim_plain(struct loop *owner, const struct token_surplus *list, size_t n)
+{
+    struct trim *trim = NULL;
+
+    for (size_t i = 0; i < n; i++) {
+        if (!list[i].is_plain || mount_owner(owner->mount, list[i].ino) != owner)
+            continue;
+        if (trim == NULL)
+            trim = mem_new(sizeof(*trim));
+        trim->loop = owner;
+        trim->inos[trim->n++] = list[i].ino;
+    }
+    if (trim != NULL)
+        trim_send(trim);
+}
+
+void recalls_trim(struct loop *loop)
+{
+    struct mount *m = loop->mount;
+    struct token_surplus list[TRIM_AT_A_TIME];
+    size_t n = tokens_surplus(tokens_of(loop), list, TRIM_AT_A_TIME);
+
+    for (unsigned i = 0; n > 0 && i < m->n_loops; i++)
+        trim_plain(&m->loops[i], list, n);
+    for (size_t i = 0; i < n; i++) {
+        if (!list[i].is_plain)
+            recall_send(m, &(struct token_recall){ .ino = list[i].ino });
+    }
+}
+
+void recalls_doubt(struct loop *loop, uint64_t ino)
+{
+    const struct token_recall what = { .ino = ino, .keep = TOKEN_NONE };
+
+    if (ino != 0 && tokens_mode(tokens_of(loop), ino) != TOKEN_NONE)
+        recall_send(loop->mount, &what);
+}
+
+/* On its way to the owner of the inode. */
+struct let_go {
+    struct env_mail mail;
+    struct loop *loop;
+    uint64_t ino;
+    bool gone;
+};
+
+static void let_go(struct loop *loop, uint64_t ino, bool gone)
+{
+    struct node *node = node_find(&loop->nodes, ino);
+
+    if (node != NULL) {
+        node->nameless = true;
+        node->gone |= gone;
+        node_let_go(node);
+    } else if (gone) {
+        tokens_inode_gone(tokens_of(loop), ino);
+    }
+}
+
+static void on_let_go(struct env_mail *mail)
+{
+    struct let_go *news = container_of(mail, struct let_go, mail);
+
+    let_go(news->loop, news->ino, news->gone);
+    free(news);
+}
+
+void recalls_let_go(struct loop *loop, uint64_t ino, bool gone)
+{
+    struct let_go *news;
+
+    if (!mount_may_be_open(loop->mount, ino) && !mount_may_be_kept(loop->mount, ino)) {
+        if (gone)
+            tokens_inode_gone(tokens_of(loop), ino);
+        return;
+    }
+    if (mount_owner(loop->mount, ino) == loop) {
+        let_go(loop, ino, gone);
+        return;
+    }
+    news = mem_new(sizeof(*news));
+    news->mail.fn = on_let_go;
+    news->loop = mount_owner(loop->mount, ino);
+    news->ino = ino;
+    news->gone = gone;
+    env_mailbox_post(&news->loop->env, &news->mail);
+}
+
+static void on_recall_news(struct env_mail *mail)
+{
+    struct recall_news *news = container_of(mail, struct recall_news, mail);
+
+    /* A rename that began since is sent back by exportd: we have been asked. */
+    if (!news->has_waited && renames_wait(news->loop->mount->renames, &news->waiter))
+        return;
+    recall_begin(news->loop, &news->what);
+    free(news);
+}
+
+void recall_send(struct mount *m, const struct token_recall *what)
+{
+    struct recall_news *news = mem_new(sizeof(*news));
+
+    if (what->grant != 0) /* else it is our own wish */
+        atomic_store(&m->was_recalled, true);
+    news->mail.fn = on_recall_news;
+    news->waiter.dir = what->ino;
+    news->loop = mount_owner(m, what->ino);
+    news->what = *what;
+    env_mailbox_post(&news->loop->env, &news->mail);
+}
+
+void op_rename_over(struct op *op)
+{
+    struct list_node ready;
+
+    list_init(&ready);
+    renames_end(op->loop->mount->renames, &op->renaming, &ready);
+    LIST_FOREACH_SAFE(link, &ready) {
+        struct rename_waiter *w = container_of(link, struct rename_waiter, link);
+        struct recall_news *news = container_of(w, struct recall_news, waiter);
+
+        list_remove(link);
+        news->has_waited = true;
+        env_mailbox_post(&news->loop->env, &news->mail);
+    }
+}

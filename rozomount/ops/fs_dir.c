@@ -1,0 +1,373 @@
+/*
+ * fs_dir.c - reading directories.
+ *
+ * In:     the kernel's requests; a directory's state lives with the owner of its inode.
+ * Out:    MD_READDIR in pages, replies.
+ * Keeps:  offsets are exportd's cookies (plus 2, for "." and ".."): a stream may be continued
+ *         anywhere, after any restart, also through another handle. Attributes are given only
+ *         when they were fetched for the very request: the kernel would take older ones for
+ *         newer than what it has seen since.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rozomount/inode/open_dirs.h"
+#include "rozomount/kcache/dir_places.h"
+#include "rozomount/kcache/name_inval.h"
+#include "rozomount/op/fuse_op.h"
+#include "rozomount/op/handle.h"
+#include "rozomount/op/loop.h"
+#include "rozomount/op/mount.h"
+#include "rozomount/op/read_past_eof.h"
+#include "rozomount/op/recall_inval.h"
+#include "rozomount/op/token_recall.h"
+#include "rozomount/ops/fs_privileges.h"
+#include "rozomount/ops/fuse_ops.h"
+#include "rozomount/options/xalloc.h"
+#include "rozomount/prefetch/file_prefetch.h"
+
+enum {
+    OFFSET_DOT = 1,     /* comes after "." */
+    OFFSET_DOT_DOT = 2, /* comes after ".."; then cookie + this */
+    PAGE_ENTRIES_MAX = 1000,
+    PAGE_ENTRIES_MIN = 16,
+    ENTRY_BYTES = 48,       /* of a usual entry in the kernel's buffer */
+    ENTRY_PLUS_BYTES = 180, /* with attributes */
+};
+
+/* An open directory. Thread: the owner of its inode. */
+struct dir {
+    uint64_t ino;
+    Rozo__MdReaddirResp *page; /* NULL: none. Names only. */
+    struct arena page_arena;   /* where it lies */
+    size_t next;               /* in page */
+    uint64_t next_after;       /* the cookie before page->entries[next] */
+    uint64_t until; /* the listing has only names with smaller cookies; 0: not begun */
+    bool
+        is_listing; /* an answer with attributes went to the kernel; it has taken it when it asks for more, or closes */
+};
+
+void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct loop *loop = fuse_req_userdata(req);
+    struct tokens *t = loop->mount->tokens;
+    struct dir *dir = mem_new(sizeof(*dir));
+    struct md_attr attr;
+    bool kept = false, known;
+    uint64_t grant;
+    int rc;
+
+    dir->ino = ino;
+    fi->fh = (uintptr_t)dir;
+    known = tokens_take_attr(t, ino, &attr, &grant);
+    opendirs_add(loop->mount->opendirs, ino, known ? &attr : NULL);
+    tokens_lock(t);
+    fi->cache_readdir = loop_may_tell(loop) && tokens_tell_listing(t, ino, &kept);
+    fi->keep_cache = kept;
+    rc = fuse_reply_open(req, fi);
+    tokens_unlock(t);
+    if (rc == -ENOENT) {
+        opendirs_remove(loop->mount->opendirs, ino);
+        free(dir);
+    }
+}
+
+static void dir_drop_page(struct dir *dir)
+{
+    arena_free(&dir->page_arena);
+    dir->page = NULL;
+}
+
+static void dir_listing_came(struct op *op)
+{
+    if (op->dir->is_listing)
+        dropping_listing_came(op->loop->mount->dropping, op->dir->ino);
+    op->dir->is_listing = false;
+}
+
+static void releasedir_on_owner(struct op *op)
+{
+    dir_listing_came(op);
+    dir_drop_page(op->dir);
+    opendirs_remove(op->loop->mount->opendirs, op->dir->ino);
+    free(op->dir);
+    op_reply_err(op, 0);
+}
+
+void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct op *op = op_begin(req);
+
+    op->dir = (struct dir *)(uintptr_t)fi->fh;
+    op_goto_owner(op, ino, releasedir_on_owner);
+}
+
+/* ---- filling the kernel's buffer ---- */
+
+/* Attributes of an entry, unless another loop may know better: then the kernel will ask. */
+static void entry_fill(struct op *op, const Rozo__MdReaddirResp__Entry *entry,
+                       const char *name, bool may_tell, struct fuse_entry_param *e)
+{
+    struct mount *m = op->loop->mount;
+
+    if (entry->attr != NULL && md_attr_check(entry->attr, &op->entry.attr) == 0 &&
+        (mount_owner(m, entry->ino) == op->loop || !mount_may_be_open(m, entry->ino))) {
+        op_fill_entry(op, op->ino, name, may_tell, e);
+    } else {
+        *e = (struct fuse_entry_param){ .attr = { .st_ino = entry->ino,
+                                                  .st_mode = entry->type } };
+    }
+}
+
+/* False: it did not fit. */
+static bool add_entry(struct op *op, const char *name, const struct fuse_entry_param *e,
+                      uint64_t offset)
+{
+    char *at = (char *)op->memory + op->done_bytes;
+    size_t room = op->size - op->done_bytes;
+    size_t len =
+        op->plus ? fuse_add_direntry_plus(op->req, at, room, name, e, (off_t)offset)
+                 : fuse_add_direntry(op->req, at, room, name, &e->attr, (off_t)offset);
+
+    if (len > room)
+        return false;
+    op->done_bytes += len;
+    return true;
+}
+
+static bool add_dots(struct op *op, uint64_t parent)
+{
+    struct fuse_entry_param e = { .attr = { .st_ino = op->ino, .st_mode = S_IFDIR } };
+
+    if (op->offset < OFFSET_DOT) {
+        if (!add_entry(op, ".", &e, OFFSET_DOT))
+            return false;
+        op->offset = OFFSET_DOT;
+    }
+    if (op->offset < OFFSET_DOT_DOT) {
+        e.attr.st_ino = parent;
+        if (!add_entry(op, "..", &e, OFFSET_DOT_DOT))
+            return false;
+        op->offset = OFFSET_DOT_DOT;
+    }
+    return true;
+}
+
+/*
+ * A listing has the names that were there when it began. A name that is renamed meanwhile gets
+ * a cookie behind all others, so a program that renames all it reads would never reach the end.
+ */
+static void listing_begin(struct dir *dir, const Rozo__MdReaddirResp *page, bool rewound)
+{
+    if (rewound || dir->until == 0)
+        dir->until = page->next_cookie;
+}
+
+static bool listing_has(const struct dir *dir, uint64_t cookie)
+{
+    return dir->until == 0 || cookie < dir->until; /* 0: an exportd that does not say */
+}
+
+/* From op->offset on, what fits. */
+static void fill_from_page(struct op *op, struct dir *dir)
+{
+    const Rozo__MdReaddirResp *page = dir->page;
+    bool may_tell = op->plus && loop_may_tell(op->loop);
+    char name[NAME_BYTES_MAX + 1];
+    struct fuse_entry_param e;
+
+    if (!add_dots(op, page->parent))
+        return;
+    /* The tokens that came with the page are those of each entry. */
+    op->entry.grant = (struct md_grant){ .number = page->grant,
+                                         .dir = (enum token_mode)page->dir_token,
+                                         .others = page->others };
+    for (; dir->next < page->n_entries; dir->next++) {
+        const Rozo__MdReaddirResp__Entry *entry = page->entries[dir->next];
+
+        if (!listing_has(dir, entry->cookie))
+            return;
+        memcpy(name, entry->name.data, entry->name.len);
+        name[entry->name.len] = '\0';
+        entry_fill(op, entry, name, may_tell, &e);
+        if (!add_entry(op, name, &e, entry->cookie + OFFSET_DOT_DOT))
+            return;
+        if (op->plus && e.ino != 0 && S_ISDIR(e.attr.st_mode))
+            dirplaces_note(op->loop->mount->dirplaces,
+                           &(struct dirplace){ e.ino, op->ino, name });
+        dir->next_after = entry->cookie;
+    }
+}
+
+static void readdir_answer(struct op *op)
+{
+    fuse_req_t req = op->req;
+
+    op->req = NULL;
+    fuse_reply_buf(req, op->memory, op->done_bytes);
+}
+
+/* With the lock of the tokens: who looks for a name that no page had need not ask exportd. */
+static void page_note_names(struct op *op, const Rozo__MdReaddirResp *page,
+                            uint64_t after)
+{
+    struct listed_name *names = mem_new((page->n_entries + 1) * sizeof(*names));
+    struct listed_names l = {
+        .dir = op->ino,
+        .grant = page->grant,
+        .after = after,
+        .to = after,
+        .end = page->end,
+        .changes = op->changes,
+        .n = page->n_entries,
+        .names = names,
+    };
+
+    for (size_t i = 0; i < l.n; i++) {
+        const Rozo__MdReaddirResp__Entry *entry = page->entries[i];
+
+        names[i] =
+            (struct listed_name){ (const char *)entry->name.data, entry->name.len };
+        l.to = entry->cookie;
+    }
+    tokens_names_listed(op->loop->mount->tokens, &l);
+    free(names);
+}
+
+void op_take_page(struct op *op, const Rozo__MdReaddirResp *page, uint64_t after)
+{
+    struct tokens *t = op->loop->mount->tokens;
+
+    if (page->grant == 0)
+        return;
+    tokens_note_others(t, page->others);
+    tokens_lock(t);
+    tokens_grant_locked(t, op->ino, (enum token_mode)page->dir_token, page->grant);
+    if (page->dir_token != ROZO__TOKEN_MODE__TOKEN_NONE)
+        page_note_names(op, page, after);
+    for (size_t i = 0; i < page->n_entries; i++) {
+        const Rozo__Attr *attr = page->entries[i]->attr;
+
+        if (attr == NULL)
+            continue;
+        tokens_grant_locked(t, attr->ino, (enum token_mode)attr->token, page->grant);
+        tokens_note_xattrs(t, attr->ino, attr->xattrs, page->grant, op->changes);
+    }
+    tokens_unlock(t);
+    early_listed(op->loop->mount, op->ino, after, page);
+    recalls_trim(op->loop);
+}
+
+static void on_page(struct op *op, int rc)
+{
+    struct dir *dir = op->dir;
+    uint64_t after = op->offset <= OFFSET_DOT_DOT ? 0 : op->offset - OFFSET_DOT_DOT;
+
+    dir_drop_page(dir);
+    if (rc == 0) {
+        dir->page = md_decode_readdir(&op->call, after, op->plus, &dir->page_arena);
+        if (dir->page == NULL)
+            rc = -EIO;
+    }
+    if (rc == -ENOENT)
+        rc = -ESTALE;
+    if (rc == -ESTALE) { /* removed, and open: nothing is in it */
+        readdir_answer(op);
+        op_finish(op);
+        return;
+    }
+    if (rc != 0) {
+        op_reply_err(op, rc);
+        return;
+    }
+    dir->next = 0;
+    dir->next_after = after;
+    listing_begin(dir, dir->page, op->offset <= OFFSET_DOT_DOT);
+    op_take_page(op, dir->page, after);
+    tokens_lock(op->loop->mount->tokens);
+    fill_from_page(op, dir);
+    if (op->plus) {
+        dir_drop_page(dir); /* what did not fit will be too old next time */
+        dir->is_listing = true;
+        dropping_listing_goes(op->loop->mount->dropping, dir->ino);
+    }
+    readdir_answer(op);
+    tokens_unlock(op->loop->mount->tokens);
+    op_finish(op);
+}
+
+static void ask_page(struct op *op)
+{
+    Rozo__MdReaddirReq msg = ROZO__MD_READDIR_REQ__INIT;
+    size_t n = op->plus ? op->size / ENTRY_PLUS_BYTES : PAGE_ENTRIES_MAX;
+
+    if (!op->plus && op->offset <= OFFSET_DOT_DOT) /* most directories are small */
+        n = 2 * op->size / ENTRY_BYTES;
+    if (n < PAGE_ENTRIES_MIN)
+        n = PAGE_ENTRIES_MIN;
+    if (n > PAGE_ENTRIES_MAX)
+        n = PAGE_ENTRIES_MAX;
+    msg.ino = op->ino;
+    msg.cookie = op->offset <= OFFSET_DOT_DOT ? 0 : op->offset - OFFSET_DOT_DOT;
+    msg.max_entries = (uint32_t)n;
+    msg.plus = op->plus;
+    op_ask(op, ROZO__OP__MD_READDIR, &msg.base, on_page);
+}
+
+static void readdir_on_owner(struct op *op)
+{
+    struct dir *dir = op->dir;
+    bool continues = dir->page != NULL && op->offset > OFFSET_DOT_DOT && !op->plus &&
+                     op->offset - OFFSET_DOT_DOT == dir->next_after &&
+                     (dir->next < dir->page->n_entries || dir->page->end);
+
+    dir_listing_came(op);
+    op->memory = mem_grow(NULL, op->size); /* it is filled as far as it is used */
+    if (!continues) {
+        ask_page(op);
+        return;
+    }
+    fill_from_page(op, dir);
+    readdir_answer(op);
+    op_finish(op);
+}
+
+static void readdir_start(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+                          bool plus, struct fuse_file_info *fi)
+{
+    struct op *op = op_begin(req);
+
+    op->ino = ino;
+    op->size = size;
+    op->offset = (uint64_t)off;
+    op->plus = plus;
+    op->dir = (struct dir *)(uintptr_t)fi->fh;
+    if (off < 0 || size > IO_MAX)
+        op_reply_err(op, -EINVAL);
+    else
+        op_goto_owner(op, ino, readdir_on_owner);
+}
+
+void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+                struct fuse_file_info *fi)
+{
+    readdir_start(req, ino, size, off, false, fi);
+}
+
+void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+                    struct fuse_file_info *fi)
+{
+    readdir_start(req, ino, size, off, true, fi);
+}
+
+void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+    struct op *op = op_begin(req);
+
+    (void)datasync;
+    (void)fi;
+    op->ino = ino;
+    op_sync_and_reply(op);
+}

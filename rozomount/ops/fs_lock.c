@@ -1,0 +1,439 @@
+/*
+ * fs_lock.c - fcntl and flock locks: held at exportd, for all mounts.
+ *
+ * In:     GETLK, SETLK, FLOCK of the kernel; events of the session; FLUSH and RELEASE, from fs_file.c.
+ * Out:    MD_LOCK*. What is held is noted in mount->held, for an exportd that restarts.
+ * Keeps:  I10. Data: what was written is with the storages before a lock is released, or who releases it is told; what others
+ *         wrote is seen after one is taken; who has lost a lock neither reads nor writes until it lets go of it.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/file.h>
+
+#include "rozomount/op/fuse_op.h"
+#include "rozomount/op/handle.h"
+#include "rozomount/op/loop.h"
+#include "rozomount/op/mount.h"
+#include "rozomount/op/read_past_eof.h"
+#include "rozomount/op/recall_inval.h"
+#include "rozomount/op/token_recall.h"
+#include "rozomount/ops/fs_privileges.h"
+#include "rozomount/ops/fuse_ops.h"
+#include "rozomount/options/xalloc.h"
+
+enum {
+    LOOP_BITS = 8, /* of a waiter's number: the loop that waits */
+};
+
+/* By then exportd has answered, or ended our session, or its restart forgot the lock. */
+static uint32_t patience_ms(const struct mount *m)
+{
+    return m->opt->meta_timeout_ms + 2 * m->info.lease_ms;
+}
+
+/* ---- what the kernel says ---- */
+
+static unsigned mode_of(int type)
+{
+    return type == F_RDLCK   ? ROZO__LOCK__MODE__READ
+           : type == F_WRLCK ? ROZO__LOCK__MODE__WRITE
+                             : ROZO__LOCK__MODE__UNLOCK;
+}
+
+static struct held_lock range_of(uint64_t ino, const struct fuse_file_info *fi,
+                                 const struct flock *fl)
+{
+    return (struct held_lock){
+        .ino = ino,
+        .owner = fi->lock_owner,
+        .pid = (uint32_t)fl->l_pid,
+        .from = (uint64_t)fl->l_start,
+        .to = fl->l_len == 0 ? UINT64_MAX : (uint64_t)fl->l_start + (uint64_t)fl->l_len,
+        .mode = mode_of(fl->l_type),
+    };
+}
+
+static void ask_lock(struct op *op, const struct held_lock *lock, uint64_t waiter,
+                     uint32_t timeout_ms, void (*on_answer)(struct op *op, int rc))
+{
+    Rozo__MdLockReq msg = ROZO__MD_LOCK_REQ__INIT;
+    Rozo__Lock wire;
+
+    held_to_wire(lock, &wire);
+    msg.lock = &wire;
+    msg.waiter = waiter;
+    op_ask_within(op, timeout_ms, ROZO__OP__MD_LOCK, &msg.base, on_answer);
+}
+
+/* ---- taking ---- */
+
+static void lock_reply(struct op *op)
+{
+    op_reply_err(op, 0);
+}
+
+/* What others wrote while they had it is in the attributes, and with them drops our pages. */
+static void on_seen(struct op *op, int rc)
+{
+    struct nodes *nodes = &op->loop->nodes;
+
+    if (rc == 0 && md_decode_entry(&op->call, &op->entry) == 0) {
+        node_note_attr(op->handle->node, &op->entry.attr);
+    } else { /* nobody says whether they are old */
+        file_drop_cache(op->handle->node->file);
+        if (nodes->config.invalidate != NULL)
+            nodes->config.invalidate(nodes->config.arg, op->ino);
+    }
+    op_after_pages(op, lock_reply); /* it has the lock, whatever else */
+}
+
+static void setlk_send(struct op *op);
+
+static void lock_taken(struct op *op)
+{
+    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
+    int rc = held_set(op->loop->mount->held, &op->lock);
+
+    if (rc == -EAGAIN) { /* the exportd of now may not know */
+        setlk_send(op);
+        return;
+    }
+    if (op->lock.mode == ROZO__LOCK__MODE__UNLOCK) {
+        op_reply_err(op, rc != 0 ? rc : op->rc);
+        return;
+    }
+    handle_locks(op->handle, op->lock.owner);
+    op->to_the_end =
+        true; /* a signal that comes now is too late, and it is not to read old pages */
+    msg.ino = op->ino;
+    op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_seen);
+}
+
+static void on_lock_answer(struct op *op, int rc);
+
+static void lock_send(struct op *op)
+{
+    op->lock.era = held_era(op->loop->mount->held);
+    /* An exportd that has just started gives none out until all are back, at most for a lease. */
+    ask_lock(op, &op->lock, op->found, patience_ms(op->loop->mount), on_lock_answer);
+}
+
+/* ---- waiting ---- */
+
+static void wait_end(struct op *op)
+{
+    HASH_DELETE(lock_hh, op->loop->lock_waits, op);
+    op->locking = LOCKING_NO;
+}
+
+static void on_cancel_answer(struct op *op, int rc);
+
+static void wait_give_up(struct op *op)
+{
+    Rozo__MdLockCancelReq msg = ROZO__MD_LOCK_CANCEL_REQ__INIT;
+
+    op->locking = LOCKING_GIVES_UP;
+    op->gives_up = true;
+    op->any_signal = false;
+    op->to_the_end = true;
+    msg.waiter = op->found;
+    op_ask_within(op, patience_ms(op->loop->mount), ROZO__OP__MD_LOCK_CANCEL, &msg.base,
+                  on_cancel_answer);
+}
+
+static void wait_over(struct op *op, int rc)
+{
+    wait_end(op);
+    if (rc == 0)
+        lock_taken(op);
+    else
+        op_reply_err(op, rc);
+}
+
+static void ask_once_more(struct op *op)
+{
+    op->locking = LOCKING_ASKS;
+    lock_send(op);
+}
+
+/* exportd was asked before our session was opened again: its answer is one of before. */
+static bool lock_is_old(const struct op *op)
+{
+    return op->lock.era != held_era(op->loop->mount->held);
+}
+
+/* It may have got it while we asked: then it has it. */
+static void on_cancel_answer(struct op *op, int rc)
+{
+    if (op->lock_granted)
+        wait_over(op, op->rc);
+    else if (rc == -ENOENT && lock_is_old(op))
+        ask_once_more(op); /* it has it, or the wait was forgotten */
+    else if (rc == -ENOENT)
+        op->locking = LOCKING_LATE; /* the event is on its way */
+    else if (atomic_load(&op->loop->mount->stop_sent))
+        wait_over(
+            op, -EIO); /* there was no signal: of EINTR the kernel would make a restart */
+    else
+        wait_over(op, -EINTR);
+}
+
+static void on_lock_answer(struct op *op, int rc)
+{
+    if (op->locking == LOCKING_NO) { /* it does not wait */
+        if (rc == 0)
+            lock_taken(op);
+        else
+            op_reply_err(op, rc);
+        return;
+    }
+    if (op->lock_granted) { /* the event was faster */
+        wait_over(op, op->rc);
+        return;
+    }
+    if (rc != -EINPROGRESS) {
+        wait_over(op, rc);
+        return;
+    }
+    if (lock_is_old(op)) {
+        ask_once_more(op);
+        return;
+    }
+    if (op->gives_up || atomic_load(&op->loop->mount->stop_sent)) {
+        wait_give_up(op);
+        return;
+    }
+    op->locking = LOCKING_WAITS;
+    op->any_signal = true;
+    op_wait_interruptibly(op, wait_give_up);
+}
+
+void locks_event(struct loop *loop, uint64_t waiter, int rc)
+{
+    struct op *op;
+
+    HASH_FIND(lock_hh, loop->lock_waits, &waiter, sizeof(waiter), op);
+    if (op == NULL)
+        return;
+    op->lock_granted = true;
+    op->rc = rc;
+    if (op->locking == LOCKING_WAITS)
+        op_wait_over(op);
+    if (op->locking == LOCKING_WAITS || op->locking == LOCKING_LATE)
+        wait_over(op, rc);
+}
+
+struct loop *locks_loop(struct mount *m, uint64_t waiter)
+{
+    unsigned index = (unsigned)(waiter & ((1u << LOOP_BITS) - 1));
+
+    return index < m->n_loops ? &m->loops[index] : NULL;
+}
+
+void locks_give_up(struct loop *loop)
+{
+    struct op *op, *next;
+
+    HASH_ITER(lock_hh, loop->lock_waits, op, next)
+    {
+        if (op->locking != LOCKING_WAITS)
+            continue; /* it looks for itself when it is answered */
+        op_wait_over(op);
+        wait_give_up(op);
+    }
+}
+
+void locks_ask_again(struct loop *loop)
+{
+    struct op *op, *next;
+
+    HASH_ITER(lock_hh, loop->lock_waits, op, next)
+    {
+        if (op->locking != LOCKING_WAITS && op->locking != LOCKING_LATE)
+            continue; /* a call of it is under way, and will be asked again by itself */
+        op_wait_over(op);
+        ask_once_more(op);
+    }
+}
+
+static void on_events_mail(struct env_mail *mail)
+{
+    session_want_events(container_of(mail, struct mount, events_mail)->session);
+}
+
+/* Only mounts on which somebody has waited for a lock listen for events. */
+static void want_events(struct mount *m)
+{
+    if (atomic_exchange(&m->wants_events, true))
+        return;
+    m->events_mail.fn = on_events_mail;
+    env_mailbox_post(&m->loops[0].env, &m->events_mail);
+}
+
+static void setlk_send(struct op *op)
+{
+    struct loop *loop = op->loop;
+
+    if (op->plus) { /* it would wait */
+        want_events(loop->mount);
+        op->found = ++loop->last_waiter << LOOP_BITS | loop->index;
+        op->locking = LOCKING_ASKS;
+        op->lock_granted = false;
+        HASH_ADD(lock_hh, loop->lock_waits, found, sizeof(op->found), op);
+    }
+    lock_send(op);
+}
+
+/*
+ * Whoever waits for the lock gets it all the same: what was written under it may never be stored. What was given up before is told
+ * by one unlock, so that who goes by locks alone can go on.
+ */
+static void on_flushed_before(void *arg, int rc)
+{
+    struct op *op = arg;
+    struct handle *handle = op->handle;
+
+    if (rc == 0 && handle->unlocked != handle->node->n_given_up)
+        rc = handle_has_lost(handle);
+    handle->unlocked = handle->node->n_given_up;
+    op->rc = md_user_errno(rc);
+    setlk_send(op);
+}
+
+static void setlk_on_owner(struct op *op)
+{
+    if (op->lock.mode == ROZO__LOCK__MODE__UNLOCK)
+        file_flush(op->handle->node->file, on_flushed_before, op);
+    else if ((held_look(op->loop->mount->held, op->ino, op->lock.owner) & HELD_LOST) != 0)
+        op_reply_err(op, -EIO);
+    else
+        setlk_send(op);
+}
+
+static void setlk(struct op *op, const struct fuse_file_info *fi,
+                  const struct held_lock *lock, bool sleep)
+{
+    op->ino = lock->ino;
+    op->fi = *fi;
+    op->handle = (struct handle *)(uintptr_t)fi->fh;
+    op->lock = *lock;
+    op->plus = sleep && lock->mode != ROZO__LOCK__MODE__UNLOCK;
+    op_goto_owner(op, op->ino, setlk_on_owner);
+}
+
+void fs_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *fl,
+              int sleep)
+{
+    struct held_lock lock = range_of(ino, fi, fl);
+
+    setlk(op_begin(req), fi, &lock, sleep != 0);
+}
+
+void fs_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int how)
+{
+    const struct held_lock lock = {
+        .ino = ino,
+        .flock = true,
+        .owner = fi->lock_owner,
+        .to = UINT64_MAX,
+        .mode = (how & LOCK_SH) != 0   ? ROZO__LOCK__MODE__READ
+                : (how & LOCK_EX) != 0 ? ROZO__LOCK__MODE__WRITE
+                                       : ROZO__LOCK__MODE__UNLOCK,
+    };
+
+    setlk(op_begin(req), fi, &lock, (how & LOCK_NB) == 0);
+}
+
+/* ---- asking ---- */
+
+static void on_tested(struct op *op, int rc)
+{
+    Rozo__MdLockTestResp *msg;
+    struct flock fl = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
+    fuse_req_t req = op->req;
+
+    msg = rc != 0 ? NULL
+                  : rozo__md_lock_test_resp__unpack(NULL, op->call.answer_len,
+                                                    op->call.answer);
+    if (msg == NULL) {
+        op_reply_err(op, rc == 0 ? -EIO : rc);
+        return;
+    }
+    if (msg->lock != NULL) {
+        fl.l_type = msg->lock->mode == ROZO__LOCK__MODE__READ ? F_RDLCK : F_WRLCK;
+        fl.l_start = (off_t)msg->lock->from;
+        fl.l_len =
+            msg->lock->to > INT64_MAX ? 0 : (off_t)(msg->lock->to - msg->lock->from);
+        fl.l_pid = (pid_t)msg->lock->pid;
+    }
+    rozo__md_lock_test_resp__free_unpacked(msg, NULL);
+    op->req = NULL;
+    fuse_reply_lock(req, &fl);
+    op_finish(op);
+}
+
+void fs_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *fl)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdLockTestReq msg = ROZO__MD_LOCK_TEST_REQ__INIT;
+    Rozo__Lock wire;
+
+    op->ino = ino;
+    op->lock = range_of(ino, fi, fl);
+    held_to_wire(&op->lock, &wire);
+    msg.lock = &wire;
+    op_ask(op, ROZO__OP__MD_LOCK_TEST, &msg.base, on_tested);
+}
+
+/* ---- what a close releases ---- */
+
+static void release_next(struct op *op);
+
+static void on_released(struct op *op, int rc)
+{
+    (void)rc; /* nobody is there to be told */
+    release_next(op);
+}
+
+static void release_all(struct op *op, bool flock, uint64_t owner)
+{
+    const struct held_lock all = {
+        .ino = op->ino, .flock = flock, .owner = owner, .to = UINT64_MAX
+    };
+
+    ask_lock(op, &all, 0, patience_ms(op->loop->mount), on_released);
+}
+
+/* One kind of one owner at a time. */
+static void release_next(struct op *op)
+{
+    struct held *held = op->loop->mount->held;
+
+    while (op->n_owners > 0) {
+        uint64_t owner = op->owners[op->n_owners - 1];
+
+        for (int flock = op->owners_flock ? 1 : 0; flock >= 0; flock--) {
+            unsigned had = held_take(held, op->ino, flock != 0, owner);
+
+            op->lock_lost |= (had & HELD_LOST) != 0;
+            if (had != 0) {
+                release_all(op, flock != 0, owner);
+                return;
+            }
+        }
+        op->n_owners--;
+    }
+    op->released(op);
+}
+
+void locks_release(struct op *op, const uint64_t *owners, unsigned n, bool flock,
+                   void (*step)(struct op *op))
+{
+    op->owners = owners;
+    op->n_owners = n;
+    op->owners_flock = flock;
+    op->released = step;
+    op->to_the_end = true;
+    release_next(op);
+}

@@ -1,0 +1,629 @@
+/*
+ * fs_name.c - operations on names: lookup, create, remove, rename, link.
+ *
+ * In:     the kernel's requests, on the loop that read them. Out: md calls, replies.
+ * Keeps:  a change of the name space happens once, or is answered as if it had: exportd knows a request
+ *         that comes twice, and so an EXISTS or NOT_FOUND is the truth; what it did before it was restarted it answers
+ *         with DONE_BEFORE.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rozomount/inode/open_dirs.h"
+#include "rozomount/kcache/dir_places.h"
+#include "rozomount/op/fuse_op.h"
+#include "rozomount/op/handle.h"
+#include "rozomount/op/loop.h"
+#include "rozomount/op/mount.h"
+#include "rozomount/op/read_past_eof.h"
+#include "rozomount/op/recall_inval.h"
+#include "rozomount/op/token_recall.h"
+#include "rozomount/ops/fs_privileges.h"
+#include "rozomount/ops/fuse_ops.h"
+#include "rozomount/ops/lookup_prefetch.h"
+#include "rozomount/ops/unalias.h"
+#include "rozomount/options/xalloc.h"
+
+/* Each takes that others make or remove the name just then. */
+enum { CREATE_TRIES_MAX = 8 };
+
+/* ---- lookup ---- */
+
+/* There is no such name; the kernel may keep that, too. With the lock of the tokens. */
+static void answer_nothing(struct op *op, uint64_t grant, bool may_tell)
+{
+    bool told = may_tell && tokens_tell_name(op->loop->mount->tokens, op->ino, op->name,
+                                             false, grant);
+    struct fuse_entry_param e = {
+        .entry_timeout = op_timeout(op, told, op->loop->mount->opt->negative_timeout_s),
+    };
+    fuse_req_t req = op->req;
+
+    op->req = NULL;
+    if (!told)
+        name_is_loose(op->loop->mount, op->ino, op->name, false);
+    if (e.entry_timeout > 0)
+        fuse_reply_entry(req, &e);
+    else
+        fuse_reply_err(req, ENOENT);
+}
+
+static void reply_nothing(struct op *op, const struct md_grant *grant)
+{
+    struct tokens *t = op->loop->mount->tokens;
+
+    tokens_lock(t);
+    tokens_grant_locked(t, op->ino, grant->dir, grant->number);
+    answer_nothing(op, grant->number,
+                   loop_may_tell(op->loop) && grant->dir != TOKEN_NONE);
+    tokens_unlock(t);
+    op_finish(op);
+}
+
+static bool is_dots(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+/* Where all names are known, who looks for another one need not wait for exportd. */
+static bool lookup_finds_nothing(struct op *op)
+{
+    struct tokens *t = op->loop->mount->tokens;
+    uint64_t grant;
+    bool nothing;
+
+    tokens_lock(t);
+    nothing = !is_dots(op->name) && loop_may_tell(op->loop) &&
+              tokens_lack_name(t, op->ino, op->name, &grant);
+    if (nothing)
+        answer_nothing(op, grant, true);
+    tokens_unlock(t);
+    return nothing;
+}
+
+static void on_looked_up(struct op *op, int rc)
+{
+    struct md_grant grant;
+
+    if ((rc == 0 && md_decode_entry(&op->call, &op->entry) != 0) ||
+        (rc == -ENOENT && md_decode_no_entry(&op->call, &grant) != 0))
+        rc = -EIO;
+    if (rc == -ENOENT) {
+        reply_nothing(op, &grant);
+    } else if (rc != 0) {
+        op_reply_err(op, rc);
+    } else {
+        op_take_grant(op, op->ino);
+        if (op_dir_is_free(op))
+            op_reply_entry(op);
+        else
+            op_reply_free_dir(op);
+    }
+}
+
+static void ask_lookup(struct op *op, uint64_t parent, const char *name,
+                       void (*on_answer)(struct op *op, int rc))
+{
+    Rozo__MdLookupReq msg = ROZO__MD_LOOKUP_REQ__INIT;
+
+    msg.parent = parent;
+    msg.name = bytes_of(name);
+    op_ask(op, ROZO__OP__MD_LOOKUP, &msg.base, on_answer);
+}
+
+/* It is answered without exportd, if it can be. */
+static bool lookup_is_here(struct op *op)
+{
+    if (!lookup_finds_nothing(op) && !lookup_finds_ahead(op))
+        return false;
+    op_finish(op);
+    return true;
+}
+
+void fs_lookup_again(struct op *op)
+{
+    if (!lookup_is_here(op))
+        ask_lookup(op, op->ino, op->name, on_looked_up);
+}
+
+void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+    struct op *op = op_begin(req);
+
+    op->ino = parent;
+    if (!op_set_name(op, op->name, name))
+        return;
+    if (!lookup_is_here(op) && (is_dots(op->name) || !lookup_goes_ahead(op)))
+        ask_lookup(op, parent, op->name, on_looked_up);
+}
+
+/* Node ids are inode numbers: there is little to forget. */
+static void forget(fuse_req_t req, uint64_t ino)
+{
+    const struct loop *loop = fuse_req_userdata(req);
+
+    if (loop->mount->sizes != NULL)
+        kernel_sizes_forget(loop->mount->sizes, ino);
+}
+
+void fs_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n)
+{
+    (void)n;
+    forget(req, ino);
+    fuse_reply_none(req);
+}
+
+void fs_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+    for (size_t i = 0; i < count; i++)
+        forget(req, forgets[i].ino);
+    fuse_reply_none(req);
+}
+
+/* ---- made before exportd was restarted ---- */
+
+/*
+ * What cannot be had any more (others may have removed it since) was made all the same: the caller hears that nobody can
+ * say what became of its call.
+ */
+static void on_made_opened(struct op *op, int rc)
+{
+    if (rc != 0 || md_decode_open(&op->call, &op->entry) != 0) {
+        op_reply_err(op, -EIO);
+        return;
+    }
+    op_take_grant(op, 0);
+    op_goto_owner(op, op->entry.attr.ino, fs_created);
+}
+
+static void on_made_seen(struct op *op, int rc)
+{
+    if (rc != 0 || md_decode_entry(&op->call, &op->entry) != 0) {
+        op_reply_err(op, -EIO);
+        return;
+    }
+    op_take_grant(op, 0);
+    op_reply_entry(op);
+}
+
+static void ask_made(struct op *op, uint64_t ino)
+{
+    Rozo__MdGetattrReq msg = ROZO__MD_GETATTR_REQ__INIT;
+
+    op->to_the_end = true;
+    msg.ino = ino;
+    op_ask(op, ROZO__OP__MD_GETATTR, &msg.base, on_made_seen);
+}
+
+/* op->plus: also open it. */
+static void created_before(struct op *op)
+{
+    Rozo__MdOpenReq msg = ROZO__MD_OPEN_REQ__INIT;
+    uint64_t ino;
+
+    if (md_decode_done(&op->call, &ino) != 0 || ino == 0) {
+        op_reply_err(op, -EIO);
+    } else if (!op->plus) {
+        ask_made(op, ino);
+    } else {
+        op->to_the_end = true;
+        msg.ino = ino;
+        msg.write = true;
+        op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_made_opened);
+    }
+}
+
+/* ---- mknod, mkdir, symlink, create ---- */
+
+/*
+ * Made by others since the kernel looked. ESTALE has the kernel look again, once, and check; but it may be gone by then, and there again when we are to make
+ * it. So what surely may be opened is opened here. The kernel neither checks nor truncates what FUSE_CREATE opens: only the
+ * owner's own permissions count, in which no ACL and no capability has a say.
+ */
+static bool is_surely_allowed(const struct op *op, const struct md_attr *attr)
+{
+    unsigned access = op->fi.flags & O_ACCMODE;
+    mode_t needs = access == O_RDONLY   ? S_IRUSR
+                   : access == O_WRONLY ? S_IWUSR
+                                        : S_IRUSR | S_IWUSR;
+
+    return S_ISREG(attr->mode) && attr->uid == op->uid && (attr->mode & needs) == needs &&
+           ((op->fi.flags & O_TRUNC) == 0 || attr->size == 0) &&
+           !op->loop->mount->writeback;
+}
+
+static void ask_create(struct op *op, const char *target);
+
+/* Asks once more, unless that did not help several times. */
+static void create_again(struct op *op)
+{
+    if (++op->n_tries < CREATE_TRIES_MAX)
+        ask_create(op, NULL);
+    else
+        op_reply_err(op, -ESTALE);
+}
+
+static void on_found_opened(struct op *op, int rc)
+{
+    if (rc == -ESTALE) {
+        create_again(op);
+        return;
+    }
+    tokens_forget_attr(op->loop->mount->tokens, op->entry.attr.ino, op->changes);
+    if (rc == 0 && md_decode_open(&op->call, &op->entry) != 0)
+        rc = -EIO;
+    if (rc != 0) {
+        op_reply_err(op, rc);
+        return;
+    }
+    op->entry.existed = true;
+    op_take_grant(op, 0);
+    op_goto_owner(op, op->entry.attr.ino, fs_created);
+}
+
+static void on_found(struct op *op, int rc)
+{
+    Rozo__MdOpenReq msg = ROZO__MD_OPEN_REQ__INIT;
+
+    if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
+        rc = -EIO;
+    if (rc == 0)
+        op_take_grant(op, op->ino);
+    if (rc == -ENOENT) {
+        create_again(op);
+    } else if (rc != 0) {
+        op_reply_err(op, rc);
+    } else if (is_surely_allowed(op, &op->entry.attr)) {
+        msg.ino = op->entry.attr.ino;
+        msg.write = (op->fi.flags & O_ACCMODE) != O_RDONLY;
+        msg.append = (op->fi.flags & O_APPEND) != 0;
+        op_ask(op, ROZO__OP__MD_OPEN, &msg.base, on_found_opened);
+    } else {
+        op_reply_err(op, -ESTALE); /* the kernel looks again, and checks */
+    }
+}
+
+/* Nothing is in it. */
+static void note_new_dir(struct op *op)
+{
+    struct tokens *t = op->loop->mount->tokens;
+
+    tokens_lock(t);
+    tokens_dir_is_new(t, op->entry.attr.ino, op->entry.grant.number);
+    tokens_unlock(t);
+    dirplaces_note(op->loop->mount->dirplaces,
+                   &(struct dirplace){ op->entry.attr.ino, op->ino, op->name });
+}
+
+static void on_created(struct op *op, int rc)
+{
+    if (rc == 0 && md_decode_create(&op->call, &op->entry) != 0)
+        rc = -EIO;
+    if (op->nameless && op_was_done(op)) {
+        create_again(op); /* what was made then nobody has open: it goes */
+    } else if (op->nameless && rc == -EINVAL) {
+        op_reply_err(op, -EOPNOTSUPP); /* an exportd that does not know these */
+    } else if (op_was_done(op)) {
+        created_before(op);
+    } else if (rc == -EEXIST && op->plus && (op->fi.flags & O_EXCL) == 0) {
+        ask_lookup(op, op->ino, op->name, on_found);
+    } else if (rc != 0) {
+        op_reply_err(op, rc);
+    } else {
+        op->changes = op_note_change(op, op->entry.attr.ino);
+        op_take_grant(op, op->nameless ? 0 : op->ino);
+        if (S_ISDIR(op->entry.attr.mode))
+            note_new_dir(op);
+        if (op->plus)
+            op_goto_owner(op, op->entry.attr.ino, fs_created);
+        else
+            op_reply_entry(op);
+    }
+}
+
+/* op->plus: also open it. */
+static void ask_create(struct op *op, const char *target)
+{
+    Rozo__MdCreateReq msg = ROZO__MD_CREATE_REQ__INIT;
+
+    msg.parent = op->ino;
+    msg.name = bytes_of(op->name);
+    msg.mode = op->mode;
+    msg.umask = op->umask;
+    msg.uid = op->uid;
+    msg.gid = op->gid;
+    msg.rdev = (uint32_t)op->rdev;
+    if (target != NULL)
+        msg.target = bytes_of(target);
+    msg.open = op->plus;
+    msg.exclusive = true;
+    msg.nameless = op->nameless;
+    op_ask(op, ROZO__OP__MD_CREATE, &msg.base, on_created);
+}
+
+static void create_start(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+                         dev_t rdev, const char *target)
+{
+    struct op *op = op_begin(req);
+
+    op->ino = parent;
+    op->mode = mode;
+    op->rdev = rdev;
+    if (op_set_name(op, op->name, name))
+        ask_create(op, target);
+}
+
+void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+              dev_t rdev)
+{
+    create_start(req, parent, name, (mode & S_IFMT) == 0 ? mode | S_IFREG : mode, rdev,
+                 NULL);
+}
+
+void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+{
+    create_start(req, parent, name, S_IFDIR | (mode & 07777), 0, NULL);
+}
+
+void fs_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
+{
+    create_start(req, parent, name, S_IFLNK | 0777, 0, target);
+}
+
+void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+               struct fuse_file_info *fi)
+{
+    struct op *op = op_begin(req);
+
+    op->ino = parent;
+    op->mode = S_IFREG | (mode & 07777);
+    op->fi = *fi;
+    op->plus = true;
+    op->nameless = op->loop->makes_nameless;
+    if (op_set_name(op, op->name, op->nameless ? "" : name))
+        ask_create(op, NULL);
+}
+
+/* ---- unlink, rmdir ---- */
+
+/* What an answer says of tokens and of the inodes whose names have changed. */
+static int note_removed(struct op *op, struct md_removed *r)
+{
+    struct tokens *t = op->loop->mount->tokens;
+
+    if (md_decode_removed(&op->call, r) != 0)
+        return -EIO;
+    tokens_grant(t, op->parent, r->grant.dir, r->grant.number);
+    if (r->removed.ino != 0) {
+        opendirs_note(op->loop->mount->opendirs, &r->removed);
+        tokens_forget_attr(t, r->removed.ino, op->changes);
+        recalls_let_go(op->loop, r->removed.ino, r->removed.nlink == 0);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        if (r->moved[i] != 0) /* an fsync of it speaks of its new name */
+            op_note_change(op, r->moved[i]);
+    }
+    return 0;
+}
+
+static void on_removed(struct op *op, int rc)
+{
+    struct tokens *t = op->loop->mount->tokens;
+    uint64_t changes = tokens_forget_attr(t, op->parent, op->changes);
+    struct md_removed removed;
+
+    if (rc == 0)
+        rc = note_removed(op, &removed);
+    if (rc == 0 && removed.dir.ino == op->parent)
+        op_keep_dir(op, &removed.dir, removed.grant.number, changes);
+    if (op_was_done(op))
+        rc = 0;
+    if (rc == 0)
+        tokens_name_gone(t, op->parent, op->name, op->changes);
+    op_reply_err(op, rc);
+}
+
+void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdUnlinkReq msg = ROZO__MD_UNLINK_REQ__INIT;
+
+    if (!op_set_name(op, op->name, name))
+        return;
+    msg.parent = parent;
+    msg.name = bytes_of(op->name);
+    op->parent = parent;
+    op_ask(op, ROZO__OP__MD_UNLINK, &msg.base, on_removed);
+}
+
+void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdRmdirReq msg = ROZO__MD_RMDIR_REQ__INIT;
+
+    if (!op_set_name(op, op->name, name))
+        return;
+    msg.parent = parent;
+    msg.name = bytes_of(op->name);
+    op->parent = parent;
+    op_ask(op, ROZO__OP__MD_RMDIR, &msg.base, on_removed);
+}
+
+/* ---- rename ---- */
+
+/* The kernel believes a name of what was moved for as long as it did the one of before; grant: of its new directory. */
+static bool tell_renamed(struct op *op, uint64_t dir, const char *name,
+                         enum token_mode mode, uint64_t grant)
+{
+    return mode != TOKEN_NONE &&
+           tokens_tell_name(op->loop->mount->tokens, dir, name, true, grant);
+}
+
+static void drop_renamed(struct mount *m, uint64_t dir, const char *name)
+{
+    if (m->invalidator != NULL && tokens_are_given(m->tokens))
+        invalidator_add_name(m->invalidator, dir, name);
+}
+
+/* The kernel moves its dentries itself. */
+static void note_renamed(struct op *op, const struct md_removed *r)
+{
+    struct dirplaces *places = op->loop->mount->dirplaces;
+
+    if (r->moved[0] != 0)
+        dirplaces_renamed(places, &(struct dirplace){ r->moved[0], op->ino2, op->name2 });
+    if (r->moved[1] != 0)
+        dirplaces_renamed(places,
+                          &(struct dirplace){ r->moved[1], op->parent, op->name });
+}
+
+static void renamed_reply(struct op *op, const struct md_grant *grant)
+{
+    struct mount *m = op->loop->mount;
+    bool exchange = (op->flags & RENAME_EXCHANGE) != 0;
+    bool was_told = tokens_name_moved(m->tokens, op->parent, op->name);
+    bool other_was_told = exchange && tokens_name_moved(m->tokens, op->ino2, op->name2);
+    fuse_req_t req = op->req;
+    bool told, told_other;
+
+    op->req = NULL;
+    tokens_lock(m->tokens);
+    told = tell_renamed(op, op->ino2, op->name2, grant->new_dir, grant->number);
+    told_other =
+        exchange && tell_renamed(op, op->parent, op->name, grant->dir, grant->number);
+    fuse_reply_err(req, 0);
+    tokens_unlock(m->tokens);
+    if (was_told && !told)
+        drop_renamed(m, op->ino2, op->name2);
+    if (other_was_told && !told_other)
+        drop_renamed(m, op->parent, op->name);
+    op_finish(op);
+}
+
+static void on_renamed(struct op *op, int rc)
+{
+    struct tokens *t = op->loop->mount->tokens;
+    uint64_t changes = op->parent == op->ino2
+                           ? op->changes_ino2
+                           : tokens_forget_attr(t, op->parent, op->changes);
+    struct md_removed removed;
+
+    if ((op->flags & (RENAME_EXCHANGE | RENAME_WHITEOUT)) != 0)
+        tokens_name_comes(t, op->parent, op->name);
+    if (rc == 0)
+        rc = note_removed(op, &removed);
+    if (op_was_done(op)) {
+        renamed_reply(op, &(struct md_grant){ 0 });
+        return;
+    }
+    if (rc != 0) {
+        op_reply_err(op, rc);
+        return;
+    }
+    note_renamed(op, &removed);
+    tokens_grant(t, op->ino2, removed.grant.new_dir, removed.grant.number);
+    if (removed.dir.ino == op->parent)
+        op_keep_dir(op, &removed.dir, removed.grant.number, changes);
+    if (removed.new_dir.ino == op->ino2)
+        op_keep_dir(op, &removed.new_dir, removed.grant.number, op->changes_ino2);
+    renamed_reply(op, &removed.grant);
+}
+
+void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
+               const char *new_name, unsigned flags)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdRenameReq msg = ROZO__MD_RENAME_REQ__INIT;
+
+    if (!op_set_name(op, op->name, name) || !op_set_name(op, op->name2, new_name))
+        return;
+    if ((flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) !=
+        0) {
+        op_reply_err(op, -EINVAL);
+        return;
+    }
+    op->ino2 = new_parent;
+    op->parent = parent;
+    op->flags = flags;
+    msg.parent = parent;
+    msg.name = bytes_of(op->name);
+    msg.new_parent = new_parent;
+    msg.new_name = bytes_of(op->name2);
+    msg.flags = flags;
+    if ((flags & RENAME_WHITEOUT) != 0) {
+        msg.uid = op->uid;
+        msg.gid = op->gid;
+    }
+    renames_begin(op->loop->mount->renames, &op->renaming, parent, new_parent);
+    op_ask(op, ROZO__OP__MD_RENAME, &msg.base, on_renamed);
+}
+
+/* ---- link, readlink ---- */
+
+static void on_linked(struct op *op, int rc)
+{
+    if (op_was_done(op)) {
+        ask_made(op, op->ino2);
+        return;
+    }
+    if (rc == 0 && md_decode_entry(&op->call, &op->entry) != 0)
+        rc = -EIO;
+    if (rc != 0) {
+        op_reply_err(op, rc);
+        return;
+    }
+    op->changes = op->changes_ino2;
+    op_take_grant(op, op->ino);
+    op_reply_entry(op);
+}
+
+void fs_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdLinkReq msg = ROZO__MD_LINK_REQ__INIT;
+
+    if (!op_set_name(op, op->name, name))
+        return;
+    op->ino = parent;
+    op->ino2 = ino;
+    msg.ino = ino;
+    msg.parent = parent;
+    msg.name = bytes_of(op->name);
+    op_ask(op, ROZO__OP__MD_LINK, &msg.base, on_linked);
+}
+
+static void on_link_read(struct op *op, int rc)
+{
+    Rozo__MdReadlinkResp *msg = NULL;
+    fuse_req_t req;
+    char *target;
+
+    if (rc == 0) {
+        msg = rozo__md_readlink_resp__unpack(NULL, op->call.answer_len, op->call.answer);
+        if (msg == NULL || msg->target.len == 0 || msg->target.len > 4095 ||
+            memchr(msg->target.data, '\0', msg->target.len) != NULL)
+            rc = -EIO;
+    }
+    if (rc != 0) {
+        rozo__md_readlink_resp__free_unpacked(msg, NULL);
+        op_reply_err(op, rc);
+        return;
+    }
+    target = op->memory = mem_new(msg->target.len + 1);
+    memcpy(target, msg->target.data, msg->target.len);
+    rozo__md_readlink_resp__free_unpacked(msg, NULL);
+    req = op->req;
+    op->req = NULL;
+    fuse_reply_readlink(req, target);
+    op_finish(op);
+}
+
+void fs_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+    struct op *op = op_begin(req);
+    Rozo__MdReadlinkReq msg = ROZO__MD_READLINK_REQ__INIT;
+
+    msg.ino = ino;
+    op_ask(op, ROZO__OP__MD_READLINK, &msg.base, on_link_read);
+}

@@ -1,0 +1,91 @@
+/*
+ * fuse_ops.h - handlers of FUSE requests.
+ */
+#ifndef ROZO_ROZOMOUNT_OPS_FUSE_OPS_H
+#define ROZO_ROZOMOUNT_OPS_FUSE_OPS_H
+
+#include "rozomount/op/handle.h"
+#include "rozomount/op/mount.h"
+
+extern const struct fuse_lowlevel_ops face_ops;
+void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n);
+void fs_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets);
+void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+              dev_t rdev);
+void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
+void fs_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name);
+void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+               struct fuse_file_info *fi);
+void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
+               const char *new_name, unsigned flags);
+void fs_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name);
+void fs_readlink(fuse_req_t req, fuse_ino_t ino);
+
+void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int valid,
+                struct fuse_file_info *fi);
+void fs_statfs(fuse_req_t req, fuse_ino_t ino);
+
+void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
+                 size_t size, int flags);
+void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
+void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
+/** The value of the virtual xattr rozo.locate of a regular file. */
+void fs_locate(struct op *op);
+void op_reply_xattr(struct op *op, const void *value, size_t len);
+
+void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+                struct fuse_file_info *fi);
+void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+                    struct fuse_file_info *fi);
+void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
+
+void fs_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+             struct fuse_file_info *fi);
+void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *bufv, off_t off,
+                  struct fuse_file_info *fi);
+void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
+void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
+                  struct fuse_file_info *fi);
+void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+              struct fuse_file_info *fi);
+void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
+                        struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t off_out,
+                        struct fuse_file_info *fi_out, size_t len, int flags);
+
+void fs_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
+              struct fuse_file_info *fi, unsigned flags, const void *in_buf,
+              size_t in_size, size_t out_size);
+
+void fs_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi,
+              struct flock *fl);
+void fs_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *fl,
+              int sleep);
+void fs_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int how);
+/** The loop on which this number waits for a lock; NULL: nobody can. Any thread. */
+struct loop *locks_loop(struct mount *m, uint64_t waiter);
+/** exportd says that it has the lock (rc 0), or not. On that loop. */
+void locks_event(struct loop *loop, uint64_t waiter, int rc);
+/** The session was opened again, perhaps at an exportd that knows of no waits. */
+void locks_ask_again(struct loop *loop);
+/** The mount ends: nobody waits any longer. */
+void locks_give_up(struct loop *loop);
+/** Release all locks that these owners hold on op->ino, then step. flock: those of both kinds. */
+void locks_release(struct op *op, const uint64_t *owners, unsigned n, bool flock,
+                   void (*step)(struct op *op));
+
+/** The file in op->entry is created or opened: answer, with a handle. On the owner. */
+void fs_created(struct op *op);
+/** Note what came with a page of the directory op->ino, of which `after` is the cookie before, before any of it is told. */
+void op_take_page(struct op *op, const Rozo__MdReaddirResp *page, uint64_t after);
+
+#endif

@@ -1,0 +1,106 @@
+/*
+ * lookup_prefetch.c - who looks up name after name in a directory need not ask exportd for each.
+ *
+ * In:     fs_lookup(), when exportd would have to be asked. Out: MD_READDIR with attributes; then the LOOKUP again.
+ * Keeps:  what is answered so came with a token that we still have, of the directory and of the inode, and nothing of ours has
+ *         changed either since. What is open here is asked for: its owner may know better.
+ * Ask:    token_cache.c for how much is asked for, and when.
+ */
+#include "rozomount/ops/lookup_prefetch.h"
+
+#include "rozomount/op/fuse_op.h"
+#include "rozomount/op/handle.h"
+#include "rozomount/op/mount.h"
+#include "rozomount/op/read_past_eof.h"
+#include "rozomount/op/recall_inval.h"
+#include "rozomount/op/token_recall.h"
+#include "rozomount/ops/fs_privileges.h"
+#include "rozomount/ops/fuse_ops.h"
+#include "rozomount/ops/unalias.h"
+
+/*
+ * All under one lock: its owner counts it as closed only after it has had these attributes forgotten, and a recall of either token comes
+ * before, or finds what the kernel is told.
+ */
+bool lookup_finds_ahead(struct op *op)
+{
+    struct mount *m = op->loop->mount;
+    struct tokens *t = m->tokens;
+    struct md_entry *e = &op->entry;
+    bool known;
+
+    tokens_lock(t);
+    op_note_asked(op);
+    known = loop_may_tell(op->loop) &&
+            tokens_take_ahead(t, op->ino, op->name, &e->attr, &e->grant.number) &&
+            !mount_may_be_open(m, e->attr.ino) && op_dir_is_free(op);
+    if (known) {
+        e->grant.dir = TOKEN_SHARED;
+        e->grant.others = tokens_has_others(t);
+        op_answer_entry(op);
+    }
+    tokens_unlock(t);
+    return known;
+}
+
+/* With the lock of the tokens. */
+static void keep_page(struct op *op, const Rozo__MdReaddirResp *page)
+{
+    for (size_t i = 0; i < page->n_entries; i++) {
+        const Rozo__MdReaddirResp__Entry *e = page->entries[i];
+        const struct listed_name name = { (const char *)e->name.data, e->name.len };
+        struct md_attr attr;
+
+        if (e->attr != NULL && md_attr_check(e->attr, &attr) == 0)
+            tokens_keep_ahead(op->loop->mount->tokens, op->ino, &name, &attr, page->grant,
+                              op->changes);
+    }
+}
+
+static void on_part(struct op *op, int rc)
+{
+    struct tokens *t = op->loop->mount->tokens;
+    const struct ahead part = { op->ino, op->offset, 0 };
+    Rozo__MdReaddirResp *page = NULL;
+    struct arena arena;
+    uint64_t next = 0;
+
+    if (rc == 0)
+        page = md_decode_readdir(&op->call, part.after, true, &arena);
+    if (page != NULL && !page->end)
+        next = page->entries[page->n_entries - 1]->cookie;
+    if (page != NULL)
+        op_take_page(op, page, part.after);
+    tokens_lock(t);
+    if (page != NULL && loop_may_tell(op->loop))
+        keep_page(op, page);
+    tokens_ahead_came(t, &part, next);
+    tokens_unlock(t);
+    if (page != NULL)
+        arena_free(&arena);
+    if (rc != 0 && !op->call.answered) /* the time for the LOOKUP is over, too */
+        op_reply_err(op, rc);
+    else
+        fs_lookup_again(op);
+}
+
+bool lookup_goes_ahead(struct op *op)
+{
+    struct tokens *t = op->loop->mount->tokens;
+    Rozo__MdReaddirReq msg = ROZO__MD_READDIR_REQ__INIT;
+    struct ahead part;
+    bool goes;
+
+    tokens_lock(t);
+    goes = loop_may_tell(op->loop) && tokens_go_ahead(t, op->ino, &part);
+    tokens_unlock(t);
+    if (!goes)
+        return false;
+    op->offset = part.after;
+    msg.ino = op->ino;
+    msg.cookie = part.after;
+    msg.max_entries = part.n;
+    msg.plus = true;
+    op_ask(op, ROZO__OP__MD_READDIR, &msg.base, on_part);
+    return true;
+}

@@ -1,0 +1,146 @@
+/*
+ * unalias.c - a LOOKUP that finds a moved directory has the kernel drop the old dentry first.
+ *
+ * In:     answers to LOOKUP. Out: notices to the kernel; the answer may wait for them.
+ * Keeps:  rename() of a directory that another mount moved works: the kernel can move its only dentry of a directory, but
+ *         not inside a rename(), which holds the lock that this takes. Without an old dentry there is nothing to move.
+ *         Nothing is dropped that a program uses or that something is mounted on: the kernel looks, under its own locks.
+ */
+#include "rozomount/ops/unalias.h"
+
+#include <stdlib.h>
+
+#include "rozomount/kcache/dir_places.h"
+#include "rozomount/kcache/kernel_notify.h"
+#include "rozomount/op/fuse_op.h"
+#include "rozomount/op/handle.h"
+#include "rozomount/op/loop.h"
+#include "rozomount/op/mount.h"
+#include "rozomount/op/read_past_eof.h"
+#include "rozomount/op/recall_inval.h"
+#include "rozomount/op/token_recall.h"
+#include "rozomount/ops/fs_privileges.h"
+#include "rozomount/ops/fuse_ops.h"
+#include "rozomount/options/xalloc.h"
+
+enum {
+    NAMES_WAIT_MS =
+        1000, /* a directory may be locked by a call that waits for this one */
+    DIRS_AT_A_TIME = 16,
+};
+
+/* The names below a moved directory, being dropped. Lives until the last notice is out. */
+struct unalias {
+    struct op *op; /* that waits; NULL: it does not any more */
+    struct env_timer timer;
+    uint64_t *dirs; /* owned; the deepest first, the moved one last */
+    size_t n_dirs, next;
+    size_t n_out;
+};
+
+/* The names of one directory. */
+struct unalias_job {
+    struct recaller_job job;
+    struct unalias *unalias;
+};
+
+bool op_dir_is_free(struct op *op)
+{
+    struct mount *m = op->loop->mount;
+    const struct dirplace at = { op->entry.attr.ino, op->ino, op->name };
+    uint64_t now_ns = env_now_ns(&op->loop->env.env);
+
+    if (!S_ISDIR(op->entry.attr.mode) || !mount_prunes(m))
+        return true;
+    switch (dirplaces_found(m->dirplaces, &at, op->pid, now_ns)) {
+    case DIRPLACE_SAME:
+        return true;
+    case DIRPLACE_UNKNOWN:
+        recaller_prune(m->recaller, at.ino);
+        return true;
+    case DIRPLACE_MOVED:
+        recaller_prune(m->recaller, at.ino);
+        if (recaller_is_known(m->recaller, at.ino))
+            dirplaces_stuck(m->dirplaces, at.ino, op->pid, now_ns);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void unalias_answer(struct unalias *u)
+{
+    struct op *op = u->op;
+
+    u->op = NULL;
+    env_timer_stop(&op->loop->env.env, &u->timer);
+    for (size_t i = 0; i < u->n_dirs; i++)
+        recaller_prune(op->loop->mount->recaller, u->dirs[i]);
+    op_reply_entry(op);
+}
+
+static void on_names_wait(struct env_timer *timer)
+{
+    unalias_answer(container_of(timer, struct unalias, timer));
+}
+
+static void names_drop(struct unalias *u, uint64_t dir);
+
+static void unalias_step(struct unalias *u)
+{
+    while (u->op != NULL && u->next < u->n_dirs && u->n_out < DIRS_AT_A_TIME)
+        names_drop(u, u->dirs[u->next++]);
+    if (u->n_out != 0)
+        return;
+    if (u->op != NULL)
+        unalias_answer(u);
+    free(u->dirs);
+    free(u);
+}
+
+static void on_names_dropped(struct env_mail *mail)
+{
+    struct unalias_job *j = container_of(mail, struct unalias_job, job.mail);
+    struct unalias *u = j->unalias;
+
+    free(j);
+    u->n_out--;
+    unalias_step(u);
+}
+
+/* All that the kernel has a dentry of. */
+static struct told_name *names_known(struct mount *m, uint64_t dir)
+{
+    struct told_name *list = tokens_copy_names(m->tokens, dir), **end = &list;
+
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = dirplaces_take_loose(m->dirplaces, dir);
+    return list;
+}
+
+static void names_drop(struct unalias *u, uint64_t dir)
+{
+    struct loop *loop = u->op->loop;
+    struct unalias_job *j = mem_new(sizeof(*j));
+
+    u->n_out++;
+
+    j->unalias = u;
+    j->job.ino = dir;
+    j->job.names = names_known(loop->mount, dir);
+    j->job.env = &loop->env;
+    j->job.mail.fn = on_names_dropped;
+    recaller_submit(loop->mount->recaller, &j->job);
+}
+
+void op_reply_free_dir(struct op *op)
+{
+    struct unalias *u = mem_new(sizeof(*u));
+
+    u->op = op;
+    u->dirs = dirplaces_below(op->loop->mount->dirplaces, op->entry.attr.ino, &u->n_dirs);
+    env_timer_init(&u->timer, on_names_wait);
+    env_timer_start(&op->loop->env.env, &u->timer, NAMES_WAIT_MS);
+    unalias_step(u);
+}

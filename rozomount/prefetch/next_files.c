@@ -1,0 +1,144 @@
+/*
+ * next_files.c - a chain of small files for each listing, and how far along it somebody has come.
+ *
+ * In:     listings as they come, files as they are opened. Out: what to read next.
+ * Keeps:  bounded; a wrong guess costs a read that nobody wanted, and nothing else.
+ * Yours:  the numbers in next_files.h, and how the window grows.
+ */
+#include "rozomount/prefetch/next_files.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <uthash.h>
+
+#include "rozomount/options/xalloc.h"
+
+/* One file, and which comes behind it. */
+struct noted {
+    uint64_t ino, next; /* 0: none is known */
+    uint32_t size;
+    uint32_t run; /* opened in a row, up to the one before this */
+    bool begun;   /* it is being read, or was, for who will open it */
+    UT_hash_handle hh;
+};
+
+struct nextfiles {
+    unsigned run_min;
+    pthread_mutex_t lock; /* guards all below */
+    struct noted *by_ino; /* oldest first */
+    /* The end of the part that was listed last: where the next one goes on. */
+    uint64_t dir, to, last;
+};
+
+struct nextfiles *nextfiles_new(unsigned run_min)
+{
+    struct nextfiles *all = mem_new(sizeof(*all));
+
+    pthread_mutex_init(&all->lock, NULL);
+    all->run_min = run_min;
+    return all;
+}
+
+static void noted_free(struct nextfiles *all, struct noted *f)
+{
+    HASH_DEL(all->by_ino, f);
+    free(f);
+}
+
+void nextfiles_free(struct nextfiles *all)
+{
+    struct noted *f, *next;
+
+    if (all == NULL)
+        return;
+    HASH_ITER(hh, all->by_ino, f, next)
+    noted_free(all, f);
+    pthread_mutex_destroy(&all->lock);
+    free(all);
+}
+
+static struct noted *noted_find(const struct nextfiles *all, uint64_t ino)
+{
+    struct noted *f;
+
+    HASH_FIND(hh, all->by_ino, &ino, sizeof(ino), f);
+    return f;
+}
+
+static struct noted *noted_get(struct nextfiles *all, uint64_t ino)
+{
+    struct noted *f = noted_find(all, ino);
+
+    if (f != NULL)
+        return f;
+    if (HASH_COUNT(all->by_ino) >= NEXT_FILES_NOTED_MAX)
+        noted_free(all, all->by_ino);
+    f = mem_new(sizeof(*f));
+    f->ino = ino;
+    HASH_ADD(hh, all->by_ino, ino, sizeof(f->ino), f);
+    return f;
+}
+
+void nextfiles_listed(struct nextfiles *all, uint64_t dir, uint64_t after, uint64_t to,
+                      const struct next_file *files, size_t n)
+{
+    struct noted *f, *before;
+
+    pthread_mutex_lock(&all->lock);
+    if (dir != all->dir || after != all->to)
+        all->last = 0;
+    for (size_t i = 0; i < n; i++) {
+        f = noted_get(all, files[i].ino);
+        f->size = (uint32_t)files[i].size;
+        before = noted_find(all, all->last);
+        if (before != NULL)
+            before->next = f->ino;
+        all->last = f->ino;
+    }
+    all->dir = dir;
+    all->to = to;
+    pthread_mutex_unlock(&all->lock);
+}
+
+/* So many together that few wake-ups are needed, and again when half of them are left. */
+static unsigned begin_next(const struct nextfiles *all, struct noted *f, unsigned window,
+                           uint64_t inos[NEXT_FILES_MAX])
+{
+    uint64_t bytes = 0;
+    unsigned n = 0;
+
+    for (unsigned i = 0; f != NULL && i < window; i++, f = noted_find(all, f->next)) {
+        bytes += f->size;
+        if (bytes > NEXT_FILES_BYTES_MAX || (n == 0 && !f->begun && i > window / 2))
+            break;
+        if (!f->begun)
+            inos[n++] = f->ino;
+        f->begun = true;
+    }
+    return n;
+}
+
+unsigned nextfiles_opened(struct nextfiles *all, uint64_t ino,
+                          uint64_t inos[NEXT_FILES_MAX])
+{
+    struct noted *f, *next;
+    unsigned window, n = 0;
+
+    pthread_mutex_lock(&all->lock);
+    f = noted_find(all, ino);
+    next = f == NULL ? NULL : noted_find(all, f->next);
+    if (next != NULL) {
+        if (next->run <= f->run)
+            next->run = f->run + 1;
+        window = f->run < all->run_min ? 0 : 2 * f->run + 2;
+        if (window > NEXT_FILES_MAX)
+            window = NEXT_FILES_MAX;
+        n = begin_next(all, next, window, inos);
+    }
+    if (f != NULL) {
+        f->run = 0;
+        f->begun = false;
+    }
+    pthread_mutex_unlock(&all->lock);
+    return n;
+}

@@ -1,0 +1,247 @@
+/*
+ * liveness.c - see liveness.h.
+ *
+ * In:     mount_run.c. Out: files in /run/rozo, or in a user's runtime directory.
+ * Keeps:  a file has its lock before it has its name; so one that is not locked was let go of, and one that is removed by its owner has no name
+ *         any more when somebody else gets its lock. Nothing here is needed: what fails is as if there were no such directory.
+ */
+#include "rozomount/session/liveness.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/boot.h"
+#include "common/base/log.h"
+#include "rozomount/options/xalloc.h"
+
+enum {
+    CLUSTER_DIGITS = 2 * PULSE_CLUSTER_BYTES,
+    NAME_LEN = CLUSTER_DIGITS + 1 + 16 + 1 + 16, /* cluster-session-boot */
+    OLD_S = 24 * 3600,                           /* its lease is long over */
+};
+
+struct dead {
+    int fd; /* we have its lock */
+    char name[NAME_LEN + 1];
+};
+
+struct pulse {
+    int dir; /* -1: none */
+    uint64_t boot;
+    int fd; /* our own file, locked; -1: none */
+    char name[NAME_LEN + 1];
+    size_t n_dead;
+    struct dead dead[PULSE_DEAD_MAX];
+    uint64_t ids[PULSE_DEAD_MAX];
+};
+
+/* ---- the directory ---- */
+
+static bool dir_of_user(char out[PATH_MAX])
+{
+    const char *base = getenv("XDG_RUNTIME_DIR");
+    int n;
+
+    if (geteuid() == 0)
+        base = "/run";
+    if (base == NULL || base[0] != '/')
+        return false;
+    n = snprintf(out, PATH_MAX, "%s/rozo", base);
+    return n > 0 && n < PATH_MAX;
+}
+
+/* Nobody else may put files there. */
+static int dir_open(const char *path)
+{
+    struct stat st;
+    int fd;
+
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return -1;
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 022) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* ---- names ---- */
+
+static void name_make(const struct pulse *p, const uint8_t *cluster, uint64_t session,
+                      char out[NAME_LEN + 1])
+{
+    for (unsigned i = 0; i < PULSE_CLUSTER_BYTES; i++)
+        snprintf(out + (size_t)2 * i, 3, "%02x", cluster[i]);
+    snprintf(out + CLUSTER_DIGITS, NAME_LEN + 1 - CLUSTER_DIGITS, "-%016llx-%016llx",
+             (unsigned long long)session, (unsigned long long)p->boot);
+}
+
+/* 0: it is no name of ours. */
+static uint64_t name_session(const struct pulse *p, const char *name)
+{
+    char text[17], again[NAME_LEN + 1];
+    uint64_t session;
+
+    if (strlen(name) != NAME_LEN || name[CLUSTER_DIGITS] != '-')
+        return 0;
+    memcpy(text, name + CLUSTER_DIGITS + 1, 16);
+    text[16] = '\0';
+    session = strtoull(text, NULL, 16);
+    snprintf(again, sizeof(again), "-%016llx-%016llx", (unsigned long long)session,
+             (unsigned long long)p->boot);
+    return strcmp(name + CLUSTER_DIGITS, again) == 0 ? session : 0;
+}
+
+/* ---- who is dead ---- */
+
+/* Locked by us; -1: it is in use, or gone. */
+static int dead_open(const struct pulse *p, const char *name, struct stat *st)
+{
+    int fd = openat(p->dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+    if (fd < 0)
+        return -1;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, st) == 0 && S_ISREG(st->st_mode) &&
+        st->st_nlink == 1)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static void dead_forget(struct pulse *p, size_t i)
+{
+    unlinkat(p->dir, p->dead[i].name, 0);
+    close(p->dead[i].fd);
+    p->n_dead--;
+    p->dead[i] = p->dead[p->n_dead];
+    p->ids[i] = p->ids[p->n_dead];
+}
+
+static void file_look(struct pulse *p, const char *name)
+{
+    struct dead *d = &p->dead[p->n_dead];
+    uint64_t session = name_session(p, name);
+    struct stat st;
+
+    if (session == 0)
+        return;
+    d->fd = dead_open(p, name, &st);
+    if (d->fd < 0)
+        return;
+    memcpy(d->name, name, NAME_LEN + 1);
+    p->ids[p->n_dead++] = session;
+    if (time(NULL) - st.st_mtime > OLD_S)
+        dead_forget(p, p->n_dead - 1);
+}
+
+static void dead_find(struct pulse *p)
+{
+    int fd = openat(p->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *e;
+
+    if (d == NULL) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    while (p->n_dead < PULSE_DEAD_MAX && (e = readdir(d)) != NULL)
+        file_look(p, e->d_name);
+    closedir(d);
+}
+
+struct pulse *pulse_new(const char *dir)
+{
+    struct pulse *p = mem_new(sizeof(*p));
+    char path[PATH_MAX];
+
+    p->boot = boot_number();
+    p->dir = p->fd = -1;
+    if (dir == NULL && dir_of_user(path))
+        dir = path;
+    if (dir != NULL)
+        p->dir = dir_open(dir);
+    if (p->dir >= 0)
+        dead_find(p);
+    return p;
+}
+
+const uint64_t *pulse_dead(const struct pulse *p, size_t *n)
+{
+    *n = p->n_dead;
+    return p->ids;
+}
+
+void pulse_dead_are_told(struct pulse *p, const uint8_t cluster[PULSE_CLUSTER_BYTES])
+{
+    char name[NAME_LEN + 1];
+
+    for (size_t i = p->n_dead; i-- > 0;) {
+        name_make(p, cluster, p->ids[i], name);
+        if (strcmp(name, p->dead[i].name) == 0)
+            dead_forget(p, i);
+    }
+    while (p->n_dead > 0) /* for mounts of their own clusters */
+        close(p->dead[--p->n_dead].fd);
+}
+
+/* ---- our own ---- */
+
+static void own_drop(struct pulse *p, bool over)
+{
+    if (p->fd < 0)
+        return;
+    if (over)
+        unlinkat(p->dir, p->name, 0);
+    close(p->fd);
+    p->fd = -1;
+}
+
+void pulse_note(struct pulse *p, const uint8_t cluster[PULSE_CLUSTER_BYTES],
+                uint64_t session)
+{
+    char name[NAME_LEN + 1], draft[32];
+    int fd;
+
+    if (p->dir < 0)
+        return;
+    name_make(p, cluster, session, name);
+    if (p->fd >= 0 && strcmp(name, p->name) == 0)
+        return;
+    own_drop(p, true);
+    snprintf(draft, sizeof(draft), "new.%d", (int)getpid());
+    fd = openat(p->dir, draft, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || renameat(p->dir, draft, p->dir, name) != 0) {
+        log_debug("no file for session %016llx: %s", (unsigned long long)session,
+                  strerror(errno));
+        close(fd);
+        return;
+    }
+    p->fd = fd;
+    memcpy(p->name, name, sizeof(name));
+}
+
+void pulse_free(struct pulse *p, bool over)
+{
+    if (p == NULL)
+        return;
+    own_drop(p, over);
+    while (p->n_dead > 0)
+        close(p->dead[--p->n_dead].fd);
+    if (p->dir >= 0)
+        close(p->dir);
+    free(p);
+}

@@ -1,0 +1,312 @@
+/*
+ * lock_table.c - ranges by (inode, kind, owner) behind a mutex.
+ */
+#include "rozomount/session/lock_table.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+#include "common/base/spans.h"
+#include "rozomount/options/xalloc.h"
+
+/* Compared as bytes: zeroed before it is filled. */
+struct held_key {
+    uint64_t ino, owner, flock;
+};
+
+struct held_owner {
+    struct held_key key;
+    uint32_t pid;
+    struct spans ranges;
+    bool has_lost; /* one of them, and counts in held->lost */
+    UT_hash_handle hh;
+};
+
+/* An inode on which so many owners have lost something. */
+struct held_inode {
+    uint64_t ino;
+    unsigned n_owners; /* at least one */
+    UT_hash_handle hh;
+};
+
+struct held {
+    pthread_mutex_t lock; /* guards the rest */
+    struct held_owner *owners;
+    struct held_inode *lost;
+    uint64_t era;
+    atomic_bool any_lost; /* lost is not empty */
+};
+
+enum { MODE_LOST = 3 }; /* of a range */
+
+void held_to_wire(const struct held_lock *lock, Rozo__Lock *msg)
+{
+    rozo__lock__init(msg);
+    msg->ino = lock->ino;
+    msg->flock = lock->flock;
+    msg->owner = lock->owner;
+    msg->pid = lock->pid;
+    msg->from = lock->from;
+    msg->to = lock->to;
+    msg->mode = (Rozo__Lock__Mode)lock->mode;
+}
+
+struct held *held_new(void)
+{
+    struct held *held = mem_new(sizeof(*held));
+
+    pthread_mutex_init(&held->lock, NULL);
+    return held;
+}
+
+static unsigned owner_bits(const struct held_owner *o)
+{
+    unsigned bits = 0;
+
+    for (size_t i = 0; o != NULL && i < o->ranges.n; i++)
+        bits |= o->ranges.list[i].value == MODE_LOST ? HELD_LOST : HELD_SOME;
+    return bits;
+}
+
+static struct held_inode *inode_find(struct held *held, uint64_t ino)
+{
+    struct held_inode *in;
+
+    HASH_FIND(hh, held->lost, &ino, sizeof(ino), in);
+    return in;
+}
+
+static void inode_count(struct held *held, uint64_t ino, bool more)
+{
+    struct held_inode *in = inode_find(held, ino);
+
+    if (in == NULL) {
+        in = mem_new(sizeof(*in));
+        in->ino = ino;
+        HASH_ADD(hh, held->lost, ino, sizeof(ino), in);
+    }
+    in->n_owners += more ? 1 : -1u;
+    if (in->n_owners == 0) {
+        HASH_DEL(held->lost, in);
+        free(in);
+    }
+    atomic_store(&held->any_lost, held->lost != NULL);
+}
+
+/* After its ranges have changed. */
+static void owner_count(struct held *held, struct held_owner *o)
+{
+    bool has_lost = (owner_bits(o) & HELD_LOST) != 0;
+
+    if (has_lost != o->has_lost)
+        inode_count(held, o->key.ino, has_lost);
+    o->has_lost = has_lost;
+}
+
+static void owner_free(struct held *held, struct held_owner *o)
+{
+    HASH_DEL(held->owners, o);
+    spans_free(&o->ranges);
+    owner_count(held, o);
+    free(o);
+}
+
+void held_free(struct held *held)
+{
+    struct held_owner *o, *next;
+
+    if (held == NULL)
+        return;
+    HASH_ITER(hh, held->owners, o, next)
+    owner_free(held, o); /* with the last of them held->lost is empty */
+    pthread_mutex_destroy(&held->lock);
+    free(held);
+}
+
+static struct held_owner *owner_find(struct held *held, const struct held_key *key)
+{
+    struct held_owner *o;
+
+    HASH_FIND(hh, held->owners, key, sizeof(*key), o);
+    return o;
+}
+
+uint64_t held_era(struct held *held)
+{
+    uint64_t era;
+
+    pthread_mutex_lock(&held->lock);
+    era = held->era;
+    pthread_mutex_unlock(&held->lock);
+    return era;
+}
+
+static void owner_put(struct held_owner *o, uint64_t from, uint64_t to, unsigned mode)
+{
+    if (spans_put(&o->ranges, from, to, mode) != 0)
+        abort(); /* as mem_new() */
+}
+
+static int set_locked(struct held *held, const struct held_lock *lock)
+{
+    const struct held_key key = { lock->ino, lock->owner, lock->flock };
+    struct held_owner *o = owner_find(held, &key);
+    int rc = 0;
+
+    if (lock->era != held->era)
+        return -EAGAIN;
+    if (o == NULL && lock->mode == 0)
+        return 0;
+    if (o == NULL) {
+        o = mem_new(sizeof(*o));
+        o->key = key;
+        HASH_ADD(hh, held->owners, key, sizeof(key), o);
+    }
+    if (spans_most(&o->ranges, lock->from, lock->to) == MODE_LOST)
+        rc = -EIO;
+    owner_put(o, lock->from, lock->to, lock->mode);
+    owner_count(held, o);
+    o->pid = lock->pid;
+    if (o->ranges.n == 0)
+        owner_free(held, o);
+    return rc;
+}
+
+int held_set(struct held *held, const struct held_lock *lock)
+{
+    int rc;
+
+    pthread_mutex_lock(&held->lock);
+    rc = set_locked(held, lock);
+    pthread_mutex_unlock(&held->lock);
+    return rc;
+}
+
+unsigned held_take(struct held *held, uint64_t ino, bool flock, uint64_t owner)
+{
+    const struct held_key key = { ino, owner, flock };
+    struct held_owner *o;
+    unsigned bits;
+
+    pthread_mutex_lock(&held->lock);
+    o = owner_find(held, &key);
+    bits = owner_bits(o);
+    if (o != NULL)
+        owner_free(held, o);
+    pthread_mutex_unlock(&held->lock);
+    return bits;
+}
+
+unsigned held_look(struct held *held, uint64_t ino, uint64_t owner)
+{
+    struct held_key key = { ino, owner, false };
+    unsigned bits;
+
+    pthread_mutex_lock(&held->lock);
+    bits = owner_bits(owner_find(held, &key));
+    key.flock = true;
+    bits |= owner_bits(owner_find(held, &key));
+    pthread_mutex_unlock(&held->lock);
+    return bits;
+}
+
+bool held_is_lost(struct held *held, uint64_t ino)
+{
+    bool lost;
+
+    if (!atomic_load(&held->any_lost))
+        return false;
+    pthread_mutex_lock(&held->lock);
+    lost = inode_find(held, ino) != NULL;
+    pthread_mutex_unlock(&held->lock);
+    return lost;
+}
+
+struct held_lock *held_list(struct held *held, size_t *n)
+{
+    struct held_owner *o, *next;
+    struct held_lock *list = NULL;
+    size_t room = 0;
+
+    *n = 0;
+    pthread_mutex_lock(&held->lock);
+    held->era++;
+    HASH_ITER(hh, held->owners, o, next)
+    room += o->ranges.n;
+    if (room != 0)
+        list = mem_new(room * sizeof(*list));
+    HASH_ITER(hh, held->owners, o, next)
+    {
+        for (size_t k = 0; k < o->ranges.n; k++) {
+            const struct span *s = &o->ranges.list[k];
+
+            if (s->value == MODE_LOST)
+                continue;
+            list[(*n)++] = (struct held_lock){ .ino = o->key.ino,
+                                               .flock = o->key.flock != 0,
+                                               .owner = o->key.owner,
+                                               .pid = o->pid,
+                                               .from = s->from,
+                                               .to = s->to,
+                                               .mode = s->value };
+        }
+    }
+    pthread_mutex_unlock(&held->lock);
+    if (*n == 0) {
+        free(list);
+        list = NULL;
+    }
+    return list;
+}
+
+uint64_t *held_inodes(struct held *held, size_t *n)
+{
+    struct held_owner *o, *next;
+    uint64_t *list = NULL;
+
+    *n = 0;
+    pthread_mutex_lock(&held->lock);
+    if (held->owners != NULL)
+        list = mem_new(HASH_COUNT(held->owners) * sizeof(*list));
+    HASH_ITER(hh, held->owners, o, next)
+    list[(*n)++] = o->key.ino;
+    pthread_mutex_unlock(&held->lock);
+    return list;
+}
+
+/* The first of its ranges that is held between. */
+static const struct span *owner_find_held(const struct held_owner *o, uint64_t from,
+                                          uint64_t to)
+{
+    for (size_t i = 0; i < o->ranges.n; i++) {
+        const struct span *s = &o->ranges.list[i];
+
+        if (s->from < to && from < s->to && s->value != MODE_LOST)
+            return s;
+    }
+    return NULL;
+}
+
+bool held_lose(struct held *held, const struct held_lock *lock)
+{
+    const struct held_key key = { lock->ino, lock->owner, lock->flock };
+    const struct span *s;
+    struct held_owner *o;
+    bool any = false;
+
+    pthread_mutex_lock(&held->lock);
+    o = owner_find(held, &key);
+    while (o != NULL && (s = owner_find_held(o, lock->from, lock->to)) != NULL) {
+        any = true;
+        owner_put(o, s->from > lock->from ? s->from : lock->from,
+                  s->to < lock->to ? s->to : lock->to, MODE_LOST);
+    }
+    if (any)
+        owner_count(held, o);
+    pthread_mutex_unlock(&held->lock);
+    return any;
+}

@@ -1,0 +1,591 @@
+/*
+ * mount_session.c - MD_OPEN_SESSION, MD_KEEP_ALIVE, MD_CLOSE_SESSION.
+ *
+ * In:     session_open/lost/close from the mount; a timer. Thread: the first loop.
+ * Out:    md calls; news through struct session_config. This is core.
+ * Keeps:  an open session is heard of by exportd three times a lease. From when exportd may have ended it, by our
+ *         clock, until it was heard again nobody is told that it goes on.
+ * Yours:  the pauses.
+ */
+#include "rozomount/session/mount_session.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "rozomount/options/xalloc.h"
+
+enum {
+    CLOSE_TIMEOUT_MS = 3000,
+    REOPEN_PAUSE_MS = 200,
+    LEASE_MIN_MS = 300,      /* exportd would have us talk of nothing else */
+    CLOCK_SLACK_NS = 200000, /* of the answer's way; not worth moving the clock */
+};
+
+enum session_state {
+    SESSION_NEW,
+    SESSION_OPENING, /* the first time */
+    SESSION_OPEN,
+    SESSION_REOPENING,
+    SESSION_PAUSING, /* before the next try to reopen */
+    SESSION_CLOSING,
+    SESSION_CLOSED,
+};
+
+struct session {
+    struct env *env; /* borrowed */
+    struct md *md;   /* borrowed */
+    struct session_config config;
+    enum session_state state;
+    struct session_info info; /* from the first time open */
+    uint64_t map_version;
+    int64_t asked_ns; /* env_wall_ns() when the call went out */
+    /* Any thread: exportd heard us at heard_ns or later, and that is good for so long. */
+    atomic_uint_least64_t heard_ns, good_for_ns;
+    struct md_call call;  /* OPEN */
+    struct md_call alive; /* KEEP_ALIVE */
+    struct md_call bye;   /* CLOSE */
+    bool is_over;         /* exportd has answered that */
+    bool alive_sent;
+    uint64_t alive_no;     /* what was noted as not synced when it was sent */
+    struct md_call events; /* EVENTS */
+    bool wants_events, events_sent;
+    uint64_t seen_event;
+    size_t n_claimed;
+    struct held_lock *claimed;     /* owned, while OPEN is out: what it claims */
+    struct env_timer events_timer; /* the pause after one that failed */
+    struct env_timer timer;        /* next keep-alive, or end of a pause */
+    struct env_timer sure_timer;   /* not before then we may be unsure */
+    void (*opened)(void *arg, int rc);
+    void (*closed)(void *arg);
+    void *arg;
+};
+
+struct cluster_map *cluster_map_copy(const struct cluster_map *map)
+{
+    size_t len = sizeof(*map) + map->n_storages * sizeof(map->storages[0]);
+
+    return memcpy(mem_new(len), map, len);
+}
+
+/* NULL when the list cannot be believed. */
+static struct cluster_map *map_from_wire(uint64_t version, size_t n,
+                                         Rozo__Storage **storages)
+{
+    struct cluster_map *map;
+
+    if (n > MAP_STORAGES_MAX)
+        return NULL;
+    map = mem_new(sizeof(*map) + n * sizeof(map->storages[0]));
+    map->version = version;
+    for (size_t i = 0; i < n; i++) {
+        struct map_storage *to = &map->storages[map->n_storages++];
+
+        if (storages[i]->id == 0 || storages[i]->n_addresses > MAP_ADDRS_MAX)
+            goto bad;
+        if (storages[i]->incarnation.len == sizeof(to->incarnation))
+            memcpy(to->incarnation, storages[i]->incarnation.data,
+                   sizeof(to->incarnation));
+        else if (storages[i]->incarnation.len != 0)
+            goto bad;
+        to->id = storages[i]->id;
+        for (size_t j = 0; j < storages[i]->n_addresses; j++) {
+            size_t len = strlen(storages[i]->addresses[j]);
+
+            if (len == 0 || len >= MAP_ADDR_TEXT_MAX)
+                goto bad;
+            memcpy(to->addrs[to->n_addrs++], storages[i]->addresses[j], len + 1);
+        }
+    }
+    return map;
+bad:
+    free(map);
+    return NULL;
+}
+
+static void session_take_map(struct session *s, uint64_t version, size_t n,
+                             Rozo__Storage **storages)
+{
+    struct cluster_map *map = map_from_wire(version, n, storages);
+
+    if (map == NULL) {
+        log_warn("exportd sent a map of storages that makes no sense; the old one stays");
+        return;
+    }
+    s->map_version = version;
+    s->config.map_changed(s->config.arg, map);
+    free(map);
+}
+
+static void session_take_clock(struct session *s, int64_t theirs_ns)
+{
+    int64_t ours_ns = s->asked_ns + (env_wall_ns(s->env) - s->asked_ns) / 2;
+    int64_t ahead_ns = theirs_ns - ours_ns;
+
+    if (ahead_ns > CLOCK_SLACK_NS || ahead_ns < -CLOCK_SLACK_NS)
+        s->config.clock_is_ahead(s->config.arg, ahead_ns);
+}
+
+static void session_send_open(struct session *s);
+static void session_send_events(struct session *s);
+
+static void session_reopen_later(struct session *s)
+{
+    s->state = SESSION_PAUSING;
+    env_timer_start(s->env, &s->timer, REOPEN_PAUSE_MS);
+}
+
+void session_heard(struct session *s, uint64_t sent_ns)
+{
+    uint_least64_t before = atomic_load_explicit(&s->heard_ns, memory_order_relaxed);
+
+    while (sent_ns > before &&
+           !atomic_compare_exchange_weak(&s->heard_ns, &before, sent_ns))
+        ;
+}
+
+bool session_is_sure(const struct session *s, uint64_t now_ns)
+{
+    return now_ns < atomic_load(&s->heard_ns) + atomic_load(&s->good_for_ns);
+}
+
+/* Tell when it is so; once, until exportd was heard again. */
+static void session_watch(struct session *s)
+{
+    uint64_t now_ns = env_now_ns(s->env);
+    uint64_t until_ns = atomic_load(&s->heard_ns) + atomic_load(&s->good_for_ns);
+
+    if (now_ns < until_ns)
+        env_timer_start(s->env, &s->sure_timer, (until_ns - now_ns + 999999) / 1000000);
+    else if (s->config.unsure != NULL)
+        s->config.unsure(s->config.arg);
+}
+
+static void on_sure_timer(struct env_timer *timer)
+{
+    session_watch(container_of(timer, struct session, sure_timer));
+}
+
+/* exportd has answered a call that was sent then. */
+static void session_is_heard(struct session *s, uint64_t sent_ns)
+{
+    session_heard(s, sent_ns);
+    if (!env_timer_is_running(&s->sure_timer))
+        session_watch(s);
+}
+
+static void session_lost_lock(struct session *s, const struct held_lock *lock)
+{
+    if (!held_lose(s->config.held, lock))
+        return; /* its owner has let go of it meanwhile */
+    log_error(
+        "a lock on inode %llu was lost: exportd did not hear of us for longer than %u ms. Who held it gets "
+        "I/O errors until it unlocks or closes the file",
+        (unsigned long long)lock->ino, s->info.lease_ms);
+    s->config.lock_lost(s->config.arg, lock->ino);
+}
+
+/* What exportd did not let us keep of what we claimed; all of it, when the session is another one. */
+static void session_lost_locks(struct session *s, const Rozo__MdOpenSessionResp *r)
+{
+    bool all = r->session != s->info.id;
+
+    for (size_t i = 0; all && i < s->n_claimed; i++)
+        session_lost_lock(s, &s->claimed[i]);
+    for (size_t i = 0; !all && i < r->n_locks_lost; i++) {
+        if (r->locks_lost[i] < s->n_claimed)
+            session_lost_lock(s, &s->claimed[r->locks_lost[i]]);
+    }
+}
+
+/* What was claimed is ours still, or all of it is lost: also when the session is another one. */
+static void session_take_tokens(struct session *s, const Rozo__MdOpenSessionResp *r)
+{
+    bool lost =
+        s->info.id != 0 && (r->tokens_lost || r->session != s->info.id || r->grant == 0);
+
+    tokens_set_max(s->config.tokens, r->tokens_max);
+    tokens_opened(s->config.tokens, r->grant, lost);
+    if (lost)
+        s->config.tokens_lost(s->config.arg);
+    s->wants_events |= r->grant != 0;
+}
+
+static int open_answer_take(struct session *s, const struct md_call *call)
+{
+    Rozo__MdOpenSessionResp *r =
+        rozo__md_open_session_resp__unpack(NULL, call->answer_len, call->answer);
+    int rc = -EBADMSG;
+
+    if (r == NULL || r->session == 0 || r->root_ino != 1 || r->lease_ms < LEASE_MIN_MS ||
+        r->cluster_id.len != sizeof(s->info.cluster_id) ||
+        (s->info.id != 0 && s->info.export_id != r->export_id))
+        goto out;
+    if (s->info.id != 0 && r->session != s->info.id)
+        log_warn(
+            "exportd did not hear of us for longer than %u ms and ended our session: a "
+            "new one is open",
+            s->info.lease_ms);
+    session_lost_locks(s, r);
+    session_take_tokens(s, r);
+    s->info = (struct session_info){
+        .id = r->session,
+        .export_id = r->export_id,
+        .codec = r->codec,
+        .layout = r->layout,
+        .block_bytes = r->block_bytes,
+        .lease_ms = r->lease_ms,
+        .losses = r->losses,
+    };
+    memcpy(s->info.cluster_id, r->cluster_id.data, sizeof(s->info.cluster_id));
+    if (r->events < s->seen_event)
+        s->seen_event = r->events; /* another exportd, or another session for it */
+    atomic_store(&s->good_for_ns, (uint64_t)r->lease_ms * 900000);
+    session_is_heard(s, call->sent_ns);
+    session_take_clock(s, r->now_ns);
+    session_take_map(s, r->map_version, r->n_storages, r->storages);
+    rc = 0;
+out:
+    rozo__md_open_session_resp__free_unpacked(r, NULL);
+    return rc;
+}
+
+static void on_open_answer(struct md_call *call, int rc)
+{
+    struct session *s = call->arg;
+    bool first = s->state == SESSION_OPENING;
+
+    if (!first && s->state != SESSION_REOPENING) /* we are closing */
+        return;
+    if (rc == 0)
+        rc = open_answer_take(s, call);
+    if (rc == 0) {
+        s->state = SESSION_OPEN;
+        env_timer_start(s->env, &s->timer, s->info.lease_ms / 3);
+        s->config.opened(s->config.arg, &s->info);
+        if (s->events_sent && md_cancel(&s->events, false))
+            s->events_sent = false; /* it was for the session of before */
+        session_send_events(s);
+        if (!first)
+            log_info("session %016llx is open again", (unsigned long long)s->info.id);
+    } else if (!first) {
+        log_warn("the session could not be opened again: %s", strerror(-rc));
+        session_reopen_later(s);
+    } else {
+        s->state = SESSION_CLOSED;
+    }
+    if (first)
+        s->opened(s->arg, rc);
+}
+
+static void session_forget_claimed(struct session *s)
+{
+    free(s->claimed);
+    s->claimed = NULL;
+    s->n_claimed = 0;
+}
+
+/* Pointers and what they point at, in one piece of memory: free(req->locks). */
+static void session_claim_locks(struct session *s, Rozo__MdOpenSessionReq *req)
+{
+    Rozo__Lock *msgs;
+
+    session_forget_claimed(s);
+    s->claimed = held_list(s->config.held, &s->n_claimed);
+    if (s->n_claimed == 0)
+        return;
+    req->locks = mem_new(s->n_claimed * (sizeof(*req->locks) + sizeof(*msgs)));
+    msgs = (Rozo__Lock *)(req->locks + s->n_claimed);
+    for (size_t i = 0; i < s->n_claimed; i++) {
+        held_to_wire(&s->claimed[i], &msgs[i]);
+        req->locks[req->n_locks++] = &msgs[i];
+    }
+}
+
+/* The messages that req points at, to free() as req->ranges. */
+static Rozo__TokenRange *session_claim_ranges(const struct tokens_claim *claim,
+                                              Rozo__MdOpenSessionReq *req)
+{
+    Rozo__TokenRange *msgs;
+
+    if (claim->n_ranges == 0)
+        return NULL;
+    msgs = mem_new(claim->n_ranges * sizeof(*msgs));
+    req->ranges = mem_new(claim->n_ranges * sizeof(Rozo__TokenRange *));
+    for (size_t i = 0; i < claim->n_ranges; i++) {
+        rozo__token_range__init(&msgs[i]);
+        msgs[i].ino = claim->ranges[i].ino;
+        msgs[i].from = claim->ranges[i].from;
+        msgs[i].to = claim->ranges[i].to;
+        msgs[i].write = claim->ranges[i].write;
+        req->ranges[req->n_ranges++] = &msgs[i];
+    }
+    return msgs;
+}
+
+static void session_send_open(struct session *s)
+{
+    Rozo__MdOpenSessionReq req = ROZO__MD_OPEN_SESSION_REQ__INIT;
+    size_t n_inodes = 0;
+    uint64_t *inodes = refs_list(s->config.refs, &n_inodes);
+    struct tokens_claim claim;
+    Rozo__TokenRange *ranges;
+
+    req.export_name = (char *)s->config.export_name;
+    req.client = (char *)s->config.client;
+    req.session = s->info.id;
+    req.knows_inline = true;
+    req.n_open_inodes = n_inodes;
+    if (s->state == SESSION_OPENING) {
+        req.dead_sessions = (uint64_t *)(uintptr_t)s->config.dead;
+        req.n_dead_sessions = s->config.n_dead;
+    }
+    req.open_inodes = inodes;
+    session_claim_locks(s, &req);
+    tokens_claim(s->config.tokens, &claim);
+    req.shared_tokens = claim.shared;
+    req.n_shared_tokens = claim.n_shared;
+    req.exclusive_tokens = claim.exclusive;
+    req.n_exclusive_tokens = claim.n_exclusive;
+    ranges = session_claim_ranges(&claim, &req);
+    s->asked_ns = env_wall_ns(s->env);
+    md_send_within(s->md, &s->call, ROZO__OP__MD_OPEN_SESSION, &req.base, MD_SESSIONLESS,
+                   s->config.open_timeout_ms, on_open_answer, s);
+    free(req.locks);
+    free(req.ranges);
+    free(ranges);
+    free(claim.ranges);
+    free(claim.shared);
+    free(claim.exclusive);
+    free(inodes);
+}
+
+static void session_reopen(struct session *s)
+{
+    s->state = SESSION_REOPENING;
+    session_send_open(s);
+}
+
+static void alive_answer_take(struct session *s, const struct md_call *call)
+{
+    Rozo__MdKeepAliveResp *r =
+        rozo__md_keep_alive_resp__unpack(NULL, call->answer_len, call->answer);
+
+    if (r == NULL) {
+        log_warn("exportd's answer to a keep-alive makes no sense");
+        return;
+    }
+    session_take_clock(s, r->now_ns);
+    if (r->losses == s->info.losses)
+        unstable_settled(s->config.unstable, s->alive_no);
+    if (r->n_storages != 0 && r->map_version != s->map_version)
+        session_take_map(s, r->map_version, r->n_storages, r->storages);
+    rozo__md_keep_alive_resp__free_unpacked(r, NULL);
+}
+
+static void on_alive_answer(struct md_call *call, int rc)
+{
+    struct session *s = call->arg;
+
+    s->alive_sent = false;
+    if (s->state != SESSION_OPEN)
+        return;
+    if (rc == 0) {
+        session_is_heard(s, call->sent_ns);
+        alive_answer_take(s, call);
+    } else if (call->answered && call->status == ROZO__STATUS__NO_SESSION)
+        session_lost(s);
+}
+
+/* ---- what exportd says by itself ---- */
+
+static void event_take(struct session *s, const Rozo__MdEventsResp__Event *e)
+{
+    if (e->waiter != 0)
+        s->config.lock_event(s->config.arg, e->waiter, status_to_errno(e->status));
+    else if (e->ino != 0 && (unsigned)e->keep < TOKEN_EXCLUSIVE)
+        s->config.recall(s->config.arg, e->ino, (enum token_mode)e->keep, e->grant,
+                         e->call);
+}
+
+static void events_take(struct session *s, const struct md_call *call)
+{
+    Rozo__MdEventsResp *r =
+        rozo__md_events_resp__unpack(NULL, call->answer_len, call->answer);
+
+    if (r == NULL) {
+        log_warn("what exportd says of locks and tokens makes no sense");
+        return;
+    }
+    if (r->tokens_max != 0) {
+        tokens_set_max(s->config.tokens, r->tokens_max);
+        s->config.tokens_max(s->config.arg);
+    }
+    for (size_t i = 0; i < r->n_events; i++) {
+        const Rozo__MdEventsResp__Event *e = r->events[i];
+
+        if (e->number <= s->seen_event)
+            continue;
+        s->seen_event = e->number;
+        event_take(s, e);
+    }
+    rozo__md_events_resp__free_unpacked(r, NULL);
+}
+
+static void on_events_timer(struct env_timer *timer)
+{
+    session_send_events(container_of(timer, struct session, events_timer));
+}
+
+static void on_events_answer(struct md_call *call, int rc)
+{
+    struct session *s = call->arg;
+
+    s->events_sent = false;
+    if (s->state != SESSION_OPEN)
+        return; /* asked again when it is open */
+    if (rc == 0) {
+        events_take(s, call);
+        session_send_events(s);
+    } else if (call->answered && call->status == ROZO__STATUS__NO_SESSION) {
+        session_lost(s);
+    } else {
+        env_timer_start(s->env, &s->events_timer, REOPEN_PAUSE_MS);
+    }
+}
+
+static void session_send_events(struct session *s)
+{
+    Rozo__MdEventsReq req = ROZO__MD_EVENTS_REQ__INIT;
+
+    if (!s->wants_events || s->events_sent || s->state != SESSION_OPEN)
+        return;
+    s->events_sent = true;
+    req.seen = s->seen_event;
+    md_send_within(s->md, &s->events, ROZO__OP__MD_EVENTS, &req.base, MD_SESSIONLESS,
+                   s->info.lease_ms, on_events_answer, s);
+}
+
+void session_want_events(struct session *s)
+{
+    s->wants_events = true;
+    session_send_events(s);
+}
+
+/* ---- the life of a session ---- */
+
+static void session_send_alive(struct session *s)
+{
+    Rozo__MdKeepAliveReq req = ROZO__MD_KEEP_ALIVE_REQ__INIT;
+
+    if (s->alive_sent)
+        return;
+    s->alive_sent = true;
+    s->alive_no = unstable_begin(s->config.unstable);
+    req.map_version = s->map_version;
+    s->asked_ns = env_wall_ns(s->env);
+    md_send_within(s->md, &s->alive, ROZO__OP__MD_KEEP_ALIVE, &req.base, MD_SESSIONLESS,
+                   s->info.lease_ms / 3, on_alive_answer, s);
+}
+
+void session_link_is_up(struct session *s)
+{
+    if (s->state == SESSION_OPEN)
+        session_send_alive(s);
+}
+
+static void on_session_timer(struct env_timer *timer)
+{
+    struct session *s = container_of(timer, struct session, timer);
+
+    if (s->state == SESSION_PAUSING) {
+        session_reopen(s);
+    } else if (s->state == SESSION_OPEN) {
+        session_send_alive(s);
+        env_timer_start(s->env, &s->timer, s->info.lease_ms / 3);
+    }
+}
+
+struct session *session_new(struct env *env, struct md *md,
+                            const struct session_config *config)
+{
+    struct session *s = mem_new(sizeof(*s));
+
+    s->env = env;
+    s->md = md;
+    s->config = *config;
+    env_timer_init(&s->timer, on_session_timer);
+    env_timer_init(&s->sure_timer, on_sure_timer);
+    env_timer_init(&s->events_timer, on_events_timer);
+    return s;
+}
+
+void session_free(struct session *s)
+{
+    if (s == NULL)
+        return;
+    assert(s->state == SESSION_NEW || s->state == SESSION_CLOSED);
+    session_forget_claimed(s);
+    free(s);
+}
+
+void session_open(struct session *s, void (*done)(void *arg, int rc), void *arg)
+{
+    assert(s->state == SESSION_NEW);
+    s->state = SESSION_OPENING;
+    s->opened = done;
+    s->arg = arg;
+    session_send_open(s);
+}
+
+void session_give_up(struct session *s)
+{
+    assert(s->state == SESSION_OPENING);
+    md_cancel(&s->call, false);
+    s->state = SESSION_CLOSED;
+}
+
+void session_lost(struct session *s)
+{
+    if (s->state != SESSION_OPEN)
+        return;
+    log_warn("exportd does not know our session any more: opening it again");
+    session_reopen(s);
+}
+
+bool session_is_over(const struct session *s)
+{
+    return s->is_over;
+}
+
+static void on_close_answer(struct md_call *call, int rc)
+{
+    struct session *s = call->arg;
+
+    s->is_over = rc == 0;
+    if (rc != 0)
+        log_warn("exportd did not hear that we go: %s", strerror(-rc));
+    s->state = SESSION_CLOSED;
+    s->closed(s->arg);
+}
+
+void session_close(struct session *s, void (*done)(void *arg), void *arg)
+{
+    Rozo__MdCloseSessionReq req = ROZO__MD_CLOSE_SESSION_REQ__INIT;
+
+    env_timer_stop(s->env, &s->timer);
+    env_timer_stop(s->env, &s->sure_timer);
+    env_timer_stop(s->env, &s->events_timer);
+    md_cancel(&s->events, false);
+    md_cancel(&s->alive, false);
+    md_cancel(&s->call, false);
+    s->state = SESSION_CLOSING;
+    s->closed = done;
+    s->arg = arg;
+    md_send_within(s->md, &s->bye, ROZO__OP__MD_CLOSE_SESSION, &req.base, MD_SESSIONLESS,
+                   CLOSE_TIMEOUT_MS, on_close_answer, s);
+}

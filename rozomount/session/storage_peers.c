@@ -1,0 +1,197 @@
+/*
+ * storage_peers.c - channels to storages by id.
+ *
+ * In:     maps from the session. Out: rpc_tcp channels. Shell, one loop.
+ * Keeps:  a channel that is replaced is closed only after the engine can no longer find it.
+ */
+#include "rozomount/session/storage_peers.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+#include "common/base/log.h"
+#include "rozomount/options/xalloc.h"
+
+static_assert((int)MAP_ADDRS_MAX == (int)RPC_ADDR_MAX, "a map's addresses fit a channel");
+static_assert((int)MAP_ADDR_TEXT_MAX == (int)RPC_ADDR_TEXT_MAX, "and so do their texts");
+
+struct peer {
+    uint32_t id;
+    struct map_storage where;
+    struct rpc_channel *channel; /* NULL: no address, or it could not be made */
+    char *addresses;             /* for people; owned */
+    bool in_map;                 /* peers_update()'s mark */
+    UT_hash_handle hh;
+};
+
+void peers_init(struct peers *peers, struct env_uv *env, const struct rpc_keys *keys)
+{
+    memset(peers, 0, sizeof(*peers));
+    peers->env = env;
+    peers->keys = keys;
+}
+
+static void on_channel_closed(void *arg)
+{
+    struct peers *peers = arg;
+
+    peers->n_closing--;
+    if (peers->n_closing == 0 && peers->closed != NULL && peers->by_id == NULL) {
+        void (*closed)(void *arg) = peers->closed;
+
+        peers->closed = NULL;
+        closed(peers->closed_arg);
+    }
+}
+
+static void peer_drop_channel(struct peers *peers, struct peer *peer)
+{
+    struct rpc_channel *channel = peer->channel;
+
+    if (channel == NULL)
+        return;
+    peer->channel = NULL;
+    peers->n_closing++;
+    rpc_tcp_channel_close(channel, on_channel_closed, peers);
+}
+
+static void peer_make_channel(struct peers *peers, struct peer *peer)
+{
+    const char *addrs[MAP_ADDRS_MAX];
+    struct rpc_channel_config config = {
+        .keys = peers->keys,
+        .role = RPC_ROLE_CLIENT,
+        .name = "rozomount",
+        .addrs = addrs,
+        .n_addrs = peer->where.n_addrs,
+        .incarnation = peer->where.incarnation,
+    };
+    struct err err = { 0 };
+
+    if (peer->where.n_addrs == 0)
+        return;
+    for (unsigned i = 0; i < peer->where.n_addrs; i++)
+        addrs[i] = peer->where.addrs[i];
+    if (rpc_tcp_channel_open(peers->env, &config, &peer->channel, &err) != 0) {
+        log_error("storage %u at %s: %s", peer->id, peer->addresses, err.text);
+        peer->channel = NULL;
+        return;
+    }
+    rpc_tcp_channel_set_session(peer->channel, peers->session);
+}
+
+static char *addresses_text(const struct map_storage *where)
+{
+    char *text = mem_new((size_t)where->n_addrs * MAP_ADDR_TEXT_MAX + 1);
+
+    for (unsigned i = 0; i < where->n_addrs; i++) {
+        if (i != 0)
+            strcat(text, " ");
+        strcat(text, where->addrs[i]);
+    }
+    return text;
+}
+
+static bool where_is_same(const struct map_storage *a, const struct map_storage *b)
+{
+    if (a->n_addrs != b->n_addrs ||
+        memcmp(a->incarnation, b->incarnation, sizeof(a->incarnation)) != 0)
+        return false;
+    for (unsigned i = 0; i < a->n_addrs; i++) {
+        if (strcmp(a->addrs[i], b->addrs[i]) != 0)
+            return false;
+    }
+    return true;
+}
+
+static void peers_set_one(struct peers *peers, const struct map_storage *where)
+{
+    struct peer *peer;
+
+    HASH_FIND(hh, peers->by_id, &where->id, sizeof(where->id), peer);
+    if (peer == NULL) {
+        peer = mem_new(sizeof(*peer));
+        peer->id = where->id;
+        HASH_ADD(hh, peers->by_id, id, sizeof(peer->id), peer);
+    } else if (where_is_same(&peer->where, where) && peer->channel != NULL) {
+        peer->in_map = true;
+        return;
+    }
+    peer_drop_channel(peers, peer);
+    free(peer->addresses);
+    peer->where = *where;
+    peer->addresses = addresses_text(where);
+    peer->in_map = true;
+    peer_make_channel(peers, peer);
+}
+
+static void peer_remove(struct peers *peers, struct peer *peer)
+{
+    HASH_DEL(peers->by_id, peer);
+    peer_drop_channel(peers, peer);
+    free(peer->addresses);
+    free(peer);
+}
+
+void peers_update(struct peers *peers, const struct cluster_map *map)
+{
+    struct peer *peer, *next;
+
+    HASH_ITER(hh, peers->by_id, peer, next)
+    peer->in_map = false;
+    for (unsigned i = 0; i < map->n_storages; i++)
+        peers_set_one(peers, &map->storages[i]);
+    HASH_ITER(hh, peers->by_id, peer, next)
+    {
+        if (!peer->in_map)
+            peer_remove(peers, peer);
+    }
+}
+
+void peers_set_session(struct peers *peers, uint64_t session)
+{
+    struct peer *peer, *next;
+
+    peers->session = session;
+    HASH_ITER(hh, peers->by_id, peer, next)
+    {
+        if (peer->channel != NULL)
+            rpc_tcp_channel_set_session(peer->channel, session);
+    }
+}
+
+static struct peer *peer_find(const struct peers *peers, uint32_t id)
+{
+    struct peer *peer;
+
+    HASH_FIND(hh, peers->by_id, &id, sizeof(id), peer);
+    return peer;
+}
+
+struct rpc_channel *peers_channel(void *arg, uint32_t storage_id)
+{
+    struct peer *peer = peer_find(arg, storage_id);
+
+    return peer == NULL ? NULL : peer->channel;
+}
+
+const char *peers_addresses(const struct peers *peers, uint32_t storage_id)
+{
+    struct peer *peer = peer_find(peers, storage_id);
+
+    return peer == NULL ? "" : peer->addresses;
+}
+
+void peers_close(struct peers *peers, void (*closed)(void *arg), void *arg)
+{
+    struct peer *peer, *next;
+
+    peers->closed = closed;
+    peers->closed_arg = arg;
+    peers->n_closing++; /* so that the end comes once, and later */
+    HASH_ITER(hh, peers->by_id, peer, next)
+    peer_remove(peers, peer);
+    on_channel_closed(peers);
+}

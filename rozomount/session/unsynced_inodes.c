@@ -1,0 +1,158 @@
+/*
+ * unsynced_inodes.c - two hashes of inodes behind a mutex: changed since the last sync, and lost.
+ *
+ * In:     answers of exportd, from any loop. Out: may an fsync say that all is well?
+ * Keeps:  bounded; when there are too many, every inode counts as one of them.
+ */
+#include "rozomount/session/unsynced_inodes.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <uthash.h>
+
+#include "rozomount/options/xalloc.h"
+
+struct change {
+    uint64_t ino;
+    uint64_t no; /* of the newest one */
+    UT_hash_handle hh;
+};
+
+struct unstable {
+    pthread_mutex_t lock;   /* guards all below */
+    struct change *noted;   /* in order of `no` */
+    struct change *lost;    /* nobody was told yet */
+    uint64_t last_no;       /* counts notes */
+    uint64_t everything_no; /* not 0: up to here any inode may have been noted */
+    bool everything_lost;   /* then the next who asks is told */
+    uint32_t losses;
+};
+
+struct unstable *unstable_new(void)
+{
+    struct unstable *u = mem_new(sizeof(*u));
+
+    pthread_mutex_init(&u->lock, NULL);
+    return u;
+}
+
+static void change_free(struct change **set, struct change *c)
+{
+    HASH_DEL(*set, c);
+    free(c);
+}
+
+void unstable_free(struct unstable *u)
+{
+    struct change *c, *next;
+
+    if (u == NULL)
+        return;
+    HASH_ITER(hh, u->noted, c, next)
+    change_free(&u->noted, c);
+    HASH_ITER(hh, u->lost, c, next)
+    change_free(&u->lost, c);
+    pthread_mutex_destroy(&u->lock);
+    free(u);
+}
+
+/* The newest entry of the set. */
+static void change_put(struct change **set, uint64_t ino, uint64_t no)
+{
+    struct change *c;
+
+    HASH_FIND(hh, *set, &ino, sizeof(ino), c);
+    if (c == NULL)
+        c = mem_new(sizeof(*c));
+    else
+        HASH_DEL(*set, c);
+    c->ino = ino;
+    c->no = no;
+    HASH_ADD(hh, *set, ino, sizeof(c->ino), c);
+}
+
+void unstable_note(struct unstable *u, uint64_t ino, uint32_t losses)
+{
+    bool late, room;
+
+    pthread_mutex_lock(&u->lock);
+    late = losses != u->losses; /* it may be of before that loss */
+    room = (late ? HASH_COUNT(u->lost) : HASH_COUNT(u->noted)) < UNSTABLE_MAX;
+    u->last_no++;
+    if (room)
+        change_put(late ? &u->lost : &u->noted, ino, u->last_no);
+    else if (late)
+        u->everything_lost = true;
+    else
+        u->everything_no = u->last_no;
+    pthread_mutex_unlock(&u->lock);
+}
+
+uint64_t unstable_begin(struct unstable *u)
+{
+    uint64_t no;
+
+    pthread_mutex_lock(&u->lock);
+    no = u->last_no;
+    pthread_mutex_unlock(&u->lock);
+    return no;
+}
+
+void unstable_settled(struct unstable *u, uint64_t no)
+{
+    pthread_mutex_lock(&u->lock);
+    while (u->noted != NULL && u->noted->no <= no) {
+        struct change *oldest = u->noted;
+
+        change_free(&u->noted, oldest);
+    }
+    if (u->everything_no <= no)
+        u->everything_no = 0;
+    pthread_mutex_unlock(&u->lock);
+}
+
+bool unstable_is_empty(struct unstable *u)
+{
+    bool empty;
+
+    pthread_mutex_lock(&u->lock);
+    empty = u->noted == NULL && u->everything_no == 0;
+    pthread_mutex_unlock(&u->lock);
+    return empty;
+}
+
+void unstable_lost(struct unstable *u, uint32_t losses)
+{
+    pthread_mutex_lock(&u->lock);
+    if (u->losses != losses) {
+        struct change *c, *next;
+
+        u->losses = losses;
+        HASH_ITER(hh, u->noted, c, next)
+        {
+            if (HASH_COUNT(u->lost) < UNSTABLE_MAX)
+                change_put(&u->lost, c->ino, c->no);
+            else
+                u->everything_lost = true;
+            change_free(&u->noted, c);
+        }
+        u->everything_lost |= u->everything_no != 0;
+        u->everything_no = 0;
+    }
+    pthread_mutex_unlock(&u->lock);
+}
+
+bool unstable_take_lost(struct unstable *u, uint64_t ino)
+{
+    struct change *c;
+    bool lost;
+
+    pthread_mutex_lock(&u->lock);
+    HASH_FIND(hh, u->lost, &ino, sizeof(ino), c);
+    lost = c != NULL || u->everything_lost;
+    if (c != NULL)
+        change_free(&u->lost, c);
+    u->everything_lost = false;
+    pthread_mutex_unlock(&u->lock);
+    return lost;
+}

@@ -1,0 +1,1272 @@
+/*
+ * token_cache.c - a hash of tokens behind a mutex.
+ *
+ * In:     answers and recalls, from any loop. Out: what the kernel may be told, and what it was.
+ * Keeps:  I5, our half: what is told by a token is noted while nobody can recall it, and nothing is told by one that is
+ *         recalled, or was since the answer was made.
+ */
+#include "rozomount/tokens/token_cache.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/proto/rozo.pb-c.h"
+
+#include "common/base/list.h"
+#include "common/base/spans.h"
+#include "rozomount/options/xalloc.h"
+#include "rozomount/tokens/md_attr.h"
+
+enum {
+    N_SLOTS = 8192,
+    AHEAD_MISSES_MIN = 4, /* names looked up in vain, until more is asked for at once */
+    AHEAD_MISSES_MAX = 1024,
+    AHEAD_ENTRIES_MIN = 64,
+    AHEAD_ENTRIES_MAX = 1024,
+};
+
+/* Attributes for the kernel's next question. */
+struct kept_attr {
+    struct md_attr attr;
+    uint64_t grant;
+    struct list_node ahead; /* in tokens->ahead, or alone */
+};
+
+/* How looking ahead in a directory goes. */
+struct aheads {
+    uint64_t next;               /* cookie */
+    unsigned n;                  /* entries that were asked for the last time */
+    unsigned hits;               /* of them */
+    unsigned misses, misses_max; /* since; then the next part is asked for */
+    bool is_out;
+};
+
+/* Names of a directory: those that the kernel was told, and of one that is being listed, or was, all that may be there. */
+struct told_names {
+    struct table by_name;
+    struct told_name *first, **end;
+    bool all;           /* no other name is there */
+    bool listed;        /* all up to this cookie are here */
+    uint64_t listed_to; /* 0: none is behind it */
+    uint64_t since;     /* of n_changes: what was asked for before says nothing of them */
+};
+
+struct token {
+    struct table_link by_ino; /* its hash is the number of the inode */
+    enum token_mode mode;
+    enum token_mode ceiling; /* of what the kernel is told: lower while it is recalled */
+    bool listing;            /* the kernel's listing, if it has one, is of this time */
+    bool lost; /* of a session that is over: nothing is granted until it is given back */
+    bool offered;               /* by tokens_lost_one() */
+    bool has_pages;             /* the kernel may keep data by it */
+    bool leaving, leaves_heavy; /* offered by tokens_surplus() */
+    size_t n_names_leaving;
+    uint64_t grant;           /* the newest known of */
+    uint64_t lowered;         /* EXCLUSIVE by grants up to here was given back */
+    struct told_names *names; /* owned; NULL: none */
+    struct kept_attr *kept;   /* owned; NULL: none */
+    struct aheads *aheads; /* owned; NULL: nobody looked for names that we do not know */
+    uint32_t xattrs;       /* XattrBits; 0: not known */
+    struct xattr_set *xattr_set; /* owned; NULL: none is known */
+    struct list_node link;       /* in tokens->all */
+    struct list_node named;      /* in tokens->named, with names */
+    struct spans ranges;         /* RANGES: of enum token_access; not empty */
+    uint64_t size;               /* RANGES: of the file, as long as we have them */
+};
+
+struct tokens {
+    pthread_mutex_t lock; /* guards all below */
+    atomic_bool given;    /* opened_grant is not 0 */
+    atomic_bool others;
+    struct table by_ino;
+    struct list_node all;   /* least recently used first */
+    struct list_node named; /* those with names, the same */
+    size_t n_names;
+    size_t max; /* that exportd gives */
+    bool trims, trims_names;
+    size_t n_leaving, n_leaving_heavy, n_names_leaving;
+    struct list_node ahead; /* attributes kept for LOOKUPs, oldest first */
+    size_t n_ahead;
+    uint64_t opened_grant;        /* grants below are void; 0: all are */
+    uint64_t given_back[N_SLOTS]; /* by hash of the inode: grants up to here are void */
+    uint64_t changed[N_SLOTS];    /* the same: our last change, of n_changes */
+    uint32_t xattrs_changing[N_SLOTS]; /* the same: our changes of xattrs under way */
+    struct xattr_cache xattrs;
+    atomic_ullong n_changes;
+};
+
+struct tokens *tokens_new(void)
+{
+    struct tokens *t = mem_new(sizeof(*t));
+
+    pthread_mutex_init(&t->lock, NULL);
+    list_init(&t->all);
+    list_init(&t->named);
+    list_init(&t->ahead);
+    t->max = TOKENS_MAX;
+    xattr_cache_init(&t->xattrs);
+    return t;
+}
+
+void tokens_lock(struct tokens *t)
+{
+    pthread_mutex_lock(&t->lock);
+}
+
+void tokens_unlock(struct tokens *t)
+{
+    pthread_mutex_unlock(&t->lock);
+}
+
+static struct token *token_find(struct tokens *t, uint64_t ino)
+{
+    struct table_link *link = table_find(&t->by_ino, ino);
+
+    return link == NULL ? NULL : container_of(link, struct token, by_ino);
+}
+
+static uint64_t ino_of(const struct token *k)
+{
+    return k->by_ino.hash;
+}
+
+static void table_put(struct table *table, struct table_link *link, uint64_t hash)
+{
+    if (table_add(table, link, hash) != 0)
+        abort(); /* as mem_new() */
+}
+
+static size_t names_max(const struct tokens *t)
+{
+    return t->max * TOKENS_NAMES_PER;
+}
+
+static unsigned slot_of(uint64_t ino)
+{
+    return (ino * 0x9e3779b97f4a7c15u >> 40) % N_SLOTS;
+}
+
+static bool grant_is_good(struct tokens *t, uint64_t ino, uint64_t grant)
+{
+    return grant != 0 && t->opened_grant != 0 && grant >= t->opened_grant &&
+           grant > t->given_back[slot_of(ino)];
+}
+
+static void token_comes_last(struct tokens *t, struct token *k)
+{
+    list_remove(&k->link);
+    list_add_tail(&t->all, &k->link);
+}
+
+/* The others are to go before it. */
+static void token_use(struct tokens *t, struct token *k)
+{
+    token_comes_last(t, k);
+    if (k->names != NULL) {
+        list_remove(&k->named);
+        list_add_tail(&t->named, &k->named);
+    }
+}
+
+void told_names_free(struct told_name *names)
+{
+    for (struct told_name *next; names != NULL; names = next) {
+        next = names->next;
+        free(names);
+    }
+}
+
+static void kept_drop(struct tokens *t, struct token *k)
+{
+    if (k->kept == NULL)
+        return;
+    if (!list_is_empty(&k->kept->ahead)) {
+        list_remove(&k->kept->ahead);
+        t->n_ahead--;
+    }
+    free(k->kept);
+    k->kept = NULL;
+}
+
+static void xattrs_drop(struct tokens *t, struct token *k)
+{
+    k->xattrs = 0;
+    xattr_cache_drop(&t->xattrs, &k->xattr_set);
+}
+
+/* They are the caller's; also those that were not told. */
+static struct told_name *token_take_names(struct tokens *t, struct token *k)
+{
+    struct told_names *names = k->names;
+    struct told_name *first;
+
+    if (names == NULL)
+        return NULL;
+    first = names->first;
+    t->n_names -= names->by_name.n;
+    table_free(&names->by_name);
+    free(names);
+    k->names = NULL;
+    list_remove(&k->named);
+    t->n_names_leaving -= k->n_names_leaving;
+    k->n_names_leaving = 0;
+    return first;
+}
+
+/* There may be others than those that are noted, and they may be other inodes'. */
+static void token_doubt_names(struct token *k)
+{
+    struct told_names *names = k->names;
+
+    if (names == NULL)
+        return;
+    names->all = names->listed = false;
+    names->listed_to = 0;
+    for (struct told_name *n = names->first; n != NULL; n = n->next)
+        n->ino = 0;
+}
+
+/* It is held again, or gone. */
+static void token_left(struct tokens *t, struct token *k)
+{
+    t->n_leaving -= k->leaving;
+    t->n_leaving_heavy -= k->leaves_heavy;
+    t->n_names_leaving -= k->n_names_leaving;
+    k->leaving = k->leaves_heavy = false;
+    k->n_names_leaving = 0;
+}
+
+static void token_free(struct tokens *t, struct token *k)
+{
+    token_left(t, k);
+    told_names_free(token_take_names(t, k));
+    kept_drop(t, k);
+    xattrs_drop(t, k);
+    free(k->aheads);
+    spans_free(&k->ranges);
+    list_remove(&k->link);
+    table_remove(&t->by_ino, &k->by_ino);
+    free(k);
+}
+
+void tokens_free(struct tokens *t)
+{
+    if (t == NULL)
+        return;
+    LIST_FOREACH_SAFE(node, &t->all)
+        token_free(t, container_of(node, struct token, link));
+    table_free(&t->by_ino);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+/* ---- the session ---- */
+
+/* With the lock. */
+static uint64_t *list_held(struct tokens *t, enum token_mode least, enum token_mode most,
+                           size_t *n)
+{
+    uint64_t *list = NULL;
+
+    *n = 0;
+    if (t->by_ino.n != 0)
+        list = mem_new(t->by_ino.n * sizeof(*list));
+    LIST_FOREACH(node, &t->all) {
+        const struct token *k = container_of(node, struct token, link);
+
+        if (k->mode >= least && k->mode <= most)
+            list[(*n)++] = ino_of(k);
+    }
+    return list;
+}
+
+uint64_t *tokens_list(struct tokens *t, size_t *n)
+{
+    uint64_t *list;
+
+    tokens_lock(t);
+    list = list_held(t, TOKEN_SHARED, TOKEN_EXCLUSIVE, n);
+    tokens_unlock(t);
+    return list;
+}
+
+/* With the lock. */
+static void list_ranges(struct tokens *t, struct tokens_claim *out)
+{
+    size_t n = 0;
+
+    LIST_FOREACH(node, &t->all)
+        n += container_of(node, struct token, link)->ranges.n;
+    out->n_ranges = 0;
+    out->ranges = n == 0 ? NULL : mem_new(n * sizeof(*out->ranges));
+    LIST_FOREACH(node, &t->all) {
+        const struct token *k = container_of(node, struct token, link);
+
+        for (size_t i = 0; i < k->ranges.n; i++) {
+            const struct span *s = &k->ranges.list[i];
+
+            out->ranges[out->n_ranges++] = (struct token_range){
+                .ino = ino_of(k),
+                .from = s->from,
+                .to = s->to,
+                .write = s->value == TOKEN_WRITE,
+                .size = k->size,
+            };
+        }
+    }
+}
+
+void tokens_claim(struct tokens *t, struct tokens_claim *out)
+{
+    tokens_lock(t);
+    t->opened_grant = 0;
+    out->shared = list_held(t, TOKEN_SHARED, TOKEN_SHARED, &out->n_shared);
+    out->exclusive = list_held(t, TOKEN_EXCLUSIVE, TOKEN_EXCLUSIVE, &out->n_exclusive);
+    list_ranges(t, out);
+    tokens_unlock(t);
+}
+
+void tokens_opened(struct tokens *t, uint64_t grant, bool lost)
+{
+    tokens_lock(t);
+    t->opened_grant = grant;
+    atomic_store(&t->given, grant != 0);
+    LIST_FOREACH(node, &t->all) {
+        struct token *k = container_of(node, struct token, link);
+
+        k->grant = grant;
+        kept_drop(t,
+                  k); /* exportd may have lost its power, and with it what this tells */
+        xattrs_drop(t, k);
+        token_doubt_names(k);
+        if (lost || grant == 0) {
+            k->lost = true;
+            k->offered = false;
+            k->mode = k->ceiling = TOKEN_NONE;
+            spans_free(&k->ranges);
+        }
+    }
+    tokens_unlock(t);
+}
+
+bool tokens_are_given(struct tokens *t)
+{
+    return atomic_load(&t->given);
+}
+
+uint64_t tokens_lost_one(struct tokens *t)
+{
+    uint64_t ino = 0;
+
+    tokens_lock(t);
+    LIST_FOREACH(node, &t->all) {
+        struct token *k = container_of(node, struct token, link);
+
+        if (k->lost && !k->offered) {
+            k->offered = true;
+            ino = ino_of(k);
+            token_comes_last(t, k);
+            break;
+        }
+    }
+    tokens_unlock(t);
+    return ino;
+}
+
+bool tokens_is_lost(struct tokens *t, uint64_t ino)
+{
+    const struct token *k;
+    bool lost;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    lost = k != NULL && k->lost;
+    tokens_unlock(t);
+    return lost;
+}
+
+/* ---- grants ---- */
+
+/* With the lock, by a grant that is good. */
+static struct token *token_make(struct tokens *t, uint64_t ino)
+{
+    struct token *k = token_find(t, ino);
+
+    if (k != NULL)
+        return k;
+    k = mem_new(sizeof(*k));
+    k->ceiling = TOKEN_EXCLUSIVE;
+    list_init(&k->named);
+    list_add_tail(&t->all, &k->link);
+    table_put(&t->by_ino, &k->by_ino, ino);
+    return k;
+}
+
+static void token_note_grant(struct tokens *t, struct token *k, uint64_t grant)
+{
+    token_use(t, k);
+    if (grant > k->grant)
+        k->grant = grant;
+}
+
+void tokens_grant_locked(struct tokens *t, uint64_t ino, enum token_mode mode,
+                         uint64_t grant)
+{
+    struct token *k;
+
+    if (mode == TOKEN_NONE || !grant_is_good(t, ino, grant))
+        return;
+    k = mode == TOKEN_RANGES ? token_find(t, ino) : token_make(t, ino);
+    if (k == NULL)
+        return;
+    if (mode == TOKEN_EXCLUSIVE && grant <= k->lowered)
+        mode = TOKEN_SHARED;
+    if (mode > k->mode && mode != TOKEN_RANGES && !k->lost) {
+        k->mode = mode;
+        spans_free(&k->ranges);
+    }
+    k->has_pages |= mode == TOKEN_EXCLUSIVE;
+    token_note_grant(t, k, grant);
+}
+
+void tokens_grant(struct tokens *t, uint64_t ino, enum token_mode mode, uint64_t grant)
+{
+    tokens_lock(t);
+    tokens_grant_locked(t, ino, mode, grant);
+    tokens_unlock(t);
+}
+
+void tokens_grant_range(struct tokens *t, const struct token_range *range, uint64_t grant)
+{
+    struct token *k;
+
+    tokens_lock(t);
+    if (grant_is_good(t, range->ino, grant)) {
+        k = token_make(t, range->ino);
+        if (!k->lost && (k->mode == TOKEN_NONE || k->mode == TOKEN_RANGES)) {
+            k->mode = TOKEN_RANGES;
+            k->has_pages = true;
+            k->size = range->size;
+            if (spans_raise(&k->ranges, range->from, range->to,
+                            range->write ? TOKEN_WRITE : TOKEN_READ) != 0)
+                abort(); /* as mem_new() */
+        }
+        token_note_grant(t, k, grant);
+    }
+    tokens_unlock(t);
+}
+
+bool tokens_takes(struct tokens *t, uint64_t ino, uint64_t grant)
+{
+    const struct token *k;
+    bool takes;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    takes = grant_is_good(t, ino, grant) && (k == NULL || !k->lost);
+    tokens_unlock(t);
+    return takes;
+}
+
+void tokens_note_others(struct tokens *t, bool others)
+{
+    atomic_store(&t->others, others);
+}
+
+bool tokens_has_others(struct tokens *t)
+{
+    return atomic_load(&t->others);
+}
+
+enum token_mode tokens_mode_locked(struct tokens *t, uint64_t ino)
+{
+    const struct token *k = token_find(t, ino);
+
+    return k == NULL ? TOKEN_NONE : k->mode;
+}
+
+enum token_mode tokens_mode(struct tokens *t, uint64_t ino)
+{
+    enum token_mode mode;
+
+    tokens_lock(t);
+    mode = tokens_mode_locked(t, ino);
+    tokens_unlock(t);
+    return mode;
+}
+
+/* With the lock. */
+static bool token_covers(const struct token *k, const struct token_need *need)
+{
+    uint64_t to = need->to;
+
+    if (k->mode != TOKEN_RANGES)
+        return k->mode >= need->mode;
+    if (to == 0 || (need->mode == TOKEN_EXCLUSIVE && to > k->size))
+        return false;
+    if (to > k->size)
+        to = k->size;
+    return need->from >= to ||
+           spans_least(&k->ranges, need->from, to) >=
+               (need->mode == TOKEN_EXCLUSIVE ? TOKEN_WRITE : TOKEN_READ);
+}
+
+bool tokens_cover(struct tokens *t, uint64_t ino, const struct token_need *need)
+{
+    struct token *k;
+    bool covers;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    covers = k != NULL && token_covers(k, need);
+    if (k != NULL) {
+        token_use(t, k);
+        k->has_pages = true;
+    }
+    tokens_unlock(t);
+    return covers;
+}
+
+/* With the lock. */
+static uint64_t ranges_readable_to(const struct token *k, uint64_t from)
+{
+    const struct span *s = spans_find(&k->ranges, from);
+
+    for (; s != NULL && s->from <= from; s = spans_find(&k->ranges, from)) {
+        if (s->to == SPAN_END)
+            return SPAN_END;
+        from = s->to;
+    }
+    return from;
+}
+
+uint64_t tokens_readable_to(struct tokens *t, uint64_t ino, uint64_t from)
+{
+    const struct token *k;
+    uint64_t to = UINT64_MAX;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    if (k != NULL && k->mode == TOKEN_RANGES)
+        to = ranges_readable_to(k, from);
+    tokens_unlock(t);
+    return to;
+}
+
+const struct spans *tokens_ranges(struct tokens *t, uint64_t ino)
+{
+    const struct token *k = token_find(t, ino);
+
+    return k == NULL || k->ranges.n == 0 ? NULL : &k->ranges;
+}
+
+/* ---- what the kernel is told ---- */
+
+/* The token, if something that needs no more than SHARED may be told by it. */
+static struct token *token_to_tell(struct tokens *t, uint64_t ino)
+{
+    struct token *k = token_find(t, ino);
+
+    if (k == NULL || k->mode == TOKEN_NONE || k->mode == TOKEN_RANGES ||
+        k->ceiling == TOKEN_NONE)
+        return NULL;
+    token_use(t, k);
+    return k;
+}
+
+bool tokens_tell_attr(struct tokens *t, uint64_t ino, uint64_t grant)
+{
+    return grant_is_good(t, ino, grant) && token_to_tell(t, ino) != NULL;
+}
+
+static struct told_name *name_new(const char *name, size_t len, bool is_dir)
+{
+    struct told_name *n = mem_new(sizeof(*n) + len + 1);
+
+    n->is_dir = is_dir;
+    memcpy(n->name, name, len);
+    return n;
+}
+
+static struct told_name *name_find(const struct token *k, const char *name, size_t len,
+                                   uint64_t hash)
+{
+    struct table_link *link =
+        k->names == NULL ? NULL : table_find(&k->names->by_name, hash);
+
+    for (; link != NULL; link = table_next(link->next, hash)) {
+        struct told_name *n = container_of(link, struct told_name, link);
+
+        if (strncmp(n->name, name, len) == 0 && n->name[len] == '\0')
+            return n;
+    }
+    return NULL;
+}
+
+static struct told_names *token_names(struct tokens *t, struct token *k)
+{
+    if (k->names == NULL) {
+        k->names = mem_new(sizeof(*k->names));
+        k->names->end = &k->names->first;
+        list_add_tail(&t->named, &k->named);
+    }
+    return k->names;
+}
+
+/* The name, noted if it was not. */
+static struct told_name *token_name(struct tokens *t, struct token *k, const char *name,
+                                    size_t len)
+{
+    uint64_t hash = table_hash(name, len);
+    struct told_name *n = name_find(k, name, len, hash);
+    struct told_names *names = token_names(t, k);
+
+    if (n != NULL)
+        return n;
+    n = name_new(name, len, false);
+    n->at = names->end;
+    *n->at = n;
+    names->end = &n->next;
+    table_put(&names->by_name, &n->link, hash);
+    t->n_names++;
+    return n;
+}
+
+static void token_tell_name(struct tokens *t, struct token *k, const char *name,
+                            bool is_dir)
+{
+    struct told_name *n = token_name(t, k, name, strlen(name));
+
+    n->is_dir = is_dir;
+    n->is_told = true;
+}
+
+/* Those that are noted are all that may be there, as far as they are listed. */
+static bool names_are_listed(const struct token *k)
+{
+    return k->names != NULL && (k->names->all || k->names->listed);
+}
+
+static void token_drop_name(struct tokens *t, struct token *k, struct told_name *n)
+{
+    if (n->next == NULL)
+        k->names->end = n->at;
+    else
+        n->next->at = n->at;
+    *n->at = n->next;
+    table_remove(&k->names->by_name, &n->link);
+    free(n);
+    t->n_names--;
+    if (k->names->first == NULL && !names_are_listed(k))
+        token_take_names(t, k);
+}
+
+bool tokens_tell_name(struct tokens *t, uint64_t dir, const char *name, bool is_dir,
+                      uint64_t grant)
+{
+    struct token *k = grant_is_good(t, dir, grant) ? token_to_tell(t, dir) : NULL;
+
+    if (k != NULL)
+        token_tell_name(t, k, name, is_dir);
+    return k != NULL;
+}
+
+bool tokens_tell_listing(struct tokens *t, uint64_t dir, bool *kept)
+{
+    struct token *k = token_to_tell(t, dir);
+
+    if (k == NULL)
+        return false;
+    *kept = k->listing;
+    k->listing = true;
+    return true;
+}
+
+static void forget_name(struct told_name *n)
+{
+    n->is_told = false;
+    n->ino = 0;
+}
+
+/* The kernel believes it no more. Did it? gone_since: of n_changes, it is not there since then; 0: it may be. */
+static bool name_untell(struct tokens *t, uint64_t dir, const char *name,
+                        uint64_t gone_since)
+{
+    size_t len = strlen(name);
+    struct told_name *n = NULL;
+    struct token *k;
+    bool told;
+
+    tokens_lock(t);
+    k = token_find(t, dir);
+    if (k != NULL)
+        n = name_find(k, name, len, table_hash(name, len));
+    told = n != NULL && n->is_told;
+    if (n != NULL && (gone_since >= k->names->since || !names_are_listed(k)))
+        token_drop_name(t, k, n);
+    else if (n != NULL)
+        forget_name(n);
+    tokens_unlock(t);
+    return told;
+}
+
+bool tokens_name_gone(struct tokens *t, uint64_t dir, const char *name, uint64_t changes)
+{
+    return name_untell(t, dir, name, changes);
+}
+
+bool tokens_name_moved(struct tokens *t, uint64_t dir, const char *name)
+{
+    return name_untell(t, dir, name, 0);
+}
+
+/* ---- which names there are ---- */
+
+void tokens_name_comes(struct tokens *t, uint64_t dir, const char *name)
+{
+    size_t len = strlen(name);
+    struct told_name *n;
+    struct token *k;
+
+    tokens_lock(t);
+    k = token_find(t, dir);
+    if (k != NULL && names_are_listed(k))
+        token_name(t, k, name, len);
+    n = k == NULL ? NULL : name_find(k, name, len, table_hash(name, len));
+    if (n != NULL)
+        n->ino = 0;
+    tokens_unlock(t);
+}
+
+static void names_begin(struct tokens *t, struct told_names *names)
+{
+    names->since = atomic_fetch_add(&t->n_changes, 1) + 1;
+}
+
+/* The token of a directory, when an answer with this grant tells its names. */
+static struct token *token_to_list(struct tokens *t, uint64_t dir, uint64_t grant)
+{
+    return grant_is_good(t, dir, grant) ? token_to_tell(t, dir) : NULL;
+}
+
+void tokens_dir_is_new(struct tokens *t, uint64_t dir, uint64_t grant)
+{
+    struct token *k = token_to_list(t, dir, grant);
+
+    if (k == NULL || k->names != NULL)
+        return;
+    token_names(t, k)->all = true;
+    names_begin(t, k->names);
+}
+
+/* Names that nobody may ask for. No directory alone takes the place of all others. */
+static bool has_room_for_names(const struct tokens *t, const struct token *k, size_t n)
+{
+    size_t mine = k->names == NULL ? 0 : k->names->by_name.n;
+
+    return t->n_names + n <= names_max(t) && mine + n <= names_max(t) / 2;
+}
+
+void tokens_names_listed(struct tokens *t, const struct listed_names *l)
+{
+    struct token *k = token_to_list(t, l->dir, l->grant);
+    struct told_names *names = k == NULL ? NULL : k->names;
+
+    if (k == NULL || (names != NULL && names->all) || !has_room_for_names(t, k, l->n))
+        return;
+    if (names == NULL || !names->listed) { /* what we make meanwhile is not noted yet */
+        if (l->after != 0 || t->changed[slot_of(l->dir)] > l->changes)
+            return;
+        names = token_names(t, k);
+        names_begin(t, names);
+    } else if (l->after > names->listed_to || l->changes < names->since) {
+        return;
+    }
+    for (size_t i = 0; i < l->n; i++)
+        token_name(t, k, l->names[i].name, l->names[i].len);
+    names->listed = true;
+    if (l->to > names->listed_to)
+        names->listed_to = l->to;
+    names->all = l->end;
+}
+
+bool tokens_lack_name(struct tokens *t, uint64_t dir, const char *name, uint64_t *grant)
+{
+    const struct token *k = token_to_tell(t, dir);
+    size_t len = strlen(name);
+
+    if (k == NULL || k->names == NULL || !k->names->all ||
+        name_find(k, name, len, table_hash(name, len)) != NULL)
+        return false;
+    *grant = k->grant;
+    return true;
+}
+
+/* ---- attributes ---- */
+
+uint64_t tokens_changes(struct tokens *t)
+{
+    return atomic_load(&t->n_changes);
+}
+
+/* The token, if what an answer with this grant told may be kept: no newer one came before it. */
+static struct token *token_to_keep(struct tokens *t, uint64_t ino, uint64_t grant,
+                                   uint64_t changes)
+{
+    struct token *k = grant_is_good(t, ino, grant) ? token_to_tell(t, ino) : NULL;
+
+    return k == NULL || grant < k->grant || t->changed[slot_of(ino)] > changes ? NULL : k;
+}
+
+void tokens_keep_attr(struct tokens *t, const struct md_attr *attr, uint64_t grant,
+                      uint64_t changes)
+{
+    struct token *k = token_to_keep(t, attr->ino, grant, changes);
+
+    if (k == NULL)
+        return;
+    kept_drop(t, k);
+    k->kept = mem_new(sizeof(*k->kept));
+    k->kept->attr = *attr;
+    k->kept->grant = grant;
+    list_init(&k->kept->ahead);
+}
+
+/* With the lock. */
+static bool take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
+                      uint64_t *grant)
+{
+    struct token *k = token_to_tell(t, ino);
+
+    if (k == NULL || k->kept == NULL)
+        return false;
+    *out = k->kept->attr;
+    *grant = k->kept->grant;
+    if (!S_ISDIR(out->mode) && k->mode != TOKEN_EXCLUSIVE)
+        kept_drop(t, k);
+    return true;
+}
+
+bool tokens_take_attr(struct tokens *t, uint64_t ino, struct md_attr *out,
+                      uint64_t *grant)
+{
+    bool taken;
+
+    tokens_lock(t);
+    taken = take_attr(t, ino, out, grant);
+    tokens_unlock(t);
+    return taken;
+}
+
+uint64_t tokens_forget_attr(struct tokens *t, uint64_t ino, uint64_t changes)
+{
+    uint64_t *changed = &t->changed[slot_of(ino)];
+    bool is_newest;
+    struct token *k;
+
+    tokens_lock(t);
+    is_newest = *changed <= changes;
+    *changed = atomic_fetch_add(&t->n_changes, 1) + 1;
+    if (is_newest)
+        changes = *changed;
+    k = token_find(t, ino);
+    if (k != NULL) {
+        kept_drop(t, k);
+        k->has_pages |= k->listing; /* the kernel still has those of the listing */
+        k->listing =
+            false; /* who seeks to the middle of it would not look whether it is old */
+    }
+    tokens_unlock(t);
+    return changes;
+}
+
+/* ---- extended attributes ---- */
+
+static struct token *token_to_keep_xattrs(struct tokens *t, uint64_t ino, uint64_t grant,
+                                          uint64_t changes)
+{
+    return t->xattrs_changing[slot_of(ino)] != 0 ? NULL
+                                                 : token_to_keep(t, ino, grant, changes);
+}
+
+void tokens_note_xattrs(struct tokens *t, uint64_t ino, uint32_t classes, uint64_t grant,
+                        uint64_t changes)
+{
+    struct token *k = token_to_keep_xattrs(t, ino, grant, changes);
+
+    if (k != NULL && (classes & ROZO__XATTR_BITS__XATTRS_TOLD) != 0)
+        k->xattrs = classes;
+}
+
+void tokens_keep_xattr(struct tokens *t, uint64_t ino, const char *name,
+                       const struct cached_xattr *x, uint64_t grant, uint64_t changes)
+{
+    struct token *k = token_to_keep_xattrs(t, ino, grant, changes);
+
+    if (k != NULL)
+        xattr_cache_put(&t->xattrs, &k->xattr_set, name, x);
+}
+
+/* Has the inode none of the class of this name? Of "": none at all. */
+static bool xattr_is_absent(const struct token *k, const char *name)
+{
+    static const struct {
+        const char *prefix;
+        uint32_t bit;
+    } classes[] = {
+        { "security.", ROZO__XATTR_BITS__XATTRS_SECURITY },
+        { "system.posix_acl_access", ROZO__XATTR_BITS__XATTRS_ACL_ACCESS },
+        { "system.posix_acl_default", ROZO__XATTR_BITS__XATTRS_ACL_DEFAULT },
+        { "user.", ROZO__XATTR_BITS__XATTRS_USER },
+        { "trusted.", ROZO__XATTR_BITS__XATTRS_TRUSTED },
+    };
+
+    if (k->xattrs == 0 || name[0] == '\0')
+        return k->xattrs == ROZO__XATTR_BITS__XATTRS_TOLD;
+    for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++) {
+        if (strncmp(name, classes[i].prefix, strlen(classes[i].prefix)) == 0)
+            return (k->xattrs & classes[i].bit) == 0;
+    }
+    return false; /* exportd knows the rest */
+}
+
+/* With the lock. */
+static bool find_xattr(struct tokens *t, uint64_t ino, const char *name,
+                       struct known_xattr *out)
+{
+    const struct token *k = token_to_tell(t, ino);
+    struct cached_xattr x = { .is_there = name[0] == '\0' };
+
+    if (k == NULL || t->xattrs_changing[slot_of(ino)] != 0 ||
+        (!xattr_is_absent(k, name) && !xattr_cache_find(k->xattr_set, name, &x)))
+        return false;
+    out->is_there = x.is_there;
+    out->len = x.len;
+    if (x.len != 0)
+        memcpy(out->value, x.value, x.len);
+    return true;
+}
+
+bool tokens_find_xattr(struct tokens *t, uint64_t ino, const char *name,
+                       struct known_xattr *out)
+{
+    bool known;
+
+    tokens_lock(t);
+    known = find_xattr(t, ino, name, out);
+    tokens_unlock(t);
+    return known;
+}
+
+void tokens_xattrs_change(struct tokens *t, uint64_t ino, bool begins)
+{
+    uint32_t *changing = &t->xattrs_changing[slot_of(ino)];
+    struct token *k;
+
+    tokens_lock(t);
+    assert(begins || *changing != 0);
+    *changing += begins ? 1 : -1u;
+    k = token_find(t, ino);
+    if (k != NULL)
+        xattrs_drop(t, k);
+    tokens_unlock(t);
+}
+
+/* ---- looking ahead ---- */
+
+bool tokens_go_ahead(struct tokens *t, uint64_t dir, struct ahead *out)
+{
+    struct token *k = token_to_tell(t, dir);
+    struct aheads *a;
+
+    if (k == NULL)
+        return false;
+    if (k->aheads == NULL) {
+        k->aheads = mem_new(sizeof(*a));
+        k->aheads->misses_max = AHEAD_MISSES_MIN;
+    }
+    a = k->aheads;
+    if (a->is_out || ++a->misses < a->misses_max)
+        return false;
+    if (a->n == 0) {
+        a->n = AHEAD_ENTRIES_MIN;
+    } else if (a->hits >= a->n / 4) {
+        a->n = a->n < AHEAD_ENTRIES_MAX / 4 ? 4 * a->n : AHEAD_ENTRIES_MAX;
+        a->misses_max = AHEAD_MISSES_MIN;
+    } else if (a->misses_max < AHEAD_MISSES_MAX) {
+        a->misses_max *= 2;
+    }
+    a->misses = 0;
+    a->is_out = true;
+    *out = (struct ahead){ dir, a->next, a->n };
+    return true;
+}
+
+void tokens_ahead_came(struct tokens *t, const struct ahead *ahead, uint64_t next)
+{
+    struct token *k = token_find(t, ahead->dir);
+
+    if (k == NULL || k->aheads == NULL)
+        return;
+    k->aheads->is_out = false;
+    k->aheads->next = next;
+    k->aheads->hits = 0;
+}
+
+void tokens_keep_ahead(struct tokens *t, uint64_t dir, const struct listed_name *name,
+                       const struct md_attr *attr, uint64_t grant, uint64_t changes)
+{
+    struct token *k = token_to_list(t, dir, grant), *of;
+
+    if (k == NULL || t->changed[slot_of(dir)] > changes || !has_room_for_names(t, k, 1))
+        return;
+    tokens_keep_attr(t, attr, grant, changes);
+    of = token_find(t, attr->ino);
+    if (of == NULL || of->kept == NULL)
+        return;
+    token_name(t, k, name->name, name->len)->ino = attr->ino;
+    if (list_is_empty(&of->kept->ahead)) {
+        list_add_tail(&t->ahead, &of->kept->ahead);
+        t->n_ahead++;
+    }
+    if (t->n_ahead > TOKENS_AHEAD_MAX) {
+        struct kept_attr *oldest = container_of(t->ahead.next, struct kept_attr, ahead);
+
+        kept_drop(t, token_find(t, oldest->attr.ino));
+    }
+}
+
+bool tokens_take_ahead(struct tokens *t, uint64_t dir, const char *name,
+                       struct md_attr *out, uint64_t *grant)
+{
+    struct token *k = token_to_tell(t, dir);
+    size_t len = strlen(name);
+    const struct told_name *n =
+        k == NULL ? NULL : name_find(k, name, len, table_hash(name, len));
+
+    if (n == NULL || n->ino == 0 || !take_attr(t, n->ino, out, grant))
+        return false;
+    if (k->aheads != NULL)
+        k->aheads->hits++;
+    return true;
+}
+
+/* ---- giving back ---- */
+
+void tokens_recall(struct tokens *t, uint64_t ino, enum token_mode keep)
+{
+    struct token *k;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    if (k != NULL && keep < k->ceiling)
+        k->ceiling = keep;
+    if (k != NULL)
+        kept_drop(t, k);
+    if (k != NULL && keep == TOKEN_NONE) /* else nobody else changes them */
+        xattrs_drop(t, k);
+    tokens_unlock(t);
+}
+
+/* Those that the kernel was told; the others are freed. */
+static struct told_name *names_told(struct told_name *names)
+{
+    struct told_name *told = NULL, **end = &told;
+
+    for (struct told_name *next; names != NULL; names = next) {
+        next = names->next;
+        names->next = NULL;
+        if (names->is_told) {
+            *end = names;
+            end = &names->next;
+        } else {
+            free(names);
+        }
+    }
+    return told;
+}
+
+struct told_name *tokens_take_names(struct tokens *t, uint64_t dir)
+{
+    struct told_name *names = NULL;
+    struct token *k;
+
+    tokens_lock(t);
+    k = token_find(t, dir);
+    if (k != NULL)
+        names = token_take_names(t, k);
+    tokens_unlock(t);
+    return names_told(names);
+}
+
+struct told_name *tokens_copy_names(struct tokens *t, uint64_t dir)
+{
+    struct told_name *copy = NULL, **end = &copy;
+    const struct token *k;
+
+    tokens_lock(t);
+    k = token_find(t, dir);
+    for (const struct told_name *n = k == NULL || k->names == NULL ? NULL
+                                                                   : k->names->first;
+         n != NULL; n = n->next) {
+        if (!n->is_told)
+            continue;
+        *end = name_new(n->name, strlen(n->name), n->is_dir);
+        end = &(*end)->next;
+    }
+    tokens_unlock(t);
+    return copy;
+}
+
+void tokens_forget_names(struct tokens *t, bool (*is_old)(void *arg, uint64_t dir),
+                         void *arg)
+{
+    LIST_FOREACH(node, &t->all) {
+        struct token *k = container_of(node, struct token, link);
+
+        if (k->names != NULL && is_old(arg, ino_of(k)))
+            told_names_free(token_take_names(t, k));
+    }
+}
+
+uint64_t tokens_gave_back(struct tokens *t, uint64_t ino, enum token_mode keep,
+                          uint64_t grant)
+{
+    uint64_t *slot = &t->given_back[slot_of(ino)];
+    struct token *k;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    if (k != NULL && k->grant > grant)
+        grant = k->grant;
+    if (keep == TOKEN_NONE || k == NULL) {
+        if (grant > *slot)
+            *slot = grant;
+        if (k != NULL)
+            token_free(t, k);
+    } else {
+        k->mode = keep < k->mode ? keep : k->mode;
+        k->ceiling = TOKEN_EXCLUSIVE;
+        k->lowered = k->grant = grant;
+        token_left(t, k);
+    }
+    tokens_unlock(t);
+    return grant;
+}
+
+void tokens_inode_gone(struct tokens *t, uint64_t ino)
+{
+    struct token *k;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    if (k != NULL && !k->lost && tokens_has_others(t)) {
+        list_remove(&k->link);
+        list_add_after(&t->all, &k->link);
+    } else if (k != NULL && !k->lost) {
+        token_free(t, k);
+    }
+    tokens_unlock(t);
+}
+
+/* ---- too many of them ---- */
+
+void tokens_set_max(struct tokens *t, size_t max)
+{
+    tokens_lock(t);
+    t->max = max == 0 ? TOKENS_MAX : max;
+    tokens_unlock(t);
+}
+
+/* They begin to go at three quarters, and stop at five eighths. */
+static bool trims(bool does, size_t n, size_t max)
+{
+    return n > max - max / 4 || (does && n > max - max / 8 * 3);
+}
+
+/* The kernel keeps attributes by it, and nothing else. */
+static bool token_is_plain(const struct token *k)
+{
+    return k->mode == TOKEN_SHARED && k->ceiling == TOKEN_EXCLUSIVE && !k->has_pages &&
+           !k->listing && k->names == NULL;
+}
+
+static struct token *token_of(struct list_node *link, bool named)
+{
+    return named ? container_of(link, struct token, named)
+                 : container_of(link, struct token, link);
+}
+
+/* NULL: all of them are on their way back. */
+static struct token *token_least_used(struct tokens *t, bool named)
+{
+    LIST_FOREACH(link, named ? &t->named : &t->all) {
+        struct token *k = token_of(link, named);
+
+        if (!k->leaving && k->mode != TOKEN_NONE)
+            return k;
+    }
+    return NULL;
+}
+
+static void token_leaves(struct tokens *t, struct token *k, struct token_surplus *out)
+{
+    *out = (struct token_surplus){ ino_of(k), token_is_plain(k) };
+    token_use(t, k); /* nobody looks at it again soon */
+    k->leaving = true;
+    k->leaves_heavy = !out->is_plain;
+    k->n_names_leaving = k->names == NULL ? 0 : k->names->by_name.n;
+    t->n_leaving++;
+    t->n_leaving_heavy += k->leaves_heavy;
+    t->n_names_leaving += k->n_names_leaving;
+}
+
+/* Which kind is to go now? */
+static bool surplus_is(const struct tokens *t, bool named)
+{
+    if (t->n_leaving >= TOKENS_LEAVING_MAX ||
+        t->n_leaving_heavy >= TOKENS_LEAVING_HEAVY_MAX)
+        return false;
+    return named ? t->trims_names &&
+                       trims(true, t->n_names - t->n_names_leaving, names_max(t))
+                 : t->trims && trims(true, t->by_ino.n - t->n_leaving, t->max);
+}
+
+size_t tokens_surplus(struct tokens *t, struct token_surplus *out, size_t max)
+{
+    size_t n = 0;
+
+    tokens_lock(t);
+    t->trims = trims(t->trims, t->by_ino.n, t->max);
+    t->trims_names = trims(t->trims_names, t->n_names, names_max(t));
+    while (n < max && (surplus_is(t, true) || surplus_is(t, false))) {
+        struct token *k = token_least_used(t, surplus_is(t, true));
+
+        if (k == NULL)
+            break;
+        token_leaves(t, k, &out[n++]);
+    }
+    tokens_unlock(t);
+    return n;
+}
+
+bool tokens_recall_plain(struct tokens *t, uint64_t ino)
+{
+    struct token *k;
+    bool plain;
+
+    tokens_lock(t);
+    k = token_find(t, ino);
+    plain = k != NULL && token_is_plain(k);
+    if (plain) {
+        k->ceiling = TOKEN_NONE;
+        kept_drop(t, k);
+        xattrs_drop(t, k);
+    }
+    tokens_unlock(t);
+    return plain;
+}

@@ -1,0 +1,134 @@
+/*
+ * xattr_cache.c - one list of entries an inode, the inodes in the order in which they came.
+ *
+ * In:     answers about xattrs, from token_cache.c. Out: the same, to who asks again.
+ * Keeps:  I9: no more than XATTR_CACHE_BYTES_MAX, whatever programs ask for.
+ */
+#include "rozomount/tokens/xattr_cache.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "rozomount/options/xalloc.h"
+
+struct entry {
+    struct entry *next;
+    bool is_there;
+    uint16_t len;
+    uint8_t name_len;
+    uint8_t bytes[]; /* the name, then the value */
+};
+
+struct xattr_set {
+    struct list_node link;    /* in xattr_cache->sets */
+    struct xattr_set **owner; /* what points at this */
+    struct entry *first;      /* owned */
+    unsigned n;
+    size_t bytes;
+};
+
+void xattr_cache_init(struct xattr_cache *c)
+{
+    list_init(&c->sets);
+    c->bytes = 0;
+}
+
+static struct entry **entry_find(struct xattr_set *set, const char *name, size_t name_len)
+{
+    struct entry **at = &set->first;
+
+    while (*at != NULL &&
+           ((*at)->name_len != name_len || memcmp((*at)->bytes, name, name_len) != 0))
+        at = &(*at)->next;
+    return at;
+}
+
+static void entry_remove(struct xattr_cache *c, struct xattr_set *set, struct entry **at)
+{
+    struct entry *e = *at;
+    size_t bytes = sizeof(*e) + e->name_len + e->len;
+
+    *at = e->next;
+    set->n--;
+    set->bytes -= bytes;
+    c->bytes -= bytes;
+    free(e);
+}
+
+static struct xattr_set *set_new(struct xattr_cache *c, struct xattr_set **owner)
+{
+    struct xattr_set *set = *owner = mem_new(sizeof(*set));
+
+    set->owner = owner;
+    list_add_tail(&c->sets, &set->link);
+    set->bytes = sizeof(*set);
+    c->bytes += set->bytes;
+    return set;
+}
+
+void xattr_cache_drop(struct xattr_cache *c, struct xattr_set **owner)
+{
+    struct xattr_set *set = *owner;
+
+    if (set == NULL)
+        return;
+    while (set->first != NULL)
+        entry_remove(c, set, &set->first);
+    c->bytes -= set->bytes;
+    list_remove(&set->link);
+    *owner = NULL;
+    free(set);
+}
+
+static void entry_add(struct xattr_cache *c, struct xattr_set *set, const char *name,
+                      const struct cached_xattr *x)
+{
+    size_t name_len = strlen(name), bytes = sizeof(struct entry) + name_len + x->len;
+    struct entry *e = mem_new(bytes);
+
+    e->is_there = x->is_there;
+    e->len = (uint16_t)x->len;
+    e->name_len = (uint8_t)name_len;
+    memcpy(e->bytes, name, name_len);
+    if (x->len != 0)
+        memcpy(e->bytes + name_len, x->value, x->len);
+    e->next = set->first;
+    set->first = e;
+    set->n++;
+    set->bytes += bytes;
+    c->bytes += bytes;
+}
+
+void xattr_cache_put(struct xattr_cache *c, struct xattr_set **owner, const char *name,
+                     const struct cached_xattr *x)
+{
+    struct xattr_set *set = *owner;
+    size_t name_len = strlen(name);
+    struct entry **at;
+
+    if (name_len > UINT8_MAX || x->len > XATTR_CACHED_MAX)
+        return;
+    if (set == NULL)
+        set = set_new(c, owner);
+    at = entry_find(set, name, name_len);
+    if (*at != NULL)
+        entry_remove(c, set, at);
+    if (set->n < XATTR_CACHE_ENTRIES_MAX)
+        entry_add(c, set, name, x);
+    while (c->bytes > XATTR_CACHE_BYTES_MAX)
+        xattr_cache_drop(c, container_of(c->sets.next, struct xattr_set, link)->owner);
+}
+
+bool xattr_cache_find(const struct xattr_set *set, const char *name,
+                      struct cached_xattr *out)
+{
+    const struct entry *e;
+
+    if (set == NULL)
+        return false;
+    e = *entry_find((struct xattr_set *)(uintptr_t)set, name, strlen(name));
+    if (e == NULL)
+        return false;
+    *out = (struct cached_xattr){ e->is_there, e->len, e->bytes + e->name_len };
+    return true;
+}

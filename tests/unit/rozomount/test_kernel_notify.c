@@ -1,0 +1,341 @@
+/*
+ * test_kernel_notify.c - the kernel drops what it is told to, side by side when it has to wait, and whoever asked hears when it has.
+ *
+ * Method: a kernel of paper that holds back its answers to notices of one inode; mail goes to a list.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/spans.h"
+#include "rozomount/options/xalloc.h"
+#include "rozomount/options/mountpoint.h"
+#include "rozomount/kcache/kernel_notify.h"
+#include "tests/unit/rozomount/fake_notices.h"
+#include "tests/unit/unit.h"
+
+enum {
+    NOTICES_MAX = 128,
+    MAIL_MAX = 2048,
+    HELD = 1000 /* and above: inodes whose notices are not answered */
+};
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    char notices[NOTICES_MAX][64]; /* those begun */
+    unsigned n_notices, n_held, n_mail;
+    struct env_mail *mail[MAIL_MAX];
+    bool hold;
+} t = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+/* ---- the kernel, and the mailbox ---- */
+
+int notice(fuse_ino_t ino, const char *text)
+{
+    pthread_mutex_lock(&t.lock);
+    snprintf(t.notices[t.n_notices++ % NOTICES_MAX], sizeof(t.notices[0]), "%s", text);
+    t.n_held += ino >= HELD;
+    pthread_cond_broadcast(&t.changed);
+    while (ino >= HELD && t.hold)
+        pthread_cond_wait(&t.changed, &t.lock);
+    t.n_held -= ino >= HELD;
+    pthread_cond_broadcast(&t.changed);
+    pthread_mutex_unlock(&t.lock);
+    return 0;
+}
+
+void env_mailbox_post(struct env_uv *e, struct env_mail *mail)
+{
+    (void)e;
+    pthread_mutex_lock(&t.lock);
+    t.mail[t.n_mail++] = mail;
+    pthread_cond_broadcast(&t.changed);
+    pthread_mutex_unlock(&t.lock);
+}
+
+static void wait_for(const unsigned *count, unsigned n)
+{
+    pthread_mutex_lock(&t.lock);
+    while (*count != n)
+        pthread_cond_wait(&t.changed, &t.lock);
+    pthread_mutex_unlock(&t.lock);
+}
+
+static unsigned now(const unsigned *count)
+{
+    unsigned n;
+
+    pthread_mutex_lock(&t.lock);
+    n = *count;
+    pthread_mutex_unlock(&t.lock);
+    return n;
+}
+
+static void answer_all(void)
+{
+    pthread_mutex_lock(&t.lock);
+    t.hold = false;
+    pthread_cond_broadcast(&t.changed);
+    pthread_mutex_unlock(&t.lock);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    pthread_mutex_lock(&t.lock);
+    t.n_notices = t.n_mail = 0;
+    t.hold = true;
+    pthread_mutex_unlock(&t.lock);
+    return 0;
+}
+
+static int kernel_fd = -1;
+
+int fuse_session_fd(struct fuse_session *se)
+{
+    (void)se;
+    return kernel_fd;
+}
+
+/* ---- jobs ---- */
+
+/* The recaller takes them. */
+static struct told_name *a_name(struct told_name *others, const char *name, bool is_dir)
+{
+    size_t len = strlen(name);
+    struct told_name *n = mem_new(sizeof(*n) + len + 1), **end = &others;
+
+    n->is_dir = is_dir;
+    memcpy(n->name, name, len);
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = n;
+    return others;
+}
+
+static void submit(struct recaller *r, struct recaller_job *job, uint64_t ino)
+{
+    *job = (struct recaller_job){ .ino = ino };
+    recaller_submit(r, job);
+}
+
+/* ---- tests ---- */
+
+static void test_pages_and_attributes_are_dropped(void **state)
+{
+    struct recaller *r = recaller_start(NULL, NULL, true);
+    struct recaller_job all = { .ino = 7, .to = SPAN_END };
+    struct recaller_job some = { .ino = 8, .from = 4096, .to = 12288 };
+    struct recaller_job tail = { .ino = 9, .from = 4096, .to = SPAN_END };
+    struct recaller_job none = { .ino = 10 };
+
+    (void)state;
+    recaller_submit(r, &all);
+    wait_for(&t.n_mail, 1);
+    recaller_submit(r, &some);
+    wait_for(&t.n_mail, 2);
+    recaller_submit(r, &tail);
+    wait_for(&t.n_mail, 3);
+    recaller_submit(r, &none);
+    wait_for(&t.n_mail, 4);
+    recaller_stop(r);
+    assert_int_equal(t.n_notices, 4);
+    assert_string_equal(t.notices[0], "inode 7 0+0");
+    assert_string_equal(t.notices[1], "inode 8 4096+8192");
+    assert_string_equal(t.notices[2], "inode 9 4096+0");
+    assert_string_equal(t.notices[3], "inode 10 -1+0");
+    assert_ptr_equal(t.mail[0], &all.mail);
+    assert_ptr_equal(t.mail[3], &none.mail);
+}
+
+/* Goal: a directory's name stays where somebody is below it, and is asked for again. */
+static void test_names_of_directories_expire_and_others_are_dropped(void **state)
+{
+    struct recaller *r = recaller_start(NULL, NULL, true);
+    struct recaller_job job = { .ino = 5 };
+
+    (void)state;
+    job.names = a_name(a_name(NULL, "dir", true), "file", false);
+    recaller_submit(r, &job);
+    wait_for(&t.n_mail, 1);
+    recaller_stop(r);
+    assert_null(job.names);
+    assert_int_equal(t.n_notices, 3);
+    assert_string_equal(t.notices[0], "expire 5 dir");
+    assert_string_equal(t.notices[1], "drop 5 file");
+    assert_string_equal(t.notices[2], "inode 5 -1+0");
+}
+
+static void test_a_kernel_that_cannot_expire_drops(void **state)
+{
+    struct recaller *r = recaller_start(NULL, NULL, false);
+    struct recaller_job job = { .ino = 5, .names = a_name(NULL, "dir", true) };
+
+    (void)state;
+    recaller_submit(r, &job);
+    wait_for(&t.n_mail, 1);
+    recaller_stop(r);
+    assert_string_equal(t.notices[0], "drop 5 dir");
+}
+
+/* Goal: nobody waits for what others of the kernel wait for. */
+static void test_there_are_threads_for_all_that_wait(void **state)
+{
+    enum { HELD_JOBS = 40 };
+    struct recaller *r = recaller_start(NULL, NULL, true);
+    struct recaller_job held[HELD_JOBS], job;
+
+    (void)state;
+    for (unsigned i = 0; i < HELD_JOBS; i++)
+        submit(r, &held[i], HELD + i);
+    wait_for(&t.n_held, HELD_JOBS);
+    submit(r, &job, 7);
+    wait_for(&t.n_mail, 1);
+    assert_ptr_equal(t.mail[0], &job.mail);
+    answer_all();
+    wait_for(&t.n_mail, HELD_JOBS + 1);
+    submit(r, &job, 8);
+    wait_for(&t.n_mail, HELD_JOBS + 2);
+    recaller_stop(r);
+}
+
+static void *stop_it(void *arg)
+{
+    recaller_stop(arg);
+    return NULL;
+}
+
+/* Goal: the end waits for what is under way, and posts what has not begun. */
+static void test_the_end_waits_for_calls_under_way(void **state)
+{
+    enum { AT_A_TIME = 1024, MORE = 6 }; /* THREADS_MAX */
+    struct recaller *r = recaller_start(NULL, NULL, true);
+    static struct recaller_job jobs[AT_A_TIME + MORE];
+    pthread_t thread;
+
+    (void)state;
+    for (unsigned i = 0; i < AT_A_TIME + MORE; i++)
+        submit(r, &jobs[i], HELD + i);
+    wait_for(&t.n_held, AT_A_TIME);
+    assert_int_equal(pthread_create(&thread, NULL, stop_it, r), 0);
+    wait_for(&t.n_mail, MORE);
+    answer_all();
+    pthread_join(thread, NULL);
+    assert_int_equal(now(&t.n_mail), AT_A_TIME + MORE);
+    assert_int_equal(now(&t.n_notices), AT_A_TIME);
+}
+
+/* Goal: a call that the kernel never answers does not hold up the end, nor is its mail sent where nobody is any more. */
+static void test_a_call_that_is_never_answered_is_left(void **state)
+{
+    static struct recaller *r;
+    static struct recaller_job job; /* outlives the test, as r does */
+
+    (void)state;
+    r = recaller_start(NULL, NULL, true);
+    submit(r, &job, HELD);
+    wait_for(&t.n_held, 1);
+    recaller_stop(r); /* 2 s */
+    answer_all();
+    wait_for(&t.n_held, 0);
+    assert_int_equal(now(&t.n_mail), 0);
+}
+
+/* It is found out at the start, and not done where something is mounted, or where we are is not known. */
+static void test_who_can_make_names_old(void **state)
+{
+    const struct mountpoint nowhere = { .dev_major = 4095, .dev_minor = 1 };
+    uint8_t head[33];
+    struct recaller *r;
+    int fds[2];
+
+    (void)state;
+    r = recaller_start(NULL, &nowhere, true);
+    assert_false(recaller_can_age(r)); /* the kernel says no */
+    recaller_stop(r);
+    assert_int_equal(pipe2(fds, O_DIRECT), 0); /* it keeps messages apart */
+    kernel_fd = fds[1];
+    r = recaller_start(NULL, NULL, true);
+    assert_false(recaller_can_age(r));
+    assert_int_equal(read(fds[0], head, sizeof(head)), 32); /* see below */
+    recaller_stop(r);
+    r = recaller_start(NULL, &nowhere, true);
+    assert_true(recaller_can_age(r));
+    assert_int_equal(read(fds[0], head, sizeof(head)), 16);
+    assert_int_equal(read(fds[0], head, sizeof(head)), 32);
+    assert_true(recaller_age(r));
+    assert_int_equal(read(fds[0], head, sizeof(head)), 16);
+    assert_int_equal(head[0], 16);
+    assert_int_equal(head[4], 8);
+    recaller_stop(r);
+    close(fds[0]);
+    close(fds[1]);
+    kernel_fd = -1;
+}
+
+/* Attributes of many go with one job. */
+static void test_many_inodes_are_dropped_by_one_job(void **state)
+{
+    const uint64_t inos[] = { 5, 6, 7 };
+    struct recaller *r = recaller_start(NULL, NULL, true);
+    struct recaller_job job = { .more = inos, .n_more = 3 };
+
+    (void)state;
+    recaller_submit(r, &job);
+    wait_for(&t.n_mail, 1);
+    assert_int_equal(now(&t.n_notices), 3);
+    assert_string_equal(t.notices[0], "inode 5 -1+0");
+    assert_string_equal(t.notices[2], "inode 7 -1+0");
+    recaller_stop(r);
+}
+
+static void test_who_can_prune(void **state)
+{
+    struct recaller *r;
+    uint32_t words[10];
+    int fds[2];
+
+    (void)state;
+    r = recaller_start(NULL, NULL, true);
+    assert_false(recaller_can_prune(r)); /* the kernel says no */
+    recaller_stop(r);
+    assert_int_equal(pipe2(fds, O_DIRECT), 0);
+    kernel_fd = fds[1];
+    r = recaller_start(NULL, NULL, true);
+    assert_true(recaller_can_prune(r));
+    assert_int_equal(read(fds[0], words, sizeof(words)),
+                     32); /* of no inode: a question */
+    assert_true(words[0] == 32 && words[1] == 9 && words[4] == 0);
+    recaller_prune(r, 5 | 7ull << 32);
+    assert_int_equal(read(fds[0], words, sizeof(words)), 40);
+    assert_true(words[0] == 40 && words[1] == 9 && words[4] == 1);
+    assert_true(words[8] == 5 && words[9] == 7);
+    assert_true(recaller_is_known(r, 5));
+    assert_string_equal(t.notices[0], "inode 5 -1+0");
+    recaller_stop(r);
+    close(fds[0]);
+    close(fds[1]);
+    kernel_fd = -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_pages_and_attributes_are_dropped, begin),
+        cmocka_unit_test_setup(test_names_of_directories_expire_and_others_are_dropped,
+                               begin),
+        cmocka_unit_test_setup(test_a_kernel_that_cannot_expire_drops, begin),
+        cmocka_unit_test_setup(test_who_can_make_names_old, begin),
+        cmocka_unit_test_setup(test_many_inodes_are_dropped_by_one_job, begin),
+        cmocka_unit_test_setup(test_who_can_prune, begin),
+        cmocka_unit_test_setup(test_there_are_threads_for_all_that_wait, begin),
+        cmocka_unit_test_setup(test_the_end_waits_for_calls_under_way, begin),
+        cmocka_unit_test_setup(test_a_call_that_is_never_answered_is_left, begin),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

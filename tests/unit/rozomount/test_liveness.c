@@ -1,0 +1,208 @@
+/*
+ * Goal: who is told to be dead is, whatever lies in the directory. Method: a directory, processes that note a session there and are killed.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/boot.h"
+#include "rozomount/session/liveness.h"
+#include "tests/unit/unit.h"
+
+static const uint8_t ours[PULSE_CLUSTER_BYTES] = { 1, 0xab };
+static const uint8_t theirs[PULSE_CLUSTER_BYTES] = { 2 };
+
+static char dir[64];
+static struct pulse *p;
+static size_t n;
+
+static int setup(void **state)
+{
+    (void)state;
+    strcpy(dir, "/tmp/rozo-pulse-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    p = NULL;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    char command[128];
+
+    (void)state;
+    pulse_free(p, true);
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    return system(command);
+}
+
+/* A process that lives, with this session. */
+static pid_t process_start(const uint8_t *cluster, uint64_t session)
+{
+    int fds[2];
+    char c;
+    pid_t pid;
+
+    assert_int_equal(pipe(fds), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        pulse_note(pulse_new(dir), cluster, session);
+        if (write(fds[1], "+", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(read(fds[0], &c, 1), 1);
+    close(fds[0]);
+    close(fds[1]);
+    return pid;
+}
+
+static void process_kill(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+/* The sum of those that are found dead; n: how many. */
+static uint64_t look(void)
+{
+    const uint64_t *ids;
+    uint64_t sum = 0;
+
+    pulse_free(p, true);
+    p = pulse_new(dir);
+    ids = pulse_dead(p, &n);
+    for (size_t i = 0; i < n; i++)
+        sum += ids[i];
+    return sum;
+}
+
+static void file_make(const char *name, mode_t mode)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    assert_int_equal(mknod(path, mode, 0), 0);
+}
+
+static void test_who_lives_is_not_dead(void **state)
+{
+    pid_t pid = process_start(ours, 7);
+
+    (void)state;
+    look();
+    assert_int_equal(n, 0);
+    pulse_note(p, ours, 8);
+    kill(pid, SIGSTOP); /* one that hangs lives */
+    look();
+    assert_int_equal(n, 0);
+    process_kill(pid);
+    assert_int_equal(look(), 7);
+}
+
+static void test_who_is_told_of_is_forgotten(void **state)
+{
+    (void)state;
+    process_kill(process_start(ours, 7));
+    process_kill(process_start(theirs, 100));
+    process_kill(process_start(ours, 9));
+    assert_int_equal(look(), 116);
+    assert_int_equal(look(), 116);
+    pulse_dead_are_told(p, theirs);
+    assert_int_equal(look(), 16);
+    assert_int_equal(n, 2);
+    pulse_dead_are_told(p, ours);
+    assert_int_equal(look(), 0);
+}
+
+static void test_a_session_after_another(void **state)
+{
+    (void)state;
+    look();
+    pulse_note(p, ours, 7);
+    pulse_note(p, ours, 7);
+    pulse_note(p, ours, 30);
+    pulse_free(p, false); /* exportd was not there to be told */
+    p = NULL;
+    assert_int_equal(look(), 30);
+    pulse_note(p, ours, 31);
+    pulse_free(p, true);
+    p = NULL;
+    assert_int_equal(look(), 30);
+}
+
+static void test_what_else_lies_there(void **state)
+{
+    char name[128];
+
+    (void)state;
+    file_make("junk", S_IFREG | 0600);
+    file_make("01ab0000000000000000000000000000-0000000000000007-0000000000000007",
+              S_IFREG | 0600); /* another boot */
+    snprintf(name, sizeof(name),
+             "01ab0000000000000000000000000000-0000000000000008-%016llx",
+             (unsigned long long)boot_number());
+    file_make(name, S_IFIFO | 0600);
+    name[38] = 'x';
+    file_make(name, S_IFREG | 0600);
+    look();
+    assert_int_equal(n, 0);
+}
+
+static void test_what_is_old_goes(void **state)
+{
+    const struct timespec times[2] = { { 0 } };
+    char path[256];
+
+    (void)state;
+    process_kill(process_start(ours, 7));
+    snprintf(path, sizeof(path),
+             "%s/01ab0000000000000000000000000000-0000000000000007-%016llx", dir,
+             (unsigned long long)boot_number());
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    look();
+    assert_int_equal(n, 0);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+static void test_a_directory_that_others_can_write(void **state)
+{
+    (void)state;
+    process_kill(process_start(ours, 7));
+    assert_int_equal(chmod(dir, 0777), 0);
+    look();
+    assert_int_equal(n, 0);
+    pulse_note(p, ours, 8);
+}
+
+static void test_no_directory(void **state)
+{
+    (void)state;
+    p = pulse_new("/proc/none/rozo");
+    pulse_dead(p, &n);
+    assert_int_equal(n, 0);
+    pulse_note(p, ours, 8);
+    pulse_dead_are_told(p, ours);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(test_who_lives_is_not_dead),
+        T(test_who_is_told_of_is_forgotten),
+        T(test_a_session_after_another),
+        T(test_what_else_lies_there),
+        T(test_what_is_old_goes),
+        T(test_a_directory_that_others_can_write),
+        T(test_no_directory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,155 @@
+/*
+ * Goal: what is held is listed, what is lost is not, and its owner hears of it once it lets go. Method: calls, in order.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "rozomount/session/lock_table.h"
+#include "tests/unit/unit.h"
+
+static struct held *held;
+
+static int setup(void **state)
+{
+    (void)state;
+    held = held_new();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    held_free(held);
+    return 0;
+}
+
+static int set(uint64_t owner, uint64_t from, uint64_t to, unsigned mode)
+{
+    struct held_lock lock = { .ino = 5,
+                              .owner = owner,
+                              .from = from,
+                              .to = to,
+                              .mode = mode,
+                              .era = held_era(held) };
+
+    return held_set(held, &lock);
+}
+
+static bool lose(uint64_t owner, uint64_t from, uint64_t to)
+{
+    struct held_lock lock = { .ino = 5, .owner = owner, .from = from, .to = to };
+
+    return held_lose(held, &lock);
+}
+
+static size_t n_listed(void)
+{
+    size_t n;
+
+    free(held_list(held, &n));
+    return n;
+}
+
+static void test_lost_and_let_go(void **state)
+{
+    uint64_t *inos;
+    size_t n;
+
+    (void)state;
+    assert_null(held_inodes(held, &n));
+    assert_int_equal(set(1, 0, 10, 2), 0);
+    assert_int_equal(set(2, 20, 30, 1), 0);
+    assert_int_equal(n_listed(), 2);
+    assert_false(held_is_lost(held, 5));
+    assert_true(lose(1, 0, 10));
+    assert_true(held_is_lost(held, 5));
+    assert_false(held_is_lost(held, 6));
+    assert_false(lose(1, 0, 10)); /* it is */
+    assert_false(lose(3, 0, 10)); /* nothing was there */
+    assert_int_equal(n_listed(), 1);
+    assert_int_equal(held_look(held, 5, 1), HELD_LOST);
+    assert_int_equal(held_look(held, 5, 2), HELD_SOME);
+    inos = held_inodes(held, &n);
+    assert_int_equal(n, 2);
+    assert_true(inos[0] == 5 && inos[1] == 5);
+    free(inos);
+    assert_int_equal(held_look(held, 6, 1), 0);
+    assert_int_equal(set(1, 50, 60, 0), 0);
+    assert_int_equal(held_look(held, 5, 1), HELD_LOST); /* that was something else */
+    assert_true(held_is_lost(held, 5));
+    assert_int_equal(set(1, 0, UINT64_MAX, 0), -EIO);
+    assert_false(held_is_lost(held, 5));
+    assert_int_equal(held_look(held, 5, 1), 0);
+    assert_int_equal(set(1, 0, UINT64_MAX, 0), 0);
+    assert_int_equal(set(1, 0, 10, 2), 0);
+    assert_int_equal(held_take(held, 5, false, 1), HELD_SOME);
+    assert_int_equal(held_take(held, 5, false, 1), 0);
+}
+
+static void test_a_part_is_lost(void **state)
+{
+    (void)state;
+    assert_int_equal(set(1, 0, 10, 2), 0);
+    assert_int_equal(set(1, 10, 20, 1), 0);
+    assert_true(lose(1, 5, 15));
+    assert_int_equal(n_listed(), 2);
+    assert_true(held_is_lost(held, 5));
+    assert_int_equal(held_look(held, 5, 1), HELD_SOME | HELD_LOST);
+    assert_int_equal(set(1, 5, 10, 0), -EIO);
+    assert_int_equal(held_look(held, 5, 1), HELD_SOME | HELD_LOST);
+    assert_int_equal(held_take(held, 5, false, 1), HELD_SOME | HELD_LOST);
+    assert_int_equal(n_listed(), 0);
+}
+
+/* An inode has lost something until the last of its owners has let go, however he does. */
+static void test_several_have_lost(void **state)
+{
+    (void)state;
+    for (uint64_t owner = 1; owner <= 3; owner++) {
+        assert_int_equal(set(owner, 10 * owner, 10 * owner + 10, 2), 0);
+        assert_true(lose(owner, 0, 100));
+        assert_false(lose(owner, 0, 100));
+    }
+    assert_int_equal(set(1, 0, UINT64_MAX, 0), -EIO);
+    assert_true(held_is_lost(held, 5));
+    assert_int_equal(held_take(held, 5, false, 2), HELD_LOST);
+    assert_true(held_is_lost(held, 5));
+    assert_false(held_is_lost(held, 6));
+    assert_int_equal(set(3, 25, 35, 1), -EIO); /* the rest stays lost */
+    assert_true(held_is_lost(held, 5));
+    assert_int_equal(set(3, 35, 40, 0), -EIO);
+    assert_false(held_is_lost(held, 5));
+    assert_true(lose(3, 0, 100));
+    assert_true(held_is_lost(held, 5)); /* and is left to held_free() */
+}
+
+/* What exportd did before the list was made may be unknown to who got the list. */
+static void test_another_era(void **state)
+{
+    struct held_lock lock = { .ino = 5, .owner = 1, .to = 10, .mode = 2 };
+
+    (void)state;
+    lock.era = held_era(held);
+    assert_int_equal(n_listed(), 0);
+    assert_int_equal(held_set(held, &lock), -EAGAIN);
+    assert_int_equal(held_look(held, 5, 1), 0);
+    lock.era = held_era(held);
+    assert_int_equal(held_set(held, &lock), 0);
+    assert_int_equal(n_listed(), 1);
+    lock.mode = 0;
+    assert_int_equal(held_set(held, &lock), -EAGAIN);
+    assert_int_equal(held_look(held, 5, 1), HELD_SOME);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(test_lost_and_let_go),
+        T(test_a_part_is_lost),
+        T(test_several_have_lost),
+        T(test_another_era),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,663 @@
+/*
+ * Goal: the session opens, stays alive, comes back, and ends; exportd's answers are checked.
+ * Method: a channel whose other end is the test, on a virtual clock.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "fake_exportd.h"
+#include "rozomount/session/mount_session.h"
+#include "tests/unit/unit.h"
+
+struct fixture {
+    struct env_virtual env;
+    struct fake_exportd exportd;
+    struct md md;
+    struct refs *refs;
+    struct held *held;
+    struct unstable *unstable;
+    struct session *session;
+    unsigned n_opened, n_first, n_maps, n_closed;
+    int rc;
+    struct session_info info;
+    struct cluster_map *map;
+    int64_t ahead_ns;
+    unsigned n_lost, n_unsure, n_tokens_lost, n_tokens_max;
+    unsigned n_opened_when_lost; /* times that it had been open when the tokens were */
+    struct tokens *tokens;
+    struct token_recall_seen {
+        uint64_t ino, grant, call;
+        enum token_mode keep;
+        unsigned n;
+    } recall;
+    uint64_t lost_ino;
+};
+
+static void on_lost(void *arg)
+{
+    session_lost(((struct fixture *)arg)->session);
+}
+static void on_opened(void *arg, const struct session_info *info)
+{
+    struct fixture *f = arg;
+
+    f->n_opened++;
+    f->info = *info;
+    md_session_is_open(&f->md);
+}
+static void on_map(void *arg, const struct cluster_map *map)
+{
+    struct fixture *f = arg;
+
+    f->n_maps++;
+    free(f->map);
+    f->map = cluster_map_copy(map);
+}
+static void on_lock_lost(void *arg, uint64_t ino)
+{
+    struct fixture *f = arg;
+
+    f->n_lost++;
+    f->lost_ino = ino;
+}
+static void on_recall(void *arg, uint64_t ino, enum token_mode keep, uint64_t grant,
+                      uint64_t call)
+{
+    struct fixture *f = arg;
+
+    f->recall.ino = ino;
+    f->recall.keep = keep;
+    f->recall.grant = grant;
+    f->recall.call = call;
+    f->recall.n++;
+}
+static void on_tokens_max(void *arg)
+{
+    ((struct fixture *)arg)->n_tokens_max++;
+}
+static void on_tokens_lost(void *arg)
+{
+    struct fixture *f = arg;
+
+    f->n_tokens_lost++;
+    f->n_opened_when_lost = f->n_opened;
+}
+static void on_unsure(void *arg)
+{
+    ((struct fixture *)arg)->n_unsure++;
+}
+static void on_ahead(void *arg, int64_t ns)
+{
+    ((struct fixture *)arg)->ahead_ns += ns;
+}
+static void on_first(void *arg, int rc)
+{
+    struct fixture *f = arg;
+
+    f->n_first++;
+    f->rc = rc;
+}
+static void on_closed(void *arg)
+{
+    ((struct fixture *)arg)->n_closed++;
+}
+
+static void setup(struct fixture *f)
+{
+    struct md_config md = { .timeout_ms = 1000, .session_lost = on_lost, .arg = f };
+    static const uint64_t dead[] = { 50, 51 };
+    struct session_config config = {
+        .dead = dead,
+        .n_dead = 2,
+        .export_name = "main",
+        .client = "here:1:/mnt",
+        .open_timeout_ms = 2000,
+        .opened = on_opened,
+        .map_changed = on_map,
+        .lock_lost = on_lock_lost,
+        .recall = on_recall,
+        .tokens_max = on_tokens_max,
+        .tokens_lost = on_tokens_lost,
+        .unsure = on_unsure,
+        .clock_is_ahead = on_ahead,
+        .arg = f,
+    };
+
+    memset(f, 0, sizeof(*f));
+    env_virtual_init(&f->env, 1);
+    fake_exportd_init(&f->exportd);
+    md_init(&f->md, &f->env.env, &f->exportd.channel, &md);
+    f->refs = config.refs = refs_new();
+    f->held = config.held = held_new();
+    f->tokens = config.tokens = tokens_new();
+    f->unstable = config.unstable = unstable_new();
+    f->session = session_new(&f->env.env, &f->md, &config);
+    session_open(f->session, on_first, f);
+}
+
+static void teardown(struct fixture *f)
+{
+    env_virtual_run_posted(&f->env);
+    session_free(f->session);
+    refs_free(f->refs);
+    held_free(f->held);
+    tokens_free(f->tokens);
+    unstable_free(f->unstable);
+    free(f->map);
+    md_close(&f->md);
+    env_virtual_close(&f->env);
+}
+
+static void answer_open(struct fixture *f, uint64_t session, uint32_t lease_ms,
+                        unsigned n_storages, Rozo__Storage **storages)
+{
+    static uint8_t cluster[16] = { 1 };
+    Rozo__MdOpenSessionResp r = ROZO__MD_OPEN_SESSION_RESP__INIT;
+
+    r.session = session;
+    r.export_id = 3;
+    r.root_ino = 1;
+    r.lease_ms = lease_ms;
+    r.cluster_id.len = sizeof(cluster);
+    r.cluster_id.data = cluster;
+    r.now_ns = env_wall_ns(&f->env.env);
+    r.map_version = 5;
+    r.n_storages = n_storages;
+    r.storages = storages;
+    assert_int_equal(f->exportd.sent[0]->op, ROZO__OP__MD_OPEN_SESSION);
+    fake_exportd_answer(&f->exportd, 0, ROZO__STATUS__OK, &r.base);
+}
+
+static void close_it(struct fixture *f)
+{
+    session_close(f->session, on_closed, f);
+    assert_int_equal(f->exportd.sent[0]->op, ROZO__OP__MD_CLOSE_SESSION);
+    fake_exportd_answer(&f->exportd, 0, ROZO__STATUS__OK, NULL);
+    assert_int_equal(f->n_closed, 1);
+    assert_int_equal(f->exportd.n_sent, 0);
+    env_virtual_advance_ms(&f->env, 60000);
+    assert_int_equal(f->exportd.n_sent, 0); /* no keep-alive any more */
+}
+
+static void test_open_keep_alive_close(void **state)
+{
+    struct fixture f;
+    Rozo__Storage s = ROZO__STORAGE__INIT;
+    Rozo__Storage *list[] = { &s };
+    char *addrs[] = { (char *)"127.0.0.1:1", (char *)"127.0.0.2:1" };
+    Rozo__MdKeepAliveResp alive = ROZO__MD_KEEP_ALIVE_RESP__INIT;
+
+    (void)state;
+    setup(&f);
+    s.id = 9;
+    s.n_addresses = 2;
+    s.addresses = addrs;
+    answer_open(&f, 77, 3000, 1, list);
+    assert_int_equal(f.n_first, 1);
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.info.id, 77);
+    assert_int_equal(f.info.export_id, 3);
+    assert_int_equal(f.map->n_storages, 1);
+    assert_int_equal(f.map->storages[0].id, 9);
+    assert_string_equal(f.map->storages[0].addrs[1], "127.0.0.2:1");
+    for (unsigned i = 0; i < 5; i++) {
+        env_virtual_advance_ms(&f.env, 1000);
+        assert_int_equal(f.exportd.n_sent, 1);
+        assert_int_equal(f.exportd.sent[0]->op, ROZO__OP__MD_KEEP_ALIVE);
+        alive.map_version = 5 + i;
+        alive.now_ns = env_wall_ns(&f.env.env);
+        alive.n_storages = i == 3 ? 1 : 0;
+        alive.storages = list;
+        fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, &alive.base);
+    }
+    assert_int_equal(f.n_maps, 2);
+    assert_int_equal(f.ahead_ns, 0);
+    close_it(&f);
+    teardown(&f);
+}
+
+static void test_a_refused_open_is_told(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NOT_FOUND, NULL);
+    assert_int_equal(f.n_first, 1);
+    assert_int_equal(f.rc, -ENOENT);
+    teardown(&f);
+}
+
+static void test_answers_that_make_no_sense_do_not_open(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    answer_open(&f, 0, 3000, 0, NULL);
+    assert_int_equal(f.rc, -EBADMSG);
+    teardown(&f);
+    setup(&f);
+    answer_open(&f, 1, 1, 0, NULL);
+    assert_int_equal(f.rc, -EBADMSG);
+    teardown(&f);
+    setup(&f);
+    fake_exportd_answer_raw(&f.exportd, 0, ROZO__STATUS__OK, "\xff\xff\xff", 3);
+    assert_int_equal(f.rc, -EBADMSG);
+    teardown(&f);
+}
+
+static void test_a_bad_map_leaves_the_old_one(void **state)
+{
+    struct fixture f;
+    Rozo__Storage s = ROZO__STORAGE__INIT;
+    Rozo__Storage *list[] = { &s };
+    char *many[MAP_ADDRS_MAX + 1];
+    char long_addr[MAP_ADDR_TEXT_MAX + 1];
+    Rozo__MdKeepAliveResp alive = ROZO__MD_KEEP_ALIVE_RESP__INIT;
+
+    (void)state;
+    setup(&f);
+    s.id = 1;
+    answer_open(&f, 77, 3000, 1, list);
+    assert_int_equal(f.n_maps, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        memset(long_addr, 'x', sizeof(long_addr) - 1);
+        long_addr[sizeof(long_addr) - 1] = '\0';
+        for (unsigned j = 0; j <= MAP_ADDRS_MAX; j++)
+            many[j] = i == 1 ? long_addr : (char *)"h:1";
+        s.id = i == 0 ? 0 : 1;
+        s.n_addresses = i == 0 ? 0 : i == 1 ? 1 : MAP_ADDRS_MAX + 1;
+        s.addresses = many;
+        env_virtual_advance_ms(&f.env, 1000);
+        alive.map_version = 100 + i;
+        alive.n_storages = 1;
+        alive.storages = list;
+        alive.now_ns = env_wall_ns(&f.env.env);
+        fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, &alive.base);
+        assert_int_equal(f.n_maps, 1);
+    }
+    close_it(&f);
+    teardown(&f);
+}
+
+static void test_the_dead_are_named(void **state)
+{
+    struct fixture f;
+    Rozo__MdOpenSessionReq *req;
+
+    (void)state;
+    setup(&f);
+    req = rozo__md_open_session_req__unpack(NULL, f.exportd.msg_len[0], f.exportd.msg[0]);
+    assert_non_null(req);
+    assert_int_equal(req->n_dead_sessions, 2);
+    assert_true(req->dead_sessions[0] == 50 && req->dead_sessions[1] == 51);
+    rozo__md_open_session_req__free_unpacked(req, NULL);
+    answer_open(&f, 77, 3000, 0, NULL);
+    assert_false(session_is_over(f.session));
+    close_it(&f);
+    assert_true(session_is_over(f.session));
+    teardown(&f);
+}
+
+static void test_it_comes_back_with_its_id_and_inodes(void **state)
+{
+    struct fixture f;
+    Rozo__MdOpenSessionReq *req;
+    unsigned n = 0;
+
+    (void)state;
+    setup(&f);
+    answer_open(&f, 77, 3000, 0, NULL);
+    refs_add(f.refs, 42);
+    refs_add(f.refs, 42);
+    env_virtual_advance_ms(&f.env, 1000);
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
+    session_lost(f.session); /* others notice as well */
+    assert_int_equal(f.exportd.n_sent, 1);
+    fake_exportd_fail(&f.exportd, 0, -ETIMEDOUT);
+    while (f.exportd.n_sent == 0) {
+        assert_true(n++ < 10);
+        env_virtual_advance_ms(&f.env, 100);
+    }
+    req = rozo__md_open_session_req__unpack(NULL, f.exportd.msg_len[0], f.exportd.msg[0]);
+    assert_non_null(req);
+    assert_int_equal(req->session, 77);
+    assert_int_equal(req->n_open_inodes, 1);
+    assert_int_equal(req->open_inodes[0], 42);
+    assert_int_equal(req->n_dead_sessions, 0);
+    rozo__md_open_session_req__free_unpacked(req, NULL);
+    answer_open(&f, 77, 3000, 0, NULL);
+    assert_int_equal(f.n_opened, 2);
+    assert_int_equal(f.n_first, 1);
+    refs_remove(f.refs, 42, 2);
+    close_it(&f);
+    teardown(&f);
+}
+
+/* Goal: what a session that is over held is lost, and what somebody else has got. */
+static void test_another_session_has_no_locks(void **state)
+{
+    struct fixture f;
+    struct held_lock lock = { .ino = 42, .owner = 7, .to = 10, .mode = 2 };
+
+    (void)state;
+    setup(&f);
+    answer_open(&f, 77, 3000, 0, NULL);
+    lock.era = held_era(f.held);
+    assert_int_equal(held_set(f.held, &lock), 0);
+    session_lost(f.session);
+    answer_open(&f, 77, 3000, 0, NULL);
+    assert_int_equal(held_look(f.held, 42, 7), HELD_SOME); /* it came back */
+    session_lost(f.session);
+    answer_open(&f, 78, 3000, 0, NULL);
+    assert_int_equal(f.info.id, 78);
+    assert_int_equal(held_look(f.held, 42, 7), HELD_LOST);
+    assert_int_equal(f.n_lost, 1);
+    assert_int_equal(f.lost_ino, 42);
+    session_lost(f.session);
+    answer_open(&f, 79, 3000, 0, NULL);
+    assert_int_equal(f.n_lost, 1); /* once is enough */
+    close_it(&f);
+    teardown(&f);
+}
+
+/* ---- tokens ---- */
+
+/* The oldest request of this kind that waits. */
+static unsigned find_sent(struct fixture *f, uint16_t op)
+{
+    unsigned i = 0;
+
+    while (i < f->exportd.n_sent && f->exportd.sent[i]->op != op)
+        i++;
+    if (i == f->exportd.n_sent)
+        fail_msg("nobody has sent it");
+    return i;
+}
+
+static void answer_open_with(struct fixture *f, uint64_t session, uint64_t grant,
+                             bool tokens_lost, uint64_t events)
+{
+    static uint8_t cluster[16] = { 1 };
+    Rozo__MdOpenSessionResp r = ROZO__MD_OPEN_SESSION_RESP__INIT;
+
+    r.session = session;
+    r.root_ino = 1;
+    r.lease_ms = 3000;
+    r.cluster_id.len = sizeof(cluster);
+    r.cluster_id.data = cluster;
+    r.now_ns = env_wall_ns(&f->env.env);
+    r.grant = grant;
+    r.tokens_lost = tokens_lost;
+    r.events = events;
+    fake_exportd_answer(&f->exportd, find_sent(f, ROZO__OP__MD_OPEN_SESSION),
+                        ROZO__STATUS__OK, &r.base);
+}
+
+static void answer_events(struct fixture *f, Rozo__MdEventsResp__Event **events, size_t n)
+{
+    Rozo__MdEventsResp r = ROZO__MD_EVENTS_RESP__INIT;
+
+    r.events = events;
+    r.n_events = n;
+    fake_exportd_answer(&f->exportd, find_sent(f, ROZO__OP__MD_EVENTS), ROZO__STATUS__OK,
+                        &r.base);
+}
+
+static uint64_t seen_sent(struct fixture *f)
+{
+    unsigned i = find_sent(f, ROZO__OP__MD_EVENTS);
+    Rozo__MdEventsReq *req =
+        rozo__md_events_req__unpack(NULL, f->exportd.msg_len[i], f->exportd.msg[i]);
+    uint64_t seen;
+
+    assert_non_null(req);
+    seen = req->seen;
+    rozo__md_events_req__free_unpacked(req, NULL);
+    return seen;
+}
+
+/* What is asked for in MD_OPEN_SESSION: one of a kind, or 0. */
+static void claims_sent_are(struct fixture *f, uint64_t shared, uint64_t exclusive)
+{
+    unsigned i = find_sent(f, ROZO__OP__MD_OPEN_SESSION);
+    Rozo__MdOpenSessionReq *req =
+        rozo__md_open_session_req__unpack(NULL, f->exportd.msg_len[i], f->exportd.msg[i]);
+
+    assert_non_null(req);
+    assert_int_equal(req->n_shared_tokens, shared != 0);
+    assert_int_equal(req->n_exclusive_tokens, exclusive != 0);
+    assert_true(shared == 0 || req->shared_tokens[0] == shared);
+    assert_true(exclusive == 0 || req->exclusive_tokens[0] == exclusive);
+    rozo__md_open_session_req__free_unpacked(req, NULL);
+}
+
+/* Goal: exportd that gives tokens is asked for events from the beginning, another one is not. */
+static void test_events_are_asked_for_where_tokens_are_given(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    answer_open_with(&f, 77, 0, false, 0);
+    assert_false(tokens_are_given(f.tokens));
+    assert_int_equal(f.exportd.n_sent, 0);
+    close_it(&f);
+    teardown(&f);
+    setup(&f);
+    claims_sent_are(&f, 0, 0);
+    answer_open_with(&f, 77, 100, false, 0);
+    assert_true(tokens_are_given(f.tokens));
+    assert_int_equal(f.n_tokens_lost, 0);
+    assert_int_equal(seen_sent(&f), 0);
+    close_it(&f);
+    teardown(&f);
+}
+
+/* Goal: a recall is told once, however often exportd repeats it; one that makes no sense is not. */
+static void test_recalls_are_told_once_each(void **state)
+{
+    struct fixture f;
+    Rozo__MdEventsResp__Event e[4];
+    Rozo__MdEventsResp__Event *list[] = { &e[0], &e[1], &e[2], &e[3] };
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        rozo__md_events_resp__event__init(&e[i]);
+        e[i].number = i + 1;
+        e[i].ino = 40 + i;
+        e[i].grant = 100 + i;
+        e[i].call = 7;
+    }
+    setup(&f);
+    answer_open_with(&f, 77, 100, false, 0);
+    e[0].keep = ROZO__TOKEN_MODE__SHARED;
+    answer_events(&f, list, 1);
+    assert_int_equal(f.recall.n, 1);
+    assert_int_equal(f.recall.ino, 40);
+    assert_int_equal(f.recall.keep, TOKEN_SHARED);
+    assert_int_equal(f.recall.grant, 100);
+    assert_int_equal(f.recall.call, 7);
+    assert_int_equal(seen_sent(&f), 1);
+    answer_events(&f, list, 2);
+    assert_int_equal(f.recall.n, 2);
+    assert_int_equal(f.recall.ino, 41);
+    assert_int_equal(f.recall.keep, TOKEN_NONE);
+    answer_events(&f, list, 2);
+    assert_int_equal(f.recall.n, 2);
+    e[2].keep = ROZO__TOKEN_MODE__EXCLUSIVE;
+    e[3].ino = 0;
+    answer_events(&f, list, 4);
+    assert_int_equal(f.recall.n, 2);
+    assert_int_equal(seen_sent(&f), 4);
+    fake_exportd_answer_raw(&f.exportd, find_sent(&f, ROZO__OP__MD_EVENTS),
+                            ROZO__STATUS__OK, "\xff\xff\xff", 3);
+    assert_int_equal(f.recall.n, 2);
+    fake_exportd_fail(&f.exportd, find_sent(&f, ROZO__OP__MD_EVENTS), -ETIMEDOUT);
+    env_virtual_advance_ms(&f.env, 300);
+    assert_int_equal(seen_sent(&f), 4); /* asked again */
+    session_lost(f.session);
+    answer_open_with(&f, 77, 1000, false, 0); /* another exportd counts from the start */
+    e[0].number = 1;
+    e[0].ino = 50;
+    assert_int_equal(seen_sent(&f), 0);
+    answer_events(&f, list, 1);
+    assert_int_equal(f.recall.n, 3);
+    assert_int_equal(f.recall.ino, 50);
+    close_it(&f);
+    teardown(&f);
+}
+
+/* Goal: a session that comes back claims what it holds, and has it for as long as exportd says so. */
+static void test_tokens_are_claimed(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    answer_open_with(&f, 77, 100, false, 0);
+    tokens_grant(f.tokens, 5, TOKEN_SHARED, 101);
+    tokens_grant(f.tokens, 6, TOKEN_EXCLUSIVE, 102);
+    session_lost(f.session);
+    claims_sent_are(&f, 5, 6);
+    fake_exportd_fail(&f.exportd, find_sent(&f, ROZO__OP__MD_OPEN_SESSION), -ETIMEDOUT);
+    tokens_gave_back(f.tokens, 6, TOKEN_SHARED, 0);
+    tokens_gave_back(f.tokens, 5, TOKEN_NONE, 0);
+    env_virtual_advance_ms(&f.env, 300);
+    claims_sent_are(&f, 6, 0); /* what it holds by now */
+    answer_open_with(&f, 77, 1000, false, 0);
+    assert_int_equal(f.n_tokens_lost, 0);
+    assert_int_equal(tokens_mode(f.tokens, 6), TOKEN_SHARED);
+    close_it(&f);
+    teardown(&f);
+}
+
+/* Goal: they are lost before anybody asks exportd by the session that is open then. */
+static void test_tokens_are_lost_before_the_session_is_open(void **state)
+{
+    static const struct {
+        uint64_t session, grant;
+        bool lost;
+    } answers[] = { { 77, 1000, true }, { 78, 1000, false }, { 77, 0, false } };
+    struct fixture f;
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        setup(&f);
+        answer_open_with(&f, 77, 100, false, 0);
+        tokens_grant(f.tokens, 5, TOKEN_SHARED, 101);
+        session_lost(f.session);
+        answer_open_with(&f, answers[i].session, answers[i].grant, answers[i].lost, 0);
+        assert_int_equal(f.n_tokens_lost, 1);
+        assert_int_equal(f.n_opened_when_lost, 1);
+        assert_int_equal(f.n_opened, 2);
+        assert_int_equal(tokens_mode(f.tokens, 5), TOKEN_NONE);
+        assert_int_equal(tokens_lost_one(f.tokens), 5);
+        assert_int_equal(tokens_are_given(f.tokens), answers[i].grant != 0);
+        close_it(&f);
+        teardown(&f);
+    }
+}
+
+static bool is_sure(struct fixture *f)
+{
+    return session_is_sure(f->session, env_now_ns(&f->env.env));
+}
+
+/* Goal: by our own clock we know how long exportd cannot have ended our session, from when we sent what it answered. */
+static void test_how_long_we_can_be_sure(void **state)
+{
+    struct fixture f;
+    Rozo__MdKeepAliveResp alive = ROZO__MD_KEEP_ALIVE_RESP__INIT;
+
+    (void)state;
+    setup(&f);
+    assert_false(is_sure(&f));
+    env_virtual_advance_ms(&f.env, 500); /* the answer takes its time */
+    answer_open(&f, 77, 3000, 0, NULL);
+    assert_true(is_sure(&f));
+    env_virtual_advance_ms(&f.env, 2100);
+    assert_true(is_sure(&f));
+    assert_int_equal(f.n_unsure, 0);
+    env_virtual_advance_ms(&f.env, 100);
+    assert_false(is_sure(&f));
+    assert_int_equal(f.n_unsure, 1);
+    alive.now_ns = env_wall_ns(&f.env.env); /* sent at 1500 */
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, &alive.base);
+    env_virtual_advance_ms(&f.env, 1400);
+    assert_true(is_sure(&f));
+    env_virtual_advance_ms(&f.env, 100);
+    assert_false(is_sure(&f));
+    session_heard(f.session, env_now_ns(&f.env.env) - 1000000000);
+    session_heard(f.session,
+                  env_now_ns(&f.env.env) - 3000000000); /* this one comes late */
+    assert_true(is_sure(&f));
+    env_virtual_advance_ms(&f.env, 1700);
+    assert_false(is_sure(&f));
+    assert_int_equal(
+        f.n_unsure,
+        2); /* this was heard by another loop, and is found at the next look */
+    fake_exportd_fail(&f.exportd, 0, -ETIMEDOUT);
+    assert_false(is_sure(&f));
+    session_link_is_up(f.session); /* asked at once */
+    assert_int_equal(f.exportd.n_sent, 1);
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__NO_SESSION, NULL);
+    session_link_is_up(f.session); /* it is being opened */
+    assert_int_equal(f.exportd.n_sent, 1);
+    answer_open(&f, 77, 3000, 0, NULL);
+    assert_true(is_sure(&f));
+    close_it(&f);
+    teardown(&f);
+}
+
+static void test_close_while_reopening(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    answer_open(&f, 77, 3000, 0, NULL);
+    session_lost(f.session);
+    assert_int_equal(f.exportd.n_sent, 1);
+    close_it(&f);
+    teardown(&f);
+}
+
+static void test_exportds_clock_is_followed(void **state)
+{
+    struct fixture f;
+    Rozo__MdKeepAliveResp alive = ROZO__MD_KEEP_ALIVE_RESP__INIT;
+
+    (void)state;
+    setup(&f);
+    answer_open(&f, 77, 3000, 0, NULL);
+    env_virtual_advance_ms(&f.env, 1000);
+    alive.now_ns = env_wall_ns(&f.env.env) + 7000000000;
+    fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, &alive.base);
+    assert_int_equal(f.ahead_ns, 7000000000);
+    close_it(&f);
+    teardown(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_open_keep_alive_close),
+        cmocka_unit_test(test_a_refused_open_is_told),
+        cmocka_unit_test(test_answers_that_make_no_sense_do_not_open),
+        cmocka_unit_test(test_a_bad_map_leaves_the_old_one),
+        cmocka_unit_test(test_the_dead_are_named),
+        cmocka_unit_test(test_it_comes_back_with_its_id_and_inodes),
+        cmocka_unit_test(test_another_session_has_no_locks),
+        cmocka_unit_test(test_events_are_asked_for_where_tokens_are_given),
+        cmocka_unit_test(test_recalls_are_told_once_each),
+        cmocka_unit_test(test_tokens_are_claimed),
+        cmocka_unit_test(test_tokens_are_lost_before_the_session_is_open),
+        cmocka_unit_test(test_how_long_we_can_be_sure),
+        cmocka_unit_test(test_close_while_reopening),
+        cmocka_unit_test(test_exportds_clock_is_followed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,52 @@
+/*
+ * Goal: of a directory that is gone the last that was known is told, as long as somebody has it open.
+ */
+#include <sys/stat.h>
+
+#include "rozomount/session/md_decode.h"
+#include "rozomount/inode/open_dirs.h"
+#include "tests/unit/unit.h"
+
+enum { DIR = 5, OTHER = 6 };
+
+static const struct md_attr first = { .ino = DIR,
+                                      .mode = S_IFDIR | 0755,
+                                      .nlink = 3,
+                                      .uid = 1,
+                                      .token = TOKEN_SHARED };
+static const struct md_attr later = { .ino = DIR, .mode = S_IFDIR | 0700, .nlink = 2 };
+
+static void test_as_long_as_it_is_open(void **state)
+{
+    struct opendirs *dirs = opendirs_new();
+    struct md_attr attr;
+
+    (void)state;
+    assert_false(opendirs_last(dirs, DIR, &attr));
+    opendirs_note(dirs, &first);
+    opendirs_add(dirs, DIR, NULL);
+    assert_false(opendirs_last(dirs, DIR, &attr)); /* it was not open then */
+    opendirs_add(dirs, DIR, &first);
+    assert_true(opendirs_last(dirs, DIR, &attr));
+    assert_true(attr.ino == DIR && attr.uid == 1 && attr.mode == (S_IFDIR | 0755));
+    assert_true(attr.nlink == 0 && attr.token == TOKEN_NONE);
+    opendirs_note(dirs, &later);
+    opendirs_add(dirs, DIR, NULL);
+    assert_true(opendirs_last(dirs, DIR, &attr));
+    assert_int_equal(attr.mode, S_IFDIR | 0700);
+    assert_false(opendirs_last(dirs, OTHER, &attr));
+    opendirs_remove(dirs, DIR);
+    opendirs_remove(dirs, DIR);
+    assert_true(opendirs_last(dirs, DIR, &attr));
+    opendirs_remove(dirs, DIR);
+    assert_false(opendirs_last(dirs, DIR, &attr));
+    opendirs_add(dirs, OTHER, NULL); /* left open: the end frees it */
+    opendirs_free(dirs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_as_long_as_it_is_open) };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,51 @@
+/*
+ * Goal: a recall waits for every rename in its directory, and for no other.
+ */
+#include "rozomount/tokens/rename_barrier.h"
+#include "tests/unit/unit.h"
+
+enum { A = 5, B = 6, C = 7 };
+
+static unsigned n_ready(struct renames *r, struct rename_under_way *u)
+{
+    struct list_node ready;
+    unsigned n = 0;
+
+    list_init(&ready);
+    renames_end(r, u, &ready);
+    LIST_FOREACH_SAFE(link, &ready) {
+        list_remove(link);
+        n++;
+    }
+    return n;
+}
+
+static void test_who_waits(void **state)
+{
+    struct rename_under_way first = { 0 }, second = { 0 };
+    struct rename_waiter in_a = { .dir = A }, in_b = { .dir = B }, in_c = { .dir = C };
+    struct renames *r = renames_new();
+
+    (void)state;
+    assert_false(renames_wait(r, &in_a));
+    renames_begin(r, &first, A, B);
+    renames_begin(r, &second, B, B);
+    assert_true(renames_wait(r, &in_a));
+    assert_true(renames_wait(r, &in_b));
+    assert_false(renames_wait(r, &in_c));
+    assert_int_equal(n_ready(r, &first), 1); /* in_a */
+    assert_int_equal(n_ready(r, &first), 0); /* it is over already */
+    assert_false(renames_wait(r, &in_a));
+    assert_int_equal(n_ready(r, &second), 1);
+    renames_begin(r, &first, C, A); /* once more */
+    assert_true(renames_wait(r, &in_c));
+    assert_int_equal(n_ready(r, &first), 1);
+    renames_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_who_waits) };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,1240 @@
+/*
+ * Goal: what the mount keeps is what exportd lets it keep: whatever is on its way while a token is given back, and over a session's
+ * end. Method: calls, in order; then a random exportd whose answers come late and in any order.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "rozomount/session/md_decode.h"
+#include "rozomount/tokens/token_cache.h"
+#include "tests/lib/env_virtual.h"
+#include "tests/unit/unit.h"
+
+static struct tokens *t;
+
+static int setup(void **state)
+{
+    (void)state;
+    t = tokens_new();
+    tokens_opened(t, 10, false);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tokens_free(t);
+    return 0;
+}
+
+/* ---- what the kernel is told ---- */
+
+static bool tell_attr(uint64_t ino, uint64_t grant)
+{
+    bool told;
+
+    tokens_lock(t);
+    told = tokens_tell_attr(t, ino, grant);
+    tokens_unlock(t);
+    return told;
+}
+
+static bool tell_name(uint64_t dir, const char *name, bool is_dir, uint64_t grant)
+{
+    bool told;
+
+    tokens_lock(t);
+    told = tokens_tell_name(t, dir, name, is_dir, grant);
+    tokens_unlock(t);
+    return told;
+}
+
+static bool tell_listing(uint64_t dir, bool *kept)
+{
+    bool told;
+
+    tokens_lock(t);
+    told = tokens_tell_listing(t, dir, kept);
+    tokens_unlock(t);
+    return told;
+}
+
+static void keep_attr(uint64_t ino, uint64_t size, uint64_t grant)
+{
+    struct md_attr attr = { .ino = ino, .size = size };
+
+    tokens_lock(t);
+    tokens_keep_attr(t, &attr, grant, tokens_changes(t));
+    tokens_unlock(t);
+}
+
+/* The size that was kept; 0: none was. */
+static uint64_t take_attr(uint64_t ino)
+{
+    struct md_attr attr = { 0 };
+    uint64_t grant = 0;
+
+    return tokens_take_attr(t, ino, &attr, &grant) && grant != 0 ? attr.size : 0;
+}
+
+/* So many names were told, and this is one. They are taken. */
+static bool names_are(uint64_t dir, unsigned n, const char *name, bool is_dir)
+{
+    struct told_name *names = tokens_take_names(t, dir);
+    unsigned n_all = 0, n_same = 0;
+
+    for (const struct told_name *told = names; told != NULL; told = told->next) {
+        n_all++;
+        n_same += strcmp(told->name, name) == 0 && told->is_dir == is_dir;
+    }
+    told_names_free(names);
+    return n_all == n && n_same == (n != 0);
+}
+
+static uint64_t give_back(uint64_t ino, enum token_mode keep, uint64_t grant)
+{
+    tokens_recall(t, ino, keep);
+    told_names_free(keep == TOKEN_NONE ? tokens_take_names(t, ino) : NULL);
+    return tokens_gave_back(t, ino, keep, grant);
+}
+
+/* ---- grants ---- */
+
+static void test_what_is_granted_is_held(void **state)
+{
+    (void)state;
+    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    tokens_grant(t, 5, TOKEN_NONE, 11);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    assert_false(tell_attr(5, 11));
+    tokens_grant(t, 5, TOKEN_SHARED, 12);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    assert_true(tell_attr(5, 12));
+    assert_false(tell_attr(6, 12));
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 14);
+    tokens_grant(t, 5, TOKEN_SHARED, 13); /* an older answer, late */
+    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
+    tokens_grant(t, 7, TOKEN_SHARED, 0);
+    tokens_grant(t, 7, TOKEN_SHARED, 9); /* of before the session was opened */
+    assert_int_equal(tokens_mode(t, 7), TOKEN_NONE);
+    tokens_note_others(t, true);
+    assert_true(tokens_has_others(t));
+    tokens_note_others(t, false);
+    assert_false(tokens_has_others(t));
+}
+
+static void test_an_exportd_that_gives_no_tokens(void **state)
+{
+    (void)state;
+    assert_true(tokens_are_given(t));
+    tokens_opened(t, 0, true);
+    assert_false(tokens_are_given(t));
+    tokens_grant(t, 5, TOKEN_SHARED, 12);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+}
+
+/* Goal: an answer made before its token was given back grants nothing, when it comes after. */
+static void test_grants_that_come_after_they_were_given_back_are_void(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    assert_int_equal(give_back(5, TOKEN_NONE, 13), 13); /* 12 and 13 are on their way */
+    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 12);
+    tokens_grant(t, 5, TOKEN_SHARED, 13);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    assert_false(tell_attr(5, 13));
+    tokens_grant(t, 6, TOKEN_SHARED, 12); /* of another inode */
+    assert_int_equal(tokens_mode(t, 6), TOKEN_SHARED);
+    tokens_grant(t, 5, TOKEN_SHARED, 14);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    assert_false(tell_attr(5, 13)); /* what that answer says may be old */
+    assert_true(tell_attr(5, 14));
+    assert_int_equal(give_back(5, TOKEN_NONE, 0), 14);  /* by ourselves */
+    assert_int_equal(give_back(8, TOKEN_NONE, 20), 20); /* never came */
+    tokens_grant(t, 8, TOKEN_SHARED, 20);
+    assert_int_equal(tokens_mode(t, 8), TOKEN_NONE);
+    assert_int_equal(give_back(9, TOKEN_SHARED, 21), 21);
+    tokens_grant(t, 9, TOKEN_EXCLUSIVE, 21);
+    assert_int_equal(tokens_mode(t, 9), TOKEN_NONE);
+}
+
+static void test_exclusive_is_lowered(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    assert_int_equal(give_back(5, TOKEN_SHARED, 12), 12);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 12); /* late */
+    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    assert_true(tell_attr(5, 12)); /* nobody has changed it since */
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 13);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
+    tokens_grant(t, 6, TOKEN_SHARED, 14);
+    give_back(6, TOKEN_SHARED, 14);
+    assert_int_equal(tokens_mode(t, 6), TOKEN_SHARED);
+    tokens_grant(t, 7, TOKEN_EXCLUSIVE, 15);
+    assert_int_equal(give_back(7, TOKEN_SHARED, 16), 16);
+    assert_int_equal(give_back(7, TOKEN_NONE, 0), 16);
+    tokens_grant(t, 7, TOKEN_EXCLUSIVE, 16); /* late */
+    assert_int_equal(tokens_mode(t, 7), TOKEN_NONE);
+}
+
+/* Goal: from the beginning of a recall nothing is told that it would have to take back; the token is there until its end. */
+static void test_nothing_more_is_told_during_a_recall(void **state)
+{
+    bool kept;
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    tokens_recall(t, 5, TOKEN_SHARED);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
+    assert_true(tell_attr(5, 11));
+    tokens_recall(t, 5, TOKEN_NONE); /* asked for more meanwhile */
+    tokens_recall(t, 5, TOKEN_SHARED);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 12);
+    assert_false(tell_attr(5, 11));
+    assert_false(tell_attr(5, 12));
+    assert_false(tell_name(5, "a", false, 12));
+    assert_false(tell_listing(5, &kept));
+    keep_attr(5, 100, 12);
+    assert_int_equal(take_attr(5), 0);
+    assert_int_equal(give_back(5, TOKEN_NONE, 11), 12);
+    tokens_grant(t, 5, TOKEN_SHARED, 13);
+    assert_true(tell_attr(5, 13));
+}
+
+/* ---- names and attributes ---- */
+
+static void test_names_are_noted_until_they_are_taken(void **state)
+{
+    (void)state;
+    assert_false(tell_name(5, "a", false, 11));
+    tokens_name_gone(t, 5, "a", tokens_changes(t));
+    assert_true(names_are(5, 0, NULL, false));
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    assert_false(tell_name(5, "a", false, 9));
+    assert_true(tell_name(5, "a", false, 11));
+    assert_true(tell_name(5, "a", true, 11)); /* now it is a directory */
+    assert_true(tell_name(5, "b", false, 11));
+    assert_true(names_are(5, 2, "a", true));
+    assert_true(names_are(5, 0, NULL, false));
+    assert_true(tell_name(5, "a", false, 11));
+    assert_true(tell_name(5, "b", false, 11));
+    tokens_name_gone(t, 5, "b", tokens_changes(t));
+    tokens_name_gone(t, 5, "c", tokens_changes(t));
+    assert_true(names_are(5, 1, "a", false));
+    assert_true(tell_name(5, "left", false, 11)); /* freed with the token */
+    tokens_gave_back(t, 5, TOKEN_NONE, 0);
+    assert_true(names_are(5, 0, NULL, false));
+}
+
+/* ---- which names there are ---- */
+
+static bool lacks(uint64_t dir, const char *name)
+{
+    uint64_t grant = 0;
+    bool lacks;
+
+    tokens_lock(t);
+    lacks = tokens_lack_name(t, dir, name, &grant);
+    tokens_unlock(t);
+    assert_true(!lacks || grant != 0);
+    return lacks;
+}
+
+static void dir_is_new(uint64_t dir, uint64_t grant)
+{
+    tokens_lock(t);
+    tokens_dir_is_new(t, dir, grant);
+    tokens_unlock(t);
+}
+
+/* One name comes with the part (after, to] of a listing that was asked for now. */
+static void listed(uint64_t after, uint64_t to, bool end, const char *name,
+                   uint64_t changes)
+{
+    const struct listed_name names[] = { { name, strlen(name) } };
+    const struct listed_names l = {
+        .dir = 5,
+        .grant = 11,
+        .after = after,
+        .to = to,
+        .end = end,
+        .changes = changes,
+        .n = 1,
+        .names = names,
+    };
+
+    tokens_lock(t);
+    tokens_names_listed(t, &l);
+    tokens_unlock(t);
+}
+
+static void test_of_a_new_directory_all_names_are_known(void **state)
+{
+    (void)state;
+    assert_false(lacks(5, "a"));
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    assert_false(lacks(5, "a"));
+    dir_is_new(5, 11);
+    assert_true(lacks(5, "a"));
+    tokens_name_comes(t, 5, "a");
+    assert_false(lacks(5, "a"));
+    assert_true(lacks(5, "ab"));
+    assert_true(tell_name(5, "b", false, 11));
+    assert_false(lacks(5, "b"));
+    assert_true(tokens_name_gone(t, 5, "b", tokens_changes(t)));
+    assert_false(tokens_name_gone(t, 5, "a", tokens_changes(t))); /* nobody was told */
+    assert_true(lacks(5, "a"));
+    assert_true(lacks(5, "b"));
+    tokens_recall(t, 5, TOKEN_NONE);
+    assert_false(lacks(5, "a"));
+    give_back(5, TOKEN_NONE, 11);
+    tokens_grant(t, 5, TOKEN_SHARED, 12);
+    assert_false(lacks(5, "a"));
+    dir_is_new(5, 11); /* that answer was late: others may have been there */
+    assert_false(lacks(5, "a"));
+}
+
+static void test_a_name_that_moved_may_still_be_there(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    assert_true(tell_name(5, "x", false, 11));
+    assert_true(tokens_name_moved(t, 5, "x"));
+    assert_true(names_are(5, 0, "", false));
+    dir_is_new(5, 11);
+    assert_true(tell_name(5, "a", false, 11));
+    assert_true(tokens_name_moved(t, 5, "a"));
+    assert_false(tokens_name_moved(t, 5, "a"));
+    assert_false(lacks(5, "a"));
+    assert_true(lacks(5, "x"));
+    assert_true(tell_name(5, "b", true, 11));
+    assert_true(names_are(5, 1, "b", true)); /* only what the kernel was told */
+    assert_false(lacks(5, "x"));
+}
+
+static void test_a_restart_of_exportd_may_bring_names(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    dir_is_new(5, 11);
+    assert_true(lacks(5, "a"));
+    tokens_opened(t, 20, false);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    assert_false(lacks(5, "a"));
+}
+
+/* What was listed before it does not stand for what lies there now: only its beginning was listed anew. */
+static void test_after_a_restart_all_is_listed_anew(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    listed(0, 8, false, "a", tokens_changes(t));
+    tokens_name_gone(t, 5, "back", tokens_changes(t)); /* and the power takes that */
+    tokens_opened(t, 11, false);
+    listed(0, 2, false, "a", tokens_changes(t));
+    listed(8, 9, true, "z", tokens_changes(t));
+    assert_false(lacks(5, "back"));
+    listed(2, 8, false, "back", tokens_changes(t));
+    listed(8, 9, true, "z", tokens_changes(t));
+    assert_true(lacks(5, "x"));
+    assert_false(lacks(5, "back"));
+}
+
+static void test_a_listing_to_its_end_tells_all_names(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    listed(4, 7, true, "late", tokens_changes(t)); /* the beginning is missing */
+    assert_false(lacks(5, "x"));
+    listed(0, 4, false, "a", tokens_changes(t));
+    tokens_name_comes(t, 5, "made");
+    assert_false(lacks(5, "x"));
+    listed(6, 9, true, "c", tokens_changes(t)); /* so is something between */
+    assert_false(lacks(5, "x"));
+    listed(3, 6, false, "b", tokens_changes(t));
+    listed(6, 9, true, "c", tokens_changes(t));
+    assert_true(lacks(5, "x"));
+    assert_false(lacks(5, "a") || lacks(5, "b") || lacks(5, "c") || lacks(5, "made"));
+}
+
+/* What was made while the beginning was on its way may not be in it. */
+static void test_a_listing_from_before_our_change_is_not_begun_with(void **state)
+{
+    uint64_t changes = tokens_changes(t);
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    tokens_name_comes(t, 5, "made");
+    tokens_forget_attr(t, 5, changes);
+    listed(0, 4, true, "a", changes);
+    assert_false(lacks(5, "made"));
+    listed(0, 4, true, "a", tokens_changes(t));
+    assert_true(lacks(5, "x"));
+}
+
+/* Nor may what was made before that beginning was asked for be in a part that was asked for earlier. */
+static void test_a_part_from_before_the_beginning_is_not_of_that_listing(void **state)
+{
+    uint64_t changes = tokens_changes(t);
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    tokens_name_comes(t, 5, "made"); /* its cookie is 6 */
+    tokens_forget_attr(t, 5, changes);
+    listed(0, 4, false, "a", tokens_changes(t));
+    listed(0, 8, false, "a", changes);
+    listed(8, 9, true, "z", tokens_changes(t));
+    assert_false(lacks(5, "made"));
+    listed(4, 8, false, "made", tokens_changes(t));
+    listed(8, 9, true, "z", tokens_changes(t));
+    assert_true(lacks(5, "x"));
+}
+
+/* The answer to a removal was long on its way: others have made that name since, and it was listed. */
+static void test_a_removal_from_before_the_listing_takes_nothing_from_it(void **state)
+{
+    uint64_t changes = tokens_changes(t);
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    listed(0, 4, true, "a", tokens_changes(t));
+    assert_true(tell_name(5, "a", false, 11));
+    assert_true(tokens_name_gone(t, 5, "a", changes));
+    assert_false(lacks(5, "a"));
+    assert_true(names_are(5, 0, "", false)); /* the kernel believes it no more */
+    listed(0, 4, true, "a", tokens_changes(t));
+    tokens_name_gone(t, 5, "a", tokens_changes(t));
+    assert_true(lacks(5, "a"));
+}
+
+/* ---- looking ahead ---- */
+
+static bool go_ahead(uint64_t dir, struct ahead *out)
+{
+    bool goes;
+
+    tokens_lock(t);
+    goes = tokens_go_ahead(t, dir, out);
+    tokens_unlock(t);
+    return goes;
+}
+
+/* The inode has its token by the same grant. */
+static void keep_ahead(const char *name, uint64_t ino, uint64_t size, uint64_t grant,
+                       uint64_t changes)
+{
+    const struct listed_name listed = { name, strlen(name) };
+    const struct md_attr attr = { .ino = ino, .size = size, .mode = S_IFREG };
+
+    tokens_lock(t);
+    tokens_grant_locked(t, ino, TOKEN_SHARED, grant);
+    tokens_keep_ahead(t, 5, &listed, &attr, grant, changes);
+    tokens_unlock(t);
+}
+
+static uint64_t take_ahead(const char *name)
+{
+    struct md_attr attr = { 0 };
+    uint64_t grant = 0;
+    bool taken;
+
+    tokens_lock(t);
+    taken = tokens_take_ahead(t, 5, name, &attr, &grant);
+    tokens_unlock(t);
+    return taken && grant != 0 ? attr.size : 0;
+}
+
+static void test_what_was_looked_at_ahead_is_good_for_one_lookup(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    assert_int_equal(take_ahead("a"), 0);
+    keep_ahead("a", 6, 100, 11, tokens_changes(t));
+    keep_ahead("b", 7, 200, 11, tokens_changes(t));
+    assert_int_equal(take_ahead("a"), 100);
+    assert_int_equal(take_ahead("a"), 0);
+    assert_true(names_are(5, 0, "", false)); /* the kernel was told nothing */
+    assert_int_equal(take_ahead("b"), 0);
+}
+
+static void test_what_was_looked_at_ahead_goes_with_either_token(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    keep_ahead("a", 6, 100, 11, tokens_changes(t));
+    keep_ahead("b", 7, 200, 11, tokens_changes(t));
+    tokens_recall(t, 6, TOKEN_NONE);
+    assert_int_equal(take_ahead("a"), 0);
+    give_back(6, TOKEN_NONE, 12);
+    keep_ahead("a", 6, 100, 11, tokens_changes(t)); /* late */
+    assert_int_equal(take_ahead("a"), 0);
+    tokens_recall(t, 5, TOKEN_NONE);
+    assert_int_equal(take_ahead("b"), 0);
+    give_back(5, TOKEN_NONE, 12);
+    tokens_grant(t, 5, TOKEN_SHARED, 13);
+    assert_int_equal(take_ahead("b"), 0);
+}
+
+/* A restart may have taken it: that inode has another name then, whatever is heard of it later. */
+static void test_no_name_is_known_of_before_a_restart(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    keep_ahead("a", 6, 100, 11, tokens_changes(t));
+    tokens_opened(t, 12, false);
+    keep_attr(6, 100, 12);
+    assert_int_equal(take_ahead("a"), 0);
+}
+
+static void test_our_changes_end_what_was_looked_at_ahead(void **state)
+{
+    uint64_t changes = tokens_changes(t);
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    keep_ahead("a", 6, 100, 11, changes);
+    keep_ahead("b", 7, 200, 11, changes);
+    keep_ahead("c", 8, 300, 11, changes);
+    keep_ahead("d", 9, 400, 11, changes);
+    tokens_forget_attr(t, 6, changes); /* it was written */
+    assert_int_equal(take_ahead("a"), 0);
+    tokens_name_comes(t, 5, "b"); /* another inode was renamed over it */
+    assert_int_equal(take_ahead("b"), 0);
+    tokens_name_gone(t, 5, "c", tokens_changes(t));
+    assert_int_equal(take_ahead("c"), 0);
+    tokens_name_moved(t, 5, "d");
+    assert_int_equal(take_ahead("d"), 0);
+    tokens_forget_attr(t, 5, changes);
+    keep_ahead("e", 10, 500, 11, changes); /* it was listed before that */
+    assert_int_equal(take_ahead("e"), 0);
+    keep_ahead("e", 10, 500, 11, tokens_changes(t));
+    assert_int_equal(take_ahead("e"), 500);
+}
+
+/* Lookups in vain until more is asked for; part is how much. */
+static unsigned misses_until(struct ahead *part)
+{
+    unsigned n = 1;
+
+    while (!go_ahead(5, part))
+        n++;
+    return n;
+}
+
+static void test_more_is_looked_at_the_more_is_wanted(void **state)
+{
+    struct ahead part;
+    unsigned misses, n;
+    char name[16];
+
+    (void)state;
+    assert_false(go_ahead(5, &part)); /* without a token nothing can be kept */
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    misses = misses_until(&part);
+    assert_true(misses > 1 && misses < 100);
+    assert_true(part.dir == 5 && part.after == 0 && part.n > 1);
+    for (unsigned i = 0; i < 10000; i++)
+        assert_false(go_ahead(5, &(struct ahead){ 0 })); /* one at a time */
+    n = part.n;
+    for (unsigned i = 0; i < n; i++) {
+        snprintf(name, sizeof(name), "%u", i);
+        keep_ahead(name, 100 + i, 1, 11, tokens_changes(t));
+    }
+    tokens_lock(t);
+    tokens_ahead_came(t, &part, 77);
+    tokens_unlock(t);
+    for (unsigned i = 0; i < n; i++) {
+        snprintf(name, sizeof(name), "%u", i);
+        assert_int_equal(take_ahead(name), 1);
+    }
+    assert_int_equal(misses_until(&part), misses);
+    assert_int_equal(part.after, 77);
+    assert_true(part.n > n);
+    for (unsigned i = 0; i < 2; i++) { /* nothing of it was wanted */
+        tokens_lock(t);
+        tokens_ahead_came(t, &part, 0);
+        tokens_unlock(t);
+        n = misses_until(&part);
+    }
+    assert_true(n > misses);
+}
+
+static void test_what_was_looked_at_ahead_is_bounded(void **state)
+{
+    unsigned n_taken = 0;
+    char name[16];
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    for (unsigned i = 0; i < TOKENS_AHEAD_MAX + 100; i++) {
+        snprintf(name, sizeof(name), "%u", i);
+        keep_ahead(name, 100 + i, 1, 11, tokens_changes(t));
+    }
+    assert_int_equal(take_ahead("99"), 0);
+    assert_int_equal(take_ahead("100"), 1);
+    for (unsigned i = 0; i < TOKENS_AHEAD_MAX + 100; i++) {
+        snprintf(name, sizeof(name), "%u", i);
+        n_taken += take_ahead(name) != 0;
+    }
+    assert_int_equal(n_taken, TOKENS_AHEAD_MAX - 1);
+}
+
+static void test_listings_last_as_long_as_the_token(void **state)
+{
+    bool kept = true;
+
+    (void)state;
+    assert_false(tell_listing(5, &kept));
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    assert_true(tell_listing(5, &kept));
+    assert_false(kept);
+    assert_true(tell_listing(5, &kept));
+    assert_true(kept);
+    give_back(5, TOKEN_NONE, 11);
+    tokens_grant(t, 5, TOKEN_SHARED, 12);
+    assert_true(tell_listing(5, &kept));
+    assert_false(kept);
+}
+
+static void test_attributes_are_kept_for_one_question(void **state)
+{
+    (void)state;
+    keep_attr(5, 100, 11); /* no token */
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    keep_attr(5, 100, 9);
+    assert_int_equal(take_attr(5), 0);
+    keep_attr(5, 100, 11);
+    keep_attr(5, 200, 11);
+    assert_int_equal(take_attr(5), 200);
+    assert_int_equal(take_attr(5), 0);
+    keep_attr(5, 100, 11);
+    tokens_forget_attr(t, 5, 0);
+    tokens_forget_attr(t, 6, 0);
+    assert_int_equal(take_attr(5), 0);
+    keep_attr(5, 100, 11);
+    tokens_recall(t, 5, TOKEN_SHARED);
+    assert_int_equal(take_attr(5), 0);
+    tokens_grant(t, 5, TOKEN_SHARED, 13);
+    keep_attr(5, 100, 12); /* an older answer, late */
+    assert_int_equal(take_attr(5), 0);
+    keep_attr(5, 100, 13); /* freed with the token */
+}
+
+static void test_those_of_a_directory_for_all(void **state)
+{
+    const struct md_attr dir = { .ino = 5, .size = 4096, .mode = S_IFDIR | 0755 };
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    tokens_lock(t);
+    tokens_keep_attr(t, &dir, 11, tokens_changes(t));
+    tokens_unlock(t);
+    assert_int_equal(take_attr(5), 4096);
+    assert_int_equal(take_attr(5), 4096);
+    tokens_forget_attr(t, 5, 0);
+    assert_int_equal(take_attr(5), 0);
+}
+
+static void keep_attr_asked(uint64_t ino, uint64_t size, uint64_t changes)
+{
+    const struct md_attr attr = { .ino = ino, .size = size };
+
+    tokens_lock(t);
+    tokens_keep_attr(t, &attr, 11, changes);
+    tokens_unlock(t);
+}
+
+/* Goal: attributes that exportd told before a change of ours, and that come after it, are not kept, also when it had granted nothing. */
+static void test_attributes_older_than_our_last_change_are_not_kept(void **state)
+{
+    uint64_t before, since;
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    before = tokens_changes(t);
+    tokens_forget_attr(t, 5, before);
+    keep_attr_asked(5, 100, before);
+    assert_int_equal(take_attr(5), 0);
+    keep_attr_asked(5, 200, tokens_changes(t));
+    assert_int_equal(take_attr(5), 200);
+    before = tokens_changes(t);
+    tokens_forget_attr(t, 7, before); /* of a token that comes only then */
+    tokens_grant(t, 7, TOKEN_SHARED, 11);
+    keep_attr_asked(7, 100, before);
+    assert_int_equal(take_attr(7), 0);
+    keep_attr_asked(5, 300, before); /* another inode */
+    assert_int_equal(take_attr(5), 300);
+    since = tokens_changes(t);
+    assert_true(since > before);
+}
+
+/* Goal: those that come with a change of ours are kept, unless another one, that may have been later, was answered first. */
+static void test_attributes_that_come_with_our_own_change(void **state)
+{
+    uint64_t first, second, with_first, with_second;
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    first = tokens_changes(t);
+    with_first = tokens_forget_attr(t, 5, first);
+    keep_attr_asked(5, 100, with_first);
+    assert_int_equal(take_attr(5), 100);
+    first = second = tokens_changes(t); /* two at a time: who was the first? */
+    with_second = tokens_forget_attr(t, 5, second);
+    keep_attr_asked(5, 300, with_second);
+    with_first = tokens_forget_attr(t, 5, first);
+    keep_attr_asked(5, 200, with_first);
+    assert_int_equal(take_attr(5), 0);
+    first = second = tokens_changes(t);
+    with_second = tokens_forget_attr(t, 5, second);
+    with_first = tokens_forget_attr(t, 5, first); /* before the other one kept its own */
+    keep_attr_asked(5, 300, with_second);
+    keep_attr_asked(5, 200, with_first);
+    assert_int_equal(take_attr(5), 0);
+}
+
+/* Goal: what was kept is not told any more when exportd has been away: it may have lost its power, and that change with it. */
+static void test_attributes_are_not_kept_over_a_restart_of_exportd(void **state)
+{
+    const struct md_attr dir = { .ino = 6, .size = 4096, .mode = S_IFDIR | 0755 };
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_EXCLUSIVE, 11);
+    tokens_grant(t, 6, TOKEN_SHARED, 11);
+    keep_attr(5, 100, 11);
+    tokens_lock(t);
+    tokens_keep_attr(t, &dir, 11, tokens_changes(t));
+    tokens_unlock(t);
+    assert_int_equal(take_attr(5), 100);
+    assert_int_equal(take_attr(6), 4096);
+    tokens_opened(t, 1000, false);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_EXCLUSIVE);
+    assert_int_equal(take_attr(5), 0);
+    assert_int_equal(take_attr(6), 0);
+}
+
+/* ---- sessions ---- */
+
+static void claim_is(uint64_t shared, uint64_t exclusive)
+{
+    struct tokens_claim c;
+
+    tokens_claim(t, &c);
+    assert_int_equal(c.n_shared, shared != 0);
+    assert_int_equal(c.n_exclusive, exclusive != 0);
+    assert_true(shared == 0 || c.shared[0] == shared);
+    assert_true(exclusive == 0 || c.exclusive[0] == exclusive);
+    free(c.shared);
+    free(c.exclusive);
+}
+
+static void test_what_is_held_is_claimed(void **state)
+{
+    uint64_t *list;
+    size_t n;
+
+    (void)state;
+    claim_is(0, 0);
+    tokens_opened(t, 10, false);
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    tokens_grant(t, 6, TOKEN_EXCLUSIVE, 12);
+    list = tokens_list(t, &n);
+    assert_int_equal(n, 2);
+    assert_int_equal(list[0] + list[1], 11);
+    free(list);
+    claim_is(5, 6);
+    tokens_grant(t, 7, TOKEN_SHARED,
+                 13); /* an answer of before: not claimed, so not held */
+    tokens_opened(t, 1000, false);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    assert_int_equal(tokens_mode(t, 6), TOKEN_EXCLUSIVE);
+    assert_int_equal(tokens_mode(t, 7), TOKEN_NONE);
+    assert_int_equal(tokens_lost_one(t), 0);
+    tokens_grant(t, 8, TOKEN_SHARED, 999);
+    assert_int_equal(tokens_mode(t, 8), TOKEN_NONE);
+    assert_false(
+        tell_attr(5, 11)); /* that answer may be old: it was claimed again since */
+    assert_int_equal(give_back(5, TOKEN_NONE, 0), 1000);
+}
+
+static void test_lost_ones_are_given_up_one_by_one(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    tokens_grant(t, 6, TOKEN_EXCLUSIVE, 12);
+    assert_true(tell_name(5, "a", false, 11));
+    keep_attr(5, 100, 11);
+    claim_is(5, 6);
+    tokens_opened(t, 1000, true);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    assert_int_equal(tokens_mode(t, 6), TOKEN_NONE);
+    assert_int_equal(tokens_lost_one(t) + tokens_lost_one(t), 11);
+    assert_int_equal(tokens_lost_one(t), 0);
+    assert_true(tokens_is_lost(t, 5) && tokens_is_lost(t, 6) && !tokens_is_lost(t, 7));
+    tokens_grant(t, 5, TOKEN_SHARED,
+                 1001); /* the new session has it, but what is here is of the old one */
+    assert_int_equal(tokens_mode(t, 5), TOKEN_NONE);
+    assert_false(tell_attr(5, 1001));
+    assert_int_equal(take_attr(5), 0);
+    assert_true(names_are(5, 1, "a", false));
+    assert_int_equal(give_back(5, TOKEN_NONE, 0), 1001);
+    assert_false(tokens_is_lost(t, 5));
+    tokens_grant(t, 5, TOKEN_SHARED, 1002);
+    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    claim_is(5, 0);
+    tokens_opened(t, 2000, true); /* before 6 was given up */
+    assert_int_equal(tokens_lost_one(t) + tokens_lost_one(t), 11);
+    assert_int_equal(tokens_lost_one(t), 0);
+}
+
+/* ---- room ---- */
+
+enum { LIMIT = 64, HIGH = 48, LOW = 40 }; /* three quarters, five eighths */
+
+/* One at a time; 0: none is to go. */
+static uint64_t surplus(void)
+{
+    struct token_surplus s;
+
+    return tokens_surplus(t, &s, 1) == 0 ? 0 : s.ino;
+}
+
+static void hold(uint64_t first, uint64_t last)
+{
+    for (uint64_t ino = first; ino <= last; ino++)
+        tokens_grant(t, ino, TOKEN_SHARED, 11);
+}
+
+static void test_the_longest_unused_go_early(void **state)
+{
+    struct token_surplus list[LIMIT];
+
+    (void)state;
+    tokens_set_max(t, LIMIT);
+    hold(1, HIGH);
+    assert_int_equal(surplus(), 0);
+    assert_true(tell_attr(1, 11)); /* used */
+    hold(HIGH + 1, HIGH + 1);
+    assert_int_equal(surplus(), 2);
+    assert_int_equal(surplus(), 3); /* 2 is on its way */
+    assert_int_equal(tokens_surplus(t, list, LIMIT), HIGH + 1 - LOW - 2);
+    assert_true(list[0].ino == 4 && list[0].is_plain);
+    assert_int_equal(surplus(), 0); /* so many are on their way */
+    for (uint64_t ino = 2; ino < 2 + HIGH + 1 - LOW; ino++)
+        give_back(ino, TOKEN_NONE, 0);
+    assert_int_equal(surplus(), 0);
+    hold(100, 100 + HIGH - LOW - 1);
+    assert_int_equal(surplus(), 0); /* below the upper mark again */
+    hold(200, 200);
+    assert_true(surplus() != 0);
+}
+
+/* exportd says how many it gives; less when all sessions together hold too many. */
+static void test_the_limit_is_told(void **state)
+{
+    struct token_surplus list[LIMIT];
+
+    (void)state;
+    hold(1, HIGH);
+    assert_int_equal(surplus(), 0); /* it is far below what is so without a word */
+    tokens_set_max(t, LIMIT / 2);
+    assert_int_equal(tokens_surplus(t, list, LIMIT), HIGH - LOW / 2);
+    tokens_set_max(t, 0);
+    assert_int_equal(surplus(), 0);
+}
+
+/* A token that stays, lowered, has come back; so has one that is forgotten. */
+static void test_what_does_not_leave_counts_again(void **state)
+{
+    (void)state;
+    tokens_set_max(t, LIMIT);
+    for (uint64_t ino = 1; ino <= HIGH + 1; ino++)
+        tokens_grant(t, ino, TOKEN_EXCLUSIVE, 11);
+    assert_int_equal(surplus(), 1);
+    give_back(1, TOKEN_SHARED, 0);
+    for (uint64_t ino = 2; ino <= HIGH + 2 - LOW; ino++)
+        assert_int_equal(surplus(), ino);
+    assert_int_equal(surplus(), 0);
+    tokens_inode_gone(t, 2); /* we are alone */
+    assert_int_equal(surplus(), 0);
+}
+
+static bool is_plain(uint64_t ino)
+{
+    bool plain = tokens_recall_plain(t, ino);
+
+    if (plain)
+        assert_false(tell_attr(ino, 11)); /* it is on its way */
+    return plain;
+}
+
+/* The kernel keeps names or pages by the others: they take longer. */
+static void test_which_are_plain(void **state)
+{
+    const struct token_need read = { .mode = TOKEN_SHARED };
+    bool kept;
+
+    (void)state;
+    hold(1, 5);
+    assert_true(tokens_cover(t, 2, &read));
+    assert_true(tell_name(3, "name", false, 11));
+    assert_true(tell_listing(4, &kept));
+    tokens_grant(t, 6, TOKEN_EXCLUSIVE, 11);
+    tokens_grant(t, 7, TOKEN_EXCLUSIVE, 11);
+    give_back(7, TOKEN_SHARED, 0); /* pages stay */
+    assert_true(is_plain(1));
+    assert_false(is_plain(1) || is_plain(2) || is_plain(3) || is_plain(4));
+    assert_true(is_plain(5));
+    assert_false(is_plain(6) || is_plain(7) || is_plain(8));
+}
+
+/* Of those that take longer only some go at a time. */
+static void test_some_heavy_ones_at_a_time(void **state)
+{
+    struct token_surplus list[2 * TOKENS_LEAVING_HEAVY_MAX];
+    const struct token_need read = { .mode = TOKEN_SHARED };
+
+    (void)state;
+    tokens_set_max(t, 8 * TOKENS_LEAVING_HEAVY_MAX);
+    hold(1, 8 * TOKENS_LEAVING_HEAVY_MAX);
+    for (uint64_t ino = 1; ino <= 8 * TOKENS_LEAVING_HEAVY_MAX; ino++)
+        assert_true(tokens_cover(t, ino, &read));
+    assert_int_equal(tokens_surplus(t, list, 2 * TOKENS_LEAVING_HEAVY_MAX),
+                     TOKENS_LEAVING_HEAVY_MAX);
+    assert_int_equal(surplus(), 0);
+    give_back(list[0].ino, TOKEN_NONE, 0);
+    assert_true(surplus() != 0);
+    assert_int_equal(surplus(), 0);
+}
+
+/* Files come and go: tokens of those that are gone do not fill the table, or go before any that is of use. */
+static void test_inodes_without_names_make_room(void **state)
+{
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    tokens_grant(t, 6, TOKEN_EXCLUSIVE, 11);
+    assert_true(tell_attr(6, 11));
+    tokens_inode_gone(t, 6);
+    tokens_inode_gone(t, 7); /* never had one */
+    assert_int_equal(tokens_mode(t, 5), TOKEN_SHARED);
+    assert_int_equal(tokens_mode(t, 6), TOKEN_NONE);
+    tokens_set_max(t, LIMIT);
+    hold(6, HIGH + 5);
+    assert_int_equal(surplus(), 5);
+    tokens_note_others(t, true); /* one of them may have it open, and change it */
+    assert_true(tell_attr(9, 11));
+    tokens_inode_gone(t, 9);
+    assert_int_equal(tokens_mode(t, 9), TOKEN_SHARED);
+    assert_int_equal(surplus(), 9);
+    tokens_note_others(t, false);
+    for (uint64_t ino = 10; ino < 10 + HIGH + 1 - LOW; ino++)
+        tokens_inode_gone(t, ino);
+    assert_int_equal(surplus(), 0);
+}
+
+/* Goal: whichever goes, the others stay, and what comes then is noted, too. */
+static void test_names_go_one_by_one(void **state)
+{
+    static const char *const orders[] = { "abc", "acb", "bac", "bca", "cab", "cba" };
+
+    (void)state;
+    tokens_grant(t, 5, TOKEN_SHARED, 11);
+    for (unsigned i = 0; i < 6; i++) {
+        assert_true(tell_name(5, "a", false, 11) && tell_name(5, "b", false, 11) &&
+                    tell_name(5, "c", false, 11));
+        for (unsigned k = 0; k < 3; k++) {
+            const char name[] = { orders[i][k], '\0' };
+
+            assert_true(tokens_name_gone(t, 5, name, tokens_changes(t)));
+            assert_false(tokens_name_gone(t, 5, name, tokens_changes(t)));
+            assert_true(tell_name(5, "new", true, 11));
+            assert_true(names_are(5, 3 - k, "new", true));
+            for (unsigned j = k + 1; j < 3; j++) {
+                const char left[] = { orders[i][j], '\0' };
+
+                assert_true(tell_name(5, left, false, 11));
+            }
+        }
+    }
+    give_back(5, TOKEN_NONE, 0);
+}
+
+/* Directories go for that, however many tokens without names are older. */
+static void test_too_many_names(void **state)
+{
+    struct token_surplus one;
+    char name[32];
+
+    (void)state;
+    tokens_set_max(t, LIMIT);
+    hold(1, 9);
+    for (unsigned i = 0; i < HIGH * TOKENS_NAMES_PER; i++) {
+        assert_int_equal(surplus(), 0);
+        snprintf(name, sizeof(name), "%u", i);
+        assert_true(tell_name(5 + i % 2, name, false, 11));
+    }
+    assert_int_equal(surplus(), 0);
+    assert_true(tell_name(6, "one more", false, 11));
+    assert_int_equal(tokens_surplus(t, &one, 1), 1);
+    assert_true(one.ino == 5 && !one.is_plain);
+    assert_int_equal(surplus(), 0); /* half of them are enough */
+    told_names_free(tokens_take_names(t, 5));
+    give_back(5, TOKEN_NONE, 0);
+    assert_int_equal(surplus(), 0);
+}
+
+/* ---- a random exportd ---- */
+
+enum { INODES = 3, ANSWERS_MAX = 6, STEPS = 200000 };
+
+/* Exportd, and the kernel. */
+struct world {
+    struct env_virtual env;
+    uint64_t counter;
+    struct holder {
+        enum token_mode mode;
+        uint64_t grant;
+        enum token_mode asked; /* a recall to this is out; no less than mode: none is */
+        bool begun;            /* the mount has heard of it */
+        bool told;             /* the kernel believes something */
+    } of[INODES];
+    struct answer {
+        unsigned i;
+        enum token_mode mode;
+        uint64_t grant;
+    } answers[ANSWERS_MAX]; /* on their way */
+    unsigned n_answers;
+};
+
+static unsigned pick(struct world *w, unsigned n)
+{
+    return (unsigned)env_virtual_below(&w->env, n);
+}
+
+static bool is_recalled(const struct holder *h)
+{
+    return h->asked < h->mode;
+}
+
+static void exportd_answers(struct world *w)
+{
+    unsigned i = pick(w, INODES);
+    struct holder *h = &w->of[i];
+    enum token_mode mode = 1 + pick(w, 2);
+
+    if (w->n_answers == ANSWERS_MAX || is_recalled(h))
+        return;
+    h->mode = mode > h->mode ? mode : h->mode;
+    h->asked = h->mode;
+    h->grant = ++w->counter;
+    w->answers[w->n_answers++] = (struct answer){ i, h->mode, h->grant };
+}
+
+static void an_answer_arrives(struct world *w)
+{
+    unsigned n;
+    struct answer a;
+
+    if (w->n_answers == 0)
+        return;
+    n = pick(w, w->n_answers);
+    a = w->answers[n];
+    w->answers[n] = w->answers[--w->n_answers];
+    tokens_grant(t, a.i + 1, a.mode, a.grant);
+    if (tell_attr(a.i + 1, a.grant))
+        w->of[a.i].told = true;
+}
+
+static void exportd_recalls(struct world *w)
+{
+    struct holder *h = &w->of[pick(w, INODES)];
+
+    if (h->asked > TOKEN_NONE)
+        h->asked = pick(w, (unsigned)h->asked);
+}
+
+/* In two steps, so that answers come between them. */
+static void the_mount_answers_a_recall(struct world *w)
+{
+    unsigned i = pick(w, INODES);
+    struct holder *h = &w->of[i];
+    uint64_t number;
+
+    if (!is_recalled(h))
+        return;
+    tokens_recall(t, i + 1, h->asked);
+    if (h->asked == TOKEN_NONE)
+        h->told = false;
+    if (!h->begun) {
+        h->begun = true;
+        return;
+    }
+    h->begun = false;
+    number = tokens_gave_back(t, i + 1, h->asked, h->grant);
+    if (h->grant <= number)
+        h->mode = h->asked;
+    h->asked = h->mode;
+}
+
+static void the_mount_has_too_many(struct world *w)
+{
+    unsigned i = pick(w, INODES);
+    struct holder *h = &w->of[i];
+
+    if (is_recalled(h))
+        return;
+    tokens_recall(t, i + 1, TOKEN_NONE);
+    h->told = false;
+    if (h->grant <= tokens_gave_back(t, i + 1, TOKEN_NONE, 0))
+        h->mode = h->asked = TOKEN_NONE;
+}
+
+static void claims_are_taken(struct world *w, const uint64_t *inos, size_t n,
+                             enum token_mode mode)
+{
+    for (size_t i = 0; i < n; i++)
+        w->of[inos[i] - 1].mode = mode;
+}
+
+static void give_up_lost(struct world *w)
+{
+    uint64_t ino;
+
+    while ((ino = tokens_lost_one(t)) != 0) {
+        assert_true(tokens_is_lost(t, ino));
+        w->of[ino - 1].told = false;
+        tokens_gave_back(t, ino, TOKEN_NONE, 0);
+    }
+}
+
+/* Answers of the old exportd still arrive. */
+static void exportd_restarts(struct world *w)
+{
+    bool lost = pick(w, 3) == 0;
+    struct tokens_claim c;
+
+    tokens_claim(t, &c);
+    an_answer_arrives(w);
+    for (unsigned i = 0; i < INODES; i++)
+        w->of[i].mode = TOKEN_NONE;
+    if (!lost) {
+        claims_are_taken(w, c.shared, c.n_shared, TOKEN_SHARED);
+        claims_are_taken(w, c.exclusive, c.n_exclusive, TOKEN_EXCLUSIVE);
+    }
+    free(c.shared);
+    free(c.exclusive);
+    w->counter = ((w->counter >> 40) + 1) << 40;
+    w->counter++;
+    for (unsigned i = 0; i < INODES; i++) {
+        w->of[i].grant = w->counter;
+        w->of[i].asked = w->of[i].mode;
+        w->of[i].begun = false;
+    }
+    tokens_opened(t, w->counter, lost);
+    give_up_lost(w);
+}
+
+static void check_world(const struct world *w)
+{
+    for (unsigned i = 0; i < INODES; i++) {
+        if (tokens_mode(t, i + 1) > w->of[i].mode)
+            fail_msg("more is held than exportd knows");
+        if (w->of[i].told && w->of[i].mode == TOKEN_NONE)
+            fail_msg("the kernel believes what nobody lets it");
+    }
+}
+
+static void test_nothing_is_kept_that_exportd_does_not_know_of(void **state)
+{
+    struct world w = { .counter = 11 };
+    unsigned n_told = 0;
+
+    (void)state;
+    env_virtual_init(&w.env, 7);
+    for (unsigned step = 0; step < STEPS; step++) {
+        switch (pick(&w, 16)) {
+        case 0:
+            the_mount_has_too_many(&w);
+            break;
+        case 1:
+            if (pick(&w, 8) == 0)
+                exportd_restarts(&w);
+            break;
+        case 2:
+        case 3:
+        case 4:
+            exportd_recalls(&w);
+            break;
+        case 5:
+        case 6:
+        case 7:
+        case 8:
+            the_mount_answers_a_recall(&w);
+            break;
+        case 9:
+        case 10:
+        case 11:
+        case 12:
+            exportd_answers(&w);
+            break;
+        default:
+            an_answer_arrives(&w);
+            break;
+        }
+        check_world(&w);
+        n_told += w.of[0].told;
+    }
+    assert_true(n_told > STEPS / 20 && n_told < STEPS);
+    env_virtual_close(&w.env);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(test_what_is_granted_is_held),
+        T(test_an_exportd_that_gives_no_tokens),
+        T(test_grants_that_come_after_they_were_given_back_are_void),
+        T(test_exclusive_is_lowered),
+        T(test_nothing_more_is_told_during_a_recall),
+        T(test_names_are_noted_until_they_are_taken),
+        T(test_names_go_one_by_one),
+        T(test_of_a_new_directory_all_names_are_known),
+        T(test_a_name_that_moved_may_still_be_there),
+        T(test_a_restart_of_exportd_may_bring_names),
+        T(test_after_a_restart_all_is_listed_anew),
+        T(test_a_listing_to_its_end_tells_all_names),
+        T(test_a_listing_from_before_our_change_is_not_begun_with),
+        T(test_a_part_from_before_the_beginning_is_not_of_that_listing),
+        T(test_a_removal_from_before_the_listing_takes_nothing_from_it),
+        T(test_what_was_looked_at_ahead_is_good_for_one_lookup),
+        T(test_what_was_looked_at_ahead_goes_with_either_token),
+        T(test_no_name_is_known_of_before_a_restart),
+        T(test_our_changes_end_what_was_looked_at_ahead),
+        T(test_more_is_looked_at_the_more_is_wanted),
+        T(test_what_was_looked_at_ahead_is_bounded),
+        T(test_listings_last_as_long_as_the_token),
+        T(test_attributes_are_kept_for_one_question),
+        T(test_those_of_a_directory_for_all),
+        T(test_attributes_older_than_our_last_change_are_not_kept),
+        T(test_attributes_that_come_with_our_own_change),
+        T(test_attributes_are_not_kept_over_a_restart_of_exportd),
+        T(test_what_is_held_is_claimed),
+        T(test_lost_ones_are_given_up_one_by_one),
+        T(test_the_longest_unused_go_early),
+        T(test_the_limit_is_told),
+        T(test_what_does_not_leave_counts_again),
+        T(test_which_are_plain),
+        T(test_some_heavy_ones_at_a_time),
+        T(test_inodes_without_names_make_room),
+        T(test_too_many_names),
+        T(test_nothing_is_kept_that_exportd_does_not_know_of),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,77 @@
+/*
+ * Goal: an fsync says that all is well only when no change it covers may have gone with exportd's power.
+ */
+#include "rozomount/session/unsynced_inodes.h"
+#include "tests/unit/unit.h"
+
+static void test_what_was_synced_is_safe(void **state)
+{
+    struct unstable *u = unstable_new();
+    uint64_t no;
+
+    (void)state;
+    unstable_note(u, 1, 0);
+    unstable_note(u, 2, 0);
+    unstable_note(u, 1, 0);
+    no = unstable_begin(u);
+    unstable_note(u, 2, 0); /* while the sync is on its way */
+    unstable_note(u, 3, 0);
+    unstable_settled(u, no);
+    assert_false(unstable_is_empty(u));
+    unstable_lost(u, 5);
+    assert_true(unstable_is_empty(u));
+    assert_false(unstable_take_lost(u, 1));
+    assert_true(unstable_take_lost(u, 2));
+    assert_false(unstable_take_lost(u, 2)); /* told once */
+    assert_true(unstable_take_lost(u, 3));
+    assert_false(unstable_take_lost(u, 4));
+    unstable_free(u);
+}
+
+static void test_a_sync_does_not_bring_back_what_is_lost(void **state)
+{
+    struct unstable *u = unstable_new();
+    uint64_t no;
+
+    (void)state;
+    unstable_note(u, 1, 0);
+    unstable_lost(u, 5);
+    unstable_note(u, 2, 5);
+    unstable_note(u, 3, 0); /* another loop, that has not heard of it */
+    no = unstable_begin(u);
+    unstable_settled(u, no);
+    unstable_lost(u, 5);
+    assert_true(unstable_take_lost(u, 1));
+    assert_false(unstable_take_lost(u, 2));
+    assert_true(unstable_take_lost(u, 3));
+    unstable_free(u);
+}
+
+static void test_too_many_to_remember(void **state)
+{
+    struct unstable *u = unstable_new();
+
+    (void)state;
+    for (uint64_t i = 0; i <= UNSTABLE_MAX; i++)
+        unstable_note(u, 100 + i, 0);
+    unstable_settled(u, UNSTABLE_MAX); /* all but that of which nobody knows */
+    assert_false(unstable_is_empty(u));
+    for (uint64_t i = 0; i <= UNSTABLE_MAX; i++)
+        unstable_note(u, 100 + i, 0);
+    unstable_lost(u, 1);
+    assert_true(unstable_take_lost(u, 7)); /* who knows */
+    assert_false(unstable_take_lost(u, 7));
+    assert_true(unstable_take_lost(u, 100));
+    unstable_free(u);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_was_synced_is_safe),
+        cmocka_unit_test(test_a_sync_does_not_bring_back_what_is_lost),
+        cmocka_unit_test(test_too_many_to_remember),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
