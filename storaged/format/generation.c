@@ -9,7 +9,8 @@
  *     last: 44
  *     lost: 12 14            (a line for each range)
  *
- * In:     the bytes of the file; whoever edited them is not believed (I8).
+ * In:     the bytes of the file; they are checked, since anybody may have edited
+ *         them (I8).
  * Keeps:  a generation that a power loss may have cut is never called kept again.
  */
 #include "storaged/format/generation.h"
@@ -24,8 +25,9 @@ bool generation_is_kept(const struct generations *g, uint64_t generation)
 {
     uint64_t current = atomic_load_explicit(&g->current, memory_order_acquire);
 
+    /* the file was lost or replaced by an older one */
     if (generation == 0 || generation > current + 1)
-        return false; /* not of ours: the file was lost, or went back */
+        return false;
     for (unsigned i = 0; i < g->file.n_lost; i++) {
         if (generation >= g->file.lost[i].first && generation <= g->file.lost[i].last)
             return false;
@@ -33,7 +35,8 @@ bool generation_is_kept(const struct generations *g, uint64_t generation)
     return true;
 }
 
-/* Make room by taking two neighbours, and what is between them, for one: more is in doubt. */
+/* Frees one entry: merges the two closest ranges, and counts what lies between them as
+ * lost, too. */
 static void lost_merge_closest(struct generations_file *f)
 {
     unsigned best = 0;
@@ -92,7 +95,7 @@ uint64_t generations_advance(struct generations *g)
 
     assert(g->file.last >= ended + 2);
     atomic_store_explicit(&g->current, ended + 1, memory_order_release);
-    if (n > 0) /* a note made right now counts again with the next one */
+    if (n > 0) /* a note made right now counts again in the next one */
         atomic_compare_exchange_strong(&g->n_open, &n, n - 1);
     return ended;
 }
@@ -131,7 +134,8 @@ size_t generations_print(char text[GENERATIONS_TEXT_MAX],
     return (size_t)n;
 }
 
-/* A number in base 10 or 16, then `end`; no sign, no spaces. */
+/* Reads a number in base 10 or 16 and the character `end`; accepts no sign and no
+ * spaces. */
 static bool number_take(const char **at, unsigned base, char end, uint64_t *out)
 {
     uint64_t v = 0;

@@ -1,11 +1,13 @@
 /*
- * generation.h - what a power loss may have taken: the file DATA/storage.generations.
+ * generation.h - which written blocks a power loss may have taken:
+ * DATA/storage.generations.
  *
- * Time is cut into generations. A note in a projection file ("these blocks were written") carries
- * the generation it was made in. The daemon ends a generation now and then by bringing the whole
- * file system to stable storage; what was noted before that cannot be missing after a power loss.
- * What was noted later may be true of bytes that never reached the disk: the machine went down, and
- * those generations are listed as lost for ever. Everything else is kept.
+ * Time is cut into generations. A note in a projection file ("these blocks were written")
+ * carries the generation in which it was made. The daemon ends a generation now and then:
+ * it brings the whole file system to stable storage, so blocks noted in an ended
+ * generation cannot be missing after a power loss. A later note may speak of bytes that
+ * never reached the disk because the machine went down; those generations are listed as
+ * lost for ever. A note of any other generation is true.
  */
 #ifndef ROZO_STORAGED_FORMAT_GENERATION_H
 #define ROZO_STORAGED_FORMAT_GENERATION_H
@@ -19,17 +21,18 @@
 
 enum {
     GENERATIONS_FORMAT = 1,
-    GENERATIONS_LOST_MAX = 64, /* ranges; then the two that are closest become one */
+    GENERATIONS_LOST_MAX = 64, /* ranges; above it the two closest ones are merged */
     GENERATIONS_TEXT_MAX = 4096,
-    GENERATION_STABLE = 1, /* a note that is on stable storage, whenever it was made */
+    GENERATION_STABLE = 1, /* generation of a note that is stable, whenever made */
 };
 
-/* What the file says. */
+/* The contents of the file. */
 struct generations_file {
-    uint64_t boot;     /* of the machine, when it was written */
-    uint64_t failures; /* how often unsynced bytes may have been lost otherwise */
-    uint64_t stable;   /* all up to this one are on stable storage */
-    uint64_t last;     /* none above this one is in use */
+    uint64_t boot; /* boot id of the machine at the last save */
+    /* count of possible losses of unsynced bytes without a power loss */
+    uint64_t failures;
+    uint64_t stable; /* the newest one up to which all are on stable storage */
+    uint64_t last;   /* the highest generation in use */
     unsigned n_lost;
     struct {
         uint64_t first, last;
@@ -37,17 +40,22 @@ struct generations_file {
 };
 
 /*
- * Shared by all loops of a daemon. file.lost does not change once they run; the rest of file
- * belongs to who ends generations.
+ * One per daemon, shared by its loops. file.lost is constant while the loops run; the
+ * rest of file belongs to the thread that ends generations.
  */
 struct generations {
     _Atomic uint64_t current, stable, failures;
-    _Atomic unsigned n_open; /* so many must end until all notes are stable */
-    _Atomic bool muted;      /* the file could not be saved: notes die with the process */
+    _Atomic unsigned n_open; /* generations that must end until all notes are stable */
+    /* the file could not be saved: new notes are not kept over a restart */
+    _Atomic bool muted;
     struct generations_file file;
 };
 
-/** What a note made now carries: the next one, since what it speaks of may still be under way. */
+/**
+ * Returns the generation for a note made now: the next one, because the write that the
+ * note speaks of may still be under way. UINT64_MAX (never kept) if the file could not be
+ * saved.
+ */
 static inline uint64_t generation_of_note(struct generations *g)
 {
     atomic_store_explicit(&g->n_open, 2, memory_order_relaxed);
@@ -55,7 +63,10 @@ static inline uint64_t generation_of_note(struct generations *g)
         return UINT64_MAX;
     return atomic_load_explicit(&g->current, memory_order_acquire) + 1;
 }
-/** A sync failed, or worse: clients see it in the verifier, also those that come after a restart. */
+/**
+ * Counts a failed sync or another possible loss of bytes. Clients see the count in the
+ * verifier, also after a restart.
+ */
 static inline void generations_lost_bytes(struct generations *g)
 {
     atomic_fetch_add_explicit(&g->failures, 1, memory_order_relaxed);
@@ -65,19 +76,31 @@ static inline uint64_t generations_failures(const struct generations *g)
 {
     return atomic_load_explicit(&g->failures, memory_order_relaxed);
 }
-/** Is what a note of that generation speaks of here, as far as power losses go? */
+/**
+ * True if no power loss can have taken the blocks that a note of that generation speaks
+ * of.
+ */
 bool generation_is_kept(const struct generations *g, uint64_t generation);
-/** Was there any power loss? Then what nobody had synced may be here in part. */
+/**
+ * True if any power loss is listed. Blocks that were never synced may then be here in
+ * part.
+ */
 static inline bool generations_lost_any(const struct generations *g)
 {
     return g->file.n_lost > 0;
 }
-/** May the note be on stable storage while newer bytes of its file are not? */
+/**
+ * True if a note of that generation may be on stable storage while newer bytes of its
+ * file are not.
+ */
 static inline bool generation_is_ended(const struct generations *g, uint64_t generation)
 {
     return generation <= atomic_load_explicit(&g->current, memory_order_acquire);
 }
-/** GENERATION_STABLE when it is that by now. */
+/**
+ * Returns GENERATION_STABLE if the generation is on stable storage by now, else
+ * `generation`.
+ */
 static inline uint64_t generation_or_stable(const struct generations *g,
                                             uint64_t generation)
 {
@@ -87,26 +110,36 @@ static inline uint64_t generation_or_stable(const struct generations *g,
 }
 
 /**
- * Begin, with what the file says (all zero: there is none) and the number of this boot: after
- * another boot, what was not stable is lost. Then g->file is to be saved before the first note.
+ * Starts with the contents of the file (all zero if there is none) and the boot id.
+ * After another boot, generations that were not stable become lost. The caller saves
+ * g->file before the first note.
  */
 void generations_begin(struct generations *g, const struct generations_file *file,
                        uint64_t boot);
-/** False: save g->file first (it says now that one more is in use). */
+/**
+ * Returns false if g->file must be saved first: it says now that one more generation is
+ * in use.
+ */
 bool generations_may_advance(struct generations *g);
-/** The next generation begins; returns the one that ended, for generations_mark_stable(). */
+/** Starts the next generation. Returns the ended one, for generations_mark_stable(). */
 uint64_t generations_advance(struct generations *g);
-/** All up to `ended` is on stable storage; then g->file is to be saved. */
+/**
+ * Records that all generations up to `ended` are on stable storage. The caller then saves
+ * g->file.
+ */
 void generations_mark_stable(struct generations *g, uint64_t ended);
-/** After a clean stop nothing is in doubt: then g->file is to be saved. */
+/** Marks all generations as stable, for a clean stop. The caller then saves g->file. */
 void generations_end(struct generations *g);
 
-/** g->file as it is to be saved. */
+/** Brings g->file up to date before it is saved. */
 void generations_prepare(struct generations *g);
-/** The text of the file; returns its length. */
+/** Prints the text of the file. Returns its length. */
 size_t generations_print(char text[GENERATIONS_TEXT_MAX],
                          const struct generations_file *f);
-/** 0, -EPROTONOSUPPORT or -EUCLEAN with words in err; *out is untouched then. */
+/**
+ * Parses the text of the file. Returns 0, -EPROTONOSUPPORT (unknown format) or -EUCLEAN
+ * (corrupt) with a message in err; *out is untouched then.
+ */
 int generations_parse(const char *text, size_t len, struct generations_file *out,
                       struct err *err);
 

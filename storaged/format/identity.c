@@ -4,12 +4,13 @@
  *     rozo-storage
  *     format: 1
  *     incarnation: 32 hex digits
- *     cluster: 32 hex digits        (these two once it is admitted)
+ *     cluster: 32 hex digits        (this line and the next: only when admitted)
  *     storage: 3
- *     rebuild: yes                  (as long as it is)
+ *     rebuild: yes                  (only during a rebuild)
  *
- * In:     the bytes of the file; whoever edited them is not believed (I8).
- * Out:    struct identity, or words for the operator.
+ * In:     the bytes of the file; they are checked, since anybody may have edited
+ *         them (I8).
+ * Out:    struct identity, or an error message for the operator.
  */
 #include "storaged/format/identity.h"
 
@@ -48,7 +49,7 @@ static bool hex_get(const char *text, uint8_t id[IDENTITY_ID_BYTES])
     return true;
 }
 
-/* Decimal, no sign, no spaces, not 0. */
+/* Reads a decimal number without sign and spaces; 0 is refused. */
 static bool number_get(const char *text, uint32_t *out)
 {
     uint64_t v = 0;
@@ -86,7 +87,8 @@ size_t identity_print(char text[IDENTITY_TEXT_MAX],
     return (size_t)n;
 }
 
-/* The value of the line "key: value" at *at, NUL-terminated in place; NULL if it is not that. */
+/* Returns the value of the line "key: value" at *at, NUL-terminated in place, and
+ * moves *at on. NULL if the line is a different one. */
 static char *line_take(char **at, const char *key)
 {
     char *end = strchr(*at, '\n');
@@ -142,7 +144,7 @@ int identity_parse(const char *text, size_t len, struct identity *out, struct er
         }
     }
     if (*at != '\0')
-        return err_set(err, -EUCLEAN, "more in it than belongs there");
+        return err_set(err, -EUCLEAN, "unknown lines at the end");
     memcpy(out->incarnation, got.incarnation, sizeof(out->incarnation));
     memcpy(out->cluster_id, got.cluster_id, sizeof(out->cluster_id));
     atomic_store(&out->rebuild, rebuild);

@@ -1,5 +1,6 @@
 /*
- * identity.h - who a storage is: its file DATA/storage.id, and who it was admitted as.
+ * identity.h - the identity of a storage: the file DATA/storage.id, and its place in a
+ * cluster.
  */
 #ifndef ROZO_STORAGED_FORMAT_IDENTITY_H
 #define ROZO_STORAGED_FORMAT_IDENTITY_H
@@ -13,53 +14,63 @@
 
 enum {
     IDENTITY_FORMAT = 1,
-    IDENTITY_ID_BYTES = 16, /* of a cluster id, of an incarnation */
+    IDENTITY_ID_BYTES = 16, /* bytes of a cluster id and of an incarnation */
     IDENTITY_TEXT_MAX = 512,
 };
 
 /*
- * Shared by all loops of a daemon. incarnation never changes; storage_id becomes not 0 once
- * (release), after cluster_id was written; who sees it not 0 (acquire) may read cluster_id.
+ * One per daemon, shared by its loops. incarnation never changes. storage_id is set once
+ * (release) after cluster_id was written; a loop that reads it not 0 (acquire) may read
+ * cluster_id.
  */
 struct identity {
     uint8_t incarnation[IDENTITY_ID_BYTES];
     uint8_t cluster_id[IDENTITY_ID_BYTES];
-    _Atomic uint32_t storage_id;  /* 0: not admitted */
-    _Atomic uint64_t map_version; /* of the map of the cluster that is kept; 0: none */
-    _Atomic bool
-        rebuild; /* in place of a lost one, and not all it should have is here yet */
-    /* How often a journal was found to have lost something that nobody can name; and up to which of these all
-     * that lies here was compared with the other storages since. */
+    _Atomic uint32_t storage_id;  /* 0: not admitted to a cluster */
+    _Atomic uint64_t map_version; /* version of the cluster map kept here; 0: none */
+    /* the storage takes the place of a lost one and is not complete yet */
+    _Atomic bool rebuild;
+    /*
+     * losses: how often a journal lost entries of unknown contents. losses_healed: the
+     * value of losses up to which all files here were compared with the other storages
+     * since.
+     */
     _Atomic uint32_t losses, losses_healed;
 };
 
-/** 0: not admitted. */
+/** Returns the id in the cluster, or 0 if the storage is not admitted. */
 static inline uint32_t identity_storage_id(const struct identity *id)
 {
     return atomic_load_explicit(&id->storage_id, memory_order_acquire);
 }
 
-/** True: projection files made now are partial, since others may have been lost with what was in them. */
+/**
+ * True while new projection files are partial: earlier ones may have been lost with their
+ * contents.
+ */
 static inline bool identity_is_rebuilt(const struct identity *id)
 {
     return atomic_load_explicit(&id->rebuild, memory_order_acquire);
 }
 
-/** True: what lies here may be older than what was acknowledged. */
+/** True if the data here may be older than what was acknowledged. */
 static inline bool identity_is_in_doubt(const struct identity *id)
 {
     return atomic_load_explicit(&id->losses, memory_order_acquire) !=
            atomic_load_explicit(&id->losses_healed, memory_order_acquire);
 }
 
-/** The text of the file; returns its length. storage_id 0 leaves the cluster out. */
+/**
+ * Prints the text of the file. Returns its length. With storage_id 0 the cluster is left
+ * out.
+ */
 size_t identity_print(char text[IDENTITY_TEXT_MAX],
                       const uint8_t incarnation[IDENTITY_ID_BYTES],
                       const uint8_t cluster_id[IDENTITY_ID_BYTES], uint32_t storage_id,
                       bool rebuild);
 /**
- * Read such a text. 0, -EPROTONOSUPPORT (a format this build does not know) or -EUCLEAN, with
- * words in err. *out is untouched on failure.
+ * Parses the text of the file. Returns 0, -EPROTONOSUPPORT (unknown format) or -EUCLEAN
+ * (corrupt) with a message in err. *out is untouched on failure.
  */
 int identity_parse(const char *text, size_t len, struct identity *out, struct err *err);
 

@@ -1,12 +1,13 @@
 /*
  * journal_record.c - pack and check the entries of the overwrite journal.
  *
- *     0 file id (16)   16 codec   17 layout   18 n_storages   19 projection   20 block_bytes (4)
- *    24 first (8)   32 end (8)   40 version (8)   48 epoch (4)   52 projections (4)   56 flags (4)   60 zero (4)
- *    64 blocks (16)   80 storages (32 x 4)   208 zero (8)   216 heads, then bodies
+ *     0 file id (16)   16 codec   17 layout   18 n_storages   19 projection
+ *    20 block_bytes (4)   24 first (8)   32 end (8)   40 version (8)   48 epoch (4)
+ *    52 projections (4)   56 flags (4)   60 zero (4)   64 blocks (16)
+ *    80 storages (32 x 4)   208 zero (8)   216 heads, then bodies
  *
  * In:     bytes whose frame had the right crc; they are checked nevertheless (I8).
- * Keeps:  what journal_record_get() took, journal_record_put() makes again, byte by byte.
+ * Keeps:  an entry that journal_record_get() accepts is packed to the same bytes again.
  */
 #include "storaged/format/journal_record.h"
 
@@ -83,7 +84,7 @@ static bool range_is_valid(const struct journal_record *e)
            (e->end == UINT64_MAX || e->end <= PROJFILE_BLOCKS_MAX);
 }
 
-/* The fields that this kind has no use for are zero. */
+/* Checks the fields of each kind; those that a kind does not use must be zero. */
 static bool fields_are_valid(const struct journal_record *e)
 {
     unsigned n = codec_n(e->codec);

@@ -1,8 +1,8 @@
 /*
  * projfile.c - bytes of projection files: header page, mark pages, offsets, names.
  *
- * In:     pages as a disk gave them, structs as the core wants them written.
- * Out:    the other of the two, or why not.
+ * In:     pages from a disk; structs to be written.
+ * Out:    structs, or why a page is refused; pages.
  * Keeps:  what *_get() accepts, *_put() writes back the same.
  * Ask:    every byte position here; users' disks already carry them (docs/FORMATS.md).
  */
@@ -17,7 +17,8 @@
 #include "common/base/bytes.h"
 
 enum {
-    /* Both kinds of page begin: 8 magic, 4 format, 4 crc of the page with this field zero. */
+    /* Common start of both kinds of page: 8 magic, 4 format, 4 crc of the page with
+     * this field zero. */
     FORMAT_AT = 8,
     CRC_AT = 12,
 
@@ -45,10 +46,10 @@ enum {
     MARKS_RANGES_AT = 40,
     MARK_BYTES = 24,
 
-    FLAG_PARTIAL = 1, /* of both */
+    FLAG_PARTIAL = 1, /* flags of both kinds of page */
     FLAG_UNSYNCED = 2,
 
-    UNIT_BLOCKS_SLANTED = 16, /* where heads have overhangs */
+    UNIT_BLOCKS_SLANTED = 16, /* value if heads have overhangs */
 };
 
 static_assert(MARKS_RANGES_AT + MARKS_MAX * MARK_BYTES == PROJFILE_PAGE_BYTES,
@@ -73,7 +74,8 @@ static void page_seal(uint8_t *page, const char magic[8], uint32_t format)
     put_le32(page + CRC_AT, page_crc(page));
 }
 
-/* The crc first: a page whose format we do not know must at least be whole to be called that. */
+/* Checks the crc before the format: only a page with a right crc can be called an
+ * unknown format. */
 static int page_check(const uint8_t *page, const char magic[8], uint32_t format_max)
 {
     if (bytes_are_zero(page, PROJFILE_PAGE_BYTES))
@@ -97,7 +99,7 @@ static struct mark_range range_get(const uint8_t *p)
     return (struct mark_range){ get_le64(p), get_le64(p + 8), get_le64(p + 16) };
 }
 
-/* The range of a header: none, or some blocks a file may have. */
+/* Accepts the range of a header: none, or blocks that a file may have. */
 static bool range_is_valid(const struct mark_range *r)
 {
     if (r->first == 0 && r->end == 0)
@@ -198,8 +200,9 @@ int projfile_front_get(const uint8_t front[PROJFILE_FRONT_BYTES],
 
     if (rc == -EPROTONOSUPPORT || copy_rc == -EPROTONOSUPPORT)
         return -EPROTONOSUPPORT;
+    /* builds never write such a copy */
     if (copy_rc == 0 && copy.dist_generation == 0)
-        copy_rc = -EUCLEAN; /* nobody writes such a copy */
+        copy_rc = -EUCLEAN;
     if (copy_rc == 0 && (rc != 0 || (same_file(&page, &copy) &&
                                      copy.dist_generation > page.dist_generation)))
         *h = copy;
@@ -249,7 +252,7 @@ void projfile_marks_put(uint8_t page[PROJFILE_PAGE_BYTES], const struct marks_pa
     page_seal(page, marks_magic, PROJFILE_FORMAT);
 }
 
-/* n ranges from p on: are they sorted, disjoint, and none empty? */
+/* Checks that the n ranges at p are sorted, disjoint and not empty. */
 static bool ranges_are_valid(const uint8_t *p, unsigned n)
 {
     uint64_t last_end = 0;
@@ -311,7 +314,7 @@ bool projfile_marks_seem_newer(const uint8_t page[PROJFILE_PAGE_BYTES], uint64_t
     return get_le64(page + MARKS_SEQUENCE_AT) > sequence;
 }
 
-/* Index of the first range that ends after block; m->n when none does. */
+/* Returns the index of the first range that ends after block, or m->n. */
 static unsigned marks_lower(const struct marks *m, uint64_t block)
 {
     unsigned lo = 0, hi = m->n;
@@ -364,7 +367,8 @@ uint64_t marks_next(const struct marks *m, uint64_t block)
     return m->ranges[i].first > block ? m->ranges[i].first : block;
 }
 
-/* Room for what one apply can make of MARKS_MAX ranges: each gap between them, and both ends. */
+/* Room for the result of one apply to MARKS_MAX ranges: each gap between them, and
+ * both ends. */
 struct marks_draft {
     unsigned n;
     struct mark_range ranges[2 * MARKS_MAX + 3];
@@ -388,7 +392,7 @@ static void draft_add(struct marks_draft *d, uint64_t first, uint64_t end,
 static void draft_make(struct marks_draft *d, const struct marks *m, uint64_t first,
                        uint64_t end, uint64_t version)
 {
-    uint64_t at = first; /* what the new mark has not covered yet begins here */
+    uint64_t at = first; /* the part of the new mark that is not laid yet begins here */
 
     d->n = 0;
     for (unsigned i = 0; i < m->n; i++) {

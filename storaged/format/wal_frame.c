@@ -1,9 +1,10 @@
 /*
- * wal_frame.c - bytes of journal segments: headers, frames, the search behind damage.
+ * wal_frame.c - bytes of WAL segments: headers, frames, the search behind damage.
  *
- * In:     sectors and segments as a disk gave them, entries as the journal wants them framed.
- * Out:    the other of the two, or why not.
- * Keeps:  an entry is given only when its frame was written by this use of this segment (I8).
+ * In:     sectors and segments from a disk; entries to be framed.
+ * Out:    entries, or why bytes are refused; frames.
+ * Keeps:  an entry is given only when its frame was written by this use of this
+ *         segment (I8).
  * Ask:    every byte position here; users' disks already carry them (docs/FORMATS.md).
  */
 #include "storaged/format/wal_frame.h"
@@ -17,13 +18,13 @@
 
 enum {
     HEADER_FORMAT_AT = 8,
-    HEADER_CRC_AT = 12, /* of the 512 bytes with this field zero */
+    HEADER_CRC_AT = 12, /* crc of the 512 bytes with this field zero */
     HEADER_NUMBER_AT = 16,
     HEADER_SALT_AT = 24,
     HEADER_SIZE_AT = 32,
     HEADER_END = 40, /* zero from here */
 
-    FRAME_CRC_AT = 4, /* of the salt, then the other bytes of the header */
+    FRAME_CRC_AT = 4, /* crc of the salt and the other bytes of the header */
     FRAME_SUM_AT = 8, /* crc of the entry behind its head */
     FRAME_LEN_AT = 12,
     FRAME_KIND_AT = 16, /* then a zero byte */
@@ -35,10 +36,10 @@ enum {
     FRAME_SYNCED_NUMBER_AT = 40,
     FRAME_SINCE_AT = 48,
 
-    FRAME_1_BYTES = 32, /* of format 1: up to here, no head, no tail */
+    FRAME_1_BYTES = 32, /* header of format 1: up to here; no head, no tail */
 
-    TAIL_CRC_AT =
-        4, /* of the salt, then the other bytes of the tail, and the head behind it */
+    /* crc of the salt, the other bytes of the tail, and the head behind it */
+    TAIL_CRC_AT = 4,
     TAIL_SEQUENCE_AT = 8,
     TAIL_LEN_AT = 12,
     TAIL_NUMBER_AT = 16,
@@ -46,7 +47,7 @@ enum {
     TAIL_HEAD_LEN_AT = 26,
     TAIL_ZERO_AT = 28,
 
-    SYNCED_BYTES = 12, /* of WAL_KIND_SYNCED: segment number (8), sequence (4) */
+    SYNCED_BYTES = 12, /* WAL_KIND_SYNCED: segment number (8), sequence (4) */
 };
 
 static const char segment_magic[8] = "ROZOJRNL";
@@ -115,7 +116,8 @@ int segment_header_get(const uint8_t front[SEGMENT_HEADER_BYTES],
 
 /* ---- frames ---- */
 
-/* Over the salt, then len bytes at p but the four of the crc itself. */
+/* Computes the crc of the salt and len bytes at p, without the four bytes of the crc
+ * itself. */
 static uint32_t salted_crc(const uint8_t *p, size_t len, const struct segment_header *h)
 {
     uint8_t salt[8];
@@ -187,7 +189,7 @@ size_t wal_frame_put(uint8_t p[WAL_FRAME_HEADER_BYTES], uint8_t *tail,
 
 struct parse {
     const uint8_t *bytes;
-    uint64_t end; /* of what may be frames */
+    uint64_t end; /* end of the bytes that may be frames */
     const struct segment_header *h;
     struct wal_seen *seen;
     unsigned loop;
@@ -196,9 +198,9 @@ struct parse {
     struct wal_scan_result *result;
 };
 
-/* A frame as far as its header, or its tail, tells. */
+/* The facts about a frame from its header, or from its tail if the header is damaged. */
 struct frame {
-    uint64_t at, bytes; /* whole */
+    uint64_t at, bytes; /* bytes: the whole frame */
     uint32_t len, sequence;
     uint16_t head_len;
     uint8_t kind;
@@ -221,7 +223,7 @@ static uint64_t frame_bytes(const struct parse *s, const struct frame *f)
                     : wal_frame_bytes(f->len, f->head_len);
 }
 
-/* Is there a header of this use of the segment, not older than what was seen? */
+/* Reads a frame header that belongs to this use of the segment. */
 static bool frame_header_get(const struct parse *s, uint64_t at, struct frame *f)
 {
     const uint8_t *p = s->bytes + at;
@@ -272,14 +274,15 @@ static bool frame_makes_sense(const struct frame *f, uint64_t from)
            f->head_len <= WAL_HEAD_MAX && f->head_len <= f->len;
 }
 
-/* The next frame from `from` on, which is where the one before it ended. */
+/* Finds the next frame from `from` on, where the previous one ended. */
 static bool frame_next(const struct parse *s, uint64_t from, struct frame *f)
 {
     for (uint64_t at = from; at < s->end; at += 8) {
         struct frame other;
         bool is_header;
 
-        if (s->bytes[at] != frame_magic[0]) /* of both; where nothing is, it is zero */
+        /* first byte of each magic; unused space is zero */
+        if (s->bytes[at] != frame_magic[0])
             continue;
         is_header = frame_header_get(s, at, f);
         if (!is_header && !frame_tail_get(s, at, f))
@@ -302,7 +305,7 @@ static void note_bad(struct wal_seen *seen, uint32_t first, uint32_t last)
     seen->bad_last = last;
 }
 
-/* Frames of which nothing is left. */
+/* Notes frames of which not even the head is left. */
 static void note_gap(struct wal_seen *seen, uint32_t first, uint32_t last)
 {
     if (first > last)
@@ -314,7 +317,8 @@ static void note_gap(struct wal_seen *seen, uint32_t first, uint32_t last)
     seen->n_gap += last - first + 1;
 }
 
-/* What lies before (number, sequence) in a life that began with segment `since` is on stable storage. */
+/* Notes that all before (number, sequence) is on stable storage, from segment `since`
+ * on. */
 static void note_synced(const struct parse *s, uint64_t since, uint64_t number,
                         uint32_t sequence)
 {
@@ -356,7 +360,7 @@ static int frame_give(struct parse *s, const struct frame *f, const uint8_t *dat
     return s->cb(s->arg, s->loop, f->kind, &place, data, len);
 }
 
-/* As much of it as can be believed; *is_whole: all. */
+/* Gives the valid part of a frame; *is_whole: all of it is valid. */
 static int frame_judge(struct parse *s, const struct frame *f, bool *is_whole)
 {
     const uint8_t *data = s->bytes + f->at + header_bytes(s);
@@ -417,7 +421,8 @@ static int parse_frames(struct parse *s)
         if (rc != 0)
             return rc;
         n_bad += !is_whole;
-        if (is_whole) { /* damage, or what a loss of power took before a sync */
+        /* the gap before it is damage, or lost with the power before a sync */
+        if (is_whole) {
             s->result->n_damaged += n_bad;
             n_bad = 0;
         } else {
@@ -443,8 +448,9 @@ int segment_parse(const uint8_t *bytes, size_t len, const struct segment_header 
                        .arg = arg,
                        .result = result };
 
+    /* the copy of the header is no frame */
     if (s.end == h->bytes && s.end >= SEGMENT_PAGE_BYTES)
-        s.end -= SEGMENT_PAGE_BYTES; /* the copy of the header */
+        s.end -= SEGMENT_PAGE_BYTES;
     s.seen = seen_add(result, loop, h->number);
     return s.seen == NULL ? -EOVERFLOW : parse_frames(&s);
 }
@@ -473,7 +479,8 @@ bool wal_was_synced(const struct wal_scan_result *result, unsigned loop,
     return false;
 }
 
-/* Up to where what was found can be told from a torn end: that was here before it was synced. */
+/* Returns the last sequence that is surely no torn end: those frames were here before
+ * the sync. */
 static uint32_t synced_now(const struct wal_seen *seen)
 {
     if (seen->bad_last <= seen->synced)
