@@ -1,13 +1,14 @@
 /*
- * bad_page_disk.c - a disk above a disk that bears with pages that cannot be read.
+ * bad_page_disk.c - a disk above a disk that tolerates pages that cannot be read.
  *
  * In:     disk_submit(). Thread: one.
  * Out:    the disk below.
- * Keeps:  a page is called unreadable only after several tries, and never while the device as a whole fails;
- *         nothing that can be read is given up.
+ * Keeps:  a page is called unreadable only after several tries, and never while the
+ *         device as a whole fails; nothing that can be read is lost.
  * Yours:  the numbers in bad_page_disk.h.
  *
- * A request that went well costs one look at its result. One that did not: SIZE -> PAGE by page -> (WRITE) -> the callback.
+ * A request that succeeds costs one look at its result. A failed one goes through SIZE ->
+ * PAGE (page by page) -> WRITE (if it is a write) -> the callback.
  */
 #include "storaged/disk/bad_page_disk.h"
 
@@ -18,17 +19,17 @@
 
 #include "common/base/log.h"
 
-/* A read or write that is gone through page by page. */
+/* A read or write that is done page by page. */
 struct patience {
     struct bad_page_disk *d; /* borrowed */
     struct disk_req *req;    /* the caller's */
     enum { PATIENCE_SIZE, PATIENCE_PAGE, PATIENCE_WRITE } state;
-    uint64_t size;     /* of the file */
-    uint64_t from, to; /* whole pages; of a read not behind the end of the file */
+    uint64_t size;     /* bytes of the file */
+    uint64_t from, to; /* whole pages; a read ends at the end of the file at most */
     uint64_t at;       /* the next page */
-    unsigned n_tries;  /* of that, since then */
+    unsigned n_tries;  /* reads of that page, since since_ns */
     uint64_t since_ns;
-    bool first_bad, last_bad; /* of a write */
+    bool first_bad, last_bad; /* WRITE: that page could not be read */
     uint8_t *bytes;           /* owned; [from, to) */
     struct iovec iov;
     struct disk_req dr;
@@ -58,7 +59,7 @@ static uint64_t iov_len(const struct disk_req *req)
     return len;
 }
 
-/* ---- how the device is doing ---- */
+/* ---- health of the device ---- */
 
 static void window_turn(struct bad_page_disk *d)
 {
@@ -92,8 +93,7 @@ static void error_note(struct bad_page_disk *d)
     d->n_errors[0]++;
     if (!was_sick && bad_page_disk_is_failing(d))
         log_error(
-            "the disk fails: %u errors in %d s; if that goes on, its storage is to be "
-            "replaced",
+            "the disk fails: %u errors in %d s; replace this storage if that goes on",
             d->n_errors[0] + d->n_errors[1], 2 * BAD_PAGE_WINDOW_S);
 }
 
@@ -103,7 +103,7 @@ static void well_note(struct bad_page_disk *d)
     d->n_well[0]++;
 }
 
-/* ---- pages that are known ---- */
+/* ---- known bad pages ---- */
 
 static struct bad_page *known_find(struct bad_page_disk *d, const struct disk_file *f,
                                    uint64_t index)
@@ -115,7 +115,8 @@ static struct bad_page *known_find(struct bad_page_disk *d, const struct disk_fi
     return NULL;
 }
 
-/* Is there one in these bytes, tried again meanwhile or not? */
+/* True if a known bad page lies in these bytes, whether or not it is time to try it
+ * again. */
 static bool known_any(const struct bad_page_disk *d, const struct disk_file *f,
                       uint64_t offset, uint64_t len)
 {
@@ -142,7 +143,7 @@ static void known_add(struct bad_page_disk *d, const struct disk_file *f, uint64
                                         BAD_PAGE_KNOWN_S * UINT64_C(1000000000) };
 }
 
-/* Pages of [offset, end) can be read again, or are not there any more. */
+/* Forgets the pages of [offset, end): they can be read again or are gone. */
 static void known_forget(struct bad_page_disk *d, const struct disk_file *f,
                          uint64_t offset, uint64_t end)
 {
@@ -215,7 +216,7 @@ static void copy_in(struct patience *p)
     }
 }
 
-/* As it was asked for, but pages of which the rest is gone are written whole. */
+/* Writes the request; a page at its end that could not be read is written whole. */
 static void write_now(struct patience *p)
 {
     const struct disk_req *req = p->req;
@@ -227,7 +228,8 @@ static void write_now(struct patience *p)
     patience_submit(p, DISK_WRITE, from, p->bytes + (from - p->from), to - from);
 }
 
-/* Of a write only the pages at its ends are needed, where it does not cover them. */
+/* True if the page must be read. A write needs only the pages at its ends that it
+ * covers in part. */
 static bool is_needed(const struct patience *p, uint64_t page)
 {
     const struct disk_req *req = p->req;
@@ -238,7 +240,7 @@ static bool is_needed(const struct patience *p, uint64_t page)
            (page < req->offset || page + BAD_PAGE_PAGE > req->offset + iov_len(req));
 }
 
-/* The rest of it is zeros, where the file ends within. */
+/* Takes n bytes of a page; the rest, behind the end of the file, becomes zeros. */
 static void page_take(struct patience *p, uint64_t n)
 {
     memset(p->bytes + (p->at - p->from) + n, 0, BAD_PAGE_PAGE - n);
@@ -259,7 +261,7 @@ static void page_lost(struct patience *p)
     page_take(p, n);
 }
 
-/* The next page that is to be read; false: all are here. */
+/* Reads the next page that is needed. Returns false if there is none. */
 static bool page_next(struct patience *p)
 {
     for (; p->at < page_up(p->to); p->at += BAD_PAGE_PAGE) {
@@ -270,7 +272,7 @@ static bool page_next(struct patience *p)
         if (known != NULL && p->n_tries == 0 && p->req->op == DISK_READ &&
             known->until_ns > env_now_ns(p->d->env)) {
             page_lost(p);
-            p->at -= BAD_PAGE_PAGE; /* the loop goes on to the next */
+            p->at -= BAD_PAGE_PAGE; /* the loop adds it again */
             continue;
         }
         patience_submit(p, DISK_READ, p->at, p->bytes + (p->at - p->from), BAD_PAGE_PAGE);
@@ -317,7 +319,7 @@ static void patience_sized(struct patience *p)
     p->state = PATIENCE_PAGE;
 }
 
-/* The answer to what was asked for. False: it is the end. */
+/* Handles the answer of the disk below. Returns false if the request has ended. */
 static bool patience_take(struct patience *p, int rc)
 {
     struct bad_page_disk *d = p->d;
@@ -372,7 +374,7 @@ static void patience_step(struct patience *p)
     patience_end(p, 0);
 }
 
-/* False: no memory. */
+/* Begins page by page. Returns false if there is no memory. */
 static bool patience_begin(struct bad_page_disk *d, struct disk_req *req)
 {
     struct patience *p = calloc(1, sizeof(*p));
@@ -394,8 +396,8 @@ static void on_below(struct disk_req *req, int rc)
     req->done = req->above_done;
     if (rc == 0)
         well_note(d);
-    if (rc == 0 &&
-        req->op == DISK_WRITE) /* so the rest of its pages could be read, too */
+    /* the disk completed its pages, so they are readable */
+    if (rc == 0 && req->op == DISK_WRITE)
         known_forget(d, req->file, req->offset, req->offset + iov_len(req));
     if (rc == -EIO) {
         error_note(d);
