@@ -1,12 +1,13 @@
 /*
- * wal.c - append to a set of segment files; what waits at a time goes in one write.
+ * wal.c - append to a set of segment files; all waiting appends go in one write.
  *
  * In:     wal_append(), wal_release(), from the journal. Thread: the storio loop.
- * Out:    disk requests; at most one append at a time (and one sync, and one background job).
- * Keeps:  a segment is used only when its file, its space and its name are on stable storage and
- *         what lay in it is erased there.
+ * Out:    disk requests; at most one append at a time (and one sync, and one background
+ *         job).
+ * Keeps:  a segment is used only when its file, space and name are stable and its old
+ *         contents are erased.
  * Yours:  when another segment is begun, WAL_FRAMES_BYTES_MAX.
- * Ask:    wal_in.h for who does the rest.
+ * Ask:    wal_in.h for the other files of the log.
  */
 #include <assert.h>
 #include <errno.h>
@@ -15,7 +16,7 @@
 
 #include "storaged/wal/wal_in.h"
 
-/* ---- what there is ---- */
+/* ---- slots ---- */
 
 unsigned wal_slot_index(const struct wal *wal, const struct slot *slot)
 {
@@ -118,7 +119,7 @@ static void on_append_failed(struct env_task *task)
     struct wal *wal = a->wal;
 
     a->done(a, a->rc);
-    wal_sync_step(wal); /* one may have waited for it */
+    wal_sync_step(wal); /* a sync may wait for this append */
 }
 
 static struct wal_append *append_pop(struct wal *wal)
@@ -147,7 +148,8 @@ bool wal_append_fits(const struct wal *wal, const struct wal_append *a)
                                        wal->config.segment_bytes - SEGMENT_PAGE_BYTES;
 }
 
-/* Those that were written leave the list before any of them is told: whoever is may append more. */
+/* Takes all written appends off the list before calling their owners, who may append
+ * more. */
 static void on_written(struct disk_req *dr, int rc)
 {
     struct wal *wal = dr->arg;
@@ -183,7 +185,7 @@ static void on_written(struct disk_req *dr, int rc)
         wal_check_later(wal);
 }
 
-/* The frame of an append behind those that are in the write; returns its pieces. */
+/* Builds the frame of an append behind those already in the write; returns its pieces. */
 static unsigned frame_put(struct wal *wal, struct wal_append *a, struct iovec *iov)
 {
     struct slot *s = wal->current;
@@ -217,7 +219,7 @@ static unsigned frame_put(struct wal *wal, struct wal_append *a, struct iovec *i
     return a->n_iov + 2;
 }
 
-/* Is there room for it in the write, and in the segment? */
+/* True if an append fits into the write and the segment. */
 static bool joins(const struct wal *wal, const struct wal_append *a, unsigned n_iov)
 {
     uint64_t len = wal_frame_bytes(a->len, a->head_len);
@@ -228,7 +230,8 @@ static bool joins(const struct wal *wal, const struct wal_append *a, unsigned n_
                wal->config.segment_bytes - SEGMENT_PAGE_BYTES;
 }
 
-/* Whole pages are written: no page of an earlier use has to be read for what lies beside an entry. */
+/* Returns zeros that fill up a page. Whole pages are written, so no page of an earlier
+ * use has to be read first. */
 static struct iovec zeros_iov(uint64_t len)
 {
     static const uint8_t zeros[SEGMENT_PAGE_BYTES];
@@ -242,7 +245,8 @@ static uint64_t page_up(uint64_t at)
     return (at + SEGMENT_PAGE_BYTES - 1) / SEGMENT_PAGE_BYTES * SEGMENT_PAGE_BYTES;
 }
 
-/* From the end of the write to that of its page, unless that page was written before. */
+/* Returns the bytes from the end of the write to the end of its page; 0 if that page
+ * was written before. */
 static uint64_t bytes_beyond(const struct wal *wal)
 {
     uint64_t end = wal->end + wal->n_writing_bytes;
@@ -250,7 +254,8 @@ static uint64_t bytes_beyond(const struct wal *wal)
     return end <= page_up(wal->end) ? 0 : page_up(end) - end;
 }
 
-/* What the log says of itself begins a page, so that it is not lost with the frames it speaks of. */
+/* Lets a note about the log begin a page, so that it is not lost with the frames it
+ * describes. */
 static void page_begin(struct wal *wal)
 {
     uint64_t at = page_up(wal->end);
@@ -259,7 +264,7 @@ static void page_begin(struct wal *wal)
         wal->end = at;
 }
 
-/* The first of those that wait, and what fits behind it. */
+/* Writes the first waiting append, and those behind it that fit. */
 static void append_write(struct wal *wal)
 {
     const struct wal_append *a = wal->first;
@@ -301,7 +306,7 @@ static void current_retire(struct wal *wal)
 
 static void begin_failed(struct wal *wal)
 {
-    wal_slot_set(wal, wal->begun, SLOT_DEAD); /* one of its headers may be there */
+    wal_slot_set(wal, wal->begun, SLOT_DEAD); /* a header of it may be written */
     wal_check_later(wal);
     append_fail_later(wal, -EIO);
 }
@@ -310,7 +315,7 @@ static void on_begun(struct disk_req *dr, int rc)
 {
     struct wal *wal = dr->arg;
 
-    if (rc == 0 && dr->offset != 0) { /* the copy; now the first page */
+    if (rc == 0 && dr->offset != 0) { /* the copy is written; now the first page */
         dr->offset = 0;
         disk_submit(wal->config.disk, dr);
         return;
@@ -324,7 +329,7 @@ static void on_begun(struct disk_req *dr, int rc)
         wal->is_current_bad = false;
         wal->end = SEGMENT_PAGE_BYTES;
         wal->sequence = 1;
-        wal_check_later(wal); /* one more ahead */
+        wal_check_later(wal); /* makes another free segment */
     } else {
         begin_failed(wal);
     }
@@ -347,7 +352,7 @@ static void segment_begin(struct wal *wal, struct slot *s)
     wal->header_iov[0] =
         (struct iovec){ .iov_base = wal->header, .iov_len = sizeof(wal->header) };
     wal->header_iov[1] = zeros_iov(SEGMENT_PAGE_BYTES - sizeof(wal->header));
-    wal->dr = (struct disk_req){ .op = DISK_WRITE, /* the copy, then the header */
+    wal->dr = (struct disk_req){ .op = DISK_WRITE, /* the copy; the header follows */
                                  .file = s->file,
                                  .offset = s->h.bytes - SEGMENT_PAGE_BYTES,
                                  .len = SEGMENT_PAGE_BYTES,
@@ -358,7 +363,8 @@ static void segment_begin(struct wal *wal, struct slot *s)
     disk_submit(wal->config.disk, &wal->dr);
 }
 
-/* 0: one will be free, and then wal_append_step() is called; else why not. */
+/* Returns 0 if a segment will be free (then wal_append_step() is called), else why
+ * not. */
 static int segment_wait(struct wal *wal)
 {
     uint64_t now = env_now_ns(wal->config.env);
@@ -419,7 +425,8 @@ void wal_release(struct wal *wal, const struct wal_place *place)
     if (s->state != SLOT_FULL || s->wanted > 0)
         return;
     wal_slot_set(wal, s, SLOT_DEAD);
-    if (!wal->is_stopping) /* then the next start erases it; and we may be closed any time */
+    /* a stopping log may be closed any time; the next start erases the segment */
+    if (!wal->is_stopping)
         wal_check_later(wal);
 }
 
@@ -471,7 +478,7 @@ void wal_close(struct wal *wal)
     free(wal);
 }
 
-/* ---- how much ---- */
+/* ---- sizes ---- */
 
 uint64_t wal_used_bytes(const struct wal *wal)
 {

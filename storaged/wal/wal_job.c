@@ -1,11 +1,13 @@
 /*
- * wal_job.c - segments of the log made, erased and removed in the background; who waits for that.
+ * wal_job.c - make, erase and remove segments in the background; call those who wait for
+ * that.
  *
  * In:     wal_check_later(), a timer. Thread: the storio loop.
- * Out:    disk requests, one job at a time; the callbacks of wal_start(), wal_forget_old() and wal_stop().
- * Keeps:  who had no space for a segment does not try again before the disk has told of enough;
- *         a segment is free only when its file, its space and its name are on stable storage and what lay
- *         in it is erased there; segments are erased oldest first.
+ * Out:    disk requests, one job at a time; the callbacks of wal_start(),
+ *         wal_forget_old() and wal_stop().
+ * Keeps:  after a lack of space no segment is tried before the disk reports enough; a
+ *         segment is free only when its file, space and name are stable and its old
+ *         contents are erased; segments are erased oldest first.
  * Yours:  when segments are made ahead (job_run), the pauses after a failure (RETRY_MS).
  */
 #include <assert.h>
@@ -16,23 +18,24 @@
 #include "storaged/wal/wal_in.h"
 
 enum {
-    RETRY_MS = 1000, /* before a disk that refused is asked for a segment again */
+    RETRY_MS = 1000, /* pause after the disk refused a segment */
     FREE_AT_START = 4,
-    FILES_MIN = 2,         /* without these it does not start */
-    FILL_BYTES = 64 << 10, /* where space cannot be reserved, zeros are written */
+    FILES_MIN = 2,         /* fewer files at start are an error */
+    FILL_BYTES = 64 << 10, /* bytes of zeros per write if space cannot be reserved */
 };
 static const uint8_t zeros[FILL_BYTES];
 
 static void job_run(struct wal *wal);
 
-/* ---- start, forget and stop: who waits for the jobs ---- */
+/* ---- start, forget and stop: the callers that wait for the jobs ---- */
 
 void wal_check_later(struct wal *wal)
 {
     env_post(wal->config.env, &wal->check_task);
 }
 
-/* True: somebody was called, who may have closed the log. */
+/* Ends wal_start() when enough segments are there. Returns true if the callback was
+ * called, which may have closed the log. */
 static bool start_check(struct wal *wal)
 {
     bool is_enough = wal->n_in_state[SLOT_FREE] >= FREE_AT_START;
@@ -64,7 +67,7 @@ void wal_forget_finish(struct wal *wal, int rc)
     wal->forget_done(wal->forget_arg, rc);
 }
 
-/* The own ones are erased, or cannot be. */
+/* Ends wal_forget_old() for our own segments when they are erased or cannot be. */
 static void forget_check(struct wal *wal)
 {
     if (!wal->is_forgetting || wal->is_listing || wal->job.kind != JOB_NONE)
@@ -72,7 +75,7 @@ static void forget_check(struct wal *wal)
     if (wal->is_stopping)
         wal_forget_finish(wal, -EIO);
     else if (wal->forget_rc != 0 || wal->n_in_state[SLOT_DEAD] == 0)
-        wal_leftovers_start(wal); /* nobody tries these again; our own are */
+        wal_leftovers_start(wal); /* leftovers are not retried, unlike our own */
 }
 
 void wal_stop_check(struct wal *wal)
@@ -85,7 +88,7 @@ void wal_stop_check(struct wal *wal)
         return;
     done = wal->stop_done;
     wal->stop_done = NULL;
-    done(wal->stop_arg); /* closes it */
+    done(wal->stop_arg); /* closes the log */
 }
 
 static void on_check(struct env_task *task)
@@ -177,7 +180,7 @@ static void job_end_erase(struct wal *wal)
     s->is_dirty = false;
     s->h.number = 0;
     if (s->is_odd || wal_count_files(wal) > wal->config.slots)
-        wal_slot_close(wal, s); /* JOB_REMOVE or JOB_MAKE takes it from here */
+        wal_slot_close(wal, s); /* the next step is JOB_REMOVE or JOB_MAKE */
     else
         wal_slot_set(wal, s, SLOT_FREE);
 }
@@ -192,7 +195,7 @@ static void job_end(struct wal *wal)
         job_end_erase(wal);
         break;
     case JOB_REMOVE:
-        wal->job.slot->has_file = false; /* or it stays, and is tried at the next start */
+        wal->job.slot->has_file = false; /* the next start tries again if that failed */
         break;
     case JOB_NONE:
         assert(!"a job");
@@ -208,7 +211,8 @@ static void job_step(struct wal *wal)
     uint64_t bytes = wal->config.segment_bytes, left;
 
     switch (job->state) {
-    case MAKE_SPACE: /* a try that gets only a part of it would take what is left to others */
+    /* a try that gets only a part would use up space left free for others */
+    case MAKE_SPACE:
         job_submit_op(wal, DISK_SPACE, 0, 0);
         return;
     case MAKE_OPEN:
@@ -228,7 +232,7 @@ static void job_step(struct wal *wal)
     case ERASE_FRONT:
         job_write_zeros(wal, 0, SEGMENT_PAGE_BYTES);
         return;
-    case MAKE_CLEAR_BACK: /* also gives the file its size for ever */
+    case MAKE_CLEAR_BACK: /* gives the file its final size, too */
         job_write_zeros(wal, bytes - SEGMENT_PAGE_BYTES, SEGMENT_PAGE_BYTES);
         return;
     case ERASE_BACK:
@@ -282,7 +286,7 @@ static void on_job(struct disk_req *dr, int rc)
     bool has_back = job->slot->h.bytes >= 2 * SEGMENT_PAGE_BYTES;
 
     if (rc != 0 && job->state == MAKE_RESERVE && rc == -EIO) {
-        job->state = MAKE_FILL; /* not every file system can reserve */
+        job->state = MAKE_FILL; /* some file systems cannot reserve space */
     } else if (job->state == JOB_UNLINK) {
         job->state = JOB_DONE;
     } else if (rc != 0) {
@@ -313,7 +317,7 @@ static void on_job(struct disk_req *dr, int rc)
         case ERASE_SYNC:
             job->state = JOB_DONE;
             break;
-        default: /* the steps in their order */
+        default: /* the states are in order */
             job->state++;
         }
     }
@@ -345,7 +349,8 @@ static struct slot *slot_to_remove(struct wal *wal)
     return NULL;
 }
 
-/* Begin the next job, if there is one: erase what is dead, then have a free segment ahead. */
+/* Begins the next job if there is one: erases a dead segment, or makes a free one in
+ * advance. */
 static void job_run(struct wal *wal)
 {
     uint64_t now = env_now_ns(wal->config.env);
@@ -355,7 +360,7 @@ static void job_run(struct wal *wal)
     if (wal->job.kind != JOB_NONE || wal->is_listing || wal->is_stopping)
         return;
     if (dead != NULL && wal->is_syncing && wal->sync_dr.file == dead->file)
-        return; /* its file may be closed then; when the sync is done */
+        return; /* wait for the sync: the job may close its file */
     if (dead != NULL && now >= wal->erase_retry_ns) {
         job_begin(wal, JOB_ERASE, dead);
         return;

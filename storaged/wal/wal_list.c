@@ -1,7 +1,7 @@
 /*
  * wal_list.c - open the segment files of a loop and read their headers.
  *
- * In:     wal_list_start(), from a scan or a log that begins.
+ * In:     wal_list_start(), from a scan or from wal_start().
  * Out:    disk requests, one at a time; done().
  */
 #include "storaged/wal/wal_list.h"

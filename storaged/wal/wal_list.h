@@ -1,5 +1,5 @@
 /*
- * wal_list.h - which segment files of one loop there are, opened, in the order of their numbers.
+ * wal_list.h - the segment files of one loop, opened, in the order of their numbers.
  *
  * Core; for wal_start.c and wal_scan.c only. One thread.
  */
@@ -9,23 +9,25 @@
 #include "storaged/wal/wal.h"
 
 enum {
-    WAL_FILES_MAX = 2 * WAL_SLOTS_MAX, /* while those of before wait to be forgotten */
+    /* segments of this run, and old ones that wait to be erased */
+    WAL_FILES_MAX = 2 * WAL_SLOTS_MAX,
     WAL_PATH_MAX = 40,
 };
 
 struct wal_list {
     struct disk *disk; /* borrowed */
     unsigned loop;
-    void (*done)(struct wal_list *l, int rc); /* rc 0, or no file is open */
+    /* called once; unless rc is 0 no file is open */
+    void (*done)(struct wal_list *l, int rc);
     unsigned n;
     struct wal_found {
         unsigned slot;
-        int rc; /* segment_header_get()'s */
+        int rc; /* result of segment_header_get() */
         struct segment_header h;
-        struct disk_file *file; /* open; the taker closes it */
+        struct disk_file *file; /* open; the caller closes it */
         uint64_t size;
-    } found[WAL_FILES_MAX]; /* by number; those that cannot be read or are erased first */
-    /* The rest is its own. */
+    } found[WAL_FILES_MAX]; /* sorted by number; corrupt and erased ones first */
+    /* The rest is private. */
     unsigned slot;
     bool is_back, has_back;
     char path[WAL_PATH_MAX];
@@ -34,9 +36,9 @@ struct wal_list {
     struct disk_req dr;
 };
 
-/** "journal/LOOP.SLOT" */
+/** Writes "journal/LOOP.SLOT" into path. */
 void wal_path(char path[WAL_PATH_MAX], unsigned loop, unsigned slot);
-/** disk, loop and done are set. */
+/** Starts the list. disk, loop and done must be set. */
 void wal_list_start(struct wal_list *l);
 void wal_list_close(struct wal_list *l);
 

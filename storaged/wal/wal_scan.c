@@ -1,9 +1,10 @@
 /*
- * wal_scan.c - give the entries of all logs on a disk to whoever replays them.
+ * wal_scan.c - read the entries of all logs on a disk, for the replay.
  *
  * In:     wal_scan(), before any log is open.
- * Out:    disk requests, one at a time; the entries, loop by loop, in the order they were appended.
- * Keeps:  a page that cannot be read costs the entries in it, not those behind it.
+ * Out:    disk requests, one at a time; the entries, loop by loop, in the order of
+ *         appending.
+ * Keeps:  an unreadable page costs the entries in it, not those behind it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,9 +15,9 @@
 
 enum {
     READ_BYTES = 1 << 20,
-    READ_PAGE = 4096, /* around what cannot be read */
-    BAD_PAGES_MAX =
-        64, /* of all segments; more is a device that fails, and may come back */
+    READ_PAGE = 4096, /* bytes per read after a read error */
+    /* limit for all segments; above it the device is failing and may recover */
+    BAD_PAGES_MAX = 64,
 };
 
 struct wal_scan {
@@ -28,10 +29,10 @@ struct wal_scan {
     void *arg;
     struct wal_scan_result result;
     struct wal_list list;
-    unsigned index; /* in list */
-    uint8_t *bytes; /* of the segment; owned */
+    unsigned index; /* segment in list */
+    uint8_t *bytes; /* contents of the segment; owned */
     uint64_t len, at, slow_until;
-    unsigned n_bad; /* pages */
+    unsigned n_bad; /* unreadable pages */
     struct iovec iov;
     struct disk_req dr;
     struct env_task task;
@@ -116,7 +117,7 @@ static void on_read(struct disk_req *dr, int rc)
 {
     struct wal_scan *s = dr->arg;
 
-    if (rc == 0 && dr->n_read == 0) { /* shorter than it was */
+    if (rc == 0 && dr->n_read == 0) { /* the file became shorter */
         scan_parse(s);
         return;
     }
@@ -125,14 +126,15 @@ static void on_read(struct disk_req *dr, int rc)
         s->at += dr->n_read;
     } else if (s->at >= s->slow_until) {
         s->slow_until = s->at + READ_BYTES;
-    } else { /* this page cannot be read: no frame is made of it */
+    } else { /* unreadable page: zeros, which hold no frame */
         memset(s->iov.iov_base, 0, s->iov.iov_len);
         s->at += s->iov.iov_len;
         s->n_bad++;
     }
     if (s->n_bad > BAD_PAGES_MAX) {
         log_error(
-            "journal: more than %d of its pages cannot be read; if that stays so, replace this storage",
+            "journal: more than %d pages of it cannot be read; replace this storage if "
+            "that goes on",
             BAD_PAGES_MAX);
         scan_finish(s, -EIO);
         return;
@@ -155,8 +157,7 @@ static void scan_next_segment(struct wal_scan *s)
         scan_finish(s, f->rc);
         return;
     }
-    if (f->rc !=
-        0) { /* both headers are gone, and with them all that tells frames from other bytes */
+    if (f->rc != 0) { /* frames cannot be found without a header */
         s->result.n_damaged++;
         s->result.n_lost++;
         s->index++;

@@ -1,9 +1,9 @@
 /*
- * wal_start.c - what a log finds of before: its own segments, and those of loops that are not there any more.
+ * wal_start.c - segments of the previous run, and those of loops that no longer exist.
  *
  * In:     wal_start(), wal_adopt(), wal_forget_old(). Thread: the storio loop.
  * Out:    disk requests, one at a time.
- * Keeps:  nothing of before is erased until wal_forget_old(); oldest first.
+ * Keeps:  no old segment is erased before wal_forget_old(); oldest first.
  */
 #include <assert.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 static const uint8_t zeros[SEGMENT_PAGE_BYTES];
 
-/* ---- what lies there from before ---- */
+/* ---- segments of the previous run ---- */
 
 static int slots_take(struct wal *wal, struct wal_list *l)
 {
@@ -28,13 +28,13 @@ static int slots_take(struct wal *wal, struct wal_list *l)
 
         s->has_file = true;
         if (f->rc == -ENODATA)
-            continue; /* the list closes it */
+            continue; /* closed by the list */
         s->file = f->file;
         s->h = f->h;
         s->h.bytes = f->size;
         wal_slot_set(wal, s, SLOT_OLD);
         s->is_odd = f->rc != 0 || f->size != wal->config.segment_bytes;
-        s->is_dirty = true; /* a process that was killed may have left it unsynced */
+        s->is_dirty = true; /* a killed process may have left it unsynced */
         wal->n_asked = wal->n_done = 1;
         if (s->h.number >= wal->next_number)
             wal->next_number = s->h.number + 1;
@@ -98,7 +98,7 @@ void wal_forget_old(struct wal *wal, void (*done)(void *arg, int rc), void *arg)
     wal_check_later(wal);
 }
 
-/* ---- segments of loops that are not there any more ---- */
+/* ---- segments of loops that no longer exist ---- */
 
 static void leftovers_next_loop(struct wal *wal)
 {
@@ -116,8 +116,9 @@ static void leftovers_next_loop(struct wal *wal)
 
 static void on_leftover(struct disk_req *dr, int rc);
 
-/* One after the other, oldest first: header away for good, then the name. Where the header cannot be written, the name
- * goes for good. */
+/* Removes the next segment, oldest first: erases its header (stable), then removes the
+ * name. If the header cannot be written, the removal of the name is made stable
+ * instead. */
 static void leftovers_next(struct wal *wal)
 {
     struct leftovers *left = &wal->left;

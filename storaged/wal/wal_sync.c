@@ -1,11 +1,13 @@
 /*
- * wal_sync.c - syncs of the log, shared by all who wait for one; and the log saying how far it is on stable storage.
+ * wal_sync.c - syncs of the log, shared by their callers; notes of how far the log is
+ * stable.
  *
  * In:     wal_sync(); ends of appends; a timer. Thread: the storio loop.
  * Out:    disk requests; one at a time.
- * Keeps:  who waits is told after a sync that began when all it waits for was written; after a failure
- *         everybody is, and it counts (wal_failures()).
- * Yours:  WAL_QUIET_MS: for so long damage to what was synced last may be taken for a torn end, if the power goes then.
+ * Keeps:  a wait ends after a sync that began when all it waits for was written; a failed
+ *         sync ends all waits with an error and counts (wal_failures()).
+ * Yours:  WAL_QUIET_MS: so long after a sync, if the power fails then, damage to synced
+ *         entries may be taken for a torn end.
  */
 #include <errno.h>
 
@@ -25,7 +27,7 @@ static void on_wait(struct env_task *task)
     w->done(w, w->rc);
 }
 
-/* After a failure everybody is told: what they wait for may stand behind a gap. */
+/* Ends the waits. After a failure all of them fail: entries may lie behind a gap. */
 static void sync_finish(struct wal *wal)
 {
     bool is_good = wal->sync_rc == 0;
@@ -69,7 +71,7 @@ static void sync_next(struct wal *wal)
             continue;
         s->is_in_round = false;
         if (s->state != SLOT_CURRENT && s->state != SLOT_FULL && s->state != SLOT_OLD)
-            continue; /* nobody wants what was in it */
+            continue; /* nothing in it is wanted */
         wal->sync_dr = (struct disk_req){
             .op = DISK_SYNC, .file = s->file, .done = on_synced, .arg = wal
         };
@@ -126,7 +128,7 @@ bool wal_sync(struct wal *wal, struct wal_wait *w)
     return false;
 }
 
-/* ---- the log says how far it is on stable storage ---- */
+/* ---- notes of how far the log is stable ---- */
 
 static void say_ends(struct wal *wal)
 {
@@ -137,14 +139,14 @@ static void say_ends(struct wal *wal)
 
 static void on_said_synced(struct wal_wait *w, int rc)
 {
-    (void)rc; /* it counts as a failure of the log */
+    (void)rc; /* counted as a failure of the log */
     say_ends((struct wal *)((char *)w - offsetof(struct wal, say_wait)));
 }
 
 static void say_sync(struct wal *wal)
 {
     wait_add(wal, &wal->say_wait);
-    if (wal->n_synced == wal->n_done - 1) /* nobody else waits for what it says */
+    if (wal->n_synced == wal->n_done - 1) /* callers need not wait for the note */
         wal->n_synced++;
 }
 
@@ -160,10 +162,9 @@ static void on_said(struct wal_append *a, int rc)
         say_ends(wal);
 }
 
-/*
- * Frames say how far the log was on stable storage when they were written, so what the last sync made stable nobody has said. What
- * was written since says it, once it is stable; else the log does.
- */
+/* A frame says how far the log was stable when the frame was written. So a later frame
+ * must become stable before the disk says how far the last sync came. If no frame
+ * follows, the log appends one. */
 void wal_say(struct wal *wal)
 {
     if (wal->is_saying || wal->n_entries_synced <= wal->n_told || wal->is_current_bad)
@@ -182,7 +183,7 @@ void wal_say(struct wal *wal)
     if (wal_append_fits(wal, &wal->say))
         wal_append(wal, &wal->say);
     else
-        wal->is_saying = false; /* what begins the next segment will say it */
+        wal->is_saying = false; /* the first frame of the next segment will say it */
 }
 
 static void on_quiet(struct env_timer *timer)
