@@ -1,11 +1,11 @@
 /*
  * object.c - the cache of objects, their locks, and the group commit of their syncs.
  *
- * In:     the ops of this folder. Thread: the storio loop.
+ * In:     the requests (storaged/ops). Thread: the storio loop.
  * Out:    env_post(); DISK_SYNC and DISK_SYNC_NAME, disk_close().
- * Keeps:  a sync answers only for changes made before it began (I1); the number of open files
- *         and of objects is bounded (I9); locks are granted in order of arrival.
- * Yours:  who makes room for whom.
+ * Keeps:  a sync answers only for changes made before it began (I1); the number of open
+ *         files and of objects is bounded (I9); locks are granted in order of arrival.
+ * Yours:  which object is evicted.
  */
 #include "storaged/object/object.h"
 
@@ -98,7 +98,7 @@ static void object_free(struct object *obj)
     free(obj);
 }
 
-/* The idle object that was not used for longest goes. False: none is idle. */
+/* Evicts the least recently used idle object. Returns false if none is idle. */
 static bool evict_one(struct objects *all)
 {
     struct object *obj = all->lru.lru_prev;
@@ -351,7 +351,7 @@ int object_add_file(struct object *obj, unsigned p, struct disk_file *file, uint
     return 0;
 }
 
-/* ---- sync: one at a time per object, shared by all who asked before it began ---- */
+/* ---- sync: one at a time per object, shared by all that waited when it began ---- */
 
 static void sync_step(struct object *obj);
 
@@ -368,7 +368,7 @@ static void on_sync_done(struct disk_req *req, int rc)
     sync_step(obj);
 }
 
-/* One of the two requests a projection may need; false: not this one. */
+/* Submits one of the two requests of a projection if it needs it; else returns false. */
 static bool sync_submit(struct object *obj, unsigned p, bool name)
 {
     struct proj *proj = object_ready(obj, p);
@@ -383,7 +383,7 @@ static bool sync_submit(struct object *obj, unsigned p, bool name)
         req->op = DISK_SYNC_NAME;
         req->path = obj->sync_path;
     } else {
-        proj->dirty = false; /* what is written from now on waits for the next sync */
+        proj->dirty = false; /* a write from now on waits for the next sync */
         obj->sync_pages[p] = proj->n_pages;
         req->op = DISK_SYNC;
         req->file = proj->file;
@@ -392,7 +392,7 @@ static bool sync_submit(struct object *obj, unsigned p, bool name)
     return true;
 }
 
-/* The next request of this sync; false: nothing is left to do. */
+/* Submits the next request of this sync. Returns false if there is none. */
 static bool sync_submit_next(struct object *obj)
 {
     while (obj->sync_rc == 0 && obj->sync_at < 2 * CODEC_N_MAX) {
@@ -415,7 +415,7 @@ static void sync_begin(struct object *obj)
         obj->sync_pages[p] = UINT_MAX;
 }
 
-/* Post those whose changes this sync covered, or all of them when it failed. */
+/* Posts the waits that this sync covers. */
 static void sync_wake(struct object *obj)
 {
     struct sync_wait **at = &obj->sync_first;
@@ -435,13 +435,15 @@ static void sync_wake(struct object *obj)
     }
 }
 
-/* What was forgotten is synced once somebody has opened it again; nobody could. */
+/* True if a closed file has unsynced changes. A request that opens it again can sync
+ * them; this one cannot. */
 static bool is_closed_unsynced(const struct object *obj)
 {
     return (obj->closed & in_state(obj, PROJ_UNKNOWN)) != 0;
 }
 
-/* A line for each file would fill the disk of the log when the device is gone. */
+/* Logs a failed sync. One line for each file could fill the disk of the log when the
+ * device fails. */
 static void sync_failed_log(struct object *obj)
 {
     struct objects *all = obj->all;
@@ -491,7 +493,7 @@ static void sync_step(struct object *obj)
         sync_end(obj);
         if (obj->sync_first == NULL)
             break;
-        obj->n_refs--; /* sync_begin() takes it again */
+        obj->n_refs--; /* taken again by sync_begin() */
         sync_begin(obj);
     }
     object_put(obj);

@@ -1,8 +1,9 @@
 /*
- * object.h - what the core knows of one file: its projections here, their open files, who works
- * on it. A bounded cache of them; the least recently used idle one makes room.
+ * object.h - the state of one file in the core: its projections here, open files, lock,
+ * syncs.
  *
- * For the rooms that serve requests. One thread.
+ * Objects are kept in a bounded cache; the least recently used idle one is evicted. For
+ * the rooms that serve requests. One thread.
  */
 #ifndef ROZO_STORAGED_OBJECT_OBJECT_H
 #define ROZO_STORAGED_OBJECT_OBJECT_H
@@ -18,169 +19,199 @@
 #include "storaged/object/unstable_ranges.h"
 
 enum proj_state {
-    PROJ_UNKNOWN, /* nobody has looked */
-    PROJ_ABSENT,  /* no projection file, or one whose creation did not get to its end */
+    PROJ_UNKNOWN, /* file not looked up yet */
+    PROJ_ABSENT,  /* file missing, or its creation is unfinished */
     PROJ_READY,
-    PROJ_DAMAGED, /* header or marks cannot be believed: no reading, no writing */
+    PROJ_DAMAGED, /* header or marks are corrupt: no reading, no writing */
 };
 
-/* One projection file that is here. */
+/* One projection file on this storage. */
 struct proj {
-    struct disk_file *file; /* owned; NULL when damaged */
-    uint8_t n_homes;        /* the distribution, as its header says */
+    struct disk_file *file; /* owned; NULL if damaged */
+    uint8_t n_homes; /* distribution from its header: n_homes, homes, dist_generation */
     uint32_t homes[DIST_MAX];
     uint32_t dist_generation;
     struct geometry geo;
-    uint64_t size;   /* the file ends here or before; what lies beyond reads as zeros */
-    uint64_t newest; /* no record and no mark here is newer */
-    uint32_t epoch;  /* what the mark page or the header says of that */
+    uint64_t size;   /* bytes; upper bound of the file's end, behind which all is zeros */
+    uint64_t newest; /* upper bound of the versions of records and marks here */
+    uint32_t epoch;  /* upper bound of the epochs here, from mark page or header */
     uint64_t marks_sequence;
-    int marks_slot;  /* where the newest mark page lies; -1: none written */
-    int synced_slot; /* mark page that may be the newest on stable storage, so the next one
-                               goes to the other; or -1 */
+    int marks_slot; /* mark page written last, 0 or 1; -1: none */
+    /* mark page that may be the newest stable one, so the next is written to the
+     * other; or -1 */
+    int synced_slot;
     unsigned n_pages;      /* mark pages written */
     struct marks *marks;   /* owned; NULL: none */
-    struct marks *written; /* owned, only as long as its n ranges; NULL: none */
-    bool unsaved;          /* the pages do not say all of `written`, or not "partial" */
-    bool partial;          /* what was never written here is unknown, not a hole */
-    bool unsynced;         /* and of what is unknown nothing was ever synced */
-    bool
-        floor_set; /* what the one had that it is in place of is of floor_epoch or before */
+    struct marks *written; /* owned, with room for its n ranges only; NULL: none */
+    bool unsaved;  /* the mark pages lack some of `written`, or the flag "partial" */
+    bool partial;  /* blocks that were never written here are unknown, not holes */
+    bool unsynced; /* partial, and nothing unknown was ever synced */
+    /* the lost file that this one replaces had records up to floor_epoch only */
+    bool floor_set;
     uint32_t floor_epoch;
-    struct marks
-        *floors;     /* owned; NULL: none. What was lost in these blocks is not newer */
-    bool dirty;      /* written since the last sync began, or not known */
-    bool name_dirty; /* its directory entry may not be on stable storage */
-    bool promised;   /* a sync may have promised what lies here */
+    /* owned; NULL: none. Bounds for the versions of records lost in these blocks */
+    struct marks *floors;
+    bool dirty;      /* written since the last sync began, or unknown */
+    bool name_dirty; /* the directory entry may not be stable */
+    bool promised;   /* a sync may have called the contents stable */
 };
 
 struct object;
 
-/* Somebody waiting for the lock of an object. */
+/* One wait for the lock of an object. */
 struct object_wait {
-    struct env_task task; /* its fn is called when the lock is held */
+    struct env_task task; /* fn is called when the lock is held */
     struct object_wait *next;
     bool exclusive;
 };
 
-/* Somebody waiting until what was acknowledged is on stable storage. */
+/* One wait until acknowledged changes are on stable storage. */
 struct sync_wait {
     struct sync_wait *next;
-    uint64_t want;        /* obj->n_changes that must be synced */
-    struct env_task task; /* posted when rc is set */
+    uint64_t want;        /* obj->n_changes to be synced */
+    struct env_task task; /* posted after rc is set */
     int rc;
 };
 
 struct object {
     struct object *hash_next;
-    struct object *lru_prev, *lru_next; /* only while idle */
+    struct object *lru_prev, *lru_next; /* links of objects.lru; NULL unless idle */
     struct objects *all;                /* borrowed */
     struct file_id id;
     uint32_t hash; /* file_id_hash() */
     unsigned n_refs;
-    bool dead; /* removed: out of the table, not to be used any more */
+    bool dead; /* removed: out of the table, not used for new requests */
 
-    const struct codec *codec;  /* NULL until someone said; may change while all absent */
-    uint8_t state[CODEC_N_MAX]; /* enum proj_state */
-    struct proj *proj[CODEC_N_MAX]; /* owned; where READY or DAMAGED */
-    uint32_t foreign; /* of the damaged: a format we do not know, to be left alone */
-    uint32_t
-        unread; /* of the damaged: pages could not be read; tried again when it is time */
+    /* NULL until a request names it; may change while all are absent */
+    const struct codec *codec;
+    uint8_t state[CODEC_N_MAX];     /* enum proj_state */
+    struct proj *proj[CODEC_N_MAX]; /* owned; NULL unless READY or DAMAGED */
+    uint32_t foreign; /* bitmap of damaged ones of an unknown format: left alone */
+    /* bitmap of damaged ones with unreadable pages: read again at unread_until_ns */
+    uint32_t unread;
     uint64_t unread_until_ns;
-    uint32_t emptied; /* of the absent: there is a file, without a header, or put aside */
-    uint32_t
-        unsynced; /* of the absent and damaged: power took the header before any sync ended */
-    uint32_t closed; /* of the unknown: what no sync had covered when it was forgotten */
-    uint32_t sought; /* of the absent: we know whether one was put aside */
-    bool floor_set;  /* records in damaged files are of floor_epoch or before */
+    /* bitmap of absent ones: the file has no header, or is quarantined */
+    uint32_t emptied;
+    /* bitmap of absent and damaged ones whose header a power loss took before any sync
+     * had ended */
+    uint32_t unsynced;
+    /* bitmap of unknown ones that object_forget() closed with unsynced changes */
+    uint32_t closed;
+    /* bitmap of absent ones for which a quarantined file was looked for */
+    uint32_t sought;
+    bool floor_set; /* damaged files have records up to floor_epoch only */
     uint32_t floor_epoch;
 
     unsigned n_readers;
     bool writer;
     struct object_wait *wait_first, *wait_last;
 
-    uint64_t n_changes, n_synced; /* changes that reached the disk; those synced */
-    uint64_t
-        n_asked; /* n_changes at the last one that somebody asked for: what the journal's applier
-                         does is safe in the journal until it syncs by itself */
+    /* changes that reached the disk; those that are synced */
+    uint64_t n_changes, n_synced;
+    /* n_changes at the last one for a request; changes of the journal's applier are
+     * safe in the journal until it syncs them */
+    uint64_t n_asked;
     struct unstable_ranges unstable;
     bool syncing;
     uint64_t sync_target;
     unsigned sync_at; /* 2 * projection, + 1 for its name */
     int sync_rc;
-    unsigned sync_pages[CODEC_N_MAX]; /* n_pages when it began */
+    unsigned sync_pages[CODEC_N_MAX]; /* n_pages when the sync began */
     struct disk_req sync_req;
     char sync_path[PROJFILE_PATH_MAX];
     struct sync_wait *sync_first, *sync_last;
 
-    bool stop_tried;  /* objects_next_unsynced() gave it */
-    unsigned n_sends; /* answers whose file segments may not be sent yet */
+    bool stop_tried;  /* given by objects_next_unsynced() */
+    unsigned n_sends; /* answers not sent yet whose file segments lie here */
 };
 
 struct objects {
     struct env *env;
     struct disk *disk;
     struct object **buckets;
-    unsigned n_buckets; /* power of two */
+    unsigned n_buckets; /* a power of two */
     unsigned n, n_max;
     unsigned n_files, files_max;
-    uint64_t sync_failed_ns; /* when a sync that failed was last logged; 0: never */
-    unsigned n_syncs_failed; /* since then */
-    struct object lru;       /* head of the ring of idle ones, most recently used first */
-    struct generations *generations; /* borrowed; told when a sync failed */
+    /* ns, monotonic; when a failed sync was last logged; 0: never */
+    uint64_t sync_failed_ns;
+    unsigned n_syncs_failed; /* failed syncs since sync_failed_ns */
+    struct object lru; /* head of the ring of idle objects, most recently used first */
+    struct generations *generations; /* borrowed; informed when a sync failed */
 };
 
 int objects_init(struct objects *all, struct env *env, struct disk *disk,
                  struct generations *generations, unsigned files_max);
-/** All must be idle. */
+/** Frees the cache. All objects must be idle. */
 void objects_close(struct objects *all);
 
-/** Find or make; a reference is taken. -EBUSY when all are in use, -ENOMEM. */
+/**
+ * Finds or makes the object of a file and takes a reference. -EBUSY if all are in use;
+ * -ENOMEM.
+ */
 int object_get(struct objects *all, const struct file_id *id, struct object **out);
 void object_put(struct object *obj);
-/** Removed: whoever holds it finishes, whoever asks anew gets another. */
+/**
+ * Takes a removed file out of the table. Holders of a reference finish with it; later
+ * requests get another object.
+ */
 void object_kill(struct object *obj);
 
-/** An idle object with unsynced changes, referenced; NULL: none. Failed ones are not given again. */
+/**
+ * Returns an idle object with unsynced changes, referenced, or NULL. Each is given once.
+ */
 struct object *objects_next_unsynced(struct objects *all);
 
-/** True: held. False: w->task runs when it is. First come, first served. */
+/**
+ * Takes the lock. True: it is held. False: w->task runs when it is. First come, first
+ * served.
+ */
 bool object_lock(struct object *obj, struct object_wait *w, bool exclusive);
 void object_unlock(struct object *obj, bool exclusive);
-/** From exclusive to shared. */
+/** Turns an exclusive lock into a shared one. */
 void object_downgrade(struct object *obj);
 
-/** Are the projections of `want` looked up, under this codec? */
+/** True if the projections in the bitmap `want` are looked up with this codec. */
 bool object_knows(const struct object *obj, const struct codec *codec, uint32_t want);
 /**
- * Hold a distribution and its generation against the headers of those projections of `want`
- * that are here. 0, also for a later generation: only ST_REDIST changes headers. -EREMOTE: the
- * file lies elsewhere by now. -EBADMSG: this generation has other storages.
+ * Compares a distribution and its generation with the headers of those projections in
+ * `want` that are here. Returns 0, also for a later generation, since only ST_REDIST
+ * changes headers; -EREMOTE if the file has a later distribution; -EBADMSG if this
+ * generation has other storages.
  */
 int object_check_homes(const struct object *obj, uint32_t want, const uint32_t *storages,
                        unsigned n, uint32_t dist_generation);
-/** Forget what is known of a file without projections, to look again under another codec. */
+/**
+ * Forgets a file without projections here, to look it up with another codec. Returns
+ * false if there are any.
+ */
 bool object_recode(struct object *obj, const struct codec *codec);
-uint32_t object_present(const struct object *obj); /* READY or DAMAGED, a bitmap */
-uint32_t object_damaged(const struct object *obj); /* DAMAGED, a bitmap */
+uint32_t object_present(const struct object *obj); /* bitmap of READY and DAMAGED */
+uint32_t object_damaged(const struct object *obj); /* bitmap of DAMAGED */
 static inline struct proj *object_ready(const struct object *obj, unsigned p)
 {
     return obj->state[p] == PROJ_READY ? obj->proj[p] : NULL;
 }
 
-/** May one more file be opened? Closes idle ones for it; -EBUSY. */
+/** Makes room for one more open file; closes idle ones. Returns 0 or -EBUSY. */
 int objects_room_for_file(struct objects *all);
-/** A file was opened: make its proj, state UNKNOWN still. Takes file; -ENOMEM closes it. */
+/**
+ * Adds an opened file as projection p, still in state UNKNOWN. Takes file; -ENOMEM closes
+ * it.
+ */
 int object_add_file(struct object *obj, unsigned p, struct disk_file *file,
                     uint64_t size);
-/** What is known of the projections here is looked up anew, unless something is under way. Held exclusively. */
+/**
+ * Makes the projections here unknown, to be looked up again, unless a sync or an answer
+ * is under way. The object is held exclusively.
+ */
 void object_forget(struct object *obj);
-/** Throw the proj away again (closes its file). */
+/** Frees the proj, closes its file and sets the state. */
 void object_drop_file(struct object *obj, unsigned p, enum proj_state state);
 
 /**
- * Bring to stable storage what was acknowledged until now. True: it is. False: w->task runs with
- * w->rc. Those who ask while a sync runs share the next one. Hold a reference, no lock.
+ * Makes the changes acknowledged so far stable. True: they are. False: w->task runs with
+ * w->rc. Callers that come while a sync runs share the next one. The caller holds a
+ * reference and no lock.
  */
 bool object_sync(struct object *obj, struct sync_wait *w);
 

@@ -1,9 +1,9 @@
 /*
- * revoked_sessions.c - the table of revoked sessions; threads read it while one changes it.
+ * revoked_sessions.c - the table of revoked sessions; lock-free for its readers.
  *
- * In:     the healer, when a cluster map arrives; op.c. Thread: one writer, any reader.
+ * In:     the healer, when a cluster map arrives; requests. One writer, any reader.
  * Out:    memory only. After a restart the stored cluster map brings the list back.
- * Keeps:  a session that is in the old and in the new list is found at any moment between.
+ * Keeps:  a session that is in the old and in the new list is found at any time.
  */
 #include "storaged/object/revoked_sessions.h"
 
@@ -62,7 +62,7 @@ static void revoked_sessions_add(struct revoked_sessions *r, uint64_t session)
     if (revoked_sessions_have(r, session))
         return;
     while (revoked_sessions_may_have(slot_get(r, i)))
-        i = slot_next(i); /* half of them are free */
+        i = slot_next(i); /* half of the slots are free */
     slot_set(r, i, session);
 }
 

@@ -1,8 +1,9 @@
 /*
- * revoked_sessions.h - the sessions that have ended: storages refuse to change files for them.
+ * revoked_sessions.h - the sessions that have ended: storages refuse to change files for
+ * them.
  *
- * The healer's thread sets the list from the cluster map; all loops look sessions up. No locks: an
- * entry keeps its slot until it leaves the list.
+ * The healer's thread sets the list from the cluster map; all loops look sessions up. No
+ * locks: an entry keeps its slot until it leaves the list.
  */
 #ifndef ROZO_STORAGED_OBJECT_REVOKED_SESSIONS_H
 #define ROZO_STORAGED_OBJECT_REVOKED_SESSIONS_H
@@ -22,8 +23,8 @@ struct revoked_sessions {
 /** True if `session` can be stored: it is neither 0 nor UINT64_MAX. */
 bool revoked_sessions_may_have(uint64_t session);
 /**
- * Replaces the list. n: at most REVOKED_MAX; each session passes revoked_sessions_may_have(). One
- * thread calls this. Returns 0 or -ENOMEM.
+ * Replaces the list. n: at most REVOKED_MAX; each session passes
+ * revoked_sessions_may_have(). One thread calls this. Returns 0 or -ENOMEM.
  */
 int revoked_sessions_set(struct revoked_sessions *r, const uint64_t *sessions, size_t n);
 /** True if the session is in the list. Any thread. */

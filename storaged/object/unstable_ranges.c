@@ -1,7 +1,7 @@
 /*
- * unstable_ranges.c - which blocks of a file clients wrote in place, without anybody knowing yet that they are stable elsewhere.
+ * unstable_ranges.c - blocks that clients wrote in place and that may not be stable yet.
  *
- * In:     write.c, sync requests (sync.c). Pure.
+ * In:     writes and sync requests. Pure.
  * Out:    nothing.
  * Yours:  how many ranges, how long.
  */
@@ -15,7 +15,7 @@ static void range_remove(struct unstable_range *ranges, unsigned *n, unsigned at
     memmove(&ranges[at], &ranges[at + 1], (*n - at) * sizeof(*ranges));
 }
 
-/* The two neighbours that are closest become one. */
+/* Merges the two ranges that are closest. */
 static void join_closest(struct unstable_range *ranges, unsigned *n)
 {
     unsigned best = 0;

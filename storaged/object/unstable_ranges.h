@@ -1,10 +1,13 @@
 /*
- * unstable_ranges.h - which blocks of a file clients wrote in place, without anybody knowing yet that they are stable on as many
- * storages as a write needs.
+ * unstable_ranges.h - blocks of a file that clients wrote in place and that may not be
+ * stable yet.
  *
- * Pure. A few ranges, coarse rather than forgetful. A sync speaks of what was written before it; the client that asked sees to it
- * that all who hold it make it stable, or hears that it failed. So what was synced stays loose for a while only, in case
- * that client dies in the middle. What lies in the journal is loose until its commit, and needs nothing of this.
+ * Stable means: on as many storages as a write needs. A few ranges, which may cover too
+ * much but never too little. A sync covers what was written before it; the client that
+ * asked for it makes sure that all storages with the blocks make them stable, or sees
+ * that one failed. So synced blocks stay unstable only for a while, in case that client
+ * dies in between. Blocks in the journal are unstable until their commit and are not
+ * listed here. Pure.
  */
 #ifndef ROZO_STORAGED_OBJECT_UNSTABLE_RANGES_H
 #define ROZO_STORAGED_OBJECT_UNSTABLE_RANGES_H
@@ -13,8 +16,9 @@
 
 enum {
     UNSTABLE_RANGES_MAX = 8,
-    UNSTABLE_TOLD_MAX = 32, /* of an answer */
-    UNSTABLE_MS = 60000, /* after its sync it stays so long, and twice as long at most */
+    UNSTABLE_TOLD_MAX = 32, /* ranges of an answer */
+    UNSTABLE_MS =
+        60000, /* time that synced blocks stay unstable, or up to twice as long */
 };
 
 struct unstable_range {
@@ -23,26 +27,33 @@ struct unstable_range {
 
 struct unstable_list {
     unsigned n;
-    struct unstable_range ranges[UNSTABLE_RANGES_MAX]; /* ascending, apart */
-    uint64_t oldest;                                   /* version of anything in it */
+    struct unstable_range ranges[UNSTABLE_RANGES_MAX]; /* ascending, disjoint */
+    uint64_t oldest;                                   /* lowest version in the list */
 };
 
-/* Zero-initialise. */
+/* All zero when empty. */
 struct unstable_ranges {
-    struct unstable_list fresh;     /* since the last sync began */
-    struct unstable_list synced[2]; /* lately, and before */
-    uint64_t since_ns;              /* when synced[0] began */
+    struct unstable_list fresh; /* written since the last sync began */
+    /* synced in this span of UNSTABLE_MS; in the one before */
+    struct unstable_list synced[2];
+    uint64_t since_ns; /* ns, monotonic; start of synced[0] */
 };
 
-/** Add [first, end) to a list of at most max ranges; above that the two that are closest become one. */
+/**
+ * Adds [first, end) to a list of at most max ranges; above that the two closest ones are
+ * merged.
+ */
 void unstable_list_add(struct unstable_range *ranges, unsigned *n, unsigned max,
                        uint64_t first, uint64_t end);
-/** A client's write of this version was put in place. */
+/** Adds blocks that a client's write of this version put in place. */
 void unstable_ranges_add(struct unstable_ranges *l, uint64_t first, uint64_t end,
                          uint64_t version);
-/** A sync for a client begins. */
+/** Records that a sync for a client begins. */
 void unstable_ranges_sync(struct unstable_ranges *l, uint64_t now_ns);
-/** Add all of it to a list of at most UNSTABLE_TOLD_MAX; *oldest becomes what is less. */
+/**
+ * Adds all ranges to a list of at most UNSTABLE_TOLD_MAX, and lowers *oldest to the
+ * lowest version.
+ */
 void unstable_ranges_get(const struct unstable_ranges *l, struct unstable_range *ranges,
                          unsigned *n, uint64_t *oldest);
 
