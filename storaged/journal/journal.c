@@ -1,9 +1,9 @@
 /*
- * journal.c - the overwrite journal of one loop: its size, who waits for it, commits, the timer, the end.
+ * journal.c - the overwrite journal of one loop: its size, waiters, commits, timer, stop.
  *
  * In:     commits from the ops; a timer. Thread: the storio loop.
  * Out:    the other journal_*.c, wal.h.
- * Keeps:  a frame is given up only when nobody can want what it held any more.
+ * Keeps:  a frame is released only when none of its contents can be wanted any more.
  * Yours:  sizes of segments, TICK_MS.
  */
 #include <assert.h>
@@ -24,7 +24,7 @@ struct journal_index *journal_get_index(struct journal *j)
     return &j->index;
 }
 
-/* ---- how full ---- */
+/* ---- size ---- */
 
 uint64_t journal_segment_bytes(const struct journal *j)
 {
@@ -46,14 +46,15 @@ unsigned journal_slots(const struct journal *j)
     return n < WAL_SLOTS_MAX ? (unsigned)n : WAL_SLOTS_MAX;
 }
 
-/* Five eighths of what requests can have: said before they wait, however few segments there are. */
+/* Reports pressure at five eighths of what requests may use, before they have to wait,
+ * even if there are few segments. */
 bool journal_has_pressure(const struct journal *j)
 {
     return 8 * wal_filled_bytes(j->wal) + 5 * journal_segment_bytes(j) >
            5 * wal_max_bytes(j->wal);
 }
 
-/* One segment is kept free for what makes room: copies, fences, drops. */
+/* Keeps one segment free for frames that make room: copies, fences, drops. */
 bool journal_is_full(const struct journal *j)
 {
     return wal_used_bytes(j->wal) + journal_segment_bytes(j) > wal_max_bytes(j->wal);
@@ -67,9 +68,9 @@ void journal_tell_failures(struct journal *j)
 
 void journal_health(const struct journal *j, Rozo__StHealthResp *out)
 {
-    static char lost[] = "its journal lost frames that nobody knows: scrub this storage";
-    static char damaged[] =
-        "its journal was damaged; what it lost is healed as other damage";
+    static char lost[] =
+        "its journal lost frames of unknown contents: scrub this storage";
+    static char damaged[] = "its journal was damaged; healing replaces the lost records";
 
     if (j->n_lost > 0)
         out->problem = lost;
@@ -83,7 +84,7 @@ void journal_health(const struct journal *j, Rozo__StHealthResp *out)
     out->uncommitted += j->index.n_uncommitted;
 }
 
-/* ---- who waits ---- */
+/* ---- waiters ---- */
 
 void journal_wake(struct journal *j)
 {
@@ -108,13 +109,13 @@ void journal_wait_for_room(struct journal *j, struct journal_waiter *waiter)
     journal_run(j);
 }
 
-/* Requests that look at the marks of a file look at each of them. */
+/* Bounds the marks of a file, since requests that need the marks look at each of them. */
 bool journal_has_many_marks(const struct pending_file *f, unsigned max)
 {
     return f != NULL && f->n_marks >= max;
 }
 
-/* ---- for those who append ---- */
+/* ---- for callers that append ---- */
 
 struct wal *journal_log(struct journal *j)
 {
@@ -168,7 +169,8 @@ void journal_timer_start(struct journal *j)
 
 /* ---- commits ---- */
 
-/* The queue is in the order in which files are due; a file that is wanted now goes to its front. */
+/* Keeps the queue in the order in which files are due; a file wanted now goes to the
+ * front. */
 void journal_queue_file(struct journal *j, struct pending_file *f)
 {
     if (f->wanted_now)
@@ -209,7 +211,7 @@ void journal_commit_range(struct journal *j, const struct file_id *id, uint64_t 
         journal_poke(j, f);
 }
 
-/* ---- what runs by itself ---- */
+/* ---- the timer ---- */
 
 static void stop_maybe_done(struct journal *j);
 
@@ -231,12 +233,12 @@ static void on_tick(struct env_timer *timer)
     journal_notes_expire(j);
     journal_run(j);
     journal_copy_maybe_start(j);
-    journal_wake(j); /* they look again, and give up in time */
+    journal_wake(j); /* waiters check again and may time out */
     if (j->index.n_files > 0 || !list_is_empty(&j->index.entries) || j->n_held > 0)
         journal_timer_start(j);
 }
 
-/* ---- the end ---- */
+/* ---- the stop ---- */
 
 static void on_log_stopped(void *arg)
 {
@@ -249,7 +251,7 @@ static void on_stop_synced(struct wal_wait *w, int rc)
 {
     struct journal *j = container_of(w, struct journal, stop_wait);
 
-    (void)rc; /* a failure was told by the log's failures */
+    (void)rc; /* a failure is counted by the log */
     wal_stop(j->wal, on_log_stopped, j);
 }
 
@@ -313,7 +315,7 @@ void journal_free(struct journal *j)
     assert(j->n_appliers == 0 && list_is_empty(&j->waiters));
     env_timer_stop(j->config.env, &j->timer);
     journal_copier_free(&j->copier);
-    j->wal_started = false; /* what is wanted stays wanted in the segments */
+    j->wal_started = false; /* segments keep their wanted entries */
     journal_notes_free(j);
     journal_index_close(&j->index);
     free(j->held);

@@ -1,9 +1,10 @@
 /*
- * journal_apply.c - the applier: brings what is committed of a file into place.
+ * journal_apply.c - the applier: writes the committed part of a file in place.
  *
- * In:     the queue of files with something committed. Thread: the storio loop.
+ * In:     the queue of files with anything committed. Thread: the storio loop.
  * Out:    the hooks that write in place, a sync of the projection files.
- * Keeps:  nothing is applied that was not committed; nothing is released before it lies in place on stable storage.
+ * Keeps:  only what was committed is applied; a frame is released only when its contents
+ *         are stable in place.
  * Yours:  when and how much is applied at a time.
  */
 #include <errno.h>
@@ -14,13 +15,14 @@
 #include "storaged/journal/journal_in.h"
 
 enum {
-    APPLY_AFTER_MS =
-        2000, /* of the oldest commit: until then more may come of the same blocks */
-    APPLY_LATEST_MS = 30000, /* though more keep coming, and there is room */
-    RETRY_AFTER_MS = 2000,   /* when it failed */
+    /* delay after the oldest commit: the same blocks may be written again */
+    APPLY_AFTER_MS = 2000,
+    /* longest delay, while more records keep coming and there is room */
+    APPLY_LATEST_MS = 30000,
+    RETRY_AFTER_MS = 2000, /* delay after a failure */
     APPLIERS_MAX = 4,
-    EARLY_MAX = 16, /* files of the queue that are looked at though they are not due */
-    APPLY_RECORDS_MAX = 16384, /* between two syncs of a file */
+    EARLY_MAX = 16, /* files in the queue that are checked although they are not due */
+    APPLY_RECORDS_MAX = 16384, /* records between two syncs of a file */
 };
 
 static void applier_step(struct applier *a);
@@ -72,20 +74,21 @@ static void applier_end(struct applier *a)
 
     f->applying = false;
     if (a->rc != 0) {
-        log_warn("cannot apply what is pending of file %08x%08x%016llx yet: %s",
+        log_warn("cannot apply the pending records of file %08x%08x%016llx yet: %s",
                  f->ref.id.export_id, f->ref.id.generation,
                  (unsigned long long)f->ref.id.ino, strerror(-a->rc));
         journal_apply_later(j, f);
     }
     if (is_well && a->all_ns != 0)
-        f->committed_ns = a->all_ns; /* what there is now was committed since */
+        f->committed_ns = a->all_ns; /* the rest was committed later */
     if (a->obj != NULL)
         object_put(a->obj);
     list_remove(&a->link);
     j->n_appliers--;
     free(a->items);
     free(a);
-    /* Was there more than one go takes? What could not be read is not to hold up others. */
+    /* Go on at once if there was more than one round takes. Unreadable records wait
+     * for the retry. */
     f->wanted_now = is_well && f->retry_ns <= journal_now(j);
     journal_queue_file(j, f);
     f->wanted_now = false;
@@ -103,7 +106,7 @@ static void on_applied(void *arg, int rc)
     applier_step(a);
 }
 
-/* The next mark, oldest version first; false: none. */
+/* Applies the next mark, oldest version first. Returns false if there is none. */
 static bool applier_mark(struct applier *a)
 {
     const struct journal_hooks *hooks = &a->j->config.hooks;
@@ -121,7 +124,7 @@ static bool applier_mark(struct applier *a)
     return false;
 }
 
-/* Neighbours in one go. */
+/* Applies the next run of adjacent blocks. Returns false if there is none. */
 static bool applier_records(struct applier *a)
 {
     const struct journal_hooks *hooks = &a->j->config.hooks;
@@ -139,7 +142,7 @@ static bool applier_records(struct applier *a)
     return a->rc == 0;
 }
 
-/* What lies in place on stable storage is not needed here any more. */
+/* Removes what is stable in place from the index. */
 static void applier_release(struct applier *a)
 {
     struct pending_file *f = a->f;
@@ -164,7 +167,7 @@ static void on_applier_synced(struct env_task *task)
 
     if (a->sync.rc == 0) {
         applier_release(a);
-    } else { /* what the kernel could not write out it may have dropped: again */
+    } else { /* the kernel may have dropped dirty pages: apply all again */
         a->rc = a->sync.rc;
         LIST_FOREACH(node, &a->f->records[true])
             container_of(node, struct pending_record, link)->applied = false;
@@ -228,11 +231,10 @@ static int applier_start(struct journal *j, struct pending_file *f)
     return 0;
 }
 
-/*
- * What is overwritten again need not be applied, and the more is applied in one go the more of it are neighbours: while
- * records keep coming it waits, as long as the journal has room for that. Marks do not: whoever looks at a file looks at
- * each of them.
- */
+/* Decides whether to apply a file before the journal needs room. Blocks that are
+ * overwritten again need not be applied, and larger runs cost less, so it waits while
+ * records keep coming and there is room. Marks do not wait: requests on a file look at
+ * each of its marks. */
 static bool is_time(const struct journal *j, const struct pending_file *f)
 {
     uint64_t now = journal_now(j);
@@ -268,7 +270,7 @@ void journal_appliers_start(struct journal *j)
             return;
         if (!is_due(j, f)) {
             if (++n_early > EARLY_MAX && !j->stopping)
-                return; /* those behind were committed later, about */
+                return; /* the files behind it were committed later, roughly */
             continue;
         }
         list_remove(&f->apply_link);

@@ -1,10 +1,10 @@
 /*
- * journal_copy.c - copying frames forward, so that one stuck record does not hold the log; and at the start, what lies in
- * no segment of this loop.
+ * journal_copy.c - copies frames forward, so that one stuck record does not hold the log.
  *
- * In:     the timer, the start. Thread: the storio loop.
+ * In:     the timer; the start, for frames in no segment of this loop. Thread: the storio
+ *         loop.
  * Out:    disk reads, wal.h.
- * Keeps:  a frame that was copied is given up when its copy is on stable storage.
+ * Keeps:  a copied frame is released only when its copy is stable.
  */
 #include <assert.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 #include "common/base/log.h"
 
-enum { READS_MAX = 4 }; /* in vain, in a row, before a frame counts as lost */
+enum { READS_MAX = 4 }; /* failed reads in a row before a frame counts as lost */
 #include "storaged/journal/journal_in.h"
 
 static void copy_next(struct journal *j);
@@ -25,7 +25,7 @@ void journal_copier_free(struct copier *c)
     c->bytes = c->out = NULL;
 }
 
-/* Of a frame nothing is left to copy: it goes when the copies are on stable storage. */
+/* Ends one frame: nothing is left to copy. It is released when the copies are stable. */
 static void copy_entry_end(struct journal *j)
 {
     journal_copier_free(&j->copier);
@@ -46,7 +46,7 @@ static void copy_give_up(struct journal *j, int rc)
     }
 }
 
-/* r lies in `to` now. */
+/* Moves r to the frame `to`. */
 static void record_move(struct journal_index *p, struct pending_record *r,
                         struct journal_frame *to)
 {
@@ -76,7 +76,7 @@ static void copy_switch_records(struct copier *c, struct journal_frame *to)
             p, f, c->e.projection, records[i].block, records[i].header.version);
 
         if (r == NULL || r->entry != c->entry || r->version != records[i].header.version)
-            continue; /* it went meanwhile */
+            continue; /* removed meanwhile */
         r->body_at = (uint32_t)records[i].body_at;
         record_move(p, r, to);
     }
@@ -175,7 +175,7 @@ static void on_copied(struct wal_append *append, int rc)
     free(c->out);
     c->out = NULL;
     if (c->e.kind == JOURNAL_MARK)
-        copy_entry(j); /* it may be in pieces */
+        copy_entry(j); /* the mark may have been split */
     else if (c->e.kind == JOURNAL_RECORDS || c->e.kind == JOURNAL_DAMAGED)
         copy_damaged(j);
     else
@@ -197,7 +197,8 @@ static void copy_append(struct journal *j)
     wal_append(j->wal, &c->append);
 }
 
-/* Walks over everything: a journal that rots is rare. NULL: none is left. */
+/* Finds a damaged record of a frame. Walks over everything, since a damaged journal is
+ * rare. NULL: none. */
 static struct pending_record *damaged_find(struct journal *j,
                                            const struct journal_frame *entry)
 {
@@ -217,7 +218,8 @@ static struct pending_record *damaged_find(struct journal *j,
     return NULL;
 }
 
-/* What the frame had and nobody can read goes on as that: one version of one extent's worth of blocks at a time. */
+/* Copies the damaged records of a frame as such: one version of one extent's blocks at
+ * a time. */
 static void copy_damaged(struct journal *j)
 {
     struct copier *c = &j->copier;
@@ -252,14 +254,14 @@ static void copy_damaged(struct journal *j)
 
 static void record_lost(struct journal *j, struct pending_record *r)
 {
-    log_error("block %llu of file %08x%08x%016llx: what the journal has of it is damaged",
+    log_error("block %llu of file %08x%08x%016llx: its record in the journal is damaged",
               (unsigned long long)r->block, r->file->ref.id.export_id,
               r->file->ref.id.generation, (unsigned long long)r->file->ref.id.ino);
     pending_record_spoil(r);
     j->n_damaged++;
 }
 
-/* The frame cannot be read, or not be understood: all its records are lost. */
+/* Declares all records of a frame lost that cannot be read or unpacked. */
 static void copy_lost(struct journal *j)
 {
     LIST_FOREACH(file_node, &j->index.files) {
@@ -276,7 +278,7 @@ static void copy_lost(struct journal *j)
     copy_damaged(j);
 }
 
-/* Is it what was written? */
+/* True if a record is the one that was written. */
 static bool record_is_good(const struct copier *c, const struct pending_record *r,
                            const struct journal_block *at, size_t head)
 {
@@ -288,7 +290,8 @@ static bool record_is_good(const struct copier *c, const struct pending_record *
                                         c->bytes + at->body_at, at->body_len);
 }
 
-/* What is still wanted of the records in c->bytes, as a new frame; false: nothing. */
+/* Makes a new frame of the wanted records in c->bytes. Returns false if there are
+ * none. */
 static bool copy_make_records(struct copier *c, const struct journal_record *e,
                               struct journal_block *records, int n)
 {
@@ -330,7 +333,7 @@ static bool copy_make_records(struct copier *c, const struct journal_record *e,
     return n_wanted > 0;
 }
 
-/* All there is to a mark is known. */
+/* Makes a new frame of a mark, all of which is in the index. */
 static bool copy_make_mark(struct copier *c)
 {
     LIST_FOREACH(file_node, &c->j->index.files) {
@@ -356,19 +359,20 @@ static bool copy_make_mark(struct copier *c)
     return false;
 }
 
-/* A fence, or a drop, whose frame is damaged: it stays where it is, and keeps its segment for as long as it counts. */
+/* Leaves the damaged frame of a fence or drop where it is; it keeps its segment while
+ * it counts. */
 static void copy_skip(struct journal *j)
 {
     struct copier *c = &j->copier;
 
-    log_error(
-        "journal: a frame that keeps others away is damaged; a later start may not find it");
+    log_error("journal: the frame of a fence or drop is damaged; a later start may not "
+              "find it");
     j->n_lost++;
     c->entry->copied = true;
     copy_entry_end(j);
 }
 
-/* c->bytes has the frame, where that is needed. */
+/* Copies a frame; c->bytes has its contents if they are needed. */
 static void copy_entry(struct journal *j)
 {
     struct copier *c = &j->copier;
@@ -418,7 +422,7 @@ static void on_copy_read(struct disk_req *dr, int rc)
     bool is_short = rc == 0 && dr->n_read != c->entry->place.len;
 
     if (rc != 0 && ++c->n_failed < READS_MAX)
-        copy_give_up(c->j, rc); /* it is tried again */
+        copy_give_up(c->j, rc); /* the timer tries again */
     else if ((rc != 0 || is_short) && c->entry->kind == JOURNAL_RECORDS)
         copy_lost(c->j);
     else if (rc != 0 || is_short)
@@ -429,7 +433,7 @@ static void on_copy_read(struct disk_req *dr, int rc)
         c->n_failed = 0;
 }
 
-/* Take the frame in hand: read it, unless its bytes are here. */
+/* Starts with a frame: reads it unless its bytes are in memory. */
 static void copy_entry_start(struct journal *j, struct journal_frame *entry)
 {
     struct copier *c = &j->copier;
@@ -478,17 +482,16 @@ static void copy_entry_start(struct journal *j, struct journal_frame *entry)
     disk_submit(j->config.disk, &c->dr);
 }
 
-/*
- * The copies are on stable storage. But if a sync failed since, perhaps not, and no later sync would tell: then what was
- * copied stays held, and the copies are copied again, soon. At the start it stays wanted until the next one.
- */
+/* Releases the copied frames: their copies are stable. But if a sync failed since,
+ * they may not be, and no later sync would report it. Then the frames stay held and
+ * are copied again soon; at the start, they stay until the next start. */
 static void held_release(struct journal *j)
 {
     bool failed = j->n_held > 0 && j->copy_failures != wal_failures(j->wal);
 
     j->redo_first = j->redo_last = 0;
     if (failed)
-        log_error("journal: a sync failed; what was copied stays where it was");
+        log_error("journal: a sync failed; the copied frames are kept");
     if (failed && j->starting < START_DONE) {
         j->n_held = 0;
     } else if (failed) {
@@ -501,7 +504,8 @@ static void held_release(struct journal *j)
     journal_wake(j);
 }
 
-/* Entries are in the order of the log: copies lie behind all that is held. */
+/* Copies again. Entries are in the order of the log, so copies lie behind all held
+ * frames. */
 static void redo_start(struct journal *j)
 {
     j->copy_failures = wal_failures(j->wal);
@@ -523,7 +527,7 @@ static void on_copies_synced(struct wal_wait *w, int rc)
     journal_run(j);
 }
 
-/* All frames are copied. */
+/* Syncs the copies when all frames are copied. */
 static void copies_sync(struct journal *j)
 {
     j->copying = false;
@@ -540,7 +544,8 @@ static void copies_sync(struct journal *j)
         journal_run(j);
 }
 
-/* At the start: those whose bytes lie in no segment of ours. Later: those of the segment to be emptied. */
+/* Selects, at the start, frames in no segment of this loop; later, those of the
+ * segment to be emptied. */
 static bool is_to_be_copied(const struct journal *j, const struct journal_frame *e)
 {
     if (e->copied)
@@ -554,7 +559,7 @@ static bool is_to_be_copied(const struct journal *j, const struct journal_frame 
     return e->place.segment == j->copy_segment;
 }
 
-/* Those before the last one that was copied, which is held, were looked at. */
+/* Continues behind the last copied frame, which is held. */
 static void copy_next(struct journal *j)
 {
     struct list_node *entries = &j->index.entries;
@@ -578,7 +583,8 @@ void journal_copy_start(struct journal *j)
     copy_next(j);
 }
 
-/* Is it worth it? What is committed will be applied instead, as long as that goes on. */
+/* Starts a copy if it is worth it. Committed records are applied instead, while the
+ * appliers work. */
 void journal_copy_maybe_start(struct journal *j)
 {
     uint64_t segment = wal_oldest_wanted(j->wal);
@@ -591,7 +597,7 @@ void journal_copy_maybe_start(struct journal *j)
         redo_start(j);
         return;
     }
-    if (j->n_held > 0) { /* the last round was given up: those first */
+    if (j->n_held > 0) { /* the last round was aborted: its frames first */
         copies_sync(j);
         return;
     }

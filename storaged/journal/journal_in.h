@@ -1,7 +1,8 @@
 /*
- * journal_in.h - what the files of the journal share: journal.c (rooms, commits, what runs by itself, the end),
- * journal_notes.c (fences and drops), journal_apply.c (the applier), journal_copy.c
- * (copying forward), journal_start.c (replay). Nobody else includes it.
+ * journal_in.h - shared by the files of the journal; private to them.
+ *
+ * journal.c: room, commits, timer, stop. journal_notes.c: fences and drops.
+ * journal_apply.c: the applier. journal_copy.c: copying forward. journal_start.c: replay.
  */
 #ifndef ROZO_STORAGED_JOURNAL_JOURNAL_IN_H
 #define ROZO_STORAGED_JOURNAL_JOURNAL_IN_H
@@ -33,33 +34,34 @@ struct apply_item {
     uint8_t projection;
 };
 
-/* Brings what is committed of one file into place: marks, then records, then a sync. */
+/* Writes the committed part of one file in place: marks, then records, then a sync. */
 struct applier {
     struct list_node link; /* in journal.appliers */
     struct journal *j;
     struct pending_file *f; /* held */
-    struct object
-        *obj; /* referenced, so that what we write is not forgotten before the sync */
+    /* referenced, so that our changes are not evicted before the sync */
+    struct object *obj;
     enum applier_state state;
-    struct apply_item *items; /* owned; sorted */
+    struct apply_item *items; /* owned; sorted by projection and block */
     unsigned n, at;
-    uint64_t all_ns; /* when all that was committed was collected; 0: there was more */
+    /* ns, monotonic; when all that was committed was collected; 0: there was more */
+    uint64_t all_ns;
     struct sync_wait sync;
     struct env_task task;
-    int rc; /* the first failure */
+    int rc; /* the first error */
 };
 
-/* Appends anew what is still wanted of some frames. */
+/* Appends the wanted contents of frames again, to free old segments. */
 struct copier {
     struct journal *j;
-    struct journal_frame *entry; /* being copied; held */
-    uint8_t *bytes;              /* of it, owned */
+    struct journal_frame *entry; /* frame being copied; held */
+    uint8_t *bytes;              /* contents of entry, owned */
     uint8_t *out;                /* the new frame, owned */
-    struct journal_record e;     /* what is in the new one */
+    struct journal_record e;     /* header of the new frame */
     struct iovec iov;
     struct disk_req dr;
     struct wal_append append;
-    unsigned n_failed; /* reads, in a row */
+    unsigned n_failed; /* failed reads in a row */
 };
 
 enum start_state {
@@ -78,7 +80,7 @@ struct journal {
     struct journal_config config;
     struct wal *wal; /* owned; NULL before it is open */
     bool wal_started;
-    uint64_t failures_told; /* of the log's */
+    uint64_t failures_told; /* failures of the log that are counted in the verifier */
     uint64_t synced_number; /* frames up to this one are on stable storage */
     struct journal_index index;
 
@@ -86,40 +88,42 @@ struct journal {
     struct list_node fences;
     unsigned n_fences;
     struct list_node drops;
-    struct journal_frame *doubt; /* referenced; NULL: none */
+    /* the doubt in force, see journal_is_doubt(); referenced; NULL: none */
+    struct journal_frame *doubt;
 
     struct list_node appliers;
     unsigned n_appliers;
-    struct list_node queue;   /* files with something committed */
-    struct list_node waiters; /* struct journal_waiter */
+    struct list_node queue;   /* files with anything committed */
+    struct list_node waiters; /* waiters for room, struct journal_waiter */
     struct env_timer timer;
 
     struct copier copier;
     bool copying;
-    uint64_t copy_segment; /* being emptied */
-    uint64_t copy_first; /* segment that the first copy of this round went to; 0: none */
-    uint64_t redo_first,
-        redo_last; /* copies in these segments may be lost, so they are copied again; 0: none */
-    uint64_t copy_failures; /* of the log, when the first of those held was copied */
-    struct journal_frame *
-        *held; /* copied, until the copies are on stable storage; owned */
+    uint64_t copy_segment; /* segment being emptied */
+    uint64_t copy_first;   /* segment of the first copy of this round; 0: none */
+    /* segments whose copies may be lost and are copied again; 0: none */
+    uint64_t redo_first, redo_last;
+    /* failures of the log when the first frame in held was copied */
+    uint64_t copy_failures;
+    /* copied frames, until their copies are stable; owned array */
+    struct journal_frame **held;
     unsigned n_held, held_max;
     struct wal_wait copy_wait;
     bool copy_syncing;
 
     struct wal_scan_result *scanned; /* owned, during the start */
-    uint64_t n_damaged;              /* records that could not be read any more */
-    uint64_t n_lost; /* frames of which nobody can tell what was in them */
-    bool
-        keep_old; /* a sync failed at the start: what lay there before stays until the next */
-    uint8_t *said; /* owned: WAL_KIND_SYNCED, or a doubt, while it is appended */
+    uint64_t n_damaged;              /* records that cannot be read any more */
+    uint64_t n_lost;                 /* lost frames of unknown contents */
+    /* a sync failed during the start: old segments stay until the next start */
+    bool keep_old;
+    uint8_t *said; /* owned: a WAL_KIND_SYNCED entry or a doubt while it is appended */
     struct iovec said_iov;
     struct wal_append say;
 
     enum start_state starting;
     int start_rc;
     unsigned n_resolving;
-    struct pending_file *resolved; /* the last one given to a resolver; held */
+    struct pending_file *resolved; /* last file given to the hook `resolve`; held */
     bool resolved_all;
     void (*start_done)(void *arg, int rc);
     void *start_arg;
@@ -151,21 +155,22 @@ unsigned journal_slots(const struct journal *j);
 /** Posts the tasks of all waiters. */
 void journal_wake(struct journal *j);
 void journal_timer_start(struct journal *j);
-/** Begin what is due. */
+/** Starts the appliers that are due, and ends the stop if nothing is left. */
 void journal_run(struct journal *j);
-/** Of the file something is committed: it is applied when it is due. */
+/** Queues a file of which anything is committed; it is applied when it is due. */
 void journal_queue_file(struct journal *j, struct pending_file *f);
 
 /* ---- journal_notes.c ---- */
 
-/** The link that points at the fence of a file, or at NULL. */
+/** Returns the link that points at the fence of a file, or at NULL. */
 struct fence **journal_fence_link(struct journal *j, const struct file_id *id);
 /**
- * A doubt is a fence around a file that nobody has, number 0, in the log of every loop: frames of some log were lost, and what
- * they held is not known. It is kept until all that lies here was compared with the other storages.
+ * True for the id of a doubt: a fence on file 0, which does not exist, in the log of
+ * every loop. It says that a log has lost frames of unknown contents. It is kept until
+ * all files here were compared with the other storages.
  */
 bool journal_is_doubt(const struct file_id *id);
-/** Fences that are old, drops of which nothing lies in the log any more. */
+/** Frees old fences, and notes of drops whose targets are no longer in the log. */
 void journal_notes_expire(struct journal *j);
 void journal_notes_free(struct journal *j);
 
@@ -175,9 +180,12 @@ void journal_appliers_start(struct journal *j);
 
 /* ---- journal_copy.c ---- */
 
-/** Copy what is to be: at the start what lies in no segment of ours, later what j->copy_segment holds. */
+/**
+ * Copies frames: at the start those in no segment of this loop, later those in
+ * copy_segment.
+ */
 void journal_copy_start(struct journal *j);
-/** Empty the oldest segment, when that is worth it. */
+/** Empties the oldest segment if that is worth it. */
 void journal_copy_maybe_start(struct journal *j);
 void journal_copier_free(struct copier *c);
 

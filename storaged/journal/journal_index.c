@@ -1,9 +1,9 @@
 /*
  * journal_index.c - the index of what waits in the journal.
  *
- * In:     the ops of this folder and the journal. Thread: the storio loop.
- * Keeps:  a frame is wanted as long as a record, a mark or a reader of it is; of several versions of a
- *         block the newest is found first; a commit takes away what it makes unwanted.
+ * In:     the ops and the journal. Thread: the storio loop.
+ * Keeps:  a frame is wanted while a record, a mark or a reader refers to it; the newest
+ *         version of a block is found first; a commit removes what it supersedes.
  * Yours:  the hash tables.
  */
 #include "storaged/journal/journal_index.h"
@@ -51,7 +51,8 @@ static bool id_is(const struct file_id *a, const struct file_id *b)
            a->export_id == b->export_id;
 }
 
-/* Requests look several times: cheaper than the hash that goes into records. */
+/* Hashes a file id. Cheaper than the hash in record headers, since requests look up
+ * often. */
 static unsigned id_bucket(const struct journal_index *p, const struct file_id *id)
 {
     uint64_t x = (id->ino ^ (uint64_t)id->export_id << 32 ^ id->generation) *
@@ -73,7 +74,7 @@ struct pending_file *journal_index_find(const struct journal_index *p,
     return f;
 }
 
-/* Twice the buckets, when there is memory for it. */
+/* Doubles the buckets if there is memory. */
 static void files_grow(struct journal_index *p)
 {
     struct pending_file **more = calloc(2 * (size_t)p->n_buckets, sizeof(*more));
@@ -98,7 +99,7 @@ struct pending_file *journal_index_get(struct journal_index *p,
 {
     struct pending_file *f = journal_index_find(p, &ref->id), **bucket;
 
-    if (f != NULL && f->codec != codec && f->n_records == 0) { /* marks suit every code */
+    if (f != NULL && f->codec != codec && f->n_records == 0) { /* marks fit any code */
         f->ref = *ref;
         f->codec = codec;
     }
@@ -155,7 +156,7 @@ void journal_index_put(struct journal_index *p, struct pending_file *f)
 
 /* ---- records ---- */
 
-/* Neighbours lie in one line of the processor's cache. */
+/* Hashes a block so that neighbours share a line of the processor's cache. */
 static unsigned block_hash(const struct pending_file *f, unsigned projection,
                            uint64_t block)
 {
@@ -171,7 +172,8 @@ static bool is_of(const struct pending_record *r, const struct pending_file *f,
     return r->block == block && r->projection == projection && r->file == f;
 }
 
-/* The link that points at the newest of a block, or at the end of its chain. */
+/* Returns the link that points at the newest version of a block, or at the end of its
+ * chain. */
 static struct pending_record **newest_link(const struct journal_index *p,
                                            const struct pending_file *f,
                                            unsigned projection, uint64_t block)
@@ -255,7 +257,7 @@ static void record_free(struct journal_index *p, struct pending_record *r)
     free(r);
 }
 
-/* Take r out of its block's chain and free it; its file stays. */
+/* Takes r out of its block's chain and frees it; its file stays. */
 static void record_cut(struct journal_index *p, struct pending_record *r)
 {
     struct pending_record **at = newest_link(p, r->file, r->projection, r->block);
@@ -298,7 +300,7 @@ void journal_index_remove_record(struct journal_index *p, struct pending_record 
     file_maybe_free(p, f);
 }
 
-/* What is older than a committed one nobody will ask for. */
+/* Removes versions older than a committed one: no request can ask for them. */
 static void older_cut(struct journal_index *p, struct pending_record *r)
 {
     while (r->older != NULL) {
@@ -415,7 +417,7 @@ const struct pending_mark *pending_file_mark_at(const struct pending_file *f,
         const struct pending_mark *m = container_of(node, struct pending_mark, link);
 
         if (m->first <= block && block < m->end && m->version <= at_most)
-            newest = m; /* they are in order */
+            newest = m; /* ascending versions */
     }
     return newest;
 }
@@ -476,7 +478,7 @@ void journal_index_remove_mark(struct journal_index *p, struct pending_file *f,
     file_maybe_free(p, f);
 }
 
-/* Behind all that are not newer. */
+/* Inserts a mark behind all that are not newer. */
 static void mark_link(struct pending_file *f, struct pending_mark *m)
 {
     struct list_node *at = f->marks.prev;
@@ -487,7 +489,7 @@ static void mark_link(struct pending_file *f, struct pending_mark *m)
     list_add_after(at, &m->link);
 }
 
-/* [m->first, at) stays m, [at, m->end) is one of its own behind it. */
+/* Splits m at `at`: m keeps [m->first, at); a new mark behind it gets the rest. */
 static int mark_split(struct journal_index *p, struct pending_file *f,
                       struct pending_mark *m, uint64_t at)
 {
@@ -511,7 +513,8 @@ static int mark_split(struct journal_index *p, struct pending_file *f,
     return 0;
 }
 
-/* The same of a mark over few blocks: without a walk over all records of the file. */
+/* Removes what a committed mark supersedes, for a mark over few blocks: without a walk
+ * over all records of the file. */
 static void mark_cut_blocks(struct journal_index *p, struct pending_file *f,
                             const struct pending_mark *m)
 {
@@ -530,7 +533,7 @@ static void mark_cut_blocks(struct journal_index *p, struct pending_file *f,
     }
 }
 
-/* A committed mark makes what is older under it unwanted. */
+/* Commits a mark; removes the older records under it. */
 static void mark_commit(struct journal_index *p, struct pending_file *f,
                         struct pending_mark *m, uint64_t now_ns)
 {
@@ -557,7 +560,7 @@ int journal_index_add_mark(struct journal_index *p, struct pending_file *f,
     if (m == NULL)
         return -ENOMEM;
     *m = *mark;
-    LIST_FOREACH_SAFE(node, &f->marks) { /* the same again */
+    LIST_FOREACH_SAFE(node, &f->marks) { /* repeated request */
         struct pending_mark *old = container_of(node, struct pending_mark, link);
 
         if (old->version != mark->version || old->first != mark->first ||
@@ -592,7 +595,7 @@ void journal_index_remove_all(struct journal_index *p, struct pending_file *f)
 
 /* ---- commits ---- */
 
-/* False: it was known. */
+/* Stores the watermark of an epoch. Returns false if it is known. */
 static bool durable_note(struct pending_file *f, uint64_t durable)
 {
     unsigned oldest = 0;
@@ -610,11 +613,11 @@ static bool durable_note(struct pending_file *f, uint64_t durable)
     if (f->n_durable < PENDING_EPOCHS_MAX)
         f->durable[f->n_durable++] = durable;
     else if (durable > f->durable[oldest])
-        f->durable[oldest] = durable; /* what it covered was marked as committed then */
+        f->durable[oldest] = durable; /* records below are committed */
     return true;
 }
 
-/* What of [first, end) is from `least` to `version`. */
+/* Commits the versions from `least` to `version` in [first, end). */
 static bool commit(struct journal_index *p, struct pending_file *f, uint64_t first,
                    uint64_t end, uint64_t least, uint64_t version, uint64_t now_ns)
 {
@@ -633,7 +636,7 @@ static bool commit(struct journal_index *p, struct pending_file *f, uint64_t fir
         list_add_tail(&news, &r->link);
     }
     any = !list_is_empty(&news);
-    while (!list_is_empty(&news)) /* older ones of its block go, wherever they are */
+    while (!list_is_empty(&news)) /* removes older versions of its block from any list */
         record_commit(p, container_of(news.next, struct pending_record, link), now_ns);
     for (struct list_node *node = f->marks.next; node != &f->marks; node = node->next) {
         struct pending_mark *m = container_of(node, struct pending_mark, link);
@@ -642,9 +645,9 @@ static bool commit(struct journal_index *p, struct pending_file *f, uint64_t fir
             m->first >= end || m->end <= first)
             continue;
         if (mark_split(p, f, m, first) != 0 || mark_split(p, f, m, end) != 0)
-            continue; /* whoever commits comes again */
+            continue; /* the client commits again */
         if (m->first < first)
-            continue; /* what lies in the range is the next one */
+            continue; /* the next mark is the part in the range */
         mark_commit(p, f, m, now_ns);
         any = true;
     }
@@ -709,7 +712,7 @@ int journal_index_drop(struct journal_index *p, struct pending_file *f,
             rc = mark_split(p, f, m, d->first);
         if (rc != 0)
             break;
-        if (m->first < d->first) /* then the one behind it is what goes */
+        if (m->first < d->first) /* the part behind it is the one to remove */
             m = container_of(m->link.next, struct pending_mark, link);
         mark_free(p, f, m);
         n++;
@@ -718,7 +721,7 @@ int journal_index_drop(struct journal_index *p, struct pending_file *f,
     return rc < 0 ? rc : n;
 }
 
-/* ---- the beginning and the end ---- */
+/* ---- init and close ---- */
 
 int journal_index_init(struct journal_index *p,
                        void (*unwanted)(void *arg, struct journal_frame *entry),
@@ -754,7 +757,7 @@ void journal_index_close(struct journal_index *p)
             f->n_users = 0;
             journal_index_remove_all(p, f);
         }
-        while (!list_is_empty(&p->entries)) { /* held by who forgot to let go */
+        while (!list_is_empty(&p->entries)) { /* references that were never released */
             struct journal_frame *e =
                 container_of(p->entries.next, struct journal_frame, link);
 

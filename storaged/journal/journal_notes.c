@@ -1,8 +1,8 @@
 /*
- * journal_notes.c - the fences and the doubt of the journal, and the drops whose frames are still wanted.
+ * journal_notes.c - fences and the doubt, and the drops whose frames are still wanted.
  *
  * In:     frames that were appended or found. Thread: the storio loop.
- * Keeps:  the frame of a drop stays for as long as one that it takes away may lie in the log.
+ * Keeps:  the frame of a drop stays while anything that it drops may lie in the log.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -110,13 +110,13 @@ int journal_fence_note(struct journal *j, const struct file_id *id, uint32_t epo
     return 0;
 }
 
-/* Without the note in memory the frame would go, and what it took away could come back. */
+/* Keeps the frame of a drop: without it, dropped records could come back. */
 void journal_drop_note(struct journal *j, struct journal_frame *entry)
 {
     struct drop_note *n = malloc(sizeof(*n));
 
     if (n == NULL)
-        return; /* the frame stays wanted for ever, that is: until the next start */
+        return; /* the frame stays wanted until the next start */
     n->entry = entry;
     list_add_tail(&j->drops, &n->link);
     journal_timer_start(j);

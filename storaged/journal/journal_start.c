@@ -1,9 +1,9 @@
 /*
- * journal_start.c - replay: what the segments of all loops hold becomes what is pending here.
+ * journal_start.c - replay: builds the index from the segments of all loops.
  *
  * In:     journal_start(), journal_serve(). Thread: the storio loop.
  * Out:    wal_scan(), the hook `resolve`, the copier.
- * Keeps:  interrupted, or done twice, the outcome is the same.
+ * Keeps:  a replay that is interrupted or repeated has the same outcome.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,14 +24,14 @@ static int found_records(struct journal *j, struct journal_frame *entry,
     int n = journal_record_blocks(e, data, len, records), rc = 0;
 
     if (n < 0) {
-        log_error("journal: a frame of records that makes no sense is left out");
+        log_error("journal: ignored a corrupt frame of records");
         return 0;
     }
     f = journal_index_get(&j->index, &e->file, e->codec);
     if (f == NULL)
         return -ENOMEM;
     if (f->codec != e->codec) {
-        log_error("journal: a frame of records in another code is left out");
+        log_error("journal: ignored a frame of records in another code");
         return 0;
     }
     for (int i = 0; i < n && rc == 0; i++)
@@ -70,10 +70,9 @@ static int found_drop(struct journal *j, struct journal_frame *entry,
     return 0;
 }
 
-/*
- * The bytes are lost, what they were is known: all versions up to the one of the frame are in doubt here, and the
- * newest that may have been here is answered as damaged.
- */
+/* Adds damaged records: the bytes are lost, but the frame's header is known. Versions
+ * up to the frame's are uncertain here; the newest that may have been here is answered
+ * as damaged. */
 static int found_damaged(struct journal *j, struct journal_frame *entry,
                          const struct journal_record *e)
 {
@@ -98,7 +97,8 @@ static int found_damaged(struct journal *j, struct journal_frame *entry,
     return rc;
 }
 
-/* To be appended here, because it lies in another's segments, or the one of its own is damaged. */
+/* Keeps the bytes of a frame that must be appended to this log: it lies in another
+ * loop's segment, or is damaged. */
 static int found_keep(struct journal_frame *entry, const uint8_t *data, size_t len)
 {
     entry->data = malloc(len);
@@ -136,14 +136,14 @@ static int on_found(void *arg, unsigned loop, uint8_t kind, const struct wal_pla
     struct journal_record e;
     int rc = 0;
 
-    if (place->is_damaged) { /* of all kinds but records that is everything */
+    if (place->is_damaged) { /* for all kinds but records, the head is the whole entry */
         if (!journal_record_head_widen(data, len, wide))
             return 0;
         data = wide;
         len = sizeof(wide);
     }
     if (journal_record_get(kind, data, len, &e) != 0) {
-        log_error("journal: a frame that makes no sense is left out");
+        log_error("journal: ignored a corrupt frame");
         return 0;
     }
     if (!j->config.hooks.owns(j->config.hooks.arg, &e.file.id) &&
@@ -169,7 +169,8 @@ static int on_found(void *arg, unsigned loop, uint8_t kind, const struct wal_pla
     return rc;
 }
 
-/* What was found damaged and nobody ever synced is a torn end: it was never here. */
+/* Removes damaged records that were never synced: those are a torn end and were never
+ * acknowledged. */
 static void suspects_judge(struct journal *j)
 {
     struct journal_index *p = &j->index;
@@ -193,13 +194,13 @@ static void suspects_judge(struct journal *j)
     }
     j->n_lost = j->scanned->n_lost;
     if (j->n_damaged > 0)
-        log_error("journal: %llu records are damaged; they are answered as that until "
-                  "they are healed",
+        log_error("journal: %llu records are damaged; reads report them as damaged until "
+                  "healing has replaced them",
                   (unsigned long long)j->n_damaged);
     if (j->n_lost > 0)
         log_error(
-            "journal: %llu frames or segments that were on stable storage are lost, "
-            "and with them what they told of: until this storage was scrubbed, readers ask others, too",
+            "journal: %llu frames or segments that were on stable storage are lost, with "
+            "their contents; readers ask other storages, too, until a scrub of this one",
             (unsigned long long)j->n_lost);
 }
 
@@ -214,7 +215,8 @@ static void on_scanned(void *arg, int rc, const struct wal_scan_result *result)
         suspects_judge(j);
     }
     if (rc == -EPROTONOSUPPORT)
-        log_error("the journal was written by a later version: start that one");
+        log_error(
+            "the journal was written by a later version of rozo: start that version");
     j->start_rc = rc;
     journal_start_step(j);
 }
@@ -229,7 +231,7 @@ static void on_log_started(void *arg, int rc)
         struct journal_frame *e = container_of(node, struct journal_frame, link);
 
         if (rc == 0 && e->data == NULL && wal_adopt(j->wal, &e->place) != 0)
-            j->start_rc = -EIO; /* it was there a moment ago */
+            j->start_rc = -EIO; /* the scan found its segment a moment ago */
     }
     journal_start_step(j);
 }
@@ -264,7 +266,7 @@ static void on_resolved(void *arg, int rc)
     journal_start_step(j);
 }
 
-/* Held, so that it is known where the list goes on. */
+/* Returns the next file to resolve. Holds it, to know where the list goes on. */
 static struct pending_file *resolve_next(struct journal *j)
 {
     struct list_node *files = &j->index.files;
@@ -281,7 +283,7 @@ static struct pending_file *resolve_next(struct journal *j)
     return next;
 }
 
-/* The next files: what lies in place of what we found? False: all are done. */
+/* Resolves the next files against what lies in place. Returns false if all are done. */
 static bool start_resolve(struct journal *j)
 {
     while (j->start_rc == 0 && j->n_resolving < RESOLVERS_MAX && !j->resolved_all) {
@@ -295,10 +297,8 @@ static bool start_resolve(struct journal *j)
     return j->n_resolving > 0;
 }
 
-/*
- * It has to be on stable storage before the frames around those that were lost go, and with them all that tells of it. When
- * there is no room, they stay.
- */
+/* Notes the doubt. It must be stable before the old frames go, which are the only sign
+ * of the loss. If there is no room, the old frames stay. */
 static void on_doubt_said(struct wal_append *a, int rc)
 {
     struct journal *j = container_of(a, struct journal, say);
@@ -313,7 +313,7 @@ static void on_doubt_said(struct wal_append *a, int rc)
     journal_start_step(j);
 }
 
-/* False: there is nothing to say. */
+/* Appends a doubt if frames were lost. Returns false if there is nothing to append. */
 static bool start_doubt(struct journal *j)
 {
     const struct journal_record e = { .kind = JOURNAL_FENCE,
@@ -344,7 +344,8 @@ static bool start_doubt(struct journal *j)
     return true;
 }
 
-/* When it fails, what lay there stays where it was, and who wrote it learns from the verifier that it may be lost. */
+/* Goes on after the sync. If it failed, old frames stay where they are, and clients
+ * learn from the verifier that their writes may be lost. */
 static void on_start_synced(struct wal_wait *w, int rc)
 {
     struct journal *j = container_of(w, struct journal, stop_wait);
@@ -361,7 +362,8 @@ static void on_start_said(struct wal_append *a, int rc)
 
     if (entry != NULL) {
         entry->kind = WAL_KIND_SYNCED;
-        journal_drop_note(j, entry); /* as long as what it tells of may lie in the log */
+        /* kept while the segments that it describes may lie in the log */
+        journal_drop_note(j, entry);
     } else if (rc == 0) {
         wal_release(j->wal, &a->place);
     }
@@ -371,7 +373,8 @@ static void on_start_said(struct wal_append *a, int rc)
         journal_start_step(j);
 }
 
-/* What was found is on stable storage now: a later start is to know that. False: there is nothing to say. */
+/* Appends a note that all found frames are stable now, for a later start. Returns
+ * false if there is nothing to append. */
 static bool start_say(struct journal *j)
 {
     size_t len;
@@ -475,9 +478,10 @@ static void serve(struct journal *j)
     j->serve_done(j->serve_arg);
 }
 
-/* What of our own could not be erased is tried every second, and until then drops keep their frames. What a loop that is not there
- * any more left behind is tried at the next start: that finds it once more, as now, even what was dropped since; so it
- * stays only if neither its header nor its name could go. */
+/* Serves even if old segments could not be erased. Our own are tried again every
+ * second; until then drops keep their frames. Segments of loops that no longer exist
+ * are tried at the next start, which finds their contents again, also what was dropped
+ * since. */
 static void on_forgotten(void *arg, int rc)
 {
     struct journal *j = arg;

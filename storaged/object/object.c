@@ -455,7 +455,7 @@ static void sync_failed_log(struct object *obj)
         return;
     }
     log_error("sync of file %08x%08x%016llx failed: acknowledged bytes may be lost; %u "
-              "syncs failed since the last such line",
+              "syncs failed since the last message like this",
               obj->id.export_id, obj->id.generation, (unsigned long long)obj->id.ino,
               all->n_syncs_failed);
     all->sync_failed_ns = now_ns;
