@@ -1,12 +1,11 @@
 /*
- * st_alloc.c - ST_ALLOC: space for a range of blocks is reserved, and given back.
+ * st_alloc.c - ST_ALLOC: reserves space for a range of blocks, and frees it again.
  *
  * In:     storage_handle_alloc(). Thread: the storio loop.
  * Out:    struct disk, rpc_reply().
- * Keeps:  the file reaches to the end of what is reserved, so that marks find it and
- *         give it back; a mark that was made before, and is not applied yet, leaves it
- *         alone. A request that fails leaves nothing reserved. Nothing that a record
- *         lies in is given back.
+ * Keeps:  the file reaches to the end of the reserved space, so that marks find and free
+ *         it; an older mark that is not applied yet leaves it alone. A request that fails
+ *         leaves nothing reserved. Space of records is never freed.
  */
 #include <errno.h>
 #include <string.h>
@@ -14,21 +13,21 @@
 #include "storaged/ops/st_op.h"
 
 enum {
-    TAKEN_PER_RANGE = 16, /* pieces that are told of heads, and of bodies */
+    TAKEN_PER_RANGE = 16, /* newly reserved pieces that are listed: of heads, of bodies */
     GIVE_BACK_MAX = 2 * TAKEN_PER_RANGE,
 };
 
 struct alloc_op {
-    struct st_op op; /* first */
+    struct st_op op; /* must be first */
     unsigned projection;
     uint64_t first, end;
-    unsigned n_done;   /* of the two ranges */
-    uint64_t measured; /* up to this byte; 0: begins */
-    uint64_t need;     /* bytes that are not reserved yet, as far as measured */
-    int rc;            /* why it fails */
+    unsigned n_done;   /* finished ones of the two ranges */
+    uint64_t measured; /* bytes; checked up to here; 0: not begun */
+    uint64_t need;     /* bytes found not reserved so far */
+    int rc;            /* the reason of the failure */
     bool created, measuring, asking;
     struct iovec iov;
-    unsigned n_taken, n_given; /* n_given: of give_back, done with */
+    unsigned n_taken, n_given; /* n_given: entries of give_back that are done */
     struct disk_range taken[2 * TAKEN_PER_RANGE];
     unsigned n_give_back;
     struct disk_range give_back[GIVE_BACK_MAX];
@@ -44,8 +43,8 @@ static uint64_t page_up(uint64_t bytes)
     return page_down(bytes + PROJFILE_PAGE_BYTES - 1);
 }
 
-/* The pages to reserve: heads of whole units, as they are written, then bodies. If the
- * blocks are of several extents there is one range of all between. */
+/* Returns the pages to reserve: 0: heads of whole units; 1: bodies. If the blocks lie
+ * in several extents, 0 is one range of all between, and 1 is empty. */
 static struct disk_range alloc_range(const struct alloc_op *a, const struct geometry *g,
                                      unsigned i)
 {
@@ -77,7 +76,8 @@ static enum st_op_next alloc_enter(struct alloc_op *a)
     return next;
 }
 
-/* In place of a lost file only a write begins another: it brings an epoch. */
+/* Refuses if a lost file must be replaced: only a write may do that, since it has an
+ * epoch. */
 static enum st_op_next alloc_aside(struct alloc_op *a)
 {
     struct st_op *op = &a->op;
@@ -89,7 +89,7 @@ static enum st_op_next alloc_aside(struct alloc_op *a)
     return next;
 }
 
-/* How much of it has no space yet? Where the file system does not tell: all. */
+/* Measures how much has no space yet; all, if the file system cannot tell. */
 static enum st_op_next alloc_measure(struct alloc_op *a)
 {
     struct st_op *op = &a->op;
@@ -98,7 +98,7 @@ static enum st_op_next alloc_measure(struct alloc_op *a)
     for (; a->n_done < 2; a->n_done++) {
         struct disk_range r = alloc_range(a, &proj->geo, a->n_done);
 
-        if (a->measured != 0) { /* an answer */
+        if (a->measured != 0) { /* the answer to DISK_MAPPED */
             if (op->rc != 0 || op->dr.next <= a->measured)
                 return st_op_bad(op, -ENOSPC);
             a->need += op->dr.mapped ? 0 : op->dr.next - a->measured;
@@ -144,8 +144,8 @@ static enum st_op_next alloc_create(struct alloc_op *a)
     return st_op_create(&a->op, a->projection, 0, NULL);
 }
 
-/* A page before the file gets longer than its header tells, or it would seem to have
- * lost them. */
+/* Writes a mark page before the file becomes longer than its header announces; without
+ * a page it would look like a file that lost them. */
 static enum st_op_next alloc_page(struct alloc_op *a)
 {
     struct proj *proj = object_ready(a->op.obj, a->projection);
@@ -192,9 +192,9 @@ static enum st_op_next alloc_ranges(struct alloc_op *a)
             return OP_WAIT;
         }
         a->asking = false;
-        if (r.to > proj->size) /* also if it failed: nobody knows how long the file is */
+        if (r.to > proj->size) /* the length is unknown if it failed */
             proj->size = r.to;
-        if (op->rc != 0) { /* what the range before took goes back */
+        if (op->rc != 0) { /* free what the first range took */
             a->rc = op->rc;
             a->n_give_back = a->n_taken;
             memcpy(a->give_back, a->taken, a->n_taken * sizeof(a->taken[0]));
@@ -205,7 +205,7 @@ static enum st_op_next alloc_ranges(struct alloc_op *a)
     return OP_GO;
 }
 
-/* Marks that are not applied yet were made before this, and are not to free it. */
+/* Lets older marks that are not applied yet keep the reserved space. */
 static enum st_op_next alloc_keep(struct alloc_op *a)
 {
     struct pending_file *f = a->rc == 0 ? st_op_pending_file(&a->op) : NULL;
@@ -223,7 +223,7 @@ static enum st_op_next alloc_keep(struct alloc_op *a)
     return OP_GO;
 }
 
-/* Will a record of the journal go there? */
+/* True if a record of the journal will be written there. */
 static bool is_awaited(const struct alloc_op *a, const struct proj *proj,
                        struct disk_range r)
 {

@@ -1,9 +1,11 @@
 /*
- * st_commit.c - ST_COMMIT, ST_FENCE, ST_DROP, and what is done at the start with what was found pending.
+ * st_commit.c - ST_COMMIT, ST_FENCE, ST_DROP, and the check of pending records at the
+ * start.
  *
  * In:     storage_handle_*(), the journal. Thread: the storio loop.
  * Out:    journal.h, struct disk, rpc_reply().
- * Keeps:  a fence holds from its answer on; a drop gives back what lay below, and nothing of it comes back.
+ * Keeps:  a fence holds from its answer on; a drop brings back the version below, and
+ *         nothing dropped returns.
  */
 #include <assert.h>
 #include <errno.h>
@@ -13,7 +15,7 @@
 #include "common/base/log.h"
 #include "storaged/ops/st_op.h"
 
-/* Run steps from op->state on. */
+/* Runs steps from op->state on. */
 static enum st_op_next run(struct st_op *op,
                            enum st_op_next (*const *steps)(struct st_op *), int n)
 {
@@ -32,7 +34,7 @@ static uint32_t all_projections(const struct file_ref *ref)
     return (UINT32_C(1) << codec_n(ref->codec)) - 1;
 }
 
-/* Blocks [first, end) of a request; false: they make no sense. */
+/* Takes blocks [first, end) of a request. Returns false if they are invalid. */
 static bool range_take(uint64_t first, uint64_t n_blocks, uint64_t *end)
 {
     if (first >= PROJFILE_BLOCKS_MAX || n_blocks > PROJFILE_BLOCKS_MAX - first)
@@ -49,16 +51,14 @@ static size_t heads_max(void)
 /* ---- ST_COMMIT ---- */
 
 struct commit_op {
-    struct st_op op; /* first */
+    struct st_op op; /* must be first */
     uint32_t whole;
     unsigned p;
     bool making, writing, changed;
 };
 
-/*
- * One that cannot be believed, or whose header never got to the disk, is in the way: nothing that counts was only
- * there, so it begins anew.
- */
+/* Replaces a corrupt file, or one without a header, by a new one. All storages agree
+ * that nothing needed was only in it. */
 static enum st_op_next whole_make(struct st_op *op)
 {
     struct commit_op *c = (struct commit_op *)op;
@@ -74,7 +74,7 @@ static enum st_op_next whole_make(struct st_op *op)
         if (next != OP_GO)
             return next;
         if (!c->making && (op->obj->emptied >> c->p & 1) == 0)
-            continue; /* nothing was here, nothing has to be */
+            continue; /* nothing was here, nothing is needed */
         c->making = true;
         next = st_op_create(op, c->p, 0, NULL);
         if (next != OP_GO)
@@ -85,7 +85,7 @@ static enum st_op_next whole_make(struct st_op *op)
     return OP_GO;
 }
 
-/* A page that says so counts more than the header. */
+/* Writes "not partial" into a mark page, which counts more than the header. */
 static enum st_op_next whole_pages(struct st_op *op)
 {
     struct commit_op *c = (struct commit_op *)op;
@@ -196,13 +196,14 @@ void storage_handle_commit(struct storage *st, struct rpc_call *call)
 /* ---- ST_FENCE ---- */
 
 struct fence_op {
-    struct st_op op; /* first */
+    struct st_op op; /* must be first */
     uint32_t epoch;
     uint8_t header[JOURNAL_RECORD_HEADER_BYTES];
     struct iovec iov;
 };
 
-/* Writes under way end first, so that none that was let in is answered after the fence. */
+/* Takes the lock, so that writes under way end first: none is answered after the
+ * fence. */
 static enum st_op_next fence_enter(struct st_op *op)
 {
     return st_op_enter(op);
@@ -219,7 +220,7 @@ static enum st_op_next fence_append(struct st_op *op)
     if (op->append == NULL && epoch >= f->epoch) {
         if (journal_fence_is_good(op->st->journal, &op->ref.id))
             return OP_GO;
-        f->epoch = epoch; /* its frame may be lost: that one again */
+        f->epoch = epoch; /* the old frame may be lost: append it again */
     }
     e.epoch = f->epoch;
     journal_record_put(f->header, &e);
@@ -233,7 +234,8 @@ static enum st_op_next fence_append(struct st_op *op)
     return op->rc == 0 ? OP_GO : OP_BAD;
 }
 
-/* The fence may be another's that is not synced yet. */
+/* Syncs even a fence that was here before: another request's sync of it may not have
+ * ended. */
 static enum st_op_next fence_sync(struct st_op *op)
 {
     if (op->held != OP_HOLDS_NOTHING) {
@@ -288,12 +290,12 @@ void storage_handle_fence(struct storage *st, struct rpc_call *call)
 /* ---- ST_DROP ---- */
 
 struct drop_op {
-    struct st_op op; /* first */
+    struct st_op op; /* must be first */
     struct pending_drop d;
     unsigned p;
     struct head_scan scan;
     bool scanning, writing, removing;
-    bool changed; /* in place */
+    bool changed; /* records in place were changed */
     uint64_t verifier;
     uint8_t header[JOURNAL_RECORD_HEADER_BYTES];
     struct iovec iov;
@@ -312,7 +314,8 @@ static enum st_op_next drop_enter(struct st_op *op)
     return OP_GO;
 }
 
-/* What was written first where nothing was becomes again what it was before; how many. */
+/* Restores the heads of first writes that are dropped: "never written". Returns how
+ * many. */
 static unsigned drop_heads(struct drop_op *d, const struct proj *proj)
 {
     unsigned n = 0;
@@ -332,7 +335,8 @@ static unsigned drop_heads(struct drop_op *d, const struct proj *proj)
                 ? d->d.projections == 0
                 : h.version == 0 || !pending_drop_covers(&d->d, d->p, h.version))
             continue;
-        /* Unknown, in a partial file; but not to who says that no record was ever here. */
+        /* In a partial file the block becomes unknown, unless the caller says that no
+         * record was ever here. */
         memset(p, 0, proj->geo.head_bytes);
         if (!proj->partial || (d->d.projections != 0 && d->d.keep == PROJFILE_NO_VERSION))
             hole_head_put(p, d->op.obj->hash, d->p, block, 0);
@@ -349,7 +353,7 @@ static enum st_op_next drop_in_proj(struct drop_op *d, struct proj *proj)
         uint64_t blocks = proj_blocks(proj);
 
         if (d->d.projections != 0 && d->d.end != UINT64_MAX)
-            blocks = d->d.end; /* also where the file does not reach */
+            blocks = d->d.end; /* blocks beyond the end of the file, too */
         if (d->d.first >= blocks || (d->d.projections == 0 && proj->newest <= d->d.keep))
             return OP_GO;
         d->scan.at = d->d.first;
@@ -383,7 +387,8 @@ static enum st_op_next drop_in_proj(struct drop_op *d, struct proj *proj)
     return OP_GO;
 }
 
-/* Is all of what others are home to meant, who all have it, and is nothing newer pending? */
+/* True if the drop covers all of projection p, of which another storage is the home,
+ * and no newer record of it is pending. */
 static bool is_not_needed(const struct drop_op *d, unsigned p)
 {
     const struct st_op *op = &d->op;
@@ -410,7 +415,7 @@ static bool is_spoiled(const struct drop_op *d)
            (d->op.obj->foreign >> d->p & 1) == 0 && is_not_needed(d, d->p);
 }
 
-/* Nothing is here any more that could be applied to anything: as after a start. */
+/* Removes pending records of a file that is gone, as the start does. */
 static void drop_unheld(struct st_op *op)
 {
     if (object_present(op->obj) == 0 && st_op_pending_file(op) != NULL)
@@ -425,7 +430,7 @@ static enum st_op_next drop_spoiled(struct drop_op *d)
     if (!d->removing) {
         d->removing = true;
         projfile_path(op->path, &op->ref.id, d->p);
-        log_warn("%s: damaged, and not needed any more: it is removed", op->path);
+        log_warn("%s: damaged and not needed any more, so it is removed", op->path);
         op->dr = (struct disk_req){ .op = DISK_REMOVE, .path = op->path };
         st_op_submit(op);
         return OP_WAIT;
@@ -439,7 +444,8 @@ static enum st_op_next drop_spoiled(struct drop_op *d)
     return OP_GO;
 }
 
-/* Of such a file nothing is here but what was put aside, or has no header. */
+/* True if only quarantined files and files without a header are here, and none is
+ * needed. */
 static bool are_remains(const struct drop_op *d)
 {
     const struct object *obj = d->op.obj;
@@ -458,7 +464,9 @@ static enum st_op_next drop_remains(struct st_op *op)
     if (!d->removing && are_remains(d)) {
         d->removing = true;
         projfile_path_prefix(op->path, &op->ref.id);
-        log_warn("%s*: of a damaged file that is not needed any more: removed", op->path);
+        log_warn(
+            "%s*: remains of a damaged file, not needed any more, so they are removed",
+            op->path);
         op->dr = (struct disk_req){ .op = DISK_REMOVE,
                                     .path = op->path,
                                     .n_names = CODEC_N_MAX };
@@ -523,9 +531,10 @@ static enum st_op_next drop_pending(struct st_op *op)
 {
     struct drop_op *d = (struct drop_op *)op;
 
-    /* Also when only what was applied went: its frame may lie in the log still. */
+    /* The frame is needed even if only applied records are dropped: their old frames
+     * may still lie in the log. */
     if (op->append == NULL && !d->changed && !drop_has_pending(d) &&
-        !journal_has_failed(op->st->journal)) /* else an earlier frame may be lost */
+        !journal_has_failed(op->st->journal)) /* a previous drop frame may be lost */
         return OP_GO;
     return st_op_append_drop(op, &d->d, d->header);
 }
@@ -607,7 +616,7 @@ void storage_handle_drop(struct storage *st, struct rpc_call *call)
         st_op_start(&d->op);
 }
 
-/* ---- at the start: what of it lies in place already? ---- */
+/* ---- at the start: which pending records lie in place already ---- */
 
 struct resolve_block {
     uint64_t block, version;
@@ -615,14 +624,14 @@ struct resolve_block {
 };
 
 struct resolve_op {
-    struct st_op op;              /* first */
+    struct st_op op;              /* must be first */
     struct resolve_block *blocks; /* owned */
     unsigned n, at;
     bool reading;
-    struct pending_mark mark; /* being looked at; version 0: none */
-    uint64_t marks_done;      /* versions up to here */
+    struct pending_mark mark; /* mark being checked; version 0: none */
+    uint64_t marks_done;      /* marks up to this version are done */
     unsigned p;
-    bool here; /* so far the mark is */
+    bool here; /* the mark is in place in all projections so far */
     struct head_scan scan;
     bool scanning;
 };
@@ -639,7 +648,7 @@ static enum st_op_next resolve_enter(struct st_op *op)
     f = st_op_pending_file(op);
     if (f == NULL)
         return OP_GO;
-    if (object_present(op->obj) == 0) { /* it was removed */
+    if (object_present(op->obj) == 0) { /* the file was removed */
         journal_index_remove_all(p, f);
         return OP_GO;
     }
@@ -655,7 +664,8 @@ static enum st_op_next resolve_enter(struct st_op *op)
     return OP_GO;
 }
 
-/* Older than what lies there: it was applied, or followed by one that was. The same: it was about to be. */
+/* Compares a pending record with the one in place. If it is older it was applied or
+ * superseded: remove it. If equal, it was being applied: commit it. */
 static void resolve_judge(struct resolve_op *r, struct proj *proj)
 {
     struct journal_index *p = journal_get_index(r->op.st->journal);
@@ -672,16 +682,15 @@ static void resolve_judge(struct resolve_op *r, struct proj *proj)
     if (mark > x->version || (state != RECORD_IS_DAMAGED && h.version > x->version))
         journal_index_remove_record(p, x);
     else if (state != RECORD_IS_DAMAGED && h.version == x->version && x->damaged)
-        journal_index_remove_record(p, x); /* it lies there, and its crc will tell */
+        journal_index_remove_record(p,
+                                    x); /* the record lies in place, protected by a crc */
     else if (state != RECORD_IS_DAMAGED && h.version == x->version)
         journal_index_commit_range(p, x->file, b->block, b->block + 1, b->version,
                                    env_now_ns(r->op.st->env));
 }
 
-/*
- * The file that it is for was never stable, so no sync of it ended; nobody would be told of it. Not so of one that was
- * put aside: whoever makes it anew drops what is pending then.
- */
+/* Removes a pending record whose file is absent: the file was never stable, so no sync
+ * of it ended. Records of a quarantined file stay; its replacement drops them. */
 static enum st_op_next resolve_absent(struct resolve_op *r)
 {
     const struct resolve_block *b = &r->blocks[r->at];
@@ -712,7 +721,7 @@ static enum st_op_next resolve_records(struct st_op *op)
         if (next != OP_GO)
             return next;
         if (proj == NULL)
-            continue; /* damaged: who knows */
+            continue; /* damaged: unknown */
         if (!r->reading && st_op_read_heads(op, proj, b->block, 1, r->scan.buf)) {
             r->reading = true;
             return OP_WAIT;
@@ -727,7 +736,7 @@ static enum st_op_next resolve_records(struct st_op *op)
     return OP_GO;
 }
 
-/* Is every block of the mark a hole of it, or newer, by the pages? */
+/* True if the mark pages have this mark, or a newer one, over every block. */
 static bool mark_in_pages(const struct proj *proj, const struct pending_mark *m)
 {
     const struct marks *marks = proj_marks(proj);
@@ -788,7 +797,8 @@ static enum st_op_next resolve_mark_in(struct resolve_op *r, struct proj *proj)
     return OP_GO;
 }
 
-/* The next mark, by version; false: no more. Pieces of one version are looked at as one. */
+/* Takes the next mark by version; pieces of one version as one. Returns false if there
+ * is none. */
 static bool resolve_next_mark(struct resolve_op *r)
 {
     const struct pending_file *f = st_op_pending_file(&r->op);
@@ -855,7 +865,8 @@ static enum st_op_next resolve_marks(struct st_op *op)
     }
 }
 
-/* This file cannot be read: what is pending of it stays, though it may be older than what lies there. */
+/* Keeps what is pending of a file that cannot be read, though newer records may lie in
+ * place. */
 static void resolve_later(struct st_op *op)
 {
     struct pending_file *f = st_op_pending_file(op);

@@ -1,14 +1,14 @@
 /*
  * st_mark.c - ST_MARK: a range of blocks becomes holes of a version (truncate, punch).
  *
- * In:     storage_handle_mark(), which only lays it into the journal; the applier, which makes it.
- *         Thread: the storio loop.
+ * In:     storage_handle_mark(), which only appends it to the journal; the applier, which
+ *         carries it out. Thread: the storio loop.
  * Out:    struct disk, rpc_reply().
- * Keeps:  of a record and a mark over one block the newer counts, so a mark hides what it covers
- *         from the moment its page (or its heads) is written, and removing that from the disk is
- *         only for the space. What a sync may have promised is removed only after the mark is
- *         on stable storage: a crash leaves the old record or the hole of this version. Where a mark
- *         went below newer records nothing is removed at all.
+ * Keeps:  of a record and a mark over one block the newer counts, so a mark hides what it
+ *         covers as soon as its page or heads are written; records are removed only to
+ *         free space. Records that a sync may have made stable are removed only after the
+ *         mark is stable: a crash leaves the old record or the hole. If a mark lies below
+ *         newer records nothing is removed.
  * Yours:  SMALL_BLOCKS.
  */
 #include <assert.h>
@@ -20,48 +20,52 @@
 #include "storaged/ops/st_op.h"
 
 enum {
-    SMALL_BLOCKS = 2 * EXTENT_BLOCKS, /* so many are written as heads, more as a range */
-    SPILL_BLOCKS_MAX = 1 << 20,       /* of one range, when the page is full of them */
+    /* up to so many blocks are written as heads, more as a range */
+    SMALL_BLOCKS = 2 * EXTENT_BLOCKS,
+    /* blocks of a range that is moved from a full mark page to heads */
+    SPILL_BLOCKS_MAX = 1 << 20,
 };
 
-/* What is done to one projection file, in this order. */
+/* The stages for one projection file, in order. */
 enum mark_stage {
     MARK_BEGIN,
-    MARK_ROOM, /* large: room in the mark page */
-    MARK_PAGE, /* also of a small one, when its epoch is new to the file or there is no page */
-    MARK_HEADS, /* small: heads of holes, one extent after the other */
+    MARK_ROOM, /* large mark: makes room in the mark page */
+    /* a small mark, too, if its epoch is new to the file or there is no page */
+    MARK_PAGE,
+    MARK_HEADS, /* small mark: heads of holes, one extent after the other */
     MARK_SYNC,
-    MARK_FREE, /* from here on nothing can fail any more */
+    MARK_FREE, /* nothing can fail from here on */
     MARK_END,
 };
 
 struct mark_op {
-    struct st_op op;     /* first */
-    unsigned projection; /* or PROJECTION_ANY */
-    uint64_t first, end; /* end UINT64_MAX: of everything */
+    struct st_op op;     /* must be first */
+    unsigned projection; /* projection, or PROJECTION_ANY */
+    uint64_t first, end; /* end UINT64_MAX: no end */
     uint64_t version;
-    bool keep_newer;   /* newer ones are not in its way, they stay */
-    bool passed;       /* the applier's: see struct pending_mark */
-    uint64_t stale;    /* the newest version in its way */
-    uint64_t verifier; /* before the first byte went to the disk, as that of a write */
-    bool is_here;      /* the same is pending */
-    bool is_nothing;   /* there is nothing that it could be about */
+    bool keep_newer;   /* keeps newer records instead of refusing */
+    bool passed;       /* applier: see struct pending_mark */
+    uint64_t stale;    /* newest version that refuses the mark */
+    uint64_t verifier; /* taken before the first change, as for a write */
+    bool is_here;      /* an equal mark is pending */
+    bool is_nothing;   /* nothing of the file is here */
     bool waiting, created;
     uint8_t *entry_header; /* owned */
-    bool unbound;          /* a damaged record is, for all we know */
-    unsigned p;            /* projection being worked on */
+    bool unbound;          /* a damaged record without a bound refuses the mark */
+    unsigned p;            /* current projection */
     enum mark_stage stage;
-    bool begun;                    /* a request of this stage is under way */
-    bool covers;                   /* something is there to be removed */
-    uint64_t free_at, free_end;    /* what is still to be removed, */
-    uint64_t keep_first, keep_end; /* but not this, as in struct pending_mark */
-    bool heads_freed;              /* those of the extent of free_at */
+    bool begun;                 /* a request of this stage is under way */
+    bool covers;                /* records must be removed */
+    uint64_t free_at, free_end; /* blocks still to be freed; free_end: their end */
+    /* blocks of struct pending_mark that keep their space */
+    uint64_t keep_first, keep_end;
+    bool heads_freed; /* heads of the extent of free_at are freed */
     struct head_scan scan;
     bool scanning, scan_writing;
-    struct marks *marks;   /* owned; those of p, with the new one */
-    struct marks *written; /* owned; those of p, without what the mark takes away */
-    bool noted;     /* the disk may say of blocks we remove that they were written */
-    unsigned spill; /* range of marks being written out as heads */
+    struct marks *marks;   /* owned; marks of p, with the new one */
+    struct marks *written; /* owned; written blocks of p, without the removed ones */
+    bool noted;            /* the disk may list removed blocks as written */
+    unsigned spill;        /* index of the range that is being moved to heads */
     bool spilling;
     struct iovec iov;
 };
@@ -71,7 +75,7 @@ static bool is_applier(const struct mark_op *m)
     return m->op.call == NULL;
 }
 
-/* Room for the heads of an extent, of any projection. */
+/* Returns the bytes of an extent's heads, of any projection. */
 static size_t heads_max(void)
 {
     return (size_t)EXTENT_BLOCKS * (RECORD_HEADER_BYTES + CODEC_OVERHANG_MAX);
@@ -94,7 +98,7 @@ static void scan_start(struct mark_op *m, uint64_t first, uint64_t end, bool ski
     m->scan_writing = false;
 }
 
-/* ---- may it? ---- */
+/* ---- version checks ---- */
 
 static void check_heads(struct mark_op *m, struct proj *proj)
 {
@@ -102,7 +106,7 @@ static void check_heads(struct mark_op *m, struct proj *proj)
         struct record_header h;
         const uint8_t *head = m->scan.buf + i * proj->geo.head_bytes;
         enum record_state state = st_op_inspect(&m->op, m->p, m->scan.at + i, head, &h);
-        bool decided = st_op_is_decided(&m->op); /* by what all storages say */
+        bool decided = st_op_is_decided(&m->op); /* all storages have agreed */
         uint64_t lost = 0;
         bool unbound = state == RECORD_IS_DAMAGED && !decided &&
                        !proj_lost_floor(proj, m->scan.at + i, head, &lost);
@@ -116,7 +120,7 @@ static void check_heads(struct mark_op *m, struct proj *proj)
     }
 }
 
-/* Look for what is newer in one file; most marks are of a later epoch than all of it. */
+/* Looks for newer records in one file. Most marks are of a later epoch than all of it. */
 static enum st_op_next check_proj(struct mark_op *m, struct proj *proj)
 {
     uint64_t newest = marks_newest(proj_marks(proj), m->first, m->end);
@@ -144,7 +148,8 @@ static enum st_op_next check_proj(struct mark_op *m, struct proj *proj)
     return OP_GO;
 }
 
-/* What is pending counts as if it lay there; the same mark again is done. */
+/* Checks pending records and marks as if they lay in place. An equal pending mark is
+ * enough. */
 static void check_pending(struct mark_op *m)
 {
     struct pending_file *f = is_applier(m) ? NULL : st_op_pending_file(&m->op);
@@ -158,7 +163,7 @@ static void check_pending(struct mark_op *m)
             continue;
         if (x->version > m->version && x->version > m->stale)
             m->stale = x->version;
-        /* one that was applied may be so only to projections that were here then */
+        /* an applied one may lack projections that came later */
         m->is_here |= !x->applied && x->version == m->version && x->first <= m->first &&
                       x->end >= m->end && st_op_frame_is_good(&m->op, x->entry);
     }
@@ -172,7 +177,7 @@ static void check_pending(struct mark_op *m)
     }
 }
 
-/* Who is behind a fence may only say again what is here. */
+/* Checks the fence: a fenced writer may only repeat what is here. */
 static bool check_fence(struct mark_op *m)
 {
     uint32_t fence =
@@ -181,8 +186,8 @@ static bool check_fence(struct mark_op *m)
     return fence == 0 || m->is_here || version_epoch(m->version) > fence;
 }
 
-/* Will the pages have room for it, behind those that are pending? The last step of what applies it cannot
- * fail for good. */
+/* Checks that the mark pages will have room for it and for the pending marks, since
+ * the applier must not fail for good. */
 static enum st_op_next check_room(struct mark_op *m)
 {
     struct pending_file *f = st_op_pending_file(&m->op);
@@ -190,7 +195,7 @@ static enum st_op_next check_room(struct mark_op *m)
     if (is_small(m) || m->is_here)
         return OP_GO;
     if (f != NULL && f->n_marks >= PENDING_MARKS_MAX)
-        return OP_GO; /* it waits, and is looked at again */
+        return OP_GO; /* waits for room and is checked again */
     for (unsigned p = 0; p < CODEC_N_MAX; p++) {
         struct proj *proj = object_ready(m->op.obj, p);
         struct list_node *node = f == NULL ? NULL : f->marks.next;
@@ -244,12 +249,11 @@ static enum st_op_next mark_check(struct mark_op *m)
     return check_room(m);
 }
 
-/* ---- small marks, and large ones that no page has room for: heads ---- */
+/* ---- small marks, and large ones that have no room in the page: heads ---- */
 
-/*
- * Make holes of `version` of the heads in the scan's buffer that are older; how many were. Holes of
- * that version count, too: who marks again may do so because a sync of them failed.
- */
+/* Turns older heads in the scan's buffer into holes of `version`, and returns how
+ * many. Heads that are holes of that version count, too: a repeated mark may follow a
+ * failed sync. */
 static unsigned heads_to_holes(struct mark_op *m, const struct proj *proj,
                                uint64_t version, bool damaged_too)
 {
@@ -273,7 +277,7 @@ static unsigned heads_to_holes(struct mark_op *m, const struct proj *proj,
     return n;
 }
 
-/* Walk over [first, end) and write what changed. */
+/* Walks over [first, end) and writes the changed heads. */
 static enum st_op_next write_holes(struct mark_op *m, uint64_t first, uint64_t end,
                                    uint64_t version, bool damaged_too)
 {
@@ -308,10 +312,9 @@ static enum st_op_next write_holes(struct mark_op *m, uint64_t first, uint64_t e
 
 /* ---- large marks: the page ---- */
 
-/*
- * What this wrote on stable storage. By the same syncs as everybody's: of two at a time the other
- * might be the one that is told of a failure. One that failed since we began may have lost our bytes.
- */
+/* Makes the changes stable by the shared sync: of two syncs at a time, only one might
+ * report a failure. A sync that failed since the start of the mark may have lost its
+ * bytes. */
 static enum st_op_next mark_stabilize(struct mark_op *m)
 {
     enum st_op_next next;
@@ -326,7 +329,7 @@ static enum st_op_next mark_stabilize(struct mark_op *m)
     return next;
 }
 
-/* While the new range does not fit: the smallest of the old ones goes into heads. */
+/* Moves the smallest ranges to heads until the new range fits. */
 static enum st_op_next mark_room(struct mark_op *m)
 {
     for (;;) {
@@ -340,11 +343,10 @@ static enum st_op_next mark_room(struct mark_op *m)
         m->spilling = true;
         range = m->marks->ranges[m->spill];
         if (range.end - range.first > SPILL_BLOCKS_MAX)
-            return st_op_bad(&m->op,
-                             -ENOSPC); /* it would take for ever, and much space */
+            return st_op_bad(&m->op, -ENOSPC); /* heads would take too much space */
         if (!m->begun)
             next = write_holes(m, range.first, range.end, range.version, false);
-        if (next == OP_GO) /* before the page forgets the range */
+        if (next == OP_GO) /* stable before the page forgets the range */
             next = mark_stabilize(m);
         if (next != OP_GO)
             return next;
@@ -356,7 +358,7 @@ static enum st_op_next mark_room(struct mark_op *m)
     return OP_GO;
 }
 
-/* ---- giving the space back ---- */
+/* ---- freeing space ---- */
 
 static bool free_submit(struct mark_op *m, enum disk_op what, uint64_t from, uint64_t to)
 {
@@ -372,7 +374,8 @@ static bool free_submit(struct mark_op *m, enum disk_op what, uint64_t from, uin
     return true;
 }
 
-/* Whole extents from first, the first block of one: false when none are there. */
+/* Frees whole extents from first, the first block of one. Returns false if none are
+ * there. */
 static bool free_extents(struct mark_op *m, uint64_t first, uint64_t end)
 {
     struct proj *proj = object_ready(m->op.obj, m->p);
@@ -383,12 +386,12 @@ static bool free_extents(struct mark_op *m, uint64_t first, uint64_t end)
         return false;
     if (to < proj->size)
         return free_submit(m, DISK_PUNCH, from, to);
-    if (m->op.obj->n_sends > 0) /* a sendfile under way would find the file too short */
+    if (m->op.obj->n_sends > 0) /* a sendfile under way needs the file's length */
         return free_submit(m, DISK_PUNCH, from, proj->size);
     return free_submit(m, DISK_TRUNCATE, from, proj->size);
 }
 
-/* Heads of n blocks of one extent; a small mark stands in its heads. */
+/* Frees the heads of n blocks of one extent. A small mark keeps them: it lies in them. */
 static bool free_heads(struct mark_op *m, uint64_t first, unsigned n)
 {
     struct proj *proj = object_ready(m->op.obj, m->p);
@@ -399,7 +402,7 @@ static bool free_heads(struct mark_op *m, uint64_t first, unsigned n)
     return free_submit(m, DISK_WRITE, from, from + n * proj->geo.head_bytes);
 }
 
-/* Whole pages of the bodies of n blocks of one extent. */
+/* Frees whole pages of the bodies of n blocks of one extent. */
 static bool free_bodies(struct mark_op *m, uint64_t first, unsigned n)
 {
     struct proj *proj = object_ready(m->op.obj, m->p);
@@ -412,8 +415,8 @@ static bool free_bodies(struct mark_op *m, uint64_t first, unsigned n)
     return from < to && free_submit(m, DISK_PUNCH, from, to);
 }
 
-/* End of the blocks that are freed from free_at on: it first goes past those that were
- * reserved. */
+/* Returns the end of the blocks to free from free_at on; moves free_at behind reserved
+ * blocks. */
 static uint64_t free_stretch(struct mark_op *m)
 {
     if (m->free_at >= m->keep_first && m->free_at < m->keep_end)
@@ -422,7 +425,7 @@ static uint64_t free_stretch(struct mark_op *m)
                                                                      : m->free_end;
 }
 
-/* The next request; false: all is removed. */
+/* Submits the next request. Returns false if all is freed. */
 static bool free_next(struct mark_op *m)
 {
     while (m->free_at < m->free_end) {
@@ -450,14 +453,14 @@ static bool free_next(struct mark_op *m)
     return false;
 }
 
-/* The mark is made; what cannot be removed stays until it is overwritten. */
+/* Frees space. The mark is done; records that cannot be removed stay until they are
+ * overwritten. */
 static enum st_op_next mark_free(struct mark_op *m)
 {
     struct proj *proj = object_ready(m->op.obj, m->p);
 
     if (m->begun && m->op.rc != 0)
-        log_warn("cannot give back the space of a truncated file: %s",
-                 strerror(-m->op.rc));
+        log_warn("cannot free the space of a truncated file: %s", strerror(-m->op.rc));
     else if (m->begun && m->op.dr.op == DISK_TRUNCATE)
         proj->size = m->op.dr.offset;
     m->begun = free_next(m);
@@ -466,7 +469,8 @@ static enum st_op_next mark_free(struct mark_op *m)
 
 /* ---- life ---- */
 
-/* The heads a large mark removes are not missed any more, from the same page on that has the mark. */
+/* Removes the blocks of a large mark from the written ones, in the page that has the
+ * mark. */
 static void mark_forget_written(struct mark_op *m, const struct proj *proj)
 {
     struct marks *written = m->written;
@@ -485,7 +489,7 @@ static void mark_forget_written(struct mark_op *m, const struct proj *proj)
         marks_remove(written, marks_smallest(written));
 }
 
-/* Space that was reserved after the mark was made stays reserved. */
+/* Finds the space that was reserved after the mark was made: it stays reserved. */
 static void mark_see_kept(struct mark_op *m)
 {
     struct pending_file *f = is_applier(m) ? st_op_pending_file(&m->op) : NULL;
@@ -522,7 +526,8 @@ static enum st_op_next mark_heads(struct mark_op *m)
 {
     const struct proj *proj = object_ready(m->op.obj, m->p);
     bool is_passed = m->passed && proj->newest > m->version;
-    bool damaged_too = !m->keep_newer && !is_passed; /* else it may be newer */
+    /* otherwise the damaged record may be newer */
+    bool damaged_too = !m->keep_newer && !is_passed;
 
     return is_small(m) ? write_holes(m, m->first, m->end, m->version, damaged_too)
                        : OP_GO;
@@ -581,7 +586,7 @@ static enum st_op_next mark_stage_run(struct mark_op *m)
     return OP_GO;
 }
 
-/* One projection file after the other. */
+/* Applies the mark to one projection file after the other. */
 static enum st_op_next mark_apply(struct mark_op *m)
 {
     for (; m->p < CODEC_N_MAX; m->p++) {
@@ -630,13 +635,14 @@ static enum st_op_next mark_put_aside(struct mark_op *m)
         return OP_GO;
     if (m->op.aside_state == 0 && m->keep_newer &&
         m->op.obj->state[m->projection] == PROJ_DAMAGED)
-        return st_op_bad(&m->op, -EUCLEAN); /* what is newer in it could not stay */
+        return st_op_bad(&m->op, -EUCLEAN); /* newer records in it could not be kept */
     next = st_op_put_aside(&m->op, m->projection, m->version);
-    /* Its version stays the same, so no fresh epoch helps: spares take the mark instead. */
+    /* A fresh epoch does not help, as this mark's version stays: spares take it
+     * instead. */
     if (next == OP_BAD && m->op.rc == -EREMCHG && m->keep_newer)
         m->op.rc = -EUCLEAN;
     if (st_op_pending_file(&m->op) == NULL || st_op_pending_file(&m->op)->n_marks == 0)
-        m->is_here = false; /* it may have been */
+        m->is_here = false; /* the pending mark may be dropped */
     return next;
 }
 
@@ -650,7 +656,7 @@ static enum st_op_next mark_enter(struct mark_op *m)
     return st_op_enter(&m->op);
 }
 
-/* The journal is full: wait for room without the lock, and begin anew. */
+/* Waits for room in the journal without the lock, then starts again. */
 static enum st_op_next mark_wait_room(struct mark_op *m)
 {
     enum st_op_next next;
@@ -660,7 +666,7 @@ static enum st_op_next mark_wait_room(struct mark_op *m)
         st_op_enter_again(&m->op);
         m->stale = 0;
         m->is_here = false;
-        m->op.state = 0; /* mark_run() adds one: to mark_enter() */
+        m->op.state = 0; /* mark_run() adds one: mark_enter() is next */
         return OP_GO;
     }
     next = m->is_here ? OP_GO : st_op_journal_room(&m->op, true);
@@ -688,7 +694,7 @@ static int append_index(struct mark_op *m)
     return rc;
 }
 
-/* Whoever has nothing of the file has nothing to be marked: what waited for that would wait for ever. */
+/* True if nothing of the file is here: a pending mark would wait for ever. */
 static bool is_about_nothing(const struct mark_op *m)
 {
     const struct object *obj = m->op.obj;
@@ -721,14 +727,14 @@ static enum st_op_next mark_append(struct mark_op *m)
     }
     next = st_op_append(&m->op, JOURNAL_MARK, &m->iov, 1, JOURNAL_RECORD_HEADER_BYTES);
     if (next == OP_BAD && m->op.rc == -ENOSPC)
-        m->op.rc = -EBUSY; /* some will be free soon */
+        m->op.rc = -EBUSY; /* journal full; room comes soon */
     if (next != OP_GO)
         return next;
     m->op.rc = append_index(m);
     return m->op.rc == 0 ? OP_GO : OP_BAD;
 }
 
-/* Call the steps from op->state on. */
+/* Runs the steps from op->state on. */
 static enum st_op_next mark_run(struct mark_op *m,
                                 enum st_op_next (*const *steps)(struct mark_op *), int n)
 {
@@ -758,7 +764,7 @@ static void mark_step(struct st_op *op)
         resp.pressure = st_op_has_pressure(op);
         st_op_finish_message(op, ROZO__STATUS__OK, &resp.base);
     } else if (next == OP_BAD) {
-        st_op_fail(op, op->rc); /* -EREMCHG is STALE_VERSION */
+        st_op_fail(op, op->rc); /* -EREMCHG becomes STALE_VERSION */
     }
 }
 
@@ -807,7 +813,7 @@ static int mark_parse(struct mark_op *m, const Rozo__StMarkReq *req)
     return mark_buffers(m);
 }
 
-/* ---- the applier's ---- */
+/* ---- the applier's marks ---- */
 
 static void apply_step(struct st_op *op)
 {

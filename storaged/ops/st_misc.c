@@ -3,8 +3,8 @@
  *
  * In:     storage_handle_*(). Thread: the storio loop.
  * Out:    struct disk, rpc_reply().
- * Keeps:  a sync answers for everything of the file that was acknowledged before it came (I1),
- *         also by an earlier process on this machine.
+ * Keeps:  a sync answers for all changes to the file that were acknowledged before it
+ *         came (I1), also by a previous process on this machine.
  */
 #include <assert.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 typedef enum st_op_next st_op_part(struct st_op *op);
 
-/* Run parts from op->state on. OP_GO: all are done. OP_BAD: the op was failed. */
+/* Runs parts from op->state on. OP_GO: all are done. OP_BAD: the op was failed. */
 static enum st_op_next run_parts(struct st_op *op, st_op_part *const *parts, int n)
 {
     enum st_op_next next = OP_GO;
@@ -36,10 +36,8 @@ static uint32_t all_projections(const struct file_ref *ref)
     return (UINT32_C(1) << codec_n(ref->codec)) - 1;
 }
 
-/*
- * st_op_enter() for those that need a projection file to be here. While all is made again here most files are not yet:
- * that is no loss of something that anybody was told is here.
- */
+/* Enters like st_op_enter() for requests that need a projection file. During a rebuild
+ * most files are absent, which is no loss of anything that was ever acknowledged here. */
 static enum st_op_next enter_present(struct st_op *op)
 {
     enum st_op_next next = st_op_enter(op);
@@ -52,7 +50,7 @@ static enum st_op_next enter_present(struct st_op *op)
     return next;
 }
 
-/* The op is started, or answered with what is wrong. */
+/* Starts the op, or answers with the error. */
 static void start_or_fail(struct st_op *op, int rc)
 {
     if (rc != 0)
@@ -66,8 +64,8 @@ static void start_or_fail(struct st_op *op, int rc)
 enum { SYNC_MARKS_MAX = 32, SYNC_TOLD_MAX = UNSTABLE_TOLD_MAX + 2 * SYNC_MARKS_MAX };
 
 struct sync_op {
-    struct st_op op; /* first */
-    bool others;     /* the answer tells what is loose */
+    struct st_op op; /* must be first */
+    bool others;     /* the answer lists unstable blocks */
 };
 
 static enum st_op_next sync_enter(struct st_op *op)
@@ -75,16 +73,16 @@ static enum st_op_next sync_enter(struct st_op *op)
     enum st_op_next next = enter_present(op);
 
     if (next == OP_GO && object_damaged(op->obj) != 0)
-        return st_op_bad(op, -EUCLEAN); /* who knows what was acknowledged in it */
+        return st_op_bad(op, -EUCLEAN); /* acknowledged records in it are unknown */
     if (next == OP_GO && op->call->role == RPC_ROLE_CLIENT)
         unstable_ranges_sync(&op->obj->unstable, env_now_ns(op->st->env));
     return next;
 }
 
-/* Both at once: the projection files, and the journal up to what it has of this file. */
+/* Syncs at the same time the projection files and the journal's entries of this file. */
 static enum st_op_next sync_all(struct st_op *op)
 {
-    if (op->held != OP_HOLDS_NOTHING) { /* the first time */
+    if (op->held != OP_HOLDS_NOTHING) { /* first call */
         st_op_unlock(op);
         if (!st_op_file_is_synced(op))
             st_op_wal_sync_start(op);
@@ -109,7 +107,7 @@ static void sync_tell(struct sync_told *t, uint64_t first, uint64_t end, uint64_
     range->version = version;
 }
 
-/* Many small ones are told of like records, roughly. */
+/* Lists pending marks; too many small ones are listed by their blocks, like records. */
 static void sync_tell_marks(struct sync_told *t, const struct pending_file *f,
                             uint64_t *oldest)
 {
@@ -197,7 +195,7 @@ void storage_handle_sync(struct storage *st, struct rpc_call *call)
 /* ---- ST_STAT ---- */
 
 struct stat_op {
-    struct st_op op; /* first */
+    struct st_op op; /* must be first */
     unsigned p;
     bool asking;
     unsigned n;
@@ -282,15 +280,15 @@ void storage_handle_stat(struct storage *st, struct rpc_call *call)
 /* ---- ST_NEXT ---- */
 
 enum {
-    NEXT_EXTENTS_MAX = 1024, /* looked at before the answer is "maybe here" */
+    NEXT_EXTENTS_MAX = 1024, /* extents to search before the answer is "may be here" */
     NEXT_MARKS_MAX = CODEC_N_MAX * MARKS_MAX + PENDING_MARKS_MAX,
 };
 
 struct next_op {
-    struct st_op op; /* first */
-    bool unsynced;   /* nothing of it can be believed, and no sync of it had ended */
+    struct st_op op; /* must be first */
+    bool unsynced;   /* the whole file is corrupt, and no sync of it had ended */
     uint64_t from, found;
-    bool heads; /* only these, and the marks by themselves */
+    bool heads; /* looks for heads only; marks are listed by themselves */
     unsigned p;
     bool scanning;
     unsigned n_extents;
@@ -299,7 +297,8 @@ struct next_op {
     unsigned n_marks;
 };
 
-/* The first block of the scan's buffer that was written, or may have been; UINT64_MAX: none. */
+/* Returns the first block in the scan's buffer that was or may have been written, or
+ * UINT64_MAX. */
 static uint64_t next_in_heads(const struct next_op *x, const struct proj *proj)
 {
     for (unsigned i = 0; i < x->scan.n; i++) {
@@ -309,14 +308,14 @@ static uint64_t next_in_heads(const struct next_op *x, const struct proj *proj)
 
         if (x->heads && proj->partial && state == RECORD_IS_DAMAGED &&
             record_header_is_zero(x->scan.buf + i * proj->geo.head_bytes))
-            continue; /* it may never have been written */
+            continue; /* the block may never have been written */
         if (state != RECORD_IS_HOLE || h.version != 0)
             return x->scan.at + i;
     }
     return UINT64_MAX;
 }
 
-/* Large marks are told as such, once for each projection. */
+/* Lists large marks, once for each projection. */
 static int next_tell_marks(struct next_op *x, const struct marks *m)
 {
     Rozo__StCommitReq__Range *told =
@@ -326,7 +325,7 @@ static int next_tell_marks(struct next_op *x, const struct marks *m)
         return -ENOMEM;
     x->marks = told;
     if (x->n_marks + m->n > NEXT_MARKS_MAX)
-        return -EBUSY; /* pending ones in pieces: they will be fewer */
+        return -EBUSY; /* pending marks in pieces: fewer later */
     for (unsigned i = 0; i < m->n; i++) {
         const struct mark_range *r = &m->ranges[i];
         Rozo__StCommitReq__Range *to = &told[x->n_marks];
@@ -347,7 +346,7 @@ static enum st_op_next next_in_proj(struct next_op *x, struct proj *proj)
     uint64_t mark = x->heads ? UINT64_MAX : marks_next(proj_marks(proj), x->from);
 
     if (!x->scanning) {
-        if (proj->partial && !x->heads) /* anything may have been */
+        if (proj->partial && !x->heads) /* anything may have been here */
             mark = x->from;
         if (x->heads && (x->op.rc = next_tell_marks(x, proj_marks(proj))) != 0)
             return OP_BAD;
@@ -379,7 +378,7 @@ static enum st_op_next next_in_proj(struct next_op *x, struct proj *proj)
     return OP_GO;
 }
 
-/* What is pending counts as if it lay there. */
+/* Counts pending records and marks as if they lay in place. */
 static int next_pending(struct next_op *x)
 {
     struct pending_file *f = st_op_pending_file(&x->op);
@@ -427,7 +426,8 @@ static enum st_op_next next_find(struct st_op *op)
     return OP_GO;
 }
 
-/* A damaged one may have had anything: it says nothing, and "none" nobody may say for it. */
+/* Enters, unless a file is damaged: it may have had anything, so "none" would be
+ * wrong. */
 static enum st_op_next next_enter(struct st_op *op)
 {
     struct next_op *x = (struct next_op *)op;

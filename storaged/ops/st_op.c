@@ -1,7 +1,7 @@
 /*
- * st_op.c - what all requests on a file have in common: beginning, end, disk requests, space.
+ * st_op.c - common parts of all requests on a file: begin, end, disk requests, space.
  *
- * In:     the ops of this folder. Thread: the storio loop.
+ * In:     the requests of this folder. Thread: the storio loop.
  * Out:    struct disk, object.h, rpc_reply().
  * Keeps:  one answer to each request (I8: only to those whose fields were checked).
  * Ask:    st_op_lookup.c for the way to a projection file, st_op_info.c, st_op_create.c.
@@ -17,15 +17,16 @@
 #include "common/base/status.h"
 
 enum {
-    CLIENTS_MIN = 8, /* requests of clients in CLIENTS_SPAN_NS or two: they are at work */
+    /* requests of clients, in two time spans, above which clients are busy */
+    CLIENTS_MIN = 8,
     SPACE_MAX_AGE_MS = 500,
-    SPACE_PLENTY = 1 << 30, /* nobody writes so much in SPACE_MAX_AGE_MS */
+    SPACE_PLENTY = 1 << 30, /* bytes; more than anyone writes in SPACE_MAX_AGE_MS */
     REPLY_MESSAGE_MAX = 65536,
 };
 
 static const uint64_t CLIENTS_SPAN_NS = 250000000;
 
-/* ---- the beginning and the end ---- */
+/* ---- begin and end ---- */
 
 struct storage_file st_op_file(const struct st_op *op)
 {
@@ -80,7 +81,8 @@ static bool ref_has_storage(const struct file_ref *ref, uint32_t id)
     return false;
 }
 
-/* Who packs a request oddly may get it to another loop: two must never work on one file. */
+/* A request that is packed in an unusual way may reach another loop, and two loops
+ * must never work on one file. */
 bool storage_owns(const struct storage *st, const struct file_id *id)
 {
     return st->config.n_loops <= 1 ||
@@ -369,7 +371,8 @@ void st_op_tell_damaged(const struct st_op *op, uint64_t first, uint64_t end)
     config->damaged(config->damaged_arg, &what);
 }
 
-/* Pages of a projection file cannot be read: all that shares an extent with them is looked at. */
+/* Reports pages of a projection file that cannot be read; all blocks of their extents
+ * must be checked. */
 static void tell_lost(const struct st_op *op, const struct disk_req *req)
 {
     uint64_t end = req->offset + req->len;
@@ -380,7 +383,8 @@ static void tell_lost(const struct st_op *op, const struct disk_req *req)
         if (proj == NULL || proj->file != req->file)
             continue;
         log_error(
-            "projection %u of file %08x%08x%016llx: %u pages cannot be read from byte %llu on",
+            "projection %u of file %08x%08x%016llx: %u pages from byte %llu on cannot "
+            "be read",
             p, op->ref.id.export_id, op->ref.id.generation,
             (unsigned long long)op->ref.id.ino, req->n_lost,
             (unsigned long long)req->offset);
@@ -399,7 +403,7 @@ static void on_op_disk(struct disk_req *req, int rc)
     op->rc = rc;
     if (req->n_lost > 0)
         tell_lost(op, req);
-    if (is_change(req->op)) { /* now, not before: a sync under way may have missed it */
+    if (is_change(req->op)) { /* counted now: a sync under way may have missed it */
         op->dr_proj->dirty = true;
         op->obj->n_changes++;
         if (op->call != NULL)
@@ -444,7 +448,7 @@ void st_op_write(struct st_op *op, struct proj *proj, uint64_t offset,
     op->dr.anew = st_op_is_decided(op); /* clients have spares */
     op->dr_proj = proj;
     if (offset + len > proj->size)
-        proj->size = offset + len; /* even if it fails: nobody knows how much was done */
+        proj->size = offset + len; /* a failed write may have written any part */
     st_op_submit(op);
 }
 
@@ -492,8 +496,9 @@ uint64_t storage_space_left(const struct storage *st)
     return st->space_free > taken ? st->space_free - taken : 0;
 }
 
-/* What statfs said is good for half a second while there is plenty, whoever else writes to the
- * same device; near the end it is asked for every write, or the reserve would be gone. */
+/* True if the last DISK_SPACE is good enough: half a second while there is plenty of
+ * space, whoever else writes to the device. Near the end each write asks again, or the
+ * reserve would be used up. */
 static bool space_is_fresh(const struct storage *st, uint64_t len)
 {
     uint64_t age_ns = env_now_ns(st->env) - st->space_at_ns;
@@ -506,8 +511,8 @@ enum st_op_next st_op_space(struct st_op *op, uint64_t len)
 {
     struct storage *st = op->st;
 
-    if (op->dr.op == DISK_SPACE) { /* the answer */
-        op->dr.op = DISK_STAT;     /* ask anew the next time */
+    if (op->dr.op == DISK_SPACE) { /* the answer to our request */
+        op->dr.op = DISK_STAT;     /* the next call asks again */
         if (op->rc != 0)
             return OP_BAD;
         st->space_known = true;

@@ -1,10 +1,11 @@
 /*
- * st_op_create.c - making projection files, putting damaged ones aside, writing mark pages.
+ * st_op_create.c - creates projection files, quarantines damaged ones, writes mark pages.
  *
- * In:     the ops of this folder, with the object held exclusively. Thread: the storio loop.
+ * In:     the requests of this folder, with the object held exclusively. Thread: the
+ *         storio loop.
  * Out:    struct disk, object.h.
- * Keeps:  a file that was removed is not made again; what may have been lost with a damaged one is
- *         not answered as if it had never been.
+ * Keeps:  a removed file is not created again; records that may be lost with a damaged
+ *         file are not answered as "never written".
  * Ask:    projfile.h for the bytes.
  */
 #include <assert.h>
@@ -15,14 +16,14 @@
 #include "common/base/log.h"
 #include "storaged/ops/st_op.h"
 
-/* ---- making projection files and mark pages ---- */
+/* ---- creating projection files and mark pages ---- */
 
 static bool is_emptied(const struct object *obj, unsigned p)
 {
     return (obj->emptied >> p & 1) != 0;
 }
 
-/* Where everything was lost, so was what this file may have had. */
+/* True if earlier contents of the file may be lost: its own, or all of this storage's. */
 static bool is_partial_when_made(const struct st_op *op, unsigned p)
 {
     return is_emptied(op->obj, p) || op->makes_partial ||
@@ -90,7 +91,8 @@ static enum st_op_next create_opened(struct st_op *op, unsigned p, uint32_t epoc
     return OP_WAIT;
 }
 
-/* No room for a header: without it the file would stand for one that was lost. */
+/* Removes a file whose header could not be written: it would look like a file that
+ * lost it. */
 enum st_op_next st_op_create_undo(struct st_op *op, unsigned p)
 {
     if (op->create_state == 3) {
@@ -98,12 +100,11 @@ enum st_op_next st_op_create_undo(struct st_op *op, unsigned p)
         return st_op_bad(op, op->create_rc);
     }
     if (op->obj->state[p] == PROJ_READY && op->obj->syncing)
-        return st_op_bad(op, op->rc); /* that has its file in hand */
+        return st_op_bad(op, op->rc); /* the sync has the file open */
     if (op->obj->proj[p]->partial && !identity_is_rebuilt(op->st->config.identity))
-        op->obj->emptied |= UINT32_C(1) << p; /* it was in place of one put aside */
+        op->obj->emptied |= UINT32_C(1) << p; /* the file replaced a quarantined one */
     projfile_path(op->path, &op->obj->id, p);
-    object_drop_file(op->obj, p,
-                     PROJ_UNKNOWN); /* perhaps something is left: look again */
+    object_drop_file(op->obj, p, PROJ_UNKNOWN); /* a part may be left: look again */
     op->create_rc = op->rc;
     op->dr = (struct disk_req){ .op = DISK_REMOVE, .path = op->path };
     op->create_state = 3;
@@ -130,12 +131,12 @@ static enum st_op_next create_written(struct st_op *op, unsigned p, uint32_t epo
     proj->name_dirty = true;
     proj->partial = is_partial_when_made(op, p);
     proj->unsynced = is_unsynced_when_made(op, p);
-    if (is_emptied(obj, p) && epoch > 0 &&
-        !st_op_is_decided(op)) { /* what was lost was refused until this epoch came */
+    /* lost records refused older epochs */
+    if (is_emptied(obj, p) && epoch > 0 && !st_op_is_decided(op)) {
         proj->floor_set = true;
         proj->floor_epoch = epoch - 1;
     }
-    if (is_emptied(obj, p)) /* it is partial until all of it was looked at */
+    if (is_emptied(obj, p)) /* partial until a repair has checked all */
         st_op_tell_damaged(op, 0, UINT64_MAX);
     obj->emptied &= ~(UINT32_C(1) << p);
     obj->unsynced &= ~(UINT32_C(1) << p);
@@ -145,7 +146,7 @@ static enum st_op_next create_written(struct st_op *op, unsigned p, uint32_t epo
 
 static struct file_id *removed_set(struct storage *st, const struct file_id *id)
 {
-    /* spread anew: those of this loop are alike in some bits */
+    /* Hash again, since the ids of one loop share some bits. */
     uint32_t hash = file_id_hash(id) * UINT32_C(2654435761);
 
     return &st->removed[(hash >> (32 - REMOVED_BITS)) * REMOVED_WAYS];
@@ -155,7 +156,7 @@ void st_op_note_removed(struct st_op *op)
 {
     struct file_id *set = removed_set(op->st, &op->ref.id);
 
-    if (st_op_was_removed(op)) /* the request came again */
+    if (st_op_was_removed(op)) /* repeated request */
         return;
     memmove(set + 1, set, (REMOVED_WAYS - 1) * sizeof(set[0]));
     set[0] = op->ref.id;
@@ -192,7 +193,7 @@ enum st_op_next st_op_create(struct st_op *op, unsigned p, uint32_t epoch,
     }
 }
 
-/* A header alone, without a page, would stand for a file that lost everything else. */
+/* A header without a mark page would stand for a file that lost the rest. */
 enum st_op_next st_op_first_page(struct st_op *op, unsigned p)
 {
     static const struct marks none;
@@ -204,12 +205,12 @@ enum st_op_next st_op_first_page(struct st_op *op, unsigned p)
     return next == OP_BAD ? st_op_create_undo(op, p) : next;
 }
 
-/* ---- damaged files, and those that lost their header ---- */
+/* ---- damaged files and files without a header ---- */
 
 enum aside_state {
     ASIDE_NONE,
     ASIDE_SEEKING,
-    ASIDE_LOOKING, /* for what else is here */
+    ASIDE_LOOKING, /* looking up the other projections */
     ASIDE_RENAMING,
     ASIDE_SYNCING_NAME,
     ASIDE_DROPPING,
@@ -240,7 +241,7 @@ enum st_op_next st_op_seek_aside(struct st_op *op, unsigned p)
     return OP_GO;
 }
 
-/* OP_GO with ASIDE_NONE: nothing is in the way. */
+/* Starts. OP_GO with ASIDE_NONE: nothing is in the way. */
 static enum st_op_next aside_begin(struct st_op *op, unsigned p, uint64_t version)
 {
     struct object *obj = op->obj;
@@ -267,7 +268,7 @@ static enum st_op_next aside_begin(struct st_op *op, unsigned p, uint64_t versio
     return OP_GO;
 }
 
-/* Marks are for all that is here. */
+/* True if marks are pending that the other projections here need. */
 static bool is_mark_wanted(const struct st_op *op, unsigned p)
 {
     const struct pending_file *f = st_op_pending_file(op);
@@ -276,7 +277,8 @@ static bool is_mark_wanted(const struct st_op *op, unsigned p)
            (object_present(op->obj) & ~(UINT32_C(1) << p)) != 0;
 }
 
-/* A client has spares; and whoever decides settles what is pending in the end. */
+/* Refuses clients if marks are pending; they have spares. A healer will recover what
+ * is pending. */
 static enum st_op_next aside_look(struct st_op *op, unsigned p)
 {
     enum st_op_next next;
@@ -306,11 +308,11 @@ static enum st_op_next aside_renamed(struct st_op *op, unsigned p)
     if (op->rc != 0)
         return OP_BAD;
     log_warn(
-        "%s: damaged, so it is %s now and a new file begins; what was only in the old "
-        "one is unknown",
+        "%s: damaged, so it was renamed to %s and a new file is made; blocks that were "
+        "only in the old one are unknown",
         op->path, op->aside);
-    generations_lost_bytes(
-        op->st->config.generations); /* unsynced records went with it */
+    /* unsynced records are lost with the old file */
+    generations_lost_bytes(op->st->config.generations);
     obj->state[p] = PROJ_ABSENT;
     obj->emptied |= UINT32_C(1) << p;
     op->dr = (struct disk_req){ .op = DISK_SYNC_NAME, .path = op->path };
@@ -319,11 +321,10 @@ static enum st_op_next aside_renamed(struct st_op *op, unsigned p)
     return OP_WAIT;
 }
 
-/*
- * What the journal had of it, released or not, may be older than what the lost file had in place: it does not count for
- * the one that takes its place, nor at a later start. Only now that the old one is gone for good: should its pages come
- * back, what is pending would be missing.
- */
+/* Drops the journal's entries of p, stable: they may be older than the records of the
+ * lost file, so they must not count for its replacement. This comes after the rename
+ * is stable: should the old file's pages be readable again, its pending records would
+ * be missing. */
 static enum st_op_next aside_drop(struct st_op *op, unsigned p)
 {
     const struct pending_drop d = {
@@ -334,7 +335,8 @@ static enum st_op_next aside_drop(struct st_op *op, unsigned p)
     };
     enum st_op_next next;
 
-    if (op->append == NULL && st_op_pending_file(op) != NULL) /* perhaps unsynced */
+    /* pending records may be unsynced */
+    if (op->append == NULL && st_op_pending_file(op) != NULL)
         generations_lost_bytes(op->st->config.generations);
     if (op->front == NULL)
         op->front = malloc(PROJFILE_FRONT_BYTES);
@@ -342,7 +344,7 @@ static enum st_op_next aside_drop(struct st_op *op, unsigned p)
         return st_op_bad(op, -ENOMEM);
     next = st_op_append_drop(op, &d, op->front);
     if (next == OP_BAD && op->rc == -ENOSPC)
-        op->rc = -EBUSY; /* some will be free soon */
+        op->rc = -EBUSY; /* journal full: room comes soon */
     return next;
 }
 
@@ -370,7 +372,7 @@ static enum st_op_next aside_go_on(struct st_op *op, unsigned p)
     default:
         next = st_op_wal_sync_join(op);
         if (next == OP_GO)
-            op->wal_joined = false; /* that of the request itself comes later */
+            op->wal_joined = false; /* reset, for the request's own sync */
         return next;
     }
 }
@@ -390,7 +392,8 @@ enum st_op_next st_op_put_aside(struct st_op *op, unsigned p, uint64_t version)
     return next;
 }
 
-/* The page is full of marks: what is known of the smallest ranges is not told. */
+/* Fits the written ranges into the page beside the marks; leaves out the smallest
+ * ones. */
 static void written_fit(const struct storage *st, const struct marks *marks,
                         const struct marks *written, struct marks *out)
 {
@@ -414,7 +417,7 @@ static enum st_op_next marks_submit(struct st_op *op, unsigned p,
                                     const struct marks *written, uint32_t epoch)
 {
     struct proj *proj = op->obj->proj[p];
-    int slot = proj->synced_slot == 0 ? 1 : 0; /* the one that may be lost */
+    int slot = proj->synced_slot == 0 ? 1 : 0; /* the page that may be lost */
     struct marks_page page = {
         .sequence = ++proj->marks_sequence,
         .epoch = epoch > proj->epoch ? epoch : proj->epoch,
@@ -469,8 +472,8 @@ enum st_op_next st_op_write_marks(struct st_op *op, unsigned p, const struct mar
     assert(op->held == OP_HOLDS_EXCLUSIVE);
     if (op->marks_state == 1)
         return marks_written(op, p, marks, written, epoch);
-    /* A sync may be about to promise the page in the slot we would take. When one ends, another may
-     * have begun; but while we hold the lock only those who asked before. */
+    /* Wait for a sync that may call the page in our slot stable. When one ends another
+     * may have begun; but while we hold the lock, only for requests that came before. */
     while (op->syncing || op->obj->syncing) {
         enum st_op_next next = st_op_sync_all(op);
 

@@ -1,9 +1,10 @@
 /*
- * st_op_info.c - what is known of a projection file beside its records, and walks over its heads.
+ * st_op_info.c - facts about a projection file beside its records, and walks over its
+ * heads.
  *
- * In:     the ops of this folder. Thread: the storio loop.
+ * In:     the requests of this folder. Thread: the storio loop.
  * Out:    struct disk, by st_op_read() and st_op_disk().
- * Keeps:  I2, a head that is known to have been written and is zero is damaged, no hole.
+ * Keeps:  I2, a zero head of a block that is known to be written is damaged, not a hole.
  * Ask:    projfile.h for the bytes.
  */
 #include <errno.h>
@@ -46,7 +47,7 @@ void proj_written_copy(const struct proj *proj, struct marks *out)
 {
     const struct marks *w = proj_written(proj);
 
-    out->n = w->n; /* what is kept ends behind its n-th range */
+    out->n = w->n; /* the copy has room for n ranges only */
     memcpy(out->ranges, w->ranges, w->n * sizeof(w->ranges[0]));
 }
 
@@ -85,13 +86,13 @@ bool proj_lost_floor(const struct proj *proj, uint64_t block, const uint8_t *hea
     uint64_t floor = proj->floors == NULL ? 0 : marks_find(proj->floors, block);
 
     if (floor == 0 && proj->floor_set && proj->partial && record_header_is_zero(head) &&
-        marks_find(proj_written(proj), block) == 0) /* nothing was written here since */
+        marks_find(proj_written(proj), block) == 0) /* nothing written here since */
         floor = version_make(proj->floor_epoch, UINT32_MAX);
     *version = floor != 0 ? floor : proj->newest;
     return floor != 0;
 }
 
-/* What finds no room is refused once more. */
+/* Notes the floor in memory; a range that finds no room is refused once more. */
 void proj_set_floor(struct proj *proj, uint64_t first, uint64_t end)
 {
     uint64_t floor = version_make(version_epoch(proj->newest), UINT32_MAX);
@@ -143,7 +144,8 @@ enum record_state st_op_inspect(const struct st_op *op, unsigned p, uint64_t blo
         return state;
     if (record_header_is_zero(head))
         return is_lost(proj, block) ? RECORD_IS_DAMAGED : state;
-    /* Nobody looks at the crc of data here. But a page with its epoch was written before it. */
+    /* The crc of data is not checked here. But a page with its epoch was written
+     * before it. */
     if (state == RECORD_IS_DATA && version_epoch(h->version) > proj->epoch)
         return RECORD_IS_DAMAGED;
     return state;
@@ -162,7 +164,8 @@ static enum st_op_next scan_read(struct st_op *op, struct proj *proj,
     return OP_WAIT;
 }
 
-/* The extent of the first block >= at that is known to have a head; UINT64_MAX: none. */
+/* Returns the first block of the next extent, from `at` on, with a written block;
+ * UINT64_MAX: none. */
 static uint64_t written_extent(const struct proj *proj, uint64_t at)
 {
     uint64_t block = marks_next(proj_written(proj), at);
@@ -170,7 +173,7 @@ static uint64_t written_extent(const struct proj *proj, uint64_t at)
     return block == UINT64_MAX ? block : block / EXTENT_BLOCKS * EXTENT_BLOCKS;
 }
 
-/* The answer to DISK_NEXT_DATA: on from there. */
+/* Continues where DISK_NEXT_DATA found data. */
 static enum st_op_next scan_found(struct st_op *op, struct proj *proj,
                                   struct head_scan *scan)
 {
@@ -180,8 +183,9 @@ static enum st_op_next scan_found(struct st_op *op, struct proj *proj,
     if (op->rc != 0 && op->rc != -ENODATA)
         return OP_BAD;
     block = op->rc != 0 ? UINT64_MAX : geometry_extent_of(&proj->geo, op->dr.next);
+    /* a hole in written blocks must be seen as a loss */
     if (block > written_extent(proj, scan->at))
-        block = written_extent(proj, scan->at); /* a hole there is a loss to be seen */
+        block = written_extent(proj, scan->at);
     if (block > scan->at)
         scan->at = block;
     if (scan->at >= scan->end)

@@ -1,7 +1,8 @@
 /*
- * st_op_journal.c - what requests ask of the journal: room, appended frames, syncs (st_op.h has what each promises).
+ * st_op_journal.c - requests and the journal: room, appended frames, syncs (st_op.h has
+ * the contracts).
  *
- * In:     the ops of this folder. Thread: the storio loop.
+ * In:     the requests of this folder. Thread: the storio loop.
  * Out:    wal.h; the step of an op that waited.
  */
 #include <errno.h>
@@ -29,7 +30,7 @@ enum st_op_next st_op_journal_room(struct st_op *op, bool is_mark)
         op->room_deadline_ns = t + ROOM_WAIT_MS * UINT64_C(1000000);
     if (t >= op->room_deadline_ns || op->st->stopping)
         return st_op_bad(op, -EBUSY);
-    st_op_unlock(op); /* who applies what is in the way needs it */
+    st_op_unlock(op); /* the applier needs it to make room */
     op->room.task = &op->task;
     journal_wait_for_room(j, &op->room);
     return OP_WAIT;
@@ -45,7 +46,7 @@ enum st_op_next st_op_marks_first(struct st_op *op)
     LIST_FOREACH(node, &f->marks) {
         if (!container_of(node, struct pending_mark, link)->committed)
             continue;
-        op->waited_marks = true; /* once, however it ends */
+        op->waited_marks = true; /* waits once, whatever the result */
         f->wanted_now = true;
         journal_poke(j, f);
         if (!f->applying)
@@ -78,7 +79,8 @@ enum st_op_next st_op_append(struct st_op *op, uint8_t kind, const struct iovec 
     struct journal *j = op->st->journal;
 
     if (op->append == NULL) {
-        op->append = malloc(sizeof(*op->append)); /* large, and the log fills it */
+        /* malloc, since it is large and the log fills it */
+        op->append = malloc(sizeof(*op->append));
         if (op->append == NULL)
             return st_op_bad(op, -ENOMEM);
         op->append->op = op;
@@ -102,7 +104,8 @@ enum st_op_next st_op_append(struct st_op *op, uint8_t kind, const struct iovec 
     return op->entry == NULL ? st_op_bad(op, -ENOMEM) : OP_GO;
 }
 
-/* First the frame, then the index: after a crash in between it is all there again, or all gone. */
+/* Appends the frame before changing the index: a crash in between leaves all of it or
+ * nothing. */
 static enum st_op_next drop_once(struct st_op *op, const struct pending_drop *d,
                                  uint8_t *header)
 {
@@ -143,7 +146,7 @@ enum st_op_next st_op_append_drop(struct st_op *op, const struct pending_drop *d
 
         if (next != OP_GO)
             return next;
-        /* a copy of what goes may lie behind our frame: another one behind that */
+        /* a copy of dropped records may lie behind our frame */
         op->dropping_again = !op->dropping_again && journal_is_copying(op->st->journal);
     } while (op->dropping_again);
     return OP_GO;
@@ -188,7 +191,7 @@ enum st_op_next st_op_sync_both(struct st_op *op, bool files)
 
     if (next == OP_WAIT)
         return next;
-    if (next == OP_BAD) /* were it answered now, the journal would answer to nobody */
+    if (next == OP_BAD) /* the op must stay until the journal's sync ends */
         op->files_rc = op->rc;
     return st_op_wal_sync_join(op);
 }

@@ -1,10 +1,10 @@
 /*
- * st_op_lookup.c - a request gets its object, its lock, and its projection files looked up.
+ * st_op_lookup.c - gives a request its object and lock, and looks up projection files.
  *
  * In:     st_op_enter(), from all ops. Thread: the storio loop.
  * Out:    struct disk, object.h.
- * Keeps:  no request touches a projection file before its header page was believed; a file whose
- *         creation did not get to its end counts as absent, everything else as damaged.
+ * Keeps:  no request uses a projection file before its header was checked; an unfinished
+ *         creation counts as absent, everything else that is not valid as damaged.
  * Ask:    projfile.h for the bytes.
  */
 #include <errno.h>
@@ -26,7 +26,7 @@ enum enter_state {
     ENTER_ASIDE
 };
 
-/* What a power loss may have taken is not held against the file. */
+/* Removes written blocks that a power loss may have taken: their loss is no damage. */
 static void written_keep_certain(const struct storage *st, struct marks *written)
 {
     const struct generations *g = st->config.generations;
@@ -42,7 +42,7 @@ static void written_keep_certain(const struct storage *st, struct marks *written
     written->n = n;
 }
 
-/* The page in `slot` goes into proj if it is valid and newer than what is there. */
+/* Takes the mark page in `slot` into proj if it is valid and newer. */
 static int front_take_page(struct st_op *op, unsigned p, int slot, struct marks *marks,
                            struct marks *written)
 {
@@ -58,7 +58,7 @@ static int front_take_page(struct st_op *op, unsigned p, int slot, struct marks 
         return rc;
     proj->marks_sequence = page.sequence;
     proj->marks_slot = proj->synced_slot = slot;
-    proj->partial = page.partial; /* it may have become whole since the header was made */
+    proj->partial = page.partial; /* cleared by a repair after the header was written */
     proj->unsynced = page.unsynced;
     if (page.epoch > proj->epoch)
         proj->epoch = page.epoch;
@@ -67,10 +67,9 @@ static int front_take_page(struct st_op *op, unsigned p, int slot, struct marks 
     return rc == 0 ? proj_written_keep(proj, written) : rc;
 }
 
-/*
- * The page in `slot` is damaged. Does the other one do? Not when this one was newer, and a sync may have promised what it said. One that was
- * under way when the power failed nobody has promised. Where the file ends within the pages is_cut_in_pages() sees it.
- */
+/* Decides whether a corrupt page in `slot` matters, that is, if it looks newer than
+ * the other and a sync may have made it stable. A page being written when the power
+ * failed was not synced. If the file ends within the pages, is_cut_in_pages() notices. */
 static bool page_is_missed(const struct st_op *op, unsigned p, int slot)
 {
     const struct generations *g = op->st->config.generations;
@@ -84,7 +83,7 @@ static bool page_is_missed(const struct st_op *op, unsigned p, int slot)
            projfile_marks_seem_newer(op->front + at, proj->marks_sequence);
 }
 
-/* The newest valid of the two mark pages goes into proj. */
+/* Takes the newest valid mark page into proj. */
 static int front_marks(struct st_op *op, unsigned p)
 {
     struct marks *got = malloc(2 * sizeof(*got));
@@ -106,7 +105,8 @@ static int front_marks(struct st_op *op, unsigned p)
     return 0;
 }
 
-/* It had more than what is left tells of. As long as no page says so only we know. */
+/* Makes proj partial: it had more than what is left. Until a page says so, only memory
+ * does. */
 static void front_has_lost(struct st_op *op, unsigned p)
 {
     struct proj *proj = op->obj->proj[p];
@@ -116,10 +116,9 @@ static void front_has_lost(struct st_op *op, unsigned p)
     st_op_tell_damaged(op, 0, UINT64_MAX);
 }
 
-/*
- * No page was ever written, or they are gone: only the header speaks of what was written. Who made the
- * file wrote heads or a page at once, and a page before more than the extents of that range.
- */
+/* Takes the written blocks from the header, if there is no mark page. The creator
+ * wrote heads or a page at once, and a page before blocks in further extents than
+ * those of the header. */
 static int front_no_pages(struct st_op *op, unsigned p, const struct projfile_header *h)
 {
     struct proj *proj = op->obj->proj[p];
@@ -130,21 +129,20 @@ static int front_no_pages(struct st_op *op, unsigned p, const struct projfile_he
         return 0; /* a power loss may have taken anything */
     if (proj->size <= PROJFILE_EXTENTS_AT ||
         geometry_blocks(&proj->geo, proj->size) > told)
-        front_has_lost(op, p); /* no list tells that */
+        front_has_lost(op, p); /* a page existed and is lost */
     return proj_written_keep(proj, &written);
 }
 
-/*
- * A page that notes something comes after the heads of that. The file ends before them, or within the other page: what
- * is left of the pages may be the older one.
- */
+/* True if the file ends before the heads that its mark page notes, or within the other
+ * page: the remaining page may be the older one. */
 static bool is_cut_in_pages(const struct proj *proj)
 {
     return proj->marks_slot >= 0 && proj->size <= PROJFILE_EXTENTS_AT &&
            (proj_written(proj)->n > 0 || proj->size % PROJFILE_PAGE_BYTES != 0);
 }
 
-/* 0: ready. -ENODATA: perhaps unfinished. -EBADMSG: the request does not know this file. */
+/* Checks the front of a file. 0: ready. -ENODATA: perhaps unfinished. -EBADMSG: the
+ * request does not fit the file. */
 static int front_check(struct st_op *op, unsigned p, size_t len)
 {
     struct proj *proj = op->obj->proj[p];
@@ -156,7 +154,7 @@ static int front_check(struct st_op *op, unsigned p, size_t len)
     if (rc != 0)
         return rc;
     if (len < PROJFILE_PAGE_BYTES)
-        return -EUCLEAN; /* cut short within the header page's own zeros */
+        return -EUCLEAN; /* cut within the zeros of the header page */
     if (file_id_hash(&h.id) != op->obj->hash || h.id.ino != op->obj->id.ino ||
         h.id.generation != op->obj->id.generation ||
         h.id.export_id != op->obj->id.export_id)
@@ -180,10 +178,9 @@ static int front_check(struct st_op *op, unsigned p, size_t len)
     if (is_cut_in_pages(proj))
         front_has_lost(op, p);
     if (proj->partial)
-        log_warn("%s: lost some of its bytes, or is in place of one that was damaged",
-                 op->path);
+        log_warn("%s: incomplete: it lost bytes, or replaces a damaged file", op->path);
     proj->newest = (uint64_t)proj->epoch << 32 | UINT32_MAX;
-    proj->name_dirty = true; /* nobody knows any more */
+    proj->name_dirty = true; /* unknown after a start */
     proj->promised = true;
     return 0;
 }
@@ -200,7 +197,7 @@ static void look_damaged(struct st_op *op, int why)
         st_op_tell_damaged(op, 0, UINT64_MAX);
 }
 
-/* Perhaps the page comes back, and nobody has made the file anew by then. */
+/* Plans another read of an unreadable page, unless the file is replaced before. */
 static void look_unread(struct st_op *op)
 {
     op->obj->unread |= UINT32_C(1) << op->p;
@@ -222,7 +219,7 @@ static void unread_forget(struct object *obj)
     obj->unread = 0;
 }
 
-/* After the front pages were read. */
+/* Continues after the front pages were read. */
 static enum st_op_next look_front(struct st_op *op)
 {
     struct object *obj = op->obj;
@@ -232,7 +229,7 @@ static enum st_op_next look_front(struct st_op *op)
         rc = front_check(op, op->p, op->dr.n_read);
     if (rc == 0) {
         obj->state[op->p] = PROJ_READY;
-        obj->proj[op->p]->dirty = true; /* an earlier process may have left it unsynced */
+        obj->proj[op->p]->dirty = true; /* a previous process may have left it unsynced */
         obj->n_asked = ++obj->n_changes;
     } else if (rc == -ENODATA) {
         st_op_disk(op, DISK_NEXT_DATA, obj->proj[op->p], PROJFILE_PAGE_BYTES, 0);
@@ -255,7 +252,7 @@ static enum st_op_next look_opened(struct st_op *op)
 {
     if (op->rc == -ENOENT) {
         op->obj->state[op->p] = PROJ_ABSENT;
-        if (op->dr.aside) /* by somebody who did not get to make the new one, perhaps */
+        if (op->dr.aside) /* the replacement was perhaps not finished */
             op->obj->emptied |= UINT32_C(1) << op->p;
         op->none_aside |= op->dr.to != NULL && !op->dr.aside;
         op->enter_state = ENTER_LOOK;
@@ -277,7 +274,8 @@ static enum st_op_next look_opened(struct st_op *op)
     return OP_WAIT;
 }
 
-/* A page of zeros where the header should be: only if nothing follows it was it never finished. */
+/* Judges a zero page in place of the header: the creation was unfinished only if
+ * nothing follows. */
 static enum st_op_next look_empty(struct st_op *op)
 {
     if (op->rc == -ENODATA) {
@@ -299,7 +297,8 @@ static enum st_op_next look_empty(struct st_op *op)
     return OP_WAIT;
 }
 
-/* The power took the header. Unless it was to take the place of one put aside, no sync of it had ended. */
+/* Looks for a quarantined file, since a power loss took the header. Without one, no
+ * sync of the file had ended. */
 static enum st_op_next look_aside(struct st_op *op)
 {
     if (op->rc == -ENOENT)
@@ -310,10 +309,8 @@ static enum st_op_next look_aside(struct st_op *op)
     return OP_GO;
 }
 
-/*
- * A file that was cut shows that only until it is longer again, perhaps after a restart: before anybody writes to it a
- * page says it, on stable storage.
- */
+/* Writes, stable, that the file is partial before it is changed: a file that was cut
+ * short shows that only until it is longer again, perhaps after a restart. */
 static enum st_op_next look_partial(struct st_op *op)
 {
     struct proj *proj = op->obj->proj[op->p];
@@ -347,7 +344,7 @@ static bool look_finds_unsaid(struct st_op *op)
     return false;
 }
 
-/* The next projection nobody has looked for; OP_GO when there is none. */
+/* Looks up the next unknown projection. OP_GO: there is none. */
 static enum st_op_next look_next(struct st_op *op)
 {
     struct object *obj = op->obj;
@@ -371,7 +368,7 @@ static enum st_op_next look_next(struct st_op *op)
     return OP_WAIT;
 }
 
-/* What a sync or the kernel is at work on must stay: the one is waited for, the other is BUSY for now. */
+/* Waits for a sync before forgetting the projections; if answers are being sent, BUSY. */
 static enum st_op_next enter_forget(struct st_op *op)
 {
     while (op->syncing || op->obj->syncing) {
@@ -388,16 +385,17 @@ static enum st_op_next enter_forget(struct st_op *op)
     return OP_GO;
 }
 
-/* With the lock in hand: is it the one we need, on an object that is still the file's? */
+/* Checks, with the lock held, that the object is still the file's and the lock is
+ * strong enough. */
 static enum st_op_next enter_locked(struct st_op *op)
 {
     if (op->changes && storage_has_fenced(op->st, op->call))
-        return st_op_bad(op, -EKEYREVOKED); /* since it came */
+        return st_op_bad(op, -EKEYREVOKED); /* the session has ended meanwhile */
     if (op->obj->dead) {
         st_op_enter_again(op);
         return OP_GO;
     }
-    op->none_aside = false; /* so far */
+    op->none_aside = false; /* unknown from here on */
     if (op->held == OP_HOLDS_SHARED && !object_knows(op->obj, op->ref.codec, op->want)) {
         st_op_unlock(op);
         op->enter_state = ENTER_LOCK;
@@ -434,12 +432,12 @@ static enum st_op_next enter_object(struct st_op *op)
     return OP_GO;
 }
 
-/* Everything is looked up. Those who only read let other readers in. */
+/* Ends the lookup. Readers let other readers in. */
 static enum st_op_next enter_done(struct st_op *op)
 {
     const struct file_ref *ref = &op->ref;
 
-    /* What the journal does was asked for, and checked, before. */
+    /* Requests of the journal were checked when they came. */
     if (op->call != NULL && !op->any_homes)
         op->rc = object_check_homes(op->obj, op->want, ref->storages, ref->n_storages,
                                     ref->dist_generation);

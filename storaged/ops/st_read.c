@@ -3,13 +3,15 @@
  *
  * In:     storage_handle_read(). Thread: the storio loop.
  * Out:    struct disk, rpc_reply() with file segments.
- * Keeps:  what is pending in the journal is read as if it lay in place, and the newest that the request
- *         wants is answered; hole, data and damaged are never mixed up; a hole under a mark carries the mark's
- *         version; nothing is promised that the file is too short to hold.
- * Yours:  READ_COPY_MAX, COPIES_MAX. Short answers are copied under the lock, and so are those to nodes: what
- *         healing reads was long not read, and to copy that costs less than to fetch its pages and send them.
- *         Longer ones leave by sendfile after the lock is gone, so an overwrite may get between head and body: the
- *         crc that the client checks tells it to ask again.
+ * Keeps:  pending records are read as if they lay in place, and the newest version that
+ *         the request allows is answered; hole, data and damaged are never confused; a
+ *         hole under a mark carries the mark's version; bodies that the file is too short
+ *         to hold are not announced.
+ * Yours:  READ_COPY_MAX, COPIES_MAX. Short answers are copied under the lock, and so are
+ *         answers to nodes: healing reads cold data, and copying costs less than fetching
+ *         pages and sending them. Longer answers are sent by sendfile after the lock is
+ *         released, so an overwrite may come between head and body: the client's crc
+ *         check notices, and it asks again.
  */
 #include <assert.h>
 #include <errno.h>
@@ -19,38 +21,38 @@
 #include "storaged/ops/st_op.h"
 
 struct read_block {
-    uint16_t body_len;           /* 0: no body in the answer */
-    uint64_t body_at;            /* in the projection file, or in the file of `entry` */
-    struct journal_frame *entry; /* referenced; NULL: in place */
+    uint16_t body_len; /* bytes; 0: no body in the answer */
+    uint64_t body_at;  /* bytes, in the projection file or in the file of `entry` */
+    struct journal_frame *entry; /* referenced; NULL: the body lies in place */
 };
 
-/* Heads of one projection, made ready for the answer. */
+/* The heads of one projection, prepared for the answer. */
 struct read_heads {
     unsigned projection;
-    unsigned n_records; /* data */
+    unsigned n_records; /* records with data */
     uint64_t newest;
     size_t head_bytes;
-    struct read_block *blocks; /* owned, with heads; NULL: nothing here */
+    struct read_block *blocks; /* owned, with heads; NULL: none */
     uint8_t *heads;
 };
 
 struct read_op {
-    struct st_op op;     /* first */
-    unsigned projection; /* or PROJECTION_ANY */
+    struct st_op op;     /* must be first */
+    unsigned projection; /* projection, or PROJECTION_ANY */
     uint64_t first;
     unsigned n;
     bool heads_only;
-    uint64_t at_most; /* newer versions are not wanted */
+    uint64_t at_most; /* newest version that is wanted */
     bool reading;
-    bool copying;       /* bodies go along in memory: read_copy() */
+    bool copying;       /* bodies are sent from memory: read_copy() */
     unsigned candidate; /* projection whose heads are being read */
-    unsigned at;        /* block of the run */
+    unsigned at;        /* next block of the run */
     bool found;
     struct read_heads best, next;
     size_t bodies_len;
     uint8_t *copy; /* owned; bodies of a short answer */
     size_t copied;
-    size_t run_len; /* of the body read under way */
+    size_t run_len; /* bytes of the body read under way */
     unsigned n_segs;
     struct rpc_seg *segs; /* owned; room for n + 1 */
 };
@@ -68,23 +70,24 @@ static void heads_let_go(struct read_op *r, struct read_heads *rh)
     rh->blocks = NULL;
 }
 
-/* What is answered of one block. */
+/* The answer for one block. */
 struct answer {
     enum record_state state;
     uint64_t version;
-    size_t body_len; /* data */
+    size_t body_len; /* bytes; 0: no data */
     uint64_t body_at;
-    bool torn; /* damaged: its head is there, its body is not */
+    bool torn; /* damaged, with a head but without a body */
 };
 
-/* Unknown, in place of a file of which no sync ever ended: what was here was never told to be stable. */
+/* True for an unknown block of a file that replaces one which was never synced: a
+ * record here was never called stable. */
 static bool is_lost_unsynced(const struct proj *proj, uint64_t block, const uint8_t *head)
 {
     return proj->partial && proj->unsynced && record_header_is_zero(head) &&
            marks_find(proj_written(proj), block) == 0;
 }
 
-/* As it lies in place: the record, the hole that a mark made of it, or nothing to be believed. */
+/* Judges a block in place: a record, a hole made by a mark, or damage. */
 static void judge_place(struct read_op *r, struct read_heads *rh, unsigned i,
                         struct answer *a)
 {
@@ -115,7 +118,8 @@ static void judge_place(struct read_op *r, struct read_heads *rh, unsigned i,
         a->body_len = 0;
     if (a->state == RECORD_IS_DAMAGED || a->version <= r->at_most)
         return;
-    /* It was written where nothing was; or a commit made what was there unwanted. */
+    /* A newer record than wanted: below it is a hole, or a record that its commit
+     * removed. */
     a->state = proj->partial && (mark == 0 || mark > r->at_most) ? RECORD_IS_DAMAGED
                                                                  : RECORD_IS_HOLE;
     a->version = mark <= r->at_most ? mark : 0;
@@ -123,9 +127,10 @@ static void judge_place(struct read_op *r, struct read_heads *rh, unsigned i,
     a->body_len = 0;
 }
 
-/* Damage below a mark: older, since nobody writes in place under one that is pending. But what was committed above it
- * may be there already; and a mark that goes below newer ones may lie below that, too, and so may one that a lost
- * file had applied. */
+/* True if damage in place lies below a pending mark, and so is older: nothing is
+ * written in place under a pending mark. Exceptions: a newer committed record may be
+ * in place already; a mark that keeps newer records may lie below the damage; so may a
+ * mark that a lost file had applied. */
 static bool is_under(const struct proj *proj, uint64_t block, const uint8_t *head,
                      const struct pending_mark *m)
 {
@@ -137,7 +142,7 @@ static bool is_under(const struct proj *proj, uint64_t block, const uint8_t *hea
     return !m->keep_newer || lost < m->version;
 }
 
-/* The newer of a mark that is pending and what lies in place. */
+/* Takes a pending mark if it is newer than the block in place. */
 static void judge_mark(struct read_op *r, struct read_heads *rh,
                        const struct pending_file *f, unsigned i, struct answer *a)
 {
@@ -152,7 +157,7 @@ static void judge_mark(struct read_op *r, struct read_heads *rh,
     *a = (struct answer){ .state = RECORD_IS_HOLE, .version = m->version };
 }
 
-/* A record that is pending is newer than what it will replace. */
+/* Takes a pending record, which is newer than what it replaces. */
 static bool judge_record(struct read_op *r, struct read_heads *rh,
                          const struct pending_file *f, unsigned i, struct answer *a)
 {
@@ -179,7 +184,7 @@ static bool judge_record(struct read_op *r, struct read_heads *rh,
     return true;
 }
 
-/* Turn the head of block i as it lies on disk into what the answer says of it. */
+/* Turns the head of block i on disk into the head of the answer. */
 static void head_judge(struct read_op *r, struct read_heads *rh,
                        const struct pending_file *f, unsigned i)
 {
@@ -226,7 +231,7 @@ static int heads_begin(struct read_op *r, unsigned projection)
     return 0;
 }
 
-/* All heads of r->next are here: is it better than what we had? */
+/* Judges all heads of r->next and keeps it if it is better than r->best. */
 static void heads_end(struct read_op *r)
 {
     struct read_heads *best = &r->best, *next = &r->next;
@@ -241,10 +246,10 @@ static void heads_end(struct read_op *r)
     r->found = true;
     heads_let_go(r, best);
     *best = *next;
-    memset(next, 0, sizeof(*next)); /* best has it all now */
+    memset(next, 0, sizeof(*next)); /* moved to best */
 }
 
-/* ---- life: each of these is called until it says OP_GO, in this order ---- */
+/* ---- life: each step is called until it returns OP_GO, in this order ---- */
 
 static bool is_wanted(const struct read_op *r, unsigned p)
 {
@@ -303,7 +308,8 @@ static enum st_op_next read_heads(struct read_op *r)
     return OP_GO;
 }
 
-/* The next bodies that lie without a gap: [from, to) of the run, len bytes; false: no more. */
+/* Finds the next bodies without a gap: [from, to) of the run, len bytes. Returns false
+ * if there are none. */
 static bool next_run(struct read_op *r, unsigned *from, unsigned *to, size_t *len)
 {
     const struct read_block *b = r->best.blocks;
@@ -323,7 +329,7 @@ static bool next_run(struct read_op *r, unsigned *from, unsigned *to, size_t *le
     return true;
 }
 
-/* Where the body of block i lies. */
+/* Returns the file that has the body of block i. */
 static struct disk_file *body_file(const struct read_op *r, unsigned i)
 {
     const struct journal_frame *entry = r->best.blocks[i].entry;
@@ -332,7 +338,7 @@ static struct disk_file *body_file(const struct read_op *r, unsigned i)
                          : object_ready(r->op.obj, r->best.projection)->file;
 }
 
-/* Of an answer to a node: is there room for it? */
+/* True if an answer to a node may be copied. */
 static bool may_copy(const struct read_op *r)
 {
     return r->op.call->role == RPC_ROLE_NODE &&
@@ -349,7 +355,7 @@ static bool copy_alloc(struct read_op *r)
     return r->copy != NULL;
 }
 
-/* A short answer takes its bodies along. */
+/* Reads the bodies of a short answer into memory. */
 static enum st_op_next read_copy(struct read_op *r)
 {
     unsigned from, to;
@@ -364,7 +370,7 @@ static enum st_op_next read_copy(struct read_op *r)
         if (r->op.rc != 0)
             return OP_BAD;
         if (r->op.dr.n_read != r->run_len)
-            return st_op_bad(&r->op, -EIO); /* cut short behind our back */
+            return st_op_bad(&r->op, -EIO); /* the file was cut short meanwhile */
         r->copied += r->run_len;
     }
     r->reading = next_run(r, &from, &to, &r->run_len);
@@ -381,8 +387,8 @@ static enum st_op_next read_copy(struct read_op *r)
     return OP_WAIT;
 }
 
-/* A long one is in the page cache before the loop sends it, extent by extent; and all of it is there,
- * whatever happened to the file since we opened it. */
+/* Loads a long answer into the page cache before the loop sends it, extent by extent,
+ * and checks that all of it is there, whatever happened to the file. */
 static enum st_op_next read_warm(struct read_op *r)
 {
     struct proj *proj = object_ready(r->op.obj, r->best.projection);
@@ -393,7 +399,7 @@ static enum st_op_next read_warm(struct read_op *r)
         return read_copy(r);
     if (r->bodies_len == 0 || r->copying)
         return OP_GO;
-    if (r->reading && r->op.rc == -EIO) { /* not all of it can be sent as it lies there */
+    if (r->reading && r->op.rc == -EIO) { /* unreadable pages: send it from memory */
         r->copying = true;
         r->reading = false;
         r->at = 0;
@@ -408,7 +414,7 @@ static enum st_op_next read_warm(struct read_op *r)
         return OP_GO;
     from = r->at;
     r->reading = true;
-    if (b[from].entry != NULL) { /* it was just written: run by run */
+    if (b[from].entry != NULL) { /* a recent write: load it run by run */
         size_t len;
 
         next_run(r, &from, &to, &len);

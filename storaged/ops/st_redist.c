@@ -1,13 +1,14 @@
 /*
- * st_redist.c - ST_REDIST: the file lies on other storages from now on, and its headers say so.
+ * st_redist.c - ST_REDIST: changes the distribution of a file in its headers.
  *
  * In:     storage_handle_redist(). Thread: the storio loop.
  * Out:    struct disk, object.h.
- * Keeps:  wherever the power goes, page or copy of each header is whole; a header never gets an
- *         earlier generation; what a header says of the file but for its storages stays.
+ * Keeps:  whenever the power fails, one of the two header pages is valid; a header never
+ *         gets an earlier generation; everything in a header but the storages stays.
  * Ask:    projfile.h for the bytes.
  *
- * All copies -> sync -> all pages -> sync -> the partial files that are wanted -> sync.
+ * Order: all second headers -> sync -> all first headers -> sync -> the requested partial
+ * files -> sync.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,9 +18,9 @@
 #include "storaged/ops/st_op.h"
 
 struct redist_op {
-    struct st_op op; /* first */
+    struct st_op op; /* must be first */
     uint32_t make_partial;
-    uint32_t todo; /* projections whose header is to change */
+    uint32_t todo; /* projections whose header will be changed */
     unsigned p;
     bool reading, writing, paging;
     enum { REDIST_ASIDE, REDIST_CREATE, REDIST_PAGE } making;
@@ -34,7 +35,8 @@ static bool is_listed(const struct file_ref *ref, const struct proj *proj)
                0;
 }
 
-/* A generation that is here already is written again: nobody knows whether its sync ended well. */
+/* Selects the headers to change. A generation that is here already is written again:
+ * its sync may have failed. */
 static enum st_op_next redist_enter(struct st_op *op)
 {
     struct redist_op *r = (struct redist_op *)op;
@@ -44,7 +46,7 @@ static enum st_op_next redist_enter(struct st_op *op)
     if (next != OP_GO)
         return next;
     if (object_damaged(op->obj) != 0)
-        return st_op_bad(op, -EUCLEAN); /* its header cannot be changed */
+        return st_op_bad(op, -EUCLEAN); /* a damaged header cannot be changed */
     r->todo = 0;
     for (unsigned p = 0; p < CODEC_N_MAX; p++) {
         const struct proj *proj = object_ready(op->obj, p);
@@ -63,13 +65,14 @@ static enum st_op_next redist_enter(struct st_op *op)
     return OP_GO;
 }
 
-/* What is unsynced must not be all there is beside a copy: see look_empty(). Later, the end of each step. */
+/* Syncs first, so that unsynced bytes are never all there is beside a second header,
+ * see look_empty(). Later calls end each step. */
 static enum st_op_next redist_sync(struct st_op *op)
 {
     return st_op_sync_all(op);
 }
 
-/* The header of projection p as it lies on the disk, changed. */
+/* Reads the header of projection p from the disk and changes it. */
 static int header_take(struct redist_op *r, unsigned p)
 {
     struct st_op *op = &r->op;
@@ -81,7 +84,7 @@ static int header_take(struct redist_op *r, unsigned p)
     memset(op->front + op->dr.n_read, 0, PROJFILE_FRONT_BYTES - op->dr.n_read);
     rc = projfile_front_get(op->front, h);
     if (rc != 0 || h->projection != p || file_id_hash(&h->id) != op->obj->hash)
-        return -EUCLEAN; /* it was not so when it was opened */
+        return -EUCLEAN; /* corrupt since the file was opened */
     h->n_storages = op->ref.n_storages;
     h->dist_generation = op->ref.dist_generation;
     memset(h->storages, 0, sizeof(h->storages));
@@ -114,7 +117,7 @@ static enum st_op_next copy_write(struct redist_op *r, unsigned p)
     return op->rc == 0 ? header_write(r, p, PROJFILE_COPY_AT) : OP_BAD;
 }
 
-/* The copies, or the pages, of all that are to change. */
+/* Writes the second or the first headers of all selected projections. */
 static enum st_op_next headers_write(struct redist_op *r)
 {
     struct st_op *op = &r->op;
@@ -137,7 +140,8 @@ static enum st_op_next redist_copies(struct st_op *op)
     return headers_write((struct redist_op *)op);
 }
 
-/* The copies are stable, so they count, whatever becomes of the pages. */
+/* Takes the new distribution: the second headers are stable, so it holds whatever
+ * happens to the first. */
 static enum st_op_next redist_keep(struct st_op *op)
 {
     struct redist_op *r = (struct redist_op *)op;
@@ -183,7 +187,8 @@ static enum st_op_next partial_make(struct redist_op *r, unsigned p)
     return next;
 }
 
-/* As in place of a lost disk: what was never written in such a file is unknown. */
+/* Creates partial files, as in place of a lost disk: blocks that were never written
+ * there are unknown. */
 static enum st_op_next redist_make(struct st_op *op)
 {
     struct redist_op *r = (struct redist_op *)op;

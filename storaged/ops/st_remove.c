@@ -1,10 +1,11 @@
 /*
- * st_remove.c - ST_REMOVE: all projections of a file go, or what was merely begun of it.
+ * st_remove.c - ST_REMOVE: removes all projections of a file, or an unfinished creation.
  *
  * In:     storage_handle_remove(). Thread: the storio loop.
  * Out:    struct disk, rpc_reply().
- * Keeps:  a removed file is not made again by what is late; one that was merely begun may be, and no byte of it
- *         that a sync may have covered goes; of a ruin such bytes do, which nobody can make anything of.
+ * Keeps:  late requests cannot create a removed file again, but can create an unfinished
+ *         one; of an unfinished file no byte that a sync may have covered is removed; of
+ *         a corrupt one such bytes are, as no request can use them.
  */
 #include <assert.h>
 #include <errno.h>
@@ -15,7 +16,7 @@
 
 enum remove_state {
     REMOVE_ENTER,
-    REMOVE_OPEN, /* of what is merely begun: each projection is looked at */
+    REMOVE_OPEN, /* unfinished creations: checks each projection */
     REMOVE_OPENED,
     REMOVE_READ,
     REMOVE_NAMES,
@@ -24,21 +25,21 @@ enum remove_state {
 };
 
 struct remove_op {
-    struct st_op op; /* first; its state is one of the above */
+    struct st_op op; /* must be first; its state is an enum remove_state */
     bool unfinished, ruined;
-    struct file_id *more;         /* owned; further files */
-    unsigned n_more, at;          /* at: which is being removed, 0: the first of all */
-    uint32_t *failed, *elsewhere; /* in the memory of more; by number */
+    struct file_id *more; /* owned; further files */
+    unsigned n_more, at;  /* `at`: number of the one being removed, 0: the first */
+    uint32_t *failed, *elsewhere; /* numbers of files; in the allocation of `more` */
     unsigned n_failed, n_elsewhere;
-    bool stays;   /* there is more of it than that */
-    bool had_any; /* which a sync may have covered */
-    unsigned p;   /* CODEC_N_MAX: what was put aside */
+    bool stays;   /* the file has more than an unfinished creation */
+    bool had_any; /* removes bytes that a sync may have covered */
+    unsigned p;   /* current projection; CODEC_N_MAX: the quarantined file */
     struct disk_file *file;
 };
 
 static enum st_op_next remove_enter(struct st_op *op)
 {
-    if (op->obj != NULL && op->obj->dead) { /* another removal came first */
+    if (op->obj != NULL && op->obj->dead) { /* removed by a request that came first */
         st_op_unlock(op);
         object_put(op->obj);
         op->obj = NULL;
@@ -54,7 +55,7 @@ static enum st_op_next remove_enter(struct st_op *op)
     return OP_GO;
 }
 
-/* ---- was it merely begun? ---- */
+/* ---- check for an unfinished creation ---- */
 
 static bool is_in_use(const struct st_op *op)
 {
@@ -102,7 +103,8 @@ static enum st_op_next name_opened(struct remove_op *r)
     return OP_WAIT;
 }
 
-/* Where no power was lost, what was written is here: then only an empty file was merely begun. */
+/* True if the file was only begun. Without a power loss all written bytes are here, so
+ * only an empty file was. */
 static bool is_begun(const struct remove_op *r)
 {
     const struct st_op *op = &r->op;
@@ -111,7 +113,8 @@ static bool is_begun(const struct remove_op *r)
            (op->dr.n_read == 0 || generations_lost_any(op->st->config.generations));
 }
 
-/* What was put aside is one, whatever it says. A page that cannot be read may come back. */
+/* True if the file is corrupt; a quarantined one always is. A page that cannot be read
+ * now may be readable later. */
 static bool is_ruin(const struct remove_op *r)
 {
     const struct st_op *op = &r->op;
@@ -132,13 +135,13 @@ static void name_judge(struct remove_op *r)
     op->state = REMOVE_OPEN;
 }
 
-/* ---- its life ---- */
+/* ---- life ---- */
 
 static enum st_op_next names_go(struct remove_op *r)
 {
     struct st_op *op = &r->op;
 
-    if (r->had_any) /* unsynced records may go with it */
+    if (r->had_any) /* unsynced records may be lost with it */
         generations_lost_bytes(op->st->config.generations);
     projfile_path_prefix(op->path, &op->ref.id);
     op->dr = (struct disk_req){
@@ -155,7 +158,7 @@ static enum st_op_next names_gone(struct remove_op *r)
 {
     struct st_op *op = &r->op;
 
-    object_kill(op->obj); /* even on failure: some may be gone */
+    object_kill(op->obj); /* after a failure, too: some may be removed */
     if (!r->unfinished)
         st_op_note_removed(op);
     if (st_op_pending_file(op) != NULL)
@@ -199,9 +202,9 @@ static enum st_op_next remove_next(struct remove_op *r)
     return OP_GO;
 }
 
-/* ---- many ---- */
+/* ---- further files ---- */
 
-/* The next file that is ours; false: that was the last. */
+/* Starts with the next file of this loop. Returns false if there is none. */
 static bool remove_more(struct remove_op *r)
 {
     while (r->at < r->n_more) {

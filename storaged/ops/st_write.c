@@ -3,11 +3,11 @@
  *
  * In:     storage_handle_write(). Thread: the storio loop.
  * Out:    struct disk, rpc_reply().
- * Keeps:  nothing is written when any block of the run is stale; what may fail for lack of space is
- *         done before anything old is touched (I12); what a record would replace stays until the journal's applier
- *         takes it out.
- * Ask:    st_write.h for who does which step; projfile.h and journal_record.h for the bytes, journal.h for what
- *         happens next.
+ * Keeps:  nothing is written if any block of the run is stale; everything that may fail
+ *         for lack of space is done before old records are touched (I12); an old record
+ *         stays until the journal's applier replaces it.
+ * Ask:    st_write.h for the file of each step; projfile.h and journal_record.h for the
+ *         bytes; journal.h for what happens next.
  */
 #include "storaged/ops/st_write.h"
 
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Most writes are small: they are given as much as they need. */
+/* Allocates what this run needs, since most writes are small. */
 int write_alloc(struct write_op *w)
 {
     w->iov_max = 2 * w->n + 1;
@@ -30,7 +30,8 @@ int write_alloc(struct write_op *w)
 
 /* ---- the request ---- */
 
-/* Every header must say what the request says, and bodies be as long as headers say. */
+/* Checks that every header fits the request and every body is as long as its header
+ * says. */
 static int write_check_payload(struct write_op *w, const struct rpc_call *call)
 {
     uint32_t hash = file_id_hash(&w->op.ref.id);
@@ -88,7 +89,7 @@ static int write_parse(struct write_op *w, const Rozo__StWriteReq *req)
     return rc != 0 ? rc : write_check_payload(w, call);
 }
 
-/* ---- life: each of these is called until it says OP_GO, in this order ---- */
+/* ---- life: each step is called until it returns OP_GO, in this order ---- */
 
 static enum st_op_next write_marks_first(struct write_op *w)
 {
@@ -100,7 +101,7 @@ static enum st_op_next write_enter(struct write_op *w)
     return st_op_enter(&w->op);
 }
 
-/* What lies below pending ones is older. */
+/* True if records are pending for all blocks: what lies in place is older. */
 static bool heads_are_pending(const struct write_op *w)
 {
     const struct pending_file *f = st_op_pending_file(&w->op);
@@ -139,7 +140,7 @@ enum st_op_next write_read_old(struct write_op *w)
 
 static enum st_op_next write_read_heads(struct write_op *w)
 {
-    bool none = write_proj(w) == NULL; /* any more: this may be the second time */
+    bool none = write_proj(w) == NULL; /* read again: this may be the second time */
 
     if (!none && (w->at > 0 || w->reading || !heads_are_pending(w)))
         return write_read_old(w);
@@ -159,16 +160,15 @@ static enum st_op_next write_judge_all(struct write_op *w)
     return st_op_bad(&w->op, -EREMCHG);
 }
 
-/*
- * A damaged file tells nobody what is pending over it, so what all storages decided may well be older: that is held
- * against what is left when it is put aside.
- */
+/* Checks versions, unless the file is damaged and a healer writes: a damaged file
+ * cannot show what is pending over it, so what all storages decided may well look
+ * older. The check comes after the quarantine then. */
 static enum st_op_next write_versions(struct write_op *w)
 {
     return write_proj(w) == NULL && st_op_is_decided(&w->op) ? OP_GO : write_judge_all(w);
 }
 
-/* A damaged file is in the way. */
+/* Quarantines a damaged file that is in the way. */
 static enum st_op_next write_put_aside(struct write_op *w)
 {
     enum st_op_next next = st_op_put_aside(&w->op, w->projection, w->newest);
@@ -177,7 +177,7 @@ static enum st_op_next write_put_aside(struct write_op *w)
         w->stale = w->newest;
     if (next != OP_GO || write_proj(w) != NULL)
         return next;
-    return write_judge_all(w); /* what was pending may be gone */
+    return write_judge_all(w); /* pending records may be dropped */
 }
 
 static enum st_op_next write_space(struct write_op *w)
@@ -195,14 +195,14 @@ static enum st_op_next write_space(struct write_op *w)
     w->measuring = false;
     if (next == OP_GO)
         return next;
-    /* Other storages may have room and take all of the run. Were the records that it replaces left
-     * as they are here, neither the old nor the new would be on enough storages (I12): these go
-     * in place, they need no space, and then the run is refused. */
+    /* Other storages may have room and take all of the run. If the old records here
+     * stayed, neither old nor new would be on enough storages (I12). So records that
+     * replace others are written, which takes no space, and then the run is refused. */
     w->no_space = true;
     return OP_GO;
 }
 
-/* Full: wait for room without the lock, and begin anew. */
+/* Waits for room in the journal without the lock, then starts again. */
 static enum st_op_next write_room(struct write_op *w)
 {
     enum st_op_next next;
@@ -212,7 +212,7 @@ static enum st_op_next write_room(struct write_op *w)
         st_op_enter_again(&w->op);
         w->at = 0;
         w->no_space = false;
-        w->op.state = 0; /* write_step() adds one: to write_enter() */
+        w->op.state = 0; /* write_step() adds one: write_enter() is next */
         return OP_GO;
     }
     if (w->n_journal == 0)
@@ -222,8 +222,8 @@ static enum st_op_next write_room(struct write_op *w)
     return next;
 }
 
-/* From here on this writes. What it makes of the file, and heads that say "never written", count
- * as much as the records. */
+/* Takes the verifier before the first change: a new file, and heads that say "never
+ * written", matter as much as records. */
 static enum st_op_next write_begin(struct write_op *w)
 {
     w->verifier = storage_verifier(w->op.st);
@@ -237,7 +237,7 @@ static bool to_journal(const struct write_op *w, unsigned i)
     return w->blocks[i].way == WAY_JOURNAL && !(w->no_space && w->blocks[i].needs_space);
 }
 
-/* The frame: header, heads, bodies; all of it where it lies. */
+/* Builds the frame from pieces where they lie: header, heads, bodies. */
 static size_t append_iov(struct write_op *w)
 {
     struct journal_record e = { .kind = JOURNAL_RECORDS,
@@ -266,7 +266,7 @@ static size_t append_iov(struct write_op *w)
     return len;
 }
 
-/* From here on readers see it. */
+/* Adds the records to the index; readers see them from here on. */
 static int append_index(struct write_op *w)
 {
     struct journal_index *p = journal_get_index(w->op.st->journal);
@@ -312,15 +312,17 @@ static enum st_op_next write_append(struct write_op *w)
         len = append_iov(w);
     }
     next = st_op_append(&w->op, JOURNAL_RECORDS, w->iov, w->n_iov, len);
+    /* journal full; room comes soon, as overwriting needs no space (I12) */
     if (next == OP_BAD && w->op.rc == -ENOSPC)
-        w->op.rc = -EBUSY; /* overwriting needs no space (I12): some will be free soon */
+        w->op.rc = -EBUSY;
     if (next != OP_GO)
         return next;
     w->op.rc = append_index(w);
     return w->op.rc == 0 ? OP_GO : OP_BAD;
 }
 
-/* Also when all went to the journal: what is there is given up when the file it is for is gone. */
+/* True if files must be synced, which may be so even if all went to the journal: its
+ * entries are dropped when their file is missing. */
 static bool needs_file_sync(const struct write_op *w)
 {
     const struct proj *proj = write_proj(w);
@@ -329,7 +331,8 @@ static bool needs_file_sync(const struct write_op *w)
            (proj != NULL && (proj->name_dirty || w->op.obj->syncing));
 }
 
-/* What went to the journal is loose until it is committed. */
+/* Notes the blocks written in place as unstable. Those in the journal are unstable
+ * until their commit anyway. */
 static void note_loose(struct write_op *w)
 {
     unsigned from = 0, to = w->n;
@@ -360,8 +363,7 @@ static enum st_op_next write_sync(struct write_op *w)
         st_op_wal_sync_start(&w->op);
     next = st_op_sync_both(&w->op, w->file_sync);
     if (next == OP_GO && w->verifier != storage_verifier(w->op.st))
-        return st_op_bad(&w->op,
-                         -EIO); /* somebody else's sync failed, perhaps on these bytes */
+        return st_op_bad(&w->op, -EIO); /* a sync failed, perhaps on these bytes */
     return next;
 }
 

@@ -1,84 +1,86 @@
 /*
- * st_write.h - one ST_WRITE, or what the applier writes for the journal: the operation, and its steps by file.
+ * st_write.h - one ST_WRITE, or one write of the applier: the op, and its steps by file.
  *
- * st_write.c: the request, its life, the frame in the journal, the answer. st_write_judge.c: what is there, and
- * which way each block goes. st_write_place.c: bodies and heads in place. st_write_units.c: a new file, and
- * heads for the blocks beside those written. st_write_apply.c: the applier, which goes through the same steps from heads
- * to notes.
- *
- * Private to these. Thread: the storio loop.
+ * st_write.c: the request, its frame in the journal, the answer. st_write_judge.c: which
+ * way each block goes. st_write_place.c: bodies and heads in place. st_write_units.c: a
+ * new file, and heads for the blocks beside the written ones. st_write_apply.c: the
+ * applier, which uses the same steps. Private to these files. Thread: the storio loop.
  */
 #ifndef ROZO_STORAGED_OPS_ST_WRITE_H
 #define ROZO_STORAGED_OPS_ST_WRITE_H
 
 #include "storaged/ops/st_op.h"
 
-/* In this order, each over all parts. A part is what one extent holds of the run. */
+/*
+ * Phases of writing in place, in this order, each over all parts. A part is the blocks of
+ * the run in one extent.
+ */
 enum write_phase {
-    PHASE_NEW_BODIES, /* those that need space */
-    PHASE_NEW_HEADS,  /* heads of parts where nothing old is replaced */
-    PHASE_OLD_BODIES, /* those that replace a record */
+    PHASE_NEW_BODIES, /* bodies that need space */
+    PHASE_NEW_HEADS,  /* heads of parts that replace nothing */
+    PHASE_OLD_BODIES, /* bodies that replace a record */
     PHASE_OLD_HEADS,
     PHASE_END,
 };
 
-/* How a block goes to the disk. */
+/* Ways of a block to the disk. */
 enum write_way {
-    WAY_NONE, /* it is here already, or (applier) not there any more */
+    WAY_NONE, /* nothing to write: it is here, or (applier) no longer pending */
     WAY_PLACE,
     WAY_JOURNAL,
 };
 
 struct write_block {
     enum write_way way;
-    uint64_t version; /* of an applied one */
-    uint32_t body_at; /* in the payload */
+    uint64_t version; /* applier: the version being applied */
+    uint32_t body_at; /* bytes, in the payload */
     uint16_t body_len;
-    bool is_here;     /* the same record is pending */
-    bool needs_space; /* no body lies there */
-    bool lost;        /* what lies there is damaged */
-    bool unbound;     /* and nobody knows how new that was */
-    bool
-        unread; /* the applier's: pages of the journal that it may lie in could not be read */
-    bool replaces; /* something that is not a hole of version 0 */
+    bool is_here;     /* an equal record is pending */
+    bool needs_space; /* the place has no body yet */
+    bool lost;        /* the block in place is damaged */
+    bool unbound;     /* lost, and no bound is known for its version */
+    bool unread;      /* applier: pages of the journal with it could not be read */
+    bool replaces;    /* the old block is anything but a hole of version 0 */
 };
 
 struct write_op {
-    struct st_op op; /* first */
+    struct st_op op; /* must be first */
     unsigned projection;
     uint64_t first;
     unsigned n;
-    const uint8_t *payload; /* the call's, or loaded */
+    const uint8_t *payload; /* the call's payload, or `loaded` */
     bool sync;
     bool reading, writing, waiting;
-    unsigned n_place, n_journal; /* blocks, by their way */
-    unsigned n_pending;          /* of those that are here already */
+    unsigned n_place, n_journal; /* blocks of each way */
+    unsigned n_pending;          /* pending ones among the blocks already here */
     uint8_t *loaded;             /* applier: heads, then bodies; owned */
-    struct journal_frame *load;  /* being read; referenced */
-    unsigned load_at;            /* of blocks from here on */
+    struct journal_frame *load;  /* frame being read; referenced */
+    unsigned load_at;            /* next block to load */
     uint8_t *entry_header;       /* owned */
-    bool no_space; /* only what replaces a record is written, then it is refused */
+    bool no_space; /* writes only blocks that replace a record, then fails with -ENOSPC */
     size_t head_bytes;
     bool created, undoing, noting;
-    bool file_sync; /* not only the journal */
-    uint16_t
-        fresh; /* units of the run that not all blocks of are known to have heads, a bitmap */
-    unsigned unit;       /* being given heads */
-    uint8_t filling;     /* enum fill_state */
-    uint8_t *fill;       /* their heads, owned */
-    struct marks *noted; /* owned: the written blocks with those of the fresh units */
-    uint64_t newest;     /* version in the request */
-    uint64_t stale;      /* the newest version in its way */
-    uint64_t space;      /* bytes that first writes need */
-    bool measuring, measuring_bodies; /* is that reserved? See st_write_reserved.c */
-    uint64_t measured;                /* up to this byte; 0: begins */
-    uint64_t verifier; /* of before it wrote: a sync that fails since may lose it */
-    uint8_t *old;      /* the heads that lie there */
+    bool file_sync;  /* sync the projection files, too */
+    uint16_t fresh;  /* bitmap of units of the run with blocks that may have no head */
+    unsigned unit;   /* unit whose heads are being written */
+    uint8_t filling; /* enum fill_state */
+    uint8_t *fill;   /* heads of `unit`, owned */
+    /* owned: the written blocks after this write, with the fresh units */
+    struct marks *noted;
+    uint64_t newest; /* newest version in the request */
+    uint64_t stale;  /* newest version here that refuses the request */
+    uint64_t space;  /* bytes that first writes need */
+    /* a check for reserved space is under way, see st_write_reserved.c */
+    bool measuring, measuring_bodies;
+    uint64_t measured; /* bytes; reserved up to here; 0: not begun */
+    /* verifier before the write: a later failed sync may have lost it */
+    uint64_t verifier;
+    uint8_t *old; /* the heads in place */
     enum write_phase phase;
-    unsigned at; /* block of the run the phase has come to */
+    unsigned at; /* next block of the phase, in the run */
     unsigned n_iov, iov_max;
     struct iovec *iov;          /* owned, with blocks */
-    struct write_block *blocks; /* n */
+    struct write_block *blocks; /* n entries */
 };
 
 static inline struct proj *write_proj(const struct write_op *w)
@@ -91,53 +93,61 @@ static inline const uint8_t *write_new_head(const struct write_op *w, unsigned i
     return w->payload + i * w->head_bytes;
 }
 
-/** End of the part (the blocks of one extent) that block i of the run is in. */
+/** Returns the end of the part (the blocks of one extent) that has block i of the run. */
 static inline unsigned write_part_end(const struct write_op *w, unsigned i)
 {
     return i + extent_part(w->first + i, w->first + w->n);
 }
 
-/** Room for w->n blocks, w->head_bytes each. Returns 0 or -ENOMEM. write_free() frees it, done or not. */
+/**
+ * Allocates room for w->n blocks with heads of w->head_bytes. Returns 0 or -ENOMEM;
+ * write_free() frees it in both cases.
+ */
 int write_alloc(struct write_op *w);
 void write_free(struct st_op *op);
-/** Call the steps from op->state on; each is called until it says OP_GO. */
+/** Calls the steps from op->state on, each until it returns OP_GO. */
 enum st_op_next write_run(struct write_op *w,
                           enum st_op_next (*const *steps)(struct write_op *), int n);
 
-/** len bytes at base more for the write or frame to come; what joins the last piece makes it longer. */
+/**
+ * Adds len bytes to the next write or frame; joins them to the last piece if they follow
+ * it in memory.
+ */
 void write_iov_add(struct write_op *w, const void *base, size_t len);
 
 /**
- * What lies in place of block i of the run: its version.
- * @param h        out: its head; version 0 when nothing of it counts.
- * @param body_len out: bytes of its body, 0 when there is none.
+ * Returns the version of block i of the run that lies in place.
+ * @param h        out: its head; version 0 if nothing of it counts.
+ * @param body_len out: bytes of its body, 0 if there is none.
  */
 uint64_t write_old_version(struct write_op *w, unsigned i, struct record_header *h,
                            size_t *body_len);
-/** Judge all blocks: which way each goes. Returns the newest version in the way; 0: none is. */
+/**
+ * Chooses the way of all blocks. Returns the newest version that refuses the write, or 0.
+ */
 uint64_t write_find_stale(struct write_op *w);
 
-/* Steps that the applier has, too, in this order. */
+/* Steps that the applier shares, in this order. */
 
 /**
- * Do all blocks that need space have it reserved (ST_ALLOC)? From w->at 0 on. OP_BAD:
- * no, or nobody knows. w->at is 0 again when it says OP_GO or OP_BAD.
+ * Checks whether all blocks that need space have it reserved (ST_ALLOC), from w->at 0 on.
+ * OP_BAD: no, or unknown. w->at is 0 again at OP_GO and OP_BAD.
  */
 enum st_op_next write_is_reserved(struct write_op *w);
-/** The heads that lie there, part by part. */
+/** Reads the heads in place, part by part. */
 enum st_op_next write_read_old(struct write_op *w);
-/** Which units are new? */
+/** Finds the fresh units. */
 enum st_op_next write_find_fresh(struct write_op *w);
-/** A page of marks, where one must come before the records. */
+/** Writes a mark page if one must precede the records. */
 enum st_op_next write_page(struct write_op *w);
-/** Heads for the blocks beside those written, in units that are new. */
+/** Writes heads for the blocks beside the written ones in fresh units. */
 enum st_op_next write_fill(struct write_op *w);
-/** Bodies and heads. */
+/** Writes bodies and heads. */
 enum st_op_next write_pieces(struct write_op *w);
-/** All blocks of the fresh units have heads now: note that. */
+/** Notes that all blocks of the fresh units have heads. */
 enum st_op_next write_note(struct write_op *w);
 
-/** No file yet: make it. Not the applier's. */
+/** Creates the file if it is absent. Not for the applier. */
 enum st_op_next write_create(struct write_op *w);
 
 #endif

@@ -1,10 +1,11 @@
 /*
- * st_write_apply.c - the applier's part of st_write.c: records of the journal that are committed go in place.
+ * st_write_apply.c - the applier's writes: committed records of the journal go in place.
  *
  * In:     storage_apply_records(), from journal_apply.c. Thread: the storio loop.
- * Out:    struct disk; which pending records are applied. What comes next is a sync, the journal's business.
- * Keeps:  of a block only the newest committed version is written, and only when it is newer than what lies there;
- *         what the journal lost of it becomes a damaged head, never the version below.
+ * Out:    struct disk; `applied` of pending records. The journal syncs afterwards.
+ * Keeps:  of each block only the newest committed version is written, and only if it is
+ *         newer than the block in place; a version that the journal lost becomes a
+ *         damaged head: the older version below never shows.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,8 +22,7 @@ static enum st_op_next apply_enter(struct write_op *w)
         return next;
     if (w->op.obj->state[w->projection] == PROJ_DAMAGED)
         return st_op_bad(&w->op, -EUCLEAN);
-    if (write_proj(w) ==
-        NULL) /* somebody took the file away: nothing is to be replaced */
+    if (write_proj(w) == NULL) /* the file was removed: nothing to replace */
         w->n = 0;
     return OP_GO;
 }
@@ -38,7 +38,7 @@ static struct pending_record *apply_record(const struct write_op *w, unsigned i)
     return r;
 }
 
-/* Under the lock: which records are there now, and their heads. */
+/* Collects, with the lock held, the records that are pending now, and their heads. */
 static enum st_op_next apply_collect(struct write_op *w)
 {
     size_t at = w->n * w->head_bytes;
@@ -64,13 +64,13 @@ static enum st_op_next apply_collect(struct write_op *w)
     return OP_GO;
 }
 
-/* Perhaps its page can be read later; or somebody heals it, and is let to. */
+/* Puts off an unreadable record: its page may be readable later, or healing may write
+ * the block again. */
 static void apply_later(struct write_op *w, unsigned i)
 {
     struct write_block *b = &w->blocks[i];
     struct pending_record *r = apply_record(w, i);
-    bool went =
-        r == NULL || r->version != b->version; /* a commit took it away meanwhile */
+    bool went = r == NULL || r->version != b->version; /* a commit removed it meanwhile */
 
     b->way = WAY_NONE;
     b->version = 0;
@@ -78,7 +78,7 @@ static void apply_later(struct write_op *w, unsigned i)
         return;
     if (!r->unread) {
         log_warn(
-            "block %llu of file %08x%08x%016llx: what the journal has of it cannot be read now",
+            "block %llu of file %08x%08x%016llx: its record in the journal is unreadable",
             (unsigned long long)(w->first + i), w->op.ref.id.export_id,
             w->op.ref.id.generation, (unsigned long long)w->op.ref.id.ino);
         st_op_tell_damaged(&w->op, w->first + i, w->first + i + 1);
@@ -87,11 +87,9 @@ static void apply_later(struct write_op *w, unsigned i)
     journal_apply_later(w->op.st->journal, r->file);
 }
 
-/*
- * What the journal lost of a version that is committed: nobody may take what lies below for the newest, so what goes in
- * place is a head that says "damaged", until somebody heals it. What only cannot be read stays where it is as long as
- * there is room for it.
- */
+/* Replaces committed records that the journal lost by damaged heads, so that no reader
+ * takes the version below for the newest. A record that only cannot be read now stays
+ * pending while there is room. */
 static void apply_check(struct write_op *w)
 {
     for (unsigned i = 0; i < w->n; i++) {
@@ -111,7 +109,7 @@ static void apply_check(struct write_op *w)
             continue;
         }
         log_error(
-            "block %llu of file %08x%08x%016llx: what the journal had of it is damaged",
+            "block %llu of file %08x%08x%016llx: its record in the journal is damaged",
             (unsigned long long)(w->first + i), w->op.ref.id.export_id,
             w->op.ref.id.generation, (unsigned long long)w->op.ref.id.ino);
         st_op_tell_damaged(&w->op, w->first + i, w->first + i + 1);
@@ -122,7 +120,7 @@ static void apply_check(struct write_op *w)
     }
 }
 
-/* Bodies, as many at a time as lie without a gap in one frame. */
+/* Reads bodies, as many at a time as lie without a gap in one frame. */
 static enum st_op_next apply_load(struct write_op *w)
 {
     struct journal_index *p = journal_get_index(w->op.st->journal);
@@ -143,7 +141,7 @@ static enum st_op_next apply_load(struct write_op *w)
         uint64_t len = 0, from;
 
         if (b->way == WAY_NONE || r == NULL || r->version != b->version) {
-            b->way = WAY_NONE; /* it went meanwhile */
+            b->way = WAY_NONE; /* removed meanwhile */
             w->at++;
             continue;
         }
@@ -179,7 +177,7 @@ static enum st_op_next apply_load(struct write_op *w)
     return OP_GO;
 }
 
-/* Blocks that are known to have heads: what lies there is older, and nobody asks what it is. */
+/* True if all blocks have heads: those in place are older, and need not be read. */
 static bool heads_are_older(const struct write_op *w)
 {
     const struct pending_file *f = st_op_pending_file(&w->op);
@@ -196,7 +194,7 @@ static enum st_op_next apply_read_old(struct write_op *w)
     return OP_GO;
 }
 
-/* Only what is newer than what lies there. */
+/* Selects the blocks that are newer than those in place. */
 static enum st_op_next apply_judge(struct write_op *w)
 {
     bool blind = heads_are_older(w);
@@ -226,7 +224,7 @@ static enum st_op_next apply_judge(struct write_op *w)
     return OP_GO;
 }
 
-/* It lies there now; what comes next is a sync. */
+/* Marks the written records as applied; the journal syncs and then removes them. */
 static void apply_done(struct write_op *w)
 {
     struct pending_file *f = st_op_pending_file(&w->op);
@@ -241,7 +239,7 @@ static void apply_done(struct write_op *w)
     }
 }
 
-/* No file, so nothing that these could replace: whoever removed it removed them. */
+/* Removes pending records whose file is gone: its removal removed what they replace. */
 static void apply_forget(struct write_op *w, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {

@@ -1,11 +1,12 @@
 /*
- * st_write_judge.c - ST_WRITE: what is there already, is it newer, and which way does each block go?
+ * st_write_judge.c - ST_WRITE: compares with the blocks here, and chooses the way of each
+ * block.
  *
  * In:     steps of st_write.c and st_write_apply.c. Thread: the storio loop.
- * Out:    the blocks of struct write_op; nothing is written here.
- * Keeps:  nothing is written when any block of the run is stale; what may have been lost here counts as
- *         newer than it can have been; what a record would replace stays: only certain holes are
- *         filled in place.
+ * Out:    the blocks of struct write_op; writes nothing.
+ * Keeps:  nothing is written if any block of the run is stale; a record that may be lost
+ *         here counts as newer than it can have been; old records stay: only certain
+ *         holes are filled in place.
  * Ask:    docs/ARCHITECTURE.md, versions.
  */
 #include <string.h>
@@ -22,11 +23,10 @@ uint64_t write_old_version(struct write_op *w, unsigned i, struct record_header 
         st_op_inspect(&w->op, w->projection, block, w->old + i * w->head_bytes, h);
 
     *body_len = 0;
-    if (state ==
-        RECORD_IS_DAMAGED) { /* nothing of the head counts; but what was there? */
+    if (state == RECORD_IS_DAMAGED) { /* the head is invalid; find the bound */
         uint64_t lost = 0;
 
-        if (!st_op_is_decided(&w->op)) /* by what all storages say */
+        if (!st_op_is_decided(&w->op)) /* clients only: healers compare all storages */
             w->blocks[i].unbound =
                 !proj_lost_floor(proj, block, w->old + i * w->head_bytes, &lost);
         h->version = 0;
@@ -42,22 +42,24 @@ uint64_t write_old_version(struct write_op *w, unsigned i, struct record_header 
     return h->version;
 }
 
-/* The same record again may: it heals a torn one. So may a hole where a mark made it one. */
+/* Compares versions. An equal record may be written again, which heals a torn one; so
+ * may a hole that a mark has made. */
 static bool is_stale(struct write_op *w, unsigned i, uint64_t old,
                      const struct record_header *h, const uint8_t *old_head)
 {
     struct record_header new;
 
     record_header_get(write_new_head(w, i), &new);
-    if (new.version != old || w->blocks[i].lost) /* records of one version are the same */
+    if (new.version != old || w->blocks[i].lost) /* equal versions have equal records */
         return new.version < old;
-    if (h->version == old) /* what all storages decided is right: rot is in the head */
+    if (h->version == old) /* a healer's record is right: the head here has rotted */
         return !st_op_is_decided(&w->op) &&
                memcmp(write_new_head(w, i), old_head, RECORD_HEADER_BYTES) != 0;
     return new.flags != RECORD_HOLE;
 }
 
-/* Was something here that a power loss or a fault took? Where a file as a whole is in doubt nobody knows. */
+/* True if the block was never written for certain: no power loss or fault can have
+ * taken a record. In a partial file that is unknown. */
 static bool is_certain_hole(const struct write_op *w, unsigned i)
 {
     const struct proj *proj = write_proj(w);
@@ -66,14 +68,14 @@ static bool is_certain_hole(const struct write_op *w, unsigned i)
 
     if (proj == NULL)
         return true;
-    if (record_header_is_zero(head)) /* of a partial file it may have been something */
+    if (record_header_is_zero(head)) /* a partial file may have lost it */
         return marks_find(proj_written(proj), w->first + i) == 0;
     return st_op_inspect(&w->op, w->projection, w->first + i, head, &h) ==
                RECORD_IS_HOLE &&
            h.version == 0;
 }
 
-/* What lies in place of block i, and a mark that is pending over it. */
+/* Judges block i by what lies in place and by a mark that is pending over it. */
 static uint64_t judge_place(struct write_op *w, unsigned i, uint64_t mark, bool *stale)
 {
     struct write_block *b = &w->blocks[i];
@@ -81,8 +83,8 @@ static uint64_t judge_place(struct write_op *w, unsigned i, uint64_t mark, bool 
     size_t old_len;
     uint64_t old = write_old_version(w, i, &h, &old_len);
 
-    /* A record that lies there has its page: a longer one of the same slot needs no other. Were
-     * it refused here and taken elsewhere, neither would be whole any more (I12). */
+    /* An old record has its page, so a longer one in the same slot needs no space. If
+     * it were refused here and taken elsewhere, neither would be complete (I12). */
     b->needs_space = b->body_len > 0 && old_len == 0;
     b->replaces = old != 0;
     b->way = mark == 0 && is_certain_hole(w, i) ? WAY_PLACE : WAY_JOURNAL;
@@ -94,7 +96,7 @@ static uint64_t judge_place(struct write_op *w, unsigned i, uint64_t mark, bool 
     return old;
 }
 
-/* A pending record counts as if it lay in place; what does is older. */
+/* Judges block i by its pending record, as if that lay in place. */
 static uint64_t judge_pending(struct write_op *w, unsigned i,
                               const struct pending_record *r, uint64_t mark, bool *stale)
 {
@@ -107,9 +109,8 @@ static uint64_t judge_pending(struct write_op *w, unsigned i,
         h.version = 0;
     else
         old = h.version;
-    if (r->damaged &&
-        old ==
-            r->version) /* any record of it heals it; or one that all storages decided */
+    /* any client's record of that version, or what a healer writes, replaces it */
+    if (r->damaged && old == r->version)
         *stale |= b->version < old && !st_op_is_decided(&w->op);
     else
         *stale |= is_stale(w, i, old, &h, r->head);
@@ -120,7 +121,8 @@ static uint64_t judge_pending(struct write_op *w, unsigned i,
     return old;
 }
 
-/* Does what lies in place of block i count, and not r? Only when nobody could look at the start. */
+/* True if the block in place counts rather than r, which happens only if it could not
+ * be read at the start. */
 static bool is_below_place(const struct write_op *w, unsigned i,
                            const struct pending_record *r)
 {
@@ -136,7 +138,8 @@ static bool is_below_place(const struct write_op *w, unsigned i,
             h.version > r->version);
 }
 
-/* Which way block i goes; sets what it needs. Returns the version that it replaces. */
+/* Chooses the way of block i and sets what it needs. Returns the version that it
+ * replaces. */
 static uint64_t write_judge(struct write_op *w, unsigned i, const struct pending_file *f,
                             bool *stale)
 {
@@ -156,7 +159,7 @@ static uint64_t write_judge(struct write_op *w, unsigned i, const struct pending
     return old;
 }
 
-/* Who is behind a fence may only say again what is here. */
+/* True if a fence refuses this block: a fenced writer may only repeat what is here. */
 static bool is_fenced(const struct write_op *w, unsigned i, uint32_t fence,
                       uint64_t newest)
 {
@@ -183,7 +186,7 @@ uint64_t write_find_stale(struct write_op *w)
         }
         if (old > newest)
             newest = old;
-        if (b->is_here) { /* the same is pending */
+        if (b->is_here) { /* an equal record is pending */
             b->way = WAY_NONE;
             w->n_pending++;
             continue;

@@ -1,10 +1,13 @@
 /*
- * st_write_place.c - ST_WRITE: bodies and heads in place, in an order that a stop anywhere may interrupt.
+ * st_write_place.c - ST_WRITE: bodies and heads in place, in an order that may be
+ * interrupted anywhere.
  *
- * In:     write_pieces(), a step of st_write.c and st_write_apply.c. Thread: the storio loop.
+ * In:     write_pieces(), a step of st_write.c and st_write_apply.c. Thread: the storio
+ *         loop.
  * Out:    struct disk, one positioned write after the other.
- * Keeps:  first writes put bodies before heads, so that a stop in between leaves the hole; what may
- *         fail for lack of space is done before anything old is touched (I12).
+ * Keeps:  first writes put bodies before heads, so that a stop in between leaves a hole;
+ *         everything that may fail for lack of space is done before old records are
+ *         touched (I12).
  * Yours:  the order of pieces within those rules.
  */
 #include <assert.h>
@@ -18,7 +21,7 @@ static bool in_place(const struct write_op *w, unsigned i)
     return w->blocks[i].way == WAY_PLACE && !(w->no_space && w->blocks[i].needs_space);
 }
 
-/* Does this part replace any record? */
+/* True if this part replaces no record. */
 static bool part_is_new(const struct write_op *w, unsigned from, unsigned to)
 {
     for (unsigned i = from; i < to; i++) {
@@ -49,7 +52,7 @@ static bool in_phase(const struct write_op *w, unsigned i)
            w->blocks[i].needs_space == (w->phase == PHASE_NEW_BODIES);
 }
 
-/* Bodies of neighbouring blocks in one write; shorter ones are filled up to the next. */
+/* Writes bodies of adjacent blocks together, padded to their slots. */
 static bool submit_bodies(struct write_op *w)
 {
     struct proj *proj = write_proj(w);
@@ -79,7 +82,7 @@ static bool submit_bodies(struct write_op *w)
     return true;
 }
 
-/* The heads of one part that is, or is not, all new. */
+/* Writes the heads of the next part of the right kind: all new, or not. */
 static bool submit_heads(struct write_op *w)
 {
     struct proj *proj = write_proj(w);
@@ -88,7 +91,8 @@ static bool submit_heads(struct write_op *w)
         unsigned from = w->at, to = write_part_end(w, from);
         size_t len;
 
-        if (w->n_place < w->n || w->no_space) { /* the next of ours in a row */
+        /* skip to the next heads in a row that go in place */
+        if (w->n_place < w->n || w->no_space) {
             unsigned end = to;
 
             while (from < end && !in_place(w, from))
@@ -111,7 +115,7 @@ static bool submit_heads(struct write_op *w)
     return false;
 }
 
-/* The next positioned write; false: all are done. */
+/* Submits the next positioned write. Returns false if all are done. */
 static bool submit_piece(struct write_op *w)
 {
     while (w->phase != PHASE_END) {

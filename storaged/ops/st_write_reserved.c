@@ -1,6 +1,6 @@
 /*
- * st_write_reserved.c - ST_WRITE without free space: was it reserved for the blocks of the
- * run?
+ * st_write_reserved.c - ST_WRITE without free space: finds out if the run has reserved
+ * space.
  *
  * In:     write_space(), a step of st_write.c. Thread: the storio loop.
  * Out:    struct disk.
@@ -11,7 +11,8 @@
 
 #include "storaged/ops/st_write.h"
 
-/* All blocks of [from, to) that need space lie between these; empty if none does. */
+/* Returns the smallest range with all blocks of [from, to) that need space; perhaps
+ * empty. */
 static struct mark_range needy_blocks(const struct write_op *w, unsigned from,
                                       unsigned to)
 {
@@ -22,7 +23,8 @@ static struct mark_range needy_blocks(const struct write_op *w, unsigned from,
     return (struct mark_range){ .first = w->first + from, .end = w->first + to };
 }
 
-/* The bytes of these blocks' bodies, or of the heads that are written with theirs. */
+/* Returns the bytes of these blocks' bodies, or of the heads that are written with
+ * them. */
 static struct disk_range needy_bytes(const struct write_op *w, struct mark_range r)
 {
     const struct geometry *g = &write_proj(w)->geo;
@@ -44,10 +46,10 @@ static enum st_op_next ends(struct write_op *w, enum st_op_next next)
     return next == OP_BAD ? st_op_bad(&w->op, -ENOSPC) : next;
 }
 
-/* One stretch of the bytes; OP_GO: all of them have space. */
+/* Checks one range of bytes. OP_GO: all of it has space. */
 static enum st_op_next measure(struct write_op *w, struct disk_range bytes)
 {
-    if (w->measured != 0) { /* an answer */
+    if (w->measured != 0) { /* the answer to DISK_MAPPED */
         if (w->op.rc != 0 || !w->op.dr.mapped || w->op.dr.next <= w->measured)
             return OP_BAD;
         w->measured = w->op.dr.next;

@@ -1,10 +1,10 @@
 /*
- * st_write_units.c - ST_WRITE: a new file, and the blocks beside those written.
+ * st_write_units.c - ST_WRITE: a new file, and the blocks beside the written ones.
  *
  * In:     steps of st_write.c and st_write_apply.c. Thread: the storio loop.
- * Out:    struct disk: the file, heads that say "never written", pages of marks.
- * Keeps:  a unit of blocks is noted as written only when every block of it has a head: from then on a zero
- *         head is one that was lost.
+ * Out:    struct disk: the file, heads that say "never written", mark pages.
+ * Keeps:  a unit of blocks is noted as written only when all its blocks have heads: from
+ *         then on a zero head is a lost one.
  * Ask:    projfile.h for units, marks and their pages.
  */
 #include <assert.h>
@@ -13,7 +13,7 @@
 
 #include "storaged/ops/st_write.h"
 
-enum { UNITS_MAX = 16 /* of a run, at most */ };
+enum { UNITS_MAX = 16 /* upper bound in one run */ };
 
 enum fill_state { FILL_NEXT, FILL_READING, FILL_WRITING };
 
@@ -25,7 +25,7 @@ static unsigned unit_blocks(const struct write_op *w)
     return g.unit_blocks;
 }
 
-/* The units of the run, as blocks. */
+/* Returns the blocks of all units of the run. */
 static struct mark_range write_units(const struct write_op *w)
 {
     unsigned unit = unit_blocks(w);
@@ -43,13 +43,13 @@ enum st_op_next write_create(struct write_op *w)
 
     if (write_proj(w) != NULL)
         return OP_GO;
-    assert(w->op.call != NULL); /* the applier only replaces */
+    assert(w->op.call != NULL); /* the applier only replaces records */
     w->created = true;
     units = write_units(w);
     return st_op_create(&w->op, w->projection, version_epoch(w->newest), &units);
 }
 
-/* ---- the rest of the unit: who was never written gets a head that says so ---- */
+/* ---- the rest of a unit: blocks that were never written get a head that says so ---- */
 
 static uint64_t unit_first(const struct write_op *w, unsigned unit)
 {
@@ -70,7 +70,8 @@ static bool unit_has_place(const struct write_op *w, uint64_t first)
     return false;
 }
 
-/* Which units are new? Of a partial file none ever is: what it says of the others stays unknown. */
+/* Finds the units that become complete by this write. In a partial file there are
+ * none: its other blocks stay unknown. */
 enum st_op_next write_find_fresh(struct write_op *w)
 {
     struct proj *proj = write_proj(w);
@@ -88,7 +89,8 @@ enum st_op_next write_find_fresh(struct write_op *w)
     return OP_GO;
 }
 
-/* Heads of holes where nothing is; how many. What was lost stays lost. */
+/* Makes hole heads for the blocks without one, and returns how many. Lost heads stay
+ * lost. */
 static unsigned fill_holes(struct write_op *w, uint64_t first)
 {
     struct proj *proj = write_proj(w);
@@ -105,10 +107,9 @@ static unsigned fill_holes(struct write_op *w, uint64_t first)
     return n;
 }
 
-/*
- * A page first: of a later epoch than those there know of; and before a file gets longer than its
- * header tells, because without any page that would look like a file that lost them.
- */
+/* Writes a mark page first if the epoch is newer, or if the file becomes longer than
+ * its header announces: without a page that would look like a file that lost its
+ * pages. */
 enum st_op_next write_page(struct write_op *w)
 {
     struct proj *proj = write_proj(w);
@@ -122,7 +123,7 @@ enum st_op_next write_page(struct write_op *w)
                              version_epoch(w->newest));
 }
 
-/* One unit: read, fill, write. */
+/* Completes one unit: read, fill, write. */
 static enum st_op_next fill_unit(struct write_op *w, uint64_t first)
 {
     struct proj *proj = write_proj(w);
@@ -155,7 +156,8 @@ static enum st_op_next fill_unit(struct write_op *w, uint64_t first)
     return OP_WAIT;
 }
 
-/* Of a file just made also the whole ones: its header says that they have heads. */
+/* True if a unit has blocks to fill. A new file fills all units that its header
+ * announces, even those that the run covers. */
 static bool unit_needs_fill(const struct write_op *w, unsigned unit)
 {
     uint64_t first = unit_first(w, unit);
@@ -184,7 +186,7 @@ enum st_op_next write_fill(struct write_op *w)
     return OP_GO;
 }
 
-/* All blocks of the fresh units have heads now: note that. */
+/* Returns the written blocks with the fresh units added, or NULL without memory. */
 static struct marks *write_note_make(struct write_op *w)
 {
     struct proj *proj = write_proj(w);
@@ -210,10 +212,8 @@ static struct marks *write_note_make(struct write_op *w)
     return noted;
 }
 
-/*
- * A page for it; the header says it already when this write made the file. While a sync is under
- * way nobody waits for that: the next write takes it along.
- */
+/* Notes the fresh units in a mark page, unless the header of a new file announces
+ * them. During a sync the page is left to the next write. */
 enum st_op_next write_note(struct write_op *w)
 {
     struct proj *proj = write_proj(w);
@@ -232,7 +232,7 @@ enum st_op_next write_note(struct write_op *w)
     next = st_op_write_marks(&w->op, w->projection, proj_marks(proj), w->noted, 0);
     if (next != OP_BAD)
         return next;
-    proj->unsaved = true; /* the records are here: no room for the note harms nobody */
+    proj->unsaved = true; /* the records are here; a missing note does no harm */
     w->op.rc = proj_written_keep(proj, w->noted);
     return w->op.rc == 0 ? OP_GO : OP_BAD;
 }

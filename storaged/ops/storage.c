@@ -1,6 +1,5 @@
 /*
- * storage.c - the dispatcher of the storage daemon, and what is not about a file: ST_INFO,
- * ST_ADMIT, the end.
+ * storage.c - the dispatcher of the storage daemon; ST_INFO, ST_ADMIT, start and stop.
  *
  * In:     storage_handle(), from the shell. Thread: the storio loop.
  * Out:    rpc_reply(), struct disk.
@@ -54,7 +53,7 @@ static void info_step(struct st_op *op)
 {
     enum st_op_next next;
 
-    op->st->space_known &= op->state != 0; /* the first time: what is true now */
+    op->st->space_known &= op->state != 0; /* the first step forces a fresh value */
     op->state = 1;
     next = st_op_space(op, 0);
     if (next == OP_BAD)
@@ -76,7 +75,7 @@ void storage_handle_info(struct storage *st, struct rpc_call *call)
 /* ---- ST_ADMIT ---- */
 
 struct admit_op {
-    struct st_op op; /* first */
+    struct st_op op; /* must be first */
     uint8_t cluster_id[IDENTITY_ID_BYTES];
     uint32_t storage_id;
     bool rebuild;
@@ -207,7 +206,7 @@ void storage_handle(void *storage, struct rpc_call *call)
     rpc_reply_status(call, ROZO__STATUS__UNKNOWN_OP);
 }
 
-/* A varint of at most 10 bytes; false: it does not end before end. */
+/* Reads a varint of at most 10 bytes. Returns false if it does not end before `end`. */
 static bool varint_take(const uint8_t **p, const uint8_t *end, uint64_t *out)
 {
     uint64_t v = 0;
@@ -224,7 +223,7 @@ static bool varint_take(const uint8_t **p, const uint8_t *end, uint64_t *out)
     return false;
 }
 
-/* Field 1, of bytes, at the very front: where clients put it. */
+/* Reads the length of field 1 (bytes), which clients put first in a message. */
 static bool field_one_take(const uint8_t **p, const uint8_t *end, uint64_t *len)
 {
     uint64_t tag;
@@ -254,7 +253,7 @@ uint32_t storage_route(uint16_t op, const uint8_t *msg, size_t msg_len)
     return file_id_hash(&id);
 }
 
-/* ---- the beginning and the end ---- */
+/* ---- start and stop ---- */
 
 static void stop_step(struct storage *st);
 
@@ -276,11 +275,12 @@ static void on_stop_synced(struct env_task *task)
     struct storage *st =
         (struct storage *)((char *)task - offsetof(struct storage, stop_wait.task));
 
-    object_put(st->stop_object); /* a failure was logged where it happened */
+    object_put(st->stop_object); /* a failure is already logged */
     stop_step(st);
 }
 
-/* With no request under way every object is idle: sync one that needs it, and again. */
+/* Syncs the next object that needs it. All objects are idle, since no request is under
+ * way. */
 static void stop_step(struct storage *st)
 {
     struct object *obj;
@@ -360,7 +360,7 @@ static void unsettled_add(struct storage_unsettled *out, uint64_t first, uint64_
     out->age_ns = age_ns > out->age_ns ? age_ns : out->age_ns;
 }
 
-/* What of f waits for a commit, as one range. */
+/* Describes the uncommitted records and marks of f as one range. */
 static bool unsettled_of(struct pending_file *f, uint64_t now_ns,
                          struct storage_unsettled *out)
 {
@@ -380,7 +380,7 @@ static bool unsettled_of(struct pending_file *f, uint64_t now_ns,
     return out->newest != 0;
 }
 
-/* As far as we know. */
+/* True if the file is known to be damaged. */
 static bool is_damaged(struct storage *st, const struct file_id *id)
 {
     struct object *obj;
@@ -407,7 +407,7 @@ bool storage_next_unsettled(struct storage *st, uint64_t older_than_ns, uint64_t
         if (!unsettled_of(f, now_ns, out) || out->age_ns < older_than_ns)
             continue;
         if (is_damaged(st, &out->file.id)) {
-            out->first = 0; /* it is made anew as a whole, or not at all */
+            out->first = 0; /* a damaged file is repaired as a whole */
             out->end = UINT64_MAX;
         }
         return true;
@@ -467,7 +467,7 @@ int storage_open(const struct storage_config *config, struct storage **out)
     if (rc == 0)
         rc = storage_journal_new(st);
     if (rc != 0) {
-        objects_close(&st->objects); /* a failed init is fine */
+        objects_close(&st->objects); /* accepts a failed init */
         free(st);
         return rc;
     }
