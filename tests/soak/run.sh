@@ -22,7 +22,7 @@ Runs each part once; those that search at random share N hours (default 4).
   storms      storages are killed at random under load, layouts 0 and 1
   coherence   fsx through one mount and two, histories of four mounts, sqlite
   programs    git, sqlite, fio, builds and trees of this machine, at full size
-  units       unit tests that search at random, with ten times the seeds
+  units       all unit tests, with all seeds of those that search at random
   loaded      every system test 20 times while two busy loops run beside it
 
 Exit status: 0 nothing was found, 1 something was, 2 wrong usage.
@@ -83,7 +83,7 @@ part_programs()
 
 part_units()
 {
-    MEND_SEEDS=400 ctest --test-dir build/release -R '^unit\.heal\.' --timeout 7200 --output-on-failure
+    ROZO_UNIT_LONG=1 REPAIR_SEEDS=400 ctest --test-dir build/release -R '^unit\.' --timeout 7200 --output-on-failure
 }
 
 part_loaded()

@@ -566,7 +566,7 @@ static void cancel_at_every_stage(void **state)
 
     (void)state;
     setup(&f);
-    for (unsigned turns = 0; turns < 40; turns += UNIT_STEP) {
+    for (unsigned turns = 0; turns < unit_seeds(40); turns += UNIT_STEP) {
         struct ask *a = calloc(1, sizeof(*a));
         uint8_t *payload = malloc(6 << 20);
 

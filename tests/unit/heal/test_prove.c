@@ -379,7 +379,7 @@ static void histories_by_chance(void **state)
     unsigned n_sound = 0, n_not = 0;
 
     (void)state;
-    for (unsigned seed = 0; seed < 60; seed += UNIT_STEP) {
+    for (unsigned seed = 0; seed < unit_seeds(60); seed += UNIT_STEP) {
         struct real *r = malloc(sizeof(*r));
         unsigned layout = seed % 4 == 3;
 

@@ -261,7 +261,7 @@ static void test_fences(void **state)
 static void test_power_cuts_keep_what_was_synced(void **state)
 {
     (void)state;
-    for (unsigned seed = 0; seed < 40; seed += UNIT_STEP) {
+    for (unsigned seed = 0; seed < unit_seeds(40); seed += UNIT_STEP) {
         struct world w;
         struct seen seen[6];
 
@@ -750,7 +750,7 @@ static void test_a_clean_stop_applies_what_is_committed(void **state)
 static void test_a_sync_after_a_kill_covers_the_journal(void **state)
 {
     (void)state;
-    for (unsigned seed = 0; seed < 20; seed += UNIT_STEP) {
+    for (unsigned seed = 0; seed < unit_seeds(20); seed += UNIT_STEP) {
         struct world w;
 
         world_init(&w, seed);
@@ -770,7 +770,7 @@ static void test_a_sync_after_a_kill_covers_the_journal(void **state)
 static void test_a_synced_overwrite_has_its_file(void **state)
 {
     (void)state;
-    for (unsigned seed = 0; seed < 20; seed += UNIT_STEP) {
+    for (unsigned seed = 0; seed < unit_seeds(20); seed += UNIT_STEP) {
         struct world w;
 
         world_init(&w, seed);
@@ -789,7 +789,7 @@ static void test_an_overwrite_goes_with_a_file_that_was_never_synced(void **stat
     unsigned n_lost = 0;
 
     (void)state;
-    for (unsigned seed = 0; seed < 60; seed += UNIT_STEP) {
+    for (unsigned seed = 0; seed < unit_seeds(60); seed += UNIT_STEP) {
         struct storage_unsettled u;
         uint64_t cursor = 0;
         struct world w;
@@ -851,7 +851,7 @@ static void test_many_small_marks_push_back(void **state)
 static void test_fences_and_drops_after_a_failed_sync(void **state)
 {
     (void)state;
-    for (unsigned seed = 0; seed < 20; seed += UNIT_STEP) {
+    for (unsigned seed = 0; seed < unit_seeds(20); seed += UNIT_STEP) {
         struct world w;
 
         world_init(&w, seed);

@@ -340,7 +340,7 @@ static void test_marks_overflow_into_heads(void **state)
     check_marks_in_row(&w, 250);
     world_free(&w);
 
-    for (unsigned seed = 0; seed < 60; seed += UNIT_STEP) {
+    for (unsigned seed = 0; seed < unit_seeds(60); seed += UNIT_STEP) {
         world_init(&w, seed);
         w.auto_apply = true;
         for (unsigned i = 0; i < 168; i++)

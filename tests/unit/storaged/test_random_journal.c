@@ -350,7 +350,7 @@ static void test_random_steps(void **state)
     static struct model m;
 
     (void)state;
-    for (unsigned seed = 0; seed < SEEDS; seed += UNIT_STEP) {
+    for (unsigned seed = 0; seed < unit_seeds(SEEDS); seed += UNIT_STEP) {
         struct world w;
 
         world_with_journal(&w, &m, seed);

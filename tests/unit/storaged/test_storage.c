@@ -1809,7 +1809,7 @@ static void test_a_file_cut_while_it_is_open(void **state)
 static void test_holes_stay_holes(void **state)
 {
     (void)state;
-    for (unsigned seed = 0; seed < 60; seed += UNIT_STEP) {
+    for (unsigned seed = 0; seed < unit_seeds(60); seed += UNIT_STEP) {
         struct world w;
         struct seen seen[128];
 

@@ -259,7 +259,7 @@ static void model_sync(struct model *m)
 static void it_never_covers_what_is_not_durable(void **state)
 {
     (void)state;
-    for (uint32_t seed = 1; seed <= 300; seed += UNIT_STEP) {
+    for (uint32_t seed = 1; seed <= unit_seeds(300); seed += UNIT_STEP) {
         struct model *m = calloc(1, sizeof(*m));
 
         assert_non_null(m);

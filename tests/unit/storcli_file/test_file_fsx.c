@@ -663,7 +663,7 @@ static void run_seed(uint64_t seed, uint64_t steps)
 static void reads_return_what_the_history_allows(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= SEEDS; seed += UNIT_STEP)
+    for (uint64_t seed = 1; seed <= unit_seeds(SEEDS); seed += UNIT_STEP)
         run_seed(seed, STEPS);
 }
 
