@@ -1,10 +1,10 @@
 /*
- * repair.c - the one healing state machine: its life, its fence, the order of its batches.
+ * repair.c - the life of a repair, its fence, and the order of its batches.
  *
- * In:     repair_start() by those who know what may be wrong. Thread: that of the env.
+ * In:     repair_start(), from the parts of the healer. Thread: that of the env.
  * Out:    pieces and batches; ST_FENCE.
- * Keeps:  I7 and I9: memory is bounded by pieces over all repairs; the callback comes once, and never
- *         inside repair_start().
+ * Keeps:  I7 and I9: memory is bounded by pieces over all repairs; the callback comes
+ *         once, and never inside repair_start().
  */
 #include <assert.h>
 #include <errno.h>
@@ -19,8 +19,8 @@ enum {
     EXTENTS_MAX = 8,
     POOL_IDLE_MAX = 32 << 20,
     AGAINS_MAX = 20,
-    SMALL_BLOCKS =
-        8 * EXTENT_BLOCKS, /* a range like that is gone through without asking */
+    /* Ranges up to this size are walked without asking for heads. */
+    SMALL_BLOCKS = 8 * EXTENT_BLOCKS,
 };
 static const uint64_t memory_max_default = 64 << 20;
 
@@ -84,7 +84,7 @@ bool repair_own_refused(struct repair *repair)
         repair->refused_ns = now;
     if (file->moved == 0 && heal_file_is_up(file, (unsigned)__builtin_ctz(repair->own)) &&
         now - repair->refused_ns < file->deadline_ms * UINT64_C(1000000)) {
-        file->silent &= ~repair->own; /* not yet */
+        file->silent &= ~repair->own; /* asked once more */
         return true;
     }
     repair->unseen |= (repair->own & ~file->lost) != 0;
@@ -98,7 +98,7 @@ void repair_own_told(struct repair *repair)
 
 /* ---- pieces ---- */
 
-/* There is memory again: whoever waited for it goes on. */
+/* Continues repairs that wait for memory. */
 static void wake_the_waiting(struct repairer *repairer)
 {
     LIST_FOREACH(node, &repairer->repairs) {
@@ -182,7 +182,7 @@ static void fence_start(struct repair *repair)
             repair->n_fencing++;
     }
     if (repair->n_fencing == 0)
-        repair->fence_up = true; /* nobody is there to be told */
+        repair->fence_up = true; /* no storage is up to take the fence */
 }
 
 bool repair_want_fence(struct repair *repair, uint32_t epoch)
@@ -198,7 +198,8 @@ bool repair_want_fence(struct repair *repair, uint32_t epoch)
 
 /* ---- its life ---- */
 
-/* What can be committed or dropped at the end needs to know what was there, unlost, from the start. */
+/* Returns whether verifiers are needed from the start, to commit or drop at the end: only
+ * they show that a storage lost nothing in between. */
 static bool needs_verifiers(const struct repair *repair)
 {
     uint32_t flags = repair->request.flags;
@@ -238,10 +239,9 @@ static void repair_free(struct repair *repair)
     wake_the_waiting(repairer);
 }
 
-/*
- * Whatever the others have: what lies here was not looked at. And k who are silent may have between them what was
- * never synced, and is lost where the power failed.
- */
+/* Reports an error if our own storage or k others did not answer. Without ours, nothing
+ * here was looked at. k others may hold between them versions that were never synced and
+ * are lost after a power failure. */
 static void note_silence(struct repair *repair)
 {
     uint32_t silent = repair->file.silent & ~repair->file.lost;
@@ -255,7 +255,7 @@ static void note_silence(struct repair *repair)
     repair->result.rc = -EIO;
 }
 
-/* The first thing that keeps the file from being sound; NULL: it is. */
+/* Returns the first reason why the file is not sound; NULL: it is. */
 static const char *unsound(const struct repair *repair)
 {
     const struct repair_result *r = &repair->result;
@@ -266,32 +266,33 @@ static const char *unsound(const struct repair *repair)
     for (unsigned i = 0; i < file->c; i++)
         spoiled |= repair->spoiled[i];
     if (repair->removed)
-        return "it is removed";
+        return "the file is removed";
     if ((file->silent & all) != 0)
-        return "not all of its storages answer";
+        return "not all storages of the file answer";
     if (r->rc != 0 && !is_nowhere)
-        return "it could not be looked at as a whole";
+        return "the file could not be looked at as a whole";
     if (r->undecided + r->n_torn > 0)
         return "a version is on too few storages";
     if ((repair->doubt & all) != 0)
-        return "a storage may have lost something, and has not compared all yet";
+        return "a storage may have lost data and has not compared all of it yet";
     if (r->damaged + r->stale + r->missing + r->unknown + r->healed + r->dropped +
                 r->cleaned + r->failed >
             0 ||
         (repair->damaged & all) != 0 || repair->unknown != 0 || spoiled != 0)
-        return "something was wrong, or still is";
+        return "records were wrong, or still are";
     if (repair->uncommitted)
         return "a version is not committed";
     if ((all & ~(repair->next_told | repair->none)) != 0 || (all & ~repair->proved) != 0)
-        return "not all storages say that it is stable";
+        return "not all storages confirm that all versions are stable";
     return NULL;
 }
 
-/* Whatever else is wrong: who says so has later words of the file than we. */
+/* Overrides other results: the storage that reports it knows a later distribution than we
+ * do. */
 static void note_moved(struct repair *repair)
 {
     repair->result.rc = -EREMOTE;
-    repair_problem(repair, "storage %u says that it lies on other storages by now",
+    repair_problem(repair, "storage %u knows a later distribution of the file",
                    repair->file.target.storages[__builtin_ctz(repair->file.moved)]);
 }
 
@@ -319,7 +320,7 @@ static void repair_end(struct repair *repair)
         repair->result.rc = removed ? -ENOENT : -EIO;
         if (!removed && repair->result.problem[0] == '\0')
             snprintf(repair->result.problem, sizeof(repair->result.problem),
-                     "none of those who answer has it, and too many do not");
+                     "no storage that answers has the file, and too many do not answer");
     }
     note_silence(repair);
     if (repair->file.moved != 0)
@@ -333,7 +334,8 @@ static void repair_end(struct repair *repair)
     done(arg, &result);
 }
 
-/* Storages had no room for all: begin again there, when they have had time. True: it does. */
+/* Walks again from the first place where storages had no room, after a pause. Returns
+ * false if nothing is left to repeat, or it was repeated too often. */
 static bool walk_again(struct repair *repair)
 {
     if (repair->again_from == UINT64_MAX)
@@ -355,7 +357,8 @@ static bool walk_again(struct repair *repair)
     return true;
 }
 
-/* Projections that were partial, and whose homes told all they were asked for: the others may lack something still. */
+/* Projections with partial files whose homes answered all requests; other homes may still
+ * lack something. */
 static uint32_t unknown_and_heard(const struct repair *repair)
 {
     const struct heal_file *file = &repair->file;
@@ -368,7 +371,8 @@ static uint32_t unknown_and_heard(const struct repair *repair)
     return heard;
 }
 
-/* Was all of the file seen and put right, with so few silent that nothing acknowledged is theirs alone? */
+/* Returns whether all of the file was seen and healed, and too few candidates did not
+ * answer for an acknowledged version to be on them alone. */
 static bool is_complete(const struct repair *repair)
 {
     const struct repair_result *r = &repair->result;
@@ -379,13 +383,14 @@ static bool is_complete(const struct repair *repair)
                repair->file.q;
 }
 
-/* Is all of the file where it should be, by the word of everybody? */
+/* Returns whether every candidate confirms that all of the file is where it should be. */
 static bool is_sound(const struct repair *repair)
 {
     const struct repair_result *r = &repair->result;
     uint32_t told = repair->next_told | repair->none;
 
-    for (unsigned i = 0; i < repair->file.c; i++) /* they tell nothing more */
+    /* Candidates with unreadable files answer nothing more. */
+    for (unsigned i = 0; i < repair->file.c; i++)
         told |= repair->spoiled[i] != 0 ? 1u << i : 0;
     return (repair->request.flags & REPAIR_CLEAN_SPARES) != 0 &&
            repair->request.first_block == 0 && repair->end == UINT64_MAX && r->rc == 0 &&
@@ -393,10 +398,8 @@ static bool is_sound(const struct repair *repair)
            told == heal_file_all(&repair->file);
 }
 
-/*
- * Homes that have something of the file which cannot be believed, while nobody else has any of it: too few for
- * anything that was acknowledged. They begin anew.
- */
+/* Homes in scope with an unreadable file, if no other candidate has any of the file and
+ * these are too few for an acknowledged write. They start again with an empty file. */
 static uint32_t ruins(const struct repair *repair)
 {
     uint32_t others = heal_file_all(&repair->file) & ~repair->damaged, homes = 0;
@@ -415,7 +418,7 @@ static uint32_t ruins(const struct repair *repair)
     return homes;
 }
 
-/* True: wait for what homes are told. */
+/* Returns true if it waits for homes to confirm that their files are complete. */
 static bool whole_start(struct repair *repair)
 {
     uint32_t homes = ruins(repair);
@@ -426,7 +429,8 @@ static bool whole_start(struct repair *repair)
     return homes != 0 && repair_whole_start(repair, homes);
 }
 
-/* Walk on; true: it is over, or a batch is due, and no piece is under way any more. */
+/* Walks on. Returns true when the walk is over or a batch is due, and no piece is under
+ * way. */
 static bool walk(struct repair *repair)
 {
     bool over = repair->look == WALK_OVER;
@@ -436,7 +440,7 @@ static bool walk(struct repair *repair)
     return repair->n_pieces == 0 && (over || repair_batch_is_due(repair));
 }
 
-/* Is a sync at all candidates wanted though nothing was changed? */
+/* Returns whether a sync at all candidates is needed although nothing was changed. */
 static bool is_to_be_proved(const struct repair *repair)
 {
     return (repair->request.flags & REPAIR_PROVE) != 0 && repair->look == WALK_OVER;

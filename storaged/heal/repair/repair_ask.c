@@ -1,9 +1,10 @@
 /*
- * repair_ask.c - requests of a healer about one file.
+ * repair_ask.c - requests of the healer about one file.
  *
- * In:     messages from the machines of this folder. Thread: that of the env.
+ * In:     messages from the other files of this folder. Thread: that of the env.
  * Out:    rpc_send(); answers to their owners, never inside repair_ask_send().
- * Keeps:  nobody waits for a storage that is known to be away: it counts as silent at once.
+ * Keeps:  a storage that is known to be down is not waited for: it counts as unanswered
+ *         at once.
  */
 #include "storaged/heal/repair/repair_ask.h"
 
@@ -33,7 +34,8 @@ int heal_target_check(const struct storcli_target *t)
     return 0;
 }
 
-/* All healers come to the same places: the first lost home gets the first spare, and so on. */
+/* Assigns homes. All healers get the same result: the first lost home gets the first
+ * spare, and so on. */
 static void place_homes(struct heal_file *file)
 {
     unsigned spare = file->n;
@@ -193,7 +195,7 @@ int repair_ask_send(struct repair_ask *ask, struct heal_file *file, unsigned can
     };
     rpc_send(file->peers.channel(file->peers.arg, file->target.storages[candidate]),
              &ask->rq);
-    ask->rq.msg = NULL; /* copied */
+    ask->rq.msg = NULL; /* the message was copied */
     free(packed);
     return 0;
 }

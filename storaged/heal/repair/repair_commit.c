@@ -1,13 +1,16 @@
 /*
- * repair_commit.c - what a repair has seen and done is made stable, then committed; spares drop what they
- * need no more.
+ * repair_commit.c - makes stable and commits the work of a repair, and lets spares drop
+ * their copies.
  *
- * In:     notes of the pieces; repair_sync_start(), repair_commit_next() in turn. Thread: that of the env.
- * Out:    ST_SYNC, ST_COMMIT, ST_DROP.
- * Keeps:  a version is committed only when at least q storages had it before a sync that ended well,
- *         with the verifier they had before anything was looked at: so none lost it in between. Of data each has
- *         a projection of its own: readers take what shows on fewer for what nobody acknowledged. A commit that
- *         does not arrive is made again by whoever settles next.
+ * In:     notes of the pieces; repair_sync_start(), repair_commit_next() in turn. Thread:
+ *         that of the env.
+ * Out:    ST_SYNC, ST_COMMIT, ST_DROP; ST_REMOVE.
+ * Keeps:  a version is committed only if at least q storages had it before a sync that
+ *         succeeded, with the verifier they had before anything was looked at: so none
+ *         lost it in between. For data each of them must have a different projection,
+ *         because readers take a version with fewer distinct projections as never
+ *         acknowledged. A commit that gets lost is repeated by the next repair that
+ *         recovers the block.
  */
 #include <assert.h>
 #include <errno.h>
@@ -34,8 +37,8 @@ static void range_add(struct repair *repair, const struct repair_range *r)
         struct repair_range *ranges = realloc(repair->ranges, n * sizeof(*ranges));
 
         if (ranges == NULL) {
-            repair_problem(repair,
-                           "out of memory"); /* the next one who settles does it */
+            /* The next repair of these blocks commits it. */
+            repair_problem(repair, "out of memory");
             return;
         }
         repair->ranges = ranges;
@@ -115,8 +118,9 @@ static void on_batch_synced(struct repair_ask *ask, int rc)
     repair->n_batch--;
     if (repair_ask_is_ok(ask, rc))
         take_verifier(repair, ask);
+    /* A storage without the file has nothing to lose. */
     else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE)
-        repair->proved |= 1u << ask->candidate; /* there is nothing to be lost */
+        repair->proved |= 1u << ask->candidate;
     if (repair->n_batch == 0)
         repair_step_soon(repair);
 }
@@ -155,7 +159,7 @@ static void on_batch_done(struct repair_ask *ask, int rc)
         if (repair_ask_is_ok(ask, rc))
             repair->result.cleaned += r->n * (unsigned)__builtin_popcount(r->clean);
         else
-            repair_problem(repair, "storage %u did not drop what it held as a spare",
+            repair_problem(repair, "storage %u did not drop its copies as a spare",
                            repair->file.target.storages[ask->candidate]);
     }
     if (ask->rq.op == ROZO__OP__ST_COMMIT && !repair_ask_is_ok(ask, rc))
@@ -164,7 +168,8 @@ static void on_batch_done(struct repair_ask *ask, int rc)
         repair_step_soon(repair);
 }
 
-/* Spares may have the same projection as a home: with some not synced, only k homes are certain to be enough. */
+/* Returns whether k synced projections are certain. A spare may have the same projection
+ * as a home, so unless all holders are synced, only homes count. */
 static bool can_be_read(const struct repair *repair, const struct repair_range *r)
 {
     unsigned n = 0;
@@ -177,7 +182,8 @@ static bool can_be_read(const struct repair *repair, const struct repair_range *
     return (r->holders & ~repair->synced) == 0 || n >= repair->file.k;
 }
 
-/* So many have a projection that nobody else here has, whichever those have who are not synced. */
+/* Returns how many synced holders have a projection that no other holder has, in the
+ * worst case for the projections of holders that are not synced. */
 static unsigned n_distinct(const struct repair *repair, const struct repair_range *r)
 {
     unsigned n_synced = (unsigned)__builtin_popcount(r->holders & repair->synced),
@@ -196,7 +202,7 @@ static bool may_commit(const struct repair *repair, const struct repair_range *r
            can_be_read(repair, r);
 }
 
-/* Have all homes what the spare held, for good? */
+/* Returns whether all homes hold stably what the spare has. */
 static bool may_clean(const struct repair *repair, const struct repair_range *r)
 {
     for (unsigned p = 0; p < repair->file.n; p++) {
@@ -224,7 +230,7 @@ static void commit_send(struct repair *repair, const Rozo__StCommitReq *what)
     }
 }
 
-/* All ranges that may be committed, to all. */
+/* Commits all ranges that may be committed, at all candidates. */
 static void commit_ranges(struct repair *repair)
 {
     Rozo__StCommitReq req = ROZO__ST_COMMIT_REQ__INIT;
@@ -270,7 +276,7 @@ static void clean_send(struct repair *repair, const struct repair_range *r)
 static void batch_end(struct repair *repair)
 {
     if ((repair->to_sync & ~repair->synced) != 0) {
-        repair_problem(repair, "what was made again could not be made stable");
+        repair_problem(repair, "rebuilt records could not be made stable");
         repair->result.rc = -EIO;
     }
     repair->n_ranges = 0;
@@ -284,7 +290,7 @@ bool repair_commit_next(struct repair *repair)
     assert(repair->n_batch == 0);
     if (repair->batch_at == 0) {
         commit_ranges(repair);
-        repair->batch_at = 1; /* from here on: behind the range that is looked at */
+        repair->batch_at = 1; /* from here on: index behind the range that is looked at */
         if (repair->n_batch > 0)
             return true;
     }

@@ -1,12 +1,17 @@
 /*
- * repair_decide.c - what is to become of a block, given what its storages say of it?
+ * repair_decide.c - decides what a block is, given what its storages say about it.
  *
  * In:     answers of any storages, in any order. Any thread.
- * Out:    a decision that no other driver's decision contradicts, or "leave it".
- * Keeps:  a version that q storages acknowledged is never settled back: each of them has it or
- *         something newer, is silent, or lost it; when those may be q, it stays undecided. And what
- *         k can still come to have is never settled back either.
- * Ask:    docs/ARCHITECTURE.md, "Healing"; storcli/blocks/resolve.c has the readers' side of the rules.
+ * Out:    a decision that no other repairer's decision contradicts, or "undecided".
+ * Keeps:  a version that q storages acknowledged is never rolled back: each of them has
+ *         it or something newer, does not answer, or lost it; if those may be q, it stays
+ *         undecided. A version that can still come to k holders is never rolled back
+ *         either. Under the fence the versions below newer ones are known: one is missing
+ *         there only if a newer one was committed, and that has k holders. A candidate
+ *         with a torn record never had it stable, so it does not count as a possible
+ *         acknowledger of a synced write.
+ * Ask:    docs/ARCHITECTURE.md, "Healing"; storcli/blocks/resolve.c has the readers' side
+ *         of the rules.
  */
 #include "storaged/heal/repair/repair_decide.h"
 
@@ -16,15 +21,15 @@
 
 static const struct decide_answer never = { .kind = DECIDE_HOLE };
 
-/* What is looked at over and over. */
+/* The input, with sets that are derived from it once. */
 struct view {
     const struct decide_rules *rules;
     const struct decide_answer *answers;
     unsigned n;
-    uint32_t all; /* every candidate */
-    uint32_t
-        damaged; /* candidates with something damaged on top, or that lost something */
-    uint32_t unsure; /* those of them of which nobody knows what that was */
+    uint32_t all; /* bitmap of all candidates */
+    /* Candidates whose newest record is damaged, or that may have lost something. */
+    uint32_t damaged;
+    uint32_t unsure; /* subset of damaged: the version of the damage is unknown */
 };
 
 static unsigned count(uint32_t bits)
@@ -32,13 +37,15 @@ static unsigned count(uint32_t bits)
     return (unsigned)__builtin_popcount(bits);
 }
 
-/* Does this answer speak of a version? Of one that is torn only where it can be settled. */
+/* Returns whether the answer has a known version. A torn record's version counts only
+ * under a fence, where it can be rolled back. */
 static bool has_version(const struct view *w, const struct decide_answer *a)
 {
     return a->kind != DECIDE_DAMAGED || (a->torn && w->rules->fenced);
 }
 
-/* The newest version below `limit` (or of all); false when there is none. Who has no file speaks of version 0. */
+/* Finds the newest version below `limit` (if limited). Returns false if there is none.
+ * Candidates without a file have version 0. */
 static bool next_version(const struct view *w, bool limited, uint64_t limit,
                          uint64_t *version)
 {
@@ -69,7 +76,7 @@ static uint32_t holders_of(const struct view *w, uint64_t version)
     return holders;
 }
 
-/* Those of the data that answer `as` is of; 0: it is a hole. */
+/* Returns all projections of the data version of answer `as`; 0: it is a hole. */
 static uint32_t projections_of(const struct view *w, const struct decide_answer *as)
 {
     uint32_t projections = 0;
@@ -81,7 +88,8 @@ static uint32_t projections_of(const struct view *w, const struct decide_answer 
     return projections;
 }
 
-/* How many agree with answer `as`: distinct projections of data, storages of a hole. */
+/* Returns how many agree with answer `as`: distinct projections of data, storages of a
+ * hole. */
 static unsigned n_agree(const struct view *w, const struct decide_answer *as)
 {
     uint32_t agree = 0;
@@ -96,7 +104,7 @@ static unsigned n_agree(const struct view *w, const struct decide_answer *as)
     return count(agree);
 }
 
-/* The answer that most agree with at this version; *have: how many do. */
+/* Returns the answer at this version that most others agree with; *have: their number. */
 static const struct decide_answer *best_at(const struct view *w, uint64_t version,
                                            unsigned *have)
 {
@@ -119,7 +127,8 @@ static const struct decide_answer *best_at(const struct view *w, uint64_t versio
     return best;
 }
 
-/* What the same storage says of the same projection, one level below; NULL: not asked. */
+/* Returns the same storage's answer for the same projection one level below; NULL: not
+ * asked. */
 static const struct decide_answer *below(const struct view *w,
                                          const struct decide_answer *a)
 {
@@ -145,7 +154,8 @@ static const struct decide_answer *top(const struct view *w, unsigned candidate,
     return NULL;
 }
 
-/* Does anybody who has this version keep for himself what lies below it? */
+/* Returns whether a holder of this version has not been asked for the version below
+ * it. */
 static bool hides_below(const struct view *w, uint64_t version)
 {
     for (unsigned i = 0; i < w->n; i++) {
@@ -163,7 +173,8 @@ static bool is_fenced(const struct view *w, uint64_t version)
     return w->rules->fenced && version_epoch(version) <= w->rules->fence_epoch;
 }
 
-/* Candidates who hide damage below something newer: this version may be what is damaged. */
+/* Returns candidates with damage below a newer version: the damaged record may be this
+ * version. */
 static uint32_t damaged_below(const struct view *w, uint64_t version)
 {
     uint32_t who = 0;
@@ -179,10 +190,9 @@ static uint32_t damaged_below(const struct view *w, uint64_t version)
     return who;
 }
 
-/*
- * So many storages at most can have acknowledged this version, when those in `unknown` may: of data each with a
- * projection of its own. As the readers count (storcli/blocks/resolve.c).
- */
+/* Returns how many storages can have acknowledged this version at most, if those in
+ * `unknown` may have. For data, each with a distinct projection, as readers count
+ * (storcli/blocks/resolve.c). */
 static unsigned acknowledged_most(const struct view *w, uint64_t version,
                                   uint32_t unknown)
 {
@@ -202,7 +212,8 @@ static unsigned acknowledged_most(const struct view *w, uint64_t version,
     return by_projection < by_storage ? by_projection : by_storage;
 }
 
-/* Candidates who may have acknowledged this version, for all that they or others know. */
+/* Returns candidates that may have acknowledged this version although no answer shows
+ * it. */
 static uint32_t unknown_of(const struct view *w, uint64_t version)
 {
     uint32_t sure = w->rules->told & ~w->unsure;
@@ -210,7 +221,8 @@ static uint32_t unknown_of(const struct view *w, uint64_t version)
     return damaged_below(w, version) | (w->all & ~(sure | w->rules->none));
 }
 
-/* They may bring with them what nobody has shown yet. */
+/* Returns how many candidates did not answer and may still bring versions that no answer
+ * showed. */
 static unsigned n_silent(const struct view *w)
 {
     const struct decide_rules *r = w->rules;
@@ -218,13 +230,10 @@ static unsigned n_silent(const struct view *w)
     return count(w->all & ~(r->told | r->none | r->lost));
 }
 
-/*
- * May a version that fewer than k have be passed over? Readers may when it cannot have been
- * acknowledged; whoever has a newer one may have had it (newer: both).
- * To settle it back, what lies below newer ones is known: it is gone only where a newer one was
- * committed, and that has k. But nobody may be left who could still bring it to k. Who has it torn never had it
- * stable, so he is not one of those for whom somebody may have been told that it is.
- */
+/* Returns whether a version with fewer than k holders may be passed over. Readers may do
+ * so if it cannot have been acknowledged; a holder of a newer version may have had it. A
+ * rollback, under the fence, also needs that the candidates without an answer cannot
+ * bring it to k. */
 static bool may_pass(const struct view *w, uint64_t version, unsigned have,
                      uint32_t newer)
 {
@@ -237,19 +246,19 @@ static bool may_pass(const struct view *w, uint64_t version, unsigned have,
            acknowledged_most(w, version, unknown_of(w, version)) < r->q;
 }
 
-/*
- * All that anybody has was passed over. Those who do not know what they had are too few for anything that was
- * acknowledged, those who are silent for anything that could be read: there never was anything, though fewer than k say so.
- */
+/* Returns whether the block was never written although fewer than k candidates say so.
+ * All versions were passed over; candidates with unknown losses are too few for an
+ * acknowledged write, and those that did not answer too few for a readable one. */
 static bool was_never_written(const struct view *w)
 {
     return is_fenced(w, 0) && n_silent(w) < w->rules->k &&
            count(unknown_of(w, 0)) < w->rules->q;
 }
 
-/* ---- forward: who lacks it? ---- */
+/* ---- forward: homes that lack it ---- */
 
-/* What the home of projection p has once everything settled back is gone; NULL: nothing. */
+/* Returns what the home of projection p has, without the versions that are rolled back;
+ * NULL: nothing. */
 static const struct decide_answer *counts_at_home(const struct view *w, unsigned home,
                                                   unsigned p, uint64_t version)
 {
@@ -270,12 +279,13 @@ static void judge_home(const struct view *w, unsigned p, struct decision *d)
     if (home >= w->rules->c || ((w->rules->told | w->rules->none) >> home & 1) == 0)
         return;
     a = counts_at_home(w, home, p, d->version);
+    /* The home has it, or something newer that stays. */
     if (a != NULL && a->kind != DECIDE_DAMAGED && a->version >= d->version)
-        return; /* it has it, or something newer that stays */
+        return;
     if (a != NULL && a->kind == DECIDE_DAMAGED)
         d->damaged |= bit;
     else if (d->version == 0)
-        return; /* nothing to be had */
+        return; /* nothing to restore */
     else if (a != NULL)
         d->stale |= bit;
     else
@@ -320,7 +330,7 @@ static void view_init(struct view *w, const struct decide_rules *rules,
     }
 }
 
-/* The newest version that somebody has torn. */
+/* Returns the newest version that any storage has torn. */
 static uint64_t torn_newest(const struct view *w)
 {
     uint64_t version = 0;
@@ -356,7 +366,7 @@ void decide_block(const struct decide_rules *rules, const struct decide_answer *
             decide_forward(&w, as, newest, out);
             return;
         }
-        if (hidden != 0) { /* what is hidden may bring this one to k */
+        if (hidden != 0) { /* hidden versions may bring this one to k */
             out->what = DECIDE_BELOW;
             out->version = hidden;
             return;
@@ -373,7 +383,7 @@ void decide_block(const struct decide_rules *rules, const struct decide_answer *
     if (hidden != 0) {
         out->what = DECIDE_BELOW;
         out->version = hidden;
-    } else if (limited && newest == 0 && w.damaged == 0) { /* passed: it is nobody's */
+    } else if (limited && newest == 0 && w.damaged == 0) { /* no candidate has it */
         out->what = DECIDE_NOTHING;
     } else if (was_never_written(&w)) {
         decide_forward(&w, &never, newest, out);

@@ -1,12 +1,16 @@
 /*
- * repair_decide.h - what is to become of a block, given what its storages say of it?
+ * repair_decide.h - decides what a block is, given what its storages say about it.
  *
- * Pure: no I/O, no memory. Whoever asks, whenever, comes to decisions that fit together:
- *   - *forward* at a version: k distinct projections of it were seen (of a hole: k storages);
- *   - *back*: fewer than k were seen, those who said nothing cannot make up for it, no write or mark of
- *     that epoch can arrive any more (the fence), and it was never acknowledged.
- * Under the fence the holders of a version change only by decisions, so the first one about it
- * stands: after "forward" it has k and more, after "back" fewer than k, for all who ask later.
+ * Pure: no I/O, no memory. All repairers, whenever they ask, come to decisions that fit
+ * together:
+ *   - *forward* at a version: k distinct projections of it were seen (for a hole: k
+ *     storages);
+ *   - *back*: fewer than k were seen, the storages that did not answer cannot make up for
+ *     it, no write or mark of that epoch can arrive any more (the fence), and the version
+ *     was never acknowledged.
+ * Under the fence only decisions change which storages hold a version, so the first
+ * decision stands: after "forward" k or more hold it, after "back" fewer than k, for all
+ * that ask later.
  */
 #ifndef ROZO_STORAGED_HEAL_REPAIR_REPAIR_DECIDE_H
 #define ROZO_STORAGED_HEAL_REPAIR_REPAIR_DECIDE_H
@@ -15,70 +19,80 @@
 #include <stdint.h>
 
 enum {
-    DECIDE_ANSWERS_MAX = 96, /* of one block */
+    DECIDE_ANSWERS_MAX = 96, /* for one block */
 };
 
 enum decide_kind {
     DECIDE_DATA,
     DECIDE_HOLE,
-    DECIDE_DAMAGED, /* something that cannot be believed; version is not known */
+    DECIDE_DAMAGED, /* unreadable or invalid; the version is unknown unless torn */
 };
 
-/* What one storage said of one projection of a block. */
+/* One storage's answer about one projection of a block. */
 struct decide_answer {
     uint64_t version;
-    uint16_t user_bytes; /* of data; 0 otherwise */
-    uint8_t candidate;   /* its place in the distribution */
+    uint16_t user_bytes; /* 0 unless data */
+    uint8_t candidate;   /* place in the distribution */
     uint8_t projection;
     uint8_t kind;  /* enum decide_kind */
-    uint8_t level; /* 0: what counts there now; 1: what lies below that; ... */
-    /* Damaged, of this version, and parts of it never reached the disk: no sync of it ended there. */
+    uint8_t level; /* 0: newest version there; 1: version below it; ... */
+    /* Damaged, but of this version: parts of it never reached the disk, and no sync of it
+     * ended there. */
     bool torn;
 };
 
-/* The circumstances. Bitmaps are of places in the distribution. */
+/* Circumstances of a decision. Bitmaps are of places in the distribution. */
 struct decide_rules {
     unsigned k, n, c, q;
-    /* Answered, all that they know, and so far as `fenced` goes after their fence. One that is damaged
-     * or holds projections not asked for is not among them. */
+    /* Storages that answered all they know; under a fence, only those that have it.
+     * Excludes those with no file (none). */
     uint32_t told;
-    /* Answered that they have no file of it; disjoint from told. They never took any of it: a storage
-     * that may have lost it says "damaged" instead. */
+    /* Storages that have no file of this id, and so never took any of it: one that may
+     * have lost the file answers "damaged" instead. Disjoint from the first set. */
     uint32_t none;
-    uint32_t
-        doubt;     /* of those told: what was newest there may be lost, whatever it was */
-    uint32_t lost; /* will not come back: what they had makes up for nothing */
-    const uint8_t
-        *home;   /* n: who is to hold projection p, 255: nobody. NULL: candidate p */
-    bool fenced; /* no client's write or mark of fence_epoch or before arrives any more */
+    /* Candidates that answered, but may have lost their newest version, whatever it
+     * was. */
+    uint32_t doubt;
+    uint32_t lost; /* storages lost for good: whatever they had does not count */
+    /* n entries: candidate that must hold projection p, 255: none. NULL: candidate p. */
+    const uint8_t *home;
+    /* No write or mark of a client of fence_epoch or older can arrive any more. */
+    bool fenced;
     uint32_t fence_epoch;
 };
 
 enum decide_what {
-    DECIDE_UNDECIDED, /* leave it */
-    DECIDE_FORWARD,   /* it has `version` */
-    DECIDE_BELOW, /* ask those who have `version` what lies below it, then decide again */
-    DECIDE_NOTHING, /* nobody has anything: never written */
+    DECIDE_UNDECIDED, /* leave the block as it is */
+    DECIDE_FORWARD,   /* the block has `version` */
+    /* Ask the holders of `version` for the version below it, then decide again. */
+    DECIDE_BELOW,
+    DECIDE_NOTHING, /* no storage has anything: the block was never written */
 };
 
 struct decision {
     enum decide_what what;
-    uint64_t version;    /* FORWARD, BELOW */
-    uint16_t user_bytes; /* FORWARD: 0 is a hole */
-    uint32_t lack; /* FORWARD: homes that do not have it and may be given it: bit i is
-                            projection i at candidate i. Silent ones and those who have a newer one are not in it */
-    uint32_t damaged, stale, missing; /* of those in lack: why; disjoint */
-    uint32_t holders;                 /* FORWARD: candidates that have it, at any level */
-    uint32_t projections;             /* FORWARD, data: those of it that anybody has */
-    uint32_t
-        drop; /* FORWARD, fenced: candidates that have something newer, settled back */
-    uint64_t
-        torn;    /* not 0: the newest version that fewer than k have; a fence of its epoch
-                          lets it be settled, if this decision was not under one */
-    bool newest; /* FORWARD: nobody has anything newer */
+    uint64_t version;    /* for FORWARD and BELOW */
+    uint16_t user_bytes; /* for FORWARD; 0: a hole */
+    /* For FORWARD: bitmap of projections whose homes lack the version and may be given
+     * it. Homes that did not answer, or have a newer version, are not in it. */
+    uint32_t lack;
+    uint32_t damaged, stale, missing; /* disjoint parts of lack, by the reason */
+    uint32_t holders; /* for FORWARD: candidates that have it, at any level */
+    /* For FORWARD of data: its projections that any candidate has. */
+    uint32_t projections;
+    /* For FORWARD under a fence: candidates with a newer version, which is rolled
+     * back. */
+    uint32_t drop;
+    /* Newest version that fewer than k have, if a fence of its epoch allows a decision
+     * about it and this one was made without; 0: none. */
+    uint64_t torn;
+    bool newest; /* for FORWARD: no candidate has a newer version */
 };
 
-/** answers: any order. With fewer than k answers at all it is UNDECIDED (or NOTHING). */
+/**
+ * Decides a block. The answers may be in any order. With fewer than k answers the
+ * decision is UNDECIDED or NOTHING.
+ */
 void decide_block(const struct decide_rules *rules, const struct decide_answer *answers,
                   unsigned n_answers, struct decision *out);
 

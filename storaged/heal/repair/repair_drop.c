@@ -1,9 +1,11 @@
 /*
- * repair_drop.c - storages are told to let go of what was settled back, or of what is torn at a home.
+ * repair_drop.c - lets storages drop versions that were rolled back, and torn records at
+ * homes.
  *
  * In:     decisions of a piece. Thread: that of the env.
  * Out:    ST_DROP.
- * Keeps:  only what was decided is dropped; what a drop left undone is not built upon in this round.
+ * Keeps:  only what was decided is dropped; blocks whose drop failed are skipped in this
+ *         round.
  */
 #include <errno.h>
 
@@ -39,7 +41,7 @@ bool piece_drop_send(struct repair_piece *piece, struct piece_ask *pa, unsigned 
     return piece_send(piece, pa, candidate, ROZO__OP__ST_DROP, &req.base, 0, done);
 }
 
-/* What the drop before left undone must not be built upon. */
+/* Ends the drop before: counts it, or skips its blocks if it failed. */
 static void drop_done(struct repair_piece *piece)
 {
     const struct piece_group *g = &piece->group;
@@ -68,7 +70,7 @@ bool piece_drop_next(struct repair_piece *piece)
 
         if (!drops && g->n == 0) {
             g->at++;
-            g->n--; /* the loop counts it */
+            g->n--; /* the loop increments it */
             continue;
         }
         if (!drops || (g->n > 0 && d->version != keep))
@@ -86,16 +88,15 @@ bool piece_drop_next(struct repair_piece *piece)
     return g->n > 0;
 }
 
-/*
- * A home takes nothing older than what it believes it has, and does not see that this is torn: it is told to let go of
- * it. One record after the other; they are few. False: none is left.
- */
+/* Lets a home drop its next torn record. A home accepts nothing older than the version it
+ * believes to have, and does not see that this record is torn. One record at a time,
+ * since they are few. Returns false when none is left. */
 bool piece_untorn_next(struct repair_piece *piece)
 {
     struct heal_file *file = &piece->repair->file;
     struct piece_group *g = &piece->group;
 
-    if (g->damaged) /* the one before */
+    if (g->damaged) /* the drop before failed */
         piece->skip[g->at] = true;
     for (; piece->untorn_at < piece->n * file->n; piece->untorn_at++) {
         unsigned b = piece->untorn_at / file->n, p = piece->untorn_at % file->n;

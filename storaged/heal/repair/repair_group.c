@@ -1,10 +1,10 @@
 /*
- * repair_group.c - blocks of a piece that are made again in one go, where their homes lack them.
+ * repair_group.c - rebuilds blocks of a piece together, at the homes that lack them.
  *
- * In:     what a piece planned; answers. Thread: that of the env.
+ * In:     the plan of a piece; answers. Thread: that of the env.
  * Out:    ST_READ, ST_WRITE, ST_MARK, and ST_DROP where nothing was ever written.
- * Keeps:  nothing is coded from bytes that are not of exactly the decided version with a right crc; what
- *         is written is to the byte what the client wrote.
+ * Keeps:  records are coded only from bytes of exactly the decided version with a right
+ *         crc; they are identical to those that the client wrote.
  */
 #include <assert.h>
 #include <errno.h>
@@ -16,11 +16,12 @@
 #include "storaged/format/projfile.h"
 #include "storaged/heal/repair/repair_piece.h"
 
-enum { SMALL_MARK_BLOCKS = 256 }; /* storages write those as heads */
+enum { SMALL_MARK_BLOCKS = 256 }; /* storages write such marks as heads */
 
 /* ---- the next group of blocks to be repaired ---- */
 
-/* Who has projection p of block b as decided? Not the home that is to get it; ours first. */
+/* Returns the best answer that has projection p of block b as decided, our own storage
+ * preferred; NULL: none. */
 static const struct decide_answer *source_of(struct repair_piece *piece, unsigned b,
                                              unsigned p)
 {
@@ -49,14 +50,14 @@ static void source_take(struct piece_group *g, const struct decide_answer *a)
         g->at_most = a->version;
 }
 
-/* In turn, so that all survivors work. */
+/* Rotates the first source by extent, so that all storages share the reads. */
 static unsigned first_source(const struct repair_piece *piece, unsigned b)
 {
     return (unsigned)((piece->first + b) / EXTENT_BLOCKS % piece->repair->file.n);
 }
 
-/* What is lacking may lie somewhere as it is: then it is copied. Otherwise k projections, those
- * we have ourselves first. */
+/* Selects the projections to read: those that are lacking, if copies of all of them
+ * exist; otherwise any k, those at our own storage first. */
 static bool group_sources(struct repair_piece *piece, struct piece_group *g)
 {
     const struct heal_file *file = &piece->repair->file;
@@ -88,7 +89,8 @@ static bool group_sources(struct repair_piece *piece, struct piece_group *g)
     return (unsigned)__builtin_popcount(g->sources) == file->k;
 }
 
-/* What was never written is dropped where it is torn: of those versions that were found so, and no others. */
+/* Returns whether both blocks have the same torn versions, since a drop of a never
+ * written block names the torn version that was found. */
 static bool same_torn(struct repair_piece *piece, const struct piece_group *g, unsigned b)
 {
     for (unsigned p = 0; p < piece->repair->file.n; p++) {
@@ -99,7 +101,7 @@ static bool same_torn(struct repair_piece *piece, const struct piece_group *g, u
     return true;
 }
 
-/* May block b be repaired together with the first of the group? */
+/* Returns whether block b can be repaired together with the first block of the group. */
 static bool group_takes(struct repair_piece *piece, const struct piece_group *g,
                         unsigned b)
 {
@@ -126,7 +128,7 @@ static bool group_takes(struct repair_piece *piece, const struct piece_group *g,
     return true;
 }
 
-/* Of heads and full bodies of the group. */
+/* Bytes of the heads and full bodies of the group. */
 static size_t group_bytes(const struct repair_piece *piece, unsigned p)
 {
     const struct heal_file *file = &piece->repair->file;
@@ -164,7 +166,7 @@ bool piece_group_next(struct repair_piece *piece)
     g->at = at;
     g->lack = piece->lack[at];
     if (piece->decided[at].user_bytes != 0 && !group_sources(piece, g)) {
-        piece->skip[at] = piece->again = true; /* decided, but what it took is gone */
+        piece->skip[at] = piece->again = true; /* decided, but its sources are gone */
         return true;
     }
     while (at < piece->n && group_takes(piece, g, at)) {
@@ -277,7 +279,7 @@ static void read_send(struct repair_piece *piece, unsigned p)
     piece_send(piece, pa, g->source[p], ROZO__OP__ST_READ, &req.base, 0, on_group_read);
 }
 
-/* ---- what came with the heads ---- */
+/* ---- bodies that came with the heads ---- */
 
 static size_t ahead_bytes(const struct repair_piece *piece, unsigned p)
 {
@@ -294,7 +296,8 @@ void piece_ahead_free(struct repair_piece *piece)
     piece->ahead = (struct piece_ahead){ 0 };
 }
 
-/* A rebuild, in the middle of what is not here: the piece before was made as a whole. */
+/* Returns whether bodies are requested with the heads: in a rebuild, if the piece before
+ * was rebuilt as a whole. */
 static bool is_ahead_wanted(const struct repair_piece *piece)
 {
     const struct repair *repair = piece->repair;
@@ -324,7 +327,8 @@ void piece_ahead_start(struct repair_piece *piece)
         piece_ahead_free(piece);
 }
 
-/* Is it what the group is to be made from? It is judged as what is read for it. */
+/* Uses the bodies that came with the heads if they are the sources of the group. They are
+ * checked like bodies read for it. */
 static bool ahead_take(struct repair_piece *piece)
 {
     struct piece_ahead *ahead = &piece->ahead;
@@ -404,7 +408,7 @@ static void block_make(struct repair_piece *piece, const struct codec_plan *plan
     }
 }
 
-/* Make what is lacking from what was read; -ENOMEM. */
+/* Builds the lacking records from those read. Returns 0 or -ENOMEM. */
 static int group_make(struct repair_piece *piece)
 {
     const struct heal_file *file = &piece->repair->file;
@@ -420,7 +424,8 @@ static int group_make(struct repair_piece *piece)
         g->made[p] = group_buf(piece, p);
         if (g->made[p] == NULL)
             return -ENOMEM;
-        memset(g->made[p], 0, g->n * heal_head_bytes(file, p)); /* bodies are filled */
+        /* Bodies are filled later. */
+        memset(g->made[p], 0, g->n * heal_head_bytes(file, p));
     }
     for (unsigned i = 0; i < g->n; i++) {
         block_make(piece, &plan, i, body_at);
@@ -436,10 +441,9 @@ static int group_make(struct repair_piece *piece)
     return 0;
 }
 
-/*
- * Home of projection p has the group now, and the batch makes it stable. But for what was never written: what comes back
- * of that with a loss of power is found as it was now, and where no header can be read nothing can be synced.
- */
+/* Records that the home of projection p has the group now; the batch makes that stable.
+ * Drops in never written blocks need no sync: if a power failure undoes one, the same
+ * damage is found again, and a file with an unreadable header cannot be synced. */
 static void group_healed(struct repair_piece *piece, unsigned p, unsigned candidate,
                          bool pending, bool pressure)
 {
@@ -565,13 +569,15 @@ static void mark_send(struct repair_piece *piece, unsigned p, uint64_t version)
     req.n_blocks = n_blocks;
     req.version = version;
     req.to_storage = file->target.storages[file->home[p]];
-    /* where it is large, others may write meanwhile; what is damaged stays with that */
+    /* A large mark must spare newer writes that happen meanwhile; with a damaged head
+     * that would keep the damage. */
     req.keep_newer = (n_blocks == 0 || n_blocks > SMALL_MARK_BLOCKS) && !g->damaged;
     piece_send(piece, piece_ask_for(piece, p), file->home[p], ROZO__OP__ST_MARK,
                &req.base, 0, on_group_marked);
 }
 
-/* Damaged where nothing was ever written: that is what it becomes again. */
+/* Drops a damaged head in a block that was never written, which makes it "never written"
+ * again. */
 static void unwrite_send(struct repair_piece *piece, unsigned p)
 {
     uint64_t torn = piece_torn_version(piece, piece->group.at, p);
@@ -580,7 +586,8 @@ static void unwrite_send(struct repair_piece *piece, unsigned p)
                     torn != 0 ? torn : PROJFILE_NO_VERSION, 0, 1u << p, on_group_marked);
 }
 
-/* A mark may leave what is damaged as it is, since that may be newer; a record of a hole does not. */
+/* Writes records of holes. A mark may leave a damaged record in place, since that may be
+ * newer; a record of a hole replaces it. */
 static void group_write_holes(struct repair_piece *piece)
 {
     const struct heal_file *file = &piece->repair->file;

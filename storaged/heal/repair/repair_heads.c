@@ -1,10 +1,10 @@
 /*
- * repair_heads.c - what every storage says of a run of blocks.
+ * repair_heads.c - collects what every storage has of a run of blocks.
  *
  * In:     repair_heads_start(), repair_heads_below(); answers. Thread: that of the env.
  * Out:    ST_READ with heads_only, one for each projection that a candidate has.
- * Keeps:  I8, what an answer says is checked before it counts; who did not tell all it has is not
- *         among those who told.
+ * Keeps:  I8, an answer is checked before it counts; a candidate that left
+ *         any request unanswered is not among those that count as having answered.
  */
 #include "storaged/heal/repair/repair_heads.h"
 
@@ -19,10 +19,10 @@ struct head_ask {
     struct repair_ask ask;
     struct repair_heads *heads;
     struct head_ask *next;
-    uint8_t projection; /* asked for */
+    uint8_t projection; /* HEAL_PROJECTION_ANY: any */
     uint8_t level;
     uint16_t at, n;   /* blocks within the run */
-    uint64_t at_most; /* 0: what counts */
+    uint64_t at_most; /* 0: newest version */
     uint8_t *buf;     /* borrowed; NULL: no bodies */
 };
 
@@ -41,7 +41,8 @@ static void answer_add(struct repair_heads *h, unsigned block,
     repair_heads_of(h, block)[h->n_answers[block]++] = *a;
 }
 
-/* The whole file of this projection cannot be believed, or an answer does not make sense. */
+/* Counts all blocks of the request as damaged: the file of this projection is
+ * unreadable. */
 static void add_damaged(struct head_ask *ha, bool torn)
 {
     struct decide_answer a = {
@@ -94,7 +95,8 @@ static size_t bodies_len(const struct head_ask *ha)
                                          ha->n, ha->projection, ha->buf, NULL, NULL);
 }
 
-/* 0, or -EBADMSG when it is not what was asked for; *present: projections that are there. */
+/* Takes an answer. *present: projections that the candidate has. Returns 0, or -EBADMSG
+ * if it does not fit the request. */
 static int take_answer(struct head_ask *ha, uint32_t *present)
 {
     struct repair_heads *h = ha->heads;
@@ -163,7 +165,7 @@ static void ask_forget(struct head_ask *ha)
     free(ha);
 }
 
-/* Nothing of the file that a spare has of it can be believed. */
+/* Notes the projections of which a spare has an unreadable file. */
 static void note_spoiled(const struct head_ask *ha)
 {
     struct repair_heads *h = ha->heads;
@@ -175,7 +177,7 @@ static void note_spoiled(const struct head_ask *ha)
     }
 }
 
-/* Nobody was ever told that anything of it was stable there. */
+/* Returns whether no sync of the file ever ended at that storage. */
 static bool was_never_synced(const struct rpc_request *rq)
 {
     Rozo__StReadResp *resp =
@@ -286,7 +288,7 @@ static void on_heads_timer(struct env_timer *timer)
     heads_step(container_of(timer, struct repair_heads, timer));
 }
 
-/* All may be away: then nobody's answer brings us on. */
+/* Starts a timer, so that the collection ends even if no candidate is up. */
 static void heads_begin(struct repair_heads *h)
 {
     h->busy = true;
@@ -311,7 +313,8 @@ int repair_heads_start(struct repair_heads *h, struct heal_file *file, uint64_t 
     return 0;
 }
 
-/* Whoever has this version of block b keeps for himself what is below: his level there, or -1. */
+/* Returns the level of this version in the candidate's answers, if nothing is known below
+ * it; else -1. */
 static int hides(const struct repair_heads *h, unsigned b, unsigned candidate,
                  unsigned projection, uint64_t version)
 {
@@ -346,7 +349,7 @@ static void below_of(struct repair_heads *h, unsigned candidate, unsigned projec
             b++;
             continue;
         }
-        if (what.at_most == 0) { /* there is nothing below the first of all versions */
+        if (what.at_most == 0) { /* version 1 has no version below it */
             answer_add(h, b++,
                        &(struct decide_answer){ .candidate = (uint8_t)candidate,
                                                 .projection = (uint8_t)projection,

@@ -1,6 +1,8 @@
 /*
- * repair_heads.h - what every storage says of a run of blocks: heads only, of every projection it has, and, where
- * that is wanted, of what lies below.
+ * repair_heads.h - collects what every storage has of a run of blocks.
+ *
+ * It reads heads only, of every projection that a storage has, and on request the heads
+ * of older versions below them. The homes can be asked for bodies, too.
  */
 #ifndef ROZO_STORAGED_HEAL_REPAIR_REPAIR_HEADS_H
 #define ROZO_STORAGED_HEAL_REPAIR_REPAIR_HEADS_H
@@ -11,26 +13,27 @@
 
 struct head_ask;
 
-/* Zero-initialise. Thread: that of the file's env. */
+/* One collection. Zero-initialise. Thread: that of the file's env. */
 struct repair_heads {
     struct heal_file *file; /* borrowed */
     uint64_t first;
-    unsigned n; /* 1..EXTENT_BLOCKS, of one extent */
-    /* Valid once done: as in struct decide_rules, but for the fence. */
+    unsigned n; /* blocks, 1..EXTENT_BLOCKS, of one extent */
+    /* Valid once done: as in struct decide_rules, without regard to a fence. */
     uint32_t told, none;
-    uint32_t doubt; /* candidates that may have had something newer */
-    uint32_t
-        spoiled[DIST_MAX]; /* projections whose files a spare cannot believe any more */
-    uint32_t may_be_torn;  /* candidates whose unsynced bytes the power took once */
-    bool clients;          /* some candidate has work of clients to do */
+    uint32_t doubt; /* candidates that may have lost a newer version */
+    /* By candidate: projections of which a spare has an unreadable file. */
+    uint32_t spoiled[DIST_MAX];
+    /* Candidates that lost unsynced bytes in a power failure once. */
+    uint32_t may_be_torn;
+    bool clients; /* some candidate is serving clients now */
     uint8_t n_answers[EXTENT_BLOCKS];
-    bool too_many[EXTENT_BLOCKS];  /* not all answers found room */
+    bool too_many[EXTENT_BLOCKS];  /* there was no room for all answers */
     struct decide_answer *answers; /* owned; DECIDE_ANSWERS_MAX for each block */
-    /* Of the projections whose homes were asked for bodies, too: those that came, and their bytes. */
+    /* Projections whose bodies came as asked, and the bytes of these bodies. */
     uint32_t with_bodies;
     uint64_t body_bytes;
     /* Private. */
-    struct head_ask *asks; /* owned; those under way */
+    struct head_ask *asks; /* owned; requests under way */
     uint32_t asked[DIST_MAX];
     uint32_t failed, has_file;
     bool busy;
@@ -39,20 +42,22 @@ struct repair_heads {
 };
 
 /**
- * Ask all candidates that are up. done comes once, never inside this call. 0 or -ENOMEM.
- * @param bodies where not NULL, the home of that projection is asked for bodies, too: n heads and n places of a full
- *               row go there (borrowed until done or closed). Whether they are right is not looked at.
+ * Asks all candidates that are up. done comes once, never inside this call. Returns 0 or
+ * -ENOMEM.
+ * @param bodies where not NULL, the home of that projection is asked for bodies, too. n
+ * heads, then n               places of a full row are written there (borrowed until done
+ * or closed). Their crc is               not checked.
  */
 int repair_heads_start(struct repair_heads *heads, struct heal_file *file, uint64_t first,
                        unsigned n, uint8_t *const bodies[CODEC_N_MAX],
                        void (*done)(struct repair_heads *heads));
 /**
- * Ask those who have version[b] of block b what lies below it (0: nobody, of this block); answers
- * are added. done as before.
+ * Asks the holders of version[b] of block b for the version below it (0: skip this block)
+ * and adds the answers. done comes as after repair_heads_start().
  */
 void repair_heads_below(struct repair_heads *heads,
                         const uint64_t version[EXTENT_BLOCKS]);
-/** Stop and free. Fine at any time. */
+/** Stops and frees. Fine at any time. */
 void repair_heads_close(struct repair_heads *heads);
 
 static inline struct decide_answer *repair_heads_of(const struct repair_heads *heads,

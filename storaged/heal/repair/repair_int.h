@@ -1,8 +1,9 @@
 /*
- * repair_int.h - what the parts of a repair share. Private to repair*.c.
+ * repair_int.h - declarations shared by the parts of a repair. Private to repair*.c.
  *
- * A repair walks over its range (repair.c) in pieces of at most one extent, several at a time; a piece looks, decides and
- * repairs (repair_piece.h). What the pieces did is made durable and committed in batches (repair_commit.c).
+ * A repair walks over its range (repair.c, repair_walk.c) in pieces of at most one
+ * extent, several at a time. A piece looks, decides and repairs (repair_piece.h). The
+ * work of the pieces is made durable and committed in batches (repair_commit.c).
  */
 #ifndef ROZO_STORAGED_HEAL_REPAIR_REPAIR_INT_H
 #define ROZO_STORAGED_HEAL_REPAIR_REPAIR_INT_H
@@ -13,8 +14,8 @@
 #include "storaged/heal/repair/repair_heads.h"
 
 enum {
-    REPAIR_RANGES_MAX = 1024, /* of one batch */
-    REPAIR_MARKS_MAX = 65536, /* large marks of a file that are looked at */
+    REPAIR_RANGES_MAX = 1024, /* in one batch */
+    REPAIR_MARKS_MAX = 65536, /* large marks of a file that are kept in memory */
     REPAIR_BATCH_BYTES = 32 << 20,
     REPAIR_AGAIN_MS = 500,
 };
@@ -22,46 +23,50 @@ enum {
 struct repairer {
     struct repairer_config config;
     uint64_t memory_used;
-    struct bufpool pool; /* what pieces read and make; empty when there is no repair */
+    struct bufpool pool; /* buffers of pieces; empty when there is no repair */
     uint64_t clients_ns; /* when a storage last said that it serves clients; 0: never */
     struct list_node repairs;
     unsigned n_repairs;
 };
 
-/* Blocks [first, first + n), n 0: to the end, that have this version at these candidates. */
+/* Blocks [first, first + n) (n 0: to the end) that have this version at these
+ * candidates. */
 struct repair_range {
     uint64_t first, n, version;
-    uint32_t holders;     /* told they have it, or something newer */
-    uint32_t projections; /* these of it; 0: it is a hole, or there is no commit */
-    uint32_t clean; /* not 0: projections that `cleaner` needs no more; no commit then */
+    uint32_t holders; /* candidates that have it or something newer */
+    /* Projections of it that they have; 0: a hole, or nothing to commit. */
+    uint32_t projections;
+    /* Not 0: projections that `cleaner` can drop; then nothing is committed. */
+    uint32_t clean;
     uint8_t cleaner;
 };
 
-/* A large mark as one candidate told it. */
+/* A large mark that one candidate reported. */
 struct repair_mark {
-    uint64_t first, end; /* end UINT64_MAX: of everything */
+    uint64_t first, end; /* end UINT64_MAX: no end */
     uint64_t version;
     uint8_t candidate;
 };
 
 enum repair_state {
     REPAIR_BEGIN,
-    REPAIR_SYNC_FIRST, /* verifiers before anything is looked at */
+    REPAIR_SYNC_FIRST, /* fetches verifiers before anything is looked at */
     REPAIR_WALK,
-    REPAIR_BATCH_SYNC,   /* what the pieces saw and did is made stable ... */
-    REPAIR_BATCH_COMMIT, /* ... committed, and no longer wanted spares dropped */
+    REPAIR_BATCH_SYNC,   /* makes stable what the pieces saw and did */
+    REPAIR_BATCH_COMMIT, /* commits it, and lets spares drop their copies */
     REPAIR_END,
-    REPAIR_SPOILED, /* spares drop files that nobody can read any more, nor needs */
-    REPAIR_WHOLE,   /* files that were partial are told that they have everything */
-    REPAIR_REMOVE, /* what came back of a removed file, where the power failed, goes again */
+    REPAIR_SPOILED, /* lets spares drop unreadable files that are not needed */
+    REPAIR_WHOLE,   /* tells homes with partial files that they have everything */
+    /* Removes files of a removed file id that a power failure brought back. */
+    REPAIR_REMOVE,
 };
 
 enum repair_look {
     WALK_EXTENTS, /* the next extent may have something */
-    WALK_NEXT,    /* ask where something is */
+    WALK_NEXT,    /* asks where the next heads are */
     WALK_ASKED,
-    WALK_TAIL,  /* the mark to the end of everything goes to whoever missed it */
-    WALK_FLATS, /* what lies between here and there: large marks, or nothing */
+    WALK_TAIL,  /* gives the mark to the end of the file to homes that missed it */
+    WALK_FLATS, /* stretches without heads: large marks, or nothing */
     WALK_OVER,
 };
 
@@ -74,55 +79,58 @@ struct repair {
     void *arg;
     struct repair_result result;
     enum repair_state state;
-    struct env_timer timer; /* the next step, soon */
-    uint32_t own;           /* bitmap: our place in the distribution, if any */
-    uint32_t scope;         /* projections that are to be repaired */
-    bool seen_file;         /* somebody has it */
-    bool removed;           /* a home takes nothing of it: it was told to remove it */
-    uint32_t unknown; /* projections whose homes did not know of blocks never written */
+    struct env_timer timer; /* next step, soon */
+    uint32_t own;           /* bitmap: our place in the distribution; 0: none */
+    uint32_t scope;         /* projections that are repaired */
+    bool seen_file;         /* some storage has the file */
+    bool removed; /* a home refuses to take the file: it was asked to remove it */
+    /* Projections whose homes did not know about never written blocks. */
+    uint32_t unknown;
     uint32_t spoiled[DIST_MAX]; /* see struct repair_heads */
-    uint64_t newest;            /* version that somebody has */
-    uint64_t refused_ns;        /* since then our own storage tells nothing; 0: it does */
-    bool unseen;                /* what lies there, somewhere in the range */
-    uint32_t none;     /* candidates that said last that they have no file of it */
-    uint32_t damaged;  /* ... that what they have of it cannot be believed, ... */
-    uint32_t unsynced; /* ... and of these: that no sync of it had ended there */
-    bool wants_memory; /* another repair's is to be given back first */
-    uint32_t doubt; /* candidates that may have forgotten something, nobody knows what */
-    uint32_t
-        proved; /* candidates that lost nothing since the repair began, by the last sync */
+    uint64_t newest;            /* newest version that any storage has */
+    uint64_t refused_ns; /* since when our own storage has not answered; 0: it answers */
+    bool unseen;         /* part of the range could not be looked at on our own storage */
+    uint32_t none;     /* candidates whose last answer was that they have no such file */
+    uint32_t damaged;  /* candidates whose file is unreadable */
+    uint32_t unsynced; /* subset of damaged: no sync of the file ever ended there */
+    bool wants_memory; /* waits for memory of another repair */
+    uint32_t doubt;    /* candidates that may have lost something unknown */
+    /* Candidates that lost nothing since the repair began, by the last sync. */
+    uint32_t proved;
     bool uncommitted; /* something could not be committed */
 
-    /* Walking. */
+    /* Walk. */
     enum repair_look look;
-    bool small; /* every extent of the range is looked at, without asking */
+    bool small; /* visits every extent of the range without asking for heads */
     uint64_t cursor, end;
-    uint64_t head;       /* the next block that somebody has a head of */
-    uint64_t again_from; /* to be walked once more from here on; UINT64_MAX: no */
+    uint64_t head;       /* next block that any storage has a head of */
+    uint64_t again_from; /* block from which the walk is repeated; UINT64_MAX: none */
     unsigned n_agains;
-    uint64_t counted_to; /* so far it was walked once already */
+    /* Blocks below were walked before, so they are not counted again. */
+    uint64_t counted_to;
     struct list_node pieces;
     unsigned n_pieces;
-    bool reads_ahead; /* the last piece was made as a whole: so may be the next */
-    unsigned n_dense; /* pieces with data, since the last that had none */
+    bool reads_ahead; /* the last piece was rebuilt as a whole, so the next may be, too */
+    unsigned n_dense; /* pieces with data since the last one without */
     struct repair_ask next_asks[DIST_MAX];
     unsigned n_asked;
     uint64_t next_block[DIST_MAX];
     uint32_t next_told;
-    uint32_t next_refused; /* candidates that gave no answer which tells anything */
-    uint64_t next_at_ns;   /* not before they are asked again */
-    uint32_t next_epoch;   /* of the fence that was up when they were asked; 0: none */
+    uint32_t next_refused; /* candidates that gave no usable answer */
+    uint64_t next_at_ns;   /* earliest time to ask again */
+    /* Epoch of the fence that was up when they were asked; 0: none. */
+    uint32_t next_epoch;
     struct repair_mark *marks; /* owned */
     unsigned n_marks;
-    bool marks_lost; /* some found no room: nothing may be told from them */
+    bool marks_lost; /* some marks found no room: the marks cannot be used */
     bool tail_tried;
-    uint64_t tail_from;   /* from here on ... */
-    uint32_t tail_healed; /* ... these candidates were given the mark to the end */
+    uint64_t tail_from;   /* first block of the mark to the end ... */
+    uint32_t tail_healed; /* ... that these candidates were given */
 
-    /* The fence. */
+    /* Fence. */
     uint32_t fence_epoch, fence_wanted;
     bool fence_up;
-    uint32_t fenced; /* candidates that have it */
+    uint32_t fenced; /* candidates that confirmed it */
     struct repair_ask fence_asks[DIST_MAX];
     unsigned n_fencing;
 
@@ -131,11 +139,12 @@ struct repair {
     unsigned n_ranges;
     uint64_t batch_bytes;
     bool pressure;
-    uint32_t to_sync; /* candidates that got something which no sync covers yet */
+    uint32_t to_sync; /* candidates that got something not yet covered by a sync */
     uint64_t verifier[DIST_MAX];
-    uint32_t verified;     /* candidates whose verifier we have */
-    uint32_t synced;       /* in this batch, with the same verifier as before */
-    uint32_t first_synced; /* the first sync told their verifier, and it is that still */
+    uint32_t verified; /* candidates whose verifier is known */
+    /* Candidates synced in this batch whose verifier is still the one known. */
+    uint32_t synced;
+    uint32_t first_synced; /* candidates that still have the verifier of the first sync */
     struct repair_ask batch_asks[DIST_MAX];
     unsigned n_batch;
     unsigned batch_at; /* ranges done */
@@ -148,45 +157,70 @@ struct repair_piece;
 void repair_step_soon(struct repair *repair);
 void repair_problem(struct repair *repair, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/** What begins here could not be done just now: the walk comes back. */
+/** Notes that this place could not be repaired now; the walk comes back to it. */
 void repair_again(struct repair *repair, uint64_t from);
 /**
- * Our own storage did not tell what it was asked for. True: ask once more, in REPAIR_AGAIN_MS. Else it is away, or was
- * asked for too long: the repair does not end well.
+ * Notes that our own storage left a request unanswered. Returns true: ask once more, in
+ * REPAIR_AGAIN_MS. Returns false if it is down or did not answer for too long: then the
+ * repair ends with an error.
  */
 bool repair_own_refused(struct repair *repair);
-/** It did. */
+/** Notes that our own storage answered: resets the timer of repair_own_refused(). */
 void repair_own_told(struct repair *repair);
-/** A piece is over; it is freed. */
+/** Ends a piece and frees it. */
 void repair_piece_ended(struct repair_piece *piece);
-/** The fence of at least this epoch is to be up: true when it is (or was tried). */
+/**
+ * Asks for a fence of at least this epoch. Returns true if it is up (or setting it was
+ * tried).
+ */
 bool repair_want_fence(struct repair *repair, uint32_t epoch);
 
 /* repair_walk.c */
-/** Begin what can be begun; true: all of the range was looked at. */
+/**
+ * Starts the pieces that there is room for. Returns true when all of the range was looked
+ * at.
+ */
 bool repair_walk(struct repair *repair);
 
 /* repair_commit.c */
-/** These blocks have the version at these candidates: to be committed once that is stable. */
+/** Notes that these candidates have the version, to be committed once that is stable. */
 void repair_note_commit(struct repair *repair, uint64_t first, uint64_t n,
                         uint64_t version, uint32_t holders, uint32_t projections);
-/** Spare `candidate` needs these projections of the blocks no more, once their homes' are stable. */
+/**
+ * Notes that spare `candidate` can drop these projections of the blocks once they are
+ * stable at their homes.
+ */
 void repair_note_clean(struct repair *repair, uint64_t first, uint64_t n,
                        uint64_t version, uint32_t holders, unsigned candidate,
                        uint32_t projections);
 bool repair_batch_is_due(const struct repair *repair);
 bool repair_batch_is_empty(const struct repair *repair);
-/** A write or mark was answered with it. */
+/** Takes the verifier that came with the answer to a write or mark. */
 void repair_note_verifier(struct repair *repair, unsigned candidate, uint64_t verifier);
-/** Ask all for their verifiers, syncing what they have. Steps the repair when answered. */
+/**
+ * Syncs the file at these candidates and takes their verifiers. Steps the repair when all
+ * answered.
+ */
 void repair_sync_start(struct repair *repair, uint32_t candidates);
-/** False: nothing more to commit or drop. Steps the repair when answered. */
+/**
+ * Commits and drops the next part of the batch. Returns false when all is done; else
+ * steps the repair when answered.
+ */
 bool repair_commit_next(struct repair *repair);
-/** Their homes have all they should have of these projections. True: wait; steps the repair. */
+/**
+ * Tells the homes of these projections that their files are complete. Returns true if
+ * there is something to wait for; steps the repair then.
+ */
 bool repair_whole_start(struct repair *repair, uint32_t projections);
-/** Every home has all of it: spares drop their spoiled files. True: wait; steps the repair. */
+/**
+ * Lets spares drop their unreadable files, since every home has everything. Returns true
+ * if there is something to wait for; steps the repair then.
+ */
 bool repair_spoiled_start(struct repair *repair);
-/** The file goes wherever it is. True: wait; steps the repair. */
+/**
+ * Removes the file at all candidates. Returns true if there is something to wait for;
+ * steps the repair then.
+ */
 bool repair_remove_start(struct repair *repair);
 void repair_commit_cancel(struct repair *repair);
 

@@ -1,9 +1,11 @@
 /*
- * repair_look.c - records as they come: is each what it should be? And our own, read whole.
+ * repair_look.c - checks records as they come, and reads our own records whole.
  *
- * In:     answers to ST_READ; a piece that wants our own verified. Thread: that of the env.
- * Out:    ST_READ to our own storage; notes of what is wrong, which count as damaged from then on.
- * Keeps:  I4 and I8, nothing counts as a record but what has the right place, version and crc.
+ * In:     answers to ST_READ; pieces that verify our own records. Thread: that of the
+ *         env.
+ * Out:    ST_READ to our own storage; notes of wrong records, which count as damaged from
+ *         then on.
+ * Keeps:  I4 and I8, a record counts only with the right place, version and crc.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -38,10 +40,8 @@ int records_take(const struct repair_piece *piece, unsigned at, unsigned n, unsi
     return from == len ? 0 : -EBADMSG;
 }
 
-/*
- * Of a record that is wrong: is a sector of it missing, where power was lost before it was synced? What cannot be
- * that is rot.
- */
+/* Returns whether a wrong record misses a sector, at a storage whose power failed before
+ * the record was synced. Any other fault is rot. */
 static bool is_torn(const struct repair_piece *piece, const struct piece_bad *which,
                     const uint8_t *head, const uint8_t *body)
 {
@@ -52,7 +52,8 @@ static bool is_torn(const struct repair_piece *piece, const struct piece_bad *wh
 
     if ((piece->heads.may_be_torn >> which->candidate & 1) == 0)
         return false;
-    if ((head[6] & RECORD_DAMAGED) != 0) /* it says so itself; there is no body then */
+    /* The head itself says so, and no body follows. */
+    if ((head[6] & RECORD_DAMAGED) != 0)
         return (head[6] & RECORD_TORN) != 0;
     if (record_inspect(head, file->file_hash, piece->first + which->block, p,
                        file->target.block_bytes, &h) != RECORD_IS_DATA ||
@@ -151,7 +152,8 @@ bool piece_is_copy(const struct repair_piece *piece, const struct decide_answer 
 
 /* ---- verifying our own ---- */
 
-/* The version of what counts at our storage in projection p of block b; 0: no data. */
+/* Returns the newest record of our own storage for projection p of block b; NULL: no
+ * data. */
 static const struct decide_answer *own_data(struct repair_piece *piece, unsigned b,
                                             unsigned p)
 {
@@ -166,7 +168,8 @@ static const struct decide_answer *own_data(struct repair_piece *piece, unsigned
     return NULL;
 }
 
-/* Has a spare what we are home to, in a version that it is to drop? */
+/* Returns whether a spare has a copy, which it can drop, of a record whose home we
+ * are. */
 static bool is_at_spare(struct repair_piece *piece, unsigned b,
                         const struct decide_answer *own)
 {
@@ -182,7 +185,8 @@ static bool is_at_spare(struct repair_piece *piece, unsigned b,
     return false;
 }
 
-/* We have the newest of a block that we are said to have missed, and may have it without what the power took. */
+/* Returns whether our newest record of a block that we are noted to have missed may lack
+ * parts that a power failure took. */
 static bool may_be_missed(struct repair_piece *piece, unsigned b,
                           const struct decide_answer *own)
 {
@@ -202,7 +206,7 @@ static bool may_be_missed(struct repair_piece *piece, unsigned b,
     return true;
 }
 
-/* Is what we have of projection p of block b to be read whole? */
+/* Returns whether our record of projection p of block b must be read whole. */
 static bool is_wanted(struct repair_piece *piece, unsigned b, unsigned p)
 {
     uint32_t flags = piece->repair->request.flags;
@@ -219,7 +223,8 @@ static bool wants_any(const struct repair_request *r)
            r->passed_end != 0;
 }
 
-/* What was not read is not called good: whoever asked tries again. */
+/* Fails the repair, since records that could not be read must not count as good; the
+ * caller tries again. */
 static void unverified(struct repair_piece *piece, const char *why)
 {
     repair_problem(piece->repair, "cannot verify our own records: %s", why);
@@ -236,7 +241,7 @@ static void verify_check(struct repair_piece *piece, const struct repair_ask *as
     if (buf == NULL ||
         records_take(piece, at, n, p, ask, buf, buf + n * head_bytes) != 0) {
         free(buf);
-        unverified(piece, "no such answer was asked for");
+        unverified(piece, "the answer does not fit the request");
         return;
     }
     piece->repair->result.read_bytes += ask->rq.answer_payload_len - n * head_bytes;
@@ -266,7 +271,7 @@ static void on_verified(struct repair_ask *ask, int rc)
         repair_own_told(piece->repair);
         verify_check(piece, ask, piece->group.at, piece->group.n, pa->projection);
     } else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE) {
-        repair_own_told(piece->repair); /* it went meanwhile */
+        repair_own_told(piece->repair); /* the file was removed meanwhile */
     } else if (repair_own_refused(piece->repair)) {
         piece->verify_at = pa->projection * piece->n + piece->group.at;
         env_timer_start(piece->repair->file.env, &piece->timer, REPAIR_AGAIN_MS);
@@ -291,7 +296,7 @@ void piece_verify_send(struct repair_piece *piece)
     req.to_storage = file->target.storages[own];
     if (!piece_send(piece, piece_ask_for(piece, p), own, ROZO__OP__ST_READ, &req.base, 0,
                     on_verified))
-        unverified(piece, "it is not up");
+        unverified(piece, "our own storage is down");
 }
 
 bool piece_verify_next(struct repair_piece *piece)

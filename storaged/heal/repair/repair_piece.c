@@ -1,12 +1,16 @@
 /*
- * repair_piece.c - one piece of a repair: blocks of one extent are looked at, decided, repaired.
+ * repair_piece.c - one piece of a repair: looks at blocks of one extent, decides them,
+ * and repairs them.
  *
  * In:     repair_piece_new(); answers. Thread: that of the env.
- * Out:    the steps of repair_look.c, repair_plan.c, repair_drop.c and repair_group.c; notes for the repair's commits.
- * Keeps:  nothing is written that was not decided; what got in between is looked at again, a bounded number of times.
+ * Out:    the steps of repair_look.c, repair_plan.c, repair_drop.c and repair_group.c;
+ *         notes for the repair's commits.
+ * Keeps:  only decided versions are written; blocks that changed meanwhile are looked at
+ *         again, a bounded number of times.
  *
- * HEADS -> VERIFY -> DECIDE (-> HEADS for what lies below, -> FENCE -> all again) -> DROP -> UNTEAR -> one
- * group of blocks after the other: RATE, READ, WRITE, or MARK -> END, or all again when something got in between.
+ * HEADS -> VERIFY -> DECIDE (-> HEADS for lower versions, -> FENCE -> all again) -> DROP
+ * -> UNTEAR -> one group of blocks after the other: RATE, READ, WRITE, or MARK -> END, or
+ * all again if blocks changed.
  */
 #include "storaged/heal/repair/repair_piece.h"
 
@@ -62,7 +66,7 @@ static bool is_settled(const struct repair_piece *piece, unsigned b)
     return d->what == DECIDE_FORWARD && d->version != 0 && !piece->skip[b];
 }
 
-/* Does anybody have the file, as far as one can believe that? */
+/* Returns whether any candidate answered with something other than damage. */
 static bool has_file(struct repair_piece *piece)
 {
     for (unsigned b = 0; b < piece->n; b++) {
@@ -91,7 +95,7 @@ static void note_commits(struct repair_piece *piece)
     }
 }
 
-/* Do all homes have what was decided, and nobody anything newer? */
+/* Returns whether all homes have the decided version and no candidate a newer one. */
 static bool is_whole(const struct repair_piece *piece, unsigned b)
 {
     const struct heal_file *file = &piece->repair->file;
@@ -109,11 +113,9 @@ static bool is_whole(const struct repair_piece *piece, unsigned b)
     return (d->lack & (piece->lack[b] | ~piece->repair->scope)) == 0;
 }
 
-/*
- * All homes have a head of it, and the power may have taken what was to follow. So what others have of a projection goes only
- * when its home was seen to have it whole; and not while that home stands in for another one, too: then it counts for one of
- * two projections, and whoever has the other copy of its own for the other.
- */
+/* Returns the projections whose copies may be dropped. Their homes must be seen to have
+ * them whole, since a power failure may keep a head and take its body. A home that also
+ * stands in for another home needs its copy: it counts for one projection only. */
 static uint32_t may_go(struct repair_piece *piece, unsigned b)
 {
     const struct heal_file *file = &piece->repair->file;
@@ -153,7 +155,8 @@ static void note_cleans(struct repair_piece *piece, unsigned b)
     }
 }
 
-/* What it lacks waits for room in somebody's journal: it is done once more, and counted then. */
+/* Ends a piece for which some journal had no room. Blocks still lacking records are
+ * repaired and counted later, when the walk comes back. */
 static void finish_busy(struct repair_piece *piece)
 {
     struct repair_result *r = &piece->repair->result;
@@ -238,7 +241,7 @@ static bool goes_round(struct repair_piece *piece)
 
     if (!piece->again || (piece->n_rounds >= ROUNDS_MAX && !found))
         return false;
-    note_commits(piece); /* of what was done */
+    note_commits(piece); /* commits what was done in this round */
     piece->n_bad_before = piece->n_bad;
     piece->n_rounds++;
     piece->again = piece->busy = false;
@@ -249,7 +252,8 @@ static bool goes_round(struct repair_piece *piece)
 
 /* ---- the machine ---- */
 
-/* True: by itself it is looked at once more; all others go on. */
+/* Returns true if our own storage did not answer: the piece alone is tried again, all
+ * others go on. */
 static bool own_is_unseen(const struct repair_piece *piece)
 {
     const struct repair_heads *h = &piece->heads;
@@ -269,7 +273,7 @@ static void on_piece_heads(struct repair_heads *heads)
     piece->ahead.got = heads->with_bodies;
     piece->repair->result.read_bytes += heads->body_bytes;
     heads->body_bytes = 0;
-    if (piece->repair->file.moved != 0) { /* it ends, and takes us along */
+    if (piece->repair->file.moved != 0) { /* the repair ends, and frees this piece */
         repair_step_soon(piece->repair);
         return;
     }
@@ -303,7 +307,7 @@ static bool piece_begin(struct repair_piece *piece)
     return false;
 }
 
-/* Milliseconds to wait before the group's bodies may be read and written. */
+/* Returns the milliseconds to wait before the group's bodies may be read and written. */
 static uint32_t group_wait(const struct repair_piece *piece)
 {
     const struct repairer_config *config = &piece->repair->repairer->config;
@@ -316,7 +320,7 @@ static uint32_t group_wait(const struct repair_piece *piece)
                         (uint64_t)rows * g->n * piece->repair->file.row_bytes);
 }
 
-/* After the first look: whole records, where that is wanted. */
+/* Reads our own records whole after the first look, where the request wants it. */
 static void piece_verify(struct repair_piece *piece)
 {
     if (piece_verify_next(piece)) {
@@ -333,10 +337,10 @@ static void piece_verify(struct repair_piece *piece)
     piece_go(piece, PIECE_DECIDE);
 }
 
-/*
- * True: wait. Of a stretch nothing is rolled back before a walk that began under the fence has found that there are no
- * heads in it: what a client wrote there before the fence, and had acknowledged, is not what its first block shows.
- */
+/* Decides the piece. Returns true if it has to wait. In a stretch nothing is rolled back
+ * unless a walk that began under this fence found it without heads: an acknowledged write
+ * that came before the fence may lie in the stretch without showing in its first
+ * block. */
 static bool piece_decide(struct repair_piece *piece)
 {
     uint32_t epoch;
@@ -379,7 +383,7 @@ static void piece_group(struct repair_piece *piece)
         return;
     }
     if (piece->group.n == 0)
-        return; /* the next one */
+        return; /* selects the next group */
     if (piece->decided[piece->group.at].user_bytes != 0) {
         piece_rate(piece);
         return;

@@ -1,9 +1,9 @@
 /*
- * repair_plan.c - what is known of the blocks of a piece is decided, and what is to be done about it.
+ * repair_plan.c - decides the blocks of a piece and plans the repair of each.
  *
  * In:     heads, as they came. Thread: that of the env.
- * Out:    decisions and what homes lack of them; counts of the repair.
- * Keeps:  nothing that repair_decide.h does not say.
+ * Out:    decisions and the projections that homes lack; counts of the repair.
+ * Keeps:  all decisions are those of repair_decide.h.
  */
 #include "storaged/heal/repair/repair_piece.h"
 
@@ -16,7 +16,8 @@ static bool is_of_home(const struct repair_piece *piece, const struct decide_ans
     return a->projection < file->n && file->home[a->projection] == a->candidate;
 }
 
-/* Is there anything but "never written"? What a spare cannot read tells of nothing that a home should have. */
+/* Returns whether any answer is not "never written". Damage at a spare does not count: it
+ * says nothing about what a home should have. */
 static bool has_something(struct repair_piece *piece, unsigned b)
 {
     unsigned n;
@@ -126,10 +127,9 @@ static void count_lacks(struct repair_piece *piece, unsigned b)
     piece->counted[b] |= piece->lack[b];
 }
 
-/*
- * Damaged where nothing was ever written: a rotten head, or a file that is partial and does not know. That is
- * told when all of the file was looked at; until then, and in a rebuild, it is no harm.
- */
+/* Handles damage in a block that was never written: either a rotten head, or a partial
+ * file that does not know. Such homes hear that after all of the file was looked at;
+ * before that, and in a rebuild, it does no harm. */
 static void unwritten(struct repair_piece *piece, unsigned b)
 {
     struct repair *repair = piece->repair;
@@ -138,8 +138,8 @@ static void unwritten(struct repair_piece *piece, unsigned b)
         repair->request.first_block != 0 || repair->end != UINT64_MAX)
         piece->lack[b] = 0;
     repair->unknown |= piece->lack[b];
-    if (piece
-            ->flat) /* no heads are made in a long stretch: it becomes known as a whole */
+    /* A long stretch gets no heads: the file as a whole is declared complete. */
+    if (piece->flat)
         piece->lack[b] = 0;
 }
 
@@ -152,10 +152,9 @@ static bool was_told(const struct repair_piece *piece, uint64_t version)
     return false;
 }
 
-/*
- * A block speaks for its stretch only with a version that was told to lie over all of it. Any other came in since, and
- * so may have things elsewhere in the stretch: what is below this version there is not to be covered, nor committed.
- */
+/* Limits a flat piece to one block if the decided version is not one that lies over the
+ * whole stretch. That version came in later, so the stretch may have other content below
+ * it elsewhere, which must be neither covered nor committed. */
 static void narrow(struct repair_piece *piece)
 {
     const struct decision *d = &piece->decided[0];
@@ -187,7 +186,8 @@ void piece_plan(struct repair_piece *piece)
             piece->sparse = false;
         if (first && has_something(piece, b))
             repair->result.looked_at++;
-        /* somebody cuts the file just now: where that begins is not what was asked for */
+        /* for a tail, a version that is not the mark's: a truncate is under way and
+         * begins at another block */
         if (d->what != DECIDE_FORWARD ||
             (piece->tail && d->version != piece->tail_version))
             continue;

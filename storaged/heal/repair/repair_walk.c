@@ -1,11 +1,13 @@
 /*
- * repair_walk.c - how a repair goes along its range: extent after extent where something may be, in one
- * leap where nobody has a head of his own.
+ * repair_walk.c - moves a repair along its range: extent by extent where something may
+ * be, in one step over stretches without heads.
  *
- * In:     repair_walk(), whenever there is room for another piece. Thread: that of the env.
+ * In:     repair_walk(), whenever there is room for another piece. Thread: that of the
+ *         env.
  * Out:    pieces; ST_NEXT to all candidates.
- * Keeps:  between heads there are only large marks, the same over a whole stretch at every storage: one
- *         block of a stretch speaks for all of it, with the versions told. So the holes of a truncated file take one request.
+ * Keeps:  between heads there are only large marks, the same over a whole stretch at
+ *         every storage: one block of a stretch stands for all of it, with the versions
+ *         of these marks. So the holes of a truncated file take one request.
  */
 #include <assert.h>
 #include <errno.h>
@@ -16,15 +18,16 @@
 
 enum {
     AHEAD_MIN = 4,
-    CLIENTS_SHARE =
-        8, /* of the memory, and so of what is under way, when clients are at work */
+    /* Divisor of the memory, and so of the work under way, while clients are active. */
+    CLIENTS_SHARE = 8,
 };
 static const uint64_t CLIENTS_NS = 500000000;
 
-/* A block behind everything: what is true of it is true to the end. */
+/* A block behind all data: what is true for it is true to the end. */
 static const uint64_t far_block = ((uint64_t)1 << 47) - 1;
 
-/* Clients are waiting for the same disks and processors: they get most of them. */
+/* Bytes that repairs may use now. Clients that use the same disks and processors get most
+ * of them. */
 static uint64_t memory_max(const struct repairer *repairer)
 {
     uint64_t since_ns = env_now_ns(repairer->config.env) - repairer->clients_ns;
@@ -34,7 +37,8 @@ static uint64_t memory_max(const struct repairer *repairer)
                : repairer->config.memory_max;
 }
 
-/* The longer it goes through data, the further ahead it looks: a small file has nothing there. */
+/* Returns whether another piece may start. The longer the walk goes through data, the
+ * further ahead it looks; a small file has nothing there. */
 static bool has_room(struct repair *repair)
 {
     const struct repairer *repairer = repair->repairer;
@@ -71,7 +75,8 @@ static void take_mark(struct repair *repair, unsigned candidate,
         repair->marks_lost = true;
         return;
     }
-    if ((repair->n_marks & (repair->n_marks - 1)) == 0) { /* a power of two: it is full */
+    /* A power of two: the array is full. */
+    if ((repair->n_marks & (repair->n_marks - 1)) == 0) {
         marks = realloc(repair->marks,
                         (repair->n_marks == 0 ? 1 : 2 * (size_t)repair->n_marks) *
                             sizeof(*marks));
@@ -91,10 +96,9 @@ static void take_mark(struct repair *repair, unsigned candidate,
     };
 }
 
-/*
- * What it does not know shows where it is looked at; but nobody looks where nobody has a head. Of a rebuild's and a
- * scrub's own file that is known.
- */
+/* Notes homes whose file is partial. Reading a block shows that, but no block is read
+ * where no storage has a head. The own file of a rebuild or a scrub is known to be
+ * partial. */
 static void take_partial(struct repair *repair, unsigned candidate, uint32_t partial)
 {
     if ((repair->request.flags & REPAIR_PARTIAL) != 0 ||
@@ -181,7 +185,8 @@ static void next_start(struct repair *repair)
     }
 }
 
-/* True: our own storage did not tell, and all are asked once more, later. */
+/* Returns true if our own storage did not answer and all candidates are asked again
+ * later. */
 static bool next_again(struct repair *repair)
 {
     if ((repair->next_refused & repair->own) == 0) {
@@ -196,7 +201,7 @@ static bool next_again(struct repair *repair)
     return true;
 }
 
-/* True: not yet. */
+/* Returns true if it is too early to ask again. */
 static bool next_waits(struct repair *repair)
 {
     uint64_t now = env_now_ns(repair->file.env);
@@ -209,7 +214,8 @@ static bool next_waits(struct repair *repair)
     return true;
 }
 
-/* The nearest head of anybody. Who was given the mark to the end may show heads that it hides. */
+/* Returns the nearest head of any candidate, without heads hidden below the mark to the
+ * end that was given to it. */
 static uint64_t nearest_head(const struct repair *repair)
 {
     uint64_t head = UINT64_MAX;
@@ -229,19 +235,19 @@ static uint32_t next_silent(const struct repair *repair)
     return heal_file_all(&repair->file) & ~(repair->next_told | repair->none);
 }
 
-/* What was asked for is here: how to go on. */
+/* Evaluates the answers and selects the next step of the walk. */
 static void next_end(struct repair *repair)
 {
     repair->head = nearest_head(repair);
     repair->look = repair->tail_tried ? WALK_FLATS : WALK_TAIL;
     if (repair->marks_lost) {
-        repair_problem(repair, "no room for the marks of the file");
+        repair_problem(repair, "out of memory for the marks of the file");
         repair->result.rc = -ENOMEM;
     }
     if (repair->next_told == 0 &&
         (unsigned)__builtin_popcount(next_silent(repair) & ~repair->unsynced) >=
             repair->file.k) {
-        repair_problem(repair, "nobody tells where there is something");
+        repair_problem(repair, "no storage tells where the file has data");
         repair->result.rc = -EIO;
     }
     if (repair->marks_lost || repair->next_told == 0)
@@ -264,7 +270,8 @@ static const struct repair_mark *tail_of(const struct repair *repair, unsigned c
     return best;
 }
 
-/* From which block on do k storages have the mark of this version to the end? UINT64_MAX: nowhere. */
+/* Returns the block from which on k storages have the mark of this version to the end;
+ * UINT64_MAX: none. */
 static uint64_t tail_start(const struct repair *repair, uint64_t version)
 {
     uint64_t starts[DIST_MAX];
@@ -284,10 +291,9 @@ static uint64_t tail_start(const struct repair *repair, uint64_t version)
     return n < repair->file.k ? UINT64_MAX : starts[repair->file.k - 1];
 }
 
-/*
- * A home that was away while a file was cut holds all that was cut off: one mark makes it forget that,
- * where k others have the mark. Not block by block.
- */
+/* Finds a home in scope that lacks a mark to the end which k others have, since it was
+ * down during a truncate. One such mark hides all that was cut off there; without it that
+ * takes one step per block. */
 static bool tail_is_missed(struct repair *repair, uint64_t *from, uint64_t *version)
 {
     for (unsigned i = 0; i < repair->file.c; i++) {
@@ -315,7 +321,7 @@ static bool tail_is_missed(struct repair *repair, uint64_t *from, uint64_t *vers
     return false;
 }
 
-/* True: wait for it. */
+/* Returns true if it waits for the piece that sends the mark. */
 static bool tail_next(struct repair *repair)
 {
     struct repair_piece *piece;
@@ -324,7 +330,7 @@ static bool tail_next(struct repair *repair)
     if (repair->tail_tried) {
         if (repair->n_pieces > 0)
             return true;
-        repair->look = WALK_NEXT; /* with what is there now */
+        repair->look = WALK_NEXT; /* asks again, since the mark changed the heads */
         return false;
     }
     repair->tail_tried = true;
@@ -343,14 +349,14 @@ static bool tail_next(struct repair *repair)
 
 /* ---- stretches without heads ---- */
 
-/* Does it lie over the stretch that begins at the cursor? */
+/* Returns whether the mark lies over the stretch that begins at the cursor. */
 static bool is_over(const struct repair *repair, const struct repair_mark *m)
 {
     return m->first <= repair->cursor && m->end > repair->cursor;
 }
 
-/* Where the stretch that begins at the cursor ends, at the latest at `limit`; *covered: somebody has
- * a mark over it. */
+/* Returns the end of the stretch that begins at the cursor, `limit` at most. *covered:
+ * some storage has a mark over it. */
 static uint64_t stretch_end(const struct repair *repair, uint64_t limit, bool *covered)
 {
     uint64_t end = limit;
@@ -369,7 +375,8 @@ static uint64_t stretch_end(const struct repair *repair, uint64_t limit, bool *c
     return end;
 }
 
-/* Without memory nothing counts as told, and the stretch is looked at again. */
+/* Collects the marks that lie over the stretch. Without memory there are none, and the
+ * stretch is walked again. */
 static void stretch_told(const struct repair *repair, struct repair_piece *piece)
 {
     uint64_t of[DIST_MAX] = { 0 }, newest = 0;
@@ -408,7 +415,7 @@ static void flat_next(struct repair *repair)
         return;
     }
     end = stretch_end(repair, limit, &covered);
-    /* those who do not say where they have something may have it here */
+    /* candidates that did not tell where they have heads may have some here */
     if ((covered || next_silent(repair) != 0) && repair->cursor <= far_block) {
         piece = piece_new(repair, repair->cursor, 1);
         if (piece == NULL)
